@@ -22,7 +22,7 @@ import (
 var notShipped = []string{
 	".ci/", "capnp/wire/", "capnweb/testserver/", "internal/bench/", "internal/benchrpc/", "internal/crashpoint/", "internal/e2e/",
 	"internal/faultproxy/", "internal/interop/", "internal/linear/", "internal/lockbuf/", "internal/measure/", "internal/pgtest/",
-	"internal/readme/", "internal/seed/", "internal/silent/", "internal/stmtfault/", "internal/teststore/", "internal/trickle/",
+	"internal/readme/", "internal/seed/", "internal/slowreader/", "internal/stmtfault/", "internal/teststore/", "internal/trickle/",
 	"internal/until/", "ledger/ledgertest/", "opencode/opencodetest/", "session/memtx/", "store/storetest/",
 }
 

@@ -12,7 +12,7 @@ import (
 func (m *methodPlan) arguments(given []any) ([]any, error) {
 	args := make([]any, len(m.params.fields))
 	if len(given) == 1 {
-		if object, ok := given[0].(map[string]any); ok && m.named(object) {
+		if object, ok := given[0].(map[string]any); ok && m.isNamed(object) {
 			known := 0
 			for i := range m.params.fields {
 				v, there := object[m.params.fields[i].name]
@@ -22,12 +22,12 @@ func (m *methodPlan) arguments(given []any) ([]any, error) {
 				}
 			}
 			if known < len(object) {
-				return nil, m.params.unknown(object)
+				return nil, m.params.unknownFieldError(object)
 			}
 			return args, nil
 		}
 	}
-	for len(given) > len(args) && absent(given[len(given)-1]) {
+	for len(given) > len(args) && isAbsent(given[len(given)-1]) {
 		given = given[:len(given)-1]
 	}
 	if len(given) > len(args) {
@@ -37,9 +37,9 @@ func (m *methodPlan) arguments(given []any) ([]any, error) {
 	return args, nil
 }
 
-// named says whether the one argument stands for all of them. Where the first parameter is an object as well, what has
+// isNamed says whether the one argument stands for all of them. Where the first parameter is an object as well, what has
 // one of that one's fields is that.
-func (m *methodPlan) named(object map[string]any) bool {
+func (m *methodPlan) isNamed(object map[string]any) bool {
 	if len(m.params.fields) == 0 {
 		return false
 	}
@@ -61,11 +61,11 @@ func (m *methodPlan) named(object map[string]any) bool {
 func (w *writer) params(m *methodPlan, s capnp.Struct, args []any) error {
 	for i := range m.params.fields {
 		f := &m.params.fields[i]
-		if absent(args[i]) {
+		if isAbsent(args[i]) {
 			continue
 		}
 		if err := w.field(f, s, args[i]); err != nil {
-			return at(f.name, err)
+			return withPath(f.name, err)
 		}
 	}
 	return nil

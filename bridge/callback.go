@@ -18,7 +18,7 @@ type Func func(call any) (any, error)
 
 // callback is an object of an interface that calls a function.
 type callback struct {
-	side  *Side
+	conn  *Conn
 	iface *interfacePlan
 	to    caller
 }
@@ -29,9 +29,9 @@ type caller interface {
 	release()
 }
 
-func newCallback(side *Side, iface *interfacePlan, to caller) *callback {
-	side.holds(1)
-	return &callback{side: side, iface: iface, to: to}
+func newCallback(side *Conn, iface *interfacePlan, to caller) *callback {
+	side.addCallbacks(1)
+	return &callback{conn: side, iface: iface, to: to}
 }
 
 // Serve implements rpc.Object. Where the peer does not read it waits, and what is delivered to this object with it.
@@ -44,20 +44,20 @@ func (o *callback) Serve(c *rpc.Call) {
 		return
 	}
 	params, caps := c.Params()
-	r := reader{side: o.side, caps: caps}
+	r := reader{conn: o.conn, caps: caps}
 	object, err := r.object(m.params, params)
 	if err != nil {
 		r.release()
 		c.Fail(rpc.Failedf("parameters: %v", err))
 		return
 	}
-	o.to.call(c.Context(), map[string]any{m.name: only(m.params, object)}, func(v any, err error) {
+	o.to.call(c.Context(), map[string]any{m.name: unwrapSingle(m.params, object)}, func(v any, err error) {
 		if err != nil {
 			c.Fail(exceptionOf(err))
 			return
 		}
 		c.Return(m.results.size, func(s capnp.Struct, caps *rpc.CapTable) error {
-			if err := o.side.writer(caps).returned(m, s, v); err != nil {
+			if err := o.conn.writer(caps).returned(m, s, v); err != nil {
 				return rpc.Failedf("what the function returned: %v", err)
 			}
 			return nil
@@ -68,7 +68,7 @@ func (o *callback) Serve(c *rpc.Call) {
 // Release implements rpc.Releaser.
 func (o *callback) Release() {
 	o.to.release()
-	o.side.holds(-1)
+	o.conn.addCallbacks(-1)
 }
 
 // returned writes what a function returned as a method's results.
@@ -77,11 +77,11 @@ func (w *writer) returned(m *methodPlan, s capnp.Struct, v any) error {
 	case 0:
 		return nil // whatever it is
 	case 1:
-		if absent(v) {
+		if isAbsent(v) {
 			return nil
 		}
 		f := &m.results.fields[0]
-		return at(f.name, w.field(f, s, v))
+		return withPath(f.name, w.field(f, s, v))
 	}
 	return w.object(m.results, s, v)
 }

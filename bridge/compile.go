@@ -30,7 +30,7 @@ func New(cfg Config) (*Bridge, error) {
 			return nil, fmt.Errorf("bridge: %w", err)
 		}
 	}
-	if err := c.unused(); err != nil {
+	if err := c.unusedRuleError(); err != nil {
 		return nil, fmt.Errorf("bridge: %w", err)
 	}
 	return &Bridge{cfg: cfg, interfaces: c.interfaces}, nil
@@ -42,8 +42,8 @@ type compiler struct {
 	structs    map[string]*structPlan
 	interfaces map[uint64]*interfacePlan
 	ids        []uint64 // of the structs that were compiled
-	fields     []FieldOf
-	methods    []MethodOf
+	fields     []FieldKey
+	methods    []MethodKey
 }
 
 // brand is what the type parameters of each scope are.
@@ -186,7 +186,7 @@ func (c *compiler) method(p *interfacePlan, n schema.Node, from schema.Method, o
 		return err
 	}
 	m := &methodPlan{call: rpc.Method{Interface: n.Id(), ID: ordinal}, owner: p.name, name: name}
-	key := MethodOf{n.Id(), name}
+	key := MethodKey{n.Id(), name}
 	c.methods = append(c.methods, key)
 	if rule, ok := c.cfg.Rules.Methods[key]; ok {
 		m.rule, m.name = &rule, cmp.Or(rule.Name, name)
@@ -311,7 +311,7 @@ func (c *compiler) field(owner uint64, from schema.Field, in brand) (f fieldPlan
 		return f, err
 	}
 	f.tag = from.DiscriminantValue()
-	key := FieldOf{owner, f.name}
+	key := FieldKey{owner, f.name}
 	c.fields = append(c.fields, key)
 	if rule, ok := c.cfg.Rules.Fields[key]; ok {
 		f.rule = &rule
@@ -483,8 +483,8 @@ func (c *compiler) enumerants(id uint64) ([]string, error) {
 	return names, nil
 }
 
-// unused finds a rule for what the schema does not have: that is a mistake.
-func (c *compiler) unused() error {
+// unusedRuleError finds a rule for what the schema does not have: that is a mistake.
+func (c *compiler) unusedRuleError() error {
 	for id := range c.cfg.Rules.Structs {
 		if !slices.Contains(c.ids, id) {
 			return fmt.Errorf("there is a rule for struct %#x, which is not reached", id)

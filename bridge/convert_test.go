@@ -198,9 +198,9 @@ func TestBadRulesAreFound(t *testing.T) {
 	t.Parallel()
 	for name, rules := range map[string]Rules{
 		"a struct":       {Structs: map[uint64]StructRule{1: {}}},
-		"a field":        {Fields: map[FieldOf]FieldRule{{kinds.Inner_TypeID, "m"}: {}}},
-		"a method":       {Methods: map[MethodOf]MethodRule{{kinds.Server_TypeID, "ecko"}: {}}},
-		"a name for two": {Methods: map[MethodOf]MethodRule{{kinds.Server_TypeID, "echo"}: {Name: "two"}}},
+		"a field":        {Fields: map[FieldKey]FieldRule{{kinds.Inner_TypeID, "m"}: {}}},
+		"a method":       {Methods: map[MethodKey]MethodRule{{kinds.Server_TypeID, "ecko"}: {}}},
+		"a name for two": {Methods: map[MethodKey]MethodRule{{kinds.Server_TypeID, "echo"}: {Name: "two"}}},
 	} {
 		cfg := kindsConfig()
 		cfg.Rules = rules

@@ -2,8 +2,8 @@
 // Proto structs and back, by the compiled schema, and knows no schema in particular.
 //
 // A [Bridge] is compiled once from a schema's interfaces. What a value has to become is then a walk over a plan: no
-// schema is looked at any more. A [Side] is the bridge's part of one connection; it counts what is under way.
-// [Side.Object] is a reference of the vat as an object that a peer may call.
+// schema is looked at any more. A [Conn] is the bridge's part of one connection; it counts what is under way.
+// [Conn.Object] is a reference of the vat as an object that a peer may call.
 //
 //	a call comes (object.go) → its arguments become a params struct (args.go, write.go) → rpc.Ref.Call → the results
 //	struct becomes a value (read.go) → the call is answered

@@ -30,7 +30,7 @@ func FuzzParams(f *testing.F) {
 		s, err := written(b, p, v, 1<<16)
 		if err != nil {
 			var e *capnweb.Error
-			if !errors.As(told(err), &e) || e.Name != "TypeError" && e.Name != "RangeError" {
+			if !errors.As(asTypeError(err), &e) || e.Name != "TypeError" && e.Name != "RangeError" {
 				t.Fatalf("refused by %T: %v", err, err)
 			}
 			return

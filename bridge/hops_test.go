@@ -297,7 +297,7 @@ func runChain(seed uint64) error {
 	target := new(noted)
 	kind, later := rnd.IntN(3), some(rnd, 30)
 	vats, webs := rnd.IntN(3), rnd.IntN(2)
-	side := bridge.Side(1 << 20)
+	side := bridge.Conn(1 << 20)
 	var main *capnweb.Stub
 	if vats == 0 && kind != toFirst && rnd.IntN(2) == 0 { // Cap'n Web has no disembargo: what comes back may be overtaken
 		vats, main = -1, c.web(c.lastWeb(kind, later, target))

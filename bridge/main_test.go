@@ -53,11 +53,11 @@ func written(b *Bridge, p *structPlan, v any, limit int) (capnp.Struct, error) {
 	if err != nil {
 		return capnp.Struct{}, err
 	}
-	return s, b.Side(limit).writer(new(rpc.CapTable)).object(p, s, v)
+	return s, b.Conn(limit).writer(new(rpc.CapTable)).object(p, s, v)
 }
 
 // readBack reads a struct of the plan.
 func readBack(b *Bridge, p *structPlan, s capnp.Struct) (any, error) {
-	r := reader{side: b.Side(0), caps: new(rpc.CapTable)}
+	r := reader{conn: b.Conn(0), caps: new(rpc.CapTable)}
 	return r.value(p, s)
 }

@@ -8,20 +8,20 @@ import (
 	"math/big"
 )
 
-// maxSafe is the highest integer up to which every number is exact in JavaScript.
-const maxSafe = 1 << 53
+// maxSafeInteger is the highest integer up to which every number is exact in JavaScript.
+const maxSafeInteger = 1 << 53
 
 // integer gives an integer's bits, in 64, if it is one of the type.
 func (t *typePlan) integer(v any) (uint64, error) {
 	neg, abs, ok := whole(v)
 	if !ok {
-		return 0, t.wants(v)
+		return 0, t.mismatch(v)
 	}
 	limit := uint64(math.MaxUint64) >> (64 - t.bits)
 	switch {
 	case !t.signed && (neg && abs != 0 || abs > limit),
 		t.signed && neg && abs > limit/2+1, t.signed && !neg && abs > limit/2:
-		return 0, &typeError{text: "out of range: " + t.text()}
+		return 0, &typeError{text: "out of range: " + t.describe()}
 	case neg:
 		return -abs, nil
 	}
@@ -73,8 +73,8 @@ func signed(v int64) (neg bool, abs uint64, ok bool) {
 	return false, uint64(v), true
 }
 
-// text says what the type is.
-func (t *typePlan) text() string {
+// describe says what the type is.
+func (t *typePlan) describe() string {
 	switch {
 	case t.kind != kindInt:
 		return kindNames[t.kind]
@@ -96,7 +96,7 @@ func (t *typePlan) bitsOf(v any) (uint64, error) {
 	if !ok {
 		neg, abs, whole := whole(v)
 		if !whole {
-			return 0, t.wants(v)
+			return 0, t.mismatch(v)
 		}
 		if f = float64(abs); neg {
 			f = -f
@@ -123,11 +123,11 @@ func (t *typePlan) number(bits uint64) any {
 	case t.signed:
 		shift := 64 - t.bits
 		v := int64(bits<<shift) >> shift
-		if v > maxSafe || v < -maxSafe {
+		if v > maxSafeInteger || v < -maxSafeInteger {
 			return big.NewInt(v)
 		}
 		return v
-	case bits > maxSafe:
+	case bits > maxSafeInteger:
 		return new(big.Int).SetUint64(bits)
 	}
 	return bits

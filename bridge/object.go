@@ -16,39 +16,41 @@ import (
 	"github.com/mooring-rpc/mooring/rpc"
 )
 
-// Side is the bridge's part of one connection. All methods may be called concurrently.
-type Side struct {
+// Conn is the bridge's part of one connection. All methods may be called concurrently.
+type Conn struct {
 	bridge *Bridge
 	limit  int
 	calls  sync.WaitGroup
 
-	mu        sync.Mutex
-	callbacks int           // that the vat holds, or has unanswered calls to
-	quiet     chan struct{} // closed when there are none; nil if nobody waits
+	mu            sync.Mutex
+	liveCallbacks int           // that the vat holds, or has unanswered calls to
+	idle          chan struct{} // closed when there are none; nil if nobody waits
 }
 
-// Side begins a connection's part. The params of a call may take so many bytes as a Cap'n Proto message.
-func (b *Bridge) Side(maxBytes int) *Side { return &Side{bridge: b, limit: maxBytes} }
+// Conn begins a connection's part. The params of a call may take so many bytes as a Cap'n Proto message.
+func (b *Bridge) Conn(maxBytes int) *Conn { return &Conn{bridge: b, limit: maxBytes} }
 
 // writer gives a writer of one message.
-func (s *Side) writer(caps *rpc.CapTable) *writer { return &writer{side: s, caps: caps, left: s.limit} }
+func (s *Conn) writer(caps *rpc.CapTable) *writer {
+	return &writer{conn: s, caps: caps, bytesLeft: s.limit}
+}
 
 // Wait waits until every call of the connection has come to an end within the vat: when the connection has ended, and
 // with it the calls' contexts, that is soon.
-func (s *Side) Wait() { s.calls.Wait() }
+func (s *Conn) Wait() { s.calls.Wait() }
 
-// Quiet waits until the vat holds no function of the peer's any more, and all that it has told one is answered, or ctx
+// WaitIdle waits until the vat holds no function of the peer's any more, and all that it has told one is answered, or ctx
 // ends. What it lets go of on the way out it has told the peer then.
-func (s *Side) Quiet(ctx context.Context) {
+func (s *Conn) WaitIdle(ctx context.Context) {
 	s.mu.Lock()
-	if s.callbacks == 0 {
+	if s.liveCallbacks == 0 {
 		s.mu.Unlock()
 		return
 	}
-	if s.quiet == nil {
-		s.quiet = make(chan struct{})
+	if s.idle == nil {
+		s.idle = make(chan struct{})
 	}
-	quiet := s.quiet
+	quiet := s.idle
 	s.mu.Unlock()
 	select {
 	case <-quiet:
@@ -56,19 +58,19 @@ func (s *Side) Quiet(ctx context.Context) {
 	}
 }
 
-// holds counts callbacks.
-func (s *Side) holds(n int) {
+// addCallbacks counts callbacks.
+func (s *Conn) addCallbacks(n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.callbacks += n; s.callbacks == 0 && s.quiet != nil {
-		close(s.quiet)
-		s.quiet = nil
+	if s.liveCallbacks += n; s.liveCallbacks == 0 && s.idle != nil {
+		close(s.idle)
+		s.idle = nil
 	}
 }
 
 // Object is a reference of the vat that a peer may call. It is a capnweb.Object; letting it go releases the reference.
 type Object struct {
-	side       *Side
+	conn       *Conn
 	iface      *interfacePlan
 	ref        *rpc.Ref
 	properties map[string]any
@@ -76,8 +78,8 @@ type Object struct {
 
 // Object makes an object of a reference, which it takes over, to an object of the interface; that is one of those the
 // bridge was compiled for.
-func (s *Side) Object(ref *rpc.Ref, iface uint64) *Object {
-	return &Object{side: s, iface: s.bridge.interfaces[iface], ref: ref}
+func (s *Conn) Object(ref *rpc.Ref, iface uint64) *Object {
+	return &Object{conn: s, iface: s.bridge.interfaces[iface], ref: ref}
 }
 
 // SetProperties gives the object properties besides its methods, before a peer gets it.
@@ -95,8 +97,8 @@ func (o *Object) KeepsOrder() bool { return o.iface.ordered }
 // Release implements capnweb.Releaser.
 func (o *Object) Release() { o.ref.Release() }
 
-// as gives another reference, where an object of the type is wanted.
-func (o *Object) as(t *typePlan) (*rpc.Ref, error) {
+// refAs gives another reference, where an object of the type is wanted.
+func (o *Object) refAs(t *typePlan) (*rpc.Ref, error) {
 	if t.iface != nil && !o.iface.supers[t.iface.id] {
 		return nil, &typeError{text: "want an object of " + t.iface.name + ", got one of " + o.iface.name}
 	}
@@ -123,14 +125,14 @@ func (o *Object) Serve(c *capnweb.Call) {
 		}
 	}
 	if err != nil {
-		c.Fail(told(err))
+		c.Fail(asTypeError(err))
 		return
 	}
-	o.side.call(c, m, o.ref, args, done)
+	o.conn.call(c, m, o.ref, args, done)
 }
 
 // call makes the call and has it answered with what done makes of its results.
-func (s *Side) call(c *capnweb.Call, m *methodPlan, ref *rpc.Ref, args []any, done func(any, error) (any, error)) {
+func (s *Conn) call(c *capnweb.Call, m *methodPlan, ref *rpc.Ref, args []any, done func(any, error) (any, error)) {
 	ctx := c.Context()
 	var bad error
 	answer := ref.Call(ctx, m.call, m.params.size, func(params capnp.Struct, caps *rpc.CapTable) error {
@@ -139,18 +141,18 @@ func (s *Side) call(c *capnweb.Call, m *methodPlan, ref *rpc.Ref, args []any, do
 	})
 	if bad != nil {
 		answer.Release()
-		c.Fail(told(bad))
+		c.Fail(asTypeError(bad))
 		return
 	}
 	s.calls.Add(1)
 	stop := context.AfterFunc(ctx, answer.Release)
 	answer.Notify(func() {
 		defer s.calls.Done()
-		defer recovered(c, m)
+		defer recoverPanic(c, m)
 		stop()
 		v, err := done(s.results(m, answer))
 		if err != nil {
-			c.Fail(told(err))
+			c.Fail(asTypeError(err))
 		} else {
 			c.Return(v)
 		}
@@ -158,8 +160,8 @@ func (s *Side) call(c *capnweb.Call, m *methodPlan, ref *rpc.Ref, args []any, do
 	})
 }
 
-// recovered answers a call whose results have caused a panic: it must not end the process.
-func recovered(c *capnweb.Call, m *methodPlan) {
+// recoverPanic answers a call whose results have caused a panic: it must not end the process.
+func recoverPanic(c *capnweb.Call, m *methodPlan) {
 	if r := recover(); r != nil {
 		name := incident.New()
 		slog.Error("bridge: an answer caused a panic", "incident", name, "method", m.owner+"."+m.name, "panic", r, "stack", string(debug.Stack()))
@@ -168,12 +170,12 @@ func recovered(c *capnweb.Call, m *methodPlan) {
 }
 
 // results gives what a call came to; it is there.
-func (s *Side) results(m *methodPlan, answer *rpc.Promise) (any, error) {
+func (s *Conn) results(m *methodPlan, answer *rpc.Promise) (any, error) {
 	results, caps, err := answer.Wait(context.Background())
 	if err != nil {
-		return nil, s.bridge.failure(err)
+		return nil, s.bridge.peerError(err)
 	}
-	r := reader{side: s, caps: caps}
+	r := reader{conn: s, caps: caps}
 	v, err := s.bridge.results(&r, m, results)
 	if err != nil {
 		r.release()
@@ -194,11 +196,11 @@ func (b *Bridge) results(r *reader, m *methodPlan, results capnp.Struct) (any, e
 	if m.rule != nil && m.rule.Results != nil {
 		return m.rule.Results(object)
 	}
-	return only(m.results, object), nil
+	return unwrapSingle(m.results, object), nil
 }
 
-// only gives the one field of a struct that has one, and of others the object.
-func only(p *structPlan, object map[string]any) any {
+// unwrapSingle gives the one field of a struct that has one, and of others the object.
+func unwrapSingle(p *structPlan, object map[string]any) any {
 	if len(p.fields) > 1 {
 		return object
 	}
@@ -208,14 +210,14 @@ func only(p *structPlan, object map[string]any) any {
 	return capnweb.Undefined{}
 }
 
-// failure is what a peer gets of an error of the vat.
-func (b *Bridge) failure(err error) error {
+// peerError is what a peer gets of an error of the vat.
+func (b *Bridge) peerError(err error) error {
 	ex, ok := errors.AsType[*rpc.Exception](err)
 	switch {
 	case !ok:
 		return err
-	case b.cfg.Fail != nil:
-		return b.cfg.Fail(ex)
+	case b.cfg.MapException != nil:
+		return b.cfg.MapException(ex)
 	}
 	return &capnweb.Error{Name: "Error", Message: ex.Reason}
 }

@@ -191,7 +191,7 @@ func TestRulesOfAnInterface(t *testing.T) {
 	t.Parallel()
 	refused := errors.New("refused")
 	cfg := kindsConfig()
-	cfg.Fail = func(ex *rpc.Exception) error { return &capnweb.Error{Name: "Error", Message: "told: " + ex.Reason} }
+	cfg.MapException = func(ex *rpc.Exception) error { return &capnweb.Error{Name: "Error", Message: "told: " + ex.Reason} }
 	cfg.TooLarge = func(limit int) error { return &capnweb.Error{Name: "Error", Message: "too large"} }
 	cfg.Rules = Rules{
 		Structs: map[uint64]StructRule{kinds.Inner_TypeID: {
@@ -208,11 +208,11 @@ func TestRulesOfAnInterface(t *testing.T) {
 				return o["n"], nil
 			},
 		}},
-		Fields: map[FieldOf]FieldRule{{kinds.Kinds_TypeID, "byte"}: {
+		Fields: map[FieldKey]FieldRule{{kinds.Kinds_TypeID, "byte"}: {
 			In:  func(v any) (any, error) { return float64(len(v.(string))), nil },
 			Out: func(v any) (any, error) { return strings.Repeat("x", int(v.(uint64))), nil },
 		}},
-		Methods: map[MethodOf]MethodRule{
+		Methods: map[MethodKey]MethodRule{
 			{kinds.Server_TypeID, "two"}: {Name: "pair", Results: func(o map[string]any) (any, error) { return []any{o["first"], o["second"]}, nil }},
 			{kinds.Server_TypeID, "nothing"}: {Args: func(args []any) ([]any, func(any, error) (any, error), error) {
 				return args, func(any, error) (any, error) { return "done", nil }, nil

@@ -12,14 +12,14 @@ import (
 
 // reader reads one message's content.
 type reader struct {
-	side *Side
-	caps *rpc.CapTable
-	made []*Object // given to nobody yet
+	conn      *Conn
+	caps      *rpc.CapTable
+	unclaimed []*Object // given to nobody yet
 }
 
 // release lets go of what was made of a message that nobody gets.
 func (r *reader) release() {
-	for _, o := range r.made {
+	for _, o := range r.unclaimed {
 		o.Release()
 	}
 }
@@ -38,7 +38,7 @@ func (r *reader) object(p *structPlan, s capnp.Struct) (map[string]any, error) {
 		}
 		v, err := r.field(f, s)
 		if err != nil {
-			return nil, at(f.name, err)
+			return nil, withPath(f.name, err)
 		}
 		to[f.name] = v
 	}
@@ -71,7 +71,7 @@ func (r *reader) field(f *fieldPlan, s capnp.Struct) (v any, err error) {
 		if p.IsValid() {
 			v, err = r.pointer(&f.typ, p)
 		} else {
-			v = f.nothing()
+			v = f.nullValue()
 		}
 	}
 	if err != nil || f.rule == nil || f.rule.Out == nil {
@@ -80,8 +80,8 @@ func (r *reader) field(f *fieldPlan, s capnp.Struct) (v any, err error) {
 	return f.rule.Out(v)
 }
 
-// nothing is what a null pointer reads as.
-func (f *fieldPlan) nothing() any {
+// nullValue is what a null pointer reads as.
+func (f *fieldPlan) nullValue() any {
 	switch f.typ.kind {
 	case kindText:
 		return f.text
@@ -120,7 +120,7 @@ func (r *reader) pointer(t *typePlan, p capnp.Ptr) (any, error) {
 	case kindCapability:
 		return r.capability(t, p)
 	}
-	return nil, fmt.Errorf("bridge: no pointer to %s", t.text())
+	return nil, fmt.Errorf("bridge: no pointer to %s", t.describe())
 }
 
 func (r *reader) list(elem *typePlan, l capnp.List) (any, error) {
@@ -128,7 +128,7 @@ func (r *reader) list(elem *typePlan, l capnp.List) (any, error) {
 	for i := range to {
 		v, err := r.element(elem, l, i)
 		if err != nil {
-			return nil, at(index(i), err)
+			return nil, withPath(index(i), err)
 		}
 		to[i] = v
 	}
@@ -151,7 +151,7 @@ func (r *reader) element(elem *typePlan, l capnp.List, i int) (any, error) {
 		return nil, err
 	}
 	if !p.IsValid() {
-		return (&fieldPlan{typ: *elem}).nothing(), nil
+		return (&fieldPlan{typ: *elem}).nullValue(), nil
 	}
 	return r.pointer(elem, p)
 }
@@ -173,15 +173,15 @@ func (r *reader) capability(t *typePlan, p capnp.Ptr) (any, error) {
 	ref := r.caps.Get(p)
 	iface := t.iface
 	if iface == nil {
-		if f := r.side.bridge.cfg.TypeOf; f != nil {
-			iface = r.side.bridge.interfaces[f(ref.Object())]
+		if f := r.conn.bridge.cfg.TypeOf; f != nil {
+			iface = r.conn.bridge.interfaces[f(ref.Object())]
 		}
 		if iface == nil {
 			ref.Release()
 			return nil, fmt.Errorf("bridge: a capability of no interface that peers can call")
 		}
 	}
-	o := &Object{side: r.side, iface: iface, ref: ref}
-	r.made = append(r.made, o)
+	o := &Object{conn: r.conn, iface: iface, ref: ref}
+	r.unclaimed = append(r.unclaimed, o)
 	return o, nil
 }

@@ -20,31 +20,31 @@ type Config struct {
 
 	// TypeOf gives the interface of an object where the schema says any capability; 0 for one that peers cannot call.
 	TypeOf func(rpc.Object) uint64
-	// Fail is the error that a peer gets of an exception. nil tells its reason.
-	Fail func(*rpc.Exception) error
-	// TooLarge is the error that a peer gets of arguments above the limit of Bridge.Side. nil: a RangeError.
+	// MapException is the error that a peer gets of an exception. nil tells its reason.
+	MapException func(*rpc.Exception) error
+	// TooLarge is the error that a peer gets of arguments above the limit of Bridge.Conn. nil: a RangeError.
 	TooLarge func(limit int) error
 }
 
 // Rules are the exceptions of a schema. Their functions may be called concurrently.
 type Rules struct {
 	Structs map[uint64]StructRule
-	Fields  map[FieldOf]FieldRule
-	Methods map[MethodOf]MethodRule
+	Fields  map[FieldKey]FieldRule
+	Methods map[MethodKey]MethodRule
 
 	// Results, if set, sees the results of every method first, as an object. What it takes out is not given; an error
 	// is what the call fails with.
 	Results func(results map[string]any) error
 }
 
-// FieldOf names a field of a struct.
-type FieldOf struct {
+// FieldKey names a field of a struct.
+type FieldKey struct {
 	Struct uint64
 	Field  string
 }
 
-// MethodOf names a method of an interface, as in the schema.
-type MethodOf struct {
+// MethodKey names a method of an interface, as in the schema.
+type MethodKey struct {
 	Interface uint64
 	Method    string
 }
@@ -88,8 +88,8 @@ func (e *typeError) Error() string {
 // TypeError is an error for rules: the peer gets it as a TypeError, behind the path of the value.
 func TypeError(text string) error { return &typeError{text: text} }
 
-// at puts the name of a field before the path of what is wrong in it.
-func at(name string, err error) error {
+// withPath puts the name of a field before the path of what is wrong in it.
+func withPath(name string, err error) error {
 	e, ok := errors.AsType[*typeError](err)
 	if !ok {
 		return err
@@ -105,8 +105,8 @@ func at(name string, err error) error {
 	return e
 }
 
-// told is the error as a peer gets it.
-func told(err error) error {
+// asTypeError is the error as a peer gets it.
+func asTypeError(err error) error {
 	if e, ok := errors.AsType[*typeError](err); ok {
 		return capnweb.TypeErrorf("%s", e.Error())
 	}

@@ -145,7 +145,7 @@ func (s *service) any(c *rpc.Call, caps *rpc.CapTable) {
 type rig struct {
 	t      testing.TB
 	log    *record
-	side   *Side
+	side   *Conn
 	client *capnweb.Conn
 	server *capnweb.Conn
 	main   *capnweb.Stub
@@ -157,7 +157,7 @@ const patience = time.Minute
 func newRig(t testing.TB, cfg Config) *rig {
 	t.Helper()
 	r := &rig{t: t, log: &record{hangs: make(chan struct{})}}
-	r.side = compiled(t, cfg).Side(1 << 20)
+	r.side = compiled(t, cfg).Conn(1 << 20)
 	near, far := capnweb.Pipe()
 	main := r.side.Object(rpc.NewLocal(&service{name: "main", log: r.log}), kinds.Server_TypeID)
 	r.client, r.server = capnweb.NewConn(near, capnweb.Config{}), capnweb.NewConn(far, capnweb.Config{Main: main})
@@ -174,7 +174,7 @@ func newRig(t testing.TB, cfg Config) *rig {
 			r.side.Wait()
 			ctx, cancel := context.WithTimeout(context.Background(), patience)
 			defer cancel()
-			if r.side.Quiet(ctx); ctx.Err() != nil {
+			if r.side.WaitIdle(ctx); ctx.Err() != nil {
 				t.Error("functions of a peer that has gone are held")
 			}
 			for _, c := range []*capnweb.Conn{r.client, r.server} {

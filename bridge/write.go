@@ -17,24 +17,24 @@ import (
 
 // writer writes one message's content.
 type writer struct {
-	side *Side
-	caps *rpc.CapTable
-	left int // bytes that may still be written
+	conn      *Conn
+	caps      *rpc.CapTable
+	bytesLeft int // bytes that may still be written
 }
 
-// room counts bytes that a message takes. What a peer says in few may stand for many.
-func (w *writer) room(bytes int) error {
-	if w.left -= bytes; w.left >= 0 {
+// reserve counts bytes that a message takes. What a peer says in few may stand for many.
+func (w *writer) reserve(bytes int) error {
+	if w.bytesLeft -= bytes; w.bytesLeft >= 0 {
 		return nil
 	}
-	if f := w.side.bridge.cfg.TooLarge; f != nil {
-		return f(w.side.limit)
+	if f := w.conn.bridge.cfg.TooLarge; f != nil {
+		return f(w.conn.limit)
 	}
-	return &capnweb.Error{Name: "RangeError", Message: fmt.Sprintf("the arguments take more than %d bytes", w.side.limit)}
+	return &capnweb.Error{Name: "RangeError", Message: fmt.Sprintf("the arguments take more than %d bytes", w.conn.limit)}
 }
 
-// absent says that a value is left out.
-func absent(v any) bool {
+// isAbsent says that a value is left out.
+func isAbsent(v any) bool {
 	switch v.(type) {
 	case nil, capnweb.Undefined:
 		return true
@@ -52,7 +52,7 @@ func (w *writer) object(p *structPlan, s capnp.Struct, v any) error {
 	}
 	from, ok := v.(map[string]any)
 	if !ok {
-		return wants("an object", v)
+		return mismatch("an object", v)
 	}
 	known, chosen := 0, -1
 	for i := range p.fields {
@@ -73,24 +73,24 @@ func (w *writer) object(p *structPlan, s capnp.Struct, v any) error {
 			s.SetUint16(p.tagAt, f.tag)
 		}
 		if err := w.field(f, s, v); err != nil {
-			return at(f.name, err)
+			return withPath(f.name, err)
 		}
 	}
 	if known < len(from) {
-		return p.unknown(from)
+		return p.unknownFieldError(from)
 	}
 	return nil
 }
 
-// unknown is the error for a field that there is not.
-func (p *structPlan) unknown(from map[string]any) error {
+// unknownFieldError is the error for a field that there is not.
+func (p *structPlan) unknownFieldError(from map[string]any) error {
 	var names []string
 	for name := range from {
 		if p.field(name) == nil {
 			names = append(names, name)
 		}
 	}
-	return at(clip(slices.Min(names)), &typeError{text: "there is no such field: there " + p.fieldNames()})
+	return withPath(clip(slices.Min(names)), &typeError{text: "there is no such field: there " + p.fieldNames()})
 }
 
 func (p *structPlan) fieldNames() string {
@@ -115,14 +115,14 @@ func (w *writer) field(f *fieldPlan, s capnp.Struct, v any) error {
 	switch f.typ.kind {
 	case kindVoid:
 		if v != nil {
-			return f.typ.wants(v)
+			return f.typ.mismatch(v)
 		}
 	case kindGroup:
 		return w.object(f.typ.of, s, v)
 	case kindBool:
 		b, ok := v.(bool)
 		if !ok {
-			return f.typ.wants(v)
+			return f.typ.mismatch(v)
 		}
 		s.SetBit(capnp.BitOffset(f.offset), b != (f.mask == 1))
 	case kindInt, kindFloat, kindEnum:
@@ -186,9 +186,9 @@ func (w *writer) pointer(t *typePlan, seg *capnp.Segment, v any) (capnp.Ptr, err
 	case kindText:
 		text, ok := v.(string)
 		if !ok {
-			return capnp.Ptr{}, t.wants(v)
+			return capnp.Ptr{}, t.mismatch(v)
 		}
-		if err := w.room(len(text) + 8); err != nil {
+		if err := w.reserve(len(text) + 8); err != nil {
 			return capnp.Ptr{}, err
 		}
 		l, err := capnp.NewText(seg, text)
@@ -198,13 +198,13 @@ func (w *writer) pointer(t *typePlan, seg *capnp.Segment, v any) (capnp.Ptr, err
 		if err != nil {
 			return capnp.Ptr{}, err
 		}
-		if err := w.room(len(data) + 8); err != nil {
+		if err := w.reserve(len(data) + 8); err != nil {
 			return capnp.Ptr{}, err
 		}
 		l, err := capnp.NewData(seg, data)
 		return l.ToPtr(), err
 	case kindStruct:
-		if err := w.room(sizeOf(t.of)); err != nil {
+		if err := w.reserve(sizeOf(t.of)); err != nil {
 			return capnp.Ptr{}, err
 		}
 		s, err := capnp.NewStruct(seg, t.of.size)
@@ -215,11 +215,11 @@ func (w *writer) pointer(t *typePlan, seg *capnp.Segment, v any) (capnp.Ptr, err
 	case kindList:
 		elems, ok := v.([]any)
 		if !ok {
-			return capnp.Ptr{}, t.wants(v)
+			return capnp.Ptr{}, t.mismatch(v)
 		}
 		return w.list(t.elem, seg, elems)
 	}
-	return capnp.Ptr{}, fmt.Errorf("bridge: no pointer to %s", t.text())
+	return capnp.Ptr{}, fmt.Errorf("bridge: no pointer to %s", t.describe())
 }
 
 func sizeOf(p *structPlan) int { return int(p.size.DataSize) + 8*int(p.size.PointerCount) + 8 }
@@ -238,7 +238,7 @@ func bytesOf(t *typePlan, v any) ([]byte, error) {
 		}
 		return data, nil
 	}
-	return nil, t.wants(v)
+	return nil, t.mismatch(v)
 }
 
 func (w *writer) list(elem *typePlan, seg *capnp.Segment, elems []any) (capnp.Ptr, error) {
@@ -249,7 +249,7 @@ func (w *writer) list(elem *typePlan, seg *capnp.Segment, elems []any) (capnp.Pt
 	case kindBool, kindInt, kindFloat, kindEnum:
 		return w.numbers(elem, seg, elems)
 	case kindStruct:
-		if err := w.room(8 + len(elems)*(sizeOf(elem.of)-8)); err != nil {
+		if err := w.reserve(8 + len(elems)*(sizeOf(elem.of)-8)); err != nil {
 			return capnp.Ptr{}, err
 		}
 		l, err := capnp.NewCompositeList(seg, elem.of.size, n)
@@ -257,16 +257,16 @@ func (w *writer) list(elem *typePlan, seg *capnp.Segment, elems []any) (capnp.Pt
 			return capnp.Ptr{}, err
 		}
 		for i, v := range elems {
-			if absent(v) {
+			if isAbsent(v) {
 				continue
 			}
 			if err := w.object(elem.of, l.Struct(i), v); err != nil {
-				return capnp.Ptr{}, at(index(i), err)
+				return capnp.Ptr{}, withPath(index(i), err)
 			}
 		}
 		return l.ToPtr(), nil
 	}
-	if err := w.room(8 * (len(elems) + 1)); err != nil {
+	if err := w.reserve(8 * (len(elems) + 1)); err != nil {
 		return capnp.Ptr{}, err
 	}
 	l, err := capnp.NewPointerList(seg, n)
@@ -274,11 +274,11 @@ func (w *writer) list(elem *typePlan, seg *capnp.Segment, elems []any) (capnp.Pt
 		return capnp.Ptr{}, err
 	}
 	for i, v := range elems {
-		if absent(v) {
+		if isAbsent(v) {
 			continue
 		}
 		if err := w.element(elem, seg, l, i, v); err != nil {
-			return capnp.Ptr{}, at(index(i), err)
+			return capnp.Ptr{}, withPath(index(i), err)
 		}
 	}
 	return l.ToPtr(), nil
@@ -306,7 +306,7 @@ func (w *writer) element(elem *typePlan, seg *capnp.Segment, l capnp.PointerList
 // numbers writes a list of numbers or bools. One that is left out is 0.
 func (w *writer) numbers(elem *typePlan, seg *capnp.Segment, elems []any) (capnp.Ptr, error) {
 	n := int32(len(elems))
-	if err := w.room(8 + len(elems)*int(elem.bits)/8); err != nil {
+	if err := w.reserve(8 + len(elems)*int(elem.bits)/8); err != nil {
 		return capnp.Ptr{}, err
 	}
 	var to capnp.List
@@ -337,20 +337,20 @@ func (w *writer) numbers(elem *typePlan, seg *capnp.Segment, elems []any) (capnp
 		return capnp.Ptr{}, err
 	}
 	for i, v := range elems {
-		if absent(v) {
+		if isAbsent(v) {
 			continue
 		}
 		if elem.kind == kindBool {
 			b, ok := v.(bool)
 			if !ok {
-				return capnp.Ptr{}, at(index(i), elem.wants(v))
+				return capnp.Ptr{}, withPath(index(i), elem.mismatch(v))
 			}
 			bits.Set(i, b)
 			continue
 		}
 		data, err := elem.data(v)
 		if err != nil {
-			return capnp.Ptr{}, at(index(i), err)
+			return capnp.Ptr{}, withPath(index(i), err)
 		}
 		switch elem.bits {
 		case 8:
@@ -371,30 +371,30 @@ func (w *writer) numbers(elem *typePlan, seg *capnp.Segment, elems []any) (capnp
 func (w *writer) capability(t *typePlan, v any) (*rpc.Ref, error) {
 	switch v := v.(type) {
 	case *Object:
-		return v.as(t)
+		return v.refAs(t)
 	case *capnweb.Stub:
 		if o, ok := v.Object().(*Object); ok {
-			return o.as(t)
+			return o.refAs(t)
 		}
 		if t.iface == nil {
 			return nil, &typeError{text: "not an object of this server"}
 		}
-		return rpc.NewLocal(newCallback(w.side, t.iface, stubCaller{v.Dup()})), nil
+		return rpc.NewLocal(newCallback(w.conn, t.iface, stubCaller{v.Dup()})), nil
 	case Func:
 		if t.iface != nil {
-			return rpc.NewLocal(newCallback(w.side, t.iface, v)), nil
+			return rpc.NewLocal(newCallback(w.conn, t.iface, v)), nil
 		}
 	}
 	if t.iface == nil {
-		return nil, wants("an object of this server", v)
+		return nil, mismatch("an object of this server", v)
 	}
-	return nil, wants("a function", v)
+	return nil, mismatch("a function", v)
 }
 
-// wants is the error for a value of another type. It does not tell the value.
-func (t *typePlan) wants(v any) error { return wants(t.text(), v) }
+// mismatch is the error for a value of another type. It does not tell the value.
+func (t *typePlan) mismatch(v any) error { return mismatch(t.describe(), v) }
 
-func wants(what string, v any) error {
+func mismatch(what string, v any) error {
 	return &typeError{text: "want " + what + ", got " + typeName(v)}
 }
 

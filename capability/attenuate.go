@@ -10,8 +10,8 @@ import "github.com/mooring-rpc/mooring/fault"
 // m's rights (0: all of them), methods, expiry, first cursor, message, label and
 // actor. It is nobody's owner, and dies with the epoch it was made in: handing it
 // on is a share. Whether parent is alive is Check's to say. Errors as for Mint.
-func Attenuate(parent *Grant, m Minting, epoch uint64, now int64) (*Grant, *fault.Error) {
-	m.ID, m.Hash, m.Seal, m.Limit = parent.ID, parent.Hash, parent.Seal, parent.Limit
+func Attenuate(parent *Grant, m MintRequest, epoch uint64, now int64) (*Grant, *fault.Error) {
+	m.ID, m.Hash, m.Seal, m.MaxRedemptions = parent.ID, parent.Hash, parent.Seal, parent.MaxRedemptions
 	if m.Rights == 0 {
 		m.Rights = parent.Rights
 	}
@@ -22,7 +22,7 @@ func Attenuate(parent *Grant, m Minting, epoch uint64, now int64) (*Grant, *faul
 	if err != nil {
 		return nil, err
 	}
-	g.Parent, g.Used, g.Created = parent.Parent, parent.Used, parent.Created
+	g.Parent, g.Redemptions, g.Created = parent.Parent, parent.Redemptions, parent.Created
 	return g, nil
 }
 
@@ -36,7 +36,7 @@ func CheckLive(g, narrow *Grant, epoch uint64, now int64, need Rights, method st
 	}
 	if err := Check(g, epoch, now, 0, ""); err != nil {
 		dead := *narrow
-		dead.Revoked, dead.Cut, dead.RevokeBy = g.Revoked, g.Cut, g.RevokeBy
+		dead.Revoked, dead.Cut, dead.RevokedBy = g.Revoked, g.Cut, g.RevokedBy
 		return &dead, err
 	}
 	return narrow, Check(narrow, epoch, now, need, method)

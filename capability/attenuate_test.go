@@ -14,30 +14,30 @@ func TestAttenuate(t *testing.T) {
 	t.Parallel()
 	parent := messageParent()
 	parent.ID, parent.Parent, parent.Hash, parent.Seal = sealedID, parentID, [32]byte{9}, make([]byte, 32)
-	parent.Label, parent.Used, parent.Created = "for b", 3, 555
-	g, err := capability.Attenuate(parent, capability.Minting{}, 3, 777)
+	parent.Label, parent.Redemptions, parent.Created = "for b", 3, 555
+	g, err := capability.Attenuate(parent, capability.MintRequest{}, 3, 777)
 	if err != nil || !reflect.DeepEqual(g, parent) {
 		t.Errorf("to all that it was: %+v, %v; want %+v", g, err, parent)
 	}
 
 	want := *parent
-	want.Rights, want.Methods, want.Expires, want.From, want.Label, want.Actor = capability.Append, []string{"put"}, 4000, 11, "less", "team/a/b"
-	less := capability.Minting{ID: childID, Hash: [32]byte{1}, Limit: 1, Seal: make([]byte, 3), // these four it has of its ref
-		Rights: want.Rights, Methods: want.Methods, Expires: want.Expires, From: want.From, Label: want.Label, Actor: want.Actor}
+	want.Rights, want.Methods, want.Expires, want.VisibleFrom, want.Label, want.Actor = capability.Append, []string{"put"}, 4000, 11, "less", "team/a/b"
+	less := capability.MintRequest{ID: childID, Hash: [32]byte{1}, MaxRedemptions: 1, Seal: make([]byte, 3), // these four it has of its ref
+		Rights: want.Rights, Methods: want.Methods, Expires: want.Expires, VisibleFrom: want.VisibleFrom, Label: want.Label, Actor: want.Actor}
 	if g, err := capability.Attenuate(parent, less, 3, 777); err != nil || !reflect.DeepEqual(g, &want) {
 		t.Errorf("to less: %+v, %v; want %+v", g, err, &want)
 	}
 
-	more := capability.Minting{Rights: capability.Revoke}
+	more := capability.MintRequest{Rights: capability.Revoke}
 	if g, err := capability.Attenuate(parent, more, 3, 777); g != nil || codeOf(err) != fault.Widening {
 		t.Errorf("to more: %+v, %v", g, err)
 	}
-	if g, err := capability.Attenuate(ownerRef(), capability.Minting{Rights: capability.SessionRights}, 3, 777); g != nil || codeOf(err) != fault.BadArgument {
+	if g, err := capability.Attenuate(ownerRef(), capability.MintRequest{Rights: capability.SessionRights}, 3, 777); g != nil || codeOf(err) != fault.BadArgument {
 		t.Errorf("of a row without a hash: %+v, %v", g, err)
 	}
 	owner := ownerRef()
 	owner.Hash = [32]byte{9}
-	if g, err := capability.Attenuate(owner, capability.Minting{}, 3, 777); err != nil || g.Owner || g.Epoch != 3 || g.Rights != owner.Rights {
+	if g, err := capability.Attenuate(owner, capability.MintRequest{}, 3, 777); err != nil || g.Owner || g.Epoch != 3 || g.Rights != owner.Rights {
 		t.Errorf("an owner's: %+v, %v", g, err)
 	}
 }
@@ -55,9 +55,9 @@ func TestCheckLive(t *testing.T) {
 	}
 	narrow := ref(func(g *capability.Grant) { g.Rights, g.Actor = capability.Read, "team/a/b" })
 	late := ref(func(g *capability.Grant) { g.Rights, g.Expires = capability.Read, now })
-	revoked := ref(func(g *capability.Grant) { g.Revoked, g.Cut, g.RevokeBy = 900, 41, "by" })
+	revoked := ref(func(g *capability.Grant) { g.Revoked, g.Cut, g.RevokedBy = 900, 41, "by" })
 	buried := *narrow
-	buried.Revoked, buried.Cut, buried.RevokeBy = revoked.Revoked, revoked.Cut, revoked.RevokeBy
+	buried.Revoked, buried.Cut, buried.RevokedBy = revoked.Revoked, revoked.Cut, revoked.RevokedBy
 	for name, row := range map[string]struct {
 		g, narrow *capability.Grant
 		need      capability.Rights

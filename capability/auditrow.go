@@ -23,21 +23,21 @@ type AuditRow struct {
 	Cursor  uint64     // the session's cursor after it
 	Count   uint32     // how often, where rows are gathered (uses, a batch's denials, strangers'); 0 means once
 	Peer    string     // the address it came from; "" if it came from many, or from nobody
-	Hash    [32]byte   // over the row before it and this one (ChainAudit); given by the store
+	Hash    [32]byte   // over the row before it and this one (HashAuditRow); given by the store
 }
 
-// Uses is how often a ref was used, and when last.
-type Uses struct {
-	Ref   string
-	Count uint64
-	Last  int64 // Unix ms
+// RefUses is how often a ref was used, and when last.
+type RefUses struct {
+	Ref      string
+	Count    uint64
+	LastUsed int64 // Unix ms
 }
 
-// Page names rows that are written together, of uses or of an audit. Whoever does not
+// IdempotencyKey names rows that are written together, of uses or of an audit. Whoever does not
 // hear whether they were writes them again under the same name, and they are there once.
-type Page struct {
+type IdempotencyKey struct {
 	Writer string // whose pages come one after the other
-	Number uint64 // that grows
+	Seq    uint64 // that grows
 }
 
 // AuditAct numbers what an audit row is about; the list is append-only.
@@ -70,9 +70,9 @@ func (a AuditAct) String() string {
 	return auditActs[a]
 }
 
-// ChainAudit computes the hash of a row over that of the row before it (zero for
+// HashAuditRow computes the hash of a row over that of the row before it (zero for
 // the first) and all of r's own fields but Hash.
-func ChainAudit(prev [32]byte, r *AuditRow) (sum [32]byte) {
+func HashAuditRow(prev [32]byte, r *AuditRow) (sum [32]byte) {
 	w := digest.New("mooring audit v1")
 	w.Sum32(prev)
 	w.Text(r.Target)

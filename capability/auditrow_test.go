@@ -24,7 +24,7 @@ func TestAuditChainStaysWhatItWas(t *testing.T) {
 	t.Parallel()
 	row := &capability.AuditRow{Target: "ses_x", Seq: 2, At: 99, Act: capability.AuditUse, Ref: "r", Actor: "ann", Subject: "put",
 		Reason: 41, Op: "o", Cursor: 7, Count: 3, Peer: "::1"}
-	sum := capability.ChainAudit([32]byte{1}, row)
+	sum := capability.HashAuditRow([32]byte{1}, row)
 	const want = "882cea466a9618edadec3666fae562b4d1da0f9a11cd40c4dacd129b6409ab48"
 	if got := hex.EncodeToString(sum[:]); got != want {
 		t.Errorf("the hash is %s, it was %s", got, want)

@@ -1,6 +1,6 @@
 package capability
 
-// Chain: what is wrong with a hash chain, row by row. It serves the audit and,
+// ChainVerifier: what is wrong with a hash chain, row by row. It serves the audit and,
 // since it knows a row only by its hash, any other log that is chained alike.
 
 import (
@@ -8,21 +8,21 @@ import (
 	"slices"
 )
 
-// Link is a row of a chain as it was read.
-type Link struct {
+// ChainRow is a row of a chain as it was read.
+type ChainRow struct {
 	Seq  uint64
 	Hash [32]byte
 	// Sum is the hash that the row would have as row seq after one whose hash is prev.
 	Sum func(prev [32]byte, seq uint64) [32]byte
-	// Spoilt says that what the row holds is not what its own fields say it is.
-	Spoilt bool
+	// Corrupt says that what the row holds is not what its own fields say it is.
+	Corrupt bool
 }
 
-// Chain takes a chain's rows in the order of their numbers, and says at the end
+// ChainVerifier takes a chain's rows in the order of their numbers, and says at the end
 // which were changed, are missing or stand in the wrong place. A row that was
 // changed is told from those behind it, which are as they were. It remembers
 // only what is wrong.
-type Chain struct {
+type ChainVerifier struct {
 	seq      uint64
 	prev     [32]byte
 	known    bool // prev is the hash of the row before
@@ -33,21 +33,23 @@ type Chain struct {
 
 // suspect is a row whose hash does not follow from the row before it.
 type suspect struct {
-	Link
+	ChainRow
 	prev     [32]byte
 	unproven bool // the row before it is missing: nothing speaks against it
 }
 
-// searched is how many rows are looked for in other places: each is tried in the
+// maxSuspects is how many rows are looked for in other places: each is tried in the
 // place of each.
-const searched = 32
+const maxSuspects = 32
 
-// NewChain is a chain whose first row is the one after seq. If that is not 0,
+// NewChainVerifier is a chain whose first row is the one after seq. If that is not 0,
 // the log before it is gone, and so is what its first row follows from.
-func NewChain(seq uint64) *Chain { return &Chain{seq: seq, known: seq == 0} }
+func NewChainVerifier(seq uint64) *ChainVerifier { return &ChainVerifier{seq: seq, known: seq == 0} }
 
-// NewChainFrom is a chain that goes on from the row seq, whose hash is prev.
-func NewChainFrom(seq uint64, prev [32]byte) *Chain { return &Chain{seq: seq, prev: prev, known: true} }
+// NewChainVerifierFrom is a chain that goes on from the row seq, whose hash is prev.
+func NewChainVerifierFrom(seq uint64, prev [32]byte) *ChainVerifier {
+	return &ChainVerifier{seq: seq, prev: prev, known: true}
+}
 
 // FlawKind is in what way a row is wrong.
 type FlawKind string
@@ -56,17 +58,17 @@ type FlawKind string
 const (
 	RowChanged   FlawKind = "changed"   // it is not the one that was written
 	RowMissing   FlawKind = "missing"   // it, and all up to Through
-	RowMisplaced FlawKind = "misplaced" // what stands there was written as row As
-	RowBeyond    FlawKind = "beyond"    // it is after what the log says is its last, As
+	RowMisplaced FlawKind = "misplaced" // what stands there was written as row WrittenAs
+	RowAfterEnd  FlawKind = "beyond"    // it is after what the log says is its last, WrittenAs
 	EndChanged   FlawKind = "end"       // what the log says its last row's hash is, is not that of Seq
 )
 
 // Flaw is something wrong with a chain.
 type Flaw struct {
-	Kind    FlawKind
-	Seq     uint64
-	Through uint64
-	As      uint64 // 0 if it is not known
+	Kind      FlawKind
+	Seq       uint64
+	Through   uint64
+	WrittenAs uint64 // 0 if it is not known
 }
 
 // Text says what is wrong; of is what a row is called.
@@ -78,12 +80,12 @@ func (f Flaw) Text(of string) string {
 		}
 		return fmt.Sprintf("%s %d is missing", of, f.Seq)
 	case RowMisplaced:
-		if f.As == 0 {
+		if f.WrittenAs == 0 {
 			return fmt.Sprintf("%s %d is out of order", of, f.Seq)
 		}
-		return fmt.Sprintf("%s %d is out of order: what stands there was written as %d", of, f.Seq, f.As)
-	case RowBeyond:
-		return fmt.Sprintf("%s %d is beyond the end, which is %d", of, f.Seq, f.As)
+		return fmt.Sprintf("%s %d is out of order: what stands there was written as %d", of, f.Seq, f.WrittenAs)
+	case RowAfterEnd:
+		return fmt.Sprintf("%s %d is beyond the end, which is %d", of, f.Seq, f.WrittenAs)
 	case EndChanged:
 		return fmt.Sprintf("the end was changed: it is not the hash of %s %d", of, f.Seq)
 	}
@@ -91,13 +93,13 @@ func (f Flaw) Text(of string) string {
 }
 
 // Seq is the number of the last row, or of the one before the first.
-func (c *Chain) Seq() uint64 { return c.seq }
+func (c *ChainVerifier) Seq() uint64 { return c.seq }
 
 // Head is the last row's hash, as it was read.
-func (c *Chain) Head() [32]byte { return c.prev }
+func (c *ChainVerifier) Head() [32]byte { return c.prev }
 
 // Add takes the next row.
-func (c *Chain) Add(l Link) {
+func (c *ChainVerifier) Add(l ChainRow) {
 	if l.Seq <= c.seq {
 		c.flaws = append(c.flaws, Flaw{Kind: RowMisplaced, Seq: l.Seq})
 		return
@@ -107,10 +109,10 @@ func (c *Chain) Add(l Link) {
 		c.known = false
 	}
 	switch {
-	case l.Spoilt:
+	case l.Corrupt:
 		c.flaws = append(c.flaws, Flaw{Kind: RowChanged, Seq: l.Seq})
 	case !c.known || l.Sum(c.prev, l.Seq) != l.Hash:
-		if len(c.suspects) < searched {
+		if len(c.suspects) < maxSuspects {
 			c.suspects = append(c.suspects, suspect{l, c.prev, !c.known})
 		} else if c.known {
 			c.flaws = append(c.flaws, Flaw{Kind: RowChanged, Seq: l.Seq})
@@ -119,36 +121,36 @@ func (c *Chain) Add(l Link) {
 	c.seq, c.prev, c.known = l.Seq, l.Hash, true
 }
 
-func (c *Chain) missing(from, through uint64) {
+func (c *ChainVerifier) missing(from, through uint64) {
 	c.flaws = append(c.flaws, Flaw{Kind: RowMissing, Seq: from, Through: through})
-	for seq := from; seq <= through && len(c.gaps) < searched; seq++ {
+	for seq := from; seq <= through && len(c.gaps) < maxSuspects; seq++ {
 		c.gaps = append(c.gaps, seq)
 	}
 }
 
 // End says what is wrong with a chain that, by its log's own word, ends with the
 // row seq and its hash head. It may be asked again.
-func (c *Chain) End(seq uint64, head [32]byte) []Flaw {
+func (c *ChainVerifier) End(seq uint64, head [32]byte) []Flaw {
 	d := *c
 	d.flaws, d.gaps = slices.Clip(c.flaws), slices.Clip(c.gaps)
 	if d.seq < seq {
 		d.missing(d.seq+1, seq)
 	}
 	for _, s := range d.suspects {
-		if f, wrong := d.judge(s); wrong {
+		if f, wrong := d.diagnose(s); wrong {
 			d.flaws = append(d.flaws, f)
 		}
 	}
 	switch {
 	case d.seq > seq:
-		d.flaws = append(d.flaws, Flaw{Kind: RowBeyond, Seq: d.seq, As: seq})
+		d.flaws = append(d.flaws, Flaw{Kind: RowAfterEnd, Seq: d.seq, WrittenAs: seq})
 	case d.seq == seq && d.known && d.prev != head && !d.flawed(seq):
 		d.flaws = append(d.flaws, Flaw{Kind: EndChanged, Seq: seq})
 	}
 	return d.flaws
 }
 
-func (c *Chain) flawed(seq uint64) bool {
+func (c *ChainVerifier) flawed(seq uint64) bool {
 	for _, f := range c.flaws {
 		if f.Seq == seq {
 			return true
@@ -157,10 +159,10 @@ func (c *Chain) flawed(seq uint64) bool {
 	return false
 }
 
-// judge tries a suspect in its own place and in those of all others, after every
+// diagnose tries a suspect in its own place and in those of all others, after every
 // hash that any of them can have come after. Where its hash fits, or that which
 // was left standing there, it belongs.
-func (c *Chain) judge(s suspect) (f Flaw, wrong bool) {
+func (c *ChainVerifier) diagnose(s suspect) (f Flaw, wrong bool) {
 	before := [][32]byte{{}}
 	for _, o := range c.suspects {
 		before = append(before, o.prev, o.Hash, o.Sum(o.prev, o.Seq))
@@ -180,22 +182,22 @@ func (c *Chain) judge(s suspect) (f Flaw, wrong bool) {
 	}
 	for _, o := range c.suspects {
 		if o.Seq != s.Seq && try(o.Seq, o.Hash) {
-			return Flaw{Kind: RowMisplaced, Seq: s.Seq, As: o.Seq}, true
+			return Flaw{Kind: RowMisplaced, Seq: s.Seq, WrittenAs: o.Seq}, true
 		}
 	}
 	for _, seq := range c.gaps {
 		if try(seq, s.Hash) {
-			return Flaw{Kind: RowMisplaced, Seq: s.Seq, As: seq}, true
+			return Flaw{Kind: RowMisplaced, Seq: s.Seq, WrittenAs: seq}, true
 		}
 	}
 	return Flaw{Kind: RowChanged, Seq: s.Seq}, !s.unproven
 }
 
-// Link is the row as a chain takes it.
-func (r *AuditRow) Link() Link {
-	return Link{Seq: r.Seq, Hash: r.Hash, Sum: func(prev [32]byte, seq uint64) [32]byte {
+// ChainRow is the row as a chain takes it.
+func (r *AuditRow) ChainRow() ChainRow {
+	return ChainRow{Seq: r.Seq, Hash: r.Hash, Sum: func(prev [32]byte, seq uint64) [32]byte {
 		as := *r
 		as.Seq = seq
-		return ChainAudit(prev, &as)
+		return HashAuditRow(prev, &as)
 	}}
 }

@@ -16,7 +16,7 @@ func chained(n int) (rows []*capability.AuditRow) {
 	var prev [32]byte
 	for i := range n {
 		r := &capability.AuditRow{Target: "ses_x", Seq: uint64(i + 1), At: int64(1000 + i/2), Act: capability.AuditUse, Ref: "r", Subject: "put", Count: 1}
-		r.Hash = capability.ChainAudit(prev, r)
+		r.Hash = capability.HashAuditRow(prev, r)
 		prev = r.Hash
 		rows = append(rows, r)
 	}
@@ -94,9 +94,9 @@ func TestChainNamesWhatIsWrong(t *testing.T) {
 			t.Parallel()
 			rows := chained(n)
 			head := rows[n-1].Hash
-			chain := capability.NewChain(0)
+			chain := capability.NewChainVerifier(0)
 			for _, r := range c.edit(rows) {
-				chain.Add(r.Link())
+				chain.Add(r.ChainRow())
 			}
 			var got []string
 			for _, f := range chain.End(n, head) {
@@ -114,9 +114,9 @@ func TestChainEnd(t *testing.T) {
 	t.Parallel()
 	rows := chained(5)
 	chain := func(seq uint64, head [32]byte) string {
-		c := capability.NewChain(0)
+		c := capability.NewChainVerifier(0)
 		for _, r := range rows {
-			c.Add(r.Link())
+			c.Add(r.ChainRow())
 		}
 		return fmt.Sprint(c.End(seq, head))
 	}
@@ -126,10 +126,10 @@ func TestChainEnd(t *testing.T) {
 	if got := chain(5, rows[3].Hash); got != fmt.Sprint([]capability.Flaw{{Kind: capability.EndChanged, Seq: 5}}) {
 		t.Errorf("another end: %s", got)
 	}
-	if got := chain(4, rows[3].Hash); got != fmt.Sprint([]capability.Flaw{{Kind: capability.RowBeyond, Seq: 5, As: 4}}) {
+	if got := chain(4, rows[3].Hash); got != fmt.Sprint([]capability.Flaw{{Kind: capability.RowAfterEnd, Seq: 5, WrittenAs: 4}}) {
 		t.Errorf("an earlier end: %s", got)
 	}
-	if got := capability.NewChain(3).End(3, rows[2].Hash); got != nil {
+	if got := capability.NewChainVerifier(3).End(3, rows[2].Hash); got != nil {
 		t.Errorf("nothing after a row that is not known: %v", got)
 	}
 	// Another end is told beside what is wrong elsewhere, but not again of the row itself.
@@ -137,10 +137,10 @@ func TestChainEnd(t *testing.T) {
 		2: {{Kind: capability.RowChanged, Seq: 3}, {Kind: capability.EndChanged, Seq: 5}},
 		4: {{Kind: capability.RowChanged, Seq: 5}},
 	} {
-		c := capability.NewChain(0)
+		c := capability.NewChainVerifier(0)
 		for i, r := range rows {
-			l := r.Link()
-			l.Spoilt = i == at
+			l := r.ChainRow()
+			l.Corrupt = i == at
 			c.Add(l)
 		}
 		if got := c.End(5, rows[3].Hash); !slices.Equal(got, want) {
@@ -148,23 +148,23 @@ func TestChainEnd(t *testing.T) {
 		}
 	}
 	// A log that begins later is taken at its word where it begins, and no further.
-	late := capability.NewChain(2)
+	late := capability.NewChainVerifier(2)
 	rows[3].Actor = "somebody"
 	for _, r := range rows[2:] {
-		late.Add(r.Link())
+		late.Add(r.ChainRow())
 	}
 	if got := fmt.Sprint(late.End(5, rows[4].Hash)); got != fmt.Sprint([]capability.Flaw{{Kind: capability.RowChanged, Seq: 4}}) {
 		t.Errorf("from row 3 on: %s", got)
 	}
-	from := capability.NewChainFrom(2, rows[1].Hash)
+	from := capability.NewChainVerifierFrom(2, rows[1].Hash)
 	if from.Seq() != 2 || from.Head() != rows[1].Hash {
 		t.Errorf("it goes on from %d, %x", from.Seq(), from.Head())
 	}
-	from.Add(rows[2].Link())
+	from.Add(rows[2].ChainRow())
 	if got := from.End(3, rows[2].Hash); got != nil || from.Seq() != 3 || from.Head() != rows[2].Hash {
 		t.Errorf("one row on: %v, at %d, %x", got, from.Seq(), from.Head())
 	}
-	if got := capability.NewChainFrom(1, rows[1].Hash).End(1, rows[0].Hash); !slices.Equal(got, []capability.Flaw{{Kind: capability.EndChanged, Seq: 1}}) {
+	if got := capability.NewChainVerifierFrom(1, rows[1].Hash).End(1, rows[0].Hash); !slices.Equal(got, []capability.Flaw{{Kind: capability.EndChanged, Seq: 1}}) {
 		t.Errorf("nothing after another row than there was: %v", got)
 	}
 }
@@ -173,16 +173,16 @@ func TestChainEnd(t *testing.T) {
 func TestChainEndIsAskedAgain(t *testing.T) {
 	t.Parallel()
 	rows := chained(6)
-	c := capability.NewChain(0)
+	c := capability.NewChainVerifier(0)
 	rows[1].Actor = "somebody"
 	for _, r := range rows[:4] {
-		c.Add(r.Link())
+		c.Add(r.ChainRow())
 	}
 	for _, r := range rows[1:4] { // behind what came later, or again
-		c.Add(r.Link())
+		c.Add(r.ChainRow())
 	}
 	first := c.End(6, rows[5].Hash)
-	c.Add(rows[5].Link())
+	c.Add(rows[5].ChainRow())
 	var got []string
 	for _, f := range append(first, c.End(6, rows[5].Hash)...) {
 		got = append(got, f.Text("row"))
@@ -203,10 +203,10 @@ func TestChainOfManyFlaws(t *testing.T) {
 	t.Parallel()
 	const n = 50
 	rows := chained(n)
-	c := capability.NewChain(0)
+	c := capability.NewChainVerifier(0)
 	for _, r := range rows {
 		r.Actor = "somebody"
-		c.Add(r.Link())
+		c.Add(r.ChainRow())
 	}
 	got := c.End(1<<62, [32]byte{})
 	slices.SortFunc(got, func(a, b capability.Flaw) int { return cmp.Compare(a.Seq, b.Seq) })
@@ -219,10 +219,10 @@ func TestChainOfManyFlaws(t *testing.T) {
 	if len(got) != n+1 {
 		t.Errorf("%d flaws", len(got))
 	}
-	late := capability.NewChain(0)
+	late := capability.NewChainVerifier(0)
 	for i, r := range chained(2 * n) {
 		if i%2 == 1 {
-			late.Add(r.Link()) // nothing speaks against it
+			late.Add(r.ChainRow()) // nothing speaks against it
 		}
 	}
 	for _, f := range late.End(2*n, late.Head()) {

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/mooring-rpc/mooring/fault"
-	"github.com/mooring-rpc/mooring/internal/timetext"
+	"github.com/mooring-rpc/mooring/internal/humantime"
 )
 
 // Check says whether g allows need at this moment, nil if it does. epoch is the
@@ -23,7 +23,7 @@ import (
 //	a right it does not carry             MissingRight
 //	Append, but not of this method        MissingRight
 //
-// Its own row is all it takes: revoking marks the whole subtree, and Narrow
+// Its own row is all it takes: revoking marks the whole subtree, and CheckWithin
 // keeps every limit within the parent's.
 func Check(g *Grant, epoch uint64, now int64, need Rights, method string) *fault.Error {
 	switch {
@@ -36,7 +36,7 @@ func Check(g *Grant, epoch uint64, now int64, need Rights, method string) *fault
 	case !g.Owner && g.Epoch != epoch:
 		return fault.StaleEpoch.With("the ref was shared under epoch %d, the session is at epoch %d: ask its owner for a new one", g.Epoch, epoch).Pos(epoch)
 	case g.Expires != 0 && now >= g.Expires:
-		return fault.Expired.With("the ref expired %s ago: ask whoever shared it for a new one", timetext.Long(time.Duration(now-g.Expires)*time.Millisecond)).Pos(uint64(g.Expires))
+		return fault.Expired.With("the ref expired %s ago: ask whoever shared it for a new one", humantime.Duration(time.Duration(now-g.Expires)*time.Millisecond)).Pos(uint64(g.Expires))
 	case !g.Rights.Has(need):
 		return fault.MissingRight.With("this takes %s, the ref carries %s: ask for a ref that has it", need, g.Rights)
 	case need.Has(Append) && method != "" && len(g.Methods) > 0 && !slices.Contains(g.Methods, method):
@@ -45,14 +45,14 @@ func Check(g *Grant, epoch uint64, now int64, need Rights, method string) *fault
 	return nil
 }
 
-// Open says whether whoever shows secret s for ref id holds that ref, nil if so;
+// Authenticate says whether whoever shows secret s for ref id holds that ref, nil if so;
 // g is the id's row, or nil. A dead ref with the right secret opens too: Check is
 // what refuses its use. NotYetKnown is for an unseen id that is derived from s,
 // so whose minting may still be on its way; everything else is UnknownRef, with
 // one text, after the same work for an unknown id as for a wrong secret.
-func Open(g *Grant, id string, s Secret) *fault.Error {
-	held := Matches(g, s)
-	derived := Fits(id, s)
+func Authenticate(g *Grant, id string, s Secret) *fault.Error {
+	held := SecretMatches(g, s)
+	derived := DerivedFrom(id, s)
 	switch {
 	case held && g.ID == id:
 		return nil
@@ -62,9 +62,9 @@ func Open(g *Grant, id string, s Secret) *fault.Error {
 	return unknown()
 }
 
-// Matches says whether s is the secret of g, in constant time and with the same
+// SecretMatches says whether s is the secret of g, in constant time and with the same
 // work for a nil g.
-func Matches(g *Grant, s Secret) bool {
+func SecretMatches(g *Grant, s Secret) bool {
 	want := [32]byte{} // no SHA-256 that anyone knows a preimage of
 	if g != nil {
 		want = g.Hash
@@ -74,10 +74,10 @@ func Matches(g *Grant, s Secret) bool {
 	return same && g != nil && !s.IsZero()
 }
 
-// MostCounted is how many redemptions of a ref are kept and counted one by one where neither
+// MaxCountedRedemptions is how many redemptions of a ref are kept and counted one by one where neither
 // it nor one above it has a limit. They are told apart so that coming back is no other
 // redemption: without a limit that matters to nobody.
-const MostCounted = 1000
+const MaxCountedRedemptions = 1000
 
 // CheckRedemption says whether one more redemption fits the limits of g and of
 // those above it that have one: what is minted from a ref uses that one up too.
@@ -86,12 +86,12 @@ func CheckRedemption(g *Grant, above []*Grant, known bool) *fault.Error {
 	switch {
 	case known:
 		return nil
-	case g.Limit != 0 && g.Used >= g.Limit:
-		return fault.Exhausted.With("the ref was redeemed %d times, as often as it allows: ask whoever shared it for a new one", g.Used)
+	case g.MaxRedemptions != 0 && g.Redemptions >= g.MaxRedemptions:
+		return fault.Exhausted.With("the ref was redeemed %d times, as often as it allows: ask whoever shared it for a new one", g.Redemptions)
 	}
 	for _, a := range above {
-		if a.Limit != 0 && a.Used >= a.Limit {
-			return fault.Exhausted.With("the ref this one was made from was redeemed %d times, as often as it allows with all made from it: ask whoever shared it for a new one", a.Used)
+		if a.MaxRedemptions != 0 && a.Redemptions >= a.MaxRedemptions {
+			return fault.Exhausted.With("the ref this one was made from was redeemed %d times, as often as it allows with all made from it: ask whoever shared it for a new one", a.Redemptions)
 		}
 	}
 	return nil

@@ -118,7 +118,7 @@ func TestOpen(t *testing.T) {
 		{"an unseen server's ref", nil, server, right, fault.UnknownRef},
 		{"nonsense", nil, "x", right, fault.UnknownRef},
 	} {
-		err := capability.Open(r.grant, r.id, r.secret)
+		err := capability.Authenticate(r.grant, r.id, r.secret)
 		if codeOf(err) != r.answer {
 			t.Errorf("%s: %v, want %s", r.who, err, r.answer)
 		}
@@ -146,7 +146,7 @@ func TestCheckRedemption(t *testing.T) {
 		{3, 4, false, fault.Exhausted},
 		{3, 3, true, fault.None},
 	} {
-		g, free := &capability.Grant{Limit: row.limit, Used: row.used}, &capability.Grant{Used: 99}
+		g, free := &capability.Grant{MaxRedemptions: row.limit, Redemptions: row.used}, &capability.Grant{Redemptions: 99}
 		if err := capability.CheckRedemption(g, nil, row.known); codeOf(err) != row.answer {
 			t.Errorf("%+v: %v", row, err)
 		}
@@ -181,7 +181,7 @@ func TestPublicShareStands(t *testing.T) {
 		if row.reader != nil {
 			grants[p.Reader] = row.reader
 		}
-		if stands, lives := p.Stands(grants, epoch, now), p.Lives(grants, epoch, now); stands != row.stands || lives != row.lives {
+		if stands, lives := p.Valid(grants, epoch, now), p.Live(grants, epoch, now); stands != row.stands || lives != row.lives {
 			t.Errorf("%s: stands %v, lives %v", name, stands, lives)
 		}
 	}

@@ -33,7 +33,7 @@ func ExampleMint() {
 	owner := &capability.Grant{ID: parentID, Target: session1, Owner: true, Rights: capability.SessionRights, Actor: "owner"}
 
 	secret := capability.NewSecret() // stays with the client, which sends id and hash
-	reader, err := capability.Mint(owner, capability.Minting{
+	reader, err := capability.Mint(owner, capability.MintRequest{
 		ID: capability.DeriveID(session1, secret), Hash: secret.Hash(),
 		Rights: capability.Read | capability.Share, Expires: 90_000, Actor: "owner/reviewer",
 	}, 1, 30_000)

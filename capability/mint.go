@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/mooring-rpc/mooring/fault"
-	"github.com/mooring-rpc/mooring/internal/timetext"
+	"github.com/mooring-rpc/mooring/internal/humantime"
 )
 
 // Bounds of what a minted ref carries.
@@ -27,30 +27,30 @@ const (
 // DefaultOwnerActor is the actor of an owner ref whose maker named none.
 const DefaultOwnerActor = "owner"
 
-// Minting is what a ref is asked to be. Zero fields take the parent's own:
+// MintRequest is what a ref is asked to be. Zero fields take the parent's own:
 // its methods, expiry, first cursor, limit, message and actor. MintOwner looks at
 // ID, Hash, Expires, Seal, Label and Actor alone.
-type Minting struct {
+type MintRequest struct {
 	ID      string // for the parent's target, or the new session for MintOwner
 	Hash    [32]byte
 	Rights  Rights   // required by Mint
 	Methods []string // not an empty list
 	Expires int64    // Unix ms; not past, by the database's clock
 	// Lifetime goes before Expires: ms from when the ref is minted.
-	Lifetime uint64
-	From     uint64
-	Limit    uint32
-	Message  string // one message alone
-	Seal     []byte // Ed25519 public key, with an id that says so; what is shared from a sealed ref has one
-	Label    string
-	Actor    string
+	Lifetime       uint64
+	VisibleFrom    uint64
+	MaxRedemptions uint32
+	Message        string // one message alone
+	Seal           []byte // Ed25519 public key, with an id that says so; what is shared from a sealed ref has one
+	Label          string
+	Actor          string
 }
 
 // Mint makes the grant that m asks for, from parent and within it. epoch is the
 // session's present one, now the database's clock, or, of a ref that is there, when it was made. Whether parent may share at
 // all is Check's to say. Errors: BadArgument for a malformed wish, Widening for
 // one beyond the parent.
-func Mint(parent *Grant, m Minting, epoch uint64, now int64) (*Grant, *fault.Error) {
+func Mint(parent *Grant, m MintRequest, epoch uint64, now int64) (*Grant, *fault.Error) {
 	if Target(m.ID) != parent.Target {
 		return nil, fault.BadArgument.With("the new ref's id is not one for %s", parent.Target)
 	}
@@ -65,7 +65,7 @@ func Mint(parent *Grant, m Minting, epoch uint64, now int64) (*Grant, *fault.Err
 		return nil, err
 	}
 	g := &Grant{ID: m.ID, Target: parent.Target, Parent: parent.ID, Hash: m.Hash, Epoch: epoch, Rights: m.Rights, Methods: slices.Clone(m.Methods),
-		Expires: cmp.Or(expires, parent.Expires), From: cmp.Or(m.From, parent.From), Limit: cmp.Or(m.Limit, parent.Limit),
+		Expires: cmp.Or(expires, parent.Expires), VisibleFrom: cmp.Or(m.VisibleFrom, parent.VisibleFrom), MaxRedemptions: cmp.Or(m.MaxRedemptions, parent.MaxRedemptions),
 		Message: cmp.Or(m.Message, parent.Message), Seal: slices.Clone(m.Seal), Label: m.Label, Actor: cmp.Or(m.Actor, parent.Actor), Created: now}
 	if !IsSession(g.Target) {
 		g.Epoch = 0
@@ -76,7 +76,7 @@ func Mint(parent *Grant, m Minting, epoch uint64, now int64) (*Grant, *fault.Err
 	if err := checkMinted(g); err != nil {
 		return nil, err
 	}
-	if err := Narrow(parent, g); err != nil {
+	if err := CheckWithin(parent, g); err != nil {
 		return nil, err
 	}
 	return g, nil
@@ -86,26 +86,26 @@ func Mint(parent *Grant, m Minting, epoch uint64, now int64) (*Grant, *fault.Err
 const maxLifetime = 1 << 53
 
 // expiry is when a ref is to expire that is minted now; 0 if nothing is said.
-func (m *Minting) expiry(now int64) (int64, *fault.Error) {
+func (m *MintRequest) expiry(now int64) (int64, *fault.Error) {
 	switch {
 	case m.Lifetime > maxLifetime:
 		return 0, fault.BadArgument.With("a lifetime is at most 2^53 ms")
 	case m.Lifetime > 0:
 		return now + int64(m.Lifetime), nil
 	case m.Expires > 0 && m.Expires <= now:
-		return 0, fault.BadArgument.With("the ref would have expired %s ago, by the server's clock: it is %s there", timetext.Long(time.Duration(now-m.Expires)*time.Millisecond),
+		return 0, fault.BadArgument.With("the ref would have expired %s ago, by the server's clock: it is %s there", humantime.Duration(time.Duration(now-m.Expires)*time.Millisecond),
 			time.UnixMilli(now).UTC().Format(time.RFC3339))
 	}
 	return m.Expires, nil
 }
 
-// Reminted is nil if there, the row of a ref, is what minting g makes, whatever
+// CheckSameMint is nil if there, the row of a ref, is what minting g makes, whatever
 // has become of it since: then minting it again changes nothing. The error is
 // AlreadyExists.
-func Reminted(there, g *Grant) *fault.Error {
+func CheckSameMint(there, g *Grant) *fault.Error {
 	was := *there
-	was.Created, was.Epoch, was.Used, was.Revoked, was.Cut, was.RevokeBy = g.Created, g.Epoch, 0, 0, 0, ""
-	was.Bytes, was.Spared = 0, 0
+	was.Created, was.Epoch, was.Redemptions, was.Revoked, was.Cut, was.RevokedBy = g.Created, g.Epoch, 0, 0, 0, ""
+	was.Bytes, was.ExemptBytes = 0, 0
 	if reflect.DeepEqual(&was, g) {
 		return nil
 	}
@@ -118,7 +118,7 @@ func Reminted(there, g *Grant) *fault.Error {
 // there from whoever steals its text, and this ref, whose secret the key's holder
 // makes where the session is made, is good for that session alone.
 // Errors as for Mint, MissingRight if space may not create.
-func MintOwner(space *Grant, m Minting, now int64) (*Grant, *fault.Error) {
+func MintOwner(space *Grant, m MintRequest, now int64) (*Grant, *fault.Error) {
 	target := Target(m.ID)
 	if !IsSession(target) {
 		return nil, fault.BadArgument.With("the owner ref's id is not one for a session")
@@ -127,20 +127,20 @@ func MintOwner(space *Grant, m Minting, now int64) (*Grant, *fault.Error) {
 		return nil, fault.MissingRight.With("creating a session takes a space ref with create, this one carries %s", space.Rights)
 	}
 	g := &Grant{ID: m.ID, Target: target, Parent: space.ID, Hash: m.Hash, Owner: true, Rights: SessionRights, Expires: cmp.Or(m.Expires, space.Expires),
-		Seal: slices.Clone(m.Seal), Label: m.Label, Actor: cmp.Or(m.Actor, under(space.Actor, DefaultOwnerActor)), Created: now}
+		Seal: slices.Clone(m.Seal), Label: m.Label, Actor: cmp.Or(m.Actor, joinActor(space.Actor, DefaultOwnerActor)), Created: now}
 	if err := checkMinted(g); err != nil {
 		return nil, err
 	}
-	if err := narrowLimits(space, g); err != nil {
+	if err := checkLimitsWithin(space, g); err != nil {
 		return nil, err
 	}
 	return g, nil
 }
 
-// Narrow says whether child is within parent in every dimension, nil if it is:
+// CheckWithin says whether child is within parent in every dimension, nil if it is:
 // target, rights, append's methods, epoch, expiry, first visible cursor,
 // message, redemptions, seal, actor; and it is no owner ref. The error is Widening.
-func Narrow(parent, child *Grant) *fault.Error {
+func CheckWithin(parent, child *Grant) *fault.Error {
 	switch {
 	case child.Parent != parent.ID || child.Target != parent.Target:
 		return fault.Widening.With("the new ref is not minted from %s", parent.ID)
@@ -152,24 +152,24 @@ func Narrow(parent, child *Grant) *fault.Error {
 		return fault.Widening.With("the new ref would be of epoch %d, its parent is of epoch %d", child.Epoch, parent.Epoch)
 	case child.Rights.Has(Append) && len(parent.Methods) > 0 && (len(child.Methods) == 0 || !subset(child.Methods, parent.Methods)):
 		return fault.Widening.With("the new ref may append only what its parent may: %s", strings.Join(parent.Methods, ", "))
-	case parent.From > 1 && child.From < parent.From:
-		return fault.Widening.With("the new ref would show events from cursor %d, its parent shows them from %d", child.From, parent.From)
-	case parent.Limit != 0 && (child.Limit == 0 || child.Limit > parent.Limit):
-		return fault.Widening.With("the new ref would allow more redemptions than its parent's %d", parent.Limit)
+	case parent.VisibleFrom > 1 && child.VisibleFrom < parent.VisibleFrom:
+		return fault.Widening.With("the new ref would show events from cursor %d, its parent shows them from %d", child.VisibleFrom, parent.VisibleFrom)
+	case parent.MaxRedemptions != 0 && (child.MaxRedemptions == 0 || child.MaxRedemptions > parent.MaxRedemptions):
+		return fault.Widening.With("the new ref would allow more redemptions than its parent's %d", parent.MaxRedemptions)
 	case parent.Message != "" && child.Message != parent.Message:
 		return fault.Widening.With("the new ref would be for more than its parent, which is for message %s alone", fault.Clip(parent.Message))
 	case len(parent.Seal) > 0 && len(child.Seal) == 0:
 		return fault.Widening.With("its parent is sealed, so the new ref must be as well: name the key it is bound to")
 	}
-	return narrowLimits(parent, child)
+	return checkLimitsWithin(parent, child)
 }
 
-// narrowLimits are the limits that hold between a space ref and an owner ref too.
-func narrowLimits(parent, child *Grant) *fault.Error {
+// checkLimitsWithin are the limits that hold between a space ref and an owner ref too.
+func checkLimitsWithin(parent, child *Grant) *fault.Error {
 	switch {
 	case parent.Expires != 0 && (child.Expires == 0 || child.Expires > parent.Expires):
 		return fault.Widening.With("the new ref would outlive its parent, which expires at %s", time.UnixMilli(parent.Expires).UTC().Format(time.RFC3339))
-	case !within(child.Actor, parent.Actor):
+	case !isUnder(child.Actor, parent.Actor):
 		return fault.Widening.With("the new ref's actor must be %s or a path under it", parent.Actor)
 	}
 	return nil
@@ -213,12 +213,12 @@ func checkMinted(g *Grant) *fault.Error {
 	return nil
 }
 
-// within says whether path is root or below it; everything is below "".
-func within(path, root string) bool {
+// isUnder says whether path is root or below it; everything is below "".
+func isUnder(path, root string) bool {
 	return root == "" || path == root || strings.HasPrefix(path, root+"/")
 }
 
-func under(root, name string) string {
+func joinActor(root, name string) string {
 	if root == "" {
 		return name
 	}

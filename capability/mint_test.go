@@ -32,7 +32,7 @@ func narrowParent(methods ...string) *capability.Grant {
 		methods = []string{"put", "begin"}
 	}
 	return &capability.Grant{ID: parentID, Target: session1, Epoch: 3, Rights: capability.Read | capability.Append | capability.Share,
-		Methods: methods, Expires: 5000, From: 10, Limit: 4, Actor: "team/a"}
+		Methods: methods, Expires: 5000, VisibleFrom: 10, MaxRedemptions: 4, Actor: "team/a"}
 }
 
 // messageParent is for one message.
@@ -50,8 +50,8 @@ func ownerRef() *capability.Grant {
 	return &capability.Grant{ID: parentID, Target: session1, Owner: true, Rights: capability.SessionRights, Actor: "owner"}
 }
 
-func wish(change func(*capability.Minting)) capability.Minting {
-	m := capability.Minting{ID: childID, Hash: [32]byte{1}, Rights: capability.Read}
+func wish(change func(*capability.MintRequest)) capability.MintRequest {
+	m := capability.MintRequest{ID: childID, Hash: [32]byte{1}, Rights: capability.Read}
 	if change != nil {
 		change(&m)
 	}
@@ -61,14 +61,14 @@ func wish(change func(*capability.Minting)) capability.Minting {
 func TestMintTakesTheParentsLimits(t *testing.T) {
 	t.Parallel()
 	seal := bytes.Repeat([]byte{7}, 32)
-	g, err := capability.Mint(messageParent(), wish(func(m *capability.Minting) {
+	g, err := capability.Mint(messageParent(), wish(func(m *capability.MintRequest) {
 		m.ID, m.Rights, m.Seal, m.Label = sealedID, capability.Append, seal, "for b"
 	}), 3, 777)
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := &capability.Grant{ID: sealedID, Target: session1, Parent: parentID, Hash: [32]byte{1}, Epoch: 3, Rights: capability.Append,
-		Methods: []string{"put", "begin"}, Expires: 5000, From: 10, Limit: 4, Message: "msg", Seal: seal, Label: "for b", Actor: "team/a", Created: 777}
+		Methods: []string{"put", "begin"}, Expires: 5000, VisibleFrom: 10, MaxRedemptions: 4, Message: "msg", Seal: seal, Label: "for b", Actor: "team/a", Created: 777}
 	if !reflect.DeepEqual(g, want) {
 		t.Errorf("minted\n%+v, want\n%+v", g, want)
 	}
@@ -76,14 +76,14 @@ func TestMintTakesTheParentsLimits(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if g.Owner || g.Epoch != 3 || g.Actor != "owner" || g.Expires != 0 || g.Limit != 0 {
+	if g.Owner || g.Epoch != 3 || g.Actor != "owner" || g.Expires != 0 || g.MaxRedemptions != 0 {
 		t.Errorf("from an owner ref: %+v", g)
 	}
-	g, err = capability.Mint(ownerRef(), wish(func(m *capability.Minting) { m.Lifetime = 1000 }), 3, 777)
+	g, err = capability.Mint(ownerRef(), wish(func(m *capability.MintRequest) { m.Lifetime = 1000 }), 3, 777)
 	if err != nil || g.Expires != 1777 {
 		t.Errorf("for 1000 ms from 777 on: %+v, %v", g, err)
 	}
-	g, err = capability.Mint(spaceRef(), wish(func(m *capability.Minting) { m.ID, m.Rights = space1+childID[len(session1):], capability.List }), 3, 777)
+	g, err = capability.Mint(spaceRef(), wish(func(m *capability.MintRequest) { m.ID, m.Rights = space1+childID[len(session1):], capability.List }), 3, 777)
 	if err != nil || g.Epoch != 0 {
 		t.Errorf("from a space's ref, which is of no epoch: %+v, %v", g, err)
 	}
@@ -95,82 +95,82 @@ func TestMint(t *testing.T) {
 	for _, row := range []struct {
 		asks   string
 		parent *capability.Grant
-		change func(*capability.Minting)
+		change func(*capability.MintRequest)
 		answer fault.Code
 	}{
-		{"all of a narrow parent", narrowParent(), func(m *capability.Minting) {
-			m.Rights, m.Methods, m.Expires, m.From, m.Limit, m.Actor = capability.Read|capability.Append|capability.Share, []string{"begin", "put"}, 5000, 10, 4, "team/a"
+		{"all of a narrow parent", narrowParent(), func(m *capability.MintRequest) {
+			m.Rights, m.Methods, m.Expires, m.VisibleFrom, m.MaxRedemptions, m.Actor = capability.Read|capability.Append|capability.Share, []string{"begin", "put"}, 5000, 10, 4, "team/a"
 		}, fault.None},
-		{"less of a narrow parent", narrowParent(), func(m *capability.Minting) {
-			m.Rights, m.Methods, m.Expires, m.From, m.Limit, m.Actor = capability.Append, []string{"put"}, 4999, 11, 1, "team/a/b.c"
+		{"less of a narrow parent", narrowParent(), func(m *capability.MintRequest) {
+			m.Rights, m.Methods, m.Expires, m.VisibleFrom, m.MaxRedemptions, m.Actor = capability.Append, []string{"put"}, 4999, 11, 1, "team/a/b.c"
 		}, fault.None},
-		{"all of an owner", ownerRef(), func(m *capability.Minting) {
-			m.Rights, m.Methods, m.Expires, m.From, m.Limit, m.Actor = all, []string{"anything"}, 1<<50, 1, 9, "owner/x"
+		{"all of an owner", ownerRef(), func(m *capability.MintRequest) {
+			m.Rights, m.Methods, m.Expires, m.VisibleFrom, m.MaxRedemptions, m.Actor = all, []string{"anything"}, 1<<50, 1, 9, "owner/x"
 		}, fault.None},
 
-		{"a right more", narrowParent(), func(m *capability.Minting) { m.Rights = capability.Revoke }, fault.Widening},
-		{"a method more", narrowParent(), func(m *capability.Minting) { m.Rights, m.Methods = capability.Append, []string{"put", "remove"} }, fault.Widening},
-		{"a later expiry", narrowParent(), func(m *capability.Minting) { m.Expires = 5001 }, fault.Widening},
-		{"a lifetime", narrowParent(), func(m *capability.Minting) { m.Expires, m.Lifetime = 1, 4000 }, fault.None},
-		{"a lifetime beyond its parent's", narrowParent(), func(m *capability.Minting) { m.Lifetime = 4999 }, fault.Widening},
-		{"a lifetime without end", ownerRef(), func(m *capability.Minting) { m.Lifetime = 1<<53 + 1 }, fault.BadArgument},
-		{"an expiry that is past", ownerRef(), func(m *capability.Minting) { m.Expires = 777 }, fault.BadArgument},
-		{"earlier events", narrowParent(), func(m *capability.Minting) { m.From = 9 }, fault.Widening},
-		{"all events", narrowParent(), func(m *capability.Minting) { m.From = 1 }, fault.Widening},
-		{"more redemptions", narrowParent(), func(m *capability.Minting) { m.Limit = 5 }, fault.Widening},
-		{"another actor", narrowParent(), func(m *capability.Minting) { m.Actor = "team/b" }, fault.Widening},
-		{"an actor above", narrowParent(), func(m *capability.Minting) { m.Actor = "team" }, fault.Widening},
-		{"an actor that only begins alike", narrowParent(), func(m *capability.Minting) { m.Actor = "team/ab" }, fault.Widening},
+		{"a right more", narrowParent(), func(m *capability.MintRequest) { m.Rights = capability.Revoke }, fault.Widening},
+		{"a method more", narrowParent(), func(m *capability.MintRequest) { m.Rights, m.Methods = capability.Append, []string{"put", "remove"} }, fault.Widening},
+		{"a later expiry", narrowParent(), func(m *capability.MintRequest) { m.Expires = 5001 }, fault.Widening},
+		{"a lifetime", narrowParent(), func(m *capability.MintRequest) { m.Expires, m.Lifetime = 1, 4000 }, fault.None},
+		{"a lifetime beyond its parent's", narrowParent(), func(m *capability.MintRequest) { m.Lifetime = 4999 }, fault.Widening},
+		{"a lifetime without end", ownerRef(), func(m *capability.MintRequest) { m.Lifetime = 1<<53 + 1 }, fault.BadArgument},
+		{"an expiry that is past", ownerRef(), func(m *capability.MintRequest) { m.Expires = 777 }, fault.BadArgument},
+		{"earlier events", narrowParent(), func(m *capability.MintRequest) { m.VisibleFrom = 9 }, fault.Widening},
+		{"all events", narrowParent(), func(m *capability.MintRequest) { m.VisibleFrom = 1 }, fault.Widening},
+		{"more redemptions", narrowParent(), func(m *capability.MintRequest) { m.MaxRedemptions = 5 }, fault.Widening},
+		{"another actor", narrowParent(), func(m *capability.MintRequest) { m.Actor = "team/b" }, fault.Widening},
+		{"an actor above", narrowParent(), func(m *capability.MintRequest) { m.Actor = "team" }, fault.Widening},
+		{"an actor that only begins alike", narrowParent(), func(m *capability.MintRequest) { m.Actor = "team/ab" }, fault.Widening},
 
-		{"more than its one method", narrowParent("put"), func(m *capability.Minting) { m.Rights, m.Methods = capability.Append, []string{"begin"} }, fault.Widening},
-		{"the message of its parent", messageParent(), func(m *capability.Minting) { m.Message = "msg" }, fault.None},
-		{"another message", messageParent(), func(m *capability.Minting) { m.Message = "other" }, fault.Widening},
-		{"one message of all", ownerRef(), func(m *capability.Minting) { m.Message = strings.Repeat("x", 200) }, fault.None},
-		{"as much as there may be", ownerRef(), func(m *capability.Minting) {
+		{"more than its one method", narrowParent("put"), func(m *capability.MintRequest) { m.Rights, m.Methods = capability.Append, []string{"begin"} }, fault.Widening},
+		{"the message of its parent", messageParent(), func(m *capability.MintRequest) { m.Message = "msg" }, fault.None},
+		{"another message", messageParent(), func(m *capability.MintRequest) { m.Message = "other" }, fault.Widening},
+		{"one message of all", ownerRef(), func(m *capability.MintRequest) { m.Message = strings.Repeat("x", 200) }, fault.None},
+		{"as much as there may be", ownerRef(), func(m *capability.MintRequest) {
 			m.Rights, m.Methods = capability.Append, slices.Repeat([]string{strings.Repeat("x", 64)}, 64)
 			m.Label, m.Actor = strings.Repeat("x", 256), "owner/"+strings.Repeat("x", 64)+strings.Repeat("/"+strings.Repeat("x", 30), 6)
 		}, fault.None},
-		{"a seal", ownerRef(), func(m *capability.Minting) { m.ID, m.Seal = sealedID, make([]byte, 32) }, fault.None},
+		{"a seal", ownerRef(), func(m *capability.MintRequest) { m.ID, m.Seal = sealedID, make([]byte, 32) }, fault.None},
 
-		{"no rights", ownerRef(), func(m *capability.Minting) { m.Rights = 0 }, fault.BadArgument},
-		{"a space's right", ownerRef(), func(m *capability.Minting) { m.Rights = capability.Read | capability.Create }, fault.BadArgument},
-		{"an id of another session", ownerRef(), func(m *capability.Minting) { m.ID = session2 + ".s01J00000000000000000000008" }, fault.BadArgument},
-		{"no id", ownerRef(), func(m *capability.Minting) { m.ID = "" }, fault.BadArgument},
-		{"no hash", ownerRef(), func(m *capability.Minting) { m.Hash = [32]byte{} }, fault.BadArgument},
-		{"a negative expiry", ownerRef(), func(m *capability.Minting) { m.Expires = -1 }, fault.BadArgument},
-		{"methods without append", ownerRef(), func(m *capability.Minting) { m.Methods = []string{"put"} }, fault.BadArgument},
-		{"an empty list of methods", ownerRef(), func(m *capability.Minting) { m.Rights, m.Methods = capability.Append, []string{} }, fault.BadArgument},
-		{"an empty method", ownerRef(), func(m *capability.Minting) { m.Rights, m.Methods = capability.Append, []string{""} }, fault.BadArgument},
-		{"too many methods", ownerRef(), func(m *capability.Minting) {
+		{"no rights", ownerRef(), func(m *capability.MintRequest) { m.Rights = 0 }, fault.BadArgument},
+		{"a space's right", ownerRef(), func(m *capability.MintRequest) { m.Rights = capability.Read | capability.Create }, fault.BadArgument},
+		{"an id of another session", ownerRef(), func(m *capability.MintRequest) { m.ID = session2 + ".s01J00000000000000000000008" }, fault.BadArgument},
+		{"no id", ownerRef(), func(m *capability.MintRequest) { m.ID = "" }, fault.BadArgument},
+		{"no hash", ownerRef(), func(m *capability.MintRequest) { m.Hash = [32]byte{} }, fault.BadArgument},
+		{"a negative expiry", ownerRef(), func(m *capability.MintRequest) { m.Expires = -1 }, fault.BadArgument},
+		{"methods without append", ownerRef(), func(m *capability.MintRequest) { m.Methods = []string{"put"} }, fault.BadArgument},
+		{"an empty list of methods", ownerRef(), func(m *capability.MintRequest) { m.Rights, m.Methods = capability.Append, []string{} }, fault.BadArgument},
+		{"an empty method", ownerRef(), func(m *capability.MintRequest) { m.Rights, m.Methods = capability.Append, []string{""} }, fault.BadArgument},
+		{"too many methods", ownerRef(), func(m *capability.MintRequest) {
 			m.Rights, m.Methods = capability.Append, slices.Repeat([]string{"put"}, 65)
 		}, fault.BadArgument},
-		{"a label too long", ownerRef(), func(m *capability.Minting) { m.Label = strings.Repeat("x", 257) }, fault.BadArgument},
-		{"a label with an escape", ownerRef(), func(m *capability.Minting) { m.Label = "a\x1b[2J" }, fault.BadArgument},
-		{"a label with a delete", ownerRef(), func(m *capability.Minting) { m.Label = "a\x7f" }, fault.BadArgument},
-		{"a label that is not UTF-8", ownerRef(), func(m *capability.Minting) { m.Label = "\xff" }, fault.BadArgument},
-		{"an actor with a blank", ownerRef(), func(m *capability.Minting) { m.Actor = "owner/a b" }, fault.BadArgument},
-		{"an actor going up", ownerRef(), func(m *capability.Minting) { m.Actor = "owner/../x" }, fault.BadArgument},
-		{"an actor with an empty segment", ownerRef(), func(m *capability.Minting) { m.Actor = "owner/" }, fault.BadArgument},
-		{"an actor too long", ownerRef(), func(m *capability.Minting) {
+		{"a label too long", ownerRef(), func(m *capability.MintRequest) { m.Label = strings.Repeat("x", 257) }, fault.BadArgument},
+		{"a label with an escape", ownerRef(), func(m *capability.MintRequest) { m.Label = "a\x1b[2J" }, fault.BadArgument},
+		{"a label with a delete", ownerRef(), func(m *capability.MintRequest) { m.Label = "a\x7f" }, fault.BadArgument},
+		{"a label that is not UTF-8", ownerRef(), func(m *capability.MintRequest) { m.Label = "\xff" }, fault.BadArgument},
+		{"an actor with a blank", ownerRef(), func(m *capability.MintRequest) { m.Actor = "owner/a b" }, fault.BadArgument},
+		{"an actor going up", ownerRef(), func(m *capability.MintRequest) { m.Actor = "owner/../x" }, fault.BadArgument},
+		{"an actor with an empty segment", ownerRef(), func(m *capability.MintRequest) { m.Actor = "owner/" }, fault.BadArgument},
+		{"an actor too long", ownerRef(), func(m *capability.MintRequest) {
 			m.Actor = "owner/" + strings.Repeat("x", 64) + strings.Repeat("/"+strings.Repeat("x", 30), 6) + "x"
 		}, fault.BadArgument},
-		{"an actor with a segment too long", ownerRef(), func(m *capability.Minting) { m.Actor = "owner/" + strings.Repeat("x", 65) }, fault.BadArgument},
-		{"an actor that stays where it is", ownerRef(), func(m *capability.Minting) { m.Actor = "owner/./x" }, fault.BadArgument},
-		{"a method too long", ownerRef(), func(m *capability.Minting) {
+		{"an actor with a segment too long", ownerRef(), func(m *capability.MintRequest) { m.Actor = "owner/" + strings.Repeat("x", 65) }, fault.BadArgument},
+		{"an actor that stays where it is", ownerRef(), func(m *capability.MintRequest) { m.Actor = "owner/./x" }, fault.BadArgument},
+		{"a method too long", ownerRef(), func(m *capability.MintRequest) {
 			m.Rights, m.Methods = capability.Append, []string{strings.Repeat("x", 65)}
 		}, fault.BadArgument},
-		{"a method with an escape", ownerRef(), func(m *capability.Minting) { m.Rights, m.Methods = capability.Append, []string{"\x1b"} }, fault.BadArgument},
-		{"a message too long", ownerRef(), func(m *capability.Minting) { m.Message = strings.Repeat("x", 201) }, fault.BadArgument},
-		{"a message with an escape", ownerRef(), func(m *capability.Minting) { m.Message = "\x1b" }, fault.BadArgument},
-		{"a message of a space", spaceRef(), func(m *capability.Minting) {
+		{"a method with an escape", ownerRef(), func(m *capability.MintRequest) { m.Rights, m.Methods = capability.Append, []string{"\x1b"} }, fault.BadArgument},
+		{"a message too long", ownerRef(), func(m *capability.MintRequest) { m.Message = strings.Repeat("x", 201) }, fault.BadArgument},
+		{"a message with an escape", ownerRef(), func(m *capability.MintRequest) { m.Message = "\x1b" }, fault.BadArgument},
+		{"a message of a space", spaceRef(), func(m *capability.MintRequest) {
 			m.ID, m.Rights, m.Message = space1+childID[len(session1):], capability.List, "msg"
 		}, fault.BadArgument},
-		{"a session's right of a space", spaceRef(), func(m *capability.Minting) {
+		{"a session's right of a space", spaceRef(), func(m *capability.MintRequest) {
 			m.ID, m.Rights = space1+childID[len(session1):], capability.List|capability.Read
 		}, fault.BadArgument},
-		{"half a seal", ownerRef(), func(m *capability.Minting) { m.ID, m.Seal = sealedID, make([]byte, 31) }, fault.BadArgument},
-		{"a seal that its id does not tell of", ownerRef(), func(m *capability.Minting) { m.Seal = make([]byte, 32) }, fault.BadArgument},
-		{"an id that tells of a seal it has not", ownerRef(), func(m *capability.Minting) { m.ID = sealedID }, fault.BadArgument},
+		{"half a seal", ownerRef(), func(m *capability.MintRequest) { m.ID, m.Seal = sealedID, make([]byte, 31) }, fault.BadArgument},
+		{"a seal that its id does not tell of", ownerRef(), func(m *capability.MintRequest) { m.Seal = make([]byte, 32) }, fault.BadArgument},
+		{"an id that tells of a seal it has not", ownerRef(), func(m *capability.MintRequest) { m.ID = sealedID }, fault.BadArgument},
 	} {
 		t.Run(row.asks, func(t *testing.T) {
 			t.Parallel()
@@ -182,7 +182,7 @@ func TestMint(t *testing.T) {
 	}
 }
 
-// Narrow alone, for what Mint cannot even ask for.
+// CheckWithin alone, for what Mint cannot even ask for.
 func TestNarrow(t *testing.T) {
 	t.Parallel()
 	child := func(parent *capability.Grant, change func(*capability.Grant)) *capability.Grant {
@@ -205,15 +205,15 @@ func TestNarrow(t *testing.T) {
 		"any method":           {narrowParent(), func(c *capability.Grant) { c.Methods = nil }, fault.Widening},
 		"no append, no method": {narrowParent(), func(c *capability.Grant) { c.Rights, c.Methods = capability.Read, nil }, fault.None},
 		"no expiry":            {narrowParent(), func(c *capability.Grant) { c.Expires = 0 }, fault.Widening},
-		"all events":           {narrowParent(), func(c *capability.Grant) { c.From = 0 }, fault.Widening},
-		"any redemptions":      {narrowParent(), func(c *capability.Grant) { c.Limit = 0 }, fault.Widening},
+		"all events":           {narrowParent(), func(c *capability.Grant) { c.VisibleFrom = 0 }, fault.Widening},
+		"any redemptions":      {narrowParent(), func(c *capability.Grant) { c.MaxRedemptions = 0 }, fault.Widening},
 		"no actor":             {narrowParent(), func(c *capability.Grant) { c.Actor = "" }, fault.Widening},
 		"an owner's own epoch": {ownerRef(), func(c *capability.Grant) { c.Epoch = 9 }, fault.None},
 		"any message":          {messageParent(), func(c *capability.Grant) { c.Message = "" }, fault.Widening},
-		"from 1, which is all": {&capability.Grant{ID: parentID, From: 1}, func(c *capability.Grant) { c.From, c.Epoch = 0, 0 }, fault.None},
+		"from 1, which is all": {&capability.Grant{ID: parentID, VisibleFrom: 1}, func(c *capability.Grant) { c.VisibleFrom, c.Epoch = 0, 0 }, fault.None},
 		"more than one method": {narrowParent("put"), func(c *capability.Grant) { c.Methods = nil }, fault.Widening},
 	} {
-		if err := capability.Narrow(row.parent, child(row.parent, row.change)); codeOf(err) != row.answer {
+		if err := capability.CheckWithin(row.parent, child(row.parent, row.change)); codeOf(err) != row.answer {
 			t.Errorf("%s: %v, want %s", name, err, row.answer)
 		}
 	}
@@ -223,7 +223,7 @@ func TestMintOwner(t *testing.T) {
 	t.Parallel()
 	space := spaceRef()
 	seal := bytes.Repeat([]byte{7}, 32)
-	g, err := capability.MintOwner(space, wish(func(m *capability.Minting) { m.ID, m.Seal, m.Label = sealedID, seal, "mine" }), 777)
+	g, err := capability.MintOwner(space, wish(func(m *capability.MintRequest) { m.ID, m.Seal, m.Label = sealedID, seal, "mine" }), 777)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -234,8 +234,8 @@ func TestMintOwner(t *testing.T) {
 	}
 
 	lent := *space
-	lent.Expires, lent.Actor, lent.Limit = 5000, "tenant", 2
-	if g, err := capability.MintOwner(&lent, wish(nil), 1); err != nil || g.Expires != 5000 || g.Actor != "tenant/owner" || g.Limit != 0 {
+	lent.Expires, lent.Actor, lent.MaxRedemptions = 5000, "tenant", 2
+	if g, err := capability.MintOwner(&lent, wish(nil), 1); err != nil || g.Expires != 5000 || g.Actor != "tenant/owner" || g.MaxRedemptions != 0 {
 		t.Errorf("under a lent space: %+v, %v", g, err)
 	}
 	// A sealed space ref keeps what is there; a session made under it is its maker's.
@@ -244,7 +244,9 @@ func TestMintOwner(t *testing.T) {
 	if g, err := capability.MintOwner(&sealed, wish(nil), 1); err != nil || g.Seal != nil {
 		t.Errorf("under a sealed space ref: %+v, %v", g, err)
 	}
-	if _, err := capability.Mint(&sealed, wish(func(m *capability.Minting) { m.ID, m.Rights = space1+".s01J00000000000000000000008", capability.Create }), 0, 1); codeOf(err) != fault.Widening {
+	if _, err := capability.Mint(&sealed, wish(func(m *capability.MintRequest) {
+		m.ID, m.Rights = space1+".s01J00000000000000000000008", capability.Create
+	}), 0, 1); codeOf(err) != fault.Widening {
 		t.Errorf("an unsealed space ref under a sealed one: %v", err)
 	}
 	lister := *space
@@ -253,17 +255,17 @@ func TestMintOwner(t *testing.T) {
 	creator.Rights |= capability.Create // which no session's ref can have
 	for name, row := range map[string]struct {
 		space  *capability.Grant
-		change func(*capability.Minting)
+		change func(*capability.MintRequest)
 		answer fault.Code
 	}{
-		"a longer life":       {&lent, func(m *capability.Minting) { m.Expires = 5001 }, fault.Widening},
-		"another actor":       {&lent, func(m *capability.Minting) { m.Actor = "owner" }, fault.Widening},
+		"a longer life":       {&lent, func(m *capability.MintRequest) { m.Expires = 5001 }, fault.Widening},
+		"another actor":       {&lent, func(m *capability.MintRequest) { m.Actor = "owner" }, fault.Widening},
 		"no right to create":  {&lister, nil, fault.MissingRight},
 		"from a session ref":  {ownerRef(), nil, fault.MissingRight},
-		"a space's id":        {space, func(m *capability.Minting) { m.ID = space1 + ".s01J00000000000000000000008" }, fault.BadArgument},
+		"a space's id":        {space, func(m *capability.MintRequest) { m.ID = space1 + ".s01J00000000000000000000008" }, fault.BadArgument},
 		"from such a creator": {creator, nil, fault.MissingRight},
-		"no id":               {space, func(m *capability.Minting) { m.ID = "" }, fault.BadArgument},
-		"no hash":             {space, func(m *capability.Minting) { m.Hash = [32]byte{} }, fault.BadArgument},
+		"no id":               {space, func(m *capability.MintRequest) { m.ID = "" }, fault.BadArgument},
+		"no hash":             {space, func(m *capability.MintRequest) { m.Hash = [32]byte{} }, fault.BadArgument},
 	} {
 		if _, err := capability.MintOwner(row.space, wish(row.change), 1); codeOf(err) != row.answer {
 			t.Errorf("%s: %v, want %s", name, err, row.answer)
@@ -283,7 +285,7 @@ func TestReminted(t *testing.T) {
 		answer fault.Code
 	}{
 		"as it was":         {func(*capability.Grant) {}, fault.None},
-		"used and dead":     {func(g *capability.Grant) { g.Used, g.Revoked, g.Cut, g.RevokeBy = 2, 800, 41, "by" }, fault.None},
+		"used and dead":     {func(g *capability.Grant) { g.Redemptions, g.Revoked, g.Cut, g.RevokedBy = 2, 800, 41, "by" }, fault.None},
 		"made earlier":      {func(g *capability.Grant) { g.Created, g.Epoch = 1, 2 }, fault.None},
 		"of another secret": {func(g *capability.Grant) { g.Hash[0]++ }, fault.AlreadyExists},
 		"of more rights":    {func(g *capability.Grant) { g.Rights |= capability.Share }, fault.AlreadyExists},
@@ -293,7 +295,7 @@ func TestReminted(t *testing.T) {
 		there := *g
 		row.change(&there)
 		was := there
-		if err := capability.Reminted(&there, g); codeOf(err) != row.answer || !reflect.DeepEqual(there, was) {
+		if err := capability.CheckSameMint(&there, g); codeOf(err) != row.answer || !reflect.DeepEqual(there, was) {
 			t.Errorf("%s: %v, want %s", name, err, row.answer)
 		}
 	}
@@ -312,11 +314,11 @@ type act struct {
 
 // allowed says, in the plainest way, whether a ref allows an act.
 func allowed(g *capability.Grant, a act) bool {
-	if capability.Check(g, a.epoch, a.now, a.need, a.method) != nil || a.cursor < g.From {
+	if capability.Check(g, a.epoch, a.now, a.need, a.method) != nil || a.cursor < g.VisibleFrom {
 		return false
 	}
 	redeem := *g
-	redeem.Used = a.used
+	redeem.Redemptions = a.used
 	return capability.CheckRedemption(&redeem, nil, false) == nil && (g.Actor == "" || a.actor == g.Actor || strings.HasPrefix(a.actor, g.Actor+"/"))
 }
 
@@ -334,10 +336,10 @@ func TestMintedIsNeverWider(t *testing.T) {
 		chain := []*capability.Grant{root}
 		for i := range rapid.IntRange(1, 4).Draw(t, "refs") {
 			parent := chain[len(chain)-1]
-			m := capability.Minting{ID: fmt.Sprintf("%s.s01J0000000000000000000010%d", session1, i), Hash: [32]byte{1},
+			m := capability.MintRequest{ID: fmt.Sprintf("%s.s01J0000000000000000000010%d", session1, i), Hash: [32]byte{1},
 				Rights:  capability.Rights(rapid.Uint8Range(0, 15).Draw(t, "rights")),
-				Expires: rapid.Int64Range(0, 4).Draw(t, "expires"), From: rapid.Uint64Range(0, 4).Draw(t, "from"),
-				Limit: rapid.Uint32Range(0, 3).Draw(t, "limit"), Actor: rapid.SampledFrom(actors).Draw(t, "actor")}
+				Expires: rapid.Int64Range(0, 4).Draw(t, "expires"), VisibleFrom: rapid.Uint64Range(0, 4).Draw(t, "from"),
+				MaxRedemptions: rapid.Uint32Range(0, 3).Draw(t, "limit"), Actor: rapid.SampledFrom(actors).Draw(t, "actor")}
 			if some := rapid.SliceOfN(rapid.SampledFrom(methods), 0, 2).Draw(t, "methods"); len(some) > 0 {
 				m.Methods = some
 			}
@@ -345,7 +347,7 @@ func TestMintedIsNeverWider(t *testing.T) {
 			if err != nil {
 				continue
 			}
-			if err := capability.Narrow(parent, child); err != nil {
+			if err := capability.CheckWithin(parent, child); err != nil {
 				t.Fatalf("minted, yet %v", err)
 			}
 			chain = append(chain, child)

@@ -21,9 +21,9 @@ type PublicShare struct {
 // answer asks again: the same request, within a short time, is for the same share.
 // Any other is for a share of its own.
 type ShareRequest struct {
-	Space  string        // in which its session is, or will be
-	Asker  [32]byte      // digest of all that makes it the same request
-	Within time.Duration // since the first of them, by the database's clock
+	Space        string        // in which its session is, or will be
+	Fingerprint  [32]byte      // digest of all that makes it the same request
+	DedupeWindow time.Duration // since the first of them, by the database's clock
 }
 
 // ShareRefusal is something that a share lacks: it was synced and could not be stored.
@@ -33,10 +33,10 @@ type ShareRefusal struct {
 	At  int64 // Unix ms
 }
 
-// Stands says whether the share is there, or can still be made: neither of its refs
+// Valid says whether the share is there, or can still be made: neither of its refs
 // is dead. A ref that grants does not have is one that is about to be minted, or was
 // when its maker crashed. epoch and now are as for Check.
-func (p *PublicShare) Stands(grants map[string]*Grant, epoch uint64, now int64) bool {
+func (p *PublicShare) Valid(grants map[string]*Grant, epoch uint64, now int64) bool {
 	for _, id := range []string{p.Share, p.Reader} {
 		if g := grants[id]; g != nil && Check(g, epoch, now, 0, "") != nil {
 			return false
@@ -45,7 +45,7 @@ func (p *PublicShare) Stands(grants map[string]*Grant, epoch uint64, now int64) 
 	return true
 }
 
-// Lives is Stands for a share that has been made.
-func (p *PublicShare) Lives(grants map[string]*Grant, epoch uint64, now int64) bool {
-	return grants[p.Share] != nil && grants[p.Reader] != nil && p.Stands(grants, epoch, now)
+// Live is Valid for a share that has been made.
+func (p *PublicShare) Live(grants map[string]*Grant, epoch uint64, now int64) bool {
+	return grants[p.Share] != nil && grants[p.Reader] != nil && p.Valid(grants, epoch, now)
 }

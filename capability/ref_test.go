@@ -189,7 +189,7 @@ func TestRefTextRoundTrip(t *testing.T) {
 		if err != nil || !reflect.DeepEqual(got, r) {
 			t.Fatalf("%s reads as %#v, %v", r.Text(), got, err)
 		}
-		if !capability.Offline(r.ID) || !capability.Fits(r.ID, r.Secret) || capability.Fits(r.ID, capability.NewSecret()) {
+		if !capability.ClientMade(r.ID) || !capability.DerivedFrom(r.ID, r.Secret) || capability.DerivedFrom(r.ID, capability.NewSecret()) {
 			t.Fatalf("%s: the id and its secret do not belong together", r)
 		}
 		address, err := capability.ParseAddress(r.Address())
@@ -324,14 +324,14 @@ func TestRefIDs(t *testing.T) {
 		if got := capability.Target(id); got != want.target {
 			t.Errorf("%q is for %q", id, got)
 		}
-		if capability.Offline(id) != want.offline || capability.Fits(id, secret) != want.fits {
-			t.Errorf("%q: offline %v, fits %v", id, capability.Offline(id), capability.Fits(id, secret))
+		if capability.ClientMade(id) != want.offline || capability.DerivedFrom(id, secret) != want.fits {
+			t.Errorf("%q: offline %v, fits %v", id, capability.ClientMade(id), capability.DerivedFrom(id, secret))
 		}
 	}
-	if capability.Fits(derivedID, capability.Secret{}) || capability.Fits(capability.DeriveID(session1, capability.Secret{}), capability.Secret{}) {
+	if capability.DerivedFrom(derivedID, capability.Secret{}) || capability.DerivedFrom(capability.DeriveID(session1, capability.Secret{}), capability.Secret{}) {
 		t.Error("no secret fits")
 	}
-	if capability.CheckOffline(derivedID) != nil || codeOf(capability.CheckOffline(serverID)) != fault.BadArgument || codeOf(capability.CheckOffline("")) != fault.BadArgument {
+	if capability.CheckClientMade(derivedID) != nil || codeOf(capability.CheckClientMade(serverID)) != fault.BadArgument || codeOf(capability.CheckClientMade("")) != fault.BadArgument {
 		t.Error("who may make an id is mixed up")
 	}
 	if capability.IsSession(session1[len(capability.SessionPrefix):]) || capability.IsSpace(space1[len(capability.SpacePrefix):]) ||
@@ -344,7 +344,7 @@ func TestFixedIDs(t *testing.T) {
 	t.Parallel()
 	space := capability.SpacePrefix + "01ARZ3NDEKTSV4RRFFQ69G5FAV"
 	id := capability.FixedID(space, "some end")
-	if capability.Target(id) != space || capability.Offline(id) || id != capability.FixedID(space, "some end") || id == capability.FixedID(space, "another") ||
+	if capability.Target(id) != space || capability.ClientMade(id) || id != capability.FixedID(space, "some end") || id == capability.FixedID(space, "another") ||
 		id[len(space):] == capability.FixedID(capability.SpacePrefix+"01ARZ3NDEKTSV4RRFFQ69G5FAW", "some end")[len(space):] {
 		t.Errorf("the fixed id is %s", id)
 	}

@@ -23,9 +23,9 @@ const (
 
 // Marks of a ref id's tail.
 const (
-	offlineMark = 'o'
-	sealedMark  = 'k'
-	serverMark  = 's'
+	clientMark = 'o'
+	sealedMark = 'k'
+	serverMark = 's'
 )
 
 const derivedBytes = 16 // of the digest, in an offline id
@@ -40,7 +40,7 @@ func IsSpace(id string) bool { return isPrefixedULID(id, SpacePrefix) }
 
 // DeriveID is the id of the ref that a client makes for target (a session or
 // space id) with secret s: anyone who has both can check that they fit.
-func DeriveID(target string, s Secret) string { return derive(offlineMark, target, s) }
+func DeriveID(target string, s Secret) string { return derive(clientMark, target, s) }
 
 // DeriveSealedID is DeriveID for a ref that is bound to a key: its holder must
 // see from the text that redeeming it takes a proof.
@@ -49,7 +49,7 @@ func DeriveSealedID(target string, s Secret) string { return derive(sealedMark, 
 func derive(mark byte, target string, s Secret) string {
 	h := sha256.New()
 	h.Write([]byte("mooring ref id v1\x00"))
-	if mark != offlineMark {
+	if mark != clientMark {
 		h.Write([]byte{mark, 0})
 	}
 	h.Write([]byte(target))
@@ -76,7 +76,7 @@ func Target(id string) string {
 		return ""
 	}
 	switch tail[0] {
-	case offlineMark, sealedMark:
+	case clientMark, sealedMark:
 		b, err := base32Lower.DecodeString(tail[1:])
 		if err != nil || len(b) != derivedBytes || base32Lower.EncodeToString(b) != tail[1:] {
 			return ""
@@ -91,27 +91,27 @@ func Target(id string) string {
 	return target
 }
 
-// Offline says whether a well-formed ref id is marked as made by a client.
-func Offline(id string) bool {
-	return mark(id) == offlineMark || mark(id) == sealedMark
+// ClientMade says whether a well-formed ref id is marked as made by a client.
+func ClientMade(id string) bool {
+	return originMark(id) == clientMark || originMark(id) == sealedMark
 }
 
-// CheckOffline is nil for the id of a ref that a client may have made. Ids marked as
+// CheckClientMade is nil for the id of a ref that a client may have made. Ids marked as
 // a server's are for servers alone: some of them have an end that can be guessed
 // (FixedID), and whoever took one first would be what a server takes for its own.
 // The error is BadArgument.
-func CheckOffline(id string) *fault.Error {
-	if Offline(id) {
+func CheckClientMade(id string) *fault.Error {
+	if ClientMade(id) {
 		return nil
 	}
 	return fault.BadArgument.With("the new ref's id is not one that a client makes: derive it from the ref's secret")
 }
 
 // Sealed says whether a well-formed ref id is that of a ref bound to a key.
-func Sealed(id string) bool { return mark(id) == sealedMark }
+func Sealed(id string) bool { return originMark(id) == sealedMark }
 
-// mark is a ref id's mark; 0 if the id is not well formed.
-func mark(id string) byte {
+// originMark is a ref id's mark; 0 if the id is not well formed.
+func originMark(id string) byte {
 	t := Target(id)
 	if t == "" {
 		return 0
@@ -119,9 +119,9 @@ func mark(id string) byte {
 	return id[len(t)+1]
 }
 
-// Fits says whether id is the one derived from its own target and secret s.
-func Fits(id string, s Secret) bool {
-	return Offline(id) && !s.IsZero() && derive(mark(id), Target(id), s) == id
+// DerivedFrom says whether id is the one derived from its own target and secret s.
+func DerivedFrom(id string, s Secret) bool {
+	return ClientMade(id) && !s.IsZero() && derive(originMark(id), Target(id), s) == id
 }
 
 func isPrefixedULID(id, prefix string) bool {

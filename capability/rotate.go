@@ -13,16 +13,16 @@ func Rotate(old *Grant, id string, hash [32]byte, now int64) (*Grant, *fault.Err
 		return nil, fault.BadArgument.With("the new ref's id is not one for %s", old.Target)
 	}
 	g := *old
-	g.ID, g.Hash, g.Used, g.Created = id, hash, 0, now
-	g.Revoked, g.Cut, g.RevokeBy = 0, 0, ""
+	g.ID, g.Hash, g.Redemptions, g.Created = id, hash, 0, now
+	g.Revoked, g.Cut, g.RevokedBy = 0, 0, ""
 	if err := checkMinted(&g); err != nil {
 		return nil, err
 	}
 	return &g, nil
 }
 
-// Rotated says whether old was rotated to the ref id with this hash, whose row
+// AlreadyRotated says whether old was rotated to the ref id with this hash, whose row
 // is now; then asking for it again changes nothing.
-func Rotated(old, now *Grant, id string, hash [32]byte) bool {
-	return old != nil && now != nil && old.Revoked != 0 && old.RevokeBy == id && now.ID == id && now.Hash == hash && now.Target == old.Target
+func AlreadyRotated(old, now *Grant, id string, hash [32]byte) bool {
+	return old != nil && now != nil && old.Revoked != 0 && old.RevokedBy == id && now.ID == id && now.Hash == hash && now.Target == old.Target
 }

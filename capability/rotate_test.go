@@ -13,11 +13,11 @@ import (
 func TestRotate(t *testing.T) {
 	t.Parallel()
 	old := messageParent()
-	old.Parent, old.Hash, old.Label, old.Used, old.Created = "p", [32]byte{9}, "for b", 3, 555
-	old.Revoked, old.Cut, old.RevokeBy = 600, 41, "by"
+	old.Parent, old.Hash, old.Label, old.Redemptions, old.Created = "p", [32]byte{9}, "for b", 3, 555
+	old.Revoked, old.Cut, old.RevokedBy = 600, 41, "by"
 	was := *old
 	want := *old
-	want.ID, want.Hash, want.Used, want.Created, want.Revoked, want.Cut, want.RevokeBy = childID, [32]byte{1}, 0, 777, 0, 0, ""
+	want.ID, want.Hash, want.Redemptions, want.Created, want.Revoked, want.Cut, want.RevokedBy = childID, [32]byte{1}, 0, 777, 0, 0, ""
 	if g, err := capability.Rotate(old, childID, [32]byte{1}, 777); err != nil || !reflect.DeepEqual(g, &want) {
 		t.Errorf("%+v, %v; want %+v", g, err, &want)
 	}
@@ -48,18 +48,18 @@ func TestRotated(t *testing.T) {
 		"rotated":                     {func(_, _ *capability.Grant) {}, true},
 		"and dead since":              {func(_, now *capability.Grant) { now.Revoked = 1 }, true},
 		"not dead":                    {func(old, _ *capability.Grant) { old.Revoked = 0 }, false},
-		"dead by another":             {func(old, _ *capability.Grant) { old.RevokeBy = "x" }, false},
+		"dead by another":             {func(old, _ *capability.Grant) { old.RevokedBy = "x" }, false},
 		"to another id":               {func(_, now *capability.Grant) { now.ID = "x" }, false},
 		"to another secret":           {func(_, now *capability.Grant) { now.Hash[0]++ }, false},
 		"to a ref of another session": {func(_, now *capability.Grant) { now.Target = session2 }, false},
 	} {
-		old := &capability.Grant{ID: parentID, Target: session1, Revoked: 600, RevokeBy: childID}
+		old := &capability.Grant{ID: parentID, Target: session1, Revoked: 600, RevokedBy: childID}
 		now := &capability.Grant{ID: childID, Target: session1, Hash: hash}
 		row.spoil(old, now)
-		if got := capability.Rotated(old, now, childID, hash); got != row.want {
+		if got := capability.AlreadyRotated(old, now, childID, hash); got != row.want {
 			t.Errorf("%s: %v", name, got)
 		}
-		if capability.Rotated(nil, now, childID, hash) || capability.Rotated(old, nil, childID, hash) {
+		if capability.AlreadyRotated(nil, now, childID, hash) || capability.AlreadyRotated(old, nil, childID, hash) {
 			t.Errorf("%s: so is a ref that there is not", name)
 		}
 	}

@@ -91,14 +91,14 @@ func TestOpenOfUnseenSealedRefs(t *testing.T) {
 	}
 	target := "ses_01J00000000000000000000000"
 	sealed := address.NewSealed(target)
-	if !capability.Sealed(sealed.ID) || !capability.Offline(sealed.ID) {
+	if !capability.Sealed(sealed.ID) || !capability.ClientMade(sealed.ID) {
 		t.Errorf("the id of a sealed ref is %s", sealed.ID)
 	}
-	if got := capability.Open(nil, sealed.ID, sealed.Secret); fault.CodeOf(got) != fault.NotYetKnown {
+	if got := capability.Authenticate(nil, sealed.ID, sealed.Secret); fault.CodeOf(got) != fault.NotYetKnown {
 		t.Errorf("unseen: %v", got)
 	}
-	wrong := capability.Open(nil, sealed.ID, capability.NewSecret())
-	strange := capability.Open(nil, capability.DeriveID(target, capability.NewSecret()), capability.NewSecret())
+	wrong := capability.Authenticate(nil, sealed.ID, capability.NewSecret())
+	strange := capability.Authenticate(nil, capability.DeriveID(target, capability.NewSecret()), capability.NewSecret())
 	if fault.CodeOf(wrong) != fault.UnknownRef || wrong.Error() != strange.Error() {
 		t.Errorf("with another secret: %v, an unknown one: %v", wrong, strange)
 	}
@@ -121,7 +121,7 @@ func TestNarrowKeepsTheSeal(t *testing.T) {
 		parent := &capability.Grant{ID: "p", Target: "t", Rights: capability.SessionRights, Epoch: 1, Seal: c.parent}
 		child := &capability.Grant{ID: "c", Target: "t", Parent: "p", Rights: capability.Read, Epoch: 1, Seal: c.child}
 		got := fault.None
-		if refused := capability.Narrow(parent, child); refused != nil {
+		if refused := capability.CheckWithin(parent, child); refused != nil {
 			got = refused.Code
 		}
 		if got != c.want {

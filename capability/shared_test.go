@@ -85,8 +85,8 @@ func TestSharedRefs(t *testing.T) {
 		}
 		hash := r.Secret.Hash()
 		all = append(all, sharedRef{Text: text, TLS: r.TLS, Hosts: r.Hosts, Prefix: r.Prefix, ID: r.ID, Target: r.Target(), Address: r.Address(),
-			Again: r.Text(), Public: r.String(), Hash: base64.RawURLEncoding.EncodeToString(hash[:]), Clear: r.ClearTextHost(), Offline: Offline(r.ID),
-			Sealed: Sealed(r.ID), Fits: Fits(r.ID, r.Secret), Derived: DeriveID(r.Target(), r.Secret)})
+			Again: r.Text(), Public: r.String(), Hash: base64.RawURLEncoding.EncodeToString(hash[:]), Clear: r.ClearTextHost(), Offline: ClientMade(r.ID),
+			Sealed: Sealed(r.ID), Fits: DerivedFrom(r.ID, r.Secret), Derived: DeriveID(r.Target(), r.Secret)})
 	}
 	var want bytes.Buffer
 	enc := json.NewEncoder(&want)

@@ -27,7 +27,7 @@ func saidBy(c *Conn) string {
 
 func ended(c *Conn) {
 	c.Close("over")
-	c.sweep()
+	c.failUnanswered()
 }
 
 // What is said in the place of a tag may be a secret.
@@ -68,7 +68,7 @@ func TestCirclesCostLittle(t *testing.T) {
 		for range length {
 			f := newFuture()
 			f.next = n // as resolve does, which would look at the whole chain each time
-			f.state.Store(ready)
+			f.state.Store(stateDrained)
 			n = f
 		}
 		return n
@@ -85,12 +85,12 @@ func TestCirclesCostLittle(t *testing.T) {
 		gaveUp  func(*future) bool
 		tooMuch bool
 	}{
-		{"a chain to follow", func(f *future) bool { return leadsTo(chain(mostEntangled/2), f) }, false},
-		{"a long chain to follow", func(f *future) bool { return leadsTo(chain(mostEntangled), f) }, true},
-		{"a chain to look at", func(f *future) bool { return holds(nil, chain(mostEntangled/2), f) }, false},
-		{"a long chain to look at", func(f *future) bool { return holds(nil, chain(mostEntangled), f) }, true},
-		{"some references", func(f *future) bool { return holds(wide(mostEntangled/2), nil, f) }, false},
-		{"many references", func(f *future) bool { return holds(wide(mostReferences), nil, f) }, true},
+		{"a chain to follow", func(f *future) bool { return leadsTo(chain(maxLinkedNodes/2), f) }, false},
+		{"a long chain to follow", func(f *future) bool { return leadsTo(chain(maxLinkedNodes), f) }, true},
+		{"a chain to look at", func(f *future) bool { return refersBackTo(nil, chain(maxLinkedNodes/2), f) }, false},
+		{"a long chain to look at", func(f *future) bool { return refersBackTo(nil, chain(maxLinkedNodes), f) }, true},
+		{"some references", func(f *future) bool { return refersBackTo(wide(maxLinkedNodes/2), nil, f) }, false},
+		{"many references", func(f *future) bool { return refersBackTo(wide(maxLinkedReferences), nil, f) }, true},
 	} {
 		if got := c.gaveUp(newFuture()); got != c.tooMuch {
 			t.Errorf("%s: gave up %v", c.what, got)

@@ -48,18 +48,18 @@ func serveBatch(w http.ResponseWriter, r *http.Request, config func() Config, op
 	}
 	c := NewConn(t, cfg)
 	// What is not large comes whole or not at all; the rest of what is comes in as it is taken in.
-	if err := t.body.fill(wholeBatch); err != nil {
-		c.endUnread()
-		c.batchUnread(w, err)
+	if err := t.body.fill(bufferedBatchBytes); err != nil {
+		c.endUnserved()
+		c.writeUnreadError(w, err)
 		return
 	}
-	c.batch.deaf, t.all = true, c.batchTaken
+	c.batch.responseOnly, t.onInputDone = true, c.batchInputDone
 	_ = c.Run(r.Context()) // it is logged, and the client told
 	answer, err := t.finish()
 	switch {
 	case r.Context().Err() != nil:
 	case t.body.failed():
-		c.batchUnread(w, t.body.err)
+		c.writeUnreadError(w, t.body.err)
 	case err != nil:
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 	default:
@@ -71,15 +71,15 @@ func serveBatch(w http.ResponseWriter, r *http.Request, config func() Config, op
 	}
 }
 
-// wholeBatch is how large a batch may be that comes whole or not at all.
-const wholeBatch = 1 << 20
+// bufferedBatchBytes is how large a batch may be that comes whole or not at all.
+const bufferedBatchBytes = 1 << 20
 
 func batchTooLarge(w http.ResponseWriter) {
 	http.Error(w, "the batch is too large", http.StatusRequestEntityTooLarge)
 }
 
-// batchUnread answers a batch that could not be read.
-func (c *Conn) batchUnread(w http.ResponseWriter, err error) {
+// writeUnreadError answers a batch that could not be read.
+func (c *Conn) writeUnreadError(w http.ResponseWriter, err error) {
 	if refused, ok := asRefusal(err); ok {
 		status := http.StatusServiceUnavailable
 		if refused == c.cfg.Intake.TooLarge() {
@@ -96,35 +96,35 @@ func (c *Conn) batchUnread(w http.ResponseWriter, err error) {
 	http.Error(w, "the batch could not be read", http.StatusBadRequest)
 }
 
-// endUnread ends a connection that is not run.
-func (c *Conn) endUnread() {
-	c.end(ending{code: closeNormal, quiet: true})
+// endUnserved ends a connection that is not run.
+func (c *Conn) endUnserved() {
+	c.end(ending{code: closeNormal, noLog: true})
 	_ = c.Run(context.Background()) // which only gives up what there is
 }
 
 // batchTransport reads from one body and writes into another.
 type batchTransport struct {
-	body   lines
-	most   int
-	remote string
-	all    func() // called when the whole body has been taken in
-	told   bool
+	body          lineReader
+	maxOut        int
+	remote        string
+	onInputDone   func() // called when the whole body has been taken in
+	inputDoneSent bool
 
-	mu     sync.Mutex
-	out    []byte
-	wrote  bool
-	full   bool
-	closed chan struct{}
-	once   sync.Once
+	mu         sync.Mutex
+	out        []byte
+	wrote      bool
+	overflowed bool
+	closed     chan struct{}
+	once       sync.Once
 }
 
 var errAnswersTooLarge = errors.New("the answers of the batch are too large")
 
 func newBatchTransport(body io.Reader, most int, remote string) *batchTransport {
-	return &batchTransport{body: lines{from: body}, most: most, remote: remote, closed: make(chan struct{})}
+	return &batchTransport{body: lineReader{from: body}, maxOut: most, remote: remote, closed: make(chan struct{})}
 }
 
-func (t *batchTransport) setReading(reading func(int, []byte) error) { t.body.reading = reading }
+func (t *batchTransport) setAdmitRead(reading func(int, []byte) error) { t.body.admitRead = reading }
 
 // Read gives the next line. Behind the last one there is silence: the client waits.
 func (t *batchTransport) Read(context.Context) ([]byte, error) {
@@ -134,9 +134,9 @@ func (t *batchTransport) Read(context.Context) ([]byte, error) {
 	if t.body.err != nil && t.body.err != io.EOF {
 		return nil, t.body.err
 	}
-	if !t.told {
-		t.told = true
-		t.all()
+	if !t.inputDoneSent {
+		t.inputDoneSent = true
+		t.onInputDone()
 	}
 	<-t.closed
 	return nil, io.EOF
@@ -146,7 +146,7 @@ func (t *batchTransport) Write(_ context.Context, messages [][]byte) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, m := range messages {
-		if t.full = t.full || len(t.out)+len(m) >= t.most; t.full {
+		if t.overflowed = t.overflowed || len(t.out)+len(m) >= t.maxOut; t.overflowed {
 			t.out = nil
 			return errAnswersTooLarge
 		}
@@ -164,8 +164,8 @@ func (t *batchTransport) finish() ([]byte, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	out := t.out
-	t.out, t.body = nil, lines{err: t.body.err}
-	if t.full {
+	t.out, t.body = nil, lineReader{err: t.body.err}
+	if t.overflowed {
 		return nil, errAnswersTooLarge
 	}
 	return out, nil
@@ -180,24 +180,24 @@ func (t *batchTransport) Close(int, string) error {
 
 func (t *batchTransport) RemoteAddr() string { return t.remote }
 
-// lines cuts a body into its messages, as it comes. Empty lines are none.
-type lines struct {
-	from    io.Reader
-	reading func(int, []byte) error // asked before buf holds so many bytes
-	buf     []byte
-	rest    []byte // of buf: read, and not yet cut
-	err     error  // why no more comes: io.EOF at the end
+// lineReader cuts a body into its messages, as it comes. Empty lines are none.
+type lineReader struct {
+	from      io.Reader
+	admitRead func(int, []byte) error // asked before buf holds so many bytes
+	buf       []byte
+	unread    []byte // of buf: read, and not yet cut
+	err       error  // why no more comes: io.EOF at the end
 }
 
 // failed says that the body cannot be read: that no more of it is taken in the client is told among the answers.
-func (l *lines) failed() bool {
+func (l *lineReader) failed() bool {
 	_, refused := asRefusal(l.err)
 	return l.err != nil && l.err != io.EOF && !refused
 }
 
 // fill reads until so many bytes are there, or no more comes. The error is err, but for the end.
-func (l *lines) fill(n int) error {
-	for len(l.rest) < n && l.more() {
+func (l *lineReader) fill(n int) error {
+	for len(l.unread) < n && l.more() {
 	}
 	if l.err == io.EOF {
 		return nil
@@ -206,44 +206,44 @@ func (l *lines) fill(n int) error {
 }
 
 // more reads some more; false if no more comes.
-func (l *lines) more() bool {
+func (l *lineReader) more() bool {
 	if l.err != nil || l.from == nil {
 		return false
 	}
-	if used := len(l.buf) - len(l.rest); len(l.buf) == cap(l.buf) {
-		if size := max(2*len(l.rest), firstLines); size > cap(l.buf) || used == 0 {
-			if l.err = l.reading(size, l.rest); l.err != nil {
+	if used := len(l.buf) - len(l.unread); len(l.buf) == cap(l.buf) {
+		if size := max(2*len(l.unread), initialLineBuffer); size > cap(l.buf) || used == 0 {
+			if l.err = l.admitRead(size, l.unread); l.err != nil {
 				return false
 			}
-			l.buf = append(make([]byte, 0, size), l.rest...)
+			l.buf = append(make([]byte, 0, size), l.unread...)
 		} else {
-			l.buf = l.buf[:copy(l.buf[:cap(l.buf)], l.rest)]
+			l.buf = l.buf[:copy(l.buf[:cap(l.buf)], l.unread)]
 		}
 	}
-	have := len(l.rest)
+	have := len(l.unread)
 	k, err := l.from.Read(l.buf[len(l.buf):cap(l.buf)])
 	l.buf = l.buf[:len(l.buf)+k]
-	l.rest, l.err = l.buf[len(l.buf)-have-k:], err
+	l.unread, l.err = l.buf[len(l.buf)-have-k:], err
 	return k > 0 || err == nil
 }
 
-// firstLines is how much is read at first.
-const firstLines = 4 << 10
+// initialLineBuffer is how much is read at first.
+const initialLineBuffer = 4 << 10
 
 // next gives the next message; it is good until the next call.
-func (l *lines) next() (line []byte, ok bool) {
+func (l *lineReader) next() (line []byte, ok bool) {
 	for searched := 0; ; {
-		at := bytes.IndexByte(l.rest[searched:], '\n')
+		at := bytes.IndexByte(l.unread[searched:], '\n')
 		if at < 0 {
-			if searched = len(l.rest); l.more() {
+			if searched = len(l.unread); l.more() {
 				continue
 			}
 			if l.err != nil && l.err != io.EOF {
 				return nil, false
 			}
-			line, l.rest = l.rest, nil
+			line, l.unread = l.unread, nil
 		} else {
-			line, l.rest = l.rest[:searched+at], l.rest[searched+at+1:]
+			line, l.unread = l.unread[:searched+at], l.unread[searched+at+1:]
 			searched = 0
 		}
 		if line = bytes.TrimSuffix(line, []byte{'\r'}); len(line) > 0 {
@@ -257,34 +257,34 @@ func (l *lines) next() (line []byte, ok bool) {
 
 // batchState is what a connection knows of the batch that it is. Conn.mu guards it.
 type batchState struct {
-	deaf       bool // a server's: the client hears answers, but answers nothing
-	client     bool // a client's
-	collecting bool // and nothing is sent yet
-	asked      int  // answers that are to be sent, over whatever connection
-	pumps      int  // streams that are being sent
-	over       bool // all of it was taken in
-	doing      int  // how many are at what was decided under the lock
+	responseOnly    bool // a server's: the client hears answers, but answers nothing
+	client          bool // a client's
+	collecting      bool // and nothing is sent yet
+	pendingAnswers  int  // answers that are to be sent, over whatever connection
+	pumps           int  // streams that are being sent
+	inputDone       bool // all of it was taken in
+	deferredRunning int  // how many are at what was decided under the lock
 }
 
 // oneWay says that nobody will say of a chunk of a stream that it was taken: it goes out with all others.
-func (b *batchState) oneWay() bool { return b.deaf || b.client }
+func (b *batchState) oneWay() bool { return b.responseOnly || b.client }
 
-var errDeaf = &Error{Name: "Error", Message: "in an HTTP batch the client cannot be called"}
+var errResponseOnly = &Error{Name: "Error", Message: "in an HTTP batch the client cannot be called"}
 
-var errBatchTaken = &Error{Name: "Error", Message: "the batch ended before this was resolved or closed"}
+var errBatchEnded = &Error{Name: "Error", Message: "the batch ended before this was resolved or closed"}
 
 // spawnPump is spawn for what sends a stream: a batch ends, or leaves, when all of it is said.
 func (c *Conn) spawnPump(f func()) bool {
 	c.mu.Lock()
 	c.batch.pumps++
-	c.unlock()
+	c.unlockAndRun()
 	done := func() {
 		c.mu.Lock()
 		c.batch.pumps--
 		if c.batch.client {
-			c.roomMade()
+			c.wakeLimitWaiters()
 		}
-		c.unlock()
+		c.unlockAndRun()
 	}
 	if c.spawn(func() {
 		defer done()
@@ -296,28 +296,28 @@ func (c *Conn) spawnPump(f func()) bool {
 	return false
 }
 
-// batchTaken is told that no message will come any more: what the peer has not said yet it never will.
-func (c *Conn) batchTaken() {
+// batchInputDone is told that no message will come any more: what the peer has not said yet it never will.
+func (c *Conn) batchInputDone() {
 	c.mu.Lock()
-	defer c.unlock()
+	defer c.unlockAndRun()
 	if c.ended != nil {
 		return
 	}
-	c.batch.over = true
+	c.batch.inputDone = true
 	for _, e := range c.exports {
 		if n, ok := e.node.(*localNode); ok {
 			if p, ok := n.obj.(*pipe); ok {
-				c.todo = append(c.todo, task{f: func() { p.end(errBatchTaken, false) }}) // behind what is written to it
+				c.tasks = append(c.tasks, task{f: func() { p.end(errBatchEnded, false) }}) // behind what is written to it
 			}
 		}
 	}
 	for _, in := range c.imports {
 		if in.promise && in.id < 0 {
-			in.gone = true
+			in.dropped = true
 			delete(c.imports, in.id)
-			c.theirs--
-			c.after = append(c.after, func() {
-				in.resolve(nil, nil, errBatchTaken)
+			c.peerChosenImports--
+			c.afterUnlock = append(c.afterUnlock, func() {
+				in.resolve(nil, nil, errBatchEnded)
 			})
 		}
 	}
@@ -327,13 +327,13 @@ func (c *Conn) batchTaken() {
 // held.
 func (c *Conn) endBatch() {
 	b := &c.batch
-	if c.ended != nil || b.doing+b.pumps+len(c.todo)+len(c.after) > 0 || c.delivering {
+	if c.ended != nil || b.deferredRunning+b.pumps+len(c.tasks)+len(c.afterUnlock) > 0 || c.delivering {
 		return
 	}
 	switch {
 	case b.client:
-		c.endLocked(ending{err: errBatchOver, code: closeNormal, quiet: true})
-	case b.asked+c.calls-c.left == 0:
-		c.endLocked(ending{code: closeNormal, flush: true, quiet: true})
+		c.endLocked(ending{err: errBatchDone, code: closeNormal, noLog: true})
+	case b.pendingAnswers+c.calls-c.abandonedCalls == 0:
+		c.endLocked(ending{code: closeNormal, flush: true, noLog: true})
 	}
 }

@@ -35,7 +35,7 @@ func NewBatch(url string, opts DialOptions, cfg Config) *Batch {
 	t := &batchClientTransport{url: url, closed: make(chan struct{})}
 	b := &Batch{url: url, opts: opts, conn: NewConn(t, cfg), t: t}
 	b.conn.batch.client, b.conn.batch.collecting = true, true
-	t.all = b.conn.batchTaken
+	t.onInputDone = b.conn.batchInputDone
 	return b
 }
 
@@ -52,7 +52,7 @@ func (b *Batch) Send(ctx context.Context) error {
 }
 
 func (b *Batch) send(ctx context.Context) error {
-	body, err := b.conn.takeBatch(ctx)
+	body, err := b.conn.collectBatch(ctx)
 	if err == nil {
 		body, err = b.post(ctx, body)
 	}
@@ -61,19 +61,19 @@ func (b *Batch) send(ctx context.Context) error {
 		_ = b.conn.Run(context.WithoutCancel(ctx))
 		return err
 	}
-	b.t.body = lines{rest: body, err: io.EOF}
-	if err := b.conn.Run(ctx); err != errBatchOver {
+	b.t.body = lineReader{unread: body, err: io.EOF}
+	if err := b.conn.Run(ctx); err != errBatchDone {
 		return err
 	}
 	return nil
 }
 
-var errBatchOver error = &BrokenError{Reason: "the batch has been answered, and its connection has ended"}
+var errBatchDone error = &BrokenError{Reason: "the batch has been answered, and its connection has ended"}
 
-// takeBatch gives the messages collected, with a pull for every promise of ours, when the streams passed are at their end.
-func (c *Conn) takeBatch(ctx context.Context) ([]byte, error) {
+// collectBatch gives the messages collected, with a pull for every promise of ours, when the streams passed are at their end.
+func (c *Conn) collectBatch(ctx context.Context) ([]byte, error) {
 	c.mu.Lock()
-	defer c.unlock()
+	defer c.unlockAndRun()
 	for c.batch.pumps > 0 {
 		if err := c.waitForRoom(ctx); err != nil {
 			return nil, err
@@ -127,10 +127,10 @@ func (b *Batch) post(ctx context.Context, body []byte) ([]byte, error) {
 		return nil, err
 	}
 	defer resp.Body.Close()
-	if moved := redirected(resp); moved != nil {
+	if moved := redirectError(resp); moved != nil {
 		return nil, moved
 	}
-	most := 4 * b.conn.lim.QueuedBytes
+	most := 4 * b.conn.limits.QueuedBytes
 	if resp.StatusCode != http.StatusOK {
 		said, _ := io.ReadAll(io.LimitReader(resp.Body, 200))
 		return nil, fmt.Errorf("the server answered %s: %s", resp.Status, bytes.TrimSpace(said))
@@ -147,12 +147,12 @@ func (b *Batch) post(ctx context.Context, body []byte) ([]byte, error) {
 
 // batchClientTransport reads the answer. What is said after the batch was sent nobody hears.
 type batchClientTransport struct {
-	url    string
-	body   lines
-	err    error  // instead of an answer
-	all    func() // called when the whole answer has been taken in
-	closed chan struct{}
-	once   sync.Once
+	url         string
+	body        lineReader
+	err         error  // instead of an answer
+	onInputDone func() // called when the whole answer has been taken in
+	closed      chan struct{}
+	once        sync.Once
 }
 
 func (t *batchClientTransport) Read(context.Context) ([]byte, error) {
@@ -162,7 +162,7 @@ func (t *batchClientTransport) Read(context.Context) ([]byte, error) {
 	if m, ok := t.body.next(); ok {
 		return m, nil
 	}
-	t.all()
+	t.onInputDone()
 	<-t.closed
 	return nil, io.EOF
 }
@@ -180,7 +180,7 @@ func (t *batchClientTransport) Close(int, string) error {
 // is no later.
 func newGet(n node, path []string) *Promise {
 	p := &Promise{node: n, path: path}
-	if in, ok := shorten(n).(*importNode); ok && in.c.isCollecting() {
+	if in, ok := shortcut(n).(*importNode); ok && in.c.isCollecting() {
 		p.target()
 	}
 	return p

@@ -10,20 +10,20 @@ import (
 
 // Call is one call of an Object. Methods may be called from any goroutine.
 type Call struct {
-	node *localNode
-	via  *Conn
-	path []string
-	args *payload
-	vals []any
-	res  *future // what it comes to: who holds that does not hold the call
+	node      *localNode
+	via       *Conn
+	path      []string
+	args      *payload
+	argValues []any
+	result    *future // what it comes to: who holds that does not hold the call
 
-	answered atomic.Bool
-	inLine   atomic.Bool // of an Orderer, and waits there
-	mu       sync.Mutex
-	ctx      context.Context // nil until somebody asks
-	cancel   context.CancelFunc
-	over     bool // nobody waits any more
-	watched  bool // the connection knows of it
+	answered  atomic.Bool
+	queued    atomic.Bool // of an Orderer, and waits there
+	mu        sync.Mutex
+	ctx       context.Context // nil until somebody asks
+	cancel    context.CancelFunc
+	abandoned bool // nobody waits any more
+	watched   bool // the connection knows of it
 }
 
 // Method is the name that was called; empty when the object itself was called as a function.
@@ -39,7 +39,7 @@ func (c *Call) Path() []string { return c.path }
 
 // Args are the arguments: values as the package comment lists them, every promise among them resolved. They may be
 // shared: they must not be changed. Stubs in them are released when the call is answered: Dup what is to be kept.
-func (c *Call) Args() []any { return c.vals }
+func (c *Call) Args() []any { return c.argValues }
 
 // Context ends when the call is answered, its result is released by the peer before that, or the connection ends.
 func (c *Call) Context() context.Context {
@@ -47,7 +47,7 @@ func (c *Call) Context() context.Context {
 	defer c.mu.Unlock()
 	if c.ctx == nil {
 		c.ctx, c.cancel = context.WithCancel(context.Background())
-		if c.over || c.answered.Load() || (c.via != nil && c.via.isDone()) {
+		if c.abandoned || c.answered.Load() || (c.via != nil && c.via.isDone()) {
 			c.cancel()
 		} else {
 			c.watch()
@@ -88,7 +88,7 @@ func (c *Call) Return(v any) {
 		c.answer(&p, nil)
 		return
 	}
-	p, err := takeResult(v, c.via)
+	p, err := copyInResult(v, c.via)
 	if err != nil {
 		c.answer(nil, err)
 		return
@@ -112,20 +112,20 @@ func (c *Call) answer(p *payload, err error) {
 	}
 	c.endContext()
 	if p != nil {
-		if over := (via{c: c.via}).holdOf(c.res, p.cost(), p.cost()); over != nil {
+		if over := (via{c: c.via}).chargeHeldBytes(c.result, p.cost(), p.cost()); over != nil {
 			p.release()
 			p, err = nil, over
 		}
 	}
-	c.res.settle(p, err)
-	if c.res.refs.Load() <= 0 { // nobody waits: it is not held
-		c.res.free()
+	c.result.settle(p, err)
+	if c.result.refs.Load() <= 0 { // nobody waits: it is not held
+		c.result.free()
 	}
-	c.finish()
+	c.releaseArgs()
 }
 
-// detach gives the arguments to who is to release them in place of the call, if it is not answered yet.
-func (c *Call) detach() *payload {
+// detachArgs gives the arguments to who is to release them in place of the call, if it is not answered yet.
+func (c *Call) detachArgs() *payload {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	args := c.args
@@ -133,17 +133,17 @@ func (c *Call) detach() *payload {
 	return args
 }
 
-// finish gives up what the call held until its answer.
-func (c *Call) finish() {
-	c.detach().release()
-	if c.inLine.Load() {
-		c.node.line.leave(c)
+// releaseArgs gives up what the call held until its answer.
+func (c *Call) releaseArgs() {
+	c.detachArgs().release()
+	if c.queued.Load() {
+		c.node.pending.remove(c)
 	}
 	c.node.unref()
 }
 
-// forgotten is told that nobody waits for the answer any more.
-func (c *Call) forgotten() { c.endContext() }
+// onAbandoned is told that nobody waits for the answer any more.
+func (c *Call) onAbandoned() { c.endContext() }
 
 // watch has the connection end the call with itself. c.mu is held.
 func (c *Call) watch() {
@@ -155,7 +155,7 @@ func (c *Call) watch() {
 
 func (c *Call) endContext() {
 	c.mu.Lock()
-	c.over = true
+	c.abandoned = true
 	cancel, watched := c.cancel, c.watched
 	c.mu.Unlock()
 	if cancel != nil {
@@ -166,8 +166,8 @@ func (c *Call) endContext() {
 	}
 }
 
-// broken is told that the connection has ended.
-func (c *Call) broken() {
+// onConnEnd is told that the connection has ended.
+func (c *Call) onConnEnd() {
 	c.mu.Lock()
 	cancel := c.cancel
 	c.mu.Unlock()
@@ -196,6 +196,6 @@ func (c *Call) deliver() {
 
 func (c *Call) recover() {
 	if r := recover(); r != nil {
-		c.answer(nil, panicked(logOf(c.via), "a handler panicked", r, "method", c.Method()))
+		c.answer(nil, panicError(logOf(c.via), "a handler panicked", r, "method", c.Method()))
 	}
 }

@@ -16,10 +16,10 @@ import (
 
 // Config is what a connection is made of.
 type Config struct {
-	Main   any // the object or function that the peer's id 0 is, or a Stub, of which a reference is taken; nil for none
-	Limits Limits
-	Logger *slog.Logger // nil: none
-	Hits   *Hits        // counts limits that were met; may be shared; nil: not counted
+	Main      any // the object or function that the peer's id 0 is, or a Stub, of which a reference is taken; nil for none
+	Limits    Limits
+	Logger    *slog.Logger // nil: none
+	LimitHits *LimitHits   // counts limits that were met; may be shared; nil: not counted
 	// Intake decides what is taken in of a peer that has not shown who it is, and how much memory there is for what it sends;
 	// nil takes in all that Limits allow. Who made it closes it after Run.
 	Intake *intake.Peer
@@ -32,53 +32,53 @@ type Config struct {
 
 // Conn is one side of a connection. Run serves it; all other methods may be called from any goroutine.
 type Conn struct {
-	transport Transport
-	eager     eager // the transport, if it is
-	cfg       Config
-	log       *slog.Logger
-	hits      *Hits
-	done      chan struct{} // closed when ended is set
-	start     time.Time
-	lastHeard atomic.Int64 // when the peer last gave a sign of life, nanoseconds since start
-	taking    atomic.Bool  // a message is taken in: nobody listens, and what the peer answers to a ping waits
-	paused    atomic.Bool  // the reader waits, and nobody listens
-	lastRead  atomic.Int64 // when its last message came
-	owed      atomic.Int64 // bytes written since it was last heard
-	over      atomic.Bool  // ended is set
+	transport       Transport
+	peeker          peeker // the transport, if it is
+	cfg             Config
+	log             *slog.Logger
+	limitHits       *LimitHits
+	done            chan struct{} // closed when ended is set
+	start           time.Time
+	lastActivity    atomic.Int64 // when the peer last gave a sign of life, nanoseconds since start
+	handlingMessage atomic.Bool  // a message is taken in: nobody listens, and what the peer answers to a ping waits
+	readerPaused    atomic.Bool  // the reader waits, and nobody listens
+	lastMessage     atomic.Int64 // when its last message came
+	unackedBytes    atomic.Int64 // bytes written since it was last heard
+	hasEnded        atomic.Bool  // ended is set
 
 	mu sync.Mutex // guards all below; never held while anything outside of this package runs, but for Trace
 	core
-	outlet
-	ending     ending
-	running    bool // Run was called
-	finished   bool // Run is about to return
-	workers    int  // goroutines that Run waits for
-	idle       sync.Cond
-	todo       []task // to be done on the delivery goroutine, in order
-	delivering bool   // somebody does
-	readerAway bool   // the reader does, and nobody reads meanwhile
-	readerGen  int    // which reader is the present one
+	writeState
+	ending      ending
+	running     bool // Run was called
+	finished    bool // Run is about to return
+	workers     int  // goroutines that Run waits for
+	workersDone sync.Cond
+	tasks       []task // to be done on the delivery goroutine, in order
+	delivering  bool   // somebody does
+	readerBusy  bool   // the reader does, and nobody reads meanwhile
+	readerGen   int    // which reader is the present one
 }
 
 // NewConn makes a connection over t, which it owns from now on. Calls may be made at once; nothing is sent or received
 // until Run, which must be called.
 func NewConn(t Transport, cfg Config) *Conn {
-	c := &Conn{transport: t, cfg: cfg, log: cfg.Logger, hits: cfg.Hits, done: make(chan struct{}), start: time.Now()}
+	c := &Conn{transport: t, cfg: cfg, log: cfg.Logger, limitHits: cfg.LimitHits, done: make(chan struct{}), start: time.Now()}
 	if c.log == nil {
 		c.log = slog.New(slog.DiscardHandler)
 	}
-	if c.hits == nil {
-		c.hits = new(Hits)
+	if c.limitHits == nil {
+		c.limitHits = new(LimitHits)
 	}
-	c.idle.L = &c.mu
+	c.workersDone.L = &c.mu
 	c.core.init(cfg.Limits.withDefaults())
-	c.initOutlet()
+	c.initWriteState()
 	var main node
 	switch m := cfg.Main.(type) {
 	case nil:
 		main = newError(&Error{Name: "Error", Message: "this connection has no main object"})
 	case *Stub:
-		main = m.use()
+		main = m.liveNode()
 		main.ref()
 	default:
 		main = NewStub(m).node
@@ -87,17 +87,17 @@ func NewConn(t Transport, cfg Config) *Conn {
 	in := &importNode{c: c, count: 0}
 	in.refs.Store(1)
 	c.imports[0] = in
-	if l, ok := t.(limited); ok {
-		l.setLimits(c.lim)
+	if l, ok := t.(limitSetter); ok {
+		l.setLimits(c.limits)
 	}
-	if p, ok := t.(pinged); ok {
-		p.setHeard(c.heard)
+	if p, ok := t.(activityReporter); ok {
+		p.setOnActivity(c.markActivity)
 	}
-	if r, ok := t.(reader); ok {
-		r.setReading(func(n int, have []byte) error { return refusedRead(cfg.Intake.Reading(n, have)) })
+	if r, ok := t.(readAdmitter); ok {
+		r.setAdmitRead(func(n int, have []byte) error { return refusedRead(cfg.Intake.ReserveRead(n, have)) })
 	}
-	c.eager, _ = t.(eager)
-	c.meet()
+	c.peeker, _ = t.(peeker)
+	c.initIntake()
 	return c
 }
 
@@ -122,7 +122,7 @@ func (c *Conn) Close(reason string) {
 // Abort ends the connection with an error that the peer is told, as far as Call.Fail would tell it. It returns at once.
 func (c *Conn) Abort(err error) {
 	told := c.redact(err)
-	c.end(ending{err: &BrokenError{Reason: "aborted on this side: " + told.Error(), Err: err}, code: closeFatal,
+	c.end(ending{err: &BrokenError{Reason: "aborted on this side: " + told.Error(), Err: err}, code: closeAborted,
 		reason: told.Message, flush: true, abort: told})
 }
 
@@ -135,31 +135,31 @@ func (c *Conn) Drain(ctx context.Context, reason string) error {
 	for err == nil && c.unanswered() > 0 && c.ended == nil {
 		err = c.waitForRoom(ctx)
 	}
-	c.endLocked(ending{code: closeAway, reason: reason, flush: true})
-	c.unlock()
+	c.endLocked(ending{code: closeGoingAway, reason: reason, flush: true})
+	c.unlockAndRun()
 	return err
 }
 
 // unanswered is zero when the peer's calls are done and it was sent what they came to: a call is done before its answer
 // is sent. The lock is held.
-func (c *Conn) unanswered() int { return c.calls + c.batch.asked }
+func (c *Conn) unanswered() int { return c.calls + c.batch.pendingAnswers }
 
-// admit waits until a call of ours may be made.
-func (c *Conn) admit(ctx context.Context) error {
+// waitAtLimit waits until a call of ours may be made.
+func (c *Conn) waitAtLimit(ctx context.Context) error {
 	c.mu.Lock()
-	if c.ended != nil || (c.out.size() < c.lim.QueuedBytes && c.pending < c.lim.Calls) {
+	if c.ended != nil || (c.out.size() < c.limits.QueuedBytes && c.pendingPulls < c.limits.Calls) {
 		c.mu.Unlock()
 		return nil
 	}
-	defer c.unlock()
+	defer c.unlockAndRun()
 	if c.batch.collecting {
 		return errOverloaded("the batch is full")
 	}
-	for c.ended == nil && (c.out.size() >= c.lim.QueuedBytes || c.pending >= c.lim.Calls) {
-		if c.pending >= c.lim.Calls {
-			c.hit(LimitCalls)
+	for c.ended == nil && (c.out.size() >= c.limits.QueuedBytes || c.pendingPulls >= c.limits.Calls) {
+		if c.pendingPulls >= c.limits.Calls {
+			c.countHit(LimitCalls)
 		} else {
-			c.hit(LimitQueuedBytes)
+			c.countHit(LimitQueuedBytes)
 		}
 		if err := c.waitForRoom(ctx); err != nil {
 			return err
@@ -175,8 +175,8 @@ func (c *Conn) waitForRoom(ctx context.Context) error {
 		c.room = make(chan struct{})
 	}
 	room := c.room
-	c.relieveReader()
-	c.unlock()
+	c.replaceReader()
+	c.unlockAndRun()
 	defer c.mu.Lock()
 	select {
 	case <-room:
@@ -186,8 +186,8 @@ func (c *Conn) waitForRoom(ctx context.Context) error {
 	}
 }
 
-// roomMade wakes those who wait at a limit. The lock is held.
-func (c *Conn) roomMade() {
+// wakeLimitWaiters wakes those who wait at a limit. The lock is held.
+func (c *Conn) wakeLimitWaiters() {
 	if c.room != nil {
 		close(c.room)
 		c.room = nil
@@ -219,15 +219,15 @@ type Stats struct {
 func (c *Conn) Stats() Stats {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	s := c.parts
-	s.Exports, s.Calls, s.QueueBytes = c.handed, c.calls, uint64(c.out.size())
+	s := c.counters
+	s.Exports, s.Calls, s.QueueBytes = c.exportCount, c.calls, uint64(c.out.size())
 	if s.Imports = len(c.imports); c.imports[0] != nil {
 		s.Imports--
 	}
 	return s
 }
 
-func (c *Conn) isDone() bool { return c.over.Load() }
+func (c *Conn) isDone() bool { return c.hasEnded.Load() }
 
 // brokenErr is what things of an ended connection fail with.
 func (c *Conn) brokenErr() error {
@@ -239,15 +239,15 @@ func (c *Conn) brokenErr() error {
 // watchCall has the call ended with the connection.
 func (c *Conn) watchCall(call *Call) {
 	c.mu.Lock()
-	c.watched[call] = struct{}{}
+	c.watchedCalls[call] = struct{}{}
 	c.mu.Unlock()
 }
 
-// sweep answers the calls that nobody has answered, when nothing runs any more. False if there are none.
-func (c *Conn) sweep() bool {
+// failUnanswered answers the calls that nobody has answered, when nothing runs any more. False if there are none.
+func (c *Conn) failUnanswered() bool {
 	c.mu.Lock()
-	calls := slices.Collect(maps.Keys(c.watched))
-	clear(c.watched)
+	calls := slices.Collect(maps.Keys(c.watchedCalls))
+	clear(c.watchedCalls)
 	err := c.ended
 	c.mu.Unlock()
 	for _, call := range calls {
@@ -258,14 +258,14 @@ func (c *Conn) sweep() bool {
 
 func (c *Conn) unwatchCall(call *Call) {
 	c.mu.Lock()
-	delete(c.watched, call)
+	delete(c.watchedCalls, call)
 	c.mu.Unlock()
 }
 
-func (c *Conn) traced(sent bool, msg []byte) {
+func (c *Conn) traceReceived(sent bool, msg []byte) {
 	c.mu.Lock()
-	c.parts.MessagesIn++
-	c.parts.BytesIn += uint64(len(msg))
+	c.counters.MessagesIn++
+	c.counters.BytesIn += uint64(len(msg))
 	if c.cfg.Trace != nil {
 		c.cfg.Trace(sent, msg)
 	}
@@ -277,53 +277,53 @@ func (c *Conn) emit(msg []byte, urgent bool) {
 	if c.ended != nil {
 		return
 	}
-	c.parts.MessagesOut++
-	c.parts.BytesOut += uint64(len(msg))
+	c.counters.MessagesOut++
+	c.counters.BytesOut += uint64(len(msg))
 	if c.cfg.Trace != nil {
 		c.cfg.Trace(true, msg)
 	}
 	c.out.add(msg)
 	c.urgent = c.urgent || urgent
-	if n := c.out.size(); n > 4*c.lim.QueuedBytes && !c.flooded {
-		c.flooded = true
-		c.hit(LimitQueuedBytes)
-		e := ending{err: &BrokenError{Reason: "the peer does not read what is sent"}, code: closePolicy}
-		if c.batch.deaf { // it is more than the transport takes, which says so instead of the part that fits
-			e = ending{err: errAnswersTooLarge, code: closePolicy, flush: true}
+	if n := c.out.size(); n > 4*c.limits.QueuedBytes && !c.overflowed {
+		c.overflowed = true
+		c.countHit(LimitQueuedBytes)
+		e := ending{err: &BrokenError{Reason: "the peer does not read what is sent"}, code: closePolicyViolation}
+		if c.batch.responseOnly { // it is more than the transport takes, which says so instead of the part that fits
+			e = ending{err: errAnswersTooLarge, code: closePolicyViolation, flush: true}
 		}
-		c.after = append(c.after, func() { c.end(e) })
+		c.afterUnlock = append(c.afterUnlock, func() { c.end(e) })
 	}
 }
 
-// enlist has t done on the delivery goroutine, behind what is to be done there already, once rouse is called. It is false
+// enqueueTask has t done on the delivery goroutine, behind what is to be done there already, once rouse is called. It is false
 // when there is no such goroutine any more.
-func (c *Conn) enlist(t task) bool {
+func (c *Conn) enqueueTask(t task) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.finished {
 		return false
 	}
-	c.todo = append(c.todo, t)
+	c.tasks = append(c.tasks, t)
 	return true
 }
 
-// rouse starts delivery, if there is something to deliver.
-func (c *Conn) rouse() {
+// wakeDelivery starts delivery, if there is something to deliver.
+func (c *Conn) wakeDelivery() {
 	if c != nil {
 		c.mu.Lock()
-		c.unlock()
+		c.unlockAndRun()
 	}
 }
 
-// unlock gives the lock up and carries out what was decided under it.
-func (c *Conn) unlock() {
-	if c.batch.over {
+// unlockAndRun gives the lock up and carries out what was decided under it.
+func (c *Conn) unlockAndRun() {
+	if c.batch.inputDone {
 		c.endBatch()
 	}
-	drop, drops, after := c.drop, c.drops, c.after
-	c.drop, c.drops, c.after = nil, nil, nil
-	wake := c.wantsWriter()
-	deliver := len(c.todo) > 0 && !c.delivering && (c.running || c.ended != nil)
+	drop, drops, after := c.drop, c.drops, c.afterUnlock
+	c.drop, c.drops, c.afterUnlock = nil, nil, nil
+	wake := c.scheduleWrite()
+	deliver := len(c.tasks) > 0 && !c.delivering && (c.running || c.ended != nil)
 	if deliver {
 		c.delivering = true
 		c.workers++
@@ -332,7 +332,7 @@ func (c *Conn) unlock() {
 	if more {
 		c.workers++ // Run must not return before it is done
 		if c.batch.oneWay() {
-			c.batch.doing++
+			c.batch.deferredRunning++
 		}
 	}
 	c.mu.Unlock()
@@ -341,14 +341,14 @@ func (c *Conn) unlock() {
 	}
 	if deliver {
 		go func() {
-			defer c.leave()
-			c.drainTodo()
+			defer c.workerDone()
+			c.drainTasks()
 		}()
 	}
 	if !more {
 		return
 	}
-	defer c.leave()
+	defer c.workerDone()
 	for _, f := range after {
 		f()
 	}
@@ -360,7 +360,7 @@ func (c *Conn) unlock() {
 	}
 	if c.batch.oneWay() {
 		c.mu.Lock()
-		c.batch.doing--
-		c.unlock()
+		c.batch.deferredRunning--
+		c.unlockAndRun()
 	}
 }

@@ -75,7 +75,7 @@ func (m *mismatch) typeError(where string) *Error {
 	return &Error{Name: "TypeError", Message: where + "want " + m.want + ", got " + m.got}
 }
 
-func wrong(want string, v any) *mismatch { return &mismatch{want: want, got: describe(v)} }
+func newMismatch(want string, v any) *mismatch { return &mismatch{want: want, got: describe(v)} }
 
 // describe says in a user's words what kind of value v is.
 func describe(v any) string {
@@ -132,8 +132,8 @@ func describe(v any) string {
 // setter converts v into dst, which can be set.
 type setter func(dst reflect.Value, v any) *mismatch
 
-// setters keeps the setter of each type, or the error why there is none.
-var setters sync.Map // of reflect.Type to setterEntry
+// setterCache keeps the setter of each type, or the error why there is none.
+var setterCache sync.Map // of reflect.Type to setterEntry
 
 type setterEntry struct {
 	set setter
@@ -142,17 +142,17 @@ type setterEntry struct {
 
 // setterOf gives the setter of a type. It fails for types that no value can be converted into.
 func setterOf(t reflect.Type) (setter, error) {
-	if e, ok := setters.Load(t); ok {
+	if e, ok := setterCache.Load(t); ok {
 		return e.(setterEntry).set, e.(setterEntry).err
 	}
 	made := map[reflect.Type]*setter{}
 	set, err := makeSetter(t, made)
-	setters.Store(t, setterEntry{set, err})
+	setterCache.Store(t, setterEntry{set, err})
 	return set, err
 }
 
-// wanted names what is passed as it is, by the types that hold it.
-var wanted = map[reflect.Type]string{
+// wantNames names what is passed as it is, by the types that hold it.
+var wantNames = map[reflect.Type]string{
 	reflect.TypeFor[Undefined](): "undefined",
 	reflect.TypeFor[time.Time](): "a Date",
 	reflect.TypeFor[Headers]():   "Headers",
@@ -177,7 +177,7 @@ var (
 
 // optional says whether a type has room for "left out": a pointer to what is no pointer by its own nature.
 func optional(t reflect.Type) bool {
-	return t.Kind() == reflect.Pointer && wanted[t] == "" && t != typeBigInt
+	return t.Kind() == reflect.Pointer && wantNames[t] == "" && t != typeBigInt
 }
 
 // makeSetter builds the setter of t. made has those under construction: types may contain themselves.
@@ -193,10 +193,10 @@ func makeSetter(t reflect.Type, made map[reflect.Type]*setter) (setter, error) {
 }
 
 func newSetter(t reflect.Type, made map[reflect.Type]*setter) (setter, error) {
-	if want := wanted[t]; want != "" {
+	if want := wantNames[t]; want != "" {
 		return func(dst reflect.Value, v any) *mismatch {
 			if v == nil || reflect.TypeOf(v) != t {
-				return wrong(want, v)
+				return newMismatch(want, v)
 			}
 			dst.Set(reflect.ValueOf(v))
 			return nil
@@ -257,7 +257,7 @@ func setAny(dst reflect.Value, v any) *mismatch {
 func setError(dst reflect.Value, v any) *mismatch {
 	e, ok := v.(*Error)
 	if !ok {
-		return wrong("an Error", v)
+		return newMismatch("an Error", v)
 	}
 	dst.Set(reflect.ValueOf(e))
 	return nil
@@ -266,7 +266,7 @@ func setError(dst reflect.Value, v any) *mismatch {
 func setBool(dst reflect.Value, v any) *mismatch {
 	b, ok := v.(bool)
 	if !ok {
-		return wrong("a boolean", v)
+		return newMismatch("a boolean", v)
 	}
 	dst.SetBool(b)
 	return nil
@@ -275,7 +275,7 @@ func setBool(dst reflect.Value, v any) *mismatch {
 func setString(dst reflect.Value, v any) *mismatch {
 	s, ok := v.(string)
 	if !ok {
-		return wrong("a string", v)
+		return newMismatch("a string", v)
 	}
 	dst.SetString(s)
 	return nil
@@ -286,7 +286,7 @@ func setURL(dst reflect.Value, v any) *mismatch {
 		v = string(u)
 	}
 	if setString(dst, v) != nil {
-		return wrong("a URL", v)
+		return newMismatch("a URL", v)
 	}
 	return nil
 }
@@ -294,7 +294,7 @@ func setURL(dst reflect.Value, v any) *mismatch {
 func setFloat(dst reflect.Value, v any) *mismatch {
 	f, ok := v.(float64)
 	if !ok {
-		return wrong("a number", v)
+		return newMismatch("a number", v)
 	}
 	if dst.OverflowFloat(f) && !math.IsInf(f, 0) {
 		return &mismatch{want: "a number that fits 32 bits", got: "a larger one"}
@@ -323,7 +323,7 @@ func setInt(t reflect.Type) setter {
 			dst.SetInt(v.Int64())
 			return nil
 		}
-		return wrong("a number", v)
+		return newMismatch("a number", v)
 	}
 }
 
@@ -346,7 +346,7 @@ func setUint(t reflect.Type) setter {
 			dst.SetUint(v.Uint64())
 			return nil
 		}
-		return wrong("a number", v)
+		return newMismatch("a number", v)
 	}
 }
 
@@ -373,7 +373,7 @@ func setBigInt(dst reflect.Value, v any) *mismatch {
 		dst.Set(reflect.ValueOf(n))
 		return nil
 	}
-	return wrong("a bigint", v)
+	return newMismatch("a bigint", v)
 }
 
 func setBytes(dst reflect.Value, v any) *mismatch {
@@ -385,7 +385,7 @@ func setBytes(dst reflect.Value, v any) *mismatch {
 		dst.SetBytes(v.Data)
 		return nil
 	}
-	return wrong("a Uint8Array", v)
+	return newMismatch("a Uint8Array", v)
 }
 
 func setBytesStruct(dst reflect.Value, v any) *mismatch {
@@ -397,7 +397,7 @@ func setBytesStruct(dst reflect.Value, v any) *mismatch {
 		dst.Set(reflect.ValueOf(Bytes{Container: "Uint8Array", Data: v}))
 		return nil
 	}
-	return wrong("a container of bytes", v)
+	return newMismatch("a container of bytes", v)
 }
 
 // pointerSetter has null and undefined as nil.
@@ -427,7 +427,7 @@ func textSetter(t reflect.Type) setter {
 	return func(dst reflect.Value, v any) *mismatch {
 		s, ok := v.(string)
 		if !ok {
-			return wrong(want, v)
+			return newMismatch(want, v)
 		}
 		to := reflect.New(t) // what fails halfway leaves dst as it was
 		if to.Interface().(encoding.TextUnmarshaler).UnmarshalText([]byte(s)) != nil {
@@ -446,7 +446,7 @@ func sliceSetter(t reflect.Type, made map[reflect.Type]*setter) (setter, error) 
 	return func(dst reflect.Value, v any) *mismatch {
 		list, ok := v.([]any)
 		if !ok {
-			return wrong("an array", v)
+			return newMismatch("an array", v)
 		}
 		to := reflect.MakeSlice(t, len(list), len(list))
 		if bad := setElements(set, to, list); bad != nil {
@@ -466,7 +466,7 @@ func arraySetter(t reflect.Type, made map[reflect.Type]*setter) (setter, error) 
 	return func(dst reflect.Value, v any) *mismatch {
 		list, ok := v.([]any)
 		if !ok {
-			return wrong(want, v)
+			return newMismatch(want, v)
 		}
 		if len(list) != t.Len() {
 			return &mismatch{want: want, got: "one of " + strconv.Itoa(len(list))}
@@ -495,7 +495,7 @@ func mapSetter(t reflect.Type, made map[reflect.Type]*setter) (setter, error) {
 	return func(dst reflect.Value, v any) *mismatch {
 		members, ok := v.(map[string]any)
 		if !ok {
-			return wrong("an object", v)
+			return newMismatch("an object", v)
 		}
 		to := reflect.MakeMapWithSize(t, len(members))
 		for name, v := range members {

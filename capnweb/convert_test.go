@@ -203,7 +203,7 @@ func TestGoValue(t *testing.T) {
 // wholeValue turns a Go value all the way; an error where it cannot be sent.
 func wholeValue(v any, depth int) (any, error) {
 	if depth == 0 {
-		return nil, errDeep
+		return nil, errTooDeepOut
 	}
 	switch x := v.(type) {
 	case nil, Undefined, bool, string, float64, *big.Int, time.Time, []byte, Bytes, *Stub, *Error:
@@ -269,7 +269,7 @@ func FuzzConvert(f *testing.F) {
 		}
 		again := reflect.New(dst.Type().Elem())
 		sent, err := wholeValue(dst.Elem().Interface(), 1000)
-		if err != nil && (err == errDeep || strings.Contains(err.Error(), "beyond 2^53")) {
+		if err != nil && (err == errTooDeepOut || strings.Contains(err.Error(), "beyond 2^53")) {
 			return // it is refused, which is right
 		}
 		if err != nil {

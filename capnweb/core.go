@@ -11,40 +11,40 @@ import (
 
 // core is guarded by Conn.mu.
 type core struct {
-	lim Limits
+	limits Limits
 
-	exports    map[int64]*export
-	nextExport int64 // the next that we choose, downwards
-	nextPush   int64 // the next that a push of the peer takes
-	handed     int   // exports but for main
+	exports     map[int64]*export
+	nextExport  int64 // the next that we choose, downwards
+	nextPush    int64 // the next that a push of the peer takes
+	exportCount int   // exports but for main
 
-	imports map[int64]*importNode
-	nextID  int64 // the next that a push of ours takes
-	theirs  int   // imports that the peer chose
-	pending int   // our calls that are asked for and not answered
+	imports           map[int64]*importNode
+	nextID            int64 // the next that a push of ours takes
+	peerChosenImports int   // imports that the peer chose
+	pendingPulls      int   // our calls that are asked for and not answered
 
-	calls     int // the peer's, unanswered
-	callBytes int // what they hold, and results that the peer has not released
-	left      int // those of calls that the peer has given up
-	refused   int // calls refused since there was room for one
-	draining  bool
+	calls          int // the peer's, unanswered
+	callBytes      int // what they hold, and results that the peer has not released
+	abandonedCalls int // those of calls that the peer has given up
+	refusedCalls   int // calls refused since there was room for one
+	draining       bool
 
-	level int // the newest version of which the peer has used something: 0, 5, 8 or 11
+	peerVersion int // the newest version of which the peer has used something: 0, 5, 8 or 11
 
-	out     outQueue
-	enc     encoder
-	ended   error // why nothing goes in or out any more: a *BrokenError
-	after   []func()
-	drop    node   // one to be given up when the lock is free
-	drops   []node // and more
-	room    chan struct{}
-	pipes   map[*pipe]struct{}   // of the peer's that have no end yet
-	watched map[*Call]struct{}   // with a context that somebody has asked for
-	waitsIn map[*future]struct{} // where calls of the peer wait
-	parts   Stats
-	batch   batchState
-	cost    int                 // of the present message, decoded; the reader's alone
-	paths   map[string][]string // names of methods that were called; the reader's alone
+	out            outQueue
+	enc            encoder
+	ended          error // why nothing goes in or out any more: a *BrokenError
+	afterUnlock    []func()
+	drop           node   // one to be given up when the lock is free
+	drops          []node // and more
+	room           chan struct{}
+	pipes          map[*pipe]struct{}   // of the peer's that have no end yet
+	watchedCalls   map[*Call]struct{}   // with a context that somebody has asked for
+	waitingFutures map[*future]struct{} // where calls of the peer wait
+	counters       Stats
+	batch          batchState
+	messageCost    int                 // of the present message, decoded; the reader's alone
+	pathCache      map[string][]string // names of methods that were called; the reader's alone
 }
 
 // protocolError is a rule that the peer broke: the connection ends.
@@ -57,36 +57,36 @@ func violation(format string, args ...any) error {
 }
 
 func (co *core) init(lim Limits) {
-	co.lim = lim
+	co.limits = lim
 	co.exports = make(map[int64]*export)
 	co.imports = make(map[int64]*importNode)
-	co.watched = make(map[*Call]struct{})
-	co.waitsIn = make(map[*future]struct{})
+	co.watchedCalls = make(map[*Call]struct{})
+	co.waitingFutures = make(map[*future]struct{})
 	co.pipes = make(map[*pipe]struct{})
-	co.paths = make(map[string][]string)
+	co.pathCache = make(map[string][]string)
 	co.nextExport, co.nextPush, co.nextID = -1, 1, 1
 }
 
 // receive takes one message of the peer in. on says whether calls may be delivered at once. An error is a broken rule.
 func (c *Conn) receive(msg []byte, on via) error {
-	if len(msg) > c.lim.MessageBytes {
-		c.hit(LimitMessageBytes)
+	if len(msg) > c.limits.MessageBytes {
+		c.countHit(LimitMessageBytes)
 		return violation("a message of %d bytes is too large", len(msg))
 	}
-	c.traced(false, msg)
-	switch a, b, kind := plainMessage(msg); kind {
+	c.traceReceived(false, msg)
+	switch a, b, kind := parsePullOrRelease(msg); kind {
 	case 'p':
 		return c.receivePull(a)
 	case 'r':
 		return c.receiveRelease(a, b)
 	}
-	if done, err := c.receiveQuick(msg, on); done {
+	if done, err := c.receiveFast(msg, on); done {
 		return err
 	}
-	v, err := parseJSON(msg, 2*c.lim.Depth+8) // an array takes two: eval counts what it evaluates
+	v, err := parseJSON(msg, 2*c.limits.Depth+8) // an array takes two: eval counts what it evaluates
 	if err != nil {
 		if err == errTooDeep {
-			c.hit(LimitDepth)
+			c.countHit(LimitDepth)
 		}
 		return &protocolError{err.Error()}
 	}
@@ -102,12 +102,12 @@ func (c *Conn) receive(msg []byte, on via) error {
 		}
 	case "stream":
 		if len(m) == 2 {
-			c.atLeast(5)
+			c.notePeerVersion(5)
 			return c.receivePush(m[1], len(msg), on, true)
 		}
 	case "pipe":
 		if len(m) == 1 {
-			c.atLeast(5)
+			c.notePeerVersion(5)
 			return c.receivePipe()
 		}
 	case "pull":
@@ -134,10 +134,10 @@ func (c *Conn) receive(msg []byte, on via) error {
 	return violation("a bad %s message", name)
 }
 
-// atLeast notes that the peer has used what is new in a version 0.n.
-func (c *Conn) atLeast(n int) {
+// notePeerVersion notes that the peer has used what is new in a version 0.n.
+func (c *Conn) notePeerVersion(n int) {
 	c.mu.Lock()
-	c.level = max(c.level, n)
+	c.peerVersion = max(c.peerVersion, n)
 	c.mu.Unlock()
 }
 
@@ -149,10 +149,10 @@ func idOf(m []any, at int) (int64, bool) {
 	if at >= len(m) {
 		return 0, false
 	}
-	return asID(m[at])
+	return integerID(m[at])
 }
 
-func asID(v any) (int64, bool) {
+func integerID(v any) (int64, bool) {
 	f, ok := v.(float64)
 	if !ok || f != float64(int64(f)) || f > maxID || f < -maxID {
 		return 0, false
@@ -174,7 +174,7 @@ const letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 // receiveAbort ends the connection as the peer wants.
 func (c *Conn) receiveAbort(expr any, on via) error {
 	p := &payload{}
-	v, err := (&evaluator{c: c, on: on, inert: true}).eval(expr, 0, p)
+	v, err := (&evaluator{c: c, on: on, noCalls: true}).eval(expr, 0, p)
 	p.release()
 	if err != nil {
 		v = nil
@@ -183,7 +183,7 @@ func (c *Conn) receiveAbort(expr any, on via) error {
 	if !ok {
 		why = &Error{Name: "Error", Message: "the peer aborted the connection"}
 	}
-	c.end(ending{err: &BrokenError{Reason: "the peer aborted the connection: " + why.Error(), Err: why}, code: closeFatal,
+	c.end(ending{err: &BrokenError{Reason: "the peer aborted the connection: " + why.Error(), Err: why}, code: closeAborted,
 		reason: "aborted by the peer"})
 	return nil
 }

@@ -105,7 +105,7 @@
 // # Bounds
 //
 // [Limits] names every bound and what happens at it: our calls wait, the peer's are rejected as overloaded, and who goes
-// on regardless is cut off. Of a stranger much less is taken in (intake.go). [Hits] counts. The work of a map is bounded over all elements and nested maps, and what
+// on regardless is cut off. Of a stranger much less is taken in (intake.go). [LimitHits] counts. The work of a map is bounded over all elements and nested maps, and what
 // results hold is counted however they were made, so that a few messages do not make much of little. An error that is no
 // [Error] leaves as "internal error", or as Config.Redact has it; a panic in a handler does too, with a name
 // that the log has, and the connection lives.

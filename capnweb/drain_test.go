@@ -23,7 +23,7 @@ func TestDrainSendsTheLastAnswer(t *testing.T) {
 		}
 		for asked := 0; asked == 0 && ctx.Err() == nil; time.Sleep(10 * time.Microsecond) {
 			c.mu.Lock()
-			asked = c.batch.asked
+			asked = c.batch.pendingAnswers
 			c.mu.Unlock()
 		}
 		go func() { drained <- c.Drain(ctx, "going") }()

@@ -13,7 +13,7 @@ import (
 // encoder writes one message. What it has exported is taken back if the message cannot be sent.
 type encoder struct {
 	c        *Conn // nil in a map
-	lim      encodeLimits
+	limits   encodeLimits
 	builder  *mapBuilder // of the map that is being written; nil outside
 	b        []byte
 	exports  []int64
@@ -25,7 +25,7 @@ type encoder struct {
 // start begins a message.
 func (e *encoder) start(c *Conn, head string) []byte {
 	e.c = c
-	e.lim = encodeLimits{c.lim.MessageBytes, c.lim.BigIntDigits, c.level}
+	e.limits = encodeLimits{c.limits.MessageBytes, c.limits.BigIntDigits, c.peerVersion}
 	e.exports, e.promises, e.pumps, e.pipes = e.exports[:0], e.promises[:0], nil, e.pipes[:0]
 	e.b = append(e.b[:0], head...)
 	return e.b
@@ -58,36 +58,36 @@ func errOverloaded(why string) error {
 
 // send queues the message.
 func (e *encoder) send() error {
-	if len(e.b) > e.lim.bytes {
+	if len(e.b) > e.limits.bytes {
 		return errTooLarge
 	}
-	e.sendAnyway()
+	e.mustSend()
 	return nil
 }
 
-func (e *encoder) sendAnyway() {
+func (e *encoder) mustSend() {
 	c := e.c
 	c.emit(e.b, true)
 	for _, id := range e.promises {
 		ex := c.exports[id]
 		ex.node.ref()
-		c.after = append(c.after, func() {
+		c.afterUnlock = append(c.afterUnlock, func() {
 			c.answerPull(id, ex)
 			ex.node.unref()
 		})
 	}
-	c.after = append(c.after, e.pumps...)
-	e.rest()
+	c.afterUnlock = append(c.afterUnlock, e.pumps...)
+	e.shrink()
 }
 
-// sendLater queues the message to leave with the next one: nobody waits for it.
-func (e *encoder) sendLater() {
+// sendLazily queues the message to leave with the next one: nobody waits for it.
+func (e *encoder) sendLazily() {
 	e.c.emit(e.b, false)
-	e.rest()
+	e.shrink()
 }
 
-// rest gives large buffers up.
-func (e *encoder) rest() {
+// shrink gives large buffers up.
+func (e *encoder) shrink() {
 	if cap(e.b) > 64<<10 {
 		e.b = nil
 	}
@@ -97,10 +97,10 @@ func (e *encoder) rest() {
 // undo takes back what the message exported.
 func (e *encoder) undo() {
 	for _, id := range e.exports {
-		e.c.unexport(id, 1)
+		e.c.releaseExport(id, 1)
 	}
 	for _, id := range e.pipes {
-		e.c.giveUpPipe(id)
+		e.c.dropPipe(id)
 	}
 	e.exports, e.promises, e.pumps, e.pipes = e.exports[:0], e.promises[:0], nil, e.pipes[:0]
 }
@@ -121,9 +121,9 @@ func (e *encoder) list(vs []any, depth int) error {
 
 func (e *encoder) value(v any, depth int) error {
 	if depth >= maxDepth {
-		return errDeep
+		return errTooDeepOut
 	}
-	if len(e.b) > e.lim.bytes {
+	if len(e.b) > e.limits.bytes {
 		return errTooLarge
 	}
 	switch v := v.(type) {
@@ -148,7 +148,7 @@ func (e *encoder) value(v any, depth int) error {
 		e.b = append(e.b, `["undefined"]`...)
 	case *big.Int:
 		e.b = append(e.b, `["bigint","`...)
-		if v.BitLen() > 4*e.lim.digits {
+		if v.BitLen() > 4*e.limits.digits {
 			return &Error{Name: "RangeError", Message: "the bigint is too large"}
 		}
 		e.b = append(v.Append(e.b, 10), '"', ']')
@@ -232,8 +232,8 @@ func (e *encoder) stub(s *Stub) error {
 	if _, ok := s.node.(*placeholder); ok {
 		return errPlaceholder
 	}
-	n := shorten(s.node)
-	if in, ok := n.(*importNode); ok && in.c == e.c && !in.gone {
+	n := shortcut(s.node)
+	if in, ok := n.(*importNode); ok && in.c == e.c && !in.dropped {
 		e.b = append(appendID(append(e.b, `["import",`...), in.id), ']')
 		return nil
 	}
@@ -259,8 +259,8 @@ func (e *encoder) promise(p *Promise, depth int) error {
 	if _, ok := p.node.(*placeholder); ok {
 		return errPlaceholder
 	}
-	n := shorten(p.node)
-	if in, ok := n.(*importNode); ok && in.c == e.c && !in.gone {
+	n := shortcut(p.node)
+	if in, ok := n.(*importNode); ok && in.c == e.c && !in.dropped {
 		e.b = appendID(append(e.b, `["pipeline",`...), in.id)
 		if len(p.path) > 0 {
 			e.b = appendPath(append(e.b, ','), p.path)
@@ -293,7 +293,7 @@ func (e *encoder) promise(p *Promise, depth int) error {
 	if err != nil {
 		return err
 	}
-	e.c.asked(e.c.exports[id])
+	e.c.markPulled(e.c.exports[id])
 	e.exports = append(e.exports, id)
 	e.promises = append(e.promises, id)
 	e.b = append(appendID(append(e.b, `["promise",`...), id), ']')
@@ -323,10 +323,10 @@ func (e *encoder) error(v *Error, depth int) error {
 			e.b = append(appendString(e.b, k), ':')
 			if err := e.value(v.Props[k], depth+1); err != nil {
 				for _, id := range e.exports[exports:] {
-					e.c.unexport(id, 1)
+					e.c.releaseExport(id, 1)
 				}
 				for _, id := range e.pipes[pipes:] {
-					e.c.giveUpPipe(id)
+					e.c.dropPipe(id)
 				}
 				e.b, e.exports, e.promises = e.b[:before], e.exports[:exports], e.promises[:promises]
 				e.pumps, e.pipes = e.pumps[:pumps], e.pipes[:pipes]

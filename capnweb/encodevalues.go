@@ -17,7 +17,7 @@ func (e *encoder) date(t time.Time) {
 	switch {
 	case !t.IsZero() && ms <= maxDate && ms >= -maxDate:
 		e.b = append(strconv.AppendInt(append(e.b, `["date",`...), ms, 10), ']')
-	case e.lim.level >= 8:
+	case e.limits.peerVersion >= 8:
 		e.b = append(e.b, `["date",null]`...)
 	default: // older peers make an invalid Date of an infinite number, and know no null
 		e.b = append(e.b, `["date",1e999]`...)
@@ -26,7 +26,7 @@ func (e *encoder) date(t time.Time) {
 
 func (e *encoder) bytes(data []byte, container string) {
 	e.b = append(e.b, `["bytes","`...)
-	if e.lim.level >= 5 {
+	if e.limits.peerVersion >= 5 {
 		e.b = base64.RawStdEncoding.AppendEncode(e.b, data)
 	} else {
 		e.b = base64.StdEncoding.AppendEncode(e.b, data)

@@ -13,14 +13,14 @@ import (
 
 // Status codes a transport is closed with.
 const (
-	closeNormal = 1000
-	closeAway   = 1001
-	closePolicy = 1008
-	closeFatal  = 3000
+	closeNormal          = 1000
+	closeGoingAway       = 1001
+	closePolicyViolation = 1008
+	closeAborted         = 3000
 )
 
-// maxReason is how long the reason in a close frame may be.
-const maxReason = 123
+// maxCloseReason is how long the reason in a close frame may be.
+const maxCloseReason = 123
 
 // ending says why a connection ends, and how.
 type ending struct {
@@ -29,13 +29,13 @@ type ending struct {
 	reason string // with this
 	flush  bool   // send what waits before
 	abort  *Error // tell the peer, after what waits
-	quiet  bool   // nobody need read of it in a log
+	noLog  bool   // nobody need read of it in a log
 }
 
 // abortEnding ends a connection whose peer broke the protocol.
 func abortEnding(err error) ending {
 	told := &Error{Name: "TypeError", Message: err.Error()}
-	return ending{err: &BrokenError{Reason: "the peer broke the protocol: " + err.Error(), Err: err}, code: closeFatal,
+	return ending{err: &BrokenError{Reason: "the peer broke the protocol: " + err.Error(), Err: err}, code: closeAborted,
 		reason: told.Message, flush: true, abort: told}
 }
 
@@ -52,19 +52,19 @@ func (e *closedError) Error() string {
 	return "the peer closed the connection: " + strconv.Itoa(e.code) + " " + e.reason
 }
 
-// lostEnding ends a connection whose transport failed or was closed.
-func lostEnding(err error) ending {
+// transportEnding ends a connection whose transport failed or was closed.
+func transportEnding(err error) ending {
 	if v, ok := errors.AsType[*protocolError](err); ok {
 		return abortEnding(v)
 	}
 	if err == io.EOF {
-		return ending{code: closeNormal, quiet: true}
+		return ending{code: closeNormal, noLog: true}
 	}
 	if bye, ok := errors.AsType[*closedError](err); ok {
-		if bye.code == closeNormal || bye.code == closeAway || bye.code == 1005 {
-			return ending{code: closeNormal, quiet: true}
+		if bye.code == closeNormal || bye.code == closeGoingAway || bye.code == 1005 {
+			return ending{code: closeNormal, noLog: true}
 		}
-		return ending{err: &BrokenError{Reason: bye.Error(), Err: err}, code: closeNormal, quiet: true}
+		return ending{err: &BrokenError{Reason: bye.Error(), Err: err}, code: closeNormal, noLog: true}
 	}
 	if b, ok := errors.AsType[*BrokenError](err); ok {
 		return ending{err: b, code: closeNormal}
@@ -74,60 +74,60 @@ func lostEnding(err error) ending {
 
 func (c *Conn) end(e ending) {
 	c.mu.Lock()
-	defer c.unlock()
+	defer c.unlockAndRun()
 	c.endLocked(e)
 }
 
-// endLocked ends the connection, unless it has ended. What runs code of the program, or needs other locks, and closing
+// finishLocked ends the connection, unless it has ended. What runs code of the program, or needs other locks, and closing
 // the transport, follows when the lock is free.
 func (c *Conn) endLocked(e ending) {
 	if c.ended != nil {
 		return
 	}
-	e.reason = cutText(e.reason, maxReason)
+	e.reason = truncateText(e.reason, maxCloseReason)
 	if e.abort != nil {
 		told := *e.abort
 		told.Props = nil
 		c.enc.start(c, `["abort",`)
 		_ = c.enc.error(&told, 0) // it has no properties
 		c.enc.b = append(c.enc.b, ']')
-		c.enc.sendAnyway()
+		c.enc.mustSend()
 	}
 	why, ok := e.err.(*BrokenError)
 	if !ok {
 		why = &BrokenError{Reason: "the connection was closed", Err: e.err}
 	}
 	c.ended, c.ending = why, e
-	c.over.Store(true)
+	c.hasEnded.Store(true)
 	c.breakAll(why)
-	c.roomMade()
+	c.wakeLimitWaiters()
 	close(c.done)
 	if c.running {
 		c.workers++ // for closing the transport
 	}
 	running := c.running
-	c.after = append(c.after, func() { c.closeTransport(e, running) })
+	c.afterUnlock = append(c.afterUnlock, func() { c.closeTransport(e, running) })
 }
 
 // breakAll empties the tables.
 func (c *Conn) breakAll(why error) {
-	for call := range c.watched {
-		c.after = append(c.after, call.broken)
+	for call := range c.watchedCalls {
+		c.afterUnlock = append(c.afterUnlock, call.onConnEnd)
 	}
-	for f := range c.waitsIn {
-		c.after = append(c.after, func() { f.failCalls(c, why) })
+	for f := range c.waitingFutures {
+		c.afterUnlock = append(c.afterUnlock, func() { f.failCalls(c, why) })
 	}
-	c.waitsIn = make(map[*future]struct{})
+	c.waitingFutures = make(map[*future]struct{})
 	for p := range c.pipes { // even one that is held by what waits for its end
-		c.after = append(c.after, func() { p.end(&BrokenError{Reason: "the stream's writer has gone", Err: why}, false) })
+		c.afterUnlock = append(c.afterUnlock, func() { p.end(&BrokenError{Reason: "the stream's writer has gone", Err: why}, false) })
 	}
 	for _, id := range slices.Sorted(maps.Keys(c.imports)) {
 		in := c.imports[id]
-		in.gone = true
+		in.dropped = true
 		broken := in.broken
 		in.broken = nil
 		main := in.id == 0
-		c.after = append(c.after, func() {
+		c.afterUnlock = append(c.afterUnlock, func() {
 			in.resolve(nil, nil, why)
 			for _, f := range broken {
 				c.runTask(task{f: func() { f(why) }})
@@ -140,15 +140,15 @@ func (c *Conn) breakAll(why error) {
 	c.imports = make(map[int64]*importNode) // a large map stays large
 	for _, id := range slices.Sorted(maps.Keys(c.exports)) {
 		e := c.exports[id]
-		e.settled()
+		e.cancelAnswer()
 		c.drops = append(c.drops, e.node)
 		if e.pipe != nil {
 			r := e.pipe
-			c.after = append(c.after, func() { r.Cancel(why) })
+			c.afterUnlock = append(c.afterUnlock, func() { r.Cancel(why) })
 		}
 	}
 	c.exports = make(map[int64]*export)
-	c.theirs, c.pending, c.handed, c.calls, c.callBytes = 0, 0, 0, 0, 0
+	c.peerChosenImports, c.pendingPulls, c.exportCount, c.calls, c.callBytes = 0, 0, 0, 0, 0
 }
 
 // closeTransport closes the transport: when the writer has sent what waits, or now.
@@ -156,7 +156,7 @@ func (c *Conn) closeTransport(e ending, running bool) {
 	switch {
 	case e.abort != nil:
 		c.log.Warn("connection aborted", "peer", c.RemoteAddr(), "reason", e.abort.Message)
-	case e.err != nil && e.quiet:
+	case e.err != nil && e.noLog:
 		c.log.Debug("connection ended", "peer", c.RemoteAddr(), "reason", e.err)
 	case e.err != nil:
 		c.log.Info("connection ended", "peer", c.RemoteAddr(), "reason", e.err)
@@ -167,12 +167,12 @@ func (c *Conn) closeTransport(e ending, running bool) {
 	}
 	c.wakeWriter()
 	go func() {
-		defer c.leave()
+		defer c.workerDone()
 		if e.flush {
-			late := time.NewTimer(c.lim.CloseTimeout)
+			late := time.NewTimer(c.limits.CloseTimeout)
 			defer late.Stop()
 			select {
-			case <-c.written:
+			case <-c.writerDone:
 			case <-late.C:
 			}
 		}

@@ -13,15 +13,15 @@ import (
 // errInternal is what a peer is told of an error that is none of its business.
 var errInternal = &Error{Name: "Error", Message: "internal error"}
 
-// panicked logs a panic of a program's code and gives what the caller is told.
-func panicked(log *slog.Logger, what string, p any, more ...any) *Error {
+// panicError logs a panic of a program's code and gives what the caller is told.
+func panicError(log *slog.Logger, what string, p any, more ...any) *Error {
 	name := incident.New()
 	log.Error(what, append([]any{"incident", name, "panic", p, "stack", string(debug.Stack())}, more...)...)
 	return &Error{Name: "Error", Message: incident.Internal(name)}
 }
 
-// cutText cuts s to at most n bytes, on a code point.
-func cutText(s string, n int) string {
+// truncateText cuts s to at most n bytes, on a code point.
+func truncateText(s string, n int) string {
 	if len(s) <= n {
 		return s
 	}

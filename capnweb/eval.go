@@ -8,12 +8,12 @@ import (
 
 // evaluator evaluates one expression. An error is a broken rule of the protocol.
 type evaluator struct {
-	c     *Conn
-	on    via
-	size  int        // of the message: what calls in it are charged
-	cost  int        // and what it takes when it is decoded
-	inert bool       // stubs are not to be used: of an error
-	vars  *variables // what ids mean inside of a map; nil outside
+	c       *Conn
+	on      via
+	size    int        // of the message: what calls in it are charged
+	cost    int        // and what it takes when it is decoded
+	noCalls bool       // stubs are not to be used: of an error
+	vars    *variables // what ids mean inside of a map; nil outside
 }
 
 var defaultLimits = DefaultLimits()
@@ -23,7 +23,7 @@ func (e *evaluator) limits() *Limits {
 	if e.c == nil {
 		return &defaultLimits
 	}
-	return &e.c.lim
+	return &e.c.limits
 }
 
 // steps is how many a map may take.
@@ -34,9 +34,9 @@ func (e *evaluator) steps() int {
 	return e.c.steps()
 }
 
-func (e *evaluator) hit(l Limit) {
+func (e *evaluator) countHit(l Limit) {
 	if e.c != nil {
-		e.c.hit(l)
+		e.c.countHit(l)
 	}
 }
 
@@ -75,7 +75,7 @@ func (e *evaluator) eval(v any, depth int, p *payload) (any, error) {
 }
 
 func (e *evaluator) tooDeep() error {
-	e.hit(LimitDepth)
+	e.countHit(LimitDepth)
 	return violation("a value nests too deep")
 }
 
@@ -102,7 +102,7 @@ func (e *evaluator) object(m map[string]any, depth int, p *payload) (any, error)
 				out[k] = x
 			}
 		}
-		if k == "toJSON" || isBlocked(k) {
+		if k == "toJSON" || isReserved(k) {
 			delete(out, k) // what is in it has been evaluated, and is released with the rest
 		}
 	}
@@ -146,7 +146,7 @@ func (e *evaluator) special(a []any, depth int, p *payload) (any, error) {
 		return nil, violation("an array that is no expression")
 	}
 	if e.vars != nil {
-		if err := e.vars.spend(weight(tag, a)); err != nil {
+		if err := e.vars.spend(stepCost(tag, a)); err != nil {
 			return nil, err
 		}
 	}
@@ -179,12 +179,12 @@ func (e *evaluator) special(a []any, depth int, p *payload) (any, error) {
 		}
 	case "url":
 		if s, ok := str(a, 1); ok && len(a) == 2 {
-			e.level(11)
+			e.notePeerVersion(11)
 			return URL(s), nil
 		}
 	case "headers":
 		if len(a) == 2 {
-			e.level(5)
+			e.notePeerVersion(5)
 			return headersOf(a[1])
 		}
 	case "request":
@@ -232,12 +232,12 @@ func (e *evaluator) special(a []any, depth int, p *payload) (any, error) {
 		return addStub(p, in), nil
 	case "writable":
 		if id, ok := idOf(a, 1); ok && len(a) == 2 && e.vars == nil {
-			e.level(5)
+			e.notePeerVersion(5)
 			return e.writable(id, p)
 		}
 	case "readable":
 		if id, ok := idOf(a, 1); ok && len(a) == 2 && e.vars == nil {
-			e.level(5)
+			e.notePeerVersion(5)
 			return e.readable(id, p)
 		}
 	default:
@@ -247,23 +247,23 @@ func (e *evaluator) special(a []any, depth int, p *payload) (any, error) {
 }
 
 func addStub(p *payload, n node) *Stub {
-	s := &Stub{node: n, lent: true}
-	capture(n)
+	s := &Stub{node: n, borrowed: true}
+	markCaptured(n)
 	p.refs = append(p.refs, stubRef{s})
 	return s
 }
 
 func addPromise(p *payload, n node) *Promise {
-	pr := &Promise{node: n, lent: true}
-	capture(n)
+	pr := &Promise{node: n, borrowed: true}
+	markCaptured(n)
 	p.refs = append(p.refs, promiseRef{pr})
-	p.proms = append(p.proms, pr)
+	p.promises = append(p.promises, pr)
 	return pr
 }
 
-func (e *evaluator) level(n int) {
-	if e.vars == nil && e.c.level < n { // only this goroutine sets it
-		e.c.atLeast(n)
+func (e *evaluator) notePeerVersion(n int) {
+	if e.vars == nil && e.c.peerVersion < n { // only this goroutine sets it
+		e.c.notePeerVersion(n)
 	}
 }
 
@@ -277,14 +277,14 @@ func str(a []any, at int) (string, bool) {
 
 // lookup finds what an id names: a reference.
 func (e *evaluator) lookup(v any) (node, error) {
-	id, ok := asID(v)
+	id, ok := integerID(v)
 	if !ok {
 		return nil, violation("an id that is no integer")
 	}
 	if e.vars != nil {
 		return e.vars.lookup(id)
 	}
-	if e.inert {
+	if e.noCalls {
 		return nil, violation("an error cannot call")
 	}
 	n := e.c.lookup(id)
@@ -301,7 +301,7 @@ func (e *evaluator) path(v any) ([]string, error) {
 		return nil, violation("a bad path")
 	}
 	if len(a) > e.limits().Depth {
-		e.hit(LimitDepth)
+		e.countHit(LimitDepth)
 		return nil, violation("a path is too long")
 	}
 	if len(a) == 0 {
@@ -352,17 +352,17 @@ func (e *evaluator) get(n node, path []string) (node, error) {
 	if len(path) == 0 {
 		return n.get(e.on, path), nil
 	}
-	b, err := e.charge()
+	b, err := e.chargeCall()
 	if err != nil {
-		return refused(err)
+		return chargeError(err)
 	}
 	r := n.get(e.on, path)
-	b.attach(r)
+	b.releaseWhenResolved(r)
 	return r, nil
 }
 
-// refused is what charge's error makes.
-func refused(err error) (node, error) {
+// chargeError is what charge's error makes.
+func chargeError(err error) (node, error) {
 	if v, ok := err.(*protocolError); ok {
 		return nil, v
 	}
@@ -380,12 +380,12 @@ func (e *evaluator) call(n node, path []string, list []any, depth int) (node, er
 		args.release()
 		return nil, err
 	}
-	b, err := e.charge()
+	b, err := e.chargeCall()
 	if err != nil {
 		args.release()
-		return refused(err)
+		return chargeError(err)
 	}
 	r := n.call(e.on, path, args)
-	b.attach(r)
+	b.releaseWhenResolved(r)
 	return r, nil
 }

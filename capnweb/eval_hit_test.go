@@ -11,8 +11,8 @@ import (
 // What is beyond a limit of values is counted, and ends the connection alone.
 func TestLimitsOfValuesAreCounted(t *testing.T) {
 	t.Parallel()
-	var hits capnweb.Hits
-	p := connect(t, capnweb.Config{}, capnweb.Config{Main: capnweb.Func(func(any) {}), Hits: &hits, Limits: capnweb.Limits{BigIntDigits: 10}})
+	var hits capnweb.LimitHits
+	p := connect(t, capnweb.Config{}, capnweb.Config{Main: capnweb.Func(func(any) {}), LimitHits: &hits, Limits: capnweb.Limits{BigIntDigits: 10}})
 	main := p.client.Main()
 	defer main.Release()
 	call := main.Call(context.Background(), "", new(big.Int).Lsh(big.NewInt(1), 200))

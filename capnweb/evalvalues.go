@@ -12,7 +12,7 @@ import (
 
 func (e *evaluator) bigint(s string) (any, error) {
 	if len(s) > e.limits().BigIntDigits {
-		e.hit(LimitBigIntDigits)
+		e.countHit(LimitBigIntDigits)
 		return nil, violation("a bigint of %d digits is too large", len(s))
 	}
 	digits := strings.TrimPrefix(s, "-")
@@ -29,7 +29,7 @@ func (e *evaluator) bigint(s string) (any, error) {
 func (e *evaluator) date(v any) (any, error) {
 	switch v := v.(type) {
 	case nil:
-		e.level(8)
+		e.notePeerVersion(8)
 		return time.Time{}, nil
 	case float64:
 		if math.Abs(v) > maxDate {
@@ -48,7 +48,7 @@ func (e *evaluator) bytes(s string, marker []any) (any, error) {
 	if len(marker) == 0 {
 		return data, nil
 	}
-	e.level(11)
+	e.notePeerVersion(11)
 	name, _ := marker[0].(string)
 	b := Bytes{Container: name, Data: data}
 	if name == "" {
@@ -92,7 +92,7 @@ func (e *evaluator) error(a []any, depth int, p *payload) (any, error) {
 		if !ok {
 			return nil, violation("a bad error expression")
 		}
-		e.level(8)
+		e.notePeerVersion(8)
 		delete(props, "name")
 		delete(props, "message")
 		delete(props, "stack")
@@ -140,7 +140,7 @@ func (e *evaluator) request(a []any, depth int, p *payload) (any, error) {
 	if !ok1 || !ok2 {
 		return nil, violation("a bad request expression")
 	}
-	e.level(5)
+	e.notePeerVersion(5)
 	init = shallow(init)
 	r := &Request{URL: url}
 	var err error
@@ -178,7 +178,7 @@ func (e *evaluator) response(a []any, depth int, p *payload) (any, error) {
 	if !ok {
 		return nil, violation("a bad response expression")
 	}
-	e.level(5)
+	e.notePeerVersion(5)
 	init = shallow(init)
 	r := &Response{}
 	var err error
@@ -226,7 +226,7 @@ func shallow(m map[string]any) map[string]any {
 
 func stripInit(m map[string]any) {
 	for k := range m {
-		if k == "toJSON" || isBlocked(k) {
+		if k == "toJSON" || isReserved(k) {
 			delete(m, k)
 		}
 	}

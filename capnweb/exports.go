@@ -6,13 +6,13 @@ import "sync/atomic"
 
 // export is an entry of the table.
 type export struct {
-	node   node // counted
-	count  int64
-	pulled bool  // the peer waits for its answer, or has it
-	over   bool  // and does not wait any more
-	owed   *owed // while it is not known what the answer is
-	once   bool  // of a stream message: given up with its answer
-	pipe   *Readable
+	node            node // counted
+	count           int64
+	pulled          bool           // the peer waits for its answer, or has it
+	answerDone      bool           // and does not wait any more
+	pendingAnswer   *pendingAnswer // while it is not known what the answer is
+	releaseOnAnswer bool           // of a stream message: given up with its answer
+	pipe            *Readable
 }
 
 // addPush enters the result of a push, which it takes over, under the next id of the peer's. The lock is held.
@@ -20,32 +20,32 @@ func (c *Conn) addPush(e *export) int64 {
 	id := c.nextPush
 	c.nextPush++
 	if c.ended != nil {
-		e.over = true
+		e.answerDone = true
 		c.drops = append(c.drops, e.node)
 		return id
 	}
 	c.exports[id] = e
-	c.handed++
+	c.exportCount++
 	return id
 }
 
 // newExport enters a node under a new id of ours, though it may have one already: the npm package counts only the first
 // time that it is told of an id, and would never release the others. The lock is held.
 func (c *Conn) newExport(n node) (int64, error) {
-	if c.handed >= c.lim.Exports {
-		c.hit(LimitExports)
+	if c.exportCount >= c.limits.Exports {
+		c.countHit(LimitExports)
 		return 0, errOverloaded("the peer holds too much")
 	}
 	id := c.nextExport
 	c.nextExport--
 	n.ref()
 	c.exports[id] = &export{node: n, count: 1}
-	c.handed++
+	c.exportCount++
 	return id, nil
 }
 
-// unexport takes n from an entry's count. The lock is held.
-func (c *Conn) unexport(id int64, n int64) {
+// releaseExport takes n from an entry's count. The lock is held.
+func (c *Conn) releaseExport(id int64, n int64) {
 	e := c.exports[id]
 	if e == nil {
 		return
@@ -54,8 +54,8 @@ func (c *Conn) unexport(id int64, n int64) {
 		return
 	}
 	delete(c.exports, id)
-	c.handed--
-	c.answered(e)
+	c.exportCount--
+	c.markAnswered(e)
 	if c.drop == nil {
 		c.drop = e.node
 	} else {
@@ -63,7 +63,7 @@ func (c *Conn) unexport(id int64, n int64) {
 	}
 	if e.pipe != nil {
 		r := e.pipe
-		c.after = append(c.after, func() { r.Cancel(nil) })
+		c.afterUnlock = append(c.afterUnlock, func() { r.Cancel(nil) })
 	}
 }
 
@@ -83,11 +83,11 @@ func (c *Conn) receivePush(expr any, size int, on via, stream bool) error {
 	if c.tooManyPushes() {
 		return violation("too much is held: results have to be released")
 	}
-	n, err := (&evaluator{c: c, on: on, size: size, cost: c.cost}).node(expr)
+	n, err := (&evaluator{c: c, on: on, size: size, cost: c.messageCost}).node(expr)
 	if err != nil {
 		return err
 	}
-	c.enterPush(n, size, stream)
+	c.addPushed(n, size, stream)
 	return nil
 }
 
@@ -96,7 +96,7 @@ func (c *Conn) receiveCall(id int64, path []string, list []any, size int, on via
 	if c.tooManyPushes() {
 		return violation("too much is held: results have to be released")
 	}
-	e := evaluator{c: c, on: on, size: size, cost: c.cost}
+	e := evaluator{c: c, on: on, size: size, cost: c.messageCost}
 	target := c.lookup(id)
 	if target == nil {
 		return violation("no export %d", id)
@@ -106,25 +106,25 @@ func (c *Conn) receiveCall(id int64, path []string, list []any, size int, on via
 	if err != nil {
 		return err
 	}
-	c.enterPush(n, size, false)
+	c.addPushed(n, size, false)
 	return nil
 }
 
-// enterPush enters what was pushed.
-func (c *Conn) enterPush(n node, size int, stream bool) {
-	if f, ok := n.(*future); ok && f.is(known) && f.err == nil && f.refs.Load() == 1 { // it was made of the message
-		if err := (via{c: c}).holdOf(f, size+nodeBytes, c.cost+nodeBytes); err != nil {
+// addPushed enters what was pushed.
+func (c *Conn) addPushed(n node, size int, stream bool) {
+	if f, ok := n.(*future); ok && f.reached(stateResolved) && f.err == nil && f.refs.Load() == 1 { // it was made of the message
+		if err := (via{c: c}).chargeHeldBytes(f, size+nodeBytes, c.messageCost+nodeBytes); err != nil {
 			f.unref()
 			n = newError(err)
 		}
 	}
-	e := &export{node: n, count: 1, once: stream}
+	e := &export{node: n, count: 1, releaseOnAnswer: stream}
 	c.mu.Lock()
 	id := c.addPush(e)
 	if stream {
-		c.asked(e)
+		c.markPulled(e)
 	}
-	c.unlock()
+	c.unlockAndRun()
 	if stream {
 		c.answerPull(id, e)
 	}
@@ -134,10 +134,10 @@ func (c *Conn) enterPush(n node, size int, stream bool) {
 func (c *Conn) tooManyPushes() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.handed < 2*c.lim.Exports {
+	if c.exportCount < 2*c.limits.Exports {
 		return false
 	}
-	c.hit(LimitExports)
+	c.countHit(LimitExports)
 	return true
 }
 
@@ -152,7 +152,7 @@ func (c *Conn) receivePull(id int64) error {
 		c.mu.Unlock()
 		return nil
 	}
-	c.asked(e)
+	c.markPulled(e)
 	e.node.ref()
 	c.mu.Unlock()
 	c.answerPull(id, e)
@@ -160,41 +160,41 @@ func (c *Conn) receivePull(id int64) error {
 	return nil
 }
 
-// asked notes that the peer waits for an answer. The lock is held.
-func (c *Conn) asked(e *export) {
+// markPulled notes that the peer waits for an answer. The lock is held.
+func (c *Conn) markPulled(e *export) {
 	e.pulled = true
-	c.batch.asked++
+	c.batch.pendingAnswers++
 }
 
-// answered notes that the peer has it, or has given it up. The lock is held.
-func (c *Conn) answered(e *export) {
-	if e.pulled && !e.over {
-		c.batch.asked--
-		e.settled()
+// markAnswered notes that the peer has it, or has given it up. The lock is held.
+func (c *Conn) markAnswered(e *export) {
+	if e.pulled && !e.answerDone {
+		c.batch.pendingAnswers--
+		e.cancelAnswer()
 		if c.draining || !c.cfg.Intake.Trusted() {
-			c.roomMade()
+			c.wakeLimitWaiters()
 		}
 	}
 }
 
-// settled says that nobody waits for an answer. The connection's lock is held.
-func (e *export) settled() {
-	e.over = true
-	if e.owed != nil {
-		e.owed.over.Store(true)
-		e.owed.to.Store(nil)
+// cancelAnswer says that nobody waits for an answer. The connection's lock is held.
+func (e *export) cancelAnswer() {
+	e.answerDone = true
+	if e.pendingAnswer != nil {
+		e.pendingAnswer.canceled.Store(true)
+		e.pendingAnswer.to.Store(nil)
 	}
 }
 
-// owed is what waits for something to be known in order to answer. It may be there for longer than it is wanted.
-type owed struct {
-	to   atomic.Pointer[Conn]
-	over atomic.Bool
+// pendingAnswer is what waits for something to be known in order to answer. It may be there for longer than it is wanted.
+type pendingAnswer struct {
+	to       atomic.Pointer[Conn]
+	canceled atomic.Bool
 }
 
 // answerPull answers when it is known what the export is, if the peer is still there and holds the id then.
 func (c *Conn) answerPull(id int64, e *export) {
-	if f, ok := e.node.(*future); ok && f.is(ready) && f.next == nil {
+	if f, ok := e.node.(*future); ok && f.reached(stateDrained) && f.next == nil {
 		if f.err != nil {
 			c.sendReject(id, f.err)
 		} else {
@@ -202,14 +202,14 @@ func (c *Conn) answerPull(id int64, e *export) {
 		}
 		return
 	}
-	o := new(owed)
+	o := new(pendingAnswer)
 	c.mu.Lock()
-	if e.over {
+	if e.answerDone {
 		c.mu.Unlock()
 		return
 	}
 	o.to.Store(c)
-	e.owed = o
+	e.pendingAnswer = o
 	c.mu.Unlock()
 	e.node.pull(func(p *payload, err error) {
 		c := o.to.Load()
@@ -220,7 +220,7 @@ func (c *Conn) answerPull(id int64, e *export) {
 		default:
 			c.sendResolve(id, p)
 		}
-	}, &o.over)
+	}, &o.canceled)
 }
 
 func (c *Conn) sendResolve(id int64, p *payload) {
@@ -234,7 +234,7 @@ func (c *Conn) sendResolve(id int64, p *payload) {
 	b = appendID(b, id)
 	c.enc.b = append(b, ',')
 	var err error = errTooLarge
-	if int64(c.lim.MessageBytes) > p.large.Load() {
+	if int64(c.limits.MessageBytes) > p.tooLargeFor.Load() {
 		err = c.enc.value(p.value, 0)
 	}
 	if err == nil {
@@ -242,32 +242,32 @@ func (c *Conn) sendResolve(id int64, p *payload) {
 		err = c.enc.send()
 	}
 	if err == errTooLarge {
-		p.large.Store(int64(c.lim.MessageBytes))
+		p.tooLargeFor.Store(int64(c.limits.MessageBytes))
 	}
 	if err != nil {
 		c.enc.undo()
-		c.unlock()
+		c.unlockAndRun()
 		c.sendReject(id, err)
 		return
 	}
-	c.answered(e)
-	if e.once {
-		c.unexport(id, 1)
+	c.markAnswered(e)
+	if e.releaseOnAnswer {
+		c.releaseExport(id, 1)
 	}
-	c.unlock()
+	c.unlockAndRun()
 }
 
 // sendReject answers with an error, as the peer may learn of it.
 func (c *Conn) sendReject(id int64, err error) {
 	told := c.redact(err)
-	t := taker{dup: true}
-	v, terr := t.takeError(told, 0)
+	t := copier{dup: true}
+	v, terr := t.copyError(told, 0)
 	if terr != nil {
 		v = errInternal
 	}
 	defer t.p.release()
 	c.mu.Lock()
-	defer c.unlock()
+	defer c.unlockAndRun()
 	e := c.exports[id]
 	if e == nil || c.ended != nil {
 		return
@@ -287,15 +287,15 @@ func (c *Conn) sendReject(id int64, err error) {
 		c.enc.undo()
 		v = any(errInternal)
 	}
-	c.answered(e)
-	if e.once {
-		c.unexport(id, 1)
+	c.markAnswered(e)
+	if e.releaseOnAnswer {
+		c.releaseExport(id, 1)
 	}
 }
 
 func (c *Conn) receiveRelease(id, n int64) error {
 	c.mu.Lock()
-	defer c.unlock()
+	defer c.unlockAndRun()
 	e := c.exports[id]
 	switch {
 	case n < 1:
@@ -307,6 +307,6 @@ func (c *Conn) receiveRelease(id, n int64) error {
 	case id == 0:
 		return nil // the main object stays
 	}
-	c.unexport(id, n)
+	c.releaseExport(id, n)
 	return nil
 }

@@ -108,7 +108,7 @@ func embeddedStruct(f reflect.StructField) reflect.Type {
 		}
 		t = t.Elem()
 	}
-	if t.Kind() != reflect.Struct || wanted[t] != "" {
+	if t.Kind() != reflect.Struct || wantNames[t] != "" {
 		return nil
 	}
 	return t
@@ -140,7 +140,7 @@ func structSetter(t reflect.Type, made map[reflect.Type]*setter) (setter, error)
 	return func(dst reflect.Value, v any) *mismatch {
 		members, ok := v.(map[string]any)
 		if !ok {
-			return wrong("an object", v)
+			return newMismatch("an object", v)
 		}
 		if fields.strict {
 			if bad := unknownMember(fields.list, members); bad != nil {

@@ -75,12 +75,12 @@ func TestWindowFindsThePath(t *testing.T) {
 		used        float64 // share of the link's rate
 	}{
 		{"a fast and far link is filled", 125e6, 80 * time.Millisecond, 16 << 10, huge, 10e6, 25e6, 0.95},
-		{"a slow one keeps the least", 100e3, 20 * time.Millisecond, 4 << 10, huge, leastWindow, leastWindow, 0.99},
+		{"a slow one keeps the least", 100e3, 20 * time.Millisecond, 4 << 10, huge, minWindow, minWindow, 0.99},
 		{"one in between", 1e6, 200 * time.Millisecond, 8 << 10, huge, 200e3, 450e3, 0.95},
 		{"bounded by the most", 125e6, 80 * time.Millisecond, 16 << 10, 1 << 20, 1 << 20, 1 << 20, 0.09},
-		{"chunks larger than the window", 1e6, 50 * time.Millisecond, 1 << 20, huge, leastWindow, 3 << 20, 0.9},
-		{"no delay at all", 1e9, 0, 256 << 10, huge, leastWindow, huge, 0.99},
-		{"a most below the least", 1e6, 10 * time.Millisecond, 1 << 10, 1, leastWindow, leastWindow, 0.9},
+		{"chunks larger than the window", 1e6, 50 * time.Millisecond, 1 << 20, huge, minWindow, 3 << 20, 0.9},
+		{"no delay at all", 1e9, 0, 256 << 10, huge, minWindow, huge, 0.99},
+		{"a most below the least", 1e6, 10 * time.Millisecond, 1 << 10, 1, minWindow, minWindow, 0.9},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			l, w := newLink(c.rate, c.delay, c.most)
@@ -148,23 +148,23 @@ func TestWindowWithoutTime(t *testing.T) {
 
 func TestWindowCounts(t *testing.T) {
 	l, w := newLink(1e6, time.Millisecond, 1<<20)
-	if w.size != firstWindow || w.full() {
+	if w.size != initialWindow || w.full() {
 		t.Fatal("it begins wrong")
 	}
-	a, b := w.onSend(firstWindow-1), sentChunk{}
+	a, b := w.onSend(initialWindow-1), sentChunk{}
 	if w.full() {
 		t.Error("full a byte too early")
 	}
-	if b = w.onSend(1); !w.full() || a.held || !b.held {
+	if b = w.onSend(1); !w.full() || a.windowLimited || !b.windowLimited {
 		t.Error("not full")
 	}
 	l.now = l.now.Add(time.Second)
 	w.onError(a)
-	if w.inFlight != 1 || w.delivered != 0 || w.size != firstWindow {
+	if w.inFlight != 1 || w.delivered != 0 || w.size != initialWindow {
 		t.Error("a failed chunk counts as taken")
 	}
 	w.onError(b)
-	if c := w.onSend(10 << 20); !c.held || !w.full() {
+	if c := w.onSend(10 << 20); !c.windowLimited || !w.full() {
 		t.Error("a large chunk does not fill it")
 	}
 }

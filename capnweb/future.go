@@ -17,15 +17,15 @@ type future struct {
 	next node // it turned out to be this
 	err  error
 
-	waits    atomic.Pointer[future]   // whose answer this one hangs on, while that is not known
-	captured atomic.Bool              // a value refers to it since before it was known
-	owner    interface{ forgotten() } // told when nobody holds the future any more, while it is not known
-	bill     bill                     // what a peer is charged for as long as it is not known
-	held     bill                     // and for as long as it is held
+	waitsOn       atomic.Pointer[future]     // whose answer this one hangs on, while that is not known
+	captured      atomic.Bool                // a value refers to it since before it was known
+	owner         interface{ onAbandoned() } // told when nobody holds the future any more, while it is not known
+	pendingCharge memoryCharge               // what a peer is charged for as long as it is not known
+	heldCharge    memoryCharge               // and for as long as it is held
 
-	mu    sync.Mutex
-	quick waiters[func()] // to be done at once when it is known: they run no code of the program's
-	lanes lanes           // to be done on the delivery goroutines of where it came from, in order
+	mu     sync.Mutex
+	inline waiters[func()] // to be done at once when it is known: they run no code of the program's
+	lanes  lanes           // to be done on the delivery goroutines of where it came from, in order
 
 	done     chan struct{} // closed when it is known, if somebody waits
 	disposed bool
@@ -33,14 +33,14 @@ type future struct {
 
 // The states of a future, in their order.
 const (
-	unknown uint32 = iota
-	bound          // val, next and err are set, for good: who holds its lock, or links, may look
-	known          // and where something waits for it, that is enlisted: everybody may look
-	ready          // and nothing waits any more; before that, what has an order is decided with the lock held
+	statePending  uint32 = iota
+	stateBound           // val, next and err are set, for good: who holds its lock, or links, may look
+	stateResolved        // and where something waits for it, that is enlisted: everybody may look
+	stateDrained         // and nothing waits any more; before that, what has an order is decided with the lock held
 )
 
-// is says whether it has come as far as that.
-func (f *future) is(state uint32) bool { return f.state.Load() >= state }
+// reached says whether it has come as far as that.
+func (f *future) reached(state uint32) bool { return f.state.Load() >= state }
 
 func newFuture() *future {
 	f := &future{}
@@ -51,15 +51,15 @@ func newFuture() *future {
 // newValue gives a future that is known.
 func newValue(p *payload) *future {
 	f := newFuture()
-	f.val.value, f.val.refs, f.val.proms, f.val.size = p.value, p.refs, p.proms, p.size
-	f.state.Store(ready)
+	f.val.value, f.val.refs, f.val.promises, f.val.size = p.value, p.refs, p.promises, p.size
+	f.state.Store(stateDrained)
 	return f
 }
 
 func newError(err error) *future {
 	f := newFuture()
 	f.err = err
-	f.state.Store(ready)
+	f.state.Store(stateDrained)
 	return f
 }
 
@@ -79,27 +79,27 @@ func (f *future) free() {
 	owner := f.owner
 	f.mu.Unlock()
 	if owner != nil {
-		owner.forgotten()
+		owner.onAbandoned()
 	}
 	f.mu.Lock()
-	is := f.is(known)
-	var b bill
+	is := f.reached(stateResolved)
+	var b memoryCharge
 	var left *Conn
 	if _, runs := owner.(*Call); is || !runs { // a call goes on to cost something until its handler is done
-		b, f.bill = f.bill, bill{}
-	} else if f.bill.c != nil && !f.bill.left {
-		f.bill.left, left = true, f.bill.c
+		b, f.pendingCharge = f.pendingCharge, memoryCharge{}
+	} else if f.pendingCharge.c != nil && !f.pendingCharge.abandoned {
+		f.pendingCharge.abandoned, left = true, f.pendingCharge.c
 	}
-	held := f.held
-	f.held = bill{}
+	held := f.heldCharge
+	f.heldCharge = memoryCharge{}
 	f.mu.Unlock()
-	b.pay()
+	b.release()
 	if left != nil {
 		left.mu.Lock()
-		left.left++
-		left.unlock() // a batch need not wait for it
+		left.abandonedCalls++
+		left.unlockAndRun() // a batch need not wait for it
 	}
-	held.payHeld()
+	held.releaseHeld()
 	if is {
 		f.dispose()
 	}
@@ -146,39 +146,39 @@ func (f *future) settle(p *payload, err error) {
 func (f *future) resolve(p *payload, next node, err error) bool {
 	locked := next != nil || p != nil && len(p.refs) > 0
 	if locked {
-		links.Lock()
+		linkMu.Lock()
 		circle := false
 		if n := linkOf(p, next); n != nil {
 			circle = leadsTo(n, f)
 		}
 		if !circle && f.captured.Load() {
-			circle = holds(p, next, f)
+			circle = refersBackTo(p, next, f)
 		}
 		if circle {
-			links.Unlock()
+			linkMu.Unlock()
 			p.release()
 			if next != nil {
 				next.unref()
 			}
-			return f.resolve(nil, nil, errCircle)
+			return f.resolve(nil, nil, errCycle)
 		}
 	}
 	f.mu.Lock()
-	was := f.is(known)
+	was := f.reached(stateResolved)
 	if !was {
 		if p != nil {
-			f.val.value, f.val.refs, f.val.proms, f.val.size = p.value, p.refs, p.proms, p.size
+			f.val.value, f.val.refs, f.val.promises, f.val.size = p.value, p.refs, p.promises, p.size
 		}
 		f.next, f.err = next, err
-		f.state.Store(bound)
-		f.waits.Store(nil)
+		f.state.Store(stateBound)
+		f.waitsOn.Store(nil)
 		f.owner = nil
 		if next != nil && f.captured.Load() {
-			capture(next) // who refers to f refers to that
+			markCaptured(next) // who refers to f refers to that
 		}
 	}
 	if locked {
-		links.Unlock()
+		linkMu.Unlock()
 	}
 	if was {
 		f.mu.Unlock()
@@ -189,24 +189,24 @@ func (f *future) resolve(p *payload, next node, err error) bool {
 		return false
 	}
 	// Whoever is told of it, or asks from now on, comes behind what waits: they need the lock until that is enlisted.
-	going := make([]*Conn, 0, len(f.lanes.of))
-	for c := range f.lanes.of {
-		via{c: c}.enlist(task{f: func() { f.letGo(c) }})
+	going := make([]*Conn, 0, len(f.lanes.byConn))
+	for c := range f.lanes.byConn {
+		via{c: c}.enqueue(task{f: func() { f.drainLane(c) }})
 		going = append(going, c)
 	}
-	if f.state.Store(known); len(going) == 0 {
-		f.state.Store(ready)
+	if f.state.Store(stateResolved); len(going) == 0 {
+		f.state.Store(stateDrained)
 	}
-	quick, done := f.quick.take(), f.done
+	quick, done := f.inline.drain(), f.done
 	f.done = nil
 	forgotten := f.refs.Load() <= 0
-	b := f.bill
-	f.bill = bill{}
+	b := f.pendingCharge
+	f.pendingCharge = memoryCharge{}
 	f.mu.Unlock()
 	if next != nil {
-		b.attach(next) // it is answered when that is
+		b.releaseWhenResolved(next) // it is answered when that is
 	} else {
-		b.pay()
+		b.release()
 	}
 	if done != nil {
 		close(done)
@@ -214,7 +214,7 @@ func (f *future) resolve(p *payload, next node, err error) bool {
 	for _, g := range quick {
 		g.f()
 	}
-	rouse(going)
+	wakeConns(going)
 	if forgotten {
 		f.dispose()
 	}
@@ -223,12 +223,12 @@ func (f *future) resolve(p *payload, next node, err error) bool {
 
 // wait gives a channel that is closed when the future is known, nil if it is.
 func (f *future) wait() <-chan struct{} {
-	if f.is(ready) {
+	if f.reached(stateDrained) {
 		return nil
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.is(known) {
+	if f.reached(stateResolved) {
 		return nil
 	}
 	if f.done == nil {
@@ -237,13 +237,13 @@ func (f *future) wait() <-chan struct{} {
 	return f.done
 }
 
-// whenKnown has g called when the future is known: at once, or on the goroutine that learns of it, behind the calls that
+// whenResolved has g called when the future is known: at once, or on the goroutine that learns of it, behind the calls that
 // wait for it. Once over is set, if it is given, it need not be called.
-func (f *future) whenKnown(g func(), over *atomic.Bool) {
-	if !f.is(ready) {
+func (f *future) whenResolved(g func(), over *atomic.Bool) {
+	if !f.reached(stateDrained) {
 		f.mu.Lock()
-		if !f.is(known) {
-			f.quick.add(g, over)
+		if !f.reached(stateResolved) {
+			f.inline.add(g, over)
 			f.mu.Unlock()
 			return
 		}
@@ -253,13 +253,13 @@ func (f *future) whenKnown(g func(), over *atomic.Bool) {
 }
 
 func (f *future) call(on via, path []string, args *payload) node {
-	if f.is(ready) {
-		return f.callKnown(on, path, args)
+	if f.reached(stateDrained) {
+		return f.callResolved(on, path, args)
 	}
-	return f.behind(on, false, func(f *future, on via) node { return f.callKnown(on, path, args) })
+	return f.enqueueBehind(on, false, func(f *future, on via) node { return f.callResolved(on, path, args) })
 }
 
-func (f *future) callKnown(on via, path []string, args *payload) node {
+func (f *future) callResolved(on via, path []string, args *payload) node {
 	switch {
 	case f.err != nil:
 		args.release()
@@ -283,7 +283,7 @@ func (f *future) callKnown(on via, path []string, args *payload) node {
 
 // leaf is what path leads to, if that is known and no promise.
 func (f *future) leaf(path []string) (v any, ok bool) {
-	if !f.is(known) || f.err != nil || f.next != nil {
+	if !f.reached(stateResolved) || f.err != nil || f.next != nil {
 		return nil, false
 	}
 	v, n, _, err := follow(f.val.value, path)
@@ -304,7 +304,7 @@ func (f *future) leafStub(path []string) (*Stub, bool) {
 func notAFunction(path []string) error {
 	name := strings.Join(path, ".")
 	if len(name) > 200 {
-		name = cutText(name, 200)
+		name = truncateText(name, 200)
 	}
 	return TypeErrorf("'%s' is not a function.", name)
 }
@@ -314,13 +314,13 @@ func (f *future) get(on via, path []string) node {
 		f.ref()
 		return f
 	}
-	if f.is(ready) {
-		return f.getKnown(on, path)
+	if f.reached(stateDrained) {
+		return f.getResolved(on, path)
 	}
-	return f.behind(on, true, func(f *future, on via) node { return f.getKnown(on, path) })
+	return f.enqueueBehind(on, true, func(f *future, on via) node { return f.getResolved(on, path) })
 }
 
-func (f *future) getKnown(on via, path []string) node {
+func (f *future) getResolved(on via, path []string) node {
 	switch {
 	case f.err != nil:
 		return newError(f.err)
@@ -334,17 +334,17 @@ func (f *future) getKnown(on via, path []string) node {
 	case n != nil:
 		return n.get(on, rest)
 	}
-	return on.hold(newValue(f.val.part(leaf)))
+	return on.chargeHeld(newValue(f.val.part(leaf)))
 }
 
 func (f *future) remap(on via, path []string, captures []node, m *mapProgram) node {
-	if f.is(ready) {
-		return f.remapKnown(on, path, captures, m)
+	if f.reached(stateDrained) {
+		return f.remapResolved(on, path, captures, m)
 	}
-	return f.behind(on, false, func(f *future, on via) node { return f.remapKnown(on, path, captures, m) })
+	return f.enqueueBehind(on, false, func(f *future, on via) node { return f.remapResolved(on, path, captures, m) })
 }
 
-func (f *future) remapKnown(on via, path []string, captures []node, m *mapProgram) node {
+func (f *future) remapResolved(on via, path []string, captures []node, m *mapProgram) node {
 	switch {
 	case f.err != nil:
 		releaseNodes(captures)
@@ -364,7 +364,7 @@ func (f *future) remapKnown(on via, path []string, captures []node, m *mapProgra
 }
 
 func (f *future) pull(g func(*payload, error), over *atomic.Bool) {
-	f.whenKnown(func() {
+	f.whenResolved(func() {
 		switch {
 		case f.err != nil:
 			g(nil, f.err)
@@ -377,7 +377,7 @@ func (f *future) pull(g func(*payload, error), over *atomic.Bool) {
 }
 
 func (f *future) onBroken(g func(error)) {
-	f.whenKnown(func() {
+	f.whenResolved(func() {
 		switch {
 		case f.err != nil:
 			g(f.err)

@@ -52,8 +52,8 @@ func FuzzMessage(f *testing.F) {
 		a, _ := Pipe()
 		c := NewConn(a, Config{Main: Func(func(v any) any { return v }), Limits: wildLimits()})
 		for _, first := range []string{`["push",[[1,["export",-1],["promise",-2]]]]`, `["pipe"]`, string(m)} {
-			var b batch
-			if err := c.receive([]byte(first), via{c: c, batch: &b}); err != nil {
+			var b taskBatch
+			if err := c.receive([]byte(first), via{c: c, tasks: &b}); err != nil {
 				c.end(abortEnding(err))
 				break
 			}

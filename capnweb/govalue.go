@@ -23,7 +23,7 @@ func goValue(v any) (any, error) {
 			return nil, nil
 		}
 	}
-	if text, ok, err := ownText(v); ok {
+	if text, ok, err := marshaledText(v); ok {
 		return text, err
 	}
 	switch r.Kind() {
@@ -60,8 +60,8 @@ func goValue(v any) (any, error) {
 	return nil, TypeErrorf("a Go value of type %T cannot be sent", v)
 }
 
-// ownText asks types that write themselves as text. A time is a Date, not text, behind a pointer too.
-func ownText(v any) (text any, ok bool, err error) {
+// marshaledText asks types that write themselves as text. A time is a Date, not text, behind a pointer too.
+func marshaledText(v any) (text any, ok bool, err error) {
 	m, ok := v.(encoding.TextMarshaler)
 	if _, isTime := v.(*time.Time); !ok || isTime {
 		return nil, false, nil
@@ -73,18 +73,18 @@ func ownText(v any) (text any, ok bool, err error) {
 	return string(b), true, nil
 }
 
-// mostExact is the largest number to which all whole ones are exact in JavaScript.
-const mostExact = 1 << 53
+// maxExact is the largest number to which all whole ones are exact in JavaScript.
+const maxExact = 1 << 53
 
 func exactInt(n int64) (any, error) {
-	if n < -mostExact || n > mostExact {
+	if n < -maxExact || n > maxExact {
 		return nil, TypeErrorf("an integer beyond 2^53 is no exact number in JavaScript: send it as a *big.Int")
 	}
 	return float64(n), nil
 }
 
 func exactUint(n uint64) (any, error) {
-	if n > mostExact {
+	if n > maxExact {
 		return exactInt(math.MaxInt64)
 	}
 	return float64(n), nil

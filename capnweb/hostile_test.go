@@ -10,14 +10,14 @@ import (
 
 // bare is a connection with something in its tables: results 1 (a list) and 2 (a pipe), an export -1 of ours, an import
 // -1 (a stub) and -2 (a promise) of theirs.
-func bare(t *testing.T, lim Limits) (*Conn, *Hits) {
+func bare(t *testing.T, lim Limits) (*Conn, *LimitHits) {
 	a, _ := Pipe()
-	hits := new(Hits)
+	hits := new(LimitHits)
 	c := NewConn(a, Config{Main: NewMethods(map[string]any{
 		"echo": func(v any) any { return v },
 		"hold": func(c *Call, v any) {},
 		"obj":  func() Object { return NewMethods(nil) },
-	}), Limits: lim, Hits: hits})
+	}), Limits: lim, LimitHits: hits})
 	for _, m := range []string{`["push",[[1,[[2]]]]]`, `["pipe"]`, `["push",["pipeline",0,["obj"],[]]]`, `["pull",3]`,
 		`["push",["pipeline",0,["hold"],[["export",-1]]]]`, `["push",["pipeline",0,["hold"],[["promise",-2]]]]`} {
 		if err := say(c, m); err != nil {
@@ -28,15 +28,15 @@ func bare(t *testing.T, lim Limits) (*Conn, *Hits) {
 }
 
 func say(c *Conn, m string) error {
-	var b batch
-	err := c.take([]byte(m), via{c: c, batch: &b})
+	var b taskBatch
+	err := c.handleMessage([]byte(m), via{c: c, tasks: &b})
 	for _, t := range b.tasks {
 		c.runTask(t)
 	}
 	for {
 		c.mu.Lock()
-		todo := c.todo
-		c.todo = nil
+		todo := c.tasks
+		c.tasks = nil
 		c.mu.Unlock()
 		if len(todo) == 0 {
 			return err
@@ -125,7 +125,7 @@ func TestBrokenRules(t *testing.T) {
 			err = violation("over")
 		}
 		conn.end(abortEnding(err))
-		conn.sweep()
+		conn.failUnanswered()
 		if s := conn.Stats(); s.Exports != 0 || s.Imports != 0 {
 			t.Errorf("%.100s: %+v is left", c.message, s)
 		}
@@ -153,7 +153,7 @@ func TestOddMessages(t *testing.T) {
 			t.Errorf("after %s: %v", m, err)
 		}
 		conn.Close("over")
-		conn.sweep()
+		conn.failUnanswered()
 		if s := conn.Stats(); s.Exports != 0 || s.Imports != 0 {
 			t.Errorf("%s: %+v is left", m, s)
 		}
@@ -213,7 +213,7 @@ func TestLimitsAreCounted(t *testing.T) {
 			t.Error("who reads nothing goes on")
 		}
 		conn.Close("over")
-		conn.sweep()
+		conn.failUnanswered()
 	}
 	for _, l := range AllLimits() {
 		if l.String() == "" {
@@ -251,5 +251,5 @@ func TestAmplification(t *testing.T) {
 		t.Errorf("nothing was too much: %.1000s", said[max(0, len(said)-1000):])
 	}
 	conn.Close("over")
-	conn.sweep()
+	conn.failUnanswered()
 }

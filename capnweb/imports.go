@@ -15,10 +15,10 @@ type importNode struct {
 	promise bool // it will be resolved
 
 	// guarded by c.mu
-	count  int64 // how often the peer has told us of it
-	pulled bool
-	gone   bool // it is not in the table any more
-	broken []func(error)
+	count   int64 // how often the peer has told us of it
+	pulled  bool
+	dropped bool // it is not in the table any more
+	broken  []func(error)
 }
 
 func (c *Conn) newImport(id int64, promise bool) *importNode {
@@ -26,24 +26,24 @@ func (c *Conn) newImport(id int64, promise bool) *importNode {
 	in.refs.Store(1)
 	c.imports[id] = in
 	if id < 0 {
-		c.theirs++
+		c.peerChosenImports++
 	}
 	return in
 }
 
 // dropImport takes an entry out of the table and tells the peer. The lock is held.
 func (c *Conn) dropImport(in *importNode) {
-	if in.gone {
+	if in.dropped {
 		return
 	}
-	in.gone = true
+	in.dropped = true
 	delete(c.imports, in.id)
 	if in.id < 0 {
-		c.theirs--
+		c.peerChosenImports--
 	}
 	if in.pulled && in.id > 0 {
-		c.pending--
-		c.roomMade()
+		c.pendingPulls--
+		c.wakeLimitWaiters()
 	}
 	if c.ended == nil && in.count > 0 {
 		c.sendRelease(in.id, in.count)
@@ -56,7 +56,7 @@ func (c *Conn) sendRelease(id, n int64) {
 	b = append(b, ',')
 	b = appendID(b, n)
 	c.enc.b = append(b, ']')
-	c.enc.sendLater()
+	c.enc.sendLazily()
 }
 
 // importStub gives a reference to a stub of the peer's that has come once more.
@@ -65,22 +65,22 @@ func (c *Conn) importStub(id int64, promise bool) (*importNode, error) {
 		return nil, violation("an export of the id %d, which is not the sender's to choose", id)
 	}
 	c.mu.Lock()
-	defer c.unlock()
+	defer c.unlockAndRun()
 	in := c.imports[id]
 	switch {
 	case in == nil:
-		if c.theirs >= c.lim.Imports {
-			c.hit(LimitImports)
+		if c.peerChosenImports >= c.limits.Imports {
+			c.countHit(LimitImports)
 			return nil, violation("too many exports")
 		}
 		in = c.newImport(id, promise)
 		in.pulled = promise
 		if c.ended != nil {
-			in.gone = true
+			in.dropped = true
 			delete(c.imports, id)
-			c.theirs--
+			c.peerChosenImports--
 			err := c.ended
-			c.after = append(c.after, func() { in.resolve(nil, nil, err) })
+			c.afterUnlock = append(c.afterUnlock, func() { in.resolve(nil, nil, err) })
 		}
 		return in, nil
 	case promise || in.promise:
@@ -109,27 +109,27 @@ func (n *importNode) unref() {
 	}
 	n.broken = nil
 	c.dropImport(n)
-	c.unlock()
-	n.resolve(nil, nil, errGivenUp) // if it was not known
+	c.unlockAndRun()
+	n.resolve(nil, nil, errReleased) // if it was not known
 	n.future.free()
 }
 
-var errGivenUp = &BrokenError{Reason: "the promise was released before its result came"}
+var errReleased = &BrokenError{Reason: "the promise was released before its result came"}
 
 func (n *importNode) call(on via, path []string, args *payload) node {
 	c := n.c
 	c.mu.Lock()
-	if n.gone {
+	if n.dropped {
 		c.mu.Unlock()
 		return n.future.call(on, path, args)
 	}
-	if c.batch.deaf {
+	if c.batch.responseOnly {
 		c.mu.Unlock()
 		args.release()
-		return newError(errDeaf)
+		return newError(errResponseOnly)
 	}
 	r, err := c.sendPush(`["push",["pipeline",`, n.id, path, args, true)
-	c.unlock()
+	c.unlockAndRun()
 	args.release()
 	if err != nil {
 		return newError(err)
@@ -151,11 +151,11 @@ func (c *Conn) sendPush(head string, id int64, path []string, args *payload, cal
 		}
 	}
 	c.enc.b = append(c.enc.b, ']', ']')
-	return c.pushed()
+	return c.sendEncodedPush()
 }
 
-// pushed sends the push that was encoded and gives what will be its result. The lock is held.
-func (c *Conn) pushed() (*importNode, error) {
+// sendEncodedPush sends the push that was encoded and gives what will be its result. The lock is held.
+func (c *Conn) sendEncodedPush() (*importNode, error) {
 	if err := c.enc.send(); err != nil {
 		c.enc.undo()
 		return nil, err
@@ -172,16 +172,16 @@ func (n *importNode) get(on via, path []string) node {
 	}
 	c := n.c
 	c.mu.Lock()
-	if n.gone {
+	if n.dropped {
 		c.mu.Unlock()
 		return n.future.get(on, path)
 	}
-	if c.batch.deaf {
+	if c.batch.responseOnly {
 		c.mu.Unlock()
-		return newError(errDeaf)
+		return newError(errResponseOnly)
 	}
 	r, err := c.sendPush(`["push",["pipeline",`, n.id, path, nil, false)
-	c.unlock()
+	c.unlockAndRun()
 	if err != nil {
 		return newError(err)
 	}
@@ -189,23 +189,23 @@ func (n *importNode) get(on via, path []string) node {
 }
 
 func (n *importNode) pull(f func(*payload, error), over *atomic.Bool) {
-	if !n.promise && n.ask() {
-		f(&payload{value: &Stub{node: n, lent: true}}, nil)
+	if !n.promise && n.request() {
+		f(&payload{value: &Stub{node: n, borrowed: true}}, nil)
 		return
 	}
-	n.ask()
+	n.request()
 	n.future.pull(f, over)
 }
 
-// ask asks for the result, once. It says whether the peer's thing is still there.
-func (n *importNode) ask() bool {
+// request asks for the result, once. It says whether the peer's thing is still there.
+func (n *importNode) request() bool {
 	c := n.c
 	c.mu.Lock()
-	there := !n.gone
+	there := !n.dropped
 	if there && n.promise && !n.pulled {
 		n.sendPull()
 	}
-	c.unlock()
+	c.unlockAndRun()
 	return there
 }
 
@@ -213,17 +213,17 @@ func (n *importNode) ask() bool {
 func (n *importNode) sendPull() {
 	c := n.c
 	n.pulled = true
-	c.pending++
+	c.pendingPulls++
 	b := c.enc.start(c, `["pull",`)
 	b = appendID(b, n.id)
 	c.enc.b = append(b, ']')
-	c.enc.sendAnyway()
+	c.enc.mustSend()
 }
 
 func (n *importNode) onBroken(f func(error)) {
 	c := n.c
 	c.mu.Lock()
-	if !n.gone {
+	if !n.dropped {
 		n.broken = append(n.broken, f)
 		c.mu.Unlock()
 		return
@@ -235,17 +235,17 @@ func (n *importNode) onBroken(f func(error)) {
 func (n *importNode) remap(on via, path []string, captures []node, m *mapProgram) node {
 	c := n.c
 	c.mu.Lock()
-	if n.gone {
+	if n.dropped {
 		c.mu.Unlock()
 		return n.future.remap(on, path, captures, m)
 	}
-	if c.batch.deaf {
+	if c.batch.responseOnly {
 		c.mu.Unlock()
 		releaseNodes(captures)
-		return newError(errDeaf)
+		return newError(errResponseOnly)
 	}
 	r, err := c.sendRemap(n.id, path, captures, m)
-	c.unlock()
+	c.unlockAndRun()
 	releaseNodes(captures)
 	if err != nil {
 		return newError(err)
@@ -283,10 +283,10 @@ func (c *Conn) receiveAnswer(id int64, expr any, failed bool, size int, on via) 
 	broken := in.broken
 	in.broken = nil
 	c.dropImport(in)
-	c.unlock()
+	c.unlockAndRun()
 	var over error
 	if id < 0 { // what a promise of the peer's comes to is held for it, or for us, until nobody refers to it
-		over = on.holdOf(&in.future, size+nodeBytes, c.cost+nodeBytes)
+		over = on.chargeHeldBytes(&in.future, size+nodeBytes, c.messageCost+nodeBytes)
 	}
 	if over != nil {
 		p.release()

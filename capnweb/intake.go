@@ -17,59 +17,59 @@ const (
 	strangerSteps = 1 << 10                 // of its maps
 )
 
-// meet begins with a peer that may be a stranger.
-func (c *Conn) meet() {
+// initIntake begins with a peer that may be a stranger.
+func (c *Conn) initIntake() {
 	if !c.cfg.Intake.Trusted() {
-		c.bound(true)
-		c.cfg.Intake.Bind(c.regard, c.awaitCalls)
+		c.setBounds(true)
+		c.cfg.Intake.Bind(c.onIntakeChange, c.awaitCalls)
 	}
 }
 
-// bound sets the bounds of the tables. They are looked at with the lock held, which whoever calls it has, or is alone.
-func (c *Conn) bound(stranger bool) {
+// setBounds sets the bounds of the tables. They are looked at with the lock held, which whoever calls it has, or is alone.
+func (c *Conn) setBounds(stranger bool) {
 	full := c.cfg.Limits.withDefaults()
-	c.lim.Calls, c.lim.Exports, c.lim.Imports, c.lim.QueuedBytes = full.Calls, full.Exports, full.Imports, full.QueuedBytes
+	c.limits.Calls, c.limits.Exports, c.limits.Imports, c.limits.QueuedBytes = full.Calls, full.Exports, full.Imports, full.QueuedBytes
 	if !stranger {
 		return
 	}
-	for _, b := range []*int{&c.lim.Calls, &c.lim.Exports, &c.lim.Imports} {
+	for _, b := range []*int{&c.limits.Calls, &c.limits.Exports, &c.limits.Imports} {
 		*b = min(*b, strangerTable)
 	}
-	c.lim.QueuedBytes = min(c.lim.QueuedBytes, 4*intake.QueuedBytes)
+	c.limits.QueuedBytes = min(c.limits.QueuedBytes, 4*intake.QueuedBytes)
 }
 
-// regard is told that more may be taken in.
-func (c *Conn) regard() {
+// onIntakeChange is told that more may be taken in.
+func (c *Conn) onIntakeChange() {
 	c.mu.Lock()
-	defer c.unlock()
+	defer c.unlockAndRun()
 	if c.cfg.Intake.Trusted() {
-		c.bound(false)
+		c.setBounds(false)
 	}
-	c.roomMade()
+	c.wakeLimitWaiters()
 }
 
 // steps is how many a map may take.
 func (c *Conn) steps() int {
 	if !c.cfg.Intake.Trusted() {
-		return min(c.lim.MapSteps, strangerSteps)
+		return min(c.limits.MapSteps, strangerSteps)
 	}
-	return c.lim.MapSteps
+	return c.limits.MapSteps
 }
 
 // awaitCalls waits until the peer is no stranger any more, or has no call left that could make it none, and the answers
 // are sent.
 func (c *Conn) awaitCalls(ctx context.Context) error {
 	c.mu.Lock()
-	defer c.unlock()
-	return c.pause(ctx, func() (bool, error) { return c.unanswered() > 0, nil })
+	defer c.unlockAndRun()
+	return c.pauseReader(ctx, func() (bool, error) { return c.unanswered() > 0, nil })
 }
 
-// pause has the reader wait, as long as the peer is a stranger and there is something to wait for. The lock is held.
-func (c *Conn) pause(ctx context.Context, on func() (bool, error)) error {
-	c.paused.Store(true)
+// pauseReader has the reader wait, as long as the peer is a stranger and there is something to wait for. The lock is held.
+func (c *Conn) pauseReader(ctx context.Context, on func() (bool, error)) error {
+	c.readerPaused.Store(true)
 	defer func() {
-		c.paused.Store(false)
-		c.heard()
+		c.readerPaused.Store(false)
+		c.markActivity()
 	}()
 	for c.ended == nil && !c.cfg.Intake.Trusted() {
 		if wait, err := on(); !wait || err != nil {
@@ -88,40 +88,40 @@ func (c *Conn) admitMessage(msg []byte) error {
 	if in.Trusted() {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), in.Patience())
+	ctx, cancel := context.WithTimeout(context.Background(), in.MaxWait())
 	defer cancel()
-	small, first := len(msg) <= in.Small() && !streams(msg), introduces(msg)
+	small, first := len(msg) <= in.MaxMessage() && !isStreamMessage(msg), mayAuthenticate(msg)
 	c.mu.Lock()
-	err := c.pause(ctx, func() (bool, error) {
+	err := c.pauseReader(ctx, func() (bool, error) {
 		switch {
-		case !small && c.unanswered() > 0 && in.Small() == intake.SmallMessage:
+		case !small && c.unanswered() > 0 && in.MaxMessage() == intake.MaxStrangerMessage:
 			return true, nil
 		case !small:
 			return false, nil
 		case c.calls >= intake.PendingCalls, c.out.size() > intake.QueuedBytes:
 			return true, nil
 		}
-		return c.calls > in.Delayed() && !first, nil
+		return c.calls > in.Throttled() && !first, nil
 	})
-	c.unlock()
+	c.unlockAndRun()
 	if err == nil && !small {
-		err = in.Show(msg)
+		err = in.FindRef(msg)
 	}
 	return err
 }
 
-// introductions are how messages begin that wait for no answer: calls on the main object, and what is no call.
-var introductions = [][]byte{[]byte(`["push",["pipeline",0,`), []byte(`["push",["import",0,`), []byte(`["pull",`), []byte(`["release",`),
+// authPrefixes are how messages begin that wait for no answer: calls on the main object, and what is no call.
+var authPrefixes = [][]byte{[]byte(`["push",["pipeline",0,`), []byte(`["push",["import",0,`), []byte(`["pull",`), []byte(`["release",`),
 	[]byte(`["resolve",`), []byte(`["reject",`), []byte(`["abort",`)}
 
-func introduces(msg []byte) bool { return begins(msg, introductions) }
+func mayAuthenticate(msg []byte) bool { return hasAnyPrefix(msg, authPrefixes) }
 
-// streaming is how messages begin that a stranger has no use for: of streams much waits for its reader.
-var streaming = [][]byte{[]byte(`["pipe"`), []byte(`["stream"`)}
+// streamPrefixes is how messages begin that a stranger has no use for: of streams much waits for its reader.
+var streamPrefixes = [][]byte{[]byte(`["pipe"`), []byte(`["stream"`)}
 
-func streams(msg []byte) bool { return begins(msg, streaming) }
+func isStreamMessage(msg []byte) bool { return hasAnyPrefix(msg, streamPrefixes) }
 
-func begins(msg []byte, with [][]byte) bool {
+func hasAnyPrefix(msg []byte, with [][]byte) bool {
 	for _, b := range with {
 		if bytes.HasPrefix(msg, b) {
 			return true
@@ -179,10 +179,10 @@ func refusedRead(err error) error {
 	return refusal{err}
 }
 
-// refusedEnding ends the connection of a peer of which no more is taken in.
-func (c *Conn) refusedEnding(err error) ending {
+// rejectEnding ends the connection of a peer of which no more is taken in.
+func (c *Conn) rejectEnding(err error) ending {
 	told := c.redact(err)
-	return ending{err: &BrokenError{Reason: "no more is taken in: " + told.Error(), Err: err}, code: closeFatal, reason: told.Message,
+	return ending{err: &BrokenError{Reason: "no more is taken in: " + told.Error(), Err: err}, code: closeAborted, reason: told.Message,
 		flush: true, abort: told}
 }
 

@@ -15,8 +15,8 @@ import (
 	"github.com/mooring-rpc/mooring/internal/membudget"
 )
 
-// stranded is a connection that takes its peer for a stranger. The peer is what the test writes and reads.
-type stranded struct {
+// strangerRig is a connection that takes its peer for a stranger. The peer is what the test writes and reads.
+type strangerRig struct {
 	t                testing.TB
 	peer             Transport
 	c                *Conn
@@ -25,10 +25,10 @@ type stranded struct {
 	calls            chan *Call // of the main object: what it was called is answered by the test
 }
 
-func stranding(t testing.TB, message int, patience time.Duration) *stranded {
-	s := &stranded{t: t, calls: make(chan *Call, 100),
+func newStrangerRig(t testing.TB, message int, patience time.Duration) *strangerRig {
+	s := &strangerRig{t: t, calls: make(chan *Call, 100),
 		strangers: membudget.New(membudget.Config{Total: 4 << 20}), known: membudget.New(membudget.Config{Total: 64 << 20})}
-	cfg := &intake.Config{Strangers: s.strangers, Known: s.known, Message: message, Patience: patience,
+	cfg := &intake.Config{Strangers: s.strangers, Known: s.known, MaxStrangerBytes: message, MaxWait: patience,
 		TooLarge: errOverloaded("too large"), Overloaded: errOverloaded("no memory")}
 	s.in = cfg.Open("address")
 	var mine Transport
@@ -47,7 +47,7 @@ func stranding(t testing.TB, message int, patience time.Duration) *stranded {
 	return s
 }
 
-func (s *stranded) say(messages ...string) {
+func (s *strangerRig) say(messages ...string) {
 	for _, m := range messages {
 		if err := s.peer.Write(s.t.Context(), [][]byte{[]byte(m)}); err != nil {
 			s.t.Fatal(err)
@@ -55,7 +55,7 @@ func (s *stranded) say(messages ...string) {
 	}
 }
 
-func (s *stranded) hear(want string) {
+func (s *strangerRig) hear(want string) {
 	s.t.Helper()
 	m, err := s.peer.Read(s.t.Context())
 	if err != nil || !strings.HasPrefix(string(m), want) {
@@ -68,7 +68,7 @@ const showing = `["push",["pipeline",0,["show"],[]]]`
 // What a first flight has behind its restore is decoded when that is answered, in order.
 func TestAFirstFlight(t *testing.T) {
 	t.Parallel()
-	s := stranding(t, 1<<20, time.Minute)
+	s := newStrangerRig(t, 1<<20, time.Minute)
 	s.say(showing, `["pull",1]`, `["push",["pipeline",1,["note"],["a"]]]`, `["push",["pipeline",1,["note"],["`+strings.Repeat("x", 3<<20)+`"]]]`,
 		`["push",["pipeline",1,["note"],["c"]]]`, `["pull",4]`)
 	call := <-s.calls
@@ -106,7 +106,7 @@ func TestStrangersAreRefused(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			s := stranding(t, 1<<20, time.Minute)
+			s := newStrangerRig(t, 1<<20, time.Minute)
 			s.say(c.say...)
 			if c.fail {
 				(<-s.calls).Fail(errOverloaded("no such ref"))
@@ -118,13 +118,13 @@ func TestStrangersAreRefused(t *testing.T) {
 	}
 	t.Run("when it takes too long", func(t *testing.T) {
 		t.Parallel()
-		s := stranding(t, 1<<20, 10*time.Millisecond)
+		s := newStrangerRig(t, 1<<20, 10*time.Millisecond)
 		s.say(showing, `["push",["pipeline",1,["a"],[]]]`)
 		s.hear(`["abort",["error","Error","overloaded: no memory"`)
 	})
 	t.Run("when all is held", func(t *testing.T) {
 		t.Parallel()
-		s := stranding(t, 1<<20, time.Minute)
+		s := newStrangerRig(t, 1<<20, time.Minute)
 		other := s.strangers.Open("other")
 		defer other.Close()
 		if !other.TryGrow(4 << 20) {
@@ -138,7 +138,7 @@ func TestStrangersAreRefused(t *testing.T) {
 // Of a stranger's many calls so many are taken in at once, and all are answered.
 func TestStrangersCallsWait(t *testing.T) {
 	t.Parallel()
-	s := stranding(t, 1<<20, time.Minute)
+	s := newStrangerRig(t, 1<<20, time.Minute)
 	const calls = 4 * intake.PendingCalls
 	for i := range calls {
 		s.say(showing, fmt.Sprintf(`["pull",%d]`, i+1), fmt.Sprintf(`["release",%d,1]`, i+1))
@@ -205,7 +205,7 @@ func TestALargeBatch(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			strangers, known := membudget.New(membudget.Config{Total: 4 << 20}), membudget.New(membudget.Config{Total: 64 << 20})
-			in := (&intake.Config{Strangers: strangers, Known: known, Message: 1 << 20, Patience: time.Minute,
+			in := (&intake.Config{Strangers: strangers, Known: known, MaxStrangerBytes: 1 << 20, MaxWait: time.Minute,
 				TooLarge: errOverloaded("too large"), Overloaded: errOverloaded("no memory")}).Open("address")
 			main := NewMethods(map[string]any{"show": func(call *Call) {
 				if !c.trusted {

@@ -44,7 +44,7 @@ func parseJSON(data []byte, maxDepth int) (any, error) {
 			v, err = nil, p.fail("more after the value")
 		}
 	}
-	p.rest()
+	p.recycle()
 	return v, err
 }
 
@@ -61,44 +61,44 @@ func invalidAt(data []byte) int {
 }
 
 const (
-	oftenBytes = 24       // the longest string that is looked up among those seen before
-	oftenSlots = 256      // how many of them a parser remembers
-	shareBytes = 2 << 10  // the largest message whose strings may share memory, and so live as long as one of them
-	chunkSlots = 32       // elements that small arrays are cut out of
-	keepStack  = 16 << 10 // elements a parser keeps room for
+	internBytes  = 24       // the longest string that is looked up among those seen before
+	internSlots  = 256      // how many of them a parser remembers
+	shareBytes   = 2 << 10  // the largest message whose strings may share memory, and so live as long as one of them
+	chunkSlots   = 32       // elements that small arrays are cut out of
+	maxKeptStack = 16 << 10 // elements a parser keeps room for
 )
 
 // parser reads one message at a time. Values of arrays and objects under construction are on stack, so that each is
 // allocated once, in its size.
 type parser struct {
-	data   []byte
-	text   string // data, once a string has been cut out of it
-	at     int
-	depth  int // how much deeper values may nest
-	stack  []any
-	names  []string
-	chunk  []any           // what small arrays are cut out of
-	often  [oftenSlots]any // strings as they come again and again: tags, methods, names of members
-	unesc  []byte
-	shared bool // text is made
+	data     []byte
+	text     string // data, once a string has been cut out of it
+	at       int
+	depth    int // how much deeper values may nest
+	stack    []any
+	names    []string
+	chunk    []any            // what small arrays are cut out of
+	interned [internSlots]any // strings as they come again and again: tags, methods, names of members
+	unesc    []byte
+	shared   bool // text is made
 }
 
 var parsers = sync.Pool{New: func() any { return new(parser) }}
 
-// rest gives the parser back.
-func (p *parser) rest() {
+// recycle gives the parser back.
+func (p *parser) recycle() {
 	p.data, p.text, p.shared, p.chunk = nil, "", false, nil
-	if cap(p.stack) > keepStack || cap(p.names) > keepStack || cap(p.unesc) > keepStack {
+	if cap(p.stack) > maxKeptStack || cap(p.names) > maxKeptStack || cap(p.unesc) > maxKeptStack {
 		p.stack, p.names, p.unesc = nil, nil, nil
 	}
-	p.drop(0) // what an error has left there
+	p.truncate(0) // what an error has left there
 	clear(p.names)
 	p.names = p.names[:0]
 	parsers.Put(p)
 }
 
-// drop forgets the values on the stack from base on.
-func (p *parser) drop(base int) {
+// truncate forgets the values on the stack from base on.
+func (p *parser) truncate(base int) {
 	clear(p.stack[base:])
 	p.stack = p.stack[:base]
 }
@@ -207,7 +207,7 @@ func (p *parser) array() (any, error) {
 		list = make([]any, n)
 	}
 	copy(list, p.stack[base:])
-	p.drop(base)
+	p.truncate(base)
 	return list, nil
 }
 
@@ -258,7 +258,7 @@ func (p *parser) object() (any, error) {
 	}
 	clear(p.names[nameBase:])
 	p.names = p.names[:nameBase]
-	p.drop(base)
+	p.truncate(base)
 	return members, nil
 }
 
@@ -268,10 +268,10 @@ func (p *parser) stringValue() (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if len(raw) <= oftenBytes {
-		return *p.seen(raw), nil
+	if len(raw) <= internBytes {
+		return *p.intern(raw), nil
 	}
-	return p.keep(raw, start), nil
+	return p.makeString(raw, start), nil
 }
 
 func (p *parser) name() (string, error) {
@@ -279,29 +279,29 @@ func (p *parser) name() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if len(raw) <= oftenBytes {
-		return (*p.seen(raw)).(string), nil
+	if len(raw) <= internBytes {
+		return (*p.intern(raw)).(string), nil
 	}
-	return p.keep(raw, start), nil
+	return p.makeString(raw, start), nil
 }
 
-// seen finds a short string among those that came before, and remembers it. Messages say the same few words again and
+// intern finds a short string among those that came before, and remembers it. Messages say the same few words again and
 // again, and a word that is known costs no memory.
-func (p *parser) seen(raw []byte) *any {
+func (p *parser) intern(raw []byte) *any {
 	h := uint32(len(raw))
 	for _, c := range raw {
 		h = (h ^ uint32(c)) * 0x01000193
 	}
-	slot := &p.often[(h^h>>15)%oftenSlots]
+	slot := &p.interned[(h^h>>15)%internSlots]
 	if known, ok := (*slot).(string); !ok || known != string(raw) {
 		*slot = string(raw)
 	}
 	return slot
 }
 
-// keep makes a string of raw, which begins at start of data, or was unescaped when start is negative. Strings of a small
+// makeString makes a string of raw, which begins at start of data, or was unescaped when start is negative. Strings of a small
 // message share one copy of it; those of a large one do not hold on to all of it.
-func (p *parser) keep(raw []byte, start int) string {
+func (p *parser) makeString(raw []byte, start int) string {
 	if start < 0 || len(p.data) > shareBytes {
 		return string(raw)
 	}

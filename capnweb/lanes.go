@@ -9,23 +9,23 @@ import (
 
 // lanes is what waits in a future, by the connection over which it came. The future's lock guards it.
 type lanes struct {
-	of      map[*Conn][]*queued // once the future is known, those that are at it
-	waiting int                 // about how many are queued
-	sweep   int                 // and how many have to be before they are looked through
+	byConn  map[*Conn][]*waitingOp // once the future is known, those that are at it
+	waiting int                    // about how many are queued
+	sweepAt int                    // and how many have to be before they are looked through
 }
 
-// queued is something that waits in f. A call is done whether anybody holds what it will come to or not; a read is over
+// waitingOp is something that waits in f. A call is done whether anybody holds what it will come to or not; a read is over
 // when nobody does.
-type queued struct {
+type waitingOp struct {
 	f, r  *future
 	reads bool
-	over  atomic.Bool
+	done  atomic.Bool
 	do    func(f *future, on via) node // who sets over has it
 }
 
 // finish does it with what f is, or with an error in its place.
-func (q *queued) finish(is *future, on via) {
-	if !q.over.CompareAndSwap(false, true) {
+func (q *waitingOp) finish(is *future, on via) {
+	if !q.done.CompareAndSwap(false, true) {
 		return
 	}
 	do := q.do
@@ -37,20 +37,20 @@ func (q *queued) finish(is *future, on via) {
 	q.f.unref()
 }
 
-// forgotten is told that nobody holds what is read any more.
-func (q *queued) forgotten() {
-	if q.over.CompareAndSwap(false, true) {
+// onAbandoned is told that nobody holds what is read any more.
+func (q *waitingOp) onAbandoned() {
+	if q.done.CompareAndSwap(false, true) {
 		q.do = nil
-		q.r.resolve(nil, nil, errGivenUp)
+		q.r.resolve(nil, nil, errReleased)
 		q.f.unref()
 	}
 }
 
-// behind gives what do makes of the future: if that is not known, or known and something that came over the same
+// enqueueBehind gives what do makes of the future: if that is not known, or known and something that came over the same
 // connection still waits, a promise of what it will make of it, behind that, on the delivery goroutine.
-func (f *future) behind(on via, reads bool, do func(f *future, on via) node) node {
-	q := &queued{f: f, r: newFuture(), reads: reads, do: do}
-	q.r.waits.Store(f)
+func (f *future) enqueueBehind(on via, reads bool, do func(f *future, on via) node) node {
+	q := &waitingOp{f: f, r: newFuture(), reads: reads, do: do}
+	q.r.waitsOn.Store(f)
 	f.ref()
 	if reads {
 		q.r.owner = q
@@ -66,59 +66,59 @@ func (f *future) behind(on via, reads bool, do func(f *future, on via) node) nod
 }
 
 // enqueue has q wait, or gives what it need not wait for: the future, or an error.
-func (f *future) enqueue(c *Conn, q *queued) *future {
+func (f *future) enqueue(c *Conn, q *waitingOp) *future {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if _, at := f.lanes.of[c]; f.is(known) && !at {
+	if _, at := f.lanes.byConn[c]; f.reached(stateResolved) && !at {
 		return f
 	}
-	if !q.reads && c != nil && !c.waitIn(f) {
+	if !q.reads && c != nil && !c.trackWaiting(f) {
 		return newError(c.brokenErr())
 	}
-	if f.lanes.waiting >= max(f.lanes.sweep, leastSwept) {
-		f.lanes.dropOver(f.is(known))
+	if f.lanes.waiting >= max(f.lanes.sweepAt, minSweep) {
+		f.lanes.dropDone(f.reached(stateResolved))
 	}
-	if f.lanes.of == nil {
-		f.lanes.of = make(map[*Conn][]*queued)
+	if f.lanes.byConn == nil {
+		f.lanes.byConn = make(map[*Conn][]*waitingOp)
 	}
-	f.lanes.of[c] = append(f.lanes.of[c], q)
+	f.lanes.byConn[c] = append(f.lanes.byConn[c], q)
 	f.lanes.waiting++
 	return nil
 }
 
-// dropOver takes out what nobody waits for any more, so that there is as much as there is of others, about. The lanes
+// dropDone takes out what nobody waits for any more, so that there is as much as there is of others, about. The lanes
 // themselves stay if the future is known: they are being worked off.
-func (l *lanes) dropOver(known bool) {
+func (l *lanes) dropDone(known bool) {
 	l.waiting = 0
-	for c, lane := range l.of {
-		lane = slices.DeleteFunc(lane, func(q *queued) bool { return q.over.Load() })
-		if l.of[c] = lane; len(lane) == 0 && !known {
-			delete(l.of, c)
+	for c, lane := range l.byConn {
+		lane = slices.DeleteFunc(lane, func(q *waitingOp) bool { return q.done.Load() })
+		if l.byConn[c] = lane; len(lane) == 0 && !known {
+			delete(l.byConn, c)
 		}
 		l.waiting += len(lane)
 	}
-	l.sweep = 2 * l.waiting
+	l.sweepAt = 2 * l.waiting
 }
 
-// letGo does what waited and came over c, in order, on its delivery goroutine: what another connection's handlers do is
+// drainLane does what waited and came over c, in order, on its delivery goroutine: what another connection's handlers do is
 // nothing that it should wait for. Once the connection has ended its calls fail, as everything of it does; what reads,
 // others may have been given.
-func (f *future) letGo(c *Conn) {
+func (f *future) drainLane(c *Conn) {
 	on := via{c: c, direct: true}
 	for {
 		f.mu.Lock()
-		lane := f.lanes.of[c]
+		lane := f.lanes.byConn[c]
 		if len(lane) == 0 {
-			if delete(f.lanes.of, c); len(f.lanes.of) == 0 {
-				f.state.Store(ready)
+			if delete(f.lanes.byConn, c); len(f.lanes.byConn) == 0 {
+				f.state.Store(stateDrained)
 			}
 			f.mu.Unlock()
 			if c != nil {
-				c.waitNoMore(f)
+				c.untrackWaiting(f)
 			}
 			return
 		}
-		f.lanes.of[c] = nil // what comes meanwhile
+		f.lanes.byConn[c] = nil // what comes meanwhile
 		f.mu.Unlock()
 		for _, q := range lane {
 			switch ended := c != nil && c.isDone(); {
@@ -136,16 +136,16 @@ func (f *future) letGo(c *Conn) {
 // failCalls is told that a connection has ended.
 func (f *future) failCalls(c *Conn, why error) {
 	f.mu.Lock()
-	if f.is(known) { // letGo does it
+	if f.reached(stateResolved) { // drainLane does it
 		f.mu.Unlock()
 		return
 	}
-	lane := f.lanes.of[c]
-	delete(f.lanes.of, c)
-	var calls []*queued
+	lane := f.lanes.byConn[c]
+	delete(f.lanes.byConn, c)
+	var calls []*waitingOp
 	for _, q := range lane {
 		if q.reads {
-			f.lanes.of[nil] = append(f.lanes.of[nil], q)
+			f.lanes.byConn[nil] = append(f.lanes.byConn[nil], q)
 		} else {
 			calls = append(calls, q)
 		}
@@ -157,19 +157,19 @@ func (f *future) failCalls(c *Conn, why error) {
 	}
 }
 
-// waitIn notes that a call waits in f; false once the connection has ended.
-func (c *Conn) waitIn(f *future) bool {
+// trackWaiting notes that a call waits in f; false once the connection has ended.
+func (c *Conn) trackWaiting(f *future) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.ended == nil {
-		c.waitsIn[f] = struct{}{}
+		c.waitingFutures[f] = struct{}{}
 	}
 	return c.ended == nil
 }
 
-// waitNoMore notes that none does.
-func (c *Conn) waitNoMore(f *future) {
+// untrackWaiting notes that none does.
+func (c *Conn) untrackWaiting(f *future) {
 	c.mu.Lock()
-	delete(c.waitsIn, f)
+	delete(c.waitingFutures, f)
 	c.mu.Unlock()
 }

@@ -300,9 +300,9 @@ func TestTimeouts(t *testing.T) {
 		t.Run(c.limit.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				a, _ := capnweb.Pipe()
-				hits := new(capnweb.Hits)
+				hits := new(capnweb.LimitHits)
 				conn := capnweb.NewConn(&stuck{Transport: a, write: c.write, ping: c.ping, closed: make(chan struct{})},
-					capnweb.Config{Limits: c.lim, Hits: hits})
+					capnweb.Config{Limits: c.lim, LimitHits: hits})
 				began := time.Now()
 				m := conn.Main()
 				if c.write {
@@ -326,9 +326,9 @@ func TestTimeouts(t *testing.T) {
 func TestBackpressure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, _ := capnweb.Pipe()
-		hits := new(capnweb.Hits)
+		hits := new(capnweb.LimitHits)
 		conn := capnweb.NewConn(&stuck{Transport: a, write: true, closed: make(chan struct{})},
-			capnweb.Config{Limits: capnweb.Limits{QueuedBytes: 1000, PingInterval: time.Hour, WriteTimeout: time.Hour, CloseTimeout: time.Second}, Hits: hits})
+			capnweb.Config{Limits: capnweb.Limits{QueuedBytes: 1000, PingInterval: time.Hour, WriteTimeout: time.Hour, CloseTimeout: time.Second}, LimitHits: hits})
 		ran := make(chan error)
 		go func() { ran <- conn.Run(bg) }()
 		m := conn.Main()

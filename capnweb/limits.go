@@ -116,10 +116,10 @@ func AllLimits() []Limit {
 	return all
 }
 
-// Hits counts how often each limit was met. Any number of connections may share one.
-type Hits struct{ n [limitCount]atomic.Uint64 }
+// LimitHits counts how often each limit was met. Any number of connections may share one.
+type LimitHits struct{ n [limitCount]atomic.Uint64 }
 
 // Of is how often l was met.
-func (h *Hits) Of(l Limit) uint64 { return h.n[l].Load() }
+func (h *LimitHits) Of(l Limit) uint64 { return h.n[l].Load() }
 
-func (c *Conn) hit(l Limit) { c.hits.n[l].Add(1) }
+func (c *Conn) countHit(l Limit) { c.limitHits.n[l].Add(1) }

@@ -4,11 +4,11 @@ package capnweb
 
 import "sync"
 
-// links is held while a future becomes something that leads or refers to others, so that no two of them close a circle
+// linkMu is held while a future becomes something that leads or refers to others, so that no two of them close a circle
 // together. What is known never changes, so nothing else needs it.
-var links sync.Mutex
+var linkMu sync.Mutex
 
-var errCircle = &Error{Name: "TypeError", Message: "a promise would be resolved with itself"}
+var errCycle = &Error{Name: "TypeError", Message: "a promise would be resolved with itself"}
 
 // linkOf is what a future will lead to if it is resolved so; nil if that is a value or an error.
 func linkOf(p *payload, next node) node {
@@ -34,8 +34,8 @@ func futureOf(n node) *future {
 	return nil
 }
 
-// askedOf is the node whose path or method a node is; nil if it is neither.
-func askedOf(n node) node {
+// parentOf is the node whose path or method a node is; nil if it is neither.
+func parentOf(n node) node {
 	switch t := n.(type) {
 	case *pathNode:
 		return t.on
@@ -45,14 +45,14 @@ func askedOf(n node) node {
 	return nil
 }
 
-// step is what a node leads to next, or waits for; nil at the end.
-func step(n node) node {
+// nextLink is what a node leads to next, or waits for; nil at the end.
+func nextLink(n node) node {
 	f := futureOf(n)
 	switch {
 	case f == nil:
-		return askedOf(n)
-	case !f.is(bound):
-		if on := f.waits.Load(); on != nil {
+		return parentOf(n)
+	case !f.reached(stateBound):
+		if on := f.waitsOn.Load(); on != nil {
 			return on
 		}
 		return nil
@@ -64,8 +64,8 @@ func step(n node) node {
 
 // leadsTo says whether n leads to f, or waits for it. It gives up, and says yes, when it is too far to go. links is held.
 func leadsTo(n node, f *future) bool {
-	for far := 0; n != nil; n = step(n) {
-		if far++; far > mostEntangled {
+	for far := 0; n != nil; n = nextLink(n) {
+		if far++; far > maxLinkedNodes {
 			return true
 		}
 		if futureOf(n) == f {
@@ -76,23 +76,23 @@ func leadsTo(n node, f *future) bool {
 }
 
 const (
-	// mostEntangled is how many nodes are looked at to see whether something leads to itself.
-	mostEntangled = 10_000
-	// mostReferences is how many references among them are: links is held meanwhile, and everybody waits.
-	mostReferences = 50_000
+	// maxLinkedNodes is how many nodes are looked at to see whether something leads to itself.
+	maxLinkedNodes = 10_000
+	// maxLinkedReferences is how many references among them are: links is held meanwhile, and everybody waits.
+	maxLinkedReferences = 50_000
 )
 
-// holds says whether what p owns, or next, leads by references in values that are known to f: then none of it would ever
+// refersBackTo says whether what p owns, or next, leads by references in values that are known to f: then none of it would ever
 // be released. It gives up, and says yes, when it is too much to look at.
-func holds(p *payload, next node, f *future) bool {
+func refersBackTo(p *payload, next node, f *future) bool {
 	seen := map[node]bool{}
 	var todo []node
 	if next != nil {
 		todo = append(todo, next)
 	}
-	left := mostReferences
+	left := maxLinkedReferences
 	if p != nil {
-		todo = p.nodes(todo, &left)
+		todo = p.appendNodes(todo, &left)
 	}
 	for len(todo) > 0 && left > 0 {
 		n := todo[len(todo)-1]
@@ -100,7 +100,7 @@ func holds(p *payload, next node, f *future) bool {
 		if seen[n] {
 			continue
 		}
-		if seen[n] = true; len(seen) > mostEntangled {
+		if seen[n] = true; len(seen) > maxLinkedNodes {
 			return true
 		}
 		g := futureOf(n)
@@ -108,21 +108,21 @@ func holds(p *payload, next node, f *future) bool {
 		case g == f:
 			return true
 		case g == nil:
-			if on := askedOf(n); on != nil {
+			if on := parentOf(n); on != nil {
 				todo = append(todo, on)
 			}
-		case !g.is(bound) || g.err != nil:
+		case !g.reached(stateBound) || g.err != nil:
 		case g.next != nil:
 			todo = append(todo, g.next)
 		default:
-			todo = g.val.nodes(todo, &left)
+			todo = g.val.appendNodes(todo, &left)
 		}
 	}
 	return left <= 0
 }
 
-// nodes adds the nodes that a payload owns references to, and counts down how many. It adds nothing when they are too many.
-func (p *payload) nodes(to []node, left *int) []node {
+// appendNodes adds the nodes that a payload owns references to, and counts down how many. It adds nothing when they are too many.
+func (p *payload) appendNodes(to []node, left *int) []node {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if *left -= len(p.refs); *left <= 0 {
@@ -136,18 +136,18 @@ func (p *payload) nodes(to []node, left *int) []node {
 	return to
 }
 
-// capture notes that a value refers to n while it is not known what that is.
-func capture(n node) {
-	for n = follows(n, bound); ; {
+// markCaptured notes that a value refers to n while it is not known what that is.
+func markCaptured(n node) {
+	for n = followTo(n, stateBound); ; {
 		f := futureOf(n)
 		if f == nil {
 			return
 		}
-		if f.captured.Store(true); !f.is(bound) {
+		if f.captured.Store(true); !f.reached(stateBound) {
 			return
 		}
 		// It was bound meanwhile, and who did that may not have seen it.
-		if m := follows(n, bound); m != n {
+		if m := followTo(n, stateBound); m != n {
 			n = m
 		} else {
 			return

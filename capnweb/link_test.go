@@ -5,11 +5,11 @@ import (
 	"testing"
 )
 
-// told is an object that says when nobody holds it any more.
-type told struct{ gone chan struct{} }
+// releaseSignal is an object that says when nobody holds it any more.
+type releaseSignal struct{ gone chan struct{} }
 
-func (*told) Serve(c *Call) { c.Return(nil) }
-func (o *told) Release()    { close(o.gone) }
+func (*releaseSignal) Serve(c *Call) { c.Return(nil) }
+func (o *releaseSignal) Release()    { close(o.gone) }
 
 // A value that is made while what it refers to is being resolved does not come to hold itself.
 func TestNoCircleWhileItIsResolved(t *testing.T) {
@@ -24,13 +24,13 @@ func TestNoCircleWhileItIsResolved(t *testing.T) {
 		if between { // it has looked who refers to it, and waits
 			outer.mu.Lock()
 			go resolve()
-			for links.TryLock() {
-				links.Unlock()
+			for linkMu.TryLock() {
+				linkMu.Unlock()
 				runtime.Gosched()
 			}
 		}
-		o := &told{make(chan struct{})}
-		v, err := takeResult([]any{(&Promise{node: outer}).Stub(), o}, nil)
+		o := &releaseSignal{make(chan struct{})}
+		v, err := copyInResult([]any{(&Promise{node: outer}).Stub(), o}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -41,7 +41,7 @@ func TestNoCircleWhileItIsResolved(t *testing.T) {
 		}
 		<-resolved
 		inner.resolve(v, nil, nil)
-		if inner.err != errCircle {
+		if inner.err != errCycle {
 			t.Errorf("between %v: %v", between, inner.err)
 		}
 		outer.unref()

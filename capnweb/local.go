@@ -12,10 +12,10 @@ import (
 
 // localNode is an object of this process.
 type localNode struct {
-	obj    Object
-	refs   atomic.Int32
-	listed bool // in releasers
-	line   line // of an Orderer
+	obj        Object
+	refs       atomic.Int32
+	registered bool      // in releasers
+	pending    callQueue // of an Orderer
 }
 
 // releasers finds the node of an object that wants to know when nobody holds it any more, so that it has but one.
@@ -39,7 +39,7 @@ func newLocal(obj Object) *localNode {
 	defer releasers.mu.Unlock()
 	n := releasers.nodes[obj]
 	if n == nil {
-		n = &localNode{obj: obj, listed: true}
+		n = &localNode{obj: obj, registered: true}
 		if releasers.nodes == nil {
 			releasers.nodes = make(map[Object]*localNode)
 		}
@@ -59,7 +59,7 @@ func (n *localNode) unref() {
 	if k > 0 {
 		return
 	}
-	if n.listed {
+	if n.registered {
 		releasers.mu.Lock()
 		gone := n.refs.Load() == 0 && releasers.nodes[n.obj] == n
 		if gone {
@@ -82,7 +82,7 @@ func (n *localNode) unref() {
 
 func (n *localNode) call(on via, path []string, args *payload) node {
 	for _, name := range path {
-		if isBlocked(name) {
+		if isReserved(name) {
 			args.release()
 			return newError(notAFunction(path))
 		}
@@ -122,27 +122,27 @@ func (n *localNode) callProperty(on via, path []string, args *payload) node {
 }
 
 func (n *localNode) callObject(on via, path []string, args *payload) node {
-	c := &Call{node: n, via: on.c, path: path, args: args, res: newFuture()}
+	c := &Call{node: n, via: on.c, path: path, args: args, result: newFuture()}
 	n.ref()
-	c.res.owner = c
-	if len(args.proms) == 0 {
-		c.vals, _ = args.value.([]any)
+	c.result.owner = c
+	if len(args.promises) == 0 {
+		c.argValues, _ = args.value.([]any)
 	}
-	inLine := keepsOrder(n.obj) && n.line.join(c)
-	if len(args.proms) == 0 && !inLine {
+	inLine := keepsOrder(n.obj) && n.pending.enqueue(c)
+	if len(args.promises) == 0 && !inLine {
 		on.run(task{call: c})
-		return c.res
+		return c.result
 	}
 	c.mu.Lock()
 	c.watch()
 	c.mu.Unlock()
-	if len(args.proms) == 0 {
-		return c.res
+	if len(args.promises) == 0 {
+		return c.result
 	}
-	args.settle(func(v any, err error) {
-		c.vals, _ = v.([]any)
+	args.whenSettled(func(v any, err error) {
+		c.argValues, _ = v.([]any)
 		if inLine {
-			n.line.settled(c, err)
+			n.pending.argsSettled(c, err)
 			return
 		}
 		if err != nil {
@@ -151,7 +151,7 @@ func (n *localNode) callObject(on via, path []string, args *payload) node {
 		}
 		via{c: on.c}.run(task{call: c})
 	}, nil)
-	return c.res
+	return c.result
 }
 
 // property reads a property, on the delivery goroutine.
@@ -165,14 +165,14 @@ func (n *localNode) property(on via, name string) (v node, ok bool, err error) {
 	}
 	defer func() {
 		if p := recover(); p != nil {
-			err = panicked(logOf(on.c), "a Get panicked", p, "property", name)
+			err = panicError(logOf(on.c), "a Get panicked", p, "property", name)
 		}
 	}()
 	x, ok := g.Get(name)
 	if !ok {
 		return nil, false, nil
 	}
-	p, err := takeProperty(x, on.c)
+	p, err := copyInProperty(x, on.c)
 	if err != nil {
 		return nil, false, err
 	}
@@ -185,7 +185,7 @@ func (n *localNode) get(on via, path []string) node {
 		return n
 	}
 	for _, name := range path {
-		if isBlocked(name) {
+		if isReserved(name) {
 			return newValue(&payload{value: Undefined{}})
 		}
 	}
@@ -236,14 +236,14 @@ func (n *localNode) remap(on via, path []string, captures []node, m *mapProgram)
 func (n *localNode) pull(f func(*payload, error), _ *atomic.Bool) { f(n.self(), nil) }
 
 // self is the object as a value. It owns nothing: who pulls holds the node.
-func (n *localNode) self() *payload { return &payload{value: &Stub{node: n, lent: true}} }
+func (n *localNode) self() *payload { return &payload{value: &Stub{node: n, borrowed: true}} }
 
 func (n *localNode) onBroken(func(error)) {}
 
 // stubPayload gives a payload that is a stub of n, whose reference it takes over.
 func stubPayload(n node) *payload {
-	s := &Stub{node: n, lent: true}
-	return &payload{value: s, refs: []owned{stubRef{s}}}
+	s := &Stub{node: n, borrowed: true}
+	return &payload{value: s, refs: []ownedRef{stubRef{s}}}
 }
 
 // methodNode is a method of an object, taken as a value.
@@ -284,7 +284,7 @@ func (n *methodNode) remap(on via, path []string, captures []node, m *mapProgram
 }
 
 func (n *methodNode) pull(f func(*payload, error), _ *atomic.Bool) {
-	f(&payload{value: &Stub{node: n, lent: true}}, nil)
+	f(&payload{value: &Stub{node: n, borrowed: true}}, nil)
 }
 
 func (n *methodNode) onBroken(f func(error)) { n.on.onBroken(f) }

@@ -11,7 +11,7 @@ type mapBuilder struct {
 	captures     []node      // counted
 	index        map[node]int
 	instructions []any
-	over         bool
+	finished     bool
 	err          error
 }
 
@@ -45,8 +45,8 @@ func (*placeholder) remap(_ via, _ []string, captures []node, _ *mapProgram) nod
 func (*placeholder) pull(f func(*payload, error), _ *atomic.Bool) { f(nil, errPlaceholder) }
 func (*placeholder) onBroken(func(error))                         {}
 
-// within makes the map part of another, whose placeholders it uses.
-func (b *mapBuilder) within(parent *mapBuilder) {
+// nestIn makes the map part of another, whose placeholders it uses.
+func (b *mapBuilder) nestIn(parent *mapBuilder) {
 	if b.parent == nil && parent != b {
 		b.parent = parent
 	}
@@ -58,11 +58,11 @@ func (b *mapBuilder) variable(n node) int {
 		if ph.builder == b {
 			return ph.id
 		}
-		if ph.builder.over {
+		if ph.builder.finished {
 			b.err = errPlaceholder
 			return 0
 		}
-		b.within(ph.builder)
+		b.nestIn(ph.builder)
 	}
 	id, ok := b.index[n]
 	if !ok {
@@ -80,16 +80,16 @@ func (b *mapBuilder) variable(n node) int {
 // add notes an instruction and gives a promise of its result.
 func (b *mapBuilder) add(instruction []any) *Promise {
 	b.instructions = append(b.instructions, instruction)
-	return &Promise{node: &placeholder{b, len(b.instructions)}, lent: true}
+	return &Promise{node: &placeholder{b, len(b.instructions)}, borrowed: true}
 }
 
 // call notes a call.
 func (b *mapBuilder) call(n node, path []string, args *payload) *Promise {
 	defer args.release()
-	if b.over {
+	if b.finished {
 		return &Promise{node: newError(errPlaceholder)}
 	}
-	expr, err := b.express(args.value)
+	expr, err := b.expression(args.value)
 	if err != nil {
 		return &Promise{node: newError(err)}
 	}
@@ -108,9 +108,9 @@ func pathExpr(path []string) []any {
 	return list
 }
 
-// express makes an expression of a value in which stubs and promises are variables.
-func (b *mapBuilder) express(v any) (any, error) {
-	e := encoder{b: nil, builder: b, lim: encodeLimits{bytes: DefaultLimits().MessageBytes, digits: DefaultLimits().BigIntDigits, level: 5}}
+// expression makes an expression of a value in which stubs and promises are variables.
+func (b *mapBuilder) expression(v any) (any, error) {
+	e := encoder{b: nil, builder: b, limits: encodeLimits{bytes: DefaultLimits().MessageBytes, digits: DefaultLimits().BigIntDigits, peerVersion: 5}}
 	if err := e.value(v, 0); err != nil {
 		return nil, err
 	}
@@ -124,10 +124,10 @@ func (b *mapBuilder) express(v any) (any, error) {
 func sendMap(n node, path []string, f func(in *Promise) any) *Promise {
 	b := &mapBuilder{depth: mapBuilders.Add(1)}
 	if ph, ok := n.(*placeholder); ok {
-		if ph.builder.over {
+		if ph.builder.finished {
 			return &Promise{node: newError(errPlaceholder)}
 		}
-		b.within(ph.builder)
+		b.nestIn(ph.builder)
 	}
 	captures, program, err := b.write(f)
 	if err != nil {
@@ -142,8 +142,8 @@ func sendMap(n node, path []string, f func(in *Promise) any) *Promise {
 		releaseNodes(captures)
 		return p.add([]any{"remap", float64(p.variable(n)), pathExpr(path), caps, program})
 	}
-	m := &mapProgram{instructions: program, left: new(atomic.Int64)}
-	m.left.Store(int64(DefaultLimits().MapSteps))
+	m := &mapProgram{instructions: program, stepsLeft: new(atomic.Int64)}
+	m.stepsLeft.Store(int64(DefaultLimits().MapSteps))
 	return &Promise{node: n.remap(via{}, path, captures, m)}
 }
 
@@ -151,18 +151,18 @@ func sendMap(n node, path []string, f func(in *Promise) any) *Promise {
 func (b *mapBuilder) write(f func(in *Promise) any) (captures []node, program []any, err error) {
 	done := false
 	defer func() {
-		b.over = true
+		b.finished = true
 		if !done { // f has panicked
 			releaseNodes(b.captures)
 		}
 	}()
-	p, err := takeResult(f(&Promise{node: &placeholder{b, 0}, lent: true}), nil)
+	p, err := copyInResult(f(&Promise{node: &placeholder{b, 0}, borrowed: true}), nil)
 	done = true
 	if err != nil {
 		return b.captures, nil, err
 	}
 	defer p.release()
-	expr, err := b.express(p.value)
+	expr, err := b.expression(p.value)
 	if err != nil {
 		return b.captures, nil, err
 	}
@@ -173,5 +173,5 @@ var errInMap = &Error{Name: "TypeError", Message: "streams and blobs cannot be m
 
 // encodeLimits are what an encoder has to know of who the message is for.
 type encodeLimits struct {
-	bytes, digits, level int
+	bytes, digits, peerVersion int
 }

@@ -95,16 +95,16 @@ func Func(f any) Object {
 
 // function is a Go function that can be called with received values.
 type function struct {
-	f        reflect.Value
-	params   []reflect.Type
-	sets     []setter // of params
-	rest     reflect.Type
-	setRest  setter // of a variadic one, else nil
-	required int
-	takesCtx bool
-	takesC   bool
-	result   bool // gives a value
-	fails    bool // gives an error, last
+	f            reflect.Value
+	params       []reflect.Type
+	setters      []setter // of params
+	variadic     reflect.Type
+	setVariadic  setter // of a variadic one, else nil
+	required     int
+	takesCtx     bool
+	takesCall    bool
+	result       bool // gives a value
+	returnsError bool // gives an error, last
 }
 
 var (
@@ -128,7 +128,7 @@ func newFunction(f any) (*function, error) {
 		i++
 	}
 	if i < t.NumIn() && t.In(i) == typeCall {
-		fn.takesC = true
+		fn.takesCall = true
 		i++
 	}
 	for ; i < t.NumIn(); i++ {
@@ -145,17 +145,17 @@ func newFunction(f any) (*function, error) {
 			return nil, fmt.Errorf("%s: argument %d: %w", t, len(fn.params)+1, err)
 		}
 		if variadic {
-			fn.rest, fn.setRest = p, set
+			fn.variadic, fn.setVariadic = p, set
 			continue
 		}
-		fn.params, fn.sets = append(fn.params, p), append(fn.sets, set)
+		fn.params, fn.setters = append(fn.params, p), append(fn.setters, set)
 		if !optional(p) {
 			fn.required = len(fn.params)
 		}
 	}
 	n := t.NumOut()
 	if n > 0 && t.Out(n-1) == typeError {
-		fn.fails = true
+		fn.returnsError = true
 		n--
 	}
 	if n > 1 {
@@ -213,7 +213,7 @@ func (fn *function) Serve(c *Call) {
 
 // answer hands the function's results to the caller.
 func (fn *function) answer(c *Call, out []reflect.Value) {
-	if fn.fails {
+	if fn.returnsError {
 		if err, _ := out[len(out)-1].Interface().(error); err != nil {
 			c.Fail(err)
 			return
@@ -222,28 +222,28 @@ func (fn *function) answer(c *Call, out []reflect.Value) {
 	switch {
 	case fn.result:
 		c.Return(out[0].Interface())
-	case fn.fails || !fn.takesC:
+	case fn.returnsError || !fn.takesCall:
 		c.Return(Undefined{})
 	}
 }
 
 // arguments appends to in what the function is called with behind its context. The error is a TypeError to the caller.
 func (fn *function) arguments(in []reflect.Value, c *Call) ([]reflect.Value, error) {
-	if fn.takesC {
+	if fn.takesCall {
 		in = append(in, reflect.ValueOf(c))
 	}
 	return fn.convert(in, c.Method(), c.Args())
 }
 
 func (fn *function) convert(in []reflect.Value, method string, args []any) ([]reflect.Value, error) {
-	args, err := countArguments(method, args, fn.required, len(fn.params), fn.setRest != nil)
+	args, err := countArguments(method, args, fn.required, len(fn.params), fn.setVariadic != nil)
 	if err != nil {
 		return nil, err
 	}
 	for i := range max(len(args), len(fn.params)) {
-		t, set := fn.rest, fn.setRest
+		t, set := fn.variadic, fn.setVariadic
 		if i < len(fn.params) {
-			t, set = fn.params[i], fn.sets[i]
+			t, set = fn.params[i], fn.setters[i]
 		}
 		if i < len(args) && reflect.TypeOf(args[i]) == t {
 			in = append(in, reflect.ValueOf(args[i]))

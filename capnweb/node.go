@@ -6,7 +6,7 @@ package capnweb
 import (
 	"sync/atomic"
 
-	"github.com/mooring-rpc/mooring/internal/inturn"
+	"github.com/mooring-rpc/mooring/internal/serialqueue"
 )
 
 // node is an object of this process, a thing of a peer, or what will be one. Its methods may be called from any
@@ -31,8 +31,8 @@ type node interface {
 // via says which connection something came over, nil for the program itself, and when code of the program may run.
 type via struct {
 	c      *Conn
-	direct bool   // at once: this goroutine is the one that delivers
-	batch  *batch // soon: it will be when the message at hand is in the tables
+	direct bool       // at once: this goroutine is the one that delivers
+	tasks  *taskBatch // soon: it will be when the message at hand is in the tables
 }
 
 // task is one thing to do on the delivery goroutine.
@@ -49,44 +49,44 @@ func (t task) run() {
 	}
 }
 
-// batch is what comes of one message.
-type batch struct{ tasks []task }
+// taskBatch is what comes of one message.
+type taskBatch struct{ tasks []task }
 
 // run has t run on the delivery goroutine.
 func (v via) run(t task) {
 	switch {
 	case v.direct:
 		t.run()
-	case v.batch != nil:
-		v.batch.tasks = append(v.batch.tasks, t)
+	case v.tasks != nil:
+		v.tasks.tasks = append(v.tasks.tasks, t)
 	default:
-		v.enlist(t)
-		v.c.rouse()
+		v.enqueue(t)
+		v.c.wakeDelivery()
 	}
 }
 
-// enlist has t run on the delivery goroutine, behind what is to be done there already, once Conn.rouse is called. It may be
+// enqueue has t run on the delivery goroutine, behind what is to be done there already, once Conn.rouse is called. It may be
 // called with a future's lock held.
-func (v via) enlist(t task) {
+func (v via) enqueue(t task) {
 	switch {
 	case v.c == nil:
-		strays.Post(t.run)
-	case !v.c.enlist(t):
-		strays.Post(func() { v.c.runTask(t) })
+		detached.Post(t.run)
+	case !v.c.enqueueTask(t):
+		detached.Post(func() { v.c.runTask(t) })
 	}
 }
 
-// strays runs calls that the program makes on its own objects, and what is left to do for connections that are gone.
-var strays inturn.Loop
+// detached runs calls that the program makes on its own objects, and what is left to do for connections that are gone.
+var detached serialqueue.Queue
 
-// shorten follows what is known of where a node leads, without taking references.
-func shorten(n node) node { return follows(n, known) }
+// shortcut follows what is known of where a node leads, without taking references.
+func shortcut(n node) node { return followTo(n, stateResolved) }
 
-// follows goes on from futures that have come as far as that.
-func follows(n node, state uint32) node {
+// followTo goes on from futures that have come as far as that.
+func followTo(n node, state uint32) node {
 	for range 100 {
 		f := futureOf(n)
-		if f == nil || !f.is(state) {
+		if f == nil || !f.reached(state) {
 			return n
 		}
 		switch {

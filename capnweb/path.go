@@ -5,10 +5,10 @@ package capnweb
 import "sync/atomic"
 
 type pathNode struct {
-	refs atomic.Int32
-	on   node
-	path []string
-	got  atomic.Pointer[gotten]
+	refs    atomic.Int32
+	on      node
+	path    []string
+	fetched atomic.Pointer[fetchedNode]
 }
 
 // newPath takes the reference to n over.
@@ -23,7 +23,7 @@ func (n *pathNode) ref() { n.refs.Add(1) }
 func (n *pathNode) unref() {
 	if n.refs.Add(-1) == 0 {
 		n.on.unref()
-		if g := n.got.Load(); g != nil {
+		if g := n.fetched.Load(); g != nil {
 			g.n.unref()
 		}
 	}
@@ -31,13 +31,13 @@ func (n *pathNode) unref() {
 
 // target asks for the property once.
 func (n *pathNode) target(on via) node {
-	if g := n.got.Load(); g != nil {
+	if g := n.fetched.Load(); g != nil {
 		return g.n
 	}
-	g := &gotten{n.on.get(on, n.path)}
-	if !n.got.CompareAndSwap(nil, g) {
+	g := &fetchedNode{n.on.get(on, n.path)}
+	if !n.fetched.CompareAndSwap(nil, g) {
 		g.n.unref()
-		return n.got.Load().n
+		return n.fetched.Load().n
 	}
 	return g.n
 }

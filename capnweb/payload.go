@@ -7,36 +7,36 @@ import (
 	"sync/atomic"
 )
 
-// owned is what a payload gives up when it is released: stubs, promises and streams in its value.
-type owned interface {
+// ownedRef is what a payload gives up when it is released: stubs, promises and streams in its value.
+type ownedRef interface {
 	drop()
 	refersTo() node // nil for streams
 }
 
 // payload is a value, and the references in it. The zero payload is null and owns nothing.
 type payload struct {
-	value any
-	refs  []owned
-	size  int        // about how much was copied for it
-	proms []*Promise // those among refs that have to be known before the value is delivered
+	value    any
+	refs     []ownedRef
+	size     int        // about how much was copied for it
+	promises []*Promise // those among refs that have to be known before the value is delivered
 
-	large atomic.Int64 // of how many bytes a message was too small for it
+	tooLargeFor atomic.Int64 // of how many bytes a message was too small for it
 
-	mu      sync.Mutex
-	settled *settlement // what waiting for proms has come to; nil if nobody has asked
-	dropped bool
+	mu         sync.Mutex
+	settlement *settlement // what waiting for proms has come to; nil if nobody has asked
+	released   bool
 }
 
 // settlement is the state of waiting for the promises of a payload. What waits for them holds it, and not the payload.
 type settlement struct {
-	mu      sync.Mutex
-	of      any // the value with the promises in it, until it is done
-	left    int
-	found   map[*Promise]any
-	value   any
-	err     error
-	over    atomic.Bool // it is done: value and err are set, for good
-	waiters waiters[func(any, error)]
+	mu        sync.Mutex
+	unsettled any // the value with the promises in it, until it is done
+	pending   int
+	results   map[*Promise]any
+	value     any
+	err       error
+	done      atomic.Bool // it is done: value and err are set, for good
+	waiters   waiters[func(any, error)]
 }
 
 // release gives up what the payload owns; who waits for its promises is told so. Further calls do nothing.
@@ -45,14 +45,14 @@ func (p *payload) release() {
 		return
 	}
 	p.mu.Lock()
-	refs, s := p.refs, p.settled
-	if p.dropped {
+	refs, s := p.refs, p.settlement
+	if p.released {
 		refs, s = nil, nil
 	}
-	p.dropped = true
+	p.released = true
 	p.mu.Unlock()
 	if s != nil {
-		s.end(nil, errGivenUp)
+		s.finish(nil, errReleased)
 	}
 	for _, r := range refs {
 		r.drop()
@@ -60,12 +60,12 @@ func (p *payload) release() {
 }
 
 // ownsNothing needs no lock: what waits for promises owns some from the beginning, and nothing else comes to own more.
-func (p *payload) ownsNothing() bool { return len(p.proms) == 0 && len(p.refs) == 0 }
+func (p *payload) ownsNothing() bool { return len(p.promises) == 0 && len(p.refs) == 0 }
 
 // own adds to what the payload owns; if it has been released already, r is given up at once.
-func (p *payload) own(r owned) {
+func (p *payload) own(r ownedRef) {
 	p.mu.Lock()
-	if p.dropped {
+	if p.released {
 		p.mu.Unlock()
 		r.drop()
 		return
@@ -80,38 +80,38 @@ type nodeRef struct{ n node }
 func (r nodeRef) drop()          { r.n.unref() }
 func (r nodeRef) refersTo() node { return r.n }
 
-// settle calls f with the payload's value, every promise in it replaced by what it came to: at once if there are none or
+// whenSettled calls f with the payload's value, every promise in it replaced by what it came to: at once if there are none or
 // all are known, else when the last one is, on the goroutine that learns of it. An error of any of them is the error of
 // all, and so is that the payload is released before. The value is good for as long as it is not. Once over is set, if it
 // is given, f need not be called.
-func (p *payload) settle(f func(any, error), over *atomic.Bool) {
+func (p *payload) whenSettled(f func(any, error), over *atomic.Bool) {
 	if p == nil {
 		f(nil, nil)
 		return
 	}
-	if len(p.proms) == 0 {
+	if len(p.promises) == 0 {
 		f(p.value, nil)
 		return
 	}
 	p.mu.Lock()
-	if p.dropped {
+	if p.released {
 		p.mu.Unlock()
-		f(nil, errGivenUp)
+		f(nil, errReleased)
 		return
 	}
-	s := p.settled
+	s := p.settlement
 	first := s == nil
 	if first {
-		s = &settlement{of: p.value, left: len(p.proms), found: make(map[*Promise]any, len(p.proms))}
-		p.settled = s
+		s = &settlement{unsettled: p.value, pending: len(p.promises), results: make(map[*Promise]any, len(p.promises))}
+		p.settlement = s
 	}
 	p.mu.Unlock()
 	s.wait(f, over)
 	if !first {
 		return
 	}
-	for _, pr := range p.proms {
-		if s.over.Load() { // who waited may have released the payload
+	for _, pr := range p.promises {
+		if s.done.Load() { // who waited may have released the payload
 			return
 		}
 		p.pull(pr, s)
@@ -122,7 +122,7 @@ func (p *payload) settle(f func(any, error), over *atomic.Bool) {
 func (p *payload) pull(pr *Promise, s *settlement) {
 	n := pr.node
 	p.mu.Lock()
-	if p.dropped {
+	if p.released {
 		p.mu.Unlock()
 		return
 	}
@@ -137,20 +137,20 @@ func (p *payload) pull(pr *Promise, s *settlement) {
 	}
 	n.pull(func(q *payload, err error) {
 		switch {
-		case s.over.Load():
+		case s.done.Load():
 		case err != nil:
-			s.tell(pr, nil, err)
+			s.record(pr, nil, err)
 		default:
-			q.settle(func(v any, err error) { s.tell(pr, v, err) }, &s.over)
+			q.whenSettled(func(v any, err error) { s.record(pr, v, err) }, &s.done)
 		}
-	}, &s.over)
+	}, &s.done)
 	n.unref()
 }
 
 // wait has f called when it is done: at once if it is.
 func (s *settlement) wait(f func(any, error), over *atomic.Bool) {
 	s.mu.Lock()
-	if !s.over.Load() {
+	if !s.done.Load() {
 		s.waiters.add(f, over)
 		s.mu.Unlock()
 		return
@@ -159,52 +159,52 @@ func (s *settlement) wait(f func(any, error), over *atomic.Bool) {
 	f(s.value, s.err)
 }
 
-// tell says what a promise came to.
-func (s *settlement) tell(pr *Promise, v any, err error) {
+// record says what a promise came to.
+func (s *settlement) record(pr *Promise, v any, err error) {
 	s.mu.Lock()
-	if s.over.Load() {
+	if s.done.Load() {
 		s.mu.Unlock()
 		return
 	}
-	s.left--
-	s.found[pr] = v
-	if s.left > 0 && err == nil {
+	s.pending--
+	s.results[pr] = v
+	if s.pending > 0 && err == nil {
 		s.mu.Unlock()
 		return
 	}
 	if v = nil; err == nil {
-		v = substitute(s.of, s.found)
-		if left := mostSettled; !fits(v, &left, 0) { // a few promises of each other make more than anybody can hold
+		v = substitute(s.unsettled, s.results)
+		if left := maxSettledBytes; !fits(v, &left, 0) { // a few promises of each other make more than anybody can hold
 			v, err = nil, errTooLarge
 		}
 	}
-	s.endLocked(v, err)
+	s.finishLocked(v, err)
 }
 
-// end says what it has come to, whatever the promises do.
-func (s *settlement) end(v any, err error) {
+// finish says what it has come to, whatever the promises do.
+func (s *settlement) finish(v any, err error) {
 	s.mu.Lock()
-	if s.over.Load() {
+	if s.done.Load() {
 		s.mu.Unlock()
 		return
 	}
-	s.endLocked(v, err)
+	s.finishLocked(v, err)
 }
 
-// endLocked gives the lock up.
-func (s *settlement) endLocked(v any, err error) {
+// finishLocked gives the lock up.
+func (s *settlement) finishLocked(v any, err error) {
 	s.value, s.err = v, err
-	s.of, s.found = nil, nil
-	waiters := s.waiters.take()
-	s.over.Store(true)
+	s.unsettled, s.results = nil, nil
+	waiters := s.waiters.drain()
+	s.done.Store(true)
 	s.mu.Unlock()
 	for _, w := range waiters {
 		w.f(v, err)
 	}
 }
 
-// mostSettled is how large, about, a value may be that is put together from what promises came to, in bytes.
-const mostSettled = 64 << 20
+// maxSettledBytes is how large, about, a value may be that is put together from what promises came to, in bytes.
+const maxSettledBytes = 64 << 20
 
 // fits says whether a value takes no more than left and nests no deeper than others may, and counts down what it takes.
 func fits(v any, left *int, depth int) bool {
@@ -278,8 +278,8 @@ func (p *payload) part(leaf any) *payload {
 	if isScalar(leaf) || p.ownsNothing() {
 		return &payload{value: leaf}
 	}
-	t := taker{dup: true}
-	v, err := t.take(leaf, 0)
+	t := copier{dup: true}
+	v, err := t.copyIn(leaf, 0)
 	if err != nil { // too deep: it cannot be deeper than what it is a part of
 		t.p.release()
 		return &payload{value: Undefined{}}
@@ -296,18 +296,18 @@ func isScalar(v any) bool {
 	return false
 }
 
-// blocked are the names that every JavaScript object has. They name nothing.
-var blocked = map[string]bool{
+// reservedNames are the names that every JavaScript object has. They name nothing.
+var reservedNames = map[string]bool{
 	"constructor": true, "__defineGetter__": true, "__defineSetter__": true, "hasOwnProperty": true,
 	"__lookupGetter__": true, "__lookupSetter__": true, "isPrototypeOf": true, "propertyIsEnumerable": true,
 	"toString": true, "valueOf": true, "__proto__": true, "toLocaleString": true,
 }
 
-func isBlocked(name string) bool {
+func isReserved(name string) bool {
 	if len(name) < 7 || len(name) > 20 {
 		return false
 	}
-	return blocked[name]
+	return reservedNames[name]
 }
 
 // follow goes along a path into a value: to a part of it, or to a node and the rest of the path.
@@ -319,7 +319,7 @@ func follow(v any, path []string) (leaf any, n node, rest []string, err error) {
 		case *Promise:
 			return nil, t.node, joinPath(t.path, path[i:]), nil
 		}
-		if isBlocked(name) {
+		if isReserved(name) {
 			v = Undefined{}
 			continue
 		}

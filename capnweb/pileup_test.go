@@ -32,8 +32,8 @@ func TestReleasedAnswersDoNotPileUp(t *testing.T) {
 				sayAll(t, conn, m)
 			}
 		}
-		if f.lanes.waiting > 2*leastSwept || len(f.quick.list) > 2*leastSwept || conn.batch.asked != 0 {
-			t.Errorf("%s: %d and %d wait for the promise, and the peer for %d answers", name, f.lanes.waiting, len(f.quick.list), conn.batch.asked)
+		if f.lanes.waiting > 2*minSweep || len(f.inline.list) > 2*minSweep || conn.batch.pendingAnswers != 0 {
+			t.Errorf("%s: %d and %d wait for the promise, and the peer for %d answers", name, f.lanes.waiting, len(f.inline.list), conn.batch.pendingAnswers)
 		}
 		if n := hits.Of(LimitCalls) + hits.Of(LimitExports); n > 0 {
 			t.Errorf("%s: a limit was hit %d times", name, n)
@@ -68,10 +68,10 @@ func TestFailedCallsDoNotPileUp(t *testing.T) {
 			sayAll(t, conn, round(int(conn.nextPush))...)
 		}
 		f := conn.exports[pending].node.(*future)
-		if len(f.quick.list) > 2*leastSwept || f.lanes.waiting > 2*leastSwept {
-			t.Errorf("%s: %d and %d wait", name, len(f.quick.list), f.lanes.waiting)
+		if len(f.inline.list) > 2*minSweep || f.lanes.waiting > 2*minSweep {
+			t.Errorf("%s: %d and %d wait", name, len(f.inline.list), f.lanes.waiting)
 		}
-		if conn.calls > 2+2*leastSwept || conn.callBytes > held+2*leastSwept*100 { // two are of hold
+		if conn.calls > 2+2*minSweep || conn.callBytes > held+2*minSweep*100 { // two are of hold
 			t.Errorf("%s: %d calls are unanswered; they hold %d, and before %d", name, conn.calls, conn.callBytes, held)
 		}
 		ended(conn)
@@ -80,7 +80,7 @@ func TestFailedCallsDoNotPileUp(t *testing.T) {
 
 // Connections that have ended leave little behind in what others hold: a promise that takes long, an Orderer.
 func TestEndedConnectionsDoNotPileUp(t *testing.T) {
-	const mine, theirs = 100, 2 * leastSwept
+	const mine, theirs = 100, 2 * minSweep
 	there, open := NewPromise()
 	defer open(1, nil)
 	l := &lists{}
@@ -106,9 +106,9 @@ func TestEndedConnectionsDoNotPileUp(t *testing.T) {
 		ended(conn)
 	}
 	f, n := there.node.(*future), line.node.(*localNode)
-	if len(f.quick.list) > theirs || f.lanes.waiting > theirs || len(f.lanes.of) > theirs || len(n.line.calls) > theirs {
-		t.Errorf("of %d connections %d and %d wait for the promise, over %d, and %d for the object", mine, len(f.quick.list),
-			f.lanes.waiting, len(f.lanes.of), len(n.line.calls))
+	if len(f.inline.list) > theirs || f.lanes.waiting > theirs || len(f.lanes.byConn) > theirs || len(n.pending.calls) > theirs {
+		t.Errorf("of %d connections %d and %d wait for the promise, over %d, and %d for the object", mine, len(f.inline.list),
+			f.lanes.waiting, len(f.lanes.byConn), len(n.pending.calls))
 	}
 	if refs := f.refs.Load(); refs > 4*theirs {
 		t.Errorf("%d references to the promise", refs)
@@ -145,7 +145,7 @@ func TestReadsOutliveTheirConnection(t *testing.T) {
 		sayAll(t, b, `["push",["pipeline",0,["kept"],[]]]`, `["push",["pipeline",1,["note"],[1]]]`, `["pull",2]`,
 			`["push",["pipeline",0,["later"],[]]]`)
 		if swept {
-			for id := b.nextPush; id < 5*leastSwept; id++ {
+			for id := b.nextPush; id < 5*minSweep; id++ {
 				sayAll(t, b, `["push",["pipeline",3,["y"]]]`, fmt.Sprintf(`["release",%d,1]`, id))
 			}
 		}
@@ -204,7 +204,7 @@ func TestWhatIsOverIsNotKept(t *testing.T) {
 ["pull",2]`, text(i))
 			tr := newBatchTransport(strings.NewReader(body), 8*size, "")
 			c := NewConn(tr, Config{Main: main})
-			c.batch.deaf, tr.all = true, func() { c.batchTaken(); goAway() }
+			c.batch.responseOnly, tr.onInputDone = true, func() { c.batchInputDone(); goAway() }
 			_ = c.Run(ctx)
 			_, _ = tr.finish()
 		},
@@ -286,7 +286,7 @@ func TestReadsBehindASlowHandler(t *testing.T) {
 		time.Sleep(time.Millisecond)
 	}
 	f.mu.Lock()
-	if n := len(f.lanes.of[conn]); n > 2*leastSwept || !taken() {
+	if n := len(f.lanes.byConn[conn]); n > 2*minSweep || !taken() {
 		t.Errorf("%d reads are kept", n)
 	}
 	f.mu.Unlock()

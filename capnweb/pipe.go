@@ -11,23 +11,23 @@ import (
 // pipe is a stream that is written by calls (write, close, abort) and read by the program. A chunk's call is answered
 // when the chunk is read: that is what gives its bytes back to the writer's window.
 type pipe struct {
-	most int
-	hits func() // counts the limit
-	conn *Conn  // that it came over, which ends it with itself; nil for the program's own
-	free bool   // chunks are answered as they come: in a batch all there will be is there
-	far  bool   // it is read for another reader, who has taken all when finished is called, not when it is read
+	maxBytes     int
+	countHit     func() // counts the limit
+	conn         *Conn  // that it came over, which ends it with itself; nil for the program's own
+	ackOnArrival bool   // chunks are answered as they come: in a batch all there will be is there
+	relayed      bool   // it is read for another reader, who has taken all when finished is called, not when it is read
 
-	mu     sync.Mutex
-	chunks []chunk
-	bytes  int
-	ends   []*Call // close calls to answer when everything is read, or taken by the other reader
-	err    error   // what comes behind the chunks
-	over   bool    // nobody reads any more
-	why    error   // what writers are told then
-	wake   chan struct{}
-	last   *payload          // what the chunk that was read last holds
-	sink   func(v any) error // if set, takes chunks at once
-	done   func(err error)   // with sink: told the end
+	mu           sync.Mutex
+	chunks       []chunk
+	bytes        int
+	closeCalls   []*Call // close calls to answer when everything is read, or taken by the other reader
+	err          error   // what comes behind the chunks
+	canceled     bool    // nobody reads any more
+	cancelReason error   // what writers are told then
+	wake         chan struct{}
+	lastArgs     *payload          // what the chunk that was read last holds
+	sink         func(v any) error // if set, takes chunks at once
+	done         func(err error)   // with sink: told the end
 }
 
 type chunk struct {
@@ -37,19 +37,19 @@ type chunk struct {
 	size int
 }
 
-func newPipe(most int, hits func()) *pipe { return &pipe{most: most, hits: hits} }
+func newPipe(most int, hits func()) *pipe { return &pipe{maxBytes: most, countHit: hits} }
 
 // Serve implements Object.
 func (p *pipe) Serve(c *Call) {
 	switch method := c.Method(); {
-	case len(c.Path()) == 1 && method == "write" && len(c.vals) > 0:
-		p.write(c, c.vals[0])
+	case len(c.Path()) == 1 && method == "write" && len(c.argValues) > 0:
+		p.write(c, c.argValues[0])
 	case len(c.Path()) == 1 && method == "write":
 		p.write(c, Undefined{})
 	case len(c.Path()) == 1 && method == "close":
 		p.finish(c)
 	case len(c.Path()) == 1 && method == "abort":
-		p.abort(reasonOf(c.vals))
+		p.abort(reasonOf(c.argValues))
 		c.Return(Undefined{})
 	default:
 		c.Fail(notAFunction(c.Path()))
@@ -61,8 +61,8 @@ func (p *pipe) Release() {
 	p.end(&BrokenError{Reason: "the stream's writer has gone without closing it"}, false)
 }
 
-// leave has the connection forget a pipe that has its end.
-func (p *pipe) leave() {
+// unregister has the connection forget a pipe that has its end.
+func (p *pipe) unregister() {
 	if p.conn != nil {
 		p.conn.mu.Lock()
 		delete(p.conn.pipes, p)
@@ -87,8 +87,8 @@ func (p *pipe) write(c *Call, v any) {
 	size := sizeOf(v, 0)
 	p.mu.Lock()
 	switch {
-	case p.over:
-		why := p.why
+	case p.canceled:
+		why := p.cancelReason
 		p.mu.Unlock()
 		c.Fail(why)
 		return
@@ -106,10 +106,10 @@ func (p *pipe) write(c *Call, v any) {
 		}
 		c.Return(Undefined{})
 		return
-	case p.bytes+size > p.most && len(p.chunks) > 0:
+	case p.bytes+size > p.maxBytes && len(p.chunks) > 0:
 		p.mu.Unlock()
-		if p.hits != nil {
-			p.hits()
+		if p.countHit != nil {
+			p.countHit()
 		}
 		err := &Error{Name: "RangeError", Message: "overloaded: too much of the stream waits to be read"}
 		p.end(err, true)
@@ -117,14 +117,14 @@ func (p *pipe) write(c *Call, v any) {
 		return
 	}
 	k := chunk{call: c, v: v, size: size}
-	if p.free {
-		k.args = c.detach()
+	if p.ackOnArrival {
+		k.args = c.detachArgs()
 	}
 	p.chunks = append(p.chunks, k)
 	p.bytes += size
 	p.signal()
 	p.mu.Unlock()
-	if p.free {
+	if p.ackOnArrival {
 		c.Return(Undefined{})
 	}
 }
@@ -144,8 +144,8 @@ func (p *pipe) failSink(err error) {
 // finish is the writer's close.
 func (p *pipe) finish(c *Call) {
 	p.mu.Lock()
-	if p.over || p.err != nil {
-		why := p.why
+	if p.canceled || p.err != nil {
+		why := p.cancelReason
 		if why == nil {
 			why = errStreamClosed
 		}
@@ -156,13 +156,13 @@ func (p *pipe) finish(c *Call) {
 	p.err = io.EOF
 	done := p.done
 	p.done = nil
-	wait := (len(p.chunks) > 0 || p.far) && !p.free
+	wait := (len(p.chunks) > 0 || p.relayed) && !p.ackOnArrival
 	if wait {
-		p.ends = append(p.ends, c)
+		p.closeCalls = append(p.closeCalls, c)
 	}
 	p.signal()
 	p.mu.Unlock()
-	p.leave()
+	p.unregister()
 	if !wait {
 		c.Return(Undefined{})
 	}
@@ -176,7 +176,7 @@ func (p *pipe) abort(reason error) { p.end(reason, true) }
 // end is an end out of turn. lose says that chunks not yet read are lost.
 func (p *pipe) end(err error, lose bool) {
 	p.mu.Lock()
-	if p.err != nil || p.over {
+	if p.err != nil || p.canceled {
 		p.mu.Unlock()
 		return
 	}
@@ -189,7 +189,7 @@ func (p *pipe) end(err error, lose bool) {
 	p.done = nil
 	p.signal()
 	p.mu.Unlock()
-	p.leave()
+	p.unregister()
 	for _, k := range lost {
 		k.call.Fail(err)
 		k.args.release()
@@ -208,18 +208,18 @@ func (p *pipe) signal() {
 
 // read gives the next chunk, which is answered.
 func (p *pipe) read(ctx context.Context) (any, error) {
-	k, ends, err := p.take(ctx)
+	k, ends, err := p.next(ctx)
 	if err != nil {
 		return nil, err
 	}
 	args := k.args
 	if args == nil {
-		args = k.call.detach()
+		args = k.call.detachArgs()
 	}
 	p.mu.Lock()
-	over := p.over
+	over := p.canceled
 	if !over {
-		p.last = args
+		p.lastArgs = args
 	}
 	p.mu.Unlock()
 	if over { // given up meanwhile
@@ -232,12 +232,12 @@ func (p *pipe) read(ctx context.Context) (any, error) {
 	return k.v, nil
 }
 
-// take gives the next chunk, and the close calls to be answered with it.
-func (p *pipe) take(ctx context.Context) (chunk, []*Call, error) {
+// next gives the next chunk, and the close calls to be answered with it.
+func (p *pipe) next(ctx context.Context) (chunk, []*Call, error) {
 	p.mu.Lock()
-	last := p.last
-	p.last = nil
-	for len(p.chunks) == 0 && p.err == nil && !p.over {
+	last := p.lastArgs
+	p.lastArgs = nil
+	for len(p.chunks) == 0 && p.err == nil && !p.canceled {
 		if p.wake == nil {
 			p.wake = make(chan struct{})
 		}
@@ -252,10 +252,10 @@ func (p *pipe) take(ctx context.Context) (chunk, []*Call, error) {
 			return chunk{}, nil, ctx.Err()
 		}
 	}
-	if p.over || len(p.chunks) == 0 {
+	if p.canceled || len(p.chunks) == 0 {
 		err := p.err
-		if p.over {
-			err = p.why
+		if p.canceled {
+			err = p.cancelReason
 		}
 		p.mu.Unlock()
 		last.release()
@@ -268,8 +268,8 @@ func (p *pipe) take(ctx context.Context) (chunk, []*Call, error) {
 	var ends []*Call
 	if len(p.chunks) == 0 {
 		p.chunks = nil
-		if !p.far {
-			ends, p.ends = p.ends, nil
+		if !p.relayed {
+			ends, p.closeCalls = p.closeCalls, nil
 		}
 	}
 	p.mu.Unlock()
@@ -277,18 +277,18 @@ func (p *pipe) take(ctx context.Context) (chunk, []*Call, error) {
 	return k, ends, nil
 }
 
-// readFar says that chunks are passed on to another reader.
-func (p *pipe) readFar() {
+// setRelayed says that chunks are passed on to another reader.
+func (p *pipe) setRelayed() {
 	p.mu.Lock()
-	p.far = true
+	p.relayed = true
 	p.mu.Unlock()
 }
 
-// finished says that the other reader has taken everything.
-func (p *pipe) finished() {
+// relayDone says that the other reader has taken everything.
+func (p *pipe) relayDone() {
 	p.mu.Lock()
-	ends := p.ends
-	p.ends = nil
+	ends := p.closeCalls
+	p.closeCalls = nil
 	p.mu.Unlock()
 	for _, c := range ends {
 		c.Return(Undefined{})
@@ -302,16 +302,16 @@ func (p *pipe) cancel(reason error) {
 		reason = &Error{Name: "Error", Message: "the stream was canceled"}
 	}
 	p.mu.Lock()
-	if p.over {
+	if p.canceled {
 		p.mu.Unlock()
 		return
 	}
-	p.over, p.why = true, reason
-	lost, ends, last := p.chunks, p.ends, p.last
-	p.chunks, p.ends, p.last, p.bytes, p.sink, p.done = nil, nil, nil, 0, nil, nil
+	p.canceled, p.cancelReason = true, reason
+	lost, ends, last := p.chunks, p.closeCalls, p.lastArgs
+	p.chunks, p.closeCalls, p.lastArgs, p.bytes, p.sink, p.done = nil, nil, nil, 0, nil, nil
 	p.signal()
 	p.mu.Unlock()
-	p.leave()
+	p.unregister()
 	last.release()
 	for _, k := range lost {
 		k.call.Fail(reason)
@@ -341,12 +341,12 @@ func (p *pipe) collect(sink func(v any) error, done func(err error)) {
 		}
 		break
 	}
-	err, over := p.err, p.over
+	err, over := p.err, p.canceled
 	if err == nil && !over {
 		p.sink, p.done = sink, done
 	}
-	last := p.last // nobody reads on, which would give it up
-	p.last = nil
+	last := p.lastArgs // nobody reads on, which would give it up
+	p.lastArgs = nil
 	p.mu.Unlock()
 	last.release()
 	switch {

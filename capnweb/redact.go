@@ -13,7 +13,7 @@ func (c *Conn) redact(err error) *Error {
 	}
 	if e, ok := errors.AsType[*BrokenError](err); ok {
 		c.log.Debug("a call met something broken", "peer", c.RemoteAddr(), "reason", e.Reason)
-		return errBrokenTold
+		return errUnreachable
 	}
 	if c.cfg.Redact != nil {
 		if e := c.callRedact(err); e != nil {
@@ -28,10 +28,10 @@ func (c *Conn) redact(err error) *Error {
 func (c *Conn) callRedact(err error) (e *Error) {
 	defer func() {
 		if p := recover(); p != nil {
-			e = panicked(c.log, "Redact panicked", p)
+			e = panicError(c.log, "Redact panicked", p)
 		}
 	}()
 	return c.cfg.Redact(err)
 }
 
-var errBrokenTold = &Error{Name: "Error", Message: "what was called cannot be reached any more"}
+var errUnreachable = &Error{Name: "Error", Message: "what was called cannot be reached any more"}

@@ -8,7 +8,7 @@ import "sync/atomic"
 type mapProgram struct {
 	c            *Conn // whose limits hold, nil for the program's own
 	instructions []any
-	left         *atomic.Int64
+	stepsLeft    *atomic.Int64
 	size, cost   int
 }
 
@@ -25,9 +25,9 @@ var errMapSteps = &Error{Name: "RangeError", Message: "overloaded: the map takes
 func (v *variables) spend(n int) error { return v.m.spend(n) }
 
 func (m *mapProgram) spend(n int) error {
-	if m.left.Add(-int64(n)) < 0 {
+	if m.stepsLeft.Add(-int64(n)) < 0 {
 		if m.c != nil {
-			m.c.hit(LimitMapSteps)
+			m.c.countHit(LimitMapSteps)
 		}
 		return errMapSteps
 	}
@@ -78,18 +78,18 @@ func (e *evaluator) remap(a []any, depth int) (node, error) {
 	}
 	m := &mapProgram{c: e.c, instructions: instructions, size: e.size, cost: e.cost}
 	if e.vars != nil {
-		m.left = e.vars.m.left // one budget for all that is nested
+		m.stepsLeft = e.vars.m.stepsLeft // one budget for all that is nested
 	} else {
-		m.left = new(atomic.Int64)
-		m.left.Store(int64(e.steps()))
+		m.stepsLeft = new(atomic.Int64)
+		m.stepsLeft.Store(int64(e.steps()))
 	}
-	b, err := e.charge()
+	b, err := e.chargeCall()
 	if err != nil {
 		releaseNodes(captures)
-		return refused(err)
+		return chargeError(err)
 	}
 	r := n.remap(e.on, path, captures, m)
-	b.attach(r)
+	b.releaseWhenResolved(r)
 	return r, nil
 }
 
@@ -102,7 +102,7 @@ func (e *evaluator) capture(x any) (node, error) {
 	case "import":
 		return e.lookup(a[1])
 	case "export":
-		id, ok := asID(a[1])
+		id, ok := integerID(a[1])
 		if !ok || e.vars != nil {
 			break
 		}
@@ -114,9 +114,9 @@ func (e *evaluator) capture(x any) (node, error) {
 // stepBytes is about what a step of a map leaves behind.
 const stepBytes = 32
 
-// weight is how many steps it takes to make what a tagged expression stands for. Arguments and properties are counted
+// stepCost is how many steps it takes to make what a tagged expression stands for. Arguments and properties are counted
 // where they are evaluated.
-func weight(tag string, a []any) int {
+func stepCost(tag string, a []any) int {
 	n := len(a)
 	text, _ := str(a, 1)
 	switch tag {
@@ -129,11 +129,11 @@ func weight(tag string, a []any) int {
 	case "remap":
 		return n + lengthAt(a, 2) + lengthAt(a, 3)
 	case "headers":
-		return n + headersWeight(a[min(1, n):])
+		return n + headersCost(a[min(1, n):])
 	case "request", "response":
 		for _, x := range a {
 			if init, ok := x.(map[string]any); ok {
-				n += len(init) + headersWeight([]any{init["headers"]})
+				n += len(init) + headersCost([]any{init["headers"]})
 			}
 		}
 	}
@@ -148,7 +148,7 @@ func lengthAt(a []any, at int) int {
 	return len(list)
 }
 
-func headersWeight(a []any) (n int) {
+func headersCost(a []any) (n int) {
 	for _, x := range a {
 		pairs, _ := x.([]any)
 		for _, x := range pairs {
@@ -169,7 +169,7 @@ func (m *mapProgram) apply(on via, v any, owner *payload, captures []node) node 
 	case []any:
 		out := &payload{}
 		list := make([]any, len(v))
-		before := m.left.Load()
+		before := m.stepsLeft.Load()
 		for i, x := range v {
 			p, err := m.run(on, x, owner, captures)
 			if err != nil {
@@ -178,10 +178,10 @@ func (m *mapProgram) apply(on via, v any, owner *payload, captures []node) node 
 			}
 			list[i] = p.value
 			out.refs = append(out.refs, p.refs...)
-			out.proms = append(out.proms, p.proms...)
+			out.promises = append(out.promises, p.promises...)
 		}
-		out.value, out.size = list, int(before-m.left.Load())*stepBytes
-		return on.hold(newValue(out))
+		out.value, out.size = list, int(before-m.stepsLeft.Load())*stepBytes
+		return on.chargeHeld(newValue(out))
 	}
 	p, err := m.run(on, v, owner, captures)
 	if err != nil {
@@ -245,5 +245,5 @@ func (c *Conn) sendRemap(id int64, path []string, captures []node, m *mapProgram
 	}
 	c.enc.b = append(c.enc.b, ']', ',')
 	c.enc.b = append(appendJSON(c.enc.b, m.instructions), ']', ']')
-	return c.pushed()
+	return c.sendEncodedPush()
 }

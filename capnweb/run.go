@@ -22,13 +22,13 @@ func (c *Conn) Run(ctx context.Context) error {
 	c.running = true
 	if c.ended == nil {
 		c.workers += 2
-		c.unlock()
-		c.heard()
+		c.unlockAndRun()
+		c.markActivity()
 		stop := context.AfterFunc(ctx, func() {
-			c.end(ending{err: ctx.Err(), code: closeAway, reason: "going away", flush: true})
+			c.end(ending{err: ctx.Err(), code: closeGoingAway, reason: "going away", flush: true})
 		})
 		defer stop()
-		watch := c.startWatch()
+		watch := c.startKeepalive()
 		defer watch.Stop()
 		go c.write()
 		c.read()
@@ -36,24 +36,24 @@ func (c *Conn) Run(ctx context.Context) error {
 	}
 	for !c.finished {
 		for c.workers > 0 {
-			c.idle.Wait()
+			c.workersDone.Wait()
 		}
-		if len(c.watched) > 0 {
+		if len(c.watchedCalls) > 0 {
 			c.mu.Unlock()
-			c.sweep()
+			c.failUnanswered()
 			c.mu.Lock()
 			continue
 		}
-		c.finished = len(c.todo) == 0 && c.drop == nil && len(c.drops)+len(c.after) == 0
+		c.finished = len(c.tasks) == 0 && c.drop == nil && len(c.drops)+len(c.afterUnlock) == 0
 		if !c.finished {
-			c.unlock() // starts delivery
+			c.unlockAndRun() // starts delivery
 			c.mu.Lock()
 		}
 	}
-	c.out, c.outlet.spare, c.messages = outQueue{}, outQueue{}, nil
-	c.stalled.Stop()
-	c.guard.Stop()
-	c.later.Stop()
+	c.out, c.writeState.spareQueue, c.messages = outQueue{}, outQueue{}, nil
+	c.stallTimer.Stop()
+	c.holdTimer.Stop()
+	c.flushTimer.Stop()
 	err := c.ending.err
 	c.mu.Unlock()
 	return err
@@ -68,18 +68,18 @@ func (c *Conn) spawn(f func()) bool {
 	}
 	c.workers++
 	go func() {
-		defer c.leave()
+		defer c.workerDone()
 		f()
 	}()
 	return true
 }
 
-// leave notes that a goroutine that Run waits for has ended.
-func (c *Conn) leave() {
+// workerDone notes that a goroutine that Run waits for has ended.
+func (c *Conn) workerDone() {
 	c.mu.Lock()
 	c.workers--
 	if c.workers == 0 {
-		c.idle.Broadcast()
+		c.workersDone.Broadcast()
 	}
 	c.mu.Unlock()
 }
@@ -87,55 +87,55 @@ func (c *Conn) leave() {
 // read takes messages in and delivers what comes of them, until the connection ends or another reader has taken over
 // while this one was delivering.
 func (c *Conn) read() {
-	defer c.leave()
+	defer c.workerDone()
 	c.mu.Lock()
 	gen := c.readerGen
 	c.mu.Unlock()
-	var found batch
+	var found taskBatch
 	for {
 		msg, err := c.transport.Read(context.Background())
 		if err == nil {
 			err = refusedRead(c.admitMessage(msg))
 		}
-		c.taking.Store(true)
+		c.handlingMessage.Store(true)
 		c.mu.Lock()
 		if refused, ok := asRefusal(err); ok {
-			c.endLocked(c.refusedEnding(refused))
+			c.endLocked(c.rejectEnding(refused))
 		} else if err != nil {
-			c.endLocked(lostEnding(err))
+			c.endLocked(transportEnding(err))
 		}
 		if c.ended != nil {
-			c.unlock()
+			c.unlockAndRun()
 			return
 		}
-		c.heard()
-		c.lastRead.Store(c.lastHeard.Load())
+		c.markActivity()
+		c.lastMessage.Store(c.lastActivity.Load())
 		on := via{c: c}
 		direct := !c.delivering
 		if direct {
 			c.delivering = true
-			if !c.hold { // what is held for longer than holdTime is not held any more
+			if !c.holdWrites { // what is held for longer than maxHold is not held any more
 				c.holdOutput()
 			}
-			on.batch = &found
+			on.tasks = &found
 		}
-		c.unlock()
+		c.unlockAndRun()
 		// First the message goes into the tables, however long that takes, and then what comes of it is delivered. Only
 		// while that is done may another reader take over.
-		err = c.take(msg, on)
-		c.heard()
-		c.taking.Store(false)
+		err = c.handleMessage(msg, on)
+		c.markActivity()
+		c.handlingMessage.Store(false)
 		c.mu.Lock()
 		if err != nil {
 			c.endLocked(abortEnding(err))
 		}
 		if direct {
-			if len(found.tasks)+len(c.todo) > 0 {
-				c.readerAway = true
-				if !c.hold { // taking the message in took long already
-					c.guard.Set(holdTime)
+			if len(found.tasks)+len(c.tasks) > 0 {
+				c.readerBusy = true
+				if !c.holdWrites { // taking the message in took long already
+					c.holdTimer.Set(maxHold)
 				}
-				c.unlock()
+				c.unlockAndRun()
 				for i := range found.tasks {
 					c.runTask(found.tasks[i])
 					found.tasks[i] = task{}
@@ -144,34 +144,34 @@ func (c *Conn) read() {
 					found.tasks = nil
 				}
 				found.tasks = found.tasks[:0]
-				c.drainTodo()
+				c.drainTasks()
 				c.mu.Lock()
 			} else {
 				c.delivering = false
 			}
 		}
 		if direct && c.readerGen == gen {
-			c.readerAway = false
-			if !c.hold {
-				c.guard.Clear()
+			c.readerBusy = false
+			if !c.holdWrites {
+				c.holdTimer.Clear()
 			} else if !c.moreToRead() {
-				c.hold = false
-				c.readerWrites()
+				c.holdWrites = false
+				c.writeFromReader()
 				if c.readerGen == gen { // else it is another reader's
-					c.guard.Clear()
+					c.holdTimer.Clear()
 				}
 			}
 		}
 		done := c.ended != nil || c.readerGen != gen
-		c.unlock()
+		c.unlockAndRun()
 		if done {
 			return
 		}
 	}
 }
 
-// take is receive that survives its own defects.
-func (c *Conn) take(msg []byte, on via) (err error) {
+// handleMessage is receive that survives its own defects.
+func (c *Conn) handleMessage(msg []byte, on via) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			c.log.Error("a message caused a panic", "peer", c.RemoteAddr(), "panic", r, "stack", string(debug.Stack()))
@@ -179,42 +179,42 @@ func (c *Conn) take(msg []byte, on via) (err error) {
 		}
 	}()
 	if c.cfg.Intake != nil {
-		if c.cost = decodedBytes(msg); c.cost > smallCost {
-			if err := c.cfg.Intake.Grow(c.cost); err != nil {
-				c.end(c.refusedEnding(err))
+		if c.messageCost = decodedBytes(msg); c.messageCost > minChargedMessage {
+			if err := c.cfg.Intake.Grow(c.messageCost); err != nil {
+				c.end(c.rejectEnding(err))
 				return nil
 			}
-			defer c.cfg.Intake.Shrink(c.cost)
+			defer c.cfg.Intake.Shrink(c.messageCost)
 		}
 	}
 	return c.receive(msg, on)
 }
 
-// smallCost is what is not worth charging for as long as a message is taken in: what comes of it is charged.
-const smallCost = 64 << 10
+// minChargedMessage is what is not worth charging for as long as a message is taken in: what comes of it is charged.
+const minChargedMessage = 64 << 10
 
-// relieveReader starts another reader if the present one is delivering, which may take long. The lock is held.
-func (c *Conn) relieveReader() {
-	if c.readerAway && c.ended == nil {
-		c.readerAway, c.hold = false, false
+// replaceReader starts another reader if the present one is delivering, which may take long. The lock is held.
+func (c *Conn) replaceReader() {
+	if c.readerBusy && c.ended == nil {
+		c.readerBusy, c.holdWrites = false, false
 		c.readerGen++
 		c.workers++
 		go c.read()
 	}
 }
 
-// drainTodo delivers until nothing is left. Who calls it has set delivering.
-func (c *Conn) drainTodo() {
+// drainTasks delivers until nothing is left. Who calls it has set delivering.
+func (c *Conn) drainTasks() {
 	for {
 		c.mu.Lock()
-		if len(c.todo) == 0 {
+		if len(c.tasks) == 0 {
 			c.delivering = false
-			c.unlock()
+			c.unlockAndRun()
 			return
 		}
-		batch := c.todo
-		c.todo = nil
-		c.unlock()
+		batch := c.tasks
+		c.tasks = nil
+		c.unlockAndRun()
 		for _, t := range batch {
 			c.runTask(t)
 		}
@@ -230,14 +230,14 @@ func (c *Conn) runTask(t task) {
 	t.run()
 }
 
-// heard notes that the peer lives.
-func (c *Conn) heard() {
-	c.lastHeard.Store(int64(time.Since(c.start)))
-	c.owed.Store(0)
+// markActivity notes that the peer lives.
+func (c *Conn) markActivity() {
+	c.lastActivity.Store(int64(time.Since(c.start)))
+	c.unackedBytes.Store(0)
 }
 
-// startWatch pings whenever nothing was heard for Limits.PingInterval, and ends connections that are good for nothing.
-func (c *Conn) startWatch() *time.Timer {
+// startKeepalive pings whenever nothing was heard for Limits.PingInterval, and ends connections that are good for nothing.
+func (c *Conn) startKeepalive() *time.Timer {
 	began := time.Since(c.start)
 	var timer *time.Timer
 	timer = time.AfterFunc(time.Hour, func() {
@@ -246,74 +246,74 @@ func (c *Conn) startWatch() *time.Timer {
 			c.mu.Unlock()
 			return
 		}
-		if c.endUseless(began) {
-			c.unlock()
+		if c.endIfUnused(began) {
+			c.unlockAndRun()
 			return
 		}
-		if c.paused.Load() {
-			c.heard()
+		if c.readerPaused.Load() {
+			c.markActivity()
 		}
 		writes := c.busy // as long as that takes, pings would not get through: the write has a time of its own
 		c.workers++
-		c.relieveReader() // a handler that takes long is not the peer's fault
-		c.unlock()
-		defer c.leave()
-		if last := c.lastHeard.Load(); !writes && time.Since(c.start)-time.Duration(last) >= c.lim.PingInterval {
+		c.replaceReader() // a handler that takes long is not the peer's fault
+		c.unlockAndRun()
+		defer c.workerDone()
+		if last := c.lastActivity.Load(); !writes && time.Since(c.start)-time.Duration(last) >= c.limits.PingInterval {
 			// The answer comes behind what is under way to the peer.
-			owed := time.Duration(min(c.owed.Load(), mostOwed)/slowestBytes) * time.Second
-			ctx, cancel := context.WithTimeout(context.Background(), c.lim.PingTimeout+owed)
+			owed := time.Duration(min(c.unackedBytes.Load(), maxUnackedBytes)/minWriteRate) * time.Second
+			ctx, cancel := context.WithTimeout(context.Background(), c.limits.PingTimeout+owed)
 			err := c.transport.Ping(ctx)
 			cancel()
-			if err != nil && c.lastHeard.Load() == last && !c.taking.Load() {
-				c.hit(LimitPingTimeout)
-				c.end(ending{err: &BrokenError{Reason: "the peer is silent", Err: err}, code: closePolicy,
+			if err != nil && c.lastActivity.Load() == last && !c.handlingMessage.Load() {
+				c.countHit(LimitPingTimeout)
+				c.end(ending{err: &BrokenError{Reason: "the peer is silent", Err: err}, code: closePolicyViolation,
 					reason: "no answer to a ping"})
 				return
 			}
-			c.heard()
+			c.markActivity()
 		}
-		next := c.nextLook(began, time.Since(c.start))
+		next := c.nextCheck(began, time.Since(c.start))
 		if writes {
-			next = max(next, c.lim.PingInterval/4)
+			next = max(next, c.limits.PingInterval/4)
 		}
 		timer.Reset(next)
 	})
-	timer.Reset(c.nextLook(began, began))
+	timer.Reset(c.nextCheck(began, began))
 	return timer
 }
 
-// nextLook is how long the watch may sleep from now on.
-func (c *Conn) nextLook(began, now time.Duration) time.Duration {
-	next := time.Duration(c.lastHeard.Load()) + c.lim.PingInterval
-	if c.lastRead.Load() == 0 && c.lim.HandshakeTimeout > 0 {
-		next = min(next, began+c.lim.HandshakeTimeout)
+// nextCheck is how long the watch may sleep from now on.
+func (c *Conn) nextCheck(began, now time.Duration) time.Duration {
+	next := time.Duration(c.lastActivity.Load()) + c.limits.PingInterval
+	if c.lastMessage.Load() == 0 && c.limits.HandshakeTimeout > 0 {
+		next = min(next, began+c.limits.HandshakeTimeout)
 	}
-	if idle := max(time.Duration(c.lastRead.Load()), began) + c.lim.IdleTimeout; idle > now {
+	if idle := max(time.Duration(c.lastMessage.Load()), began) + c.limits.IdleTimeout; idle > now {
 		next = min(next, idle)
 	}
 	return max(next-now, time.Millisecond)
 }
 
-// endUseless ends a connection whose peer has said nothing since it began, or nothing for long while there is nothing
+// endIfUnused ends a connection whose peer has said nothing since it began, or nothing for long while there is nothing
 // that it could be waiting for; false if it is not one of those. The lock is held.
-func (c *Conn) endUseless(began time.Duration) bool {
-	now, read := time.Since(c.start), time.Duration(c.lastRead.Load())
+func (c *Conn) endIfUnused(began time.Duration) bool {
+	now, read := time.Since(c.start), time.Duration(c.lastMessage.Load())
 	switch {
-	case read == 0 && c.lim.HandshakeTimeout > 0 && now-began >= c.lim.HandshakeTimeout:
-		c.hit(LimitHandshakeTimeout)
-		c.endLocked(ending{err: &BrokenError{Reason: "the peer said nothing"}, code: closePolicy, reason: "no message came",
+	case read == 0 && c.limits.HandshakeTimeout > 0 && now-began >= c.limits.HandshakeTimeout:
+		c.countHit(LimitHandshakeTimeout)
+		c.endLocked(ending{err: &BrokenError{Reason: "the peer said nothing"}, code: closePolicyViolation, reason: "no message came",
 			flush: true})
-	case c.lim.IdleTimeout > 0 && now-max(read, began) >= c.lim.IdleTimeout && c.holdsNothing():
-		c.hit(LimitIdleTimeout)
+	case c.limits.IdleTimeout > 0 && now-max(read, began) >= c.limits.IdleTimeout && c.isUnused():
+		c.countHit(LimitIdleTimeout)
 		c.endLocked(ending{err: &BrokenError{Reason: "the connection was of no use"}, code: closeNormal,
-			reason: "idle: nothing is held over this connection", flush: true, quiet: true})
+			reason: "idle: nothing is held over this connection", flush: true, noLog: true})
 	default:
 		return false
 	}
 	return true
 }
 
-// holdsNothing says that neither side has a call unanswered or holds more of the other than the main object.
-func (c *Conn) holdsNothing() bool {
-	return c.handed == 0 && len(c.imports) <= 1 && len(c.out.b) == 0
+// isUnused says that neither side has a call unanswered or holds more of the other than the main object.
+func (c *Conn) isUnused() bool {
+	return c.exportCount == 0 && len(c.imports) <= 1 && len(c.out.b) == 0
 }

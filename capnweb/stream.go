@@ -44,8 +44,8 @@ func (r *Readable) Cancel(reason error) {
 // Keep lets a stream outlive what it came with; Cancel or reading it to its end is the keeper's then.
 func (r *Readable) Keep() { r.kept.Store(true) }
 
-// take gives what a payload owns for r.
-func (r *Readable) take() (*Readable, error) {
+// transfer gives what a payload owns for r.
+func (r *Readable) transfer() (*Readable, error) {
 	if !r.moved.CompareAndSwap(false, true) {
 		return nil, errHandedOver
 	}
@@ -67,12 +67,12 @@ func (readableRef) refersTo() node { return nil }
 // it came with is answered, or the promise it came with released, unless Keep. One that is passed on is the receiver's.
 // All methods may be called from any goroutine.
 type Writable struct {
-	node  node
-	lent  bool
-	kept  atomic.Bool
-	moved atomic.Bool
-	gone  atomic.Bool
-	turn  chan struct{} // holds one token: who writes takes it
+	node       node
+	borrowed   bool
+	kept       atomic.Bool
+	moved      atomic.Bool
+	released   atomic.Bool
+	writeToken chan struct{} // holds one token: who writes takes it
 
 	mu     sync.Mutex
 	window *window
@@ -85,8 +85,8 @@ func newWriter(n node, most int) *Writable {
 	if most <= 0 {
 		most = DefaultLimits().StreamBytes / 2
 	}
-	w := &Writable{node: n, turn: make(chan struct{}, 1), window: newWindow(time.Now, most)}
-	w.turn <- struct{}{}
+	w := &Writable{node: n, writeToken: make(chan struct{}, 1), window: newWindow(time.Now, most)}
+	w.writeToken <- struct{}{}
 	return w
 }
 
@@ -99,8 +99,8 @@ func NewWritable(sink func(ctx context.Context, chunk any) error, close func(rea
 }
 
 var (
-	errStreamClosed = &Error{Name: "TypeError", Message: "the stream is closed"}
-	errStreamGone   = &BrokenError{Reason: "the stream was released"}
+	errStreamClosed   = &Error{Name: "TypeError", Message: "the stream is closed"}
+	errStreamReleased = &BrokenError{Reason: "the stream was released"}
 )
 
 // Write sends a chunk, waiting while the window is full. An error of an earlier chunk comes out here. What the chunk
@@ -112,20 +112,20 @@ func (w *Writable) Write(ctx context.Context, chunk any) error {
 // write is Write, and calls answered with what becomes of the chunk, if it is sent.
 func (w *Writable) write(ctx context.Context, chunk any, answered func(error)) error {
 	select {
-	case <-w.turn:
+	case <-w.writeToken:
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	defer func() { w.turn <- struct{}{} }()
+	defer func() { w.writeToken <- struct{}{} }()
 	if err := w.await(ctx, func() bool { return !w.window.full() }); err != nil {
 		return err
 	}
-	args, _, err := takeArgs([]any{chunk}, nil)
+	args, _, err := copyInArgs([]any{chunk}, nil)
 	if err != nil {
 		return err
 	}
-	if in, ok := shorten(w.node).(*importNode); ok {
-		if err := in.c.admit(ctx); err != nil {
+	if in, ok := shortcut(w.node).(*importNode); ok {
+		if err := in.c.waitAtLimit(ctx); err != nil {
 			args.release()
 			return err
 		}
@@ -152,7 +152,7 @@ func (w *Writable) write(ctx context.Context, chunk any, answered func(error)) e
 // Close ends the stream and waits until the peer has taken all of it.
 func (w *Writable) Close(ctx context.Context) error {
 	select {
-	case <-w.turn:
+	case <-w.writeToken:
 	case <-ctx.Done():
 		return ctx.Err()
 	}
@@ -169,7 +169,7 @@ func (w *Writable) Close(ctx context.Context) error {
 			err = ctx.Err()
 		}
 	}
-	w.turn <- struct{}{}
+	w.writeToken <- struct{}{}
 	w.mu.Lock()
 	if w.err != nil && err != nil {
 		err = w.err
@@ -181,7 +181,7 @@ func (w *Writable) Close(ctx context.Context) error {
 
 // Abort ends the stream with an error. Chunks that the peer has not taken are lost.
 func (w *Writable) Abort(reason error) {
-	if w.moved.Load() || w.gone.Load() {
+	if w.moved.Load() || w.released.Load() {
 		return
 	}
 	w.mu.Lock()
@@ -195,15 +195,15 @@ func (w *Writable) Abort(reason error) {
 			reason = &Error{Name: "Error", Message: "the stream was aborted"}
 		}
 		told := errInternal
-		if c, ok := shorten(w.node).(*importNode); ok {
+		if c, ok := shortcut(w.node).(*importNode); ok {
 			told = c.c.redact(reason)
 		}
 		var args *payload
-		if _, ok := shorten(w.node).(*localNode); ok {
+		if _, ok := shortcut(w.node).(*localNode); ok {
 			args = &payload{value: []any{reason}}
 		} else {
 			var err error
-			if args, _, err = takeArgs([]any{told}, nil); err != nil {
+			if args, _, err = copyInArgs([]any{told}, nil); err != nil {
 				args = &payload{value: []any{errInternal}}
 			}
 		}
@@ -228,8 +228,8 @@ func (w *Writable) await(ctx context.Context, ready func() bool) error {
 			return w.err
 		case w.closed:
 			return errStreamClosed
-		case w.gone.Load():
-			return errStreamGone
+		case w.released.Load():
+			return errStreamReleased
 		case ready():
 			return nil
 		}
@@ -270,26 +270,26 @@ func (w *Writable) send(method string, args *payload, f func(error)) {
 	}, nil)
 }
 
-// take gives what a payload owns for w.
-func (w *Writable) take() (*Writable, error) {
-	if w.lent {
-		if w.gone.Load() {
-			return nil, errStreamGone
+// transfer gives what a payload owns for w.
+func (w *Writable) transfer() (*Writable, error) {
+	if w.borrowed {
+		if w.released.Load() {
+			return nil, errStreamReleased
 		}
 		w.node.ref()
-		return &Writable{node: w.node, lent: true, turn: w.turn, window: newWindow(time.Now, DefaultLimits().StreamBytes/2)}, nil
+		return &Writable{node: w.node, borrowed: true, writeToken: w.writeToken, window: newWindow(time.Now, DefaultLimits().StreamBytes/2)}, nil
 	}
 	if !w.moved.CompareAndSwap(false, true) {
 		return nil, errHandedOver
 	}
 	v := newWriter(w.node, 0)
-	v.lent = true
+	v.borrowed = true
 	return v, nil
 }
 
 // release gives the node up.
 func (w *Writable) release() {
-	if !w.moved.Load() && w.gone.CompareAndSwap(false, true) {
+	if !w.moved.Load() && w.released.CompareAndSwap(false, true) {
 		w.node.unref()
 	}
 }

@@ -13,9 +13,9 @@ import (
 // another connection. Release it once; calls through a released one fail. Two calls through one Stub are delivered in
 // the order in which they were made, but for what the package comment says of Order. All methods may be called from any goroutine.
 type Stub struct {
-	node node
-	lent bool // it belongs to a payload, or is one's own for that long
-	gone atomic.Bool
+	node     node
+	borrowed bool // it belongs to a payload, or is one's own for that long
+	released atomic.Bool
 }
 
 // NewStub gives a first reference to an object or function of this side. What it takes is what may be exported.
@@ -30,9 +30,9 @@ func NewStub(object any) *Stub {
 	return &Stub{node: newLocal(Func(object))}
 }
 
-// use gives the node, or that of a released stub.
-func (s *Stub) use() node {
-	if s == nil || s.gone.Load() {
+// liveNode gives the node, or that of a released stub.
+func (s *Stub) liveNode() node {
+	if s == nil || s.released.Load() {
 		return releasedNode
 	}
 	return s.node
@@ -44,25 +44,25 @@ var releasedNode = func() *future {
 	return f
 }()
 
-// taken gives what a payload owns for s.
-func (s *Stub) taken(move bool) *Stub {
-	if move && !s.lent {
-		if s.gone.CompareAndSwap(false, true) {
-			return &Stub{node: s.node, lent: true}
+// transfer gives what a payload owns for s.
+func (s *Stub) transfer(move bool) *Stub {
+	if move && !s.borrowed {
+		if s.released.CompareAndSwap(false, true) {
+			return &Stub{node: s.node, borrowed: true}
 		}
 		releasedNode.ref()
-		return &Stub{node: releasedNode, lent: true}
+		return &Stub{node: releasedNode, borrowed: true}
 	}
-	n := s.use()
+	n := s.liveNode()
 	n.ref()
-	return &Stub{node: n, lent: true}
+	return &Stub{node: n, borrowed: true}
 }
 
 // stubRef is a payload's own stub.
 type stubRef struct{ s *Stub }
 
 func (r stubRef) drop() {
-	if r.s.gone.CompareAndSwap(false, true) {
+	if r.s.released.CompareAndSwap(false, true) {
 		r.s.node.unref()
 	}
 }
@@ -77,16 +77,16 @@ func (s *Stub) Call(ctx context.Context, method string, args ...any) *Promise {
 	if method != "" {
 		path = []string{method}
 	}
-	return callNode(ctx, s.use(), path, args)
+	return callNode(ctx, s.liveNode(), path, args)
 }
 
 func callNode(ctx context.Context, n node, path []string, args []any) *Promise {
-	in, _ := shorten(n).(*importNode)
+	in, _ := shortcut(n).(*importNode)
 	var c *Conn
 	if in != nil {
 		c = in.c
 	}
-	p, b, err := takeArgs(args, c)
+	p, b, err := copyInArgs(args, c)
 	if err != nil {
 		return &Promise{node: newError(err)}
 	}
@@ -97,7 +97,7 @@ func callNode(ctx context.Context, n node, path []string, args []any) *Promise {
 		return b.call(n, path, p)
 	}
 	if in != nil {
-		if err := in.c.admit(ctx); err != nil {
+		if err := in.c.waitAtLimit(ctx); err != nil {
 			p.release()
 			return &Promise{node: newError(err)}
 		}
@@ -107,7 +107,7 @@ func callNode(ctx context.Context, n node, path []string, args []any) *Promise {
 
 // Get reads a property, or a property of properties. It sends nothing until it is awaited or passed on.
 func (s *Stub) Get(path ...string) *Promise {
-	n := s.use()
+	n := s.liveNode()
 	n.ref()
 	return newGet(n, path)
 }
@@ -115,25 +115,25 @@ func (s *Stub) Get(path ...string) *Promise {
 // Map has the peer run f for each element of what the stub is (once for what is no array, not at all for null and
 // undefined) without a round trip. f is called once, here, with a placeholder, and says by calls on it what to do; a
 // call on another stub is part of it if the placeholder, or what was made of it, is among its arguments.
-func (s *Stub) Map(f func(in *Promise) any) *Promise { return sendMap(s.use(), nil, f) }
+func (s *Stub) Map(f func(in *Promise) any) *Promise { return sendMap(s.liveNode(), nil, f) }
 
 // Dup gives another reference, released on its own.
 func (s *Stub) Dup() *Stub {
-	n := s.use()
+	n := s.liveNode()
 	n.ref()
 	return &Stub{node: n}
 }
 
 // Release gives the reference up. Further calls do nothing.
 func (s *Stub) Release() {
-	if s != nil && s.gone.CompareAndSwap(false, true) {
+	if s != nil && s.released.CompareAndSwap(false, true) {
 		s.node.unref()
 	}
 }
 
 // OnBroken calls f once when what it refers to cannot be reached any more, saying why.
 func (s *Stub) OnBroken(f func(error)) {
-	s.use().onBroken(func(err error) { guarded(func() { f(err) }) })
+	s.liveNode().onBroken(func(err error) { guarded(func() { f(err) }) })
 }
 
 // guarded calls what the program wants to be called back. Its panics are its own.
@@ -149,7 +149,7 @@ func guarded(f func()) {
 // Object gives the object behind the stub if it is known to be one of this process, else nil. So a server recognises
 // its own when a peer passes it back.
 func (s *Stub) Object() Object {
-	if l, ok := shorten(s.use()).(*localNode); ok {
+	if l, ok := shortcut(s.liveNode()).(*localNode); ok {
 		return l.obj
 	}
 	return nil
@@ -158,41 +158,41 @@ func (s *Stub) Object() Object {
 // Promise is the result of a call that may not have come yet. Calls may be pipelined on it at once. Await asks for it;
 // what is never awaited is never sent. Release it once: before its result has come that gives the call up.
 type Promise struct {
-	node node
-	path []string
-	lent bool
-	gone atomic.Bool
-	got  atomic.Pointer[gotten] // what path came to, once asked
+	node     node
+	path     []string
+	borrowed bool
+	released atomic.Bool
+	fetched  atomic.Pointer[fetchedNode] // what path came to, once asked
 }
 
-// gotten is what a promise of a property has asked for.
-type gotten struct{ n node }
+// fetchedNode is what a promise of a property has asked for.
+type fetchedNode struct{ n node }
 
-func (p *Promise) use() node {
-	if p == nil || p.gone.Load() {
+func (p *Promise) liveNode() node {
+	if p == nil || p.released.Load() {
 		return releasedNode
 	}
 	return p.node
 }
 
-func (p *Promise) taken(move bool) *Promise {
-	if move && !p.lent {
-		if p.gone.CompareAndSwap(false, true) {
-			return &Promise{node: p.node, path: p.path, lent: true}
+func (p *Promise) transfer(move bool) *Promise {
+	if move && !p.borrowed {
+		if p.released.CompareAndSwap(false, true) {
+			return &Promise{node: p.node, path: p.path, borrowed: true}
 		}
 		releasedNode.ref()
-		return &Promise{node: releasedNode, lent: true}
+		return &Promise{node: releasedNode, borrowed: true}
 	}
-	n := p.use()
+	n := p.liveNode()
 	n.ref()
-	return &Promise{node: n, path: p.path, lent: true}
+	return &Promise{node: n, path: p.path, borrowed: true}
 }
 
 // promiseRef is a payload's own promise.
 type promiseRef struct{ p *Promise }
 
 func (r promiseRef) drop() {
-	if r.p.gone.CompareAndSwap(false, true) {
+	if r.p.released.CompareAndSwap(false, true) {
 		r.p.node.unref()
 	}
 }
@@ -205,42 +205,42 @@ func (p *Promise) Call(ctx context.Context, method string, args ...any) *Promise
 	if method != "" {
 		path = append(path[:len(path):len(path)], method)
 	}
-	return callNode(ctx, p.use(), path, args)
+	return callNode(ctx, p.liveNode(), path, args)
 }
 
 // Get reads a property of the result.
 func (p *Promise) Get(path ...string) *Promise {
-	n := p.use()
+	n := p.liveNode()
 	n.ref()
 	return newGet(n, joinPath(p.path, path))
 }
 
 // Map runs f for each element of the result, where it is.
-func (p *Promise) Map(f func(in *Promise) any) *Promise { return sendMap(p.use(), p.path, f) }
+func (p *Promise) Map(f func(in *Promise) any) *Promise { return sendMap(p.liveNode(), p.path, f) }
 
 // target is the node of what the promise is: its own, or, for a property, one that is asked for once.
 func (p *Promise) target() node {
-	n := p.use()
+	n := p.liveNode()
 	if len(p.path) == 0 || n == node(releasedNode) {
 		return n
 	}
-	if g := p.got.Load(); g != nil {
+	if g := p.fetched.Load(); g != nil {
 		return g.n
 	}
-	g := &gotten{n.get(via{}, p.path)}
-	if !p.got.CompareAndSwap(nil, g) {
+	g := &fetchedNode{n.get(via{}, p.path)}
+	if !p.fetched.CompareAndSwap(nil, g) {
 		g.n.unref()
-		return p.got.Load().n
+		return p.fetched.Load().n
 	}
-	if p.gone.Load() { // released meanwhile
-		p.dropGotten()
+	if p.released.Load() { // released meanwhile
+		p.dropFetched()
 		return releasedNode
 	}
 	return g.n
 }
 
-func (p *Promise) dropGotten() {
-	if g := p.got.Swap(&gotten{releasedNode}); g != nil && g.n != node(releasedNode) {
+func (p *Promise) dropFetched() {
+	if g := p.fetched.Swap(&fetchedNode{releasedNode}); g != nil && g.n != node(releasedNode) {
 		g.n.unref()
 	}
 }
@@ -259,7 +259,7 @@ func (p *Promise) Await(ctx context.Context) (any, error) {
 			if !t.promise {
 				return p.awaitAny(ctx)
 			}
-			t.ask()
+			t.request()
 			f = &t.future
 		default:
 			return p.awaitAny(ctx)
@@ -268,7 +268,7 @@ func (p *Promise) Await(ctx context.Context) (any, error) {
 			select {
 			case <-wait:
 			case <-ctx.Done():
-				if !f.is(known) {
+				if !f.reached(stateResolved) {
 					return nil, ctx.Err()
 				}
 			}
@@ -278,7 +278,7 @@ func (p *Promise) Await(ctx context.Context) (any, error) {
 			return nil, f.err
 		case f.next != nil:
 			n = f.next
-		case len(f.val.proms) > 0:
+		case len(f.val.promises) > 0:
 			return p.awaitAny(ctx)
 		default:
 			return f.val.value, nil
@@ -323,7 +323,7 @@ func (p *Promise) then(f func(v any, err error), over *atomic.Bool) {
 			f(nil, err)
 			return
 		}
-		q.settle(f, over)
+		q.whenSettled(f, over)
 	}, over)
 }
 
@@ -336,10 +336,10 @@ func (p *Promise) Stub() *Stub {
 
 // Release gives the promise up, and with it the stubs in its value. Further calls do nothing.
 func (p *Promise) Release() {
-	if p != nil && p.gone.CompareAndSwap(false, true) {
+	if p != nil && p.released.CompareAndSwap(false, true) {
 		p.node.unref()
 		if len(p.path) > 0 {
-			p.dropGotten()
+			p.dropFetched()
 		}
 	}
 }
@@ -356,7 +356,7 @@ func NewPromise() (p *Promise, resolve func(v any, err error)) {
 		}
 		var q *payload
 		if err == nil {
-			q, err = takeResult(v, nil)
+			q, err = copyInResult(v, nil)
 		}
 		f.settle(q, err)
 		f.unref()

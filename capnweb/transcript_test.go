@@ -140,8 +140,8 @@ func (s *story) receive(msg string) {
 		s.say("it is over")
 		return
 	}
-	var b batch
-	err := s.c.take([]byte(msg), via{c: s.c, batch: &b})
+	var b taskBatch
+	err := s.c.handleMessage([]byte(msg), via{c: s.c, tasks: &b})
 	if err != nil {
 		s.c.end(abortEnding(err))
 	}
@@ -155,8 +155,8 @@ func (s *story) receive(msg string) {
 func (s *story) drain() {
 	for {
 		s.c.mu.Lock()
-		todo := s.c.todo
-		s.c.todo = nil
+		todo := s.c.tasks
+		s.c.tasks = nil
 		s.c.mu.Unlock()
 		if len(todo) == 0 {
 			return
@@ -186,7 +186,7 @@ func (s *story) finish() {
 	}
 	s.c.out = outQueue{}
 	s.c.urgent = false
-	s.c.roomMade()
+	s.c.wakeLimitWaiters()
 	s.c.mu.Unlock()
 }
 

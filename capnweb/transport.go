@@ -24,21 +24,21 @@ type Transport interface {
 	RemoteAddr() string
 }
 
-// limited is implemented by transports that check limits before they allocate. NewConn tells them.
-type limited interface{ setLimits(lim Limits) }
+// limitSetter is implemented by transports that check limits before they allocate. NewConn tells them.
+type limitSetter interface{ setLimits(lim Limits) }
 
-// pinged is implemented by transports over which a peer may give a sign of life without a message. NewConn tells them
+// activityReporter is implemented by transports over which a peer may give a sign of life without a message. NewConn tells them
 // whom to tell.
-type pinged interface{ setHeard(heard func()) }
+type activityReporter interface{ setOnActivity(heard func()) }
 
-// reader is implemented by transports that keep what has come of a message. NewConn tells them whom to ask before they keep
+// readAdmitter is implemented by transports that keep what has come of a message. NewConn tells them whom to ask before they keep
 // so many bytes of one, with what is there of it, which may have them wait or refuse it; 0 says that it is let go of.
-type reader interface {
-	setReading(reading func(bytes int, have []byte) error)
+type readAdmitter interface {
+	setAdmitRead(reading func(bytes int, have []byte) error)
 }
 
-// eager is implemented by transports that know whether there is another message to be read already. The reader asks.
-type eager interface{ more() bool }
+// peeker is implemented by transports that know whether there is another message to be read already. The reader asks.
+type peeker interface{ more() bool }
 
 // Pipe gives two transports connected in memory, for tests: unbounded, in order, closed together.
 func Pipe() (a, b Transport) {

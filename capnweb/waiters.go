@@ -11,28 +11,28 @@ import (
 // swept out as the list grows, so that it is as long as there are others, about. The zero value is an empty list; who
 // uses it has a lock around it.
 type waiters[F any] struct {
-	list  []waiter[F]
-	sweep int // how long the list is when it is swept next
+	list    []waiter[F]
+	sweepAt int // how long the list is when it is swept next
 }
 
 type waiter[F any] struct {
-	f    F
-	over *atomic.Bool // nil: it wants to be called whatever happens
+	f        F
+	canceled *atomic.Bool // nil: it wants to be called whatever happens
 }
 
-// leastSwept is how short a list is not swept.
-const leastSwept = 16
+// minSweep is how short a list is not swept.
+const minSweep = 16
 
 func (w *waiters[F]) add(f F, over *atomic.Bool) {
-	if len(w.list) >= max(w.sweep, leastSwept) {
-		w.list = slices.DeleteFunc(w.list, func(one waiter[F]) bool { return one.over != nil && one.over.Load() })
-		w.sweep = 2 * len(w.list)
+	if len(w.list) >= max(w.sweepAt, minSweep) {
+		w.list = slices.DeleteFunc(w.list, func(one waiter[F]) bool { return one.canceled != nil && one.canceled.Load() })
+		w.sweepAt = 2 * len(w.list)
 	}
 	w.list = append(w.list, waiter[F]{f, over})
 }
 
-// take empties the list.
-func (w *waiters[F]) take() []waiter[F] {
+// drain empties the list.
+func (w *waiters[F]) drain() []waiter[F] {
 	list := w.list
 	w.list = nil
 	return list

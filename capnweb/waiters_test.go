@@ -23,13 +23,13 @@ func TestWaitersAreSwept(t *testing.T) {
 		default:
 			w.add(i, &over)
 		}
-		if n := len(w.list); n > 2*leastSwept+2*20 {
+		if n := len(w.list); n > 2*minSweep+2*20 {
 			t.Fatalf("%d wait", n)
 		}
 	}
 	want := 0
-	for _, one := range w.take() {
-		if one.over == &over {
+	for _, one := range w.drain() {
+		if one.canceled == &over {
 			continue
 		}
 		if one.f != want {
@@ -54,7 +54,7 @@ func TestFailedValueIsNotKept(t *testing.T) {
 		pending.ref()
 		p.value = []any{addPromise(p, pending), addPromise(p, newError(errors.New("no"))), blob}
 		told := false
-		p.settle(func(_ any, err error) {
+		p.whenSettled(func(_ any, err error) {
 			told = err != nil
 			p.release()
 		}, nil)

@@ -45,17 +45,17 @@ func (o DialOptions) client() *http.Client {
 	return &http.Client{Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, DisableKeepAlives: true}}
 }
 
-// dialTime is how long a handshake may take.
-const dialTime = 10 * time.Second
+// dialTimeout is how long a handshake may take.
+const dialTimeout = 10 * time.Second
 
 // Dial opens a WebSocket to url (ws, wss, http or https), within ctx and 10 seconds. It follows no redirects: secrets
 // that will be sent are meant for the host of the URL only.
 func Dial(ctx context.Context, url string, opts DialOptions) (Transport, error) {
-	ctx, cancel := context.WithTimeout(ctx, dialTime)
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
 	c, resp, err := wsock.Dial(ctx, url, wsock.DialOptions{HTTPClient: opts.client(), Header: opts.Header})
 	if err != nil {
-		if moved := redirected(resp); moved != nil {
+		if moved := redirectError(resp); moved != nil {
 			return nil, moved
 		}
 		return nil, err
@@ -63,8 +63,8 @@ func Dial(ctx context.Context, url string, opts DialOptions) (Transport, error) 
 	return newWSTransport(c), nil
 }
 
-// redirected says where a server points to, if that is its answer.
-func redirected(resp *http.Response) error {
+// redirectError says where a server points to, if that is its answer.
+func redirectError(resp *http.Response) error {
 	if resp == nil || resp.StatusCode/100 != 3 {
 		return nil
 	}
@@ -72,7 +72,7 @@ func redirected(resp *http.Response) error {
 	if err != nil {
 		return nil
 	}
-	return fmt.Errorf("the server redirects to %s, which is not followed", cutText(to.Redacted(), 200))
+	return fmt.Errorf("the server redirects to %s, which is not followed", truncateText(to.Redacted(), 200))
 }
 
 type wsTransport struct{ c *wsock.Conn }
@@ -85,12 +85,12 @@ func newWSTransport(c *wsock.Conn) *wsTransport {
 
 // setLimits bounds what is read of a message: of one that is too large a byte more than is allowed arrives, so that the
 // peer is told by an abort and not by a bare close.
-func (t *wsTransport) setLimits(lim Limits) { t.c.CutAt(lim.MessageBytes + 1) }
+func (t *wsTransport) setLimits(lim Limits) { t.c.TruncateAt(lim.MessageBytes + 1) }
 
-// setHeard has the peer's own pings told: who pings need not be pinged.
-func (t *wsTransport) setHeard(heard func()) { t.c.SetHeard(heard) }
+// setOnActivity has the peer's own pings told: who pings need not be pinged.
+func (t *wsTransport) setOnActivity(heard func()) { t.c.SetOnActivity(heard) }
 
-func (t *wsTransport) setReading(reading func(int, []byte) error) { t.c.SetReading(reading) }
+func (t *wsTransport) setAdmitRead(reading func(int, []byte) error) { t.c.SetAdmitRead(reading) }
 
 func (t *wsTransport) Read(ctx context.Context) ([]byte, error) {
 	kind, b, err := t.c.Read(ctx)
@@ -106,7 +106,7 @@ func (t *wsTransport) Read(ctx context.Context) ([]byte, error) {
 	return b, nil
 }
 
-func (t *wsTransport) more() bool { return t.c.More() }
+func (t *wsTransport) more() bool { return t.c.Buffered() }
 
 func (t *wsTransport) Write(ctx context.Context, messages [][]byte) error {
 	return t.c.Write(ctx, websocket.MessageText, messages...)

@@ -121,7 +121,7 @@ func wildRun(t *testing.T, d dice, hostile, messages int, lim Limits) (processed
 	target.finish()
 	for i := 0; i < 1e5 && alive.Load() != 0; i++ { // calls within the process are nobody's to wait for
 		done := make(chan struct{})
-		strays.Post(func() { close(done) })
+		detached.Post(func() { close(done) })
 		<-done
 		target.finish()
 		runtime.Gosched()

@@ -9,25 +9,25 @@ import (
 	"runtime"
 	"time"
 
-	"github.com/mooring-rpc/mooring/internal/alarm"
+	"github.com/mooring-rpc/mooring/internal/lazytimer"
 )
 
 const (
 	// chunkBytes is how much is written at once: small enough for pings to get in between, and for the write deadline to
 	// mean no progress.
 	chunkBytes = 64 << 10
-	// slowestBytes a second are enough for a single large message not to count as stalled.
-	slowestBytes = 64 << 10
-	// mostOwed is how much may be on its way to a peer that has taken it in: what buffers hold.
-	mostOwed = 8 << 20
-	// smallBytes is how little is worth waiting for more.
-	smallBytes = 8 << 10
-	// pieceBytes is how much the reader answers before it writes that, with more to be read: the peer can go on meanwhile.
-	pieceBytes = 4 << 10
-	// holdTime is how long what is delivered, or written by the reader, may take before the others take over from it.
-	holdTime = 2 * time.Millisecond
-	// laterTime is how long what nobody waits for waits for something to leave with.
-	laterTime = 2 * time.Millisecond
+	// minWriteRate a second are enough for a single large message not to count as stalled.
+	minWriteRate = 64 << 10
+	// maxUnackedBytes is how much may be on its way to a peer that has taken it in: what buffers hold.
+	maxUnackedBytes = 8 << 20
+	// coalesceBytes is how little is worth waiting for more.
+	coalesceBytes = 8 << 10
+	// readerFlushBytes is how much the reader answers before it writes that, with more to be read: the peer can go on meanwhile.
+	readerFlushBytes = 4 << 10
+	// maxHold is how long what is delivered, or written by the reader, may take before the others take over from it.
+	maxHold = 2 * time.Millisecond
+	// lazyFlushDelay is how long what nobody waits for waits for something to leave with.
+	lazyFlushDelay = 2 * time.Millisecond
 )
 
 // outQueue is messages back to back, and where each ends.
@@ -45,52 +45,52 @@ func (q *outQueue) add(msg []byte) {
 // size is what the peer has not taken yet.
 func (q *outQueue) size() int { return len(q.b) + q.writing }
 
-// outlet is the state of writing, guarded by Conn.mu.
-type outlet struct {
+// writeState is the state of writing, guarded by Conn.mu.
+type writeState struct {
 	wake       chan struct{} // tells the writer that there is something for it
-	written    chan struct{} // closed when the writer has gone for good
+	writerDone chan struct{} // closed when the writer has gone for good
 	writerIdle bool          // the writer waits for wake
 	busy       bool          // somebody writes
 	byReader   bool          // it is the reader
-	hold       bool          // the reader will write what waits as soon as it has delivered
+	holdWrites bool          // the reader will write what waits as soon as it has delivered
 	urgent     bool          // somebody waits for what is in out
-	flooded    bool          // too much waits: the connection is about to end
-	spare      outQueue      // to gather the next in
+	overflowed bool          // too much waits: the connection is about to end
+	spareQueue outQueue      // to gather the next in
 	messages   [][]byte      // to hand over what is written
 
-	stalled alarm.Alarm // ends the connection when a write makes no progress
-	guard   alarm.Alarm // ends hold
-	later   alarm.Alarm // sends what is not urgent
+	stallTimer lazytimer.Timer // ends the connection when a write makes no progress
+	holdTimer  lazytimer.Timer // ends hold
+	flushTimer lazytimer.Timer // sends what is not urgent
 }
 
-// enter takes the lock for an alarm, and says that the connection is not over.
-func (c *Conn) enter() bool {
+// lockUnlessFinished takes the lock for an alarm, and says that the connection is not over.
+func (c *Conn) lockUnlessFinished() bool {
 	c.mu.Lock()
 	return !c.finished
 }
 
-func (c *Conn) initOutlet() {
-	c.wake, c.written = make(chan struct{}, 1), make(chan struct{})
-	c.stalled.Init(c.enter, c.unlock, func() {
-		c.hit(LimitWriteTimeout)
-		c.endLocked(ending{err: &BrokenError{Reason: "the peer does not read: a write made no progress"}, code: closePolicy})
+func (c *Conn) initWriteState() {
+	c.wake, c.writerDone = make(chan struct{}, 1), make(chan struct{})
+	c.stallTimer.Init(c.lockUnlessFinished, c.unlockAndRun, func() {
+		c.countHit(LimitWriteTimeout)
+		c.endLocked(ending{err: &BrokenError{Reason: "the peer does not read: a write made no progress"}, code: closePolicyViolation})
 	})
-	c.guard.Init(c.enter, c.unlock, c.endHold)
-	c.later.Init(c.enter, c.unlock, func() { c.urgent = len(c.out.b) > 0 })
+	c.holdTimer.Init(c.lockUnlessFinished, c.unlockAndRun, c.endHold)
+	c.flushTimer.Init(c.lockUnlessFinished, c.unlockAndRun, func() { c.urgent = len(c.out.b) > 0 })
 }
 
-// wantsWriter says that the writer is to be woken for what waits, and has it written later if it is not urgent. The lock
+// scheduleWrite says that the writer is to be woken for what waits, and has it written later if it is not urgent. The lock
 // is held.
-func (c *Conn) wantsWriter() bool {
+func (c *Conn) scheduleWrite() bool {
 	if !c.writerIdle || c.busy || (len(c.out.b) == 0 && c.ended == nil) {
 		return false
 	}
 	if len(c.out.b) > chunkBytes {
 		c.urgent = true
 	}
-	if c.ended == nil && len(c.out.b) <= chunkBytes && (c.hold || !c.urgent) {
-		if !c.hold && !c.later.IsSet() {
-			c.later.Set(laterTime)
+	if c.ended == nil && len(c.out.b) <= chunkBytes && (c.holdWrites || !c.urgent) {
+		if !c.holdWrites && !c.flushTimer.IsSet() {
+			c.flushTimer.Set(lazyFlushDelay)
 		}
 		return false
 	}
@@ -107,13 +107,13 @@ func (c *Conn) wakeWriter() {
 
 // write sends what nobody else does, until the connection ends.
 func (c *Conn) write() {
-	defer c.leave()
+	defer c.workerDone()
 	c.mu.Lock()
-	defer c.unlock()
+	defer c.unlockAndRun()
 	for {
 		for c.busy || ((len(c.out.b) == 0 || !c.urgent) && c.ended == nil) {
 			c.writerIdle = true
-			c.unlock() // which sees to what is not urgent
+			c.unlockAndRun() // which sees to what is not urgent
 			<-c.wake
 			c.mu.Lock()
 			c.writerIdle = false
@@ -122,10 +122,10 @@ func (c *Conn) write() {
 		if last && (!c.ending.flush || len(c.out.b) == 0) {
 			break
 		}
-		if !last && len(c.out.b) < smallBytes && c.pending+c.calls > 2 {
+		if !last && len(c.out.b) < coalesceBytes && c.pendingPulls+c.calls > 2 {
 			// Others are about to call or answer too: what they say can leave with it.
 			c.busy = true
-			c.unlock()
+			c.unlockAndRun()
 			runtime.Gosched()
 			c.mu.Lock()
 			c.busy = false
@@ -134,15 +134,15 @@ func (c *Conn) write() {
 			break
 		}
 	}
-	close(c.written)
+	close(c.writerDone)
 }
 
 // writeOut writes what waits. Nobody else must be writing. The lock is held, and given up meanwhile.
 func (c *Conn) writeOut() (err error) {
 	c.busy = true
 	batch, messages := c.out, c.messages[:0]
-	c.out = outQueue{b: c.spare.b[:0], ends: c.spare.ends[:0], writing: len(batch.b)}
-	c.spare, c.messages = outQueue{}, nil
+	c.out = outQueue{b: c.spareQueue.b[:0], ends: c.spareQueue.ends[:0], writing: len(batch.b)}
+	c.spareQueue, c.messages = outQueue{}, nil
 	c.urgent = false
 	for from, i := 0, 0; i < len(batch.ends) && err == nil; {
 		start := from
@@ -153,20 +153,20 @@ func (c *Conn) writeOut() (err error) {
 			i++
 		}
 		size := from - start
-		c.stalled.Set(c.lim.WriteTimeout + time.Duration(size/slowestBytes)*time.Second)
-		c.unlock()
+		c.stallTimer.Set(c.limits.WriteTimeout + time.Duration(size/minWriteRate)*time.Second)
+		c.unlockAndRun()
 		err = c.transport.Write(context.Background(), messages)
 		c.mu.Lock()
-		c.stalled.Clear()
+		c.stallTimer.Clear()
 		if err != nil {
-			c.endLocked(lostEnding(err))
+			c.endLocked(transportEnding(err))
 		}
 		c.out.writing -= size
-		c.owed.Add(int64(size))
-		c.roomMade()
+		c.unackedBytes.Add(int64(size))
+		c.wakeLimitWaiters()
 	}
 	if cap(batch.b) <= chunkBytes && cap(batch.ends) <= 4096 {
-		c.spare = outQueue{b: batch.b, ends: batch.ends}
+		c.spareQueue = outQueue{b: batch.b, ends: batch.ends}
 		c.messages = messages
 	}
 	c.busy, c.out.writing = false, 0 // after an error the rest of it is lost
@@ -175,34 +175,34 @@ func (c *Conn) writeOut() (err error) {
 
 // holdOutput leaves what is answered from now on for the reader to write, all together. The lock is held.
 func (c *Conn) holdOutput() {
-	c.hold = true
-	c.guard.Set(holdTime)
+	c.holdWrites = true
+	c.holdTimer.Set(maxHold)
 }
 
 // moreToRead says that the reader has another message at hand, so that the little that waits can leave with its answer. The
 // lock is held.
 func (c *Conn) moreToRead() bool {
-	return c.eager != nil && c.ended == nil && len(c.out.b) < pieceBytes && c.eager.more()
+	return c.peeker != nil && c.ended == nil && len(c.out.b) < readerFlushBytes && c.peeker.more()
 }
 
-// readerWrites has the reader write what waits. If that takes long, another takes over reading. The lock is held, and
+// writeFromReader has the reader write what waits. If that takes long, another takes over reading. The lock is held, and
 // given up meanwhile.
-func (c *Conn) readerWrites() {
+func (c *Conn) writeFromReader() {
 	if c.ended != nil || c.busy || !c.urgent || len(c.out.b) > chunkBytes {
 		return
 	}
 	gen := c.readerGen
-	c.byReader, c.readerAway = true, true
+	c.byReader, c.readerBusy = true, true
 	_ = c.writeOut() // it has ended the connection
 	c.byReader = false
 	if c.readerGen == gen {
-		c.readerAway = false
+		c.readerBusy = false
 	}
 }
 
 // endHold gives to the writer what the reader has not come to write, and to another reader what it has not come to read.
 // The lock is held.
 func (c *Conn) endHold() {
-	c.hold = false
-	c.relieveReader()
+	c.holdWrites = false
+	c.replaceReader()
 }

@@ -71,7 +71,7 @@ func TestAnswersLeaveInPieces(t *testing.T) {
 		<-ended // how is no matter here
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		if c.most > pieceBytes+400 {
+		if c.most > readerFlushBytes+400 {
 			t.Errorf("%d bytes left at once", c.most)
 		}
 	})

@@ -20,24 +20,24 @@ import (
 
 // AbortOptions say which open turns are ended.
 type AbortOptions struct {
-	// Dead leaves those of living refs, and of refs that the session's ref here may not list,
+	// DeadOnly leaves those of living refs, and of refs that the session's ref here may not list,
 	// since they are not below it.
-	Dead bool
+	DeadOnly bool
 	// Progress, if not nil, is called with how many of how many turns are done.
 	Progress func(done, total int)
 }
 
 // AbortedTurns is what became of the turns that were open.
 type AbortedTurns struct {
-	Aborted int // have ended as aborted
-	Ended   int // had been ended by others when it was their turn
-	Left    int // were left, since their refs are not dead
-	Refused int // could not be ended
+	Aborted      int // have ended as aborted
+	AlreadyEnded int // had been ended by others when it was their turn
+	Skipped      int // were left, since their refs are not dead
+	Refused      int // could not be ended
 }
 
-// abortBatch is how many turns are ended at once: ending one reads and writes its
+// abortBatchSize is how many turns are ended at once: ending one reads and writes its
 // message and parts.
-const abortBatch = 50
+const abortBatchSize = 50
 
 // AbortTurns ends the session's open turns, or those of dead refs, as aborted: turns that
 // nobody is there any more to end, which count against the bounds on open turns or keep a log
@@ -53,23 +53,23 @@ func (s *Session) AbortTurns(ctx context.Context, o AbortOptions) (a AbortedTurn
 		return a, err
 	}
 	open := slices.DeleteFunc(state.Turns, func(t session.Turn) bool { return !t.Status.Open() })
-	if o.Dead && len(open) > 0 {
+	if o.DeadOnly && len(open) > 0 {
 		dead, err := s.deadRefs(ctx) // after the turns: their refs are there
 		if err != nil {
 			return a, err
 		}
 		all := len(open)
 		open = slices.DeleteFunc(open, func(t session.Turn) bool { return !dead(t.Ref) })
-		a.Left = all - len(open)
+		a.Skipped = all - len(open)
 	}
 	if o.Progress == nil {
 		o.Progress = func(int, int) {}
 	}
-	own, total := newOwnStream(s), len(open)
+	own, total := newDirectStream(s), len(open)
 	o.Progress(0, total)
 	for done := 0; done < total && err == nil; {
-		some := open[done:min(done+abortBatch, total)]
-		if err = own.end(ctx, some, &a); err == nil {
+		some := open[done:min(done+abortBatchSize, total)]
+		if err = own.abortTurns(ctx, some, &a); err == nil {
 			done += len(some)
 			o.Progress(done, total)
 		}
@@ -98,8 +98,8 @@ func (s *Session) deadRefs(ctx context.Context) (dead func(ref string) bool, err
 	}, nil
 }
 
-// ownStream is a stream of one call's own, under an outbox id that nothing keeps.
-type ownStream struct {
+// directStream is a stream of one call's own, under an outbox id that nothing keeps.
+type directStream struct {
 	session *Session
 	outbox  string
 	secret  capability.Secret
@@ -107,12 +107,12 @@ type ownStream struct {
 	refusal error  // the first
 }
 
-func newOwnStream(s *Session) *ownStream {
-	return &ownStream{session: s, outbox: "obx_" + ulid.Make().String(), secret: capability.NewSecret()}
+func newDirectStream(s *Session) *directStream {
+	return &directStream{session: s, outbox: "obx_" + ulid.Make().String(), secret: capability.NewSecret()}
 }
 
-// end ends turns in one batch.
-func (w *ownStream) end(ctx context.Context, turns []session.Turn, a *AbortedTurns) error {
+// abortTurns ends turns in one batch.
+func (w *directStream) abortTurns(ctx context.Context, turns []session.Turn, a *AbortedTurns) error {
 	b := &ledger.Batch{Session: w.session.id, BatchID: outbox.NewBatchID(), Incarnation: 1, AckedThrough: w.seq}
 	for i := range turns {
 		message, err := json.Marshal(turns[i].Message)
@@ -143,9 +143,9 @@ func (w *ownStream) end(ctx context.Context, turns []session.Turn, a *AbortedTur
 		case out.Status == ledger.Applied:
 			a.Aborted++
 		case out.Reason == fault.TurnEnded:
-			a.Ended++
+			a.AlreadyEnded++
 		case out.Reason == fault.TooLarge && len(turns) > 1: // together, they may be
-			if err := w.end(ctx, turns[i:i+1], a); err != nil {
+			if err := w.abortTurns(ctx, turns[i:i+1], a); err != nil {
 				return err
 			}
 		default:
@@ -161,7 +161,7 @@ func (w *ownStream) end(ctx context.Context, turns []session.Turn, a *AbortedTur
 }
 
 // close lets the server forget the last answer. If it cannot, that one row stays.
-func (w *ownStream) close(ctx context.Context) {
+func (w *directStream) close(ctx context.Context) {
 	if w.seq > 0 {
 		_ = w.call(ctx, func(ctx context.Context, stream *rpc.Ref) *rpc.Promise { return callAcknowledge(ctx, stream, w.seq) }, func(capnp.Struct) error { return nil })
 	}
@@ -169,7 +169,7 @@ func (w *ownStream) close(ctx context.Context) {
 
 // call makes a call on the stream, which is opened with it: the same again, over another
 // connection, is known by its seqs.
-func (w *ownStream) call(ctx context.Context, ask func(context.Context, *rpc.Ref) *rpc.Promise, read func(capnp.Struct) error) error {
+func (w *directStream) call(ctx context.Context, ask func(context.Context, *rpc.Ref) *rpc.Promise, read func(capnp.Struct) error) error {
 	var opened *rpc.Promise
 	var stream *rpc.Ref
 	release := func() {

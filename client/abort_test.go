@@ -86,17 +86,17 @@ func TestAbortTurns(t *testing.T) {
 		}
 	}
 	// A ref is told of those below it alone.
-	got, err := alive.AbortTurns(t.Context(), client.AbortOptions{Dead: true})
-	wantAborted(t, "those that one ref is told of", got, err, client.AbortedTurns{Aborted: 1, Left: 6})
+	got, err := alive.AbortTurns(t.Context(), client.AbortOptions{DeadOnly: true})
+	wantAborted(t, "those that one ref is told of", got, err, client.AbortedTurns{Aborted: 1, Skipped: 6})
 	var shown []int
-	got, err = owner.AbortTurns(t.Context(), client.AbortOptions{Dead: true, Progress: func(done, total int) {
+	got, err = owner.AbortTurns(t.Context(), client.AbortOptions{DeadOnly: true, Progress: func(done, total int) {
 		if shown = append(shown, done, total); done == 0 { // another is faster
 			b := owner.Batch()
 			b.Finalize("g1", client.Aborted).Arg("usage", object{"tokens": 1})
 			applied(t, b)
 		}
 	}})
-	wantAborted(t, "those of dead refs", got, err, client.AbortedTurns{Aborted: 2, Ended: 1, Left: 3})
+	wantAborted(t, "those of dead refs", got, err, client.AbortedTurns{Aborted: 2, AlreadyEnded: 1, Skipped: 3})
 	if !slices.Equal(shown, []int{0, 3, 3, 3}) {
 		t.Errorf("progress: %v", shown)
 	}
@@ -108,8 +108,8 @@ func TestAbortTurns(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err = owner.AbortTurns(t.Context(), client.AbortOptions{Dead: true})
-	wantAborted(t, "after a rotation", got, err, client.AbortedTurns{Aborted: 1, Left: 2})
+	got, err = owner.AbortTurns(t.Context(), client.AbortOptions{DeadOnly: true})
+	wantAborted(t, "after a rotation", got, err, client.AbortedTurns{Aborted: 1, Skipped: 2})
 	// Who may not revoke may not.
 	for name, c := range map[string]struct {
 		rights capability.Rights
@@ -120,7 +120,7 @@ func TestAbortTurns(t *testing.T) {
 			!regexp.MustCompile(` \(batch [0-9A-Z]{26}\)$`).MatchString(err.Error()) {
 			t.Errorf("by a %s: %+v, %v", name, got, err)
 		}
-		if got, err := refused.AbortTurns(t.Context(), client.AbortOptions{Dead: true}); !errors.Is(err, fault.MissingRight) || got.Aborted != 0 {
+		if got, err := refused.AbortTurns(t.Context(), client.AbortOptions{DeadOnly: true}); !errors.Is(err, fault.MissingRight) || got.Aborted != 0 {
 			t.Errorf("dead ones by a %s: %+v, %v", name, got, err)
 		}
 	}

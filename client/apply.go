@@ -11,16 +11,16 @@ import (
 	"capnproto.org/go/capnp/v3"
 
 	"github.com/mooring-rpc/mooring/capnp/wire"
-	"github.com/mooring-rpc/mooring/internal/place"
-	byhand "github.com/mooring-rpc/mooring/internal/words"
+	byhand "github.com/mooring-rpc/mooring/internal/capnpfast"
+	"github.com/mooring-rpc/mooring/internal/wirelayout"
 	"github.com/mooring-rpc/mooring/ledger"
 	"github.com/mooring-rpc/mooring/rpc"
 )
 
 // callApply sends a batch; held are the live sessions its ops refer to.
 func callApply(ctx context.Context, stream *rpc.Ref, b *ledger.Batch, held []*rpc.Ref) *rpc.Promise {
-	return stream.Call(ctx, methodApply, words(0, 2), func(s capnp.Struct, caps *rpc.CapTable) error {
-		if err := placeBatch(wire.Stream_apply_Params(s), b); err != nil {
+	return stream.Call(ctx, methodApply, structSize(0, 2), func(s capnp.Struct, caps *rpc.CapTable) error {
+		if err := fillBatch(wire.Stream_apply_Params(s), b); err != nil {
 			return err
 		}
 		if len(held) == 0 {
@@ -40,16 +40,16 @@ func callApply(ctx context.Context, stream *rpc.Ref, b *ledger.Batch, held []*rp
 	})
 }
 
-// placeBatch writes the batch of an apply.
-func placeBatch(p wire.Stream_apply_Params, b *ledger.Batch) error {
+// fillBatch writes the batch of an apply.
+func fillBatch(p wire.Stream_apply_Params, b *ledger.Batch) error {
 	seg := capnp.Struct(p).Segment()
 	at := len(seg.Data())
 	to, err := p.NewBatch()
 	if err != nil {
 		return err
 	}
-	size, plain := plainSize(b)
-	if !plain || len(seg.Data()) != at+place.Batch.Bytes() { // it is not at, but somewhere else
+	size, plain := fastPathSize(b)
+	if !plain || len(seg.Data()) != at+wirelayout.Batch.Bytes() { // it is not at, but somewhere else
 		return encodeBatch(to, b)
 	}
 	piece, ok := byhand.Reserve(seg, size)
@@ -58,22 +58,22 @@ func placeBatch(p wire.Stream_apply_Params, b *ledger.Batch) error {
 	}
 	to.SetAtomic(b.Atomic)
 	to.SetAckedThrough(b.AckedThrough)
-	writeBatch(&piece, at/byhand.Bytes, b)
+	writeFastPath(&piece, at/byhand.Bytes, b)
 	return nil
 }
 
-// plainSize is how many words a batch takes beyond the Batch itself; ok is false
+// fastPathSize is how many words a batch takes beyond the Batch itself; ok is false
 // for one that is not to be written by hand.
-func plainSize(b *ledger.Batch) (size int, ok bool) {
-	size = byhand.TextSize(len(b.BatchID)) + byhand.ListSize(len(b.Ops), place.Op)
+func fastPathSize(b *ledger.Batch) (size int, ok bool) {
+	size = byhand.TextSize(len(b.BatchID)) + byhand.ListSize(len(b.Ops), wirelayout.Op)
 	for i := range b.Ops {
 		op := &b.Ops[i]
-		if len(op.DependsOn) > 0 || op.Expected.Set && op.Expected.Ref != nil || op.Hints() > 0 {
+		if len(op.DependsOn) > 0 || op.Expected.Set && op.Expected.Ref != nil || op.HintCount() > 0 {
 			return 0, false
 		}
 		size += byhand.TextSize(len(op.OpID)) + byhand.TextSize(len(op.Method))
 		if len(op.Args) > 0 {
-			size += byhand.ListSize(len(op.Args), place.Arg)
+			size += byhand.ListSize(len(op.Args), wirelayout.Arg)
 		}
 		for j := range op.Args {
 			a := &op.Args[j]
@@ -86,32 +86,32 @@ func plainSize(b *ledger.Batch) (size int, ok bool) {
 	return size, true
 }
 
-// writeBatch writes what the Batch at a word points to, in the order in which
+// writeFastPath writes what the Batch at a word points to, in the order in which
 // encodeBatch does.
-func writeBatch(p *byhand.Piece, batch int, b *ledger.Batch) {
-	pointers := batch + place.Batch.Data
-	p.PutText(pointers+place.BatchID, b.BatchID)
-	op := p.PutList(pointers+place.BatchOps, len(b.Ops), place.Op)
+func writeFastPath(p *byhand.Builder, batch int, b *ledger.Batch) {
+	pointers := batch + wirelayout.Batch.Data
+	p.PutText(pointers+wirelayout.BatchID, b.BatchID)
+	op := p.PutList(pointers+wirelayout.BatchOps, len(b.Ops), wirelayout.Op)
 	for i := range b.Ops {
 		in := &b.Ops[i]
-		p.PutUint64(op, place.OpSeq, in.Seq)
+		p.PutUint64(op, wirelayout.OpSeq, in.Seq)
 		if in.Expected.Set {
-			p.PutUint16(op, place.OpExpected, uint16(wire.Op_expected_Which_cursor))
-			p.PutUint64(op, place.OpExpectedCursor, in.Expected.Cursor)
+			p.PutUint16(op, wirelayout.OpExpected, uint16(wire.Op_expected_Which_cursor))
+			p.PutUint64(op, wirelayout.OpExpectedCursor, in.Expected.Cursor)
 		}
-		pointers := op + place.Op.Data
-		p.PutText(pointers+place.OpID, in.OpID)
-		p.PutText(pointers+place.OpMethod, in.Method)
+		pointers := op + wirelayout.Op.Data
+		p.PutText(pointers+wirelayout.OpID, in.OpID)
+		p.PutText(pointers+wirelayout.OpMethod, in.Method)
 		if len(in.Args) > 0 {
-			arg := p.PutList(pointers+place.OpArgs, len(in.Args), place.Arg)
+			arg := p.PutList(pointers+wirelayout.OpArgs, len(in.Args), wirelayout.Arg)
 			for j := range in.Args {
-				pointers := arg + place.Arg.Data
-				p.PutText(pointers+place.ArgName, in.Args[j].Name)
-				p.PutTextBytes(pointers+place.ArgJSON, in.Args[j].JSON)
-				arg += place.Arg.Words()
+				pointers := arg + wirelayout.Arg.Data
+				p.PutText(pointers+wirelayout.ArgName, in.Args[j].Name)
+				p.PutTextBytes(pointers+wirelayout.ArgJSON, in.Args[j].JSON)
+				arg += wirelayout.Arg.Words()
 			}
 		}
-		op += place.Op.Words()
+		op += wirelayout.Op.Words()
 	}
 }
 
@@ -127,7 +127,7 @@ func encodeBatch(to wire.Batch, b *ledger.Batch) error {
 	}
 	hinted := 0
 	for i := range b.Ops {
-		if b.Ops[i].Hints() > 0 {
+		if b.Ops[i].HintCount() > 0 {
 			hinted++
 		}
 		if err := encodeOp(ops.At(i), &b.Ops[i]); err != nil {
@@ -143,7 +143,7 @@ func encodeBatch(to wire.Batch, b *ledger.Batch) error {
 	}
 	next := 0
 	for i := range b.Ops {
-		if n := b.Ops[i].Hints(); n > 0 {
+		if n := b.Ops[i].HintCount(); n > 0 {
 			of := hints.At(next)
 			of.SetOp(uint32(i))
 			if err := encodeArgs(&b.Ops[i], n, of.NewArgs, true); err != nil {
@@ -166,7 +166,7 @@ func encodeArgs(in *ledger.Intent, n int, list func(int32) (wire.Arg_List, error
 	}
 	next := 0
 	for i := range in.Args {
-		if in.Hint(i) != hints {
+		if in.IsHint(i) != hints {
 			continue
 		}
 		if err := encodeArg(args.At(next), &in.Args[i]); err != nil {
@@ -196,7 +196,7 @@ func encodeOp(to wire.Op, in *ledger.Intent) error {
 			}
 		}
 	}
-	if err := encodeArgs(in, len(in.Args)-in.Hints(), to.NewArgs, false); err != nil {
+	if err := encodeArgs(in, len(in.Args)-in.HintCount(), to.NewArgs, false); err != nil {
 		return err
 	}
 	switch expected := to.Expected(); {
@@ -222,7 +222,7 @@ func encodeArg(to wire.Arg, a *ledger.Arg) error {
 		if err := to.SetJson(""); err != nil || len(a.JSON) == 0 {
 			return err
 		}
-		return capnp.Struct(to).SetTextFromBytes(place.ArgJSON, a.JSON) // SetJson takes a string: a copy more
+		return capnp.Struct(to).SetTextFromBytes(wirelayout.ArgJSON, a.JSON) // SetJson takes a string: a copy more
 	}
 	ref, err := to.NewRef()
 	if err != nil {

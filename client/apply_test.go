@@ -14,38 +14,38 @@ import (
 
 	"github.com/mooring-rpc/mooring/capnp/wire"
 	"github.com/mooring-rpc/mooring/fault"
-	byhand "github.com/mooring-rpc/mooring/internal/words"
-	"github.com/mooring-rpc/mooring/internal/words/wordstest"
+	byhand "github.com/mooring-rpc/mooring/internal/capnpfast"
+	"github.com/mooring-rpc/mooring/internal/capnpfasttest"
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
 // randomBatch is any batch; a plain one refers to nothing.
 func randomBatch(rnd *rand.Rand, plain bool) *ledger.Batch {
-	b := &ledger.Batch{BatchID: wordstest.Text(rnd, 30), Atomic: rnd.IntN(2) == 0, AckedThrough: rnd.Uint64()}
+	b := &ledger.Batch{BatchID: capnpfasttest.Text(rnd, 30), Atomic: rnd.IntN(2) == 0, AckedThrough: rnd.Uint64()}
 	b.Ops = make([]ledger.Intent, rnd.IntN(6))
 	ref := func() *ledger.Ref {
 		if plain || rnd.IntN(3) > 0 {
 			return nil
 		}
-		return &ledger.Ref{Op: wordstest.Text(rnd, 26), Path: wordstest.Text(rnd, 5)}
+		return &ledger.Ref{Op: capnpfasttest.Text(rnd, 26), Path: capnpfasttest.Text(rnd, 5)}
 	}
 	for i := range b.Ops {
 		op := &b.Ops[i]
-		op.OpID, op.Seq, op.Method = wordstest.Text(rnd, 26), rnd.Uint64(), wordstest.Text(rnd, 10)
+		op.OpID, op.Seq, op.Method = capnpfasttest.Text(rnd, 26), rnd.Uint64(), capnpfasttest.Text(rnd, 10)
 		for !plain && rnd.IntN(3) == 0 {
-			op.DependsOn = append(op.DependsOn, wordstest.Text(rnd, 26))
+			op.DependsOn = append(op.DependsOn, capnpfasttest.Text(rnd, 26))
 		}
 		if rnd.IntN(2) == 0 {
 			op.Expected = ledger.Expect{Set: true, Cursor: rnd.Uint64(), Ref: ref()}
 		}
 		for range rnd.IntN(4) {
-			a := ledger.Arg{Name: wordstest.Text(rnd, 10), Ref: ref()}
+			a := ledger.Arg{Name: capnpfasttest.Text(rnd, 10), Ref: ref()}
 			switch rnd.IntN(4) {
 			case 0:
 			case 1:
 				a.JSON = []byte{}
 			default:
-				a.JSON = []byte(wordstest.Text(rnd, 300))
+				a.JSON = []byte(capnpfasttest.Text(rnd, 300))
 			}
 			op.Args = append(op.Args, a)
 		}
@@ -64,7 +64,7 @@ func generated(s capnp.Struct, b *ledger.Batch) error {
 
 func TestWrittenBatches(t *testing.T) {
 	t.Parallel()
-	rnd := wordstest.Dice(t)
+	rnd := capnpfasttest.Rand(t)
 	batches := []*ledger.Batch{{}, {Ops: []ledger.Intent{}}, {Ops: make([]ledger.Intent, 3)}, hotBatch(32),
 		{Ops: []ledger.Intent{{Args: make([]ledger.Arg, 2), Expected: ledger.Expect{Ref: &ledger.Ref{Op: "not set"}}}}},
 		{Ops: []ledger.Intent{{Args: []ledger.Arg{{Name: "large", JSON: bytes.Repeat([]byte("x"), 3<<20)}}}}}}
@@ -75,12 +75,12 @@ func TestWrittenBatches(t *testing.T) {
 		b := randomBatch(rnd, false)
 		if n < len(batches) {
 			b = batches[n]
-			if _, plain := plainSize(b); !plain {
+			if _, plain := fastPathSize(b); !plain {
 				t.Fatalf("not plain: %+v", b)
 			}
 		}
-		got := wordstest.Segment(t, words(0, 2), func(s capnp.Struct) error { return placeBatch(wire.Stream_apply_Params(s), b) })
-		want := wordstest.Segment(t, words(0, 2), func(s capnp.Struct) error { return generated(s, b) })
+		got := capnpfasttest.Segment(t, structSize(0, 2), func(s capnp.Struct) error { return fillBatch(wire.Stream_apply_Params(s), b) })
+		want := capnpfasttest.Segment(t, structSize(0, 2), func(s capnp.Struct) error { return generated(s, b) })
 		if !bytes.Equal(got, want) {
 			t.Fatalf("%+v is\n%x, but generated\n%x", b, got, want)
 		}
@@ -97,7 +97,7 @@ func TestBatchInManySegments(t *testing.T) {
 	}
 	p, err := wire.NewRootStream_apply_Params(seg)
 	if err == nil {
-		err = placeBatch(p, b)
+		err = fillBatch(p, b)
 	}
 	if err != nil || msg.NumSegments() < 2 {
 		t.Fatalf("%d segments, %v", msg.NumSegments(), err)
@@ -138,7 +138,7 @@ func writeAck(rnd *rand.Rand, s capnp.Struct, ops []ledger.Intent, more int) err
 		return err
 	}
 	ack.SetCursor(rnd.Uint64())
-	list, err := capnp.NewCompositeList(s.Segment(), words(capnp.Size(3+more), uint16(4+more)), int32(len(ops)))
+	list, err := capnp.NewCompositeList(s.Segment(), structSize(capnp.Size(3+more), uint16(4+more)), int32(len(ops)))
 	if err != nil {
 		return err
 	}
@@ -160,7 +160,7 @@ func writeAck(rnd *rand.Rand, s capnp.Struct, ops []ledger.Intent, more int) err
 		errs := []error{o.SetOp(ops[i].OpID)}
 		for _, set := range []func(string) error{o.SetMessage_, o.SetResult, o.SetCause} {
 			if rnd.IntN(2) == 0 {
-				errs = append(errs, set(wordstest.Text(rnd, 40)))
+				errs = append(errs, set(capnpfasttest.Text(rnd, 40)))
 			}
 		}
 		for _, err := range append(errs, list.Struct(i).CopyFrom(capnp.Struct(o))) {
@@ -183,7 +183,7 @@ func checkReply(t *testing.T, raw []byte, limit uint64, ops []ledger.Intent) (pl
 	if !ok || root.Cost() > limit {
 		return false
 	}
-	got, ok := decodePlainReply(byhand.NewMessage(seg, root, limit-root.Cost()), ops)
+	got, ok := decodeReplyFast(byhand.NewMessage(seg, root, limit-root.Cost()), ops)
 	if !ok {
 		return false
 	}
@@ -208,17 +208,17 @@ func checkReply(t *testing.T, raw []byte, limit uint64, ops []ledger.Intent) (pl
 
 func TestReadReplies(t *testing.T) {
 	t.Parallel()
-	rnd := wordstest.Dice(t)
+	rnd := capnpfasttest.Rand(t)
 	for n := range 3000 {
 		var ids []string
 		for range rnd.IntN(6) {
-			ids = append(ids, wordstest.Text(rnd, 26))
+			ids = append(ids, capnpfasttest.Text(rnd, 26))
 		}
 		ops, more := opsOf(ids...), 0
 		if n%3 == 0 {
 			more = 2 - rnd.IntN(5)
 		}
-		raw := wordstest.Segment(t, words(0, 1), func(s capnp.Struct) error { return writeAck(rnd, s, ops, more) })
+		raw := capnpfasttest.Segment(t, structSize(0, 1), func(s capnp.Struct) error { return writeAck(rnd, s, ops, more) })
 		if !checkReply(t, raw, uint64(len(raw)), ops) {
 			t.Fatalf("not plain: %x", raw)
 		}
@@ -227,7 +227,7 @@ func TestReadReplies(t *testing.T) {
 		}
 		for range 20 { // what is not well-formed, or read too often
 			spoilt := bytes.Clone(raw)
-			wordstest.Spoil(rnd, spoilt)
+			capnpfasttest.Corrupt(rnd, spoilt)
 			checkReply(t, spoilt, uint64(rnd.IntN(2*len(raw))), ops)
 		}
 	}
@@ -250,7 +250,7 @@ func TestRefusedReply(t *testing.T) {
 			return err
 		},
 	} {
-		raw := wordstest.Segment(t, words(0, 1), func(s capnp.Struct) error { return place(wire.Stream_apply_Results(s)) })
+		raw := capnpfasttest.Segment(t, structSize(0, 1), func(s capnp.Struct) error { return place(wire.Stream_apply_Results(s)) })
 		if checkReply(t, raw, 1000, nil) {
 			t.Errorf("plain: %x", raw)
 		}
@@ -261,7 +261,7 @@ func TestRefusedReply(t *testing.T) {
 func FuzzPlainReply(f *testing.F) {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	for n := range 8 {
-		raw := wordstest.Segment(f, words(0, 1), func(s capnp.Struct) error { return writeAck(rnd, s, opsOf("a", "bb", "")[:n%4], n/4) })
+		raw := capnpfasttest.Segment(f, structSize(0, 1), func(s capnp.Struct) error { return writeAck(rnd, s, opsOf("a", "bb", "")[:n%4], n/4) })
 		f.Add(raw, uint16(1000), n%4)
 	}
 	f.Fuzz(func(t *testing.T, raw []byte, limit uint16, n int) {
@@ -283,7 +283,7 @@ func hotBatch(n int) *ledger.Batch {
 func BenchmarkWriteBatch(b *testing.B) {
 	batch := hotBatch(32)
 	for name, place := range map[string]func(capnp.Struct) error{
-		"hand":      func(s capnp.Struct) error { return placeBatch(wire.Stream_apply_Params(s), batch) },
+		"hand":      func(s capnp.Struct) error { return fillBatch(wire.Stream_apply_Params(s), batch) },
 		"generated": func(s capnp.Struct) error { return generated(s, batch) },
 	} {
 		b.Run(name, func(b *testing.B) {
@@ -293,7 +293,7 @@ func BenchmarkWriteBatch(b *testing.B) {
 				if err != nil {
 					b.Fatal(err)
 				}
-				root, err := capnp.NewRootStruct(seg, words(0, 2))
+				root, err := capnp.NewRootStruct(seg, structSize(0, 2))
 				if err == nil {
 					err = place(root)
 				}
@@ -308,7 +308,7 @@ func BenchmarkWriteBatch(b *testing.B) {
 
 func BenchmarkReadReply(b *testing.B) {
 	ops := hotBatch(32).Ops
-	seg := wordstest.Segment(b, words(0, 1), func(s capnp.Struct) error {
+	seg := capnpfasttest.Segment(b, structSize(0, 1), func(s capnp.Struct) error {
 		reply, err := wire.Stream_apply_Results(s).NewReply()
 		if err != nil {
 			return err
@@ -339,7 +339,7 @@ func BenchmarkReadReply(b *testing.B) {
 		m := byhand.NewMessage(seg, root, 1<<20)
 		b.ReportAllocs()
 		for b.Loop() {
-			if _, ok := decodePlainReply(m, ops); !ok {
+			if _, ok := decodeReplyFast(m, ops); !ok {
 				b.Fatal("not plain")
 			}
 		}

@@ -37,7 +37,7 @@ func (p *AuditPage) Follows(after Position) error {
 		return fault.ServerBehind.With("the audit ends at row %d: the server was restored to before row %d", p.Seq, after.Cursor).Pos(p.Seq)
 	case !known:
 	case p.Seq == after.Cursor && p.Head != after.Hash,
-		len(p.Rows) > 0 && p.Rows[0].Hash != capability.ChainAudit(after.Hash, &p.Rows[0]):
+		len(p.Rows) > 0 && p.Rows[0].Hash != capability.HashAuditRow(after.Hash, &p.Rows[0]):
 		return fault.ServerBehind.With("the audit does not go on from the row %d that was seen: the server was restored to before it, or rows were changed by hand (mooring audit verify)", after.Cursor)
 	}
 	return nil
@@ -46,7 +46,7 @@ func (p *AuditPage) Follows(after Position) error {
 // Audit gives up to limit rows (0: as many as come at once) of the session's
 // audit after a row. NotAnOwner for a ref that is not an owner's.
 func (s *Session) Audit(ctx context.Context, after uint64, limit uint32) (AuditPage, error) {
-	return s.client.audit(ctx, s.under(ctx, capability.SessionRights), methodAudit, after, limit)
+	return s.client.audit(ctx, s.refFor(ctx, capability.SessionRights), methodAudit, after, limit)
 }
 
 // Audit is Session.Audit for a space. MissingRight for any but its root ref.
@@ -143,7 +143,7 @@ func decodeAuditPage(target string, w wire.AuditPage) (page AuditPage, err error
 	copy(page.Head[:], head)
 	page.Rows = make([]capability.AuditRow, list.Len())
 	for i := range page.Rows {
-		w, t := list.At(i), texts{}
+		w, t := list.At(i), textReader{}
 		page.Rows[i] = capability.AuditRow{
 			Target: target, Seq: w.Seq(), At: w.At(), Act: capability.AuditAct(w.Act()), Ref: t.get(w.Ref()), Actor: t.get(w.Actor()),
 			Subject: t.get(w.Subject()), Reason: fault.Code(w.Reason()), Op: t.get(w.Op()), Cursor: w.Cursor(), Count: w.Count(), Peer: t.get(w.Peer()),

@@ -40,7 +40,7 @@ type Batch struct {
 	ids      []string
 	promises []Promise
 	args     []ledger.Arg
-	room     []byte // for the arguments' values
+	valueBuf []byte // for the arguments' values
 }
 
 // Arg is a named argument for Do.
@@ -51,16 +51,16 @@ type Arg struct {
 
 // Promise is the result of an op that has not happened yet.
 type Promise struct {
-	batch *Batch
-	index int
-	taken bool // its id was given out
+	batch  *Batch
+	index  int
+	idUsed bool // its id was given out
 }
 
 // OpID is the op's id, known before the op is durable. A reference to it can be
 // made in any later process: ledger.Ref{Op: id, Path: "cursor"}.
 func (p *Promise) OpID() string {
 	if !p.batch.frozen { // else there may be others who ask
-		p.taken = true
+		p.idUsed = true
 	}
 	return p.batch.batch.Ops[p.index].ID
 }
@@ -75,7 +75,7 @@ func (p Promise) MarshalJSON() ([]byte, error) { return nil, ledger.ErrRefInValu
 
 // Arg sets an argument of the op, in place of the one the verb set if there is one.
 func (p *Promise) Arg(name string, value any) *Promise {
-	if p.batch.over() {
+	if p.batch.isFrozen() {
 		return p
 	}
 	arg, err := p.batch.encodeValue(name, value)
@@ -83,10 +83,10 @@ func (p *Promise) Arg(name string, value any) *Promise {
 		p.batch.fail(p.index, err)
 		return p
 	}
-	return p.set(arg)
+	return p.setArg(arg)
 }
 
-func (p *Promise) set(arg ledger.Arg) *Promise {
+func (p *Promise) setArg(arg ledger.Arg) *Promise {
 	op := &p.batch.batch.Ops[p.index]
 	for i := range op.Args {
 		if op.Args[i].Name == arg.Name {
@@ -98,12 +98,12 @@ func (p *Promise) set(arg ledger.Arg) *Promise {
 	return p
 }
 
-// text is Arg for a string.
-func (p *Promise) text(name, value string) *Promise {
-	if !plain(value) {
+// textArg is Arg for a string.
+func (p *Promise) textArg(name, value string) *Promise {
+	if !isPlain(value) {
 		return p.Arg(name, value)
 	}
-	return p.set(ledger.Arg{Name: name, JSON: p.batch.quote(value)})
+	return p.setArg(ledger.Arg{Name: name, JSON: p.batch.quote(value)})
 }
 
 // DependsOn makes the op skipped if one of these did not apply.
@@ -120,7 +120,7 @@ func (p *Promise) DependsOn(ops ...*Promise) *Promise {
 
 // DependsOnID is DependsOn by op ids.
 func (p *Promise) DependsOnID(ids ...string) *Promise {
-	if p.batch.over() {
+	if p.batch.isFrozen() {
 		return p
 	}
 	op := &p.batch.batch.Ops[p.index]
@@ -131,7 +131,7 @@ func (p *Promise) DependsOnID(ids ...string) *Promise {
 // Expect makes the op a conflict unless the session is at this cursor: a number
 // or a reference. It is compared once, before the batch's first op.
 func (p *Promise) Expect(cursor any) *Promise {
-	if p.batch.over() {
+	if p.batch.isFrozen() {
 		return p
 	}
 	op := &p.batch.batch.Ops[p.index]
@@ -153,13 +153,13 @@ func (p *Promise) Expect(cursor any) *Promise {
 	return p
 }
 
-// Named gives the op an id of the caller's, a ULID, instead of its batch's: before
+// SetID gives the op an id of the caller's, a ULID, instead of its batch's: before
 // anything refers to it.
-func (p *Promise) Named(opID string) *Promise {
-	if p.batch.over() {
+func (p *Promise) SetID(opID string) *Promise {
+	if p.batch.isFrozen() {
 		return p
 	}
-	if p.taken {
+	if p.idUsed {
 		p.batch.fail(p.index, fault.Usage.With("something refers to the op by the id it had: name it first"))
 	}
 	if _, err := ulid.ParseStrict(opID); err != nil {
@@ -176,7 +176,7 @@ func (b *Batch) ID() string { return b.batch.ID }
 // first op. Committing an equal batch under one id again changes nothing, so who
 // keeps the id may repeat the Commit after a crash.
 func (b *Batch) SetID(id string) *Batch {
-	if b.over() {
+	if b.isFrozen() {
 		return b
 	}
 	if _, err := ulid.ParseStrict(id); err != nil && b.err == nil {
@@ -191,7 +191,7 @@ func (b *Batch) SetID(id string) *Batch {
 
 // Atomic makes the ops apply all or not at all.
 func (b *Batch) Atomic() *Batch {
-	if !b.over() {
+	if !b.isFrozen() {
 		b.batch.Atomic = true
 	}
 	return b
@@ -202,26 +202,26 @@ func (b *Batch) Len() int { return len(b.batch.Ops) }
 
 // Do adds an op of any method with these arguments.
 func (b *Batch) Do(method string, args ...Arg) *Promise {
-	p := b.do(method, len(args))
+	p := b.add(method, len(args))
 	for _, a := range args {
 		p.Arg(a.Name, a.Value)
 	}
 	return p
 }
 
-// over says that the batch was committed, and that nothing in it can be changed any
+// isFrozen says that the batch was committed, and that nothing in it can be changed any
 // more. If a verb is called all the same, the next Commit says so.
-func (b *Batch) over() bool {
+func (b *Batch) isFrozen() bool {
 	if b.frozen && b.err == nil {
 		b.err = fault.Usage.With("the batch was committed and is what it was: begin another one for more")
 	}
 	return b.frozen
 }
 
-// do adds an op that is about to get so many arguments.
-func (b *Batch) do(method string, args int) *Promise {
+// add adds an op that is about to get so many arguments.
+func (b *Batch) add(method string, args int) *Promise {
 	n := len(b.batch.Ops)
-	if b.over() { // it is nowhere
+	if b.isFrozen() { // it is nowhere
 		return &Promise{batch: &Batch{session: b.session, err: b.err, batch: outbox.Batch{Ops: make([]outbox.Op, 1)}}}
 	}
 	if len(b.promises) == 0 {
@@ -244,44 +244,44 @@ func (b *Batch) do(method string, args int) *Promise {
 	return p
 }
 
-// take gives memory for n bytes, of what is made for several values at once if they are short.
-func (b *Batch) take(n int) []byte {
-	if n > len(b.room) {
-		if len(b.batch.Ops) == 1 || n > roomBytes/4 {
+// alloc gives memory for n bytes, of what is made for several values at once if they are short.
+func (b *Batch) alloc(n int) []byte {
+	if n > len(b.valueBuf) {
+		if len(b.batch.Ops) == 1 || n > maxValueBuf/4 {
 			return make([]byte, 0, n)
 		}
-		b.room = make([]byte, min(8*n, roomBytes))
+		b.valueBuf = make([]byte, min(8*n, maxValueBuf))
 	}
-	taken := b.room[:0:n]
-	b.room = b.room[n:]
+	taken := b.valueBuf[:0:n]
+	b.valueBuf = b.valueBuf[n:]
 	return taken
 }
 
-// roomBytes is how much memory for values is made at once, at the most.
-const roomBytes = 4096
+// maxValueBuf is how much memory for values is made at once, at the most.
+const maxValueBuf = 4096
 
 // Put sets a key (session, message/ID, part/MESSAGE/ID, session_diff, model/ID)
 // to a payload, a JSON object. A put equal to the present value changes nothing.
 // Its schema_version is 1 unless Arg says otherwise.
 func (b *Batch) Put(key string, payload any) *Promise {
-	return b.do(session.MethodPut, 2).text("key", key).Arg("payload", payload)
+	return b.add(session.MethodPut, 2).textArg("key", key).Arg("payload", payload)
 }
 
 // Remove takes a key away; one that is not there changes nothing.
 func (b *Batch) Remove(key string) *Promise {
-	return b.do(session.MethodRemove, 1).text("key", key)
+	return b.add(session.MethodRemove, 1).textArg("key", key)
 }
 
 // Begin puts a message and opens its turn: until Finalize its parts can grow.
 func (b *Batch) Begin(message string, payload any) *Promise {
-	return b.do(session.MethodBegin, 2).text("message", message).Arg("payload", payload)
+	return b.add(session.MethodBegin, 2).textArg("message", message).Arg("payload", payload)
 }
 
 // AppendText adds text to a part's payload.text while its message's turn is
 // open. offset is the text's length in bytes so far: a number, or the "length"
 // of the promise of the AppendText before.
 func (b *Batch) AppendText(key string, offset any, text string) *Promise {
-	return b.do(session.MethodAppendText, 3).text("key", key).Arg("offset", offset).text("text", text)
+	return b.add(session.MethodAppendText, 3).textArg("key", key).Arg("offset", offset).textArg("text", text)
 }
 
 // How a turn ends: the status of Finalize.
@@ -294,7 +294,7 @@ const (
 // Finalize ends a message's turn as Completed, Failed or Aborted. More can be
 // set with Arg: payload, parts, usage, error, completed.
 func (b *Batch) Finalize(message, status string) *Promise {
-	return b.do(session.MethodFinalize, 2).text("message", message).text("status", status)
+	return b.add(session.MethodFinalize, 2).textArg("message", message).textArg("status", status)
 }
 
 // ShareOptions say what a new ref allows: at most what the ref it is made from does.
@@ -336,9 +336,9 @@ func checkLifetime(lifetime time.Duration, expires time.Time) error {
 	return nil
 }
 
-// ends is when a lifetime from now ends by this machine's clock: what a server of before
+// expiryOf is when a lifetime from now ends by this machine's clock: what a server of before
 // goes by, which does not know lifetimes.
-func ends(lifetime time.Duration) int64 { return time.Now().Add(lifetime).UnixMilli() }
+func expiryOf(lifetime time.Duration) int64 { return time.Now().Add(lifetime).UnixMilli() }
 
 func checkLimits(methods []string, message, label, actor string) error {
 	if methods != nil && len(methods) == 0 {
@@ -373,7 +373,7 @@ func (b *Batch) Share(o ShareOptions) (capability.Ref, *Promise) {
 		p.Arg("expires_at", o.Expires.UnixMilli())
 	}
 	if o.Lifetime > 0 {
-		p.Arg("expires_at", ends(o.Lifetime)).Arg(ledger.HintLifetime, o.Lifetime.Milliseconds())
+		p.Arg("expires_at", expiryOf(o.Lifetime)).Arg(ledger.HintLifetime, o.Lifetime.Milliseconds())
 	}
 	if o.From != 0 {
 		p.Arg("from", o.From)
@@ -412,7 +412,7 @@ func (b *Batch) BumpEpoch() *Promise { return b.Do(session.MethodBumpEpoch) }
 // and the state, for good; the rows of the log and their hashes stay. Only an
 // owner's ref may. Its result has "events", the number of those it was in.
 func (b *Batch) Purge(key string) *Promise {
-	return b.do(session.MethodPurge, 1).text("key", key)
+	return b.add(session.MethodPurge, 1).textArg("key", key)
 }
 
 // Delete ends the session, with all refs to it, for good; only an owner's ref may.
@@ -467,8 +467,8 @@ func (b *Batch) CommitTx(ctx context.Context, tx pgx.Tx) (Ticket, error) {
 	return Ticket{client: b.session.client, Session: b.session.id, Batch: t.Batch, Ops: t.Ops}, nil
 }
 
-// checking has room for the intents that prepare makes of ops.
-var checking = sync.Pool{New: func() any { return new([]ledger.Intent) }}
+// intentPool has room for the intents that prepare makes of ops.
+var intentPool = sync.Pool{New: func() any { return new([]ledger.Intent) }}
 
 // prepare checks every op, and takes the ref that they need if there is a choice.
 func (b *Batch) prepare(ctx context.Context) error {
@@ -481,18 +481,18 @@ func (b *Batch) prepare(ctx context.Context) error {
 		return fault.Usage.With("the batch has no ops")
 	}
 	lim := b.session.client.limitsFor(b.session.saved.Ref)
-	room := checking.Get().(*[]ledger.Intent)
+	room := intentPool.Get().(*[]ledger.Intent)
 	intents := slices.Grow((*room)[:0], len(b.batch.Ops))[:len(b.batch.Ops)]
 	defer func() {
 		clear(intents)
 		*room = intents
-		checking.Put(room)
+		intentPool.Put(room)
 	}()
-	b.batch.Sound = true // by CheckOps, unless there are voids
+	b.batch.JSONChecked = true // by CheckOps, unless there are voids
 	for i := range b.batch.Ops {
 		op := &b.batch.Ops[i]
 		intents[i] = ledger.Intent{Method: op.Method, Args: op.Args}
-		b.batch.Sound = b.batch.Sound && op.Method != ledger.MethodVoid
+		b.batch.JSONChecked = b.batch.JSONChecked && op.Method != ledger.MethodVoid
 	}
 	if at, f := session.CheckOps(intents, lim); f != nil {
 		return f.Code.With("op %d (%s): %s", at+1, intents[at].Method, f.Message).Pos(f.At)
@@ -501,8 +501,8 @@ func (b *Batch) prepare(ctx context.Context) error {
 		return f
 	}
 	if b.session.byID && !b.frozen {
-		if want := b.takes(); want != capability.Append {
-			saved := b.session.under(ctx, want)
+		if want := b.rightsNeeded(); want != capability.Append {
+			saved := b.session.refFor(ctx, want)
 			b.batch.Via, b.batch.ViaSecret = saved.ID, saved.Secret
 		}
 	}
@@ -512,8 +512,8 @@ func (b *Batch) prepare(ctx context.Context) error {
 	return nil
 }
 
-// takes are the rights that the ops need.
-func (b *Batch) takes() (want capability.Rights) {
+// rightsNeeded are the rights that the ops need.
+func (b *Batch) rightsNeeded() (want capability.Rights) {
 	for i := range b.batch.Ops {
 		switch b.batch.Ops[i].Method {
 		case session.MethodShare:
@@ -531,12 +531,12 @@ func (b *Batch) takes() (want capability.Rights) {
 
 func (b *Batch) fail(index int, err error) {
 	if b.err == nil {
-		b.err = fault.CodeOf(err).Because(err, "op %d (%s): %s", index+1, b.batch.Ops[index].Method, saying(err))
+		b.err = fault.CodeOf(err).Because(err, "op %d (%s): %s", index+1, b.batch.Ops[index].Method, messageOf(err))
 	}
 }
 
-// saying is what an error says beside its code.
-func saying(err error) string {
+// messageOf is what an error says beside its code.
+func messageOf(err error) string {
 	var f *fault.Error
 	if errors.As(err, &f) && f.Message != "" {
 		return f.Message

@@ -50,13 +50,13 @@ type Config struct {
 	SealKey ed25519.PrivateKey
 	// TLS is for moorings:// refs; nil is the system's trust.
 	TLS *tls.Config
-	// Patience is how long reading and direct verbs look for a server that answers: over
+	// RetryTimeout is how long reading and direct verbs look for a server that answers: over
 	// links that break, hosts that are away, and answers that say to come again
 	// (overloaded, not_yet_known). It is time to begin another try in: one that is under
 	// way ends by itself, after 5 s without a connection or 10 s more without an answer to
 	// hello. A server that is at work on a call is waited for until the call's context
 	// ends. 0 is 10 s, negative is one try.
-	Patience time.Duration
+	RetryTimeout time.Duration
 	// Agent names this program to servers' logs.
 	Agent string
 	// Logger gets what goes wrong in the background; nil discards.
@@ -82,8 +82,8 @@ type Reconnect struct {
 	Max     time.Duration // default 5 s
 }
 
-// messageBytes is the largest message a client takes: a whole state's entry with its event.
-const messageBytes = 64 << 20
+// maxMessageBytes is the largest message a client takes: a whole state's entry with its event.
+const maxMessageBytes = 64 << 20
 
 func (c Config) withDefaults() Config {
 	if c.Logger == nil {
@@ -92,8 +92,8 @@ func (c Config) withDefaults() Config {
 	if c.Now == nil {
 		c.Now = time.Now
 	}
-	if c.Patience == 0 {
-		c.Patience = 10 * time.Second
+	if c.RetryTimeout == 0 {
+		c.RetryTimeout = 10 * time.Second
 	}
 	if c.Agent == "" {
 		c.Agent = "mooring-go"
@@ -114,15 +114,15 @@ func (c Config) withDefaults() Config {
 		c.Reconnect.Max = 5 * time.Second
 	}
 	if c.Dial == nil {
-		opts := rpc.DialOptions{TLS: c.TLS, DialContext: here(c.DialContext), Timeout: dialIn}
+		opts := rpc.DialOptions{TLS: c.TLS, DialContext: dialLoopback(c.DialContext), Timeout: dialTimeout}
 		c.Dial = func(ctx context.Context, url string) (rpc.Transport, error) { return rpc.Dial(ctx, url, opts) }
 	}
 	return c
 }
 
-// here has dial connect to this machine for the name localhost, whatever a resolver
+// dialLoopback has dial connect to this machine for the name localhost, whatever a resolver
 // says of it: secrets go there in clear. nil is the system's way.
-func here(dial func(ctx context.Context, network, addr string) (net.Conn, error)) func(ctx context.Context, network, addr string) (net.Conn, error) {
+func dialLoopback(dial func(ctx context.Context, network, addr string) (net.Conn, error)) func(ctx context.Context, network, addr string) (net.Conn, error) {
 	if dial == nil {
 		dial = new(net.Dialer).DialContext
 	}
@@ -144,8 +144,8 @@ func here(dial func(ctx context.Context, network, addr string) (net.Conn, error)
 
 func (c *Config) limits() rpc.Limits {
 	l := rpc.DefaultLimits()
-	l.MessageBytes = messageBytes
-	l.Traversal = 8 * messageBytes
+	l.MessageBytes = maxMessageBytes
+	l.Traversal = 8 * maxMessageBytes
 	l.QueuedBytes = 64 << 20 // the windows of many streams; the outbox bounds them
 	l.Questions = 1 << 16
 	return l
@@ -162,14 +162,14 @@ func (c *Config) newBackOff() backoff.BackOff {
 
 // Client is an open outbox with its connections.
 type Client struct {
-	cfg    Config
-	box    *outbox.Box
-	ownBox bool
-	wake   func() // tells the sender that a link is back
+	cfg     Config
+	box     *outbox.Box
+	ownsBox bool
+	wake    func() // tells the sender that a link is back
 
-	ctx     context.Context // ends with Close
-	stop    context.CancelFunc
-	running sync.WaitGroup // the sender and the servers' loops
+	ctx   context.Context // ends with Close
+	stop  context.CancelFunc
+	tasks sync.WaitGroup // the sender and the servers' loops
 
 	mu      sync.Mutex
 	closed  bool
@@ -177,7 +177,7 @@ type Client struct {
 	sendErr error              // why the sender ended by itself
 
 	confirmed map[string]bool // refs as they were used, that servers have taken
-	looking   map[string]bool // … that are being tried at another address
+	probing   map[string]bool // … that are being tried at another address
 }
 
 // Open opens the outbox and starts sending what is in it. It needs no server.
@@ -188,11 +188,11 @@ func Open(ctx context.Context, cfg Config) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Client{cfg: cfg, box: box, ownBox: own, wake: box.Wake, servers: map[string]*server{}}
+	c := &Client{cfg: cfg, box: box, ownsBox: own, wake: box.Wake, servers: map[string]*server{}}
 	c.ctx, c.stop = context.WithCancel(context.Background())
 	if !cfg.Offline {
-		c.running.Go(c.send)
-		c.running.Go(c.resumeRotations)
+		c.tasks.Go(c.send)
+		c.tasks.Go(c.resumeRotations)
 	}
 	return c, nil
 }
@@ -259,8 +259,8 @@ func (c *Client) Close() error {
 		return nil
 	}
 	c.stop()
-	c.running.Wait()
-	if !c.ownBox {
+	c.tasks.Wait()
+	if !c.ownsBox {
 		return nil
 	}
 	if err := c.box.Close(); err != nil && !errors.Is(err, context.Canceled) {

@@ -37,7 +37,7 @@ func TestSecretsDoNotGoInClear(t *testing.T) {
 func TestRefsThatNobodyKnows(t *testing.T) {
 	t.Parallel()
 	r := testRig(t)
-	c := r.open(t, "a", func(cfg *client.Config) { cfg.Patience = 200 * time.Millisecond })
+	c := r.open(t, "a", func(cfg *client.Config) { cfg.RetryTimeout = 200 * time.Millisecond })
 	s := r.newSession(t, c)
 	wrong := s.Ref().With(s.Ref().ID, capability.NewSecret())
 	if _, err := c.Redeem(t.Context(), wrong); !errors.Is(err, fault.UnknownRef) {

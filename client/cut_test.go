@@ -19,7 +19,7 @@ import (
 // within, what each verb is answered there: every error has a code, and who waits goes on.
 func TestErrorsWhenTheDatabaseIsCut(t *testing.T) {
 	t.Parallel()
-	proxy, url := pgtest.Through(t, pgtest.URL(t))
+	proxy, url := pgtest.ViaProxy(t, pgtest.URL(t))
 	r := testRig(t)
 	c := r.open(t, "a", func(cfg *client.Config) { cfg.Home, cfg.OutboxURL = "", url })
 	sp, s := r.space(t, c), r.newSession(t, c)

@@ -17,8 +17,8 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/capnp/wire"
 	"github.com/mooring-rpc/mooring/fault"
-	"github.com/mooring-rpc/mooring/internal/place"
-	byhand "github.com/mooring-rpc/mooring/internal/words"
+	byhand "github.com/mooring-rpc/mooring/internal/capnpfast"
+	"github.com/mooring-rpc/mooring/internal/wirelayout"
 	"github.com/mooring-rpc/mooring/ledger"
 	"github.com/mooring-rpc/mooring/rpc"
 	"github.com/mooring-rpc/mooring/session"
@@ -70,38 +70,38 @@ type reply struct {
 	outcomes []ledger.Outcome
 }
 
-// decodePlainReply is decodeReply by hand; ok is false for what is not usual in an
+// decodeReplyFast is decodeReply by hand; ok is false for what is not usual in an
 // ack, and decodeReply reads it.
-func decodePlainReply(m byhand.Message, ops []ledger.Intent) (out *reply, ok bool) {
-	from := m.Root().Struct(place.ResultsReply)
-	if from.Uint16(place.ReplyWhich) != uint16(wire.ApplyReply_Which_ack) {
+func decodeReplyFast(m byhand.Message, ops []ledger.Intent) (out *reply, ok bool) {
+	from := m.Root().Struct(wirelayout.ResultsReply)
+	if from.Uint16(wirelayout.ReplyWhich) != uint16(wire.ApplyReply_Which_ack) {
 		return nil, false
 	}
-	ack := from.Struct(place.ReplyAck)
-	list := ack.List(place.AckOutcomes)
-	if !m.Usual() || list.Len() != len(ops) {
+	ack := from.Struct(wirelayout.ReplyAck)
+	list := ack.List(wirelayout.AckOutcomes)
+	if !m.Supported() || list.Len() != len(ops) {
 		return nil, false
 	}
 	out = &reply{outcomes: make([]ledger.Outcome, len(ops))}
 	results := make([]byte, 0, 24*len(out.outcomes)) // as in decodeReply
 	for i := range out.outcomes {
 		w, to := list.At(i), &out.outcomes[i]
-		if to.OpID = ops[i].OpID; string(w.Text(place.OutcomeOp)) != to.OpID {
+		if to.OpID = ops[i].OpID; string(w.Text(wirelayout.OutcomeOp)) != to.OpID {
 			return nil, false
 		}
-		to.Status = ledger.Status(w.Uint8(place.OutcomeStatus))
-		to.Reason = fault.Code(w.Uint16(place.OutcomeReason))
-		to.Message = string(w.Text(place.OutcomeMessage))
-		to.Cursor = w.Uint64(place.OutcomeCursor)
-		if result := w.Text(place.OutcomeResult); len(result) > 0 {
+		to.Status = ledger.Status(w.Uint8(wirelayout.OutcomeStatus))
+		to.Reason = fault.Code(w.Uint16(wirelayout.OutcomeReason))
+		to.Message = string(w.Text(wirelayout.OutcomeMessage))
+		to.Cursor = w.Uint64(wirelayout.OutcomeCursor)
+		if result := w.Text(wirelayout.OutcomeResult); len(result) > 0 {
 			from := len(results)
 			results = append(results, result...)
 			to.Result = results[from:len(results):len(results)]
 		}
-		to.Cause = string(w.Text(place.OutcomeCause))
-		to.At = w.Uint64(place.OutcomeAt)
+		to.Cause = string(w.Text(wirelayout.OutcomeCause))
+		to.At = w.Uint64(wirelayout.OutcomeAt)
 	}
-	return out, m.Usual()
+	return out, m.Supported()
 }
 
 // decodeReply reads the answer to an apply of ops.
@@ -150,7 +150,7 @@ func decodeReply(s capnp.Struct, ops []ledger.Intent) (*reply, error) {
 
 // decodeOutcome appends the result to results. op is the id that it should have.
 func decodeOutcome(w wire.Outcome, op string, to *ledger.Outcome, results []byte) ([]byte, error) {
-	t := texts{}
+	t := textReader{}
 	if to.OpID = op; string(t.bytes(w.OpBytes())) != op {
 		to.OpID = t.get(w.Op())
 	}
@@ -168,17 +168,17 @@ func decodeOutcome(w wire.Outcome, op string, to *ledger.Outcome, results []byte
 	return results, t.err
 }
 
-// texts gathers the first error of many fields.
-type texts struct{ err error }
+// textReader gathers the first error of many fields.
+type textReader struct{ err error }
 
-func (t *texts) get(s string, err error) string {
+func (t *textReader) get(s string, err error) string {
 	if err != nil && t.err == nil {
 		t.err = err
 	}
 	return s
 }
 
-func (t *texts) bytes(b []byte, err error) []byte {
+func (t *textReader) bytes(b []byte, err error) []byte {
 	if err != nil && t.err == nil {
 		t.err = err
 	}
@@ -196,13 +196,13 @@ func hashFrom(b []byte) (h session.Hash) {
 func decodeEvents(sessionID string, list wire.Event_List) ([]session.Event, error) {
 	out := make([]session.Event, list.Len())
 	for i := range out {
-		w, t := list.At(i), texts{}
+		w, t := list.At(i), textReader{}
 		hash, err := w.Hash()
 		if err != nil {
 			return nil, fmt.Errorf("decode event: %w", err)
 		}
 		if w.Hidden() {
-			out[i] = *session.Mark(sessionID, w.Cursor(), hashFrom(hash))
+			out[i] = *session.HiddenEvent(sessionID, w.Cursor(), hashFrom(hash))
 			continue
 		}
 		e := session.Event{
@@ -238,7 +238,7 @@ func decodeState(sessionID string, p wire.EventSink_state_Params) (entries []ses
 	if err != nil {
 		return nil, nil, fmt.Errorf("decode state: %w", err)
 	}
-	t := texts{}
+	t := textReader{}
 	for i := range es.Len() {
 		w := es.At(i)
 		e := session.Entry{Session: sessionID, Key: t.get(w.Key()), Cursor: w.Cursor(), Schema: w.Schema(), Payload: []byte(t.get(w.Payload())),
@@ -275,7 +275,7 @@ type SessionInfo struct {
 }
 
 func decodeSessionInfo(w wire.SessionInfo) (SessionInfo, error) {
-	t := texts{}
+	t := textReader{}
 	info := SessionInfo{
 		ID: t.get(w.Id()), External: t.get(w.External()), Title: t.get(w.Title()), Cursor: w.Cursor(), Base: w.Base(),
 		Epoch: w.Epoch(), Created: w.Created(), Updated: w.Updated(), Deleted: w.Deleted(), Order: t.get(w.Order()),
@@ -290,22 +290,22 @@ func decodeSessionInfo(w wire.SessionInfo) (SessionInfo, error) {
 
 // GrantInfo is what a ref allows.
 type GrantInfo struct {
-	Ref     string            // its id
-	Target  string            // the session's or space's id
-	Owner   bool              // has no epoch and outlives every bump
-	Epoch   uint64            // it was minted under; 0 for an owner's
-	Rights  capability.Rights // what it may do
-	Methods []string          // append only these; nil means all
-	Expires time.Time         // zero never
-	From    uint64            // first visible cursor; 0 all
-	Message string            // one message alone, with its parts and turn; "" all
-	Limit   uint32            // redemptions allowed; 0 any number
-	Used    uint32            // distinct redemptions so far
-	Label   string
-	Actor   string
-	Seal    ed25519.PublicKey // it is bound to; nil for none
-	Dead    fault.Code        // what it fails with; None while it lives
-	Cut     uint64            // the session's cursor when it was revoked
+	Ref            string            // its id
+	Target         string            // the session's or space's id
+	Owner          bool              // has no epoch and outlives every bump
+	Epoch          uint64            // it was minted under; 0 for an owner's
+	Rights         capability.Rights // what it may do
+	Methods        []string          // append only these; nil means all
+	Expires        time.Time         // zero never
+	From           uint64            // first visible cursor; 0 all
+	Message        string            // one message alone, with its parts and turn; "" all
+	MaxRedemptions uint32            // redemptions allowed; 0 any number
+	Redemptions    uint32            // distinct redemptions so far
+	Label          string
+	Actor          string
+	Seal           ed25519.PublicKey // it is bound to; nil for none
+	Dead           fault.Code        // what it fails with; None while it lives
+	Cut            uint64            // the session's cursor when it was revoked
 }
 
 // timeOf is a time that travels as Unix milliseconds; 0 is none.
@@ -317,10 +317,10 @@ func timeOf(ms int64) time.Time {
 }
 
 func decodeGrantInfo(w wire.GrantInfo) (GrantInfo, error) {
-	t := texts{}
+	t := textReader{}
 	g := GrantInfo{
 		Ref: t.get(w.Id()), Target: t.get(w.Target()), Owner: w.Owner(), Epoch: w.Epoch(), Rights: capability.Rights(w.Rights()),
-		Expires: timeOf(w.Expires()), From: w.From(), Limit: w.Limit(), Used: w.Used(), Label: t.get(w.Label()), Actor: t.get(w.Actor()),
+		Expires: timeOf(w.Expires()), From: w.From(), MaxRedemptions: w.Limit(), Redemptions: w.Used(), Label: t.get(w.Label()), Actor: t.get(w.Actor()),
 		Message: t.get(w.Message_()), Dead: fault.Code(w.Dead()), Cut: w.Cut(),
 	}
 	seal, err := w.Seal()

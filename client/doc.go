@@ -16,7 +16,7 @@
 // What goes through the outbox (Batch, Space.Create, Session.Share) works
 // offline. Reading (Snapshot, Events, Subscribe, Describe, Refs) and the direct
 // verbs (Revoke, BumpEpoch, Rotate, Space.Share) need the server: they go on over
-// broken connections and other hosts of the ref for Config.Patience, Subscribe for as
+// broken connections and other hosts of the ref for Config.RetryTimeout, Subscribe for as
 // long as it runs.
 //
 // A ref that is used is kept in the outbox, together with what servers tell of it. If
@@ -27,7 +27,7 @@
 //
 // Every error of a verb has a code (fault.CodeOf), that of a driver or a link too. What the
 // outbox does gives the errors of package outbox's table; what asks a server gives the server's
-// word, Unavailable, Disconnected or Draining once Config.Patience is over, and Canceled when
+// word, Unavailable, Disconnected or Draining once Config.RetryTimeout is over, and Canceled when
 // ctx ended. So the verbs are of these kinds:
 //
 //	Batch.Commit, CommitTx, Session.Put, Share      the outbox's errors of Commit

@@ -39,14 +39,14 @@ func newHalting(st server.Store) *halting {
 	return h
 }
 
-// Guess implements server.Store.
-func (h *halting) Guess(ctx context.Context, fn func(session.Tx) error) error {
+// UpdateOptimistic implements server.Store.
+func (h *halting) UpdateOptimistic(ctx context.Context, fn func(session.Tx) error) error {
 	if h.halt.CompareAndSwap(true, false) {
 		close(h.begun)
 		<-h.on
 		defer close(h.done)
 	}
-	return h.Store.Guess(ctx, fn)
+	return h.Store.UpdateOptimistic(ctx, fn)
 }
 
 // serve runs a server on a store until the test ends, and gives where it listens.

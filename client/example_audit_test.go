@@ -24,9 +24,9 @@ func ExampleSession_Audit() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	chain := capability.NewChain(0)
+	chain := capability.NewChainVerifier(0)
 	for _, row := range page.Rows {
-		chain.Add(row.Link())
+		chain.Add(row.ChainRow())
 		if row.Act != capability.AuditRedeem {
 			fmt.Println(row.Act, "at cursor", row.Cursor)
 		}

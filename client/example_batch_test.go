@@ -188,13 +188,13 @@ func ExamplePromise_OpID() {
 }
 
 // An op can have an id that the program has made, before anything refers to it.
-func ExamplePromise_Named() {
+func ExamplePromise_SetID() {
 	ctx := context.Background()
 	_, s, stop := exampleSession(ctx)
 	defer stop()
 	const id = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
 	b := s.Batch()
-	first := b.Put("message/msg_1", map[string]string{"role": "user"}).Named(id)
+	first := b.Put("message/msg_1", map[string]string{"role": "user"}).SetID(id)
 	b.Put("session", map[string]string{"title": "t"}).Expect(first.Field("cursor"))
 	results, err := b.CommitWait(ctx)
 	fmt.Println(first.OpID() == id, results[0].OpID == id, errors.Is(err, fault.Conflict))

@@ -61,7 +61,7 @@ func ExampleSession_Verify() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println(v.Events, v.Cursor, v.StateAt, v.Err())
+	fmt.Println(v.Events, v.Cursor, v.StateCursor, v.Err())
 	// Output: 4 4 4 <nil>
 }
 
@@ -103,7 +103,7 @@ func ExampleSession_AbortTurns() {
 		log.Fatal(err)
 	}
 
-	dead, err := s.AbortTurns(ctx, client.AbortOptions{Dead: true})
+	dead, err := s.AbortTurns(ctx, client.AbortOptions{DeadOnly: true})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -113,6 +113,6 @@ func ExampleSession_AbortTurns() {
 	}
 	fmt.Printf("%+v\n%+v\n", dead, all)
 	// Output:
-	// {Aborted:0 Ended:0 Left:1 Refused:0}
-	// {Aborted:1 Ended:0 Left:0 Refused:0}
+	// {Aborted:0 AlreadyEnded:0 Skipped:1 Refused:0}
+	// {Aborted:1 AlreadyEnded:0 Skipped:0 Refused:0}
 }

@@ -31,7 +31,7 @@ func ExampleClient_Reconcile() {
 		}
 		fmt.Println(r.Needed())
 		for _, op := range r.Ops {
-			fmt.Println(op.Fate, op.Op, op.Method, op.Key, op.As)
+			fmt.Println(op.Fate, op.Op, op.Method, op.Key, op.NewOp)
 		}
 	}
 	// Output: false

@@ -63,11 +63,11 @@ func ExampleClient_Refs() {
 }
 
 // Committing does not fail while a server is away; Trouble says what is wrong with it.
-func ExampleClient_Trouble() {
+func ExampleClient_ConnErr() {
 	ctx := context.Background()
 	owner, home, stop := exampleServer()
 	stop() // and away it is
-	c, err := client.Open(ctx, client.Config{Home: home, Patience: -1})
+	c, err := client.Open(ctx, client.Config{Home: home, RetryTimeout: -1})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -81,7 +81,7 @@ func ExampleClient_Trouble() {
 		log.Fatal(err)
 	}
 	_, err = sp.Describe(ctx)
-	fmt.Println(errors.Is(err, fault.Unavailable), errors.Is(c.Trouble(), fault.Unavailable), c.Err())
+	fmt.Println(errors.Is(err, fault.Unavailable), errors.Is(c.ConnErr(), fault.Unavailable), c.Err())
 	// Output: true true <nil>
 }
 

@@ -21,9 +21,9 @@ func (c *Client) ConnStats() []rpc.Stats {
 	return all
 }
 
-// LetGo has the present connections let go of what they keep to be used again, but
+// ReleaseCached has the present connections let go of what they keep to be used again, but
 // for the bootstrap object.
-func (c *Client) LetGo() {
+func (c *Client) ReleaseCached() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, s := range c.servers {
@@ -31,29 +31,29 @@ func (c *Client) LetGo() {
 		if p := s.current; p != nil {
 			gateway := p.gateway.AddRef()
 			p.release()
-			p.gateway, p.live, p.gone = gateway, map[string]*restored{}, false
+			p.gateway, p.live, p.released = gateway, map[string]*restoredRef{}, false
 		}
 		s.mu.Unlock()
 	}
 }
 
-// AcksByHand is how many acks of the present connections were read by hand.
-func (c *Client) AcksByHand() (n uint64) {
+// FastPathAcks is how many acks of the present connections were read by hand.
+func (c *Client) FastPathAcks() (n uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, s := range c.servers {
 		s.mu.Lock()
 		if s.current != nil {
-			n += s.current.byHand.Load()
+			n += s.current.fastPathAcks.Load()
 		}
 		s.mu.Unlock()
 	}
 	return n
 }
 
-// AskRotation asks once for the rotation of a ref that was begun, as is done in
+// RequestRotation asks once for the rotation of a ref that was begun, as is done in
 // the background.
-func (c *Client) AskRotation(ctx context.Context, old string) error {
+func (c *Client) RequestRotation(ctx context.Context, old string) error {
 	pending, err := c.box.Rotations(ctx)
 	if err != nil {
 		return err
@@ -62,8 +62,8 @@ func (c *Client) AskRotation(ctx context.Context, old string) error {
 	if err != nil {
 		return err
 	}
-	if _, err = c.askRotation(ctx, saved, pending[old]); err != nil {
-		c.abandoned(ctx, old, err)
+	if _, err = c.requestRotation(ctx, saved, pending[old]); err != nil {
+		c.abandonIfRefused(ctx, old, err)
 	}
 	return err
 }

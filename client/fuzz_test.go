@@ -32,8 +32,8 @@ func answers(f *testing.F) (raws [][]byte) {
 		}
 		raws = append(raws, raw)
 	}
-	add(words(8, 8), func(capnp.Struct) error { return nil })
-	add(words(1, 1), func(s capnp.Struct) error { // a page of events, and a subscription's
+	add(structSize(8, 8), func(capnp.Struct) error { return nil })
+	add(structSize(1, 1), func(s capnp.Struct) error { // a page of events, and a subscription's
 		list, err := wire.Session_events_Results(s).NewEvents(2)
 		if err != nil {
 			return err
@@ -51,7 +51,7 @@ func answers(f *testing.F) (raws [][]byte) {
 		list.At(1).SetCursor(9)
 		return nil
 	})
-	add(words(2, 2), func(s capnp.Struct) error { // a piece of a snapshot
+	add(structSize(2, 2), func(s capnp.Struct) error { // a piece of a snapshot
 		p := wire.EventSink_state_Params(s)
 		entries, err := p.NewEntries(1)
 		if err != nil {
@@ -71,7 +71,7 @@ func answers(f *testing.F) (raws [][]byte) {
 		p.SetLast(true)
 		return turns.At(0).SetMessage_("m")
 	})
-	add(words(1, 1), func(s capnp.Struct) error { // the end of a subscription, and other refusals
+	add(structSize(1, 1), func(s capnp.Struct) error { // the end of a subscription, and other refusals
 		r, err := wire.EventSink_ended_Params(s).NewRefusal()
 		if err != nil {
 			return err
@@ -80,7 +80,7 @@ func answers(f *testing.F) (raws [][]byte) {
 		r.SetAt(12)
 		return r.SetMessage_("revoked")
 	})
-	add(words(1, 2), func(s capnp.Struct) error { // a description
+	add(structSize(1, 2), func(s capnp.Struct) error { // a description
 		r := wire.Session_describe_Results(s)
 		info, err := r.NewInfo()
 		if err != nil {
@@ -99,14 +99,14 @@ func answers(f *testing.F) (raws [][]byte) {
 		}
 		return writeGrant(grant)
 	})
-	add(words(1, 1), func(s capnp.Struct) error { // a list of sessions
+	add(structSize(1, 1), func(s capnp.Struct) error { // a list of sessions
 		list, err := wire.Space_list_Results(s).NewSessions(1)
 		if err != nil {
 			return err
 		}
 		return list.At(0).SetId("ses_01ARZ3NDEKTSV4RRFFQ69G5FAV")
 	})
-	add(words(1, 1), func(s capnp.Struct) error { // a tree of refs
+	add(structSize(1, 1), func(s capnp.Struct) error { // a tree of refs
 		list, err := wire.Session_refs_Results(s).NewRefs(1)
 		if err != nil {
 			return err
@@ -120,7 +120,7 @@ func answers(f *testing.F) (raws [][]byte) {
 		}
 		return writeGrant(grant)
 	})
-	add(words(1, 1), func(s capnp.Struct) error { // an audit
+	add(structSize(1, 1), func(s capnp.Struct) error { // an audit
 		page, err := wire.Session_audit_Results(s).NewPage()
 		if err != nil {
 			return err
@@ -136,7 +136,7 @@ func answers(f *testing.F) (raws [][]byte) {
 		}
 		return rows.At(1).SetHash(make([]byte, 32))
 	})
-	add(words(0, 1), func(s capnp.Struct) error { // an ack
+	add(structSize(0, 1), func(s capnp.Struct) error { // an ack
 		reply, err := wire.Stream_apply_Results(s).NewReply()
 		if err != nil {
 			return err

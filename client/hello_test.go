@@ -48,7 +48,7 @@ func (h *helloServer) dial(ctx context.Context, _ string) (rpc.Transport, error)
 
 func TestAnotherVersionIsToldAsSuch(t *testing.T) {
 	t.Parallel()
-	c := linkClient(t, Config{Dial: (&helloServer{version: 99}).dial, Patience: -1})
+	c := linkClient(t, Config{Dial: (&helloServer{version: 99}).dial, RetryTimeout: -1})
 	s := &Session{client: c, id: testSession, saved: outbox.SavedRef{Ref: testAddress().New(testSession)}}
 	if _, err := s.Describe(t.Context()); !errors.Is(err, fault.Incompatible) {
 		t.Errorf("a server of another version: %v", err)

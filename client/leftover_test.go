@@ -91,7 +91,7 @@ func TestDirectVerbsLeaveNothing(t *testing.T) {
 		if err := verb(); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
-		c.LetGo()
+		c.ReleaseCached()
 		until.True(t, name+" leaves nothing", func() bool {
 			st := c.ConnStats()[0]
 			return st.Imports == 1 && st.Exports+st.Questions+st.Answers == 0 // the bootstrap object stays

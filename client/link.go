@@ -36,52 +36,52 @@ func (c link) OpenStream(ctx context.Context, req outbox.StreamRequest) (outbox.
 	defer func() { target.Release() }()
 	if req.SpaceRef != nil {
 		space := target
-		target = p.creating(ctx, through, space, req.Session, req.OwnerRef)
+		target = p.createSession(ctx, through, space, req.Session, req.OwnerRef)
 		space.Release()
 	}
 	var held []*rpc.Ref
-	for _, ref := range req.With {
+	for _, ref := range req.LiveRefs {
 		// A ref of another server cannot be held live here; the server will say that it is missing.
 		if ref.Address() == through.Address() {
-			held = append(held, p.settled(ctx, ref, req.Redemptions[ref.ID]))
+			held = append(held, p.restoreAndWait(ctx, ref, req.Redemptions[ref.ID]))
 		}
 	}
 	s := newStream(c.ctx, p, callOpenStream(ctx, target, req.Outbox, req.Secret.Reveal(), req.Incarnation), held)
-	c.running.Go(s.run)
+	c.tasks.Go(s.run)
 	return s, nil
 }
 
 // stream is one opened stream on one connection.
 type stream struct {
-	peer   *peer
-	opened *rpc.Promise
-	live   *rpc.Ref
-	held   []*rpc.Ref
-	ctx    context.Context
-	close  context.CancelFunc
-	done   chan struct{} // closed when it is of no more use
+	peer     *peer
+	opened   *rpc.Promise
+	live     *rpc.Ref
+	liveRefs []*rpc.Ref
+	ctx      context.Context
+	close    context.CancelFunc
+	done     chan struct{} // closed when it is of no more use
 
 	wake chan struct{} // something is in queue
 
 	mu         sync.Mutex
-	queue      []work // to be sent when there is room, in order
-	unanswered []sent // in order
-	sending    bool   // somebody sends
-	handing    bool   // somebody hands answers out
-	ending     bool   // nothing new is sent at once
-	ended      bool   // nor later
-	over       bool   // done is closed
+	queue      []streamCall  // to be sent when there is room, in order
+	unanswered []pendingCall // in order
+	sending    bool          // somebody sends
+	delivering bool          // somebody hands answers out
+	ending     bool          // nothing new is sent at once
+	ended      bool          // nor later
+	doneClosed bool          // done is closed
 }
 
-// work is one Apply, or an acknowledgement if batch is nil.
-type work struct {
+// streamCall is one Apply, or an acknowledgement if batch is nil.
+type streamCall struct {
 	batch   *ledger.Batch
 	done    func(outbox.Reply)
 	through uint64
 }
 
-// sent is an Apply whose answer is awaited; answer is nil if it was not sent.
-type sent struct {
+// pendingCall is an Apply whose answer is awaited; answer is nil if it was not sent.
+type pendingCall struct {
 	answer *rpc.Promise
 	ops    []ledger.Intent
 	done   func(outbox.Reply)
@@ -89,7 +89,7 @@ type sent struct {
 
 func newStream(ctx context.Context, p *peer, opened *rpc.Promise, held []*rpc.Ref) *stream {
 	s := &stream{
-		peer: p, opened: opened, live: opened.Cap(0), held: held,
+		peer: p, opened: opened, live: opened.Cap(0), liveRefs: held,
 		done: make(chan struct{}), wake: make(chan struct{}, 1),
 	}
 	s.ctx, s.close = context.WithCancel(ctx)
@@ -98,11 +98,11 @@ func newStream(ctx context.Context, p *peer, opened *rpc.Promise, held []*rpc.Re
 
 // Apply implements outbox.Stream.
 func (s *stream) Apply(b *ledger.Batch, done func(outbox.Reply)) {
-	s.submit(work{batch: b, done: done})
+	s.submit(streamCall{batch: b, done: done})
 }
 
 // Acknowledge implements outbox.Stream.
-func (s *stream) Acknowledge(through uint64) { s.submit(work{through: through}) }
+func (s *stream) Acknowledge(through uint64) { s.submit(streamCall{through: through}) }
 
 // Opened implements outbox.Stream.
 func (s *stream) Opened(ctx context.Context) (lastSeq uint64, err error) {
@@ -120,16 +120,16 @@ func (s *stream) Done() <-chan struct{} { return s.done }
 func (s *stream) Close() { s.close() }
 
 // submit sends w, or queues it if that would mean to wait.
-func (s *stream) submit(w work) {
+func (s *stream) submit(w streamCall) {
 	s.mu.Lock()
 	switch {
 	case s.ended && w.batch == nil:
 		s.mu.Unlock()
 	case s.ended:
-		s.unanswered = append(s.unanswered, sent{done: w.done})
+		s.unanswered = append(s.unanswered, pendingCall{done: w.done})
 		s.mu.Unlock()
-		s.handOut()
-	case s.ending || s.sending || len(s.queue) > 0 || !s.peer.room():
+		s.deliverAnswers()
+	case s.ending || s.sending || len(s.queue) > 0 || !s.peer.tryReserve():
 		s.queue = append(s.queue, w)
 		s.mu.Unlock()
 		s.wakeUp()
@@ -157,17 +157,17 @@ func (s *stream) wakeUp() {
 }
 
 // send makes one call. Who calls it has set sending.
-func (s *stream) send(w work) {
+func (s *stream) send(w streamCall) {
 	if w.batch == nil {
 		answer := callAcknowledge(s.ctx, s.live, w.through)
 		answer.Notify(answer.Release)
 		return
 	}
-	answer := callApply(s.ctx, s.live, w.batch, s.held)
+	answer := callApply(s.ctx, s.live, w.batch, s.liveRefs)
 	s.mu.Lock()
-	s.unanswered = append(s.unanswered, sent{answer: answer, ops: w.batch.Ops, done: w.done})
+	s.unanswered = append(s.unanswered, pendingCall{answer: answer, ops: w.batch.Ops, done: w.done})
 	s.mu.Unlock()
-	answer.Notify(s.handOut)
+	answer.Notify(s.deliverAnswers)
 }
 
 // run sends what had to wait, until the stream or its connection ends, and gives
@@ -191,16 +191,16 @@ func (s *stream) run() {
 	s.ended = true
 	for _, w := range s.queue {
 		if w.batch != nil {
-			s.unanswered = append(s.unanswered, sent{done: w.done})
+			s.unanswered = append(s.unanswered, pendingCall{done: w.done})
 		}
 	}
 	s.queue = nil
 	s.mu.Unlock()
-	s.handOut()
+	s.deliverAnswers()
 	<-s.done
 	s.live.Release()
 	s.opened.Release()
-	for _, r := range s.held {
+	for _, r := range s.liveRefs {
 		r.Release()
 	}
 	s.close()
@@ -222,30 +222,30 @@ func (s *stream) flush() {
 	}
 }
 
-// handOut gives the answers that are there in the order of the calls.
-func (s *stream) handOut() {
+// deliverAnswers gives the answers that are there in the order of the calls.
+func (s *stream) deliverAnswers() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.handing {
+	if s.delivering {
 		return // whoever does looks again
 	}
-	s.handing = true
-	for len(s.unanswered) > 0 && s.settled(s.unanswered[0].answer) {
+	s.delivering = true
+	for len(s.unanswered) > 0 && s.isAnswered(s.unanswered[0].answer) {
 		next := s.unanswered[0]
 		s.unanswered = s.unanswered[1:]
 		s.mu.Unlock()
-		s.hand(next)
+		s.deliver(next)
 		s.mu.Lock()
 	}
-	s.handing = false
-	if s.ended && len(s.unanswered) == 0 && !s.over {
-		s.over = true
+	s.delivering = false
+	if s.ended && len(s.unanswered) == 0 && !s.doneClosed {
+		s.doneClosed = true
 		close(s.done)
 	}
 }
 
-// hand gives one answer.
-func (s *stream) hand(a sent) {
+// deliver gives one answer.
+func (s *stream) deliver(a pendingCall) {
 	defer fatal.OnPanic()
 	a.done(s.reply(a))
 	if a.answer != nil {
@@ -253,8 +253,8 @@ func (s *stream) hand(a sent) {
 	}
 }
 
-// settled says that there is an answer, or that none will be waited for.
-func (s *stream) settled(answer *rpc.Promise) bool {
+// isAnswered says that there is an answer, or that none will be waited for.
+func (s *stream) isAnswered(answer *rpc.Promise) bool {
 	if answer == nil || s.ctx.Err() != nil {
 		return true
 	}
@@ -267,24 +267,24 @@ func (s *stream) settled(answer *rpc.Promise) bool {
 }
 
 // reply is one answer, which is there.
-func (s *stream) reply(a sent) outbox.Reply {
+func (s *stream) reply(a pendingCall) outbox.Reply {
 	if a.answer == nil {
-		return outbox.Reply{Err: s.gone()}
+		return outbox.Reply{Err: s.closedErr()}
 	}
 	results, _, err := a.answer.Wait(s.ctx)
 	if err != nil {
 		if s.ctx.Err() != nil {
-			err = s.gone()
+			err = s.closedErr()
 		}
 		return outbox.Reply{Err: s.peer.fail(err)}
 	}
 	var r *reply
 	plain, read := a.answer.PlainResults()
 	if read {
-		r, read = decodePlainReply(plain, a.ops)
+		r, read = decodeReplyFast(plain, a.ops)
 	}
 	if read {
-		s.peer.byHand.Add(1)
+		s.peer.fastPathAcks.Add(1)
 	} else {
 		r, err = decodeReply(results, a.ops)
 	}
@@ -297,5 +297,5 @@ func (s *stream) reply(a sent) outbox.Reply {
 	return outbox.Reply{Outcomes: r.outcomes}
 }
 
-// gone is the error of an Apply that has no answer to wait for.
-func (s *stream) gone() error { return fault.Disconnected.With("the stream was closed") }
+// closedErr is the error of an Apply that has no answer to wait for.
+func (s *stream) closedErr() error { return fault.Disconnected.With("the stream was closed") }

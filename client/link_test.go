@@ -28,14 +28,14 @@ type counting struct{ n int }
 func (c *counting) Serve(call *rpc.Call) {
 	switch call.Method() {
 	case rpc.Method{Interface: methodOpenStream.Interface, ID: methodOpenStream.ID}:
-		call.Return(words(1, 1), func(s capnp.Struct, caps *rpc.CapTable) error {
+		call.Return(structSize(1, 1), func(s capnp.Struct, caps *rpc.CapTable) error {
 			return caps.Set(s, 0, rpc.NewLocal(c))
 		})
 	case rpc.Method{Interface: methodApply.Interface, ID: methodApply.ID}:
 		c.n++
 		call.Fail(rpc.Failedf("batch %d", c.n))
 	default:
-		call.Return(words(0, 1), nil)
+		call.Return(structSize(0, 1), nil)
 	}
 }
 
@@ -239,7 +239,7 @@ func (o *recording) Serve(call *rpc.Call) {
 
 func (o *recording) serve(call *rpc.Call, line string) {
 	give := func(context.Context) {
-		call.Return(words(2, 2), func(s capnp.Struct, caps *rpc.CapTable) error {
+		call.Return(structSize(2, 2), func(s capnp.Struct, caps *rpc.CapTable) error {
 			if line == methodHello.Name {
 				wire.Gateway_hello_Results(s).SetVersion(1)
 				return nil
@@ -281,7 +281,7 @@ func TestWhatAStreamIsOpenedWith(t *testing.T) {
 		opened := make(chan outbox.Stream, 1)
 		go func() {
 			s, err := link{c}.OpenStream(t.Context(), outbox.StreamRequest{
-				Session: testSession, Ref: owner, SpaceRef: &space, OwnerRef: owner.ID, With: []capability.Ref{elsewhere, source},
+				Session: testSession, Ref: owner, SpaceRef: &space, OwnerRef: owner.ID, LiveRefs: []capability.Ref{elsewhere, source},
 				Redemptions: map[string]string{space.ID: "the space", owner.ID: "the owner", source.ID: "the source", elsewhere.ID: "another's"},
 				Outbox:      "obx_1", Secret: capability.NewSecret(), Incarnation: 1,
 			})

@@ -58,7 +58,7 @@ func (s *Session) Attenuate(ctx context.Context, o AttenuateOptions) (*Live, err
 
 // Attenuate is Session.Attenuate for a space.
 func (sp *Space) Attenuate(ctx context.Context, o AttenuateOptions) (*Live, error) {
-	cap, err := sp.client.attenuate(ctx, sp.saved, methodNarrowSpace, o)
+	cap, err := sp.client.attenuate(ctx, sp.saved, methodSpaceAttenuate, o)
 	if err != nil {
 		return nil, err
 	}
@@ -98,7 +98,7 @@ func (l *Live) Attenuate(ctx context.Context, o AttenuateOptions) (*Live, error)
 	}
 	method := methodAttenuate
 	if l.space {
-		method = methodNarrowSpace
+		method = methodSpaceAttenuate
 	}
 	answer := callAttenuate(ctx, l.cap, method, o)
 	defer answer.Release()
@@ -111,9 +111,9 @@ func (l *Live) Attenuate(ctx context.Context, o AttenuateOptions) (*Live, error)
 // Describe tells what the capability is for and what it allows.
 func (l *Live) Describe(ctx context.Context) (d Description, err error) {
 	if l.space {
-		err = l.ask(ctx, l.cap.Call(ctx, methodSpaceInfo, words(0, 0), nil), d.readSpace)
+		err = l.call(ctx, l.cap.Call(ctx, methodSpaceDescribe, structSize(0, 0), nil), d.readSpace)
 	} else {
-		err = l.ask(ctx, l.cap.Call(ctx, methodDescribe, words(0, 0), nil), d.readSession)
+		err = l.call(ctx, l.cap.Call(ctx, methodDescribe, structSize(0, 0), nil), d.readSession)
 	}
 	return d, err
 }
@@ -125,7 +125,7 @@ func (l *Live) Events(ctx context.Context, after uint64, limit uint32) (Page, er
 
 // EventsFrom is Session.EventsFrom.
 func (l *Live) EventsFrom(ctx context.Context, after Position, limit uint32) (page Page, err error) {
-	err = l.ask(ctx, callEvents(ctx, l.cap, after, limit), func(s capnp.Struct) error { return page.read(l.session, s) })
+	err = l.call(ctx, callEvents(ctx, l.cap, after, limit), func(s capnp.Struct) error { return page.read(l.session, s) })
 	return page, err
 }
 
@@ -134,10 +134,10 @@ func (l *Live) Snapshot(ctx context.Context) (*State, error) { return l.Snapshot
 
 // SnapshotOf is Session.SnapshotOf.
 func (l *Live) SnapshotOf(ctx context.Context, at Position) (*State, error) {
-	state := &stateSink{session: l.session}
+	state := &snapshotSink{session: l.session}
 	sink := rpc.NewLocal(state)
 	defer sink.Release()
-	err := l.ask(ctx, callSnapshot(ctx, l.cap, at, sink), state.read)
+	err := l.call(ctx, callSnapshot(ctx, l.cap, at, sink), state.read)
 	if err != nil {
 		return nil, err
 	}
@@ -147,10 +147,10 @@ func (l *Live) SnapshotOf(ctx context.Context, at Position) (*State, error) {
 // Save has the server make a durable ref of it, which dies with the ref it stands
 // on (Persistent.save). It takes share. at is an address of that server.
 func (l *Live) Save(ctx context.Context, at capability.Ref) (made capability.Ref, err error) {
-	if err := named(at); err != nil {
+	if err := checkHosts(at); err != nil {
 		return made, err
 	}
-	err = l.ask(ctx, l.cap.Call(ctx, methodSave, words(0, 1), nil), func(s capnp.Struct) error {
+	err = l.call(ctx, l.cap.Call(ctx, methodSave, structSize(0, 1), nil), func(s capnp.Struct) error {
 		id, secret, err := readSaved(s)
 		made = at.With(id, secret)
 		return err
@@ -163,7 +163,7 @@ func (l *Live) Save(ctx context.Context, at capability.Ref) (made capability.Ref
 // server. Without the outbox: the ref works when this returns; if the answer is
 // lost, nobody has what may have been minted.
 func (l *Live) Share(ctx context.Context, at capability.Ref, o ShareOptions) (capability.Ref, error) {
-	err := named(at)
+	err := checkHosts(at)
 	if err == nil {
 		err = o.check()
 	}
@@ -178,26 +178,26 @@ func (l *Live) Share(ctx context.Context, at capability.Ref, o ShareOptions) (ca
 	if l.space {
 		method = methodSpaceShare
 	}
-	err = l.ask(ctx, callShare(ctx, l.cap, method, ref, o), readShared)
+	err = l.call(ctx, callShare(ctx, l.cap, method, ref, o), readShared)
 	if err != nil {
 		return capability.Ref{}, err
 	}
 	return ref, nil
 }
 
-// named refuses an address without a host: a ref made there could not be used.
-func named(at capability.Ref) error {
+// checkHosts refuses an address without a host: a ref made there could not be used.
+func checkHosts(at capability.Ref) error {
 	if len(at.Hosts) == 0 {
 		return fault.BadRefText.With("say at which server the capability lives: any ref to it will do, or capability.ParseAddress")
 	}
 	return nil
 }
 
-func (l *Live) ask(ctx context.Context, answer *rpc.Promise, read func(capnp.Struct) error) error {
+func (l *Live) call(ctx context.Context, answer *rpc.Promise, read func(capnp.Struct) error) error {
 	defer answer.Release()
 	results, _, err := answer.Wait(ctx)
 	if err != nil {
 		return faultOf(err)
 	}
-	return legible(read(results))
+	return asFault(read(results))
 }

@@ -16,7 +16,7 @@ import (
 func TestWhoGetsNoStreamIsDenied(t *testing.T) {
 	t.Parallel()
 	const most = 3
-	r := testRig(t, func(c *server.Config) { c.IdleStreams = most })
+	r := testRig(t, func(c *server.Config) { c.ReadOnlyStreams = most })
 	owner := r.newSession(t, r.open(t, "owner"))
 	shares := owner.Batch()
 	reader, _ := shares.Share(client.ShareOptions{Rights: capability.Read})

@@ -158,7 +158,7 @@ func TestAcksAreReadByHand(t *testing.T) {
 			t.Fatal(err, results.Err())
 		}
 	}
-	if n := c.AcksByHand(); n < batches-1 {
+	if n := c.FastPathAcks(); n < batches-1 {
 		t.Errorf("of %d acks %d", batches, n)
 	}
 }

@@ -34,7 +34,7 @@ func (o paging) Serve(call *rpc.Call) {
 			after, err = query.After()
 		}
 	default: // hello, or restore
-		call.Return(words(2, 2), func(s capnp.Struct, caps *rpc.CapTable) error {
+		call.Return(structSize(2, 2), func(s capnp.Struct, caps *rpc.CapTable) error {
 			if is(methodHello) {
 				wire.Gateway_hello_Results(s).SetVersion(1)
 				return nil
@@ -50,7 +50,7 @@ func (o paging) Serve(call *rpc.Call) {
 		call.Fail(rpc.Failedf("no page is after %q: %v", after, err))
 		return
 	}
-	call.Return(words(1, 2), func(s capnp.Struct, _ *rpc.CapTable) error {
+	call.Return(structSize(1, 2), func(s capnp.Struct, _ *rpc.CapTable) error {
 		last, _, _ := strings.Cut(page[len(page)-1], "/")
 		_, more := o[last]
 		_, says := o["after "+last]
@@ -86,7 +86,7 @@ func TestPagesFollowOnOneAnother(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		pages := paging{"": {"a", "b"}, "b": {"c"}, "c": {"d", "e"}}
-		c := linkClient(t, Config{Dial: hosts{"127.0.0.1:1": pages}.dial, Patience: -1})
+		c := linkClient(t, Config{Dial: hosts{"127.0.0.1:1": pages}.dial, RetryTimeout: -1})
 		at := testAddress()
 		sp := &Space{client: c, id: testSpace, saved: outbox.SavedRef{Ref: at.New(testSpace)}}
 		check := func(what string, got []string, err error) {
@@ -131,7 +131,7 @@ func TestTreesAreGivenDepthFirst(t *testing.T) {
 		"nothing is left out of it": {paging{"": {"a/up", "b/a"}, "b": {"c/x", "d/c"}}, "abcd"},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			client := linkClient(t, Config{Dial: hosts{"127.0.0.1:1": c.pages}.dial, Patience: -1})
+			client := linkClient(t, Config{Dial: hosts{"127.0.0.1:1": c.pages}.dial, RetryTimeout: -1})
 			got := ""
 			for ref, err := range sessionAt(client, testAddress().Hosts...).Refs(t.Context(), "") {
 				if got += ref.Ref; err != nil || len(got) > len("abcdef") {

@@ -21,56 +21,56 @@ import (
 // peer is one live connection to a server. When it ends, everything got
 // through it is dead and one starts over from sturdy refs at another peer.
 type peer struct {
-	conn    *rpc.Conn
-	gateway *rpc.Ref
-	at      string             // HOST:PORT as it was dialled
-	key     ed25519.PrivateKey // for sealed refs; nil if there is none
-	proofs  proofs
+	conn       *rpc.Conn
+	gateway    *rpc.Ref
+	hostPort   string             // HOST:PORT as it was dialled
+	key        ed25519.PrivateKey // for sealed refs; nil if there is none
+	challenges challengeQueue
 
 	ended chan error // gets the error that the connection ended with
 
-	greeted chan struct{}         // closed when hello has come to something
-	up      atomic.Bool           // it was answered
-	bad     atomic.Pointer[error] // why this server is of no use
+	helloDone chan struct{}         // closed when hello has come to something
+	ready     atomic.Bool           // it was answered
+	rejected  atomic.Pointer[error] // why this server is of no use
 
 	// sending is held while a batch is sent, so that one that found room has it.
-	sending sync.Mutex
-	byHand  atomic.Uint64 // acks that were read so
+	sending      sync.Mutex
+	fastPathAcks atomic.Uint64 // acks that were read so
 
-	mu    sync.Mutex
-	live  map[string]*restored // by liveKey, or as creating says
-	older map[string]*restored // likewise: those not used since live was begun
-	gone  bool                 // all was given back: the connection has ended
+	mu       sync.Mutex
+	live     map[string]*restoredRef // by liveKey, or as creating says
+	previous map[string]*restoredRef // likewise: those not used since live was begun
+	released bool                    // all was given back: the connection has ended
 }
 
-// liveAtOnce is how many capabilities are used before those are let go of that were
+// maxLive is how many capabilities are used before those are let go of that were
 // not used meanwhile: a program that lasts may come to know any number of sessions,
 // and a server lets a connection hold only so many.
-const liveAtOnce = 1024
+const maxLive = 1024
 
-// restored is a sturdy ref's live capability, perhaps a promise of it still.
-type restored struct {
-	cap    *rpc.Ref
-	answer *rpc.Promise  // what it is of; for a sealed ref nil before its proof is under way
-	known  chan struct{} // closed when the answer is there
+// restoredRef is a sturdy ref's live capability, perhaps a promise of it still.
+type restoredRef struct {
+	cap      *rpc.Ref
+	answer   *rpc.Promise  // what it is of; for a sealed ref nil before its proof is under way
+	resolved chan struct{} // closed when the answer is there
 }
 
 func newPeer(conn *rpc.Conn, gateway *rpc.Ref, at string, key ed25519.PrivateKey) *peer {
-	return &peer{conn: conn, gateway: gateway, at: at, key: key, live: map[string]*restored{},
-		ended: make(chan error, 1), greeted: make(chan struct{})}
+	return &peer{conn: conn, gateway: gateway, hostPort: at, key: key, live: map[string]*restoredRef{},
+		ended: make(chan error, 1), helloDone: make(chan struct{})}
 }
 
-// greet sends hello and looks at the answer when it comes: limits is told what
+// hello sends hello and looks at the answer when it comes: limits is told what
 // the server takes. A server that speaks no version we do, or does not answer,
 // is of no use.
-func (p *peer) greet(ctx context.Context, agent string, limits func(ledger.Limits)) {
-	late := time.AfterFunc(answerIn, func() {
-		p.refuse(fault.Unavailable.With("the server at %s takes connections and does not answer", p.at))
+func (p *peer) hello(ctx context.Context, agent string, limits func(ledger.Limits)) {
+	late := time.AfterFunc(helloTimeout, func() {
+		p.reject(fault.Unavailable.With("the server at %s takes connections and does not answer", p.hostPort))
 	})
 	answer := callHello(ctx, p.gateway, agent)
 	answer.Notify(func() {
 		late.Stop()
-		defer close(p.greeted)
+		defer close(p.helloDone)
 		defer answer.Release()
 		results, _, err := answer.Wait(ctx)
 		if err == nil {
@@ -82,32 +82,32 @@ func (p *peer) greet(ctx context.Context, agent string, limits func(ledger.Limit
 			}
 		}
 		if err != nil {
-			p.refuse(faultOf(err))
+			p.reject(faultOf(err))
 			return
 		}
-		p.up.Store(true)
+		p.ready.Store(true)
 	})
 }
 
-// refuse ends a connection that is of no use, and says why.
-func (p *peer) refuse(why error) {
-	p.bad.CompareAndSwap(nil, &why)
+// reject ends a connection that is of no use, and says why.
+func (p *peer) reject(why error) {
+	p.rejected.CompareAndSwap(nil, &why)
 	p.conn.Close("of no use")
 }
 
-// wait waits for the answer to hello: nil if the server is of use.
-func (p *peer) wait(ctx context.Context) error {
+// awaitHello waits for the answer to hello: nil if the server is of use.
+func (p *peer) awaitHello(ctx context.Context) error {
 	select {
-	case <-p.greeted:
-		return p.useless()
+	case <-p.helloDone:
+		return p.rejection()
 	case <-ctx.Done():
 		return fault.Canceled.Because(ctx.Err(), "another host was faster")
 	}
 }
 
-// useless is why the server was of no use; nil if it was.
-func (p *peer) useless() error {
-	if bad := p.bad.Load(); bad != nil {
+// rejection is why the server was of no use; nil if it was.
+func (p *peer) rejection() error {
+	if bad := p.rejected.Load(); bad != nil {
 		return *bad
 	}
 	return nil
@@ -126,26 +126,26 @@ func (p *peer) discard() {
 // fail says what a call's error means: if this server turned out to be of no
 // use, that, else the error as a fault.
 func (p *peer) fail(err error) error {
-	if bad := p.useless(); bad != nil {
+	if bad := p.rejection(); bad != nil {
 		return bad
 	}
 	return faultOf(err)
 }
 
-// room takes sending if that is free and a call would leave at once.
-func (p *peer) room() bool {
+// tryReserve takes sending if that is free and a call would leave at once.
+func (p *peer) tryReserve() bool {
 	if !p.sending.TryLock() {
 		return false
 	}
-	if p.conn.Roomy() {
+	if p.conn.HasRoom() {
 		return true
 	}
 	p.sending.Unlock()
 	return false
 }
 
-// over says whether the connection has ended.
-func (p *peer) over() bool {
+// closed says whether the connection has ended.
+func (p *peer) closed() bool {
 	select {
 	case <-p.conn.Done():
 		return true
@@ -160,9 +160,9 @@ func (p *peer) over() bool {
 // the outbox keeps for the ref.
 func (p *peer) restore(ctx context.Context, ref capability.Ref, redemption string) *rpc.Ref {
 	if capability.Sealed(ref.ID) {
-		return p.unseal(ref, redemption)
+		return p.restoreSealed(ref, redemption)
 	}
-	return p.reuse(liveKey(ref), func() *rpc.Promise {
+	return p.cached(liveKey(ref), func() *rpc.Promise {
 		return callRestore(ctx, p.gateway, ref, redemption, capability.Proof{})
 	})
 }
@@ -175,64 +175,64 @@ func liveKey(ref capability.Ref) string {
 	return ref.ID + "#" + string(hash[:])
 }
 
-// settled is restore that waits for the answer. What is proof of an authority
+// restoreAndWait is restore that waits for the answer. What is proof of an authority
 // beside a batch must be settled when the batch arrives: its outcome is recorded.
-func (p *peer) settled(ctx context.Context, ref capability.Ref, redemption string) *rpc.Ref {
+func (p *peer) restoreAndWait(ctx context.Context, ref capability.Ref, redemption string) *rpc.Ref {
 	live := p.restore(ctx, ref, redemption)
 	key := liveKey(ref)
 	p.mu.Lock()
 	r := p.live[key]
 	if r == nil {
-		r = p.older[key]
+		r = p.previous[key]
 	}
 	p.mu.Unlock()
 	if r != nil {
 		select {
-		case <-r.known:
+		case <-r.resolved:
 		case <-ctx.Done():
 		}
 	}
 	return live
 }
 
-// creating gives the object of a session that a space's ref, whose live capability
+// createSession gives the object of a session that a space's ref, whose live capability
 // space is, is about to create.
-func (p *peer) creating(ctx context.Context, through capability.Ref, space *rpc.Ref, session, owner string) *rpc.Ref {
-	return p.reuse("create "+owner+" in "+session+" through "+liveKey(through), func() *rpc.Promise {
+func (p *peer) createSession(ctx context.Context, through capability.Ref, space *rpc.Ref, session, owner string) *rpc.Ref {
+	return p.cached("create "+owner+" in "+session+" through "+liveKey(through), func() *rpc.Promise {
 		return callCreate(ctx, space, session, owner)
 	})
 }
 
-// reuse gives what is known under a key, or asks for it.
-func (p *peer) reuse(key string, ask func() *rpc.Promise) *rpc.Ref {
-	return p.find(key, func(r *restored) (after func()) {
+// cached gives what is known under a key, or asks for it.
+func (p *peer) cached(key string, ask func() *rpc.Promise) *rpc.Ref {
+	return p.getOrStart(key, func(r *restoredRef) (after func()) {
 		answer := ask()
 		r.cap, r.answer = answer.Cap(0), answer
-		return func() { p.watch(key, r) }
+		return func() { p.resolveOnAnswer(key, r) }
 	})
 }
 
-// find gives what is known under a key, or has begin make it, and runs what that
+// getOrStart gives what is known under a key, or has begin make it, and runs what that
 // leaves to do without locks.
-func (p *peer) find(key string, begin func(r *restored) (after func())) *rpc.Ref {
+func (p *peer) getOrStart(key string, begin func(r *restoredRef) (after func())) *rpc.Ref {
 	p.mu.Lock()
-	if p.gone {
+	if p.released {
 		p.mu.Unlock()
-		return rpc.NewBroken(errLost)
+		return rpc.NewBroken(errConnLost)
 	}
 	if r := p.live[key]; r != nil {
 		defer p.mu.Unlock()
 		return r.cap.AddRef()
 	}
-	r, after := p.older[key], func() {}
+	r, after := p.previous[key], func() {}
 	if r == nil {
-		r = &restored{known: make(chan struct{})}
+		r = &restoredRef{resolved: make(chan struct{})}
 		after = begin(r)
 	}
-	delete(p.older, key)
-	var unused map[string]*restored
-	if len(p.live) == liveAtOnce {
-		unused, p.older, p.live = p.older, p.live, map[string]*restored{}
+	delete(p.previous, key)
+	var unused map[string]*restoredRef
+	if len(p.live) == maxLive {
+		unused, p.previous, p.live = p.previous, p.live, map[string]*restoredRef{}
 	}
 	p.live[key] = r
 	out := r.cap.AddRef()
@@ -244,31 +244,31 @@ func (p *peer) find(key string, begin func(r *restored) (after func())) *rpc.Ref
 	return out
 }
 
-// holds says whether r is what is known under a key. mu is held.
-func (p *peer) holds(key string, r *restored) bool {
-	return p.live[key] == r || p.older[key] == r
+// isCurrent says whether r is what is known under a key. mu is held.
+func (p *peer) isCurrent(key string, r *restoredRef) bool {
+	return p.live[key] == r || p.previous[key] == r
 }
 
-// watch says what has become of r when its answer is there.
-func (p *peer) watch(key string, r *restored) {
+// resolveOnAnswer says what has become of r when its answer is there.
+func (p *peer) resolveOnAnswer(key string, r *restoredRef) {
 	r.answer.Notify(func() {
 		_, _, err := r.answer.Wait(context.Background())
-		p.settle(key, r, err)
+		p.resolve(key, r, err)
 	})
 }
 
-// settle lets those go on who wait for r, and forgets a capability that could
+// resolve lets those go on who wait for r, and forgets a capability that could
 // not be got, so that the next use asks for it anew.
-func (p *peer) settle(key string, r *restored, err error) {
-	close(r.known)
+func (p *peer) resolve(key string, r *restoredRef, err error) {
+	close(r.resolved)
 	if err == nil {
 		return
 	}
 	p.mu.Lock()
-	held := p.holds(key, r)
+	held := p.isCurrent(key, r)
 	if held {
 		delete(p.live, key)
-		delete(p.older, key)
+		delete(p.previous, key)
 	}
 	p.mu.Unlock()
 	if held {
@@ -276,22 +276,22 @@ func (p *peer) settle(key string, r *restored, err error) {
 	}
 }
 
-func (r *restored) release() {
+func (r *restoredRef) release() {
 	r.cap.Release()
 	if r.answer != nil {
 		r.answer.Release()
 	}
 }
 
-// errLost is what those are told who come with a peer that was still there when they got it.
-var errLost = rpc.Disconnectedf("the connection was lost")
+// errConnLost is what those are told who come with a peer that was still there when they got it.
+var errConnLost = rpc.Disconnectedf("the connection was lost")
 
 // bootstrap gives the server's bootstrap object, for the caller to release.
 func (p *peer) bootstrap() *rpc.Ref {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.gone {
-		return rpc.NewBroken(errLost)
+	if p.released {
+		return rpc.NewBroken(errConnLost)
 	}
 	return p.gateway.AddRef()
 }
@@ -299,11 +299,11 @@ func (p *peer) bootstrap() *rpc.Ref {
 // release gives everything back, after the connection has ended.
 func (p *peer) release() {
 	p.mu.Lock()
-	p.gone = true
-	live, older := p.live, p.older
-	p.live, p.older = nil, nil
+	p.released = true
+	live, older := p.live, p.previous
+	p.live, p.previous = nil, nil
 	p.mu.Unlock()
-	for _, known := range []map[string]*restored{live, older} {
+	for _, known := range []map[string]*restoredRef{live, older} {
 		for _, r := range known {
 			r.release()
 		}

@@ -29,7 +29,7 @@ func (o restoring) Serve(call *rpc.Call) {
 		return
 	}
 	o[id]++
-	call.Return(words(0, 1), func(s capnp.Struct, caps *rpc.CapTable) error {
+	call.Return(structSize(0, 1), func(s capnp.Struct, caps *rpc.CapTable) error {
 		live := rpc.NewLocal(restoring{})
 		defer live.Release()
 		return caps.Set(s, 0, live)
@@ -43,8 +43,8 @@ func TestRefsThatAreNotUsedAreLetGoOf(t *testing.T) {
 	restored := restoring{}
 	p, server := pairedPeer(t, restored, rpc.Config{})
 	often := testAddress().New(testSession)
-	for i := range 4 * liveAtOnce {
-		if i%(liveAtOnce/2) == 0 {
+	for i := range 4 * maxLive {
+		if i%(maxLive/2) == 0 {
 			live := p.restore(t.Context(), often, "")
 			answer := callRestore(t.Context(), live, often, "", capability.Proof{}) // any call will do
 			if _, _, err := answer.Wait(t.Context()); err != nil {
@@ -53,9 +53,9 @@ func TestRefsThatAreNotUsedAreLetGoOf(t *testing.T) {
 			answer.Release()
 			live.Release()
 		}
-		p.settled(t.Context(), testAddress().New(testSession), "").Release()
+		p.restoreAndWait(t.Context(), testAddress().New(testSession), "").Release()
 	}
-	until.True(t, "what is not used is let go of", func() bool { return server.Stats().Exports <= 2*liveAtOnce+1 })
+	until.True(t, "what is not used is let go of", func() bool { return server.Stats().Exports <= 2*maxLive+1 })
 	p.release()
 	until.True(t, "all is let go of", func() bool { return server.Stats().Exports == 0 })
 	if n := restored[often.ID]; n != 1 {

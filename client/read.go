@@ -57,7 +57,7 @@ func (c *Client) Redeem(ctx context.Context, ref capability.Ref) (d Description,
 	d, err = c.describe(ctx, saved)
 	switch code := fault.CodeOf(err); {
 	case err == nil: // the one redeemed last goes before others
-		c.confirm(context.WithoutCancel(ctx), saved.Ref, tellOf(&d, c.cfg.Now()), d.Session.External)
+		c.confirm(context.WithoutCancel(ctx), saved.Ref, refStatusOf(&d, c.cfg.Now()), d.Session.External)
 	case missing != nil && (code == fault.UnknownRef || code == fault.Sealed):
 		if err := c.box.DropRef(context.WithoutCancel(ctx), saved.ID); err != nil {
 			c.cfg.Logger.Warn("the ref could not be forgotten", "ref", saved.Ref, "error", err)
@@ -68,7 +68,7 @@ func (c *Client) Redeem(ctx context.Context, ref capability.Ref) (d Description,
 
 // Describe tells of the session and of the ref it is reached by.
 func (s *Session) Describe(ctx context.Context) (Description, error) {
-	return s.client.describe(ctx, s.under(ctx, capability.Read))
+	return s.client.describe(ctx, s.refFor(ctx, capability.Read))
 }
 
 func (d *Description) readSession(results capnp.Struct) error {
@@ -270,9 +270,9 @@ func (s *Session) SnapshotAt(ctx context.Context, cursor uint64) (*State, error)
 // SnapshotOf is SnapshotAt for a position: ServerBehind if the log has another event
 // there than the one of its hash.
 func (s *Session) SnapshotOf(ctx context.Context, at Position) (*State, error) {
-	var state *stateSink
+	var state *snapshotSink
 	err := s.call(ctx, capability.Read, func(ctx context.Context, live *rpc.Ref) *rpc.Promise {
-		state = &stateSink{session: s.id}
+		state = &snapshotSink{session: s.id}
 		sink := rpc.NewLocal(state)
 		defer sink.Release()
 		return callSnapshot(ctx, live, at, sink)
@@ -333,7 +333,7 @@ func (sp *Space) Save(ctx context.Context) (capability.Ref, error) {
 
 func (c *Client) save(ctx context.Context, ref outbox.SavedRef) (made capability.Ref, err error) {
 	err = c.try(ctx, ref, func(ctx context.Context, live *rpc.Ref) *rpc.Promise {
-		return live.Call(ctx, methodSave, words(0, 1), nil)
+		return live.Call(ctx, methodSave, structSize(0, 1), nil)
 	}, func(results capnp.Struct) error {
 		id, secret, err := readSaved(results)
 		if err == nil && capability.Target(id) != ref.Target() {
@@ -365,17 +365,17 @@ func readSaved(results capnp.Struct) (id string, secret capability.Secret, err e
 
 // call is repeat, and learns what a ref allows when it turns out to lack a right.
 func (c *Client) call(ctx context.Context, ref outbox.SavedRef, ask func(context.Context, *rpc.Ref) *rpc.Promise, read func(capnp.Struct) error) error {
-	err := c.repeat(ctx, ref, ask, read)
+	err := c.retry(ctx, ref, ask, read)
 	if fault.CodeOf(err) == fault.MissingRight {
-		c.learn(ctx, ref)
+		c.learnRights(ctx, ref)
 	}
 	return err
 }
 
-// repeat makes one call on a ref's live capability and reads its results, again
+// retry makes one call on a ref's live capability and reads its results, again
 // for as long as what it meets is transient and patience lasts.
-func (c *Client) repeat(ctx context.Context, ref outbox.SavedRef, ask func(context.Context, *rpc.Ref) *rpc.Promise, read func(capnp.Struct) error) error {
-	patience, giveUp := context.WithTimeout(ctx, max(c.cfg.Patience, 0))
+func (c *Client) retry(ctx context.Context, ref outbox.SavedRef, ask func(context.Context, *rpc.Ref) *rpc.Promise, read func(capnp.Struct) error) error {
+	patience, giveUp := context.WithTimeout(ctx, max(c.cfg.RetryTimeout, 0))
 	defer giveUp()
 	defer context.AfterFunc(c.ctx, giveUp)()
 	wait := c.cfg.newBackOff()
@@ -390,7 +390,7 @@ func (c *Client) repeat(ctx context.Context, ref outbox.SavedRef, ask func(conte
 		case err == nil:
 			return nil
 		case ctx.Err() != nil:
-			return givenUp(ctx, last)
+			return canceledAfter(ctx, last)
 		case !transient:
 			return err
 		}
@@ -403,7 +403,7 @@ func (c *Client) repeat(ctx context.Context, ref outbox.SavedRef, ask func(conte
 		}
 		switch {
 		case ctx.Err() != nil:
-			return givenUp(ctx, last)
+			return canceledAfter(ctx, last)
 		case c.ctx.Err() != nil:
 			return errClosed()
 		}
@@ -411,8 +411,8 @@ func (c *Client) repeat(ctx context.Context, ref outbox.SavedRef, ask func(conte
 	}
 }
 
-// givenUp is the error of a call whose context has ended; last is what it met until then.
-func givenUp(ctx context.Context, last error) error {
+// canceledAfter is the error of a call whose context has ended; last is what it met until then.
+func canceledAfter(ctx context.Context, last error) error {
 	if last == nil {
 		return fault.Canceled.Because(ctx.Err(), "given up before there was an answer (%v)", ctx.Err())
 	}
@@ -420,7 +420,7 @@ func givenUp(ctx context.Context, last error) error {
 }
 
 // try is one attempt of repeat. It ends by itself where no server can be reached, or one
-// does not answer hello in time (dialIn, answerIn); the answer of a server that has said
+// does not answer hello in time (dialTimeout, helloTimeout); the answer of a server that has said
 // hello is waited for, for as long as it takes.
 func (c *Client) try(ctx context.Context, ref outbox.SavedRef, ask func(context.Context, *rpc.Ref) *rpc.Promise, read func(capnp.Struct) error) error {
 	p, err := c.peer(ctx, ref.Ref)
@@ -435,14 +435,14 @@ func (c *Client) try(ctx context.Context, ref outbox.SavedRef, ask func(context.
 	if err != nil {
 		err = p.fail(err)
 	} else {
-		err = legible(read(results))
+		err = asFault(read(results))
 	}
-	c.took(ctx, ref, err)
+	c.noteAccepted(ctx, ref, err)
 	return err
 }
 
-// legible is the error of reading an answer: a fault, or that there is none to be had.
-func legible(err error) error {
+// asFault is the error of reading an answer: a fault, or that there is none to be had.
+func asFault(err error) error {
 	var f *fault.Error
 	if err != nil && !errors.As(err, &f) {
 		return fault.Incompatible.Because(err, "the server's answer cannot be read: %v", err)

@@ -17,14 +17,14 @@ import (
 // ReconcileOptions say what Reconcile does.
 type ReconcileOptions struct {
 	outbox.ReconcileOptions
-	// Plan tells what would be done, and does nothing.
-	Plan bool
+	// DryRun tells what would be done, and does nothing.
+	DryRun bool
 }
 
 const (
-	logPage        = 1000             // events asked for at once
-	settleLimit    = 10 * time.Second // how long what is on its way is waited for
-	reconcileTries = 5
+	logPage         = 1000             // events asked for at once
+	inFlightTimeout = 10 * time.Second // how long what is on its way is waited for
+	reconcileTries  = 5
 )
 
 // Reconcile compares a session's log with what was committed to it here, and commits
@@ -41,14 +41,14 @@ func (c *Client) Reconcile(ctx context.Context, session string, o ReconcileOptio
 	}
 	for range reconcileTries { // others may be sending
 		var log *outbox.Log
-		if log, err = s.logged(ctx, false); err != nil {
+		if log, err = s.readLog(ctx, false); err != nil {
 			return r, err
 		}
-		if r, err = c.box.PlanReconcile(ctx, s.id, log, o.ReconcileOptions); err != nil || o.Plan || !r.Needed() {
+		if r, err = c.box.PlanReconcile(ctx, s.id, log, o.ReconcileOptions); err != nil || o.DryRun || !r.Needed() {
 			return r, err
 		}
 		// What is on its way must not arrive after the log was read: it is fenced off first.
-		if log, err = s.logged(ctx, true); err != nil {
+		if log, err = s.readLog(ctx, true); err != nil {
 			return r, err
 		}
 		if r, err = c.box.Reconcile(ctx, s.id, log, o.ReconcileOptions); fault.CodeOf(err) != fault.InUse {
@@ -58,14 +58,14 @@ func (c *Client) Reconcile(ctx context.Context, session string, o ReconcileOptio
 	return r, err
 }
 
-// logged reads which ops the session's log has, once nothing is on its way there; fenced:
+// readLog reads which ops the session's log has, once nothing is on its way there; fenced:
 // and once nothing of the session's stream can arrive there any more.
-func (s *Session) logged(ctx context.Context, fenced bool) (*outbox.Log, error) {
-	gone, err := s.gone(ctx)
+func (s *Session) readLog(ctx context.Context, fenced bool) (*outbox.Log, error) {
+	gone, err := s.notKnownToServer(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if err := s.client.settled(ctx, s.id); err != nil {
+	if err := s.client.awaitInFlight(ctx, s.id); err != nil {
 		return nil, err
 	}
 	log, err := s.client.box.NewLog(ctx, s.id)
@@ -109,17 +109,17 @@ func (s *Session) logged(ctx context.Context, fenced bool) (*outbox.Log, error) 
 	return log, nil
 }
 
-// doubtful is how often a server has to say that it does not know a session: one that was
+// notKnownTries is how often a server has to say that it does not know a session: one that was
 // started while another's last commit ran may be late to see it.
-const doubtful = 3
+const notKnownTries = 3
 
-// gone asks whether the server does not know the session. A call that may be repeated
+// notKnownToServer asks whether the server does not know the session. A call that may be repeated
 // would wait for that, as for a share that is on its way.
-func (s *Session) gone(ctx context.Context) (bool, error) {
+func (s *Session) notKnownToServer(ctx context.Context) (bool, error) {
 	wait := s.client.cfg.newBackOff()
-	for range doubtful {
-		err := s.client.try(ctx, s.under(ctx, capability.Read), func(ctx context.Context, live *rpc.Ref) *rpc.Promise {
-			return live.Call(ctx, methodDescribe, words(0, 0), nil)
+	for range notKnownTries {
+		err := s.client.try(ctx, s.refFor(ctx, capability.Read), func(ctx context.Context, live *rpc.Ref) *rpc.Promise {
+			return live.Call(ctx, methodDescribe, structSize(0, 0), nil)
 		}, func(capnp.Struct) error { return nil })
 		if code := fault.CodeOf(err); code != fault.NotYetKnown && code != fault.UnknownRef {
 			return false, nil // whatever it is, the next call says it
@@ -133,12 +133,12 @@ func (s *Session) gone(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
-// settled waits until nothing of a session is on its way, or will be. Else it might be
+// awaitInFlight waits until nothing of a session is on its way, or will be. Else it might be
 // taken for missing.
-func (c *Client) settled(ctx context.Context, session string) error {
+func (c *Client) awaitInFlight(ctx context.Context, session string) error {
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
-	for limit := time.Now().Add(settleLimit); ; {
+	for limit := time.Now().Add(inFlightTimeout); ; {
 		still, err := c.box.Stopped(ctx, session)
 		if err != nil || still != nil {
 			return err

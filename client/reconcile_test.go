@@ -215,10 +215,10 @@ func testDrill(t *testing.T, r *rig, writers, sessions int) {
 // openings are those of streams that a server's store was asked for.
 type openings struct {
 	mu  sync.Mutex
-	all []session.StreamOpening
+	all []session.StreamRequest
 }
 
-func (o *openings) seen() []session.StreamOpening {
+func (o *openings) seen() []session.StreamRequest {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return slices.Clone(o.all)
@@ -229,7 +229,7 @@ type openingStore struct {
 	openings *openings
 }
 
-func (s openingStore) OpenStream(ctx context.Context, o session.StreamOpening) (*ledger.Stream, error) {
+func (s openingStore) OpenStream(ctx context.Context, o session.StreamRequest) (*ledger.Stream, error) {
 	s.openings.mu.Lock()
 	s.openings.all = append(s.openings.all, o)
 	s.openings.mu.Unlock()
@@ -273,7 +273,7 @@ func TestReconcileFencesOff(t *testing.T) {
 	if _, err := c.Reconcile(t.Context(), s.ID(), client.ReconcileOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if !slices.ContainsFunc(opened.seen()[len(before):], func(o session.StreamOpening) bool {
+	if !slices.ContainsFunc(opened.seen()[len(before):], func(o session.StreamRequest) bool {
 		return o.Key == left.Key && o.SecretHash == left.SecretHash && o.Incarnation > left.Incarnation
 	}) {
 		t.Error("the stream that is left was not fenced off")

@@ -38,7 +38,7 @@ func TestABatchIsFrozenByCommit(t *testing.T) {
 		"Share":       func() { b.Share(client.ShareOptions{Rights: capability.Read}) },
 		"DependsOnID": func() { p.DependsOnID(outbox.OpID(outbox.NewBatchID(), 0)) },
 		"Expect":      func() { p.Expect(7) },
-		"Named":       func() { p.Named(outbox.OpID(outbox.NewBatchID(), 0)) },
+		"Named":       func() { p.SetID(outbox.OpID(outbox.NewBatchID(), 0)) },
 		"Atomic":      func() { b.Atomic() },
 		"SetID":       func() { b.SetID(outbox.NewBatchID()) },
 	} {
@@ -220,7 +220,7 @@ func TestNothingPanics(t *testing.T) {
 			return commit(func(b *client.Batch) {
 				p := b.Put("session", object{})
 				b.Put(message(1), object{}).Expect(p.Field("cursor"))
-				p.Named(outbox.OpID(outbox.NewBatchID(), 0))
+				p.SetID(outbox.OpID(outbox.NewBatchID(), 0))
 			})
 		}, fault.Usage},
 		"two outboxes": {func() error {

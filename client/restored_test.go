@@ -74,7 +74,7 @@ func (r *rig) restored(t *testing.T) {
 	t.Helper()
 	st, err := r.store(t.Context())
 	if err == nil {
-		_, err = st.Restored(t.Context())
+		_, err = st.BeginHistory(t.Context())
 		err = errors.Join(err, st.Close())
 	}
 	if err != nil {
@@ -405,7 +405,7 @@ func TestAuditPagesFollow(t *testing.T) {
 	for i, page := range []*client.AuditPage{&chain, &other} {
 		for n := range uint64(3) {
 			row := capability.AuditRow{Target: "ses_1", Seq: n + 1, Act: capability.AuditShare, At: int64(i)}
-			row.Hash = capability.ChainAudit(page.Head, &row)
+			row.Hash = capability.HashAuditRow(page.Head, &row)
 			page.Rows, page.Seq, page.Head = append(page.Rows, row), row.Seq, row.Hash
 		}
 	}

@@ -71,7 +71,7 @@ func (r *rig) start() error {
 		return errors.Join(err, ln.Close(), st.Close())
 	}
 	cfg := server.DefaultConfig()
-	cfg.Store, cfg.Sole, cfg.PollInterval, cfg.Transactions = st, r.url == "", 0, 1
+	cfg.Store, cfg.SoleServer, cfg.PollInterval, cfg.Transactions = st, r.url == "", 0, 1
 	cfg.Audiences = address.Hosts
 	for _, f := range r.change {
 		f(&cfg)

@@ -35,7 +35,7 @@ var (
 // whose ref was rotated here before, it gives what has taken that one's place,
 // with that one's cut.
 func (s *Session) Rotate(ctx context.Context) (*Session, Cut, error) {
-	saved, cut, err := s.client.rotate(ctx, s.under(ctx, capability.SessionRights))
+	saved, cut, err := s.client.rotate(ctx, s.refFor(ctx, capability.SessionRights))
 	if err != nil {
 		return nil, cut, err
 	}
@@ -63,16 +63,16 @@ func (c *Client) rotate(ctx context.Context, old outbox.SavedRef) (saved outbox.
 	if err != nil {
 		return saved, cut, err
 	}
-	c.box.Settled(ctx, old.ID)
-	cut, err = c.askRotation(ctx, old, made)
+	c.box.DrainRef(ctx, old.ID)
+	cut, err = c.requestRotation(ctx, old, made)
 	if err != nil {
-		if !c.abandoned(ctx, old.ID, err) {
-			c.keepAsking(old.ID)
+		if !c.abandonIfRefused(ctx, old.ID, err) {
+			c.finishInBackground(old.ID)
 		}
 		return saved, cut, err
 	}
 	if err := c.box.FinishRotation(context.WithoutCancel(ctx), old.ID); err != nil {
-		c.keepAsking(old.ID)
+		c.finishInBackground(old.ID)
 		return saved, cut, err
 	}
 	saved, err = c.box.Ref(ctx, made.ID)
@@ -94,14 +94,14 @@ func (c *Client) rotatedBefore(ctx context.Context, old outbox.SavedRef, notFoun
 	return saved, cut, err
 }
 
-func (c *Client) askRotation(ctx context.Context, old outbox.SavedRef, made capability.Ref) (cut Cut, err error) {
+func (c *Client) requestRotation(ctx context.Context, old outbox.SavedRef, made capability.Ref) (cut Cut, err error) {
 	space := capability.IsSpace(old.Target())
 	method := methodRotate
 	if space {
 		method = methodSpaceRotate
 	}
 	err = c.call(ctx, old, func(ctx context.Context, live *rpc.Ref) *rpc.Promise {
-		return live.Call(ctx, method, words(0, 2), func(s capnp.Struct, _ *rpc.CapTable) error {
+		return live.Call(ctx, method, structSize(0, 2), func(s capnp.Struct, _ *rpc.CapTable) error {
 			p := wire.Session_rotate_Params(s) // a space's are the same
 			hash := made.Secret.Hash()
 			if err := p.SetHash(hash[:]); err != nil {
@@ -112,18 +112,18 @@ func (c *Client) askRotation(ctx context.Context, old outbox.SavedRef, made capa
 	}, func(results capnp.Struct) error {
 		if space {
 			r := wire.Space_rotate_Results(results)
-			return refused(r.Refusal())
+			return refusalErr(r.Refusal())
 		}
 		r := wire.Session_rotate_Results(results)
 		cut.Cursor = r.Cut()
-		return refused(r.Refusal())
+		return refusalErr(r.Refusal())
 	})
 	return cut, err
 }
 
-// abandoned forgets a rotation that was refused, and says whether it was: of all
+// abandonIfRefused forgets a rotation that was refused, and says whether it was: of all
 // other errors nobody knows what the server did.
-func (c *Client) abandoned(ctx context.Context, old string, err error) bool {
+func (c *Client) abandonIfRefused(ctx context.Context, old string, err error) bool {
 	var ex *rpc.Exception
 	switch code := fault.CodeOf(err); {
 	case errors.As(err, &ex) && ex.Type == rpc.Unimplemented: // a server of before
@@ -141,12 +141,12 @@ func (c *Client) abandoned(ctx context.Context, old string, err error) bool {
 	return true
 }
 
-// keepAsking has a rotation finished in the background.
-func (c *Client) keepAsking(old string) {
+// finishInBackground has a rotation finished in the background.
+func (c *Client) finishInBackground(old string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.closed && !c.cfg.Offline {
-		c.running.Go(func() { c.resume(old) })
+		c.tasks.Go(func() { c.finishRotation(old) })
 	}
 }
 
@@ -157,12 +157,12 @@ func (c *Client) resumeRotations() {
 		c.cfg.Logger.Warn("the refs that are being rotated could not be read", "error", err)
 	}
 	for old := range pending {
-		c.keepAsking(old)
+		c.finishInBackground(old)
 	}
 }
 
-// resume asks for one rotation until it is answered or the client closes.
-func (c *Client) resume(old string) {
+// finishRotation asks for one rotation until it is answered or the client closes.
+func (c *Client) finishRotation(old string) {
 	wait := c.cfg.newBackOff()
 	for c.ctx.Err() == nil {
 		pending, err := c.box.Rotations(c.ctx)
@@ -175,12 +175,12 @@ func (c *Client) resume(old string) {
 			saved, err = c.box.Ref(c.ctx, old)
 		}
 		if err == nil {
-			_, err = c.askRotation(c.ctx, saved, made)
+			_, err = c.requestRotation(c.ctx, saved, made)
 		}
 		if err == nil {
 			err = c.box.FinishRotation(c.ctx, old)
 		}
-		if err == nil || c.abandoned(c.ctx, old, err) {
+		if err == nil || c.abandonIfRefused(c.ctx, old, err) {
 			return
 		}
 		if fault.CodeOf(err) == fault.Plaintext {

@@ -82,7 +82,7 @@ func TestRotateWhileWriting(t *testing.T) {
 func TestRotateThatNobodyAnswered(t *testing.T) {
 	t.Parallel()
 	r := testRig(t)
-	c := r.open(t, "a", func(cfg *client.Config) { cfg.Patience = -1 })
+	c := r.open(t, "a", func(cfg *client.Config) { cfg.RetryTimeout = -1 })
 	s := r.newSession(t, c)
 	sp := r.space(t, c)
 	if err := r.stop(); err != nil {
@@ -192,7 +192,7 @@ func TestRotationOutlivesARefusalToAsk(t *testing.T) {
 		t.Fatal(err)
 	}
 	later := r.open(t, "a")
-	if err := later.AskRotation(t.Context(), far.ID); fault.CodeOf(err) != fault.Plaintext {
+	if err := later.RequestRotation(t.Context(), far.ID); fault.CodeOf(err) != fault.Plaintext {
 		t.Errorf("asked in clear: %v", err)
 	}
 	pending, err := later.Outbox().Rotations(t.Context())

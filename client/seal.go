@@ -14,34 +14,34 @@ import (
 	"github.com/mooring-rpc/mooring/rpc"
 )
 
-// proofsAtOnce bounds the challenges of one connection that are under way: a
+// maxChallenges bounds the challenges of one connection that are under way: a
 // server forgets the oldest of 64.
-const proofsAtOnce = 32
+const maxChallenges = 32
 
-// proofs are the turns of those who want a challenge. Safe for concurrent use.
-type proofs struct {
+// challengeQueue are the turns of those who want a challenge. Safe for concurrent use.
+type challengeQueue struct {
 	mu      sync.Mutex
-	n       int // under way
+	running int // under way
 	waiting []func()
 }
 
-// take runs f when it is its turn. Who was let on has to call over.
-func (q *proofs) take(f func()) {
+// start runs f when it is its turn. Who was let on has to call over.
+func (q *challengeQueue) start(f func()) {
 	q.mu.Lock()
-	if q.n == proofsAtOnce {
+	if q.running == maxChallenges {
 		q.waiting = append(q.waiting, f)
 		q.mu.Unlock()
 		return
 	}
-	q.n++
+	q.running++
 	q.mu.Unlock()
 	f()
 }
 
-func (q *proofs) over() {
+func (q *challengeQueue) finish() {
 	q.mu.Lock()
 	if len(q.waiting) == 0 {
-		q.n--
+		q.running--
 		q.mu.Unlock()
 		return
 	}
@@ -51,47 +51,47 @@ func (q *proofs) over() {
 	next()
 }
 
-// atOnce is the context of calls made where an answer arrives: they cannot wait
+// noWait is the context of calls made where an answer arrives: they cannot wait
 // for room on the connection, and are overloaded without.
-var atOnce = func() context.Context {
+var noWait = func() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	return ctx
 }()
 
-// unseal is restore for a sealed ref.
-func (p *peer) unseal(ref capability.Ref, redemption string) *rpc.Ref {
+// restoreSealed is restore for a sealed ref.
+func (p *peer) restoreSealed(ref capability.Ref, redemption string) *rpc.Ref {
 	if p.key == nil {
-		return rpc.NewBroken(broken(fault.Sealed.With("the ref is bound to a key, and there is none here: redeem it where its key is, or give its sharer the public key of this place (mooring key prints it; in Go, client.Config.SealKey has the private one) and ask for a new ref")))
+		return rpc.NewBroken(brokenBy(fault.Sealed.With("the ref is bound to a key, and there is none here: redeem it where its key is, or give its sharer the public key of this place (mooring key prints it; in Go, client.Config.SealKey has the private one) and ask for a new ref")))
 	}
-	return p.find(liveKey(ref), func(r *restored) func() {
+	return p.getOrStart(liveKey(ref), func(r *restoredRef) func() {
 		var resolve func(*rpc.Ref, error)
 		r.cap, resolve = rpc.NewPromise()
 		return func() {
-			p.proofs.take(func() { p.challenge(ref, redemption, r, resolve) })
+			p.challenges.start(func() { p.challenge(ref, redemption, r, resolve) })
 		}
 	})
 }
 
 // challenge asks for a nonce, and with the answer for the capability.
-func (p *peer) challenge(ref capability.Ref, redemption string, r *restored, resolve func(*rpc.Ref, error)) {
+func (p *peer) challenge(ref capability.Ref, redemption string, r *restoredRef, resolve func(*rpc.Ref, error)) {
 	key := liveKey(ref)
 	gateway := p.bootstrap()
-	challenge := callChallenge(atOnce, gateway)
+	challenge := callChallenge(noWait, gateway)
 	challenge.Notify(func() {
 		defer gateway.Release()
 		defer challenge.Release()
 		nonce, err := nonceOf(challenge)
 		if err != nil {
 			resolve(nil, err)
-			p.settle(key, r, err)
-			p.proofs.over()
+			p.resolve(key, r, err)
+			p.challenges.finish()
 			return
 		}
-		answer := callRestore(atOnce, gateway, ref, redemption, capability.Prove(p.key, nonce, p.at, ref.ID, redemption))
+		answer := callRestore(noWait, gateway, ref, redemption, capability.Prove(p.key, nonce, p.hostPort, ref.ID, redemption))
 		live := answer.Cap(0)
 		p.mu.Lock()
-		held := p.holds(key, r) // else r was released: the connection has ended, say
+		held := p.isCurrent(key, r) // else r was released: the connection has ended, say
 		if held {
 			r.answer = answer
 		}
@@ -100,11 +100,11 @@ func (p *peer) challenge(ref capability.Ref, redemption string, r *restored, res
 		live.Release()
 		answer.Notify(func() {
 			_, _, err := answer.Wait(context.Background())
-			p.settle(key, r, err)
+			p.resolve(key, r, err)
 			if !held {
 				answer.Release()
 			}
-			p.proofs.over()
+			p.challenges.finish()
 		})
 	})
 }
@@ -116,10 +116,10 @@ func nonceOf(challenge *rpc.Promise) ([]byte, error) {
 	}
 	nonce, err := wire.Gateway_challenge_Results(results).Nonce()
 	if err != nil || len(nonce) != capability.NonceBytes {
-		return nil, broken(fault.Incompatible.With("the server's challenge cannot be read"))
+		return nil, brokenBy(fault.Incompatible.With("the server's challenge cannot be read"))
 	}
 	return nonce, nil
 }
 
-// broken is a fault as faultOf reads it back out of a call.
-func broken(f *fault.Error) error { return rpc.Failedf("%s", f.Reason()) }
+// brokenBy is a fault as faultOf reads it back out of a call.
+func brokenBy(f *fault.Error) error { return rpc.Failedf("%s", f.Reason()) }

@@ -54,7 +54,7 @@ func TestSealedRefWorksWhereItsKeyIs(t *testing.T) {
 	}
 	agent := r.open(t, "agent", withKey)
 	d, err := agent.Redeem(t.Context(), ref)
-	if err != nil || !d.Grant.Seal.Equal(public) || d.Grant.Used != 1 {
+	if err != nil || !d.Grant.Seal.Equal(public) || d.Grant.Redemptions != 1 {
 		t.Fatalf("with the key: %+v, %v", d.Grant, err)
 	}
 	shared, err := agent.Session(t.Context(), ref)
@@ -94,7 +94,7 @@ func TestSealedRefBeforeItsMinting(t *testing.T) {
 	public, withKey := sealKey(t)
 	b := s.Batch()
 	ref, _ := b.Share(client.ShareOptions{Rights: capability.Read | capability.Append, Seal: public})
-	agent := r.open(t, "agent", withKey, func(c *client.Config) { c.Patience = -1 })
+	agent := r.open(t, "agent", withKey, func(c *client.Config) { c.RetryTimeout = -1 })
 	if _, err := agent.Redeem(t.Context(), ref); fault.CodeOf(err) != fault.NotYetKnown {
 		t.Errorf("before: %v", err)
 	}
@@ -144,7 +144,7 @@ func TestSealedOutboxStandsStillWithoutTheKey(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			_, err = ticket.Wait(ctx)
-			var still *outbox.Standstill
+			var still *outbox.StreamStoppedError
 			if !errors.As(err, &still) || still.Code != fault.Sealed || !strings.Contains(still.Error(), "public key of this place") {
 				t.Errorf("%s: %v", name, err)
 			}

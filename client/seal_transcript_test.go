@@ -32,7 +32,7 @@ func (g *challenger) Serve(c *rpc.Call) {
 		case <-g.let:
 		case <-ctx.Done():
 		}
-		c.Return(words(0, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
+		c.Return(structSize(0, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
 			return s.SetData(0, bytes.Repeat([]byte{1}, capability.NonceBytes))
 		})
 	})
@@ -106,14 +106,14 @@ func TestASealedRefCostsOneRoundTripAndOnlyItself(t *testing.T) {
 // A server keeps a bounded number of challenges, so no more are asked for at once.
 func TestManyProofsTakeTurns(t *testing.T) {
 	t.Parallel()
-	var q proofs
+	var q challengeQueue
 	var running, most, done int
 	var overs []func()
-	for range 3 * proofsAtOnce {
-		q.take(func() {
+	for range 3 * maxChallenges {
+		q.start(func() {
 			running++
 			most = max(most, running)
-			overs = append(overs, func() { running--; done++; q.over() })
+			overs = append(overs, func() { running--; done++; q.finish() })
 		})
 	}
 	for len(overs) > 0 {
@@ -121,7 +121,7 @@ func TestManyProofsTakeTurns(t *testing.T) {
 		overs = overs[1:]
 		next()
 	}
-	if most != proofsAtOnce || done != 3*proofsAtOnce || q.n != 0 {
-		t.Errorf("%d at once, %d done, %d never over", most, done, q.n)
+	if most != maxChallenges || done != 3*maxChallenges || q.running != 0 {
+		t.Errorf("%d at once, %d done, %d never over", most, done, q.running)
 	}
 }

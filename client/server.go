@@ -17,7 +17,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
-	"github.com/mooring-rpc/mooring/internal/unreached"
+	"github.com/mooring-rpc/mooring/internal/dialerror"
 	"github.com/mooring-rpc/mooring/ledger"
 	"github.com/mooring-rpc/mooring/rpc"
 	"github.com/mooring-rpc/mooring/session"
@@ -25,32 +25,32 @@ import (
 
 // server is one address, which may have several hosts.
 type server struct {
-	address string   // for messages
-	hosts   []string // HOST:PORT each
-	urls    []string // of the same
-	key     ed25519.PrivateKey
-	dial    func(ctx context.Context, url string) (rpc.Transport, error)
-	config  rpc.Config
-	agent   string
-	logger  *slog.Logger
-	newWait func() backoff.BackOff
-	least   time.Duration      // between two rounds through the hosts, whoever asks
-	back    func()             // called when a connection is there
-	retire  func(*server) bool // ends a server that nobody uses; false if somebody does
+	address    string   // for messages
+	hosts      []string // HOST:PORT each
+	urls       []string // of the same
+	key        ed25519.PrivateKey
+	dial       func(ctx context.Context, url string) (rpc.Transport, error)
+	config     rpc.Config
+	agent      string
+	logger     *slog.Logger
+	newBackoff func() backoff.BackOff
+	minWait    time.Duration      // between two rounds through the hosts, whoever asks
+	onConnect  func()             // called when a connection is there
+	retire     func(*server) bool // ends a server that nobody uses; false if somebody does
 
-	ask    chan struct{}  // someone wants a connection now
-	strays sync.WaitGroup // attempts that another was faster than
+	wake     chan struct{}  // someone wants a connection now
+	attempts sync.WaitGroup // attempts that another was faster than
 
-	mu      sync.Mutex
-	current *peer
-	failed  uint64        // rounds through all hosts that got no connection
-	lastErr error         // of the last of them
-	closed  error         // the loop has ended
-	wanted  bool          // peer has been called
-	waiting int           // callers of peer
-	used    time.Time     // when the last of them came or went
-	limits  ledger.Limits // the last that hello told; zero fields: not known
-	changed chan struct{} // closed when one of these changes
+	mu           sync.Mutex
+	current      *peer
+	failedRounds uint64        // rounds through all hosts that got no connection
+	lastErr      error         // of the last of them
+	closed       error         // the loop has ended
+	requested    bool          // peer has been called
+	waiting      int           // callers of peer
+	lastUsed     time.Time     // when the last of them came or went
+	limits       ledger.Limits // the last that hello told; zero fields: not known
+	changed      chan struct{} // closed when one of these changes
 }
 
 // peer gives the present connection, or waits for one attempt at every host.
@@ -60,20 +60,20 @@ func (s *server) peer(ctx context.Context) (*peer, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.waiting++
-	s.used = time.Now()
-	defer func() { s.waiting--; s.used = time.Now() }()
-	before := s.failed
-	if !s.wanted { // the loop was begun for this caller, and may have been faster
-		s.wanted, before = true, 0
+	s.lastUsed = time.Now()
+	defer func() { s.waiting--; s.lastUsed = time.Now() }()
+	before := s.failedRounds
+	if !s.requested { // the loop was begun for this caller, and may have been faster
+		s.requested, before = true, 0
 	}
 	for {
 		p := s.current
 		switch {
 		case s.closed != nil:
 			return nil, s.closed
-		case s.failed > before:
+		case s.failedRounds > before:
 			return nil, s.lastErr
-		case p != nil && !p.over(): // else the loop is about to find out
+		case p != nil && !p.closed(): // else the loop is about to find out
 			return p, nil
 		}
 		if err := s.await(ctx); err != nil {
@@ -88,7 +88,7 @@ func (s *server) await(ctx context.Context) error {
 	s.mu.Unlock()
 	defer s.mu.Lock()
 	select {
-	case s.ask <- struct{}{}:
+	case s.wake <- struct{}{}:
 	default: // it has been asked already
 	}
 	select {
@@ -101,66 +101,66 @@ func (s *server) await(ctx context.Context) error {
 
 // Waiting times that nobody needs to set.
 const (
-	lasting   = 5 * time.Second        // how long a connection must have held for the next wait to be short again
-	dialIn    = 5 * time.Second        // how long a host may take for the handshake
-	answerIn  = 10 * time.Second       // … and then for the answer to hello
-	stagger   = 250 * time.Millisecond // how long a host is tried alone (RFC 8305, section 8)
-	unusedFor = time.Minute            // how long a lost connection is wanted by nobody before it is given up
+	stableAfter  = 5 * time.Second        // how long a connection must have held for the next wait to be short again
+	dialTimeout  = 5 * time.Second        // how long a host may take for the handshake
+	helloTimeout = 10 * time.Second       // … and then for the answer to hello
+	stagger      = 250 * time.Millisecond // how long a host is tried alone (RFC 8305, section 8)
+	idleTimeout  = time.Minute            // how long a lost connection is wanted by nobody before it is given up
 )
 
 // run keeps the connection until ctx ends, or nobody has wanted it for long. It
 // returns when everything that belongs to the last one is released.
 func (s *server) run(ctx context.Context) {
-	defer s.strays.Wait()
-	wait := s.newWait()
+	defer s.attempts.Wait()
+	wait := s.newBackoff()
 	for host := 0; ctx.Err() == nil; host++ {
-		if s.unused() && s.retire(s) {
+		if s.isIdle() && s.retire(s) {
 			s.logger.Debug("a server is not used any more", "server", s.address)
 			return
 		}
 		p, err := s.connect(ctx, host)
 		if err != nil {
-			s.note(nil, err)
+			s.setPeer(nil, err)
 			s.logger.Debug("no connection", "server", s.address, "error", err)
 			s.pause(ctx, wait.NextBackOff())
 			continue
 		}
 		began := time.Now()
-		s.note(p, nil)
-		s.back()
+		s.setPeer(p, nil)
+		s.onConnect()
 		err = <-p.ended
-		s.note(nil, p.useless())
+		s.setPeer(nil, p.rejection())
 		p.release()
 		s.logger.Debug("connection ended", "server", s.address, "error", err)
-		if time.Since(began) < lasting {
+		if time.Since(began) < stableAfter {
 			s.pause(ctx, wait.NextBackOff())
 		} else {
 			wait.Reset()
 		}
 	}
-	s.end(errClosed())
+	s.shutDown(errClosed())
 }
 
-// end tells all who wait in peer that the loop has ended.
-func (s *server) end(why error) {
+// shutDown tells all who wait in peer that the loop has ended.
+func (s *server) shutDown(why error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closed = why
-	s.tell()
+	s.broadcast()
 }
 
-// unused says whether nobody has asked for the server for long.
-func (s *server) unused() bool {
+// isIdle says whether nobody has asked for the server for long.
+func (s *server) isIdle() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.waiting == 0 && time.Since(s.used) >= unusedFor
+	return s.waiting == 0 && time.Since(s.lastUsed) >= idleTimeout
 }
 
 // pause waits. A caller that wants a connection makes the pause shorter, but not
 // shorter than least: however many callers there are, a server that is down is dialled
 // at that pace.
 func (s *server) pause(ctx context.Context, d time.Duration) {
-	least := min(s.least, d)
+	least := min(s.minWait, d)
 	timer := time.NewTimer(least)
 	defer timer.Stop()
 	select {
@@ -171,7 +171,7 @@ func (s *server) pause(ctx context.Context, d time.Duration) {
 	timer.Reset(d - least)
 	select {
 	case <-timer.C:
-	case <-s.ask:
+	case <-s.wake:
 	case <-ctx.Done():
 	}
 }
@@ -189,7 +189,7 @@ func (s *server) connect(ctx context.Context, first int) (*peer, error) {
 	if len(s.urls) == 1 {
 		p, err := s.attempt(ctx, ctx, 0)
 		if err != nil {
-			return nil, s.nobody([]error{err})
+			return nil, s.roundErr([]error{err})
 		}
 		return p, nil
 	}
@@ -213,10 +213,10 @@ func (s *server) connect(ctx context.Context, first int) (*peer, error) {
 			host := (first + begun) % len(s.urls)
 			begun, pending = begun+1, pending+1
 			next.Reset(stagger)
-			s.strays.Go(func() {
+			s.attempts.Go(func() {
 				p, err := s.attempt(ctx, trying, host)
 				if err == nil {
-					err = p.wait(trying)
+					err = p.awaitHello(trying)
 				}
 				select {
 				case results <- result{p, err}:
@@ -235,12 +235,12 @@ func (s *server) connect(ctx context.Context, first int) (*peer, error) {
 			next.Reset(0)
 		}
 	}
-	return nil, s.nobody(errs)
+	return nil, s.roundErr(errs)
 }
 
 // attempt dials a host, in trying, for a connection that lasts as long as ctx.
 func (s *server) attempt(ctx, trying context.Context, host int) (*peer, error) {
-	dialing, cancel := context.WithTimeout(trying, dialIn)
+	dialing, cancel := context.WithTimeout(trying, dialTimeout)
 	defer cancel()
 	transport, err := s.dial(dialing, s.urls[host])
 	if err != nil {
@@ -249,40 +249,40 @@ func (s *server) attempt(ctx, trying context.Context, host int) (*peer, error) {
 	conn := rpc.NewConn(transport, s.config)
 	p := newPeer(conn, conn.Bootstrap(ctx), s.hosts[host], s.key)
 	go func() { p.ended <- conn.Run(ctx) }()
-	p.greet(ctx, s.agent, s.learn)
+	p.hello(ctx, s.agent, s.setLimits)
 	return p, nil
 }
 
-// nobody is the error of a round through all hosts: Incompatible if each of them is.
-func (s *server) nobody(errs []error) error {
+// roundErr is the error of a round through all hosts: Incompatible if each of them is.
+func (s *server) roundErr(errs []error) error {
 	for _, err := range errs {
 		if fault.CodeOf(err) != fault.Incompatible {
-			return fault.Unavailable.Because(errors.Join(errs...), "%s", unreached.Text(s.address, err))
+			return fault.Unavailable.Because(errors.Join(errs...), "%s", dialerror.Explain(s.address, err))
 		}
 	}
 	return errs[0]
 }
 
-// note makes a change known to all who wait in peer.
-func (s *server) note(p *peer, err error) {
+// setPeer makes a change known to all who wait in peer.
+func (s *server) setPeer(p *peer, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.current = p
 	if err != nil {
-		s.failed++
+		s.failedRounds++
 		s.lastErr = err
 	}
-	s.tell()
+	s.broadcast()
 }
 
-// tell wakes all who wait for a change. mu is held.
-func (s *server) tell() {
+// broadcast wakes all who wait for a change. mu is held.
+func (s *server) broadcast() {
 	close(s.changed)
 	s.changed = make(chan struct{})
 }
 
-// learn notes what the server takes.
-func (s *server) learn(l ledger.Limits) {
+// setLimits notes what the server takes.
+func (s *server) setLimits(l ledger.Limits) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.limits = l
@@ -315,8 +315,8 @@ func (c *Client) limitsFor(ref capability.Ref) session.Limits {
 	return lim
 }
 
-// trouble is why there is no connection; nil if there is one, or none was tried.
-func (s *server) trouble() error {
+// connErr is why there is no connection; nil if there is one, or none was tried.
+func (s *server) connErr() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.current != nil {
@@ -342,22 +342,22 @@ func (c *Client) peer(ctx context.Context, ref capability.Ref) (*peer, error) {
 func (c *Client) retire(s *server) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !s.unused() {
+	if !s.isIdle() {
 		return false
 	}
 	delete(c.servers, s.address)
-	s.end(errRetired)
+	s.shutDown(errRetired)
 	return true
 }
 
-// Trouble says why one of the servers in use cannot be reached at present; nil
+// ConnErr says why one of the servers in use cannot be reached at present; nil
 // if all can, as far as is known. A server that nothing has used for a minute is
 // not dialled any more, and no trouble.
-func (c *Client) Trouble() error {
+func (c *Client) ConnErr() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, s := range c.servers {
-		if err := s.trouble(); err != nil {
+		if err := s.connErr(); err != nil {
 			return err
 		}
 	}
@@ -367,7 +367,7 @@ func (c *Client) Trouble() error {
 // serverFor gives the server of a ref, and starts its loop with the first use.
 // It refuses a ref without hosts, and one whose secret would travel in clear.
 func (c *Client) serverFor(ref capability.Ref) (*server, error) {
-	if err := c.mayUse(ref); err != nil {
+	if err := c.checkUsable(ref); err != nil {
 		return nil, err
 	}
 	address := ref.Address()
@@ -380,23 +380,23 @@ func (c *Client) serverFor(ref capability.Ref) (*server, error) {
 		return s, nil
 	}
 	s := &server{
-		address: address,
-		hosts:   ref.Hosts,
-		urls:    ref.URLs(),
-		key:     c.cfg.SealKey,
-		dial:    c.cfg.Dial,
-		config:  rpc.Config{Limits: c.cfg.limits(), Logger: c.cfg.Logger, Trace: c.cfg.Trace},
-		agent:   c.cfg.Agent,
-		logger:  c.cfg.Logger,
-		newWait: c.cfg.newBackOff,
-		least:   c.cfg.Reconnect.Initial,
-		back:    c.wake,
-		retire:  c.retire,
-		ask:     make(chan struct{}, 1),
-		used:    time.Now(),
-		changed: make(chan struct{}),
+		address:    address,
+		hosts:      ref.Hosts,
+		urls:       ref.URLs(),
+		key:        c.cfg.SealKey,
+		dial:       c.cfg.Dial,
+		config:     rpc.Config{Limits: c.cfg.limits(), Logger: c.cfg.Logger, Trace: c.cfg.Trace},
+		agent:      c.cfg.Agent,
+		logger:     c.cfg.Logger,
+		newBackoff: c.cfg.newBackOff,
+		minWait:    c.cfg.Reconnect.Initial,
+		onConnect:  c.wake,
+		retire:     c.retire,
+		wake:       make(chan struct{}, 1),
+		lastUsed:   time.Now(),
+		changed:    make(chan struct{}),
 	}
 	c.servers[address] = s
-	c.running.Go(func() { s.run(c.ctx) })
+	c.tasks.Go(func() { s.run(c.ctx) })
 	return s, nil
 }

@@ -89,7 +89,7 @@ func TestAGoodHostIsFoundBehindOthers(t *testing.T) {
 			if tc.there {
 				h["127.0.0.1:1"], h["127.0.0.2:2"] = tc.bad, tc.bad
 			}
-			c := linkClient(t, Config{Patience: time.Second, Dial: h.dial})
+			c := linkClient(t, Config{RetryTimeout: time.Second, Dial: h.dial})
 			defer func() { _ = c.Close() }()
 			began := time.Now()
 			_, err := sessionAt(c, "127.0.0.1:1", "127.0.0.2:2", "127.0.0.9:9").Describe(t.Context())
@@ -106,9 +106,9 @@ func TestPatienceIsForFindingAServer(t *testing.T) {
 	for name, tc := range map[string]struct {
 		o      rpc.Object
 		within time.Duration
-	}{"it refuses": {nil, time.Second}, "it is mute": {mute{}, answerIn}} {
+	}{"it refuses": {nil, time.Second}, "it is mute": {mute{}, helloTimeout}} {
 		synctest.Test(t, func(t *testing.T) {
-			c := linkClient(t, Config{Patience: time.Second, Dial: hosts{"127.0.0.1:1": tc.o}.dial})
+			c := linkClient(t, Config{RetryTimeout: time.Second, Dial: hosts{"127.0.0.1:1": tc.o}.dial})
 			defer func() { _ = c.Close() }()
 			for range 3 {
 				began := time.Now()
@@ -121,8 +121,8 @@ func TestPatienceIsForFindingAServer(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) { // a slow one is not one that is not there
 		h := hosts{"127.0.0.1:1": revoking{}}
-		c := linkClient(t, Config{Patience: time.Second, Dial: func(ctx context.Context, url string) (rpc.Transport, error) {
-			time.Sleep(dialIn - time.Second)
+		c := linkClient(t, Config{RetryTimeout: time.Second, Dial: func(ctx context.Context, url string) (rpc.Transport, error) {
+			time.Sleep(dialTimeout - time.Second)
 			return h.dial(ctx, url)
 		}})
 		defer func() { _ = c.Close() }()
@@ -131,7 +131,7 @@ func TestPatienceIsForFindingAServer(t *testing.T) {
 		}
 	})
 	synctest.Test(t, func(t *testing.T) {
-		c := linkClient(t, Config{Patience: time.Second, Dial: hosts{"127.0.0.1:1": &helloServer{version: 1}}.dial})
+		c := linkClient(t, Config{RetryTimeout: time.Second, Dial: hosts{"127.0.0.1:1": &helloServer{version: 1}}.dial})
 		defer func() { _ = c.Close() }()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
@@ -142,11 +142,11 @@ func TestPatienceIsForFindingAServer(t *testing.T) {
 		}
 	})
 	synctest.Test(t, func(t *testing.T) { // one try, which ends by itself
-		c := linkClient(t, Config{Patience: -1, Dial: hosts{"127.0.0.1:1": mute{}}.dial})
+		c := linkClient(t, Config{RetryTimeout: -1, Dial: hosts{"127.0.0.1:1": mute{}}.dial})
 		defer func() { _ = c.Close() }()
 		began := time.Now()
 		_, err := sessionAt(c, "127.0.0.1:1").Describe(t.Context())
-		if took := time.Since(began); !errors.Is(err, fault.Unavailable) || took != answerIn {
+		if took := time.Since(began); !errors.Is(err, fault.Unavailable) || took != helloTimeout {
 			t.Errorf("one try: %v after %s", err, took)
 		}
 	})
@@ -156,7 +156,7 @@ func TestPatienceIsForFindingAServer(t *testing.T) {
 func TestWhatWasMetIsTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var dialled atomic.Int32
-		c := linkClient(t, Config{Patience: time.Second, Dial: func(ctx context.Context, _ string) (rpc.Transport, error) {
+		c := linkClient(t, Config{RetryTimeout: time.Second, Dial: func(ctx context.Context, _ string) (rpc.Transport, error) {
 			if dialled.Add(1) == 1 {
 				return nil, errors.New("the certificate is of another server")
 			}
@@ -190,14 +190,14 @@ func TestALostConnectionIsSaidToBeLost(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := p.wait(t.Context()); err != nil {
+			if err := p.awaitHello(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			p.conn.Close("over")
 			synctest.Wait()
 			live := p.restore(t.Context(), ref, "")
 			defer live.Release()
-			answer := live.Call(t.Context(), methodDescribe, words(0, 0), nil)
+			answer := live.Call(t.Context(), methodDescribe, structSize(0, 0), nil)
 			defer answer.Release()
 			if _, _, err := answer.Wait(t.Context()); fault.CodeOf(p.fail(err)) != fault.Disconnected {
 				t.Errorf("%s: %v", name, err)
@@ -207,9 +207,9 @@ func TestALostConnectionIsSaidToBeLost(t *testing.T) {
 			}
 			late, resolve := rpc.NewPromise() // who had begun to prove the key
 			defer late.Release()
-			r := &restored{cap: late, known: make(chan struct{})}
-			p.proofs.take(func() { p.challenge(ref, "", r, resolve) })
-			after := late.Call(t.Context(), methodDescribe, words(0, 0), nil)
+			r := &restoredRef{cap: late, resolved: make(chan struct{})}
+			p.challenges.start(func() { p.challenge(ref, "", r, resolve) })
+			after := late.Call(t.Context(), methodDescribe, structSize(0, 0), nil)
 			defer after.Release()
 			if _, _, err := after.Wait(t.Context()); fault.CodeOf(p.fail(err)) != fault.Disconnected {
 				t.Errorf("%s, under way: %v", name, err)
@@ -280,20 +280,20 @@ func TestAServerThatNobodyUsesEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := hosts{"127.0.0.1:1": nil}
 		var dials atomic.Int64
-		c := linkClient(t, Config{Patience: -1, Dial: func(ctx context.Context, url string) (rpc.Transport, error) {
+		c := linkClient(t, Config{RetryTimeout: -1, Dial: func(ctx context.Context, url string) (rpc.Transport, error) {
 			dials.Add(1)
 			return h.dial(ctx, url)
 		}})
 		defer func() { _ = c.Close() }()
 		s := sessionAt(c, "127.0.0.1:1")
-		if _, err := s.Describe(t.Context()); !errors.Is(err, fault.Unavailable) || c.Trouble() == nil {
-			t.Errorf("%v, %v", err, c.Trouble())
+		if _, err := s.Describe(t.Context()); !errors.Is(err, fault.Unavailable) || c.ConnErr() == nil {
+			t.Errorf("%v, %v", err, c.ConnErr())
 		}
-		time.Sleep(unusedFor + 10*time.Second)
+		time.Sleep(idleTimeout + 10*time.Second)
 		before := dials.Load()
 		time.Sleep(time.Hour)
-		if n := dials.Load() - before; n > 0 || c.Trouble() != nil {
-			t.Errorf("dialled %d times more, %v", n, c.Trouble())
+		if n := dials.Load() - before; n > 0 || c.ConnErr() != nil {
+			t.Errorf("dialled %d times more, %v", n, c.ConnErr())
 		}
 		h["127.0.0.1:1"] = revoking{}
 		if _, err := s.Describe(t.Context()); !errors.Is(err, fault.Revoked) {
@@ -319,7 +319,7 @@ func TestLocalhostIsThisMachine(t *testing.T) {
 		"localhost.com:443": "localhost.com:443",
 	} {
 		var dialled []string
-		_, err := here(func(_ context.Context, _, addr string) (net.Conn, error) {
+		_, err := dialLoopback(func(_ context.Context, _, addr string) (net.Conn, error) {
 			dialled = append(dialled, addr)
 			return nil, errors.New("connection refused")
 		})(t.Context(), "tcp", host)
@@ -332,7 +332,7 @@ func TestLocalhostIsThisMachine(t *testing.T) {
 // A ref that names no host is refused; it ended the process.
 func TestARefWithoutHostsIsRefused(t *testing.T) {
 	t.Parallel()
-	s := sessionAt(linkClient(t, Config{Patience: -1}))
+	s := sessionAt(linkClient(t, Config{RetryTimeout: -1}))
 	if _, err := s.Describe(t.Context()); !errors.Is(err, fault.BadRefText) {
 		t.Errorf("described: %v", err)
 	}

@@ -41,7 +41,7 @@ func (c *Client) Session(ctx context.Context, ref capability.Ref) (*Session, err
 	if !capability.IsSession(ref.Target()) {
 		return nil, fault.BadRefText.With("this is not a session's ref: its id does not begin with %s", capability.SessionPrefix)
 	}
-	saved, err := c.keep(ctx, ref, outbox.Shared)
+	saved, err := c.saveRef(ctx, ref, outbox.Shared)
 	if err != nil {
 		return nil, err
 	}
@@ -53,7 +53,7 @@ func (c *Client) Space(ctx context.Context, ref capability.Ref) (*Space, error) 
 	if !capability.IsSpace(ref.Target()) {
 		return nil, fault.BadRefText.With("this is not a space's ref: its id does not begin with %s", capability.SpacePrefix)
 	}
-	saved, err := c.keep(ctx, ref, outbox.SpaceOwner)
+	saved, err := c.saveRef(ctx, ref, outbox.SpaceOwner)
 	if err != nil {
 		return nil, err
 	}
@@ -71,14 +71,14 @@ func (c *Client) SessionByID(ctx context.Context, id string) (*Session, error) {
 	if !capability.IsSession(saved.Target()) {
 		return nil, fault.NotFound.With("the ref kept for %s is not a session's", id)
 	}
-	if err := c.mayUse(saved.Ref); err != nil {
+	if err := c.checkUsable(saved.Ref); err != nil {
 		return nil, err
 	}
 	return &Session{client: c, id: saved.Target(), saved: saved, byID: true}, nil
 }
 
-// under is the ref to use for something that takes a right.
-func (s *Session) under(ctx context.Context, want capability.Rights) outbox.SavedRef {
+// refFor is the ref to use for something that takes a right.
+func (s *Session) refFor(ctx context.Context, want capability.Rights) outbox.SavedRef {
 	if s.byID && s.client.box != nil {
 		if saved, err := s.client.box.RefFor(ctx, s.id, want); err == nil {
 			return saved
@@ -89,13 +89,13 @@ func (s *Session) under(ctx context.Context, want capability.Rights) outbox.Save
 
 // call is Client.call under the ref for a right.
 func (s *Session) call(ctx context.Context, want capability.Rights, ask func(context.Context, *rpc.Ref) *rpc.Promise, read func(capnp.Struct) error) error {
-	ref := s.under(ctx, want)
-	return s.which(s.client.call(ctx, ref, ask, read), ref)
+	ref := s.refFor(ctx, want)
+	return s.explainRef(s.client.call(ctx, ref, ask, read), ref)
 }
 
-// which says in a refusal for want of a right which ref that is about, if it was
+// explainRef says in a refusal for want of a right which ref that is about, if it was
 // chosen here.
-func (s *Session) which(err error, ref outbox.SavedRef) error {
+func (s *Session) explainRef(err error, ref outbox.SavedRef) error {
 	var f *fault.Error
 	if !s.byID || !errors.As(err, &f) || f.Code != fault.MissingRight && f.Code != fault.NotAnOwner {
 		return err
@@ -147,7 +147,7 @@ func (sp *Space) NewOwner() capability.Ref {
 // by Commit.
 func (sp *Space) Create(o CreateOptions) (*Session, *Batch) {
 	s, b := sp.newSession(o)
-	b.Do(session.MethodCreate, s.creation(o)...)
+	b.Do(session.MethodCreate, s.createArgs(o)...)
 	return s, b
 }
 
@@ -161,7 +161,7 @@ func (sp *Space) Fork(source *Session, at uint64, o CreateOptions) (*Session, *B
 		b.err = fault.Usage.With("fork: there is no session to fork")
 		return s, b
 	}
-	b.batch.WithSecret = source.saved.Secret
+	b.batch.ForkViaSecret = source.saved.Secret
 	args := []Arg{{"source", source.id}, {"via", source.saved.ID}}
 	if at != 0 {
 		args = append(args, Arg{"at", at})
@@ -169,7 +169,7 @@ func (sp *Space) Fork(source *Session, at uint64, o CreateOptions) (*Session, *B
 	if o.AtHash != (session.Hash{}) {
 		args = append(args, Arg{"at_hash", o.AtHash.String()})
 	}
-	b.Do(session.MethodFork, append(args, s.creation(o)...)...)
+	b.Do(session.MethodFork, append(args, s.createArgs(o)...)...)
 	return s, b
 }
 
@@ -190,8 +190,8 @@ func (sp *Space) newSession(o CreateOptions) (*Session, *Batch) {
 	return s, b
 }
 
-// creation is the arguments that create and fork share.
-func (s *Session) creation(o CreateOptions) []Arg {
+// createArgs is the arguments that create and fork share.
+func (s *Session) createArgs(o CreateOptions) []Arg {
 	args := []Arg{{"ref", s.saved.ID}, {"hash", s.saved.Secret.HashText()}}
 	for _, a := range []struct{ name, value string }{{"external", o.External}, {"label", o.Label}, {"actor", o.Actor}, {"order", o.Order.String()}} {
 		if a.value != "" {

@@ -23,8 +23,8 @@ const (
 	sinkEnded  = 2
 )
 
-// stateSink gathers the pieces of one snapshot.
-type stateSink struct {
+// snapshotSink gathers the pieces of one snapshot.
+type snapshotSink struct {
 	session string
 
 	mu    sync.Mutex
@@ -34,7 +34,7 @@ type stateSink struct {
 }
 
 // Serve implements rpc.Object.
-func (k *stateSink) Serve(call *rpc.Call) {
+func (k *snapshotSink) Serve(call *rpc.Call) {
 	if m := call.Method(); m.Interface != wire.EventSink_TypeID || m.ID != sinkState {
 		call.Fail(rpc.Unimplementedf("a snapshot's sink takes state only"))
 		return
@@ -59,12 +59,12 @@ func (k *stateSink) Serve(call *rpc.Call) {
 }
 
 // read takes the answer of the snapshot call.
-func (k *stateSink) read(results capnp.Struct) error {
+func (k *snapshotSink) read(results capnp.Struct) error {
 	return k.finish(wire.Session_snapshot_Results(results).Cursor())
 }
 
 // finish checks that the snapshot is whole.
-func (k *stateSink) finish(cursor uint64) error {
+func (k *snapshotSink) finish(cursor uint64) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.err != nil {

@@ -31,9 +31,9 @@ func TestASinkThatWasDroppedAnswersAtOnce(t *testing.T) {
 	ref := rpc.NewLocal(sink)
 	defer ref.Release()
 	deliver := func(method uint16) *rpc.Promise {
-		return ref.Call(ctx, rpc.Method{Interface: wire.EventSink_TypeID, ID: method}, words(0, 1), nil)
+		return ref.Call(ctx, rpc.Method{Interface: wire.EventSink_TypeID, ID: method}, structSize(0, 1), nil)
 	}
-	calls := []*rpc.Promise{deliver(sinkEvents), deliver(sinkEnded), ref.Call(ctx, rpc.Method{Interface: wire.EventSink_TypeID, ID: sinkEvents}, words(0, 1), malformed), deliver(sinkEvents)}
+	calls := []*rpc.Promise{deliver(sinkEvents), deliver(sinkEnded), ref.Call(ctx, rpc.Method{Interface: wire.EventSink_TypeID, ID: sinkEvents}, structSize(0, 1), malformed), deliver(sinkEvents)}
 	d, err := sink.next(ctx, nil, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -76,10 +76,10 @@ func TestASnapshotIsWhole(t *testing.T) {
 		"of another cursor":   {[]piece{{8, true, false}}, fault.Disconnected},
 		"one cannot be read":  {[]piece{{7, false, true}, {7, true, false}}, fault.Incompatible},
 	} {
-		sink := &stateSink{session: testSession}
+		sink := &snapshotSink{session: testSession}
 		ref := rpc.NewLocal(sink)
 		for _, piece := range tc.pieces {
-			p := ref.Call(t.Context(), rpc.Method{Interface: wire.EventSink_TypeID, ID: sinkState}, words(2, 2), func(s capnp.Struct, _ *rpc.CapTable) error {
+			p := ref.Call(t.Context(), rpc.Method{Interface: wire.EventSink_TypeID, ID: sinkState}, structSize(2, 2), func(s capnp.Struct, _ *rpc.CapTable) error {
 				state := wire.EventSink_state_Params(s)
 				state.SetCursor(piece.cursor)
 				state.SetLast(piece.last)
@@ -94,7 +94,7 @@ func TestASnapshotIsWhole(t *testing.T) {
 			p.Release()
 		}
 		ref.Release()
-		if err := legible(sink.finish(7)); !errors.Is(err, tc.want) {
+		if err := asFault(sink.finish(7)); !errors.Is(err, tc.want) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -119,14 +119,14 @@ func TestNoEventIsLeftOut(t *testing.T) {
 		"from later than that":         {0, 7, []uint64{8}, false},
 		"seen before":                  {4, 0, []uint64{3, 4, 5}, true},
 	} {
-		sub := &subscription{session: &Session{client: linkClient(t, Config{})}, at: Position{Cursor: tc.after}}
+		sub := &subscription{session: &Session{client: linkClient(t, Config{})}, position: Position{Cursor: tc.after}}
 		var got []uint64
 		sub.handle = func(e session.Event) error { got = append(got, e.Cursor); return nil }
 		var events []session.Event
 		for _, c := range tc.cursors {
 			events = append(events, session.Event{Cursor: c})
 		}
-		err := sub.take(t.Context(), events, func(context.Context) (uint64, error) { return tc.from, nil })
+		err := sub.handleEvents(t.Context(), events, func(context.Context) (uint64, error) { return tc.from, nil })
 		if (err == nil) != tc.whole || err != nil && fault.CodeOf(err) != fault.Disconnected {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -138,7 +138,7 @@ func TestNoEventIsLeftOut(t *testing.T) {
 	}
 	sub := &subscription{session: &Session{client: linkClient(t, Config{})}}
 	sub.handle = func(session.Event) error { return nil }
-	if err := sub.take(t.Context(), []session.Event{*session.Mark(testSession, 9, session.Hash{}), {Cursor: 10}}, nil); err != nil {
+	if err := sub.handleEvents(t.Context(), []session.Event{*session.HiddenEvent(testSession, 9, session.Hash{}), {Cursor: 10}}, nil); err != nil {
 		t.Errorf("a mark stands for what is not shown: %v", err)
 	}
 }
@@ -160,7 +160,7 @@ func TestNothingIsHandledAfterTheEnd(t *testing.T) {
 			}
 			return nil
 		}
-		err := sub.take(ctx, []session.Event{{Cursor: 1}, {Cursor: 2}, {Cursor: 3}}, nil)
+		err := sub.handleEvents(ctx, []session.Event{{Cursor: 1}, {Cursor: 2}, {Cursor: 3}}, nil)
 		if n != 2 || !errors.Is(err, fault.Canceled) {
 			t.Errorf("handled %d events, %v", n, err)
 		}
@@ -169,7 +169,7 @@ func TestNothingIsHandledAfterTheEnd(t *testing.T) {
 	sink := newEventSink(testSession)
 	ref := rpc.NewLocal(sink)
 	defer ref.Release()
-	call := ref.Call(t.Context(), rpc.Method{Interface: wire.EventSink_TypeID, ID: sinkEvents}, words(0, 1), nil)
+	call := ref.Call(t.Context(), rpc.Method{Interface: wire.EventSink_TypeID, ID: sinkEvents}, structSize(0, 1), nil)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := sink.next(ctx, nil, nil); !errors.Is(err, context.Canceled) {

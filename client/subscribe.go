@@ -54,40 +54,40 @@ func (s *Session) Subscribe(ctx context.Context, o SubscribeOptions, handle func
 	if handle == nil {
 		return fault.Usage.With("subscribe: there is no handler for the events")
 	}
-	ref := s.under(ctx, capability.Read)
-	if err := s.client.mayUse(ref.Ref); err != nil {
+	ref := s.refFor(ctx, capability.Read)
+	if err := s.client.checkUsable(ref.Ref); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(s.client.ctx, cancel)()
-	sub := &subscription{session: s, ref: ref, handle: handle, at: Position{o.After, o.Hash}, window: o.WindowBytes}
+	sub := &subscription{session: s, ref: ref, handle: handle, position: Position{o.After, o.Hash}, window: o.WindowBytes}
 	wait := s.client.cfg.newBackOff()
 	for {
-		before := sub.at.Cursor
+		before := sub.position.Cursor
 		err := sub.follow(ctx)
 		code := fault.CodeOf(err)
-		if sub.failed == nil && o.StartOver != nil && (code == fault.ServerBehind || code == fault.CursorExpired) {
+		if sub.handleErr == nil && o.StartOver != nil && (code == fault.ServerBehind || code == fault.CursorExpired) {
 			if o.Trouble != nil {
 				o.Trouble(err)
 			}
 			err = sub.startOver(ctx, o.StartOver)
 			code = fault.CodeOf(err)
 		}
-		if sub.failed != nil {
+		if sub.handleErr != nil {
 			return err
 		}
-		if over := sub.over(ctx); over != nil {
+		if over := sub.closedErr(ctx); over != nil {
 			return over
 		}
 		if err != nil && !code.Transient() && code != fault.SlowConsumer {
-			s.client.took(ctx, ref, err)
-			return s.which(err, ref)
+			s.client.noteAccepted(ctx, ref, err)
+			return s.explainRef(err, ref)
 		}
 		if err != nil && o.Trouble != nil {
 			o.Trouble(err)
 		}
-		if sub.at.Cursor > before {
+		if sub.position.Cursor > before {
 			wait.Reset()
 		}
 		timer := time.NewTimer(wait.NextBackOff())
@@ -118,13 +118,13 @@ func (s *Session) Follow(ctx context.Context, o SubscribeOptions) iter.Seq2[sess
 
 // subscription is one subscriber over all its connections.
 type subscription struct {
-	session *Session
-	ref     outbox.SavedRef
-	handle  func(session.Event) error
-	window  uint32
-	at      Position // the last event handled
-	seen    bool     // an event was handled
-	failed  error    // handle's
+	session    *Session
+	ref        outbox.SavedRef
+	handle     func(session.Event) error
+	window     uint32
+	position   Position // the last event handled
+	handledAny bool     // an event was handled
+	handleErr  error    // handle's
 }
 
 // startOver goes on from the present state.
@@ -133,18 +133,18 @@ func (sub *subscription) startOver(ctx context.Context, handle func(*State) erro
 	if err != nil {
 		return err
 	}
-	if over := sub.over(ctx); over != nil {
+	if over := sub.closedErr(ctx); over != nil {
 		return over
 	}
-	if sub.failed = handle(state); sub.failed != nil {
-		return sub.failed
+	if sub.handleErr = handle(state); sub.handleErr != nil {
+		return sub.handleErr
 	}
-	sub.at, sub.seen = state.Position(), false
+	sub.position, sub.handledAny = state.Position(), false
 	return nil
 }
 
-// over is why nothing more is to be handled; nil while the subscription goes on.
-func (sub *subscription) over(ctx context.Context) error {
+// closedErr is why nothing more is to be handled; nil while the subscription goes on.
+func (sub *subscription) closedErr(ctx context.Context) error {
 	switch {
 	case sub.session.client.ctx.Err() != nil: // of which ctx hears a moment later
 		return errClosed()
@@ -165,7 +165,7 @@ func (sub *subscription) follow(ctx context.Context) error {
 	defer live.Release()
 	sink := newEventSink(s.id)
 	local := rpc.NewLocal(sink)
-	answer := callSubscribe(ctx, live, sub.at, sub.window, local)
+	answer := callSubscribe(ctx, live, sub.position, sub.window, local)
 	local.Release()
 	// Releasing the answer releases the subscription, which ends it at the server: before the
 	// sink's calls fail, so that the server does not take the failure for the reason.
@@ -191,10 +191,10 @@ func (sub *subscription) follow(ctx context.Context) error {
 		if d.ended != nil {
 			return d.ended
 		}
-		if !sub.seen {
-			s.client.took(ctx, sub.ref, nil)
+		if !sub.handledAny {
+			s.client.noteAccepted(ctx, sub.ref, nil)
 		}
-		err = sub.take(ctx, d.events, sub.shownFrom)
+		err = sub.handleEvents(ctx, d.events, sub.firstVisible)
 		d.done()
 		if err != nil {
 			return err
@@ -202,39 +202,39 @@ func (sub *subscription) follow(ctx context.Context) error {
 	}
 }
 
-// shownFrom is the first cursor that the ref shows.
-func (sub *subscription) shownFrom(ctx context.Context) (uint64, error) {
+// firstVisible is the first cursor that the ref shows.
+func (sub *subscription) firstVisible(ctx context.Context) (uint64, error) {
 	d, err := sub.session.client.describe(ctx, sub.ref)
 	return d.Grant.From, err
 }
 
-// take hands events on, each once and in order.
-func (sub *subscription) take(ctx context.Context, events []session.Event, shownFrom func(context.Context) (uint64, error)) error {
+// handleEvents hands events on, each once and in order.
+func (sub *subscription) handleEvents(ctx context.Context, events []session.Event, shownFrom func(context.Context) (uint64, error)) error {
 	for _, e := range events {
-		if e.Cursor <= sub.at.Cursor {
+		if e.Cursor <= sub.position.Cursor {
 			continue // seen over an earlier connection
 		}
 		// A mark stands for all that is not shown up to its cursor.
-		if e.Cursor != sub.at.Cursor+1 && !e.Hidden {
+		if e.Cursor != sub.position.Cursor+1 && !e.Hidden {
 			first := uint64(0)
-			if !sub.seen { // a ref that shows the log from a later cursor on starts there
+			if !sub.handledAny { // a ref that shows the log from a later cursor on starts there
 				var err error
 				if first, err = shownFrom(ctx); err != nil {
 					return err
 				}
 			}
 			if e.Cursor != first {
-				return fault.Disconnected.With("the server left out events %d to %d", sub.at.Cursor+1, e.Cursor-1)
+				return fault.Disconnected.With("the server left out events %d to %d", sub.position.Cursor+1, e.Cursor-1)
 			}
 		}
-		if over := sub.over(ctx); over != nil {
+		if over := sub.closedErr(ctx); over != nil {
 			return over
 		}
 		if err := sub.handle(e); err != nil {
-			sub.failed = err
+			sub.handleErr = err
 			return err
 		}
-		sub.at, sub.seen = Position{e.Cursor, e.Hash}, true
+		sub.position, sub.handledAny = Position{e.Cursor, e.Hash}, true
 	}
 	return nil
 }

@@ -30,11 +30,11 @@ func checkText(name, s string) error {
 	return fault.BadArgument.With("%s is not UTF-8: put bytes that are no text in as base64, say", name)
 }
 
-// brokenText finds a text that is not UTF-8 in a value that encoding/json has
+// invalidText finds a text that is not UTF-8 in a value that encoding/json has
 // written; nil if there is none.
-func brokenText(v reflect.Value) *string {
+func invalidText(v reflect.Value) *string {
 	var broken *string
-	within(v, "", func(v reflect.Value, _ string) bool {
+	walk(v, "", func(v reflect.Value, _ string) bool {
 		if v.Kind() == reflect.String {
 			if s := v.String(); !utf8.ValidString(s) {
 				broken = &s

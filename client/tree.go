@@ -49,7 +49,7 @@ const refsPage = 500
 // there if its place has not been passed; what is revoked stays in its place. After an
 // error it ends: Conflict if a rotation has moved the refs among which the list stood.
 func (s *Session) Refs(ctx context.Context, under string) iter.Seq2[RefInfo, error] {
-	return s.client.refs(ctx, s.under(ctx, capability.Revoke), methodRefs, under)
+	return s.client.refs(ctx, s.refFor(ctx, capability.Revoke), methodRefs, under)
 }
 
 // Refs is Session.Refs for a space's ref. The refs of the sessions that were made
@@ -69,7 +69,7 @@ func (c *Client) refs(ctx context.Context, ref outbox.SavedRef, method rpc.Metho
 			}, func(results capnp.Struct) (err error) {
 				r := wire.Session_refs_Results(results)
 				more = r.More()
-				t := texts{}
+				t := textReader{}
 				next = t.get(r.Next())
 				list, err := r.Refs()
 				page = page[:0]
@@ -106,7 +106,7 @@ func (c *Client) refs(ctx context.Context, ref outbox.SavedRef, method rpc.Metho
 }
 
 func callRefs(ctx context.Context, live *rpc.Ref, method rpc.Method, under, after string) *rpc.Promise {
-	return live.Call(ctx, method, words(0, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
+	return live.Call(ctx, method, structSize(0, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
 		q, err := wire.Session_refs_Params(s).NewQuery()
 		if err != nil {
 			return err
@@ -145,7 +145,7 @@ func depthFirst(tree []RefInfo) []RefInfo {
 }
 
 func decodeRefInfo(w wire.RefInfo) (RefInfo, error) {
-	t := texts{}
+	t := textReader{}
 	info := RefInfo{Parent: t.get(w.Parent()), Created: timeOf(w.Created()), LastUsed: timeOf(w.LastUsed()), Uses: w.Uses(),
 		Revoked: timeOf(w.Revoked()), RevokedBy: t.get(w.RevokedBy())}
 	grant, err := w.Grant()
@@ -177,7 +177,7 @@ func (sp *Space) Share(ctx context.Context, o ShareOptions) (capability.Ref, err
 
 // callShare mints ref from a session or space, whose calls are the same.
 func callShare(ctx context.Context, live *rpc.Ref, method rpc.Method, ref capability.Ref, o ShareOptions) *rpc.Promise {
-	return live.Call(ctx, method, words(0, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
+	return live.Call(ctx, method, structSize(0, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
 		w, err := wire.Space_share_Params(s).NewRef()
 		if err != nil {
 			return err
@@ -188,7 +188,7 @@ func callShare(ctx context.Context, live *rpc.Ref, method rpc.Method, ref capabi
 
 func readShared(results capnp.Struct) error {
 	r := wire.Space_share_Results(results)
-	return refused(r.Refusal())
+	return refusalErr(r.Refusal())
 }
 
 func encodeNewRef(to wire.NewRef, ref capability.Ref, o ShareOptions) error {
@@ -218,19 +218,19 @@ func encodeNewRef(to wire.NewRef, ref capability.Ref, o ShareOptions) error {
 // is: the same again gives 0, and so may a call whose first answer was lost on the way.
 func (sp *Space) Revoke(ctx context.Context, refID string) (refs uint64, err error) {
 	err = sp.client.call(ctx, sp.saved, func(ctx context.Context, live *rpc.Ref) *rpc.Promise {
-		return live.Call(ctx, methodSpaceRevoke, words(0, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
+		return live.Call(ctx, methodSpaceRevoke, structSize(0, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
 			return wire.Space_revoke_Params(s).SetRef(refID)
 		})
 	}, func(results capnp.Struct) error {
 		r := wire.Space_revoke_Results(results)
 		refs = r.Refs()
-		return refused(r.Refusal())
+		return refusalErr(r.Refusal())
 	})
 	return refs, err
 }
 
-// refused is an answer's refusal as an error, nil if there is none.
-func refused(w wire.Refusal, err error) error {
+// refusalErr is an answer's refusal as an error, nil if there is none.
+func refusalErr(w wire.Refusal, err error) error {
 	if err != nil {
 		return err
 	}

@@ -15,8 +15,8 @@ import (
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
-// plain says whether a string is its own JSON text between quotes.
-func plain(s string) bool {
+// isPlain says whether a string is its own JSON text between quotes.
+func isPlain(s string) bool {
 	for i := range len(s) {
 		if c := s[i]; c < ' ' || c == '"' || c == '\\' || c > '~' {
 			return false
@@ -27,7 +27,7 @@ func plain(s string) bool {
 
 // quote is the JSON text of a plain string.
 func (b *Batch) quote(s string) []byte {
-	return append(append(append(b.take(len(s)+2), '"'), s...), '"')
+	return append(append(append(b.alloc(len(s)+2), '"'), s...), '"')
 }
 
 // encodeValue makes an argument of a value, JSON text or a reference.
@@ -47,12 +47,12 @@ func (b *Batch) encodeValue(name string, value any) (ledger.Arg, error) {
 		ref := v.Field("")
 		return ledger.Arg{Name: name, Ref: &ref}, nil
 	case json.RawMessage:
-		return ledger.Arg{Name: name, JSON: append(b.take(len(v)), v...)}, nil
+		return ledger.Arg{Name: name, JSON: append(b.alloc(len(v)), v...)}, nil
 	case []byte:
-		return ledger.Arg{Name: name, JSON: append(b.take(len(v)), v...)}, nil
+		return ledger.Arg{Name: name, JSON: append(b.alloc(len(v)), v...)}, nil
 	}
 	if s, is := value.(string); is {
-		if plain(s) {
+		if isPlain(s) {
 			return ledger.Arg{Name: name, JSON: b.quote(s)}, nil
 		}
 		if err := checkText(name, s); err != nil {
@@ -69,7 +69,7 @@ func (b *Batch) encodeValue(name string, value any) (ledger.Arg, error) {
 		return ledger.Arg{}, fault.BadArgument.Because(err, "%s cannot be written as JSON: %v", name, err)
 	}
 	if bytes.Contains(text.Bytes(), replacement) {
-		if s := brokenText(reflect.ValueOf(value)); s != nil {
+		if s := invalidText(reflect.ValueOf(value)); s != nil {
 			return ledger.Arg{}, checkText(name, *s)
 		}
 	}
@@ -79,7 +79,7 @@ func (b *Batch) encodeValue(name string, value any) (ledger.Arg, error) {
 // misplacedRef is the error for a reference inside a value, and names its place.
 func misplacedRef(name string, value any) error {
 	place := "within " + name
-	within(reflect.ValueOf(value), name, func(v reflect.Value, path string) bool {
+	walk(reflect.ValueOf(value), name, func(v reflect.Value, path string) bool {
 		switch v.Type() {
 		case reflect.TypeFor[ledger.Ref](), reflect.TypeFor[Promise]():
 			place = path
@@ -94,20 +94,20 @@ func misplacedRef(name string, value any) error {
 // deep. encoding/json refuses such a value, but may find another fault first.
 const maxDepth = 100
 
-// within calls visit for v and every value in it that encoding/json would write,
+// walk calls visit for v and every value in it that encoding/json would write,
 // with its path, until visit returns true. It reports whether visit did.
-func within(v reflect.Value, path string, visit func(v reflect.Value, path string) bool) bool {
-	return withinDepth(v, path, visit, maxDepth)
+func walk(v reflect.Value, path string, visit func(v reflect.Value, path string) bool) bool {
+	return walkDepth(v, path, visit, maxDepth)
 }
 
-func withinDepth(v reflect.Value, path string, visit func(reflect.Value, string) bool, depth int) bool {
+func walkDepth(v reflect.Value, path string, visit func(reflect.Value, string) bool, depth int) bool {
 	if depth == 0 || !v.IsValid() {
 		return false
 	}
 	if visit(v, path) {
 		return true
 	}
-	into := func(v reflect.Value, path string) bool { return withinDepth(v, path, visit, depth-1) }
+	into := func(v reflect.Value, path string) bool { return walkDepth(v, path, visit, depth-1) }
 	switch v.Kind() {
 	case reflect.Pointer, reflect.Interface:
 		return !v.IsNil() && into(v.Elem(), path)

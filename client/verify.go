@@ -21,14 +21,14 @@ type Verification struct {
 	Events int          // read
 	Purged int          // of them without their payload
 
-	// StateAt is the cursor of the state that was compared, and State its hash as
+	// StateCursor is the cursor of the state that was compared, and State its hash as
 	// the log makes it; zero if it could not be compared.
-	StateAt uint64
-	State   session.Hash
+	StateCursor uint64
+	State       session.Hash
 
-	Findings []session.Finding // what is wrong with the log
-	Differs  []string          // where the state is not what the log makes of it
-	Open     []string          // what could not be verified, and why
+	Findings    []session.Finding // what is wrong with the log
+	Differences []string          // where the state is not what the log makes of it
+	Unverified  []string          // what could not be verified, and why
 }
 
 // Err is nil if all that could be verified is as it was written; else an Internal
@@ -37,12 +37,12 @@ func (v *Verification) Err() error {
 	switch {
 	case len(v.Findings) > 0:
 		return session.FindingsError(v.Findings)
-	case len(v.Differs) > 0:
+	case len(v.Differences) > 0:
 		more := ""
-		if n := len(v.Differs) - 10; n > 0 {
+		if n := len(v.Differences) - 10; n > 0 {
 			more = fmt.Sprintf(" and %d more", n)
 		}
-		return fault.Internal.With("the state is not what the log makes of it, in %q%s", v.Differs[:min(len(v.Differs), 10)], more).Pos(v.StateAt)
+		return fault.Internal.With("the state is not what the log makes of it, in %q%s", v.Differences[:min(len(v.Differences), 10)], more).Pos(v.StateCursor)
 	}
 	return nil
 }
@@ -80,13 +80,13 @@ func (s *Session) verify(ctx context.Context, progress func(cursor, end uint64))
 	if dead := d.Grant.Dead; dead != fault.None {
 		return nil, false, dead.With("the ref is dead: nothing can be read through it")
 	}
-	r := &verifying{v: &Verification{From: max(d.Grant.From, d.Session.Base+1, 1)}, began: d}
+	r := &verification{v: &Verification{From: max(d.Grant.From, d.Session.Base+1, 1)}, described: d}
 	whole := d.Session.Head != session.Hash{}
 	switch {
 	case r.v.From > 1 && d.Session.Base+1 >= d.Grant.From:
-		r.v.Open = append(r.v.Open, fmt.Sprintf("the log was trimmed and starts after cursor %d: what was before it, how its first event goes on from that, and the state", d.Session.Base))
+		r.v.Unverified = append(r.v.Unverified, fmt.Sprintf("the log was trimmed and starts after cursor %d: what was before it, how its first event goes on from that, and the state", d.Session.Base))
 	case r.v.From > 1:
-		r.v.Open = append(r.v.Open, fmt.Sprintf("the ref shows the log from cursor %d: what was before it, how the first event goes on from that, and the state", r.v.From))
+		r.v.Unverified = append(r.v.Unverified, fmt.Sprintf("the ref shows the log from cursor %d: what was before it, how the first event goes on from that, and the state", r.v.From))
 	case !whole:
 		return nil, false, fault.MissingRight.With("the ref does not show all of the session, so nothing can be verified through it: use an owner's ref")
 	}
@@ -95,11 +95,11 @@ func (s *Session) verify(ctx context.Context, progress func(cursor, end uint64))
 		if r.state, err = s.Snapshot(ctx); err != nil {
 			return nil, false, err
 		}
-		r.v.StateAt = r.state.Cursor
+		r.v.StateCursor = r.state.Cursor
 	} else {
 		r.log = session.NewVerifierAfter(r.v.From - 1)
 		if d.Grant.From > 1 {
-			r.log.Limited()
+			r.log.AllowRedacted()
 		}
 	}
 	if whole {
@@ -129,26 +129,26 @@ func (s *Session) verify(ctx context.Context, progress func(cursor, end uint64))
 	} else {
 		r.log.End(max(end, r.log.Cursor()), head)
 	}
-	if n := r.log.Partly(); n > 0 {
-		r.v.Open = append(r.v.Open, fmt.Sprintf("%d events hold values from before cursor %d, which the ref does not show: what they hold", n, d.Grant.From))
+	if n := r.log.RedactedEvents(); n > 0 {
+		r.v.Unverified = append(r.v.Unverified, fmt.Sprintf("%d events hold values from before cursor %d, which the ref does not show: what they hold", n, d.Grant.From))
 	}
 	r.v.Cursor, r.v.Head, r.v.Findings = r.log.Cursor(), r.log.Head(), r.log.Findings()
 	r.compare()
 	return r.v, false, nil
 }
 
-// verifying is a reading under way.
-type verifying struct {
-	v      *Verification
-	began  Description
-	log    *session.Verifier
-	fold   *session.Fold // nil if there is none to compare, or it came to an end
-	state  *State
-	broken error // why the log cannot be folded
-	purged bool  // meanwhile: what was read before may be there no more
+// verification is a reading under way.
+type verification struct {
+	v         *Verification
+	described Description
+	log       *session.Verifier
+	fold      *session.Fold // nil if there is none to compare, or it came to an end
+	state     *State
+	foldErr   error // why the log cannot be folded
+	purged    bool  // meanwhile: what was read before may be there no more
 }
 
-func (r *verifying) add(events []session.Event) {
+func (r *verification) add(events []session.Event) {
 	for i := range events {
 		e := &events[i]
 		r.log.Add([]*session.Event{e})
@@ -156,24 +156,24 @@ func (r *verifying) add(events []session.Event) {
 		if e.Payload == nil {
 			r.v.Purged++
 		}
-		r.purged = r.purged || e.Method == session.MethodPurge && e.Cursor > r.began.Session.Cursor
+		r.purged = r.purged || e.Method == session.MethodPurge && e.Cursor > r.described.Session.Cursor
 		if r.fold == nil || e.Cursor > r.state.Cursor {
 			continue
 		}
 		if err := r.fold.Apply(e); err != nil {
-			r.broken, r.fold = err, nil
+			r.foldErr, r.fold = err, nil
 			continue
 		}
-		if e.Cursor == r.began.Session.Cursor && r.fold.Epoch != r.began.Session.Epoch {
-			r.v.Differs = append(r.v.Differs, "epoch")
+		if e.Cursor == r.described.Session.Cursor && r.fold.Epoch != r.described.Session.Epoch {
+			r.v.Differences = append(r.v.Differences, "epoch")
 		}
 	}
 }
 
 // compare holds the fold against the state.
-func (r *verifying) compare() {
-	if r.broken != nil && len(r.v.Findings) == 0 {
-		r.v.Differs = append(r.v.Differs, r.broken.Error())
+func (r *verification) compare() {
+	if r.foldErr != nil && len(r.v.Findings) == 0 {
+		r.v.Differences = append(r.v.Differences, r.foldErr.Error())
 	}
 	if r.fold == nil || r.fold.Cursor != r.state.Cursor {
 		return // the findings say why
@@ -188,10 +188,10 @@ func (r *verifying) compare() {
 	r.v.State = r.fold.Hash()
 	for _, e := range entries {
 		if want := r.fold.Entry(e.Key); want != nil && e.Ord != (session.Ord{}) && e.Ord != want.Ord { // a server of before says none
-			r.v.Differs = append(r.v.Differs, "the place of "+e.Key)
+			r.v.Differences = append(r.v.Differences, "the place of "+e.Key)
 		}
 	}
-	if len(r.v.Differs) == 0 && r.v.State == session.StateHash(r.state.Cursor, r.fold.Epoch, r.fold.Life, entries, turns) {
+	if len(r.v.Differences) == 0 && r.v.State == session.StateHash(r.state.Cursor, r.fold.Epoch, r.fold.Life, entries, turns) {
 		return
 	}
 	has := map[string]*session.Entry{}
@@ -200,12 +200,12 @@ func (r *verifying) compare() {
 	}
 	for _, want := range r.fold.Entries() {
 		if e := has[want.Key]; e == nil || e.Cursor != want.Cursor || e.Schema != want.Schema || !bytes.Equal(e.Payload, want.Payload) {
-			r.v.Differs = append(r.v.Differs, want.Key)
+			r.v.Differences = append(r.v.Differences, want.Key)
 		}
 		delete(has, want.Key)
 	}
 	for key := range has {
-		r.v.Differs = append(r.v.Differs, key)
+		r.v.Differences = append(r.v.Differences, key)
 	}
 	began := map[string]*session.Turn{}
 	for _, t := range turns {
@@ -213,15 +213,15 @@ func (r *verifying) compare() {
 	}
 	for _, want := range r.fold.Turns() {
 		if t := began[want.Message]; t == nil || t.Status != want.Status || t.Begun != want.Begun || t.Ended != want.Ended {
-			r.v.Differs = append(r.v.Differs, "turn of "+session.MessageKey(want.Message))
+			r.v.Differences = append(r.v.Differences, "turn of "+session.MessageKey(want.Message))
 		}
 		delete(began, want.Message)
 	}
 	for message := range began {
-		r.v.Differs = append(r.v.Differs, "turn of "+session.MessageKey(message))
+		r.v.Differences = append(r.v.Differences, "turn of "+session.MessageKey(message))
 	}
-	slices.Sort(r.v.Differs)
-	if len(r.v.Differs) == 0 {
-		r.v.Differs = []string{"its hash"}
+	slices.Sort(r.v.Differences)
+	if len(r.v.Differences) == 0 {
+		r.v.Differences = []string{"its hash"}
 	}
 }

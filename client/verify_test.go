@@ -53,7 +53,7 @@ func TestVerifyWhileOthersWrite(t *testing.T) {
 		if err := v.Err(); err != nil {
 			t.Fatalf("after %d that were good: %v", verified, err)
 		}
-		if verified++; v.State == (session.Hash{}) || v.Cursor < v.StateAt || len(v.Open) != 0 {
+		if verified++; v.State == (session.Hash{}) || v.Cursor < v.StateCursor || len(v.Unverified) != 0 {
 			t.Errorf("verified: %+v", v)
 		}
 	}
@@ -120,7 +120,7 @@ func TestWhatAPurgeLeavesToReaders(t *testing.T) {
 	for i := range entries {
 		entries[i] = &state.Entries[i]
 	}
-	fold := session.Resume(s.ID(), state.Cursor, 1, entries, nil)
+	fold := session.FoldFrom(s.ID(), state.Cursor, 1, entries, nil)
 	for e, err := range s.Follow(t.Context(), client.SubscribeOptions{After: before}) {
 		if err != nil {
 			t.Fatal(err)
@@ -155,10 +155,10 @@ func TestVerifyThroughOtherRefs(t *testing.T) {
 		}
 		return other.Verify(t.Context(), nil)
 	}
-	if v, err := through(reader); err != nil || v.Err() != nil || v.From != 1 || len(v.Open) != 0 || v.State == (session.Hash{}) {
+	if v, err := through(reader); err != nil || v.Err() != nil || v.From != 1 || len(v.Unverified) != 0 || v.State == (session.Hash{}) {
 		t.Errorf("through a reader: %+v, %v", v, err)
 	}
-	if v, err := through(late); err != nil || v.Err() != nil || v.From != 3 || v.Events != 3 || len(v.Open) != 1 || v.State != (session.Hash{}) {
+	if v, err := through(late); err != nil || v.Err() != nil || v.From != 3 || v.Events != 3 || len(v.Unverified) != 1 || v.State != (session.Hash{}) {
 		t.Errorf("through a later ref: %+v, %v", v, err)
 	}
 	if _, err := through(blind); fault.CodeOf(err) != fault.MissingRight {
@@ -190,7 +190,7 @@ func TestVerifyOfATurnThatBeganBefore(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if v, err := other.Verify(t.Context(), nil); err != nil || v.Err() != nil || v.From != 4 || len(v.Open) != 2 {
+	if v, err := other.Verify(t.Context(), nil); err != nil || v.Err() != nil || v.From != 4 || len(v.Unverified) != 2 {
 		t.Errorf("%+v, %v", v, err)
 	}
 }

@@ -131,8 +131,8 @@ func (c Code) String() string {
 // Error makes a Code usable as the sentinel for errors.Is.
 func (c Code) Error() string { return c.String() }
 
-// Named finds a code by its name; ok is false for a name this version does not know.
-func Named(name string) (c Code, ok bool) {
+// ParseCode finds a code by its name; ok is false for a name this version does not know.
+func ParseCode(name string) (c Code, ok bool) {
 	for c, n := range names {
 		if n == name {
 			return c, true

@@ -83,7 +83,7 @@ func TestReleasedCodesKeepTheirMeaning(t *testing.T) {
 		if number.String() != name {
 			t.Errorf("code %d is now %s, it was %s", number, number, name)
 		}
-		if c, ok := Named(name); !ok || c != number {
+		if c, ok := ParseCode(name); !ok || c != number {
 			t.Errorf("%s is now %d, it was %d", name, c, number)
 		}
 		seen++
@@ -105,7 +105,7 @@ func TestNamesAreDistinct(t *testing.T) {
 	if got := Code(9999).String(); got != "code_9999" {
 		t.Errorf("a later version's code prints as %s", got)
 	}
-	if _, ok := Named("code_9999"); ok {
+	if _, ok := ParseCode("code_9999"); ok {
 		t.Error("a later version's code has a name")
 	}
 }
@@ -134,7 +134,7 @@ func TestWhoGaveUp(t *testing.T) {
 	t.Parallel()
 	for why, want := range map[error]Code{context.Canceled: Canceled, io.EOF: Canceled, context.DeadlineExceeded: Unavailable} {
 		// What the work came to may be about any of the contexts it had.
-		err := GivenUp(why, errors.Join(io.ErrClosedPipe, context.DeadlineExceeded))
+		err := ContextError(why, errors.Join(io.ErrClosedPipe, context.DeadlineExceeded))
 		if err.Code != want || !errors.Is(err, why) || !errors.Is(err, io.ErrClosedPipe) {
 			t.Errorf("%v is %v, want %s", why, err, want)
 		}

@@ -59,11 +59,11 @@ func (c Code) Because(cause error, format string, args ...any) *Error {
 	return &Error{Code: c, Message: fmt.Sprintf(format, args...), cause: cause}
 }
 
-// GivenUp is what a server says of work whose context has ended: why is the context's
+// ContextError is what a server says of work whose context has ended: why is the context's
 // cause, or an error made of it, and err what the work came to, if that is more. If its
 // time was over it is Unavailable, and may be asked for again; if not, whoever asked has
 // given up (Canceled).
-func GivenUp(why, err error) *Error {
+func ContextError(why, err error) *Error {
 	cause := errors.Join(why, err)
 	if errors.Is(why, context.DeadlineExceeded) {
 		return Unavailable.Because(cause, "it took longer than it may: try again later")

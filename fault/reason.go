@@ -27,7 +27,7 @@ func (e *Error) Reason() string {
 func ParseReason(text string) (e *Error, ok bool) {
 	head, message, _ := strings.Cut(text, ": ")
 	name, position, positioned := strings.Cut(head, "@")
-	code, known := Named(name)
+	code, known := ParseCode(name)
 	if !known || code == None {
 		return nil, false
 	}

@@ -16,9 +16,9 @@ import (
 	"github.com/mooring-rpc/mooring/server"
 )
 
-// shownError is why something was not done. Number is the code's, At the position
+// errorJSON is why something was not done. Number is the code's, At the position
 // that it speaks of, Request the id of the request that was refused, which the log names.
-type shownError struct {
+type errorJSON struct {
 	Code    string `json:"code"`
 	Number  uint16 `json:"number"`
 	Message string `json:"message"`
@@ -26,8 +26,8 @@ type shownError struct {
 	Request string `json:"request,omitempty"`
 }
 
-func showError(f *fault.Error) *shownError {
-	return &shownError{Code: f.Code.String(), Number: uint16(f.Code), Message: f.Message, At: f.At}
+func newErrorJSON(f *fault.Error) *errorJSON {
+	return &errorJSON{Code: f.Code.String(), Number: uint16(f.Code), Message: f.Message, At: f.At}
 }
 
 // refuse answers with a fault and its status.
@@ -44,28 +44,28 @@ func (a *API) refuse(w http.ResponseWriter, f *fault.Error) {
 
 // answerError answers with a fault and a status that is not its code's.
 func (a *API) answerError(w http.ResponseWriter, status int, f *fault.Error) {
-	shown := showError(f)
+	shown := newErrorJSON(f)
 	shown.Request = w.Header().Get(server.RequestHeader)
 	a.cfg.Server.Refused(w, f)
-	answer(w, status, encode(map[string]any{"error": shown}))
+	writeJSON(w, status, encode(map[string]any{"error": shown}))
 }
 
-// answer sends JSON text. A client that does not take it is none of anybody's
+// writeJSON sends JSON text. A client that does not take it is none of anybody's
 // business any more.
-func answer(w http.ResponseWriter, status int, text []byte) {
+func writeJSON(w http.ResponseWriter, status int, text []byte) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
 	_, _ = w.Write(text)
 }
 
-// asFault is what a client is told of an error. What is no fault is a defect of
+// toFault is what a client is told of an error. What is no fault is a defect of
 // ours, but for a context's end.
-func asFault(log *slog.Logger, request string, err error) *fault.Error {
+func toFault(log *slog.Logger, request string, err error) *fault.Error {
 	if f, ok := errors.AsType[*fault.Error](err); ok {
 		return f
 	}
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
-		return fault.GivenUp(err, nil)
+		return fault.ContextError(err, nil)
 	}
 	return fault.Unexpected(log, err, "answer", "request", request)
 }
@@ -82,9 +82,9 @@ func encode(v any) []byte {
 	return b.Bytes()[:b.Len()-1] // without the line feed
 }
 
-// with adds a member whose value is JSON text, byte for byte, to an object that has
+// addMember adds a member whose value is JSON text, byte for byte, to an object that has
 // others. nil adds none.
-func with(object []byte, name string, raw []byte) []byte {
+func addMember(object []byte, name string, raw []byte) []byte {
 	if raw == nil {
 		return object
 	}
@@ -92,65 +92,65 @@ func with(object []byte, name string, raw []byte) []byte {
 	return append(append(b, raw...), '}')
 }
 
-// pacedWriter gives up a client that takes nothing for a while, however long the
+// deadlineWriter gives up a client that takes nothing for a while, however long the
 // whole takes.
-type pacedWriter struct {
+type deadlineWriter struct {
 	http.ResponseWriter
-	stall time.Duration
-	begun bool
+	stallTimeout time.Duration
+	wroteHeader  bool
 }
 
-// pacedBytes is how much has to be taken in that while.
-const pacedBytes = 64 << 10
+// bytesPerStall is how much has to be taken in that while.
+const bytesPerStall = 64 << 10
 
 // WriteHeader implements http.ResponseWriter.
-func (w *pacedWriter) WriteHeader(status int) {
-	w.begun = true
-	w.extend()
+func (w *deadlineWriter) WriteHeader(status int) {
+	w.wroteHeader = true
+	w.extendDeadline()
 	w.ResponseWriter.WriteHeader(status)
 }
 
 // Write implements http.ResponseWriter.
-func (w *pacedWriter) Write(b []byte) (n int, err error) {
-	w.begun = true
+func (w *deadlineWriter) Write(b []byte) (n int, err error) {
+	w.wroteHeader = true
 	for {
-		piece := b[n:min(n+pacedBytes, len(b))]
-		w.extend()
+		piece := b[n:min(n+bytesPerStall, len(b))]
+		w.extendDeadline()
 		m, err := w.ResponseWriter.Write(piece)
 		if n += m; err != nil || n == len(b) {
-			return n, readerGone(err)
+			return n, clientGone(err)
 		}
 	}
 }
 
-// readerGone is what a write to a client that has gone, or takes nothing, failed with: it
+// clientGone is what a write to a client that has gone, or takes nothing, failed with: it
 // is no defect of ours.
-func readerGone(err error) error {
+func clientGone(err error) error {
 	if err == nil {
 		return nil
 	}
-	return fault.GivenUp(err, nil)
+	return fault.ContextError(err, nil)
 }
 
 // writeUntil is Write with a time limit of the caller's.
-func (w *pacedWriter) writeUntil(piece []byte, until time.Time) error {
-	w.begun = true
-	w.limit(until)
+func (w *deadlineWriter) writeUntil(piece []byte, until time.Time) error {
+	w.wroteHeader = true
+	w.setDeadline(until)
 	_, err := w.ResponseWriter.Write(piece)
-	return readerGone(err)
+	return clientGone(err)
 }
 
 // flushUntil sends what was written.
-func (w *pacedWriter) flushUntil(until time.Time) error {
-	w.limit(until)
-	return readerGone(http.NewResponseController(w.ResponseWriter).Flush())
+func (w *deadlineWriter) flushUntil(until time.Time) error {
+	w.setDeadline(until)
+	return clientGone(http.NewResponseController(w.ResponseWriter).Flush())
 }
 
-func (w *pacedWriter) extend() { w.limit(time.Now().Add(w.stall)) }
+func (w *deadlineWriter) extendDeadline() { w.setDeadline(time.Now().Add(w.stallTimeout)) }
 
-func (w *pacedWriter) limit(until time.Time) {
+func (w *deadlineWriter) setDeadline(until time.Time) {
 	_ = http.NewResponseController(w.ResponseWriter).SetWriteDeadline(until) // a server that cannot has no deadlines either
 }
 
 // Unwrap is for http.ResponseController.
-func (w *pacedWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+func (w *deadlineWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }

@@ -19,8 +19,8 @@ import (
 	"github.com/mooring-rpc/mooring/session"
 )
 
-// sent is a batch as it comes: with who sends it.
-type sent struct {
+// sentBatch is a batch as it comes: with who sends it.
+type sentBatch struct {
 	batch       ledger.Batch
 	outbox      string
 	secret      []byte
@@ -31,64 +31,64 @@ type sent struct {
 // Bounds of what is listed, above the ledger's own: what an honest client gets wrong
 // is recorded, with the reason.
 const (
-	maxListed = 2000
-	maxInAll  = 500_000 // arguments, and ops depended on, of a batch: a short text stands for much more than itself
-	maxWith   = 16      // each is redeemed
+	maxListLen    = 2000
+	maxBatchElems = 500_000 // arguments, and ops depended on, of a batch: a short text stands for much more than itself
+	maxWith       = 16      // each is redeemed
 )
 
-// batchOf reads a batch and who sends it. Whether they make sense is decided later.
-func batchOf(at *place, v gjson.Result, to *sent) *fault.Error {
+// parseBatch reads a batch and who sends it. Whether they make sense is decided later.
+func parseBatch(at *bodyPath, v gjson.Result, to *sentBatch) *fault.Error {
 	b, listed := &to.batch, 0
-	refused := object(at, v,
+	refused := parseObject(at, v,
 		text("outbox", &to.outbox), bytes32("secret", &to.secret), number("incarnation", &to.incarnation),
 		text("batch_id", &b.BatchID), number("acked_through", &b.AckedThrough), boolean("atomic", &b.Atomic),
 		texts("with", maxWith, &to.with),
-		member{name: "ops", take: func(at *place, v gjson.Result) *fault.Error {
-			return list(at, v, ledger.MaxFrameOps, func(at *place, v gjson.Result) *fault.Error {
+		member{name: "ops", parse: func(at *bodyPath, v gjson.Result) *fault.Error {
+			return parseArray(at, v, ledger.MaxFrameOps, func(at *bodyPath, v gjson.Result) *fault.Error {
 				b.Ops = append(b.Ops, ledger.Intent{})
 				op := &b.Ops[len(b.Ops)-1]
-				refused := opOf(at, v, op)
-				if listed += len(op.Args) + len(op.DependsOn); refused == nil && listed > maxInAll {
-					refused = fault.TooLarge.With("up to %s there are more than %d arguments and depends_on, which are never taken: send smaller batches", at, maxInAll)
+				refused := parseOp(at, v, op)
+				if listed += len(op.Args) + len(op.DependsOn); refused == nil && listed > maxBatchElems {
+					refused = fault.TooLarge.With("up to %s there are more than %d arguments and depends_on, which are never taken: send smaller batches", at, maxBatchElems)
 				}
 				return refused
 			})
 		}})
 	if refused == nil && to.secret == nil {
-		refused = fault.Malformed.With("%s is missing: the outbox's secret, 32 bytes as 43 characters of base64url", &place{up: at, name: "secret"})
+		refused = fault.Malformed.With("%s is missing: the outbox's secret, 32 bytes as 43 characters of base64url", &bodyPath{parent: at, name: "secret"})
 	}
 	return refused
 }
 
-func opOf(at *place, v gjson.Result, to *ledger.Intent) *fault.Error {
-	return object(at, v,
-		text("op_id", &to.OpID), number("seq", &to.Seq), text("method", &to.Method), texts("depends_on", maxListed, &to.DependsOn),
-		member{name: "expected_cursor", take: func(at *place, v gjson.Result) *fault.Error {
+func parseOp(at *bodyPath, v gjson.Result, to *ledger.Intent) *fault.Error {
+	return parseObject(at, v,
+		text("op_id", &to.OpID), number("seq", &to.Seq), text("method", &to.Method), texts("depends_on", maxListLen, &to.DependsOn),
+		member{name: "expected_cursor", parse: func(at *bodyPath, v gjson.Result) *fault.Error {
 			to.Expected.Set = true
 			if v.IsObject() {
-				return reference(at, v, &to.Expected.Ref)
+				return parseOpRef(at, v, &to.Expected.Ref)
 			}
-			return numberOf(at, v, &to.Expected.Cursor)
+			return parseNumber(at, v, &to.Expected.Cursor)
 		}},
-		member{name: "args", take: func(at *place, v gjson.Result) *fault.Error { return argsOf(at, v, &to.Args) }})
+		member{name: "args", parse: func(at *bodyPath, v gjson.Result) *fault.Error { return parseArgs(at, v, &to.Args) }})
 }
 
-// argsOf reads arguments: an array of {name, value}, {name, json} and {name, ref}, or
+// parseArgs reads arguments: an array of {name, value}, {name, json} and {name, ref}, or
 // an object of values. The order is theirs in the text.
-func argsOf(at *place, v gjson.Result, to *[]ledger.Arg) (refused *fault.Error) {
+func parseArgs(at *bodyPath, v gjson.Result, to *[]ledger.Arg) (refused *fault.Error) {
 	if !v.IsObject() {
-		return list(at, v, maxListed, func(at *place, v gjson.Result) *fault.Error {
+		return parseArray(at, v, maxListLen, func(at *bodyPath, v gjson.Result) *fault.Error {
 			*to = append(*to, ledger.Arg{})
-			return argOf(at, v, &(*to)[len(*to)-1])
+			return parseArg(at, v, &(*to)[len(*to)-1])
 		})
 	}
 	seen := map[string]bool{}
 	v.ForEach(func(key, value gjson.Result) bool {
 		switch {
 		case seen[key.Str]:
-			refused = fault.Malformed.With("%s has %s twice", at, clipped(key.Str))
-		case len(seen) == maxListed:
-			refused = fault.TooLarge.With("%s has more than %d members, which are never taken", at, maxListed)
+			refused = fault.Malformed.With("%s has %s twice", at, quoted(key.Str))
+		case len(seen) == maxListLen:
+			refused = fault.TooLarge.With("%s has more than %d members, which are never taken", at, maxListLen)
 		}
 		seen[key.Str] = true
 		*to = append(*to, ledger.Arg{Name: key.Str, JSON: []byte(value.Raw)})
@@ -97,34 +97,34 @@ func argsOf(at *place, v gjson.Result, to *[]ledger.Arg) (refused *fault.Error) 
 	return refused
 }
 
-func argOf(at *place, v gjson.Result, to *ledger.Arg) *fault.Error {
+func parseArg(at *bodyPath, v gjson.Result, to *ledger.Arg) *fault.Error {
 	kinds := 0
-	refused := object(at, v, text("name", &to.Name),
-		member{name: "value", raw: true, take: func(_ *place, v gjson.Result) *fault.Error {
+	refused := parseObject(at, v, text("name", &to.Name),
+		member{name: "value", raw: true, parse: func(_ *bodyPath, v gjson.Result) *fault.Error {
 			kinds++
 			to.JSON = []byte(v.Raw)
 			return nil
 		}},
-		member{name: "json", take: func(at *place, v gjson.Result) *fault.Error {
+		member{name: "json", parse: func(at *bodyPath, v gjson.Result) *fault.Error {
 			kinds++
 			var s string
-			refused := textOf(at, v, &s)
+			refused := parseText(at, v, &s)
 			to.JSON = []byte(s)
 			return refused
 		}},
-		member{name: "ref", take: func(at *place, v gjson.Result) *fault.Error {
+		member{name: "ref", parse: func(at *bodyPath, v gjson.Result) *fault.Error {
 			kinds++
-			return reference(at, v, &to.Ref)
+			return parseOpRef(at, v, &to.Ref)
 		}})
 	if refused == nil && kinds != 1 {
-		refused = wrong(at, "one of value, json and ref")
+		refused = wantFault(at, "one of value, json and ref")
 	}
 	return refused
 }
 
 // applyBatch serves POST /sessions/{id}/batches.
 func applyBatch(q *request) *fault.Error {
-	held, refused := q.onlySession()
+	held, refused := q.sessionWithoutQuery()
 	if refused != nil {
 		return refused
 	}
@@ -132,22 +132,22 @@ func applyBatch(q *request) *fault.Error {
 	if refused != nil {
 		return refused
 	}
-	var s sent
-	if refused := batchOf(nil, body, &s); refused != nil {
+	var s sentBatch
+	if refused := parseBatch(nil, body, &s); refused != nil {
 		return refused
 	}
 	stream, err := held.OpenStream(q.Context(), s.outbox, s.secret, s.incarnation)
 	if err != nil {
-		return q.asFault(err)
+		return q.toFault(err)
 	}
 	return q.apply(stream, &s)
 }
 
 // apply sends a batch to its stream and answers with what came of it.
-func (q *request) apply(stream *server.Stream, s *sent) *fault.Error {
-	var with []*server.Held
+func (q *request) apply(stream *server.Stream, s *sentBatch) *fault.Error {
+	var with []*server.Capability
 	for _, text := range s.with {
-		ref, refused := refOf(strings.TrimSpace(text))
+		ref, refused := parseRef(strings.TrimSpace(text))
 		if refused != nil {
 			return refused
 		}
@@ -159,24 +159,24 @@ func (q *request) apply(stream *server.Stream, s *sent) *fault.Error {
 	}
 	a, err := stream.Apply(q.Context(), s.batch, with...)
 	if err != nil {
-		return q.asFault(err)
+		return q.toFault(err)
 	}
-	answer(q.w, http.StatusOK, showAck(&a))
+	writeJSON(q.w, http.StatusOK, encodeAck(&a))
 	return nil
 }
 
-// shownOutcome is what was recorded of an op. Its result stands beside it.
-type shownOutcome struct {
-	OpID      string      `json:"op_id"`
-	Status    string      `json:"status"`
-	Duplicate bool        `json:"duplicate"`
-	Cursor    uint64      `json:"cursor,omitempty"`
-	Cause     string      `json:"cause,omitempty"`
-	Error     *shownError `json:"error,omitempty"`
+// outcomeJSON is what was recorded of an op. Its result stands beside it.
+type outcomeJSON struct {
+	OpID      string     `json:"op_id"`
+	Status    string     `json:"status"`
+	Duplicate bool       `json:"duplicate"`
+	Cursor    uint64     `json:"cursor,omitempty"`
+	Cause     string     `json:"cause,omitempty"`
+	Error     *errorJSON `json:"error,omitempty"`
 }
 
-// showAck is an ack as JSON text.
-func showAck(a *session.Answer) []byte {
+// encodeAck is an ack as JSON text.
+func encodeAck(a *session.Answer) []byte {
 	applied, duplicates, rejected := a.Counts()
 	b := encode(struct {
 		Cursor     uint64 `json:"cursor"`
@@ -189,19 +189,19 @@ func showAck(a *session.Answer) []byte {
 		if i > 0 {
 			outcomes = append(outcomes, ',')
 		}
-		outcomes = append(outcomes, showOutcome(&a.Outcomes[i], a.Duplicate)...)
+		outcomes = append(outcomes, encodeOutcome(&a.Outcomes[i], a.Duplicate)...)
 	}
-	return with(b, "outcomes", append(outcomes, ']'))
+	return addMember(b, "outcomes", append(outcomes, ']'))
 }
 
-func showOutcome(o *ledger.Outcome, duplicate bool) []byte {
-	shown := shownOutcome{OpID: o.OpID, Status: o.Status.String(), Duplicate: duplicate, Cursor: o.Cursor, Cause: o.Cause}
+func encodeOutcome(o *ledger.Outcome, duplicate bool) []byte {
+	shown := outcomeJSON{OpID: o.OpID, Status: o.Status.String(), Duplicate: duplicate, Cursor: o.Cursor, Cause: o.Cause}
 	if o.Status != ledger.Applied {
-		shown.Error = showError(&fault.Error{Code: o.Reason, Message: o.Message, At: o.At})
+		shown.Error = newErrorJSON(&fault.Error{Code: o.Reason, Message: o.Message, At: o.At})
 	}
 	var result []byte
 	if len(o.Result) > 0 {
 		result = o.Result
 	}
-	return with(encode(shown), "result", result)
+	return addMember(encode(shown), "result", result)
 }

@@ -20,11 +20,11 @@ func TestDigestsAgree(t *testing.T) {
 		b, session := newBox(), capability.SessionPrefix+ulid.Make().String()
 		want := anyBatch(rt, b, session, []string{ulid.Make().String()})
 		text := b.jsonWith(want, func(ledger.Arg) bool { return rapid.Bool().Draw(rt, "inline") })
-		var got sent
+		var got sentBatch
 		if !ledger.IsJSON(text) {
 			rt.Fatalf("no JSON: %s", text)
 		}
-		if refused := batchOf(nil, gjson.ParseBytes(text), &got); refused != nil {
+		if refused := parseBatch(nil, gjson.ParseBytes(text), &got); refused != nil {
 			rt.Fatalf("%v: %s", refused, text)
 		}
 		for i := range want.Ops {

@@ -28,7 +28,7 @@ func (q *request) body() (gjson.Result, *fault.Error) {
 	if q.Header.Get("Content-Encoding") != "" {
 		return gjson.Result{}, fault.Malformed.With("the body is sent as it is, without a Content-Encoding")
 	}
-	_, known := q.api.cfg.Server.Memory()
+	_, known := q.api.cfg.Server.MemoryBudgets()
 	q.memory = known.Open(q.ref)
 	text, refused := q.read()
 	if refused != nil {

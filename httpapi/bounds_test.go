@@ -43,7 +43,7 @@ func TestBodiesAreBounded(t *testing.T) {
 		return r.ask("POST", path, m.owner.Text(), b.json(b.batch(m.id, op("put", "key", "message/x", "payload", obj{}))))
 	}
 	until.True(t, "it is being read", func() bool {
-		_, known := r.server.Memory()
+		_, known := r.server.MemoryBudgets()
 		return known.Stats().Held == 2*bodyChunk
 	})
 	if got := small(); got.status != 429 || got.code() != "overloaded" || got.header.Get("Retry-After") != "1" {

@@ -19,8 +19,8 @@ import (
 	"github.com/mooring-rpc/mooring/session"
 )
 
-// shownEvent is an event. Its payload stands beside it.
-type shownEvent struct {
+// eventJSON is an event. Its payload stands beside it.
+type eventJSON struct {
 	Cursor uint64 `json:"cursor"`
 	Method string `json:"method"`
 	Key    string `json:"key"`
@@ -35,28 +35,28 @@ type shownEvent struct {
 	Purged bool   `json:"purged,omitempty"`
 }
 
-// shownMark stands for events that the ref does not show.
-type shownMark struct {
+// hiddenJSON stands for events that the ref does not show.
+type hiddenJSON struct {
 	Cursor uint64 `json:"cursor"` // of the last of them
 	Hash   string `json:"hash"`
 	Hidden bool   `json:"hidden"`
 }
 
-// shownHash is a hash as it is shown, and taken: "" before the first event.
-func shownHash(h session.Hash) string {
+// hashJSON is a hash as it is shown, and taken: "" before the first event.
+func hashJSON(h session.Hash) string {
 	if h == (session.Hash{}) {
 		return ""
 	}
 	return h.String()
 }
 
-// showEvent is an event as JSON text, with the payload as it was written.
-func showEvent(e *session.Event) []byte {
+// encodeEvent is an event as JSON text, with the payload as it was written.
+func encodeEvent(e *session.Event) []byte {
 	if e.Hidden {
-		return encode(shownMark{e.Cursor, shownHash(e.Hash), true})
+		return encode(hiddenJSON{e.Cursor, hashJSON(e.Hash), true})
 	}
-	return with(encode(shownEvent{Cursor: e.Cursor, Method: e.Method, Key: e.Key, Schema: e.Schema, Actor: e.Actor,
-		Ref: e.Ref, Op: e.Op, Batch: e.Batch, Outbox: e.Outbox, At: e.At, Hash: shownHash(e.Hash), Purged: e.Payload == nil}), "payload", e.Payload)
+	return addMember(encode(eventJSON{Cursor: e.Cursor, Method: e.Method, Key: e.Key, Schema: e.Schema, Actor: e.Actor,
+		Ref: e.Ref, Op: e.Op, Batch: e.Batch, Outbox: e.Outbox, At: e.At, Hash: hashJSON(e.Hash), Purged: e.Payload == nil}), "payload", e.Payload)
 }
 
 // serveEvents serves GET /sessions/{id}/events.
@@ -65,17 +65,17 @@ func serveEvents(q *request) *fault.Error {
 	if refused != nil {
 		return refused
 	}
-	after, refused := position("after", params["after"], params["hash"])
+	after, refused := parsePosition("after", params["after"], params["hash"])
 	if refused != nil {
 		return refused
 	}
 	if acceptsEvents(q.Header) {
-		if after, refused = lastSeen(q.Header, params["after"], after); refused != nil {
+		if after, refused = resumePosition(q.Header, params["after"], after); refused != nil {
 			return refused
 		}
 		return q.follow(after)
 	}
-	most, refused := limit(params["limit"])
+	most, refused := parseLimit(params["limit"])
 	if refused != nil {
 		return refused
 	}
@@ -85,7 +85,7 @@ func serveEvents(q *request) *fault.Error {
 	}
 	page, err := held.Events(q.Context(), after, most)
 	if err != nil {
-		return q.asFault(err)
+		return q.toFault(err)
 	}
 	var events bytes.Buffer
 	events.WriteByte('[')
@@ -93,16 +93,16 @@ func serveEvents(q *request) *fault.Error {
 		if i > 0 {
 			events.WriteByte(',')
 		}
-		events.Write(showEvent(e))
+		events.Write(encodeEvent(e))
 		after = server.Position{Cursor: e.Cursor, Hash: e.Hash}
 	}
 	events.WriteByte(']')
-	answer(q.w, http.StatusOK, with(encode(struct {
+	writeJSON(q.w, http.StatusOK, addMember(encode(struct {
 		Cursor uint64 `json:"cursor"`
 		After  uint64 `json:"after"`
 		Hash   string `json:"hash,omitempty"` // to go on after, if it is known
 		More   bool   `json:"more"`
-	}{page.Row.Cursor, after.Cursor, shownHash(after.Hash), page.More}), "events", events.Bytes()))
+	}{page.Row.Cursor, after.Cursor, hashJSON(after.Hash), page.More}), "events", events.Bytes()))
 	return nil
 }
 
@@ -116,15 +116,15 @@ func acceptsEvents(h http.Header) bool {
 	return false
 }
 
-// lastSeen is where a stream goes on: at Last-Event-ID, which browsers send when they come
+// resumePosition is where a stream goes on: at Last-Event-ID, which browsers send when they come
 // back by themselves, with the address as it was. So hash is of after, if that is there,
 // and else of Last-Event-ID.
-func lastSeen(h http.Header, after string, named server.Position) (server.Position, *fault.Error) {
+func resumePosition(h http.Header, after string, named server.Position) (server.Position, *fault.Error) {
 	last := h.Get("Last-Event-ID")
 	if last == "" {
 		return named, nil
 	}
-	cursor, refused := whole("Last-Event-ID", last, 0)
+	cursor, refused := parseUintParam("Last-Event-ID", last, 0)
 	if after != "" && cursor != named.Cursor {
 		named.Hash = session.Hash{}
 	}
@@ -135,37 +135,37 @@ func lastSeen(h http.Header, after string, named server.Position) (server.Positi
 // the server stops. What is refused at once is an answer like any other, so that
 // browsers do not come again.
 func (q *request) follow(after server.Position) *fault.Error {
-	ctx, leave := context.WithCancelCause(q.lasting)
+	ctx, leave := context.WithCancelCause(q.clientCtx)
 	defer leave(nil)
 	held, refused := q.session(ctx)
 	if refused != nil {
 		return refused
 	}
 	if _, err := held.Events(q.Context(), after, 1); err != nil {
-		return q.asFault(err)
+		return q.toFault(err)
 	}
-	if refused := q.last(); refused != nil {
+	if refused := q.beginStream(); refused != nil {
 		return refused
 	}
 	h := q.w.Header()
 	h.Set("Content-Type", "text/event-stream")
 	h.Set("X-Accel-Buffering", "no")
 	q.w.WriteHeader(http.StatusOK)
-	s := &eventStream{out: trickle.Sender{At: after, Write: q.w.writeUntil, Flush: q.w.flushUntil, Limit: q.api.cfg.WriteStall, Least: pacedBytes,
-		Render: func(e *session.Event) ([]byte, error) { return frame(e), nil }}}
-	if err := s.say(": following\n\n"); err != nil {
+	s := &eventStream{out: trickle.Sender{Sent: after, Write: q.w.writeUntil, Flush: q.w.flushUntil, MinRateTime: q.api.cfg.StallTimeout, MinRateBytes: bytesPerStall,
+		Render: func(e *session.Event) ([]byte, error) { return encodeFrame(e), nil }}}
+	if err := s.write(": following\n\n"); err != nil {
 		return nil
 	}
 	var beating sync.WaitGroup
 	defer beating.Wait()
 	defer leave(nil)
-	beating.Go(func() { s.beat(ctx, q.api.cfg.Heartbeat, leave) })
-	err := held.Follow(ctx, after, s.events)
+	beating.Go(func() { s.heartbeats(ctx, q.api.cfg.Heartbeat, leave) })
+	err := held.Follow(ctx, after, s.writeEvents)
 	if err == nil || ctx.Err() != nil || s.broken() {
 		return nil
 	}
-	if why := q.asFault(err); !why.Code.Transient() && why.Code != fault.Canceled { // else the client comes again
-		_ = s.say("event: ended\ndata: " + string(encode(showError(why))) + "\n\n") // who does not take it has gone
+	if why := q.toFault(err); !why.Code.Transient() && why.Code != fault.Canceled { // else the client comes again
+		_ = s.write("event: ended\ndata: " + string(encode(newErrorJSON(why))) + "\n\n") // who does not take it has gone
 	}
 	return nil
 }
@@ -177,25 +177,25 @@ type eventStream struct {
 	err error // of the first write that failed
 }
 
-// say sends what is no event.
-func (s *eventStream) say(text string) error {
+// write sends what is no event.
+func (s *eventStream) write(text string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.err == nil && !s.out.Torn() { // else it would stand in the middle of an event
+	if s.err == nil && !s.out.Partial() { // else it would stand in the middle of an event
 		s.err = s.out.Send(nil, []byte(text))
 	}
 	return s.err
 }
 
-// events is what held.Follow hands them to.
-func (s *eventStream) events(events []*session.Event) error {
+// writeEvents is what held.Follow hands them to.
+func (s *eventStream) writeEvents(events []*session.Event) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.err != nil {
 		return s.err
 	}
 	err := s.out.Send(events, nil)
-	if !errors.As(err, new(server.Again)) {
+	if !errors.As(err, new(server.Rewind)) {
 		s.err = err
 	}
 	return err
@@ -207,9 +207,9 @@ func (s *eventStream) broken() bool {
 	return s.err != nil
 }
 
-// beat sends a comment now and then until ctx ends, so that a link that has died is
+// heartbeats sends a comment now and then until ctx ends, so that a link that has died is
 // found; then it ends ctx.
-func (s *eventStream) beat(ctx context.Context, every time.Duration, leave context.CancelCauseFunc) {
+func (s *eventStream) heartbeats(ctx context.Context, every time.Duration, leave context.CancelCauseFunc) {
 	t := time.NewTicker(every)
 	defer t.Stop()
 	for {
@@ -218,23 +218,23 @@ func (s *eventStream) beat(ctx context.Context, every time.Duration, leave conte
 			return
 		case <-t.C:
 		}
-		if err := s.say(": hb\n\n"); err != nil {
+		if err := s.write(": hb\n\n"); err != nil {
 			leave(err)
 			return
 		}
 	}
 }
 
-// frame is an event as it is sent: its cursor as the id, its method as the event's
+// encodeFrame is an event as it is sent: its cursor as the id, its method as the event's
 // name. A payload may have line breaks between its parts, which part the data.
-func frame(e *session.Event) []byte {
+func encodeFrame(e *session.Event) []byte {
 	name := e.Method
 	if e.Hidden {
 		name = "hidden"
 	}
 	b := strconv.AppendUint([]byte("id: "), e.Cursor, 10)
 	b = append(append(b, "\nevent: "...), name...)
-	rest := showEvent(e)
+	rest := encodeEvent(e)
 	for more := true; more; {
 		var line []byte
 		i := bytes.IndexAny(rest, "\r\n")

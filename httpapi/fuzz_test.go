@@ -30,8 +30,8 @@ func FuzzBatchJSON(f *testing.F) {
 		if !utf8.Valid(body) || !ledger.IsJSON(body) {
 			return
 		}
-		var got sent
-		if refused := batchOf(nil, gjson.ParseBytes(body), &got); refused != nil {
+		var got sentBatch
+		if refused := parseBatch(nil, gjson.ParseBytes(body), &got); refused != nil {
 			if refused.Code != fault.Malformed && refused.Code != fault.TooLarge || len(refused.Message) > 1000 || !utf8.ValidString(refused.Message) {
 				t.Fatalf("%v", refused)
 			}
@@ -51,8 +51,8 @@ func FuzzBatchJSON(f *testing.F) {
 		}
 		for _, inline := range []bool{true, false} {
 			text := sender.jsonWith(&got.batch, func(ledger.Arg) bool { return inline })
-			var again sent
-			if refused := batchOf(nil, gjson.ParseBytes(text), &again); refused != nil {
+			var again sentBatch
+			if refused := parseBatch(nil, gjson.ParseBytes(text), &again); refused != nil {
 				t.Fatalf("%v: %s", refused, text)
 			}
 			for i := range got.batch.Ops {

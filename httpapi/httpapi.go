@@ -36,10 +36,10 @@ type Config struct {
 	Origins []string       // of pages let in besides those of the server's own host, as for /rpc
 	Log     *slog.Logger   // nil discards; never gets a secret
 
-	BodyBytes  int           // of one request's body; 32 MiB
-	Timeout    time.Duration // a request's time, from its head to its answer, but for streams; a minute
-	WriteStall time.Duration // a client that takes nothing for so long is left; 10 s
-	Heartbeat  time.Duration // a stream that says nothing says so this often; 15 s
+	BodyBytes    int           // of one request's body; 32 MiB
+	Timeout      time.Duration // a request's time, from its head to its answer, but for streams; a minute
+	StallTimeout time.Duration // a client that takes nothing for so long is left; 10 s
+	Heartbeat    time.Duration // a stream that says nothing says so this often; 15 s
 }
 
 func (c Config) withDefaults() Config {
@@ -49,7 +49,7 @@ func (c Config) withDefaults() Config {
 	for _, f := range []struct {
 		have *time.Duration
 		want time.Duration
-	}{{&c.Timeout, time.Minute}, {&c.WriteStall, 10 * time.Second}, {&c.Heartbeat, 15 * time.Second}} {
+	}{{&c.Timeout, time.Minute}, {&c.StallTimeout, 10 * time.Second}, {&c.Heartbeat, 15 * time.Second}} {
 		if *f.have <= 0 {
 			*f.have = f.want
 		}
@@ -76,9 +76,9 @@ type API struct {
 func New(cfg Config) *API {
 	a := &API{cfg: cfg.withDefaults(), mux: http.NewServeMux()}
 	for pattern, methods := range a.routes() {
-		a.mux.Handle(pattern, a.among(methods))
+		a.mux.Handle(pattern, a.byMethod(methods))
 	}
-	a.mux.Handle(Path, a.among(nil))
+	a.mux.Handle(Path, a.byMethod(nil))
 	return a
 }
 
@@ -103,8 +103,8 @@ func (a *API) routes() map[string]map[string]handler {
 // ServeHTTP implements http.Handler.
 func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) { a.mux.ServeHTTP(w, r) }
 
-// among serves a path with these methods; nil for a path that there is not.
-func (a *API) among(methods map[string]handler) http.Handler {
+// byMethod serves a path with these methods; nil for a path that there is not.
+func (a *API) byMethod(methods map[string]handler) http.Handler {
 	names := make([]string, 0, len(methods)+1)
 	for name := range methods {
 		names = append(names, name)
@@ -141,22 +141,22 @@ func (a *API) among(methods map[string]handler) http.Handler {
 func (a *API) serve(w http.ResponseWriter, r *http.Request, do handler) {
 	done, err := a.cfg.Server.Admit(r.RemoteAddr)
 	if err != nil {
-		a.refuse(w, a.asFault(r.Context(), err))
+		a.refuse(w, a.toFault(r.Context(), err))
 		return
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), a.cfg.Timeout)
 	defer cancel()
-	q := &request{api: a, Request: r.WithContext(ctx), w: &pacedWriter{ResponseWriter: w, stall: a.cfg.WriteStall}, lasting: r.Context(), done: done}
+	q := &request{api: a, Request: r.WithContext(ctx), w: &deadlineWriter{ResponseWriter: w, stallTimeout: a.cfg.StallTimeout}, clientCtx: r.Context(), done: done}
 	defer q.release()
 	began := time.Now()
 	_ = http.NewResponseController(w).SetReadDeadline(began.Add(a.cfg.Timeout)) // a server that cannot has no deadlines either
-	refused := q.guarded(do)
-	if !q.lasts {
-		defer a.cfg.Server.Answered(began)
+	refused := q.catchPanic(do)
+	if !q.streaming {
+		defer a.cfg.Server.ObserveRequest(began)
 	}
 	switch {
 	case refused == nil:
-	case q.w.begun: // half an answer must not look like a whole one
+	case q.w.wroteHeader: // half an answer must not look like a whole one
 		a.cfg.Server.Refused(w, refused)
 		a.cfg.Log.Debug("an answer was cut off", "request", server.RequestID(ctx), "peer", r.RemoteAddr, "error", refused)
 		panic(http.ErrAbortHandler)
@@ -165,17 +165,17 @@ func (a *API) serve(w http.ResponseWriter, r *http.Request, do handler) {
 	}
 }
 
-// guarded does a request. A panic is a refusal.
-func (q *request) guarded(do handler) (refused *fault.Error) {
+// catchPanic does a request. A panic is a refusal.
+func (q *request) catchPanic(do handler) (refused *fault.Error) {
 	defer func() {
 		if p := recover(); p != nil {
-			refused = q.api.cfg.Server.Panicked(q.Request, p)
+			refused = q.api.cfg.Server.LogPanic(q.Request, p)
 		}
 	}()
 	return do(q)
 }
 
-// asFault is what a client is told of an error of the server's door.
-func (a *API) asFault(ctx context.Context, err error) *fault.Error {
-	return asFault(a.cfg.Log, server.RequestID(ctx), err)
+// toFault is what a client is told of an error of the server's door.
+func (a *API) toFault(ctx context.Context, err error) *fault.Error {
+	return toFault(a.cfg.Log, server.RequestID(ctx), err)
 }

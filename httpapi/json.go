@@ -14,42 +14,44 @@ import (
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
-// place is where in the body something stands; nil is the body itself. It is put
+// bodyPath is where in the body something stands; nil is the body itself. It is put
 // into words only when something is wrong there.
-type place struct {
-	up    *place
-	name  string // of a member; "" for an element
-	index int    // of an element
+type bodyPath struct {
+	parent *bodyPath
+	name   string // of a member; "" for an element
+	index  int    // of an element
 }
 
 // String is the place as ops[1].seq.
-func (p *place) String() string {
+func (p *bodyPath) String() string {
 	switch {
 	case p == nil:
 		return "the body"
 	case p.name == "":
-		return fmt.Sprintf("%s[%d]", p.up, p.index)
-	case p.up == nil:
+		return fmt.Sprintf("%s[%d]", p.parent, p.index)
+	case p.parent == nil:
 		return p.name
 	}
-	return p.up.String() + "." + p.name
+	return p.parent.String() + "." + p.name
 }
 
 // member is what an object may have.
 type member struct {
-	name string
-	raw  bool // null is a value, and not as good as absent
-	take func(at *place, v gjson.Result) *fault.Error
+	name  string
+	raw   bool // null is a value, and not as good as absent
+	parse func(at *bodyPath, v gjson.Result) *fault.Error
 }
 
-// wrong says what is wanted at a place of the body.
-func wrong(at *place, want string) *fault.Error { return fault.Malformed.With("%s: want %s", at, want) }
+// wantFault says what is wanted at a place of the body.
+func wantFault(at *bodyPath, want string) *fault.Error {
+	return fault.Malformed.With("%s: want %s", at, want)
+}
 
-// object reads the members of an object, which may all be left out; who needs one
+// parseObject reads the members of an object, which may all be left out; who needs one
 // looks at what was taken. null is as good as left out.
-func object(at *place, v gjson.Result, members ...member) (refused *fault.Error) {
+func parseObject(at *bodyPath, v gjson.Result, members ...member) (refused *fault.Error) {
 	if !v.IsObject() {
-		return wrong(at, "an object")
+		return wantFault(at, "an object")
 	}
 	var seen uint64 // a bit a member
 	v.ForEach(func(key, value gjson.Result) bool {
@@ -57,12 +59,12 @@ func object(at *place, v gjson.Result, members ...member) (refused *fault.Error)
 			if m.name != key.Str {
 				continue
 			}
-			here := &place{up: at, name: m.name}
+			here := &bodyPath{parent: at, name: m.name}
 			switch {
 			case seen&(1<<i) != 0:
 				refused = fault.Malformed.With("%s is there twice", here)
 			case m.raw || value.Type != gjson.Null:
-				refused = m.take(here, value)
+				refused = m.parse(here, value)
 			}
 			seen |= 1 << i
 			return refused == nil
@@ -75,16 +77,16 @@ func object(at *place, v gjson.Result, members ...member) (refused *fault.Error)
 		if at != nil {
 			where = " in " + at.String()
 		}
-		refused = fault.Malformed.With("there is no %s%s; there are %s", clipped(key.Str), where, strings.Join(names, ", "))
+		refused = fault.Malformed.With("there is no %s%s; there are %s", quoted(key.Str), where, strings.Join(names, ", "))
 		return false
 	})
 	return refused
 }
 
-// list reads an array of at most most elements.
-func list(at *place, v gjson.Result, most int, take func(at *place, v gjson.Result) *fault.Error) (refused *fault.Error) {
+// parseArray reads an array of at most most elements.
+func parseArray(at *bodyPath, v gjson.Result, most int, take func(at *bodyPath, v gjson.Result) *fault.Error) (refused *fault.Error) {
 	if !v.IsArray() {
-		return wrong(at, "an array")
+		return wantFault(at, "an array")
 	}
 	n := 0
 	v.ForEach(func(_, value gjson.Result) bool {
@@ -92,7 +94,7 @@ func list(at *place, v gjson.Result, most int, take func(at *place, v gjson.Resu
 			refused = fault.TooLarge.With("%s has more than %d elements, which are never taken", at, most)
 			return false
 		}
-		refused = take(&place{up: at, index: n}, value)
+		refused = take(&bodyPath{parent: at, index: n}, value)
 		n++
 		return refused == nil
 	})
@@ -100,23 +102,23 @@ func list(at *place, v gjson.Result, most int, take func(at *place, v gjson.Resu
 }
 
 func text(name string, to *string) member {
-	return member{name: name, take: func(at *place, v gjson.Result) *fault.Error { return textOf(at, v, to) }}
+	return member{name: name, parse: func(at *bodyPath, v gjson.Result) *fault.Error { return parseText(at, v, to) }}
 }
 
-func textOf(at *place, v gjson.Result, to *string) *fault.Error {
+func parseText(at *bodyPath, v gjson.Result, to *string) *fault.Error {
 	if v.Type != gjson.String {
-		return wrong(at, "a text")
+		return wantFault(at, "a text")
 	}
 	*to = v.Str
 	return nil
 }
 
 func texts(name string, most int, to *[]string) member {
-	return member{name: name, take: func(at *place, v gjson.Result) *fault.Error {
+	return member{name: name, parse: func(at *bodyPath, v gjson.Result) *fault.Error {
 		*to = []string{} // there, if empty
-		return list(at, v, most, func(at *place, v gjson.Result) *fault.Error {
+		return parseArray(at, v, most, func(at *bodyPath, v gjson.Result) *fault.Error {
 			var s string
-			refused := textOf(at, v, &s)
+			refused := parseText(at, v, &s)
 			*to = append(*to, s)
 			return refused
 		})
@@ -124,9 +126,9 @@ func texts(name string, most int, to *[]string) member {
 }
 
 func boolean(name string, to *bool) member {
-	return member{name: name, take: func(at *place, v gjson.Result) *fault.Error {
+	return member{name: name, parse: func(at *bodyPath, v gjson.Result) *fault.Error {
 		if v.Type != gjson.True && v.Type != gjson.False {
-			return wrong(at, "true or false")
+			return wantFault(at, "true or false")
 		}
 		*to = v.Type == gjson.True
 		return nil
@@ -134,19 +136,19 @@ func boolean(name string, to *bool) member {
 }
 
 func number(name string, to *uint64) member {
-	return member{name: name, take: func(at *place, v gjson.Result) *fault.Error { return numberOf(at, v, to) }}
+	return member{name: name, parse: func(at *bodyPath, v gjson.Result) *fault.Error { return parseNumber(at, v, to) }}
 }
 
-// numberOf reads a whole number from 0 to 2^64-1, or its digits as a text, for
+// parseNumber reads a whole number from 0 to 2^64-1, or its digits as a text, for
 // writers that keep numbers exactly to 2^53 alone.
-func numberOf(at *place, v gjson.Result, to *uint64) *fault.Error {
+func parseNumber(at *bodyPath, v gjson.Result, to *uint64) *fault.Error {
 	digits := v.Raw
 	if v.Type == gjson.String {
 		digits = v.Str
 	}
-	n, ok := wholeNumber(digits)
+	n, ok := parseUint(digits)
 	if !ok || v.Type != gjson.String && v.Type != gjson.Number {
-		return wrong(at, "a whole number from 0 to 2^64-1, or its digits as a text")
+		return wantFault(at, "a whole number from 0 to 2^64-1, or its digits as a text")
 	}
 	*to = n
 	return nil
@@ -154,25 +156,25 @@ func numberOf(at *place, v gjson.Result, to *uint64) *fault.Error {
 
 // bytes32 reads 32 bytes, as unpadded base64url; no error repeats any of it.
 func bytes32(name string, to *[]byte) member {
-	return member{name: name, take: func(at *place, v gjson.Result) *fault.Error {
+	return member{name: name, parse: func(at *bodyPath, v gjson.Result) *fault.Error {
 		b, err := base64.RawURLEncoding.Strict().DecodeString(v.Str)
 		if v.Type != gjson.String || err != nil || len(b) != 32 {
-			return wrong(at, "32 bytes as 43 characters of base64url")
+			return wantFault(at, "32 bytes as 43 characters of base64url")
 		}
 		*to = b
 		return nil
 	}}
 }
 
-// reference reads {op, path}: the result of an earlier op.
-func reference(at *place, v gjson.Result, to **ledger.Ref) *fault.Error {
+// parseOpRef reads {op, path}: the result of an earlier op.
+func parseOpRef(at *bodyPath, v gjson.Result, to **ledger.Ref) *fault.Error {
 	var r ledger.Ref
-	if refused := object(at, v, text("op", &r.Op), text("path", &r.Path)); refused != nil {
+	if refused := parseObject(at, v, text("op", &r.Op), text("path", &r.Path)); refused != nil {
 		return refused
 	}
 	*to = &r
 	return nil
 }
 
-// clipped bounds what a message echoes.
-func clipped(s string) string { return fmt.Sprintf("%q", fault.Clip(s)) }
+// quoted bounds what a message echoes.
+func quoted(s string) string { return fmt.Sprintf("%q", fault.Clip(s)) }

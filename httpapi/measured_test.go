@@ -74,7 +74,7 @@ func TestUnexpectedErrors(t *testing.T) {
 			t.Errorf("%s %s: %d %s, and the log has %s", c.method, c.path, got.status, got.text, line)
 		}
 	}
-	if f := asFault(slog.New(slog.NewTextHandler(&log, nil)), "ID", errOdd); f.Code != fault.Internal || !strings.Contains(log.String(), "request=ID") {
+	if f := toFault(slog.New(slog.NewTextHandler(&log, nil)), "ID", errOdd); f.Code != fault.Internal || !strings.Contains(log.String(), "request=ID") {
 		t.Errorf("%v, and the log has %s", f, log.String())
 	}
 }
@@ -87,17 +87,17 @@ type odd struct {
 
 var errOdd = errors.New("odd")
 
-func (s *odd) Describe(context.Context, string, []string) (*session.Sight, *session.Entry, error) {
+func (s *odd) Describe(context.Context, string, []string) (*session.Access, *session.Entry, error) {
 	return nil, nil, errOdd
 }
 
-func (s *odd) ReadLog(context.Context, string, uint64, int, int, []string, ...uint64) (*session.Page, error) {
+func (s *odd) ReadLog(context.Context, string, uint64, int, int, []string, ...uint64) (*session.LogPage, error) {
 	return nil, errOdd
 }
 
-func (s *odd) Guess(ctx context.Context, decide func(session.Tx) error) error {
+func (s *odd) UpdateOptimistic(ctx context.Context, decide func(session.Tx) error) error {
 	if s.now.Load() {
 		return errOdd
 	}
-	return s.Store.Guess(ctx, decide)
+	return s.Store.UpdateOptimistic(ctx, decide)
 }

@@ -14,9 +14,9 @@ import (
 	"github.com/mooring-rpc/mooring/session"
 )
 
-// shownRef is a ref of a tree.
-type shownRef struct {
-	shownGrant
+// refJSON is a ref of a tree.
+type refJSON struct {
+	grantJSON
 	Parent    string `json:"parent,omitempty"`
 	Created   int64  `json:"created"`
 	LastUsed  int64  `json:"last_used,omitempty"`
@@ -28,9 +28,9 @@ type shownRef struct {
 	RevokedBy string `json:"revoked_by,omitempty"`
 }
 
-func showRef(r *session.TreeRow, now int64) shownRef {
-	shown := shownRef{shownGrant: showGrant(r.Grant), Parent: r.Grant.Parent, Created: r.Grant.Created, LastUsed: r.Last, Uses: r.Uses,
-		Sealed: len(r.Grant.Seal) > 0, Cut: r.Grant.Cut, Revoked: r.Grant.Revoked, RevokedBy: r.Grant.RevokeBy}
+func newRefJSON(r *session.TreeRow, now int64) refJSON {
+	shown := refJSON{grantJSON: newGrantJSON(r.Grant), Parent: r.Grant.Parent, Created: r.Grant.Created, LastUsed: r.LastUsed, Uses: r.Uses,
+		Sealed: len(r.Grant.Seal) > 0, Cut: r.Grant.Cut, Revoked: r.Grant.Revoked, RevokedBy: r.Grant.RevokedBy}
 	if dead := capability.Check(r.Grant, r.Epoch, now, 0, ""); dead != nil {
 		shown.Dead = dead.Code.String()
 	}
@@ -55,34 +55,34 @@ func listSpaceRefs(q *request) *fault.Error {
 	return q.refs(held)
 }
 
-func (q *request) refs(held *server.Held) *fault.Error {
+func (q *request) refs(held *server.Capability) *fault.Error {
 	params, refused := q.query("under", "after", "limit")
 	if refused != nil {
 		return refused
 	}
 	tree := session.TreeQuery{Under: params["under"], After: params["after"]}
-	if tree.Limit, refused = limit(params["limit"]); refused != nil {
+	if tree.Limit, refused = parseLimit(params["limit"]); refused != nil {
 		return refused
 	}
 	page, err := held.Refs(q.Context(), tree)
 	if err != nil {
-		return q.asFault(err)
+		return q.toFault(err)
 	}
-	shown := make([]shownRef, len(page.Rows))
+	shown := make([]refJSON, len(page.Rows))
 	for i := range page.Rows {
-		shown[i] = showRef(&page.Rows[i], page.Now)
+		shown[i] = newRefJSON(&page.Rows[i], page.Now)
 	}
-	answer(q.w, http.StatusOK, encode(struct {
-		Refs []shownRef `json:"refs"`
-		More bool       `json:"more"`
-		Next string     `json:"next,omitempty"`
+	writeJSON(q.w, http.StatusOK, encode(struct {
+		Refs []refJSON `json:"refs"`
+		More bool      `json:"more"`
+		Next string    `json:"next,omitempty"`
 	}{shown, page.Next != "", page.Next}))
 	return nil
 }
 
 // shareSession serves POST /sessions/{id}/refs.
 func shareSession(q *request) *fault.Error {
-	held, refused := q.onlySession()
+	held, refused := q.sessionWithoutQuery()
 	if refused != nil {
 		return refused
 	}
@@ -90,7 +90,7 @@ func shareSession(q *request) *fault.Error {
 	if refused != nil {
 		return refused
 	}
-	m, refused := mintingOf(body)
+	m, refused := parseMintRequest(body)
 	if refused != nil {
 		return refused
 	}
@@ -103,20 +103,20 @@ func shareSession(q *request) *fault.Error {
 		m.ID, m.Hash = made.ID, made.Secret.Hash()
 	}
 	if err := held.Share(q.Context(), m); err != nil {
-		return q.asFault(err)
+		return q.toFault(err)
 	}
-	q.minted(held.Target(), m.ID, made)
+	q.answerMinted(held.Target(), m.ID, made)
 	return nil
 }
 
-// mintingOf reads what a new ref is to be: the arguments of the op share. Without ref
+// parseMintRequest reads what a new ref is to be: the arguments of the op share. Without ref
 // and hash it is yet to be made.
-func mintingOf(body gjson.Result) (m capability.Minting, refused *fault.Error) {
+func parseMintRequest(body gjson.Result) (m capability.MintRequest, refused *fault.Error) {
 	var rights []string
 	var hash []byte
 	var expires, redemptions uint64
-	refused = object(nil, body, text("ref", &m.ID), bytes32("hash", &hash), texts("rights", maxListed, &rights), texts("methods", maxListed, &m.Methods),
-		number("expires_at", &expires), number("expires_in", &m.Lifetime), number("from", &m.From), number("redemptions", &redemptions),
+	refused = parseObject(nil, body, text("ref", &m.ID), bytes32("hash", &hash), texts("rights", maxListLen, &rights), texts("methods", maxListLen, &m.Methods),
+		number("expires_at", &expires), number("expires_in", &m.Lifetime), number("from", &m.VisibleFrom), number("redemptions", &redemptions),
 		text("message", &m.Message), text("label", &m.Label), text("actor", &m.Actor), bytes32("seal", &m.Seal))
 	switch {
 	case refused != nil:
@@ -126,22 +126,22 @@ func mintingOf(body gjson.Result) (m capability.Minting, refused *fault.Error) {
 	case expires > math.MaxInt64:
 		return m, fault.BadArgument.With("expires_at is Unix milliseconds")
 	case m.ID != "":
-		if refused := capability.CheckOffline(m.ID); refused != nil {
+		if refused := capability.CheckClientMade(m.ID); refused != nil {
 			return m, refused
 		}
 	}
 	set, err := capability.RightsNamed(rights)
 	if err != nil {
-		return m, asFault(nil, "", err)
+		return m, toFault(nil, "", err)
 	}
 	copy(m.Hash[:], hash)
-	m.Rights, m.Expires, m.Limit = set, int64(expires), uint32(min(redemptions, math.MaxUint32))
+	m.Rights, m.Expires, m.MaxRedemptions = set, int64(expires), uint32(min(redemptions, math.MaxUint32))
 	return m, nil
 }
 
 // revokeRef serves DELETE /sessions/{id}/refs/{ref_id}.
 func revokeRef(q *request) *fault.Error {
-	held, refused := q.onlySession()
+	held, refused := q.sessionWithoutQuery()
 	if refused != nil {
 		return refused
 	}
@@ -151,14 +151,14 @@ func revokeRef(q *request) *fault.Error {
 	}
 	cut, err := held.Revoke(q.Context(), id)
 	if err != nil {
-		return q.asFault(err)
+		return q.toFault(err)
 	}
-	answer(q.w, http.StatusOK, encode(map[string]any{"cut": cut}))
+	writeJSON(q.w, http.StatusOK, encode(map[string]any{"cut": cut}))
 	return nil
 }
 
 // serveDescription serves GET /openapi.json, to anybody.
 func serveDescription(q *request) *fault.Error {
-	answer(q.w, http.StatusOK, description)
+	writeJSON(q.w, http.StatusOK, description)
 	return nil
 }

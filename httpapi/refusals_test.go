@@ -30,7 +30,7 @@ import (
 func TestRefusals(t *testing.T) {
 	t.Parallel()
 	teststore.OnBoth(t, func(t *testing.T, st *store.Store) {
-		r := start(t, st, func(c *server.Config, _ *Config) { c.IdleStreams, c.WrongTries = 1, 1000 })
+		r := start(t, st, func(c *server.Config, _ *Config) { c.ReadOnlyStreams, c.WrongTries = 1, 1000 })
 		m, other := r.create(), r.create()
 		r.put(m, 2)
 		at, space := "/sessions/"+m.id, "/spaces/"+r.owner.Target()+"/sessions"
@@ -139,7 +139,7 @@ func TestRefusals(t *testing.T) {
 			{"POST", at + "/batches", owner, strings.Replace(string(put(newBox())), `"outbox":"`, `"outbox":"`+strings.Repeat("x", 70), 1), fault.BadArgument},
 			{"POST", at + "/batches", owner, newBox().json(newBox().batch(m.id)), fault.Malformed},
 			{"POST", at + "/batches", owner, obj{"outbox": "x"}, fault.Malformed},
-			{"POST", at + "/batches", owner, json.RawMessage(with(encode(obj{"with": []string{"x"}, "outbox": "o", "incarnation": 1}), "secret", encode(hashText(m.owner.Secret)))), fault.BadRefText},
+			{"POST", at + "/batches", owner, json.RawMessage(addMember(encode(obj{"with": []string{"x"}, "outbox": "o", "incarnation": 1}), "secret", encode(hashText(m.owner.Secret)))), fault.BadRefText},
 		} {
 			got := r.ask(c.method, c.path, c.ref, c.body)
 			counted[c.code.String()]++
@@ -244,10 +244,10 @@ func TestHostileJSON(t *testing.T) {
 		}
 	}
 	for _, body := range []string{
-		change(`"args":[`, `"args":[`+strings.Repeat(`{"name":"a","value":1},`, maxListed)),
-		change(`"method":`, `"depends_on":["x"`+strings.Repeat(`,"x"`, maxListed)+`],"method":`),
-		change(`"args":[`, `"args":{"x":0`+manyMembers(maxListed)+`},"y":[`),
-		change(`"ops":[`, `"ops":[`+strings.Repeat(`{"depends_on":["x"`+strings.Repeat(`,"x"`, maxListed-1)+`]},`, maxInAll/maxListed+1)),
+		change(`"args":[`, `"args":[`+strings.Repeat(`{"name":"a","value":1},`, maxListLen)),
+		change(`"method":`, `"depends_on":["x"`+strings.Repeat(`,"x"`, maxListLen)+`],"method":`),
+		change(`"args":[`, `"args":{"x":0`+manyMembers(maxListLen)+`},"y":[`),
+		change(`"ops":[`, `"ops":[`+strings.Repeat(`{"depends_on":["x"`+strings.Repeat(`,"x"`, maxListLen-1)+`]},`, maxBatchElems/maxListLen+1)),
 		change(`"ops":[`, `"with":["x"`+strings.Repeat(`,"x"`, maxWith)+`],"ops":[`),
 	} {
 		if got := r.ask("POST", "/sessions/"+m.id+"/batches", m.owner.Text(), body); got.status != 413 || got.code() != "too_large" {
@@ -347,8 +347,8 @@ func TestPanic(t *testing.T) {
 		a.Log = c.Log
 	})
 	panics := func(*request) *fault.Error { panic("of its own") }
-	r.api.mux.Handle(Path+"panics", r.api.among(map[string]handler{http.MethodGet: panics, http.MethodPost: panics}))
-	r.api.mux.Handle(Path+"half", r.api.among(map[string]handler{http.MethodGet: func(q *request) *fault.Error {
+	r.api.mux.Handle(Path+"panics", r.api.byMethod(map[string]handler{http.MethodGet: panics, http.MethodPost: panics}))
+	r.api.mux.Handle(Path+"half", r.api.byMethod(map[string]handler{http.MethodGet: func(q *request) *fault.Error {
 		_, _ = q.w.Write(make([]byte, 64<<10))
 		panic("in the middle")
 	}}))
@@ -364,7 +364,7 @@ func TestPanic(t *testing.T) {
 	}
 	resp, text, err := req("/panics")
 	id := resp.Header.Get(server.RequestHeader)
-	var got struct{ Error shownError }
+	var got struct{ Error errorJSON }
 	if err != nil || json.Unmarshal(text, &got) != nil || resp.StatusCode != 500 || got.Error.Code != "internal" || got.Error.Request != id ||
 		!strings.Contains(got.Error.Message, id) {
 		t.Errorf("%d %s, %v", resp.StatusCode, text, err)

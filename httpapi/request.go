@@ -23,13 +23,13 @@ import (
 // ends only when the client goes, or the server.
 type request struct {
 	*http.Request
-	api     *API
-	w       *pacedWriter
-	lasting context.Context
-	done    func()             // it counts as a connection until then
-	lasts   bool               // see last
-	ref     string             // that was restored first
-	memory  *membudget.Account // for its body; nil if none was read
+	api       *API
+	w         *deadlineWriter
+	clientCtx context.Context
+	done      func()             // it counts as a connection until then
+	streaming bool               // see last
+	ref       string             // that was restored first
+	memory    *membudget.Account // for its body; nil if none was read
 }
 
 // release gives back what the request holds.
@@ -40,18 +40,18 @@ func (q *request) release() {
 	q.done()
 }
 
-// asFault is what the client is told of an error of the server's door.
-func (q *request) asFault(err error) *fault.Error { return q.api.asFault(q.lasting, err) }
+// toFault is what the client is told of an error of the server's door.
+func (q *request) toFault(err error) *fault.Error { return q.api.toFault(q.clientCtx, err) }
 
-// last has the answer last: it counts as a stream from now on, and only the pace at
+// beginStream has the answer last: it counts as a stream from now on, and only the pace at
 // which it is taken bounds its time.
-func (q *request) last() *fault.Error {
-	q.lasts = true
+func (q *request) beginStream() *fault.Error {
+	q.streaming = true
 	q.done() // or it would count twice
 	q.done = func() {}
 	done, err := q.api.cfg.Server.AdmitStream(q.w, q.Request)
 	if err != nil {
-		return q.asFault(err)
+		return q.toFault(err)
 	}
 	q.done = done
 	return nil
@@ -65,12 +65,12 @@ const maxRedemption = 64
 
 // session is the session that the path names, under the ref that the request
 // carries. What it gives lasts as long as ctx.
-func (q *request) session(ctx context.Context) (*server.Held, *fault.Error) {
-	return q.held(ctx, "session", capability.IsSession)
+func (q *request) session(ctx context.Context) (*server.Capability, *fault.Error) {
+	return q.restoreFromPath(ctx, "session", capability.IsSession)
 }
 
-// onlySession is session where the path takes no parameters.
-func (q *request) onlySession() (*server.Held, *fault.Error) {
+// sessionWithoutQuery is session where the path takes no parameters.
+func (q *request) sessionWithoutQuery() (*server.Capability, *fault.Error) {
 	held, refused := q.session(q.Context())
 	if refused == nil {
 		_, refused = q.query()
@@ -79,11 +79,11 @@ func (q *request) onlySession() (*server.Held, *fault.Error) {
 }
 
 // space is the space that the path names.
-func (q *request) space() (*server.Held, *fault.Error) {
-	return q.held(q.Context(), "space", capability.IsSpace)
+func (q *request) space() (*server.Capability, *fault.Error) {
+	return q.restoreFromPath(q.Context(), "space", capability.IsSpace)
 }
 
-func (q *request) held(ctx context.Context, kind string, is func(string) bool) (*server.Held, *fault.Error) {
+func (q *request) restoreFromPath(ctx context.Context, kind string, is func(string) bool) (*server.Capability, *fault.Error) {
 	ref, refused := bearer(q.Header)
 	if refused != nil {
 		return nil, refused
@@ -98,9 +98,9 @@ func (q *request) held(ctx context.Context, kind string, is func(string) bool) (
 	return q.restore(ctx, ref)
 }
 
-func (q *request) restore(ctx context.Context, ref capability.Ref) (*server.Held, *fault.Error) {
+func (q *request) restore(ctx context.Context, ref capability.Ref) (*server.Capability, *fault.Error) {
 	caller := q.api.cfg.Server.Caller(ctx, q.RemoteAddr)
-	redemption, refused := redemptionOf(q.Header, ref, caller)
+	redemption, refused := redemptionID(q.Header, ref, caller)
 	if refused != nil {
 		return nil, refused
 	}
@@ -109,7 +109,7 @@ func (q *request) restore(ctx context.Context, ref capability.Ref) (*server.Held
 		q.ref = cmp.Or(q.ref, held.Ref())
 		return held, nil
 	}
-	f := q.asFault(err)
+	f := q.toFault(err)
 	if f.Code == fault.Sealed {
 		f = fault.Sealed.With("the ref is bound to a key, which cannot be shown over HTTP: use it with mooring or a client, or ask for a ref without a seal")
 	}
@@ -126,24 +126,24 @@ func bearer(h http.Header) (capability.Ref, *fault.Error) {
 	if !strings.EqualFold(scheme, "Bearer") {
 		return capability.Ref{}, fault.BadRefText.With("the Authorization header is not Bearer REF")
 	}
-	return refOf(strings.TrimSpace(text))
+	return parseRef(strings.TrimSpace(text))
 }
 
-// refOf reads a ref's text, or its id and secret alone.
-func refOf(text string) (capability.Ref, *fault.Error) {
+// parseRef reads a ref's text, or its id and secret alone.
+func parseRef(text string) (capability.Ref, *fault.Error) {
 	if !strings.Contains(text, "://") {
 		text = "mooring://localhost/" + text
 	}
 	ref, err := capability.ParseRef(text)
 	if err != nil {
-		return capability.Ref{}, asFault(nil, "", err)
+		return capability.Ref{}, toFault(nil, "", err)
 	}
 	return ref, nil
 }
 
-// redemptionOf is what a restore counts as. Without the header it is derived, so that
+// redemptionID is what a restore counts as. Without the header it is derived, so that
 // one address counts once for a ref.
-func redemptionOf(h http.Header, ref capability.Ref, caller *server.Caller) (string, *fault.Error) {
+func redemptionID(h http.Header, ref capability.Ref, caller *server.Caller) (string, *fault.Error) {
 	values := h.Values(redemptionHeader)
 	switch {
 	case len(values) == 0:
@@ -179,21 +179,21 @@ func (q *request) query(names ...string) (map[string]string, *fault.Error) {
 	return got, nil
 }
 
-// whole reads a whole number of a parameter or header; absent where it is "".
-func whole(name, text string, absent uint64) (uint64, *fault.Error) {
+// parseUintParam reads a whole number of a parameter or header; absent where it is "".
+func parseUintParam(name, text string, absent uint64) (uint64, *fault.Error) {
 	if text == "" {
 		return absent, nil
 	}
-	n, ok := wholeNumber(text)
+	n, ok := parseUint(text)
 	if !ok {
 		return 0, fault.BadArgument.With("%s is a whole number", name)
 	}
 	return n, nil
 }
 
-// position reads a place in a log out of two parameters.
-func position(name, cursor, hash string) (p server.Position, refused *fault.Error) {
-	if p.Cursor, refused = whole(name, cursor, 0); refused != nil || hash == "" {
+// parsePosition reads a place in a log out of two parameters.
+func parsePosition(name, cursor, hash string) (p server.Position, refused *fault.Error) {
+	if p.Cursor, refused = parseUintParam(name, cursor, 0); refused != nil || hash == "" {
 		return p, refused
 	}
 	var err error
@@ -203,20 +203,20 @@ func position(name, cursor, hash string) (p server.Position, refused *fault.Erro
 	return p, nil
 }
 
-// wholeNumber reads decimal digits.
-func wholeNumber(text string) (uint64, bool) {
+// parseUint reads decimal digits.
+func parseUint(text string) (uint64, bool) {
 	n, err := strconv.ParseUint(text, 10, 64)
 	return n, err == nil && strconv.FormatUint(n, 10) == text
 }
 
-// limit reads how much a page may hold.
-func limit(text string) (int, *fault.Error) {
-	n, refused := whole("limit", text, pageMax)
+// parseLimit reads how much a page may hold.
+func parseLimit(text string) (int, *fault.Error) {
+	n, refused := parseUintParam("limit", text, maxPage)
 	if refused == nil && n == 0 {
 		refused = fault.BadArgument.With("limit is at least 1")
 	}
-	return int(min(n, pageMax)), refused
+	return int(min(n, maxPage)), refused
 }
 
-// pageMax is the most of anything that one page lists; the server may list less.
-const pageMax = 1000
+// maxPage is the most of anything that one page lists; the server may list less.
+const maxPage = 1000

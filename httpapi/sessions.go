@@ -16,8 +16,8 @@ import (
 	"github.com/mooring-rpc/mooring/session"
 )
 
-// shownSession is what is told of a session.
-type shownSession struct {
+// sessionJSON is what is told of a session.
+type sessionJSON struct {
 	ID       string `json:"id"`
 	External string `json:"external,omitempty"`
 	Title    string `json:"title,omitempty"`
@@ -30,13 +30,13 @@ type shownSession struct {
 	Order    string `json:"order,omitempty"`
 }
 
-func showSession(row *session.Row, title string) shownSession {
-	return shownSession{ID: row.ID, External: row.External, Title: title, Cursor: row.Cursor, Base: row.Base, Epoch: row.Epoch,
+func newSessionJSON(row *session.Row, title string) sessionJSON {
+	return sessionJSON{ID: row.ID, External: row.External, Title: title, Cursor: row.Cursor, Base: row.Base, Epoch: row.Epoch,
 		Created: row.Created, Updated: row.Updated, Deleted: row.Life == session.Deleted, Order: row.Order.String()}
 }
 
-// shownGrant is what a ref allows.
-type shownGrant struct {
+// grantJSON is what a ref allows.
+type grantJSON struct {
 	Ref         string   `json:"ref"`
 	Target      string   `json:"target"`
 	Owner       bool     `json:"owner"`
@@ -52,20 +52,20 @@ type shownGrant struct {
 	Actor       string   `json:"actor,omitempty"`
 }
 
-func showGrant(g *capability.Grant) shownGrant {
-	return shownGrant{Ref: g.ID, Target: g.Target, Owner: g.Owner, Rights: g.Rights.Names(), Methods: g.Methods, Epoch: g.Epoch, Expires: g.Expires,
-		From: g.From, Message: g.Message, Redemptions: g.Limit, Used: g.Used, Label: g.Label, Actor: g.Actor}
+func newGrantJSON(g *capability.Grant) grantJSON {
+	return grantJSON{Ref: g.ID, Target: g.Target, Owner: g.Owner, Rights: g.Rights.Names(), Methods: g.Methods, Epoch: g.Epoch, Expires: g.Expires,
+		From: g.VisibleFrom, Message: g.Message, Redemptions: g.MaxRedemptions, Used: g.Redemptions, Label: g.Label, Actor: g.Actor}
 }
 
 // describeSession serves GET /sessions/{id}.
 func describeSession(q *request) *fault.Error {
-	held, refused := q.onlySession()
+	held, refused := q.sessionWithoutQuery()
 	if refused != nil {
 		return refused
 	}
 	d, err := held.Describe(q.Context())
 	if err != nil {
-		return q.asFault(err)
+		return q.toFault(err)
 	}
 	row, title := *d.Row, ""
 	if d.Info != nil {
@@ -74,7 +74,7 @@ func describeSession(q *request) *fault.Error {
 	if d.Grant.Message != "" {
 		row.External = ""
 	}
-	answer(q.w, http.StatusOK, encode(map[string]any{"session": showSession(&row, title), "grant": showGrant(d.Grant), "now": d.Now}))
+	writeJSON(q.w, http.StatusOK, encode(map[string]any{"session": newSessionJSON(&row, title), "grant": newGrantJSON(d.Grant), "now": d.Now}))
 	return nil
 }
 
@@ -88,7 +88,7 @@ func listSessions(q *request) *fault.Error {
 	if d := params["deleted"]; d != "" && d != "true" && d != "false" {
 		return fault.BadArgument.With("deleted is true or false")
 	}
-	if list.Limit, refused = limit(params["limit"]); refused != nil {
+	if list.Limit, refused = parseLimit(params["limit"]); refused != nil {
 		return refused
 	}
 	if list.Order, refused = session.ParseListOrder(params["order"]); refused != nil {
@@ -103,16 +103,16 @@ func listSessions(q *request) *fault.Error {
 	}
 	page, err := held.List(q.Context(), list)
 	if err != nil {
-		return q.asFault(err)
+		return q.toFault(err)
 	}
-	shown := make([]shownSession, len(page.Sessions))
+	shown := make([]sessionJSON, len(page.Sessions))
 	for i, one := range page.Sessions {
-		shown[i] = showSession(&one.Row, one.Title)
+		shown[i] = newSessionJSON(&one.Row, one.Title)
 	}
-	answer(q.w, http.StatusOK, encode(struct {
-		Sessions []shownSession `json:"sessions"`
-		More     bool           `json:"more"`
-		Next     string         `json:"next,omitempty"`
+	writeJSON(q.w, http.StatusOK, encode(struct {
+		Sessions []sessionJSON `json:"sessions"`
+		More     bool          `json:"more"`
+		Next     string        `json:"next,omitempty"`
 	}{shown, page.Next != "", page.Next}))
 	return nil
 }
@@ -123,7 +123,7 @@ type creation struct {
 	hash                   []byte // of the ref's secret
 	external, label, actor string
 	order                  string
-	batch                  *sent // the create op's, with all of these in it
+	batch                  *sentBatch // the create op's, with all of these in it
 }
 
 // createSession serves POST /spaces/{id}/sessions: the session alone, or the first
@@ -141,11 +141,11 @@ func createSession(q *request) *fault.Error {
 		return refused
 	}
 	var c creation
-	refused = object(nil, body, text("session", &c.session), text("ref", &c.ref), bytes32("hash", &c.hash),
+	refused = parseObject(nil, body, text("session", &c.session), text("ref", &c.ref), bytes32("hash", &c.hash),
 		text("external", &c.external), text("label", &c.label), text("actor", &c.actor), text("order", &c.order),
-		member{name: "batch", take: func(at *place, v gjson.Result) *fault.Error {
-			c.batch = &sent{}
-			return batchOf(at, v, c.batch)
+		member{name: "batch", parse: func(at *bodyPath, v gjson.Result) *fault.Error {
+			c.batch = &sentBatch{}
+			return parseBatch(at, v, c.batch)
 		}})
 	named := c.session != "" && c.ref != ""
 	switch {
@@ -161,13 +161,13 @@ func createSession(q *request) *fault.Error {
 	}
 	stream, err := held.CreateStream(q.Context(), c.session, c.ref, c.batch.outbox, c.batch.secret, c.batch.incarnation)
 	if err != nil {
-		return q.asFault(err)
+		return q.toFault(err)
 	}
 	return q.apply(stream, c.batch)
 }
 
 // create makes a session without an outbox.
-func (q *request) create(held *server.Held, c *creation) *fault.Error {
+func (q *request) create(held *server.Capability, c *creation) *fault.Error {
 	var made capability.Ref
 	if c.ref == "" {
 		c.session = capability.SessionPrefix + ulid.Make().String()
@@ -175,7 +175,7 @@ func (q *request) create(held *server.Held, c *creation) *fault.Error {
 		hash := made.Secret.Hash()
 		c.ref, c.hash = made.ID, hash[:]
 	}
-	if refused := capability.CheckOffline(c.ref); refused != nil {
+	if refused := capability.CheckClientMade(c.ref); refused != nil {
 		return refused
 	}
 	args := []ledger.Arg{stringArg("ref", c.ref), stringArg("hash", base64.RawURLEncoding.EncodeToString(c.hash))}
@@ -185,17 +185,17 @@ func (q *request) create(held *server.Held, c *creation) *fault.Error {
 		}
 	}
 	if err := held.Create(q.Context(), c.session, c.ref, args...); err != nil {
-		return q.asFault(err)
+		return q.toFault(err)
 	}
-	q.minted(c.session, c.ref, made)
+	q.answerMinted(c.session, c.ref, made)
 	return nil
 }
 
 func stringArg(name, text string) ledger.Arg { return ledger.Arg{Name: name, JSON: encode(text)} }
 
-// minted answers with a new ref, and its text if it was made here: nobody else has
+// answerMinted answers with a new ref, and its text if it was made here: nobody else has
 // its secret, and nobody is told it again.
-func (q *request) minted(session, id string, made capability.Ref) {
+func (q *request) answerMinted(session, id string, made capability.Ref) {
 	shown := struct {
 		Session string `json:"session"`
 		Ref     string `json:"ref"`
@@ -204,5 +204,5 @@ func (q *request) minted(session, id string, made capability.Ref) {
 	if !made.Secret.IsZero() {
 		shown.Text = made.Text()
 	}
-	answer(q.w, http.StatusCreated, encode(shown))
+	writeJSON(q.w, http.StatusCreated, encode(shown))
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/mooring-rpc/mooring/session"
 )
 
-// shownEntry is a key of the state. Its payload stands beside it.
-type shownEntry struct {
+// entryJSON is a key of the state. Its payload stands beside it.
+type entryJSON struct {
 	Key    string `json:"key"`
 	Cursor uint64 `json:"cursor"`
 	Schema uint32 `json:"schema_version"`
@@ -22,7 +22,7 @@ type shownEntry struct {
 	Ord [2]uint64 `json:"ord"`
 }
 
-type shownTurn struct {
+type turnJSON struct {
 	Message string `json:"message"`
 	Status  string `json:"status"`
 	Begun   uint64 `json:"begun"`
@@ -38,24 +38,24 @@ func serveSnapshot(q *request) *fault.Error {
 	if refused != nil {
 		return refused
 	}
-	at, refused := position("at", params["at"], params["hash"])
+	at, refused := parsePosition("at", params["at"], params["hash"])
 	if refused != nil {
 		return refused
 	}
-	held, refused := q.session(q.lasting)
+	held, refused := q.session(q.clientCtx)
 	if refused == nil {
-		refused = q.last()
+		refused = q.beginStream()
 	}
 	if refused != nil {
 		return refused
 	}
 	s := &snapshotWriter{w: q.w}
-	of, err := held.Snapshot(q.lasting, at, s.piece)
+	of, err := held.Snapshot(q.clientCtx, at, s.writePiece)
 	if err == nil {
 		err = s.end(of)
 	}
 	if err != nil {
-		return q.asFault(err)
+		return q.toFault(err)
 	}
 	return nil
 }
@@ -63,24 +63,24 @@ func serveSnapshot(q *request) *fault.Error {
 // snapshotWriter writes {"cursor":N,"hash":"…","turns":[…],"entries":[…]}. All turns come before
 // the first entry.
 type snapshotWriter struct {
-	w       *pacedWriter
-	begun   bool
+	w       *deadlineWriter
+	started bool
 	entries int
 	turns   int
 }
 
 func (s *snapshotWriter) begin(of server.Position) error {
-	if s.begun {
+	if s.started {
 		return nil
 	}
-	s.begun = true
+	s.started = true
 	s.w.Header().Set("Content-Type", "application/json")
 	s.w.WriteHeader(http.StatusOK)
-	_, err := fmt.Fprintf(s.w, `{"cursor":%d,"hash":%q,"turns":[`, of.Cursor, shownHash(of.Hash))
+	_, err := fmt.Fprintf(s.w, `{"cursor":%d,"hash":%q,"turns":[`, of.Cursor, hashJSON(of.Hash))
 	return err
 }
 
-func (s *snapshotWriter) piece(p *session.StatePiece) error {
+func (s *snapshotWriter) writePiece(p *session.StateChunk) error {
 	if err := s.begin(server.Position{Cursor: p.Row.Cursor, Hash: p.Hash}); err != nil {
 		return err
 	}
@@ -89,7 +89,7 @@ func (s *snapshotWriter) piece(p *session.StatePiece) error {
 		if s.turns++; s.turns > 1 {
 			b = append(b, ',')
 		}
-		b = append(b, encode(shownTurn{Message: t.Message, Status: t.Status.String(), Begun: t.Begun, Ended: t.Ended, Outbox: session.OutboxOf(t.Outbox), Ref: t.Ref})...)
+		b = append(b, encode(turnJSON{Message: t.Message, Status: t.Status.String(), Begun: t.Begun, Ended: t.Ended, Outbox: session.OutboxOf(t.Outbox), Ref: t.Ref})...)
 	}
 	for _, e := range p.Entries {
 		if s.entries++; s.entries == 1 {
@@ -97,7 +97,7 @@ func (s *snapshotWriter) piece(p *session.StatePiece) error {
 		} else {
 			b = append(b, ',')
 		}
-		b = append(b, with(encode(shownEntry{Key: e.Key, Cursor: e.Cursor, Schema: e.Schema, Ord: [2]uint64{e.Ord.At, e.Ord.Index}}), "payload", e.Payload)...)
+		b = append(b, addMember(encode(entryJSON{Key: e.Key, Cursor: e.Cursor, Schema: e.Schema, Ord: [2]uint64{e.Ord.At, e.Ord.Index}}), "payload", e.Payload)...)
 	}
 	if len(b) == 0 {
 		return nil

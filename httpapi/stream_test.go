@@ -78,7 +78,7 @@ func TestResumedExactlyOnce(t *testing.T) {
 func TestLinesOfAnEvent(t *testing.T) {
 	t.Parallel()
 	for payload, want := range map[string]string{"{\n\"a\":\r1\r\n}": "{\ndata: \"a\":\ndata: 1\ndata: }", "{}\n\nid: 7": "{}\ndata: \ndata: id: 7", "\r": "\ndata: "} {
-		got := string(frame(&session.Event{Cursor: 3, Method: "put", Key: "message/m", Payload: []byte(payload)}))
+		got := string(encodeFrame(&session.Event{Cursor: 3, Method: "put", Key: "message/m", Payload: []byte(payload)}))
 		if !strings.HasPrefix(got, "id: 3\nevent: put\ndata: {") || !strings.HasSuffix(got, `"payload":`+want+"}\n\n") {
 			t.Errorf("%q becomes %q", payload, got)
 		}
@@ -123,7 +123,7 @@ type away struct {
 	reads atomic.Int32
 }
 
-func (s *away) ReadLog(ctx context.Context, id string, after uint64, maxBytes, maxEvents int, refs []string, hashesAt ...uint64) (*session.Page, error) {
+func (s *away) ReadLog(ctx context.Context, id string, after uint64, maxBytes, maxEvents int, refs []string, hashesAt ...uint64) (*session.LogPage, error) {
 	if s.reads.Add(1) == 2 { // the first says whether there is something to follow
 		return nil, fault.Unavailable.With("away")
 	}
@@ -150,7 +150,7 @@ func TestSlowReaders(t *testing.T) {
 	t.Parallel()
 	var log lockbuf.Buffer
 	r := start(t, teststore.SQLite(t), func(s *server.Config, c *Config) {
-		c.WriteStall, s.Connections = time.Second, 3
+		c.StallTimeout, s.Connections = time.Second, 3
 		s.Log = slog.New(slog.NewTextHandler(&log, nil))
 		c.Log = s.Log
 	})

@@ -91,7 +91,7 @@ func (b *box) jsonWith(batch *ledger.Batch, inline func(ledger.Arg) bool) json.R
 			case a.Ref != nil:
 				args = append(args, encode(obj{"name": a.Name, "ref": obj{"op": a.Ref.Op, "path": a.Ref.Path}}))
 			case inline(a) && json.Valid(a.JSON) && bytes.Equal(bytes.TrimSpace(a.JSON), a.JSON):
-				args = append(args, with(encode(obj{"name": a.Name}), "value", a.JSON))
+				args = append(args, addMember(encode(obj{"name": a.Name}), "value", a.JSON))
 			default:
 				args = append(args, encode(obj{"name": a.Name, "json": string(a.JSON)}))
 			}
@@ -103,9 +103,9 @@ func (b *box) jsonWith(batch *ledger.Batch, inline func(ledger.Arg) bool) json.R
 		if in.Expected.Set {
 			o["expected_cursor"] = strconv.FormatUint(in.Expected.Cursor, 10)
 		}
-		ops = append(ops, with(encode(o), "args", array(args)))
+		ops = append(ops, addMember(encode(o), "args", array(args)))
 	}
-	return with(encode(obj{"outbox": b.id, "secret": base64.RawURLEncoding.EncodeToString(b.secret), "incarnation": 1,
+	return addMember(encode(obj{"outbox": b.id, "secret": base64.RawURLEncoding.EncodeToString(b.secret), "incarnation": 1,
 		"batch_id": batch.BatchID, "atomic": batch.Atomic, "acked_through": batch.AckedThrough}), "ops", array(ops))
 }
 
@@ -132,7 +132,7 @@ func (r *rig) overHTTP(ref capability.Ref, b *box, inline func(ledger.Arg) bool)
 	return func(batch *ledger.Batch) told {
 		got := r.ask("POST", "/sessions/"+batch.Session+"/batches", ref.Text(), b.jsonWith(batch, inline))
 		if got.status != 200 {
-			code, _ := fault.Named(got.code())
+			code, _ := fault.ParseCode(got.code())
 			if code == fault.None || got.status != code.HTTPStatus() {
 				r.t.Fatalf("%d %s", got.status, got.text)
 			}
@@ -145,7 +145,7 @@ func (r *rig) overHTTP(ref capability.Ref, b *box, inline func(ledger.Arg) bool)
 				Status, Cause string
 				Cursor        uint64
 				Result        json.RawMessage
-				Error         *shownError
+				Error         *errorJSON
 			}
 		}
 		if err := json.Unmarshal(got.text, &raw); err != nil {
@@ -276,7 +276,7 @@ func writeBatch(w wire.Batch, b *ledger.Batch) error {
 func (r *rig) overWeb(t testing.TB, ref capability.Ref, b *box) func(*ledger.Batch) told {
 	near, far := capnweb.Pipe()
 	served, ran := make(chan struct{}), make(chan struct{})
-	go func() { defer close(served); _ = r.server.ServeWeb(far) }()
+	go func() { defer close(served); _ = r.server.ServeCapnweb(far) }()
 	conn := capnweb.NewConn(near, capnweb.Config{})
 	go func() { defer close(ran); _ = conn.Run(context.Background()) }()
 	t.Cleanup(func() { conn.Close("test"); <-served; <-ran })

@@ -27,7 +27,7 @@ func Admit(st *Stream, b *Batch, at func(seq uint64) *Record) ([]Outcome, *fault
 	if err := CheckBatch(b); err != nil {
 		return nil, err
 	}
-	if err := fenced(st, b.Incarnation); err != nil {
+	if err := checkIncarnation(st, b.Incarnation); err != nil {
 		return nil, err
 	}
 	if b.AckedThrough > st.LastSeq {
@@ -40,7 +40,7 @@ func Admit(st *Stream, b *Batch, at func(seq uint64) *Record) ([]Outcome, *fault
 	var outcomes []Outcome
 	if first <= st.LastSeq {
 		var err *fault.Error
-		if outcomes, err = repeat(st, b, first, last, at); err != nil {
+		if outcomes, err = answerRepeat(st, b, first, last, at); err != nil {
 			return nil, err
 		}
 	}
@@ -48,8 +48,8 @@ func Admit(st *Stream, b *Batch, at func(seq uint64) *Record) ([]Outcome, *fault
 	return outcomes, nil
 }
 
-// repeat answers a batch whose first seq was recorded before.
-func repeat(st *Stream, b *Batch, first, last uint64, at func(seq uint64) *Record) ([]Outcome, *fault.Error) {
+// answerRepeat answers a batch whose first seq was recorded before.
+func answerRepeat(st *Stream, b *Batch, first, last uint64, at func(seq uint64) *Record) ([]Outcome, *fault.Error) {
 	if last > st.LastSeq {
 		return nil, diverged(first)
 	}
@@ -109,14 +109,14 @@ func AckThrough(st *Stream, through uint64, at func(seq uint64) *Record) (raised
 // Acknowledge is AckThrough without a batch, by the outbox's process of this
 // incarnation: an older one is Fenced, and a newer one raises st's.
 func Acknowledge(st *Stream, incarnation, through uint64, at func(seq uint64) *Record) (raised bool, _ *fault.Error) {
-	if err := fenced(st, incarnation); err != nil {
+	if err := checkIncarnation(st, incarnation); err != nil {
 		return false, err
 	}
 	st.Incarnation = incarnation
 	return AckThrough(st, through, at)
 }
 
-func fenced(st *Stream, incarnation uint64) *fault.Error {
+func checkIncarnation(st *Stream, incarnation uint64) *fault.Error {
 	if incarnation < st.Incarnation {
 		return fault.Fenced.With("incarnation %d of this outbox was superseded by %d: another process has its lease; stop sending", incarnation, st.Incarnation)
 	}

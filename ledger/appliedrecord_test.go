@@ -21,11 +21,11 @@ func appliedText(results ...string) (*Record, []byte) {
 
 func sameRecord(t *testing.T, data []byte) {
 	t.Helper()
-	quick := appliedRecord(data)
+	quick := decodeAppliedRecord(data)
 	if quick == nil {
 		return
 	}
-	if r, err := anyRecord(data); err != nil || !reflect.DeepEqual(quick, r) {
+	if r, err := decodeAnyRecord(data); err != nil || !reflect.DeepEqual(quick, r) {
 		t.Fatalf("%s: read as %+v, and as %+v (%v)", data, quick, r, err)
 	}
 }
@@ -33,7 +33,7 @@ func sameRecord(t *testing.T, data []byte) {
 func TestAppliedRecord(t *testing.T) {
 	t.Parallel()
 	r, text := appliedText(`{"cursor":1,"unchanged":true}`, `{"cursor":2}`, `{}`)
-	if got := appliedRecord(text); !reflect.DeepEqual(got, r) {
+	if got := decodeAppliedRecord(text); !reflect.DeepEqual(got, r) {
 		t.Errorf("%s:\n got %+v\nwant %+v", text, got, r)
 	}
 	for i := range text { // each way in which it could be cut off, or differ by a byte
@@ -45,7 +45,7 @@ func TestAppliedRecord(t *testing.T) {
 	}
 	sameRecord(t, bytes.Replace(text, []byte(`"f":7`), []byte(`"f":18446744073709551615`), 1)) // whose seqs run over
 	for _, result := range []string{`{"cursor":1,"of":{}}`, `{"of":"}"}`} {
-		if _, text := appliedText(result); appliedRecord(text) != nil {
+		if _, text := appliedText(result); decodeAppliedRecord(text) != nil {
 			t.Errorf("%s is for the other way", text)
 		}
 	}

@@ -26,9 +26,9 @@ type Effects interface {
 	// result is a JSON object and is kept. If it fails it has changed nothing.
 	Apply(op *Intent) (cursor uint64, result []byte, err *fault.Error)
 
-	// Mark and Undo take back everything applied since the mark.
-	Mark() any
-	Undo(mark any)
+	// Savepoint and RollbackTo take back everything applied since the mark.
+	Savepoint() any
+	RollbackTo(mark any)
 }
 
 // Decide runs the ops of a batch that Admit let pass and returns their record,
@@ -46,7 +46,7 @@ type Effects interface {
 // expected_cursor is compared with the session's cursor as it was before the
 // batch's first op. A reference to an op that neither lookup nor this batch
 // before it knows (never sent, or pruned) is a bad one, and so is depends_on. Of
-// a batch that refers to more than MaxOutside others, lookup need know none: its
+// a batch that refers to more than MaxExternalRefs others, lookup need know none: its
 // ops are not Skipped but, if nothing else, too large.
 // Apply may still find a lack of authority that shows only in its rules: an
 // error of the authority block is recorded as Denied.
@@ -58,31 +58,31 @@ type Effects interface {
 // A call-level code (Overloaded, NotYetKnown, Internal, …) from Effects ends the
 // call: everything is undone, the error returned, nothing recorded, st as it was.
 func Decide(st *Stream, b *Batch, lookup func(opID string) (*Outcome, bool), lim Limits, eff Effects) (*Record, *fault.Error) {
-	d := decision{lookup: lookup, lim: lim, eff: eff, base: eff.Cursor(), size: CheckSize(b.Ops, lim)}
-	d.lost = d.size != nil && len(Outside(b.Ops)) > MaxOutside
+	d := decision{lookup: lookup, lim: lim, eff: eff, baseCursor: eff.Cursor(), sizeErr: CheckSize(b.Ops, lim)}
+	d.tooManyRefs = d.sizeErr != nil && len(ExternalRefs(b.Ops)) > MaxExternalRefs
 	rec := &Record{BatchID: b.BatchID, FirstSeq: b.Ops[0].Seq, Outcomes: make([]Outcome, 0, len(b.Ops))}
 	var mark any
 	if len(b.Ops) > 1 {
-		mark = eff.Mark()
+		mark = eff.Savepoint()
 	}
 	atomic := b.Atomic && !allVoid(b.Ops)
 	for i := range b.Ops {
 		o, err := d.decide(&b.Ops[i])
 		if err != nil {
 			if len(b.Ops) > 1 {
-				eff.Undo(mark)
+				eff.RollbackTo(mark)
 			}
 			return nil, err
 		}
 		if atomic && o.Status != Applied {
 			if len(b.Ops) > 1 {
-				eff.Undo(mark)
+				eff.RollbackTo(mark)
 			}
-			rec.Outcomes = abort(b.Ops, i, o)
+			rec.Outcomes = abortAll(b.Ops, i, o)
 			break
 		}
 		rec.Outcomes = append(rec.Outcomes, o)
-		d.decided(rec.Outcomes)
+		d.record(rec.Outcomes)
 	}
 	st.LastSeq = rec.LastSeq()
 	return rec, nil
@@ -90,33 +90,33 @@ func Decide(st *Stream, b *Batch, lookup func(opID string) (*Outcome, bool), lim
 
 // decision is the state of one Decide.
 type decision struct {
-	lookup func(string) (*Outcome, bool)
-	lim    Limits
-	eff    Effects
-	base   uint64              // cursor before the batch
-	size   *fault.Error        // why the batch as a whole is too large
-	lost   bool                // it refers to so many ops that nobody looks for them
-	so     []Outcome           // ops of this batch decided so far
-	done   map[string]*Outcome // so by op id, once one is asked for
+	lookup      func(string) (*Outcome, bool)
+	lim         Limits
+	eff         Effects
+	baseCursor  uint64              // cursor before the batch
+	sizeErr     *fault.Error        // why the batch as a whole is too large
+	tooManyRefs bool                // it refers to so many ops that nobody looks for them
+	outcomes    []Outcome           // ops of this batch decided so far
+	byOp        map[string]*Outcome // so by op id, once one is asked for
 }
 
-// decided takes what has been decided so far: as before, and one more.
-func (d *decision) decided(so []Outcome) {
-	d.so = so
-	if d.done != nil {
+// record takes what has been decided so far: as before, and one more.
+func (d *decision) record(so []Outcome) {
+	d.outcomes = so
+	if d.byOp != nil {
 		o := &so[len(so)-1]
-		d.done[o.OpID] = o
+		d.byOp[o.OpID] = o
 	}
 }
 
 func (d *decision) outcome(opID string) (*Outcome, bool) {
-	if d.done == nil {
-		d.done = make(map[string]*Outcome, len(d.so))
-		for i := range d.so {
-			d.done[d.so[i].OpID] = &d.so[i]
+	if d.byOp == nil {
+		d.byOp = make(map[string]*Outcome, len(d.outcomes))
+		for i := range d.outcomes {
+			d.byOp[d.outcomes[i].OpID] = &d.outcomes[i]
 		}
 	}
-	if o, ok := d.done[opID]; ok {
+	if o, ok := d.byOp[opID]; ok {
 		return o, true
 	}
 	return d.lookup(opID)
@@ -127,47 +127,47 @@ func (d *decision) decide(op *Intent) (Outcome, *fault.Error) {
 	out := Outcome{OpID: op.OpID, Digest: op.Digest()}
 
 	cause, unknown := d.dependencies(op)
-	if cause != nil && !d.lost {
-		out.refuse(Skipped, fault.Skipped.With("op %s, which it needs, did not apply (%s)", cause.OpID, cause.Reason))
+	if cause != nil && !d.tooManyRefs {
+		out.setFailure(Skipped, fault.Skipped.With("op %s, which it needs, did not apply (%s)", cause.OpID, cause.Reason))
 		out.Cause, out.Reason = cause.OpID, cause.Reason
 		return out, nil
 	}
 	came := op // its shape is judged as it came: what it refers to has no part in that
 	op, unresolved := d.resolve(op)
 	if err := d.eff.Authorize(op); err != nil {
-		if callLevel(err.Code) {
+		if isCallLevel(err.Code) {
 			return out, err
 		}
-		out.refuse(Denied, err)
+		out.setFailure(Denied, err)
 		return out, nil
 	}
-	if op.Expected.Set && op.Expected.Ref == nil && op.Expected.Cursor != d.base {
-		out.refuse(Conflict, fault.Conflict.With("expected cursor %d, the session was at %d: read what is new and decide again", op.Expected.Cursor, d.base))
-		out.Cursor = d.base
+	if op.Expected.Set && op.Expected.Ref == nil && op.Expected.Cursor != d.baseCursor {
+		out.setFailure(Conflict, fault.Conflict.With("expected cursor %d, the session was at %d: read what is new and decide again", op.Expected.Cursor, d.baseCursor))
+		out.Cursor = d.baseCursor
 		return out, nil
 	}
-	for _, err := range []*fault.Error{d.size, CheckIntent(came, d.lim), unknown, unresolved} {
+	for _, err := range []*fault.Error{d.sizeErr, CheckIntent(came, d.lim), unknown, unresolved} {
 		if err != nil {
-			out.refuse(Rejected, err)
+			out.setFailure(Rejected, err)
 			return out, nil
 		}
 	}
 	if op.Method == MethodVoid {
-		out.refuse(Voided, fault.Voided.With("dropped by its own outbox"))
+		out.setFailure(Voided, fault.Voided.With("dropped by its own outbox"))
 		return out, nil
 	}
 	cursor, result, err := d.eff.Apply(op)
 	switch {
-	case err == nil && !isObject(result):
+	case err == nil && !isJSONObject(result):
 		return out, fault.Internal.With("the result of %s is not a JSON object", op.Method)
 	case err == nil:
 		out.Status, out.Cursor, out.Result = Applied, cursor, result
-	case callLevel(err.Code):
+	case isCallLevel(err.Code):
 		return out, err
 	case err.Code.Authority():
-		out.refuse(Denied, err)
+		out.setFailure(Denied, err)
 	default:
-		out.refuse(Rejected, err)
+		out.setFailure(Rejected, err)
 	}
 	return out, nil
 }
@@ -202,16 +202,16 @@ func (d *decision) dependencies(op *Intent) (cause *Outcome, unknown *fault.Erro
 	return nil, unknown
 }
 
-// refuse sets why an op did not apply.
-func (o *Outcome) refuse(s Status, err *fault.Error) {
-	o.Status, o.Reason, o.Message = s, err.Code, bounded(err.Message)
+// setFailure sets why an op did not apply.
+func (o *Outcome) setFailure(s Status, err *fault.Error) {
+	o.Status, o.Reason, o.Message = s, err.Code, truncateMessage(err.Message)
 	if err.Code == fault.WrongOffset {
 		o.At = err.At
 	}
 }
 
-// abort records a whole atomic batch for the sake of the op at place i.
-func abort(ops []Intent, i int, cause Outcome) []Outcome {
+// abortAll records a whole atomic batch for the sake of the op at place i.
+func abortAll(ops []Intent, i int, cause Outcome) []Outcome {
 	all := make([]Outcome, len(ops))
 	for j := range ops {
 		all[j] = Outcome{OpID: ops[j].OpID, Digest: ops[j].Digest(), Status: BatchAborted,
@@ -234,17 +234,17 @@ func allVoid(ops []Intent) bool {
 	return true
 }
 
-// callLevel says whether a code answers the whole call: the list's second
+// isCallLevel says whether a code answers the whole call: the list's second
 // block, and defects of ours.
-func callLevel(c fault.Code) bool {
+func isCallLevel(c fault.Code) bool {
 	return c >= fault.Fenced && c < fault.UnknownRef || c == fault.Internal || c == fault.DiskFull || c == fault.Canceled
 }
 
 // maxMessage bounds what one outcome's message takes in its record, in bytes.
 const maxMessage = 1024
 
-// bounded makes a message fit to be recorded and repeated word for word.
-func bounded(s string) string {
+// truncateMessage makes a message fit to be recorded and repeated word for word.
+func truncateMessage(s string) string {
 	s = strings.ToValidUTF8(s, "\uFFFD")
 	if len(s) <= maxMessage {
 		return s

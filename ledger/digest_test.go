@@ -155,7 +155,7 @@ func TestHintsAreInNoDigest(t *testing.T) {
 		"another op's order":       {share(at, order), share(at), 0},
 		"all":                      {share(hash, at, in), share(at), 2},
 	} {
-		if n := c.with.Hints(); n != c.hints {
+		if n := c.with.HintCount(); n != c.hints {
 			t.Errorf("%s: %d hints, want %d", name, n, c.hints)
 		}
 		if same := c.with.Digest() == c.without.Digest(); same != (c.hints > 0) {

@@ -80,7 +80,7 @@ func (s *fakeSession) Apply(op *ledger.Intent) (uint64, []byte, *fault.Error) {
 	case "same":
 		return s.cursor, fmt.Appendf(nil, `{"cursor":%d,"unchanged":true}`, s.cursor), nil
 	case "fail":
-		code, _ := fault.Named(args["code"][1 : len(args["code"])-1])
+		code, _ := fault.ParseCode(args["code"][1 : len(args["code"])-1])
 		return 0, nil, code.With("as told").Pos(17)
 	case "broken":
 		return s.cursor, []byte(args["v"][:len(args["v"])-len(args["cut"])]), nil
@@ -88,15 +88,15 @@ func (s *fakeSession) Apply(op *ledger.Intent) (uint64, []byte, *fault.Error) {
 	return 0, nil, fault.UnknownMethod.With("there is no method %s", op.Method)
 }
 
-type fakeMark struct {
+type fakeSavepoint struct {
 	cursor, sum uint64
 	effects     map[string]int
 }
 
-func (s *fakeSession) Mark() any { return fakeMark{s.cursor, s.sum, maps.Clone(s.effects)} }
+func (s *fakeSession) Savepoint() any { return fakeSavepoint{s.cursor, s.sum, maps.Clone(s.effects)} }
 
-func (s *fakeSession) Undo(mark any) {
-	m := mark.(fakeMark)
+func (s *fakeSession) RollbackTo(mark any) {
+	m := mark.(fakeSavepoint)
 	s.cursor, s.sum, s.effects = m.cursor, m.sum, m.effects
 }
 

@@ -11,9 +11,9 @@ const (
 	HintOrder    = "order"      // of create: without it messages are in the log's order
 )
 
-// Hint says whether the intent's argument i is one. One that is to be resolved is not,
+// IsHint says whether the intent's argument i is one. One that is to be resolved is not,
 // nor is a lifetime alone: left out, the ref would live for ever.
-func (in *Intent) Hint(i int) bool {
+func (in *Intent) IsHint(i int) bool {
 	a := &in.Args[i]
 	if a.Ref != nil {
 		return false
@@ -33,10 +33,10 @@ func (in *Intent) Hint(i int) bool {
 	return false
 }
 
-// Hints is how many of the intent's arguments are hints.
-func (in *Intent) Hints() (n int) {
+// HintCount is how many of the intent's arguments are hints.
+func (in *Intent) HintCount() (n int) {
 	for i := range in.Args {
-		if in.Hint(i) {
+		if in.IsHint(i) {
 			n++
 		}
 	}

@@ -102,9 +102,9 @@ func (in *Intent) Digest() Digest {
 	ref(in.Expected.Ref)
 	text(in.Session)
 	text(in.Method)
-	num(uint64(len(in.Args) - in.Hints()))
+	num(uint64(len(in.Args) - in.HintCount()))
 	for i, a := range in.Args {
-		if in.Hint(i) {
+		if in.IsHint(i) {
 			continue
 		}
 		text(a.Name)
@@ -136,8 +136,8 @@ func (in *Intent) References() []Ref {
 	return rs
 }
 
-// refers says whether there are any references.
-func (in *Intent) refers() bool {
+// hasRefs says whether there are any references.
+func (in *Intent) hasRefs() bool {
 	for i := range in.Args {
 		if in.Args[i].Ref != nil {
 			return true

@@ -137,7 +137,7 @@ func skipValue(b []byte, i int) int {
 	for depth := 0; i < len(b); i++ {
 		switch b[i] {
 		case '"':
-			i = closing(b, i)
+			i = endOfString(b, i)
 		case '{', '[':
 			depth++
 		case '}', ']', ',':
@@ -152,9 +152,9 @@ func skipValue(b []byte, i int) int {
 	return i
 }
 
-// closing is where the string that begins at i has its other quote; the last
+// endOfString is where the string that begins at i has its other quote; the last
 // byte, if it has none.
-func closing(b []byte, i int) int {
+func endOfString(b []byte, i int) int {
 	for i++; ; i++ {
 		n := bytes.IndexByte(b[i:], '"')
 		if n < 0 {

@@ -58,12 +58,12 @@ type Stream struct {
 	AckedThrough uint64 // the client has stored every outcome up to here; they are pruned
 	AckedOp      string // op id at AckedThrough
 	AckedDigest  Digest // and its digest: what is left to tell a copied outbox by
-	Idle         string // the ref it was made under, if that could change nothing; "" once it is opened under another
+	ReadOnlyRef  string // the ref it was made under, if that could change nothing; "" once it is opened under another
 }
 
-// OpenFor says whether the outbox with the secret of this hash has opened st under
+// IsOpenBy says whether the outbox with the secret of this hash has opened st under
 // incarnation, and nobody since under a later one: then opening it changes nothing.
-func (st *Stream) OpenFor(secretHash [32]byte, incarnation uint64) bool {
+func (st *Stream) IsOpenBy(secretHash [32]byte, incarnation uint64) bool {
 	return subtle.ConstantTimeCompare(st.SecretHash[:], secretHash[:]) == 1 && st.Incarnation == incarnation
 }
 

@@ -86,19 +86,19 @@ func appendText(b []byte, s string) []byte {
 // statuses, results that are not objects. Fields it does not know are passed
 // over. The record may share data's bytes.
 func UnmarshalRecord(data []byte) (*Record, error) {
-	if r := appliedRecord(data); r != nil {
+	if r := decodeAppliedRecord(data); r != nil {
 		return r, nil
 	}
-	return anyRecord(data)
+	return decodeAnyRecord(data)
 }
 
-// anyRecord is UnmarshalRecord for what it is not quick at.
-func anyRecord(data []byte) (*Record, error) {
+// decodeAnyRecord is UnmarshalRecord for what it is not quick at.
+func decodeAnyRecord(data []byte) (*Record, error) {
 	if !gjson.ValidBytes(data) || !utf8.Valid(data) {
 		return nil, fmt.Errorf("decode outcome record: not JSON text")
 	}
 	r := &Record{}
-	f := fields{}
+	f := fieldReader{}
 	var outcomes gjson.Result
 	gjson.ParseBytes(data).ForEach(func(name, v gjson.Result) bool {
 		switch name.Str {
@@ -114,76 +114,76 @@ func anyRecord(data []byte) (*Record, error) {
 	if outcomes.IsArray() {
 		outcomes.ForEach(func(_, v gjson.Result) bool {
 			r.Outcomes = append(r.Outcomes, f.outcome(v))
-			return f.bad == ""
+			return f.err == ""
 		})
 	}
 	switch {
-	case f.bad != "":
-		return nil, fmt.Errorf("decode outcome record: %s", f.bad)
+	case f.err != "":
+		return nil, fmt.Errorf("decode outcome record: %s", f.err)
 	case r.FirstSeq == 0 || r.FirstSeq > r.LastSeq(): // also of none
 		return nil, fmt.Errorf("decode outcome record: no outcomes or no first seq")
 	}
 	return r, nil
 }
 
-// strict takes one text for each digest.
-var strict = base64.RawURLEncoding.Strict()
+// strictBase64 takes one text for each digest.
+var strictBase64 = base64.RawURLEncoding.Strict()
 
-// appliedRecord reads a record of which every op was applied and that stands just
+// decodeAppliedRecord reads a record of which every op was applied and that stands just
 // as Marshal writes it, as most do; nil for any other. Each commit reads those that
 // are acknowledged.
-func appliedRecord(data []byte) *Record {
+func decodeAppliedRecord(data []byte) *Record {
 	if !utf8.Valid(data) {
 		return nil
 	}
-	t := taker{data: data, text: string(data)}
-	t.word(`{"b":"`)
-	r := &Record{BatchID: t.plain()}
-	t.word(`,"f":`)
+	t := recordScanner{data: data, text: string(data)}
+	t.literal(`{"b":"`)
+	r := &Record{BatchID: t.plainString()}
+	t.literal(`,"f":`)
 	r.FirstSeq = t.number()
-	t.word(`,"o":[`)
+	t.literal(`,"o":[`)
 	r.Outcomes = make([]Outcome, 0, strings.Count(t.text, `{"i":"`))
-	for more := true; more && !t.other; more = t.at < len(data) && data[t.at] == ',' {
+	for more := true; more && !t.mismatch; more = t.at < len(data) && data[t.at] == ',' {
 		if len(r.Outcomes) > 0 {
-			t.word(`,`)
+			t.literal(`,`)
 		}
 		o := Outcome{Status: Applied}
-		t.word(`{"i":"`)
-		o.OpID = t.plain()
-		t.word(`,"d":"`)
+		t.literal(`{"i":"`)
+		o.OpID = t.plainString()
+		t.literal(`,"d":"`)
 		t.digest(&o.Digest)
-		t.word(`,"s":1,"c":`)
+		t.literal(`,"s":1,"c":`)
 		o.Cursor = t.number()
-		t.word(`,"v":`)
+		t.literal(`,"v":`)
 		o.Result = t.object()
-		t.word(`}`)
+		t.literal(`}`)
 		r.Outcomes = append(r.Outcomes, o)
 	}
-	t.word(`]}`)
-	if t.other || t.at != len(data) || r.FirstSeq == 0 || r.FirstSeq > r.LastSeq() {
+	t.literal(`]}`)
+	if t.mismatch || t.at != len(data) || r.FirstSeq == 0 || r.FirstSeq > r.LastSeq() {
 		return nil
 	}
 	return r
 }
 
-// taker takes one thing after the other from a record's text. other says that
+// recordScanner takes one thing after the other from a record's text. other says that
 // something else stood there; nothing that was taken counts then.
-type taker struct {
-	data  []byte
-	text  string // data
-	at    int
-	other bool
+type recordScanner struct {
+	data     []byte
+	text     string // data
+	at       int
+	mismatch bool
 }
 
-func (t *taker) word(w string) {
-	if t.other = t.other || !strings.HasPrefix(t.text[t.at:], w); !t.other {
+func (t *recordScanner) literal(w string) {
+	if t.mismatch = t.mismatch || !strings.HasPrefix(t.text[t.at:], w); !t.mismatch {
 		t.at += len(w)
 	}
 }
 
-// plain takes a string of which every byte stands for itself, whose first quote
+// plainString takes a string of which every byte stands for itself, whose first quote
 // was taken.
-func (t *taker) plain() string {
+func (t *recordScanner) plainString() string {
 	from := t.at
 	for ; t.at < len(t.text); t.at++ {
 		switch c := t.text[t.at]; {
@@ -191,64 +191,64 @@ func (t *taker) plain() string {
 			t.at++
 			return t.text[from : t.at-1]
 		case c == '\\' || c < ' ':
-			t.other = true
+			t.mismatch = true
 			return ""
 		}
 	}
-	t.other = true
+	t.mismatch = true
 	return ""
 }
 
-func (t *taker) digest(to *Digest) {
-	text := t.plain()
+func (t *recordScanner) digest(to *Digest) {
+	text := t.plainString()
 	from := t.at - 1 - len(text)
-	if t.other || len(text) != strict.EncodedLen(len(to)) {
-		t.other = true
+	if t.mismatch || len(text) != strictBase64.EncodedLen(len(to)) {
+		t.mismatch = true
 		return
 	}
-	if n, err := strict.Decode(to[:], t.data[from:from+len(text)]); err != nil || n != len(to) {
-		t.other = true
+	if n, err := strictBase64.Decode(to[:], t.data[from:from+len(text)]); err != nil || n != len(to) {
+		t.mismatch = true
 	}
 }
 
-func (t *taker) number() uint64 {
+func (t *recordScanner) number() uint64 {
 	from := t.at
 	t.at = skipDigits(t.data, t.at)
 	n, err := strconv.ParseUint(t.text[from:t.at], 10, 64)
-	t.other = t.other || err != nil || t.text[from] == '0' && t.at > from+1
+	t.mismatch = t.mismatch || err != nil || t.text[from] == '0' && t.at > from+1
 	return n
 }
 
 // object takes a JSON object without others in it.
-func (t *taker) object() []byte {
+func (t *recordScanner) object() []byte {
 	n := strings.IndexByte(t.text[t.at:], '}') + 1
 	o := t.data[t.at : t.at+n : t.at+n]
 	t.at += n
-	if t.other = t.other || n == 0 || o[0] != '{' || !IsJSON(o); t.other {
+	if t.mismatch = t.mismatch || n == 0 || o[0] != '{' || !IsJSON(o); t.mismatch {
 		return nil
 	}
 	return o
 }
 
-// fields reads values; bad is what was wrong with the first that is none.
-type fields struct{ bad string }
+// fieldReader reads values; bad is what was wrong with the first that is none.
+type fieldReader struct{ err string }
 
-func (f *fields) text(to *string, v gjson.Result) {
+func (f *fieldReader) text(to *string, v gjson.Result) {
 	if v.Type != gjson.String {
-		f.bad = "text expected at " + clipped(v.Raw)
+		f.err = "text expected at " + excerpt(v.Raw)
 	}
 	*to = v.Str
 }
 
-func (f *fields) number(to *uint64, v gjson.Result, bits int) {
+func (f *fieldReader) number(to *uint64, v gjson.Result, bits int) {
 	n, err := strconv.ParseUint(v.Raw, 10, bits)
 	if err != nil {
-		f.bad = "number expected at " + clipped(v.Raw)
+		f.err = "number expected at " + excerpt(v.Raw)
 	}
 	*to = n
 }
 
-func (f *fields) outcome(from gjson.Result) (o Outcome) {
+func (f *fieldReader) outcome(from gjson.Result) (o Outcome) {
 	var status, reason uint64
 	digested := false
 	from.ForEach(func(name, v gjson.Result) bool {
@@ -256,7 +256,7 @@ func (f *fields) outcome(from gjson.Result) (o Outcome) {
 		case "i":
 			f.text(&o.OpID, v)
 		case "d":
-			digest, err := strict.DecodeString(v.Str)
+			digest, err := strictBase64.DecodeString(v.Str)
 			digested = err == nil && len(digest) == len(o.Digest)
 			copy(o.Digest[:], digest)
 		case "s":
@@ -269,7 +269,7 @@ func (f *fields) outcome(from gjson.Result) (o Outcome) {
 			f.number(&o.Cursor, v, 64)
 		case "v":
 			if !v.IsObject() {
-				f.bad = "object expected at " + clipped(v.Raw)
+				f.err = "object expected at " + excerpt(v.Raw)
 			}
 			o.Result = []byte(v.Raw)
 		case "x":
@@ -281,9 +281,9 @@ func (f *fields) outcome(from gjson.Result) (o Outcome) {
 	})
 	o.Status, o.Reason = Status(status), fault.Code(reason)
 	if !digested || o.Status < Applied || o.Status > BatchAborted {
-		f.bad = "outcome expected at " + clipped(from.Raw)
+		f.err = "outcome expected at " + excerpt(from.Raw)
 	}
 	return o
 }
 
-func clipped(s string) string { return s[:min(len(s), 40)] }
+func excerpt(s string) string { return s[:min(len(s), 40)] }

@@ -164,7 +164,7 @@ func TestStatusesAreCodes(t *testing.T) {
 		0: "pruned", ledger.Applied: "applied", ledger.Skipped: "skipped", ledger.Denied: "denied", ledger.Conflict: "conflict",
 		ledger.Rejected: "rejected", ledger.Voided: "voided", ledger.BatchAborted: "batch_aborted", ledger.BatchAborted + 1: "unknown",
 	} {
-		code, named := fault.Named(want)
+		code, named := fault.ParseCode(want)
 		if s.String() != want || s.Code() != code || named == (s.Code() == fault.None) {
 			t.Errorf("status %d is %s, with code %s, want %s", uint8(s), s, s.Code(), want)
 		}

@@ -59,7 +59,7 @@ func Resolve(result []byte, path string) (value []byte, ok bool) {
 // changed, and is returned as it is if it refers to nothing. References to ops
 // nobody knows stay, without an error here.
 func (d *decision) resolve(op *Intent) (*Intent, *fault.Error) {
-	if !op.refers() {
+	if !op.hasRefs() {
 		return op, nil
 	}
 	var first *fault.Error
@@ -85,7 +85,7 @@ func (d *decision) resolve(op *Intent) (*Intent, *fault.Error) {
 				in.Args, copied = append([]Arg(nil), op.Args...), true
 			}
 			in.Args[i] = Arg{Name: a.Name, JSON: v}
-			if err := checkBytes(&in.Args[i], d.lim); err != nil && first == nil {
+			if err := checkPayloadSize(&in.Args[i], d.lim); err != nil && first == nil {
 				first = err
 			}
 		}
@@ -103,7 +103,7 @@ func (d *decision) resolve(op *Intent) (*Intent, *fault.Error) {
 	return &in, first
 }
 
-func isObject(b []byte) bool {
+func isJSONObject(b []byte) bool {
 	at := skipSpace(b, 0)
 	return at < len(b) && b[at] == '{' && IsJSON(b)
 }

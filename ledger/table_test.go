@@ -471,7 +471,7 @@ func TestAcknowledge(t *testing.T) {
 func TestOpenFor(t *testing.T) {
 	t.Parallel()
 	st := &ledger.Stream{SecretHash: [32]byte{1}, Incarnation: 3}
-	if !st.OpenFor([32]byte{1}, 3) || st.OpenFor([32]byte{2}, 3) || st.OpenFor([32]byte{1}, 2) || st.OpenFor([32]byte{1}, 4) {
+	if !st.IsOpenBy([32]byte{1}, 3) || st.IsOpenBy([32]byte{2}, 3) || st.IsOpenBy([32]byte{1}, 2) || st.IsOpenBy([32]byte{1}, 4) {
 		t.Error("opened for another secret or incarnation, or not for its own")
 	}
 }
@@ -480,7 +480,7 @@ func TestOpenFor(t *testing.T) {
 func TestCodesThatAnswerTheCall(t *testing.T) {
 	t.Parallel()
 	for code := fault.Skipped; code <= fault.OutboxDamaged; code++ {
-		if name, known := fault.Named(code.String()); !known || name != code {
+		if name, known := fault.ParseCode(code.String()); !known || name != code {
 			continue
 		}
 		want := ledger.Rejected

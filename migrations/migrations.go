@@ -1,7 +1,7 @@
 // Package migrations holds the schemas of Mooring's databases, embedded in the
 // binary and applied in order, forward only.
 //
-// A Set is one schema's history; Up brings a database to its newest version.
+// A Schema is one schema's history; Up brings a database to its newest version.
 // Every release adds at most one migration to a set, and each leaves a database
 // that the release before can still work on, so that servers one version apart
 // may share it: Up accepts a database that is one version ahead of the binary
@@ -33,8 +33,8 @@ var postgresFiles embed.FS
 //go:embed sqlite/*.sql
 var sqliteFiles embed.FS
 
-// Set is the history of one schema in one dialect.
-type Set struct {
+// Schema is the history of one schema in one dialect.
+type Schema struct {
 	Name    string        // for messages: "server", "outbox"
 	Dialect goose.Dialect // goose.DialectPostgres or goose.DialectSQLite3
 	Table   string        // where the applied versions are kept
@@ -44,17 +44,17 @@ type Set struct {
 
 // Postgres and SQLite are the server's schema.
 var (
-	Postgres = Set{Name: "server", Dialect: goose.DialectPostgres, Table: "mooring_version",
-		Files: folder(postgresFiles, "postgres"), Lock: 0x6d6f6f72696e6701}
-	SQLite = Set{Name: "server", Dialect: goose.DialectSQLite3, Table: "mooring_version",
-		Files: folder(sqliteFiles, "sqlite")}
+	Postgres = Schema{Name: "server", Dialect: goose.DialectPostgres, Table: "mooring_version",
+		Files: subFS(postgresFiles, "postgres"), Lock: 0x6d6f6f72696e6701}
+	SQLite = Schema{Name: "server", Dialect: goose.DialectSQLite3, Table: "mooring_version",
+		Files: subFS(sqliteFiles, "sqlite")}
 )
 
 // Up applies what is missing. It fails with fault.Incompatible, having changed
 // nothing, on a database that is more than one version ahead of this binary.
 // On Postgres db must allow two connections. A canceled ctx leaves whole
 // migrations only.
-func Up(ctx context.Context, db *sql.DB, set Set) error {
+func Up(ctx context.Context, db *sql.DB, set Schema) error {
 	if set.Dialect == goose.DialectPostgres {
 		return upLocked(ctx, db, set)
 	}
@@ -78,7 +78,7 @@ func Up(ctx context.Context, db *sql.DB, set Set) error {
 // upLocked holds a Postgres advisory lock for the time of the migration. It belongs to a
 // transaction: through a pooler that gives each of these another connection, who locked
 // could not unlock. That does nothing else, and may take as long as it takes.
-func upLocked(ctx context.Context, db *sql.DB, set Set) (err error) {
+func upLocked(ctx context.Context, db *sql.DB, set Schema) (err error) {
 	conn, err := db.Conn(ctx)
 	if err != nil {
 		return fmt.Errorf("migrate %s: %w", set.Name, err)
@@ -97,7 +97,7 @@ func upLocked(ctx context.Context, db *sql.DB, set Set) (err error) {
 	return up(ctx, db, set)
 }
 
-func up(ctx context.Context, db *sql.DB, set Set) error {
+func up(ctx context.Context, db *sql.DB, set Schema) error {
 	list, err := set.migrations()
 	if err != nil {
 		return fmt.Errorf("migrate %s: %w", set.Name, err)
@@ -114,7 +114,7 @@ func up(ctx context.Context, db *sql.DB, set Set) error {
 	if err != nil {
 		return fmt.Errorf("migrate %s: read version: %w", set.Name, err)
 	}
-	if err := set.Knows(current); err != nil || current >= newest {
+	if err := set.CheckVersion(current); err != nil || current >= newest {
 		return err
 	}
 	if _, err := provider.Up(ctx); err != nil {
@@ -126,7 +126,7 @@ func up(ctx context.Context, db *sql.DB, set Set) error {
 // migrations are the files as migrations, each a script that runs in one transaction.
 // (goose's own reader takes each statement apart, at 4 MB of memory a line: most of the
 // time that a new database took.)
-func (set Set) migrations() (list []*goose.Migration, err error) {
+func (set Schema) migrations() (list []*goose.Migration, err error) {
 	names, err := fs.Glob(set.Files, "*.sql")
 	if err != nil {
 		return nil, err
@@ -154,8 +154,8 @@ func (set Set) migrations() (list []*goose.Migration, err error) {
 	return list, nil
 }
 
-// folder is a folder of an embedded tree as a tree of its own.
-func folder(files embed.FS, name string) fs.FS {
+// subFS is a folder of an embedded tree as a tree of its own.
+func subFS(files embed.FS, name string) fs.FS {
 	sub, err := fs.Sub(files, name)
 	if err != nil {
 		panic("migrations: " + err.Error()) // the name is not a valid path: a defect
@@ -164,7 +164,7 @@ func folder(files embed.FS, name string) fs.FS {
 }
 
 // Newest is the version that Up brings a database to.
-func (set Set) Newest() (version int64, err error) {
+func (set Schema) Newest() (version int64, err error) {
 	list, err := set.migrations()
 	for _, m := range list {
 		version = max(version, m.Version)
@@ -172,8 +172,8 @@ func (set Set) Newest() (version int64, err error) {
 	return version, err
 }
 
-// Knows fails with fault.Incompatible where a database's version is beyond what Up takes.
-func (set Set) Knows(version int64) error {
+// CheckVersion fails with fault.Incompatible where a database's version is beyond what Up takes.
+func (set Schema) CheckVersion(version int64) error {
 	newest, err := set.Newest()
 	if err == nil && version > newest+1 {
 		err = fault.Incompatible.With("the %s database is at version %d and this binary knows %d at most: "+

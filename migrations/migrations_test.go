@@ -19,7 +19,7 @@ import (
 // database opens connections to one empty database.
 type database struct {
 	name string
-	set  Set
+	set  Schema
 	open func(testing.TB) func() *sql.DB
 }
 

@@ -7,7 +7,7 @@ import (
 )
 
 // upTo is a set as it was when it had n migrations.
-func upTo(t *testing.T, set Set, n int) Set {
+func upTo(t *testing.T, set Schema, n int) Schema {
 	t.Helper()
 	files, err := fs.Glob(set.Files, "*.sql")
 	if err != nil || len(files) < n {
@@ -34,7 +34,7 @@ func TestUpgrade(t *testing.T) {
 			t.Parallel()
 			db := d.open(t)()
 			before, after := upTo(t, d.set, 1), upTo(t, d.set, 2)
-			up := func(set Set) {
+			up := func(set Schema) {
 				t.Helper()
 				if err := Up(t.Context(), db, set); err != nil {
 					t.Fatal(err)
@@ -105,7 +105,7 @@ func TestUpgradeToLimits(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			for i, set := range []Set{upTo(t, d.set, 3), upTo(t, d.set, 4), upTo(t, d.set, 3)} {
+			for i, set := range []Schema{upTo(t, d.set, 3), upTo(t, d.set, 4), upTo(t, d.set, 3)} {
 				if err := Up(t.Context(), db, set); err != nil {
 					t.Fatal(err)
 				}
@@ -146,7 +146,7 @@ func TestUpgradeToPublicShares(t *testing.T) {
 		t.Run(d.name, func(t *testing.T) {
 			t.Parallel()
 			db := d.open(t)()
-			for _, set := range []Set{upTo(t, d.set, 2), upTo(t, d.set, 3), upTo(t, d.set, 2)} {
+			for _, set := range []Schema{upTo(t, d.set, 2), upTo(t, d.set, 3), upTo(t, d.set, 2)} {
 				if err := Up(t.Context(), db, set); err != nil {
 					t.Fatal(err)
 				}
@@ -172,7 +172,7 @@ func TestUpgradeToOrder(t *testing.T) {
 		t.Run(d.name, func(t *testing.T) {
 			t.Parallel()
 			db := d.open(t)()
-			for i, set := range []Set{upTo(t, d.set, 3), upTo(t, d.set, 4), upTo(t, d.set, 3)} {
+			for i, set := range []Schema{upTo(t, d.set, 3), upTo(t, d.set, 4), upTo(t, d.set, 3)} {
 				if err := Up(t.Context(), db, set); err != nil {
 					t.Fatal(err)
 				}
@@ -202,7 +202,7 @@ func TestUpgradeToTitles(t *testing.T) {
 		t.Run(d.name, func(t *testing.T) {
 			t.Parallel()
 			db := d.open(t)()
-			for i, set := range []Set{upTo(t, d.set, 3), upTo(t, d.set, 4), upTo(t, d.set, 3)} {
+			for i, set := range []Schema{upTo(t, d.set, 3), upTo(t, d.set, 4), upTo(t, d.set, 3)} {
 				if err := Up(t.Context(), db, set); err != nil {
 					t.Fatal(err)
 				}
@@ -229,7 +229,7 @@ func TestUpgradeToOperation(t *testing.T) {
 			t.Parallel()
 			db := d.open(t)()
 			var was string
-			for i, set := range []Set{upTo(t, d.set, 4), upTo(t, d.set, 5), upTo(t, d.set, 4), d.set} {
+			for i, set := range []Schema{upTo(t, d.set, 4), upTo(t, d.set, 5), upTo(t, d.set, 4), d.set} {
 				if err := Up(t.Context(), db, set); err != nil {
 					t.Fatal(err)
 				}
@@ -254,7 +254,7 @@ func TestUpgradeToForgotten(t *testing.T) {
 		t.Run(d.name, func(t *testing.T) {
 			t.Parallel()
 			db := d.open(t)()
-			for i, set := range []Set{upTo(t, d.set, 5), upTo(t, d.set, 6), upTo(t, d.set, 5)} {
+			for i, set := range []Schema{upTo(t, d.set, 5), upTo(t, d.set, 6), upTo(t, d.set, 5)} {
 				if err := Up(t.Context(), db, set); err != nil {
 					t.Fatal(err)
 				}

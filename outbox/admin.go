@@ -12,10 +12,10 @@ import (
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
-// unfinished is a table of the rows that have no outcome yet, found without
+// unfinishedRows is a table of the rows that have no outcome yet, found without
 // reading through those that have: what is below the mark has no seq, or is
 // finished. (num + 0 keeps the databases from walking all that is below it.)
-func unfinished(columns string) string {
+func unfinishedRows(columns string) string {
 	return `(SELECT ` + columns + ` FROM mooring_outbox_batch
 			WHERE box = $1 AND state < 2 AND num >= (SELECT low FROM mooring_outbox WHERE box = $1)
 		UNION ALL SELECT ` + columns + ` FROM mooring_outbox_batch
@@ -25,11 +25,11 @@ func unfinished(columns string) string {
 var (
 	sqlPendingCounts = `SELECT CASE WHEN state = 1 AND first_seq > 0 THEN 1 ELSE 0 END, SUM(ops), SUM(bytes),
 			SUM(failed), SUM(skipped), SUM(voided)
-		FROM ` + unfinished("state, first_seq, ops, bytes, failed, skipped, voided") + ` GROUP BY 1`
+		FROM ` + unfinishedRows("state, first_seq, ops, bytes, failed, skipped, voided") + ` GROUP BY 1`
 	sqlStreams = `SELECT b.session, b.ops, b.seq, b.attempts, b.next_retry_at, b.last_error, COALESCE(s.stopped, 0), COALESCE(s.reason, '')
 		FROM (SELECT session, SUM(ops - failed - skipped - voided) AS ops, COALESCE(MAX(first_seq), 0) AS seq,
 				MAX(attempts) AS attempts, MAX(next_retry_at) AS next_retry_at, MAX(last_error) AS last_error
-			FROM ` + unfinished("session, ops, failed, skipped, voided, first_seq, attempts, next_retry_at, last_error") + ` GROUP BY session) b
+			FROM ` + unfinishedRows("session, ops, failed, skipped, voided, first_seq, attempts, next_retry_at, last_error") + ` GROUP BY session) b
 		LEFT JOIN mooring_outbox_stream s ON s.box = $1 AND s.session = b.session ORDER BY b.session`
 )
 
@@ -43,7 +43,7 @@ func (t *tables) streamStatus(ctx context.Context, q querier) (streams []StreamS
 		var next int64
 		var code int
 		var reason string
-		if err := scan(&s.Session, &s.Unfinished, &s.seq, &s.Attempts, &next, &s.LastError, &code, &reason); err != nil {
+		if err := scan(&s.Session, &s.Unfinished, &s.maxSeq, &s.Attempts, &next, &s.LastError, &code, &reason); err != nil {
 			return err
 		}
 		s.NextRetry = timeOf(next)
@@ -85,7 +85,7 @@ func (b *Box) status(ctx context.Context, finished bool) (st Status, err error) 
 		st.Incarnation = uint64(row.incarnation)
 		if row.holder != "" && row.leaseUntil > now {
 			st.LeasedUntil = time.UnixMilli(row.leaseUntil)
-			st.Sending = row.holder == b.me
+			st.Sending = row.holder == b.holderID
 		}
 		err = q.query(ctx, sqlPendingCounts, []any{b.t.box}, func(scan scanner) error {
 			var flying, ops int
@@ -120,7 +120,7 @@ func (b *Box) status(ctx context.Context, finished bool) (st Status, err error) 
 		return err
 	})
 	if err == nil {
-		st.Standing, st.StandingSince = b.db.standing(ctx)
+		st.BlockingPID, st.BlockingSince = b.db.blockingWriter(ctx)
 	}
 	return st, err
 }
@@ -135,7 +135,7 @@ func (s *Status) count(ops int, n tally) (left int) {
 
 var (
 	sqlList       = `SELECT ` + batchColumns + ` FROM mooring_outbox_batch WHERE box = $1 AND num > $2 AND ($3 = '' OR session = $3) ORDER BY num LIMIT 200`
-	sqlListOpen   = `SELECT ` + batchColumns + ` FROM ` + unfinished(batchColumns) + ` WHERE num > $2 AND ($3 = '' OR session = $3) ORDER BY num LIMIT 200`
+	sqlListOpen   = `SELECT ` + batchColumns + ` FROM ` + unfinishedRows(batchColumns) + ` WHERE num > $2 AND ($3 = '' OR session = $3) ORDER BY num LIMIT 200`
 	sqlListFailed = `SELECT ` + batchColumns + ` FROM mooring_outbox_batch WHERE box = $1 AND num > $2 AND ($3 = '' OR session = $3)
 		AND failed + skipped + voided > 0 ORDER BY num LIMIT 200`
 )
@@ -153,7 +153,7 @@ func (b *Box) List(ctx context.Context, f Filter) (list []Row, err error) {
 			return err
 		}
 		for after := int64(-1); ; {
-			rows, err := b.t.many(ctx, q, f.statement(), b.t.box, after, f.Session)
+			rows, err := b.t.batches(ctx, q, f.statement(), b.t.box, after, f.Session)
 			if err != nil {
 				return err
 			}
@@ -222,19 +222,19 @@ func (f *Filter) appendRows(list []Row, r *batchRow) ([]Row, error) {
 	}
 	var outs []ledger.Outcome
 	if r.state == rowFinished {
-		if outs, err = r.ends(bd); err != nil {
+		if outs, err = r.readOutcomes(bd); err != nil {
 			base.LastError = err.Error()
 		}
 	}
 	seq := uint64(0)
 	if r.sequenced() {
-		seq = uint64(*r.first)
+		seq = uint64(*r.firstSeq)
 	}
 	for i := range bd.ops {
 		op := &bd.ops[i]
 		row := base
-		row.Op, row.Place, row.Method, row.Atomic, row.Retries, row.Unproven = op.id, i, op.method, bd.atomic, op.retries, bd.unproven
-		decided := !op.travels() // here, whatever its batch still waits for
+		row.Op, row.Index, row.Method, row.Atomic, row.Retries, row.NoDigest = op.id, i, op.method, bd.atomic, op.retries, bd.noDigest
+		decided := !op.takesSeq() // here, whatever its batch still waits for
 		if seq > 0 && !decided {
 			row.Seq = seq
 			seq++
@@ -243,7 +243,7 @@ func (f *Filter) appendRows(list []Row, r *batchRow) ([]Row, error) {
 		case outs != nil:
 			row.Outcome = &outs[i]
 		case decided:
-			row.Outcome = op.verdict
+			row.Outcome = op.localOutcome
 		}
 		switch {
 		case row.Outcome != nil:
@@ -255,7 +255,7 @@ func (f *Filter) appendRows(list []Row, r *batchRow) ([]Row, error) {
 		default:
 			row.State = Pending
 		}
-		row.Dropping = op.dropAsked && !row.State.Finished() // else it came too late
+		row.Dropping = op.dropRequested && !row.State.Finished() // else it came too late
 		if (len(f.States) == 0 || slices.Contains(f.States, row.State)) && (f.Op == "" || f.Op == op.id) {
 			list = append(list, row)
 		}
@@ -279,14 +279,14 @@ func (b *Box) Retry(ctx context.Context, op string) (Ticket, error) {
 		if f.row == nil {
 			return fault.NotFound.With("op %s is not in this outbox", clip(op))
 		}
-		e, err := f.earlier()
+		e, err := f.target()
 		if err != nil {
 			return err
 		}
-		if e.outcome == nil || e.outcome.Status == ledger.Applied || f.body.slim {
+		if e.outcome == nil || e.outcome.Status == ledger.Applied || f.body.compacted {
 			return fault.Usage.With("op %s did not fail: there is nothing to retry", op)
 		}
-		old := &f.body.ops[f.place]
+		old := &f.body.ops[f.index]
 		batch = Batch{Session: f.row.session, Via: f.row.via,
 			Ops: []Op{{Method: old.method, Args: old.args, DependsOn: old.deps, Expected: old.expected, Retries: op}}}
 		return nil
@@ -316,11 +316,11 @@ func (t *tables) dropping(ctx context.Context, q querier, low int64) (drops []dr
 	return drops, err
 }
 
-const sqlDropped = `UPDATE mooring_outbox SET drops = drops + 1 WHERE box = $1`
+const sqlCountDrop = `UPDATE mooring_outbox SET drops = drops + 1 WHERE box = $1`
 
-// dropped tells the sender, in whatever process, of a drop.
-func (t *tables) dropped(q querier, outbox string) {
-	q.later(sqlDropped, []any{t.box}, nil)
+// announceDrop tells the sender, in whatever process, of a drop.
+func (t *tables) announceDrop(q querier, outbox string) {
+	q.enqueue(sqlCountDrop, []any{t.box}, nil)
 	t.db.notify(q, outbox)
 }
 
@@ -342,41 +342,41 @@ func (b *Box) Drop(ctx context.Context, op string) error {
 	err = b.w.do(ctx, func(ctx context.Context, q querier) error {
 		asked, decided = nil, nil
 		f, err := b.t.findOp(ctx, q, op, b.db.lockRows())
-		r, bd, place := f.row, f.body, f.place
+		r, bd, place := f.row, f.body, f.index
 		switch {
 		case err != nil:
 			return err
 		case r == nil:
 			return fault.NotFound.With("op %s is not in this outbox", clip(op))
-		case r.state == rowFinished || bd.ops[place].verdict != nil || bd.ops[place].void:
+		case r.state == rowFinished || bd.ops[place].localOutcome != nil || bd.ops[place].void:
 			return fault.Usage.With("op %s is finished: there is nothing to drop", op)
 		case r.sequenced():
-			bd.ops[place].dropAsked = true
+			bd.ops[place].dropRequested = true
 			b.t.setBody(q, r.num, bd.encode(r.session, r.id), bd.tally(), true)
-			b.t.dropped(q, b.id)
+			b.t.announceDrop(q, b.id)
 			asked = r
 			return nil
 		}
-		bd.settle(place, voided(op))
-		bd.cascade()
-		b.t.dropped(q, b.id)
+		bd.setLocalOutcome(place, voidOutcome(op))
+		bd.skipDependents()
+		b.t.announceDrop(q, b.id)
 		if !bd.decided() {
 			b.t.setBody(q, r.num, bd.encode(r.session, r.id), bd.tally(), false)
 			return nil
 		}
-		decided = []decidedRow{b.decide(ctx, q, r, bd)}
+		decided = []decidedRow{b.finishLocally(ctx, q, r, bd)}
 		return nil
 	})
 	if err != nil {
 		return fmt.Errorf("drop: %w", err)
 	}
-	b.tellDecided(decided)
+	b.announceDecided(decided)
 	b.withLoop(func(l *loop) {
-		l.hand(func(now time.Time) {
+		l.postAsync(func(now time.Time) {
 			if asked != nil {
-				l.m.dropAsked(asked.session, asked.num, now)
+				l.m.dropRequested(asked.session, asked.num, now)
 			} else {
-				l.m.headsDropped(now)
+				l.m.unsequencedDropped(now)
 			}
 		})
 	})

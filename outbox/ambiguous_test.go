@@ -15,8 +15,8 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 )
 
-// unsureDB loses the answer to the transaction that writes a batch.
-type unsureDB struct {
+// ambiguousDB loses the answer to the transaction that writes a batch.
+type ambiguousDB struct {
 	database
 	t     tables
 	batch atomic.Pointer[string] // whose transaction; nil for none
@@ -24,13 +24,13 @@ type unsureDB struct {
 	undo  bool                   // it was rolled back after all
 }
 
-func unsure(b *Box) *unsureDB {
-	u := &unsureDB{database: b.db, t: b.t}
+func makeAmbiguous(b *Box) *ambiguousDB {
+	u := &ambiguousDB{database: b.db, t: b.t}
 	b.db = u
 	return u
 }
 
-func (u *unsureDB) write(ctx context.Context, f func(querier) error) (bool, error) {
+func (u *ambiguousDB) write(ctx context.Context, f func(querier) error) (bool, error) {
 	id := u.batch.Load()
 	mine := false
 	ambiguous, err := u.database.write(ctx, func(q querier) error {
@@ -54,7 +54,7 @@ func (u *unsureDB) write(ctx context.Context, f func(querier) error) (bool, erro
 func TestCommitOfUnknownEnd(t *testing.T) {
 	both(t, func(t *testing.T, p place) {
 		b := p.open(t, quick())
-		u := unsure(b)
+		u := makeAmbiguous(b)
 		srv := newFakeServer()
 		ctx := limited(t)
 		session := withSession(t, b)

@@ -18,33 +18,33 @@ import (
 
 // Box is one opened outbox. All methods are safe for concurrent use.
 type Box struct {
-	cfg    Config
-	name   string
-	id     string
-	secret capability.Secret // from which those are derived that servers are shown
-	old    capability.Secret // that servers were shown before; zero for none
-	me     string            // this Box, as the lease's holder
-	opened time.Time
+	cfg       Config
+	name      string
+	id        string
+	secret    capability.Secret // from which those are derived that servers are shown
+	oldSecret capability.Secret // that servers were shown before; zero for none
+	holderID  string            // this Box, as the lease's holder
+	openedAt  time.Time
 
 	db database
 	t  tables
 	w  *worker
 
-	told   notices
-	looks  looks
-	said   atomic.Int64 // since when who was said to stand in a transaction does
-	refs   refCache
-	usage  usage
-	damage damageLog
+	hub            outcomeHub
+	polls          pollBatcher
+	warnedBlocking atomic.Int64 // since when who was said to stand in a transaction does
+	refs           refCache
+	usage          usage
+	damage         damageLog
 
-	life    context.Context // ends with Close
-	end     context.CancelFunc
-	running sync.WaitGroup
+	ctx    context.Context // ends with Close
+	cancel context.CancelFunc
+	calls  sync.WaitGroup
 
-	mu     sync.Mutex // guards what follows
-	closed bool
-	loop   *loop         // the sender, while this Box has the lease
-	runs   chan struct{} // not nil while Run is running, and closed when it ends
+	mu      sync.Mutex // guards what follows
+	closed  bool
+	loop    *loop         // the sender, while this Box has the lease
+	runDone chan struct{} // not nil while Run is running, and closed when it ends
 }
 
 // defaultName is what an outbox is called that was not given a name.
@@ -54,21 +54,21 @@ const defaultName = "default"
 func newBox(ctx context.Context, db database, name string, cfg Config) (*Box, error) {
 	named, err := openBox(ctx, db, name)
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("open outbox: %w", coded(err)), db.close())
+		return nil, errors.Join(fmt.Errorf("open outbox: %w", withCode(err)), db.close())
 	}
 	secret, err := capability.SecretFrom(named.secret)
 	if err != nil {
 		return nil, errors.Join(fault.OutboxDamaged.Because(err, "the outbox's own row is damaged"), db.close())
 	}
 	var old capability.Secret
-	if named.old != nil {
-		if old, err = capability.SecretFrom(named.old); err != nil {
+	if named.oldSecret != nil {
+		if old, err = capability.SecretFrom(named.oldSecret); err != nil {
 			return nil, errors.Join(fault.OutboxDamaged.Because(err, "the outbox's own row is damaged"), db.close())
 		}
 	}
 	me := ulid.Make().String()
-	b := &Box{cfg: cfg, name: name, id: named.id, secret: secret, old: old, me: me, opened: time.Now(), db: db, t: tables{db: db, box: named.box, me: me}}
-	b.life, b.end = context.WithCancel(context.Background())
+	b := &Box{cfg: cfg, name: name, id: named.id, secret: secret, oldSecret: old, holderID: me, openedAt: time.Now(), db: db, t: tables{db: db, box: named.box, holderID: me}}
+	b.ctx, b.cancel = context.WithCancel(context.Background())
 	b.w = newWorker(b)
 	return b, nil
 }
@@ -88,11 +88,11 @@ func (b *Box) Close() error {
 	}
 	b.closed = true
 	b.mu.Unlock()
-	b.end()
-	b.w.hurry()
-	b.running.Wait()
+	b.cancel()
+	b.w.beginClose()
+	b.calls.Wait()
 	b.w.close()
-	return coded(b.db.close())
+	return withCode(b.db.close())
 }
 
 // enter counts a caller who keeps the database open until leave; it fails once
@@ -103,16 +103,16 @@ func (b *Box) enter() (leave func(), err error) {
 	if b.closed {
 		return nil, errClosed
 	}
-	b.running.Add(1)
-	return b.running.Done, nil
+	b.calls.Add(1)
+	return b.calls.Done, nil
 }
 
 var errClosed = fault.Canceled.With("the outbox is closed")
 
-// during gives ctx an end that also comes with Close.
-func (b *Box) during(ctx context.Context) (context.Context, context.CancelFunc) {
+// withClose gives ctx an end that also comes with Close.
+func (b *Box) withClose(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
-	stop := context.AfterFunc(b.life, cancel)
+	stop := context.AfterFunc(b.ctx, cancel)
 	return ctx, func() { stop(); cancel() }
 }
 
@@ -123,32 +123,32 @@ func (b *Box) read(ctx context.Context, what string, f func(ctx context.Context,
 		return err
 	}
 	defer leave()
-	ctx, cancel := b.during(ctx)
+	ctx, cancel := b.withClose(ctx)
 	defer cancel()
 	if err := b.db.read(ctx, func(q querier) error { return f(ctx, q) }); err != nil {
-		b.damage.met(err)
-		return fmt.Errorf("%s: %w", what, coded(err))
+		b.damage.observe(err)
+		return fmt.Errorf("%s: %w", what, withCode(err))
 	}
 	return nil
 }
 
-// canceled gives a context's end its code.
-func canceled(err error) error {
+// asCanceled gives a context's end its code.
+func asCanceled(err error) error {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return fault.Canceled.Because(err, "given up before it was through")
 	}
 	return err
 }
 
-// coded gives every error a code, so that no verb gives one of a driver alone.
-func coded(err error) error {
+// withCode gives every error a code, so that no verb gives one of a driver alone.
+func withCode(err error) error {
 	var f *fault.Error
 	var c fault.Code
-	err = canceled(err)
+	err = asCanceled(err)
 	switch {
 	case err == nil, errors.As(err, &f), errors.As(err, &c):
 		return err
-	case errors.Is(err, errGaveWay):
+	case errors.Is(err, errTxConflict):
 		return fault.Unavailable.Because(err, "the outbox's database gave this up in favour of another transaction, again and again: try again")
 	}
 	return fault.Internal.Because(err, "the outbox's database failed: %v", err)
@@ -160,21 +160,21 @@ func coded(err error) error {
 // and near enough for several. What is finished is found by the next count alone:
 // it may be what others committed since the last one.
 type usage struct {
-	ops, bytes atomic.Int64
-	since      atomic.Int64 // commits since the last count
-	finished   atomic.Int64 // ops that this process has stored the outcomes of, in all
+	ops, bytes        atomic.Int64
+	commitsSinceCount atomic.Int64 // commits since the last count
+	stored            atomic.Int64 // ops that this process has stored the outcomes of, in all
 }
 
 // recountAfter is how many commits may go by without a count.
 const recountAfter = 4096
 
-// room fails with OutboxFull if so much more does not fit. q is the transaction
+// checkQuota fails with OutboxFull if so much more does not fit. q is the transaction
 // that asks, nil for none.
-func (b *Box) room(ctx context.Context, q querier, ops, bytes int) error {
+func (b *Box) checkQuota(ctx context.Context, q querier, ops, bytes int) error {
 	over := func() bool {
 		return b.usage.ops.Load()+int64(ops) > int64(b.cfg.Limits.Rows) || b.usage.bytes.Load()+int64(bytes) > b.cfg.Limits.Bytes
 	}
-	if n := b.usage.since.Add(1); n > 1 && n < recountAfter && !over() {
+	if n := b.usage.commitsSinceCount.Add(1); n > 1 && n < recountAfter && !over() {
 		return nil
 	}
 	var n, size int64
@@ -193,7 +193,7 @@ func (b *Box) room(ctx context.Context, q querier, ops, bytes int) error {
 	}
 	b.usage.ops.Store(n)
 	b.usage.bytes.Store(size)
-	b.usage.since.Store(1)
+	b.usage.commitsSinceCount.Store(1)
 	if over() {
 		return fault.OutboxFull.With("the outbox holds %d unfinished ops in %d bytes, its bounds are %d and %d: wait until it has drained, or drop some",
 			n, size, b.cfg.Limits.Rows, b.cfg.Limits.Bytes)

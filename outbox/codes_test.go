@@ -109,7 +109,7 @@ func (d failing) checkFailing(t *testing.T, name string, verb func(context.Conte
 	want, unsure := codeOf(f)
 	switch code := fault.CodeOf(err); {
 	case err == nil && looksAfterwards(name, failed[0]):
-	case err == nil || code != want && !(unsure && code == fault.Unavailable && errors.Is(err, errUnsure)):
+	case err == nil || code != want && !(unsure && code == fault.Unavailable && errors.Is(err, errAmbiguous)):
 		t.Errorf("%s: %v, want %s", what, err, want)
 	}
 	err = verb(limited(t))
@@ -185,7 +185,7 @@ func (d failing) sendThrough(t *testing.T, atOf func(i int) []int) {
 			told := func(verb string, err error) {
 				t.Helper()
 				before, unsureBefore := codeOf(last)
-				if code := fault.CodeOf(err); code != want && code != before && !((unsure || unsureBefore) && errors.Is(err, errUnsure)) {
+				if code := fault.CodeOf(err); code != want && code != before && !((unsure || unsureBefore) && errors.Is(err, errAmbiguous)) {
 					t.Fatalf("%s, %s at %d: %v, want %s", verb, f, at, err, want)
 				}
 			}

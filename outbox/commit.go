@@ -36,14 +36,14 @@ func (b *Box) Commit(ctx context.Context, batch Batch) (Ticket, error) {
 		return Ticket{}, err
 	}
 	defer leave()
-	bd, err := b.shape(&batch)
+	bd, err := b.checkBatch(&batch)
 	if err != nil {
 		return Ticket{}, fmt.Errorf("commit: %w", err)
 	}
 	var res resolution
-	if bd.named || refersOutside(bd) {
+	if bd.customIDs || hasExternalRefs(bd) {
 		err := b.read(ctx, "commit", func(ctx context.Context, q querier) (err error) {
-			if err := b.checkNames(ctx, q, batch.ID, bd); err != nil {
+			if err := b.checkOpIDs(ctx, q, batch.ID, bd); err != nil {
 				return err
 			}
 			res, err = b.resolveCommit(ctx, q, &batch, bd)
@@ -53,12 +53,12 @@ func (b *Box) Commit(ctx context.Context, batch Batch) (Ticket, error) {
 			return Ticket{}, err
 		}
 	}
-	seen := b.refs.now()
-	to, err := b.shelf().routeFor(ctx, &batch, bd) // a create's refs may have been references
+	seen := b.refs.generation()
+	to, err := b.resolver().routeForCommit(ctx, &batch, bd) // a create's refs may have been references
 	if err != nil {
 		return Ticket{}, fmt.Errorf("commit: %w", err)
 	}
-	to.seen = seen
+	to.refsGeneration = seen
 	owner, err := b.ownerRow(&batch, bd, to)
 	if err != nil {
 		return Ticket{}, fmt.Errorf("commit: %w", err)
@@ -67,23 +67,23 @@ func (b *Box) Commit(ctx context.Context, batch Batch) (Ticket, error) {
 		switch {
 		case errors.Is(err, errUnique):
 			return b.recommit(ctx, &batch, bd)
-		case errors.Is(err, errUnsure):
-			return b.lookAgain(ctx, &batch, bd, err)
+		case errors.Is(err, errAmbiguous):
+			return b.resolveAmbiguous(ctx, &batch, bd, err)
 		}
 		return Ticket{}, fmt.Errorf("commit: %w", err)
 	}
 	return ticket(batch.ID, bd), nil
 }
 
-// lookAgain looks whether a batch is there of which it is not known whether it
+// resolveAmbiguous looks whether a batch is there of which it is not known whether it
 // was committed. If it is not it may still come to be.
-func (b *Box) lookAgain(ctx context.Context, batch *Batch, bd *body, unsure error) (Ticket, error) {
+func (b *Box) resolveAmbiguous(ctx context.Context, batch *Batch, bd *body, unsure error) (Ticket, error) {
 	t, err := b.recommit(ctx, batch, bd)
 	if err != nil {
 		return Ticket{}, fmt.Errorf("commit: it is not known whether batch %s is there; to find out commit it again under that id: %w", batch.ID, unsure)
 	}
-	b.usage.since.Store(0) // count anew
-	b.backlog(batch.Session)
+	b.usage.commitsSinceCount.Store(0) // count anew
+	b.notifyBacklog(batch.Session)
 	return t, nil
 }
 
@@ -95,10 +95,10 @@ func ticket(id string, bd *body) Ticket {
 	return t
 }
 
-// checkNames fails if an id that the caller gave to an op is another's. Ids that
+// checkOpIDs fails if an id that the caller gave to an op is another's. Ids that
 // lead to their batch are nobody else's.
-func (b *Box) checkNames(ctx context.Context, q querier, batch string, bd *body) error {
-	if !bd.named {
+func (b *Box) checkOpIDs(ctx context.Context, q querier, batch string, bd *body) error {
+	if !bd.customIDs {
 		return nil
 	}
 	ids := derivedFrom(batch)
@@ -120,15 +120,15 @@ func (b *Box) checkNames(ctx context.Context, q querier, batch string, bd *body)
 
 // resolveCommit works out the references that can be, on a snapshot.
 func (b *Box) resolveCommit(ctx context.Context, q querier, batch *Batch, bd *body) (resolution, error) {
-	find := b.t.finder(ctx, q, notYet)
+	find := b.t.opLookup(ctx, q, unwrittenRow)
 	for i := range bd.ops {
 		if old := bd.ops[i].retries; old != "" {
 			e, err := find(old)
 			switch {
 			case err != nil:
 				return resolution{}, err
-			case e != nil && e.lost != nil:
-				return resolution{}, e.lost
+			case e != nil && e.lostErr != nil:
+				return resolution{}, e.lostErr
 			case e == nil:
 				return resolution{}, fault.NotFound.With("op %s, which is to be retried, is not in this outbox", old)
 			case e.id == bd.ops[i].id: // this batch is committed again
@@ -142,8 +142,8 @@ func (b *Box) resolveCommit(ctx context.Context, q querier, batch *Batch, bd *bo
 	return resolve(bd, batch.Session, find, true)
 }
 
-// refersOutside says whether the outbox has to be asked about other ops.
-func refersOutside(bd *body) bool {
+// hasExternalRefs says whether the outbox has to be asked about other ops.
+func hasExternalRefs(bd *body) bool {
 	var inside map[string]bool // nil until an op needs another
 	for i := range bd.ops {
 		op := &bd.ops[i]
@@ -182,11 +182,11 @@ func (b *Box) ownerRow(batch *Batch, bd *body, to route) (*refRow, error) {
 	switch {
 	case batch.Owner == nil:
 		return nil, nil
-	case !creates(bd.ops[0].method) || batch.Owner.Ref.ID != to.ref:
+	case !createsSession(bd.ops[0].method) || batch.Owner.Ref.ID != to.ref:
 		return nil, fault.BadArgument.With("the owner's ref is not the one that the batch's first op mints")
 	}
 	meta := batch.Owner.Meta
-	meta.Role, meta.Told = SessionOwner, Told{}
+	meta.Role, meta.RefStatus = SessionOwner, RefStatus{}
 	row, err := b.newRef(batch.Owner.Ref, meta)
 	return &row, err
 }
@@ -198,35 +198,35 @@ func (b *Box) commit(ctx context.Context, batch *Batch, bd *body, res resolution
 	if bd.decided() {
 		return b.commitDecided(ctx, row, bd, owner)
 	}
-	if err := b.room(ctx, nil, row.ops, len(row.body)); err != nil {
+	if err := b.checkQuota(ctx, nil, row.ops, len(row.body)); err != nil {
 		return err
 	}
 	var (
-		la    *lane
+		la    *streamSeqs
 		first uint64
 		num   int64
 		got   bool
 		made  bool // owner was stored
 	)
-	n := bd.travelling()
+	n := bd.seqCount()
 	run := func(ctx context.Context, q querier) error {
 		la, first, got, made = nil, 0, false, false
-		if len(res.owed) == 0 && !res.loose && n == len(bd.ops) {
-			la, first = b.w.lanes.giveNow(row.session, n, len(row.body), res.near, b.cfg.Window)
+		if len(res.blockedOn) == 0 && !res.hasUnsequenced && n == len(bd.ops) {
+			la, first = b.w.seqs.allocateNow(row.session, n, len(row.body), res.ownBatches, b.cfg.Window)
 		}
 		var held *bool
 		if la != nil {
-			held = b.share(q, true)
-		} else if !b.w.lanes.sends() {
+			held = b.shareLease(q, true)
+		} else if !b.w.seqs.isLeading() {
 			b.db.notify(q, b.id)
 		}
 		b.t.insertBatch(q, row, first, held, func(n int64, sequenced bool) {
 			if num, got = n, sequenced; !got && la != nil {
-				b.w.lanes.takeBack(la, first)
+				b.w.seqs.deallocate(la, first)
 			}
 		})
-		b.t.countDecided(q, row.id, bd.tally())
-		b.nameOps(q, row.id, bd)
+		b.t.setTally(q, row.id, bd.tally())
+		b.indexOps(q, row.id, bd)
 		if owner != nil {
 			var err error
 			if made, err = b.t.insertRef(ctx, q, owner); err != nil {
@@ -239,7 +239,7 @@ func (b *Box) commit(ctx context.Context, batch *Batch, bd *body, res resolution
 	done := func(err error, ambiguous bool) {
 		switch {
 		case err != nil && ambiguous && la != nil:
-			b.lost(fault.Unavailable.Because(err, "it is not known whether a seq was given")) // nobody may give it again
+			b.endTerm(fault.Unavailable.Because(err, "it is not known whether a seq was given")) // nobody may give it again
 		case err != nil:
 		default:
 			crashpoint.Hit(crashpoint.OutboxCommitAfter)
@@ -249,20 +249,20 @@ func (b *Box) commit(ctx context.Context, batch *Batch, bd *body, res resolution
 				b.refs.put(*owner)
 			}
 			if got {
-				b.w.lanes.gave(la, first+uint64(n), row.id, len(row.body))
+				b.w.seqs.confirm(la, first+uint64(n), row.id, len(row.body))
 				seq := int64(first)
-				row.num, row.first, row.state = num, &seq, rowInFlight
-				b.told.sent(row.id)
-				b.sendCommitted(row, bd, res.hold, to)
+				row.num, row.firstSeq, row.state = num, &seq, rowInFlight
+				b.hub.noteSent(row.id)
+				b.sendCommitted(row, bd, res.pinSeq, to)
 			} else {
-				if b.w.lanes.sends() {
-					b.told.queued(row.id)
+				if b.w.seqs.isLeading() {
+					b.hub.noteQueued(row.id)
 				}
-				b.backlog(row.session)
+				b.notifyBacklog(row.session)
 			}
 		}
 	}
-	return b.w.await(ctx, &job{run: run, done: done, commit: true})
+	return b.w.doJob(ctx, &job{run: run, done: done, commit: true})
 }
 
 // commitDecided keeps a batch that no server need see: every op was skipped.
@@ -270,14 +270,14 @@ func (b *Box) commitDecided(ctx context.Context, row *batchRow, bd *body, owner 
 	var decided decidedRow
 	made := false
 	err := b.w.do(ctx, func(ctx context.Context, q querier) (err error) {
-		b.nameOps(q, row.id, bd)
+		b.indexOps(q, row.id, bd)
 		if owner != nil {
 			if made, err = b.t.insertRef(ctx, q, owner); err != nil {
 				return err
 			}
 		}
 		if row.num, err = b.t.insert(ctx, q, row); err == nil {
-			decided = b.decide(ctx, q, row, bd)
+			decided = b.finishLocally(ctx, q, row, bd)
 		}
 		return err
 	})
@@ -287,20 +287,20 @@ func (b *Box) commitDecided(ctx context.Context, row *batchRow, bd *body, owner 
 	if made {
 		b.refs.put(*owner)
 	}
-	b.tellDecided([]decidedRow{decided})
+	b.announceDecided([]decidedRow{decided})
 	return nil
 }
 
-// nameOps makes ops findable that their ids do not lead to, and retries known.
-func (b *Box) nameOps(q querier, id string, bd *body) {
+// indexOps makes ops findable that their ids do not lead to, and retries known.
+func (b *Box) indexOps(q querier, id string, bd *body) {
 	ids := derivedFrom(id)
 	for i := range bd.ops {
 		op := &bd.ops[i]
 		if !ids.has(i, op.id) {
-			b.t.nameOp(q, op.id, id)
+			b.t.indexOp(q, op.id, id)
 		}
 		if op.retries != "" {
-			b.t.nameRetry(q, op.retries, op.id)
+			b.t.insertRetry(q, op.retries, op.id)
 		}
 	}
 }
@@ -349,20 +349,20 @@ func (b *Box) CommitTx(ctx context.Context, tx pgx.Tx, batch Batch) (Ticket, err
 	if _, ok := b.db.(*postgresDB); !ok {
 		return Ticket{}, fault.Usage.With("commit in a transaction: the outbox is not in Postgres")
 	}
-	bd, err := b.shape(&batch)
+	bd, err := b.checkBatch(&batch)
 	if err != nil {
 		return Ticket{}, fmt.Errorf("commit: %w", err)
 	}
 	t, err := b.commitTx(ctx, tx, &batch, bd)
 	if err != nil {
-		return Ticket{}, fmt.Errorf("commit: %w", coded(postgresFailure(err)))
+		return Ticket{}, fmt.Errorf("commit: %w", withCode(postgresFailure(err)))
 	}
 	return t, nil
 }
 
 func (b *Box) commitTx(ctx context.Context, tx pgx.Tx, batch *Batch, bd *body) (Ticket, error) {
 	q := &postgresTx{ctx: ctx, conn: tx.Conn(), tx: tx}
-	to, err := b.shelfOfCaller(q).routeFor(ctx, batch, bd)
+	to, err := b.resolverInCallerTx(q).routeForCommit(ctx, batch, bd)
 	if err != nil {
 		return Ticket{}, err
 	}
@@ -370,22 +370,22 @@ func (b *Box) commitTx(ctx context.Context, tx pgx.Tx, batch *Batch, bd *body) (
 	if err != nil {
 		return Ticket{}, err
 	}
-	if err := b.checkNames(ctx, q, batch.ID, bd); err != nil {
+	if err := b.checkOpIDs(ctx, q, batch.ID, bd); err != nil {
 		return Ticket{}, err
 	}
-	if refersOutside(bd) {
+	if hasExternalRefs(bd) {
 		if _, err := b.resolveCommit(ctx, q, batch, bd); err != nil {
 			return Ticket{}, err
 		}
 	}
-	if _, err := b.shelfOfCaller(q).routeOf(ctx, batch.Session, batch.Via, bd); err != nil {
+	if _, err := b.resolverInCallerTx(q).routeOf(ctx, batch.Session, batch.Via, bd); err != nil {
 		return Ticket{}, err
 	}
 	row := b.newRow(batch, bd)
-	if err := b.room(ctx, q, row.ops, len(row.body)); err != nil {
+	if err := b.checkQuota(ctx, q, row.ops, len(row.body)); err != nil {
 		return Ticket{}, err
 	}
-	n, err := q.exec(ctx, sqlInsertQuiet, b.t.box, row.id, row.session, row.via, row.ops, row.bytes, row.created, row.body)
+	n, err := q.exec(ctx, sqlInsertIfNew, b.t.box, row.id, row.session, row.via, row.ops, row.bytes, row.created, row.body)
 	if err != nil {
 		return Ticket{}, err
 	}
@@ -393,9 +393,9 @@ func (b *Box) commitTx(ctx context.Context, tx pgx.Tx, batch *Batch, bd *body) (
 		return b.existing(ctx, q, batch, bd)
 	}
 	if !bd.decided() { // else the sender finishes it
-		b.t.countDecided(q, row.id, bd.tally())
+		b.t.setTally(q, row.id, bd.tally())
 	}
-	b.nameOps(q, row.id, bd)
+	b.indexOps(q, row.id, bd)
 	if owner != nil {
 		if _, err := b.t.insertRef(ctx, q, owner); err != nil {
 			return Ticket{}, err

@@ -44,10 +44,10 @@ type Config struct {
 	Logger  *slog.Logger     // default: discards
 	Now     func() time.Time // of row times, and of the lease on SQLite; default time.Now
 
-	Lease    time.Duration // how long the sender's lease lasts without renewal; default 10 s
-	Poll     time.Duration // how often the sender looks for what other processes committed; default 100 ms on SQLite, 1 s on Postgres (which also listens)
-	AckDelay time.Duration // how long outcomes may wait to be stored together; default 20 ms
-	Keep     time.Duration // how long tickets last; default 30 days
+	Lease     time.Duration // how long the sender's lease lasts without renewal; default 10 s
+	Poll      time.Duration // how often the sender looks for what other processes committed; default 100 ms on SQLite, 1 s on Postgres (which also listens)
+	AckDelay  time.Duration // how long outcomes may wait to be stored together; default 20 ms
+	Retention time.Duration // how long tickets last; default 30 days
 
 	// Connections are how many a process has to one Postgres URL at most, over all its
 	// Boxes: default 4 (or pool_max_conns of the URL), 3 at least. One of them listens.
@@ -62,23 +62,23 @@ type Config struct {
 // withDefaults fills in what is zero.
 func (c Config) withDefaults(poll time.Duration) Config {
 	lim := ledger.DefaultLimits()
-	def(&c.Limits.BatchOps, lim.BatchOps)
-	def(&c.Limits.BatchBytes, lim.BatchBytes)
-	def(&c.Limits.PayloadBytes, lim.PayloadBytes)
-	def(&c.Limits.Rows, 1_000_000)
-	def(&c.Limits.Bytes, 4<<30)
-	def(&c.Window.Batches, 64)
-	def(&c.Window.Bytes, 4<<20)
-	def(&c.Window.Streams, 128)
-	def(&c.Backoff.Initial, 200*time.Millisecond)
-	def(&c.Backoff.Max, 30*time.Second)
-	def(&c.Backoff.Factor, 2)
-	def(&c.Backoff.Jitter, 0.5)
-	def(&c.Lease, 10*time.Second)
-	def(&c.Poll, poll)
-	def(&c.AckDelay, 20*time.Millisecond)
-	def(&c.Keep, 30*24*time.Hour)
-	def(&c.driver, "sqlite")
+	setDefault(&c.Limits.BatchOps, lim.BatchOps)
+	setDefault(&c.Limits.BatchBytes, lim.BatchBytes)
+	setDefault(&c.Limits.PayloadBytes, lim.PayloadBytes)
+	setDefault(&c.Limits.Rows, 1_000_000)
+	setDefault(&c.Limits.Bytes, 4<<30)
+	setDefault(&c.Window.Batches, 64)
+	setDefault(&c.Window.Bytes, 4<<20)
+	setDefault(&c.Window.Streams, 128)
+	setDefault(&c.Backoff.Initial, 200*time.Millisecond)
+	setDefault(&c.Backoff.Max, 30*time.Second)
+	setDefault(&c.Backoff.Factor, 2)
+	setDefault(&c.Backoff.Jitter, 0.5)
+	setDefault(&c.Lease, 10*time.Second)
+	setDefault(&c.Poll, poll)
+	setDefault(&c.AckDelay, 20*time.Millisecond)
+	setDefault(&c.Retention, 30*24*time.Hour)
+	setDefault(&c.driver, "sqlite")
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -88,7 +88,7 @@ func (c Config) withDefaults(poll time.Duration) Config {
 	return c
 }
 
-func def[T int | int64 | float64 | string | time.Duration](field *T, value T) {
+func setDefault[T int | int64 | float64 | string | time.Duration](field *T, value T) {
 	if *field == *new(T) {
 		*field = value
 	}

@@ -72,9 +72,9 @@ func TestWhoWaitsHoldsNoConnection(t *testing.T) {
 	eventually(t, "all have waited for long", func() bool {
 		few()
 		looks++
-		other.told.mu.Lock()
-		defer other.told.mu.Unlock()
-		return len(other.told.waiting) == tickets && looks > 200
+		other.hub.mu.Lock()
+		defer other.hub.mu.Unlock()
+		return len(other.hub.waiting) == tickets && looks > 200
 	})
 	run(t, b, srv)
 	for range tickets {
@@ -150,7 +150,7 @@ func TestOneLookForAllWhoWait(t *testing.T) {
 		ids := map[string]struct{}{one.Batch: {}, two.Batch: {}, "none": {}}
 		look := func(want ...string) {
 			t.Helper()
-			got, err := b.waiting(ids)
+			got, err := b.unfinishedOf(ids)
 			if err != nil || len(got) != len(want) {
 				t.Fatalf("%v, %v; want %v", got, err, want)
 			}
@@ -167,8 +167,8 @@ func TestOneLookForAllWhoWait(t *testing.T) {
 		look(two.Batch)
 
 		statements := 0
-		b.db = overheard{b.db, func(string) { statements++ }}
-		b.looks.busy = true // a look is under way
+		b.db = hookedDB{b.db, func(string) { statements++ }}
+		b.polls.busy = true // a look is under way
 		const askers = 64
 		answers := make(chan bool, askers)
 		for i := range askers {
@@ -177,7 +177,7 @@ func TestOneLookForAllWhoWait(t *testing.T) {
 				if i > 0 {
 					id = strconv.Itoa(i)
 				}
-				waits, err := b.waits(ctx, id)
+				waits, err := b.stillWaiting(ctx, id)
 				if err != nil {
 					t.Error(err)
 				}
@@ -185,11 +185,11 @@ func TestOneLookForAllWhoWait(t *testing.T) {
 			}()
 		}
 		eventually(t, "all have come", func() bool {
-			b.looks.mu.Lock()
-			defer b.looks.mu.Unlock()
-			return b.looks.next != nil && len(b.looks.next.batches) == askers
+			b.polls.mu.Lock()
+			defer b.polls.mu.Unlock()
+			return b.polls.next != nil && len(b.polls.next.batches) == askers
 		})
-		b.look()
+		b.runPolls()
 		waiting := 0
 		for range askers {
 			if <-answers {

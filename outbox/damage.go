@@ -20,8 +20,8 @@ type damageLog struct {
 	batches []string // of these, the first few
 }
 
-// met notes what a transaction or a look came to.
-func (d *damageLog) met(err error) {
+// observe notes what a transaction or a look came to.
+func (d *damageLog) observe(err error) {
 	damaged := errors.Is(err, errFileDamaged)
 	if err != nil && !damaged || errors.Is(err, context.Canceled) {
 		return
@@ -31,28 +31,28 @@ func (d *damageLog) met(err error) {
 	d.file = err
 }
 
-// setAside notes a batch whose row was set aside.
-func (d *damageLog) setAside(batch string) {
+// noteQuarantined notes a batch whose row was set aside.
+func (d *damageLog) noteQuarantined(batch string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.rows++; len(d.batches) < namedBatches {
+	if d.rows++; len(d.batches) < maxNamedBatches {
 		d.batches = append(d.batches, batch)
 	}
 }
 
-// ofFile is why the file takes and gives nothing; nil if it does.
-func (d *damageLog) ofFile() error {
+// fileErr is why the file takes and gives nothing; nil if it does.
+func (d *damageLog) fileErr() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.file
 }
 
-// namedBatches is how many damaged batches an error names.
-const namedBatches = 10
+// maxNamedBatches is how many damaged batches an error names.
+const maxNamedBatches = 10
 
-// ofRows is OutboxDamaged with the batches whose rows were set aside; nil if there are
+// rowsErr is OutboxDamaged with the batches whose rows were set aside; nil if there are
 // none.
-func (d *damageLog) ofRows() error {
+func (d *damageLog) rowsErr() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.rows == 0 {

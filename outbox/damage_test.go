@@ -125,7 +125,7 @@ func TestDamagedRowInFlight(t *testing.T) {
 		wait(t, b, commit(t, b, Batch{Session: three, Ops: []Op{put("1")}}))
 		for i, batch := range []Ticket{x, y, z} {
 			_, err := b.Wait(limited(t), batch.Batch)
-			if still, ok := errors.AsType[*Standstill](err); !ok || still.Session != one || still.Code != fault.OutboxDamaged {
+			if still, ok := errors.AsType[*StreamStoppedError](err); !ok || still.Session != one || still.Code != fault.OutboxDamaged {
 				t.Errorf("batch %d: %v", i, err)
 			}
 		}
@@ -217,7 +217,7 @@ func TestTextThatNoDatabaseTakes(t *testing.T) {
 			return err == nil && st.Acked == 2
 		})
 		_, err := b.Wait(limited(t), x.Batch)
-		if still, ok := errors.AsType[*Standstill](err); !ok || still.Reason != "server_behind: NUL \ufffd, no UTF-8 \ufffd" {
+		if still, ok := errors.AsType[*StreamStoppedError](err); !ok || still.Reason != "server_behind: NUL \ufffd, no UTF-8 \ufffd" {
 			t.Errorf("%q", err)
 		}
 	})
@@ -225,12 +225,12 @@ func TestTextThatNoDatabaseTakes(t *testing.T) {
 
 func TestStorableText(t *testing.T) {
 	t.Parallel()
-	long := strings.Repeat("x", maxText-1)
+	long := strings.Repeat("x", maxColumnText-1)
 	for text, want := range map[string]string{
 		"": "", "as it is": "as it is", "a\x00b\x00": "a\ufffdb\ufffd", "a\xff\xfeb": "a\ufffdb",
 		long + "y": long + "y", long + "yz": long + "y …", long + "ä": long + " …", long + "äz": long + " …",
 	} {
-		if got := storable(text); got != want {
+		if got := columnText(text); got != want {
 			t.Errorf("%.20q… became %.20q…", text, got)
 		}
 	}
@@ -259,18 +259,18 @@ func (d *choosyDB) write(ctx context.Context, f func(querier) error) (bool, erro
 	})
 }
 
-func (q choosyQuerier) later(sql string, args []any, one func(scanner) error) {
+func (q choosyQuerier) enqueue(sql string, args []any, one func(scanner) error) {
 	if sql == sqlFinish || sql == sqlFinishBody {
 		*q.met = *q.met || args[1] == q.num
 	}
-	q.querier.later(sql, args, one)
+	q.querier.enqueue(sql, args, one)
 }
 
 // TestAnAnswerThatCannotBeStored stops its stream, and the server keeps it for the next term.
 func TestAnAnswerThatCannotBeStored(t *testing.T) {
 	both(t, func(t *testing.T, p place) {
 		b := p.open(t, quick())
-		b.w.rest = 5 * time.Millisecond
+		b.w.retryDelay = 5 * time.Millisecond
 		db := &choosyDB{database: b.db}
 		srv := newFakeServer()
 		ctx := limited(t)

@@ -17,10 +17,10 @@ type scanner func(dest ...any) error
 // querier runs statements, in a transaction or on a snapshot. Placeholders are
 // $1, $2, … in both dialects.
 type querier interface {
-	// later runs a statement whose result nothing else in the transaction waits
+	// enqueue runs a statement whose result nothing else in the transaction waits
 	// for, at the latest when it commits; one, if not nil, gets its only row.
 	// Postgres sends all of them in one round trip.
-	later(sql string, args []any, one func(scanner) error)
+	enqueue(sql string, args []any, one func(scanner) error)
 	// exec runs a statement and tells how many rows it touched.
 	exec(ctx context.Context, sql string, args ...any) (int64, error)
 	// query runs a statement and calls each for every row.
@@ -34,7 +34,7 @@ type database interface {
 	// a time. f may run again, after a rollback. ambiguous says of a failure that
 	// it may have been committed.
 	write(ctx context.Context, f func(querier) error) (ambiguous bool, err error)
-	// read runs f on what is committed. A Standstill that f gives was there at
+	// read runs f on what is committed. A StreamStoppedError that f gives was there at
 	// one moment; f may run again for that, and on another connection if one dies.
 	read(ctx context.Context, f func(querier) error) error
 
@@ -53,32 +53,32 @@ type database interface {
 	//
 	// alive is called with what tells others that this process lives, for gone.
 	watch(ctx context.Context, outbox string, changed func(), alive func(pid int64))
-	// gone says that the holder with that mark is certainly dead.
-	gone(ctx context.Context, q querier, pid int64) (bool, error)
-	// standing is the process that has stood in a transaction for long, so that nobody else
+	// holderDead says that the holder with that mark is certainly dead.
+	holderDead(ctx context.Context, q querier, pid int64) (bool, error)
+	// blockingWriter is the process that has stood in a transaction for long, so that nobody else
 	// can write; 0 for none, or where that cannot be.
-	standing(ctx context.Context) (pid int, since time.Time)
-	// check looks through the whole database for damage, as far as there is a way to. It
+	blockingWriter(ctx context.Context) (pid int, since time.Time)
+	// checkIntegrity looks through the whole database for damage, as far as there is a way to. It
 	// takes as long as reading all of it.
-	check(ctx context.Context, q querier) error
-	// among is the clause that holds where column is one of ids, and the argument for its
+	checkIntegrity(ctx context.Context, q querier) error
+	// inClause is the clause that holds where column is one of ids, and the argument for its
 	// placeholder.
-	among(column, placeholder string, ids []string) (clause string, arg any)
+	inClause(column, placeholder string, ids []string) (clause string, arg any)
 	// lockRows is the clause that locks what a SELECT reads.
 	lockRows() string
 	// refs are the dialect's statements about refs.
 	refs() *refSQL
-	// alone tries to get the mark that a living sender holds, so that a dead
+	// tryLivenessLock tries to get the mark that a living sender holds, so that a dead
 	// one's lease need not be waited out. held: nobody living has it, and we do
 	// now, until release. Where there is no such mark, known is false. The mark
 	// is not the lease: who has that got it without the mark if another process
 	// was stopped with it.
-	alone(box int64) (release func(), held, known bool)
+	tryLivenessLock(box int64) (release func(), held, known bool)
 	close() error
 }
 
-// markHeld is the holder's pid where alone knows a mark, and it has that.
-const markHeld = 1
+// livenessHeld is the holder's pid where alone knows a mark, and it has that.
+const livenessHeld = 1
 
 // errUnique is what an INSERT gives that meets an existing key.
 var errUnique = errors.New("outbox: key exists already")

@@ -51,8 +51,8 @@
 //	Commit, CommitTx, Retry                 Malformed, TooLarge, BadReference, BadArgument, NotFound, UnknownRef, Ambiguous,
 //	                                        AlreadyExists, OutboxFull. Unavailable may leave it open whether the batch is there:
 //	                                        then it names the id to commit it again under
-//	Wait                                    NotFound, *Standstill; never Unavailable
-//	Drain                                   *Standstill; never Unavailable
+//	Wait                                    NotFound, *StreamStoppedError; never Unavailable
+//	Drain                                   *StreamStoppedError; never Unavailable
 //	Drop                                    NotFound
 //	PutRef, ConfirmRef                      BadRefText, AlreadyExists
 //	Ref, RefFor                             NotFound, Ambiguous
@@ -72,11 +72,11 @@
 // logic of queues and streams, without database, clock or socket, with opening.go and
 // refused.go for what can go wrong; run.go is the loop around it, and sending.go its
 // transactions. worker.go has one transaction at a time written: what Commits,
-// outcomes and seqs have gathered goes into one; lanes.go knows which seq is next.
-// leave.go gives up a stream that cannot go on and begins another for its session,
+// outcomes and seqs have gathered goes into one; seqalloc.go knows which seq is next.
+// restart.go gives up a stream that cannot go on and begins another for its session,
 // fence.go keeps what is on its way there from arriving late, and reconcile.go plans what
 // goes out there of what the session lacks, without a database. sweep.go removes
 // what is old. tables.go holds the SQL that both databases share, sqlite.go and
-// postgres.go what differs. gather.go makes one transaction of those that many outboxes of
+// postgres.go what differs. txbatch.go makes one transaction of those that many outboxes of
 // a process have for one Postgres at the same time.
 package outbox

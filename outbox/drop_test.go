@@ -310,7 +310,7 @@ func TestDropAfterSeq(t *testing.T) {
 		eventually(t, "the sender has noticed", func() bool {
 			n := make(chan int, 1)
 			b.withLoop(func(l *loop) {
-				l.post(func(time.Time) { n <- len(l.m.stream(session).drops) })
+				l.post(func(time.Time) { n <- len(l.m.streamOf(session).drops) })
 			})
 			select {
 			case n := <-n:

@@ -8,30 +8,30 @@ import (
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
-// entry is a row with seqs as the machine holds it.
-func (l *loop) entry(r *batchRow, bd *body, hold uint64) *entry {
+// routedEntry is a row with seqs as the machine holds it.
+func (l *loop) routedEntry(r *batchRow, bd *body, hold uint64) *entry {
 	e := newEntry(r, bd, hold)
-	l.find(e)
+	l.setRoute(e)
 	return e
 }
 
 // newEntry is entry without the route.
 func newEntry(r *batchRow, bd *body, hold uint64) *entry {
-	e := &entry{num: r.num, id: r.id, session: r.session, via: r.via, n: bd.travelling(), bytes: len(r.body), hold: hold,
-		body: bd, marked: r.state == rowInFlight, attempts: r.attempts}
+	e := &entry{num: r.num, id: r.id, session: r.session, via: r.via, seqCount: bd.seqCount(), bytes: len(r.body), pinSeq: hold,
+		body: bd, markedInFlight: r.state == rowInFlight, attempts: r.attempts}
 	if r.sequenced() {
-		e.first = uint64(*r.first)
+		e.firstSeq = uint64(*r.firstSeq)
 	}
-	e.wire = wire(e)
+	e.wireBatch = wireBatchOf(e)
 	return e
 }
 
-// headOf is the entry of a batch that a stream is only to be opened for. It has what
+// unsequencedEntry is the entry of a batch that a stream is only to be opened for. It has what
 // finding its way takes, and not the batch: that is read when the stream is open, and
 // there may be very many streams whose server is away.
-func (l *loop) headOf(r *batchRow, bd *body) *entry {
+func (l *loop) unsequencedEntry(r *batchRow, bd *body) *entry {
 	first := opRow{id: bd.ops[0].id, method: bd.ops[0].method}
-	if creates(first.method) {
+	if createsSession(first.method) {
 		for _, a := range bd.ops[0].args {
 			if a.Ref == nil && (a.Name == "ref" || a.Name == "via") {
 				first.args = append(first.args, ledger.Arg{Name: a.Name, JSON: bytes.Clone(a.JSON)})
@@ -39,36 +39,36 @@ func (l *loop) headOf(r *batchRow, bd *body) *entry {
 		}
 	}
 	e := &entry{num: r.num, id: r.id, session: r.session, via: r.via, body: &body{ops: []opRow{first}}, attempts: r.attempts}
-	l.find(e)
+	l.setRoute(e)
 	return e
 }
 
-// unreadable is the entry of a row that cannot be read, in the place of which
+// damagedEntry is the entry of a row that cannot be read, in the place of which
 // nothing is sent: its stream stops there.
-func (l *loop) unreadable(r *batchRow, err error) *entry {
+func (l *loop) damagedEntry(r *batchRow, err error) *entry {
 	e := newEntry(r, &body{ops: []opRow{{id: r.id, method: ledger.MethodVoid}}}, 0)
 	e.damaged = true
-	_, e.problem = judge(err)
+	_, e.routeErr = classifyError(err)
 	return e
 }
 
-// find sets how an entry is sent, or why it cannot be.
-func (l *loop) find(e *entry) {
+// setRoute sets how an entry is sent, or why it cannot be.
+func (l *loop) setRoute(e *entry) {
 	if e.damaged {
 		return
 	}
-	to, err := l.box.shelf().routeOf(l.ctx, e.session, e.via, e.body)
-	e.route, e.problem, e.passing = to, nil, false
+	to, err := l.box.resolver().routeOf(l.ctx, e.session, e.via, e.body)
+	e.route, e.routeErr, e.retryRoute = to, nil, false
 	if err != nil {
-		var what verdict
-		what, e.problem = judge(err)
-		e.passing = what == tryLink || what == tryStream
+		var what errorClass
+		what, e.routeErr = classifyError(err)
+		e.retryRoute = what == retryHost || what == retryStream
 	}
 }
 
-// holdOf is the lowest seq of its own stream that an unfinished batch refers to.
-func (l *loop) holdOf(session string, bd *body) (hold uint64, err error) {
-	needs := bd.outside()
+// pinSeqOf is the lowest seq of its own stream that an unfinished batch refers to.
+func (l *loop) pinSeqOf(session string, bd *body) (hold uint64, err error) {
+	needs := bd.externalRefs()
 	if len(needs) == 0 {
 		return 0, nil
 	}
@@ -90,19 +90,19 @@ func (l *loop) holdOf(session string, bd *body) (hold uint64, err error) {
 	return hold, err
 }
 
-// wire is the batch as it is sent.
-func wire(e *entry) *ledger.Batch {
-	room := e.body.room
-	if e.body.room = nil; cap(room) < e.n {
-		room = make([]ledger.Intent, 0, e.n)
+// wireBatchOf is the batch as it is sent.
+func wireBatchOf(e *entry) *ledger.Batch {
+	room := e.body.intentBuf
+	if e.body.intentBuf = nil; cap(room) < e.seqCount {
+		room = make([]ledger.Intent, 0, e.seqCount)
 	}
 	b := &ledger.Batch{Session: e.session, BatchID: e.id, Atomic: e.body.atomic, Ops: room[:0]}
 	for i := range e.body.ops {
 		op := &e.body.ops[i]
-		if !op.travels() {
+		if !op.takesSeq() {
 			continue
 		}
-		in := ledger.Intent{OpID: op.id, BatchID: e.id, Seq: e.first + uint64(len(b.Ops)), Session: e.session, Atomic: e.body.atomic}
+		in := ledger.Intent{OpID: op.id, BatchID: e.id, Seq: e.firstSeq + uint64(len(b.Ops)), Session: e.session, Atomic: e.body.atomic}
 		if op.void {
 			in.Method = ledger.MethodVoid
 		} else {

@@ -148,7 +148,7 @@ func verbsOf(b *Box, pool *pgxpool.Pool, session string, kept capability.Ref, x 
 		"PutRef": func(ctx context.Context) error {
 			return b.PutRef(ctx, testAddress.New(newSession()), RefMeta{Role: Shared})
 		},
-		"ConfirmRef": func(ctx context.Context) error { return b.ConfirmRef(ctx, kept, Told{}, "") },
+		"ConfirmRef": func(ctx context.Context) error { return b.ConfirmRef(ctx, kept, RefStatus{}, "") },
 		"DropRef":    func(ctx context.Context) error { return b.DropRef(ctx, "ref_none") },
 		"Refs":       func(ctx context.Context) error { b.refs = refCache{}; _, err := b.Refs(ctx); return err },
 		"Ref":        func(ctx context.Context) error { b.refs = refCache{}; _, err := b.Ref(ctx, kept.ID); return err },
@@ -273,17 +273,17 @@ func TestEveryErrorHasACode(t *testing.T) {
 		err  error
 		want fault.Code
 	}{
-		{unknown, fault.Internal}, {fmt.Errorf("x: %w", unknown), fault.Internal}, {errGaveWay, fault.Unavailable}, {errUnique, fault.Internal},
+		{unknown, fault.Internal}, {fmt.Errorf("x: %w", unknown), fault.Internal}, {errTxConflict, fault.Unavailable}, {errUnique, fault.Internal},
 		{context.Canceled, fault.Canceled}, {context.DeadlineExceeded, fault.Canceled}, {fault.DiskFull, fault.DiskFull},
-		{fault.NotFound.With("x"), fault.NotFound}, {&Standstill{Code: fault.ServerBehind}, fault.ServerBehind},
+		{fault.NotFound.With("x"), fault.NotFound}, {&StreamStoppedError{Code: fault.ServerBehind}, fault.ServerBehind},
 		{postgresFailure(io.ErrUnexpectedEOF), fault.Unavailable}, {postgresFailure(syscall.ECONNRESET), fault.Unavailable},
 		{postgresFailure(&net.OpError{Err: syscall.EPIPE}), fault.Unavailable}, {postgresFailure(unknown), fault.Internal},
 	} {
-		if err := coded(c.err); fault.CodeOf(err) != c.want || !errors.Is(err, c.err) {
+		if err := withCode(c.err); fault.CodeOf(err) != c.want || !errors.Is(err, c.err) {
 			t.Errorf("%v is %v, want %s", c.err, err, c.want)
 		}
 	}
-	if coded(nil) != nil {
+	if withCode(nil) != nil {
 		t.Error("nothing is an error")
 	}
 	dir := t.TempDir()

@@ -50,7 +50,7 @@ func ExampleBox_Commit() {
 		log.Fatal(err)
 	}
 	for _, r := range rows {
-		fmt.Println(r.Place, r.Method, r.State)
+		fmt.Println(r.Index, r.Method, r.State)
 	}
 	// Output:
 	// 0 put pending

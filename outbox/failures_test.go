@@ -42,8 +42,8 @@ func TestAStatementThatFails(t *testing.T) {
 		ctx := limited(t)
 		name := func(op, batch string) func(context.Context, querier) error {
 			return func(_ context.Context, q querier) error {
-				b.t.nameOp(q, op, batch)
-				b.t.nameOp(q, "another of "+batch, batch)
+				b.t.indexOp(q, op, batch)
+				b.t.indexOp(q, "another of "+batch, batch)
 				return nil
 			}
 		}
@@ -51,7 +51,7 @@ func TestAStatementThatFails(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := b.w.do(ctx, func(ctx context.Context, q querier) error {
-			b.t.nameOp(q, "y", "second")
+			b.t.indexOp(q, "y", "second")
 			return name("x", "second")(ctx, q)
 		}); !errors.Is(err, errUnique) {
 			t.Errorf("an op that is there: %v", err)
@@ -79,7 +79,7 @@ func TestAReadingThatIsCutOff(t *testing.T) {
 				return nil
 			})
 		})
-		if !errors.Is(err, context.Canceled) || errors.Is(err, errSilent) {
+		if !errors.Is(err, context.Canceled) || errors.Is(err, errNoAnswer) {
 			t.Errorf("%v", err)
 		}
 	})
@@ -98,7 +98,7 @@ func TestAmbiguousEnds(t *testing.T) {
 		{io.ErrUnexpectedEOF, true},
 		{context.DeadlineExceeded, true},
 	} {
-		if end := ended(c.err); end.ambiguous != c.ambiguous || end.spoiled || !errors.Is(end.err, c.err) {
+		if end := txResultOf(c.err); end.ambiguous != c.ambiguous || end.rerun || !errors.Is(end.err, c.err) {
 			t.Errorf("%v: %+v", c.err, end)
 		}
 	}
@@ -119,10 +119,10 @@ func TestAPoolThatIsTheCallersStays(t *testing.T) {
 			}
 			pids[i] = conn.Conn().PgConn().PID()
 			if i == 0 {
-				db.own = own
-				err = db.silent(context.DeadlineExceeded)
-				db.own = false
-				if !errors.Is(err, fault.Unavailable) || !errors.Is(err, errSilent) || !errors.Is(err, context.DeadlineExceeded) {
+				db.ownsPool = own
+				err = db.noAnswer(context.DeadlineExceeded)
+				db.ownsPool = false
+				if !errors.Is(err, fault.Unavailable) || !errors.Is(err, errNoAnswer) || !errors.Is(err, context.DeadlineExceeded) {
 					t.Errorf("%v", err)
 				}
 			}

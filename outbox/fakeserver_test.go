@@ -308,9 +308,9 @@ type fakeEffects struct {
 	dead bool
 }
 
-func (f *fakeEffects) Cursor() uint64 { return uint64(len(f.se.log)) }
-func (f *fakeEffects) Mark() any      { return len(f.se.log) }
-func (f *fakeEffects) Undo(mark any)  { f.se.log = f.se.log[:mark.(int)] }
+func (f *fakeEffects) Cursor() uint64      { return uint64(len(f.se.log)) }
+func (f *fakeEffects) Savepoint() any      { return len(f.se.log) }
+func (f *fakeEffects) RollbackTo(mark any) { f.se.log = f.se.log[:mark.(int)] }
 
 func (f *fakeEffects) Authorize(op *ledger.Intent) *fault.Error {
 	switch {

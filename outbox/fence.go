@@ -12,14 +12,14 @@ import (
 )
 
 const (
-	sqlStep = `UPDATE mooring_outbox SET incarnation = incarnation + $2 WHERE box = $1`
+	sqlAddIncarnation = `UPDATE mooring_outbox SET incarnation = incarnation + $2 WHERE box = $1`
 
-	sqlReaches = `SELECT num FROM mooring_outbox_batch WHERE box = $1 AND session = $2 AND first_seq > 0 AND first_seq <= $3
+	sqlBatchWithSeq = `SELECT num FROM mooring_outbox_batch WHERE box = $1 AND session = $2 AND first_seq > 0 AND first_seq <= $3
 		ORDER BY first_seq DESC LIMIT 1`
 )
 
-// fencing is how long a server is tried that cannot be reached.
-const fencing = 10 * time.Second
+// fenceTimeout is how long a server is tried that cannot be reached.
+const fenceTimeout = 10 * time.Second
 
 // Fence has a session's server take nothing more of the session's stream from those who
 // have sent till now, and asks how far it has the stream. Then log, which is to be read
@@ -35,28 +35,28 @@ func (b *Box) Fence(ctx context.Context, link Link, log *Log, session string, go
 		return err
 	}
 	defer leave()
-	again, limit := b.newBackoff(), time.Now().Add(fencing)
+	again, limit := b.newBackoff(), time.Now().Add(fenceTimeout)
 	for step := int64(1); ; {
-		incarnation, err := b.stepOver(ctx, step)
+		incarnation, err := b.raiseIncarnationBy(ctx, step)
 		if err != nil {
 			return err
 		}
 		var agrees bool
 		last, err := b.openFenced(ctx, link, session, gone, incarnation, &agrees)
 		if err == nil {
-			log.fence, log.last, log.agrees = incarnation, last, agrees
+			log.fenceIncarnation, log.lastSeq, log.streamMatches = incarnation, last, agrees
 			return nil
 		}
-		switch what, f := judge(err); {
-		case f.Code == fault.WrongOutbox, idle(f.Code): // there is no stream that anything could arrive on
-			log.fence = incarnation
+		switch what, f := classifyError(err); {
+		case f.Code == fault.WrongOutbox, grantsNothing(f.Code): // there is no stream that anything could arrive on
+			log.fenceIncarnation = incarnation
 			return nil
 		case what == leaseLost: // this outbox is older than what was sent: catch up, ever faster
 			if step *= 2; step > 1<<40 {
 				return err
 			}
 			continue
-		case what != tryLink && what != tryStream || time.Now().After(limit):
+		case what != retryHost && what != retryStream || time.Now().After(limit):
 			return err
 		}
 		b.pause(ctx, again.NextBackOff())
@@ -66,9 +66,9 @@ func (b *Box) Fence(ctx context.Context, link Link, log *Log, session string, go
 	}
 }
 
-// idle says whether a ref for which a server gives that code can change nothing, so that
+// grantsNothing says whether a ref for which a server gives that code can change nothing, so that
 // it makes no stream for it.
-func idle(c fault.Code) bool {
+func grantsNothing(c fault.Code) bool {
 	switch c {
 	case fault.Revoked, fault.StaleEpoch, fault.Expired, fault.MissingRight, fault.SessionDeleted:
 		return true
@@ -76,10 +76,10 @@ func idle(c fault.Code) bool {
 	return false
 }
 
-// stepOver makes the incarnation higher than any that was sent under.
-func (b *Box) stepOver(ctx context.Context, step int64) (incarnation int64, err error) {
+// raiseIncarnationBy makes the incarnation higher than any that was sent under.
+func (b *Box) raiseIncarnationBy(ctx context.Context, step int64) (incarnation int64, err error) {
 	err = b.w.do(ctx, func(ctx context.Context, q querier) error {
-		if _, err := q.exec(ctx, sqlStep, b.t.box, step); err != nil {
+		if _, err := q.exec(ctx, sqlAddIncarnation, b.t.box, step); err != nil {
 			return err
 		}
 		row, err := b.t.readBox(ctx, q, "")
@@ -95,7 +95,7 @@ func (b *Box) openFenced(ctx context.Context, link Link, session string, gone bo
 	if err != nil {
 		return 0, err
 	}
-	req, err := b.request(ctx, session, to, incarnation)
+	req, err := b.streamRequest(ctx, session, to, incarnation)
 	if err != nil {
 		return 0, err
 	}
@@ -108,7 +108,7 @@ func (b *Box) openFenced(ctx context.Context, link Link, session string, gone bo
 		*agrees = err == nil
 		return last, err
 	}
-	repeat, err := b.repeatOf(ctx, session, last)
+	repeat, err := b.lastBatchOf(ctx, session, last)
 	if err != nil || repeat == nil {
 		return last, err
 	}
@@ -118,7 +118,7 @@ func (b *Box) openFenced(ctx context.Context, link Link, session string, gone bo
 	select {
 	case r := <-answer:
 		if *agrees = r.Err == nil; !*agrees {
-			if what, _ := judge(r.Err); what != giveUp {
+			if what, _ := classifyError(r.Err); what != stopStream {
 				return last, r.Err
 			}
 		}
@@ -133,8 +133,8 @@ func (b *Box) fenceRoute(ctx context.Context, session string, gone bool) (to rou
 	var first *batchRow // that makes the session
 	if gone {
 		err = b.read(ctx, "reconcile", func(ctx context.Context, q querier) error {
-			rows, err := b.t.many(ctx, q, sqlList, b.t.box, int64(-1), session)
-			if len(rows) > 0 && makes(rows[0]) {
+			rows, err := b.t.batches(ctx, q, sqlList, b.t.box, int64(-1), session)
+			if len(rows) > 0 && rowCreatesSession(rows[0]) {
 				first = rows[0]
 			}
 			return err
@@ -144,22 +144,22 @@ func (b *Box) fenceRoute(ctx context.Context, session string, gone bool) (to rou
 		return to, err
 	}
 	if first == nil {
-		return b.shelf().routeOf(ctx, session, "", &body{ops: []opRow{{method: "put"}}})
+		return b.resolver().routeOf(ctx, session, "", &body{ops: []opRow{{method: "put"}}})
 	}
 	bd, err := first.decode()
 	if err != nil {
 		return to, err
 	}
-	return b.shelf().routeOf(ctx, session, first.via, bd)
+	return b.resolver().routeOf(ctx, session, first.via, bd)
 }
 
-// repeatOf is the batch that holds a seq and ends with it, as it was sent; nil if it is
+// lastBatchOf is the batch that holds a seq and ends with it, as it was sent; nil if it is
 // not here as it was.
-func (b *Box) repeatOf(ctx context.Context, session string, last uint64) (repeat *ledger.Batch, err error) {
+func (b *Box) lastBatchOf(ctx context.Context, session string, last uint64) (repeat *ledger.Batch, err error) {
 	err = b.read(ctx, "reconcile", func(ctx context.Context, q querier) error {
 		repeat = nil
 		num := int64(-1)
-		err := q.query(ctx, sqlReaches, []any{b.t.box, session, int64(last)}, func(scan scanner) error { return scan(&num) })
+		err := q.query(ctx, sqlBatchWithSeq, []any{b.t.box, session, int64(last)}, func(scan scanner) error { return scan(&num) })
 		if err != nil || num < 0 {
 			return err
 		}
@@ -168,10 +168,10 @@ func (b *Box) repeatOf(ctx context.Context, session string, last uint64) (repeat
 			return err
 		}
 		bd, err := r.decode()
-		if err != nil || bd.slim || uint64(*r.first)+uint64(bd.travelling()) != last+1 {
+		if err != nil || bd.compacted || uint64(*r.firstSeq)+uint64(bd.seqCount()) != last+1 {
 			return nil // the log decides
 		}
-		repeat = wire(&entry{id: r.id, session: session, first: uint64(*r.first), n: bd.travelling(), body: bd})
+		repeat = wireBatchOf(&entry{id: r.id, session: session, firstSeq: uint64(*r.firstSeq), seqCount: bd.seqCount(), body: bd})
 		return nil
 	})
 	return repeat, err

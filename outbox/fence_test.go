@@ -72,10 +72,10 @@ func TestFence(t *testing.T) {
 			return log
 		}
 		log := fenced()
-		if !log.agrees || log.last != 4 {
-			t.Fatalf("it is said to agree (%t) up to %d", log.agrees, log.last)
+		if !log.streamMatches || log.lastSeq != 4 {
+			t.Fatalf("it is said to agree (%t) up to %d", log.streamMatches, log.lastSeq)
 		}
-		repeat, err := b.repeatOf(ctx, session, 6)
+		repeat, err := b.lastBatchOf(ctx, session, 6)
 		if err != nil || repeat == nil {
 			t.Fatalf("%+v, %v", repeat, err)
 		}
@@ -102,7 +102,7 @@ func TestFence(t *testing.T) {
 			t.Fatalf("%+v, %v", r, err)
 		}
 		// The next stream counts anew, and what is finished has no seqs in it.
-		log = &Log{agrees: true, last: 100}
+		log = &Log{streamMatches: true, lastSeq: 100}
 		if r, err := b.PlanReconcile(ctx, session, log, ReconcileOptions{}); err != nil || r.Count(SentAgain) != 4 || r.Count(InLog)+r.Count(HeldBack) != 4 {
 			t.Errorf("afterwards: %+v, %v", r.Ops, err)
 		}
@@ -129,7 +129,7 @@ func TestFenceOfACopy(t *testing.T) {
 			if err == nil {
 				err = b.Fence(ctx, srv, log, session, false)
 			}
-			if err != nil || log.agrees != agrees || log.last != last || log.fence == 0 {
+			if err != nil || log.streamMatches != agrees || log.lastSeq != last || log.fenceIncarnation == 0 {
 				t.Errorf("%s: %+v, %v", what, log, err)
 			}
 		}

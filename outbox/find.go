@@ -11,12 +11,12 @@ import (
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
-// found is where an op is: its row, the row's body and its place in there. With an
+// foundOp is where an op is: its row, the row's body and its place in there. With an
 // error it has the row if it is that which cannot be read.
-type found struct {
+type foundOp struct {
 	row   *batchRow
 	body  *body
-	place int
+	index int
 }
 
 const (
@@ -26,7 +26,7 @@ const (
 
 // findOp looks for the row that holds op; found has no row if there is none. lock
 // is "" or the dialect's lockRows.
-func (t *tables) findOp(ctx context.Context, q querier, op, lock string) (found, error) {
+func (t *tables) findOp(ctx context.Context, q querier, op, lock string) (foundOp, error) {
 	f, err := t.opIn(ctx, q, op, batchOf(op), lock)
 	if err != nil || f.row != nil {
 		return f, err
@@ -34,65 +34,65 @@ func (t *tables) findOp(ctx context.Context, q querier, op, lock string) (found,
 	named := "" // the batch of an op whose id does not lead to it
 	err = q.query(ctx, sqlBatchOf, []any{t.box, op}, func(scan scanner) error { return scan(&named) })
 	if err != nil {
-		return found{}, err
+		return foundOp{}, err
 	}
 	return t.opIn(ctx, q, op, named, lock)
 }
 
 // opIn looks for op in the batch with that id.
-func (t *tables) opIn(ctx context.Context, q querier, op, batch, lock string) (found, error) {
+func (t *tables) opIn(ctx context.Context, q querier, op, batch, lock string) (foundOp, error) {
 	if batch == "" {
-		return found{}, nil
+		return foundOp{}, nil
 	}
 	r, err := t.batch(ctx, q, batch, lock)
 	if err != nil || r == nil {
-		return found{}, err
+		return foundOp{}, err
 	}
 	bd, err := r.decode()
 	if err != nil {
-		return found{row: r}, err
+		return foundOp{row: r}, err
 	}
 	for i := range bd.ops {
 		if bd.ops[i].id == op {
-			return found{r, bd, i}, nil
+			return foundOp{r, bd, i}, nil
 		}
 	}
-	return found{}, nil
+	return foundOp{}, nil
 }
 
-// retryOf gives the op that stands for op, "" if none does.
-func (t *tables) retryOf(ctx context.Context, q querier, op string) (next string, err error) {
+// retriedAs gives the op that stands for op, "" if none does.
+func (t *tables) retriedAs(ctx context.Context, q querier, op string) (next string, err error) {
 	err = q.query(ctx, sqlRetry, []any{t.box, op}, func(scan scanner) error { return scan(&next) })
 	return next, err
 }
 
-// finder looks ops up in what q sees, for a batch whose row has the number reader.
+// opLookup looks ops up in what q sees, for a batch whose row has the number reader.
 // What only a newer binary can read is an error, Incompatible; what is damaged is lost.
 // The finder follows those that were retried: a retry that has ended stands for its op
 // wherever it is. One that has not is only followed by rows behind it: a row that
 // waited for one behind itself could come to wait for itself, and in one session
 // would be sent before it.
-func (t *tables) finder(ctx context.Context, q querier, reader int64) finder {
-	return func(op string) (*earlier, error) {
-		var e *earlier
-		for range maxRetries {
+func (t *tables) opLookup(ctx context.Context, q querier, reader int64) opLookup {
+	return func(op string) (*refTarget, error) {
+		var e *refTarget
+		for range maxRetryChain {
 			f, err := t.findOp(ctx, q, op, "")
 			if f.row == nil || e != nil && f.row.num > reader && f.row.state != rowFinished {
 				return e, err
 			}
 			if err == nil {
-				e, err = f.earlier()
+				e, err = f.target()
 			}
 			if errors.Is(err, fault.Incompatible) {
 				return nil, err
 			}
 			if err != nil {
-				return f.lost(op, err), nil
+				return f.lostTarget(op, err), nil
 			}
 			if e.outcome == nil || e.outcome.Status == ledger.Applied {
 				return e, nil
 			}
-			next, err := t.retryOf(ctx, q, op)
+			next, err := t.retriedAs(ctx, q, op)
 			if err != nil || next == "" {
 				return e, err
 			}
@@ -102,37 +102,37 @@ func (t *tables) finder(ctx context.Context, q querier, reader int64) finder {
 	}
 }
 
-// notYet is the number of a row that is yet to be written: all others are before it.
-const notYet = math.MaxInt64
+// unwrittenRow is the number of a row that is yet to be written: all others are before it.
+const unwrittenRow = math.MaxInt64
 
-// maxRetries bounds how far a chain of retries is followed.
-const maxRetries = 1000
+// maxRetryChain bounds how far a chain of retries is followed.
+const maxRetryChain = 1000
 
-// earlier is the op as others see it.
-func (f found) earlier() (*earlier, error) {
-	op := &f.body.ops[f.place]
-	e := &earlier{id: op.id, batch: f.row.id, session: f.row.session}
+// target is the op as others see it.
+func (f foundOp) target() (*refTarget, error) {
+	op := &f.body.ops[f.index]
+	e := &refTarget{id: op.id, batch: f.row.id, session: f.row.session}
 	switch {
 	case f.row.state == rowFinished:
-		outs, err := f.row.ends(f.body)
+		outs, err := f.row.readOutcomes(f.body)
 		if err != nil {
 			return nil, err
 		}
-		e.outcome = &outs[f.place]
-	case op.verdict != nil:
-		e.outcome = op.verdict
+		e.outcome = &outs[f.index]
+	case op.localOutcome != nil:
+		e.outcome = op.localOutcome
 	default:
 		e.seq = f.seq()
 	}
 	return e, nil
 }
 
-// lost is an op of a row that cannot be read. If the row has a seq and has not
+// lostTarget is an op of a row that cannot be read. If the row has a seq and has not
 // ended, what needs the op waits, as the row's stream does.
-func (f found) lost(op string, why error) *earlier {
-	e := &earlier{id: op, batch: f.row.id, session: f.row.session}
+func (f foundOp) lostTarget(op string, why error) *refTarget {
+	e := &refTarget{id: op, batch: f.row.id, session: f.row.session}
 	if f.row.state == rowFinished || !f.row.sequenced() {
-		e.lost = why
+		e.lostErr = why
 	} else {
 		e.seq = f.seq()
 	}
@@ -140,13 +140,13 @@ func (f found) lost(op string, why error) *earlier {
 }
 
 // seq is the seq of the op, 0 if it has none; of a row that cannot be read, the first.
-func (f found) seq() uint64 {
-	if !f.row.sequenced() || f.body != nil && !f.body.ops[f.place].travels() {
+func (f foundOp) seq() uint64 {
+	if !f.row.sequenced() || f.body != nil && !f.body.ops[f.index].takesSeq() {
 		return 0
 	}
-	seq := uint64(*f.row.first)
-	for i := range f.place {
-		if f.body.ops[i].travels() {
+	seq := uint64(*f.row.firstSeq)
+	for i := range f.index {
+		if f.body.ops[i].takesSeq() {
 			seq++
 		}
 	}

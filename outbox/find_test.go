@@ -11,17 +11,17 @@ func TestSeqOfAnOp(t *testing.T) {
 	t.Parallel()
 	skipped := &ledger.Outcome{Status: ledger.Skipped}
 	first := int64(7)
-	bd := &body{ops: []opRow{{}, {verdict: skipped}, {verdict: skipped, void: true}, {}, {verdict: skipped}, {}}}
-	row := &batchRow{first: &first}
+	bd := &body{ops: []opRow{{}, {localOutcome: skipped}, {localOutcome: skipped, void: true}, {}, {localOutcome: skipped}, {}}}
+	row := &batchRow{firstSeq: &first}
 	for place, want := range []uint64{7, 0, 8, 9, 0, 10} {
-		if got := (found{row, bd, place}).seq(); got != want {
+		if got := (foundOp{row, bd, place}).seq(); got != want {
 			t.Errorf("op %d has seq %d, want %d", place, got, want)
 		}
 	}
-	if got := (found{row: row}).seq(); got != 7 {
+	if got := (foundOp{row: row}).seq(); got != 7 {
 		t.Errorf("of a row that cannot be read: %d", got)
 	}
-	if got := (found{row: &batchRow{}, body: bd}).seq(); got != 0 {
+	if got := (foundOp{row: &batchRow{}, body: bd}).seq(); got != 0 {
 		t.Errorf("of a row that waits: %d", got)
 	}
 }

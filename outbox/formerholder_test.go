@@ -53,7 +53,7 @@ func TestFormerHolderStopsNoStream(t *testing.T) {
 		cfg.Poll = time.Hour
 		cfg.Lease = 300 * time.Millisecond
 		refused := make(chan struct{}, 1)
-		cfg.Logger = slog.New(heard{slog.DiscardHandler, func(message string) {
+		cfg.Logger = slog.New(logFunc{slog.DiscardHandler, func(message string) {
 			if message == "a stream stands still until someone decides" {
 				refused <- struct{}{}
 			}
@@ -61,7 +61,7 @@ func TestFormerHolderStopsNoStream(t *testing.T) {
 		one, two, three := p.open(t, cfg), p.open(t, quick()), p.open(t, quick())
 		for _, b := range []*Box{one, two} {
 			if db, ok := b.db.(*sqliteDB); ok {
-				db.mark = t.TempDir() // no file: leases alone decide
+				db.livenessPath = t.TempDir() // no file: leases alone decide
 			}
 		}
 		db := &haltedDB{database: one.db}
@@ -151,7 +151,7 @@ func TestFormerHolderAcknowledgesNothing(t *testing.T) {
 		one, two := p.open(t, cfg), p.open(t, cfg)
 		for _, b := range []*Box{one, two} {
 			if db, ok := b.db.(*sqliteDB); ok {
-				db.mark = t.TempDir() // no file: leases alone decide
+				db.livenessPath = t.TempDir() // no file: leases alone decide
 			}
 		}
 		session := withSession(t, one)
@@ -165,7 +165,7 @@ func TestFormerHolderAcknowledgesNothing(t *testing.T) {
 		lapse(t, two)
 		late := lateLink{srv, make(chan struct{})}
 		run(t, two, late)
-		eventually(t, "the other sends", func() bool { return two.w.lanes.sends() })
+		eventually(t, "the other sends", func() bool { return two.w.seqs.isLeading() })
 		y := commit(t, two, Batch{Session: session, Ops: []Op{{Method: "put", Args: []ledger.Arg{{Name: "v", Ref: &ledger.Ref{Op: x.Ops[0], Path: "cursor"}}}}}})
 		eventually(t, "what refers to it has its seq", func() bool {
 			rows, err := two.List(limited(t), Filter{Batch: y.Batch})
@@ -174,10 +174,10 @@ func TestFormerHolderAcknowledgesNothing(t *testing.T) {
 		release()
 		eventually(t, "its outcome is stored, unless the former holder has noticed", func() bool {
 			_, finished, err := two.outcomes(limited(t), x.Batch)
-			return finished && err == nil || !one.w.lanes.sends()
+			return finished && err == nil || !one.w.seqs.isLeading()
 		})
 		eventually(t, "the former holder has noticed, or told the server", func() bool {
-			return !one.w.lanes.sends() || srv.ackedThrough(session, one.id) > 0
+			return !one.w.seqs.isLeading() || srv.ackedThrough(session, one.id) > 0
 		})
 		close(late.gate)
 		if o := wait(t, two, y)[0]; o.Status != ledger.Applied {
@@ -192,15 +192,15 @@ func TestTransactionsFindTheHolder(t *testing.T) {
 		one, two := p.open(t, quick()), p.open(t, quick())
 		session := withSession(t, one)
 		run(t, two, newFakeServer())
-		eventually(t, "the second one has the lease", func() bool { return two.w.lanes.sends() })
+		eventually(t, "the second one has the lease", func() bool { return two.w.seqs.isLeading() })
 		for _, b := range []*Box{one, two} {
 			for _, committing := range []bool{false, true, false} {
 				var held *bool
 				err := b.w.do(limited(t), func(_ context.Context, q querier) error {
-					held = b.share(q, false)
+					held = b.shareLease(q, false)
 					if committing {
 						row := &batchRow{id: ulid.Make().String(), session: session, ops: 1, body: []byte("{}")}
-						b.t.insertBatch(q, row, 0, b.share(q, true), func(int64, bool) {})
+						b.t.insertBatch(q, row, 0, b.shareLease(q, true), func(int64, bool) {})
 					}
 					return nil
 				})

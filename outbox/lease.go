@@ -13,32 +13,32 @@ import (
 )
 
 // holder_pid is what tells that its holder lives: the number of a
-// backend, or markHeld; 0 for nothing.
+// backend, or livenessHeld; 0 for nothing.
 const (
 	sqlTakeLease = `UPDATE mooring_outbox SET holder = $2, lease_until = $3, incarnation = incarnation + $4, holder_pid = $5, lease_for = $6
 		WHERE box = $1`
-	sqlRenew     = `UPDATE mooring_outbox SET lease_until = $3 WHERE box = $1 AND holder = $2`
-	sqlHolderPID = `UPDATE mooring_outbox SET holder_pid = $3 WHERE box = $1 AND holder = $2`
-	sqlRaise     = `UPDATE mooring_outbox SET incarnation = incarnation + 1 WHERE box = $1 AND holder = $2`
-	sqlRelease   = `UPDATE mooring_outbox SET holder = '', lease_until = 0 WHERE box = $1 AND holder = $2`
-	sqlReset     = `UPDATE mooring_outbox_batch SET state = 0 WHERE box = $1 AND state = 1 AND num >= $2`
-	sqlResume    = `UPDATE mooring_outbox_stream SET stopped = 0, reason = '' WHERE box = $1 AND stopped > 0`
+	sqlRenewLease       = `UPDATE mooring_outbox SET lease_until = $3 WHERE box = $1 AND holder = $2`
+	sqlHolderPID        = `UPDATE mooring_outbox SET holder_pid = $3 WHERE box = $1 AND holder = $2`
+	sqlRaiseIncarnation = `UPDATE mooring_outbox SET incarnation = incarnation + 1 WHERE box = $1 AND holder = $2`
+	sqlReleaseLease     = `UPDATE mooring_outbox SET holder = '', lease_until = 0 WHERE box = $1 AND holder = $2`
+	sqlResetInFlight    = `UPDATE mooring_outbox_batch SET state = 0 WHERE box = $1 AND state = 1 AND num >= $2`
+	sqlClearStopped     = `UPDATE mooring_outbox_stream SET stopped = 0, reason = '' WHERE box = $1 AND stopped > 0`
 )
 
-// waiter is a Box that wants the lease, and what it has seen of it.
-type waiter struct {
-	step   int64 // by how much to raise the incarnation
-	marked bool  // it has the mark of a living sender: whoever had it is dead
-	barred bool  // somebody else has that mark
+// leaseWaiter is a Box that wants the lease, and what it has seen of it.
+type leaseWaiter struct {
+	step          int64 // by how much to raise the incarnation
+	hasLiveness   bool  // it has the mark of a living sender: whoever had it is dead
+	livenessTaken bool  // somebody else has that mark
 
 	holder string // the lease as it was when it last looked different
 	until  int64
 	since  time.Time
 }
 
-// unchanged is for how long the lease has looked the same. A living holder renews it
+// unchangedFor is for how long the lease has looked the same. A living holder renews it
 // every third of the time that it lasts.
-func (w *waiter) unchanged(row boxRow) time.Duration {
+func (w *leaseWaiter) unchangedFor(row boxRow) time.Duration {
 	if now := time.Now(); row.holder != w.holder || row.leaseUntil != w.until {
 		w.holder, w.until, w.since = row.holder, row.leaseUntil, now
 	}
@@ -46,15 +46,15 @@ func (w *waiter) unchanged(row boxRow) time.Duration {
 }
 
 // awaitLease waits until this Box has the lease.
-func (b *Box) awaitLease(ctx context.Context, step int64, again backoff.BackOff) (*taking, error) {
-	w := &waiter{step: step}
+func (b *Box) awaitLease(ctx context.Context, step int64, again backoff.BackOff) (*takeover, error) {
+	w := &leaseWaiter{step: step}
 	for ctx.Err() == nil {
-		release, held, known := b.db.alone(b.t.box)
-		w.marked, w.barred = held, known && !held
-		tk, until, err := b.acquire(ctx, w)
+		release, held, known := b.db.tryLivenessLock(b.t.box)
+		w.hasLiveness, w.livenessTaken = held, known && !held
+		tk, until, err := b.tryAcquireLease(ctx, w)
 		if tk != nil {
 			again.Reset()
-			tk.release = release
+			tk.releaseLiveness = release
 			return tk, nil
 		}
 		if release != nil {
@@ -69,18 +69,18 @@ func (b *Box) awaitLease(ctx context.Context, step int64, again backoff.BackOff)
 	return nil, ctx.Err()
 }
 
-// taking is what a takeover finds.
-type taking struct {
-	release     func() // gives up the mark of a living sender; nil without
-	term        int    // of lanes
-	incarnation int64
-	drops       int64
-	rows        []*batchRow
-	streams     map[string]streamRow
-	waiting     []string
+// takeover is what a takeover finds.
+type takeover struct {
+	releaseLiveness func() // gives up the mark of a living sender; nil without
+	term            int    // of lanes
+	incarnation     int64
+	drops           int64
+	rows            []*batchRow
+	streams         map[string]streamRow
+	unsequenced     []string
 }
 
-// acquire tries to get the lease: nil if another Box has it, until about until.
+// tryAcquireLease tries to get the lease: nil if another Box has it, until about until.
 // A dead holder's is taken at once, another's when it has lapsed. What tells
 // that a holder is dead is the mark it had, if it had one.
 //
@@ -88,7 +88,7 @@ type taking struct {
 // for as long as it lasts: that clock may have been put back. A living holder, who has
 // the mark, may be late by that clock, when the machine has slept: it is given half a
 // Lease more.
-func (b *Box) acquire(ctx context.Context, w *waiter) (tk *taking, until time.Duration, err error) {
+func (b *Box) tryAcquireLease(ctx context.Context, w *leaseWaiter) (tk *takeover, until time.Duration, err error) {
 	err = b.w.doThen(ctx, func(ctx context.Context, q querier) error {
 		tk, until = nil, 0
 		row, err := b.t.readBox(ctx, q, "")
@@ -99,16 +99,16 @@ func (b *Box) acquire(ctx context.Context, w *waiter) (tk *taking, until time.Du
 		if err != nil {
 			return err
 		}
-		if row.holder != "" && row.holder != b.me {
-			dead := w.marked && row.holderPID != 0
+		if row.holder != "" && row.holder != b.holderID {
+			dead := w.hasLiveness && row.holderPID != 0
 			if !dead {
-				if dead, err = b.db.gone(ctx, q, row.holderPID); err != nil {
+				if dead, err = b.db.holderDead(ctx, q, row.holderPID); err != nil {
 					return err
 				}
 			}
-			unchanged := w.unchanged(row)
-			lasts := row.leaseUntil > now && unchanged < b.lasts(row)
-			spared := w.barred && row.holderPID != 0 && unchanged < b.cfg.Lease/2
+			unchanged := w.unchangedFor(row)
+			lasts := row.leaseUntil > now && unchanged < b.leaseDuration(row)
+			spared := w.livenessTaken && row.holderPID != 0 && unchanged < b.cfg.Lease/2
 			if !dead && (lasts || spared) {
 				if until = time.Duration(row.leaseUntil-now) * time.Millisecond; spared {
 					until = b.cfg.Lease / 2
@@ -120,7 +120,7 @@ func (b *Box) acquire(ctx context.Context, w *waiter) (tk *taking, until time.Du
 		if err := b.db.takeLease(ctx, q, b.t.box); err != nil {
 			return err
 		}
-		b.w.keepReached(q)
+		b.w.writeHighWater(q)
 		again, err := b.t.readBox(ctx, q, b.db.lockRows())
 		if err != nil {
 			return err
@@ -133,9 +133,9 @@ func (b *Box) acquire(ctx context.Context, w *waiter) (tk *taking, until time.Du
 		return err
 	}, func(err error, _ bool) {
 		if err == nil && tk != nil {
-			tk.term = b.w.lanes.lead(true)
+			tk.term = b.w.seqs.setLeading(true)
 			for session, rows := range bySession(tk.rows) {
-				b.learnLane(session, rows, tk.streams[session])
+				b.loadSeqs(session, rows, tk.streams[session])
 			}
 		}
 	})
@@ -145,8 +145,8 @@ func (b *Box) acquire(ctx context.Context, w *waiter) (tk *taking, until time.Du
 	return tk, until, nil
 }
 
-// lasts is how long another's lease lasts without renewal.
-func (b *Box) lasts(row boxRow) time.Duration {
+// leaseDuration is how long another's lease lasts without renewal.
+func (b *Box) leaseDuration(row boxRow) time.Duration {
 	if row.leaseFor == 0 {
 		return b.cfg.Lease // of an older binary, which does not say
 	}
@@ -154,25 +154,25 @@ func (b *Box) lasts(row boxRow) time.Duration {
 }
 
 // takeOver writes the lease and reads what the former holder left.
-func (b *Box) takeOver(ctx context.Context, q querier, row boxRow, now int64, w *waiter) (*taking, error) {
+func (b *Box) takeOver(ctx context.Context, q querier, row boxRow, now int64, w *leaseWaiter) (*takeover, error) {
 	pid := 0
-	if w.marked {
-		pid = markHeld
+	if w.hasLiveness {
+		pid = livenessHeld
 	}
-	tk := &taking{incarnation: row.incarnation + w.step, drops: row.drops, streams: make(map[string]streamRow)}
+	tk := &takeover{incarnation: row.incarnation + w.step, drops: row.drops, streams: make(map[string]streamRow)}
 	lease := b.cfg.Lease.Milliseconds()
-	if _, err := q.exec(ctx, sqlTakeLease, b.t.box, b.me, now+lease, w.step, pid, lease); err != nil {
+	if _, err := q.exec(ctx, sqlTakeLease, b.t.box, b.holderID, now+lease, w.step, pid, lease); err != nil {
 		return nil, err
 	}
-	if _, err := q.exec(ctx, sqlReset, b.t.box, row.low); err != nil {
+	if _, err := q.exec(ctx, sqlResetInFlight, b.t.box, row.lowWater); err != nil {
 		return nil, err
 	}
-	if _, err := q.exec(ctx, sqlResume, b.t.box); err != nil {
+	if _, err := q.exec(ctx, sqlClearStopped, b.t.box); err != nil {
 		return nil, err
 	}
-	q.later(b.db.refs().renew, []any{b.t.box}, nil) // the database may have been restored to another server
+	q.enqueue(b.db.refs().restamp, []any{b.t.box}, nil) // the database may have been restored to another server
 	var err error
-	if tk.rows, err = b.t.flying(ctx, q, row.low); err != nil {
+	if tk.rows, err = b.t.inFlight(ctx, q, row.lowWater); err != nil {
 		return nil, err
 	}
 	for _, r := range tk.rows {
@@ -183,7 +183,7 @@ func (b *Box) takeOver(ctx context.Context, q querier, row boxRow, now int64, w 
 			return nil, err
 		}
 	}
-	tk.waiting, err = b.t.waitingSessions(ctx, q)
+	tk.unsequenced, err = b.t.unsequencedSessions(ctx, q)
 	return tk, err
 }
 
@@ -195,30 +195,30 @@ func bySession(rows []*batchRow) map[string][]*batchRow {
 	return by
 }
 
-// learnLane sets a session's next seq up from its unfinished rows.
-func (b *Box) learnLane(session string, rows []*batchRow, st streamRow) {
+// loadSeqs sets a session's next seq up from its unfinished rows.
+func (b *Box) loadSeqs(session string, rows []*batchRow, st streamRow) {
 	next := st.lastSeq + 1
 	for _, r := range rows {
 		n := r.ops
 		if bd, err := r.decode(); err == nil {
-			n = bd.travelling()
+			n = bd.seqCount()
 		}
-		next = max(next, uint64(*r.first)+uint64(n))
+		next = max(next, uint64(*r.firstSeq)+uint64(n))
 	}
-	la := b.w.lanes.learn(session, next)
+	la := b.w.seqs.addStream(session, next)
 	for _, r := range rows {
-		b.w.lanes.gave(la, next, r.id, len(r.body))
+		b.w.seqs.confirm(la, next, r.id, len(r.body))
 	}
 }
 
-// renewAnyway is how often a lease is renewed that lasts very long: the mark below
+// maxRenewInterval is how often a lease is renewed that lasts very long: the mark below
 // which all is finished moves then, too.
-const renewAnyway = 10 * time.Second
+const maxRenewInterval = 10 * time.Second
 
-// renewing renews the lease until the term ends, or ends the term when it cannot.
-func (l *loop) renewing() {
+// renewLoop renews the lease until the term ends, or ends the term when it cannot.
+func (l *loop) renewLoop() {
 	b := l.box
-	tick := time.NewTicker(min(max(b.cfg.Lease/3, time.Millisecond), renewAnyway))
+	tick := time.NewTicker(min(max(b.cfg.Lease/3, time.Millisecond), maxRenewInterval))
 	defer tick.Stop()
 	for held := time.Now(); ; {
 		select {
@@ -227,13 +227,13 @@ func (l *loop) renewing() {
 		case <-tick.C:
 		}
 		began := time.Now()
-		ok, err := b.renew(l.ctx)
+		ok, err := b.renewLease(l.ctx)
 		switch {
 		case l.ctx.Err() != nil:
 			return
 		case err == nil && ok:
 			held = began
-			l.mark()
+			l.acquireLiveness()
 		case err == nil:
 			l.cancel(errFenced)
 			return
@@ -244,52 +244,52 @@ func (l *loop) renewing() {
 	}
 }
 
-// renew makes the lease last from now on; held is false if it is another's. The mark
+// renewLease makes the lease last from now on; held is false if it is another's. The mark
 // below which all is finished goes up on the way.
-func (b *Box) renew(ctx context.Context) (held bool, err error) {
+func (b *Box) renewLease(ctx context.Context) (held bool, err error) {
 	err = b.w.do(ctx, func(ctx context.Context, q querier) error {
 		now, err := b.db.now(ctx, q)
 		if err != nil {
 			return err
 		}
-		n, err := q.exec(ctx, sqlRenew, b.t.box, b.me, now+b.cfg.Lease.Milliseconds())
+		n, err := q.exec(ctx, sqlRenewLease, b.t.box, b.holderID, now+b.cfg.Lease.Milliseconds())
 		held = n == 1
-		b.t.raiseLow(q)
+		b.t.raiseLowWater(q)
 		return err
 	})
 	return held, err
 }
 
-// mark gets the mark of a living sender, should another process have kept it
+// acquireLiveness gets the mark of a living sender, should another process have kept it
 // when the lease was taken.
-func (l *loop) mark() {
-	if l.release != nil {
+func (l *loop) acquireLiveness() {
+	if l.releaseLiveness != nil {
 		return
 	}
-	if release, held, _ := l.box.db.alone(l.box.t.box); held {
-		l.release = release
-		l.alive(markHeld)
+	if release, held, _ := l.box.db.tryLivenessLock(l.box.t.box); held {
+		l.releaseLiveness = release
+		l.setHolderPID(livenessHeld)
 	}
 }
 
-// alive keeps what tells others that this process lives.
-func (l *loop) alive(pid int64) {
-	l.write(func(q querier) { q.later(sqlHolderPID, []any{l.box.t.box, l.box.me, pid}, nil) })
+// setHolderPID keeps what tells others that this process lives.
+func (l *loop) setHolderPID(pid int64) {
+	l.submitWrite(func(q querier) { q.enqueue(sqlHolderPID, []any{l.box.t.box, l.box.holderID, pid}, nil) })
 }
 
-// leads says whether this Box still sends, in that term, and makes sure that it
+// confirmLease says whether this Box still sends, in that term, and makes sure that it
 // does until the transaction ends.
-func (b *Box) leads(ctx context.Context, q querier, term int) (row boxRow, leads bool, err error) {
+func (b *Box) confirmLease(ctx context.Context, q querier, term int) (row boxRow, leads bool, err error) {
 	b.db.shareLease(q, b.t.box)
 	row, err = b.t.readBox(ctx, q, "")
-	return row, row.holder == b.me && b.w.lanes.leads(term), err
+	return row, row.holder == b.holderID && b.w.seqs.leadsTerm(term), err
 }
 
-// share keeps takeovers out until the transaction ends, once for all its jobs. held is
+// shareLease keeps takeovers out until the transaction ends, once for all its jobs. held is
 // where it has then found whether the lease is this Box's: tells says that a statement of
 // the caller's, after this, puts it there.
-func (b *Box) share(q querier, tells bool) (held *bool) {
-	held, first := b.w.lanes.sharing(tells)
+func (b *Box) shareLease(q querier, tells bool) (held *bool) {
+	held, first := b.w.seqs.probeLease(tells)
 	if first {
 		b.db.shareLease(q, b.t.box)
 	}
@@ -298,49 +298,49 @@ func (b *Box) share(q querier, tells bool) (held *bool) {
 
 const sqlHolder = `SELECT holder FROM mooring_outbox WHERE box = $1`
 
-// findHolder has the transaction tell whether the lease is this Box's, if somebody needs to
+// checkHolder has the transaction tell whether the lease is this Box's, if somebody needs to
 // know and nothing else in it tells.
-func (b *Box) findHolder(q querier) {
-	held := b.w.lanes.untold()
+func (b *Box) checkHolder(q querier) {
+	held := b.w.seqs.unansweredProbe()
 	if held == nil {
 		return
 	}
-	q.later(sqlHolder, []any{b.t.box}, func(scan scanner) error {
+	q.enqueue(sqlHolder, []any{b.t.box}, func(scan scanner) error {
 		holder := ""
 		err := scan(&holder)
-		*held = holder == b.me
+		*held = holder == b.holderID
 		return err
 	})
 }
 
-// raise makes the incarnation higher, so that what was sent under the present
+// raiseIncarnation makes the incarnation higher, so that what was sent under the present
 // one is fenced off once a stream is opened anew.
-func (l *loop) raise() {
+func (l *loop) raiseIncarnation() {
 	from := l.incarnation
 	l.tasks.Go(func() {
 		for l.ctx.Err() == nil {
-			held, err := l.box.raise(l.ctx)
+			held, err := l.box.raiseIncarnation(l.ctx)
 			switch {
 			case err == nil && held:
 				l.post(func(now time.Time) {
 					l.incarnation = from + 1
-					l.m.raised(now)
+					l.m.incarnationRaised(now)
 				})
 				return
 			case err == nil:
 				l.cancel(errFenced)
 				return
 			}
-			l.post(func(time.Time) { l.failed(err) })
+			l.post(func(time.Time) { l.handleDBError(err) })
 			l.box.pause(l.ctx, l.box.cfg.Backoff.Initial)
 		}
 	})
 }
 
-// raise makes the incarnation one higher, within the term.
-func (b *Box) raise(ctx context.Context) (held bool, err error) {
+// raiseIncarnation makes the incarnation one higher, within the term.
+func (b *Box) raiseIncarnation(ctx context.Context) (held bool, err error) {
 	err = b.w.do(ctx, func(ctx context.Context, q querier) error {
-		n, err := q.exec(ctx, sqlRaise, b.t.box, b.me)
+		n, err := q.exec(ctx, sqlRaiseIncarnation, b.t.box, b.holderID)
 		held = n == 1
 		return err
 	})
@@ -350,8 +350,8 @@ func (b *Box) raise(ctx context.Context) (held bool, err error) {
 // releaseLease lets another take over at once.
 func (b *Box) releaseLease(ctx context.Context) error {
 	return b.w.do(ctx, func(ctx context.Context, q querier) error {
-		b.t.raiseLow(q)
-		_, err := q.exec(ctx, sqlRelease, b.t.box, b.me)
+		b.t.raiseLowWater(q)
+		_, err := q.exec(ctx, sqlReleaseLease, b.t.box, b.holderID)
 		return err
 	})
 }

@@ -36,26 +36,26 @@ func TestWhoMayTakeTheLease(t *testing.T) {
 			lasts  int64 // as its holder said
 			pid    int64
 			seen   time.Duration // the lease has looked so for this long
-			waiter waiter
+			waiter leaseWaiter
 			taken  bool
 			again  time.Duration // when to try again, about
 			mark   bool          // it is for a database with marks
 		}{
 			"nobody's":                               {holder: "", taken: true},
-			"our own":                                {holder: b.me, until: minute, taken: true},
+			"our own":                                {holder: b.holderID, until: minute, taken: true},
 			"another's":                              {holder: "x", until: minute, again: time.Minute},
 			"lapsed":                                 {holder: "x", until: -1, taken: true},
 			"not renewed for as long as ours last":   {holder: "x", until: day, seen: time.Hour, taken: true},
 			"seen for less than that":                {holder: "x", until: day, seen: time.Hour - time.Minute, again: 24 * time.Hour},
 			"not renewed for as long as it lasts":    {holder: "x", until: day, lasts: 2 * minute, seen: 2 * time.Minute, taken: true},
 			"renewed more seldom than ours":          {holder: "x", until: day, lasts: day, seen: 2 * time.Hour, again: 24 * time.Hour},
-			"of a dead one":                          {holder: "x", until: minute, pid: markHeld, waiter: waiter{marked: true}, taken: true, mark: true},
-			"of one that never had the mark":         {holder: "x", until: minute, waiter: waiter{marked: true}, again: time.Minute, mark: true},
-			"of one that lives and is late":          {holder: "x", until: -1, pid: markHeld, waiter: waiter{barred: true}, again: time.Hour / 2, mark: true},
-			"late for half a lease":                  {holder: "x", until: -1, pid: markHeld, seen: time.Hour / 2, waiter: waiter{barred: true}, taken: true, mark: true},
-			"late, and another has the mark":         {holder: "x", until: -1, waiter: waiter{barred: true}, taken: true, mark: true},
-			"living, by a clock that was put back":   {holder: "x", until: day, pid: markHeld, seen: time.Hour, waiter: waiter{barred: true}, taken: true, mark: true},
-			"living, with a lease that looks lapsed": {holder: "x", until: day, pid: markHeld, lasts: minute, seen: time.Minute, waiter: waiter{barred: true}, again: time.Hour / 2, mark: true},
+			"of a dead one":                          {holder: "x", until: minute, pid: livenessHeld, waiter: leaseWaiter{hasLiveness: true}, taken: true, mark: true},
+			"of one that never had the mark":         {holder: "x", until: minute, waiter: leaseWaiter{hasLiveness: true}, again: time.Minute, mark: true},
+			"of one that lives and is late":          {holder: "x", until: -1, pid: livenessHeld, waiter: leaseWaiter{livenessTaken: true}, again: time.Hour / 2, mark: true},
+			"late for half a lease":                  {holder: "x", until: -1, pid: livenessHeld, seen: time.Hour / 2, waiter: leaseWaiter{livenessTaken: true}, taken: true, mark: true},
+			"late, and another has the mark":         {holder: "x", until: -1, waiter: leaseWaiter{livenessTaken: true}, taken: true, mark: true},
+			"living, by a clock that was put back":   {holder: "x", until: day, pid: livenessHeld, seen: time.Hour, waiter: leaseWaiter{livenessTaken: true}, taken: true, mark: true},
+			"living, with a lease that looks lapsed": {holder: "x", until: day, pid: livenessHeld, lasts: minute, seen: time.Minute, waiter: leaseWaiter{livenessTaken: true}, again: time.Hour / 2, mark: true},
 		} {
 			if c.mark && p.kind == "postgres" {
 				continue
@@ -64,7 +64,7 @@ func TestWhoMayTakeTheLease(t *testing.T) {
 			setBox(t, b, "incarnation = 7, holder = $2, lease_until = $3, lease_for = $4, holder_pid = $5", c.holder, now.UnixMilli()+c.until, c.lasts, c.pid)
 			w := c.waiter
 			w.step, w.holder, w.until, w.since = 3, c.holder, now.UnixMilli()+c.until, now.Add(-c.seen)
-			tk, until, err := b.acquire(limited(t), &w)
+			tk, until, err := b.tryAcquireLease(limited(t), &w)
 			if err != nil || (tk != nil) != c.taken {
 				t.Errorf("%s: %v, %v", name, tk, err)
 				continue
@@ -77,11 +77,11 @@ func TestWhoMayTakeTheLease(t *testing.T) {
 				continue
 			}
 			pid := int64(0)
-			if c.waiter.marked {
-				pid = markHeld
+			if c.waiter.hasLiveness {
+				pid = livenessHeld
 			}
 			left := time.Until(time.UnixMilli(row.leaseUntil))
-			if tk.incarnation != 10 || row.incarnation != 10 || row.holder != b.me || row.holderPID != pid || row.leaseFor != cfg.Lease.Milliseconds() ||
+			if tk.incarnation != 10 || row.incarnation != 10 || row.holder != b.holderID || row.holderPID != pid || row.leaseFor != cfg.Lease.Milliseconds() ||
 				left > cfg.Lease+time.Minute || left < cfg.Lease-time.Minute {
 				t.Errorf("%s: %+v, left behind %+v", name, tk, row)
 			}
@@ -94,8 +94,8 @@ func TestALeaseThatLooksDifferent(t *testing.T) {
 	t.Parallel()
 	ago := time.Now().Add(-time.Hour)
 	for i, row := range []boxRow{{holder: "x", leaseUntil: 5}, {holder: "y", leaseUntil: 5}, {holder: "x", leaseUntil: 6}} {
-		w := &waiter{holder: "x", until: 5, since: ago}
-		if same := w.unchanged(row) >= time.Hour; same != (i == 0) {
+		w := &leaseWaiter{holder: "x", until: 5, since: ago}
+		if same := w.unchangedFor(row) >= time.Hour; same != (i == 0) {
 			t.Errorf("%+v looks the same (%t)", row, same)
 		}
 		if w.holder != row.holder || w.until != row.leaseUntil {
@@ -122,8 +122,8 @@ func TestWhatATakeoverFinds(t *testing.T) {
 				}
 			}
 			row, err := b.t.batch(ctx, q, batches[1], "")
-			b.t.reached(q, one, reach{seq: 9})
-			b.t.reached(q, one, reach{seq: 8})
+			b.t.setHighWater(q, one, highWaterMark{seq: 9})
+			b.t.setHighWater(q, one, highWaterMark{seq: 8})
 			low = row.num
 			return err
 		})
@@ -131,7 +131,7 @@ func TestWhatATakeoverFinds(t *testing.T) {
 			t.Fatal(err)
 		}
 		setBox(t, b, "low = $2", low)
-		tk, _, err := b.acquire(limited(t), &waiter{step: 1})
+		tk, _, err := b.tryAcquireLease(limited(t), &leaseWaiter{step: 1})
 		if err != nil || tk == nil {
 			t.Fatal(tk, err)
 		}
@@ -142,15 +142,15 @@ func TestWhatATakeoverFinds(t *testing.T) {
 		if want := []string{batches[3], batches[2], batches[1]}; fmt.Sprint(found) != fmt.Sprint(want) {
 			t.Errorf("%v, want %v", found, want)
 		}
-		if len(tk.waiting) != 2 || tk.streams[one].lastSeq != 9 || len(tk.streams) != 2 {
-			t.Errorf("%v wait, of %+v", tk.waiting, tk.streams)
+		if len(tk.unsequenced) != 2 || tk.streams[one].lastSeq != 9 || len(tk.streams) != 2 {
+			t.Errorf("%v wait, of %+v", tk.unsequenced, tk.streams)
 		}
 		for session, next := range map[string]uint64{one: 10, two: 3} {
-			if la := b.w.lanes.learn(session, 0); la.next != next || la.given != next {
+			if la := b.w.seqs.addStream(session, 0); la.next != next || la.txNext != next {
 				t.Errorf("the next seq is %d, want %d", la.next, next)
 			}
 		}
-		if la := b.w.lanes.learn(one, 0); len(la.ahead) != 2 || la.bytes != len(tk.rows[1].body)+len(tk.rows[2].body) {
+		if la := b.w.seqs.addStream(one, 0); len(la.pending) != 2 || la.bytes != len(tk.rows[1].body)+len(tk.rows[2].body) {
 			t.Errorf("on their way: %+v", la)
 		}
 		states := make(map[string]int)
@@ -180,20 +180,20 @@ func TestWhatATakeoverFinds(t *testing.T) {
 func TestDecidedOpsTakeNoSeqs(t *testing.T) {
 	t.Parallel()
 	b := newPlace(t, "sqlite").open(t, quick())
-	b.w.lanes.lead(true)
+	b.w.seqs.setLeading(true)
 	id, first := NewBatchID(), int64(5)
 	bd := &body{ops: make([]opRow, 3)}
 	for i := range bd.ops {
 		bd.ops[i] = opRow{id: OpID(id, i), method: "put"}
 	}
-	bd.ops[1].verdict = &ledger.Outcome{OpID: bd.ops[1].id, Status: ledger.Skipped}
+	bd.ops[1].localOutcome = &ledger.Outcome{OpID: bd.ops[1].id, Status: ledger.Skipped}
 	for i, c := range []struct {
 		body []byte
 		next uint64
 	}{{bd.encode("0", id), 7}, {[]byte("junk"), 8}} {
 		session := fmt.Sprint(i)
-		b.learnLane(session, []*batchRow{{id: id, session: session, first: &first, ops: 3, body: c.body}}, streamRow{lastSeq: 2})
-		if la := b.w.lanes.learn(session, 0); la.next != c.next {
+		b.loadSeqs(session, []*batchRow{{id: id, session: session, firstSeq: &first, ops: 3, body: c.body}}, streamRow{lastSeq: 2})
+		if la := b.w.seqs.addStream(session, 0); la.next != c.next {
 			t.Errorf("the next seq is %d, want %d", la.next, c.next)
 		}
 	}
@@ -206,7 +206,7 @@ func TestOnlyTheHolderChanges(t *testing.T) {
 		session := withSession(t, holder)
 		sent := commit(t, holder, Batch{Session: session, Ops: []Op{put("1")}})
 		fresh := commit(t, holder, Batch{Session: session, Ops: []Op{put("2")}})
-		if tk, _, err := holder.acquire(limited(t), &waiter{step: 1}); err != nil || tk == nil {
+		if tk, _, err := holder.tryAcquireLease(limited(t), &leaseWaiter{step: 1}); err != nil || tk == nil {
 			t.Fatal(tk, err)
 		}
 		num := int64(0)
@@ -243,8 +243,8 @@ func TestOnlyTheHolderChanges(t *testing.T) {
 		last := look()
 		err = holder.w.do(limited(t), func(_ context.Context, q querier) error {
 			for n := range num { // it has ended
-				holder.t.markSent(q, n)
-				holder.t.note(q, n, 5, 6, "why")
+				holder.t.markInFlight(q, n)
+				holder.t.recordAttempt(q, n, 5, 6, "why")
 			}
 			return nil
 		})
@@ -260,13 +260,13 @@ func TestOnlyTheHolderChanges(t *testing.T) {
 			name   string
 			change func(*Box) (held bool, err error)
 		}{
-			{"mark sent", later(func(b *Box, q querier) { b.t.markSent(q, num) })},
-			{"note", later(func(b *Box, q querier) { b.t.note(q, num, 3, 4, "why") })},
-			{"stop", later(func(b *Box, q querier) { b.t.stop(q, session, fault.Revoked, "why") })},
-			{"raise the mark", later(func(b *Box, q querier) { b.t.raiseLow(q) })},
-			{"keep what is alive", later(func(b *Box, q querier) { q.later(sqlHolderPID, []any{b.t.box, b.me, 78}, nil) })},
-			{"raise the incarnation", func(b *Box) (bool, error) { return b.raise(limited(t)) }},
-			{"renew", func(b *Box) (bool, error) { return b.renew(limited(t)) }},
+			{"mark sent", later(func(b *Box, q querier) { b.t.markInFlight(q, num) })},
+			{"note", later(func(b *Box, q querier) { b.t.recordAttempt(q, num, 3, 4, "why") })},
+			{"stop", later(func(b *Box, q querier) { b.t.setStopped(q, session, fault.Revoked, "why") })},
+			{"raise the mark", later(func(b *Box, q querier) { b.t.raiseLowWater(q) })},
+			{"keep what is alive", later(func(b *Box, q querier) { q.enqueue(sqlHolderPID, []any{b.t.box, b.holderID, 78}, nil) })},
+			{"raise the incarnation", func(b *Box) (bool, error) { return b.raiseIncarnation(limited(t)) }},
+			{"renew", func(b *Box) (bool, error) { return b.renewLease(limited(t)) }},
 			{"release", func(b *Box) (bool, error) { return b == holder, b.releaseLease(limited(t)) }},
 		} {
 			for _, b := range []*Box{former, holder} {
@@ -291,7 +291,7 @@ func TestWhereTheMarkGoes(t *testing.T) {
 		for range 4 {
 			batches = append(batches, commit(t, b, Batch{Session: session, Ops: []Op{put("1")}}).Batch)
 		}
-		if tk, _, err := b.acquire(limited(t), &waiter{step: 1}); err != nil || tk == nil {
+		if tk, _, err := b.tryAcquireLease(limited(t), &leaseWaiter{step: 1}); err != nil || tk == nil {
 			t.Fatal(tk, err)
 		}
 		for i, c := range []struct {
@@ -299,17 +299,17 @@ func TestWhereTheMarkGoes(t *testing.T) {
 			change func(q querier, num int64)
 			mark   int // the row that it is at then; 4 is the one that comes next
 		}{
-			{1, func(q querier, num int64) { b.t.giveSeq(q, num, 1, nil, tally{}); b.t.raiseLow(q) }, 1},
-			{2, func(q querier, num int64) { b.t.giveSeq(q, num, 2, nil, tally{}); b.t.raiseLow(q) }, 1},
-			{1, func(q querier, num int64) { b.t.finish(q, num, 1, tally{}, 0, nil, nil); b.t.raiseLow(q) }, 2},
+			{1, func(q querier, num int64) { b.t.setSeq(q, num, 1, nil, tally{}); b.t.raiseLowWater(q) }, 1},
+			{2, func(q querier, num int64) { b.t.setSeq(q, num, 2, nil, tally{}); b.t.raiseLowWater(q) }, 1},
+			{1, func(q querier, num int64) { b.t.finish(q, num, 1, tally{}, 0, nil, nil); b.t.raiseLowWater(q) }, 2},
 			{2, func(q querier, num int64) { // a takeover makes it pending
-				q.later(sqlReset, []any{b.t.box, num}, nil)
-				b.t.raiseLow(q)
+				q.enqueue(sqlResetInFlight, []any{b.t.box, num}, nil)
+				b.t.raiseLowWater(q)
 			}, 2},
-			{2, func(q querier, num int64) { b.t.finish(q, num, 1, tally{}, 0, nil, nil); b.t.raiseLow(q) }, 4},
-			{0, func(q querier, num int64) { b.t.lower(q, num); b.t.giveSeq(q, num, 3, nil, tally{}) }, 0},
-			{3, func(q querier, num int64) { b.t.lower(q, num) }, 0},
-			{0, func(q querier, num int64) { b.t.raiseLow(q) }, 0},
+			{2, func(q querier, num int64) { b.t.finish(q, num, 1, tally{}, 0, nil, nil); b.t.raiseLowWater(q) }, 4},
+			{0, func(q querier, num int64) { b.t.lowerLowWater(q, num); b.t.setSeq(q, num, 3, nil, tally{}) }, 0},
+			{3, func(q querier, num int64) { b.t.lowerLowWater(q, num) }, 0},
+			{0, func(q querier, num int64) { b.t.raiseLowWater(q) }, 0},
 		} {
 			var nums [5]int64
 			err := b.w.do(limited(t), func(ctx context.Context, q querier) error {
@@ -323,7 +323,7 @@ func TestWhereTheMarkGoes(t *testing.T) {
 				c.change(q, nums[c.row])
 				return nil
 			})
-			if low := boxRowOf(t, b).low; err != nil || low != nums[c.mark] {
+			if low := boxRowOf(t, b).lowWater; err != nil || low != nums[c.mark] {
 				t.Errorf("step %d: the mark is at %d of %v, %v", i, low, nums, err)
 			}
 		}

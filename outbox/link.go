@@ -29,8 +29,8 @@ type StreamRequest struct {
 	// session need not be there yet.
 	SpaceRef *capability.Ref
 	OwnerRef string // id of the ref which that op mints; set with SpaceRef
-	// With are refs the batches speak of and must hold live: fork's via.
-	With []capability.Ref
+	// LiveRefs are refs the batches speak of and must hold live: fork's via.
+	LiveRefs []capability.Ref
 	// Redemptions has the redemption id of each ref above, by ref id: made once,
 	// kept, so that coming back is free.
 	Redemptions map[string]string

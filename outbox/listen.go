@@ -24,11 +24,11 @@ import (
 // is for reads and for transactions that wait for results. Who waits for outcomes has none.
 const (
 	defaultConns = 4
-	leastConns   = 3 // a migration takes two
+	minConns     = 3 // a migration takes two
 )
 
-// idleTime is how long a connection that nobody uses is kept: others need it more.
-const idleTime = 3 * time.Second
+// connIdleTime is how long a connection that nobody uses is kept: others need it more.
+const connIdleTime = 3 * time.Second
 
 // pingTimeout is how long an idle connection is waited for that is tried before it is
 // used; then another one is taken.
@@ -37,18 +37,18 @@ const pingTimeout = 3 * time.Second
 // pools are those of OpenPostgres, by URL.
 var pools struct {
 	sync.Mutex
-	byURL map[string]*pooled
+	byURL map[string]*poolEntry
 }
 
-type pooled struct {
-	pool  *pgxpool.Pool
-	sized *pgtune.Sized // through which pool is used
-	users int
+type poolEntry struct {
+	pool     *pgxpool.Pool
+	sized    *pgtune.AdaptivePool // through which pool is used
+	refCount int
 }
 
-// acquire gives a connection of pool until release. Where sized is not nil as many are used as
+// acquireConn gives a connection of pool until release. Where sized is not nil as many are used as
 // the database has for us, and are waited for.
-func acquire(ctx context.Context, pool *pgxpool.Pool, sized *pgtune.Sized) (conn *pgxpool.Conn, release func(), err error) {
+func acquireConn(ctx context.Context, pool *pgxpool.Pool, sized *pgtune.AdaptivePool) (conn *pgxpool.Conn, release func(), err error) {
 	if sized != nil {
 		return sized.Acquire(ctx)
 	}
@@ -61,7 +61,7 @@ func acquire(ctx context.Context, pool *pgxpool.Pool, sized *pgtune.Sized) (conn
 // sharedPool gives the process's pool for url; release is called once. conns are all the
 // connections that it may have, with the one that listens; 0 leaves that to the URL. log is told
 // where the database has fewer.
-func sharedPool(ctx context.Context, url string, conns int, log *slog.Logger) (*pooled, func(), error) {
+func sharedPool(ctx context.Context, url string, conns int, log *slog.Logger) (*poolEntry, func(), error) {
 	pools.Lock()
 	defer pools.Unlock()
 	p := pools.byURL[url]
@@ -76,12 +76,12 @@ func sharedPool(ctx context.Context, url string, conns int, log *slog.Logger) (*
 		case !strings.Contains(url, "pool_max_conns"):
 			cfg.MaxConns = defaultConns
 		}
-		cfg.MaxConns = max(cfg.MaxConns, leastConns) - 1 // which the listener takes out of it
+		cfg.MaxConns = max(cfg.MaxConns, minConns) - 1 // which the listener takes out of it
 		if !strings.Contains(url, "pool_max_conn_idle_time") {
-			cfg.MaxConnIdleTime = idleTime
+			cfg.MaxConnIdleTime = connIdleTime
 		}
 		if !strings.Contains(url, "pool_health_check_period") {
-			cfg.HealthCheckPeriod = min(cfg.MaxConnIdleTime, idleTime) / 3
+			cfg.HealthCheckPeriod = min(cfg.MaxConnIdleTime, connIdleTime) / 3
 		}
 		pgtune.Config(cfg.ConnConfig)
 		cfg.AfterConnect = prepareConn
@@ -96,16 +96,16 @@ func sharedPool(ctx context.Context, url string, conns int, log *slog.Logger) (*
 			return nil, nil, err
 		}
 		if pools.byURL == nil {
-			pools.byURL = make(map[string]*pooled)
+			pools.byURL = make(map[string]*poolEntry)
 		}
-		p = &pooled{pool: pool, sized: pgtune.NewSized(pool, func(size pgtune.Size) { sizeChanged(log, size) })}
+		p = &poolEntry{pool: pool, sized: pgtune.NewAdaptivePool(pool, func(size pgtune.Size) { logPoolSize(log, size) })}
 		pools.byURL[url] = p
 	}
-	p.users++
+	p.refCount++
 	return p, sync.OnceFunc(func() {
 		pools.Lock()
-		p.users--
-		last := p.users == 0
+		p.refCount--
+		last := p.refCount == 0
 		if last {
 			delete(pools.byURL, url)
 		}
@@ -116,14 +116,14 @@ func sharedPool(ctx context.Context, url string, conns int, log *slog.Logger) (*
 	}), nil
 }
 
-// sizeChanged says that a pool has fewer connections than it may have, or has more again.
-func sizeChanged(log *slog.Logger, size pgtune.Size) {
+// logPoolSize says that a pool has fewer connections than it may have, or has more again.
+func logPoolSize(log *slog.Logger, size pgtune.Size) {
 	if size.Short {
 		log.Warn("the outbox's database, its role or a pooler before it has fewer connections than the pool may use: transactions wait for each other",
-			"have", size.Have, "wanted", size.Most)
+			"have", size.Have, "wanted", size.Max)
 		return
 	}
-	log.Info("the outbox's database has more connections again", "have", size.Have, "wanted", size.Most)
+	log.Info("the outbox's database has more connections again", "have", size.Have, "wanted", size.Max)
 }
 
 // sqlSendTimeout has the server give up a connection whose other end does not
@@ -143,7 +143,7 @@ func prepareConn(ctx context.Context, conn *pgx.Conn) error {
 }
 
 // close closes the pool, and does not wait long for connections that do not answer.
-func (p *pooled) close() {
+func (p *poolEntry) close() {
 	p.sized.Close()
 	closed := make(chan struct{})
 	go func() {
@@ -166,29 +166,29 @@ var listeners struct {
 
 // listener has one connection and wakes those who wait for an outbox's name.
 type listener struct {
-	pool  *pgxpool.Pool
-	stop  context.CancelFunc
-	ended chan struct{}
-	pid   atomic.Int64            // of its backend
-	waits map[*attention]struct{} // guarded by listeners
+	pool        *pgxpool.Pool
+	stop        context.CancelFunc
+	ended       chan struct{}
+	pid         atomic.Int64               // of its backend
+	subscribers map[*subscription]struct{} // guarded by listeners
 }
 
-type attention struct {
+type subscription struct {
 	outbox string
-	news   chan struct{}
+	wake   chan struct{}
 }
 
-// newsPause is how long news gather after some were looked at: others may commit
+// debounce is how long news gather after some were looked at: others may commit
 // thousands of batches a second.
-const newsPause = 5 * time.Millisecond
+const debounce = 5 * time.Millisecond
 
 // listen calls changed soon after every notification about outbox, and every poll
 // whether there was one or not, until ctx ends. alive gets the number of the
 // backend that is listened on, whenever it is another one. Both are called from
 // one goroutine.
 func listen(ctx context.Context, pool *pgxpool.Pool, outbox string, poll time.Duration, changed func(), alive func(pid int64)) {
-	w := &attention{outbox, make(chan struct{}, 1)}
-	w.news <- struct{}{} // there may be a connection already; later there may be no room
+	w := &subscription{outbox, make(chan struct{}, 1)}
+	w.wake <- struct{}{} // there may be a connection already; later there may be no room
 	listeners.Lock()
 	l := listeners.byPool[pool]
 	if l == nil {
@@ -196,11 +196,11 @@ func listen(ctx context.Context, pool *pgxpool.Pool, outbox string, poll time.Du
 			listeners.byPool = make(map[*pgxpool.Pool]*listener)
 		}
 		run, stop := context.WithCancel(context.Background())
-		l = &listener{pool: pool, stop: stop, ended: make(chan struct{}), waits: make(map[*attention]struct{})}
+		l = &listener{pool: pool, stop: stop, ended: make(chan struct{}), subscribers: make(map[*subscription]struct{})}
 		listeners.byPool[pool] = l
 		go l.run(run)
 	}
-	l.waits[w] = struct{}{}
+	l.subscribers[w] = struct{}{}
 	listeners.Unlock()
 
 	pid := int64(0)
@@ -213,13 +213,13 @@ func listen(ctx context.Context, pool *pgxpool.Pool, outbox string, poll time.Du
 		case <-ctx.Done():
 		case <-tick.C:
 			changed()
-		case <-w.news:
+		case <-w.wake:
 			if now := l.pid.Load(); now != pid {
 				pid = now
 				alive(pid)
 			}
 			changed()
-			breath.Reset(newsPause)
+			breath.Reset(debounce)
 			select {
 			case <-ctx.Done():
 			case <-breath.C:
@@ -227,8 +227,8 @@ func listen(ctx context.Context, pool *pgxpool.Pool, outbox string, poll time.Du
 		}
 	}
 	listeners.Lock()
-	delete(l.waits, w)
-	last := len(l.waits) == 0
+	delete(l.subscribers, w)
+	last := len(l.subscribers) == 0
 	if last {
 		delete(listeners.byPool, pool)
 	}
@@ -243,7 +243,7 @@ func listen(ctx context.Context, pool *pgxpool.Pool, outbox string, poll time.Du
 func (l *listener) run(ctx context.Context) {
 	defer close(l.ended)
 	for ctx.Err() == nil {
-		l.session(ctx)
+		l.listenOnce(ctx)
 		select {
 		case <-ctx.Done():
 		case <-time.After(time.Second): // polling goes on meanwhile
@@ -251,8 +251,8 @@ func (l *listener) run(ctx context.Context) {
 	}
 }
 
-// session is one connection's life.
-func (l *listener) session(ctx context.Context) {
+// listenOnce is one connection's life.
+func (l *listener) listenOnce(ctx context.Context) {
 	held, err := l.pool.Acquire(ctx)
 	if err != nil {
 		return
@@ -270,28 +270,28 @@ func (l *listener) session(ctx context.Context) {
 	if pid != int64(conn.PgConn().PID()) {
 		pid = 0 // there is a pooler in between, whose backends come and go: nobody must go by them
 	}
-	if _, err := conn.Exec(ctx, "LISTEN "+pgx.Identifier{channel}.Sanitize()); err != nil {
+	if _, err := conn.Exec(ctx, "LISTEN "+pgx.Identifier{notifyChannel}.Sanitize()); err != nil {
 		return
 	}
 	l.pid.Store(pid)
-	l.tell("") // what came before the LISTEN
+	l.notify("") // what came before the LISTEN
 	for {
 		n, err := conn.WaitForNotification(ctx)
 		if err != nil {
 			return
 		}
-		l.tell(n.Payload)
+		l.notify(n.Payload)
 	}
 }
 
-// tell wakes those who wait for outbox; "" is all.
-func (l *listener) tell(outbox string) {
+// notify wakes those who wait for outbox; "" is all.
+func (l *listener) notify(outbox string) {
 	listeners.Lock()
 	defer listeners.Unlock()
-	for w := range l.waits {
+	for w := range l.subscribers {
 		if outbox == "" || w.outbox == outbox {
 			select {
-			case w.news <- struct{}{}:
+			case w.wake <- struct{}{}:
 			default:
 			}
 		}

@@ -64,7 +64,7 @@ func TestWhoListensThroughAPooler(t *testing.T) {
 func TestListenWhileNewsCome(t *testing.T) {
 	t.Parallel()
 	pool := new(pgxpool.Pool) // only a key
-	l := &listener{pool: pool, stop: func() {}, ended: make(chan struct{}), waits: map[*attention]struct{}{{outbox: "another"}: {}}}
+	l := &listener{pool: pool, stop: func() {}, ended: make(chan struct{}), subscribers: map[*subscription]struct{}{{outbox: "another"}: {}}}
 	close(l.ended)
 	listeners.Lock()
 	if listeners.byPool == nil {
@@ -82,7 +82,7 @@ func TestListenWhileNewsCome(t *testing.T) {
 	go func() {
 		defer close(stopped)
 		for hail.Err() == nil {
-			l.tell("box")
+			l.notify("box")
 		}
 	}()
 	over := make(chan struct{})
@@ -95,7 +95,7 @@ func TestListenWhileNewsCome(t *testing.T) {
 				cancel()
 			}
 		}, func(int64) {})
-		if took := time.Since(began); took < 4*newsPause {
+		if took := time.Since(began); took < 4*debounce {
 			t.Errorf("%d looks in %v", looks, took)
 		}
 		for range 5_000 {
@@ -115,29 +115,29 @@ func TestListenWhileNewsCome(t *testing.T) {
 // TestWhoIsTold: those who wait for the outbox, however often, and nobody else.
 func TestWhoIsTold(t *testing.T) {
 	t.Parallel()
-	var waits []*attention
-	l := &listener{waits: make(map[*attention]struct{})}
+	var waits []*subscription
+	l := &listener{subscribers: make(map[*subscription]struct{})}
 	for _, outbox := range []string{"a", "b", "a"} {
-		w := &attention{outbox, make(chan struct{}, 1)}
+		w := &subscription{outbox, make(chan struct{}, 1)}
 		waits = append(waits, w)
-		l.waits[w] = struct{}{}
+		l.subscribers[w] = struct{}{}
 	}
 	told := func() (n [3]int) {
 		for i, w := range waits {
-			n[i] = len(w.news)
+			n[i] = len(w.wake)
 		}
 		return n
 	}
-	l.tell("c")
+	l.notify("c")
 	if got := told(); got != [3]int{} {
 		t.Errorf("of another: %v", got)
 	}
-	l.tell("a")
-	l.tell("a")
+	l.notify("a")
+	l.notify("a")
 	if got := told(); got != [3]int{1, 0, 1} {
 		t.Errorf("of one: %v", got)
 	}
-	l.tell("")
+	l.notify("")
 	if got := told(); got != [3]int{1, 1, 1} {
 		t.Errorf("of all: %v", got)
 	}
@@ -179,7 +179,7 @@ func TestPoolsOfAProcess(t *testing.T) {
 		pool *pgxpool.Pool
 		want int32
 	}{"by default": {one, 3}, "of the URL": {few, 5}, "of the Config": {said, 5}, "at least": {least, 2}} {
-		if cfg := c.pool.Config(); cfg.MaxConns != c.want || cfg.MaxConnIdleTime != idleTime || cfg.HealthCheckPeriod > idleTime {
+		if cfg := c.pool.Config(); cfg.MaxConns != c.want || cfg.MaxConnIdleTime != connIdleTime || cfg.HealthCheckPeriod > connIdleTime {
 			t.Errorf("%s: a pool of %d connections, idle for %s", what, cfg.MaxConns, cfg.MaxConnIdleTime)
 		}
 	}

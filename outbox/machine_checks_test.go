@@ -13,44 +13,44 @@ import (
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
-func (t *tale) told(batch string) *told {
-	return t.batches[slices.IndexFunc(t.batches, func(b *told) bool { return b.row.id == batch })]
+func (t *simulation) batchOf(batch string) *simBatch {
+	return t.batches[slices.IndexFunc(t.batches, func(b *simBatch) bool { return b.row.id == batch })]
 }
 
-func (t *tale) called(e *entry) string { return t.names[e.id] }
+func (t *simulation) called(e *entry) string { return t.names[e.id] }
 
 // plain is what a batch is, for notes.
-func plain(b *told) (text string) {
+func plain(b *simBatch) (text string) {
 	for _, op := range b.ops {
 		text += fmt.Sprintf(" %s %v", op.method, op.needs())
 	}
-	return fmt.Sprintf("atomic %v, seq %v, retries %q:%s", b.atomic, b.row.first != nil, b.ops[0].retries, text)
+	return fmt.Sprintf("atomic %v, seq %v, retries %q:%s", b.atomic, b.row.firstSeq != nil, b.ops[0].retries, text)
 }
 
 // durable holds what the holder of the lease sends against the row.
-func (t *tale) durable(s *sender, e *entry) {
+func (t *simulation) durable(s *sender, e *entry) {
 	if t.holder != s.p {
 		return
 	}
 	r := t.row(e.num)
-	if !r.sequenced() || *r.first != int64(e.first) {
-		t.fault("%s is sent with seq %d, which its row does not have", t.called(e), e.first)
+	if !r.sequenced() || *r.firstSeq != int64(e.firstSeq) {
+		t.fault("%s is sent with seq %d, which its row does not have", t.called(e), e.firstSeq)
 		return
 	}
 	if r.state == rowFinished {
 		return // a former holder has stored its outcome
 	}
-	want := newEntry(r, bodyOf(r), 0).wire.Ops
-	if !slices.EqualFunc(e.wire.Ops, want, func(a, b ledger.Intent) bool { return a.Digest() == b.Digest() }) {
-		t.fault("%s is sent as %v, its row has %v", t.called(e), e.wire.Ops, want)
+	want := newEntry(r, bodyOf(r), 0).wireBatch.Ops
+	if !slices.EqualFunc(e.wireBatch.Ops, want, func(a, b ledger.Intent) bool { return a.Digest() == b.Digest() }) {
+		t.fault("%s is sent as %v, its row has %v", t.called(e), e.wireBatch.Ops, want)
 	}
 }
 
 // done says whether all seqs of a session from one to before another have stored outcomes,
 // as those behind a batch whose own could not be stored.
-func (t *tale) done(session string, from, to uint64) bool {
+func (t *simulation) done(session string, from, to uint64) bool {
 	for _, r := range t.rows {
-		if r.session == session && r.sequenced() && r.state != rowFinished && uint64(*r.first) >= from && uint64(*r.first) < to {
+		if r.session == session && r.sequenced() && r.state != rowFinished && uint64(*r.firstSeq) >= from && uint64(*r.firstSeq) < to {
 			return false
 		}
 	}
@@ -58,42 +58,42 @@ func (t *tale) done(session string, from, to uint64) bool {
 }
 
 // acknowledged holds what is acknowledged against what is stored and what is needed still.
-func (t *tale) acknowledged(s *sender, session string, through uint64) {
+func (t *simulation) acknowledged(s *sender, session string, through uint64) {
 	for _, r := range t.rows {
 		if through == 0 || r.session != session || !r.sequenced() || r.state == rowFinished {
 			continue
 		}
-		if uint64(*r.first) <= through {
-			t.fault("process %d acknowledges %d of %s, and the outcome of %d is not stored", s.p.name, through, session, *r.first)
+		if uint64(*r.firstSeq) <= through {
+			t.fault("process %d acknowledges %d of %s, and the outcome of %d is not stored", s.p.name, through, session, *r.firstSeq)
 		}
 		bd := bodyOf(r)
 		for i := range bd.ops {
 			op := &bd.ops[i]
-			if _, known := t.ends[op.id]; known || op.void || !op.travels() {
+			if _, known := t.ends[op.id]; known || op.void || !op.takesSeq() {
 				continue
 			}
 			for _, id := range op.needs() {
 				f := t.opAt(id)
 				if seq := f.seq(); f.row.id != r.id && f.row.session == session && seq > 0 && seq <= through {
-					t.fault("process %d acknowledges %d of %s, and the op of seq %d refers to %d", s.p.name, through, session, *r.first, seq)
+					t.fault("process %d acknowledges %d of %s, and the op of seq %d refers to %d", s.p.name, through, session, *r.firstSeq, seq)
 				}
 			}
 		}
 	}
 }
 
-// sound holds the machine's own accounts against each other.
-func (s *sender) sound() {
-	if wrong := s.m.unsound(); wrong != "" {
+// checkInvariants holds the machine's own accounts against each other.
+func (s *sender) checkInvariants() {
+	if wrong := s.m.brokenInvariant(); wrong != "" {
 		s.p.t.fault("process %d: %s", s.p.name, wrong)
 	}
-	if s.m.places != len(s.conns) {
-		s.p.t.fault("process %d: %d places are taken, %d streams are open", s.p.name, s.m.places, len(s.conns))
+	if s.m.openStreams != len(s.conns) {
+		s.p.t.fault("process %d: %d places are taken, %d streams are open", s.p.name, s.m.openStreams, len(s.conns))
 	}
 }
 
 // settle has everything become good, and holds what has come of it against the promises.
-func (t *tale) settle() {
+func (t *simulation) settle() {
 	t.note("all becomes good")
 	t.calm = true
 	clear(t.down)
@@ -103,7 +103,7 @@ func (t *tale) settle() {
 		}
 	}
 	for _, session := range t.sessions {
-		t.reway(session, "")
+		t.changeRoute(session, "")
 	}
 	t.drain()
 	t.scan() // who leads no more hears of it
@@ -113,14 +113,14 @@ func (t *tale) settle() {
 		t.drain()
 	}
 	if t.dice.IntN(2) == 0 { // else time is all that it takes
-		t.pass(owedRelook)
+		t.pass(recheckInterval)
 		t.scan()
 		t.drain()
 		t.reported()
 		t.wake()
 		t.drain()
 		for n := 0; n < 3 && t.unfinished(); n++ { // what ended in its own session tells nobody who waits for others as well
-			t.pass(owedRelook)
+			t.pass(recheckInterval)
 			t.scan()
 			t.drain()
 		}
@@ -157,7 +157,7 @@ func (t *tale) settle() {
 }
 
 // leader is the sender that has the lease.
-func (t *tale) leader() *sender {
+func (t *simulation) leader() *sender {
 	for _, p := range t.procs {
 		if p.s != nil && t.holder == p {
 			return p.s
@@ -167,7 +167,7 @@ func (t *tale) leader() *sender {
 }
 
 // drain has all come that is under way.
-func (t *tale) drain() {
+func (t *simulation) drain() {
 	for n := 0; t.move() && len(t.faults) == 0; n++ {
 		if n > 20000 {
 			t.fault("it goes on and on")
@@ -175,7 +175,7 @@ func (t *tale) drain() {
 	}
 }
 
-func (t *tale) scan() {
+func (t *simulation) scan() {
 	for _, p := range t.procs {
 		if p.s != nil {
 			p.s.scan()
@@ -184,8 +184,8 @@ func (t *tale) scan() {
 }
 
 // passOn has the time pass until the leader wants to be looked at.
-func (t *tale) passOn() {
-	d := owedRelook
+func (t *simulation) passOn() {
+	d := recheckInterval
 	if s := t.leader(); s != nil {
 		if at := s.m.wakeAt(); at.After(t.now) {
 			d = min(d, at.Sub(t.now))
@@ -198,7 +198,7 @@ func (t *tale) passOn() {
 
 // unfinished says whether there are rows that are not finished and do not have to wait for
 // somebody's decision.
-func (t *tale) unfinished() bool {
+func (t *simulation) unfinished() bool {
 	for _, r := range t.rows {
 		if r.state != rowFinished && !t.stands(r.session, nil) {
 			return true
@@ -208,7 +208,7 @@ func (t *tale) unfinished() bool {
 }
 
 // stands says whether a session stands still, or waits for none but such.
-func (t *tale) stands(session string, seen []string) bool {
+func (t *simulation) stands(session string, seen []string) bool {
 	if t.stopped[session] != fault.None {
 		return true
 	}
@@ -219,15 +219,15 @@ func (t *tale) stands(session string, seen []string) bool {
 		if r.session != session || r.state == rowFinished {
 			continue
 		}
-		if r.first != nil {
+		if r.firstSeq != nil {
 			return false
 		}
 		bd := bodyOf(r)
 		res, err := resolve(bd, session, t.finder(r.num), false)
-		if err != nil || bd.decided() || len(res.owed) == 0 {
+		if err != nil || bd.decided() || len(res.blockedOn) == 0 {
 			return false
 		}
-		for _, e := range res.owed {
+		for _, e := range res.blockedOn {
 			if e.seq > 0 && t.stopped[e.session] == fault.None || e.seq == 0 && !t.stands(e.session, append(seen, session)) {
 				return false
 			}
@@ -238,14 +238,14 @@ func (t *tale) stands(session string, seen []string) bool {
 }
 
 // over says what is not over.
-func (t *tale) over(when string) {
+func (t *simulation) over(when string) {
 	for _, r := range t.rows {
 		if r.state != rowFinished && !t.stands(r.session, nil) {
 			t.fault("%s %s of %s is not finished", when, t.names[r.id], r.session)
 		}
 	}
 	if s := t.leader(); s != nil && len(t.faults) > 0 {
-		for _, st := range s.m.inOrder() {
+		for _, st := range s.m.sortedStreams() {
 			t.note("%s: %+v", st.session, *st)
 		}
 		for name, h := range s.m.hosts {
@@ -256,7 +256,7 @@ func (t *tale) over(when string) {
 
 // reported holds what rows and streams say against what the leader is about. Nothing is
 // under way.
-func (t *tale) reported() {
+func (t *simulation) reported() {
 	s := t.leader()
 	if s == nil {
 		t.fault("nobody leads")
@@ -277,12 +277,12 @@ func (t *tale) reported() {
 			}
 			continue
 		}
-		if e := st.next(); e != nil && e.first > 0 && st.phase == closed && st.stopped == nil && st.retryAt.After(t.now) {
+		if e := st.next(); e != nil && e.firstSeq > 0 && st.phase == phaseClosed && st.stopped == nil && st.retryAt.After(t.now) {
 			if r := t.row(e.num); r.state != rowFinished && r.nextRetry > t.now.UnixNano() && r.nextRetry != st.retryAt.UnixNano() {
 				t.fault("%s is tried again at %s, its row says %s", t.called(e), st.retryAt.Sub(t.begun), time.Unix(0, r.nextRetry).Sub(t.begun))
 			}
 		}
-		for _, e := range st.queue[:st.sent] {
+		for _, e := range st.queue[:st.inFlight] {
 			if r := t.row(e.num); r.state == rowPending {
 				t.fault("%s is in flight, its row does not say so", t.called(e))
 			}
@@ -291,43 +291,43 @@ func (t *tale) reported() {
 }
 
 // rest holds what is left when all is finished against nothing.
-func (t *tale) rest() {
+func (t *simulation) rest() {
 	s := t.leader()
 	m := s.m
-	for n := 0; n < 40 && slices.ContainsFunc(m.inOrder(), func(st *stream) bool { return st.next() != nil || st.asking }); n++ {
+	for n := 0; n < 40 && slices.ContainsFunc(m.sortedStreams(), func(st *streamState) bool { return st.next() != nil || st.loading }); n++ {
 		t.passOn() // what a former holder has stored is answered again
 	}
 	t.over("in the end")
 	for range 2 { // it may have had something to look at still
-		t.pass(ackIdle)
+		t.pass(idleAckDelay)
 		t.drain()
 	}
 	for _, l := range s.conns {
 		acked := uint64(0) // by a server that was sent nothing
-		if r := t.server.streams[l.session+taleOutbox]; r != nil {
+		if r := t.server.streams[l.session+simOutbox]; r != nil {
 			acked = r.row.AckedThrough
 		}
 		if st := m.streams[l.session]; st == nil {
 			t.fault("%s has a line and no stream", l.session)
-		} else if acked < st.stored {
-			t.fault("%d of %d outcomes of %s are acknowledged", acked, st.stored, l.session)
+		} else if acked < st.storedThrough {
+			t.fault("%d of %d outcomes of %s are acknowledged", acked, st.storedThrough, l.session)
 		}
 	}
-	t.pass(idleClose)
+	t.pass(idleTimeout)
 	t.drain()
-	for _, st := range m.inOrder() { // one with nothing of its own left is not told of what another process has dropped, until there is news of its session
-		if len(st.owed) > 0 {
-			s.hand(func() { m.found([]string{st.session}, t.now) })
+	for _, st := range m.sortedStreams() { // one with nothing of its own left is not told of what another process has dropped, until there is news of its session
+		if len(st.blockedOn) > 0 {
+			s.postAsync(func() { m.backlogFound([]string{st.session}, t.now) })
 			t.drain()
 		}
 	}
-	if len(s.conns)+len(m.streams)+len(m.alarms)+len(m.owing)+len(m.ready)+m.places > 0 {
-		t.fault("there is something left: %d open, %d streams, %d alarms, %d owing, %d ready, %d places", len(s.conns), len(m.streams), len(m.alarms), len(m.owing), len(m.ready), m.places)
+	if len(s.conns)+len(m.streams)+len(m.timers)+len(m.blockedSessions)+len(m.openQueue)+m.openStreams > 0 {
+		t.fault("there is something left: %d open, %d streams, %d alarms, %d owing, %d ready, %d places", len(s.conns), len(m.streams), len(m.timers), len(m.blockedSessions), len(m.openQueue), m.openStreams)
 	}
 }
 
 // verify holds all outcomes against what had to become of the batches.
-func (t *tale) verify() {
+func (t *simulation) verify() {
 	for _, session := range t.sessions {
 		t.verifyOrder(session)
 		for i, e := range t.server.session(session).log {
@@ -349,9 +349,9 @@ func (t *tale) verify() {
 			o := t.outcome(op.id)
 			rec, known := t.ends[op.id]
 			switch row := &bd.ops[i]; {
-			case known != row.travels():
+			case known != row.takesSeq():
 				t.fault("op %s ended as %v, recorded %v", op.id, o, known)
-			case known && row.verdict == nil && (o.Status != rec.Status || o.Reason != rec.Reason || o.Cursor != rec.Cursor || string(o.Result) != string(rec.Result) || o.Cause != rec.Cause):
+			case known && row.localOutcome == nil && (o.Status != rec.Status || o.Reason != rec.Reason || o.Cursor != rec.Cursor || string(o.Result) != string(rec.Result) || o.Cause != rec.Cause):
 				t.fault("op %s ended as %v, recorded is %v", op.id, o, rec)
 			}
 			if o.Status == ledger.Applied && slices.ContainsFunc(op.needs(), func(id string) bool { return !t.applied(id) }) {
@@ -371,31 +371,31 @@ func (t *tale) verify() {
 }
 
 // verifyOrder holds seqs against the order in which batches were committed.
-func (t *tale) verifyOrder(session string) {
+func (t *simulation) verifyOrder(session string) {
 	var rows []*batchRow
 	for _, r := range t.rows {
 		if r.session == session && r.sequenced() {
 			rows = append(rows, r)
 		}
 	}
-	slices.SortFunc(rows, func(a, b *batchRow) int { return cmp.Compare(*a.first, *b.first) })
+	slices.SortFunc(rows, func(a, b *batchRow) int { return cmp.Compare(*a.firstSeq, *b.firstSeq) })
 	next := int64(1)
 	for i, r := range rows {
-		if *r.first != next {
-			t.fault("%s: seq %d where %d is next", session, *r.first, next)
+		if *r.firstSeq != next {
+			t.fault("%s: seq %d where %d is next", session, *r.firstSeq, next)
 		}
-		next = *r.first + int64(bodyOf(r).travelling())
+		next = *r.firstSeq + int64(bodyOf(r).seqCount())
 		for _, before := range rows[:i] {
-			if a, b := t.told(before.id), t.told(r.id); b.durable > 0 && b.durable < a.began {
+			if a, b := t.batchOf(before.id), t.batchOf(r.id); b.durable > 0 && b.durable < a.began {
 				t.fault("%s overtook %s", t.names[before.id], t.names[r.id])
 			}
 		}
 	}
 }
 
-func (t *tale) outcome(op string) ledger.Outcome {
+func (t *simulation) outcome(op string) ledger.Outcome {
 	f := t.opAt(op)
-	e, err := f.earlier()
+	e, err := f.target()
 	if err != nil || e.outcome == nil {
 		t.fault("op %s has no outcome: %v", op, err)
 		return ledger.Outcome{}
@@ -404,7 +404,7 @@ func (t *tale) outcome(op string) ledger.Outcome {
 }
 
 // applied says whether an op did, or one that stands for it.
-func (t *tale) applied(op string) bool {
+func (t *simulation) applied(op string) bool {
 	for ; op != ""; op = t.retries[op] {
 		if t.ops[op] != nil && t.outcome(op).Status == ledger.Applied {
 			return true
@@ -414,7 +414,7 @@ func (t *tale) applied(op string) bool {
 }
 
 // gives says whether a reference may stand for a value.
-func (t *tale) gives(r *ledger.Ref, value []byte) bool {
+func (t *simulation) gives(r *ledger.Ref, value []byte) bool {
 	for op := r.Op; op != ""; op = t.retries[op] {
 		if v, ok := ledger.Resolve(t.outcome(op).Result, r.Path); ok && string(v) == string(value) {
 			return true
@@ -424,7 +424,7 @@ func (t *tale) gives(r *ledger.Ref, value []byte) bool {
 }
 
 // excused says whether there is a reason for an op not to apply.
-func (t *tale) excused(op *toldOp) bool {
+func (t *simulation) excused(op *simOp) bool {
 	se := t.server.session(op.of.row.session)
 	return op.method != "put" && op.method != methodCreate || op.dropped || op.of.spoiled || len(t.dead) > 0 && t.outcome(op.id).Reason == fault.Revoked || se.managed && t.outcome(op.id).Reason == fault.UnknownRef ||
 		slices.ContainsFunc(op.args, func(a ledger.Arg) bool { return a.Name == "refuse" }) ||

@@ -11,18 +11,18 @@ import (
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
-const taleOutbox = "obx_01J00000000000000000000000"
+const simOutbox = "obx_01J00000000000000000000000"
 
 // line is one opening of a stream.
 type line struct {
-	t           *tale
+	t           *simulation
 	s           *sender
 	session     string
 	conn        int
 	incarnation uint64
 	to          route
 	forth, back []func() // on their way
-	untold      bool     // the sender does not know how the opening went
+	unanswered  bool     // the sender does not know how the opening went
 	live        bool     // … and sends
 	broken      bool
 	closed      bool // by the sender
@@ -38,46 +38,46 @@ func (s *sender) open(a action) {
 	if s.conns[a.session] != nil {
 		t.fault("process %d opens %s twice", s.p.name, a.session)
 	}
-	l := &line{t: t, s: s, session: a.session, conn: a.conn, incarnation: uint64(s.incarnation), to: a.route, untold: true}
+	l := &line{t: t, s: s, session: a.session, conn: a.connID, incarnation: uint64(s.incarnation), to: a.route, unanswered: true}
 	s.conns[a.session] = l
 	t.lines = append(t.lines, l)
-	t.note("process %d opens %s through %s%s, line %d, settle %v", s.p.name, a.session, a.route.space, a.route.ref, a.conn, a.settle)
+	t.note("process %d opens %s through %s%s, line %d, settle %v", s.p.name, a.session, a.route.space, a.route.ref, a.connID, a.awaitLastSeq)
 	if len(s.conns) > t.win.Streams {
 		t.fault("process %d has %d streams open, of %d", s.p.name, len(s.conns), t.win.Streams)
 	}
-	eager := !a.settle && t.vice(t.vices.eager)
+	eager := !a.awaitLastSeq && t.inject(t.rates.eager)
 	if eager {
-		l.back = append(l.back, func() { l.told(0, nil) })
+		l.back = append(l.back, func() { l.opened(0, nil) })
 	}
 	l.forth = append(l.forth, func() {
 		last, err := t.opens(l)
 		l.refused = err
 		if !eager && !l.broken {
-			l.back = append(l.back, func() { l.told(last, err) })
+			l.back = append(l.back, func() { l.opened(last, err) })
 		}
 	})
 }
 
-// told tells the sender how the opening went.
-func (l *line) told(last uint64, err error) {
+// opened tells the sender how the opening went.
+func (l *line) opened(last uint64, err error) {
 	s := l.s
-	l.untold = false
-	s.hand(func() {
+	l.unanswered = false
+	s.postAsync(func() {
 		if err == nil && s.conns[l.session] != l {
 			return
 		}
 		if err == nil {
 			l.live = true
-			s.p.lanes.setOpen(l.session, true)
+			s.p.seqs.setOpen(l.session, true)
 		}
-		s.m.openedStream(l.session, l.conn, last, err, l.t.now)
+		s.m.streamOpened(l.session, l.conn, last, err, l.t.now)
 	})
 }
 
 // drop lets go of a line.
 func (s *sender) drop(l *line) {
 	delete(s.conns, l.session)
-	s.p.lanes.setOpen(l.session, false)
+	s.p.seqs.setOpen(l.session, false)
 	l.closed = true
 	if s.p.t.dice.IntN(2) == 0 {
 		l.cut()
@@ -98,9 +98,9 @@ func (l *line) cut() {
 	l.forth = l.forth[:t.dice.IntN(len(l.forth)+1)]
 	gone := fault.Disconnected.With("the link broke")
 	early := t.dice.IntN(2) == 0
-	hear := func() { s.hand(func() { s.m.broken(l.session, l.conn, t.now) }) }
-	if l.untold {
-		l.told(0, gone)
+	hear := func() { s.postAsync(func() { s.m.linkBroken(l.session, l.conn, t.now) }) }
+	if l.unanswered {
+		l.opened(0, gone)
 		return
 	}
 	if early {
@@ -132,11 +132,11 @@ func (l *line) arrive() {
 func (s *sender) send(a action) {
 	t, e := s.p.t, a.entry
 	l := s.conns[a.session]
-	if l == nil || l.conn != a.conn || !l.live {
-		t.fault("process %d sends %s on line %d, which is not open", s.p.name, t.called(e), a.conn)
+	if l == nil || l.conn != a.connID || !l.live {
+		t.fault("process %d sends %s on line %d, which is not open", s.p.name, t.called(e), a.connID)
 		return
 	}
-	t.note("process %d sends %s, seq %d, acknowledges %d", s.p.name, t.called(e), e.first, a.through)
+	t.note("process %d sends %s, seq %d, acknowledges %d", s.p.name, t.called(e), e.firstSeq, a.through)
 	bytes := e.bytes
 	for _, o := range l.out {
 		bytes += o.bytes
@@ -144,22 +144,22 @@ func (s *sender) send(a action) {
 	if n := len(l.out); n > 0 && (n+1 > t.win.Batches || bytes > t.win.Bytes) {
 		t.fault("%d batches of %d bytes are in flight, the window is %d, %d", n+1, bytes, t.win.Batches, t.win.Bytes)
 	}
-	if l.last > 0 && e.first != l.last+1 && !t.done(a.session, l.last+1, e.first) {
-		t.fault("seq %d is sent after %d", e.first, l.last)
+	if l.last > 0 && e.firstSeq != l.last+1 && !t.done(a.session, l.last+1, e.firstSeq) {
+		t.fault("seq %d is sent after %d", e.firstSeq, l.last)
 	}
-	if e.route.held || !l.to.serves(e.route) {
+	if e.route.rotating || !l.to.serves(e.route) {
 		t.fault("%s goes out through %v and wants %v", t.called(e), l.to, e.route)
 	}
-	l.last = e.last()
+	l.last = e.lastSeq()
 	l.out = append(l.out, e)
 	t.durable(s, e)
 	t.acknowledged(s, a.session, a.through)
-	b := *e.wire
-	b.Outbox, b.Incarnation, b.AckedThrough = taleOutbox, l.incarnation, a.through
+	b := *e.wireBatch
+	b.Outbox, b.Incarnation, b.AckedThrough = simOutbox, l.incarnation, a.through
 	done := func(r Reply) {
-		s.hand(func() {
+		s.postAsync(func() {
 			l.out = l.out[1:]
-			s.m.replied(a.session, a.conn, s.checked(e, r), t.now)
+			s.m.replied(a.session, a.connID, s.checkPruned(e, r), t.now)
 		})
 	}
 	if l.broken {
@@ -169,7 +169,7 @@ func (s *sender) send(a action) {
 	l.dones = append(l.dones, done)
 	l.forth = append(l.forth, func() {
 		r := t.applies(l, &b)
-		if l.failed = l.failed || r.Err != nil; r.Err == nil && t.vice(t.vices.deaf) {
+		if l.failed = l.failed || r.Err != nil; r.Err == nil && t.inject(t.rates.deaf) {
 			t.note("… and its answer is lost")
 			if t.chance(30) {
 				r.Err = fault.Unavailable.With("told to")
@@ -187,20 +187,20 @@ func (s *sender) send(a action) {
 	})
 }
 
-// checked is that of the loop.
-func (s *sender) checked(e *entry, r Reply) Reply {
-	if !pruned(r) {
+// checkPruned is that of the loop.
+func (s *sender) checkPruned(e *entry, r Reply) Reply {
+	if !isPruned(r) {
 		return r
 	}
 	row := s.p.t.row(e.num)
 	if row.state != rowFinished {
-		s.p.t.fault("seq %d of %s is pruned at the server, and its outcome is not stored", e.first, e.session)
+		s.p.t.fault("seq %d of %s is pruned at the server, and its outcome is not stored", e.firstSeq, e.session)
 		return r
 	}
 	outs, _ := decodeOutcomes(row.outcomes, e.body.ops)
 	r.Outcomes = nil
 	for i := range outs {
-		if e.body.ops[i].travels() {
+		if e.body.ops[i].takesSeq() {
 			r.Outcomes = append(r.Outcomes, outs[i])
 		}
 	}
@@ -208,11 +208,11 @@ func (s *sender) checked(e *entry, r Reply) Reply {
 }
 
 // opens is the server's answer to an opening.
-func (t *tale) opens(l *line) (last uint64, err error) {
-	key := l.session + taleOutbox
+func (t *simulation) opens(l *line) (last uint64, err error) {
+	key := l.session + simOutbox
 	r := t.server.streams[key]
 	code := fault.None
-	if t.vice(t.vices.refusing) {
+	if t.inject(t.rates.refusing) {
 		code = refusals[t.dice.IntN(len(refusals)-4)]
 	}
 	if code == fault.Revoked {
@@ -224,7 +224,7 @@ func (t *tale) opens(l *line) (last uint64, err error) {
 	case r == nil && t.dead[l.mortal()] && !t.calm: // when all is good there is a place
 		return 0, fault.Revoked.With("told to")
 	case r == nil:
-		r = &fakeStreamRow{row: ledger.Stream{Session: l.session, Outbox: taleOutbox}, history: ledger.NewHistory(nil)}
+		r = &fakeStreamRow{row: ledger.Stream{Session: l.session, Outbox: simOutbox}, history: ledger.NewHistory(nil)}
 		t.server.streams[key] = r
 	}
 	if l.incarnation < r.row.Incarnation {
@@ -246,15 +246,15 @@ var refusals = []fault.Code{fault.Overloaded, fault.NotYetKnown, fault.Unavailab
 	fault.UnknownRef, fault.Revoked, fault.Gap, fault.ServerBehind, fault.OutboxDiverged, fault.TooLarge}
 
 // applies is the server's answer to a batch.
-func (t *tale) applies(l *line, b *ledger.Batch) (r Reply) {
+func (t *simulation) applies(l *line, b *ledger.Batch) (r Reply) {
 	defer func() {
 		t.note("the server, on line %d of incarnation %d: %s %d: %v %v", l.conn, l.incarnation, b.BatchID, b.Ops[0].Seq, r.Err, statuses(r.Outcomes))
 	}()
 	if l.refused != nil {
 		return Reply{Err: l.refused}
 	}
-	row := t.server.streams[b.Session+taleOutbox]
-	if t.vice(t.vices.refusing) && b.Incarnation >= row.row.Incarnation {
+	row := t.server.streams[b.Session+simOutbox]
+	if t.inject(t.rates.refusing) && b.Incarnation >= row.row.Incarnation {
 		code := refusals[t.dice.IntN(len(refusals))]
 		if code == fault.Revoked {
 			code = fault.UnknownRef
@@ -263,7 +263,7 @@ func (t *tale) applies(l *line, b *ledger.Batch) (r Reply) {
 			code = fault.Overloaded
 		}
 		if code == fault.TooLarge {
-			t.told(b.BatchID).spoiled = true
+			t.batchOf(b.BatchID).spoiled = true
 		}
 		return Reply{Err: code.With("told to").Pos(max(row.row.LastSeq+1, b.Ops[0].Seq))}
 	}
@@ -281,8 +281,8 @@ func (t *tale) applies(l *line, b *ledger.Batch) (r Reply) {
 }
 
 // acks is acked_through without a batch.
-func (t *tale) acks(l *line, through uint64) {
-	row := t.server.streams[l.session+taleOutbox]
+func (t *simulation) acks(l *line, through uint64) {
+	row := t.server.streams[l.session+simOutbox]
 	if l.refused != nil {
 		return
 	}
@@ -295,11 +295,11 @@ func (t *tale) acks(l *line, through uint64) {
 }
 
 // recorded holds a batch that the server has recorded against the one that was committed.
-func (t *tale) recorded(b *ledger.Batch, outs []ledger.Outcome) {
-	bd := bodyOf(t.told(b.BatchID).row)
+func (t *simulation) recorded(b *ledger.Batch, outs []ledger.Outcome) {
+	bd := bodyOf(t.batchOf(b.BatchID).row)
 	var ids []string
 	for i := range bd.ops {
-		if op := &bd.ops[i]; op.travels() {
+		if op := &bd.ops[i]; op.takesSeq() {
 			ids = append(ids, op.id)
 		}
 	}
@@ -317,59 +317,59 @@ func (t *tale) recorded(b *ledger.Batch, outs []ledger.Outcome) {
 	}
 }
 
-// rewayed has a session's stream look again how it is sent, for there was news of its refs.
-func (s *sender) rewayed(session string) {
+// rerouted has a session's stream look again how it is sent, for there was news of its refs.
+func (s *sender) rerouted(session string) {
 	st := s.m.streams[session]
 	if st == nil {
 		return
 	}
 	for _, e := range st.queue {
-		s.p.t.find(e)
+		s.p.t.setRoute(e)
 	}
-	if st.head != nil {
-		s.p.t.find(st.head)
+	if st.unsequenced != nil {
+		s.p.t.setRoute(st.unsequenced)
 	}
 	if st.stopped != nil {
-		s.reconsider(session)
+		s.resumeIfRerouted(session)
 		return
 	}
 	s.m.step(st, s.p.t.now)
 }
 
-// reconsider lets a stream that stands still go on if its way is there now.
-func (s *sender) reconsider(session string) {
+// resumeIfRerouted lets a stream that stands still go on if its way is there now.
+func (s *sender) resumeIfRerouted(session string) {
 	st := s.m.streams[session]
 	if st == nil || st.stopped == nil || st.stopped.Code != fault.UnknownRef {
 		return
 	}
 	for _, e := range st.queue {
-		s.p.t.find(e)
+		s.p.t.setRoute(e)
 	}
-	if st.head != nil {
-		s.p.t.find(st.head)
+	if st.unsequenced != nil {
+		s.p.t.setRoute(st.unsequenced)
 	}
-	if e := st.next(); e == nil || e.problem == nil || e.passing {
+	if e := st.next(); e == nil || e.routeErr == nil || e.retryRoute {
 		s.m.resume(session, s.p.t.now)
 	}
 }
 
-// way is a ref, by its session and id.
-type way struct {
+// simRoute is a ref, by its session and id.
+type simRoute struct {
 	host  string
 	state string // "", held, astray or lost
 }
 
-// find sets how an entry is sent, or why it cannot be.
-func (t *tale) find(e *entry) {
+// setRoute sets how an entry is sent, or why it cannot be.
+func (t *simulation) setRoute(e *entry) {
 	w := t.ways[e.session+e.via]
-	e.route, e.problem, e.passing = route{ref: cmp.Or(e.via, "own"), host: w.host, held: w.state == "held"}, nil, false
-	if creates(e.body.ops[0].method) {
+	e.route, e.routeErr, e.retryRoute = route{ref: cmp.Or(e.via, "own"), host: w.host, rotating: w.state == "held"}, nil, false
+	if createsSession(e.body.ops[0].method) {
 		e.route.space = "space"
 	}
 	switch w.state {
 	case "astray":
-		e.route, e.problem, e.passing = route{}, fault.Unavailable.With("told to"), true
+		e.route, e.routeErr, e.retryRoute = route{}, fault.Unavailable.With("told to"), true
 	case "lost":
-		e.route, e.problem = route{}, fault.UnknownRef.With("told to")
+		e.route, e.routeErr = route{}, fault.UnknownRef.With("told to")
 	}
 }

@@ -25,16 +25,16 @@ func TestMachineStories(t *testing.T) {
 	t.Parallel()
 	first := seed.Of(t)
 	for i := range *machineStories {
-		if story := tell(first+uint64(i), false); len(story.faults) > 0 {
-			again := tell(first+uint64(i), true)
+		if story := simulate(first+uint64(i), false); len(story.faults) > 0 {
+			again := simulate(first+uint64(i), true)
 			t.Fatalf("%s\n\n%s\nSEED=%d -run MachineStories -stories 1 tells it again", strings.Join(again.notes, "\n"), strings.Join(story.faults, "\n"), first+uint64(i))
 		}
 	}
 }
 
-// tell tells one story, until something is wrong in it.
-func tell(seed uint64, aloud bool) (t *tale) {
-	t = newTale(seed, aloud)
+// simulate tells one story, until something is wrong in it.
+func simulate(seed uint64, aloud bool) (t *simulation) {
+	t = newSimulation(seed, aloud)
 	defer func() {
 		if r := recover(); r != nil && !aloud {
 			t.fault("%v", r)
@@ -54,7 +54,7 @@ func tell(seed uint64, aloud bool) (t *tale) {
 }
 
 // happen has one thing happen.
-func (t *tale) happen() {
+func (t *simulation) happen() {
 	p := t.procs[t.dice.IntN(len(t.procs))]
 	switch n := t.dice.IntN(200); {
 	case n < 140:
@@ -70,28 +70,28 @@ func (t *tale) happen() {
 	case n < 186:
 		p.acquire(t.chance(30))
 	case n < 187:
-		if t.vice(4 * t.vices.stalled) {
+		if t.inject(4 * t.rates.stalled) {
 			t.crash(p)
 		}
 	case n < 190:
-		if len(t.lines) > 0 && t.vice(4*t.vices.down) {
+		if len(t.lines) > 0 && t.inject(4*t.rates.down) {
 			t.lines[t.dice.IntN(len(t.lines))].cut()
 		}
 	case n < 192:
 		host := fmt.Sprint("host", t.dice.IntN(2))
-		t.down[host] = t.vice(4*t.vices.down) && !t.down[host]
+		t.down[host] = t.inject(4*t.rates.down) && !t.down[host]
 		t.note("%s is down: %v", host, t.down[host])
 	case n < 194:
 		t.wake()
 	case n < 197:
 		session := t.sessions[t.dice.IntN(len(t.sessions))]
 		state := ""
-		if t.vice(4 * t.vices.astray) {
+		if t.inject(4 * t.rates.noRoute) {
 			state = []string{"held", "astray", "lost"}[t.dice.IntN(3)]
 		}
-		t.reway(session, state)
+		t.changeRoute(session, state)
 	default:
-		if len(t.batches) > 0 && t.vice(8*t.vices.drops) {
+		if len(t.batches) > 0 && t.inject(8*t.rates.drops) {
 			b := t.batches[len(t.batches)-1-t.dice.IntN(min(len(t.batches), 6))]
 			op := b.ops[t.dice.IntN(len(b.ops))]
 			if b.durable > 0 && t.chance(70) {
@@ -105,7 +105,7 @@ func (t *tale) happen() {
 }
 
 // move has one thing go on that is under way; false if nothing is.
-func (t *tale) move() bool {
+func (t *simulation) move() bool {
 	t.moves++
 	var can []func()
 	for _, p := range t.procs {
@@ -116,7 +116,7 @@ func (t *tale) move() bool {
 			can = append(can, func() { f := p.begins; p.begins = nil; f() })
 		}
 		if p.s != nil && p.s.due() {
-			can = append(can, p.s.turn)
+			can = append(can, p.s.drainEvents)
 		}
 	}
 	t.lines = slices.DeleteFunc(t.lines, func(l *line) bool { return (l.broken || l.closed) && len(l.forth)+len(l.back) == 0 })
@@ -138,44 +138,44 @@ func (t *tale) move() bool {
 	return true
 }
 
-func (t *tale) pass(d time.Duration) {
+func (t *simulation) pass(d time.Duration) {
 	t.now = t.now.Add(d)
 	for _, p := range t.procs {
 		if s := p.s; s != nil {
 			for _, f := range s.later {
-				s.hand(f)
+				s.postAsync(f)
 			}
 			s.later = nil
 		}
 	}
 }
 
-func (t *tale) wake() {
+func (t *simulation) wake() {
 	t.note("links are back")
 	for _, p := range t.procs {
 		if s := p.s; s != nil {
-			s.hand(func() { s.m.wake(t.now) })
+			s.postAsync(func() { s.m.wake(t.now) })
 		}
 	}
 }
 
-// reway changes the refs of a session.
-func (t *tale) reway(session, state string) {
+// changeRoute changes the refs of a session.
+func (t *simulation) changeRoute(session, state string) {
 	t.note("the refs of %s: %s", session, state)
 	t.ways[session].state, t.ways[session+"v"].state = state, state
 	for _, p := range t.procs {
 		if s := p.s; s != nil {
-			s.hand(func() { s.rewayed(session) })
+			s.postAsync(func() { s.rerouted(session) })
 		}
 	}
 }
 
 // commit has a process commit a batch.
-func (t *tale) commit(p *process) {
+func (t *simulation) commit(p *process) {
 	session := t.sessions[t.dice.IntN(len(t.sessions))]
 	bd := &body{atomic: t.dice.IntN(5) == 0}
 	id := t.id()
-	first := !slices.ContainsFunc(t.batches, func(b *told) bool { return b.row.session == session })
+	first := !slices.ContainsFunc(t.batches, func(b *simBatch) bool { return b.row.session == session })
 	for i := range 1 + t.dice.IntN(3) {
 		op := opRow{id: OpID(id, i), method: "put"}
 		switch n := t.dice.IntN(40); {
@@ -216,12 +216,12 @@ func (t *tale) commit(p *process) {
 }
 
 // retry has a process commit an op again that did not apply.
-func (t *tale) retry(p *process, op *toldOp) {
+func (t *simulation) retry(p *process, op *simOp) {
 	f := t.opAt(op.id)
-	if e, err := f.earlier(); err != nil || e.outcome == nil || e.outcome.Status == ledger.Applied || t.retries[op.id] != "" || f.body.slim || creates(op.method) {
+	if e, err := f.target(); err != nil || e.outcome == nil || e.outcome.Status == ledger.Applied || t.retries[op.id] != "" || f.body.compacted || createsSession(op.method) {
 		return
 	}
-	old := f.body.ops[f.place]
+	old := f.body.ops[f.index]
 	id := t.id()
 	t.note("%s is to be retried", op.id)
 	t.take(p, &batchRow{id: id, session: f.row.session, via: f.row.via},
@@ -229,12 +229,12 @@ func (t *tale) retry(p *process, op *toldOp) {
 }
 
 // take is Box.commit, of a batch whose refs are found and whose references are looked up.
-func (t *tale) take(p *process, r *batchRow, bd *body) {
-	b := &told{row: r, began: t.moves, atomic: bd.atomic}
+func (t *simulation) take(p *process, r *batchRow, bd *body) {
+	b := &simBatch{row: r, began: t.moves, atomic: bd.atomic}
 	for i := range bd.ops {
-		b.ops = append(b.ops, &toldOp{opRow: bd.ops[i], of: b})
+		b.ops = append(b.ops, &simOp{opRow: bd.ops[i], of: b})
 	}
-	res, err := resolve(bd, r.session, t.finder(notYet), true)
+	res, err := resolve(bd, r.session, t.finder(unwrittenRow), true)
 	if err != nil {
 		t.fault("batch %s cannot be committed: %v", r.id, err)
 		return
@@ -260,33 +260,33 @@ func (t *tale) take(p *process, r *batchRow, bd *body) {
 		t.note("%s of %s is committed: %s", r.id, r.session, plain(b))
 	}
 	e := &entry{session: r.session, via: r.via, body: bd}
-	if t.find(e); e.problem != nil {
+	if t.setRoute(e); e.routeErr != nil {
 		return // the caller is told
 	}
-	if t.vice(t.vices.stalled) && bd.ops[0].method != methodCreate && bd.ops[0].retries == "" && !bd.decided() {
+	if t.inject(t.rates.stalled) && bd.ops[0].method != methodCreate && bd.ops[0].retries == "" && !bd.decided() {
 		t.nums++
 		r.num = t.nums
 		t.unseen = append(t.unseen, func() { keep(); durable() })
 		return
 	}
-	var la *lane
+	var la *streamSeqs
 	var first uint64
-	n, stays, got := bd.travelling(), false, false
-	p.queue(&chore{
+	n, stays, got := bd.seqCount(), false, false
+	p.queue(&simJob{
 		run: func() error {
 			la, first = nil, 0
-			if len(res.owed) == 0 && !res.loose && n == len(bd.ops) && !bd.decided() {
-				la, first = p.lanes.giveNow(r.session, n, len(r.body), res.near, t.win)
+			if len(res.blockedOn) == 0 && !res.hasUnsequenced && n == len(bd.ops) && !bd.decided() {
+				la, first = p.seqs.allocateNow(r.session, n, len(r.body), res.ownBatches, t.win)
 			}
 			behind := t.waits(r.session)
 			if stays = keep(); la != nil && stays && t.holder == p && !behind {
 				at := int64(first)
-				r.first, r.state, got = &at, rowInFlight, true
+				r.firstSeq, r.state, got = &at, rowInFlight, true
 			} else if la != nil {
-				p.lanes.takeBack(la, first)
+				p.seqs.deallocate(la, first)
 			}
 			if stays && bd.decided() {
-				t.decide(r, bd)
+				t.finishLocally(r, bd)
 			}
 			return nil
 		},
@@ -297,17 +297,17 @@ func (t *tale) take(p *process, r *batchRow, bd *body) {
 			case bd.decided():
 				p.decided([]decidedRow{{id: r.id}})
 			case got:
-				p.lanes.gave(la, first+uint64(n), r.id, len(r.body))
+				p.seqs.confirm(la, first+uint64(n), r.id, len(r.body))
 				s, copied := p.s, *r
 				if s == nil {
 					break
 				}
-				s.hand(func() {
-					e := newEntry(&copied, bd, res.hold)
-					if t.find(e); t.vice(20) {
-						e.route.held = true
-						s.hand(func() {
-							t.find(e)
+				s.postAsync(func() {
+					e := newEntry(&copied, bd, res.pinSeq)
+					if t.setRoute(e); t.inject(20) {
+						e.route.rotating = true
+						s.postAsync(func() {
+							t.setRoute(e)
 							if st := s.m.streams[e.session]; st != nil {
 								s.m.step(st, t.now)
 							}
@@ -317,7 +317,7 @@ func (t *tale) take(p *process, r *batchRow, bd *body) {
 				})
 			case p.s != nil:
 				s := p.s
-				s.hand(func() { s.m.found([]string{r.session}, t.now) })
+				s.postAsync(func() { s.m.backlogFound([]string{r.session}, t.now) })
 			}
 			durable()
 		}})

@@ -55,26 +55,26 @@ func bodyOf(r *batchRow) *body {
 }
 
 // opAt finds an op; found has no row if there is none.
-func (b *book) opAt(op string) found {
+func (b *book) opAt(op string) foundOp {
 	r := b.at[op]
 	if r == nil {
-		return found{}
+		return foundOp{}
 	}
 	bd := bodyOf(r)
-	return found{r, bd, slices.IndexFunc(bd.ops, func(o opRow) bool { return o.id == op })}
+	return foundOp{r, bd, slices.IndexFunc(bd.ops, func(o opRow) bool { return o.id == op })}
 }
 
 // finder is that of tables.
-func (b *book) finder(reader int64) finder {
-	return func(op string) (*earlier, error) {
-		var e *earlier
+func (b *book) finder(reader int64) opLookup {
+	return func(op string) (*refTarget, error) {
+		var e *refTarget
 		for op != "" {
 			f := b.opAt(op)
 			if f.row == nil || e != nil && f.row.num > reader && f.row.state != rowFinished {
 				return e, nil
 			}
 			var err error
-			if e, err = f.earlier(); err != nil || e.outcome == nil || e.outcome.Status == ledger.Applied {
+			if e, err = f.target(); err != nil || e.outcome == nil || e.outcome.Status == ledger.Applied {
 				return e, err
 			}
 			op = b.retries[op]
@@ -84,27 +84,27 @@ func (b *book) finder(reader int64) finder {
 }
 
 func (b *book) waits(session string) bool {
-	return slices.ContainsFunc(b.rows, func(r *batchRow) bool { return r.session == session && r.first == nil })
+	return slices.ContainsFunc(b.rows, func(r *batchRow) bool { return r.session == session && r.firstSeq == nil })
 }
 
-func (b *book) waitingSessions() []string {
+func (b *book) unsequencedSessions() []string {
 	sessions := make(map[string]bool)
 	for _, r := range b.rows {
-		if r.first == nil {
+		if r.firstSeq == nil {
 			sessions[r.session] = true
 		}
 	}
 	return slices.Sorted(maps.Keys(sessions))
 }
 
-// flying are the rows that have seqs and no outcomes, in the order of their seqs.
-func (b *book) flying() (rows []*batchRow) {
+// inFlight are the rows that have seqs and no outcomes, in the order of their seqs.
+func (b *book) inFlight() (rows []*batchRow) {
 	for _, r := range b.rows {
 		if r.sequenced() && r.state != rowFinished {
 			rows = append(rows, r)
 		}
 	}
-	slices.SortStableFunc(rows, func(x, y *batchRow) int { return cmp.Compare(*x.first, *y.first) })
+	slices.SortStableFunc(rows, func(x, y *batchRow) int { return cmp.Compare(*x.firstSeq, *y.firstSeq) })
 	return rows
 }
 
@@ -118,17 +118,17 @@ func (b *book) finish(r *batchRow, outs []ledger.Outcome, ops []opRow, slim bool
 		return
 	}
 	r.state, r.outcomes, r.dropping, r.nextRetry = rowFinished, encodeOutcomes(outs, ops), false, 0
-	if r.first == nil {
-		r.first = new(int64)
+	if r.firstSeq == nil {
+		r.firstSeq = new(int64)
 	}
 	if slim {
-		r.body = (&body{atomic: bodyOf(r).atomic, slim: true, ops: ops}).encode(r.session, r.id)
+		r.body = (&body{atomic: bodyOf(r).atomic, compacted: true, ops: ops}).encode(r.session, r.id)
 	}
 }
 
-// decide finishes a row all of whose ops have verdicts.
-func (t *tale) decide(r *batchRow, bd *body) {
-	if creates(bd.ops[0].method) {
+// finishLocally finishes a row all of whose ops have verdicts.
+func (t *simulation) finishLocally(r *batchRow, bd *body) {
+	if createsSession(bd.ops[0].method) {
 		t.streams[r.session] = streamRow{t.streams[r.session].lastSeq, "space", "own"}
 	}
 	t.setBody(r, bd)
@@ -136,32 +136,32 @@ func (t *tale) decide(r *batchRow, bd *body) {
 }
 
 // load is Box.load's transaction.
-func (s *sender) load(session string, batches, bytes int, no *refusal) (ld loaded, err error) {
+func (s *sender) load(session string, batches, bytes int, no *refusal) (ld loadResult, err error) {
 	p, t := s.p, s.p.t
-	if t.holder != p || !p.lanes.leads(s.term) {
+	if t.holder != p || !p.seqs.leadsTerm(s.term) {
 		return ld, errFenced
 	}
 	ld.st = t.streams[session]
 	if no != nil && ld.st.lastSeq > 0 {
-		ld.known = no.why
+		ld.stopErr = no.err
 		return ld, nil
 	} else if no != nil {
-		t.giveBack(session)
+		t.clearSeqs(session)
 	}
-	ld.lane = p.lanes.learn(session, ld.st.lastSeq+1)
-	given := make(map[string]*earlier)
+	ld.seqs = p.seqs.addStream(session, ld.st.lastSeq+1)
+	given := make(map[string]*refTarget)
 	seen := 0
 	for _, r := range t.rows {
-		if r.session != session || r.first != nil {
+		if r.session != session || r.firstSeq != nil {
 			continue
 		}
-		if seen++; seen > max(batches, headRows) {
+		if seen++; seen > max(batches, peekRows) {
 			ld.more = true
 			return ld, nil
 		}
 		stored := t.finder(r.num)
 		bd := bodyOf(r)
-		res, err := resolve(bd, session, func(op string) (*earlier, error) {
+		res, err := resolve(bd, session, func(op string) (*refTarget, error) {
 			if e := given[op]; e != nil {
 				return e, nil
 			}
@@ -171,30 +171,30 @@ func (s *sender) load(session string, batches, bytes int, no *refusal) (ld loade
 		case err != nil:
 			return ld, err
 		case bd.decided():
-			t.decide(r, bd)
+			t.finishLocally(r, bd)
 			ld.st = t.streams[session]
-			ld.done = append(ld.done, decidedRow{id: r.id})
+			ld.decided = append(ld.decided, decidedRow{id: r.id})
 			continue
-		case len(res.owed) > 0:
-			for _, e := range res.owed {
-				ld.owed = append(ld.owed, e.batch)
+		case len(res.blockedOn) > 0:
+			for _, e := range res.blockedOn {
+				ld.blockedOn = append(ld.blockedOn, e.batch)
 			}
 			ld.more = true
 			return ld, nil
 		case no != nil:
 			e := newEntry(r, bd, 0)
-			if t.find(e); !no.to.serves(e.route) {
+			if t.setRoute(e); !no.route.serves(e.route) {
 				ld.more = true
 				return ld, nil
 			}
-			bd.deny(no.why)
-			t.decide(r, bd)
+			bd.deny(no.err)
+			t.finishLocally(r, bd)
 			ld.st = t.streams[session]
-			ld.done = append(ld.done, decidedRow{id: r.id})
+			ld.decided = append(ld.decided, decidedRow{id: r.id})
 			continue
 		case batches == 0:
 			t.setBody(r, bd)
-			ld.head, ld.hbody, ld.more = r, bd, true
+			ld.unsequenced, ld.unsequencedBody, ld.more = r, bd, true
 			return ld, nil
 		}
 		data := bd.encode(r.session, r.id)
@@ -204,99 +204,99 @@ func (s *sender) load(session string, batches, bytes int, no *refusal) (ld loade
 		}
 		bytes -= len(data)
 		t.setBody(r, bd)
-		first := int64(p.lanes.give(ld.lane, bd.travelling()))
-		r.first, r.state = &first, rowInFlight
+		first := int64(p.seqs.allocate(ld.seqs, bd.seqCount()))
+		r.firstSeq, r.state = &first, rowInFlight
 		for k := range bd.ops {
-			if e, err := (found{r, bd, k}).earlier(); err == nil {
+			if e, err := (foundOp{r, bd, k}).target(); err == nil {
 				given[e.id] = e
 			}
 		}
 		copied := *r
-		ld.rows = append(ld.rows, sequencedRow{&copied, bd, res.hold})
+		ld.rows = append(ld.rows, sequencedRow{&copied, bd, res.pinSeq})
 	}
 	return ld, nil
 }
 
-// giveBack is that of tables.
-func (t *tale) giveBack(session string) {
-	for _, r := range t.flying() {
+// clearSeqs is that of tables.
+func (t *simulation) clearSeqs(session string) {
+	for _, r := range t.inFlight() {
 		if r.session != session {
 			continue
 		}
-		if bd := bodyOf(r); bd.dropped() {
+		if bd := bodyOf(r); bd.voidRequestedDrops() {
 			t.setBody(r, bd)
 		}
-		r.first, r.state, r.dropping = nil, rowPending, false
+		r.firstSeq, r.state, r.dropping = nil, rowPending, false
 	}
 }
 
-// refuse ends what goes through a stream that the server does not make.
-func (s *sender) refuse(a action) {
+// endRefused ends what goes through a stream that the server does not make.
+func (s *sender) endRefused(a action) {
 	p, t := s.p, s.p.t
-	var ld loaded
-	p.queue(&chore{
+	var ld loadResult
+	p.queue(&simJob{
 		run: func() (err error) {
-			ld, err = s.load(a.session, aheadFactor*t.win.Batches, aheadFactor*t.win.Bytes, &refusal{a.route, a.err})
+			ld, err = s.load(a.session, windowsAhead*t.win.Batches, windowsAhead*t.win.Bytes, &refusal{a.route, a.err})
 			return err
 		},
 		done: func(err error) {
 			switch {
 			case err == errFenced:
-				s.hand(func() { s.end(errFenced) })
+				s.postAsync(func() { s.end(errFenced) })
 			case err != nil:
-				s.later = append(s.later, func() { s.refuse(a) })
-			case ld.known != nil:
-				s.hand(func() { s.m.refused(a.session, ld.known) })
+				s.later = append(s.later, func() { s.endRefused(a) })
+			case ld.stopErr != nil:
+				s.postAsync(func() { s.m.streamRefused(a.session, ld.stopErr) })
 			default:
-				p.lanes.restart(a.session)
-				t.note("process %d: the server makes no %s, %d batches end", p.name, a.session, len(ld.done))
-				s.hand(func() { s.m.refused(a.session, nil) })
-				s.looked(a.session, ld, nil)
+				p.seqs.forget(a.session)
+				t.note("process %d: the server makes no %s, %d batches end", p.name, a.session, len(ld.decided))
+				s.postAsync(func() { s.m.streamRefused(a.session, nil) })
+				s.loaded(a.session, ld, nil)
 			}
 		},
 	})
 }
 
-// looked tells the machine of what load found.
-func (s *sender) looked(session string, ld loaded, err error) {
+// loaded tells the machine of what load found.
+func (s *sender) loaded(session string, ld loadResult, err error) {
 	p, t := s.p, s.p.t
 	if err == nil {
 		for _, r := range ld.rows {
-			p.lanes.gave(ld.lane, uint64(*r.row.first)+uint64(r.body.travelling()), r.row.id, len(r.row.body))
+			p.seqs.confirm(ld.seqs, uint64(*r.row.firstSeq)+uint64(r.body.seqCount()), r.row.id, len(r.row.body))
 		}
-		p.decided(ld.done)
+		p.decided(ld.decided)
 	}
-	s.hand(func() {
+	s.postAsync(func() {
 		if err == errFenced {
 			s.end(errFenced)
 			return
 		}
 		if err != nil {
-			s.later = append(s.later, func() { s.m.looked(session, nil, nil, true, nil, route{}, t.now) })
+			s.later = append(s.later, func() { s.m.loaded(session, nil, nil, true, nil, route{}, t.now) })
 			return
 		}
 		var entries []*entry
 		for _, r := range ld.rows {
-			e := newEntry(r.row, r.body, r.hold)
-			t.find(e)
+			e := newEntry(r.row, r.body, r.pinSeq)
+			t.setRoute(e)
 			entries = append(entries, e)
 		}
 		var head *entry
-		if ld.head != nil {
-			head = newEntry(ld.head, ld.hbody, 0)
-			head.first, head.n, head.bytes, head.marked, head.wire = 0, 0, 0, false, nil
-			t.find(head)
+		if ld.unsequenced != nil {
+			head = newEntry(ld.unsequenced, ld.unsequencedBody, 0)
+			head.firstSeq, head.seqCount, head.bytes, head.markedInFlight, head.wireBatch = 0, 0, 0, false, nil
+			t.setRoute(head)
 		}
-		s.m.looked(session, entries, head, ld.more, ld.owed, making(ld.st), t.now)
+		s.m.loaded(session, entries, head, ld.more, ld.blockedOn, making(ld.st), t.now)
 	})
 }
 
-func making(st streamRow) route { return (*loop)(nil).making(st) }
+func making(st streamRow) route { return (*loop)(nil).createRoute(st) }
 
 // decided tells the sender, if there is one, of batches that needed no server.
 func (p *process) decided(rows []decidedRow) {
 	if s := p.s; s != nil && len(rows) > 0 {
-		s.hand(func() {
+		s.postAsync(func() {
 			for _, d := range rows {
 				s.m.finished(d.id, p.t.now)
 			}
@@ -308,52 +308,52 @@ func (p *process) decided(rows []decidedRow) {
 func (s *sender) store(e *entry, answer []ledger.Outcome, reach route) {
 	p, t := s.p, s.p.t
 	outs, held := e.body.outcomes(answer), false
-	p.queue(&chore{lazy: true,
+	p.queue(&simJob{lazy: true,
 		run: func() error {
 			held = t.holder == p
-			p.lanes.storing(e.session, e.id)
+			p.seqs.markStoring(e.session, e.id)
 			r := t.row(e.num)
 			st := t.streams[e.session]
-			if creates(e.body.ops[0].method) && r.state != rowFinished {
+			if createsSession(e.body.ops[0].method) && r.state != rowFinished {
 				st.spaceRef, st.ownerRef = reach.space, reach.ref
 			}
 			t.finish(r, outs, e.body.ops, e.body.count(outs) == (tally{}))
-			st.lastSeq = max(st.lastSeq, e.last())
+			st.lastSeq = max(st.lastSeq, e.lastSeq())
 			t.streams[e.session] = st
 			return nil
 		},
 		done: func(err error) {
 			if err == nil {
-				p.lanes.stored(e.session, e.id)
+				p.seqs.markStored(e.session, e.id)
 			}
-			s.hand(func() {
+			s.postAsync(func() {
 				if err == nil && !held {
 					s.end(errFenced)
 					return
 				}
 				if err != nil {
-					s.m.unstorable(e.session, fault.Internal.With("told to"), t.now)
+					s.m.storeFailed(e.session, fault.Internal.With("told to"), t.now)
 					return
 				}
-				s.m.storedThrough(e.session, e.last(), t.now)
+				s.m.outcomesStored(e.session, e.lastSeq(), t.now)
 				s.m.finished(e.id, t.now)
 			})
 		}})
 }
 
-// settle decides what becomes of ops that were to be dropped.
-func (s *sender) settle(a action) {
+// resolveDrops decides what becomes of ops that were to be dropped.
+func (s *sender) resolveDrops(a action) {
 	p, t := s.p, s.p.t
 	bodies := make(map[int64]*body)
-	p.queue(&chore{lazy: true,
+	p.queue(&simJob{lazy: true,
 		run: func() error {
-			if t.holder != p || !p.lanes.leads(s.term) {
+			if t.holder != p || !p.seqs.leadsTerm(s.term) {
 				return errFenced
 			}
 			for _, e := range a.entries {
 				if r := t.row(e.num); r.state != rowFinished {
 					bd := bodyOf(r)
-					bd.settleDrop(e.first > a.through, a.drops[e.num])
+					bd.resolveDrop(e.firstSeq > a.through, a.drops[e.num])
 					r.dropping = false
 					t.setBody(r, bd)
 					bodies[e.num] = bd
@@ -362,16 +362,16 @@ func (s *sender) settle(a action) {
 			return nil
 		},
 		done: func(err error) {
-			s.hand(func() {
+			s.postAsync(func() {
 				if err == errFenced {
 					s.end(errFenced)
 					return
 				}
 				if err != nil {
-					s.m.unstorable(a.session, fault.Internal.With("told to"), t.now)
+					s.m.storeFailed(a.session, fault.Internal.With("told to"), t.now)
 					return
 				}
-				s.m.settled(a.session, a.conn, withBodies(a.entries, bodies), t.now)
+				s.m.dropsResolved(a.session, a.connID, withBodies(a.entries, bodies), t.now)
 			})
 		}})
 }
@@ -380,30 +380,30 @@ func (s *sender) settle(a action) {
 func (p *process) drop(op string) {
 	t := p.t
 	told := func(*sender) {}
-	p.queue(&chore{
+	p.queue(&simJob{
 		run: func() error {
 			f := t.opAt(op)
 			r, bd := f.row, f.body
 			switch {
-			case r.state == rowFinished || bd.ops[f.place].verdict != nil || bd.ops[f.place].void:
+			case r.state == rowFinished || bd.ops[f.index].localOutcome != nil || bd.ops[f.index].void:
 				return nil
 			case r.sequenced():
-				bd.ops[f.place].dropAsked, r.dropping = true, true
+				bd.ops[f.index].dropRequested, r.dropping = true, true
 				t.setBody(r, bd)
-				told = func(s *sender) { s.m.dropAsked(r.session, r.num, t.now) }
+				told = func(s *sender) { s.m.dropRequested(r.session, r.num, t.now) }
 			default:
-				bd.settle(f.place, voided(op))
-				bd.cascade()
+				bd.setLocalOutcome(f.index, voidOutcome(op))
+				bd.skipDependents()
 				t.setBody(r, bd)
 				if bd.decided() {
-					t.decide(r, bd)
+					t.finishLocally(r, bd)
 				}
 				over := bd.decided()
 				told = func(s *sender) {
 					if over {
 						s.m.finished(r.id, t.now)
 					}
-					s.m.headsDropped(t.now)
+					s.m.unsequencedDropped(t.now)
 				}
 			}
 			t.ops[op].dropped = true
@@ -412,7 +412,7 @@ func (p *process) drop(op string) {
 		},
 		done: func(error) {
 			if s := p.s; s != nil {
-				s.hand(func() { told(s) })
+				s.postAsync(func() { told(s) })
 			}
 		}})
 }

@@ -19,18 +19,18 @@ import (
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
-// vices are what a story is full of, in percent of the times that it could happen.
-type vices struct {
+// faultRates are what a story is full of, in percent of the times that it could happen.
+type faultRates struct {
 	refusing, deaf, down, eager int // the server, links
-	away, unkept                int // the outbox's database
-	drops, astray, stalled      int // callers
+	away, storeFails            int // the outbox's database
+	drops, noRoute, stalled     int // callers
 }
 
-// tale is one outbox and all that happens to it.
-type tale struct {
+// simulation is one outbox and all that happens to it.
+type simulation struct {
 	book
 	dice     *rand.Rand
-	vices    vices
+	rates    faultRates
 	win      Window
 	begun    time.Time
 	now      time.Time
@@ -46,38 +46,38 @@ type tale struct {
 	server   *fakeServer
 	down     map[string]bool // hosts
 	dead     map[string]bool // what lines go through
-	ways     map[string]*way
+	ways     map[string]*simRoute
 	sessions []string
-	batches  []*told
-	ops      map[string]*toldOp
+	batches  []*simBatch
+	ops      map[string]*simOp
 	ends     map[string]ledger.Outcome // what the server has recorded
 	ids      uint64
 }
 
-// told is a batch as its author knows it.
-type told struct {
+// simBatch is a batch as its author knows it.
+type simBatch struct {
 	row            *batchRow
 	began, durable int  // moves; 0: not yet
 	spoiled        bool // the server was told not to take it
-	ops            []*toldOp
+	ops            []*simOp
 	atomic         bool
 }
 
-type toldOp struct {
+type simOp struct {
 	opRow
-	of      *told
+	of      *simBatch
 	dropped bool
 }
 
-func newTale(seed uint64, aloud bool) *tale {
+func newSimulation(seed uint64, aloud bool) *simulation {
 	d := rand.New(rand.NewPCG(seed, 0))
-	t := &tale{dice: d, aloud: aloud, begun: time.Unix(1_000_000, 0), server: newFakeServer(), names: map[string]string{}, down: map[string]bool{}, dead: map[string]bool{},
-		ways: map[string]*way{}, ops: map[string]*toldOp{}, ends: map[string]ledger.Outcome{}}
+	t := &simulation{dice: d, aloud: aloud, begun: time.Unix(1_000_000, 0), server: newFakeServer(), names: map[string]string{}, down: map[string]bool{}, dead: map[string]bool{},
+		ways: map[string]*simRoute{}, ops: map[string]*simOp{}, ends: map[string]ledger.Outcome{}}
 	t.now = t.begun
 	t.book = book{at: map[string]*batchRow{}, retries: map[string]string{}, streams: map[string]streamRow{}, stopped: map[string]fault.Code{}}
 	often := func(percent int) int { return d.IntN(2) * d.IntN(percent) } // or never
-	t.vices = vices{refusing: often(40), deaf: often(40), down: often(12), eager: often(150), away: often(30), unkept: often(4),
-		drops: often(12), astray: often(12), stalled: often(20)}
+	t.rates = faultRates{refusing: often(40), deaf: often(40), down: often(12), eager: often(150), away: often(30), storeFails: often(4),
+		drops: often(12), noRoute: often(12), stalled: often(20)}
 	t.win = Window{Batches: 1 + d.IntN(5), Bytes: []int{60, 400, 1 << 20}[d.IntN(3)], Streams: 1 + d.IntN(3)}
 	for i := range 1 + d.IntN(4) {
 		id := capability.SessionPrefix + fmt.Sprintf("01J0000000000000000000000%d", i)
@@ -85,8 +85,8 @@ func newTale(seed uint64, aloud bool) *tale {
 		t.sessions = append(t.sessions, id)
 		t.server.session(id).managed = d.IntN(3) == 0
 		host := fmt.Sprint("host", d.IntN(2))
-		t.ways[id] = &way{host: host}
-		t.ways[id+"v"] = &way{host: host}
+		t.ways[id] = &simRoute{host: host}
+		t.ways[id+"v"] = &simRoute{host: host}
 	}
 	for range 2 {
 		t.procs = append(t.procs, t.process())
@@ -94,12 +94,12 @@ func newTale(seed uint64, aloud bool) *tale {
 	return t
 }
 
-func (t *tale) chance(percent int) bool { return t.dice.IntN(100) < percent }
+func (t *simulation) chance(percent int) bool { return t.dice.IntN(100) < percent }
 
-// vice is whether one shows now.
-func (t *tale) vice(percent int) bool { return !t.calm && t.chance(percent) }
+// inject is whether one shows now.
+func (t *simulation) inject(percent int) bool { return !t.calm && t.chance(percent) }
 
-func (t *tale) note(format string, args ...any) {
+func (t *simulation) note(format string, args ...any) {
 	if t.aloud {
 		text := fmt.Sprintf(format, args...)
 		for id, name := range t.names {
@@ -109,36 +109,36 @@ func (t *tale) note(format string, args ...any) {
 	}
 }
 
-func (t *tale) fault(format string, args ...any) {
+func (t *simulation) fault(format string, args ...any) {
 	t.note("FAULT "+format, args...)
 	t.faults = append(t.faults, fmt.Sprintf(format, args...))
 }
 
 // process is a Box, until it crashes.
 type process struct {
-	t      *tale
+	t      *simulation
 	name   int
-	lanes  lanes
-	chores []*chore
+	seqs   seqAllocator
+	chores []*simJob
 	asks   bool   // for the lease
 	begins func() // its term
 	s      *sender
 	step   int64
 }
 
-// chore is a job of the worker.
-type chore struct {
-	run  func() error
-	done func(error)
-	lazy bool // is tried again
-	sure bool // … and again
+// simJob is a job of the worker.
+type simJob struct {
+	run          func() error
+	done         func(error)
+	lazy         bool // is tried again
+	neverDropped bool // … and again
 }
 
-func (t *tale) process() *process {
+func (t *simulation) process() *process {
 	return &process{t: t, name: len(t.procs), step: 1}
 }
 
-func (p *process) queue(c *chore) { p.chores = append(p.chores, c) }
+func (p *process) queue(c *simJob) { p.chores = append(p.chores, c) }
 
 // write is one transaction.
 func (p *process) write() {
@@ -147,11 +147,11 @@ func (p *process) write() {
 	group := slices.Clone(p.chores[:n])
 	p.chores = p.chores[n:]
 	errs := make([]error, n)
-	p.lanes.begin()
-	if t.vice(t.vices.away) {
-		var again []*chore
+	p.seqs.beginTx()
+	if t.inject(t.rates.away) {
+		var again []*simJob
 		for _, c := range group {
-			if c.sure || c.lazy && !t.vice(t.vices.unkept) {
+			if c.neverDropped || c.lazy && !t.inject(t.rates.storeFails) {
 				again = append(again, c)
 			} else {
 				c.done(fault.Unavailable.With("the database is away"))
@@ -163,7 +163,7 @@ func (p *process) write() {
 	for i, c := range group {
 		errs[i] = c.run()
 	}
-	if t.vice(t.vices.stalled / 4) {
+	if t.inject(t.rates.stalled / 4) {
 		t.crash(p)
 		return
 	}
@@ -173,7 +173,7 @@ func (p *process) write() {
 }
 
 // crash has a process end, and another take its place.
-func (t *tale) crash(p *process) {
+func (t *simulation) crash(p *process) {
 	t.note("process %d crashes", p.name)
 	p.chores, p.begins = nil, nil
 	if s := p.s; s != nil {
@@ -192,8 +192,8 @@ func (p *process) acquire(lapsed bool) {
 		return
 	}
 	p.asks = true
-	var tk *taking
-	p.queue(&chore{
+	var tk *takeover
+	p.queue(&simJob{
 		run: func() error {
 			if t.holder != nil && t.holder != p && !lapsed && slices.Contains(t.procs, t.holder) {
 				return nil
@@ -201,8 +201,8 @@ func (p *process) acquire(lapsed bool) {
 			t.incarnation += p.step
 			t.holder = p
 			clear(t.stopped)
-			tk = &taking{incarnation: t.incarnation, drops: t.drops, streams: map[string]streamRow{}, waiting: t.waitingSessions()}
-			for _, r := range t.flying() {
+			tk = &takeover{incarnation: t.incarnation, drops: t.drops, streams: map[string]streamRow{}, unsequenced: t.unsequencedSessions()}
+			for _, r := range t.inFlight() {
 				r.state = rowPending
 				copied := *r
 				tk.rows = append(tk.rows, &copied)
@@ -214,7 +214,7 @@ func (p *process) acquire(lapsed bool) {
 			if p.asks = false; err != nil || tk == nil {
 				return
 			}
-			tk.term = p.lanes.lead(true)
+			tk.term = p.seqs.setLeading(true)
 			for _, session := range t.sessions {
 				if rows := bySession(tk.rows)[session]; len(rows) > 0 {
 					p.learn(session, rows, tk.streams[session])
@@ -224,15 +224,15 @@ func (p *process) acquire(lapsed bool) {
 		}})
 }
 
-// learn is Box.learnLane.
+// learn is Box.loadSeqs.
 func (p *process) learn(session string, rows []*batchRow, st streamRow) {
 	next := st.lastSeq + 1
 	for _, r := range rows {
-		next = max(next, uint64(*r.first)+uint64(bodyOf(r).travelling()))
+		next = max(next, uint64(*r.firstSeq)+uint64(bodyOf(r).seqCount()))
 	}
-	la := p.lanes.learn(session, next)
+	la := p.seqs.addStream(session, next)
 	for _, r := range rows {
-		p.lanes.gave(la, next, r.id, len(r.body))
+		p.seqs.confirm(la, next, r.id, len(r.body))
 	}
 }
 
@@ -254,7 +254,7 @@ type ceiled struct{ doubling }
 
 func (c *ceiled) NextBackOff() time.Duration { return min(c.doubling.NextBackOff(), 30*time.Second) }
 
-func (p *process) lead(tk *taking) {
+func (p *process) lead(tk *takeover) {
 	t := p.t
 	s := &sender{p: p, m: newMachine(t.win, func() backoff.BackOff { return &ceiled{} }), term: tk.term, incarnation: tk.incarnation,
 		seen: tk.drops, conns: map[string]*line{}}
@@ -269,8 +269,8 @@ func (p *process) lead(tk *taking) {
 		drops := make(map[int64]*fault.Error)
 		for _, r := range by[session] {
 			bd := bodyOf(r)
-			e := newEntry(r, bd, t.holdOf(session, bd))
-			t.find(e)
+			e := newEntry(r, bd, t.pinSeqOf(session, bd))
+			t.setRoute(e)
 			if r.dropping {
 				drops[r.num] = nil
 			}
@@ -278,14 +278,14 @@ func (p *process) lead(tk *taking) {
 		}
 		s.m.recovered(session, entries, making(tk.streams[session]), drops, t.now)
 	}
-	s.m.found(tk.waiting, t.now)
-	s.act()
+	s.m.backlogFound(tk.unsequenced, t.now)
+	s.performActions()
 	s.scan()
 }
 
-// holdOf is that of the loop.
-func (t *tale) holdOf(session string, bd *body) (hold uint64) {
-	for _, id := range bd.outside() {
+// pinSeqOf is that of the loop.
+func (t *simulation) pinSeqOf(session string, bd *body) (hold uint64) {
+	for _, id := range bd.externalRefs() {
 		if f := t.opAt(id); f.row != nil && f.row.session == session {
 			if seq := f.seq(); seq > 0 && (hold == 0 || seq < hold) {
 				hold = seq
@@ -304,7 +304,7 @@ func (s *sender) end(why error) {
 	t.note("process %d leads no more: %v", p.name, why)
 	s.over = true
 	p.s = nil
-	p.lanes.lead(false)
+	p.seqs.setLeading(false)
 	for _, session := range t.sessions {
 		if l := s.conns[session]; l != nil {
 			s.drop(l)
@@ -312,7 +312,7 @@ func (s *sender) end(why error) {
 	}
 	if why != errFenced {
 		p.step *= 2
-		p.queue(&chore{done: func(error) {}, run: func() error {
+		p.queue(&simJob{done: func(error) {}, run: func() error {
 			if t.holder == p {
 				t.holder = nil
 			}
@@ -321,7 +321,7 @@ func (s *sender) end(why error) {
 	}
 }
 
-func (s *sender) hand(f func()) {
+func (s *sender) postAsync(f func()) {
 	if !s.over {
 		s.events = append(s.events, f)
 	}
@@ -333,89 +333,89 @@ func (s *sender) due() bool {
 	return len(s.events) > 0 || !at.IsZero() && !at.After(s.p.t.now)
 }
 
-func (s *sender) turn() {
+func (s *sender) drainEvents() {
 	t := s.p.t
 	for n := 1 + t.dice.IntN(6); n > 0 && len(s.events) > 0 && !s.over; n-- {
 		f := s.events[0]
 		s.events = s.events[1:]
 		f()
-		s.act()
+		s.performActions()
 	}
 	if !s.over {
 		s.m.tick(t.now)
-		s.act()
-		s.sound()
+		s.performActions()
+		s.checkInvariants()
 	}
 }
 
 // scan looks for what others have done.
 func (s *sender) scan() {
 	p, t := s.p, s.p.t
-	holder, sessions, dropped := t.holder, t.waitingSessions(), t.drops != s.seen
+	holder, sessions, dropped := t.holder, t.unsequencedSessions(), t.drops != s.seen
 	s.seen = t.drops
 	var drops []drop
-	for _, r := range t.flying() {
+	for _, r := range t.inFlight() {
 		if dropped && r.dropping {
 			drops = append(drops, drop{r.num, r.session})
 		}
 	}
-	s.hand(func() {
+	s.postAsync(func() {
 		if holder != p {
 			s.end(errFenced)
 			return
 		}
-		s.m.found(sessions, t.now)
+		s.m.backlogFound(sessions, t.now)
 		for _, d := range drops {
-			s.m.dropAsked(d.session, d.num, t.now)
+			s.m.dropRequested(d.session, d.num, t.now)
 		}
 		if dropped {
-			s.m.headsDropped(t.now)
+			s.m.unsequencedDropped(t.now)
 		}
 	})
 }
 
-// act does what the machine asks for.
-func (s *sender) act() {
-	for i := 0; i < len(s.m.out) && !s.over; i++ {
-		s.one(s.m.out[i])
+// performActions does what the machine asks for.
+func (s *sender) performActions() {
+	for i := 0; i < len(s.m.actions) && !s.over; i++ {
+		s.perform(s.m.actions[i])
 	}
-	s.m.out = nil
+	s.m.actions = nil
 }
 
-func (s *sender) one(a action) {
+func (s *sender) perform(a action) {
 	p, t := s.p, s.p.t
 	switch a.kind {
-	case actLook, actLoad:
-		if a.kind == actLoad && (a.batches < 1 || a.batches > aheadFactor*t.win.Batches) {
+	case actPeek, actLoad:
+		if a.kind == actLoad && (a.batches < 1 || a.batches > windowsAhead*t.win.Batches) {
 			t.fault("%d batches are to be loaded of %s", a.batches, a.session)
 		}
-		var ld loaded
-		p.queue(&chore{
+		var ld loadResult
+		p.queue(&simJob{
 			run:  func() (err error) { ld, err = s.load(a.session, a.batches, a.bytes, nil); return err },
-			done: func(err error) { s.looked(a.session, ld, err) },
+			done: func(err error) { s.loaded(a.session, ld, err) },
 		})
-	case actFind:
-		s.hand(func() {
+	case actFindRoute:
+		s.postAsync(func() {
 			for _, e := range a.entries {
-				t.find(e)
+				t.setRoute(e)
 			}
 			s.m.routed(a.session, t.now)
 		})
 	case actOpen:
 		s.open(a)
 	case actClose:
-		if l := s.conns[a.session]; l != nil && l.conn == a.conn {
+		if l := s.conns[a.session]; l != nil && l.conn == a.connID {
 			t.note("process %d closes %s", p.name, a.session)
 			s.drop(l)
 		} else {
-			t.fault("process %d closes line %d of %s, which is not open", p.name, a.conn, a.session)
+			t.fault("process %d closes line %d of %s, which is not open", p.name, a.connID, a.session)
 		}
 	case actSend:
 		s.send(a)
 	case actAck:
 		l := s.conns[a.session]
-		if l == nil || l.conn != a.conn || !l.live {
-			t.fault("process %d acknowledges on line %d of %s, which is not open", p.name, a.conn, a.session)
+		if l == nil || l.conn != a.connID || !l.live {
+			t.fault("process %d acknowledges on line %d of %s, which is not open", p.name, a.connID, a.session)
 			return
 		}
 		t.acknowledged(s, a.session, a.through)
@@ -423,8 +423,8 @@ func (s *sender) one(a action) {
 			l.forth = append(l.forth, func() { t.acks(l, a.through) })
 		}
 	case actFinish:
-		s.store(a.entry, a.answer, a.route)
-	case actNote:
+		s.store(a.entry, a.outcomes, a.route)
+	case actRecordAttempt:
 		for _, e := range a.entries {
 			s.leading(func() {
 				if r := t.row(e.num); r.state != rowFinished {
@@ -432,26 +432,26 @@ func (s *sender) one(a action) {
 				}
 			})
 		}
-	case actMark:
+	case actMarkInFlight:
 		s.leading(func() {
 			if r := t.row(a.entry.num); r.state == rowPending {
 				r.state = rowInFlight
 			}
 		})
-	case actStop:
+	case actSetStopped:
 		code := fault.None
 		if a.err != nil {
 			code = a.err.Code
 		}
 		t.note("process %d: %s stands still: %s", p.name, a.session, code)
 		s.leading(func() { t.stopped[a.session] = code })
-		s.hand(func() { s.reconsider(a.session) })
-	case actRaise:
-		s.raise()
-	case actSettle:
-		s.settle(a)
-	case actRefuse:
-		s.refuse(a)
+		s.postAsync(func() { s.resumeIfRerouted(a.session) })
+	case actRaiseIncarnation:
+		s.raiseIncarnation()
+	case actResolveDrops:
+		s.resolveDrops(a)
+	case actEndRefused:
+		s.endRefused(a)
 	case actFenced:
 		s.end(a.err)
 	}
@@ -459,18 +459,18 @@ func (s *sender) one(a action) {
 
 // leading writes something of this term.
 func (s *sender) leading(f func()) {
-	s.p.queue(&chore{lazy: true, sure: true, done: func(error) {}, run: func() error {
-		if s.p.t.holder == s.p && s.p.lanes.leads(s.term) {
+	s.p.queue(&simJob{lazy: true, neverDropped: true, done: func(error) {}, run: func() error {
+		if s.p.t.holder == s.p && s.p.seqs.leadsTerm(s.term) {
 			f()
 		}
 		return nil
 	}})
 }
 
-func (s *sender) raise() {
+func (s *sender) raiseIncarnation() {
 	p, t := s.p, s.p.t
 	from := s.incarnation
-	p.queue(&chore{
+	p.queue(&simJob{
 		run: func() error {
 			if t.holder != p {
 				return errFenced
@@ -479,22 +479,22 @@ func (s *sender) raise() {
 			return nil
 		},
 		done: func(err error) {
-			s.hand(func() {
+			s.postAsync(func() {
 				switch {
 				case err == errFenced:
 					s.end(errFenced)
 				case err != nil:
-					s.later = append(s.later, func() { s.raise() })
+					s.later = append(s.later, func() { s.raiseIncarnation() })
 				default:
 					s.incarnation = from + 1
-					s.m.raised(t.now)
+					s.m.incarnationRaised(t.now)
 				}
 			})
 		}})
 }
 
 // id makes a batch id.
-func (t *tale) id() string {
+func (t *simulation) id() string {
 	var id ulid.ULID
 	t.ids++
 	_ = id.SetTime(t.ids)

@@ -73,7 +73,7 @@ func TestMachine(t *testing.T) {
 				if got != strings.TrimSpace(want) {
 					t.Fatalf("line %d: %s\n got %s\nwant %s", i+1, strings.TrimSpace(what), got, strings.TrimSpace(want))
 				}
-				s.sound(t)
+				s.checkInvariants(t)
 			}
 		})
 	}
@@ -81,18 +81,18 @@ func TestMachine(t *testing.T) {
 
 func TestJudge(t *testing.T) {
 	t.Parallel()
-	for code, want := range map[fault.Code]verdict{
-		fault.Fenced: leaseLost, fault.Gap: rewind, fault.ServerBehind: giveUp, fault.OutboxDiverged: giveUp,
-		fault.Overloaded: tryStream, fault.QuotaExceeded: tryStream, fault.NotYetKnown: tryStream, fault.Internal: tryStream, fault.DiskFull: tryStream,
-		fault.Unavailable: tryLink, fault.Disconnected: tryLink, fault.Draining: tryLink, fault.Canceled: tryLink,
-		fault.UnknownRef: giveUp, fault.WrongOutbox: giveUp, fault.Plaintext: giveUp, fault.Incompatible: giveUp, fault.Revoked: giveUp,
+	for code, want := range map[fault.Code]errorClass{
+		fault.Fenced: leaseLost, fault.Gap: resendFirst, fault.ServerBehind: stopStream, fault.OutboxDiverged: stopStream,
+		fault.Overloaded: retryStream, fault.QuotaExceeded: retryStream, fault.NotYetKnown: retryStream, fault.Internal: retryStream, fault.DiskFull: retryStream,
+		fault.Unavailable: retryHost, fault.Disconnected: retryHost, fault.Draining: retryHost, fault.Canceled: retryHost,
+		fault.UnknownRef: stopStream, fault.WrongOutbox: stopStream, fault.Plaintext: stopStream, fault.Incompatible: stopStream, fault.Revoked: stopStream,
 		fault.TooLarge: unsendable, fault.Malformed: unsendable,
 	} {
-		if got, f := judge(fmt.Errorf("call: %w", code.With("x"))); got != want || f.Code != code {
+		if got, f := classifyError(fmt.Errorf("call: %w", code.With("x"))); got != want || f.Code != code {
 			t.Errorf("%s: %d, want %d", code, got, want)
 		}
 	}
-	if got, f := judge(fmt.Errorf("read tcp: reset")); got != tryLink || f.Code != fault.Disconnected || f.Message == "" {
+	if got, f := classifyError(fmt.Errorf("read tcp: reset")); got != retryHost || f.Code != fault.Disconnected || f.Message == "" {
 		t.Errorf("unknown: %d %v", got, f)
 	}
 }

@@ -14,11 +14,11 @@ import (
 	"github.com/mooring-rpc/mooring/internal/pgtest"
 	"github.com/mooring-rpc/mooring/ledger"
 	"github.com/mooring-rpc/mooring/migrations"
-	outboxsql "github.com/mooring-rpc/mooring/migrations/outbox"
+	outboxsql "github.com/mooring-rpc/mooring/migrations/outboxsql"
 )
 
 // before is a set as it was before a migration.
-func before(t *testing.T, set migrations.Set, name string) migrations.Set {
+func before(t *testing.T, set migrations.Schema, name string) migrations.Schema {
 	t.Helper()
 	files, err := fs.Glob(set.Files, "*.sql")
 	if err != nil {

@@ -43,11 +43,11 @@ type Batch struct {
 	// is the session's own (RefFor). A batch that begins with create or fork
 	// names the space's ref here; "" is the only space ref there is.
 	Via string
-	// ViaSecret is the secret that the caller has for Via, and WithSecret the one for
+	// ViaSecret is the secret that the caller has for Via, and ForkViaSecret the one for
 	// the ref that a fork names (via). If another one is stored, Commit refuses the batch
 	// as UnknownRef, so that nothing goes out under a ref of which the caller knew the id
 	// alone. The zero Secret is not compared.
-	ViaSecret, WithSecret capability.Secret
+	ViaSecret, ForkViaSecret capability.Secret
 
 	// Owner is the ref of its session that a batch which begins with create or fork
 	// mints: it is stored with the batch, or not at all, as PutRef would. nil if it is
@@ -56,9 +56,9 @@ type Batch struct {
 
 	Atomic bool
 	Ops    []Op
-	// Sound says that its caller has found all arguments to be JSON text in UTF-8:
+	// JSONChecked says that its caller has found all arguments to be JSON text in UTF-8:
 	// Commit does not look again. The server does.
-	Sound bool
+	JSONChecked bool
 }
 
 // OwnerRef is a ref and what is to be remembered of it; its role is SessionOwner.
@@ -77,7 +77,7 @@ type Ticket struct {
 // opBits is how many low bits of a batch id are zero: room for its ops' ids.
 const opBits = 16
 
-var ids struct {
+var batchIDs struct {
 	sync.Mutex
 	last ulid.ULID
 }
@@ -89,14 +89,14 @@ func NewBatchID() string {
 	_ = id.SetTime(uint64(time.Now().UnixMilli())) // fails in the year 10889
 	_, _ = rand.Read(id[6:14])                     // never fails: it ends the process instead
 	id[6] &= 0x7f                                  // room to count up within a millisecond
-	ids.Lock()
-	defer ids.Unlock()
-	if id.Compare(ids.last) <= 0 || id.Time() == ids.last.Time() {
-		id = ids.last
+	batchIDs.Lock()
+	defer batchIDs.Unlock()
+	if id.Compare(batchIDs.last) <= 0 || id.Time() == batchIDs.last.Time() {
+		id = batchIDs.last
 		step := binary.BigEndian.Uint64(id[6:14]) + 1
 		binary.BigEndian.PutUint64(id[6:14], step)
 	}
-	ids.last = id
+	batchIDs.last = id
 	return id.String()
 }
 
@@ -141,24 +141,26 @@ func batchOf(op string) string {
 	return id.String()
 }
 
-// derived are the ids that OpID gives to a batch's ops.
-type derived struct {
-	base  ulid.ULID
-	batch string // its text
-	none  bool   // OpID does not count up from this batch's id
+// derivedIDs are the ids that OpID gives to a batch's ops.
+type derivedIDs struct {
+	base        ulid.ULID
+	batch       string // its text
+	underivable bool   // OpID does not count up from this batch's id
 }
 
-func derivedFrom(batch string) derived {
+func derivedFrom(batch string) derivedIDs {
 	id, ok := parseID(batch)
-	return derived{id, batch, !ok || id[14] != 0 || id[15] != 0}
+	return derivedIDs{id, batch, !ok || id[14] != 0 || id[15] != 0}
 }
 
-// counts says whether there is an id for the op at place.
-func (d derived) counts(place int) bool { return !d.none && place >= 0 && place+1 < 1<<opBits }
+// hasIndex says whether there is an id for the op at place.
+func (d derivedIDs) hasIndex(place int) bool {
+	return !d.underivable && place >= 0 && place+1 < 1<<opBits
+}
 
 // at is the id of the op at place, ok if there is one.
-func (d derived) at(place int) (id ulid.ULID, ok bool) {
-	if !d.counts(place) {
+func (d derivedIDs) at(place int) (id ulid.ULID, ok bool) {
+	if !d.hasIndex(place) {
 		return id, false
 	}
 	id = d.base
@@ -167,7 +169,7 @@ func (d derived) at(place int) (id ulid.ULID, ok bool) {
 }
 
 // last is the last id there can be.
-func (d derived) last() string {
+func (d derivedIDs) last() string {
 	id := d.base
 	id[14], id[15] = 0xff, 0xff
 	return id.String()
@@ -175,9 +177,9 @@ func (d derived) last() string {
 
 // has says whether op is the id of the op at place. Ids of one batch differ in
 // their last four characters, of five bits each.
-func (d derived) has(place int, op string) bool {
+func (d derivedIDs) has(place int, op string) bool {
 	const same = ulid.EncodedSize - 4
-	if !d.counts(place) || len(op) != ulid.EncodedSize || op[:same] != d.batch[:same] {
+	if !d.hasIndex(place) || len(op) != ulid.EncodedSize || op[:same] != d.batch[:same] {
 		return false
 	}
 	end := uint32(d.base[13])<<16 | uint32(place+1)
@@ -193,11 +195,11 @@ func (d derived) has(place int, op string) bool {
 // parseID reads a ULID in its one canonical spelling.
 func parseID(s string) (id ulid.ULID, ok bool) {
 	id, err := ulid.ParseStrict(s)
-	return id, err == nil && spells(id, s)
+	return id, err == nil && isCanonical(id, s)
 }
 
-// spells says whether s is id's canonical spelling.
-func spells(id ulid.ULID, s string) bool {
+// isCanonical says whether s is id's canonical spelling.
+func isCanonical(id ulid.ULID, s string) bool {
 	var text [ulid.EncodedSize]byte
 	return id.MarshalTextTo(text[:]) == nil && string(text[:]) == s
 }

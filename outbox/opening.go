@@ -15,106 +15,106 @@ import (
 
 // tryOpen opens a stream that has something to send, if its own waiting time is
 // over, its host is not down and there is a place.
-func (m *machine) tryOpen(s *stream, now time.Time) {
+func (m *machine) tryOpen(s *streamState, now time.Time) {
 	if now.Before(s.retryAt) {
 		m.arm(s, now)
 		return
 	}
-	if s.deciding {
+	if s.resolvingDrops {
 		return
 	}
-	if s.needRaise {
-		if !m.raising {
-			m.raising = true
-			m.do(action{kind: actRaise})
+	if s.needsNewIncarnation {
+		if !m.raisingIncarnation {
+			m.raisingIncarnation = true
+			m.emit(action{kind: actRaiseIncarnation})
 		}
 		return
 	}
-	if e := s.next(); e.problem != nil && e.passing {
-		m.find(s, now)
+	if e := s.next(); e.routeErr != nil && e.retryRoute {
+		m.findRoute(s, now)
 		return
-	} else if e.problem != nil {
-		s.stopped = e.problem
-		m.do(action{kind: actStop, session: s.session, err: e.problem})
+	} else if e.routeErr != nil {
+		s.stopped = e.routeErr
+		m.emit(action{kind: actSetStopped, session: s.session, err: e.routeErr})
 		return
 	}
 	to := s.next().route
-	if to.held {
+	if to.rotating {
 		return // it is looked at again when that is done
 	}
-	h := m.host(to.host)
+	h := m.hostOf(to.host)
 	if h.down && h.probe != s && (h.probe != nil || now.Before(h.retryAt)) {
-		if !s.inWaiting {
-			s.inWaiting = true
+		if !s.inHostQueue {
+			s.inHostQueue = true
 			h.waiting = append(h.waiting, s)
 		}
 		return
 	}
-	if m.places >= m.win.Streams && !m.makePlace(now) {
-		if !s.inReady {
-			s.inReady = true
-			m.ready = append(m.ready, s)
+	if m.openStreams >= m.win.Streams && !m.closeIdlest(now) {
+		if !s.inOpenQueue {
+			s.inOpenQueue = true
+			m.openQueue = append(m.openQueue, s)
 		}
 		return
 	}
 	if h.down {
 		h.probe = s
 	}
-	if making := m.unmade[s.session]; to.space == "" && making.ref == to.ref {
+	if making := m.uncreated[s.session]; to.space == "" && making.ref == to.ref {
 		to.space = making.space
 	}
-	m.places++
-	m.conns++
-	s.phase, s.conn, s.opened, s.hostEpoch, s.heard = opening, m.conns, to, h.epoch, false
-	s.sent, s.inflight = 0, 0
-	m.do(action{kind: actOpen, session: s.session, conn: s.conn, route: to, settle: len(s.drops) > 0})
+	m.openStreams++
+	m.lastConnID++
+	s.phase, s.connID, s.openRoute, s.hostEpoch, s.answered = phaseOpening, m.lastConnID, to, h.epoch, false
+	s.inFlight, s.inFlightBytes = 0, 0
+	m.emit(action{kind: actOpen, session: s.session, connID: s.connID, route: to, awaitLastSeq: len(s.drops) > 0})
 }
 
-// find has the ways be looked up that could not be, now and then after a while.
-func (m *machine) find(s *stream, now time.Time) {
+// findRoute has the ways be looked up that could not be, now and then after a while.
+func (m *machine) findRoute(s *streamState, now time.Time) {
 	s.retryAt = now.Add(s.backoff.NextBackOff())
 	e := s.next()
-	m.do(action{kind: actNote, entries: []*entry{e}, at: s.retryAt, err: e.problem})
+	m.emit(action{kind: actRecordAttempt, entries: []*entry{e}, at: s.retryAt, err: e.routeErr})
 	m.arm(s, now)
-	a := action{kind: actFind, session: s.session}
+	a := action{kind: actFindRoute, session: s.session}
 	for _, e := range s.queue {
-		if e.passing {
+		if e.retryRoute {
 			a.entries = append(a.entries, e)
 		}
 	}
-	if s.head != nil && s.head.passing {
-		a.entries = append(a.entries, s.head)
+	if s.unsequenced != nil && s.unsequenced.retryRoute {
+		a.entries = append(a.entries, s.unsequenced)
 	}
-	m.do(a)
+	m.emit(a)
 }
 
-// routed says that actFind was done.
+// routed says that actFindRoute was done.
 func (m *machine) routed(session string, now time.Time) {
 	s := m.streams[session]
 	if s == nil {
 		return
 	}
-	if e := s.next(); e != nil && !e.passing {
+	if e := s.next(); e != nil && !e.retryRoute {
 		s.retryAt = time.Time{}
 	}
 	m.step(s, now)
 }
 
-// through counts the batches that are on their way under a ref, over all streams.
-func (m *machine) through(ref string) (n int) {
+// inFlightVia counts the batches that are on their way under a ref, over all streams.
+func (m *machine) inFlightVia(ref string) (n int) {
 	for _, s := range m.streams {
-		if s.phase != closed && (s.opened.ref == ref || s.opened.space == ref) {
-			n += s.sent
+		if s.phase != phaseClosed && (s.openRoute.ref == ref || s.openRoute.space == ref) {
+			n += s.inFlight
 		}
 	}
 	return n
 }
 
-// makePlace closes the open stream that has had nothing to do for longest.
-func (m *machine) makePlace(now time.Time) bool {
-	var oldest *stream
+// closeIdlest closes the open stream that has had nothing to do for longest.
+func (m *machine) closeIdlest(now time.Time) bool {
+	var oldest *streamState
 	for _, s := range m.streams {
-		if s.phase == open && !s.idleSince.IsZero() && (oldest == nil || s.idlerThan(oldest)) {
+		if s.phase == phaseOpen && !s.idleSince.IsZero() && (oldest == nil || s.idlerThan(oldest)) {
 			oldest = s
 		}
 	}
@@ -122,101 +122,101 @@ func (m *machine) makePlace(now time.Time) bool {
 		return false
 	}
 	m.acknowledge(oldest)
-	m.closeQuietly(oldest)
+	m.tearDown(oldest)
 	m.step(oldest, now)
 	return true
 }
 
 // idlerThan says whether s has had nothing to do for longer than o.
-func (s *stream) idlerThan(o *stream) bool {
+func (s *streamState) idlerThan(o *streamState) bool {
 	return s.idleSince.Before(o.idleSince) || s.idleSince.Equal(o.idleSince) && s.session < o.session
 }
 
 // close lets go of a stream and gives its place to the next that waits.
-func (m *machine) close(s *stream, now time.Time) {
+func (m *machine) close(s *streamState, now time.Time) {
 	m.acknowledge(s)
-	m.closeQuietly(s)
-	m.fillPlaces(now)
+	m.tearDown(s)
+	m.openWaiting(now)
 }
 
-// fillPlaces gives places that have become free to those who wait.
-func (m *machine) fillPlaces(now time.Time) {
-	for len(m.ready) > 0 && m.places < m.win.Streams {
-		next := m.ready[0]
-		m.ready = m.ready[1:]
-		next.inReady = false
+// openWaiting gives places that have become free to those who wait.
+func (m *machine) openWaiting(now time.Time) {
+	for len(m.openQueue) > 0 && m.openStreams < m.win.Streams {
+		next := m.openQueue[0]
+		m.openQueue = m.openQueue[1:]
+		next.inOpenQueue = false
 		if m.streams[next.session] == next {
 			m.step(next, now)
 		}
 	}
 }
 
-func (m *machine) closeQuietly(s *stream) {
-	m.places--
-	s.phase = closed
-	s.sent, s.inflight = 0, 0
+func (m *machine) tearDown(s *streamState) {
+	m.openStreams--
+	s.phase = phaseClosed
+	s.inFlight, s.inFlightBytes = 0, 0
 	s.idleSince, s.ackAt = time.Time{}, time.Time{}
-	if h := m.host(s.opened.host); h.probe == s {
+	if h := m.hostOf(s.openRoute.host); h.probe == s {
 		h.probe = nil
-		m.alarms.set(&h.alarm, h.retryAt)
+		m.timers.set(&h.timer, h.retryAt)
 	}
-	m.do(action{kind: actClose, session: s.session, conn: s.conn})
+	m.emit(action{kind: actClose, session: s.session, connID: s.connID})
 }
 
-// openedStream is the answer to actOpen. lastSeq counts if it was to settle.
-func (m *machine) openedStream(session string, conn int, lastSeq uint64, err error, now time.Time) {
+// streamOpened is the answer to actOpen. lastSeq counts if it was to settle.
+func (m *machine) streamOpened(session string, conn int, lastSeq uint64, err error, now time.Time) {
 	s := m.streams[session]
-	if m.fenced || s == nil || s.conn != conn || s.phase != opening {
+	if m.fenced || s == nil || s.connID != conn || s.phase != phaseOpening {
 		return
 	}
 	if err != nil {
 		m.fail(s, err, now)
 		return
 	}
-	h := m.host(s.opened.host)
+	h := m.hostOf(s.openRoute.host)
 	if h.probe == s {
 		h.probe = nil
 	}
-	s.phase, s.since = open, now
+	s.phase, s.openedAt = phaseOpen, now
 	if len(s.drops) > 0 {
-		s.phase = settling
-		m.settle(s, lastSeq)
+		s.phase = phaseResolvingDrops
+		m.resolveDrops(s, lastSeq)
 	}
 	if h.down {
 		h.down = false
-		m.release(h, now)
+		m.hostUp(h, now)
 	}
 	m.step(s, now)
 }
 
-// release lets everyone who waited for a host go on.
-func (m *machine) release(h *host, now time.Time) {
+// hostUp lets everyone who waited for a host go on.
+func (m *machine) hostUp(h *host, now time.Time) {
 	waiting := h.waiting
 	h.waiting = nil
 	for _, s := range waiting {
-		s.inWaiting = false
+		s.inHostQueue = false
 		if m.streams[s.session] == s { // else it was forgotten meanwhile, and its session may have another
 			m.step(s, now)
 		}
 	}
 }
 
-// tryHost lets one of those who wait for a host that is down try.
-func (m *machine) tryHost(h *host, now time.Time) {
+// probeHost lets one of those who wait for a host that is down try.
+func (m *machine) probeHost(h *host, now time.Time) {
 	for h.down && h.probe == nil && len(h.waiting) > 0 && !now.Before(h.retryAt) {
 		s := h.waiting[0]
 		h.waiting = h.waiting[1:]
-		s.inWaiting = false
+		s.inHostQueue = false
 		if m.streams[s.session] == s {
 			m.step(s, now)
 		}
 	}
 }
 
-// broken says that an opened stream is of no more use.
-func (m *machine) broken(session string, conn int, now time.Time) {
+// linkBroken says that an opened stream is of no more use.
+func (m *machine) linkBroken(session string, conn int, now time.Time) {
 	s := m.streams[session]
-	if m.fenced || s == nil || s.conn != conn || s.phase == closed {
+	if m.fenced || s == nil || s.connID != conn || s.phase == phaseClosed {
 		return
 	}
 	m.fail(s, fault.Disconnected.With("the link broke"), now)
@@ -228,49 +228,49 @@ func (m *machine) wake(now time.Time) {
 		h := m.hosts[name]
 		h.retryAt = now
 		h.backoff.Reset()
-		m.tryHost(h, now)
+		m.probeHost(h, now)
 	}
-	for _, s := range m.inOrder() {
+	for _, s := range m.sortedStreams() {
 		s.retryAt = time.Time{}
-		if s.phase == closed {
+		if s.phase == phaseClosed {
 			m.step(s, now)
 		}
 	}
 }
 
-// inOrder gives all streams in an order of their own, so that the same events have
+// sortedStreams gives all streams in an order of their own, so that the same events have
 // the same actions.
-func (m *machine) inOrder() []*stream {
-	return slices.SortedFunc(maps.Values(m.streams), func(a, b *stream) int { return strings.Compare(a.session, b.session) })
+func (m *machine) sortedStreams() []*streamState {
+	return slices.SortedFunc(maps.Values(m.streams), func(a, b *streamState) int { return strings.Compare(a.session, b.session) })
 }
 
 // resume lets a stream that stopped try again.
 func (m *machine) resume(session string, now time.Time) {
-	if s := m.streams[session]; s != nil && s.stopped != nil && !s.unkept {
+	if s := m.streams[session]; s != nil && s.stopped != nil && !s.storeFailed {
 		s.stopped = nil
-		s.head = nil // its route may be another one
-		m.do(action{kind: actStop, session: session})
-		m.more(s, now)
+		s.unsequenced = nil // its route may be another one
+		m.emit(action{kind: actSetStopped, session: session})
+		m.markBacklog(s, now)
 	}
 }
 
-// restored says what to do about a server that has forgotten what it answered.
-const restored = "it was restored to an earlier time and nothing more is sent: put its newer data back, or have what the session lacks sent again (mooring outbox reconcile)"
+// restoredAdvice says what to do about a server that has forgotten what it answered.
+const restoredAdvice = "it was restored to an earlier time and nothing more is sent: put its newer data back, or have what the session lacks sent again (mooring outbox reconcile)"
 
 // What an error means for a stream.
-type verdict uint8
+type errorClass uint8
 
 const (
-	tryLink    verdict = iota // the way to the server: it and all on the same host wait
-	tryStream                 // this stream waits
-	giveUp                    // it stops until someone decides
-	leaseLost                 // this process sends no more
-	rewind                    // seqs are missing: send from the first unanswered one
-	unsendable                // the batch itself: voids take its place
+	retryHost   errorClass = iota // the way to the server: it and all on the same host wait
+	retryStream                   // this stream waits
+	stopStream                    // it stops until someone decides
+	leaseLost                     // this process sends no more
+	resendFirst                   // seqs are missing: send from the first unanswered one
+	unsendable                    // the batch itself: voids take its place
 )
 
-// judge says what an error means. What it does not know it retries.
-func judge(err error) (verdict, *fault.Error) {
+// classifyError says what an error means. What it does not know it retries.
+func classifyError(err error) (errorClass, *fault.Error) {
 	var f *fault.Error
 	if !errors.As(err, &f) {
 		f = &fault.Error{Code: fault.CodeOf(err), Message: err.Error()}
@@ -282,42 +282,42 @@ func judge(err error) (verdict, *fault.Error) {
 	case c == fault.Fenced:
 		return leaseLost, f
 	case c == fault.Gap:
-		return rewind, f
+		return resendFirst, f
 	case c == fault.Disconnected, c == fault.Unavailable, c == fault.Draining, c == fault.Canceled:
-		return tryLink, f
+		return retryHost, f
 	case c.Transient(), c == fault.Internal, c == fault.OutboxDamaged, c == fault.DiskFull, c == fault.None:
-		return tryStream, f
+		return retryStream, f
 	case c == fault.TooLarge, c == fault.Malformed:
 		return unsendable, f
 	default:
-		return giveUp, f
+		return stopStream, f
 	}
 }
 
 // fail closes a stream and decides how it goes on.
-func (m *machine) fail(s *stream, err error, now time.Time) {
-	what, f := judge(err)
-	tried := s.queue[:s.sent]
+func (m *machine) fail(s *streamState, err error, now time.Time) {
+	what, f := classifyError(err)
+	tried := s.queue[:s.inFlight]
 	if len(tried) == 0 {
 		if e := s.next(); e != nil {
 			tried = []*entry{e}
 		}
 	}
-	heard, sending := s.heard, s.phase == open && s.sent > 0
+	heard, sending := s.answered, s.phase == phaseOpen && s.inFlight > 0
 	if what == leaseLost {
 		m.fenced = true
-		m.do(action{kind: actFenced, err: f})
+		m.emit(action{kind: actFenced, err: f})
 		return
 	}
-	m.closeQuietly(s)
+	m.tearDown(s)
 	retry := now
-	h := m.host(s.opened.host)
-	if what != tryLink && h.down { // there is someone who answers
+	h := m.hostOf(s.openRoute.host)
+	if what != retryHost && h.down { // there is someone who answers
 		h.down = false
-		defer m.release(h, now)
+		defer m.hostUp(h, now)
 	}
 	switch what {
-	case tryLink:
+	case retryHost:
 		if heard {
 			break // it worked till now: try at once, then with pauses
 		}
@@ -325,39 +325,39 @@ func (m *machine) fail(s *stream, err error, now time.Time) {
 			h.epoch++
 			h.down = true
 			h.retryAt = now.Add(h.backoff.NextBackOff())
-			m.alarms.set(&h.alarm, h.retryAt)
+			m.timers.set(&h.timer, h.retryAt)
 		}
 		retry = h.retryAt
-	case rewind:
-		if len(s.queue) > 0 && f.At > 0 && f.At < s.queue[0].first {
-			what = giveUp
-			f = fault.ServerBehind.With("the server expects seq %d, and outcomes up to %d are stored here: %s", f.At, s.queue[0].first-1, restored).Pos(f.At)
+	case resendFirst:
+		if len(s.queue) > 0 && f.At > 0 && f.At < s.queue[0].firstSeq {
+			what = stopStream
+			f = fault.ServerBehind.With("the server expects seq %d, and outcomes up to %d are stored here: %s", f.At, s.queue[0].firstSeq-1, restoredAdvice).Pos(f.At)
 			break
 		}
-		if s.gaps++; s.gaps > 1 {
+		if s.consecutiveGaps++; s.consecutiveGaps > 1 {
 			retry = now.Add(s.backoff.NextBackOff())
 		}
 	case unsendable:
-		if !sending || s.queue[0].voided() {
-			what = giveUp // it was not about a batch, or nothing is left to give up
+		if !sending || s.queue[0].allVoid() {
+			what = stopStream // it was not about a batch, or nothing is left to give up
 			break
 		}
-		m.askDrop(s, s.queue[0].num, f)
-	case tryStream:
+		m.requestDrop(s, s.queue[0].num, f)
+	case retryStream:
 		if f.Code == fault.Overloaded && sending {
-			s.narrow(len(tried))
+			s.onOverload(len(tried))
 		}
 		retry = now.Add(s.backoff.NextBackOff())
 	}
-	if what == giveUp && s.refused(f) {
-		s.refusal, s.retryAt = &refusal{s.opened, f}, time.Time{}
+	if what == stopStream && s.isRefused(f) {
+		s.refusal, s.retryAt = &refusal{s.openRoute, f}, time.Time{}
 		m.step(s, now)
-		m.fillPlaces(now)
+		m.openWaiting(now)
 		return
 	}
-	if what == giveUp {
+	if what == stopStream {
 		s.stopped = f
-		m.do(action{kind: actStop, session: s.session, err: f})
+		m.emit(action{kind: actSetStopped, session: s.session, err: f})
 		retry = time.Time{}
 	}
 	s.retryAt = retry
@@ -365,110 +365,110 @@ func (m *machine) fail(s *stream, err error, now time.Time) {
 		e.attempts++
 	}
 	if len(tried) > 0 {
-		m.do(action{kind: actNote, entries: append([]*entry(nil), tried...), at: retry, err: f})
+		m.emit(action{kind: actRecordAttempt, entries: append([]*entry(nil), tried...), at: retry, err: f})
 	}
-	if what == tryLink && h.down {
+	if what == retryHost && h.down {
 		s.retryAt = time.Time{} // the host's time counts
 	}
 	m.step(s, now)
-	m.fillPlaces(now)
+	m.openWaiting(now)
 }
 
-// voided says whether the batch is nothing but voids already.
-func (e *entry) voided() bool {
+// allVoid says whether the batch is nothing but voids already.
+func (e *entry) allVoid() bool {
 	for i := range e.body.ops {
-		if op := &e.body.ops[i]; op.travels() && !op.void {
+		if op := &e.body.ops[i]; op.takesSeq() && !op.void {
 			return false
 		}
 	}
 	return true
 }
 
-// dropAsked says that ops of a batch with seqs are to be dropped. They may have
+// dropRequested says that ops of a batch with seqs are to be dropped. They may have
 // been sent, and may be on their way still: so what is on its way is fenced off
 // by a higher incarnation, and then the server's last seq tells.
-func (m *machine) dropAsked(session string, num int64, now time.Time) {
+func (m *machine) dropRequested(session string, num int64, now time.Time) {
 	s := m.streams[session]
 	switch {
 	case s == nil: // its outcome is stored
 	case slices.ContainsFunc(s.queue, func(e *entry) bool { return e.num == num }):
-		m.fence(s, num, now)
+		m.fenceForDrop(s, num, now)
 	default: // its outcome is being stored, or it has its seq and is on its way here
-		if s.early == nil {
-			s.early = make(map[int64]bool)
+		if s.dropsOnArrival == nil {
+			s.dropsOnArrival = make(map[int64]bool)
 		}
-		s.early[num] = true
+		s.dropsOnArrival[num] = true
 	}
 }
 
-// headsDropped says that ops without a seq were dropped: a batch that a stream is to
+// unsequencedDropped says that ops without a seq were dropped: a batch that a stream is to
 // be opened for, or was stopped for, may be gone, or be another.
-func (m *machine) headsDropped(now time.Time) {
-	for _, s := range m.inOrder() {
+func (m *machine) unsequencedDropped(now time.Time) {
+	for _, s := range m.sortedStreams() {
 		switch {
-		case s.head == nil:
+		case s.unsequenced == nil:
 		case s.stopped != nil:
 			m.resume(s.session, now)
 		default:
-			s.head = nil
-			m.more(s, now)
+			s.unsequenced = nil
+			m.markBacklog(s, now)
 		}
 	}
 }
 
-// fence closes a stream, so that a batch in its queue can be dropped.
-func (m *machine) fence(s *stream, num int64, now time.Time) {
-	if s.phase != closed {
-		m.closeQuietly(s)
+// fenceForDrop closes a stream, so that a batch in its queue can be dropped.
+func (m *machine) fenceForDrop(s *streamState, num int64, now time.Time) {
+	if s.phase != phaseClosed {
+		m.tearDown(s)
 	}
-	m.askDrop(s, num, nil)
+	m.requestDrop(s, num, nil)
 	m.step(s, now)
-	m.fillPlaces(now)
+	m.openWaiting(now)
 }
 
-// fenceEarly does what was asked of entries before they came.
-func (m *machine) fenceEarly(s *stream, entries []*entry, now time.Time) {
+// fenceOnArrival does what was asked of entries before they came.
+func (m *machine) fenceOnArrival(s *streamState, entries []*entry, now time.Time) {
 	for _, e := range entries {
-		if s.early[e.num] {
-			delete(s.early, e.num)
-			m.fence(s, e.num, now)
+		if s.dropsOnArrival[e.num] {
+			delete(s.dropsOnArrival, e.num)
+			m.fenceForDrop(s, e.num, now)
 		}
 	}
 }
 
-func (m *machine) askDrop(s *stream, num int64, why *fault.Error) {
+func (m *machine) requestDrop(s *streamState, num int64, why *fault.Error) {
 	if s.drops == nil {
 		s.drops = make(map[int64]*fault.Error)
 	}
 	s.drops[num] = why
-	s.needRaise = true
+	s.needsNewIncarnation = true
 }
 
-// raised says that the incarnation is higher now.
-func (m *machine) raised(now time.Time) {
-	m.raising = false
-	for _, s := range m.inOrder() {
-		if s.needRaise {
-			s.needRaise = false
+// incarnationRaised says that the incarnation is higher now.
+func (m *machine) incarnationRaised(now time.Time) {
+	m.raisingIncarnation = false
+	for _, s := range m.sortedStreams() {
+		if s.needsNewIncarnation {
+			s.needsNewIncarnation = false
 			m.step(s, now)
 		}
 	}
 }
 
-// settle has the drops of a stream decided: what the server has recorded stands.
-func (m *machine) settle(s *stream, lastSeq uint64) {
-	a := action{kind: actSettle, session: s.session, conn: s.conn, through: lastSeq, drops: s.drops}
+// resolveDrops has the drops of a stream decided: what the server has recorded stands.
+func (m *machine) resolveDrops(s *streamState, lastSeq uint64) {
+	a := action{kind: actResolveDrops, session: s.session, connID: s.connID, through: lastSeq, drops: s.drops}
 	for _, e := range s.queue {
 		if _, asked := s.drops[e.num]; asked {
 			a.entries = append(a.entries, e)
 		}
 	}
-	s.drops, s.deciding = nil, true
-	m.do(a)
+	s.drops, s.resolvingDrops = nil, true
+	m.emit(a)
 }
 
-// settled brings the batches as they are after actSettle.
-func (m *machine) settled(session string, conn int, entries []*entry, now time.Time) {
+// dropsResolved brings the batches as they are after actResolveDrops.
+func (m *machine) dropsResolved(session string, conn int, entries []*entry, now time.Time) {
 	s := m.streams[session]
 	if s == nil {
 		return
@@ -480,9 +480,9 @@ func (m *machine) settled(session string, conn int, entries []*entry, now time.T
 			}
 		}
 	}
-	s.deciding = false
-	if s.conn == conn && s.phase == settling {
-		s.phase = open
+	s.resolvingDrops = false
+	if s.connID == conn && s.phase == phaseResolvingDrops {
+		s.phase = phaseOpen
 	}
 	m.step(s, now)
 }

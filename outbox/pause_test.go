@@ -54,15 +54,15 @@ func (d *awayDB) writes() (n int, least time.Duration) {
 func TestOutcomesWaitForTheDatabase(t *testing.T) {
 	both(t, func(t *testing.T, p place) {
 		b := p.open(t, quick())
-		if b.w.rest != lazyPause || b.w.grace != closeGrace {
-			t.Errorf("it rests for %v, and has %v to be closed", b.w.rest, b.w.grace)
+		if b.w.retryDelay != lazyRetryDelay || b.w.grace != closeGrace {
+			t.Errorf("it rests for %v, and has %v to be closed", b.w.retryDelay, b.w.grace)
 		}
-		b.w.rest, b.w.grace = 20*time.Millisecond, 200*time.Millisecond
+		b.w.retryDelay, b.w.grace = 20*time.Millisecond, 200*time.Millisecond
 		db := &awayDB{database: b.db}
 		b.db = db
 		db.leave()
 		var ended sync.WaitGroup
-		for range lazyJobs + 1 {
+		for range maxLazyJobs + 1 {
 			ended.Add(1)
 			b.w.submit(&job{lazy: true, run: func(context.Context, querier) error { return nil }, done: func(err error, _ bool) {
 				if err == nil {
@@ -78,7 +78,7 @@ func TestOutcomesWaitForTheDatabase(t *testing.T) {
 			t.Error(err)
 		}
 		ended.Wait()
-		if n, least := db.writes(); least < b.w.rest*9/10 {
+		if n, least := db.writes(); least < b.w.retryDelay*9/10 {
 			t.Errorf("%d tries, two of them %v apart", n, least)
 		}
 	})
@@ -89,7 +89,7 @@ func TestOutcomesWaitForTheDatabase(t *testing.T) {
 func TestAJobThatFailsHoldsUpItsStreamAlone(t *testing.T) {
 	both(t, func(t *testing.T, p place) {
 		b := p.open(t, quick())
-		b.w.rest = 5 * time.Millisecond
+		b.w.retryDelay = 5 * time.Millisecond
 		done := make(chan string, 8)
 		tries := 0
 		submit := func(name, stream string, err error) {
@@ -119,7 +119,7 @@ func TestAJobThatFailsHoldsUpItsStreamAlone(t *testing.T) {
 			}
 		}
 		slices.Sort(order[:2])
-		if !slices.Equal(order, []string{"B1", "none", "A1", "A2"}) || tries < lazyTries {
+		if !slices.Equal(order, []string{"B1", "none", "A1", "A2"}) || tries < maxLazyTries {
 			t.Errorf("written were %v, after %d tries", order, tries)
 		}
 	})

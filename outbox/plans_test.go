@@ -12,7 +12,7 @@ import (
 // A queue is looked at while it is long: once through its rows, and not once
 // through them for each of them.
 func TestUnfinishedRowsAreReadOnce(t *testing.T) {
-	statements := map[string]string{"usage": sqlUsage, "counts": sqlPendingCounts, "streams": sqlStreams, "list": sqlListOpen, "old": sqlLongWaiting}
+	statements := map[string]string{"usage": sqlUsage, "counts": sqlPendingCounts, "streams": sqlStreams, "list": sqlListOpen, "old": sqlOldUnfinished}
 	more := map[string][]any{"list": {0, "''"}, "old": {0}} // arguments beside the box
 	t.Run("postgres", func(t *testing.T) {
 		t.Parallel()
@@ -72,7 +72,7 @@ func TestUnfinishedRowsAreReadOnce(t *testing.T) {
 func TestWhatIsOnItsWayIsFoundByNumber(t *testing.T) {
 	t.Parallel()
 	b := newPlace(t, "sqlite").open(t, quick())
-	if plan := sqlitePlan(t, b, sqlOnTheirWay, b.t.box, "x"); strings.Contains(plan, "SCAN mooring_outbox_batch") {
+	if plan := sqlitePlan(t, b, sqlInFlightVia, b.t.box, "x"); strings.Contains(plan, "SCAN mooring_outbox_batch") {
 		t.Error(plan)
 	}
 }
@@ -82,7 +82,7 @@ func TestWhatIsOnItsWayIsFoundByNumber(t *testing.T) {
 func TestStoppedStreamsHaveAnIndex(t *testing.T) {
 	t.Parallel()
 	b := newPlace(t, "sqlite").open(t, quick())
-	for sql, args := range map[string][]any{sqlAnyStopped: {b.t.box, 1}, sqlResume: {b.t.box}} {
+	for sql, args := range map[string][]any{sqlAnyStopped: {b.t.box, 1}, sqlClearStopped: {b.t.box}} {
 		if plan := sqlitePlan(t, b, sql, args...); !strings.Contains(plan, "mooring_outbox_stream_stopped") {
 			t.Error(plan)
 		}

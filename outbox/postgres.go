@@ -19,24 +19,24 @@ import (
 	"github.com/mooring-rpc/mooring/internal/dbfault"
 	"github.com/mooring-rpc/mooring/internal/pgtune"
 	"github.com/mooring-rpc/mooring/migrations"
-	outboxsql "github.com/mooring-rpc/mooring/migrations/outbox"
+	outboxsql "github.com/mooring-rpc/mooring/migrations/outboxsql"
 )
 
-// leaseLocks is the first key of the advisory locks that stand for leases; the
+// leaseLockSpace is the first key of the advisory locks that stand for leases; the
 // second is the outbox's number.
-const leaseLocks = 0x6d6f6f72
+const leaseLockSpace = 0x6d6f6f72
 
-// channel is what committers notify and senders listen on; the payload is the
+// notifyChannel is what committers notify and senders listen on; the payload is the
 // outbox's id.
-const channel = "mooring_outbox"
+const notifyChannel = "mooring_outbox"
 
 // writeTimeout bounds a transaction, and a statement that reads, so that a database
 // or a connection which has vanished is noticed.
 const writeTimeout = 30 * time.Second
 
-// leastIdle is the shortest time after which a transaction in which nothing happens is
+// minTxIdleTimeout is the shortest time after which a transaction in which nothing happens is
 // undone by the database. A process that was only short of time gets further by then.
-const leastIdle = 2 * time.Second
+const minTxIdleTimeout = 2 * time.Second
 
 // OpenPostgres opens the outbox called name in the database at url, making its
 // tables and itself if they are not there. Outboxes of different names in one
@@ -46,7 +46,7 @@ func OpenPostgres(ctx context.Context, url, name string, cfg Config) (*Box, erro
 	cfg = cfg.withDefaults(pollPostgres)
 	p, release, err := sharedPool(ctx, url, cfg.Connections, cfg.Logger)
 	if err != nil {
-		return nil, fmt.Errorf("open outbox: %w", coded(err))
+		return nil, fmt.Errorf("open outbox: %w", withCode(err))
 	}
 	box, err := openPostgres(ctx, p.pool, p.sized, release, name, cfg)
 	if err != nil {
@@ -66,30 +66,30 @@ func NewPostgres(ctx context.Context, pool *pgxpool.Pool, name string, cfg Confi
 // pollPostgres is how often a sender looks for what it was not notified of.
 const pollPostgres = time.Second
 
-func openPostgres(ctx context.Context, pool *pgxpool.Pool, sized *pgtune.Sized, release func(), name string, cfg Config) (*Box, error) {
+func openPostgres(ctx context.Context, pool *pgxpool.Pool, sized *pgtune.AdaptivePool, release func(), name string, cfg Config) (*Box, error) {
 	if name == "" {
 		name = defaultName
 	}
-	db := &postgresDB{pool: pool, own: sized != nil, sized: sized, poll: cfg.Poll, timeout: writeTimeout, idle: max(cfg.Lease, leastIdle)}
+	db := &postgresDB{pool: pool, ownsPool: sized != nil, sized: sized, poll: cfg.Poll, timeout: writeTimeout, txIdleTimeout: max(cfg.Lease, minTxIdleTimeout)}
 	if err := db.prepare(ctx, cfg.AllowUnsafe); err != nil {
-		return nil, fmt.Errorf("open outbox: %w", coded(postgresFailure(err)))
+		return nil, fmt.Errorf("open outbox: %w", withCode(postgresFailure(err)))
 	}
-	gather, leave := gathererOf(pool, sized)
-	db.gather, db.release = gather, func() { leave(); release() }
+	gather, leave := txBatcherOf(pool, sized)
+	db.batcher, db.release = gather, func() { leave(); release() }
 	return newBox(ctx, db, name, cfg)
 }
 
 // postgresDB is the Postgres dialect.
 type postgresDB struct {
-	pool    *pgxpool.Pool
-	own     bool          // the pool is of this package
-	sized   *pgtune.Sized // through which such a pool is used; nil for a caller's
-	poll    time.Duration
-	timeout time.Duration // writeTimeout
-	idle    time.Duration // after which a transaction in which nothing happens is undone
-	strict  bool          // the pool's transactions are by default more than read committed
-	gather  *gatherer
-	release func()
+	pool            *pgxpool.Pool
+	ownsPool        bool                 // the pool is of this package
+	sized           *pgtune.AdaptivePool // through which such a pool is used; nil for a caller's
+	poll            time.Duration
+	timeout         time.Duration // writeTimeout
+	txIdleTimeout   time.Duration // after which a transaction in which nothing happens is undone
+	strictIsolation bool          // the pool's transactions are by default more than read committed
+	batcher         *txBatcher
+	release         func()
 }
 
 // prepare brings the tables up to date and refuses a database that loses commits.
@@ -100,7 +100,7 @@ func (d *postgresDB) prepare(ctx context.Context, allowUnsafe bool) error {
 		return err
 	}
 	var fsync, commit, isolation string
-	conn, release, err := acquire(ctx, d.pool, d.sized)
+	conn, release, err := acquireConn(ctx, d.pool, d.sized)
 	if err != nil {
 		return err
 	}
@@ -110,7 +110,7 @@ func (d *postgresDB) prepare(ctx context.Context, allowUnsafe bool) error {
 	if err != nil {
 		return err
 	}
-	d.strict = isolation != "read committed" && isolation != "read uncommitted" // which Postgres takes for the same
+	d.strictIsolation = isolation != "read committed" && isolation != "read uncommitted" // which Postgres takes for the same
 	if (fsync == "off" || commit == "off") && !allowUnsafe {
 		return fault.UnsafeStore.With("the database has fsync=%s and synchronous_commit=%s, so it can lose what it has committed: turn both on, or allow it in the Config", fsync, commit)
 	}
@@ -135,7 +135,7 @@ func postgresFailure(err error) error {
 	case e.Code == "23505":
 		return errUnique
 	case e.Code == "40P01", e.Code == "40001":
-		return errors.Join(errGaveWay, err)
+		return errors.Join(errTxConflict, err)
 	default:
 		why = e.Code
 	}
@@ -160,44 +160,44 @@ func postgresFailure(err error) error {
 // one round trip, and may be gathered with those of other Boxes. If such a
 // one is undone f runs again.
 func (d *postgresDB) write(ctx context.Context, f func(querier) error) (ambiguous bool, err error) {
-	end := d.attempt(ctx, f, d.gather.write)
-	if end.spoiled {
-		end = d.attempt(ctx, f, d.gather.alone)
+	end := d.attempt(ctx, f, d.batcher.write)
+	if end.rerun {
+		end = d.attempt(ctx, f, d.batcher.writeAlone)
 	}
 	if end.err != nil && errors.Is(end.err, context.DeadlineExceeded) && ctx.Err() == nil {
-		end.err = d.silent(end.err)
+		end.err = d.noAnswer(end.err)
 	}
 	return end.ambiguous, postgresFailure(end.err)
 }
 
-// silent is the failure of what had no answer for as long as it may take. The other
+// noAnswer is the failure of what had no answer for as long as it may take. The other
 // connections may be dead as well: those that are ours and idle are given up.
-func (d *postgresDB) silent(err error) error {
-	if d.own {
+func (d *postgresDB) noAnswer(err error) error {
+	if d.ownsPool {
 		d.pool.Reset()
 	}
-	return fault.Unavailable.Because(errors.Join(errSilent, err), "the outbox's database has not answered for %s", d.timeout)
+	return fault.Unavailable.Because(errors.Join(errNoAnswer, err), "the outbox's database has not answered for %s", d.timeout)
 }
 
-// errSilent is in the error of what the database did not answer.
-var errSilent = errors.New("outbox: no answer")
+// errNoAnswer is in the error of what the database did not answer.
+var errNoAnswer = errors.New("outbox: no answer")
 
 // attempt is write, with send for what needs no connection before it is committed.
-func (d *postgresDB) attempt(ctx context.Context, f func(querier) error, send func(context.Context, *postgresDB, *pgx.Batch) ending) ending {
+func (d *postgresDB) attempt(ctx context.Context, f func(querier) error, send func(context.Context, *postgresDB, *pgx.Batch) txResult) txResult {
 	q := &postgresTx{ctx: ctx, db: d}
 	defer q.release()
-	if d.strict { // what is sent all at once would be what the pool says
+	if d.strictIsolation { // what is sent all at once would be what the pool says
 		if err := q.begin(); err != nil {
-			return ending{err: err}
+			return txResult{err: err}
 		}
 	}
 	if err := f(q); err != nil || q.err != nil {
 		q.rollback()
-		return ending{err: cmp.Or(err, q.err)}
+		return txResult{err: cmp.Or(err, q.err)}
 	}
 	switch {
 	case q.tx != nil:
-		end := ended(q.commit())
+		end := txResultOf(q.commit())
 		if end.err != nil {
 			q.rollback()
 		}
@@ -205,28 +205,28 @@ func (d *postgresDB) attempt(ctx context.Context, f func(querier) error, send fu
 	case q.queue.Len() > 0:
 		return send(ctx, d, &q.queue)
 	}
-	return ending{}
+	return txResult{}
 }
 
 // read gives every statement a snapshot of its own: to begin a transaction and to
-// end it are round trips. What makes a Standstill is in several rows, which may
+// end it are round trips. What makes a StreamStoppedError is in several rows, which may
 // each be as they were at another moment. So f has to find it in one snapshot too.
 //
 // A connection that has vanished is noticed after a while, and f run again on another.
 func (d *postgresDB) read(ctx context.Context, f func(querier) error) error {
 	err := d.readOnce(ctx, f)
-	if errors.Is(err, errSilent) {
+	if errors.Is(err, errNoAnswer) {
 		err = d.readOnce(ctx, f)
 	}
 	return postgresFailure(err)
 }
 
 func (d *postgresDB) readOnce(ctx context.Context, f func(querier) error) error {
-	q := &postgresTx{ctx: ctx, db: d, auto: true}
+	q := &postgresTx{ctx: ctx, db: d, autocommit: true}
 	var conn *pgxpool.Conn
 	var release func()
-	err := q.timed(func(ctx context.Context) (err error) {
-		conn, release, err = acquire(ctx, d.pool, d.sized)
+	err := q.withTimeout(func(ctx context.Context) (err error) {
+		conn, release, err = acquireConn(ctx, d.pool, d.sized)
 		return err
 	})
 	if err != nil {
@@ -235,32 +235,32 @@ func (d *postgresDB) readOnce(ctx context.Context, f func(querier) error) error 
 	defer release()
 	q.conn = conn.Conn()
 	err = f(q)
-	if _, still := errors.AsType[*Standstill](err); still {
+	if _, still := errors.AsType[*StreamStoppedError](err); still {
 		one := pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
-		err = q.timed(func(ctx context.Context) error {
+		err = q.withTimeout(func(ctx context.Context) error {
 			return pgx.BeginTxFunc(ctx, conn, one, func(pgx.Tx) error { return f(q) })
 		})
 	}
 	return err
 }
 
-// timed runs a step of reading, which may take so long and no longer.
-func (q *postgresTx) timed(step func(ctx context.Context) error) error {
+// withTimeout runs a step of reading, which may take so long and no longer.
+func (q *postgresTx) withTimeout(step func(ctx context.Context) error) error {
 	ctx, cancel := context.WithTimeout(q.ctx, q.db.timeout)
 	defer cancel()
 	err := step(ctx)
-	if err != nil && ctx.Err() != nil && q.ctx.Err() == nil && !errors.Is(err, errSilent) {
-		err = q.db.silent(err)
+	if err != nil && ctx.Err() != nil && q.ctx.Err() == nil && !errors.Is(err, errNoAnswer) {
+		err = q.db.noAnswer(err)
 	}
 	return err
 }
 
 func (d *postgresDB) shareLease(q querier, box int64) {
-	q.later("SELECT pg_advisory_xact_lock_shared($1, $2)", []any{leaseLocks, int32(box)}, nil)
+	q.enqueue("SELECT pg_advisory_xact_lock_shared($1, $2)", []any{leaseLockSpace, int32(box)}, nil)
 }
 
 func (d *postgresDB) takeLease(ctx context.Context, q querier, box int64) error {
-	_, err := q.exec(ctx, "SELECT pg_advisory_xact_lock($1, $2)", leaseLocks, int32(box))
+	_, err := q.exec(ctx, "SELECT pg_advisory_xact_lock($1, $2)", leaseLockSpace, int32(box))
 	return err
 }
 
@@ -271,16 +271,16 @@ func (d *postgresDB) now(ctx context.Context, q querier) (ms int64, err error) {
 }
 
 func (d *postgresDB) notify(q querier, outbox string) {
-	q.later("SELECT pg_notify('"+channel+"', $1)", []any{outbox}, nil)
+	q.enqueue("SELECT pg_notify('"+notifyChannel+"', $1)", []any{outbox}, nil)
 }
 
 func (d *postgresDB) watch(ctx context.Context, outbox string, changed func(), alive func(pid int64)) {
 	listen(ctx, d.pool, outbox, d.poll, changed, alive)
 }
 
-// gone asks whether the backend that the holder listened on is there. Should it
+// holderDead asks whether the backend that the holder listened on is there. Should it
 // only have lost its connection, it is fenced and waits its turn.
-func (d *postgresDB) gone(ctx context.Context, q querier, pid int64) (gone bool, err error) {
+func (d *postgresDB) holderDead(ctx context.Context, q querier, pid int64) (gone bool, err error) {
 	if pid == 0 {
 		return false, nil
 	}
@@ -289,17 +289,19 @@ func (d *postgresDB) gone(ctx context.Context, q querier, pid int64) (gone bool,
 	return gone, err
 }
 
-func (d *postgresDB) among(column, placeholder string, ids []string) (clause string, arg any) {
+func (d *postgresDB) inClause(column, placeholder string, ids []string) (clause string, arg any) {
 	return column + " = ANY(" + placeholder + ")", ids
 }
 
-// standing is nobody: the database undoes a transaction in which nothing happens.
-func (d *postgresDB) standing(context.Context) (pid int, since time.Time) { return 0, since }
+// blockingWriter is nobody: the database undoes a transaction in which nothing happens.
+func (d *postgresDB) blockingWriter(context.Context) (pid int, since time.Time) { return 0, since }
 
-func (d *postgresDB) check(context.Context, querier) error           { return nil } // its server's affair
-func (d *postgresDB) lockRows() string                               { return " FOR UPDATE" }
-func (d *postgresDB) refs() *refSQL                                  { return postgresRefs }
-func (d *postgresDB) alone(int64) (release func(), held, known bool) { return nil, false, false }
+func (d *postgresDB) checkIntegrity(context.Context, querier) error { return nil } // its server's affair
+func (d *postgresDB) lockRows() string                              { return " FOR UPDATE" }
+func (d *postgresDB) refs() *refSQL                                 { return postgresRefs }
+func (d *postgresDB) tryLivenessLock(int64) (release func(), held, known bool) {
+	return nil, false, false
+}
 
 func (d *postgresDB) close() error {
 	d.release()
@@ -309,27 +311,27 @@ func (d *postgresDB) close() error {
 // postgresTx runs statements on one connection: in a transaction, or (auto)
 // each on its own.
 type postgresTx struct {
-	ctx   context.Context // of all statements: the transaction's, with its end
-	db    *postgresDB     // whose pool conn comes from with tx; nil if that is given
-	conn  *pgx.Conn
-	tx    pgx.Tx // nil until a statement's result is waited for
-	end   func() // what begin has taken; nil for nothing
-	auto  bool
-	queue pgx.Batch
-	err   error
+	ctx        context.Context // of all statements: the transaction's, with its end
+	db         *postgresDB     // whose pool conn comes from with tx; nil if that is given
+	conn       *pgx.Conn
+	tx         pgx.Tx // nil until a statement's result is waited for
+	cleanup    func() // what begin has taken; nil for nothing
+	autocommit bool
+	queue      pgx.Batch
+	err        error
 }
 
-func (q *postgresTx) later(sql string, args []any, one func(scanner) error) {
+func (q *postgresTx) enqueue(sql string, args []any, one func(scanner) error) {
 	queued := q.queue.Queue(sql, args...)
 	if one != nil {
 		queued.QueryRow(func(row pgx.Row) error { return one(row.Scan) })
 	}
 }
 
-// ready begins the transaction if need be and sends what has waited, before a
+// ensureTx begins the transaction if need be and sends what has waited, before a
 // statement whose result is wanted now.
-func (q *postgresTx) ready() error {
-	if q.auto || q.err != nil {
+func (q *postgresTx) ensureTx() error {
+	if q.autocommit || q.err != nil {
 		return q.err
 	}
 	if q.tx == nil {
@@ -340,21 +342,21 @@ func (q *postgresTx) ready() error {
 	return q.flush()
 }
 
-// beginIdle is one round trip. A statement that has waited for a lock has to see what
+// beginWithIdleTimeout is one round trip. A statement that has waited for a lock has to see what
 // was committed meanwhile, whatever the pool's transactions are by default. A process that is stopped inside the transaction, or
 // whose machine is gone, would keep its locks, and with them a successor from the
 // lease: so the database undoes a transaction in which nothing happens.
-const beginIdle = `BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL idle_in_transaction_session_timeout = %d`
+const beginWithIdleTimeout = `BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL idle_in_transaction_session_timeout = %d`
 
 func (q *postgresTx) begin() error {
 	ctx, cancel := context.WithTimeout(q.ctx, q.db.timeout)
-	conn, release, err := acquire(ctx, q.db.pool, q.db.sized)
+	conn, release, err := acquireConn(ctx, q.db.pool, q.db.sized)
 	if err != nil {
 		cancel()
 		return err
 	}
-	q.end = func() { release(); cancel() }
-	tx, err := conn.Conn().BeginTx(ctx, pgx.TxOptions{BeginQuery: fmt.Sprintf(beginIdle, q.db.idle.Milliseconds())})
+	q.cleanup = func() { release(); cancel() }
+	tx, err := conn.Conn().BeginTx(ctx, pgx.TxOptions{BeginQuery: fmt.Sprintf(beginWithIdleTimeout, q.db.txIdleTimeout.Milliseconds())})
 	if err != nil {
 		return err
 	}
@@ -364,9 +366,9 @@ func (q *postgresTx) begin() error {
 
 // release gives back what begin has taken.
 func (q *postgresTx) release() {
-	if q.end != nil {
-		q.end()
-		q.end = nil
+	if q.cleanup != nil {
+		q.cleanup()
+		q.cleanup = nil
 	}
 }
 
@@ -406,7 +408,7 @@ func (q *postgresTx) runner() pgxRunner {
 }
 
 func (q *postgresTx) exec(_ context.Context, sql string, args ...any) (int64, error) {
-	if err := q.ready(); err != nil {
+	if err := q.ensureTx(); err != nil {
 		return 0, postgresFailure(err)
 	}
 	tag, err := q.runner().Exec(q.ctx, sql, args...)
@@ -414,11 +416,11 @@ func (q *postgresTx) exec(_ context.Context, sql string, args ...any) (int64, er
 }
 
 func (q *postgresTx) query(_ context.Context, sql string, args []any, each func(scanner) error) error {
-	if err := q.ready(); err != nil {
+	if err := q.ensureTx(); err != nil {
 		return postgresFailure(err)
 	}
-	if q.auto {
-		return q.timed(func(ctx context.Context) error { return q.rows(ctx, sql, args, each) })
+	if q.autocommit {
+		return q.withTimeout(func(ctx context.Context) error { return q.rows(ctx, sql, args, each) })
 	}
 	return q.rows(q.ctx, sql, args, each)
 }

@@ -133,7 +133,7 @@ func TestOverlappingTransactions(t *testing.T) {
 	wait(t, b, f2)
 	own := commit(t, b, Batch{Session: session, Ops: []Op{put(`"own"`)}}) // does not wait for the slow one
 	wait(t, b, own)
-	b.raiseLowNow(t)
+	b.raiseLowWaterNow(t)
 	end(t, slow)
 	next := commit(t, b, Batch{Session: session, Ops: []Op{put(`"next"`)}}) // after it, for the same committer
 	wait(t, b, next)
@@ -145,7 +145,7 @@ func TestOverlappingTransactions(t *testing.T) {
 	s3 := commitTx(t, b, slow, Batch{Session: session, Ops: []Op{put(`"s3"`)}})
 	last := commit(t, b, Batch{Session: session, Ops: []Op{put(`"last"`)}})
 	wait(t, b, last)
-	b.raiseLowNow(t)
+	b.raiseLowWaterNow(t)
 	srv.hold.Lock()
 	end(t, slow)
 	eventually(t, "it is sent", func() bool { return len(srv.log(session)) == 8 })
@@ -182,12 +182,12 @@ func TestOverlappingTransactionsOnTheirWay(t *testing.T) {
 	checkLog(t, srv.log(session), []Ticket{soon, late})
 }
 
-// raiseLowNow moves the mark below which all is finished as far as it goes.
-func (b *Box) raiseLowNow(t *testing.T) {
+// raiseLowWaterNow moves the mark below which all is finished as far as it goes.
+func (b *Box) raiseLowWaterNow(t *testing.T) {
 	t.Helper()
 	eventually(t, "outcomes are stored", func() bool {
 		err := b.w.do(limited(t), func(ctx context.Context, q querier) error {
-			b.t.raiseLow(q)
+			b.t.raiseLowWater(q)
 			return nil
 		})
 		if err != nil {
@@ -202,7 +202,7 @@ func (b *Box) raiseLowNow(t *testing.T) {
 			open, _, err = b.t.usage(limited(t), q)
 			return err
 		})
-		return err == nil && row.low > 1 && open == 0
+		return err == nil && row.lowWater > 1 && open == 0
 	})
 }
 
@@ -310,18 +310,18 @@ func TestLeaseThatIsRenewedAfterAll(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, "postgres")
 	one, two := p.open(t, quick()), p.open(t, quick())
-	if tk, _, err := one.acquire(limited(t), &waiter{step: 1}); err != nil || tk == nil {
+	if tk, _, err := one.tryAcquireLease(limited(t), &leaseWaiter{step: 1}); err != nil || tk == nil {
 		t.Fatal(tk, err)
 	}
 	lapse(t, one)
 	db := two.db
-	for what, change := range map[string]func(context.Context) (bool, error){"raised": one.raise, "renewed": one.renew} {
+	for what, change := range map[string]func(context.Context) (bool, error){"raised": one.raiseIncarnation, "renewed": one.renewLease} {
 		two.db = renewing{db, func() {
 			if held, err := change(limited(t)); err != nil || !held {
 				t.Error(held, err)
 			}
 		}}
-		if tk, _, err := two.acquire(limited(t), &waiter{step: 1}); err != nil || tk != nil {
+		if tk, _, err := two.tryAcquireLease(limited(t), &leaseWaiter{step: 1}); err != nil || tk != nil {
 			t.Errorf("taken from a living holder, which has %s: %+v, %v", what, tk, err)
 		}
 		lapse(t, one)
@@ -365,7 +365,7 @@ func TestPoolOfRepeatableReads(t *testing.T) {
 	defer conn.Close(context.Background())
 	tx, err := conn.Begin(limited(t)) // another's takeover
 	if err == nil {
-		_, err = tx.Exec(limited(t), "SELECT pg_advisory_xact_lock($1, $2)", leaseLocks, int32(b.t.box))
+		_, err = tx.Exec(limited(t), "SELECT pg_advisory_xact_lock($1, $2)", leaseLockSpace, int32(b.t.box))
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -391,20 +391,20 @@ func TestSenderStoppedInATransaction(t *testing.T) {
 	cfg := quick()
 	cfg.Lease = 200 * time.Millisecond
 	one, two := p.open(t, cfg), p.open(t, cfg)
-	if db := one.db.(*postgresDB); db.idle != leastIdle {
-		t.Errorf("it may be idle for %v", db.idle)
+	if db := one.db.(*postgresDB); db.txIdleTimeout != minTxIdleTimeout {
+		t.Errorf("it may be idle for %v", db.txIdleTimeout)
 	} else {
-		db.idle = cfg.Lease
+		db.txIdleTimeout = cfg.Lease
 	}
 	session := withSession(t, one)
 	x := commit(t, two, Batch{Session: session, Ops: []Op{put("1")}})
-	tk, _, err := one.acquire(limited(t), &waiter{step: 1})
+	tk, _, err := one.tryAcquireLease(limited(t), &leaseWaiter{step: 1})
 	if err != nil || tk == nil {
 		t.Fatal(tk, err)
 	}
 	stopped, goOn, ended := make(chan struct{}), make(chan struct{}), make(chan error, 1)
 	one.w.submit(&job{done: func(err error, ambiguous bool) { ended <- err }, run: func(ctx context.Context, q querier) error {
-		if _, leads, err := one.leads(ctx, q, tk.term); err != nil || !leads {
+		if _, leads, err := one.confirmLease(ctx, q, tk.term); err != nil || !leads {
 			t.Errorf("it does not lead: %v", err)
 		}
 		close(stopped)

@@ -77,7 +77,7 @@ func TestFencedHolder(t *testing.T) {
 		one, two := p.open(t, cfg), p.open(t, quick())
 		for _, b := range []*Box{one, two} {
 			if db, ok := b.db.(*sqliteDB); ok {
-				db.mark = t.TempDir() // no file: leases alone decide
+				db.livenessPath = t.TempDir() // no file: leases alone decide
 			}
 		}
 		srv := newFakeServer()
@@ -88,7 +88,7 @@ func TestFencedHolder(t *testing.T) {
 		wait(t, one, commit(t, one, Batch{Session: session, Ops: []Op{put("1")}}))
 
 		lapse(t, two)
-		tk, _, err := two.acquire(ctx, &waiter{step: 1})
+		tk, _, err := two.tryAcquireLease(ctx, &leaseWaiter{step: 1})
 		if err != nil || tk == nil || tk.incarnation != 2 {
 			t.Fatalf("took over with %+v, %v", tk, err)
 		}
@@ -99,7 +99,7 @@ func TestFencedHolder(t *testing.T) {
 		}
 		leading := make(chan error, 1)
 		lead, end := context.WithCancel(ctx)
-		go func() { leading <- two.lead(lead, srv, tk) }()
+		go func() { leading <- two.runTerm(lead, srv, tk) }()
 		if o := wait(t, two, late)[0]; o.Cursor != 2 {
 			t.Errorf("%+v", o)
 		}
@@ -130,10 +130,10 @@ func TestClockPutBack(t *testing.T) {
 			t.Helper()
 			setBox(t, b, "holder = 'other', "+column+" = $2", value)
 		}
-		w := &waiter{step: 1}
+		w := &leaseWaiter{step: 1}
 		try := func(want bool, what string) {
 			t.Helper()
-			tk, _, err := b.acquire(limited(t), w)
+			tk, _, err := b.tryAcquireLease(limited(t), w)
 			if err != nil || (tk != nil) != want {
 				t.Errorf("%s: %+v, %v", what, tk, err)
 			}
@@ -149,7 +149,7 @@ func TestClockPutBack(t *testing.T) {
 		try(false, "renewed")
 		w.since = w.since.Add(-10 * time.Minute)
 		try(true, "not renewed for ten minutes")
-		if row := boxRowOf(t, b); row.holder != b.me || row.leaseFor != b.cfg.Lease.Milliseconds() {
+		if row := boxRowOf(t, b); row.holder != b.holderID || row.leaseFor != b.cfg.Lease.Milliseconds() {
 			t.Errorf("%+v", row)
 		}
 		set("lease_until", time.Now().Add(time.Hour).UnixMilli())
@@ -169,13 +169,13 @@ func TestCreatingGoesWithItsRow(t *testing.T) {
 		commit(t, b, Batch{Session: session, Ops: []Op{put("1")}})
 		var st streamRow
 		err := b.w.do(limited(t), func(ctx context.Context, q querier) error {
-			rows, _, err := b.t.waiting(ctx, q, session, 1, 1)
+			rows, _, err := b.t.lockUnsequenced(ctx, q, session, 1, 1)
 			if err != nil {
 				return err
 			}
-			b.t.creating(q, rows[0].num, "space", "owner")
+			b.t.setCreateRefs(q, rows[0].num, "space", "owner")
 			b.t.finish(q, rows[0].num, 1, tally{}, 1, nil, nil)
-			b.t.creating(q, rows[0].num, "another", "owner")
+			b.t.setCreateRefs(q, rows[0].num, "another", "owner")
 			st, err = b.t.stream(ctx, q, session)
 			return err
 		})

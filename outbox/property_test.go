@@ -344,7 +344,7 @@ func dump(boxes []*Box) string {
 				for id, h := range l.m.hosts {
 					fmt.Fprintf(&out, "  %s: %+v at %s\n", id, *h, now)
 				}
-				fmt.Fprintf(&out, "  places %d, ready %d, wake at %s\n", l.m.places, len(l.m.ready), l.m.wakeAt())
+				fmt.Fprintf(&out, "  places %d, ready %d, wake at %s\n", l.m.openStreams, len(l.m.openQueue), l.m.wakeAt())
 			})
 			select {
 			case <-told:

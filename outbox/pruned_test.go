@@ -57,7 +57,7 @@ func TestFormerHolderStoredTheAnswer(t *testing.T) {
 			s.history.Prune(2)
 			return nil, false
 		}
-		_, told, _ := b.told.add(x.Batch)
+		_, told, _ := b.hub.subscribe(x.Batch)
 		run(t, b, srv)
 		select {
 		case outs := <-told:

@@ -29,12 +29,12 @@ type Log struct {
 	// Gone says that the server does not know the session.
 	Gone bool
 
-	// fence is the incarnation under which the session's stream was opened before the log
+	// fenceIncarnation is the incarnation under which the session's stream was opened before the log
 	// was read; 0: nobody was kept from sending. If agrees, the server has of the stream
 	// what this outbox has of it up to last, and nothing else.
-	fence  int64
-	last   uint64
-	agrees bool
+	fenceIncarnation int64
+	lastSeq          uint64
+	streamMatches    bool
 
 	// answered are the batches that had their answers before the log was read: what was
 	// answered later is not missed in it. nil: all.
@@ -47,8 +47,8 @@ type Fate uint8
 // Fates.
 const (
 	SentAgain Fate = 1 + iota // it applied and is not in the log: it is committed again, as another op
-	Kept                      // it waits, and goes on waiting, behind what is sent again
-	HeldBack                  // it was not sent again, or is not sent any more; Why says why
+	Waits                     // it waits, and goes on waiting, behind what is sent again
+	HeldBack                  // it was not sent again, or is not sent any more; Reason says why
 	InLog                     // it was not answered, and the log has it
 	Lost                      // its row is damaged, or does not have its arguments any more
 )
@@ -69,66 +69,66 @@ type Reconciled struct {
 	Method    string
 	Key       string // the argument key or message, if it has one
 	Fate      Fate
-	As        string // SentAgain: the op that stands for it
-	In        string // … and its batch
-	Why       string
+	NewOp     string // SentAgain: the op that stands for it
+	NewBatch  string // … and its batch
+	Reason    string
 }
 
 // ReconcileOptions say what is sent again.
 type ReconcileOptions struct {
-	// Expecting has ops be sent, too, that say where the session has to be: with an
+	// WithExpectations has ops be sent, too, that say where the session has to be: with an
 	// expected cursor, or an offset in a text. They were meant for the session as it was.
-	Expecting bool
+	WithExpectations bool
 }
 
-// again derives the id under which an op is committed again. Copies of an outbox give
+// resentID derives the id under which an op is committed again. Copies of an outbox give
 // it the same.
-func again(op string) string { return derive(op, op).String() }
+func resentID(op string) string { return deriveID(op, op).String() }
 
-// againBatch derives the batch id for what is committed again of a batch, from op on.
-func againBatch(batch, op string) string {
-	id := derive(batch, batch+" "+op)
+// resentBatchID derives the batch id for what is committed again of a batch, from op on.
+func resentBatchID(batch, op string) string {
+	id := deriveID(batch, batch+" "+op)
 	id[14], id[15] = 0, 0
 	return id.String()
 }
 
-// derive makes a ULID of a hash, with the time of another one.
-func derive(from, text string) (id ulid.ULID) {
+// deriveID makes a ULID of a hash, with the time of another one.
+func deriveID(from, text string) (id ulid.ULID) {
 	id, _ = ulid.ParseStrict(from) // of the zero time, if it is none
 	sum := sha256.Sum256([]byte("mooring reconcile v1\x00" + text))
 	copy(id[6:], sum[:])
 	return id
 }
 
-// maxAgain is how often an op can have been committed again by copies of this outbox and
+// maxResends is how often an op can have been committed again by copies of this outbox and
 // still be known.
-const maxAgain = 8
+const maxResends = 8
 
 // has says whether the log has an op, or what a copy of this outbox has committed in its place.
 func (l *Log) has(op string) bool {
-	for range maxAgain {
+	for range maxResends {
 		if _, there := l.Ops[op]; there {
 			return true
 		}
-		op = again(op)
+		op = resentID(op)
 	}
 	return false
 }
 
-// lacks says whether what applied once is not there: by its seq in the session's present
+// isMissing says whether what applied once is not there: by its seq in the session's present
 // stream, if that tells, else by its event, which may have left the log.
-func (l *Log) lacks(o *ledger.Outcome, seq uint64) bool {
+func (l *Log) isMissing(o *ledger.Outcome, seq uint64) bool {
 	switch {
-	case l.agrees && seq > 0 && seq <= l.last:
+	case l.streamMatches && seq > 0 && seq <= l.lastSeq:
 		return false
-	case l.agrees && seq > 0:
+	case l.streamMatches && seq > 0:
 		return !l.has(o.OpID) // as another op, perhaps
 	}
 	return o.Cursor > l.Base && !l.has(o.OpID)
 }
 
-// resending is a batch that is to be committed again.
-type resending struct {
+// resendBatch is a batch that is to be committed again.
+type resendBatch struct {
 	old  *batchRow
 	id   string
 	body *body
@@ -137,7 +137,7 @@ type resending struct {
 // plan is what is to be done about a session.
 type plan struct {
 	ops     []Reconciled
-	again   []resending
+	resend  []resendBatch
 	pending []pendingRow
 }
 
@@ -152,41 +152,41 @@ type pendingRow struct {
 
 // planner makes a plan. rows come in the order in which they were committed.
 type planner struct {
-	log  *Log
-	o    ReconcileOptions
-	find finder // ops of other sessions, and older ones
-	next func(op string) (string, error)
-	plan plan
-	done []lacking
-	as   map[string]string // by op that is committed again: the new one
-	held map[string]bool   // ops that are not, though the log lacks them; batches that cannot be read
+	log       *Log
+	opts      ReconcileOptions
+	lookup    opLookup // ops of other sessions, and older ones
+	retriedAs func(op string) (string, error)
+	plan      plan
+	missing   []missingRow
+	resentAs  map[string]string // by op that is committed again: the new one
+	heldBack  map[string]bool   // ops that are not, though the log lacks them; batches that cannot be read
 }
 
-// lacking is a finished row with ops that the log does not have.
-type lacking struct {
-	row    *batchRow
-	body   *body
-	places []int
-	cursor uint64 // of the first of them
+// missingRow is a finished row with ops that the log does not have.
+type missingRow struct {
+	row     *batchRow
+	body    *body
+	indexes []int
+	cursor  uint64 // of the first of them
 }
 
-func newPlanner(log *Log, o ReconcileOptions, find finder, next func(op string) (string, error)) *planner {
-	return &planner{log: log, o: o, find: find, next: next, as: make(map[string]string), held: make(map[string]bool)}
+func newPlanner(log *Log, o ReconcileOptions, find opLookup, next func(op string) (string, error)) *planner {
+	return &planner{log: log, opts: o, lookup: find, retriedAs: next, resentAs: make(map[string]string), heldBack: make(map[string]bool)}
 }
 
-// describe is an op as the plan shows it.
-func describe(r *batchRow, op *opRow, f Fate) Reconciled {
+// reconciledOp is an op as the plan shows it.
+func reconciledOp(r *batchRow, op *opRow, f Fate) Reconciled {
 	c := Reconciled{Op: op.id, Batch: r.id, Method: op.method, Fate: f}
 	for _, a := range op.args {
 		if (a.Name == "key" || a.Name == "message") && a.Ref == nil {
-			c.Key = stringOf(a.JSON)
+			c.Key = jsonString(a.JSON)
 		}
 	}
 	return c
 }
 
-// expects says why an op was meant for the session as it was; "" if it was not.
-func (o *opRow) expects() string {
+// expectation says why an op was meant for the session as it was; "" if it was not.
+func (o *opRow) expectation() string {
 	if o.expected.Set || o.expected.Ref != nil {
 		return "it expects the session at a cursor"
 	}
@@ -198,78 +198,78 @@ func (o *opRow) expects() string {
 	return ""
 }
 
-// finished looks at a row that has its outcomes; resend plans what it finds.
-func (p *planner) finished(r *batchRow) error {
+// addFinished looks at a row that has its outcomes; resend plans what it finds.
+func (p *planner) addFinished(r *batchRow) error {
 	if p.log.answered != nil && !p.log.answered[r.id] {
 		return nil
 	}
 	bd, err := r.decode()
 	var outs []ledger.Outcome
 	if err == nil {
-		outs, err = r.ends(bd)
+		outs, err = r.readOutcomes(bd)
 	}
 	if fault.CodeOf(err) == fault.Incompatible {
 		return err
 	}
 	if err != nil {
-		p.plan.ops = append(p.plan.ops, Reconciled{Batch: r.id, Fate: Lost, Why: "what it had is damaged"})
-		p.held[r.id] = true
+		p.plan.ops = append(p.plan.ops, Reconciled{Batch: r.id, Fate: Lost, Reason: "what it had is damaged"})
+		p.heldBack[r.id] = true
 		return nil
 	}
-	l := lacking{row: r, body: bd}
+	l := missingRow{row: r, body: bd}
 	seqs := r.seqs(bd)
 	for i := range bd.ops {
 		o := &outs[i]
-		if o.Status != ledger.Applied || gjson.GetBytes(o.Result, "unchanged").Bool() || !p.log.lacks(o, seqs[i]) {
+		if o.Status != ledger.Applied || gjson.GetBytes(o.Result, "unchanged").Bool() || !p.log.isMissing(o, seqs[i]) {
 			continue
 		}
-		next, err := p.next(o.OpID)
+		next, err := p.retriedAs(o.OpID)
 		if err != nil {
 			return err
 		}
 		if next == "" {
-			l.places = append(l.places, i)
+			l.indexes = append(l.indexes, i)
 			l.cursor = cmp.Or(l.cursor, o.Cursor)
 		}
 	}
-	if len(l.places) > 0 {
-		p.done = append(p.done, l)
+	if len(l.indexes) > 0 {
+		p.missing = append(p.missing, l)
 	}
 	return nil
 }
 
-// resend plans what finished has found, in the order in which it applied.
-func (p *planner) resend() error {
-	slices.SortStableFunc(p.done, func(x, y lacking) int { return cmp.Compare(x.cursor, y.cursor) })
-	for i := range p.done {
-		if err := p.resendRow(&p.done[i]); err != nil {
+// planResend plans what finished has found, in the order in which it applied.
+func (p *planner) planResend() error {
+	slices.SortStableFunc(p.missing, func(x, y missingRow) int { return cmp.Compare(x.cursor, y.cursor) })
+	for i := range p.missing {
+		if err := p.planResendRow(&p.missing[i]); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (p *planner) resendRow(l *lacking) (err error) {
+func (p *planner) planResendRow(l *missingRow) (err error) {
 	r, bd := l.row, l.body
-	out := resending{old: r, body: &body{atomic: bd.atomic, unproven: bd.unproven}}
+	out := resendBatch{old: r, body: &body{atomic: bd.atomic, noDigest: bd.noDigest}}
 	first := len(p.plan.ops)
 	why := ""
-	for _, i := range l.places {
+	for _, i := range l.indexes {
 		op := bd.ops[i]
-		c := describe(r, &op, SentAgain)
-		c.As = again(op.id)
-		if bd.slim {
-			c.Fate, c.Why = Lost, "its arguments were not kept"
-		} else if c.Why, err = p.renew(&op, c.As); err != nil {
+		c := reconciledOp(r, &op, SentAgain)
+		c.NewOp = resentID(op.id)
+		if bd.compacted {
+			c.Fate, c.Reason = Lost, "its arguments were not kept"
+		} else if c.Reason, err = p.renewOp(&op, c.NewOp); err != nil {
 			return err
-		} else if c.Why != "" {
+		} else if c.Reason != "" {
 			c.Fate = HeldBack
 		}
 		if c.Fate != SentAgain {
-			c.As, why = "", c.Why
-			p.held[c.Op] = true
+			c.NewOp, why = "", c.Reason
+			p.heldBack[c.Op] = true
 		} else {
-			p.as[c.Op] = c.As
+			p.resentAs[c.Op] = c.NewOp
 			out.body.ops = append(out.body.ops, op)
 		}
 		p.plan.ops = append(p.plan.ops, c)
@@ -277,9 +277,9 @@ func (p *planner) resendRow(l *lacking) (err error) {
 	if bd.atomic && why != "" { // all or nothing
 		for i := range p.plan.ops[first:] {
 			c := &p.plan.ops[first+i]
-			if delete(p.as, c.Op); c.Fate == SentAgain {
-				c.Fate, c.As, c.Why = HeldBack, "", "another op of its atomic batch is: "+why
-				p.held[c.Op] = true
+			if delete(p.resentAs, c.Op); c.Fate == SentAgain {
+				c.Fate, c.NewOp, c.Reason = HeldBack, "", "another op of its atomic batch is: "+why
+				p.heldBack[c.Op] = true
 			}
 		}
 		return nil
@@ -287,26 +287,26 @@ func (p *planner) resendRow(l *lacking) (err error) {
 	if len(out.body.ops) == 0 {
 		return nil
 	}
-	out.id = againBatch(r.id, out.body.ops[0].retries)
+	out.id = resentBatchID(r.id, out.body.ops[0].retries)
 	for i := range p.plan.ops[first:] {
 		if c := &p.plan.ops[first+i]; c.Fate == SentAgain {
-			c.In = out.id
+			c.NewBatch = out.id
 		}
 	}
-	p.plan.again = append(p.plan.again, out)
+	p.plan.resend = append(p.plan.resend, out)
 	return nil
 }
 
-// renew makes of an op that applied once one that is to be committed again. It gives why
+// renewOp makes of an op that applied once one that is to be committed again. It gives why
 // it must not be.
-func (p *planner) renew(op *opRow, id string) (why string, err error) {
-	if why := op.expects(); why != "" && !p.o.Expecting {
+func (p *planner) renewOp(op *opRow, id string) (why string, err error) {
+	if why := op.expectation(); why != "" && !p.opts.WithExpectations {
 		return why, nil
 	}
 	// now is what stands for an op that another one needs.
 	now := func(op string) (id, as, why string, err error) {
-		for range maxRetries {
-			next, err := p.next(op)
+		for range maxRetryChain {
+			next, err := p.retriedAs(op)
 			if err != nil {
 				return "", "", "", err
 			}
@@ -315,10 +315,10 @@ func (p *planner) renew(op *opRow, id string) (why string, err error) {
 			}
 			op = next
 		}
-		if p.held[op] || p.held[batchOf(op)] {
+		if p.heldBack[op] || p.heldBack[batchOf(op)] {
 			why = "it needs op " + op + ", which is not sent again"
 		}
-		return op, p.as[op], why, nil
+		return op, p.resentAs[op], why, nil
 	}
 	var deps []string
 	for _, d := range op.deps {
@@ -338,7 +338,7 @@ func (p *planner) renew(op *opRow, id string) (why string, err error) {
 		if as != "" {
 			return nil, &ledger.Ref{Op: as, Path: r.Path}, "", nil
 		}
-		e, err := p.find(op)
+		e, err := p.lookup(op)
 		if err != nil {
 			return nil, nil, "", err
 		}
@@ -372,46 +372,46 @@ func (p *planner) renew(op *opRow, id string) (why string, err error) {
 		}
 	}
 	op.deps, op.args = deps, args
-	op.retries, op.id, op.verdict, op.void, op.dropAsked = op.id, id, nil, false, false
+	op.retries, op.id, op.localOutcome, op.void, op.dropRequested = op.id, id, nil, false, false
 	return "", nil
 }
 
-// unfinished plans a row that has no outcomes.
-func (p *planner) unfinished(r *batchRow) error {
+// addUnfinished plans a row that has no outcomes.
+func (p *planner) addUnfinished(r *batchRow) error {
 	bd, err := r.decode()
 	if fault.CodeOf(err) == fault.Incompatible {
 		return err
 	}
 	if err != nil {
-		p.plan.ops = append(p.plan.ops, Reconciled{Batch: r.id, Fate: Lost, Why: "what it had is damaged"})
+		p.plan.ops = append(p.plan.ops, Reconciled{Batch: r.id, Fate: Lost, Reason: "what it had is damaged"})
 		p.plan.pending = append(p.plan.pending, pendingRow{row: r, err: err})
 		return nil
 	}
 	pr := pendingRow{row: r, body: bd}
 	if r.sequenced() {
-		pr.recorded = p.recorded(bd, uint64(*r.first))
+		pr.recorded = p.recorded(bd, uint64(*r.firstSeq))
 	}
 	if pr.recorded == nil {
-		bd.dropped()
+		bd.voidRequestedDrops()
 		for i := range bd.ops {
-			if op := &bd.ops[i]; op.verdict == nil && op.expects() != "" && !p.o.Expecting {
-				v := voided(op.id)
-				v.Message = "held back: " + op.expects() + ", and its stream was left (mooring outbox retry commits it again)"
-				bd.settle(i, v)
+			if op := &bd.ops[i]; op.localOutcome == nil && op.expectation() != "" && !p.opts.WithExpectations {
+				v := voidOutcome(op.id)
+				v.Message = "held back: " + op.expectation() + ", and its stream was left (mooring outbox retry commits it again)"
+				bd.setLocalOutcome(i, v)
 			}
 		}
-		bd.cascade()
+		bd.skipDependents()
 	}
 	for i := range bd.ops {
 		op := &bd.ops[i]
-		c := describe(r, op, Kept)
+		c := reconciledOp(r, op, Waits)
 		switch {
 		case pr.recorded != nil && pr.recorded[i].Status == ledger.Applied:
 			c.Fate = InLog
 		case pr.recorded != nil:
-			c.Fate, c.Why = HeldBack, pr.recorded[i].Message
-		case op.verdict != nil:
-			c.Fate, c.Why = HeldBack, op.verdict.Message
+			c.Fate, c.Reason = HeldBack, pr.recorded[i].Message
+		case op.localOutcome != nil:
+			c.Fate, c.Reason = HeldBack, op.localOutcome.Message
 		}
 		p.plan.ops = append(p.plan.ops, c)
 	}
@@ -422,15 +422,15 @@ func (p *planner) unfinished(r *batchRow) error {
 // recorded is what became of a batch that was sent, if the server has its seqs or the log
 // any of its ops: then the server has decided them all.
 func (p *planner) recorded(bd *body, first uint64) []ledger.Outcome {
-	outs, any := make([]ledger.Outcome, len(bd.ops)), p.log.agrees && first <= p.log.last
+	outs, any := make([]ledger.Outcome, len(bd.ops)), p.log.streamMatches && first <= p.log.lastSeq
 	for i := range bd.ops {
 		op := &bd.ops[i]
 		cursor, there := p.log.Ops[op.id]
 		switch any = any || there; {
 		case there:
 			outs[i] = ledger.Outcome{OpID: op.id, Status: ledger.Applied, Cursor: cursor, Result: fmt.Appendf(nil, `{"cursor":%d}`, cursor)}
-		case op.verdict != nil:
-			outs[i] = *op.verdict
+		case op.localOutcome != nil:
+			outs[i] = *op.localOutcome
 		default:
 			outs[i] = ledger.Outcome{OpID: op.id, Status: ledger.Rejected, Reason: fault.Pruned,
 				Message: "the server has decided its batch, and the log has no event of it: it was refused, or changed nothing, or its event has left the log"}
@@ -448,9 +448,9 @@ func (r *batchRow) seqs(bd *body) []uint64 {
 	if !r.sequenced() {
 		return seqs
 	}
-	next := uint64(*r.first)
+	next := uint64(*r.firstSeq)
 	for i := range bd.ops {
-		if bd.ops[i].travels() {
+		if bd.ops[i].takesSeq() {
 			seqs[i] = next
 			next++
 		}

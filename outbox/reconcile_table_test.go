@@ -116,19 +116,19 @@ func outcomesIn(outs []ledger.Outcome) (all []tableOutcome) {
 // tabled has a plan made and writes it down.
 func (p *planned) tabled(t *testing.T, name string, log *Log, expecting bool, next map[string]string) tablePlan {
 	t.Helper()
-	pl := p.plan(t, log, ReconcileOptions{Expecting: expecting}, next)
-	out := tablePlan{Name: name, Expecting: expecting, Log: log.Ops, Base: log.Base, Agrees: log.agrees, Last: log.last, Retried: next}
+	pl := p.plan(t, log, ReconcileOptions{WithExpectations: expecting}, next)
+	out := tablePlan{Name: name, Expecting: expecting, Log: log.Ops, Base: log.Base, Agrees: log.streamMatches, Last: log.lastSeq, Retried: next}
 	for _, r := range p.rows {
 		bd, err := r.decode()
 		if err != nil {
 			t.Fatal(err)
 		}
-		row := tableRow{ID: r.id, Atomic: bd.atomic, Slim: bd.slim, Ops: opsIn(bd.ops)}
+		row := tableRow{ID: r.id, Atomic: bd.atomic, Slim: bd.compacted, Ops: opsIn(bd.ops)}
 		if r.sequenced() {
-			row.First = *r.first
+			row.First = *r.firstSeq
 		}
 		if r.state == rowFinished {
-			outs, err := r.ends(bd)
+			outs, err := r.readOutcomes(bd)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -137,9 +137,9 @@ func (p *planned) tabled(t *testing.T, name string, log *Log, expecting bool, ne
 		out.Rows = append(out.Rows, row)
 	}
 	for _, c := range pl.ops {
-		out.Fates = append(out.Fates, tableFate{c.Op, c.Batch, c.Method, c.Key, c.Fate.String(), c.As, c.In, c.Why})
+		out.Fates = append(out.Fates, tableFate{c.Op, c.Batch, c.Method, c.Key, c.Fate.String(), c.NewOp, c.NewBatch, c.Reason})
 	}
-	for _, a := range pl.again {
+	for _, a := range pl.resend {
 		out.Again = append(out.Again, tableOfOps{a.id, opsIn(a.body.ops)})
 	}
 	for _, pr := range pl.pending {
@@ -177,15 +177,15 @@ func TestPlansAreTheTables(t *testing.T) {
 	}
 	add("the log has the beginning", p, log(), false, nil)
 	add("with expectations", p, log(), true, nil)
-	add("some were committed again before", p, log(), false, map[string]string{c[0]: again(c[0]), c[3]: again(c[3]), e[0]: again(e[0])})
+	add("some were committed again before", p, log(), false, map[string]string{c[0]: resentID(c[0]), c[3]: resentID(c[3]), e[0]: resentID(e[0])})
 	copied := log()
-	copied.Ops[again(c[0])], copied.Ops[again(again(c[3]))] = 3, 4
+	copied.Ops[resentID(c[0])], copied.Ops[resentID(resentID(c[3]))] = 3, 4
 	add("a copy committed some again", p, copied, false, nil)
 	add("the log has lost its beginning", p, &Log{Ops: map[string]uint64{}, Base: 4}, false, nil)
 
 	p = &planned{outs: map[string]*ledger.Outcome{}, id: fixed()}
 	first := func(n int64, ids []string) []string {
-		p.rows[len(p.rows)-1].first = &n
+		p.rows[len(p.rows)-1].firstSeq = &n
 		return ids
 	}
 	first(1, p.add(false, keyed("put", "message/a"), opRow{method: "put"}))
@@ -194,7 +194,7 @@ func TestPlansAreTheTables(t *testing.T) {
 		ids := p.add(false, ops...)
 		r := p.rows[len(p.rows)-1]
 		if r.state, r.outcomes = rowPending, nil; n > 0 {
-			r.state, r.first = rowInFlight, &n
+			r.state, r.firstSeq = rowInFlight, &n
 		}
 		return ids
 	}
@@ -204,11 +204,11 @@ func TestPlansAreTheTables(t *testing.T) {
 	waits(0, opRow{method: "put", deps: []string{late[1]}})
 	all := func() map[string]uint64 { return map[string]uint64{sent[0]: 3} }
 	add("what was sent is in the log", p, &Log{Ops: all()}, false, nil)
-	add("the server has nothing of the stream", p, &Log{Ops: map[string]uint64{}, Base: 100, agrees: true}, false, nil)
-	add("it has what was not answered", p, &Log{Ops: map[string]uint64{}, Base: 100, agrees: true, last: 6}, false, nil)
-	add("it has a part", p, &Log{Ops: map[string]uint64{}, agrees: true, last: 2}, true, nil)
-	add("a copy committed again what the stream lacks", p, &Log{Ops: map[string]uint64{again(x[1]): 9}, agrees: true, last: 2}, false, nil)
-	add("it disagrees", p, &Log{Ops: map[string]uint64{x[1]: 4}, last: 6}, false, nil)
+	add("the server has nothing of the stream", p, &Log{Ops: map[string]uint64{}, Base: 100, streamMatches: true}, false, nil)
+	add("it has what was not answered", p, &Log{Ops: map[string]uint64{}, Base: 100, streamMatches: true, lastSeq: 6}, false, nil)
+	add("it has a part", p, &Log{Ops: map[string]uint64{}, streamMatches: true, lastSeq: 2}, true, nil)
+	add("a copy committed again what the stream lacks", p, &Log{Ops: map[string]uint64{resentID(x[1]): 9}, streamMatches: true, lastSeq: 2}, false, nil)
+	add("it disagrees", p, &Log{Ops: map[string]uint64{x[1]: 4}, lastSeq: 6}, false, nil)
 
 	p = &planned{outs: map[string]*ledger.Outcome{}, id: fixed()}
 	slim := p.add(false, keyed("put", "message/a"))
@@ -217,7 +217,7 @@ func TestPlansAreTheTables(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	bd.slim = true
+	bd.compacted = true
 	p.rows[0].body = bd.encode("ses_1", p.rows[0].id)
 	add("arguments that were not kept", p, &Log{Ops: map[string]uint64{}}, false, nil)
 
@@ -225,8 +225,8 @@ func TestPlansAreTheTables(t *testing.T) {
 	enc := json.NewEncoder(&text)
 	enc.SetEscapeHTML(false)
 	enc.SetIndent("", " ")
-	ids := [][2]string{{a[0], again(a[0])}, {needs[3], again(needs[3])}, {again(a[0]), again(again(a[0]))}}
-	batches := [][3]string{{batchOf(a[0]), a[0], againBatch(batchOf(a[0]), a[0])}, {batchOf(e[0]), e[1], againBatch(batchOf(e[0]), e[1])}}
+	ids := [][2]string{{a[0], resentID(a[0])}, {needs[3], resentID(needs[3])}, {resentID(a[0]), resentID(resentID(a[0]))}}
+	batches := [][3]string{{batchOf(a[0]), a[0], resentBatchID(batchOf(a[0]), a[0])}, {batchOf(e[0]), e[1], resentBatchID(batchOf(e[0]), e[1])}}
 	if err := enc.Encode(map[string]any{"plans": plans, "again": ids, "batches": batches}); err != nil {
 		t.Fatal(err)
 	}

@@ -58,23 +58,23 @@ func (p *planned) add(atomic bool, ops ...opRow) (ids []string) {
 // plan plans, with these next ops of ops.
 func (p *planned) plan(t *testing.T, log *Log, o ReconcileOptions, next map[string]string) *plan {
 	t.Helper()
-	find := func(op string) (*earlier, error) {
+	find := func(op string) (*refTarget, error) {
 		if out := p.outs[op]; out != nil {
-			return &earlier{id: op, session: "ses_1", outcome: out}, nil
+			return &refTarget{id: op, session: "ses_1", outcome: out}, nil
 		}
 		return nil, nil
 	}
 	pl := newPlanner(log, o, find, func(op string) (string, error) { return next[op], nil })
 	for _, r := range p.rows {
-		f := pl.finished
+		f := pl.addFinished
 		if r.state != rowFinished {
-			f = pl.unfinished
+			f = pl.addUnfinished
 		}
 		if err := f(r); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := pl.resend(); err != nil {
+	if err := pl.planResend(); err != nil {
 		t.Fatal(err)
 	}
 	return &pl.plan
@@ -108,17 +108,17 @@ func TestWhatASessionLacks(t *testing.T) {
 	if !slices.Equal(got.fates(), want) {
 		t.Fatalf("the plan is %q", got.fates())
 	}
-	if len(got.again) != 3 {
-		t.Fatalf("%d batches", len(got.again))
+	if len(got.resend) != 3 {
+		t.Fatalf("%d batches", len(got.resend))
 	}
-	first, second := got.again[0].body.ops, got.again[1].body.ops
-	if len(first) != 2 || first[0].id != again(c[0]) || first[0].retries != c[0] || string(first[1].args[0].JSON) != "1" || first[1].args[0].Ref != nil {
+	first, second := got.resend[0].body.ops, got.resend[1].body.ops
+	if len(first) != 2 || first[0].id != resentID(c[0]) || first[0].retries != c[0] || string(first[1].args[0].JSON) != "1" || first[1].args[0].Ref != nil {
 		t.Errorf("what the log has is a value: %+v", first)
 	}
-	if len(second) != 1 || !slices.Equal(second[0].deps, []string{again(c[0])}) || second[0].args[0].Ref == nil || second[0].args[0].Ref.Op != again(c[3]) {
+	if len(second) != 1 || !slices.Equal(second[0].deps, []string{resentID(c[0])}) || second[0].args[0].Ref == nil || second[0].args[0].Ref.Op != resentID(c[3]) {
 		t.Errorf("what is sent again is referred to as such: %+v", second)
 	}
-	if got := p.plan(t, log, ReconcileOptions{Expecting: true}, nil); slices.ContainsFunc(got.ops, func(c Reconciled) bool { return c.Fate != SentAgain }) || len(got.again) != 4 {
+	if got := p.plan(t, log, ReconcileOptions{WithExpectations: true}, nil); slices.ContainsFunc(got.ops, func(c Reconciled) bool { return c.Fate != SentAgain }) || len(got.resend) != 4 {
 		t.Errorf("with expectations the plan is %q", got.fates())
 	}
 
@@ -126,17 +126,17 @@ func TestWhatASessionLacks(t *testing.T) {
 	next := map[string]string{}
 	for _, ops := range [][]string{{c[0], c[3], e[0]}, {needs[2]}} {
 		for _, op := range ops {
-			next[op] = again(op)
+			next[op] = resentID(op)
 		}
 	}
-	if got := p.plan(t, log, ReconcileOptions{}, next); len(got.again) > 0 || len(got.ops) != 5 {
+	if got := p.plan(t, log, ReconcileOptions{}, next); len(got.resend) > 0 || len(got.ops) != 5 {
 		t.Errorf("a second time the plan is %q", got.fates())
 	}
-	if got := p.plan(t, log, ReconcileOptions{Expecting: true}, next); len(got.again) != 3 {
+	if got := p.plan(t, log, ReconcileOptions{WithExpectations: true}, next); len(got.resend) != 3 {
 		t.Errorf("a second time with expectations the plan is %q", got.fates())
 	}
 	// So is what a copy of this outbox has sent again, however often.
-	log.Ops[again(c[0])], log.Ops[again(again(c[3]))] = 3, 4
+	log.Ops[resentID(c[0])], log.Ops[resentID(resentID(c[3]))] = 3, 4
 	if got := p.plan(t, log, ReconcileOptions{}, nil); got.ops[0].Method != "e" {
 		t.Errorf("after a copy the plan is %q", got.fates())
 	}
@@ -149,7 +149,7 @@ func TestWhatASessionLacks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	slim.slim = true
+	slim.compacted = true
 	p.rows[0].body = slim.encode("ses_1", p.rows[0].id)
 	lost := p.plan(t, &Log{Ops: map[string]uint64{a[0]: 1}}, ReconcileOptions{}, nil)
 	if f := lost.fates(); f[0] != " lost" || lost.ops[0].Batch != p.rows[1].id || f[1] != "b lost" || f[2] != "e held_back" {
@@ -166,7 +166,7 @@ func TestWhatASessionWaitsFor(t *testing.T) {
 		r := p.rows[len(p.rows)-1]
 		r.state, r.outcomes = rowPending, nil
 		if first > 0 {
-			r.state, r.first = rowInFlight, &first
+			r.state, r.firstSeq = rowInFlight, &first
 		}
 		return ids
 	}
@@ -312,7 +312,7 @@ func TestReconcileLeavesDamageBehind(t *testing.T) {
 			return err == nil && still != nil && still.Code == fault.OutboxDamaged
 		})
 		r, err := b.Reconcile(ctx, session, srv.logOf(session), ReconcileOptions{})
-		if err != nil || r.Stopped == nil || r.Count(Lost) != 1 || r.Count(Kept) != 1 {
+		if err != nil || r.Stopped == nil || r.Count(Lost) != 1 || r.Count(Waits) != 1 {
 			t.Fatalf("%+v, %v", r, err)
 		}
 		if got := wait(t, b, good); got[0].Status != ledger.Applied {
@@ -420,7 +420,7 @@ func TestReconcileKeepsWhatWasSentInOrder(t *testing.T) {
 		stop()
 		srv.forget(session, b.ID(), 0)
 		r, err := b.Reconcile(ctx, session, srv.logOf(session), ReconcileOptions{})
-		if err != nil || r.Count(SentAgain) != 1 || r.Count(Kept) != 6 {
+		if err != nil || r.Count(SentAgain) != 1 || r.Count(Waits) != 6 {
 			t.Fatalf("%+v, %v", r, err)
 		}
 		srv.fresh(session, b.ID())

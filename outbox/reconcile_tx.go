@@ -19,8 +19,8 @@ import (
 // becomes of each.
 type Reconciliation struct {
 	Session string
-	Stopped *Standstill // why nothing of it was sent; nil if that is not known to have stopped
-	Gone    bool        // the server does not know the session: it is made again first
+	Stopped *StreamStoppedError // why nothing of it was sent; nil if that is not known to have stopped
+	Gone    bool                // the server does not know the session: it is made again first
 	Ops     []Reconciled
 	Batches []string // that are committed again
 }
@@ -96,7 +96,7 @@ func (b *Box) PlanReconcile(ctx context.Context, session string, log *Log, o Rec
 // is read from the server just before. Which op stands for which is durable before
 // anything is sent. InUse while the stream has not stopped and ops are on their way: the
 // log may have them by now. What carries an expectation is held back, unless o says otherwise; of
-// what held back nothing is lost but its place: a later Reconcile with Expecting sends
+// what held back nothing is lost but its place: a later Reconcile with WithExpectations sends
 // it. If nothing is Needed nothing is done. NotFound if the session is gone from its
 // server and its creation is not in this outbox.
 func (b *Box) Reconcile(ctx context.Context, session string, log *Log, o ReconcileOptions) (r Reconciliation, err error) {
@@ -104,10 +104,10 @@ func (b *Box) Reconcile(ctx context.Context, session string, log *Log, o Reconci
 		return r, err
 	}
 	still := r.Stopped
-	err = b.leave(ctx, "reconcile", session, func(ctx context.Context, q querier) ([]decidedRow, error) {
+	err = b.restartStream(ctx, "reconcile", session, func(ctx context.Context, q querier) ([]decidedRow, error) {
 		if row, err := b.t.readBox(ctx, q, ""); err != nil {
 			return nil, err
-		} else if log.fence != 0 && row.incarnation != log.fence {
+		} else if log.fenceIncarnation != 0 && row.incarnation != log.fenceIncarnation {
 			return nil, fault.InUse.With("a sender has begun since the stream of session %s was fenced off: what it has sent may not be in the log that was read", session)
 		}
 		p, err := b.planFor(ctx, q, session, log, o, b.db.lockRows())
@@ -118,29 +118,29 @@ func (b *Box) Reconcile(ctx context.Context, session string, log *Log, o Reconci
 			return nil, fault.InUse.With("ops of session %s are on their way, and its stream has not stopped: wait for their answers first", session)
 		}
 		r = p.reconciliation(session, log)
-		decided, err := b.carryOut(ctx, q, p)
+		decided, err := b.executePlan(ctx, q, p)
 		crashpoint.Hit(crashpoint.OutboxCommitBefore)
 		return decided, err
 	})
 	r.Stopped = still
-	b.usage.since.Store(0) // count anew
+	b.usage.commitsSinceCount.Store(0) // count anew
 	return r, err
 }
 
 func (p *plan) reconciliation(session string, log *Log) Reconciliation {
 	r := Reconciliation{Session: session, Gone: log.Gone, Ops: p.ops}
-	for i := range p.again {
-		r.Batches = append(r.Batches, p.again[i].id)
+	for i := range p.resend {
+		r.Batches = append(r.Batches, p.resend[i].id)
 	}
 	return r
 }
 
 // planFor reads a session's rows and plans.
 func (b *Box) planFor(ctx context.Context, q querier, session string, log *Log, o ReconcileOptions, lock string) (*plan, error) {
-	p := newPlanner(log, o, b.t.finder(ctx, q, notYet), func(op string) (string, error) { return b.t.retryOf(ctx, q, op) })
+	p := newPlanner(log, o, b.t.opLookup(ctx, q, unwrittenRow), func(op string) (string, error) { return b.t.retriedAs(ctx, q, op) })
 	var waiting []*batchRow
 	for after := int64(-1); ; {
-		rows, err := b.t.many(ctx, q, sqlList, b.t.box, after, session)
+		rows, err := b.t.batches(ctx, q, sqlList, b.t.box, after, session)
 		if err != nil {
 			return nil, err
 		}
@@ -158,22 +158,22 @@ func (b *Box) planFor(ctx context.Context, q querier, session string, log *Log, 
 				waiting = append(waiting, r)
 				continue
 			}
-			if err := p.finished(r); err != nil {
+			if err := p.addFinished(r); err != nil {
 				return nil, err
 			}
 		}
 	}
-	if err := p.resend(); err != nil {
+	if err := p.planResend(); err != nil {
 		return nil, err
 	}
-	if log.Gone && !p.makes() && !slices.ContainsFunc(waiting, makes) {
+	if log.Gone && !p.createsSession() && !slices.ContainsFunc(waiting, rowCreatesSession) {
 		return nil, fault.NotFound.With("the server does not know session %s, and its creation is not in this outbox: the home folder that made it has to reconcile first", session)
 	}
 	// What had seqs goes first, in their order.
 	slices.SortStableFunc(waiting, func(x, y *batchRow) int {
 		switch {
 		case x.sequenced() && y.sequenced():
-			return cmp.Compare(*x.first, *y.first)
+			return cmp.Compare(*x.firstSeq, *y.firstSeq)
 		case x.sequenced():
 			return -1
 		case y.sequenced():
@@ -182,32 +182,32 @@ func (b *Box) planFor(ctx context.Context, q querier, session string, log *Log, 
 		return cmp.Compare(x.num, y.num)
 	})
 	for _, r := range waiting {
-		if err := p.unfinished(r); err != nil {
+		if err := p.addUnfinished(r); err != nil {
 			return nil, err
 		}
 	}
 	return &p.plan, nil
 }
 
-// makes says whether what is committed again makes the session.
-func (p *planner) makes() bool {
-	return len(p.plan.again) > 0 && creates(p.plan.again[0].body.ops[0].method)
+// createsSession says whether what is committed again makes the session.
+func (p *planner) createsSession() bool {
+	return len(p.plan.resend) > 0 && createsSession(p.plan.resend[0].body.ops[0].method)
 }
 
-// makes says whether a row makes its session.
-func makes(r *batchRow) bool {
+// rowCreatesSession says whether a row makes its session.
+func rowCreatesSession(r *batchRow) bool {
 	bd, err := r.decode()
-	return err == nil && creates(bd.ops[0].method)
+	return err == nil && createsSession(bd.ops[0].method)
 }
 
-const sqlUnsent = `UPDATE mooring_outbox_batch SET first_seq = NULL, state = 0, dropping = 0, attempts = 0, next_retry_at = 0, last_error = ''
+const sqlClearSeq = `UPDATE mooring_outbox_batch SET first_seq = NULL, state = 0, dropping = 0, attempts = 0, next_retry_at = 0, last_error = ''
 	WHERE box = $1 AND num = $2 AND state < 2`
 
-// carryOut does what a plan says: seqs of the new stream are given out on the way.
-func (b *Box) carryOut(ctx context.Context, q querier, p *plan) (decided []decidedRow, err error) {
+// executePlan does what a plan says: seqs of the new stream are given out on the way.
+func (b *Box) executePlan(ctx context.Context, q querier, p *plan) (decided []decidedRow, err error) {
 	seq := int64(1)
-	for i := range p.again {
-		a := &p.again[i]
+	for i := range p.resend {
+		a := &p.resend[i]
 		data := a.body.encode(a.old.session, a.id)
 		row := &batchRow{id: a.id, session: a.old.session, via: a.old.via, ops: len(a.body.ops), bytes: int64(len(data)),
 			created: b.cfg.Now().UnixMilli(), body: data}
@@ -218,38 +218,38 @@ func (b *Box) carryOut(ctx context.Context, q querier, p *plan) (decided []decid
 		if err != nil {
 			return nil, fmt.Errorf("commit again: %w", err)
 		}
-		b.nameOps(q, a.id, a.body)
-		b.t.giveSeq(q, num, seq, nil, tally{})
-		b.t.lower(q, num)
+		b.indexOps(q, a.id, a.body)
+		b.t.setSeq(q, num, seq, nil, tally{})
+		b.t.lowerLowWater(q, num)
 		seq += int64(len(a.body.ops))
 	}
 	for _, pr := range p.pending {
 		r, bd := pr.row, pr.body
 		switch {
 		case bd == nil:
-			decided = append(decided, b.setAside(q, r, pr.err))
+			decided = append(decided, b.quarantine(q, r, pr.err))
 			continue
 		case pr.recorded != nil:
 			for i := range bd.ops {
 				op := &bd.ops[i]
-				op.void, op.dropAsked, op.verdict = false, false, &pr.recorded[i]
+				op.void, op.dropRequested, op.localOutcome = false, false, &pr.recorded[i]
 			}
 		case r.sequenced():
-			if _, err := resolve(bd, r.session, b.t.finder(ctx, q, r.num), false); err != nil {
+			if _, err := resolve(bd, r.session, b.t.opLookup(ctx, q, r.num), false); err != nil {
 				return nil, err
 			}
 		}
 		if bd.decided() {
-			decided = append(decided, b.finishGiven(ctx, q, r, bd))
+			decided = append(decided, b.finishWithOutcomes(ctx, q, r, bd))
 			continue
 		}
 		data := bd.encode(r.session, r.id)
 		b.t.setBody(q, r.num, data, bd.tally(), false)
-		q.later(sqlUnsent, []any{b.t.box, r.num}, nil)
+		q.enqueue(sqlClearSeq, []any{b.t.box, r.num}, nil)
 		if r.sequenced() {
-			b.t.giveSeq(q, r.num, seq, nil, tally{})
-			b.t.lower(q, r.num)
-			seq += int64(bd.travelling())
+			b.t.setSeq(q, r.num, seq, nil, tally{})
+			b.t.lowerLowWater(q, r.num)
+			seq += int64(bd.seqCount())
 		}
 	}
 	return decided, nil

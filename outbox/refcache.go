@@ -27,28 +27,28 @@ type refRow struct {
 	saved      int64
 	confirmed  int64
 	rights     capability.Rights
-	narrow     bool
+	restricted bool
 	dead       fault.Code
 }
 
-// there says whether the row is a ref, or stands for one: neither a row that was
+// exists says whether the row is a ref, or stands for one: neither a row that was
 // never there nor one that was dropped.
-func (r *refRow) there() bool { return r.role != "" && r.role != gone }
+func (r *refRow) exists() bool { return r.role != "" && r.role != roleGone }
 
 // ref is the row's ref; the error is for a text that cannot be read.
 func (r *refRow) ref() (capability.Ref, error) { return capability.ParseRef(r.text) }
 
-// told is what a server has told of the ref.
-func (r *refRow) told() Told {
-	t := Told{Rights: r.rights, Narrow: r.narrow, Dead: r.dead}
+// status is what a server has told of the ref.
+func (r *refRow) status() RefStatus {
+	t := RefStatus{Rights: r.rights, Restricted: r.restricted, Dead: r.dead}
 	if r.confirmed != 0 {
 		t.Confirmed = time.UnixMilli(r.confirmed)
 	}
 	return t
 }
 
-func (r *refRow) tell(t Told) {
-	r.rights, r.narrow, r.dead, r.confirmed = t.Rights, t.Narrow, t.Dead, 0
+func (r *refRow) setStatus(t RefStatus) {
+	r.rights, r.restricted, r.dead, r.confirmed = t.Rights, t.Restricted, t.Dead, 0
 	if !t.Confirmed.IsZero() {
 		r.confirmed = t.Confirmed.UnixMilli()
 	}
@@ -57,41 +57,41 @@ func (r *refRow) tell(t Told) {
 // refCache is what is remembered. Slices and refs that it has given out are never
 // changed.
 type refCache struct {
-	mu      sync.Mutex
-	known   bool
-	mark    string // with which the next reading begins
-	marked  uint64 // the ticket of the reading it is of
-	tickets uint64 // of readings and of writes of our own, in the order they began
-	changes uint64 // counts what may have made a route that was found old
+	mu          sync.Mutex
+	loaded      bool
+	since       string // with which the next reading begins
+	sinceTicket uint64 // the ticket of the reading it is of
+	tickets     uint64 // of readings and of writes of our own, in the order they began
+	gen         uint64 // counts what may have made a route that was found old
 
-	rows map[string]*cachedRef
-	was  map[string][]formerRef    // by a ref's id: those whose place it has taken
-	next map[string]capability.Ref // by a ref's id: the one that is about to take its place
-	// by has the refs an id, a session, a space or an external id stands for,
+	rows       map[string]*cachedRef
+	replaced   map[string][]replacedRef  // by a ref's id: those whose place it has taken
+	successors map[string]capability.Ref // by a ref's id: the one that is about to take its place
+	// byKey has the refs an id, a session, a space or an external id stands for,
 	// oldest first; "" has those of spaces.
-	by map[string][]*SavedRef
+	byKey map[string][]*SavedRef
 }
 
 // cachedRef is a row as it was last read or written.
 type cachedRef struct {
 	row    refRow
 	ticket uint64
-	live   *SavedRef // nil for a row that is no ref to send through
+	saved  *SavedRef // nil for a row that is no ref to send through
 }
 
-// reading is one look at the rows that were written since a mark.
-type reading struct {
-	ticket uint64
-	mark   string
-	known  bool // something was read before
+// refReading is one look at the rows that were written since a mark.
+type refReading struct {
+	ticket      uint64
+	since       string
+	incremental bool // something was read before
 }
 
-// begin is told to merge about what is read from now on.
-func (c *refCache) begin() reading {
+// beginReading is told to merge about what is read from now on.
+func (c *refCache) beginReading() refReading {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.tickets++
-	return reading{c.tickets, c.mark, c.known}
+	return refReading{c.tickets, c.since, c.loaded}
 }
 
 // merge takes what a reading has found; mark is the one with which the next one can
@@ -102,7 +102,7 @@ func (c *refCache) begin() reading {
 // write of a row began later, its row stands. It may not have seen everything that this
 // reading has seen; so then this one does not move the mark, and the next reading begins
 // where it would have begun without this one.
-func (c *refCache) merge(r reading, rows []refRow, mark string) (targets []string, damaged []string) {
+func (c *refCache) merge(r refReading, rows []refRow, mark string) (targets []string, damaged []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	whole := true
@@ -119,13 +119,13 @@ func (c *refCache) merge(r reading, rows []refRow, mark string) (targets []strin
 			targets = append(targets, target)
 		}
 	}
-	if !c.known {
-		c.known, targets = true, nil // nothing was found before that could be old
+	if !c.loaded {
+		c.loaded, targets = true, nil // nothing was found before that could be old
 	} else if len(targets) > 0 {
-		c.changes++
+		c.gen++
 	}
-	if whole && mark != "" && r.ticket >= c.marked {
-		c.mark, c.marked = mark, r.ticket
+	if whole && mark != "" && r.ticket >= c.sinceTicket {
+		c.since, c.sinceTicket = mark, r.ticket
 	}
 	return targets, damaged
 }
@@ -140,7 +140,7 @@ func (c *refCache) put(row refRow) {
 func (c *refCache) putLocked(row refRow) {
 	c.tickets++
 	if changed, _ := c.set(row, c.tickets); changed {
-		c.changes++
+		c.gen++
 	}
 }
 
@@ -154,41 +154,41 @@ func (c *refCache) set(row refRow, ticket uint64) (changed, damaged bool) {
 	}
 	if old != nil {
 		c.unlink(old)
-	} else if !row.there() {
-		c.keep(&cachedRef{row: row, ticket: ticket})
+	} else if !row.exists() {
+		c.store(&cachedRef{row: row, ticket: ticket})
 		return false, false
 	}
 	now := &cachedRef{row: row, ticket: ticket}
-	c.keep(now)
+	c.store(now)
 	return true, !c.link(now)
 }
 
-func (c *refCache) keep(r *cachedRef) {
+func (c *refCache) store(r *cachedRef) {
 	if c.rows == nil {
-		c.rows, c.by = make(map[string]*cachedRef), make(map[string][]*SavedRef)
-		c.was, c.next = make(map[string][]formerRef), make(map[string]capability.Ref)
+		c.rows, c.byKey = make(map[string]*cachedRef), make(map[string][]*SavedRef)
+		c.replaced, c.successors = make(map[string][]replacedRef), make(map[string]capability.Ref)
 	}
 	c.rows[r.row.id] = r
 }
 
 // link makes a row findable; false if its text cannot be read.
 func (c *refCache) link(r *cachedRef) bool {
-	if !r.row.there() {
+	if !r.row.exists() {
 		return true
 	}
 	ref, err := r.row.ref()
-	if err != nil || ref.ID != r.row.id && r.row.role != rotated {
+	if err != nil || ref.ID != r.row.id && r.row.role != roleRotated {
 		return false
 	}
 	switch other := r.row.label; r.row.role {
-	case rotated:
-		c.was[other] = append(c.was[other], formerRef{r.row.id, r.row.external})
+	case roleRotated:
+		c.replaced[other] = append(c.replaced[other], replacedRef{r.row.id, r.row.external})
 		c.relink(other)
-	case rotating:
-		c.next[other] = ref
+	case roleRotating:
+		c.successors[other] = ref
 		c.relink(other)
 	default:
-		c.show(r, ref)
+		c.index(r, ref)
 	}
 	return true
 }
@@ -196,62 +196,62 @@ func (c *refCache) link(r *cachedRef) bool {
 // unlink is the reverse of link.
 func (c *refCache) unlink(r *cachedRef) {
 	switch other := r.row.label; r.row.role {
-	case rotated:
-		c.was[other] = slices.DeleteFunc(c.was[other], func(f formerRef) bool { return f.id == r.row.id })
+	case roleRotated:
+		c.replaced[other] = slices.DeleteFunc(c.replaced[other], func(f replacedRef) bool { return f.id == r.row.id })
 		c.relink(other)
-	case rotating:
-		delete(c.next, other)
+	case roleRotating:
+		delete(c.successors, other)
 		c.relink(other)
 	default:
-		c.hide(r)
+		c.unindex(r)
 	}
 }
 
 // relink has a ref found by the ids of those whose place it has taken.
 func (c *refCache) relink(id string) {
-	if r := c.rows[id]; r != nil && r.live != nil {
-		ref := r.live.Ref
-		c.hide(r)
-		c.show(r, ref)
+	if r := c.rows[id]; r != nil && r.saved != nil {
+		ref := r.saved.Ref
+		c.unindex(r)
+		c.index(r, ref)
 	}
 }
 
-func (c *refCache) show(r *cachedRef, ref capability.Ref) {
+func (c *refCache) index(r *cachedRef, ref capability.Ref) {
 	row := &r.row
-	s := &SavedRef{Ref: ref, RefMeta: RefMeta{Role: row.role, External: row.external, Label: row.label, Told: row.told()},
-		Redemption: row.redemption, Saved: time.UnixMilli(row.saved), was: slices.Clone(c.was[row.id])}
-	if next, ok := c.next[row.id]; ok {
-		s.next = &next
+	s := &SavedRef{Ref: ref, RefMeta: RefMeta{Role: row.role, External: row.external, Label: row.label, RefStatus: row.status()},
+		Redemption: row.redemption, Saved: time.UnixMilli(row.saved), replaced: slices.Clone(c.replaced[row.id])}
+	if next, ok := c.successors[row.id]; ok {
+		s.successor = &next
 	}
-	r.live = s
+	r.saved = s
 	for _, k := range s.keys() {
-		list := c.by[k]
-		if n := len(list); n == 0 || older(list[n-1], s) < 0 {
-			c.by[k] = append(list, s) // callers that have the list do not look beyond its end
+		list := c.byKey[k]
+		if n := len(list); n == 0 || compareByAge(list[n-1], s) < 0 {
+			c.byKey[k] = append(list, s) // callers that have the list do not look beyond its end
 			continue
 		}
-		at, _ := slices.BinarySearchFunc(list, s, older)
-		c.by[k] = slices.Insert(slices.Clone(list), at, s)
+		at, _ := slices.BinarySearchFunc(list, s, compareByAge)
+		c.byKey[k] = slices.Insert(slices.Clone(list), at, s)
 	}
 }
 
-func (c *refCache) hide(r *cachedRef) {
-	if r.live == nil {
+func (c *refCache) unindex(r *cachedRef) {
+	if r.saved == nil {
 		return
 	}
-	for _, k := range r.live.keys() {
-		rest := slices.DeleteFunc(slices.Clone(c.by[k]), func(s *SavedRef) bool { return s == r.live })
-		if c.by[k] = rest; len(rest) == 0 {
-			delete(c.by, k)
+	for _, k := range r.saved.keys() {
+		rest := slices.DeleteFunc(slices.Clone(c.byKey[k]), func(s *SavedRef) bool { return s == r.saved })
+		if c.byKey[k] = rest; len(rest) == 0 {
+			delete(c.byKey, k)
 		}
 	}
-	r.live = nil
+	r.saved = nil
 }
 
 // keys are what the ref can be found by.
 func (r *SavedRef) keys() []string {
 	keys := []string{r.ID, r.Target()}
-	for _, was := range r.was {
+	for _, was := range r.replaced {
 		keys = append(keys, was.id)
 	}
 	if r.External != "" && r.External != r.Target() {
@@ -263,9 +263,9 @@ func (r *SavedRef) keys() []string {
 	return keys
 }
 
-// older orders refs by when they were stored: those that one process stored within a
+// compareByAge orders refs by when they were stored: those that one process stored within a
 // millisecond by their redemption ids, which rise.
-func older(a, b *SavedRef) int {
+func compareByAge(a, b *SavedRef) int {
 	return cmp.Or(a.Saved.Compare(b.Saved), strings.Compare(a.Redemption, b.Redemption), strings.Compare(a.ID, b.ID))
 }
 
@@ -273,10 +273,10 @@ func older(a, b *SavedRef) int {
 func (c *refCache) get(key string) []*SavedRef {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.known {
+	if !c.loaded {
 		return nil
 	}
-	return c.by[key]
+	return c.byKey[key]
 }
 
 // all gives every ref, oldest first.
@@ -284,17 +284,17 @@ func (c *refCache) all() (refs []SavedRef) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, r := range c.rows {
-		if r.live != nil {
-			refs = append(refs, *r.live)
+		if r.saved != nil {
+			refs = append(refs, *r.saved)
 		}
 	}
-	slices.SortFunc(refs, func(a, b SavedRef) int { return older(&a, &b) })
+	slices.SortFunc(refs, func(a, b SavedRef) int { return compareByAge(&a, &b) })
 	return refs
 }
 
-// now counts what may have made a route old.
-func (c *refCache) now() (changes uint64) {
+// generation counts what may have made a route old.
+func (c *refCache) generation() (changes uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.changes
+	return c.gen
 }

@@ -19,9 +19,9 @@ import (
 func (c *refCache) forget() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.changes++
-	c.known, c.mark = false, ""
-	c.rows, c.by, c.was, c.next = nil, nil, nil, nil
+	c.gen++
+	c.loaded, c.since = false, ""
+	c.rows, c.byKey, c.replaced, c.successors = nil, nil, nil, nil
 }
 
 // countingDB counts the refs that are read.
@@ -128,7 +128,7 @@ func TestDamagedRefIsLeftOut(t *testing.T) {
 	both(t, func(t *testing.T, p place) {
 		var logged atomic.Int64
 		cfg := quick()
-		cfg.Logger = slog.New(heard{slog.DiscardHandler, func(message string) {
+		cfg.Logger = slog.New(logFunc{slog.DiscardHandler, func(message string) {
 			if strings.Contains(message, "damaged") {
 				logged.Add(1)
 			}
@@ -193,25 +193,25 @@ func TestWhichRefIsUsed(t *testing.T) {
 	}{
 		"the newest, of what nobody confirmed": {[]RefMeta{{}, {}}, capability.Append, 1},
 		"one that is not confirmed shadows none that is": {
-			[]RefMeta{{Told: Told{Confirmed: at(1)}}, {}}, capability.Append, 0},
+			[]RefMeta{{RefStatus: RefStatus{Confirmed: at(1)}}, {}}, capability.Append, 0},
 		"a weaker one that came later": {
-			[]RefMeta{{Told: Told{Confirmed: at(1), Rights: all}}, {Told: Told{Confirmed: at(2), Rights: read}}}, capability.Append, 0},
+			[]RefMeta{{RefStatus: RefStatus{Confirmed: at(1), Rights: all}}, {RefStatus: RefStatus{Confirmed: at(2), Rights: read}}}, capability.Append, 0},
 		"the one confirmed last, if both have the right": {
-			[]RefMeta{{Told: Told{Confirmed: at(3), Rights: all}}, {Told: Told{Confirmed: at(2), Rights: all}}}, capability.Append, 0},
+			[]RefMeta{{RefStatus: RefStatus{Confirmed: at(3), Rights: all}}, {RefStatus: RefStatus{Confirmed: at(2), Rights: all}}}, capability.Append, 0},
 		"the one confirmed last, if none has it": {
-			[]RefMeta{{Told: Told{Confirmed: at(3), Rights: read}}, {Told: Told{Confirmed: at(2), Rights: read}}}, capability.Share, 0},
+			[]RefMeta{{RefStatus: RefStatus{Confirmed: at(3), Rights: read}}, {RefStatus: RefStatus{Confirmed: at(2), Rights: read}}}, capability.Share, 0},
 		"one that may have it": {
-			[]RefMeta{{Told: Told{Confirmed: at(1)}}, {Told: Told{Confirmed: at(2), Rights: read}}}, capability.Share, 0},
+			[]RefMeta{{RefStatus: RefStatus{Confirmed: at(1)}}, {RefStatus: RefStatus{Confirmed: at(2), Rights: read}}}, capability.Share, 0},
 		"one for all before one for a part": {
-			[]RefMeta{{Told: Told{Confirmed: at(1), Rights: all}}, {Told: Told{Confirmed: at(2), Rights: all, Narrow: true}}}, capability.Append, 0},
+			[]RefMeta{{RefStatus: RefStatus{Confirmed: at(1), Rights: all}}, {RefStatus: RefStatus{Confirmed: at(2), Rights: all, Restricted: true}}}, capability.Append, 0},
 		"to read, the one confirmed last": {
-			[]RefMeta{{Told: Told{Confirmed: at(1), Rights: all}}, {Told: Told{Confirmed: at(2), Rights: read, Narrow: true}}}, capability.Read, 1},
+			[]RefMeta{{RefStatus: RefStatus{Confirmed: at(1), Rights: all}}, {RefStatus: RefStatus{Confirmed: at(2), Rights: read, Restricted: true}}}, capability.Read, 1},
 		"one that lives": {
-			[]RefMeta{{}, {Told: Told{Confirmed: at(2), Rights: all, Dead: fault.Revoked}}}, capability.Append, 0},
+			[]RefMeta{{}, {RefStatus: RefStatus{Confirmed: at(2), Rights: all, Dead: fault.Revoked}}}, capability.Append, 0},
 		"the owner's, of what was made here": {
-			[]RefMeta{{Role: SessionOwner}, {Told: Told{Confirmed: at(2), Rights: all}}}, capability.Append, 0},
+			[]RefMeta{{Role: SessionOwner}, {RefStatus: RefStatus{Confirmed: at(2), Rights: all}}}, capability.Append, 0},
 		"another, if the owner's is dead": {
-			[]RefMeta{{Role: SessionOwner, Told: Told{Dead: fault.AlreadyExists}}, {}}, capability.Append, 1},
+			[]RefMeta{{Role: SessionOwner, RefStatus: RefStatus{Dead: fault.AlreadyExists}}, {}}, capability.Append, 1},
 	} {
 		session := newSession()
 		var refs []capability.Ref
@@ -246,7 +246,7 @@ func TestConfirmRef(t *testing.T) {
 		wrong := right.With(right.ID, capability.NewSecret())
 		far := elsewhere.With(right.ID, capability.NewSecret())
 		redemption := kept(right.ID).Redemption
-		told := Told{Confirmed: time.UnixMilli(1000), Rights: capability.Read, Narrow: true}
+		told := RefStatus{Confirmed: time.UnixMilli(1000), Rights: capability.Read, Restricted: true}
 
 		if err := b.PutRef(ctx, wrong, RefMeta{}); err != nil || !kept(right.ID).Secret.Equal(wrong.Secret) {
 			t.Errorf("a secret that nobody confirmed is not replaced: %v", err)
@@ -255,7 +255,7 @@ func TestConfirmRef(t *testing.T) {
 			t.Fatal(err)
 		}
 		got := kept(right.ID)
-		if !got.Secret.Equal(right.Secret) || got.Told != told || got.External != "ses_outside" || got.Redemption != redemption {
+		if !got.Secret.Equal(right.Secret) || got.RefStatus != told || got.External != "ses_outside" || got.Redemption != redemption {
 			t.Errorf("confirmed: %+v", got.RefMeta)
 		}
 		if err := b.PutRef(ctx, wrong, RefMeta{}); fault.CodeOf(err) != fault.AlreadyExists {
@@ -264,17 +264,17 @@ func TestConfirmRef(t *testing.T) {
 		if err := b.ConfirmRef(ctx, far, told, ""); fault.CodeOf(err) != fault.AlreadyExists {
 			t.Errorf("another server's word for another secret: %v", err)
 		}
-		if err := b.ConfirmRef(ctx, wrong, Told{Dead: fault.UnknownRef}, ""); err != nil || kept(right.ID).Dead != fault.None {
+		if err := b.ConfirmRef(ctx, wrong, RefStatus{Dead: fault.UnknownRef}, ""); err != nil || kept(right.ID).Dead != fault.None {
 			t.Errorf("a word about another secret: %v, %v", kept(right.ID).Dead, err)
 		}
 		moved := elsewhere.With(right.ID, right.Secret)
-		if err := b.ConfirmRef(ctx, moved, Told{Confirmed: time.UnixMilli(2000)}, ""); err != nil {
+		if err := b.ConfirmRef(ctx, moved, RefStatus{Confirmed: time.UnixMilli(2000)}, ""); err != nil {
 			t.Fatal(err)
 		}
 		if got := kept(right.ID); got.Address() != moved.Address() || got.Rights != capability.Read || got.External != "ses_outside" {
 			t.Errorf("after a move: %v %+v", got.Ref, got.RefMeta)
 		}
-		if err := b.ConfirmRef(ctx, moved, Told{Dead: fault.Revoked}, ""); err != nil || kept(right.ID).Dead != fault.Revoked || kept(right.ID).Confirmed.IsZero() {
+		if err := b.ConfirmRef(ctx, moved, RefStatus{Dead: fault.Revoked}, ""); err != nil || kept(right.ID).Dead != fault.Revoked || kept(right.ID).Confirmed.IsZero() {
 			t.Errorf("dead: %+v, %v", kept(right.ID).RefMeta, err)
 		}
 		unknown := testAddress.New(newSession())
@@ -331,7 +331,7 @@ func TestRefsAreReadAndWrittenAtOnce(t *testing.T) {
 					want++
 				}
 			}
-			if len(refs) != want || !slices.IsSortedFunc(refs, func(a, b SavedRef) int { return older(&a, &b) }) {
+			if len(refs) != want || !slices.IsSortedFunc(refs, func(a, b SavedRef) int { return compareByAge(&a, &b) }) {
 				t.Errorf("%d refs, want %d", len(refs), want)
 			}
 			for _, r := range refs {

@@ -16,7 +16,7 @@ import (
 // PutRef stores a ref to send through, or changes what is remembered of it. A
 // stream that stood still for want of it, or because another was refused, goes
 // on, whoever sends. One whose place another has taken (FinishRotation) stays
-// what it is. A server's word about the ref (Told) is kept too, unless meta has another
+// what it is. A server's word about the ref (RefStatus) is kept too, unless meta has another
 // or the secret is another one. BadRefText for a ref without target, secret or hosts, or
 // whose text could not be read again; AlreadyExists if a server has confirmed the stored
 // secret and this one is another (ConfirmRef may replace it).
@@ -25,7 +25,7 @@ func (b *Box) PutRef(ctx context.Context, ref capability.Ref, meta RefMeta) erro
 	if err != nil {
 		return fmt.Errorf("put ref: %w", err)
 	}
-	return b.changeRef(ctx, "put ref", ref.ID, func(old refRow) (refRow, error) { return putOver(old, row) })
+	return b.changeRef(ctx, "put ref", ref.ID, func(old refRow) (refRow, error) { return mergePut(old, row) })
 }
 
 // newRef is the row of a ref that is stored now.
@@ -46,22 +46,22 @@ func (b *Box) newRef(ref capability.Ref, meta RefMeta) (refRow, error) {
 	}
 	row := refRow{id: ref.ID, text: text, role: meta.Role, external: meta.External, label: meta.Label,
 		redemption: ulid.Make().String(), saved: b.cfg.Now().UnixMilli()}
-	row.tell(meta.Told)
+	row.setStatus(meta.RefStatus)
 	return row, nil
 }
 
-// putOver is what becomes of a row when a ref is put.
-func putOver(old, put refRow) (refRow, error) {
-	if !old.there() {
+// mergePut is what becomes of a row when a ref is put.
+func mergePut(old, put refRow) (refRow, error) {
+	if !old.exists() {
 		return put, nil
 	}
-	if old.role == rotated || old.role == rotating {
+	if old.role == roleRotated || old.role == roleRotating {
 		return old, nil
 	}
 	put.redemption, put.saved = old.redemption, old.saved
 	if sameSecret(old, put) {
-		if put.told() == (Told{}) {
-			put.tell(old.told())
+		if put.status() == (RefStatus{}) {
+			put.setStatus(old.status())
 		}
 	} else if old.confirmed != 0 {
 		return old, fault.AlreadyExists.With("another secret is stored for ref %s, and a server has taken that one: drop it first", clip(put.id))
@@ -77,7 +77,7 @@ func sameSecret(a, b refRow) bool {
 	return errX == nil && errY == nil && x.Secret.Equal(y.Secret)
 }
 
-// ConfirmRef keeps a server's word about a stored ref. A time in Told.Confirmed says
+// ConfirmRef keeps a server's word about a stored ref. A time in RefStatus.Confirmed says
 // that the server has accepted ref's secret at ref's address; both are kept then, in the
 // place of others. Rights and external, if they are empty, stay as they were. ConfirmRef
 // does nothing if the ref is not stored, or stands for another one.
@@ -85,17 +85,17 @@ func sameSecret(a, b refRow) bool {
 // If the stored secret was confirmed and ref's is another one, it replaces the stored
 // one only if it was accepted at the same address: any other server may accept whatever
 // it is shown. Otherwise the error is AlreadyExists.
-func (b *Box) ConfirmRef(ctx context.Context, ref capability.Ref, told Told, external string) error {
-	row, err := b.newRef(ref, RefMeta{External: external, Told: told})
+func (b *Box) ConfirmRef(ctx context.Context, ref capability.Ref, told RefStatus, external string) error {
+	row, err := b.newRef(ref, RefMeta{External: external, RefStatus: told})
 	if err != nil {
 		return fmt.Errorf("confirm ref: %w", err)
 	}
-	return b.changeRef(ctx, "confirm ref", ref.ID, func(old refRow) (refRow, error) { return confirmOver(old, row, ref.Address()) })
+	return b.changeRef(ctx, "confirm ref", ref.ID, func(old refRow) (refRow, error) { return mergeConfirmed(old, row, ref.Address()) })
 }
 
-// confirmOver is what becomes of a row when a server has told of its ref.
-func confirmOver(old, told refRow, address string) (refRow, error) {
-	if !old.there() || old.role == rotated || old.role == rotating {
+// mergeConfirmed is what becomes of a row when a server has told of its ref.
+func mergeConfirmed(old, told refRow, address string) (refRow, error) {
+	if !old.exists() || old.role == roleRotated || old.role == roleRotating {
 		return old, nil
 	}
 	now := old
@@ -113,7 +113,7 @@ func confirmOver(old, told refRow, address string) (refRow, error) {
 	}
 	now.text, now.confirmed, now.dead = told.text, told.confirmed, told.dead
 	if told.rights != 0 || !same {
-		now.rights, now.narrow = told.rights, told.narrow
+		now.rights, now.restricted = told.rights, told.restricted
 	}
 	if told.external != "" {
 		now.external = told.external
@@ -127,7 +127,7 @@ func confirmOver(old, told refRow, address string) (refRow, error) {
 func (b *Box) DropRef(ctx context.Context, id string) error {
 	at := b.cfg.Now().UnixMilli()
 	return b.changeRefs(ctx, "drop ref", func(ctx context.Context, q querier) error {
-		pending, err := b.t.rotating(ctx, q, id)
+		pending, err := b.t.pendingRotation(ctx, q, id)
 		if err != nil {
 			return err
 		}
@@ -181,16 +181,16 @@ func (b *Box) changeRefs(ctx context.Context, what string, change func(ctx conte
 	if err != nil {
 		return fmt.Errorf("%s: %w", what, err)
 	}
-	if _, err := b.shelf().refresh(ctx); err != nil { // another reading will tell
+	if _, err := b.resolver().refresh(ctx); err != nil { // another reading will tell
 		b.cfg.Logger.Warn("the stored refs could not be read again", "outbox", b.id, "error", err)
 	}
-	b.withLoop(func(l *loop) { l.hand(l.reroute) })
+	b.withLoop(func(l *loop) { l.postAsync(l.rerouteAll) })
 	return nil
 }
 
 // Refs lists the stored refs, oldest first.
 func (b *Box) Refs(ctx context.Context) ([]SavedRef, error) {
-	if _, err := b.shelf().refresh(ctx); err != nil {
+	if _, err := b.resolver().refresh(ctx); err != nil {
 		return nil, err
 	}
 	return b.refs.all(), nil
@@ -199,10 +199,10 @@ func (b *Box) Refs(ctx context.Context) ([]SavedRef, error) {
 // Ref gives a stored ref by its id, or the one that has taken its place since;
 // NotFound.
 func (b *Box) Ref(ctx context.Context, id string) (SavedRef, error) {
-	if _, err := b.shelf().refresh(ctx); err != nil {
+	if _, err := b.resolver().refresh(ctx); err != nil {
 		return SavedRef{}, err
 	}
-	return b.shelf().ref(ctx, id)
+	return b.resolver().ref(ctx, id)
 }
 
 // RefFor gives the ref to use for a session's or space's id, or for an external id;
@@ -213,14 +213,14 @@ func (b *Box) Ref(ctx context.Context, id string) (SavedRef, error) {
 // is dead comes last. Among those it is one with the right, if there is any; then
 // the owner's of a session that was made here; then the one confirmed last.
 func (b *Box) RefFor(ctx context.Context, target string, want capability.Rights) (SavedRef, error) {
-	if _, err := b.shelf().refresh(ctx); err != nil {
+	if _, err := b.resolver().refresh(ctx); err != nil {
 		return SavedRef{}, err
 	}
-	return b.shelf().refFor(ctx, target, want)
+	return b.resolver().refFor(ctx, target, want)
 }
 
-// rotating is the ref that is to take the place of old; nil if there is none.
-func (t *tables) rotating(ctx context.Context, q querier, old string) (ref *capability.Ref, err error) {
+// pendingRotation is the ref that is to take the place of old; nil if there is none.
+func (t *tables) pendingRotation(ctx context.Context, q querier, old string) (ref *capability.Ref, err error) {
 	err = q.query(ctx, sqlRotating, []any{t.box, old}, func(scan scanner) error {
 		row, err := scanRef(scan)
 		if err != nil {

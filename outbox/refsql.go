@@ -13,16 +13,16 @@ import (
 
 // refSQL are the statements about refs. $1 is the box in all of them.
 type refSQL struct {
-	all    string // all rows, and the mark with which a later reading begins
-	since  string // those that were written since a mark, and the next mark
-	one    string
-	insert string // a new row, in the place of one that is gone
-	update string
-	told   string // the news of an answer
-	drop   string // leaves a row that says that the ref is gone
-	refuse string // the same for an owner's of a session that was never made
-	follow string // rows that stand for a ref stand for another one
-	renew  string // stamps of another database's time, which is ahead of this one's
+	all         string // all rows, and the mark with which a later reading begins
+	since       string // those that were written since a mark, and the next mark
+	one         string
+	insert      string // a new row, in the place of one that is gone
+	update      string
+	setStatus   string // the news of an answer
+	drop        string // leaves a row that says that the ref is gone
+	dropRefused string // the same for an owner's of a session that was never made
+	repoint     string // rows that stand for a ref stand for another one
+	restamp     string // stamps of another database's time, which is ahead of this one's
 }
 
 const refColumns = `id, ref, role, external, label, redemption, saved_at, confirmed, rights, narrow, dead`
@@ -51,21 +51,21 @@ func refStatements(stamp, mark, later, settled, ours string) *refSQL {
 				label = excluded.label, redemption = excluded.redemption, saved_at = excluded.saved_at,
 				confirmed = excluded.confirmed, rights = excluded.rights, narrow = excluded.narrow, dead = excluded.dead,
 				change = excluded.change
-			WHERE mooring_outbox_ref.role = '` + string(gone) + `'`),
+			WHERE mooring_outbox_ref.role = '` + string(roleGone) + `'`),
 		update: put(`UPDATE mooring_outbox_ref SET ref = $3, role = $4, external = $5, label = $6, confirmed = $7, rights = $8,
 				narrow = $9, dead = $10, change = {stamp} WHERE box = $1 AND id = $2`),
-		told: put(`UPDATE mooring_outbox_ref SET confirmed = CASE WHEN CAST($3 AS BIGINT) > 0 THEN CAST($3 AS BIGINT) ELSE confirmed END,
+		setStatus: put(`UPDATE mooring_outbox_ref SET confirmed = CASE WHEN CAST($3 AS BIGINT) > 0 THEN CAST($3 AS BIGINT) ELSE confirmed END,
 				rights = CASE WHEN CAST($4 AS INTEGER) > 0 THEN CAST($4 AS INTEGER) ELSE rights END, dead = $5, change = {stamp}
-			WHERE box = $1 AND id = $2 AND role NOT IN ('` + string(gone) + `', '` + string(rotated) + `', '` + string(rotating) + `')`),
-		refuse: put(`UPDATE mooring_outbox_ref SET ref = '', role = '` + string(gone) + `', external = '', label = '', redemption = '',
+			WHERE box = $1 AND id = $2 AND role NOT IN ('` + string(roleGone) + `', '` + string(roleRotated) + `', '` + string(roleRotating) + `')`),
+		dropRefused: put(`UPDATE mooring_outbox_ref SET ref = '', role = '` + string(roleGone) + `', external = '', label = '', redemption = '',
 				saved_at = $3, change = {stamp}
 			WHERE box = $1 AND id = $2 AND role = '` + string(SessionOwner) + `' AND dead <> 0 AND confirmed = 0`),
-		drop: put(`UPDATE mooring_outbox_ref SET ref = '', role = '` + string(gone) + `', external = '', label = '', redemption = '',
+		drop: put(`UPDATE mooring_outbox_ref SET ref = '', role = '` + string(roleGone) + `', external = '', label = '', redemption = '',
 				saved_at = $3, confirmed = 0, rights = 0, narrow = 0, dead = 0, change = {stamp}
-			WHERE box = $1 AND (id = $2 OR role = '` + string(rotated) + `' AND label = $2)`),
-		follow: put(`UPDATE mooring_outbox_ref SET label = $3, ref = $4, change = {stamp}
-			WHERE box = $1 AND role = '` + string(rotated) + `' AND label = $2`),
-		renew: put(`UPDATE mooring_outbox_ref SET change = {stamp} WHERE box = $1 AND change > (SELECT {stamp})`),
+			WHERE box = $1 AND (id = $2 OR role = '` + string(roleRotated) + `' AND label = $2)`),
+		repoint: put(`UPDATE mooring_outbox_ref SET label = $3, ref = $4, change = {stamp}
+			WHERE box = $1 AND role = '` + string(roleRotated) + `' AND label = $2`),
+		restamp: put(`UPDATE mooring_outbox_ref SET change = {stamp} WHERE box = $1 AND change > (SELECT {stamp})`),
 	}
 }
 
@@ -78,44 +78,44 @@ func refStatements(stamp, mark, later, settled, ours string) *refSQL {
 var (
 	postgresRefs = refStatements(`txid_current()`,
 		`CASE WHEN txid_current_if_assigned() IS NULL THEN CAST(txid_current_snapshot() AS TEXT) ELSE '' END`,
-		`r.change >= txid_snapshot_xmin(`+markParam+`) AND NOT txid_visible_in_snapshot(r.change, `+markParam+`)`,
+		`r.change >= txid_snapshot_xmin(`+sinceParam+`) AND NOT txid_visible_in_snapshot(r.change, `+sinceParam+`)`,
 		`current_setting('transaction_isolation') = 'read committed'`, `r.change >= txid_current_if_assigned()`)
-	sqliteRefs = refStatements(nextChange, `CAST(`+nextChange+` AS TEXT)`, `r.change >= CAST($2 AS INTEGER)`, `true`, `false`)
+	sqliteRefs = refStatements(nextStamp, `CAST(`+nextStamp+` AS TEXT)`, `r.change >= CAST($2 AS INTEGER)`, `true`, `false`)
 )
 
 const (
-	markParam  = `CAST(CAST($2 AS TEXT) AS txid_snapshot)`
-	nextChange = `(SELECT COALESCE(MAX(change), 0) + 1 FROM mooring_outbox_ref WHERE box = $1)`
+	sinceParam = `CAST(CAST($2 AS TEXT) AS txid_snapshot)`
+	nextStamp  = `(SELECT COALESCE(MAX(change), 0) + 1 FROM mooring_outbox_ref WHERE box = $1)`
 )
 
 // sqlOldRefs are the refs that sweeping removes. The row that was written last stays, so
 // that stamps only rise.
 const (
-	oldGone    = `role = '` + string(gone) + `' AND saved_at < $2 AND change < (SELECT MAX(change) FROM mooring_outbox_ref WHERE box = $1)`
-	sqlOldRefs = `SELECT id, role FROM mooring_outbox_ref WHERE box = $1 AND ` + oldGone + `
+	whereOldGone = `role = '` + string(roleGone) + `' AND saved_at < $2 AND change < (SELECT MAX(change) FROM mooring_outbox_ref WHERE box = $1)`
+	sqlOldRefs   = `SELECT id, role FROM mooring_outbox_ref WHERE box = $1 AND ` + whereOldGone + `
 		UNION ALL SELECT id, role FROM mooring_outbox_ref AS r WHERE box = $1 AND role = '` + string(SessionOwner) + `' AND dead <> 0
 			AND confirmed = 0 AND saved_at < $2
 			AND NOT EXISTS (SELECT 1 FROM mooring_outbox_batch AS b WHERE b.box = $1 AND b.session = r.target)`
-	sqlSweepRefs = `DELETE FROM mooring_outbox_ref WHERE box = $1 AND ` + oldGone
+	sqlSweepRefs = `DELETE FROM mooring_outbox_ref WHERE box = $1 AND ` + whereOldGone
 )
 
-const sqlRotating = `SELECT ` + refColumns + ` FROM mooring_outbox_ref WHERE box = $1 AND role = '` + string(rotating) + `' AND label = $2`
+const sqlRotating = `SELECT ` + refColumns + ` FROM mooring_outbox_ref WHERE box = $1 AND role = '` + string(roleRotating) + `' AND label = $2`
 
 func scanRef(scan scanner, before ...any) (r refRow, err error) {
 	var role string
 	var rights, dead int64
 	var narrow int
 	err = scan(append(before, &r.id, &r.text, &role, &r.external, &r.label, &r.redemption, &r.saved, &r.confirmed, &rights, &narrow, &dead)...)
-	r.role, r.rights, r.narrow, r.dead = Role(role), capability.Rights(rights), narrow != 0, fault.Code(dead)
+	r.role, r.rights, r.restricted, r.dead = Role(role), capability.Rights(rights), narrow != 0, fault.Code(dead)
 	return r, err
 }
 
 // refsSince is what a reading of the refs has found.
 type refsSince struct {
-	rows    []refRow
-	ours    []refRow // that the present transaction may have written, and may undo
-	mark    string   // with which a later reading can begin; "" if that is not known
-	settled bool     // all that is committed could be seen
+	rows         []refRow
+	ours         []refRow // that the present transaction may have written, and may undo
+	next         string   // with which a later reading can begin; "" if that is not known
+	sawCommitted bool     // all that is committed could be seen
 }
 
 // refsSince reads the rows that were written since a mark; "" is all there are.
@@ -126,7 +126,7 @@ func (t *tables) refsSince(ctx context.Context, q querier, mark string) (found r
 	}
 	err = q.query(ctx, sql, args, func(scan scanner) error {
 		var ours bool
-		r, err := scanRef(scan, &found.mark, &found.settled, &ours)
+		r, err := scanRef(scan, &found.next, &found.sawCommitted, &ours)
 		switch {
 		case err != nil || r.id == "":
 		case ours:
@@ -152,21 +152,21 @@ func (t *tables) ref(ctx context.Context, q querier, id, lock string) (r refRow,
 // insertRef writes a new row; false if there is one already.
 func (t *tables) insertRef(ctx context.Context, q querier, r *refRow) (bool, error) {
 	n, err := q.exec(ctx, t.db.refs().insert, t.box, r.id, r.text, string(r.role), r.external, r.label, r.redemption, r.saved,
-		r.confirmed, int64(r.rights), flag(r.narrow), int64(r.dead), capability.Target(r.id))
+		r.confirmed, int64(r.rights), boolToInt(r.restricted), int64(r.dead), capability.Target(r.id))
 	return n > 0, err
 }
 
 func (t *tables) updateRef(q querier, r *refRow) {
-	q.later(t.db.refs().update, []any{t.box, r.id, r.text, string(r.role), r.external, r.label, r.confirmed, int64(r.rights),
-		flag(r.narrow), int64(r.dead)}, nil)
+	q.enqueue(t.db.refs().update, []any{t.box, r.id, r.text, string(r.role), r.external, r.label, r.confirmed, int64(r.rights),
+		boolToInt(r.restricted), int64(r.dead)}, nil)
 }
 
 // dropRef has a ref gone, and those whose place it has taken: they have its secret too.
 func (t *tables) dropRef(q querier, id string, at int64) {
-	q.later(t.db.refs().drop, []any{t.box, id, at}, nil)
+	q.enqueue(t.db.refs().drop, []any{t.box, id, at}, nil)
 }
 
-func flag(b bool) int {
+func boolToInt(b bool) int {
 	if b {
 		return 1
 	}
@@ -186,7 +186,7 @@ func (t *tables) changeRef(ctx context.Context, q querier, id string, change fun
 		if err != nil || now == old {
 			return old, err
 		}
-		if old.there() {
+		if old.exists() {
 			t.updateRef(q, &now)
 			return now, nil
 		}

@@ -57,16 +57,16 @@ func rowOf(t *testing.T, b *Box, id string, change func(ctx context.Context, q q
 func TestNewsOfARef(t *testing.T) {
 	both(t, func(t *testing.T, p place) {
 		b := p.open(t, quick())
-		known := refRow{role: Shared, external: "out", label: "mine", redemption: "r", saved: 3, confirmed: 1000, rights: capability.Read, narrow: true, dead: fault.Revoked}
+		known := refRow{role: Shared, external: "out", label: "mine", redemption: "r", saved: 3, confirmed: 1000, rights: capability.Read, restricted: true, dead: fault.Revoked}
 		for name, c := range map[string]struct {
-			told Told
+			told RefStatus
 			want func(*refRow)
 		}{
-			"dead":      {Told{Dead: fault.Expired}, func(r *refRow) { r.dead = fault.Expired }},
-			"confirmed": {Told{Confirmed: time.UnixMilli(2000)}, func(r *refRow) { r.confirmed, r.dead = 2000, fault.None }},
-			"rights":    {Told{Confirmed: time.UnixMilli(2000), Rights: capability.Share}, func(r *refRow) { r.confirmed, r.rights, r.dead = 2000, capability.Share, fault.None }},
+			"dead":      {RefStatus{Dead: fault.Expired}, func(r *refRow) { r.dead = fault.Expired }},
+			"confirmed": {RefStatus{Confirmed: time.UnixMilli(2000)}, func(r *refRow) { r.confirmed, r.dead = 2000, fault.None }},
+			"rights":    {RefStatus{Confirmed: time.UnixMilli(2000), Rights: capability.Share}, func(r *refRow) { r.confirmed, r.rights, r.dead = 2000, capability.Share, fault.None }},
 		} {
-			for role, told := range map[Role]bool{Shared: true, SessionOwner: true, gone: false, rotated: false, rotating: false} {
+			for role, told := range map[Role]bool{Shared: true, SessionOwner: true, roleGone: false, roleRotated: false, roleRotating: false} {
 				row := known
 				row.role = role
 				row = oldRow(t, b, row)
@@ -75,7 +75,7 @@ func TestNewsOfARef(t *testing.T) {
 					c.want(&want)
 				}
 				got := rowOf(t, b, row.id, func(_ context.Context, q querier) error {
-					b.t.tellRefs(q, []refNews{{row.id, c.told}})
+					b.t.writeRefStatus(q, []refUpdate{{row.id, c.told}})
 					return nil
 				})
 				if got != want {
@@ -135,10 +135,10 @@ func TestOnlyOwnersRefsOfUnmadeSessionsAreRefused(t *testing.T) {
 					refs = append(refs, id)
 					return err
 				})
-				q.later(b.t.db.refs().refuse, []any{b.t.box, row.id, 1}, nil)
+				q.enqueue(b.t.db.refs().dropRefused, []any{b.t.box, row.id, 1}, nil)
 				return err
 			})
-			if refused := got.role == gone; refused != c.refused || !refused && got != row {
+			if refused := got.role == roleGone; refused != c.refused || !refused && got != row {
 				t.Errorf("%s: %+v", name, got)
 			}
 			if found := len(refs) > 0; found != c.refused {
@@ -171,7 +171,7 @@ func TestStampsOfAnotherDatabase(t *testing.T) {
 	if !ahead(100_000) {
 		t.Error("it is not ahead")
 	}
-	if tk, _, err := b.acquire(limited(t), &waiter{step: 1}); err != nil || tk == nil {
+	if tk, _, err := b.tryAcquireLease(limited(t), &leaseWaiter{step: 1}); err != nil || tk == nil {
 		t.Fatal(tk, err)
 	}
 	if ahead(0) {
@@ -185,7 +185,7 @@ func TestWhatStaysOfAPutRef(t *testing.T) {
 	ref := testAddress.New(newSession())
 	other := ref.With(ref.ID, capability.NewSecret())
 	row := func(ref capability.Ref, role Role) refRow {
-		return refRow{id: ref.ID, text: ref.Text(), role: role, redemption: "r", saved: 1, rights: capability.Read, narrow: true}
+		return refRow{id: ref.ID, text: ref.Text(), role: role, redemption: "r", saved: 1, rights: capability.Read, restricted: true}
 	}
 	old := row(ref, Shared)
 	old.confirmed = 1000
@@ -193,31 +193,31 @@ func TestWhatStaysOfAPutRef(t *testing.T) {
 	put := refRow{id: ref.ID, text: ref.Text(), role: SessionOwner, redemption: "another", saved: 2, confirmed: 2000}
 	want := put
 	want.redemption, want.saved = "r", 1
-	if got, err := putOver(old, put); got != want || err != nil {
+	if got, err := mergePut(old, put); got != want || err != nil {
 		t.Errorf("put with a word: %+v, %v", got, err)
 	}
 	put.confirmed = 0
-	want.confirmed, want.rights, want.narrow = 1000, capability.Read, true
-	if got, err := putOver(old, put); got != want || err != nil {
+	want.confirmed, want.rights, want.restricted = 1000, capability.Read, true
+	if got, err := mergePut(old, put); got != want || err != nil {
 		t.Errorf("put without a word: %+v, %v", got, err)
 	}
 
 	told := refRow{id: ref.ID, text: other.Text(), confirmed: 3000}
 	first := row(ref, Shared)
-	if got, err := confirmOver(first, told, ref.Address()); got.rights != 0 || got.narrow || got.confirmed != 3000 || err != nil {
+	if got, err := mergeConfirmed(first, told, ref.Address()); got.rights != 0 || got.restricted || got.confirmed != 3000 || err != nil {
 		t.Errorf("another secret has the rights of the one before: %+v, %v", got, err)
 	}
 	damaged := old
 	damaged.text = "junk"
-	if got, err := confirmOver(damaged, told, ref.Address()); got != damaged || !errors.Is(err, fault.AlreadyExists) {
+	if got, err := mergeConfirmed(damaged, told, ref.Address()); got != damaged || !errors.Is(err, fault.AlreadyExists) {
 		t.Errorf("in the place of one that cannot be read: %+v, %v", got, err)
 	}
-	for _, role := range []Role{gone, rotated, rotating} {
+	for _, role := range []Role{roleGone, roleRotated, roleRotating} {
 		was := row(ref, role)
-		if got, err := confirmOver(was, refRow{id: ref.ID, text: ref.Text(), confirmed: 3000}, ref.Address()); got != was || err != nil {
+		if got, err := mergeConfirmed(was, refRow{id: ref.ID, text: ref.Text(), confirmed: 3000}, ref.Address()); got != was || err != nil {
 			t.Errorf("a word of one that is %s: %+v, %v", role, got, err)
 		}
-		if got, err := putOver(was, put); err != nil || role != gone && got != was {
+		if got, err := mergePut(was, put); err != nil || role != roleGone && got != was {
 			t.Errorf("put over one that is %s: %+v, %v", role, got, err)
 		}
 	}
@@ -234,7 +234,7 @@ func TestWhatSendersAreToldOf(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Release()
-	if _, err := conn.Exec(ctx, "LISTEN "+channel); err != nil {
+	if _, err := conn.Exec(ctx, "LISTEN "+notifyChannel); err != nil {
 		t.Fatal(err)
 	}
 	session := newSession()

@@ -44,7 +44,7 @@ func TestRefStoredByAnotherProcess(t *testing.T) {
 			run(t, one, link)
 			stopped := func() bool {
 				_, err := two.Wait(ctx, x.Batch)
-				still, ok := errors.AsType[*Standstill](err)
+				still, ok := errors.AsType[*StreamStoppedError](err)
 				return ok && still.Session == session
 			}
 			eventually(t, "it stands still", stopped)

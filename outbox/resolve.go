@@ -12,37 +12,37 @@ import (
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
-// earlier is an op in the outbox that others refer to.
-type earlier struct {
+// refTarget is an op in the outbox that others refer to.
+type refTarget struct {
 	id      string // the op asked for, or the one that stands for it after a Retry
 	batch   string
 	session string
 	seq     uint64          // 0 while it has none
 	outcome *ledger.Outcome // nil while unfinished
-	lost    error           // why nobody will know its outcome
+	lostErr error           // why nobody will know its outcome
 }
 
-// finder gives the op with an id; nil if the outbox does not have it.
-type finder func(op string) (*earlier, error)
+// opLookup gives the op with an id; nil if the outbox does not have it.
+type opLookup func(op string) (*refTarget, error)
 
 // resolution is what became of a batch's references.
 type resolution struct {
 	changed bool
-	// owed are the ops of other sessions that the batch has to wait for.
-	owed []*earlier
-	// hold is the lowest seq in the batch's own stream that it still refers to.
-	hold uint64
-	// near are the batches of its own session that it still refers to; loose says
+	// blockedOn are the ops of other sessions that the batch has to wait for.
+	blockedOn []*refTarget
+	// pinSeq is the lowest seq in the batch's own stream that it still refers to.
+	pinSeq uint64
+	// ownBatches are the batches of its own session that it still refers to; loose says
 	// that one of them has no seq yet.
-	near  []string
-	loose bool
+	ownBatches     []string
+	hasUnsequenced bool
 }
 
 // resolve works out references of b, a batch of session, in place. Ops that
 // cannot apply get their verdict. strict makes three things errors instead: an op
 // that find does not know, one whose outcome is lost, and a path that is not in a
 // known result.
-func resolve(b *body, session string, find finder, strict bool) (resolution, error) {
+func resolve(b *body, session string, find opLookup, strict bool) (resolution, error) {
 	res := resolution{}
 	inside := make(map[string]int, len(b.ops))
 	for i := range b.ops {
@@ -54,22 +54,22 @@ func resolve(b *body, session string, find finder, strict bool) (resolution, err
 	return res, nil
 }
 
-func resolveOp(b *body, i int, session string, inside map[string]int, find finder, strict bool, res *resolution) error {
+func resolveOp(b *body, i int, session string, inside map[string]int, find opLookup, strict bool, res *resolution) error {
 	op := &b.ops[i]
-	if op.verdict != nil || len(op.deps) == 0 && op.expected.Ref == nil && !refersInArgs(op.args) {
+	if op.localOutcome != nil || len(op.deps) == 0 && op.expected.Ref == nil && !argsHaveRefs(op.args) {
 		return nil
 	}
 	var broken *fault.Error
-	before := len(res.owed)
+	before := len(res.blockedOn)
 	settle := func(o ledger.Outcome) {
-		b.settle(i, o)
-		res.changed, res.owed = true, res.owed[:before] // it waits for nothing any more
+		b.setLocalOutcome(i, o)
+		res.changed, res.blockedOn = true, res.blockedOn[:before] // it waits for nothing any more
 	}
 	// look gives what an id stands for; stop says that op was skipped on its account.
-	look := func(id string) (e *earlier, stop bool, err error) {
+	look := func(id string) (e *refTarget, stop bool, err error) {
 		if j, in := inside[id]; in {
-			if v := b.ops[j].verdict; v != nil {
-				settle(skipped(op.id, v))
+			if v := b.ops[j].localOutcome; v != nil {
+				settle(skippedOutcome(op.id, v))
 				return nil, true, nil
 			}
 			return nil, false, nil
@@ -83,23 +83,23 @@ func resolveOp(b *body, i int, session string, inside map[string]int, find finde
 				broken = fault.BadReference.With("op %s, which op %s refers to, is not in this outbox: refer to ops that were committed before, or commit the value", id, op.id)
 			}
 			return nil, false, nil
-		case e.lost != nil && strict:
-			return nil, true, e.lost
-		case e.lost != nil:
-			o := skipped(op.id, &ledger.Outcome{OpID: e.id, Reason: fault.OutboxDamaged})
+		case e.lostErr != nil && strict:
+			return nil, true, e.lostErr
+		case e.lostErr != nil:
+			o := skippedOutcome(op.id, &ledger.Outcome{OpID: e.id, Reason: fault.OutboxDamaged})
 			o.Message = "what became of op " + e.id + ", which it needs, is lost: its row in the outbox is damaged"
 			settle(o)
 			return nil, true, nil
 		case e.outcome != nil && e.outcome.Status != ledger.Applied:
-			settle(skipped(op.id, e.outcome))
+			settle(skippedOutcome(op.id, e.outcome))
 			return nil, true, nil
 		case e.outcome == nil && e.session != session:
-			res.owed = append(res.owed, e)
+			res.blockedOn = append(res.blockedOn, e)
 		case e.outcome == nil:
-			res.near = append(res.near, e.batch)
-			res.loose = res.loose || e.seq == 0
-			if e.seq > 0 && (res.hold == 0 || e.seq < res.hold) {
-				res.hold = e.seq
+			res.ownBatches = append(res.ownBatches, e.batch)
+			res.hasUnsequenced = res.hasUnsequenced || e.seq == 0
+			if e.seq > 0 && (res.pinSeq == 0 || e.seq < res.pinSeq) {
+				res.pinSeq = e.seq
 			}
 		}
 		return e, false, nil
@@ -182,7 +182,7 @@ func resolveOp(b *body, i int, session string, inside map[string]int, find finde
 	return nil
 }
 
-func refersInArgs(args []ledger.Arg) bool {
+func argsHaveRefs(args []ledger.Arg) bool {
 	for i := range args {
 		if args[i].Ref != nil {
 			return true
@@ -191,23 +191,23 @@ func refersInArgs(args []ledger.Arg) bool {
 	return false
 }
 
-// skipped is the outcome of an op that needs one which did not apply.
-func skipped(op string, cause *ledger.Outcome) ledger.Outcome {
+// skippedOutcome is the outcome of an op that needs one which did not apply.
+func skippedOutcome(op string, cause *ledger.Outcome) ledger.Outcome {
 	return ledger.Outcome{OpID: op, Status: ledger.Skipped, Reason: cause.Reason, Cause: cause.OpID,
 		Message: "op " + cause.OpID + ", which it needs, did not apply (" + cause.Reason.String() + ")"}
 }
 
-// voided is the outcome of an op that was dropped before it got a seq.
-func voided(op string) ledger.Outcome {
+// voidOutcome is the outcome of an op that was dropped before it got a seq.
+func voidOutcome(op string) ledger.Outcome {
 	return ledger.Outcome{OpID: op, Status: ledger.Voided, Reason: fault.Voided, Message: "dropped by its own outbox"}
 }
 
-// settle gives the op at place i its verdict without the server. In an atomic
+// setLocalOutcome gives the op at place i its verdict without the server. In an atomic
 // batch all others go with it, and one that is alone in it is aborted too, as
 // the server would have it; only a void is a void.
-func (b *body) settle(i int, o ledger.Outcome) {
+func (b *body) setLocalOutcome(i int, o ledger.Outcome) {
 	if !b.atomic || len(b.ops) == 1 && o.Status == ledger.Voided {
-		b.ops[i].verdict = &o
+		b.ops[i].localOutcome = &o
 		return
 	}
 	for j := range b.ops {
@@ -216,25 +216,25 @@ func (b *body) settle(i int, o ledger.Outcome) {
 		if j == i {
 			v.Message, v.At, v.Cursor = o.Message, o.At, o.Cursor
 		}
-		b.ops[j].verdict = &v
+		b.ops[j].localOutcome = &v
 	}
 }
 
-// cascade skips what needs an op of the same batch that has its verdict.
-func (b *body) cascade() {
+// skipDependents skips what needs an op of the same batch that has its verdict.
+func (b *body) skipDependents() {
 	verdicts := make(map[string]*ledger.Outcome)
 	for i := range b.ops {
 		op := &b.ops[i]
-		if op.verdict == nil {
+		if op.localOutcome == nil {
 			for _, id := range op.needs() {
 				if v := verdicts[id]; v != nil {
-					b.settle(i, skipped(op.id, v))
+					b.setLocalOutcome(i, skippedOutcome(op.id, v))
 					break
 				}
 			}
 		}
-		if op.verdict != nil {
-			verdicts[op.id] = op.verdict
+		if op.localOutcome != nil {
+			verdicts[op.id] = op.localOutcome
 		}
 	}
 }
@@ -253,8 +253,8 @@ func (o *opRow) needs() []string {
 	return ids
 }
 
-// outside lists the ops that the batch's ops need and that are not in it.
-func (b *body) outside() (ids []string) {
+// externalRefs lists the ops that the batch's ops need and that are not in it.
+func (b *body) externalRefs() (ids []string) {
 	inside := make(map[string]bool)
 	for i := range b.ops {
 		for _, id := range b.ops[i].needs() {
@@ -268,13 +268,13 @@ func (b *body) outside() (ids []string) {
 }
 
 // decided says whether no op is left for the server.
-func (b *body) decided() bool { return b.travelling() == 0 }
+func (b *body) decided() bool { return b.seqCount() == 0 }
 
-// travelling counts the ops that take a seq.
-func (b *body) travelling() int {
+// seqCount counts the ops that take a seq.
+func (b *body) seqCount() int {
 	n := 0
 	for i := range b.ops {
-		if b.ops[i].travels() {
+		if b.ops[i].takesSeq() {
 			n++
 		}
 	}
@@ -284,17 +284,17 @@ func (b *body) travelling() int {
 // tally counts the ops that are decided while others wait.
 func (b *body) tally() (n tally) {
 	for i := range b.ops {
-		if op := &b.ops[i]; !op.travels() {
-			n.add(stateOf(op, op.verdict))
+		if op := &b.ops[i]; !op.takesSeq() {
+			n.add(stateOf(op, op.localOutcome))
 		}
 	}
 	return n
 }
 
-// judged says whether any op has a verdict.
-func (b *body) judged() bool {
+// hasLocalOutcome says whether any op has a verdict.
+func (b *body) hasLocalOutcome() bool {
 	for i := range b.ops {
-		if b.ops[i].verdict != nil {
+		if b.ops[i].localOutcome != nil {
 			return true
 		}
 	}
@@ -303,7 +303,7 @@ func (b *body) judged() bool {
 
 // outcomes merges what came back for the travelling ops with the verdicts.
 func (b *body) outcomes(answers []ledger.Outcome) []ledger.Outcome {
-	if len(answers) == len(b.ops) && !b.judged() {
+	if len(answers) == len(b.ops) && !b.hasLocalOutcome() {
 		return answers
 	}
 	all := make([]ledger.Outcome, len(b.ops))
@@ -311,16 +311,16 @@ func (b *body) outcomes(answers []ledger.Outcome) []ledger.Outcome {
 	for i := range b.ops {
 		op := &b.ops[i]
 		switch {
-		case op.travels():
+		case op.takesSeq():
 			if k < len(answers) {
 				all[i] = answers[k]
 				k++
 			}
-			if op.verdict != nil { // its void was only to fill the seq
-				all[i] = *op.verdict
+			if op.localOutcome != nil { // its void was only to fill the seq
+				all[i] = *op.localOutcome
 			}
 		default:
-			all[i] = *op.verdict
+			all[i] = *op.localOutcome
 		}
 		all[i].OpID = op.id
 	}
@@ -332,7 +332,7 @@ func stateOf(op *opRow, o *ledger.Outcome) State {
 	switch {
 	case o.Status == ledger.Applied:
 		return Acked
-	case o.Status == ledger.Voided, op.void && op.verdict == nil, o.Reason == fault.Voided && o.Cause == op.id:
+	case o.Status == ledger.Voided, op.void && op.localOutcome == nil, o.Reason == fault.Voided && o.Cause == op.id:
 		return Void
 	case o.Status == ledger.Skipped:
 		return Skipped

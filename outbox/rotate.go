@@ -23,7 +23,7 @@ func (b *Box) BeginRotation(ctx context.Context, old string, ref capability.Ref)
 	if ref.Target() != capability.Target(old) || ref.Secret.IsZero() {
 		return ref, fault.BadRefText.With("rotate: the new ref is not one for what the old one is for")
 	}
-	row, err := b.newRef(ref, RefMeta{Role: rotating, Label: old})
+	row, err := b.newRef(ref, RefMeta{Role: roleRotating, Label: old})
 	if err != nil {
 		return ref, fmt.Errorf("rotate: %w", err)
 	}
@@ -32,10 +32,10 @@ func (b *Box) BeginRotation(ctx context.Context, old string, ref capability.Ref)
 		if err != nil {
 			return err
 		}
-		if !was.there() || was.role == rotated || was.role == rotating {
+		if !was.exists() || was.role == roleRotated || was.role == roleRotating {
 			return fault.NotFound.With("ref %s is not stored here", clip(old))
 		}
-		pending, err := b.t.rotating(ctx, q, old)
+		pending, err := b.t.pendingRotation(ctx, q, old)
 		if err != nil {
 			return err
 		}
@@ -53,7 +53,7 @@ func (b *Box) BeginRotation(ctx context.Context, old string, ref capability.Ref)
 // does nothing if there is none.
 func (b *Box) FinishRotation(ctx context.Context, old string) error {
 	return b.changeRefs(ctx, "finish the rotation", func(ctx context.Context, q querier) error {
-		pending, err := b.t.rotating(ctx, q, old)
+		pending, err := b.t.pendingRotation(ctx, q, old)
 		if err != nil || pending == nil {
 			return err
 		}
@@ -65,18 +65,18 @@ func (b *Box) FinishRotation(ctx context.Context, old string) error {
 		if err != nil {
 			return err
 		}
-		if now.role, now.external, now.label = was.role, was.external, was.label; !was.there() { // forgotten meanwhile
+		if now.role, now.external, now.label = was.role, was.external, was.label; !was.exists() { // forgotten meanwhile
 			now.role = Shared
 		}
-		now.rights, now.narrow, now.confirmed = was.rights, was.narrow, b.cfg.Now().UnixMilli() // a server has put it in place
+		now.rights, now.restricted, now.confirmed = was.rights, was.restricted, b.cfg.Now().UnixMilli() // a server has put it in place
 		b.t.updateRef(q, &now)
 		// Those whose place the old one had taken go along.
-		q.later(b.db.refs().follow, []any{b.t.box, old, pending.ID, pending.Text()}, nil)
+		q.enqueue(b.db.refs().repoint, []any{b.t.box, old, pending.ID, pending.Text()}, nil)
 		hash := ""
 		if ref, err := was.ref(); err == nil {
 			hash = ref.Secret.HashText()
 		}
-		was.id, was.role, was.external, was.label, was.text = old, rotated, hash, pending.ID, pending.Text()
+		was.id, was.role, was.external, was.label, was.text = old, roleRotated, hash, pending.ID, pending.Text()
 		b.t.updateRef(q, &was)
 		return nil
 	})
@@ -86,7 +86,7 @@ func (b *Box) FinishRotation(ctx context.Context, old string) error {
 // what was held goes out under old again.
 func (b *Box) AbandonRotation(ctx context.Context, old string) error {
 	return b.changeRefs(ctx, "abandon the rotation", func(ctx context.Context, q querier) error {
-		pending, err := b.t.rotating(ctx, q, old)
+		pending, err := b.t.pendingRotation(ctx, q, old)
 		if err == nil && pending != nil {
 			b.t.dropRef(q, pending.ID, b.cfg.Now().UnixMilli())
 		}
@@ -100,31 +100,31 @@ func (b *Box) Rotations(ctx context.Context) (map[string]capability.Ref, error) 
 	refs, err := b.Refs(ctx)
 	pending := map[string]capability.Ref{}
 	for _, r := range refs {
-		if r.next != nil {
-			pending[r.ID] = *r.next
+		if r.successor != nil {
+			pending[r.ID] = *r.successor
 		}
 	}
 	return pending, err
 }
 
 // Replaces says whether the ref was made here by a rotation: nobody else need have it.
-func (r *SavedRef) Replaces() bool { return len(r.was) > 0 }
+func (r *SavedRef) Replaces() bool { return len(r.replaced) > 0 }
 
-// settleIn bounds how long a rotation waits for what is on its way.
-const settleIn = 5 * time.Second
+// drainRefTimeout bounds how long a rotation waits for what is on its way.
+const drainRefTimeout = 5 * time.Second
 
-// sqlOnTheirWay counts what the outbox's sender, whichever process that is, has
+// sqlInFlightVia counts what the outbox's sender, whichever process that is, has
 // given seqs under a ref and has no outcomes of yet.
-const sqlOnTheirWay = `SELECT count(*) FROM mooring_outbox_batch
+const sqlInFlightVia = `SELECT count(*) FROM mooring_outbox_batch
 	WHERE box = $1 AND num >= (SELECT low FROM mooring_outbox WHERE box = $1) AND state = 1 AND first_seq > 0 AND via = $2`
 
-// Settled waits until nothing is on its way under ref, for which a rotation was
+// DrainRef waits until nothing is on its way under ref, for which a rotation was
 // begun: what a server gets after the rotation it records as denied. It gives up
 // after a while, as where there is no link.
-func (b *Box) Settled(ctx context.Context, ref string) {
-	ctx, cancel := context.WithTimeout(ctx, settleIn)
+func (b *Box) DrainRef(ctx context.Context, ref string) {
+	ctx, cancel := context.WithTimeout(ctx, drainRefTimeout)
 	defer cancel()
-	ctx, stop := b.during(ctx)
+	ctx, stop := b.withClose(ctx)
 	defer stop()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
@@ -132,10 +132,10 @@ func (b *Box) Settled(ctx context.Context, ref string) {
 		left, known := make(chan int, 1), false
 		b.withLoop(func(l *loop) {
 			known = true
-			l.hand(func(time.Time) { left <- l.m.through(ref) })
+			l.postAsync(func(time.Time) { left <- l.m.inFlightVia(ref) })
 		})
 		if !known { // another process sends, or none does
-			left <- b.onTheirWay(ctx, ref)
+			left <- b.inFlightVia(ctx, ref)
 		}
 		select {
 		case n := <-left:
@@ -153,40 +153,40 @@ func (b *Box) Settled(ctx context.Context, ref string) {
 	}
 }
 
-// onTheirWay is sqlOnTheirWay; 0 if nobody knows.
-func (b *Box) onTheirWay(ctx context.Context, ref string) (n int) {
+// inFlightVia is sqlInFlightVia; 0 if nobody knows.
+func (b *Box) inFlightVia(ctx context.Context, ref string) (n int) {
 	_ = b.read(ctx, "rotate", func(ctx context.Context, q querier) error {
-		return q.query(ctx, sqlOnTheirWay, []any{b.t.box, ref}, func(scan scanner) error { return scan(&n) })
+		return q.query(ctx, sqlInFlightVia, []any{b.t.box, ref}, func(scan scanner) error { return scan(&n) })
 	})
 	return n
 }
 
-// refind holds an entry until it was looked at again how it is sent, in an event
+// deferRoute holds an entry until it was looked at again how it is sent, in an event
 // of its own.
-func (l *loop) refind(e *entry) {
-	e.route.held = true
-	l.hand(func(now time.Time) {
-		l.find(e)
+func (l *loop) deferRoute(e *entry) {
+	e.route.rotating = true
+	l.postAsync(func(now time.Time) {
+		l.setRoute(e)
 		if s := l.m.streams[e.session]; s != nil {
 			l.m.step(s, now)
 		}
 	})
 }
 
-// reroute looks again how everything is sent that is not on its way. What is sent
+// rerouteAll looks again how everything is sent that is not on its way. What is sent
 // already keeps its way until it is answered, or sent again.
-func (l *loop) reroute(now time.Time) {
+func (l *loop) rerouteAll(now time.Time) {
 	for _, s := range l.m.streams {
 		l.rerouteStream(s, now)
 	}
 }
 
-func (l *loop) rerouteStream(s *stream, now time.Time) {
+func (l *loop) rerouteStream(s *streamState, now time.Time) {
 	for _, e := range s.queue {
-		l.find(e)
+		l.setRoute(e)
 	}
-	if s.head != nil {
-		l.find(s.head)
+	if s.unsequenced != nil {
+		l.setRoute(s.unsequenced)
 	}
 	l.m.step(s, now)
 }

@@ -42,7 +42,7 @@ func TestRotationKeepsTheQueue(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		b.Settled(ctx, old.ID)
+		b.DrainRef(ctx, old.ID)
 		srv.setDown(nil)
 		b.Wake()
 		tickets = append(tickets, commit(t, b, Batch{Session: session, Via: old.ID, Ops: []Op{put("3")}}))
@@ -161,7 +161,7 @@ func TestRotationThatIsRefused(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		b.Settled(ctx, old.ID)
+		b.DrainRef(ctx, old.ID)
 		ticket := commit(t, b, Batch{Session: session, Ops: []Op{put("2")}})
 		if err := b.AbandonRotation(ctx, old.ID); err != nil {
 			t.Fatal(err)
@@ -363,7 +363,7 @@ func TestWhatIsOnItsWay(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if n := b.onTheirWay(ctx, ref.ID); n != c.count {
+			if n := b.inFlightVia(ctx, ref.ID); n != c.count {
 				t.Errorf("with %q: %d, want %d", c.set, n, c.count)
 			}
 		}
@@ -391,7 +391,7 @@ func TestRotationWaitsForTheSender(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.AfterFunc(200*time.Millisecond, func() { close(answer) })
-		b.Settled(ctx, old.ID)
+		b.DrainRef(ctx, old.ID)
 		select {
 		case <-answer:
 		default:

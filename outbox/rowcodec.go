@@ -22,26 +22,26 @@ import (
 // once, and of ops.
 const (
 	outcomesVersion = 1
-	unprovenVersion = 1
+	noDigestVersion = 1
 	opsVersion      = 2
 )
 
-// laterVersions are those that a newer binary may write: a row that opens with a
+// maxVersion are those that a newer binary may write: a row that opens with a
 // higher one is taken for damaged.
-const laterVersions = 32
+const maxVersion = 32
 
-// errNewer is in the error of what a newer binary wrote.
-var errNewer = errors.New("written by a newer version of this program")
+// errNewerVersion is in the error of what a newer binary wrote.
+var errNewerVersion = errors.New("written by a newer version of this program")
 
 // body is what a row holds of its batch.
 type body struct {
-	atomic bool
-	slim   bool // finished, every op applied: arguments are gone, ids and methods are left
-	// unproven: the ops were stored without a digest, so damage to them may go unseen.
-	unproven bool
-	ops      []opRow
-	named    bool            // while it is being committed: its author gave an op an id of another kind
-	room     []ledger.Intent // for wire, once; what is in it is of no meaning
+	atomic    bool
+	compacted bool // finished, every op applied: arguments are gone, ids and methods are left
+	// noDigest: the ops were stored without a digest, so damage to them may go unseen.
+	noDigest  bool
+	ops       []opRow
+	customIDs bool            // while it is being committed: its author gave an op an id of another kind
+	intentBuf []ledger.Intent // for wire, once; what is in it is of no meaning
 }
 
 // opRow is one op in a row.
@@ -52,23 +52,23 @@ type opRow struct {
 	deps     []string
 	expected ledger.Expect
 	retries  string
-	// verdict is the outcome decided here, without the server's having seen the op.
-	verdict *ledger.Outcome
-	// dropAsked: it has a seq and may have been sent; the sender is to find out.
-	dropAsked bool
+	// localOutcome is the outcome decided here, without the server's having seen the op.
+	localOutcome *ledger.Outcome
+	// dropRequested: it has a seq and may have been sent; the sender is to find out.
+	dropRequested bool
 	// void: it travels as a void under its own id, now and for ever.
 	void bool
 }
 
-// travels says whether the op takes a seq.
-func (o *opRow) travels() bool { return o.verdict == nil || o.void }
+// takesSeq says whether the op takes a seq.
+func (o *opRow) takesSeq() bool { return o.localOutcome == nil || o.void }
 
 // Bits of an op's flags.
 const (
 	flagDerived = 1 << iota // the id is OpID(batch, place)
-	flagVerdict
+	flagLocalOutcome
 	flagVoid
-	flagDropAsked
+	flagDropRequested
 	flagRetries
 	flagExpected
 	flagExpectedRef
@@ -77,8 +77,8 @@ const (
 // Bits of a body's flags.
 const (
 	bodyAtomic = 1 << iota
-	bodySlim
-	bodyUnproven
+	bodyCompacted
+	bodyNoDigest
 )
 
 // encode writes what a row of that batch and session holds.
@@ -88,11 +88,11 @@ func (b *body) encode(session, batch string) []byte {
 	if b.atomic {
 		flags |= bodyAtomic
 	}
-	if b.slim {
-		flags |= bodySlim
+	if b.compacted {
+		flags |= bodyCompacted
 	}
-	if b.unproven {
-		flags |= bodyUnproven
+	if b.noDigest {
+		flags |= bodyNoDigest
 	}
 	w.byte(opsVersion)
 	w.byte(flags)
@@ -100,7 +100,7 @@ func (b *body) encode(session, batch string) []byte {
 	ids := derivedFrom(batch)
 	for i := range b.ops {
 		o := &b.ops[i]
-		o.encode(&w, ids.has(i, o.id), b.slim)
+		o.encode(&w, ids.has(i, o.id), b.compacted)
 	}
 	return append(w.buf, digestOf(session, batch, w.buf)...)
 }
@@ -122,7 +122,7 @@ func (b *body) size() int {
 	size := 8
 	for i := range b.ops {
 		o := &b.ops[i]
-		if size += 5 + len(o.method); b.slim {
+		if size += 5 + len(o.method); b.compacted {
 			continue
 		}
 		for j := range o.args {
@@ -140,9 +140,9 @@ func (o *opRow) encode(w *writer, derived, slim bool) {
 		}
 	}
 	set(derived, flagDerived)
-	set(o.verdict != nil, flagVerdict)
+	set(o.localOutcome != nil, flagLocalOutcome)
 	set(o.void, flagVoid)
-	set(o.dropAsked, flagDropAsked)
+	set(o.dropRequested, flagDropRequested)
 	set(o.retries != "", flagRetries)
 	set(o.expected.Set, flagExpected)
 	set(o.expected.Ref != nil, flagExpectedRef)
@@ -154,8 +154,8 @@ func (o *opRow) encode(w *writer, derived, slim bool) {
 	if o.retries != "" {
 		w.text(o.retries)
 	}
-	if o.verdict != nil {
-		w.outcome(o.verdict, o.id)
+	if o.localOutcome != nil {
+		w.outcome(o.localOutcome, o.id)
 	}
 	if slim {
 		return
@@ -200,17 +200,17 @@ func decodeBody(session, batch string, data []byte) (*body, error) {
 		return nil, fmt.Errorf("decode row: %w", err)
 	}
 	flags := r.byte()
-	if flags&^(bodyAtomic|bodySlim|bodyUnproven) != 0 {
+	if flags&^(bodyAtomic|bodyCompacted|bodyNoDigest) != 0 {
 		r.fail("flags")
 	}
-	b := &body{atomic: flags&bodyAtomic != 0, slim: flags&bodySlim != 0, unproven: version == unprovenVersion || flags&bodyUnproven != 0}
+	b := &body{atomic: flags&bodyAtomic != 0, compacted: flags&bodyCompacted != 0, noDigest: version == noDigestVersion || flags&bodyNoDigest != 0}
 	n := r.count(2)
 	if r.err == nil && n == 0 {
 		r.fail("no ops")
 	}
 	ids := derivedFrom(batch)
 	for i := 0; i < n && r.err == nil; i++ {
-		b.ops = append(b.ops, r.op(ids, i, b.slim))
+		b.ops = append(b.ops, r.op(ids, i, b.compacted))
 	}
 	if err := r.end(); err != nil {
 		return nil, fmt.Errorf("decode row: %w", err)
@@ -218,7 +218,7 @@ func decodeBody(session, batch string, data []byte) (*body, error) {
 	return b, nil
 }
 
-func (r *reader) op(ids derived, place int, slim bool) opRow {
+func (r *reader) op(ids derivedIDs, place int, slim bool) opRow {
 	var o opRow
 	flags := r.byte()
 	if flags&flagDerived == 0 {
@@ -233,13 +233,13 @@ func (r *reader) op(ids derived, place int, slim bool) opRow {
 		r.fail("op without id or method")
 	}
 	o.void = flags&flagVoid != 0
-	o.dropAsked = flags&flagDropAsked != 0
+	o.dropRequested = flags&flagDropRequested != 0
 	if flags&flagRetries != 0 {
 		o.retries = r.text()
 	}
-	if flags&flagVerdict != 0 {
+	if flags&flagLocalOutcome != 0 {
 		v := r.outcome(o.id)
-		o.verdict = &v
+		o.localOutcome = &v
 	}
 	if slim || r.err != nil {
 		return o
@@ -304,22 +304,22 @@ func decodeOutcomes(data []byte, ops []opRow) ([]ledger.Outcome, error) {
 func (r *batchRow) decode() (*body, error) {
 	b, err := decodeBody(r.session, r.id, r.body)
 	if err != nil {
-		return nil, r.unreadable(err, "")
+		return nil, r.decodeErr(err, "")
 	}
 	return b, nil
 }
 
-// ends reads the outcomes of a finished row with that body.
-func (r *batchRow) ends(b *body) ([]ledger.Outcome, error) {
+// readOutcomes reads the outcomes of a finished row with that body.
+func (r *batchRow) readOutcomes(b *body) ([]ledger.Outcome, error) {
 	outs, err := decodeOutcomes(r.outcomes, b.ops)
 	if err != nil {
-		return nil, r.unreadable(err, ": its outcomes are lost")
+		return nil, r.decodeErr(err, ": its outcomes are lost")
 	}
 	return outs, nil
 }
 
-func (r *batchRow) unreadable(err error, what string) error {
-	if errors.Is(err, errNewer) {
+func (r *batchRow) decodeErr(err error, what string) error {
+	if errors.Is(err, errNewerVersion) {
 		return fault.Incompatible.Because(err, "the row of batch %s was written by a newer version of this program: use that one", r.id)
 	}
 	return fault.OutboxDamaged.Because(err, "the row of batch %s is damaged%s", r.id, what)
@@ -392,8 +392,8 @@ func (r *reader) version(newest byte) (byte, error) {
 	v := r.byte()
 	switch {
 	case r.err != nil || 0 < v && v <= newest:
-	case v > newest && v < laterVersions:
-		return v, fmt.Errorf("version %d: %w", v, errNewer)
+	case v > newest && v < maxVersion:
+		return v, fmt.Errorf("version %d: %w", v, errNewerVersion)
 	default:
 		r.fail("version")
 	}

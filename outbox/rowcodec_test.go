@@ -52,9 +52,9 @@ func drawBody(t *rapid.T, batch string) *body {
 		}
 		if rapid.Bool().Draw(t, "decided") {
 			o := drawOutcome(t, op.id)
-			op.verdict = &o
+			op.localOutcome = &o
 		}
-		op.void, op.dropAsked = rapid.Bool().Draw(t, "void"), rapid.Bool().Draw(t, "drop")
+		op.void, op.dropRequested = rapid.Bool().Draw(t, "void"), rapid.Bool().Draw(t, "drop")
 		b.ops = append(b.ops, op)
 	}
 	return b
@@ -87,9 +87,9 @@ func TestRowsComeBack(t *testing.T) {
 		if err != nil || !reflect.DeepEqual(again, outs) {
 			t.Fatalf("%v\n got %+v\nwant %+v", err, again, outs)
 		}
-		slim := body{atomic: b.atomic, slim: true, ops: b.ops}
+		slim := body{atomic: b.atomic, compacted: true, ops: b.ops}
 		got, err = decodeBody("ses_1", batch, slim.encode("ses_1", batch))
-		if err != nil || !got.slim || len(got.ops) != len(b.ops) || got.ops[0].id != b.ops[0].id || got.ops[0].method != b.ops[0].method || got.ops[0].args != nil {
+		if err != nil || !got.compacted || len(got.ops) != len(b.ops) || got.ops[0].id != b.ops[0].id || got.ops[0].method != b.ops[0].method || got.ops[0].args != nil {
 			t.Fatalf("slim: %v, %+v", err, got)
 		}
 	})
@@ -103,7 +103,7 @@ func TestRowFormatStays(t *testing.T) {
 		{id: OpID(batch, 0), method: "put", args: []ledger.Arg{{Name: "key", JSON: []byte(`"k"`)}, {Name: "v", Ref: &ledger.Ref{Op: OpID(batch, 7), Path: "a.b"}}},
 			deps: []string{OpID(batch, 8)}, expected: ledger.Expect{Set: true, Cursor: 300}},
 		{id: "01M7XHJRC423DKMC0KKDH3ZZZZ", method: "void", void: true, retries: OpID(batch, 9),
-			verdict: &ledger.Outcome{OpID: "01M7XHJRC423DKMC0KKDH3ZZZZ", Status: ledger.Rejected, Reason: fault.TooLarge, Message: "m"}},
+			localOutcome: &ledger.Outcome{OpID: "01M7XHJRC423DKMC0KKDH3ZZZZ", Status: ledger.Rejected, Reason: fault.TooLarge, Message: "m"}},
 	}}
 	data := b.encode("ses_1", batch)
 	got, err := decodeBody("ses_1", batch, data)
@@ -136,10 +136,10 @@ func TestRowsOfBefore(t *testing.T) {
 		t.Fatal(err)
 	}
 	b, err := decodeBody("ses_1", batch, data)
-	if err != nil || !b.unproven || len(b.ops) != 2 || string(b.ops[0].args[0].JSON) != `"k"` {
+	if err != nil || !b.noDigest || len(b.ops) != 2 || string(b.ops[0].args[0].JSON) != `"k"` {
 		t.Fatalf("%v, %+v", err, b)
 	}
-	if b, err = decodeBody("ses_1", batch, b.encode("ses_1", batch)); err != nil || !b.unproven {
+	if b, err = decodeBody("ses_1", batch, b.encode("ses_1", batch)); err != nil || !b.noDigest {
 		t.Errorf("written again: %v, %+v", err, b)
 	}
 }
@@ -153,7 +153,7 @@ func TestEveryBitCounts(t *testing.T) {
 	data := b.encode("ses_1", batch)
 	for bit := range 8 * len(data) {
 		data[bit/8] ^= 1 << (bit % 8)
-		if got, err := decodeBody("ses_1", batch, data); err == nil && !got.unproven {
+		if got, err := decodeBody("ses_1", batch, data); err == nil && !got.noDigest {
 			t.Errorf("bit %d is another, and %+v is read", bit, got)
 		}
 		data[bit/8] ^= 1 << (bit % 8)
@@ -177,14 +177,14 @@ func FuzzRecover(f *testing.F) {
 	batch := NewBatchID()
 	for _, b := range []*body{
 		{ops: []opRow{{id: OpID(batch, 0), method: "put", args: []ledger.Arg{{Name: "a", JSON: []byte("1")}}}}},
-		{atomic: true, slim: true, ops: []opRow{{id: OpID(batch, 0), method: "put"}, {id: NewBatchID(), method: "put"}}},
-		{ops: []opRow{{id: OpID(batch, 0), method: "m", void: true, verdict: &ledger.Outcome{Status: ledger.Skipped, Result: []byte("{}")},
+		{atomic: true, compacted: true, ops: []opRow{{id: OpID(batch, 0), method: "put"}, {id: NewBatchID(), method: "put"}}},
+		{ops: []opRow{{id: OpID(batch, 0), method: "m", void: true, localOutcome: &ledger.Outcome{Status: ledger.Skipped, Result: []byte("{}")},
 			deps: []string{"x"}, expected: ledger.Expect{Set: true, Ref: &ledger.Ref{Op: "o", Path: "p"}}, args: []ledger.Arg{{Name: "a", Ref: &ledger.Ref{Op: "o"}}}}}},
 	} {
 		f.Add(true, withoutDigest(b.encode("ses_1", batch)), encodeOutcomes(make([]ledger.Outcome, len(b.ops)), b.ops))
 		f.Add(false, withoutDigest(b.encode("ses_1", "")), []byte{outcomesVersion, 1})
 	}
-	f.Add(true, []byte{unprovenVersion, 0, 0xff, 0xff, 0xff, 0xff, 0x0f}, []byte{outcomesVersion, 0xff, 0xff, 0x0f})
+	f.Add(true, []byte{noDigestVersion, 0, 0xff, 0xff, 0xff, 0xff, 0x0f}, []byte{outcomesVersion, 0xff, 0xff, 0x0f})
 	f.Fuzz(func(t *testing.T, derived bool, data, outcomes []byte) {
 		id := ""
 		if derived {
@@ -208,8 +208,8 @@ func FuzzRecover(f *testing.F) {
 			b.count(outs)
 		}
 		b.outcomes(nil)
-		b.cascade()
-		wire(&entry{id: id, session: "s", first: 1, n: b.travelling(), body: b})
+		b.skipDependents()
+		wireBatchOf(&entry{id: id, session: "s", firstSeq: 1, seqCount: b.seqCount(), body: b})
 	})
 }
 
@@ -218,7 +218,7 @@ func TestIDs(t *testing.T) {
 	last := ""
 	for range 10_000 {
 		id := NewBatchID()
-		if id <= last || !isULID(id) || derivedFrom(id).none {
+		if id <= last || !isULID(id) || derivedFrom(id).underivable {
 			t.Fatalf("%s after %s", id, last)
 		}
 		last = id
@@ -244,11 +244,11 @@ func TestIDsInAnotherSpelling(t *testing.T) {
 		t.Fatalf("%s is the fourth of %s", op, batch)
 	}
 	for _, s := range []string{strings.ToLower(op), strings.Replace(op, "0", "O", 1), op[:25], op + "0", ""} {
-		if isULID(s) || derivedFrom(batch).has(3, s) || !derivedFrom(s).none {
+		if isULID(s) || derivedFrom(batch).has(3, s) || !derivedFrom(s).underivable {
 			t.Errorf("%q was taken", s)
 		}
 	}
-	if low := strings.ToLower(batch); !derivedFrom(low).none || derivedFrom(low).has(3, op) {
+	if low := strings.ToLower(batch); !derivedFrom(low).underivable || derivedFrom(low).has(3, op) {
 		t.Errorf("%q was taken for a batch id", low)
 	}
 }

@@ -28,9 +28,9 @@ func (b *Box) Run(ctx context.Context, link Link) error {
 		return err
 	}
 	defer leave()
-	ctx, cancel := b.during(ctx)
+	ctx, cancel := b.withClose(ctx)
 	defer cancel()
-	end := b.beginRun(ctx)
+	end := b.acquireRun(ctx)
 	if end == nil {
 		return nil
 	}
@@ -43,7 +43,7 @@ func (b *Box) Run(ctx context.Context, link Link) error {
 		if err != nil {
 			break // ctx ended
 		}
-		why := b.lead(ctx, link, tk)
+		why := b.runTerm(ctx, link, tk)
 		switch {
 		case ctx.Err() != nil:
 		case errors.Is(why, errServerFenced):
@@ -61,19 +61,19 @@ func (b *Box) Run(ctx context.Context, link Link) error {
 	return nil
 }
 
-// beginRun waits until no other Run is running; nil if ctx ends first.
-func (b *Box) beginRun(ctx context.Context) (end func()) {
+// acquireRun waits until no other Run is running; nil if ctx ends first.
+func (b *Box) acquireRun(ctx context.Context) (end func()) {
 	for {
 		b.mu.Lock()
-		other := b.runs
+		other := b.runDone
 		if other == nil {
-			b.runs = make(chan struct{})
+			b.runDone = make(chan struct{})
 			b.mu.Unlock()
 			return func() {
 				b.mu.Lock()
 				defer b.mu.Unlock()
-				close(b.runs)
-				b.runs = nil
+				close(b.runDone)
+				b.runDone = nil
 			}
 		}
 		b.mu.Unlock()
@@ -108,63 +108,63 @@ func (b *Box) pause(ctx context.Context, d time.Duration) {
 // the turn: mostly the goroutine in which something happens, since waking another
 // one takes longer than what is to be done.
 type loop struct {
-	box         *Box
-	link        Link
-	m           *machine
-	term        int // of lanes
-	incarnation int64
-	release     func()       // gives up the mark of a living sender; nil without. renewing's, then lead's
-	seen        atomic.Int64 // the box row's drops, as last looked at
-	conns       map[string]*conn
-	ctx         context.Context
-	cancel      context.CancelCauseFunc
-	tasks       sync.WaitGroup
+	box             *Box
+	link            Link
+	m               *machine
+	term            int // of lanes
+	incarnation     int64
+	releaseLiveness func()       // gives up the mark of a living sender; nil without. renewing's, then lead's
+	seenDrops       atomic.Int64 // the box row's drops, as last looked at
+	conns           map[string]*streamConn
+	ctx             context.Context
+	cancel          context.CancelCauseFunc
+	tasks           sync.WaitGroup
 
-	alarm *time.Timer // when the machine wants to be looked at again
+	wakeTimer *time.Timer // when the machine wants to be looked at again
 
-	mu     sync.Mutex       // guards what follows
-	doubts map[string][]int // by session: the openings on which its server did not know it, though it has made it
-	events []func(now time.Time)
-	taken  bool          // somebody has the turn
-	over   chan struct{} // not nil: the term has ended, and whoever has the turn closes it
-	more   chan struct{} // the turn is handed to run
+	mu       sync.Mutex       // guards what follows
+	notKnown map[string][]int // by session: the openings on which its server did not know it, though it has made it
+	events   []func(now time.Time)
+	busy     bool          // somebody has the turn
+	done     chan struct{} // not nil: the term has ended, and whoever has the turn closes it
+	handoff  chan struct{} // the turn is handed to run
 }
 
-// conn is one opening of a stream.
-type conn struct {
-	number int
+// streamConn is one opening of a stream.
+type streamConn struct {
+	id     int
 	cancel context.CancelFunc
 	stream Stream
 }
 
-// lead sends until ctx ends or the lease is lost, and says why.
-func (b *Box) lead(ctx context.Context, link Link, tk *taking) error {
+// runTerm sends until ctx ends or the lease is lost, and says why.
+func (b *Box) runTerm(ctx context.Context, link Link, tk *takeover) error {
 	l := &loop{box: b, link: link, m: newMachine(b.cfg.Window, b.newBackoff), term: tk.term, incarnation: tk.incarnation,
-		release: tk.release, conns: make(map[string]*conn), doubts: make(map[string][]int), taken: true, more: make(chan struct{}, 1)}
+		releaseLiveness: tk.releaseLiveness, conns: make(map[string]*streamConn), notKnown: make(map[string][]int), busy: true, handoff: make(chan struct{}, 1)}
 	l.ctx, l.cancel = context.WithCancelCause(ctx)
 	defer l.cancel(nil)
-	l.seen.Store(tk.drops)
+	l.seenDrops.Store(tk.drops)
 	b.cfg.Logger.Debug("sending", "outbox", b.id, "incarnation", tk.incarnation)
 	b.mu.Lock()
 	b.loop = l
 	b.mu.Unlock()
 
-	l.recover(tk)
+	l.recoverInFlight(tk)
 	// What this process committed after the lease was taken and before b.loop was
 	// set told nobody, and is not in tk.
 	l.tasks.Go(l.scan)
-	l.tasks.Go(func() { b.db.watch(l.ctx, b.id, l.scan, l.alive) })
-	l.tasks.Go(l.renewing)
-	l.tasks.Go(l.sweeping)
+	l.tasks.Go(func() { b.db.watch(l.ctx, b.id, l.scan, l.setHolderPID) })
+	l.tasks.Go(l.renewLoop)
+	l.tasks.Go(l.sweepLoop)
 	l.run()
 
 	b.mu.Lock()
 	b.loop = nil
 	b.mu.Unlock()
-	b.w.lanes.lead(false)
-	b.told.grounded()
+	b.w.seqs.setLeading(false)
+	b.hub.senderStopped()
 	for session, c := range l.conns {
-		l.drop(session, c)
+		l.closeStream(session, c)
 	}
 	l.tasks.Wait()
 	why := context.Cause(l.ctx)
@@ -173,8 +173,8 @@ func (b *Box) lead(ctx context.Context, link Link, tk *taking) error {
 			b.cfg.Logger.Warn("the lease could not be given back", "outbox", b.id, "error", err)
 		}
 	}
-	if l.release != nil {
-		l.release()
+	if l.releaseLiveness != nil {
+		l.releaseLiveness()
 	}
 	return why
 }
@@ -183,84 +183,84 @@ func (b *Box) lead(ctx context.Context, link Link, tk *taking) error {
 // nobody has. A turn may wait for the database, so it is for the sender's own
 // goroutines, without locks.
 func (l *loop) post(f func(now time.Time)) {
-	if l.add(f) {
-		l.take(postedEvents)
+	if l.enqueue(f) {
+		l.handleEvents(maxPostedEvents)
 	}
 }
 
-// hand is post for all other goroutines.
-func (l *loop) hand(f func(now time.Time)) {
-	if l.add(f) {
-		l.more <- struct{}{} // has room: there is one turn
+// postAsync is post for all other goroutines.
+func (l *loop) postAsync(f func(now time.Time)) {
+	if l.enqueue(f) {
+		l.handoff <- struct{}{} // has room: there is one turn
 	}
 }
 
-// take is a turn of so many events; what is left is for run.
-func (l *loop) take(most int) {
-	if !l.turn(most) {
-		l.more <- struct{}{}
+// handleEvents is a turn of so many events; what is left is for run.
+func (l *loop) handleEvents(most int) {
+	if !l.drainEvents(most) {
+		l.handoff <- struct{}{}
 	}
 }
 
-// add reports whether the turn is the caller's.
-func (l *loop) add(f func(now time.Time)) bool {
+// enqueue reports whether the turn is the caller's.
+func (l *loop) enqueue(f func(now time.Time)) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.events = append(l.events, f)
-	if l.taken || l.over != nil {
+	if l.busy || l.done != nil {
 		return false
 	}
-	l.taken = true
+	l.busy = true
 	return true
 }
 
 // After how many events who happened to post one goes its way, and run looks
 // whether the term has ended.
 const (
-	postedEvents = 8
-	runEvents    = 1024
+	maxPostedEvents = 8
+	maxRunEvents    = 1024
 )
 
 // run has the first turn, and those that others hand over, until the term ends.
 // Then nobody has one.
 func (l *loop) run() {
-	l.alarm = time.AfterFunc(time.Hour, func() { l.post(func(time.Time) {}) })
-	defer l.alarm.Stop()
-	l.more <- struct{}{}
+	l.wakeTimer = time.AfterFunc(time.Hour, func() { l.post(func(time.Time) {}) })
+	defer l.wakeTimer.Stop()
+	l.handoff <- struct{}{}
 	for {
 		select {
-		case <-l.more:
-			l.take(runEvents)
+		case <-l.handoff:
+			l.handleEvents(maxRunEvents)
 			continue
 		case <-l.ctx.Done():
 		}
 		l.mu.Lock()
 		over := make(chan struct{})
-		l.over = over
-		if !l.taken {
+		l.done = over
+		if !l.busy {
 			close(over)
 		}
 		l.mu.Unlock()
 		select {
 		case <-over:
-		case <-l.more: // it was handed over just now
+		case <-l.handoff: // it was handed over just now
 		}
 		return
 	}
 }
 
-// turn does what has happened, up to so many events. It reports false if there
+// drainEvents does what has happened, up to so many events. It reports false if there
 // are more: then the turn is still the caller's, to hand on.
-func (l *loop) turn(most int) bool {
+func (l *loop) drainEvents(most int) bool {
 	defer fatal.OnPanic()
 	for ticked := false; ; ticked = true {
 		l.mu.Lock()
 		n := min(len(l.events), most)
-		if n == 0 && ticked || l.over != nil {
-			left := len(l.events) > 0 && l.over == nil
-			l.taken = left
-			if l.over != nil {
-				close(l.over)
+		if n == 0 && ticked || l.done != nil {
+			left := len(l.events) > 0 && l.done == nil
+			l.busy = left
+			if l.done != nil {
+				close(l.done)
 			}
 			l.mu.Unlock()
 			return !left
@@ -273,20 +273,20 @@ func (l *loop) turn(most int) bool {
 		for i, f := range events {
 			events[i] = nil
 			f(now)
-			l.act(now)
+			l.performActions(now)
 		}
 		l.m.tick(now)
-		l.act(now)
+		l.performActions(now)
 		wait := time.Hour
 		if at := l.m.wakeAt(); !at.IsZero() {
 			wait = max(at.Sub(now), 0)
 		}
-		l.alarm.Reset(wait)
+		l.wakeTimer.Reset(wait)
 	}
 }
 
-// recover gives the machine what the former holder left.
-func (l *loop) recover(tk *taking) {
+// recoverInFlight gives the machine what the former holder left.
+func (l *loop) recoverInFlight(tk *takeover) {
 	now := time.Now()
 	for session, rows := range bySession(tk.rows) {
 		var entries []*entry
@@ -296,13 +296,13 @@ func (l *loop) recover(tk *taking) {
 			bd, err := r.decode()
 			if err == nil {
 				var hold uint64
-				if hold, err = l.holdOf(r.session, bd); err != nil {
+				if hold, err = l.pinSeqOf(r.session, bd); err != nil {
 					l.cancel(err)
 					return
 				}
-				e = l.entry(r, bd, hold)
+				e = l.routedEntry(r, bd, hold)
 			} else { // nothing after it can be sent either: its seqs would be missing
-				e = l.unreadable(r, err)
+				e = l.damagedEntry(r, err)
 			}
 			if r.dropping {
 				drops[r.num] = nil
@@ -310,47 +310,47 @@ func (l *loop) recover(tk *taking) {
 			entries = append(entries, e)
 		}
 		st := tk.streams[session]
-		l.m.recovered(session, entries, l.making(st), drops, now)
+		l.m.recovered(session, entries, l.createRoute(st), drops, now)
 	}
-	l.m.found(tk.waiting, now)
-	l.act(now)
+	l.m.backlogFound(tk.unsequenced, now)
+	l.performActions(now)
 }
 
-func (l *loop) making(st streamRow) route {
+func (l *loop) createRoute(st streamRow) route {
 	if st.spaceRef == "" {
 		return route{}
 	}
 	return route{ref: st.ownerRef, space: st.spaceRef}
 }
 
-// act does what the machine asks for.
-func (l *loop) act(now time.Time) {
-	for i := 0; i < len(l.m.out); i++ { // doing one may add others
-		l.one(l.m.out[i], now)
+// performActions does what the machine asks for.
+func (l *loop) performActions(now time.Time) {
+	for i := 0; i < len(l.m.actions); i++ { // doing one may add others
+		l.perform(l.m.actions[i], now)
 	}
-	clear(l.m.out)
-	l.m.out = l.m.out[:0]
+	clear(l.m.actions)
+	l.m.actions = l.m.actions[:0]
 }
 
-func (l *loop) one(a action, now time.Time) {
+func (l *loop) perform(a action, now time.Time) {
 	b := l.box
 	switch a.kind {
-	case actLook:
-		b.load(l.term, a.session, 0, lookBytes, nil, func(ld loaded, err error) { l.handLoaded(a.session, ld, err) })
+	case actPeek:
+		b.load(l.term, a.session, 0, peekBytes, nil, func(ld loadResult, err error) { l.postLoaded(a.session, ld, err) })
 	case actLoad:
-		b.load(l.term, a.session, a.batches, a.bytes, nil, func(ld loaded, err error) { l.handLoaded(a.session, ld, err) })
-	case actFind: // an event of its own, since it may read the database, which not every turn may
-		l.hand(func(now time.Time) {
+		b.load(l.term, a.session, a.batches, a.bytes, nil, func(ld loadResult, err error) { l.postLoaded(a.session, ld, err) })
+	case actFindRoute: // an event of its own, since it may read the database, which not every turn may
+		l.postAsync(func(now time.Time) {
 			for _, e := range a.entries {
-				l.find(e)
+				l.setRoute(e)
 			}
 			l.m.routed(a.session, now)
 		})
 	case actOpen:
-		l.open(a)
+		l.openStream(a)
 	case actClose:
-		if c := l.conns[a.session]; c != nil && c.number == a.conn {
-			l.drop(a.session, c)
+		if c := l.conns[a.session]; c != nil && c.id == a.connID {
+			l.closeStream(a.session, c)
 		}
 	case actSend:
 		l.send(a)
@@ -361,70 +361,70 @@ func (l *loop) one(a action, now time.Time) {
 	case actFinish:
 		e := a.entry
 		crashpoint.Hit(crashpoint.OutboxAckBefore)
-		outs := e.body.outcomes(a.answer)
-		news := b.news(e, outs)
-		unmade := refused(news)
+		outs := e.body.outcomes(a.outcomes)
+		news := b.refUpdates(e, outs)
+		unmade := ownerRefused(news)
 		if !unmade {
-			b.told.tell(e.id, outs, false)
+			b.hub.publish(e.id, outs, false)
 		}
-		b.store(e, l.incarnation, outs, news, a.route, func(err error) {
+		b.storeOutcomes(e, l.incarnation, outs, news, a.route, func(err error) {
 			if unmade { // the caller may look for the session by its name next
-				b.told.tell(e.id, outs, err == nil || errors.Is(err, errFenced))
+				b.hub.publish(e.id, outs, err == nil || errors.Is(err, errFenced))
 			}
-			l.hand(func(now time.Time) {
+			l.postAsync(func(now time.Time) {
 				if errors.Is(err, errFenced) {
 					l.cancel(errFenced)
 					return
 				}
 				if err != nil {
-					l.unstorable(e.session, err, now)
+					l.storeFailed(e.session, err, now)
 					return
 				}
-				l.m.storedThrough(e.session, e.last(), now)
+				l.m.outcomesStored(e.session, e.lastSeq(), now)
 				l.m.finished(e.id, now)
 			})
 		})
-	case actNote:
+	case actRecordAttempt:
 		text, at := a.err.Error(), b.wallTime(now, a.at)
 		notes := make([]entry, len(a.entries))
 		for i, e := range a.entries {
 			notes[i] = entry{num: e.num, attempts: e.attempts}
 		}
-		l.write(func(q querier) {
+		l.submitWrite(func(q querier) {
 			for _, e := range notes {
-				b.t.note(q, e.num, e.attempts, at, text)
+				b.t.recordAttempt(q, e.num, e.attempts, at, text)
 			}
 		})
-	case actMark:
-		l.write(func(q querier) { b.t.markSent(q, a.entry.num) })
-	case actStop:
+	case actMarkInFlight:
+		l.submitWrite(func(q querier) { b.t.markInFlight(q, a.entry.num) })
+	case actSetStopped:
 		code, reason := fault.None, ""
 		if a.err != nil {
 			code, reason = a.err.Code, a.err.Error()
 			b.cfg.Logger.Error("a stream stands still until someone decides", "outbox", b.id, "session", a.session, "reason", reason)
 		}
-		j := l.job(func(q querier) { b.t.stop(q, a.session, code, reason) })
-		j.stream, j.done = a.session, func(error, bool) { b.told.look() }
+		j := l.termJob(func(q querier) { b.t.setStopped(q, a.session, code, reason) })
+		j.stream, j.done = a.session, func(error, bool) { b.hub.recheckAll() }
 		b.w.submit(j)
 		if a.err != nil { // a better ref may be there already
-			l.hand(func(now time.Time) {
-				_, _ = b.shelf().refresh(l.ctx) // else the next scan tells
-				l.reconsider(a.session, now)
+			l.postAsync(func(now time.Time) {
+				_, _ = b.resolver().refresh(l.ctx) // else the next scan tells
+				l.resumeIfRerouted(a.session, now)
 			})
 		}
-	case actRaise:
-		l.raise()
-	case actSettle:
-		l.settle(a)
-	case actRefuse:
-		l.refuse(a)
+	case actRaiseIncarnation:
+		l.raiseIncarnation()
+	case actResolveDrops:
+		l.resolveDrops(a)
+	case actEndRefused:
+		l.endRefused(a)
 	case actFenced:
 		l.cancel(fmt.Errorf("%w: %w", errServerFenced, a.err))
 	}
 }
 
-// lookBytes bounds what one look reads.
-const lookBytes = 256 << 10
+// peekBytes bounds what one look reads.
+const peekBytes = 256 << 10
 
 // wallTime turns a time of the loop's clock into one for people.
 func (b *Box) wallTime(now, at time.Time) int64 {

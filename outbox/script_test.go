@@ -42,12 +42,12 @@ func (s *script) entry(name string, args ...string) *entry {
 	}
 	session := name[:1]
 	first, _ := strconv.ParseUint(name[1:], 10, 64)
-	e := &entry{num: int64(len(s.pos) + 1), id: name, session: session, first: first, n: 1, bytes: 10, marked: true,
+	e := &entry{num: int64(len(s.pos) + 1), id: name, session: session, firstSeq: first, seqCount: 1, bytes: 10, markedInFlight: true,
 		route: route{ref: "r" + session, host: "h"}, body: &body{ops: []opRow{{id: name, method: "put"}}}}
 	for i := 0; i+1 < len(args); i++ {
 		switch args[i] {
 		case "hold":
-			e.hold, _ = strconv.ParseUint(args[i+1], 10, 64)
+			e.pinSeq, _ = strconv.ParseUint(args[i+1], 10, 64)
 		case "via":
 			e.route.ref = args[i+1]
 		case "only":
@@ -55,9 +55,9 @@ func (s *script) entry(name string, args ...string) *entry {
 		case "space":
 			e.route.space, e.body.ops[0].method = args[i+1], methodCreate
 		case "astray":
-			e.route, e.problem, e.passing = route{}, fault.Unavailable.With("told to"), true
+			e.route, e.routeErr, e.retryRoute = route{}, fault.Unavailable.With("told to"), true
 		case "pending":
-			e.marked = false
+			e.markedInFlight = false
 		case "bytes":
 			e.bytes, _ = strconv.Atoi(args[i+1])
 		}
@@ -75,7 +75,7 @@ func (s *script) line(line string) string {
 	}
 	conn := 0
 	if st := m.streams[session]; st != nil {
-		conn = st.conn
+		conn = st.connID
 	}
 	num := func(word string) (n uint64) {
 		for i := range w[:len(w)-1] {
@@ -107,7 +107,7 @@ func (s *script) line(line string) string {
 		return es
 	}
 	code := func(name string) error {
-		c, ok := fault.Named(name)
+		c, ok := fault.ParseCode(name)
 		if !ok {
 			return fmt.Errorf("%s", name)
 		}
@@ -115,7 +115,7 @@ func (s *script) line(line string) string {
 	}
 	switch w[0] {
 	case "found":
-		m.found(w[1:], now)
+		m.backlogFound(w[1:], now)
 	case "sequenced":
 		m.sequenced(s.entry(w[1], w[2:]...), now)
 	case "looked", "loaded":
@@ -125,9 +125,9 @@ func (s *script) line(line string) string {
 			delete(s.pos, session+"0")
 		}
 		if has("newer") {
-			head.damaged, head.problem = true, fault.Incompatible.With("told to")
+			head.damaged, head.routeErr = true, fault.Incompatible.With("told to")
 		}
-		m.looked(session, batches(), head, has("more") || head != nil, owed(), route{}, now)
+		m.loaded(session, batches(), head, has("more") || head != nil, owed(), route{}, now)
 	case "recovered":
 		var drops map[int64]*fault.Error
 		es := batches()
@@ -137,9 +137,9 @@ func (s *script) line(line string) string {
 		}
 		m.recovered(session, es, route{}, drops, now)
 	case "opened":
-		m.openedStream(session, conn, num("last"), nil, now)
+		m.streamOpened(session, conn, num("last"), nil, now)
 	case "fail":
-		m.openedStream(session, conn, 0, code(w[2]), now)
+		m.streamOpened(session, conn, 0, code(w[2]), now)
 	case "ok", "refused", "nonsense":
 		status := map[string]ledger.Status{"ok": ledger.Applied, "refused": ledger.Rejected}[w[0]]
 		id := w[1]
@@ -148,25 +148,25 @@ func (s *script) line(line string) string {
 		}
 		m.replied(session, conn, Reply{Outcomes: []ledger.Outcome{{OpID: id, Status: status}}}, now)
 	case "late":
-		m.openedStream(session, conn-1, 0, code(w[2]), now)
+		m.streamOpened(session, conn-1, 0, code(w[2]), now)
 	case "err":
 		m.replied(session, conn, Reply{Err: code(w[2])}, now)
 	case "stale":
 		m.replied(session, conn-1, Reply{Err: code(w[2])}, now)
 	case "broken":
-		m.broken(session, conn, now)
+		m.linkBroken(session, conn, now)
 	case "stored":
-		m.storedThrough(session, s.entry(w[1]).last(), now)
+		m.outcomesStored(session, s.entry(w[1]).lastSeq(), now)
 	case "unstorable":
-		m.unstorable(session, fault.Internal.With("told to"), now)
+		m.storeFailed(session, fault.Internal.With("told to"), now)
 	case "finished":
 		m.finished(w[1], now)
 	case "drop":
-		m.dropAsked(session, s.entry(w[1]).num, now)
+		m.dropRequested(session, s.entry(w[1]).num, now)
 	case "heads":
-		m.headsDropped(now)
+		m.unsequencedDropped(now)
 	case "raised":
-		m.raised(now)
+		m.incarnationRaised(now)
 	case "settled":
 		var es []*entry
 		for _, name := range w[2:] {
@@ -175,7 +175,7 @@ func (s *script) line(line string) string {
 			s.pos[name] = &e
 			es = append(es, &e)
 		}
-		m.settled(session, conn, es, now)
+		m.dropsResolved(session, conn, es, now)
 	case "given":
 		var known *fault.Error
 		if session = w[2]; has("known") {
@@ -183,16 +183,16 @@ func (s *script) line(line string) string {
 		} else {
 			maps.DeleteFunc(s.pos, func(name string, _ *entry) bool { return name[:1] == session })
 		}
-		m.refused(session, known)
+		m.streamRefused(session, known)
 		if known == nil {
-			m.looked(session, nil, nil, has("more"), nil, route{}, now)
+			m.loaded(session, nil, nil, has("more"), nil, route{}, now)
 		}
 	case "wake":
 		m.wake(now)
 	case "routed":
 		for _, e := range m.streams[session].queue {
 			if !has("astray") {
-				e.route, e.problem, e.passing = route{ref: "r" + session, host: "h"}, nil, false
+				e.route, e.routeErr, e.retryRoute = route{ref: "r" + session, host: "h"}, nil, false
 			}
 		}
 		m.routed(session, now)
@@ -200,7 +200,7 @@ func (s *script) line(line string) string {
 		s.entry(w[1]).route.ref = w[2]
 	case "lost":
 		e := s.entry(w[1])
-		e.route, e.problem = route{}, fault.UnknownRef.With("told to")
+		e.route, e.routeErr = route{}, fault.UnknownRef.With("told to")
 	case "resume":
 		m.resume(session, now)
 	case "at":
@@ -219,14 +219,14 @@ func (s *script) line(line string) string {
 // drain tells what the machine asked for.
 func (s *script) drain() string {
 	var lines []string
-	for _, a := range s.m.out {
+	for _, a := range s.m.actions {
 		var l string
 		switch a.kind {
-		case actLook:
+		case actPeek:
 			l = "look " + a.session
 		case actLoad:
 			l = fmt.Sprintf("load %s %d", a.session, a.batches)
-		case actFind:
+		case actFindRoute:
 			l = "find"
 			for _, e := range a.entries {
 				l += " " + e.id
@@ -236,7 +236,7 @@ func (s *script) drain() string {
 			if a.route.space != "" {
 				l += " in " + a.route.space
 			}
-			if a.settle {
+			if a.awaitLastSeq {
 				l += " settle"
 			}
 		case actClose:
@@ -250,7 +250,7 @@ func (s *script) drain() string {
 			l = fmt.Sprintf("ack %s %d", a.session, a.through)
 		case actFinish:
 			l = "finish " + a.entry.id
-		case actNote:
+		case actRecordAttempt:
 			l = "note"
 			for _, e := range a.entries {
 				l += fmt.Sprintf(" %s/%d", e.id, e.attempts)
@@ -258,30 +258,30 @@ func (s *script) drain() string {
 			if !a.at.IsZero() {
 				l += fmt.Sprintf(" retry %s", a.at.Sub(s.begin))
 			}
-		case actMark:
+		case actMarkInFlight:
 			l = "mark " + a.entry.id
-		case actStop:
+		case actSetStopped:
 			l = "stop " + a.session
 			if a.err != nil {
 				l += " " + a.err.Code.String()
 			} else {
 				l += " no more"
 			}
-		case actRaise:
+		case actRaiseIncarnation:
 			l = "raise"
-		case actSettle:
+		case actResolveDrops:
 			l = fmt.Sprintf("settle %s last %d:", a.session, a.through)
 			for _, e := range a.entries {
 				l += " " + e.id
 			}
-		case actRefuse:
+		case actEndRefused:
 			l = fmt.Sprintf("refuse %s %s %s", a.session, a.route.ref, a.err.Code)
 		case actFenced:
 			l = "fenced"
 		}
 		lines = append(lines, l)
 	}
-	s.m.out = nil
+	s.m.actions = nil
 	return strings.Join(lines, "; ")
 }
 
@@ -301,49 +301,49 @@ func (d *doubling) NextBackOff() time.Duration {
 	return d.n
 }
 
-// sound checks what holds at all times.
-func (s *script) sound(t *testing.T) {
+// checkInvariants checks what holds at all times.
+func (s *script) checkInvariants(t *testing.T) {
 	t.Helper()
-	if wrong := s.m.unsound(); wrong != "" {
+	if wrong := s.m.brokenInvariant(); wrong != "" {
 		t.Fatal(wrong)
 	}
 }
 
-// unsound says what does not hold that holds at all times.
-func (m *machine) unsound() string {
+// brokenInvariant says what does not hold that holds at all times.
+func (m *machine) brokenInvariant() string {
 	places := 0
 	for id, st := range m.streams {
-		if st.phase != closed {
+		if st.phase != phaseClosed {
 			places++
 		}
-		for _, batch := range st.owed {
-			if !m.owing[batch][id] {
+		for _, batch := range st.blockedOn {
+			if !m.blockedSessions[batch][id] {
 				return fmt.Sprintf("%s waits for %s, which nobody knows", id, batch)
 			}
 		}
 		bytes, holds := 0, 0
 		for i, e := range st.queue {
 			bytes += e.bytes
-			if e.hold > 0 {
+			if e.pinSeq > 0 {
 				holds++
 			}
-			if i > 0 && e.first <= st.queue[i-1].last() {
-				return fmt.Sprintf("%s: seq %d follows %d", id, e.first, st.queue[i-1].last())
+			if i > 0 && e.firstSeq <= st.queue[i-1].lastSeq() {
+				return fmt.Sprintf("%s: seq %d follows %d", id, e.firstSeq, st.queue[i-1].lastSeq())
 			}
 		}
-		if bytes != st.queued || holds != st.holds || st.sent > len(st.queue) || st.phase == closed && st.sent > 0 || st.told > st.stored {
+		if bytes != st.queuedBytes || holds != st.pins || st.inFlight > len(st.queue) || st.phase == phaseClosed && st.inFlight > 0 || st.ackedThrough > st.storedThrough {
 			return fmt.Sprintf("%s: %+v", id, *st)
 		}
 	}
-	for batch, sessions := range m.owing {
+	for batch, sessions := range m.blockedSessions {
 		for id := range sessions {
-			if st := m.streams[id]; st == nil || !slices.Contains(st.owed, batch) {
+			if st := m.streams[id]; st == nil || !slices.Contains(st.blockedOn, batch) {
 				return fmt.Sprintf("%s does not wait for %s", id, batch)
 			}
 		}
 	}
-	if places != m.places {
-		return fmt.Sprintf("%d places are taken, %d counted", places, m.places)
+	if places != m.openStreams {
+		return fmt.Sprintf("%d places are taken, %d counted", places, m.openStreams)
 	}
 	return ""
 }

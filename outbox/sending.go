@@ -13,49 +13,49 @@ import (
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
-// loaded is what load found.
-type loaded struct {
-	rows  []sequencedRow
-	head  *batchRow // the first that has none, if nothing was to be given
-	hbody *body
-	newer error // why only a newer binary can go on: head is then the row that it is about
-	more  bool
-	owed  []string // batches of other sessions that the first one waits for
-	st    streamRow
-	done  []decidedRow
-	lane  *lane
-	known *fault.Error // why nothing was refused
+// loadResult is what load found.
+type loadResult struct {
+	rows            []sequencedRow
+	unsequenced     *batchRow // the first that has none, if nothing was to be given
+	unsequencedBody *body
+	incompatible    error // why only a newer binary can go on: head is then the row that it is about
+	more            bool
+	blockedOn       []string // batches of other sessions that the first one waits for
+	st              streamRow
+	decided         []decidedRow
+	seqs            *streamSeqs
+	stopErr         *fault.Error // why nothing was refused
 }
 
-// ended adds a row that needs no server.
-func (ld *loaded) ended(d decidedRow) {
-	if d.making.space != "" {
-		ld.st.spaceRef, ld.st.ownerRef = d.making.space, d.making.ref
+// addDecided adds a row that needs no server.
+func (ld *loadResult) addDecided(d decidedRow) {
+	if d.createRoute.space != "" {
+		ld.st.spaceRef, ld.st.ownerRef = d.createRoute.space, d.createRoute.ref
 	}
-	ld.done = append(ld.done, d)
+	ld.decided = append(ld.decided, d)
 }
 
 // sequencedRow is a row that has its seqs now.
 type sequencedRow struct {
-	row  *batchRow
-	body *body
-	hold uint64 // the lowest seq of its stream that it still refers to
+	row    *batchRow
+	body   *body
+	pinSeq uint64 // the lowest seq of its stream that it still refers to
 }
 
 // decidedRow is a row that needs no server.
 type decidedRow struct {
-	id   string
-	outs []ledger.Outcome
-	ops  int
-	news []refNews
+	id         string
+	outs       []ledger.Outcome
+	ops        int
+	refUpdates []refUpdate
 	// damaged: the row could not be read and was set aside.
 	damaged bool
-	// making is how its session is reached, if this was its create.
-	making route
+	// createRoute is how its session is reached, if this was its create.
+	createRoute route
 }
 
-// headRows is how many rows a look reads at once: the first may all be decided.
-const headRows = 8
+// peekRows is how many rows a look reads at once: the first may all be decided.
+const peekRows = 8
 
 // load works on the session's rows without a seq, in order: references are put
 // in where their ops are finished, batches that cannot apply are finished, and
@@ -63,12 +63,12 @@ const headRows = 8
 // stops where a batch waits for another stream. With no, they get none, those that have
 // lose them, and those that would go as that says are denied, up to the first that would
 // not. then is called when it is durable, before anything else is written.
-func (b *Box) load(term int, session string, batches, bytes int, no *refusal, then func(loaded, error)) {
-	var ld loaded
+func (b *Box) load(term int, session string, batches, bytes int, no *refusal, then func(loadResult, error)) {
+	var ld loadResult
 	run := func(ctx context.Context, q querier) error {
-		ld = loaded{}
-		b.w.keepReached(q)
-		row, leads, err := b.leads(ctx, q, term)
+		ld = loadResult{}
+		b.w.writeHighWater(q)
+		row, leads, err := b.confirmLease(ctx, q, term)
 		switch {
 		case err != nil:
 			return err
@@ -76,41 +76,41 @@ func (b *Box) load(term int, session string, batches, bytes int, no *refusal, th
 			return errFenced
 		}
 		if no != nil {
-			if ok, err := b.refuse(ctx, q, session); err != nil || !ok {
-				ld.known = no.why
+			if ok, err := b.clearRefusedSeqs(ctx, q, session); err != nil || !ok {
+				ld.stopErr = no.err
 				return err
 			}
 		}
-		return b.loadRows(ctx, q, &ld, row.low, session, batches, bytes, no)
+		return b.loadRows(ctx, q, &ld, row.lowWater, session, batches, bytes, no)
 	}
 	b.w.submit(&job{run: run, done: func(err error, ambiguous bool) {
 		if err == nil {
-			if no != nil && ld.known == nil {
-				b.w.lanes.restart(session)
+			if no != nil && ld.stopErr == nil {
+				b.w.seqs.forget(session)
 			}
 			b.loadDone(&ld)
 		} else if ambiguous && batches > 0 && no == nil {
-			b.lost(fault.Unavailable.Because(err, "it is not known whether seqs were given"))
+			b.endTerm(fault.Unavailable.Because(err, "it is not known whether seqs were given"))
 		}
 		then(ld, err)
 	}})
 }
 
-func (b *Box) loadRows(ctx context.Context, q querier, ld *loaded, low int64, session string, batches, bytes int, no *refusal) (err error) {
+func (b *Box) loadRows(ctx context.Context, q querier, ld *loadResult, low int64, session string, batches, bytes int, no *refusal) (err error) {
 	if ld.st, err = b.t.stream(ctx, q, session); err != nil {
 		return err
 	}
-	if ld.lane = b.w.lanes.learn(session, ld.st.lastSeq+1); ld.lane == nil {
+	if ld.seqs = b.w.seqs.addStream(session, ld.st.lastSeq+1); ld.seqs == nil {
 		return errFenced
 	}
 	var rows []*batchRow
-	if rows, ld.more, err = b.t.waiting(ctx, q, session, max(batches, headRows), bytes); err != nil {
+	if rows, ld.more, err = b.t.lockUnsequenced(ctx, q, session, max(batches, peekRows), bytes); err != nil {
 		return err
 	}
-	given := make(map[string]*earlier) // by op, of this transaction
+	given := make(map[string]*refTarget) // by op, of this transaction
 	for _, r := range rows {
-		stored := b.t.finder(ctx, q, r.num)
-		find := func(op string) (*earlier, error) {
+		stored := b.t.opLookup(ctx, q, r.num)
+		find := func(op string) (*refTarget, error) {
 			if e := given[op]; e != nil {
 				return e, nil
 			}
@@ -123,32 +123,32 @@ func (b *Box) loadRows(ctx context.Context, q querier, ld *loaded, low int64, se
 		}
 		switch {
 		case errors.Is(err, fault.Incompatible):
-			ld.head, ld.newer, ld.more = r, err, true
+			ld.unsequenced, ld.incompatible, ld.more = r, err, true
 			return nil
 		case bd == nil:
-			ld.done = append(ld.done, b.setAside(q, r, err))
+			ld.decided = append(ld.decided, b.quarantine(q, r, err))
 			continue
 		case err != nil:
 			return err
 		}
 		if bd.decided() {
-			ld.ended(b.decide(ctx, q, r, bd))
+			ld.addDecided(b.finishLocally(ctx, q, r, bd))
 			continue
 		}
-		if len(res.owed) > 0 {
-			for _, e := range res.owed {
-				ld.owed = append(ld.owed, e.batch)
+		if len(res.blockedOn) > 0 {
+			for _, e := range res.blockedOn {
+				ld.blockedOn = append(ld.blockedOn, e.batch)
 			}
 			ld.more = true
 			return nil
 		}
 		if no != nil {
-			to, err := b.shelfOf(q).routeOf(ctx, session, r.via, bd)
-			if err != nil || !no.to.serves(to) {
+			to, err := b.resolverIn(q).routeOf(ctx, session, r.via, bd)
+			if err != nil || !no.route.serves(to) {
 				ld.more = true
 				return nil
 			}
-			ld.ended(b.denyRow(ctx, q, r, bd, no))
+			ld.addDecided(b.denyRow(ctx, q, r, bd, no))
 			continue
 		}
 		data, other := r.body, []byte(nil)
@@ -160,7 +160,7 @@ func (b *Box) loadRows(ctx context.Context, q querier, ld *loaded, low int64, se
 			if res.changed {
 				b.t.setBody(q, r.num, data, bd.tally(), false)
 			}
-			ld.head, ld.hbody, ld.more = r, bd, true
+			ld.unsequenced, ld.unsequencedBody, ld.more = r, bd, true
 			return nil
 		}
 		if n := len(ld.rows); n > 0 && (n >= batches || len(data) > bytes) {
@@ -171,66 +171,66 @@ func (b *Box) loadRows(ctx context.Context, q querier, ld *loaded, low int64, se
 		if len(ld.rows) == 0 {
 			crashpoint.Hit(crashpoint.OutboxSeqBefore)
 		}
-		first := int64(b.w.lanes.give(ld.lane, bd.travelling()))
-		b.t.giveSeq(q, r.num, first, other, bd.tally())
+		first := int64(b.w.seqs.allocate(ld.seqs, bd.seqCount()))
+		b.t.setSeq(q, r.num, first, other, bd.tally())
 		if r.num < low {
-			b.t.lower(q, r.num)
+			b.t.lowerLowWater(q, r.num)
 			low = r.num
 		}
-		r.first, r.state, r.body = &first, rowInFlight, data
+		r.firstSeq, r.state, r.body = &first, rowInFlight, data
 		for k := range bd.ops {
-			e, err := found{r, bd, k}.earlier()
+			e, err := foundOp{r, bd, k}.target()
 			if err != nil {
 				return err
 			}
 			given[e.id] = e
 		}
-		ld.rows = append(ld.rows, sequencedRow{r, bd, res.hold})
+		ld.rows = append(ld.rows, sequencedRow{r, bd, res.pinSeq})
 	}
 	return nil
 }
 
-// decide finishes a row all of whose ops have verdicts: no server need see it.
-func (b *Box) decide(ctx context.Context, q querier, r *batchRow, bd *body) decidedRow {
+// finishLocally finishes a row all of whose ops have verdicts: no server need see it.
+func (b *Box) finishLocally(ctx context.Context, q querier, r *batchRow, bd *body) decidedRow {
 	d := decidedRow{id: r.id, outs: bd.outcomes(nil), ops: r.ops}
-	if creates(bd.ops[0].method) {
+	if createsSession(bd.ops[0].method) {
 		// Nobody makes the session; what follows still has to reach a server that says so.
-		if to, err := b.shelfOf(q).routeOf(ctx, r.session, r.via, bd); err == nil {
-			b.t.creating(q, r.num, to.space, to.ref)
-			d.making = to
-			d.news = []refNews{refusedRef(to.ref, &d.outs[0])}
-			b.t.tellRefs(q, d.news)
+		if to, err := b.resolverIn(q).routeOf(ctx, r.session, r.via, bd); err == nil {
+			b.t.setCreateRefs(q, r.num, to.space, to.ref)
+			d.createRoute = to
+			d.refUpdates = []refUpdate{refusedOwner(to.ref, &d.outs[0])}
+			b.t.writeRefStatus(q, d.refUpdates)
 		}
 	}
 	b.t.finish(q, r.num, b.cfg.Now().UnixMilli(), bd.count(d.outs), r.attempts, encodeOutcomes(d.outs, bd.ops), bd.encode(r.session, r.id))
 	return d
 }
 
-// setAside finishes a row that cannot be read, so that it does not stand in the
+// quarantine finishes a row that cannot be read, so that it does not stand in the
 // way of others. Its outcomes stay missing, which is what Wait will say.
-func (b *Box) setAside(q querier, r *batchRow, err error) decidedRow {
+func (b *Box) quarantine(q querier, r *batchRow, err error) decidedRow {
 	b.cfg.Logger.Error("a row of the outbox is damaged and was set aside", "outbox", b.id, "batch", r.id, "error", err)
-	b.t.note(q, r.num, r.attempts, 0, err.Error())
+	b.t.recordAttempt(q, r.num, r.attempts, 0, err.Error())
 	b.t.finish(q, r.num, b.cfg.Now().UnixMilli(), tally{failed: r.ops}, r.attempts, nil, nil)
 	return decidedRow{id: r.id, ops: r.ops, damaged: true}
 }
 
-// tellDecided tells whoever waits for rows that were decided and are stored, and
+// announceDecided tells whoever waits for rows that were decided and are stored, and
 // the sender, if there is one.
-func (b *Box) tellDecided(rows []decidedRow) {
+func (b *Box) announceDecided(rows []decidedRow) {
 	if len(rows) == 0 {
 		return
 	}
 	for _, d := range rows {
-		b.refs.told(d.news)
-		b.usage.finished.Add(int64(d.ops))
+		b.refs.applyUpdates(d.refUpdates)
+		b.usage.stored.Add(int64(d.ops))
 		if d.damaged {
-			b.damage.setAside(d.id)
+			b.damage.noteQuarantined(d.id)
 		}
-		b.told.tell(d.id, d.outs, true)
+		b.hub.publish(d.id, d.outs, true)
 	}
 	b.withLoop(func(l *loop) {
-		l.hand(func(now time.Time) {
+		l.postAsync(func(now time.Time) {
 			for _, d := range rows {
 				l.m.finished(d.id, now)
 			}
@@ -238,45 +238,45 @@ func (b *Box) tellDecided(rows []decidedRow) {
 	})
 }
 
-func (b *Box) loadDone(ld *loaded) {
+func (b *Box) loadDone(ld *loadResult) {
 	for _, s := range ld.rows {
-		b.w.lanes.gave(ld.lane, uint64(*s.row.first)+uint64(s.body.travelling()), s.row.id, len(s.row.body))
+		b.w.seqs.confirm(ld.seqs, uint64(*s.row.firstSeq)+uint64(s.body.seqCount()), s.row.id, len(s.row.body))
 	}
 	if len(ld.rows) > 0 {
 		crashpoint.Hit(crashpoint.OutboxSeqAfter)
 	}
-	b.tellDecided(ld.done)
+	b.announceDecided(ld.decided)
 }
 
-// store keeps the outcomes of a batch, together with whatever else is written
+// storeOutcomes keeps the outcomes of a batch, together with whatever else is written
 // soon. making is how its session is reached if this was its create and that did
 // not apply, and news is what its answer tells of refs. then is told when they are
 // stored, or that they never will be. errFenced says that they are, and that they are
 // not this Box's to acknowledge: who has the lease may have sent what refers to them.
-func (b *Box) store(e *entry, incarnation int64, outs []ledger.Outcome, news []refNews, making route, then func(error)) {
+func (b *Box) storeOutcomes(e *entry, incarnation int64, outs []ledger.Outcome, news []refUpdate, making route, then func(error)) {
 	data := encodeOutcomes(outs, e.body.ops)
 	n := e.body.count(outs)
 	at := b.cfg.Now().UnixMilli()
 	var held *bool
 	b.w.submit(&job{lazy: true, stream: e.session,
 		run: func(ctx context.Context, q querier) error {
-			held = b.share(q, false)
-			b.w.lanes.storing(e.session, e.id)
-			if creates(e.body.ops[0].method) {
-				b.t.creating(q, e.num, making.space, making.ref)
+			held = b.shareLease(q, false)
+			b.w.seqs.markStoring(e.session, e.id)
+			if createsSession(e.body.ops[0].method) {
+				b.t.setCreateRefs(q, e.num, making.space, making.ref)
 			}
 			b.t.finish(q, e.num, at, n, e.attempts+1, data, nil)
-			b.t.tellRefs(q, news)
-			b.w.lanes.reach(e.session, reach{e.last(), incarnation})
+			b.t.writeRefStatus(q, news)
+			b.w.seqs.raiseHighWater(e.session, highWaterMark{e.lastSeq(), incarnation})
 			return nil
 		},
 		done: func(err error, _ bool) {
 			if err == nil {
 				crashpoint.Hit(crashpoint.OutboxAckAfter)
-				b.refs.told(news)
-				b.w.lanes.stored(e.session, e.id)
-				b.usage.finished.Add(int64(len(e.body.ops)))
-				b.told.stored(e.id)
+				b.refs.applyUpdates(news)
+				b.w.seqs.markStored(e.session, e.id)
+				b.usage.stored.Add(int64(len(e.body.ops)))
+				b.hub.markStored(e.id)
 				if !*held {
 					err = errFenced
 				}
@@ -285,16 +285,16 @@ func (b *Box) store(e *entry, incarnation int64, outs []ledger.Outcome, news []r
 		}})
 }
 
-// settleDrops decides what becomes of ops that were to be dropped after they had
+// resolveDrops decides what becomes of ops that were to be dropped after they had
 // a seq: those beyond the server's last seq become voids, durably, before
 // anything is sent; the others stand. then gets the batches as they are now.
-func (b *Box) settleDrops(term int, session string, entries []*entry, drops map[int64]*fault.Error, lastSeq uint64, then func(map[int64]*body, error)) {
+func (b *Box) resolveDrops(term int, session string, entries []*entry, drops map[int64]*fault.Error, lastSeq uint64, then func(map[int64]*body, error)) {
 	var bodies map[int64]*body
 	var fenced bool
 	b.w.submit(&job{lazy: true, stream: session,
 		run: func(ctx context.Context, q querier) error {
 			bodies, fenced = make(map[int64]*body), false
-			_, leads, err := b.leads(ctx, q, term)
+			_, leads, err := b.confirmLease(ctx, q, term)
 			if err != nil {
 				return err
 			}
@@ -313,7 +313,7 @@ func (b *Box) settleDrops(term int, session string, entries []*entry, drops map[
 				if err != nil {
 					return err
 				}
-				bd.settleDrop(e.first > lastSeq, drops[e.num])
+				bd.resolveDrop(e.firstSeq > lastSeq, drops[e.num])
 				b.t.setBody(q, e.num, bd.encode(r.session, r.id), bd.tally(), false)
 				bodies[e.num] = bd
 			}
@@ -327,17 +327,17 @@ func (b *Box) settleDrops(term int, session string, entries []*entry, drops map[
 		}})
 }
 
-// settleDrop turns ops into voids, or lets them stand if it is too late. why is
+// resolveDrop turns ops into voids, or lets them stand if it is too late. why is
 // set if the server cannot take the batch at all: then all of it goes.
-func (b *body) settleDrop(inTime bool, why *fault.Error) {
+func (b *body) resolveDrop(inTime bool, why *fault.Error) {
 	for i := range b.ops {
 		op := &b.ops[i]
-		if inTime && (op.dropAsked || why != nil) && op.travels() {
+		if inTime && (op.dropRequested || why != nil) && op.takesSeq() {
 			op.void = true
-			if why != nil && !op.dropAsked {
-				op.verdict = &ledger.Outcome{OpID: op.id, Status: ledger.Rejected, Reason: why.Code, Message: why.Message}
+			if why != nil && !op.dropRequested {
+				op.localOutcome = &ledger.Outcome{OpID: op.id, Status: ledger.Rejected, Reason: why.Code, Message: why.Message}
 			}
 		}
-		op.dropAsked = false
+		op.dropRequested = false
 	}
 }

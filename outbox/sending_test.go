@@ -130,11 +130,11 @@ func TestWaitingForAServerKeepsNoPayloads(t *testing.T) {
 		heads, kept := 0, ""
 		return inTurn(b, func(l *loop) {
 			for _, s := range l.m.streams {
-				if s.head == nil {
+				if s.unsequenced == nil {
 					continue
 				}
 				heads++
-				for _, op := range s.head.body.ops {
+				for _, op := range s.unsequenced.body.ops {
 					for _, a := range op.args {
 						kept += string(a.JSON)
 					}
@@ -186,7 +186,7 @@ func TestStreamStandsStillAndOthersGoOn(t *testing.T) {
 				return nil, false
 			}
 			x := commit(t, b, Batch{Session: bad, Ops: []Op{put("1")}})
-			_, told, _ := b.told.add(x.Batch)
+			_, told, _ := b.hub.subscribe(x.Batch)
 			waited := make(chan error, 1)
 			go func() {
 				_, err := b.Wait(ctx, x.Batch)
@@ -196,7 +196,7 @@ func TestStreamStandsStillAndOthersGoOn(t *testing.T) {
 			y := commit(t, b, Batch{Session: good, Ops: []Op{put("1")}})
 			wait(t, b, y)
 			err := <-waited
-			if still, ok := errors.AsType[*Standstill](err); !ok || still.Session != bad || !errors.Is(err, code) || !strings.Contains(err.Error(), "told to") {
+			if still, ok := errors.AsType[*StreamStoppedError](err); !ok || still.Session != bad || !errors.Is(err, code) || !strings.Contains(err.Error(), "told to") {
 				t.Errorf("wait: %v, want %s", err, code)
 			}
 			select {
@@ -247,7 +247,7 @@ func TestWhatWaitsForAStandstill(t *testing.T) {
 		stop := run(t, b, srv)
 		for name, batch := range map[string]string{"its own": x.Batch, "at first hand": y.Batch, "at second hand": z.Batch} {
 			_, err := b.Wait(ctx, batch)
-			if still, ok := errors.AsType[*Standstill](err); !ok || still.Session != bad || !errors.Is(err, fault.ServerBehind) {
+			if still, ok := errors.AsType[*StreamStoppedError](err); !ok || still.Session != bad || !errors.Is(err, fault.ServerBehind) {
 				t.Errorf("%s: %v", name, err)
 			}
 		}
@@ -257,7 +257,7 @@ func TestWhatWaitsForAStandstill(t *testing.T) {
 		close(held)
 		wait(t, b, free) // what is on its way arrives
 		err := b.Drain(ctx, nil)
-		if still, ok := errors.AsType[*Standstill](err); !ok || still.Session != bad {
+		if still, ok := errors.AsType[*StreamStoppedError](err); !ok || still.Session != bad {
 			t.Errorf("drain: %v", err)
 		}
 		stop()
@@ -295,18 +295,18 @@ func TestMarkOfWhatIsFinished(t *testing.T) {
 			})
 		}
 		left(1)
-		if err := b.w.do(limited(t), func(_ context.Context, q querier) error { b.t.raiseLow(q); return nil }); err != nil {
+		if err := b.w.do(limited(t), func(_ context.Context, q querier) error { b.t.raiseLowWater(q); return nil }); err != nil {
 			t.Fatal(err)
 		}
 		row, rows := boxRow{}, []*batchRow{}
 		err := b.db.read(limited(t), func(q querier) (err error) {
 			if row, err = b.t.readBox(limited(t), q, ""); err == nil {
-				rows, err = b.t.many(limited(t), q, sqlList, b.t.box, row.low-1, "")
+				rows, err = b.t.batches(limited(t), q, sqlList, b.t.box, row.lowWater-1, "")
 			}
 			return err
 		})
 		if err != nil || len(rows) > 0 {
-			t.Errorf("the mark is at %d, with %d rows behind it: %v", row.low, len(rows), err)
+			t.Errorf("the mark is at %d, with %d rows behind it: %v", row.lowWater, len(rows), err)
 		}
 		link.down.Store(false)
 		wait(t, b, x)
@@ -502,7 +502,7 @@ func TestManySessionsFewPlaces(t *testing.T) {
 // A server may be late to see a session that it has made, and is given a few tries; what it does not know then, it has forgotten.
 func TestASessionThatTheServerDoesNotKnow(t *testing.T) {
 	both(t, func(t *testing.T, p place) {
-		for times, want := range map[int]fault.Code{doubtful - 1: fault.None, math.MaxInt: fault.ServerBehind} {
+		for times, want := range map[int]fault.Code{notKnownTries - 1: fault.None, math.MaxInt: fault.ServerBehind} {
 			b := p.open(t, quick())
 			session := withSession(t, b)
 			srv, left := newFakeServer(), times

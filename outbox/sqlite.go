@@ -24,7 +24,7 @@ import (
 	"github.com/mooring-rpc/mooring/internal/dbfault"
 	"github.com/mooring-rpc/mooring/internal/privatedir"
 	"github.com/mooring-rpc/mooring/migrations"
-	outboxsql "github.com/mooring-rpc/mooring/migrations/outbox"
+	outboxsql "github.com/mooring-rpc/mooring/migrations/outboxsql"
 )
 
 // busyTimeout is how long a transaction waits for another process's.
@@ -36,32 +36,32 @@ func OpenSQLite(ctx context.Context, path string, cfg Config) (*Box, error) {
 	cfg = cfg.withDefaults(100 * time.Millisecond)
 	db, err := openSQLite(ctx, path, cfg)
 	if err != nil {
-		return nil, fmt.Errorf("open outbox: %w", coded(fileFailure(err)))
+		return nil, fmt.Errorf("open outbox: %w", withCode(fileFailure(err)))
 	}
 	return newBox(ctx, db, defaultName, cfg)
 }
 
 // sqliteDB is the SQLite dialect.
 type sqliteDB struct {
-	clock func() time.Time
-	poll  time.Duration
-	mark  string // path of the file whose lock says that a sender lives
-	turn  *turnstile
+	clock        func() time.Time
+	poll         time.Duration
+	livenessPath string // path of the file whose lock says that a sender lives
+	writerLock   *writerLock
 	// after so long a transaction stands: busyTimeout
-	stands time.Duration
+	blockingAfter time.Duration
 
-	pool   *sql.DB // for everything but writing
-	single *sql.DB
+	pool      *sql.DB // for everything but writing
+	writePool *sql.DB
 
 	mu     sync.Mutex // guards writer, for as long as a transaction or a look takes
 	writer *sqliteConn
 
-	reading chan struct{} // holds one for each transaction that reads
-	idle    idleConns
+	readSlots chan struct{} // holds one for each transaction that reads
+	idle      idleConns
 }
 
-// readingConns is how many transactions may read at a time.
-const readingConns = 4
+// maxReaders is how many transactions may read at a time.
+const maxReaders = 4
 
 // sqliteConn is a connection with the statements it has prepared.
 type sqliteConn struct {
@@ -99,8 +99,8 @@ func (i *idleConns) put(c *sqliteConn) {
 	i.conns = append(i.conns, c)
 }
 
-// prepared keeps the statement.
-func (c *sqliteConn) prepared(ctx context.Context, text string) (*sql.Stmt, error) {
+// prepare keeps the statement.
+func (c *sqliteConn) prepare(ctx context.Context, text string) (*sql.Stmt, error) {
 	if s := c.stmts[text]; s != nil {
 		return s, nil
 	}
@@ -130,7 +130,7 @@ func openSQLite(ctx context.Context, path string, cfg Config) (_ *sqliteDB, err 
 	if err != nil {
 		return nil, err
 	}
-	if err := privatedir.Database(path); err != nil {
+	if err := privatedir.EnsureDatabase(path); err != nil {
 		var pe *os.PathError
 		if errors.As(err, &pe) {
 			err = pe.Err
@@ -146,8 +146,8 @@ func openSQLite(ctx context.Context, path string, cfg Config) (_ *sqliteDB, err 
 		"secure_delete(1)"}} // a ref that was forgotten takes its secret along
 	dsn := (&url.URL{Scheme: "file", Opaque: (&url.URL{Path: filepath.ToSlash(path)}).EscapedPath(), RawQuery: pragmas.Encode()}).String()
 
-	db := &sqliteDB{clock: cfg.Now, poll: cfg.Poll, mark: path + ".sender", reading: make(chan struct{}, readingConns),
-		turn: openTurnstile(path + ".turn"), stands: busyTimeout}
+	db := &sqliteDB{clock: cfg.Now, poll: cfg.Poll, livenessPath: path + ".sender", readSlots: make(chan struct{}, maxReaders),
+		writerLock: openWriterLock(path + ".turn"), blockingAfter: busyTimeout}
 	defer func() {
 		if err != nil {
 			_ = db.close()
@@ -159,10 +159,10 @@ func openSQLite(ctx context.Context, path string, cfg Config) (_ *sqliteDB, err 
 	if err := migrations.Up(ctx, db.pool, outboxsql.SQLite); err != nil {
 		return nil, sqliteFailure(err)
 	}
-	if db.single, err = sql.Open(cfg.driver, dsn); err != nil {
+	if db.writePool, err = sql.Open(cfg.driver, dsn); err != nil {
 		return nil, err
 	}
-	if db.writer, err = newSQLiteConn(ctx, db.single); err != nil {
+	if db.writer, err = newSQLiteConn(ctx, db.writePool); err != nil {
 		return nil, sqliteFailure(err)
 	}
 	return db, nil
@@ -195,10 +195,10 @@ type sqliteError interface {
 	Code() int
 }
 
-// unsureCommit says of an error of COMMIT that the transaction may come to be all the
+// ambiguousCommit says of an error of COMMIT that the transaction may come to be all the
 // same: it may be in the log, which could only not be synced, and be found there after
 // a crash. A full disk is told before the log has it all.
-func unsureCommit(err error) bool {
+func ambiguousCommit(err error) bool {
 	e, ok := errors.AsType[sqliteError](err)
 	return ok && e.Code()&0xff == sqlite3.SQLITE_IOERR && !errors.Is(err, fault.DiskFull)
 }
@@ -240,31 +240,31 @@ func sqliteFailure(err error) error {
 func (d *sqliteDB) begin(ctx context.Context, q querier) error {
 	wait, cancel := context.WithTimeout(ctx, busyTimeout/4)
 	defer cancel()
-	if leave, err := d.turn.enter(wait); err == nil {
+	if leave, err := d.writerLock.acquire(wait); err == nil {
 		defer leave()
 	}
 	_, err := q.exec(ctx, "BEGIN IMMEDIATE")
 	if err != nil {
 		return d.lockedBy(err)
 	}
-	d.turn.began()
+	d.writerLock.recordWriter()
 	return nil
 }
 
 // lockedBy says who it was that kept others from writing.
 func (d *sqliteDB) lockedBy(err error) error {
-	pid, since := d.turn.writer()
-	if !errors.Is(err, fault.Unavailable) || pid == 0 || time.Since(since) < d.stands {
+	pid, since := d.writerLock.writer()
+	if !errors.Is(err, fault.Unavailable) || pid == 0 || time.Since(since) < d.blockingAfter {
 		return err
 	}
 	return fault.Unavailable.Because(err, "process %d has kept the outbox locked since %s: if it is stopped (Ctrl-Z, a debugger, a paused container) let it go on, or end it",
 		pid, since.Format(time.TimeOnly))
 }
 
-// standing finds out whether the file is locked: who died in a transaction could not say that
+// blockingWriter finds out whether the file is locked: who died in a transaction could not say that
 // it has ended.
-func (d *sqliteDB) standing(ctx context.Context) (pid int, since time.Time) {
-	if pid, since = d.turn.writer(); pid == 0 || time.Since(since) < d.stands {
+func (d *sqliteDB) blockingWriter(ctx context.Context) (pid int, since time.Time) {
+	if pid, since = d.writerLock.writer(); pid == 0 || time.Since(since) < d.blockingAfter {
 		return 0, time.Time{}
 	}
 	conn, err := d.pool.Conn(ctx)
@@ -293,13 +293,13 @@ func (d *sqliteDB) write(ctx context.Context, f func(querier) error) (ambiguous 
 	if err := d.begin(ctx, q); err != nil {
 		return false, err
 	}
-	defer d.turn.ended()
+	defer d.writerLock.clearWriter()
 	if err = f(q); err == nil {
 		err = q.err
 	}
 	if err == nil {
 		_, err = q.exec(ctx, "COMMIT")
-		ambiguous = unsureCommit(err)
+		ambiguous = ambiguousCommit(err)
 	}
 	if err != nil {
 		// After a full disk SQLite may have rolled back by itself.
@@ -310,8 +310,8 @@ func (d *sqliteDB) write(ctx context.Context, f func(querier) error) (ambiguous 
 
 func (d *sqliteDB) read(ctx context.Context, f func(querier) error) (err error) {
 	select {
-	case d.reading <- struct{}{}:
-		defer func() { <-d.reading }()
+	case d.readSlots <- struct{}{}:
+		defer func() { <-d.readSlots }()
 	case <-ctx.Done():
 		return ctx.Err()
 	}
@@ -335,15 +335,15 @@ func (d *sqliteDB) read(ctx context.Context, f func(querier) error) (err error) 
 	return f(q)
 }
 
-func (d *sqliteDB) shareLease(querier, int64)                          {}
-func (d *sqliteDB) takeLease(context.Context, querier, int64) error    { return nil }
-func (d *sqliteDB) now(context.Context, querier) (int64, error)        { return d.clock().UnixMilli(), nil }
-func (d *sqliteDB) notify(querier, string)                             {}
-func (d *sqliteDB) gone(context.Context, querier, int64) (bool, error) { return false, nil }
+func (d *sqliteDB) shareLease(querier, int64)                                {}
+func (d *sqliteDB) takeLease(context.Context, querier, int64) error          { return nil }
+func (d *sqliteDB) now(context.Context, querier) (int64, error)              { return d.clock().UnixMilli(), nil }
+func (d *sqliteDB) notify(querier, string)                                   {}
+func (d *sqliteDB) holderDead(context.Context, querier, int64) (bool, error) { return false, nil }
 
-// check finds also rows and indexes that do not fit each other, which no statement notices:
+// checkIntegrity finds also rows and indexes that do not fit each other, which no statement notices:
 // it goes by the index, and never comes to some rows.
-func (d *sqliteDB) check(ctx context.Context, q querier) error {
+func (d *sqliteDB) checkIntegrity(ctx context.Context, q querier) error {
 	return q.query(ctx, `PRAGMA integrity_check(1)`, nil, func(scan scanner) error {
 		var found string
 		if err := scan(&found); err != nil || found == "ok" {
@@ -353,14 +353,16 @@ func (d *sqliteDB) check(ctx context.Context, q querier) error {
 	})
 }
 
-func (d *sqliteDB) among(column, placeholder string, ids []string) (clause string, arg any) {
+func (d *sqliteDB) inClause(column, placeholder string, ids []string) (clause string, arg any) {
 	list, _ := json.Marshal(ids) // of strings: it cannot fail
 	return column + " IN (SELECT value FROM json_each(" + placeholder + "))", string(list)
 }
 
-func (d *sqliteDB) lockRows() string                               { return "" }
-func (d *sqliteDB) refs() *refSQL                                  { return sqliteRefs }
-func (d *sqliteDB) alone(int64) (release func(), held, known bool) { return lockFile(d.mark) }
+func (d *sqliteDB) lockRows() string { return "" }
+func (d *sqliteDB) refs() *refSQL    { return sqliteRefs }
+func (d *sqliteDB) tryLivenessLock(int64) (release func(), held, known bool) {
+	return lockFile(d.livenessPath)
+}
 
 // watch asks SQLite whether the file has changed, which costs next to nothing.
 // It asks on the writer's connection: there, what this Box has committed itself
@@ -380,7 +382,7 @@ func (d *sqliteDB) watch(ctx context.Context, _ string, changed func(), _ func(i
 		}
 		version := last + 1 // if in doubt, look
 		d.mu.Lock()
-		if s, err := d.writer.prepared(steady, "PRAGMA data_version"); err == nil {
+		if s, err := d.writer.prepare(steady, "PRAGMA data_version"); err == nil {
 			_ = s.QueryRowContext(steady).Scan(&version)
 		}
 		d.mu.Unlock()
@@ -399,12 +401,12 @@ func (d *sqliteDB) close() error {
 	for c := d.idle.take(); c != nil; c = d.idle.take() {
 		errs = append(errs, c.close())
 	}
-	for _, p := range []*sql.DB{d.single, d.pool} {
+	for _, p := range []*sql.DB{d.writePool, d.pool} {
 		if p != nil {
 			errs = append(errs, p.Close())
 		}
 	}
-	d.turn.close()
+	d.writerLock.close()
 	return errors.Join(errs...)
 }
 
@@ -415,7 +417,7 @@ type sqliteTx struct {
 	err  error // the first of later
 }
 
-func (q *sqliteTx) later(text string, args []any, one func(scanner) error) {
+func (q *sqliteTx) enqueue(text string, args []any, one func(scanner) error) {
 	if q.err != nil {
 		return
 	}
@@ -423,7 +425,7 @@ func (q *sqliteTx) later(text string, args []any, one func(scanner) error) {
 		_, q.err = q.exec(q.ctx, text, args...)
 		return
 	}
-	s, err := q.conn.prepared(q.ctx, text)
+	s, err := q.conn.prepare(q.ctx, text)
 	if err == nil {
 		err = one(s.QueryRowContext(q.ctx, args...).Scan)
 	}
@@ -431,7 +433,7 @@ func (q *sqliteTx) later(text string, args []any, one func(scanner) error) {
 }
 
 func (q *sqliteTx) exec(ctx context.Context, text string, args ...any) (int64, error) {
-	s, err := q.conn.prepared(ctx, text)
+	s, err := q.conn.prepare(ctx, text)
 	if err != nil {
 		return 0, sqliteFailure(err)
 	}
@@ -443,7 +445,7 @@ func (q *sqliteTx) exec(ctx context.Context, text string, args ...any) (int64, e
 }
 
 func (q *sqliteTx) query(ctx context.Context, text string, args []any, each func(scanner) error) error {
-	s, err := q.conn.prepared(ctx, text)
+	s, err := q.conn.prepare(ctx, text)
 	if err != nil {
 		return sqliteFailure(err)
 	}
@@ -454,7 +456,7 @@ func (q *sqliteTx) query(ctx context.Context, text string, args []any, each func
 // sqliteRead runs statements in a reading transaction.
 type sqliteRead struct{ sqliteTx }
 
-func (q *sqliteRead) later(string, []any, func(scanner) error) {
+func (q *sqliteRead) enqueue(string, []any, func(scanner) error) {
 	panic("outbox: a write while reading")
 }
 

@@ -50,7 +50,7 @@ func (s State) Finished() bool { return s >= Acked }
 // Row is one op intent as List shows it.
 type Row struct {
 	Op, Batch, Session, Via string
-	Place                   int    // in its batch, from 0
+	Index                   int    // in its batch, from 0
 	Seq                     uint64 // 0 while it has none
 	Method                  string
 	Atomic                  bool
@@ -62,7 +62,7 @@ type Row struct {
 	Retries                 string    // the op this one stands for
 	Committed               time.Time
 	Outcome                 *ledger.Outcome // nil unless finished
-	Unproven                bool            // stored by a former version, without a digest: damage may go unseen
+	NoDigest                bool            // stored by a former version, without a digest: damage may go unseen
 }
 
 // Filter selects rows for List; zero fields select all.
@@ -83,7 +83,7 @@ type StreamStatus struct {
 	Attempts   int
 	NextRetry  time.Time
 
-	seq int64 // the highest that was given to them; 0 for none
+	maxSeq int64 // the highest that was given to them; 0 for none
 }
 
 // Status is the outbox at one moment.
@@ -94,10 +94,10 @@ type Status struct {
 	Sending     bool      // this process holds the lease
 	LeasedUntil time.Time // zero if no process does
 
-	// Standing is the process that has stood in a transaction on the outbox's file for more
+	// BlockingPID is the process that has stood in a transaction on the outbox's file for more
 	// than ten seconds, so that nobody can write; 0 for none.
-	Standing      int
-	StandingSince time.Time
+	BlockingPID   int
+	BlockingSince time.Time
 
 	Pending, InFlight, Acked, Failed, Skipped, Void int
 	Bytes                                           int64          // of unfinished rows
@@ -116,9 +116,9 @@ const (
 	SessionOwner Role = "session" // the owner ref of a session we made
 	Shared       Role = "share"   // given to us, or made by us to give away
 
-	rotating Role = "rotating" // a new one that is to take another's place: that one's id is its label
-	rotated  Role = "rotated"  // an old one's id, whose place the one with the id in label has taken
-	gone     Role = "gone"     // one that was dropped: its id alone is left, for processes that remember the ref
+	roleRotating Role = "rotating" // a new one that is to take another's place: that one's id is its label
+	roleRotated  Role = "rotated"  // an old one's id, whose place the one with the id in label has taken
+	roleGone     Role = "gone"     // one that was dropped: its id alone is left, for processes that remember the ref
 )
 
 // RefMeta is what an outbox remembers of a ref beside its text.
@@ -126,17 +126,17 @@ type RefMeta struct {
 	Role     Role
 	External string // the id another system knows the session by
 	Label    string
-	Told
+	RefStatus
 }
 
-// Told is a server's word about a ref. A ref is confirmed once a server has accepted its
+// RefStatus is a server's word about a ref. A ref is confirmed once a server has accepted its
 // secret. Until then nobody knows whether it was mistyped, or whether its server has yet
 // to hear of it; only the owner's ref of a session that was made here needs no word.
-type Told struct {
-	Confirmed time.Time         // when a server last accepted the secret; zero if none has
-	Rights    capability.Rights // the rights it has; 0 if they are not known
-	Narrow    bool              // it is for some methods, one message, or a part of the log alone
-	Dead      fault.Code        // why it is of no use any more; None while it is, as far as is known
+type RefStatus struct {
+	Confirmed  time.Time         // when a server last accepted the secret; zero if none has
+	Rights     capability.Rights // the rights it has; 0 if they are not known
+	Restricted bool              // it is for some methods, one message, or a part of the log alone
+	Dead       fault.Code        // why it is of no use any more; None while it is, as far as is known
 }
 
 // SavedRef is a stored ref, with its secret.
@@ -146,12 +146,12 @@ type SavedRef struct {
 	Redemption string // the redemption id to restore it with, always
 	Saved      time.Time
 
-	was  []formerRef     // those whose place it has taken
-	next *capability.Ref // what is about to take its place
+	replaced  []replacedRef   // those whose place it has taken
+	successor *capability.Ref // what is about to take its place
 }
 
-// formerRef is a ref whose place another has taken.
-type formerRef struct {
+// replacedRef is a ref whose place another has taken.
+type replacedRef struct {
 	id   string
 	hash string // of its secret, as text; "" where that was not kept
 }

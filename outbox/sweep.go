@@ -22,11 +22,11 @@ const (
 	sweepBytes = 4 << 20 // … in which no more than these are removed, but for one batch that is larger
 )
 
-// sweeping sweeps for as long as the term lasts.
-func (l *loop) sweeping() {
+// sweepLoop sweeps for as long as the term lasts.
+func (l *loop) sweepLoop() {
 	wait := time.Minute
 	for pages := sweepFirst; l.ctx.Err() == nil; pages = math.MaxInt {
-		before := l.box.cfg.Now().Add(-l.box.cfg.Keep).UnixMilli()
+		before := l.box.cfg.Now().Add(-l.box.cfg.Retention).UnixMilli()
 		if _, err := l.box.sweep(l.ctx, before, pages); err != nil && l.ctx.Err() == nil {
 			l.box.cfg.Logger.Warn("old tickets cannot be removed", "outbox", l.box.id, "error", err)
 		}
@@ -44,7 +44,7 @@ func (b *Box) sweep(ctx context.Context, before int64, pages int) (swept int, er
 		err := b.read(ctx, "sweep", func(ctx context.Context, q querier) (err error) {
 			var next int64
 			if old, next, err = b.t.oldRows(ctx, q, after, before); err == nil && len(old) > 0 && needed == nil {
-				needed, err = b.t.keptForOthers(ctx, q, before)
+				needed, err = b.t.referencedBatches(ctx, q, before)
 			}
 			if err == nil {
 				after = next
@@ -82,7 +82,7 @@ func (b *Box) sweepRefs(ctx context.Context, before int64) error {
 		return q.query(ctx, sqlOldRefs, []any{b.t.box, before}, func(scan scanner) error {
 			var id, role string
 			err := scan(&id, &role)
-			if dropped = dropped || Role(role) == gone; Role(role) != gone {
+			if dropped = dropped || Role(role) == roleGone; Role(role) != roleGone {
 				unmade = append(unmade, id)
 			}
 			return err
@@ -93,9 +93,9 @@ func (b *Box) sweepRefs(ctx context.Context, before int64) error {
 	}
 	return b.w.do(ctx, func(_ context.Context, q querier) error {
 		for _, id := range unmade {
-			q.later(b.t.db.refs().refuse, []any{b.t.box, id, before}, nil)
+			q.enqueue(b.t.db.refs().dropRefused, []any{b.t.box, id, before}, nil)
 		}
-		q.later(sqlSweepRefs, []any{b.t.box, before}, nil)
+		q.enqueue(sqlSweepRefs, []any{b.t.box, before}, nil)
 		return nil
 	})
 }
@@ -108,7 +108,7 @@ func (b *Box) remove(ctx context.Context, rows []sweepRow) error {
 		}
 		return nil
 	})
-	b.told.swept()
+	b.hub.dropStored()
 	return err
 }
 
@@ -168,24 +168,24 @@ const (
 
 // remove removes a row and what was kept of its ops.
 func (t *tables) remove(q querier, r sweepRow) {
-	if ids := derivedFrom(r.batch); !ids.none {
-		q.later(sqlDeleteRetries, []any{t.box, r.batch, ids.last()}, nil)
+	if ids := derivedFrom(r.batch); !ids.underivable {
+		q.enqueue(sqlDeleteRetries, []any{t.box, r.batch, ids.last()}, nil)
 	}
-	q.later(sqlDeleteNamed, []any{t.box, r.batch}, nil)
-	q.later(sqlDeleteOps, []any{t.box, r.batch}, nil)
-	q.later(sqlDeleteBatch, []any{t.box, r.num}, nil)
+	q.enqueue(sqlDeleteNamed, []any{t.box, r.batch}, nil)
+	q.enqueue(sqlDeleteOps, []any{t.box, r.batch}, nil)
+	q.enqueue(sqlDeleteBatch, []any{t.box, r.num}, nil)
 }
 
-// clocksDiffer is how far the clocks of processes may differ that commit to one outbox.
-const clocksDiffer = time.Hour
+// maxClockSkew is how far the clocks of processes may differ that commit to one outbox.
+const maxClockSkew = time.Hour
 
-var sqlLongWaiting = `SELECT num FROM ` + unfinished("num, created_at") + ` WHERE created_at < $2`
+var sqlOldUnfinished = `SELECT num FROM ` + unfinishedRows("num, created_at") + ` WHERE created_at < $2`
 
-// keptForOthers are the batches that an unfinished one refers to. Only one that was
+// referencedBatches are the batches that an unfinished one refers to. Only one that was
 // committed before what is swept now was finished can do so: later ones have the values.
-func (t *tables) keptForOthers(ctx context.Context, q querier, before int64) (map[string]bool, error) {
+func (t *tables) referencedBatches(ctx context.Context, q querier, before int64) (map[string]bool, error) {
 	var waiting []int64
-	err := q.query(ctx, sqlLongWaiting, []any{t.box, before + clocksDiffer.Milliseconds()}, func(scan scanner) error {
+	err := q.query(ctx, sqlOldUnfinished, []any{t.box, before + maxClockSkew.Milliseconds()}, func(scan scanner) error {
 		var num int64
 		err := scan(&num)
 		waiting = append(waiting, num)
@@ -210,8 +210,8 @@ func (t *tables) keptForOthers(ctx context.Context, q querier, before int64) (ma
 		case err != nil:
 			continue // it will be set aside
 		}
-		for _, op := range bd.outside() {
-			if err := t.need(ctx, q, op, needed); err != nil {
+		for _, op := range bd.externalRefs() {
+			if err := t.addReferenced(ctx, q, op, needed); err != nil {
 				return nil, err
 			}
 		}
@@ -219,9 +219,9 @@ func (t *tables) keptForOthers(ctx context.Context, q querier, before int64) (ma
 	return needed, nil
 }
 
-// need adds the batches that op is looked for in, and those of its retries.
-func (t *tables) need(ctx context.Context, q querier, op string, needed map[string]bool) error {
-	for range maxRetries {
+// addReferenced adds the batches that op is looked for in, and those of its retries.
+func (t *tables) addReferenced(ctx context.Context, q querier, op string, needed map[string]bool) error {
+	for range maxRetryChain {
 		needed[batchOf(op)] = true
 		err := q.query(ctx, sqlBatchOf, []any{t.box, op}, func(scan scanner) error {
 			var batch string
@@ -232,7 +232,7 @@ func (t *tables) need(ctx context.Context, q querier, op string, needed map[stri
 		if err != nil {
 			return err
 		}
-		next, err := t.retryOf(ctx, q, op)
+		next, err := t.retriedAs(ctx, q, op)
 		if err != nil || next == "" {
 			return err
 		}

@@ -145,9 +145,9 @@ func (s *seen) write(ctx context.Context, f func(querier) error) (bool, error) {
 	return s.database.write(ctx, func(q querier) error { return f(seenQuerier{q, &s.writes}) })
 }
 
-func (q seenQuerier) later(sql string, args []any, one func(scanner) error) {
+func (q seenQuerier) enqueue(sql string, args []any, one func(scanner) error) {
 	*q.list = append(*q.list, sql)
-	q.querier.later(sql, args, one)
+	q.querier.enqueue(sql, args, one)
 }
 
 func (q seenQuerier) exec(ctx context.Context, sql string, args ...any) (int64, error) {
@@ -194,7 +194,7 @@ func TestSweepingCostsLittle(t *testing.T) {
 		if !slices.Equal(db.writes, append(each, each...)) {
 			t.Errorf("written: %q", db.writes)
 		}
-		if want := []string{sqlNewest, sqlPage, sqlLongWaiting, sqlNewest, sqlPage, sqlOldRefs}; !slices.Equal(db.reads, want) {
+		if want := []string{sqlNewest, sqlPage, sqlOldUnfinished, sqlNewest, sqlPage, sqlOldRefs}; !slices.Equal(db.reads, want) {
 			t.Errorf("read: %q", db.reads)
 		}
 		db.writes, db.reads = nil, nil
@@ -245,7 +245,7 @@ func (d begun) write(ctx context.Context, f func(querier) error) (bool, error) {
 func TestSendersThatLiveShort(t *testing.T) {
 	both(t, func(t *testing.T, p place) {
 		cfg := quick()
-		cfg.Keep = time.Millisecond
+		cfg.Retention = time.Millisecond
 		session, srv := "", newFakeServer()
 		for range 4 {
 			b, err := p.tryOpen(cfg)
@@ -298,7 +298,7 @@ func TestWhatClocksOfTwoProcessesAllow(t *testing.T) {
 			if _, err := q.exec(ctx, "UPDATE mooring_outbox_batch SET state = 2, first_seq = 1, finished_at = $2 WHERE batch = $1", x.Batch, before-1); err != nil {
 				return err
 			}
-			_, err := q.exec(ctx, "UPDATE mooring_outbox_batch SET created_at = $2 WHERE box = $1", b.t.box, before+clocksDiffer.Milliseconds()-1)
+			_, err := q.exec(ctx, "UPDATE mooring_outbox_batch SET created_at = $2 WHERE box = $1", b.t.box, before+maxClockSkew.Milliseconds()-1)
 			return err
 		})
 		if err != nil {
@@ -320,7 +320,7 @@ func TestTheLastOpOfABatchIsSwept(t *testing.T) {
 		next := last[:len(last)-1] + "~" // greater than all that the batch has
 		err := b.w.do(limited(t), func(_ context.Context, q querier) error {
 			for _, op := range []string{OpID(id, 0), last, next} {
-				b.t.nameRetry(q, op, "another")
+				b.t.insertRetry(q, op, "another")
 			}
 			b.t.remove(q, sweepRow{num: 1, batch: id})
 			return nil
@@ -330,7 +330,7 @@ func TestTheLastOpOfABatchIsSwept(t *testing.T) {
 		}
 		err = b.db.read(limited(t), func(q querier) error {
 			for op, want := range map[string]string{OpID(id, 0): "", last: "", next: "another"} {
-				if got, err := b.t.retryOf(limited(t), q, op); err != nil || got != want {
+				if got, err := b.t.retriedAs(limited(t), q, op); err != nil || got != want {
 					t.Errorf("what stands for %s: %q, %v", op, got, err)
 				}
 			}

@@ -27,7 +27,7 @@ type batchRow struct {
 	session   string
 	via       string
 	state     int
-	first     *int64 // nil: no seq yet; 0: finished without ever being sent
+	firstSeq  *int64 // nil: no seq yet; 0: finished without ever being sent
 	ops       int
 	bytes     int64
 	created   int64
@@ -41,7 +41,7 @@ type batchRow struct {
 }
 
 // sequenced says whether the row has seqs.
-func (r *batchRow) sequenced() bool { return r.first != nil && *r.first > 0 }
+func (r *batchRow) sequenced() bool { return r.firstSeq != nil && *r.firstSeq > 0 }
 
 const batchColumns = `num, batch, session, via, state, first_seq, ops, bytes, created_at, finished_at,
 	attempts, next_retry_at, dropping, last_error, body, outcomes`
@@ -49,7 +49,7 @@ const batchColumns = `num, batch, session, via, state, first_seq, ops, bytes, cr
 func scanBatch(scan scanner) (*batchRow, error) {
 	var r batchRow
 	var dropping int
-	err := scan(&r.num, &r.id, &r.session, &r.via, &r.state, &r.first, &r.ops, &r.bytes, &r.created, &r.finished,
+	err := scan(&r.num, &r.id, &r.session, &r.via, &r.state, &r.firstSeq, &r.ops, &r.bytes, &r.created, &r.finished,
 		&r.attempts, &r.nextRetry, &dropping, &r.lastError, &r.body, &r.outcomes)
 	r.dropping = dropping != 0
 	return &r, err
@@ -57,9 +57,9 @@ func scanBatch(scan scanner) (*batchRow, error) {
 
 // tables are the statements of one outbox.
 type tables struct {
-	db  database
-	box int64
-	me  string // the Box, as the lease's holder
+	db       database
+	box      int64
+	holderID string // the Box, as the lease's holder
 }
 
 // boxRow is what changes of the outbox's own row.
@@ -69,7 +69,7 @@ type boxRow struct {
 	leaseUntil  int64
 	leaseFor    int64 // how long it lasts without renewal, ms; 0 not known
 	holderPID   int64
-	low         int64
+	lowWater    int64
 	drops       int64
 }
 
@@ -80,7 +80,7 @@ func (t *tables) readBox(ctx context.Context, q querier, lock string) (boxRow, e
 	found := false
 	err := q.query(ctx, sqlBox+lock, []any{t.box}, func(scan scanner) error {
 		found = true
-		return scan(&b.incarnation, &b.holder, &b.leaseUntil, &b.leaseFor, &b.holderPID, &b.low, &b.drops)
+		return scan(&b.incarnation, &b.holder, &b.leaseUntil, &b.leaseFor, &b.holderPID, &b.lowWater, &b.drops)
 	})
 	if err == nil && !found {
 		err = fault.NotFound.With("the outbox is gone from its database")
@@ -92,18 +92,18 @@ const sqlInsertBox = `INSERT INTO mooring_outbox (name, id, secret) VALUES ($1, 
 
 const sqlBoxNamed = `SELECT box, id, secret, old_secret FROM mooring_outbox WHERE name = $1`
 
-// namedBox is what an outbox is, for ever.
-type namedBox struct {
-	box    int64
-	id     string
-	secret []byte
-	old    []byte // the secret that was shown to servers itself; nil if none was
+// boxIdentity is what an outbox is, for ever.
+type boxIdentity struct {
+	box       int64
+	id        string
+	secret    []byte
+	oldSecret []byte // the secret that was shown to servers itself; nil if none was
 }
 
 // openBox finds the outbox called name, or makes it with a new id and secret.
-func openBox(ctx context.Context, db database, name string) (b namedBox, err error) {
+func openBox(ctx context.Context, db database, name string) (b boxIdentity, err error) {
 	find := func(q querier) error {
-		return q.query(ctx, sqlBoxNamed, []any{name}, func(scan scanner) error { return scan(&b.box, &b.id, &b.secret, &b.old) })
+		return q.query(ctx, sqlBoxNamed, []any{name}, func(scan scanner) error { return scan(&b.box, &b.id, &b.secret, &b.oldSecret) })
 	}
 	if err := db.read(ctx, find); err != nil || b.box != 0 {
 		return b, err
@@ -131,7 +131,7 @@ const sqlInsertBatch = `INSERT INTO mooring_outbox_batch (box, batch, session, v
 // the lease is this Box's. An id that is there already fails the transaction with
 // errUnique.
 func (t *tables) insertBatch(q querier, r *batchRow, first uint64, held *bool, got func(num int64, sequenced bool)) {
-	q.later(sqlInsertBatch, t.insertArgs(r, first), func(scan scanner) error {
+	q.enqueue(sqlInsertBatch, t.insertArgs(r, first), func(scan scanner) error {
 		var num, leases int64
 		var seq *int64
 		if err := scan(&num, &seq, &leases); err != nil {
@@ -160,23 +160,23 @@ func (t *tables) insertArgs(r *batchRow, first uint64) []any {
 		f := int64(first)
 		give, state = &f, rowInFlight
 	}
-	return []any{t.box, r.id, r.session, r.via, r.ops, r.bytes, r.created, r.body, state, give, t.me}
+	return []any{t.box, r.id, r.session, r.via, r.ops, r.bytes, r.created, r.body, state, give, t.holderID}
 }
 
 // The caller's transaction must not be broken by a key that is there already.
-const sqlInsertQuiet = `INSERT INTO mooring_outbox_batch (box, batch, session, via, ops, bytes, created_at, body)
+const sqlInsertIfNew = `INSERT INTO mooring_outbox_batch (box, batch, session, via, ops, bytes, created_at, body)
 	VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT (box, batch) DO NOTHING`
 
 const sqlInsertOp = `INSERT INTO mooring_outbox_op (box, op, batch) VALUES ($1, $2, $3)`
 
-func (t *tables) nameOp(q querier, op, batch string) {
-	q.later(sqlInsertOp, []any{t.box, op, batch}, nil)
+func (t *tables) indexOp(q querier, op, batch string) {
+	q.enqueue(sqlInsertOp, []any{t.box, op, batch}, nil)
 }
 
 const sqlInsertRetry = `INSERT INTO mooring_outbox_retry (box, op, next) VALUES ($1, $2, $3)`
 
-func (t *tables) nameRetry(q querier, op, next string) {
-	q.later(sqlInsertRetry, []any{t.box, op, next}, nil)
+func (t *tables) insertRetry(q querier, op, next string) {
+	q.enqueue(sqlInsertRetry, []any{t.box, op, next}, nil)
 }
 
 const sqlBatch = `SELECT ` + batchColumns + ` FROM mooring_outbox_batch WHERE box = $1 AND batch = $2`
@@ -184,16 +184,16 @@ const sqlBatch = `SELECT ` + batchColumns + ` FROM mooring_outbox_batch WHERE bo
 // batch reads one row by its batch id; nil if it is not there. lock is "" or the
 // dialect's lockRows.
 func (t *tables) batch(ctx context.Context, q querier, id, lock string) (*batchRow, error) {
-	return t.one(ctx, q, sqlBatch+lock, t.box, id)
+	return t.oneBatch(ctx, q, sqlBatch+lock, t.box, id)
 }
 
 const sqlBatchNum = `SELECT ` + batchColumns + ` FROM mooring_outbox_batch WHERE box = $1 AND num = $2`
 
 func (t *tables) batchNum(ctx context.Context, q querier, num int64, lock string) (*batchRow, error) {
-	return t.one(ctx, q, sqlBatchNum+lock, t.box, num)
+	return t.oneBatch(ctx, q, sqlBatchNum+lock, t.box, num)
 }
 
-func (t *tables) one(ctx context.Context, q querier, sql string, args ...any) (r *batchRow, err error) {
+func (t *tables) oneBatch(ctx context.Context, q querier, sql string, args ...any) (r *batchRow, err error) {
 	err = q.query(ctx, sql, args, func(scan scanner) (err error) {
 		r, err = scanBatch(scan)
 		return err
@@ -202,17 +202,17 @@ func (t *tables) one(ctx context.Context, q querier, sql string, args ...any) (r
 }
 
 const (
-	sqlWaitingSizes = `SELECT num, bytes FROM mooring_outbox_batch
+	sqlUnsequencedSizes = `SELECT num, bytes FROM mooring_outbox_batch
 		WHERE box = $1 AND session = $2 AND first_seq IS NULL ORDER BY num LIMIT $3`
-	sqlWaiting = `SELECT ` + batchColumns + ` FROM mooring_outbox_batch
+	sqlUnsequenced = `SELECT ` + batchColumns + ` FROM mooring_outbox_batch
 		WHERE box = $1 AND session = $2 AND first_seq IS NULL AND num <= $3 ORDER BY num`
 )
 
-// waiting reads and locks the session's first rows without a seq: at most limit,
+// lockUnsequenced reads and locks the session's first rows without a seq: at most limit,
 // and no more than one beyond so many bytes. more says that there are others.
-func (t *tables) waiting(ctx context.Context, q querier, session string, limit, bytes int) (rows []*batchRow, more bool, err error) {
+func (t *tables) lockUnsequenced(ctx context.Context, q querier, session string, limit, bytes int) (rows []*batchRow, more bool, err error) {
 	n, last := 0, int64(-1)
-	err = q.query(ctx, sqlWaitingSizes, []any{t.box, session, limit + 1}, func(scan scanner) error {
+	err = q.query(ctx, sqlUnsequencedSizes, []any{t.box, session, limit + 1}, func(scan scanner) error {
 		var num, size int64
 		if err := scan(&num, &size); err != nil {
 			return err
@@ -228,11 +228,11 @@ func (t *tables) waiting(ctx context.Context, q querier, session string, limit, 
 	if err != nil || n == 0 {
 		return nil, false, err
 	}
-	rows, err = t.many(ctx, q, sqlWaiting+t.db.lockRows(), t.box, session, last)
+	rows, err = t.batches(ctx, q, sqlUnsequenced+t.db.lockRows(), t.box, session, last)
 	return rows, more, err
 }
 
-func (t *tables) many(ctx context.Context, q querier, sql string, args ...any) (rows []*batchRow, err error) {
+func (t *tables) batches(ctx context.Context, q querier, sql string, args ...any) (rows []*batchRow, err error) {
 	err = q.query(ctx, sql, args, func(scan scanner) error {
 		r, err := scanBatch(scan)
 		rows = append(rows, r)
@@ -242,7 +242,7 @@ func (t *tables) many(ctx context.Context, q querier, sql string, args ...any) (
 }
 
 // A step down the index for every session, not for every row.
-const sqlWaitingSessions = `WITH RECURSIVE s (session) AS (
+const sqlUnsequencedSessions = `WITH RECURSIVE s (session) AS (
 		SELECT (SELECT MIN(session) FROM mooring_outbox_batch WHERE box = $1 AND first_seq IS NULL)
 	UNION ALL
 		SELECT (SELECT MIN(b.session) FROM mooring_outbox_batch b
@@ -250,9 +250,9 @@ const sqlWaitingSessions = `WITH RECURSIVE s (session) AS (
 		FROM s WHERE s.session IS NOT NULL)
 	SELECT session FROM s WHERE session IS NOT NULL`
 
-// waitingSessions lists the sessions that have rows without a seq.
-func (t *tables) waitingSessions(ctx context.Context, q querier) (sessions []string, err error) {
-	err = q.query(ctx, sqlWaitingSessions, []any{t.box}, func(scan scanner) error {
+// unsequencedSessions lists the sessions that have rows without a seq.
+func (t *tables) unsequencedSessions(ctx context.Context, q querier) (sessions []string, err error) {
+	err = q.query(ctx, sqlUnsequencedSessions, []any{t.box}, func(scan scanner) error {
 		var s string
 		err := scan(&s)
 		sessions = append(sessions, s)
@@ -262,20 +262,20 @@ func (t *tables) waitingSessions(ctx context.Context, q querier) (sessions []str
 }
 
 const (
-	sqlGiveSeq     = `UPDATE mooring_outbox_batch SET first_seq = $3, state = $4 WHERE box = $1 AND num = $2`
-	sqlGiveSeqBody = `UPDATE mooring_outbox_batch SET first_seq = $3, state = $4, body = $5, bytes = $6,
+	sqlSetSeq     = `UPDATE mooring_outbox_batch SET first_seq = $3, state = $4 WHERE box = $1 AND num = $2`
+	sqlSetSeqBody = `UPDATE mooring_outbox_batch SET first_seq = $3, state = $4, body = $5, bytes = $6,
 		failed = $7, skipped = $8, voided = $9 WHERE box = $1 AND num = $2`
 )
 
-// giveSeq gives a row its seqs, and another body if that is not nil, in which n ops
+// setSeq gives a row its seqs, and another body if that is not nil, in which n ops
 // are decided.
-func (t *tables) giveSeq(q querier, num, first int64, body []byte, n tally) {
+func (t *tables) setSeq(q querier, num, first int64, body []byte, n tally) {
 	args := []any{t.box, num, first, rowInFlight}
 	if body == nil {
-		q.later(sqlGiveSeq, args, nil)
+		q.enqueue(sqlSetSeq, args, nil)
 		return
 	}
-	q.later(sqlGiveSeqBody, append(args, body, len(body), n.failed, n.skipped, n.voided), nil)
+	q.enqueue(sqlSetSeqBody, append(args, body, len(body), n.failed, n.skipped, n.voided), nil)
 }
 
 const sqlSetBody = `UPDATE mooring_outbox_batch SET body = $3, bytes = $4, dropping = $5,
@@ -287,32 +287,34 @@ func (t *tables) setBody(q querier, num int64, body []byte, n tally, dropping bo
 	if dropping {
 		flag = 1
 	}
-	q.later(sqlSetBody, []any{t.box, num, body, len(body), flag, n.failed, n.skipped, n.voided}, nil)
+	q.enqueue(sqlSetBody, []any{t.box, num, body, len(body), flag, n.failed, n.skipped, n.voided}, nil)
 }
 
-const sqlDecided = `UPDATE mooring_outbox_batch SET failed = $3, skipped = $4, voided = $5 WHERE box = $1 AND batch = $2`
+const sqlSetTally = `UPDATE mooring_outbox_batch SET failed = $3, skipped = $4, voided = $5 WHERE box = $1 AND batch = $2`
 
-// countDecided keeps how many ops of a new batch are decided, if any is.
-func (t *tables) countDecided(q querier, batch string, n tally) {
+// setTally keeps how many ops of a new batch are decided, if any is.
+func (t *tables) setTally(q querier, batch string, n tally) {
 	if n != (tally{}) {
-		q.later(sqlDecided, []any{t.box, batch, n.failed, n.skipped, n.voided}, nil)
+		q.enqueue(sqlSetTally, []any{t.box, batch, n.failed, n.skipped, n.voided}, nil)
 	}
 }
 
-const sqlLower = `UPDATE mooring_outbox SET low = $2 WHERE box = $1 AND low > $2`
+const sqlLowerLowWater = `UPDATE mooring_outbox SET low = $2 WHERE box = $1 AND low > $2`
 
-// lower brings the mark below which all rows with a seq are finished down.
-func (t *tables) lower(q querier, num int64) { q.later(sqlLower, []any{t.box, num}, nil) }
+// lowerLowWater brings the mark below which all rows with a seq are finished down.
+func (t *tables) lowerLowWater(q querier, num int64) {
+	q.enqueue(sqlLowerLowWater, []any{t.box, num}, nil)
+}
 
-const sqlRaiseLow = `UPDATE mooring_outbox SET low = COALESCE(
+const sqlRaiseLowWater = `UPDATE mooring_outbox SET low = COALESCE(
 		(SELECT MIN(num) FROM mooring_outbox_batch WHERE box = $1 AND num >= mooring_outbox.low AND state < 2 AND first_seq > 0),
 		(SELECT MAX(num) + 1 FROM mooring_outbox_batch WHERE box = $1), low)
 	WHERE box = $1 AND holder = $2`
 
-// raiseLow moves the mark up to the first unfinished row that has a seq: one that
+// raiseLowWater moves the mark up to the first unfinished row that has a seq: one that
 // has none, as for a server that is away for weeks, does not hold it down. Only the
 // sender may, in the transactions that give out seqs.
-func (t *tables) raiseLow(q querier) { q.later(sqlRaiseLow, []any{t.box, t.me}, nil) }
+func (t *tables) raiseLowWater(q querier) { q.enqueue(sqlRaiseLowWater, []any{t.box, t.holderID}, nil) }
 
 // tally counts how a batch's ops ended. What is left over was applied, once the row
 // is finished; till then it waits.
@@ -332,40 +334,42 @@ const (
 func (t *tables) finish(q querier, num, at int64, n tally, attempts int, outcomes, body []byte) {
 	args := []any{t.box, num, at, n.failed, n.skipped, n.voided, attempts, outcomes}
 	if body == nil {
-		q.later(sqlFinish, args, nil)
+		q.enqueue(sqlFinish, args, nil)
 		return
 	}
-	q.later(sqlFinishBody, append(args, body), nil)
+	q.enqueue(sqlFinishBody, append(args, body), nil)
 }
 
 // What a former holder of the lease still has to say of rows and streams is of no
 // interest.
 const (
-	ifLeading   = ` EXISTS (SELECT 1 FROM mooring_outbox WHERE box = $1 AND holder = $2)`
-	sqlMarkSent = `UPDATE mooring_outbox_batch SET state = 1 WHERE box = $1 AND num = $3 AND state = 0 AND` + ifLeading
-	sqlNote     = `UPDATE mooring_outbox_batch SET attempts = $4, next_retry_at = $5, last_error = $6
-		WHERE box = $1 AND num = $3 AND state < 2 AND` + ifLeading
+	ifHolder         = ` EXISTS (SELECT 1 FROM mooring_outbox WHERE box = $1 AND holder = $2)`
+	sqlMarkInFlight  = `UPDATE mooring_outbox_batch SET state = 1 WHERE box = $1 AND num = $3 AND state = 0 AND` + ifHolder
+	sqlRecordAttempt = `UPDATE mooring_outbox_batch SET attempts = $4, next_retry_at = $5, last_error = $6
+		WHERE box = $1 AND num = $3 AND state < 2 AND` + ifHolder
 )
 
-// markSent is for a row that a takeover made pending and that was sent again.
-func (t *tables) markSent(q querier, num int64) { q.later(sqlMarkSent, []any{t.box, t.me, num}, nil) }
-
-// note keeps why a row is not through yet.
-func (t *tables) note(q querier, num int64, attempts int, nextRetry int64, lastError string) {
-	q.later(sqlNote, []any{t.box, t.me, num, attempts, nextRetry, storable(lastError)}, nil)
+// markInFlight is for a row that a takeover made pending and that was sent again.
+func (t *tables) markInFlight(q querier, num int64) {
+	q.enqueue(sqlMarkInFlight, []any{t.box, t.holderID, num}, nil)
 }
 
-// maxText bounds what a row keeps of a text, in bytes.
-const maxText = 1024
+// recordAttempt keeps why a row is not through yet.
+func (t *tables) recordAttempt(q querier, num int64, attempts int, nextRetry int64, lastError string) {
+	q.enqueue(sqlRecordAttempt, []any{t.box, t.holderID, num, attempts, nextRetry, columnText(lastError)}, nil)
+}
 
-// storable makes a text fit for a column, whoever wrote it: a peer's message may hold what Postgres does not take (a NUL, or
+// maxColumnText bounds what a row keeps of a text, in bytes.
+const maxColumnText = 1024
+
+// columnText makes a text fit for a column, whoever wrote it: a peer's message may hold what Postgres does not take (a NUL, or
 // bytes that are no UTF-8) and may be long.
-func storable(s string) string {
+func columnText(s string) string {
 	s = strings.ToValidUTF8(strings.ReplaceAll(s, "\x00", "\uFFFD"), "\uFFFD")
-	if len(s) <= maxText {
+	if len(s) <= maxColumnText {
 		return s
 	}
-	cut := maxText
+	cut := maxColumnText
 	for !utf8.RuneStart(s[cut]) {
 		cut--
 	}
@@ -392,12 +396,12 @@ func (t *tables) stream(ctx context.Context, q querier, session string) (s strea
 	return s, err
 }
 
-const sqlKnownBy = `SELECT old_secret, life FROM mooring_outbox_stream WHERE box = $1 AND session = $2`
+const sqlStreamSecret = `SELECT old_secret, life FROM mooring_outbox_stream WHERE box = $1 AND session = $2`
 
-// knownBy says by which secret the session's server knows the outbox: its old one, or
+// streamSecretOf says by which secret the session's server knows the outbox: its old one, or
 // the one of the session's present stream, which is its first if life is "".
-func (t *tables) knownBy(ctx context.Context, q querier, session string) (old bool, life string, err error) {
-	err = q.query(ctx, sqlKnownBy, []any{t.box, session}, func(scan scanner) error {
+func (t *tables) streamSecretOf(ctx context.Context, q querier, session string) (old bool, life string, err error) {
+	err = q.query(ctx, sqlStreamSecret, []any{t.box, session}, func(scan scanner) error {
 		var n int
 		err := scan(&n, &life)
 		old = n != 0 && life == ""
@@ -406,51 +410,51 @@ func (t *tables) knownBy(ctx context.Context, q querier, session string) (old bo
 	return old, life, err
 }
 
-const sqlReached = `INSERT INTO mooring_outbox_stream (box, session, last_seq) VALUES ($1, $2, $3)
+const sqlSetHighWater = `INSERT INTO mooring_outbox_stream (box, session, last_seq) VALUES ($1, $2, $3)
 	ON CONFLICT (box, session) DO UPDATE SET last_seq = excluded.last_seq, halted = 0, halted_reason = ''
 	WHERE mooring_outbox_stream.last_seq < excluded.last_seq AND mooring_outbox_stream.since <= $4`
 
-// reached keeps the last seq whose outcome is stored, of the stream that was sent on
+// setHighWater keeps the last seq whose outcome is stored, of the stream that was sent on
 // under that incarnation.
-func (t *tables) reached(q querier, session string, to reach) {
-	q.later(sqlReached, []any{t.box, session, int64(to.seq), to.incarnation}, nil)
+func (t *tables) setHighWater(q querier, session string, to highWaterMark) {
+	q.enqueue(sqlSetHighWater, []any{t.box, session, int64(to.seq), to.incarnation}, nil)
 }
 
-const sqlCreating = `INSERT INTO mooring_outbox_stream (box, session, space_ref, owner_ref)
+const sqlSetCreateRefs = `INSERT INTO mooring_outbox_stream (box, session, space_ref, owner_ref)
 	SELECT box, session, CAST($3 AS TEXT), CAST($4 AS TEXT) FROM mooring_outbox_batch WHERE box = $1 AND num = $2 AND state < 2
 	ON CONFLICT (box, session) DO UPDATE SET space_ref = excluded.space_ref, owner_ref = excluded.owner_ref`
 
-// creating keeps through which refs a session is reached whose create, which is in
+// setCreateRefs keeps through which refs a session is reached whose create, which is in
 // row num, did not apply; none if it did. It goes before finish, and does nothing to
 // a row that another has finished: what follows may have made the session since.
-func (t *tables) creating(q querier, num int64, spaceRef, ownerRef string) {
-	q.later(sqlCreating, []any{t.box, num, spaceRef, ownerRef}, nil)
+func (t *tables) setCreateRefs(q querier, num int64, spaceRef, ownerRef string) {
+	q.enqueue(sqlSetCreateRefs, []any{t.box, num, spaceRef, ownerRef}, nil)
 }
 
-const sqlStop = `INSERT INTO mooring_outbox_stream (box, session, stopped, reason, halted, halted_reason)
+const sqlSetStopped = `INSERT INTO mooring_outbox_stream (box, session, stopped, reason, halted, halted_reason)
 	SELECT box, CAST($3 AS TEXT), CAST($4 AS INTEGER), CAST($5 AS TEXT), CAST($4 AS INTEGER), CAST($5 AS TEXT)
 	FROM mooring_outbox WHERE box = $1 AND holder = $2
 	ON CONFLICT (box, session) DO UPDATE SET stopped = excluded.stopped, reason = excluded.reason,
 		halted = CASE WHEN excluded.stopped > 0 THEN excluded.halted ELSE mooring_outbox_stream.halted END,
 		halted_reason = CASE WHEN excluded.stopped > 0 THEN excluded.halted_reason ELSE mooring_outbox_stream.halted_reason END`
 
-// stop keeps why a stream was stopped; None: it runs. It waits for a takeover to be
+// setStopped keeps why a stream was stopped; None: it runs. It waits for a takeover to be
 // through, which has all streams run.
-func (t *tables) stop(q querier, session string, code fault.Code, reason string) {
+func (t *tables) setStopped(q querier, session string, code fault.Code, reason string) {
 	t.db.shareLease(q, t.box)
-	q.later(sqlStop, []any{t.box, t.me, session, int(code), storable(reason)}, nil)
+	q.enqueue(sqlSetStopped, []any{t.box, t.holderID, session, int(code), columnText(reason)}, nil)
 }
 
-const sqlFlying = `SELECT ` + batchColumns + ` FROM mooring_outbox_batch
+const sqlInFlight = `SELECT ` + batchColumns + ` FROM mooring_outbox_batch
 	WHERE box = $1 AND num >= $2 AND state < 2 AND first_seq > 0 ORDER BY first_seq`
 
-// flying reads the rows that have seqs and no outcomes, from num low on, in the order
+// inFlight reads the rows that have seqs and no outcomes, from num low on, in the order
 // of their seqs: a row that became visible late has a lower num than others before it.
-func (t *tables) flying(ctx context.Context, q querier, low int64) ([]*batchRow, error) {
-	return t.many(ctx, q, sqlFlying, t.box, low)
+func (t *tables) inFlight(ctx context.Context, q querier, low int64) ([]*batchRow, error) {
+	return t.batches(ctx, q, sqlInFlight, t.box, low)
 }
 
-var sqlUsage = `SELECT COALESCE(SUM(ops), 0), COALESCE(SUM(bytes), 0) FROM ` + unfinished("ops, bytes")
+var sqlUsage = `SELECT COALESCE(SUM(ops), 0), COALESCE(SUM(bytes), 0) FROM ` + unfinishedRows("ops, bytes")
 
 // usage counts unfinished ops and their bytes.
 func (t *tables) usage(ctx context.Context, q querier) (ops, bytes int64, err error) {

@@ -33,7 +33,7 @@ func TestAStandstillIsFoundInOneSnapshot(t *testing.T) {
 				}
 			}
 			if changed = seen[0] != seen[1]; changed {
-				return &Standstill{Session: session}
+				return &StreamStoppedError{Session: session}
 			}
 			return nil
 		})

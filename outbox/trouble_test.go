@@ -75,11 +75,11 @@ func TestCommitThatCouldNotBeSynced(t *testing.T) {
 		sqlite3.SQLITE_IOERR_FSYNC: true, sqlite3.SQLITE_IOERR_DIR_FSYNC: true, sqlite3.SQLITE_IOERR: true,
 		sqlite3.SQLITE_FULL: false, sqlite3.SQLITE_IOERR_WRITE: false, sqlite3.SQLITE_BUSY: false, sqlite3.SQLITE_CORRUPT: false,
 	} {
-		if err := sqliteFailure(codeError(code)); unsureCommit(err) != unsure {
+		if err := sqliteFailure(codeError(code)); ambiguousCommit(err) != unsure {
 			t.Errorf("%d: %v", code, err)
 		}
 	}
-	if unsureCommit(nil) || unsureCommit(context.Canceled) {
+	if ambiguousCommit(nil) || ambiguousCommit(context.Canceled) {
 		t.Error("without an error of SQLite's")
 	}
 }
@@ -248,7 +248,7 @@ func TestPostgresTrouble(t *testing.T) {
 	}
 	for code, want := range map[string]error{"53100": fault.DiskFull, "23505": errUnique, "57P01": fault.Unavailable, "08006": fault.Unavailable,
 		"57014": fault.Unavailable, "25006": fault.Unavailable, "25P03": fault.Unavailable, "25P04": fault.Unavailable, "55P03": fault.Unavailable,
-		"53300": fault.Unavailable, "40P01": errGaveWay, "40001": errGaveWay} {
+		"53300": fault.Unavailable, "40P01": errTxConflict, "40001": errTxConflict} {
 		if err := postgresFailure(&pgconn.PgError{Code: code}); !errors.Is(err, want) {
 			t.Errorf("%s: %v", code, err)
 		}
@@ -292,7 +292,7 @@ func TestCloseWhileTheDatabaseHangs(t *testing.T) {
 	srv := newFakeServer()
 	srv.before = func(*ledger.Batch) (error, bool) { conns.die(); return nil, false }
 	x := commit(t, b, Batch{Session: session, Ops: []Op{put("1")}})
-	_, told, _ := b.told.add(x.Batch)
+	_, told, _ := b.hub.subscribe(x.Batch)
 	run(t, b, srv)
 	select {
 	case <-told: // and the outcome cannot be stored
@@ -314,7 +314,7 @@ func TestConnectionsThatVanish(t *testing.T) {
 	t.Parallel()
 	b, pool, conns := overConns(t)
 	db := b.db.(*postgresDB)
-	db.own, db.timeout = true, 500*time.Millisecond
+	db.ownsPool, db.timeout = true, 500*time.Millisecond
 	session := withSession(t, b)
 	x := commit(t, b, Batch{Session: session, Ops: []Op{put("1")}})
 	idle := func() {

@@ -14,49 +14,49 @@ import (
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
-// notices tell those who wait in this process, as soon as an answer has arrived.
-type notices struct {
-	mu      sync.Mutex // guards what follows
-	waiting map[string][]chan []ledger.Outcome
-	near    map[string]nearness // of batches that this process's sender will tell of
-	arrived map[string]arrival  // told, and not stored yet or stored lately
-	lately  []string            // of arrived: those that are stored, in order
-	kept    int                 // outcomes of those
-	any     chan struct{}       // closed and replaced when something finishes
+// outcomeHub tell those who wait in this process, as soon as an answer has arrived.
+type outcomeHub struct {
+	mu             sync.Mutex // guards what follows
+	waiting        map[string][]chan []ledger.Outcome
+	sources        map[string]answerSource  // of batches that this process's sender will tell of
+	received       map[string]receivedBatch // told, and not stored yet or stored lately
+	storedOrder    []string                 // of arrived: those that are stored, in order
+	storedOutcomes int                      // outcomes of those
+	changed        chan struct{}            // closed and replaced when something finishes
 }
 
-// nearness is how near a batch is to an answer that this process hears of first.
-type nearness int
+// answerSource is how near a batch is to an answer that this process hears of first.
+type answerSource int
 
 const (
-	notHere    nearness = iota // another process may store the answer: only the database tells
-	queuedHere                 // committed here, while this process sends
-	withSender                 // this process's sender has it
+	fromDatabase answerSource = iota // another process may store the answer: only the database tells
+	fromQueue                        // committed here, while this process sends
+	fromSender                       // this process's sender has it
 )
 
-// arrival is a batch's outcomes as they came.
-type arrival struct {
+// receivedBatch is a batch's outcomes as they came.
+type receivedBatch struct {
 	outs   []ledger.Outcome
 	stored bool
 }
 
-// add registers a waiter for a batch, unless its outcomes have arrived: then it
+// subscribe registers a waiter for a batch, unless its outcomes have arrived: then it
 // gives them.
-func (n *notices) add(batch string) (outs []ledger.Outcome, ch chan []ledger.Outcome, near nearness) {
+func (n *outcomeHub) subscribe(batch string) (outs []ledger.Outcome, ch chan []ledger.Outcome, near answerSource) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if a := n.arrived[batch]; a.outs != nil {
-		return a.outs, nil, withSender
+	if a := n.received[batch]; a.outs != nil {
+		return a.outs, nil, fromSender
 	}
 	ch = make(chan []ledger.Outcome, 1)
 	if n.waiting == nil {
 		n.waiting = make(map[string][]chan []ledger.Outcome)
 	}
 	n.waiting[batch] = append(n.waiting[batch], ch)
-	return nil, ch, n.near[batch]
+	return nil, ch, n.sources[batch]
 }
 
-func (n *notices) remove(batch string, ch chan []ledger.Outcome) {
+func (n *outcomeHub) unsubscribe(batch string, ch chan []ledger.Outcome) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for i, c := range n.waiting[batch] {
@@ -70,159 +70,159 @@ func (n *notices) remove(batch string, ch chan []ledger.Outcome) {
 	}
 }
 
-// tell gives a batch's outcomes to those who wait; nil makes them look in the
+// publish gives a batch's outcomes to those who wait; nil makes them look in the
 // database. stored says that they are there already.
-func (n *notices) tell(batch string, outs []ledger.Outcome, stored bool) {
+func (n *outcomeHub) publish(batch string, outs []ledger.Outcome, stored bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if a := n.arrived[batch]; !stored && !a.stored { // else it is answered again, and told already
-		if n.arrived == nil {
-			n.arrived = make(map[string]arrival)
+	if a := n.received[batch]; !stored && !a.stored { // else it is answered again, and told already
+		if n.received == nil {
+			n.received = make(map[string]receivedBatch)
 		}
-		n.arrived[batch] = arrival{outs: outs}
+		n.received[batch] = receivedBatch{outs: outs}
 	}
-	delete(n.near, batch)
+	delete(n.sources, batch)
 	for _, ch := range n.waiting[batch] {
 		ch <- outs // has room for one, and is told once
 	}
 	delete(n.waiting, batch)
-	n.happened()
+	n.broadcast()
 }
 
-// look makes everyone who waits look in the database, and who comes to wait for what there
+// recheckAll makes everyone who waits look in the database, and who comes to wait for what there
 // is now.
-func (n *notices) look() {
+func (n *outcomeHub) recheckAll() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.near = nil
+	n.sources = nil
 	for _, waiting := range n.waiting {
 		for _, ch := range waiting {
 			ch <- nil
 		}
 	}
 	clear(n.waiting)
-	n.happened()
+	n.broadcast()
 }
 
-// sent says that a batch is with this process's sender.
-func (n *notices) sent(batch string) {
+// noteSent says that a batch is with this process's sender.
+func (n *outcomeHub) noteSent(batch string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.approach(batch, withSender)
+	n.setSource(batch, fromSender)
 }
 
-// mostQueued is how many batches may be queuedHere: one more is looked for in the database.
-const mostQueued = 4096
+// maxQueued is how many batches may be fromQueue: one more is looked for in the database.
+const maxQueued = 4096
 
-// queued says that a batch was committed here, while this process sends.
-func (n *notices) queued(batch string) {
+// noteQueued says that a batch was committed here, while this process sends.
+func (n *outcomeHub) noteQueued(batch string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if len(n.near) < mostQueued {
-		n.approach(batch, queuedHere)
+	if len(n.sources) < maxQueued {
+		n.setSource(batch, fromQueue)
 	}
 }
 
-func (n *notices) approach(batch string, near nearness) {
-	if n.near == nil {
-		n.near = make(map[string]nearness)
+func (n *outcomeHub) setSource(batch string, near answerSource) {
+	if n.sources == nil {
+		n.sources = make(map[string]answerSource)
 	}
-	n.near[batch] = max(n.near[batch], near)
+	n.sources[batch] = max(n.sources[batch], near)
 }
 
-// grounded says that this process no longer sends.
-func (n *notices) grounded() {
+// senderStopped says that this process no longer sends.
+func (n *outcomeHub) senderStopped() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.near = nil
+	n.sources = nil
 }
 
-// keepOutcomes is how many outcomes are kept after they were stored, for those
+// maxStoredOutcomes is how many outcomes are kept after they were stored, for those
 // who come to wait a moment later.
-const keepOutcomes = 512
+const maxStoredOutcomes = 512
 
-// stored says that a batch's outcomes can be found in the database.
-func (n *notices) stored(batch string) {
+// markStored says that a batch's outcomes can be found in the database.
+func (n *outcomeHub) markStored(batch string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if a, told := n.arrived[batch]; told && !a.stored { // else it was answered twice
+	if a, told := n.received[batch]; told && !a.stored { // else it was answered twice
 		a.stored = true
-		n.arrived[batch] = a
-		n.lately = append(n.lately, batch)
-		n.kept += len(a.outs)
+		n.received[batch] = a
+		n.storedOrder = append(n.storedOrder, batch)
+		n.storedOutcomes += len(a.outs)
 	}
-	n.keep(keepOutcomes)
-	n.happened()
+	n.trim(maxStoredOutcomes)
+	n.broadcast()
 }
 
-// keep forgets the oldest of what is stored, until no more outcomes are left.
-func (n *notices) keep(most int) {
-	for n.kept > most {
-		oldest := n.lately[0]
-		n.lately = n.lately[1:]
-		n.kept -= len(n.arrived[oldest].outs)
-		delete(n.arrived, oldest)
+// trim forgets the oldest of what is stored, until no more outcomes are left.
+func (n *outcomeHub) trim(most int) {
+	for n.storedOutcomes > most {
+		oldest := n.storedOrder[0]
+		n.storedOrder = n.storedOrder[1:]
+		n.storedOutcomes -= len(n.received[oldest].outs)
+		delete(n.received, oldest)
 	}
 }
 
-// swept says that tickets have ended.
-func (n *notices) swept() {
+// dropStored says that tickets have ended.
+func (n *outcomeHub) dropStored() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.keep(0)
+	n.trim(0)
 }
 
-// happened wakes whoever waits for next.
-func (n *notices) happened() {
-	if n.any != nil {
-		close(n.any)
-		n.any = nil
+// broadcast wakes whoever waits for next.
+func (n *outcomeHub) broadcast() {
+	if n.changed != nil {
+		close(n.changed)
+		n.changed = nil
 	}
 }
 
-// next is closed when this process hears of or stores a batch's outcomes.
-func (n *notices) next() <-chan struct{} {
+// nextChange is closed when this process hears of or stores a batch's outcomes.
+func (n *outcomeHub) nextChange() <-chan struct{} {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.any == nil {
-		n.any = make(chan struct{})
+	if n.changed == nil {
+		n.changed = make(chan struct{})
 	}
-	return n.any
+	return n.changed
 }
 
 // Polling for what another process stores begins often and slows down. For what
 // this one sends it is only a precaution, the answer will be told: it begins later for what is
 // still queued, and waits long for what is under way.
 const (
-	pollFirst = 10 * time.Millisecond
-	pollMost  = 250 * time.Millisecond
-	pollHere  = 50 * time.Millisecond
-	pollSent  = time.Second
+	pollMin    = 10 * time.Millisecond
+	pollMax    = 250 * time.Millisecond
+	pollQueued = 50 * time.Millisecond
+	pollSent   = time.Second
 )
 
-// Standstill is the error of waiting for what is not sent until someone decides:
+// StreamStoppedError is the error of waiting for what is not sent until someone decides:
 // its session's stream has stopped. The batches stay in the outbox. errors.Is
 // finds Code.
-type Standstill struct {
+type StreamStoppedError struct {
 	Session string
 	Code    fault.Code
 	Reason  string // for people; begins with the code
 }
 
-func (s *Standstill) Error() string {
+func (s *StreamStoppedError) Error() string {
 	reason := strings.TrimPrefix(s.Reason, s.Code.String()+": ")
 	return s.Code.String() + ": session " + s.Session + " cannot go on: " + reason
 }
 
 // Unwrap gives the code.
-func (s *Standstill) Unwrap() error { return s.Code }
+func (s *StreamStoppedError) Unwrap() error { return s.Code }
 
 // Wait blocks until every op of the batch has its outcome, and gives them in
 // order; the same ones in every process, for as long as the ticket lasts. It may
 // give them as soon as they have arrived, a moment before they are stored here:
 // after a crash in between the server gives them again, word for word. The
 // outcomes carry no digests. It goes on waiting while the database is away. NotFound for a batch that is not in the outbox; a
-// *Standstill if the session's stream has stopped, whoever sends, or if every stream
+// *StreamStoppedError if the session's stream has stopped, whoever sends, or if every stream
 // has with an op that the batch has to wait for.
 func (b *Box) Wait(ctx context.Context, batch string) ([]ledger.Outcome, error) {
 	leave, err := b.enter()
@@ -230,31 +230,31 @@ func (b *Box) Wait(ctx context.Context, batch string) ([]ledger.Outcome, error) 
 		return nil, err
 	}
 	defer leave()
-	pause := pollFirst
+	pause := pollMin
 	for {
-		outs, ch, near := b.told.add(batch)
+		outs, ch, near := b.hub.subscribe(batch)
 		if outs != nil {
 			return append([]ledger.Outcome(nil), outs...), nil
 		}
 		outs, again, err := b.waitOnce(ctx, batch, ch, near, pause)
-		b.told.remove(batch, ch)
+		b.hub.unsubscribe(batch, ch)
 		if !again {
 			return outs, err
 		}
-		if err := b.damage.ofFile(); err != nil && pause == pollMost {
+		if err := b.damage.fileErr(); err != nil && pause == pollMax {
 			return nil, fmt.Errorf("wait: %w", err)
 		}
-		if pause == pollMost {
-			b.sayStanding(ctx)
+		if pause == pollMax {
+			b.warnBlocking(ctx)
 		}
-		pause = min(2*pause, pollMost)
+		pause = min(2*pause, pollMax)
 	}
 }
 
-// sayStanding logs, once, who keeps everybody from writing, and so from sending.
-func (b *Box) sayStanding(ctx context.Context) {
-	pid, since := b.db.standing(ctx)
-	if pid == 0 || b.said.Swap(since.UnixMilli()) == since.UnixMilli() {
+// warnBlocking logs, once, who keeps everybody from writing, and so from sending.
+func (b *Box) warnBlocking(ctx context.Context) {
+	pid, since := b.db.blockingWriter(ctx)
+	if pid == 0 || b.warnedBlocking.Swap(since.UnixMilli()) == since.UnixMilli() {
 		return
 	}
 	b.cfg.Logger.Warn("a process stands in its transaction, so that nobody can write to the outbox: if it is stopped "+
@@ -263,22 +263,22 @@ func (b *Box) sayStanding(ctx context.Context) {
 
 // waitOnce looks, at first only where another process may hear before this one, and then waits for a
 // word or a moment. again: there is no answer yet.
-func (b *Box) waitOnce(ctx context.Context, batch string, ch chan []ledger.Outcome, near nearness, pause time.Duration) (outs []ledger.Outcome, again bool, err error) {
+func (b *Box) waitOnce(ctx context.Context, batch string, ch chan []ledger.Outcome, near answerSource, pause time.Duration) (outs []ledger.Outcome, again bool, err error) {
 	look, next := near.poll(pause)
 	if look {
-		waits, err := b.waits(ctx, batch)
+		waits, err := b.stillWaiting(ctx, batch)
 		if err == nil && !waits {
 			var finished bool
 			if outs, finished, err = b.outcomes(ctx, batch); err == nil && finished {
 				return outs, false, nil
 			}
 		}
-		if err != nil && !passes(err) {
+		if err != nil && !isUnavailable(err) {
 			return nil, false, err
 		}
 	}
-	if next == pollMost { // all who wait for long look at the same moments, and so together
-		next -= time.Since(b.opened) % pollMost
+	if next == pollMax { // all who wait for long look at the same moments, and so together
+		next -= time.Since(b.openedAt) % pollMax
 	}
 	timer := time.NewTimer(next)
 	defer timer.Stop()
@@ -288,28 +288,28 @@ func (b *Box) waitOnce(ctx context.Context, batch string, ch chan []ledger.Outco
 	case <-timer.C:
 		return nil, true, nil
 	case <-ctx.Done():
-		return nil, false, canceled(ctx.Err())
-	case <-b.life.Done():
+		return nil, false, asCanceled(ctx.Err())
+	case <-b.ctx.Done():
 		return nil, false, errClosed
 	}
 }
 
 // poll says whether the database is looked at now, when pause is how long the polls are apart, and
 // how long it then is until the next one.
-func (n nearness) poll(pause time.Duration) (look bool, next time.Duration) {
-	first := pause == pollFirst
+func (n answerSource) poll(pause time.Duration) (look bool, next time.Duration) {
+	first := pause == pollMin
 	switch {
-	case n == withSender:
+	case n == fromSender:
 		return !first, pollSent
-	case n == queuedHere && first:
-		return false, pollHere
+	case n == fromQueue && first:
+		return false, pollQueued
 	}
 	return true, pause
 }
 
-// passes says of what kept somebody from looking that it passes: the database is away, or starts
+// isUnavailable says of what kept somebody from looking that it passes: the database is away, or starts
 // again. Who waits goes on waiting.
-func passes(err error) bool { return fault.CodeOf(err) == fault.Unavailable }
+func isUnavailable(err error) bool { return fault.CodeOf(err) == fault.Unavailable }
 
 // outcomes reads a finished batch's outcomes.
 func (b *Box) outcomes(ctx context.Context, batch string) (outs []ledger.Outcome, finished bool, err error) {
@@ -319,12 +319,12 @@ func (b *Box) outcomes(ctx context.Context, batch string) (outs []ledger.Outcome
 			return err
 		}
 		if r == nil {
-			return fault.NotFound.With("batch %s is not in this outbox: tickets last %s after the batch is finished", clip(batch), b.cfg.Keep)
+			return fault.NotFound.With("batch %s is not in this outbox: tickets last %s after the batch is finished", clip(batch), b.cfg.Retention)
 		}
 		if finished = r.state == rowFinished; !finished {
-			held := b.standstill
-			if r.first == nil {
-				held = b.heldUp
+			held := b.streamStopped
+			if r.firstSeq == nil {
+				held = b.unsequencedStopped
 			}
 			still, err := held(ctx, q, r.session)
 			if err == nil && still != nil {
@@ -340,7 +340,7 @@ func (b *Box) outcomes(ctx context.Context, batch string) (outs []ledger.Outcome
 		}
 		bd, err := r.decode()
 		if err == nil {
-			outs, err = r.ends(bd)
+			outs, err = r.readOutcomes(bd)
 		}
 		return err
 	})
@@ -353,7 +353,7 @@ const sqlStage = `SELECT session, state, first_seq FROM mooring_outbox_batch WHE
 func (t *tables) stage(ctx context.Context, q querier, batch string) (r *batchRow, err error) {
 	err = q.query(ctx, sqlStage, []any{t.box, batch}, func(scan scanner) error {
 		r = new(batchRow)
-		return scan(&r.session, &r.state, &r.first)
+		return scan(&r.session, &r.state, &r.firstSeq)
 	})
 	return r, err
 }
@@ -366,14 +366,14 @@ const (
 	sqlAnyStopped = `SELECT 1` + fromStopped + ` LIMIT 1`
 )
 
-// standstill says why a session's stream has stopped; nil if it has not.
-func (b *Box) standstill(ctx context.Context, q querier, session string) (still *Standstill, err error) {
+// streamStopped says why a session's stream has stopped; nil if it has not.
+func (b *Box) streamStopped(ctx context.Context, q querier, session string) (still *StreamStoppedError, err error) {
 	now, err := b.db.now(ctx, q)
 	if err != nil {
 		return nil, err
 	}
 	err = q.query(ctx, sqlStopped, []any{b.t.box, now, session}, func(scan scanner) error {
-		still = &Standstill{Session: session}
+		still = &StreamStoppedError{Session: session}
 		var code int
 		err := scan(&code, &still.Reason)
 		still.Code = fault.Code(code)
@@ -392,27 +392,27 @@ func (b *Box) anyStopped(ctx context.Context, q querier) (some bool, err error) 
 	return some, err
 }
 
-const sqlNextWaiting = `SELECT ` + batchColumns + ` FROM mooring_outbox_batch
+const sqlNextUnsequenced = `SELECT ` + batchColumns + ` FROM mooring_outbox_batch
 	WHERE box = $1 AND session = $2 AND first_seq IS NULL ORDER BY num LIMIT 1`
 
-// heldUp is standstill for what has no seq yet: also where all streams stand still, or
+// unsequencedStopped is standstill for what has no seq yet: also where all streams stand still, or
 // are held up in turn, that owe the session's next batch an op. If one does not it may
 // decide the batch. To follow references is not free, so it is only done while some
 // stream has stopped.
-func (b *Box) heldUp(ctx context.Context, q querier, session string) (still *Standstill, err error) {
+func (b *Box) unsequencedStopped(ctx context.Context, q querier, session string) (still *StreamStoppedError, err error) {
 	if some, err := b.anyStopped(ctx, q); err != nil || !some {
 		return nil, err
 	}
-	seen := make(map[string]*Standstill)
-	var follow func(session string) (*Standstill, error)
-	follow = func(session string) (*Standstill, error) {
+	seen := make(map[string]*StreamStoppedError)
+	var follow func(session string) (*StreamStoppedError, error)
+	follow = func(session string) (*StreamStoppedError, error) {
 		if still, known := seen[session]; known {
 			return still, nil
 		}
 		seen[session] = nil // who is led back here is not held up by that
-		still, err := b.standstill(ctx, q, session)
+		still, err := b.streamStopped(ctx, q, session)
 		if err == nil && still == nil {
-			still, err = b.owing(ctx, q, session, follow)
+			still, err = b.blockersStopped(ctx, q, session, follow)
 		}
 		seen[session] = still
 		return still, err
@@ -420,10 +420,10 @@ func (b *Box) heldUp(ctx context.Context, q querier, session string) (still *Sta
 	return follow(session)
 }
 
-// owing says why all streams stand still that owe the session's next batch an op; nil if
+// blockersStopped says why all streams stand still that owe the session's next batch an op; nil if
 // one does not. follow tells it of those whose op has no seq yet.
-func (b *Box) owing(ctx context.Context, q querier, session string, follow func(string) (*Standstill, error)) (*Standstill, error) {
-	r, err := b.t.one(ctx, q, sqlNextWaiting, b.t.box, session)
+func (b *Box) blockersStopped(ctx context.Context, q querier, session string, follow func(string) (*StreamStoppedError, error)) (*StreamStoppedError, error) {
+	r, err := b.t.oneBatch(ctx, q, sqlNextUnsequenced, b.t.box, session)
 	if err != nil || r == nil {
 		return nil, err
 	}
@@ -431,14 +431,14 @@ func (b *Box) owing(ctx context.Context, q querier, session string, follow func(
 	if err != nil {
 		return nil, nil // whoever sends it says so
 	}
-	res, err := resolve(bd, session, b.t.finder(ctx, q, r.num), false)
+	res, err := resolve(bd, session, b.t.opLookup(ctx, q, r.num), false)
 	if err != nil || bd.decided() {
 		return nil, err
 	}
-	var still *Standstill
-	for _, e := range res.owed {
+	var still *StreamStoppedError
+	for _, e := range res.blockedOn {
 		if e.seq > 0 { // it is on its way
-			still, err = b.standstill(ctx, q, e.session)
+			still, err = b.streamStopped(ctx, q, e.session)
 		} else {
 			still, err = follow(e.session)
 		}
@@ -453,15 +453,15 @@ func (b *Box) owing(ctx context.Context, q querier, session string, follow func(
 // is called with the ops finished since the call and those there were in all,
 // at first and as it goes on. If all that is left belongs to streams that stand
 // still until someone decides, or waits for ops of such alone, Drain fails with the
-// *Standstill of one. It fails with OutboxDamaged, once all else is finished, if this
+// *StreamStoppedError of one. It fails with OutboxDamaged, once all else is finished, if this
 // process has set damaged rows aside, and soon if the database itself is damaged.
 func (b *Box) Drain(ctx context.Context, progress func(done, total int)) error {
 	total, left, shown, was, still := 0, 0, -1, -1, 0
 	for {
 		now, why, err := b.remaining(ctx)
 		switch {
-		case err != nil && passes(err):
-			if err := b.awaitLess(ctx, 1); err != nil {
+		case err != nil && isUnavailable(err):
+			if err := b.awaitStored(ctx, 1); err != nil {
 				return err
 			}
 			continue
@@ -471,48 +471,48 @@ func (b *Box) Drain(ctx context.Context, progress func(done, total int)) error {
 		total += max(now-left, 0) // committed meanwhile
 		left = now
 		if still > 0 {
-			b.sayStanding(ctx)
+			b.warnBlocking(ctx)
 		}
 		if done := total - left; progress != nil && done != shown {
 			progress(done, total)
 			shown = done
 		}
 		if left == 0 && why == nil {
-			return b.damage.ofRows()
+			return b.damage.rowsErr()
 		}
 		if why != nil {
-			return errors.Join(why, b.damage.ofRows())
+			return errors.Join(why, b.damage.rowsErr())
 		}
-		if err := b.damage.ofFile(); err != nil && left == was {
+		if err := b.damage.fileErr(); err != nil && left == was {
 			return fmt.Errorf("drain: %w", err)
 		}
 		if still++; left != was {
 			still = 0
 		}
-		if still == checkAfter {
-			if err := b.read(ctx, "check the outbox", b.db.check); err != nil && !passes(err) {
+		if still == checkAfterRounds {
+			if err := b.read(ctx, "check the outbox", b.db.checkIntegrity); err != nil && !isUnavailable(err) {
 				return fmt.Errorf("drain: %w", err)
 			}
 		}
 		was = left
-		if err := b.awaitLess(ctx, left); err != nil {
+		if err := b.awaitStored(ctx, left); err != nil {
 			return err
 		}
 	}
 }
 
-// checkAfter is for how many rounds of Drain nothing has finished when it looks whether the
+// checkAfterRounds is for how many rounds of Drain nothing has finished when it looks whether the
 // file is damaged, once: two seconds.
-const checkAfter = int(2 * time.Second / pollMost)
+const checkAfterRounds = int(2 * time.Second / pollMax)
 
-// awaitLess waits until this process has, by its own count, stored so many
+// awaitStored waits until this process has, by its own count, stored so many
 // outcomes, or for a while: counting rows is not free.
-func (b *Box) awaitLess(ctx context.Context, left int) error {
-	timer := time.NewTimer(pollMost)
+func (b *Box) awaitStored(ctx context.Context, left int) error {
+	timer := time.NewTimer(pollMax)
 	defer timer.Stop()
-	for until := b.usage.finished.Load() + int64(left); ; {
-		next := b.told.next()
-		if b.usage.finished.Load() >= until {
+	for until := b.usage.stored.Load() + int64(left); ; {
+		next := b.hub.nextChange()
+		if b.usage.stored.Load() >= until {
 			return nil
 		}
 		select {
@@ -520,8 +520,8 @@ func (b *Box) awaitLess(ctx context.Context, left int) error {
 		case <-timer.C:
 			return nil
 		case <-ctx.Done():
-			return canceled(ctx.Err())
-		case <-b.life.Done():
+			return asCanceled(ctx.Err())
+		case <-b.ctx.Done():
 			return errClosed
 		}
 	}
@@ -533,16 +533,16 @@ func (b *Box) remaining(ctx context.Context) (left int, stuck, err error) {
 	err = b.read(ctx, "drain", func(ctx context.Context, q querier) error {
 		streams, err := b.t.streamStatus(ctx, q)
 		left = 0
-		var still *Standstill
+		var still *StreamStoppedError
 		running := false
 		for _, s := range streams {
 			left += s.Unfinished
 			if running || err != nil {
 				continue
 			}
-			held := b.standstill
-			if s.Stopped == fault.None && s.seq == 0 {
-				held = b.heldUp
+			held := b.streamStopped
+			if s.Stopped == fault.None && s.maxSeq == 0 {
+				held = b.unsequencedStopped
 			}
 			still, err = held(ctx, q, s.Session)
 			running = still == nil
@@ -552,7 +552,7 @@ func (b *Box) remaining(ctx context.Context) (left int, stuck, err error) {
 		}
 		return err
 	})
-	if still, ok := errors.AsType[*Standstill](err); ok {
+	if still, ok := errors.AsType[*StreamStoppedError](err); ok {
 		return left, still, nil
 	}
 	return left, nil, err

@@ -17,17 +17,17 @@ import (
 
 func TestOutcomesAreKeptAMoment(t *testing.T) {
 	t.Parallel()
-	var n notices
+	var n outcomeHub
 	here := func(batch string) bool {
-		outs, ch, _ := n.add(batch)
+		outs, ch, _ := n.subscribe(batch)
 		if ch != nil {
-			n.remove(batch, ch)
+			n.unsubscribe(batch, ch)
 		}
 		return outs != nil
 	}
 	finish := func(batch string, ops int) {
-		n.tell(batch, make([]ledger.Outcome, ops), false)
-		n.stored(batch)
+		n.publish(batch, make([]ledger.Outcome, ops), false)
+		n.markStored(batch)
 	}
 	const each = 64
 	for i := range 100 {
@@ -36,51 +36,51 @@ func TestOutcomesAreKeptAMoment(t *testing.T) {
 			finish(strconv.Itoa(i), each)
 		}
 		for j := range i + 1 {
-			if want := i-j < keepOutcomes/each; here(strconv.Itoa(j)) != want {
+			if want := i-j < maxStoredOutcomes/each; here(strconv.Itoa(j)) != want {
 				t.Fatalf("after batch %d: batch %d is here: %t", i, j, !want)
 			}
 		}
 	}
-	n.tell("unstored", make([]ledger.Outcome, 1), false)
-	finish("large", keepOutcomes+1)
+	n.publish("unstored", make([]ledger.Outcome, 1), false)
+	finish("large", maxStoredOutcomes+1)
 	if here("large") || here("99") || !here("unstored") {
 		t.Error("the bound is not kept, or what is not stored is forgotten")
 	}
-	n.tell("another's", make([]ledger.Outcome, 1), true)
+	n.publish("another's", make([]ledger.Outcome, 1), true)
 	if here("another's") {
 		t.Error("what is stored already, whoever did, is kept and never forgotten")
 	}
 	for range 2 { // told of more than is kept, and told again of what is stored
-		n.tell("twice", make([]ledger.Outcome, keepOutcomes+1), false)
-		n.tell("twice", make([]ledger.Outcome, keepOutcomes+1), false)
-		n.stored("twice")
-		n.stored("twice")
+		n.publish("twice", make([]ledger.Outcome, maxStoredOutcomes+1), false)
+		n.publish("twice", make([]ledger.Outcome, maxStoredOutcomes+1), false)
+		n.markStored("twice")
+		n.markStored("twice")
 	}
 	finish("last", 1)
-	n.tell("last", make([]ledger.Outcome, 2), false)
-	n.swept()
-	if here("last") || len(n.arrived) != 1 || len(n.lately) != 0 || n.kept != 0 {
-		t.Errorf("after a sweep: %v, %v", n.arrived, n.lately)
+	n.publish("last", make([]ledger.Outcome, 2), false)
+	n.dropStored()
+	if here("last") || len(n.received) != 1 || len(n.storedOrder) != 0 || n.storedOutcomes != 0 {
+		t.Errorf("after a sweep: %v, %v", n.received, n.storedOrder)
 	}
 }
 
-// overheard tells of every statement that is about to read outside the sender's
+// hookedDB tells of every statement that is about to read outside the sender's
 // and the committers' transactions.
-type overheard struct {
+type hookedDB struct {
 	database
 	before func(sql string)
 }
 
-type overheardQuerier struct {
+type hookedQuerier struct {
 	querier
 	before func(sql string)
 }
 
-func (o overheard) read(ctx context.Context, f func(querier) error) error {
-	return o.database.read(ctx, func(q querier) error { return f(overheardQuerier{q, o.before}) })
+func (o hookedDB) read(ctx context.Context, f func(querier) error) error {
+	return o.database.read(ctx, func(q querier) error { return f(hookedQuerier{q, o.before}) })
 }
 
-func (o overheardQuerier) query(ctx context.Context, sql string, args []any, each func(scanner) error) error {
+func (o hookedQuerier) query(ctx context.Context, sql string, args []any, each func(scanner) error) error {
 	o.before(sql)
 	return o.querier.query(ctx, sql, args, each)
 }
@@ -94,9 +94,9 @@ func standStill(t *testing.T, b *Box, session string) {
 			return err
 		}
 		another := b.t
-		another.me = "another"
-		_, err = q.exec(ctx, sqlTakeLease, b.t.box, another.me, now+time.Hour.Milliseconds(), 1, 0, time.Hour.Milliseconds())
-		another.stop(q, session, fault.ServerBehind, "told to")
+		another.holderID = "another"
+		_, err = q.exec(ctx, sqlTakeLease, b.t.box, another.holderID, now+time.Hour.Milliseconds(), 1, 0, time.Hour.Milliseconds())
+		another.setStopped(q, session, fault.ServerBehind, "told to")
 		return err
 	})
 	if err != nil {
@@ -156,7 +156,7 @@ func TestAnyNeedDecides(t *testing.T) {
 			b.withLoop(func(l *loop) {
 				l.post(func(time.Time) {
 					s := l.m.streams[mine]
-					waits <- s != nil && len(s.owed) > 0 && !s.relook
+					waits <- s != nil && len(s.blockedOn) > 0 && !s.recheck
 				})
 			})
 			select {
@@ -213,13 +213,13 @@ func TestStandstillIsSeenAtOneMoment(t *testing.T) {
 				t.Fatal(err)
 			}
 			left := false
-			b.db = overheard{b.db, func(sql string) {
-				if left || sql != sqlNextWaiting {
+			b.db = hookedDB{b.db, func(sql string) {
+				if left || sql != sqlNextUnsequenced {
 					return
 				}
 				left = true
 				err := b.w.do(limited(t), func(_ context.Context, q querier) error {
-					b.t.giveSeq(q, row.num, 1, nil, tally{})
+					b.t.setSeq(q, row.num, 1, nil, tally{})
 					return nil
 				})
 				if err != nil {
@@ -248,7 +248,7 @@ func TestLooksThatCostLittle(t *testing.T) {
 		}
 		z := commit(t, b, Batch{Session: two, Ops: []Op{depends(xs...)}})
 		var asked []string
-		b.db = overheard{b.db, func(sql string) { asked = append(asked, sql) }}
+		b.db = hookedDB{b.db, func(sql string) { asked = append(asked, sql) }}
 		for name, x := range map[string]Ticket{"plain": xs[0], "with references": z} {
 			asked = nil
 			if goesOn(t, b, x); len(asked) > 6 || slices.ContainsFunc(asked, func(sql string) bool { return strings.Contains(sql, "body") }) {
@@ -307,14 +307,14 @@ func TestSkippedOpNeedsNothing(t *testing.T) {
 // TestWhoIsMadeToLook is told so once.
 func TestWhoIsMadeToLook(t *testing.T) {
 	t.Parallel()
-	var n notices
-	_, first, _ := n.add("a")
-	_, second, _ := n.add("a")
-	n.look()
+	var n outcomeHub
+	_, first, _ := n.subscribe("a")
+	_, second, _ := n.subscribe("a")
+	n.recheckAll()
 	if len(first) != 1 || len(second) != 1 || len(n.waiting) != 0 {
 		t.Fatalf("%d and %d words, and %d batches are waited for", len(first), len(second), len(n.waiting))
 	}
-	n.tell("a", make([]ledger.Outcome, 1), false)
+	n.publish("a", make([]ledger.Outcome, 1), false)
 	if outs := <-first; outs != nil {
 		t.Errorf("told %v", outs)
 	}
@@ -334,7 +334,7 @@ func TestWhatIsOnItsWayIsNotHeldUp(t *testing.T) {
 		err := b.w.do(limited(t), func(ctx context.Context, q querier) error {
 			r, err := b.t.batch(ctx, q, y.Batch, "")
 			if err == nil {
-				b.t.giveSeq(q, r.num, 1, nil, tally{})
+				b.t.setSeq(q, r.num, 1, nil, tally{})
 			}
 			return err
 		})
@@ -389,16 +389,16 @@ func TestWhoSendsIsNotAskedForByReading(t *testing.T) {
 	both(t, func(t *testing.T, p place) {
 		b, srv := p.open(t, quick()), newFakeServer()
 		session := withSession(t, b)
-		near := func(batch string) nearness {
-			_, ch, near := b.told.add(batch)
-			b.told.remove(batch, ch)
+		near := func(batch string) answerSource {
+			_, ch, near := b.hub.subscribe(batch)
+			b.hub.unsubscribe(batch, ch)
 			return near
 		}
 		x := commit(t, b, Batch{Session: session, Ops: []Op{put("1")}})
-		if got := near(x.Batch); got != notHere {
+		if got := near(x.Batch); got != fromDatabase {
 			t.Errorf("nobody sends: %d", got)
 		}
-		sent := make(chan nearness, 1)
+		sent := make(chan answerSource, 1)
 		srv.before = func(*ledger.Batch) (error, bool) {
 			select {
 			case sent <- near(x.Batch):
@@ -408,11 +408,11 @@ func TestWhoSendsIsNotAskedForByReading(t *testing.T) {
 		}
 		stop := run(t, b, srv)
 		wait(t, b, x)
-		if got := <-sent; got != withSender {
+		if got := <-sent; got != fromSender {
 			t.Errorf("it was loaded and sent: %d", got)
 		}
 		stop()
-		if got := near(commit(t, b, Batch{Session: session, Ops: []Op{put("2")}}).Batch); got != notHere {
+		if got := near(commit(t, b, Batch{Session: session, Ops: []Op{put("2")}}).Batch); got != fromDatabase {
 			t.Errorf("nobody sends any more: %d", got)
 		}
 	})
@@ -421,53 +421,53 @@ func TestWhoSendsIsNotAskedForByReading(t *testing.T) {
 func TestNearness(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
-		near        nearness
+		near        answerSource
 		pause, next time.Duration
 		look        bool
 	}{
-		{notHere, pollFirst, pollFirst, true},
-		{notHere, pollMost, pollMost, true},
-		{queuedHere, pollFirst, pollHere, false},
-		{queuedHere, 2 * pollFirst, 2 * pollFirst, true},
-		{withSender, pollFirst, pollSent, false},
-		{withSender, pollMost, pollSent, true},
+		{fromDatabase, pollMin, pollMin, true},
+		{fromDatabase, pollMax, pollMax, true},
+		{fromQueue, pollMin, pollQueued, false},
+		{fromQueue, 2 * pollMin, 2 * pollMin, true},
+		{fromSender, pollMin, pollSent, false},
+		{fromSender, pollMax, pollSent, true},
 	} {
 		if look, next := c.near.poll(c.pause); look != c.look || next != c.next {
 			t.Errorf("%d after %v: %t, then in %v", c.near, c.pause, look, next)
 		}
 	}
-	var n notices
-	near := func(batch string) nearness {
-		_, ch, near := n.add(batch)
-		n.remove(batch, ch)
+	var n outcomeHub
+	near := func(batch string) answerSource {
+		_, ch, near := n.subscribe(batch)
+		n.unsubscribe(batch, ch)
 		return near
 	}
-	n.queued("a")
-	if got := near("a"); got != queuedHere {
+	n.noteQueued("a")
+	if got := near("a"); got != fromQueue {
 		t.Errorf("queued: %d", got)
 	}
-	n.sent("a")
-	n.queued("a")
-	if got := near("a"); got != withSender {
+	n.noteSent("a")
+	n.noteQueued("a")
+	if got := near("a"); got != fromSender {
 		t.Errorf("sent: %d", got)
 	}
-	n.tell("a", nil, true)
-	if got := near("a"); got != notHere {
+	n.publish("a", nil, true)
+	if got := near("a"); got != fromDatabase {
 		t.Errorf("told: %d", got)
 	}
-	n.sent("b")
-	n.look()
-	if got := near("b"); got != notHere {
+	n.noteSent("b")
+	n.recheckAll()
+	if got := near("b"); got != fromDatabase {
 		t.Errorf("a stream has stopped: %d", got)
 	}
-	for i := range mostQueued + 1 {
-		n.queued(strconv.Itoa(i))
+	for i := range maxQueued + 1 {
+		n.noteQueued(strconv.Itoa(i))
 	}
-	if near(strconv.Itoa(mostQueued-1)) != queuedHere || near(strconv.Itoa(mostQueued)) != notHere {
+	if near(strconv.Itoa(maxQueued-1)) != fromQueue || near(strconv.Itoa(maxQueued)) != fromDatabase {
 		t.Error("the bound is not kept")
 	}
-	n.grounded()
-	if got := near("0"); got != notHere {
+	n.senderStopped()
+	if got := near("0"); got != fromDatabase {
 		t.Errorf("nobody sends any more: %d", got)
 	}
 }

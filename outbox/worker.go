@@ -45,46 +45,46 @@ type job struct {
 
 // States of a job.
 const (
-	queued = iota
-	taken
-	withdrawn
+	jobQueued = iota
+	jobTaken
+	jobWithdrawn
 )
 
 // Bounds of one transaction, and of waiting.
 const (
-	groupJobs  = 512
-	lazyJobs   = 128 // so many lazy jobs do not wait longer
-	lazyPause  = 200 * time.Millisecond
-	lazyTries  = 10 // of a lazy job, until it is given up
-	closeGrace = 5 * time.Second
+	maxGroupJobs   = 512
+	maxLazyJobs    = 128 // so many lazy jobs do not wait longer
+	lazyRetryDelay = 200 * time.Millisecond
+	maxLazyTries   = 10 // of a lazy job, until it is given up
+	closeGrace     = 5 * time.Second
 )
 
 type worker struct {
-	box   *Box
-	wake  chan struct{}
-	ended chan struct{}
-	ctx   context.Context // of all transactions; ends when closing takes too long
-	stop  context.CancelFunc
-	rest  time.Duration // lazyPause
-	grace time.Duration // closeGrace
+	box        *Box
+	wake       chan struct{}
+	ended      chan struct{}
+	ctx        context.Context // of all transactions; ends when closing takes too long
+	stop       context.CancelFunc
+	retryDelay time.Duration // lazyRetryDelay
+	grace      time.Duration // closeGrace
 
-	mu      sync.Mutex // guards what follows
-	jobs    []*job
-	urgent  int       // of jobs
-	oldest  time.Time // when the first lazy job came
-	pause   time.Time // until then lazy jobs that failed are not tried again
-	writing bool      // somebody runs a transaction
-	after   []func()  // what its jobs have left for when it is over
-	singly  bool      // it failed, and its jobs are tried one by one
-	closing bool
-	closeBy time.Time // then lazy jobs that fail are given up
-	late    *time.Timer
+	mu         sync.Mutex // guards what follows
+	jobs       []*job
+	urgent     int       // of jobs
+	oldest     time.Time // when the first lazy job came
+	retryAfter time.Time // until then lazy jobs that failed are not tried again
+	writing    bool      // somebody runs a transaction
+	afterTx    []func()  // what its jobs have left for when it is over
+	oneByOne   bool      // it failed, and its jobs are tried one by one
+	closing    bool
+	closeBy    time.Time // then lazy jobs that fail are given up
+	closeTimer *time.Timer
 
-	lanes lanes // its own lock
+	seqs seqAllocator // its own lock
 }
 
 func newWorker(b *Box) *worker {
-	w := &worker{box: b, wake: make(chan struct{}, 1), ended: make(chan struct{}), rest: lazyPause, grace: closeGrace}
+	w := &worker{box: b, wake: make(chan struct{}, 1), ended: make(chan struct{}), retryDelay: lazyRetryDelay, grace: closeGrace}
 	w.ctx, w.stop = context.WithCancel(context.Background())
 	go w.run()
 	return w
@@ -92,12 +92,12 @@ func newWorker(b *Box) *worker {
 
 // submit queues a job; done will be called, with errClosed if it is too late.
 func (w *worker) submit(j *job) {
-	if w.queue(j) {
-		w.kick()
+	if w.enqueue(j) {
+		w.signal()
 	}
 }
 
-func (w *worker) queue(j *job) bool {
+func (w *worker) enqueue(j *job) bool {
 	w.mu.Lock()
 	if w.closing {
 		w.mu.Unlock()
@@ -116,7 +116,7 @@ func (w *worker) queue(j *job) bool {
 	return true
 }
 
-func (w *worker) kick() {
+func (w *worker) signal() {
 	select {
 	case w.wake <- struct{}{}:
 	default:
@@ -131,41 +131,41 @@ func (w *worker) do(ctx context.Context, run func(ctx context.Context, q querier
 
 // doThen is do, with a word before anything else is written.
 func (w *worker) doThen(ctx context.Context, run func(ctx context.Context, q querier) error, then func(err error, ambiguous bool)) error {
-	return w.await(ctx, &job{run: run, done: then})
+	return w.doJob(ctx, &job{run: run, done: then})
 }
 
-// await is do for a job.
-func (w *worker) await(ctx context.Context, j *job) error {
+// doJob is do for a job.
+func (w *worker) doJob(ctx context.Context, j *job) error {
 	if err := ctx.Err(); err != nil {
-		return canceled(err)
+		return asCanceled(err)
 	}
 	end, then := make(chan error, 1), j.done
 	j.done = func(err error, ambiguous bool) { then(err, ambiguous); end <- err }
-	if w.queue(j) && !w.turn() {
-		w.kick()
+	if w.enqueue(j) && !w.tryWrite() {
+		w.signal()
 	}
 	select {
 	case err := <-end:
-		return coded(err)
+		return withCode(err)
 	case <-ctx.Done():
 	}
 	w.mu.Lock()
-	if j.state == queued {
-		j.state = withdrawn
+	if j.state == jobQueued {
+		j.state = jobWithdrawn
 		w.mu.Unlock()
-		return canceled(ctx.Err())
+		return asCanceled(ctx.Err())
 	}
 	w.mu.Unlock()
-	return coded(<-end)
+	return withCode(<-end)
 }
 
-// hurry says that the worker is about to be closed: from now on transactions have so
+// beginClose says that the worker is about to be closed: from now on transactions have so
 // long, all together.
-func (w *worker) hurry() {
+func (w *worker) beginClose() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.closeBy = time.Now().Add(w.grace)
-	w.late = time.AfterFunc(w.grace, w.stop)
+	w.closeTimer = time.AfterFunc(w.grace, w.stop)
 }
 
 // close lets what is queued go through, for a while, and ends the goroutine.
@@ -173,9 +173,9 @@ func (w *worker) close() {
 	w.mu.Lock()
 	w.closing = true
 	w.mu.Unlock()
-	w.kick()
+	w.signal()
 	<-w.ended
-	w.late.Stop()
+	w.closeTimer.Stop()
 	w.stop()
 }
 
@@ -203,46 +203,46 @@ func (w *worker) write() (wait time.Duration, over bool) {
 	defer w.mu.Unlock()
 	for !w.writing {
 		var group []*job
-		if group, wait = w.take(); len(group) == 0 {
+		if group, wait = w.nextGroup(); len(group) == 0 {
 			return wait, w.closing && len(w.jobs) == 0
 		}
-		w.transaction(group)
+		w.runTx(group)
 	}
 	return time.Hour, false // who writes will say so
 }
 
-// turn runs one transaction, if nobody does, for a caller that has a job in the
+// tryWrite runs one transaction, if nobody does, for a caller that has a job in the
 // queue; that may be one of the next.
-func (w *worker) turn() bool {
+func (w *worker) tryWrite() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.writing || w.closing {
 		return false
 	}
-	if group, _ := w.take(); len(group) > 0 {
-		w.transaction(group)
+	if group, _ := w.nextGroup(); len(group) > 0 {
+		w.runTx(group)
 	}
 	if len(w.jobs) > 0 || w.closing {
-		w.kick()
+		w.signal()
 	}
 	return true
 }
 
-// transaction gives up the lock while it runs one, and what comes after.
-func (w *worker) transaction(group []*job) {
+// runTx gives up the lock while it runs one, and what comes after.
+func (w *worker) runTx(group []*job) {
 	defer fatal.OnPanic()
 	w.writing = true
 	last := w.closing && time.Now().After(w.closeBy)
 	w.mu.Unlock()
-	w.process(group, last)
+	w.runGroup(group, last)
 	w.mu.Lock()
-	w.writing, w.singly = false, false
-	after := w.after
-	if w.after = nil; len(after) == 0 {
+	w.writing, w.oneByOne = false, false
+	after := w.afterTx
+	if w.afterTx = nil; len(after) == 0 {
 		return
 	}
 	if len(w.jobs) > 0 {
-		w.kick()
+		w.signal()
 	}
 	w.mu.Unlock()
 	for _, f := range after {
@@ -251,27 +251,27 @@ func (w *worker) transaction(group []*job) {
 	w.mu.Lock()
 }
 
-// then has f called once the running transaction is over and others may write,
+// onTxEnd has f called once the running transaction is over and others may write,
 // by whoever ran it. A job's done calls it. It reports false where that could be
 // long: f is not called.
-func (w *worker) then(f func()) bool {
+func (w *worker) onTxEnd(f func()) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.singly {
+	if w.oneByOne {
 		return false
 	}
-	w.after = append(w.after, f)
+	w.afterTx = append(w.afterTx, f)
 	return true
 }
 
-// take gives the next transaction's jobs, or how long to wait for them. mu is held.
-func (w *worker) take() (group []*job, wait time.Duration) {
+// nextGroup gives the next transaction's jobs, or how long to wait for them. mu is held.
+func (w *worker) nextGroup() (group []*job, wait time.Duration) {
 	lazy := len(w.jobs) - w.urgent
-	if wait = time.Until(w.pause); w.urgent == 0 && lazy > 0 && wait > 0 { // also if they are many, or the last
+	if wait = time.Until(w.retryAfter); w.urgent == 0 && lazy > 0 && wait > 0 { // also if they are many, or the last
 		return nil, wait
 	}
 	wait = 0
-	if lazy > 0 && lazy < lazyJobs && !w.closing {
+	if lazy > 0 && lazy < maxLazyJobs && !w.closing {
 		wait = max(time.Until(w.oldest.Add(w.box.cfg.AckDelay)), 0)
 	}
 	if w.urgent == 0 && (wait > 0 || lazy == 0) && !w.closing {
@@ -283,7 +283,7 @@ func (w *worker) take() (group []*job, wait time.Duration) {
 	leave := wait > 0 && !slices.ContainsFunc(w.jobs, func(j *job) bool { return !j.lazy && !j.commit })
 	var rest []*job
 	for i, j := range w.jobs {
-		if len(group) == groupJobs {
+		if len(group) == maxGroupJobs {
 			rest = append(rest, w.jobs[i:]...)
 			break
 		}
@@ -294,8 +294,8 @@ func (w *worker) take() (group []*job, wait time.Duration) {
 		if !j.lazy {
 			w.urgent--
 		}
-		if j.state == queued {
-			j.state = taken
+		if j.state == jobQueued {
+			j.state = jobTaken
 			group = append(group, j)
 		}
 	}
@@ -303,20 +303,20 @@ func (w *worker) take() (group []*job, wait time.Duration) {
 	return group, 0
 }
 
-// giveBack puts lazy jobs that failed back in front, to be tried a little later.
-func (w *worker) giveBack(jobs []*job) {
+// requeue puts lazy jobs that failed back in front, to be tried a little later.
+func (w *worker) requeue(jobs []*job) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, j := range jobs {
-		j.state = queued
+		j.state = jobQueued
 	}
 	w.jobs = append(append([]*job(nil), jobs...), w.jobs...)
-	w.oldest = time.Now().Add(w.rest)
-	w.pause = w.oldest
+	w.oldest = time.Now().Add(w.retryDelay)
+	w.retryAfter = w.oldest
 }
 
-func (w *worker) process(group []*job, last bool) {
-	err, ambiguous := w.transact(group)
+func (w *worker) runGroup(group []*job, last bool) {
+	err, ambiguous := w.writeGroup(group)
 	if err == nil || len(group) == 1 && !group[0].lazy {
 		for _, j := range group {
 			j.done(err, ambiguous)
@@ -324,7 +324,7 @@ func (w *worker) process(group []*job, last bool) {
 		return
 	}
 	w.mu.Lock()
-	w.singly = true
+	w.oneByOne = true
 	w.mu.Unlock()
 	// What may have been committed must not be done twice: lazy jobs can be
 	// repeated, the others fail.
@@ -336,16 +336,16 @@ func (w *worker) process(group []*job, last bool) {
 		held := j.lazy && (away || behind[j.stream])
 		one, maybe := err, ambiguous
 		if alone && !held {
-			one, maybe = w.transact([]*job{j})
+			one, maybe = w.writeGroup([]*job{j})
 		}
 		switch {
 		case one == nil || !j.lazy || last:
 			j.done(one, maybe)
 			continue
 		case held:
-		case passing(one):
+		case isDBState(one):
 			away = true
-		case j.tries+1 < lazyTries:
+		case j.tries+1 < maxLazyTries:
 			j.tries++
 		default:
 			w.box.cfg.Logger.Error("what cannot be written to the outbox is given up", "outbox", w.box.id, "session", j.stream, "error", one)
@@ -357,64 +357,64 @@ func (w *worker) process(group []*job, last bool) {
 	}
 	if len(again) > 0 {
 		w.box.cfg.Logger.Warn("outcomes cannot be stored yet", "outbox", w.box.id, "error", err)
-		w.giveBack(again)
+		w.requeue(again)
 	}
 }
 
-// passing says of a job's error that it tells of the state the database is in, and not of the job.
-func passing(err error) bool {
+// isDBState says of a job's error that it tells of the state the database is in, and not of the job.
+func isDBState(err error) bool {
 	switch fault.CodeOf(err) {
 	case fault.Unavailable, fault.DiskFull, fault.Usage: // Usage: the file cannot be written
 		return true
 	}
-	return errors.Is(err, errGaveWay) || errors.Is(err, context.DeadlineExceeded)
+	return errors.Is(err, errTxConflict) || errors.Is(err, context.DeadlineExceeded)
 }
 
-// errGaveWay is in the error of a transaction that the database undid because it
+// errTxConflict is in the error of a transaction that the database undid because it
 // and another one waited for each other: as when one process drops a row while
 // another takes the lease. Running it again is all there is to do.
-var errGaveWay = errors.New("outbox: undone for the sake of another transaction")
+var errTxConflict = errors.New("outbox: undone for the sake of another transaction")
 
-// giveWays is how often a transaction may be undone for another one's sake.
-const giveWays = 10
+// maxTxConflicts is how often a transaction may be undone for another one's sake.
+const maxTxConflicts = 10
 
-// transact runs jobs in one transaction.
-func (w *worker) transact(group []*job) (err error, ambiguous bool) {
-	for range giveWays {
-		if err, ambiguous = w.attempt(group); ambiguous || !errors.Is(err, errGaveWay) {
+// writeGroup runs jobs in one transaction.
+func (w *worker) writeGroup(group []*job) (err error, ambiguous bool) {
+	for range maxTxConflicts {
+		if err, ambiguous = w.writeOnce(group); ambiguous || !errors.Is(err, errTxConflict) {
 			break
 		}
 	}
 	return err, ambiguous
 }
 
-func (w *worker) attempt(group []*job) (err error, ambiguous bool) {
+func (w *worker) writeOnce(group []*job) (err error, ambiguous bool) {
 	// No caller's context: one that gives up must not undo what others wait for.
 	ambiguous, err = w.box.db.write(w.ctx, func(q querier) error {
-		w.lanes.begin()
+		w.seqs.beginTx()
 		for _, j := range group {
 			if err := j.run(w.ctx, q); err != nil {
 				return err
 			}
 		}
-		w.keepReached(q)
-		w.box.findHolder(q)
+		w.writeHighWater(q)
+		w.box.checkHolder(q)
 		return nil
 	})
-	w.box.damage.met(err)
+	w.box.damage.observe(err)
 	if ambiguous {
-		err = fault.Unavailable.Because(errors.Join(errUnsure, err), "the outbox's database went away while it committed: %v", err)
+		err = fault.Unavailable.Because(errors.Join(errAmbiguous, err), "the outbox's database went away while it committed: %v", err)
 	}
 	return err, ambiguous
 }
 
-// errUnsure is in the error of what may have been committed all the same.
-var errUnsure = errors.New("outbox: perhaps committed")
+// errAmbiguous is in the error of what may have been committed all the same.
+var errAmbiguous = errors.New("outbox: perhaps committed")
 
-// keepReached writes what reach has gathered: at the transaction's end, and
+// writeHighWater writes what reach has gathered: at the transaction's end, and
 // before anything in it reads a stream's row.
-func (w *worker) keepReached(q querier) {
-	for session, to := range w.lanes.takeReached() {
-		w.box.t.reached(q, session, to)
+func (w *worker) writeHighWater(q querier) {
+	for session, to := range w.seqs.takeHighWater() {
+		w.box.t.setHighWater(q, session, to)
 	}
 }

@@ -24,7 +24,7 @@ func TestWhatATransactionTakes(t *testing.T) {
 		return js
 	}
 	lazy, commit, other := job{lazy: true}, job{commit: true}, job{}
-	withdrawn := job{commit: true, state: withdrawn}
+	withdrawn := job{commit: true, state: jobWithdrawn}
 	for name, c := range map[string]struct {
 		before  func(w *worker)
 		jobs    [][]*job
@@ -37,29 +37,29 @@ func TestWhatATransactionTakes(t *testing.T) {
 		"nothing":                         {takes: "0 0 0", atMost: time.Hour, atLeast: time.Hour},
 		"a lazy one":                      {jobs: [][]*job{jobs(1, lazy)}, takes: "0 0 0", left: 1, atMost: delay, atLeast: delay / 2},
 		"a lazy one that has waited":      {jobs: [][]*job{jobs(1, lazy)}, after: func(w *worker) { w.oldest = w.oldest.Add(-delay) }, takes: "1 0 0"},
-		"many lazy ones":                  {jobs: [][]*job{jobs(lazyJobs, lazy)}, takes: fmt.Sprint(lazyJobs, 0, 0)},
-		"one less":                        {jobs: [][]*job{jobs(lazyJobs-1, lazy)}, takes: "0 0 0", left: lazyJobs - 1, atMost: delay, atLeast: delay / 2},
+		"many lazy ones":                  {jobs: [][]*job{jobs(maxLazyJobs, lazy)}, takes: fmt.Sprint(maxLazyJobs, 0, 0)},
+		"one less":                        {jobs: [][]*job{jobs(maxLazyJobs-1, lazy)}, takes: "0 0 0", left: maxLazyJobs - 1, atMost: delay, atLeast: delay / 2},
 		"a lazy one when it is closed":    {jobs: [][]*job{jobs(1, lazy)}, after: func(w *worker) { w.closing = true }, takes: "1 0 0"},
 		"nothing when it is closed":       {after: func(w *worker) { w.closing = true }, takes: "0 0 0"},
 		"a commit leaves lazy ones":       {jobs: [][]*job{jobs(1, commit), jobs(2, lazy), jobs(1, commit)}, takes: "0 2 0", left: 2},
 		"a commit takes those along":      {jobs: [][]*job{jobs(2, lazy), jobs(1, commit)}, after: func(w *worker) { w.oldest = w.oldest.Add(-delay) }, takes: "2 1 0"},
 		"another takes lazy ones along":   {jobs: [][]*job{jobs(1, lazy), jobs(1, commit), jobs(1, other), jobs(1, lazy)}, takes: "2 1 1"},
-		"no more than it has room for":    {jobs: [][]*job{jobs(groupJobs-1, commit), jobs(3, other)}, takes: fmt.Sprint(0, groupJobs-1, 1), left: 2},
+		"no more than it has room for":    {jobs: [][]*job{jobs(maxGroupJobs-1, commit), jobs(3, other)}, takes: fmt.Sprint(0, maxGroupJobs-1, 1), left: 2},
 		"one that was taken back":         {jobs: [][]*job{jobs(1, withdrawn), jobs(1, commit), jobs(2, withdrawn)}, takes: "0 1 0"},
 		"only such":                       {jobs: [][]*job{jobs(2, withdrawn)}, takes: "0 0 0"},
-		"lazy ones that failed":           {before: func(w *worker) { w.giveBack(jobs(2*lazyJobs, lazy)) }, takes: "0 0 0", left: 2 * lazyJobs, atMost: delay / 2, atLeast: delay / 4},
-		"such when it is closed":          {before: func(w *worker) { w.giveBack(jobs(1, lazy)); w.closing = true }, takes: "0 0 0", left: 1, atMost: delay / 2, atLeast: delay / 4},
-		"such with what cannot wait":      {before: func(w *worker) { w.giveBack(jobs(2, lazy)) }, jobs: [][]*job{jobs(1, other)}, takes: "2 0 1"},
-		"such with a commit":              {before: func(w *worker) { w.giveBack(jobs(2, lazy)) }, jobs: [][]*job{jobs(1, commit)}, takes: "0 1 0", left: 2},
+		"lazy ones that failed":           {before: func(w *worker) { w.requeue(jobs(2*maxLazyJobs, lazy)) }, takes: "0 0 0", left: 2 * maxLazyJobs, atMost: delay / 2, atLeast: delay / 4},
+		"such when it is closed":          {before: func(w *worker) { w.requeue(jobs(1, lazy)); w.closing = true }, takes: "0 0 0", left: 1, atMost: delay / 2, atLeast: delay / 4},
+		"such with what cannot wait":      {before: func(w *worker) { w.requeue(jobs(2, lazy)) }, jobs: [][]*job{jobs(1, other)}, takes: "2 0 1"},
+		"such with a commit":              {before: func(w *worker) { w.requeue(jobs(2, lazy)) }, jobs: [][]*job{jobs(1, commit)}, takes: "0 1 0", left: 2},
 		"a lazy one after what goes soon": {before: func(w *worker) { w.oldest = time.Now().Add(-time.Hour) }, jobs: [][]*job{jobs(1, commit), jobs(1, lazy)}, takes: "0 1 0", left: 1},
 	} {
-		w := &worker{box: &Box{cfg: Config{AckDelay: delay}}, rest: delay / 2}
+		w := &worker{box: &Box{cfg: Config{AckDelay: delay}}, retryDelay: delay / 2}
 		if c.before != nil {
 			c.before(w)
 		}
 		for _, js := range c.jobs {
 			for _, j := range js {
-				if !w.queue(j) {
+				if !w.enqueue(j) {
 					t.Fatal("closed")
 				}
 			}
@@ -68,7 +68,7 @@ func TestWhatATransactionTakes(t *testing.T) {
 			c.after(w)
 		}
 		var n [3]int
-		group, wait := w.take()
+		group, wait := w.nextGroup()
 		for _, j := range group {
 			switch {
 			case j.lazy:
@@ -78,7 +78,7 @@ func TestWhatATransactionTakes(t *testing.T) {
 			default:
 				n[2]++
 			}
-			if j.state != taken {
+			if j.state != jobTaken {
 				t.Errorf("%s: a job is in state %d", name, j.state)
 			}
 		}
@@ -123,27 +123,27 @@ func TestWhatBecomesOfATransactionThatFailed(t *testing.T) {
 		"a lazy one fails":                 {jobs: "a1 a2X !3 a4 b5 -6", err: bad, done: "a1 !3 b5 -6", again: "a2X a4", tried: "a2X"},
 		"a lazy one fails by itself":       {jobs: "a1X", err: bad, again: "a1X", tried: "a1X"},
 		"one without a stream fails":       {jobs: "-1X -2 a3", err: bad, done: "-2 a3", again: "-1X", tried: "-1X"},
-		"a lazy one is given up":           {jobs: "a1X a2", err: bad, tries: lazyTries - 1, done: "a1X a2", fails: "a1X"},
-		"one is not given up yet":          {jobs: "a1X a2", err: bad, tries: lazyTries - 2, again: "a1X a2", tried: "a1X"},
+		"a lazy one is given up":           {jobs: "a1X a2", err: bad, tries: maxLazyTries - 1, done: "a1X a2", fails: "a1X"},
+		"one is not given up yet":          {jobs: "a1X a2", err: bad, tries: maxLazyTries - 2, again: "a1X a2", tried: "a1X"},
 		"a lazy one fails in the end":      {jobs: "a1X a2 b3", err: bad, last: true, done: "a1X a2 b3", fails: "a1X"},
 		"the database is away":             {jobs: "a1X !2 b3", err: fault.Unavailable.With("told to"), done: "!2", fails: "!2", again: "a1X b3"},
 		"it is away, for one":              {jobs: "a1X", err: fault.Unavailable.With("told to"), again: "a1X"},
 		"the disk is full":                 {jobs: "a1 b2X !3 c4", err: fault.DiskFull.With("told to"), done: "a1 !3", again: "b2X c4"},
 		"the file cannot be written":       {jobs: "a1 b2X !3 c4", err: fault.Usage.With("told to"), done: "a1 !3", again: "b2X c4"},
-		"it gives way for ever":            {jobs: "a1 b2X !3 c4", err: errGaveWay, done: "a1 !3", again: "b2X c4"},
+		"it gives way for ever":            {jobs: "a1 b2X !3 c4", err: errTxConflict, done: "a1 !3", again: "b2X c4"},
 		"it takes too long":                {jobs: "a1 b2X !3 c4", err: fmt.Errorf("write: %w", context.DeadlineExceeded), done: "a1 !3", again: "b2X c4"},
 		"it is in trouble, at the end":     {jobs: "a1X !2", err: fault.DiskFull.With("told to"), last: true, done: "a1X !2", fails: "a1X"},
-		"trouble is nobody's fault":        {jobs: "a1X", err: fault.DiskFull.With("told to"), tries: lazyTries, again: "a1X"},
+		"trouble is nobody's fault":        {jobs: "a1X", err: fault.DiskFull.With("told to"), tries: maxLazyTries, again: "a1X"},
 		"an urgent one that is in trouble": {jobs: "!1X a2", err: fault.DiskFull.With("told to"), done: "!1X a2", fails: "!1X"},
 	} {
-		w := &worker{box: b, ctx: limited(t), rest: time.Hour}
+		w := &worker{box: b, ctx: limited(t), retryDelay: time.Hour}
 		waiting := &job{lazy: true}
-		w.queue(waiting)
+		w.enqueue(waiting)
 		var group []*job
 		var done, fails, again, tried []string
 		names := make(map[*job]string)
 		for _, one := range strings.Fields(c.jobs) {
-			j := &job{lazy: one[0] != '!', state: taken, tries: c.tries, stream: strings.Trim(one[:1], "-!")}
+			j := &job{lazy: one[0] != '!', state: jobTaken, tries: c.tries, stream: strings.Trim(one[:1], "-!")}
 			j.run = func(context.Context, querier) error {
 				if strings.HasSuffix(one, "X") {
 					return c.err
@@ -162,13 +162,13 @@ func TestWhatBecomesOfATransactionThatFailed(t *testing.T) {
 			names[j] = one
 			group = append(group, j)
 		}
-		w.process(group, c.last)
+		w.runGroup(group, c.last)
 		for _, j := range w.jobs[:len(w.jobs)-1] {
 			again = append(again, names[j])
 			if j.tries > c.tries {
 				tried = append(tried, names[j])
 			}
-			if j.state != queued {
+			if j.state != jobQueued {
 				t.Errorf("%s: %s is in state %d", name, names[j], j.state)
 			}
 		}
@@ -192,12 +192,12 @@ func TestATransactionThatGivesWay(t *testing.T) {
 		b := p.open(t, quick())
 		times := 0
 		err := b.w.do(limited(t), func(context.Context, querier) error {
-			if times++; times < giveWays {
-				return errGaveWay
+			if times++; times < maxTxConflicts {
+				return errTxConflict
 			}
 			return nil
 		})
-		if err != nil || times != giveWays {
+		if err != nil || times != maxTxConflicts {
 			t.Errorf("after %d times: %v", times, err)
 		}
 	})

@@ -199,7 +199,7 @@ func BenchmarkDelta(b *testing.B) {
 	var sink bytes.Buffer
 	for b.Loop() {
 		sink.Reset()
-		sink.Write(page.Frames(e, session.ByLog.Place)[0].Data)
+		sink.Write(page.Frames(e, session.ByLog.NewOrd)[0].Data)
 	}
 }
 

@@ -20,7 +20,7 @@ type frame struct {
 func framesOf(t *testing.T, e *session.Event) []frame {
 	t.Helper()
 	var all []frame
-	for _, f := range page.Frames(e, session.ByLog.Place) {
+	for _, f := range page.Frames(e, session.ByLog.NewOrd) {
 		if bytes.ContainsAny(f.Data, "\r\n") {
 			t.Fatalf("%s has a line end: %q", f.Event, f.Data)
 		}
@@ -132,7 +132,7 @@ func TestBlockOfGrowingText(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := string(page.Block(&session.Entry{Key: "part/m/p", Payload: payload, Grown: 4}, nil))
+	got := string(page.Block(&session.Entry{Key: "part/m/p", Payload: payload, LastAppend: 4}, nil))
 	size := fmt.Sprintf(`data-len="%d"`, len(text))
 	for _, want := range []string{size, "<p>Über <strong>all</strong>.</p>", "<div class=\"tail\">```go\nx := 1\n\ny</div>"} {
 		if !strings.Contains(got, want) {
@@ -148,7 +148,7 @@ func TestBlockOfGrowingText(t *testing.T) {
 // does for deltas.
 func TestBlockOfTextWithHalfACharacter(t *testing.T) {
 	t.Parallel()
-	got := string(page.Block(&session.Entry{Key: "part/m/p", Payload: []byte(`{"type":"text","text":"a\ud800\u0041"}`), Grown: 4}, nil))
+	got := string(page.Block(&session.Entry{Key: "part/m/p", Payload: []byte(`{"type":"text","text":"a\ud800\u0041"}`), LastAppend: 4}, nil))
 	if want := `data-len="5"`; !strings.Contains(got, want) || !strings.Contains(got, "a\uFFFDA") {
 		t.Errorf("no %s in %s", want, got)
 	}

@@ -67,14 +67,14 @@ func TestAnyPayload(t *testing.T) {
 			r.Skip() // an infinite number
 		}
 		status := rapid.SampledFrom([]session.TurnStatus{0, session.Streaming, session.Interrupted, session.Completed, session.Failed, session.Aborted, 77}).Draw(r, "status")
-		html := page.Block(&session.Entry{Key: key, Payload: payload, Grown: rapid.Uint64().Draw(r, "grown")}, &session.Turn{Status: status})
+		html := page.Block(&session.Entry{Key: key, Payload: payload, LastAppend: rapid.Uint64().Draw(r, "grown")}, &session.Turn{Status: status})
 		if err := unsound(string(html), false); err != nil {
 			r.Fatalf("%s %s: %v\n%s", key, payload, err, html)
 		}
 		if err := reread(html); err != nil {
 			r.Fatalf("%s %s: %v\n%s", key, payload, err, html)
 		}
-		for _, f := range page.Frames(&session.Event{Method: session.MethodPut, Key: key, Payload: payload}, session.ByLog.Place) {
+		for _, f := range page.Frames(&session.Event{Method: session.MethodPut, Key: key, Payload: payload}, session.ByLog.NewOrd) {
 			if !json.Valid(f.Data) || strings.ContainsAny(string(f.Data), "\r\n") {
 				r.Fatalf("%s: %q", f.Event, f.Data)
 			}
@@ -146,7 +146,7 @@ func FuzzBlock(f *testing.F) {
 		f.Fatal(err)
 	}
 	for key, e := range kinds.Entries {
-		f.Add(key, string(e.Payload), uint8(1), e.Grown)
+		f.Add(key, string(e.Payload), uint8(1), e.LastAppend)
 	}
 	f.Add("part/m/p", `{"type":"text"`, uint8(9), uint64(1))
 	f.Add("odd", `[]`, uint8(0), uint64(0))
@@ -154,10 +154,10 @@ func FuzzBlock(f *testing.F) {
 		if _, err := session.ParseKey(key); err != nil {
 			key = "part/m/p"
 		}
-		html := page.Block(&session.Entry{Key: key, Payload: []byte(payload), Grown: grown}, &session.Turn{Status: session.TurnStatus(status)})
+		html := page.Block(&session.Entry{Key: key, Payload: []byte(payload), LastAppend: grown}, &session.Turn{Status: session.TurnStatus(status)})
 		sound(t, key, html)
 		for _, method := range []string{session.MethodPut, session.MethodBegin, session.MethodAppendText, session.MethodFinalize, session.MethodFork} {
-			for _, frame := range page.Frames(&session.Event{Method: method, Key: key, Payload: []byte(payload)}, session.ByLog.Place) {
+			for _, frame := range page.Frames(&session.Event{Method: method, Key: key, Payload: []byte(payload)}, session.ByLog.NewOrd) {
 				if !json.Valid(frame.Data) {
 					t.Fatalf("%s: %q", frame.Event, frame.Data)
 				}
@@ -180,7 +180,7 @@ func FuzzMarkdown(f *testing.F) {
 		}
 		e := &session.Entry{Key: "part/m/p", Payload: payload}
 		if grows {
-			e.Grown = 1
+			e.LastAppend = 1
 		}
 		html := page.Block(e, nil)
 		sound(t, text, html)

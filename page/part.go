@@ -91,7 +91,7 @@ func textPart(o *out, e *session.Entry, p fields) {
 	if class != "text" {
 		o.lit(`<p class="label">Added by the agent</p>`)
 	}
-	prose(o, p.at("text").text(), e.Grown != 0)
+	prose(o, p.at("text").text(), e.LastAppend != 0)
 	partClose(o)
 }
 
@@ -102,7 +102,7 @@ func reasoningPart(o *out, e *session.Entry, p fields) {
 	o.lit(`<details class="think" open><summary><span class="name">Reasoning</span>`)
 	o.element("span", "took", spanText(p.at("time", "start").millis(), p.at("time", "end").millis()))
 	o.lit(`</summary>`)
-	prose(o, text, e.Grown != 0)
+	prose(o, text, e.LastAppend != 0)
 	o.lit(`</details>`)
 	partClose(o)
 }
@@ -210,7 +210,7 @@ func unknownPart(o *out, e *session.Entry, p fields, kind string) {
 		kind = "Part"
 	}
 	if text.Type.String() == "String" {
-		prose(o, text.text(), e.Grown != 0)
+		prose(o, text.text(), e.LastAppend != 0)
 	}
 	what := oneLine(e.Key, labelBytes)
 	for _, name := range []fields{p.at("title"), p.at("name"), p.at("description")} {

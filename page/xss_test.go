@@ -81,7 +81,7 @@ func TestXSS(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			html := page.Block(&session.Entry{Key: key, Payload: text, Grown: kinds.Entries[key].Grown}, kinds.Turns[strings.TrimPrefix(key, "message/")])
+			html := page.Block(&session.Entry{Key: key, Payload: text, LastAppend: kinds.Entries[key].LastAppend}, kinds.Turns[strings.TrimPrefix(key, "message/")])
 			sound(t, key+" with "+payload, html)
 			blocks++
 		}

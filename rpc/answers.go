@@ -13,27 +13,27 @@ import (
 // pipeline on it, so results with capabilities are kept until then. Results without are gone with their Return, which
 // says that no Finish is needed (noFinishNeeded).
 type answer struct {
-	call     Call
-	id       uint32
-	returned bool
-	finished bool
-	yourself bool // the results stay here, for the peer to take with takeFromOtherQuestion
-	taken    bool
-	late     bool  // finished by a peer that expects it to be delivered before it is cancelled
-	waiting  int32 // calls in queue that the peer has not given up
+	call         Call
+	id           uint32
+	returned     bool
+	finished     bool
+	keepResults  bool // the results stay here, for the peer to take with takeFromOtherQuestion
+	taken        bool
+	deliverFirst bool  // finished by a peer that expects it to be delivered before it is cancelled
+	liveQueued   int32 // calls in queue that the peer has not given up
 
-	ex      *Exception // what was returned,
-	content capnp.Ptr  // or this,
-	caps    CapTable   // with these
-	exports []uint32   // exports named in the results: one reference each goes with the Finish, if it says so
-	bytes   int        // counted in core.answerBytes
-	charged int        // to core.in, while it is not returned
-	intro   bool       // counted in core.intros
+	ex       *Exception // what was returned,
+	content  capnp.Ptr  // or this,
+	caps     CapTable   // with these
+	exports  []uint32   // exports named in the results: one reference each goes with the Finish, if it says so
+	bytes    int        // counted in core.answerBytes
+	charged  int        // to core.in, while it is not returned
+	authCall bool       // counted in core.intros
 
-	queue   []queuedCall // calls pipelined on it before the return
-	pipes   []localPipe  // promises of its results that the peer passed back (receiverAnswer)
-	takers  []*Promise   // if yourself: questions of ours whose answer it will be
-	waitsOn *answer      // in whose queue this call is
+	queue     []queuedCall       // calls pipelined on it before the return
+	pipelined []pipelinedPromise // promises of its results that the peer passed back (receiverAnswer)
+	takers    []*Promise         // if yourself: questions of ours whose answer it will be
+	waitsOn   *answer            // in whose queue this call is
 }
 
 // queuedCall waits for the capability at a path of an answer's results.
@@ -79,25 +79,25 @@ func (co *core) newAnswer(id uint32) (*answer, error) {
 	if co.answers[id] != nil {
 		return nil, violation("question %d is asked again before it is returned and finished", id)
 	}
-	if len(co.answers)/2 >= co.lim.Answers {
-		return nil, overLimit{LimitAnswers, violation("%d questions are not finished", len(co.answers))}
+	if len(co.answers)/2 >= co.limits.Answers {
+		return nil, limitError{LimitAnswers, violation("%d questions are not finished", len(co.answers))}
 	}
 	ans := &answer{id: id}
 	ans.call.conn, ans.call.via, ans.call.ans = co.conn, co.conn, ans
 	co.answers[id] = ans
-	co.hinted.remove(id)
+	co.finishOptional.remove(id)
 	co.unanswered++
 	return ans, nil
 }
 
 // incomingCall is what a Call says.
 type incomingCall struct {
-	id         uint32
-	method     Method
-	yourself   bool // the results stay here
-	dst        destination
-	caps       CapTable
-	unreadable error // why the parameters cannot be read
+	id          uint32
+	method      Method
+	keepResults bool // the results stay here
+	dst         destination
+	caps        CapTable
+	unreadable  error // why the parameters cannot be read
 }
 
 // handleCall: the peer calls an object of ours, a promise of ours, or what a question of its own will return.
@@ -128,27 +128,27 @@ func (co *core) handleCall(in *inMsg, msg rpccp.Message) error {
 		return err
 	}
 	said := incomingCall{
-		id:       m.QuestionId(),
-		method:   Method{Interface: m.InterfaceId(), ID: m.MethodId()},
-		yourself: to == rpccp.Call_sendResultsTo_Which_yourself,
-		dst:      dst,
-		caps:     caps,
+		id:          m.QuestionId(),
+		method:      Method{Interface: m.InterfaceId(), ID: m.MethodId()},
+		keepResults: to == rpccp.Call_sendResultsTo_Which_yourself,
+		dst:         dst,
+		caps:        caps,
 	}
 	in.content, said.unreadable = params.Content()
-	return co.takeCall(in, &said)
+	return co.acceptCall(in, &said)
 }
 
-// takeCall makes an answer for a call, whose parameters are in.content, and sends it where it is bound for.
-func (co *core) takeCall(in *inMsg, said *incomingCall) error {
+// acceptCall makes an answer for a call, whose parameters are in.content, and sends it where it is bound for.
+func (co *core) acceptCall(in *inMsg, said *incomingCall) error {
 	ans, err := co.newAnswer(said.id)
 	if err != nil {
 		co.dropCaps(said.caps)
 		return err
 	}
-	ans.yourself = said.yourself
+	ans.keepResults = said.keepResults
 	ans.bytes = in.size + refBytes*said.caps.Len()
 	co.answerBytes += ans.bytes
-	co.introduce(ans, &said.dst)
+	co.noteAuthCall(ans, &said.dst)
 	call := &ans.call
 	call.in.Store(in)
 	call.method = said.method
@@ -156,35 +156,35 @@ func (co *core) takeCall(in *inMsg, said *incomingCall) error {
 	dst := &said.dst
 	var refuse *Exception
 	if said.unreadable != nil {
-		co.hitBy(said.unreadable)
+		co.countHitOf(said.unreadable)
 		refuse = Failedf("the parameters cannot be read: %v", said.unreadable)
 	}
 	switch {
 	case refuse != nil:
 	case co.draining:
 		refuse = errDraining
-	case co.unanswered > co.lim.Answers:
-		co.hit(LimitAnswers)
+	case co.unanswered > co.limits.Answers:
+		co.countHit(LimitAnswers)
 		refuse = Overloadedf("%d calls are unanswered", co.unanswered-1)
-	case co.answerBytes > co.lim.AnswerBytes:
-		co.hit(LimitAnswerBytes)
+	case co.answerBytes > co.limits.AnswerBytes:
+		co.countHit(LimitAnswerBytes)
 		refuse = Overloadedf("calls and results of this connection hold %d bytes", co.answerBytes)
-	case !co.charge(ans):
-		refuse, _ = exceptionFor(co.in.Overloaded())
-	case co.queuedBytes() > co.lim.QueuedBytes:
-		co.hit(LimitQueuedBytes)
+	case !co.chargeCall(ans):
+		refuse, _ = exceptionFor(co.intake.Overloaded())
+	case co.queuedBytes() > co.limits.QueuedBytes:
+		co.countHit(LimitQueuedBytes)
 		refuse = Overloadedf("%d bytes wait for this peer to read them", co.queuedBytes())
-	case dst.wait != nil && len(dst.wait.queue) >= co.lim.QueuedCalls:
-		co.hit(LimitQueuedCalls)
-		refuse = Overloadedf("%d calls wait for question %d", len(dst.wait.queue), dst.wait.id)
+	case dst.pending != nil && len(dst.pending.queue) >= co.limits.QueuedCalls:
+		co.countHit(LimitQueuedCalls)
+		refuse = Overloadedf("%d calls wait for question %d", len(dst.pending.queue), dst.pending.id)
 	}
 	switch {
 	case refuse != nil:
-		co.refuse(ans, refuse)
-	case dst.wait != nil:
-		ans.waitsOn = dst.wait
-		dst.wait.queue = append(dst.wait.queue, queuedCall{ans, dst.path})
-		dst.wait.waiting++
+		co.rejectCall(ans, refuse)
+	case dst.pending != nil:
+		ans.waitsOn = dst.pending
+		dst.pending.queue = append(dst.pending.queue, queuedCall{ans, dst.path})
+		dst.pending.liveQueued++
 		co.queuedCalls++
 	default:
 		co.deliverTo(ans, dst.ref)
@@ -195,8 +195,8 @@ func (co *core) takeCall(in *inMsg, said *incomingCall) error {
 // refBytes is what a reference in a message's table of capabilities takes.
 const refBytes = 48
 
-// refuse answers a call that was not delivered.
-func (co *core) refuse(ans *answer, ex *Exception) {
+// rejectCall answers a call that was not delivered.
+func (co *core) rejectCall(ans *answer, ex *Exception) {
 	if !ans.call.answered.CompareAndSwap(false, true) {
 		return
 	}
@@ -207,21 +207,21 @@ func (co *core) refuse(ans *answer, ex *Exception) {
 // deliverTo queues a call for delivery to what to refers to.
 func (co *core) deliverTo(ans *answer, to *Ref) {
 	if b, ok := to.node.(*brokenCap); ok {
-		co.refuse(ans, b.err)
+		co.rejectCall(ans, b.err)
 		return
 	}
 	if !to.node.tryRef() {
-		co.refuse(ans, errReleased)
+		co.rejectCall(ans, errReleased)
 		return
 	}
 	ans.call.bind(to.node, co.conn)
-	co.todo = append(co.todo, task{call: &ans.call})
+	co.tasks = append(co.tasks, task{call: &ans.call})
 }
 
 // sendResults answers a call, taking over the message and the capabilities.
 func (c *Conn) sendResults(ans *answer, out *outMsg, caps CapTable) {
 	c.mu.Lock()
-	defer c.unlock()
+	defer c.unlockAndRun()
 	if c.ended != nil {
 		c.dropCaps(caps)
 		return
@@ -232,7 +232,7 @@ func (c *Conn) sendResults(ans *answer, out *outMsg, caps CapTable) {
 // sendException answers a call with an error.
 func (c *Conn) sendException(ans *answer, ex *Exception) {
 	c.mu.Lock()
-	defer c.unlock()
+	defer c.unlockAndRun()
 	if c.ended == nil {
 		c.returnException(ans, ex)
 	}
@@ -247,7 +247,7 @@ func (co *core) returnResults(ans *answer, out *outMsg, caps CapTable) {
 		err     error
 	)
 	plain := out.seg != nil && caps.Len() == 0
-	if !plain || ans.yourself || len(ans.queue)+len(ans.pipes) > 0 {
+	if !plain || ans.keepResults || len(ans.queue)+len(ans.pipelined) > 0 {
 		if ret, payload, err = out.results(); err == nil {
 			content, err = payload.Content()
 		}
@@ -257,8 +257,8 @@ func (co *core) returnResults(ans *answer, out *outMsg, caps CapTable) {
 		co.returnException(ans, Failedf("return: %v", err))
 		return
 	}
-	if co.returnsNothing(ans) { // calls pipelined on it may still want what there is
-		co.returned(ans, out, content, caps, nil)
+	if co.returnWithoutResults(ans) { // calls pipelined on it may still want what there is
+		co.completeAnswer(ans, out, content, caps, nil)
 		return
 	}
 	if ex := co.roomForExports(&caps); ex != nil {
@@ -266,7 +266,7 @@ func (co *core) returnResults(ans *answer, out *outMsg, caps CapTable) {
 		co.returnException(ans, ex)
 		return
 	}
-	hint := caps.Len() == 0 && ans.id < hintedNumbers
+	hint := caps.Len() == 0 && ans.id < idSetSize
 	if plain {
 		out.addressReturn(ans.id, hint)
 	} else {
@@ -278,25 +278,25 @@ func (co *core) returnResults(ans *answer, out *outMsg, caps CapTable) {
 			return
 		}
 	}
-	if ex := co.fits("the results are", out, ans.exports); ex != nil {
+	if ex := co.checkSize("the results are", out, ans.exports); ex != nil {
 		ans.exports = nil
 		co.dropCaps(caps)
 		co.returnException(ans, ex)
 		return
 	}
-	_ = co.emitKept(out) // it fits
-	co.resolveBrokens()
-	co.returned(ans, out, content, caps, nil)
+	_ = co.emitReusable(out) // it fits
+	co.resolveBrokenExports()
+	co.completeAnswer(ans, out, content, caps, nil)
 	if hint {
 		co.dropAnswer(ans)
-		co.hinted.add(ans.id)
+		co.finishOptional.add(ans.id)
 	}
 }
 
 // returnException sends a Return with an exception, and the same for all calls that wait for the answer, and so on.
 func (co *core) returnException(ans *answer, ex *Exception) {
-	if !co.returnsNothing(ans) {
-		co.say(func(m rpccp.Message) error {
+	if !co.returnWithoutResults(ans) {
+		co.send(func(m rpccp.Message) error {
 			ret, err := newReturn(m)
 			if err != nil {
 				return err
@@ -309,15 +309,15 @@ func (co *core) returnException(ans *answer, ex *Exception) {
 			return co.writeException(e, ex)
 		})
 	}
-	co.returned(ans, nil, capnp.Ptr{}, CapTable{}, ex)
+	co.completeAnswer(ans, nil, capnp.Ptr{}, CapTable{}, ex)
 }
 
-// returnsNothing sends the Return of a call that was finished before, or whose results stay here; false if it is another.
-func (co *core) returnsNothing(ans *answer) bool {
-	if !ans.finished && !ans.yourself {
+// returnWithoutResults sends the Return of a call that was finished before, or whose results stay here; false if it is another.
+func (co *core) returnWithoutResults(ans *answer) bool {
+	if !ans.finished && !ans.keepResults {
 		return false
 	}
-	co.say(func(m rpccp.Message) error {
+	co.send(func(m rpccp.Message) error {
 		ret, err := newReturn(m)
 		if err != nil {
 			return err
@@ -333,26 +333,26 @@ func (co *core) returnsNothing(ans *answer) bool {
 	return true
 }
 
-// returned notes what was answered and sends on what waited for it, in order. Results without capabilities are not
+// completeAnswer notes what was answered and sends on what waited for it, in order. Results without capabilities are not
 // kept: all that the peer may still ask of them is to fail.
-func (co *core) returned(ans *answer, out *outMsg, content capnp.Ptr, caps CapTable, ex *Exception) {
+func (co *core) completeAnswer(ans *answer, out *outMsg, content capnp.Ptr, caps CapTable, ex *Exception) {
 	ans.returned = true
 	co.unanswered--
 	co.answerBytes -= ans.bytes
 	ans.bytes = 0
-	co.in.Shrink(ans.charged)
+	co.intake.Shrink(ans.charged)
 	ans.charged = 0
-	co.introduced(ans)
+	co.authCallDone(ans)
 	ans.call.in.Store(nil)
 	ans.ex, ans.content, ans.caps = ex, content, caps
-	co.promised -= len(ans.pipes)
-	queue, pipes, takers := ans.queue, ans.pipes, ans.takers
-	ans.queue, ans.pipes, ans.takers = nil, nil, nil
+	co.pipelinedPromises -= len(ans.pipelined)
+	queue, pipes, takers := ans.queue, ans.pipelined, ans.takers
+	ans.queue, ans.pipelined, ans.takers = nil, nil, nil
 	for _, q := range queue {
 		q.ans.waitsOn = nil
 		co.queuedCalls--
 		if ex != nil {
-			co.refuse(q.ans, ex)
+			co.rejectCall(q.ans, ex)
 		} else {
 			co.deliverTo(q.ans, co.resultOf(ans, q.path))
 		}
@@ -362,19 +362,19 @@ func (co *core) returned(ans *answer, out *outMsg, content capnp.Ptr, caps CapTa
 		if ex == nil {
 			to = capAt(content, &caps, lp.path)
 		}
-		co.after = append(co.after, func() { lp.cap.resolve(to) })
+		co.afterUnlock = append(co.afterUnlock, func() { lp.cap.resolve(to) })
 	}
 	for _, p := range takers {
-		p.q.takes = nil
+		p.q.takesFrom = nil
 		if ex != nil {
-			co.returnedTo(p, capnp.Ptr{}, CapTable{}, ex)
+			co.completeQuestion(p, capnp.Ptr{}, CapTable{}, ex)
 		} else {
-			co.returnedTo(p, content, caps.share(), nil)
+			co.completeQuestion(p, content, caps.clone(), nil)
 		}
 	}
 	switch {
 	case ex != nil:
-	case ans.yourself || caps.Len() > 0:
+	case ans.keepResults || caps.Len() > 0:
 		ans.bytes = messageSize(&out.msg)
 		co.answerBytes += ans.bytes
 	default:
@@ -385,7 +385,7 @@ func (co *core) returned(ans *answer, out *outMsg, content capnp.Ptr, caps CapTa
 		co.dropAnswer(ans)
 	}
 	if co.unanswered == 0 {
-		co.roomMade() // Drain waits for it
+		co.wakeLimitWaiters() // Drain waits for it
 	}
 }
 
@@ -395,7 +395,7 @@ func (co *core) handleFinish(msg rpccp.Message) error {
 	if err != nil {
 		return frameError(err.Error())
 	}
-	if co.hinted.remove(m.QuestionId()) { // it crossed the Return, or the peer does not take the hint
+	if co.finishOptional.remove(m.QuestionId()) { // it crossed the Return, or the peer does not take the hint
 		return nil
 	}
 	ans := co.answers[m.QuestionId()]
@@ -407,7 +407,7 @@ func (co *core) handleFinish(msg rpccp.Message) error {
 	}
 	ans.finished = true
 	if !ans.returned {
-		ans.late = m.RequireEarlyCancellationWorkaround()
+		ans.deliverFirst = m.RequireEarlyCancellationWorkaround()
 		co.cancelAnswer(ans)
 		return nil
 	}
@@ -420,17 +420,17 @@ func (co *core) handleFinish(msg rpccp.Message) error {
 	return nil
 }
 
-// wanted says that somebody waits for the results, finished though the question is: a call pipelined on it, whoever was
+// hasWaiters says that somebody waits for the results, finished though the question is: a call pipelined on it, whoever was
 // passed a promise of them, or a question of ours that takes them.
-func (ans *answer) wanted() bool {
-	return ans.waiting > 0 || referenced(ans.pipes) ||
+func (ans *answer) hasWaiters() bool {
+	return ans.liveQueued > 0 || anyReferenced(ans.pipelined) ||
 		slices.ContainsFunc(ans.takers, func(p *Promise) bool { return !p.q.finished })
 }
 
-// pipeDropped notes that the last reference to one of ans.pipes has gone.
-func (c *Conn) pipeDropped(ans *answer) {
+// pipelinedDropped notes that the last reference to one of ans.pipes has gone.
+func (c *Conn) pipelinedDropped(ans *answer) {
 	c.mu.Lock()
-	defer c.unlock()
+	defer c.unlockAndRun()
 	if c.ended == nil {
 		c.cancelAnswer(ans)
 	}
@@ -439,8 +439,8 @@ func (c *Conn) pipeDropped(ans *answer) {
 // cancelAnswer cancels a call that was finished before its return, once nobody waits for its results any more. Old peers
 // expect that a call is delivered first, even if it is cancelled right behind.
 func (co *core) cancelAnswer(ans *answer) {
-	for ans != nil && ans.finished && !ans.returned && !ans.wanted() {
-		if ans.late {
+	for ans != nil && ans.finished && !ans.returned && !ans.hasWaiters() {
+		if ans.deliverFirst {
 			if ans.call.cancelAfterDelivery() {
 				co.cancels = append(co.cancels, &ans.call)
 			}
@@ -453,10 +453,10 @@ func (co *core) cancelAnswer(ans *answer) {
 		}
 		// Not delivered, and not to be: answer at once, and see whether the call it waited for is still wanted.
 		on.queue = slices.DeleteFunc(on.queue, func(q queuedCall) bool { return q.ans == ans })
-		on.waiting--
+		on.liveQueued--
 		co.queuedCalls--
 		ans.waitsOn = nil
-		co.refuse(ans, errCanceled)
+		co.rejectCall(ans, errCanceled)
 		ans = on
 	}
 }
@@ -465,7 +465,7 @@ func (co *core) cancelAnswer(ans *answer) {
 func (co *core) dropAnswer(ans *answer) {
 	co.answerBytes -= ans.bytes
 	ans.bytes = 0
-	remove(&co.answers, ans.id, &co.most.answers)
+	remove(&co.answers, ans.id, &co.peakSizes.answers)
 	co.dropCaps(ans.caps)
 	ans.caps, ans.content, ans.exports = CapTable{}, capnp.Ptr{}, nil
 }

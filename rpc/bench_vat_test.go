@@ -21,10 +21,10 @@ func carry(b *testing.B, from, to *Conn, spare []byte) []byte {
 	from.mu.Lock()
 	said := from.out
 	from.out = spare[:0]
-	from.unlock()
+	from.unlockAndRun()
 	to.mu.Lock()
 	for rest := said; len(rest) > 0; {
-		frame, next, err := cutFrame(rest, &to.lim)
+		frame, next, err := splitFrame(rest, &to.limits)
 		if err == nil {
 			err = to.handle(frame)
 		}
@@ -34,7 +34,7 @@ func carry(b *testing.B, from, to *Conn, spare []byte) []byte {
 		rest = next
 	}
 	to.delivering = true
-	to.unlock()
+	to.unlockAndRun()
 	to.drain()
 	return said
 }

@@ -289,11 +289,11 @@ func TestBackpressureByBytes(t *testing.T) {
 // A limit is counted when the serialization library has met it, and not when a program's error says something like it.
 func TestLimitsAreNotReadOutOfErrors(t *testing.T) {
 	t.Parallel()
-	var hits Hits
-	c := NewConn(quiet{}, Config{Hits: &hits})
+	var hits LimitHits
+	c := NewConn(quiet{}, Config{LimitHits: &hits})
 	defer c.Close("over")
 	for _, err := range []error{nil, errors.New("the tree's depth limit reached"), Failedf("x: read traversal limit reached")} {
-		c.hitBy(err)
+		c.countHitOf(err)
 	}
 	if n := hits.Of(LimitNesting) + hits.Of(LimitTraversal); n != 0 {
 		t.Errorf("counted %d times", n)
@@ -322,7 +322,7 @@ func TestManyUnfinishedCalls(t *testing.T) {
 		c.mu.Lock()
 		err := c.handle(b)
 		c.out = nil
-		c.unlock()
+		c.unlockAndRun()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -353,7 +353,7 @@ func TestManyUnfinishedCalls(t *testing.T) {
 		call.Fail(errCanceled)
 	}
 	c.Close("done")
-	c.sweep()
+	c.failOrphans()
 	c.drain()
 }
 

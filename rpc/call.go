@@ -9,8 +9,8 @@ import (
 
 	"capnproto.org/go/capnp/v3"
 
+	"github.com/mooring-rpc/mooring/internal/capnpfast"
 	"github.com/mooring-rpc/mooring/internal/incident"
-	"github.com/mooring-rpc/mooring/internal/words"
 )
 
 // Object serves calls. The calls that come over one connection to one object are delivered one by one, in the order in
@@ -41,16 +41,16 @@ type Call struct {
 
 	hops int
 
-	onAnswer   func(error) // OnAnswer's
-	answered   atomic.Bool
-	mu         sync.Mutex // guards what follows
-	canceled   bool
-	delivered  bool        // to an object, or sent on
-	cancelLate bool        // cancel once delivered
-	onward     *Promise    // the same call, passed on to a peer
-	waitsFor   *promiseCap // in one of whose lanes it is, or was last
-	ctx        context.Context
-	cancelFn   context.CancelFunc
+	onAnswer            func(error) // OnAnswer's
+	answered            atomic.Bool
+	mu                  sync.Mutex // guards what follows
+	canceled            bool
+	delivered           bool        // to an object, or sent on
+	cancelOnceDelivered bool        // cancel once delivered
+	forwarded           *Promise    // the same call, passed on to a peer
+	waitsFor            *promiseCap // in one of whose lanes it is, or was last
+	ctx                 context.Context
+	cancelCtx           context.CancelFunc
 }
 
 // Method says what is called. Name is empty for calls of a peer.
@@ -61,9 +61,9 @@ func (c *Call) Context() context.Context {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.ctx == nil {
-		c.ctx, c.cancelFn = context.WithCancel(context.Background())
+		c.ctx, c.cancelCtx = context.WithCancel(context.Background())
 		if c.canceled {
-			c.cancelFn()
+			c.cancelCtx()
 		}
 	}
 	return c.ctx
@@ -74,8 +74,8 @@ func (c *Call) Context() context.Context {
 func (c *Call) cancel() {
 	c.mu.Lock()
 	c.canceled = true
-	f, onward, promise := c.cancelFn, c.onward, c.waitsFor
-	c.onward, c.waitsFor = nil, nil
+	f, onward, promise := c.cancelCtx, c.forwarded, c.waitsFor
+	c.forwarded, c.waitsFor = nil, nil
 	c.mu.Unlock()
 	if f != nil {
 		f()
@@ -84,26 +84,26 @@ func (c *Call) cancel() {
 		onward.Release()
 	}
 	if promise != nil {
-		promise.giveUp(c, errCanceled)
+		promise.failWaiting(c, errCanceled)
 	}
 }
 
-// waits notes that the call is in a lane of p; false if it is cancelled.
-func (c *Call) waits(p *promiseCap) bool {
+// markWaiting notes that the call is in a lane of p; false if it is cancelled.
+func (c *Call) markWaiting(p *promiseCap) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.waitsFor = p
 	return !c.canceledLocked()
 }
 
-// sentOnAs notes that the call was passed on to a peer, so that cancelling it cancels that; false if it is cancelled.
-func (c *Call) sentOnAs(p *Promise) bool {
+// markForwarded notes that the call was passed on to a peer, so that cancelling it cancels that; false if it is cancelled.
+func (c *Call) markForwarded(p *Promise) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.canceledLocked() {
 		return false
 	}
-	c.onward = p
+	c.forwarded = p
 	return true
 }
 
@@ -111,7 +111,7 @@ func (c *Call) sentOnAs(p *Promise) bool {
 func (c *Call) cancelAfterDelivery() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.cancelLate = !c.delivered
+	c.cancelOnceDelivered = !c.delivered
 	return c.delivered
 }
 
@@ -156,7 +156,7 @@ func (c *Call) Params() (capnp.Struct, *CapTable) {
 
 // PlainParams gives the parameters to be read by hand, before the answer, and for as long as they are kept; ok is false if
 // they did not come as nearly all do, from a peer, without capabilities, in one segment. Params has them in any case.
-func (c *Call) PlainParams() (params words.Message, ok bool) {
+func (c *Call) PlainParams() (params capnpfast.Message, ok bool) {
 	if in := c.in.Load(); in != nil {
 		params = in.plain
 	}
@@ -167,8 +167,8 @@ func (c *Call) PlainParams() (params words.Message, ok bool) {
 // Serve. f must not block.
 func (c *Call) OnAnswer(f func(err error)) { c.onAnswer = f }
 
-// tellAnswer calls what OnAnswer was given.
-func (c *Call) tellAnswer(err error) {
+// notifyAnswered calls what OnAnswer was given.
+func (c *Call) notifyAnswered(err error) {
 	if c.onAnswer != nil {
 		c.onAnswer(err)
 	}
@@ -188,15 +188,15 @@ func (c *Call) Return(sz capnp.ObjectSize, place func(results capnp.Struct, caps
 		c.fail(err)
 		return
 	}
-	c.tellAnswer(nil)
-	c.reply(out, caps)
+	c.notifyAnswered(nil)
+	c.sendResults(out, caps)
 }
 
 // build runs place and turns its panic into an error.
 func (c *Call) build(sz capnp.ObjectSize, place func(capnp.Struct, *CapTable) error) (out *outMsg, err error) {
 	defer func() {
 		if r := recover(); r != nil {
-			err = c.panicked(r)
+			err = c.panicError(r)
 		}
 	}()
 	out, results, err := returnTemplate.newContent(sz)
@@ -206,8 +206,8 @@ func (c *Call) build(sz capnp.ObjectSize, place func(capnp.Struct, *CapTable) er
 	return out, err
 }
 
-// reply hands results over to whoever asked.
-func (c *Call) reply(out *outMsg, caps CapTable) {
+// sendResults hands results over to whoever asked.
+func (c *Call) sendResults(out *outMsg, caps CapTable) {
 	if c.ans != nil {
 		c.conn.sendResults(c.ans, out, caps)
 	} else {
@@ -223,7 +223,7 @@ func (c *Call) reply(out *outMsg, caps CapTable) {
 			c.p.completeLocal(c, capnp.Ptr{}, CapTable{}, Failedf("results: %v", err))
 		}
 	}
-	c.done()
+	c.cleanup()
 }
 
 // Fail answers with an error. An *Exception or Excepter keeps its type and reason; any other error is sent as failed
@@ -235,9 +235,9 @@ func (c *Call) Fail(err error) {
 }
 
 func (c *Call) fail(err error) {
-	c.tellAnswer(err)
+	c.notifyAnswered(err)
 	if c.conn != nil {
-		c.conn.hitBy(err)
+		c.conn.countHitOf(err)
 	}
 	ex, hidden := exceptionFor(err)
 	if hidden && c.conn != nil {
@@ -249,11 +249,11 @@ func (c *Call) fail(err error) {
 	} else {
 		c.p.completeLocal(c, capnp.Ptr{}, CapTable{}, ex)
 	}
-	c.done()
+	c.cleanup()
 }
 
-// done releases what the call held, once it is answered.
-func (c *Call) done() {
+// cleanup releases what the call held, once it is answered.
+func (c *Call) cleanup() {
 	c.mu.Lock()
 	dst, via := c.dst, c.via
 	c.dst = nil
@@ -270,7 +270,7 @@ func (c *Call) done() {
 func (c *Call) Go(f func(ctx context.Context)) {
 	ctx := c.Context()
 	run := func() {
-		defer c.recovered()
+		defer c.recoverPanic()
 		f(ctx)
 	}
 	if c.conn == nil {
@@ -285,18 +285,18 @@ func (c *Call) Peer() *Conn { return c.conn }
 
 // serve lets the object have the call. The object keeps its count until the answer.
 func (c *Call) serve(o Object) {
-	defer c.recovered()
+	defer c.recoverPanic()
 	o.Serve(c)
 }
 
-func (c *Call) recovered() {
+func (c *Call) recoverPanic() {
 	if r := recover(); r != nil {
-		c.Fail(c.panicked(r))
+		c.Fail(c.panicError(r))
 	}
 }
 
-// panicked logs a handler's panic and gives what the caller is told.
-func (c *Call) panicked(r any) error {
+// panicError logs a handler's panic and gives what the caller is told.
+func (c *Call) panicError(r any) error {
 	name := incident.New()
 	logPanic(c.conn, "handler panicked", r, "incident", name, "interface", c.method.Interface, "method", c.method.ID)
 	return Failedf("%s", incident.Internal(name))

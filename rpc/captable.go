@@ -58,8 +58,8 @@ func (t *CapTable) Len() int {
 	return len(t.refs)
 }
 
-// share gives a table with references of its own to the same capabilities, for another message.
-func (t *CapTable) share() CapTable {
+// clone gives a table with references of its own to the same capabilities, for another message.
+func (t *CapTable) clone() CapTable {
 	if len(t.refs) == 0 {
 		return CapTable{}
 	}
@@ -67,7 +67,7 @@ func (t *CapTable) share() CapTable {
 	for i, r := range t.refs {
 		if r != nil {
 			refs[i] = r.AddRef()
-			refs[i].hosted = false
+			refs[i].peerHosted = false
 		}
 	}
 	return CapTable{refs: refs}

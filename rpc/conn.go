@@ -23,8 +23,8 @@ type Config struct {
 	Limits Limits
 	// Logger gets one line for what a peer or a handler does wrong; nil discards.
 	Logger *slog.Logger
-	// Hits counts the limits that the connection meets; nil if nobody wants to know.
-	Hits *Hits
+	// LimitHits counts the limits that the connection meets; nil if nobody wants to know.
+	LimitHits *LimitHits
 	// Intake decides what is taken in of a peer that has not shown who it is, and how much memory there is for what it sends;
 	// nil takes in all that Limits allow. Who made it closes it after Run.
 	Intake *intake.Peer
@@ -35,27 +35,27 @@ type Config struct {
 
 // Conn is one connection to a peer vat. All methods may be called from any goroutine.
 type Conn struct {
-	transport Transport
-	log       *slog.Logger
-	done      chan struct{} // closed when ended is set
-	lastHeard atomic.Int64  // when the peer last gave a sign of life, nanoseconds since start
-	lastRead  atomic.Int64  // when its last message came
-	start     time.Time
+	transport    Transport
+	log          *slog.Logger
+	done         chan struct{} // closed when ended is set
+	lastActivity atomic.Int64  // when the peer last gave a sign of life, nanoseconds since start
+	lastMessage  atomic.Int64  // when its last message came
+	start        time.Time
 
 	mu sync.Mutex // guards all below; never held while anything outside of this package runs, but for Trace
 	core
-	outlet
-	ending     ending
-	running    bool // Run was called
-	finished   bool // Run is about to return: nothing is posted any more
-	workers    int  // goroutines that Run waits for
-	idle       sync.Cond
-	delivering bool // somebody takes care of todo
-	readerAway bool // the reader does, and nobody reads meanwhile
-	readerGen  int  // which reader is the present one
-	manual     bool // tests: nobody does unless told
-	spare      []task
-	lanes      map[*promiseCap]struct{} // promises of this vat that have a lane for this connection
+	writeState
+	ending      ending
+	running     bool // Run was called
+	finished    bool // Run is about to return: nothing is posted any more
+	workers     int  // goroutines that Run waits for
+	workersDone sync.Cond
+	delivering  bool // somebody takes care of todo
+	readerBusy  bool // the reader does, and nobody reads meanwhile
+	readerGen   int  // which reader is the present one
+	manual      bool // tests: nobody does unless told
+	spareTasks  []task
+	lanes       map[*promiseCap]struct{} // promises of this vat that have a lane for this connection
 }
 
 // NewConn makes a connection over a transport, which it owns from now on. Calls may be made at once; nothing is sent
@@ -70,24 +70,24 @@ func NewConn(t Transport, cfg Config) *Conn {
 	if c.log == nil {
 		c.log = slog.New(slog.DiscardHandler)
 	}
-	c.idle.L = &c.mu
+	c.workersDone.L = &c.mu
 	c.core.init(c, &cfg, cfg.Limits.withDefaults())
-	c.initOutlet()
-	if l, ok := t.(limited); ok {
-		l.setLimits(c.lim)
+	c.initWriteState()
+	if l, ok := t.(limitSetter); ok {
+		l.setLimits(c.limits)
 	}
-	if p, ok := t.(pinged); ok {
-		p.setHeard(c.heard)
+	if p, ok := t.(activityReporter); ok {
+		p.setOnActivity(c.markActivity)
 	}
-	if p, ok := t.(paced); ok {
-		c.paced = true
-		p.setWrote(c.wrotePiece)
+	if p, ok := t.(progressReporter); ok {
+		c.reportsProgress = true
+		p.setOnProgress(c.onWriteProgress)
 	}
-	if r, ok := t.(reader); ok {
-		r.setReading(func(n int, have []byte) error { return refused(cfg.Intake.Reading(n, have)) })
+	if r, ok := t.(readAdmitter); ok {
+		r.setAdmitRead(func(n int, have []byte) error { return refusedRead(cfg.Intake.ReserveRead(n, have)) })
 	}
-	c.try, _ = t.(tryer)
-	c.meet(cfg.Intake)
+	c.tryWriter, _ = t.(tryWriter)
+	c.initIntake(cfg.Intake)
 	return c
 }
 
@@ -95,9 +95,9 @@ func NewConn(t Transport, cfg Config) *Conn {
 // at a limit only. Errors come out of calls on the reference.
 func (c *Conn) Bootstrap(ctx context.Context) *Ref {
 	c.mu.Lock()
-	defer c.unlock()
-	for c.ended == nil && c.full() {
-		if c.waitForTurn(ctx) != nil {
+	defer c.unlockAndRun()
+	for c.ended == nil && c.atLimit() {
+		if c.waitAtLimit(ctx) != nil {
 			return brokenRef(errTooManyCalls)
 		}
 	}
@@ -107,12 +107,12 @@ func (c *Conn) Bootstrap(ctx context.Context) *Ref {
 	return c.bootstrap()
 }
 
-// Roomy says that a call of ours would leave at once: less than half of what Limits.Questions and Limits.QueuedBytes
+// HasRoom says that a call of ours would leave at once: less than half of what Limits.Questions and Limits.QueuedBytes
 // allow is used. It is for those who must not wait, as Ref.Call does at a limit.
-func (c *Conn) Roomy() bool {
+func (c *Conn) HasRoom() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.questions.n < c.lim.Questions/2 && c.queuedBytes() < c.lim.QueuedBytes/2
+	return c.questions.n < c.limits.Questions/2 && c.queuedBytes() < c.limits.QueuedBytes/2
 }
 
 // Done is closed when the connection has ended and its promises are broken, before the last goroutines are gone.
@@ -135,12 +135,12 @@ func (c *Conn) Close(reason string) {
 // returns the reason.
 func (c *Conn) Abort(why error) {
 	ex, _ := exceptionFor(why)
-	c.end(ending{err: ex, code: closeLater, reason: ex.Type.String(), flush: true, abort: ex})
+	c.end(ending{err: ex, code: closeTryAgainLater, reason: ex.Type.String(), flush: true, abort: ex})
 }
 
 func (c *Conn) end(e ending) {
 	c.mu.Lock()
-	defer c.unlock()
+	defer c.unlockAndRun()
 	c.endLocked(e)
 }
 
@@ -149,27 +149,27 @@ func (c *Conn) end(e ending) {
 func (c *Conn) Drain(ctx context.Context, reason string) error {
 	var err error
 	c.mu.Lock()
-	c.draining, c.early = true, len(c.raw)-c.at
-	for err == nil && c.unanswered+c.early > 0 && c.ended == nil {
+	c.draining, c.preDrainBytes = true, len(c.deferred)-c.deferredOffset
+	for err == nil && c.unanswered+c.preDrainBytes > 0 && c.ended == nil {
 		err = c.waitForRoom(ctx)
 	}
-	c.endLocked(ending{code: closeAway, reason: reason, flush: true})
-	c.unlock()
+	c.endLocked(ending{code: closeGoingAway, reason: reason, flush: true})
+	c.unlockAndRun()
 	return err
 }
 
-// full says that a call of ours has to wait.
-func (c *Conn) full() bool {
-	return c.questions.n >= c.lim.Questions || c.queuedBytes() >= c.lim.QueuedBytes
+// atLimit says that a call of ours has to wait.
+func (c *Conn) atLimit() bool {
+	return c.questions.n >= c.limits.Questions || c.queuedBytes() >= c.limits.QueuedBytes
 }
 
-// waitForTurn has a call of ours wait, for as long as ctx allows, and gives its error then. Whoever must not wait, as on a
+// waitAtLimit has a call of ours wait, for as long as ctx allows, and gives its error then. Whoever must not wait, as on a
 // delivery goroutine, has a ctx that has ended.
-func (c *Conn) waitForTurn(ctx context.Context) error {
-	if c.questions.n >= c.lim.Questions {
-		c.hit(LimitQuestions)
+func (c *Conn) waitAtLimit(ctx context.Context) error {
+	if c.questions.n >= c.limits.Questions {
+		c.countHit(LimitQuestions)
 	} else {
-		c.hit(LimitQueuedBytes)
+		c.countHit(LimitQueuedBytes)
 	}
 	if err := ctx.Err(); err != nil {
 		return err
@@ -186,8 +186,8 @@ func (c *Conn) waitForRoom(ctx context.Context) error {
 		c.room = make(chan struct{})
 	}
 	room := c.room
-	c.relieveReader()
-	c.unlock()
+	c.replaceReader()
+	c.unlockAndRun()
 	defer c.mu.Lock()
 	select {
 	case <-room:
@@ -213,9 +213,9 @@ type Stats struct {
 func (c *Conn) Stats() Stats {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	s := c.parts
+	s := c.counters
 	s.Questions, s.Answers, s.Exports = c.questions.n, len(c.answers), c.exports.n
-	s.Imports, s.Embargoes, s.QueuedCalls = len(c.imports), c.embargoes.n, c.queuedCalls+c.keptCalls()
+	s.Imports, s.Embargoes, s.QueuedCalls = len(c.imports), c.disembargoesOut.n, c.queuedCalls+c.deferredCalls()
 	s.QueuedBytes = c.queuedBytes()
 	return s
 }
@@ -223,20 +223,20 @@ func (c *Conn) Stats() Stats {
 // post queues a task for the delivery goroutine; false if there is none any more.
 func (c *Conn) post(t task) bool {
 	c.mu.Lock()
-	defer c.unlock()
+	defer c.unlockAndRun()
 	if c.finished {
 		return false
 	}
-	c.todo = append(c.todo, t)
+	c.tasks = append(c.tasks, t)
 	return true
 }
 
-// unlock gives the lock up and carries out what was decided under it.
-func (c *Conn) unlock() {
-	drops, cancels, after := c.drops, c.cancels, c.after
-	c.drops, c.cancels, c.after = nil, nil, nil
-	wake, batch := c.handOut()
-	deliver := len(c.todo) > 0 && !c.delivering && !c.manual && (c.running || c.ended != nil)
+// unlockAndRun gives the lock up and carries out what was decided under it.
+func (c *Conn) unlockAndRun() {
+	drops, cancels, after := c.drops, c.cancels, c.afterUnlock
+	c.drops, c.cancels, c.afterUnlock = nil, nil, nil
+	wake, batch := c.scheduleWrite()
+	deliver := len(c.tasks) > 0 && !c.delivering && !c.manual && (c.running || c.ended != nil)
 	if deliver {
 		c.delivering = true
 		c.workers++
@@ -254,14 +254,14 @@ func (c *Conn) unlock() {
 	}
 	if deliver {
 		go func() {
-			defer c.leave()
+			defer c.workerDone()
 			c.drain()
 		}()
 	}
 	if !more {
 		return
 	}
-	defer c.leave()
+	defer c.workerDone()
 	for _, call := range cancels {
 		call.cancel()
 	}

@@ -12,40 +12,40 @@ import (
 
 // core is guarded by Conn.mu.
 type core struct {
-	conn *Conn // for the references that point back here
-	lim  Limits
-	boot *localCap // our bootstrap interface, counted, or nil
+	conn   *Conn // for the references that point back here
+	limits Limits
+	boot   *localCap // our bootstrap interface, counted, or nil
 
-	questions table[*Promise]
-	answers   map[uint32]*answer
-	hinted    numbers // of answers that are gone since their Return: they need no Finish, but one may come; none in answers
-	exports   table[*export]
-	exported  map[node]uint32 // where a thing is in exports
-	imports   map[uint32]*remoteCap
-	embargoes table[*remoteCap]
-	most      struct{ answers, exported, imports, lanes int } // the most that was in the maps (remove)
+	questions       table[*Promise]
+	answers         map[uint32]*answer
+	finishOptional  idSet // of answers that are gone since their Return: they need no Finish, but one may come; none in answers
+	exports         table[*export]
+	exportIDs       map[node]uint32 // where a thing is in exports
+	imports         map[uint32]*remoteCap
+	disembargoesOut table[*remoteCap]
+	peakSizes       struct{ answers, exported, imports, lanes int } // the most that was in the maps (remove)
 
-	unanswered  int // answers without a return
-	answerBytes int // parameters and results they hold
-	queuedCalls int // calls that wait on promises of this connection
-	promised    int // promises that the answers' pipes hold
-	resolved    int // imports that have resolved, so are in no table, and are held still
-	echoes      int // disembargoes of the peer that wait for their turn to go back
-	draining    bool
+	unanswered        int // answers without a return
+	answerBytes       int // parameters and results they hold
+	queuedCalls       int // calls that wait on promises of this connection
+	pipelinedPromises int // promises that the answers' pipes hold
+	resolvedImports   int // imports that have resolved, so are in no table, and are held still
+	disembargoesIn    int // disembargoes of the peer that wait for their turn to go back
+	draining          bool
 
 	scratch inMsg // for messages that are done with at once
 
-	out     []byte // framed messages
-	urgent  bool   // somebody waits for what is in out
-	writing int    // bytes taken from out that are being written
-	flooded bool   // too much waits: the connection is about to end
-	todo    []task
-	drops   []node
-	cancels []*Call
-	after   []func() // to run when the lock is free: steps that need other locks
-	brokens []broken // exports to resolve to errors right after the present message
-	parts   Stats    // counters
-	hits    *Hits
+	out           []byte // framed messages
+	urgent        bool   // somebody waits for what is in out
+	writingBytes  int    // bytes taken from out that are being written
+	overflowed    bool   // too much waits: the connection is about to end
+	tasks         []task
+	drops         []node
+	cancels       []*Call
+	afterUnlock   []func()       // to run when the lock is free: steps that need other locks
+	brokenExports []brokenExport // exports to resolve to errors right after the present message
+	counters      Stats          // counters
+	hits          *LimitHits
 	stranger
 
 	ended   *Exception    // set when nothing goes in or out any more: what promises break with
@@ -56,13 +56,13 @@ type core struct {
 
 // task is one thing to do on the delivery goroutine, in order.
 type task struct {
-	call *Call  // deliver it
-	echo *echo  // or send a disembargo back
-	run  func() // or anything else
+	call       *Call       // deliver it
+	disembargo *disembargo // or send a disembargo back
+	run        func()      // or anything else
 }
 
-// broken is an export that stands for an error.
-type broken struct {
+// brokenExport is an export that stands for an error.
+type brokenExport struct {
 	id uint32
 	ex *Exception
 }
@@ -78,22 +78,22 @@ func violation(format string, args ...any) error {
 
 func (co *core) init(conn *Conn, cfg *Config, lim Limits) {
 	co.conn = conn
-	co.lim = lim
+	co.limits = lim
 	co.answers = make(map[uint32]*answer)
-	co.exported = make(map[node]uint32)
+	co.exportIDs = make(map[node]uint32)
 	co.imports = make(map[uint32]*remoteCap)
 	co.trace = cfg.Trace
-	if co.hits = cfg.Hits; co.hits == nil {
-		co.hits = new(Hits)
+	if co.hits = cfg.LimitHits; co.hits == nil {
+		co.hits = new(LimitHits)
 	}
 	if cfg.Bootstrap != nil {
 		co.boot = newLocalCap(cfg.Bootstrap)
 	}
 }
 
-// say has build fill in a message and queues it for sending. It is for those that are small and that neither side can do
+// send has build fill in a message and queues it for sending. It is for those that are small and that neither side can do
 // without: should one not come about, the connection ends.
-func (co *core) say(build func(rpccp.Message) error) {
+func (co *core) send(build func(rpccp.Message) error) {
 	out, err := newOutMsg()
 	if err == nil {
 		err = build(out.root)
@@ -102,32 +102,32 @@ func (co *core) say(build func(rpccp.Message) error) {
 		err = co.emit(out)
 	}
 	if err != nil {
-		co.endAfter(ending{err: Failedf("a message could not be sent: %v", err), code: closeLater})
+		co.endOnUnlock(ending{err: Failedf("a message could not be sent: %v", err), code: closeTryAgainLater})
 	}
 }
 
-// sayLater is say for what need not leave before something else does: nobody waits for it.
-func (co *core) sayLater(build func(rpccp.Message) error) {
+// sendLazily is say for what need not leave before something else does: nobody waits for it.
+func (co *core) sendLazily(build func(rpccp.Message) error) {
 	urgent := co.urgent
-	co.say(build)
+	co.send(build)
 	co.urgent = urgent
 }
 
 // emit queues a message for sending and frees it. After an error nothing is sent.
 func (co *core) emit(m *outMsg) error {
-	err := co.emitKept(m)
+	err := co.emitReusable(m)
 	m.free()
 	return err
 }
 
-// emitKept queues a message that goes on being used.
-func (co *core) emitKept(m *outMsg) error {
+// emitReusable queues a message that goes on being used.
+func (co *core) emitReusable(m *outMsg) error {
 	if co.ended != nil {
 		return nil
 	}
 	size := messageSize(&m.msg)
-	if size > co.lim.SendBytes {
-		return Failedf("%d bytes, the limit is %d", size, co.lim.SendBytes)
+	if size > co.limits.SendBytes {
+		return Failedf("%d bytes, the limit is %d", size, co.limits.SendBytes)
 	}
 	if co.trace != nil {
 		root, err := m.envelope()
@@ -141,28 +141,28 @@ func (co *core) emitKept(m *outMsg) error {
 		return err
 	}
 	co.urgent = true
-	co.parts.MessagesOut++
-	co.parts.BytesOut += uint64(size)
-	if n := co.queuedBytes(); n/4 > co.lim.QueuedBytes && !co.flooded {
-		co.flooded = true
-		co.hit(LimitQueuedBytes)
-		co.endAfter(ending{err: Disconnectedf("the peer does not read: %d bytes wait to be sent", n), code: closePolicy})
+	co.counters.MessagesOut++
+	co.counters.BytesOut += uint64(size)
+	if n := co.queuedBytes(); n/4 > co.limits.QueuedBytes && !co.overflowed {
+		co.overflowed = true
+		co.countHit(LimitQueuedBytes)
+		co.endOnUnlock(ending{err: Disconnectedf("the peer does not read: %d bytes wait to be sent", n), code: closePolicyViolation})
 	}
 	return nil
 }
 
-// endAfter ends the connection when the lock is free: the present step is in the middle of its tables.
-func (co *core) endAfter(e ending) {
+// endOnUnlock ends the connection when the lock is free: the present step is in the middle of its tables.
+func (co *core) endOnUnlock(e ending) {
 	conn := co.conn
-	co.after = append(co.after, func() { conn.end(e) })
+	co.afterUnlock = append(co.afterUnlock, func() { conn.end(e) })
 }
 
 // queuedBytes is what the peer has not taken yet.
-func (co *core) queuedBytes() int { return len(co.out) + co.writing }
+func (co *core) queuedBytes() int { return len(co.out) + co.writingBytes }
 
-// roomMade wakes those who wait at a limit.
-func (co *core) roomMade() {
-	co.keptWaits()
+// wakeLimitWaiters wakes those who wait at a limit.
+func (co *core) wakeLimitWaiters() {
+	co.recheckDeferred()
 	if co.room != nil {
 		close(co.room)
 		co.room = nil

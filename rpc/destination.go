@@ -9,9 +9,9 @@ import (
 // destination is where a message of the peer is targeted: at a reference, or at a path of an answer to come. The
 // reference is borrowed: whoever keeps it takes a count of its own while the lock is held.
 type destination struct {
-	ref  *Ref
-	wait *answer
-	path []uint16
+	ref     *Ref
+	pending *answer
+	path    []uint16
 }
 
 func (co *core) destination(t rpccp.MessageTarget, what string) (destination, error) {
@@ -56,7 +56,7 @@ func (co *core) promisedAnswer(pa rpccp.PromisedAnswer, what string) (destinatio
 	case bad != nil:
 		return destination{ref: brokenRef(bad)}, nil
 	case !ans.returned:
-		return destination{wait: ans, path: path}, nil
+		return destination{pending: ans, path: path}, nil
 	}
 	return destination{ref: co.resultOf(ans, path)}, nil
 }
@@ -77,9 +77,9 @@ func (co *core) readTransform(pa rpccp.PromisedAnswer) (path []uint16, bad *Exce
 	if err != nil {
 		return nil, nil, frameError(err.Error())
 	}
-	if ops.Len() > co.lim.Nesting {
-		co.hit(LimitNesting)
-		return nil, Failedf("a pipelined path of %d steps, the limit is %d", ops.Len(), co.lim.Nesting), nil
+	if ops.Len() > co.limits.Nesting {
+		co.countHit(LimitNesting)
+		return nil, Failedf("a pipelined path of %d steps, the limit is %d", ops.Len(), co.limits.Nesting), nil
 	}
 	if ops.Len() == 0 {
 		return nil, nil, nil

@@ -6,11 +6,11 @@ import (
 	rpccp "capnproto.org/go/capnp/v3/std/capnp/rpc"
 )
 
-// echo is a Disembargo of the peer on its way through this vat: it goes through the same queues as the calls before it.
-type echo struct {
-	id    uint32
-	to    node // counted: what it is targeted at
-	stops int  // where it has waited
+// disembargo is a Disembargo of the peer on its way through this vat: it goes through the same queues as the calls before it.
+type disembargo struct {
+	id   uint32
+	to   node // counted: what it is targeted at
+	hops int  // where it has waited
 }
 
 // handleDisembargo: the peer wants to know when its calls on a promise have come back to it, or we did.
@@ -29,17 +29,17 @@ func (co *core) handleDisembargo(in *inMsg, msg rpccp.Message) error {
 		if err != nil {
 			return err
 		}
-		if dst.wait != nil {
-			return violation("disembargo of question %d, which has not returned", dst.wait.id)
+		if dst.pending != nil {
+			return violation("disembargo of question %d, which has not returned", dst.pending.id)
 		}
-		if co.echoes >= co.lim.Answers {
-			return overLimit{LimitAnswers, violation("%d disembargoes wait for what was called before", co.echoes)}
+		if co.disembargoesIn >= co.limits.Answers {
+			return limitError{LimitAnswers, violation("%d disembargoes wait for what was called before", co.disembargoesIn)}
 		}
 		if !dst.ref.node.tryRef() {
 			return violation("disembargo of something that is gone")
 		}
-		co.echoes++
-		co.todo = append(co.todo, task{echo: &echo{id: ctx.SenderLoopback(), to: dst.ref.node}})
+		co.disembargoesIn++
+		co.tasks = append(co.tasks, task{disembargo: &disembargo{id: ctx.SenderLoopback(), to: dst.ref.node}})
 		return nil
 	case rpccp.Disembargo_context_Which_receiverLoopback:
 		return co.liftEmbargo(ctx.ReceiverLoopback())
@@ -49,26 +49,26 @@ func (co *core) handleDisembargo(in *inMsg, msg rpccp.Message) error {
 
 // liftEmbargo has what waited handed over, behind what has come round.
 func (co *core) liftEmbargo(id uint32) error {
-	r := co.embargoes.get(id)
+	r := co.disembargoesOut.get(id)
 	if r == nil {
 		return violation("disembargo answers %d, which was not sent", id)
 	}
-	co.embargoes.remove(id)
-	co.todo = append(co.todo, task{run: func() { co.conn.handOver(r) }})
+	co.disembargoesOut.remove(id)
+	co.tasks = append(co.tasks, task{run: func() { co.conn.drainEmbargoed(r) }})
 	return nil
 }
 
-// handOver sends on what waited for an embargo that is lifted, and what comes meanwhile, in order, to what r has resolved to.
+// drainEmbargoed sends on what waited for an embargo that is lifted, and what comes meanwhile, in order, to what r has resolved to.
 // Only when nothing is left has r resolved for anybody else: a call of another connection, or of the program, that went
 // straight on before would overtake what is handed over here. It runs on the delivery goroutine.
-func (c *Conn) handOver(r *remoteCap) {
+func (c *Conn) drainEmbargoed(r *remoteCap) {
 	for {
 		c.mu.Lock()
 		queue := r.queue
 		r.queue = nil
 		if len(queue) == 0 {
-			c.handedOver(r)
-			c.unlock()
+			c.embargoDrained(r)
+			c.unlockAndRun()
 			return
 		}
 		if c.ended == nil {
@@ -80,17 +80,17 @@ func (c *Conn) handOver(r *remoteCap) {
 		}
 		to := r.target.node
 		held := to.tryRef()
-		c.unlock()
+		c.unlockAndRun()
 		for _, t := range queue {
 			switch {
-			case t.echo != nil:
-				c.passEcho(t.echo, to, r)
+			case t.disembargo != nil:
+				c.passDisembargo(t.disembargo, to, r)
 			case !held:
 				t.call.Fail(errReleased)
 			case t.call.isCanceled():
 				t.call.Fail(errCanceled)
 			default:
-				t.call.dispatch(noWait, to, c, true)
+				t.call.dispatch(noWaitCtx, to, c, true)
 			}
 		}
 		if held {
@@ -99,8 +99,8 @@ func (c *Conn) handOver(r *remoteCap) {
 	}
 }
 
-// handedOver: nothing waits for r any more. Who was given it meanwhile is told what it is.
-func (co *core) handedOver(r *remoteCap) {
+// embargoDrained: nothing waits for r any more. Who was given it meanwhile is told what it is.
+func (co *core) embargoDrained(r *remoteCap) {
 	if r.state != capEmbargoed { // broken meanwhile
 		return
 	}
@@ -113,16 +113,16 @@ func (co *core) handedOver(r *remoteCap) {
 	}
 }
 
-// sendEcho sends a peer's Disembargo back, after all calls of the peer before it have been sent on. What it is targeted at is
+// returnDisembargo sends a peer's Disembargo back, after all calls of the peer before it have been sent on. What it is targeted at is
 // a promise that led back to the peer when we told it so. It may have gone further since: to what the peer's thing turned
 // out to be, even an object of this vat, which the calls before it have gone to as well, and the peer's next calls will.
-func (c *Conn) sendEcho(e *echo) { c.passEcho(e, e.to, nil) }
+func (c *Conn) returnDisembargo(e *disembargo) { c.passDisembargo(e, e.to, nil) }
 
-// passEcho sends a peer's Disembargo back that has come as far as n, back being the thing of the peer's by way of which it has.
-func (c *Conn) passEcho(e *echo, n node, back *remoteCap) {
+// passDisembargo sends a peer's Disembargo back that has come as far as n, back being the thing of the peer's by way of which it has.
+func (c *Conn) passDisembargo(e *disembargo, n node, back *remoteCap) {
 	defer e.to.unref(c)
 	c.mu.Lock()
-	defer c.unlock()
+	defer c.unlockAndRun()
 	if c.ended != nil {
 		return
 	}
@@ -131,25 +131,25 @@ func (c *Conn) passEcho(e *echo, n node, back *remoteCap) {
 			if back == nil {
 				back = r
 			}
-			if r.state == capEmbargoed && e.stops < maxHops { // the calls before it wait: so does it
+			if r.state == capEmbargoed && e.hops < maxHops { // the calls before it wait: so does it
 				if r.tryRef() {
-					r.queue = append(r.queue, task{echo: &echo{e.id, r, e.stops + 1}})
+					r.queue = append(r.queue, task{disembargo: &disembargo{e.id, r, e.hops + 1}})
 				}
 				return
 			}
 		}
-		next := c.follow(n)
+		next := c.followPromise(n)
 		if next == nil {
 			break
 		}
 		n = next
 	}
-	if p, ok := n.(*promiseCap); ok && back != nil && p.ans != nil && p.ans.call.conn == c && e.stops < maxHops && p.tryRef() {
+	if p, ok := n.(*promiseCap); ok && back != nil && p.ans != nil && p.ans.call.conn == c && e.hops < maxHops && p.tryRef() {
 		// The calls before it wait there, and what the peer calls next may wait for the answer itself, before which these
 		// must be sent on.
-		on := &echo{e.id, p, e.stops + 1}
-		c.after = append(c.after, func() {
-			p.onResolve(c, hook{run: func() { c.passEcho(on, p.target.Load().node, back) }})
+		on := &disembargo{e.id, p, e.hops + 1}
+		c.afterUnlock = append(c.afterUnlock, func() {
+			p.onResolve(c, hook{run: func() { c.passDisembargo(on, p.target.Load().node, back) }})
 		})
 		return
 	}
@@ -162,14 +162,14 @@ func (c *Conn) passEcho(e *echo, n node, back *remoteCap) {
 
 // sendLoopback answers a Disembargo. The target is for reading only: the number says it all.
 func (co *core) sendLoopback(id uint32, r *remoteCap) {
-	co.say(func(m rpccp.Message) error {
+	co.send(func(m rpccp.Message) error {
 		d, err := newDisembargo(m, r)
 		if err == nil {
 			d.Context().SetReceiverLoopback(id)
 		}
 		return err
 	})
-	co.echoes--
+	co.disembargoesIn--
 }
 
 // newDisembargo begins a Disembargo that is targeted at r.

@@ -21,7 +21,7 @@ func (c *Call) dispatch(ctx context.Context, n node, via *Conn, inline bool) (ga
 			switch {
 			case !inline:
 				c.post(n, via)
-			case !c.holds(n, via):
+			case !c.retainTarget(n, via):
 				c.Fail(errReleased)
 			default:
 				c.serve(t.object)
@@ -74,15 +74,15 @@ func (c *Call) post(n node, via *Conn) {
 	}
 	c.bind(n, nil)
 	if l, ok := n.(*localCap); ok {
-		l.loop.Post(c.deliver)
+		l.deliveries.Post(c.deliver)
 	} else {
-		strays.Post(c.deliver)
+		detached.Post(c.deliver)
 	}
 }
 
-// holds makes sure that the call has a count on the object it is about to be served by on via's delivery goroutine, until it
+// retainTarget makes sure that the call has a count on the object it is about to be served by on via's delivery goroutine, until it
 // is answered.
-func (c *Call) holds(n node, via *Conn) bool {
+func (c *Call) retainTarget(n node, via *Conn) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.dst == n {
@@ -118,21 +118,21 @@ func (c *Call) deliver() {
 	case canceled:
 		c.Fail(errCanceled)
 	default:
-		c.dispatch(noWait, dst, via, true)
+		c.dispatch(noWaitCtx, dst, via, true)
 	}
 	if !object {
 		dst.unref(via)
 	}
 	c.mu.Lock()
-	late := c.cancelLate
+	late := c.cancelOnceDelivered
 	c.mu.Unlock()
 	if late {
 		c.cancel()
 	}
 }
 
-// noWait is the context of those who cannot wait at a limit: delivery goroutines.
-var noWait = func() context.Context {
+// noWaitCtx is the context of those who cannot wait at a limit: delivery goroutines.
+var noWaitCtx = func() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	return ctx

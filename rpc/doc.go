@@ -48,7 +48,7 @@
 // What rpc.capnp puts around parameters and results is read and written by the generated code, but for what nearly all
 // messages are: calls on an export and results, without capabilities. These are written from a template (envelope.go) and
 // read at their places (plain.go): pointer by pointer that would cost more than all the rest of a call. A message that is
-// unusual in any way goes the other way, to the same rules: both end in takeCall or takeReturn, and a fuzzer holds what is
+// unusual in any way goes the other way, to the same rules: both end in acceptCall or acceptReturn, and a fuzzer holds what is
 // read in one way to what is read in the other. Programs can read the content of such messages
 // by hand too (PlainParams, PlainResults; package internal/words), with the generated code for what is unusual there.
 //
@@ -77,7 +77,7 @@
 //
 // A peer of which nothing is heard is pinged, and found dead when it does not answer. While something is being written to it
 // there is no ping, which would wait behind that: a large message leaves in pieces, and as long as it goes on the peer takes it
-// in, however slowly; if it does not go on for as long as a ping and its answer may take, the peer is dead (Conn.startWatch).
+// in, however slowly; if it does not go on for as long as a ping and its answer may take, the peer is dead (Conn.startKeepalive).
 // For that the system must not take in much more than it can send, and on byte streams, which have no pings, it looks after
 // the peer itself (internal/socket).
 //

@@ -16,12 +16,12 @@ import (
 
 // WebSocket status codes a transport is closed with.
 const (
-	closeNormal   = 1000
-	closeAway     = 1001
-	closeProtocol = 1002
-	closeType     = 1003
-	closePolicy   = 1008
-	closeLater    = 1013
+	closeNormal          = 1000
+	closeGoingAway       = 1001
+	closeProtocolError   = 1002
+	closeUnsupportedData = 1003
+	closePolicyViolation = 1008
+	closeTryAgainLater   = 1013
 )
 
 // ending says why a connection ends, and how.
@@ -31,13 +31,13 @@ type ending struct {
 	reason string     // with this
 	flush  bool       // send what waits before
 	abort  *Exception // tell the peer with an Abort, after what waits
-	quiet  bool       // nobody need read of it in a log
+	noLog  bool       // nobody need read of it in a log
 }
 
 // abortEnding ends a connection whose peer broke the protocol.
 func abortEnding(err error) ending {
 	ex := Failedf("%v", err)
-	return ending{err: ex, code: closeProtocol, reason: "protocol error", flush: true, abort: ex}
+	return ending{err: ex, code: closeProtocolError, reason: "protocol error", flush: true, abort: ex}
 }
 
 // closedError says that the peer closed the connection in due form, and its reason.
@@ -50,8 +50,8 @@ func (e closedError) Error() string {
 	return "the peer closed the connection: " + string(e)
 }
 
-// lostEnding ends a connection whose transport failed.
-func lostEnding(err error) ending {
+// transportEnding ends a connection whose transport failed.
+func transportEnding(err error) ending {
 	if refused, ok := errors.AsType[refusal](err); ok {
 		return refusedEnding(refused.error)
 	}
@@ -65,7 +65,7 @@ func lostEnding(err error) ending {
 		err = closedError("")
 	}
 	if bye, ok := errors.AsType[closedError](err); ok {
-		return ending{err: Disconnectedf("%v", bye), code: closeNormal, quiet: true}
+		return ending{err: Disconnectedf("%v", bye), code: closeNormal, noLog: true}
 	}
 	if op, ok := errors.AsType[*net.OpError](err); ok && op.Err != nil {
 		err = op.Err // without addresses: whoever called through this vat is told why, too
@@ -80,7 +80,7 @@ func (c *Conn) endLocked(e ending) {
 		return
 	}
 	if e.abort != nil {
-		c.say(func(m rpccp.Message) error { return writeAbort(m, e.abort, c.mostReason()) })
+		c.send(func(m rpccp.Message) error { return writeAbort(m, e.abort, c.maxReason()) })
 		if c.ended != nil { // the abort did not fit
 			return
 		}
@@ -92,13 +92,13 @@ func (c *Conn) endLocked(e ending) {
 	ex := Disconnectedf("the connection has ended: %s", reasonOf(why))
 	c.ended, c.ending = ex, e
 	c.core.breakAll(ex)
-	c.roomMade()
+	c.wakeLimitWaiters()
 	close(c.done)
 	if c.running {
 		c.workers++ // for closing the transport
 	}
 	running := c.running
-	c.after = append(c.after, func() { c.closeTransport(e, running) }, c.forgetLanes)
+	c.afterUnlock = append(c.afterUnlock, func() { c.closeTransport(e, running) }, c.abandonLanes)
 }
 
 // Refuse tells the peer of a transport that there will be no connection, and why, and closes the transport. It returns
@@ -107,7 +107,7 @@ func Refuse(t Transport, why error) error {
 	ex, _ := exceptionFor(why)
 	out, err := newOutMsg()
 	if err == nil {
-		err = writeAbort(out.root, ex, reasonBytes)
+		err = writeAbort(out.root, ex, maxReasonBytes)
 	}
 	if err == nil {
 		var b []byte
@@ -116,7 +116,7 @@ func Refuse(t Transport, why error) error {
 		}
 		out.free()
 	}
-	return errors.Join(err, t.Close(closeLater, ex.Reason))
+	return errors.Join(err, t.Close(closeTryAgainLater, ex.Reason))
 }
 
 // writeAbort makes a message of m that says why the connection ends.
@@ -143,43 +143,43 @@ func (co *core) breakAll(ex *Exception) {
 			continue
 		}
 		p.q.returned = true
-		for _, r := range p.q.pipes {
+		for _, r := range p.q.pipelined {
 			co.breakRemote(r, ex)
 		}
-		p.q.pipes = nil
-		co.completed(p.complete(capnp.Ptr{}, CapTable{}, ex))
+		p.q.pipelined = nil
+		co.queueCompletion(p.complete(capnp.Ptr{}, CapTable{}, ex))
 	}
 	co.questions = table[*Promise]{}
 	for _, r := range co.imports {
 		co.breakRemote(r, ex)
 	}
 	co.imports = nil
-	for _, r := range co.embargoes.slots {
+	for _, r := range co.disembargoesOut.slots {
 		if r != nil {
 			co.breakRemote(r, ex)
 		}
 	}
-	co.embargoes = table[*remoteCap]{}
+	co.disembargoesOut = table[*remoteCap]{}
 	for _, exp := range co.exports.slots {
 		if exp != nil {
 			co.drops = append(co.drops, exp.ref.node)
 		}
 	}
-	co.exports, co.exported = table[*export]{}, nil
+	co.exports, co.exportIDs = table[*export]{}, nil
 	for _, ans := range co.answers {
 		co.cancels = append(co.cancels, &ans.call)
 		co.dropCaps(ans.caps)
-		for _, lp := range ans.pipes {
-			co.after = append(co.after, func() { lp.cap.resolve(brokenRef(ex)) })
+		for _, lp := range ans.pipelined {
+			co.afterUnlock = append(co.afterUnlock, func() { lp.cap.resolve(brokenRef(ex)) })
 		}
-		ans.queue, ans.pipes, ans.takers = nil, nil, nil
+		ans.queue, ans.pipelined, ans.takers = nil, nil, nil
 		if !ans.returned {
 			co.orphans = append(co.orphans, ans)
 		}
 	}
 	co.answers = nil
-	co.raw, co.at, co.early = nil, 0, 0
-	co.unanswered, co.answerBytes, co.queuedCalls, co.promised, co.echoes = 0, 0, 0, 0, 0
+	co.deferred, co.deferredOffset, co.preDrainBytes = nil, 0, 0
+	co.unanswered, co.answerBytes, co.queuedCalls, co.pipelinedPromises, co.disembargoesIn = 0, 0, 0, 0, 0
 	if co.boot != nil {
 		co.drops = append(co.drops, co.boot)
 		co.boot = nil
@@ -193,12 +193,12 @@ func (co *core) breakRemote(r *remoteCap, ex *Exception) {
 	if r.target != nil {
 		co.drops = append(co.drops, r.target.node)
 	}
-	r.target, r.state, r.gone = brokenRef(ex), capResolved, true
+	r.target, r.state, r.dropped = brokenRef(ex), capResolved, true
 	for _, t := range queue {
 		if t.call != nil {
-			co.after = append(co.after, func() { t.call.Fail(ex) })
-		} else if t.echo != nil {
-			co.drops = append(co.drops, t.echo.to)
+			co.afterUnlock = append(co.afterUnlock, func() { t.call.Fail(ex) })
+		} else if t.disembargo != nil {
+			co.drops = append(co.drops, t.disembargo.to)
 		}
 	}
 }
@@ -208,7 +208,7 @@ func (c *Conn) closeTransport(e ending, running bool) {
 	switch {
 	case e.abort != nil:
 		c.log.Warn("connection aborted", "peer", c.RemoteAddr(), "reason", e.abort.Reason)
-	case e.err != nil && e.quiet:
+	case e.err != nil && e.noLog:
 		c.log.Debug("connection ended", "peer", c.RemoteAddr(), "reason", reasonOf(e.err))
 	case e.err != nil:
 		c.log.Info("connection ended", "peer", c.RemoteAddr(), "reason", reasonOf(e.err))
@@ -219,12 +219,12 @@ func (c *Conn) closeTransport(e ending, running bool) {
 	}
 	c.wakeWriter()
 	go func() {
-		defer c.leave()
+		defer c.workerDone()
 		if e.flush {
-			late := time.NewTimer(c.lim.CloseTimeout)
+			late := time.NewTimer(c.limits.CloseTimeout)
 			defer late.Stop()
 			select {
-			case <-c.written:
+			case <-c.writerDone:
 			case <-late.C:
 			}
 		}
@@ -232,12 +232,12 @@ func (c *Conn) closeTransport(e ending, running bool) {
 	}()
 }
 
-// sweep releases what handlers that never answered still hold, when nothing runs any more.
-func (c *Conn) sweep() {
+// failOrphans releases what handlers that never answered still hold, when nothing runs any more.
+func (c *Conn) failOrphans() {
 	c.mu.Lock()
 	orphans := slices.Clone(c.orphans)
 	c.orphans = nil
-	c.unlock()
+	c.unlockAndRun()
 	for _, ans := range orphans {
 		ans.call.Fail(errEnded)
 	}

@@ -40,7 +40,7 @@ var (
 		body:    3 * wordBytes,
 		target:  9 * wordBytes,
 		content: 11 * wordBytes,
-		words: laidOut(func(m rpccp.Message) error {
+		words: encodeMessage(func(m rpccp.Message) error {
 			call, err := m.NewCall()
 			if err != nil {
 				return err
@@ -57,7 +57,7 @@ var (
 	returnTemplate = template{
 		body:    3 * wordBytes,
 		content: 6 * wordBytes,
-		words: laidOut(func(m rpccp.Message) error {
+		words: encodeMessage(func(m rpccp.Message) error {
 			ret, err := m.NewReturn()
 			if err != nil {
 				return err
@@ -69,8 +69,8 @@ var (
 	}
 )
 
-// laidOut is the memory of a message that build fills in.
-func laidOut(build func(rpccp.Message) error) []byte {
+// encodeMessage is the memory of a message that build fills in.
+func encodeMessage(build func(rpccp.Message) error) []byte {
 	_, seg, err := capnp.NewMessage(capnp.SingleSegment(nil))
 	if err != nil {
 		panic(err)

@@ -10,10 +10,10 @@ import (
 
 // export is one entry. It holds one count on what it stands for, however often the peer was told of it.
 type export struct {
-	id      uint32
-	ref     *Ref
-	wire    uint32 // references the peer holds
-	promise bool   // announced as a promise and not resolved yet
+	id       uint32
+	ref      *Ref
+	wireRefs uint32 // references the peer holds
+	promise  bool   // announced as a promise and not resolved yet
 }
 
 // writeCaps writes the descriptors of a payload's capabilities and gives the exports they name: references that the peer
@@ -29,7 +29,7 @@ func (co *core) writeCaps(payload rpccp.Payload, caps *CapTable) (exports []uint
 	for i, r := range caps.refs {
 		id, exported, err := co.writeCap(list.At(i), r)
 		if err != nil {
-			co.takeBack(exports)
+			co.undoExports(exports)
 			return nil, err
 		}
 		if exported {
@@ -45,7 +45,7 @@ func (co *core) writeCap(d rpccp.CapDescriptor, r *Ref) (id uint32, exported boo
 		d.SetNone()
 		return 0, false, nil
 	}
-	return co.writeNode(d, co.settled(r))
+	return co.writeNode(d, co.resolvedNode(r))
 }
 
 // writeNode describes what a reference really points at: something of the peer's by its own name, anything else as an export.
@@ -79,16 +79,16 @@ func (co *core) writeNode(d rpccp.CapDescriptor, n node) (id uint32, exported bo
 	case *brokenCap:
 		id = co.export(t, false)
 		d.SetSenderPromise(id)
-		co.brokens = append(co.brokens, broken{id, t.err})
+		co.brokenExports = append(co.brokenExports, brokenExport{id, t.err})
 	}
 	return id, true, nil
 }
 
-// settled follows resolved promises to what a reference really points at.
-func (co *core) settled(r *Ref) node {
+// resolvedNode follows resolved promises to what a reference really points at.
+func (co *core) resolvedNode(r *Ref) node {
 	n := r.node
 	for range maxHops {
-		next := co.follow(n)
+		next := co.followPromise(n)
 		if next == nil {
 			return n
 		}
@@ -97,9 +97,9 @@ func (co *core) settled(r *Ref) node {
 	return &brokenCap{err: errTooManyHops}
 }
 
-// follow gives what a promise has resolved to, or nil. As long as something waits that calls of this peer might overtake, it
+// followPromise gives what a promise has resolved to, or nil. As long as something waits that calls of this peer might overtake, it
 // has not resolved. Promises of other connections are left alone: their state is behind another lock.
-func (co *core) follow(n node) node {
+func (co *core) followPromise(n node) node {
 	switch t := n.(type) {
 	case *promiseCap:
 		if to := t.resolvedFor(co.conn); to != nil {
@@ -116,18 +116,18 @@ func (co *core) follow(n node) node {
 // roomForExports says whether the capabilities of a message may be handed out. Those that the peer holds already, or hosts
 // itself, need no room.
 func (co *core) roomForExports(caps *CapTable) *Exception {
-	if co.exports.n+caps.Len() <= co.lim.Exports {
+	if co.exports.n+caps.Len() <= co.limits.Exports {
 		return nil
 	}
 	more := 0
 	for _, r := range caps.refs {
-		if r != nil && co.needsExport(co.settled(r)) {
+		if r != nil && co.needsExport(co.resolvedNode(r)) {
 			more++
 		}
 	}
-	if more > 0 && co.exports.n+more > co.lim.Exports {
-		co.hit(LimitExports)
-		return Overloadedf("the peer holds %d capabilities, the limit is %d", co.exports.n, co.lim.Exports)
+	if more > 0 && co.exports.n+more > co.limits.Exports {
+		co.countHit(LimitExports)
+		return Overloadedf("the peer holds %d capabilities, the limit is %d", co.exports.n, co.limits.Exports)
 	}
 	return nil
 }
@@ -137,34 +137,34 @@ func (co *core) needsExport(n node) bool {
 	if r, ok := n.(*remoteCap); ok && r.conn == co.conn && r.state != capEmbargoed {
 		return false
 	}
-	_, known := co.exported[n]
+	_, known := co.exportIDs[n]
 	return !known
 }
 
 // export gives the number under which the peer knows n, counting one reference more.
 func (co *core) export(n node, promise bool) uint32 {
-	if id, ok := co.exported[n]; ok {
+	if id, ok := co.exportIDs[n]; ok {
 		exp := co.exports.get(id)
-		if exp.wire++; exp.wire == math.MaxUint32 {
-			co.endAfter(abortEnding(violation("export %d was never released", id)))
+		if exp.wireRefs++; exp.wireRefs == math.MaxUint32 {
+			co.endOnUnlock(abortEnding(violation("export %d was never released", id)))
 		}
 		return id
 	}
 	n.tryRef() // the message that names it holds a count, so this cannot fail
-	exp := &export{ref: &Ref{node: n}, wire: 1, promise: promise}
+	exp := &export{ref: &Ref{node: n}, wireRefs: 1, promise: promise}
 	exp.id = co.exports.add(exp)
 	if _, broken := n.(*brokenCap); !broken {
-		co.exported[n] = exp.id
+		co.exportIDs[n] = exp.id
 	}
 	if p, ok := n.(*promiseCap); ok && promise {
-		co.after = append(co.after, func() { co.conn.watchExport(exp, p) })
+		co.afterUnlock = append(co.afterUnlock, func() { co.conn.watchExport(exp, p) })
 	}
 	return exp.id
 }
 
 // exportOf gives the export that stands for n, if the peer knows it.
 func (co *core) exportOf(n node) *export {
-	id, ok := co.exported[n]
+	id, ok := co.exportIDs[n]
 	if !ok {
 		return nil
 	}
@@ -177,38 +177,38 @@ func (co *core) releaseExport(id uint32, n uint32) error {
 	if exp == nil {
 		return violation("release of export %d, which does not exist", id)
 	}
-	if n > exp.wire {
-		return violation("release of %d references to export %d, which has %d", n, id, exp.wire)
+	if n > exp.wireRefs {
+		return violation("release of %d references to export %d, which has %d", n, id, exp.wireRefs)
 	}
-	exp.wire -= n
-	if exp.wire > 0 {
+	exp.wireRefs -= n
+	if exp.wireRefs > 0 {
 		return nil
 	}
 	co.exports.remove(id)
 	if p, ok := exp.ref.node.(*promiseCap); ok && exp.promise {
-		co.after = append(co.after, func() { p.forget(co.conn, exp) })
+		co.afterUnlock = append(co.afterUnlock, func() { p.abandon(co.conn, exp) })
 	}
-	if at, ok := co.exported[exp.ref.node]; ok && at == id {
-		remove(&co.exported, exp.ref.node, &co.most.exported)
+	if at, ok := co.exportIDs[exp.ref.node]; ok && at == id {
+		remove(&co.exportIDs, exp.ref.node, &co.peakSizes.exported)
 	}
 	co.drops = append(co.drops, exp.ref.node)
 	return nil
 }
 
-// fits says what is wrong if a message is too large to be sent, and takes back the references that it would have given.
-func (co *core) fits(what string, out *outMsg, exports []uint32) *Exception {
+// checkSize says what is wrong if a message is too large to be sent, and takes back the references that it would have given.
+func (co *core) checkSize(what string, out *outMsg, exports []uint32) *Exception {
 	size := messageSize(&out.msg)
-	if size <= co.lim.SendBytes {
+	if size <= co.limits.SendBytes {
 		return nil
 	}
-	co.takeBack(exports)
-	return Failedf("%s too large: %d bytes, the limit is %d", what, size, co.lim.SendBytes)
+	co.undoExports(exports)
+	return Failedf("%s too large: %d bytes, the limit is %d", what, size, co.limits.SendBytes)
 }
 
-// takeBack takes back the references that a message would have given, which is not sent.
-func (co *core) takeBack(exports []uint32) {
+// undoExports takes back the references that a message would have given, which is not sent.
+func (co *core) undoExports(exports []uint32) {
 	_ = co.releaseExports(exports) // they are there
-	co.brokens = nil
+	co.brokenExports = nil
 }
 
 // releaseExports takes back one reference of each.
@@ -234,14 +234,14 @@ func (co *core) handleRelease(msg rpccp.Message) error {
 func (c *Conn) watchExport(exp *export, p *promiseCap) {
 	p.onResolve(c, hook{export: exp, run: func() {
 		c.mu.Lock()
-		defer c.unlock()
+		defer c.unlockAndRun()
 		c.resolveExport(exp, p.target.Load())
 	}})
 	c.mu.Lock()
 	gone := c.ended != nil || c.exports.get(exp.id) != exp
 	c.mu.Unlock()
 	if gone { // released or ended in the meantime
-		p.forget(c, exp)
+		p.abandon(c, exp)
 	}
 }
 
@@ -251,18 +251,18 @@ func (co *core) resolveExport(exp *export, target *Ref) {
 		return
 	}
 	exp.promise = false
-	remove(&co.exported, exp.ref.node, &co.most.exported) // from now on what it resolved to is exported in its place
-	to := co.settled(target)                              // once: it may settle further at any moment
+	remove(&co.exportIDs, exp.ref.node, &co.peakSizes.exported) // from now on what it resolved to is exported in its place
+	to := co.resolvedNode(target)                               // once: it may settle further at any moment
 	if b, ok := to.(*brokenCap); ok {
 		co.sendResolveException(exp.id, b.err)
 		return
 	}
-	if co.exports.n >= co.lim.Exports && co.needsExport(to) {
-		co.hit(LimitExports)
+	if co.exports.n >= co.limits.Exports && co.needsExport(to) {
+		co.countHit(LimitExports)
 		co.sendResolveException(exp.id, Overloadedf("the peer holds %d capabilities", co.exports.n))
 		return
 	}
-	co.say(func(m rpccp.Message) error {
+	co.send(func(m rpccp.Message) error {
 		r, err := m.NewResolve()
 		if err != nil {
 			return err
@@ -277,16 +277,16 @@ func (co *core) resolveExport(exp *export, target *Ref) {
 	})
 }
 
-// resolveBrokens follows a message that named errors as capabilities: each was announced as a promise.
-func (co *core) resolveBrokens() {
-	for _, b := range co.brokens {
+// resolveBrokenExports follows a message that named errors as capabilities: each was announced as a promise.
+func (co *core) resolveBrokenExports() {
+	for _, b := range co.brokenExports {
 		co.sendResolveException(b.id, b.ex)
 	}
-	co.brokens = nil
+	co.brokenExports = nil
 }
 
 func (co *core) sendResolveException(id uint32, ex *Exception) {
-	co.say(func(m rpccp.Message) error {
+	co.send(func(m rpccp.Message) error {
 		r, err := m.NewResolve()
 		if err != nil {
 			return err

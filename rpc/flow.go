@@ -20,10 +20,10 @@ type Flow struct {
 	ref    *Ref
 	window int
 
-	mu    sync.Mutex
-	bytes int           // of calls unanswered
-	err   error         // the first that failed
-	moved chan struct{} // if not nil, somebody waits for it to be closed at the next answer
+	mu       sync.Mutex
+	inFlight int           // of calls unanswered
+	err      error         // the first that failed
+	acked    chan struct{} // if not nil, somebody waits for it to be closed at the next answer
 }
 
 // NewFlow makes a flow over r, which stays the caller's and must outlive it. window is in bytes of parameters; 0 takes
@@ -39,7 +39,7 @@ func NewFlow(r *Ref, window int) *Flow {
 // call is made; an error is ctx's, with no call made, or that of an earlier call, in which case there is no use in further
 // ones.
 func (f *Flow) Call(ctx context.Context, m Method, sz capnp.ObjectSize, place func(capnp.Struct, *CapTable) error) error {
-	if err := f.until(ctx, f.window-1); err != nil {
+	if err := f.waitInFlight(ctx, f.window-1); err != nil {
 		return err
 	}
 	size := 0
@@ -66,17 +66,17 @@ func (f *Flow) Call(ctx context.Context, m Method, sz capnp.ObjectSize, place fu
 }
 
 // Wait waits until every call is answered, and gives the error that ended the flow, or ctx's.
-func (f *Flow) Wait(ctx context.Context) error { return f.until(ctx, 0) }
+func (f *Flow) Wait(ctx context.Context) error { return f.waitInFlight(ctx, 0) }
 
-// until waits until no more than so many bytes are unanswered.
-func (f *Flow) until(ctx context.Context, bytes int) error {
+// waitInFlight waits until no more than so many bytes are unanswered.
+func (f *Flow) waitInFlight(ctx context.Context, bytes int) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for f.err == nil && f.bytes > bytes {
-		if f.moved == nil {
-			f.moved = make(chan struct{})
+	for f.err == nil && f.inFlight > bytes {
+		if f.acked == nil {
+			f.acked = make(chan struct{})
 		}
-		moved := f.moved
+		moved := f.acked
 		f.mu.Unlock()
 		select {
 		case <-moved:
@@ -92,12 +92,12 @@ func (f *Flow) until(ctx context.Context, bytes int) error {
 func (f *Flow) add(bytes int, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.bytes += bytes
+	f.inFlight += bytes
 	if f.err == nil {
 		f.err = err
 	}
-	if f.moved != nil {
-		close(f.moved)
-		f.moved = nil
+	if f.acked != nil {
+		close(f.acked)
+		f.acked = nil
 	}
 }

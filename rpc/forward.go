@@ -8,8 +8,8 @@ import (
 	rpccp "capnproto.org/go/capnp/v3/std/capnp/rpc"
 )
 
-// passCall puts a call on the wire: one of this vat as it is, one of a peer as a copy whose answer is passed on.
-func (co *core) passCall(r *remoteCap, call *Call) *Exception {
+// transmitCall puts a call on the wire: one of this vat as it is, one of a peer as a copy whose answer is passed on.
+func (co *core) transmitCall(r *remoteCap, call *Call) *Exception {
 	if call.ans != nil {
 		p, out, ex := co.forward(call)
 		if ex != nil {
@@ -39,10 +39,10 @@ func (co *core) forward(call *Call) (*Promise, *outMsg, *Exception) {
 		return nil, nil, Failedf("a call cannot be passed on: %v", err)
 	}
 	p := newPromise()
-	if !call.sentOnAs(p) {
+	if !call.markForwarded(p) {
 		return nil, nil, errCanceled
 	}
-	p.Notify(func() { call.passOn(p) }) // the call is p's owner now: it lets go of it when it is answered, or given up
+	p.Notify(func() { call.forwardAnswer(p) }) // the call is p's owner now: it lets go of it when it is answered, or given up
 	return p, out, nil
 }
 
@@ -80,13 +80,13 @@ func copyCall(in *inMsg, method Method, caps int) (*outMsg, error) {
 	return out, payload.SetContent(content)
 }
 
-// passOn answers the call with another's answer, which is there.
-func (c *Call) passOn(p *Promise) {
+// forwardAnswer answers the call with another's answer, which is there.
+func (c *Call) forwardAnswer(p *Promise) {
 	if !c.answered.CompareAndSwap(false, true) {
 		return
 	}
 	p.mu.Lock()
-	ex, content, caps := p.err, p.content, p.caps.share()
+	ex, content, caps := p.err, p.content, p.caps.clone()
 	p.mu.Unlock()
 	if ex != nil {
 		caps.release(c.via)
@@ -99,7 +99,7 @@ func (c *Call) passOn(p *Promise) {
 		c.fail(Failedf("results cannot be passed on: %v", err))
 		return
 	}
-	c.reply(out, caps)
+	c.sendResults(out, caps)
 }
 
 // copyResults copies the message that content, the results of a Return, is in.

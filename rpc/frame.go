@@ -9,10 +9,10 @@ import (
 
 	"capnproto.org/go/capnp/v3"
 
-	"github.com/mooring-rpc/mooring/internal/words"
+	"github.com/mooring-rpc/mooring/internal/capnpfast"
 )
 
-const wordBytes = words.Bytes
+const wordBytes = capnpfast.Bytes
 
 // frameError is a message that cannot be told from the next one: the connection cannot go on.
 type frameError string
@@ -28,7 +28,7 @@ func frameSize(b []byte, lim *Limits) (size, need int, err error) {
 	last := binary.LittleEndian.Uint32(b)
 	if uint64(last)+1 > uint64(lim.Segments) {
 		err := frameError(fmt.Sprintf("%d segments, the limit is %d", uint64(last)+1, lim.Segments))
-		return 0, 0, overLimit{LimitSegments, err}
+		return 0, 0, limitError{LimitSegments, err}
 	}
 	header := headerSize(int(last) + 1)
 	if len(b) < header {
@@ -39,7 +39,7 @@ func frameSize(b []byte, lim *Limits) (size, need int, err error) {
 		total += uint64(binary.LittleEndian.Uint32(b[4+4*i:])) * wordBytes
 	}
 	if total > uint64(lim.MessageBytes) {
-		return 0, 0, overLimit{LimitMessageBytes, frameError(fmt.Sprintf("%d bytes, the limit is %d", total, lim.MessageBytes))}
+		return 0, 0, limitError{LimitMessageBytes, frameError(fmt.Sprintf("%d bytes, the limit is %d", total, lim.MessageBytes))}
 	}
 	return int(total), int(total), nil
 }
@@ -47,8 +47,8 @@ func frameSize(b []byte, lim *Limits) (size, need int, err error) {
 // headerSize is the size of the segment table for n segments.
 func headerSize(n int) int { return (4 + 4*n + 7) &^ 7 }
 
-// cutFrame splits the first framed message off b.
-func cutFrame(b []byte, lim *Limits) (frame, rest []byte, err error) {
+// splitFrame splits the first framed message off b.
+func splitFrame(b []byte, lim *Limits) (frame, rest []byte, err error) {
 	size, need, err := frameSize(b, lim)
 	if err != nil {
 		return nil, nil, err
@@ -66,8 +66,8 @@ type inMsg struct {
 	arena capnp.ReadOnlySingleSegment // for the usual single segment
 	size  int
 
-	content capnp.Ptr     // the parameters of a call, or the results of a plain return
-	plain   words.Message // the same to be read by hand, if the message is plain
+	content capnp.Ptr         // the parameters of a call, or the results of a plain return
+	plain   capnpfast.Message // the same to be read by hand, if the message is plain
 }
 
 // parseFrame makes a readable message of one frame, which it keeps.
@@ -154,8 +154,8 @@ func appendFrame(b []byte, m *capnp.Message) ([]byte, error) {
 	return b, nil
 }
 
-// ownFrameSize is frameSize for what we framed ourselves.
-func ownFrameSize(b []byte) int {
+// trustedFrameSize is frameSize for what we framed ourselves.
+func trustedFrameSize(b []byte) int {
 	n := int(binary.LittleEndian.Uint32(b)) + 1
 	size := headerSize(n)
 	for i := range n {

@@ -21,7 +21,7 @@ func FuzzDecode(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		rest := data
 		for len(rest) > 0 {
-			frame, next, err := cutFrame(rest, &lim)
+			frame, next, err := splitFrame(rest, &lim)
 			if err != nil {
 				return
 			}
@@ -76,7 +76,7 @@ func fuzzCore(t *testing.T, data []byte) {
 	p3 := y.Call(ctx, mEcho, testSize, fill(3, "z", x))
 	step := 0
 	for rest := data; len(rest) > 0; step++ {
-		frame, next, err := cutFrame(rest, &c.lim)
+		frame, next, err := splitFrame(rest, &c.limits)
 		c.mu.Lock()
 		if err == nil && c.ended == nil {
 			err = c.handle(frame)
@@ -87,7 +87,7 @@ func fuzzCore(t *testing.T, data []byte) {
 		if step%3 == 2 {
 			c.out = nil // the writer gets a turn now and then
 		}
-		c.unlock()
+		c.unlockAndRun()
 		if step%2 == 1 {
 			c.mu.Lock()
 			c.delivering = true
@@ -116,7 +116,7 @@ func fuzzCore(t *testing.T, data []byte) {
 	}
 	c.Close("over")
 	for range 3 { // handlers answer late, answers set off deliveries
-		c.sweep()
+		c.failOrphans()
 		boot.mu.Lock()
 		for _, f := range boot.resolve {
 			f(nil, errCanceled)

@@ -167,7 +167,7 @@ func (v *hopVat) below(rank uint64) *Ref {
 
 func (v *hopVat) object() *Ref {
 	r := NewLocal(&hopObject{v})
-	r.node.(*localCap).loop.Start = func(drain func()) { v.w.due = append(v.w.due, drain) }
+	r.node.(*localCap).deliveries.Start = func(drain func()) { v.w.due = append(v.w.due, drain) }
 	return r
 }
 
@@ -224,9 +224,9 @@ func (l *hopLink) collect() error {
 	out := l.from.out
 	l.from.out = nil
 	err := l.from.ending.err
-	l.from.unlock()
+	l.from.unlockAndRun()
 	for len(out) > 0 {
-		frame, rest, err := cutFrame(out, &l.from.lim)
+		frame, rest, err := splitFrame(out, &l.from.limits)
 		if err != nil {
 			return err
 		}
@@ -252,7 +252,7 @@ func (w *world) step() bool {
 		if len(l.frames) > 0 {
 			may(l.weight, l.arrive)
 		}
-		if len(l.to.todo) > 0 {
+		if len(l.to.tasks) > 0 {
 			may(3, l.to.deliverOne)
 		}
 	}
@@ -283,15 +283,15 @@ func (l *hopLink) arrive() {
 	if err := l.to.handle(frame); err != nil {
 		l.to.endLocked(abortEnding(err))
 	}
-	l.to.unlock()
+	l.to.unlockAndRun()
 }
 
 // deliverOne is drain, of one task.
 func (c *Conn) deliverOne() {
 	c.mu.Lock()
-	t := c.todo[0]
-	c.todo = c.todo[1:]
-	c.unlock()
+	t := c.tasks[0]
+	c.tasks = c.tasks[1:]
+	c.unlockAndRun()
 	c.runTask(t)
 }
 
@@ -300,12 +300,12 @@ func (v *hopVat) act() {
 	w := v.w
 	pickRef := func() *hopRef { return v.refs[w.rnd.IntN(len(v.refs))] }
 	call := func(to *hopRef, m Method, number uint64, arg *Ref) *Promise {
-		return to.ref.Call(noWait, m, testSize, fill(number, "", arg))
+		return to.ref.Call(noWaitCtx, m, testSize, fill(number, "", arg))
 	}
 	if len(v.refs) == 0 || w.rnd.IntN(30) == 0 {
 		c := v.conns[w.rnd.IntN(len(v.conns))]
 		w.note("vat %d: r%d is a bootstrap", v.n, len(w.next))
-		v.keep(0, c.Bootstrap(noWait))
+		v.keep(0, c.Bootstrap(noWaitCtx))
 		return
 	}
 	switch w.rnd.IntN(12) {
@@ -356,7 +356,7 @@ func (v *hopVat) hit(to *hopRef) {
 	k := w.made[to.id]
 	w.made[to.id]++
 	w.note("vat %d: hit %d on r%d (%T)", v.n, k, to.id, to.ref.node)
-	p := to.ref.Call(noWait, hHit, testSize, fill(uint64(to.id)<<32|k, "", nil))
+	p := to.ref.Call(noWaitCtx, hHit, testSize, fill(uint64(to.id)<<32|k, "", nil))
 	p.Notify(func() {
 		if _, _, err := p.Wait(context.Background()); err != nil {
 			w.fail("hit %d on r%d: %v", k, to.id, err)
@@ -428,7 +428,7 @@ func runHops(seed uint64, story *[]string) error {
 				w.fail("tables of vat %d are not empty: %+v", v.n, s)
 			}
 			c.Close("over")
-			c.sweep()
+			c.failOrphans()
 		}
 	}
 	return w.bad

@@ -24,7 +24,7 @@ func checkWords(t testing.TB, said string) {
 }
 
 // longestLine is how long a line about a connection may be: a reason, each of its bytes escaped, and what is around it.
-const longestLine = 4*reasonBytes + 500
+const longestLine = 4*maxReasonBytes + 500
 
 // checkLog checks a connection's log: a line for its end if it was the peer's doing, and else what handlers did.
 func checkLog(t testing.TB, log string, peersDoing bool) {

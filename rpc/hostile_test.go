@@ -47,7 +47,7 @@ func (h *hostile) sendRaw(frame []byte) {
 		}
 	}
 	h.c.out = nil
-	h.c.unlock()
+	h.c.unlockAndRun()
 	h.deliver()
 }
 
@@ -60,7 +60,7 @@ func (h *hostile) deliver() {
 
 func (h *hostile) end() {
 	h.c.Close("over")
-	h.c.sweep()
+	h.c.failOrphans()
 	h.deliver()
 }
 
@@ -221,7 +221,7 @@ func TestChainsOfPromises(t *testing.T) {
 	h.said = nil
 	obj.calls[0].Fail(errCanceled)
 	if !h.heard("release id=0") || h.c.Stats().Imports != 0 || deepest > 100 {
-		t.Errorf("%d promises are held, and the last was let go of %d calls deep: %+v", h.c.resolved, deepest, h.c.Stats())
+		t.Errorf("%d promises are held, and the last was let go of %d calls deep: %+v", h.c.resolvedImports, deepest, h.c.Stats())
 	}
 	if chain(2, 1000); h.abort != "" {
 		t.Errorf("what was let go of counts still: %s", h.abort)
@@ -249,7 +249,7 @@ func TestPromisesOfAnswers(t *testing.T) {
 	}
 	pipes := 0
 	for _, ans := range h.c.answers {
-		pipes += len(ans.pipes)
+		pipes += len(ans.pipelined)
 	}
 	if pipes > 50 {
 		t.Errorf("%d promises wait", pipes)
@@ -370,12 +370,12 @@ func structPtrTo(from, to, data, ptrs int) uint64 {
 // A long reason is cut between characters, and what is no text does not get into texts.
 func TestReasonsStayText(t *testing.T) {
 	t.Parallel()
-	for _, reason := range []string{strings.Repeat("ä", reasonBytes), "x" + strings.Repeat("€", reasonBytes), "\xff\xfe no text"} {
+	for _, reason := range []string{strings.Repeat("ä", maxReasonBytes), "x" + strings.Repeat("€", maxReasonBytes), "\xff\xfe no text"} {
 		h := newHostile(t, newTestObject("boot"), Limits{})
 		p := h.c.Bootstrap(context.Background()).Call(context.Background(), mEcho, testSize, nil)
 		h.say("return a=1 exception failed %s", reason)
 		_, _, err := p.Wait(context.Background())
-		if ex, ok := err.(*Exception); !ok || len(ex.Reason) > reasonBytes || !validText(ex.Reason) {
+		if ex, ok := err.(*Exception); !ok || len(ex.Reason) > maxReasonBytes || !validText(ex.Reason) {
 			t.Errorf("a reason of %d bytes came out as %d", len(reason), len(ex.Reason))
 		}
 		p.Release()
@@ -421,9 +421,9 @@ func TestCountsDoNotOverflow(t *testing.T) {
 	h := newHostile(t, obj, Limits{})
 	h.say("bootstrap q=0")
 	h.say("call q=1 to=answer:0 hold cap=hosted:5")
-	h.c.imports[5].wire = maxWire
+	h.c.imports[5].wireRefs = maxWireRefs
 	h.say("call q=2 to=answer:0 hold cap=hosted:5")
-	if !h.heard(fmt.Sprintf("release id=5 n=%d", maxWire)) {
+	if !h.heard(fmt.Sprintf("release id=5 n=%d", maxWireRefs)) {
 		t.Error("most references are not given back")
 	}
 	h.say("call q=3 to=answer:0 hold cap=hosted:5")
@@ -441,7 +441,7 @@ func TestCountsDoNotOverflow(t *testing.T) {
 		obj.calls[len(obj.calls)-1].Return(testSize, fill(0, "", again))
 	}
 	give(4)
-	h.c.exports.get(1).wire = math.MaxUint32 - 2
+	h.c.exports.get(1).wireRefs = math.MaxUint32 - 2
 	give(5)
 	if h.c.ended != nil {
 		t.Fatal("ended before the count is full")

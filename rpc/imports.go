@@ -18,8 +18,8 @@ func (co *core) receiveCaps(in *inMsg, payload rpccp.Payload) (CapTable, error) 
 	if err != nil {
 		return t, frameError(err.Error())
 	}
-	if list.Len() > co.lim.Imports {
-		return t, overLimit{LimitImports, violation("%d capabilities in one message, the limit is %d", list.Len(), co.lim.Imports)}
+	if list.Len() > co.limits.Imports {
+		return t, limitError{LimitImports, violation("%d capabilities in one message, the limit is %d", list.Len(), co.limits.Imports)}
 	}
 	if list.Len() > in.size/wordBytes { // descriptors of no bytes are legal, but a peer that sends many means us ill
 		return t, violation("%d capabilities in a message of %d bytes", list.Len(), in.size)
@@ -63,11 +63,11 @@ func (co *core) receiveCap(d rpccp.CapDescriptor) (*Ref, error) {
 		if err != nil {
 			return nil, err
 		}
-		if dst.wait != nil {
-			return co.promiseOf(dst.wait, dst.path)
+		if dst.pending != nil {
+			return co.promiseOf(dst.pending, dst.path)
 		}
 		r := dst.ref.AddRef()
-		r.via, r.hosted = co.conn, false
+		r.via, r.peerHosted = co.conn, false
 		return r, nil
 	case rpccp.CapDescriptor_Which_thirdPartyHosted:
 		tp, err := d.ThirdPartyHosted()
@@ -83,37 +83,37 @@ func (co *core) receiveCap(d rpccp.CapDescriptor) (*Ref, error) {
 func (co *core) importCap(id uint32, promise bool) (*Ref, error) {
 	r := co.imports[id]
 	if r == nil {
-		if len(co.imports) >= co.lim.Imports {
-			return nil, overLimit{LimitImports, violation("%d capabilities are held, the limit is %d", len(co.imports), co.lim.Imports)}
+		if len(co.imports) >= co.limits.Imports {
+			return nil, limitError{LimitImports, violation("%d capabilities are held, the limit is %d", len(co.imports), co.limits.Imports)}
 		}
 		r = &remoteCap{conn: co.conn, id: id, promise: promise}
 		co.imports[id] = r
 	}
-	if r.wire++; r.wire > maxWire { // give most of them back before the count overflows
-		co.emitRelease(id, r.wire-1)
-		r.wire = 1
+	if r.wireRefs++; r.wireRefs > maxWireRefs { // give most of them back before the count overflows
+		co.emitRelease(id, r.wireRefs-1)
+		r.wireRefs = 1
 	}
 	r.refs.Add(1)
-	return &Ref{node: r, via: co.conn, hosted: true}, nil
+	return &Ref{node: r, via: co.conn, peerHosted: true}, nil
 }
 
-// maxWire is how many references to one import are let run up before all but one are given back.
-const maxWire = 1 << 30
+// maxWireRefs is how many references to one import are let run up before all but one are given back.
+const maxWireRefs = 1 << 30
 
 // promiseOf gives a promise of the capability at a path of an answer that is not returned yet.
 func (co *core) promiseOf(ans *answer, path []uint16) (*Ref, error) {
-	for _, lp := range ans.pipes[:min(len(ans.pipes), 16)] { // more is not worth the search
+	for _, lp := range ans.pipelined[:min(len(ans.pipelined), 16)] { // more is not worth the search
 		if slices.Equal(lp.path, path) && lp.cap.tryRef() {
 			return &Ref{node: lp.cap, via: co.conn}, nil
 		}
 	}
-	if len(ans.pipes) >= co.lim.QueuedCalls || co.promised >= co.lim.Answers {
-		co.hit(LimitQueuedCalls)
-		return brokenRef(Overloadedf("%d promises wait for question %d", len(ans.pipes), ans.id)), nil
+	if len(ans.pipelined) >= co.limits.QueuedCalls || co.pipelinedPromises >= co.limits.Answers {
+		co.countHit(LimitQueuedCalls)
+		return brokenRef(Overloadedf("%d promises wait for question %d", len(ans.pipelined), ans.id)), nil
 	}
 	p := co.conn.newResultPromise(ans)
-	ans.pipes = append(ans.pipes, localPipe{path, p})
-	co.promised++
+	ans.pipelined = append(ans.pipelined, pipelinedPromise{path, p})
+	co.pipelinedPromises++
 	return &Ref{node: p, via: co.conn}, nil
 }
 
@@ -163,9 +163,9 @@ func (co *core) handleResolve(msg rpccp.Message) error {
 		co.drops = append(co.drops, to.node)
 		return violation("resolve of import %d, which is no promise", r.id)
 	}
-	if co.resolved >= co.lim.Imports {
+	if co.resolvedImports >= co.limits.Imports {
 		co.drops = append(co.drops, to.node)
-		return overLimit{LimitImports, violation("%d promises that have resolved are held, the limit is %d", co.resolved, co.lim.Imports)}
+		return limitError{LimitImports, violation("%d promises that have resolved are held, the limit is %d", co.resolvedImports, co.limits.Imports)}
 	}
 	co.resolveRemote(r, to)
 	co.sendRelease(r)
@@ -177,12 +177,12 @@ func (co *core) sendRelease(r *remoteCap) {
 	if co.imports[r.id] != r {
 		return
 	}
-	remove(&co.imports, r.id, &co.most.imports)
-	co.emitRelease(r.id, r.wire)
+	remove(&co.imports, r.id, &co.peakSizes.imports)
+	co.emitRelease(r.id, r.wireRefs)
 }
 
 func (co *core) emitRelease(id, n uint32) {
-	co.sayLater(func(m rpccp.Message) error {
+	co.sendLazily(func(m rpccp.Message) error {
 		r, err := m.NewRelease()
 		if err == nil {
 			r.SetId(id)

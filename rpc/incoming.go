@@ -16,23 +16,23 @@ func (co *core) handle(frame []byte) (err error) {
 	defer func() {
 		if r := recover(); r != nil { // a fault of ours or of the serialization: for this peer it ends here
 			stack := string(debug.Stack())
-			co.after = append(co.after, func() { // no log is written to under the lock
+			co.afterUnlock = append(co.afterUnlock, func() { // no log is written to under the lock
 				co.conn.log.Error("message handler panicked", "peer", co.conn.RemoteAddr(), "panic", r, "stack", stack)
 			})
 			err = violation("the message could not be processed")
 		}
 	}()
-	co.parts.MessagesIn++
-	co.parts.BytesIn += uint64(len(frame))
+	co.counters.MessagesIn++
+	co.counters.BytesIn += uint64(len(frame))
 	if co.trace != nil {
 		co.traceIn(frame)
 	}
 	in := &co.scratch
-	said, plain := readPlain(frame, &co.lim)
-	if plain || keepsContent(frame) { // parameters and results outlive the read buffer
+	said, plain := readPlain(frame, &co.limits)
+	if plain || isCallOrReturn(frame) { // parameters and results outlive the read buffer
 		in, frame = new(inMsg), bytes.Clone(frame)
 	}
-	if err := in.parse(frame, &co.lim); err != nil {
+	if err := in.parse(frame, &co.limits); err != nil {
 		return err
 	}
 	if plain {
@@ -74,7 +74,7 @@ func (co *core) handle(frame []byte) (err error) {
 
 // traceIn shows a message that can be read before it is handled.
 func (co *core) traceIn(frame []byte) {
-	in, err := parseFrame(frame, &co.lim)
+	in, err := parseFrame(frame, &co.limits)
 	if err != nil {
 		return
 	}
@@ -83,9 +83,9 @@ func (co *core) traceIn(frame []byte) {
 	}
 }
 
-// keepsContent tells from a frame's bytes whether it is a Call or a Return. What it cannot tell, as of several segments,
+// isCallOrReturn tells from a frame's bytes whether it is a Call or a Return. What it cannot tell, as of several segments,
 // may be one.
-func keepsContent(frame []byte) bool {
+func isCallOrReturn(frame []byte) bool {
 	const header, unknown = 2 * wordBytes, true // the segment table of one segment, and the root pointer
 	if len(frame) < header || binary.LittleEndian.Uint32(frame) != 0 {
 		return unknown
@@ -113,7 +113,7 @@ func (co *core) unimplemented(in *inMsg) error {
 	if err := out.root.SetUnimplemented(echoed); err != nil {
 		return err
 	}
-	if err := co.emitKept(out); err != nil {
+	if err := co.emitReusable(out); err != nil {
 		return violation("a message that is not implemented cannot be sent back: %v", err)
 	}
 	return nil

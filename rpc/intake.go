@@ -14,140 +14,140 @@ import (
 	"github.com/mooring-rpc/mooring/internal/intake"
 )
 
-// errHeld is that a message is not to be decoded yet.
-var errHeld = errors.New("held")
+// errDeferred is that a message is not to be decoded yet.
+var errDeferred = errors.New("held")
 
 // stranger is what core knows of a peer that is one, or was.
 type stranger struct {
-	in      *intake.Peer // nil: there are none
-	allowed Limits       // when it is none any more
-	intros  int          // its calls of the bootstrap interface that are unanswered
-	raw     []byte       // framed messages that are kept
-	at      int          // where in raw the first one begins
-	early   int          // so many bytes of them came before draining began
-	paused  bool         // the reader waits for what is kept to be taken in
+	intake           *intake.Peer // nil: there are none
+	trustedLimits    Limits       // when it is none any more
+	pendingAuthCalls int          // its calls of the bootstrap interface that are unanswered
+	deferred         []byte       // framed messages that are kept
+	deferredOffset   int          // where in raw the first one begins
+	preDrainBytes    int          // so many bytes of them came before draining began
+	readerPaused     bool         // the reader waits for what is kept to be taken in
 }
 
 // strangerTable is how much of anything a stranger may have.
 const strangerTable = 2 * intake.PendingCalls
 
-// meet begins with a peer that may be a stranger.
-func (c *Conn) meet(in *intake.Peer) {
-	if c.in = in; in.Trusted() {
+// initIntake begins with a peer that may be a stranger.
+func (c *Conn) initIntake(in *intake.Peer) {
+	if c.intake = in; in.Trusted() {
 		return
 	}
-	c.allowed = c.lim
-	for _, bound := range []*int{&c.lim.Answers, &c.lim.Exports, &c.lim.Imports, &c.lim.QueuedCalls} {
+	c.trustedLimits = c.limits
+	for _, bound := range []*int{&c.limits.Answers, &c.limits.Exports, &c.limits.Imports, &c.limits.QueuedCalls} {
 		*bound = min(*bound, strangerTable)
 	}
-	c.lim.QueuedBytes = min(c.lim.QueuedBytes, 4*intake.QueuedBytes)
-	in.Bind(c.regard, c.awaitIntros)
+	c.limits.QueuedBytes = min(c.limits.QueuedBytes, 4*intake.QueuedBytes)
+	in.Bind(c.onIntakeChange, c.awaitAuthCalls)
 }
 
-// regard is told that more may be taken in.
-func (c *Conn) regard() {
+// onIntakeChange is told that more may be taken in.
+func (c *Conn) onIntakeChange() {
 	c.mu.Lock()
-	defer c.unlock()
-	if c.in.Trusted() {
-		c.lim.Answers, c.lim.Exports, c.lim.Imports = c.allowed.Answers, c.allowed.Exports, c.allowed.Imports
-		c.lim.QueuedCalls, c.lim.QueuedBytes = c.allowed.QueuedCalls, c.allowed.QueuedBytes
+	defer c.unlockAndRun()
+	if c.intake.Trusted() {
+		c.limits.Answers, c.limits.Exports, c.limits.Imports = c.trustedLimits.Answers, c.trustedLimits.Exports, c.trustedLimits.Imports
+		c.limits.QueuedCalls, c.limits.QueuedBytes = c.trustedLimits.QueuedCalls, c.trustedLimits.QueuedBytes
 	}
-	c.roomMade()
-	c.takeKept()
+	c.wakeLimitWaiters()
+	c.receiveDeferred()
 }
 
-// awaitIntros waits until the peer is no stranger any more, or has no call left that could make it none.
-func (c *Conn) awaitIntros(ctx context.Context) error {
+// awaitAuthCalls waits until the peer is no stranger any more, or has no call left that could make it none.
+func (c *Conn) awaitAuthCalls(ctx context.Context) error {
 	c.mu.Lock()
-	defer c.unlock()
-	return c.pause(ctx, func() bool { return c.intros > 0 || len(c.raw) > 0 })
+	defer c.unlockAndRun()
+	return c.pauseReader(ctx, func() bool { return c.pendingAuthCalls > 0 || len(c.deferred) > 0 })
 }
 
-// pause has the reader wait, as long as the peer is a stranger and there is something to wait for. The lock is held.
-func (c *Conn) pause(ctx context.Context, on func() bool) error {
-	c.paused = true
+// pauseReader has the reader wait, as long as the peer is a stranger and there is something to wait for. The lock is held.
+func (c *Conn) pauseReader(ctx context.Context, on func() bool) error {
+	c.readerPaused = true
 	defer func() {
-		c.paused = false
-		c.heard()
+		c.readerPaused = false
+		c.markActivity()
 	}()
-	for c.ended == nil && !c.in.Trusted() && on() {
+	for c.ended == nil && !c.intake.Trusted() && on() {
 		if c.waitForRoom(ctx) != nil {
-			return c.in.Overloaded()
+			return c.intake.Overloaded()
 		}
 	}
 	return nil
 }
 
-// takeBatch takes in what the reader has read, behind what is kept. The lock is held.
-func (c *Conn) takeBatch(batch []byte) {
-	if len(c.raw) > 0 && len(c.raw)-c.at+len(batch) > c.in.Message() {
-		ctx, cancel := context.WithTimeout(context.Background(), c.in.Patience())
+// receiveBatch takes in what the reader has read, behind what is kept. The lock is held.
+func (c *Conn) receiveBatch(batch []byte) {
+	if len(c.deferred) > 0 && len(c.deferred)-c.deferredOffset+len(batch) > c.intake.MaxStrangerBytes() {
+		ctx, cancel := context.WithTimeout(context.Background(), c.intake.MaxWait())
 		defer cancel()
-		if err := c.pause(ctx, func() bool { return len(c.raw) > 0 }); err != nil {
+		if err := c.pauseReader(ctx, func() bool { return len(c.deferred) > 0 }); err != nil {
 			c.endLocked(refusedEnding(err))
 			return
 		}
 	}
-	if len(c.raw) == 0 {
-		batch = c.takeIn(batch)
+	if len(c.deferred) == 0 {
+		batch = c.handleFrames(batch)
 	}
 	if len(batch) == 0 || c.ended != nil {
 		return
 	}
-	if !c.in.TryGrow(len(batch)) {
-		c.endLocked(refusedEnding(c.in.Overloaded()))
+	if !c.intake.TryGrow(len(batch)) {
+		c.endLocked(refusedEnding(c.intake.Overloaded()))
 		return
 	}
-	c.raw = append(c.raw, batch...)
+	c.deferred = append(c.deferred, batch...)
 }
 
-// takeKept takes in what is kept, as far as that may be now. The lock is held.
-func (c *Conn) takeKept() {
-	if len(c.raw) == 0 || c.ended != nil {
+// receiveDeferred takes in what is kept, as far as that may be now. The lock is held.
+func (c *Conn) receiveDeferred() {
+	if len(c.deferred) == 0 || c.ended != nil {
 		return
 	}
-	kept := c.raw[c.at:]
+	kept := c.deferred[c.deferredOffset:]
 	left := kept
-	if c.early > 0 { // it was there before, and only waited
+	if c.preDrainBytes > 0 { // it was there before, and only waited
 		draining := c.draining
 		c.draining = false
-		n := len(c.takeIn(kept[:c.early]))
+		n := len(c.handleFrames(kept[:c.preDrainBytes]))
 		c.draining = draining
-		left = kept[c.early-n:]
-		c.early = n
+		left = kept[c.preDrainBytes-n:]
+		c.preDrainBytes = n
 	}
-	if c.early == 0 {
-		left = c.takeIn(left)
+	if c.preDrainBytes == 0 {
+		left = c.handleFrames(left)
 	}
-	c.in.Shrink(len(kept) - len(left))
-	if c.at = len(c.raw) - len(left); len(left) == 0 {
-		poison(c.raw)
-		c.raw, c.at = nil, 0
-		c.roomMade()
+	c.intake.Shrink(len(kept) - len(left))
+	if c.deferredOffset = len(c.deferred) - len(left); len(left) == 0 {
+		poison(c.deferred)
+		c.deferred, c.deferredOffset = nil, 0
+		c.wakeLimitWaiters()
 	}
 }
 
-// keptCalls is how many calls are kept.
-func (co *core) keptCalls() (n int) {
-	for rest := co.raw[co.at:]; len(rest) > 0; {
+// deferredCalls is how many calls are kept.
+func (co *core) deferredCalls() (n int) {
+	for rest := co.deferred[co.deferredOffset:]; len(rest) > 0; {
 		var frame []byte
 		var err error
-		if frame, rest, err = cutFrame(rest, &co.lim); err != nil {
+		if frame, rest, err = splitFrame(rest, &co.limits); err != nil {
 			break
 		}
-		if keepsContent(frame) {
+		if isCallOrReturn(frame) {
 			n++
 		}
 	}
 	return n
 }
 
-// takeIn handles messages up to the first that is not to be decoded yet, and gives the rest. The lock is held.
-func (c *Conn) takeIn(batch []byte) (rest []byte) {
+// handleFrames handles messages up to the first that is not to be decoded yet, and gives the rest. The lock is held.
+func (c *Conn) handleFrames(batch []byte) (rest []byte) {
 	for len(batch) > 0 && c.ended == nil {
-		frame, rest, err := cutFrame(batch, &c.lim)
+		frame, rest, err := splitFrame(batch, &c.limits)
 		if err == nil {
-			if err = c.admit(frame); err == errHeld {
+			if err = c.admit(frame); err == errDeferred {
 				return batch
 			}
 			if err != nil {
@@ -157,7 +157,7 @@ func (c *Conn) takeIn(batch []byte) (rest []byte) {
 			err = c.handle(frame)
 		}
 		if err != nil {
-			c.hitBy(err)
+			c.countHitOf(err)
 			c.endLocked(abortEnding(err))
 		}
 		batch = rest
@@ -168,7 +168,7 @@ func (c *Conn) takeIn(batch []byte) (rest []byte) {
 // refusedEnding ends the connection of a peer of which no more is taken in.
 func refusedEnding(err error) ending {
 	ex, _ := exceptionFor(err)
-	return ending{err: ex, code: closeLater, reason: ex.Type.String(), flush: true, abort: ex}
+	return ending{err: ex, code: closeTryAgainLater, reason: ex.Type.String(), flush: true, abort: ex}
 }
 
 // refusal is what a transport was told when it asked whether it may read on.
@@ -176,44 +176,44 @@ type refusal struct{ error }
 
 func (e refusal) Unwrap() error { return e.error }
 
-// refused marks what a transport was told.
-func refused(err error) error {
+// refusedRead marks what a transport was told.
+func refusedRead(err error) error {
 	if err == nil {
 		return nil
 	}
 	return refusal{err}
 }
 
-// charge takes memory for a call; false if there is none.
-func (co *core) charge(ans *answer) bool {
-	if n := ans.bytes + intake.CallBytes; co.in.TryGrow(n) {
+// chargeCall takes memory for a call; false if there is none.
+func (co *core) chargeCall(ans *answer) bool {
+	if n := ans.bytes + intake.CallBytes; co.intake.TryGrow(n) {
 		ans.charged = n
 		return true
 	}
 	return false
 }
 
-// admit says whether a message may be decoded: errHeld says not yet, another error not at all.
+// admit says whether a message may be decoded: errDeferred says not yet, another error not at all.
 func (co *core) admit(frame []byte) error {
 	switch {
-	case co.in.Trusted():
+	case co.intake.Trusted():
 		return nil
-	case len(frame) > intake.SmallMessage && co.intros > 0:
-		return errHeld
-	case len(frame) > intake.SmallMessage:
-		return co.in.TooLarge()
-	case co.intros >= intake.PendingCalls, co.queuedBytes() > intake.QueuedBytes:
-		return errHeld
-	case co.intros > co.in.Delayed() && co.pipelined(frame):
-		return errHeld
+	case len(frame) > intake.MaxStrangerMessage && co.pendingAuthCalls > 0:
+		return errDeferred
+	case len(frame) > intake.MaxStrangerMessage:
+		return co.intake.TooLarge()
+	case co.pendingAuthCalls >= intake.PendingCalls, co.queuedBytes() > intake.QueuedBytes:
+		return errDeferred
+	case co.pendingAuthCalls > co.intake.Throttled() && co.isPipelinedOnPending(frame):
+		return errDeferred
 	}
 	return nil
 }
 
-// pipelined says whether a message is a call on what an unanswered call will give. Nothing of it is kept.
-func (co *core) pipelined(frame []byte) bool {
+// isPipelinedOnPending says whether a message is a call on what an unanswered call will give. Nothing of it is kept.
+func (co *core) isPipelinedOnPending(frame []byte) bool {
 	var in inMsg
-	if in.parse(frame, &co.lim) != nil {
+	if in.parse(frame, &co.limits) != nil {
 		return false // which is found out again
 	}
 	m, err := rpccp.ReadRootMessage(&in.msg)
@@ -236,31 +236,31 @@ func (co *core) pipelined(frame []byte) bool {
 	return ans != nil && !ans.returned
 }
 
-// introduce notes that a stranger's call is one of those that may make it none.
-func (co *core) introduce(ans *answer, dst *destination) {
-	if !co.in.Trusted() && dst.ref != nil && dst.ref.node == node(co.boot) {
-		ans.intro = true
-		co.intros++
+// noteAuthCall notes that a stranger's call is one of those that may make it none.
+func (co *core) noteAuthCall(ans *answer, dst *destination) {
+	if !co.intake.Trusted() && dst.ref != nil && dst.ref.node == node(co.boot) {
+		ans.authCall = true
+		co.pendingAuthCalls++
 	}
 }
 
-// introduced notes that it is answered.
-func (co *core) introduced(ans *answer) {
-	if !ans.intro {
+// authCallDone notes that it is answered.
+func (co *core) authCallDone(ans *answer) {
+	if !ans.authCall {
 		return
 	}
-	ans.intro = false
-	co.intros--
-	co.roomMade()
+	ans.authCall = false
+	co.pendingAuthCalls--
+	co.wakeLimitWaiters()
 }
 
-// keptWaits has what is kept looked at again when the lock is free.
-func (co *core) keptWaits() {
-	if len(co.raw) > 0 && co.ended == nil {
-		co.after = append(co.after, func() {
+// recheckDeferred has what is kept looked at again when the lock is free.
+func (co *core) recheckDeferred() {
+	if len(co.deferred) > 0 && co.ended == nil {
+		co.afterUnlock = append(co.afterUnlock, func() {
 			co.conn.mu.Lock()
-			defer co.conn.unlock()
-			co.conn.takeKept()
+			defer co.conn.unlockAndRun()
+			co.conn.receiveDeferred()
 		})
 	}
 }

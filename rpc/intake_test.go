@@ -13,8 +13,8 @@ import (
 	"github.com/mooring-rpc/mooring/internal/until"
 )
 
-// stranded is a vat that takes its peer for a stranger, and the peer, which is another.
-type stranded struct {
+// strangerRig is a vat that takes its peer for a stranger, and the peer, which is another.
+type strangerRig struct {
 	*vats
 	t                testing.TB
 	in               *intake.Peer
@@ -22,10 +22,10 @@ type stranded struct {
 	boot             *Ref
 }
 
-// stranding starts them over a transport, with limits on what is kept of a stranger and how long it waits.
-func stranding(t testing.TB, dial func(testing.TB) (a, b Transport), message int, patience time.Duration) *stranded {
-	s := &stranded{t: t, strangers: membudget.New(membudget.Config{Total: 4 << 20}), known: membudget.New(membudget.Config{Total: 64 << 20})}
-	cfg := &intake.Config{Strangers: s.strangers, Known: s.known, Message: message, Patience: patience,
+// newStrangerRig starts them over a transport, with limits on what is kept of a stranger and how long it waits.
+func newStrangerRig(t testing.TB, dial func(testing.TB) (a, b Transport), message int, patience time.Duration) *strangerRig {
+	s := &strangerRig{t: t, strangers: membudget.New(membudget.Config{Total: 4 << 20}), known: membudget.New(membudget.Config{Total: 64 << 20})}
+	cfg := &intake.Config{Strangers: s.strangers, Known: s.known, MaxStrangerBytes: message, MaxWait: patience,
 		TooLarge: Failedf("too large"), Overloaded: Overloadedf("no memory")}
 	s.in = cfg.Open("address")
 	ta, tb := dial(t)
@@ -51,12 +51,12 @@ func byPipe(testing.TB) (a, b Transport)     { return Pipe() }
 func bySocket(t testing.TB) (a, b Transport) { return dialTest(t, nil) }
 
 // show makes a call that the vat answers when it is told to: a restore, say.
-func (s *stranded) show(n uint64) *Promise {
+func (s *strangerRig) show(n uint64) *Promise {
 	return s.boot.Call(testContext(s.t), mHold, testSize, fill(n, "", nil))
 }
 
 // echo calls what a call will give.
-func (s *stranded) echo(on *Promise, n uint64, size int) *Promise {
+func (s *strangerRig) echo(on *Promise, n uint64, size int) *Promise {
 	r := on.Cap(1)
 	defer r.Release()
 	return r.Call(testContext(s.t), mEcho, testSize, fill(n, strings.Repeat("x", size), nil))
@@ -80,7 +80,7 @@ func TestAFirstFlight(t *testing.T) {
 				if name == "pipe" { // which has read all before anybody is asked
 					message = 4 << 20
 				}
-				s := stranding(t, dial, message, time.Minute)
+				s := newStrangerRig(t, dial, message, time.Minute)
 				shown := s.show(1)
 				defer shown.Release()
 				calls := []*Promise{s.echo(shown, 1, 10), s.echo(shown, 2, size), s.echo(shown, 3, 10)}
@@ -121,7 +121,7 @@ func TestStrangersAreRefused(t *testing.T) {
 	t.Parallel()
 	t.Run("at once", func(t *testing.T) {
 		t.Parallel()
-		s := stranding(t, bySocket, 1<<20, time.Minute)
+		s := newStrangerRig(t, bySocket, 1<<20, time.Minute)
 		if err := await(t, s.boot.Call(testContext(t), mEcho, testSize, fill(1, "small", nil))); err != nil {
 			t.Error(err)
 		}
@@ -132,7 +132,7 @@ func TestStrangersAreRefused(t *testing.T) {
 	})
 	t.Run("behind what failed", func(t *testing.T) {
 		t.Parallel()
-		s := stranding(t, bySocket, 1<<20, time.Minute)
+		s := newStrangerRig(t, bySocket, 1<<20, time.Minute)
 		shown := s.show(1)
 		small, large := s.echo(shown, 1, 10), s.echo(shown, 2, 2<<20)
 		(<-s.bObj.holding).Fail(Failedf("no such ref"))
@@ -148,7 +148,7 @@ func TestStrangersAreRefused(t *testing.T) {
 	})
 	t.Run("when it takes too long", func(t *testing.T) {
 		t.Parallel()
-		s := stranding(t, bySocket, 1<<20, 10*time.Millisecond)
+		s := newStrangerRig(t, bySocket, 1<<20, 10*time.Millisecond)
 		shown := s.show(1)
 		defer shown.Release()
 		if err := await(t, s.echo(shown, 1, 2<<20)); err == nil || !strings.Contains(err.Error(), "no memory") {
@@ -157,7 +157,7 @@ func TestStrangersAreRefused(t *testing.T) {
 	})
 	t.Run("when all is held", func(t *testing.T) {
 		t.Parallel()
-		s := stranding(t, bySocket, 1<<20, 10*time.Millisecond)
+		s := newStrangerRig(t, bySocket, 1<<20, 10*time.Millisecond)
 		other := s.strangers.Open("other")
 		defer other.Close()
 		if !other.TryGrow(4<<20 - 100<<10) {
@@ -174,7 +174,7 @@ func TestStrangersAreRefused(t *testing.T) {
 // Of a stranger's many calls so many are taken in at once, and all are answered.
 func TestStrangersCallsWait(t *testing.T) {
 	t.Parallel()
-	s := stranding(t, byPipe, 1<<20, time.Minute)
+	s := newStrangerRig(t, byPipe, 1<<20, time.Minute)
 	const calls = 4 * intake.PendingCalls
 	shown := make([]*Promise, calls)
 	for i := range shown {
@@ -183,8 +183,8 @@ func TestStrangersCallsWait(t *testing.T) {
 	for i := range shown {
 		call := <-s.bObj.holding
 		s.b.mu.Lock()
-		if s.b.intros > intake.PendingCalls {
-			t.Errorf("%d calls were taken in", s.b.intros)
+		if s.b.pendingAuthCalls > intake.PendingCalls {
+			t.Errorf("%d calls were taken in", s.b.pendingAuthCalls)
 		}
 		s.b.mu.Unlock()
 		if i%2 == 0 {
@@ -201,7 +201,7 @@ func TestStrangersCallsWait(t *testing.T) {
 // What came before draining began is answered, kept though it was.
 func TestDrainingTakesInWhatIsKept(t *testing.T) {
 	t.Parallel()
-	s := stranding(t, byPipe, 1<<20, time.Minute)
+	s := newStrangerRig(t, byPipe, 1<<20, time.Minute)
 	shown := s.show(1)
 	defer shown.Release()
 	kept := s.echo(shown, 1, 10)
@@ -229,11 +229,11 @@ func TestDrainingTakesInWhatIsKept(t *testing.T) {
 // What waits for a restore does not wait for the delayed answers to wrong ones.
 func TestDelayedAnswersHoldNobodyUp(t *testing.T) {
 	t.Parallel()
-	s := stranding(t, byPipe, 1<<20, time.Minute)
+	s := newStrangerRig(t, byPipe, 1<<20, time.Minute)
 	wrong := s.show(1)
 	late := s.echo(wrong, 1, 10)
 	call := <-s.bObj.holding
-	s.in.Delay()
+	s.in.BeginThrottle()
 	right := s.show(2)
 	defer right.Release()
 	(<-s.bObj.holding).Return(testSize, nil)
@@ -241,7 +241,7 @@ func TestDelayedAnswersHoldNobodyUp(t *testing.T) {
 		t.Error(err)
 	}
 	call.Fail(Failedf("no such ref"))
-	s.in.Given()
+	s.in.EndThrottle()
 	for _, p := range []*Promise{wrong, late} {
 		if err := await(t, p); err == nil {
 			t.Error("what was made on a wrong ref succeeds")
@@ -252,7 +252,7 @@ func TestDelayedAnswersHoldNobodyUp(t *testing.T) {
 // Calls of who is no stranger are charged to its budget while they are unanswered; without room they are overloaded.
 func TestCallsAreCharged(t *testing.T) {
 	t.Parallel()
-	s := stranding(t, bySocket, 1<<20, time.Minute)
+	s := newStrangerRig(t, bySocket, 1<<20, time.Minute)
 	s.in.Trust("ref")
 	hold := func(size int) *Promise {
 		return s.boot.Call(testContext(t), mHold, testSize, fill(1, strings.Repeat("x", size), nil))

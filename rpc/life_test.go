@@ -52,7 +52,7 @@ func TestLettingGoLateCountsOnce(t *testing.T) {
 	x.Release()
 	v.a.mu.Lock()
 	v.a.dropRemote(late)
-	v.a.unlock()
+	v.a.unlockAndRun()
 	y := p.Cap(1)
 	p.Release()
 	if _, q, err := ask(t, boot, mEcho, 0, "", nil); err != nil { // it comes behind a Finish, if there is one
@@ -117,7 +117,7 @@ func TestNotificationPanics(t *testing.T) {
 		o := newTestObject("o")
 		r, resolve := NewPromise()
 		p := r.Call(testContext(t), mHold, testSize, nil)
-		r.Settled(func() { panic("of a program") })
+		r.WhenResolved(func() { panic("of a program") })
 		check(t, p, func() {
 			to := NewLocal(o)
 			resolve(to, nil)
@@ -165,7 +165,7 @@ func TestDisconnect(t *testing.T) {
 			queued := x.Call(ctx, mEcho, testSize, fill(77, "", nil))
 			notified := make(chan struct{})
 			queued.Notify(func() { close(notified) })
-			tb.Close(closeAway, "pulled")
+			tb.Close(closeGoingAway, "pulled")
 			<-v.a.Done()
 			for _, p := range []*Promise{running, held, queued} {
 				if _, _, err := p.Wait(ctx); !IsDisconnected(err) {
@@ -207,7 +207,7 @@ func TestNothingRunsOnceTheConnectionHasEnded(t *testing.T) {
 	h.c.endLocked(ending{})
 	late := h.c.cancels
 	h.c.cancels = nil
-	h.c.unlock()
+	h.c.unlockAndRun()
 	h.deliver()
 	if n := len(boot.order()); n != 0 {
 		t.Errorf("%d calls ran after the end", n)
@@ -229,7 +229,7 @@ func TestGivenUpWhileTheOneBeforeIsServed(t *testing.T) {
 		if err := h.c.handle(frameOf(t, "finish q=3")); err != nil {
 			t.Error(err)
 		}
-		h.c.unlock()
+		h.c.unlockAndRun()
 		call.Return(testSize, nil)
 	}))
 	defer object.Release()
@@ -250,7 +250,7 @@ func TestLostConnectionNamesNoAddress(t *testing.T) {
 	at := func(s string) net.Addr { return &net.TCPAddr{IP: net.ParseIP(s), Port: 4711} }
 	err := fmt.Errorf("failed to read: %w", &net.OpError{Op: "read", Net: "tcp", Source: at("10.1.2.3"), Addr: at("10.3.2.1"),
 		Err: os.NewSyscallError("read", syscall.ECONNRESET)})
-	if e := lostEnding(err).err; !IsDisconnected(e) || strings.Contains(e.Error(), "10.") || !strings.Contains(e.Error(), "reset") {
+	if e := transportEnding(err).err; !IsDisconnected(e) || strings.Contains(e.Error(), "10.") || !strings.Contains(e.Error(), "reset") {
 		t.Errorf("%v", e)
 	}
 }

@@ -148,27 +148,27 @@ func AllLimits() []Limit {
 	return all
 }
 
-// Hits counts how often each limit was met. Any number of connections may share one.
-type Hits struct{ n [limitCount]atomic.Uint64 }
+// LimitHits counts how often each limit was met. Any number of connections may share one.
+type LimitHits struct{ n [limitCount]atomic.Uint64 }
 
 // Of is how often l was met.
-func (h *Hits) Of(l Limit) uint64 { return h.n[l].Load() }
+func (h *LimitHits) Of(l Limit) uint64 { return h.n[l].Load() }
 
-func (co *core) hit(l Limit) { co.hits.n[l].Add(1) }
+func (co *core) countHit(l Limit) { co.hits.n[l].Add(1) }
 
-// overLimit is an error that a limit has caused.
-type overLimit struct {
+// limitError is an error that a limit has caused.
+type limitError struct {
 	limit Limit
 	error
 }
 
-func (e overLimit) Unwrap() error { return e.error }
+func (e limitError) Unwrap() error { return e.error }
 
-// hitBy counts the limit that has caused err, if one has. The serialization library names its own in words only, which are
+// countHitOf counts the limit that has caused err, if one has. The serialization library names its own in words only, which are
 // not looked for in what others say around them.
-func (co *core) hitBy(err error) {
-	if over, ok := errors.AsType[overLimit](err); ok {
-		co.hit(over.limit)
+func (co *core) countHitOf(err error) {
+	if over, ok := errors.AsType[limitError](err); ok {
+		co.countHit(over.limit)
 		return
 	}
 	if err == nil {
@@ -179,8 +179,8 @@ func (co *core) hitBy(err error) {
 	}
 	switch err.Error() {
 	case "read pointer: depth limit reached":
-		co.hit(LimitNesting)
+		co.countHit(LimitNesting)
 	case "read pointer: read traversal limit reached":
-		co.hit(LimitTraversal)
+		co.countHit(LimitTraversal)
 	}
 }

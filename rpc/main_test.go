@@ -18,7 +18,7 @@ import (
 // Memory that is used again is poisoned in all tests and fuzzers, but not where time is measured.
 func TestMain(m *testing.M) {
 	flag.Parse()
-	poisoning = flag.Lookup("test.bench").Value.String() == ""
+	poisonFreed = flag.Lookup("test.bench").Value.String() == ""
 	slog.SetDefault(slog.New(slog.DiscardHandler)) // it would be told of every panic that tests have within the vat
 	goleak.VerifyTestMain(m)
 }
@@ -109,7 +109,7 @@ func (o *testObject) Serve(call *Call) {
 		o.mu.Unlock()
 		r := NewLocal(child)
 		child.start = o.start
-		r.node.(*localCap).loop.Start = o.start
+		r.node.(*localCap).deliveries.Start = o.start
 		call.Return(testSize, fill(number, text, r))
 		r.Release()
 	case mHold.ID:

@@ -107,7 +107,7 @@ func writeMessage(root rpccp.Message, a args) error {
 			if t := a.get("type"); t != "" {
 				ex.Type = ExceptionType(a.num("type"))
 			}
-			m.ok(writeException(need[rpccp.Exception](&m)(ret.NewException()), ex, reasonBytes))
+			m.ok(writeException(need[rpccp.Exception](&m)(ret.NewException()), ex, maxReasonBytes))
 		case a.has("odd"):
 			capnp.Struct(ret).SetUint16(6, 77)
 		case a.has("noparams"):
@@ -137,7 +137,7 @@ func writeMessage(root rpccp.Message, a args) error {
 		r := need[rpccp.Resolve](&m)(root.NewResolve())
 		r.SetPromiseId(uint32(a.num("p")))
 		if a.has("exception") {
-			m.ok(writeException(need[rpccp.Exception](&m)(r.NewException()), exceptionOf(a.bare[2:]), reasonBytes))
+			m.ok(writeException(need[rpccp.Exception](&m)(r.NewException()), exceptionOf(a.bare[2:]), maxReasonBytes))
 		} else if a.has("odd") {
 			capnp.Struct(r).SetUint16(4, 77)
 		} else {
@@ -163,7 +163,7 @@ func writeMessage(root rpccp.Message, a args) error {
 			m.ok(d.Context().SetAccept([]byte("accept")))
 		}
 	case "abort":
-		m.ok(writeException(need[rpccp.Exception](&m)(root.NewAbort()), exceptionOf(a.bare[1:]), reasonBytes))
+		m.ok(writeException(need[rpccp.Exception](&m)(root.NewAbort()), exceptionOf(a.bare[1:]), maxReasonBytes))
 	case "unimplemented":
 		m.ok(writeMessage(need[rpccp.Message](&m)(root.NewUnimplemented()), args{a.bare[1:], a.named}))
 	case "provide":

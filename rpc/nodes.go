@@ -6,14 +6,14 @@ package rpc
 import (
 	"sync/atomic"
 
-	"github.com/mooring-rpc/mooring/internal/inturn"
+	"github.com/mooring-rpc/mooring/internal/serialqueue"
 )
 
 // localCap is an object of this vat and the count of its references.
 type localCap struct {
-	object Object
-	refs   atomic.Int64
-	loop   inturn.Loop // delivers calls made within the vat
+	object     Object
+	refs       atomic.Int64
+	deliveries serialqueue.Queue // delivers calls made within the vat
 }
 
 func newLocalCap(o Object) *localCap {

@@ -2,20 +2,20 @@
 
 package rpc
 
-// hintedNumbers is where the numbers begin whose Returns need a Finish in any case. Below it a bit is kept of each that
+// idSetSize is where the numbers begin whose Returns need a Finish in any case. Below it a bit is kept of each that
 // does not, since a peer may send a Finish nevertheless, or have pipelined on it: so what is kept is bounded, whatever
 // numbers a peer makes up. Those who use their numbers again need no high ones.
-const hintedNumbers = 512
+const idSetSize = 512
 
-// numbers is a set of numbers below hintedNumbers.
-type numbers [hintedNumbers / 64]uint64
+// idSet is a set of numbers below idSetSize.
+type idSet [idSetSize / 64]uint64
 
-func (s *numbers) has(id uint32) bool { return id < hintedNumbers && s[id/64]>>(id%64)&1 != 0 }
+func (s *idSet) has(id uint32) bool { return id < idSetSize && s[id/64]>>(id%64)&1 != 0 }
 
-func (s *numbers) add(id uint32) { s[id/64] |= 1 << (id % 64) }
+func (s *idSet) add(id uint32) { s[id/64] |= 1 << (id % 64) }
 
 // remove reports whether the number was there.
-func (s *numbers) remove(id uint32) bool {
+func (s *idSet) remove(id uint32) bool {
 	if !s.has(id) {
 		return false
 	}
@@ -26,7 +26,7 @@ func (s *numbers) remove(id uint32) bool {
 // openAnswer finds the answer to a question that the peer may name, or nil. One that needed no Finish can be named until
 // the peer sends it or uses the number again: then it is as any other whose results hold no capabilities.
 func (co *core) openAnswer(id uint32) *answer {
-	if co.hinted.has(id) {
+	if co.finishOptional.has(id) {
 		return &answer{id: id, returned: true}
 	}
 	if ans := co.answers[id]; ans != nil && !ans.finished {

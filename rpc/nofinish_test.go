@@ -41,7 +41,7 @@ func TestUnneededFinishHoldsNothing(t *testing.T) {
 		h.c.mu.Lock()
 		defer h.c.mu.Unlock()
 		h.c.out = nil // it is written
-		if got := !h.c.holdsNothing(); got != want {
+		if got := !h.c.isUnused(); got != want {
 			t.Errorf("it holds something: %v, want %v", got, want)
 		}
 	}
@@ -49,13 +49,13 @@ func TestUnneededFinishHoldsNothing(t *testing.T) {
 	holds(true)
 	h.say("finish q=0 keepcaps")
 	holds(false)
-	for q := range hintedNumbers {
+	for q := range idSetSize {
 		h.say("call q=%d to=cap:0 echo", q)
 		holds(false)
 	}
-	h.say("call q=%d to=cap:0 echo", hintedNumbers)
+	h.say("call q=%d to=cap:0 echo", idSetSize)
 	holds(true)
-	h.say("finish q=%d", hintedNumbers)
+	h.say("finish q=%d", idSetSize)
 	holds(false)
 	h.say("call q=1 to=cap:0 hold")
 	holds(true)

@@ -51,7 +51,7 @@ func (m *outMsg) free() {
 		return
 	}
 	m.root, m.seg, m.caps = rpccp.Message{}, nil, CapTable{}
-	if poisoning {
+	if poisonFreed {
 		poisonMessage(&m.msg)
 		return
 	}
@@ -166,16 +166,16 @@ func newBootstrapResults() (*outMsg, error) {
 	return out, payload.SetContent(capnp.NewInterface(payload.Segment(), 0).ToPtr())
 }
 
-// reasonBytes bounds what is said and kept of a reason.
-const reasonBytes = 4096
+// maxReasonBytes bounds what is said and kept of a reason.
+const maxReasonBytes = 4096
 
 // writeException writes an exception that fits into a message.
 func (co *core) writeException(e rpccp.Exception, ex *Exception) error {
-	return writeException(e, ex, co.mostReason())
+	return writeException(e, ex, co.maxReason())
 }
 
-// mostReason is how long a reason may be for its exception to fit into SendBytes: what is around it takes less than 100.
-func (co *core) mostReason() int { return min(reasonBytes, co.lim.SendBytes/3) }
+// maxReason is how long a reason may be for its exception to fit into SendBytes: what is around it takes less than 100.
+func (co *core) maxReason() int { return min(maxReasonBytes, co.limits.SendBytes/3) }
 
 func writeException(e rpccp.Exception, ex *Exception, most int) error {
 	e.SetType(rpccp.Exception_Type(ex.Type))
@@ -191,8 +191,8 @@ func readException(e rpccp.Exception) *Exception {
 	if t > Unimplemented {
 		t = Failed
 	}
-	text := strings.ToValidUTF8(string(reason[:min(len(reason), reasonBytes+utf8.UTFMax)]), "?")
-	return &Exception{Type: t, Reason: clip(text, reasonBytes), Remote: true}
+	text := strings.ToValidUTF8(string(reason[:min(len(reason), maxReasonBytes+utf8.UTFMax)]), "?")
+	return &Exception{Type: t, Reason: clip(text, maxReasonBytes), Remote: true}
 }
 
 // clip shortens s to n bytes, between two characters, marking that it did.

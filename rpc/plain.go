@@ -10,7 +10,7 @@ import (
 
 	rpccp "capnproto.org/go/capnp/v3/std/capnp/rpc"
 
-	"github.com/mooring-rpc/mooring/internal/words"
+	"github.com/mooring-rpc/mooring/internal/capnpfast"
 )
 
 // plain is what a plain Call or Return says.
@@ -24,9 +24,9 @@ type plain struct {
 	releaseParams bool // of a Return
 	noFinish      bool
 
-	content uint64       // the pointer to the content, as it would be in the root pointer's place
-	root    words.Region // where the content is
-	cost    uint64       // what the generated code would count as read, content aside
+	content uint64           // the pointer to the content, as it would be in the root pointer's place
+	root    capnpfast.Region // where the content is
+	cost    uint64           // what the generated code would count as read, content aside
 }
 
 // plainDepth is how many pointers lead to the content, its own aside.
@@ -38,7 +38,7 @@ func readPlain(frame []byte, lim *Limits) (m plain, ok bool) {
 		uint64(binary.LittleEndian.Uint32(frame[4:])) != uint64(len(frame)/wordBytes-1) || len(frame)%wordBytes != 0 {
 		return m, false
 	}
-	s := words.Segment(frame[wordBytes:])
+	s := capnpfast.Segment(frame[wordBytes:])
 	root, ok := s.Follow(0)
 	if !ok || root.Data < 1 || root.Pointers < 1 {
 		return m, false
@@ -82,7 +82,7 @@ func readPlain(frame []byte, lim *Limits) (m plain, ok bool) {
 }
 
 // readPayload reads the Payload that the pointer at a word points to.
-func (m *plain) readPayload(s words.Segment, at int, lim *Limits) bool {
+func (m *plain) readPayload(s capnpfast.Segment, at int, lim *Limits) bool {
 	payload, ok := s.Follow(at)
 	if !ok || payload.Pointers < 1 {
 		return false
@@ -113,8 +113,8 @@ func (in *inMsg) readContent(frame []byte, m *plain) error {
 	in.msg.TraverseLimit -= m.cost
 	var err error
 	in.content, err = in.msg.Root()
-	if in.msg.DepthLimit > words.Depth {
-		in.plain = words.NewMessage(frame[wordBytes:], m.root, in.msg.TraverseLimit-m.root.Cost())
+	if in.msg.DepthLimit > capnpfast.MaxDepth {
+		in.plain = capnpfast.NewMessage(frame[wordBytes:], m.root, in.msg.TraverseLimit-m.root.Cost())
 	}
 	in.msg.DepthLimit += plainDepth
 	in.msg.TraverseLimit += m.cost
@@ -125,7 +125,7 @@ func (in *inMsg) readContent(frame []byte, m *plain) error {
 // handlePlain takes in a plain message.
 func (co *core) handlePlain(in *inMsg, m *plain) error {
 	if m.which == rpccp.Message_Which_return {
-		return co.takeReturn(in, &incomingReturn{
+		return co.acceptReturn(in, &incomingReturn{
 			id: m.id, releaseParams: m.releaseParams, noFinish: m.noFinish, plain: true,
 		})
 	}
@@ -133,5 +133,5 @@ func (co *core) handlePlain(in *inMsg, m *plain) error {
 	if err != nil {
 		return err
 	}
-	return co.takeCall(in, &incomingCall{id: m.id, method: m.method, dst: dst})
+	return co.acceptCall(in, &incomingCall{id: m.id, method: m.method, dst: dst})
 }

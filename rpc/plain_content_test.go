@@ -5,13 +5,13 @@ package rpc
 import (
 	"testing"
 
-	"github.com/mooring-rpc/mooring/internal/words"
+	"github.com/mooring-rpc/mooring/internal/capnpfast"
 )
 
 // holds says that content to be read by hand is what fill has written.
-func holds(m words.Message, number uint64, text string) bool {
+func holds(m capnpfast.Message, number uint64, text string) bool {
 	s := m.Root()
-	return s.Uint64(0) == number && string(s.Text(0)) == text && s.Null(1) && m.Usual()
+	return s.Uint64(0) == number && string(s.Text(0)) == text && s.Null(1) && m.Supported()
 }
 
 // resolved is the peer's object, when calls on it name it as what it is and not as an answer to come.
@@ -98,7 +98,7 @@ func TestPlainContents(t *testing.T) {
 // Where nothing may nest deep, who reads by hand would not notice that something does.
 func TestPlainContentsOfShallowMessages(t *testing.T) {
 	t.Parallel()
-	for nesting, plain := range map[int]bool{plainDepth + words.Depth: false, plainDepth + words.Depth + 1: true} {
+	for nesting, plain := range map[int]bool{plainDepth + capnpfast.MaxDepth: false, plainDepth + capnpfast.MaxDepth + 1: true} {
 		a, b := Pipe()
 		v := startVats(t, a, b, Limits{Nesting: nesting})
 		ctx := testContext(t)

@@ -12,7 +12,7 @@ import (
 	"capnproto.org/go/capnp/v3"
 	rpccp "capnproto.org/go/capnp/v3/std/capnp/rpc"
 
-	"github.com/mooring-rpc/mooring/internal/words"
+	"github.com/mooring-rpc/mooring/internal/capnpfast"
 )
 
 // readGenerated reads a plain message as handle does with all others: every pointer once. It is not plain if something
@@ -76,12 +76,12 @@ func checkPlain(t *testing.T, frame []byte, lim *Limits) bool {
 	generated, err := parseFrame(was, lim)
 	noError(t, err)
 	want := readGenerated(t, generated)
-	got.content, got.root, got.cost = 0, words.Region{}, 0
+	got.content, got.root, got.cost = 0, capnpfast.Region{}, 0
 	if got != want {
 		t.Fatalf("read by hand\n%+v, by the generated code\n%+v", got, want)
 	}
 	checkRead(t, byHand, lim)
-	byHand.plain = words.Message{}
+	byHand.plain = capnpfast.Message{}
 	// The pointers, what may be read still and how deep, and all of the messages around them.
 	if !reflect.DeepEqual(byHand, generated) {
 		t.Fatalf("read by hand\n%+v, by the generated code\n%+v", byHand, generated)
@@ -92,7 +92,7 @@ func checkPlain(t *testing.T, frame []byte, lim *Limits) bool {
 // checkRead holds the content as it is for readers by hand to the content as the generated code has it.
 func checkRead(t *testing.T, in *inMsg, lim *Limits) {
 	t.Helper()
-	if got, want := in.plain.IsValid(), lim.Nesting-plainDepth > words.Depth; got != want {
+	if got, want := in.plain.IsValid(), lim.Nesting-plainDepth > capnpfast.MaxDepth; got != want {
 		t.Fatalf("with a nesting of %d, to be read by hand is %v", lim.Nesting, got)
 	}
 	if !in.plain.IsValid() {

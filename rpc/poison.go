@@ -9,15 +9,15 @@ import (
 	"capnproto.org/go/capnp/v3"
 )
 
-// poisoning is set by tests, before anything runs.
-var poisoning bool
+// poisonFreed is set by tests, before anything runs.
+var poisonFreed bool
 
 // poisonByte makes numbers that stand out and pointers that cannot be followed.
 const poisonByte = 0xa7
 
 // poison overwrites bytes that nobody may use any more.
 func poison(b []byte) {
-	if !poisoning {
+	if !poisonFreed {
 		return
 	}
 	for i := range b {
@@ -31,22 +31,22 @@ func poisonMessage(m *capnp.Message) {
 	for i := range m.NumSegments() {
 		if seg, err := m.Segment(capnp.SegmentID(i)); err == nil {
 			poison(seg.Data())
-			freed.keep(seg.Data())
+			freedRing.add(seg.Data())
 		}
 	}
 }
 
-// freed keeps what was freed last, to see whether somebody writes to it.
-var freed graveyard
+// freedRing keeps what was freed last, to see whether somebody writes to it.
+var freedRing freedBuffers
 
-type graveyard struct {
+type freedBuffers struct {
 	mu    sync.Mutex
 	bytes [256][]byte
 	next  int
 }
 
-// keep takes poisoned bytes in for the oldest, which must be poison still.
-func (g *graveyard) keep(b []byte) {
+// add takes poisoned bytes in for the oldest, which must be poison still.
+func (g *freedBuffers) add(b []byte) {
 	g.mu.Lock()
 	old := g.bytes[g.next]
 	g.bytes[g.next] = b

@@ -94,10 +94,10 @@ func TestWrittenBytesArePoison(t *testing.T) {
 // Who writes to freed memory is found when it leaves the graveyard.
 func TestWritingToTheFreed(t *testing.T) {
 	t.Parallel()
-	var g graveyard
+	var g freedBuffers
 	dead := make([]byte, 8)
 	poison(dead)
-	g.keep(dead)
+	g.add(dead)
 	dead[3] = 1
 	defer func() {
 		if recover() == nil {
@@ -105,6 +105,6 @@ func TestWritingToTheFreed(t *testing.T) {
 		}
 	}()
 	for range g.bytes {
-		g.keep(nil)
+		g.add(nil)
 	}
 }

@@ -9,37 +9,37 @@ import (
 
 	"capnproto.org/go/capnp/v3"
 
-	"github.com/mooring-rpc/mooring/internal/inturn"
-	"github.com/mooring-rpc/mooring/internal/words"
+	"github.com/mooring-rpc/mooring/internal/capnpfast"
+	"github.com/mooring-rpc/mooring/internal/serialqueue"
 )
 
 // Promise is the answer to a call, perhaps not there yet. All methods may be called from any goroutine.
 type Promise struct {
 	q question // if the call went to a peer: guarded by conn.mu
 
-	mu       sync.Mutex // guards what follows; taken under conn.mu, never the other way round
-	conn     *Conn      // the peer the call went to, once it has; never changes after
-	call     *Call      // the call, while it is within the vat
-	done     bool
-	released bool
-	ready    chan struct{}
-	notify   []func()
-	content  capnp.Ptr
-	in       *inMsg // the message that content came in, if it is plain
-	caps     CapTable
-	err      *Exception
-	pipes    []localPipe // promises of results handed out before the call went to a peer, if ever
+	mu        sync.Mutex // guards what follows; taken under conn.mu, never the other way round
+	conn      *Conn      // the peer the call went to, once it has; never changes after
+	call      *Call      // the call, while it is within the vat
+	done      bool
+	released  bool
+	ready     chan struct{}
+	notify    []func()
+	content   capnp.Ptr
+	msg       *inMsg // the message that content came in, if it is plain
+	caps      CapTable
+	err       *Exception
+	pipelined []pipelinedPromise // promises of results handed out before the call went to a peer, if ever
 }
 
-// localPipe is the promise of the capability at one path of the results.
-type localPipe struct {
+// pipelinedPromise is the promise of the capability at one path of the results.
+type pipelinedPromise struct {
 	path []uint16
 	cap  *promiseCap
 }
 
-// referenced says whether a reference to any of them is left.
-func referenced(pipes []localPipe) bool {
-	return slices.ContainsFunc(pipes, func(lp localPipe) bool { return lp.cap.refs.Load() > 0 })
+// anyReferenced says whether a reference to any of them is left.
+func anyReferenced(pipes []pipelinedPromise) bool {
+	return slices.ContainsFunc(pipes, func(lp pipelinedPromise) bool { return lp.cap.refs.Load() > 0 })
 }
 
 func newPromise() *Promise { return new(Promise) }
@@ -78,11 +78,11 @@ func (p *Promise) Wait(ctx context.Context) (capnp.Struct, *CapTable, error) {
 
 // PlainResults gives the results to be read by hand, once Wait has given them; ok is false if they did not come as nearly
 // all do, from a peer, without capabilities, in one segment.
-func (p *Promise) PlainResults() (results words.Message, ok bool) {
+func (p *Promise) PlainResults() (results capnpfast.Message, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.in != nil && p.done && p.err == nil {
-		results = p.in.plain
+	if p.msg != nil && p.done && p.err == nil {
+		results = p.msg.plain
 	}
 	return results, results.IsValid()
 }
@@ -106,8 +106,8 @@ func (p *Promise) Notify(f func()) {
 // a broken reference. After Release a reference can be had no more.
 func (p *Promise) Cap(path ...uint16) *Ref {
 	p.mu.Lock()
-	if i := slices.IndexFunc(p.pipes, func(lp localPipe) bool { return slices.Equal(lp.path, path) }); i >= 0 {
-		if lp := p.pipes[i].cap; lp.tryRef() || !p.released && lp.tryAgain() {
+	if i := slices.IndexFunc(p.pipelined, func(lp pipelinedPromise) bool { return slices.Equal(lp.path, path) }); i >= 0 {
+		if lp := p.pipelined[i].cap; lp.tryRef() || !p.released && lp.tryRevive() {
 			p.mu.Unlock()
 			return &Ref{node: lp}
 		}
@@ -115,7 +115,7 @@ func (p *Promise) Cap(path ...uint16) *Ref {
 	if p.conn != nil {
 		conn := p.conn
 		p.mu.Unlock()
-		return conn.pipeRef(p, path)
+		return conn.pipelineRef(p, path)
 	}
 	defer p.mu.Unlock()
 	if p.done || p.released {
@@ -123,7 +123,7 @@ func (p *Promise) Cap(path ...uint16) *Ref {
 	}
 	lp := newPromiseCap()
 	lp.owner = p
-	p.pipes = append(p.pipes, localPipe{slices.Clone(path), lp})
+	p.pipelined = append(p.pipelined, pipelinedPromise{slices.Clone(path), lp})
 	return &Ref{node: lp}
 }
 
@@ -164,14 +164,14 @@ func (p *Promise) Release() {
 
 // cancelableLocked gives the call within the vat that nobody waits for any more, if so it is.
 func (p *Promise) cancelableLocked() *Call {
-	if p.released && !p.done && p.conn == nil && !referenced(p.pipes) {
+	if p.released && !p.done && p.conn == nil && !anyReferenced(p.pipelined) {
 		return p.call
 	}
 	return nil
 }
 
-// pipeDropped notes that the last reference to one of p.pipes has gone.
-func (p *Promise) pipeDropped() {
+// pipelinedDropped notes that the last reference to one of p.pipes has gone.
+func (p *Promise) pipelinedDropped() {
 	p.mu.Lock()
 	call := p.cancelableLocked()
 	p.mu.Unlock()
@@ -190,10 +190,10 @@ func (p *Promise) completeLocal(call *Call, content capnp.Ptr, caps CapTable, ex
 		via = call.via
 	}
 	p.mu.Lock()
-	var pipes []localPipe
+	var pipes []pipelinedPromise
 	var targets []*Ref // taken with the lock held: a program that waits for the answer may release it as soon as it is there
 	if !p.done {
-		pipes = p.pipes
+		pipes = p.pipelined
 	}
 	for _, lp := range pipes {
 		if ex != nil {
@@ -255,12 +255,12 @@ func (p *Promise) runNotify(fs []func(), via *Conn, call *Call) {
 		l, ok := call.dst.(*localCap)
 		call.mu.Unlock()
 		if ok {
-			l.loop.Post(run)
+			l.deliveries.Post(run)
 			return
 		}
 	}
-	strays.Post(run)
+	detached.Post(run)
 }
 
-// strays runs the notifications of promises that never came near an object or a connection.
-var strays inturn.Loop
+// detached runs the notifications of promises that never came near an object or a connection.
+var detached serialqueue.Queue

@@ -15,23 +15,23 @@ import (
 // calls that come on it before then queue up behind, and only then is the peer told (hooks), so that what it sends
 // straight to the object comes behind both.
 type promiseCap struct {
-	refs   atomic.Int64
-	target atomic.Pointer[Ref]
-	clear  atomic.Bool // resolved, and no lane has anything waiting
-	owner  *Promise    // whose result it will be, of a call of this vat's,
-	ans    *answer     // or of a peer's; nil both if a program made it
+	refs    atomic.Int64
+	target  atomic.Pointer[Ref]
+	drained atomic.Bool // resolved, and no lane has anything waiting
+	owner   *Promise    // whose result it will be, of a call of this vat's,
+	ans     *answer     // or of a peer's; nil both if a program made it
 
-	mu      sync.Mutex
-	lanes   map[*Conn]*lane // the nil lane is for calls within the vat
-	waiting int             // lanes that are not flushed
+	mu        sync.Mutex
+	lanes     map[*Conn]*lane // the nil lane is for calls within the vat
+	unflushed int             // lanes that are not flushed
 }
 
 // lane is what waits for a promise on one delivery goroutine.
 type lane struct {
-	queue   []*Call
-	hooks   []hook
-	flushed bool
-	stays   bool // also while nothing waits in it: what came before may still wait elsewhere
+	queue    []*Call
+	hooks    []hook
+	flushed  bool
+	keepOpen bool // also while nothing waits in it: what came before may still wait elsewhere
 }
 
 // hook is to run when the promise is resolved; export is for whom, if that may lose interest.
@@ -52,19 +52,19 @@ func newPromiseCap() *promiseCap {
 func (c *Conn) newResultPromise(ans *answer) *promiseCap {
 	p := newPromiseCap()
 	p.ans = ans
-	p.lanes, p.waiting = map[*Conn]*lane{c: {stays: true}}, 1
-	c.addLane(p)
+	p.lanes, p.unflushed = map[*Conn]*lane{c: {keepOpen: true}}, 1
+	c.registerLaneLocked(p)
 	return p
 }
 
 func (p *promiseCap) tryRef() bool { return tryInc(&p.refs) }
 
-// tryAgain is tryRef where the last reference may be gone: that does not matter until the promise has let go of what it has
+// tryRevive is tryRef where the last reference may be gone: that does not matter until the promise has let go of what it has
 // resolved to.
-func (p *promiseCap) tryAgain() bool {
+func (p *promiseCap) tryRevive() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.refs.Load() == 0 && p.target.Load() != nil && p.waiting == 0 {
+	if p.refs.Load() == 0 && p.target.Load() != nil && p.unflushed == 0 {
 		return false
 	}
 	p.refs.Add(1)
@@ -78,9 +78,9 @@ func (p *promiseCap) unref(c *Conn) {
 	if p.target.Load() != nil {
 		p.releaseTarget(c)
 	} else if p.owner != nil {
-		p.owner.pipeDropped()
+		p.owner.pipelinedDropped()
 	} else if p.ans != nil {
-		p.ans.call.conn.pipeDropped(p.ans)
+		p.ans.call.conn.pipelinedDropped(p.ans)
 	}
 }
 
@@ -94,7 +94,7 @@ func (p *promiseCap) resolution() node {
 // resolvedFor gives what the promise has resolved to once nothing waits for that on a connection any more, else nil.
 func (p *promiseCap) resolvedFor(via *Conn) *Ref {
 	to := p.target.Load()
-	if to == nil || p.clear.Load() {
+	if to == nil || p.drained.Load() {
 		return to
 	}
 	p.mu.Lock()
@@ -107,11 +107,11 @@ func (p *promiseCap) resolvedFor(via *Conn) *Ref {
 
 // send queues a call while the promise holds it back; else it gives where the call must go.
 func (p *promiseCap) send(call *Call, via *Conn) (next *Ref) {
-	if p.clear.Load() {
+	if p.drained.Load() {
 		return p.target.Load()
 	}
 	p.mu.Lock()
-	l, opened := p.lane(via)
+	l, opened := p.laneFor(via)
 	switch {
 	case l == nil:
 		next = p.target.Load()
@@ -122,24 +122,24 @@ func (p *promiseCap) send(call *Call, via *Conn) (next *Ref) {
 	}
 	p.mu.Unlock()
 	if opened {
-		via.hasLane(p)
+		via.registerLane(p)
 	}
 	if next != nil {
 		return next
 	}
-	if !call.waits(p) {
-		p.giveUp(call, errCanceled)
-	} else if p.needs(call) {
-		p.giveUp(call, errOwnResult)
+	if !call.markWaiting(p) {
+		p.failWaiting(call, errCanceled)
+	} else if p.dependsOn(call) {
+		p.failWaiting(call, errOwnResult)
 	}
 	return nil
 }
 
 var errOwnResult = Failedf("the call waits for its own result")
 
-// needs reports whether p is a result of call, or of one that waits for it, through others perhaps: then neither would
+// dependsOn reports whether p is a result of call, or of one that waits for it, through others perhaps: then neither would
 // ever come. Of calls that come to wait for one another at the same moment at least one sees it.
-func (p *promiseCap) needs(call *Call) bool {
+func (p *promiseCap) dependsOn(call *Call) bool {
 	for range maxHops {
 		by := p.resultOf()
 		if by == nil || by == call {
@@ -168,8 +168,8 @@ func (p *promiseCap) resultOf() *Call {
 	return nil
 }
 
-// giveUp fails a call, if it waits here.
-func (p *promiseCap) giveUp(call *Call, why error) {
+// failWaiting fails a call, if it waits here.
+func (p *promiseCap) failWaiting(call *Call, why error) {
 	waited := false
 	p.mu.Lock()
 	for _, l := range p.lanes {
@@ -183,8 +183,8 @@ func (p *promiseCap) giveUp(call *Call, why error) {
 	}
 }
 
-// lane gives the lane to queue in; nil if there is no more waiting on it. If opened is true the connection must be told.
-func (p *promiseCap) lane(via *Conn) (l *lane, opened bool) {
+// laneFor gives the lane to queue in; nil if there is no more waiting on it. If opened is true the connection must be told.
+func (p *promiseCap) laneFor(via *Conn) (l *lane, opened bool) {
 	l = p.lanes[via]
 	if l == nil && p.target.Load() == nil {
 		opened = via != nil
@@ -193,7 +193,7 @@ func (p *promiseCap) lane(via *Conn) (l *lane, opened bool) {
 			p.lanes = make(map[*Conn]*lane, 1)
 		}
 		p.lanes[via] = l
-		p.waiting++
+		p.unflushed++
 	}
 	if l == nil || l.flushed {
 		return nil, false
@@ -217,7 +217,7 @@ func (p *promiseCap) resolve(to *Ref) {
 		return
 	}
 	p.target.Store(to)
-	p.clear.Store(p.waiting == 0)
+	p.drained.Store(p.unflushed == 0)
 	lanes := maps.Clone(p.lanes)
 	p.mu.Unlock()
 	if own := lanes[nil]; own != nil {
@@ -237,7 +237,7 @@ func (p *promiseCap) resolve(to *Ref) {
 func (p *promiseCap) releaseTarget(c *Conn) {
 	p.mu.Lock()
 	to := p.target.Load()
-	if p.waiting > 0 || p.refs.Load() > 0 {
+	if p.unflushed > 0 || p.refs.Load() > 0 {
 		to = nil // flush will do it, or whoever has asked
 	}
 	p.mu.Unlock()
@@ -261,14 +261,14 @@ func (p *promiseCap) flush(l *lane, via *Conn, inline bool) {
 			if at == nil {
 				at = to.via
 			}
-			call.dispatch(noWait, to.node, at, inline)
+			call.dispatch(noWaitCtx, to.node, at, inline)
 		}
 		p.mu.Lock()
 	}
 	l.flushed = true
-	p.waiting--
-	last := p.waiting == 0
-	p.clear.Store(last)
+	p.unflushed--
+	last := p.unflushed == 0
+	p.drained.Store(last)
 	hooks := l.hooks
 	l.hooks = nil
 	p.mu.Unlock()
@@ -276,7 +276,7 @@ func (p *promiseCap) flush(l *lane, via *Conn, inline bool) {
 		h.run()
 	}
 	if via != nil {
-		via.laneGone(p)
+		via.unregisterLane(p)
 	}
 	if last && p.refs.Load() == 0 {
 		to.releaseOn(via)
@@ -287,7 +287,7 @@ func (p *promiseCap) flush(l *lane, via *Conn, inline bool) {
 // is. No lock may be held.
 func (p *promiseCap) onResolve(via *Conn, h hook) {
 	p.mu.Lock()
-	l, opened := p.lane(via)
+	l, opened := p.laneFor(via)
 	if l != nil {
 		l.hooks = append(l.hooks, h)
 	}
@@ -296,13 +296,13 @@ func (p *promiseCap) onResolve(via *Conn, h hook) {
 	case l == nil:
 		h.run()
 	case opened:
-		via.hasLane(p)
+		via.registerLane(p)
 	}
 }
 
-// forget drops what waits on a lane for a peer that has lost interest: the hook of an export it has released or, if
+// abandon drops what waits on a lane for a peer that has lost interest: the hook of an export it has released or, if
 // that is nil, all its hooks and calls, since its connection has ended. A promise may outlive both by far.
-func (p *promiseCap) forget(via *Conn, exp *export) {
+func (p *promiseCap) abandon(via *Conn, exp *export) {
 	p.mu.Lock()
 	l := p.lanes[via]
 	if l == nil || p.target.Load() != nil { // nothing waits, or it is on its way
@@ -315,59 +315,59 @@ func (p *promiseCap) forget(via *Conn, exp *export) {
 	if exp == nil {
 		l.queue = slices.DeleteFunc(l.queue, func(call *Call) bool { return call.conn == via })
 	}
-	empty := len(l.hooks)+len(l.queue) == 0 && (exp == nil || !l.stays)
+	empty := len(l.hooks)+len(l.queue) == 0 && (exp == nil || !l.keepOpen)
 	if empty {
 		delete(p.lanes, via)
-		p.waiting--
+		p.unflushed--
 	}
 	p.mu.Unlock()
 	if !empty {
 		return
 	}
-	via.laneGone(p)
+	via.unregisterLane(p)
 	p.mu.Lock()
 	_, again := p.lanes[via]
 	p.mu.Unlock()
 	if again { // opened in the meantime
-		via.hasLane(p)
+		via.registerLane(p)
 	}
 }
 
-// hasLane notes that something waits for p on c's delivery goroutine.
-func (c *Conn) hasLane(p *promiseCap) {
+// registerLane notes that something waits for p on c's delivery goroutine.
+func (c *Conn) registerLane(p *promiseCap) {
 	c.mu.Lock()
 	ended := c.ended != nil
 	if !ended {
-		c.addLane(p)
+		c.registerLaneLocked(p)
 	}
 	c.mu.Unlock()
 	if ended {
-		p.forget(c, nil)
+		p.abandon(c, nil)
 	}
 }
 
-// addLane is hasLane with the connection's lock held.
-func (c *Conn) addLane(p *promiseCap) {
+// registerLaneLocked is registerLane with the connection's lock held.
+func (c *Conn) registerLaneLocked(p *promiseCap) {
 	if c.lanes == nil {
 		c.lanes = make(map[*promiseCap]struct{})
 	}
 	c.lanes[p] = struct{}{}
 }
 
-func (c *Conn) laneGone(p *promiseCap) {
+func (c *Conn) unregisterLane(p *promiseCap) {
 	c.mu.Lock()
-	remove(&c.lanes, p, &c.most.lanes)
+	remove(&c.lanes, p, &c.peakSizes.lanes)
 	c.mu.Unlock()
 }
 
-// forgetLanes has promises of this vat forget a connection that has ended.
-func (c *Conn) forgetLanes() {
+// abandonLanes has promises of this vat forget a connection that has ended.
+func (c *Conn) abandonLanes() {
 	c.mu.Lock()
 	lanes := c.lanes
 	c.lanes = nil
 	c.mu.Unlock()
 	for p := range lanes {
-		p.forget(c, nil)
+		p.abandon(c, nil)
 	}
 }
 
@@ -378,7 +378,7 @@ func leadsTo(from node, p *promiseCap) bool {
 			return true
 		}
 		if r, ok := from.(*remoteCap); ok {
-			from = r.bound()
+			from = r.resolutionOrEmbargoed()
 		} else {
 			from = from.resolution()
 		}

@@ -13,53 +13,53 @@ import (
 // question is the connection's side of a Promise. Its number is in use until the peer's Return and our Finish. We send
 // Finish as soon as we have the Return: all we hold of the results then is counted in the import table.
 type question struct {
-	id       uint32
-	returned bool
-	finished bool         // given up before the return: Finish is sent, the return is still to come
-	released bool         // the program wants no results
-	takes    *answer      // returned as what this answer of ours will be
-	noFinish bool         // the peer wants no Finish
-	params   []uint32     // exports named in the parameters
-	pipes    []*remoteCap // pipelined capabilities, kept while referenced or embargoed, or until they resolve
-	live     int          // how many of pipes are referenced, and calls on them unanswered
-	parent   *Promise     // the question whose result this call was pipelined on
+	id            uint32
+	returned      bool
+	finished      bool         // given up before the return: Finish is sent, the return is still to come
+	released      bool         // the program wants no results
+	takesFrom     *answer      // returned as what this answer of ours will be
+	noFinish      bool         // the peer wants no Finish
+	params        []uint32     // exports named in the parameters
+	pipelined     []*remoteCap // pipelined capabilities, kept while referenced or embargoed, or until they resolve
+	livePipelined int          // how many of pipes are referenced, and calls on them unanswered
+	parent        *Promise     // the question whose result this call was pipelined on
 }
 
 // sendVia sends a call towards r, or says where it must go instead: to what r has resolved to, or to an error. At a
 // limit it waits for as long as ctx allows; then the call goes nowhere, and the error is ctx's.
 func (c *Conn) sendVia(ctx context.Context, r *remoteCap, call *Call) (next *Ref, err error) {
 	c.mu.Lock()
-	defer c.unlock()
+	defer c.unlockAndRun()
 	for {
 		switch r.state {
 		case capResolved:
 			return r.target, nil
 		case capEmbargoed:
-			if len(r.queue) >= c.lim.QueuedCalls {
-				c.hit(LimitQueuedCalls)
+			if len(r.queue) >= c.limits.QueuedCalls {
+				c.countHit(LimitQueuedCalls)
 				return brokenRef(Overloadedf("%d calls wait for the promise to resolve", len(r.queue))), nil
 			}
 			r.queue = append(r.queue, task{call: call})
 			c.queuedCalls++
 			return nil, nil
 		}
-		if !c.full() {
+		if !c.atLimit() {
 			break
 		}
-		if err := c.waitForTurn(ctx); err != nil {
+		if err := c.waitAtLimit(ctx); err != nil {
 			return nil, err
 		}
 	}
-	if ex := c.passCall(r, call); ex != nil {
+	if ex := c.transmitCall(r, call); ex != nil {
 		return brokenRef(ex), nil
 	}
 	return nil, nil
 }
 
-// sendNow sends a new call of this vat to the peer at once, if nothing is in the way: most calls need no Call then.
-func (c *Conn) sendNow(r *remoteCap, p *Promise, out *outMsg) (sent bool, ex *Exception) {
+// trySendCall sends a new call of this vat to the peer at once, if nothing is in the way: most calls need no Call then.
+func (c *Conn) trySendCall(r *remoteCap, p *Promise, out *outMsg) (sent bool, ex *Exception) {
 	c.mu.Lock()
-	defer c.unlock()
+	defer c.unlockAndRun()
 	for range maxHops {
 		if r.state != capResolved {
 			break
@@ -70,7 +70,7 @@ func (c *Conn) sendNow(r *remoteCap, p *Promise, out *outMsg) (sent bool, ex *Ex
 		}
 		r = next // of the same peer: the wire keeps the order
 	}
-	if r.state != capOpen || c.full() {
+	if r.state != capOpen || c.atLimit() {
 		return false, nil
 	}
 	ex = c.sendCall(r, p, out, &out.caps, false)
@@ -87,32 +87,32 @@ func (co *core) sendCall(r *remoteCap, p *Promise, out *outMsg, caps *CapTable, 
 	p.q.id = co.questions.add(p)
 	if out.seg != nil && r.p == nil && caps.Len() == 0 {
 		out.addressCall(p.q.id, r.id)
-	} else if err := co.address(out, p, r, caps); err != nil {
+	} else if err := co.completeCall(out, p, r, caps); err != nil {
 		co.questions.remove(p.q.id)
 		return Failedf("call: %v", err)
 	}
-	if ex := co.fits("the call is", out, p.q.params); ex != nil {
+	if ex := co.checkSize("the call is", out, p.q.params); ex != nil {
 		co.questions.remove(p.q.id)
 		return ex
 	}
 	r.called = true
 	if r.p != nil { // an early Finish of that question might cancel it under this call
 		p.q.parent = r.p
-		r.p.q.live++
+		r.p.q.livePipelined++
 	}
-	co.asked(p)
+	co.addQuestion(p)
 	if kept {
-		_ = co.emitKept(out) // it fits
+		_ = co.emitReusable(out) // it fits
 	} else {
 		co.dropCaps(*caps)
 		_ = co.emit(out)
 	}
-	co.resolveBrokens()
+	co.resolveBrokenExports()
 	return nil
 }
 
-// address writes what becomes of a call only when it is sent: the number of p, r as the target and the capabilities.
-func (co *core) address(out *outMsg, p *Promise, r *remoteCap, caps *CapTable) error {
+// completeCall writes what becomes of a call only when it is sent: the number of p, r as the target and the capabilities.
+func (co *core) completeCall(out *outMsg, p *Promise, r *remoteCap, caps *CapTable) error {
 	m, payload, err := out.params()
 	if err != nil {
 		return err
@@ -132,20 +132,20 @@ func (co *core) address(out *outMsg, p *Promise, r *remoteCap, caps *CapTable) e
 	return err
 }
 
-// asked makes p the promise of a question of this connection. Results that were promised before are pipelined now.
-func (co *core) asked(p *Promise) {
+// addQuestion makes p the promise of a question of this connection. Results that were promised before are pipelined now.
+func (co *core) addQuestion(p *Promise) {
 	p.mu.Lock()
 	p.conn = co.conn
 	p.call = nil
-	pipes := p.pipes
+	pipes := p.pipelined
 	p.q.released = p.released
 	p.mu.Unlock()
 	for _, lp := range pipes {
-		to := co.pipe(p, lp.path)
-		co.after = append(co.after, func() { lp.cap.resolve(to) })
+		to := co.pipelineCap(p, lp.path)
+		co.afterUnlock = append(co.afterUnlock, func() { lp.cap.resolve(to) })
 	}
-	if p.q.released && p.q.live == 0 {
-		co.after = append(co.after, func() { co.conn.releaseQuestion(p) })
+	if p.q.released && p.q.livePipelined == 0 {
+		co.afterUnlock = append(co.afterUnlock, func() { co.conn.releaseQuestion(p) })
 	}
 }
 
@@ -154,9 +154,9 @@ func (co *core) bootstrap() *Ref {
 	p := newPromise()
 	p.q.id = co.questions.add(p)
 	p.released = true // nobody but the reference asks for the answer
-	ref := co.pipe(p, nil)
-	co.asked(p)
-	co.say(func(m rpccp.Message) error {
+	ref := co.pipelineCap(p, nil)
+	co.addQuestion(p)
+	co.send(func(m rpccp.Message) error {
 		b, err := m.NewBootstrap()
 		if err == nil {
 			b.SetQuestionId(p.q.id)
@@ -181,42 +181,42 @@ func (co *core) handleReturn(in *inMsg, msg rpccp.Message) error {
 	if err != nil {
 		return frameError(err.Error())
 	}
-	return co.takeReturn(in, &incomingReturn{
+	return co.acceptReturn(in, &incomingReturn{
 		id: ret.AnswerId(), releaseParams: ret.ReleaseParamCaps(), noFinish: ret.NoFinishNeeded(), ret: ret,
 	})
 }
 
-// takeReturn finds the question and takes in what is returned to it.
-func (co *core) takeReturn(in *inMsg, said *incomingReturn) error {
+// acceptReturn finds the question and takes in what is returned to it.
+func (co *core) acceptReturn(in *inMsg, said *incomingReturn) error {
 	p := co.questions.get(said.id)
 	if p == nil {
 		return violation("return of question %d, which was not asked", said.id)
 	}
 	q := &p.q
-	if q.takes != nil {
+	if q.takesFrom != nil {
 		return violation("second return of question %d", q.id)
 	}
-	if err := co.answerTo(p, in, said); err != nil || !said.releaseParams {
+	if err := co.applyReturn(p, in, said); err != nil || !said.releaseParams {
 		return err
 	}
 	return co.releaseExports(q.params) // now: what is returned may name one of them
 }
 
-// answerTo takes in what is returned to a question.
-func (co *core) answerTo(p *Promise, in *inMsg, said *incomingReturn) error {
+// applyReturn takes in what is returned to a question.
+func (co *core) applyReturn(p *Promise, in *inMsg, said *incomingReturn) error {
 	q := &p.q
 	if q.finished { // we gave it up: our Finish has released what is in it
 		q.returned = true
 		co.questions.remove(q.id)
-		co.roomMade()
+		co.wakeLimitWaiters()
 		return nil
 	}
 	q.noFinish = said.noFinish
 	if said.plain {
 		p.mu.Lock()
-		p.in = in
+		p.msg = in
 		p.mu.Unlock()
-		co.returnedTo(p, in.content, CapTable{}, nil)
+		co.completeQuestion(p, in.content, CapTable{}, nil)
 		return nil
 	}
 	switch ret := said.ret; ret.Which() {
@@ -233,38 +233,38 @@ func (co *core) answerTo(p *Promise, in *inMsg, said *incomingReturn) error {
 		content, err := payload.Content()
 		if err != nil {
 			co.dropCaps(caps)
-			co.returnedTo(p, capnp.Ptr{}, CapTable{}, Failedf("the results cannot be read: %v", err))
+			co.completeQuestion(p, capnp.Ptr{}, CapTable{}, Failedf("the results cannot be read: %v", err))
 			return nil
 		}
-		co.returnedTo(p, content, caps, nil)
+		co.completeQuestion(p, content, caps, nil)
 	case rpccp.Return_Which_exception:
 		e, err := ret.Exception()
 		if err != nil {
 			return frameError(err.Error())
 		}
-		co.returnedTo(p, capnp.Ptr{}, CapTable{}, readException(e))
+		co.completeQuestion(p, capnp.Ptr{}, CapTable{}, readException(e))
 	case rpccp.Return_Which_canceled:
-		co.returnedTo(p, capnp.Ptr{}, CapTable{}, &Exception{Type: Failed, Reason: "the callee cancelled the call", Remote: true})
+		co.completeQuestion(p, capnp.Ptr{}, CapTable{}, &Exception{Type: Failed, Reason: "the callee cancelled the call", Remote: true})
 	case rpccp.Return_Which_takeFromOtherQuestion:
-		return co.takeFrom(p, ret.TakeFromOtherQuestion())
+		return co.takeFromOtherQuestion(p, ret.TakeFromOtherQuestion())
 	case rpccp.Return_Which_resultsSentElsewhere:
 		return violation("return of question %d says that its results went elsewhere, which was not asked for", q.id)
 	default: // awaitFromThirdParty, of level 3, and what will be invented later
 		if err := co.unimplemented(in); err != nil {
 			return err
 		}
-		co.returnedTo(p, capnp.Ptr{}, CapTable{}, Unimplementedf("the answer is a kind of return that is not implemented"))
+		co.completeQuestion(p, capnp.Ptr{}, CapTable{}, Unimplementedf("the answer is a kind of return that is not implemented"))
 	}
 	return nil
 }
 
-// takeFrom: the answer to our question is what we answered to one of the peer's, which asked us to keep the results.
-func (co *core) takeFrom(p *Promise, id uint32) error {
+// takeFromOtherQuestion: the answer to our question is what we answered to one of the peer's, which asked us to keep the results.
+func (co *core) takeFromOtherQuestion(p *Promise, id uint32) error {
 	ans := co.openAnswer(id)
 	switch {
 	case ans == nil:
 		return violation("return takes from question %d, which is not open", id)
-	case !ans.yourself:
+	case !ans.keepResults:
 		return violation("return takes from question %d, whose results were sent", id)
 	case ans.taken:
 		return violation("return takes from question %d a second time", id)
@@ -272,48 +272,48 @@ func (co *core) takeFrom(p *Promise, id uint32) error {
 	ans.taken = true
 	switch {
 	case !ans.returned:
-		p.q.takes = ans
+		p.q.takesFrom = ans
 		ans.takers = append(ans.takers, p)
 	case ans.ex != nil:
-		co.returnedTo(p, capnp.Ptr{}, CapTable{}, ans.ex)
+		co.completeQuestion(p, capnp.Ptr{}, CapTable{}, ans.ex)
 	default:
-		co.returnedTo(p, ans.content, ans.caps.share(), nil)
+		co.completeQuestion(p, ans.content, ans.caps.clone(), nil)
 	}
 	return nil
 }
 
-// returnedTo completes a question, taking over caps. Pipelined capabilities resolve; where one turns out to be ours
+// completeQuestion completes a question, taking over caps. Pipelined capabilities resolve; where one turns out to be ours
 // again, a Disembargo goes the way its calls went, and the Finish goes behind it.
-func (co *core) returnedTo(p *Promise, content capnp.Ptr, caps CapTable, ex *Exception) {
+func (co *core) completeQuestion(p *Promise, content capnp.Ptr, caps CapTable, ex *Exception) {
 	q := &p.q
 	q.returned = true
-	co.leaveParent(p)
+	co.releaseParent(p)
 	if q.finished { // given up while another answer was awaited
 		co.questions.remove(q.id)
-		co.roomMade()
+		co.wakeLimitWaiters()
 		co.dropCaps(caps)
 		return
 	}
-	for _, r := range q.pipes {
+	for _, r := range q.pipelined {
 		if ex != nil {
 			co.resolveRemote(r, brokenRef(ex))
 		} else {
 			co.resolveRemote(r, capAt(content, &caps, r.path))
 		}
 	}
-	q.pipes = slices.DeleteFunc(q.pipes, func(r *remoteCap) bool { return r.gone })
+	q.pipelined = slices.DeleteFunc(q.pipelined, func(r *remoteCap) bool { return r.dropped })
 	if !q.noFinish {
 		co.sendFinish(q.id, false)
 	}
 	co.questions.remove(q.id)
-	co.roomMade()
-	co.completed(p.complete(content, caps, ex))
+	co.wakeLimitWaiters()
+	co.queueCompletion(p.complete(content, caps, ex))
 }
 
-// completed queues a promise's notifications and lets go of results that nobody wants.
-func (co *core) completed(notify []func(), drop CapTable) {
+// queueCompletion queues a promise's notifications and lets go of results that nobody wants.
+func (co *core) queueCompletion(notify []func(), drop CapTable) {
 	for _, f := range notify {
-		co.todo = append(co.todo, task{run: f})
+		co.tasks = append(co.tasks, task{run: f})
 	}
 	co.dropCaps(drop)
 }
@@ -330,39 +330,39 @@ func (co *core) sendFinish(id uint32, releaseCaps bool) {
 		return err
 	}
 	if releaseCaps {
-		co.say(finish)
+		co.send(finish)
 	} else { // the peer has answered
-		co.sayLater(finish)
+		co.sendLazily(finish)
 	}
 }
 
 // releaseQuestion: the program wants no results of p. Unless it holds pipelined ones, the call is given up.
 func (c *Conn) releaseQuestion(p *Promise) {
 	c.mu.Lock()
-	defer c.unlock()
+	defer c.unlockAndRun()
 	p.q.released = true
-	c.giveUp(p)
+	c.cancelQuestion(p)
 }
 
-// giveUp cancels a question that nobody waits for.
-func (co *core) giveUp(p *Promise) {
+// cancelQuestion cancels a question that nobody waits for.
+func (co *core) cancelQuestion(p *Promise) {
 	q := &p.q
-	if q.returned || q.finished || !q.released || q.live > 0 || co.ended != nil {
+	if q.returned || q.finished || !q.released || q.livePipelined > 0 || co.ended != nil {
 		return
 	}
 	q.finished = true
 	co.sendFinish(q.id, true)
-	co.leaveParent(p)
-	co.cancelAnswer(q.takes)
-	co.completed(p.complete(capnp.Ptr{}, CapTable{}, errCanceled))
+	co.releaseParent(p)
+	co.cancelAnswer(q.takesFrom)
+	co.queueCompletion(p.complete(capnp.Ptr{}, CapTable{}, errCanceled))
 }
 
-// leaveParent lets go of the question that p was pipelined on, now that p is answered or given up.
-func (co *core) leaveParent(p *Promise) {
+// releaseParent lets go of the question that p was pipelined on, now that p is answered or given up.
+func (co *core) releaseParent(p *Promise) {
 	if parent := p.q.parent; parent != nil {
 		p.q.parent = nil
-		parent.q.live--
-		co.giveUp(parent)
+		parent.q.livePipelined--
+		co.cancelQuestion(parent)
 	}
 }
 
@@ -372,7 +372,7 @@ func (co *core) questionUnimplemented(id uint32) error {
 	if p == nil {
 		return violation("unimplemented carries question %d, which was not asked", id)
 	}
-	if p.q.takes != nil {
+	if p.q.takesFrom != nil {
 		return violation("unimplemented carries question %d, which is returned", id)
 	}
 	p.q.noFinish = true // it has no answer to finish
@@ -382,9 +382,9 @@ func (co *core) questionUnimplemented(id uint32) error {
 	if p.q.finished {
 		p.q.returned = true
 		co.questions.remove(id)
-		co.roomMade()
+		co.wakeLimitWaiters()
 		return nil
 	}
-	co.returnedTo(p, capnp.Ptr{}, CapTable{}, &Exception{Type: Unimplemented, Reason: "the peer does not implement the call", Remote: true})
+	co.completeQuestion(p, capnp.Ptr{}, CapTable{}, &Exception{Type: Unimplemented, Reason: "the peer does not implement the call", Remote: true})
 	return nil
 }

@@ -68,7 +68,7 @@ type narrow struct {
 	closing chan struct{}
 }
 
-func (n *narrow) setWrote(f func()) { n.wrote = f }
+func (n *narrow) setOnProgress(f func()) { n.wrote = f }
 
 func (n *narrow) WriteBatch(ctx context.Context, messages []byte) error {
 	n.turn <- struct{}{}
@@ -231,7 +231,7 @@ type murmuring struct {
 	also  bool
 }
 
-func (m *murmuring) setHeard(f func()) { m.heard = f }
+func (m *murmuring) setOnActivity(f func()) { m.heard = f }
 
 func (m *murmuring) Ping(ctx context.Context) error {
 	time.Sleep(time.Second)

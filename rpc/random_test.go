@@ -83,7 +83,7 @@ func runRandomPeer(t *testing.T, seed uint64) bool {
 	ownRef := NewLocal(own)
 	own.start = func(drain func()) { p.due = append(p.due, drain) } // no goroutines: a seed is a story
 	boot.start = own.start
-	ownRef.node.(*localCap).loop.Start = own.start
+	ownRef.node.(*localCap).deliveries.Start = own.start
 	refs := []*Ref{ownRef}
 	safe := func() *Ref { // not the result of a call that waits for what it is to resolve
 		if p.rnd.IntN(2) == 0 {
@@ -172,7 +172,7 @@ func runRandomPeer(t *testing.T, seed uint64) bool {
 		return slices.Concat([]*testObject{boot, own}, boot.allMade(), own.allMade())
 	}
 	gone := func() bool {
-		p.c.sweep()
+		p.c.failOrphans()
 		for _, o := range everything() {
 			o.letGo()
 		}
@@ -321,7 +321,7 @@ func (p *randomPeer) hasOpen() (open bool) {
 // locked runs f with the connection's lock held.
 func (p *randomPeer) locked(f func()) {
 	p.c.mu.Lock()
-	defer p.c.unlock()
+	defer p.c.unlockAndRun()
 	f()
 }
 

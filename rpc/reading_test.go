@@ -67,8 +67,8 @@ func TestReadingIsBounded(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			ta, tb := Pipe()
-			var hits Hits
-			a, b := NewConn(ta, Config{}), NewConn(tb, Config{Bootstrap: diver{}, Limits: c.lim, Hits: &hits})
+			var hits LimitHits
+			a, b := NewConn(ta, Config{}), NewConn(tb, Config{Bootstrap: diver{}, Limits: c.lim, LimitHits: &hits})
 			ran := make(chan error, 2)
 			for _, conn := range []*Conn{a, b} {
 				go func() { ran <- conn.Run(context.Background()) }()

@@ -20,10 +20,10 @@ type Method struct {
 // one Ref are delivered in the order in which they were made, also when the promise resolves in between. A nil *Ref is
 // the null capability: calls on it fail. All methods may be called from any goroutine.
 type Ref struct {
-	node     node
-	via      *Conn // the connection on whose delivery goroutine a local object is called; nil for the object's own
-	released atomic.Bool
-	hosted   bool // the message it came in names it as the peer's own
+	node       node
+	via        *Conn // the connection on whose delivery goroutine a local object is called; nil for the object's own
+	released   atomic.Bool
+	peerHosted bool // the message it came in names it as the peer's own
 }
 
 // node is what references point at: localCap, remoteCap, promiseCap or brokenCap.
@@ -86,7 +86,7 @@ func (r *Ref) AddRef() *Ref {
 	if r.released.Load() || !r.node.tryRef() {
 		return NewBroken(errReleased)
 	}
-	return &Ref{node: r.node, via: r.via, hosted: r.hosted}
+	return &Ref{node: r.node, via: r.via, peerHosted: r.peerHosted}
 }
 
 var errReleased = Failedf("the reference has been released")
@@ -135,7 +135,7 @@ func (r *Ref) call(ctx context.Context, m Method, sz capnp.ObjectSize, place fun
 	var refused *Exception
 	if t, remote := r.node.(*remoteCap); remote {
 		var sent bool
-		if sent, refused = t.conn.sendNow(t, p, out); sent {
+		if sent, refused = t.conn.trySendCall(t, p, out); sent {
 			return p, nil
 		}
 	}

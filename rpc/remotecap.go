@@ -20,19 +20,19 @@ type remoteCap struct {
 	conn *Conn
 	refs atomic.Int64
 
-	id      uint32 // import:
-	wire    uint32 // references the peer has counted
-	promise bool
+	id       uint32 // import:
+	wireRefs uint32 // references the peer has counted
+	promise  bool
 
 	p    *Promise // pipelined capability:
 	path []uint16
 	live bool // counted in p.q.live
 
-	called bool // a call was sent to it, or went through it to its target
-	state  capState
-	target *Ref // what it resolved to, counted
-	queue  []task
-	gone   bool
+	called  bool // a call was sent to it, or went through it to its target
+	state   capState
+	target  *Ref // what it resolved to, counted
+	queue   []task
+	dropped bool
 }
 
 type capState uint8
@@ -51,7 +51,7 @@ func (r *remoteCap) unref(*Conn) {
 	}
 	r.conn.mu.Lock()
 	r.conn.dropRemote(r)
-	r.conn.unlock()
+	r.conn.unlockAndRun()
 }
 
 func (r *remoteCap) resolution() node {
@@ -63,8 +63,8 @@ func (r *remoteCap) resolution() node {
 	return r.target.node
 }
 
-// bound is resolution, also while calls wait for an embargo.
-func (r *remoteCap) bound() node {
+// resolutionOrEmbargoed is resolution, also while calls wait for an embargo.
+func (r *remoteCap) resolutionOrEmbargoed() node {
 	r.conn.mu.Lock()
 	defer r.conn.mu.Unlock()
 	if r.target == nil {
@@ -101,35 +101,35 @@ func (r *remoteCap) writePromisedAnswer(pa rpccp.PromisedAnswer) error {
 	return nil
 }
 
-// pipe gives a reference to the capability at a path of the results of p, which is not returned.
-func (co *core) pipe(p *Promise, path []uint16) *Ref {
-	i := slices.IndexFunc(p.q.pipes, func(r *remoteCap) bool { return slices.Equal(r.path, path) })
+// pipelineCap gives a reference to the capability at a path of the results of p, which is not returned.
+func (co *core) pipelineCap(p *Promise, path []uint16) *Ref {
+	i := slices.IndexFunc(p.q.pipelined, func(r *remoteCap) bool { return slices.Equal(r.path, path) })
 	var r *remoteCap
 	if i >= 0 {
-		r = p.q.pipes[i]
+		r = p.q.pipelined[i]
 	} else {
 		r = &remoteCap{conn: co.conn, p: p, path: slices.Clone(path)}
-		p.q.pipes = append(p.q.pipes, r)
+		p.q.pipelined = append(p.q.pipelined, r)
 	}
 	r.refs.Add(1)
 	if !r.live {
 		r.live = true
-		p.q.live++
+		p.q.livePipelined++
 	}
 	return &Ref{node: r, via: co.conn}
 }
 
-// pipeRef is Promise.Cap for a call that went to the peer.
-func (c *Conn) pipeRef(p *Promise, path []uint16) *Ref {
+// pipelineRef is Promise.Cap for a call that went to the peer.
+func (c *Conn) pipelineRef(p *Promise, path []uint16) *Ref {
 	c.mu.Lock()
-	defer c.unlock()
+	defer c.unlockAndRun()
 	q := &p.q
 	if len(path) > maxHops {
 		return NewBroken(Failedf("a pipelined path of %d steps, the limit is %d", len(path), maxHops))
 	}
 	if q.returned {
-		for _, r := range q.pipes {
-			if !r.gone && slices.Equal(r.path, path) {
+		for _, r := range q.pipelined {
+			if !r.dropped && slices.Equal(r.path, path) {
 				r.refs.Add(1)
 				return &Ref{node: r, via: c}
 			}
@@ -138,10 +138,10 @@ func (c *Conn) pipeRef(p *Promise, path []uint16) *Ref {
 		defer p.mu.Unlock()
 		return p.resultCap(path)
 	}
-	if q.finished || q.released && q.live == 0 {
+	if q.finished || q.released && q.livePipelined == 0 {
 		return NewBroken(errReleased)
 	}
-	return c.pipe(p, path)
+	return c.pipelineCap(p, path)
 }
 
 // dropRemote forgets a thing of the peer to which no reference is left, then what that has resolved to, and so on as long
@@ -164,11 +164,11 @@ func (co *core) dropRemote(r *remoteCap) {
 
 // dropOne is dropRemote of one, and gives what it has resolved to, if that is to be let go of now.
 func (co *core) dropOne(r *remoteCap) *Ref {
-	if r.gone || r.state == capEmbargoed {
+	if r.dropped || r.state == capEmbargoed {
 		return nil // what waits for an embargo to be lifted must be delivered first
 	}
 	if r.p == nil && r.state == capOpen {
-		r.gone = true
+		r.dropped = true
 		if co.ended == nil {
 			co.sendRelease(r)
 		}
@@ -178,16 +178,16 @@ func (co *core) dropOne(r *remoteCap) *Ref {
 		// It stays among the question's pipes if it was called, to be embargoed should it be asked for again.
 		if r.live { // else it was asked for and let go of once more before this came to be
 			r.live = false
-			r.p.q.live--
-			co.giveUp(r.p)
+			r.p.q.livePipelined--
+			co.cancelQuestion(r.p)
 		}
 		return nil
 	}
-	r.gone = true
+	r.dropped = true
 	if r.p == nil {
-		co.resolved--
+		co.resolvedImports--
 	} else {
-		r.p.q.pipes = slices.DeleteFunc(r.p.q.pipes, func(o *remoteCap) bool { return o == r })
+		r.p.q.pipelined = slices.DeleteFunc(r.p.q.pipelined, func(o *remoteCap) bool { return o == r })
 	}
 	return r.target
 }
@@ -206,10 +206,10 @@ func (co *core) resolveRemote(r *remoteCap, to *Ref) {
 	}
 	switch {
 	case !held && r.state == capResolved:
-		r.gone = true
+		r.dropped = true
 		co.drops = append(co.drops, to.node)
 	case r.p == nil:
-		co.resolved++
+		co.resolvedImports++
 	}
 }
 
@@ -218,7 +218,7 @@ func (co *core) keepOrder(r *remoteCap) {
 	switch t := r.target.node.(type) {
 	case *brokenCap: // there is no order among errors
 	case *remoteCap:
-		if t.conn == co.conn && r.target.hosted { // the calls take the way they always took
+		if t.conn == co.conn && r.target.peerHosted { // the calls take the way they always took
 			t.called = true
 			return
 		}
@@ -236,7 +236,7 @@ func (co *core) leadsBack(n node, r *remoteCap) bool {
 		}
 		if t, ok := n.(*remoteCap); ok && t.state == capEmbargoed && t.conn == co.conn {
 			n = t.target.node
-		} else if n = co.follow(n); n == nil {
+		} else if n = co.followPromise(n); n == nil {
 			return false
 		}
 	}
@@ -245,14 +245,14 @@ func (co *core) leadsBack(n node, r *remoteCap) bool {
 
 // embargo holds calls on r back until those sent before have come round, which a Disembargo sent after them will show.
 func (co *core) embargo(r *remoteCap) {
-	if co.embargoes.n >= co.lim.Imports {
-		co.hit(LimitImports)
-		co.endAfter(abortEnding(violation("%d disembargoes have not come back, the limit is %d", co.embargoes.n, co.lim.Imports)))
+	if co.disembargoesOut.n >= co.limits.Imports {
+		co.countHit(LimitImports)
+		co.endOnUnlock(abortEnding(violation("%d disembargoes have not come back, the limit is %d", co.disembargoesOut.n, co.limits.Imports)))
 		return
 	}
 	r.state = capEmbargoed
-	id := co.embargoes.add(r)
-	co.say(func(m rpccp.Message) error {
+	id := co.disembargoesOut.add(r)
+	co.send(func(m rpccp.Message) error {
 		d, err := newDisembargo(m, r)
 		if err == nil {
 			d.Context().SetSenderLoopback(id)

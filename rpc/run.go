@@ -23,13 +23,13 @@ func (c *Conn) Run(ctx context.Context) error {
 	c.running = true
 	if c.ended == nil {
 		c.workers += 2
-		c.unlock()
-		c.heard()
+		c.unlockAndRun()
+		c.markActivity()
 		stop := context.AfterFunc(ctx, func() {
-			c.end(ending{err: ctx.Err(), code: closeAway, reason: "going away", flush: true})
+			c.end(ending{err: ctx.Err(), code: closeGoingAway, reason: "going away", flush: true})
 		})
 		defer stop()
-		watch := c.startWatch()
+		watch := c.startKeepalive()
 		defer watch.Stop()
 		go c.write()
 		c.read()
@@ -37,24 +37,24 @@ func (c *Conn) Run(ctx context.Context) error {
 	}
 	for !c.finished {
 		for c.workers > 0 {
-			c.idle.Wait()
+			c.workersDone.Wait()
 		}
 		if len(c.orphans) > 0 {
 			c.mu.Unlock()
-			c.sweep()
+			c.failOrphans()
 			c.mu.Lock()
 			continue
 		}
-		c.finished = len(c.todo) == 0
+		c.finished = len(c.tasks) == 0
 		if !c.finished {
-			c.unlock() // starts delivery
+			c.unlockAndRun() // starts delivery
 			c.mu.Lock()
 		}
 	}
-	c.out, c.spare, c.outlet.spare = nil, nil, nil
-	c.stalled.Stop()
-	c.guard.Stop()
-	c.later.Stop()
+	c.out, c.spareTasks, c.writeState.spareBuf = nil, nil, nil
+	c.stallTimer.Stop()
+	c.holdTimer.Stop()
+	c.flushTimer.Stop()
 	err := c.ending.err
 	c.mu.Unlock()
 	return err
@@ -69,18 +69,18 @@ func (c *Conn) spawn(f func()) bool {
 	}
 	c.workers++
 	go func() {
-		defer c.leave()
+		defer c.workerDone()
 		f()
 	}()
 	return true
 }
 
-// leave notes that a goroutine that Run waits for has ended.
-func (c *Conn) leave() {
+// workerDone notes that a goroutine that Run waits for has ended.
+func (c *Conn) workerDone() {
 	c.mu.Lock()
 	c.workers--
 	if c.workers == 0 {
-		c.idle.Broadcast()
+		c.workersDone.Broadcast()
 	}
 	c.mu.Unlock()
 }
@@ -88,7 +88,7 @@ func (c *Conn) leave() {
 // read takes messages in and delivers what comes of them, until the connection ends or another reader has taken over
 // while this one was delivering.
 func (c *Conn) read() {
-	defer c.leave()
+	defer c.workerDone()
 	c.mu.Lock()
 	gen := c.readerGen
 	c.mu.Unlock()
@@ -96,43 +96,43 @@ func (c *Conn) read() {
 		batch, err := c.transport.ReadBatch(context.Background())
 		c.mu.Lock()
 		if err != nil {
-			c.hitBy(err)
-			c.endLocked(lostEnding(err))
+			c.countHitOf(err)
+			c.endLocked(transportEnding(err))
 		} else {
-			c.heard()
-			c.lastRead.Store(c.lastHeard.Load())
+			c.markActivity()
+			c.lastMessage.Store(c.lastActivity.Load())
 		}
-		c.takeBatch(batch)
+		c.receiveBatch(batch)
 		poison(batch)
-		if !c.delivering && len(c.todo) > 0 {
-			c.delivering, c.readerAway = true, true
+		if !c.delivering && len(c.tasks) > 0 {
+			c.delivering, c.readerBusy = true, true
 			c.holdOutput()
-			c.unlock()
+			c.unlockAndRun()
 			c.deliver(true)
 			c.mu.Lock()
 		}
 		if c.readerGen == gen {
-			c.readerAway = false
-			if c.hold {
-				c.hold = false
-				c.readerWrites()
+			c.readerBusy = false
+			if c.holdWrites {
+				c.holdWrites = false
+				c.writeFromReader()
 				if c.readerGen == gen { // else it is another reader's
-					c.guard.Clear()
+					c.holdTimer.Clear()
 				}
 			}
 		}
 		done := c.ended != nil || c.readerGen != gen
-		c.unlock()
+		c.unlockAndRun()
 		if done {
 			return
 		}
 	}
 }
 
-// relieveReader starts another reader if the present one is delivering, which may take long. The lock is held.
-func (c *Conn) relieveReader() {
-	if c.readerAway && c.ended == nil {
-		c.readerAway, c.hold = false, false
+// replaceReader starts another reader if the present one is delivering, which may take long. The lock is held.
+func (c *Conn) replaceReader() {
+	if c.readerBusy && c.ended == nil {
+		c.readerBusy, c.holdWrites = false, false
 		c.readerGen++
 		c.workers++
 		go c.read()
@@ -146,24 +146,24 @@ func (c *Conn) drain() { c.deliver(false) }
 func (c *Conn) deliver(reader bool) {
 	for {
 		c.mu.Lock()
-		if len(c.todo) == 0 {
+		if len(c.tasks) == 0 {
 			c.delivering = false
-			c.unlock()
+			c.unlockAndRun()
 			return
 		}
-		batch := c.todo
-		c.todo, c.spare = c.spare[:0], nil
-		c.unlock()
+		batch := c.tasks
+		c.tasks, c.spareTasks = c.spareTasks[:0], nil
+		c.unlockAndRun()
 		for i := range batch {
 			c.runTask(batch[i])
 			batch[i] = task{}
 			if reader && i%8 == 7 {
-				c.writePiece()
+				c.flushFromReader()
 			}
 		}
 		c.mu.Lock()
 		if cap(batch) <= 1024 {
-			c.spare = batch[:0]
+			c.spareTasks = batch[:0]
 		}
 		c.mu.Unlock()
 	}
@@ -174,140 +174,140 @@ func (c *Conn) runTask(t task) {
 	switch {
 	case t.call != nil:
 		t.call.deliver()
-	case t.echo != nil:
-		c.sendEcho(t.echo)
+	case t.disembargo != nil:
+		c.returnDisembargo(t.disembargo)
 	default:
 		t.run()
 	}
 }
 
-// heard notes that the peer lives.
-func (c *Conn) heard() { c.lastHeard.Store(int64(time.Since(c.start))) }
+// markActivity notes that the peer lives.
+func (c *Conn) markActivity() { c.lastActivity.Store(int64(time.Since(c.start))) }
 
-// startWatch looks after the connection: it pings whenever nothing was heard for Limits.PingInterval, and ends connections
+// startKeepalive looks after the connection: it pings whenever nothing was heard for Limits.PingInterval, and ends connections
 // that are good for nothing.
-func (c *Conn) startWatch() *time.Timer {
+func (c *Conn) startKeepalive() *time.Timer {
 	began := time.Since(c.start)
 	var timer *time.Timer
-	var writing slowWrite
+	var writing writeProgress
 	timer = time.AfterFunc(time.Hour, func() {
 		c.mu.Lock()
 		if c.ended != nil {
 			c.mu.Unlock()
 			return
 		}
-		if c.endUseless(began) {
-			c.unlock()
+		if c.endIfUnused(began) {
+			c.unlockAndRun()
 			return
 		}
 		c.workers++
-		c.relieveReader() // a handler that takes long is not the peer's fault
-		if c.since(&c.lastRead) >= c.lim.PingInterval {
-			c.rest()
+		c.replaceReader() // a handler that takes long is not the peer's fault
+		if c.since(&c.lastMessage) >= c.limits.PingInterval {
+			c.releaseIdle()
 		}
-		busy, pieces := c.busy, c.pieces
-		if c.paused { // nobody reads, so nobody would hear the answer to a ping
-			c.heard()
+		busy, pieces := c.busy, c.chunksWritten
+		if c.readerPaused { // nobody reads, so nobody would hear the answer to a ping
+			c.markActivity()
 		}
-		c.unlock()
-		defer c.leave()
-		switch silent := c.since(&c.lastHeard); {
-		case silent < c.lim.PingInterval:
-			writing = slowWrite{}
-		case busy && writing.goesOn(pieces):
-			c.heard()
-		case busy && silent < c.lim.PingInterval+c.lim.PingTimeout:
-			timer.Reset(max(c.lim.PingTimeout/4, time.Millisecond))
+		c.unlockAndRun()
+		defer c.workerDone()
+		switch silent := c.since(&c.lastActivity); {
+		case silent < c.limits.PingInterval:
+			writing = writeProgress{}
+		case busy && writing.advanced(pieces):
+			c.markActivity()
+		case busy && silent < c.limits.PingInterval+c.limits.PingTimeout:
+			timer.Reset(max(c.limits.PingTimeout/4, time.Millisecond))
 			return
 		case busy:
-			c.endSilent(errors.New("a write made no progress"))
+			c.endUnresponsive(errors.New("a write made no progress"))
 			return
 		default:
-			writing = slowWrite{}
+			writing = writeProgress{}
 			if !c.ping() {
 				return
 			}
 		}
-		timer.Reset(c.nextLook(began, time.Since(c.start)))
+		timer.Reset(c.nextCheck(began, time.Since(c.start)))
 	})
-	timer.Reset(c.nextLook(began, began))
+	timer.Reset(c.nextCheck(began, began))
 	return timer
 }
 
-// slowWrite watches a write that is under way while nothing is heard of the peer. A ping would wait behind what is being
+// writeProgress watches a write that is under way while nothing is heard of the peer. A ping would wait behind what is being
 // written; but as long as that goes on, the peer takes it in.
-type slowWrite struct {
+type writeProgress struct {
 	watched bool
-	pieces  uint64 // at the last look
+	chunks  uint64 // at the last look
 }
 
-// goesOn says that pieces were written since the last look, if there was one.
-func (w *slowWrite) goesOn(pieces uint64) bool {
-	on := w.watched && pieces != w.pieces
-	*w = slowWrite{watched: !on, pieces: pieces}
+// advanced says that pieces were written since the last look, if there was one.
+func (w *writeProgress) advanced(pieces uint64) bool {
+	on := w.watched && pieces != w.chunks
+	*w = writeProgress{watched: !on, chunks: pieces}
 	return on
 }
 
 // ping asks the peer for a sign of life, and ends the connection if none comes.
 func (c *Conn) ping() (alive bool) {
-	last := c.lastHeard.Load()
-	ctx, cancel := context.WithTimeout(context.Background(), c.lim.PingTimeout)
+	last := c.lastActivity.Load()
+	ctx, cancel := context.WithTimeout(context.Background(), c.limits.PingTimeout)
 	err := c.transport.Ping(ctx)
 	cancel()
-	if err != nil && c.lastHeard.Load() == last { // else the answer comes behind a message that takes long
-		c.endSilent(err)
+	if err != nil && c.lastActivity.Load() == last { // else the answer comes behind a message that takes long
+		c.endUnresponsive(err)
 		return false
 	}
-	c.heard()
+	c.markActivity()
 	return true
 }
 
-func (c *Conn) endSilent(err error) {
-	c.hit(LimitPingTimeout)
-	c.end(ending{err: Disconnectedf("the peer is silent: %v", err), code: closePolicy, reason: "no answer to a ping"})
+func (c *Conn) endUnresponsive(err error) {
+	c.countHit(LimitPingTimeout)
+	c.end(ending{err: Disconnectedf("the peer is silent: %v", err), code: closePolicyViolation, reason: "no answer to a ping"})
 }
 
-// since is how much time has gone by since lastHeard or lastRead.
+// since is how much time has gone by since lastActivity or lastMessage.
 func (c *Conn) since(at *atomic.Int64) time.Duration {
 	return time.Since(c.start) - time.Duration(at.Load())
 }
 
-// nextLook is how long the watch may sleep from now on.
-func (c *Conn) nextLook(began, now time.Duration) time.Duration {
-	next := time.Duration(c.lastHeard.Load()) + c.lim.PingInterval
-	if c.lastRead.Load() == 0 && c.lim.HandshakeTimeout > 0 {
-		next = min(next, began+c.lim.HandshakeTimeout)
+// nextCheck is how long the watch may sleep from now on.
+func (c *Conn) nextCheck(began, now time.Duration) time.Duration {
+	next := time.Duration(c.lastActivity.Load()) + c.limits.PingInterval
+	if c.lastMessage.Load() == 0 && c.limits.HandshakeTimeout > 0 {
+		next = min(next, began+c.limits.HandshakeTimeout)
 	}
-	if idle := max(time.Duration(c.lastRead.Load()), began) + c.lim.IdleTimeout; idle > now {
+	if idle := max(time.Duration(c.lastMessage.Load()), began) + c.limits.IdleTimeout; idle > now {
 		next = min(next, idle)
 	}
 	return max(next-now, time.Millisecond)
 }
 
-// endUseless ends a connection whose peer has said nothing since it began, or nothing for long while there is nothing
+// endIfUnused ends a connection whose peer has said nothing since it began, or nothing for long while there is nothing
 // that it could be waiting for; false if it is not one of those. The lock is held.
-func (c *Conn) endUseless(began time.Duration) bool {
-	now, read := time.Since(c.start), time.Duration(c.lastRead.Load())
+func (c *Conn) endIfUnused(began time.Duration) bool {
+	now, read := time.Since(c.start), time.Duration(c.lastMessage.Load())
 	switch {
-	case read == 0 && c.lim.HandshakeTimeout > 0 && now-began >= c.lim.HandshakeTimeout:
-		c.hit(LimitHandshakeTimeout)
-		c.endLocked(ending{err: Disconnectedf("the peer said nothing for %v", c.lim.HandshakeTimeout), code: closePolicy,
+	case read == 0 && c.limits.HandshakeTimeout > 0 && now-began >= c.limits.HandshakeTimeout:
+		c.countHit(LimitHandshakeTimeout)
+		c.endLocked(ending{err: Disconnectedf("the peer said nothing for %v", c.limits.HandshakeTimeout), code: closePolicyViolation,
 			reason: "no message came", flush: true})
-	case c.lim.IdleTimeout > 0 && now-max(read, began) >= c.lim.IdleTimeout && c.holdsNothing():
-		c.hit(LimitIdleTimeout)
-		c.endLocked(ending{err: Disconnectedf("the connection was of no use for %v", c.lim.IdleTimeout), code: closeNormal,
-			reason: "idle: nothing is held over this connection", flush: true, quiet: true})
+	case c.limits.IdleTimeout > 0 && now-max(read, began) >= c.limits.IdleTimeout && c.isUnused():
+		c.countHit(LimitIdleTimeout)
+		c.endLocked(ending{err: Disconnectedf("the connection was of no use for %v", c.limits.IdleTimeout), code: closeNormal,
+			reason: "idle: nothing is held over this connection", flush: true, noLog: true})
 	default:
 		return false
 	}
 	return true
 }
 
-// holdsNothing says that neither side has a call unanswered or holds more of the other than a bootstrap interface.
-func (co *core) holdsNothing() bool {
+// isUnused says that neither side has a call unanswered or holds more of the other than a bootstrap interface.
+func (co *core) isUnused() bool {
 	exports := co.exports.n
 	if co.boot != nil {
-		if _, ok := co.exported[co.boot]; ok {
+		if _, ok := co.exportIDs[co.boot]; ok {
 			exports--
 		}
 	}

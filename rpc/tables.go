@@ -9,14 +9,14 @@ import (
 
 // table gives out numbers, low ones first, and finds what they stand for.
 type table[T comparable] struct {
-	slots []T
-	free  []uint32
-	n     int
-	few   int // at how many the slots at the end are looked at again
+	slots    []T
+	free     []uint32
+	n        int
+	shrinkAt int // at how many the slots at the end are looked at again
 }
 
-// fewSlots are not worth giving back.
-const fewSlots = 256
+// minShrinkSlots are not worth giving back.
+const minShrinkSlots = 256
 
 func (t *table[T]) add(v T) uint32 {
 	t.n++
@@ -27,7 +27,7 @@ func (t *table[T]) add(v T) uint32 {
 		return id
 	}
 	t.slots = append(t.slots, v)
-	t.few = len(t.slots) / 8
+	t.shrinkAt = len(t.slots) / 8
 	return uint32(len(t.slots) - 1)
 }
 
@@ -47,7 +47,7 @@ func (t *table[T]) remove(id uint32) {
 	t.n--
 	t.slots[id] = zero
 	t.free = append(t.free, id)
-	if t.n <= t.few && len(t.slots) > fewSlots {
+	if t.n <= t.shrinkAt && len(t.slots) > minShrinkSlots {
 		t.shrink()
 	}
 }
@@ -55,9 +55,9 @@ func (t *table[T]) remove(id uint32) {
 // shrink gives free slots at the end back, if they are most of all.
 func (t *table[T]) shrink() {
 	var zero T
-	t.few = t.n / 2 // to look so seldom costs next to nothing
-	if t.n <= fewSlots {
-		t.few = t.n - 1
+	t.shrinkAt = t.n / 2 // to look so seldom costs next to nothing
+	if t.n <= minShrinkSlots {
+		t.shrinkAt = t.n - 1
 	}
 	end := len(t.slots)
 	for end > 0 && t.slots[end-1] == zero {
@@ -76,7 +76,7 @@ func (t *table[T]) shrink() {
 func remove[K comparable, V any](m *map[K]V, key K, most *int) {
 	*most = max(*most, len(*m))
 	delete(*m, key)
-	if *most > fewSlots && len(*m) <= *most/8 {
+	if *most > minShrinkSlots && len(*m) <= *most/8 {
 		small := make(map[K]V, len(*m))
 		maps.Copy(small, *m)
 		*m, *most = small, len(*m)

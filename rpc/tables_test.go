@@ -60,10 +60,10 @@ func TestTablesGiveBack(t *testing.T) {
 				remove(&m, i, &most)
 			}
 		}
-		if cap(tab.slots) > 2*fewSlots || cap(tab.free) > 2*fewSlots || tab.n != stay {
+		if cap(tab.slots) > 2*minShrinkSlots || cap(tab.free) > 2*minShrinkSlots || tab.n != stay {
 			t.Errorf("of %d slots %d are left, and %d free ones, for %d", burst, cap(tab.slots), cap(tab.free), tab.n)
 		}
-		if most > fewSlots || len(m) != stay {
+		if most > minShrinkSlots || len(m) != stay {
 			t.Errorf("a map for %d has %d", most, len(m))
 		}
 		if m[0] = -1; full[0] == -1 {
@@ -86,7 +86,7 @@ func TestConnectionsGiveBack(t *testing.T) {
 	}
 	maps := func() map[string]reflect.Value {
 		return map[string]reflect.Value{"answers": reflect.ValueOf(h.c.answers), "imports": reflect.ValueOf(h.c.imports),
-			"exported": reflect.ValueOf(h.c.exported), "lanes": reflect.ValueOf(h.c.lanes)}
+			"exported": reflect.ValueOf(h.c.exportIDs), "lanes": reflect.ValueOf(h.c.lanes)}
 	}
 	full := maps()
 	for _, call := range obj.calls[1:] {

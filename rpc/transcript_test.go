@@ -166,7 +166,7 @@ func (s *story) end(t *testing.T) {
 		call.Fail(errCanceled)
 	}
 	s.conn.Close("end of story")
-	s.conn.sweep()
+	s.conn.failOrphans()
 	s.paused = false
 	s.deliver()
 	for name, o := range s.objects {
@@ -238,7 +238,7 @@ func (s *story) command(line string) error {
 			}
 		}
 		now := c.ended
-		c.unlock()
+		c.unlockAndRun()
 		if !was && now != nil {
 			s.say("ended: " + now.Reason)
 		}
@@ -314,7 +314,7 @@ func (s *story) command(line string) error {
 		c := s.vat()
 		c.mu.Lock()
 		c.draining = true
-		c.unlock()
+		c.unlockAndRun()
 	case "close":
 		s.vat().Close("closed")
 	case "stats":

@@ -26,25 +26,25 @@ type Transport interface {
 	RemoteAddr() string
 }
 
-// limited is implemented by transports that check limits before they allocate. NewConn tells them.
-type limited interface{ setLimits(lim Limits) }
+// limitSetter is implemented by transports that check limits before they allocate. NewConn tells them.
+type limitSetter interface{ setLimits(lim Limits) }
 
-// pinged is implemented by transports over which a peer may ask for a sign of life, and so give one. NewConn tells them
+// activityReporter is implemented by transports over which a peer may ask for a sign of life, and so give one. NewConn tells them
 // whom to tell.
-type pinged interface{ setHeard(heard func()) }
+type activityReporter interface{ setOnActivity(heard func()) }
 
-// reader is implemented by transports that keep what has come of a message. NewConn tells them whom to ask before they keep
+// readAdmitter is implemented by transports that keep what has come of a message. NewConn tells them whom to ask before they keep
 // so many bytes of one, with what is there of it, which may have them wait or refuse it; 0 says that it is let go of.
-type reader interface {
-	setReading(reading func(bytes int, have []byte) error)
+type readAdmitter interface {
+	setAdmitRead(reading func(bytes int, have []byte) error)
 }
 
-// paced is implemented by transports that write much in pieces. NewConn tells them whom to tell when one was taken in and
+// progressReporter is implemented by transports that write much in pieces. NewConn tells them whom to tell when one was taken in and
 // another follows.
-type paced interface{ setWrote(wrote func()) }
+type progressReporter interface{ setOnProgress(wrote func()) }
 
-// tryer is implemented by transports that can write without waiting.
-type tryer interface {
+// tryWriter is implemented by transports that can write without waiting.
+type tryWriter interface {
 	// TryWriteBatch is WriteBatch as far as that goes without waiting. If it is not done, the rest is written by the next
 	// WriteBatch, before its own messages, if any. If it has not even tried, nothing was taken, and it is not done.
 	TryWriteBatch(messages []byte) (tried, done bool, err error)

@@ -14,36 +14,36 @@ import (
 	"github.com/mooring-rpc/mooring/internal/until"
 )
 
-// trying is a transport that can write without waiting, when it likes to.
-type trying struct {
+// fakeTryWriter is a transport that can write without waiting, when it likes to.
+type fakeTryWriter struct {
 	Transport
-	wrote atomic.Int64 // by those who may wait,
-	tried atomic.Int64 // and by those who may not
-	mood  func() mood
-	rest  []byte
+	wrote     atomic.Int64 // by those who may wait,
+	tried     atomic.Int64 // and by those who may not
+	outcome   func() tryOutcome
+	unwritten []byte
 }
 
-type mood int
+type tryOutcome int
 
 const (
-	takesAll  mood = iota
-	takesPart      // keeps it all until the next write
-	isTaken        // by somebody else
+	takesAll  tryOutcome = iota
+	takesPart            // keeps it all until the next write
+	isTaken              // by somebody else
 	breaks
 )
 
-func (t *trying) TryWriteBatch(messages []byte) (tried, done bool, err error) {
+func (t *fakeTryWriter) TryWriteBatch(messages []byte) (tried, done bool, err error) {
 	t.tried.Add(1)
-	switch t.mood() {
+	switch t.outcome() {
 	case takesPart:
-		t.rest = append(t.rest, messages...)
+		t.unwritten = append(t.unwritten, messages...)
 		return true, false, nil
 	case isTaken:
 		return false, false, nil
 	case breaks:
 		return true, false, errBroken
 	}
-	if len(t.rest) > 0 {
+	if len(t.unwritten) > 0 {
 		panic("a message within another")
 	}
 	return true, true, t.Transport.WriteBatch(context.Background(), messages)
@@ -51,23 +51,23 @@ func (t *trying) TryWriteBatch(messages []byte) (tried, done bool, err error) {
 
 var errBroken = errors.New("broken")
 
-func (t *trying) WriteBatch(ctx context.Context, messages []byte) error {
+func (t *fakeTryWriter) WriteBatch(ctx context.Context, messages []byte) error {
 	t.wrote.Add(1)
-	batch := append(t.rest, messages...)
-	t.rest = nil
+	batch := append(t.unwritten, messages...)
+	t.unwritten = nil
 	if len(batch) == 0 {
 		return nil
 	}
 	return t.Transport.WriteBatch(ctx, batch)
 }
 
-func inMood(m mood) func() mood { return func() mood { return m } }
+func inMood(m tryOutcome) func() tryOutcome { return func() tryOutcome { return m } }
 
 // Of calls by turns each is written by its caller, and answers by who gives them, unless the reader is about to write.
 func TestCallersWriteWhatIsAlone(t *testing.T) {
 	t.Parallel()
 	near, far := Pipe()
-	a, b := &trying{Transport: near, mood: inMood(takesAll)}, &trying{Transport: far, mood: inMood(takesAll)}
+	a, b := &fakeTryWriter{Transport: near, outcome: inMood(takesAll)}, &fakeTryWriter{Transport: far, outcome: inMood(takesAll)}
 	v := startVats(t, a, b, Limits{PingInterval: time.Hour})
 	ctx := testContext(t)
 	boot := v.a.Bootstrap(ctx)
@@ -83,7 +83,7 @@ func TestCallersWriteWhatIsAlone(t *testing.T) {
 			until.True(t, "the writer rests", func() bool {
 				v.a.mu.Lock()
 				defer v.a.mu.Unlock()
-				return v.a.outlet.idle && !v.a.busy && !v.a.later.IsSet() && len(v.a.out) == 0
+				return v.a.writeState.writerIdle && !v.a.busy && !v.a.flushTimer.IsSet() && len(v.a.out) == 0
 			})
 			a.wrote.Store(0)
 		}
@@ -101,13 +101,13 @@ func TestWhatCannotBeWrittenAtOnce(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
 	rnd := rand.New(rand.NewPCG(seed.Of(t), 0))
-	moody := func() mood {
+	moody := func() tryOutcome {
 		mu.Lock()
 		defer mu.Unlock()
-		return mood(rnd.IntN(int(breaks)))
+		return tryOutcome(rnd.IntN(int(breaks)))
 	}
 	near, far := Pipe()
-	v := startVats(t, &trying{Transport: near, mood: moody}, &trying{Transport: far, mood: moody}, Limits{PingInterval: time.Hour})
+	v := startVats(t, &fakeTryWriter{Transport: near, outcome: moody}, &fakeTryWriter{Transport: far, outcome: moody}, Limits{PingInterval: time.Hour})
 	ctx := testContext(t)
 	boot := v.a.Bootstrap(ctx)
 	defer boot.Release()
@@ -138,11 +138,11 @@ func TestWhatCannotBeWrittenAtOnce(t *testing.T) {
 // An error of an attempt ends the connection as one of a write does; what is said last still leaves after an attempt.
 func TestAttemptsAndTheEnd(t *testing.T) {
 	t.Parallel()
-	for _, m := range []mood{breaks, takesPart} {
+	for _, m := range []tryOutcome{breaks, takesPart} {
 		near, far := Pipe()
 		var now atomic.Int32
-		changing := func() mood { return mood(now.Load()) }
-		v := startVats(t, near, &trying{Transport: far, mood: changing}, Limits{PingInterval: time.Hour})
+		changing := func() tryOutcome { return tryOutcome(now.Load()) }
+		v := startVats(t, near, &fakeTryWriter{Transport: far, outcome: changing}, Limits{PingInterval: time.Hour})
 		boot := v.a.Bootstrap(testContext(t))
 		defer boot.Release()
 		p := boot.Call(testContext(t), mHold, testSize, nil)

@@ -13,7 +13,7 @@ import (
 
 	"github.com/coder/websocket"
 
-	"github.com/mooring-rpc/mooring/internal/unreached"
+	"github.com/mooring-rpc/mooring/internal/dialerror"
 	"github.com/mooring-rpc/mooring/internal/wsock"
 )
 
@@ -84,16 +84,16 @@ func Dial(ctx context.Context, url string, opts DialOptions) (Transport, error) 
 	})
 	if err != nil {
 		if resp != nil && resp.StatusCode != http.StatusSwitchingProtocols {
-			return nil, otherAnswer(resp)
+			return nil, handshakeError(resp)
 		}
 		return nil, err
 	}
 	return newWSTransport(c), nil
 }
 
-// otherAnswer is the error of a response that opens no WebSocket.
-func otherAnswer(resp *http.Response) error {
-	s := &unreached.Status{Code: resp.StatusCode}
+// handshakeError is the error of a response that opens no WebSocket.
+func handshakeError(resp *http.Response) error {
+	s := &dialerror.HTTPStatus{Code: resp.StatusCode}
 	if to, err := resp.Location(); err == nil && resp.StatusCode/100 == 3 {
 		s.Location = clip(to.Redacted(), 200)
 	}
@@ -115,28 +115,28 @@ func newWSTransport(c *wsock.Conn) *wsTransport {
 	return t
 }
 
-// setHeard has the peer's own pings told: a peer that pings need not be pinged.
-func (t *wsTransport) setHeard(heard func()) { t.c.SetHeard(heard) }
+// setOnActivity has the peer's own pings told: a peer that pings need not be pinged.
+func (t *wsTransport) setOnActivity(heard func()) { t.c.SetOnActivity(heard) }
 
-// setWrote has the pieces of a large message told.
-func (t *wsTransport) setWrote(wrote func()) { t.c.SetWrote(wrote) }
+// setOnProgress has the pieces of a large message told.
+func (t *wsTransport) setOnProgress(wrote func()) { t.c.SetOnProgress(wrote) }
 
 // setLimits bounds a WebSocket message by one Cap'n Proto message, or by what a peer merges.
 func (t *wsTransport) setLimits(lim Limits) {
 	t.c.SetReadLimit(int64(max(lim.MessageBytes, chunkBytes)))
-	t.c.LimitSilence(lim.PingInterval + lim.PingTimeout)
+	t.c.SetUserTimeout(lim.PingInterval + lim.PingTimeout)
 }
 
-func (t *wsTransport) setReading(reading func(int, []byte) error) { t.c.SetReading(reading) }
+func (t *wsTransport) setAdmitRead(reading func(int, []byte) error) { t.c.SetAdmitRead(reading) }
 
 func (t *wsTransport) ReadBatch(ctx context.Context) ([]byte, error) {
 	kind, b, err := t.c.Read(ctx)
 	if err != nil {
-		if code, reason, ok := wsock.Closed(err); ok && (code == closeNormal || code == closeAway) {
+		if code, reason, ok := wsock.Closed(err); ok && (code == closeNormal || code == closeGoingAway) {
 			return nil, closedError(reason)
 		}
 		if wsock.TooBig(err) {
-			return nil, overLimit{LimitMessageBytes, err}
+			return nil, limitError{LimitMessageBytes, err}
 		}
 		return nil, err
 	}
@@ -152,7 +152,7 @@ func (t *wsTransport) WriteBatch(ctx context.Context, messages []byte) error {
 	}
 	var each [][]byte
 	for len(messages) > 0 {
-		n := ownFrameSize(messages)
+		n := trustedFrameSize(messages)
 		each, messages = append(each, messages[:n]), messages[n:]
 	}
 	return t.c.Write(ctx, websocket.MessageBinary, each...)
@@ -160,7 +160,7 @@ func (t *wsTransport) WriteBatch(ctx context.Context, messages []byte) error {
 
 // TryWriteBatch implements tryer. What is not merged is not what calls by turns are made of.
 func (t *wsTransport) TryWriteBatch(messages []byte) (tried, done bool, err error) {
-	if !t.merged && ownFrameSize(messages) < len(messages) {
+	if !t.merged && trustedFrameSize(messages) < len(messages) {
 		return false, false, nil
 	}
 	return t.c.TryWrite(websocket.MessageBinary, messages)

@@ -217,7 +217,7 @@ func (b *books) out(m rpccp.Message) {
 			b.check(err == nil, "results that cannot be read")
 			q.exports = b.gets(p)
 			list, err := p.CapTable()
-			hint = err == nil && list.Len() == 0 && v.AnswerId() < hintedNumbers
+			hint = err == nil && list.Len() == 0 && v.AnswerId() < idSetSize
 		}
 		b.check(q.noFinish == hint, "return of question %d says %v of needing no finish", v.AnswerId(), q.noFinish)
 		if q.finished {
@@ -387,20 +387,20 @@ func (b *books) compare(co *core) {
 	b.check(len(b.held) == co.exports.n, "the peer holds %d exports, the vat has %d", len(b.held), co.exports.n)
 	for id, n := range b.held {
 		exp := co.exports.get(id)
-		b.check(exp != nil && exp.wire == n, "export %d is held %d times: %+v", id, n, exp)
+		b.check(exp != nil && exp.wireRefs == n, "export %d is held %d times: %+v", id, n, exp)
 	}
 	b.check(len(b.hosted) == len(co.imports), "the vat holds %d imports, has %d", len(b.hosted), len(co.imports))
 	for id, e := range b.hosted {
 		r := co.imports[id]
-		b.check(r != nil && r.wire == e.count, "import %d is held %d times: %+v", id, e.count, r)
+		b.check(r != nil && r.wireRefs == e.count, "import %d is held %d times: %+v", id, e.count, r)
 	}
 	b.check(b.unfinished() == len(co.answers), "the peer has to finish %d questions, the vat has %d", b.unfinished(),
 		len(co.answers))
-	for id := range uint32(hintedNumbers) {
+	for id := range uint32(idSetSize) {
 		q := b.asked[id]
-		b.check((q != nil && q.noFinish) == co.hinted.has(id), "question %d: %+v, a finish may come: %v", id, q, co.hinted.has(id))
+		b.check((q != nil && q.noFinish) == co.finishOptional.has(id), "question %d: %+v, a finish may come: %v", id, q, co.finishOptional.has(id))
 	}
-	b.check(len(b.lifts) == co.embargoes.n, "the vat waits for %d disembargoes, has %d", len(b.lifts), co.embargoes.n)
+	b.check(len(b.lifts) == co.disembargoesOut.n, "the vat waits for %d disembargoes, has %d", len(b.lifts), co.disembargoesOut.n)
 	unanswered, promised, queued := 0, 0, 0
 	for id, ans := range co.answers {
 		q := b.asked[id]
@@ -409,11 +409,11 @@ func (b *books) compare(co *core) {
 		if !ans.returned {
 			unanswered++
 		}
-		promised += len(ans.pipes)
+		promised += len(ans.pipelined)
 		queued += len(ans.queue)
 	}
-	b.check(unanswered == co.unanswered && promised == co.promised, "unanswered %d, %d; promised %d, %d",
-		unanswered, co.unanswered, promised, co.promised)
+	b.check(unanswered == co.unanswered && promised == co.pipelinedPromises, "unanswered %d, %d; promised %d, %d",
+		unanswered, co.unanswered, promised, co.pipelinedPromises)
 	for p := range co.conn.lanes {
 		p.mu.Lock()
 		if l := p.lanes[co.conn]; l != nil && p.target.Load() == nil { // else it is on its way, and tells its hooks once

@@ -129,7 +129,7 @@ func (w *wild) tell(what string) {
 // runManual runs one connection without goroutines, and says what was wrong.
 func (w *wild) runManual() error {
 	w.c.manual = true
-	ctx := noWait
+	ctx := noWaitCtx
 	for !w.d.over() && !w.b.ended {
 		switch act := w.d.n(8); {
 		case act == 7 || w.client && act > 3:
@@ -140,7 +140,7 @@ func (w *wild) runManual() error {
 			if w.c.ended == nil && frame != nil {
 				w.take(frame)
 			}
-			w.c.unlock()
+			w.c.unlockAndRun()
 		}
 		if w.d.n(3) > 0 {
 			w.drain()
@@ -152,7 +152,7 @@ func (w *wild) runManual() error {
 		w.b.compare(&w.c.core)
 		w.b.check(!w.p.boot.gone.Load(), "the bootstrap object is released already")
 	}
-	w.c.unlock()
+	w.c.unlockAndRun()
 	w.finish()
 	return w.verdict()
 }
@@ -160,7 +160,7 @@ func (w *wild) runManual() error {
 // take has the vat take a message in, in memory that is then used for another.
 func (w *wild) take(frame []byte) {
 	for len(frame) > 0 && w.c.ended == nil {
-		one, rest, err := cutFrame(frame, &w.c.lim)
+		one, rest, err := splitFrame(frame, &w.c.limits)
 		if err == nil {
 			err = w.c.handle(one)
 		}
@@ -199,11 +199,11 @@ func (w *wild) finish() {
 	case 0:
 		w.c.Close("over")
 	case 1:
-		w.c.end(lostEnding(io.ErrUnexpectedEOF))
+		w.c.end(transportEnding(io.ErrUnexpectedEOF))
 	case 2:
-		w.c.end(lostEnding(io.EOF))
+		w.c.end(transportEnding(io.EOF))
 	case 3:
-		_ = w.c.Drain(noWait, "over") // its error is the context's
+		_ = w.c.Drain(noWaitCtx, "over") // its error is the context's
 	}
 	w.settle(w.drain)
 }
@@ -211,7 +211,7 @@ func (w *wild) finish() {
 // settle waits until nothing is left.
 func (w *wild) settle(drain func()) {
 	for end := time.Now().Add(settleTime); ; runtime.Gosched() {
-		w.c.sweep()
+		w.c.failOrphans()
 		drain()
 		if w.p.letGo() && w.p.made.Load() == w.p.freed.Load() {
 			break

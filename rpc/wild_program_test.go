@@ -55,7 +55,7 @@ func (p *wildProgram) counted(n *localCap) {
 	defer p.mu.Unlock()
 	p.counts = append(p.counts, n)
 	if !p.threads {
-		n.loop.Start = p.later
+		n.deliveries.Start = p.later
 	}
 }
 
@@ -103,7 +103,7 @@ func (o *wildObject) Serve(call *Call) {
 	case 5:
 		panic("a handler's panic")
 	case 6: // calls back
-		back := arg.Call(noWait, wildMethod(number/2), testSize, fill(number/2, "", arg))
+		back := arg.Call(noWaitCtx, wildMethod(number/2), testSize, fill(number/2, "", arg))
 		back.Notify(func() {
 			defer back.Release()
 			s, caps, err := back.Wait(context.Background())
@@ -118,7 +118,7 @@ func (o *wildObject) Serve(call *Call) {
 		})
 	case 7: // a stream of calls, whose answers nobody awaits
 		for i := range number % 8 {
-			arg.Call(noWait, wildMethod(i), testSize, fill(i, "x", nil)).Release()
+			arg.Call(noWaitCtx, wildMethod(i), testSize, fill(i, "x", nil)).Release()
 		}
 		call.Return(capnp.ObjectSize{}, nil)
 	case 8: // keeps
@@ -148,7 +148,7 @@ func (o *wildObject) Serve(call *Call) {
 	case 12:
 		call.Return(testSize, fill(number, strings.Repeat("long ", int(number%500)), arg))
 	case 13: // a pipelined result of another
-		q := arg.Call(noWait, wildMethod(number/3), testSize, fill(number/3, "", arg))
+		q := arg.Call(noWaitCtx, wildMethod(number/3), testSize, fill(number/3, "", arg))
 		x := q.Cap(1)
 		q.Release()
 		call.Return(testSize, fill(number, "", x))

@@ -302,7 +302,7 @@ func (w *wild) writeOdd(lie bool) bool {
 
 // question is a number that is free, low or about where numbers begin to need their finish always.
 func (w *wild) question() uint32 {
-	for id := []uint32{0, 1, hintedNumbers - 2}[w.d.n(3)]; ; id++ {
+	for id := []uint32{0, 1, idSetSize - 2}[w.d.n(3)]; ; id++ {
 		if w.b.free(id) {
 			return id
 		}

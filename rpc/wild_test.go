@@ -56,12 +56,12 @@ func (w *wild) runThreads(link Transport) error {
 	}
 	for !w.d.over() && !over() {
 		if w.d.n(3) == 0 {
-			w.p.step(noWait)
+			w.p.step(noWaitCtx)
 			continue
 		}
 		w.c.mu.Lock()
 		frame := w.message()
-		taken := w.c.parts.MessagesIn
+		taken := w.c.counters.MessagesIn
 		w.c.mu.Unlock()
 		if frame == nil {
 			continue
@@ -81,7 +81,7 @@ func (w *wild) runThreads(link Transport) error {
 	case 1:
 		w.c.Close("over")
 	case 2:
-		_ = w.c.Drain(noWait, "over")
+		_ = w.c.Drain(noWaitCtx, "over")
 	}
 	select {
 	case <-ended:

@@ -56,7 +56,7 @@ func expectAbort(t *testing.T, c *websocket.Conn, want string) {
 		}
 		for len(b) > 0 {
 			var frame []byte
-			if frame, b, err = cutFrame(b, &lim); err != nil {
+			if frame, b, err = splitFrame(b, &lim); err != nil {
 				t.Fatal(err)
 			}
 			in, err := parseFrame(frame, &lim)
@@ -168,7 +168,7 @@ func TestMergedAndFragmented(t *testing.T) {
 			t.Fatal(err)
 		}
 		for ; len(b) > 0; answers++ {
-			if _, b, err = cutFrame(b, &lim); err != nil {
+			if _, b, err = splitFrame(b, &lim); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -380,14 +380,14 @@ func TestPingIsHeard(t *testing.T) {
 		from Transport
 		to   *Conn
 	}{{ta, v.b}, {tb, v.a}} {
-		before := side.to.lastHeard.Load()
+		before := side.to.lastActivity.Load()
 		if err := side.from.Ping(testContext(t)); err != nil {
 			t.Fatal(err)
 		}
-		if side.to.lastHeard.Load() <= before {
+		if side.to.lastActivity.Load() <= before {
 			t.Error("a ping was not heard")
 		}
-		if side.to.lastRead.Load() > before {
+		if side.to.lastMessage.Load() > before {
 			t.Error("a ping counts as a message")
 		}
 	}

@@ -11,173 +11,173 @@ import (
 	"runtime"
 	"time"
 
-	"github.com/mooring-rpc/mooring/internal/alarm"
+	"github.com/mooring-rpc/mooring/internal/lazytimer"
 )
 
 const (
 	// chunkBytes is how much is written at once: small enough for pings to get in between, and for the write deadline to
 	// mean no progress.
 	chunkBytes = 64 << 10
-	// slowestBytes a second are enough for a single large message not to count as stalled, where the transport tells
+	// minWriteRate a second are enough for a single large message not to count as stalled, where the transport tells
 	// nothing of its pieces.
-	slowestBytes = 64 << 10
-	// smallBytes is how little is worth waiting for more.
-	smallBytes = 8 << 10
-	// pieceBytes is how much the reader answers before it writes that, with more to be answered.
-	pieceBytes = 4 << 10
-	// holdTime is how long what is delivered, or written by the reader, may take before the others take over from it.
-	holdTime = 2 * time.Millisecond
-	// laterTime is how long what nobody waits for waits for something to leave with.
-	laterTime = 2 * time.Millisecond
+	minWriteRate = 64 << 10
+	// coalesceBytes is how little is worth waiting for more.
+	coalesceBytes = 8 << 10
+	// readerFlushBytes is how much the reader answers before it writes that, with more to be answered.
+	readerFlushBytes = 4 << 10
+	// maxHold is how long what is delivered, or written by the reader, may take before the others take over from it.
+	maxHold = 2 * time.Millisecond
+	// lazyFlushDelay is how long what nobody waits for waits for something to leave with.
+	lazyFlushDelay = 2 * time.Millisecond
 )
 
-// outlet is the state of writing, guarded by Conn.mu.
-type outlet struct {
-	wake    chan struct{} // tells the writer that there is something for it
-	written chan struct{} // closed when the writer has gone for good
-	try     tryer         // nil if the transport is none
-	idle    bool          // the writer waits for wake
-	retire  bool          // it is to go home
-	away    bool          // it has: the next to want it starts another
-	busy    bool          // somebody writes
-	reader  bool          // it is the reader
-	hold    bool          // the reader will write what waits as soon as it has delivered
-	stuck   bool          // somebody else wrote, and the writer has to go on
-	spare   []byte        // to gather the next in
-	paced   bool          // the transport tells of the pieces it writes
-	pieces  uint64        // pieces and chunks that were written
+// writeState is the state of writing, guarded by Conn.mu.
+type writeState struct {
+	wake            chan struct{} // tells the writer that there is something for it
+	writerDone      chan struct{} // closed when the writer has gone for good
+	tryWriter       tryWriter     // nil if the transport is none
+	writerIdle      bool          // the writer waits for wake
+	writerRetiring  bool          // it is to go home
+	writerRetired   bool          // it has: the next to want it starts another
+	busy            bool          // somebody writes
+	byReader        bool          // it is the reader
+	holdWrites      bool          // the reader will write what waits as soon as it has delivered
+	partlyWritten   bool          // somebody else wrote, and the writer has to go on
+	spareBuf        []byte        // to gather the next in
+	reportsProgress bool          // the transport tells of the pieces it writes
+	chunksWritten   uint64        // pieces and chunks that were written
 
-	stalled alarm.Alarm   // ends the connection when a write makes no progress
-	guard   alarm.Alarm   // ends hold
-	later   alarm.Alarm   // sends what is not urgent
-	leisure time.Duration // how long that may take
+	stallTimer lazytimer.Timer // ends the connection when a write makes no progress
+	holdTimer  lazytimer.Timer // ends hold
+	flushTimer lazytimer.Timer // sends what is not urgent
+	flushDelay time.Duration   // how long that may take
 }
 
-// enter takes the lock for an alarm, and says that the connection is not over.
-func (c *Conn) enter() bool {
+// lockUnlessFinished takes the lock for an alarm, and says that the connection is not over.
+func (c *Conn) lockUnlessFinished() bool {
 	c.mu.Lock()
 	return !c.finished
 }
 
-func (c *Conn) initOutlet() {
-	c.wake, c.written = make(chan struct{}, 1), make(chan struct{})
-	c.stalled.Init(c.enter, c.unlock, func() {
-		c.hit(LimitWriteTimeout)
-		c.endLocked(ending{err: Disconnectedf("the peer does not read: a write made no progress"), code: closePolicy})
+func (c *Conn) initWriteState() {
+	c.wake, c.writerDone = make(chan struct{}, 1), make(chan struct{})
+	c.stallTimer.Init(c.lockUnlessFinished, c.unlockAndRun, func() {
+		c.countHit(LimitWriteTimeout)
+		c.endLocked(ending{err: Disconnectedf("the peer does not read: a write made no progress"), code: closePolicyViolation})
 	})
-	c.guard.Init(c.enter, c.unlock, c.endHold)
-	c.later.Init(c.enter, c.unlock, func() { c.urgent = len(c.out) > 0 })
-	c.leisure = laterTime
+	c.holdTimer.Init(c.lockUnlessFinished, c.unlockAndRun, c.endHold)
+	c.flushTimer.Init(c.lockUnlessFinished, c.unlockAndRun, func() { c.urgent = len(c.out) > 0 })
+	c.flushDelay = lazyFlushDelay
 }
 
-// handOut sees to it that what waits is written: by the writer, if the caller is to wake it; by the caller itself, if it gets
+// scheduleWrite sees to it that what waits is written: by the writer, if the caller is to wake it; by the caller itself, if it gets
 // something to write at once; or later, since it is not urgent. The lock is held.
-func (c *Conn) handOut() (wake bool, atOnce []byte) {
-	if !(c.outlet.idle || c.away) || c.busy || (len(c.out) == 0 && !c.stuck && c.ended == nil) {
+func (c *Conn) scheduleWrite() (wake bool, atOnce []byte) {
+	if !(c.writeState.writerIdle || c.writerRetired) || c.busy || (len(c.out) == 0 && !c.partlyWritten && c.ended == nil) {
 		return false, nil
 	}
-	if len(c.out) > chunkBytes || c.stuck {
+	if len(c.out) > chunkBytes || c.partlyWritten {
 		c.urgent = true
 	}
-	if c.ended == nil && len(c.out) <= chunkBytes && (c.hold || !c.urgent) {
-		if !c.hold && !c.later.IsSet() {
-			c.later.Set(c.leisure)
+	if c.ended == nil && len(c.out) <= chunkBytes && (c.holdWrites || !c.urgent) {
+		if !c.holdWrites && !c.flushTimer.IsSet() {
+			c.flushTimer.Set(c.flushDelay)
 		}
 		return false, nil
 	}
 	alone := c.questions.n+len(c.answers) <= 1 // no other call is under way, and nothing would leave with what waits
-	if alone && c.try != nil && !c.stuck && c.running && c.ended == nil && len(c.out) <= smallBytes {
-		return false, c.takeOut()
+	if alone && c.tryWriter != nil && !c.partlyWritten && c.running && c.ended == nil && len(c.out) <= coalesceBytes {
+		return false, c.takePending()
 	}
-	if c.away {
-		c.away = false
+	if c.writerRetired {
+		c.writerRetired = false
 		c.workers++
 		go c.write()
 		return false, nil
 	}
-	c.outlet.idle = false
+	c.writeState.writerIdle = false
 	return true, nil
 }
 
-// takeOut takes what waits, to be written. The lock is held.
-func (c *Conn) takeOut() []byte {
+// takePending takes what waits, to be written. The lock is held.
+func (c *Conn) takePending() []byte {
 	batch := c.out
 	c.busy = true
-	c.out, c.outlet.spare = c.outlet.spare[:0], nil
+	c.out, c.writeState.spareBuf = c.writeState.spareBuf[:0], nil
 	c.urgent = false
-	c.writing = len(batch)
+	c.writingBytes = len(batch)
 	return batch
 }
 
-// wrote keeps the memory of what was written. The lock is held.
-func (c *Conn) wrote(batch []byte) {
+// finishWrite keeps the memory of what was written. The lock is held.
+func (c *Conn) finishWrite(batch []byte) {
 	poison(batch)
 	if cap(batch) <= chunkBytes {
-		c.outlet.spare = batch
+		c.writeState.spareBuf = batch
 	}
-	c.busy, c.writing = false, 0
+	c.busy, c.writingBytes = false, 0
 }
 
 // tryWrite writes what was taken, and leaves to the writer what that would have to wait for.
 func (c *Conn) tryWrite(batch []byte) {
-	tried, done, err := c.try.TryWriteBatch(batch)
+	tried, done, err := c.tryWriter.TryWriteBatch(batch)
 	c.mu.Lock()
 	if err != nil {
-		c.endLocked(lostEnding(err))
+		c.endLocked(transportEnding(err))
 	}
 	if !tried {
 		batch, c.out = c.out, append(batch, c.out...)
 	}
-	c.stuck = err == nil && (!done || c.urgent) // what came up meanwhile is the writer's too
-	c.wrote(batch)
-	c.roomMade()
-	c.unlock()
+	c.partlyWritten = err == nil && (!done || c.urgent) // what came up meanwhile is the writer's too
+	c.finishWrite(batch)
+	c.wakeLimitWaiters()
+	c.unlockAndRun()
 }
 
-// rest has a connection that is silent give back what it can have again: the writer's goroutine, buffers, timers. The
+// releaseIdle has a connection that is silent give back what it can have again: the writer's goroutine, buffers, timers. The
 // lock is held.
-func (c *Conn) rest() {
-	if !(c.outlet.idle || c.away) || c.busy || c.ended != nil || len(c.out) > 0 {
+func (c *Conn) releaseIdle() {
+	if !(c.writeState.writerIdle || c.writerRetired) || c.busy || c.ended != nil || len(c.out) > 0 {
 		return
 	}
-	if c.outlet.idle {
-		c.outlet.idle, c.retire = false, true
+	if c.writeState.writerIdle {
+		c.writeState.writerIdle, c.writerRetiring = false, true
 		c.wakeWriter()
 	}
-	c.out, c.outlet.spare, c.spare = nil, nil, nil
-	c.stalled.Rest()
-	c.guard.Rest()
-	c.later.Rest()
+	c.out, c.writeState.spareBuf, c.spareTasks = nil, nil, nil
+	c.stallTimer.Release()
+	c.holdTimer.Release()
+	c.flushTimer.Release()
 }
 
 // write sends what nobody else does, until the connection ends.
 func (c *Conn) write() {
-	defer c.leave()
+	defer c.workerDone()
 	c.mu.Lock()
-	defer c.unlock()
+	defer c.unlockAndRun()
 	for {
-		for c.busy || ((len(c.out) == 0 || !c.urgent) && !c.stuck && c.ended == nil) {
-			c.outlet.idle = true
-			c.unlock() // which sees to what is not urgent
+		for c.busy || ((len(c.out) == 0 || !c.urgent) && !c.partlyWritten && c.ended == nil) {
+			c.writeState.writerIdle = true
+			c.unlockAndRun() // which sees to what is not urgent
 			<-c.wake
 			c.mu.Lock()
-			c.outlet.idle = false
-			if c.retire {
-				c.retire = false
-				if !c.urgent && !c.stuck && c.ended == nil {
-					c.away = true
+			c.writeState.writerIdle = false
+			if c.writerRetiring {
+				c.writerRetiring = false
+				if !c.urgent && !c.partlyWritten && c.ended == nil {
+					c.writerRetired = true
 					return
 				}
 			}
 		}
 		last := c.ended != nil
-		if last && (!c.ending.flush || len(c.out) == 0 && !c.stuck) {
+		if last && (!c.ending.flush || len(c.out) == 0 && !c.partlyWritten) {
 			break
 		}
-		if !last && len(c.out) < smallBytes && c.questions.n+len(c.answers) > 2 {
+		if !last && len(c.out) < coalesceBytes && c.questions.n+len(c.answers) > 2 {
 			// Others are about to call or answer too: what they say can leave with it.
 			c.busy = true
-			c.unlock()
+			c.unlockAndRun()
 			runtime.Gosched()
 			c.mu.Lock()
 			c.busy = false
@@ -186,95 +186,95 @@ func (c *Conn) write() {
 			break
 		}
 	}
-	close(c.written)
+	close(c.writerDone)
 }
 
 // writeOut writes what waits. Nobody else must be writing. The lock is held, and given up meanwhile.
 func (c *Conn) writeOut() (err error) {
-	batch, stuck := c.takeOut(), c.stuck
-	c.stuck = false
+	batch, stuck := c.takePending(), c.partlyWritten
+	c.partlyWritten = false
 	for rest := batch; (len(rest) > 0 || stuck) && err == nil; stuck = false {
 		var chunk []byte
-		chunk, rest = cutChunk(rest)
-		patience := c.lim.WriteTimeout
-		if !c.paced {
-			patience += time.Duration(len(chunk)/slowestBytes) * time.Second
+		chunk, rest = splitChunk(rest)
+		patience := c.limits.WriteTimeout
+		if !c.reportsProgress {
+			patience += time.Duration(len(chunk)/minWriteRate) * time.Second
 		}
-		c.stalled.Set(patience)
-		c.unlock()
+		c.stallTimer.Set(patience)
+		c.unlockAndRun()
 		err = c.transport.WriteBatch(context.Background(), chunk)
 		c.mu.Lock()
-		c.stalled.Clear()
-		c.pieces++
+		c.stallTimer.Clear()
+		c.chunksWritten++
 		if err != nil {
-			c.endLocked(lostEnding(err))
+			c.endLocked(transportEnding(err))
 		}
-		c.writing -= len(chunk)
-		c.roomMade()
+		c.writingBytes -= len(chunk)
+		c.wakeLimitWaiters()
 	}
-	c.wrote(batch) // after an error the rest of it is lost
+	c.finishWrite(batch) // after an error the rest of it is lost
 	return err
 }
 
-// wrotePiece notes that a piece was written of what is being written.
-func (c *Conn) wrotePiece() {
+// onWriteProgress notes that a piece was written of what is being written.
+func (c *Conn) onWriteProgress() {
 	c.mu.Lock()
-	c.pieces++
-	c.stalled.Set(c.lim.WriteTimeout)
+	c.chunksWritten++
+	c.stallTimer.Set(c.limits.WriteTimeout)
 	c.mu.Unlock()
 }
 
 // holdOutput leaves what is answered from now on for the reader to write, all together. The lock is held.
 func (c *Conn) holdOutput() {
-	c.hold = true
-	c.guard.Set(holdTime)
+	c.holdWrites = true
+	c.holdTimer.Set(maxHold)
 }
 
-// readerWrites has the reader write what waits. If that takes long, another takes over reading. The lock is held, and
+// writeFromReader has the reader write what waits. If that takes long, another takes over reading. The lock is held, and
 // given up meanwhile.
-func (c *Conn) readerWrites() {
+func (c *Conn) writeFromReader() {
 	if c.ended != nil || c.busy || !c.urgent || len(c.out) > chunkBytes {
 		return
 	}
 	gen := c.readerGen
-	c.reader, c.readerAway = true, true
+	c.byReader, c.readerBusy = true, true
 	_ = c.writeOut() // it has ended the connection
-	c.reader = false
+	c.byReader = false
 	if c.readerGen == gen {
-		c.readerAway = false
+		c.readerBusy = false
 	}
 }
 
-// writePiece has the reader, while it delivers, write what is answered so far if that is worth a write: the peer can go on
+// flushFromReader has the reader, while it delivers, write what is answered so far if that is worth a write: the peer can go on
 // with it meanwhile.
-func (c *Conn) writePiece() {
+func (c *Conn) flushFromReader() {
 	c.mu.Lock()
-	if gen := c.readerGen; c.hold && len(c.out) >= pieceBytes {
-		c.readerWrites()
+	if gen := c.readerGen; c.holdWrites && len(c.out) >= readerFlushBytes {
+		c.writeFromReader()
 		if c.readerGen == gen { // it still delivers
-			c.readerAway = true
+			c.readerBusy = true
 		}
 	}
-	c.unlock()
+	c.unlockAndRun()
 }
 
 // endHold gives to the writer what the reader has not come to write, and to another reader what it has not come to read.
 // The lock is held.
 func (c *Conn) endHold() {
-	c.hold = false
-	if c.reader {
-		c.relieveReader()
+	c.holdWrites = false
+	if c.byReader {
+		c.replaceReader()
 	}
 }
 
-// cutChunk takes as many whole messages as make a chunk, one at least.
-func cutChunk(b []byte) (chunk, rest []byte) {
+// splitChunk takes as many whole messages as make a chunk, one at least.
+func splitChunk(b []byte) (chunk, rest []byte) {
 	if len(b) <= chunkBytes {
 		return b, nil
 	}
 	n := 0
 	for n < len(b) {
-		size := ownFrameSize(b[n:])
+		size := trustedFrameSize(b[n:])
 		if n > 0 && n+size > chunkBytes {
 			break
 		}

@@ -46,8 +46,8 @@ func TestFinishLeavesWithTheNextCall(t *testing.T) {
 		until.True(t, "no timer runs and all is written", func() bool {
 			v.a.mu.Lock()
 			defer v.a.mu.Unlock()
-			v.a.leisure = d
-			return !v.a.later.IsSet() && len(v.a.out) == 0 && !v.a.busy
+			v.a.flushDelay = d
+			return !v.a.flushTimer.IsSet() && len(v.a.out) == 0 && !v.a.busy
 		})
 	}
 	call(0)
@@ -63,9 +63,9 @@ func TestFinishLeavesWithTheNextCall(t *testing.T) {
 		t.Errorf("the callee wrote %d times for %d calls", n, calls)
 	}
 	v.a.mu.Lock()
-	v.a.later.Set(0)
+	v.a.flushTimer.Set(0)
 	v.a.mu.Unlock()
-	leisure(laterTime)
+	leisure(lazyFlushDelay)
 	call(calls)
 	until.True(t, "the last Finish arrives", func() bool { return v.b.Stats().Answers == 0 })
 }
@@ -148,7 +148,7 @@ func answersInPieces(t *testing.T) {
 		t.Errorf("%d answers left in %d writes", len(calls), n)
 	}
 	v.b.mu.Lock()
-	if !v.b.readerAway {
+	if !v.b.readerBusy {
 		t.Error("the reader is in a handler, and nobody knows")
 	}
 	v.b.mu.Unlock()
@@ -178,7 +178,7 @@ func TestReleaseBesideAWriteLeaves(t *testing.T) {
 	a.hold.Store(&stuck)
 	before := a.writes.Load()
 	v.a.mu.Lock()
-	v.a.holdOutput() // for the writer, which takes over after holdTime
+	v.a.holdOutput() // for the writer, which takes over after maxHold
 	v.a.mu.Unlock()
 	calls := []*Promise{boot.Call(ctx, mHold, testSize, nil), boot.Call(ctx, mHold, testSize, nil)}
 	until.True(t, "the writer writes", func() bool { return a.writes.Load() > before })
@@ -212,7 +212,7 @@ func TestIdleConnectionRests(t *testing.T) {
 		rested := func() bool {
 			for _, c := range []*Conn{v.a, v.b} {
 				c.mu.Lock()
-				away := c.away && c.out == nil && c.outlet.spare == nil
+				away := c.writerRetired && c.out == nil && c.writeState.spareBuf == nil
 				c.mu.Unlock()
 				if !away {
 					return false
@@ -249,15 +249,15 @@ func TestMuchOfNoUrgencyLeaves(t *testing.T) {
 	until.True(t, "the writer waits", func() bool {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		return c.outlet.idle
+		return c.writeState.writerIdle
 	})
 	c.mu.Lock()
-	c.leisure = time.Hour
+	c.flushDelay = time.Hour
 	for len(c.out) <= chunkBytes {
 		c.emitRelease(1, 1)
 	}
 	want := len(c.out)
-	c.unlock()
+	c.unlockAndRun()
 	for got := 0; got < want; {
 		batch, err := far.ReadBatch(context.Background())
 		if err != nil {

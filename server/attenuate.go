@@ -25,9 +25,9 @@ func (o *sess) attenuate(ctx context.Context, c *rpc.Call) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, o.server.cfg.ReadTimeout)
 	defer cancel()
-	sight, err := o.server.cfg.Store.Look(ctx, o.auth.session, o.auth.refs())
+	sight, err := o.server.cfg.Store.ReadAccess(ctx, o.auth.session, o.auth.refs())
 	if err != nil {
-		fail(c, toFault(o.link.log, err, "look up the ref"))
+		fail(c, toFault(o.conn.log, err, "look up the ref"))
 		return
 	}
 	grant, refused := o.check(sight, 0, "attenuate")
@@ -38,8 +38,8 @@ func (o *sess) attenuate(ctx context.Context, c *rpc.Call) {
 		fail(c, refused)
 		return
 	}
-	o.server.used(o.link.peer, grant, "attenuate", sight.Row.Cursor)
-	answerObject(c, newSess(o.server, o.link, o.auth.narrowed(grant)))
+	o.server.recordUse(o.conn.peer, grant, "attenuate", sight.Row.Cursor)
+	answerObject(c, newSess(o.server, o.conn, o.auth.attenuate(grant)))
 }
 
 // attenuate serves Space.attenuate.
@@ -50,7 +50,7 @@ func (o *space) attenuate(ctx context.Context, c *rpc.Call) {
 		fail(c, refused)
 		return
 	}
-	grant, sight, refused := o.look(ctx, 0, "attenuate")
+	grant, sight, refused := o.readAccess(ctx, 0, "attenuate")
 	if refused == nil {
 		grant, refused = capability.Attenuate(grant, limits, 0, sight.Now)
 	}
@@ -58,15 +58,15 @@ func (o *space) attenuate(ctx context.Context, c *rpc.Call) {
 		fail(c, refused)
 		return
 	}
-	o.server.used(o.link.peer, grant, "attenuate", 0)
-	answerObject(c, &space{server: o.server, link: o.link, id: o.id, ref: o.ref, narrow: grant})
+	o.server.recordUse(o.conn.peer, grant, "attenuate", 0)
+	answerObject(c, &space{server: o.server, conn: o.conn, id: o.id, ref: o.ref, attenuated: grant})
 }
 
 // answerObject answers a call whose one result is a new object.
 func answerObject(c *rpc.Call, object rpc.Object) {
 	cap := rpc.NewLocal(object)
 	defer cap.Release()
-	c.Return(words(0, 1), func(s capnp.Struct, caps *rpc.CapTable) error { return caps.Set(s, 0, cap) })
+	c.Return(structSize(0, 1), func(s capnp.Struct, caps *rpc.CapTable) error { return caps.Set(s, 0, cap) })
 }
 
 // maxMethods bounds how many methods are read: above what a grant may name, so
@@ -74,10 +74,10 @@ func answerObject(c *rpc.Call, object rpc.Object) {
 const maxMethods = 256
 
 // decodeAttenuation reads the limits that something new is to have.
-func decodeAttenuation(from wire.Attenuation, err error) (m capability.Minting, refused *fault.Error) {
-	var r reader
-	r.failed(err)
-	m.Expires, m.Lifetime, m.From = from.Expires(), from.Lifetime(), from.From()
+func decodeAttenuation(from wire.Attenuation, err error) (m capability.MintRequest, refused *fault.Error) {
+	var r fieldReader
+	r.fail(err)
+	m.Expires, m.Lifetime, m.VisibleFrom = from.Expires(), from.Lifetime(), from.From()
 	m.Message, m.Label, m.Actor = r.text(from.Message_()), r.text(from.Label()), r.text(from.Actor())
 	if bits := from.Rights(); bits > 0xff {
 		return m, fault.BadArgument.With("there are no rights of the bits %#x", bits)
@@ -85,7 +85,7 @@ func decodeAttenuation(from wire.Attenuation, err error) (m capability.Minting, 
 		m.Rights = capability.Rights(bits)
 	}
 	methods, err := from.Methods()
-	r.failed(err)
+	r.fail(err)
 	if n := methods.Len(); n > maxMethods {
 		return m, fault.BadArgument.With("at most %d methods can be named", maxMethods)
 	}

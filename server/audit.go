@@ -15,29 +15,29 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 )
 
-// auditKinds is how many refusals of a window are kept one by one, and how many
+// maxAuditRows is how many refusals of a window are kept one by one, and how many
 // different rows of counts. Further refusals are counted; further rows are counted
 // together, without their names.
-const auditKinds = 1000
+const maxAuditRows = 1000
 
-// denialsSingly is how many of those one by one may be all but equal.
-const denialsSingly = 32
+// maxVerbatimRepeats is how many of those one by one may be all but equal.
+const maxVerbatimRepeats = 32
 
 // auditor gathers audit rows. Safe for concurrent use.
 type auditor struct {
-	out    *pages[*capability.AuditRow]
+	writer *pageWriter[*capability.AuditRow]
 	clock  func() time.Time
 	window time.Duration
 
-	mu     sync.Mutex
-	at     int64 // the number of the window that is counted
-	singly []*capability.AuditRow
-	kept   map[capability.AuditRow]int   // how many of a kind were kept one by one in this window
-	left   int                           // how many more may be
-	rows   map[capability.AuditRow]tally // At and Count are 0 in the key
+	mu             sync.Mutex
+	current        int64 // the number of the window that is counted
+	verbatim       []*capability.AuditRow
+	verbatimCounts map[capability.AuditRow]int   // how many of a kind were kept one by one in this window
+	verbatimLeft   int                           // how many more may be
+	tallies        map[capability.AuditRow]tally // At and Count are 0 in the key
 
-	roomAt int64          // the window of
-	rooms  map[string]int // rows given to denials in transactions, by ref
+	denialWindow int64          // the window of
+	denialRows   map[string]int // rows given to denials in transactions, by ref
 }
 
 // tally is how often something was refused, and when last.
@@ -47,57 +47,57 @@ type tally struct {
 }
 
 func newAuditor(cfg Config) *auditor {
-	a := &auditor{out: newPages("audit", cfg.Log, cfg.Store.Audit), clock: cfg.Now, window: cfg.AuditWindow}
-	a.turn(a.number(a.clock()))
+	a := &auditor{writer: newPageWriter("audit", cfg.Log, cfg.Store.Audit), clock: cfg.Now, window: cfg.AuditWindow}
+	a.rotate(a.windowOf(a.clock()))
 	return a
 }
 
-// number is that of the window of a time.
-func (a *auditor) number(t time.Time) int64 { return t.UnixMilli() / max(a.window.Milliseconds(), 1) }
+// windowOf is that of the window of a time.
+func (a *auditor) windowOf(t time.Time) int64 { return t.UnixMilli() / max(a.window.Milliseconds(), 1) }
 
-// turn begins the window of a number, and gives what was counted in the one before. mu
+// rotate begins the window of a number, and gives what was counted in the one before. mu
 // is held.
-func (a *auditor) turn(number int64) (counted map[capability.AuditRow]tally) {
-	counted = a.rows
-	a.at, a.rows, a.kept, a.left = number, nil, map[capability.AuditRow]int{}, auditKinds
+func (a *auditor) rotate(number int64) (counted map[capability.AuditRow]tally) {
+	counted = a.tallies
+	a.current, a.tallies, a.verbatimCounts, a.verbatimLeft = number, nil, map[capability.AuditRow]int{}, maxAuditRows
 	return counted
 }
 
-// denied takes a call that was refused. A stranger's has no ref and is kept
+// addDenial takes a call that was refused. A stranger's has no ref and is kept
 // under the target that was asked for, if that may be named. A redemption of which no row
 // of its own is kept comes here too, and is counted.
-func (a *auditor) denied(row capability.AuditRow) {
+func (a *auditor) addDenial(row capability.AuditRow) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	now := a.clock().UnixMilli()
-	if row.Act == capability.AuditDenial && a.left > 0 && a.kept[row] < denialsSingly && len(a.singly) < auditKinds {
-		a.kept[row]++
-		a.left--
+	if row.Act == capability.AuditDenial && a.verbatimLeft > 0 && a.verbatimCounts[row] < maxVerbatimRepeats && len(a.verbatim) < maxAuditRows {
+		a.verbatimCounts[row]++
+		a.verbatimLeft--
 		row.At, row.Count = now, 1
-		a.singly = append(a.singly, &row)
+		a.verbatim = append(a.verbatim, &row)
 		return
 	}
 	a.count(row, 1, now)
 }
 
-// room gives so many rows of what the denials of a ref's batch want, in the transaction that
-// records them: auditKinds a window. They may have been given for one that came to nothing.
-func (a *auditor) room(ref string, want int) int {
+// reserveRows gives so many rows of what the denials of a ref's batch want, in the transaction that
+// records them: maxAuditRows a window. They may have been given for one that came to nothing.
+func (a *auditor) reserveRows(ref string, want int) int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if now := a.number(a.clock()); now != a.roomAt || a.rooms == nil {
-		a.roomAt, a.rooms = now, map[string]int{}
+	if now := a.windowOf(a.clock()); now != a.denialWindow || a.denialRows == nil {
+		a.denialWindow, a.denialRows = now, map[string]int{}
 	}
-	if _, known := a.rooms[ref]; !known && len(a.rooms) >= auditKinds {
+	if _, known := a.denialRows[ref]; !known && len(a.denialRows) >= maxAuditRows {
 		ref = "" // more refs share one
 	}
-	given := max(min(want, auditKinds-a.rooms[ref]), 0)
-	a.rooms[ref] += given
+	given := max(min(want, maxAuditRows-a.denialRows[ref]), 0)
+	a.denialRows[ref] += given
 	return given
 }
 
-// counted takes denials that had no room.
-func (a *auditor) counted(rows []*capability.AuditRow) {
+// addCounts takes denials that had no room.
+func (a *auditor) addCounts(rows []*capability.AuditRow) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	now := a.clock().UnixMilli()
@@ -110,26 +110,26 @@ func (a *auditor) counted(rows []*capability.AuditRow) {
 
 // count adds to a row of counts. mu is held.
 func (a *auditor) count(row capability.AuditRow, n uint32, now int64) {
-	if a.rows == nil {
-		a.rows = map[capability.AuditRow]tally{}
+	if a.tallies == nil {
+		a.tallies = map[capability.AuditRow]tally{}
 	}
-	if _, known := a.rows[row]; !known && len(a.rows) >= auditKinds {
+	if _, known := a.tallies[row]; !known && len(a.tallies) >= maxAuditRows {
 		row = capability.AuditRow{Act: row.Act, Reason: row.Reason}
 	}
-	sum := a.rows[row]
-	a.rows[row] = tally{sum.n + min(n, math.MaxUint32-sum.n), max(sum.last, now)}
+	sum := a.tallies[row]
+	a.tallies[row] = tally{sum.n + min(n, math.MaxUint32-sum.n), max(sum.last, now)}
 }
 
 // flush writes what was gathered, and what was counted in a window that is over;
 // all of it if all is set. What cannot be written is kept.
 func (a *auditor) flush(ctx context.Context, all bool) {
-	a.out.write(ctx, func() []*capability.AuditRow {
+	a.writer.write(ctx, func() []*capability.AuditRow {
 		a.mu.Lock()
 		defer a.mu.Unlock()
-		rows := a.singly
-		a.singly = nil
-		if now := a.number(a.clock()); all || now != a.at {
-			for row, t := range a.turn(now) {
+		rows := a.verbatim
+		a.verbatim = nil
+		if now := a.windowOf(a.clock()); all || now != a.current {
+			for row, t := range a.rotate(now) {
 				row.At, row.Count = t.last, t.n
 				rows = append(rows, &row)
 			}
@@ -138,9 +138,9 @@ func (a *auditor) flush(ctx context.Context, all bool) {
 	})
 }
 
-// denied audits a call from peer, under ref, that was refused for want of
+// auditDenial audits a call from peer, under ref, that was refused for want of
 // authority; its grant may be nil, if it was not read.
-func (s *Server) denied(peer, ref string, grant *capability.Grant, what string, f *fault.Error) {
+func (s *Server) auditDenial(peer, ref string, grant *capability.Grant, what string, f *fault.Error) {
 	if f.Code < fault.UnknownRef || f.Code >= fault.Malformed {
 		return
 	}
@@ -148,5 +148,5 @@ func (s *Server) denied(peer, ref string, grant *capability.Grant, what string, 
 	if grant != nil {
 		row.Actor = grant.Actor
 	}
-	s.audit.denied(row)
+	s.audit.addDenial(row)
 }

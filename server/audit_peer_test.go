@@ -72,19 +72,19 @@ func TestRowsHaveTheirPeer(t *testing.T) {
 		m := r.create(p)
 		ref := p.share(m, "rights", []string{"read"})
 		sess := p.restore(m.owner)
-		saved, _, err := call(t, sess, persistentSave, words(0, 1), nil)
+		saved, _, err := call(t, sess, persistentSave, structSize(0, 1), nil)
 		if err != nil || !saved.IsValid() {
 			t.Fatal(err)
 		}
 		for _, epoch := range []bool{false, true} {
-			if _, _, err := call(t, sess, sessionRevoke, words(1, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
+			if _, _, err := call(t, sess, sessionRevoke, structSize(1, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
 				wire.Session_revoke_Params(s).SetEpoch(epoch)
 				return wire.Session_revoke_Params(s).SetRef(ref.ID)
 			}); err != nil {
 				t.Fatal(err)
 			}
 		}
-		_, _, _ = call(t, p.restore(ref), sessionEvents, words(2, 0), nil)
+		_, _, _ = call(t, p.restore(ref), sessionEvents, structSize(2, 0), nil)
 		wantCode(t, "a stranger", p.restoreErr(m.owner.With(m.owner.ID, capability.NewSecret()), ""), fault.UnknownRef)
 		r.stop()
 		acts := map[capability.AuditAct]bool{}

@@ -19,7 +19,7 @@ import (
 // readAuditPage calls Session.audit or Space.audit.
 func readAuditPage(t testing.TB, of *rpc.Ref, method rpc.Method, after uint64, limit uint32) (seqs []uint64, end uint64, err error) {
 	t.Helper()
-	s, _, err := call(t, of, method, words(2, 0), func(s capnp.Struct, _ *rpc.CapTable) error {
+	s, _, err := call(t, of, method, structSize(2, 0), func(s capnp.Struct, _ *rpc.CapTable) error {
 		wire.Session_audit_Params(s).SetAfter(after)
 		wire.Session_audit_Params(s).SetLimit(limit)
 		return nil
@@ -72,7 +72,7 @@ func TestWhoMayReadAudits(t *testing.T) {
 		if rows, _, err := readAuditPage(t, space, spaceAudit, 0, 0); err != nil || len(rows) == 0 {
 			t.Errorf("the space's root ref: %v, %v", rows, err)
 		}
-		saved, _, err := call(t, space, persistentSave, words(0, 1), nil)
+		saved, _, err := call(t, space, persistentSave, structSize(0, 1), nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -29,9 +29,9 @@ func auditOf(t testing.TB, st Store, target string) []*capability.AuditRow {
 	if err != nil {
 		t.Fatal(err)
 	}
-	chain := capability.NewChain(0)
+	chain := capability.NewChainVerifier(0)
 	for _, r := range page.Rows {
-		chain.Add(r.Link())
+		chain.Add(r.ChainRow())
 	}
 	if flaws := chain.End(page.Seq, page.Head); len(flaws) > 0 {
 		t.Errorf("the audit of %s: %v", target, flaws)
@@ -48,7 +48,7 @@ func (r *rig) peerNamed(t testing.TB, address string) *peer {
 	served := make(chan struct{})
 	go func() {
 		defer close(served)
-		_ = r.server.ServeConn(from{far, address})
+		_ = r.server.ServeConn(fakePeerConn{far, address})
 	}()
 	p := newPeer(t, near)
 	t.Cleanup(func() {
@@ -58,12 +58,12 @@ func (r *rig) peerNamed(t testing.TB, address string) *peer {
 	return p
 }
 
-type from struct {
+type fakePeerConn struct {
 	rpc.Transport
 	address string
 }
 
-func (f from) RemoteAddr() string { return f.address }
+func (f fakePeerConn) RemoteAddr() string { return f.address }
 
 // Each refusal of a known ref has a row with its time, op and peer.
 func TestRefusalsAreKeptOneByOne(t *testing.T) {
@@ -79,7 +79,7 @@ func TestRefusalsAreKeptOneByOne(t *testing.T) {
 		q.must(q.open(sess, b), batch)
 		blind := p.share(m, "rights", []string{"append"}, "actor", "owner/blind")
 		for range 3 {
-			_, _, err := call(t, q.restore(blind), sessionEvents, words(2, 0), nil)
+			_, _, err := call(t, q.restore(blind), sessionEvents, structSize(2, 0), nil)
 			wantCode(t, "events", err, fault.MissingRight)
 		}
 		promise := q.subscribing(q.restore(blind), newRecorder(), 0, 0, false)
@@ -115,9 +115,9 @@ func TestRedemptionsWithoutEndAreCounted(t *testing.T) {
 		p := r.dial()
 		m := r.create(p)
 		ref := r.owner.New(m.id)
-		g := &capability.Grant{ID: ref.ID, Target: m.id, Parent: m.owner.ID, Hash: ref.Secret.Hash(), Rights: capability.Read, Epoch: 1, Used: capability.MostCounted - 1, Actor: "owner/all"}
+		g := &capability.Grant{ID: ref.ID, Target: m.id, Parent: m.owner.ID, Hash: ref.Secret.Hash(), Rights: capability.Read, Epoch: 1, Redemptions: capability.MaxCountedRedemptions - 1, Actor: "owner/all"}
 		err := st.Update(t.Context(), func(tx session.Tx) error {
-			if _, err := tx.Load(t.Context(), &session.Want{Sessions: []string{m.id}}); err != nil {
+			if _, err := tx.Load(t.Context(), &session.ReadSet{Sessions: []string{m.id}}); err != nil {
 				return err
 			}
 			return tx.Save(t.Context(), &session.Changes{Grants: []*capability.Grant{g}})
@@ -153,7 +153,7 @@ func TestFloodOfDenialsIsAFewRows(t *testing.T) {
 	flood := func(kinds, each int) {
 		for i := range kinds {
 			for range each {
-				a.denied(capability.AuditRow{Act: capability.AuditDenial, Ref: ref, Subject: "events", Reason: fault.Revoked, Peer: fmt.Sprint(i)})
+				a.addDenial(capability.AuditRow{Act: capability.AuditDenial, Ref: ref, Subject: "events", Reason: fault.Revoked, Peer: fmt.Sprint(i)})
 			}
 		}
 	}
@@ -172,23 +172,23 @@ func TestFloodOfDenialsIsAFewRows(t *testing.T) {
 		a.flush(t.Context(), false)
 		now = now.Add(time.Second)
 	}
-	written("in the window", denialsSingly, denialsSingly)
+	written("in the window", maxVerbatimRepeats, maxVerbatimRepeats)
 	now = now.Add(time.Minute)
 	a.flush(t.Context(), false)
-	written("when it is over", denialsSingly+1, 10_000)
+	written("when it is over", maxVerbatimRepeats+1, 10_000)
 	flood(1, 1)
 	a.flush(t.Context(), false)
-	written("in the next", denialsSingly+2, 10_001)
+	written("in the next", maxVerbatimRepeats+2, 10_001)
 
 	c.rows = nil
 	for range 10 {
-		flood(10*auditKinds, 1) // from everywhere
+		flood(10*maxAuditRows, 1) // from everywhere
 		a.flush(t.Context(), false)
 	}
-	written("of many kinds", auditKinds-1, auditKinds-1)
+	written("of many kinds", maxAuditRows-1, maxAuditRows-1)
 	now = now.Add(time.Minute)
 	a.flush(t.Context(), false)
-	written("of many kinds, counted", 2*auditKinds, 100*auditKinds)
+	written("of many kinds, counted", 2*maxAuditRows, 100*maxAuditRows)
 }
 
 // What is gathered is not kept until the server stops.
@@ -200,7 +200,7 @@ func TestAuditIsWrittenWhileTheServerRuns(t *testing.T) {
 	m := r.create(p)
 	p.must(m.stream, m.batch(put(1)))
 	blind := p.share(m, "rights", []string{"append"})
-	_, _, err := call(t, p.restore(blind), sessionEvents, words(2, 0), nil)
+	_, _, err := call(t, p.restore(blind), sessionEvents, structSize(2, 0), nil)
 	wantCode(t, "events", err, fault.MissingRight)
 	wantCode(t, "a stranger", p.restoreErr(m.owner.With(m.owner.ID, capability.NewSecret()), ""), fault.UnknownRef)
 	until.True(t, "all of it is there", func() bool {
@@ -273,7 +273,7 @@ func TestAuditHasDenialsAndCountsOfStrangers(t *testing.T) {
 		wantCode(t, "a stranger", p.restoreErr(forged, ""), fault.UnknownRef)
 	}
 	blind := p.share(m, "rights", []string{"append"}, "actor", "owner/blind")
-	_, _, err := call(t, p.restore(blind), sessionEvents, words(2, 0), nil)
+	_, _, err := call(t, p.restore(blind), sessionEvents, structSize(2, 0), nil)
 	wantCode(t, "a denial", err, fault.MissingRight)
 	r.stop()
 	page, err := st.ReadAudit(t.Context(), m.id, 0, 100, nil)
@@ -333,7 +333,7 @@ func TestDenialsOfAStreamLeaveFewRows(t *testing.T) {
 			break
 		}
 	}
-	if rows > auditKinds+1 || denials != batches*ops {
+	if rows > maxAuditRows+1 || denials != batches*ops {
 		t.Errorf("%d rows of %d denials, of which there were %d", rows, denials, batches*ops)
 	}
 }

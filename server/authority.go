@@ -24,7 +24,7 @@ type authority struct {
 	space   string // Space.create: the space ref; else ""
 
 	// What an attenuated object may at most; nil for all that the ref allows.
-	narrow, spaceNarrow *capability.Grant
+	attenuated, spaceAttenuated *capability.Grant
 
 	mu      sync.Mutex
 	streams []string // Space.create: ids of those opened through the object
@@ -33,8 +33,8 @@ type authority struct {
 // refs are the ids of the grants that check wants to see.
 func (a *authority) refs() []string { return []string{a.ref} }
 
-// opened notes that the stream of this id was opened, with its outbox's secret.
-func (a *authority) opened(stream string) {
+// addStream notes that the stream of this id was opened, with its outbox's secret.
+func (a *authority) addStream(stream string) {
 	if a.space == "" {
 		return
 	}
@@ -45,15 +45,15 @@ func (a *authority) opened(stream string) {
 	}
 }
 
-func (a *authority) has(stream string) bool {
+func (a *authority) hasStream(stream string) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return slices.Contains(a.streams, stream)
 }
 
-// sign puts a submission from peer under a.
-func (a *authority) sign(sub *session.Submission, peer string) {
-	sub.Ref, sub.Space, sub.Narrow, sub.SpaceNarrow, sub.Peer = a.ref, a.space, a.narrow, a.spaceNarrow, peer
+// stamp puts a submission from peer under a.
+func (a *authority) stamp(sub *session.Submission, peer string) {
+	sub.Ref, sub.Space, sub.Attenuated, sub.SpaceAttenuated, sub.Peer = a.ref, a.space, a.attenuated, a.spaceAttenuated, peer
 }
 
 // direct is what a call without an outbox is made of: do, under a. An object of
@@ -61,7 +61,7 @@ func (a *authority) sign(sub *session.Submission, peer string) {
 // here: a commit would make a row of whatever session its holder thought of.
 func (a *authority) direct(do *session.Direct, peer string) (session.Submission, *fault.Error) {
 	sub := session.Submission{Batch: ledger.Batch{Session: a.session}, Direct: do}
-	a.sign(&sub, peer)
+	a.stamp(&sub, peer)
 	if a.space == "" {
 		return sub, nil
 	}
@@ -77,7 +77,7 @@ func (a *authority) direct(do *session.Direct, peer string) (session.Submission,
 // check gives the grant that allows need on the session now, or why not; it is
 // there for a dead ref too, and where only the session's end is in the way
 // (SessionDeleted), unless the ref went with the session.
-func (a *authority) check(at *session.Sight, need capability.Rights) (*capability.Grant, *fault.Error) {
+func (a *authority) check(at *session.Access, need capability.Rights) (*capability.Grant, *fault.Error) {
 	if at.Row == nil || at.Row.Life == session.Absent {
 		return nil, fault.NotFound.With("session %s is not there: its create op has not been applied", a.session)
 	}
@@ -85,10 +85,10 @@ func (a *authority) check(at *session.Sight, need capability.Rights) (*capabilit
 		return nil, sessionDeleted()
 	}
 	stream := ""
-	if a.has(at.Row.Creator) {
+	if a.hasStream(at.Row.Creator) {
 		stream = at.Row.Creator
 	}
-	id, ok := session.Acting(at.Row, a.ref, a.space, stream)
+	id, ok := session.ActingRef(at.Row, a.ref, a.space, stream)
 	if !ok {
 		return nil, fault.UnknownRef.With("session %s was made by another: restore a ref to it", a.session)
 	}
@@ -96,17 +96,17 @@ func (a *authority) check(at *session.Sight, need capability.Rights) (*capabilit
 	if grant != nil && (grant.Target != a.session || a.space != "" && !grant.Owner) {
 		grant = nil // of another session, or named by its creator and not held
 	}
-	acting, refused := capability.CheckLive(grant, a.narrow, at.Row.Epoch, at.Now, need, "")
+	acting, refused := capability.CheckLive(grant, a.attenuated, at.Row.Epoch, at.Now, need, "")
 	if refused == nil && at.Row.Life == session.Deleted {
 		refused = sessionDeleted()
 	}
 	return acting, refused
 }
 
-// narrowed is a's authority within limits, which were made from what check gave:
+// attenuate is a's authority within limits, which were made from what check gave:
 // it stands on that ref, whoever it is passed on to.
-func (a *authority) narrowed(limits *capability.Grant) *authority {
-	return &authority{session: a.session, ref: limits.ID, narrow: limits}
+func (a *authority) attenuate(limits *capability.Grant) *authority {
+	return &authority{session: a.session, ref: limits.ID, attenuated: limits}
 }
 
 // sessionDeleted is what every ref to a deleted session gets.

@@ -13,7 +13,7 @@ import (
 func TestCreatorReadsAsTheOwnerAlone(t *testing.T) {
 	t.Parallel()
 	const id, outbox = "ses_01J0000000000000000000000A", "obx_1"
-	at := &session.Sight{Row: &session.Row{ID: id, Life: session.Live, Epoch: 1, Creator: outbox}, Grants: map[string]*capability.Grant{
+	at := &session.Access{Row: &session.Row{ID: id, Life: session.Live, Epoch: 1, Creator: outbox}, Grants: map[string]*capability.Grant{
 		"owner": {ID: "owner", Target: id, Owner: true, Rights: capability.SessionRights},
 		"bob":   {ID: "bob", Target: id, Epoch: 1, Rights: capability.SessionRights},
 	}}
@@ -28,7 +28,7 @@ func TestCreatorReadsAsTheOwnerAlone(t *testing.T) {
 		{"owner", "", "", fault.None},
 	} {
 		a := &authority{session: id, ref: c.ref, space: c.space}
-		a.opened(c.opened)
+		a.addStream(c.opened)
 		grant, refused := a.check(at, capability.Read)
 		switch {
 		case c.code == fault.None && (refused != nil || grant.ID != c.ref),

@@ -41,7 +41,7 @@ func TestBootstrapKeepsTheOwner(t *testing.T) {
 	if _, err = Bootstrap(t.Context(), st, dir, moved, true); err != nil {
 		t.Fatal(err)
 	}
-	ref, err := readOwner(path)
+	ref, err := readOwnerFile(path)
 	if err != nil || ref.Address() != "moorings://a.example,b.example/p" || !strings.HasSuffix(string(before), ref.Secret.RevealText()+"\n") {
 		t.Errorf("after a move: %v, %v", ref, err)
 	}
@@ -58,7 +58,7 @@ func TestBootstrapKeepsTheOwner(t *testing.T) {
 	if _, err := Bootstrap(t.Context(), other, otherDir, here, true); err != nil {
 		t.Fatal(err)
 	}
-	if o, err := Bootstrap(t.Context(), other, dir, here, true); err != nil || !o.Strange {
+	if o, err := Bootstrap(t.Context(), other, dir, here, true); err != nil || !o.Foreign {
 		t.Errorf("with a folder of another database: %+v, %v", o, err)
 	}
 	if err := os.WriteFile(path, []byte("mooring://h/spc_1#secret-text\n"), 0o600); err != nil {

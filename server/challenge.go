@@ -17,11 +17,11 @@ import (
 	"github.com/mooring-rpc/mooring/rpc"
 )
 
-// A challenge is good for challengeLife; of more than challengesOpen of one
+// A challenge is good for challengeTTL; of more than maxOpenChallenges of one
 // connection the oldest is forgotten.
 const (
-	challengeLife  = time.Minute
-	challengesOpen = 64
+	challengeTTL      = time.Minute
+	maxOpenChallenges = 64
 )
 
 // challenges are the nonces given over one connection that nothing has come back for.
@@ -31,45 +31,45 @@ type challenges struct {
 }
 
 type challenge struct {
-	nonce [capability.NonceBytes]byte
-	given time.Time
+	nonce  [capability.NonceBytes]byte
+	issued time.Time
 }
 
-// give makes a nonce.
-func (cs *challenges) give(now time.Time) []byte {
-	c := challenge{given: now}
+// issue makes a nonce.
+func (cs *challenges) issue(now time.Time) []byte {
+	c := challenge{issued: now}
 	_, _ = rand.Read(c.nonce[:]) // never fails: it ends the process instead
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
-	if len(cs.open) == challengesOpen {
+	if len(cs.open) == maxOpenChallenges {
 		cs.open = slices.Delete(cs.open, 0, 1)
 	}
 	cs.open = append(cs.open, c)
 	return c.nonce[:]
 }
 
-// take uses a nonce up, and says whether it was good.
-func (cs *challenges) take(nonce []byte, now time.Time) bool {
+// consume uses a nonce up, and says whether it was good.
+func (cs *challenges) consume(nonce []byte, now time.Time) bool {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
 	i := slices.IndexFunc(cs.open, func(c challenge) bool { return string(c.nonce[:]) == string(nonce) })
 	if i < 0 {
 		return false
 	}
-	given := cs.open[i].given
+	given := cs.open[i].issued
 	cs.open = slices.Delete(cs.open, i, i+1)
-	return now.Sub(given) < challengeLife
+	return now.Sub(given) < challengeTTL
 }
 
 func (g *gateway) challenge(c *rpc.Call) {
-	nonce := g.given.give(g.server.now())
-	c.Return(words(0, 1), func(s capnp.Struct, _ *rpc.CapTable) error { return s.SetData(0, nonce) })
+	nonce := g.challenges.issue(g.server.now())
+	c.Return(structSize(0, 1), func(s capnp.Struct, _ *rpc.CapTable) error { return s.SetData(0, nonce) })
 }
 
-// prover gives the check of a's proof against the ref it turns out to be for. The
+// proofVerifier gives the check of a's proof against the ref it turns out to be for. The
 // nonce is used up at once, whatever comes of it.
-func (g *gateway) prover(a showing) func(*capability.Grant) *fault.Error {
-	fresh := len(a.proof.Nonce) > 0 && g.given.take(a.proof.Nonce, g.server.now())
+func (g *gateway) proofVerifier(a credential) func(*capability.Grant) *fault.Error {
+	fresh := len(a.proof.Nonce) > 0 && g.challenges.consume(a.proof.Nonce, g.server.now())
 	return func(grant *capability.Grant) *fault.Error {
 		if len(grant.Seal) == 0 {
 			return nil
@@ -79,15 +79,15 @@ func (g *gateway) prover(a showing) func(*capability.Grant) *fault.Error {
 		}
 		switch {
 		case !fresh:
-			return fault.Sealed.With("the proof is for no challenge of this connection, for one that was used, or for one of more than %v ago: ask for a new one", challengeLife)
-		case !g.server.known(a.proof.Audience):
+			return fault.Sealed.With("the proof is for no challenge of this connection, for one that was used, or for one of more than %v ago: ask for a new one", challengeTTL)
+		case !g.server.isOwnAudience(a.proof.Audience):
 			return fault.Sealed.With("the proof was made for a server at another address than this one knows as its own: its owner must name that address with mooring serve --advertise")
 		}
 		return nil
 	}
 }
 
-// known says whether clients are known to reach this server at HOST:PORT.
-func (s *Server) known(audience string) bool {
+// isOwnAudience says whether clients are known to reach this server at HOST:PORT.
+func (s *Server) isOwnAudience(audience string) bool {
 	return slices.ContainsFunc(s.cfg.Audiences, func(own string) bool { return strings.EqualFold(own, audience) })
 }

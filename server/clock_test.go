@@ -53,7 +53,7 @@ func TestExpiryIsByTheDatabasesClock(t *testing.T) {
 				if last == 0 {
 					t.Fatal("a ref was dead before its time")
 				}
-				_, _, err := call(t, p.restore(soon), sessionEvents, words(2, 0), nil)
+				_, _, err := call(t, p.restore(soon), sessionEvents, structSize(2, 0), nil)
 				wantCode(t, "reading under it", err, fault.Expired)
 
 				// What comes later is not for its subscriber, but for the other's.

@@ -41,7 +41,7 @@ func onFailing(t *testing.T, f func(t *testing.T, d failing)) {
 		d := failing{Statements: s, log: new(lockbuf.Buffer)}
 		d.rig = start(t, st, func(c *Config) {
 			logInto(d.log)(c)
-			c.probing = probing{interval: time.Hour, slow: time.Hour} // probes are statements that nobody asked for
+			c.probe = probeConfig{interval: time.Hour, slowCommit: time.Hour} // probes are statements that nobody asked for
 		})
 		f(t, d)
 		if text := d.log.String(); strings.Contains(text, "unexpected error") {
@@ -129,7 +129,7 @@ func (d failing) failingVerbs(t *testing.T) map[string]failingVerb {
 	}
 	for name, ask := range map[string]func() error{
 		"hello": func() error {
-			_, promise, err := call(t, p.gateway, gatewayHello, words(1, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
+			_, promise, err := call(t, p.gateway, gatewayHello, structSize(1, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
 				wire.Gateway_hello_Params(s).SetVersion(1)
 				return nil
 			})
@@ -156,9 +156,9 @@ func (d failing) failingVerbs(t *testing.T) map[string]failingVerb {
 			}
 		},
 		"due for trimming":   func() error { _, _, err := d.server.cfg.Store.Trimmable(within(t), 1, "", trimPage); return err },
-		"due for forgetting": func() error { _, _, err := d.server.cfg.Store.Forgettable(within(t), 1, "", trimPage); return err },
-		"expiry":             func() error { _, err := d.server.cfg.Store.Expire(within(t), expiryChunk); return err },
-		"lapse":              func() error { _, err := d.server.cfg.Store.Lapsed(within(t), 1, "", lapseChunk); return err },
+		"due for forgetting": func() error { _, _, err := d.server.cfg.Store.TrimmableDeleted(within(t), 1, "", trimPage); return err },
+		"expiry":             func() error { _, err := d.server.cfg.Store.AuditExpired(within(t), expiryChunk); return err },
+		"lapse":              func() error { _, err := d.server.cfg.Store.LapsedTurns(within(t), 1, "", lapseChunk); return err },
 		"measure":            func() error { _, err := d.server.cfg.Store.Measure(within(t), m.id); return err },
 	} {
 		verbs[name] = failingVerb{ask: ask}

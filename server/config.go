@@ -38,9 +38,9 @@ type Config struct {
 	// payloads are gone. 0 keeps them.
 	KeepDeleted time.Duration
 
-	// Sole says that no other server can be on the database: when this one
+	// SoleServer says that no other server can be on the database: when this one
 	// starts, nobody is streaming.
-	Sole bool
+	SoleServer bool
 
 	// Transactions is how many group commits may run at once: 1 on a database
 	// with a single writer.
@@ -52,10 +52,10 @@ type Config struct {
 
 	BatchesInFlight int // unanswered applies on one stream; beyond: overloaded
 
-	// IdleStreams is how many streams may be made under a ref that can change nothing in
+	// ReadOnlyStreams is how many streams may be made under a ref that can change nothing in
 	// the session (dead, or with read alone), of a space's ref in all sessions: beyond
 	// that the ref's own code answers. Their outcomes are session.MaxIdleUnacked each.
-	IdleStreams int
+	ReadOnlyStreams int
 
 	// Audiences are the HOST:PORTs at which clients reach this server: a proof for
 	// a sealed ref that names none of them was made for another server.
@@ -80,7 +80,7 @@ type Config struct {
 	Handshakes            int // HTTP connections that are no WebSocket yet; beyond: the address with most of them loses its oldest
 	Subscriptions         int // on one connection; beyond: overloaded
 	WindowBytes           int // of a subscription that does not say
-	WindowMax             int // of one that does
+	MaxWindowBytes        int // of one that does
 	Snapshots             int // sent at once, half of them of a connection and not all of an address or a ref; beyond: they wait, for StallTimeout, and then: overloaded
 	FoldBytes             int // of a log that a snapshot of an earlier cursor holds in memory; beyond: too_large
 
@@ -105,7 +105,7 @@ type Config struct {
 	// one row of the audit.
 	AuditWindow time.Duration
 
-	probing probing // whether commits succeed, when one has failed
+	probe probeConfig // whether commits succeed, when one has failed
 
 	Now func() time.Time // this machine's clock, for hello and timers; the database's decides
 }
@@ -121,14 +121,14 @@ func DefaultConfig() Config {
 		Session: session.DefaultConfig(), RPC: limits,
 		PollInterval: time.Second,
 		Transactions: 2, GroupOps: 4000, GroupBytes: 8 << 20, QueueOps: 50_000, QueueBytes: 64 << 20,
-		BatchesInFlight: 64, IdleStreams: 16,
+		BatchesInFlight: 64, ReadOnlyStreams: 16,
 		StrangerBytes: 256 << 20, KnownBytes: 1 << 30, RefBytes: 256 << 20,
 		WrongTries: 10, WrongTryInterval: time.Second,
-		Connections: 10_000, ConnectionsPerAddress: 1000, Handshakes: 2000, Subscriptions: 1024, WindowBytes: 1 << 20, WindowMax: 8 << 20, Snapshots: 4, FoldBytes: 128 << 20,
+		Connections: 10_000, ConnectionsPerAddress: 1000, Handshakes: 2000, Subscriptions: 1024, WindowBytes: 1 << 20, MaxWindowBytes: 8 << 20, Snapshots: 4, FoldBytes: 128 << 20,
 		BatchTimeout: time.Minute, CommitTimeout: 30 * time.Second, ReadTimeout: 30 * time.Second, StallTimeout: 30 * time.Second,
 		SweepInterval: 5 * time.Second, DrainTimeout: 10 * time.Second, AuditWindow: time.Minute, MeasureInterval: 10 * time.Minute, CountInterval: 5 * time.Minute,
-		probing: probing{interval: time.Second, timeout: 5 * time.Second, slow: 2 * time.Second},
-		Now:     time.Now,
+		probe: probeConfig{interval: time.Second, timeout: 5 * time.Second, slowCommit: 2 * time.Second},
+		Now:   time.Now,
 	}
 }
 
@@ -144,8 +144,8 @@ func (c Config) withDefaults() Config {
 	if c.Session.Limits.BatchOps == 0 {
 		c.Session.Limits = d.Session.Limits
 	}
-	if c.probing == (probing{}) {
-		c.probing = d.probing
+	if c.probe == (probeConfig{}) {
+		c.probe = d.probe
 	}
 	if c.Now == nil {
 		c.Now = d.Now
@@ -156,11 +156,11 @@ func (c Config) withDefaults() Config {
 	}{
 		{&c.Transactions, d.Transactions}, {&c.GroupOps, d.GroupOps}, {&c.GroupBytes, d.GroupBytes},
 		{&c.QueueOps, d.QueueOps}, {&c.QueueBytes, d.QueueBytes}, {&c.BatchesInFlight, d.BatchesInFlight},
-		{&c.IdleStreams, d.IdleStreams}, {&c.WrongTries, d.WrongTries},
+		{&c.ReadOnlyStreams, d.ReadOnlyStreams}, {&c.WrongTries, d.WrongTries},
 		{&c.StrangerBytes, d.StrangerBytes}, {&c.KnownBytes, d.KnownBytes}, {&c.RefBytes, d.RefBytes},
 		{&c.Connections, d.Connections}, {&c.ConnectionsPerAddress, d.ConnectionsPerAddress}, {&c.Handshakes, d.Handshakes},
 		{&c.Subscriptions, d.Subscriptions},
-		{&c.WindowBytes, d.WindowBytes}, {&c.WindowMax, d.WindowMax}, {&c.Snapshots, d.Snapshots}, {&c.FoldBytes, d.FoldBytes},
+		{&c.WindowBytes, d.WindowBytes}, {&c.MaxWindowBytes, d.MaxWindowBytes}, {&c.Snapshots, d.Snapshots}, {&c.FoldBytes, d.FoldBytes},
 		{&c.RPC.MessageBytes, d.RPC.MessageBytes}, {&c.RPC.SendBytes, d.RPC.SendBytes}, {&c.RPC.QueuedBytes, d.RPC.QueuedBytes}, {&c.RPC.Questions, d.RPC.Questions},
 	} {
 		if *f.have <= 0 {

@@ -38,7 +38,7 @@ func TestUsesAreCountedByRefActorAndMethod(t *testing.T) {
 		reader := p.share(m, "rights", []string{"read"}, "actor", "owner/reader")
 		sess, own := q.restore(reader), p.restore(reader)
 		for _, s := range []*rpc.Ref{sess, sess, own} {
-			if _, _, err := call(t, s, sessionEvents, words(2, 0), nil); err != nil {
+			if _, _, err := call(t, s, sessionEvents, structSize(2, 0), nil); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -54,7 +54,7 @@ func TestUsesAreCountedByRefActorAndMethod(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer promise.Release()
-		if _, _, err := call(t, sess, sessionDescribe, words(0, 0), nil); err != nil {
+		if _, _, err := call(t, sess, sessionDescribe, structSize(0, 0), nil); err != nil {
 			t.Fatal(err)
 		}
 		r.stop()
@@ -94,14 +94,14 @@ func usesOf(t *testing.T, st Store, ref string) (count uint64, last int64) {
 	if err != nil || len(page.Rows) == 0 {
 		t.Fatalf("the tree below %s: %+v, %v", ref, page, err)
 	}
-	return page.Rows[0].Uses, page.Rows[0].Last
+	return page.Rows[0].Uses, page.Rows[0].LastUsed
 }
 
 // snapshotting sends the state to k and waits.
 func (p *peer) snapshotting(sess *rpc.Ref, k *recorder) (capnp.Struct, *rpc.Promise, error) {
 	sink := rpc.NewLocal(k)
 	defer sink.Release()
-	return call(p.t, sess, sessionSnapshot, words(1, 1), func(s capnp.Struct, caps *rpc.CapTable) error { return caps.Set(s, 0, sink) })
+	return call(p.t, sess, sessionSnapshot, structSize(1, 1), func(s capnp.Struct, caps *rpc.CapTable) error { return caps.Set(s, 0, sink) })
 }
 
 // clerk takes audit rows and uses, and fails when it is told to.
@@ -114,7 +114,7 @@ type clerk struct {
 	tries int
 }
 
-func (c *clerk) Audit(_ context.Context, _ capability.Page, rows []*capability.AuditRow) error {
+func (c *clerk) Audit(_ context.Context, _ capability.IdempotencyKey, rows []*capability.AuditRow) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.away {
@@ -124,7 +124,7 @@ func (c *clerk) Audit(_ context.Context, _ capability.Page, rows []*capability.A
 	return nil
 }
 
-func (c *clerk) Used(_ context.Context, _ capability.Page, uses []capability.Uses) error {
+func (c *clerk) AddUses(_ context.Context, _ capability.IdempotencyKey, uses []capability.RefUses) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.tries++; c.away {
@@ -149,12 +149,12 @@ func (d *deaf) heard(err error) error {
 	return err
 }
 
-func (d *deaf) Audit(ctx context.Context, page capability.Page, rows []*capability.AuditRow) error {
+func (d *deaf) Audit(ctx context.Context, page capability.IdempotencyKey, rows []*capability.AuditRow) error {
 	return d.heard(d.Store.Audit(ctx, page, rows))
 }
 
-func (d *deaf) Used(ctx context.Context, page capability.Page, uses []capability.Uses) error {
-	return d.heard(d.Store.Used(ctx, page, uses))
+func (d *deaf) AddUses(ctx context.Context, page capability.IdempotencyKey, uses []capability.RefUses) error {
+	return d.heard(d.Store.AddUses(ctx, page, uses))
 }
 
 // What has been written and may not have been is written again, and there once.
@@ -167,11 +167,11 @@ func TestNothingIsCountedTwice(t *testing.T) {
 		m := r.create(p)
 		blind := p.share(m, "rights", []string{"append"})
 		p.must(m.stream, m.batch(put(1), put(2), put(3)))
-		_, _, err := call(t, p.restore(blind), sessionEvents, words(2, 0), nil)
+		_, _, err := call(t, p.restore(blind), sessionEvents, structSize(2, 0), nil)
 		wantCode(t, "events", err, fault.MissingRight)
 		for range 4 {
 			d.times.Store(3) // each of those who write
-			r.server.writeAudit(true)
+			r.server.flushAudit(true)
 		}
 		p.must(m.stream, m.batch(put(4)))
 		r.stop()
@@ -195,7 +195,7 @@ func TestUsesAreWrittenWhenTheirWindowIsOver(t *testing.T) {
 	now := time.UnixMilli(600_000)
 	c := &clerk{uses: map[string]uint64{}}
 	cfg := Config{Store: c, Now: func() time.Time { return now }}.withDefaults()
-	u := newUsage(cfg)
+	u := newUsageCounter(cfg)
 	ref := capability.ServerID(capability.SessionPrefix+ulid.Make().String(), ulid.Make())
 	put := session.Use{Ref: ref, Actor: "owner", Method: "put", Count: 2}
 	step := func(d time.Duration, rows int, counted uint64) {
@@ -206,9 +206,9 @@ func TestUsesAreWrittenWhenTheirWindowIsOver(t *testing.T) {
 			t.Fatalf("at %v: %d rows, %d uses counted; want %d and %d", now.UnixMilli(), len(c.rows), c.uses[ref], rows, counted)
 		}
 	}
-	u.used("a", 3, put)
+	u.add("a", 3, put)
 	step(5*time.Second, 0, 2)
-	u.used("a", 4, put, session.Use{Ref: ref, Actor: "owner", Method: "remove", Count: 1})
+	u.add("a", 4, put, session.Use{Ref: ref, Actor: "owner", Method: "remove", Count: 1})
 	step(5*time.Second, 0, 5)
 	step(time.Minute, 2, 5)
 	if r := c.rows[0]; r.Count != 4 || r.Cursor != 4 || r.Peer != "a" || r.At != 605_000 || r.Subject != "put" && r.Subject != "remove" {
@@ -216,14 +216,14 @@ func TestUsesAreWrittenWhenTheirWindowIsOver(t *testing.T) {
 			t.Errorf("rows are %+v, %+v", r, c.rows[1])
 		}
 	}
-	u.used("a", 5, put)
+	u.add("a", 5, put)
 	c.away = true
 	step(2*time.Minute, 2, 5)
-	u.used("b", 6, put)
+	u.add("b", 6, put)
 	step(2*time.Minute, 2, 5)
 	c.away = false
 	step(time.Second, 4, 9)
-	u.used("b", 7, put)
+	u.add("b", 7, put)
 	u.flush(t.Context(), true) // the server stops
 	if len(c.rows) != 5 || c.uses[ref] != 11 {
 		t.Errorf("at the end %d rows, %d uses", len(c.rows), c.uses[ref])
@@ -232,10 +232,10 @@ func TestUsesAreWrittenWhenTheirWindowIsOver(t *testing.T) {
 
 // Counting must not cost what it counts. It is not parallel: it measures.
 func TestCountingUsesAllocatesNothing(t *testing.T) {
-	u := newUsage(Config{Store: &clerk{}}.withDefaults())
+	u := newUsageCounter(Config{Store: &clerk{}}.withDefaults())
 	uses := []session.Use{{Ref: "ses_1.sX", Actor: "owner", Method: "put", Count: 1}, {Ref: "ses_1.sX", Actor: "owner", Method: "remove", Count: 1}}
-	u.used("a", 1, uses...)
-	if n := testing.AllocsPerRun(1000, func() { u.used("a", 2, uses...) }); n > 0 {
+	u.add("a", 1, uses...)
+	if n := testing.AllocsPerRun(1000, func() { u.add("a", 2, uses...) }); n > 0 {
 		t.Errorf("counting allocates %v times", n)
 	}
 }
@@ -246,21 +246,21 @@ func TestUsesAreBoundedAndNoneIsLost(t *testing.T) {
 	t.Parallel()
 	c := &clerk{uses: map[string]uint64{}, away: true}
 	cfg := Config{Store: c}.withDefaults()
-	u := newUsage(cfg)
+	u := newUsageCounter(cfg)
 	target, total := capability.SessionPrefix+ulid.Make().String(), uint64(0)
-	for i := range 6 * usesKept {
+	for i := range 6 * maxUses {
 		n := 1 + rand.Uint32N(3)
-		u.used("a", 1, session.Use{Ref: fmt.Sprintf("%s.%d", target, i), Method: "put", Count: n})
+		u.add("a", 1, session.Use{Ref: fmt.Sprintf("%s.%d", target, i), Method: "put", Count: n})
 		total += uint64(n)
-		if i%usesKept == 17 {
+		if i%maxUses == 17 {
 			u.flush(t.Context(), false)
 		}
 	}
-	if held := len(u.now) + len(u.over) + len(u.owed) + len(u.counts.rows) + len(u.rows.rows); held > 8*usesKept {
+	if held := len(u.open) + len(u.closed) + len(u.pendingCounts) + len(u.countWriter.pending) + len(u.auditWriter.pending); held > 8*maxUses {
 		t.Errorf("%d things are held", held)
 	}
 	select {
-	case <-u.full:
+	case <-u.windowFull:
 	default:
 		t.Error("nobody is told that a window ended early")
 	}

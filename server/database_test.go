@@ -38,8 +38,8 @@ func (s *spoiled) Update(ctx context.Context, fn func(session.Tx) error) error {
 	return s.update(ctx, s.Store.Update, fn)
 }
 
-func (s *spoiled) Guess(ctx context.Context, fn func(session.Tx) error) error {
-	return s.update(ctx, s.Store.Guess, fn)
+func (s *spoiled) UpdateOptimistic(ctx context.Context, fn func(session.Tx) error) error {
+	return s.update(ctx, s.Store.UpdateOptimistic, fn)
 }
 
 func (s *spoiled) update(ctx context.Context, do func(context.Context, func(session.Tx) error) error, fn func(session.Tx) error) error {
@@ -69,7 +69,7 @@ func (p poisoned) Save(ctx context.Context, c *session.Changes) error {
 			case "panics":
 				panic("poisoned")
 			case "takes too long": // as the stores say it
-				return fmt.Errorf("save: %w", fault.GivenUp(context.DeadlineExceeded, nil))
+				return fmt.Errorf("save: %w", fault.ContextError(context.DeadlineExceeded, nil))
 			}
 			return errors.New("a statement failed that never does")
 		}
@@ -168,19 +168,19 @@ func (s *overdue) limit(ctx context.Context) (context.Context, context.CancelFun
 	return context.WithTimeout(ctx, 20*time.Millisecond)
 }
 
-func (s *overdue) Guess(ctx context.Context, fn func(session.Tx) error) error {
+func (s *overdue) UpdateOptimistic(ctx context.Context, fn func(session.Tx) error) error {
 	ctx, cancel := s.limit(ctx)
 	defer cancel()
-	return s.Store.Guess(ctx, func(tx session.Tx) error { return fn(limited{tx, ctx}) })
+	return s.Store.UpdateOptimistic(ctx, func(tx session.Tx) error { return fn(limited{tx, ctx}) })
 }
 
-func (s *overdue) OpenStream(ctx context.Context, o session.StreamOpening) (*ledger.Stream, error) {
+func (s *overdue) OpenStream(ctx context.Context, o session.StreamRequest) (*ledger.Stream, error) {
 	ctx, cancel := s.limit(ctx)
 	defer cancel()
 	return s.Store.OpenStream(ctx, o)
 }
 
-func (s *overdue) ReadLog(ctx context.Context, id string, after uint64, maxBytes, maxEvents int, refs []string, hashesAt ...uint64) (*session.Page, error) {
+func (s *overdue) ReadLog(ctx context.Context, id string, after uint64, maxBytes, maxEvents int, refs []string, hashesAt ...uint64) (*session.LogPage, error) {
 	ctx, cancel := s.limit(ctx)
 	defer cancel()
 	if s.late.CompareAndSwap(true, false) { // the next read is in time
@@ -195,7 +195,7 @@ type limited struct {
 	ctx context.Context
 }
 
-func (l limited) Load(_ context.Context, w *session.Want) (*session.Rows, error) {
+func (l limited) Load(_ context.Context, w *session.ReadSet) (*session.Rows, error) {
 	return l.Tx.Load(l.ctx, w)
 }
 
@@ -205,7 +205,7 @@ func (l limited) Save(_ context.Context, c *session.Changes) error { return l.Tx
 func holdSession(t *testing.T, st Store, id string) (release func()) {
 	t.Helper()
 	return holdTx(t, st, func(tx session.Tx) error {
-		_, err := tx.Load(context.Background(), &session.Want{Sessions: []string{id}})
+		_, err := tx.Load(context.Background(), &session.ReadSet{Sessions: []string{id}})
 		return err
 	})
 }

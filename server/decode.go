@@ -20,15 +20,15 @@ import (
 	"github.com/mooring-rpc/mooring/session"
 )
 
-// maxListed is how many arguments of an op, or ops it depends on, are read: above
+// maxListLen is how many arguments of an op, or ops it depends on, are read: above
 // the ledger's own bounds, so that what an honest peer gets wrong is recorded,
 // with the reason.
-const maxListed = 2000
+const maxListLen = 2000
 
 // What is listed in an op.
 const (
-	listedArgs = "arguments"
-	listedDeps = "ops it depends on"
+	argsLabel = "arguments"
+	depsLabel = "ops it depends on"
 )
 
 // What an element of a list takes in a message at the least.
@@ -40,55 +40,55 @@ const (
 // opBytes is an op's share of its batch's size, besides what it holds.
 const opBytes = 200
 
-// reader gathers the first error of many getters, and counts what they gave.
-type reader struct {
-	err   error
-	size  int
-	limit int    // of size; 0 for none
-	room  []byte // that data copies to
-	most  int    // how much there may be to copy, if that is known
+// fieldReader gathers the first error of many getters, and counts what they gave.
+type fieldReader struct {
+	err      error
+	size     int
+	limit    int    // of size; 0 for none
+	buf      []byte // that data copies to
+	sizeHint int    // how much there may be to copy, if that is known
 
-	args []ledger.Arg // made for several ops at once, and not in use yet
+	argPool []ledger.Arg // made for several ops at once, and not in use yet
 }
 
-// roomBytes is how much room is made at once, at the most, for what is short.
-const roomBytes = 4096
+// bufBytes is how much room is made at once, at the most, for what is short.
+const bufBytes = 4096
 
-func (r *reader) text(s string, err error) string {
-	r.failed(err)
-	r.count(len(s))
+func (r *fieldReader) text(s string, err error) string {
+	r.fail(err)
+	r.charge(len(s))
 	return s
 }
 
-func (r *reader) data(b []byte, err error) []byte {
-	r.failed(err)
-	if r.count(len(b)); len(b) == 0 {
+func (r *fieldReader) data(b []byte, err error) []byte {
+	r.fail(err)
+	if r.charge(len(b)); len(b) == 0 {
 		return nil
 	}
-	room := min(r.most, roomBytes)
+	room := min(r.sizeHint, bufBytes)
 	if len(b) > room/4 {
 		return append([]byte(nil), b...)
 	}
-	if len(b) > cap(r.room)-len(r.room) {
-		r.room = make([]byte, 0, room)
+	if len(b) > cap(r.buf)-len(r.buf) {
+		r.buf = make([]byte, 0, room)
 	}
-	from := len(r.room)
-	r.room = append(r.room, b...)
-	return r.room[from:len(r.room):len(r.room)]
+	from := len(r.buf)
+	r.buf = append(r.buf, b...)
+	return r.buf[from:len(r.buf):len(r.buf)]
 }
 
-// name is text for names of which there are few: the usual ones are not made anew.
-func (r *reader) name(b []byte, err error) string {
-	r.failed(err)
-	r.count(len(b))
-	if s, usual := usualNames[string(b)]; usual {
+// intern is text for names of which there are few: the usual ones are not made anew.
+func (r *fieldReader) intern(b []byte, err error) string {
+	r.fail(err)
+	r.charge(len(b))
+	if s, usual := internedNames[string(b)]; usual {
 		return s
 	}
 	return string(b)
 }
 
-// usualNames are methods and the arguments of those that are frequent.
-var usualNames = func() map[string]string {
+// internedNames are methods and the arguments of those that are frequent.
+var internedNames = func() map[string]string {
 	names := map[string]string{}
 	for _, s := range append(session.Methods(), ledger.MethodVoid,
 		"key", "payload", "schema_version", "message", "offset", "text", "status", "parts", "usage") {
@@ -97,38 +97,38 @@ var usualNames = func() map[string]string {
 	return names
 }()
 
-func (r *reader) failed(err error) {
+func (r *fieldReader) fail(err error) {
 	if r.err == nil {
 		r.err = err
 	}
 }
 
-func (r *reader) count(bytes int) {
+func (r *fieldReader) charge(bytes int) {
 	if r.size += bytes; r.limit > 0 && r.size > r.limit {
-		r.failed(fault.TooLarge.With("the batch stands for more than the %d bytes that a message may have: its parts share what they hold", r.limit))
+		r.fail(fault.TooLarge.With("the batch stands for more than the %d bytes that a message may have: its parts share what they hold", r.limit))
 	}
 }
 
-// tooMany refuses a list of an op's that is never read.
-func tooMany(n int, what string) *fault.Error {
-	if n <= maxListed {
+// checkListLen refuses a list of an op's that is never read.
+func checkListLen(n int, what string) *fault.Error {
+	if n <= maxListLen {
 		return nil
 	}
-	return fault.TooLarge.With("an op has %d %s; more than %d are never taken", n, what, maxListed)
+	return fault.TooLarge.With("an op has %d %s; more than %d are never taken", n, what, maxListLen)
 }
 
-// listed says whether a list of n elements may be read, each of at least so many bytes.
-func (r *reader) listed(n, bytes int, what string) bool {
-	if refused := tooMany(n, what); refused != nil {
-		r.failed(refused)
+// checkList says whether a list of n elements may be read, each of at least so many bytes.
+func (r *fieldReader) checkList(n, bytes int, what string) bool {
+	if refused := checkListLen(n, what); refused != nil {
+		r.fail(refused)
 	} else {
-		r.count(n * bytes)
+		r.charge(n * bytes)
 	}
 	return r.err == nil
 }
 
 // fault is what the peer is told if something could not be read.
-func (r *reader) fault(what string) *fault.Error {
+func (r *fieldReader) fault(what string) *fault.Error {
 	var large *fault.Error
 	switch {
 	case r.err == nil:
@@ -143,9 +143,9 @@ func (r *reader) fault(what string) *fault.Error {
 // for at most limit bytes. Its size, for the queue's bound, is that of all it
 // holds and a share an op.
 func decodeBatch(from wire.Batch, session, outbox string, incarnation uint64, limit int) (b ledger.Batch, size int, refused *fault.Error) {
-	r := reader{limit: limit}
+	r := fieldReader{limit: limit}
 	if from := capnp.Struct(from); from.IsValid() {
-		r.most = len(from.Segment().Data())
+		r.sizeHint = len(from.Segment().Data())
 	}
 	b = ledger.Batch{Session: session, Outbox: outbox, Incarnation: incarnation,
 		AckedThrough: from.AckedThrough(), BatchID: r.text(from.Id()), Atomic: from.Atomic()}
@@ -165,7 +165,7 @@ func decodeBatch(from wire.Batch, session, outbox string, incarnation uint64, li
 		}
 	}
 	hints, err := from.Hints()
-	r.failed(err)
+	r.fail(err)
 	for i := range hints.Len() {
 		if r.hints(hints.At(i), b.Ops); r.err != nil {
 			break
@@ -174,13 +174,13 @@ func decodeBatch(from wire.Batch, session, outbox string, incarnation uint64, li
 	return b, r.size + opBytes*len(b.Ops), r.fault("the batch")
 }
 
-func (r *reader) op(from wire.Op, to *ledger.Intent) {
+func (r *fieldReader) op(from wire.Op, to *ledger.Intent) {
 	to.OpID = r.text(from.Id())
 	to.Seq = from.Seq()
-	to.Method = r.name(from.MethodBytes())
+	to.Method = r.intern(from.MethodBytes())
 	args, err := from.Args()
-	r.failed(err)
-	if !r.listed(args.Len(), argBytes, listedArgs) {
+	r.fail(err)
+	if !r.checkList(args.Len(), argBytes, argsLabel) {
 		return
 	}
 	if n := args.Len(); n > 0 {
@@ -192,8 +192,8 @@ func (r *reader) op(from wire.Op, to *ledger.Intent) {
 		}
 	}
 	deps, err := from.DependsOn()
-	r.failed(err)
-	if !r.listed(deps.Len(), pointerBytes, listedDeps) {
+	r.fail(err)
+	if !r.checkList(deps.Len(), pointerBytes, depsLabel) {
 		return
 	}
 	for i := range deps.Len() {
@@ -207,23 +207,23 @@ func (r *reader) op(from wire.Op, to *ledger.Intent) {
 		to.Expected = ledger.Expect{Set: true, Cursor: e.Cursor()}
 	case wire.Op_expected_Which_ref:
 		ref, err := e.Ref()
-		r.failed(err)
+		r.fail(err)
 		to.Expected = ledger.Expect{Set: true, Ref: r.opRef(ref)}
 	default:
-		r.failed(fault.Malformed.With("op %s expects a cursor in a way this version does not know", to.OpID))
+		r.fail(fault.Malformed.With("op %s expects a cursor in a way this version does not know", to.OpID))
 	}
 }
 
 // hints puts the hints of one of ops among its arguments. What is no hint would be in
 // no digest, and what is one already is not said twice.
-func (r *reader) hints(from wire.Hints, ops []ledger.Intent) {
+func (r *fieldReader) hints(from wire.Hints, ops []ledger.Intent) {
 	args, err := from.Args()
-	r.failed(err)
-	if !r.listed(args.Len(), argBytes, listedArgs) {
+	r.fail(err)
+	if !r.checkList(args.Len(), argBytes, argsLabel) {
 		return
 	}
 	if uint64(from.Op()) >= uint64(len(ops)) {
-		r.failed(fault.Malformed.With("hints are for op %d of %d", from.Op(), len(ops)))
+		r.fail(fault.Malformed.With("hints are for op %d of %d", from.Op(), len(ops)))
 		return
 	}
 	op := &ops[from.Op()]
@@ -233,27 +233,27 @@ func (r *reader) hints(from wire.Hints, ops []ledger.Intent) {
 			return
 		}
 		op.Args = append(op.Args[:len(op.Args):len(op.Args)], a)
-		if !op.Hint(len(op.Args) - 1) { // of a later version: left out
+		if !op.IsHint(len(op.Args) - 1) { // of a later version: left out
 			op.Args = op.Args[:len(op.Args)-1]
 		}
 	}
 }
 
-func (r *reader) arg(from wire.Arg, to *ledger.Arg) {
-	to.Name = r.name(from.NameBytes())
+func (r *fieldReader) arg(from wire.Arg, to *ledger.Arg) {
+	to.Name = r.intern(from.NameBytes())
 	switch from.Which() {
 	case wire.Arg_Which_json:
 		to.JSON = r.data(from.JsonBytes())
 	case wire.Arg_Which_ref:
 		ref, err := from.Ref()
-		r.failed(err)
+		r.fail(err)
 		to.Ref = r.opRef(ref)
 	default:
-		r.failed(fault.Malformed.With("argument %q has a value of a kind this version does not know", to.Name))
+		r.fail(fault.Malformed.With("argument %q has a value of a kind this version does not know", to.Name))
 	}
 }
 
-func (r *reader) opRef(from wire.OpRef) *ledger.Ref {
+func (r *fieldReader) opRef(from wire.OpRef) *ledger.Ref {
 	return &ledger.Ref{Op: r.text(from.Op()), Path: r.text(from.Path())}
 }
 

@@ -60,7 +60,7 @@ var crafted = map[string]func(t testing.TB, b wire.Batch){
 	"one args of many ops": func(t testing.TB, b wire.Batch) {
 		const n = 3000
 		ops, _ := b.NewOps(n)
-		args := voids(t, b.Segment(), maxListed)
+		args := voids(t, b.Segment(), maxListLen)
 		for i := range n {
 			set(t, capnp.Struct(ops.At(i)), 2, args)
 		}
@@ -68,7 +68,7 @@ var crafted = map[string]func(t testing.TB, b wire.Batch){
 	"one dependsOn of many ops": func(t testing.TB, b wire.Batch) {
 		const n = 3000
 		ops, _ := b.NewOps(n)
-		deps := pointers(t, b.Segment(), maxListed, capnp.Ptr{})
+		deps := pointers(t, b.Segment(), maxListLen, capnp.Ptr{})
 		for i := range n {
 			set(t, capnp.Struct(ops.At(i)), 3, deps)
 		}
@@ -128,7 +128,7 @@ func TestASmallMessageDecodesSmall(t *testing.T) {
 func TestManySessionsWithABatch(t *testing.T) {
 	t.Parallel()
 	_, seg := capnp.NewSingleSegmentMessage(nil)
-	s, err := capnp.NewStruct(seg, words(0, 2))
+	s, err := capnp.NewStruct(seg, structSize(0, 2))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -158,7 +158,7 @@ func TestASmallMessageIsRefused(t *testing.T) {
 	p := r.dial()
 	m := r.create(p)
 	for name, craft := range crafted {
-		got := readReply(t, m.stream.Call(within(t), streamApply, words(0, 2), func(s capnp.Struct, _ *rpc.CapTable) error {
+		got := readReply(t, m.stream.Call(within(t), streamApply, structSize(0, 2), func(s capnp.Struct, _ *rpc.CapTable) error {
 			b, err := wire.Stream_apply_Params(s).NewBatch()
 			craft(t, b)
 			return err

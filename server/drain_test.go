@@ -88,7 +88,7 @@ type opening struct {
 	begun chan struct{}
 }
 
-func (s *opening) OpenStream(ctx context.Context, o session.StreamOpening) (*ledger.Stream, error) {
+func (s *opening) OpenStream(ctx context.Context, o session.StreamRequest) (*ledger.Stream, error) {
 	s.begun <- struct{}{}
 	return s.Store.OpenStream(ctx, o)
 }
@@ -122,7 +122,7 @@ func stalledSnapshot(p *peer, m *made) *recorder {
 	}
 	k := newRecorder()
 	k.hold = true
-	p.t.Cleanup(p.subscribing(p.restore(m.owner), k, 0, windowMin, true).Release)
+	p.t.Cleanup(p.subscribing(p.restore(m.owner), k, 0, minWindow, true).Release)
 	k.until(p.t, "a piece", func() bool { return len(k.pieces) > 0 })
 	return k
 }
@@ -132,9 +132,9 @@ func stalledSnapshot(p *peer, m *made) *recorder {
 func untilQueued(t *testing.T, s *Server, n int) {
 	t.Helper()
 	untilSubmitted(t, s, n, func(c *committer) int {
-		have := c.running
-		for _, l := range c.lines {
-			have += len(l.works)
+		have := c.inFlight
+		for _, l := range c.sessions {
+			have += len(l.pending)
 		}
 		return have
 	})
@@ -143,7 +143,7 @@ func untilQueued(t *testing.T, s *Server, n int) {
 // untilBegun waits until n submissions are in transactions.
 func untilBegun(t *testing.T, s *Server, n int) {
 	t.Helper()
-	untilSubmitted(t, s, n, func(c *committer) int { return c.running })
+	untilSubmitted(t, s, n, func(c *committer) int { return c.inFlight })
 }
 
 // untilRest waits until nothing is in a transaction, as what has just been answered may
@@ -151,9 +151,9 @@ func untilBegun(t *testing.T, s *Server, n int) {
 func untilRest(t *testing.T, s *Server) {
 	t.Helper()
 	until.True(t, "the committers rest", func() bool {
-		s.commit.mu.Lock()
-		defer s.commit.mu.Unlock()
-		return s.commit.running == 0
+		s.committer.mu.Lock()
+		defer s.committer.mu.Unlock()
+		return s.committer.inFlight == 0
 	})
 }
 
@@ -161,9 +161,9 @@ func untilSubmitted(t *testing.T, s *Server, n int, count func(*committer) int) 
 	t.Helper()
 	deadline := time.After(patience)
 	for {
-		s.commit.mu.Lock()
-		have := count(s.commit)
-		s.commit.mu.Unlock()
+		s.committer.mu.Lock()
+		have := count(s.committer)
+		s.committer.mu.Unlock()
 		if have >= n {
 			return
 		}

@@ -10,36 +10,36 @@ import (
 	"github.com/mooring-rpc/mooring/session"
 )
 
-// words is the size of a params or results struct, as the schema's compiler
+// structSize is the size of a params or results struct, as the schema's compiler
 // laid it out: words of data and pointers.
-func words(data capnp.Size, pointers uint16) capnp.ObjectSize {
+func structSize(data capnp.Size, pointers uint16) capnp.ObjectSize {
 	return capnp.ObjectSize{DataSize: data * 8, PointerCount: pointers}
 }
 
-// writer gathers the first error of many setters.
-type writer struct{ err error }
+// fieldWriter gathers the first error of many setters.
+type fieldWriter struct{ err error }
 
-func (w *writer) do(err error) {
+func (w *fieldWriter) do(err error) {
 	if w.err == nil {
 		w.err = err
 	}
 }
 
 // text sets a field unless it is empty: an absent text reads as "".
-func (w *writer) text(set func(string) error, v string) {
+func (w *fieldWriter) text(set func(string) error, v string) {
 	if w.err == nil && v != "" {
 		w.err = set(v)
 	}
 }
 
-func (w *writer) data(set func([]byte) error, v []byte) {
+func (w *fieldWriter) data(set func([]byte) error, v []byte) {
 	if w.err == nil && len(v) > 0 {
 		w.err = set(v)
 	}
 }
 
 func encodeEvent(to wire.Event, e *session.Event) error {
-	var w writer
+	var w fieldWriter
 	to.SetCursor(e.Cursor)
 	to.SetSchema(e.Schema)
 	to.SetAt(e.At)
@@ -122,7 +122,7 @@ func encodeTurn(to wire.Turn, t *session.Turn) error {
 }
 
 func encodeSessionInfo(to wire.SessionInfo, row *session.Row, title string) error {
-	var w writer
+	var w fieldWriter
 	to.SetCursor(row.Cursor)
 	to.SetCreated(row.Created)
 	to.SetUpdated(row.Updated)
@@ -138,14 +138,14 @@ func encodeSessionInfo(to wire.SessionInfo, row *session.Row, title string) erro
 
 // encodeGrantInfo writes what a grant allows at the moment of now and epoch.
 func encodeGrantInfo(to wire.GrantInfo, g *capability.Grant, epoch uint64, now int64) error {
-	var w writer
+	var w fieldWriter
 	to.SetOwner(g.Owner)
 	to.SetEpoch(g.Epoch)
 	to.SetRights(uint16(g.Rights))
 	to.SetExpires(g.Expires)
-	to.SetFrom(g.From)
-	to.SetLimit(g.Limit)
-	to.SetUsed(g.Used)
+	to.SetFrom(g.VisibleFrom)
+	to.SetLimit(g.MaxRedemptions)
+	to.SetUsed(g.Redemptions)
 	to.SetCut(g.Cut)
 	if dead := capability.Check(g, epoch, now, 0, ""); dead != nil {
 		to.SetDead(uint16(dead.Code))

@@ -26,7 +26,7 @@ func toFault(log *slog.Logger, err error, doing string) *fault.Error {
 	case errors.As(err, &code):
 		return code.Because(err, "the server could not %s", doing)
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
-		return fault.GivenUp(err, nil)
+		return fault.ContextError(err, nil)
 	}
 	return fault.Unexpected(log, err, doing)
 }
@@ -61,12 +61,12 @@ func unknownMethod(c *rpc.Call, object string) {
 	c.Fail(rpc.Unimplementedf("%s has no method %d of interface %#x", object, m.ID, m.Interface))
 }
 
-// giveRefusal sets and counts the refusal of an answer, where there is one.
-func (s *Server) giveRefusal(field func() (wire.Refusal, error), refused *fault.Error) error {
+// setRefusal sets and counts the refusal of an answer, where there is one.
+func (s *Server) setRefusal(field func() (wire.Refusal, error), refused *fault.Error) error {
 	if refused == nil {
 		return nil
 	}
-	s.observed.refused(refused)
+	s.instruments.countRefusal(refused)
 	to, err := field()
 	if err != nil {
 		return err

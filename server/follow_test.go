@@ -25,7 +25,7 @@ import (
 // revoking revokes at once: ref and its subtree, or, if it is "", the epoch.
 func revoking(t *testing.T, sess *rpc.Ref, ref string) (cut, epoch uint64) {
 	t.Helper()
-	s, _, err := call(t, sess, sessionRevoke, words(1, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
+	s, _, err := call(t, sess, sessionRevoke, structSize(1, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
 		wire.Session_revoke_Params(s).SetEpoch(ref == "")
 		return wire.Session_revoke_Params(s).SetRef(ref)
 	})
@@ -162,7 +162,7 @@ func revokeUnderFire(t *testing.T, r *rig, how string) {
 
 	// Live capabilities fail with the reason, restored ones too.
 	for what, sess := range map[string]*rpc.Ref{"live": held, "restored": guest.restore(ref)} {
-		_, _, err := call(t, sess, sessionEvents, words(2, 0), nil)
+		_, _, err := call(t, sess, sessionEvents, structSize(2, 0), nil)
 		wantCode(t, what+", events", err, want)
 		_, _, err = guest.subscribing(sess, newRecorder(), 0, 0, false).Wait(within(t))
 		if f, ok := fault.ParseReason(reasonOf(err)); !ok || f.Code != want {
@@ -276,7 +276,7 @@ func TestCancelledSubscriptionsAreForgotten(t *testing.T) {
 	k := newRecorder()
 	sub := p.subscribe(m.sess, k, 0)
 	gone.subscribe(gone.restore(m.owner), newRecorder(), 0)
-	if _, _, err := call(t, sub, subscriptionCancel, words(0, 0), nil); err != nil {
+	if _, _, err := call(t, sub, subscriptionCancel, structSize(0, 0), nil); err != nil {
 		t.Fatal(err)
 	}
 	gone.leave()
@@ -336,7 +336,7 @@ func slowSubscriber(t *testing.T, st Store) {
 	slow.mu.Lock()
 	got, calls := slow.bytes, len(slow.held)
 	slow.mu.Unlock()
-	if got == 0 || got > firstWindow+size {
+	if got == 0 || got > initialWindow+size {
 		t.Errorf("%d bytes are under way to who has taken none, the window is %d", got, window)
 	}
 	t.Logf("%d bytes in %d calls under way", got, calls)
@@ -426,7 +426,7 @@ func TestOnlyServerInterruptsAllWhenItStarts(t *testing.T) {
 	m := first.create(p)
 	streaming(p, m, "msg_1")
 	first.stop()
-	second := start(t, st, func(c *Config) { c.Sole = true })
+	second := start(t, st, func(c *Config) { c.SoleServer = true })
 	q := second.dial()
 	k := newRecorder()
 	defer q.subscribe(q.restore(m.owner), k, 4).Release()

@@ -57,17 +57,17 @@ func TestPurgedPayloadsAreSentToNobodyAnyMore(t *testing.T) {
 func TestPublishedPurgeClearsTheTail(t *testing.T) {
 	t.Parallel()
 	r := start(t, sqliteStore(t), nil)
-	s := &subscription{link: &link{limit: 1 << 20, max: 1}, window: 1 << 20, checked: true, gen: 1, cursor: 1}
-	top := &topic{hub: r.server.hub, session: "ses_x", subs: map[*subscription]struct{}{s: {}}, running: true, cursor: 1, gen: 1}
-	s.topic = top
+	s := &subscription{conn: &connState{maxInFlight: 1 << 20, maxSubs: 1}, window: 1 << 20, authorized: true, authGen: 1, cursor: 1}
+	top := &sessionFanout{hub: r.server.hub, session: "ses_x", subs: map[*subscription]struct{}{s: {}}, running: true, cursor: 1, gen: 1}
+	s.fanout = top
 	put := &session.Event{Cursor: 2, Method: session.MethodPut, Payload: []byte(`{"leaked":1}`)}
-	top.published(&session.PublishedSession{Row: session.Row{Cursor: 2, AuthGen: 1}, Events: []*session.Event{put}})
+	top.publish(&session.PublishedSession{Row: session.Row{Cursor: 2, AuthGen: 1}, Events: []*session.Event{put}})
 	if !top.covers(2) {
 		t.Fatal("what was published is not in the tail: this test shows nothing")
 	}
 	purge := &session.Event{Cursor: 3, Method: session.MethodPurge, Payload: []byte(`{}`)}
-	top.published(&session.PublishedSession{Row: session.Row{Cursor: 3, AuthGen: 2}, Events: []*session.Event{purge}, AuthChanged: true})
-	if r, _ := top.next(); len(r.out) != 0 || len(r.readers) != 1 {
+	top.publish(&session.PublishedSession{Row: session.Row{Cursor: 3, AuthGen: 2}, Events: []*session.Event{purge}, AuthChanged: true})
+	if r, _ := top.nextRound(); len(r.out) != 0 || len(r.readers) != 1 {
 		t.Errorf("%d deliveries from memory, %d readers of the log", len(r.out), len(r.readers))
 	}
 }
@@ -102,7 +102,7 @@ func TestEveryRefToADeletedSessionSaysSo(t *testing.T) {
 					t.Fatalf("forgetting: %v, %v", more, err)
 				}
 			}
-			_, promise, err := call(t, one, sessionEvents, words(2, 0), nil)
+			_, promise, err := call(t, one, sessionEvents, structSize(2, 0), nil)
 			promise.Release()
 			wantCode(t, "events", err, fault.SessionDeleted)
 			shot := p.subscribing(one, newRecorder(), 0, 0, true)
@@ -111,10 +111,10 @@ func TestEveryRefToADeletedSessionSaysSo(t *testing.T) {
 			if f, ok := fault.ParseReason(reasonOf(err)); !ok || f.Code != fault.SessionDeleted {
 				t.Errorf("a snapshot: %v", err)
 			}
-			_, promise, err = call(t, one, persistentSave, words(0, 1), nil)
+			_, promise, err = call(t, one, persistentSave, structSize(0, 1), nil)
 			promise.Release()
 			wantCode(t, "save", err, fault.SessionDeleted)
-			results, promise, err := call(t, one, sessionDescribe, words(0, 0), nil)
+			results, promise, err := call(t, one, sessionDescribe, structSize(0, 0), nil)
 			if forgotten && one != late { // of which nothing is known any more
 				promise.Release()
 				wantCode(t, "describe", err, fault.SessionDeleted)
@@ -145,7 +145,7 @@ func TestEveryRefToADeletedSessionSaysSo(t *testing.T) {
 		for _, gone := range []capability.Ref{ref, ref.With(capability.ServerID(m.id, ulid.Make()), capability.NewSecret())} {
 			again := p.restore(gone)
 			defer again.Release()
-			_, _, err = call(t, again, sessionEvents, words(2, 0), nil)
+			_, _, err = call(t, again, sessionEvents, structSize(2, 0), nil)
 			wantCode(t, "events after another restore", err, fault.SessionDeleted)
 		}
 		wantCode(t, "another secret", p.restoreErr(ref.With(ref.ID, capability.NewSecret()), ""), fault.UnknownRef)
@@ -185,7 +185,7 @@ func TestTheChainIsShownToWhoSeesAll(t *testing.T) {
 		sess *rpc.Ref
 		want string
 	}{{m.sess, string(row.Head[:])}, {late, ""}} {
-		results, promise, err := call(t, c.sess, sessionDescribe, words(0, 0), nil)
+		results, promise, err := call(t, c.sess, sessionDescribe, structSize(0, 0), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -198,7 +198,7 @@ func TestTheChainIsShownToWhoSeesAll(t *testing.T) {
 		}
 		promise.Release()
 	}
-	results, promise, err := call(t, m.sess, sessionEvents, words(2, 0), func(s capnp.Struct, _ *rpc.CapTable) error {
+	results, promise, err := call(t, m.sess, sessionEvents, structSize(2, 0), func(s capnp.Struct, _ *rpc.CapTable) error {
 		wire.Session_events_Params(s).SetFrom(1)
 		return nil
 	})

@@ -17,9 +17,9 @@ import (
 
 // gateway is one connection's bootstrap object.
 type gateway struct {
-	server *Server
-	link   *link
-	given  challenges
+	server     *Server
+	conn       *connState
+	challenges challenges
 }
 
 var (
@@ -33,7 +33,7 @@ const maxRedemption = 64
 
 // Serve implements rpc.Object.
 func (g *gateway) Serve(c *rpc.Call) {
-	g.server.observed.call(c, g.server.observed.gateway)
+	g.server.instruments.observeCall(c, g.server.instruments.gateway)
 	switch c.Method() {
 	case gatewayHello:
 		g.hello(c)
@@ -55,7 +55,7 @@ func (g *gateway) hello(c *rpc.Call) {
 		return
 	}
 	limits := g.server.cfg.Session.Limits
-	c.Return(words(2, 4), func(s capnp.Struct, _ *rpc.CapTable) error {
+	c.Return(structSize(2, 4), func(s capnp.Struct, _ *rpc.CapTable) error {
 		r := wire.Gateway_hello_Results(s)
 		r.SetVersion(min(version, wire.ProtocolVersion))
 		r.SetNow(g.server.now().UnixMilli())
@@ -67,7 +67,7 @@ func (g *gateway) hello(c *rpc.Call) {
 		l.SetBatchOps(uint32(limits.BatchOps))
 		l.SetBatchBytes(uint64(limits.BatchBytes))
 		l.SetPayloadBytes(uint64(limits.PayloadBytes))
-		l.SetBatchesInFlight(uint32(g.link.batches))
+		l.SetBatchesInFlight(uint32(g.conn.maxBatches))
 		named, err := r.NewFeatures(int32(len(features)))
 		if err != nil {
 			return err
@@ -97,10 +97,10 @@ func (g *gateway) restore(ctx context.Context, c *rpc.Call) {
 	switch {
 	case refused == nil:
 	case refused.Code == fault.UnknownRef:
-		g.link.in.Delay()
-		g.server.tries.answer(g.link.from, func() {
+		g.conn.intake.BeginThrottle()
+		g.server.authThrottle.respond(g.conn.peerConn, func() {
 			fail(c, refused)
-			g.link.in.Given()
+			g.conn.intake.EndThrottle()
 		})
 		return
 	default:
@@ -110,25 +110,25 @@ func (g *gateway) restore(ctx context.Context, c *rpc.Call) {
 	crashpoint.Hit(crashpoint.ServerRestoreAfter)
 	cap := rpc.NewLocal(object)
 	defer cap.Release()
-	c.Return(words(0, 1), func(s capnp.Struct, caps *rpc.CapTable) error { return caps.Set(s, 0, cap) })
+	c.Return(structSize(0, 1), func(s capnp.Struct, caps *rpc.CapTable) error { return caps.Set(s, 0, cap) })
 }
 
-// showing is what a restore shows of a ref.
-type showing struct {
+// credential is what a restore shows of a ref.
+type credential struct {
 	id         string
 	secret     capability.Secret
 	redemption string
 	proof      capability.Proof
 }
 
-func decodeRestore(p wire.Gateway_restore_Params) (a showing, refused *fault.Error) {
-	var r reader
+func decodeRestore(p wire.Gateway_restore_Params) (a credential, refused *fault.Error) {
+	var r fieldReader
 	ref, err := p.Ref()
-	r.failed(err)
+	r.fail(err)
 	a.id, a.redemption = r.text(ref.Id()), r.text(p.Redemption())
 	raw := r.data(ref.Secret())
 	proof, err := p.Proof()
-	r.failed(err)
+	r.fail(err)
 	a.proof = capability.Proof{Nonce: r.data(proof.Nonce()), Audience: r.text(proof.Audience()), Signature: r.data(proof.Signature())}
 	if refused = r.fault("the sturdy ref"); refused != nil {
 		return
@@ -147,18 +147,18 @@ func decodeRestore(p wire.Gateway_restore_Params) (a showing, refused *fault.Err
 // redeem gives the live object of a ref: a Space, or a Session. A dead session
 // ref with the right secret gives a Session too, which repeats recorded outcomes
 // and records denials.
-func (g *gateway) redeem(ctx context.Context, a showing) (rpc.Object, *fault.Error) {
-	grant, err := g.server.redeem(ctx, a.id, a.secret, a.redemption, g.link.peer, g.prover(a))
+func (g *gateway) redeem(ctx context.Context, a credential) (rpc.Object, *fault.Error) {
+	grant, err := g.server.redeem(ctx, a.id, a.secret, a.redemption, g.conn.peer, g.proofVerifier(a))
 	if err != nil {
-		return nil, toFault(g.link.log, err, "redeem the ref")
+		return nil, toFault(g.conn.log, err, "redeem the ref")
 	}
 	shown := grant.ID
 	if grant.Hash == [32]byte{} { // a forgotten session's, of whose refs anybody can make up others
 		shown = grant.Target
 	}
-	g.link.in.Trust(shown)
+	g.conn.intake.Trust(shown)
 	if capability.IsSpace(grant.Target) {
-		return &space{server: g.server, link: g.link, id: grant.Target, ref: grant.ID}, nil
+		return &space{server: g.server, conn: g.conn, id: grant.Target, ref: grant.ID}, nil
 	}
-	return newSess(g.server, g.link, &authority{session: grant.Target, ref: grant.ID}), nil
+	return newSess(g.server, g.conn, &authority{session: grant.Target, ref: grant.ID}), nil
 }

@@ -31,7 +31,7 @@ func leaveUnanswered(t *testing.T, snapshot bool) {
 	}
 	reader := r.dial()
 	sess := reader.restore(m.owner)
-	var l *link
+	var l *connState
 	var gone []*recorder
 	for range 8 {
 		k := newRecorder()
@@ -40,10 +40,10 @@ func leaveUnanswered(t *testing.T, snapshot bool) {
 		promise := reader.subscribing(sess, k, 0, window, snapshot)
 		k.until(t, "something", func() bool { return len(k.cursors)+len(k.pieces) > 0 })
 		if l == nil {
-			topic := r.server.hub.topic(m.id)
+			topic := r.server.hub.fanout(m.id)
 			topic.mu.Lock()
 			for s := range topic.subs {
-				l = s.link
+				l = s.conn
 			}
 			topic.mu.Unlock()
 		}
@@ -71,7 +71,7 @@ func leaveUnanswered(t *testing.T, snapshot bool) {
 	until.True(t, "nothing is under way to subscribers that have taken all or left", func() bool {
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		return l.underway == 0
+		return l.inFlight == 0
 	})
 }
 
@@ -86,7 +86,7 @@ func TestTheEndIsToldWhenThereIsRoomForIt(t *testing.T) {
 	defer guest.subscribe(guest.restore(stays), busy, 0).Release()
 	busy.until(t, "the one call there may be", func() bool { return len(busy.held) == 1 })
 	defer guest.subscribe(guest.restore(ends), quiet, 3).Release()
-	topic := r.server.hub.topic(m.id)
+	topic := r.server.hub.fanout(m.id)
 	revoking(t, m.sess, ends.ID)
 	deadline := time.After(patience)
 	for following := 2; following > 1; {

@@ -19,7 +19,7 @@ import (
 
 // naming gives the object that Space.create gives for a session and its owner's ref.
 func naming(t testing.TB, space *rpc.Ref, id, owner string) *rpc.Ref {
-	return space.Call(within(t), spaceCreate, words(0, 2), func(s capnp.Struct, _ *rpc.CapTable) error {
+	return space.Call(within(t), spaceCreate, structSize(0, 2), func(s capnp.Struct, _ *rpc.CapTable) error {
 		params := wire.Space_create_Params(s)
 		if err := params.SetSession(id); err != nil {
 			return err
@@ -46,7 +46,7 @@ func TestNamingASessionLeavesNothing(t *testing.T) {
 		}
 		for what, ask := range map[string]func(sess *rpc.Ref, id string) *fault.Error{
 			"revoke": func(sess *rpc.Ref, _ string) *fault.Error {
-				s, _, err := call(t, sess, sessionRevoke, words(1, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
+				s, _, err := call(t, sess, sessionRevoke, structSize(1, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
 					wire.Session_revoke_Params(s).SetEpoch(true)
 					return nil
 				})

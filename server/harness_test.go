@@ -69,7 +69,7 @@ func startOn(t testing.TB, st Store, change func(*Config), streams ...net.Listen
 		t.Fatal(err)
 	}
 	r := &rig{t: t}
-	if ref, err := readOwner(dir + "/" + OwnerFile); err == nil {
+	if ref, err := readOwnerFile(dir + "/" + OwnerFile); err == nil {
 		r.owner = ref
 	}
 	cfg := DefaultConfig()
@@ -175,7 +175,7 @@ func call(t testing.TB, to *rpc.Ref, m rpc.Method, sz capnp.ObjectSize, place fu
 
 // restoring pipelines on restoring a ref; nothing is waited for.
 func (p *peer) restoring(ref capability.Ref, redemption string) *rpc.Promise {
-	return p.gateway.Call(within(p.t), gatewayRestore, words(0, 2), func(s capnp.Struct, _ *rpc.CapTable) error {
+	return p.gateway.Call(within(p.t), gatewayRestore, structSize(0, 2), func(s capnp.Struct, _ *rpc.CapTable) error {
 		params := wire.Gateway_restore_Params(s)
 		w, err := params.NewRef()
 		if err != nil {
@@ -222,7 +222,7 @@ func newBox() *box {
 }
 
 func (p *peer) opening(sess *rpc.Ref, b *box) *rpc.Promise {
-	return sess.Call(within(p.t), sessionOpenStream, words(1, 2), func(s capnp.Struct, _ *rpc.CapTable) error {
+	return sess.Call(within(p.t), sessionOpenStream, structSize(1, 2), func(s capnp.Struct, _ *rpc.CapTable) error {
 		params := wire.Session_openStream_Params(s)
 		params.SetIncarnation(b.incarnation)
 		if err := params.SetOutbox(b.id); err != nil {
@@ -249,7 +249,7 @@ func (r *rig) create(p *peer) *made {
 	m := &made{id: capability.SessionPrefix + ulid.Make().String(), box: newBox()}
 	m.owner = r.owner.New(m.id)
 	space := p.restore(r.owner)
-	m.sess = space.Call(within(p.t), spaceCreate, words(0, 2), func(s capnp.Struct, _ *rpc.CapTable) error {
+	m.sess = space.Call(within(p.t), spaceCreate, structSize(0, 2), func(s capnp.Struct, _ *rpc.CapTable) error {
 		params := wire.Space_create_Params(s)
 		if err := params.SetSession(m.id); err != nil {
 			return err
@@ -356,7 +356,7 @@ func (k *recorder) Serve(c *rpc.Call) {
 	case k.fails != nil:
 		c.Fail(k.fails)
 	default:
-		c.Return(words(0, 0), nil)
+		c.Return(structSize(0, 0), nil)
 	}
 }
 
@@ -432,7 +432,7 @@ func (k *recorder) free() {
 	k.hold, k.held = false, nil
 	k.mu.Unlock()
 	for _, c := range held {
-		c.Return(words(0, 0), nil)
+		c.Return(structSize(0, 0), nil)
 	}
 }
 
@@ -441,7 +441,7 @@ func (k *recorder) free() {
 func (p *peer) subscribing(sess *rpc.Ref, k *recorder, from uint64, window uint32, snapshot bool) *rpc.Promise {
 	sink := rpc.NewLocal(k)
 	defer sink.Release()
-	return sess.Call(within(p.t), sessionSubscribe, words(0, 2), func(s capnp.Struct, caps *rpc.CapTable) error {
+	return sess.Call(within(p.t), sessionSubscribe, structSize(0, 2), func(s capnp.Struct, caps *rpc.CapTable) error {
 		o, err := wire.Session_subscribe_Params(s).NewOptions()
 		if err != nil {
 			return err

@@ -11,9 +11,9 @@ import (
 // historyHeader names the history in answers over HTTP.
 const historyHeader = "Mooring-History"
 
-// learnHistory reads the id: when the server starts, and whenever it is asked whether it is ready.
-func (s *Server) learnHistory(ctx context.Context) error {
-	id, err := s.cfg.Store.History(ctx)
+// loadHistory reads the id: when the server starts, and whenever it is asked whether it is ready.
+func (s *Server) loadHistory(ctx context.Context) error {
+	id, err := s.cfg.Store.HistoryID(ctx)
 	if err == nil {
 		s.history.Store(&id)
 	}
@@ -28,8 +28,8 @@ func (s *Server) historyID() string {
 	return ""
 }
 
-// namingHistory has answers name it.
-func (s *Server) namingHistory(next http.Handler) http.Handler {
+// withHistory has answers name it.
+func (s *Server) withHistory(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if id := s.historyID(); id != "" {
 			w.Header().Set(historyHeader, id)

@@ -30,40 +30,40 @@ import (
 func (s *Server) Handler() http.Handler {
 	mux := http.NewServeMux()
 	for _, prefix := range s.prefixes() {
-		mux.HandleFunc("GET "+prefix+"/capnp", s.serveWebSocket)
-		mux.HandleFunc(prefix+"/rpc", s.serveWeb)
+		mux.HandleFunc("GET "+prefix+"/capnp", s.serveCapnpSocket)
+		mux.HandleFunc(prefix+"/rpc", s.serveCapnweb)
 		mux.HandleFunc("GET "+prefix+"/healthz", func(w http.ResponseWriter, _ *http.Request) {
-			plain(w, http.StatusOK, "ok\n")
+			writePlain(w, http.StatusOK, "ok\n")
 		})
 		mux.HandleFunc("GET "+prefix+"/readyz", s.serveReady)
-		for path, face := range s.faces {
+		for path, face := range s.mounts {
 			if strings.HasPrefix(path, "/api/v1") {
-				face = s.namingHistory(face)
+				face = s.withHistory(face)
 			}
 			mux.Handle(prefix+path, http.StripPrefix(prefix, face))
 		}
 	}
-	own := s.identified(hostguard.Hosts{Names: s.cfg.Hosts, Patterns: s.cfg.OriginPatterns}.Guard(mux))
+	own := s.withRequestID(hostguard.Hosts{Names: s.cfg.Hosts, Patterns: s.cfg.OriginPatterns}.Guard(mux))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		s.handshakes.asks(r.Context())
+		s.handshakes.requestReceived(r.Context())
 		own.ServeHTTP(w, r)
-		readOut(w, r)
+		drainBody(w, r)
 	})
 }
 
-// leftOver is how much of a body net/http reads that nobody has asked for.
-const leftOver = 256 << 10
+// maxDrainBytes is how much of a body net/http reads that nobody has asked for.
+const maxDrainBytes = 256 << 10
 
-// readOut reads what is left of a body whose sender wants the connection closed after
+// drainBody reads what is left of a body whose sender wants the connection closed after
 // the answer. net/http does it for those who keep theirs: to these it would be closed
 // at once, and who still sends, a proxy, say, then loses the answer with it. What is
 // read takes no body, so none is waited for, and what began as a GET may be a WebSocket
 // by now, which others read.
-func readOut(w http.ResponseWriter, r *http.Request) {
+func drainBody(w http.ResponseWriter, r *http.Request) {
 	reads := r.Method == http.MethodGet || r.Method == http.MethodHead
 	if r.Close && !reads && r.ContentLength != 0 && r.Header.Get("Expect") == "" {
 		// Where there is more, the reader has net/http wait a while before it closes.
-		_, _ = io.Copy(io.Discard, http.MaxBytesReader(w, r.Body, leftOver))
+		_, _ = io.Copy(io.Discard, http.MaxBytesReader(w, r.Body, maxDrainBytes))
 	}
 }
 
@@ -74,7 +74,7 @@ func (s *Server) prefixes() []string {
 	return []string{"", "/" + s.cfg.Prefix}
 }
 
-func plain(w http.ResponseWriter, status int, text string) {
+func writePlain(w http.ResponseWriter, status int, text string) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.Header().Set("Cache-Control", "no-store")
 	w.WriteHeader(status)
@@ -85,24 +85,24 @@ func plain(w http.ResponseWriter, status int, text string) {
 const readyTimeout = 2 * time.Second
 
 func (s *Server) serveReady(w http.ResponseWriter, r *http.Request) {
-	if s.ending.Load() || s.draining() {
-		plain(w, http.StatusServiceUnavailable, "draining\n")
+	if s.drainAnnounced.Load() || s.draining() {
+		writePlain(w, http.StatusServiceUnavailable, "draining\n")
 		return
 	}
-	if cause, why, since := s.outage.standing(); cause != dbfault.None {
-		plain(w, http.StatusServiceUnavailable, fmt.Sprintf("nothing can be committed for %s (%s): %s\n", time.Since(since).Round(time.Second), cause, why))
+	if cause, why, since := s.outage.current(); cause != dbfault.None {
+		writePlain(w, http.StatusServiceUnavailable, fmt.Sprintf("nothing can be committed for %s (%s): %s\n", time.Since(since).Round(time.Second), cause, why))
 		return
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), readyTimeout)
 	defer cancel()
 	err := s.cfg.Store.Ping(ctx)
 	if err == nil {
-		err = s.learnHistory(ctx)
+		err = s.loadHistory(ctx)
 	}
 	if err != nil {
 		level := slog.LevelWarn
 		if cause := dbfault.Of(err); cause != dbfault.None { // if it lasts, that is said once
-			s.outage.suspected(cause)
+			s.outage.suspect(cause)
 			level = slog.LevelDebug
 		}
 		s.log.Log(r.Context(), level, "not ready", "error", err)
@@ -110,28 +110,28 @@ func (s *Server) serveReady(w http.ResponseWriter, r *http.Request) {
 		if f, ok := errors.AsType[*fault.Error](err); ok && !errors.Is(err, context.DeadlineExceeded) {
 			why = f.Message
 		}
-		plain(w, http.StatusServiceUnavailable, why+"\n")
+		writePlain(w, http.StatusServiceUnavailable, why+"\n")
 		return
 	}
 	said := "ready"
-	if have, most, short := s.cfg.Store.Connections(); short {
+	if have, most, short := s.cfg.Store.PoolStats(); short {
 		said += fmt.Sprintf(", with %d of %d connections to the database: there are no more to be had", have, most)
 	}
-	plain(w, http.StatusOK, said+"\nhistory "+s.historyID()+"\n")
+	writePlain(w, http.StatusOK, said+"\nhistory "+s.historyID()+"\n")
 }
 
-// serveWebSocket turns a request into a connection of the vat.
-func (s *Server) serveWebSocket(w http.ResponseWriter, r *http.Request) {
-	s.serveAccepted(w, r, func() (serve func(), err error) {
+// serveCapnpSocket turns a request into a connection of the vat.
+func (s *Server) serveCapnpSocket(w http.ResponseWriter, r *http.Request) {
+	s.serveUpgrade(w, r, func() (serve func(), err error) {
 		t, err := rpc.Accept(w, r, rpc.AcceptOptions{OriginPatterns: s.cfg.OriginPatterns})
 		return func() { s.serve(t) }, err
 	})
 }
 
-// serveAccepted turns a request into a connection, which is served by a goroutine
+// serveUpgrade turns a request into a connection, which is served by a goroutine
 // of its own: what the request needed is given back at once, and an idle
 // connection costs little. Browsers of other origins are refused by the handshake.
-func (s *Server) serveAccepted(w http.ResponseWriter, r *http.Request, accept func() (serve func(), err error)) {
+func (s *Server) serveUpgrade(w http.ResponseWriter, r *http.Request, accept func() (serve func(), err error)) {
 	done, refused := s.admit(r.RemoteAddr)
 	if refused != nil {
 		s.unavailable(w, refused)
@@ -149,9 +149,9 @@ func (s *Server) serveAccepted(w http.ResponseWriter, r *http.Request, accept fu
 	}()
 }
 
-// newHTTP is the server for ln, with bounds on what a stranger may hold open
+// newHTTPServer is the server for ln, with bounds on what a stranger may hold open
 // before it is a connection of the vat.
-func (s *Server) newHTTP() *http.Server {
+func (s *Server) newHTTPServer() *http.Server {
 	return &http.Server{
 		Handler:           s.Handler(),
 		ConnState:         s.handshakes.track,
@@ -163,7 +163,7 @@ func (s *Server) newHTTP() *http.Server {
 		MaxHeaderBytes:    16 << 10,
 		HTTP2:             h2Limits(s.cfg.RPC.WriteTimeout),
 		ErrorLog:          log.New(logWriter{s.log}, "", 0),
-		BaseContext:       func(net.Listener) context.Context { return s.base },
+		BaseContext:       func(net.Listener) context.Context { return s.connCtx },
 	}
 }
 

@@ -26,7 +26,7 @@ func httpOf(t *testing.T, r *rig) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	web := r.server.newHTTP()
+	web := r.server.newHTTPServer()
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -145,7 +145,7 @@ func TestGarbageOverWebSocketEndsThatConnectionOnly(t *testing.T) {
 func TestAnswerBeforeTheBody(t *testing.T) {
 	t.Parallel()
 	web := strings.TrimPrefix(httpOf(t, start(t, sqliteStore(t), nil)), "http://")
-	for _, size := range []int{64 << 10, 2 * leftOver} {
+	for _, size := range []int{64 << 10, 2 * maxDrainBytes} {
 		c, err := net.Dial("tcp", web)
 		if err != nil {
 			t.Fatal(err)
@@ -176,7 +176,7 @@ type pooledStore struct {
 	short      bool
 }
 
-func (s pooledStore) Connections() (have, most int, short bool) { return s.have, s.most, s.short }
+func (s pooledStore) PoolStats() (have, most int, short bool) { return s.have, s.most, s.short }
 
 // TestFewConnectionsAreSeen: a server that has fewer than it may use is ready, and says so.
 func TestFewConnectionsAreSeen(t *testing.T) {

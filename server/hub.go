@@ -19,68 +19,68 @@ import (
 
 // hub is safe for concurrent use. Locks are taken in the order hub.mu, topic.mu.
 type hub struct {
-	ctx       context.Context // of everything the hub does; ended by close
-	cancel    context.CancelFunc
-	log       *slog.Logger
-	store     Store
-	timeout   time.Duration // one read
-	reads     chan struct{} // bounds the reads of the log that run at once
-	pageBytes int
-	tailBytes int
-	taken     func(seconds float64) // is told how long deliveries took
+	ctx             context.Context // of everything the hub does; ended by close
+	cancel          context.CancelFunc
+	log             *slog.Logger
+	store           Store
+	timeout         time.Duration // one read
+	reads           chan struct{} // bounds the reads of the log that run at once
+	pageBytes       int
+	tailBytes       int
+	observeDelivery func(seconds float64) // is told how long deliveries took
 
-	mu     sync.Mutex
-	topics map[string]*topic
-	held   map[string]*hold // sessions this replica is committing to now
-	ending *fault.Error
+	mu        sync.Mutex
+	fanouts   map[string]*sessionFanout
+	holds     map[string]*commitHold // sessions this replica is committing to now
+	endReason *fault.Error
 
 	runMu  sync.Mutex
 	closed bool
 	wg     sync.WaitGroup
 }
 
-// hold keeps what others tell of a session back while a commit to it runs
+// commitHold keeps what others tell of a session back while a commit to it runs
 // here, since its events are about to be published.
-type hold struct {
+type commitHold struct {
 	commits     int
 	cursor, gen uint64 // heard meanwhile
 }
 
 // The hub's own bounds.
 const (
-	hubReads     = 4
-	hubPageBytes = 1 << 20
-	hubTailBytes = 1 << 20
-	hubPageMax   = 4096 // events
+	hubReads      = 4
+	hubPageBytes  = 1 << 20
+	hubTailBytes  = 1 << 20
+	hubPageEvents = 4096 // events
 )
 
 func newHub(store Store, timeout time.Duration, log *slog.Logger) *hub {
 	ctx, cancel := context.WithCancel(context.Background())
 	return &hub{ctx: ctx, cancel: cancel, log: log, store: store, timeout: timeout,
 		reads: make(chan struct{}, hubReads), pageBytes: hubPageBytes, tailBytes: hubTailBytes,
-		taken: func(float64) {}, topics: map[string]*topic{}, held: map[string]*hold{}}
+		observeDelivery: func(float64) {}, fanouts: map[string]*sessionFanout{}, holds: map[string]*commitHold{}}
 }
 
 // subscribe adds s to its session's topic; s.started is called when it is known
 // whether it may follow the session. snapshot, if not nil, runs first, in a
 // goroutine of its own, and ends with s.begin or s.over. The refusal returned is for limits; nothing is called then.
 func (h *hub) subscribe(id string, s *subscription, snapshot func(context.Context)) *fault.Error {
-	if !s.link.join() {
-		s.link.met.add(boundSubscriptions)
-		return fault.Overloaded.With("this connection has %d subscriptions, the most it may: cancel some", s.link.max)
+	if !s.conn.addSub() {
+		s.conn.limitHits.add(limitSubscriptions)
+		return fault.Overloaded.With("this connection has %d subscriptions, the most it may: cancel some", s.conn.maxSubs)
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.ending != nil {
-		s.link.leave()
-		return h.ending
+	if h.endReason != nil {
+		s.conn.removeSub()
+		return h.endReason
 	}
-	t := h.topics[id]
+	t := h.fanouts[id]
 	if t == nil {
-		t = &topic{hub: h, session: id, subs: map[*subscription]struct{}{}}
-		h.topics[id] = t
+		t = &sessionFanout{hub: h, session: id, subs: map[*subscription]struct{}{}}
+		h.fanouts[id] = t
 	}
-	s.topic = t
+	s.fanout = t
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.subs[s] = struct{}{}
@@ -88,20 +88,20 @@ func (h *hub) subscribe(id string, s *subscription, snapshot func(context.Contex
 		t.wake(s)
 		return nil
 	}
-	s.holding = true
-	if !h.enter() {
+	s.inSnapshot = true
+	if !h.beginTask() {
 		delete(t.subs, s)
 		s.finished = true
-		s.link.leave()
+		s.conn.removeSub()
 		return fault.Draining.With("the server is stopping")
 	}
 	ctx, cancel := context.WithCancel(h.ctx)
-	s.cancel = cancel
+	s.cancelSnapshot = cancel
 	go func() {
-		defer h.leave()
+		defer h.endTask()
 		defer cancel()
-		if why := guarded(h.log, "send the state", func() { snapshot(ctx) }); why != nil {
-			s.over(why)
+		if why := catchPanic(h.log, "send the state", func() { snapshot(ctx) }); why != nil {
+			s.end(why)
 		}
 	}()
 	return nil
@@ -112,7 +112,7 @@ func (h *hub) subscribe(id string, s *subscription, snapshot func(context.Contex
 func (h *hub) followers() (followers, sessions int, behind, most uint64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for _, t := range h.topics {
+	for _, t := range h.fanouts {
 		t.mu.Lock()
 		followers += len(t.subs)
 		for s := range t.subs {
@@ -122,100 +122,100 @@ func (h *hub) followers() (followers, sessions int, behind, most uint64) {
 		}
 		t.mu.Unlock()
 	}
-	return followers, len(h.topics), behind, most
+	return followers, len(h.fanouts), behind, most
 }
 
-// drop forgets a topic that nobody follows any more.
-func (h *hub) drop(t *topic) {
+// forget forgets a topic that nobody follows any more.
+func (h *hub) forget(t *sessionFanout) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if len(t.subs) == 0 && h.topics[t.session] == t {
-		delete(h.topics, t.session)
+	if len(t.subs) == 0 && h.fanouts[t.session] == t {
+		delete(h.fanouts, t.session)
 	}
 }
 
-// committing announces commits to sessions; committed follows in any case.
-func (h *hub) committing(sessions []string) {
+// beginCommit announces commits to sessions; committed follows in any case.
+func (h *hub) beginCommit(sessions []string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, id := range sessions {
-		if h.held[id] == nil {
-			h.held[id] = &hold{}
+		if h.holds[id] == nil {
+			h.holds[id] = &commitHold{}
 		}
-		h.held[id].commits++
+		h.holds[id].commits++
 	}
 }
 
-// committed hands on what a commit wrote (nothing, if it failed). Events of one
+// endCommit hands on what a commit wrote (nothing, if it failed). Events of one
 // session come in the order of their commits.
-func (h *hub) committed(sessions []string, published *session.Published) {
+func (h *hub) endCommit(sessions []string, published *session.Published) {
 	if published != nil {
 		for i := range published.Sessions {
-			if t := h.topic(published.Sessions[i].Row.ID); t != nil {
-				t.published(&published.Sessions[i])
+			if t := h.fanout(published.Sessions[i].Row.ID); t != nil {
+				t.publish(&published.Sessions[i])
 			}
 		}
 	}
 	for _, id := range sessions {
 		h.mu.Lock()
-		held := h.held[id]
+		held := h.holds[id]
 		cursor, gen := held.cursor, held.gen // also if the next commit runs already: there may be no end of them
 		held.cursor, held.gen = 0, 0
 		held.commits--
 		if held.commits == 0 {
-			delete(h.held, id)
+			delete(h.holds, id)
 		}
-		t := h.topics[id]
+		t := h.fanouts[id]
 		h.mu.Unlock()
 		if t != nil {
-			t.heard(cursor, gen)
+			t.notify(cursor, gen)
 		}
 	}
 }
 
-func (h *hub) topic(id string) *topic {
+func (h *hub) fanout(id string) *sessionFanout {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.topics[id]
+	return h.fanouts[id]
 }
 
-// heard takes word of a session's cursor (and AuthGen, 0 if not known) from
+// notify takes word of a session's cursor (and AuthGen, 0 if not known) from
 // outside. It may be late, repeated or wrong: it only causes a look, and what that
 // finds counts.
-func (h *hub) heard(id string, cursor, gen uint64) {
+func (h *hub) notify(id string, cursor, gen uint64) {
 	h.mu.Lock()
-	t := h.topics[id]
-	if held := h.held[id]; held != nil {
+	t := h.fanouts[id]
+	if held := h.holds[id]; held != nil {
 		held.cursor, held.gen = max(held.cursor, cursor), max(held.gen, gen)
 		t = nil
 	}
 	h.mu.Unlock()
 	if t != nil {
-		t.heard(cursor, gen)
+		t.notify(cursor, gen)
 	}
 }
 
 // all gives the present topics.
-func (h *hub) all() []*topic {
+func (h *hub) all() []*sessionFanout {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	topics := make([]*topic, 0, len(h.topics))
-	for _, t := range h.topics {
+	topics := make([]*sessionFanout, 0, len(h.fanouts))
+	for _, t := range h.fanouts {
 		topics = append(topics, t)
 	}
 	return topics
 }
 
-// pollChunk is how many sessions one poll asks for at once.
-const pollChunk = 500
+// pollBatch is how many sessions one poll asks for at once.
+const pollBatch = 500
 
 // poll looks at every followed session's row once.
 func (h *hub) poll(ctx context.Context) error {
 	topics := h.all()
 	for len(topics) > 0 {
-		n := min(len(topics), pollChunk)
+		n := min(len(topics), pollBatch)
 		ids := make([]string, n)
 		for i, t := range topics[:n] {
 			ids[i] = t.session
@@ -226,7 +226,7 @@ func (h *hub) poll(ctx context.Context) error {
 			return err
 		}
 		for id, row := range rows {
-			h.heard(id, row.Cursor, row.AuthGen)
+			h.notify(id, row.Cursor, row.AuthGen)
 		}
 	}
 	return nil
@@ -239,13 +239,13 @@ func (h *hub) expire(now int64) {
 	}
 }
 
-// end refuses new subscriptions and ends those there are, telling them why.
-func (h *hub) end(why *fault.Error) {
+// endAll refuses new subscriptions and ends those there are, telling them why.
+func (h *hub) endAll(why *fault.Error) {
 	h.mu.Lock()
-	h.ending = why
+	h.endReason = why
 	h.mu.Unlock()
 	for _, t := range h.all() {
-		t.end(why)
+		t.endAll(why)
 	}
 }
 
@@ -258,8 +258,8 @@ func (h *hub) close() {
 	h.wg.Wait()
 }
 
-// enter counts a goroutine of the hub in; false when it is closed.
-func (h *hub) enter() bool {
+// beginTask counts a goroutine of the hub in; false when it is closed.
+func (h *hub) beginTask() bool {
 	h.runMu.Lock()
 	defer h.runMu.Unlock()
 	if h.closed {
@@ -269,26 +269,26 @@ func (h *hub) enter() bool {
 	return true
 }
 
-func (h *hub) leave() { h.wg.Done() }
+func (h *hub) endTask() { h.wg.Done() }
 
-// after runs f in a while, unless the hub is closed before.
-func (h *hub) after(delay time.Duration, f func()) {
-	if !h.enter() {
+// runAfter runs f in a while, unless the hub is closed before.
+func (h *hub) runAfter(delay time.Duration, f func()) {
+	if !h.beginTask() {
 		return
 	}
 	go func() {
-		defer h.leave()
+		defer h.endTask()
 		select {
 		case <-h.ctx.Done():
 		case <-time.After(delay):
-			_ = guarded(h.log, "go on after a pause", f) // it is in the log
+			_ = catchPanic(h.log, "go on after a pause", f) // it is in the log
 		}
 	}()
 }
 
 // readLog reads a page after cursor from, no larger than a subscriber's window
 // needs, with the grants of refs in the same snapshot.
-func (h *hub) readLog(id string, from uint64, window int, refs []string, hashesAt ...uint64) (*session.Page, error) {
+func (h *hub) readLog(id string, from uint64, window int, refs []string, hashesAt ...uint64) (*session.LogPage, error) {
 	select {
 	case h.reads <- struct{}{}:
 		defer func() { <-h.reads }()
@@ -297,5 +297,5 @@ func (h *hub) readLog(id string, from uint64, window int, refs []string, hashesA
 	}
 	ctx, cancel := context.WithTimeout(h.ctx, h.timeout)
 	defer cancel()
-	return h.store.ReadLog(ctx, id, from, min(window, h.pageBytes), hubPageMax, refs, hashesAt...)
+	return h.store.ReadLog(ctx, id, from, min(window, h.pageBytes), hubPageEvents, refs, hashesAt...)
 }

@@ -63,7 +63,7 @@ func (s *story) follow(c *chronicle, d *dice) {
 	}
 	f.ahead = f.start > row.Cursor
 	f.at = max(f.start, f.from-1)
-	f.sub = &subscription{auth: auth, sink: f, cursor: f.start, link: s.links[d.n(len(s.links))], window: oneOf(d, 1, 1000, 3000, 10000, 1<<20), started: f.started}
+	f.sub = &subscription{auth: auth, sink: f, cursor: f.start, conn: s.conns[d.n(len(s.conns))], window: oneOf(d, 1, 1000, 3000, 10000, 1<<20), onStart: f.started}
 	var first func(context.Context)
 	if d.chance(s.quirks.snapshots) {
 		f.ahead, f.holding, first = false, true, f.first
@@ -89,7 +89,7 @@ func (c *chronicle) ref(f *follower, row session.Row, d *dice) *authority {
 	defer c.mu.Unlock()
 	if ids := slices.Sorted(maps.Keys(c.grants)); len(ids) > 0 && d.chance(40) {
 		g := c.grants[oneOf(d, ids...)]
-		f.ref, f.from = g.ID, max(g.From, 1)
+		f.ref, f.from = g.ID, max(g.VisibleFrom, 1)
 		return &authority{session: c.row.ID, ref: g.ID}
 	}
 	c.grants = maps.Clone(c.grants)
@@ -100,12 +100,12 @@ func (c *chronicle) ref(f *follower, row session.Row, d *dice) *authority {
 		g.Message = oneOf(d, "msg_1", "msg_2")
 	}
 	if d.chance(c.s.quirks.narrow) {
-		g.From = uint64(d.n(int(row.Cursor) + 6))
+		g.VisibleFrom = uint64(d.n(int(row.Cursor) + 6))
 	}
 	if d.chance(c.s.quirks.hurried) {
 		g.Expires = clock() + int64(oneOf(d, d.n(3000), 3_600_000))
 	}
-	f.ref, f.from = g.ID, max(g.From, 1)
+	f.ref, f.from = g.ID, max(g.VisibleFrom, 1)
 	return auth
 }
 
@@ -127,7 +127,7 @@ func (f *follower) leave() {
 	f.s.mu.Lock()
 	f.left = true
 	f.s.mu.Unlock()
-	f.sub.over(nil)
+	f.sub.end(nil)
 }
 
 // events implements sink.
@@ -137,7 +137,7 @@ func (f *follower) events(events []*session.Event, done func(error)) {
 	s.note("%s is sent %d to %d", f.name, events[0].Cursor, events[len(events)-1].Cursor)
 	if s.quirk(f.dice, s.quirks.busy) {
 		s.note("%s is busy", f.name)
-		done(errBusy)
+		done(errWouldBlock)
 		return
 	}
 	row, grant := f.of.now(f.ref)
@@ -246,10 +246,10 @@ func (f *follower) answer(d *dice, n int) {
 }
 
 // state implements stateSink.
-func (f *follower) state(_ *session.StatePiece, bytes int, done func(error)) {
+func (f *follower) state(_ *session.StateChunk, bytes int, done func(error)) {
 	f.s.stir()
 	if f.s.quirk(f.dice, f.s.quirks.busy) {
-		done(errBusy)
+		done(errWouldBlock)
 		return
 	}
 	f.takes(bytes, done)
@@ -257,30 +257,30 @@ func (f *follower) state(_ *session.StatePiece, bytes int, done func(error)) {
 
 // first sends a state as sess.first does: at its pace, over the link.
 func (f *follower) first(ctx context.Context) {
-	p := pace{window: f.sub.window, link: f.sub.link, stall: time.Minute, kick: make(chan struct{}, 1), sends: func(int) {}, took: func() {}}
+	p := sendWindow{window: f.sub.window, conn: f.sub.conn, stallTimeout: time.Minute, wake: make(chan struct{}, 1), onSend: func(int) {}, onAck: func() {}}
 	row, refused := f.send(ctx, &p)
 	if refused != nil {
-		f.sub.over(refused)
+		f.sub.end(refused)
 		return
 	}
 	f.s.note("%s has the state of %d", f.name, row.Cursor)
 	f.s.mu.Lock()
 	f.at, f.holding = max(row.Cursor, f.from-1), false
 	f.s.mu.Unlock()
-	f.sub.begin(row)
+	f.sub.beginEvents(row)
 }
 
-func (f *follower) send(ctx context.Context, p *pace) (of *session.Row, refused *fault.Error) {
-	defer p.end()
+func (f *follower) send(ctx context.Context, p *sendWindow) (of *session.Row, refused *fault.Error) {
+	defer p.close()
 	row, _ := f.of.now("")
 	page, err := f.s.ReadLog(ctx, row.ID, row.Cursor, 1, 1, nil)
 	if err != nil {
 		return nil, toFault(f.s.h.log, err, "read the state")
 	}
-	if _, refused := f.sub.auth.check(&page.Sight, capability.Read); refused != nil {
+	if _, refused := f.sub.auth.check(&page.Access, capability.Read); refused != nil {
 		return nil, refused
 	}
-	if started := f.sub.starts(); started != nil {
+	if started := f.sub.takeOnStart(); started != nil {
 		started(nil)
 	}
 	for range 1 + f.dice.n(4) {
@@ -289,7 +289,7 @@ func (f *follower) send(ctx context.Context, p *pace) (of *session.Row, refused 
 			return nil, toFault(f.s.h.log, err, "send the state")
 		}
 	}
-	return page.Row, toFault(f.s.h.log, p.finish(ctx), "send the state")
+	return page.Row, toFault(f.s.h.log, p.drain(ctx), "send the state")
 }
 
 // ended implements sink.

@@ -74,7 +74,7 @@ func (s *story) end() {
 	s.mu.Lock()
 	s.ended = true
 	s.mu.Unlock()
-	s.h.end(fault.Draining.With("the server is stopping"))
+	s.h.endAll(fault.Draining.With("the server is stopping"))
 	synctest.Wait()
 	for _, f := range s.followers {
 		if f.holding && !f.finished() {
@@ -146,15 +146,15 @@ func (s *story) promises(polled bool) {
 // in the end.
 func (s *story) accounts(settled bool) {
 	for _, c := range s.logs {
-		if t := s.h.topic(c.row.ID); t != nil && t.keeps() {
+		if t := s.h.fanout(c.row.ID); t != nil && t.keeps() {
 			s.fault("%s: events are kept for nobody", c.name)
 			s.show()
 		}
 	}
-	for i, l := range s.links {
+	for i, l := range s.conns {
 		living, calls := 0, 0
 		for _, f := range s.followers {
-			if f.sub.link != l || f.ends > 0 {
+			if f.sub.conn != l || f.ends > 0 {
 				continue
 			}
 			if living++; !f.finished() { // else what is under way was given back
@@ -162,9 +162,9 @@ func (s *story) accounts(settled bool) {
 			}
 		}
 		l.mu.Lock()
-		underway, line, subs, turn := l.underway, len(l.line), l.subs, (*waiter)(nil)
-		if line > 0 && l.line[0].wake == nil {
-			turn = l.line[0]
+		underway, line, subs, turn := l.inFlight, len(l.waiters), l.subs, (*waiter)(nil)
+		if line > 0 && l.waiters[0].wake == nil {
+			turn = l.waiters[0]
 		}
 		l.mu.Unlock()
 		switch {
@@ -172,18 +172,18 @@ func (s *story) accounts(settled bool) {
 			s.fault("link %d: the first in line keeps its turn", i)
 		case settled && (underway != 0 || line != 0 || subs != living):
 			s.fault("link %d: %d bytes under way, %d in line, %d subscriptions of %d", i, underway, line, subs, living)
-		case underway < 0 || underway > l.limit && calls > 1:
-			s.fault("link %d: %d bytes under way in %d calls, its limit is %d", i, underway, calls, l.limit)
+		case underway < 0 || underway > l.maxInFlight && calls > 1:
+			s.fault("link %d: %d bytes under way in %d calls, its limit is %d", i, underway, calls, l.maxInFlight)
 		}
 	}
 }
 
 // keeps says that t has a tail that nobody is going to be sent.
-func (t *topic) keeps() bool {
+func (t *sessionFanout) keeps() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for s := range t.subs {
-		if s.resting || s.holding {
+		if s.paused || s.inSnapshot {
 			return false
 		}
 	}
@@ -192,32 +192,32 @@ func (t *topic) keeps() bool {
 
 // stopped says that f's topic, or f, waits for a time or for the log.
 func (f *follower) stopped() bool {
-	t := f.sub.topic
+	t := f.sub.fanout
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.running || t.failed > 0 || f.sub.resting
+	return t.running || t.failedReads > 0 || f.sub.paused
 }
 
 func (f *follower) finished() bool {
-	f.sub.topic.mu.Lock()
-	defer f.sub.topic.mu.Unlock()
+	f.sub.fanout.mu.Lock()
+	defer f.sub.fanout.mu.Unlock()
 	return f.sub.finished
 }
 
 // show notes how the hub stands with everybody.
 func (s *story) show() {
 	for _, c := range s.logs {
-		if t := s.h.topic(c.row.ID); t != nil {
-			s.note("%s: thought to be at %d, authority %d, %d ready, running %v, %d reads failed, %d events kept", c.name, t.cursor, t.gen, len(t.ready), t.running, t.failed, len(t.tail))
+		if t := s.h.fanout(c.row.ID); t != nil {
+			s.note("%s: thought to be at %d, authority %d, %d ready, running %v, %d reads failed, %d events kept", c.name, t.cursor, t.gen, len(t.ready), t.running, t.failedReads, len(t.tail))
 		}
 	}
-	for i, l := range s.links {
-		s.note("link %d: %d bytes under way, %d in line", i, l.underway, len(l.line))
+	for i, l := range s.conns {
+		s.note("link %d: %d bytes under way, %d in line", i, l.inFlight, len(l.waiters))
 	}
 	for _, f := range s.followers {
 		t := f.sub
 		s.note("%s of %s, link %d: at %d, %d under way, queued %v, passed %v, resting %v, holding %v, finished %v, place in line %d, waits %v", f.name, f.of.name,
-			slices.Index(s.links, t.link), t.cursor, t.underway, t.queued, t.passed, t.resting, t.holding, t.finished,
-			slices.Index(t.link.line, &t.waiter), t.link.waits(&t.waiter))
+			slices.Index(s.conns, t.conn), t.cursor, t.inFlight, t.queued, t.skipped, t.paused, t.inSnapshot, t.finished,
+			slices.Index(t.conn.waiters, &t.waiter), t.conn.isWaiting(&t.waiter))
 	}
 }

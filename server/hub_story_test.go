@@ -57,7 +57,7 @@ type story struct {
 	dice    *dice
 	quirks  quirks
 	logs    []*chronicle
-	links   []*link
+	conns   []*connState
 	telling sync.Mutex // commits are told in their order
 
 	mu        sync.Mutex
@@ -115,7 +115,7 @@ func newStory(seed uint64) *story {
 		}
 	}
 	for range 1 + d.n(2) {
-		s.links = append(s.links, &link{limit: oneOf(d, 1, 1000, 4000, 1<<30), max: oneOf(d, 3, 100), met: &boundHits{}})
+		s.conns = append(s.conns, &connState{maxInFlight: oneOf(d, 1, 1000, 4000, 1<<30), maxSubs: oneOf(d, 3, 100), limitHits: &limitHits{}})
 	}
 	return s
 }
@@ -222,8 +222,8 @@ func (c *chronicle) now(ref string) (session.Row, *capability.Grant) {
 	return c.row, c.grants[ref]
 }
 
-// told notes that this was told, and was true.
-func (c *chronicle) told(cursor, gen uint64) {
+// notified notes that this was told, and was true.
+func (c *chronicle) notified(cursor, gen uint64) {
 	c.s.mu.Lock()
 	defer c.s.mu.Unlock()
 	c.cursor, c.gen = max(c.cursor, cursor), max(c.gen, gen)
@@ -238,7 +238,7 @@ func (c *chronicle) isDown() bool {
 }
 
 // ReadLog is logged's, of a log that may be trimmed, away or slow.
-func (s *story) ReadLog(ctx context.Context, id string, after uint64, maxBytes, maxEvents int, refs []string, hashesAt ...uint64) (*session.Page, error) {
+func (s *story) ReadLog(ctx context.Context, id string, after uint64, maxBytes, maxEvents int, refs []string, hashesAt ...uint64) (*session.LogPage, error) {
 	c := s.of(id)
 	s.mu.Lock()
 	s.reads++
@@ -310,7 +310,7 @@ func (s *story) happen(d *dice) {
 		row, _ := c.now("")
 		cursor, gen := uint64(d.n(int(row.Cursor)+30)), uint64(d.n(int(row.AuthGen)+3)*d.n(2))
 		s.note("%s is said to be at %d, authority %d", c.name, cursor, gen)
-		s.h.heard(c.row.ID, cursor, gen)
+		s.h.notify(c.row.ID, cursor, gen)
 	case n < 25:
 		s.poll()
 	case n < 29:
@@ -383,8 +383,8 @@ func (s *story) tell(d *dice) {
 	}
 	s.mu.Unlock()
 	s.note("%s is heard to be at %d, authority %d", told.of.name, told.cursor, told.gen)
-	s.h.heard(told.of.row.ID, told.cursor, told.gen)
-	told.of.told(told.cursor, told.gen)
+	s.h.notify(told.of.row.ID, told.cursor, told.gen)
+	told.of.notified(told.cursor, told.gen)
 }
 
 func (s *story) poll() {
@@ -397,7 +397,7 @@ func (s *story) poll() {
 		s.fault("polling: %v", err)
 	}
 	for c, row := range rows {
-		c.told(row.Cursor, row.AuthGen)
+		c.notified(row.Cursor, row.AuthGen)
 	}
 }
 
@@ -413,13 +413,13 @@ func (s *story) commit(d *dice) {
 	for i, c := range to {
 		ids[i] = c.row.ID
 	}
-	s.h.committing(ids)
+	s.h.beginCommit(ids)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.commits = append(s.commits, func() {
 		if d.chance(20) {
 			s.note("a commit fails")
-			s.h.committed(ids, nil)
+			s.h.endCommit(ids, nil)
 			return
 		}
 		s.telling.Lock()
@@ -436,9 +436,9 @@ func (s *story) commit(d *dice) {
 			for _, p := range published.Sessions {
 				s.note("%s is published, %d to %d", s.of(p.Row.ID).name, p.Events[0].Cursor, p.Row.Cursor)
 			}
-			s.h.committed(ids, published)
+			s.h.endCommit(ids, published)
 			for _, p := range published.Sessions {
-				s.of(p.Row.ID).told(p.Row.Cursor, p.Row.AuthGen)
+				s.of(p.Row.ID).notified(p.Row.Cursor, p.Row.AuthGen)
 			}
 		})
 	})

@@ -61,9 +61,9 @@ func TestHubDeliversOnceAndInOrderWhateverItHears(t *testing.T) {
 				}
 				switch rng.IntN(4) {
 				case 0: // a notification, or a wrong one
-					h.heard(m.id, rng.Uint64N(events+20), 0)
+					h.notify(m.id, rng.Uint64N(events+20), 0)
 				case 1: // a poll that was overtaken
-					h.heard(m.id, page.Row.Cursor, page.Row.AuthGen)
+					h.notify(m.id, page.Row.Cursor, page.Row.AuthGen)
 				default: // somebody's commit, told late or again
 					n := len(page.Events)
 					from := rng.IntN(n)
@@ -71,8 +71,8 @@ func TestHubDeliversOnceAndInOrderWhateverItHears(t *testing.T) {
 					row := *page.Row
 					row.Cursor = page.Events[to-1].Cursor
 					told := &session.Published{Sessions: []session.PublishedSession{{Row: row, Events: page.Events[from:to], AuthChanged: rng.IntN(5) == 0}}}
-					h.committing([]string{m.id})
-					h.committed([]string{m.id}, told)
+					h.beginCommit([]string{m.id})
+					h.endCommit([]string{m.id}, told)
 				}
 			}
 		})
@@ -125,13 +125,13 @@ func (l *logged) append(bytes int) uint64 {
 	return l.row.Cursor
 }
 
-func (l *logged) ReadLog(_ context.Context, _ string, after uint64, maxBytes, maxEvents int, refs []string, hashesAt ...uint64) (*session.Page, error) {
+func (l *logged) ReadLog(_ context.Context, _ string, after uint64, maxBytes, maxEvents int, refs []string, hashesAt ...uint64) (*session.LogPage, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.reads++
 	l.refs = max(l.refs, len(refs))
 	row := l.row
-	page := &session.Page{Sight: session.Sight{Row: &row, Grants: l.grants}}
+	page := &session.LogPage{Access: session.Access{Row: &row, Grants: l.grants}}
 	bytes := 0
 	for _, e := range l.events[min(after, row.Cursor):] {
 		if bytes += len(e.Payload); len(page.Events) > 0 && (bytes > maxBytes || len(page.Events) == maxEvents) {
@@ -189,14 +189,14 @@ func (n *noting) at() uint64 {
 	return n.upTo
 }
 
-// wideLink is a connection that takes whatever there is.
-func wideLink() *link { return &link{limit: 1 << 30, max: 10} }
+// wideConnState is a connection that takes whatever there is.
+func wideConnState() *connState { return &connState{maxInFlight: 1 << 30, maxSubs: 10} }
 
 // follow has n sent what comes after a cursor, over a connection.
-func (h *hub) follow(t *testing.T, a *authority, after uint64, n sink, l *link) *subscription {
+func (h *hub) follow(t *testing.T, a *authority, after uint64, n sink, l *connState) *subscription {
 	t.Helper()
-	s := &subscription{auth: a, link: l, window: 1 << 20, sink: n, cursor: after,
-		started: func(refused *fault.Error) {
+	s := &subscription{auth: a, conn: l, window: 1 << 20, sink: n, cursor: after,
+		onStart: func(refused *fault.Error) {
 			if refused != nil {
 				t.Errorf("following: %v", refused)
 			}
@@ -213,13 +213,13 @@ func TestWrongNewsMakesNobodyDeaf(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, n := newLogged(), &noting{}
 		h := hubOn(t, log)
-		h.follow(t, log.grant("owner", ""), 0, n, wideLink())
+		h.follow(t, log.grant("owner", ""), 0, n, wideConnState())
 		synctest.Wait()
 		for _, wrong := range []struct{ cursor, gen uint64 }{{1000, 0}, {0, 1000}} {
-			h.heard(log.row.ID, wrong.cursor, wrong.gen)
+			h.notify(log.row.ID, wrong.cursor, wrong.gen)
 			synctest.Wait()
 			last := log.append(100)
-			h.heard(log.row.ID, last, 1)
+			h.notify(log.row.ID, last, 1)
 			synctest.Wait()
 			if n.at() != last {
 				t.Errorf("after news of %+v event %d is not delivered", wrong, last)
@@ -237,7 +237,7 @@ type midway struct {
 	then func()
 }
 
-func (m *midway) ReadLog(ctx context.Context, id string, after uint64, maxBytes, maxEvents int, refs []string, hashesAt ...uint64) (*session.Page, error) {
+func (m *midway) ReadLog(ctx context.Context, id string, after uint64, maxBytes, maxEvents int, refs []string, hashesAt ...uint64) (*session.LogPage, error) {
 	page, err := m.logged.ReadLog(ctx, id, after, maxBytes, maxEvents, refs, hashesAt...)
 	if then := m.then; then != nil {
 		m.then = nil
@@ -253,8 +253,8 @@ func TestNewsWhileWrongNewsIsLookedInto(t *testing.T) {
 		h := newHub(log, time.Minute, DefaultConfig().Log)
 		defer h.close()
 		owner, other := log.grant("owner", ""), log.grant("other", "")
-		h.follow(t, owner, 0, n, wideLink())
-		h.follow(t, other, 0, revoked, wideLink())
+		h.follow(t, owner, 0, n, wideConnState())
+		h.follow(t, other, 0, revoked, wideConnState())
 		synctest.Wait()
 		var last uint64
 		log.then = func() {
@@ -263,9 +263,9 @@ func TestNewsWhileWrongNewsIsLookedInto(t *testing.T) {
 			dead.Revoked, dead.Cut = 1, last
 			log.grants = map[string]*capability.Grant{owner.ref: log.grants[owner.ref], other.ref: &dead}
 			log.row.AuthGen++
-			h.heard(log.row.ID, last, log.row.AuthGen)
+			h.notify(log.row.ID, last, log.row.AuthGen)
 		}
-		h.heard(log.row.ID, 1000, 1000)
+		h.notify(log.row.ID, 1000, 1000)
 		synctest.Wait()
 		if n.at() != last {
 			t.Errorf("event %d is not delivered", last)
@@ -282,22 +282,22 @@ func TestWhatIsReadForOneIsNewsToAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, n, revoked := newLogged(), &noting{}, &noting{}
 		owner, other, h := log.grant("owner", ""), log.grant("other", ""), hubOn(t, log)
-		h.follow(t, owner, 0, n, wideLink())
-		h.follow(t, other, 0, revoked, wideLink())
+		h.follow(t, owner, 0, n, wideConnState())
+		h.follow(t, other, 0, revoked, wideConnState())
 		synctest.Wait()
 		last := log.append(100) // elsewhere
-		h.follow(t, owner, last, &noting{}, wideLink())
+		h.follow(t, owner, last, &noting{}, wideConnState())
 		synctest.Wait()
-		h.heard(log.row.ID, last, 1)
+		h.notify(log.row.ID, last, 1)
 		synctest.Wait()
 		if n.at() != last {
 			t.Errorf("event %d is not delivered", last)
 		}
 		log.grants[other.ref].Revoked, log.grants[other.ref].Cut = 1, last
 		log.row.AuthGen++
-		h.follow(t, owner, last, &noting{}, wideLink())
+		h.follow(t, owner, last, &noting{}, wideConnState())
 		synctest.Wait()
-		h.heard(log.row.ID, last, log.row.AuthGen)
+		h.notify(log.row.ID, last, log.row.AuthGen)
 		synctest.Wait()
 		if revoked.why == nil || revoked.why.Code != fault.Revoked {
 			t.Errorf("who is revoked is told %v", revoked.why)
@@ -316,7 +316,7 @@ func TestCatchingUpKeepsNobodyWaiting(t *testing.T) {
 			log.append(2 << 20) // a page each, and marks to who is behind: there is always room for those
 		}
 		h := hubOn(t, log)
-		h.follow(t, owner, events+1, upToDate, wideLink())
+		h.follow(t, owner, events+1, upToDate, wideConnState())
 		synctest.Wait()
 		var last uint64
 		came := 0 // the page behind was sent last, when the news had come
@@ -324,13 +324,13 @@ func TestCatchingUpKeepsNobodyWaiting(t *testing.T) {
 			switch pages := len(behind.calls); {
 			case pages == 5: // whose turn is next is decided
 				last = log.append(100)
-				h.heard(log.row.ID, last, 0)
+				h.notify(log.row.ID, last, 0)
 			case last > 0 && upToDate.at() == last && came == 0:
 				came = pages
 			}
 			return nil
 		}
-		h.follow(t, other, 0, behind, wideLink())
+		h.follow(t, other, 0, behind, wideConnState())
 		synctest.Wait()
 		if came == 0 || came > 8 {
 			t.Errorf("news that came with page 5 of %d was there with page %d", len(behind.calls), came)
@@ -348,20 +348,20 @@ func TestAuditIsBoundedAndLosesNoCount(t *testing.T) {
 	cfg.Store = st
 	a := newAuditor(cfg)
 	target, total := capability.SessionPrefix+ulid.Make().String(), 0
-	for i := range 3 * auditKinds {
-		a.denied(capability.AuditRow{Target: target, Act: capability.AuditStranger, Ref: fmt.Sprintf("ref %d", i), Reason: fault.UnknownRef})
+	for i := range 3 * maxAuditRows {
+		a.addDenial(capability.AuditRow{Target: target, Act: capability.AuditStranger, Ref: fmt.Sprintf("ref %d", i), Reason: fault.UnknownRef})
 		total++
 	}
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
 	a.flush(gone, true) // cannot be written: it is kept
-	if n := len(a.rows); n > auditKinds+1 {
+	if n := len(a.tallies); n > maxAuditRows+1 {
 		t.Errorf("%d kinds are kept", n)
 	}
 	a.flush(t.Context(), true)
 	counted := 0
 	for _, target := range []string{"", target} {
-		page, err := st.ReadAudit(t.Context(), target, 0, 10*auditKinds, nil)
+		page, err := st.ReadAudit(t.Context(), target, 0, 10*maxAuditRows, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -386,14 +386,14 @@ func TestWhoHasLeftIsSentNothing(t *testing.T) {
 		}
 		h := hubOn(t, log)
 		n.err = func() error { // the peer cancels while the runner has two more for it
-			if to := h.topic(log.row.ID); to != nil {
+			if to := h.fanout(log.row.ID); to != nil {
 				for s := range to.subs {
-					s.over(nil)
+					s.end(nil)
 				}
 			}
 			return nil
 		}
-		h.follow(t, log.grant("owner", ""), 0, n, wideLink())
+		h.follow(t, log.grant("owner", ""), 0, n, wideConnState())
 		synctest.Wait()
 		if !slices.Equal(n.calls, []string{"events", "ended"}) {
 			t.Errorf("the sink was called: %v", n.calls)
@@ -406,11 +406,11 @@ func TestLastEventOfADeletedSessionIsSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, n := newLogged(), &noting{}
 		h := hubOn(t, log)
-		h.follow(t, log.grant("owner", ""), 0, n, wideLink())
+		h.follow(t, log.grant("owner", ""), 0, n, wideConnState())
 		synctest.Wait()
 		last := log.append(100)
 		log.row.Life = session.Deleted
-		h.heard(log.row.ID, last, 2)
+		h.notify(log.row.ID, last, 2)
 		synctest.Wait()
 		if !slices.Equal(n.calls, []string{"events", "events", "ended"}) || n.at() != last || n.why.Code != fault.SessionDeleted {
 			t.Errorf("the sink was called: %v, up to %d, with %v", n.calls, n.at(), n.why)
@@ -423,19 +423,19 @@ func TestLastEventOfADeletedSessionIsSentToTheBusy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, n := newLogged(), &noting{}
 		h := hubOn(t, log)
-		h.follow(t, log.grant("owner", ""), 0, n, wideLink())
+		h.follow(t, log.grant("owner", ""), 0, n, wideConnState())
 		synctest.Wait()
 		last := log.append(100)
 		log.row.Life = session.Deleted
 		busy := 2
 		n.err = func() error {
 			if busy--; busy >= 0 {
-				return errBusy
+				return errWouldBlock
 			}
 			return nil
 		}
-		h.heard(log.row.ID, last, 2)
-		time.Sleep(3 * busyPause)
+		h.notify(log.row.ID, last, 2)
+		time.Sleep(3 * wouldBlockPause)
 		synctest.Wait()
 		if n.at() != last || n.why == nil || n.why.Code != fault.SessionDeleted {
 			t.Errorf("the sink was called: %v, up to %d of %d, with %v", n.calls, n.at(), last, n.why)
@@ -449,7 +449,7 @@ type stuck struct {
 	on atomic.Bool
 }
 
-func (s *stuck) ReadLog(ctx context.Context, id string, after uint64, maxBytes, maxEvents int, refs []string, hashesAt ...uint64) (*session.Page, error) {
+func (s *stuck) ReadLog(ctx context.Context, id string, after uint64, maxBytes, maxEvents int, refs []string, hashesAt ...uint64) (*session.LogPage, error) {
 	if s.on.Load() {
 		<-ctx.Done()
 		return nil, context.Cause(ctx)
@@ -463,18 +463,18 @@ func TestEndIsToldWhileTheLogIsRead(t *testing.T) {
 		log := &stuck{logged: newLogged()}
 		owner, h := log.grant("owner", ""), newHub(log, time.Hour, DefaultConfig().Log)
 		follows, follows2 := &noting{}, &noting{}
-		h.follow(t, owner, 0, follows, wideLink())
-		h.follow(t, owner, 0, follows2, wideLink())
+		h.follow(t, owner, 0, follows, wideConnState())
+		h.follow(t, owner, 0, follows2, wideConnState())
 		synctest.Wait()
 		log.on.Store(true)
-		h.heard(log.row.ID, log.append(100), 0)
+		h.notify(log.row.ID, log.append(100), 0)
 		synctest.Wait()
 		var refused *fault.Error
-		comes := &subscription{auth: owner, link: wideLink(), window: 1 << 20, sink: &noting{}, started: func(why *fault.Error) { refused = why }}
+		comes := &subscription{auth: owner, conn: wideConnState(), window: 1 << 20, sink: &noting{}, onStart: func(why *fault.Error) { refused = why }}
 		if err := h.subscribe(log.row.ID, comes, nil); err != nil {
 			t.Fatal(err)
 		}
-		h.end(fault.Draining.With("the server is stopping"))
+		h.endAll(fault.Draining.With("the server is stopping"))
 		h.close()
 		for _, n := range []*noting{follows, follows2} {
 			if n.why == nil || n.why.Code != fault.Draining {
@@ -493,11 +493,11 @@ func TestRefIsReadOnceForAllWhoFollowUnderIt(t *testing.T) {
 		log := newLogged()
 		owner, other, h := log.grant("owner", ""), log.grant("other", ""), hubOn(t, log)
 		for i := range 10 {
-			h.follow(t, []*authority{owner, other}[i%2], 0, &noting{}, wideLink())
+			h.follow(t, []*authority{owner, other}[i%2], 0, &noting{}, wideConnState())
 		}
 		synctest.Wait()
 		log.refs = 0
-		h.heard(log.row.ID, 1, 2) // authority changed: everybody looks again
+		h.notify(log.row.ID, 1, 2) // authority changed: everybody looks again
 		synctest.Wait()
 		if log.refs != 2 {
 			t.Errorf("a read asked for %d refs, there are 2", log.refs)
@@ -510,15 +510,15 @@ func TestDefectInFeedingEndsTheSubscriptions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, n, again := newLogged(), &noting{}, &noting{}
 		owner, h := log.grant("owner", ""), hubOn(t, log)
-		h.follow(t, owner, 0, n, wideLink())
+		h.follow(t, owner, 0, n, wideConnState())
 		synctest.Wait()
 		n.err = func() error { panic("a defect") }
-		h.heard(log.row.ID, log.append(100), 0)
+		h.notify(log.row.ID, log.append(100), 0)
 		synctest.Wait()
 		if !slices.Equal(n.calls, []string{"events", "events", "ended"}) || n.why.Code != fault.Internal {
 			t.Errorf("the sink was called: %v, with %v", n.calls, n.why)
 		}
-		h.follow(t, owner, 0, again, wideLink())
+		h.follow(t, owner, 0, again, wideConnState())
 		synctest.Wait()
 		if again.at() != 2 {
 			t.Errorf("who comes next is at %d", again.at())
@@ -531,7 +531,7 @@ func TestLoopGoesOnAfterADefect(t *testing.T) {
 		s := &Server{log: DefaultConfig().Log}
 		ctx, cancel := context.WithCancel(t.Context())
 		rounds := 0
-		s.keep(ctx, func(ctx context.Context) {
+		s.runLoop(ctx, func(ctx context.Context) {
 			every(ctx, time.Second, func() {
 				if rounds++; rounds == 5 {
 					cancel()
@@ -556,10 +556,10 @@ func (s *silent) ended(*fault.Error) bool                     { return true }
 func TestUnansweredDeliveryKeepsNoEvents(t *testing.T) {
 	t.Parallel()
 	sink := &silent{}
-	sub := &subscription{topic: &topic{}, sink: sink}
+	sub := &subscription{fanout: &sessionFanout{}, sink: sink}
 	sent := func() weak.Pointer[session.Event] {
 		e := &session.Event{Payload: make([]byte, 100)}
-		sub.topic.deliver(delivery{sub: sub, events: []*session.Event{e}})
+		sub.fanout.deliver(delivery{sub: sub, events: []*session.Event{e}})
 		return weak.Make(e)
 	}()
 	runtime.GC()

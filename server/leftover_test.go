@@ -24,14 +24,14 @@ func TestSaveOfASessionThatIsNotThereLeavesNothing(t *testing.T) {
 		r := start(t, st, nil)
 		p := r.dial()
 		id := capability.SessionPrefix + ulid.Make().String()
-		sess := p.restore(r.owner).Call(within(t), spaceCreate, words(0, 2), func(s capnp.Struct, _ *rpc.CapTable) error {
+		sess := p.restore(r.owner).Call(within(t), spaceCreate, structSize(0, 2), func(s capnp.Struct, _ *rpc.CapTable) error {
 			params := wire.Space_create_Params(s)
 			if err := params.SetSession(id); err != nil {
 				return err
 			}
 			return params.SetOwner(r.owner.New(id).ID)
 		}).Cap(0)
-		_, _, err := call(t, sess, persistentSave, words(0, 1), nil)
+		_, _, err := call(t, sess, persistentSave, structSize(0, 1), nil)
 		wantCode(t, "save", err, fault.NotFound)
 		if rows, err := st.ReadRows(t.Context(), []string{id}); err != nil || len(rows) != 0 {
 			t.Errorf("left behind: %v, %v", rows[id], err)
@@ -44,7 +44,7 @@ func TestSaveOfASessionThatIsNotThereLeavesNothing(t *testing.T) {
 func TestRefsThatCannotCreateLeaveFewSessions(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, st Store) {
-		r := start(t, st, func(c *Config) { c.IdleStreams = 2 })
+		r := start(t, st, func(c *Config) { c.ReadOnlyStreams = 2 })
 		p := r.dial()
 		root := p.restore(r.owner)
 		for want, rights := range map[fault.Code]capability.Rights{fault.MissingRight: capability.List, fault.Revoked: capability.Create} {
@@ -105,7 +105,7 @@ func TestRefsThatCanDoNothingMakeFewStreams(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, st Store) {
 		const most = 3
-		r := start(t, st, func(c *Config) { c.IdleStreams = most })
+		r := start(t, st, func(c *Config) { c.ReadOnlyStreams = most })
 		p := r.dial()
 		m := r.create(p)
 		writer := p.share(m, "rights", []string{"append"})
@@ -138,7 +138,7 @@ func TestRefsThatCanDoNothingMakeFewStreams(t *testing.T) {
 			}
 			// What is there goes on, up to a bound for what is not acknowledged.
 			stream := p.open(sess, first)
-			many := make([]ledger.Intent, session.MaxIdleUnacked-2)
+			many := make([]ledger.Intent, session.MaxReadOnlyUnacked-2)
 			for i := range many {
 				many[i] = remove()
 			}

@@ -4,9 +4,9 @@ package server
 
 import "sync/atomic"
 
-// limits is the Config whose limits hold now. Those of one connection are taken of it at its
+// liveConfig is the Config whose limits hold now. Those of one connection are taken of it at its
 // beginning, and hold for it as long as it lasts.
-type limits = atomic.Pointer[Config]
+type liveConfig = atomic.Pointer[Config]
 
 // SetLimits has other limits of cfg hold from now on: those on connections, on what peers hold
 // of the server's memory, on wrong tries, on what waits to be committed and the quotas for all,
@@ -22,11 +22,11 @@ func (s *Server) SetLimits(cfg Config) {
 	now.Subscriptions, now.BatchesInFlight, now.QueueOps = cfg.Subscriptions, cfg.BatchesInFlight, cfg.QueueOps
 	quota := &cfg.Session.Limits
 	now.Session.Limits.SessionBytes, now.Session.Limits.RefBytes = quota.SessionBytes, quota.RefBytes
-	s.limits.Store(&now)
+	s.liveConfig.Store(&now)
 	s.connections.SetLimits(cfg.Connections, cfg.ConnectionsPerAddress)
-	s.handshakes.gate.SetLimits(cfg.Handshakes, cfg.ConnectionsPerAddress)
+	s.handshakes.limiter.SetLimits(cfg.Handshakes, cfg.ConnectionsPerAddress)
 	s.intake.Strangers.SetLimits(int64(cfg.StrangerBytes), int64(cfg.StrangerBytes/2))
 	s.intake.Known.SetLimits(int64(cfg.KnownBytes), int64(cfg.RefBytes))
-	s.tries.setLimits(cfg.WrongTries, cfg.WrongTryInterval)
-	s.accounts.setQuota(quota.AccountBytes)
+	s.authThrottle.setLimits(cfg.WrongTries, cfg.WrongTryInterval)
+	s.accountQuotas.setQuota(quota.AccountBytes)
 }

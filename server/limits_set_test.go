@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/mooring-rpc/mooring/fault"
-	"github.com/mooring-rpc/mooring/internal/gate"
+	"github.com/mooring-rpc/mooring/internal/connlimit"
 )
 
 // Limits change while the server runs: those of all for everybody, those of one connection
@@ -55,20 +55,20 @@ func TestSetLimits(t *testing.T) {
 		c.RPC.MessageBytes, c.RPC.HandshakeTimeout, c.RPC.WriteTimeout = 1, 1, 1
 	})
 	s, was := r.server, DefaultConfig()
-	if met := s.connections.Enter("elsewhere"); met != gate.Limit {
+	if met := s.connections.Acquire("elsewhere"); met != connlimit.Total {
 		t.Errorf("a third connection where two may be: %v", met)
 	}
-	strangers, known := s.Memory()
+	strangers, known := s.MemoryBudgets()
 	if strangers.Stats().Total != 64<<20 || known.Stats().Total != 65<<20 {
 		t.Errorf("the budgets have %d and %d", strangers.Stats().Total, known.Stats().Total)
 	}
-	if s.tries.burst != 3 || s.tries.every != 7 || s.accounts.quota != 9 {
-		t.Errorf("%d tries, one in %v, and %d for an account", s.tries.burst, s.tries.every, s.accounts.quota)
+	if s.authThrottle.burst != 3 || s.authThrottle.interval != 7 || s.accountQuotas.quota != 9 {
+		t.Errorf("%d tries, one in %v, and %d for an account", s.authThrottle.burst, s.authThrottle.interval, s.accountQuotas.quota)
 	}
-	if l := s.commit.limits.Load(); l.QueueOps != 5 || s.newLink("").batches != 6 || s.newLink("").limit != 400 || s.webLimits().QueuedBytes != 800 {
-		t.Errorf("ops in line %d, batches %d", l.QueueOps, s.newLink("").batches)
+	if l := s.committer.liveConfig.Load(); l.QueueOps != 5 || s.newConnState("").maxBatches != 6 || s.newConnState("").maxInFlight != 400 || s.capnwebLimits().QueuedBytes != 800 {
+		t.Errorf("ops in line %d, batches %d", l.QueueOps, s.newConnState("").maxBatches)
 	}
-	if l := s.limits.Load().RPC; l.MessageBytes != was.RPC.MessageBytes || l.HandshakeTimeout != was.RPC.HandshakeTimeout || l.WriteTimeout != was.RPC.WriteTimeout {
+	if l := s.liveConfig.Load().RPC; l.MessageBytes != was.RPC.MessageBytes || l.HandshakeTimeout != was.RPC.HandshakeTimeout || l.WriteTimeout != was.RPC.WriteTimeout {
 		t.Errorf("%+v: what was promised once has changed", l)
 	}
 }

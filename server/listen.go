@@ -13,13 +13,13 @@ import (
 	"time"
 
 	"github.com/mooring-rpc/mooring/fault"
-	"github.com/mooring-rpc/mooring/internal/gate"
+	"github.com/mooring-rpc/mooring/internal/connlimit"
 	"github.com/mooring-rpc/mooring/rpc"
 )
 
-// refusal is what a connection that is not let in is told.
-func refusal(met bound) *fault.Error {
-	if met == boundPerAddress {
+// admissionRefusal is what a connection that is not let in is told.
+func admissionRefusal(met limitKind) *fault.Error {
+	if met == limitPerAddress {
 		return fault.Overloaded.With("no more connections from this address now: close some, or try again later")
 	}
 	return fault.Overloaded.With("no more connections now: try again later")
@@ -33,24 +33,24 @@ func (s *Server) admit(remote string) (done func(), refused *fault.Error) {
 	if s.stopping {
 		return nil, fault.Draining.With("the server is stopping")
 	}
-	if met := boundOf(s.connections.Enter(address), boundConnections); met != boundNone {
-		s.met.add(met)
+	if met := limitOf(s.connections.Acquire(address), limitConnections); met != limitNone {
+		s.limitHits.add(met)
 		s.log.Debug("connection refused", "peer", remote, "limit", met.String())
-		return nil, refusal(met)
+		return nil, admissionRefusal(met)
 	}
-	s.open.Add(1)
+	s.connWG.Add(1)
 	return func() {
-		s.connections.Leave(address)
-		s.open.Done()
+		s.connections.Release(address)
+		s.connWG.Done()
 	}, nil
 }
 
 // handshakes bounds what is connected over HTTP and is no WebSocket, and no answer
-// that lasts (door_lasting.go), yet. Where they are scarce the address with most of
+// that lasts (inproc_sse.go), yet. Where they are scarce the address with most of
 // them loses its oldest: who sends half of many requests shuts nobody out.
 type handshakes struct {
-	server *Server
-	gate   *gate.Evicting
+	server  *Server
+	limiter *connlimit.EvictingLimiter
 
 	mu   sync.Mutex
 	open map[net.Conn]*httpConn
@@ -59,8 +59,8 @@ type handshakes struct {
 // httpConn is a connection over HTTP. Over HTTP/2 it may have several answers that
 // last at once, and others after them.
 type httpConn struct {
-	entry   *gate.Entry // nil while something lasts
-	lasting int
+	entry   *connlimit.Entry // nil while something lasts
+	streams int
 }
 
 // track is the http.Server's ConnState.
@@ -72,78 +72,78 @@ func (h *handshakes) track(c net.Conn, state http.ConnState) {
 		h.open[c] = &httpConn{entry: entry}
 		h.mu.Unlock()
 	case http.StateIdle:
-		h.busy(c, false)
+		h.setBusy(c, false)
 	case http.StateHijacked, http.StateClosed:
-		h.forget(c)
+		h.remove(c)
 	}
 }
 
 // enter counts a connection in, in the place of an older one if it has to be.
-func (h *handshakes) enter(c net.Conn) *gate.Entry {
-	entry, met := h.gate.Enter(addressOf(c.RemoteAddr().String()), func() { h.cut(c) })
-	if bound := boundOf(met, boundHandshakes); bound != boundNone {
-		h.server.met.add(bound)
+func (h *handshakes) enter(c net.Conn) *connlimit.Entry {
+	entry, met := h.limiter.Acquire(addressOf(c.RemoteAddr().String()), func() { h.closeConn(c) })
+	if bound := limitOf(met, limitHandshakes); bound != limitNone {
+		h.server.limitHits.add(bound)
 		h.server.log.Debug("a connection took the place of an older one", "peer", c.RemoteAddr(), "limit", bound.String())
 	}
 	return entry
 }
 
-// cut closes a connection that has to go, without a word that it might have to be
+// closeConn closes a connection that has to go, without a word that it might have to be
 // waited for to take.
-func (h *handshakes) cut(c net.Conn) {
+func (h *handshakes) closeConn(c net.Conn) {
 	if t, ok := c.(*tls.Conn); ok {
 		c = t.NetConn()
 	}
 	_ = c.Close()
 }
 
-// asks notes that a request of a connection has come as a whole, and is answered:
+// requestReceived notes that a request of a connection has come as a whole, and is answered:
 // others go before it.
-func (h *handshakes) asks(ctx context.Context) {
+func (h *handshakes) requestReceived(ctx context.Context) {
 	if c, ok := ctx.Value(connKey{}).(net.Conn); ok {
-		h.busy(c, true)
+		h.setBusy(c, true)
 	}
 }
 
-func (h *handshakes) busy(c net.Conn, busy bool) {
+func (h *handshakes) setBusy(c net.Conn, busy bool) {
 	h.mu.Lock()
-	var entry *gate.Entry
+	var entry *connlimit.Entry
 	if is := h.open[c]; is != nil {
 		entry = is.entry
 	}
 	h.mu.Unlock()
 	if entry != nil {
-		h.gate.Busy(entry, busy)
+		h.limiter.SetBusy(entry, busy)
 	}
 }
 
-// forget counts a connection out for good; one that is not counted changes nothing.
-func (h *handshakes) forget(c net.Conn) {
+// remove counts a connection out for good; one that is not counted changes nothing.
+func (h *handshakes) remove(c net.Conn) {
 	h.mu.Lock()
 	is := h.open[c]
 	delete(h.open, c)
 	h.mu.Unlock()
 	if is != nil && is.entry != nil {
-		h.gate.Leave(is.entry)
+		h.limiter.Release(is.entry)
 	}
 }
 
-// lasts counts a connection out for as long as an answer of it lasts: until done.
-func (h *handshakes) lasts(c net.Conn) (done func()) {
+// beginStream counts a connection out for as long as an answer of it lasts: until done.
+func (h *handshakes) beginStream(c net.Conn) (done func()) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	is := h.open[c]
 	if is == nil {
 		return func() {}
 	}
-	if is.lasting++; is.entry != nil {
-		h.gate.Leave(is.entry)
+	if is.streams++; is.entry != nil {
+		h.limiter.Release(is.entry)
 		is.entry = nil
 	}
 	return func() {
 		h.mu.Lock()
 		defer h.mu.Unlock()
-		if is.lasting--; is.lasting == 0 && h.open[c] == is {
+		if is.streams--; is.streams == 0 && h.open[c] == is {
 			is.entry = h.enter(c)
 		}
 	}
@@ -165,7 +165,7 @@ func (s *Server) acceptStreams(ln net.Listener) error {
 			select {
 			case <-time.After(pause):
 				continue
-			case <-s.base.Done():
+			case <-s.connCtx.Done():
 				return nil
 			}
 		}
@@ -173,7 +173,7 @@ func (s *Server) acceptStreams(ln net.Listener) error {
 		t := rpc.NewStreamTransport(c)
 		done, refused := s.admit(t.RemoteAddr())
 		if refused != nil {
-			s.turnAway(&told, c, t, refused)
+			s.refuseStream(&told, c, t, refused)
 			continue
 		}
 		go func() {
@@ -183,16 +183,16 @@ func (s *Server) acceptStreams(ln net.Listener) error {
 	}
 }
 
-// turnAway tells a byte stream why it is not served, unless many are being told.
-func (s *Server) turnAway(told *sync.WaitGroup, c net.Conn, t rpc.Transport, why *fault.Error) {
+// refuseStream tells a byte stream why it is not served, unless many are being told.
+func (s *Server) refuseStream(told *sync.WaitGroup, c net.Conn, t rpc.Transport, why *fault.Error) {
 	select {
-	case s.telling <- struct{}{}:
+	case s.refusing <- struct{}{}:
 	default:
 		_ = c.Close()
 		return
 	}
 	told.Go(func() {
-		defer func() { <-s.telling }()
+		defer func() { <-s.refusing }()
 		_ = c.SetWriteDeadline(time.Now().Add(time.Second))
 		if err := rpc.Refuse(t, exception{why}); err != nil {
 			s.log.Debug("refusal not told", "peer", t.RemoteAddr(), "error", err)
@@ -200,8 +200,8 @@ func (s *Server) turnAway(told *sync.WaitGroup, c net.Conn, t rpc.Transport, why
 	})
 }
 
-// tellingAtOnce bounds the goroutines of turnAway.
-const tellingAtOnce = 64
+// maxRefusing bounds the goroutines of refuseStream.
+const maxRefusing = 64
 
 // ServeConn serves one connection over t, which it owns from now on, until it
 // ends. The error is Overloaded at a limit of connections, Draining when the
@@ -217,21 +217,21 @@ func (s *Server) ServeConn(t rpc.Transport) error {
 	return nil
 }
 
-// newLink is what a connection's objects share; who makes it says where from.
-func (s *Server) newLink(remote string) *link {
-	now := s.limits.Load()
-	return &link{log: s.log, peer: peerName(remote), address: addressOf(remote), met: &s.met, saved: newSavedRefs(),
-		limit: now.RPC.QueuedBytes / 2, max: now.Subscriptions, batches: now.BatchesInFlight,
-		shot: make(chan struct{}, max(s.cfg.Snapshots/2, 1))}
+// newConnState is what a connection's objects share; who makes it says where from.
+func (s *Server) newConnState(remote string) *connState {
+	now := s.liveConfig.Load()
+	return &connState{log: s.log, peer: peerName(remote), address: addressOf(remote), limitHits: &s.limitHits, saved: newSavedRefs(),
+		maxInFlight: now.RPC.QueuedBytes / 2, maxSubs: now.Subscriptions, maxBatches: now.BatchesInFlight,
+		snapshotSem: make(chan struct{}, max(s.cfg.Snapshots/2, 1))}
 }
 
 func (s *Server) serve(t rpc.Transport) {
-	l := s.newLink(t.RemoteAddr())
-	l.in = s.intake.Open(l.address)
-	defer l.in.Close()
-	conn := rpc.NewConn(t, rpc.Config{Bootstrap: &gateway{server: s, link: l}, Limits: s.limits.Load().RPC,
-		Logger: s.connLog, Hits: &s.hits, Intake: l.in})
-	l.from = conn
+	l := s.newConnState(t.RemoteAddr())
+	l.intake = s.intake.Open(l.address)
+	defer l.intake.Close()
+	conn := rpc.NewConn(t, rpc.Config{Bootstrap: &gateway{server: s, conn: l}, Limits: s.liveConfig.Load().RPC,
+		Logger: s.connLog, LimitHits: &s.rpcLimitHits, Intake: l.intake})
+	l.peerConn = conn
 	s.mu.Lock()
 	late := s.stopping // drain has not seen it
 	s.conns[conn] = l
@@ -239,10 +239,10 @@ func (s *Server) serve(t rpc.Transport) {
 	if late {
 		conn.Close("the server is stopping")
 	}
-	_ = conn.Run(s.base) // it has logged why it ended
-	s.tries.leave(conn)
+	_ = conn.Run(s.connCtx) // it has logged why it ended
+	s.authThrottle.dropConn(conn)
 	s.mu.Lock()
 	delete(s.conns, conn)
-	s.past.add(conn.Stats())
+	s.closedTraffic.add(conn.Stats())
 	s.mu.Unlock()
 }

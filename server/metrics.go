@@ -19,9 +19,9 @@ import (
 // Prometheus' formats. They name no session, ref or peer. Its answers name their requests, as all do.
 func (s *Server) Metrics() http.Handler {
 	reg := prometheus.NewRegistry()
-	reg.MustRegister(s.observed.collectors()...)
+	reg.MustRegister(s.instruments.collectors()...)
 	reg.MustRegister(metrics{s}, buildInfo(s.cfg.Name), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	return s.identified(promhttp.HandlerFor(reg, promhttp.HandlerOpts{Registry: reg}))
+	return s.withRequestID(promhttp.HandlerFor(reg, promhttp.HandlerOpts{Registry: reg}))
 }
 
 // traffic is what counts up over all connections.
@@ -42,43 +42,43 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 }
 
 var (
-	descConnections = desc("connections", "Connections that are open, of both wires.")
-	descHandshakes  = desc("handshakes", "HTTP connections that are no WebSocket, or not yet.")
-	descHits        = desc("limit_hits_total", "How often a limit was met, by its name.", "limit")
-	descHeld        = desc("peer_bytes", "Bytes held for what peers sent that is not answered, by who they are: known have shown a ref.", "peers")
-	descRefused     = desc("peer_bytes_refused_total", "How often there was no room for what peers sent.", "peers")
-	descTables      = desc("vat_objects", "Entries of the connections' tables, and calls queued on promises.", "table")
-	descQueued      = desc("vat_queued_bytes", "Bytes that peers have not read yet.")
-	descMessages    = desc("vat_messages_total", "Cap'n Proto messages.", "direction")
-	descBytes       = desc("vat_bytes_total", "Bytes of Cap'n Proto messages.", "direction")
-	descWebOpen     = desc("web_connections", "WebSockets of Cap'n Web that are open.")
-	descWebBatches  = desc("web_batches_total", "HTTP batches of Cap'n Web.")
-	descWebTables   = desc("web_objects", "Entries of the tables of connections over Cap'n Web.", "table")
-	descWebQueued   = desc("web_queued_bytes", "Bytes that peers have not read yet.")
-	descWebMessages = desc("web_messages_total", "Cap'n Web messages.", "direction")
-	descWebBytes    = desc("web_bytes_total", "Bytes of Cap'n Web messages.", "direction")
-	descPending     = desc("commit_queue_ops", "Op intents that wait for a transaction.")
-	descCommits     = desc("commits_total", "Transactions that committed batches.")
-	descCommitted   = desc("committed_ops_total", "Op intents in them.")
-	descGuesses     = desc("commit_guesses_total", "Transactions decided on remembered rows, by whether these were right; the others were decided again.", "rows")
-	descDatabase    = desc("database_connections", "Connections to Postgres: those that there are, and how many there may be.", "which")
-	descShort       = desc("database_connections_short", "1 while the database, its role or a pooler has fewer connections than there may be.")
-	descCommittedB  = desc("committed_bytes_total", "Bytes of their arguments.")
-	descFollowers   = desc("followers", "Subscriptions of sessions.")
-	descFollowed    = desc("followed_sessions", "Sessions that somebody follows here.")
-	descBehind      = desc("followers_behind_events", "Events that are known of and not sent to their followers yet: all followers together.")
-	descLag         = desc("follower_lag_events", "The same of the follower that lacks most.")
-	descSessions    = desc("sessions", "Sessions in the database, as they were last counted: those that are there, and what is left of deleted ones.", "life")
-	descEvents      = desc("session_events", "Events in the logs of all sessions, as they were last counted.")
-	descStored      = desc("session_bytes", "Bytes that all sessions hold, as their quotas count them, when they were last counted.")
-	descReadBatches = desc("batches_read_total", "Batches, by whether they were usual enough to be read by hand, or read by the generated code, as all of Cap'n Web are.", "way")
+	descConnections     = desc("connections", "Connections that are open, of both wires.")
+	descHandshakes      = desc("handshakes", "HTTP connections that are no WebSocket, or not yet.")
+	descHits            = desc("limit_hits_total", "How often a limit was met, by its name.", "limit")
+	descPeerBytes       = desc("peer_bytes", "Bytes held for what peers sent that is not answered, by who they are: known have shown a ref.", "peers")
+	descPeerRefused     = desc("peer_bytes_refused_total", "How often there was no room for what peers sent.", "peers")
+	descTables          = desc("vat_objects", "Entries of the connections' tables, and calls queued on promises.", "table")
+	descQueued          = desc("vat_queued_bytes", "Bytes that peers have not read yet.")
+	descMessages        = desc("vat_messages_total", "Cap'n Proto messages.", "direction")
+	descBytes           = desc("vat_bytes_total", "Bytes of Cap'n Proto messages.", "direction")
+	descCapnwebOpen     = desc("web_connections", "WebSockets of Cap'n Web that are open.")
+	descCapnwebBatches  = desc("web_batches_total", "HTTP batches of Cap'n Web.")
+	descCapnwebTables   = desc("web_objects", "Entries of the tables of connections over Cap'n Web.", "table")
+	descCapnwebQueued   = desc("web_queued_bytes", "Bytes that peers have not read yet.")
+	descCapnwebMessages = desc("web_messages_total", "Cap'n Web messages.", "direction")
+	descCapnwebBytes    = desc("web_bytes_total", "Bytes of Cap'n Web messages.", "direction")
+	descPending         = desc("commit_queue_ops", "Op intents that wait for a transaction.")
+	descCommits         = desc("commits_total", "Transactions that committed batches.")
+	descCommitted       = desc("committed_ops_total", "Op intents in them.")
+	descOptimistic      = desc("commit_guesses_total", "Transactions decided on remembered rows, by whether these were right; the others were decided again.", "rows")
+	descDatabase        = desc("database_connections", "Connections to Postgres: those that there are, and how many there may be.", "which")
+	descShort           = desc("database_connections_short", "1 while the database, its role or a pooler has fewer connections than there may be.")
+	descCommittedB      = desc("committed_bytes_total", "Bytes of their arguments.")
+	descFollowers       = desc("followers", "Subscriptions of sessions.")
+	descFollowed        = desc("followed_sessions", "Sessions that somebody follows here.")
+	descBehind          = desc("followers_behind_events", "Events that are known of and not sent to their followers yet: all followers together.")
+	descLag             = desc("follower_lag_events", "The same of the follower that lacks most.")
+	descSessions        = desc("sessions", "Sessions in the database, as they were last counted: those that are there, and what is left of deleted ones.", "life")
+	descEvents          = desc("session_events", "Events in the logs of all sessions, as they were last counted.")
+	descStored          = desc("session_bytes", "Bytes that all sessions hold, as their quotas count them, when they were last counted.")
+	descReadBatches     = desc("batches_read_total", "Batches, by whether they were usual enough to be read by hand, or read by the generated code, as all of Cap'n Web are.", "way")
 )
 
 // Describe implements prometheus.Collector.
 func (m metrics) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{descConnections, descHandshakes, descHits, descHeld, descRefused, descTables, descQueued,
-		descMessages, descBytes, descWebOpen, descWebBatches, descWebTables, descWebQueued, descWebMessages, descWebBytes, descPending, descCommits, descCommitted,
-		descGuesses, descDatabase, descShort, descReadBatches, descCommittedB, descFollowers, descFollowed, descBehind, descLag, descSessions, descEvents, descStored} {
+	for _, d := range []*prometheus.Desc{descConnections, descHandshakes, descHits, descPeerBytes, descPeerRefused, descTables, descQueued,
+		descMessages, descBytes, descCapnwebOpen, descCapnwebBatches, descCapnwebTables, descCapnwebQueued, descCapnwebMessages, descCapnwebBytes, descPending, descCommits, descCommitted,
+		descOptimistic, descDatabase, descShort, descReadBatches, descCommittedB, descFollowers, descFollowed, descBehind, descLag, descSessions, descEvents, descStored} {
 		ch <- d
 	}
 }
@@ -93,8 +93,8 @@ func (m metrics) Collect(ch chan<- prometheus.Metric) {
 	}
 	s := m.s
 	gauge(descConnections, s.connections.Count())
-	gauge(descHandshakes, s.handshakes.gate.Count())
-	waiting, transactions, committed, bytes := s.commit.counts()
+	gauge(descHandshakes, s.handshakes.limiter.Count())
+	waiting, transactions, committed, bytes := s.committer.stats()
 	gauge(descPending, waiting)
 	counter(descCommits, transactions)
 	counter(descCommitted, committed)
@@ -110,27 +110,27 @@ func (m metrics) Collect(ch chan<- prometheus.Metric) {
 		gauge(descEvents, int(all.Events))
 		gauge(descStored, int(all.Bytes))
 	}
-	right, wrong := s.cfg.Store.Guesses()
-	counter(descGuesses, right, "right")
-	counter(descGuesses, wrong, "wrong")
-	if have, most, short := s.cfg.Store.Connections(); most > 0 {
+	right, wrong := s.cfg.Store.OptimisticStats()
+	counter(descOptimistic, right, "right")
+	counter(descOptimistic, wrong, "wrong")
+	if have, most, short := s.cfg.Store.PoolStats(); most > 0 {
 		gauge(descDatabase, have, "open")
 		gauge(descDatabase, most, "most")
 		gauge(descShort, map[bool]int{true: 1}[short])
 	}
-	counter(descReadBatches, s.byHand.Load(), "hand")
-	counter(descReadBatches, s.generated.Load(), "generated")
-	for b := boundNone + 1; b < bounds; b++ {
-		counter(descHits, s.met.of(b), b.String())
+	counter(descReadBatches, s.fastBatches.Load(), "hand")
+	counter(descReadBatches, s.generatedBatches.Load(), "generated")
+	for b := limitNone + 1; b < numLimits; b++ {
+		counter(descHits, s.limitHits.count(b), b.String())
 	}
 	for _, l := range rpc.AllLimits() {
-		counter(descHits, s.hits.Of(l), l.String())
+		counter(descHits, s.rpcLimitHits.Of(l), l.String())
 	}
-	strangers, known := s.Memory()
+	strangers, known := s.MemoryBudgets()
 	for peers, budget := range map[string]*membudget.Budget{"strangers": strangers, "known": known} {
 		is := budget.Stats()
-		gauge(descHeld, int(is.Held), peers)
-		counter(descRefused, is.Refused, peers)
+		gauge(descPeerBytes, int(is.Held), peers)
+		counter(descPeerRefused, is.Refused, peers)
 	}
 	sum, total := s.traffic()
 	gauge(descTables, sum.Questions, "questions")
@@ -144,32 +144,32 @@ func (m metrics) Collect(ch chan<- prometheus.Metric) {
 	counter(descMessages, total.messagesOut, "out")
 	counter(descBytes, total.bytesIn, "in")
 	counter(descBytes, total.bytesOut, "out")
-	m.collectWeb(gauge, counter)
+	m.collectCapnweb(gauge, counter)
 }
 
-// collectWeb gives what there is of connections over Cap'n Web.
-func (m metrics) collectWeb(gauge func(*prometheus.Desc, int, ...string), counter func(*prometheus.Desc, uint64, ...string)) {
-	open, sum, total, batches := m.s.web.stats()
-	gauge(descWebOpen, open)
-	counter(descWebBatches, batches)
-	gauge(descWebTables, sum.Exports, "exports")
-	gauge(descWebTables, sum.Imports, "imports")
-	gauge(descWebTables, sum.Calls, "calls")
-	gauge(descWebQueued, int(sum.QueueBytes))
+// collectCapnweb gives what there is of connections over Cap'n Web.
+func (m metrics) collectCapnweb(gauge func(*prometheus.Desc, int, ...string), counter func(*prometheus.Desc, uint64, ...string)) {
+	open, sum, total, batches := m.s.capnweb.stats()
+	gauge(descCapnwebOpen, open)
+	counter(descCapnwebBatches, batches)
+	gauge(descCapnwebTables, sum.Exports, "exports")
+	gauge(descCapnwebTables, sum.Imports, "imports")
+	gauge(descCapnwebTables, sum.Calls, "calls")
+	gauge(descCapnwebQueued, int(sum.QueueBytes))
 	for _, l := range capnweb.AllLimits() {
-		counter(descHits, m.s.web.hits.Of(l), "web_"+l.String())
+		counter(descHits, m.s.capnweb.limitHits.Of(l), "web_"+l.String())
 	}
-	counter(descWebMessages, total.messagesIn, "in")
-	counter(descWebMessages, total.messagesOut, "out")
-	counter(descWebBytes, total.bytesIn, "in")
-	counter(descWebBytes, total.bytesOut, "out")
+	counter(descCapnwebMessages, total.messagesIn, "in")
+	counter(descCapnwebMessages, total.messagesOut, "out")
+	counter(descCapnwebBytes, total.bytesIn, "in")
+	counter(descCapnwebBytes, total.bytesOut, "out")
 }
 
 // traffic sums up the open connections' tables, and all connections' counters.
 func (s *Server) traffic() (sum rpc.Stats, total traffic) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	total = s.past
+	total = s.closedTraffic
 	for c := range s.conns {
 		one := c.Stats()
 		total.add(one)

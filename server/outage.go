@@ -19,105 +19,105 @@ import (
 
 const (
 	// Bytes of a probe after a disk was full: a small one may still find room.
-	probeLeast = 1 << 20
-	probeMost  = 16 << 20
+	minProbeBytes = 1 << 20
+	maxProbeBytes = 16 << 20
 
-	// Where there is less than roomLeast, the disk may be full. It is looked at every roomInterval: while nobody commits
+	// Where there is less than minFreeSpace, the disk may be full. It is looked at every freeSpaceInterval: while nobody commits
 	// anything nothing else tells.
-	roomLeast    = 4 << 20
-	roomInterval = 5 * time.Second
+	minFreeSpace      = 4 << 20
+	freeSpaceInterval = 5 * time.Second
 )
 
-// probing says when commits are looked into.
-type probing struct {
-	interval time.Duration // from a failure to the first probe, and to the next
-	timeout  time.Duration // for one: then it has failed
-	slow     time.Duration // a transaction that takes longer may be one that never ends
+// probeConfig says when commits are looked into.
+type probeConfig struct {
+	interval   time.Duration // from a failure to the first probe, and to the next
+	timeout    time.Duration // for one: then it has failed
+	slowCommit time.Duration // a transaction that takes longer may be one that never ends
 }
 
 // outage is about the commits of a server. It is suspected when one fails, or takes long, and
 // looked into with commits of its own, probes: it stands from the first that fails until one
 // succeeds. Safe for concurrent use.
 type outage struct {
-	probing
-	log  *slog.Logger
-	seen *observed
-	wake chan struct{} // it has become suspected
+	probeConfig
+	log         *slog.Logger
+	instruments *instruments
+	wake        chan struct{} // it has become suspected
 
-	mu        sync.Mutex
-	suspect   dbfault.Cause          // what a commit failed for, None if no probe is due
-	cause     dbfault.Cause          // what the last probe failed for, None unless it stands
-	why       string                 // the cause in words
-	said      map[dbfault.Cause]bool // which are in the log
-	since     time.Time              // of the first failure
-	failed    int                    // transactions
-	committed int                    // transactions that wrote something, since the last probe
-	bytes     int                    // that a disk had no room for
+	mu           sync.Mutex
+	suspectCause dbfault.Cause          // what a commit failed for, None if no probe is due
+	cause        dbfault.Cause          // what the last probe failed for, None unless it stands
+	reason       string                 // the cause in words
+	logged       map[dbfault.Cause]bool // which are in the log
+	since        time.Time              // of the first failure
+	failed       int                    // transactions
+	committed    int                    // transactions that wrote something, since the last probe
+	bytes        int                    // that a disk had no room for
 }
 
-func newOutage(cfg Config, seen *observed) *outage {
-	return &outage{probing: cfg.probing, log: cfg.Log, seen: seen, wake: make(chan struct{}, 1)}
+func newOutage(cfg Config, seen *instruments) *outage {
+	return &outage{probeConfig: cfg.probe, log: cfg.Log, instruments: seen, wake: make(chan struct{}, 1)}
 }
 
-// suspected says that commits may not succeed, for a reason; None is no reason.
-func (o *outage) suspected(cause dbfault.Cause) {
+// suspect says that commits may not succeed, for a reason; None is no reason.
+func (o *outage) suspect(cause dbfault.Cause) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.suspectNow(cause)
+	o.suspectLocked(cause)
 }
 
-// suspectNow is suspected with mu held.
-func (o *outage) suspectNow(cause dbfault.Cause) {
-	if cause == dbfault.None || o.suspect != dbfault.None {
+// suspectLocked is suspected with mu held.
+func (o *outage) suspectLocked(cause dbfault.Cause) {
+	if cause == dbfault.None || o.suspectCause != dbfault.None {
 		return
 	}
-	o.suspect, o.since, o.committed = cause, time.Now(), 0
+	o.suspectCause, o.since, o.committed = cause, time.Now(), 0
 	select {
 	case o.wake <- struct{}{}:
 	default:
 	}
 }
 
-// failedWith counts a transaction that was not committed, if the database kept it from that.
+// recordFailure counts a transaction that was not committed, if the database kept it from that.
 // bytes is how large it was, 0 if that is not known.
-func (o *outage) failedWith(err error, bytes int) {
+func (o *outage) recordFailure(err error, bytes int) {
 	cause := dbfault.Of(err)
 	if cause == dbfault.None {
 		return
 	}
-	o.seen.failures.WithLabelValues(string(cause)).Inc()
+	o.instruments.failures.WithLabelValues(string(cause)).Inc()
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.suspectNow(cause)
+	o.suspectLocked(cause)
 	o.failed++
 	if cause == dbfault.DiskFull {
-		o.bytes = max(o.bytes, min(max(bytes, probeLeast), probeMost))
+		o.bytes = max(o.bytes, min(max(bytes, minProbeBytes), maxProbeBytes))
 	}
 }
 
-// succeeded counts a transaction that was committed and wrote something.
-func (o *outage) succeeded() {
+// recordSuccess counts a transaction that was committed and wrote something.
+func (o *outage) recordSuccess() {
 	o.mu.Lock()
 	o.committed++
 	o.mu.Unlock()
 }
 
-// standing says what keeps commits from succeeding, if something is known to.
-func (o *outage) standing() (cause dbfault.Cause, why string, since time.Time) {
+// current says what keeps commits from succeeding, if something is known to.
+func (o *outage) current() (cause dbfault.Cause, why string, since time.Time) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.cause, o.why, o.since
+	return o.cause, o.reason, o.since
 }
 
-// due says whether a probe is, and how large.
-func (o *outage) due() (due bool, bytes int) {
+// probeDue says whether a probe is, and how large.
+func (o *outage) probeDue() (due bool, bytes int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.suspect != dbfault.None, o.bytes
+	return o.suspectCause != dbfault.None, o.bytes
 }
 
-// probed takes what a probe has come to.
-func (o *outage) probed(err error) {
+// recordProbe takes what a probe has come to.
+func (o *outage) recordProbe(err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	others := o.committed
@@ -128,18 +128,18 @@ func (o *outage) probed(err error) {
 	}
 	cause := dbfault.Of(err)
 	if cause == dbfault.None { // something else may be wrong with the probe
-		cause = o.suspect
+		cause = o.suspectCause
 	}
 	if o.cause != dbfault.None {
-		o.seen.stopped.WithLabelValues(string(o.cause)).Set(0)
+		o.instruments.stopped.WithLabelValues(string(o.cause)).Set(0)
 	}
-	o.cause, o.why = cause, toFault(o.log, err, "commit").Message
-	o.seen.stopped.WithLabelValues(string(cause)).Set(1)
-	if o.said == nil {
-		o.said = map[dbfault.Cause]bool{}
+	o.cause, o.reason = cause, toFault(o.log, err, "commit").Message
+	o.instruments.stopped.WithLabelValues(string(cause)).Set(1)
+	if o.logged == nil {
+		o.logged = map[dbfault.Cause]bool{}
 	}
-	if !o.said[cause] {
-		o.said[cause] = true
+	if !o.logged[cause] {
+		o.logged[cause] = true
 		o.log.Error("nothing can be committed: not ready until that is over", "cause", string(cause), "failed", o.failed, "error", err)
 	}
 }
@@ -147,25 +147,25 @@ func (o *outage) probed(err error) {
 // end says that commits succeed. mu is held.
 func (o *outage) end() {
 	if o.cause != dbfault.None {
-		o.seen.stopped.WithLabelValues(string(o.cause)).Set(0)
+		o.instruments.stopped.WithLabelValues(string(o.cause)).Set(0)
 		o.log.Info("commits succeed again", "cause", string(o.cause), "after", time.Since(o.since).Round(time.Millisecond), "failed", o.failed)
 	}
-	o.suspect, o.cause, o.why, o.said, o.failed, o.bytes = dbfault.None, dbfault.None, "", nil, 0, 0
+	o.suspectCause, o.cause, o.reason, o.logged, o.failed, o.bytes = dbfault.None, dbfault.None, "", nil, 0, 0
 }
 
-// cramped says that there is little room on the database's disk.
-func (o *outage) cramped() {
+// lowOnSpace says that there is little room on the database's disk.
+func (o *outage) lowOnSpace() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.suspectNow(dbfault.DiskFull)
-	o.bytes = max(o.bytes, probeLeast)
+	o.suspectLocked(dbfault.DiskFull)
+	o.bytes = max(o.bytes, minProbeBytes)
 }
 
 // watch probes while there is reason to, until ctx ends.
 func (o *outage) watch(ctx context.Context, probe func(ctx context.Context, bytes int) error, room func() (bytes uint64, known bool)) {
 	for {
-		due, bytes := o.due()
-		pause := roomInterval
+		due, bytes := o.probeDue()
+		pause := freeSpaceInterval
 		if due {
 			pause = o.interval
 		}
@@ -174,11 +174,11 @@ func (o *outage) watch(ctx context.Context, probe func(ctx context.Context, byte
 			return
 		case <-o.wake:
 			continue
-		case <-time.After(spread(pause)):
+		case <-time.After(jitter(pause)):
 		}
 		if !due {
-			if left, known := room(); known && left < roomLeast {
-				o.cramped()
+			if left, known := room(); known && left < minFreeSpace {
+				o.lowOnSpace()
 			}
 			continue
 		}
@@ -188,70 +188,70 @@ func (o *outage) watch(ctx context.Context, probe func(ctx context.Context, byte
 		if ctx.Err() != nil {
 			return
 		}
-		o.probed(err)
+		o.recordProbe(err)
 	}
 }
 
 // watchCommits is the loop that looks into what keeps commits from succeeding.
 func (s *Server) watchCommits(ctx context.Context) {
-	s.outage.watch(ctx, s.cfg.Store.Probe, s.cfg.Store.Room)
+	s.outage.watch(ctx, s.cfg.Store.Probe, s.cfg.Store.FreeSpace)
 }
 
 // warn says that something was not done, but in detail for what an outage says.
 func (s *Server) warn(what string, err error) {
 	level := slog.LevelWarn
-	if cause, _, _ := s.outage.standing(); cause != dbfault.None && dbfault.Of(err) != dbfault.None {
+	if cause, _, _ := s.outage.current(); cause != dbfault.None && dbfault.Of(err) != dbfault.None {
 		level = slog.LevelDebug
 	}
 	s.log.Log(context.Background(), level, what, "error", err)
 }
 
-// watched is a store of whose failures to write an outage learns. Those of Guess it learns
+// monitoredStore is a store of whose failures to write an outage learns. Those of UpdateOptimistic it learns
 // from the committer, who knows how much was to be written.
-type watched struct {
+type monitoredStore struct {
 	Store
 	outage *outage
 }
 
-func (w watched) wrote(err error) error {
-	w.outage.failedWith(err, 0)
+func (w monitoredStore) report(err error) error {
+	w.outage.recordFailure(err, 0)
 	return err
 }
 
 // Update implements Store.
-func (w watched) Update(ctx context.Context, fn func(session.Tx) error) error {
-	return w.wrote(w.Store.Update(ctx, fn))
+func (w monitoredStore) Update(ctx context.Context, fn func(session.Tx) error) error {
+	return w.report(w.Store.Update(ctx, fn))
 }
 
 // OpenStream implements Store.
-func (w watched) OpenStream(ctx context.Context, o session.StreamOpening) (*ledger.Stream, error) {
+func (w monitoredStore) OpenStream(ctx context.Context, o session.StreamRequest) (*ledger.Stream, error) {
 	st, err := w.Store.OpenStream(ctx, o)
-	return st, w.wrote(err)
+	return st, w.report(err)
 }
 
 // Redeem implements Store.
-func (w watched) Redeem(ctx context.Context, ref, redemption, peer string, admit func(*session.Redemption) error) error {
-	return w.wrote(w.Store.Redeem(ctx, ref, redemption, peer, admit))
+func (w monitoredStore) Redeem(ctx context.Context, ref, redemption, peer string, admit func(*session.Redemption) error) error {
+	return w.report(w.Store.Redeem(ctx, ref, redemption, peer, admit))
 }
 
 // Audit implements Store.
-func (w watched) Audit(ctx context.Context, page capability.Page, rows []*capability.AuditRow) error {
-	return w.wrote(w.Store.Audit(ctx, page, rows))
+func (w monitoredStore) Audit(ctx context.Context, page capability.IdempotencyKey, rows []*capability.AuditRow) error {
+	return w.report(w.Store.Audit(ctx, page, rows))
 }
 
-// Used implements Store.
-func (w watched) Used(ctx context.Context, page capability.Page, uses []capability.Uses) error {
-	return w.wrote(w.Store.Used(ctx, page, uses))
+// AddUses implements Store.
+func (w monitoredStore) AddUses(ctx context.Context, page capability.IdempotencyKey, uses []capability.RefUses) error {
+	return w.report(w.Store.AddUses(ctx, page, uses))
 }
 
-// Expire implements Store.
-func (w watched) Expire(ctx context.Context, limit int) (more bool, err error) {
-	more, err = w.Store.Expire(ctx, limit)
-	return more, w.wrote(err)
+// AuditExpired implements Store.
+func (w monitoredStore) AuditExpired(ctx context.Context, limit int) (more bool, err error) {
+	more, err = w.Store.AuditExpired(ctx, limit)
+	return more, w.report(err)
 }
 
 // Trim implements Store.
-func (w watched) Trim(ctx context.Context, id string, keep time.Duration, maxEvents, maxBytes int) (more bool, err error) {
+func (w monitoredStore) Trim(ctx context.Context, id string, keep time.Duration, maxEvents, maxBytes int) (more bool, err error) {
 	more, err = w.Store.Trim(ctx, id, keep, maxEvents, maxBytes)
-	return more, w.wrote(err)
+	return more, w.report(err)
 }

@@ -44,7 +44,7 @@ func outageLines(log string) (lines []string) {
 }
 
 // stopped says by what the metric has commits stopped.
-func stopped(t *testing.T, seen *observed) (by []string) {
+func stopped(t *testing.T, seen *instruments) (by []string) {
 	t.Helper()
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(seen.stopped)
@@ -64,7 +64,7 @@ func stopped(t *testing.T, seen *observed) (by []string) {
 
 func TestAnOutageIsFromTheFirstProbeThatFailsUntilOneSucceeds(t *testing.T) {
 	fails := func(c dbfault.Cause) error { return c.Fault(errors.New("as the driver has it"), "in our words") }
-	const full, away, locked, late, readOnly = dbfault.DiskFull, dbfault.Away, dbfault.Locked, dbfault.Timeout, dbfault.ReadOnly
+	const full, away, locked, late, readOnly = dbfault.DiskFull, dbfault.Unreachable, dbfault.Locked, dbfault.Timeout, dbfault.ReadOnly
 	for name, story := range map[string]struct {
 		probes []error         // what they come to, one after the other; all after them succeed
 		do     func(o *outage) // at the start
@@ -75,21 +75,21 @@ func TestAnOutageIsFromTheFirstProbeThatFailsUntilOneSucceeds(t *testing.T) {
 		lines  []string        // of the log in the end
 	}{
 		"a hiccup": {
-			do: func(o *outage) { o.failedWith(fails(away), 10) }, stands: []dbfault.Cause{""}, bytes: []int{0},
+			do: func(o *outage) { o.recordFailure(fails(away), 10) }, stands: []dbfault.Cause{""}, bytes: []int{0},
 		},
 		"a database away": {
 			probes: []error{fails(away), fails(away)}, stands: []dbfault.Cause{away, away, ""}, bytes: []int{0, 0, 0},
-			do:    func(o *outage) { o.failedWith(fails(away), 10); o.failedWith(fails(late), 10) },
+			do:    func(o *outage) { o.recordFailure(fails(away), 10); o.recordFailure(fails(late), 10) },
 			lines: []string{"begins away 2", "ends away 2"},
 		},
 		"a full disk, that others' small commits do not end": {
 			probes: []error{fails(full)}, stands: []dbfault.Cause{full, ""}, bytes: []int{1 << 20, 1 << 20},
-			do:     func(o *outage) { o.failedWith(fails(full), 10) },
-			during: func(o *outage) { o.succeeded() },
+			do:     func(o *outage) { o.recordFailure(fails(full), 10) },
+			during: func(o *outage) { o.recordSuccess() },
 			lines:  []string{"begins disk_full 1", "ends disk_full 1"},
 		},
 		"a full disk, while nobody commits anything": {
-			room: []uint64{roomLeast, roomLeast - 1}, probes: []error{fails(full), fails(full)}, stands: []dbfault.Cause{full, full, ""},
+			room: []uint64{minFreeSpace, minFreeSpace - 1}, probes: []error{fails(full), fails(full)}, stands: []dbfault.Cause{full, full, ""},
 			bytes: []int{1 << 20, 1 << 20, 1 << 20}, lines: []string{"begins disk_full 0", "ends disk_full 0"},
 		},
 		"little room, but enough": {
@@ -97,45 +97,45 @@ func TestAnOutageIsFromTheFirstProbeThatFailsUntilOneSucceeds(t *testing.T) {
 		},
 		"no room for something large": {
 			probes: []error{fails(full)}, stands: []dbfault.Cause{full, ""}, bytes: []int{3 << 20, 3 << 20},
-			do:    func(o *outage) { o.failedWith(fails(full), 3<<20); o.failedWith(fails(full), 10) },
+			do:    func(o *outage) { o.recordFailure(fails(full), 3<<20); o.recordFailure(fails(full), 10) },
 			lines: []string{"begins disk_full 2", "ends disk_full 2"},
 		},
 		"larger than a probe may be": {
-			bytes: []int{16 << 20}, stands: []dbfault.Cause{""}, do: func(o *outage) { o.failedWith(fails(full), 1<<30) },
+			bytes: []int{16 << 20}, stands: []dbfault.Cause{""}, do: func(o *outage) { o.recordFailure(fails(full), 1<<30) },
 		},
 		"a full disk and then no database": {
 			probes: []error{fails(full), fails(away), fails(full), fails(away)}, stands: []dbfault.Cause{full, away, full, away, ""},
-			bytes: []int{1 << 20, 1 << 20, 1 << 20, 1 << 20, 1 << 20}, do: func(o *outage) { o.failedWith(fails(full), 10) },
+			bytes: []int{1 << 20, 1 << 20, 1 << 20, 1 << 20, 1 << 20}, do: func(o *outage) { o.recordFailure(fails(full), 10) },
 			lines: []string{"begins disk_full 1", "begins away 1", "ends away 1"},
 		},
 		"a slow transaction, while others commit": {
 			probes: []error{fails(late)}, stands: []dbfault.Cause{""}, bytes: []int{0},
-			do:     func(o *outage) { o.suspected(late) },
-			during: func(o *outage) { o.succeeded() },
+			do:     func(o *outage) { o.suspect(late) },
+			during: func(o *outage) { o.recordSuccess() },
 		},
 		"a slow transaction, and nothing commits": {
 			probes: []error{fails(locked)}, stands: []dbfault.Cause{locked, ""}, bytes: []int{0, 0},
-			do:    func(o *outage) { o.succeeded(); o.suspected(late) },
+			do:    func(o *outage) { o.recordSuccess(); o.suspect(late) },
 			lines: []string{"begins locked 0", "ends locked 0"},
 		},
 		"a probe that fails in a way of its own": {
 			probes: []error{errors.New("a defect")}, stands: []dbfault.Cause{readOnly, ""}, bytes: []int{0, 0},
-			do:    func(o *outage) { o.failedWith(fails(readOnly), 0) },
+			do:    func(o *outage) { o.recordFailure(fails(readOnly), 0) },
 			lines: []string{"begins read_only 1", "ends read_only 1"},
 		},
 		"what is no fault of the database's": {
 			do: func(o *outage) {
-				o.failedWith(fault.QuotaExceeded.With("full"), 10)
-				o.failedWith(fault.GivenUp(context.Canceled, nil), 10)
-				o.failedWith(errors.New("a defect"), 10)
-				o.failedWith(nil, 10)
+				o.recordFailure(fault.QuotaExceeded.With("full"), 10)
+				o.recordFailure(fault.ContextError(context.Canceled, nil), 10)
+				o.recordFailure(errors.New("a defect"), 10)
+				o.recordFailure(nil, 10)
 			},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var log lockbuf.Buffer
-				seen := newObserved()
+				seen := newInstruments()
 				cfg := DefaultConfig()
 				logInto(&log)(&cfg)
 				o := newOutage(cfg, seen)
@@ -160,14 +160,14 @@ func TestAnOutageIsFromTheFirstProbeThatFailsUntilOneSucceeds(t *testing.T) {
 							return 0, false
 						}
 						left = story.room[0]
-						story.room = append(story.room[1:], roomLeast)
+						story.room = append(story.room[1:], minFreeSpace)
 						return left, true
 					})
 				}()
 				if story.do != nil {
 					story.do(o)
 				}
-				if cause, _, _ := o.standing(); cause != dbfault.None {
+				if cause, _, _ := o.current(); cause != dbfault.None {
 					t.Errorf("%s stands before there was a probe", cause)
 				}
 				for i, want := range story.stands {
@@ -177,7 +177,7 @@ func TestAnOutageIsFromTheFirstProbeThatFailsUntilOneSucceeds(t *testing.T) {
 						t.Fatalf("there is no probe %d", i)
 					}
 					synctest.Wait()
-					cause, why, since := o.standing()
+					cause, why, since := o.current()
 					if cause != want || (why == "") != (want == "") {
 						t.Errorf("after probe %d: %q (%s), want %q", i, cause, why, want)
 					}
@@ -215,7 +215,7 @@ func logInto(log *lockbuf.Buffer) func(*Config) {
 func hasty(log *lockbuf.Buffer) func(*Config) {
 	return func(c *Config) {
 		logInto(log)(c)
-		c.probing = probing{interval: 20 * time.Millisecond, timeout: time.Second, slow: 20 * time.Millisecond}
+		c.probe = probeConfig{interval: 20 * time.Millisecond, timeout: time.Second, slowCommit: 20 * time.Millisecond}
 	}
 }
 
@@ -246,12 +246,12 @@ func outageOf(t *testing.T, r *rig, log *lockbuf.Buffer, cause dbfault.Cause, ov
 // A database that nothing reaches: nobody needs to commit anything for that to be seen.
 func TestOutageOfADatabaseAway(t *testing.T) {
 	t.Parallel()
-	proxy, url := pgtest.Through(t, teststore.PostgresURL(t))
+	proxy, url := pgtest.ViaProxy(t, teststore.PostgresURL(t))
 	var log lockbuf.Buffer
 	r := start(t, postgresStore(t, url), hasty(&log))
 	proxy.Refuse(true)
 	proxy.Cut()
-	outageOf(t, r, &log, dbfault.Away, func() { proxy.Refuse(false) })
+	outageOf(t, r, &log, dbfault.Unreachable, func() { proxy.Refuse(false) })
 	p := r.dial()
 	m := r.create(p)
 	if ack := p.must(m.stream, m.batch(put(1))); ack.applied != 1 {

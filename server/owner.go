@@ -19,8 +19,8 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/crashpoint"
+	"github.com/mooring-rpc/mooring/internal/fileowner"
 	"github.com/mooring-rpc/mooring/internal/newfile"
-	"github.com/mooring-rpc/mooring/internal/owned"
 )
 
 // OwnerFile is the name of the file with the owner's sturdy ref.
@@ -31,7 +31,7 @@ type Owner struct {
 	Path    string // of the file; "" if this folder has none
 	Space   string // the space's id
 	Created bool   // this start made the space
-	Strange bool   // the folder's file is of another database
+	Foreign bool   // the folder's file is of another database
 	Dead    bool   // the file's ref was revoked, or another has its place
 }
 
@@ -40,16 +40,16 @@ type Owner struct {
 // that is there and names another address is rewritten with this one. Any number
 // of servers may do this at once on one database: one of them makes the space.
 func Bootstrap(ctx context.Context, st Store, dir string, address capability.Ref, moved bool) (*Owner, error) {
-	if err := finishRotateOwner(ctx, st, dir); err != nil {
+	if err := recoverRotateOwner(ctx, st, dir); err != nil {
 		return nil, err
 	}
 	path := filepath.Join(dir, OwnerFile)
-	ref, err := readOwner(path)
+	ref, err := readOwnerFile(path)
 	written := false
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		ref = address.New(capability.SpacePrefix + ulid.Make().String())
-		if ref, written, err = createOwner(path, ref); err != nil {
+		if ref, written, err = createOwnerFile(path, ref); err != nil {
 			return nil, err
 		}
 	case err != nil:
@@ -57,7 +57,7 @@ func Bootstrap(ctx context.Context, st Store, dir string, address capability.Ref
 	}
 	crashpoint.Hit(crashpoint.ServerStartBefore)
 	owner := &Owner{Path: path, Space: ref.Target()}
-	sight, err := st.Look(ctx, "", []string{ref.ID})
+	sight, err := st.ReadAccess(ctx, "", []string{ref.ID})
 	if err != nil {
 		return nil, err
 	}
@@ -75,7 +75,7 @@ func Bootstrap(ctx context.Context, st Store, dir string, address capability.Ref
 	switch {
 	case owner.Space == ref.Target():
 		if moved && !written && ref.Address() != address.Address() {
-			return owner, replaceOwner(path, address.With(ref.ID, ref.Secret))
+			return owner, replaceOwnerFile(path, address.With(ref.ID, ref.Secret))
 		}
 	case written: // another server was first, with its own folder: this ref never was anybody's
 		owner.Path = ""
@@ -83,12 +83,12 @@ func Bootstrap(ctx context.Context, st Store, dir string, address capability.Ref
 			return nil, fmt.Errorf("remove the unused owner ref: %w", err)
 		}
 	default:
-		owner.Strange = true
+		owner.Foreign = true
 	}
 	return owner, nil
 }
 
-func readOwner(path string) (capability.Ref, error) {
+func readOwnerFile(path string) (capability.Ref, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return capability.Ref{}, fmt.Errorf("read the owner's ref: %w", err)
@@ -100,16 +100,16 @@ func readOwner(path string) (capability.Ref, error) {
 	return ref, nil
 }
 
-// createOwner writes ref to path unless a file is there; then it gives that one's ref.
-func createOwner(path string, ref capability.Ref) (got capability.Ref, written bool, err error) {
+// createOwnerFile writes ref to path unless a file is there; then it gives that one's ref.
+func createOwnerFile(path string, ref capability.Ref) (got capability.Ref, written bool, err error) {
 	tmp, err := writeTemp(path, ref, nil)
 	if err != nil {
 		return ref, false, err
 	}
 	defer os.Remove(tmp)
-	switch err := newfile.Place(tmp, path); {
+	switch err := newfile.RenameNoReplace(tmp, path); {
 	case errors.Is(err, fs.ErrExist):
-		got, err := readOwner(path)
+		got, err := readOwnerFile(path)
 		return got, false, err
 	case err != nil:
 		return ref, false, fmt.Errorf("write the owner's ref: %w", err)
@@ -117,9 +117,9 @@ func createOwner(path string, ref capability.Ref) (got capability.Ref, written b
 	return ref, true, newfile.SyncDir(filepath.Dir(path))
 }
 
-// replaceOwner writes ref to path for whom the folder's owner.ref belongs to, or the
+// replaceOwnerFile writes ref to path for whom the folder's owner.ref belongs to, or the
 // folder, if that is lost: a rescue may be root's, and the server reads the file.
-func replaceOwner(path string, ref capability.Ref) error {
+func replaceOwnerFile(path string, ref capability.Ref) error {
 	was, err := os.Stat(filepath.Join(filepath.Dir(path), OwnerFile))
 	if errors.Is(err, fs.ErrNotExist) {
 		was, err = os.Stat(filepath.Dir(path))
@@ -146,7 +146,7 @@ func writeTemp(path string, ref capability.Ref, was fs.FileInfo) (name string, e
 		return "", fmt.Errorf("write the owner's ref: %w", err)
 	}
 	if was != nil {
-		owned.Like(f, was)
+		fileowner.CopyFrom(f, was)
 	}
 	_, err = f.WriteString(ref.Text() + "\n")
 	if err == nil {

@@ -51,7 +51,7 @@ func RotateOwner(ctx context.Context, st RescueStore, dir string, address capabi
 		return nil, err
 	}
 	path, fresh := filepath.Join(dir, OwnerFile), filepath.Join(dir, newOwnerFile)
-	switch was, err := readOwner(path); {
+	switch was, err := readOwnerFile(path); {
 	case err == nil && was.Target() != space:
 		return nil, fault.Ambiguous.With("%s in the data folder is for another database: move it away first", OwnerFile)
 	case err == nil:
@@ -59,10 +59,10 @@ func RotateOwner(ctx context.Context, st RescueStore, dir string, address capabi
 	}
 	out := &RotatedOwner{Path: path, Space: space}
 	for again := false; ; again = true {
-		ref, err := readOwner(fresh)
+		ref, err := readOwnerFile(fresh)
 		if err != nil || ref.Target() != space || again {
 			ref = address.New(space)
-			if err := replaceOwner(fresh, ref); err != nil {
+			if err := replaceOwnerFile(fresh, ref); err != nil {
 				return nil, err
 			}
 		}
@@ -78,36 +78,36 @@ func RotateOwner(ctx context.Context, st RescueStore, dir string, address capabi
 		break
 	}
 	crashpoint.Hit(crashpoint.ServerStartAfter)
-	return out, placeOwner(dir)
+	return out, commitOwnerFile(dir)
 }
 
-// placeOwner puts the new file in the place of the old.
-func placeOwner(dir string) error {
+// commitOwnerFile puts the new file in the place of the old.
+func commitOwnerFile(dir string) error {
 	if err := os.Rename(filepath.Join(dir, newOwnerFile), filepath.Join(dir, OwnerFile)); err != nil {
 		return fmt.Errorf("write the owner's ref: %w", err)
 	}
 	return newfile.SyncDir(dir)
 }
 
-// finishRotateOwner puts a rescue's file in place that was interrupted after the
+// recoverRotateOwner puts a rescue's file in place that was interrupted after the
 // database knew of it. One that the database does not know is left for the next
 // rescue: the old ref is good still.
-func finishRotateOwner(ctx context.Context, st interface {
-	Look(ctx context.Context, session string, refs []string) (*session.Sight, error)
+func recoverRotateOwner(ctx context.Context, st interface {
+	ReadAccess(ctx context.Context, session string, refs []string) (*session.Access, error)
 }, dir string) error {
-	ref, err := readOwner(filepath.Join(dir, newOwnerFile))
+	ref, err := readOwnerFile(filepath.Join(dir, newOwnerFile))
 	if errors.Is(err, fs.ErrNotExist) || fault.CodeOf(err) == fault.BadRefText {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	sight, err := st.Look(ctx, "", []string{ref.ID})
+	sight, err := st.ReadAccess(ctx, "", []string{ref.ID})
 	if err != nil {
 		return err
 	}
-	if g := sight.Grants[ref.ID]; g == nil || g.Revoked != 0 || !capability.Matches(g, ref.Secret) {
+	if g := sight.Grants[ref.ID]; g == nil || g.Revoked != 0 || !capability.SecretMatches(g, ref.Secret) {
 		return nil
 	}
-	return placeOwner(dir)
+	return commitOwnerFile(dir)
 }

@@ -30,15 +30,15 @@ func TestRotateOwnerOutlivesACrash(t *testing.T) {
 		path, fresh := filepath.Join(dir, OwnerFile), filepath.Join(dir, newOwnerFile)
 		lives := func(what string) capability.Ref {
 			t.Helper()
-			ref, err := readOwner(path)
+			ref, err := readOwnerFile(path)
 			if err != nil {
 				t.Fatal(err)
 			}
-			sight, err := st.Look(t.Context(), "", []string{ref.ID})
+			sight, err := st.ReadAccess(t.Context(), "", []string{ref.ID})
 			if err != nil {
 				t.Fatal(err)
 			}
-			if g := sight.Grants[ref.ID]; g == nil || g.Revoked != 0 || !capability.Matches(g, ref.Secret) || g.Rights != capability.SpaceRights {
+			if g := sight.Grants[ref.ID]; g == nil || g.Revoked != 0 || !capability.SecretMatches(g, ref.Secret) || g.Rights != capability.SpaceRights {
 				t.Errorf("%s: the file's ref is %+v", what, g)
 			}
 			if _, err := os.Stat(fresh); !errors.Is(err, os.ErrNotExist) {
@@ -50,13 +50,13 @@ func TestRotateOwnerOutlivesACrash(t *testing.T) {
 
 		// Before the database knew: nothing happened, and again means with the same ref.
 		next := first.New(first.Target())
-		if err := replaceOwner(fresh, next); err != nil {
+		if err := replaceOwnerFile(fresh, next); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := Bootstrap(t.Context(), st, dir, here, false); err != nil {
 			t.Fatal(err)
 		}
-		if ref, err := readOwner(path); err != nil || ref.ID != first.ID {
+		if ref, err := readOwnerFile(path); err != nil || ref.ID != first.ID {
 			t.Errorf("a start took a ref that nobody knows: %v, %v", ref, err)
 		}
 		done, err := RotateOwner(t.Context(), db, dir, here)
@@ -69,7 +69,7 @@ func TestRotateOwnerOutlivesACrash(t *testing.T) {
 		for _, how := range []string{"start", "again"} {
 			was := lives(how)
 			after := was.New(was.Target())
-			if err := replaceOwner(fresh, after); err != nil {
+			if err := replaceOwnerFile(fresh, after); err != nil {
 				t.Fatal(err)
 			}
 			if _, err := db.RotateRoot(t.Context(), &capability.Grant{ID: after.ID, Target: after.Target(), Hash: after.Secret.Hash(), Label: "root"}); err != nil {
@@ -89,7 +89,7 @@ func TestRotateOwnerOutlivesACrash(t *testing.T) {
 		}
 
 		// What is left of an old rescue, and dead since, is not used again.
-		if err := replaceOwner(fresh, first); err != nil {
+		if err := replaceOwnerFile(fresh, first); err != nil {
 			t.Fatal(err)
 		}
 		if done, err := RotateOwner(t.Context(), db, dir, here); err != nil || done.Ref == first.ID {
@@ -102,7 +102,7 @@ func TestRotateOwnerOutlivesACrash(t *testing.T) {
 		if foreign.Target() == last.Target() {
 			foreign = here.New(capability.SpacePrefix + first.Target()[len(capability.SpacePrefix):len(first.Target())-1] + "1")
 		}
-		if err := replaceOwner(filepath.Join(other, OwnerFile), foreign); err != nil {
+		if err := replaceOwnerFile(filepath.Join(other, OwnerFile), foreign); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := RotateOwner(t.Context(), db, other, here); fault.CodeOf(err) != fault.Ambiguous {

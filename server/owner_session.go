@@ -24,8 +24,8 @@ type SessionRescueStore interface {
 	Update(ctx context.Context, fn func(session.Tx) error) error
 }
 
-// namesakes is how many sessions of one name an error lists.
-const namesakes = 10
+// maxSharedExternal is how many sessions of one name an error lists.
+const maxSharedExternal = 10
 
 // RotateSessionOwner makes a new owner's ref for a session of the first space, given
 // by its id or external id, and kills the old one alone: what was made under it goes
@@ -39,7 +39,7 @@ func RotateSessionOwner(ctx context.Context, st SessionRescueStore, id string, a
 		if err != nil {
 			return "", err
 		}
-		found, err := st.FindExternal(ctx, space, id, namesakes)
+		found, err := st.FindExternal(ctx, space, id, maxSharedExternal)
 		switch {
 		case err != nil:
 			return "", err
@@ -68,7 +68,7 @@ func RotateSessionOwner(ctx context.Context, st SessionRescueStore, id string, a
 		if err != nil {
 			return err
 		}
-		return failed(answers[0].Err)
+		return errOrNil(answers[0].Err)
 	})
 	return owner.ID, err
 }

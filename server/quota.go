@@ -12,41 +12,41 @@ import (
 )
 
 const (
-	measureChunk = 100  // sessions found at once that were never measured
-	quotaKept    = 1000 // sessions that are known to have met their quota
+	measureChunk    = 100  // sessions found at once that were never measured
+	maxMeasureQueue = 1000 // sessions that are known to have met their quota
 )
 
-// quotas are the sessions that have met one. What they hold is counted a little high where
+// measureQueue are the sessions that have met one. What they hold is counted a little high where
 // values were replaced whose events had gone, so it is measured before they wait for long.
 // Safe for concurrent use.
-type quotas struct {
-	mu       sync.Mutex
-	due      map[string]struct{}
-	measured map[string]time.Time
+type measureQueue struct {
+	mu         sync.Mutex
+	due        map[string]struct{}
+	measuredAt map[string]time.Time
 }
 
-func newQuotas() *quotas {
-	return &quotas{due: map[string]struct{}{}, measured: map[string]time.Time{}}
+func newMeasureQueue() *measureQueue {
+	return &measureQueue{due: map[string]struct{}{}, measuredAt: map[string]time.Time{}}
 }
 
-// met notes that a session, or one of its refs, has met its quota.
-func (q *quotas) met(session string) {
+// add notes that a session, or one of its refs, has met its quota.
+func (q *measureQueue) add(session string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if len(q.due) < quotaKept {
+	if len(q.due) < maxMeasureQueue {
 		q.due[session] = struct{}{}
 	}
 }
 
-// take gives the sessions that are to be measured: each once in the interval.
-func (q *quotas) take(now time.Time, interval time.Duration) (ids []string) {
+// next gives the sessions that are to be measured: each once in the interval.
+func (q *measureQueue) next(now time.Time, interval time.Duration) (ids []string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	maps.DeleteFunc(q.measured, func(_ string, at time.Time) bool { return now.Sub(at) >= interval })
+	maps.DeleteFunc(q.measuredAt, func(_ string, at time.Time) bool { return now.Sub(at) >= interval })
 	for id := range q.due {
-		if _, lately := q.measured[id]; !lately {
+		if _, lately := q.measuredAt[id]; !lately {
 			ids = append(ids, id)
-			q.measured[id] = now
+			q.measuredAt[id] = now
 		}
 	}
 	clear(q.due)
@@ -62,7 +62,7 @@ func (s *Server) measure(ctx context.Context) {
 
 // measureAll is one round.
 func (s *Server) measureAll(ctx context.Context) {
-	for _, id := range s.quotas.take(s.now(), s.cfg.MeasureInterval) {
+	for _, id := range s.measureQueue.next(s.now(), s.cfg.MeasureInterval) {
 		if _, ok := s.measureOne(ctx, id); !ok {
 			return
 		}
@@ -70,7 +70,7 @@ func (s *Server) measureAll(ctx context.Context) {
 	for ctx.Err() == nil {
 		ids, err := s.cfg.Store.Unmeasured(ctx, measureChunk)
 		if err != nil {
-			s.notMeasured(ctx, err)
+			s.warnNotMeasured(ctx, err)
 			return
 		}
 		for _, id := range ids {
@@ -78,13 +78,13 @@ func (s *Server) measureAll(ctx context.Context) {
 			if !ok {
 				return
 			}
-			if quota := int64(s.limits.Load().Session.Limits.SessionBytes); quota > 0 && bytes > quota {
+			if quota := int64(s.liveConfig.Load().Session.Limits.SessionBytes); quota > 0 && bytes > quota {
 				s.log.Warn("a session of before there were quotas holds more than its quota: what it holds is spared, and it may hold as much again as the quota",
 					"session", id, "bytes", bytes, "quota", quota)
 			}
 		}
 		if len(ids) < measureChunk {
-			s.addUp(ctx)
+			s.refreshAccounts(ctx)
 			return
 		}
 	}
@@ -95,16 +95,16 @@ func (s *Server) measureOne(ctx context.Context, id string) (bytes int64, ok boo
 	if ctx.Err() != nil {
 		return 0, false
 	}
-	once, cancel := s.writing()
+	once, cancel := s.commitContext()
 	defer cancel()
 	bytes, err := s.cfg.Store.Measure(once, id)
 	if err != nil {
-		s.notMeasured(ctx, err)
+		s.warnNotMeasured(ctx, err)
 	}
 	return bytes, err == nil
 }
 
-func (s *Server) notMeasured(ctx context.Context, err error) {
+func (s *Server) warnNotMeasured(ctx context.Context, err error) {
 	if ctx.Err() == nil && fault.CodeOf(err) != fault.Canceled {
 		s.warn("sessions were not measured", err)
 	}

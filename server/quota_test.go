@@ -58,7 +58,7 @@ func TestAQuotaIsToldAndGoesAway(t *testing.T) {
 		}
 		// What is saved counts for the ref, too.
 		for n := 0; ; n++ {
-			_, _, err := call(t, r.dial().restore(guest), persistentSave, words(0, 1), nil)
+			_, _, err := call(t, r.dial().restore(guest), persistentSave, structSize(0, 1), nil)
 			if fault.CodeOf(err) == fault.QuotaExceeded && n > 10 {
 				break
 			}
@@ -95,7 +95,7 @@ func TestWhatWasCountedIsMeasuredAtAQuota(t *testing.T) {
 func recount(t *testing.T, st Store, row *session.Row) {
 	t.Helper()
 	err := st.Update(t.Context(), func(tx session.Tx) error {
-		if _, err := tx.Load(t.Context(), &session.Want{Sessions: []string{row.ID}}); err != nil {
+		if _, err := tx.Load(t.Context(), &session.ReadSet{Sessions: []string{row.ID}}); err != nil {
 			return err
 		}
 		return tx.Save(t.Context(), &session.Changes{Sessions: []*session.Row{row}})
@@ -116,7 +116,7 @@ func TestASessionOfBeforeQuotasGoesOn(t *testing.T) {
 		p.must(m.stream, m.batch(large("message/a", 50_000)))
 		r.stop()
 		row := rowOf(t, st, m.id)
-		row.Bytes, row.Spared = 0, -1
+		row.Bytes, row.ExemptBytes = 0, -1
 		recount(t, st, row)
 
 		log := new(lockbuf.Buffer)
@@ -135,7 +135,7 @@ func TestASessionOfBeforeQuotasGoesOn(t *testing.T) {
 		if ack := p.must(stream, m.batch(large("message/c", 5000))); ack.applied != 1 {
 			t.Fatalf("%+v", ack.outcomes)
 		}
-		if row := rowOf(t, st, m.id); row.Spared < 50_000 || row.Bytes < row.Spared {
+		if row := rowOf(t, st, m.id); row.ExemptBytes < 50_000 || row.Bytes < row.ExemptBytes {
 			t.Errorf("measured as %+v", row)
 		}
 	})

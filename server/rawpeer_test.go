@@ -168,8 +168,8 @@ func (p *rawPeer) restore(question uint32, id string, ref capability.Ref) {
 	})
 }
 
-// heard is a message of the server, in short.
-type heard struct {
+// rawMessage is a message of the server, in short.
+type rawMessage struct {
 	what   rpccp.Message_Which
 	id     uint32 // a return's question
 	failed bool   // the return is an exception
@@ -178,7 +178,7 @@ type heard struct {
 }
 
 // next waits for the next message; ok is false when the connection has ended.
-func (p *rawPeer) next() (h heard, ok bool) {
+func (p *rawPeer) next() (h rawMessage, ok bool) {
 	p.t.Helper()
 	msg, err := p.in.Decode()
 	if err != nil {
@@ -216,7 +216,7 @@ func (p *rawPeer) next() (h heard, ok bool) {
 }
 
 // answer waits for the return of a question.
-func (p *rawPeer) answer(question uint32) heard {
+func (p *rawPeer) answer(question uint32) rawMessage {
 	p.t.Helper()
 	for {
 		h, ok := p.next()

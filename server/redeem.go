@@ -28,8 +28,8 @@ func (s *Server) redeem(ctx context.Context, id string, secret capability.Secret
 	var refused *fault.Error
 	var seen *session.Redemption
 	err := s.cfg.Store.Redeem(ctx, id, redemption, peer, func(r *session.Redemption) error {
-		seen, grant, refused = r, r.Grant, capability.Open(r.Grant, id, secret)
-		if grant == nil && r.Row != nil && r.Row.Forgotten && (capability.Fits(id, secret) || !capability.Offline(id)) {
+		seen, grant, refused = r, r.Grant, capability.Authenticate(r.Grant, id, secret)
+		if grant == nil && r.Row != nil && r.Row.Forgotten && (capability.DerivedFrom(id, secret) || !capability.ClientMade(id)) {
 			return errForgotten
 		}
 		if refused != nil {
@@ -38,15 +38,15 @@ func (s *Server) redeem(ctx context.Context, id string, secret capability.Secret
 		if refused = proven(grant); refused != nil {
 			return refused
 		}
-		dead := capability.Check(grant, epochOf(&r.Sight), r.Now, 0, "")
+		dead := capability.Check(grant, epochOf(&r.Access), r.Now, 0, "")
 		if dead == nil && r.Row != nil && r.Row.Life == session.Deleted {
 			dead = sessionDeleted()
 		}
 		if dead != nil {
 			refused = dead
-			return errDead
+			return errDeadRef
 		}
-		if refused = capability.CheckRedemption(grant, r.Above, r.Known); refused != nil {
+		if refused = capability.CheckRedemption(grant, r.LimitedAncestors, r.AlreadyCounted); refused != nil {
 			return refused
 		}
 		return nil
@@ -54,20 +54,20 @@ func (s *Server) redeem(ctx context.Context, id string, secret capability.Secret
 	switch {
 	case err == errForgotten: // the audit would be anybody's to write to who knows the session's id
 		return &capability.Grant{ID: id, Target: capability.Target(id)}, nil
-	case err == errDead:
-		s.audit.denied(capability.AuditRow{Target: grant.Target, Act: capability.AuditDenial, Ref: id, Actor: grant.Actor, Subject: "restore", Reason: refused.Code, Peer: peer})
+	case err == errDeadRef:
+		s.audit.addDenial(capability.AuditRow{Target: grant.Target, Act: capability.AuditDenial, Ref: id, Actor: grant.Actor, Subject: "restore", Reason: refused.Code, Peer: peer})
 		return grant, nil
 	case err == nil && seen.Uncounted:
-		s.audit.denied(capability.AuditRow{Target: grant.Target, Act: capability.AuditRedeem, Ref: id, Actor: grant.Actor})
+		s.audit.addDenial(capability.AuditRow{Target: grant.Target, Act: capability.AuditRedeem, Ref: id, Actor: grant.Actor})
 	case refused == nil || err == nil:
 	case refused.Code == fault.UnknownRef:
 		row := capability.AuditRow{Act: capability.AuditStranger, Reason: refused.Code, Peer: peer}
 		if grant != nil { // somebody has the id of a ref there is, but not its secret
 			row.Target, row.Ref = grant.Target, grant.ID
 		}
-		s.audit.denied(row)
+		s.audit.addDenial(row)
 	case refused.Code == fault.Exhausted, refused.Code == fault.Sealed:
-		s.audit.denied(capability.AuditRow{Target: grant.Target, Act: capability.AuditDenial, Ref: id, Actor: grant.Actor, Subject: "restore", Reason: refused.Code, Peer: peer})
+		s.audit.addDenial(capability.AuditRow{Target: grant.Target, Act: capability.AuditDenial, Ref: id, Actor: grant.Actor, Subject: "restore", Reason: refused.Code, Peer: peer})
 	}
 	if err != nil {
 		return nil, err
@@ -75,20 +75,20 @@ func (s *Server) redeem(ctx context.Context, id string, secret capability.Secret
 	return grant, nil
 }
 
-// errDead stops a redeeming, which nothing is to be counted of, without refusing it.
-var errDead = fault.Canceled.With("a dead ref is not redeemed")
+// errDeadRef stops a redeeming, which nothing is to be counted of, without refusing it.
+var errDeadRef = fault.Canceled.With("a dead ref is not redeemed")
 
-// errForgotten is errDead for a ref that is not there, of a session that is forgotten.
+// errForgotten is errDeadRef for a ref that is not there, of a session that is forgotten.
 var errForgotten = fault.Canceled.With("a forgotten session's ref is not redeemed")
 
-func cursorOf(at *session.Sight) uint64 {
+func cursorOf(at *session.Access) uint64 {
 	if at.Row == nil {
 		return 0
 	}
 	return at.Row.Cursor
 }
 
-func epochOf(at *session.Sight) uint64 {
+func epochOf(at *session.Access) uint64 {
 	if at.Row == nil {
 		return 0
 	}

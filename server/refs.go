@@ -16,15 +16,15 @@ import (
 	"github.com/mooring-rpc/mooring/session"
 )
 
-// refsMax is the most refs one answer lists.
-const refsMax = 500
+// maxRefs is the most refs one answer lists.
+const maxRefs = 500
 
 // decodeRefsQuery reads a query.
 func decodeRefsQuery(w wire.RefsQuery, err error) (q session.TreeQuery, refused *fault.Error) {
-	var r reader
-	r.failed(err)
+	var r fieldReader
+	r.fail(err)
 	q.Under, q.After = r.text(w.Under()), r.text(w.After())
-	q.Limit = int(min(w.Limit(), refsMax))
+	q.Limit = int(min(w.Limit(), maxRefs))
 	return q, r.fault("the call")
 }
 
@@ -49,9 +49,9 @@ func (o *sess) tree(ctx context.Context, q session.TreeQuery) (*session.TreePage
 	if capability.Target(q.Under) != o.auth.session {
 		return nil, fault.NotFound.With("this session has no such ref")
 	}
-	return o.server.readTree(ctx, o.link, o.auth.session, q, o.auth.refs(), func(page *session.TreePage) (*capability.Grant, bool, *fault.Error) {
-		grant, refused := o.check(&page.Sight, capability.Revoke, "refs")
-		return grant, refused == nil && (grant.Owner || slices.Contains(page.Line, grant.ID)) && !session.Beside(page.Grants[o.auth.ref], o.auth.narrow), refused
+	return o.server.readTree(ctx, o.conn, o.auth.session, q, o.auth.refs(), func(page *session.TreePage) (*capability.Grant, bool, *fault.Error) {
+		grant, refused := o.check(&page.Access, capability.Revoke, "refs")
+		return grant, refused == nil && (grant.Owner || slices.Contains(page.Lineage, grant.ID)) && !session.AttenuatedToMessage(page.Grants[o.auth.ref], o.auth.attenuated), refused
 	})
 }
 
@@ -62,16 +62,16 @@ func (o *space) tree(ctx context.Context, q session.TreeQuery) (*session.TreePag
 	if capability.Target(q.Under) == "" {
 		return nil, fault.NotFound.With("there is no such ref here")
 	}
-	return o.server.readTree(ctx, o.link, "", q, []string{o.ref}, func(page *session.TreePage) (*capability.Grant, bool, *fault.Error) {
-		grant, refused := o.check(&page.Sight, capability.Revoke, "refs")
-		return grant, slices.Contains(page.Line, o.ref), refused
+	return o.server.readTree(ctx, o.conn, "", q, []string{o.ref}, func(page *session.TreePage) (*capability.Grant, bool, *fault.Error) {
+		grant, refused := o.check(&page.Access, capability.Revoke, "refs")
+		return grant, slices.Contains(page.Lineage, o.ref), refused
 	})
 }
 
-// shown says why a page that may be seen cannot be.
-func shown(page *session.TreePage) *fault.Error {
+// checkTreePage says why a page that may be seen cannot be.
+func checkTreePage(page *session.TreePage) *fault.Error {
 	switch {
-	case len(page.Line) == 0:
+	case len(page.Lineage) == 0:
 		return fault.NotFound.With("there is no such ref here")
 	case page.Moved:
 		return fault.Conflict.With("the ref that the list was to go on after is not where it was: a rotation has moved it since; or it is none of these. List them from the start")
@@ -80,14 +80,14 @@ func shown(page *session.TreePage) *fault.Error {
 }
 
 // readTree reads a page. admit gives the ref that asks, and says whether that shows the page.
-func (s *Server) readTree(ctx context.Context, from *link, id string, q session.TreeQuery, refs []string,
+func (s *Server) readTree(ctx context.Context, from *connState, id string, q session.TreeQuery, refs []string,
 	admit func(*session.TreePage) (grant *capability.Grant, shows bool, refused *fault.Error)) (*session.TreePage, *fault.Error) {
-	if q.Limit <= 0 || q.Limit > refsMax {
-		q.Limit = refsMax
+	if q.Limit <= 0 || q.Limit > maxRefs {
+		q.Limit = maxRefs
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.ReadTimeout)
 	defer cancel()
-	s.uses.show(ctx)
+	s.usage.flushIfStale(ctx)
 	page, err := s.cfg.Store.ReadTree(ctx, id, q, refs)
 	if err != nil {
 		return nil, toFault(from.log, err, "read the refs")
@@ -97,8 +97,8 @@ func (s *Server) readTree(ctx context.Context, from *link, id string, q session.
 		refused = fault.MissingRight.With("this ref shows itself and what was minted below it; that one is not")
 	}
 	if refused == nil {
-		s.used(from.peer, grant, "refs", cursorOf(&page.Sight))
-		refused = shown(page)
+		s.recordUse(from.peer, grant, "refs", cursorOf(&page.Access))
+		refused = checkTreePage(page)
 	}
 	return page, refused
 }
@@ -114,7 +114,7 @@ func returnTree(c *rpc.Call, w wire.RefsQuery, err error, read func(session.Tree
 		fail(c, refused)
 		return
 	}
-	c.Return(words(1, 2), func(s capnp.Struct, _ *rpc.CapTable) error {
+	c.Return(structSize(1, 2), func(s capnp.Struct, _ *rpc.CapTable) error {
 		r := wire.Session_refs_Results(s)
 		r.SetMore(page.Next != "")
 		if err := r.SetNext(page.Next); err != nil {
@@ -134,13 +134,13 @@ func returnTree(c *rpc.Call, w wire.RefsQuery, err error, read func(session.Tree
 }
 
 func encodeTreeRow(to wire.RefInfo, r *session.TreeRow, now int64) error {
-	var w writer
+	var w fieldWriter
 	to.SetCreated(r.Grant.Created)
-	to.SetLastUsed(r.Last)
+	to.SetLastUsed(r.LastUsed)
 	to.SetUses(r.Uses)
 	to.SetRevoked(r.Grant.Revoked)
 	w.text(to.SetParent, r.Grant.Parent)
-	w.text(to.SetRevokedBy, r.Grant.RevokeBy)
+	w.text(to.SetRevokedBy, r.Grant.RevokedBy)
 	info, err := to.NewGrant()
 	w.do(err)
 	if w.err == nil {

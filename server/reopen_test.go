@@ -37,7 +37,7 @@ func TestReopeningTakesNoLock(t *testing.T) {
 		p := r.dial()
 		m := r.create(p)
 		err := st.Update(t.Context(), func(tx session.Tx) error {
-			_, err := tx.Load(t.Context(), &session.Want{Sessions: []string{m.id}})
+			_, err := tx.Load(t.Context(), &session.ReadSet{Sessions: []string{m.id}})
 			if n := lastSeq(t, p, m); n != 1 {
 				t.Errorf("opened at %d", n)
 			}
@@ -67,15 +67,15 @@ type heldCommits struct {
 	found atomic.Bool // a stream was looked for meanwhile
 }
 
-func (h *heldCommits) Guess(ctx context.Context, fn func(session.Tx) error) error {
+func (h *heldCommits) UpdateOptimistic(ctx context.Context, fn func(session.Tx) error) error {
 	if h.hold.Load() {
 		close(h.begun)
 		<-h.free
 	}
-	return h.Store.Guess(ctx, fn)
+	return h.Store.UpdateOptimistic(ctx, fn)
 }
 
-func (h *heldCommits) FindStreams(ctx context.Context, keys []session.StreamKey, refs []string) (*session.Sight, map[session.StreamKey]*ledger.Stream, error) {
+func (h *heldCommits) FindStreams(ctx context.Context, keys []session.StreamKey, refs []string) (*session.Access, map[session.StreamKey]*ledger.Stream, error) {
 	h.found.Store(true)
 	return h.Store.FindStreams(ctx, keys, refs)
 }
@@ -94,9 +94,9 @@ func TestReopeningTellsWhatWasOnItsWay(t *testing.T) {
 	opened := make(chan uint64, 1)
 	go func() { opened <- lastSeq(t, p, m) }()
 	until.True(t, "the opening waits", func() bool {
-		r.server.commit.mu.Lock()
-		defer r.server.commit.mu.Unlock()
-		return st.found.Load() || r.server.commit.lines[m.id].ended != nil
+		r.server.committer.mu.Lock()
+		defer r.server.committer.mu.Unlock()
+		return st.found.Load() || r.server.committer.sessions[m.id].txDone != nil
 	})
 	st.hold.Store(false)
 	close(st.free)

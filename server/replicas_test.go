@@ -117,9 +117,9 @@ func TestGroupCommitGathers(t *testing.T) {
 			}
 			all[i] = writer{q, opening.Cap(0), b}
 		}
-		r.server.commit.mu.Lock()
-		before := r.server.commit.transactions
-		r.server.commit.mu.Unlock()
+		r.server.committer.mu.Lock()
+		before := r.server.committer.transactions
+		r.server.committer.mu.Unlock()
 		var wg sync.WaitGroup
 		for i, w := range all {
 			wg.Go(func() {
@@ -131,17 +131,17 @@ func TestGroupCommitGathers(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		r.server.commit.mu.Lock()
-		commits := r.server.commit.transactions - before
-		r.server.commit.mu.Unlock()
+		r.server.committer.mu.Lock()
+		commits := r.server.committer.transactions - before
+		r.server.committer.mu.Unlock()
 		t.Logf("%d ops in %d transactions", writers*rounds, commits)
 		if commits*8 >= writers*rounds {
 			t.Errorf("%d transactions for %d ops: more than an eighth", commits, writers*rounds)
 		}
-		if byHand := r.server.byHand.Load(); byHand < writers*rounds-writers || r.metric(`mooring_batches_read_total{way="hand"}`) != fmt.Sprint(byHand) {
+		if byHand := r.server.fastBatches.Load(); byHand < writers*rounds-writers || r.metric(`mooring_batches_read_total{way="hand"}`) != fmt.Sprint(byHand) {
 			t.Errorf("of %d batches %d were read by hand", writers*rounds, byHand)
 		}
-		right, _ := st.Guesses()
+		right, _ := st.OptimisticStats()
 		if shown := r.metric(`mooring_commit_guesses_total{rows="right"}`); shown != fmt.Sprint(right) {
 			t.Errorf("%d guesses were right, shown are %s", right, shown)
 		}

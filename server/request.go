@@ -27,9 +27,9 @@ func RequestID(ctx context.Context) string {
 	return id
 }
 
-// identified gives each request an id of the server's own and writes a line about each that
+// withRequestID gives each request an id of the server's own and writes a line about each that
 // was refused. It has no path, which may be a secret, but the pattern that the path fits.
-func (s *Server) identified(next http.Handler) http.Handler {
+func (s *Server) withRequestID(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		began := time.Now()
 		id := incident.New()
@@ -41,7 +41,7 @@ func (s *Server) identified(next http.Handler) http.Handler {
 			if p != nil && p != http.ErrAbortHandler {
 				s.answerPanic(a, r, p)
 			}
-			s.observed.request(r.Pattern, a.status)
+			s.instruments.countRequest(r.Pattern, a.status)
 			if a.status >= http.StatusBadRequest || a.code != fault.None {
 				s.log.Debug("request refused", "request", id, "method", r.Method, "route", r.Pattern, "status", a.status, "code", a.code,
 					"took", time.Since(began), "peer", r.RemoteAddr)
@@ -56,7 +56,7 @@ func (s *Server) identified(next http.Handler) http.Handler {
 
 // answerPanic answers a request whose handler panicked, unless some of another answer is on its way.
 func (s *Server) answerPanic(a *statusWriter, r *http.Request, p any) {
-	f := s.Panicked(r, p)
+	f := s.LogPanic(r, p)
 	s.Refused(a, f)
 	if a.status == 0 {
 		for name := range a.Header() { // what is set was for another answer
@@ -64,13 +64,13 @@ func (s *Server) answerPanic(a *statusWriter, r *http.Request, p any) {
 				a.Header().Del(name)
 			}
 		}
-		plain(a, f.Code.HTTPStatus(), f.Message+"\n")
+		writePlain(a, f.Code.HTTPStatus(), f.Message+"\n")
 	}
 }
 
-// Panicked logs what a handler panicked with and gives what the client is told: the
+// LogPanic logs what a handler panicked with and gives what the client is told: the
 // request's id, by which the log has it.
-func (s *Server) Panicked(r *http.Request, p any) *fault.Error {
+func (s *Server) LogPanic(r *http.Request, p any) *fault.Error {
 	id := RequestID(r.Context())
 	s.log.Error("a request's handler panicked", "incident", id, slog.String("panic", fmt.Sprint(p)), "method", r.Method, "route", r.Pattern,
 		"peer", r.RemoteAddr, "stack", string(debug.Stack()))
@@ -81,7 +81,7 @@ func (s *Server) Panicked(r *http.Request, p any) *fault.Error {
 // w is nil where it answers a call over a wire of a face's own. Each is counted once, where it is
 // answered: what the door refuses a face is not, which may do something else then.
 func (s *Server) Refused(w http.ResponseWriter, f *fault.Error) {
-	s.observed.refused(f)
+	s.instruments.countRefusal(f)
 	for w != nil {
 		switch at := w.(type) {
 		case *statusWriter:

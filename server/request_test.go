@@ -26,7 +26,7 @@ func TestRequestsHaveIDs(t *testing.T) {
 	})
 	faces := map[string]func(http.ResponseWriter){
 		"fine":     func(w http.ResponseWriter) { _, _ = io.WriteString(w, "fine") },
-		"refuses":  func(w http.ResponseWriter) { plain(w, http.StatusForbidden, "no") },
+		"refuses":  func(w http.ResponseWriter) { writePlain(w, http.StatusForbidden, "no") },
 		"panics":   func(w http.ResponseWriter) { w.Header().Set("Content-Length", "3"); panic("of its own") },
 		"half":     func(w http.ResponseWriter) { _, _ = io.WriteString(w, "half"); flush(w); panic("in the middle") },
 		"aborts":   func(http.ResponseWriter) { panic(http.ErrAbortHandler) },
@@ -37,7 +37,7 @@ func TestRequestsHaveIDs(t *testing.T) {
 	for name, do := range faces {
 		mux.HandleFunc("/"+name+"/", func(w http.ResponseWriter, _ *http.Request) { do(w) })
 	}
-	own := httptest.NewServer(r.server.identified(mux))
+	own := httptest.NewServer(r.server.withRequestID(mux))
 	defer own.Close()
 	web := httpOf(t, r)
 	ids := make(map[string]string)

@@ -20,7 +20,7 @@ import (
 var errEnough = errors.New("enough")
 
 // followed is the first event after a position, or why there is none.
-func followed(ctx context.Context, h *Held, at Position) (*session.Event, error) {
+func followed(ctx context.Context, h *Capability, at Position) (*session.Event, error) {
 	var first *session.Event
 	err := h.Follow(ctx, at, func(events []*session.Event) error {
 		first = events[0]
@@ -44,7 +44,7 @@ func TestAResumeNamesTheEventThatItStandsAt(t *testing.T) {
 		one := p.share(m, "rights", []string{"read"}, "message", "msg_4") // shows event 6 alone
 		late := p.share(m, "rights", []string{"read"}, "from", 5)
 		ctx := within(t)
-		check := func(what string, h *Held, first uint64) {
+		check := func(what string, h *Capability, first uint64) {
 			t.Helper()
 			log, err := h.Events(ctx, Position{}, 100)
 			if err != nil {
@@ -76,15 +76,15 @@ func TestAResumeNamesTheEventThatItStandsAt(t *testing.T) {
 				}
 			}
 			for _, e := range log.Events {
-				of, err := h.Snapshot(ctx, Position{e.Cursor, e.Hash}, func(*session.StatePiece) error { return nil })
+				of, err := h.Snapshot(ctx, Position{e.Cursor, e.Hash}, func(*session.StateChunk) error { return nil })
 				if err != nil || of != (Position{e.Cursor, e.Hash}) {
 					t.Errorf("%s: the state of %d is of %+v: %v", what, e.Cursor, of, err)
 				}
-				if _, err := h.Snapshot(ctx, Position{e.Cursor, session.Hash{1}}, func(*session.StatePiece) error { return nil }); !errors.Is(err, fault.ServerBehind) {
+				if _, err := h.Snapshot(ctx, Position{e.Cursor, session.Hash{1}}, func(*session.StateChunk) error { return nil }); !errors.Is(err, fault.ServerBehind) {
 					t.Errorf("%s: the state of another event %d: %v", what, e.Cursor, err)
 				}
 			}
-			if of, err := h.Snapshot(ctx, Position{}, func(*session.StatePiece) error { return nil }); err != nil || of != (Position{last.Cursor, last.Hash}) {
+			if of, err := h.Snapshot(ctx, Position{}, func(*session.StateChunk) error { return nil }); err != nil || of != (Position{last.Cursor, last.Hash}) {
 				t.Errorf("%s: the present state is of %+v: %v", what, of, err)
 			}
 			beyond := Position{Cursor: 99}
@@ -93,12 +93,12 @@ func TestAResumeNamesTheEventThatItStandsAt(t *testing.T) {
 			}
 		}
 		caller := r.server.Caller(ctx, "192.0.2.1:1")
-		check("the owner", caller.Acting(m.owner.ID), 1)
-		check("who sees from 5 on", caller.Acting(late.ID), 5)
-		check("who sees one message", caller.Acting(one.ID), 5)
+		check("the owner", caller.Assume(m.owner.ID), 1)
+		check("who sees from 5 on", caller.Assume(late.ID), 5)
+		check("who sees one message", caller.Assume(one.ID), 5)
 
 		// What is let go of leaves the hash at the log's start.
-		log, err := caller.Acting(m.owner.ID).Events(ctx, Position{}, 100)
+		log, err := caller.Assume(m.owner.ID).Events(ctx, Position{}, 100)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -110,13 +110,13 @@ func TestAResumeNamesTheEventThatItStandsAt(t *testing.T) {
 			base = rowOf(t, st, m.id).Base
 		}
 		e := log.Events[base-1]
-		if page, err := caller.Acting(m.owner.ID).Events(ctx, Position{base, e.Hash}, 1); err != nil || page.Events[0].Cursor != base+1 {
+		if page, err := caller.Assume(m.owner.ID).Events(ctx, Position{base, e.Hash}, 1); err != nil || page.Events[0].Cursor != base+1 {
 			t.Errorf("from the log's start: %v", err)
 		}
-		if _, err := followed(ctx, caller.Acting(m.owner.ID), Position{base, session.Hash{1}}); !errors.Is(err, fault.ServerBehind) {
+		if _, err := followed(ctx, caller.Assume(m.owner.ID), Position{base, session.Hash{1}}); !errors.Is(err, fault.ServerBehind) {
 			t.Errorf("from another log's start: %v", err)
 		}
-		if _, err := followed(ctx, caller.Acting(m.owner.ID), Position{base - 1, e.Hash}); !errors.Is(err, fault.CursorExpired) {
+		if _, err := followed(ctx, caller.Assume(m.owner.ID), Position{base - 1, e.Hash}); !errors.Is(err, fault.CursorExpired) {
 			t.Errorf("from before the log's start: %v", err)
 		}
 	})
@@ -134,14 +134,14 @@ func TestHashesOfWhatIsHiddenAreKeyed(t *testing.T) {
 		one := p.share(m, "rights", []string{"read"}, "message", "msg_1")
 		caller := r.server.Caller(within(t), "192.0.2.1:1")
 		chain := map[session.Hash]bool{}
-		all, err := caller.Acting(m.owner.ID).Events(t.Context(), Position{}, 100)
+		all, err := caller.Assume(m.owner.ID).Events(t.Context(), Position{}, 100)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, e := range all.Events {
 			chain[e.Hash] = true
 		}
-		some, err := caller.Acting(one.ID).Events(t.Context(), Position{}, 100)
+		some, err := caller.Assume(one.ID).Events(t.Context(), Position{}, 100)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -165,7 +165,7 @@ func (c chained) append(key string) uint64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	e := &session.Event{Session: c.row.ID, Cursor: c.row.Cursor + 1, Key: key, Payload: []byte("{}")}
-	e.Hash = session.Chain(c.row.Head, e)
+	e.Hash = session.HashEvent(c.row.Head, e)
 	c.events = append(c.events, e)
 	c.row.Cursor, c.row.Head = e.Cursor, e.Hash
 	return e.Cursor
@@ -180,8 +180,8 @@ func (c chained) restore(cursor uint64) {
 
 // publish tells the hub of the log's last events as a commit of its own replica does.
 func (c chained) publish(h *hub, n int) {
-	h.committing([]string{c.row.ID})
-	h.committed([]string{c.row.ID}, &session.Published{Sessions: []session.PublishedSession{{Row: c.row, Events: c.events[len(c.events)-n:]}}})
+	h.beginCommit([]string{c.row.ID})
+	h.endCommit([]string{c.row.ID}, &session.Published{Sessions: []session.PublishedSession{{Row: c.row, Events: c.events[len(c.events)-n:]}}})
 }
 
 // A database that is put back under a server takes nobody along who follows: neither by
@@ -195,12 +195,12 @@ func TestALogThatIsPutBackIsNotGoneOnWith(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				log := chained{newLogged()}
 				log.events[0].Session = log.row.ID
-				log.events[0].Hash = session.Chain(session.Hash{}, log.events[0])
+				log.events[0].Hash = session.HashEvent(session.Hash{}, log.events[0])
 				log.row.Head = log.events[0].Hash
 				h := hubOn(t, log.logged)
 				took, loses := &noting{}, &noting{}
-				h.follow(t, log.grant("owner", ""), 0, took, wideLink())
-				follow := func(sink *noting, after uint64) { h.follow(t, log.grant("other", ""), after, sink, wideLink()) }
+				h.follow(t, log.grant("owner", ""), 0, took, wideConnState())
+				follow := func(sink *noting, after uint64) { h.follow(t, log.grant("other", ""), after, sink, wideConnState()) }
 				follow(loses, 0)
 				for range 4 {
 					log.append("message/a")
@@ -217,7 +217,7 @@ func TestALogThatIsPutBackIsNotGoneOnWith(t *testing.T) {
 				if c.publish > 0 {
 					log.publish(h, c.publish)
 				} else {
-					h.heard(log.row.ID, log.row.Cursor, 2)
+					h.notify(log.row.ID, log.row.Cursor, 2)
 				}
 				synctest.Wait()
 				for _, s := range []*noting{took, loses} {
@@ -241,23 +241,23 @@ func TestWhoWasBusyGoesOnWithItsLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := chained{newLogged()}
 		log.events[0].Session = log.row.ID
-		log.events[0].Hash = session.Chain(session.Hash{}, log.events[0])
+		log.events[0].Hash = session.HashEvent(session.Hash{}, log.events[0])
 		log.row.Head = log.events[0].Hash
 		h, n, busy := hubOn(t, log.logged), &noting{}, 0
 		n.err = func() error {
 			if busy--; busy >= 0 {
-				return errBusy
+				return errWouldBlock
 			}
 			return nil
 		}
-		h.follow(t, log.grant("owner", ""), 0, n, wideLink())
+		h.follow(t, log.grant("owner", ""), 0, n, wideConnState())
 		synctest.Wait()
 		for range 4 {
 			log.append("message/a")
 		}
 		busy = 2
 		log.publish(h, 4)
-		time.Sleep(3 * busyPause)
+		time.Sleep(3 * wouldBlockPause)
 		synctest.Wait()
 		if n.at() != 5 || n.why != nil {
 			t.Errorf("it has events up to %d: %v", n.at(), n.why)

@@ -17,7 +17,7 @@ import (
 
 // decodeRotation reads the new ref.
 func decodeRotation(id string, err error, hash []byte, hashErr error) (session.Rotation, *fault.Error) {
-	var r reader
+	var r fieldReader
 	to := session.Rotation{ID: r.text(id, err)}
 	sum := r.data(hash, hashErr)
 	refused := r.fault("the call")
@@ -26,7 +26,7 @@ func decodeRotation(id string, err error, hash []byte, hashErr error) (session.R
 	}
 	copy(to.Hash[:], sum)
 	if refused == nil {
-		refused = capability.CheckOffline(to.ID)
+		refused = capability.CheckClientMade(to.ID)
 	}
 	return to, refused
 }
@@ -43,14 +43,14 @@ func (o *sess) rotate(c *rpc.Call) {
 		refused = fault.BadArgument.With("the new ref's id is not one for %s", o.auth.session)
 	}
 	answer := func(a session.Answer) {
-		c.Return(words(1, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
+		c.Return(structSize(1, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
 			r := wire.Session_rotate_Results(s)
 			r.SetCut(a.Cut)
-			return o.server.giveRefusal(r.NewRefusal, a.Err)
+			return o.server.setRefusal(r.NewRefusal, a.Err)
 		})
 	}
 	if refused == nil {
-		refused = o.change(c, &session.Direct{Rotate: &to}, answer)
+		refused = o.queueDirect(c, &session.Direct{Rotate: &to}, answer)
 	}
 	if refused != nil {
 		answer(session.Answer{Err: refused})
@@ -67,30 +67,30 @@ func (o *space) rotate(c *rpc.Call) {
 		refused = fault.BadArgument.With("the new ref's id is not one for %s", o.id)
 	}
 	if refused == nil {
-		refused = o.change("rotate", session.Want{Grants: []string{to.ID}},
-			func(ctx context.Context, tx session.Tx, at *session.Sight, rows *session.Rows) error {
-				return o.replace(ctx, tx, at, to)
+		refused = o.updateRefs("rotate", session.ReadSet{Grants: []string{to.ID}},
+			func(ctx context.Context, tx session.Tx, at *session.Access, rows *session.Rows) error {
+				return o.rotateRoot(ctx, tx, at, to)
 			})
 	}
-	c.Return(words(0, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
-		return o.server.giveRefusal(wire.Space_rotate_Results(s).NewRefusal, refused)
+	c.Return(structSize(0, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
+		return o.server.setRefusal(wire.Space_rotate_Results(s).NewRefusal, refused)
 	})
 }
 
-// replace rotates the space's root ref. Asked for the same again, through the ref
+// rotateRoot rotates the space's root ref. Asked for the same again, through the ref
 // that it has killed, it changes nothing.
-func (o *space) replace(ctx context.Context, tx session.Tx, at *session.Sight, to session.Rotation) error {
+func (o *space) rotateRoot(ctx context.Context, tx session.Tx, at *session.Access, to session.Rotation) error {
 	there := at.Grants[to.ID]
-	if o.narrow == nil && capability.Rotated(at.Grants[o.ref], there, to.ID, to.Hash) {
+	if o.attenuated == nil && capability.AlreadyRotated(at.Grants[o.ref], there, to.ID, to.Hash) {
 		return nil
 	}
 	old, refused := o.check(at, 0, "rotate")
 	switch {
 	case refused != nil:
 		return refused
-	case old.Parent != "" || o.narrow != nil:
+	case old.Parent != "" || o.attenuated != nil:
 		refused = fault.NotAnOwner.With("only the space's root ref may be rotated: revoke this one and have its giver share another")
-		o.server.denied(o.link.peer, o.ref, old, "rotate", refused)
+		o.server.auditDenial(o.conn.peer, o.ref, old, "rotate", refused)
 		return refused
 	case there != nil:
 		return fault.AlreadyExists.With("there is a ref with this id already")
@@ -102,6 +102,6 @@ func (o *space) replace(ctx context.Context, tx session.Tx, at *session.Sight, t
 	return tx.Save(ctx, &session.Changes{
 		Grants: []*capability.Grant{g},
 		Rotate: []session.RotatedGrant{{ID: old.ID, By: g.ID, At: at.Now}},
-		Audit:  []*capability.AuditRow{{Target: o.id, At: at.Now, Act: capability.AuditRotate, Ref: old.ID, Actor: old.Actor, Subject: g.ID, Peer: o.link.peer}},
+		Audit:  []*capability.AuditRow{{Target: o.id, At: at.Now, Act: capability.AuditRotate, Ref: old.ID, Actor: old.Actor, Subject: g.ID, Peer: o.conn.peer}},
 	})
 }

@@ -29,7 +29,7 @@ const savedLabel = "saved"
 // savedRefs are those that a connection was given. Its calls of save go one by one:
 // turn holds something while none is running, which alone uses the rest.
 type savedRefs struct {
-	turn chan struct{}
+	sem  chan struct{}
 	refs []savedRef
 }
 
@@ -41,14 +41,14 @@ type savedRef struct {
 	secret capability.Secret
 }
 
-func newSavedRefs() *savedRefs { return &savedRefs{turn: make(chan struct{}, 1)} }
+func newSavedRefs() *savedRefs { return &savedRefs{sem: make(chan struct{}, 1)} }
 
-// like gives what was saved of the capability that minted is minted from.
-func (s *savedRefs) like(minted *capability.Grant) (savedRef, bool) {
+// find gives what was saved of the capability that minted is minted from.
+func (s *savedRefs) find(minted *capability.Grant) (savedRef, bool) {
 	for _, r := range s.refs {
 		same := *minted
 		same.ID, same.Hash = r.grant.ID, r.grant.Hash
-		if r.grant.Epoch == minted.Epoch && capability.Reminted(r.grant, &same) == nil {
+		if r.grant.Epoch == minted.Epoch && capability.CheckSameMint(r.grant, &same) == nil {
 			return r, true
 		}
 	}
@@ -61,28 +61,28 @@ func (s *savedRefs) drop(id string) {
 }
 
 // save answers Persistent.save for an object that stands on auth.
-func (s *Server) save(c *rpc.Call, l *link, auth *authority) {
-	ctx, cancel := s.writing()
+func (s *Server) save(c *rpc.Call, l *connState, auth *authority) {
+	ctx, cancel := s.commitContext()
 	defer cancel()
-	l.saved.turn <- struct{}{}
-	defer func() { <-l.saved.turn }()
+	l.saved.sem <- struct{}{}
+	defer func() { <-l.saved.sem }()
 	var parent *capability.Grant
 	var saved savedRef
 	err := s.cfg.Store.Update(ctx, func(tx session.Tx) (err error) {
-		defer recovered(&err)
+		defer recoverPanic(&err)
 		parent, saved, err = mintSaved(ctx, tx, auth, l, &s.cfg.Session.Limits)
 		return err
 	})
 	if refused := toFault(s.log, err, "save the capability"); refused != nil {
-		s.denied(l.peer, auth.ref, parent, "save", refused)
+		s.auditDenial(l.peer, auth.ref, parent, "save", refused)
 		fail(c, refused)
 		return
 	}
-	if _, again := l.saved.like(saved.grant); !again {
+	if _, again := l.saved.find(saved.grant); !again {
 		l.saved.refs = append(l.saved.refs, saved)
 	}
-	s.used(l.peer, parent, "save", 0)
-	c.Return(words(0, 1), func(res capnp.Struct, _ *rpc.CapTable) error {
+	s.recordUse(l.peer, parent, "save", 0)
+	c.Return(structSize(0, 1), func(res capnp.Struct, _ *rpc.CapTable) error {
 		ref, err := wire.NewSturdyRef(res.Segment())
 		if err != nil {
 			return err
@@ -100,8 +100,8 @@ func (s *Server) save(c *rpc.Call, l *link, auth *authority) {
 // mintSaved mints, inside tx, a ref from the one auth stands on, or gives the one that
 // was minted before over l, if that lives. A refusal is an error like any other: nothing
 // is left of the transaction. What auth stands on is given in any case, if it is there.
-func mintSaved(ctx context.Context, tx session.Tx, auth *authority, l *link, lim *session.Limits) (parent *capability.Grant, saved savedRef, err error) {
-	want := &session.Want{Grants: auth.refs()}
+func mintSaved(ctx context.Context, tx session.Tx, auth *authority, l *connState, lim *session.Limits) (parent *capability.Grant, saved savedRef, err error) {
+	want := &session.ReadSet{Grants: auth.refs()}
 	if auth.session != "" {
 		want.Sessions = []string{auth.session}
 	} else {
@@ -111,12 +111,12 @@ func mintSaved(ctx context.Context, tx session.Tx, auth *authority, l *link, lim
 	if err != nil {
 		return nil, saved, err
 	}
-	at := &session.Sight{Now: rows.Now, Row: rows.Sessions[auth.session], Grants: rows.Grants}
+	at := &session.Access{Now: rows.Now, Row: rows.Sessions[auth.session], Grants: rows.Grants}
 	var refused *fault.Error
 	if auth.session != "" {
 		parent, refused = auth.check(at, capability.Share)
 	} else {
-		parent, refused = capability.CheckLive(at.Grants[auth.ref], auth.narrow, 0, at.Now, capability.Share, "")
+		parent, refused = capability.CheckLive(at.Grants[auth.ref], auth.attenuated, 0, at.Now, capability.Share, "")
 	}
 	if refused == nil && len(parent.Seal) > 0 {
 		// A server's own ids carry no mark of a seal, and it has nobody's key to bind them to.
@@ -126,13 +126,13 @@ func mintSaved(ctx context.Context, tx session.Tx, auth *authority, l *link, lim
 		return parent, saved, refused
 	}
 	saved.secret = capability.NewSecret()
-	m := capability.Minting{ID: capability.ServerID(parent.Target, ulid.Make()), Hash: saved.secret.Hash(), Rights: parent.Rights, Label: savedLabel}
+	m := capability.MintRequest{ID: capability.ServerID(parent.Target, ulid.Make()), Hash: saved.secret.Hash(), Rights: parent.Rights, Label: savedLabel}
 	grant, refused := capability.Mint(parent, m, epochOf(at), at.Now)
 	if refused != nil {
 		return parent, saved, refused
 	}
-	if before, ok := l.saved.like(grant); ok {
-		rows, err := tx.Load(ctx, &session.Want{Grants: []string{before.grant.ID}})
+	if before, ok := l.saved.find(grant); ok {
+		rows, err := tx.Load(ctx, &session.ReadSet{Grants: []string{before.grant.ID}})
 		if err != nil {
 			return parent, saved, err
 		}

@@ -51,7 +51,7 @@ func (p *peer) shareSealed(m *made, key ed25519.PrivateKey, args ...any) capabil
 // challenge asks for a nonce.
 func (p *peer) challenge() []byte {
 	p.t.Helper()
-	s, _, err := call(p.t, p.gateway, gatewayChallenge, words(0, 0), nil)
+	s, _, err := call(p.t, p.gateway, gatewayChallenge, structSize(0, 0), nil)
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -64,9 +64,9 @@ func (p *peer) challenge() []byte {
 
 // proving is restoring with a proof.
 func (p *peer) proving(ref capability.Ref, redemption string, proof capability.Proof) *rpc.Promise {
-	return p.gateway.Call(within(p.t), gatewayRestore, words(0, 3), func(s capnp.Struct, _ *rpc.CapTable) error {
+	return p.gateway.Call(within(p.t), gatewayRestore, structSize(0, 3), func(s capnp.Struct, _ *rpc.CapTable) error {
 		params := wire.Gateway_restore_Params(s)
-		var w writer
+		var w fieldWriter
 		sturdy, err := params.NewRef()
 		w.do(err)
 		w.do(sturdy.SetId(ref.ID))
@@ -110,7 +110,7 @@ func TestSealedRefTakesAProof(t *testing.T) {
 			return capability.Prove(key, p.challenge(), audience, ref.ID, redemption)
 		}
 		stale := proof(key, audience, "one")
-		ahead.Add(int64(challengeLife))
+		ahead.Add(int64(challengeTTL))
 		_, late := p.proveErr(ref, "one", stale)
 		wantCode(t, "a minute late", late, fault.Sealed)
 
@@ -144,7 +144,7 @@ func TestSealedRefTakesAProof(t *testing.T) {
 		_, err = p.proveErr(ref, "two", proof(key, audience, "two"))
 		wantCode(t, "a second redemption", err, fault.Exhausted)
 
-		_, _, err = call(t, restored.Cap(0), persistentSave, words(0, 1), nil)
+		_, _, err = call(t, restored.Cap(0), persistentSave, structSize(0, 1), nil)
 		wantCode(t, "save", err, fault.Widening)
 
 		// A dead one is no different: what killed it learns who has the key.
@@ -189,11 +189,11 @@ func TestOldestChallengeIsForgotten(t *testing.T) {
 	t.Parallel()
 	var cs challenges
 	now := time.Now()
-	first, second := cs.give(now), cs.give(now)
-	for range challengesOpen - 1 {
-		cs.give(now)
+	first, second := cs.issue(now), cs.issue(now)
+	for range maxOpenChallenges - 1 {
+		cs.issue(now)
 	}
-	if cs.take(first, now) || !cs.take(second, now) || cs.take(second, now) || len(cs.open) != challengesOpen-1 {
+	if cs.consume(first, now) || !cs.consume(second, now) || cs.consume(second, now) || len(cs.open) != maxOpenChallenges-1 {
 		t.Errorf("%d are open", len(cs.open))
 	}
 }

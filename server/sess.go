@@ -23,11 +23,11 @@ import (
 // sess is a live Session.
 type sess struct {
 	server *Server
-	link   *link
+	conn   *connState
 	auth   *authority
 }
 
-func newSess(s *Server, l *link, a *authority) *sess { return &sess{server: s, link: l, auth: a} }
+func newSess(s *Server, l *connState, a *authority) *sess { return &sess{server: s, conn: l, auth: a} }
 
 var (
 	sessionDescribe   = rpc.Method{Interface: wire.Session_TypeID, ID: 0}
@@ -44,13 +44,13 @@ var (
 
 // What one answer of events holds at most.
 const (
-	eventsMax      = 1000
-	eventsMaxBytes = 4 << 20
+	maxEvents      = 1000
+	maxEventsBytes = 4 << 20
 )
 
 // Serve implements rpc.Object.
 func (o *sess) Serve(c *rpc.Call) {
-	o.server.observed.call(c, o.server.observed.session)
+	o.server.instruments.observeCall(c, o.server.instruments.session)
 	switch c.Method() {
 	case sessionDescribe:
 		c.Go(func(ctx context.Context) { o.describe(ctx, c) })
@@ -75,17 +75,17 @@ func (o *sess) Serve(c *rpc.Call) {
 	case sessionShare:
 		o.share(c)
 	case persistentSave:
-		c.Go(func(context.Context) { o.server.save(c, o.link, o.auth) })
+		c.Go(func(context.Context) { o.server.save(c, o.conn, o.auth) })
 	default:
 		unknownMethod(c, "Session")
 	}
 }
 
 // check is authority.check, audited.
-func (o *sess) check(at *session.Sight, need capability.Rights, what string) (*capability.Grant, *fault.Error) {
+func (o *sess) check(at *session.Access, need capability.Rights, what string) (*capability.Grant, *fault.Error) {
 	grant, refused := o.auth.check(at, need)
 	if refused != nil {
-		o.server.denied(o.link.peer, o.auth.ref, at.Grants[o.auth.ref], what, refused)
+		o.server.auditDenial(o.conn.peer, o.auth.ref, at.Grants[o.auth.ref], what, refused)
 	}
 	return grant, refused
 }
@@ -97,7 +97,7 @@ func (o *sess) describe(ctx context.Context, c *rpc.Call) {
 	defer cancel()
 	sight, info, err := o.server.cfg.Store.Describe(ctx, o.auth.session, o.auth.refs())
 	if err != nil {
-		fail(c, toFault(o.link.log, err, "describe the session"))
+		fail(c, toFault(o.conn.log, err, "describe the session"))
 		return
 	}
 	grant, refused := o.auth.check(sight, capability.Read)
@@ -106,7 +106,7 @@ func (o *sess) describe(ctx context.Context, c *rpc.Call) {
 		return
 	}
 	if refused == nil || refused.Code == fault.MissingRight {
-		o.server.used(o.link.peer, grant, "describe", sight.Row.Cursor)
+		o.server.recordUse(o.conn.peer, grant, "describe", sight.Row.Cursor)
 	}
 	row, title := *sight.Row, ""
 	if grant.Message != "" {
@@ -114,7 +114,7 @@ func (o *sess) describe(ctx context.Context, c *rpc.Call) {
 	}
 	switch {
 	case refused == nil:
-		if info != nil && session.Shows(grant, info) {
+		if info != nil && session.ShowsEntry(grant, info) {
 			title = gjson.GetBytes(info.Payload, "title").String()
 		}
 	case refused.Code == fault.MissingRight:
@@ -123,8 +123,8 @@ func (o *sess) describe(ctx context.Context, c *rpc.Call) {
 		row = session.Row{ID: row.ID, Epoch: row.Epoch, Life: row.Life} // it learns what killed it
 	}
 	// The end of the log's chain is told to who can read all that leads to it.
-	whole := refused == nil && grant.From <= 1 && grant.Message == ""
-	c.Return(words(1, 2), func(s capnp.Struct, _ *rpc.CapTable) error {
+	whole := refused == nil && grant.VisibleFrom <= 1 && grant.Message == ""
+	c.Return(structSize(1, 2), func(s capnp.Struct, _ *rpc.CapTable) error {
 		r := wire.Session_describe_Results(s)
 		r.SetNow(sight.Now)
 		info, err := r.NewInfo()
@@ -159,20 +159,20 @@ const maxOutbox = 64
 func (o *sess) openStream(c *rpc.Call) {
 	s, _ := c.Params()
 	p := wire.Session_openStream_Params(s)
-	var r reader
+	var r fieldReader
 	outbox, secret := r.text(p.Outbox()), r.data(p.Secret())
 	if refused := r.fault("the call"); refused != nil {
 		fail(c, refused)
 		return
 	}
-	opened, row, refused := o.stream(outbox, secret, p.Incarnation())
+	opened, row, refused := o.registerStream(outbox, secret, p.Incarnation())
 	if refused != nil {
 		fail(c, refused)
 		return
 	}
 	cap := rpc.NewLocal(opened)
 	defer cap.Release()
-	c.Return(words(2, 1), func(s capnp.Struct, caps *rpc.CapTable) error {
+	c.Return(structSize(2, 1), func(s capnp.Struct, caps *rpc.CapTable) error {
 		r := wire.Session_openStream_Results(s)
 		r.SetLastSeq(row.LastSeq)
 		r.SetAckedThrough(row.AckedThrough)
@@ -180,11 +180,11 @@ func (o *sess) openStream(c *rpc.Call) {
 	})
 }
 
-// stream opens an outbox's stream, and proves that the caller is the outbox it
+// registerStream opens an outbox's stream, and proves that the caller is the outbox it
 // names. It takes no right on the session: what the stream is sent is decided op
 // by op, and a dead ref's ops are recorded as denied. But who can change nothing
 // makes few streams, so that it cannot fill the database with them either.
-func (o *sess) stream(outbox string, secret []byte, incarnation uint64) (*stream, *ledger.Stream, *fault.Error) {
+func (o *sess) registerStream(outbox string, secret []byte, incarnation uint64) (*stream, *ledger.Stream, *fault.Error) {
 	shown, err := capability.SecretFrom(secret)
 	switch {
 	case outbox == "" || len(outbox) > maxOutbox:
@@ -194,37 +194,37 @@ func (o *sess) stream(outbox string, secret []byte, incarnation uint64) (*stream
 	case incarnation == 0 || incarnation > 1<<62:
 		return nil, nil, fault.BadArgument.With("an outbox's incarnation counts from 1")
 	}
-	opening := session.StreamOpening{Key: session.StreamKey{Session: o.auth.session, Outbox: outbox}, SecretHash: shown.Hash(),
-		Incarnation: incarnation, MostIdle: o.server.cfg.IdleStreams}
+	opening := session.StreamRequest{Key: session.StreamKey{Session: o.auth.session, Outbox: outbox}, SecretHash: shown.Hash(),
+		Incarnation: incarnation, MaxReadOnlyStreams: o.server.cfg.ReadOnlyStreams}
 	// Once begun it is finished: whether the connection lives makes no difference to it.
-	ctx, cancel := o.server.writing()
+	ctx, cancel := o.server.commitContext()
 	defer cancel()
 	// The answer says how far the stream is, and a client that drops ops goes by that: so what is being
 	// committed, which may be the stream's, comes first.
-	if err := o.server.commit.settled(ctx, opening.Key.Session); err != nil {
-		return nil, nil, toFault(o.link.log, err, "open the stream")
+	if err := o.server.committer.waitTx(ctx, opening.Key.Session); err != nil {
+		return nil, nil, toFault(o.conn.log, err, "open the stream")
 	}
-	row, grant, idle, refused := o.find(ctx, &opening, shown)
-	if refused == nil && (row == nil || !opening.Done(row)) { // else it changes nothing, and takes no lock
+	row, grant, idle, refused := o.findStream(ctx, &opening, shown)
+	if refused == nil && (row == nil || !opening.AlreadyOpen(row)) { // else it changes nothing, and takes no lock
 		row, err = o.server.cfg.Store.OpenStream(ctx, opening)
-		if errors.Is(err, session.ErrIdle) {
-			o.server.denied(o.link.peer, opening.Idle, grant, "openStream", idle)
-			return nil, nil, idle.Code.Because(idle, "%s; %d streams were made under the ref, which can change nothing: no new one is", idle.Message, opening.MostIdle).Pos(idle.At)
+		if errors.Is(err, session.ErrReadOnlyStreams) {
+			o.server.auditDenial(o.conn.peer, opening.ReadOnlyRef, grant, "openStream", idle)
+			return nil, nil, idle.Code.Because(idle, "%s; %d streams were made under the ref, which can change nothing: no new one is", idle.Message, opening.MaxReadOnlyStreams).Pos(idle.At)
 		}
-		refused = toFault(o.link.log, err, "open the stream")
+		refused = toFault(o.conn.log, err, "open the stream")
 	}
 	if refused != nil {
 		if refused.Code == fault.WrongOutbox {
-			o.server.denied(o.link.peer, o.auth.ref, grant, "openStream", refused)
+			o.server.auditDenial(o.conn.peer, o.auth.ref, grant, "openStream", refused)
 		}
 		return nil, nil, refused
 	}
 	crashpoint.Hit(crashpoint.ServerOpenStreamAfter)
-	o.auth.opened(row.Outbox)
-	return &stream{server: o.server, peer: o.link.peer, auth: o.auth, id: row.Outbox, incarnation: incarnation, most: o.link.batches}, row, nil
+	o.auth.addStream(row.Outbox)
+	return &stream{server: o.server, peer: o.conn.peer, auth: o.auth, id: row.Outbox, incarnation: incarnation, maxInFlight: o.conn.maxBatches}, row, nil
 }
 
-// find gives the stream as it is, nil if it is new, and the ref's grant, if there is such a
+// findStream gives the stream as it is, nil if it is new, and the ref's grant, if there is such a
 // ref. idle is why that ref can change nothing in the session, if it cannot: the opening is
 // marked as its then.
 //
@@ -233,42 +233,42 @@ func (o *sess) stream(outbox string, secret []byte, incarnation uint64) (*stream
 // decided anew, perhaps under a better ref, beside what its writer did in its place. And the
 // outbox that has acknowledged the refusal would be told that the server is behind, while its
 // stream's secret and incarnation were anybody's to set.
-func (o *sess) find(ctx context.Context, opening *session.StreamOpening, secret capability.Secret) (row *ledger.Stream, grant *capability.Grant, idle, refused *fault.Error) {
+func (o *sess) findStream(ctx context.Context, opening *session.StreamRequest, secret capability.Secret) (row *ledger.Stream, grant *capability.Grant, idle, refused *fault.Error) {
 	refs := o.auth.refs()
 	if o.auth.space != "" {
 		refs = append(refs, o.auth.space)
 	}
 	key := opening.Key
-	sight, streams, err := o.server.cfg.Store.FindStreams(ctx, session.StreamKeys(key, opening.SecretHash), refs)
+	sight, streams, err := o.server.cfg.Store.FindStreams(ctx, session.CandidateStreams(key, opening.SecretHash), refs)
 	if err != nil {
-		return nil, nil, nil, toFault(o.link.log, err, "open the stream")
+		return nil, nil, nil, toFault(o.conn.log, err, "open the stream")
 	}
 	if sight.Row != nil && sight.Row.Forgotten {
 		return opening.Forgotten(), nil, nil, nil
 	}
-	grant, opening.Idle, idle = o.idle(sight)
-	_, row, _ = session.StreamFor(key, opening.SecretHash, streams)
+	grant, opening.ReadOnlyRef, idle = o.readOnlyRef(sight)
+	_, row, _ = session.MatchStream(key, opening.SecretHash, streams)
 	switch first := streams[key]; {
 	case row != nil:
 	case first != nil && first.SecretHash == secret.StreamSecret(key.Session).Hash():
 		// An older client goes on with a newer one's outbox. A stream of its own would take what
 		// the newer one has sent for new, and do it twice.
 		refused = fault.WrongOutbox.With("the session knows this outbox by a secret that newer clients derive from the one that was shown: use the client that wrote to the outbox last")
-	case first == nil && strings.Contains(key.Outbox, session.OwnMark):
-		refused = fault.BadArgument.With("a new outbox's id has no %s in it", session.OwnMark)
+	case first == nil && strings.Contains(key.Outbox, session.FallbackSep):
+		refused = fault.BadArgument.With("a new outbox's id has no %s in it", session.FallbackSep)
 	}
 	return row, grant, idle, refused
 }
 
-// idle gives the ref that acts, which may be dead, and if it can change nothing in the
+// readOnlyRef gives the ref that acts, which may be dead, and if it can change nothing in the
 // session its id and why.
-func (o *sess) idle(at *session.Sight) (grant *capability.Grant, ref string, why *fault.Error) {
+func (o *sess) readOnlyRef(at *session.Access) (grant *capability.Grant, ref string, why *fault.Error) {
 	ref = o.auth.ref
 	if at.Row == nil || at.Row.Life == session.Absent {
 		if ref = o.auth.space; ref == "" {
 			return nil, "", nil // a ref is for a session that is there
 		}
-		grant, why = capability.CheckLive(at.Grants[ref], o.auth.spaceNarrow, 0, at.Now, capability.Create, "")
+		grant, why = capability.CheckLive(at.Grants[ref], o.auth.spaceAttenuated, 0, at.Now, capability.Create, "")
 	} else if grant, why = o.auth.check(at, 0); why == nil && grant.Rights&^capability.Read == 0 {
 		why = fault.MissingRight.With("the ref carries %s", grant.Rights)
 	}
@@ -285,9 +285,9 @@ func (o *sess) idle(at *session.Sight) (grant *capability.Grant, ref string, why
 func (o *sess) events(ctx context.Context, c *rpc.Call) {
 	s, _ := c.Params()
 	p := wire.Session_events_Params(s)
-	limit := int(min(p.Limit(), eventsMax))
+	limit := int(min(p.Limit(), maxEvents))
 	if limit == 0 {
-		limit = eventsMax
+		limit = maxEvents
 	}
 	ctx, cancel := context.WithTimeout(ctx, o.server.cfg.ReadTimeout)
 	defer cancel()
@@ -296,12 +296,12 @@ func (o *sess) events(ctx context.Context, c *rpc.Call) {
 		fail(c, refused)
 		return
 	}
-	page, refused := o.page(ctx, p.From(), hash, limit)
+	page, refused := o.readEvents(ctx, p.From(), hash, limit)
 	if refused != nil {
 		fail(c, refused)
 		return
 	}
-	c.Return(words(1, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
+	c.Return(structSize(1, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
 		r := wire.Session_events_Results(s)
 		r.SetCursor(page.Row.Cursor)
 		list, err := r.NewEvents(int32(len(page.Events)))
@@ -315,35 +315,35 @@ func (o *sess) events(ctx context.Context, c *rpc.Call) {
 	})
 }
 
-// page reads the log after from, or after what the ref does not show. hash is that of
+// readEvents reads the log after from, or after what the ref does not show. hash is that of
 // the event at from, zero if it is not named.
-func (o *sess) page(ctx context.Context, from uint64, hash session.Hash, limit int) (*session.Page, *fault.Error) {
+func (o *sess) readEvents(ctx context.Context, from uint64, hash session.Hash, limit int) (*session.LogPage, *fault.Error) {
 	for {
 		var hashesAt []uint64
 		if hash != (session.Hash{}) {
 			hashesAt = []uint64{from}
 		}
-		page, err := o.server.cfg.Store.ReadLog(ctx, o.auth.session, from, eventsMaxBytes, limit, o.auth.refs(), hashesAt...)
+		page, err := o.server.cfg.Store.ReadLog(ctx, o.auth.session, from, maxEventsBytes, limit, o.auth.refs(), hashesAt...)
 		if err != nil {
-			return nil, toFault(o.link.log, err, "read the log")
+			return nil, toFault(o.conn.log, err, "read the log")
 		}
-		grant, refused := o.check(&page.Sight, capability.Read, "events")
+		grant, refused := o.check(&page.Access, capability.Read, "events")
 		if refused != nil {
 			return nil, refused
 		}
-		if grant.From > 0 && from < grant.From-1 {
-			from, hash = grant.From-1, session.Hash{} // what it found does not leave the process
+		if grant.VisibleFrom > 0 && from < grant.VisibleFrom-1 {
+			from, hash = grant.VisibleFrom-1, session.Hash{} // what it found does not leave the process
 			continue
 		}
-		page.Events = session.View(grant, page.Events, &page.Key)
-		if from <= page.Row.Cursor || from >= grant.From { // else nothing is there yet
-			refused = reachable(page.Row, from)
+		page.Events = session.VisibleEvents(grant, page.Events, &page.Key)
+		if from <= page.Row.Cursor || from >= grant.VisibleFrom { // else nothing is there yet
+			refused = checkCursor(page.Row, from)
 		}
 		if refused == nil && hash != (session.Hash{}) && !sameLog(page, grant, from, hash) {
-			refused = otherLog(from)
+			refused = logDiverged(from)
 		}
 		if refused == nil {
-			o.server.used(o.link.peer, grant, "events", page.Row.Cursor)
+			o.server.recordUse(o.conn.peer, grant, "events", page.Row.Cursor)
 		}
 		return page, refused
 	}

@@ -19,14 +19,14 @@ var (
 	spaceAudit   = rpc.Method{Interface: wire.Space_TypeID, ID: 7}
 )
 
-// auditMax is the most rows that one answer has.
-const auditMax = 1000
+// maxAuditPage is the most rows that one answer has.
+const maxAuditPage = 1000
 
 // audit gives a page of the session's audit to its owner.
 func (o *sess) audit(ctx context.Context, c *rpc.Call) {
 	s, _ := c.Params()
 	p := wire.Session_audit_Params(s)
-	answerAudit(ctx, o.server, c, o.auth.session, p.After(), p.Limit(), o.auth.refs(), func(at *session.Sight) *fault.Error {
+	answerAudit(ctx, o.server, c, o.auth.session, p.After(), p.Limit(), o.auth.refs(), func(at *session.Access) *fault.Error {
 		grant, refused := o.auth.check(at, 0)
 		if grant != nil && refused != nil && refused.Code == fault.SessionDeleted {
 			refused = nil // of a session that is over there is still to be said what it was
@@ -35,10 +35,10 @@ func (o *sess) audit(ctx context.Context, c *rpc.Call) {
 			refused = fault.NotAnOwner.With("only the session's owner ref shows its audit")
 		}
 		if refused != nil {
-			o.server.denied(o.link.peer, o.auth.ref, grant, "audit", refused)
+			o.server.auditDenial(o.conn.peer, o.auth.ref, grant, "audit", refused)
 			return refused
 		}
-		o.server.used(o.link.peer, grant, "audit", at.Row.Cursor)
+		o.server.recordUse(o.conn.peer, grant, "audit", at.Row.Cursor)
 		return nil
 	})
 }
@@ -47,25 +47,25 @@ func (o *sess) audit(ctx context.Context, c *rpc.Call) {
 func (o *space) audit(ctx context.Context, c *rpc.Call) {
 	s, _ := c.Params()
 	p := wire.Space_audit_Params(s)
-	answerAudit(ctx, o.server, c, o.id, p.After(), p.Limit(), []string{o.ref}, func(at *session.Sight) *fault.Error {
+	answerAudit(ctx, o.server, c, o.id, p.After(), p.Limit(), []string{o.ref}, func(at *session.Access) *fault.Error {
 		grant, refused := o.grant(at, capability.Revoke)
-		if refused == nil && (grant.Parent != "" || o.narrow != nil) {
+		if refused == nil && (grant.Parent != "" || o.attenuated != nil) {
 			refused = fault.MissingRight.With("only the space's root ref shows its audit, this one was made from another")
 		}
 		if refused != nil {
-			o.server.denied(o.link.peer, o.ref, grant, "audit", refused)
+			o.server.auditDenial(o.conn.peer, o.ref, grant, "audit", refused)
 			return refused
 		}
-		o.server.used(o.link.peer, grant, "audit", 0)
+		o.server.recordUse(o.conn.peer, grant, "audit", 0)
 		return nil
 	})
 }
 
 // answerAudit reads a page of target's audit, and gives it if admit allows that
 // in the snapshot it is from.
-func answerAudit(ctx context.Context, server *Server, c *rpc.Call, target string, after uint64, limit uint32, refs []string, admit func(*session.Sight) *fault.Error) {
-	if limit == 0 || limit > auditMax {
-		limit = auditMax
+func answerAudit(ctx context.Context, server *Server, c *rpc.Call, target string, after uint64, limit uint32, refs []string, admit func(*session.Access) *fault.Error) {
+	if limit == 0 || limit > maxAuditPage {
+		limit = maxAuditPage
 	}
 	ctx, cancel := context.WithTimeout(ctx, server.cfg.ReadTimeout)
 	defer cancel()
@@ -74,11 +74,11 @@ func answerAudit(ctx context.Context, server *Server, c *rpc.Call, target string
 		fail(c, toFault(server.log, err, "read the audit"))
 		return
 	}
-	if refused := admit(&page.Sight); refused != nil {
+	if refused := admit(&page.Access); refused != nil {
 		fail(c, refused)
 		return
 	}
-	c.Return(words(0, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
+	c.Return(structSize(0, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
 		to, err := wire.NewAuditPage(s.Segment())
 		if err != nil {
 			return err
@@ -108,7 +108,7 @@ func encodeAuditPage(to wire.AuditPage, page *session.AuditPage) error {
 }
 
 func encodeAuditRow(to wire.AuditRow, row *capability.AuditRow) error {
-	var w writer
+	var w fieldWriter
 	to.SetSeq(row.Seq)
 	to.SetAt(row.At)
 	to.SetAct(uint8(row.Act))

@@ -30,25 +30,25 @@ func (o *sess) subscribe(c *rpc.Call) {
 		return
 	}
 	sub.cursor = options.From()
-	if sub.resume, refused = hashOf(options.Hash()); refused != nil {
+	if sub.resumeHash, refused = hashOf(options.Hash()); refused != nil {
 		sub.sink.ended(nil)
 		fail(c, refused)
 		return
 	}
 	handle := rpc.NewLocal(&subscriptionObject{sub: sub})
-	sub.started = func(refused *fault.Error) {
+	sub.onStart = func(refused *fault.Error) {
 		if refused != nil {
-			o.server.denied(o.link.peer, o.auth.ref, &capability.Grant{Actor: sub.actor}, "subscribe", refused)
+			o.server.auditDenial(o.conn.peer, o.auth.ref, &capability.Grant{Actor: sub.actor}, "subscribe", refused)
 			fail(c, refused)
 		} else {
-			o.server.used(o.link.peer, &capability.Grant{ID: o.auth.ref, Actor: sub.actor}, "subscribe", 0)
-			c.Return(words(0, 1), func(s capnp.Struct, caps *rpc.CapTable) error { return caps.Set(s, 0, handle) })
+			o.server.recordUse(o.conn.peer, &capability.Grant{ID: o.auth.ref, Actor: sub.actor}, "subscribe", 0)
+			c.Return(structSize(0, 1), func(s capnp.Struct, caps *rpc.CapTable) error { return caps.Set(s, 0, handle) })
 		}
 		handle.Release()
 	}
 	var first func(context.Context)
 	if options.Snapshot() {
-		first = func(ctx context.Context) { o.first(ctx, sub) }
+		first = func(ctx context.Context) { o.sendInitialState(ctx, sub) }
 	}
 	if refused := o.server.hub.subscribe(o.auth.session, sub, first); refused != nil {
 		sub.sink.ended(nil)
@@ -70,8 +70,8 @@ func (o *sess) newSubscription(s capnp.Struct, caps *rpc.CapTable, pointer uint1
 	if window == 0 {
 		window = o.server.cfg.WindowBytes
 	}
-	window = min(max(window, windowMin), o.server.cfg.WindowMax)
-	return &subscription{auth: o.auth, link: o.link, window: min(firstWindow, window), windowMost: window, sink: &peerSink{ref: ref}}, nil
+	window = min(max(window, minWindow), o.server.cfg.MaxWindowBytes)
+	return &subscription{auth: o.auth, conn: o.conn, window: min(initialWindow, window), windowMax: window, sink: &peerSink{ref: ref}}, nil
 }
 
 // hashOf is a hash that a call may name; zero if it names none.
@@ -87,9 +87,9 @@ func hashOf(b []byte, err error) (h session.Hash, refused *fault.Error) {
 	return session.Hash(b), nil
 }
 
-// windowMin is the least window, in bytes: below it every event would wait for
+// minWindow is the least window, in bytes: below it every event would wait for
 // the one before.
-const windowMin = 4 << 10
+const minWindow = 4 << 10
 
 // subscriptionObject is the peer's handle of a subscription. Letting it go
 // cancels.
@@ -103,9 +103,9 @@ func (o *subscriptionObject) Serve(c *rpc.Call) {
 		unknownMethod(c, "Subscription")
 		return
 	}
-	o.sub.over(nil)
-	c.Return(words(0, 0), nil)
+	o.sub.end(nil)
+	c.Return(structSize(0, 0), nil)
 }
 
 // Release implements rpc.Releaser.
-func (o *subscriptionObject) Release() { o.sub.over(nil) }
+func (o *subscriptionObject) Release() { o.sub.end(nil) }

@@ -16,14 +16,14 @@ import (
 func (o *sess) revoke(c *rpc.Call) {
 	s, _ := c.Params()
 	p := wire.Session_revoke_Params(s)
-	var r reader
+	var r fieldReader
 	ref := r.text(p.Ref())
 	answer := func(a session.Answer) {
-		c.Return(words(2, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
+		c.Return(structSize(2, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
 			r := wire.Session_revoke_Results(s)
 			r.SetCut(a.Cut)
 			r.SetEpoch(a.Epoch)
-			return o.server.giveRefusal(r.NewRefusal, a.Err)
+			return o.server.setRefusal(r.NewRefusal, a.Err)
 		})
 	}
 	refused := r.fault("the call")
@@ -31,18 +31,18 @@ func (o *sess) revoke(c *rpc.Call) {
 		refused = fault.BadArgument.With("name the ref to revoke, or ask for the epoch")
 	}
 	if refused == nil {
-		refused = o.change(c, &session.Direct{Ref: ref, Epoch: p.Epoch()}, answer)
+		refused = o.queueDirect(c, &session.Direct{Ref: ref, Epoch: p.Epoch()}, answer)
 	}
 	if refused != nil {
 		answer(session.Answer{Err: refused})
 	}
 }
 
-// change queues what needs no outbox. If it is refused, answer is not called.
-func (o *sess) change(c *rpc.Call, do *session.Direct, answer func(session.Answer)) *fault.Error {
-	sub, refused := o.auth.direct(do, o.link.peer)
+// queueDirect queues what needs no outbox. If it is refused, answer is not called.
+func (o *sess) queueDirect(c *rpc.Call, do *session.Direct, answer func(session.Answer)) *fault.Error {
+	sub, refused := o.auth.direct(do, o.conn.peer)
 	if refused != nil {
 		return refused
 	}
-	return o.server.commit.add(&work{sub: sub, ops: 1, bytes: 64, caller: c.Context(), done: answer})
+	return o.server.committer.submit(&pendingCommit{sub: sub, ops: 1, bytes: 64, caller: c.Context(), done: answer})
 }

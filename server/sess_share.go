@@ -17,12 +17,12 @@ func (o *sess) share(c *rpc.Call) {
 	w, err := wire.Session_share_Params(s).Ref()
 	m, refused := decodeNewRef(w, err)
 	answer := func(a session.Answer) {
-		c.Return(words(0, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
-			return o.server.giveRefusal(wire.Session_share_Results(s).NewRefusal, a.Err)
+		c.Return(structSize(0, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
+			return o.server.setRefusal(wire.Session_share_Results(s).NewRefusal, a.Err)
 		})
 	}
 	if refused == nil {
-		refused = o.change(c, &session.Direct{Share: &m}, answer)
+		refused = o.queueDirect(c, &session.Direct{Share: &m}, answer)
 	}
 	if refused != nil {
 		answer(session.Answer{Err: refused})

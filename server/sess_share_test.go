@@ -14,9 +14,9 @@ import (
 )
 
 // sharingSession mints ref from a live session, without an outbox.
-func sharingSession(t testing.TB, live *rpc.Ref, ref capability.Ref, m capability.Minting) *fault.Error {
+func sharingSession(t testing.TB, live *rpc.Ref, ref capability.Ref, m capability.MintRequest) *fault.Error {
 	t.Helper()
-	s, _, err := call(t, live, sessionShare, words(0, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
+	s, _, err := call(t, live, sessionShare, structSize(0, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
 		w, err := wire.Session_share_Params(s).NewRef()
 		if err != nil {
 			return err
@@ -27,9 +27,9 @@ func sharingSession(t testing.TB, live *rpc.Ref, ref capability.Ref, m capabilit
 		}
 		limits.SetRights(uint16(m.Rights))
 		limits.SetExpires(m.Expires)
-		w.SetRedemptions(m.Limit)
+		w.SetRedemptions(m.MaxRedemptions)
 		hash := ref.Secret.Hash()
-		var out writer
+		var out fieldWriter
 		out.text(limits.SetActor, m.Actor)
 		out.text(limits.SetMessage_, m.Message)
 		out.data(w.SetHash, hash[:])
@@ -59,7 +59,7 @@ func TestSessionShareMintsWithoutAnOutbox(t *testing.T) {
 		p := r.dial()
 		m := r.create(p)
 		whole := p.restore(m.owner)
-		ref, wish := m.owner.New(m.id), capability.Minting{Rights: capability.Read | capability.Append, Methods: []string{"put"}, Actor: "owner/helper", Limit: 3}
+		ref, wish := m.owner.New(m.id), capability.MintRequest{Rights: capability.Read | capability.Append, Methods: []string{"put"}, Actor: "owner/helper", MaxRedemptions: 3}
 		k := newRecorder()
 		defer p.subscribe(m.sess, k, 0).Release()
 		for i := range 2 { // the same again changes nothing
@@ -85,18 +85,18 @@ func TestSessionShareMintsWithoutAnOutbox(t *testing.T) {
 		for name, c := range map[string]struct {
 			live *rpc.Ref
 			ref  capability.Ref
-			m    capability.Minting
+			m    capability.MintRequest
 			want fault.Code
 		}{
-			"the same id, another wish":  {whole, ref, capability.Minting{Rights: capability.Read}, fault.AlreadyExists},
-			"without the right to share": {helper, other, capability.Minting{Rights: capability.Read}, fault.MissingRight},
-			"for another session":        {whole, m.owner.New(r.create(p).id), capability.Minting{Rights: capability.Read}, fault.BadArgument},
-			"without rights":             {whole, other, capability.Minting{}, fault.BadArgument},
-			"no method":                  {whole, other, capability.Minting{Rights: capability.Append, Methods: []string{}}, fault.BadArgument},
-			"an unknown method":          {whole, other, capability.Minting{Rights: capability.Append, Methods: []string{"share"}}, fault.BadArgument},
-			"a bad message":              {whole, other, capability.Minting{Rights: capability.Read, Message: "no/id"}, fault.BadArgument},
-			"too many redemptions":       {whole, other, capability.Minting{Rights: capability.Read, Limit: 1<<31 + 1}, fault.BadArgument},
-			"an actor beside its own":    {whole, other, capability.Minting{Rights: capability.Read, Actor: "somebody"}, fault.Widening},
+			"the same id, another wish":  {whole, ref, capability.MintRequest{Rights: capability.Read}, fault.AlreadyExists},
+			"without the right to share": {helper, other, capability.MintRequest{Rights: capability.Read}, fault.MissingRight},
+			"for another session":        {whole, m.owner.New(r.create(p).id), capability.MintRequest{Rights: capability.Read}, fault.BadArgument},
+			"without rights":             {whole, other, capability.MintRequest{}, fault.BadArgument},
+			"no method":                  {whole, other, capability.MintRequest{Rights: capability.Append, Methods: []string{}}, fault.BadArgument},
+			"an unknown method":          {whole, other, capability.MintRequest{Rights: capability.Append, Methods: []string{"share"}}, fault.BadArgument},
+			"a bad message":              {whole, other, capability.MintRequest{Rights: capability.Read, Message: "no/id"}, fault.BadArgument},
+			"too many redemptions":       {whole, other, capability.MintRequest{Rights: capability.Read, MaxRedemptions: 1<<31 + 1}, fault.BadArgument},
+			"an actor beside its own":    {whole, other, capability.MintRequest{Rights: capability.Read, Actor: "somebody"}, fault.Widening},
 		} {
 			if refused := sharingSession(t, c.live, c.ref, c.m); refused == nil || refused.Code != c.want {
 				t.Errorf("%s: %v, want %s", name, refused, c.want)
@@ -104,7 +104,7 @@ func TestSessionShareMintsWithoutAnOutbox(t *testing.T) {
 		}
 
 		// A retry tells of the minting, whatever has become of the ref.
-		if _, _, err := call(t, whole, sessionRevoke, words(1, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
+		if _, _, err := call(t, whole, sessionRevoke, structSize(1, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
 			wire.Session_revoke_Params(s).SetEpoch(true)
 			return nil
 		}); err != nil {

@@ -64,11 +64,11 @@ func TestARefFromACursorShowsNothingOlder(t *testing.T) {
 				return entries(page.Entries), err
 			},
 			"a snapshot": func() (b strings.Builder, err error) {
-				_, err = held.Snapshot(t.Context(), Position{}, func(p *session.StatePiece) error { b = entries(p.Entries); return nil })
+				_, err = held.Snapshot(t.Context(), Position{}, func(p *session.StateChunk) error { b = entries(p.Entries); return nil })
 				return b, err
 			},
 			"an earlier snapshot": func() (b strings.Builder, err error) {
-				_, err = held.Snapshot(t.Context(), Position{Cursor: end - 1}, func(p *session.StatePiece) error { b = entries(p.Entries); return nil })
+				_, err = held.Snapshot(t.Context(), Position{Cursor: end - 1}, func(p *session.StateChunk) error { b = entries(p.Entries); return nil })
 				return b, err
 			},
 			"a page of events": func() (strings.Builder, error) {

@@ -21,12 +21,12 @@ var (
 	sinkEnded  = rpc.Method{Interface: wire.EventSink_TypeID, ID: 2, Name: "EventSink.ended"}
 )
 
-// errBusy says that a call could not be sent without waiting for the peer.
-var errBusy = errors.New("the peer does not read")
+// errWouldBlock says that a call could not be sent without waiting for the peer.
+var errWouldBlock = errors.New("the peer does not read")
 
-// atOnce is the context of calls that must not wait: it has ended, so a call
+// noWait is the context of calls that must not wait: it has ended, so a call
 // that would have to wait fails instead.
-var atOnce = func() context.Context {
+var noWait = func() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	return ctx
@@ -37,19 +37,19 @@ type peerSink struct{ ref *rpc.Ref }
 
 // events implements sink.
 func (p *peerSink) events(events []*session.Event, done func(error)) {
-	call := p.ref.Call(atOnce, sinkEvents, words(0, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
+	call := p.ref.Call(noWait, sinkEvents, structSize(0, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
 		list, err := wire.EventSink_events_Params(s).NewEvents(int32(len(events)))
 		if err != nil {
 			return err
 		}
 		return encodeEvents(list, events)
 	})
-	answered(call, done)
+	notifyDone(call, done)
 }
 
 // state sends a piece of the folded state.
-func (p *peerSink) state(piece *session.StatePiece, last bool, done func(error)) {
-	call := p.ref.Call(atOnce, sinkState, words(2, 3), func(s capnp.Struct, _ *rpc.CapTable) error {
+func (p *peerSink) state(piece *session.StateChunk, last bool, done func(error)) {
+	call := p.ref.Call(noWait, sinkState, structSize(2, 3), func(s capnp.Struct, _ *rpc.CapTable) error {
 		to := wire.EventSink_state_Params(s)
 		to.SetCursor(piece.Row.Cursor)
 		to.SetLast(last)
@@ -78,13 +78,13 @@ func (p *peerSink) state(piece *session.StatePiece, last bool, done func(error))
 		}
 		return nil
 	})
-	answered(call, done)
+	notifyDone(call, done)
 }
 
 // ended implements sink.
 func (p *peerSink) ended(why *fault.Error) bool {
 	if why != nil {
-		call := p.ref.Call(atOnce, sinkEnded, words(0, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
+		call := p.ref.Call(noWait, sinkEnded, structSize(0, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
 			r, err := wire.EventSink_ended_Params(s).NewRefusal()
 			if err != nil {
 				return err
@@ -93,7 +93,7 @@ func (p *peerSink) ended(why *fault.Error) bool {
 		})
 		select {
 		case <-call.Done(): // a call that finds no room has failed at once
-			if _, _, err := call.Wait(context.Background()); isBusy(err) {
+			if _, _, err := call.Wait(context.Background()); wouldBlock(err) {
 				call.Release()
 				return false
 			}
@@ -105,19 +105,19 @@ func (p *peerSink) ended(why *fault.Error) bool {
 	return true
 }
 
-// isBusy says that a call was not sent for want of room, here.
-func isBusy(err error) bool {
+// wouldBlock says that a call was not sent for want of room, here.
+func wouldBlock(err error) bool {
 	var ex *rpc.Exception
 	return errors.As(err, &ex) && !ex.Remote && ex.Type == rpc.Overloaded
 }
 
-// answered calls done with what came of a call, and lets the call go.
-func answered(call *rpc.Promise, done func(error)) {
+// notifyDone calls done with what came of a call, and lets the call go.
+func notifyDone(call *rpc.Promise, done func(error)) {
 	call.Notify(func() {
 		_, _, err := call.Wait(context.Background()) // it is there
 		call.Release()
-		if isBusy(err) {
-			err = errBusy
+		if wouldBlock(err) {
+			err = errWouldBlock
 		}
 		done(err)
 	})

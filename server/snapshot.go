@@ -2,7 +2,7 @@
 // by itself (Session.snapshot) or before a subscription's events.
 //
 // The pieces are read inside one snapshot of the database, so only few are sent
-// at once (places.go), and a subscriber that takes nothing for a while, or is slow without
+// at once (snapshot_slots.go), and a subscriber that takes nothing for a while, or is slow without
 // end, is given up.
 
 package server
@@ -25,11 +25,11 @@ import (
 // block; done is called once, perhaps before state returns.
 type stateSink interface {
 	sink
-	state(piece *session.StatePiece, last bool, done func(error))
+	state(piece *session.StateChunk, last bool, done func(error))
 }
 
-// snapshotStalls is how many times the stall timeout a whole snapshot may take.
-const snapshotStalls = 4
+// maxSnapshotStalls is how many times the stall timeout a whole snapshot may take.
+const maxSnapshotStalls = 4
 
 // snapshot serves Session.snapshot: it answers when the sink has taken all.
 func (o *sess) snapshot(c *rpc.Call) {
@@ -48,76 +48,76 @@ func (o *sess) snapshot(c *rpc.Call) {
 	}
 	c.Go(func(ctx context.Context) {
 		defer sub.sink.ended(nil)
-		shot := o.newShot(sub)
+		shot := o.newSnapshotSender(sub)
 		if refused := shot.send(ctx, at); refused != nil {
 			fail(c, refused)
 			return
 		}
-		c.Return(words(1, 0), func(s capnp.Struct, _ *rpc.CapTable) error {
-			wire.Session_snapshot_Results(s).SetCursor(shot.sight.Row.Cursor)
+		c.Return(structSize(1, 0), func(s capnp.Struct, _ *rpc.CapTable) error {
+			wire.Session_snapshot_Results(s).SetCursor(shot.access.Row.Cursor)
 			return nil
 		})
 	})
 }
 
-// first sends the state to a subscription that asked for it, and then lets its
+// sendInitialState sends the state to a subscription that asked for it, and then lets its
 // events go.
-func (o *sess) first(ctx context.Context, sub *subscription) {
-	shot := o.newShot(sub)
-	shot.begun = func() {
-		if started := sub.starts(); started != nil {
+func (o *sess) sendInitialState(ctx context.Context, sub *subscription) {
+	shot := o.newSnapshotSender(sub)
+	shot.onStart = func() {
+		if started := sub.takeOnStart(); started != nil {
 			sub.actor = shot.grant.Actor
 			started(nil)
 		}
 	}
 	refused := shot.send(ctx, Position{})
 	if refused == nil {
-		sub.begin(shot.sight.Row)
+		sub.beginEvents(shot.access.Row)
 		return
 	}
-	sub.over(refused)
+	sub.end(refused)
 }
 
-// shot is one snapshot on its way.
-type shot struct {
-	o     *sess
-	sink  stateSink
-	begun func() // called once, when it is clear that the ref may read
-	sight session.Sight
-	grant *capability.Grant // what it is shown under
-	sure  time.Time         // when that was last found alive
-	pace  pace
+// snapshotSender is one snapshot on its way.
+type snapshotSender struct {
+	sess       *sess
+	sink       stateSink
+	onStart    func() // called once, when it is clear that the ref may read
+	access     session.Access
+	grant      *capability.Grant // what it is shown under
+	verifiedAt time.Time         // when that was last found alive
+	window     sendWindow
 }
 
-func (o *sess) newShot(sub *subscription) *shot {
-	return &shot{o: o, sink: sub.sink.(stateSink), begun: func() {},
-		pace: pace{window: sub.windowMost, link: sub.link, stall: o.server.cfg.StallTimeout, kick: make(chan struct{}, 1)}}
+func (o *sess) newSnapshotSender(sub *subscription) *snapshotSender {
+	return &snapshotSender{sess: o, sink: sub.sink.(stateSink), onStart: func() {},
+		window: sendWindow{window: sub.windowMax, conn: sub.conn, stallTimeout: o.server.cfg.StallTimeout, wake: make(chan struct{}, 1)}}
 }
 
 // position is what the state is of, as the ref is shown it.
-func (h *shot) position() Position {
-	return Position{h.sight.Row.Cursor, h.sight.Key.Shown(h.grant, h.sight.Row.Head)}
+func (h *snapshotSender) position() Position {
+	return Position{h.access.Row.Cursor, h.access.Key.Mask(h.grant, h.access.Row.Head)}
 }
 
 // send sends the state as of a position (cursor 0: now) and waits until the sink has
 // taken all of it.
-func (h *shot) send(ctx context.Context, at Position) *fault.Error {
-	s := h.o.server
+func (h *snapshotSender) send(ctx context.Context, at Position) *fault.Error {
+	s := h.sess.server
 	waiting := ctx
 	ctx, slow := context.WithCancelCause(ctx)
 	defer slow(nil)
-	place, refused := s.shots.take(waiting, h.pace.link, h.o.auth.ref, func() { slow(errStalled) })
+	place, refused := s.snapshotSlots.acquire(waiting, h.window.conn, h.sess.auth.ref, func() { slow(errStalled) })
 	if refused != nil {
 		return refused
 	}
-	defer s.shots.leave(place)
-	defer h.pace.end()
-	h.pace.sends = func(bytes int) { s.shots.sends(place, bytes) }
-	h.pace.took = func() { s.shots.took(place) }
-	ctx, cancel := context.WithTimeoutCause(ctx, snapshotStalls*s.cfg.StallTimeout, errStalled)
+	defer s.snapshotSlots.release(place)
+	defer h.window.close()
+	h.window.onSend = func(bytes int) { s.snapshotSlots.sent(place, bytes) }
+	h.window.onAck = func() { s.snapshotSlots.acked(place) }
+	ctx, cancel := context.WithTimeoutCause(ctx, maxSnapshotStalls*s.cfg.StallTimeout, errStalled)
 	defer cancel()
-	err := s.cfg.Store.ReadState(ctx, h.o.auth.session, h.o.auth.refs(), h.pieceBytes(), func(p *session.StatePiece) error {
-		if h.sight.Row == nil {
+	err := s.cfg.Store.ReadState(ctx, h.sess.auth.session, h.sess.auth.refs(), h.pieceBytes(), func(p *session.StateChunk) error {
+		if h.access.Row == nil {
 			if err := h.admit(p, at); err != nil {
 				return err
 			}
@@ -125,13 +125,13 @@ func (h *shot) send(ctx context.Context, at Position) *fault.Error {
 		if at.Cursor != 0 && at.Cursor != p.Row.Cursor {
 			return errEarlier
 		}
-		return h.piece(ctx, p, p.Last)
+		return h.sendPiece(ctx, p, p.Last)
 	})
 	if errors.Is(err, errEarlier) {
-		err = h.earlier(ctx, at)
+		err = h.sendEarlier(ctx, at)
 	}
 	if err == nil {
-		err = h.pace.finish(ctx)
+		err = h.window.drain(ctx)
 	}
 	switch {
 	case err == nil:
@@ -148,78 +148,80 @@ var (
 )
 
 // pieceBytes is small enough for the rate at which it is taken to be told.
-func (h *shot) pieceBytes() int { return max(min(h.pace.window/4, slowPiece), windowMin) }
+func (h *snapshotSender) pieceBytes() int {
+	return max(min(h.window.window/4, partialAckBytes), minWindow)
+}
 
 // admit checks the ref in the first piece's snapshot.
-func (h *shot) admit(p *session.StatePiece, at Position) error {
-	grant, refused := h.o.check(&p.Sight, capability.Read, "snapshot")
+func (h *snapshotSender) admit(p *session.StateChunk, at Position) error {
+	grant, refused := h.sess.check(&p.Access, capability.Read, "snapshot")
 	if refused != nil {
 		return refused
 	}
-	h.grant, h.sure = grant, h.o.server.now()
+	h.grant, h.verifiedAt = grant, h.sess.server.now()
 	if at.Cursor != 0 {
-		if refused := reachable(p.Row, at.Cursor); refused != nil {
+		if refused := checkCursor(p.Row, at.Cursor); refused != nil {
 			return refused
 		}
-		if at.Cursor == p.Row.Cursor && !h.same(p.Key, p.Row.Head, at.Hash) {
-			return otherLog(at.Cursor)
+		if at.Cursor == p.Row.Cursor && !h.matchesHash(p.Key, p.Row.Head, at.Hash) {
+			return logDiverged(at.Cursor)
 		}
 		if p.Row.Base > 0 && at.Cursor != p.Row.Cursor {
 			return fault.CursorExpired.With("the log starts after cursor %d, so earlier states are gone: ask for the present one", p.Row.Base).Pos(p.Row.Base + 1)
 		}
 	}
-	h.sight = p.Sight
-	h.o.server.used(h.o.link.peer, grant, "snapshot", p.Row.Cursor)
-	h.begun()
+	h.access = p.Access
+	h.sess.server.recordUse(h.sess.conn.peer, grant, "snapshot", p.Row.Cursor)
+	h.onStart()
 	return nil
 }
 
-// same says whether hash, if one was named, is what the ref is shown of an event's.
-func (h *shot) same(key session.HashKey, event, hash session.Hash) bool {
-	return hash == (session.Hash{}) || hash == key.Shown(h.grant, event)
+// matchesHash says whether hash, if one was named, is what the ref is shown of an event's.
+func (h *snapshotSender) matchesHash(key session.HashKey, event, hash session.Hash) bool {
+	return hash == (session.Hash{}) || hash == key.Mask(h.grant, event)
 }
 
-// sureFor is for how long a ref that was found alive is not looked at again while
+// recheckInterval is for how long a ref that was found alive is not looked at again while
 // a snapshot is sent.
-const sureFor = time.Second
+const recheckInterval = time.Second
 
-// lookWait is for how long that look may wait.
-const lookWait = 5 * time.Second
+// recheckTimeout is for how long that look may wait.
+const recheckTimeout = 5 * time.Second
 
-// alive ends a snapshot that takes long when its ref is dead: what is left of it
+// recheck ends a snapshot that takes long when its ref is dead: what is left of it
 // was committed before the cut, but is of no business to its holder any more. It
 // ends it too when something was purged, which may be in what is left.
-func (h *shot) alive(ctx context.Context) error {
-	s := h.o.server
-	if s.now().Sub(h.sure) < sureFor {
+func (h *snapshotSender) recheck(ctx context.Context) error {
+	s := h.sess.server
+	if s.now().Sub(h.verifiedAt) < recheckInterval {
 		return nil
 	}
 	// Inside a read of the database: where all connections send snapshots, this one gives way.
-	look, cancel := context.WithTimeout(ctx, lookWait)
+	look, cancel := context.WithTimeout(ctx, recheckTimeout)
 	defer cancel()
-	sight, err := s.cfg.Store.Look(look, h.o.auth.session, h.o.auth.refs())
+	sight, err := s.cfg.Store.ReadAccess(look, h.sess.auth.session, h.sess.auth.refs())
 	if err != nil {
 		return err
 	}
-	if _, refused := h.o.check(sight, capability.Read, "snapshot"); refused != nil {
+	if _, refused := h.sess.check(sight, capability.Read, "snapshot"); refused != nil {
 		return refused
 	}
-	if sight.Row.AuthGen != h.sight.Row.AuthGen {
+	if sight.Row.AuthGen != h.access.Row.AuthGen {
 		return fault.Overloaded.With("something was revoked or purged while the snapshot was sent: ask again")
 	}
-	h.sure = s.now()
+	h.verifiedAt = s.now()
 	return nil
 }
 
-// piece sends what the ref may see of p: not what was put before its first
+// sendPiece sends what the ref may see of p: not what was put before its first
 // visible cursor, nor what it does not cover.
-func (h *shot) piece(ctx context.Context, p *session.StatePiece, last bool) error {
-	if err := h.alive(ctx); err != nil {
+func (h *snapshotSender) sendPiece(ctx context.Context, p *session.StateChunk, last bool) error {
+	if err := h.recheck(ctx); err != nil {
 		return err
 	}
-	out, bytes := session.StatePiece{Sight: h.sight, Hash: h.position().Hash}, 256
+	out, bytes := session.StateChunk{Access: h.access, Hash: h.position().Hash}, 256
 	for _, e := range p.Entries {
-		if session.Shows(h.grant, e) {
+		if session.ShowsEntry(h.grant, e) {
 			out.Entries = append(out.Entries, e)
 			bytes += e.Bytes()
 		}
@@ -230,25 +232,25 @@ func (h *shot) piece(ctx context.Context, p *session.StatePiece, last bool) erro
 			bytes += t.Bytes()
 		}
 	}
-	return h.pace.send(ctx, bytes, func(done func(error)) { h.sink.state(&out, last, done) })
+	return h.window.send(ctx, bytes, func(done func(error)) { h.sink.state(&out, last, done) })
 }
 
-// earlier folds the log up to a position and sends that state. What it holds is
+// sendEarlier folds the log up to a position and sends that state. What it holds is
 // bounded: by all it has read, or, where that is too much, by what is left of
 // it in the state, so that a long log of a small state can be folded.
-func (h *shot) earlier(ctx context.Context, pos Position) error {
-	fold, at := session.NewFold(h.o.auth.session), pos.Cursor
+func (h *snapshotSender) sendEarlier(ctx context.Context, pos Position) error {
+	fold, at := session.NewFold(h.sess.auth.session), pos.Cursor
 	var head session.Hash // of the event at fold.Cursor
-	held, limit := 0, h.o.server.cfg.FoldBytes
+	held, limit := 0, h.sess.server.cfg.FoldBytes
 	for fold.Cursor < at {
-		page, err := h.o.server.cfg.Store.ReadLog(ctx, h.o.auth.session, fold.Cursor, hubPageBytes, hubPageMax, h.o.auth.refs())
+		page, err := h.sess.server.cfg.Store.ReadLog(ctx, h.sess.auth.session, fold.Cursor, hubPageBytes, hubPageEvents, h.sess.auth.refs())
 		if err != nil {
 			return err
 		}
-		if _, refused := h.o.check(&page.Sight, capability.Read, "snapshot"); refused != nil {
+		if _, refused := h.sess.check(&page.Access, capability.Read, "snapshot"); refused != nil {
 			return refused
 		}
-		if refused := reachable(page.Row, fold.Cursor); refused != nil { // trimmed meanwhile
+		if refused := checkCursor(page.Row, fold.Cursor); refused != nil { // trimmed meanwhile
 			return refused
 		}
 		if len(page.Events) == 0 {
@@ -271,19 +273,19 @@ func (h *shot) earlier(ctx context.Context, pos Position) error {
 			return fault.TooLarge.With("the state at cursor %d is too large to be folded here: ask for the present one, or read the events", at)
 		}
 	}
-	if !h.same(h.sight.Key, head, pos.Hash) {
-		return otherLog(at)
+	if !h.matchesHash(h.access.Key, head, pos.Hash) {
+		return logDiverged(at)
 	}
-	row := *h.sight.Row
+	row := *h.access.Row
 	row.Cursor, row.Head = at, head
-	h.sight.Row = &row
-	piece, size := &session.StatePiece{}, 0
+	h.access.Row = &row
+	piece, size := &session.StateChunk{}, 0
 	room := func(bytes int) error { // for a row in piece
 		if size > 0 && size+bytes > h.pieceBytes() {
-			if err := h.piece(ctx, piece, false); err != nil {
+			if err := h.sendPiece(ctx, piece, false); err != nil {
 				return err
 			}
-			piece, size = &session.StatePiece{}, 0
+			piece, size = &session.StateChunk{}, 0
 		}
 		size += bytes
 		return nil
@@ -300,7 +302,7 @@ func (h *shot) earlier(ctx context.Context, pos Position) error {
 		}
 		piece.Entries = append(piece.Entries, e)
 	}
-	return h.piece(ctx, piece, true)
+	return h.sendPiece(ctx, piece, true)
 }
 
 // stateBytes is what the state of a fold weighs, about.

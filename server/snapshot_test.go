@@ -89,7 +89,7 @@ func TestSlowReaderLeavesOthersTheirSnapshots(t *testing.T) {
 	for range 20 {
 		k := newRecorder()
 		k.hold = true
-		defer slow.subscribing(held, k, 0, windowMin, true).Release()
+		defer slow.subscribing(held, k, 0, minWindow, true).Release()
 	}
 	_, _ = describe(t, held) // by then all have been asked for
 	k := newRecorder()
@@ -104,7 +104,7 @@ func TestSlowReaderLeavesOthersTheirSnapshots(t *testing.T) {
 func TestSlowReaderLeavesItsPlace(t *testing.T) {
 	t.Parallel()
 	r := start(t, sqliteStore(t), func(c *Config) { c.Snapshots = 1 })
-	r.server.shots.rate = 1 << 30
+	r.server.snapshotSlots.minRate = 1 << 30
 	slow, p := r.dial(), r.dial()
 	m := r.create(slow)
 	k := stalledSnapshot(slow, m)
@@ -134,7 +134,7 @@ func TestWaitingForASnapshotEndsWithTheConnection(t *testing.T) {
 	w.leave()
 	until.True(t, "the connections are gone", func() bool { return r.connections() == 1 })
 	until.True(t, "what they waited for is", func() bool {
-		topic := r.server.hub.topic(m.id)
+		topic := r.server.hub.fanout(m.id)
 		topic.mu.Lock()
 		defer topic.mu.Unlock()
 		return len(topic.subs) == 1
@@ -144,7 +144,7 @@ func TestWaitingForASnapshotEndsWithTheConnection(t *testing.T) {
 // defective is a store that panics when the state is read.
 type defective struct{ Store }
 
-func (defective) ReadState(context.Context, string, []string, int, func(*session.StatePiece) error) error {
+func (defective) ReadState(context.Context, string, []string, int, func(*session.StateChunk) error) error {
 	panic("a defect")
 }
 
@@ -167,7 +167,7 @@ func TestDefectInASnapshotEndsThatAlone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = held.Snapshot(within(t), Position{}, func(*session.StatePiece) error { return nil })
+	_, err = held.Snapshot(within(t), Position{}, func(*session.StateChunk) error { return nil })
 	wantCode(t, "a face's", err, fault.Internal)
 	following.untilCursor(t, p.must(m.stream, m.batch(put(1))).cursor)
 }

@@ -16,11 +16,11 @@ import (
 
 // space is a live Space.
 type space struct {
-	server *Server
-	link   *link
-	id     string
-	ref    string            // the grant it acts under
-	narrow *capability.Grant // what an attenuated one may at most; else nil
+	server     *Server
+	conn       *connState
+	id         string
+	ref        string            // the grant it acts under
+	attenuated *capability.Grant // what an attenuated one may at most; else nil
 }
 
 var (
@@ -34,12 +34,12 @@ var (
 	spaceRotate    = rpc.Method{Interface: wire.Space_TypeID, ID: 8}
 )
 
-// listMax is the most sessions one answer lists.
-const listMax = 500
+// maxList is the most sessions one answer lists.
+const maxList = 500
 
 // Serve implements rpc.Object.
 func (o *space) Serve(c *rpc.Call) {
-	o.server.observed.call(c, o.server.observed.space)
+	o.server.instruments.observeCall(c, o.server.instruments.space)
 	switch c.Method() {
 	case spaceCreate:
 		o.create(c)
@@ -60,7 +60,7 @@ func (o *space) Serve(c *rpc.Call) {
 	case spaceRotate:
 		c.Go(func(context.Context) { o.rotate(c) })
 	case persistentSave:
-		c.Go(func(context.Context) { o.server.save(c, o.link, &authority{ref: o.ref, narrow: o.narrow}) })
+		c.Go(func(context.Context) { o.server.save(c, o.conn, &authority{ref: o.ref, attenuated: o.attenuated}) })
 	default:
 		unknownMethod(c, "Space")
 	}
@@ -71,12 +71,12 @@ func (o *space) Serve(c *rpc.Call) {
 func (o *space) create(c *rpc.Call) {
 	s, _ := c.Params()
 	p := wire.Space_create_Params(s)
-	var r reader
+	var r fieldReader
 	id, owner := r.text(p.Session()), r.text(p.Owner())
 	refused := r.fault("the call")
 	var made *sess
 	if refused == nil {
-		made, refused = o.making(id, owner)
+		made, refused = o.newSession(id, owner)
 	}
 	if refused != nil {
 		fail(c, refused)
@@ -84,43 +84,43 @@ func (o *space) create(c *rpc.Call) {
 	}
 	cap := rpc.NewLocal(made)
 	defer cap.Release()
-	c.Return(words(0, 1), func(s capnp.Struct, caps *rpc.CapTable) error { return caps.Set(s, 0, cap) })
+	c.Return(structSize(0, 1), func(s capnp.Struct, caps *rpc.CapTable) error { return caps.Set(s, 0, cap) })
 }
 
-// making is the session of this id that is about to be made, with owner as the id
+// newSession is the session of this id that is about to be made, with owner as the id
 // of its owner's ref.
-func (o *space) making(id, owner string) (*sess, *fault.Error) {
+func (o *space) newSession(id, owner string) (*sess, *fault.Error) {
 	switch {
 	case !capability.IsSession(id):
 		return nil, fault.BadArgument.With("a session's id is %s and a ULID", capability.SessionPrefix)
 	case capability.Target(owner) != id:
 		return nil, fault.BadArgument.With("the owner's ref must be one for %s", id)
 	}
-	return newSess(o.server, o.link, &authority{session: id, ref: owner, space: o.ref, spaceNarrow: o.narrow}), nil
+	return newSess(o.server, o.conn, &authority{session: id, ref: owner, space: o.ref, spaceAttenuated: o.attenuated}), nil
 }
 
 // grant gives the space's grant, which is there for a dead ref too, and why it does not
 // allow need.
-func (o *space) grant(at *session.Sight, need capability.Rights) (*capability.Grant, *fault.Error) {
-	return capability.CheckLive(at.Grants[o.ref], o.narrow, 0, at.Now, need, "")
+func (o *space) grant(at *session.Access, need capability.Rights) (*capability.Grant, *fault.Error) {
+	return capability.CheckLive(at.Grants[o.ref], o.attenuated, 0, at.Now, need, "")
 }
 
 // check is grant, audited.
-func (o *space) check(at *session.Sight, need capability.Rights, what string) (*capability.Grant, *fault.Error) {
+func (o *space) check(at *session.Access, need capability.Rights, what string) (*capability.Grant, *fault.Error) {
 	grant, refused := o.grant(at, need)
 	if refused != nil {
-		o.server.denied(o.link.peer, o.ref, grant, what, refused)
+		o.server.auditDenial(o.conn.peer, o.ref, grant, what, refused)
 	}
 	return grant, refused
 }
 
-// look reads the space's grant, and gives it if it allows need.
-func (o *space) look(ctx context.Context, need capability.Rights, what string) (*capability.Grant, *session.Sight, *fault.Error) {
+// readAccess reads the space's grant, and gives it if it allows need.
+func (o *space) readAccess(ctx context.Context, need capability.Rights, what string) (*capability.Grant, *session.Access, *fault.Error) {
 	ctx, cancel := context.WithTimeout(ctx, o.server.cfg.ReadTimeout)
 	defer cancel()
-	sight, err := o.server.cfg.Store.Look(ctx, "", []string{o.ref})
+	sight, err := o.server.cfg.Store.ReadAccess(ctx, "", []string{o.ref})
 	if err != nil {
-		return nil, nil, toFault(o.link.log, err, "look up the ref")
+		return nil, nil, toFault(o.conn.log, err, "look up the ref")
 	}
 	grant, refused := o.check(sight, need, what)
 	return grant, sight, refused
@@ -129,7 +129,7 @@ func (o *space) look(ctx context.Context, need capability.Rights, what string) (
 func (o *space) list(ctx context.Context, c *rpc.Call) {
 	s, _ := c.Params()
 	p := wire.Space_list_Params(s)
-	var r reader
+	var r fieldReader
 	q := session.ListQuery{After: r.text(p.After()), Search: r.text(p.Search()), Deleted: p.Deleted(), Limit: int(p.Limit())}
 	order := r.text(p.Order())
 	refused := r.fault("the call")
@@ -138,13 +138,13 @@ func (o *space) list(ctx context.Context, c *rpc.Call) {
 	}
 	var page *session.ListPage
 	if refused == nil {
-		page, refused = o.listed(ctx, q)
+		page, refused = o.listPage(ctx, q)
 	}
 	if refused != nil {
 		fail(c, refused)
 		return
 	}
-	c.Return(words(1, 2), func(s capnp.Struct, _ *rpc.CapTable) error {
+	c.Return(structSize(1, 2), func(s capnp.Struct, _ *rpc.CapTable) error {
 		res := wire.Space_list_Results(s)
 		res.SetMore(page.Next != "")
 		if err := res.SetNext(page.Next); err != nil {
@@ -163,32 +163,32 @@ func (o *space) list(ctx context.Context, c *rpc.Call) {
 	})
 }
 
-// listed gives a page of the space's sessions, with as many as one answer may list where
+// listPage gives a page of the space's sessions, with as many as one answer may list where
 // no other limit is said.
-func (o *space) listed(ctx context.Context, q session.ListQuery) (*session.ListPage, *fault.Error) {
-	if q.Limit <= 0 || q.Limit > listMax {
-		q.Limit = listMax
+func (o *space) listPage(ctx context.Context, q session.ListQuery) (*session.ListPage, *fault.Error) {
+	if q.Limit <= 0 || q.Limit > maxList {
+		q.Limit = maxList
 	}
 	ctx, cancel := context.WithTimeout(ctx, o.server.cfg.ReadTimeout)
 	defer cancel()
 	page, err := o.server.cfg.Store.ListSessions(ctx, o.id, q, []string{o.ref})
 	if err != nil {
-		return nil, toFault(o.link.log, err, "list the sessions")
+		return nil, toFault(o.conn.log, err, "list the sessions")
 	}
-	grant, refused := o.check(&page.Sight, capability.List, "list")
+	grant, refused := o.check(&page.Access, capability.List, "list")
 	if refused != nil {
 		return nil, refused
 	}
-	o.server.used(o.link.peer, grant, "list", 0)
+	o.server.recordUse(o.conn.peer, grant, "list", 0)
 	return page, nil
 }
 
 func (o *space) describe(ctx context.Context, c *rpc.Call) {
 	ctx, cancel := context.WithTimeout(ctx, o.server.cfg.ReadTimeout)
 	defer cancel()
-	sight, err := o.server.cfg.Store.Look(ctx, "", []string{o.ref})
+	sight, err := o.server.cfg.Store.ReadAccess(ctx, "", []string{o.ref})
 	if err != nil {
-		fail(c, toFault(o.link.log, err, "describe the ref"))
+		fail(c, toFault(o.conn.log, err, "describe the ref"))
 		return
 	}
 	grant, refused := o.grant(sight, 0)
@@ -197,9 +197,9 @@ func (o *space) describe(ctx context.Context, c *rpc.Call) {
 		return
 	}
 	if refused == nil {
-		o.server.used(o.link.peer, grant, "describe", 0)
+		o.server.recordUse(o.conn.peer, grant, "describe", 0)
 	}
-	c.Return(words(1, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
+	c.Return(structSize(1, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
 		res := wire.Space_describe_Results(s)
 		res.SetNow(sight.Now)
 		info, err := res.NewInfo()

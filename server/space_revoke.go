@@ -17,7 +17,7 @@ import (
 
 func (o *space) revoke(c *rpc.Call) {
 	s, _ := c.Params()
-	var r reader
+	var r fieldReader
 	ref := r.text(wire.Space_revoke_Params(s).Ref())
 	refused := r.fault("the call")
 	if refused == nil && capability.Target(ref) == "" {
@@ -25,21 +25,21 @@ func (o *space) revoke(c *rpc.Call) {
 	}
 	var died uint64
 	if refused == nil {
-		died, refused = o.cut(ref)
+		died, refused = o.revokeTree(ref)
 	}
-	c.Return(words(1, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
+	c.Return(structSize(1, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
 		r := wire.Space_revoke_Results(s)
 		r.SetRefs(died)
-		return o.server.giveRefusal(r.NewRefusal, refused)
+		return o.server.setRefusal(r.NewRefusal, refused)
 	})
 }
 
-// cut revokes the tree below ref, which is this space's ref or below it: another
+// revokeTree revokes the tree below ref, which is this space's ref or below it: another
 // ref of the space, or one of a session that was made under it.
-func (o *space) cut(ref string) (died uint64, refused *fault.Error) {
+func (o *space) revokeTree(ref string) (died uint64, refused *fault.Error) {
 	var published *session.Published
-	refused = o.change("revoke", session.Want{Lineages: []string{ref}, Trees: []string{ref}},
-		func(ctx context.Context, tx session.Tx, at *session.Sight, rows *session.Rows) (err error) {
+	refused = o.updateRefs("revoke", session.ReadSet{Lineages: []string{ref}, Trees: []string{ref}},
+		func(ctx context.Context, tx session.Tx, at *session.Access, rows *session.Rows) (err error) {
 			own, refused := o.check(at, capability.Revoke, "revoke")
 			if refused != nil {
 				return refused
@@ -49,14 +49,14 @@ func (o *space) cut(ref string) (died uint64, refused *fault.Error) {
 				up = rows.Grants[up.Parent]
 			}
 			switch {
-			case up == nil || o.narrow != nil && ref == own.ID: // also of one that is not there, which is nobody's business
+			case up == nil || o.attenuated != nil && ref == own.ID: // also of one that is not there, which is nobody's business
 				refused = fault.MissingRight.With("this ref may revoke itself and what was minted below it; that one is not")
-				o.server.denied(o.link.peer, o.ref, own, "revoke", refused)
+				o.server.auditDenial(o.conn.peer, o.ref, own, "revoke", refused)
 				return refused
 			case rows.Grants[ref].Revoked != 0:
 				return nil
 			}
-			died, published, err = session.RevokeTree(ctx, tx, own, ref, rows.Trees[ref], o.link.peer)
+			died, published, err = session.RevokeTree(ctx, tx, own, ref, rows.Trees[ref], o.conn.peer)
 			return err
 		})
 	if refused != nil {
@@ -64,7 +64,7 @@ func (o *space) cut(ref string) (died uint64, refused *fault.Error) {
 	}
 	if published != nil { // the other replicas hear of the events
 		for _, p := range published.Sessions {
-			o.server.hub.heard(p.Row.ID, p.Row.Cursor, p.Row.AuthGen)
+			o.server.hub.notify(p.Row.ID, p.Row.Cursor, p.Row.AuthGen)
 		}
 	}
 	return died, nil

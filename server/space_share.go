@@ -14,33 +14,33 @@ import (
 	"github.com/mooring-rpc/mooring/session"
 )
 
-// spaceCommits is how many times as long as others a transaction may take that changes
+// spaceCommitFactor is how many times as long as others a transaction may take that changes
 // a space's refs: a revocation or rotation writes to all of its sessions.
-const spaceCommits = 20
+const spaceCommitFactor = 20
 
-// change runs decide in a transaction that has the space's row to itself, with the
+// updateRefs runs decide in a transaction that has the space's row to itself, with the
 // rows of its own ref and of others, and gives what refuses it. What makes sessions
 // in the space waits for it, and it for them: so none is made under a ref that is
 // being revoked. Once begun it is finished, whatever becomes of the connection.
-func (o *space) change(method string, want session.Want, decide func(ctx context.Context, tx session.Tx, at *session.Sight, rows *session.Rows) error) *fault.Error {
+func (o *space) updateRefs(method string, want session.ReadSet, decide func(ctx context.Context, tx session.Tx, at *session.Access, rows *session.Rows) error) *fault.Error {
 	var under *capability.Grant
-	ctx, cancel := context.WithTimeout(o.server.work, spaceCommits*o.server.cfg.CommitTimeout)
+	ctx, cancel := context.WithTimeout(o.server.workCtx, spaceCommitFactor*o.server.cfg.CommitTimeout)
 	defer cancel()
-	want.Claims, want.Grants = []string{o.id}, append(want.Grants, o.ref)
+	want.ExclusiveSpaces, want.Grants = []string{o.id}, append(want.Grants, o.ref)
 	err := o.server.cfg.Store.Update(ctx, func(tx session.Tx) (err error) {
-		defer recovered(&err)
+		defer recoverPanic(&err)
 		rows, err := tx.Load(ctx, &want)
 		if err != nil {
 			return err
 		}
-		at := &session.Sight{Now: rows.Now, Grants: rows.Grants}
+		at := &session.Access{Now: rows.Now, Grants: rows.Grants}
 		under, _ = o.grant(at, 0)
 		return decide(ctx, tx, at, rows)
 	})
 	if err == nil && under != nil {
-		o.server.used(o.link.peer, under, method, 0)
+		o.server.recordUse(o.conn.peer, under, method, 0)
 	}
-	return toFault(o.link.log, err, method+" the space's ref")
+	return toFault(o.conn.log, err, method+" the space's ref")
 }
 
 func (o *space) share(c *rpc.Call) {
@@ -51,8 +51,8 @@ func (o *space) share(c *rpc.Call) {
 		refused = fault.BadArgument.With("the new ref's id is not one for %s", o.id)
 	}
 	if refused == nil {
-		refused = o.change("share", session.Want{Grants: []string{m.ID}},
-			func(ctx context.Context, tx session.Tx, at *session.Sight, rows *session.Rows) error {
+		refused = o.updateRefs("share", session.ReadSet{Grants: []string{m.ID}},
+			func(ctx context.Context, tx session.Tx, at *session.Access, rows *session.Rows) error {
 				parent, refused := o.check(at, capability.Share, "share")
 				if refused != nil {
 					return refused
@@ -66,26 +66,26 @@ func (o *space) share(c *rpc.Call) {
 					return refused
 				}
 				if there != nil {
-					if refused := capability.Reminted(there, g); refused != nil {
+					if refused := capability.CheckSameMint(there, g); refused != nil {
 						return refused
 					}
 					return nil
 				}
 				return tx.Save(ctx, &session.Changes{Grants: []*capability.Grant{g}, Audit: []*capability.AuditRow{
-					{Target: o.id, At: at.Now, Act: capability.AuditShare, Ref: parent.ID, Actor: parent.Actor, Subject: g.ID, Peer: o.link.peer}}})
+					{Target: o.id, At: at.Now, Act: capability.AuditShare, Ref: parent.ID, Actor: parent.Actor, Subject: g.ID, Peer: o.conn.peer}}})
 			})
 	}
-	c.Return(words(0, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
-		return o.server.giveRefusal(wire.Space_share_Results(s).NewRefusal, refused)
+	c.Return(structSize(0, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
+		return o.server.setRefusal(wire.Space_share_Results(s).NewRefusal, refused)
 	})
 }
 
 // decodeNewRef reads what a ref that a client has made is to be.
-func decodeNewRef(w wire.NewRef, err error) (m capability.Minting, refused *fault.Error) {
-	var r reader
-	r.failed(err)
+func decodeNewRef(w wire.NewRef, err error) (m capability.MintRequest, refused *fault.Error) {
+	var r fieldReader
+	r.fail(err)
 	m, refused = decodeAttenuation(w.Limits())
-	m.ID, m.Limit, m.Seal = r.text(w.Id()), w.Redemptions(), r.data(w.Seal())
+	m.ID, m.MaxRedemptions, m.Seal = r.text(w.Id()), w.Redemptions(), r.data(w.Seal())
 	hash := r.data(w.Hash())
 	copy(m.Hash[:], hash)
 	if broken := r.fault("the new ref"); broken != nil {
@@ -95,11 +95,11 @@ func decodeNewRef(w wire.NewRef, err error) (m capability.Minting, refused *faul
 	case refused != nil:
 	case len(hash) != len(m.Hash):
 		refused = fault.BadArgument.With("the hash of a ref's secret has %d bytes", len(m.Hash))
-	case capability.IsSpace(capability.Target(m.ID)) && (m.From != 0 || len(m.Methods) > 0):
+	case capability.IsSpace(capability.Target(m.ID)) && (m.VisibleFrom != 0 || len(m.Methods) > 0):
 		refused = fault.BadArgument.With("only the ref of a session can be for some methods, or from a cursor on")
 	}
 	if refused == nil {
-		refused = capability.CheckOffline(m.ID)
+		refused = capability.CheckClientMade(m.ID)
 	}
 	if len(m.Seal) == 0 {
 		m.Seal = nil

@@ -24,18 +24,18 @@ type countedReads struct {
 	reads atomic.Int64
 }
 
-func (c *countedReads) ReadLog(ctx context.Context, id string, after uint64, maxBytes, maxEvents int, refs []string, hashesAt ...uint64) (*session.Page, error) {
+func (c *countedReads) ReadLog(ctx context.Context, id string, after uint64, maxBytes, maxEvents int, refs []string, hashesAt ...uint64) (*session.LogPage, error) {
 	c.reads.Add(1)
 	return c.Store.ReadLog(ctx, id, after, maxBytes, maxEvents, refs, hashesAt...)
 }
 
-// linkOf is the connection's share of a session's only subscriber.
-func linkOf(r *rig, session string) *link {
-	topic := r.server.hub.topic(session)
+// connStateOf is the connection's share of a session's only subscriber.
+func connStateOf(r *rig, session string) *connState {
+	topic := r.server.hub.fanout(session)
 	topic.mu.Lock()
 	defer topic.mu.Unlock()
 	for s := range topic.subs {
-		return s.link
+		return s.conn
 	}
 	return nil
 }
@@ -44,36 +44,36 @@ func linkOf(r *rig, session string) *link {
 // way.
 func TestLargeDeliveryFindsRoom(t *testing.T) {
 	t.Parallel()
-	l := &link{limit: 1000}
+	l := &connState{maxInFlight: 1000}
 	var small, large waiter
 	reserves := func(bytes int, w *waiter, want bool) {
 		t.Helper()
 		if got := l.reserve(bytes, w, func() {}); got != want {
-			t.Fatalf("%d bytes find room: %v, with %d under way and %d in line", bytes, got, l.underway, len(l.line))
+			t.Fatalf("%d bytes find room: %v, with %d under way and %d in line", bytes, got, l.inFlight, len(l.waiters))
 		}
 	}
 	reserves(10, &small, true)
 	reserves(2000, &large, false)
 	reserves(10, &small, false) // comes behind it
-	l.taken(10)()
-	if !l.called(&large) || l.waits(&large) || l.called(&small) {
+	l.release(10)()
+	if !l.isTurn(&large) || l.isWaiting(&large) || l.isTurn(&small) {
 		t.Fatal("it is not the large one's turn when nothing is under way")
 	}
 	reserves(2000, &large, true)
-	l.pass(&large)()
-	if l.called(&small) {
+	l.endTurn(&large)()
+	if l.isTurn(&small) {
 		t.Error("a small one is woken while there is no room")
 	}
-	l.taken(2000)()
+	l.release(2000)()
 	reserves(10, &small, true)
 	// A turn lasts as long as there is room, and who leaves has none.
 	reserves(10, &small, true)
 	reserves(2000, &large, false)
-	l.pass(&small)()
-	l.gone(&large, 0)()
+	l.endTurn(&small)()
+	l.releaseAll(&large, 0)()
 	reserves(10, &small, true)
-	if len(l.line) != 0 || l.underway != 30 {
-		t.Errorf("%d are in line, %d bytes under way", len(l.line), l.underway)
+	if len(l.waiters) != 0 || l.inFlight != 30 {
+		t.Errorf("%d are in line, %d bytes under way", len(l.waiters), l.inFlight)
 	}
 }
 
@@ -95,7 +95,7 @@ func TestEverybodyOnAConnectionIsServed(t *testing.T) {
 	seed := seed.Of(t)
 	synctest.Test(t, func(t *testing.T) {
 		rng := rand.New(rand.NewPCG(seed, 0))
-		l := &link{limit: 64 << 10, max: 100}
+		l := &connState{maxInFlight: 64 << 10, maxSubs: 100}
 		var all []*answering
 		for range 5 {
 			log := newLogged()
@@ -107,7 +107,7 @@ func TestEverybodyOnAConnectionIsServed(t *testing.T) {
 				a := &answering{rng: rand.New(rand.NewPCG(seed, uint64(len(all))))}
 				s := h.follow(t, owner, uint64(rng.IntN(100)), a, l)
 				if i == 4 {
-					time.AfterFunc(time.Duration(rng.IntN(500))*time.Millisecond, func() { s.over(nil) })
+					time.AfterFunc(time.Duration(rng.IntN(500))*time.Millisecond, func() { s.end(nil) })
 					continue
 				}
 				all = append(all, a)
@@ -120,8 +120,8 @@ func TestEverybodyOnAConnectionIsServed(t *testing.T) {
 				t.Errorf("one is at %d of 101", a.at())
 			}
 		}
-		if l.underway != 0 || len(l.line) != 0 {
-			t.Errorf("%d bytes are under way, %d are in line", l.underway, len(l.line))
+		if l.inFlight != 0 || len(l.waiters) != 0 {
+			t.Errorf("%d bytes are under way, %d are in line", l.inFlight, len(l.waiters))
 		}
 	})
 }
@@ -136,7 +136,7 @@ func TestTurnEndsWithWhatWasPublished(t *testing.T) {
 		for range 5 {
 			log.append(100)
 		}
-		h, narrow := hubOn(t, log), &link{limit: 1, max: 10}
+		h, narrow := hubOn(t, log), &connState{maxInFlight: 1, maxSubs: 10}
 		h.pageBytes = 1 // a page for each event
 		h.follow(t, hurried, log.row.Cursor, n, narrow)
 		synctest.Wait()
@@ -147,17 +147,17 @@ func TestTurnEndsWithWhatWasPublished(t *testing.T) {
 			switch len(behind.calls) {
 			case 1: // n finds no room, and is the first in line
 				last = log.append(100)
-				h.committing([]string{log.row.ID})
-				h.committed([]string{log.row.ID}, &session.Published{Sessions: []session.PublishedSession{{Row: log.row, Events: log.events[last-1:]}}})
+				h.beginCommit([]string{log.row.ID})
+				h.endCommit([]string{log.row.ID}, &session.Published{Sessions: []session.PublishedSession{{Row: log.row, Events: log.events[last-1:]}}})
 			case 2: // it is read for, and the page is of another place
 				narrow.reserve(1, &next, func() { served = last })
 				h.expire(1)
 			case 4: // its turn
-				narrow.taken(1)()
+				narrow.release(1)()
 			}
 			return nil
 		}
-		h.follow(t, owner, 0, behind, wideLink())
+		h.follow(t, owner, 0, behind, wideConnState())
 		synctest.Wait()
 		if n.at() != last || served != last {
 			t.Errorf("the first in line is at %d of %d, the second was served: %v", n.at(), last, served == last)
@@ -175,14 +175,14 @@ func TestBusySubscriberIsLeftAlone(t *testing.T) {
 			log.append(300 << 10) // deliveries of one event, three in a window
 		}
 		n.err = func() error {
-			if time.Since(begun) < looks*busyPause && log.reads < 1000 {
-				return errBusy
+			if time.Since(begun) < looks*wouldBlockPause && log.reads < 1000 {
+				return errWouldBlock
 			}
 			return nil
 		}
 		h := hubOn(t, log)
-		h.follow(t, log.grant("owner", ""), 0, n, wideLink())
-		time.Sleep(2 * looks * busyPause)
+		h.follow(t, log.grant("owner", ""), 0, n, wideConnState())
+		time.Sleep(2 * looks * wouldBlockPause)
 		synctest.Wait()
 		if log.reads > 3*looks || n.at() != 21 {
 			t.Errorf("the log was read %d times while the subscriber was busy for %d pauses; it is at %d of 21", log.reads, looks, n.at())
@@ -205,7 +205,7 @@ func TestWhoFindsNoRoomWaitsOnce(t *testing.T) {
 		write(n)
 	}
 	sess := stalled.restore(m.owner)
-	var l *link
+	var l *connState
 	var all []*recorder
 	for range subs {
 		k := newRecorder()
@@ -217,7 +217,7 @@ func TestWhoFindsNoRoomWaitsOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 		if l == nil {
-			l = linkOf(r, m.id)
+			l = connStateOf(r, m.id)
 		}
 	}
 	healthy := newRecorder()
@@ -230,8 +230,8 @@ func TestWhoFindsNoRoomWaitsOnce(t *testing.T) {
 		healthy.untilCursor(t, last) // by then the others were looked at too
 	}
 	l.mu.Lock()
-	if len(l.line) > subs {
-		t.Errorf("%d wait for room, of %d subscriptions", len(l.line), subs)
+	if len(l.waiters) > subs {
+		t.Errorf("%d wait for room, of %d subscriptions", len(l.waiters), subs)
 	}
 	l.mu.Unlock()
 	if n := st.reads.Load() - before; n > commits/4 {

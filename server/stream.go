@@ -24,19 +24,19 @@ type stream struct {
 	id          string // the stream's (session.StreamKey), opened by the outbox's secret
 	incarnation uint64
 	opening     session.Opening
-	most        int // of inFlight
+	maxInFlight int // of inFlight
 
 	mu       sync.Mutex
-	inFlight int       // unanswered calls
-	parked   []*parked // in the order of their arrival; the first waits for a promise
+	inFlight int               // unanswered calls
+	deferred []*deferredCommit // in the order of their arrival; the first waits for a promise
 }
 
-// parked is a batch that came with capabilities which are promises still, as
+// deferredCommit is a batch that came with capabilities which are promises still, as
 // when a session is restored and forked in one round trip, or one behind it.
-type parked struct {
-	work *work
-	with []*rpc.Ref // owned
-	left int        // of them not settled, and one for park itself
+type deferredCommit struct {
+	commit     *pendingCommit
+	with       []*rpc.Ref // owned
+	unresolved int        // of them not settled, and one for park itself
 }
 
 var (
@@ -49,7 +49,7 @@ const maxWith = 64
 
 // Serve implements rpc.Object.
 func (o *stream) Serve(c *rpc.Call) {
-	o.server.observed.call(c, o.server.observed.stream)
+	o.server.instruments.observeCall(c, o.server.instruments.stream)
 	switch c.Method() {
 	case streamApply:
 		o.apply(c)
@@ -67,7 +67,7 @@ func (o *stream) apply(c *rpc.Call) {
 		o.answerApply(c, session.Answer{Err: refused})
 		return
 	}
-	o.submit(&parked{with: with, work: &work{
+	o.submit(&deferredCommit{with: with, commit: &pendingCommit{
 		sub: session.Submission{Batch: batch}, ops: max(len(batch.Ops), 1), bytes: size, caller: c.Context(),
 		done: func(a session.Answer) { o.answerApply(c, a) },
 	}})
@@ -76,28 +76,28 @@ func (o *stream) apply(c *rpc.Call) {
 func (o *stream) acknowledge(c *rpc.Call) {
 	s, _ := c.Params()
 	through := wire.Stream_acknowledge_Params(s).Through()
-	o.submit(&parked{work: &work{
+	o.submit(&deferredCommit{commit: &pendingCommit{
 		sub: session.Submission{Ack: true, Batch: ledger.Batch{Session: o.auth.session, Outbox: o.id,
 			Incarnation: o.incarnation, AckedThrough: through}},
 		ops: 1, bytes: 64, caller: c.Context(),
 		done: func(a session.Answer) {
-			c.Return(words(0, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
-				return o.server.giveRefusal(wire.Stream_acknowledge_Results(s).NewRefusal, a.Err)
+			c.Return(structSize(0, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
+				return o.server.setRefusal(wire.Stream_acknowledge_Results(s).NewRefusal, a.Err)
 			})
 		},
 	}})
 }
 
 // submit queues work under the stream's authority, behind what came before it.
-func (o *stream) submit(p *parked) {
-	w := p.work
+func (o *stream) submit(p *deferredCommit) {
+	w := p.commit
 	w.sub.Opening = &o.opening
-	o.auth.sign(&w.sub, o.peer)
+	o.auth.stamp(&w.sub, o.peer)
 	answer := w.done
 	o.mu.Lock()
-	if o.inFlight >= o.most {
+	if o.inFlight >= o.maxInFlight {
 		n := o.inFlight
-		o.server.met.add(boundBatches)
+		o.server.limitHits.add(limitBatches)
 		o.mu.Unlock()
 		p.release()
 		refused := fault.Overloaded.With("%d calls of this stream wait for their answers, the most that may: wait for some", n)
@@ -111,28 +111,28 @@ func (o *stream) submit(p *parked) {
 		o.mu.Unlock()
 		answer(a)
 	}
-	p.left = len(p.with) + 1
-	o.parked = append(o.parked, p)
+	p.unresolved = len(p.with) + 1
+	o.deferred = append(o.deferred, p)
 	o.mu.Unlock()
 	for _, held := range p.with {
-		held.Settled(func() { o.settle(p) })
+		held.WhenResolved(func() { o.resolved(p) })
 	}
-	o.settle(p)
+	o.resolved(p)
 }
 
-// settle counts one of p's promises as settled, and hands on what need not wait
+// resolved counts one of p's promises as settled, and hands on what need not wait
 // any more.
-func (o *stream) settle(p *parked) {
+func (o *stream) resolved(p *deferredCommit) {
 	var after []func()
 	o.mu.Lock()
-	p.left--
-	for len(o.parked) > 0 && o.parked[0].left == 0 {
-		next := o.parked[0]
-		o.parked = o.parked[1:]
-		next.work.sub.With = append(next.work.sub.With, heldSessions(next.with)...)
+	p.unresolved--
+	for len(o.deferred) > 0 && o.deferred[0].unresolved == 0 {
+		next := o.deferred[0]
+		o.deferred = o.deferred[1:]
+		next.commit.sub.PassedRefs = append(next.commit.sub.PassedRefs, attachedRefs(next.with)...)
 		after = append(after, next.release)
-		if err := o.server.commit.add(next.work); err != nil {
-			after = append(after, func() { next.work.done(session.Answer{Err: err}) })
+		if err := o.server.committer.submit(next.commit); err != nil {
+			after = append(after, func() { next.commit.done(session.Answer{Err: err}) })
 			continue
 		}
 		crashpoint.Hit(crashpoint.ServerApplyQueued)
@@ -143,7 +143,7 @@ func (o *stream) settle(p *parked) {
 	}
 }
 
-func (p *parked) release() {
+func (p *deferredCommit) release() {
 	for _, held := range p.with {
 		held.Release()
 	}
@@ -152,9 +152,9 @@ func (p *parked) release() {
 
 // decodeWith takes the capabilities that came along with a batch.
 func decodeWith(s capnp.Struct, caps *rpc.CapTable) ([]*rpc.Ref, *fault.Error) {
-	var r reader
+	var r fieldReader
 	ptrs, err := capabilities(s, 1, maxWith)
-	r.failed(err)
+	r.fail(err)
 	if refused := r.fault("the sessions that came with the batch"); refused != nil {
 		return nil, refused
 	}
@@ -167,13 +167,13 @@ func decodeWith(s capnp.Struct, caps *rpc.CapTable) ([]*rpc.Ref, *fault.Error) {
 	return with, nil
 }
 
-// heldSessions are the refs of the live sessions among what came along. What is
+// attachedRefs are the refs of the live sessions among what came along. What is
 // no session of this server proves nothing and is passed over, as are objects of
 // Space.create, which stand on no ref whose secret was shown, and narrowed ones,
 // which allow less than the ref that the op names.
-func heldSessions(with []*rpc.Ref) (refs []string) {
+func attachedRefs(with []*rpc.Ref) (refs []string) {
 	for _, held := range with {
-		if o, ok := held.Object().(*sess); ok && o.auth.space == "" && o.auth.narrow == nil {
+		if o, ok := held.Object().(*sess); ok && o.auth.space == "" && o.auth.attenuated == nil {
 			refs = append(refs, o.auth.ref)
 		}
 	}

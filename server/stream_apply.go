@@ -12,9 +12,9 @@ import (
 
 	"github.com/mooring-rpc/mooring/capnp/wire"
 	"github.com/mooring-rpc/mooring/fault"
+	byhand "github.com/mooring-rpc/mooring/internal/capnpfast"
 	"github.com/mooring-rpc/mooring/internal/crashpoint"
-	"github.com/mooring-rpc/mooring/internal/place"
-	byhand "github.com/mooring-rpc/mooring/internal/words"
+	"github.com/mooring-rpc/mooring/internal/wirelayout"
 	"github.com/mooring-rpc/mooring/ledger"
 	"github.com/mooring-rpc/mooring/rpc"
 	"github.com/mooring-rpc/mooring/session"
@@ -24,12 +24,12 @@ import (
 func (o *stream) decodeApply(c *rpc.Call) (b ledger.Batch, with []*rpc.Ref, size int, refused *fault.Error) {
 	limit := o.server.cfg.RPC.MessageBytes
 	if params, ok := c.PlainParams(); ok {
-		if b, size, ok = decodePlain(params, o.auth.session, o.id, o.incarnation, limit); ok {
-			o.server.byHand.Add(1)
+		if b, size, ok = decodeFast(params, o.auth.session, o.id, o.incarnation, limit); ok {
+			o.server.fastBatches.Add(1)
 			return b, nil, size, nil
 		}
 	}
-	o.server.generated.Add(1)
+	o.server.generatedBatches.Add(1)
 	s, caps := c.Params()
 	from, err := wire.Stream_apply_Params(s).Batch()
 	if err != nil {
@@ -42,37 +42,37 @@ func (o *stream) decodeApply(c *rpc.Call) (b ledger.Batch, with []*rpc.Ref, size
 	return b, with, size, refused
 }
 
-// decodePlain is decodeBatch by hand, of an apply's parameters. ok is false for
+// decodeFast is decodeBatch by hand, of an apply's parameters. ok is false for
 // what is not usual in a batch, or too much: decodeBatch reads it, or refuses it.
 // The arguments' values stay in the message, unless they are the smaller part of it.
-func decodePlain(m byhand.Message, session, outbox string, incarnation uint64, limit int) (b ledger.Batch, size int, ok bool) {
+func decodeFast(m byhand.Message, session, outbox string, incarnation uint64, limit int) (b ledger.Batch, size int, ok bool) {
 	params := m.Root()
-	from := params.Struct(place.ParamsBatch)
-	ops := from.List(place.BatchOps)
-	if !m.Usual() || !params.Null(place.ParamsWith) || !from.Null(place.BatchHints) || ops.Len() > ledger.MaxFrameOps {
+	from := params.Struct(wirelayout.ParamsBatch)
+	ops := from.List(wirelayout.BatchOps)
+	if !m.Supported() || !params.Null(wirelayout.ParamsWith) || !from.Null(wirelayout.BatchHints) || ops.Len() > ledger.MaxFrameOps {
 		return b, 0, false
 	}
-	r := reader{limit: limit, most: m.Size()}
+	r := fieldReader{limit: limit, sizeHint: m.Size()}
 	b = ledger.Batch{Session: session, Outbox: outbox, Incarnation: incarnation,
-		AckedThrough: from.Uint64(place.BatchAckedThrough), BatchID: r.text(string(from.Text(place.BatchID)), nil),
-		Atomic: from.Bit(place.BatchAtomic), Ops: make([]ledger.Intent, ops.Len())}
+		AckedThrough: from.Uint64(wirelayout.BatchAckedThrough), BatchID: r.text(string(from.Text(wirelayout.BatchID)), nil),
+		Atomic: from.Bit(wirelayout.BatchAtomic), Ops: make([]ledger.Intent, ops.Len())}
 	before := &ledger.Intent{} // whose names are the likely ones
 	for i := range b.Ops {
 		op := &b.Ops[i]
 		op.BatchID, op.Session, op.Atomic = b.BatchID, session, b.Atomic
-		if !r.plainOp(ops.At(i), op, before, len(b.Ops)-i) || !m.Usual() {
+		if !r.fastOp(ops.At(i), op, before, len(b.Ops)-i) || !m.Supported() {
 			return b, 0, false
 		}
 		before = op
 	}
 	if r.size < m.Size()/2 {
-		unhand(b.Ops)
+		cloneArgs(b.Ops)
 	}
-	return b, r.size + opBytes*len(b.Ops), r.err == nil && m.Usual()
+	return b, r.size + opBytes*len(b.Ops), r.err == nil && m.Supported()
 }
 
-// unhand copies the arguments' values out of their message, so that they do not keep it.
-func unhand(ops []ledger.Intent) {
+// cloneArgs copies the arguments' values out of their message, so that they do not keep it.
+func cloneArgs(ops []ledger.Intent) {
 	for i := range ops {
 		for j := range ops[i].Args {
 			a := &ops[i].Args[j]
@@ -81,76 +81,76 @@ func unhand(ops []ledger.Intent) {
 	}
 }
 
-// plainOp is op by hand. before is the op before it, left how many are left with it.
-func (r *reader) plainOp(from byhand.Struct, to, before *ledger.Intent, left int) bool {
-	to.OpID = r.text(string(from.Text(place.OpID)), nil)
-	to.Seq = from.Uint64(place.OpSeq)
-	to.Method = r.nameLike(from.Text(place.OpMethod), before.Method)
-	args := from.List(place.OpArgs)
+// fastOp is op by hand. before is the op before it, left how many are left with it.
+func (r *fieldReader) fastOp(from byhand.Struct, to, before *ledger.Intent, left int) bool {
+	to.OpID = r.text(string(from.Text(wirelayout.OpID)), nil)
+	to.Seq = from.Uint64(wirelayout.OpSeq)
+	to.Method = r.internLike(from.Text(wirelayout.OpMethod), before.Method)
+	args := from.List(wirelayout.OpArgs)
 	n := args.Len()
-	if !from.Null(place.OpDependsOn) || !r.listed(n, argBytes, listedArgs) {
+	if !from.Null(wirelayout.OpDependsOn) || !r.checkList(n, argBytes, argsLabel) {
 		return false
 	}
-	if n > len(r.args) {
-		r.args = make([]ledger.Arg, max(n, min(n*left, r.most/argBytes))) // as many as may come
+	if n > len(r.argPool) {
+		r.argPool = make([]ledger.Arg, max(n, min(n*left, r.sizeHint/argBytes))) // as many as may come
 	}
 	if n > 0 {
-		to.Args, r.args = r.args[:n:n], r.args[n:]
+		to.Args, r.argPool = r.argPool[:n:n], r.argPool[n:]
 	}
 	for i := range to.Args {
 		arg, a, likely := args.At(i), &to.Args[i], ""
 		if i < len(before.Args) {
 			likely = before.Args[i].Name
 		}
-		a.Name = r.nameLike(arg.Text(place.ArgName), likely)
-		if arg.Uint16(place.ArgWhich) != uint16(wire.Arg_Which_json) {
+		a.Name = r.internLike(arg.Text(wirelayout.ArgName), likely)
+		if arg.Uint16(wirelayout.ArgWhich) != uint16(wire.Arg_Which_json) {
 			return false
 		}
-		if text := arg.Text(place.ArgJSON); len(text) > 0 {
-			r.count(len(text))
+		if text := arg.Text(wirelayout.ArgJSON); len(text) > 0 {
+			r.charge(len(text))
 			a.JSON = text
 		}
 		if r.err != nil {
 			return false
 		}
 	}
-	switch wire.Op_expected_Which(from.Uint16(place.OpExpected)) {
+	switch wire.Op_expected_Which(from.Uint16(wirelayout.OpExpected)) {
 	case wire.Op_expected_Which_none:
 	case wire.Op_expected_Which_cursor:
-		to.Expected = ledger.Expect{Set: true, Cursor: from.Uint64(place.OpExpectedCursor)}
+		to.Expected = ledger.Expect{Set: true, Cursor: from.Uint64(wirelayout.OpExpectedCursor)}
 	default:
 		return false
 	}
 	return r.err == nil
 }
 
-// nameLike is name for one that is likely.
-func (r *reader) nameLike(b []byte, likely string) string {
+// internLike is name for one that is likely.
+func (r *fieldReader) internLike(b []byte, likely string) string {
 	if string(b) != likely {
-		return r.name(b, nil)
+		return r.intern(b, nil)
 	}
-	r.count(len(b))
+	r.charge(len(b))
 	return likely
 }
 
 // answerApply answers a call of apply: with what was recorded, or as a whole,
 // when nothing was.
 func (o *stream) answerApply(c *rpc.Call, a session.Answer) {
-	c.Return(words(0, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
+	c.Return(structSize(0, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
 		reply, err := wire.Stream_apply_Results(s).NewReply()
 		if err != nil {
 			return err
 		}
 		if a.Err == nil {
 			crashpoint.Hit(crashpoint.ServerOutcomeBefore)
-			return placeAck(reply, &a)
+			return writeAck(reply, &a)
 		}
-		return o.server.giveRefusal(reply.NewRefusal, a.Err)
+		return o.server.setRefusal(reply.NewRefusal, a.Err)
 	})
 }
 
-// placeAck writes an ack into the reply of an apply.
-func placeAck(reply wire.ApplyReply, a *session.Answer) error {
+// writeAck writes an ack into the reply of an apply.
+func writeAck(reply wire.ApplyReply, a *session.Answer) error {
 	seg := capnp.Struct(reply).Segment()
 	at := len(seg.Data())
 	to, err := reply.NewAck()
@@ -158,7 +158,7 @@ func placeAck(reply wire.ApplyReply, a *session.Answer) error {
 		return err
 	}
 	encodeCounts(to, a)
-	if len(seg.Data()) == at+place.Ack.Bytes() { // and not somewhere else
+	if len(seg.Data()) == at+wirelayout.Ack.Bytes() { // and not somewhere else
 		if piece, ok := byhand.Reserve(seg, outcomesSize(a.Outcomes)); ok {
 			writeOutcomes(&piece, at/byhand.Bytes, a)
 			return nil
@@ -169,7 +169,7 @@ func placeAck(reply wire.ApplyReply, a *session.Answer) error {
 
 // outcomesSize is how many words outcomes take as a list.
 func outcomesSize(outcomes []ledger.Outcome) int {
-	size := byhand.ListSize(len(outcomes), place.Outcome)
+	size := byhand.ListSize(len(outcomes), wirelayout.Outcome)
 	for i := range outcomes {
 		o := &outcomes[i]
 		size += byhand.TextSize(len(o.OpID)) + byhand.TextSize(len(o.Message)) + byhand.TextSize(len(o.Cause)) +
@@ -180,23 +180,23 @@ func outcomesSize(outcomes []ledger.Outcome) int {
 
 // writeOutcomes writes what the Ack at a word points to, in the order in which
 // encodeOutcomes does.
-func writeOutcomes(p *byhand.Piece, ack int, a *session.Answer) {
-	at := p.PutList(ack+place.Ack.Data+place.AckOutcomes, len(a.Outcomes), place.Outcome)
+func writeOutcomes(p *byhand.Builder, ack int, a *session.Answer) {
+	at := p.PutList(ack+wirelayout.Ack.Data+wirelayout.AckOutcomes, len(a.Outcomes), wirelayout.Outcome)
 	for i := range a.Outcomes {
 		o := &a.Outcomes[i]
-		p.PutUint8(at, place.OutcomeStatus, uint8(o.Status))
+		p.PutUint8(at, wirelayout.OutcomeStatus, uint8(o.Status))
 		if a.Duplicate {
-			p.PutUint8(at, place.OutcomeDuplicate/8, 1<<(place.OutcomeDuplicate%8))
+			p.PutUint8(at, wirelayout.OutcomeDuplicate/8, 1<<(wirelayout.OutcomeDuplicate%8))
 		}
-		p.PutUint16(at, place.OutcomeReason, uint16(o.Reason))
-		p.PutUint64(at, place.OutcomeCursor, o.Cursor)
-		p.PutUint64(at, place.OutcomeAt, o.At)
-		pointers := at + place.Outcome.Data
-		p.PutText(pointers+place.OutcomeOp, o.OpID)
-		p.PutText(pointers+place.OutcomeMessage, o.Message)
-		p.PutText(pointers+place.OutcomeCause, o.Cause)
-		p.PutTextBytes(pointers+place.OutcomeResult, o.Result)
-		at += place.Outcome.Words()
+		p.PutUint16(at, wirelayout.OutcomeReason, uint16(o.Reason))
+		p.PutUint64(at, wirelayout.OutcomeCursor, o.Cursor)
+		p.PutUint64(at, wirelayout.OutcomeAt, o.At)
+		pointers := at + wirelayout.Outcome.Data
+		p.PutText(pointers+wirelayout.OutcomeOp, o.OpID)
+		p.PutText(pointers+wirelayout.OutcomeMessage, o.Message)
+		p.PutText(pointers+wirelayout.OutcomeCause, o.Cause)
+		p.PutTextBytes(pointers+wirelayout.OutcomeResult, o.Result)
+		at += wirelayout.Outcome.Words()
 	}
 }
 
@@ -222,7 +222,7 @@ func encodeOutcomes(to wire.Ack, a *session.Answer) error {
 }
 
 func encodeOutcome(to wire.Outcome, o *ledger.Outcome, duplicate bool) error {
-	var w writer
+	var w fieldWriter
 	to.SetStatus(uint8(o.Status))
 	to.SetDuplicate(duplicate)
 	to.SetReason(uint16(o.Reason))
@@ -231,6 +231,6 @@ func encodeOutcome(to wire.Outcome, o *ledger.Outcome, duplicate bool) error {
 	w.text(to.SetOp, o.OpID)
 	w.text(to.SetMessage_, o.Message)
 	w.text(to.SetCause, o.Cause)
-	w.do(setBytes(capnp.Struct(to), place.OutcomeResult, o.Result))
+	w.do(setBytes(capnp.Struct(to), wirelayout.OutcomeResult, o.Result))
 	return w.err
 }

@@ -18,9 +18,9 @@ import (
 
 	"github.com/mooring-rpc/mooring/capnp/wire"
 	"github.com/mooring-rpc/mooring/fault"
-	"github.com/mooring-rpc/mooring/internal/place"
-	byhand "github.com/mooring-rpc/mooring/internal/words"
-	"github.com/mooring-rpc/mooring/internal/words/wordstest"
+	byhand "github.com/mooring-rpc/mooring/internal/capnpfast"
+	"github.com/mooring-rpc/mooring/internal/capnpfasttest"
+	"github.com/mooring-rpc/mooring/internal/wirelayout"
 	"github.com/mooring-rpc/mooring/ledger"
 	"github.com/mooring-rpc/mooring/session"
 )
@@ -30,7 +30,7 @@ func randomText(rnd *rand.Rand, most int) string {
 	if rnd.IntN(4) == 0 {
 		return "payload"
 	}
-	return wordstest.Text(rnd, most)
+	return capnpfasttest.Text(rnd, most)
 }
 
 // randomBatch is any batch; a plain one refers to nothing.
@@ -61,7 +61,7 @@ func randomBatch(rnd *rand.Rand, plain bool) *ledger.Batch {
 // without lists that have nothing in them.
 func leaner(s capnp.Struct, b *ledger.Batch, more int) error {
 	resized := func(l capnp.List, data, pointers int) (capnp.List, error) {
-		to, err := capnp.NewCompositeList(s.Segment(), words(capnp.Size(data+more), uint16(pointers+more)), int32(l.Len()))
+		to, err := capnp.NewCompositeList(s.Segment(), structSize(capnp.Size(data+more), uint16(pointers+more)), int32(l.Len()))
 		for i := range l.Len() {
 			if err == nil {
 				err = to.SetStruct(i, l.Struct(i))
@@ -84,7 +84,7 @@ func leaner(s capnp.Struct, b *ledger.Batch, more int) error {
 	if err != nil {
 		return err
 	}
-	var w writer
+	var w fieldWriter
 	for i := range ops.Len() {
 		op := ops.At(i)
 		args, err := op.Args()
@@ -125,7 +125,7 @@ func checkBatch(t *testing.T, raw []byte, traversal uint64, limit int) (plain bo
 	if !ok || root.Cost() > traversal {
 		return false
 	}
-	got, size, ok := decodePlain(byhand.NewMessage(seg, root, traversal-root.Cost()), "ses_x", "obx_x", 7, limit)
+	got, size, ok := decodeFast(byhand.NewMessage(seg, root, traversal-root.Cost()), "ses_x", "obx_x", 7, limit)
 	if !ok {
 		return false
 	}
@@ -164,14 +164,14 @@ func checkBatch(t *testing.T, raw []byte, traversal uint64, limit int) (plain bo
 
 func TestReadBatches(t *testing.T) {
 	t.Parallel()
-	rnd := wordstest.Dice(t)
+	rnd := capnpfasttest.Rand(t)
 	unusual := 0
 	for n := range 3000 {
 		b, more := randomBatch(rnd, n%4 > 0), 0
 		if n%3 == 0 {
 			more = 2 - rnd.IntN(4)
 		}
-		raw := wordstest.Segment(t, words(0, 2), func(s capnp.Struct) error { return leaner(s, b, more) })
+		raw := capnpfasttest.Segment(t, structSize(0, 2), func(s capnp.Struct) error { return leaner(s, b, more) })
 		plain := checkBatch(t, raw, uint64(len(raw)), 1<<20)
 		if n%4 > 0 && !plain {
 			t.Fatalf("not plain: %+v\n%x", b, raw)
@@ -180,7 +180,7 @@ func TestReadBatches(t *testing.T) {
 		}
 		for range 20 { // what is not well-formed, read too often, or too much
 			spoilt := bytes.Clone(raw)
-			wordstest.Spoil(rnd, spoilt)
+			capnpfasttest.Corrupt(rnd, spoilt)
 			checkBatch(t, spoilt, uint64(rnd.IntN(2*len(raw))), 1+rnd.IntN(2*len(raw)))
 		}
 	}
@@ -193,7 +193,7 @@ func TestReadBatches(t *testing.T) {
 func TestUnusualBatches(t *testing.T) {
 	t.Parallel()
 	for name, craft := range crafted {
-		raw := wordstest.Segment(t, words(0, 2), func(s capnp.Struct) error {
+		raw := capnpfasttest.Segment(t, structSize(0, 2), func(s capnp.Struct) error {
 			b, err := wire.Stream_apply_Params(s).NewBatch()
 			if err == nil {
 				craft(t, b)
@@ -230,7 +230,7 @@ func TestUnusualBatches(t *testing.T) {
 			return oneOp(p, func(op wire.Op) error { _, err := op.NewDependsOn(0); return err })
 		},
 		"too many arguments": func(p wire.Stream_apply_Params) error {
-			return oneOp(p, func(op wire.Op) error { _, err := op.NewArgs(maxListed + 1); return err })
+			return oneOp(p, func(op wire.Op) error { _, err := op.NewArgs(maxListLen + 1); return err })
 		},
 		"too many ops": func(p wire.Stream_apply_Params) error {
 			b, err := p.NewBatch()
@@ -240,7 +240,7 @@ func TestUnusualBatches(t *testing.T) {
 			return err
 		},
 	} {
-		raw := wordstest.Segment(t, words(0, 2), func(s capnp.Struct) error { return place(wire.Stream_apply_Params(s)) })
+		raw := capnpfasttest.Segment(t, structSize(0, 2), func(s capnp.Struct) error { return place(wire.Stream_apply_Params(s)) })
 		if checkBatch(t, raw, 64<<20, 1<<20) {
 			t.Errorf("%s: plain", name)
 		}
@@ -255,7 +255,7 @@ func TestUnusualBatches(t *testing.T) {
 			return oneOp(p, func(op wire.Op) error { _, err := op.NewArgs(0); return err })
 		},
 	} {
-		raw := wordstest.Segment(t, words(0, 2), func(s capnp.Struct) error { return place(wire.Stream_apply_Params(s)) })
+		raw := capnpfasttest.Segment(t, structSize(0, 2), func(s capnp.Struct) error { return place(wire.Stream_apply_Params(s)) })
 		if !checkBatch(t, raw, 64<<20, 1<<20) {
 			t.Errorf("%s: not plain", name)
 		}
@@ -279,7 +279,7 @@ func oneOp(p wire.Stream_apply_Params, place func(wire.Op) error) error {
 func TestASmallMessageIsReadSmall(t *testing.T) {
 	const limit = 1 << 20
 	for name, craft := range crafted {
-		seg := wordstest.Segment(t, words(0, 2), func(s capnp.Struct) error {
+		seg := capnpfasttest.Segment(t, structSize(0, 2), func(s capnp.Struct) error {
 			b, err := wire.Stream_apply_Params(s).NewBatch()
 			if err == nil {
 				craft(t, b)
@@ -289,7 +289,7 @@ func TestASmallMessageIsReadSmall(t *testing.T) {
 		root, _ := byhand.Segment(seg).Follow(0)
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		_, _, ok := decodePlain(byhand.NewMessage(seg, root, 64<<20), "ses_x", "obx_x", 1, limit)
+		_, _, ok := decodeFast(byhand.NewMessage(seg, root, 64<<20), "ses_x", "obx_x", 1, limit)
 		runtime.ReadMemStats(&after)
 		if took := after.TotalAlloc - before.TotalAlloc; ok || took > 10*limit {
 			t.Errorf("%s: read is %v, and took %d MiB", name, ok, took>>20)
@@ -310,7 +310,7 @@ func FuzzPlainBatch(f *testing.F) {
 				b.Ops[i].DependsOn = []string{"x"}
 			}
 		}
-		raw := wordstest.Segment(f, words(0, 2), func(s capnp.Struct) error { return leaner(s, b, n/4-1) })
+		raw := capnpfasttest.Segment(f, structSize(0, 2), func(s capnp.Struct) error { return leaner(s, b, n/4-1) })
 		f.Add(raw, uint16(4095), uint16(4095))
 	}
 	f.Fuzz(func(t *testing.T, raw []byte, traversal, limit uint16) {
@@ -356,19 +356,19 @@ func writtenAck(s capnp.Struct, a *session.Answer) error {
 	if err != nil {
 		return err
 	}
-	return placeAck(reply, a)
+	return writeAck(reply, a)
 }
 
 func TestWrittenAcks(t *testing.T) {
 	t.Parallel()
-	rnd := wordstest.Dice(t)
+	rnd := capnpfasttest.Rand(t)
 	for n := range 5000 {
 		a := randomAnswer(rnd)
 		if n == 0 {
 			a = &session.Answer{}
 		}
-		got := wordstest.Segment(t, words(0, 1), func(s capnp.Struct) error { return writtenAck(s, a) })
-		want := wordstest.Segment(t, words(0, 1), func(s capnp.Struct) error { return generatedAck(s, a) })
+		got := capnpfasttest.Segment(t, structSize(0, 1), func(s capnp.Struct) error { return writtenAck(s, a) })
+		want := capnpfasttest.Segment(t, structSize(0, 1), func(s capnp.Struct) error { return generatedAck(s, a) })
 		if !bytes.Equal(got, want) {
 			t.Fatalf("%+v is\n%x, but generated\n%x", a, got, want)
 		}
@@ -418,13 +418,13 @@ func BenchmarkReadBatch(b *testing.B) {
 		batch.Ops = append(batch.Ops, ledger.Intent{OpID: fmt.Sprintf("01ARZ3NDEKTSV4RRFFQ69G5F%02d", i), Seq: uint64(i), Method: "put",
 			Args: []ledger.Arg{{Name: "key", JSON: []byte(`"message/msg_1"`)}, {Name: "payload", JSON: bytes.Repeat([]byte("x"), 300)}}})
 	}
-	seg := wordstest.Segment(b, words(0, 2), func(s capnp.Struct) error { return leaner(s, batch, 0) })
+	seg := capnpfasttest.Segment(b, structSize(0, 2), func(s capnp.Struct) error { return leaner(s, batch, 0) })
 	b.Run("hand", func(b *testing.B) {
 		root, _ := byhand.Segment(seg).Follow(0)
 		m := byhand.NewMessage(seg, root, 1<<20)
 		b.ReportAllocs()
 		for b.Loop() {
-			if _, _, ok := decodePlain(m, "ses_x", "obx_x", 1, 1<<20); !ok {
+			if _, _, ok := decodeFast(m, "ses_x", "obx_x", 1, 1<<20); !ok {
 				b.Fatal("not plain")
 			}
 		}
@@ -463,7 +463,7 @@ func BenchmarkWriteAck(b *testing.B) {
 				if err != nil {
 					b.Fatal(err)
 				}
-				root, err := capnp.NewRootStruct(seg, words(0, 1))
+				root, err := capnp.NewRootStruct(seg, structSize(0, 1))
 				if err == nil {
 					err = place(root, a)
 				}
@@ -482,20 +482,20 @@ func TestFewValuesLeaveTheirMessage(t *testing.T) {
 	value := `{"a":"` + strings.Repeat("x", 400) + `"}` // as long as they mostly are
 	b := &ledger.Batch{BatchID: "b", Ops: []ledger.Intent{{OpID: "o", Method: "put", Args: []ledger.Arg{{Name: "payload", JSON: []byte(value)}}}}}
 	for _, idle := range []int32{0, 1000} {
-		seg := wordstest.Segment(t, words(0, 2), func(s capnp.Struct) error {
-			var w writer
+		seg := capnpfasttest.Segment(t, structSize(0, 2), func(s capnp.Struct) error {
+			var w fieldWriter
 			to, err := wire.Stream_apply_Params(s).NewBatch()
 			w.do(err)
 			w.do(writeBatch(to, b))
 			ops, err := to.Ops()
 			w.do(err)
-			w.do(capnp.Struct(ops.At(0)).SetPtr(place.OpDependsOn, capnp.Ptr{}))
+			w.do(capnp.Struct(ops.At(0)).SetPtr(wirelayout.OpDependsOn, capnp.Ptr{}))
 			_, err = capnp.NewUInt64List(s.Segment(), idle) // to which nothing points
 			w.do(err)
 			return w.err
 		})
 		root, _ := byhand.Segment(seg).Follow(0)
-		got, _, ok := decodePlain(byhand.NewMessage(seg, root, 1<<20), "ses_x", "obx_x", 7, 1<<20)
+		got, _, ok := decodeFast(byhand.NewMessage(seg, root, 1<<20), "ses_x", "obx_x", 7, 1<<20)
 		if !ok {
 			t.Fatal("not plain")
 		}

@@ -1,6 +1,6 @@
 // What happens without anybody's call: leases lapse and refs expire here, old events
-// are let go in trim.go, what is audited is written in uses.go, and what other replicas
-// commit is heard of in news.go.
+// are let go in trim.go, what is audited is written in usage_counter.go, and what other replicas
+// commit is heard of in replicas.go.
 
 package server
 
@@ -19,14 +19,14 @@ func every(ctx context.Context, interval time.Duration, f func()) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(spread(interval)):
+		case <-time.After(jitter(interval)):
 			f()
 		}
 	}
 }
 
-// spread is about the interval.
-func spread(interval time.Duration) time.Duration {
+// jitter is about the interval.
+func jitter(interval time.Duration) time.Duration {
 	return interval - interval/10 + time.Duration(rand.Int64N(int64(interval)/5+1))
 }
 
@@ -35,11 +35,11 @@ func spread(interval time.Duration) time.Duration {
 // hold their streams; of several, each takes what has lapsed. Refs that have
 // expired are noted in the audit, and tokens of pages that have are removed.
 func (s *Server) sweep(ctx context.Context) {
-	s.lapse(ctx, s.cfg.Sole)
-	s.noteExpired(ctx)
+	s.interruptLapsed(ctx, s.cfg.SoleServer)
+	s.auditExpired(ctx)
 	every(ctx, s.cfg.SweepInterval, func() {
-		s.lapse(ctx, false)
-		s.noteExpired(ctx)
+		s.interruptLapsed(ctx, false)
+		s.auditExpired(ctx)
 		s.collectTokens(ctx)
 	})
 }
@@ -47,27 +47,27 @@ func (s *Server) sweep(ctx context.Context) {
 // expiryChunk is how many refs are noted, or tokens collected, at once.
 const expiryChunk = 100
 
-func (s *Server) noteExpired(ctx context.Context) {
-	s.pieces(ctx, s.cfg.Store.Expire, "expired refs were not noted")
+func (s *Server) auditExpired(ctx context.Context) {
+	s.inChunks(ctx, s.cfg.Store.AuditExpired, "expired refs were not noted")
 }
 
 // collectTokens removes the tokens of pages whose time is over.
 func (s *Server) collectTokens(ctx context.Context) {
-	s.pieces(ctx, s.cfg.Store.CollectPageTokens, "tokens of pages were not collected")
+	s.inChunks(ctx, s.cfg.Store.CollectPageTokens, "tokens of pages were not collected")
 }
 
-// retitle takes the titles that lists are sorted by: few at a time, so that no list has to,
+// refreshTitles takes the titles that lists are sorted by: few at a time, so that no list has to,
 // but all of them after an upgrade, for which it is a loop of its own.
-func (s *Server) retitle(ctx context.Context) {
-	take := func() { s.pieces(ctx, s.cfg.Store.Retitle, "titles of sessions were not taken") }
+func (s *Server) refreshTitles(ctx context.Context) {
+	take := func() { s.inChunks(ctx, s.cfg.Store.RefreshTitles, "titles of sessions were not taken") }
 	take()
 	every(ctx, s.cfg.SweepInterval, take)
 }
 
-// pieces does a part of what is due after the other; failed says in the log that one was not done.
-func (s *Server) pieces(ctx context.Context, do func(context.Context, int) (more bool, err error), failed string) {
+// inChunks does a part of what is due after the other; failed says in the log that one was not done.
+func (s *Server) inChunks(ctx context.Context, do func(context.Context, int) (more bool, err error), failed string) {
 	for more := true; more && ctx.Err() == nil; {
-		once, cancel := s.writing()
+		once, cancel := s.commitContext()
 		var err error
 		if more, err = do(once, expiryChunk); err != nil {
 			s.warn(failed, err)
@@ -80,13 +80,13 @@ func (s *Server) pieces(ctx context.Context, do func(context.Context, int) (more
 // lapseChunk is how many sessions are locked at once for it.
 const lapseChunk = 100
 
-func (s *Server) lapse(ctx context.Context, all bool) {
+func (s *Server) interruptLapsed(ctx context.Context, all bool) {
 	before, after := int64(0), ""
 	if all {
 		before = math.MaxInt64
 	}
 	for ctx.Err() == nil {
-		ids, err := s.cfg.Store.Lapsed(ctx, before, after, lapseChunk)
+		ids, err := s.cfg.Store.LapsedTurns(ctx, before, after, lapseChunk)
 		if err == nil && len(ids) > 0 {
 			err = s.interrupt(ids, all)
 		}
@@ -104,14 +104,14 @@ func (s *Server) lapse(ctx context.Context, all bool) {
 }
 
 func (s *Server) interrupt(ids []string, all bool) error {
-	ctx, cancel := s.writing()
+	ctx, cancel := s.commitContext()
 	defer cancel()
 	var published *session.Published
-	s.hub.committing(ids)
-	defer func() { s.hub.committed(ids, published) }()
+	s.hub.beginCommit(ids)
+	defer func() { s.hub.endCommit(ids, published) }()
 	var told *session.Published
 	err := s.cfg.Store.Update(ctx, func(tx session.Tx) (err error) {
-		defer recovered(&err)
+		defer recoverPanic(&err)
 		told, err = session.Lapse(ctx, tx, ids, all)
 		return err
 	})

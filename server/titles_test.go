@@ -17,8 +17,8 @@ type retitling struct {
 	rounds atomic.Int64
 }
 
-func (s *retitling) Retitle(ctx context.Context, limit int) (bool, error) {
-	more, err := s.Store.Retitle(ctx, limit)
+func (s *retitling) RefreshTitles(ctx context.Context, limit int) (bool, error) {
+	more, err := s.Store.RefreshTitles(ctx, limit)
 	s.rounds.Add(1)
 	return more, err
 }

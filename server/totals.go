@@ -12,8 +12,8 @@ import (
 // countPage is how many sessions are counted in one read: some milliseconds.
 const countPage = 2000
 
-// count counts all sessions when the server starts, and then each Config.CountInterval.
-func (s *Server) count(ctx context.Context) {
+// countSessions counts all sessions when the server starts, and then each Config.CountInterval.
+func (s *Server) countSessions(ctx context.Context) {
 	s.countAll(ctx, countPage)
 	every(ctx, s.cfg.CountInterval, func() { s.countAll(ctx, countPage) })
 }

@@ -96,7 +96,7 @@ func cutAtOnce(t *testing.T, refs int) {
 
 	p.must(m.stream, m.batch(put(1))) // something above the cut
 	for _, h := range all {
-		_, _, err := call(t, h.sess, sessionEvents, words(2, 0), nil)
+		_, _, err := call(t, h.sess, sessionEvents, structSize(2, 0), nil)
 		wantCode(t, "a holder's next call", err, fault.Revoked)
 		o := h.stream
 		if out := p.must(o, h.box.batch(m.id, put(2))).outcomes[0]; out.Status != ledger.Denied || out.Reason != fault.Revoked {
@@ -112,12 +112,12 @@ func cutAtOnce(t *testing.T, refs int) {
 	for i, ref := range below {
 		ids[i] = ref.ID
 	}
-	sight, err := replicas[2].server.cfg.Store.Look(t.Context(), m.id, ids)
+	sight, err := replicas[2].server.cfg.Store.ReadAccess(t.Context(), m.id, ids)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, id := range ids {
-		if g := sight.Grants[id]; g == nil || g.Cut != cut || g.RevokeBy != m.owner.ID {
+		if g := sight.Grants[id]; g == nil || g.Cut != cut || g.RevokedBy != m.owner.ID {
 			t.Fatalf("ref %s: %+v, the cut is at %d", id, g, cut)
 		}
 	}

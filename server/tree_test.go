@@ -45,7 +45,7 @@ func refsOf(t testing.TB, live *rpc.Ref, m rpc.Method, under string, limit uint3
 // refsAfter gives a page of a tree, and where the next one goes on.
 func refsAfter(t testing.TB, live *rpc.Ref, m rpc.Method, under, after string, limit uint32) (nodes []node, next string, err error) {
 	t.Helper()
-	s, _, err := call(t, live, m, words(0, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
+	s, _, err := call(t, live, m, structSize(0, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
 		q, err := wire.Session_refs_Params(s).NewQuery()
 		if err != nil {
 			return err
@@ -104,7 +104,7 @@ func refusalOf(has bool, r wire.Refusal, err error) *fault.Error {
 // sharing mints ref from the live space.
 func sharing(t testing.TB, space *rpc.Ref, ref capability.Ref, rights capability.Rights, actor string) *fault.Error {
 	t.Helper()
-	s, _, err := call(t, space, spaceShare, words(0, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
+	s, _, err := call(t, space, spaceShare, structSize(0, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
 		w, err := wire.Space_share_Params(s).NewRef()
 		if err != nil {
 			return err
@@ -134,7 +134,7 @@ func sharing(t testing.TB, space *rpc.Ref, ref capability.Ref, rights capability
 // cutting revokes ref through the live space.
 func cutting(t testing.TB, space *rpc.Ref, ref string) (died uint64, refused *fault.Error) {
 	t.Helper()
-	s, _, err := call(t, space, spaceRevoke, words(0, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
+	s, _, err := call(t, space, spaceRevoke, structSize(0, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
 		return wire.Space_revoke_Params(s).SetRef(ref)
 	})
 	if err != nil {
@@ -148,7 +148,7 @@ func cutting(t testing.TB, space *rpc.Ref, ref string) (died uint64, refused *fa
 // rotating puts ref in the place of the one of a live session or space.
 func rotating(t testing.TB, live *rpc.Ref, m rpc.Method, ref capability.Ref) (cut uint64, refused *fault.Error) {
 	t.Helper()
-	s, _, err := call(t, live, m, words(0, 2), func(s capnp.Struct, _ *rpc.CapTable) error {
+	s, _, err := call(t, live, m, structSize(0, 2), func(s capnp.Struct, _ *rpc.CapTable) error {
 		hash := ref.Secret.Hash()
 		p := wire.Session_rotate_Params(s)
 		if err := p.SetHash(hash[:]); err != nil {
@@ -413,7 +413,7 @@ func TestSpaceRevokeUnderFire(t *testing.T) {
 			for {
 				id, b := capability.SessionPrefix+ulid.Make().String(), newBox()
 				owner := team.New(id)
-				sess := maker.restore(team).Call(within(t), spaceCreate, words(0, 2), func(s capnp.Struct, _ *rpc.CapTable) error {
+				sess := maker.restore(team).Call(within(t), spaceCreate, structSize(0, 2), func(s capnp.Struct, _ *rpc.CapTable) error {
 					params := wire.Space_create_Params(s)
 					if err := params.SetSession(id); err != nil {
 						return err
@@ -495,7 +495,7 @@ func TestRotateAnOwnersRef(t *testing.T) {
 		if o := p.must(m.stream, m.batch(put(1))).outcomes[0]; o.Status != ledger.Denied {
 			t.Errorf("the maker's object: %+v", o)
 		}
-		named := p.restore(r.owner).Call(within(t), spaceCreate, words(0, 2), func(s capnp.Struct, _ *rpc.CapTable) error {
+		named := p.restore(r.owner).Call(within(t), spaceCreate, structSize(0, 2), func(s capnp.Struct, _ *rpc.CapTable) error {
 			params := wire.Space_create_Params(s)
 			if err := params.SetSession(m.id); err != nil {
 				return err
@@ -550,11 +550,11 @@ func TestRefsShowWhatWasJustUsed(t *testing.T) {
 	ref := p.share(m, "rights", []string{"read"})
 	reader := p.restore(ref)
 	for range 3 {
-		if _, _, err := call(t, reader, sessionEvents, words(2, 0), nil); err != nil {
+		if _, _, err := call(t, reader, sessionEvents, structSize(2, 0), nil); err != nil {
 			t.Fatal(err)
 		}
 	}
-	s, _, err := call(t, m.sess, sessionRefs, words(0, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
+	s, _, err := call(t, m.sess, sessionRefs, structSize(0, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
 		_, err := wire.Session_refs_Params(s).NewQuery()
 		return err
 	})

@@ -10,27 +10,27 @@ import (
 )
 
 const (
-	trimLeast  = time.Second      // between two rounds of trimming
-	trimMost   = 10 * time.Minute // between two rounds of trimming
-	trimPage   = 500              // sessions looked at in one read
-	trimEvents = 500              // removed in one transaction
-	trimBytes  = 4 << 20          // of payloads, in one transaction
+	minTrimInterval = time.Second      // between two rounds of trimming
+	maxTrimInterval = 10 * time.Minute // between two rounds of trimming
+	trimPage        = 500              // sessions looked at in one read
+	trimEvents      = 500              // removed in one transaction
+	trimBytes       = 4 << 20          // of payloads, in one transaction
 )
 
 // trim lets go of events older than Config.KeepLog, if it is set. Any number of
 // replicas may: a piece is decided on and removed under its session's lock.
 func (s *Server) trim(ctx context.Context) {
-	s.trimming(ctx, s.cfg.KeepLog, s.cfg.Store.Trimmable, s.trimPiece)
+	s.trimLoop(ctx, s.cfg.KeepLog, s.cfg.Store.Trimmable, s.trimPiece)
 }
 
 func (s *Server) trimPiece(ctx context.Context, id string, keep time.Duration) (more bool, err error) {
 	return s.cfg.Store.Trim(ctx, id, keep, trimEvents, trimBytes)
 }
 
-// forget is trim for what is left of deleted sessions after Config.KeepDeleted: the rest of
+// trimDeleted is trim for what is left of deleted sessions after Config.KeepDeleted: the rest of
 // their logs, their streams and their refs but for the owner's.
-func (s *Server) forget(ctx context.Context) {
-	s.trimming(ctx, s.cfg.KeepDeleted, s.cfg.Store.Forgettable, s.forgetPiece)
+func (s *Server) trimDeleted(ctx context.Context) {
+	s.trimLoop(ctx, s.cfg.KeepDeleted, s.cfg.Store.TrimmableDeleted, s.forgetPiece)
 }
 
 func (s *Server) forgetPiece(ctx context.Context, id string, keep time.Duration) (more bool, err error) {
@@ -43,9 +43,9 @@ type findDue func(ctx context.Context, keep time.Duration, after string, limit i
 // removePiece removes a piece of one's, and says whether there is more to remove.
 type removePiece func(ctx context.Context, id string, keep time.Duration) (more bool, err error)
 
-func (s *Server) trimming(ctx context.Context, keep time.Duration, find findDue, piece removePiece) {
+func (s *Server) trimLoop(ctx context.Context, keep time.Duration, find findDue, piece removePiece) {
 	if keep > 0 {
-		every(ctx, max(min(keep/20, trimMost), min(trimLeast, s.cfg.SweepInterval)), func() { s.trimAll(ctx, keep, find, piece) })
+		every(ctx, max(min(keep/20, maxTrimInterval), min(minTrimInterval, s.cfg.SweepInterval)), func() { s.trimAll(ctx, keep, find, piece) })
 	}
 }
 

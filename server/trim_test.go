@@ -43,7 +43,7 @@ func snapshotOf(t *testing.T, sess *rpc.Ref, at uint64) (*recorder, error) {
 	k := newRecorder()
 	sink := rpc.NewLocal(k)
 	defer sink.Release()
-	_, _, err := call(t, sess, sessionSnapshot, words(1, 1), func(s capnp.Struct, caps *rpc.CapTable) error {
+	_, _, err := call(t, sess, sessionSnapshot, structSize(1, 1), func(s capnp.Struct, caps *rpc.CapTable) error {
 		wire.Session_snapshot_Params(s).SetAt(at)
 		return caps.Set(s, 0, sink)
 	})
@@ -100,7 +100,7 @@ func TestTrimmedLogIsFollowedFromItsStart(t *testing.T) {
 		late.consecutive(t, 21)
 
 		for from, first := range map[uint64]uint64{0: 22, 20: 22, 21: 0, 22: 0} {
-			s, _, err := call(t, m.sess, sessionEvents, words(2, 0), func(s capnp.Struct, _ *rpc.CapTable) error {
+			s, _, err := call(t, m.sess, sessionEvents, structSize(2, 0), func(s capnp.Struct, _ *rpc.CapTable) error {
 				wire.Session_events_Params(s).SetFrom(from)
 				return nil
 			})
@@ -183,7 +183,7 @@ func TestDeletedSessionsAreForgotten(t *testing.T) {
 			t.Fatalf("deleting: %+v", was.outcomes)
 		}
 		untilBase(t, st, m.id, 3, func() {})
-		own := session.OwnStream(session.StreamKey{Session: m.id, Outbox: m.box.id}, [32]byte{}).Outbox // as an outbox of before may be called
+		own := session.FallbackStream(session.StreamKey{Session: m.id, Outbox: m.box.id}, [32]byte{}).Outbox // as an outbox of before may be called
 		streams := []*rpc.Ref{m.stream, p.open(m.sess, m.box), p.open(m.sess, &box{id: own, secret: m.box.secret, incarnation: 1})}
 		for _, stream := range streams { // which have heard of 5 more
 			for what, b := range map[string]*ledger.Batch{"the same again": last, "more of it": m.batch(put(2), put(3))} {

@@ -48,12 +48,12 @@ func TestWindowGrowsWithWhatIsTaken(t *testing.T) {
 			log.append(4 << 10)
 		}
 		h := hubOn(t, log)
-		sub := &subscription{auth: log.grant("owner", ""), link: wideLink(), window: firstWindow, windowMost: most, sink: sink, started: func(*fault.Error) {}}
+		sub := &subscription{auth: log.grant("owner", ""), conn: wideConnState(), window: initialWindow, windowMax: most, sink: sink, onStart: func(*fault.Error) {}}
 		if refused := h.subscribe(log.row.ID, sub, nil); refused != nil {
 			t.Fatal(refused)
 		}
 		synctest.Wait()
-		if sink.bytes == 0 || sink.bytes > firstWindow {
+		if sink.bytes == 0 || sink.bytes > initialWindow {
 			t.Errorf("%d bytes are sent to who has taken nothing", sink.bytes)
 		}
 		widest := 0

@@ -57,7 +57,7 @@ type reply struct {
 }
 
 func applying(t testing.TB, stream *rpc.Ref, b *ledger.Batch, with ...*rpc.Ref) *rpc.Promise {
-	return stream.Call(within(t), streamApply, words(0, 2), func(s capnp.Struct, caps *rpc.CapTable) error {
+	return stream.Call(within(t), streamApply, structSize(0, 2), func(s capnp.Struct, caps *rpc.CapTable) error {
 		to, err := wire.Stream_apply_Params(s).NewBatch()
 		if err != nil {
 			return err
@@ -82,7 +82,7 @@ func applying(t testing.TB, stream *rpc.Ref, b *ledger.Batch, with ...*rpc.Ref) 
 }
 
 func writeBatch(to wire.Batch, b *ledger.Batch) error {
-	var w writer
+	var w fieldWriter
 	w.do(to.SetId(b.BatchID))
 	to.SetAtomic(b.Atomic)
 	to.SetAckedThrough(b.AckedThrough)
@@ -147,7 +147,7 @@ func readReply(t testing.TB, p *rpc.Promise) *reply {
 	out := &reply{cursor: ack.Cursor(), applied: ack.Applied(), duplicates: ack.Duplicates(), rejected: ack.Rejected()}
 	for i := range list.Len() {
 		o := list.At(i)
-		var r reader
+		var r fieldReader
 		out.outcomes = append(out.outcomes, ledger.Outcome{OpID: r.text(o.Op()), Status: ledger.Status(o.Status()),
 			Reason: fault.Code(o.Reason()), Message: r.text(o.Message_()), Cursor: o.Cursor(), Result: []byte(r.text(o.Result())),
 			Cause: r.text(o.Cause()), At: o.At()})

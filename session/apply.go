@@ -16,16 +16,16 @@ import (
 
 // applier implements ledger.Effects.
 type applier struct {
-	v      *view
-	s      *sessionView
-	cfg    *Config
-	sub    *Submission
-	outbox string            // the proven outbox's stream; "" for a direct call
-	op     *ledger.Intent    // the op in hand; nil for a direct call
-	grant  *capability.Grant // what it acts under, once authorized
-	alive  bool              // some op was authorized: a sign of the stream's life
-	fresh  bool              // which has renewed its turns
-	args   argReader
+	v          *view
+	s          *sessionView
+	cfg        *Config
+	sub        *Submission
+	outbox     string            // the proven outbox's stream; "" for a direct call
+	op         *ledger.Intent    // the op in hand; nil for a direct call
+	grant      *capability.Grant // what it acts under, once authorized
+	authorized bool              // some op was authorized: a sign of the stream's life
+	renewed    bool              // which has renewed its turns
+	args       argReader
 }
 
 // changeResult is what every op answers at least.
@@ -34,10 +34,10 @@ type changeResult struct {
 	Unchanged bool   `json:"unchanged,omitempty"` // it was so already, and no event was made
 }
 
-func (r changeResult) at() uint64 { return r.Cursor }
+func (r changeResult) cursor() uint64 { return r.Cursor }
 
 // result is an op's result; as JSON it is what references read.
-type result interface{ at() uint64 }
+type result interface{ cursor() uint64 }
 
 // encode is what encoding/json would make of it.
 func (r changeResult) encode() []byte {
@@ -57,22 +57,22 @@ func (a *applier) unchanged() changeResult {
 // Cursor is the session's, with what this batch has done so far; 0 for who may
 // make sessions and has no part in this one, which is there already.
 func (a *applier) Cursor() uint64 {
-	if a.sub.Space != "" && !a.within() {
+	if a.sub.Space != "" && !a.refAlive() {
 		return 0
 	}
 	return a.s.row.Cursor
 }
 
-// within says whether the submission's ref is alive in the session.
-func (a *applier) within() bool { return a.under(method{}, "", false) == nil }
+// refAlive says whether the submission's ref is alive in the session.
+func (a *applier) refAlive() bool { return a.authorizeRef(method{}, "", false) == nil }
 
-// Mark is a place that Undo takes the view back to.
-func (a *applier) Mark() any { return a.v.mark() }
+// Savepoint is a place that RollbackTo takes the view back to.
+func (a *applier) Savepoint() any { return a.v.savepoint() }
 
-// Undo takes back everything since m.
-func (a *applier) Undo(m any) {
-	a.v.undo(m.(mark))
-	a.fresh = false
+// RollbackTo takes back everything since m.
+func (a *applier) RollbackTo(m any) {
+	a.v.rollback(m.(savepoint))
+	a.renewed = false
 }
 
 // Authorize says why the submission's ref may not do op. The first that it may do is
@@ -81,18 +81,18 @@ func (a *applier) Authorize(op *ledger.Intent) *fault.Error {
 	m := methods[op.Method] // of a void, or of no method at all: the ref must be alive
 	making := op.Method == MethodCreate || op.Method == MethodFork
 	if making || a.sub.Space != "" && a.s.row.Life == Absent {
-		return a.underSpace()
+		return a.authorizeSpace()
 	}
-	if err := a.under(m, op.Method, abortsTurn(op)); err != nil {
+	if err := a.authorizeRef(m, op.Method, abortsTurn(op)); err != nil {
 		return err
 	}
-	a.alive = true
-	return a.renew() // before the op's event, which goes on with the stream's turns
+	a.authorized = true
+	return a.renewLeases() // before the op's event, which goes on with the stream's turns
 }
 
-// underSpace authorizes by the space's ref: for create and fork, and for what
+// authorizeSpace authorizes by the space's ref: for create and fork, and for what
 // comes when they have not applied.
-func (a *applier) underSpace() *fault.Error {
+func (a *applier) authorizeSpace() *fault.Error {
 	if !capability.IsSpace(capability.Target(a.sub.Space)) {
 		return fault.MissingRight.With("sessions are made through their space: ask it for the session first")
 	}
@@ -100,7 +100,7 @@ func (a *applier) underSpace() *fault.Error {
 	if err != nil {
 		return err
 	}
-	acting, err := capability.CheckLive(g, a.sub.SpaceNarrow, 0, a.v.now, capability.Create, "")
+	acting, err := capability.CheckLive(g, a.sub.SpaceAttenuated, 0, a.v.now, capability.Create, "")
 	if err != nil {
 		return err
 	}
@@ -108,9 +108,9 @@ func (a *applier) underSpace() *fault.Error {
 	return nil
 }
 
-// under authorizes by the submission's own ref.
-func (a *applier) under(m method, name string, aborts bool) *fault.Error {
-	id, ok := Acting(&a.s.row, a.sub.Ref, a.sub.Space, a.outbox)
+// authorizeRef authorizes by the submission's own ref.
+func (a *applier) authorizeRef(m method, name string, aborts bool) *fault.Error {
+	id, ok := ActingRef(&a.s.row, a.sub.Ref, a.sub.Space, a.outbox)
 	if !ok {
 		return fault.UnknownRef.With("this session was made by another outbox: restore its own ref")
 	}
@@ -121,9 +121,9 @@ func (a *applier) under(m method, name string, aborts bool) *fault.Error {
 	if g != nil && (g.Target != a.s.row.ID || a.sub.Space != "" && !g.Owner) {
 		g = nil // of another session, or named by its creator and not held
 	}
-	acting, err := capability.CheckLive(g, a.sub.Narrow, a.s.row.Epoch, a.v.now, m.need, name)
+	acting, err := capability.CheckLive(g, a.sub.Attenuated, a.s.row.Epoch, a.v.now, m.need, name)
 	if err != nil && aborts {
-		acting, err = capability.CheckLive(g, a.sub.Narrow, a.s.row.Epoch, a.v.now, capability.Revoke, "")
+		acting, err = capability.CheckLive(g, a.sub.Attenuated, a.s.row.Epoch, a.v.now, capability.Revoke, "")
 	}
 	switch {
 	case err != nil:
@@ -135,11 +135,11 @@ func (a *applier) under(m method, name string, aborts bool) *fault.Error {
 	return nil
 }
 
-// Acting is the ref that an object acts under in a session: its own (ref), for
+// ActingRef is the ref that an object acts under in a session: its own (ref), for
 // one that was restored. One that a space ref's create gave (space not "") acts
 // as the owner ref it names only for the stream whose create made the session:
 // naming an owner ref is not holding it. stream is one the object has opened.
-func Acting(row *Row, ref, space, stream string) (id string, ok bool) {
+func ActingRef(row *Row, ref, space, stream string) (id string, ok bool) {
 	if space != "" && (stream == "" || row.Creator != stream) {
 		return "", false
 	}
@@ -165,11 +165,11 @@ func (a *applier) Apply(op *ledger.Intent) (uint64, []byte, *fault.Error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	return r.at(), encode(r), nil
+	return r.cursor(), encode(r), nil
 }
 
-// live says whether there is a session to do anything with.
-func (a *applier) live() *fault.Error {
+// requireLive says whether there is a session to do anything with.
+func (a *applier) requireLive() *fault.Error {
 	switch a.s.row.Life {
 	case Absent:
 		return fault.NotFound.With("there is no session %s: create it first", a.s.row.ID)
@@ -181,12 +181,12 @@ func (a *applier) live() *fault.Error {
 
 // emit writes the op's event at the next cursor. payload is kept, not copied.
 func (a *applier) emit(name, key string, schema uint32, payload []byte) *Event {
-	return a.emitSummed(name, key, schema, payload, SumOf(payload))
+	return a.emitWithSum(name, key, schema, payload, SumOf(payload))
 }
 
-// emitSummed is emit where the payload's hash is known.
-func (a *applier) emitSummed(name, key string, schema uint32, payload []byte, sum Hash) *Event {
-	e := anew(&a.s.logged)
+// emitWithSum is emit where the payload's hash is known.
+func (a *applier) emitWithSum(name, key string, schema uint32, payload []byte, sum Hash) *Event {
+	e := slabAlloc(&a.s.eventSlab)
 	*e = Event{Method: name, Key: key, Schema: schema, Payload: payload, Sum: sum, Ref: a.grant.ID, Outbox: OutboxOf(a.outbox),
 		Actor: cmp.Or(a.grant.Actor, capability.DefaultOwnerActor)} // a space's root ref names nobody
 	if a.op != nil {
@@ -200,43 +200,43 @@ func (a *applier) emitSummed(name, key string, schema uint32, payload []byte, su
 // end of the session's log.
 func (v *view) emit(s *sessionView, e *Event) {
 	row := &s.row
-	v.journal = append(v.journal, step{event: true, s: s, head: row.Head, updated: row.Updated})
+	v.journal = append(v.journal, journalEntry{event: true, s: s, head: row.Head, updated: row.Updated})
 	row.Cursor++
 	row.Updated = v.now
 	e.Session, e.Cursor, e.At = row.ID, row.Cursor, v.now
 	if e.Sum == (Hash{}) {
 		e.Sum = SumOf(e.Payload)
 	}
-	e.Hash = Chain(row.Head, e)
+	e.Hash = HashEvent(row.Head, e)
 	row.Head = e.Hash
 	row.Bytes += e.cost()
-	v.heavy += len(e.Payload)
+	v.groupBytes += len(e.Payload)
 	s.events = append(s.events, e)
 }
 
 func (a *applier) leaseEnd() int64 { return a.v.now + a.cfg.Lease.Milliseconds() }
 
-// renew gives the stream's open turns a new lease, as any op does, and takes back
+// renewLeases gives the stream's open turns a new lease, as any op does, and takes back
 // an interruption: each turn's own event says so, to whomever sees the turn.
-func (a *applier) renew() *fault.Error {
-	if a.fresh || a.outbox == "" || a.s.row.Life != Live {
+func (a *applier) renewLeases() *fault.Error {
+	if a.renewed || a.outbox == "" || a.s.row.Life != Live {
 		return nil
 	}
-	a.fresh = true
+	a.renewed = true
 	turns, err := a.v.openTurns(a.s, a.outbox)
 	if err != nil {
 		return err
 	}
 	for _, t := range turns {
 		if !t.Orphan {
-			a.goOn(t)
+			a.renewLease(t)
 		}
 	}
 	return nil
 }
 
-// goOn gives one open turn of the stream a new lease.
-func (a *applier) goOn(t *Turn) {
+// renewLease gives one open turn of the stream a new lease.
+func (a *applier) renewLease(t *Turn) {
 	next, end := *t, a.leaseEnd()
 	if t.Status == Interrupted {
 		next.Status, _ = t.Status.Next(StepResume)

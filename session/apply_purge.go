@@ -36,21 +36,21 @@ type purgeResult struct {
 	Events int `json:"events"` // whose payload went, or changed
 }
 
-// Holder says whether an event is one that holds payloads of key, or, with other
+// HoldsPayload says whether an event is one that holds payloads of key, or, with other
 // keys' values inside its own payload, may.
-func Holder(e *Event, key string) bool {
+func HoldsPayload(e *Event, key string) bool {
 	switch e.Method {
 	case MethodPut, MethodBegin, MethodAppendText:
 		return e.Key == key
 	case MethodFinalize:
-		return e.Key == TurnKey(key)
+		return e.Key == FinalizeKey(key)
 	}
 	return e.Method == MethodFork
 }
 
-// TurnKey is the key of the finalize event that may hold a value of key: that of
+// FinalizeKey is the key of the finalize event that may hold a value of key: that of
 // its message; "" if none does.
-func TurnKey(key string) string {
+func FinalizeKey(key string) string {
 	k, err := ParseKey(key)
 	if err != nil || k.Kind != KeyMessage && k.Kind != KeyPart {
 		return ""
@@ -59,15 +59,15 @@ func TurnKey(key string) string {
 }
 
 func (o *opPurge) apply(a *applier) (result, *fault.Error) {
-	if err := a.live(); err != nil {
+	if err := a.requireLive(); err != nil {
 		return nil, err
 	}
 	key := o.key.String()
-	slot, err := a.v.head(a.s, key)
+	slot, err := a.v.entryMeta(a.s, key)
 	if err != nil {
 		return nil, err
 	}
-	touched, err := a.holders(key)
+	touched, err := a.payloadEvents(key)
 	if err != nil {
 		return nil, err
 	}
@@ -101,33 +101,33 @@ func (o *opPurge) apply(a *applier) (result, *fault.Error) {
 	return purgeResult{a.changed(), len(touched)}, nil
 }
 
-// holders are the events that hold payloads of key: by cursor, what is left of
+// payloadEvents are the events that hold payloads of key: by cursor, what is left of
 // each one's payload without them, nil where nothing is.
-func (a *applier) holders(key string) (map[uint64][]byte, *fault.Error) {
+func (a *applier) payloadEvents(key string) (map[uint64][]byte, *fault.Error) {
 	v, s := a.v, a.s
-	rows, err := v.more(&Want{Holders: map[string]string{s.row.ID: key}})
+	rows, err := v.loadBounded(&ReadSet{PayloadEvents: map[string]string{s.row.ID: key}})
 	switch {
 	case err != nil && err.Code == fault.TooLarge: // smaller puts would only add to the log
-		return nil, fault.TooLarge.With("what holds %s in the log takes reading more than %d bytes at once, the limit: purge it in a batch of its own; if it is, let old events go first (serve --keep-log), or delete the session", key, v.limit)
+		return nil, fault.TooLarge.With("what holds %s in the log takes reading more than %d bytes at once, the limit: purge it in a batch of its own; if it is, let old events go first (serve --keep-log), or delete the session", key, v.readLimit)
 	case err != nil:
 		return nil, err
 	}
-	v.spend(int(min((s.before.Cursor-s.before.Base)*passedBytes, uint64(v.limit)))) // the log is gone through
+	v.countRead(int(min((s.before.Cursor-s.before.Base)*scanCost, uint64(v.readLimit)))) // the log is gone through
 	touched := map[uint64][]byte{}
-	for _, e := range rows.Holders[s.row.ID] {
+	for _, e := range rows.PayloadEvents[s.row.ID] {
 		if left, purged := s.purged[e.Cursor]; purged {
 			if left == nil {
 				continue
 			}
 			e.Payload = left
 		}
-		if err := a.touch(touched, e, key); err != nil {
+		if err := a.notePurged(touched, e, key); err != nil {
 			return nil, err
 		}
 	}
 	for _, e := range s.events {
-		if Holder(e, key) && e.Payload != nil {
-			if err := a.touch(touched, e, key); err != nil {
+		if HoldsPayload(e, key) && e.Payload != nil {
+			if err := a.notePurged(touched, e, key); err != nil {
 				return nil, err
 			}
 		}
@@ -135,13 +135,13 @@ func (a *applier) holders(key string) (map[uint64][]byte, *fault.Error) {
 	return touched, nil
 }
 
-// touch notes what is left of e without the payloads of key, if it has any.
-func (a *applier) touch(touched map[uint64][]byte, e *Event, key string) *fault.Error {
+// notePurged notes what is left of e without the payloads of key, if it has any.
+func (a *applier) notePurged(touched map[uint64][]byte, e *Event, key string) *fault.Error {
 	if e.Method != MethodFork && e.Method != MethodFinalize {
 		touched[e.Cursor] = nil
 		return nil
 	}
-	left, had, err := without(e, key, a.salt(e.Cursor))
+	left, had, err := stripEntry(e, key, a.salt(e.Cursor))
 	if err != nil {
 		return fault.Internal.Because(err, "event %d (%s) cannot be read: %v", e.Cursor, e.Method, err)
 	}
@@ -151,10 +151,10 @@ func (a *applier) touch(touched map[uint64][]byte, e *Event, key string) *fault.
 	return nil
 }
 
-// without is a fork's or finalize's payload without the entry of key, and
+// stripEntry is a fork's or finalize's payload without the entry of key, and
 // whether it had one. A finalize gets another salt: with the one that it had, and all that
 // is left, guesses at what was purged could be tried by the event's hash.
-func without(e *Event, key, salt string) (left []byte, had bool, err error) {
+func stripEntry(e *Event, key, salt string) (left []byte, had bool, err error) {
 	if e.Method == MethodFork {
 		var p createPayload
 		err := json.Unmarshal(e.Payload, &p)
@@ -168,7 +168,7 @@ func without(e *Event, key, salt string) (left []byte, had bool, err error) {
 	if p.Entries, p.Purged, had = withoutKey(p.Entries, p.Purged, key); err != nil || !had {
 		return nil, false, err
 	}
-	if p.Salt = ""; p.older(e.Cursor) {
+	if p.Salt = ""; p.embedsOlder(e.Cursor) {
 		p.Salt = salt
 	}
 	return encode(p), true, nil
@@ -178,12 +178,12 @@ func without(e *Event, key, salt string) (left []byte, had bool, err error) {
 // this group, which is written and published with its end, is replaced; one that
 // the database has is changed there.
 func (v *view) purge(s *sessionView, cursor uint64, left []byte) {
-	v.heavy += len(left)
+	v.groupBytes += len(left)
 	if cursor > s.before.Cursor {
 		i := cursor - s.before.Cursor - 1
 		old := s.events[i]
 		freed := int64(len(old.Payload) - len(left))
-		v.log(func() {
+		v.journalUndo(func() {
 			s.events[i] = old
 			s.row.Bytes += freed
 		})
@@ -194,7 +194,7 @@ func (v *view) purge(s *sessionView, cursor uint64, left []byte) {
 		return
 	}
 	old, known := s.purged[cursor]
-	v.log(func() {
+	v.journalUndo(func() {
 		if known {
 			s.purged[cursor] = old
 		} else {
@@ -204,10 +204,10 @@ func (v *view) purge(s *sessionView, cursor uint64, left []byte) {
 	s.purged[cursor] = left
 }
 
-// unpurge takes back what the session's purges were to change in the database, where its
+// discardPurges takes back what the session's purges were to change in the database, where its
 // payloads go with the session: what they free is counted already.
-func (v *view) unpurge(s *sessionView) {
+func (v *view) discardPurges(s *sessionView) {
 	purged := s.purged
-	v.log(func() { s.purged = purged })
+	v.journalUndo(func() { s.purged = purged })
 	s.purged = map[uint64][]byte{}
 }

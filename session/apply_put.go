@@ -5,15 +5,15 @@ package session
 import "github.com/mooring-rpc/mooring/fault"
 
 func (o *opPut) apply(a *applier) (result, *fault.Error) {
-	if err := a.live(); err != nil {
+	if err := a.requireLive(); err != nil {
 		return nil, err
 	}
-	key := o.text
-	slot, err := a.v.head(a.s, key)
+	key := o.keyText
+	slot, err := a.v.entryMeta(a.s, key)
 	if err != nil {
 		return nil, err
 	}
-	e := anew(&a.v.made)
+	e := slabAlloc(&a.v.entrySlab)
 	*e = Entry{Session: a.s.row.ID, Key: key, Schema: o.schema, Sum: SumOf(o.payload), Payload: o.payload, TextLen: entryTextLen(o.key, o.payload)}
 	equal, err := a.equal(slot, e)
 	if err != nil {
@@ -22,7 +22,7 @@ func (o *opPut) apply(a *applier) (result, *fault.Error) {
 	if equal {
 		return a.unchanged(), nil
 	}
-	ev := a.emitSummed(MethodPut, key, o.schema, o.payload, e.Sum)
+	ev := a.emitWithSum(MethodPut, key, o.schema, o.payload, e.Sum)
 	e.Cursor, e.Since = ev.Cursor, ev.Cursor
 	a.v.put(a.s, e, ev, 0, true)
 	return a.changed(), nil
@@ -31,12 +31,12 @@ func (o *opPut) apply(a *applier) (result, *fault.Error) {
 // equal says whether e is what a key holds already. A part that has grown is
 // read whole only where the lengths leave it possible; one that is too much to
 // read is replaced.
-func (a *applier) equal(slot *entrySlot, e *Entry) (bool, *fault.Error) {
+func (a *applier) equal(slot *entryState, e *Entry) (bool, *fault.Error) {
 	old := slot.entry
 	if old == nil || old.Schema != e.Schema || old.TextLen != e.TextLen {
 		return false, nil
 	}
-	if old.Grown == 0 {
+	if old.LastAppend == 0 {
 		return old.Sum == e.Sum, nil
 	}
 	old, err := a.v.value(a.s, e.Key)
@@ -47,11 +47,11 @@ func (a *applier) equal(slot *entrySlot, e *Entry) (bool, *fault.Error) {
 }
 
 func (o *opRemove) apply(a *applier) (result, *fault.Error) {
-	if err := a.live(); err != nil {
+	if err := a.requireLive(); err != nil {
 		return nil, err
 	}
 	key := o.key.String()
-	slot, err := a.v.head(a.s, key)
+	slot, err := a.v.entryMeta(a.s, key)
 	if err != nil {
 		return nil, err
 	}

@@ -33,33 +33,33 @@ type shareResult struct {
 }
 
 func (o *opShare) apply(a *applier) (result, *fault.Error) {
-	if err := a.live(); err != nil {
+	if err := a.requireLive(); err != nil {
 		return nil, err
 	}
-	there, err := a.v.grant(o.m.ID)
+	there, err := a.v.grant(o.mint.ID)
 	if err != nil {
 		return nil, err
 	}
-	if there != nil && !o.again {
+	if there != nil && !o.idempotent {
 		return nil, fault.AlreadyExists.With("there is a ref with this id already")
 	}
 	now := a.v.now
 	if there != nil {
 		now = there.Created
 	}
-	g, err := capability.Mint(a.grant, o.m, a.s.row.Epoch, now)
+	g, err := capability.Mint(a.grant, o.mint, a.s.row.Epoch, now)
 	if err != nil {
 		return nil, err
 	}
 	if there != nil {
-		if err := capability.Reminted(there, g); err != nil {
+		if err := capability.CheckSameMint(there, g); err != nil {
 			return nil, err
 		}
 		return shareResult{a.unchanged(), g.ID, there.Epoch, g.Actor}, nil
 	}
 	a.emit(MethodShare, refKey(g.ID), 1, encode(sharePayload{
-		Ref: g.ID, Parent: g.Parent, Rights: g.Rights, Methods: g.Methods, Expires: g.Expires, From: g.From,
-		Redemptions: g.Limit, Message: g.Message, Seal: capability.SealKeyText(g.Seal), Label: g.Label, Actor: g.Actor, Epoch: g.Epoch,
+		Ref: g.ID, Parent: g.Parent, Rights: g.Rights, Methods: g.Methods, Expires: g.Expires, From: g.VisibleFrom,
+		Redemptions: g.MaxRedemptions, Message: g.Message, Seal: capability.SealKeyText(g.Seal), Label: g.Label, Actor: g.Actor, Epoch: g.Epoch,
 	}))
 	a.v.mint(g)
 	a.audit(capability.AuditShare, g.ID)
@@ -78,7 +78,7 @@ type cutResult struct {
 }
 
 func (o *opRevoke) apply(a *applier) (result, *fault.Error) {
-	if err := a.live(); err != nil {
+	if err := a.requireLive(); err != nil {
 		return nil, err
 	}
 	target, err := a.v.grant(o.ref)
@@ -93,7 +93,7 @@ func (o *opRevoke) apply(a *applier) (result, *fault.Error) {
 		if err != nil {
 			return nil, err
 		}
-		if !mine || a.sub.Narrow != nil && o.ref == a.grant.ID {
+		if !mine || a.sub.Attenuated != nil && o.ref == a.grant.ID {
 			return nil, fault.MissingRight.With("this ref may revoke itself and what was minted below it; that one is not")
 		}
 	}
@@ -121,7 +121,7 @@ type epochResult struct {
 }
 
 func (o *opBumpEpoch) apply(a *applier) (result, *fault.Error) {
-	if err := a.live(); err != nil {
+	if err := a.requireLive(); err != nil {
 		return nil, err
 	}
 	next := a.s.row.Epoch + 1

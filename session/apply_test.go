@@ -131,13 +131,13 @@ func TestCreate(t *testing.T) {
 	t.Run("under a space ref that was narrowed", func(t *testing.T) {
 		root := w.store.Grant(w.space)
 		for _, rights := range []capability.Rights{capability.List, capability.Create} {
-			narrow, err := capability.Attenuate(root, capability.Minting{Rights: rights, Actor: "clerk"}, 0, w.store.Now)
+			narrow, err := capability.Attenuate(root, capability.MintRequest{Rights: rights, Actor: "clerk"}, 0, w.store.Now)
 			if err != nil {
 				t.Fatal(err)
 			}
 			p := w.newWriter()
 			sub := p.batch(false, op("create", "ref", p.ref, "hash", sha(p.ref)))
-			sub.SpaceNarrow = narrow
+			sub.SpaceAttenuated = narrow
 			answers, _ := w.commit(sub)
 			switch out := answers[0].Outcomes[0]; {
 			case rights == capability.List:

@@ -10,7 +10,7 @@ import (
 )
 
 func (o *opBegin) apply(a *applier) (result, *fault.Error) {
-	if err := a.live(); err != nil {
+	if err := a.requireLive(); err != nil {
 		return nil, err
 	}
 	t, err := a.v.turn(a.s, o.message)
@@ -21,17 +21,17 @@ func (o *opBegin) apply(a *applier) (result, *fault.Error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := a.roomForTurn(); err != nil {
+	if err := a.checkTurnLimits(); err != nil {
 		return nil, err
 	}
 	key := MessageKey(o.message)
-	if _, err := a.v.head(a.s, key); err != nil {
+	if _, err := a.v.entryMeta(a.s, key); err != nil {
 		return nil, err
 	}
 	ev := a.emit(MethodBegin, key, o.schema, o.payload)
 	a.v.put(a.s, &Entry{Session: a.s.row.ID, Key: key, Cursor: ev.Cursor, Since: ev.Cursor, Schema: o.schema, Sum: ev.Sum, Payload: o.payload}, ev, 0, true)
 	a.v.setTurn(a.s, Turn{Session: a.s.row.ID, Message: o.message, Status: status, Outbox: a.outbox, Ref: a.grant.ID, Lease: a.leaseEnd(), Begun: ev.Cursor})
-	a.v.orphans(a.s)
+	a.v.markOrphans(a.s)
 	return a.changed(), nil
 }
 
@@ -52,7 +52,7 @@ type textResult struct {
 // A delta costs what it is long: only the part's head and its turn are read,
 // and only they and one event are written.
 func (o *opAppendText) apply(a *applier) (result, *fault.Error) {
-	if err := a.live(); err != nil {
+	if err := a.requireLive(); err != nil {
 		return nil, err
 	}
 	t, err := a.v.turn(a.s, o.key.Message)
@@ -66,15 +66,15 @@ func (o *opAppendText) apply(a *applier) (result, *fault.Error) {
 		return nil, fault.NotYourTurn.With("the turn of this message belongs to another stream")
 	}
 	key := o.key.String()
-	slot, err := a.v.head(a.s, key)
+	slot, err := a.v.entryMeta(a.s, key)
 	if err != nil {
 		return nil, err
 	}
 	switch e := slot.entry; {
 	case e == nil:
 		return nil, fault.NotFound.With("there is no part %s: put it first", key)
-	case a.unseen(e):
-		return nil, a.notShown(key)
+	case a.predatesRef(e):
+		return nil, a.errNotShown(key)
 	case e.TextLen == NoText:
 		return nil, fault.BadPayload.With("the text of part %s is not a string", key)
 	case o.offset != e.TextLen:
@@ -85,10 +85,10 @@ func (o *opAppendText) apply(a *applier) (result, *fault.Error) {
 		return nil, fault.TooLarge.With("the text of part %s would have %d bytes, the limit is %d: go on in another part", key, e.TextLen+uint64(len(o.text)), a.cfg.Limits.TextBytes)
 	}
 	if t.Orphan { // the stream's other ops did not
-		a.goOn(t)
+		a.renewLease(t)
 	}
 	ev := a.emit(MethodAppendText, key, slot.entry.Schema, encode(deltaPayload{o.offset, o.text}))
-	a.v.grow(a.s, key, slot, o.text, ev.Cursor)
+	a.v.appendText(a.s, key, slot, o.text, ev.Cursor)
 	return textResult{a.changed(), o.offset + uint64(len(o.text))}, nil
 }
 
@@ -99,7 +99,7 @@ type finalResult struct {
 }
 
 func (o *opFinalize) apply(a *applier) (result, *fault.Error) {
-	if err := a.live(); err != nil {
+	if err := a.requireLive(); err != nil {
 		return nil, err
 	}
 	t, err := a.v.turn(a.s, o.message)
@@ -114,7 +114,7 @@ func (o *opFinalize) apply(a *applier) (result, *fault.Error) {
 		return nil, err
 	case t.Outbox != a.outbox && (o.step != StepAbort || !a.grant.Rights.Has(capability.Revoke)):
 		return nil, fault.NotYourTurn.With("the turn of this message belongs to another stream: only a ref with revoke may end it, as aborted")
-	case !o.bare() && capability.Check(a.grant, a.s.row.Epoch, a.v.now, capability.Append, MethodFinalize) != nil:
+	case !o.endsOnly() && capability.Check(a.grant, a.s.row.Epoch, a.v.now, capability.Append, MethodFinalize) != nil:
 		return nil, fault.MissingRight.With("this ref may end the turn but not write to it: give the message and the status alone")
 	}
 	entries, err := o.entries(a)
@@ -125,7 +125,7 @@ func (o *opFinalize) apply(a *applier) (result, *fault.Error) {
 	for _, e := range entries {
 		payload.Entries = append(payload.Entries, entryPayload{e.Key, e.Schema, string(e.Payload), e.Since})
 	}
-	if next := a.s.row.Cursor + 1; payload.older(next) {
+	if next := a.s.row.Cursor + 1; payload.embedsOlder(next) {
 		payload.Salt = a.salt(next)
 	}
 	text := encode(payload)
@@ -144,8 +144,8 @@ func (o *opFinalize) apply(a *applier) (result, *fault.Error) {
 	return finalResult{a.changed(), o.status}, nil
 }
 
-// bare says whether nothing is written but that the turn has ended.
-func (o *opFinalize) bare() bool {
+// endsOnly says whether nothing is written but that the turn has ended.
+func (o *opFinalize) endsOnly() bool {
 	return o.payload == nil && len(o.parts) == 0 && o.usage == nil && o.failure == nil && o.completed == 0
 }
 
@@ -155,7 +155,7 @@ func (o *opFinalize) bare() bool {
 func (o *opFinalize) entries(a *applier) ([]Entry, *fault.Error) {
 	now := a.s.row.Cursor + 1
 	message := Entry{Session: a.s.row.ID, Key: MessageKey(o.message), Since: now, Schema: o.schema, Payload: o.payload}
-	if _, err := a.v.head(a.s, message.Key); err != nil {
+	if _, err := a.v.entryMeta(a.s, message.Key); err != nil {
 		return nil, err
 	}
 	if o.payload == nil {
@@ -166,16 +166,16 @@ func (o *opFinalize) entries(a *applier) ([]Entry, *fault.Error) {
 		if old == nil {
 			return nil, fault.NotFound.With("message %s is not there: give its payload", o.message)
 		}
-		if a.unseen(old) {
-			return nil, a.notShown(message.Key)
+		if a.predatesRef(old) {
+			return nil, a.errNotShown(message.Key)
 		}
 		message.Payload, message.Schema, message.Since = old.Payload, old.Schema, old.Since
 	}
-	message.Payload = finishMessage(message.Payload, o, a.v.now)
+	message.Payload = finalizeMessage(message.Payload, o, a.v.now)
 	message.Sum = SumOf(message.Payload)
 	entries := []Entry{message}
 
-	keys, err := a.v.below(a.s, partPrefix(o.message))
+	keys, err := a.v.keysWithPrefix(a.s, partPrefix(o.message))
 	if err != nil {
 		return nil, err
 	}
@@ -196,9 +196,9 @@ func (o *opFinalize) entries(a *applier) ([]Entry, *fault.Error) {
 		return nil, err
 	}
 	for i, key := range keys {
-		if e, changed := o.part(key, olds[i], given[key], at); changed {
-			if given[key] == nil && a.unseen(olds[i]) {
-				return nil, a.notShown(key)
+		if e, changed := o.finalPart(key, olds[i], given[key], at); changed {
+			if given[key] == nil && a.predatesRef(olds[i]) {
+				return nil, a.errNotShown(key)
 			}
 			if e.Session = a.s.row.ID; given[key] != nil {
 				e.Since = now
@@ -209,10 +209,10 @@ func (o *opFinalize) entries(a *applier) ([]Entry, *fault.Error) {
 	return entries, nil
 }
 
-// part is one part at the end of the turn, and whether that differs from what
+// finalPart is one part at the end of the turn, and whether that differs from what
 // it was (old, nil if it was not there).
-func (o *opFinalize) part(key string, old *Entry, given *terminalPart, at uint64) (e Entry, changed bool) {
-	grew := old != nil && old.Grown != 0
+func (o *opFinalize) finalPart(key string, old *Entry, given *terminalPart, at uint64) (e Entry, changed bool) {
+	grew := old != nil && old.LastAppend != 0
 	if given != nil {
 		e = Entry{Key: key, Schema: given.schema, Payload: closePart(given.payload, false, o.status, at)}
 	} else {

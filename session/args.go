@@ -30,18 +30,18 @@ const (
 // argReader reads an intent's arguments. One that is still a reference reads as
 // the zero value, without an error.
 type argReader struct {
-	in    *ledger.Intent
-	lim   Limits
-	sound bool // CheckIntent has found every argument to be JSON text
-	own   bool // the op is the server's own: so may the ids be of the refs that it makes
-	used  []string
-	err   *fault.Error
-	put   opPut // the op that most are
+	in          *ledger.Intent
+	lim         Limits
+	jsonChecked bool // CheckIntent has found every argument to be JSON text
+	serverOp    bool // the op is the server's own: so may the ids be of the refs that it makes
+	known       []string
+	err         *fault.Error
+	put         opPut // the op that most are
 }
 
 // read begins with an intent; what r has for another is given up.
 func (r *argReader) read(in *ledger.Intent, lim Limits) {
-	r.in, r.lim, r.used, r.err = in, lim, r.used[:0], nil
+	r.in, r.lim, r.known, r.err = in, lim, r.known[:0], nil
 }
 
 func (r *argReader) fail(err *fault.Error) {
@@ -53,11 +53,11 @@ func (r *argReader) fail(err *fault.Error) {
 // finish is the first error, or one for an argument that the method does not have.
 func (r *argReader) finish() *fault.Error {
 	for _, a := range r.in.Args {
-		if !slices.Contains(r.used, a.Name) {
-			slices.Sort(r.used)
+		if !slices.Contains(r.known, a.Name) {
+			slices.Sort(r.known)
 			takes := "nothing"
-			if len(r.used) > 0 {
-				takes = strings.Join(r.used, ", ")
+			if len(r.known) > 0 {
+				takes = strings.Join(r.known, ", ")
 			}
 			r.fail(fault.BadArgument.With("%s has no argument %q; it takes %s", r.in.Method, fault.Clip(a.Name), takes))
 		}
@@ -65,8 +65,8 @@ func (r *argReader) finish() *fault.Error {
 	return r.err
 }
 
-// deferred says whether an argument is still a reference, or absent.
-func (r *argReader) deferred(name string) bool {
+// unresolved says whether an argument is still a reference, or absent.
+func (r *argReader) unresolved(name string) bool {
 	for _, a := range r.in.Args {
 		if a.Name == name {
 			return a.Ref != nil
@@ -77,7 +77,7 @@ func (r *argReader) deferred(name string) bool {
 
 // raw is an argument's JSON text; nil where it is absent, null or a reference.
 func (r *argReader) raw(name string, must bool) []byte {
-	r.used = append(r.used, name)
+	r.known = append(r.known, name)
 	for i := range r.in.Args {
 		a := &r.in.Args[i]
 		if a.Name != name {
@@ -91,7 +91,7 @@ func (r *argReader) raw(name string, must bool) []byte {
 		case len(a.JSON) > r.lim.PayloadBytes:
 			r.fail(fault.TooLarge.With("%s has %d bytes, the limit is %d", name, len(a.JSON), r.lim.PayloadBytes))
 			return nil
-		case !r.sound && (!utf8.Valid(a.JSON) || !ledger.IsJSON(a.JSON)):
+		case !r.jsonChecked && (!utf8.Valid(a.JSON) || !ledger.IsJSON(a.JSON)):
 			r.fail(fault.BadArgument.With("%s is not JSON text in UTF-8", name))
 			return nil
 		case string(text) != "null":
@@ -108,24 +108,24 @@ func (r *argReader) raw(name string, must bool) []byte {
 // U+FFFD, which is what half a surrogate pair, or anything else that could not be
 // read, has become: two names that differ there would be one.
 func (r *argReader) text(name string, must bool) string {
-	s := r.anyText(name, must)
+	s := r.stringArg(name, must)
 	if len(s) > r.lim.LabelBytes {
 		r.fail(fault.TooLarge.With("%s has %d bytes, the limit is %d", name, len(s), r.lim.LabelBytes))
 		return ""
 	}
-	if strings.ContainsFunc(s, noText) {
+	if strings.ContainsFunc(s, unprintable) {
 		r.fail(fault.BadArgument.With("%s holds control characters, or what is no character", name))
 		return ""
 	}
-	if must && s == "" && !r.deferred(name) {
+	if must && s == "" && !r.unresolved(name) {
 		r.fail(fault.BadArgument.With("%s is empty", name))
 	}
 	return s
 }
 
-func noText(c rune) bool { return unicode.IsControl(c) || c == utf8.RuneError }
+func unprintable(c rune) bool { return unicode.IsControl(c) || c == utf8.RuneError }
 
-func (r *argReader) anyText(name string, must bool) string {
+func (r *argReader) stringArg(name string, must bool) string {
 	raw := r.raw(name, must)
 	if raw == nil {
 		return ""
@@ -150,13 +150,13 @@ func stringOf(raw []byte) (s string, ok bool) {
 	return ledger.Unquote(text), true
 }
 
-// streamed reads a text that continues another: any string of whole characters.
-func (r *argReader) streamed(name string) string {
+// textChunk reads a text that continues another: any string of whole characters.
+func (r *argReader) textChunk(name string) string {
 	raw := r.raw(name, required)
 	if raw == nil {
 		return ""
 	}
-	if halfCharacter(raw) {
+	if loneSurrogate(raw) {
 		r.fail(fault.BadArgument.With("%s ends or begins in the middle of a character (half a surrogate pair): send whole ones", name))
 		return ""
 	}
@@ -167,8 +167,8 @@ func (r *argReader) streamed(name string) string {
 	return s
 }
 
-// halfCharacter says whether JSON text holds a \uD800 … \uDFFF escape without its other half.
-func halfCharacter(raw []byte) bool {
+// loneSurrogate says whether JSON text holds a \uD800 … \uDFFF escape without its other half.
+func loneSurrogate(raw []byte) bool {
 	unit := func(i int) (uint64, bool) {
 		if i+6 > len(raw) || raw[i] != '\\' || raw[i+1] != 'u' {
 			return 0, false
@@ -199,11 +199,11 @@ func halfCharacter(raw []byte) bool {
 	return false
 }
 
-// maxTexts is how many names a list of them has at most.
-const maxTexts = 64
+// maxNames is how many names a list of them has at most.
+const maxNames = 64
 
-// texts reads a list of names, up to the first that is none.
-func (r *argReader) texts(name string, must bool) []string {
+// names reads a list of names, up to the first that is none.
+func (r *argReader) names(name string, must bool) []string {
 	raw := r.raw(name, must)
 	if raw == nil {
 		return nil
@@ -215,13 +215,13 @@ func (r *argReader) texts(name string, must bool) []string {
 	}
 	list, ok := []string{}, true
 	v.ForEach(func(_, e gjson.Result) bool {
-		if ok = e.Type == gjson.String && len(list) < maxTexts; ok {
+		if ok = e.Type == gjson.String && len(list) < maxNames; ok {
 			list = append(list, e.Str)
 		}
 		return ok
 	})
 	if !ok {
-		r.fail(fault.BadArgument.With("%s is not a list of at most %d names", name, maxTexts))
+		r.fail(fault.BadArgument.With("%s is not a list of at most %d names", name, maxNames))
 		return nil
 	}
 	return list
@@ -229,7 +229,7 @@ func (r *argReader) texts(name string, must bool) []string {
 
 func (r *argReader) id(name string) string {
 	s := r.text(name, required)
-	if r.err == nil && !r.deferred(name) && !validID(s, false) {
+	if r.err == nil && !r.unresolved(name) && !validID(s, false) {
 		r.fail(fault.BadKey.With("%s: %q is not an id: use 1 to %d letters, digits and _.:@+-", name, fault.Clip(s), maxIDBytes))
 	}
 	return s
@@ -242,8 +242,8 @@ func (r *argReader) key(name string) Key {
 
 // keyText reads a key, and gives its text too.
 func (r *argReader) keyText(name string) (Key, string) {
-	s := r.anyText(name, required)
-	if r.err != nil || r.deferred(name) {
+	s := r.stringArg(name, required)
+	if r.err != nil || r.unresolved(name) {
 		return Key{}, ""
 	}
 	k, err := ParseKey(s)
@@ -256,7 +256,7 @@ func (r *argReader) keyText(name string) (Key, string) {
 // refID reads the id of a ref, of whatever target.
 func (r *argReader) refID(name string) string {
 	s := r.text(name, required)
-	if r.err == nil && !r.deferred(name) && capability.Target(s) == "" {
+	if r.err == nil && !r.unresolved(name) && capability.Target(s) == "" {
 		r.fail(fault.BadArgument.With("%s is not a ref's id", name))
 	}
 	return s
@@ -265,8 +265,8 @@ func (r *argReader) refID(name string) string {
 // newRef reads the id of a ref that is to be made.
 func (r *argReader) newRef(name string) string {
 	s := r.refID(name)
-	if r.err == nil && !r.deferred(name) && !r.own {
-		if err := capability.CheckOffline(s); err != nil {
+	if r.err == nil && !r.unresolved(name) && !r.serverOp {
+		if err := capability.CheckClientMade(s); err != nil {
 			r.fail(err)
 		}
 	}
@@ -275,7 +275,7 @@ func (r *argReader) newRef(name string) string {
 
 func (r *argReader) hash(name string) (h Hash) {
 	s := r.text(name, required)
-	if r.err != nil || r.deferred(name) {
+	if r.err != nil || r.unresolved(name) {
 		return h
 	}
 	b, err := base64.RawURLEncoding.Strict().DecodeString(s)

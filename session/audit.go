@@ -10,9 +10,9 @@ import (
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
-// denialsSingly is how many refusals of a batch get a row each; further ones
+// maxDenialRows is how many refusals of a batch get a row each; further ones
 // share one for each reason. A dead ref's holder may send for ever.
-const denialsSingly = 32
+const maxDenialRows = 32
 
 // audit notes what was done to a capability by the op in hand.
 func (a *applier) audit(act capability.AuditAct, subject string) {
@@ -60,19 +60,19 @@ func (a *applier) denials(b *ledger.Batch, rec *ledger.Record) (counted []*capab
 		}
 		row.Subject, row.Reason, row.Op, row.Count = methodName(b.Ops[i].Method), o.Reason, o.OpID, 1
 		if room < 0 {
-			if room = min(len(b.Ops), denialsSingly+1); a.cfg.DenialRows != nil {
+			if room = min(len(b.Ops), maxDenialRows+1); a.cfg.DenialRows != nil {
 				room = a.cfg.DenialRows(row.Ref, room)
 			}
 		}
 		rows++
-		if rows > min(room, denialsSingly) {
+		if rows > min(room, maxDenialRows) {
 			if rest == nil {
 				rest = map[fault.Code]*capability.AuditRow{}
 			}
 			rest[o.Reason] = row
 			row.Subject = "" // of many methods, perhaps
 		}
-		if rows <= room || room > denialsSingly {
+		if rows <= room || room > maxDenialRows {
 			a.v.audit = append(a.v.audit, row)
 			continue
 		}
@@ -91,10 +91,10 @@ func methodName(name string) string {
 	return ""
 }
 
-// refused takes back what a direct call has done since before, notes its refusal if
+// rollBackRefused takes back what a direct call has done since before, notes its refusal if
 // it is for want of authority, and gives it.
-func (a *applier) refused(before mark, method string, err *fault.Error) *fault.Error {
-	a.v.undo(before)
+func (a *applier) rollBackRefused(before savepoint, method string, err *fault.Error) *fault.Error {
+	a.v.rollback(before)
 	if !err.Code.Authority() {
 		return err
 	}

@@ -14,7 +14,7 @@ func TestChainStaysWhatItWas(t *testing.T) {
 	t.Parallel()
 	e := &session.Event{Session: "ses_x", Cursor: 7, Method: "put", Key: "message/a", Schema: 3, Sum: session.SumOf([]byte("x")), Ref: "r",
 		Actor: "ann", Outbox: "o", Op: "p", Batch: "b", At: 99}
-	sum := session.Chain(session.SumOf([]byte("before")), e)
+	sum := session.HashEvent(session.SumOf([]byte("before")), e)
 	const want = "c33e8739b3719218b4af075f979528de524fa9da22451fc90b08e327c93e92a3"
 	if got := hex.EncodeToString(sum[:]); got != want {
 		t.Errorf("the hash is %s, it was %s", got, want)
@@ -36,7 +36,7 @@ func TestStateHashStaysWhatItWas(t *testing.T) {
 	for name, change := range map[string]func(f *session.Fold, e *session.Entry, turn *session.Turn){
 		"as it is": func(*session.Fold, *session.Entry, *session.Turn) {},
 		"what is not in it": func(f *session.Fold, e *session.Entry, turn *session.Turn) {
-			f.Session, e.Session, turn.Session, turn.Outbox, turn.Lease, e.Sum, e.TextLen, e.Grown = "x", "x", "x", "x", 1, session.Hash{1}, 1, 1
+			f.Session, e.Session, turn.Session, turn.Outbox, turn.Lease, e.Sum, e.TextLen, e.LastAppend = "x", "x", "x", "x", 1, session.Hash{1}, 1, 1
 		},
 		"cursor":  func(f *session.Fold, _ *session.Entry, _ *session.Turn) { f.Cursor++ },
 		"epoch":   func(f *session.Fold, _ *session.Entry, _ *session.Turn) { f.Epoch++ },

@@ -52,11 +52,11 @@ func (v *view) changes() (*Changes, *Published) {
 func (s *sessionView) changes(c *Changes) {
 	type written struct {
 		key  string
-		slot *entrySlot
+		slot *entryState
 	}
 	list := make([]written, 0, len(s.entries))
 	for key, slot := range s.entries {
-		if slot.write != writeNot {
+		if slot.write != writeNone {
 			list = append(list, written{key, slot})
 		}
 	}
@@ -69,11 +69,11 @@ func (s *sessionView) changes(c *Changes) {
 				c.DropEntries = map[string][]string{}
 			}
 			c.DropEntries[s.row.ID] = append(c.DropEntries[s.row.ID], key)
-		case writeGrown:
-			c.Grown = append(c.Grown, slot.entry)
+		case writeAppended:
+			c.Appended = append(c.Appended, slot.entry)
 		case writeWhole:
 			c.Entries = append(c.Entries, slot.entry)
-		case writeByEvent:
+		case writeInEvent:
 			slot.entry.Payload = nil // which is its event's: nobody reads the view any more
 			c.Entries = append(c.Entries, slot.entry)
 		}
@@ -96,7 +96,7 @@ func (v *view) streamChanges(c *Changes) {
 			c.Streams = append(c.Streams, &row)
 		}
 		if st.row.AckedThrough != st.before.AckedThrough {
-			c.Prune = append(c.Prune, StreamCut{Stream: key, Through: st.row.AckedThrough})
+			c.Prune = append(c.Prune, StreamPrune{Stream: key, Through: st.row.AckedThrough})
 		}
 		for _, rec := range st.records {
 			if rec.LastSeq() > st.row.AckedThrough {

@@ -26,10 +26,10 @@ import (
 // again with another tx where the first one came to nothing.
 func Commit(ctx context.Context, tx Tx, subs []Submission, cfg Config) ([]Answer, *Published, error) {
 	v := newView(ctx, tx, cfg.Limits.readBytes())
-	if err := v.load(firstWant(subs), true); err != nil {
+	if err := v.load(initialReadSet(subs), true); err != nil {
 		return nil, nil, err
 	}
-	if w := recordsWant(v, subs); w != nil {
+	if w := recordReadSet(v, subs); w != nil {
 		if err := v.load(w, false); err != nil {
 			return nil, nil, err
 		}
@@ -40,11 +40,11 @@ func Commit(ctx context.Context, tx Tx, subs []Submission, cfg Config) ([]Answer
 		if err := a.submit(&answers[i]); err != nil {
 			answers[i] = Answer{Err: err}
 		}
-		v.read = 0
-		if v.fail != nil {
-			return nil, nil, v.fail
+		v.readBytes = 0
+		if v.storeErr != nil {
+			return nil, nil, v.storeErr
 		}
-		if a.mayKnow(&answers[i]) {
+		if a.mayLearnCursor(&answers[i]) {
 			answers[i].Cursor = a.s.row.Cursor
 		}
 		v.journal = v.journal[:0] // what is through stays
@@ -61,21 +61,21 @@ func Commit(ctx context.Context, tx Tx, subs []Submission, cfg Config) ([]Answer
 
 func newApplier(v *view, sub *Submission, cfg *Config) *applier {
 	return &applier{v: v, s: v.sessions[sub.Batch.Session], cfg: cfg, sub: sub, outbox: sub.Batch.Outbox,
-		args: argReader{sound: true, own: sub.Direct != nil}}
+		args: argReader{jsonChecked: true, serverOp: sub.Direct != nil}}
 }
 
-// mayKnow says whether the submission's ref may be told how far the session is:
+// mayLearnCursor says whether the submission's ref may be told how far the session is:
 // one that is dead learns what was recorded for it, and nothing else.
-func (a *applier) mayKnow(answer *Answer) bool {
+func (a *applier) mayLearnCursor(answer *Answer) bool {
 	switch {
 	case a.sub.Ack:
 		return false // its answer has none
 	case a.sub.Direct != nil:
 		return answer.Err == nil
 	case a.sub.Space != "":
-		return a.within() // the space's authority is none over the session
+		return a.refAlive() // the space's authority is none over the session
 	}
-	return a.grant != nil || a.within()
+	return a.grant != nil || a.refAlive()
 }
 
 // submit is one submission; its error is for the call as a whole.
@@ -87,15 +87,15 @@ func (a *applier) submit(out *Answer) *fault.Error {
 		return a.direct(out)
 	}
 	b := &a.sub.Batch
-	if a.v.heavy > a.v.limit && !a.sub.Ack { // a few bytes of arguments may move megabytes (fork)
-		return fault.Overloaded.With("what was asked for together with this moved %d bytes already: send it again", a.v.heavy)
+	if a.v.groupBytes > a.v.readLimit && !a.sub.Ack { // a few bytes of arguments may move megabytes (fork)
+		return fault.Overloaded.With("what was asked for together with this moved %d bytes already: send it again", a.v.groupBytes)
 	}
 	st := a.v.streams[StreamKey{b.Session, b.Outbox}]
 	if st == nil {
 		return fault.WrongOutbox.With("no stream of this outbox was opened: open it first")
 	}
 	if a.sub.Ack {
-		return st.acked(ledger.Acknowledge(&st.row, b.Incarnation, b.AckedThrough, st.history.Record))
+		return st.pruneAcked(ledger.Acknowledge(&st.row, b.Incarnation, b.AckedThrough, st.history.Record))
 	}
 	if err := a.v.diverged(a.sub.Opening); err != nil {
 		return err
@@ -103,14 +103,14 @@ func (a *applier) submit(out *Answer) *fault.Error {
 	outcomes, err := ledger.Admit(&st.row, b, st.history.Record)
 	switch {
 	case err != nil:
-		a.v.diverges(a.sub.Opening, err)
+		a.v.noteDiverged(a.sub.Opening, err)
 		return err
 	case outcomes != nil:
 		out.Outcomes, out.Duplicate = outcomes, true
-	case st.full(b, a.cfg.Limits.UnackedOps):
+	case st.atUnackedLimit(b, a.cfg.Limits.UnackedOps):
 		return fault.Overloaded.With("%d outcomes of this stream are not acknowledged, the most that are kept: acknowledge what you have stored, then send this again", st.unacked(b))
 	default:
-		if err := a.withinQuota(growth(b.Ops)); err != nil {
+		if err := a.checkQuota(estimateGrowth(b.Ops)); err != nil {
 			return err
 		}
 		rec, denied, err := a.decide(st, b)
@@ -120,13 +120,13 @@ func (a *applier) submit(out *Answer) *fault.Error {
 		out.Denied = denied
 		out.Outcomes, out.Uses = rec.Outcomes, a.uses(b.Ops, func(i int) bool { return rec.Outcomes[i].Status == ledger.Applied })
 	}
-	return st.acked(ledger.AckThrough(&st.row, b.AckedThrough, st.history.Record))
+	return st.pruneAcked(ledger.AckThrough(&st.row, b.AckedThrough, st.history.Record))
 }
 
-// full says whether there is no room for the outcomes of b.
-func (st *streamView) full(b *ledger.Batch, most int) bool {
+// atUnackedLimit says whether there is no room for the outcomes of b.
+func (st *streamView) atUnackedLimit(b *ledger.Batch, most int) bool {
 	unacked := st.unacked(b)
-	if st.row.Idle != "" && unacked > 0 && unacked+uint64(len(b.Ops)) > MaxIdleUnacked {
+	if st.row.ReadOnlyRef != "" && unacked > 0 && unacked+uint64(len(b.Ops)) > MaxReadOnlyUnacked {
 		return true
 	}
 	return unacked >= uint64(most)
@@ -139,25 +139,25 @@ func (st *streamView) unacked(b *ledger.Batch) uint64 {
 
 // decide runs a new batch.
 func (a *applier) decide(st *streamView, b *ledger.Batch) (rec *ledger.Record, denied []*capability.AuditRow, _ *fault.Error) {
-	before := a.v.mark()
+	before := a.v.savepoint()
 	rec, err := ledger.Decide(&st.row, b, st.history.Outcome, a.cfg.Limits.Limits, a)
 	if err != nil {
-		a.v.undo(before)
+		a.v.rollback(before)
 		return nil, nil, err
 	}
 	st.history.Add(rec)
 	st.records = append(st.records, rec)
 	denied = a.denials(b, rec)
-	if a.alive { // what was undone has renewed nothing
-		if err := a.renew(); err != nil {
+	if a.authorized { // what was undone has renewed nothing
+		if err := a.renewLeases(); err != nil {
 			return nil, nil, err // of the store: the group ends
 		}
 	}
 	return rec, denied, nil
 }
 
-// acked forgets what the client has stored, if it has acknowledged more.
-func (st *streamView) acked(raised bool, err *fault.Error) *fault.Error {
+// pruneAcked forgets what the client has stored, if it has acknowledged more.
+func (st *streamView) pruneAcked(raised bool, err *fault.Error) *fault.Error {
 	if raised {
 		st.history.Prune(st.row.AckedThrough)
 	}
@@ -171,17 +171,17 @@ func (a *applier) direct(out *Answer) *fault.Error {
 	case d.Rotate != nil:
 		return a.rotate(out, d.Rotate)
 	case d.Ops:
-		return a.plain(out)
+		return a.applyDirectOps(out)
 	}
 	name, do := MethodRevoke, op(&opRevoke{ref: d.Ref})
 	switch {
 	case d.Share != nil:
-		name, do = MethodShare, &opShare{m: *d.Share, again: true}
+		name, do = MethodShare, &opShare{mint: *d.Share, idempotent: true}
 	case d.Epoch:
 		name, do = MethodBumpEpoch, &opBumpEpoch{}
 	}
-	before := a.v.mark()
-	err := a.under(methods[name], name, false)
+	before := a.v.savepoint()
+	err := a.authorizeRef(methods[name], name, false)
 	switch { // what is refused here goes to no database
 	case err != nil:
 	case name == MethodRevoke && capability.Target(d.Ref) == "":
@@ -192,7 +192,7 @@ func (a *applier) direct(out *Answer) *fault.Error {
 		err = checkShare(d.Share)
 	}
 	if err == nil && d.Share != nil {
-		err = a.withinQuota(EventCost)
+		err = a.checkQuota(EventCost)
 	}
 	var r result
 	if err == nil {
@@ -203,7 +203,7 @@ func (a *applier) direct(out *Answer) *fault.Error {
 		r, err = do.apply(a)
 	}
 	if err != nil {
-		return a.refused(before, name, err)
+		return a.rollBackRefused(before, name, err)
 	}
 	switch r := r.(type) {
 	case cutResult:

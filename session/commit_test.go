@@ -175,7 +175,7 @@ type failing struct {
 
 var errAway = errors.New("the database is away")
 
-func (f failing) Load(ctx context.Context, w *session.Want) (*session.Rows, error) {
+func (f failing) Load(ctx context.Context, w *session.ReadSet) (*session.Rows, error) {
 	if *f.calls--; *f.calls < 0 {
 		return nil, errAway
 	}
@@ -401,12 +401,12 @@ func TestExpiry(t *testing.T) {
 	} {
 		g, r := grant, row
 		c.change(&g, &r)
-		if got := session.Expiry(&g, &r, c.now); (got != nil) != c.want || got != nil && *got != audited {
+		if got := session.ExpiryAudit(&g, &r, c.now); (got != nil) != c.want || got != nil && *got != audited {
 			t.Errorf("%s: %+v", name, got)
 		}
 	}
 	grant.Epoch, audited.Cursor = 0, 0
-	if got := session.Expiry(&grant, nil, 1000); got == nil || *got != audited {
+	if got := session.ExpiryAudit(&grant, nil, 1000); got == nil || *got != audited {
 		t.Errorf("of a space: %+v", got)
 	}
 }
@@ -430,13 +430,13 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-// wanting keeps what the first Load was asked for.
-type wanting struct {
+// readSetRecorder keeps what the first Load was asked for.
+type readSetRecorder struct {
 	session.Tx
-	first **session.Want
+	first **session.ReadSet
 }
 
-func (w wanting) Load(ctx context.Context, want *session.Want) (*session.Rows, error) {
+func (w readSetRecorder) Load(ctx context.Context, want *session.ReadSet) (*session.Rows, error) {
 	if *w.first == nil {
 		*w.first = want
 	}
@@ -452,20 +452,20 @@ func TestNarrowedEndIsWanted(t *testing.T) {
 	ends := func(narrow, spaceNarrow int64) int64 {
 		sub := o.batch(false, put("message/a"))
 		if narrow > 0 {
-			sub.Narrow = &capability.Grant{Target: o.session, Epoch: 1, Rights: capability.Append, Expires: narrow}
+			sub.Attenuated = &capability.Grant{Target: o.session, Epoch: 1, Rights: capability.Append, Expires: narrow}
 		}
 		if spaceNarrow > 0 {
-			sub.SpaceNarrow = &capability.Grant{Expires: spaceNarrow}
+			sub.SpaceAttenuated = &capability.Grant{Expires: spaceNarrow}
 		}
-		var want *session.Want
+		var want *session.ReadSet
 		err := w.store.Update(t.Context(), func(tx session.Tx) error {
-			_, _, err := session.Commit(t.Context(), wanting{tx, &want}, []session.Submission{sub, o.batch(false, put("message/b"))}, w.cfg)
+			_, _, err := session.Commit(t.Context(), readSetRecorder{tx, &want}, []session.Submission{sub, o.batch(false, put("message/b"))}, w.cfg)
 			return err
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
-		return want.Until
+		return want.ValidUntil
 	}
 	for _, c := range [][3]int64{{0, 0, 0}, {1 << 50, 0, 1 << 50}, {1 << 50, 1 << 49, 1 << 49}, {1 << 49, 1 << 50, 1 << 49}} {
 		if got := ends(c[0], c[1]); got != c[2] {

@@ -15,10 +15,10 @@
 // Fold makes of the events alone, and the tests hold the two side by side.
 //
 // The files, in the order of the corridor: submission.go (what comes in and
-// goes out), commit.go (the transaction), want.go (its reads), view.go,
+// goes out), commit.go (the transaction), readset.go (its reads), view.go,
 // viewload.go and viewrefs.go (rows with changes over them), apply.go
 // (authority, events, leases), op.go and args.go (methods and their
-// arguments), apply_*.go with finish.go and text.go (what each method does),
+// arguments), apply_*.go with finalize.go and text.go (what each method does),
 // order.go (the state's order), turn.go (a turn's lifecycle), turncount.go (how many are open), audit.go (what is noted and counted), changes.go
 // (what is written). Beside it stand rotate.go (a new ref in the place of an
 // owner's), tree.go (trees of refs), lapse.go (leases that run out), event.go (the

@@ -36,9 +36,9 @@ const (
 	MethodResumed     = "resumed"     // its stream is back, with an op whose event, if it makes one, comes next; key message/ID
 )
 
-// Chain computes the hash of an event over the hash before it (the zero Hash
+// HashEvent computes the hash of an event over the hash before it (the zero Hash
 // for the first) and e's fields, e.Sum among them; e.Hash and e.Payload are not read.
-func Chain(prev Hash, e *Event) Hash {
+func HashEvent(prev Hash, e *Event) Hash {
 	w := digest.New("mooring event v1")
 	w.Sum32(prev)
 	w.Text(e.Session)
@@ -146,8 +146,8 @@ type finalizePayload struct {
 	Hidden  int            `json:"hidden,omitempty"` // entries that the reader's ref does not show (scope.go); never in the log
 }
 
-// older says whether it embeds what stands since before its event, at cursor.
-func (p *finalizePayload) older(cursor uint64) bool {
+// embedsOlder says whether it embeds what stands since before its event, at cursor.
+func (p *finalizePayload) embedsOlder(cursor uint64) bool {
 	return slices.ContainsFunc(p.Entries, func(in entryPayload) bool { return in.Since < cursor })
 }
 

@@ -16,7 +16,7 @@ import (
 )
 
 // Fold is a session's state as of Cursor. The zero value is not usable: NewFold
-// or Resume. It is not safe for concurrent use.
+// or FoldFrom. It is not safe for concurrent use.
 type Fold struct {
 	Session string
 	Cursor  uint64
@@ -39,14 +39,14 @@ func NewFold(session string) *Fold {
 	return &Fold{Session: session, entries: map[string]*foldEntry{}, turns: map[string]*Turn{}}
 }
 
-// Resume is the state that a snapshot gave as of cursor, to go on from there.
+// FoldFrom is the state that a snapshot gave as of cursor, to go on from there.
 // The entries' payloads are whole values; they are kept, not copied.
-func Resume(session string, cursor, epoch uint64, entries []*Entry, turns []*Turn) *Fold {
+func FoldFrom(session string, cursor, epoch uint64, entries []*Entry, turns []*Turn) *Fold {
 	f := NewFold(session)
 	f.Cursor, f.Epoch, f.Life = cursor, epoch, Live
 	for _, e := range entries {
 		whole := *e
-		whole.Grown, whole.Sum = 0, SumOf(e.Payload)
+		whole.LastAppend, whole.Sum = 0, SumOf(e.Payload)
 		if k, err := ParseKey(e.Key); err == nil {
 			whole.TextLen = entryTextLen(k, e.Payload)
 		}
@@ -106,7 +106,7 @@ func (f *Fold) apply(e *Event) error {
 			text := DeltaText(e.Payload)
 			entry.tail = append(entry.tail, string(text))
 			entry.TextLen += uint64(len(text))
-			entry.Grown = e.Cursor
+			entry.LastAppend = e.Cursor
 		}
 	case MethodFinalize:
 		return f.finalize(e)
@@ -140,7 +140,7 @@ func (f *Fold) set(e *Event, i int, p entryPayload, payload []byte) error {
 	if known := f.entries[p.Key]; known != nil {
 		old = &known.Entry
 	}
-	ord, since := old.next(f.Order, e, i, p, payload)
+	ord, since := old.nextOrd(f.Order, e, i, p, payload)
 	f.entries[p.Key] = &foldEntry{Entry: Entry{Session: f.Session, Key: p.Key, Cursor: e.Cursor, Ord: ord, Since: since, Schema: p.Schema,
 		Sum: SumOf(payload), Payload: payload, TextLen: entryTextLen(k, payload)}}
 	return nil
@@ -190,7 +190,7 @@ func (f *Fold) turn(e *Event, step TurnStep) *Turn {
 func (f *Fold) Entries() []*Entry {
 	out := make([]*Entry, 0, len(f.entries))
 	for _, e := range f.entries {
-		out = append(out, e.whole())
+		out = append(out, e.flatten())
 	}
 	slices.SortFunc(out, CompareEntries)
 	return out
@@ -199,13 +199,13 @@ func (f *Fold) Entries() []*Entry {
 // Entry is a key's entry with all its text; nil if there is none.
 func (f *Fold) Entry(key string) *Entry {
 	if e := f.entries[key]; e != nil {
-		return e.whole()
+		return e.flatten()
 	}
 	return nil
 }
 
-// whole joins the deltas in, once.
-func (e *foldEntry) whole() *Entry {
+// flatten joins the deltas in, once.
+func (e *foldEntry) flatten() *Entry {
 	if len(e.tail) > 0 {
 		e.Payload = FoldText(e.Payload, []byte(strings.Join(e.tail, "")))
 		e.Sum, e.tail = SumOf(e.Payload), nil

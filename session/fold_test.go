@@ -70,7 +70,7 @@ func TestResumeAtEveryCursor(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		g := session.Resume(o.session, f.Cursor, f.Epoch, f.Entries(), f.Turns())
+		g := session.FoldFrom(o.session, f.Cursor, f.Epoch, f.Entries(), f.Turns())
 		if g.Hash() != f.Hash() {
 			t.Fatalf("a snapshot at %d differs from what it was made of", at)
 		}
@@ -96,7 +96,7 @@ func TestFoldOfWhatIsLeft(t *testing.T) {
 	f.apply(op("begin", "message", "late", "payload", raw(`{}`)))
 	one := &capability.Grant{Message: "m"}
 	shown := session.NewFold(o.session)
-	for _, e := range session.View(one, o.w.store.Events(o.session), new(session.HashKey)) {
+	for _, e := range session.VisibleEvents(one, o.w.store.Events(o.session), new(session.HashKey)) {
 		if err := shown.Apply(e); err != nil {
 			t.Fatal(err)
 		}
@@ -178,7 +178,7 @@ func FuzzFold(f *testing.F) {
 		if err == nil && fold.Cursor != 9 {
 			t.Fatalf("at cursor %d", fold.Cursor)
 		}
-		if again := session.Resume(o.session, fold.Cursor, fold.Epoch, fold.Entries(), fold.Turns()); err == nil && fold.Life == session.Live && again.Hash() != fold.Hash() {
+		if again := session.FoldFrom(o.session, fold.Cursor, fold.Epoch, fold.Entries(), fold.Turns()); err == nil && fold.Life == session.Live && again.Hash() != fold.Hash() {
 			t.Fatal("the state does not survive a snapshot")
 		}
 	})

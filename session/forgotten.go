@@ -13,7 +13,7 @@ import (
 // Forgotten is the stream that the opening gives of a forgotten session. Any seq may be
 // recorded, so that nothing is taken to be known to have never arrived, and no outbox finds
 // the server behind itself. It has no row.
-func (o *StreamOpening) Forgotten() *ledger.Stream {
+func (o *StreamRequest) Forgotten() *ledger.Stream {
 	const last = 1<<53 - 1 // a number in JavaScript, too
 	return &ledger.Stream{Session: o.Key.Session, Outbox: o.Key.Outbox, SecretHash: o.SecretHash, Incarnation: o.Incarnation, LastSeq: last}
 }

@@ -33,12 +33,12 @@ func TestForkOfALargeSession(t *testing.T) {
 		o.apply(op("put", "key", fmt.Sprintf("message/m%d", i), "payload", raw(`{"x":%q}`, strings.Repeat("x", 300))))
 	}
 	for name, sub := range map[string]session.Submission{"now": o.fork(), "earlier": o.fork("at", 20)} {
-		before := w.store.Read
+		before := w.store.BytesRead
 		answers, _ := w.commit(sub)
 		if out := answers[0].Outcomes[0]; out.Status != ledger.Rejected || out.Reason != fault.TooLarge {
 			t.Errorf("%s: %+v", name, out)
 		}
-		mustEqual(t, "bytes read", w.store.Read-before, 0) // given up, not gathered
+		mustEqual(t, "bytes read", w.store.BytesRead-before, 0) // given up, not gathered
 	}
 	answers, _ := w.commit(o.fork("at", 3))
 	mustEqual(t, "a small one", answers[0].Outcomes[0].Status, ledger.Applied)

@@ -147,7 +147,7 @@ func TestClientsMakeNoServersIDs(t *testing.T) {
 	sub := made.plain(made.ref, create)
 	sub.Space = w.space
 	answers, _ := w.commit(sub, session.Submission{Batch: ledger.Batch{Session: o.session}, Ref: o.ref,
-		Direct: &session.Direct{Share: &capability.Minting{ID: id, Hash: session.SumOf([]byte(id)), Rights: capability.Read}}})
+		Direct: &session.Direct{Share: &capability.MintRequest{ID: id, Hash: session.SumOf([]byte(id)), Rights: capability.Read}}})
 	for i, a := range answers {
 		if a.Err != nil {
 			t.Errorf("the server's own, %d: %v", i, a.Err)

@@ -20,7 +20,7 @@ func Lapse(ctx context.Context, tx Tx, sessions []string, all bool) (*Published,
 	slices.Sort(ids)
 	ids = slices.Compact(ids)
 	v := newView(ctx, tx, 0)
-	if err := v.load(&Want{Sessions: ids, Lapsing: ids}, true); err != nil {
+	if err := v.load(&ReadSet{Sessions: ids, StreamingTurns: ids}, true); err != nil {
 		return nil, err
 	}
 	reason := lapsePayload{"its lease lapsed"}
@@ -32,7 +32,7 @@ func Lapse(ctx context.Context, tx Tx, sessions []string, all bool) (*Published,
 		if s.row.Life != Live {
 			continue
 		}
-		for _, t := range v.knownTurns(s, "") {
+		for _, t := range v.loadedTurns(s, "") {
 			next, err := t.Status.Next(StepLapse)
 			if err != nil || next == t.Status || !all && t.Lease > v.now {
 				continue
@@ -50,10 +50,10 @@ func Lapse(ctx context.Context, tx Tx, sessions []string, all bool) (*Published,
 	return published, tx.Save(ctx, changes)
 }
 
-// Expiry is the audit's row of a ref that has expired by now; nil if something
+// ExpiryAudit is the audit's row of a ref that has expired by now; nil if something
 // else had ended it before, or the time is not over. row is its session's, under
 // lock; nil for the ref of a space.
-func Expiry(g *capability.Grant, row *Row, now int64) *capability.AuditRow {
+func ExpiryAudit(g *capability.Grant, row *Row, now int64) *capability.AuditRow {
 	var epoch, cursor uint64
 	if row != nil {
 		if row.Life == Deleted {

@@ -17,7 +17,7 @@ type Limits struct {
 	// beyond it QuotaExceeded, but for what takes something away. 0: any.
 	SessionBytes, RefBytes int
 	// AccountBytes is what all sessions may hold together that were made under one ref of a
-	// space and what was made from it, about. It is the caller's to hold against (Config.Full).
+	// space and what was made from it, about. It is the caller's to hold against (Config.CheckQuota).
 	AccountBytes int
 
 	EventBytes int // payload of one event: what fork copies and finalize writes
@@ -40,9 +40,9 @@ const (
 	MaxSessionTurns = 4096
 )
 
-// MaxIdleUnacked is how many outcomes of a stream that was made under a ref which could
+// MaxReadOnlyUnacked is how many outcomes of a stream that was made under a ref which could
 // change nothing its client may leave unacknowledged: UnackedOps of the others.
-const MaxIdleUnacked = 1000
+const MaxReadOnlyUnacked = 1000
 
 // MaxTerminalParts is how many parts one finalize may give.
 const MaxTerminalParts = 10_000
@@ -69,9 +69,9 @@ type Config struct {
 	// for the same batch again. nil: all that they want.
 	DenialRows func(ref string, want int) int
 
-	// Full says why nothing more may be written to a session, or no more sessions be made under
+	// CheckQuota says why nothing more may be written to a session, or no more sessions be made under
 	// a ref of a space; it is asked where all else allows that. nil: never.
-	Full func(id string) *fault.Error
+	CheckQuota func(id string) *fault.Error
 }
 
 // DefaultConfig is DefaultLimits with a lease of 30 s.

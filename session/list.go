@@ -61,7 +61,7 @@ type ListQuery struct {
 
 // ListPage is a page of a list.
 type ListPage struct {
-	Sight
+	Access
 	Sessions []*Listing
 	Next     string // where the next page goes on; "": nothing is left
 }
@@ -79,16 +79,16 @@ func TitleKey(title string) string {
 // noTitleKey is above every title's key.
 const noTitleKey = "u"
 
-// ListPlace is where a list goes on: after the session of this id, which was last
+// ListPosition is where a list goes on: after the session of this id, which was last
 // changed then, and had this title.
-type ListPlace struct {
+type ListPosition struct {
 	ID      string
 	Updated int64  // Unix ms; of ChangedFirst alone
 	Title   string // its TitleKey; of ByTitle alone
 }
 
 // Text is a place as ListQuery.After has it.
-func (p ListPlace) Text(order ListOrder) string {
+func (p ListPosition) Text(order ListOrder) string {
 	switch order {
 	case ChangedFirst:
 		return strconv.FormatInt(p.Updated, 10) + "." + p.ID
@@ -98,8 +98,8 @@ func (p ListPlace) Text(order ListOrder) string {
 	return p.ID
 }
 
-// Place is where a query's page begins.
-func (q *ListQuery) Place() (p ListPlace, refused *fault.Error) {
+// Position is where a query's page begins.
+func (q *ListQuery) Position() (p ListPosition, refused *fault.Error) {
 	if q.After == "" {
 		return p, nil
 	}
@@ -109,35 +109,35 @@ func (q *ListQuery) Place() (p ListPlace, refused *fault.Error) {
 	case ChangedFirst:
 		n, err := strconv.ParseInt(before, 10, 64)
 		if err != nil || n < 0 {
-			return p, errPlace
+			return p, errListPosition
 		}
-		p = ListPlace{ID: id, Updated: n}
+		p = ListPosition{ID: id, Updated: n}
 	case ByTitle:
 		title, err := base64.RawURLEncoding.DecodeString(before)
 		if err != nil || !utf8.Valid(title) || bytes.ContainsRune(title, 0) {
-			return p, errPlace
+			return p, errListPosition
 		}
-		p = ListPlace{ID: id, Title: string(title)}
+		p = ListPosition{ID: id, Title: string(title)}
 	}
 	if !capability.IsSession(p.ID) {
-		return p, errPlace
+		return p, errListPosition
 	}
 	return p, nil
 }
 
-var errPlace = fault.BadArgument.With("a list goes on after what the page before said is next, in the same order")
+var errListPosition = fault.BadArgument.With("a list goes on after what the page before said is next, in the same order")
 
 // Check refuses a query that cannot be answered.
 func (q *ListQuery) Check() *fault.Error {
 	if len(q.Search) > MaxSearch || strings.ContainsRune(q.Search, 0) {
 		return fault.BadArgument.With("a search is text of at most %d bytes", MaxSearch)
 	}
-	_, refused := q.Place()
+	_, refused := q.Position()
 	return refused
 }
 
-// Shows says whether a session is one that was asked for.
-func (q *ListQuery) Shows(l *Listing) bool {
+// Matches says whether a session is one that was asked for.
+func (q *ListQuery) Matches(l *Listing) bool {
 	if l.Life == Deleted && !q.Deleted {
 		return false
 	}

@@ -94,7 +94,7 @@ type opCreate struct {
 }
 
 func decodeCreate(r *argReader) op {
-	o := creation(r)
+	o := decodeCreation(r)
 	switch order := r.text("order", optional); order {
 	case "", orderTime:
 		o.order = ParseOrder(order)
@@ -104,8 +104,8 @@ func decodeCreate(r *argReader) op {
 	return o
 }
 
-// creation reads what a create and a fork have in common.
-func creation(r *argReader) *opCreate {
+// decodeCreation reads what a create and a fork have in common.
+func decodeCreation(r *argReader) *opCreate {
 	return &opCreate{
 		external: r.text("external", optional),
 		ref:      r.newRef("ref"),
@@ -124,12 +124,12 @@ type opFork struct {
 }
 
 func decodeFork(r *argReader) op {
-	o := &opFork{opCreate: *creation(r)}
+	o := &opFork{opCreate: *decodeCreation(r)}
 	o.source = r.text("source", required)
 	o.via = r.refID("via")
 	o.at, o.atSet = r.number("at", optional)
 	o.atHash = r.eventHash(ledger.HintAtHash)
-	if r.err == nil && !r.deferred("source") && !capability.IsSession(o.source) {
+	if r.err == nil && !r.unresolved("source") && !capability.IsSession(o.source) {
 		r.fail(fault.BadArgument.With("source is not a session id"))
 	}
 	return o
@@ -137,14 +137,14 @@ func decodeFork(r *argReader) op {
 
 type opPut struct {
 	key     Key
-	text    string // the key's
+	keyText string // the key's
 	payload []byte
 	schema  uint32
 }
 
 func decodePut(r *argReader) op {
 	o := &r.put
-	o.key, o.text = r.keyText("key")
+	o.key, o.keyText = r.keyText("key")
 	o.payload, o.schema = r.object("payload", required), r.schema("schema_version")
 	return o
 }
@@ -170,9 +170,9 @@ type opAppendText struct {
 }
 
 func decodeAppendText(r *argReader) op {
-	o := &opAppendText{key: r.key("key"), text: r.streamed("text")}
+	o := &opAppendText{key: r.key("key"), text: r.textChunk("text")}
 	o.offset, _ = r.number("offset", required)
-	if r.err == nil && !r.deferred("key") && o.key.Kind != KeyPart {
+	if r.err == nil && !r.unresolved("key") && o.key.Kind != KeyPart {
 		r.fail(fault.BadKey.With("text can be appended to a part only: part/MESSAGE/ID"))
 	}
 	return o
@@ -209,7 +209,7 @@ func decodeFinalize(r *argReader) op {
 		failure: r.object("error", optional),
 	}
 	o.completed, _ = r.number("completed", optional)
-	if r.err == nil && !r.deferred("status") {
+	if r.err == nil && !r.unresolved("status") {
 		var ok bool
 		if o.step, ok = endStep(o.status); !ok {
 			r.fail(fault.BadArgument.With("status is %q: use completed, failed or aborted", fault.Clip(o.status)))
@@ -220,34 +220,34 @@ func decodeFinalize(r *argReader) op {
 }
 
 type opShare struct {
-	m     capability.Minting
-	again bool // the same again changes nothing: there is no ledger to say so
+	mint       capability.MintRequest
+	idempotent bool // the same again changes nothing: there is no ledger to say so
 }
 
 func decodeShare(r *argReader) op {
-	o := &opShare{m: capability.Minting{
+	o := &opShare{mint: capability.MintRequest{
 		ID:      r.newRef("ref"),
 		Hash:    r.hash("hash"),
-		Methods: r.texts("methods", optional),
+		Methods: r.names("methods", optional),
 		Message: r.text("message", optional),
 		Label:   r.text("label", optional),
 		Actor:   r.text("actor", optional),
 	}}
-	names := r.texts("rights", required)
-	o.m.Seal = r.sealKey("seal")
+	names := r.names("rights", required)
+	o.mint.Seal = r.sealKey("seal")
 	expires, _ := r.number("expires_at", optional)
-	o.m.Lifetime, _ = r.number(ledger.HintLifetime, optional)
+	o.mint.Lifetime, _ = r.number(ledger.HintLifetime, optional)
 	redemptions, _ := r.number("redemptions", optional)
-	o.m.From, _ = r.number("from", optional)
-	o.m.Expires, o.m.Limit = int64(expires), uint32(min(redemptions, math.MaxUint32))
-	if r.err != nil || r.deferred("rights") {
+	o.mint.VisibleFrom, _ = r.number("from", optional)
+	o.mint.Expires, o.mint.MaxRedemptions = int64(expires), uint32(min(redemptions, math.MaxUint32))
+	if r.err != nil || r.unresolved("rights") {
 		return o
 	}
 	rights, err := capability.RightsNamed(names)
-	o.m.Rights = rights
+	o.mint.Rights = rights
 	if err != nil {
 		r.fail(fault.BadArgument.With("rights: name some of read, append, share, revoke"))
-	} else if err := checkShare(&o.m); err != nil {
+	} else if err := checkShare(&o.mint); err != nil {
 		r.fail(err)
 	}
 	return o
@@ -255,28 +255,28 @@ func decodeShare(r *argReader) op {
 
 // checkShare says what is wrong with a ref that is to be minted, as far as it
 // takes no look at its parent.
-func checkShare(m *capability.Minting) *fault.Error {
+func checkShare(m *capability.MintRequest) *fault.Error {
 	switch {
-	case m.Limit > 1<<31:
+	case m.MaxRedemptions > 1<<31:
 		return fault.BadArgument.With("redemptions is at most %d", uint64(1<<31))
 	case m.Message != "" && !validID(m.Message, false):
 		return fault.BadArgument.With("message: %q is not a message's id", fault.Clip(m.Message))
 	case m.Methods != nil && !knownMethods(m.Methods):
-		return fault.BadArgument.With("methods: name some of those that append needs: %s", strings.Join(appending, ", "))
+		return fault.BadArgument.With("methods: name some of those that append needs: %s", strings.Join(appendMethods, ", "))
 	}
 	return nil
 }
 
-// appending are the methods that the append right is for, and that a ref may be
+// appendMethods are the methods that the append right is for, and that a ref may be
 // limited to.
-var appending = []string{MethodAppendText, MethodBegin, MethodFinalize, MethodPut, MethodRemove}
+var appendMethods = []string{MethodAppendText, MethodBegin, MethodFinalize, MethodPut, MethodRemove}
 
 func knownMethods(names []string) bool {
 	if len(names) == 0 {
 		return false
 	}
 	for _, n := range names {
-		if !slices.Contains(appending, n) {
+		if !slices.Contains(appendMethods, n) {
 			return false
 		}
 	}

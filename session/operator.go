@@ -11,7 +11,7 @@ import (
 // MintUnderRoot mints a ref from the living one of a space's roots, for the server
 // itself to act under. The caller has locked the space. NotFound if no root lives;
 // else the errors of capability.Mint.
-func MintUnderRoot(roots []*capability.Grant, m capability.Minting, now int64) (*Changes, error) {
+func MintUnderRoot(roots []*capability.Grant, m capability.MintRequest, now int64) (*Changes, error) {
 	for _, root := range roots {
 		if root.Revoked != 0 {
 			continue

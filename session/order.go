@@ -50,7 +50,7 @@ func OrderOf(first *Event) Order {
 	if first.Method != MethodCreate {
 		return ByLog
 	}
-	return ParseOrder(ledger.Unquote(at(first.Payload, "order")))
+	return ParseOrder(ledger.Unquote(jsonAt(first.Payload, "order")))
 }
 
 // Ord is an entry's place in the order of its session. The zero Ord is that of a row
@@ -65,36 +65,36 @@ func (o Ord) Compare(p Ord) int {
 	return cmp.Or(cmp.Compare(o.At, p.At), cmp.Compare(o.Index, p.Index))
 }
 
-// Place is the Ord of a key that is first put, with payload, as value i of event e.
-func (o Order) Place(e *Event, i int, key string, payload []byte) Ord {
+// NewOrd is the Ord of a key that is first put, with payload, as value i of event e.
+func (o Order) NewOrd(e *Event, i int, key string, payload []byte) Ord {
 	if o == ByLog {
 		return Ord{At: e.Cursor, Index: uint64(i)}
 	}
 	// When it was created: by its own word (time.created), else by the clock in its id,
 	// else now, and then as the log has it.
-	if t := saysCreated(payload); t > 0 {
+	if t := payloadCreated(payload); t > 0 {
 		return Ord{At: t}
 	}
-	if t := idClock(key, e.At); t > 0 {
+	if t := idTimestamp(key, e.At); t > 0 {
 		return Ord{At: t}
 	}
 	return Ord{At: uint64(max(e.At, 1)), Index: e.Cursor}
 }
 
-// saysCreated is the time.created of a payload; 0 if it has none.
-func saysCreated(payload []byte) uint64 {
-	t, err := strconv.ParseFloat(string(at(payload, "time", "created")), 64)
+// payloadCreated is the time.created of a payload; 0 if it has none.
+func payloadCreated(payload []byte) uint64 {
+	t, err := strconv.ParseFloat(string(jsonAt(payload, "time", "created")), 64)
 	if err != nil || t < 1 || t > 1<<53 {
 		return 0
 	}
 	return uint64(t)
 }
 
-// idClock is the time in an id of opencode's, for which its parts have no other: 48
+// idTimestamp is the time in an id of opencode's, for which its parts have no other: 48
 // bits in hexadecimal, the upper 36 of which are a clock in ms that begins anew every
 // 2^36. Of all times that it may stand for, the one nearest to now is meant. 0 is for
 // another id.
-func idClock(key string, now int64) uint64 {
+func idTimestamp(key string, now int64) uint64 {
 	const digits, span = 12, int64(1) << 36
 	_, id, ok := strings.Cut(key[strings.LastIndexByte(key, '/')+1:], "_")
 	if !ok || len(id) < digits {
@@ -126,19 +126,19 @@ func CompareEntries(a, b *Entry) int {
 		return c
 	}
 	if a.Ord == (Ord{}) {
-		if c := cmp.Compare(saysCreated(a.Payload), saysCreated(b.Payload)); c != 0 {
+		if c := cmp.Compare(payloadCreated(a.Payload), payloadCreated(b.Payload)); c != 0 {
 			return c
 		}
 	}
 	return strings.Compare(a.Key, b.Key)
 }
 
-// Document puts a session's entries, or what stands for them, in the order in which
+// SortDocument puts a session's entries, or what stands for them, in the order in which
 // people read them: what is about the session, then each message with its parts in
 // their order. Parts whose message is not there stand where the first of them does.
 // entry gives what is ordered by; the entries it gives need no payload but for the
 // sake of those without a place.
-func Document[T any](list []T, entry func(T) *Entry) {
+func SortDocument[T any](list []T, entry func(T) *Entry) {
 	type place struct {
 		head  *Entry // the message, or the first of its parts
 		known bool   // it is the message
@@ -178,9 +178,9 @@ func Document[T any](list []T, entry func(T) *Entry) {
 	})
 }
 
-// next is the Ord of a key's next value and since when that stands: value i of event ev,
+// nextOrd is the Ord of a key's next value and since when that stands: value i of event ev,
 // after e, nil if there is none.
-func (e *Entry) next(o Order, ev *Event, i int, in entryPayload, payload []byte) (ord Ord, since uint64) {
+func (e *Entry) nextOrd(o Order, ev *Event, i int, in entryPayload, payload []byte) (ord Ord, since uint64) {
 	since = in.Since
 	if since == 0 { // of a server that did not say: it is what stood before, if anything did
 		since = ev.Cursor
@@ -191,35 +191,35 @@ func (e *Entry) next(o Order, ev *Event, i int, in entryPayload, payload []byte)
 	if e != nil {
 		return e.Ord, since
 	}
-	return o.Place(ev, i, in.Key, payload), since
+	return o.NewOrd(ev, i, in.Key, payload), since
 }
 
-// Places are the Ords of a log's keys, and since when each one's value stands, as the
+// OrdTracker are the Ords of a log's keys, and since when each one's value stands, as the
 // log alone makes them. It folds what a Fold does without keeping values.
-type Places struct {
+type OrdTracker struct {
 	order Order
-	at    map[string]*Entry
+	byKey map[string]*Entry
 }
 
-// NewPlaces begins before a session's first event.
-func NewPlaces() *Places { return &Places{at: map[string]*Entry{}} }
+// NewOrdTracker begins before a session's first event.
+func NewOrdTracker() *OrdTracker { return &OrdTracker{byKey: map[string]*Entry{}} }
 
 // Of is a key's place and since when its value stands; the zero Ord if it has none.
-func (p *Places) Of(key string) (ord Ord, since uint64) {
-	if e := p.at[key]; e != nil {
+func (p *OrdTracker) Of(key string) (ord Ord, since uint64) {
+	if e := p.byKey[key]; e != nil {
 		return e.Ord, e.Since
 	}
 	return ord, 0
 }
 
 // Add takes the next event. What was purged since has no place.
-func (p *Places) Add(e *Event) {
+func (p *OrdTracker) Add(e *Event) {
 	switch e.Method {
 	case MethodCreate:
 		p.order = OrderOf(e)
 	case MethodPut, MethodBegin:
 		if e.Payload == nil {
-			delete(p.at, e.Key)
+			delete(p.byKey, e.Key)
 			return
 		}
 		p.put(e, 0, entryPayload{Key: e.Key, Since: e.Cursor}, e.Payload)
@@ -228,11 +228,11 @@ func (p *Places) Add(e *Event) {
 			p.put(e, i, in, []byte(in.JSON))
 		}
 	case MethodRemove, MethodPurge:
-		delete(p.at, e.Key)
+		delete(p.byKey, e.Key)
 	}
 }
 
-func (p *Places) put(e *Event, i int, in entryPayload, payload []byte) {
-	ord, since := p.at[in.Key].next(p.order, e, i, in, payload)
-	p.at[in.Key] = &Entry{Ord: ord, Since: since}
+func (p *OrdTracker) put(e *Event, i int, in entryPayload, payload []byte) {
+	ord, since := p.byKey[in.Key].nextOrd(p.order, e, i, in, payload)
+	p.byKey[in.Key] = &Entry{Ord: ord, Since: since}
 }

@@ -16,7 +16,7 @@ import (
 // its parts.
 func (o *writer) ordered() string {
 	entries, _ := o.w.store.State(o.session)
-	session.Document(entries, func(e *session.Entry) *session.Entry { return e })
+	session.SortDocument(entries, func(e *session.Entry) *session.Entry { return e })
 	var keys []string
 	for _, e := range entries {
 		keys = append(keys, e.Key[strings.IndexByte(e.Key, '/')+1:])
@@ -126,20 +126,20 @@ func TestPlaceByTime(t *testing.T) {
 		{"message/" + opencodeID("msg", now-5000, 1), `{"time":null}`, now - 5000}, {"part/m/" + opencodeID("prt", now+5000, 4095), `{}`, now + 5000},
 		{"part/m/" + opencodeID("prt", far, 1), `{"time":{"created":3}}`, 3}, {"part/m/prt_1", `{}`, now}, {"part/m/prt_zzzzzzzzzzzzz", `{}`, now}, {"session", `{}`, now},
 	} {
-		if got := session.ByTime.Place(&session.Event{Cursor: 5, At: now}, 2, c.key, []byte(c.payload)); got.At != c.want || (got.Index != 0) != (c.want == now) {
+		if got := session.ByTime.NewOrd(&session.Event{Cursor: 5, At: now}, 2, c.key, []byte(c.payload)); got.At != c.want || (got.Index != 0) != (c.want == now) {
 			t.Errorf("%s %s: %v, want %d", c.key, c.payload, got, c.want)
 		}
 	}
 	// A whole turn of the clock apart: the nearest is meant.
-	if got := session.ByTime.Place(&session.Event{At: now}, 0, "part/m/"+opencodeID("prt", now-1<<35+1, 0), nil); got.At != now-1<<35+1 {
+	if got := session.ByTime.NewOrd(&session.Event{At: now}, 0, "part/m/"+opencodeID("prt", now-1<<35+1, 0), nil); got.At != now-1<<35+1 {
 		t.Errorf("nearly half a turn before: %d", got.At)
 	}
-	if got := session.ByLog.Place(&session.Event{Cursor: 5, At: now}, 2, "message/m", nil); got != (session.Ord{At: 5, Index: 2}) {
+	if got := session.ByLog.NewOrd(&session.Event{Cursor: 5, At: now}, 2, "message/m", nil); got != (session.Ord{At: 5, Index: 2}) {
 		t.Errorf("by the log: %v", got)
 	}
 }
 
-// Places come to what a Fold has, of any log.
+// OrdTracker come to what a Fold has, of any log.
 func TestPlacesAreAFolds(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -153,7 +153,7 @@ func TestPlacesAreAFolds(t *testing.T) {
 	s.finalize("m1", "c")
 	s.apply(op("remove", "key", "part/m1/a"))
 	s.put("m1", "a")
-	places := session.NewPlaces()
+	places := session.NewOrdTracker()
 	for _, e := range w.store.Events(s.session) {
 		places.Add(e)
 	}
@@ -179,7 +179,7 @@ func TestDocument(t *testing.T) {
 		list = append(list, &session.Entry{Key: e.key, Ord: session.Ord{At: e.at}, Payload: []byte(`{}`)})
 	}
 	list = append(list, &session.Entry{Key: "message/old2", Payload: []byte(`{"time":{"created":1}}`)}, &session.Entry{Key: "message/old1", Payload: []byte(`{"time":{"created":2}}`)})
-	session.Document(list, func(e *session.Entry) *session.Entry { return e })
+	session.SortDocument(list, func(e *session.Entry) *session.Entry { return e })
 	var got []string
 	for _, e := range list {
 		got = append(got, e.Key)

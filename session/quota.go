@@ -26,15 +26,15 @@ const EventCost = 256
 // cost is what an event counts.
 func (e *Event) cost() int64 { return int64(len(e.Payload)) + EventCost }
 
-// freeing are the methods that a quota lets through: they take something away, or make
+// quotaExempt are the methods that a quota lets through: they take something away, or make
 // an end.
-var freeing = []string{MethodRemove, MethodPurge, MethodRevoke, MethodBumpEpoch, MethodDelete, ledger.MethodVoid}
+var quotaExempt = []string{MethodRemove, MethodPurge, MethodRevoke, MethodBumpEpoch, MethodDelete, ledger.MethodVoid}
 
-// growth is about what ops add to a session.
-func growth(ops []ledger.Intent) (bytes int64) {
+// estimateGrowth is about what ops add to a session.
+func estimateGrowth(ops []ledger.Intent) (bytes int64) {
 	for i := range ops {
 		op := &ops[i]
-		if slices.Contains(freeing, op.Method) || abortsTurn(op) && len(op.Args) == 2 {
+		if slices.Contains(quotaExempt, op.Method) || abortsTurn(op) && len(op.Args) == 2 {
 			continue
 		}
 		bytes += EventCost
@@ -45,18 +45,18 @@ func growth(ops []ledger.Intent) (bytes int64) {
 	return bytes
 }
 
-// withinQuota says why the submission may not add so many bytes. It concerns who may
+// checkQuota says why the submission may not add so many bytes. It concerns who may
 // change something alone: what others ask for is denied, and recorded so.
-func (a *applier) withinQuota(bytes int64) *fault.Error {
-	if bytes > 0 && a.s.row.Life == Absent && a.sub.Space != "" && a.underSpace() == nil {
-		return a.cfg.full(a.sub.Space)
+func (a *applier) checkQuota(bytes int64) *fault.Error {
+	if bytes > 0 && a.s.row.Life == Absent && a.sub.Space != "" && a.authorizeSpace() == nil {
+		return a.cfg.checkQuota(a.sub.Space)
 	}
-	if bytes == 0 || a.s.row.Life != Live || a.under(method{}, "", false) != nil || a.grant.Rights&^capability.Read == 0 {
+	if bytes == 0 || a.s.row.Life != Live || a.authorizeRef(method{}, "", false) != nil || a.grant.Rights&^capability.Read == 0 {
 		return nil
 	}
 	row, lim := &a.s.row, &a.cfg.Limits
-	if over(row.Bytes, bytes, row.Spared, lim.SessionBytes) {
-		return fault.QuotaExceeded.With("the session holds %s, and may hold %s: purge some of it, or have its server's operator raise --session-quota", ibytes(row.Bytes), ibytes(int64(lim.SessionBytes)+row.Spared))
+	if exceedsQuota(row.Bytes, bytes, row.ExemptBytes, lim.SessionBytes) {
+		return fault.QuotaExceeded.With("the session holds %s, and may hold %s: purge some of it, or have its server's operator raise --session-quota", ibytes(row.Bytes), ibytes(int64(lim.SessionBytes)+row.ExemptBytes))
 	}
 	var ref *capability.Grant
 	if slot := a.v.grants[a.sub.Ref]; slot != nil {
@@ -65,33 +65,33 @@ func (a *applier) withinQuota(bytes int64) *fault.Error {
 	if err := CheckRefQuota(ref, bytes, lim); err != nil {
 		return err
 	}
-	return a.cfg.full(row.ID)
+	return a.cfg.checkQuota(row.ID)
 }
 
-func (c *Config) full(id string) *fault.Error {
-	if c.Full == nil {
+func (c *Config) checkQuota(id string) *fault.Error {
+	if c.CheckQuota == nil {
 		return nil
 	}
-	return c.Full(id)
+	return c.CheckQuota(id)
 }
 
 // CheckRefQuota says why so many bytes may not be added under a ref.
 func CheckRefQuota(g *capability.Grant, bytes int64, lim *Limits) *fault.Error {
-	if charged(g) && over(g.Bytes, bytes, g.Spared, lim.RefBytes) {
-		return fault.QuotaExceeded.With("%s are held of what was written under this ref, and %s may be: purge some of it, write under another ref, or have the server's operator raise --ref-quota", ibytes(g.Bytes), ibytes(int64(lim.RefBytes)+g.Spared))
+	if countsForRef(g) && exceedsQuota(g.Bytes, bytes, g.ExemptBytes, lim.RefBytes) {
+		return fault.QuotaExceeded.With("%s are held of what was written under this ref, and %s may be: purge some of it, write under another ref, or have the server's operator raise --ref-quota", ibytes(g.Bytes), ibytes(int64(lim.RefBytes)+g.ExemptBytes))
 	}
 	return nil
 }
 
-func over(held, more, spared int64, quota int) bool {
+func exceedsQuota(held, more, spared int64, quota int) bool {
 	return quota > 0 && spared >= 0 && held+more > int64(quota)+spared
 }
 
 func ibytes(n int64) string { return humanize.IBytes(uint64(max(n, 0))) }
 
-// charged says whether what is written under a ref counts for it: a session's owner has
+// countsForRef says whether what is written under a ref counts for it: a session's owner has
 // all of the session's quota.
-func charged(g *capability.Grant) bool {
+func countsForRef(g *capability.Grant) bool {
 	return g != nil && !g.Owner && capability.IsSession(g.Target)
 }
 
@@ -100,7 +100,7 @@ func (v *view) charges() (list []Charge) {
 	sums := map[string]int64{}
 	for _, s := range v.sessions {
 		for _, e := range s.events {
-			if slot := v.grants[e.Ref]; slot != nil && charged(slot.grant) {
+			if slot := v.grants[e.Ref]; slot != nil && countsForRef(slot.grant) {
 				sums[e.Ref] += e.cost()
 			}
 		}

@@ -148,7 +148,7 @@ func TestWhatWasThereBeforeIsSpared(t *testing.T) {
 		spared int64
 		ok     bool
 	}{{-1, true}, {0, false}, {row.Bytes, true}} { // not measured; of this version; of before
-		w.store.Spare(o.session, c.spared)
+		w.store.SetExemptBytes(o.session, c.spared)
 		err := o.refused(big("message/b", 1000))
 		if ok := err == nil; ok != c.ok {
 			t.Errorf("with %d spared: %v", c.spared, err)

@@ -6,17 +6,17 @@ package session
 
 import "github.com/mooring-rpc/mooring/capability"
 
-// Sight is a session's row and some refs' rows in one snapshot.
-type Sight struct {
+// Access is a session's row and some refs' rows in one snapshot.
+type Access struct {
 	Now    int64                        // database clock, Unix ms
 	Row    *Row                         // nil if there is none (or for a space); may be Absent or Deleted
 	Grants map[string]*capability.Grant // by ref id; a ref that is not known is not in it
 	Key    HashKey                      // of the hashes that are shown; of pages, states, ranges and descriptions
 }
 
-// Page is a piece of a session's log in one snapshot.
-type Page struct {
-	Sight
+// LogPage is a piece of a session's log in one snapshot.
+type LogPage struct {
+	Access
 	// Checkpoint is the event at Row.Base, without its payload: what the chain of
 	// a trimmed log goes on from. It is read only by who asks from before Base.
 	Checkpoint *Event
@@ -29,27 +29,27 @@ type Page struct {
 
 // AuditPage is a piece of a target's audit in one snapshot.
 type AuditPage struct {
-	Sight
+	Access
 	Rows []*capability.AuditRow // by Seq
 	Seq  uint64                 // of the last row there is, 0 for none
 	Head Hash                   // its hash
 }
 
-// StatePiece is a part of the folded state. All pieces of one read are of one
-// snapshot and share its Sight; the state is that of Row.Cursor. Deltas of open
+// StateChunk is a part of the folded state. All pieces of one read are of one
+// snapshot and share its Access; the state is that of Row.Cursor. Deltas of open
 // turns are folded into their parts' payloads.
-type StatePiece struct {
-	Sight
+type StateChunk struct {
+	Access
 	Turns   []*Turn  // by message over all pieces, before the first entry
-	Entries []*Entry // in no order of their own: their Ord says it (CompareEntries, Document)
+	Entries []*Entry // in no order of their own: their Ord says it (CompareEntries, SortDocument)
 	Last    bool
 	Hash    Hash // of the event at Row.Cursor, as the ref is shown it: set by who shows the state
 }
 
-// Range is a piece of the folded state by keys, in one snapshot. Deltas of open
+// StateRange is a piece of the folded state by keys, in one snapshot. Deltas of open
 // turns are folded into their parts' payloads.
-type Range struct {
-	Sight
+type StateRange struct {
+	Access
 	Entries []*Entry // in key order
 	Turns   []*Turn  // of the messages among Entries that were begun, in their order
 	More    bool     // there were more keys in the range
@@ -75,10 +75,10 @@ type SharedListing struct {
 
 // Redemption is what a redeeming decides on.
 type Redemption struct {
-	Sight
-	Grant *capability.Grant   // nil: no such ref
-	Above []*capability.Grant // those with a limit that it was minted from, by id, where one more is to be counted: a redemption of it is one of theirs
-	Known bool                // this redemption id was counted before: it is free
+	Access
+	Grant            *capability.Grant   // nil: no such ref
+	LimitedAncestors []*capability.Grant // those with a limit that it was minted from, by id, where one more is to be counted: a redemption of it is one of theirs
+	AlreadyCounted   bool                // this redemption id was counted before: it is free
 	// Uncounted is set after the decision, where nothing is kept of the redemption: the ref has no
 	// limit, and was redeemed so often that one more is not told apart.
 	Uncounted bool

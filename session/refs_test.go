@@ -31,7 +31,7 @@ func TestShare(t *testing.T) {
 	}
 	g := w.store.Grant(id)
 	if g.Parent != o.ref || g.Owner || g.Epoch != 1 || g.Rights != capability.Read|capability.Append || g.Expires != w.store.Now+1000 ||
-		g.From != 3 || g.Limit != 2 || g.Label != "for bob" || g.Actor != "ann/bob" || !slices.Equal(g.Methods, []string{"put"}) {
+		g.VisibleFrom != 3 || g.MaxRedemptions != 2 || g.Label != "for bob" || g.Actor != "ann/bob" || !slices.Equal(g.Methods, []string{"put"}) {
 		t.Fatalf("grant %+v", g)
 	}
 	if ev := o.last(); ev.Key != "ref/"+id || strings.Contains(string(ev.Payload), sha(id)) || !strings.Contains(string(ev.Payload), `"rights":["read","append"]`) {
@@ -72,7 +72,7 @@ func TestNoWideningByShare(t *testing.T) {
 		}
 	}
 	p.apply(op("share", "ref", id, "hash", sha(id), "rights", []string{"read"}))
-	if g := w.store.Grant(id); g.From != 5 || g.Limit != 3 || g.Expires != w.store.Now+1000 {
+	if g := w.store.Grant(id); g.VisibleFrom != 5 || g.MaxRedemptions != 3 || g.Expires != w.store.Now+1000 {
 		t.Fatalf("a child does not take its parent's limits: %+v", g)
 	}
 }
@@ -102,7 +102,7 @@ func TestRevoke(t *testing.T) {
 		if !strings.Contains(out.Message, "cursor") {
 			t.Errorf("message: %s", out.Message)
 		}
-		if g := w.store.Grant(dead.ref); g.Cut != uint64(cut) || g.RevokeBy != a.ref {
+		if g := w.store.Grant(dead.ref); g.Cut != uint64(cut) || g.RevokedBy != a.ref {
 			t.Errorf("grant %+v", g)
 		}
 	}
@@ -178,7 +178,7 @@ func TestRevokeInsideAGroup(t *testing.T) {
 		t.Fatalf("statuses %v, want %v", got, want)
 	}
 	for _, id := range []string{a.ref, b.ref, minted} {
-		if g := w.store.Grant(id); g.Revoked == 0 || g.RevokeBy != o.ref {
+		if g := w.store.Grant(id); g.Revoked == 0 || g.RevokedBy != o.ref {
 			t.Fatalf("%+v", g)
 		}
 	}
@@ -275,8 +275,8 @@ func TestDirectShare(t *testing.T) {
 	o := w.create()
 	one := o.share(all, "message", "m")
 	id, hash := newRef(o.session)
-	share := func(ref string, change func(m *capability.Minting)) session.Answer {
-		m := capability.Minting{ID: id, Hash: hash, Rights: capability.Append, Methods: []string{"put"}, Label: "x"}
+	share := func(ref string, change func(m *capability.MintRequest)) session.Answer {
+		m := capability.MintRequest{ID: id, Hash: hash, Rights: capability.Append, Methods: []string{"put"}, Label: "x"}
 		if change != nil {
 			change(&m)
 		}
@@ -286,12 +286,12 @@ func TestDirectShare(t *testing.T) {
 	foreign, _ := newRef(w.create().session)
 	for name, c := range map[string]struct {
 		ref    string
-		change func(m *capability.Minting)
+		change func(m *capability.MintRequest)
 		code   fault.Code
 	}{
-		"for another session":        {o.ref, func(m *capability.Minting) { m.ID = foreign }, fault.BadArgument},
-		"with a method that is none": {o.ref, func(m *capability.Minting) { m.Methods = []string{"share"} }, fault.BadArgument},
-		"for more than one message":  {one, func(m *capability.Minting) { m.Message = "n" }, fault.Widening},
+		"for another session":        {o.ref, func(m *capability.MintRequest) { m.ID = foreign }, fault.BadArgument},
+		"with a method that is none": {o.ref, func(m *capability.MintRequest) { m.Methods = []string{"share"} }, fault.BadArgument},
+		"for more than one message":  {one, func(m *capability.MintRequest) { m.Message = "n" }, fault.Widening},
 	} {
 		if a := share(c.ref, c.change); a.Err == nil || a.Err.Code != c.code {
 			t.Errorf("%s: %+v", name, a)
@@ -305,7 +305,7 @@ func TestDirectShare(t *testing.T) {
 	if a := share(o.ref, nil); a.Err != nil || a.Cursor != ev.Cursor {
 		t.Errorf("again: %+v", a)
 	}
-	if a := share(o.ref, func(m *capability.Minting) { m.Label = "y" }); a.Err == nil || a.Err.Code != fault.AlreadyExists {
+	if a := share(o.ref, func(m *capability.MintRequest) { m.Label = "y" }); a.Err == nil || a.Err.Code != fault.AlreadyExists {
 		t.Errorf("again, with another label: %+v", a)
 	}
 	// A ref for one message may hand on and revoke what it covers, and nothing of the session.
@@ -339,7 +339,7 @@ func TestRevokeTree(t *testing.T) {
 	revoke := func(ref string) (refs uint64, published *session.Published, audit []string) {
 		before := len(w.store.Audit())
 		err := w.store.Update(t.Context(), func(tx session.Tx) error {
-			rows, err := tx.Load(t.Context(), &session.Want{Claims: []string{root.Target}, Trees: []string{ref}})
+			rows, err := tx.Load(t.Context(), &session.ReadSet{ExclusiveSpaces: []string{root.Target}, Trees: []string{ref}})
 			if err == nil {
 				refs, published, err = session.RevokeTree(t.Context(), tx, by, ref, rows.Trees[ref], "192.0.2.7")
 			}
@@ -359,7 +359,7 @@ func TestRevokeTree(t *testing.T) {
 
 	refs, published, audit := revoke(guest)
 	g := w.store.Grant(guest)
-	if refs != 1 || len(published.Sessions) != 1 || !slices.Equal(audit, []string{made[0].session + " 3"}) || g.Revoked != w.store.Now || g.Cut != 3 || g.RevokeBy != by.ID {
+	if refs != 1 || len(published.Sessions) != 1 || !slices.Equal(audit, []string{made[0].session + " 3"}) || g.Revoked != w.store.Now || g.Cut != 3 || g.RevokedBy != by.ID {
 		t.Errorf("a session's ref: %d, %+v, %q, %+v", refs, published, audit, g)
 	}
 	if refs, published, audit := revoke(guest); refs != 0 || len(published.Sessions) != 0 || audit != nil {
@@ -407,7 +407,7 @@ func TestRevokeBySpaceNamesItsActor(t *testing.T) {
 	ref := o.share([]string{"read"})
 	root := w.store.Grant(w.space)
 	err := w.store.Update(context.Background(), func(tx session.Tx) error {
-		rows, err := tx.Load(context.Background(), &session.Want{Claims: []string{root.Target}, Trees: []string{ref}})
+		rows, err := tx.Load(context.Background(), &session.ReadSet{ExclusiveSpaces: []string{root.Target}, Trees: []string{ref}})
 		if err != nil {
 			return err
 		}

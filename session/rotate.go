@@ -16,44 +16,44 @@ type rotatePayload struct {
 }
 
 func (a *applier) rotate(out *Answer, to *Rotation) *fault.Error {
-	if cut, done, err := a.rotated(to); done || err != nil {
+	if cut, done, err := a.alreadyRotated(to); done || err != nil {
 		out.Cut, out.Epoch = cut, a.s.row.Epoch
 		return err
 	}
-	before := a.v.mark()
-	cut, err := a.replace(to)
+	before := a.v.savepoint()
+	cut, err := a.rotateOwner(to)
 	if err != nil {
-		return a.refused(before, MethodRotate, err)
+		return a.rollBackRefused(before, MethodRotate, err)
 	}
 	out.Cut, out.Epoch = cut, a.s.row.Epoch
 	out.Uses = []Use{{Ref: a.grant.ID, Actor: a.grant.Actor, Method: MethodRotate, Count: 1}}
 	return nil
 }
 
-// rotated says whether this very rotation was done before: it is asked again
+// alreadyRotated says whether this very rotation was done before: it is asked again
 // through the ref that it killed, which is all that one is still good for.
-func (a *applier) rotated(to *Rotation) (cut uint64, done bool, err *fault.Error) {
-	id, ok := Acting(&a.s.row, a.sub.Ref, a.sub.Space, a.outbox)
+func (a *applier) alreadyRotated(to *Rotation) (cut uint64, done bool, err *fault.Error) {
+	id, ok := ActingRef(&a.s.row, a.sub.Ref, a.sub.Space, a.outbox)
 	if !ok {
 		return 0, false, nil
 	}
 	old, err := a.v.grant(id)
-	if err != nil || old == nil || old.Target != a.s.row.ID || old.RevokeBy != to.ID {
+	if err != nil || old == nil || old.Target != a.s.row.ID || old.RevokedBy != to.ID {
 		return 0, false, err
 	}
 	now, err := a.v.grant(to.ID)
 	if err != nil {
 		return 0, false, err
 	}
-	return old.Cut, capability.Rotated(old, now, to.ID, to.Hash), nil
+	return old.Cut, capability.AlreadyRotated(old, now, to.ID, to.Hash), nil
 }
 
-func (a *applier) replace(to *Rotation) (cut uint64, err *fault.Error) {
-	if err := a.under(method{owner: true}, "", false); err != nil {
+func (a *applier) rotateOwner(to *Rotation) (cut uint64, err *fault.Error) {
+	if err := a.authorizeRef(method{owner: true}, "", false); err != nil {
 		return 0, err
 	}
 	a.outbox = "" // it speaks for no stream
-	if err := a.live(); err != nil {
+	if err := a.requireLive(); err != nil {
 		return 0, err
 	}
 	old := a.grant

@@ -37,7 +37,7 @@ func TestRotatePutsANewOwnerInTheOldOnesPlace(t *testing.T) {
 	ev := o.last()
 	mustEqual(t, "the event", ev.Method+" "+ev.Key+" "+ev.Ref, "rotate ref/"+next+" "+o.ref)
 	mustEqual(t, "what it holds", string(ev.Payload), `{"ref":"`+next+`","old":"`+o.ref+`"}`)
-	if old := w.store.Grant(o.ref); old.Revoked != w.store.Now || old.RevokeBy != next || old.Cut != cut || ev.Schema != 1 || ev.Outbox+ev.Op != "" {
+	if old := w.store.Grant(o.ref); old.Revoked != w.store.Now || old.RevokedBy != next || old.Cut != cut || ev.Schema != 1 || ev.Outbox+ev.Op != "" {
 		t.Errorf("the old owner: %+v, by %+v", old, ev)
 	}
 	audit := w.store.Audit()
@@ -118,7 +118,7 @@ func TestOperator(t *testing.T) {
 		t.Errorf("of a space that is not there: %+v, %v", c, err)
 	}
 
-	m := capability.Minting{ID: id, Hash: hash, Rights: capability.List}
+	m := capability.MintRequest{ID: id, Hash: hash, Rights: capability.List}
 	child := capability.Grant{ID: id, Target: space, Parent: "alive", Hash: hash, Rights: capability.List, Actor: "ann", Created: 777}
 	c, err = session.MintUnderRoot([]*capability.Grant{dead, alive}, m, 777)
 	if err != nil || !reflect.DeepEqual(c, &session.Changes{Grants: []*capability.Grant{&child},

@@ -43,8 +43,8 @@ func InScope(g *capability.Grant, key string) bool {
 // logs are the same and nothing else.
 type HashKey [32]byte
 
-// Shown is what a ref is shown of an event's hash.
-func (k *HashKey) Shown(g *capability.Grant, h Hash) Hash {
+// Mask is what a ref is shown of an event's hash.
+func (k *HashKey) Mask(g *capability.Grant, h Hash) Hash {
 	if g.Message == "" || h == (Hash{}) {
 		return h
 	}
@@ -53,48 +53,48 @@ func (k *HashKey) Shown(g *capability.Grant, h Hash) Hash {
 	return Hash(mac.Sum(nil))
 }
 
-// Mark is the event that stands for hidden ones up to and with cursor, of which the
+// HiddenEvent is the event that stands for hidden ones up to and with cursor, of which the
 // last has hash, as far as it is shown.
-func Mark(session string, cursor uint64, hash Hash) *Event {
+func HiddenEvent(session string, cursor uint64, hash Hash) *Event {
 	return &Event{Session: session, Cursor: cursor, Hash: hash, Hidden: true}
 }
 
-// Shows says whether a ref shows an entry: it covers the key, and all of the value
+// ShowsEntry says whether a ref shows an entry: it covers the key, and all of the value
 // was written since the first cursor that it shows. A part that a later turn's end
 // or deltas have made longer is not shown until it is put whole.
-func Shows(g *capability.Grant, e *Entry) bool {
-	return InScope(g, e.Key) && (g.From <= 1 || e.Since >= g.From)
+func ShowsEntry(g *capability.Grant, e *Entry) bool {
+	return InScope(g, e.Key) && (g.VisibleFrom <= 1 || e.Since >= g.VisibleFrom)
 }
 
 // ShowsTurn says whether a ref shows a turn.
 func ShowsTurn(g *capability.Grant, t *Turn) bool {
-	return InScope(g, MessageKey(t.Message)) && t.Begun >= g.From
+	return InScope(g, MessageKey(t.Message)) && t.Begun >= g.VisibleFrom
 }
 
-// View is what a ref shows of consecutive events, none of them before its first
+// VisibleEvents is what a ref shows of consecutive events, none of them before its first
 // cursor: those it covers, and a mark for each run of others. The events are shared,
 // but for those that embed what is older or whose hash is shown under key.
-func View(g *capability.Grant, events []*Event, key *HashKey) []*Event {
-	if g.Message == "" && g.From <= 1 {
+func VisibleEvents(g *capability.Grant, events []*Event, key *HashKey) []*Event {
+	if g.Message == "" && g.VisibleFrom <= 1 {
 		return events
 	}
 	shown := make([]*Event, 0, len(events))
 	for _, e := range events {
-		hash := key.Shown(g, e.Hash)
+		hash := key.Mask(g, e.Hash)
 		switch last := len(shown) - 1; {
 		case InScope(g, e.Key):
-			shown = append(shown, e.within(g).hashed(hash))
+			shown = append(shown, e.redactFor(g).withHash(hash))
 		case last >= 0 && shown[last].Hidden:
 			shown[last].Cursor, shown[last].Hash = e.Cursor, hash
 		default:
-			shown = append(shown, Mark(e.Session, e.Cursor, hash))
+			shown = append(shown, HiddenEvent(e.Session, e.Cursor, hash))
 		}
 	}
 	return shown
 }
 
-// hashed is the event with the hash that is shown of it.
-func (e *Event) hashed(hash Hash) *Event {
+// withHash is the event with the hash that is shown of it.
+func (e *Event) withHash(hash Hash) *Event {
 	if e.Hash == hash {
 		return e
 	}
@@ -103,12 +103,12 @@ func (e *Event) hashed(hash Hash) *Event {
 	return &shown
 }
 
-// within is the event without what it embeds that a ref does not show: of a turn's
+// redactFor is the event without what it embeds that a ref does not show: of a turn's
 // end, values from before the ref's first cursor; of a purge, hashes of what is left
 // of such events or, where the ref is for one message, of a fork's, which holds all
 // messages. The event's Sum and Hash stay those of what was written, with a salt that is
 // not shown either.
-func (e *Event) within(g *capability.Grant) *Event {
+func (e *Event) redactFor(g *capability.Grant) *Event {
 	if e.Payload == nil {
 		return e
 	}
@@ -117,7 +117,7 @@ func (e *Event) within(g *capability.Grant) *Event {
 	case MethodFinalize:
 		var p finalizePayload
 		err := json.Unmarshal(e.Payload, &p)
-		p.Entries, p.Hidden = seen(p.Entries, func(in entryPayload) bool { return g.From <= 1 || in.Since >= g.From })
+		p.Entries, p.Hidden = filterShown(p.Entries, func(in entryPayload) bool { return g.VisibleFrom <= 1 || in.Since >= g.VisibleFrom })
 		if err == nil && p.Hidden == 0 {
 			return e
 		}
@@ -126,7 +126,7 @@ func (e *Event) within(g *capability.Grant) *Event {
 	case MethodPurge:
 		var p purgePayload
 		err := json.Unmarshal(e.Payload, &p)
-		p.Events, p.Hidden = seen(p.Events, func(note purgedNote) bool { return note.Cursor >= g.From && g.Message == "" })
+		p.Events, p.Hidden = filterShown(p.Events, func(note purgedNote) bool { return note.Cursor >= g.VisibleFrom && g.Message == "" })
 		if err == nil && p.Hidden == 0 {
 			return e
 		}
@@ -136,7 +136,7 @@ func (e *Event) within(g *capability.Grant) *Event {
 		return e
 	}
 	cut := *e
-	cut.Payload, cut.Cut = left, true
+	cut.Payload, cut.Redacted = left, true
 	return &cut
 }
 
@@ -152,16 +152,16 @@ func (a *applier) salt(cursor uint64) string {
 	return base32.StdEncoding.EncodeToString(mac.Sum(nil))[:26]
 }
 
-// seen is what of a list is shown, and how many are not.
-func seen[T any](list []T, shows func(T) bool) (shown []T, hidden int) {
+// filterShown is what of a list is shown, and how many are not.
+func filterShown[T any](list []T, shows func(T) bool) (shown []T, hidden int) {
 	n := len(list)
 	shown = slices.DeleteFunc(list, func(v T) bool { return !shows(v) })
 	return shown, n - len(shown)
 }
 
-// Beside says whether a live capability is for one message, and the refs below the
+// AttenuatedToMessage says whether a live capability is for one message, and the refs below the
 // one it stands on are not: these are none of its business.
-func Beside(g, narrow *capability.Grant) bool {
+func AttenuatedToMessage(g, narrow *capability.Grant) bool {
 	return narrow != nil && g != nil && narrow.Message != g.Message
 }
 
@@ -176,7 +176,7 @@ func (a *applier) inScope(do op) *fault.Error {
 	case *opShare:
 		return nil
 	case *opRevoke:
-		if slot := a.v.grants[a.grant.ID]; slot == nil || !Beside(slot.grant, a.sub.Narrow) {
+		if slot := a.v.grants[a.grant.ID]; slot == nil || !AttenuatedToMessage(slot.grant, a.sub.Attenuated) {
 			return nil
 		}
 	case *opPut:
@@ -196,11 +196,13 @@ func (a *applier) inScope(do op) *fault.Error {
 	return fault.MissingRight.With("the ref is for message %s alone: ask for one that covers more", a.grant.Message)
 }
 
-// unseen says that what a key holds is from before the first cursor that the
+// predatesRef says that what a key holds is from before the first cursor that the
 // grant in hand shows. An op must not have it written into an event, which the
 // ref's holder would be shown.
-func (a *applier) unseen(e *Entry) bool { return a.grant.From > 1 && e.Since < a.grant.From }
+func (a *applier) predatesRef(e *Entry) bool {
+	return a.grant.VisibleFrom > 1 && e.Since < a.grant.VisibleFrom
+}
 
-func (a *applier) notShown(key string) *fault.Error {
-	return fault.MissingRight.With("%s is from before cursor %d, the first that the ref shows: give its value whole, or ask for a ref that shows it", key, a.grant.From)
+func (a *applier) errNotShown(key string) *fault.Error {
+	return fault.MissingRight.With("%s is from before cursor %d, the first that the ref shows: give its value whole, or ask for a ref that shows it", key, a.grant.VisibleFrom)
 }

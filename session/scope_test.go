@@ -38,10 +38,10 @@ func TestView(t *testing.T) {
 	}
 	var got []string
 	one, key := &capability.Grant{Message: "m"}, &session.HashKey{1}
-	for _, e := range session.View(one, log, key) {
+	for _, e := range session.VisibleEvents(one, log, key) {
 		whole := *log[e.Cursor-1]
-		whole.Hash = key.Shown(one, whole.Hash)
-		if e.Hash == log[e.Cursor-1].Hash || e.Hash != whole.Hash || e.Hash == new(session.HashKey).Shown(one, log[e.Cursor-1].Hash) {
+		whole.Hash = key.Mask(one, whole.Hash)
+		if e.Hash == log[e.Cursor-1].Hash || e.Hash != whole.Hash || e.Hash == new(session.HashKey).Mask(one, log[e.Cursor-1].Hash) {
 			t.Errorf("event %d has the hash %s", e.Cursor, e.Hash)
 		}
 		if !e.Hidden && !reflect.DeepEqual(e, &whole) || e.Hidden && (e.Session != "ses" || e.Key != "" || e.Payload != nil) {
@@ -52,7 +52,7 @@ func TestView(t *testing.T) {
 	if want := []string{"2", "3message/m", "6", "7part/m/p", "8message/m", "9"}; !slices.Equal(got, want) {
 		t.Errorf("shown are %q, want %q", got, want)
 	}
-	if got := session.View(&capability.Grant{}, log, new(session.HashKey)); !slices.Equal(got, log) {
+	if got := session.VisibleEvents(&capability.Grant{}, log, new(session.HashKey)); !slices.Equal(got, log) {
 		t.Errorf("to who sees all %d of %d are shown", len(got), len(log))
 	}
 }
@@ -84,19 +84,19 @@ func TestWhatARefForOneMessageMayDo(t *testing.T) {
 
 	live := o.under(ref)
 	below := live.share([]string{"read"}, "message", "m")
-	revoke := func(narrow capability.Minting, ref string) fault.Code {
+	revoke := func(narrow capability.MintRequest, ref string) fault.Code {
 		g, err := capability.Attenuate(w.store.Grant(live.ref), narrow, 1, w.store.Now)
 		if err != nil {
 			t.Fatal(err)
 		}
 		sub := live.batch(false, op("revoke", "ref", ref))
-		sub.Narrow = g
+		sub.Attenuated = g
 		answers, _ := w.commit(sub)
 		return answers[0].Outcomes[0].Reason
 	}
-	mustEqual(t, "narrowed to a message", revoke(capability.Minting{Message: "m"}, below), fault.MissingRight)
-	mustEqual(t, "narrowed to less time", revoke(capability.Minting{Expires: w.store.Now + 9}, below), fault.None)
-	mustEqual(t, "narrowed to less time, the ref it stands on", revoke(capability.Minting{Expires: w.store.Now + 9}, ref), fault.MissingRight)
+	mustEqual(t, "narrowed to a message", revoke(capability.MintRequest{Message: "m"}, below), fault.MissingRight)
+	mustEqual(t, "narrowed to less time", revoke(capability.MintRequest{Expires: w.store.Now + 9}, below), fault.None)
+	mustEqual(t, "narrowed to less time, the ref it stands on", revoke(capability.MintRequest{Expires: w.store.Now + 9}, ref), fault.MissingRight)
 	for name, c := range map[string]struct {
 		g, narrow *capability.Grant
 		want      bool
@@ -104,7 +104,7 @@ func TestWhatARefForOneMessageMayDo(t *testing.T) {
 		"not narrowed": {&capability.Grant{Message: "m"}, nil, false}, "a ref that is gone": {nil, &capability.Grant{Message: "m"}, false},
 		"to its ref's": {&capability.Grant{Message: "m"}, &capability.Grant{Message: "m"}, false}, "to one of all": {&capability.Grant{}, &capability.Grant{Message: "m"}, true},
 	} {
-		if got := session.Beside(c.g, c.narrow); got != c.want {
+		if got := session.AttenuatedToMessage(c.g, c.narrow); got != c.want {
 			t.Errorf("%s: %v", name, got)
 		}
 	}

@@ -11,17 +11,17 @@ import (
 func TestOutboxOfAStream(t *testing.T) {
 	t.Parallel()
 	key := session.StreamKey{Session: "ses_1", Outbox: "obx_1"}
-	own := session.OwnStream(key, [32]byte{1})
+	own := session.FallbackStream(key, [32]byte{1})
 	if own.Session != key.Session || !strings.HasPrefix(own.Outbox, "obx_1~") || session.OutboxOf(own.Outbox) != "obx_1" {
 		t.Fatalf("%+v is shown as %s", own, session.OutboxOf(own.Outbox))
 	}
 	for _, other := range []session.StreamKey{
-		session.OwnStream(key, [32]byte{2}),
-		session.OwnStream(session.StreamKey{Session: "ses_2", Outbox: "obx_1"}, [32]byte{1}),
-		session.OwnStream(session.StreamKey{Session: "ses_1", Outbox: "obx_2"}, [32]byte{1}),
+		session.FallbackStream(key, [32]byte{2}),
+		session.FallbackStream(session.StreamKey{Session: "ses_2", Outbox: "obx_1"}, [32]byte{1}),
+		session.FallbackStream(session.StreamKey{Session: "ses_1", Outbox: "obx_2"}, [32]byte{1}),
 	} {
-		_, a, _ := strings.Cut(own.Outbox, session.OwnMark)
-		if _, b, _ := strings.Cut(other.Outbox, session.OwnMark); a == b {
+		_, a, _ := strings.Cut(own.Outbox, session.FallbackSep)
+		if _, b, _ := strings.Cut(other.Outbox, session.FallbackSep); a == b {
 			t.Errorf("%+v and %+v end alike", own, other)
 		}
 	}
@@ -36,7 +36,7 @@ func TestStreamFor(t *testing.T) {
 	t.Parallel()
 	mine, theirs := [32]byte{1}, [32]byte{2}
 	key, marked := session.StreamKey{Session: "s", Outbox: "o"}, session.StreamKey{Session: "s", Outbox: "o~"}
-	own := session.OwnStream(key, mine)
+	own := session.FallbackStream(key, mine)
 	row := func(k session.StreamKey, hash [32]byte) *ledger.Stream {
 		return &ledger.Stream{Session: k.Session, Outbox: k.Outbox, SecretHash: hash}
 	}
@@ -60,7 +60,7 @@ func TestStreamFor(t *testing.T) {
 		for _, r := range c.rows {
 			rows[session.StreamKey{Session: r.Session, Outbox: r.Outbox}] = r
 		}
-		at, stream, taken := session.StreamFor(c.key, mine, rows)
+		at, stream, taken := session.MatchStream(c.key, mine, rows)
 		var want *ledger.Stream
 		if c.found >= 0 {
 			want = c.rows[c.found]

@@ -36,12 +36,12 @@ type Submission struct {
 	// whose create applied: whoever else names an owner ref does not hold it.
 	Space string
 
-	// Narrow is what the live object was narrowed to, nil if it is all that Ref
-	// allows; SpaceNarrow is the same for Space.
-	Narrow, SpaceNarrow *capability.Grant
+	// Attenuated is what the live object was narrowed to, nil if it is all that Ref
+	// allows; SpaceAttenuated is the same for Space.
+	Attenuated, SpaceAttenuated *capability.Grant
 
-	// With are the refs of the other live sessions passed along: fork's source.
-	With []string
+	// PassedRefs are the refs of the other live sessions passed along: fork's source.
+	PassedRefs []string
 
 	// Ack says that this is an acknowledge alone: acked_through without ops.
 	Ack bool
@@ -90,17 +90,17 @@ func (o *Opening) Note(answer *Answer) {
 type Direct struct {
 	Rotate *Rotation
 	Ops    bool
-	Share  *capability.Minting
+	Share  *capability.MintRequest
 	Epoch  bool
 	Ref    string
 
-	// Namesake, of a create, says that other living sessions that were made under the
+	// SharedExternalID, of a create, says that other living sessions that were made under the
 	// same ref may have its external id too.
-	Namesake bool
+	SharedExternalID bool
 }
 
-// namesake says whether s makes a session whose external id others may have.
-func (s *Submission) namesake() bool { return s.Direct != nil && s.Direct.Namesake }
+// sharesExternalID says whether s makes a session whose external id others may have.
+func (s *Submission) sharesExternalID() bool { return s.Direct != nil && s.Direct.SharedExternalID }
 
 // Rotation is the new ref, made by a client, that is to take the place of the one
 // that is asked through.

@@ -49,11 +49,11 @@ func FoldText(payload, tail []byte) []byte {
 	if len(tail) == 0 {
 		return payload
 	}
-	return set(payload, encode(ledger.Unquote(at(payload, "text"))+string(tail)), "text")
+	return jsonSet(payload, encode(ledger.Unquote(jsonAt(payload, "text"))+string(tail)), "text")
 }
 
-// at is the value that stands in an object at a path of names; nil if none does.
-func at(object []byte, path ...string) []byte {
+// jsonAt is the value that stands in an object at a path of names; nil if none does.
+func jsonAt(object []byte, path ...string) []byte {
 	for _, name := range path {
 		value, found := ledger.Member(object, name)
 		if !found {
@@ -64,9 +64,9 @@ func at(object []byte, path ...string) []byte {
 	return object
 }
 
-// set puts raw JSON text into an object at a path of names, every other byte
+// jsonSet puts raw JSON text into an object at a path of names, every other byte
 // staying. What is not there is added at the end.
-func set(object, raw []byte, path ...string) []byte {
+func jsonSet(object, raw []byte, path ...string) []byte {
 	if len(path) == 0 {
 		return raw
 	}
@@ -74,23 +74,23 @@ func set(object, raw []byte, path ...string) []byte {
 		object = emptyPayload
 	}
 	if from, to, found := ledger.MemberAt(object, path[0]); found {
-		return slices.Concat(object[:from], set(object[from:to], raw, path[1:]...), object[to:])
+		return slices.Concat(object[:from], jsonSet(object[from:to], raw, path[1:]...), object[to:])
 	}
 	comma, end := ",", bytes.LastIndexByte(object, '}')
-	if len(trimmed(object[:end])) == len("{") {
+	if len(trimSpace(object[:end])) == len("{") {
 		comma = ""
 	}
-	return slices.Concat(object[:end], []byte(comma), encode(path[0]), []byte(":"), set(emptyPayload, raw, path[1:]...), object[end:])
+	return slices.Concat(object[:end], []byte(comma), encode(path[0]), []byte(":"), jsonSet(emptyPayload, raw, path[1:]...), object[end:])
 }
 
-// setIfObject is set for a path of two steps, unless its first step is there
+// jsonSetIfObject is set for a path of two steps, unless its first step is there
 // and is no object.
-func setIfObject(payload, raw []byte, outer, inner string) []byte {
-	if v := at(payload, outer); v != nil && !isObject(v) {
+func jsonSetIfObject(payload, raw []byte, outer, inner string) []byte {
+	if v := jsonAt(payload, outer); v != nil && !isObject(v) {
 		return payload
 	}
-	return set(payload, raw, outer, inner)
+	return jsonSet(payload, raw, outer, inner)
 }
 
-// trimmed is a payload without blanks around it.
-func trimmed(payload []byte) []byte { return bytes.TrimSpace(payload) }
+// trimSpace is a payload without blanks around it.
+func trimSpace(payload []byte) []byte { return bytes.TrimSpace(payload) }

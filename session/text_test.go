@@ -81,7 +81,7 @@ func FuzzPayloadEdits(f *testing.F) {
 			return after
 		}
 		edited("the end of the turn's part", closePart(payload, true, "failed", 7), "time", "state")
-		after := edited("the end of the message", finishMessage(payload, &opFinalize{usage: []byte(`{"u":1}`), failure: []byte(`{"e":2}`), completed: 9}, 7), "time", "tokens", "error")
+		after := edited("the end of the message", finalizeMessage(payload, &opFinalize{usage: []byte(`{"u":1}`), failure: []byte(`{"e":2}`), completed: 9}, 7), "time", "tokens", "error")
 		if string(after["tokens"]) != `{"u":1}` || string(after["error"]) != `{"e":2}` {
 			t.Fatalf("%q has not what finalize gave", payload)
 		}

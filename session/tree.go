@@ -17,10 +17,10 @@ import (
 
 // TreeRow is a ref in a tree, as shown to whoever may revoke it.
 type TreeRow struct {
-	Grant *capability.Grant
-	Epoch uint64 // its session's; 0 for a space's ref
-	Uses  uint64 // calls and ops under it
-	Last  int64  // when it was used last, Unix ms; 0 never
+	Grant    *capability.Grant
+	Epoch    uint64 // its session's; 0 for a space's ref
+	Uses     uint64 // calls and ops under it
+	LastUsed int64  // when it was used last, Unix ms; 0 never
 }
 
 // TreeQuery is what is asked of a tree.
@@ -32,10 +32,10 @@ type TreeQuery struct {
 
 // TreePage is a piece of the tree below a ref in one snapshot.
 type TreePage struct {
-	Sight
-	// Line are the ids of the refs from the one asked for up to the one that all
+	Access
+	// Lineage are the ids of the refs from the one asked for up to the one that all
 	// of them descend from; none if there is no such ref.
-	Line []string
+	Lineage []string
 	// Rows are in depth-first order, children in that of their making: each stands after
 	// the one it was minted from, and all that is below it right after it.
 	Rows []TreeRow
@@ -44,38 +44,38 @@ type TreePage struct {
 	Moved bool
 }
 
-// TreePlace is where a list of refs goes on: after the first of line, which is the way from
+// TreePosition is where a list of refs goes on: after the first of line, which is the way from
 // it up to the ref whose tree it is. Refs are never taken out of a tree, but a rotation puts
 // what was minted from one ref under another, elsewhere in the order. So a place names the
 // whole line.
-func TreePlace(line []string) string {
-	return line[0] + treePlaceMark + lineSum(line)
+func TreePosition(line []string) string {
+	return line[0] + treePositionSep + lineageSum(line)
 }
 
-const treePlaceMark = "~"
+const treePositionSep = "~"
 
-func lineSum(line []string) string {
+func lineageSum(line []string) string {
 	sum := sha256.Sum256([]byte(strings.Join(line, " ")))
 	return hex.EncodeToString(sum[:8])
 }
 
-// TreePlaceRef is the ref that a place is after.
-func TreePlaceRef(place string) string {
-	ref, _, _ := strings.Cut(place, treePlaceMark)
+// TreePositionRef is the ref that a place is after.
+func TreePositionRef(place string) string {
+	ref, _, _ := strings.Cut(place, treePositionSep)
 	return ref
 }
 
-// IsTreePlace says whether a place is after the first of line. One that is a ref's id
+// IsTreePosition says whether a place is after the first of line. One that is a ref's id
 // alone, as clients of before name it, is wherever that ref is.
-func IsTreePlace(place string, line []string) bool {
-	ref, sum, whole := strings.Cut(place, treePlaceMark)
-	return len(line) > 0 && line[0] == ref && (!whole || sum == lineSum(line))
+func IsTreePosition(place string, line []string) bool {
+	ref, sum, whole := strings.Cut(place, treePositionSep)
+	return len(line) > 0 && line[0] == ref && (!whole || sum == lineageSum(line))
 }
 
 // RevokeTree revokes, inside tx, a ref of a space or of one of its sessions with
 // everything below it, in one statement. The caller's first Load of tx has
 // locked the space exclusively, so that no session begins below the ref, and
-// decided that by may do this; trees is what that Load gave for ref (Want.Trees),
+// decided that by may do this; trees is what that Load gave for ref (ReadSet.Trees),
 // peer the address that it came from.
 //
 // Each session that loses a living ref is locked, in id order, and gets an event
@@ -84,7 +84,7 @@ func IsTreePlace(place string, line []string) bool {
 // So a space's ref over very many sessions costs an event and two rows of audit
 // for each, in one transaction. refs is how many died.
 func RevokeTree(ctx context.Context, tx Tx, by *capability.Grant, ref string, trees map[string]uint64, peer string) (refs uint64, published *Published, err error) {
-	w := &Want{Trees: []string{ref}}
+	w := &ReadSet{Trees: []string{ref}}
 	for _, target := range slices.Sorted(maps.Keys(trees)) {
 		if capability.IsSession(target) {
 			w.Sessions = append(w.Sessions, target)
@@ -96,7 +96,7 @@ func RevokeTree(ctx context.Context, tx Tx, by *capability.Grant, ref string, tr
 	}
 	v := newView(ctx, tx, 0)
 	v.now = rows.Now
-	v.take(w, rows)
+	v.merge(w, rows)
 	for _, n := range rows.Trees[ref] { // also of what was shared before the locks were had
 		refs += n
 	}

@@ -23,7 +23,7 @@ import (
 type held struct {
 	*writer
 	parent  *held
-	asked   capability.Minting
+	asked   capability.MintRequest
 	live    bool
 	narrow  *capability.Grant // of a live one
 	owner   bool
@@ -50,7 +50,7 @@ func (h *held) base() *held {
 // batch is the writer's, as h.
 func (h *held) batch(x anOp) session.Submission {
 	sub := h.writer.batch(false, x)
-	sub.Narrow = h.narrow
+	sub.Attenuated = h.narrow
 	return sub
 }
 
@@ -75,7 +75,7 @@ func newTree(t *rapid.T) *tree {
 		o.apply(op("begin", "message", m, "payload", raw(`{}`)))
 		o.apply(op("put", "key", "part/"+m+"/p", "payload", raw(`{"text":""}`)))
 	}
-	root := &held{writer: o, owner: true, asked: capability.Minting{Rights: capability.SessionRights, Actor: "ann"}}
+	root := &held{writer: o, owner: true, asked: capability.MintRequest{Rights: capability.SessionRights, Actor: "ann"}}
 	return &tree{world: w, t: t, held: []*held{root}, epoch: 1}
 }
 
@@ -119,15 +119,15 @@ func (w *tree) may(h *held, right capability.Rights, method, message string) boo
 }
 
 // wider says whether m asks for more than h has.
-func (w *tree) wider(h *held, m capability.Minting, live bool) bool {
+func (w *tree) wider(h *held, m capability.MintRequest, live bool) bool {
 	for _, a := range h.line() {
 		p := a.asked
 		switch {
 		case !p.Rights.Has(m.Rights),
 			m.Expires != 0 && p.Expires != 0 && m.Expires > p.Expires,
-			m.From != 0 && p.From > 1 && m.From < p.From,
+			m.VisibleFrom != 0 && p.VisibleFrom > 1 && m.VisibleFrom < p.VisibleFrom,
 			m.Message != "" && p.Message != "" && m.Message != p.Message,
-			!live && m.Limit != 0 && p.Limit != 0 && m.Limit > p.Limit,
+			!live && m.MaxRedemptions != 0 && p.MaxRedemptions != 0 && m.MaxRedemptions > p.MaxRedemptions,
 			m.Actor != "" && p.Actor != "" && m.Actor != p.Actor && !strings.HasPrefix(m.Actor, p.Actor+"/"),
 			len(m.Methods) > 0 && len(p.Methods) > 0 && slices.ContainsFunc(m.Methods, func(x string) bool { return !slices.Contains(p.Methods, x) }):
 			return true
@@ -137,7 +137,7 @@ func (w *tree) wider(h *held, m capability.Minting, live bool) bool {
 }
 
 // wish draws limits for something made from h: mostly such as h can give.
-func (w *tree) wish(h *held) (m capability.Minting) {
+func (w *tree) wish(h *held) (m capability.MintRequest) {
 	t := w.t
 	some := func(what string, of int) bool { return rapid.IntRange(0, of).Draw(t, what) == 0 }
 	m.Rights = capability.Rights(rapid.IntRange(1, 15).Draw(t, "rights"))
@@ -156,13 +156,13 @@ func (w *tree) wish(h *held) (m capability.Minting) {
 		m.Expires = w.store.Now + int64(rapid.IntRange(1, 60).Draw(t, "expiry"))
 	}
 	if some("from?", 3) {
-		m.From = uint64(rapid.IntRange(1, 12).Draw(t, "from"))
+		m.VisibleFrom = uint64(rapid.IntRange(1, 12).Draw(t, "from"))
 	}
 	if some("message?", 3) {
 		m.Message = rapid.SampledFrom(treeMessages).Draw(t, "message")
 	}
 	if some("limit?", 4) {
-		m.Limit = uint32(rapid.IntRange(1, 5).Draw(t, "limit"))
+		m.MaxRedemptions = uint32(rapid.IntRange(1, 5).Draw(t, "limit"))
 	}
 	if some("actor?", 3) {
 		m.Actor = rapid.SampledFrom([]string{"ann", "ann/bob", "ann/bob/carl", "eve"}).Draw(t, "actor")
@@ -181,7 +181,7 @@ func (w *tree) grow() {
 	h := &held{parent: from, live: rapid.Bool().Draw(w.t, "live"), epoch: w.epoch}
 	h.asked = w.wish(from)
 	if h.live { // it is not redeemed
-		h.asked.Limit = 0
+		h.asked.MaxRedemptions = 0
 	}
 	wider, dead := w.wider(from, h.asked, h.live), w.dead(from) != fault.None
 	if h.live {
@@ -204,7 +204,7 @@ func (w *tree) grow() {
 	}
 	id, _ := newRef(from.session)
 	args := []any{"ref", id, "hash", sha(id), "rights", h.asked.Rights, "methods", h.asked.Methods, "expires_at", h.asked.Expires,
-		"from", h.asked.From, "redemptions", h.asked.Limit}
+		"from", h.asked.VisibleFrom, "redemptions", h.asked.MaxRedemptions}
 	if h.asked.Message != "" {
 		args = append(args, "message", h.asked.Message)
 	}
@@ -320,7 +320,7 @@ func (w *tree) everything(h *held, n int) {
 func (w *tree) unseen(h *held, m string) bool {
 	from := uint64(0)
 	for _, a := range h.line() {
-		from = max(from, a.asked.From)
+		from = max(from, a.asked.VisibleFrom)
 	}
 	entries, _ := w.store.State(h.session)
 	return slices.ContainsFunc(entries, func(e *session.Entry) bool {
@@ -353,14 +353,14 @@ func (w *tree) shown(h *held) {
 		if a.asked.Message != "" {
 			message = a.asked.Message
 		}
-		from = max(from, a.asked.From)
+		from = max(from, a.asked.VisibleFrom)
 	}
-	if g.From > 1 && g.From != from || g.From <= 1 && from > 1 {
-		w.Fatalf("shows the log from %d, asked for %d", g.From, from)
+	if g.VisibleFrom > 1 && g.VisibleFrom != from || g.VisibleFrom <= 1 && from > 1 {
+		w.Fatalf("shows the log from %d, asked for %d", g.VisibleFrom, from)
 	}
 	events := w.store.Events(h.session)
 	next := 0
-	for _, e := range session.View(g, events, new(session.HashKey)) {
+	for _, e := range session.VisibleEvents(g, events, new(session.HashKey)) {
 		for !e.Hidden && next < len(events) && events[next].Cursor < e.Cursor {
 			w.Fatalf("event %d is neither shown nor marked", events[next].Cursor)
 		}

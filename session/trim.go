@@ -9,8 +9,8 @@ package session
 // the entries, and what asks for an earlier one (a snapshot or a fork at a
 // cursor) is told CursorExpired, as is who asks for events before Base.
 
-// LogMark is what trimming has to know of an event.
-type LogMark struct {
+// EventMeta is what trimming has to know of an event.
+type EventMeta struct {
 	Cursor uint64
 	At     int64 // Unix ms
 	Bytes  int   // of its payload
@@ -22,7 +22,7 @@ type LogMark struct {
 // first is enough). It
 // stops after about maxBytes, but for the first event; row.Base says that
 // nothing may go. more says that there may be others to go after that.
-func TrimTo(row *Row, open []*Turn, log []LogMark, before int64, maxBytes int) (base uint64, more bool) {
+func TrimTo(row *Row, open []*Turn, log []EventMeta, before int64, maxBytes int) (base uint64, more bool) {
 	base = row.Base
 	size := 0
 	for _, e := range log {

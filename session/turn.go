@@ -24,16 +24,16 @@ const (
 	StepComplete
 	StepFail
 	StepAbort
-	steps
+	numSteps
 )
 
-// move is a cell of the table: a next state, or the code that refuses.
-type move struct {
+// transition is a cell of the table: a next state, or the code that refuses.
+type transition struct {
 	to   TurnStatus
 	code fault.Code
 }
 
-var lifecycle = [Aborted + 1][steps]move{
+var transitions = [Aborted + 1][numSteps]transition{
 	0: {
 		StepBegin:  {to: Streaming},
 		StepResume: {code: fault.NotFound}, StepLapse: {code: fault.NotFound},
@@ -49,17 +49,17 @@ var lifecycle = [Aborted + 1][steps]move{
 		StepResume: {to: Streaming}, StepLapse: {to: Interrupted},
 		StepComplete: {to: Completed}, StepFail: {to: Failed}, StepAbort: {to: Aborted},
 	},
-	Completed: ended, Failed: ended, Aborted: ended,
+	Completed: endedTransitions, Failed: endedTransitions, Aborted: endedTransitions,
 }
 
-var ended = [steps]move{
+var endedTransitions = [numSteps]transition{
 	{code: fault.TurnEnded}, {code: fault.TurnEnded}, {code: fault.TurnEnded},
 	{code: fault.TurnEnded}, {code: fault.TurnEnded}, {code: fault.TurnEnded},
 }
 
 // Next is the state that step leads to from s (0: no turn was begun), or why it cannot be.
 func (s TurnStatus) Next(step TurnStep) (TurnStatus, *fault.Error) {
-	m := lifecycle[s][step]
+	m := transitions[s][step]
 	switch m.code {
 	case fault.None:
 		return m.to, nil

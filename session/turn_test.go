@@ -432,7 +432,7 @@ func TestAReaderOfOneMessageSeesItResumed(t *testing.T) {
 	w.lapse(true, o.session)
 	o.apply(op("put", "key", "session", "payload", raw(`{"a":1}`)))
 	f := session.NewFold(o.session)
-	for _, e := range session.View(w.store.Grant(reader), w.store.Events(o.session), new(session.HashKey)) {
+	for _, e := range session.VisibleEvents(w.store.Grant(reader), w.store.Events(o.session), new(session.HashKey)) {
 		if err := f.Apply(e); err != nil {
 			t.Fatal(err)
 		}
@@ -489,7 +489,7 @@ func TestDeltaCostIsFlat(t *testing.T) {
 	length := 100_000
 	var loads, read, written int
 	for i := range 300 {
-		before := [...]int{w.store.Loads, w.store.Read, w.store.Written}
+		before := [...]int{w.store.Loads, w.store.BytesRead, w.store.BytesWritten}
 		sub := o.batch(false, op("appendText", "key", "part/m/p", "offset", length, "text", "0123456789"))
 		o.acked = o.seq
 		err := w.store.Update(context.Background(), func(tx session.Tx) error {
@@ -503,7 +503,7 @@ func TestDeltaCostIsFlat(t *testing.T) {
 			t.Fatal(err)
 		}
 		length += 10
-		loads, read, written = w.store.Loads-before[0], w.store.Read-before[1], w.store.Written-before[2]
+		loads, read, written = w.store.Loads-before[0], w.store.BytesRead-before[1], w.store.BytesWritten-before[2]
 		if loads != 1 || read != 0 || written > 60 {
 			t.Fatalf("delta %d took %d loads, %d bytes read, %d written", i, loads, read, written)
 		}

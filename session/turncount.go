@@ -19,33 +19,33 @@ import (
 
 // turnCount is how many open turns of living refs a session has.
 type turnCount struct {
-	gen     uint64 // the session's AuthGen then: refs have died since, or have another parent
-	all     int
-	streams map[string]int // by stream
-	refs    map[string]int // by ref, with those of all refs below it
-	orphans []string       // messages of the others
+	authGen  uint64 // the session's AuthGen then: refs have died since, or have another parent
+	total    int
+	byStream map[string]int // by stream
+	byRef    map[string]int // by ref, with those of all refs below it
+	orphans  []string       // messages of the others
 }
 
-// roomForTurn says why one more turn may not be begun. What the stream itself has open is its
+// checkTurnLimits says why one more turn may not be begun. What the stream itself has open is its
 // own fault, and recorded. What others have open is not: it waits until there is room.
-func (a *applier) roomForTurn() *fault.Error {
+func (a *applier) checkTurnLimits() *fault.Error {
 	n, err := a.v.turnCount(a.s)
 	if err != nil {
 		return err
 	}
 	switch {
-	case n.streams[a.outbox] >= MaxOpenTurns:
-		return fault.TooLarge.With("%d turns of this stream are open, the most that may be: finalize some", n.streams[a.outbox])
-	case n.all >= MaxSessionTurns:
-		return fault.Overloaded.With("%d turns of this session are open, the most that may be: it waits until some are finalized, or aborted (mooring session abort-turns)", n.all)
+	case n.byStream[a.outbox] >= MaxOpenTurns:
+		return fault.TooLarge.With("%d turns of this stream are open, the most that may be: finalize some", n.byStream[a.outbox])
+	case n.total >= MaxSessionTurns:
+		return fault.Overloaded.With("%d turns of this session are open, the most that may be: it waits until some are finalized, or aborted (mooring session abort-turns)", n.total)
 	}
-	line, err := a.v.line(a.s, a.grant.ID)
+	line, err := a.v.lineage(a.s, a.grant.ID)
 	if err != nil {
 		return err
 	}
 	for _, g := range line {
-		if !g.Owner && n.refs[g.ID] >= MaxOpenTurns {
-			return fault.Overloaded.With("%d turns are open under ref %s and what was shared from it, the most that may be: it waits until some are finalized, or aborted (mooring session abort-turns)", n.refs[g.ID], g.ID)
+		if !g.Owner && n.byRef[g.ID] >= MaxOpenTurns {
+			return fault.Overloaded.With("%d turns are open under ref %s and what was shared from it, the most that may be: it waits until some are finalized, or aborted (mooring session abort-turns)", n.byRef[g.ID], g.ID)
 		}
 	}
 	return nil
@@ -54,8 +54,8 @@ func (a *applier) roomForTurn() *fault.Error {
 // turnCount counts a session's open turns, or gives the count that was made before and has
 // followed every change since.
 func (v *view) turnCount(s *sessionView) (*turnCount, *fault.Error) {
-	if s.count != nil && s.count.gen == s.row.AuthGen {
-		return s.count, nil
+	if s.openCount != nil && s.openCount.authGen == s.row.AuthGen {
+		return s.openCount, nil
 	}
 	turns, err := v.openTurns(s, "")
 	if err != nil {
@@ -63,17 +63,17 @@ func (v *view) turnCount(s *sessionView) (*turnCount, *fault.Error) {
 	}
 	turns = slices.DeleteFunc(turns, func(t *Turn) bool { return t.Orphan })
 	for _, t := range turns { // read, if they did not come with the turns
-		if _, err := v.line(s, t.Ref); err != nil {
+		if _, err := v.lineage(s, t.Ref); err != nil {
 			return nil, err
 		}
 	}
-	s.count = &turnCount{gen: s.row.AuthGen, streams: map[string]int{}, refs: map[string]int{}}
+	s.openCount = &turnCount{authGen: s.row.AuthGen, byStream: map[string]int{}, byRef: map[string]int{}}
 	for _, t := range turns {
 		if !v.countTurn(s, t, 1) {
-			s.count.orphans = append(s.count.orphans, t.Message)
+			s.openCount.orphans = append(s.openCount.orphans, t.Message)
 		}
 	}
-	return s.count, nil
+	return s.openCount, nil
 }
 
 // countTurn counts n more of a turn, if it counts: one of a version that noted no ref does,
@@ -82,25 +82,25 @@ func (v *view) countTurn(s *sessionView, t *Turn, n int) bool {
 	if t == nil || !t.Status.Open() || t.Orphan {
 		return false
 	}
-	line, err := v.line(s, t.Ref)
+	line, err := v.lineage(s, t.Ref)
 	if err != nil || t.Ref != "" && (len(line) == 0 || capability.Check(line[0], s.row.Epoch, v.now, 0, "") != nil) {
 		return false
 	}
-	s.count.all += n
-	s.count.streams[t.Outbox] += n
+	s.openCount.total += n
+	s.openCount.byStream[t.Outbox] += n
 	for _, g := range line {
-		s.count.refs[g.ID] += n
+		s.openCount.byRef[g.ID] += n
 	}
 	return true
 }
 
-// orphans has the rows of those turns say so that were found not to count.
-func (v *view) orphans(s *sessionView) {
-	if s.count == nil {
+// markOrphans has the rows of those turns say so that were found not to count.
+func (v *view) markOrphans(s *sessionView) {
+	if s.openCount == nil {
 		return
 	}
-	messages := s.count.orphans
-	s.count.orphans = nil
+	messages := s.openCount.orphans
+	s.openCount.orphans = nil
 	for _, m := range messages {
 		if t := *s.turns[m].turn; t.Status.Open() {
 			t.Orphan = true
@@ -109,8 +109,8 @@ func (v *view) orphans(s *sessionView) {
 	}
 }
 
-// line is a ref and all that it descends from in its session; nothing if there is no such ref.
-func (v *view) line(s *sessionView, id string) (line []*capability.Grant, err *fault.Error) {
+// lineage is a ref and all that it descends from in its session; nothing if there is no such ref.
+func (v *view) lineage(s *sessionView, id string) (line []*capability.Grant, err *fault.Error) {
 	for strings.HasPrefix(id, s.row.ID) { // and not the space's
 		g, err := v.grant(id)
 		if err != nil {

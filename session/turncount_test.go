@@ -296,7 +296,7 @@ func TestOpenTurnsOfASessionAreBounded(t *testing.T) {
 	}
 	mustEqual(t, "orphans", orphans, session.MaxOpenTurns)
 	// A batch reads no more of them than it is about, and not their refs.
-	var second *session.Want
+	var second *session.ReadSet
 	var rows *session.Rows
 	err := w.store.Update(t.Context(), func(tx session.Tx) error {
 		_, _, err := session.Commit(t.Context(), looking{tx, &second, &rows}, []session.Submission{o.batch(false, begin("e"), end("g1-0"))}, w.cfg)
@@ -313,11 +313,11 @@ func TestOpenTurnsOfASessionAreBounded(t *testing.T) {
 // looking keeps what the first Load found, and what another was for that read refs.
 type looking struct {
 	session.Tx
-	second **session.Want
+	second **session.ReadSet
 	first  **session.Rows
 }
 
-func (l looking) Load(ctx context.Context, want *session.Want) (*session.Rows, error) {
+func (l looking) Load(ctx context.Context, want *session.ReadSet) (*session.Rows, error) {
 	rows, err := l.Tx.Load(ctx, want)
 	if *l.first == nil {
 		*l.first = rows

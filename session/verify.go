@@ -27,19 +27,19 @@ type Finding struct {
 
 // Verifier checks a log that comes piece by piece. It belongs to one goroutine.
 type Verifier struct {
-	first uint64 // the cursor before the log's first event
-	chain *capability.Chain
-	end   *logEnd // nil until End
-	found map[uint64]string
-	gaps  [][2]uint64 // first and last cursor of what is missing
-	known map[uint64]Hash
+	first    uint64 // the cursor before the log's first event
+	chain    *capability.ChainVerifier
+	end      *logEnd // nil until End
+	found    map[uint64]string
+	gaps     [][2]uint64 // first and last cursor of what is missing
+	expected map[uint64]Hash
 
-	limited bool // by a first cursor that is shown
-	partly  int  // events that are not shown whole
+	redacted       bool // by a first cursor that is shown
+	redactedEvents int  // events that are not shown whole
 
-	odd     map[uint64]*oddPayload
-	whole   uint64 // the last event whose payload is as it was written
-	deleted uint64 // cursor of the session's end
+	altered    map[uint64]*alteredPayload
+	lastIntact uint64 // the last event whose payload is as it was written
+	deleted    uint64 // cursor of the session's end
 }
 
 // logEnd is what is known of a log's end.
@@ -48,9 +48,9 @@ type logEnd struct {
 	head   Hash
 }
 
-// oddPayload is a payload that is not as it was written. Purges say what is to
+// alteredPayload is a payload that is not as it was written. Purges say what is to
 // be there in its place; the last one counts.
-type oddPayload struct {
+type alteredPayload struct {
 	gone      bool
 	sum       Hash // of what is there
 	explained bool
@@ -59,24 +59,26 @@ type oddPayload struct {
 // NewVerifier begins with the event after cursor, whose hash is prev: the zero
 // Hash and 0 for a whole log, a checkpoint's for one that was trimmed.
 func NewVerifier(prev Hash, cursor uint64) *Verifier {
-	return newVerifier(capability.NewChainFrom(cursor, prev))
+	return newVerifier(capability.NewChainVerifierFrom(cursor, prev))
 }
 
 // NewVerifierAfter begins with the event after cursor where the hash before it is
 // not known: what that event goes on from is not checked.
-func NewVerifierAfter(cursor uint64) *Verifier { return newVerifier(capability.NewChain(cursor)) }
-
-func newVerifier(chain *capability.Chain) *Verifier {
-	return &Verifier{first: chain.Seq(), chain: chain, found: map[uint64]string{}, known: map[uint64]Hash{}, odd: map[uint64]*oddPayload{}}
+func NewVerifierAfter(cursor uint64) *Verifier {
+	return newVerifier(capability.NewChainVerifier(cursor))
 }
 
-// Limited says that the log comes through a ref that shows it from a cursor on: what
-// events embed of before that is left out (scope.go), and they say so.
-func (v *Verifier) Limited() { v.limited = true }
+func newVerifier(chain *capability.ChainVerifier) *Verifier {
+	return &Verifier{first: chain.Seq(), chain: chain, found: map[uint64]string{}, expected: map[uint64]Hash{}, altered: map[uint64]*alteredPayload{}}
+}
 
-// Partly is how many of the events added were not shown whole: of their payloads
+// AllowRedacted says that the log comes through a ref that shows it from a cursor on: what
+// events embed of before that is left out (scope.go), and they say so.
+func (v *Verifier) AllowRedacted() { v.redacted = true }
+
+// RedactedEvents is how many of the events added were not shown whole: of their payloads
 // nothing is known but that something is left out.
-func (v *Verifier) Partly() int { return v.partly }
+func (v *Verifier) RedactedEvents() int { return v.redactedEvents }
 
 // Cursor is that of the last event added.
 func (v *Verifier) Cursor() uint64 { return v.chain.Seq() }
@@ -93,33 +95,33 @@ func (v *Verifier) Add(events []*Event) {
 
 func (v *Verifier) add(e *Event) {
 	next := v.chain.Seq() + 1
-	v.chain.Add(e.link())
+	v.chain.Add(e.chainRow())
 	switch {
 	case e.Cursor < next: // the chain says that it is out of order
 		return
 	case e.Cursor > next:
 		v.gaps = append(v.gaps, [2]uint64{next, e.Cursor - 1})
 	}
-	if head, known := v.known[e.Cursor]; known && head != e.Hash {
+	if head, known := v.expected[e.Cursor]; known && head != e.Hash {
 		v.note(e.Cursor, "is not the one that the session was at")
 	}
 	v.payload(e)
 }
 
-// link is the event as a chain takes it.
-func (e *Event) link() capability.Link {
+// chainRow is the event as a chain takes it.
+func (e *Event) chainRow() capability.ChainRow {
 	row := *e
 	row.Payload = nil // it may be kept, and its sum says all
-	return capability.Link{Seq: e.Cursor, Hash: e.Hash, Sum: func(prev [32]byte, seq uint64) [32]byte {
+	return capability.ChainRow{Seq: e.Cursor, Hash: e.Hash, Sum: func(prev [32]byte, seq uint64) [32]byte {
 		as := row
 		as.Cursor = seq
-		return Chain(prev, &as)
+		return HashEvent(prev, &as)
 	}}
 }
 
 // Expect says what is known beforehand: the hash that the event at cursor, yet to
 // be added, had at some time.
-func (v *Verifier) Expect(cursor uint64, head Hash) { v.known[cursor] = head }
+func (v *Verifier) Expect(cursor uint64, head Hash) { v.expected[cursor] = head }
 
 func (v *Verifier) note(cursor uint64, what string, args ...any) {
 	if _, noted := v.found[cursor]; !noted {
@@ -132,14 +134,14 @@ func (v *Verifier) note(cursor uint64, what string, args ...any) {
 func (v *Verifier) payload(e *Event) {
 	switch {
 	case e.Payload == nil:
-		v.odd[e.Cursor] = &oddPayload{gone: true}
-	case v.limited && (e.Method == MethodFinalize || e.Method == MethodPurge) && SumOf(e.Payload) != e.Sum && gjson.GetBytes(e.Payload, "hidden").Int() > 0:
-		v.partly++
+		v.altered[e.Cursor] = &alteredPayload{gone: true}
+	case v.redacted && (e.Method == MethodFinalize || e.Method == MethodPurge) && SumOf(e.Payload) != e.Sum && gjson.GetBytes(e.Payload, "hidden").Int() > 0:
+		v.redactedEvents++
 	case SumOf(e.Payload) != e.Sum:
-		v.odd[e.Cursor] = &oddPayload{sum: SumOf(e.Payload)}
+		v.altered[e.Cursor] = &alteredPayload{sum: SumOf(e.Payload)}
 		return
 	default:
-		v.whole = e.Cursor
+		v.lastIntact = e.Cursor
 	}
 	switch e.Method {
 	case MethodDelete:
@@ -164,7 +166,7 @@ func (v *Verifier) explain(by uint64, n purgedNote) {
 	if n.Cursor <= v.first || n.Cursor >= by {
 		return // it was trimmed since
 	}
-	odd := v.odd[n.Cursor]
+	odd := v.altered[n.Cursor]
 	if odd == nil && slices.ContainsFunc(v.gaps, func(g [2]uint64) bool { return g[0] <= n.Cursor && n.Cursor <= g[1] }) {
 		return
 	}
@@ -199,7 +201,7 @@ func (v *Verifier) Findings() []Finding {
 			found[cursor] = what
 		}
 	}
-	for cursor, odd := range v.odd {
+	for cursor, odd := range v.altered {
 		switch {
 		case found[cursor] != "" || odd.explained || odd.gone && v.deleted != 0:
 		case odd.gone:
@@ -208,8 +210,8 @@ func (v *Verifier) Findings() []Finding {
 			found[cursor] = "has another payload than was written"
 		}
 	}
-	if v.deleted != 0 && v.whole != 0 && found[v.whole] == "" {
-		found[v.whole] = fmt.Sprintf("has its payload, although the session was deleted at %d", v.deleted)
+	if v.deleted != 0 && v.lastIntact != 0 && found[v.lastIntact] == "" {
+		found[v.lastIntact] = fmt.Sprintf("has its payload, although the session was deleted at %d", v.deleted)
 	}
 	list := make([]Finding, 0, len(found))
 	for cursor, what := range found {
@@ -228,11 +230,11 @@ func asFinding(f capability.Flaw) Finding {
 			what = fmt.Sprintf("is missing, and all up to event %d", f.Through)
 		}
 	case capability.RowMisplaced:
-		if what = "is out of order"; f.As != 0 {
-			what = fmt.Sprintf("is out of order: it belongs at %d", f.As)
+		if what = "is out of order"; f.WrittenAs != 0 {
+			what = fmt.Sprintf("is out of order: it belongs at %d", f.WrittenAs)
 		}
-	case capability.RowBeyond:
-		return Finding{f.As + 1, fmt.Sprintf("is there, although the session has come to event %d only", f.As)}
+	case capability.RowAfterEnd:
+		return Finding{f.WrittenAs + 1, fmt.Sprintf("is there, although the session has come to event %d only", f.WrittenAs)}
 	case capability.EndChanged:
 		what = "is not the one that the session ends with"
 	}
@@ -243,8 +245,8 @@ func asFinding(f capability.Flaw) Finding {
 // head, and is the last one. It is called once all was added.
 func (v *Verifier) End(cursor uint64, head Hash) { v.end = &logEnd{cursor, head} }
 
-// maxTold bounds the findings of one message.
-const maxTold = 20
+// maxFindings bounds the findings of one message.
+const maxFindings = 20
 
 // Err is nil if nothing is wrong, or FindingsError.
 func (v *Verifier) Err() error { return FindingsError(v.Findings()) }
@@ -255,12 +257,12 @@ func FindingsError(found []Finding) error {
 	if len(found) == 0 {
 		return nil
 	}
-	said := make([]string, 0, maxTold)
-	for _, f := range found[:min(len(found), maxTold)] {
+	said := make([]string, 0, maxFindings)
+	for _, f := range found[:min(len(found), maxFindings)] {
 		said = append(said, fmt.Sprintf("event %d %s", f.Cursor, f.What))
 	}
-	if len(found) > maxTold {
-		said = append(said, fmt.Sprintf("and %d more", len(found)-maxTold))
+	if len(found) > maxFindings {
+		said = append(said, fmt.Sprintf("and %d more", len(found)-maxFindings))
 	}
 	return fault.Internal.With("the log is not the one that was written: %s", strings.Join(said, "; ")).Pos(found[0].Cursor)
 }

@@ -185,7 +185,7 @@ func TestVerifierOfOddPurges(t *testing.T) {
 			if i == 3 {
 				e.Method = session.MethodPurge
 			}
-			e.Hash = session.Chain(prev, e)
+			e.Hash = session.HashEvent(prev, e)
 			prev = e.Hash
 			if i == 1 {
 				e.Payload = nil
@@ -252,7 +252,7 @@ func TestVerifierOfALogChangedThroughout(t *testing.T) {
 	var log []*session.Event
 	for i := range 3000 {
 		e := &session.Event{Session: "ses", Cursor: uint64(i + 1), Method: "put", Key: "session", Payload: []byte("{}"), Sum: session.SumOf([]byte("{}")), Actor: "ann"}
-		e.Hash = session.Chain(prev, e)
+		e.Hash = session.HashEvent(prev, e)
 		prev = e.Hash
 		log = append(log, e)
 	}

@@ -23,31 +23,31 @@ import (
 
 // view is not safe for concurrent use.
 type view struct {
-	ctx  context.Context
-	tx   Tx
-	now  int64
-	fail error // of the store; ends the group
+	ctx      context.Context
+	tx       Tx
+	now      int64
+	storeErr error // of the store; ends the group
 
-	limit int // bytes of payloads that one submission may have read
-	read  int // so far, of the submission in hand
-	heavy int // of the whole group: read, and written as events
+	readLimit  int // bytes of payloads that one submission may have read
+	readBytes  int // so far, of the submission in hand
+	groupBytes int // of the whole group: read, and written as events
 
-	sessions map[string]*sessionView
-	streams  map[StreamKey]*streamView
-	grants   map[string]*grantSlot
-	external map[ExternalID]string // → session, "" if free
-	revoked  []RevokedGrant
-	rotated  []RotatedGrant
-	audit    []*capability.AuditRow
-	astray   map[*Opening]*fault.Error // what has come from a copied outbox in this group
+	sessions    map[string]*sessionView
+	streams     map[StreamKey]*streamView
+	grants      map[string]*grantState
+	external    map[ExternalID]string // → session, "" if free
+	revoked     []RevokedGrant
+	rotated     []RotatedGrant
+	audit       []*capability.AuditRow
+	divergedNow map[*Opening]*fault.Error // what has come from a copied outbox in this group
 
-	journal []step
-	slots   []entrySlot // made at once, of which some are in use
-	made    []Entry     // so are these
+	journal   []journalEntry
+	stateSlab []entryState // made at once, of which some are in use
+	entrySlab []Entry      // so are these
 }
 
-// step is a change in the journal.
-type step struct {
+// journalEntry is a change in the journal.
+type journalEntry struct {
 	undo func() // nil of the two that are frequent, which are told below
 
 	// An event: what it has changed of the row.
@@ -57,12 +57,12 @@ type step struct {
 	updated int64
 
 	// An entry: what was known of its key.
-	key  string
-	slot *entrySlot // nil: nothing was
+	key   string
+	state *entryState // nil: nothing was
 }
 
-// takeBack undoes the change. All that came after it is undone.
-func (j *step) takeBack() {
+// revert undoes the change. All that came after it is undone.
+func (j *journalEntry) revert() {
 	switch {
 	case j.undo != nil:
 		j.undo()
@@ -71,37 +71,37 @@ func (j *step) takeBack() {
 		row.Cursor, row.Updated, row.Head = row.Cursor-1, j.updated, j.head
 		row.Bytes -= j.s.events[len(j.s.events)-1].cost()
 		j.s.events = j.s.events[:len(j.s.events)-1]
-	case j.slot != nil:
-		j.s.entries[j.key] = j.slot
+	case j.state != nil:
+		j.s.entries[j.key] = j.state
 	default:
 		delete(j.s.entries, j.key)
 	}
 }
 
-// anew is room for a value that lives as long as the group's other values: it is made for many at once.
-func anew[T any](room *[]T) *T {
+// slabAlloc is room for a value that lives as long as the group's other values: it is made for many at once.
+func slabAlloc[T any](room *[]T) *T {
 	if len(*room) == cap(*room) {
-		*room = make([]T, 0, min(max(2*cap(*room), 1), mostAnew))
+		*room = make([]T, 0, min(max(2*cap(*room), 1), maxSlab))
 	}
 	*room = (*room)[:len(*room)+1]
 	return &(*room)[len(*room)-1]
 }
 
-// mostAnew is for how many room is made at once: who keeps one of them keeps all.
-const mostAnew = 32
+// maxSlab is for how many room is made at once: who keeps one of them keeps all.
+const maxSlab = 32
 
 // sessionView is one locked session's part of the view.
 type sessionView struct {
-	row      Row
-	before   Row // as loaded
-	events   []*Event
-	logged   []Event           // made at once for events; of this session alone, since they are kept longer than the group
-	purged   map[uint64][]byte // cursor → what is left of the payload of an event that the database has
-	entries  map[string]*entrySlot
-	turns    map[string]*turnSlot
-	prefixes []string // key prefixes of which every entry is in entries
-	open     bool     // every open turn is in turns, but for orphans
-	count    *turnCount
+	row             Row
+	before          Row // as loaded
+	events          []*Event
+	eventSlab       []Event           // made at once for events; of this session alone, since they are kept longer than the group
+	purged          map[uint64][]byte // cursor → what is left of the payload of an event that the database has
+	entries         map[string]*entryState
+	turns           map[string]*turnState
+	prefixes        []string // key prefixes of which every entry is in entries
+	openTurnsLoaded bool     // every open turn is in turns, but for orphans
+	openCount       *turnCount
 }
 
 // streamView is one stream's rows. It is not journaled: the ledger changes it
@@ -113,42 +113,42 @@ type streamView struct {
 	records []*ledger.Record // decided in this group
 }
 
-// entrySlot is what is known of one key.
-type entrySlot struct {
-	entry  *Entry   // nil: there is none
-	full   bool     // entry.Payload is there
-	behind bool     // the database holds deltas after entry.Cursor that are not in tail
-	tail   []string // deltas after entry.Cursor, but for those
-	write  writing
+// entryState is what is known of one key.
+type entryState struct {
+	entry         *Entry   // nil: there is none
+	hasPayload    bool     // entry.Payload is there
+	missingDeltas bool     // the database holds deltas after entry.Cursor that are not in tail
+	tail          []string // deltas after entry.Cursor, but for those
+	write         writeMode
 }
 
-// writing is how much of a slot is to be written.
-type writing uint8
+// writeMode is how much of a slot is to be written.
+type writeMode uint8
 
 const (
-	writeNot writing = iota
-	writeGrown
-	writeByEvent // whole; the payload is that of the event at entry.Cursor
+	writeNone writeMode = iota
+	writeAppended
+	writeInEvent // whole; the payload is that of the event at entry.Cursor
 	writeWhole
 	writeDrop
 )
 
-type turnSlot struct {
+type turnState struct {
 	turn  *Turn // nil: none was begun
 	dirty bool
 }
 
-type grantSlot struct {
+type grantState struct {
 	grant  *capability.Grant // nil: there is none
 	minted bool
 }
 
 func newView(ctx context.Context, tx Tx, limit int) *view {
 	return &view{
-		ctx: ctx, tx: tx, limit: limit,
+		ctx: ctx, tx: tx, readLimit: limit,
 		sessions: map[string]*sessionView{},
 		streams:  map[StreamKey]*streamView{},
-		grants:   map[string]*grantSlot{},
+		grants:   map[string]*grantState{},
 		external: map[ExternalID]string{},
 	}
 }
@@ -161,58 +161,58 @@ func (v *view) diverged(o *Opening) *fault.Error {
 	if err := o.diverged.Load(); err != nil {
 		return err
 	}
-	return v.astray[o]
+	return v.divergedNow[o]
 }
 
-// diverges keeps such an answer for what comes behind it in this group.
-func (v *view) diverges(o *Opening, err *fault.Error) {
+// noteDiverged keeps such an answer for what comes behind it in this group.
+func (v *view) noteDiverged(o *Opening, err *fault.Error) {
 	if o == nil || err.Code != fault.OutboxDiverged {
 		return
 	}
-	if v.astray == nil {
-		v.astray = map[*Opening]*fault.Error{}
+	if v.divergedNow == nil {
+		v.divergedNow = map[*Opening]*fault.Error{}
 	}
-	v.astray[o] = err
+	v.divergedNow[o] = err
 }
 
-// mark is a place in the journal, with the lengths of the lists that only grow.
-type mark struct {
+// savepoint is a place in the journal, with the lengths of the lists that only grow.
+type savepoint struct {
 	journal, revoked, audit int
 }
 
-func (v *view) mark() mark { return mark{len(v.journal), len(v.revoked), len(v.audit)} }
+func (v *view) savepoint() savepoint { return savepoint{len(v.journal), len(v.revoked), len(v.audit)} }
 
-// undo takes everything back that was changed since m.
-func (v *view) undo(m mark) {
+// rollback takes everything back that was changed since m.
+func (v *view) rollback(m savepoint) {
 	v.revoked, v.audit = v.revoked[:m.revoked], v.audit[:m.audit]
 	for i := len(v.journal) - 1; i >= m.journal; i-- {
-		v.journal[i].takeBack()
+		v.journal[i].revert()
 	}
 	clear(v.journal[m.journal:])
 	v.journal = v.journal[:m.journal]
 }
 
-func (v *view) log(undo func()) { v.journal = append(v.journal, step{undo: undo}) }
+func (v *view) journalUndo(undo func()) { v.journal = append(v.journal, journalEntry{undo: undo}) }
 
 // changeRow gives the row to change, remembering it as it was.
 func (v *view) changeRow(s *sessionView) *Row {
 	old := s.row
-	v.log(func() { s.row = old })
+	v.journalUndo(func() { s.row = old })
 	return &s.row
 }
 
-// head is what is known of a key without its payload.
-func (v *view) head(s *sessionView, key string) (*entrySlot, *fault.Error) {
+// entryMeta is what is known of a key without its payload.
+func (v *view) entryMeta(s *sessionView, key string) (*entryState, *fault.Error) {
 	if slot := s.entries[key]; slot != nil {
 		return slot, nil
 	}
 	for _, p := range s.prefixes {
 		if strings.HasPrefix(key, p) {
-			s.know(key, nil, true)
+			s.fill(key, nil, true)
 			return s.entries[key], nil
 		}
 	}
-	if err := v.need(&Want{Heads: map[string][]string{s.row.ID: {key}}}); err != nil {
+	if err := v.loadMissing(&ReadSet{EntryMeta: map[string][]string{s.row.ID: {key}}}); err != nil {
 		return nil, err
 	}
 	return s.entries[key], nil
@@ -227,37 +227,37 @@ func (v *view) value(s *sessionView, key string) (*Entry, *fault.Error) {
 	return es[0], nil
 }
 
-// passedBytes is what looking at an event of the log costs, as bytes read.
-const passedBytes = 64
+// scanCost is what looking at an event of the log costs, as bytes read.
+const scanCost = 64
 
 // values is value for many keys, reading what is missing at once.
 func (v *view) values(s *sessionView, keys []string) ([]*Entry, *fault.Error) {
 	var unread []string
 	grown := map[string]uint64{}
 	for _, key := range keys {
-		slot, err := v.head(s, key)
+		slot, err := v.entryMeta(s, key)
 		if err != nil {
 			return nil, err
 		}
-		if !slot.full {
+		if !slot.hasPayload {
 			unread = append(unread, key)
 		}
-		if slot.behind {
+		if slot.missingDeltas {
 			grown[key] = slot.entry.Cursor
 		}
 	}
 	if len(unread)+len(grown) > 0 {
 		slices.Sort(unread)
-		w := &Want{}
+		w := &ReadSet{}
 		if len(unread) > 0 {
 			w.Entries = map[string][]string{s.row.ID: slices.Compact(unread)}
 		}
 		if len(grown) > 0 {
 			w.Deltas = map[string]map[string]uint64{s.row.ID: grown}
 			oldest := slices.Min(slices.Collect(maps.Values(grown)))
-			v.spend(int(min((s.before.Cursor-oldest)*passedBytes, uint64(v.limit)))) // all since is gone through
+			v.countRead(int(min((s.before.Cursor-oldest)*scanCost, uint64(v.readLimit)))) // all since is gone through
 		}
-		if err := v.need(w); err != nil {
+		if err := v.loadMissing(w); err != nil {
 			return nil, err
 		}
 	}
@@ -277,14 +277,14 @@ func (v *view) values(s *sessionView, keys []string) ([]*Entry, *fault.Error) {
 	return out, nil
 }
 
-// below lists the keys that begin with prefix and have an entry, unsorted.
-func (v *view) below(s *sessionView, prefix string) ([]string, *fault.Error) {
+// keysWithPrefix lists the keys that begin with prefix and have an entry, unsorted.
+func (v *view) keysWithPrefix(s *sessionView, prefix string) ([]string, *fault.Error) {
 	covered := false
 	for _, p := range s.prefixes {
 		covered = covered || strings.HasPrefix(prefix, p)
 	}
 	if !covered {
-		if err := v.need(&Want{Prefixes: map[string][]string{s.row.ID: {prefix}}}); err != nil {
+		if err := v.loadMissing(&ReadSet{Prefixes: map[string][]string{s.row.ID: {prefix}}}); err != nil {
 			return nil, err
 		}
 	}
@@ -297,9 +297,9 @@ func (v *view) below(s *sessionView, prefix string) ([]string, *fault.Error) {
 	return keys, nil
 }
 
-// whole is every entry of a session with its value, by key.
-func (v *view) whole(s *sessionView) ([]Entry, *fault.Error) {
-	keys, err := v.below(s, "")
+// allEntries is every entry of a session with its value, by key.
+func (v *view) allEntries(s *sessionView) ([]Entry, *fault.Error) {
+	keys, err := v.keysWithPrefix(s, "")
 	if err != nil {
 		return nil, err
 	}
@@ -317,7 +317,7 @@ func (v *view) whole(s *sessionView) ([]Entry, *fault.Error) {
 
 // eventsUpTo is a session's log from its base to cursor at, with the events of this group.
 func (v *view) eventsUpTo(s *sessionView, at uint64) ([]*Event, *fault.Error) {
-	rows, err := v.more(&Want{Logs: map[string]uint64{s.row.ID: at}})
+	rows, err := v.loadBounded(&ReadSet{Logs: map[string]uint64{s.row.ID: at}})
 	if err != nil {
 		return nil, err
 	}
@@ -335,8 +335,8 @@ func (v *view) eventsUpTo(s *sessionView, at uint64) ([]*Event, *fault.Error) {
 	return events, nil
 }
 
-func (v *view) setEntry(s *sessionView, key string, slot *entrySlot) {
-	v.journal = append(v.journal, step{s: s, key: key, slot: s.entries[key]})
+func (v *view) setEntry(s *sessionView, key string, slot *entryState) {
+	v.journal = append(v.journal, journalEntry{s: s, key: key, state: s.entries[key]})
 	s.entries[key] = slot
 }
 
@@ -346,28 +346,28 @@ func (v *view) put(s *sessionView, e *Entry, ev *Event, i int, inEvent bool) {
 	if old := s.entries[e.Key]; old != nil && old.entry != nil {
 		e.Ord = old.entry.Ord
 	} else {
-		e.Ord = s.row.Order.Place(ev, i, e.Key, e.Payload)
+		e.Ord = s.row.Order.NewOrd(ev, i, e.Key, e.Payload)
 	}
-	slot := anew(&v.slots)
-	if *slot = (entrySlot{entry: e, full: true, write: writeWhole}); inEvent {
-		slot.write = writeByEvent
+	slot := slabAlloc(&v.stateSlab)
+	if *slot = (entryState{entry: e, hasPayload: true, write: writeWhole}); inEvent {
+		slot.write = writeInEvent
 	}
 	v.setEntry(s, e.Key, slot)
 }
 
 func (v *view) drop(s *sessionView, key string) {
-	v.setEntry(s, key, &entrySlot{full: true, write: writeDrop})
+	v.setEntry(s, key, &entryState{hasPayload: true, write: writeDrop})
 }
 
-// grow adds text to a part's entry.
-func (v *view) grow(s *sessionView, key string, slot *entrySlot, text string, cursor uint64) {
-	e, next := anew(&v.made), anew(&v.slots)
+// appendText adds text to a part's entry.
+func (v *view) appendText(s *sessionView, key string, slot *entryState, text string, cursor uint64) {
+	e, next := slabAlloc(&v.entrySlab), slabAlloc(&v.stateSlab)
 	*e = *slot.entry
 	e.TextLen += uint64(len(text))
-	e.Grown = cursor
-	*next = entrySlot{entry: e, full: slot.full, behind: slot.behind, tail: append(slot.tail, text), write: slot.write}
-	if next.write == writeNot {
-		next.write = writeGrown
+	e.LastAppend = cursor
+	*next = entryState{entry: e, hasPayload: slot.hasPayload, missingDeltas: slot.missingDeltas, tail: append(slot.tail, text), write: slot.write}
+	if next.write == writeNone {
+		next.write = writeAppended
 	}
 	v.setEntry(s, key, next)
 }
@@ -376,7 +376,7 @@ func (v *view) grow(s *sessionView, key string, slot *entrySlot, text string, cu
 func (v *view) turn(s *sessionView, message string) (*Turn, *fault.Error) {
 	slot := s.turns[message]
 	if slot == nil {
-		if err := v.need(&Want{TurnsOf: map[string][]string{s.row.ID: {message}}}); err != nil {
+		if err := v.loadMissing(&ReadSet{TurnsOf: map[string][]string{s.row.ID: {message}}}); err != nil {
 			return nil, err
 		}
 		slot = s.turns[message]
@@ -386,9 +386,9 @@ func (v *view) turn(s *sessionView, message string) (*Turn, *fault.Error) {
 
 func (v *view) setTurn(s *sessionView, t Turn) {
 	old := s.turns[t.Message] // read before it was decided over
-	v.log(func() { s.turns[t.Message], s.count = old, nil })
-	s.turns[t.Message] = &turnSlot{turn: &t, dirty: true}
-	if s.count != nil {
+	v.journalUndo(func() { s.turns[t.Message], s.openCount = old, nil })
+	s.turns[t.Message] = &turnState{turn: &t, dirty: true}
+	if s.openCount != nil {
 		v.countTurn(s, old.turn, -1)
 		v.countTurn(s, &t, 1)
 	}
@@ -397,16 +397,16 @@ func (v *view) setTurn(s *sessionView, t Turn) {
 // openTurns are the turns of an outbox that have not ended, by message; of all outboxes if it is "".
 // Of orphans there are those that were read for something else.
 func (v *view) openTurns(s *sessionView, outbox string) ([]*Turn, *fault.Error) {
-	if !s.open {
-		if err := v.need(&Want{Turns: []string{s.row.ID}}); err != nil {
+	if !s.openTurnsLoaded {
+		if err := v.loadMissing(&ReadSet{Turns: []string{s.row.ID}}); err != nil {
 			return nil, err
 		}
 	}
-	return v.knownTurns(s, outbox), nil
+	return v.loadedTurns(s, outbox), nil
 }
 
-// knownTurns is openTurns of a session whose open turns were loaded.
-func (v *view) knownTurns(s *sessionView, outbox string) []*Turn {
+// loadedTurns is openTurns of a session whose open turns were loaded.
+func (v *view) loadedTurns(s *sessionView, outbox string) []*Turn {
 	var open []*Turn
 	for _, slot := range s.turns {
 		if t := slot.turn; t != nil && t.Status.Open() && (outbox == "" || t.Outbox == outbox) {
@@ -417,9 +417,9 @@ func (v *view) knownTurns(s *sessionView, outbox string) []*Turn {
 	return open
 }
 
-// forget drops a deleted session's entries and turns from the view.
-func (v *view) forget(s *sessionView) {
+// dropState drops a deleted session's entries and turns from the view.
+func (v *view) dropState(s *sessionView) {
 	entries, turns := s.entries, s.turns
-	v.log(func() { s.entries, s.turns, s.count = entries, turns, nil })
-	s.entries, s.turns, s.count = map[string]*entrySlot{}, map[string]*turnSlot{}, nil
+	v.journalUndo(func() { s.entries, s.turns, s.openCount = entries, turns, nil })
+	s.entries, s.turns, s.openCount = map[string]*entryState{}, map[string]*turnState{}, nil
 }

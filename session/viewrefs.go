@@ -15,20 +15,20 @@ func (v *view) grant(id string) (*capability.Grant, *fault.Error) {
 	if slot := v.grants[id]; slot != nil {
 		return slot.grant, nil
 	}
-	if err := v.need(&Want{Lineages: []string{id}}); err != nil {
+	if err := v.loadMissing(&ReadSet{Lineages: []string{id}}); err != nil {
 		return nil, err
 	}
 	return v.grants[id].grant, nil
 }
 
-// takeGrants takes in rows of refs, which are from before this group: what it has
+// mergeGrants takes in rows of refs, which are from before this group: what it has
 // revoked meanwhile is dead, whatever they say. A revocation that is taken back
 // gives back what it ended here; one that is through, of an earlier submission,
 // stays, though it was read for a batch that is undone.
-func (v *view) takeGrants(ids []string, found map[string]*capability.Grant) {
+func (v *view) mergeGrants(ids []string, found map[string]*capability.Grant) {
 	ids = slices.DeleteFunc(ids, func(id string) bool { return v.grants[id] != nil })
 	for _, id := range ids {
-		v.grants[id] = &grantSlot{grant: found[id]}
+		v.grants[id] = &grantState{grant: found[id]}
 	}
 	for i, r := range v.revoked {
 		below := map[string]bool{r.ID: true}
@@ -37,24 +37,24 @@ func (v *view) takeGrants(ids []string, found map[string]*capability.Grant) {
 			if under, _ := v.walk(id, below); !under || slot.grant == nil || slot.grant.Revoked != 0 {
 				continue
 			}
-			v.log(func() {
+			v.journalUndo(func() {
 				if i >= len(v.revoked) {
 					v.grants[id] = slot
 				}
 			})
-			v.grants[id] = slot.dead(r)
+			v.grants[id] = slot.withRevocation(r)
 		}
 	}
 }
 
-func (v *view) setGrant(id string, slot *grantSlot) {
+func (v *view) setGrant(id string, slot *grantState) {
 	old := v.grants[id]
-	v.log(func() { v.grants[id] = old })
+	v.journalUndo(func() { v.grants[id] = old })
 	v.grants[id] = slot
 }
 
 // mint adds a new ref.
-func (v *view) mint(g *capability.Grant) { v.setGrant(g.ID, &grantSlot{grant: g, minted: true}) }
+func (v *view) mint(g *capability.Grant) { v.setGrant(g.ID, &grantState{grant: g, minted: true}) }
 
 // descends says whether the ref id is ancestor or below it.
 func (v *view) descends(id, ancestor string) (bool, *fault.Error) {
@@ -70,7 +70,7 @@ func (v *view) descendsFrom(id string, known map[string]bool) (bool, *fault.Erro
 		if unread == "" {
 			return below, nil
 		}
-		if err := v.need(&Want{Lineages: []string{unread}}); err != nil {
+		if err := v.loadMissing(&ReadSet{Lineages: []string{unread}}); err != nil {
 			return false, err
 		}
 	}
@@ -102,21 +102,21 @@ func (v *view) walk(id string, known map[string]bool) (below bool, unread string
 // revoke marks a ref dead with all below it that the view knows; the rest of
 // its subtree dies in the one statement that r becomes.
 func (v *view) revoke(r RevokedGrant) *fault.Error {
-	if err := v.kill(r); err != nil {
+	if err := v.markRevoked(r); err != nil {
 		return err
 	}
 	v.revoked = append(v.revoked, r)
 	return nil
 }
 
-// dead is the slot with its ref revoked by r.
-func (slot *grantSlot) dead(r RevokedGrant) *grantSlot {
+// withRevocation is the slot with its ref revoked by r.
+func (slot *grantState) withRevocation(r RevokedGrant) *grantState {
 	g := *slot.grant
-	g.Revoked, g.RevokeBy, g.Cut = r.At, r.By, r.Cut
-	return &grantSlot{grant: &g, minted: slot.minted}
+	g.Revoked, g.RevokedBy, g.Cut = r.At, r.By, r.Cut
+	return &grantState{grant: &g, minted: slot.minted}
 }
 
-func (v *view) kill(r RevokedGrant) *fault.Error {
+func (v *view) markRevoked(r RevokedGrant) *fault.Error {
 	below := map[string]bool{r.ID: true}
 	for known := -1; known != len(v.grants); { // ancestors may be read in
 		known = len(v.grants)
@@ -128,7 +128,7 @@ func (v *view) kill(r RevokedGrant) *fault.Error {
 	}
 	for id, dead := range below {
 		if slot := v.grants[id]; dead && slot.grant != nil && slot.grant.Revoked == 0 {
-			v.setGrant(id, slot.dead(r))
+			v.setGrant(id, slot.withRevocation(r))
 		}
 	}
 	return nil
@@ -144,7 +144,7 @@ func (v *view) externalOf(x ExternalID) (string, *fault.Error) {
 
 func (v *view) claimExternal(x ExternalID, session string) {
 	before, known := v.external[x]
-	v.log(func() {
+	v.journalUndo(func() {
 		if delete(v.external, x); known {
 			v.external[x] = before
 		}
@@ -155,20 +155,20 @@ func (v *view) claimExternal(x ExternalID, session string) {
 // rotate marks a ref dead, alone, and makes what was minted from it that of the
 // new one: here what the view knows, and in the statement that r becomes all else.
 func (v *view) rotate(r RotatedGrant) {
-	v.setGrant(r.ID, v.grants[r.ID].dead(RevokedGrant(r)))
+	v.setGrant(r.ID, v.grants[r.ID].withRevocation(RevokedGrant(r)))
 	for id, slot := range v.grants {
 		if slot.grant != nil && slot.grant.Parent == r.ID {
 			g := *slot.grant
 			g.Parent = r.By
-			v.setGrant(id, &grantSlot{grant: &g, minted: slot.minted})
+			v.setGrant(id, &grantState{grant: &g, minted: slot.minted})
 		}
 	}
 	v.rotated = append(v.rotated, r)
 }
 
-// moved gives rows that were read after a rotation of this group the parents that
+// reparent gives rows that were read after a rotation of this group the parents that
 // they have by then.
-func (v *view) moved(grants map[string]*capability.Grant) {
+func (v *view) reparent(grants map[string]*capability.Grant) {
 	for _, r := range v.rotated {
 		for _, g := range grants {
 			if g.Parent == r.ID {

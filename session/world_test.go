@@ -137,7 +137,7 @@ func (o *writer) batch(atomic bool, ops ...anOp) session.Submission {
 		b.Ops = append(b.Ops, ledger.Intent{OpID: ulid.Make().String(), BatchID: b.BatchID, Seq: o.seq, DependsOn: x.depends,
 			Expected: x.expect, Session: o.session, Method: x.method, Args: x.args, Atomic: atomic})
 	}
-	return session.Submission{Batch: b, Ref: o.ref, Space: o.space, With: o.with}
+	return session.Submission{Batch: b, Ref: o.ref, Space: o.space, PassedRefs: o.with}
 }
 
 // commit runs a group and checks all that must hold after it.
@@ -224,17 +224,17 @@ func (w *world) same(f *session.Fold, entries []*session.Entry, turns []*session
 	for _, e := range entries {
 		bare = append(bare, &session.Entry{Session: e.Session, Key: e.Key, Cursor: e.Cursor, Schema: e.Schema, Payload: e.Payload})
 	}
-	after := session.Resume(f.Session, f.Cursor, f.Epoch, bare, turns)
+	after := session.FoldFrom(f.Session, f.Cursor, f.Epoch, bare, turns)
 	rows := map[string]*session.Entry{}
 	for _, e := range entries {
 		rows[e.Key] = e
 	}
 	for _, e := range f.Entries() {
 		row, again := rows[e.Key], after.Entry(e.Key)
-		if e.Session != row.Session || e.TextLen != row.TextLen || e.Grown != row.Grown || e.Since != row.Since || e.Ord != row.Ord || e.Sum != session.SumOf(e.Payload) {
+		if e.Session != row.Session || e.TextLen != row.TextLen || e.LastAppend != row.LastAppend || e.Since != row.Since || e.Ord != row.Ord || e.Sum != session.SumOf(e.Payload) {
 			w.Fatalf("folded entry %+v, row %+v", e, row)
 		}
-		if again.TextLen != e.TextLen || again.Sum != e.Sum || again.Grown != 0 {
+		if again.TextLen != e.TextLen || again.Sum != e.Sum || again.LastAppend != 0 {
 			w.Fatalf("folded entry %+v, from a snapshot %+v", e, again)
 		}
 	}

@@ -18,17 +18,17 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 )
 
-// maxHeld bounds what is held as one: an item, and data that comes before its secret.
-const maxHeld = 32 << 20
+// maxBuffered bounds what is held as one: an item, and data that comes before its secret.
+const maxBuffered = 32 << 20
 
 // bodyReader reads a body. Its callbacks' errors end the reading and are given back.
 type bodyReader struct {
-	in     *bufio.Reader
-	memory *memory                     // is charged for values
-	secret func(string) error          // once, before any item
-	item   func(json.RawMessage) error // of valid JSON, the callee's to keep, and its capacity to give back
-	large  func(bytes int64, most int) // an item that is larger than most was passed over
-	known  string                      // the secret, once it was read
+	in         *bufio.Reader
+	charge     *requestMemory              // is charged for values
+	onSecret   func(string) error          // once, before any item
+	onItem     func(json.RawMessage) error // of valid JSON, the callee's to keep, and its capacity to give back
+	onOversize func(bytes int64, most int) // an item that is larger than most was passed over
+	seenSecret string                      // the secret, once it was read
 }
 
 // read reads all of a body.
@@ -38,19 +38,19 @@ func (b *bodyReader) read() error {
 	err := b.object(func(name string) error {
 		switch {
 		case name == "secret":
-			text, err := b.short()
+			text, err := b.shortValue()
 			var secret string
 			if err != nil || json.Unmarshal(text, &secret) != nil {
 				return orMalformed(err, "the secret is no text")
 			}
-			if secretSeen && secret != b.known {
+			if secretSeen && secret != b.seenSecret {
 				return fault.Malformed.With("the body has two secrets")
 			}
 			if secretSeen {
 				return nil
 			}
-			secretSeen, b.known = true, secret
-			return b.secret(secret)
+			secretSeen, b.seenSecret = true, secret
+			return b.onSecret(secret)
 		case name == "data" && dataSeen:
 			return fault.Malformed.With("the body has data twice")
 		case name == "data" && secretSeen:
@@ -58,9 +58,9 @@ func (b *bodyReader) read() error {
 			return b.items()
 		case name == "data":
 			dataSeen = true
-			text, n, err := b.value(maxHeld)
-			if err == nil && n > maxHeld {
-				err = fault.TooLarge.With("what comes before the secret has at most %d bytes: send the secret first", maxHeld)
+			text, n, err := b.value(maxBuffered)
+			if err == nil && n > maxBuffered {
+				err = fault.TooLarge.With("what comes before the secret has at most %d bytes: send the secret first", maxBuffered)
 			}
 			data = text
 			return err
@@ -69,7 +69,7 @@ func (b *bodyReader) read() error {
 		return err
 	})
 	if err == nil {
-		_, err = b.next()
+		_, err = b.nextByte()
 		switch {
 		case err == nil:
 			err = fault.Malformed.With("something stands behind the body's end")
@@ -78,7 +78,7 @@ func (b *bodyReader) read() error {
 		}
 	}
 	if err == nil && !secretSeen {
-		err = b.secret("")
+		err = b.onSecret("")
 	}
 	switch {
 	case err != nil:
@@ -87,22 +87,24 @@ func (b *bodyReader) read() error {
 		b.in = bufio.NewReader(bytes.NewReader(data))
 		return b.items()
 	case !dataSeen:
-		return noData()
+		return noDataFault()
 	}
 	return nil
 }
 
-func noData() error { return fault.Malformed.With("the body has no data: an array of {type, data}") }
+func noDataFault() error {
+	return fault.Malformed.With("the body has no data: an array of {type, data}")
+}
 
 // object reads an object; member reads the value of each of its members.
 func (b *bodyReader) object(member func(name string) error) error {
-	return b.list('{', '}', func() error {
-		text, err := b.short()
+	return b.sequence('{', '}', func() error {
+		text, err := b.shortValue()
 		var name string
 		if err != nil || json.Unmarshal(text, &name) != nil {
 			return orMalformed(err, "a name in the body is no text")
 		}
-		if c, err := b.next(); err != nil || c != ':' {
+		if c, err := b.nextByte(); err != nil || c != ':' {
 			return orMalformed(err, "a name in the body has no value")
 		}
 		return member(name)
@@ -111,38 +113,38 @@ func (b *bodyReader) object(member func(name string) error) error {
 
 // items reads the array of items.
 func (b *bodyReader) items() error {
-	if c, err := b.next(); err != nil || c != '[' {
+	if c, err := b.nextByte(); err != nil || c != '[' {
 		if err == nil {
-			err = noData()
+			err = noDataFault()
 		}
 		return err
 	}
 	_ = b.in.UnreadByte() // just read
-	return b.list('[', ']', func() error {
-		text, n, err := b.value(maxHeld)
+	return b.sequence('[', ']', func() error {
+		text, n, err := b.value(maxBuffered)
 		switch {
 		case err != nil:
 			return err
-		case n > maxHeld:
-			b.large(n, maxHeld)
+		case n > maxBuffered:
+			b.onOversize(n, maxBuffered)
 			return nil
 		case !utf8.Valid(text):
 			return fault.Malformed.With("the body is not UTF-8")
 		case !json.Valid(text):
 			return fault.Malformed.With("the body is not the JSON that this path takes")
 		}
-		return b.item(text)
+		return b.onItem(text)
 	})
 }
 
-// list reads what stands between open and end, with commas between.
-func (b *bodyReader) list(open, end byte, each func() error) error {
-	c, err := b.next()
+// sequence reads what stands between open and end, with commas between.
+func (b *bodyReader) sequence(open, end byte, each func() error) error {
+	c, err := b.nextByte()
 	if err != nil || c != open {
 		return orMalformed(err, "the body is not the JSON that this path takes")
 	}
 	for first := true; ; first = false {
-		c, err := b.next()
+		c, err := b.nextByte()
 		switch {
 		case err != nil:
 			return orMalformed(err, "")
@@ -161,8 +163,8 @@ func (b *bodyReader) list(open, end byte, each func() error) error {
 	}
 }
 
-// next is the next byte that is no blank.
-func (b *bodyReader) next() (byte, error) {
+// nextByte is the next byte that is no blank.
+func (b *bodyReader) nextByte() (byte, error) {
 	for {
 		c, err := b.in.ReadByte()
 		if err != nil || c != ' ' && c != '\t' && c != '\r' && c != '\n' {
@@ -171,14 +173,14 @@ func (b *bodyReader) next() (byte, error) {
 	}
 }
 
-// shortBytes bounds names and secrets.
-const shortBytes = 1024
+// maxShortValue bounds names and secrets.
+const maxShortValue = 1024
 
-// short reads a value that has to be small.
-func (b *bodyReader) short() ([]byte, error) {
-	text, n, err := b.value(shortBytes)
-	b.memory.shrink(cap(text))
-	if err == nil && (n > shortBytes || !utf8.Valid(text)) {
+// shortValue reads a value that has to be small.
+func (b *bodyReader) shortValue() ([]byte, error) {
+	text, n, err := b.value(maxShortValue)
+	b.charge.shrink(cap(text))
+	if err == nil && (n > maxShortValue || !utf8.Valid(text)) {
 		err = fault.Malformed.With("a name or secret in the body is too long, or is not UTF-8")
 	}
 	return text, err
@@ -187,7 +189,7 @@ func (b *bodyReader) short() ([]byte, error) {
 // value reads a value as it stands, without checking more of it than where it ends,
 // and how many bytes it has. Of one of more than most, text is nothing.
 func (b *bodyReader) value(most int) (text []byte, n int64, err error) {
-	c, err := b.next()
+	c, err := b.nextByte()
 	if err != nil {
 		return nil, 0, err
 	}
@@ -197,11 +199,11 @@ func (b *bodyReader) value(most int) (text []byte, n int64, err error) {
 	depth, quoted, escaped := 0, false, false
 	for {
 		if n++; n > int64(most) {
-			b.memory.shrink(cap(text))
+			b.charge.shrink(cap(text))
 			text = nil
 		} else {
 			if len(text) == cap(text) {
-				if text, err = b.grown(text, most); err != nil {
+				if text, err = b.growBuf(text, most); err != nil {
 					return nil, 0, err
 				}
 			}
@@ -235,14 +237,14 @@ func (b *bodyReader) value(most int) (text []byte, n int64, err error) {
 	}
 }
 
-// grown is text with twice the room, within most.
-func (b *bodyReader) grown(text []byte, most int) ([]byte, error) {
+// growBuf is text with twice the room, within most.
+func (b *bodyReader) growBuf(text []byte, most int) ([]byte, error) {
 	room := min(max(2*cap(text), 64), most)
-	if err := b.memory.grow(room); err != nil {
+	if err := b.charge.grow(room); err != nil {
 		return nil, err
 	}
 	wider := append(make([]byte, 0, room), text...)
-	b.memory.shrink(cap(text))
+	b.charge.shrink(cap(text))
 	return wider, nil
 }
 

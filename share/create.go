@@ -27,8 +27,8 @@ import (
 )
 
 const (
-	maxSessionID = 256 // bytes of opencode's id of a session
-	createTries  = 5   // others may make, or end, the share meanwhile
+	maxSessionID   = 256 // bytes of opencode's id of a session
+	maxCreateTries = 5   // others may make, or end, the share meanwhile
 )
 
 // Created is a share with a secret to write it. The secret is nowhere else.
@@ -37,13 +37,13 @@ type Created struct {
 	Secret string
 }
 
-// errAgain is for a step that somebody else was faster with, or took back.
-var errAgain = errors.New("another was faster")
+// errRetry is for a step that somebody else was faster with, or took back.
+var errRetry = errors.New("another was faster")
 
 // Create makes a share of the session that opencode calls external, under the space
 // ref by: a session of its own, a public id and a secret. Whoever else shares a
 // session of that name, has shared it before or will, makes another. The same create
-// again, from the same address under the same ref within Config.Repeat, gives the same
+// again, from the same address under the same ref within Config.DedupeWindow, gives the same
 // share, unless that is over, with another secret; those given before stay good, up to
 // Config.Writers of them. via is what proxies say of the address, "" without one.
 // Errors: Revoked and the like of the ref by; BadArgument;
@@ -52,80 +52,80 @@ func (s *Service) Create(ctx context.Context, c *server.Caller, by, via, externa
 	if external == "" || len(external) > maxSessionID || !utf8.ValidString(external) || strings.ContainsFunc(external, unicode.IsControl) {
 		return nil, fault.BadArgument.With("sessionID is the session's id: 1 to %d bytes of text", maxSessionID)
 	}
-	if !s.creates.take(c.Address()) {
+	if !s.createThrottle.allow(c.Address()) {
 		return nil, fault.Overloaded.With("too many shares are created from this address: wait a little")
 	}
-	d, err := c.Acting(by).Describe(ctx)
+	d, err := c.Assume(by).Describe(ctx)
 	if err != nil {
 		return nil, err
 	}
-	for range createTries {
+	for range maxCreateTries {
 		var p *capability.PublicShare
 		var secret string
-		if p, err = s.made(ctx, c, d.Grant, asker(by, c.Address(), via, external), external); err == nil {
-			secret, err = s.newWriter(ctx, c, p)
+		if p, err = s.ensureShare(ctx, c, d.Grant, fingerprint(by, c.Address(), via, external), external); err == nil {
+			secret, err = s.mintWriter(ctx, c, p)
 		}
 		if err == nil {
 			return &Created{ID: p.ID, Secret: secret}, nil
 		}
-		if !errors.Is(err, errAgain) {
-			return nil, s.fault(ctx, err, "create the share")
+		if !errors.Is(err, errRetry) {
+			return nil, s.toFault(ctx, err, "create the share")
 		}
 	}
 	return nil, fault.Unavailable.Because(err, "the share is made and ended by others again and again: try later")
 }
 
-// made is the share that a create is for, with all of its refs.
-func (s *Service) made(ctx context.Context, c *server.Caller, by *capability.Grant, asker [32]byte, external string) (*capability.PublicShare, error) {
-	p, err := s.cfg.Store.PublishShare(ctx, plan(), capability.ShareRequest{Space: by.Target, Asker: asker, Within: s.cfg.Repeat})
+// ensureShare is the share that a create is for, with all of its refs.
+func (s *Service) ensureShare(ctx context.Context, c *server.Caller, by *capability.Grant, asker [32]byte, external string) (*capability.PublicShare, error) {
+	p, err := s.cfg.Store.PublishShare(ctx, newShareIDs(), capability.ShareRequest{Space: by.Target, Fingerprint: asker, DedupeWindow: s.cfg.DedupeWindow})
 	if err != nil {
 		return nil, err
 	}
-	sight, err := s.cfg.Store.Look(ctx, p.Session, []string{p.Share, p.Reader})
+	sight, err := s.cfg.Store.ReadAccess(ctx, p.Session, []string{p.Share, p.Reader})
 	if err != nil {
 		return nil, err
 	}
 	if sight.Row == nil || sight.Row.Life == session.Absent {
-		if err := s.makeSession(ctx, c, by, p, external); err != nil {
+		if err := s.ensureSession(ctx, c, by, p, external); err != nil {
 			return nil, err
 		}
 	}
-	return p, s.finish(ctx, c, p, sight.Grants)
+	return p, s.mintRefs(ctx, c, p, sight.Grants)
 }
 
-// plan gives everything of a share its name.
-func plan() capability.PublicShare {
+// newShareIDs gives everything of a share its name.
+func newShareIDs() capability.PublicShare {
 	id := capability.SessionPrefix + ulid.Make().String()
 	return capability.PublicShare{ID: newPublicID(), Session: id, Owner: capability.ServerID(id, ulid.Make()),
 		Share: capability.ServerID(id, ulid.Make()), Reader: capability.ServerID(id, ulid.Make())}
 }
 
-// asker is the digest of what makes a create the same as another. Behind one proxy
+// fingerprint is the digest of what makes a create the same as another. Behind one proxy
 // all have its address, and are told apart by what it says of theirs.
-func asker(by, address, via, external string) [32]byte {
+func fingerprint(by, address, via, external string) [32]byte {
 	text, _ := json.Marshal([]string{by, address, via, external}) // texts always marshal
 	return sha256.Sum256(text)
 }
 
-// makeSession makes a share's session, unless another has by now.
-func (s *Service) makeSession(ctx context.Context, c *server.Caller, by *capability.Grant, p *capability.PublicShare, external string) error {
+// ensureSession makes a share's session, unless another has by now.
+func (s *Service) ensureSession(ctx context.Context, c *server.Caller, by *capability.Grant, p *capability.PublicShare, external string) error {
 	args := []ledger.Arg{
-		{Name: "ref", JSON: jsonText(p.Owner)}, {Name: "hash", JSON: jsonText(nobodys())},
+		{Name: "ref", JSON: jsonText(p.Owner)}, {Name: "hash", JSON: jsonText(discardedHash())},
 		{Name: "external", JSON: jsonText(external)}, {Name: "label", JSON: jsonText("opencode session")},
 		{Name: "order", JSON: jsonText(session.ByTime.String())},
 	}
 	if by.Actor != "" {
 		args = append(args, ledger.Arg{Name: "actor", JSON: jsonText(by.Actor)})
 	}
-	err := c.Acting(by.ID).CreateNamesake(ctx, p.Session, p.Owner, args...)
+	err := c.Assume(by.ID).CreateSharedExternalID(ctx, p.Session, p.Owner, args...)
 	if errors.Is(err, fault.AlreadyExists) {
 		return nil
 	}
 	return err
 }
 
-// finish mints those of a share's refs that are not among grants.
-func (s *Service) finish(ctx context.Context, c *server.Caller, p *capability.PublicShare, grants map[string]*capability.Grant) error {
+// mintRefs mints those of a share's refs that are not among grants.
+func (s *Service) mintRefs(ctx context.Context, c *server.Caller, p *capability.PublicShare, grants map[string]*capability.Grant) error {
 	for _, m := range []struct {
 		from, id, label string
 		rights          capability.Rights
@@ -136,11 +136,11 @@ func (s *Service) finish(ctx context.Context, c *server.Caller, p *capability.Pu
 		if grants[m.id] != nil {
 			continue
 		}
-		err := c.Acting(m.from).Share(ctx, capability.Minting{ID: m.id, Hash: capability.NewSecret().Hash(), Rights: m.rights, Label: m.label})
+		err := c.Assume(m.from).Share(ctx, capability.MintRequest{ID: m.id, Hash: capability.NewSecret().Hash(), Rights: m.rights, Label: m.label})
 		switch {
 		case err == nil, errors.Is(err, fault.AlreadyExists): // another create minted it
-		case ended(err):
-			return errAgain
+		case refEnded(err):
+			return errRetry
 		default:
 			return err
 		}
@@ -148,27 +148,27 @@ func (s *Service) finish(ctx context.Context, c *server.Caller, p *capability.Pu
 	return nil
 }
 
-// newWriter mints a ref to write a share with, and gives its secret in text.
-func (s *Service) newWriter(ctx context.Context, c *server.Caller, p *capability.PublicShare) (string, error) {
-	secret, share := capability.NewSecret(), c.Acting(p.Share)
+// mintWriter mints a ref to write a share with, and gives its secret in text.
+func (s *Service) mintWriter(ctx context.Context, c *server.Caller, p *capability.PublicShare) (string, error) {
+	secret, share := capability.NewSecret(), c.Assume(p.Share)
 	id := capability.ServerID(p.Session, ulid.Make())
-	err := share.Share(ctx, capability.Minting{ID: id, Hash: secret.Hash(), Rights: capability.Read | capability.Append,
+	err := share.Share(ctx, capability.MintRequest{ID: id, Hash: secret.Hash(), Rights: capability.Read | capability.Append,
 		Methods: []string{session.MethodPut}, Label: "opencode writer"})
 	switch {
-	case ended(err):
-		return "", errAgain
+	case refEnded(err):
+		return "", errRetry
 	case err != nil:
 		return "", err
 	}
-	if err := s.endOldWriters(ctx, share); err != nil {
+	if err := s.revokeOldWriters(ctx, share); err != nil {
 		s.cfg.Log.Warn("old secrets of a share could not be ended", "session", p.Session, "error", err)
 	}
 	return strings.TrimPrefix(id, p.Session+".") + "." + secret.RevealText(), nil
 }
 
-// endOldWriters revokes those above the bound.
-func (s *Service) endOldWriters(ctx context.Context, share *server.Held) error {
-	refs, err := s.cfg.Store.MintedFrom(ctx, share.Ref(), 4*s.limits.Load().Writers)
+// revokeOldWriters revokes those above the bound.
+func (s *Service) revokeOldWriters(ctx context.Context, share *server.Capability) error {
+	refs, err := s.cfg.Store.MintedFrom(ctx, share.Ref(), 4*s.liveConfig.Load().Writers)
 	if err != nil {
 		return err
 	}
@@ -178,7 +178,7 @@ func (s *Service) endOldWriters(ctx context.Context, share *server.Held) error {
 			writers = append(writers, g.ID)
 		}
 	}
-	for len(writers) > s.limits.Load().Writers {
+	for len(writers) > s.liveConfig.Load().Writers {
 		if _, err := share.Revoke(ctx, writers[0]); err != nil {
 			return err
 		}
@@ -187,19 +187,19 @@ func (s *Service) endOldWriters(ctx context.Context, share *server.Held) error {
 	return nil
 }
 
-// parseWriter reads a share's secret: TAIL.SECRET.
-func parseWriter(of, text string) (ref capability.Ref, ok bool) {
+// parseWriterSecret reads a share's secret: TAIL.SECRET.
+func parseWriterSecret(of, text string) (ref capability.Ref, ok bool) {
 	tail, secret, _ := strings.Cut(text, ".")
 	s, err := capability.ParseSecret(secret)
 	id := of + "." + tail
-	if err != nil || capability.Target(id) != of || capability.Offline(id) {
+	if err != nil || capability.Target(id) != of || capability.ClientMade(id) {
 		return ref, false
 	}
 	return capability.Ref{ID: id, Secret: s}, true
 }
 
-// ended says whether err is that what was acted under is over.
-func ended(err error) bool {
+// refEnded says whether err is that what was acted under is over.
+func refEnded(err error) bool {
 	for _, code := range []fault.Code{fault.Revoked, fault.StaleEpoch, fault.Expired} {
 		if errors.Is(err, code) {
 			return true
@@ -208,8 +208,8 @@ func ended(err error) bool {
 	return false
 }
 
-// nobodys is the hash of a secret that nobody has, as the op create takes it.
-func nobodys() string {
+// discardedHash is the hash of a secret that nobody has, as the op create takes it.
+func discardedHash() string {
 	h := capability.NewSecret().Hash()
 	return base64.RawURLEncoding.EncodeToString(h[:])
 }

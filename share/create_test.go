@@ -30,7 +30,7 @@ func TestConcurrentCreates(t *testing.T) {
 	t.Parallel()
 	teststore.OnBoth(t, func(t *testing.T, st *store.Store) {
 		r := start(t, st, nil)
-		got := make([]created, 12)
+		got := make([]createReply, 12)
 		var all sync.WaitGroup
 		for i := range got {
 			all.Go(func() { got[i] = r.create("ses_at_once") })
@@ -85,12 +85,12 @@ func TestSharingAgain(t *testing.T) {
 					t.Errorf("%s: the old %s is %d %s", what, path, old.status, old.body)
 				}
 			}
-			for what, c := range map[string]created{"the old share": first, "the old share, by another secret": twin} {
+			for what, c := range map[string]createReply{"the old share": first, "the old share, by another secret": twin} {
 				if got := r.sync(c, message("msg_2", "lost")); got.status != 404 {
 					t.Errorf("%s: %d %s", what, got.status, got.body)
 				}
 			}
-			for what, c := range map[string]created{
+			for what, c := range map[string]createReply{
 				"the new share with an old secret": {ID: second.ID, Secret: first.Secret}, "the old share with a new secret": {ID: first.ID, Secret: second.Secret},
 			} {
 				if got := r.sync(c, message("msg_2", "lost")); got.status != 403 || !strings.Contains(got.body, `"error":"Invalid secret"`) {
@@ -108,7 +108,7 @@ func TestSharingAgain(t *testing.T) {
 			if err != nil || len(ids) != 1 || ids[is] != second.ID {
 				t.Errorf("%s: the living shares are %v, %v", what, ids, err)
 			}
-			page, _, err := r.server.Caller(t.Context(), "127.0.0.1:1").Acting(shared(t, r, first).Owner).Range(t.Context(), "", "z", 1<<20, 10)
+			page, _, err := r.server.Caller(t.Context(), "127.0.0.1:1").Assume(shared(t, r, first).Owner).Range(t.Context(), "", "z", 1<<20, 10)
 			if err != nil || len(page.Entries) != len(old) {
 				t.Errorf("%s: the owner sees %v, %v", what, page, err)
 			}
@@ -118,9 +118,9 @@ func TestSharingAgain(t *testing.T) {
 
 // sharer is what shares over one of the wires.
 type sharer interface {
-	create(external string) created
-	sync(c created, items []json.RawMessage)
-	delete(c created)
+	create(external string) createReply
+	sync(c createReply, items []json.RawMessage)
+	delete(c createReply)
 }
 
 // A create is the same as another if all that tells callers apart is, for a while:
@@ -129,9 +129,9 @@ func TestWhoIsGivenAShareAgain(t *testing.T) {
 	t.Parallel()
 	teststore.OnBoth(t, func(t *testing.T, st *store.Store) {
 		r := start(t, st, nil)
-		later := start(t, st, func(c *settings) { c.share.Repeat = time.Nanosecond }) // when that while is over
+		later := start(t, st, func(c *settings) { c.share.DedupeWindow = time.Nanosecond }) // when that while is over
 		one, two := CreatorPath(r.spaceRef(capability.Create)), CreatorPath(r.spaceRef(capability.Create))
-		ask := func(r *rig, from, path string, headers ...string) created {
+		ask := func(r *rig, from, path string, headers ...string) createReply {
 			t.Helper()
 			req, err := http.NewRequestWithContext(t.Context(), "POST", "http://"+r.addr+path+"/api/share", strings.NewReader(`{"sessionID":"ses_known"}`))
 			if err != nil {
@@ -145,7 +145,7 @@ func TestWhoIsGivenAShareAgain(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer res.Body.Close()
-			var c created
+			var c createReply
 			if err := json.NewDecoder(res.Body).Decode(&c); err != nil || res.StatusCode != 200 {
 				t.Fatalf("from %s at %s: %d %v", from, path, res.StatusCode, err)
 			}
@@ -157,13 +157,13 @@ func TestWhoIsGivenAShareAgain(t *testing.T) {
 			t.Errorf("the same again is given %+v, it was %+v", again, mine)
 		}
 		seen := map[string]string{mine.ID: "mine"}
-		for what, ask := range map[string]func() created{
-			"another address":           func() created { return ask(r, "127.0.0.2", one) },
-			"another ref":               func() created { return ask(r, "127.0.0.1", two) },
-			"no ref":                    func() created { return ask(r, "127.0.0.1", "") },
-			"another, behind a proxy":   func() created { return ask(r, "127.0.0.1", one, "X-Forwarded-For", "203.0.113.7") },
-			"a third, behind the proxy": func() created { return ask(r, "127.0.0.1", one, "X-Forwarded-For", "203.0.113.8") },
-			"much later":                func() created { return ask(later, "127.0.0.1", one) },
+		for what, ask := range map[string]func() createReply{
+			"another address":           func() createReply { return ask(r, "127.0.0.2", one) },
+			"another ref":               func() createReply { return ask(r, "127.0.0.1", two) },
+			"no ref":                    func() createReply { return ask(r, "127.0.0.1", "") },
+			"another, behind a proxy":   func() createReply { return ask(r, "127.0.0.1", one, "X-Forwarded-For", "203.0.113.7") },
+			"a third, behind the proxy": func() createReply { return ask(r, "127.0.0.1", one, "X-Forwarded-For", "203.0.113.8") },
+			"much later":                func() createReply { return ask(later, "127.0.0.1", one) },
 		} {
 			c := ask()
 			if other, there := seen[c.ID]; there {
@@ -187,7 +187,7 @@ func TestAWritersSecretPuts(t *testing.T) {
 	r := start(t, teststore.SQLite(t), nil)
 	c := r.create("ses_1")
 	r.want(200, r.sync(c, message("msg_1", "text")))
-	ref, ok := parseWriter(shared(t, r, c).Session, c.Secret)
+	ref, ok := parseWriterSecret(shared(t, r, c).Session, c.Secret)
 	if !ok {
 		t.Fatal("the secret is no ref's")
 	}
@@ -206,7 +206,7 @@ func clientFrom(address string) *http.Client {
 	return &http.Client{Timeout: patience, Transport: &http.Transport{DisableKeepAlives: true, DialContext: dialer.DialContext}}
 }
 
-func shared(t *testing.T, r *rig, c created) *capability.PublicShare {
+func shared(t *testing.T, r *rig, c createReply) *capability.PublicShare {
 	t.Helper()
 	p, err := r.store.FindShare(t.Context(), c.ID)
 	if err != nil {
@@ -219,7 +219,7 @@ func shared(t *testing.T, r *rig, c created) *capability.PublicShare {
 func TestAPlannedShare(t *testing.T) {
 	t.Parallel()
 	r := start(t, teststore.SQLite(t), nil)
-	p, err := r.store.PublishShare(t.Context(), plan(), capability.ShareRequest{Space: r.owner.Target(), Asker: asker("", "", "", "planned")})
+	p, err := r.store.PublishShare(t.Context(), newShareIDs(), capability.ShareRequest{Space: r.owner.Target(), Fingerprint: fingerprint("", "", "", "planned")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -245,7 +245,7 @@ func TestAPlannedShare(t *testing.T) {
 func TestOldSecretsEnd(t *testing.T) {
 	t.Parallel()
 	r := start(t, teststore.SQLite(t), func(c *settings) { c.share.Writers = 2 })
-	var all []created
+	var all []createReply
 	for range 4 {
 		all = append(all, r.create("ses_many"))
 	}
@@ -269,11 +269,11 @@ func TestOldSecretsEnd(t *testing.T) {
 func TestForeignSessions(t *testing.T) {
 	t.Parallel()
 	r := start(t, teststore.SQLite(t), nil)
-	create := func(space *server.Held, external string) string {
+	create := func(space *server.Capability, external string) string {
 		t.Helper()
 		id := capability.SessionPrefix + ulid.Make().String()
 		owner := capability.ServerID(id, ulid.Make())
-		args := []ledger.Arg{{Name: "ref", JSON: jsonText(owner)}, {Name: "hash", JSON: jsonText(nobodys())}, {Name: "external", JSON: jsonText(external)}}
+		args := []ledger.Arg{{Name: "ref", JSON: jsonText(owner)}, {Name: "hash", JSON: jsonText(discardedHash())}, {Name: "external", JSON: jsonText(external)}}
 		if err := space.Create(t.Context(), id, owner, args...); err != nil {
 			t.Fatal(err)
 		}
@@ -284,7 +284,7 @@ func TestForeignSessions(t *testing.T) {
 	own := create(r.held(only), "ses_by_client")
 	for what, of := range map[string]struct{ path, id string }{"ses_imported": {"", imported}, "ses_by_client": {CreatorPath(only), own}} {
 		got := r.want(200, r.request("POST", of.path+"/api/share", fmt.Sprintf(`{"sessionID":%q}`, what)))
-		var c created
+		var c createReply
 		if err := json.Unmarshal([]byte(got.body), &c); err != nil || shared(t, r, c).Session == of.id {
 			t.Errorf("%s: %s, %v", what, got.body, err)
 		}
@@ -292,7 +292,7 @@ func TestForeignSessions(t *testing.T) {
 	id := capability.SessionPrefix + ulid.Make().String()
 	owner := capability.ServerID(id, ulid.Make())
 	err := r.held(only).Create(t.Context(), id, owner, ledger.Arg{Name: "ref", JSON: jsonText(owner)},
-		ledger.Arg{Name: "hash", JSON: jsonText(nobodys())}, ledger.Arg{Name: "external", JSON: jsonText("ses_by_client")})
+		ledger.Arg{Name: "hash", JSON: jsonText(discardedHash())}, ledger.Arg{Name: "external", JSON: jsonText("ses_by_client")})
 	if !errors.Is(err, fault.AlreadyExists) {
 		t.Errorf("a plain create that is said again: %v", err)
 	}
@@ -304,8 +304,8 @@ func TestTheOwnerRevokesCreating(t *testing.T) {
 	teststore.OnBoth(t, func(t *testing.T, st *store.Store) {
 		r := start(t, st, nil)
 		c := r.create("ses_before")
-		own := capability.FixedID(r.owner.Target(), ownRef)
-		var twin created
+		own := capability.FixedID(r.owner.Target(), serverRefLabel)
+		var twin createReply
 		other := start(t, st, nil)
 		if twin = other.create("ses_before"); twin.ID != c.ID {
 			t.Errorf("another replica has share %s, this one %s", twin.ID, c.ID)
@@ -329,7 +329,7 @@ func TestTheOwnerRevokesCreating(t *testing.T) {
 func revoke(t *testing.T, st fullStore, ref string) {
 	t.Helper()
 	err := st.Update(t.Context(), func(tx session.Tx) error {
-		rows, err := tx.Load(t.Context(), &session.Want{Claims: []string{capability.Target(ref)}})
+		rows, err := tx.Load(t.Context(), &session.ReadSet{ExclusiveSpaces: []string{capability.Target(ref)}})
 		if err != nil {
 			return err
 		}
@@ -426,7 +426,7 @@ func (f *faulty) PublishShare(ctx context.Context, p capability.PublicShare, ask
 	return got, err
 }
 
-func (f *faulty) MintUnderRoot(ctx context.Context, m capability.Minting) (g *capability.Grant, err error) {
+func (f *faulty) MintUnderRoot(ctx context.Context, m capability.MintRequest) (g *capability.Grant, err error) {
 	err = f.write(func() error { g, err = f.fullStore.MintUnderRoot(ctx, m); return err })
 	return g, err
 }
@@ -435,8 +435,8 @@ func (f *faulty) Update(ctx context.Context, fn func(session.Tx) error) error {
 	return f.write(func() error { return f.fullStore.Update(ctx, fn) })
 }
 
-func (f *faulty) Guess(ctx context.Context, fn func(session.Tx) error) error {
-	return f.write(func() error { return f.fullStore.Guess(ctx, fn) })
+func (f *faulty) UpdateOptimistic(ctx context.Context, fn func(session.Tx) error) error {
+	return f.write(func() error { return f.fullStore.UpdateOptimistic(ctx, fn) })
 }
 
 // A crash between any two steps of a create leaves what the next create finishes.

@@ -53,9 +53,9 @@ func TestWhoCreatesOnThisMachine(t *testing.T) {
 		{"a name of the server's own that is not this machine", []string{"Host", "share.example" + port}, 403},
 		{"through a proxy", []string{"X-Forwarded-For", "203.0.113.7"}, 403},
 		{"through another proxy", []string{"Forwarded", "for=203.0.113.7"}, 403},
-		{"the key", []string{keyHeader, testKey, "Host", "share.example", "X-Forwarded-For", "203.0.113.7"}, 200},
-		{"another key", []string{keyHeader, testKey + "x"}, 401},
-		{"an empty key", []string{keyHeader, ""}, 401},
+		{"the key", []string{shareKeyHeader, testKey, "Host", "share.example", "X-Forwarded-For", "203.0.113.7"}, 200},
+		{"another key", []string{shareKeyHeader, testKey + "x"}, 401},
+		{"an empty key", []string{shareKeyHeader, ""}, 401},
 	} {
 		session := fmt.Sprintf("ses_%d", i)
 		got := r.request("POST", "/api/share", fmt.Sprintf(`{"sessionID":%q}`, session), c.headers...)
@@ -83,7 +83,7 @@ func TestWhoCreatesOverCapnWeb(t *testing.T) {
 		}
 	}
 	for what, w := range map[string]byCapnWeb{
-		"a batch with the key": r.batches(keyHeader, testKey), "a WebSocket with the key": r.webSocket("/rpc/share", append(friend, keyHeader, testKey)...),
+		"a batch with the key": r.batches(shareKeyHeader, testKey), "a WebSocket with the key": r.webSocket("/rpc/share", append(friend, shareKeyHeader, testKey)...),
 	} {
 		if c := w.create("ses_by_key"); !isPublicID(c.ID) {
 			t.Errorf("%s gave %+v", what, c)
@@ -101,12 +101,12 @@ func TestWhoCreatesOverCapnWeb(t *testing.T) {
 func TestLoopbackMayBeSwitchedOff(t *testing.T) {
 	t.Parallel()
 	r := start(t, teststore.SQLite(t), func(c *settings) { c.share.NoLoopback, c.share.Key = true, "" })
-	for what, headers := range map[string][]string{"nothing": nil, "no key": {keyHeader, ""}, "some key": {keyHeader, testKey}} {
+	for what, headers := range map[string][]string{"nothing": nil, "no key": {shareKeyHeader, ""}, "some key": {shareKeyHeader, testKey}} {
 		if got := r.request("POST", "/api/share", `{"sessionID":"ses_1"}`, headers...); got.status == 200 {
 			t.Errorf("with %s: %s", what, got.body)
 		}
 	}
-	if got := r.request("GET", "/api/sessions", "", keyHeader, ""); got.status == 200 {
+	if got := r.request("GET", "/api/sessions", "", shareKeyHeader, ""); got.status == 200 {
 		t.Errorf("without a key there is a list: %s", got.body)
 	}
 }
@@ -118,7 +118,7 @@ func TestRefsInThePath(t *testing.T) {
 	only := r.spaceRef(capability.Create)
 	at := CreatorPath(only)
 	got := r.want(200, r.request("POST", at+"/api/share", `{"sessionID":"ses_1"}`))
-	var c created
+	var c createReply
 	if err := json.Unmarshal([]byte(got.body), &c); err != nil || c.URL != "http://"+r.addr+"/share/"+c.ID {
 		t.Errorf("create gave %s", got.body)
 	}
@@ -175,7 +175,7 @@ func TestSecretsStayWhereTheyWere(t *testing.T) {
 		{"GET", "/t/" + strings.TrimPrefix(CreatorPath(only), "/t/") + id, ""}, {"POST", CreatorPath(only) + "x/api/share", `{"sessionID":"ses_2"}`},
 		{"DELETE", id, `{"secret":"x` + c.Secret + `"}`}, {"DELETE", id, `{"secret":"` + c.Secret + `"}`}, {"POST", id + "/sync", syncBody(c.Secret)},
 	} {
-		replies = append(replies, r.request(q[0], q[1], q[2], keyHeader, testKey))
+		replies = append(replies, r.request(q[0], q[1], q[2], shareKeyHeader, testKey))
 	}
 	r.stop()
 	for i, got := range replies {
@@ -221,7 +221,7 @@ func TestGuessing(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		req.Header.Set(keyHeader, "another")
+		req.Header.Set(shareKeyHeader, "another")
 		guesses.Go(func() {
 			if res, err := impatient.Do(req); err == nil {
 				t.Errorf("%s: answered at once: %d", what, res.StatusCode)
@@ -238,7 +238,7 @@ func TestGuessing(t *testing.T) {
 // Creating has a rate, for each address.
 func TestCreatesHaveARate(t *testing.T) {
 	t.Parallel()
-	r := start(t, teststore.SQLite(t), func(c *settings) { c.share.Creates, c.share.CreatesPerHour = 3, 1 })
+	r := start(t, teststore.SQLite(t), func(c *settings) { c.share.CreateBurst, c.share.CreatesPerHour = 3, 1 })
 	c := r.create("ses_1")
 	r.create("ses_1")
 	r.batches().create("ses_2")
@@ -255,11 +255,11 @@ func TestCreatesHaveARate(t *testing.T) {
 	}
 
 	now := time.Now()
-	rate := newRates(2, 3600)
+	rate := newCreateThrottle(2, 3600)
 	rate.now = func() time.Time { return now }
 	take := func(address string, want bool) {
 		t.Helper()
-		if rate.take(address) != want {
+		if rate.allow(address) != want {
 			t.Errorf("%s may is not %v", address, want)
 		}
 	}
@@ -270,17 +270,17 @@ func TestCreatesHaveARate(t *testing.T) {
 	now = now.Add(time.Second)
 	take("a", true)
 	take("a", false)
-	for i := range mostAddresses + 10 {
-		rate.take(fmt.Sprint(i))
+	for i := range maxAddresses + 10 {
+		rate.allow(fmt.Sprint(i))
 	}
-	if len(rate.full) > mostAddresses+1 {
-		t.Errorf("%d addresses are kept", len(rate.full))
+	if len(rate.fullAt) > maxAddresses+1 {
+		t.Errorf("%d addresses are kept", len(rate.fullAt))
 	}
 	now = now.Add(time.Hour)
 	take("c", true)
 	take("a", true)
-	if len(rate.full) > 10 {
-		t.Errorf("%d addresses are kept of whose nothing is owed", len(rate.full))
+	if len(rate.fullAt) > 10 {
+		t.Errorf("%d addresses are kept of whose nothing is owed", len(rate.fullAt))
 	}
 	rate.setRate(60)
 	take("d", true)
@@ -294,18 +294,18 @@ func TestCreatesHaveARate(t *testing.T) {
 // One address has so many places at once.
 func TestRoom(t *testing.T) {
 	t.Parallel()
-	m := newRoom(2, 20*time.Millisecond)
+	m := newAddressSlots(2, 20*time.Millisecond)
 	ctx := t.Context()
 	enter := func(address string) func() {
 		t.Helper()
-		leave, err := m.enter(ctx, address)
+		leave, err := m.acquire(ctx, address)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return leave
 	}
 	a, b := enter("x"), enter("x")
-	if _, err := m.enter(ctx, "x"); fault.CodeOf(err) != fault.Overloaded {
+	if _, err := m.acquire(ctx, "x"); fault.CodeOf(err) != fault.Overloaded {
 		t.Errorf("a third: %v", err)
 	}
 	enter("y")()
@@ -317,16 +317,16 @@ func TestRoom(t *testing.T) {
 	c := enter("x")
 	m.setLimits(1, time.Nanosecond)
 	d := enter("x")
-	if _, err := m.enter(ctx, "x"); fault.CodeOf(err) != fault.Overloaded {
+	if _, err := m.acquire(ctx, "x"); fault.CodeOf(err) != fault.Overloaded {
 		t.Errorf("a second where one may be: %v", err)
 	}
 	c()
-	if _, err := m.enter(ctx, "x"); fault.CodeOf(err) != fault.Overloaded {
+	if _, err := m.acquire(ctx, "x"); fault.CodeOf(err) != fault.Overloaded {
 		t.Errorf("the end of one that counted by other limits makes room: %v", err)
 	}
 	d()
-	if len(m.from) != 0 {
-		t.Errorf("%d addresses are left", len(m.from))
+	if len(m.byAddress) != 0 {
+		t.Errorf("%d addresses are left", len(m.byAddress))
 	}
 }
 
@@ -338,7 +338,7 @@ func TestRequestsAreCharged(t *testing.T) {
 		c.server.WrongTries, c.server.WrongTryInterval = 1, time.Hour // so that who is wrong waits, with all that it holds
 	})
 	c := r.create("ses_charged")
-	strangers, known := r.server.Memory()
+	strangers, known := r.server.MemoryBudgets()
 	r.request("GET", "/api/share/x/data", "") // the one wrong try that is answered at once
 	idle := func() {
 		t.Helper()
@@ -355,7 +355,7 @@ func TestRequestsAreCharged(t *testing.T) {
 		{"data before its secret", sync, `{"data":[` + message("m", text), size, 0},
 		{"data behind its secret", sync, `{"secret":"` + c.Secret + `","data":[` + message("m", text), 0, size},
 		{"items behind its secret", sync, `{"secret":"` + c.Secret + `","data":[` + message("m", text) + "," + message("n", text) + ",", 0, 2 * 2 * size},
-		{"a create", create, `{"sessionID":"` + strings.Repeat("x", smallBody/2), smallBody / 2, 0},
+		{"a create", create, `{"sessionID":"` + strings.Repeat("x", maxSmallBody/2), maxSmallBody / 2, 0},
 		{"Cap'n Web, with a wrong secret", "/rpc/share", `["push",["pipeline",0,["syncShare"],["` + newPublicID() + `","x",[[{"type":"` + text + `"}]]]]]` + "\n[\"pull\",1]", 4 * size, 0}, // as it came, its values, and their text
 	} {
 		conn, err := net.Dial("tcp", r.addr)
@@ -389,11 +389,11 @@ func TestStrangersTakeNoMemoryOfOthers(t *testing.T) {
 		if !other.TryGrow(others) {
 			t.Fatal("the other one is refused")
 		}
-		held := &memory{ctx: t.Context(), known: known, account: strangers.Open("one")}
+		held := &requestMemory{ctx: t.Context(), knownBudget: known, account: strangers.Open("one")}
 		defer held.close()
-		b := bodyReader{in: bufio.NewReader(strings.NewReader(body)), memory: held,
-			secret: func(string) error { held.own("x"); return nil },
-			item:   func(json.RawMessage) error { return nil }}
+		b := bodyReader{in: bufio.NewReader(strings.NewReader(body)), charge: held,
+			onSecret: func(string) error { held.chargeToShare("x"); return nil },
+			onItem:   func(json.RawMessage) error { return nil }}
 		return b.read()
 	}
 	data := `"data":[` + message("m", strings.Repeat("x", 200<<10)) + `]`
@@ -421,7 +421,7 @@ func TestStrangersTakeNoMemoryOfOthers(t *testing.T) {
 func TestAnnouncedBodiesTakeNoRoom(t *testing.T) {
 	t.Parallel()
 	r := start(t, teststore.SQLite(t), func(c *settings) {
-		c.share.BodyBytes, c.server.StrangerBytes = 1<<16, 8*peekBytes
+		c.share.BodyBytes, c.server.StrangerBytes = 1<<16, 8*bodyBufBytes
 	})
 	c := r.create("ses_room")
 	for _, path := range []string{"/rpc/share", "/api/share/" + c.ID + "/sync"} {
@@ -435,10 +435,10 @@ func TestAnnouncedBodiesTakeNoRoom(t *testing.T) {
 		}
 	}
 	until.True(t, "all of them are in", func() bool {
-		r.service.room.mu.Lock()
-		defer r.service.room.mu.Unlock()
-		calls, batches := r.service.room.from["127.0.0.1"], r.service.room.from[batchPlace+"127.0.0.1"]
-		return calls != nil && batches != nil && calls.n == 2 && batches.n == 2
+		r.service.slots.mu.Lock()
+		defer r.service.slots.mu.Unlock()
+		calls, batches := r.service.slots.byAddress["127.0.0.1"], r.service.slots.byAddress[batchSlotPrefix+"127.0.0.1"]
+		return calls != nil && batches != nil && calls.users == 2 && batches.users == 2
 	})
 	if _, err := r.batches().call("probeValue", map[string]any{"when": time.Now(), "bytes": []byte{1}, "nested": nil}); err != nil {
 		t.Errorf("a batch: %v", err)
@@ -455,10 +455,10 @@ func TestTheListOfShares(t *testing.T) {
 	t.Parallel()
 	teststore.OnBoth(t, func(t *testing.T, st *store.Store) {
 		r := start(t, st, nil)
-		if got := r.want(200, r.request("GET", "/api/sessions", "", keyHeader, testKey)); got.body != "[]" {
+		if got := r.want(200, r.request("GET", "/api/sessions", "", shareKeyHeader, testKey)); got.body != "[]" {
 			t.Errorf("the empty list is %s", got.body)
 		}
-		var all []created
+		var all []createReply
 		for i := range 5 {
 			session := fmt.Sprintf("ses_%d", i)
 			c := r.create(session)
@@ -470,7 +470,7 @@ func TestTheListOfShares(t *testing.T) {
 			t.Errorf("without the key: %d %s", got.status, got.body)
 		}
 		var list []metadata
-		if err := json.Unmarshal([]byte(r.want(200, r.request("GET", "/api/sessions", "", keyHeader, testKey)).body), &list); err != nil {
+		if err := json.Unmarshal([]byte(r.want(200, r.request("GET", "/api/sessions", "", shareKeyHeader, testKey)).body), &list); err != nil {
 			t.Fatal(err)
 		}
 		got := map[string]metadata{}
@@ -507,13 +507,13 @@ func TestWhereSharesAre(t *testing.T) {
 		{"localhost:7600", false, "http://localhost:7600/share/x"}, {"share.example", true, "https://share.example/share/x"},
 		{"[::1]:7600", false, "http://[::1]:7600/share/x"}, {"", false, ""}, {"a b", false, ""}, {"evil.example/x?", false, ""}, {"user@evil.example", false, ""},
 	} {
-		got, err := s.url(visit(c.host, c.secure), "x")
+		got, err := s.shareURL(visit(c.host, c.secure), "x")
 		if c.want == "" && fault.CodeOf(err) != fault.BadArgument || c.want != "" && (err != nil || got != c.want) {
 			t.Errorf("at %q: %s, %v", c.host, got, err)
 		}
 	}
 	s.cfg.Base = "https://share.example/prefix"
-	if got, err := s.url(visit("whatever", false), "x"); err != nil || got != "https://share.example/prefix/share/x" {
+	if got, err := s.shareURL(visit("whatever", false), "x"); err != nil || got != "https://share.example/prefix/share/x" {
 		t.Errorf("as told: %s, %v", got, err)
 	}
 }

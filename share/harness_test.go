@@ -167,10 +167,10 @@ func (r *rig) want(status int, got reply) reply {
 }
 
 // create creates a share over HTTP.
-func (r *rig) create(session string, headers ...string) created {
+func (r *rig) create(session string, headers ...string) createReply {
 	r.t.Helper()
 	got := r.want(200, r.request("POST", "/api/share", fmt.Sprintf(`{"sessionID":%q}`, session), headers...))
-	var c created
+	var c createReply
 	if err := json.Unmarshal([]byte(got.body), &c); err != nil || c.ID == "" || c.Secret == "" || !strings.HasSuffix(c.URL, "/share/"+c.ID) {
 		r.t.Fatalf("create gave %s", got.body)
 	}
@@ -178,7 +178,7 @@ func (r *rig) create(session string, headers ...string) created {
 }
 
 // sync syncs items, which are JSON texts.
-func (r *rig) sync(c created, items ...string) reply {
+func (r *rig) sync(c createReply, items ...string) reply {
 	r.t.Helper()
 	return r.request("POST", "/api/share/"+c.ID+"/sync", syncBody(c.Secret, items...))
 }
@@ -193,7 +193,7 @@ func message(id, text string) string {
 }
 
 // data is what a share gives out, item by item.
-func (r *rig) data(c created) []string {
+func (r *rig) data(c createReply) []string {
 	r.t.Helper()
 	got := r.want(200, r.request("GET", "/api/share/"+c.ID+"/data", ""))
 	var items []json.RawMessage
@@ -208,13 +208,13 @@ func (r *rig) data(c created) []string {
 }
 
 // cursor is that of a share's session.
-func (r *rig) cursor(c created) uint64 {
+func (r *rig) cursor(c createReply) uint64 {
 	r.t.Helper()
 	p, err := r.store.FindShare(r.t.Context(), c.ID)
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	sight, err := r.store.Look(r.t.Context(), p.Session, nil)
+	sight, err := r.store.ReadAccess(r.t.Context(), p.Session, nil)
 	if err != nil || sight.Row == nil {
 		r.t.Fatal(sight, err)
 	}
@@ -236,7 +236,7 @@ func (r *rig) sessions() map[string]int {
 }
 
 // held is the owner's space, or another ref, at the door.
-func (r *rig) held(ref capability.Ref) *server.Held {
+func (r *rig) held(ref capability.Ref) *server.Capability {
 	r.t.Helper()
 	held, err := r.server.Caller(r.t.Context(), "127.0.0.9:1").Restore(ref, "test")
 	if err != nil {
@@ -249,7 +249,7 @@ func (r *rig) held(ref capability.Ref) *server.Held {
 func (r *rig) spaceRef(rights capability.Rights) capability.Ref {
 	r.t.Helper()
 	ref := r.owner.New(r.owner.Target())
-	_, err := r.store.MintUnderRoot(r.t.Context(), capability.Minting{ID: ref.ID, Hash: ref.Secret.Hash(), Rights: rights})
+	_, err := r.store.MintUnderRoot(r.t.Context(), capability.MintRequest{ID: ref.ID, Hash: ref.Secret.Hash(), Rights: rights})
 	if err != nil {
 		r.t.Fatal(err)
 	}

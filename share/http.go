@@ -40,8 +40,8 @@ func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		r = &bare
 	}
 	// Whoever was wrong, or comes when there is no room, may wait for the answer.
-	lim := s.limits.Load()
-	deadlines(w, s.cfg.StallTimeout, lim.BodyTimeout+2*lim.SyncTimeout)
+	lim := s.liveConfig.Load()
+	setDeadlines(w, s.cfg.StallTimeout, lim.BodyTimeout+2*lim.SyncTimeout)
 	v := &visitor{Request: r, caller: s.cfg.Server.Caller(r.Context(), r.RemoteAddr), creator: creator}
 	h := w.Header()
 	h.Set("Cache-Control", "no-store")
@@ -69,7 +69,7 @@ func (s *Service) route(w http.ResponseWriter, v *visitor, at []string) {
 	case n == 2 && at[0] == "api" && at[1] == "share":
 		verbs = map[string]verb{http.MethodPost: s.serveCreate}
 	case n == 3 && at[0] == "api" && at[1] == "share":
-		verbs = map[string]verb{http.MethodGet: s.serveWhole, http.MethodDelete: s.serveDelete}
+		verbs = map[string]verb{http.MethodGet: s.serveShare, http.MethodDelete: s.serveDelete}
 	case n == 4 && at[0] == "api" && at[1] == "share":
 		id = at[2]
 		switch at[3] {
@@ -85,13 +85,13 @@ func (s *Service) route(w http.ResponseWriter, v *visitor, at []string) {
 	switch {
 	case verbs[http.MethodGet] != nil && (v.Method == http.MethodGet || v.Method == http.MethodHead) && v.ContentLength != 0:
 		w.Header().Set("Connection", "close") // or net/http waits for it before it answers
-		s.refuse(w, v, fault.BadArgument.With("what is read takes no body"), aboutReader)
+		s.refuse(w, v, fault.BadArgument.With("what is read takes no body"), forReader)
 	case do != nil:
 		do(w, v, id)
 	case v.Method == http.MethodHead && verbs[http.MethodGet] != nil && at[0] == "api":
 		verbs[http.MethodGet](w, v, id)
 	case verbs == nil:
-		s.refuse(w, v, fault.NotFound.With("there is nothing at this path"), aboutCreate)
+		s.refuse(w, v, fault.NotFound.With("there is nothing at this path"), forCreator)
 	default:
 		allowed := make([]string, 0, len(verbs))
 		for _, m := range []string{http.MethodDelete, http.MethodGet, http.MethodPost} {
@@ -101,23 +101,23 @@ func (s *Service) route(w http.ResponseWriter, v *visitor, at []string) {
 		}
 		w.Header().Set("Allow", strings.Join(allowed, ", "))
 		s.cfg.Server.Refused(w, fault.UnknownMethod.With(""))
-		answer(w, http.StatusMethodNotAllowed, refusal{Error: "this path takes " + strings.Join(allowed, " and ")})
+		writeJSON(w, http.StatusMethodNotAllowed, errorBody{Error: "this path takes " + strings.Join(allowed, " and ")})
 	}
 }
 
-// smallBody bounds bodies that are not a sync's.
-const smallBody = 64 << 10
+// maxSmallBody bounds bodies that are not a sync's.
+const maxSmallBody = 64 << 10
 
-// deadlines gives a request time to be read, and then to be answered: the HTTP
+// setDeadlines gives a request time to be read, and then to be answered: the HTTP
 // server's own are for requests that are answered at once.
-func deadlines(w http.ResponseWriter, read, answer time.Duration) {
+func setDeadlines(w http.ResponseWriter, read, answer time.Duration) {
 	now, timer := time.Now(), http.NewResponseController(w)
 	_ = timer.SetReadDeadline(now.Add(read)) // a server that cannot has no deadlines either
 	_ = timer.SetWriteDeadline(now.Add(read + answer))
 }
 
-// created is a create's reply: all that ever carries a secret.
-type created struct {
+// createReply is a create's reply: all that ever carries a secret.
+type createReply struct {
 	ID     string `json:"id"`
 	URL    string `json:"url"`
 	Secret string `json:"secret"`
@@ -129,91 +129,91 @@ func (s *Service) serveCreate(w http.ResponseWriter, v *visitor, _ string) {
 	}
 	err := s.readJSON(w, v, &body)
 	if err == nil {
-		var got *created
+		var got *createReply
 		if got, err = s.create(v.Context(), v, body.SessionID); err == nil {
-			answer(w, http.StatusOK, got)
+			writeJSON(w, http.StatusOK, got)
 			return
 		}
 	}
-	s.refuse(w, v, err, aboutCreate)
+	s.refuse(w, v, err, forCreator)
 }
 
 // create is Create for a visitor, over any wire.
-func (s *Service) create(ctx context.Context, v *visitor, external string) (*created, error) {
-	leave, err := s.room.enter(ctx, v.caller.Address())
+func (s *Service) create(ctx context.Context, v *visitor, external string) (*createReply, error) {
+	leave, err := s.slots.acquire(ctx, v.caller.Address())
 	if err != nil {
 		return nil, err
 	}
 	defer leave()
-	base, err := s.base(v)
+	base, err := s.baseURL(v)
 	if err != nil {
 		return nil, err
 	}
-	by, err := s.maker(ctx, v)
+	by, err := s.creatorRef(ctx, v)
 	if err != nil {
 		return nil, err
 	}
-	made, err := s.Create(ctx, v.caller, by, via(v.Request), external)
+	made, err := s.Create(ctx, v.caller, by, forwardedFor(v.Request), external)
 	if err != nil {
 		return nil, err
 	}
-	return &created{ID: made.ID, URL: base + "/share/" + made.ID, Secret: made.Secret}, nil
+	return &createReply{ID: made.ID, URL: base + "/share/" + made.ID, Secret: made.Secret}, nil
 }
 
-// synced is a sync's reply.
-type synced struct {
+// syncReply is a sync's reply.
+type syncReply struct {
 	Success   bool `json:"success"`
 	SyncCount int  `json:"syncCount"`
 }
 
 func (s *Service) serveSync(w http.ResponseWriter, v *visitor, id string) {
-	lim := s.limits.Load()
-	deadlines(w, lim.BodyTimeout, 2*(lim.BodyTimeout+lim.SyncTimeout))
-	n, err := s.sync(w, v, id, lim)
+	lim := s.liveConfig.Load()
+	setDeadlines(w, lim.BodyTimeout, 2*(lim.BodyTimeout+lim.SyncTimeout))
+	n, err := s.applySync(w, v, id, lim)
 	if err != nil {
-		s.refuse(w, v, err, aboutShare)
+		s.refuse(w, v, err, forWriter)
 		return
 	}
-	answer(w, http.StatusOK, synced{true, n})
+	writeJSON(w, http.StatusOK, syncReply{true, n})
 }
 
-// sync takes a body in and commits it, piece by piece as it comes: one that is no
+// applySync takes a body in and commits it, piece by piece as it comes: one that is no
 // larger than a piece is applied whole or not at all. A client that goes away when all
 // of it has come has its sync committed: it does not send it again.
-func (s *Service) sync(w http.ResponseWriter, v *visitor, id string, lim *Config) (n int, err error) {
+func (s *Service) applySync(w http.ResponseWriter, v *visitor, id string, lim *Config) (n int, err error) {
 	ctx := v.Context()
-	leave, err := s.room.enter(ctx, v.caller.Address())
+	leave, err := s.slots.acquire(ctx, v.caller.Address())
 	if err != nil {
 		return 0, err
 	}
 	defer leave()
-	held := s.memory(ctx, v.caller)
+	held := s.newMemory(ctx, v.caller)
 	defer held.close()
-	if err := held.grow(peekBytes); err != nil {
+	if err := held.grow(bodyBufBytes); err != nil {
 		return 0, err
 	}
 	var writer *Writer
-	var sync *syncing
+	var sync *syncRun
 	defer func() {
 		if writer != nil {
-			err = sync.end(err)
+			err = sync.finish(err)
 			writer.Close()
 		}
 	}()
 	piece := 0 // what is charged for the one that is being gathered
-	body := bodyReader{in: bufio.NewReaderSize(http.MaxBytesReader(w, v.Body, int64(lim.BodyBytes)), peekBytes), memory: held,
-		secret: func(secret string) (err error) {
+	body := bodyReader{in: bufio.NewReaderSize(http.MaxBytesReader(w, v.Body, int64(lim.BodyBytes)), bodyBufBytes), charge: held,
+		onSecret: func(secret string) (err error) {
 			if writer, err = s.Writer(ctx, v.caller, id, secret); err != nil {
 				return err
 			}
-			sync = writer.begin()
-			held.own(writer.share.ID)
+			sync = writer.newSync()
+			held.chargeToShare(writer.share.ID)
 			if v.ContentLength > int64(lim.BodyBytes) {
-				return tooLarge(lim)
+				return tooLargeFault(lim)
 			}
 			return nil
 		},
-		item: func(item json.RawMessage) error {
+		onItem: func(item json.RawMessage) error {
 			n++
 			if err := held.grow(len(item)); err != nil { // it is held once more while it is taken apart
 				return err
@@ -225,10 +225,10 @@ func (s *Service) sync(w http.ResponseWriter, v *visitor, id string, lim *Config
 			err := sync.flush(context.WithoutCancel(ctx))
 			held.shrink(piece)
 			piece = 0
-			deadlines(w, lim.BodyTimeout, 2*(lim.BodyTimeout+lim.SyncTimeout))
+			setDeadlines(w, lim.BodyTimeout, 2*(lim.BodyTimeout+lim.SyncTimeout))
 			return err
 		},
-		large: func(bytes int64, most int) {
+		onOversize: func(bytes int64, most int) {
 			n++
 			sync.leaveOut("", fmt.Sprintf("an item has %d bytes, the limit is %d", bytes, most))
 		}}
@@ -238,10 +238,10 @@ func (s *Service) sync(w http.ResponseWriter, v *visitor, id string, lim *Config
 	return n, sync.flush(context.WithoutCancel(ctx))
 }
 
-// peekBytes is how much of a body is read at once.
-const peekBytes = 32 << 10
+// bodyBufBytes is how much of a body is read at once.
+const bodyBufBytes = 32 << 10
 
-func tooLarge(lim *Config) *fault.Error {
+func tooLargeFault(lim *Config) *fault.Error {
 	return fault.TooLarge.With("a body has at most %d bytes", lim.BodyBytes)
 }
 
@@ -254,34 +254,34 @@ func (s *Service) serveDelete(w http.ResponseWriter, v *visitor, id string) {
 		err = s.delete(context.WithoutCancel(v.Context()), v, id, body.Secret)
 	}
 	if err != nil {
-		s.refuse(w, v, err, aboutShare)
+		s.refuse(w, v, err, forWriter)
 		return
 	}
-	answer(w, http.StatusOK, deleted{true})
+	writeJSON(w, http.StatusOK, deleteReply{true})
 }
 
-// deleted is a DELETE's reply.
-type deleted struct {
+// deleteReply is a DELETE's reply.
+type deleteReply struct {
 	Success bool `json:"success"`
 }
 
 // delete is Delete for a visitor, over any wire.
 func (s *Service) delete(ctx context.Context, v *visitor, id, secret string) error {
-	leave, err := s.room.enter(ctx, v.caller.Address())
+	leave, err := s.slots.acquire(ctx, v.caller.Address())
 	if err != nil {
 		return err
 	}
 	defer leave()
-	ctx, cancel := context.WithTimeout(ctx, s.limits.Load().SyncTimeout)
+	ctx, cancel := context.WithTimeout(ctx, s.liveConfig.Load().SyncTimeout)
 	defer cancel()
 	return s.Delete(ctx, v.caller, id, secret)
 }
 
 // readJSON reads a body that is one JSON value, whole, before anything is done.
 func (s *Service) readJSON(w http.ResponseWriter, v *visitor, to any) error {
-	held := s.memory(v.Context(), v.caller)
+	held := s.newMemory(v.Context(), v.caller)
 	defer held.close()
-	data, err := io.ReadAll(held.reader(http.MaxBytesReader(w, v.Body, smallBody)))
+	data, err := io.ReadAll(held.reader(http.MaxBytesReader(w, v.Body, maxSmallBody)))
 	var long *http.MaxBytesError
 	var refused *fault.Error
 	switch {
@@ -300,8 +300,8 @@ func (s *Service) readJSON(w http.ResponseWriter, v *visitor, to any) error {
 	return nil
 }
 
-// answer writes a JSON reply.
-func answer(w http.ResponseWriter, status int, v any) {
+// writeJSON writes a JSON reply.
+func writeJSON(w http.ResponseWriter, status int, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
 	enc := json.NewEncoder(w)

@@ -26,9 +26,9 @@ const (
 	pageKeys  = 1000
 )
 
-// kinds are the ranges of keys, in the order in which they are given out: messages
+// entryKinds are the ranges of keys, in the order in which they are given out: messages
 // before parts, so that a part is given out only after its message.
-var kinds = []struct{ name, after, below string }{
+var entryKinds = []struct{ name, after, below string }{
 	{"session", "sessio", "session!"},
 	{"diff", "session_dif", "session_diff!"},
 	{"model", "model/", "model0"},
@@ -38,11 +38,11 @@ var kinds = []struct{ name, after, below string }{
 
 // walk gives a share's entries of a kind a page at a time, messages and parts in the
 // session's order. What changes meanwhile is seen as it is when its page is read.
-func (s *Service) walk(ctx context.Context, h *server.Held, kind int, page func([]*session.Entry) error) error {
-	if name := kinds[kind].name; name == "message" || name == "part" {
+func (s *Service) walk(ctx context.Context, h *server.Capability, kind int, page func([]*session.Entry) error) error {
+	if name := entryKinds[kind].name; name == "message" || name == "part" {
 		return s.walkInOrder(ctx, h, kind, page)
 	}
-	for after, below := kinds[kind].after, kinds[kind].below; ; {
+	for after, below := entryKinds[kind].after, entryKinds[kind].below; ; {
 		got, next, err := h.Range(ctx, after, below, pageBytes, pageKeys)
 		if err != nil {
 			return err
@@ -54,11 +54,11 @@ func (s *Service) walk(ctx context.Context, h *server.Held, kind int, page func(
 	}
 }
 
-// walkInOrder puts keys in order without their values, as many at once as Config.Ordered
+// walkInOrder puts keys in order without their values, as many at once as Config.MaxOrdered
 // says. Of more, each pass over all of them gives those that come next.
-func (s *Service) walkInOrder(ctx context.Context, h *server.Held, kind int, page func([]*session.Entry) error) error {
-	for last := (placed{}); ; {
-		batch, more, err := s.following(ctx, h, kind, last)
+func (s *Service) walkInOrder(ctx context.Context, h *server.Capability, kind int, page func([]*session.Entry) error) error {
+	for last := (orderedKey{}); ; {
+		batch, more, err := s.nextOrdered(ctx, h, kind, last)
 		if err != nil {
 			return err
 		}
@@ -82,29 +82,29 @@ func (s *Service) walkInOrder(ctx context.Context, h *server.Held, kind int, pag
 	}
 }
 
-// placed is a key and its place.
-type placed struct {
+// orderedKey is a key and its place.
+type orderedKey struct {
 	ord session.Ord
 	key string
 }
 
-func (p placed) compare(q placed) int {
+func (p orderedKey) compare(q orderedKey) int {
 	return cmp.Or(p.ord.Compare(q.ord), strings.Compare(p.key, q.key))
 }
 
-// following gives the first of a kind's keys behind last, in order; more says that there
+// nextOrdered gives the first of a kind's keys behind last, in order; more says that there
 // are others.
-func (s *Service) following(ctx context.Context, h *server.Held, kind int, last placed) (first []placed, more bool, err error) {
-	most := s.cfg.Ordered
+func (s *Service) nextOrdered(ctx context.Context, h *server.Capability, kind int, last orderedKey) (first []orderedKey, more bool, err error) {
+	most := s.cfg.MaxOrdered
 	keep := func() {
-		slices.SortFunc(first, placed.compare)
+		slices.SortFunc(first, orderedKey.compare)
 		if len(first) > most {
 			first, more = first[:most], true
 		}
 	}
-	err = h.Outline(ctx, kinds[kind].after, kinds[kind].below, most, func(entries []*session.Entry) error {
+	err = h.Outline(ctx, entryKinds[kind].after, entryKinds[kind].below, most, func(entries []*session.Entry) error {
 		for _, e := range entries {
-			if p := (placed{e.Ord, e.Key}); p.compare(last) > 0 {
+			if p := (orderedKey{e.Ord, e.Key}); p.compare(last) > 0 {
 				first = append(first, p)
 			}
 		}
@@ -120,10 +120,10 @@ func (s *Service) following(ctx context.Context, h *server.Held, kind int, last 
 // stream is a reply that is written as it is read. A client must take each piece
 // within the stall timeout.
 type stream struct {
-	w     http.ResponseWriter
-	stall time.Duration
-	buf   []byte
-	begun bool
+	w            http.ResponseWriter
+	stallTimeout time.Duration
+	buf          []byte
+	started      bool
 }
 
 // newStream begins a reply that may take as long as the client keeps up with it: its
@@ -131,7 +131,7 @@ type stream struct {
 // end it in the middle.
 func (s *Service) newStream(w http.ResponseWriter) *stream {
 	_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // a server that cannot has none
-	return &stream{w: w, stall: s.cfg.StallTimeout}
+	return &stream{w: w, stallTimeout: s.cfg.StallTimeout}
 }
 
 // flush sends what is there. Its error says that the client has gone.
@@ -139,9 +139,9 @@ func (t *stream) flush() error {
 	if len(t.buf) == 0 {
 		return nil
 	}
-	t.begun = true
+	t.started = true
 	control := http.NewResponseController(t.w)
-	_ = control.SetWriteDeadline(time.Now().Add(t.stall)) // a server that cannot has none
+	_ = control.SetWriteDeadline(time.Now().Add(t.stallTimeout)) // a server that cannot has none
 	_, err := t.w.Write(t.buf)
 	t.buf = t.buf[:0]
 	return err
@@ -159,13 +159,13 @@ func (t *stream) list(values [][]byte, first bool) bool {
 	return first
 }
 
-// reading serves what is read of a share. An error before the first byte is
+// serveRead serves what is read of a share. An error before the first byte is
 // answered; after it the connection is cut, so that half a reply is not taken for a
 // whole one.
-func (s *Service) reading(w http.ResponseWriter, v *visitor, id string, give func(*stream, *server.Held) error) {
+func (s *Service) serveRead(w http.ResponseWriter, v *visitor, id string, give func(*stream, *server.Capability) error) {
 	t := s.newStream(w)
 	err := func() error {
-		leave, err := s.room.enter(v.Context(), v.caller.Address())
+		leave, err := s.slots.acquire(v.Context(), v.caller.Address())
 		if err != nil {
 			return err
 		}
@@ -182,18 +182,18 @@ func (s *Service) reading(w http.ResponseWriter, v *visitor, id string, give fun
 	}()
 	switch {
 	case err == nil:
-	case t.begun:
+	case t.started:
 		panic(http.ErrAbortHandler)
 	default:
-		s.refuse(w, v, err, aboutReader)
+		s.refuse(w, v, err, forReader)
 	}
 }
 
 // serveData gives the flat array of {type, data} that opencode imports.
 func (s *Service) serveData(w http.ResponseWriter, v *visitor, id string) {
-	s.reading(w, v, id, func(t *stream, h *server.Held) error {
+	s.serveRead(w, v, id, func(t *stream, h *server.Capability) error {
 		sep := byte('[')
-		for kind := range kinds {
+		for kind := range entryKinds {
 			err := s.walk(v.Context(), h, kind, func(page []*session.Entry) error {
 				for _, e := range page {
 					t.buf = append(t.buf, sep)
@@ -214,9 +214,9 @@ func (s *Service) serveData(w http.ResponseWriter, v *visitor, id string) {
 	})
 }
 
-// serveWhole gives {session, messages, parts, diffs, models, metadata}.
-func (s *Service) serveWhole(w http.ResponseWriter, v *visitor, id string) {
-	s.reading(w, v, id, func(t *stream, h *server.Held) error {
+// serveShare gives {session, messages, parts, diffs, models, metadata}.
+func (s *Service) serveShare(w http.ResponseWriter, v *visitor, id string) {
+	s.serveRead(w, v, id, func(t *stream, h *server.Capability) error {
 		about, err := s.metadata(v, h, id)
 		if err != nil {
 			return err
@@ -233,7 +233,7 @@ func (s *Service) serveWhole(w http.ResponseWriter, v *visitor, id string) {
 			err := s.walk(v.Context(), h, field.kind, func(page []*session.Entry) error {
 				values := make([][]byte, len(page))
 				for i, e := range page {
-					if values[i] = e.Payload; kinds[field.kind].name == "diff" {
+					if values[i] = e.Payload; entryKinds[field.kind].name == "diff" {
 						values[i] = opencode.Diff(e.Payload)
 					}
 				}
@@ -275,12 +275,12 @@ func newMetadata(id, url string, row *session.Row, title string) metadata {
 }
 
 // metadata is that of a share, as JSON.
-func (s *Service) metadata(v *visitor, h *server.Held, id string) ([]byte, error) {
+func (s *Service) metadata(v *visitor, h *server.Capability, id string) ([]byte, error) {
 	d, err := h.Describe(v.Context())
 	if err != nil {
 		return nil, err
 	}
-	at, err := s.url(v, id)
+	at, err := s.shareURL(v, id)
 	if err != nil {
 		return nil, err
 	}
@@ -292,54 +292,54 @@ func (s *Service) metadata(v *visitor, h *server.Held, id string) ([]byte, error
 }
 
 func (s *Service) serveMetadata(w http.ResponseWriter, v *visitor, id string) {
-	s.reading(w, v, id, func(t *stream, h *server.Held) (err error) {
+	s.serveRead(w, v, id, func(t *stream, h *server.Capability) (err error) {
 		t.buf, err = s.metadata(v, h, id)
 		return err
 	})
 }
 
-// sessionsPage is how many shares are read at once for a list.
-const sessionsPage = 200
+// listPage is how many shares are read at once for a list.
+const listPage = 200
 
 // serveSessions lists all living shares to who shows the share key.
 func (s *Service) serveSessions(w http.ResponseWriter, v *visitor, _ string) {
 	t := s.newStream(w)
 	if err := s.sessions(t, v); err != nil {
-		if t.begun {
+		if t.started {
 			panic(http.ErrAbortHandler)
 		}
-		s.refuse(w, v, err, aboutCreate)
+		s.refuse(w, v, err, forCreator)
 	}
 }
 
 func (s *Service) sessions(t *stream, v *visitor) error {
-	leave, err := s.room.enter(v.Context(), v.caller.Address())
+	leave, err := s.slots.acquire(v.Context(), v.caller.Address())
 	if err != nil {
 		return err
 	}
 	defer leave()
 	if !s.hasKey(v) {
-		if len(v.Header.Values(keyHeader)) > 0 {
-			return s.stranger(v.caller, fault.UnknownRef.With("the share key is another, or this server has none"))
+		if len(v.Header.Values(shareKeyHeader)) > 0 {
+			return s.throttled(v.caller, fault.UnknownRef.With("the share key is another, or this server has none"))
 		}
 		return fault.MissingRight.With("the list of shares takes the share key")
 	}
 	t.buf = append(t.buf, '[')
 	first := true
 	for after := ""; ; {
-		list, next, err := s.cfg.Store.ListShares(v.Context(), after, sessionsPage)
+		list, next, err := s.cfg.Store.ListShares(v.Context(), after, listPage)
 		if err != nil {
-			return s.fault(v.Context(), err, "list the shares")
+			return s.toFault(v.Context(), err, "list the shares")
 		}
 		var values [][]byte
 		for _, l := range list {
-			at, err := s.url(v, l.Share.ID)
+			at, err := s.shareURL(v, l.Share.ID)
 			if err != nil {
 				return err
 			}
 			one, err := json.Marshal(newMetadata(l.Share.ID, at, &l.Row, l.Title))
 			if err != nil {
-				return s.fault(v.Context(), errors.Join(err), "list the shares")
+				return s.toFault(v.Context(), errors.Join(err), "list the shares")
 			}
 			values = append(values, one)
 		}

@@ -10,28 +10,28 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 )
 
-// about is what a refusal is about: whose ref is dead is another matter for who
+// audience is what a refusal is about: whose ref is dead is another matter for who
 // makes a share than for who uses one.
-type about int
+type audience int
 
 const (
-	aboutCreate about = iota
-	aboutShare        // with a secret
-	aboutReader       // without one
+	forCreator audience = iota
+	forWriter           // with a secret
+	forReader           // without one
 )
 
-// refusal is a body that says no. Error is opencode's field; the others tell people
+// errorBody is a body that says no. Error is opencode's field; the others tell people
 // and programs more.
-type refusal struct {
+type errorBody struct {
 	Error   string `json:"error"`
 	Code    string `json:"code,omitempty"`
 	Message string `json:"message,omitempty"`
 }
 
-// told is the status and body of an error. What opencode's own server says of a
+// errorReply is the status and body of an error. What opencode's own server says of a
 // share that is not there, or a secret that is wrong, is said in its words. It counts
 // the refusal, of the request that w answers, or of a call.
-func (s *Service) told(ctx context.Context, w http.ResponseWriter, err error, what about) (int, *fault.Error, refusal) {
+func (s *Service) errorReply(ctx context.Context, w http.ResponseWriter, err error, what audience) (int, *fault.Error, errorBody) {
 	f := s.faultOf(ctx, err, "answer")
 	s.cfg.Server.Refused(w, f)
 	status, text := f.Code.HTTPStatus(), f.Message
@@ -40,32 +40,32 @@ func (s *Service) told(ctx context.Context, w http.ResponseWriter, err error, wh
 	}
 	switch f.Code {
 	case fault.UnknownRef:
-		if what == aboutShare {
+		if what == forWriter {
 			status, text = http.StatusForbidden, "Invalid secret"
 			break
 		}
 		fallthrough // a reader's ref that is not there is one of a share that was never finished
 	case fault.NotFound, fault.Revoked, fault.StaleEpoch, fault.Expired, fault.SessionDeleted:
-		if what != aboutCreate {
+		if what != forCreator {
 			status, text = http.StatusNotFound, "Share not found"
 		}
 	}
-	return status, f, refusal{Error: text, Code: f.Code.String(), Message: f.Message}
+	return status, f, errorBody{Error: text, Code: f.Code.String(), Message: f.Message}
 }
 
-func (s *Service) refuse(w http.ResponseWriter, v *visitor, err error, what about) {
-	status, f, body := s.told(v.Context(), w, err, what)
+func (s *Service) refuse(w http.ResponseWriter, v *visitor, err error, what audience) {
+	status, f, body := s.errorReply(v.Context(), w, err, what)
 	if after := f.Code.RetryAfter(); after != "" {
 		w.Header().Set("Retry-After", after)
 	}
-	answer(w, status, body)
+	writeJSON(w, status, body)
 }
 
 // rejection is a refusal over Cap'n Web.
-func (s *Service) rejection(ctx context.Context, err error, what about) error {
+func (s *Service) rejection(ctx context.Context, err error, what audience) error {
 	if err == nil {
 		return nil
 	}
-	status, _, body := s.told(ctx, nil, err, what)
+	status, _, body := s.errorReply(ctx, nil, err, what)
 	return &capnweb.Error{Name: "Error", Message: body.Error, Props: map[string]any{"code": body.Code, "status": float64(status), "detail": body.Message}}
 }

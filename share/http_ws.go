@@ -21,8 +21,8 @@ import (
 	"github.com/mooring-rpc/mooring/session"
 )
 
-// maxSaid bounds what a client may say, in bytes.
-const maxSaid = 32 << 10
+// maxClientMessage bounds what a client may say, in bytes.
+const maxClientMessage = 32 << 10
 
 // errRemoved ends a stream whose reader goes on showing what is gone, if it does not
 // load the share again.
@@ -37,12 +37,12 @@ func (s *Service) serveWS(w http.ResponseWriter, v *visitor, id string) {
 		d, err = held.Describe(v.Context())
 	}
 	if err != nil {
-		s.refuse(w, v, err, aboutReader)
+		s.refuse(w, v, err, forReader)
 		return
 	}
 	done, err := s.cfg.Server.Admit(v.RemoteAddr)
 	if err != nil {
-		s.refuse(w, v, err, aboutReader)
+		s.refuse(w, v, err, forReader)
 		return
 	}
 	defer done()
@@ -50,8 +50,8 @@ func (s *Service) serveWS(w http.ResponseWriter, v *visitor, id string) {
 	if err != nil {
 		return // it has been answered
 	}
-	conn.KeepLittle(server.LastingUnsent)
-	conn.SetReadLimit(maxSaid)
+	conn.SetLowMemory(server.MaxUnsentBytes)
+	conn.SetReadLimit(maxClientMessage)
 	ctx, cancel := context.WithCancel(v.Context())
 	var beside sync.WaitGroup
 	defer beside.Wait()
@@ -64,7 +64,7 @@ func (s *Service) serveWS(w http.ResponseWriter, v *visitor, id string) {
 		}
 	})
 	beside.Go(func() { s.ping(ctx, conn, cancel) })
-	err = held.Follow(ctx, server.Position{Cursor: d.Row.Cursor, Hash: d.Row.Head}, func(events []*session.Event) error { return s.broadcast(ctx, conn, held, events) })
+	err = held.Follow(ctx, server.Position{Cursor: d.Row.Cursor, Hash: d.Row.Head}, func(events []*session.Event) error { return s.sendEvents(ctx, conn, held, events) })
 	code, why := websocket.StatusInternalError, ""
 	var f *fault.Error
 	switch {
@@ -102,10 +102,10 @@ func (s *Service) ping(ctx context.Context, conn *wsock.Conn, gone func()) {
 	}
 }
 
-// broadcast sends the events of each sync as one array of items, up to the first that
+// sendEvents sends the events of each sync as one array of items, up to the first that
 // takes something away (errRemoved). The array before that end may be empty: there is
 // a page that loads the share again at whatever comes.
-func (s *Service) broadcast(ctx context.Context, conn *wsock.Conn, held *server.Held, events []*session.Event) error {
+func (s *Service) sendEvents(ctx context.Context, conn *wsock.Conn, held *server.Capability, events []*session.Event) error {
 	for len(events) > 0 {
 		n := 1
 		for n < len(events) && events[n].Batch == events[0].Batch {
@@ -148,7 +148,7 @@ func (s *Service) broadcast(ctx context.Context, conn *wsock.Conn, held *server.
 
 // changedBy gives the keys that an event has changed, with their values. opencode
 // only puts; but a session's owner may write it in all ways there are.
-func changedBy(ctx context.Context, held *server.Held, e *session.Event) ([]opencode.Put, error) {
+func changedBy(ctx context.Context, held *server.Capability, e *session.Event) ([]opencode.Put, error) {
 	switch e.Method {
 	case session.MethodPut, session.MethodBegin:
 		if e.Payload == nil { // purged meanwhile

@@ -14,32 +14,34 @@ import (
 	"github.com/mooring-rpc/mooring/server"
 )
 
-// memory is what one request holds. One goroutine at a time may use it. It has to be
+// requestMemory is what one request holds. One goroutine at a time may use it. It has to be
 // closed. A nil one has room for all.
-type memory struct {
-	ctx     context.Context
-	known   *membudget.Budget
-	account *membudget.Account
+type requestMemory struct {
+	ctx         context.Context
+	knownBudget *membudget.Budget
+	account     *membudget.Account
 }
 
-// memory opens the account of a caller of whom nothing is known yet.
-func (s *Service) memory(ctx context.Context, c *server.Caller) *memory {
-	strangers, known := s.cfg.Server.Memory()
-	return &memory{ctx: ctx, known: known, account: strangers.Open(c.Address())}
+// newMemory opens the account of a caller of whom nothing is known yet.
+func (s *Service) newMemory(ctx context.Context, c *server.Caller) *requestMemory {
+	strangers, known := s.cfg.Server.MemoryBudgets()
+	return &requestMemory{ctx: ctx, knownBudget: known, account: strangers.Open(c.Address())}
 }
 
-// knownAs is whom the memory of those is charged to that have shown a secret of this
+// budgetKey is whom the memory of those is charged to that have shown a secret of this
 // share: of all of them together.
-func knownAs(share string) string { return "share " + share }
+func budgetKey(share string) string { return "share " + share }
 
-// own says that a secret of this share was shown.
-func (m *memory) own(share string) { m.account.Move(m.known, knownAs(share)) }
+// chargeToShare says that a secret of this share was shown.
+func (m *requestMemory) chargeToShare(share string) {
+	m.account.MoveTo(m.knownBudget, budgetKey(share))
+}
 
-func (m *memory) close() { m.account.Close() }
+func (m *requestMemory) close() { m.account.Close() }
 
 // grow charges n bytes before they are held, and waits for room. Errors: Overloaded
 // where there is none, TooLarge where there will never be.
-func (m *memory) grow(n int) error {
+func (m *requestMemory) grow(n int) error {
 	if m == nil || n <= 0 {
 		return nil
 	}
@@ -50,28 +52,28 @@ func (m *memory) grow(n int) error {
 	case errors.Is(err, membudget.ErrTooLarge):
 		return fault.TooLarge.With("so much is not held at once: send less, and the secret first")
 	case m.ctx.Err() != nil:
-		return fault.GivenUp(context.Cause(m.ctx), nil)
+		return fault.ContextError(context.Cause(m.ctx), nil)
 	}
 	return fault.Overloaded.With("too many requests at once: wait a little")
 }
 
 // shrink gives n bytes back.
-func (m *memory) shrink(n int) {
+func (m *requestMemory) shrink(n int) {
 	if m != nil {
 		m.account.Shrink(int64(n))
 	}
 }
 
 // reader charges what is read of a body.
-func (m *memory) reader(from io.Reader) io.Reader { return charged{m, from} }
+func (m *requestMemory) reader(from io.Reader) io.Reader { return chargedReader{m, from} }
 
-type charged struct {
-	memory *memory
+type chargedReader struct {
+	memory *requestMemory
 	from   io.Reader
 }
 
 // Read implements io.Reader.
-func (c charged) Read(p []byte) (int, error) {
+func (c chargedReader) Read(p []byte) (int, error) {
 	n, err := c.from.Read(p)
 	if full := c.memory.grow(n); full != nil {
 		return 0, full
@@ -79,12 +81,12 @@ func (c charged) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// items is a sync's array of Cap'n Web, the JSON text of an item each.
-func (m *memory) items(data []any) ([]json.RawMessage, error) {
+// encodeItems is a sync's array of Cap'n Web, the JSON text of an item each.
+func (m *requestMemory) encodeItems(data []any) ([]json.RawMessage, error) {
 	if len(data) > maxItems {
-		return nil, tooMany()
+		return nil, tooManyFault()
 	}
-	if err := m.grow(len(data) * itemBytes); err != nil {
+	if err := m.grow(len(data) * itemOverhead); err != nil {
 		return nil, err
 	}
 	items := make([]json.RawMessage, len(data))
@@ -101,5 +103,5 @@ func (m *memory) items(data []any) ([]json.RawMessage, error) {
 	return items, nil
 }
 
-// itemBytes is what an item takes besides its text.
-const itemBytes = 24
+// itemOverhead is what an item takes besides its text.
+const itemOverhead = 24

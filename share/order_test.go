@@ -18,7 +18,7 @@ func TestDataOverTheEndOfOpencodesClock(t *testing.T) {
 	for _, ordered := range []int{0, 1, 3} {
 		t.Run(fmt.Sprint(ordered), func(t *testing.T) {
 			t.Parallel()
-			testClocksEnd(t, start(t, teststore.SQLite(t), func(c *settings) { c.share.Ordered = ordered }))
+			testClocksEnd(t, start(t, teststore.SQLite(t), func(c *settings) { c.share.MaxOrdered = ordered }))
 		})
 	}
 }

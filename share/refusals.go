@@ -16,26 +16,26 @@ import (
 // Refusal is something that a share lacks.
 type Refusal = capability.ShareRefusal
 
-// mostRefusals is how many a share has; of more, only that there are more is known.
-const mostRefusals = 64
+// maxRefusals is how many a share has; of more, only that there are more is known.
+const maxRefusals = 64
 
-// rememberTime is for the note of a refusal to be written. Whoever was refused waits.
-const rememberTime = 5 * time.Second
+// recordTimeout is for the note of a refusal to be written. Whoever was refused waits.
+const recordTimeout = 5 * time.Second
 
-// remember notes what a sync has left out, or that it could not be taken in whole, once
+// recordRefusals notes what a sync has left out, or that it could not be taken in whole, once
 // for each key, and forgets what has been stored by now. A sync under a secret that was
 // made after a sync was refused is one of all that there is: opencode shares again so.
-func (s *Service) remember(sync *syncing, whole bool, err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), rememberTime)
+func (s *Service) recordRefusals(sync *syncRun, whole bool, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), recordTimeout)
 	defer cancel()
-	of := sync.w.share.Session
+	of := sync.writer.share.Session
 	known, failed := s.cfg.Store.Refusals(ctx, of)
 	if failed != nil {
 		s.cfg.Log.Warn("what a share lacks is not known", "session", of, "error", failed)
 		return
 	}
-	add := sync.lost
-	if !whole && !ended(err) && !errors.Is(err, fault.SessionDeleted) {
+	add := sync.leftOut
+	if !whole && !refEnded(err) && !errors.Is(err, fault.SessionDeleted) {
 		var f *fault.Error
 		why := "the server failed"
 		if errors.As(err, &f) {
@@ -45,7 +45,7 @@ func (s *Service) remember(sync *syncing, whole bool, err error) {
 	}
 	var drop []string
 	for _, r := range known {
-		if r.Key == "" && whole && sync.w.since > r.At || r.Key != "" && slices.Contains(sync.stored, r.Key) {
+		if r.Key == "" && whole && sync.writer.createdAt > r.At || r.Key != "" && slices.Contains(sync.stored, r.Key) {
 			drop = append(drop, r.Key)
 		}
 	}
@@ -58,7 +58,7 @@ func (s *Service) remember(sync *syncing, whole bool, err error) {
 		seen[r.Key] = true
 		return before
 	})
-	if room := mostRefusals - len(known); len(add) > room {
+	if room := maxRefusals - len(known); len(add) > room {
 		add = append(add[:max(room, 0)], Refusal{Why: "more than is listed"})
 	}
 	if len(add)+len(drop) == 0 {
@@ -72,8 +72,8 @@ func (s *Service) remember(sync *syncing, whole bool, err error) {
 	}
 }
 
-// Lacks says what was synced to a session and is not in it.
-func (s *Service) Lacks(ctx context.Context, session string) ([]Refusal, error) {
+// LeftOut says what was synced to a session and is not in it.
+func (s *Service) LeftOut(ctx context.Context, session string) ([]Refusal, error) {
 	list, err := s.cfg.Store.Refusals(ctx, session)
-	return list, s.fault(ctx, err, "look what the share lacks")
+	return list, s.toFault(ctx, err, "look what the share lacks")
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/mooring-rpc/mooring/internal/intake"
 )
 
-// probed is what probeValue gives back: what has become of a value on its way.
-type probed struct {
+// probeReply is what probeValue gives back: what has become of a value on its way.
+type probeReply struct {
 	When   string `json:"when"`
 	Bytes  []any  `json:"bytes"` // numbers
 	Size   int    `json:"size"`
@@ -25,56 +25,56 @@ type probed struct {
 
 // rpcMain is the object that a visitor calls.
 func (s *Service) rpcMain(v *visitor) capnweb.Object {
-	var calls turns // of syncShare: they arrive in order, and may be sent without waiting
+	var calls writeQueue // of syncShare: they arrive in order, and may be sent without waiting
 	return capnweb.NewMethods(map[string]any{
-		"createShare": func(ctx context.Context, external string, initial *[]any) (*created, error) {
-			held := s.memory(ctx, v.caller)
+		"createShare": func(ctx context.Context, external string, initial *[]any) (*createReply, error) {
+			held := s.newMemory(ctx, v.caller)
 			defer held.close()
 			var items []json.RawMessage
 			var err error
 			if initial != nil { // before anything is made of it
-				if items, err = held.items(*initial); err != nil {
-					return nil, s.rejection(ctx, err, aboutCreate)
+				if items, err = held.encodeItems(*initial); err != nil {
+					return nil, s.rejection(ctx, err, forCreator)
 				}
 			}
 			got, err := s.create(ctx, v, external)
 			if err == nil && initial != nil {
 				_, err = s.rpcSync(ctx, v, held, got.ID, got.Secret, items)
 			}
-			return got, s.rejection(ctx, err, aboutCreate)
+			return got, s.rejection(ctx, err, forCreator)
 		},
 		"syncShare": func(c *capnweb.Call, id, secret string, data []any) {
-			turn := calls.enter(id)
+			turn := calls.join(id)
 			c.Go(func(ctx context.Context) {
 				defer turn.leave()
 				select {
-				case <-turn.before:
+				case <-turn.ready:
 				case <-ctx.Done():
 				}
-				held := s.memory(ctx, v.caller)
+				held := s.newMemory(ctx, v.caller)
 				defer held.close()
-				items, err := held.items(data)
+				items, err := held.encodeItems(data)
 				var n int
 				if err == nil {
 					n, err = s.rpcSync(ctx, v, held, id, secret, items)
 				}
 				if err != nil {
-					c.Fail(s.rejection(ctx, err, aboutShare))
+					c.Fail(s.rejection(ctx, err, forWriter))
 					return
 				}
-				c.Return(synced{true, n})
+				c.Return(syncReply{true, n})
 			})
 		},
-		"deleteShare": func(ctx context.Context, id, secret string) (deleted, error) {
+		"deleteShare": func(ctx context.Context, id, secret string) (deleteReply, error) {
 			err := s.delete(context.WithoutCancel(ctx), v, id, secret)
-			return deleted{err == nil}, s.rejection(ctx, err, aboutShare)
+			return deleteReply{err == nil}, s.rejection(ctx, err, forWriter)
 		},
 		"probeValue": func(in struct {
 			When   time.Time `json:"when"`
 			Bytes  []byte    `json:"bytes"`
 			Nested any       `json:"nested"`
-		}) probed {
-			out := probed{When: dateText(in.When), Bytes: make([]any, len(in.Bytes)), Size: len(in.Bytes), Nested: in.Nested}
+		}) probeReply {
+			out := probeReply{When: dateText(in.When), Bytes: make([]any, len(in.Bytes)), Size: len(in.Bytes), Nested: in.Nested}
 			for i, b := range in.Bytes {
 				out.Bytes[i] = float64(b)
 			}
@@ -89,8 +89,8 @@ func (s *Service) rpcMain(v *visitor) capnweb.Object {
 }
 
 // rpcSync is a sync that came whole, whose items are charged to held.
-func (s *Service) rpcSync(ctx context.Context, v *visitor, held *memory, id, secret string, items []json.RawMessage) (int, error) {
-	leave, err := s.room.enter(ctx, v.caller.Address())
+func (s *Service) rpcSync(ctx context.Context, v *visitor, held *requestMemory, id, secret string, items []json.RawMessage) (int, error) {
+	leave, err := s.slots.acquire(ctx, v.caller.Address())
 	if err != nil {
 		return 0, err
 	}
@@ -100,14 +100,14 @@ func (s *Service) rpcSync(ctx context.Context, v *visitor, held *memory, id, sec
 		return 0, err
 	}
 	defer writer.Close()
-	held.own(writer.share.ID)
+	held.chargeToShare(writer.share.ID)
 	return len(items), writer.Sync(context.WithoutCancel(ctx), items)
 }
 
 // rpcLimits are those of one connection: clients make a call at a time.
 func (s *Service) rpcLimits() capnweb.Limits {
 	l := capnweb.DefaultLimits()
-	message := s.limits.Load().MessageBytes
+	message := s.liveConfig.Load().MessageBytes
 	l.MessageBytes, l.QueuedBytes, l.CallBytes = message, message, 4*message
 	l.Calls, l.Exports, l.Imports = 256, 1024, 1024
 	l.HandshakeTimeout, l.IdleTimeout = s.cfg.StallTimeout, 10*time.Minute
@@ -116,55 +116,57 @@ func (s *Service) rpcLimits() capnweb.Limits {
 
 // rpcIntake is what a visitor may send. It has to be closed.
 func (s *Service) rpcIntake(ctx context.Context, v *visitor) *intake.Peer {
-	return s.cfg.Server.Showing(v.RemoteAddr, func(have []byte) (string, error) { return s.shown(ctx, v, have) })
+	return s.cfg.Server.OpenIntake(v.RemoteAddr, func(have []byte) (string, error) { return s.findRef(ctx, v, have) })
 }
 
-// syncBegins is how a large message begins: so strangers are turned away before it
+// syncPrefix is how a large message begins: so strangers are turned away before it
 // is decoded.
-var syncBegins = regexp.MustCompile(`^\["push",\["pipeline",0,\["syncShare"\],\["([A-Za-z0-9._-]{1,200})","([A-Za-z0-9._-]{1,200})",`)
+var syncPrefix = regexp.MustCompile(`^\["push",\["pipeline",0,\["syncShare"\],\["([A-Za-z0-9._-]{1,200})","([A-Za-z0-9._-]{1,200})",`)
 
-// shown is what a message shows of which this has come: the secret of the share it
+// findRef is what a message shows of which this has come: the secret of the share it
 // syncs, unless the request that opened the connection has shown who may create.
-func (s *Service) shown(ctx context.Context, v *visitor, have []byte) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, s.limits.Load().SyncTimeout)
+func (s *Service) findRef(ctx context.Context, v *visitor, have []byte) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.liveConfig.Load().SyncTimeout)
 	defer cancel()
-	if m := syncBegins.FindSubmatch(have[:min(len(have), peekBytes)]); m != nil {
+	if m := syncPrefix.FindSubmatch(have[:min(len(have), bodyBufBytes)]); m != nil {
 		writer, err := s.Writer(ctx, v.caller, string(m[1]), string(m[2]))
 		if err != nil {
-			return "", s.rejection(ctx, err, aboutShare)
+			return "", s.rejection(ctx, err, forWriter)
 		}
 		writer.Close()
-		return knownAs(string(m[1])), nil
+		return budgetKey(string(m[1])), nil
 	}
-	if v.creator == "" && len(v.Header.Values(keyHeader)) == 0 {
+	if v.creator == "" && len(v.Header.Values(shareKeyHeader)) == 0 {
 		return "", nil
 	}
-	by, err := s.maker(ctx, v)
-	return by, s.rejection(ctx, err, aboutCreate)
+	by, err := s.creatorRef(ctx, v)
+	return by, s.rejection(ctx, err, forCreator)
 }
 
 func (s *Service) rpcConfig(v *visitor, in *intake.Peer) capnweb.Config {
-	return capnweb.Config{Main: s.rpcMain(v), Limits: s.rpcLimits(), Intake: in, Logger: slog.New(warnings{s.cfg.Log.Handler()}), Redact: func(err error) *capnweb.Error {
-		told, _ := s.rejection(v.Context(), err, aboutShare).(*capnweb.Error)
+	return capnweb.Config{Main: s.rpcMain(v), Limits: s.rpcLimits(), Intake: in, Logger: slog.New(warningsOnly{s.cfg.Log.Handler()}), Redact: func(err error) *capnweb.Error {
+		told, _ := s.rejection(v.Context(), err, forWriter).(*capnweb.Error)
 		return told
 	}}
 }
 
-// warnings is a log without what is told of every connection.
-type warnings struct{ slog.Handler }
+// warningsOnly is a log without what is told of every connection.
+type warningsOnly struct{ slog.Handler }
 
 // Enabled implements slog.Handler.
-func (h warnings) Enabled(ctx context.Context, l slog.Level) bool {
+func (h warningsOnly) Enabled(ctx context.Context, l slog.Level) bool {
 	return l >= slog.LevelWarn && h.Handler.Enabled(ctx, l)
 }
 
 // WithAttrs implements slog.Handler.
-func (h warnings) WithAttrs(attrs []slog.Attr) slog.Handler {
-	return warnings{h.Handler.WithAttrs(attrs)}
+func (h warningsOnly) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return warningsOnly{h.Handler.WithAttrs(attrs)}
 }
 
 // WithGroup implements slog.Handler.
-func (h warnings) WithGroup(name string) slog.Handler { return warnings{h.Handler.WithGroup(name)} }
+func (h warningsOnly) WithGroup(name string) slog.Handler {
+	return warningsOnly{h.Handler.WithGroup(name)}
+}
 
 // serveRPC opens a WebSocket (GET) or answers a batch. Which pages of browsers may
 // is as for every WebSocket of this server; who of them may create is another
@@ -172,7 +174,7 @@ func (h warnings) WithGroup(name string) slog.Handler { return warnings{h.Handle
 func (s *Service) serveRPC(w http.ResponseWriter, v *visitor) {
 	done, err := s.cfg.Server.Admit(v.RemoteAddr)
 	if err != nil {
-		s.refuse(w, v, err, aboutShare)
+		s.refuse(w, v, err, forWriter)
 		return
 	}
 	defer done()
@@ -204,10 +206,10 @@ func (s *Service) serveRPC(w http.ResponseWriter, v *visitor) {
 
 // serveRPCBatch answers one batch, with a time of its own.
 func (s *Service) serveRPCBatch(w http.ResponseWriter, v *visitor, opts capnweb.AcceptOptions) {
-	deadlines(w, s.cfg.RPCTimeout, s.cfg.StallTimeout)
-	leave, err := s.room.enter(v.Context(), batchPlace+v.caller.Address())
+	setDeadlines(w, s.cfg.RPCTimeout, s.cfg.StallTimeout)
+	leave, err := s.slots.acquire(v.Context(), batchSlotPrefix+v.caller.Address())
 	if err != nil {
-		s.refuse(w, v, err, aboutShare)
+		s.refuse(w, v, err, forWriter)
 		return
 	}
 	defer leave()
@@ -217,9 +219,9 @@ func (s *Service) serveRPCBatch(w http.ResponseWriter, v *visitor, opts capnweb.
 	defer in.Close()
 	capnweb.ServeBatch(w, v.Request.WithContext(ctx), s.rpcConfig(v, in), opts)
 	if ctx.Err() != nil && v.Context().Err() == nil {
-		s.refuse(w, v, fault.Unavailable.With("the batch was not answered in time"), aboutShare)
+		s.refuse(w, v, fault.Unavailable.With("the batch was not answered in time"), forWriter)
 	}
 }
 
-// batchPlace begins the names of batches' places: the calls in them take their own.
-const batchPlace = "batch "
+// batchSlotPrefix begins the names of batches' places: the calls in them take their own.
+const batchSlotPrefix = "batch "

@@ -4,7 +4,7 @@
 //
 // What a share is made of, a line a ref, each minted from the one before:
 //
-//	the maker's space ref, with the right to create and nothing else (maker.go)
+//	the maker's space ref, with the right to create and nothing else (creator.go)
 //	  owner      of the session; nobody holds it, its secret is thrown away
 //	    share    everything under the share; nobody holds it. Revoked, the share is over
 //	      reader of whoever has the public id; nobody holds it
@@ -51,12 +51,12 @@ type Store interface {
 	// MintedFrom gives the living refs that were minted from one, the oldest first;
 	// Look the rows of a session and refs.
 	MintedFrom(ctx context.Context, ref string, limit int) ([]*capability.Grant, error)
-	Look(ctx context.Context, session string, refs []string) (*session.Sight, error)
+	ReadAccess(ctx context.Context, session string, refs []string) (*session.Access, error)
 
 	// FirstSpace is the space that the first start made; MintUnderRoot mints a ref
 	// of a space as its operator, once, and gives its row.
 	FirstSpace(ctx context.Context) (space string, err error)
-	MintUnderRoot(ctx context.Context, m capability.Minting) (*capability.Grant, error)
+	MintUnderRoot(ctx context.Context, m capability.MintRequest) (*capability.Grant, error)
 }
 
 // Config says what a Service works with. Store and Server are required; every other
@@ -78,15 +78,15 @@ type Config struct {
 	// server's own.
 	OriginPatterns []string
 
-	Pieces         opencode.Limits // what the session takes in one commit
+	CommitLimits   opencode.Limits // what the session takes in one commit
 	BodyBytes      int             // of one sync, which is read as it comes; beyond: refused
 	MessageBytes   int             // of one message of Cap'n Web, which is held whole; beyond: refused
-	Ordered        int             // messages, or parts, of a share that are put in order at once; more take more passes
+	MaxOrdered     int             // messages, or parts, of a share that are put in order at once; more take more passes
 	Requests       int             // syncs and reads of one address at once; beyond: they wait, then are refused
 	CreatesPerHour int             // of one address; beyond: refused
-	Creates        int             // of one address at once, before that rate begins to count
+	CreateBurst    int             // of one address at once, before that rate begins to count
 	Writers        int             // secrets of a share that are good at once; beyond: the oldest ends
-	Repeat         time.Duration   // a create that is said again within it gives the same share
+	DedupeWindow   time.Duration   // a create that is said again within it gives the same share
 
 	BodyTimeout  time.Duration // for a body to arrive
 	SyncTimeout  time.Duration // for what has arrived to be committed, and for room for it
@@ -98,10 +98,10 @@ type Config struct {
 // DefaultConfig is for a small machine. Store and Server are missing.
 func DefaultConfig() Config {
 	return Config{
-		Log:       slog.New(slog.DiscardHandler),
-		Pieces:    opencode.Limits{Ops: 1000, Bytes: 8 << 20, Payload: 4 << 20},
-		BodyBytes: 512 << 20, MessageBytes: 32 << 20, Ordered: 1 << 17, Requests: 32,
-		CreatesPerHour: 3600, Creates: 120, Writers: 16, Repeat: 10 * time.Minute,
+		Log:          slog.New(slog.DiscardHandler),
+		CommitLimits: opencode.Limits{Ops: 1000, Bytes: 8 << 20, Payload: 4 << 20},
+		BodyBytes:    512 << 20, MessageBytes: 32 << 20, MaxOrdered: 1 << 17, Requests: 32,
+		CreatesPerHour: 3600, CreateBurst: 120, Writers: 16, DedupeWindow: 10 * time.Minute,
 		BodyTimeout: 2 * time.Minute, SyncTimeout: 30 * time.Second, StallTimeout: 30 * time.Second,
 		PingInterval: 20 * time.Second, RPCTimeout: 2 * time.Minute,
 	}
@@ -112,15 +112,15 @@ func (c Config) withDefaults() Config {
 	if c.Log == nil {
 		c.Log = d.Log
 	}
-	if c.Pieces == (opencode.Limits{}) {
-		c.Pieces = d.Pieces
+	if c.CommitLimits == (opencode.Limits{}) {
+		c.CommitLimits = d.CommitLimits
 	}
 	for _, f := range []struct {
 		have *int
 		want int
 	}{
-		{&c.BodyBytes, d.BodyBytes}, {&c.MessageBytes, d.MessageBytes}, {&c.Ordered, d.Ordered}, {&c.Requests, d.Requests},
-		{&c.CreatesPerHour, d.CreatesPerHour}, {&c.Creates, d.Creates}, {&c.Writers, d.Writers},
+		{&c.BodyBytes, d.BodyBytes}, {&c.MessageBytes, d.MessageBytes}, {&c.MaxOrdered, d.MaxOrdered}, {&c.Requests, d.Requests},
+		{&c.CreatesPerHour, d.CreatesPerHour}, {&c.CreateBurst, d.CreateBurst}, {&c.Writers, d.Writers},
 	} {
 		if *f.have <= 0 {
 			*f.have = f.want
@@ -130,7 +130,7 @@ func (c Config) withDefaults() Config {
 		have *time.Duration
 		want time.Duration
 	}{
-		{&c.Repeat, d.Repeat}, {&c.BodyTimeout, d.BodyTimeout}, {&c.SyncTimeout, d.SyncTimeout}, {&c.StallTimeout, d.StallTimeout},
+		{&c.DedupeWindow, d.DedupeWindow}, {&c.BodyTimeout, d.BodyTimeout}, {&c.SyncTimeout, d.SyncTimeout}, {&c.StallTimeout, d.StallTimeout},
 		{&c.PingInterval, d.PingInterval}, {&c.RPCTimeout, d.RPCTimeout},
 	} {
 		if *f.have <= 0 {
@@ -144,21 +144,21 @@ func (c Config) withDefaults() Config {
 // Service is the API behind all its wires. Its methods may be called concurrently;
 // their errors are faults.
 type Service struct {
-	cfg     Config                 // of the start
-	limits  atomic.Pointer[Config] // those that SetLimits names
-	creates *rates
-	room    *room
-	turns   turns
+	cfg            Config                 // of the start
+	liveConfig     atomic.Pointer[Config] // those that SetLimits names
+	createThrottle *createThrottle
+	slots          *addressSlots
+	writeQueue     writeQueue
 
-	mu    sync.Mutex
-	ownID string // of the server's own ref, once it is known to be there
+	mu          sync.Mutex
+	serverRefID string // of the server's own ref, once it is known to be there
 }
 
 // New makes a service. Mount puts it on its server.
 func New(cfg Config) *Service {
 	cfg = cfg.withDefaults()
-	s := &Service{cfg: cfg, creates: newRates(cfg.Creates, cfg.CreatesPerHour), room: newRoom(cfg.Requests, cfg.SyncTimeout)}
-	s.limits.Store(&cfg)
+	s := &Service{cfg: cfg, createThrottle: newCreateThrottle(cfg.CreateBurst, cfg.CreatesPerHour), slots: newAddressSlots(cfg.Requests, cfg.SyncTimeout)}
+	s.liveConfig.Store(&cfg)
 	return s
 }
 
@@ -166,28 +166,28 @@ func New(cfg Config) *Service {
 // secrets. What has begun ends under those that it began with.
 func (s *Service) SetLimits(cfg Config) {
 	cfg = cfg.withDefaults()
-	s.limits.Store(&cfg)
-	s.creates.setRate(cfg.CreatesPerHour)
-	s.room.setLimits(cfg.Requests, cfg.SyncTimeout)
+	s.liveConfig.Store(&cfg)
+	s.createThrottle.setRate(cfg.CreatesPerHour)
+	s.slots.setLimits(cfg.Requests, cfg.SyncTimeout)
 }
 
 // Public is the session that a public share id shows, as its read-only ref does.
 // Errors: NotFound if there is no such share, which may take long to hear, as that a
 // ref is wrong does; Revoked, StaleEpoch, SessionDeleted … come from using what it
 // gives.
-func (s *Service) Public(ctx context.Context, c *server.Caller, id string) (*server.Held, error) {
-	p, err := s.find(ctx, c, id)
+func (s *Service) Public(ctx context.Context, c *server.Caller, id string) (*server.Capability, error) {
+	p, err := s.findShare(ctx, c, id)
 	if err != nil {
 		return nil, err
 	}
-	return c.Acting(p.Reader), nil
+	return c.Assume(p.Reader), nil
 }
 
 // PublicIDs gives the ids of the living public shares of sessions, by session id.
 func (s *Service) PublicIDs(ctx context.Context, sessions []string) (map[string]string, error) {
 	shares, err := s.cfg.Store.SharesOf(ctx, sessions)
 	if err != nil {
-		return nil, s.fault(ctx, err, "find shares")
+		return nil, s.toFault(ctx, err, "find shares")
 	}
 	ids := make(map[string]string, len(shares))
 	for of, p := range shares {
@@ -196,32 +196,32 @@ func (s *Service) PublicIDs(ctx context.Context, sessions []string) (map[string]
 	return ids, nil
 }
 
-// find is a share by its id. Who guesses waits.
-func (s *Service) find(ctx context.Context, c *server.Caller, id string) (*capability.PublicShare, error) {
+// findShare is a share by its id. Who guesses waits.
+func (s *Service) findShare(ctx context.Context, c *server.Caller, id string) (*capability.PublicShare, error) {
 	if !isPublicID(id) {
-		return nil, s.stranger(c, fault.NotFound.With("there is no such share"))
+		return nil, s.throttled(c, fault.NotFound.With("there is no such share"))
 	}
 	p, err := s.cfg.Store.FindShare(ctx, id)
 	switch {
 	case errors.Is(err, fault.NotFound):
-		return nil, s.stranger(c, fault.NotFound.With("there is no such share"))
+		return nil, s.throttled(c, fault.NotFound.With("there is no such share"))
 	case err != nil:
-		return nil, s.fault(ctx, err, "find the share")
+		return nil, s.toFault(ctx, err, "find the share")
 	}
 	return p, nil
 }
 
-// stranger is why, once the caller may be told that it was wrong.
-func (s *Service) stranger(c *server.Caller, why *fault.Error) error {
-	if err := c.Wrong(); err != nil {
+// throttled is why, once the caller may be told that it was wrong.
+func (s *Service) throttled(c *server.Caller, why *fault.Error) error {
+	if err := c.ThrottleFailure(); err != nil {
 		return err
 	}
 	return why
 }
 
-// fault is what a caller is told of err. What is no fault is a defect of ours, and
+// toFault is what a caller is told of err. What is no fault is a defect of ours, and
 // goes to the log.
-func (s *Service) fault(ctx context.Context, err error, doing string) error {
+func (s *Service) toFault(ctx context.Context, err error, doing string) error {
 	if err == nil {
 		return nil
 	}
@@ -235,7 +235,7 @@ func (s *Service) faultOf(ctx context.Context, err error, doing string) *fault.E
 	case errors.As(err, &f):
 		return f
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
-		return fault.GivenUp(err, nil)
+		return fault.ContextError(err, nil)
 	}
 	return fault.Unexpected(s.cfg.Log, err, doing, "request", server.RequestID(ctx))
 }

@@ -23,61 +23,61 @@ import (
 // Writer is somebody who has shown a share's secret, with a place in the line of
 // those who write it. Close gives that up.
 type Writer struct {
-	service  *Service
-	held     *server.Held
-	share    *capability.PublicShare
-	external string // opencode's id of the session
-	since    int64  // Unix ms: when the secret was made
-	turn     turn
+	service    *Service
+	capability *server.Capability
+	share      *capability.PublicShare
+	external   string // opencode's id of the session
+	createdAt  int64  // Unix ms: when the secret was made
+	ticket     ticket
 }
 
 // Writer checks a share's secret. Errors: NotFound if there is no such share,
 // UnknownRef if the secret is another (both may take long to hear); Revoked and the
 // like if it is over.
 func (s *Service) Writer(ctx context.Context, c *server.Caller, id, secret string) (*Writer, error) {
-	p, held, sight, err := s.holder(ctx, c, id, secret)
+	p, held, sight, err := s.verifySecret(ctx, c, id, secret)
 	if err != nil {
 		return nil, err
 	}
-	if why := over(sight, held.Ref()); why != nil {
+	if why := refDead(sight, held.Ref()); why != nil {
 		return nil, why
 	}
-	return &Writer{service: s, held: held, share: p, external: sight.Row.External,
-		since: sight.Grants[held.Ref()].Created, turn: s.turns.enter(p.ID)}, nil
+	return &Writer{service: s, capability: held, share: p, external: sight.Row.External,
+		createdAt: sight.Grants[held.Ref()].Created, ticket: s.writeQueue.join(p.ID)}, nil
 }
 
-// holder is whoever has a share's secret, dead or alive.
-func (s *Service) holder(ctx context.Context, c *server.Caller, id, secret string) (*capability.PublicShare, *server.Held, *session.Sight, error) {
-	p, err := s.find(ctx, c, id)
+// verifySecret is whoever has a share's secret, dead or alive.
+func (s *Service) verifySecret(ctx context.Context, c *server.Caller, id, secret string) (*capability.PublicShare, *server.Capability, *session.Access, error) {
+	p, err := s.findShare(ctx, c, id)
 	if err != nil {
 		return nil, nil, nil, err
 	}
 	wrong := fault.UnknownRef.With("the secret is not one of this share")
-	ref, ok := parseWriter(p.Session, secret)
+	ref, ok := parseWriterSecret(p.Session, secret)
 	if !ok {
-		return nil, nil, nil, s.stranger(c, wrong)
+		return nil, nil, nil, s.throttled(c, wrong)
 	}
-	held, err := c.Restore(ref, redemption)
+	held, err := c.Restore(ref, redemptionID)
 	if errors.Is(err, fault.UnknownRef) {
 		return nil, nil, nil, wrong
 	}
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	sight, err := s.cfg.Store.Look(ctx, p.Session, []string{ref.ID})
+	sight, err := s.cfg.Store.ReadAccess(ctx, p.Session, []string{ref.ID})
 	if err != nil {
-		return nil, nil, nil, s.fault(ctx, err, "look at the share")
+		return nil, nil, nil, s.toFault(ctx, err, "look at the share")
 	}
 	g := sight.Grants[ref.ID]
 	gone := g == nil && sight.Row != nil && sight.Row.Forgotten         // and with it which share it was of
 	if !gone && (g == nil || g.Parent != p.Share || sight.Row == nil) { // of another share of the session
-		return nil, nil, nil, s.stranger(c, wrong)
+		return nil, nil, nil, s.throttled(c, wrong)
 	}
 	return p, held, sight, nil
 }
 
-// over says why a ref of a session allows nothing any more, nil if it does.
-func over(sight *session.Sight, ref string) error {
+// refDead says why a ref of a session allows nothing any more, nil if it does.
+func refDead(sight *session.Access, ref string) error {
 	if sight.Row.Life == session.Deleted {
 		return fault.SessionDeleted.With("the session was deleted")
 	}
@@ -88,7 +88,7 @@ func over(sight *session.Sight, ref string) error {
 }
 
 // Close ends the writing.
-func (w *Writer) Close() { w.turn.leave() }
+func (w *Writer) Close() { w.ticket.leave() }
 
 // Sync puts items, in the order of the writers' beginnings. When it returns nil, all
 // of them are committed. Items that are too large for the session are left out, all
@@ -96,74 +96,76 @@ func (w *Writer) Close() { w.turn.leave() }
 // (Malformed), and a piece that it is in changes nothing. A database that is away or
 // busy is waited for, within Config.SyncTimeout.
 func (w *Writer) Sync(ctx context.Context, items []json.RawMessage) error {
-	s := w.begin()
+	s := w.newSync()
 	for _, item := range items {
 		if s.add(item) {
 			if err := s.flush(ctx); err != nil {
-				return s.end(err)
+				return s.finish(err)
 			}
 		}
 	}
-	return s.end(s.flush(ctx))
+	return s.finish(s.flush(ctx))
 }
 
 // maxItems bounds a sync's items over Cap'n Web, which come as one message: small ones
 // cost a server many times their bytes.
 const maxItems = 1 << 17
 
-func tooMany() error {
+func tooManyFault() error {
 	return fault.TooLarge.With("a sync has at most %d items: send them in pieces", maxItems)
 }
 
-// syncing is a sync on its way. A piece of it is gathered, and committed when it is as
+// syncRun is a sync on its way. A piece of it is gathered, and committed when it is as
 // large as the session takes at once: pieces are applied in order, each whole or not at
 // all, and putting one again changes nothing.
-type syncing struct {
-	w      *Writer
-	reader opencode.Reader
-	items  []json.RawMessage // of the piece that is being gathered
-	bytes  int
-	stored []string  // keys that were put
-	lost   []Refusal // what was left out
-	most   int       // bytes of one value
-	turn   bool      // it has come
+type syncRun struct {
+	writer   *Writer
+	reader   opencode.Reader
+	items    []json.RawMessage // of the piece that is being gathered
+	bytes    int
+	stored   []string  // keys that were put
+	leftOut  []Refusal // what was left out
+	maxValue int       // bytes of one value
+	admitted bool      // it has come
 }
 
-func (w *Writer) begin() *syncing {
-	return &syncing{w: w, reader: opencode.Reader{Session: w.external}, most: w.service.cfg.Pieces.Payload}
+func (w *Writer) newSync() *syncRun {
+	return &syncRun{writer: w, reader: opencode.Reader{Session: w.external}, maxValue: w.service.cfg.CommitLimits.Payload}
 }
 
 // add takes an item in, and says whether there is a whole piece by now.
-func (s *syncing) add(item json.RawMessage) (full bool) {
+func (s *syncRun) add(item json.RawMessage) (full bool) {
 	s.items, s.bytes = append(s.items, item), s.bytes+len(item)
-	limits := s.w.service.cfg.Pieces
+	limits := s.writer.service.cfg.CommitLimits
 	return len(s.items) >= limits.Ops || s.bytes >= limits.Bytes
 }
 
 // leaveOut notes that something is not stored, under its key, "" where that is not known.
-func (s *syncing) leaveOut(key, why string) { s.lost = append(s.lost, Refusal{Key: key, Why: why}) }
+func (s *syncRun) leaveOut(key, why string) {
+	s.leftOut = append(s.leftOut, Refusal{Key: key, Why: why})
+}
 
 // flush commits what was gathered.
-func (s *syncing) flush(ctx context.Context) error {
+func (s *syncRun) flush(ctx context.Context) error {
 	if err := s.reader.Items(s.items); err != nil {
 		return err
 	}
 	puts := opencode.Last(s.reader.Puts)
 	s.items, s.bytes, s.reader.Puts = nil, 0, nil
-	pieces, tooLarge := opencode.Cut(puts, s.w.service.cfg.Pieces)
+	pieces, tooLarge := opencode.Cut(puts, s.writer.service.cfg.CommitLimits)
 	for _, p := range tooLarge {
-		s.leaveOut(p.Key, fmt.Sprintf("it has %d bytes, the limit is %d", len(p.Payload), s.most))
+		s.leaveOut(p.Key, fmt.Sprintf("it has %d bytes, the limit is %d", len(p.Payload), s.maxValue))
 	}
-	if !s.turn {
-		if err := s.w.wait(ctx); err != nil {
+	if !s.admitted {
+		if err := s.writer.waitTurn(ctx); err != nil {
 			return err
 		}
-		s.turn = true
+		s.admitted = true
 	}
-	ctx, cancel := context.WithTimeout(ctx, s.w.service.limits.Load().SyncTimeout)
+	ctx, cancel := context.WithTimeout(ctx, s.writer.service.liveConfig.Load().SyncTimeout)
 	defer cancel()
 	for _, piece := range pieces {
-		if err := s.w.commit(ctx, piece); err != nil {
+		if err := s.writer.commitPiece(ctx, piece); err != nil {
 			return err
 		}
 		for _, p := range piece {
@@ -173,34 +175,34 @@ func (s *syncing) flush(ctx context.Context) error {
 	return nil
 }
 
-// end is what becomes of a sync that err has ended, nil if it has come to its end.
-func (s *syncing) end(err error) error {
+// finish is what becomes of a sync that err has ended, nil if it has come to its end.
+func (s *syncRun) finish(err error) error {
 	whole := err == nil
-	if whole && len(s.lost) > 0 {
-		err = fault.TooLarge.With("left out of the sync, for a value has at most %d bytes: %d; all else is stored", s.most, len(s.lost))
+	if whole && len(s.leftOut) > 0 {
+		err = fault.TooLarge.With("left out of the sync, for a value has at most %d bytes: %d; all else is stored", s.maxValue, len(s.leftOut))
 	}
-	s.w.service.remember(s, whole, err)
+	s.writer.service.recordRefusals(s, whole, err)
 	return err
 }
 
-// wait is for those who were there before, one of whom may be sending its body still.
-func (w *Writer) wait(ctx context.Context) error {
-	lim := w.service.limits.Load()
+// waitTurn is for those who were there before, one of whom may be sending its body still.
+func (w *Writer) waitTurn(ctx context.Context) error {
+	lim := w.service.liveConfig.Load()
 	limit := time.NewTimer(lim.BodyTimeout + lim.SyncTimeout)
 	defer limit.Stop()
 	select {
-	case <-w.turn.before:
+	case <-w.ticket.ready:
 		return nil
 	case <-ctx.Done():
-		return fault.GivenUp(context.Cause(ctx), nil)
+		return fault.ContextError(context.Cause(ctx), nil)
 	case <-limit.C:
 		return fault.Overloaded.With("earlier syncs of this share are not done yet: wait a little")
 	}
 }
 
-// commit puts one piece. Putting it again does no harm, so it is tried until there
+// commitPiece puts one piece. Putting it again does no harm, so it is tried until there
 // is no time left: the client would not.
-func (w *Writer) commit(ctx context.Context, piece []opencode.Put) error {
+func (w *Writer) commitPiece(ctx context.Context, piece []opencode.Put) error {
 	batch := ulid.Make().String()
 	ops := make([]ledger.Intent, len(piece))
 	for i, p := range piece {
@@ -208,7 +210,7 @@ func (w *Writer) commit(ctx context.Context, piece []opencode.Put) error {
 			Args: []ledger.Arg{{Name: "key", JSON: jsonText(p.Key)}, {Name: "payload", JSON: p.Payload}}}
 	}
 	for pause := 20 * time.Millisecond; ; pause = min(2*pause, time.Second) {
-		_, err := w.held.Do(ctx, ops...)
+		_, err := w.capability.ApplyDirect(ctx, ops...)
 		if err == nil || !errors.Is(err, fault.Overloaded) && !errors.Is(err, fault.Unavailable) {
 			return err
 		}
@@ -223,7 +225,7 @@ func (w *Writer) commit(ctx context.Context, piece []opencode.Put) error {
 // Delete ends a share: nothing under it is read or written after. A share that is
 // over already may be deleted again by who has its secret. Errors as for Writer.
 func (s *Service) Delete(ctx context.Context, c *server.Caller, id, secret string) error {
-	p, _, sight, err := s.holder(ctx, c, id, secret)
+	p, _, sight, err := s.verifySecret(ctx, c, id, secret)
 	switch {
 	case err != nil:
 		return err
@@ -231,19 +233,19 @@ func (s *Service) Delete(ctx context.Context, c *server.Caller, id, secret strin
 		return nil
 	}
 	// A secret that was ended because there were too many is none any more.
-	look, err := s.cfg.Store.Look(ctx, p.Session, []string{p.Share})
+	look, err := s.cfg.Store.ReadAccess(ctx, p.Session, []string{p.Share})
 	if err != nil {
-		return s.fault(ctx, err, "look at the share")
+		return s.toFault(ctx, err, "look at the share")
 	}
-	ref, _ := parseWriter(p.Session, secret)
-	shareOver, mineOver := over(look, p.Share), over(sight, ref.ID)
+	ref, _ := parseWriterSecret(p.Session, secret)
+	shareOver, mineOver := refDead(look, p.Share), refDead(sight, ref.ID)
 	switch {
 	case shareOver != nil:
 		return nil
 	case mineOver != nil:
 		return mineOver
 	}
-	if _, err := c.Acting(p.Share).Revoke(ctx, p.Share); err != nil && !ended(err) {
+	if _, err := c.Assume(p.Share).Revoke(ctx, p.Share); err != nil && !refEnded(err) {
 		return err
 	}
 	return nil

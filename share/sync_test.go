@@ -30,7 +30,7 @@ import (
 )
 
 // rawSync begins a sync by hand: the head, and so much of the body.
-func (r *rig) rawSync(c created, length int, body string) net.Conn {
+func (r *rig) rawSync(c createReply, length int, body string) net.Conn {
 	r.t.Helper()
 	conn, err := new(net.Dialer).DialContext(r.t.Context(), "tcp", r.addr)
 	if err != nil {
@@ -134,7 +134,7 @@ func TestFolding(t *testing.T) {
 func TestSizes(t *testing.T) {
 	t.Parallel()
 	r := start(t, teststore.SQLite(t), func(c *settings) {
-		c.share.BodyBytes, c.share.Pieces = 1<<20, opencode.Limits{Ops: 10, Bytes: 1 << 16, Payload: 1 << 15}
+		c.share.BodyBytes, c.share.CommitLimits = 1<<20, opencode.Limits{Ops: 10, Bytes: 1 << 16, Payload: 1 << 15}
 	})
 	c := r.create("ses_large")
 	var items []string
@@ -156,7 +156,7 @@ func TestSizes(t *testing.T) {
 	if res, err := http.ReadResponse(bufio.NewReader(conn), nil); err != nil || res.StatusCode != 413 {
 		t.Errorf("a large body: %v, %v", res, err)
 	}
-	if got := r.request("POST", "/api/share", `{"sessionID":"`+strings.Repeat("x", smallBody)+`"}`); got.status != 413 {
+	if got := r.request("POST", "/api/share", `{"sessionID":"`+strings.Repeat("x", maxSmallBody)+`"}`); got.status != 413 {
 		t.Errorf("a large create: %d %s", got.status, got.body)
 	}
 	if r.cursor(c) != before {
@@ -181,9 +181,9 @@ func TestSyncsKeepTheirOrder(t *testing.T) {
 	conn := r.rawSync(c, len(slow), slow[:3000])
 	defer conn.Close()
 	until.True(t, "the first has begun", func() bool {
-		r.service.turns.mu.Lock()
-		defer r.service.turns.mu.Unlock()
-		return len(r.service.turns.last) == 1
+		r.service.writeQueue.mu.Lock()
+		defer r.service.writeQueue.mu.Unlock()
+		return len(r.service.writeQueue.tails) == 1
 	})
 	var later sync.WaitGroup
 	later.Go(func() {
@@ -192,9 +192,9 @@ func TestSyncsKeepTheirOrder(t *testing.T) {
 		}
 	})
 	until.True(t, "the second waits", func() bool {
-		r.service.room.mu.Lock()
-		defer r.service.room.mu.Unlock()
-		return r.service.room.from["127.0.0.1"].n == 2
+		r.service.slots.mu.Lock()
+		defer r.service.slots.mu.Unlock()
+		return r.service.slots.byAddress["127.0.0.1"].users == 2
 	})
 	if items := r.data(c); len(items) != 0 {
 		t.Errorf("before the first is there: %v", items)
@@ -246,12 +246,12 @@ func TestCapnWebSyncsKeepTheirOrder(t *testing.T) {
 
 func TestTurns(t *testing.T) {
 	t.Parallel()
-	var line turns
-	a, b, c, other := line.enter("x"), line.enter("x"), line.enter("x"), line.enter("y")
-	open := func(what string, turn turn, want bool) {
+	var line writeQueue
+	a, b, c, other := line.join("x"), line.join("x"), line.join("x"), line.join("y")
+	open := func(what string, turn ticket, want bool) {
 		t.Helper()
 		select {
-		case <-turn.before:
+		case <-turn.ready:
 			if !want {
 				t.Errorf("%s: it is its turn", what)
 			}
@@ -267,13 +267,13 @@ func TestTurns(t *testing.T) {
 	b.leave() // before its turn
 	open("the third, while the first is there", c, false)
 	a.leave()
-	<-c.before
+	<-c.ready
 	c.leave()
 	other.leave()
 	until.True(t, "all lines are empty", func() bool {
 		line.mu.Lock()
 		defer line.mu.Unlock()
-		return len(line.last) == 0
+		return len(line.tails) == 0
 	})
 }
 
@@ -307,11 +307,11 @@ func (a *away) Update(ctx context.Context, fn func(session.Tx) error) error {
 	return a.fullStore.Update(ctx, fn)
 }
 
-func (a *away) Guess(ctx context.Context, fn func(session.Tx) error) error {
+func (a *away) UpdateOptimistic(ctx context.Context, fn func(session.Tx) error) error {
 	if err := a.asked(); err != nil {
 		return err
 	}
-	return a.fullStore.Guess(ctx, fn)
+	return a.fullStore.UpdateOptimistic(ctx, fn)
 }
 
 func (a *away) asked() error {
@@ -332,9 +332,9 @@ func FuzzBodies(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		var secrets, items []string
 		b := bodyReader{in: bufio.NewReaderSize(strings.NewReader(text), 16),
-			secret: func(s string) error { secrets = append(secrets, s); return nil },
-			item:   func(item json.RawMessage) error { items = append(items, string(item)); return nil },
-			large:  func(int64, int) { t.Error("too large") }}
+			onSecret:   func(s string) error { secrets = append(secrets, s); return nil },
+			onItem:     func(item json.RawMessage) error { items = append(items, string(item)); return nil },
+			onOversize: func(int64, int) { t.Error("too large") }}
 		if b.read() != nil {
 			return
 		}
@@ -362,7 +362,7 @@ func FuzzBodies(f *testing.F) {
 func TestLargeSyncs(t *testing.T) {
 	t.Parallel()
 	r := start(t, teststore.SQLite(t), func(c *settings) {
-		c.server.RefBytes, c.share.MessageBytes, c.share.Pieces = 4<<20, 1<<20, opencode.Limits{Ops: 1000, Bytes: 1 << 20, Payload: 1 << 20}
+		c.server.RefBytes, c.share.MessageBytes, c.share.CommitLimits = 4<<20, 1<<20, opencode.Limits{Ops: 1000, Bytes: 1 << 20, Payload: 1 << 20}
 	})
 	c := r.create("ses_vast")
 	const messages, each = 100, 60 << 10
@@ -420,12 +420,12 @@ func TestWhatAShareLacks(t *testing.T) {
 	t.Parallel()
 	teststore.OnBoth(t, func(t *testing.T, st *store.Store) {
 		r := start(t, st, func(c *settings) {
-			c.share.BodyBytes, c.share.Pieces = 1<<18, opencode.Limits{Ops: 10, Bytes: 1 << 16, Payload: 1 << 15}
+			c.share.BodyBytes, c.share.CommitLimits = 1<<18, opencode.Limits{Ops: 10, Bytes: 1 << 16, Payload: 1 << 15}
 		})
 		c := r.create("ses_lacks")
 		lacks := func(want ...string) {
 			t.Helper()
-			list, err := r.service.Lacks(t.Context(), shared(t, r, c).Session)
+			list, err := r.service.LeftOut(t.Context(), shared(t, r, c).Session)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -460,7 +460,7 @@ func TestWhatAShareLacks(t *testing.T) {
 		c = r.create("ses_lacks") // opencode shares again, and syncs all that there is
 		r.want(413, r.sync(c, message("msg_3", large), message("msg_4", "x")))
 		lacks("message/msg_3")
-		if got := r.sync(created{ID: c.ID, Secret: "x"}, message("msg_6", large)); got.status != 403 {
+		if got := r.sync(createReply{ID: c.ID, Secret: "x"}, message("msg_6", large)); got.status != 403 {
 			t.Errorf("a stranger: %d %s", got.status, got.body)
 		}
 		lacks("message/msg_3")
@@ -470,16 +470,16 @@ func TestWhatAShareLacks(t *testing.T) {
 // clockOf is a database's clock, lastLack when a share last lost something, in Unix ms.
 func clockOf(t *testing.T, st *store.Store) int64 {
 	t.Helper()
-	sight, err := st.Look(t.Context(), "", nil)
+	sight, err := st.ReadAccess(t.Context(), "", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return sight.Now
 }
 
-func lastLack(t *testing.T, r *rig, c created) (last int64) {
+func lastLack(t *testing.T, r *rig, c createReply) (last int64) {
 	t.Helper()
-	list, err := r.service.Lacks(t.Context(), shared(t, r, c).Session)
+	list, err := r.service.LeftOut(t.Context(), shared(t, r, c).Session)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -500,7 +500,7 @@ func TestForgottenShares(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	stream, err := r.server.Caller(t.Context(), "127.0.0.9:1").Acting(share.Owner).OpenStream(t.Context(), "obx_1", bytes.Repeat([]byte{1}, capability.SecretBytes), 1)
+	stream, err := r.server.Caller(t.Context(), "127.0.0.9:1").Assume(share.Owner).OpenStream(t.Context(), "obx_1", bytes.Repeat([]byte{1}, capability.SecretBytes), 1)
 	if err != nil {
 		t.Fatal(err)
 	}

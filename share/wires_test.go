@@ -32,7 +32,7 @@ import (
 
 // watch follows a share; each array that comes goes to the channel, which is closed
 // at the end.
-func (r *rig) watch(c created, headers ...string) (arrays chan string, end func() error) {
+func (r *rig) watch(c createReply, headers ...string) (arrays chan string, end func() error) {
 	r.t.Helper()
 	conn, res, err := websocket.Dial(r.t.Context(), "ws://"+r.addr+"/ws/"+c.ID, &websocket.DialOptions{HTTPHeader: httpHeader(headers)})
 	if err != nil {
@@ -117,9 +117,9 @@ func TestFollowingTheOwner(t *testing.T) {
 	c := r.create("ses_owned")
 	arrays, _ := r.watch(c)
 	p := shared(t, r, c)
-	held := r.server.Caller(t.Context(), "127.0.0.1:1").Acting(p.Owner)
+	held := r.server.Caller(t.Context(), "127.0.0.1:1").Assume(p.Owner)
 	batch := intent
-	if _, err := held.Do(t.Context(), batch("put", "key", `"message/m"`, "payload", `{"id":"m"}`), batch("put", "key", `"message/n"`, "payload", `{"id":"n"}`)); err != nil {
+	if _, err := held.ApplyDirect(t.Context(), batch("put", "key", `"message/m"`, "payload", `{"id":"m"}`), batch("put", "key", `"message/n"`, "payload", `{"id":"n"}`)); err != nil {
 		t.Fatal(err)
 	}
 	for _, id := range []string{"m", "n"} { // two batches
@@ -149,7 +149,7 @@ func intent(method string, args ...string) ledger.Intent {
 }
 
 // writer applies ops over a stream, one after the other.
-func (r *rig) writer(held *server.Held) func(method string, args ...string) {
+func (r *rig) writer(held *server.Capability) func(method string, args ...string) {
 	r.t.Helper()
 	stream, err := held.OpenStream(r.t.Context(), "obx_"+ulid.Make().String(), capability.NewSecret().Reveal(), 1)
 	if err != nil {
@@ -175,7 +175,7 @@ func TestRemovalsEndTheStream(t *testing.T) {
 	teststore.OnBoth(t, func(t *testing.T, st *store.Store) {
 		r := start(t, st, nil)
 		c := r.create("ses_removed")
-		held := r.server.Caller(t.Context(), "127.0.0.1:1").Acting(shared(t, r, c).Owner)
+		held := r.server.Caller(t.Context(), "127.0.0.1:1").Assume(shared(t, r, c).Owner)
 		do := r.writer(held)
 		for _, q := range []struct{ method, key, put, item string }{
 			{"remove", "message/a", `{"id":"a"}`, `{"type":"message","data":{"id":"a"}}`},
@@ -204,7 +204,7 @@ func TestRemovalsEndTheStream(t *testing.T) {
 		arrays, end := r.watch(c)
 		ops := []ledger.Intent{intent("put", "key", `"message/b"`, "payload", `{"id":"b"}`), intent("remove", "key", `"message/b"`)}
 		ops[1].BatchID = ops[0].BatchID
-		if _, err := held.Do(t.Context(), ops...); err != nil {
+		if _, err := held.ApplyDirect(t.Context(), ops...); err != nil {
 			t.Fatal(err)
 		}
 		if got := next(t, arrays); got != `[{"type":"message","data":{"id":"b"}}]` {
@@ -295,7 +295,7 @@ func TestCapnWebShares(t *testing.T) {
 		first := []any{map[string]any{"type": "message", "data": map[string]any{"id": "msg_1", "text": "<é>\u2028", "n": 1795203727476.0, "left": capnweb.Undefined{},
 			"when": time.UnixMilli(0).UTC(), "f": 0.5, "list": []any{nil, true, capnweb.Undefined{}}}}}
 		got := w.must("createShare", "ses_"+what, first)
-		c := created{ID: got["id"].(string), URL: got["url"].(string), Secret: got["secret"].(string)}
+		c := createReply{ID: got["id"].(string), URL: got["url"].(string), Secret: got["secret"].(string)}
 		want := `[{"type":"message","data":{"f":0.5,"id":"msg_1","list":[null,true,null],"n":1795203727476,"text":"<é>\u2028","when":"1970-01-01T00:00:00.000Z"}}]`
 		if items := fmt.Sprint(r.data(c)); items != want {
 			t.Errorf("%s: the share has %s, want %s", what, items, want)
@@ -457,7 +457,7 @@ func TestBodiesOfReaders(t *testing.T) {
 			t.Fatal(err)
 		}
 		_ = conn.SetDeadline(time.Now().Add(patience))
-		fmt.Fprintf(conn, "%s HTTP/1.1\r\nHost: %s\r\n%s: %s\r\nContent-Length: 5\r\n\r\n", what, r.addr, keyHeader, testKey)
+		fmt.Fprintf(conn, "%s HTTP/1.1\r\nHost: %s\r\n%s: %s\r\nContent-Length: 5\r\n\r\n", what, r.addr, shareKeyHeader, testKey)
 		answer, err := io.ReadAll(conn)
 		_ = conn.Close()
 		if err != nil || !strings.HasPrefix(string(answer), "HTTP/1.1 400 ") {

@@ -9,8 +9,8 @@ import (
 )
 
 var (
-	// readMaker gets the ref that a session was made under, which its owner's is below.
-	readMaker = statement("", `
+	// readSpaceRef gets the ref that a session was made under, which its owner's is below.
+	readSpaceRef = statement("", `
 		SELECT g.parent_target, g.parent_tail FROM grants g WHERE g.target = {1} AND g.owner = 1 ORDER BY g.revoked LIMIT 1`)
 
 	// readAccount gets, of the way from a ref of a space up to the space's owner's, the last
@@ -36,23 +36,23 @@ var (
 		SELECT CAST(coalesce(sum(s.bytes), 0) AS bigint) FROM sessions s
 		WHERE s.id IN (SELECT line.target FROM line WHERE line.own = 0)`)
 
-	// spareAccount keeps what was there before there was a quota, once all of it is measured.
-	spareAccount = statement("", `
+	// exemptAccount keeps what was there before there was a quota, once all of it is measured.
+	exemptAccount = statement("", `
 		UPDATE grants SET spared = {3} WHERE target = {1} AND tail = {2} AND spared < 0
 			AND NOT EXISTS (SELECT 1 FROM sessions s WHERE s.spared < 0)`)
-	readSpared = statement("", `SELECT g.spared FROM grants g WHERE g.target = {1} AND g.tail = {2}`)
+	readExempt = statement("", `SELECT g.spared FROM grants g WHERE g.target = {1} AND g.tail = {2}`)
 )
 
-// Account gives the ref of a space that a session counts for, or another ref of the space
+// AccountRef gives the ref of a space that a session counts for, or another ref of the space
 // does; "" for what is the space's owner's.
-func (s *Store) Account(ctx context.Context, id string) (ref string, err error) {
-	if err := sound(id); err != nil {
+func (s *Store) AccountRef(ctx context.Context, id string) (ref string, err error) {
+	if err := checkText(id); err != nil {
 		return "", err
 	}
 	err = s.backend.Snapshot(ctx, func(run Runner) error {
-		target, tail := split(id)
+		target, tail := splitRef(id)
 		if tail == "" {
-			run.Queue(readMaker, nil, []any{id}, func(row Scanner) error { return row.Scan(&target, &tail) })
+			run.Queue(readSpaceRef, nil, []any{id}, func(row Scanner) error { return row.Scan(&target, &tail) })
 			if err := run.Flush(ctx); err != nil {
 				return err
 			}
@@ -60,23 +60,23 @@ func (s *Store) Account(ctx context.Context, id string) (ref string, err error) 
 		run.Queue(readAccount, nil, []any{target, tail}, func(row Scanner) error {
 			var target, tail string
 			err := row.Scan(&target, &tail)
-			ref = join(target, tail)
+			ref = joinRef(target, tail)
 			return err
 		})
 		return nil
 	})
-	return ref, naming("find an account", err)
+	return ref, wrap("find an account", err)
 }
 
-// Held adds up what all sessions hold that count for a ref of a space; spared is what was
+// AccountUsage adds up what all sessions hold that count for a ref of a space; spared is what was
 // there before that had a quota, and -1 while that is not known.
-func (s *Store) Held(ctx context.Context, ref string) (bytes, spared int64, err error) {
+func (s *Store) AccountUsage(ctx context.Context, ref string) (bytes, spared int64, err error) {
 	if capability.Target(ref) == "" {
 		return 0, 0, nil
 	}
-	target, tail := split(ref)
+	target, tail := splitRef(ref)
 	read := func(run Runner) {
-		run.Queue(readSpared, nil, []any{target, tail}, func(row Scanner) error { return row.Scan(&spared) })
+		run.Queue(readExempt, nil, []any{target, tail}, func(row Scanner) error { return row.Scan(&spared) })
 	}
 	err = s.backend.Snapshot(ctx, func(run Runner) error {
 		run.Queue(sumAccount, nil, []any{target, tail}, func(row Scanner) error { return row.Scan(&bytes) })
@@ -85,10 +85,10 @@ func (s *Store) Held(ctx context.Context, ref string) (bytes, spared int64, err 
 	})
 	if err == nil && spared < 0 {
 		err = s.update(ctx, func(t *tx) error {
-			t.run.Queue(spareAccount, nil, []any{target, tail, bytes}, nil)
+			t.run.Queue(exemptAccount, nil, []any{target, tail, bytes}, nil)
 			read(t.run)
 			return nil
 		})
 	}
-	return bytes, spared, naming("add up an account", err)
+	return bytes, spared, wrap("add up an account", err)
 }

@@ -14,17 +14,17 @@ import (
 )
 
 var (
-	// ensureHeads makes the ends of new chains, in order as the list is.
-	ensureHeads = statement("t", `
+	// ensureAuditHeads makes the ends of new chains, in order as the list is.
+	ensureAuditHeads = statement("t", `
 		INSERT INTO audit_heads (target) SELECT a FROM {w} WHERE true ON CONFLICT (target) DO NOTHING`)
 
-	lockHeads = statement("t", `
+	lockAuditHeads = statement("t", `
 		SELECT h.target, h.seq, h.head FROM audit_heads h
 		WHERE h.target IN (SELECT a FROM {w}) ORDER BY h.target {lock}`)
 
-	readHead = statement("", `SELECT h.target, h.seq, h.head FROM audit_heads h WHERE h.target = {1}`)
+	readAuditHead = statement("", `SELECT h.target, h.seq, h.head FROM audit_heads h WHERE h.target = {1}`)
 
-	saveHeads = statement("tib", `
+	saveAuditHeads = statement("tib", `
 		INSERT INTO audit_heads (target, seq, head) {values}
 		ON CONFLICT (target) DO UPDATE SET seq = excluded.seq, head = excluded.head`)
 
@@ -42,7 +42,7 @@ type auditHead struct {
 	hash [32]byte
 }
 
-func scanHead(row Scanner) (target string, h auditHead, err error) {
+func scanAuditHead(row Scanner) (target string, h auditHead, err error) {
 	var seq int64
 	var hash []byte
 	if err := row.Scan(&target, &seq, &hash); err != nil {
@@ -63,10 +63,10 @@ func (t *tx) saveAudit(ctx context.Context, rows []*capability.AuditRow) error {
 	for _, r := range rows {
 		heads[r.Target] = nil
 	}
-	targets := texts(sortedKeys(heads))
-	t.list(ensureHeads, targets, nil)
-	t.list(lockHeads, targets, func(row Scanner) error {
-		target, h, err := scanHead(row)
+	targets := textRows(sortedKeys(heads))
+	t.queueList(ensureAuditHeads, targets, nil)
+	t.queueList(lockAuditHeads, targets, func(row Scanner) error {
+		target, h, err := scanAuditHead(row)
 		heads[target] = &h
 		return err
 	})
@@ -80,18 +80,18 @@ func (t *tx) saveAudit(ctx context.Context, rows []*capability.AuditRow) error {
 			return fault.Internal.With("the audit of %s has no end", row.Target)
 		}
 		a.Seq, a.At, a.Count = h.seq+1, cmp.Or(a.At, t.now), max(a.Count, 1)
-		a.Hash = capability.ChainAudit(h.hash, &a)
+		a.Hash = capability.HashAuditRow(h.hash, &a)
 		h.seq, h.hash = a.Seq, a.Hash
 		list[i] = []any{a.Target, int64(a.Seq), a.At, int64(a.Act), int64(a.Reason), int64(a.Cursor), int64(a.Count),
 			a.Ref, a.Actor, a.Subject, a.Op, a.Peer, slices.Clone(a.Hash[:])}
 	}
-	t.list(insertAudit, list, nil)
+	t.queueList(insertAudit, list, nil)
 	ends := make([][]any, len(targets))
 	for i, target := range sortedKeys(heads) {
 		h := heads[target]
 		ends[i] = []any{target, int64(h.seq), h.hash[:]}
 	}
-	t.list(saveHeads, ends, nil)
+	t.queueList(saveAuditHeads, ends, nil)
 	return nil
 }
 

@@ -10,18 +10,18 @@ import (
 	"github.com/mooring-rpc/mooring/session"
 )
 
-// Checked is what Check went through, and what it found wrong, in words.
-type Checked struct {
+// IntegrityReport is what CheckIntegrity went through, and what it found wrong, in words.
+type IntegrityReport struct {
 	Sessions, Events, AuditRows int
 	Flaws                       []string // the first of them
 	More                        int      // how many others there are
 }
 
-// mostFlaws bounds the flaws that are kept.
-const mostFlaws = 100
+// maxFlaws bounds the flaws that are kept.
+const maxFlaws = 100
 
-func (c *Checked) flaw(format string, args ...any) {
-	if len(c.Flaws) == mostFlaws {
+func (c *IntegrityReport) flaw(format string, args ...any) {
+	if len(c.Flaws) == maxFlaws {
 		c.More++
 		return
 	}
@@ -37,15 +37,15 @@ const (
 var (
 	pageSessions = statement("", `
 		SELECT s.id, s.cursor, s.base, s.head FROM sessions s WHERE s.id > {1} ORDER BY s.id LIMIT {2}`)
-	pageHeads = statement("", `
+	pageAuditHeads = statement("", `
 		SELECT h.target, h.seq, h.head FROM audit_heads h WHERE h.target > {1} ORDER BY h.target LIMIT {2}`)
 )
 
-// Check goes over the hash chain of every session's log, with its payloads, and of every
+// CheckIntegrity goes over the hash chain of every session's log, with its payloads, and of every
 // audit, in the transaction that run is in. It needs no column that is newer than the audit's
 // chain, so older databases can be checked too. The error is for what kept it from reading.
-func Check(ctx context.Context, run Runner) (*Checked, error) {
-	c := &Checked{}
+func CheckIntegrity(ctx context.Context, run Runner) (*IntegrityReport, error) {
+	c := &IntegrityReport{}
 	if err := c.logs(ctx, run); err != nil {
 		return nil, fmt.Errorf("check logs: %w", err)
 	}
@@ -55,18 +55,18 @@ func Check(ctx context.Context, run Runner) (*Checked, error) {
 	return c, nil
 }
 
-// checkedLog is where a session's log begins and ends.
-type checkedLog struct {
+// logBounds is where a session's log begins and ends.
+type logBounds struct {
 	id           string
 	cursor, base uint64
 	head         session.Hash
 }
 
-func (c *Checked) logs(ctx context.Context, run Runner) error {
+func (c *IntegrityReport) logs(ctx context.Context, run Runner) error {
 	for after := ""; ; {
-		var page []checkedLog
+		var page []logBounds
 		run.Queue(pageSessions, nil, []any{after, int64(checkPage)}, func(row Scanner) error {
-			var l checkedLog
+			var l logBounds
 			var cursor, base int64
 			var head []byte
 			err := row.Scan(&l.id, &cursor, &base, &head)
@@ -91,7 +91,7 @@ func (c *Checked) logs(ctx context.Context, run Runner) error {
 }
 
 // log checks one log. Of a trimmed one the event at its base is left, for its hash.
-func (c *Checked) log(ctx context.Context, run Runner, l *checkedLog) error {
+func (c *IntegrityReport) log(ctx context.Context, run Runner, l *logBounds) error {
 	c.Sessions++
 	v := session.NewVerifier(session.Hash{}, 0)
 	if l.base > 0 {
@@ -115,8 +115,8 @@ func (c *Checked) log(ctx context.Context, run Runner, l *checkedLog) error {
 				return err
 			}
 			events = append(events, e)
-			if bytes += eventBytes(e); bytes >= checkBytes {
-				return ErrEnough
+			if bytes += eventSize(e); bytes >= checkBytes {
+				return ErrStopRows
 			}
 			return nil
 		})
@@ -137,12 +137,12 @@ func (c *Checked) log(ctx context.Context, run Runner, l *checkedLog) error {
 	return nil
 }
 
-func (c *Checked) audits(ctx context.Context, run Runner) error {
+func (c *IntegrityReport) audits(ctx context.Context, run Runner) error {
 	for after := ""; ; {
 		heads := map[string]auditHead{}
 		var targets []string
-		run.Queue(pageHeads, nil, []any{after, int64(checkPage)}, func(row Scanner) error {
-			target, h, err := scanHead(row)
+		run.Queue(pageAuditHeads, nil, []any{after, int64(checkPage)}, func(row Scanner) error {
+			target, h, err := scanAuditHead(row)
 			heads[target], targets = h, append(targets, target)
 			return err
 		})
@@ -161,8 +161,8 @@ func (c *Checked) audits(ctx context.Context, run Runner) error {
 	}
 }
 
-func (c *Checked) audit(ctx context.Context, run Runner, target string, end auditHead) error {
-	chain := capability.NewChain(0)
+func (c *IntegrityReport) audit(ctx context.Context, run Runner, target string, end auditHead) error {
+	chain := capability.NewChainVerifier(0)
 	for {
 		var rows []*capability.AuditRow
 		run.Queue(readAudit, nil, []any{target, int64(chain.Seq()), int64(checkPage)}, collect(&rows, scanAudit))
@@ -170,7 +170,7 @@ func (c *Checked) audit(ctx context.Context, run Runner, target string, end audi
 			return err
 		}
 		for _, r := range rows {
-			chain.Add(r.Link())
+			chain.Add(r.ChainRow())
 		}
 		c.AuditRows += len(rows)
 		if len(rows) == 0 {

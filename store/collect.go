@@ -16,8 +16,8 @@ func collect[T any](to *[]T, scan func(Scanner) (T, error)) func(Scanner) error 
 	}
 }
 
-// byID puts refs into a map.
-func byID(grants map[string]*capability.Grant) func(Scanner) error {
+// grantsByID puts refs into a map.
+func grantsByID(grants map[string]*capability.Grant) func(Scanner) error {
 	return func(row Scanner) error {
 		g, err := scanGrant(row)
 		if err == nil {
@@ -27,8 +27,8 @@ func byID(grants map[string]*capability.Grant) func(Scanner) error {
 	}
 }
 
-// rowsByID puts sessions into a map; more are further columns.
-func rowsByID(rows map[string]*session.Row, more ...any) func(Scanner) error {
+// sessionsByID puts sessions into a map; more are further columns.
+func sessionsByID(rows map[string]*session.Row, more ...any) func(Scanner) error {
 	return func(row Scanner) error {
 		r, err := scanSession(row, more...)
 		if err == nil {
@@ -41,8 +41,8 @@ func rowsByID(rows map[string]*session.Row, more ...any) func(Scanner) error {
 // scanRef is scanGrant where there are no further columns.
 func scanRef(row Scanner) (*capability.Grant, error) { return scanGrant(row) }
 
-// clock puts the database's time into a variable.
-func clock(to *int64) func(now, version int64) {
+// setClock puts the database's time into a variable.
+func setClock(to *int64) func(now, version int64) {
 	return func(now, _ int64) { *to = now }
 }
 

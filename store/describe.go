@@ -12,15 +12,15 @@ import (
 // infoKey is the key of a session's info.
 var infoKey = session.Key{Kind: session.KeySession}.String()
 
-// Describe is Look, with the session's info: the entry that has its title; nil
+// Describe is ReadAccess, with the session's info: the entry that has its title; nil
 // if it was never put.
-func (s *Store) Describe(ctx context.Context, id string, refIDs []string) (sight *session.Sight, info *session.Entry, err error) {
-	sight = &session.Sight{}
+func (s *Store) Describe(ctx context.Context, id string, refIDs []string) (sight *session.Access, info *session.Entry, err error) {
+	sight = &session.Access{}
 	if sight.Key, err = s.hashKey(ctx); err != nil {
-		return nil, nil, naming("describe", err)
+		return nil, nil, wrap("describe", err)
 	}
 	err = s.backend.Snapshot(ctx, func(run Runner) error {
-		look(run, sight, id, refIDs)
+		queueAccess(run, sight, id, refIDs)
 		run.Queue(readEntries, [][]any{{id, infoKey}}, []any{int64(math.MaxInt64)}, func(row Scanner) (err error) {
 			info, err = scanEntry(row)
 			return err
@@ -28,7 +28,7 @@ func (s *Store) Describe(ctx context.Context, id string, refIDs []string) (sight
 		return nil
 	})
 	if err != nil {
-		return nil, nil, naming("describe", err)
+		return nil, nil, wrap("describe", err)
 	}
 	return sight, info, nil
 }

@@ -16,11 +16,11 @@ const (
 )
 
 var (
-	insertEvents = insertion("TIITTTTTittbbb",
+	insertEvents = insertStatement("TIITTTTTittbbb",
 		`events (session, at, schema, method, ref, actor, outbox, batch, cursor, key, op, sum, hash, payload)`)
 
-	readEvents = page(eventColumns, `FROM events v WHERE v.session = {1} AND v.cursor > {2}`,
-		"v.cursor", strconv.FormatInt(math.MaxInt64, 10), fmt.Sprintf("COALESCE(octet_length(v.payload), 0) + %d", eventWeight), "{3}", "{4}")
+	readEvents = pageStatement(eventColumns, `FROM events v WHERE v.session = {1} AND v.cursor > {2}`,
+		"v.cursor", strconv.FormatInt(math.MaxInt64, 10), fmt.Sprintf("COALESCE(octet_length(v.payload), 0) + %d", eventOverhead), "{3}", "{4}")
 
 	// readHashes gets the hashes of events, which stay when their payloads go.
 	readHashes = statement("ti", `
@@ -28,27 +28,27 @@ var (
 		WHERE v.session = w.a AND v.cursor = w.b`)
 
 	// readLogs gets whole logs up to a cursor each.
-	readLogs = weighed("ti", eventColumns, `
+	readLogs = boundedStatement("ti", eventColumns, `
 		SELECT `+eventColumns+` FROM {w} CROSS JOIN events v
 		WHERE v.session = w.a AND v.cursor <= w.b`)
 
 	// readDeltas goes over a session's log once, whatever number of parts is
 	// asked for; who reads picks out the keys.
-	readDeltas = weighed("ti", deltaColumns, `
+	readDeltas = boundedStatement("ti", deltaColumns, `
 		SELECT `+deltaColumns+` FROM {w} CROSS JOIN events v
 		WHERE v.session = w.a AND v.cursor > w.b AND v.method = '`+session.MethodAppendText+`'`)
 
-	// readGrowth gets the deltas of keys from {4} to {5} after cursor {2} and up to {3}, as
+	// readOpenDeltas gets the deltas of keys from {4} to {5} after cursor {2} and up to {3}, as
 	// far as turns are open: those of ended ones are in their parts' values.
-	readGrowth = statement("", `
+	readOpenDeltas = statement("", `
 		SELECT `+deltaColumns+` FROM events v
 		WHERE v.session = {1} AND v.cursor > {2} AND v.cursor <= {3}
 		AND v.cursor > (SELECT MIN(t.begun) FROM turns t WHERE t.session = {1} AND t.status <= 2)
 		AND v.key >= {4} AND v.key <= {5} AND v.method = '`+session.MethodAppendText+`' ORDER BY v.cursor`)
 
-	// readHolders gets the events that hold payloads of a key b, or may: a fork, and
+	// readPayloadEvents gets the events that hold payloads of a key b, or may: a fork, and
 	// the finalize whose key is c. Only what may comes with its payload.
-	readHolders = weighed("ttt", `v.session, v.cursor, v.method, v.payload`, `
+	readPayloadEvents = boundedStatement("ttt", `v.session, v.cursor, v.method, v.payload`, `
 		SELECT v.session, v.cursor, v.method,
 			CASE WHEN v.method IN ('`+session.MethodFork+`', '`+session.MethodFinalize+`') THEN v.payload END AS payload
 		FROM {w} CROSS JOIN events v
@@ -60,8 +60,8 @@ var (
 	dropPayloads = statement("ti", `
 		UPDATE events SET payload = NULL WHERE (session, cursor) IN (SELECT a, b FROM {w})`)
 
-	// cutPayload leaves of an event's payload what is not purged.
-	cutPayload = statement("", `UPDATE events SET payload = {3} WHERE session = {1} AND cursor = {2}`)
+	// replacePayload leaves of an event's payload what is not purged.
+	replacePayload = statement("", `UPDATE events SET payload = {3} WHERE session = {1} AND cursor = {2}`)
 
 	// dropAllPayloads is dropPayloads for whole logs.
 	dropAllPayloads = statement("t", `
@@ -89,12 +89,12 @@ func eventValues(to []any, e *session.Event) []any {
 		&e.Cursor, &e.Key, &e.Op, &e.Sum, &e.Hash, &e.Payload)
 }
 
-// eventWeight is what an event weighs at least.
-const eventWeight = 256
+// eventOverhead is what an event weighs at least.
+const eventOverhead = 256
 
-// eventBytes is about what an event weighs in memory and on a wire.
-func eventBytes(e *session.Event) int {
-	return eventWeight + len(e.Payload) + len(e.Key) + len(e.Ref) + len(e.Actor)
+// eventSize is about what an event weighs in memory and on a wire.
+func eventSize(e *session.Event) int {
+	return eventOverhead + len(e.Payload) + len(e.Key) + len(e.Ref) + len(e.Actor)
 }
 
 // delta is one appendText event's text.
@@ -102,7 +102,7 @@ type delta struct {
 	session, key string
 	cursor       uint64
 	text         []byte
-	weight       int // of the row
+	size         int // of the row
 }
 
 func scanDelta(row Scanner) (d delta, err error) {
@@ -111,13 +111,13 @@ func scanDelta(row Scanner) (d delta, err error) {
 	if err := row.Scan(&d.session, &d.key, &cursor, &payload); err != nil {
 		return d, err
 	}
-	d.cursor, d.text, d.weight = uint64(cursor), session.DeltaText(payload), weight(payload)
+	d.cursor, d.text, d.size = uint64(cursor), session.DeltaText(payload), rowSize(payload)
 	return d, nil
 }
 
-// orNull is a value for a column that may be NULL: nil bytes must not become
+// nullable is a value for a column that may be NULL: nil bytes must not become
 // an empty value.
-func orNull(b []byte) any {
+func nullable(b []byte) any {
 	if b == nil {
 		return nil
 	}

@@ -21,14 +21,14 @@ var (
 		SELECT `+grantColumns+` FROM grants g
 		WHERE (g.target, g.tail) IN (SELECT a, b FROM {w}) AND g.noted = 0 ORDER BY g.target, g.tail {lock}`)
 
-	noteExpired = statement("tt", `UPDATE grants SET noted = 1 WHERE (target, tail) IN (SELECT a, b FROM {w})`)
+	markExpiryAudited = statement("tt", `UPDATE grants SET noted = 1 WHERE (target, tail) IN (SELECT a, b FROM {w})`)
 )
 
-// due gives the rows of a statement of the database's time and a limit.
-func (s *Store) due(ctx context.Context, find *Statement, limit int, scan func(Scanner) ([]any, error)) (rows [][]any, err error) {
+// findDue gives the rows of a statement of the database's time and a limit.
+func (s *Store) findDue(ctx context.Context, find *Statement, limit int, scan func(Scanner) ([]any, error)) (rows [][]any, err error) {
 	err = s.backend.Snapshot(ctx, func(run Runner) error {
 		var now int64
-		run.QueueNow(clock(&now))
+		run.QueueNow(setClock(&now))
 		if err := run.Flush(ctx); err != nil {
 			return err
 		}
@@ -38,17 +38,17 @@ func (s *Store) due(ctx context.Context, find *Statement, limit int, scan func(S
 	return rows, err
 }
 
-// Expire notes refs that have expired by the database's clock, at most limit of
+// AuditExpired notes refs that have expired by the database's clock, at most limit of
 // them. more says that there may be others. What was dead before its time was
 // over gets no row (session.Expiry).
-func (s *Store) Expire(ctx context.Context, limit int) (more bool, err error) {
-	due, err := s.due(ctx, findExpired, limit, func(row Scanner) ([]any, error) {
+func (s *Store) AuditExpired(ctx context.Context, limit int) (more bool, err error) {
+	due, err := s.findDue(ctx, findExpired, limit, func(row Scanner) ([]any, error) {
 		var target, tail string
 		err := row.Scan(&target, &tail)
 		return []any{target, tail}, err
 	})
 	if err != nil {
-		return false, naming("find expired refs", err)
+		return false, wrap("find expired refs", err)
 	}
 	// Refs of sessions are guarded by their sessions, which are locked together.
 	// Those of a space have no such guard: each goes alone, and waits for no
@@ -57,17 +57,17 @@ func (s *Store) Expire(ctx context.Context, limit int) (more bool, err error) {
 	for _, ref := range due {
 		if capability.IsSession(ref[0].(string)) {
 			together = append(together, ref)
-		} else if err := s.noteExpired(ctx, [][]any{ref}); err != nil {
+		} else if err := s.auditExpired(ctx, [][]any{ref}); err != nil {
 			return false, err
 		}
 	}
 	if len(together) > 0 {
-		err = s.noteExpired(ctx, together)
+		err = s.auditExpired(ctx, together)
 	}
 	return len(due) == limit && limit > 0, err
 }
 
-func (s *Store) noteExpired(ctx context.Context, due [][]any) error {
+func (s *Store) auditExpired(ctx context.Context, due [][]any) error {
 	var targets []string
 	for _, ref := range due {
 		targets = append(targets, ref[0].(string))
@@ -76,8 +76,8 @@ func (s *Store) noteExpired(ctx context.Context, due [][]any) error {
 	targets = slices.Compact(targets)
 	err := s.update(ctx, func(t *tx) error {
 		rows := map[string]*session.Row{}
-		t.run.Queue(lockSessions, texts(targets), nil, rowsByID(rows, new(int64)))
-		t.run.QueueNow(clock(&t.now))
+		t.run.Queue(lockSessions, textRows(targets), nil, sessionsByID(rows, new(int64)))
+		t.run.QueueNow(setClock(&t.now))
 		if err := t.run.Flush(ctx); err != nil {
 			return err
 		}
@@ -88,8 +88,8 @@ func (s *Store) noteExpired(ctx context.Context, due [][]any) error {
 			if err != nil {
 				return err
 			}
-			noted = append(noted, refs([]string{g.ID})...)
-			if row := session.Expiry(g, rows[g.Target], t.now); row != nil {
+			noted = append(noted, refRows([]string{g.ID})...)
+			if row := session.ExpiryAudit(g, rows[g.Target], t.now); row != nil {
 				audit = append(audit, row)
 			}
 			return nil
@@ -97,8 +97,8 @@ func (s *Store) noteExpired(ctx context.Context, due [][]any) error {
 		if err := t.run.Flush(ctx); err != nil {
 			return err
 		}
-		t.list(noteExpired, noted, nil)
+		t.queueList(markExpiryAudited, noted, nil)
 		return t.saveAudit(ctx, audit)
 	})
-	return naming("note expired refs", err)
+	return wrap("note expired refs", err)
 }

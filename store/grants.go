@@ -42,7 +42,7 @@ var (
 
 	// revokeSubtree marks a ref and every living one below it.
 	revokeSubtree = statement("", `
-		WITH RECURSIVE `+below+`
+		WITH RECURSIVE `+descendantsCTE+`
 		UPDATE grants SET revoked = {3}, cut = {4}, revoked_by = {5}
 		WHERE (target, tail) IN (SELECT target, tail FROM below) AND revoked = 0`)
 
@@ -62,13 +62,13 @@ func scanGrant(row Scanner, more ...any) (*capability.Grant, error) {
 		hash, seal                                          []byte
 	)
 	dest := []any{&g.Target, &tail, &parentTarget, &parentTail, &owner, &epoch, &rights, &methods, &g.Expires, &from,
-		&redeemable, &used, &g.Created, &g.Revoked, &cutAt, &g.RevokeBy, &g.Label, &g.Actor, &hash, &g.Message, &within, &seal, &g.Bytes, &g.Spared}
+		&redeemable, &used, &g.Created, &g.Revoked, &cutAt, &g.RevokedBy, &g.Label, &g.Actor, &hash, &g.Message, &within, &seal, &g.Bytes, &g.ExemptBytes}
 	if err := row.Scan(append(dest, more...)...); err != nil {
 		return nil, err
 	}
-	g.ID, g.Parent = join(g.Target, tail), join(parentTarget, parentTail)
+	g.ID, g.Parent = joinRef(g.Target, tail), joinRef(parentTarget, parentTail)
 	g.Owner, g.Epoch, g.Rights = owner != 0, uint64(epoch), capability.Rights(rights|within)
-	g.From, g.Limit, g.Used, g.Cut = uint64(from), uint32(redeemable), uint32(used), uint64(cutAt)
+	g.VisibleFrom, g.MaxRedemptions, g.Redemptions, g.Cut = uint64(from), uint32(redeemable), uint32(used), uint64(cutAt)
 	copy(g.Hash[:], hash)
 	if len(seal) > 0 {
 		g.Seal = seal
@@ -89,8 +89,8 @@ func grantValues(g *capability.Grant) ([]any, error) {
 	if seal == nil {
 		seal = []byte{} // the column is never NULL
 	}
-	_, tail := split(g.ID)
-	parentTarget, parentTail := split(g.Parent)
+	_, tail := splitRef(g.ID)
+	parentTarget, parentTail := splitRef(g.Parent)
 	var owner int64
 	if g.Owner {
 		owner = 1
@@ -99,15 +99,15 @@ func grantValues(g *capability.Grant) ([]any, error) {
 	if g.Message != "" { // a server that knows of no such limit must not find rights without it
 		rights, within = within, rights
 	}
-	return []any{g.Target, tail, parentTarget, parentTail, owner, int64(g.Epoch), rights, string(methods), g.Expires, int64(g.From),
-		int64(g.Limit), int64(g.Used), g.Created, g.Revoked, int64(g.Cut), g.RevokeBy, g.Label, g.Actor, g.Hash[:], g.Message, within, seal}, nil
+	return []any{g.Target, tail, parentTarget, parentTail, owner, int64(g.Epoch), rights, string(methods), g.Expires, int64(g.VisibleFrom),
+		int64(g.MaxRedemptions), int64(g.Redemptions), g.Created, g.Revoked, int64(g.Cut), g.RevokedBy, g.Label, g.Actor, g.Hash[:], g.Message, within, seal}, nil
 }
 
-// refs is a list of ref ids, each in its two columns.
-func refs(ids []string) [][]any {
+// refRows is a list of ref ids, each in its two columns.
+func refRows(ids []string) [][]any {
 	list := make([][]any, len(ids))
 	for i, id := range ids {
-		target, tail := split(id)
+		target, tail := splitRef(id)
 		list[i] = []any{target, tail}
 	}
 	return list

@@ -16,9 +16,9 @@ const historyName = "history"
 var saveMeta = statement("", `
 	INSERT INTO meta (name, value) VALUES ({1}, {2}) ON CONFLICT (name) DO UPDATE SET value = excluded.value`)
 
-// History is the id of the history that commits belong to: the same for all servers of a
-// database, and another since the last Restored.
-func (s *Store) History(ctx context.Context) (id string, err error) {
+// HistoryID is the id of the history that commits belong to: the same for all servers of a
+// database, and another since the last BeginHistory.
+func (s *Store) HistoryID(ctx context.Context) (id string, err error) {
 	err = s.backend.Snapshot(ctx, func(run Runner) error {
 		run.Queue(readMeta, nil, []any{historyName}, func(row Scanner) error { return row.Scan(&id) })
 		return nil
@@ -26,14 +26,14 @@ func (s *Store) History(ctx context.Context) (id string, err error) {
 	if err == nil && id == "" {
 		err = fault.Internal.With("the database has no history id")
 	}
-	return id, naming("read the history id", err)
+	return id, wrap("read the history id", err)
 }
 
-// Restored begins another history, as whoever restored the database from a copy says.
-func (s *Store) Restored(ctx context.Context) (id string, err error) {
+// BeginHistory begins another history, as whoever restored the database from a copy says.
+func (s *Store) BeginHistory(ctx context.Context) (id string, err error) {
 	var b [16]byte
 	if _, err := rand.Read(b[:]); err != nil {
-		return "", naming("begin a history", err)
+		return "", wrap("begin a history", err)
 	}
 	id = hex.EncodeToString(b[:])
 	err = s.backend.Update(ctx, func(run Runner) error {
@@ -41,7 +41,7 @@ func (s *Store) Restored(ctx context.Context) (id string, err error) {
 		return nil
 	})
 	if err != nil {
-		return "", naming("begin a history", err)
+		return "", wrap("begin a history", err)
 	}
 	return id, nil
 }

@@ -29,7 +29,7 @@ func both(t *testing.T, do func(db *sql.DB, text func(*Statement) string)) {
 	}
 	for _, kind := range []struct {
 		*sql.DB
-		set  migrations.Set
+		set  migrations.Schema
 		text func(*Statement) string
 	}{
 		{lite, migrations.SQLite, func(s *Statement) string { return s.SQLite.One }},
@@ -93,7 +93,7 @@ func TestListsReadBeginnings(t *testing.T) {
 				sizes = append(sizes, len(info))
 			}
 			slices.Sort(sizes)
-			if rows.Err() != nil || fmt.Sprint(sizes) != fmt.Sprint([]int{100, infoBytes}) {
+			if rows.Err() != nil || fmt.Sprint(sizes) != fmt.Sprint([]int{100, maxInfoBytes}) {
 				t.Errorf("of %s are read infos of %d bytes, %v", name, sizes, rows.Err())
 			}
 		}
@@ -104,13 +104,13 @@ func TestListsReadBeginnings(t *testing.T) {
 func TestTitleInABeginning(t *testing.T) {
 	t.Parallel()
 	cut := func(before, title, after string) string {
-		info := []byte(`{"x":"` + strings.Repeat("x", infoBytes-len(`{"x":"","title":"`)-len(before)) + `","title":"` + title + after)
-		return titleIn(info[:min(len(info), infoBytes)])
+		info := []byte(`{"x":"` + strings.Repeat("x", maxInfoBytes-len(`{"x":"","title":"`)-len(before)) + `","title":"` + title + after)
+		return infoTitle(info[:min(len(info), maxInfoBytes)])
 	}
 	for name, c := range map[string]struct{ got, want string }{
-		"whole":              {titleIn([]byte(`{"a":1,"title":"a title"}`)), "a title"},
-		"none":               {titleIn([]byte(`{"a":1}`)), ""},
-		"no info":            {titleIn(nil), ""},
+		"whole":              {infoTitle([]byte(`{"a":1,"title":"a title"}`)), "a title"},
+		"none":               {infoTitle([]byte(`{"a":1}`)), ""},
+		"no info":            {infoTitle(nil), ""},
 		"its first bytes":    {cut("abc", "abcdef", `"}`), "abc"},
 		"up to its end":      {cut("abc", "abc", `"}`), "abc"},
 		"behind a backslash": {cut(`ab\`, `ab\ncd`, `"}`), `ab"`},
@@ -121,7 +121,7 @@ func TestTitleInABeginning(t *testing.T) {
 			t.Errorf("%s: %q, want %q", name, c.got, c.want)
 		}
 	}
-	if got := titleIn([]byte(`{"title":"` + strings.Repeat("ä", infoBytes))[:infoBytes]); got != strings.Repeat("ä", titleBytes/2) {
+	if got := infoTitle([]byte(`{"title":"` + strings.Repeat("ä", maxInfoBytes))[:maxInfoBytes]); got != strings.Repeat("ä", maxTitleBytes/2) {
 		t.Errorf("of a long title %d bytes are shown", len(got))
 	}
 }
@@ -155,13 +155,13 @@ func TestTitlesAreDue(t *testing.T) {
 		put("session", 2)
 		check("the info is put", 1, "u")
 		do(text(setTitles), "ses_1", "ta title")
-		do(text(dropDue), "ses_1")
+		do(text(dropStaleTitles), "ses_1")
 		check("it is taken", 0, "ta title")
 		put("message/m", 3)
 		check("something else is put again", 0, "ta title")
 		put("session", 4)
 		check("the info is put again", 1, "ta title")
-		do(text(dropDue), "ses_1")
+		do(text(dropStaleTitles), "ses_1")
 		do(`DELETE FROM entries WHERE key = 'message/m'`)
 		check("something else is removed", 0, "ta title")
 		do(`DELETE FROM entries WHERE key = 'session'`)

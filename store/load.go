@@ -18,70 +18,70 @@ import (
 // tx is a session.Tx on either database.
 type tx struct {
 	run      Runner
-	sessions *known
+	existing *existingSessions
 	loaded   bool                // the first Load was, with the locks on spaces
 	locked   bool                // sessions were locked, by it or a later one
 	now      int64               // of the Load that locked sessions, else of the first
-	before   map[string]before   // session rows as they were loaded
+	prior    map[string]priorRow // session rows as they were loaded
 	absent   map[string][]string // session → keys that were looked for and are not there, in order
-	moved    map[string]uint64   // sessions whose log grew, with their cursor, to be announced after the commit
+	advanced map[string]uint64   // sessions whose log grew, with their cursor, to be announced after the commit
 	deltas   []delta             // of the Load that runs, in any order
 
-	held    []heldList               // what depends on the guess, not queued yet
-	memory  *memory                  // nil where nothing is remembered
-	guess   *guess                   // what it takes for granted; nil if it reads
-	own     map[string]*recollection // of its sessions, taken out of memory
-	saved   []*session.Changes       // by it, to be remembered
-	packs   []*pack                  // in use by what is queued
-	version int64                    // of what it writes
+	guarded []guardedList             // what depends on the guess, not queued yet
+	cache   *rowCache                 // nil where nothing is remembered
+	assumed *assumptions              // what it takes for granted; nil if it reads
+	cached  map[string]*cachedSession // of its sessions, taken out of memory
+	saved   []*session.Changes        // by it, to be remembered
+	buffers []*rowBuffer              // in use by what is queued
+	version int64                     // of what it writes
 }
 
-// before is what Save must know of a session's row as it was.
-type before struct {
+// priorRow is what Save must know of a session's row as it was.
+type priorRow struct {
 	space, external string
 }
 
 // Load implements session.Tx.
-func (t *tx) Load(ctx context.Context, w *session.Want) (*session.Rows, error) {
-	if t.loaded && len(w.Spaces)+len(w.Claims) > 0 || t.locked && len(w.Sessions) > 0 {
+func (t *tx) Load(ctx context.Context, w *session.ReadSet) (*session.Rows, error) {
+	if t.loaded && len(w.Spaces)+len(w.ExclusiveSpaces) > 0 || t.locked && len(w.Sessions) > 0 {
 		return nil, fault.Internal.With("load: spaces can be locked only by a transaction's first load, and sessions only by one")
 	}
-	if t.guess != nil {
+	if t.assumed != nil {
 		if t.loaded {
-			return nil, errWrong
+			return nil, errStale
 		}
-		if rows := t.recall(w); rows != nil {
+		if rows := t.loadCached(w); rows != nil {
 			return rows, nil
 		}
-		t.guess = nil // it reads, then
+		t.assumed = nil // it reads, then
 	}
 	out := &session.Rows{
-		Sessions: map[string]*session.Row{},
-		Streams:  map[session.StreamKey]*ledger.Stream{},
-		Records:  map[session.StreamKey][]*ledger.Record{},
-		Grants:   map[string]*capability.Grant{},
-		Entries:  map[string]map[string]*session.Entry{},
-		Turns:    map[string]map[string]*session.Turn{},
-		Deltas:   map[string]map[string][]byte{},
-		Logs:     map[string][]*session.Event{},
-		Holders:  map[string][]*session.Event{},
-		External: map[session.ExternalID]string{},
-		Trees:    map[string]map[string]uint64{},
+		Sessions:      map[string]*session.Row{},
+		Streams:       map[session.StreamKey]*ledger.Stream{},
+		Records:       map[session.StreamKey][]*ledger.Record{},
+		Grants:        map[string]*capability.Grant{},
+		Entries:       map[string]map[string]*session.Entry{},
+		Turns:         map[string]map[string]*session.Turn{},
+		Deltas:        map[string]map[string][]byte{},
+		Logs:          map[string][]*session.Event{},
+		PayloadEvents: map[string][]*session.Event{},
+		External:      map[session.ExternalID]string{},
+		Trees:         map[string]map[string]uint64{},
 	}
-	t.takeOut(w)
+	t.checkOut(w)
 	locked := t.lock(w, out)
 	if !t.loaded || len(locked) > 0 {
 		// After the locks: what was waited for came before this.
 		t.run.QueueNow(func(now, version int64) {
 			t.now, t.version = now, version
-			t.memory.heard(now)
+			t.cache.observeClock(now)
 		})
 	}
 	t.readLedger(w, out)
 	t.readAuthority(w, out)
 	t.readState(w, out)
 	t.readLogs(w, out)
-	t.readHolders(w, out)
+	t.readPayloadEvents(w, out)
 	if err := t.run.Flush(ctx); err != nil {
 		return nil, err
 	}
@@ -90,19 +90,19 @@ func (t *tx) Load(ctx context.Context, w *session.Want) (*session.Rows, error) {
 	}
 	t.loaded, t.locked = true, t.locked || len(locked) > 0
 	for _, id := range w.Turns {
-		t.own[id].hasOpenTurns()
+		t.cached[id].setAllOpenTurns()
 	}
-	if err := t.sessions.check(locked, out.Sessions); err != nil {
+	if err := t.existing.verify(locked, out.Sessions); err != nil {
 		return nil, err
 	}
-	if t.before == nil {
-		t.before = make(map[string]before, len(out.Sessions))
+	if t.prior == nil {
+		t.prior = make(map[string]priorRow, len(out.Sessions))
 		t.absent = map[string][]string{}
 	}
 	for id, row := range out.Sessions {
-		t.before[id] = before{space: row.Space, external: row.External}
+		t.prior[id] = priorRow{space: row.Space, external: row.External}
 	}
-	for id, keys := range w.Heads {
+	for id, keys := range w.EntryMeta {
 		absent := t.absent[id]
 		for _, key := range keys {
 			if out.Entries[id][key] == nil {
@@ -113,9 +113,9 @@ func (t *tx) Load(ctx context.Context, w *session.Want) (*session.Rows, error) {
 		t.absent[id] = slices.Compact(absent)
 	}
 	for key, records := range out.Records {
-		out.Records[key] = inOrder(records)
+		out.Records[key] = sortRecords(records)
 	}
-	for _, log := range out.Holders {
+	for _, log := range out.PayloadEvents {
 		slices.SortFunc(log, func(a, b *session.Event) int { return cmp.Compare(a.Cursor, b.Cursor) })
 	}
 	for _, log := range out.Logs {
@@ -132,8 +132,8 @@ func (t *tx) Load(ctx context.Context, w *session.Want) (*session.Rows, error) {
 
 // lock queues the locks: spaces in id order, then sessions in id order, which it
 // returns.
-func (t *tx) lock(w *session.Want, out *session.Rows) (sessions []string) {
-	exclusive := slices.Clone(w.Claims)
+func (t *tx) lock(w *session.ReadSet, out *session.Rows) (sessions []string) {
+	exclusive := slices.Clone(w.ExclusiveSpaces)
 	for _, x := range w.External {
 		exclusive = append(exclusive, x.Space)
 	}
@@ -152,26 +152,26 @@ func (t *tx) lock(w *session.Want, out *session.Rows) (sessions []string) {
 	ids := slices.Clone(w.Sessions)
 	slices.Sort(ids)
 	ids = slices.Compact(ids)
-	t.list(ensureSessions, texts(t.sessions.missing(ids)), nil)
-	t.run.Queue(lockSessions, texts(ids), nil, func(row Scanner) error {
+	t.queueList(ensureSessions, textRows(t.existing.unknown(ids)), nil)
+	t.run.Queue(lockSessions, textRows(ids), nil, func(row Scanner) error {
 		var version int64
 		s, err := scanSession(row, &version)
 		if err == nil {
 			out.Sessions[s.ID] = s
-			t.own[s.ID].isRow(s, version)
+			t.cached[s.ID].setRow(s, version)
 		}
 		return err
 	})
 	return ids
 }
 
-func (t *tx) readLedger(w *session.Want, out *session.Rows) {
-	t.list(readStreams, streamKeys(w.Streams), func(row Scanner) error {
+func (t *tx) readLedger(w *session.ReadSet, out *session.Rows) {
+	t.queueList(readStreams, streamRows(w.Streams), func(row Scanner) error {
 		var version int64
 		m, err := scanStream(row, &version)
 		if err == nil {
 			out.Streams[session.StreamKey{Session: m.Session, Outbox: m.Outbox}] = m
-			t.own[m.Session].isStream(m, version)
+			t.cached[m.Session].setStream(m, version)
 		}
 		return err
 	})
@@ -189,7 +189,7 @@ func (t *tx) readLedger(w *session.Want, out *session.Rows) {
 		}
 	}
 	for key, ops := range wanted {
-		if len(ops) > searchMax {
+		if len(ops) > maxSearchedOps {
 			whole = append(whole, []any{key.Session, key.Outbox, int64(0), int64(math.MaxInt64)})
 			continue
 		}
@@ -197,11 +197,11 @@ func (t *tx) readLedger(w *session.Want, out *session.Rows) {
 			searches = append(searches, []any{key.Session, key.Outbox, op})
 		}
 	}
-	t.list(readRecords, ranges, func(row Scanner) error {
+	t.queueList(readRecords, ranges, func(row Scanner) error {
 		key, r, err := scanRecord(row)
 		if err == nil {
 			out.Records[key] = append(out.Records[key], r)
-			t.own[key.Session].isRecord(key.Outbox, r)
+			t.cached[key.Session].setRecord(key.Outbox, r)
 		}
 		return err
 	})
@@ -216,15 +216,15 @@ func (t *tx) readLedger(w *session.Want, out *session.Rows) {
 		}
 		return nil
 	}
-	t.list(searchRecords, searches, held)
-	t.list(readRecords, whole, held)
+	t.queueList(searchRecords, searches, held)
+	t.queueList(readRecords, whole, held)
 }
 
-// searchMax is up to how many ops of a stream are searched for one by one, each
+// maxSearchedOps is up to how many ops of a stream are searched for one by one, each
 // of which looks at every record of the stream; of more, all records are read once.
-const searchMax = 8
+const maxSearchedOps = 8
 
-func (t *tx) readAuthority(w *session.Want, out *session.Rows) {
+func (t *tx) readAuthority(w *session.ReadSet, out *session.Rows) {
 	// A ref wanted twice over stays one row, whoever has it already.
 	keep := func(g *capability.Grant) {
 		if out.Grants[g.ID] == nil {
@@ -235,16 +235,16 @@ func (t *tx) readAuthority(w *session.Want, out *session.Rows) {
 		g, err := scanGrant(row)
 		if err == nil {
 			keep(g)
-			t.own[g.Target].isGrant(g)
+			t.cached[g.Target].setGrant(g)
 		}
 		return err
 	}
-	t.list(readGrants, refs(w.Grants), grant)
-	t.list(readLineages, refs(w.Lineages), grant)
-	t.list(readTurnRefs, texts(w.Counted), grant)
-	t.list(readLineages, refs(countedGrants(w)), grant)
+	t.queueList(readGrants, refRows(w.Grants), grant)
+	t.queueList(readLineages, refRows(w.Lineages), grant)
+	t.queueList(readTurnRefs, textRows(w.CountedTurns), grant)
+	t.queueList(readLineages, refRows(countedGrants(w)), grant)
 	for _, root := range w.Trees {
-		target, tail := split(root)
+		target, tail := splitRef(root)
 		t.run.Queue(countTree, nil, []any{target, tail}, func(row Scanner) error {
 			var target string
 			var n int64
@@ -255,25 +255,25 @@ func (t *tx) readAuthority(w *session.Want, out *session.Rows) {
 	}
 	var externals [][]any
 	for _, x := range w.External {
-		_, tail := split(x.Maker)
+		_, tail := splitRef(x.SpaceRef)
 		externals = append(externals, []any{x.Space, tail, x.ID})
 	}
-	t.list(readExternals, externals, func(row Scanner) error {
+	t.queueList(readExternals, externals, func(row Scanner) error {
 		var space, tail, external, id string
 		err := row.Scan(&space, &tail, &external, &id)
 		if id != "" {
-			out.External[session.ExternalID{Space: space, Maker: join(space, tail), ID: external}] = id
+			out.External[session.ExternalID{Space: space, SpaceRef: joinRef(space, tail), ID: external}] = id
 		}
 		return err
 	})
 }
 
-func (t *tx) readState(w *session.Want, out *session.Rows) {
-	t.list(readHeads, pairs(w.Heads), func(row Scanner) error {
-		e, err := scanEntryHead(row)
+func (t *tx) readState(w *session.ReadSet, out *session.Rows) {
+	t.queueList(readEntryMeta, pairRows(w.EntryMeta), func(row Scanner) error {
+		e, err := scanEntryMeta(row)
 		if err == nil {
 			put(out.Entries, e.Session, e.Key, e)
-			t.own[e.Session].isHead(e)
+			t.cached[e.Session].setEntry(e)
 		}
 		return err
 	})
@@ -281,34 +281,34 @@ func (t *tx) readState(w *session.Want, out *session.Rows) {
 	entry := func(row Scanner) error {
 		e, err := scanEntry(row)
 		if err == nil {
-			err = within(w, out, weight(e.Payload))
+			err = countBytes(w, out, rowSize(e.Payload))
 		}
 		if err == nil {
 			put(out.Entries, e.Session, e.Key, e)
 		}
 		return err
 	}
-	t.weighed(w, readEntries, pairs(w.Entries), entry)
-	ranges := pairs(w.Prefixes)
+	t.queueBounded(w, readEntries, pairRows(w.Entries), entry)
+	ranges := pairRows(w.Prefixes)
 	for i, r := range ranges {
-		ranges[i] = append(r, above(*r[1].(*string)))
+		ranges[i] = append(r, prefixEnd(*r[1].(*string)))
 	}
-	t.weighed(w, readRanges, ranges, entry)
+	t.queueBounded(w, readRanges, ranges, entry)
 
 	turn := func(row Scanner) error {
 		u, err := scanTurn(row)
 		if err == nil && out.Turns[u.Session][u.Message] == nil {
 			put(out.Turns, u.Session, u.Message, u)
-			t.own[u.Session].isTurn(u)
+			t.cached[u.Session].setTurn(u)
 		}
 		return err
 	}
-	t.list(readOpenTurns, texts(w.Turns), turn)
-	t.list(readLapsing, texts(w.Lapsing), turn)
-	t.list(readTurns, pairs(w.TurnsOf), turn)
+	t.queueList(readOpenTurns, textRows(w.Turns), turn)
+	t.queueList(readStreamingTurns, textRows(w.StreamingTurns), turn)
+	t.queueList(readTurns, pairRows(w.TurnsOf), turn)
 }
 
-func (t *tx) readLogs(w *session.Want, out *session.Rows) {
+func (t *tx) readLogs(w *session.ReadSet, out *session.Rows) {
 	var deltas [][]any
 	for id, parts := range w.Deltas {
 		first := uint64(math.MaxUint64)
@@ -319,10 +319,10 @@ func (t *tx) readLogs(w *session.Want, out *session.Rows) {
 			deltas = append(deltas, []any{id, clamp(first)})
 		}
 	}
-	t.weighed(w, readDeltas, deltas, func(row Scanner) error {
+	t.queueBounded(w, readDeltas, deltas, func(row Scanner) error {
 		d, err := scanDelta(row)
 		if err == nil {
-			err = within(w, out, d.weight) // also of those that are passed over
+			err = countBytes(w, out, d.size) // also of those that are passed over
 		}
 		if err != nil {
 			return err
@@ -336,10 +336,10 @@ func (t *tx) readLogs(w *session.Want, out *session.Rows) {
 	for id, to := range w.Logs {
 		logs = append(logs, []any{id, clamp(to)})
 	}
-	t.weighed(w, readLogs, logs, func(row Scanner) error {
+	t.queueBounded(w, readLogs, logs, func(row Scanner) error {
 		e, err := scanEvent(row)
 		if err == nil {
-			err = within(w, out, weight(e.Payload))
+			err = countBytes(w, out, rowSize(e.Payload))
 		}
 		if err == nil {
 			out.Logs[e.Session] = append(out.Logs[e.Session], e)
@@ -348,36 +348,36 @@ func (t *tx) readLogs(w *session.Want, out *session.Rows) {
 	})
 }
 
-// readHolders queues the search for what holds payloads of keys.
-func (t *tx) readHolders(w *session.Want, out *session.Rows) {
+// readPayloadEvents queues the search for what holds payloads of keys.
+func (t *tx) readPayloadEvents(w *session.ReadSet, out *session.Rows) {
 	var list [][]any
-	for _, id := range sortedKeys(w.Holders) {
-		list = append(list, []any{id, w.Holders[id], session.TurnKey(w.Holders[id])})
+	for _, id := range sortedKeys(w.PayloadEvents) {
+		list = append(list, []any{id, w.PayloadEvents[id], session.FinalizeKey(w.PayloadEvents[id])})
 	}
-	t.weighed(w, readHolders, list, func(row Scanner) error {
+	t.queueBounded(w, readPayloadEvents, list, func(row Scanner) error {
 		var e session.Event
 		var cursor int64
 		err := row.Scan(&e.Session, &cursor, &e.Method, &e.Payload)
 		if err == nil {
-			err = within(w, out, weight(e.Payload))
+			err = countBytes(w, out, rowSize(e.Payload))
 		}
 		if e.Cursor = uint64(cursor); err == nil {
-			out.Holders[e.Session] = append(out.Holders[e.Session], &e)
+			out.PayloadEvents[e.Session] = append(out.PayloadEvents[e.Session], &e)
 		}
 		return err
 	})
 }
 
-// within counts bytes that were read; above the bound it ends the statement.
-func within(w *session.Want, out *session.Rows, bytes int) error {
+// countBytes counts bytes that were read; above the bound it ends the statement.
+func countBytes(w *session.ReadSet, out *session.Rows, bytes int) error {
 	if out.Bytes += bytes; w.MaxBytes > 0 && out.Bytes > w.MaxBytes {
-		return ErrEnough
+		return ErrStopRows
 	}
 	return nil
 }
 
-// weighed queues a weighed statement, which gets the bound.
-func (t *tx) weighed(w *session.Want, s *Statement, list [][]any, each func(Scanner) error) {
+// queueBounded queues a bounded statement, which gets the bound.
+func (t *tx) queueBounded(w *session.ReadSet, s *Statement, list [][]any, each func(Scanner) error) {
 	most := int64(math.MaxInt64)
 	if w.MaxBytes > 0 {
 		most = int64(w.MaxBytes)
@@ -387,38 +387,38 @@ func (t *tx) weighed(w *session.Want, s *Statement, list [][]any, each func(Scan
 	}
 }
 
-// list queues a statement on a list, if there is anything in it.
-func (t *tx) list(s *Statement, list [][]any, each func(Scanner) error) {
+// queueList queues a statement on a list, if there is anything in it.
+func (t *tx) queueList(s *Statement, list [][]any, each func(Scanner) error) {
 	switch {
 	case len(list) == 0:
-	case t.guess != nil:
-		t.held = append(t.held, heldList{s, list})
+	case t.assumed != nil:
+		t.guarded = append(t.guarded, guardedList{s, list})
 	default:
 		t.run.Queue(s, list, nil, each)
 	}
 }
 
 // countedGrants are the refs of Grants that are wanted with what they descend from.
-func countedGrants(w *session.Want) (ids []string) {
-	if len(w.Counted) == 0 {
+func countedGrants(w *session.ReadSet) (ids []string) {
+	if len(w.CountedTurns) == 0 {
 		return nil
 	}
 	for _, id := range w.Grants {
-		if target, _ := split(id); slices.Contains(w.Counted, target) {
+		if target, _ := splitRef(id); slices.Contains(w.CountedTurns, target) {
 			ids = append(ids, id)
 		}
 	}
 	return ids
 }
 
-// inOrder sorts records by their first seq and drops repeats.
-func inOrder(records []*ledger.Record) []*ledger.Record {
+// sortRecords sorts records by their first seq and drops repeats.
+func sortRecords(records []*ledger.Record) []*ledger.Record {
 	sort.Slice(records, func(i, j int) bool { return records[i].FirstSeq < records[j].FirstSeq })
 	return slices.CompactFunc(records, func(a, b *ledger.Record) bool { return a.FirstSeq == b.FirstSeq })
 }
 
-// pairs is a map of lists as a list of two columns, in order.
-func pairs(m map[string][]string) [][]any {
+// pairRows is a map of lists as a list of two columns, in order.
+func pairRows(m map[string][]string) [][]any {
 	n := 0
 	for _, values := range m {
 		n += len(values)
@@ -434,7 +434,7 @@ func pairs(m map[string][]string) [][]any {
 	return list
 }
 
-func streamKeys(keys []session.StreamKey) [][]any {
+func streamRows(keys []session.StreamKey) [][]any {
 	list := make([][]any, len(keys))
 	for i, k := range keys {
 		list[i] = []any{k.Session, k.Outbox}

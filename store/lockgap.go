@@ -11,7 +11,7 @@ package store
 const lockGap = "0.003" // s
 
 func init() {
-	heldOn = "WHERE pg_sleep(" + lockGap + ") IS NOT NULL"
+	lockGapClause = "WHERE pg_sleep(" + lockGap + ") IS NOT NULL"
 	for _, text := range []*string{&lockSessions.Postgres.One, &lockSessions.Postgres.Many} {
 		*text = "WITH held AS MATERIALIZED (" + *text + ") SELECT * FROM held WHERE pg_sleep(" + lockGap + ") IS NOT NULL"
 	}

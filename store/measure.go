@@ -13,64 +13,64 @@ import (
 // Sums of what events v hold: all of it, what purging leaves, and what trimming does,
 // after which values are in the state that were in their events alone.
 var (
-	heldBytes = fmt.Sprintf(`CAST(coalesce(sum(coalesce(length(v.payload), 0) + %d), 0) AS bigint)`, session.EventCost)
-	cutBytes  = `CAST(sum(coalesce(length(v.payload), 0) - w.c) AS bigint)`
-	gone      = fmt.Sprintf(`CAST(coalesce(sum(CASE WHEN EXISTS (
+	storedBytes  = fmt.Sprintf(`CAST(coalesce(sum(coalesce(length(v.payload), 0) + %d), 0) AS bigint)`, session.EventCost)
+	purgedBytes  = `CAST(sum(coalesce(length(v.payload), 0) - w.c) AS bigint)`
+	trimmedBytes = fmt.Sprintf(`CAST(coalesce(sum(CASE WHEN EXISTS (
 			SELECT 1 FROM entries e WHERE e.session = v.session AND e.key = v.key AND e.cursor = v.cursor AND e.payload IS NULL)
 		THEN 0 ELSE coalesce(length(v.payload), 0) END + %d), 0) AS bigint)`, session.EventCost)
 )
 
 const (
-	less    = `SET bytes = CASE WHEN bytes > f.n THEN bytes - f.n ELSE 0 END FROM`
-	ofGrant = `grants.target = f.session AND grants.tail = substr(f.ref, length(f.session) + 2)`
-	between = `v.session = {1} AND v.cursor > {2} AND v.cursor <= {3}`
+	subtractBytes = `SET bytes = CASE WHEN bytes > f.n THEN bytes - f.n ELSE 0 END FROM`
+	eventGrant    = `grants.target = f.session AND grants.tail = substr(f.ref, length(f.session) + 2)`
+	cursorRange   = `v.session = {1} AND v.cursor > {2} AND v.cursor <= {3}`
 )
 
 var (
-	// freeSessions counts off what events lose, but for so many bytes that are left of each;
-	// freeGrants does for the refs that they were written under.
-	freeSessions = statement("tii", `
-		UPDATE sessions `+less+` (
-			SELECT v.session, `+cutBytes+` AS n FROM {w} CROSS JOIN events v
+	// releaseSessionBytes counts off what events lose, but for so many bytes that are left of each;
+	// releaseGrantBytes does for the refs that they were written under.
+	releaseSessionBytes = statement("tii", `
+		UPDATE sessions `+subtractBytes+` (
+			SELECT v.session, `+purgedBytes+` AS n FROM {w} CROSS JOIN events v
 			WHERE v.session = w.a AND v.cursor = w.b GROUP BY v.session) AS f
 		WHERE sessions.id = f.session`)
-	freeGrants = statement("tii", `
-		UPDATE grants `+less+` (
-			SELECT v.session, v.ref, `+cutBytes+` AS n FROM {w} CROSS JOIN events v
+	releaseGrantBytes = statement("tii", `
+		UPDATE grants `+subtractBytes+` (
+			SELECT v.session, v.ref, `+purgedBytes+` AS n FROM {w} CROSS JOIN events v
 			WHERE v.session = w.a AND v.cursor = w.b GROUP BY v.session, v.ref) AS f
-		WHERE `+ofGrant+` AND bytes > 0`)
+		WHERE `+eventGrant+` AND bytes > 0`)
 
 	// trimSessions and trimGrants are for the events after {2}, up to {3}, which go.
 	trimSessions = statement("", `
-		UPDATE sessions `+less+` (
-			SELECT `+gone+` - CASE WHEN EXISTS (SELECT 1 FROM events v WHERE `+between+` AND v.method IN ('fork', 'finalize')) THEN (
+		UPDATE sessions `+subtractBytes+` (
+			SELECT `+trimmedBytes+` - CASE WHEN EXISTS (SELECT 1 FROM events v WHERE `+cursorRange+` AND v.method IN ('fork', 'finalize')) THEN (
 				SELECT CAST(coalesce(sum(length(e.payload)), 0) AS bigint) FROM entries e
 				WHERE e.session = {1} AND e.cursor > {2} AND e.cursor <= {3} AND e.payload IS NOT NULL) ELSE 0 END AS n
-			FROM events v WHERE `+between+`) AS f
+			FROM events v WHERE `+cursorRange+`) AS f
 		WHERE sessions.id = {1}`)
 	trimGrants = statement("", `
-		UPDATE grants `+less+` (
-			SELECT v.session, v.ref, `+heldBytes+` AS n FROM events v WHERE `+between+` GROUP BY v.session, v.ref) AS f
-		WHERE `+ofGrant+` AND bytes > 0`)
+		UPDATE grants `+subtractBytes+` (
+			SELECT v.session, v.ref, `+storedBytes+` AS n FROM events v WHERE `+cursorRange+` GROUP BY v.session, v.ref) AS f
+		WHERE `+eventGrant+` AND bytes > 0`)
 
-	measureLog   = statement("", `SELECT `+heldBytes+` FROM events v WHERE v.session = {1} AND v.cursor > {2}`)
+	measureLog   = statement("", `SELECT `+storedBytes+` FROM events v WHERE v.session = {1} AND v.cursor > {2}`)
 	measureState = statement("", `
 		SELECT CAST(coalesce(sum(length(e.payload)), 0) AS bigint) FROM entries e WHERE e.session = {1} AND e.cursor <= {2}`)
-	setMeasured = statement("", `UPDATE sessions SET bytes = {2}, spared = {3} WHERE id = {1}`)
-	clearGrants = statement("", `UPDATE grants SET bytes = 0 WHERE target = {1} AND bytes > 0`)
-	measureRefs = statement("", `
+	setMeasured   = statement("", `UPDATE sessions SET bytes = {2}, spared = {3} WHERE id = {1}`)
+	clearGrants   = statement("", `UPDATE grants SET bytes = 0 WHERE target = {1} AND bytes > 0`)
+	measureGrants = statement("", `
 		UPDATE grants SET bytes = f.n FROM (
-			SELECT v.session, v.ref, `+heldBytes+` AS n FROM events v WHERE v.session = {1} AND v.cursor > {2} GROUP BY v.session, v.ref) AS f
-		WHERE `+ofGrant+` AND owner = 0`)
-	spareGrants = statement("", `UPDATE grants SET spared = bytes WHERE target = {1} AND bytes > 0`)
+			SELECT v.session, v.ref, `+storedBytes+` AS n FROM events v WHERE v.session = {1} AND v.cursor > {2} GROUP BY v.session, v.ref) AS f
+		WHERE `+eventGrant+` AND owner = 0`)
+	exemptGrants = statement("", `UPDATE grants SET spared = bytes WHERE target = {1} AND bytes > 0`)
 
 	listUnmeasured = statement("", `SELECT s.id FROM sessions s WHERE s.spared < 0 ORDER BY s.id LIMIT {1}`)
 )
 
-// free counts off what events lose: session, cursor, and what is left of the payload.
-func (t *tx) free(list [][]any) {
-	t.list(freeSessions, list, nil)
-	t.list(freeGrants, list, nil)
+// releaseBytes counts off what events lose: session, cursor, and what is left of the payload.
+func (t *tx) releaseBytes(list [][]any) {
+	t.queueList(releaseSessionBytes, list, nil)
+	t.queueList(releaseGrantBytes, list, nil)
 }
 
 // Unmeasured gives sessions of which it is not known what they hold, at most limit: those
@@ -81,7 +81,7 @@ func (s *Store) Unmeasured(ctx context.Context, limit int) (ids []string, err er
 		return nil
 	})
 	if err != nil {
-		return nil, naming("find sessions to measure", err)
+		return nil, wrap("find sessions to measure", err)
 	}
 	return ids, nil
 }
@@ -89,14 +89,14 @@ func (s *Store) Unmeasured(ctx context.Context, limit int) (ids []string, err er
 // Measure finds out what a session holds, under its row's lock, and gives that. It reads
 // all of the log, but for the payloads. What there is at the first time is spared.
 func (s *Store) Measure(ctx context.Context, id string) (bytes int64, err error) {
-	leave, err := s.doors.enter(ctx, id)
+	leave, err := s.locks.acquire(ctx, id)
 	if err != nil {
-		return 0, naming("measure", err)
+		return 0, wrap("measure", err)
 	}
 	defer leave()
 	err = s.update(ctx, func(t *tx) error {
 		var row *session.Row
-		t.run.Queue(lockSessions, texts([]string{id}), nil, func(found Scanner) (err error) {
+		t.run.Queue(lockSessions, textRows([]string{id}), nil, func(found Scanner) (err error) {
 			row, err = scanSession(found, new(int64))
 			return err
 		})
@@ -107,18 +107,18 @@ func (s *Store) Measure(ctx context.Context, id string) (bytes int64, err error)
 		t.run.Queue(measureLog, nil, []any{id, int64(row.Base)}, func(found Scanner) error { return found.Scan(&log) })
 		t.run.Queue(measureState, nil, []any{id, int64(row.Base)}, func(found Scanner) error { return found.Scan(&state) })
 		t.run.Queue(clearGrants, nil, []any{id}, nil)
-		t.run.Queue(measureRefs, nil, []any{id, int64(row.Base)}, nil)
+		t.run.Queue(measureGrants, nil, []any{id, int64(row.Base)}, nil)
 		if err := t.run.Flush(ctx); err != nil {
 			return err
 		}
 		bytes = log + state
-		spared := row.Spared
+		spared := row.ExemptBytes
 		if spared < 0 {
 			spared = bytes
-			t.run.Queue(spareGrants, nil, []any{id}, nil)
+			t.run.Queue(exemptGrants, nil, []any{id}, nil)
 		}
 		t.run.Queue(setMeasured, nil, []any{id, bytes, spared}, nil)
 		return nil
 	})
-	return bytes, naming("measure", err)
+	return bytes, wrap("measure", err)
 }

@@ -24,16 +24,16 @@ func (s *Store) FirstSpace(ctx context.Context) (space string, err error) {
 	if err == nil && space == "" {
 		err = fault.NotFound.With("the database has no space yet: the first start of a server makes one")
 	}
-	return space, naming("find the first space", err)
+	return space, wrap("find the first space", err)
 }
 
-// underRoots has decide say what a new ref of a space, whose row is locked, changes:
+// withRoots has decide say what a new ref of a space, whose row is locked, changes:
 // by the roots that there are, living and dead, the row of the new ref, nil if it has
 // none, and the database's time. Nothing is written if there are no changes.
-func (s *Store) underRoots(ctx context.Context, ref string, decide func(roots []*capability.Grant, there *capability.Grant, now int64) (*session.Changes, error)) error {
+func (s *Store) withRoots(ctx context.Context, ref string, decide func(roots []*capability.Grant, there *capability.Grant, now int64) (*session.Changes, error)) error {
 	space := capability.Target(ref)
 	return s.update(ctx, func(t *tx) error {
-		rows, err := t.Load(ctx, &session.Want{Claims: []string{space}, Grants: []string{ref}})
+		rows, err := t.Load(ctx, &session.ReadSet{ExclusiveSpaces: []string{space}, Grants: []string{ref}})
 		if err != nil {
 			return err
 		}
@@ -55,12 +55,12 @@ func (s *Store) underRoots(ctx context.Context, ref string, decide func(roots []
 // one. If root was put there before, it changes nothing. It gives the old one's
 // id; NotFound if the database has no such space.
 func (s *Store) RotateRoot(ctx context.Context, root *capability.Grant) (old string, err error) {
-	err = s.underRoots(ctx, root.ID, func(roots []*capability.Grant, there *capability.Grant, now int64) (c *session.Changes, err error) {
+	err = s.withRoots(ctx, root.ID, func(roots []*capability.Grant, there *capability.Grant, now int64) (c *session.Changes, err error) {
 		c, old, err = session.RotateRoot(roots, there, root, now)
 		return c, err
 	})
 	if err != nil {
-		return "", naming("rotate the root", err)
+		return "", wrap("rotate the root", err)
 	}
 	return old, nil
 }
@@ -69,11 +69,11 @@ func (s *Store) RotateRoot(ctx context.Context, root *capability.Grant) (old str
 // database may: nobody needs to hold that. If the ref is there, dead or alive, it
 // changes nothing. It gives the ref as it is now. Errors: NotFound if the space has
 // no living root, those of capability.Mint.
-func (s *Store) MintUnderRoot(ctx context.Context, m capability.Minting) (g *capability.Grant, err error) {
+func (s *Store) MintUnderRoot(ctx context.Context, m capability.MintRequest) (g *capability.Grant, err error) {
 	if !capability.IsSpace(capability.Target(m.ID)) {
 		return nil, fault.BadArgument.With("the new ref's id is not one for a space")
 	}
-	err = s.underRoots(ctx, m.ID, func(roots []*capability.Grant, there *capability.Grant, now int64) (*session.Changes, error) {
+	err = s.withRoots(ctx, m.ID, func(roots []*capability.Grant, there *capability.Grant, now int64) (*session.Changes, error) {
 		if g = there; g != nil {
 			return nil, nil
 		}
@@ -84,7 +84,7 @@ func (s *Store) MintUnderRoot(ctx context.Context, m capability.Minting) (g *cap
 		return c, err
 	})
 	if err != nil {
-		return nil, naming("mint under the root", err)
+		return nil, wrap("mint under the root", err)
 	}
 	return g, nil
 }

@@ -17,37 +17,37 @@ var (
 	readUnordered = statement("", `
 		SELECT e.key, e.cursor FROM entries e WHERE e.session = {1} AND e.ord = 0 ORDER BY e.key`)
 
-	// placeEntries is for entries that are still as they were when they were looked at. That they
+	// setOrds is for entries that are still as they were when they were looked at. That they
 	// have no place is no condition, or Postgres would go by the index of all that have none.
-	placeEntries = &Statement{
+	setOrds = &Statement{
 		Postgres: Forms{
 			Many: `UPDATE entries SET ord = CASE WHEN ord = 0 THEN w.d ELSE ord END, ord_index = CASE WHEN ord = 0 THEN w.e ELSE ord_index END,
 				since = CASE WHEN since = 0 THEN w.f ELSE since END FROM unnest($1::text[], $2::text[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[]) AS w(a, b, c, d, e, f)
 				WHERE entries.session = w.a AND entries.key = w.b AND entries.cursor = w.c`,
-			One: placeEntry,
+			One: setOrd,
 		},
-		SQLite:  Forms{One: placeEntry},
+		SQLite:  Forms{One: setOrd},
 		Columns: []Column{Text, Text, Int, Int, Int, Int},
 	}
 )
 
-const placeEntry = `UPDATE entries SET ord = CASE WHEN ord = 0 THEN $4 ELSE ord END, ord_index = CASE WHEN ord = 0 THEN $5 ELSE ord_index END,
+const setOrd = `UPDATE entries SET ord = CASE WHEN ord = 0 THEN $4 ELSE ord END, ord_index = CASE WHEN ord = 0 THEN $5 ELSE ord_index END,
 	since = CASE WHEN since = 0 THEN $6 ELSE since END WHERE session = $1 AND key = $2 AND cursor = $3`
 
-// orderPage is how much of a log or a state is read at once to give entries their places.
-const orderPage = 1 << 20
+// orderPageBytes is how much of a log or a state is read at once to give entries their places.
+const orderPageBytes = 1 << 20
 
-// order gives all entries of a session a place, those that have none: where the log
+// ensureOrds gives all entries of a session a place, those that have none: where the log
 // is whole, what it makes of them, as a Fold does; else before all that the log still
 // has, by the time that their values say they were created, then by key.
-func (s *Store) order(ctx context.Context, id string) error {
+func (s *Store) ensureOrds(ctx context.Context, id string) error {
 	var (
 		row  *session.Row
 		rows []*session.Entry
 	)
 	err := s.backend.Snapshot(ctx, func(run Runner) error {
-		sight := &session.Sight{}
-		look(run, sight, id, nil)
+		sight := &session.Access{}
+		queueAccess(run, sight, id, nil)
 		run.Queue(readUnordered, nil, []any{id}, func(found Scanner) error {
 			e := &session.Entry{Session: id}
 			var cursor int64
@@ -61,38 +61,38 @@ func (s *Store) order(ctx context.Context, id string) error {
 		return err
 	})
 	if err != nil || len(rows) == 0 || row == nil {
-		return naming("find entries without a place", err)
+		return wrap("find entries without a place", err)
 	}
 	if row.Base == 0 {
-		err = s.placeByLog(ctx, row, rows)
+		err = s.ordByLog(ctx, row, rows)
 	} else {
-		err = s.placeByTime(ctx, row, rows)
+		err = s.ordByTime(ctx, row, rows)
 	}
 	if err != nil {
 		return err
 	}
 	err = s.update(ctx, func(t *tx) error {
-		t.run.Queue(lockSessions, texts([]string{id}), nil, func(found Scanner) error {
+		t.run.Queue(lockSessions, textRows([]string{id}), nil, func(found Scanner) error {
 			_, err := scanSession(found, new(int64))
 			return err
 		})
-		t.list(placeEntries, each(rows, func(e *session.Entry) []any {
+		t.queueList(setOrds, mapRows(rows, func(e *session.Entry) []any {
 			return []any{e.Session, e.Key, int64(e.Cursor), int64(e.Ord.At), int64(e.Ord.Index), int64(e.Since)}
 		}), nil)
 		return t.run.Flush(ctx)
 	})
-	return naming("place entries", err)
+	return wrap("place entries", err)
 }
 
-func (s *Store) placeByLog(ctx context.Context, row *session.Row, rows []*session.Entry) error {
-	places := session.NewPlaces()
+func (s *Store) ordByLog(ctx context.Context, row *session.Row, rows []*session.Entry) error {
+	places := session.NewOrdTracker()
 	for after := uint64(0); after < row.Cursor; {
-		page, err := s.ReadLog(ctx, row.ID, after, orderPage, 1000, nil)
+		page, err := s.ReadLog(ctx, row.ID, after, orderPageBytes, 1000, nil)
 		if err != nil {
 			return err
 		}
 		if page.Row.Base > after || len(page.Events) == 0 { // it was trimmed meanwhile
-			return s.placeByTime(ctx, row, rows)
+			return s.ordByTime(ctx, row, rows)
 		}
 		for _, e := range page.Events {
 			if after = e.Cursor; after <= row.Cursor {
@@ -108,7 +108,7 @@ func (s *Store) placeByLog(ctx context.Context, row *session.Row, rows []*sessio
 	return nil
 }
 
-func (s *Store) placeByTime(ctx context.Context, row *session.Row, rows []*session.Entry) error {
+func (s *Store) ordByTime(ctx context.Context, row *session.Row, rows []*session.Entry) error {
 	by := make(map[string]*session.Entry, len(rows))
 	for _, e := range rows {
 		by[e.Key] = e
@@ -116,16 +116,16 @@ func (s *Store) placeByTime(ctx context.Context, row *session.Row, rows []*sessi
 	for after, more := "", true; more; {
 		var page []*session.Entry
 		err := s.backend.Snapshot(ctx, func(run Runner) (err error) {
-			page, more, err = entryPage(ctx, run, row.ID, after, aboveAll, orderPage, orderPage/entryWeight)
+			page, more, err = entryPage(ctx, run, row.ID, after, maxKey, orderPageBytes, orderPageBytes/entryOverhead)
 			return err
 		})
 		if err != nil {
-			return naming("read the state", err)
+			return wrap("read the state", err)
 		}
 		for _, e := range page {
 			after = e.Key
 			if old := by[e.Key]; old != nil {
-				old.Ord = session.ByTime.Place(&session.Event{At: row.Created}, 0, e.Key, e.Payload)
+				old.Ord = session.ByTime.NewOrd(&session.Event{At: row.Created}, 0, e.Key, e.Payload)
 			}
 		}
 	}
@@ -142,34 +142,34 @@ func (s *Store) placeByTime(ctx context.Context, row *session.Row, rows []*sessi
 
 var (
 	readOutline = statement("", `
-		SELECT `+headColumns+` FROM entries e WHERE e.session = {1} AND e.key > {2} AND e.key < {3} ORDER BY e.key LIMIT {4}`)
+		SELECT `+entryMetaColumns+` FROM entries e WHERE e.session = {1} AND e.key > {2} AND e.key < {3} ORDER BY e.key LIMIT {4}`)
 
 	readSizes = statement("tt", fmt.Sprintf(`
 		SELECT e.key, COALESCE(octet_length(%s), 0) + %d + CASE WHEN e.grown > 0 THEN e.text_len ELSE 0 END
-		FROM {w} CROSS JOIN entries e WHERE e.session = w.a AND e.key = w.b`, entryValue, entryWeight))
+		FROM {w} CROSS JOIN entries e WHERE e.session = w.a AND e.key = w.b`, entryValue, entryOverhead))
 )
 
 // ReadOutline gives the entries of the keys above after and below below without their
 // values, by key: at most most. More says that there are others.
-func (s *Store) ReadOutline(ctx context.Context, id, after, below string, most int, refIDs []string) (*session.Range, error) {
-	if err := sound(after, below); err != nil {
+func (s *Store) ReadOutline(ctx context.Context, id, after, below string, most int, refIDs []string) (*session.StateRange, error) {
+	if err := checkText(after, below); err != nil {
 		return nil, err
 	}
-	if err := s.order(ctx, id); err != nil {
+	if err := s.ensureOrds(ctx, id); err != nil {
 		return nil, err
 	}
-	page := &session.Range{}
+	page := &session.StateRange{}
 	err := s.backend.Snapshot(ctx, func(run Runner) error {
-		look(run, &page.Sight, id, refIDs)
+		queueAccess(run, &page.Access, id, refIDs)
 		run.Queue(readOutline, nil, []any{id, after, below, int64(most) + 1}, func(row Scanner) error {
-			e, err := scanEntryHead(row)
+			e, err := scanEntryMeta(row)
 			page.Entries = append(page.Entries, e)
 			return err
 		})
 		return run.Flush(ctx)
 	})
 	if err != nil {
-		return nil, naming("read outline", err)
+		return nil, wrap("read outline", err)
 	}
 	if page.More = len(page.Entries) > most; page.More {
 		page.Entries = page.Entries[:most]
@@ -180,15 +180,15 @@ func (s *Store) ReadOutline(ctx context.Context, id, after, below string, most i
 // ReadValues gives the entries of keys, in their order, as many as weigh about maxBytes
 // and the first that is there in any case, with the turns of the messages among them.
 // More says that others are left: next is how many keys it has gone over.
-func (s *Store) ReadValues(ctx context.Context, id string, keys []string, maxBytes int, refIDs []string) (page *session.Range, next int, err error) {
-	if err := sound(keys...); err != nil {
+func (s *Store) ReadValues(ctx context.Context, id string, keys []string, maxBytes int, refIDs []string) (page *session.StateRange, next int, err error) {
+	if err := checkText(keys...); err != nil {
 		return nil, 0, err
 	}
-	page = &session.Range{}
+	page = &session.StateRange{}
 	err = s.backend.Snapshot(ctx, func(run Runner) error {
-		look(run, &page.Sight, id, refIDs)
+		queueAccess(run, &page.Access, id, refIDs)
 		sizes := map[string]int64{}
-		run.Queue(readSizes, pairs(map[string][]string{id: keys}), nil, func(row Scanner) error {
+		run.Queue(readSizes, pairRows(map[string][]string{id: keys}), nil, func(row Scanner) error {
 			var key string
 			var size int64
 			err := row.Scan(&key, &size)
@@ -214,7 +214,7 @@ func (s *Store) ReadValues(ctx context.Context, id string, keys []string, maxByt
 		}
 		found := map[string]*session.Entry{}
 		var messages [][]any
-		run.Queue(readEntries, pairs(map[string][]string{id: fit}), []any{int64(math.MaxInt64)}, func(row Scanner) error {
+		run.Queue(readEntries, pairRows(map[string][]string{id: fit}), []any{int64(math.MaxInt64)}, func(row Scanner) error {
 			e, err := scanEntry(row)
 			if err == nil {
 				found[e.Key] = e
@@ -235,10 +235,10 @@ func (s *Store) ReadValues(ctx context.Context, id string, keys []string, maxByt
 		for _, key := range fit {
 			page.Entries = append(page.Entries, found[key])
 		}
-		return growEntriesOf(ctx, run, id, page.Entries)
+		return foldOpenDeltas(ctx, run, id, page.Entries)
 	})
 	if err != nil {
-		return nil, 0, naming("read values", err)
+		return nil, 0, wrap("read values", err)
 	}
 	return page, next, nil
 }

@@ -14,8 +14,8 @@ var (
 	insertPageToken = statement("", `
 		INSERT INTO page_tokens (target, tail, hash, origin, expires) VALUES ({1}, {2}, {3}, {4}, {5})`)
 
-	// crowdPageTokens ends a ref's tokens that are older than the one so far behind the newest.
-	crowdPageTokens = statement("", `
+	// evictPageTokens ends a ref's tokens that are older than the one so far behind the newest.
+	evictPageTokens = statement("", `
 		DELETE FROM page_tokens WHERE target = {1} AND tail = {2} AND expires < (
 			SELECT p.expires FROM page_tokens p WHERE p.target = {1} AND p.tail = {2} ORDER BY p.expires DESC LIMIT 1 OFFSET {3})`)
 
@@ -23,40 +23,40 @@ var (
 		SELECT p.origin, p.expires FROM page_tokens p WHERE p.target = {1} AND p.tail = {2} AND p.hash = {3}`)
 	dropPageToken = statement("", `DELETE FROM page_tokens WHERE target = {1} AND tail = {2} AND hash = {3}`)
 
-	// findPageTokens gets those that are over, the oldest first.
-	findPageTokens = statement("", `
+	// findExpiredTokens gets those that are over, the oldest first.
+	findExpiredTokens = statement("", `
 		SELECT p.target, p.tail, p.hash FROM page_tokens p WHERE p.expires <= {1} ORDER BY p.expires LIMIT {2}`)
 )
 
 // AddPageToken keeps a token for life from now on; Expires is the database's. Of one
 // ref the newest keep tokens stay: whoever has the ref may ask for any number.
 func (s *Store) AddPageToken(ctx context.Context, token capability.PageToken, life time.Duration, keep int) (expires int64, err error) {
-	if err := sound(token.Ref, token.Origin); err != nil {
+	if err := checkText(token.Ref, token.Origin); err != nil {
 		return 0, err
 	}
-	target, tail := split(token.Ref)
+	target, tail := splitRef(token.Ref)
 	err = s.update(ctx, func(t *tx) error {
-		t.run.QueueNow(clock(&t.now))
+		t.run.QueueNow(setClock(&t.now))
 		if err := t.run.Flush(ctx); err != nil {
 			return err
 		}
 		expires = t.now + life.Milliseconds()
 		t.run.Queue(insertPageToken, nil, []any{target, tail, token.Hash[:], token.Origin, expires}, nil)
-		t.run.Queue(crowdPageTokens, nil, []any{target, tail, int64(keep - 1)}, nil)
+		t.run.Queue(evictPageTokens, nil, []any{target, tail, int64(keep - 1)}, nil)
 		return nil
 	})
-	return expires, naming("add a page's token", err)
+	return expires, wrap("add a page's token", err)
 }
 
 // FindPageToken gives the token of a ref by its hash, and the database's time;
 // NotFound if there is none, or its time is over.
 func (s *Store) FindPageToken(ctx context.Context, ref string, hash [32]byte) (token capability.PageToken, now int64, err error) {
-	if err := sound(ref); err != nil {
+	if err := checkText(ref); err != nil {
 		return token, 0, err
 	}
-	target, tail := split(ref)
+	target, tail := splitRef(ref)
 	err = s.backend.Snapshot(ctx, func(run Runner) error {
-		run.QueueNow(clock(&now))
+		run.QueueNow(setClock(&now))
 		run.Queue(readPageToken, nil, []any{target, tail, hash[:]}, func(row Scanner) error {
 			token.Ref, token.Hash = ref, hash
 			return row.Scan(&token.Origin, &token.Expires)
@@ -66,16 +66,16 @@ func (s *Store) FindPageToken(ctx context.Context, ref string, hash [32]byte) (t
 	if err == nil && token.Expires <= now {
 		err = fault.NotFound.With("there is no such token")
 	}
-	return token, now, naming("find a page's token", err)
+	return token, now, wrap("find a page's token", err)
 }
 
 // DropPageToken ends a token; that there is none is fine.
 func (s *Store) DropPageToken(ctx context.Context, ref string, hash [32]byte) error {
-	if err := sound(ref); err != nil {
+	if err := checkText(ref); err != nil {
 		return err
 	}
-	target, tail := split(ref)
-	return naming("end a page's token", s.update(ctx, func(t *tx) error {
+	target, tail := splitRef(ref)
+	return wrap("end a page's token", s.update(ctx, func(t *tx) error {
 		t.run.Queue(dropPageToken, nil, []any{target, tail, hash[:]}, nil)
 		return nil
 	}))
@@ -84,7 +84,7 @@ func (s *Store) DropPageToken(ctx context.Context, ref string, hash [32]byte) er
 // CollectPageTokens removes tokens whose time is over, at most limit of them. more
 // says that there may be others.
 func (s *Store) CollectPageTokens(ctx context.Context, limit int) (more bool, err error) {
-	due, err := s.due(ctx, findPageTokens, limit, func(row Scanner) ([]any, error) {
+	due, err := s.findDue(ctx, findExpiredTokens, limit, func(row Scanner) ([]any, error) {
 		var target, tail string
 		var hash []byte
 		err := row.Scan(&target, &tail, &hash)
@@ -98,5 +98,5 @@ func (s *Store) CollectPageTokens(ctx context.Context, limit int) (more bool, er
 			return nil
 		})
 	}
-	return len(due) == limit && limit > 0, naming("collect page tokens", err)
+	return len(due) == limit && limit > 0, wrap("collect page tokens", err)
 }

@@ -26,35 +26,35 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m, goleak.Cleanup(pgtest.Reu
 // statements are all that there are.
 var statements = map[string]*Statement{
 	"shareSpace": shareSpace, "lockSpace": lockSpace, "ensureSessions": ensureSessions, "lockSessions": lockSessions,
-	"readSessions": readSessions, "saveSessions": saveSessions, "moveSessions": moveSessions, "touchSessions": touchSessions, "moveStreams": moveStreams, "listOldest": listOldest, "listNewest": listNewest, "listChanged": listChanged, "listTitled": listTitled, "listDue": listDue, "readTitles": readTitles, "setTitles": setTitles, "dropDue": dropDue, "readExternals": readExternals,
+	"readSessions": readSessions, "saveSessions": saveSessions, "moveSessions": advanceSessions, "touchSessions": bumpSessionVersions, "moveStreams": advanceStreams, "listOldest": listOldest, "listNewest": listNewest, "listChanged": listChanged, "listTitled": listTitled, "listDue": listStaleTitles, "readTitles": readTitles, "setTitles": setTitles, "dropDue": dropStaleTitles, "readExternals": readExternals,
 	"claimExternals": claimExternals, "dropExternals": dropExternals,
-	"insertEvents": insertEvents, "readEvents": readEvents, "readLogs": readLogs, "readDeltas": readDeltas, "readGrowth": readGrowth,
-	"dropAllPayloads": dropAllPayloads, "readHolders": readHolders, "dropPayloads": dropPayloads, "cutPayload": cutPayload,
-	"readUnordered": readUnordered, "readOutline": readOutline, "readSizes": readSizes, "placeEntries": placeEntries, "readHeads": readHeads, "readEntries": readEntries, "readRanges": readRanges, "readRange": readRange, "saveEntries": saveEntries,
+	"insertEvents": insertEvents, "readEvents": readEvents, "readLogs": readLogs, "readDeltas": readDeltas, "readGrowth": readOpenDeltas,
+	"dropAllPayloads": dropAllPayloads, "readHolders": readPayloadEvents, "dropPayloads": dropPayloads, "cutPayload": replacePayload,
+	"readUnordered": readUnordered, "readOutline": readOutline, "readSizes": readSizes, "placeEntries": setOrds, "readHeads": readEntryMeta, "readEntries": readEntries, "readRanges": readRanges, "readRange": readRange, "saveEntries": saveEntries,
 	"insertEntries": insertEntries,
-	"dropEntries":   dropEntries, "growEntries": growEntries, "dropState": dropState,
+	"dropEntries":   dropEntries, "growEntries": updateAppended, "dropState": dropState,
 	"readOpenTurns": readOpenTurns, "readTurns": readTurns, "readAllTurns": readAllTurns, "saveTurns": saveTurns, "dropTurns": dropTurns,
-	"lapsedTurns": lapsedTurns, "readTurnRefs": readTurnRefs, "readLapsing": readLapsing, "readFirstOpen": readFirstOpen,
-	"pageTrimmable": pageTrimmable, "pageDeleted": pageDeleted, "readLogMarks": readLogMarks, "keepValues": keepValues, "dropEvents": dropEvents,
+	"lapsedTurns": lapsedTurns, "readTurnRefs": readTurnRefs, "readLapsing": readStreamingTurns, "readFirstOpen": readFirstOpen,
+	"pageTrimmable": pageTrimmable, "pageDeleted": pageDeleted, "readLogMarks": readEventMeta, "keepValues": materializeValues, "dropEvents": dropEvents,
 	"setBase": setBase, "forget": forget, "setForgotten": setForgotten, "forgetEvents": forgotten[0], "forgetStreams": forgotten[1],
 	"forgetRecords": forgotten[2], "forgetRedemptions": forgotten[3], "forgetGrants": forgotten[4], "forgetUses": forgotten[5],
-	"readStreams": readStreams, "nthIdle": nthIdle, "saveStreams": saveStreams, "readRecords": readRecords, "searchRecords": searchRecords,
+	"readStreams": readStreams, "nthIdle": nthReadOnlyStream, "saveStreams": saveStreams, "readRecords": readRecords, "searchRecords": searchRecords,
 	"insertRecords": insertRecords, "pruneRecords": pruneRecords,
 	"readGrants": readGrants, "lockGrants": lockGrants, "readLineages": readLineages, "insertGrants": insertGrants,
-	"revokeSubtree": revokeSubtree, "revokeAcross": revokeAcross, "countTree": countTree, "readTree": readTree, "readLine": readLine, "readRoots": readRoots,
-	"touchBelow": touchBelow, "moveChildren": moveChildren, "retireRef": retireRef, "countRedemption": countRedemption, "insertRedemption": insertRedemption,
-	"readRedemption": readRedemption, "chargeGrants": chargeGrants, "freeSessions": freeSessions, "freeGrants": freeGrants,
+	"revokeSubtree": revokeSubtree, "revokeAcross": revokeSpaceSubtree, "countTree": countTree, "readTree": readTree, "readLine": readLineageIDs, "readRoots": readRoots,
+	"touchBelow": bumpDescendantVersions, "moveChildren": moveChildren, "retireRef": revokeOne, "countRedemption": countRedemption, "insertRedemption": insertRedemption,
+	"readRedemption": readRedemption, "chargeGrants": chargeGrants, "freeSessions": releaseSessionBytes, "freeGrants": releaseGrantBytes,
 	"trimSessions": trimSessions, "trimGrants": trimGrants, "measureLog": measureLog, "measureState": measureState, "setMeasured": setMeasured,
-	"clearGrants": clearGrants, "measureRefs": measureRefs, "spareGrants": spareGrants, "listUnmeasured": listUnmeasured, "insertAudit": insertAudit, "readAudit": readAudit,
-	"ensureHeads": ensureHeads, "lockHeads": lockHeads, "readHead": readHead, "saveHeads": saveHeads,
-	"addUses": addUses, "findExpired": findExpired, "lockExpired": lockExpired, "noteExpired": noteExpired,
-	"insertShare": insertShare, "readShare": readShare, "readAsked": readAsked, "readRefusals": readRefusals, "saveRefusals": saveRefusals, "dropRefusals": dropRefusals, "dropAllRefusals": dropAllRefusals, "findNamed": findNamed, "readShares": readShares, "listShares": listShares,
+	"clearGrants": clearGrants, "measureRefs": measureGrants, "spareGrants": exemptGrants, "listUnmeasured": listUnmeasured, "insertAudit": insertAudit, "readAudit": readAudit,
+	"ensureHeads": ensureAuditHeads, "lockHeads": lockAuditHeads, "readHead": readAuditHead, "saveHeads": saveAuditHeads,
+	"addUses": addUses, "findExpired": findExpired, "lockExpired": lockExpired, "noteExpired": markExpiryAudited,
+	"insertShare": insertShare, "readShare": readShare, "readAsked": readRecentRequests, "readRefusals": readRefusals, "saveRefusals": saveRefusals, "dropRefusals": dropRefusals, "dropAllRefusals": dropAllRefusals, "findNamed": findByExternal, "readShares": readShares, "listShares": listShares,
 	"readOwners": readOwners, "readChildren": readChildren,
-	"insertPageToken": insertPageToken, "crowdPageTokens": crowdPageTokens, "readPageToken": readPageToken, "dropPageToken": dropPageToken,
-	"findPageTokens": findPageTokens, "limitLocks": limitLocks, "touchedSessions": touched[0], "touchedEvents": touched[1], "touchedStreams": touched[2],
+	"insertPageToken": insertPageToken, "crowdPageTokens": evictPageTokens, "readPageToken": readPageToken, "dropPageToken": dropPageToken,
+	"findPageTokens": findExpiredTokens, "limitLocks": limitLocks, "touchedSessions": writtenTables[0], "touchedEvents": writtenTables[1], "touchedStreams": writtenTables[2],
 	"saveMeta": saveMeta, "countSessions": countSessions, "readMeta": readMeta, "claimMeta": claimMeta, "insertSpace": insertSpace,
-	"readMaker": readMaker, "readAccount": readAccount, "sumAccount": sumAccount, "spareAccount": spareAccount, "readSpared": readSpared,
-	"pageSessions": pageSessions, "pageHeads": pageHeads, "readHashes": readHashes, "turnPage": turnPage, "forgetWriters": forgetWriters,
+	"readMaker": readSpaceRef, "readAccount": readAccount, "sumAccount": sumAccount, "spareAccount": exemptAccount, "readSpared": readExempt,
+	"pageSessions": pageSessions, "pageHeads": pageAuditHeads, "readHashes": readHashes, "turnPage": claimKey, "forgetWriters": pruneWriters,
 }
 
 // indexed are the statements about turns, of which a session may have very many, and about
@@ -63,7 +63,7 @@ var indexed = map[string]string{"readOpenTurns": "turns_counted", "readTurnRefs"
 	"lapsedTurns": "turns_streaming", "readFirstOpen": "turns_open", "readGrowth": "turns_open", "pageTrimmable": "turns_open", "pageDeleted": "sessions_forgettable"}
 
 // stopping are the statements of which no more is read than there is room for.
-var stopping = map[*Statement]bool{readLogs: true, readDeltas: true, readHolders: true, readEntries: true, readRanges: true, readRange: true}
+var stopping = map[*Statement]bool{readLogs: true, readDeltas: true, readPayloadEvents: true, readEntries: true, readRanges: true, readRange: true}
 
 // TestEveryStatementHasAPlan: what is made by one of this package's makers of statements is among those whose plans are looked
 // at.
@@ -131,7 +131,7 @@ func TestPlansSQLite(t *testing.T) {
 	t.Parallel()
 	db := sqliteDB(t)
 	for name, s := range statements {
-		for form, text := range map[string]string{"one": s.SQLite.One, "many": s.SQLite.Many, "bulk": s.SQLite.Bulk, "alike": s.SQLite.Alike} {
+		for form, text := range map[string]string{"one": s.SQLite.One, "many": s.SQLite.Many, "bulk": s.SQLite.Bulk, "alike": s.SQLite.BulkShared} {
 			if text == "" {
 				continue
 			}
@@ -180,8 +180,8 @@ func TestPlansPostgres(t *testing.T) {
 	conn := postgresConn(t)
 	for name, s := range statements {
 		forms := map[string]string{"one": s.Postgres.One, "many": s.Postgres.Many}
-		if s.held != nil {
-			forms["one_held"], forms["many_held"] = s.held.Postgres.One, s.held.Postgres.Many
+		if s.guarded != nil {
+			forms["one_held"], forms["many_held"] = s.guarded.Postgres.One, s.guarded.Postgres.Many
 		}
 		for form, text := range forms {
 			plan, err := explain(t, conn, name+"_"+form, text)
@@ -268,8 +268,8 @@ func TestPagesEndPostgres(t *testing.T) {
 		args   []any
 		weight int
 	}{
-		"events":  {readEvents, []any{"ses_A", int64(50), int64(100), int64(bytes)}, eventWeight},
-		"entries": {readRange, []any{"ses_A", "0050", "z", int64(100), int64(bytes)}, entryWeight},
+		"events":  {readEvents, []any{"ses_A", int64(50), int64(100), int64(bytes)}, eventOverhead},
+		"entries": {readRange, []any{"ses_A", "0050", "z", int64(100), int64(bytes)}, entryOverhead},
 	} {
 		rows, err := conn.Query(t.Context(), c.s.Postgres.One, c.args...)
 		if err != nil {

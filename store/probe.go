@@ -14,14 +14,14 @@ import (
 const probeName = "probe"
 
 var (
-	limitLocks = onPostgres("", `SELECT set_config('lock_timeout', {1}, true)`)
+	limitLocks = postgresStatement("", `SELECT set_config('lock_timeout', {1}, true)`)
 
-	// touched are the tables that every commit writes, each by a statement that takes the
+	// writtenTables are the tables that every commit writes, each by a statement that takes the
 	// table's lock and the right to write to it, and finds no row.
-	touched = []*Statement{
-		onPostgres("", `UPDATE sessions SET cursor = cursor WHERE id = {1}`),
-		onPostgres("", `UPDATE events SET payload = payload WHERE session = {1} AND cursor = 0`),
-		onPostgres("", `UPDATE streams SET incarnation = incarnation WHERE session = {1} AND outbox = {1}`),
+	writtenTables = []*Statement{
+		postgresStatement("", `UPDATE sessions SET cursor = cursor WHERE id = {1}`),
+		postgresStatement("", `UPDATE events SET payload = payload WHERE session = {1} AND cursor = 0`),
+		postgresStatement("", `UPDATE streams SET incarnation = incarnation WHERE session = {1} AND outbox = {1}`),
 	}
 )
 
@@ -36,7 +36,7 @@ func (s *Store) Probe(ctx context.Context, bytes int) error {
 			err = s.probe(ctx, 0)
 		}
 	}
-	return naming("probe", err)
+	return wrap("probe", err)
 }
 
 func (s *Store) probe(ctx context.Context, bytes int) error {
@@ -52,7 +52,7 @@ func (s *Store) probe(ctx context.Context, bytes int) error {
 		if err := run.Flush(ctx); err != nil { // before anything looks at a table
 			return err
 		}
-		for _, table := range touched {
+		for _, table := range writtenTables {
 			run.Queue(table, nil, []any{""}, nil)
 		}
 		run.Queue(saveMeta, nil, []any{probeName, base64.StdEncoding.EncodeToString(value)}, nil)

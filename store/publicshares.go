@@ -19,8 +19,8 @@ var (
 		INSERT INTO public_shares (id, session, owner_tail, share_tail, reader_tail, created, asked) VALUES ({1}, {2}, {3}, {4}, {5}, {6}, {7})`)
 	readShare = statement("", `SELECT `+shareColumns+` FROM public_shares p WHERE p.id = {1}`)
 
-	// readAsked gets the shares that one asked for since a time, the newest first.
-	readAsked = statement("", `
+	// readRecentRequests gets the shares that one asked for since a time, the newest first.
+	readRecentRequests = statement("", `
 		SELECT `+shareColumns+` FROM public_shares p
 		WHERE p.asked = {1} AND length(p.asked) > 0 AND p.created > {2} ORDER BY p.created DESC, p.id`)
 
@@ -31,7 +31,7 @@ var (
 	// listShares gets a page of all shares that were made, with their sessions' rows
 	// and what their titles are in.
 	listShares = statement("", `
-		SELECT `+sessionColumns+`, `+shareColumns+`, `+infoStart+` FROM public_shares p CROSS JOIN sessions s
+		SELECT `+sessionColumns+`, `+shareColumns+`, `+infoPrefix+` FROM public_shares p CROSS JOIN sessions s
 		WHERE s.id = p.session AND p.id > {1} ORDER BY p.id LIMIT {2}`)
 
 	readOwners = statement("", `
@@ -56,14 +56,14 @@ func scanShare(row Scanner) (*capability.PublicShare, error) {
 	var p capability.PublicShare
 	var owner, share, reader string
 	err := row.Scan(&p.ID, &p.Session, &owner, &share, &reader, &p.Created)
-	p.Owner, p.Share, p.Reader = join(p.Session, owner), join(p.Session, share), join(p.Session, reader)
+	p.Owner, p.Share, p.Reader = joinRef(p.Session, owner), joinRef(p.Session, share), joinRef(p.Session, reader)
 	return &p, err
 }
 
 func shareValues(p *capability.PublicShare) []any {
-	_, owner := split(p.Owner)
-	_, share := split(p.Share)
-	_, reader := split(p.Reader)
+	_, owner := splitRef(p.Owner)
+	_, share := splitRef(p.Share)
+	_, reader := splitRef(p.Reader)
 	return []any{p.ID, p.Session, owner, share, reader, p.Created}
 }
 
@@ -73,7 +73,7 @@ func shareRefs(shares []*capability.PublicShare) [][]any {
 	for _, p := range shares {
 		ids = append(ids, p.Share, p.Reader)
 	}
-	return refs(ids)
+	return refRows(ids)
 }
 
 // PublishShare writes the row of a share, unless the same request was made shortly
@@ -82,24 +82,24 @@ func shareRefs(shares []*capability.PublicShare) [][]any {
 // a crash or at the same time, finishes this one and makes no second. Created is the
 // database's.
 func (s *Store) PublishShare(ctx context.Context, share capability.PublicShare, ask capability.ShareRequest) (standing *capability.PublicShare, err error) {
-	leave, err := s.doors.enter(ctx, ask.Space)
+	leave, err := s.locks.acquire(ctx, ask.Space)
 	if err != nil {
-		return nil, naming("publish a share", err)
+		return nil, wrap("publish a share", err)
 	}
 	defer leave()
 	err = s.update(ctx, func(t *tx) error {
-		rows, err := t.Load(ctx, &session.Want{Claims: []string{ask.Space}})
+		rows, err := t.Load(ctx, &session.ReadSet{ExclusiveSpaces: []string{ask.Space}})
 		if err != nil {
 			return err
 		}
 		var there []*capability.PublicShare
-		t.run.Queue(readAsked, nil, []any{ask.Asker[:], rows.Now - ask.Within.Milliseconds()}, collect(&there, scanShare))
+		t.run.Queue(readRecentRequests, nil, []any{ask.Fingerprint[:], rows.Now - ask.DedupeWindow.Milliseconds()}, collect(&there, scanShare))
 		if err := t.run.Flush(ctx); err != nil {
 			return err
 		}
 		sessions, grants := map[string]*session.Row{}, map[string]*capability.Grant{}
-		t.list(readSessions, texts(sessionsOf(there)), rowsByID(sessions))
-		t.list(readGrants, shareRefs(there), byID(grants))
+		t.queueList(readSessions, textRows(shareSessions(there)), sessionsByID(sessions))
+		t.queueList(readGrants, shareRefs(there), grantsByID(grants))
 		if err := t.run.Flush(ctx); err != nil {
 			return err
 		}
@@ -108,23 +108,23 @@ func (s *Store) PublishShare(ctx context.Context, share capability.PublicShare, 
 			if of == nil {
 				of = &session.Row{}
 			}
-			if of.Life != session.Deleted && p.Stands(grants, of.Epoch, rows.Now) {
+			if of.Life != session.Deleted && p.Valid(grants, of.Epoch, rows.Now) {
 				standing = p
 				return nil
 			}
 		}
 		share.Created = rows.Now
 		standing = &share
-		t.run.Queue(insertShare, nil, append(shareValues(&share), ask.Asker[:]), nil)
+		t.run.Queue(insertShare, nil, append(shareValues(&share), ask.Fingerprint[:]), nil)
 		return nil
 	})
 	if err != nil {
-		return nil, naming("publish a share", err)
+		return nil, wrap("publish a share", err)
 	}
 	return standing, nil
 }
 
-func sessionsOf(shares []*capability.PublicShare) (ids []string) {
+func shareSessions(shares []*capability.PublicShare) (ids []string) {
 	for _, p := range shares {
 		ids = append(ids, p.Session)
 	}
@@ -135,7 +135,7 @@ func sessionsOf(shares []*capability.PublicShare) (ids []string) {
 // FindShare gives a share by its id, whatever has become of it; NotFound if there
 // never was one.
 func (s *Store) FindShare(ctx context.Context, id string) (share *capability.PublicShare, err error) {
-	if err := sound(id); err != nil {
+	if err := checkText(id); err != nil {
 		return nil, err
 	}
 	err = s.backend.Snapshot(ctx, func(run Runner) error {
@@ -149,7 +149,7 @@ func (s *Store) FindShare(ctx context.Context, id string) (share *capability.Pub
 		err = fault.NotFound.With("there is no such share")
 	}
 	if err != nil {
-		return nil, naming("find a share", err)
+		return nil, wrap("find a share", err)
 	}
 	return share, nil
 }
@@ -160,32 +160,32 @@ func (s *Store) SharesOf(ctx context.Context, sessions []string) (map[string]*ca
 	if len(sessions) == 0 {
 		return living, nil
 	}
-	if err := sound(sessions...); err != nil {
+	if err := checkText(sessions...); err != nil {
 		return nil, err
 	}
 	err := s.backend.Snapshot(ctx, func(run Runner) error {
 		var now int64
 		var shares []*capability.PublicShare
 		rows, grants := map[string]*session.Row{}, map[string]*capability.Grant{}
-		run.QueueNow(clock(&now))
-		run.Queue(readShares, texts(sessions), nil, collect(&shares, scanShare))
-		run.Queue(readSessions, texts(sessions), nil, rowsByID(rows))
+		run.QueueNow(setClock(&now))
+		run.Queue(readShares, textRows(sessions), nil, collect(&shares, scanShare))
+		run.Queue(readSessions, textRows(sessions), nil, sessionsByID(rows))
 		if err := run.Flush(ctx); err != nil || len(shares) == 0 {
 			return err
 		}
-		run.Queue(readGrants, shareRefs(shares), nil, byID(grants))
+		run.Queue(readGrants, shareRefs(shares), nil, grantsByID(grants))
 		if err := run.Flush(ctx); err != nil {
 			return err
 		}
 		for _, p := range shares {
-			if r := rows[p.Session]; living[p.Session] == nil && r != nil && r.Life == session.Live && p.Lives(grants, r.Epoch, now) {
+			if r := rows[p.Session]; living[p.Session] == nil && r != nil && r.Life == session.Live && p.Live(grants, r.Epoch, now) {
 				living[p.Session] = p
 			}
 		}
 		return nil
 	})
 	if err != nil {
-		return nil, naming("find shares", err)
+		return nil, wrap("find shares", err)
 	}
 	return living, nil
 }
@@ -194,7 +194,7 @@ func (s *Store) SharesOf(ctx context.Context, sessions []string) (map[string]*ca
 // page of at most limit shares, living or dead. next is where the next page begins,
 // "" at the end.
 func (s *Store) ListShares(ctx context.Context, after string, limit int) (list []session.SharedListing, next string, err error) {
-	if err := sound(after); err != nil {
+	if err := checkText(after); err != nil {
 		return nil, "", err
 	}
 	err = s.backend.Snapshot(ctx, func(run Runner) error {
@@ -202,7 +202,7 @@ func (s *Store) ListShares(ctx context.Context, after string, limit int) (list [
 		var page []session.SharedListing
 		var shares []*capability.PublicShare
 		grants := map[string]*capability.Grant{}
-		run.QueueNow(clock(&now))
+		run.QueueNow(setClock(&now))
 		run.Queue(listShares, nil, []any{after, int64(max(limit, 1))}, func(row Scanner) error {
 			var l session.SharedListing
 			var owner, share, reader string
@@ -212,20 +212,20 @@ func (s *Store) ListShares(ctx context.Context, after string, limit int) (list [
 			if err != nil {
 				return err
 			}
-			p.Owner, p.Share, p.Reader = join(p.Session, owner), join(p.Session, share), join(p.Session, reader)
-			l.Row, l.Title = *r, titleIn(info)
+			p.Owner, p.Share, p.Reader = joinRef(p.Session, owner), joinRef(p.Session, share), joinRef(p.Session, reader)
+			l.Row, l.Title = *r, infoTitle(info)
 			page, shares = append(page, l), append(shares, p)
 			return nil
 		})
 		if err := run.Flush(ctx); err != nil || len(page) == 0 {
 			return err
 		}
-		run.Queue(readGrants, shareRefs(shares), nil, byID(grants))
+		run.Queue(readGrants, shareRefs(shares), nil, grantsByID(grants))
 		if err := run.Flush(ctx); err != nil {
 			return err
 		}
 		for i := range page {
-			if l := &page[i]; l.Life == session.Live && l.Share.Lives(grants, l.Epoch, now) {
+			if l := &page[i]; l.Life == session.Live && l.Share.Live(grants, l.Epoch, now) {
 				list = append(list, *l)
 			}
 		}
@@ -235,7 +235,7 @@ func (s *Store) ListShares(ctx context.Context, after string, limit int) (list [
 		return nil
 	})
 	if err != nil {
-		return nil, "", naming("list shares", err)
+		return nil, "", wrap("list shares", err)
 	}
 	return list, next, nil
 }
@@ -243,24 +243,24 @@ func (s *Store) ListShares(ctx context.Context, after string, limit int) (list [
 // FindExternal gives the living sessions that an external id names in a space, the
 // newest first, at most limit.
 func (s *Store) FindExternal(ctx context.Context, space, external string, limit int) (ids []string, err error) {
-	if err := sound(space, external); err != nil {
+	if err := checkText(space, external); err != nil {
 		return nil, err
 	}
 	err = s.backend.Snapshot(ctx, func(run Runner) error {
-		run.Queue(findNamed, nil, []any{space, external, int64(limit)}, collect(&ids, scanText))
+		run.Queue(findByExternal, nil, []any{space, external, int64(limit)}, collect(&ids, scanText))
 		return nil
 	})
-	return ids, naming("find an external id", err)
+	return ids, wrap("find an external id", err)
 }
 
 // OwnerOf gives the living ref of a session's owner; nil if there is none.
 func (s *Store) OwnerOf(ctx context.Context, id string) (*capability.Grant, error) {
-	if err := sound(id); err != nil {
+	if err := checkText(id); err != nil {
 		return nil, err
 	}
-	owners, err := s.grants(ctx, readOwners, id)
+	owners, err := s.readRefs(ctx, readOwners, id)
 	if err != nil || len(owners) == 0 {
-		return nil, naming("find the owner", err)
+		return nil, wrap("find the owner", err)
 	}
 	return owners[0], nil
 }
@@ -268,16 +268,16 @@ func (s *Store) OwnerOf(ctx context.Context, id string) (*capability.Grant, erro
 // MintedFrom gives the living refs that were minted from one, the oldest first, at
 // most limit.
 func (s *Store) MintedFrom(ctx context.Context, ref string, limit int) ([]*capability.Grant, error) {
-	if err := sound(ref); err != nil {
+	if err := checkText(ref); err != nil {
 		return nil, err
 	}
-	target, tail := split(ref)
-	list, err := s.grants(ctx, readChildren, target, tail, int64(limit))
-	return list, naming("find what was minted from a ref", err)
+	target, tail := splitRef(ref)
+	list, err := s.readRefs(ctx, readChildren, target, tail, int64(limit))
+	return list, wrap("find what was minted from a ref", err)
 }
 
-// grants runs a statement that gets refs.
-func (s *Store) grants(ctx context.Context, what *Statement, args ...any) (list []*capability.Grant, err error) {
+// readRefs runs a statement that gets refs.
+func (s *Store) readRefs(ctx context.Context, what *Statement, args ...any) (list []*capability.Grant, err error) {
 	err = s.backend.Snapshot(ctx, func(run Runner) error {
 		run.Queue(what, nil, args, collect(&list, scanRef))
 		return nil
@@ -287,7 +287,7 @@ func (s *Store) grants(ctx context.Context, what *Statement, args ...any) (list 
 
 // Refusals gives what a session lacks of what was synced to it, by key.
 func (s *Store) Refusals(ctx context.Context, id string) (list []capability.ShareRefusal, err error) {
-	if err := sound(id); err != nil {
+	if err := checkText(id); err != nil {
 		return nil, err
 	}
 	err = s.backend.Snapshot(ctx, func(run Runner) error {
@@ -299,23 +299,23 @@ func (s *Store) Refusals(ctx context.Context, id string) (list []capability.Shar
 		})
 		return nil
 	})
-	return list, naming("read what a share lacks", err)
+	return list, wrap("read what a share lacks", err)
 }
 
 // ChangeRefusals adds to that, each key once, and takes keys away. At is the database's.
 func (s *Store) ChangeRefusals(ctx context.Context, id string, add []capability.ShareRefusal, drop []string) error {
 	for _, r := range add {
-		if err := sound(r.Key, r.Why); err != nil {
+		if err := checkText(r.Key, r.Why); err != nil {
 			return err
 		}
 	}
-	return naming("note what a share lacks", s.update(ctx, func(t *tx) error {
-		rows, err := t.Load(ctx, &session.Want{})
+	return wrap("note what a share lacks", s.update(ctx, func(t *tx) error {
+		rows, err := t.Load(ctx, &session.ReadSet{})
 		if err != nil {
 			return err
 		}
-		t.list(dropRefusals, each(drop, func(key string) []any { return []any{id, key} }), nil)
-		t.list(saveRefusals, each(add, func(r capability.ShareRefusal) []any { return []any{id, r.Key, r.Why, rows.Now} }), nil)
+		t.queueList(dropRefusals, mapRows(drop, func(key string) []any { return []any{id, key} }), nil)
+		t.queueList(saveRefusals, mapRows(add, func(r capability.ShareRefusal) []any { return []any{id, r.Key, r.Why, rows.Now} }), nil)
 		return nil
 	}))
 }

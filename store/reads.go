@@ -19,31 +19,31 @@ import (
 	"github.com/mooring-rpc/mooring/session"
 )
 
-// look queues what every read begins with.
-func look(run Runner, sight *session.Sight, id string, refIDs []string) {
+// queueAccess queues what every read begins with.
+func queueAccess(run Runner, sight *session.Access, id string, refIDs []string) {
 	sight.Grants = make(map[string]*capability.Grant, len(refIDs))
-	run.QueueNow(clock(&sight.Now))
+	run.QueueNow(setClock(&sight.Now))
 	if id != "" {
-		run.Queue(readSessions, texts([]string{id}), nil, func(row Scanner) (err error) {
+		run.Queue(readSessions, textRows([]string{id}), nil, func(row Scanner) (err error) {
 			sight.Row, err = scanSession(row)
 			return err
 		})
 	}
 	if len(refIDs) > 0 {
-		run.Queue(readGrants, refs(refIDs), nil, byID(sight.Grants))
+		run.Queue(readGrants, refRows(refIDs), nil, grantsByID(sight.Grants))
 	}
 }
 
-// Look gives a session's row (nil if there is none, and for a space or "") and
+// ReadAccess gives a session's row (nil if there is none, and for a space or "") and
 // those of refIDs that are known.
-func (s *Store) Look(ctx context.Context, id string, refIDs []string) (*session.Sight, error) {
-	sight := &session.Sight{}
+func (s *Store) ReadAccess(ctx context.Context, id string, refIDs []string) (*session.Access, error) {
+	sight := &session.Access{}
 	err := s.backend.Snapshot(ctx, func(run Runner) error {
-		look(run, sight, id, refIDs)
+		queueAccess(run, sight, id, refIDs)
 		return nil
 	})
 	if err != nil {
-		return nil, naming("look", err)
+		return nil, wrap("look", err)
 	}
 	return sight, nil
 }
@@ -53,18 +53,18 @@ func (s *Store) Look(ctx context.Context, id string, refIDs []string) (*session.
 // after below Row.Base the page starts where the log does, and has the
 // checkpoint before it; who reads compares. hashesAt are cursors whose events'
 // hashes are wanted too.
-func (s *Store) ReadLog(ctx context.Context, id string, after uint64, maxBytes, maxEvents int, refIDs []string, hashesAt ...uint64) (*session.Page, error) {
-	page := &session.Page{}
+func (s *Store) ReadLog(ctx context.Context, id string, after uint64, maxBytes, maxEvents int, refIDs []string, hashesAt ...uint64) (*session.LogPage, error) {
+	page := &session.LogPage{}
 	size := 0
 	var err error
 	if page.Key, err = s.hashKey(ctx); err != nil {
-		return nil, naming("read log", err)
+		return nil, wrap("read log", err)
 	}
 	err = s.backend.Snapshot(ctx, func(run Runner) error {
-		look(run, &page.Sight, id, refIDs)
+		queueAccess(run, &page.Access, id, refIDs)
 		if len(hashesAt) > 0 {
 			page.Hashes = make(map[uint64]session.Hash, len(hashesAt))
-			run.Queue(readHashes, eventKeys(id, hashesAt), nil, func(row Scanner) error {
+			run.Queue(readHashes, eventRows(id, hashesAt), nil, func(row Scanner) error {
 				var cursor int64
 				var hash []byte
 				err := row.Scan(&cursor, &hash)
@@ -74,7 +74,7 @@ func (s *Store) ReadLog(ctx context.Context, id string, after uint64, maxBytes, 
 				return err
 			})
 		}
-		run.Queue(readEvents, nil, []any{id, clamp(after), int64(max(maxEvents, 1)) + 2, int64(max(maxBytes, eventWeight))}, func(row Scanner) error {
+		run.Queue(readEvents, nil, []any{id, clamp(after), int64(max(maxEvents, 1)) + 2, int64(max(maxBytes, eventOverhead))}, func(row Scanner) error {
 			e, err := scanEvent(row)
 			if err != nil {
 				return err
@@ -83,10 +83,10 @@ func (s *Store) ReadLog(ctx context.Context, id string, after uint64, maxBytes, 
 				page.Checkpoint = e
 				return nil
 			}
-			size += eventBytes(e)
+			size += eventSize(e)
 			if len(page.Events) > 0 && (size > maxBytes || len(page.Events) >= maxEvents) {
 				page.More = true
-				return ErrEnough
+				return ErrStopRows
 			}
 			page.Events = append(page.Events, e)
 			return nil
@@ -94,13 +94,13 @@ func (s *Store) ReadLog(ctx context.Context, id string, after uint64, maxBytes, 
 		return nil
 	})
 	if err != nil {
-		return nil, naming("read log", err)
+		return nil, wrap("read log", err)
 	}
 	return page, nil
 }
 
-// eventKeys is a list of a session's events.
-func eventKeys(id string, cursors []uint64) [][]any {
+// eventRows is a list of a session's events.
+func eventRows(id string, cursors []uint64) [][]any {
 	list := make([][]any, len(cursors))
 	for i, cursor := range cursors {
 		list[i] = []any{id, clamp(cursor)}
@@ -113,7 +113,7 @@ const hashKeyName = "hash_key"
 
 // hashKey is the database's session.HashKey, which a migration has made.
 func (s *Store) hashKey(ctx context.Context) (key session.HashKey, err error) {
-	if known := s.shownKey.Load(); known != nil {
+	if known := s.hashKeyCache.Load(); known != nil {
 		return *known, nil
 	}
 	var text string
@@ -129,37 +129,37 @@ func (s *Store) hashKey(ctx context.Context) (key session.HashKey, err error) {
 		return key, fmt.Errorf("the database's %s is not %d bytes in hexadecimal", hashKeyName, len(key))
 	}
 	key = session.HashKey(b)
-	s.shownKey.Store(&key)
+	s.hashKeyCache.Store(&key)
 	return key, nil
 }
 
-// statePage is how much of a state is read at once, in bytes.
-const statePage = 1 << 20
+// statePageBytes is how much of a state is read at once, in bytes.
+const statePageBytes = 1 << 20
 
 // ReadState gives the folded state piece by piece, turns before entries, each
 // of at most about pieceBytes or one row, the last marked; there is always at
 // least one. piece runs inside the
 // snapshot: it must not wait for a peer without bound. Its error ends the read
 // and comes back as it is.
-func (s *Store) ReadState(ctx context.Context, id string, refIDs []string, pieceBytes int, piece func(*session.StatePiece) error) error {
-	if err := s.order(ctx, id); err != nil {
+func (s *Store) ReadState(ctx context.Context, id string, refIDs []string, pieceBytes int, piece func(*session.StateChunk) error) error {
+	if err := s.ensureOrds(ctx, id); err != nil {
 		return err
 	}
 	var own error
 	key, err := s.hashKey(ctx)
 	if err != nil {
-		return naming("read state", err)
+		return wrap("read state", err)
 	}
 	err = s.backend.Snapshot(ctx, func(run Runner) error {
-		sight := session.Sight{Key: key}
-		next := &session.StatePiece{}
+		sight := session.Access{Key: key}
+		next := &session.StateChunk{}
 		size := 0
 		give := func(last bool) error {
-			next.Sight, next.Last = sight, last
+			next.Access, next.Last = sight, last
 			if own = piece(next); own != nil {
 				return own
 			}
-			next, size = &session.StatePiece{}, 0
+			next, size = &session.StateChunk{}, 0
 			return nil
 		}
 		room := func(bytes int) error { // for a row in next
@@ -171,7 +171,7 @@ func (s *Store) ReadState(ctx context.Context, id string, refIDs []string, piece
 			size += bytes
 			return nil
 		}
-		look(run, &sight, id, refIDs)
+		queueAccess(run, &sight, id, refIDs)
 		run.Queue(readAllTurns, nil, []any{id}, func(row Scanner) error {
 			t, err := scanTurn(row)
 			if err == nil {
@@ -181,7 +181,7 @@ func (s *Store) ReadState(ctx context.Context, id string, refIDs []string, piece
 			return err
 		})
 		for after, more := "", true; more; {
-			entries, others, err := entryPage(ctx, run, id, after, aboveAll, statePage, statePage/entryWeight)
+			entries, others, err := entryPage(ctx, run, id, after, maxKey, statePageBytes, statePageBytes/entryOverhead)
 			if err != nil {
 				return err
 			}
@@ -198,23 +198,23 @@ func (s *Store) ReadState(ctx context.Context, id string, refIDs []string, piece
 	if own != nil {
 		return own
 	}
-	return naming("read state", err)
+	return wrap("read state", err)
 }
 
 // ReadRange gives the folded state of the keys above after and below below, in
 // order: at most maxEntries and, but for the first, at most about maxBytes, with
 // the turns of the messages among them.
-func (s *Store) ReadRange(ctx context.Context, id, after, below string, maxBytes, maxEntries int, refIDs []string) (*session.Range, error) {
-	if err := sound(after, below); err != nil {
+func (s *Store) ReadRange(ctx context.Context, id, after, below string, maxBytes, maxEntries int, refIDs []string) (*session.StateRange, error) {
+	if err := checkText(after, below); err != nil {
 		return nil, err
 	}
-	page := &session.Range{}
+	page := &session.StateRange{}
 	var err error
 	if page.Key, err = s.hashKey(ctx); err != nil {
-		return nil, naming("read range", err)
+		return nil, wrap("read range", err)
 	}
 	err = s.backend.Snapshot(ctx, func(run Runner) (err error) {
-		look(run, &page.Sight, id, refIDs)
+		queueAccess(run, &page.Access, id, refIDs)
 		page.Entries, page.More, err = entryPage(ctx, run, id, after, below, maxBytes, maxEntries)
 		if err != nil {
 			return err
@@ -231,7 +231,7 @@ func (s *Store) ReadRange(ctx context.Context, id, after, below string, maxBytes
 		return nil
 	})
 	if err != nil {
-		return nil, naming("read range", err)
+		return nil, wrap("read range", err)
 	}
 	slices.SortFunc(page.Turns, func(a, b *session.Turn) int { return strings.Compare(a.Message, b.Message) })
 	return page, nil
@@ -247,10 +247,10 @@ func entryPage(ctx context.Context, run Runner, id, after, below string, maxByte
 		if err != nil {
 			return err
 		}
-		size += entryBytes(e)
+		size += entrySize(e)
 		if len(entries) > 0 && (size > maxBytes || len(entries) >= most) {
 			more = true
-			return ErrEnough
+			return ErrStopRows
 		}
 		entries = append(entries, e)
 		return nil
@@ -258,23 +258,23 @@ func entryPage(ctx context.Context, run Runner, id, after, below string, maxByte
 	if err := run.Flush(ctx); err != nil {
 		return nil, false, err
 	}
-	if err := growEntriesOf(ctx, run, id, entries); err != nil {
+	if err := foldOpenDeltas(ctx, run, id, entries); err != nil {
 		return nil, false, err
 	}
 	return entries, more, nil
 }
 
-// growEntriesOf gives those of a session's entries that have grown their texts.
-func growEntriesOf(ctx context.Context, run Runner, id string, entries []*session.Entry) error {
+// foldOpenDeltas gives those of a session's entries that have grown their texts.
+func foldOpenDeltas(ctx context.Context, run Runner, id string, entries []*session.Entry) error {
 	var grown []*session.Entry
 	from, to := uint64(math.MaxInt64), uint64(0)
 	var first, last string
 	for _, e := range entries {
-		if e.Grown > 0 {
+		if e.LastAppend > 0 {
 			if grown = append(grown, e); len(grown) == 1 {
 				first, last = e.Key, e.Key
 			}
-			from, to, first, last = min(from, e.Cursor), max(to, e.Grown), min(first, e.Key), max(last, e.Key)
+			from, to, first, last = min(from, e.Cursor), max(to, e.LastAppend), min(first, e.Key), max(last, e.Key)
 		}
 	}
 	if len(grown) == 0 {
@@ -284,7 +284,7 @@ func growEntriesOf(ctx context.Context, run Runner, id string, entries []*sessio
 	for _, e := range grown {
 		texts[e.Key] = nil
 	}
-	run.Queue(readGrowth, nil, []any{id, int64(from), int64(to), first, last}, func(row Scanner) error {
+	run.Queue(readOpenDeltas, nil, []any{id, int64(from), int64(to), first, last}, func(row Scanner) error {
 		d, err := scanDelta(row)
 		if deltas, wanted := texts[d.key]; wanted {
 			texts[d.key] = append(deltas, d)
@@ -295,13 +295,13 @@ func growEntriesOf(ctx context.Context, run Runner, id string, entries []*sessio
 		return err
 	}
 	for _, e := range grown {
-		grow(e, texts[e.Key])
+		foldDeltas(e, texts[e.Key])
 	}
 	return nil
 }
 
-// grow folds a part's deltas into its payload.
-func grow(e *session.Entry, deltas []delta) {
+// foldDeltas folds a part's deltas into its payload.
+func foldDeltas(e *session.Entry, deltas []delta) {
 	var text []byte
 	for _, d := range deltas {
 		if d.cursor > e.Cursor {
@@ -315,16 +315,16 @@ func grow(e *session.Entry, deltas []delta) {
 
 // FindStreams gives those of a session's streams of keys that are there. The sight is of the
 // session and the refs.
-func (s *Store) FindStreams(ctx context.Context, keys []session.StreamKey, refIDs []string) (sight *session.Sight, streams map[session.StreamKey]*ledger.Stream, err error) {
+func (s *Store) FindStreams(ctx context.Context, keys []session.StreamKey, refIDs []string) (sight *session.Access, streams map[session.StreamKey]*ledger.Stream, err error) {
 	for _, key := range keys {
-		if err := sound(key.Session, key.Outbox); err != nil {
+		if err := checkText(key.Session, key.Outbox); err != nil {
 			return nil, nil, err
 		}
 	}
-	sight, streams = &session.Sight{}, make(map[session.StreamKey]*ledger.Stream, len(keys))
+	sight, streams = &session.Access{}, make(map[session.StreamKey]*ledger.Stream, len(keys))
 	err = s.backend.Snapshot(ctx, func(run Runner) error {
-		look(run, sight, keys[0].Session, refIDs)
-		run.Queue(readStreams, streamKeys(keys), nil, func(row Scanner) error {
+		queueAccess(run, sight, keys[0].Session, refIDs)
+		run.Queue(readStreams, streamRows(keys), nil, func(row Scanner) error {
 			m, err := scanStream(row, new(int64))
 			if err == nil {
 				streams[session.StreamKey{Session: m.Session, Outbox: m.Outbox}] = m
@@ -334,7 +334,7 @@ func (s *Store) FindStreams(ctx context.Context, keys []session.StreamKey, refID
 		return nil
 	})
 	if err != nil {
-		return nil, nil, naming("find streams", err)
+		return nil, nil, wrap("find streams", err)
 	}
 	return sight, streams, nil
 }
@@ -346,11 +346,11 @@ func (s *Store) ReadRows(ctx context.Context, ids []string) (map[string]*session
 		return rows, nil
 	}
 	err := s.backend.Snapshot(ctx, func(run Runner) error {
-		run.Queue(readSessions, texts(ids), nil, rowsByID(rows))
+		run.Queue(readSessions, textRows(ids), nil, sessionsByID(rows))
 		return nil
 	})
 	if err != nil {
-		return nil, naming("read rows", err)
+		return nil, wrap("read rows", err)
 	}
 	return rows, nil
 }
@@ -358,29 +358,29 @@ func (s *Store) ReadRows(ctx context.Context, ids []string) (map[string]*session
 // What looking for sessions may cost: a page looks at no more of them, and at so many at a
 // time while most do not match.
 const (
-	listLooks = 2000
-	listPiece = 250
+	maxListScan   = 2000
+	listScanBatch = 250
 )
 
-// ListSessions gives a page of a space's sessions, with at most titleBytes of each
+// ListSessions gives a page of a space's sessions, with at most maxTitleBytes of each
 // title. The sight has the refs' rows and no session's.
 func (s *Store) ListSessions(ctx context.Context, space string, q session.ListQuery, refIDs []string) (*session.ListPage, error) {
-	if err := sound(space, q.After, q.Search); err != nil {
+	if err := checkText(space, q.After, q.Search); err != nil {
 		return nil, err
 	}
 	if refused := q.Check(); refused != nil {
 		return nil, refused
 	}
 	if q.Order == session.ByTitle {
-		s.takeTitles(ctx)
+		s.refreshTitles(ctx)
 	}
 	page := &session.ListPage{}
 	err := s.backend.Snapshot(ctx, func(run Runner) error {
-		look(run, &page.Sight, "", refIDs)
+		queueAccess(run, &page.Access, "", refIDs)
 		return listPage(ctx, run, space, &q, page)
 	})
 	if err != nil {
-		return nil, naming("list sessions", err)
+		return nil, wrap("list sessions", err)
 	}
 	return page, nil
 }
@@ -388,14 +388,14 @@ func (s *Store) ListSessions(ctx context.Context, space string, q session.ListQu
 // listPage fills a page, a piece at a time.
 func listPage(ctx context.Context, run Runner, space string, q *session.ListQuery, page *session.ListPage) error {
 	limit := max(q.Limit, 1)
-	at, refused := q.Place()
+	at, refused := q.Position()
 	if refused != nil {
 		return refused
 	}
 	for looked := 0; ; {
 		piece, left, full := limit-len(page.Sessions), false, false
 		if q.Search != "" || looked > 0 {
-			piece = max(piece, listPiece)
+			piece = max(piece, listScanBatch)
 		}
 		n, read := listFrom(q.Order, space, at, int64(piece)+1)
 		seen := 0
@@ -411,8 +411,8 @@ func listPage(ctx context.Context, run Runner, space string, q *session.ListQuer
 				return err
 			}
 			seen++
-			at = session.ListPlace{ID: r.ID, Updated: r.Updated, Title: title}
-			if l := (&session.Listing{Row: *r, Title: titleIn(info)}); q.Shows(l) {
+			at = session.ListPosition{ID: r.ID, Updated: r.Updated, Title: title}
+			if l := (&session.Listing{Row: *r, Title: infoTitle(info)}); q.Matches(l) {
 				page.Sessions = append(page.Sessions, l)
 				full = len(page.Sessions) == limit
 			}
@@ -425,7 +425,7 @@ func listPage(ctx context.Context, run Runner, space string, q *session.ListQuer
 		switch {
 		case !left:
 			return nil
-		case full, looked >= listLooks && (q.Search != "" || len(page.Sessions) > 0): // clients of before end at an empty page
+		case full, looked >= maxListScan && (q.Search != "" || len(page.Sessions) > 0): // clients of before end at an empty page
 			page.Next = at.Text(q.Order)
 			return nil
 		}
@@ -433,7 +433,7 @@ func listPage(ctx context.Context, run Runner, space string, q *session.ListQuer
 }
 
 // listFrom is the statement, with its values, that reads at most n sessions after a place.
-func listFrom(order session.ListOrder, space string, at session.ListPlace, n int64) (*Statement, []any) {
+func listFrom(order session.ListOrder, space string, at session.ListPosition, n int64) (*Statement, []any) {
 	const behind = capability.SessionPrefix + "~" // every id
 	switch {
 	case order == session.OldestFirst:
@@ -450,34 +450,34 @@ func listFrom(order session.ListOrder, space string, at session.ListPlace, n int
 	return listChanged, []any{space, at.Updated / 60_000, at.Updated, at.ID, n}
 }
 
-// titleBytes is how much of a title a list shows: the info is whatever a writer put.
-const titleBytes = 256
+// maxTitleBytes is how much of a title a list shows: the info is whatever a writer put.
+const maxTitleBytes = 256
 
-// titleIn is the title in the beginning of an info, as far as a list shows it, on its own.
-func titleIn(info []byte) string {
+// infoTitle is the title in the beginning of an info, as far as a list shows it, on its own.
+func infoTitle(info []byte) string {
 	title := gjson.GetBytes(info, "title")
-	if !title.Exists() && len(info) == infoBytes { // it may be cut off within the title, perhaps behind a backslash
+	if !title.Exists() && len(info) == maxInfoBytes { // it may be cut off within the title, perhaps behind a backslash
 		title = gjson.GetBytes(append(info, `""`...), "title")
 	}
 	text := title.String()
-	if len(text) <= titleBytes {
+	if len(text) <= maxTitleBytes {
 		return text
 	}
-	n := titleBytes
+	n := maxTitleBytes
 	for n > 0 && !utf8.RuneStart(text[n]) {
 		n--
 	}
 	return strings.Clone(text[:n])
 }
 
-// Lapsed gives sessions, at most limit and in id order from the one after
+// LapsedTurns gives sessions, at most limit and in id order from the one after
 // after, with a streaming turn whose lease ran out before the given time,
 // Unix ms; 0 is the database's now, math.MaxInt64 gets every streaming turn
 // (for the start of the only server).
-func (s *Store) Lapsed(ctx context.Context, before int64, after string, limit int) (ids []string, err error) {
+func (s *Store) LapsedTurns(ctx context.Context, before int64, after string, limit int) (ids []string, err error) {
 	err = s.backend.Snapshot(ctx, func(run Runner) error {
 		if before == 0 {
-			run.QueueNow(clock(&before))
+			run.QueueNow(setClock(&before))
 			if err := run.Flush(ctx); err != nil {
 				return err
 			}
@@ -486,7 +486,7 @@ func (s *Store) Lapsed(ctx context.Context, before int64, after string, limit in
 		return nil
 	})
 	if err != nil {
-		return nil, naming("find lapsed turns", err)
+		return nil, wrap("find lapsed turns", err)
 	}
 	return ids, nil
 }
@@ -497,9 +497,9 @@ func (s *Store) Lapsed(ctx context.Context, before int64, after string, limit in
 func (s *Store) ReadAudit(ctx context.Context, target string, seq uint64, limit int, refIDs []string) (*session.AuditPage, error) {
 	page := &session.AuditPage{}
 	err := s.backend.Snapshot(ctx, func(run Runner) error {
-		look(run, &page.Sight, target, refIDs)
-		run.Queue(readHead, nil, []any{target}, func(row Scanner) error {
-			_, h, err := scanHead(row)
+		queueAccess(run, &page.Access, target, refIDs)
+		run.Queue(readAuditHead, nil, []any{target}, func(row Scanner) error {
+			_, h, err := scanAuditHead(row)
 			page.Seq, page.Head = h.seq, h.hash
 			return err
 		})
@@ -507,7 +507,7 @@ func (s *Store) ReadAudit(ctx context.Context, target string, seq uint64, limit 
 		return nil
 	})
 	if err != nil {
-		return nil, naming("read audit", err)
+		return nil, wrap("read audit", err)
 	}
 	return page, nil
 }

@@ -21,13 +21,13 @@ func (t *tx) Save(ctx context.Context, c *session.Changes) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	fresh, others := t.divide(c)
-	if t.guess != nil {
-		if err := t.compare(c); err != nil {
+	fresh, others := t.splitEntries(c)
+	if t.assumed != nil {
+		if err := t.queueValidation(c); err != nil {
 			return err
 		}
 	}
-	if t.memory != nil {
+	if t.cache != nil {
 		t.saved = append(t.saved, c)
 	}
 	grants := make([][]any, len(c.Grants))
@@ -39,85 +39,85 @@ func (t *tx) Save(ctx context.Context, c *session.Changes) error {
 		grants[i] = values
 	}
 	t.saveSessions(c)
-	t.touch(c)
+	t.bumpVersions(c)
 	t.saveStreams(c.Streams)
-	t.list(pruneRecords, each(c.Prune, func(p session.StreamCut) []any {
+	t.queueList(pruneRecords, mapRows(c.Prune, func(p session.StreamPrune) []any {
 		return []any{p.Stream.Session, p.Stream.Outbox, clamp(p.Through)}
 	}), nil)
-	t.list(insertRecords, each(c.Records, func(r session.StreamRecord) []any { return recordValues(&r) }), nil)
-	t.list(insertEvents, packed(t, c.Events, insertEvents, eventValues), nil)
+	t.queueList(insertRecords, mapRows(c.Records, func(r session.StreamRecord) []any { return recordValues(&r) }), nil)
+	t.queueList(insertEvents, bufferedRows(t, c.Events, insertEvents, eventValues), nil)
 	t.purge(c)
-	t.list(dropEntries, pairs(c.DropEntries), nil)
-	t.list(insertEntries, packed(t, fresh, insertEntries, entryValues), nil)
-	t.list(saveEntries, packed(t, others, saveEntries, entryValues), nil)
-	t.list(growEntries, each(c.Grown, func(e *session.Entry) []any {
-		return []any{e.Session, e.Key, int64(e.TextLen), int64(e.Grown)}
+	t.queueList(dropEntries, pairRows(c.DropEntries), nil)
+	t.queueList(insertEntries, bufferedRows(t, fresh, insertEntries, entryValues), nil)
+	t.queueList(saveEntries, bufferedRows(t, others, saveEntries, entryValues), nil)
+	t.queueList(updateAppended, mapRows(c.Appended, func(e *session.Entry) []any {
+		return []any{e.Session, e.Key, int64(e.TextLen), int64(e.LastAppend)}
 	}), nil)
-	t.list(saveTurns, each(c.Turns, turnValues), nil)
-	t.list(insertGrants, grants, nil)
-	t.list(chargeGrants, each(c.Charges, func(ch session.Charge) []any {
-		target, tail := split(ch.Ref)
+	t.queueList(saveTurns, mapRows(c.Turns, turnValues), nil)
+	t.queueList(insertGrants, grants, nil)
+	t.queueList(chargeGrants, mapRows(c.Charges, func(ch session.Charge) []any {
+		target, tail := splitRef(ch.Ref)
 		return []any{target, tail, ch.Bytes}
 	}), nil)
 	t.saveRotations(c.Rotate)
 	for _, r := range c.Revoke {
-		target, tail := split(r.ID)
+		target, tail := splitRef(r.ID)
 		if capability.IsSpace(target) {
-			t.run.Queue(revokeAcross, nil, []any{target, tail, r.At, r.By}, nil)
+			t.run.Queue(revokeSpaceSubtree, nil, []any{target, tail, r.At, r.By}, nil)
 			continue
 		}
 		t.run.Queue(revokeSubtree, nil, []any{target, tail, r.At, int64(r.Cut), r.By}, nil)
 	}
 	t.dropState(c.DropState)
-	t.queueHeld()
+	t.queueGuarded()
 	return t.saveAudit(ctx, c.Audit)
 }
 
 func (t *tx) saveSessions(c *session.Changes) {
 	var claims [][]any
 	for _, s := range c.Sessions {
-		if was := t.before[s.ID]; was.space == "" && s.Space != "" && s.External != "" {
+		if was := t.prior[s.ID]; was.space == "" && s.Space != "" && s.External != "" {
 			claims = append(claims, []any{s.Space, s.External, s.ID})
 		}
 	}
-	if t.guess != nil {
-		t.list(moveSessions, each(c.Sessions, func(s *session.Row) []any {
+	if t.assumed != nil {
+		t.queueList(advanceSessions, mapRows(c.Sessions, func(s *session.Row) []any {
 			return []any{s.ID, int64(s.Cursor), s.Head[:], s.Updated, s.Bytes}
 		}), nil)
 	} else {
-		t.list(saveSessions, each(c.Sessions, sessionValues), nil)
+		t.queueList(saveSessions, mapRows(c.Sessions, sessionValues), nil)
 	}
 	slices.SortFunc(claims, func(a, b []any) int { // or two transactions wait for one another
 		return cmp.Or(cmp.Compare(a[0].(string), b[0].(string)), cmp.Compare(a[1].(string), b[1].(string)))
 	})
-	t.list(claimExternals, claims, nil)
+	t.queueList(claimExternals, claims, nil)
 	for _, e := range c.Events {
-		if t.moved == nil {
-			t.moved = map[string]uint64{}
+		if t.advanced == nil {
+			t.advanced = map[string]uint64{}
 		}
-		t.moved[e.Session] = max(t.moved[e.Session], e.Cursor)
+		t.advanced[e.Session] = max(t.advanced[e.Session], e.Cursor)
 	}
 	for _, s := range c.Sessions {
 		// A later Save of the same transaction must not claim again.
-		if t.before != nil {
-			t.before[s.ID] = before{space: s.Space, external: s.External}
+		if t.prior != nil {
+			t.prior[s.ID] = priorRow{space: s.Space, external: s.External}
 		}
 	}
 }
 
-// touch gives the sessions that lose refs another version, also where their row
+// bumpVersions gives the sessions that lose refs another version, also where their row
 // stays as it is: a deleted one gets no event of it. A server that remembers a
-// session's refs compares no other version (guess.go).
-func (t *tx) touch(c *session.Changes) {
+// session's refs compares no other version (optimistic.go).
+func (t *tx) bumpVersions(c *session.Changes) {
 	if len(c.Revoke) > 0 {
-		t.list(touchSessions, texts(sortedKeys(t.before)), nil)
+		t.queueList(bumpSessionVersions, textRows(sortedKeys(t.prior)), nil)
 	}
 }
 
-// onlyMoved says that of remembered rows nothing but what events change is another.
-func (t *tx) onlyMoved(rows []*session.Row) bool {
+// onlyAdvanced says that of remembered rows nothing but what events change is another.
+func (t *tx) onlyAdvanced(rows []*session.Row) bool {
 	for _, s := range rows {
-		was := t.own[s.ID].row
+		was := t.cached[s.ID].row
 		if was.Cursor, was.Head, was.Updated, was.Bytes = s.Cursor, s.Head, s.Updated, s.Bytes; was != *s {
 			return false
 		}
@@ -126,23 +126,23 @@ func (t *tx) onlyMoved(rows []*session.Row) bool {
 }
 
 func (t *tx) saveStreams(rows []*ledger.Stream) {
-	moved := t.guess != nil && !slices.ContainsFunc(rows, func(m *ledger.Stream) bool {
-		was := t.own[m.Session].streams[m.Outbox].row
+	moved := t.assumed != nil && !slices.ContainsFunc(rows, func(m *ledger.Stream) bool {
+		was := t.cached[m.Session].streams[m.Outbox].row
 		return was.Incarnation != m.Incarnation || was.SecretHash != m.SecretHash
 	})
 	if moved {
-		t.list(moveStreams, each(rows, func(m *ledger.Stream) []any {
+		t.queueList(advanceStreams, mapRows(rows, func(m *ledger.Stream) []any {
 			return []any{m.Session, m.Outbox, int64(m.LastSeq), int64(m.AckedThrough), m.AckedOp, m.AckedDigest[:]}
 		}), nil)
 		return
 	}
-	t.list(saveStreams, each(rows, streamValues), nil)
+	t.queueList(saveStreams, mapRows(rows, streamValues), nil)
 }
 
-// divide tells entries that are known to be new under their session's lock, and are
+// splitEntries tells entries that are known to be new under their session's lock, and are
 // inserted, from those that may be there: being ready for either costs more. New ones
 // are absent no longer, but for one that is dropped first: it may be there after all.
-func (t *tx) divide(c *session.Changes) (fresh, others []*session.Entry) {
+func (t *tx) splitEntries(c *session.Changes) (fresh, others []*session.Entry) {
 	for from, to := 0, 0; from < len(c.Entries); from = to {
 		id := c.Entries[from].Session
 		absent := t.absent[id]
@@ -175,7 +175,7 @@ func (t *tx) purge(c *session.Changes) {
 	if slices.ContainsFunc(c.Events, func(e *session.Event) bool { return e.Method == session.MethodPurge }) {
 		t.run.Erase()
 	}
-	t.free(each(c.Purge, func(p session.PurgedEvent) []any {
+	t.releaseBytes(mapRows(c.Purge, func(p session.PurgedEvent) []any {
 		return []any{p.Session, int64(p.Cursor), int64(len(p.Payload))}
 	}))
 	var whole [][]any
@@ -183,10 +183,10 @@ func (t *tx) purge(c *session.Changes) {
 		if p.Payload == nil {
 			whole = append(whole, []any{p.Session, int64(p.Cursor)})
 		} else {
-			t.run.Queue(cutPayload, nil, []any{p.Session, int64(p.Cursor), p.Payload}, nil)
+			t.run.Queue(replacePayload, nil, []any{p.Session, int64(p.Cursor), p.Payload}, nil)
 		}
 	}
-	t.list(dropPayloads, whole, nil)
+	t.queueList(dropPayloads, whole, nil)
 }
 
 // dropState leaves of deleted sessions their row, the chain of their log and
@@ -196,15 +196,15 @@ func (t *tx) dropState(ids []string) {
 		return
 	}
 	t.run.Erase()
-	t.list(dropState, texts(ids), nil)
-	t.list(dropTurns, texts(ids), nil)
-	t.list(dropAllPayloads, texts(ids), nil)
-	t.list(dropExternals, texts(ids), nil)
-	t.list(dropAllRefusals, texts(ids), nil)
+	t.queueList(dropState, textRows(ids), nil)
+	t.queueList(dropTurns, textRows(ids), nil)
+	t.queueList(dropAllPayloads, textRows(ids), nil)
+	t.queueList(dropExternals, textRows(ids), nil)
+	t.queueList(dropAllRefusals, textRows(ids), nil)
 }
 
-// each makes the list of items' values.
-func each[T any](items []T, values func(T) []any) [][]any {
+// mapRows makes the list of items' values.
+func mapRows[T any](items []T, values func(T) []any) [][]any {
 	list := make([][]any, len(items))
 	for i, item := range items {
 		list[i] = values(item)
@@ -212,37 +212,37 @@ func each[T any](items []T, values func(T) []any) [][]any {
 	return list
 }
 
-// packed is each for the many rows of s, in memory that is used again after the transaction.
-func packed[T any](t *tx, items []T, s *Statement, values func(to []any, item T) []any) [][]any {
+// bufferedRows is mapRows for the many rows of s, in memory that is used again after the transaction.
+func bufferedRows[T any](t *tx, items []T, s *Statement, values func(to []any, item T) []any) [][]any {
 	if len(items) == 0 {
 		return nil
 	}
-	p := packs.Get().(*pack)
-	t.packs = append(t.packs, p)
+	p := rowBuffers.Get().(*rowBuffer)
+	t.buffers = append(t.buffers, p)
 	p.list = slices.Grow(p.list[:0], len(items))[:len(items)]
-	room := slices.Grow(p.room[:0], len(items)*len(s.Columns)) // which does not move
+	room := slices.Grow(p.values[:0], len(items)*len(s.Columns)) // which does not move
 	for i, item := range items {
 		from := len(room)
 		room = values(room, item)
 		p.list[i] = room[from:len(room):len(room)]
 	}
-	p.room = room
+	p.values = room
 	return p.list
 }
 
-// pack has room for the values of many rows.
-type pack struct {
-	list [][]any
-	room []any
+// rowBuffer has room for the values of many rows.
+type rowBuffer struct {
+	list   [][]any
+	values []any
 }
 
-var packs = sync.Pool{New: func() any { return new(pack) }}
+var rowBuffers = sync.Pool{New: func() any { return new(rowBuffer) }}
 
-// unpack gives back what packed has taken: the transaction is over.
-func (t *tx) unpack() {
-	for _, p := range t.packs {
-		clear(p.room) // it keeps nothing else
-		packs.Put(p)
+// releaseBuffers gives back what bufferedRows has taken: the transaction is over.
+func (t *tx) releaseBuffers() {
+	for _, p := range t.buffers {
+		clear(p.values) // it keeps nothing else
+		rowBuffers.Put(p)
 	}
-	t.packs = nil
+	t.buffers = nil
 }

@@ -12,22 +12,22 @@ import (
 const sessionColumns = `s.id, s.space, s.external, s.life, s.cursor, s.base, s.head, s.epoch, s.auth_gen, s.created, s.updated, s.creator,
 	s.bytes, s.spared, s.ordered_by, s.forgotten`
 
-// infoStart is the beginning of the value of the info of a session s, which mostly is all of
+// infoPrefix is the beginning of the value of the info of a session s, which mostly is all of
 // it: whoever lists sessions wants their titles, and an info may be as large as anything.
-var infoStart = fmt.Sprintf(`(SELECT substr(%s, 1, %d) FROM entries e WHERE e.session = s.id AND e.key = 'session')`, entryValue, infoBytes)
+var infoPrefix = fmt.Sprintf(`(SELECT substr(%s, 1, %d) FROM entries e WHERE e.session = s.id AND e.key = 'session')`, entryValue, maxInfoBytes)
 
-// infoBytes is how much of an info is read for a list.
-const infoBytes = 64 << 10
+// maxInfoBytes is how much of an info is read for a list.
+const maxInfoBytes = 64 << 10
 
-// listed reads a space's sessions; which, and in what order, is the end of the inner select.
-func listed(end string) string {
-	return `SELECT ` + sessionColumns + `, s.title, ` + infoStart + ` FROM (
+// sessionListSQL reads a space's sessions; which, and in what order, is the end of the inner select.
+func sessionListSQL(end string) string {
+	return `SELECT ` + sessionColumns + `, s.title, ` + infoPrefix + ` FROM (
 			SELECT ` + sessionColumns + `, s.title FROM sessions s WHERE s.space = {1} AND s.space <> '' AND ` + end + `) AS s`
 }
 
 var (
-	shareSpace = onPostgres("", `SELECT id FROM spaces WHERE id = {1} FOR SHARE`)
-	lockSpace  = onPostgres("", `SELECT id FROM spaces WHERE id = {1} FOR UPDATE`)
+	shareSpace = postgresStatement("", `SELECT id FROM spaces WHERE id = {1} FOR SHARE`)
+	lockSpace  = postgresStatement("", `SELECT id FROM spaces WHERE id = {1} FOR UPDATE`)
 
 	// ensureSessions makes the Absent rows, in id order as the list is: two who
 	// make the same ones meet at the first.
@@ -49,24 +49,24 @@ var (
 			created = excluded.created, updated = excluded.updated, creator = excluded.creator,
 			bytes = excluded.bytes, spared = excluded.spared, ordered_by = excluded.ordered_by`)
 
-	// touchSessions gives rows another version, and changes nothing.
-	touchSessions = onPostgres("t", `UPDATE sessions SET cursor = cursor WHERE id IN (SELECT a FROM {w})`)
+	// bumpSessionVersions gives rows another version, and changes nothing.
+	bumpSessionVersions = postgresStatement("t", `UPDATE sessions SET cursor = cursor WHERE id IN (SELECT a FROM {w})`)
 
-	// moveSessions is saveSessions of rows that are there, of which nothing but
+	// advanceSessions is saveSessions of rows that are there, of which nothing but
 	// events has changed.
-	moveSessions = onPostgres("tibii", `
+	advanceSessions = postgresStatement("tibii", `
 		UPDATE sessions SET cursor = w.b, head = w.c, updated = w.d, bytes = w.e FROM {w} WHERE sessions.id = w.a`)
 
 	// The lists also get what the title is in, of no more sessions than they list: so that
 	// is looked for outside.
-	listOldest = statement("", listed(`s.id > {2} ORDER BY s.id LIMIT {3}`))
-	listNewest = statement("", listed(`s.id < {2} ORDER BY s.id DESC LIMIT {3}`))
+	listOldest = statement("", sessionListSQL(`s.id > {2} ORDER BY s.id LIMIT {3}`))
+	listNewest = statement("", sessionListSQL(`s.id < {2} ORDER BY s.id DESC LIMIT {3}`))
 
 	// listChanged goes through the minutes, and sorts what changed in one.
-	listChanged = statement("", listed(`s.minute <= {2} AND (s.updated, s.id) < ({3}, {4})
+	listChanged = statement("", sessionListSQL(`s.minute <= {2} AND (s.updated, s.id) < ({3}, {4})
 			ORDER BY s.minute DESC, s.updated DESC, s.id DESC LIMIT {5}`))
 
-	listTitled = statement("", listed(`(s.title, s.id) > ({2}, {3}) ORDER BY s.title, s.id LIMIT {4}`))
+	listTitled = statement("", sessionListSQL(`(s.title, s.id) > ({2}, {3}) ORDER BY s.title, s.id LIMIT {4}`))
 
 	// readExternals gets the first living session that bears an external id, of those
 	// made under one ref of the space; '' where there is none.
@@ -78,8 +78,8 @@ var (
 			ORDER BY s.id LIMIT 1), '')
 		FROM {w}`)
 
-	// findNamed gets the living sessions that bear an external id, the newest first.
-	findNamed = statement("", `
+	// findByExternal gets the living sessions that bear an external id, the newest first.
+	findByExternal = statement("", `
 		SELECT s.id FROM sessions s
 		WHERE s.space = {1} AND s.external = {2} AND s.external <> '' AND s.life = 1 ORDER BY s.id DESC LIMIT {3}`)
 
@@ -106,7 +106,7 @@ func scanSession(row Scanner, more ...any) (*session.Row, error) {
 		cursor, base, epoch, authGen int64
 		head                         []byte
 	)
-	dest := []any{&s.ID, &s.Space, &s.External, &life, &cursor, &base, &head, &epoch, &authGen, &s.Created, &s.Updated, &s.Creator, &s.Bytes, &s.Spared, &order, &forgotten}
+	dest := []any{&s.ID, &s.Space, &s.External, &life, &cursor, &base, &head, &epoch, &authGen, &s.Created, &s.Updated, &s.Creator, &s.Bytes, &s.ExemptBytes, &order, &forgotten}
 	if err := row.Scan(append(dest, more...)...); err != nil {
 		return nil, err
 	}
@@ -118,11 +118,11 @@ func scanSession(row Scanner, more ...any) (*session.Row, error) {
 
 func sessionValues(s *session.Row) []any {
 	return []any{s.ID, s.Space, s.External, int64(s.Life), int64(s.Cursor), int64(s.Base), s.Head[:],
-		int64(s.Epoch), int64(s.AuthGen), s.Created, s.Updated, s.Creator, s.Bytes, s.Spared, int64(s.Order)}
+		int64(s.Epoch), int64(s.AuthGen), s.Created, s.Updated, s.Creator, s.Bytes, s.ExemptBytes, int64(s.Order)}
 }
 
-// texts is a list of one column.
-func texts(values []string) [][]any {
+// textRows is a list of one column.
+func textRows(values []string) [][]any {
 	list := make([][]any, len(values))
 	for i, v := range values {
 		list[i] = []any{v}
@@ -130,14 +130,14 @@ func texts(values []string) [][]any {
 	return list
 }
 
-// split takes a ref id apart: the session or space it is for, and the rest.
-func split(ref string) (target, tail string) {
+// splitRef takes a ref id apart: the session or space it is for, and the rest.
+func splitRef(ref string) (target, tail string) {
 	target, tail, _ = strings.Cut(ref, ".")
 	return target, tail
 }
 
-// join undoes split.
-func join(target, tail string) string {
+// joinRef undoes splitRef.
+func joinRef(target, tail string) string {
 	if tail == "" {
 		return target
 	}

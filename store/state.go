@@ -9,17 +9,17 @@ import (
 )
 
 const (
-	headNames = `e.session, e.key, e.cursor, e.schema, e.text_len, e.grown, e.sum, e.since, e.ord, e.ord_index`
+	entryMetaNames = `e.session, e.key, e.cursor, e.schema, e.text_len, e.grown, e.sum, e.since, e.ord, e.ord_index`
 
 	// A value that stands in its event is as old as that, whoever wrote the row.
-	headColumns = `e.session, e.key, e.cursor, e.schema, e.text_len, e.grown, e.sum,
+	entryMetaColumns = `e.session, e.key, e.cursor, e.schema, e.text_len, e.grown, e.sum,
 		CASE WHEN e.payload IS NULL THEN e.cursor ELSE e.since END AS since, e.ord, e.ord_index`
 
 	// An entry's value stands in its own row or, mostly, in its event's. It is looked up and not
 	// joined: Postgres, as long as it knows nothing of the tables, would go through the whole log
 	// for each entry.
 	entryValue   = `COALESCE(e.payload, (SELECT v.payload FROM events v WHERE v.session = e.session AND v.cursor = e.cursor))`
-	entryColumns = headColumns + `, ` + entryValue + ` AS payload`
+	entryColumns = entryMetaColumns + `, ` + entryValue + ` AS payload`
 
 	// A server of the version before notes no ref: that of the turn's event is there as long as
 	// the turn is open.
@@ -29,21 +29,21 @@ const (
 )
 
 var (
-	readHeads = statement("Tt", `
-		SELECT `+headColumns+` FROM {w} CROSS JOIN entries e WHERE e.session = w.a AND e.key = w.b`)
+	readEntryMeta = statement("Tt", `
+		SELECT `+entryMetaColumns+` FROM {w} CROSS JOIN entries e WHERE e.session = w.a AND e.key = w.b`)
 
-	readEntries = weighed("tt", headNames+`, payload`, `
+	readEntries = boundedStatement("tt", entryMetaNames+`, payload`, `
 		SELECT `+entryColumns+` FROM {w} CROSS JOIN entries e
 		WHERE e.session = w.a AND e.key = w.b`)
 
 	// readRanges gets the keys from b to below c.
-	readRanges = weighed("ttt", headNames+`, payload`, `
+	readRanges = boundedStatement("ttt", entryMetaNames+`, payload`, `
 		SELECT `+entryColumns+` FROM {w} CROSS JOIN entries e
 		WHERE e.session = w.a AND e.key >= w.b AND e.key < w.c`)
 
 	// readRange gets the keys between {2} and {3}. A text that grows is in none of the two payloads.
-	readRange = page(entryColumns, `FROM entries e WHERE e.session = {1} AND e.key > {2}`, "e.key", "{3}",
-		fmt.Sprintf("COALESCE(octet_length(%s), 0) + %d + CASE WHEN e.grown > 0 THEN e.text_len ELSE 0 END", entryValue, entryWeight), "{4}", "{5}")
+	readRange = pageStatement(entryColumns, `FROM entries e WHERE e.session = {1} AND e.key > {2}`, "e.key", "{3}",
+		fmt.Sprintf("COALESCE(octet_length(%s), 0) + %d + CASE WHEN e.grown > 0 THEN e.text_len ELSE 0 END", entryValue, entryOverhead), "{4}", "{5}")
 
 	// An entry that is there keeps its place, but for one that was removed before in the same group.
 	saveEntries = statement("TIIBtiibiii", `
@@ -55,7 +55,7 @@ var (
 			ord_index = CASE WHEN excluded.ord > 0 THEN excluded.ord_index ELSE entries.ord_index END`)
 
 	// insertEntries is saveEntries for keys that are known not to be there.
-	insertEntries = insertion("TIIBtiibiii", `entries (session, schema, grown, payload, key, cursor, text_len, sum, since, ord, ord_index)`)
+	insertEntries = insertStatement("TIIBtiibiii", `entries (session, schema, grown, payload, key, cursor, text_len, sum, since, ord, ord_index)`)
 
 	dropEntries = statement("tt", `
 		DELETE FROM entries WHERE (session, key) IN (SELECT a, b FROM {w})`)
@@ -73,8 +73,8 @@ var (
 			WHERE g.target = line.target AND g.tail = line.tail AND g.parent_target = g.target)
 		SELECT `+grantColumns+` FROM line CROSS JOIN grants g WHERE g.target = line.target AND g.tail = line.tail`)
 
-	// readLapsing goes by turns_streaming, the index of turns of status Streaming.
-	readLapsing = statement("t", `
+	// readStreamingTurns goes by turns_streaming, the index of turns of status Streaming.
+	readStreamingTurns = statement("t", `
 		SELECT `+turnColumns+` FROM {w} CROSS JOIN turns t {by turns_streaming} WHERE t.session = w.a AND t.status = 1`)
 
 	// readFirstOpen goes by turns_open, the index of open turns by where they began.
@@ -105,30 +105,30 @@ var (
 	dropTurns = statement("t", `DELETE FROM turns WHERE session IN (SELECT a FROM {w})`)
 )
 
-// growEntries is a delta's change of its part. The row's other columns, its
+// updateAppended is a delta's change of its part. The row's other columns, its
 // payload among them, are not read, sent or written anew by us.
-var growEntries = &Statement{
+var updateAppended = &Statement{
 	Postgres: Forms{
-		Many: growMany,
-		One:  growEntry,
+		Many: updateAppendedMany,
+		One:  updateAppendedOne,
 	},
-	SQLite:  Forms{One: growEntry},
+	SQLite:  Forms{One: updateAppendedOne},
 	Columns: []Column{Text, Text, Int, Int},
-	held: &Statement{
-		Postgres: Forms{Many: growMany + andRight, One: growEntry + andRight},
+	guarded: &Statement{
+		Postgres: Forms{Many: updateAppendedMany + andFresh, One: updateAppendedOne + andFresh},
 		Columns:  []Column{Text, Text, Int, Int},
 	},
 }
 
 const (
-	growEntry = `UPDATE entries SET text_len = $3, grown = $4 WHERE session = $1 AND key = $2`
-	growMany  = `UPDATE entries SET text_len = w.c, grown = w.d
+	updateAppendedOne  = `UPDATE entries SET text_len = $3, grown = $4 WHERE session = $1 AND key = $2`
+	updateAppendedMany = `UPDATE entries SET text_len = w.c, grown = w.d
 		FROM unnest($1::text[], $2::text[], $3::bigint[], $4::bigint[]) AS w(a, b, c, d)
 		WHERE entries.session = w.a AND entries.key = w.b`
 )
 
-// scanEntryHead reads an entry without its payload.
-func scanEntryHead(row Scanner, more ...any) (*session.Entry, error) {
+// scanEntryMeta reads an entry without its payload.
+func scanEntryMeta(row Scanner, more ...any) (*session.Entry, error) {
 	var (
 		e                                     session.Entry
 		cursor, schema, textLen, grown, since int64
@@ -139,7 +139,7 @@ func scanEntryHead(row Scanner, more ...any) (*session.Entry, error) {
 	if err := row.Scan(append(dest, more...)...); err != nil {
 		return nil, err
 	}
-	e.Cursor, e.Schema, e.TextLen, e.Grown, e.Since = uint64(cursor), uint32(schema), uint64(textLen), uint64(grown), uint64(since)
+	e.Cursor, e.Schema, e.TextLen, e.LastAppend, e.Since = uint64(cursor), uint32(schema), uint64(textLen), uint64(grown), uint64(since)
 	e.Ord = session.Ord{At: uint64(ord), Index: uint64(index)}
 	copy(e.Sum[:], sum)
 	return &e, nil
@@ -148,27 +148,27 @@ func scanEntryHead(row Scanner, more ...any) (*session.Entry, error) {
 // scanEntry reads an entry with its payload.
 func scanEntry(row Scanner) (*session.Entry, error) {
 	var payload []byte
-	e, err := scanEntryHead(row, &payload)
+	e, err := scanEntryMeta(row, &payload)
 	if err == nil {
 		e.Payload = payload
 	}
 	return e, err
 }
 
-// entryWeight is what an entry weighs at least.
-const entryWeight = 128
+// entryOverhead is what an entry weighs at least.
+const entryOverhead = 128
 
-// entryBytes is what an entry is going to weigh, its growth included, about.
-func entryBytes(e *session.Entry) int {
-	bytes := entryWeight + len(e.Payload) + len(e.Key)
-	if e.Grown > 0 {
+// entrySize is what an entry is going to weigh, its growth included, about.
+func entrySize(e *session.Entry) int {
+	bytes := entryOverhead + len(e.Payload) + len(e.Key)
+	if e.LastAppend > 0 {
 		bytes += int(e.TextLen)
 	}
 	return bytes
 }
 
 func entryValues(to []any, e *session.Entry) []any {
-	return append(to, &e.Session, int64(e.Schema), &e.Grown, &e.Payload, &e.Key, &e.Cursor, &e.TextLen, &e.Sum, &e.Since, &e.Ord.At, &e.Ord.Index)
+	return append(to, &e.Session, int64(e.Schema), &e.LastAppend, &e.Payload, &e.Key, &e.Cursor, &e.TextLen, &e.Sum, &e.Since, &e.Ord.At, &e.Ord.Index)
 }
 
 func scanTurn(row Scanner) (*session.Turn, error) {
@@ -184,7 +184,7 @@ func scanTurn(row Scanner) (*session.Turn, error) {
 		return nil, err
 	}
 	if t.Orphan = orphan != 0; tail != "" {
-		t.Ref = join(t.Session, tail)
+		t.Ref = joinRef(t.Session, tail)
 	}
 	t.Status, t.Begun, t.Ended = session.TurnStatus(status), uint64(begun), uint64(ended)
 	copy(t.Final[:], final)
@@ -196,18 +196,18 @@ func turnValues(t *session.Turn) []any {
 	if t.Orphan {
 		orphan = 1
 	}
-	_, tail := split(t.Ref)
+	_, tail := splitRef(t.Ref)
 	return []any{t.Session, t.Message, int64(t.Status), t.Lease, int64(t.Begun), int64(t.Ended), t.Outbox, t.Final[:], orphan, tail}
 }
 
-// aboveAll is above all keys there are.
-const aboveAll = "\U0010FFFF"
+// maxKey is above all keys there are.
+const maxKey = "\U0010FFFF"
 
-// above is the first key that no longer begins with prefix, for prefixes that
+// prefixEnd is the first key that no longer begins with prefix, for prefixes that
 // do not end in the highest byte; keys are text, so none does.
-func above(prefix string) string {
+func prefixEnd(prefix string) string {
 	if prefix == "" {
-		return aboveAll
+		return maxKey
 	}
 	last := len(prefix) - 1
 	return prefix[:last] + string(rune(prefix[last]+1))

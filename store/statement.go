@@ -39,16 +39,16 @@ const (
 // of any length and, cheaper, for a list of one row. A dialect that does not
 // need the statement has no text for it.
 type Statement struct {
-	Postgres Forms
-	SQLite   Forms
-	Columns  []Column // of its list; none if it takes none
-	Same     int      // so many of them, the first, have mostly the same values in all rows
+	Postgres      Forms
+	SQLite        Forms
+	Columns       []Column // of its list; none if it takes none
+	SharedColumns int      // so many of them, the first, have mostly the same values in all rows
 
 	// Into is a table and the columns that the list's are for, of a statement that
 	// does nothing but insert its list: long ones may go in by another way.
 	Into string
 
-	held *Statement // the same, doing nothing where a guess was wrong; nil if it has no list
+	guarded *Statement // the same, doing nothing where a guess was wrong; nil if it has no list
 }
 
 // Value is a list's value itself: a string, an int64, []byte or nil. In a list may
@@ -64,7 +64,7 @@ func Value(v any) any {
 	case *session.Hash:
 		return v[:]
 	case *[]byte:
-		return orNull(*v)
+		return nullable(*v)
 	}
 	return v
 }
@@ -83,24 +83,24 @@ func Values(row []any) []any {
 // on SQLite the list as JSON, then the single values. Those of One are the one
 // row's values, then the single ones.
 //
-// SQLite has Bulk where lists are long: BulkRows rows, one after the other. Alike
-// is the same for rows that agree in their first columns, whose values it takes
-// once. Many, or One where there is none, is for what is left.
+// SQLite has Bulk where lists are long: BulkRows rows, one after the other.
+// BulkShared is the same for rows that agree in their first columns, whose values it
+// takes once. Many, or One where there is none, is for what is left.
 type Forms struct {
-	Many, One   string
-	Bulk, Alike string
+	Many, One        string
+	Bulk, BulkShared string
 }
 
 // BulkRows is how many rows go into one statement on SQLite: enough for their
 // share of its fixed cost to be small.
 const BulkRows = 16
 
-// Alike says whether rows agree in the columns that are mostly the same.
-func (s *Statement) Alike(rows [][]any) bool {
-	if s.Same == 0 {
+// SharesColumns says whether rows agree in the columns that are mostly the same.
+func (s *Statement) SharesColumns(rows [][]any) bool {
+	if s.SharedColumns == 0 {
 		return false
 	}
-	for i := range s.Same {
+	for i := range s.SharedColumns {
 		first := rows[0][i]
 		for _, row := range rows[1:] {
 			if !equal(first, row[i]) {
@@ -131,62 +131,62 @@ func equal(a, b any) bool {
 	return false
 }
 
-// types are the columns' types in Postgres.
-var types = map[Column]string{Text: "text", Int: "bigint", Bytes: "bytea"}
+// postgresTypes are the columns' types in Postgres.
+var postgresTypes = map[Column]string{Text: "text", Int: "bigint", Bytes: "bytea"}
 
 // statement renders text; columns has one letter for each column of its list:
 // capitals, which come first, for those that are mostly the same in all rows.
 func statement(columns, text string) *Statement {
 	s := &Statement{Columns: []Column(strings.ToLower(columns))}
-	s.Same = strings.IndexFunc(columns+"x", unicode.IsLower)
-	s.Postgres.One = render(text, postgres.marks(func(mark string) string { return s.one(mark, "") }, len(columns)))
-	s.SQLite.One = render(text, sqlite.marks(func(mark string) string {
-		return one(mark, s.Columns, func(arg string, _ Column) string { return arg }, "")
+	s.SharedColumns = strings.IndexFunc(columns+"x", unicode.IsLower)
+	s.Postgres.One = render(text, postgres.expander(func(mark string) string { return s.oneRow(mark, "") }, len(columns)))
+	s.SQLite.One = render(text, sqlite.expander(func(mark string) string {
+		return oneRow(mark, s.Columns, func(arg string, _ Column) string { return arg }, "")
 	}, len(columns)))
 	if len(columns) == 0 {
 		s.Postgres.Many, s.SQLite.Many = s.Postgres.One, s.SQLite.One
 		return s
 	}
-	s.Postgres.Many = render(text, postgres.marks(func(mark string) string { return s.unnest(mark, "") }, len(columns)))
-	s.held = &Statement{Columns: s.Columns, Same: s.Same, Postgres: Forms{
-		One:  render(text, postgres.marks(func(mark string) string { return s.one(mark, ifRight) }, len(columns))),
-		Many: render(text, postgres.marks(func(mark string) string { return s.unnest(mark, ifRight) }, len(columns))),
+	s.Postgres.Many = render(text, postgres.expander(func(mark string) string { return s.unnest(mark, "") }, len(columns)))
+	s.guarded = &Statement{Columns: s.Columns, SharedColumns: s.SharedColumns, Postgres: Forms{
+		One:  render(text, postgres.expander(func(mark string) string { return s.oneRow(mark, whereFresh) }, len(columns))),
+		Many: render(text, postgres.expander(func(mark string) string { return s.unnest(mark, whereFresh) }, len(columns))),
 	}}
 	insert := strings.Contains(text, "{values}")
-	if insert || s.Same > 0 {
-		s.SQLite.Bulk = render(text, sqlite.marks(s.bulk, 0))
+	if insert || s.SharedColumns > 0 {
+		s.SQLite.Bulk = render(text, sqlite.expander(s.bulk, 0))
 	}
-	if s.Same > 0 {
-		s.SQLite.Alike = render(text, sqlite.marks(s.alike, 0))
+	if s.SharedColumns > 0 {
+		s.SQLite.BulkShared = render(text, sqlite.expander(s.bulkShared, 0))
 	}
 	if !insert { // bytes cannot stand in JSON
-		s.SQLite.Many = render(text, sqlite.marks(s.jsonEach, 1))
+		s.SQLite.Many = render(text, sqlite.expander(s.jsonEach, 1))
 	}
 	return s
 }
 
-// insertion is a statement that inserts its list into a table's columns, which have
+// insertStatement is a statement that inserts its list into a table's columns, which have
 // the very types of the list's.
-func insertion(columns, into string) *Statement {
+func insertStatement(columns, into string) *Statement {
 	s := statement(columns, "INSERT INTO "+into+" {values}")
-	s.Into, s.held.Into = into, into
+	s.Into, s.guarded.Into = into, into
 	return s
 }
 
-// alone gives a statement a text of its own for one row, which has its values as
+// setOneRow gives a statement a text of its own for one row, which has its values as
 // $1, $2, …, and a condition at its end.
-func (s *Statement) alone(text string) *Statement {
-	s.Postgres.One, s.SQLite.One, s.held.Postgres.One = text, text, text+andRight
+func (s *Statement) setOneRow(text string) *Statement {
+	s.Postgres.One, s.SQLite.One, s.guarded.Postgres.One = text, text, text+andFresh
 	return s
 }
 
-// one is a list of one row on Postgres, if there is no condition or it holds.
-func (s *Statement) one(mark, condition string) string {
-	return one(mark, s.Columns, func(arg string, c Column) string { return arg + "::" + types[c] }, condition)
+// oneRow is a list of one row on Postgres, if there is no condition or it holds.
+func (s *Statement) oneRow(mark, condition string) string {
+	return oneRow(mark, s.Columns, func(arg string, c Column) string { return arg + "::" + postgresTypes[c] }, condition)
 }
 
-// one is a list of one row.
-func one(mark string, columns []Column, typed func(arg string, c Column) string, condition string) string {
+// oneRow is a list of one row.
+func oneRow(mark string, columns []Column, typed func(arg string, c Column) string, condition string) string {
 	args := make([]string, len(columns))
 	for i, c := range columns {
 		args[i] = typed("$"+strconv.Itoa(i+1), c)
@@ -211,7 +211,7 @@ func (s *Statement) unnest(mark, condition string) string {
 	args := make([]string, len(s.Columns))
 	names := make([]string, len(s.Columns))
 	for i, c := range s.Columns {
-		args[i] = fmt.Sprintf("$%d::%s[]", i+1, types[c])
+		args[i] = fmt.Sprintf("$%d::%s[]", i+1, postgresTypes[c])
 		names[i] = string(rune('a' + i))
 	}
 	list := "unnest(" + strings.Join(args, ", ") + ")"
@@ -227,8 +227,8 @@ func (s *Statement) unnest(mark, condition string) string {
 // bulk is a list of BulkRows rows.
 func (s *Statement) bulk(mark string) string { return s.rows(mark, 0) }
 
-// alike is bulk for rows that agree in their first columns.
-func (s *Statement) alike(mark string) string { return s.rows(mark, s.Same) }
+// bulkShared is bulk for rows that agree in their first columns.
+func (s *Statement) bulkShared(mark string) string { return s.rows(mark, s.SharedColumns) }
 
 // rows is a list of BulkRows rows, of which the first so many columns are given
 // once. A ? is the parameter after the highest so far.
@@ -265,15 +265,15 @@ func (s *Statement) jsonEach(string) string {
 }
 
 // dialect is what marks other than lists stand for.
-type dialect struct{ lock, version, holds, by string }
+type dialect struct{ lock, version, contains, indexedBy string }
 
 var (
-	postgres = dialect{lock: "FOR UPDATE", version: "%s.xmin::text::bigint", holds: "position(convert_to(%[2]s, 'UTF8') in %[1]s) > 0"}
-	sqlite   = dialect{version: "0", holds: "instr(%s, CAST(%s AS BLOB)) > 0", by: "INDEXED BY "}
+	postgres = dialect{lock: "FOR UPDATE", version: "%s.xmin::text::bigint", contains: "position(convert_to(%[2]s, 'UTF8') in %[1]s) > 0"}
+	sqlite   = dialect{version: "0", contains: "instr(%s, CAST(%s AS BLOB)) > 0", indexedBy: "INDEXED BY "}
 )
 
-// marks renders marks; list those of the list, which has the first so many arguments.
-func (d dialect) marks(list func(mark string) string, before int) func(string) string {
+// expander renders marks; list those of the list, which has the first so many arguments.
+func (d dialect) expander(list func(mark string) string, before int) func(string) string {
 	return func(mark string) string {
 		name, args, _ := strings.Cut(mark, " ")
 		switch name {
@@ -285,22 +285,22 @@ func (d dialect) marks(list func(mark string) string, before int) func(string) s
 			return strings.ReplaceAll(d.version, "%s", args)
 		case "holds":
 			x, y, _ := strings.Cut(args, " ")
-			return fmt.Sprintf(d.holds, x, y)
+			return fmt.Sprintf(d.contains, x, y)
 		case "by":
-			if d.by == "" {
+			if d.indexedBy == "" {
 				return ""
 			}
-			return d.by + args
+			return d.indexedBy + args
 		}
-		return "$" + strconv.Itoa(single(mark)+before)
+		return "$" + strconv.Itoa(argNumber(mark)+before)
 	}
 }
 
 // versionOf is the number of the transaction that wrote a row of a table.
 func versionOf(table string) string { return fmt.Sprintf(postgres.version, table) }
 
-// onPostgres is a statement that SQLite, with one writer at a time, has no need of.
-func onPostgres(columns, text string) *Statement {
+// postgresStatement is a statement that SQLite, with one writer at a time, has no need of.
+func postgresStatement(columns, text string) *Statement {
 	s := statement(columns, text)
 	s.SQLite = Forms{}
 	return s
@@ -324,7 +324,7 @@ func render(text string, mark func(string) string) string {
 	}
 }
 
-func single(mark string) int {
+func argNumber(mark string) int {
 	n, err := strconv.Atoi(mark)
 	if err != nil {
 		panic("store: unknown mark {" + mark + "}")

@@ -29,7 +29,7 @@ func TestStatementForms(t *testing.T) {
 		v.SQLite.One != `INSERT INTO t (a, b) VALUES ($1, $2)` || v.SQLite.Many != "" {
 		t.Errorf("values: %+v", v)
 	}
-	if p := onPostgres("t", `SELECT pg_notify('x', w.a) FROM {w}`); p.SQLite != (Forms{}) || p.Postgres.Many == "" {
+	if p := postgresStatement("t", `SELECT pg_notify('x', w.a) FROM {w}`); p.SQLite != (Forms{}) || p.Postgres.Many == "" {
 		t.Errorf("for Postgres alone: %+v", p)
 	}
 }
@@ -40,11 +40,11 @@ func TestAlike(t *testing.T) {
 	s := statement("TIb", `INSERT INTO t (a, b, c) {values}`)
 	bulk := `INSERT INTO t (a, b, c) VALUES (?, ?, ?)` + strings.Repeat(", (?, ?, ?)", BulkRows-1)
 	alike := `INSERT INTO t (a, b, c) VALUES (?, ?, ?)` + strings.Repeat(", (?1, ?2, ?)", BulkRows-1)
-	if s.SQLite.Bulk != bulk || s.SQLite.Alike != alike || s.Postgres.Many != `INSERT INTO t (a, b, c) SELECT unnest($1::text[]), unnest($2::bigint[]), unnest($3::bytea[])` {
+	if s.SQLite.Bulk != bulk || s.SQLite.BulkShared != alike || s.Postgres.Many != `INSERT INTO t (a, b, c) SELECT unnest($1::text[]), unnest($2::bigint[]), unnest($3::bytea[])` {
 		t.Errorf("%+v", s)
 	}
 	r := statement("Tt", `SELECT x FROM {w} CROSS JOIN t WHERE t.a = w.a AND t.b = w.b`)
-	if from := `FROM (SELECT column1 AS a, column2 AS b FROM (VALUES (?, ?), (?1, ?), `; !strings.Contains(r.SQLite.Alike, from) || r.SQLite.Many == "" {
+	if from := `FROM (SELECT column1 AS a, column2 AS b FROM (VALUES (?, ?), (?1, ?), `; !strings.Contains(r.SQLite.BulkShared, from) || r.SQLite.Many == "" {
 		t.Errorf("%+v", r)
 	}
 	a, b, n, m := "x", "x", int64(1), int64(2)
@@ -58,11 +58,11 @@ func TestAlike(t *testing.T) {
 		{[]any{"x", &n, nil}, []any{"y", &n, nil}, false},
 		{[]any{"x", &n, nil}, []any{&a, &n, nil}, false}, // not worth telling
 	} {
-		if got := s.Alike([][]any{c.one, c.other}); got != c.alike {
+		if got := s.SharesColumns([][]any{c.one, c.other}); got != c.alike {
 			t.Errorf("%v and %v are alike: %t", c.one, c.other, got)
 		}
 	}
-	if r := statement("tt", ``); r.Alike([][]any{{"x", "x"}, {"x", "x"}}) {
+	if r := statement("tt", ``); r.SharesColumns([][]any{{"x", "x"}, {"x", "x"}}) {
 		t.Error("alike, without columns that are to be")
 	}
 }
@@ -87,11 +87,11 @@ func TestInsertColumns(t *testing.T) {
 func TestAbove(t *testing.T) {
 	t.Parallel()
 	for prefix, key := range map[string]string{"part/m/": "part/m/\U0010FFFD", "": "\U0010FFFD", "a": "a\U0010FFFD", "z~": "z~~~~"} {
-		if !(key < above(prefix)) {
-			t.Errorf("%q is not below %q", key, above(prefix))
+		if !(key < prefixEnd(prefix)) {
+			t.Errorf("%q is not below %q", key, prefixEnd(prefix))
 		}
 	}
-	if above("part/m/") > "part/m0" {
-		t.Errorf("above part/m/ is %q", above("part/m/"))
+	if prefixEnd("part/m/") > "part/m0" {
+		t.Errorf("above part/m/ is %q", prefixEnd("part/m/"))
 	}
 }

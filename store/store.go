@@ -13,7 +13,7 @@
 //     commit: then nobody knows, and the ledger makes asking again harmless).
 //   - A verb that reads sees one snapshot, authority and rows together.
 //   - Statements run in few round trips: they are queued and sent together.
-//   - Nothing is retried here, but for guesses that were wrong (guess.go).
+//   - Nothing is retried here, but for guesses that were wrong (optimistic.go).
 //
 // Errors that mean something to callers are faults: Unavailable (the database
 // is away, or took longer than the context's deadline), DiskFull, InUse, UnsafeStore,
@@ -46,7 +46,7 @@ type Runner interface {
 	// its single values.
 	// each, if not nil, is called for every row of the answer, during the next Flush
 	// or, if there is none, while the transaction is ended; once it has returned
-	// ErrEnough, the rest of this answer is dropped.
+	// ErrStopRows, the rest of this answer is dropped.
 	// A statement without text in the runner's dialect is passed over.
 	Queue(s *Statement, list [][]any, args []any, each func(Scanner) error)
 
@@ -64,13 +64,13 @@ type Runner interface {
 	Flush(ctx context.Context) error
 }
 
-// ErrEnough says that no more rows of a statement are wanted; the statements that are
+// ErrStopRows says that no more rows of a statement are wanted; the statements that are
 // queued after it go on. A database may have sent the others all the same.
-var ErrEnough = errors.New("enough rows")
+var ErrStopRows = errors.New("enough rows")
 
-// ErrThere is in the error of a transaction that was to insert a row that is there,
+// ErrRowExists is in the error of a transaction that was to insert a row that is there,
 // where rows have versions.
-var ErrThere = errors.New("a row is there already")
+var ErrRowExists = errors.New("a row is there already")
 
 // ErrClosed is what a closed store's verbs answer.
 var ErrClosed = fault.Draining.With("the store is closed")
@@ -97,10 +97,10 @@ type Backend interface {
 	// can commit it only waits.
 	Listen(ctx context.Context, heard func(session string, cursor uint64)) error
 
-	// Versions says that rows have versions, and that it saves round trips to
+	// HasRowVersions says that rows have versions, and that it saves round trips to
 	// commit on rows which are remembered. Errors of rows that are there already
-	// have ErrThere then.
-	Versions() bool
+	// have ErrRowExists then.
+	HasRowVersions() bool
 
 	// Ping asks the database for a sign of life.
 	Ping(ctx context.Context) error
@@ -111,18 +111,18 @@ type Backend interface {
 
 // Store is a server's store on one of the databases.
 type Store struct {
-	backend  Backend
-	sessions known
-	doors    doors
-	memory   *memory // nil where rows have no versions
-	shownKey atomic.Pointer[session.HashKey]
+	backend      Backend
+	existing     existingSessions
+	locks        sessionLocks
+	cache        *rowCache // nil where rows have no versions
+	hashKeyCache atomic.Pointer[session.HashKey]
 }
 
 // New makes a Store on an open and migrated backend, which it then owns.
 func New(b Backend) *Store {
 	s := &Store{backend: b}
-	if b.Versions() {
-		s.memory = &memory{}
+	if b.HasRowVersions() {
+		s.cache = &rowCache{}
 	}
 	return s
 }
@@ -136,33 +136,33 @@ func (s *Store) Update(ctx context.Context, fn func(session.Tx) error) error {
 
 // update is Update for the store's own verbs.
 func (s *Store) update(ctx context.Context, fn func(*tx) error) error {
-	return s.guessing(ctx, nil, fn)
+	return s.runUpdate(ctx, nil, fn)
 }
 
-// guessing is update of what may be decided on a guess, if that is not nil.
-func (s *Store) guessing(ctx context.Context, g *guess, fn func(*tx) error) error {
+// runUpdate is update of what may be decided on a guess, if that is not nil.
+func (s *Store) runUpdate(ctx context.Context, g *assumptions, fn func(*tx) error) error {
 	var t *tx
 	err := s.backend.Update(ctx, func(r Runner) error {
-		t = &tx{run: r, sessions: &s.sessions, memory: s.memory, guess: g}
+		t = &tx{run: r, existing: &s.existing, cache: s.cache, assumed: g}
 		return fn(t)
 	})
 	if t != nil {
-		t.unpack()
+		t.releaseBuffers()
 	}
-	if t != nil && t.guess != nil && (err == nil && !g.right || errors.Is(err, errWrong) || errors.Is(err, ErrThere)) {
-		t.regret()
-		return errWrong
+	if t != nil && t.assumed != nil && (err == nil && !g.fresh || errors.Is(err, errStale) || errors.Is(err, ErrRowExists)) {
+		t.invalidate()
+		return errStale
 	}
 	if err == nil {
-		s.sessions.learn(t.before)
-		t.learn()
-		s.backend.Announce(t.moved)
+		s.existing.add(t.prior)
+		t.updateCache()
+		s.backend.Announce(t.advanced)
 	}
 	return err
 }
 
-// naming wraps an error with the verb it came from.
-func naming(verb string, err error) error {
+// wrap wraps an error with the verb it came from.
+func wrap(verb string, err error) error {
 	if err == nil {
 		return nil
 	}
@@ -179,29 +179,29 @@ func (s *Store) Listen(ctx context.Context, heard func(session string, cursor ui
 
 // Pooled is a Backend with a pool of connections.
 type Pooled interface {
-	// Connections are how many there are, of how many at most; short says that there were
+	// PoolStats are how many there are, of how many at most; short says that there were
 	// no more to be had.
-	Connections() (have, most int, short bool)
+	PoolStats() (have, most int, short bool)
 }
 
-// Connections are those of the pool, as Pooled says; 0 of 0 where there is none.
-func (s *Store) Connections() (have, most int, short bool) {
+// PoolStats are those of the pool, as Pooled says; 0 of 0 where there is none.
+func (s *Store) PoolStats() (have, most int, short bool) {
 	if p, ok := s.backend.(Pooled); ok {
-		return p.Connections()
+		return p.PoolStats()
 	}
 	return 0, 0, false
 }
 
-// Roomed is a Backend that knows how much room there is for what it writes.
-type Roomed interface {
-	// Room is in bytes; known says that it is known.
-	Room() (bytes uint64, known bool)
+// SpaceReporter is a Backend that knows how much room there is for what it writes.
+type SpaceReporter interface {
+	// FreeSpace is in bytes; known says that it is known.
+	FreeSpace() (bytes uint64, known bool)
 }
 
-// Room is as Roomed says; not known where it is somebody else's disk.
-func (s *Store) Room() (bytes uint64, known bool) {
-	if r, ok := s.backend.(Roomed); ok {
-		return r.Room()
+// FreeSpace is as SpaceReporter says; not known where it is somebody else's disk.
+func (s *Store) FreeSpace() (bytes uint64, known bool) {
+	if r, ok := s.backend.(SpaceReporter); ok {
+		return r.FreeSpace()
 	}
 	return 0, false
 }

@@ -23,14 +23,14 @@ var (
 			acked_op = excluded.acked_op, acked_digest = excluded.acked_digest, secret_hash = excluded.secret_hash,
 			idle_ref = excluded.idle_ref`)
 
-	// nthIdle gives a row if more than so many streams were made under a ref that could
+	// nthReadOnlyStream gives a row if more than so many streams were made under a ref that could
 	// change nothing.
-	nthIdle = statement("", `
+	nthReadOnlyStream = statement("", `
 		SELECT m.outbox FROM streams m WHERE m.idle_ref = {1} AND m.idle_ref <> '' LIMIT 1 OFFSET {2}`)
 
-	// moveStreams is saveStreams of rows that are there, for which there were
+	// advanceStreams is saveStreams of rows that are there, for which there were
 	// batches and acknowledgements alone.
-	moveStreams = onPostgres("ttiitb", `
+	advanceStreams = postgresStatement("ttiitb", `
 		UPDATE streams SET last_seq = w.c, acked_through = w.d, acked_op = w.e, acked_digest = w.f
 		FROM {w} WHERE streams.session = w.a AND streams.outbox = w.b`)
 
@@ -50,7 +50,7 @@ var (
 	pruneRecords = statement("tti", `
 		DELETE FROM records WHERE (session, outbox, first_seq) IN (
 			SELECT r.session, r.outbox, r.first_seq FROM {w} CROSS JOIN records r
-			WHERE r.session = w.a AND r.outbox = w.b AND r.first_seq <= w.c AND r.last_seq <= w.c)`).alone(`
+			WHERE r.session = w.a AND r.outbox = w.b AND r.first_seq <= w.c AND r.last_seq <= w.c)`).setOneRow(`
 		DELETE FROM records WHERE session = $1 AND outbox = $2 AND first_seq <= $3 AND last_seq <= $3`)
 )
 
@@ -60,7 +60,7 @@ func scanStream(row Scanner, more ...any) (*ledger.Stream, error) {
 		incarnation, lastSeq, ackThrough int64
 		digest, secret                   []byte
 	)
-	dest := []any{&m.Session, &m.Outbox, &incarnation, &lastSeq, &ackThrough, &m.AckedOp, &digest, &secret, &m.Idle}
+	dest := []any{&m.Session, &m.Outbox, &incarnation, &lastSeq, &ackThrough, &m.AckedOp, &digest, &secret, &m.ReadOnlyRef}
 	if err := row.Scan(append(dest, more...)...); err != nil {
 		return nil, err
 	}
@@ -71,7 +71,7 @@ func scanStream(row Scanner, more ...any) (*ledger.Stream, error) {
 }
 
 func streamValues(m *ledger.Stream) []any {
-	return []any{m.Session, m.Outbox, int64(m.Incarnation), int64(m.LastSeq), int64(m.AckedThrough), m.AckedOp, m.AckedDigest[:], m.SecretHash[:], m.Idle}
+	return []any{m.Session, m.Outbox, int64(m.Incarnation), int64(m.LastSeq), int64(m.AckedThrough), m.AckedOp, m.AckedDigest[:], m.SecretHash[:], m.ReadOnlyRef}
 }
 
 func scanRecord(row Scanner) (key session.StreamKey, r *ledger.Record, err error) {

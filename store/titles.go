@@ -10,40 +10,40 @@ import (
 )
 
 var (
-	listDue = statement("", `SELECT d.session FROM titles_due d ORDER BY d.session LIMIT {1}`)
+	listStaleTitles = statement("", `SELECT d.session FROM titles_due d ORDER BY d.session LIMIT {1}`)
 
-	readTitles = statement("t", `SELECT s.id, s.title, `+infoStart+` FROM {w} CROSS JOIN sessions s WHERE s.id = w.a`)
-	setTitles  = statement("tt", `UPDATE sessions SET title = w.b FROM {w} WHERE sessions.id = w.a`)
-	dropDue    = statement("t", `DELETE FROM titles_due WHERE session IN (SELECT a FROM {w})`)
+	readTitles      = statement("t", `SELECT s.id, s.title, `+infoPrefix+` FROM {w} CROSS JOIN sessions s WHERE s.id = w.a`)
+	setTitles       = statement("tt", `UPDATE sessions SET title = w.b FROM {w} WHERE sessions.id = w.a`)
+	dropStaleTitles = statement("t", `DELETE FROM titles_due WHERE session IN (SELECT a FROM {w})`)
 )
 
-// titlesAtOnce is how many are taken under one lock.
-const titlesAtOnce = 100
+// titlesPerTx is how many are taken under one lock.
+const titlesPerTx = 100
 
-// takeTitles takes the titles that are due, so many at most: after an upgrade the server
+// refreshTitles takes the titles that are due, so many at most: after an upgrade the server
 // is a while at it. Without it a list is that of the titles as they were, and no worse.
-func (s *Store) takeTitles(ctx context.Context) {
-	for range listLooks / titlesAtOnce {
-		if more, err := s.Retitle(ctx, titlesAtOnce); err != nil || !more {
+func (s *Store) refreshTitles(ctx context.Context) {
+	for range maxListScan / titlesPerTx {
+		if more, err := s.RefreshTitles(ctx, titlesPerTx); err != nil || !more {
 			return
 		}
 	}
 }
 
-// Retitle takes the titles of sessions whose infos were written since theirs was taken, at
+// RefreshTitles takes the titles of sessions whose infos were written since theirs was taken, at
 // most limit; more says that there may be others.
-func (s *Store) Retitle(ctx context.Context, limit int) (more bool, err error) {
+func (s *Store) RefreshTitles(ctx context.Context, limit int) (more bool, err error) {
 	var ids []string
 	one := collect(&ids, scanText)
 	err = s.backend.Snapshot(ctx, func(run Runner) error {
-		run.Queue(listDue, nil, []any{int64(limit)}, one)
+		run.Queue(listStaleTitles, nil, []any{int64(limit)}, one)
 		return nil
 	})
 	if err != nil || len(ids) == 0 {
-		return false, naming("find titles", err)
+		return false, wrap("find titles", err)
 	}
 	err = s.update(ctx, func(t *tx) error {
-		t.run.Queue(lockSessions, texts(ids), nil, func(row Scanner) error {
+		t.run.Queue(lockSessions, textRows(ids), nil, func(row Scanner) error {
 			_, err := scanSession(row, new(int64))
 			return err
 		})
@@ -51,11 +51,11 @@ func (s *Store) Retitle(ctx context.Context, limit int) (more bool, err error) {
 			return err
 		}
 		var titles [][]any
-		t.run.Queue(readTitles, texts(ids), nil, func(row Scanner) error {
+		t.run.Queue(readTitles, textRows(ids), nil, func(row Scanner) error {
 			var id, was string
 			var info []byte
 			err := row.Scan(&id, &was, &info)
-			if title := session.TitleKey(titleIn(info)); err == nil && title != was {
+			if title := session.TitleKey(infoTitle(info)); err == nil && title != was {
 				titles = append(titles, []any{id, title})
 			}
 			return err
@@ -63,9 +63,9 @@ func (s *Store) Retitle(ctx context.Context, limit int) (more bool, err error) {
 		if err := t.run.Flush(ctx); err != nil {
 			return err
 		}
-		t.list(setTitles, titles, nil)
-		t.list(dropDue, texts(ids), nil)
+		t.queueList(setTitles, titles, nil)
+		t.queueList(dropStaleTitles, textRows(ids), nil)
 		return t.run.Flush(ctx)
 	})
-	return len(ids) == limit, naming("take titles", err)
+	return len(ids) == limit, wrap("take titles", err)
 }

@@ -27,7 +27,7 @@ func (s *Store) Totals(ctx context.Context, after string, limit int) (t session.
 		return nil
 	})
 	if err != nil {
-		return session.Totals{}, "", naming("count sessions", err)
+		return session.Totals{}, "", wrap("count sessions", err)
 	}
 	return t, next, nil
 }

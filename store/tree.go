@@ -11,8 +11,8 @@ import (
 	"github.com/mooring-rpc/mooring/session"
 )
 
-// below is a ref and all that descend from it.
-const below = `below(target, tail) AS (
+// descendantsCTE is a ref and all that descend from it.
+const descendantsCTE = `below(target, tail) AS (
 			SELECT g.target, g.tail FROM grants g WHERE g.target = {1} AND g.tail = {2}
 			UNION
 			SELECT c.target, c.tail FROM below CROSS JOIN grants c
@@ -21,22 +21,22 @@ const below = `below(target, tail) AS (
 var (
 	// countTree counts the living refs of a tree, by what they are for.
 	countTree = statement("", `
-		WITH RECURSIVE `+below+`
+		WITH RECURSIVE `+descendantsCTE+`
 		SELECT g.target, count(*) FROM below CROSS JOIN grants g
 		WHERE g.target = below.target AND g.tail = below.tail AND g.revoked = 0 GROUP BY g.target`)
 
-	// revokeAcross is revokeSubtree for a tree that has sessions' refs in it: the
+	// revokeSpaceSubtree is revokeSubtree for a tree that has sessions' refs in it: the
 	// cut of each is its own session's cursor.
-	revokeAcross = statement("", `
-		WITH RECURSIVE `+below+`
+	revokeSpaceSubtree = statement("", `
+		WITH RECURSIVE `+descendantsCTE+`
 		UPDATE grants SET revoked = {3}, revoked_by = {4},
 			cut = COALESCE((SELECT s.cursor FROM sessions s WHERE s.id = grants.target), 0)
 		WHERE (target, tail) IN (SELECT target, tail FROM below) AND revoked = 0`)
 
-	// touchBelow locks the sessions whose refs were minted from a space's ref, in id
-	// order, and gives their rows another version (see touch). It comes before anything
+	// bumpDescendantVersions locks the sessions whose refs were minted from a space's ref, in id
+	// order, and gives their rows another version (see bumpVersions). It comes before anything
 	// that such a rotation changes in their refs.
-	touchBelow = onPostgres("", `
+	bumpDescendantVersions = postgresStatement("", `
 		WITH held AS MATERIALIZED (
 			SELECT s.id FROM sessions s WHERE s.id IN (
 				SELECT g.target FROM grants g WHERE g.parent_target = {1} AND g.parent_tail = {2})
@@ -45,11 +45,11 @@ var (
 
 	moveChildren = statement("", `
 		UPDATE grants SET parent_target = {3}, parent_tail = {4} WHERE parent_target = {1} AND parent_tail = {2}`)
-	retireRef = statement("", `
+	revokeOne = statement("", `
 		UPDATE grants SET revoked = {3}, cut = {4}, revoked_by = {5} WHERE target = {1} AND tail = {2} AND revoked = 0`)
 
-	// readLine is the way from a ref up to the one without a parent.
-	readLine = statement("", `
+	// readLineageIDs is the way from a ref up to the one without a parent.
+	readLineageIDs = statement("", `
 		WITH RECURSIVE line(target, tail, up) AS (
 			SELECT g.target, g.tail, 0 FROM grants g WHERE g.target = {1} AND g.tail = {2}
 			UNION ALL
@@ -60,13 +60,13 @@ var (
 	// readTree walks through the tree of the ref {1}.{2}, depth first, from {3}.{4} on, until it
 	// has found {6} refs; {5} says that the first is one of them. It takes no step that the
 	// page does not need, however large the tree is.
-	readTree = walking()
+	readTree = treeWalk()
 )
 
-// walking is readTree. A step of the walk goes down to a ref, to its first child or to the
+// treeWalk is readTree. A step of the walk goes down to a ref, to its first child or to the
 // next of its siblings, or back up to its parent where there is neither. Children are in the
 // order of their making, so that a new one mostly comes behind all others.
-func walking() *Statement {
+func treeWalk() *Statement {
 	ways := func(place string) string {
 		return `
 			SELECT 0 AS way, c.* FROM (
@@ -119,13 +119,13 @@ func walking() *Statement {
 // caller has the space to itself and no session, so no session begins below it.
 func (t *tx) saveRotations(rotations []session.RotatedGrant) {
 	for _, r := range rotations {
-		target, tail := split(r.ID)
-		newTarget, newTail := split(r.By)
+		target, tail := splitRef(r.ID)
+		newTarget, newTail := splitRef(r.By)
 		if capability.IsSpace(target) {
-			t.run.Queue(touchBelow, nil, []any{target, tail}, nil)
+			t.run.Queue(bumpDescendantVersions, nil, []any{target, tail}, nil)
 		}
 		t.run.Queue(moveChildren, nil, []any{target, tail, newTarget, newTail}, nil)
-		t.run.Queue(retireRef, nil, []any{target, tail, r.At, int64(r.Cut), r.By}, nil)
+		t.run.Queue(revokeOne, nil, []any{target, tail, r.At, int64(r.Cut), r.By}, nil)
 	}
 }
 
@@ -133,36 +133,36 @@ func (t *tx) saveRotations(rotations []session.RotatedGrant) {
 // sight is of the session id ("" for none) and refIDs.
 func (s *Store) ReadTree(ctx context.Context, id string, q session.TreeQuery, refIDs []string) (*session.TreePage, error) {
 	under, after, limit := q.Under, q.After, max(q.Limit, 1)
-	if err := sound(under, after); err != nil {
+	if err := checkText(under, after); err != nil {
 		return nil, err
 	}
 	page := &session.TreePage{}
 	err := s.backend.Snapshot(ctx, func(run Runner) error {
-		look(run, &page.Sight, id, refIDs)
+		queueAccess(run, &page.Access, id, refIDs)
 		start, first, up := under, int64(1), []string(nil)
-		queueLine(run, under, &page.Line)
+		queueLineage(run, under, &page.Lineage)
 		if after != "" {
-			start, first = session.TreePlaceRef(after), 0
-			queueLine(run, start, &up)
+			start, first = session.TreePositionRef(after), 0
+			queueLineage(run, start, &up)
 			if err := run.Flush(ctx); err != nil {
 				return err
 			}
 			end := slices.Index(up, under)
-			if up = up[:end+1]; !session.IsTreePlace(after, up) {
+			if up = up[:end+1]; !session.IsTreePosition(after, up) {
 				page.Moved = true
 				return nil
 			}
 		}
-		target, tail := split(under)
-		startTarget, startTail := split(start)
+		target, tail := splitRef(under)
+		startTarget, startTail := splitRef(start)
 		run.Queue(readTree, nil, []any{target, tail, startTarget, startTail, first, int64(limit) + 1}, func(row Scanner) error {
 			if len(page.Rows) == limit {
-				page.Next = session.TreePlace(lineOf(page.Rows, up))
+				page.Next = session.TreePosition(lineageOf(page.Rows, up))
 				return nil
 			}
 			r := session.TreeRow{}
 			var epoch, uses int64
-			g, err := scanGrant(row, &epoch, &uses, &r.Last)
+			g, err := scanGrant(row, &epoch, &uses, &r.LastUsed)
 			if err != nil {
 				return err
 			}
@@ -173,25 +173,25 @@ func (s *Store) ReadTree(ctx context.Context, id string, q session.TreeQuery, re
 		return nil
 	})
 	if err != nil {
-		return nil, naming("read refs", err)
+		return nil, wrap("read refs", err)
 	}
 	return page, nil
 }
 
-// queueLine has the way up from a ref read.
-func queueLine(run Runner, ref string, to *[]string) {
-	target, tail := split(ref)
-	run.Queue(readLine, nil, []any{target, tail}, func(row Scanner) error {
+// queueLineage has the way up from a ref read.
+func queueLineage(run Runner, ref string, to *[]string) {
+	target, tail := splitRef(ref)
+	run.Queue(readLineageIDs, nil, []any{target, tail}, func(row Scanner) error {
 		var target, tail string
 		err := row.Scan(&target, &tail)
-		*to = append(*to, join(target, tail))
+		*to = append(*to, joinRef(target, tail))
 		return err
 	})
 }
 
-// lineOf is the way up from the last of a page's rows to the ref that was asked for; up is
+// lineageOf is the way up from the last of a page's rows to the ref that was asked for; up is
 // that from the ref which the page goes on after.
-func lineOf(rows []session.TreeRow, up []string) (line []string) {
+func lineageOf(rows []session.TreeRow, up []string) (line []string) {
 	parent := ""
 	for i, r := range slices.Backward(rows) { // each is behind its parent
 		if i == len(rows)-1 || r.Grant.ID == parent {

@@ -25,13 +25,13 @@ var (
 		SELECT s.id, s.updated FROM sessions s
 		WHERE s.life = 2 AND s.forgotten < 2 AND s.id > {1} ORDER BY s.id LIMIT {2}`)
 
-	readLogMarks = statement("", `
+	readEventMeta = statement("", `
 		SELECT v.cursor, v.at, COALESCE(length(v.payload), 0) FROM events v
 		WHERE v.session = {1} AND v.cursor > {2} ORDER BY v.cursor LIMIT {3}`)
 
-	// keepValues moves into their entries the values that events after {2}, up to
+	// materializeValues moves into their entries the values that events after {2}, up to
 	// and with {3}, hold for them.
-	keepValues = statement("", `
+	materializeValues = statement("", `
 		UPDATE entries SET payload = v.payload, since = v.cursor FROM events v
 		WHERE v.session = {1} AND v.cursor > {2} AND v.cursor <= {3}
 		AND entries.session = v.session AND entries.key = v.key AND entries.cursor = v.cursor AND entries.payload IS NULL`)
@@ -47,9 +47,9 @@ func (s *Store) Trimmable(ctx context.Context, keep time.Duration, after string,
 	return s.trimmable(ctx, pageTrimmable, keep, after, limit)
 }
 
-// Forgettable is Trimmable for sessions that were deleted before that time, which Forget can
+// TrimmableDeleted is Trimmable for sessions that were deleted before that time, which Forget can
 // remove then.
-func (s *Store) Forgettable(ctx context.Context, keep time.Duration, after string, limit int) (ids []string, next string, err error) {
+func (s *Store) TrimmableDeleted(ctx context.Context, keep time.Duration, after string, limit int) (ids []string, next string, err error) {
 	return s.trimmable(ctx, pageDeleted, keep, after, limit)
 }
 
@@ -57,7 +57,7 @@ func (s *Store) trimmable(ctx context.Context, page *Statement, keep time.Durati
 	var now int64
 	seen := 0
 	err = s.backend.Snapshot(ctx, func(run Runner) error {
-		run.QueueNow(clock(&now))
+		run.QueueNow(setClock(&now))
 		run.Queue(page, nil, []any{after, int64(limit)}, func(row Scanner) error {
 			var id string
 			var at *int64
@@ -73,7 +73,7 @@ func (s *Store) trimmable(ctx context.Context, page *Statement, keep time.Durati
 		return nil
 	})
 	if err != nil {
-		return nil, "", naming("find logs to trim", err)
+		return nil, "", wrap("find logs to trim", err)
 	}
 	if seen < limit {
 		next = ""
@@ -89,19 +89,19 @@ func (s *Store) trimmable(ctx context.Context, page *Statement, keep time.Durati
 func (s *Store) Trim(ctx context.Context, id string, keep time.Duration, maxEvents, maxBytes int) (more bool, err error) {
 	err = s.update(ctx, func(t *tx) error {
 		row, open := &session.Row{}, []*session.Turn(nil)
-		t.run.Queue(lockSessions, texts([]string{id}), nil, func(found Scanner) (err error) {
+		t.run.Queue(lockSessions, textRows([]string{id}), nil, func(found Scanner) (err error) {
 			row, err = scanSession(found, new(int64))
 			return err
 		})
-		t.run.QueueNow(clock(&t.now))
+		t.run.QueueNow(setClock(&t.now))
 		t.run.Queue(readFirstOpen, nil, []any{id}, collect(&open, scanTurn))
 		if err := t.run.Flush(ctx); err != nil {
 			return err
 		}
-		var log []session.LogMark
-		t.run.Queue(readLogMarks, nil, []any{id, int64(row.Base), int64(max(maxEvents, 1))}, func(found Scanner) error {
+		var log []session.EventMeta
+		t.run.Queue(readEventMeta, nil, []any{id, int64(row.Base), int64(max(maxEvents, 1))}, func(found Scanner) error {
 			var cursor, bytes int64
-			var m session.LogMark
+			var m session.EventMeta
 			err := found.Scan(&cursor, &m.At, &bytes)
 			m.Cursor, m.Bytes = uint64(cursor), int(bytes)
 			log = append(log, m)
@@ -117,13 +117,13 @@ func (s *Store) Trim(ctx context.Context, id string, keep time.Duration, maxEven
 		}
 		t.run.Queue(trimSessions, nil, []any{id, int64(row.Base), int64(base)}, nil)
 		t.run.Queue(trimGrants, nil, []any{id, int64(row.Base), int64(base)}, nil)
-		t.run.Queue(keepValues, nil, []any{id, int64(row.Base), int64(base)}, nil)
+		t.run.Queue(materializeValues, nil, []any{id, int64(row.Base), int64(base)}, nil)
 		t.run.Queue(dropEvents, nil, []any{id, int64(base)}, nil)
-		t.list(dropPayloads, [][]any{{id, int64(base)}}, nil)
+		t.queueList(dropPayloads, [][]any{{id, int64(base)}}, nil)
 		t.run.Queue(setBase, nil, []any{id, int64(base)}, nil)
 		return nil
 	})
-	return more, naming("trim", err)
+	return more, wrap("trim", err)
 }
 
 var (
@@ -162,11 +162,11 @@ func removal(table, session, rest, which string) *Statement {
 func (s *Store) Forget(ctx context.Context, id string, keep time.Duration, most int) (more bool, err error) {
 	err = s.update(ctx, func(t *tx) error {
 		row := &session.Row{}
-		t.run.Queue(lockSessions, texts([]string{id}), nil, func(found Scanner) (err error) {
+		t.run.Queue(lockSessions, textRows([]string{id}), nil, func(found Scanner) (err error) {
 			row, err = scanSession(found, new(int64))
 			return err
 		})
-		t.run.QueueNow(clock(&t.now))
+		t.run.QueueNow(setClock(&t.now))
 		if err := t.run.Flush(ctx); err != nil {
 			return err
 		}
@@ -189,5 +189,5 @@ func (s *Store) Forget(ctx context.Context, id string, keep time.Duration, most 
 		}
 		return nil
 	})
-	return more, naming("forget", err)
+	return more, wrap("forget", err)
 }

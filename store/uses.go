@@ -21,33 +21,33 @@ var (
 		ON CONFLICT (target, tail) DO UPDATE SET uses = uses.uses + excluded.uses,
 			last = CASE WHEN excluded.last > uses.last THEN excluded.last ELSE uses.last END`)
 
-	// turnPage gives a row if the page is new. It waits for an earlier transaction that
+	// claimKey gives a row if the page is new. It waits for an earlier transaction that
 	// has the page, or the one before, and has not ended yet.
-	turnPage = statement("", `
+	claimKey = statement("", `
 		INSERT INTO uses (target, tail, uses, last) VALUES ('', {1}, {2}, {3})
 		ON CONFLICT (target, tail) DO UPDATE SET uses = excluded.uses, last = excluded.last
 			WHERE uses.uses < excluded.uses
 		RETURNING last`)
-	forgetWriters = statement("", `DELETE FROM uses WHERE target = '' AND tail <> '' AND last < {1}`)
+	pruneWriters = statement("", `DELETE FROM uses WHERE target = '' AND tail <> '' AND last < {1}`)
 )
 
-// writersKept is how long it is known how far a writer came, in ms: longer than any that
+// writerRetention is how long it is known how far a writer came, in ms: longer than any that
 // has not heard of its page tries again.
-const writersKept = 30 * 24 * 60 * 60 * 1000
+const writerRetention = 30 * 24 * 60 * 60 * 1000
 
-// once runs fn in a transaction, unless one that it was run in for the same page was
+// updateOnce runs fn in a transaction, unless one that it was run in for the same page was
 // committed. A writer's first page forgets those who are long gone.
-func (s *Store) once(ctx context.Context, page capability.Page, fn func(*tx) error) error {
+func (s *Store) updateOnce(ctx context.Context, page capability.IdempotencyKey, fn func(*tx) error) error {
 	return s.update(ctx, func(t *tx) error {
-		t.run.QueueNow(clock(&t.now))
+		t.run.QueueNow(setClock(&t.now))
 		if err := t.run.Flush(ctx); err != nil {
 			return err
 		}
-		if page.Number == 1 {
-			t.run.Queue(forgetWriters, nil, []any{t.now - writersKept}, nil)
+		if page.Seq == 1 {
+			t.run.Queue(pruneWriters, nil, []any{t.now - writerRetention}, nil)
 		}
 		fresh := false
-		t.run.Queue(turnPage, nil, []any{page.Writer, int64(page.Number), t.now}, func(row Scanner) error {
+		t.run.Queue(claimKey, nil, []any{page.Writer, int64(page.Seq), t.now}, func(row Scanner) error {
 			var at int64
 			fresh = true
 			return row.Scan(&at)
@@ -59,19 +59,19 @@ func (s *Store) once(ctx context.Context, page capability.Page, fn func(*tx) err
 	})
 }
 
-// Used adds a page to the uses of refs, each of which is named once. Servers that add at
+// AddUses adds a page to the uses of refs, each of which is named once. Servers that add at
 // once do not wait for each other in a circle: all go by the refs' order.
-func (s *Store) Used(ctx context.Context, page capability.Page, uses []capability.Uses) error {
+func (s *Store) AddUses(ctx context.Context, page capability.IdempotencyKey, uses []capability.RefUses) error {
 	if len(uses) == 0 {
 		return nil
 	}
 	list := make([][]any, len(uses))
-	for i, u := range slices.SortedFunc(slices.Values(uses), func(a, b capability.Uses) int { return cmp.Compare(a.Ref, b.Ref) }) {
-		target, tail := split(u.Ref)
-		list[i] = []any{target, tail, int64(u.Count), u.Last}
+	for i, u := range slices.SortedFunc(slices.Values(uses), func(a, b capability.RefUses) int { return cmp.Compare(a.Ref, b.Ref) }) {
+		target, tail := splitRef(u.Ref)
+		list[i] = []any{target, tail, int64(u.Count), u.LastUsed}
 	}
-	return naming("count uses", s.once(ctx, page, func(t *tx) error {
-		t.list(addUses, list, nil)
+	return wrap("count uses", s.updateOnce(ctx, page, func(t *tx) error {
+		t.queueList(addUses, list, nil)
 		return nil
 	}))
 }

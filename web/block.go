@@ -10,8 +10,8 @@ import (
 	"github.com/mooring-rpc/mooring/session"
 )
 
-// block answers with the HTML of the block ?key=KEY.
-func (q *request) block(held holding) {
+// serveBlock answers with the HTML of the block ?key=KEY.
+func (q *request) serveBlock(held resolver) {
 	key := q.r.URL.Query().Get("key")
 	parsed, refused := session.ParseKey(key)
 	if refused != nil {
@@ -23,11 +23,11 @@ func (q *request) block(held holding) {
 		q.refuse(err)
 		return
 	}
-	if err := q.site.render(q.r.Context()); err != nil {
+	if err := q.site.acquireRender(q.r.Context()); err != nil {
 		return // the reader has gone
 	}
 	// The keys between these two are that key: no other character of keys is below 0x02.
-	read, _, err := h.Range(q.r.Context(), before(key), key+"\x01", q.site.cfg.PageBytes, 1)
+	read, _, err := h.Range(q.r.Context(), keyBefore(key), key+"\x01", q.site.cfg.PageBytes, 1)
 	var body []byte
 	switch {
 	case err != nil:
@@ -40,7 +40,7 @@ func (q *request) block(held holding) {
 		}
 		body = page.Block(read.Entries[0], turn)
 	}
-	q.site.rendered()
+	q.site.releaseRender()
 	if err != nil {
 		q.refuse(err)
 		return
@@ -48,12 +48,12 @@ func (q *request) block(held holding) {
 	q.w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	q.w.WriteHeader(http.StatusOK)
 	if q.r.Method != http.MethodHead {
-		_ = q.document().send(body) // the reader may have gone
+		_ = q.newDocumentWriter().send(body) // the reader may have gone
 	}
 }
 
-// before is a text that comes before a key and after every key before it.
-func before(key string) string {
+// keyBefore is a text that comes before a key and after every key before it.
+func keyBefore(key string) string {
 	last := len(key) - 1
 	return key[:last] + string(rune(key[last]-1)) + "\x7f"
 }

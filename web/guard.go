@@ -16,12 +16,12 @@ import (
 const contentPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; " +
 	"connect-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
 
-// permissions switches off what a page to read never needs.
-const permissions = "accelerometer=(), autoplay=(), camera=(), display-capture=(), fullscreen=(), geolocation=(), gyroscope=(), " +
+// permissionsPolicy switches off what a page to read never needs.
+const permissionsPolicy = "accelerometer=(), autoplay=(), camera=(), display-capture=(), fullscreen=(), geolocation=(), gyroscope=(), " +
 	"magnetometer=(), microphone=(), midi=(), payment=(), publickey-credentials-get=(), screen-wake-lock=(), usb=(), xr-spatial-tracking=()"
 
-// protect sets the headers that every answer has.
-func (s *Site) protect(w http.ResponseWriter, r *http.Request) {
+// setSecurityHeaders sets the headers that every answer has.
+func (s *Site) setSecurityHeaders(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h.Set("Content-Security-Policy", contentPolicy)
 	h.Set("X-Content-Type-Options", "nosniff")
@@ -29,7 +29,7 @@ func (s *Site) protect(w http.ResponseWriter, r *http.Request) {
 	h.Set("Referrer-Policy", "no-referrer")
 	h.Set("Cross-Origin-Opener-Policy", "same-origin")
 	h.Set("Cross-Origin-Resource-Policy", "same-origin")
-	h.Set("Permissions-Policy", permissions)
+	h.Set("Permissions-Policy", permissionsPolicy)
 	h.Set("Cache-Control", "private, no-store") // assets say otherwise
 	if s.secure(r) {
 		h.Set("Strict-Transport-Security", "max-age=31536000")
@@ -39,10 +39,10 @@ func (s *Site) protect(w http.ResponseWriter, r *http.Request) {
 // secure says whether the browser came over TLS, here or up to a proxy.
 func (s *Site) secure(r *http.Request) bool { return r.TLS != nil || s.cfg.TLS }
 
-// ownPage refuses a POST that is not our own page's script's: browsers say whose
+// checkSameOrigin refuses a POST that is not our own page's script's: browsers say whose
 // it is, and send neither the header nor the content type for another site's
 // without having asked us, who never agree.
-func (q *request) ownPage() *fault.Error {
+func (q *request) checkSameOrigin() *fault.Error {
 	h := q.r.Header
 	own := false
 	switch site := h.Get("Sec-Fetch-Site"); {
@@ -64,14 +64,14 @@ func (q *request) ownPage() *fault.Error {
 	return nil
 }
 
-// allow answers a method that is not among those allowed.
-func (q *request) allow(methods ...string) bool {
+// allowMethods answers a method that is not among those allowed.
+func (q *request) allowMethods(methods ...string) bool {
 	for _, m := range methods {
 		if q.r.Method == m {
 			return true
 		}
 	}
 	q.w.Header().Set("Allow", strings.Join(methods, ", "))
-	q.fail(http.StatusMethodNotAllowed, fault.BadArgument.With("this address takes %s only", strings.Join(methods, " and ")))
+	q.writeFault(http.StatusMethodNotAllowed, fault.BadArgument.With("this address takes %s only", strings.Join(methods, " and ")))
 	return false
 }

@@ -68,7 +68,7 @@ func TestHeaders(t *testing.T) {
 	r := start(t, teststore.SQLite(t), nil)
 	m := r.create()
 	m.do(put("message/m", `{"role":"user"}`))
-	ref, public := m.share(capability.Minting{}), m.publish()
+	ref, public := m.share(capability.MintRequest{}), m.publish()
 	refused := 0
 	for path, want := range m.tour(ref, public) {
 		got := newBrowser(t).get(r.url(path))
@@ -81,7 +81,7 @@ func TestHeaders(t *testing.T) {
 		asset := strings.HasPrefix(path, "/assets/") && want == 200
 		for name, want := range map[string]string{
 			"X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer", "Cross-Origin-Opener-Policy": "same-origin",
-			"Cross-Origin-Resource-Policy": "same-origin", "Permissions-Policy": permissions, "X-Frame-Options": "DENY",
+			"Cross-Origin-Resource-Policy": "same-origin", "Permissions-Policy": permissionsPolicy, "X-Frame-Options": "DENY",
 			"Cache-Control": "private, no-store", "Content-Security-Policy": contentPolicy, "Strict-Transport-Security": "", "Server": "", "Location": "",
 		} {
 			if asset && (name == "Cache-Control" || name == "Content-Security-Policy") {
@@ -180,7 +180,7 @@ func TestTheLogHasNoSecrets(t *testing.T) {
 	r := start(t, teststore.SQLite(t), nil)
 	m := r.create()
 	m.do(put("message/m", `{"role":"user"}`), put("session", `{"title":"A private title"}`))
-	ref, public := m.share(capability.Minting{}), m.publish()
+	ref, public := m.share(capability.MintRequest{}), m.publish()
 	b := newBrowser(t)
 	for path := range m.tour(ref, public) {
 		for _, method := range []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut} {

@@ -15,25 +15,25 @@ import (
 	"time"
 
 	"github.com/mooring-rpc/mooring/fault"
-	"github.com/mooring-rpc/mooring/internal/timetext"
+	"github.com/mooring-rpc/mooring/internal/humantime"
 	"github.com/mooring-rpc/mooring/internal/trickle"
 	"github.com/mooring-rpc/mooring/page"
 	"github.com/mooring-rpc/mooring/server"
 	"github.com/mooring-rpc/mooring/session"
 )
 
-// comeBack is how long a browser waits before it comes back, in ms.
-const comeBack = "1000"
+// retryMillis is how long a browser waits before it comes back, in ms.
+const retryMillis = "1000"
 
-// live follows a session until one of both ends, or the reader does not keep up.
-func (q *request) live(held holding) {
-	from, err := follows(q.r)
+// serveLive follows a session until one of both ends, or the reader does not keep up.
+func (q *request) serveLive(held resolver) {
+	from, err := resumePosition(q.r)
 	if err != nil {
 		q.refuse(err)
 		return
 	}
-	if asksForSocket(q.r) {
-		q.liveSocket(held, from)
+	if isSocketUpgrade(q.r) {
+		q.serveLiveSocket(held, from)
 		return
 	}
 	done, err := q.site.server.AdmitStream(q.w, q.r)
@@ -43,7 +43,7 @@ func (q *request) live(held holding) {
 	}
 	defer done()
 	h, about, err := q.describe(held)
-	if err != nil && q.faultOf(err).Code.Transient() {
+	if err != nil && q.toFault(err).Code.Transient() {
 		q.refuse(err)
 		return
 	}
@@ -56,93 +56,93 @@ func (q *request) live(held holding) {
 	}
 	ctx, cancel := context.WithCancelCause(q.r.Context())
 	defer cancel(nil)
-	q.follow(ctx, q.site.newStream(q.pacer(), cancel, from), h, about, err)
+	q.follow(ctx, q.site.newStream(q.newDeadlineWriter(), cancel, from), h, about, err)
 }
 
 // follow sends a stream what happens until its link ends, or the session does: for
 // its reader, or because it could not be described. That is told in the stream: any
 // other answer would leave the page without a reason. What passes is not: then the
 // page comes back.
-func (q *request) follow(link context.Context, s *stream, h *server.Held, about *server.Description, err error) {
+func (q *request) follow(link context.Context, s *stream, h *server.Capability, about *server.Description, err error) {
 	switch {
 	case err != nil:
-		f := q.faultOf(err)
+		f := q.toFault(err)
 		q.site.server.Refused(q.w, f)
-		s.over(f)
+		s.sendOver(f)
 		return
-	case s.out.At.Cursor > about.Row.Cursor: // the server was restored to before what the page has
-		_ = s.frame("reload", []byte("{}")) // the reader may have gone
+	case s.out.Sent.Cursor > about.Row.Cursor: // the server was restored to before what the page has
+		_ = s.sendFrame("reload", []byte("{}")) // the reader may have gone
 		return
 	}
-	from := s.out.At
-	s.goal, s.order = about.Row.Cursor, about.Row.Order
-	if about.Grant.From > 1 {
-		s.limited = h
+	from := s.out.Sent
+	s.startCursor, s.order = about.Row.Cursor, about.Row.Order
+	if about.Grant.VisibleFrom > 1 {
+		s.partial = h
 	}
-	hello := []byte("retry: " + comeBack + "\n\n")
-	if from.Cursor == s.goal && (from.Hash == session.Hash{} || from.Hash == about.Row.Head) {
-		hello = appendCaught(hello, from)
+	hello := []byte("retry: " + retryMillis + "\n\n")
+	if from.Cursor == s.startCursor && (from.Hash == session.Hash{} || from.Hash == about.Row.Head) {
+		hello = appendCaughtUp(hello, from)
 	}
 	if s.send(hello) != nil {
 		return
 	}
 	ctx, end := context.WithCancelCause(link)
 	s.out.Render = func(e *session.Event) ([]byte, error) {
-		if err := q.site.render(ctx); err != nil {
+		if err := q.site.acquireRender(ctx); err != nil {
 			return nil, err
 		}
-		defer q.site.rendered()
-		if s.place != nil {
-			return appendEvent(nil, e, s.place), nil
+		defer q.site.releaseRender()
+		if s.placing != nil {
+			return appendEvent(nil, e, s.placing), nil
 		}
-		return q.site.events.of(e, s.order), nil
+		return q.site.renderCache.get(e, s.order), nil
 	}
-	if !q.until.IsZero() {
-		defer time.AfterFunc(time.Until(q.until), func() { end(q.site.timeIsOver()) }).Stop()
+	if !q.tokenExpiry.IsZero() {
+		defer time.AfterFunc(time.Until(q.tokenExpiry), func() { end(q.site.expired()) }).Stop()
 	}
 	var beats sync.WaitGroup
-	beats.Go(func() { s.beat(ctx, q.site.cfg.Heartbeat, func() { q.stillOpen(ctx, end) }) })
-	err = h.Follow(ctx, from, func(events []*session.Event) error { return s.events(ctx, q.site, events) })
+	beats.Go(func() { s.heartbeats(ctx, q.site.cfg.Heartbeat, func() { q.recheckToken(ctx, end) }) })
+	err = h.Follow(ctx, from, func(events []*session.Event) error { return s.sendEvents(ctx, q.site, events) })
 	end(nil)
 	beats.Wait()
 	if link.Err() != nil { // the reader has gone, or was too slow
 		return
 	}
 	if why := new(fault.Error); errors.As(context.Cause(ctx), &why) {
-		s.over(why)
+		s.sendOver(why)
 		return
 	}
-	switch f := q.faultOf(err); {
+	switch f := q.toFault(err); {
 	case f.Code == fault.CursorExpired, f.Code == fault.ServerBehind: // what the page has is not what is there
-		_ = s.frame("reload", []byte("{}")) // the reader may have gone
+		_ = s.sendFrame("reload", []byte("{}")) // the reader may have gone
 	case f.Code.Transient(), f.Code == fault.SlowConsumer, f.Code == fault.Internal, f.Code == fault.Canceled:
 		// the page comes back, and goes on where it was
 	default:
-		s.over(f)
+		s.sendOver(f)
 	}
 }
 
-// stillOpen ends a stream whose token is there no more: its browser ended it, at any
+// recheckToken ends a stream whose token is there no more: its browser ended it, at any
 // server.
-func (q *request) stillOpen(ctx context.Context, end context.CancelCauseFunc) {
-	if q.until.IsZero() {
+func (q *request) recheckToken(ctx context.Context, end context.CancelCauseFunc) {
+	if q.tokenExpiry.IsZero() {
 		return
 	}
-	if err := q.lookUp(ctx); err == errNoToken {
-		if time.Until(q.until) < time.Second { // the database's clock came first
-			err = q.site.timeIsOver()
+	if err := q.checkToken(ctx); err == errNoToken {
+		if time.Until(q.tokenExpiry) < time.Second { // the database's clock came first
+			err = q.site.expired()
 		}
 		end(err)
 	}
 }
 
-// timeIsOver is why a page ends whose token's time is over.
-func (s *Site) timeIsOver() error {
-	return fault.Expired.With("a page stays open for %s: open it by its whole link again, with what stands behind the #", timetext.Long(s.cfg.TokenLife))
+// expired is why a page ends whose token's time is over.
+func (s *Site) expired() error {
+	return fault.Expired.With("a page stays open for %s: open it by its whole link again, with what stands behind the #", humantime.Duration(s.cfg.TokenLife))
 }
 
-// follows says where a stream goes on: the browser's own word wins, which names no hash.
-func follows(r *http.Request) (from server.Position, err error) {
+// resumePosition says where a stream goes on: the browser's own word wins, which names no hash.
+func resumePosition(r *http.Request) (from server.Position, err error) {
 	text := r.Header.Get("Last-Event-ID")
 	if hash := r.URL.Query().Get("hash"); hash != "" && text == "" {
 		if from.Hash, err = session.ParseHash(hash); err != nil {
@@ -178,36 +178,36 @@ type sender interface {
 
 // stream is what is written to one reader who follows.
 type stream struct {
-	gone    context.CancelCauseFunc // the reader has
-	goal    uint64                  // what was there at the start
-	order   session.Order           // of the session
-	limited *server.Held            // the session, for a reader who is not shown its first events; else nil
+	cancel      context.CancelCauseFunc // the reader has
+	startCursor uint64                  // what was there at the start
+	order       session.Order           // of the session
+	partial     *server.Capability      // the session, for a reader who is not shown its first events; else nil
 
-	mu    sync.Mutex
-	place page.Placing   // of what is being sent; nil for the order's own
-	out   trickle.Sender // what brings the page to where it is
+	mu      sync.Mutex
+	placing page.Placing   // of what is being sent; nil for the order's own
+	out     trickle.Sender // what brings the page to where it is
 }
 
 func (s *Site) newStream(to sender, gone context.CancelCauseFunc, at server.Position) *stream {
-	return &stream{gone: gone, out: trickle.Sender{At: at, Write: to.write, Flush: to.flush, Limit: s.cfg.WriteTimeout, Least: pieceBytes}}
+	return &stream{cancel: gone, out: trickle.Sender{Sent: at, Write: to.write, Flush: to.flush, MinRateTime: s.cfg.WriteTimeout, MinRateBytes: pieceBytes}}
 }
 
-// events sends what events change on the page.
-func (s *stream) events(ctx context.Context, site *Site, events []*session.Event) error {
-	place, err := s.places(ctx, site, events)
+// sendEvents sends what events change on the page.
+func (s *stream) sendEvents(ctx context.Context, site *Site, events []*session.Event) error {
+	place, err := s.placingFor(ctx, site, events)
 	if err != nil {
 		return err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.place = place
+	s.placing = place
 	last := events[len(events)-1]
 	at := server.Position{Cursor: last.Cursor, Hash: last.Hash}
 	then := appendPosition(nil, "at", at)
-	if at.Cursor >= s.goal {
-		then = appendCaught(nil, at)
+	if at.Cursor >= s.startCursor {
+		then = appendCaughtUp(nil, at)
 	}
-	return s.left(s.out.Send(events, then))
+	return s.noteGone(s.out.Send(events, then))
 }
 
 // send sends what is no event: a few bytes.
@@ -218,24 +218,24 @@ func (s *stream) send(b []byte) error {
 }
 
 func (s *stream) sendLocked(b []byte) error {
-	if s.out.Torn() {
+	if s.out.Partial() {
 		return nil // it would stand in the middle of an event
 	}
-	return s.left(s.out.Send(nil, b))
+	return s.noteGone(s.out.Send(nil, b))
 }
 
-// left notes that the reader has gone, if that is what an error says.
-func (s *stream) left(err error) error {
-	if err != nil && !errors.As(err, new(server.Again)) {
-		s.gone(err)
+// noteGone notes that the reader has gone, if that is what an error says.
+func (s *stream) noteGone(err error) error {
+	if err != nil && !errors.As(err, new(server.Rewind)) {
+		s.cancel(err)
 	}
 	return err
 }
 
-// places is where what events put stands for a limited reader, to whom keys may come
+// placingFor is where what events put stands for a limited reader, to whom keys may come
 // that were first put before all that it is shown; nil for any other.
-func (s *stream) places(ctx context.Context, site *Site, events []*session.Event) (page.Placing, error) {
-	if s.limited == nil {
+func (s *stream) placingFor(ctx context.Context, site *Site, events []*session.Event) (page.Placing, error) {
+	if s.partial == nil {
 		return nil, nil
 	}
 	var keys []string
@@ -246,7 +246,7 @@ func (s *stream) places(ctx context.Context, site *Site, events []*session.Event
 	keys = slices.Compact(keys)
 	known := map[string]session.Ord{}
 	for len(keys) > 0 {
-		got, next, err := s.limited.Values(ctx, keys[:min(len(keys), entriesAtOnce)], site.cfg.PageBytes)
+		got, next, err := s.partial.Values(ctx, keys[:min(len(keys), entriesPerRead)], site.cfg.PageBytes)
 		if err != nil {
 			return nil, err
 		}
@@ -259,14 +259,14 @@ func (s *stream) places(ctx context.Context, site *Site, events []*session.Event
 		if ord, ok := known[key]; ok {
 			return ord
 		}
-		return s.order.Place(e, i, key, payload) // it is gone again
+		return s.order.NewOrd(e, i, key, payload) // it is gone again
 	}, nil
 }
 
-// beat shows the page, and proxies, that a silent stream lives, and us whether the
+// heartbeats shows the page, and proxies, that a silent stream lives, and us whether the
 // reader does. The page sees no comments, and is told again that it has everything.
 // check is called each time.
-func (s *stream) beat(ctx context.Context, every time.Duration, check func()) {
+func (s *stream) heartbeats(ctx context.Context, every time.Duration, check func()) {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	for {
@@ -274,7 +274,7 @@ func (s *stream) beat(ctx context.Context, every time.Duration, check func()) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			if s.heartbeat() != nil {
+			if s.sendHeartbeat() != nil {
 				return
 			}
 			check()
@@ -282,19 +282,19 @@ func (s *stream) beat(ctx context.Context, every time.Duration, check func()) {
 	}
 }
 
-func (s *stream) heartbeat() error {
+func (s *stream) sendHeartbeat() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	b := []byte(": hb\n\n")
-	if s.out.At.Cursor >= s.goal {
-		b = appendCaught(b, s.out.At)
+	if s.out.Sent.Cursor >= s.startCursor {
+		b = appendCaughtUp(b, s.out.Sent)
 	}
 	return s.sendLocked(b)
 }
 
-// appendCaught tells that the page has all that was there at the start, or as much
+// appendCaughtUp tells that the page has all that was there at the start, or as much
 // more as has come since.
-func appendCaught(b []byte, at server.Position) []byte { return appendPosition(b, "caught", at) }
+func appendCaughtUp(b []byte, at server.Position) []byte { return appendPosition(b, "caught", at) }
 
 // appendPosition tells where the page is, by cursor and hash: from there it goes on when
 // it comes back. What it has seen since is sent again, which changes nothing.
@@ -307,10 +307,10 @@ func appendPosition(b []byte, event string, at server.Position) []byte {
 	return appendFrame(b, page.Frame{Event: event, Data: data}, 0)
 }
 
-// over tells why the session cannot be followed: for good.
-func (s *stream) over(f *fault.Error) { _ = s.frame("over", told(f)) } // the reader may have gone
+// sendOver tells why the session cannot be followed: for good.
+func (s *stream) sendOver(f *fault.Error) { _ = s.sendFrame("over", faultJSON(f)) } // the reader may have gone
 
-func (s *stream) frame(event string, data []byte) error {
+func (s *stream) sendFrame(event string, data []byte) error {
 	return s.send(appendFrame(nil, page.Frame{Event: event, Data: data}, 0))
 }
 

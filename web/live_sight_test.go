@@ -25,7 +25,7 @@ func TestNarrowRefs(t *testing.T) {
 	r := start(t, teststore.SQLite(t), nil)
 	m := r.create()
 	m.do(put("message/one", `{"role":"user"}`), put("part/one/p", `{"type":"text","text":"shown"}`), put("message/two", `{"role":"user"}`), put("part/two/p", `{"type":"text","text":"kept"}`))
-	ref := m.share(capability.Minting{Message: "one"})
+	ref := m.share(capability.MintRequest{Message: "one"})
 	b := newBrowser(t)
 	if got := b.open(r.url("/s/"+ref.ID), fmt.Sprintf(`{"secret":%q}`, ref.Secret.RevealText())); got.StatusCode != http.StatusOK {
 		t.Fatal(got.StatusCode, got.body)
@@ -61,7 +61,7 @@ func TestPlacesUnderAFirstCursor(t *testing.T) {
 		m := r.create()
 		text := func(key, text string) ledger.Intent { return put(key, fmt.Sprintf(`{"type":"text","text":%q}`, text)) }
 		from := m.do(put("message/a", `{"role":"user"}`), text("part/a/1", "old"), text("part/a/2", "old"), put("message/b", `{"role":"user"}`)) + 1
-		ref := m.share(capability.Minting{From: from})
+		ref := m.share(capability.MintRequest{VisibleFrom: from})
 		b := newBrowser(t)
 		if got := b.open(r.url("/s/"+ref.ID), fmt.Sprintf(`{"secret":%q}`, ref.Secret.RevealText())); got.StatusCode != http.StatusOK {
 			t.Fatal(got.StatusCode, got.body)

@@ -139,7 +139,7 @@ func (s *source) caughtUp(at uint64) {
 // script makes a session whose events are of all kinds, and gives its cursor.
 func (m *made) script() uint64 {
 	m.do(put("session", `{"title":"One"}`), put("message/a", `{"role":"user"}`), put("part/a/1", `{"type":"text","text":"hi"}`))
-	reader := m.share(capability.Minting{}) // an event that changes nothing on a page
+	reader := m.share(capability.MintRequest{}) // an event that changes nothing on a page
 	m.revoke(reader.ID)
 	for i := range 8 {
 		m.do(put("message/b", `{"role":"assistant"}`), put(fmt.Sprintf("part/b/%d", i), fmt.Sprintf(`{"type":"text","text":"%d\n<b>"}`, i)))
@@ -330,7 +330,7 @@ func TestFollowToTheEnd(t *testing.T) {
 		r := start(t, st, func(_ *server.Config, c *Config) { c.Heartbeat = 20 * time.Millisecond })
 		m := r.create()
 		public := m.publish()
-		reader := m.share(capability.Minting{})
+		reader := m.share(capability.MintRequest{})
 		b := newBrowser(t)
 		if got := b.open(r.url("/s/"+reader.ID), fmt.Sprintf(`{"secret":%q}`, reader.Secret.RevealText())); got.StatusCode != http.StatusOK {
 			t.Fatal(got.StatusCode, got.body)
@@ -400,7 +400,7 @@ func TestOtherEnds(t *testing.T) {
 		}
 		return r.url("/s/" + ref.ID + "/live")
 	}
-	live := open(m.share(capability.Minting{}))
+	live := open(m.share(capability.MintRequest{}))
 	at++
 	for _, ahead := range []string{fmt.Sprint(at + 1), "9223372036854775807"} {
 		if got := listen(t, b, live, ahead).ends(); len(got) != 1 || got[0] != "reload {}" {
@@ -415,7 +415,7 @@ func TestOtherEnds(t *testing.T) {
 	if got := b.send(http.MethodGet, live, ""); got.StatusCode != http.StatusBadRequest {
 		t.Errorf("from nowhere: %d", got.StatusCode)
 	}
-	soon := m.share(capability.Minting{Expires: time.Now().Add(6 * time.Second).UnixMilli()}) // by then it is open and followed
+	soon := m.share(capability.MintRequest{Expires: time.Now().Add(6 * time.Second).UnixMilli()}) // by then it is open and followed
 	s := listen(t, b, open(soon)+"?after=0", "")
 	if got := s.until("over"); !strings.Contains(got.data, `"code":"expired"`) {
 		t.Errorf("an expired ref's stream ends with %v", got)

@@ -24,22 +24,22 @@ type opening struct {
 	Redemption string `json:"redemption"` // what the asker redeems the ref by: of a browser always the same
 }
 
-// unlock is the page of a ref for who has shown nothing yet: the same for any ref.
-func (q *request) unlock() {
+// serveUnlock is the page of a ref for who has shown nothing yet: the same for any ref.
+func (q *request) serveUnlock() {
 	id := strings.TrimPrefix(q.path, "/s/")
 	if capability.Sealed(id) {
-		q.refuse(sealed())
+		q.refuse(sealedFault())
 		return
 	}
-	q.html(func(w io.Writer) error { return page.Unlock(w, q.base, id) })
+	q.writeHTML(func(w io.Writer) error { return page.Unlock(w, q.base, id) })
 }
 
-func sealed() *fault.Error {
+func sealedFault() *fault.Error {
 	return fault.Sealed.With("this ref is bound to a key, which no browser has: use it with the mooring command where the key is, or ask for a ref that is not sealed")
 }
 
-// html answers with a small page.
-func (q *request) html(write func(io.Writer) error) {
+// writeHTML answers with a small page.
+func (q *request) writeHTML(write func(io.Writer) error) {
 	q.w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	q.w.WriteHeader(http.StatusOK)
 	if q.r.Method != http.MethodHead {
@@ -49,7 +49,7 @@ func (q *request) html(write func(io.Writer) error) {
 
 // openSession takes the secret of a session's ref.
 func (q *request) openSession(id string) {
-	sent, err := q.sent()
+	sent, err := q.readOpening()
 	if err != nil {
 		q.refuse(err)
 		return
@@ -59,17 +59,17 @@ func (q *request) openSession(id string) {
 		q.refuse(err)
 		return
 	}
-	q.open(id, secret, sent.Redemption)
+	q.openPage(id, secret, sent.Redemption)
 }
 
 // openSpace takes a space's ref.
 func (q *request) openSpace() {
-	sent, err := q.sent()
+	sent, err := q.readOpening()
 	if err != nil {
 		q.refuse(err)
 		return
 	}
-	ref, err := parseSent(sent.Ref)
+	ref, err := parseRefInput(sent.Ref)
 	if err != nil {
 		q.refuse(err)
 		return
@@ -78,11 +78,11 @@ func (q *request) openSpace() {
 		q.refuse(fault.BadArgument.With("this ref is one of a session: mooring link prints the address of its page"))
 		return
 	}
-	q.open(ref.ID, ref.Secret, sent.Redemption)
+	q.openPage(ref.ID, ref.Secret, sent.Redemption)
 }
 
-// sent reads what was sent.
-func (q *request) sent() (sent opening, err error) {
+// readOpening reads what was sent.
+func (q *request) readOpening() (sent opening, err error) {
 	body := json.NewDecoder(http.MaxBytesReader(q.w, q.r.Body, maxOpening))
 	if err := body.Decode(&sent); err != nil {
 		return sent, fault.Malformed.With("the request is no JSON object of strings, or longer than %d bytes", maxOpening)
@@ -96,8 +96,8 @@ func (q *request) sent() (sent opening, err error) {
 // maxRedemption bounds a redemption's id, in bytes.
 const maxRedemption = 64
 
-// parseSent reads a ref's text, or that part of it which says nothing of where.
-func parseSent(text string) (capability.Ref, error) {
+// parseRefInput reads a ref's text, or that part of it which says nothing of where.
+func parseRefInput(text string) (capability.Ref, error) {
 	text = strings.TrimSpace(text)
 	if strings.Contains(text, "://") {
 		return capability.ParseRef(text)
@@ -105,11 +105,11 @@ func parseSent(text string) (capability.Ref, error) {
 	return capability.ParseRef("mooring://localhost/" + text)
 }
 
-// open sees that a ref shows something, and gives a token for its page. A browser
+// openPage sees that a ref shows something, and gives a token for its page. A browser
 // that says the same redemption each time counts once.
-func (q *request) open(id string, secret capability.Secret, redemption string) {
+func (q *request) openPage(id string, secret capability.Secret, redemption string) {
 	if capability.Sealed(id) {
-		q.refuse(sealed())
+		q.refuse(sealedFault())
 		return
 	}
 	held, err := q.caller().Restore(capability.Ref{}.With(id, secret), redemption)
@@ -123,25 +123,25 @@ func (q *request) open(id string, secret capability.Secret, redemption string) {
 	}
 	var token string
 	if err == nil {
-		token, err = q.give(id)
+		token, err = q.issueToken(id)
 	}
 	if err != nil {
 		q.refuse(err)
 		return
 	}
-	q.json(map[string]string{"token": token})
+	q.writeJSON(map[string]string{"token": token})
 }
 
-// json answers with an object.
-func (q *request) json(v map[string]string) {
+// writeJSON answers with an object.
+func (q *request) writeJSON(v map[string]string) {
 	q.w.Header().Set("Content-Type", "application/json")
 	_ = json.NewEncoder(q.w).Encode(v) // the asker may have gone
 }
 
-// publicOf tells whoever shows a ref that may share the session which public share
+// servePublicShare tells whoever shows a ref that may share the session which public share
 // it has.
-func (q *request) publicOf() {
-	sent, err := q.sent()
+func (q *request) servePublicShare() {
+	sent, err := q.readOpening()
 	var secret capability.Secret
 	if err == nil {
 		secret, err = capability.ParseSecret(sent.Secret)
@@ -154,7 +154,7 @@ func (q *request) publicOf() {
 		q.refuse(err)
 		return
 	}
-	q.json(map[string]string{"public": "/share/" + id})
+	q.writeJSON(map[string]string{"public": "/share/" + id})
 }
 
 // publicShare is the id of the living public share of a ref's session.
@@ -168,7 +168,7 @@ func (q *request) publicShare(ref capability.Ref, redemption string) (id string,
 		return "", err
 	}
 	// The id shows the whole session, whatever becomes of the ref that led to it.
-	if g := about.Grant; !g.Rights.Has(capability.Share) || g.Message != "" || g.From != 0 || g.Expires != 0 {
+	if g := about.Grant; !g.Rights.Has(capability.Share) || g.Message != "" || g.VisibleFrom != 0 || g.Expires != 0 {
 		return "", fault.MissingRight.With("the public share is told to refs that may share the whole session, for good: use the owner's")
 	}
 	if q.site.shares != nil {

@@ -40,7 +40,7 @@ func TestOpening(t *testing.T) {
 		r := start(t, st, nil)
 		m, other := r.create(), r.create()
 		m.do(put("session", `{"title":"Shown to the holder"}`))
-		ref := m.share(capability.Minting{Limit: 1})
+		ref := m.share(capability.MintRequest{MaxRedemptions: 1})
 		page := r.url("/s/" + ref.ID)
 		b := newBrowser(t)
 		shell := b.get(page)
@@ -75,7 +75,7 @@ func TestOpening(t *testing.T) {
 				t.Fatalf("another tab, at %s: %d %s", replica.host, got.StatusCode, got.body)
 			}
 			// Elsewhere it is worth nothing.
-			elsewhere := other.share(capability.Minting{})
+			elsewhere := other.share(capability.MintRequest{})
 			for what, got := range map[string]*answer{
 				"another page":       shows(replica.url("/s/"+elsewhere.ID), token, at),
 				"the list":           shows(replica.url("/sessions"), token, at),
@@ -130,7 +130,7 @@ func TestTokensEnd(t *testing.T) {
 	st := teststore.SQLite(t)
 	r := start(t, st, func(_ *server.Config, c *Config) { c.Heartbeat, c.TokensPerRef = 20*time.Millisecond, 3 })
 	m := r.create()
-	ref := m.share(capability.Minting{})
+	ref := m.share(capability.MintRequest{})
 	page, live := r.url("/s/"+ref.ID), "/s/"+ref.ID+"/live?after=0"
 	first := newBrowser(t)
 	if got := first.open(page, secretOf(ref)); got.StatusCode != http.StatusOK {
@@ -202,8 +202,8 @@ func TestWhatIsRefusedAToken(t *testing.T) {
 	r := start(t, st, nil)
 	m := r.create()
 	b := newBrowser(t)
-	hour := m.share(capability.Minting{Expires: time.Now().Add(time.Hour).UnixMilli()})
-	soon := m.share(capability.Minting{Expires: time.Now().Add(5 * time.Second).UnixMilli()})
+	hour := m.share(capability.MintRequest{Expires: time.Now().Add(time.Hour).UnixMilli()})
+	soon := m.share(capability.MintRequest{Expires: time.Now().Add(5 * time.Second).UnixMilli()})
 	if got := b.open(r.url("/s/"+soon.ID), secretOf(soon)); got.StatusCode != http.StatusOK {
 		t.Fatal(got.StatusCode, got.body)
 	}
@@ -211,7 +211,7 @@ func TestWhatIsRefusedAToken(t *testing.T) {
 		got := b.send(http.MethodGet, r.url("/s/"+soon.ID), "")
 		return got.StatusCode == http.StatusForbidden && got.codeOf() == "expired"
 	})
-	writer, dead := m.share(capability.Minting{Rights: capability.Append}), m.share(capability.Minting{})
+	writer, dead := m.share(capability.MintRequest{Rights: capability.Append}), m.share(capability.MintRequest{})
 	m.revoke(dead.ID)
 	unseen := m.owner.New(m.id)
 	secret := capability.NewSecret()
@@ -235,7 +235,7 @@ func TestWhatIsRefusedAToken(t *testing.T) {
 		return newBrowser(t).post(r.url("/sessions/open"), fmt.Sprintf(`{"ref":%q}`, text))
 	}
 	creator := r.owner.New(r.owner.Target())
-	if _, err := st.MintUnderRoot(t.Context(), capability.Minting{ID: creator.ID, Hash: creator.Secret.Hash(), Rights: capability.Create}); err != nil {
+	if _, err := st.MintUnderRoot(t.Context(), capability.MintRequest{ID: creator.ID, Hash: creator.Secret.Hash(), Rights: capability.Create}); err != nil {
 		t.Fatal(err)
 	}
 	for text, code := range map[string]string{creator.Text(): "missing_right", hour.Text(): "bad_argument", "spc_x#y": "bad_ref_text", r.owner.ID: "bad_ref_text", "": "bad_ref_text",
@@ -265,11 +265,11 @@ func TestWhoIsToldOfThePublicShare(t *testing.T) {
 		told bool
 	}{
 		"the owner's":        {m.owner, true},
-		"one that may share": {m.share(capability.Minting{Rights: sharing}), true},
-		"of one message":     {m.share(capability.Minting{Rights: sharing, Message: "one"}), false},
-		"from a cursor on":   {m.share(capability.Minting{Rights: sharing, From: cut}), false},
-		"for a while":        {m.share(capability.Minting{Rights: sharing, Expires: time.Now().Add(time.Hour).UnixMilli()}), false},
-		"a reader's":         {m.share(capability.Minting{}), false},
+		"one that may share": {m.share(capability.MintRequest{Rights: sharing}), true},
+		"of one message":     {m.share(capability.MintRequest{Rights: sharing, Message: "one"}), false},
+		"from a cursor on":   {m.share(capability.MintRequest{Rights: sharing, VisibleFrom: cut}), false},
+		"for a while":        {m.share(capability.MintRequest{Rights: sharing, Expires: time.Now().Add(time.Hour).UnixMilli()}), false},
+		"a reader's":         {m.share(capability.MintRequest{}), false},
 	} {
 		got := b.post(r.url("/s/"+c.ref.ID+"/public"), secretOf(c.ref))
 		if c.told != strings.Contains(got.body, public.ID) {
@@ -286,7 +286,7 @@ func TestForgedRequests(t *testing.T) {
 	t.Parallel()
 	r := start(t, teststore.SQLite(t), nil)
 	m := r.create()
-	ref := m.share(capability.Minting{})
+	ref := m.share(capability.MintRequest{})
 	const kind, ours = "Content-Type: application/json", "X-Mooring: 1"
 	own := "Origin: http://" + r.host
 	for _, c := range []struct {
@@ -341,7 +341,7 @@ func TestBehindAProxy(t *testing.T) {
 	})
 	m := r.create()
 	m.do(put("session", `{"title":"Proxied"}`))
-	ref, public := m.share(capability.Minting{}), m.publish()
+	ref, public := m.share(capability.MintRequest{}), m.publish()
 	for _, c := range []struct{ path, host, base string }{
 		{"/tools/mooring", "pages.example", "/tools/mooring"},     // handed on as it is
 		{"", "pages.example", "/tools/mooring"},                   // taken off
@@ -372,7 +372,7 @@ func TestOverTLS(t *testing.T) {
 	t.Parallel()
 	r := start(t, teststore.SQLite(t), nil)
 	m := r.create()
-	ref := m.share(capability.Minting{})
+	ref := m.share(capability.MintRequest{})
 	over := httptest.NewTLSServer(r.server.Handler())
 	t.Cleanup(over.Close)
 	b := newBrowser(t)

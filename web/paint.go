@@ -15,7 +15,7 @@ import (
 	"github.com/dustin/go-humanize"
 
 	"github.com/mooring-rpc/mooring/fault"
-	"github.com/mooring-rpc/mooring/internal/gate"
+	"github.com/mooring-rpc/mooring/internal/connlimit"
 	"github.com/mooring-rpc/mooring/page"
 	"github.com/mooring-rpc/mooring/server"
 	"github.com/mooring-rpc/mooring/session"
@@ -23,25 +23,25 @@ import (
 
 // painting is a document on its way.
 type painting struct {
-	q    *request
-	held *server.Held
-	doc  *page.Doc
-	to   *document
-	made bytes.Buffer // rendered and not yet written
+	req        *request
+	capability *server.Capability
+	doc        *page.Doc
+	out        *documentWriter
+	buf        bytes.Buffer // rendered and not yet written
 }
 
 // paint answers with the page of a session.
-func (q *request) paint(held holding) {
+func (q *request) paint(held resolver) {
 	address := q.caller().Address()
-	switch q.site.paints.Enter(address) {
-	case gate.Limit:
+	switch q.site.paintLimiter.Acquire(address) {
+	case connlimit.Total:
 		q.refuse(fault.Overloaded.With("too many pages are being loaded here now: try again in a moment"))
 		return
-	case gate.PerAddress:
+	case connlimit.PerAddress:
 		q.refuse(fault.Overloaded.With("too many pages are being loaded from this address now: try again in a moment"))
 		return
 	}
-	defer q.site.paints.Leave(address)
+	defer q.site.paintLimiter.Release(address)
 	h, about, err := q.describe(held)
 	if err != nil {
 		q.refuse(err)
@@ -52,22 +52,22 @@ func (q *request) paint(held holding) {
 	if q.r.Method == http.MethodHead {
 		return
 	}
-	if q.site.render(q.r.Context()) != nil {
+	if q.site.acquireRender(q.r.Context()) != nil {
 		return // the reader has gone
 	}
-	defer q.site.rendered()
-	p := &painting{q: q, held: h, to: q.document()}
-	p.doc = page.Start(&p.made, page.Head{ID: name(about), Live: q.path + "/live", Cursor: about.Row.Cursor, Hash: about.Row.Head, Info: about.Info, Base: q.base, Share: q.share(about)})
+	defer q.site.releaseRender()
+	p := &painting{req: q, capability: h, out: q.newDocumentWriter()}
+	p.doc = page.Start(&p.buf, page.Head{ID: displayName(about), Live: q.path + "/live", Cursor: about.Row.Cursor, Hash: about.Row.Head, Info: about.Info, Base: q.base, Share: q.shareInfo(about)})
 	if err := p.send(); err != nil {
 		return // the reader has gone
 	}
-	if err := p.state(); err != nil {
-		p.over(err)
+	if err := p.writeState(); err != nil {
+		p.fail(err)
 	}
 }
 
 // describe gives what is shown, and what there is to know of it before it is read.
-func (q *request) describe(held holding) (*server.Held, *server.Description, error) {
+func (q *request) describe(held resolver) (*server.Capability, *server.Description, error) {
 	h, err := held(q.caller())
 	if err != nil {
 		return nil, nil, err
@@ -82,13 +82,13 @@ func (q *request) describe(held holding) (*server.Held, *server.Description, err
 	return h, about, nil
 }
 
-// share is what is known of a public share beside its session; nil of another page.
-func (q *request) share(about *server.Description) *page.Share {
+// shareInfo is what is known of a public share beside its session; nil of another page.
+func (q *request) shareInfo(about *server.Description) *page.Share {
 	if !strings.HasPrefix(q.path, "/share/") {
 		return nil
 	}
 	s := &page.Share{Changed: about.Row.Updated, Silence: time.Duration(about.Now-about.Row.Updated) * time.Millisecond, Lease: q.site.cfg.Lease}
-	lacks, err := q.site.shares.Lacks(q.r.Context(), about.Row.ID)
+	lacks, err := q.site.shares.LeftOut(q.r.Context(), about.Row.ID)
 	if err != nil {
 		return s // which goes to the log there
 	}
@@ -98,20 +98,20 @@ func (q *request) share(about *server.Description) *page.Share {
 	return s
 }
 
-// name is what a session is called: the id that its agent knows it by, or ours.
-func name(about *server.Description) string {
+// displayName is what a session is called: the id that its agent knows it by, or ours.
+func displayName(about *server.Description) string {
 	if about.Row.External != "" {
 		return about.Row.External
 	}
 	return about.Row.ID
 }
 
-// state writes all there is.
-func (p *painting) state() error {
-	err := p.log()
+// writeState writes all there is.
+func (p *painting) writeState() error {
+	err := p.writeMessages()
 	for _, keys := range [][2]string{{"model/", "model0"}, {"session", "session_diff\x01"}} {
 		if err == nil {
-			err = p.walk(keys[0], keys[1], func(r *session.Range) error {
+			err = p.walkRange(keys[0], keys[1], func(r *session.StateRange) error {
 				p.doc.Rest(r.Entries)
 				return nil
 			})
@@ -126,20 +126,20 @@ func (p *painting) state() error {
 	return p.send()
 }
 
-// log writes the messages with their parts, in the session's order.
-func (p *painting) log() error {
+// writeMessages writes the messages with their parts, in the session's order.
+func (p *painting) writeMessages() error {
 	all, err := p.outline()
 	if err != nil {
 		return err
 	}
-	session.Document(all, func(e *session.Entry) *session.Entry { return e })
+	session.SortDocument(all, func(e *session.Entry) *session.Entry { return e })
 	keys := make([]string, len(all))
 	for i, e := range all {
 		keys[i] = e.Key
 	}
 	all = nil
 	for len(keys) > 0 {
-		page, next, err := p.held.Values(p.q.r.Context(), keys[:min(len(keys), entriesAtOnce)], p.q.site.cfg.PageBytes)
+		page, next, err := p.capability.Values(p.req.r.Context(), keys[:min(len(keys), entriesPerRead)], p.req.site.cfg.PageBytes)
 		if err != nil {
 			return err
 		}
@@ -164,9 +164,9 @@ func (p *painting) log() error {
 
 // outline gives the messages and parts, without values and in no order.
 func (p *painting) outline() (all []*session.Entry, err error) {
-	most := p.q.site.cfg.PageBlocks
+	most := p.req.site.cfg.PageBlocks
 	for _, keys := range [][2]string{{"message/", "message0"}, {"part/", "part0"}} {
-		err := p.held.Outline(p.q.r.Context(), keys[0], keys[1], most+1, func(some []*session.Entry) error {
+		err := p.capability.Outline(p.req.r.Context(), keys[0], keys[1], most+1, func(some []*session.Entry) error {
 			if all = append(all, some...); len(all) > most {
 				return fault.TooLarge.With("a page has at most %s messages and parts, and this session has more: all of it is in mooring session export REF, and in /api/share/ID/data of a public share", humanize.Comma(int64(most)))
 			}
@@ -179,11 +179,11 @@ func (p *painting) outline() (all []*session.Entry, err error) {
 	return all, nil
 }
 
-// walk has each take the entries of keys between two, a piece at a time, and sends
+// walkRange has each take the entries of keys between two, a piece at a time, and sends
 // what came of it.
-func (p *painting) walk(after, below string, each func(*session.Range) error) error {
+func (p *painting) walkRange(after, below string, each func(*session.StateRange) error) error {
 	for {
-		r, next, err := p.read(after, below)
+		r, next, err := p.readRange(after, below)
 		if err != nil {
 			return err
 		}
@@ -197,51 +197,51 @@ func (p *painting) walk(after, below string, each func(*session.Range) error) er
 	}
 }
 
-// entriesAtOnce bounds a piece of the state whose entries are small.
-const entriesAtOnce = 512
+// entriesPerRead bounds a piece of the state whose entries are small.
+const entriesPerRead = 512
 
-// read gives a piece of the state.
-func (p *painting) read(after, below string) (*session.Range, string, error) {
-	return p.held.Range(p.q.r.Context(), after, below, p.q.site.cfg.PageBytes, entriesAtOnce)
+// readRange gives a piece of the state.
+func (p *painting) readRange(after, below string) (*session.StateRange, string, error) {
+	return p.capability.Range(p.req.r.Context(), after, below, p.req.site.cfg.PageBytes, entriesPerRead)
 }
 
-// errGone says that the reader has gone, or was too slow.
-var errGone = errors.New("the reader has gone")
+// errReaderGone says that the reader has gone, or was too slow.
+var errReaderGone = errors.New("the reader has gone")
 
 // send writes what was rendered. Others may render meanwhile.
 func (p *painting) send() error {
-	p.q.site.rendered()
-	err := p.to.send(p.made.Bytes())
-	p.q.site.renders <- struct{}{} // who has a place is at work
+	p.req.site.releaseRender()
+	err := p.out.send(p.buf.Bytes())
+	p.req.site.renderSlots <- struct{}{} // who has a place is at work
 	if err != nil {
-		return errGone
+		return errReaderGone
 	}
-	if p.made.Cap() > 4*p.q.site.cfg.PageBytes {
-		p.made = bytes.Buffer{} // one large entry is no reason to keep its place
+	if p.buf.Cap() > 4*p.req.site.cfg.PageBytes {
+		p.buf = bytes.Buffer{} // one large entry is no reason to keep its place
 	}
-	p.made.Reset()
+	p.buf.Reset()
 	return nil
 }
 
-// over ends a document whose session cannot be read on, and says why.
-func (p *painting) over(err error) {
-	if errors.Is(err, errGone) || p.q.r.Context().Err() != nil {
+// fail ends a document whose session cannot be read on, and says why.
+func (p *painting) fail(err error) {
+	if errors.Is(err, errReaderGone) || p.req.r.Context().Err() != nil {
 		return
 	}
-	p.doc.Over(p.q.faultOf(err))
+	p.doc.Over(p.req.toFault(err))
 	if p.doc.End() == nil {
 		_ = p.send() // the reader may have gone
 	}
 }
 
-// render waits for a place to read and render in; rendered gives it back.
-func (s *Site) render(ctx context.Context) error {
+// acquireRender waits for a place to read and render in; rendered gives it back.
+func (s *Site) acquireRender(ctx context.Context) error {
 	select {
-	case s.renders <- struct{}{}:
+	case s.renderSlots <- struct{}{}:
 		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
 }
 
-func (s *Site) rendered() { <-s.renders }
+func (s *Site) releaseRender() { <-s.renderSlots }

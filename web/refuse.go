@@ -14,38 +14,38 @@ import (
 	"github.com/mooring-rpc/mooring/server"
 )
 
-// missing answers a path that leads nowhere.
-func (q *request) missing() {
+// notFound answers a path that leads nowhere.
+func (q *request) notFound() {
 	q.refuse(fault.NotFound.With("there is no such page here: check the link"))
 }
 
 // refuse answers with an error.
 func (q *request) refuse(err error) {
-	f := q.faultOf(err)
+	f := q.toFault(err)
 	if after := f.Code.RetryAfter(); after != "" {
 		q.w.Header().Set("Retry-After", after)
 	}
-	q.fail(f.Code.HTTPStatus(), f)
+	q.writeFault(f.Code.HTTPStatus(), f)
 }
 
-// faultOf is the refusal that an error is; what is none is our own defect, and
+// toFault is the refusal that an error is; what is none is our own defect, and
 // logged.
-func (q *request) faultOf(err error) *fault.Error {
+func (q *request) toFault(err error) *fault.Error {
 	var f *fault.Error
 	if errors.As(err, &f) {
 		return f
 	}
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
-		return fault.GivenUp(err, nil)
+		return fault.ContextError(err, nil)
 	}
 	return fault.Unexpected(q.site.cfg.Log, err, "make the page", "request", server.RequestID(q.r.Context()), "peer", q.r.RemoteAddr)
 }
 
-// fail answers with a page where a page was asked for, and else with a line of
+// writeFault answers with a page where a page was asked for, and else with a line of
 // JSON: {"code","message"}.
-func (q *request) fail(status int, f *fault.Error) {
+func (q *request) writeFault(status int, f *fault.Error) {
 	q.site.server.Refused(q.w, f)
-	if q.wantsPage() {
+	if q.wantsHTML() {
 		q.w.Header().Set("Content-Type", "text/html; charset=utf-8")
 		q.w.WriteHeader(status)
 		if q.r.Method != http.MethodHead {
@@ -56,17 +56,17 @@ func (q *request) fail(status int, f *fault.Error) {
 	q.w.Header().Set("Content-Type", "application/json")
 	q.w.WriteHeader(status)
 	if q.r.Method != http.MethodHead {
-		_, _ = q.w.Write(append(told(f), '\n'))
+		_, _ = q.w.Write(append(faultJSON(f), '\n'))
 	}
 }
 
-// wantsPage says whether a person looks at the answer: a script says what it wants.
-func (q *request) wantsPage() bool {
+// wantsHTML says whether a person looks at the answer: a script says what it wants.
+func (q *request) wantsHTML() bool {
 	return q.r.Method != http.MethodPost && strings.Contains(q.r.Header.Get("Accept"), "text/html")
 }
 
-// told is a refusal as JSON.
-func told(f *fault.Error) []byte {
+// faultJSON is a refusal as JSON.
+func faultJSON(f *fault.Error) []byte {
 	line, _ := json.Marshal(struct { // strings: cannot fail
 		Code    string `json:"code"`
 		Message string `json:"message"`

@@ -98,7 +98,7 @@ func (r *rig) run() {
 	r.shares = share.New(share.Config{Store: r.st, Server: r.server, Log: cfg.Log, StallTimeout: 2 * patience, PingInterval: 2 * patience})
 	New(pages, r.server, r.st, r.shares).Mount()
 	r.shares.Mount()
-	r.server.Mount(httpapi.Path, httpapi.New(httpapi.Config{Server: r.server, Log: cfg.Log, WriteStall: 2 * patience}))
+	r.server.Mount(httpapi.Path, httpapi.New(httpapi.Config{Server: r.server, Log: cfg.Log, StallTimeout: 2 * patience}))
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- r.server.Run(ctx, ln) }()
@@ -165,7 +165,7 @@ func (m *made) do(ops ...ledger.Intent) uint64 {
 	if err != nil {
 		m.r.t.Fatal(err)
 	}
-	cursor, err := held.Do(m.r.t.Context(), ops...)
+	cursor, err := held.ApplyDirect(m.r.t.Context(), ops...)
 	if err != nil {
 		m.r.t.Fatal(err)
 	}
@@ -215,19 +215,19 @@ func (w *writer) do(ops ...ledger.Intent) uint64 {
 }
 
 // share mints a ref below the owner's.
-func (m *made) share(mint capability.Minting) capability.Ref {
+func (m *made) share(mint capability.MintRequest) capability.Ref {
 	m.r.t.Helper()
 	return m.shareUnder(m.owner.ID, mint)
 }
 
-func (m *made) shareUnder(parent string, mint capability.Minting) capability.Ref {
+func (m *made) shareUnder(parent string, mint capability.MintRequest) capability.Ref {
 	m.r.t.Helper()
 	ref := m.owner.New(m.id)
 	mint.ID, mint.Hash = ref.ID, ref.Secret.Hash()
 	if mint.Rights == 0 {
 		mint.Rights = capability.Read
 	}
-	if err := m.r.me().Acting(parent).Share(m.r.t.Context(), mint); err != nil {
+	if err := m.r.me().Assume(parent).Share(m.r.t.Context(), mint); err != nil {
 		m.r.t.Fatal(err)
 	}
 	return ref
@@ -236,12 +236,12 @@ func (m *made) shareUnder(parent string, mint capability.Minting) capability.Ref
 // publish makes a public share of the session.
 func (m *made) publish() capability.PublicShare {
 	m.r.t.Helper()
-	top := m.share(capability.Minting{Rights: capability.SessionRights})
+	top := m.share(capability.MintRequest{Rights: capability.SessionRights})
 	p := capability.PublicShare{ID: b64(capability.NewSecret().Reveal()[:16]), Session: m.id, Owner: m.owner.ID, Share: top.ID,
 		Reader: m.owner.New(m.id).ID, Created: time.Now().UnixMilli()}
-	reader := m.shareUnder(top.ID, capability.Minting{})
+	reader := m.shareUnder(top.ID, capability.MintRequest{})
 	p.Reader = reader.ID
-	if standing, err := m.r.st.PublishShare(m.r.t.Context(), p, capability.ShareRequest{Space: capability.Target(m.r.owner.ID), Asker: sha256.Sum256([]byte(p.ID))}); err != nil || standing != nil && standing.ID != p.ID {
+	if standing, err := m.r.st.PublishShare(m.r.t.Context(), p, capability.ShareRequest{Space: capability.Target(m.r.owner.ID), Fingerprint: sha256.Sum256([]byte(p.ID))}); err != nil || standing != nil && standing.ID != p.ID {
 		m.r.t.Fatal(standing, err)
 	}
 	return p
@@ -250,7 +250,7 @@ func (m *made) publish() capability.PublicShare {
 // revoke ends a ref and all below it.
 func (m *made) revoke(ref string) {
 	m.r.t.Helper()
-	if _, err := m.r.me().Acting(m.owner.ID).Revoke(m.r.t.Context(), ref); err != nil {
+	if _, err := m.r.me().Assume(m.owner.ID).Revoke(m.r.t.Context(), ref); err != nil {
 		m.r.t.Fatal(err)
 	}
 }

@@ -16,9 +16,9 @@ import (
 
 // Bounds of a list's page.
 const (
-	rowsAtOnce = 50
-	maxTitle   = 300 // bytes of a title that are shown
-	looksMax   = 5   // pieces of the list that are searched for one page
+	rowsPerPage  = 50
+	maxTitle     = 300 // bytes of a title that are shown
+	maxListReads = 5   // pieces of the list that are searched for one page
 )
 
 // parseList reads what a list is asked for. An order that it does not know is the
@@ -46,41 +46,41 @@ func listLink(q session.ListQuery, after string) string {
 	return "/sessions?" + v.Encode()
 }
 
-// sessions answers with the list, or asks for a ref that may see one.
-func (q *request) sessions() {
+// serveSessions answers with the list, or asks for a ref that may see one.
+func (q *request) serveSessions() {
 	if q.token == "" {
-		q.html(func(w io.Writer) error { return page.SignIn(w, q.base) })
+		q.writeHTML(func(w io.Writer) error { return page.SignIn(w, q.base) })
 		return
 	}
-	held, err := q.acting(q.caller(), "")
+	held, err := q.fromToken(q.caller(), "")
 	var list page.List
 	if err == nil {
-		list, err = q.list(held)
+		list, err = q.readList(held)
 	}
 	if err != nil {
 		q.refuse(err)
 		return
 	}
-	q.html(func(w io.Writer) error { return page.Sessions(w, list) })
+	q.writeHTML(func(w io.Writer) error { return page.Sessions(w, list) })
 }
 
-// list reads what is asked for.
-func (q *request) list(held *server.Held) (page.List, error) {
+// readList reads what is asked for.
+func (q *request) readList(held *server.Capability) (page.List, error) {
 	asked, refused := parseList(q.r.URL.Query())
 	if refused != nil {
 		return page.List{}, refused
 	}
-	if err := q.site.render(q.r.Context()); err != nil {
+	if err := q.site.acquireRender(q.r.Context()); err != nil {
 		return page.List{}, err
 	}
-	defer q.site.rendered()
+	defer q.site.releaseRender()
 	list := page.List{Base: q.base, Query: asked.Search, Order: asked.Order.String(), Deleted: asked.Deleted}
 	if asked.After != "" {
 		list.First = listLink(asked, "")
 	}
 	piece := asked
-	for looks := 0; looks < looksMax; looks++ {
-		piece.Limit = rowsAtOnce - len(list.Rows)
+	for looks := 0; looks < maxListReads; looks++ {
+		piece.Limit = rowsPerPage - len(list.Rows)
 		found, err := held.List(q.r.Context(), piece)
 		if err != nil {
 			return list, err
@@ -89,13 +89,13 @@ func (q *request) list(held *server.Held) (page.List, error) {
 			list.Rows = append(list.Rows, rowOf(one))
 		}
 		piece.After = found.Next
-		if piece.After == "" || len(list.Rows) == rowsAtOnce {
+		if piece.After == "" || len(list.Rows) == rowsPerPage {
 			break
 		}
 	}
 	if piece.After != "" {
 		list.Next = listLink(asked, piece.After)
-		if len(list.Rows) < rowsAtOnce {
+		if len(list.Rows) < rowsPerPage {
 			list.Note = "There are many sessions, and the search has not been through all of them: More goes on with it."
 		}
 	}

@@ -198,7 +198,7 @@ func (r *rig) crowd(n int, now int64) string {
 	}
 	rows[n/2].Life = session.Deleted
 	if err := r.st.Update(r.t.Context(), func(tx session.Tx) error {
-		if _, err := tx.Load(r.t.Context(), &session.Want{Sessions: slices.Sorted(slices.Values(ids))}); err != nil {
+		if _, err := tx.Load(r.t.Context(), &session.ReadSet{Sessions: slices.Sorted(slices.Values(ids))}); err != nil {
 			return err
 		}
 		return tx.Save(r.t.Context(), &session.Changes{Sessions: rows})
@@ -214,7 +214,7 @@ func TestAListThatEnds(t *testing.T) {
 	st := teststore.SQLite(t)
 	r := start(t, st, nil)
 	ref := r.owner.New(r.owner.Target())
-	if _, err := st.MintUnderRoot(t.Context(), capability.Minting{ID: ref.ID, Hash: ref.Secret.Hash(), Rights: capability.List,
+	if _, err := st.MintUnderRoot(t.Context(), capability.MintRequest{ID: ref.ID, Hash: ref.Secret.Hash(), Rights: capability.List,
 		Expires: time.Now().Add(5 * time.Second).UnixMilli()}); err != nil {
 		t.Fatal(err)
 	}

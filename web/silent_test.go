@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/mooring-rpc/mooring/internal/silent"
+	"github.com/mooring-rpc/mooring/internal/slowreader"
 	"github.com/mooring-rpc/mooring/internal/teststore"
 	"github.com/mooring-rpc/mooring/server"
 )
@@ -34,10 +34,10 @@ func TestSilentReaders(t *testing.T) { // not beside others: the heap is looked 
 	}
 	write(r.create()) // what is kept of what was written last is there
 	m := r.create()
-	target := silent.Target{Host: r.host, Share: m.publish().ID, Session: m.id, Bearer: m.owner.ID + "#" + m.owner.Secret.RevealText()}
-	var readers []*silent.Reader
-	for i := range each * len(silent.Doors) {
-		reader, err := target.Open(t.Context(), silent.Doors[i%len(silent.Doors)])
+	target := slowreader.Target{Host: r.host, Share: m.publish().ID, Session: m.id, Bearer: m.owner.ID + "#" + m.owner.Secret.RevealText()}
+	var readers []*slowreader.Reader
+	for i := range each * len(slowreader.Endpoints) {
+		reader, err := target.Open(t.Context(), slowreader.Endpoints[i%len(slowreader.Endpoints)])
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -57,7 +57,7 @@ func TestSilentReaders(t *testing.T) { // not beside others: the heap is looked 
 	}
 	t.Logf("each of %d readers who take nothing holds %.1f KiB more than one who has taken all", len(readers), float64(held)/1024)
 	var reading sync.WaitGroup
-	for _, reader := range readers[:some*len(silent.Doors)] {
+	for _, reader := range readers[:some*len(slowreader.Endpoints)] {
 		reading.Go(func() {
 			if err := reader.Read(within(t), 1, round); err != nil {
 				t.Error(err)

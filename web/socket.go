@@ -20,17 +20,17 @@ import (
 // What a page of a ref says first over a WebSocket is its token: so long it may be,
 // and so long it may take.
 const (
-	maxHello  = 1 << 10
-	helloTime = 10 * time.Second
+	maxHello     = 1 << 10
+	helloTimeout = 10 * time.Second
 )
 
-// asksForSocket says whether a request wants to become a WebSocket.
-func asksForSocket(r *http.Request) bool {
+// isSocketUpgrade says whether a request wants to become a WebSocket.
+func isSocketUpgrade(r *http.Request) bool {
 	return r.Method == http.MethodGet && strings.EqualFold(r.Header.Get("Upgrade"), "websocket")
 }
 
-// liveSocket is live over a WebSocket, for this server's own pages.
-func (q *request) liveSocket(held holding, from server.Position) {
+// serveLiveSocket is live over a WebSocket, for this server's own pages.
+func (q *request) serveLiveSocket(held resolver, from server.Position) {
 	done, err := q.site.server.Admit(q.r.RemoteAddr)
 	if err != nil {
 		q.refuse(err)
@@ -43,9 +43,9 @@ func (q *request) liveSocket(held holding, from server.Position) {
 	}
 	defer func() { _ = conn.CloseNow() }() // after a Close it is closed
 	conn.SetReadLimit(maxHello)
-	conn.KeepLittle(server.LastingUnsent)
+	conn.SetLowMemory(server.MaxUnsentBytes)
 	if strings.HasPrefix(q.path, "/s/") {
-		hello, cancel := context.WithTimeout(q.r.Context(), helloTime)
+		hello, cancel := context.WithTimeout(q.r.Context(), helloTimeout)
 		_, token, err := conn.Read(hello)
 		cancel()
 		if err != nil {
@@ -63,22 +63,22 @@ func (q *request) liveSocket(held holding, from server.Position) {
 		cancel(err)
 	})
 	h, about, err := q.describe(held)
-	if err == nil || !q.faultOf(err).Code.Transient() {
-		q.follow(ctx, q.site.newStream(&socketPacer{ctx: ctx, conn: conn}, cancel, from), h, about, err)
+	if err == nil || !q.toFault(err).Code.Transient() {
+		q.follow(ctx, q.site.newStream(&socketWriter{ctx: ctx, conn: conn}, cancel, from), h, about, err)
 	}
 	if ctx.Err() == nil || q.r.Context().Err() != nil { // else the page has gone
 		_ = conn.Close(int(websocket.StatusNormalClosure), "")
 	}
 }
 
-// socketPacer sends over a WebSocket.
-type socketPacer struct {
+// socketWriter sends over a WebSocket.
+type socketWriter struct {
 	ctx  context.Context
 	conn *wsock.Conn
 }
 
 // write implements sender.
-func (p *socketPacer) write(piece []byte, until time.Time) error {
+func (p *socketWriter) write(piece []byte, until time.Time) error {
 	ctx, cancel := context.WithDeadline(p.ctx, until)
 	defer cancel()
 	// A message has to be text by itself, so none ends within a character.
@@ -86,4 +86,4 @@ func (p *socketPacer) write(piece []byte, until time.Time) error {
 }
 
 // flush implements sender: nothing waits.
-func (p *socketPacer) flush(time.Time) error { return nil }
+func (p *socketWriter) flush(time.Time) error { return nil }

@@ -55,8 +55,8 @@ func parseToken(text string) (ref string, secret capability.Secret, ok bool) {
 	return text[:dot], secret, err == nil
 }
 
-// give makes a token for a ref that has been shown, and gives its text: a secret.
-func (q *request) give(ref string) (string, error) {
+// issueToken makes a token for a ref that has been shown, and gives its text: a secret.
+func (q *request) issueToken(ref string) (string, error) {
 	origin, secret := q.origin(), capability.NewSecret()
 	if len(origin) > maxOrigin {
 		return "", fault.BadArgument.With("the server's name is longer than %d bytes", maxOrigin)
@@ -68,34 +68,34 @@ func (q *request) give(ref string) (string, error) {
 	return ref + "." + secret.RevealText(), nil
 }
 
-// acting is what the token that is shown allows; ref "" takes any space's. Until when
+// fromToken is what the token that is shown allows; ref "" takes any space's. Until when
 // it does is noted.
-func (q *request) acting(c *server.Caller, ref string) (*server.Held, error) {
+func (q *request) fromToken(c *server.Caller, ref string) (*server.Capability, error) {
 	id, _, ok := parseToken(q.token)
 	if !ok || ref != "" && id != ref || ref == "" && !capability.IsSpace(capability.Target(id)) {
 		return nil, errNoToken
 	}
-	if err := q.lookUp(q.r.Context()); err != nil {
+	if err := q.checkToken(q.r.Context()); err != nil {
 		return nil, err
 	}
-	return c.Acting(id), nil
+	return c.Assume(id), nil
 }
 
-// lookUp sees whether the token that is shown is good, and until when.
-func (q *request) lookUp(ctx context.Context) error {
+// checkToken sees whether the token that is shown is good, and until when.
+func (q *request) checkToken(ctx context.Context) error {
 	id, secret, _ := parseToken(q.token)
 	token, now, err := q.site.tokens.FindPageToken(ctx, id, secret.Hash())
 	if errors.Is(err, fault.NotFound) || err == nil && token.Origin != q.origin() {
 		return errNoToken
 	}
 	if err == nil {
-		q.until = time.Now().Add(time.Duration(token.Expires-now) * time.Millisecond)
+		q.tokenExpiry = time.Now().Add(time.Duration(token.Expires-now) * time.Millisecond)
 	}
 	return err
 }
 
-// close ends the token that is shown.
-func (q *request) close() {
+// dropToken ends the token that is shown.
+func (q *request) dropToken() {
 	if id, secret, ok := parseToken(q.token); ok {
 		if err := q.site.tokens.DropPageToken(q.r.Context(), id, secret.Hash()); err != nil {
 			q.refuse(err)
@@ -105,9 +105,9 @@ func (q *request) close() {
 	q.w.WriteHeader(http.StatusNoContent)
 }
 
-// endCookies takes back the cookies that versions before gave for pages: a ref's
+// clearOldCookies takes back the cookies that versions before gave for pages: a ref's
 // secret stood in them, and browsers send cookies to all ports of a host.
-func (q *request) endCookies() {
+func (q *request) clearOldCookies() {
 	for _, name := range []string{"mooring", "__Secure-mooring"} {
 		if len(q.r.CookiesNamed(name)) > 0 {
 			http.SetCookie(q.w, &http.Cookie{Name: name, Path: q.base + q.path, MaxAge: -1,

@@ -27,7 +27,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
-	"github.com/mooring-rpc/mooring/internal/gate"
+	"github.com/mooring-rpc/mooring/internal/connlimit"
 	"github.com/mooring-rpc/mooring/internal/hostguard"
 	"github.com/mooring-rpc/mooring/page"
 	"github.com/mooring-rpc/mooring/server"
@@ -37,11 +37,11 @@ import (
 type Shares interface {
 	// Public is the session that a public share shows, as its read-only ref does;
 	// NotFound if there is no such share. Whether it is alive, its use says.
-	Public(ctx context.Context, c *server.Caller, id string) (*server.Held, error)
+	Public(ctx context.Context, c *server.Caller, id string) (*server.Capability, error)
 	// PublicIDs gives the ids of the living public shares of sessions, by session.
 	PublicIDs(ctx context.Context, sessions []string) (map[string]string, error)
-	// Lacks says what was synced to a session and is not in it.
-	Lacks(ctx context.Context, session string) ([]capability.ShareRefusal, error)
+	// LeftOut says what was synced to a session and is not in it.
+	LeftOut(ctx context.Context, session string) ([]capability.ShareRefusal, error)
 }
 
 // Config says what the pages are told from outside. Zero times and counts take
@@ -90,23 +90,23 @@ func (c Config) withDefaults() Config {
 
 // Site serves the pages. It is safe for concurrent use.
 type Site struct {
-	cfg     Config
-	server  *server.Server
-	tokens  Tokens
-	shares  Shares
-	assets  http.Handler
-	paints  *gate.Gate
-	renders chan struct{}
-	events  *renderedEvents
+	cfg          Config
+	server       *server.Server
+	tokens       Tokens
+	shares       Shares
+	assets       http.Handler
+	paintLimiter *connlimit.Limiter
+	renderSlots  chan struct{}
+	renderCache  *renderCache
 }
 
 // New makes the pages of a server; Mount puts them there. shares may be nil: then
 // there are none.
 func New(cfg Config, srv *server.Server, tokens Tokens, shares Shares) *Site {
 	cfg = cfg.withDefaults()
-	return &Site{cfg: cfg, server: srv, tokens: tokens, shares: shares, assets: page.Assets(), renders: make(chan struct{}, cfg.Renders),
-		paints: gate.New(cfg.Paints, cfg.PaintsPerAddr),
-		events: newRenderedEvents(cfg.EventBytes)}
+	return &Site{cfg: cfg, server: srv, tokens: tokens, shares: shares, assets: page.Assets(), renderSlots: make(chan struct{}, cfg.Renders),
+		paintLimiter: connlimit.New(cfg.Paints, cfg.PaintsPerAddr),
+		renderCache:  newRenderCache(cfg.EventBytes)}
 }
 
 // Mount puts the pages into the server, before it runs.
@@ -118,7 +118,7 @@ func (s *Site) Mount() {
 
 // ServeHTTP implements http.Handler. The path is without the server's prefix.
 func (s *Site) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	s.protect(w, r)
+	s.setSecurityHeaders(w, r)
 	q := &request{site: s, w: w, r: r, base: s.base(r), token: r.Header.Get(tokenHeader)}
 	q.route()
 }
@@ -131,8 +131,8 @@ type request struct {
 	base string // the prefix below which the browser sees the server, "" or "/prefix"
 	path string // of the page, below base: /share/ID, /s/REF or /sessions
 
-	token string    // that is shown
-	until time.Time // when it ends, once it was looked up
+	token       string    // that is shown
+	tokenExpiry time.Time // when it ends, once it was looked up
 }
 
 // route finds what is asked for.
@@ -140,78 +140,78 @@ func (q *request) route() {
 	kind, rest, _ := strings.Cut(strings.TrimPrefix(q.r.URL.Path, "/"), "/")
 	switch kind {
 	case "assets":
-		if q.allow(http.MethodGet, http.MethodHead) {
+		if q.allowMethods(http.MethodGet, http.MethodHead) {
 			q.site.assets.ServeHTTP(q.w, q.r)
 		}
 	case "sessions":
 		q.path = "/sessions"
-		q.endCookies()
+		q.clearOldCookies()
 		if q.r.URL.Path == "/sessions" {
-			q.reading(q.sessions)
+			q.serveRead(q.serveSessions)
 			return
 		}
-		q.below(rest, q.openSpace, nil)
+		q.routeBelow(rest, q.openSpace, nil)
 	case "share":
 		id, below, deeper := strings.Cut(rest, "/")
-		if !publicID(id) {
-			q.missing()
+		if !isPublicID(id) {
+			q.notFound()
 			return
 		}
 		q.path = "/share/" + id
-		q.view(below, deeper, nil, func(c *server.Caller) (*server.Held, error) { return q.public(c, id) })
+		q.routeSession(below, deeper, nil, func(c *server.Caller) (*server.Capability, error) { return q.publicSession(c, id) })
 	case "s":
 		id, below, deeper := strings.Cut(rest, "/")
 		if !capability.IsSession(capability.Target(id)) {
-			q.missing()
+			q.notFound()
 			return
 		}
 		q.path = "/s/" + id
-		q.endCookies()
+		q.clearOldCookies()
 		if !deeper && q.token == "" {
-			q.reading(q.unlock)
+			q.serveRead(q.serveUnlock)
 			return
 		}
-		q.view(below, deeper, func() { q.openSession(id) }, func(c *server.Caller) (*server.Held, error) { return q.acting(c, id) })
+		q.routeSession(below, deeper, func() { q.openSession(id) }, func(c *server.Caller) (*server.Capability, error) { return q.fromToken(c, id) })
 	default:
-		q.missing()
+		q.notFound()
 	}
 }
 
-// holding gives what a page shows.
-type holding func(*server.Caller) (*server.Held, error)
+// resolver gives what a page shows.
+type resolver func(*server.Caller) (*server.Capability, error)
 
-// view serves a session's page and what is below it; open is nil for one without
+// routeSession serves a session's page and what is below it; open is nil for one without
 // a secret.
-func (q *request) view(below string, deeper bool, open func(), held holding) {
+func (q *request) routeSession(below string, deeper bool, open func(), held resolver) {
 	if !deeper {
-		q.reading(func() { q.paint(held) })
+		q.serveRead(func() { q.paint(held) })
 		return
 	}
-	q.below(below, open, held)
+	q.routeBelow(below, open, held)
 }
 
-// below serves what is below a page.
-func (q *request) below(name string, open func(), held holding) {
+// routeBelow serves what is below a page.
+func (q *request) routeBelow(name string, open func(), held resolver) {
 	switch {
 	case name == "live" && held != nil:
-		q.reading(func() { q.live(held) })
+		q.serveRead(func() { q.serveLive(held) })
 	case name == "block" && held != nil:
-		q.reading(func() { q.block(held) })
+		q.serveRead(func() { q.serveBlock(held) })
 	case name == "open" && open != nil:
-		q.posting(open)
+		q.servePost(open)
 	case name == "public" && open != nil && held != nil:
-		q.posting(q.publicOf)
+		q.servePost(q.servePublicShare)
 	case name == "close" && open != nil:
-		q.posting(q.close)
+		q.servePost(q.dropToken)
 	default:
-		q.missing()
+		q.notFound()
 	}
 }
 
-// reading is for what is only looked at. It takes no body: net/http would wait for
+// serveRead is for what is only looked at. It takes no body: net/http would wait for
 // that before it answers, without an end where the answer has no time limit.
-func (q *request) reading(serve func()) {
-	if !q.allow(http.MethodGet, http.MethodHead) {
+func (q *request) serveRead(serve func()) {
+	if !q.allowMethods(http.MethodGet, http.MethodHead) {
 		return
 	}
 	if q.r.ContentLength != 0 {
@@ -222,12 +222,12 @@ func (q *request) reading(serve func()) {
 	serve()
 }
 
-// posting is for what changes something: other sites' pages are not let in.
-func (q *request) posting(serve func()) {
-	if !q.allow(http.MethodPost) {
+// servePost is for what changes something: other sites' pages are not let in.
+func (q *request) servePost(serve func()) {
+	if !q.allowMethods(http.MethodPost) {
 		return
 	}
-	if refused := q.ownPage(); refused != nil {
+	if refused := q.checkSameOrigin(); refused != nil {
 		q.refuse(refused)
 		return
 	}
@@ -239,8 +239,8 @@ func (q *request) caller() *server.Caller {
 	return q.site.server.Caller(q.r.Context(), q.r.RemoteAddr)
 }
 
-// public is what a public share shows.
-func (q *request) public(c *server.Caller, id string) (*server.Held, error) {
+// publicSession is what a public share shows.
+func (q *request) publicSession(c *server.Caller, id string) (*server.Capability, error) {
 	if q.site.shares == nil {
 		return nil, fault.NotFound.With("there is no such share")
 	}
@@ -250,8 +250,8 @@ func (q *request) public(c *server.Caller, id string) (*server.Held, error) {
 // maxPublicID bounds a public share's id.
 const maxPublicID = 128
 
-// publicID says whether text can be a public share's id: [A-Za-z0-9_-]+.
-func publicID(text string) bool {
+// isPublicID says whether text can be a public share's id: [A-Za-z0-9_-]+.
+func isPublicID(text string) bool {
 	if text == "" || len(text) > maxPublicID {
 		return false
 	}

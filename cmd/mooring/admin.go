@@ -20,7 +20,7 @@ import (
 	"github.com/mooring-rpc/mooring/store/sqlite"
 )
 
-func adminCmd(sh *shared) *cobra.Command {
+func adminCmd(sh *cliEnv) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "admin",
 		Short: "Rescue or copy what a server has, on the server's machine",
@@ -35,7 +35,7 @@ func adminCmd(sh *shared) *cobra.Command {
 	return cmd
 }
 
-func rotateOwnerCmd(sh *shared) *cobra.Command {
+func rotateOwnerCmd(sh *cliEnv) *cobra.Command {
 	var o serveOptions
 	var session, file string
 	cmd := &cobra.Command{
@@ -49,7 +49,7 @@ func rotateOwnerCmd(sh *shared) *cobra.Command {
 		Example: "  mooring admin rotate-owner --data srv\n" +
 			"  mooring admin rotate-owner --data srv --database-url postgres://…\n" +
 			"  mooring admin rotate-owner --data srv --session ses_… --to session.ref",
-		Args: arguments(0, 0),
+		Args: argCount(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if session != "" {
 				return o.rotateSessionOwner(cmd.Context(), sh, session, file)
@@ -147,7 +147,7 @@ func (o *serveOptions) openForAdmin(ctx context.Context) (st *store.Store, addre
 	return st, address, err
 }
 
-func (o *serveOptions) rotateOwner(ctx context.Context, sh *shared) (err error) {
+func (o *serveOptions) rotateOwner(ctx context.Context, sh *cliEnv) (err error) {
 	st, address, err := o.openForAdmin(ctx)
 	if err != nil {
 		return err
@@ -163,7 +163,7 @@ func (o *serveOptions) rotateOwner(ctx context.Context, sh *shared) (err error) 
 	return err
 }
 
-func (o *serveOptions) rotateSessionOwner(ctx context.Context, sh *shared, session, name string) (err error) {
+func (o *serveOptions) rotateSessionOwner(ctx context.Context, sh *cliEnv, session, name string) (err error) {
 	st, address, err := o.openForAdmin(ctx)
 	if err != nil {
 		return err
@@ -178,7 +178,7 @@ func (o *serveOptions) rotateSessionOwner(ctx context.Context, sh *shared, sessi
 		return file.write(ref)
 	})
 	if err == nil {
-		err = file.place()
+		err = file.commit()
 	} else {
 		file.discard()
 	}

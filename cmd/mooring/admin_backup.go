@@ -17,7 +17,7 @@ import (
 	"github.com/mooring-rpc/mooring/store/sqlite"
 )
 
-func backupCmd(sh *shared) *cobra.Command {
+func backupCmd(sh *cliEnv) *cobra.Command {
 	var o serveOptions
 	var fast bool
 	cmd := &cobra.Command{
@@ -31,7 +31,7 @@ func backupCmd(sh *shared) *cobra.Command {
 			"takes, the database's write-ahead log grows by what is committed. --fast is done sooner.\n\n" +
 			"A database in Postgres is copied with Postgres's own tools.",
 		Example: "  mooring admin backup --data srv /backups/mooring.db",
-		Args:    arguments(1, 1),
+		Args:    argCount(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return o.backup(cmd.Context(), sh, args[0], fast)
 		},
@@ -41,7 +41,7 @@ func backupCmd(sh *shared) *cobra.Command {
 	return cmd
 }
 
-func (o *serveOptions) backup(ctx context.Context, sh *shared, file string, fast bool) error {
+func (o *serveOptions) backup(ctx context.Context, sh *cliEnv, file string, fast bool) error {
 	err := o.findSQLite(ctx, "that is copied with its own tools (pg_dump while it runs, or a base backup with its write-ahead log for a "+
 		"restore to any moment): see docs/operating.md")
 	if err != nil {
@@ -67,7 +67,7 @@ func (o *serveOptions) backup(ctx context.Context, sh *shared, file string, fast
 	return err
 }
 
-func checkCmd(sh *shared) *cobra.Command {
+func checkCmd(sh *cliEnv) *cobra.Command {
 	return &cobra.Command{
 		Use:   "check FILE",
 		Short: "See whether a copy of a server's SQLite database is good",
@@ -76,7 +76,7 @@ func checkCmd(sh *shared) *cobra.Command {
 			"logs and audits the ones that were written (their hash chains, and the hashes of what\n" +
 			"they hold)? What is wrong is named, one a line, and the exit code is 1.",
 		Example: "  mooring admin check /backups/mooring.db",
-		Args:    arguments(1, 1),
+		Args:    argCount(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			file := args[0]
 			if info, err := os.Stat(file); err != nil {
@@ -102,14 +102,14 @@ func checkCmd(sh *shared) *cobra.Command {
 				}
 			}
 			if n := len(found.Flaws) + found.More; n > 0 {
-				return fault.Internal.With("%s is not what was written, in %s: see above", file, counted(n, "place"))
+				return fault.Internal.With("%s is not what was written, in %s: see above", file, plural(n, "place"))
 			}
 			if sh.json {
 				return sh.printJSON(map[string]any{"file": file, "bytes": made.Bytes, "schema_version": made.Version,
 					"sessions": found.Sessions, "events": found.Events, "audit_rows": found.AuditRows})
 			}
 			_, err = fmt.Fprintf(sh.out, "%s is good: %s; %s, %s and %s are as they were written\n", file, made,
-				counted(found.Sessions, "session"), counted(found.Events, "event"), counted(found.AuditRows, "audit row"))
+				plural(found.Sessions, "session"), plural(found.Events, "event"), plural(found.AuditRows, "audit row"))
 			return err
 		},
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-func restoredCmd(sh *shared) *cobra.Command {
+func restoredCmd(sh *cliEnv) *cobra.Command {
 	var o serveOptions
 	cmd := &cobra.Command{
 		Use:   "restored",
@@ -21,7 +21,7 @@ func restoredCmd(sh *shared) *cobra.Command {
 			"is refused, with Postgres stop all of them first.",
 		Example: "  mooring admin restored --data srv\n" +
 			"  mooring admin restored --data srv --database-url postgres://…",
-		Args: arguments(0, 0),
+		Args: argCount(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return o.restored(cmd.Context(), sh)
 		},
@@ -30,12 +30,12 @@ func restoredCmd(sh *shared) *cobra.Command {
 	return cmd
 }
 
-func (o *serveOptions) restored(ctx context.Context, sh *shared) error {
+func (o *serveOptions) restored(ctx context.Context, sh *cliEnv) error {
 	st, _, err := o.openForAdmin(ctx)
 	if err != nil {
 		return err
 	}
-	id, err := st.Restored(ctx)
+	id, err := st.BeginHistory(ctx)
 	if err = errors.Join(err, st.Close()); err != nil {
 		return err
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/mooring-rpc/mooring/store/sqlite"
 )
 
-func vacuumCmd(sh *shared) *cobra.Command {
+func vacuumCmd(sh *cliEnv) *cobra.Command {
 	var o serveOptions
 	cmd := &cobra.Command{
 		Use:   "vacuum",
@@ -25,7 +25,7 @@ func vacuumCmd(sh *shared) *cobra.Command {
 			"leaves everything as it was.\n\n" +
 			"Postgres makes such space free by itself, with autovacuum.",
 		Example: "  mooring admin vacuum --data srv",
-		Args:    arguments(0, 0),
+		Args:    argCount(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return o.vacuum(cmd.Context(), sh)
 		},
@@ -34,7 +34,7 @@ func vacuumCmd(sh *shared) *cobra.Command {
 	return cmd
 }
 
-func (o *serveOptions) vacuum(ctx context.Context, sh *shared) error {
+func (o *serveOptions) vacuum(ctx context.Context, sh *cliEnv) error {
 	err := o.findSQLite(ctx, "that uses the space of what is gone again by itself (autovacuum); VACUUM FULL gives it back to the disk, "+
 		"for which the servers have to wait")
 	if err != nil {

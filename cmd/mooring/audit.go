@@ -20,7 +20,7 @@ import (
 	"github.com/mooring-rpc/mooring/session"
 )
 
-func auditCmd(sh *shared) *cobra.Command {
+func auditCmd(sh *cliEnv) *cobra.Command {
 	var from client.Position
 	var follow bool
 	cmd := &cobra.Command{
@@ -37,12 +37,12 @@ func auditCmd(sh *shared) *cobra.Command {
 			"that --json has printed for row N: then audit ends with server_behind.\n\n" +
 			"It takes an owner's ref, or the root ref of a space.\n\n" + refHelp,
 		Example: "  mooring audit ses_01J…\n  mooring audit @srv/owner.ref --follow\n  mooring audit verify ses_01J…",
-		Args:    arguments(1, 1),
+		Args:    argCount(1, 1),
 	}
 	h := withHome(sh, cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return h.workOn(cmd.Context(), args[0], func(ctx context.Context, c *client.Client) error {
-			of, err := h.audited(ctx, c, args[0])
+		return h.withRef(cmd.Context(), args[0], func(ctx context.Context, c *client.Client) error {
+			of, err := h.auditTarget(ctx, c, args[0])
 			if err != nil {
 				return err
 			}
@@ -68,16 +68,16 @@ func (f *rowFlag) Set(text string) error { return (*positionFlag)(f).Set(text) }
 
 func (f *rowFlag) Type() string { return "ROW[:HASH]" }
 
-// audited is what an audit is of: a session, or a space.
-type audited interface {
+// auditable is what an audit is of: a session, or a space.
+type auditable interface {
 	ID() string
 	Audit(ctx context.Context, after uint64, limit uint32) (client.AuditPage, error)
 	FollowAudit(ctx context.Context, o client.AuditOptions) iter.Seq2[capability.AuditRow, error]
 }
 
-// audited finds the session or space of a REF.
-func (h *homeFlags) audited(ctx context.Context, c *client.Client, arg string) (audited, error) {
-	s, sp, err := h.either(ctx, c, arg, capability.SpaceRights)
+// auditTarget finds the session or space of a REF.
+func (h *homeFlags) auditTarget(ctx context.Context, c *client.Client, arg string) (auditable, error) {
+	s, sp, err := h.sessionOrSpace(ctx, c, arg, capability.SpaceRights)
 	if err != nil {
 		return nil, err
 	}
@@ -88,20 +88,20 @@ func (h *homeFlags) audited(ctx context.Context, c *client.Client, arg string) (
 }
 
 // printAudit prints what there is now.
-func (h *homeFlags) printAudit(ctx context.Context, of audited, from client.Position) error {
-	out := bufio.NewWriter(h.sh.out)
+func (h *homeFlags) printAudit(ctx context.Context, of auditable, from client.Position) error {
+	out := bufio.NewWriter(h.env.out)
 	after, end := from.Cursor, uint64(0)
 	for {
 		page, err := of.Audit(ctx, after, 0)
 		if err == nil && end == 0 && from.Hash != (session.Hash{}) {
-			err = behind("audit", page.Follows(from), from)
+			err = explainServerBehind("audit", page.Follows(from), from)
 		}
 		if err != nil {
 			return errors.Join(err, out.Flush())
 		}
 		if end == 0 {
 			end = page.Seq
-			h.noteEnd("audit", after, end)
+			h.warnBeyondEnd("audit", after, end)
 		}
 		for i := range page.Rows {
 			if page.Rows[i].Seq > end {
@@ -119,12 +119,12 @@ func (h *homeFlags) printAudit(ctx context.Context, of audited, from client.Posi
 }
 
 // followAudit prints what there is and what comes. Being stopped is its ordinary end.
-func (h *homeFlags) followAudit(ctx context.Context, of audited, from client.Position) error {
-	out := bufio.NewWriter(h.sh.out)
+func (h *homeFlags) followAudit(ctx context.Context, of auditable, from client.Position) error {
+	out := bufio.NewWriter(h.env.out)
 	troubled, last := false, from
 	rows := of.FollowAudit(ctx, client.AuditOptions{After: from.Cursor, Hash: from.Hash, Trouble: func(err error) {
-		if !troubled && !h.sh.json {
-			fmt.Fprintf(h.sh.err, "no connection (%v); going on when there is one\n", err)
+		if !troubled && !h.env.json {
+			fmt.Fprintf(h.env.err, "no connection (%v); going on when there is one\n", err)
 		}
 		troubled = true
 	}})
@@ -133,7 +133,7 @@ func (h *homeFlags) followAudit(ctx context.Context, of audited, from client.Pos
 			return nil
 		}
 		if err != nil {
-			return behind("audit", err, last)
+			return explainServerBehind("audit", err, last)
 		}
 		troubled, last = false, client.Position{Cursor: row.Seq, Hash: row.Hash}
 		if err := h.printAuditRow(out, &row); err != nil {
@@ -167,7 +167,7 @@ func (h *homeFlags) printAuditRow(out *bufio.Writer, r *capability.AuditRow) err
 	if r.Reason != fault.None {
 		reason = r.Reason.String()
 	}
-	if h.sh.json {
+	if h.env.json {
 		enc := json.NewEncoder(out)
 		enc.SetEscapeHTML(false)
 		err := enc.Encode(shownAuditRow{Seq: r.Seq, At: r.At, Act: r.Act.String(), Ref: r.Ref, Actor: r.Actor, Subject: r.Subject, Count: r.Count,
@@ -181,8 +181,8 @@ func (h *homeFlags) printAuditRow(out *bufio.Writer, r *capability.AuditRow) err
 	if r.Cursor > 0 {
 		cursor = fmt.Sprint(r.Cursor)
 	}
-	cells := []string{when(r.At), r.Act.String(), shortRef(r.Target, r.Ref), oneLine(r.Actor), shortRef(r.Target, r.Subject),
-		fmt.Sprintf("%d×", r.Count), reason, cursor, oneLine(r.Peer)}
+	cells := []string{formatTime(r.At), r.Act.String(), shortRef(r.Target, r.Ref), clipLine(r.Actor), shortRef(r.Target, r.Subject),
+		fmt.Sprintf("%d×", r.Count), reason, cursor, clipLine(r.Peer)}
 	for i, cell := range cells {
 		cells[i] = orDash(cell)
 	}
@@ -200,7 +200,7 @@ const shortTail = 9
 func shortRef(target, ref string) string {
 	tail, ok := strings.CutPrefix(ref, target+".")
 	if !ok || target == "" {
-		return oneLine(ref)
+		return clipLine(ref)
 	}
 	return tail[:min(len(tail), shortTail)]
 }

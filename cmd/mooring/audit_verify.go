@@ -25,10 +25,10 @@ func auditVerifyCmd(h *homeFlags) *cobra.Command {
 			"Whoever can write to the database can also make a whole new chain. Keep what is printed as\n" +
 			"the end of each somewhere else, and compare: a row that was the end stays in the chain.",
 		Example: "  mooring audit verify ses_01J…",
-		Args:    arguments(1, 1),
+		Args:    argCount(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return h.workOn(cmd.Context(), args[0], func(ctx context.Context, c *client.Client) error {
-				of, err := h.audited(ctx, c, args[0])
+			return h.withRef(cmd.Context(), args[0], func(ctx context.Context, c *client.Client) error {
+				of, err := h.auditTarget(ctx, c, args[0])
 				if err != nil {
 					return err
 				}
@@ -38,14 +38,14 @@ func auditVerifyCmd(h *homeFlags) *cobra.Command {
 	}
 }
 
-func (h *homeFlags) verifyAudit(ctx context.Context, of audited) error {
-	audit, err := auditVerified(ctx, of)
+func (h *homeFlags) verifyAudit(ctx context.Context, of auditable) error {
+	audit, err := verifyAuditChain(ctx, of)
 	if err != nil {
 		return err
 	}
-	chains := []verified{audit}
+	chains := []chainReport{audit}
 	if s, ok := of.(*client.Session); ok {
-		log, err := logVerified(ctx, s)
+		log, err := verifyLog(ctx, s)
 		if err != nil {
 			return err
 		}
@@ -54,18 +54,18 @@ func (h *homeFlags) verifyAudit(ctx context.Context, of audited) error {
 	flaws := 0
 	for _, v := range chains {
 		flaws += len(v.flaws)
-		if err := h.printVerified(v); err != nil {
+		if err := h.printChainReport(v); err != nil {
 			return err
 		}
 	}
 	if flaws > 0 {
-		return fault.Internal.With("what the server has of %s is not what was written, in %s: see above", of.ID(), counted(flaws, "place"))
+		return fault.Internal.With("what the server has of %s is not what was written, in %s: see above", of.ID(), plural(flaws, "place"))
 	}
 	return nil
 }
 
-// verified is what became of checking a chain.
-type verified struct {
+// chainReport is what became of checking a chain.
+type chainReport struct {
 	name  string // of the chain
 	after uint64 // it begins after this row
 	last  uint64
@@ -79,9 +79,9 @@ type flaw struct {
 	text string
 }
 
-func auditVerified(ctx context.Context, of audited) (v verified, err error) {
-	v = verified{name: "audit"}
-	chain := capability.NewChain(0)
+func verifyAuditChain(ctx context.Context, of auditable) (v chainReport, err error) {
+	v = chainReport{name: "audit"}
+	chain := capability.NewChainVerifier(0)
 	for {
 		before := chain.Seq()
 		page, err := of.Audit(ctx, before, 0)
@@ -89,7 +89,7 @@ func auditVerified(ctx context.Context, of audited) (v verified, err error) {
 			return v, err
 		}
 		for i := range page.Rows {
-			chain.Add(page.Rows[i].Link())
+			chain.Add(page.Rows[i].ChainRow())
 		}
 		if chain.Seq() == before || chain.Seq() >= page.Seq {
 			v.last, v.head = page.Seq, page.Head
@@ -101,29 +101,29 @@ func auditVerified(ctx context.Context, of audited) (v verified, err error) {
 	}
 }
 
-// logVerified is session verify, of which what it finds wrong with the log and
+// verifyLog is session verify, of which what it finds wrong with the log and
 // the state is told.
-func logVerified(ctx context.Context, s *client.Session) (v verified, err error) {
+func verifyLog(ctx context.Context, s *client.Session) (v chainReport, err error) {
 	found, err := s.Verify(ctx, nil)
 	if err != nil {
 		return v, err
 	}
-	v = verified{name: "log", after: found.From - 1, last: found.Cursor, head: found.Head}
+	v = chainReport{name: "log", after: found.From - 1, last: found.Cursor, head: found.Head}
 	for _, f := range found.Findings {
 		v.flaws = append(v.flaws, flaw{f.Cursor, fmt.Sprintf("event %d %s", f.Cursor, f.What)})
 	}
-	for _, key := range found.Differs {
+	for _, key := range found.Differences {
 		v.flaws = append(v.flaws, flaw{0, fmt.Sprintf("the state of %s is not what the log makes of it", key)})
 	}
 	return v, nil
 }
 
-func (h *homeFlags) printVerified(v verified) error {
-	if h.sh.json {
-		return h.printVerifiedJSON(v)
+func (h *homeFlags) printChainReport(v chainReport) error {
+	if h.env.json {
+		return h.printChainReportJSON(v)
 	}
 	for _, f := range v.flaws {
-		if _, err := fmt.Fprintln(h.sh.out, f.text); err != nil {
+		if _, err := fmt.Fprintln(h.env.out, f.text); err != nil {
 			return fmt.Errorf("print what was found: %w", err)
 		}
 	}
@@ -133,11 +133,11 @@ func (h *homeFlags) printVerified(v verified) error {
 	var err error
 	switch {
 	case v.last == v.after:
-		_, err = fmt.Fprintf(h.sh.out, "%s: empty\n", v.name)
+		_, err = fmt.Fprintf(h.env.out, "%s: empty\n", v.name)
 	case v.after > 0:
-		_, err = fmt.Fprintf(h.sh.out, "%s: %d rows are whole, from %d (what was before it is gone) to %d; the end is %x\n", v.name, v.last-v.after, v.after+1, v.last, v.head)
+		_, err = fmt.Fprintf(h.env.out, "%s: %d rows are whole, from %d (what was before it is gone) to %d; the end is %x\n", v.name, v.last-v.after, v.after+1, v.last, v.head)
 	default:
-		_, err = fmt.Fprintf(h.sh.out, "%s: %d rows are whole; the end is %x\n", v.name, v.last, v.head)
+		_, err = fmt.Fprintf(h.env.out, "%s: %d rows are whole; the end is %x\n", v.name, v.last, v.head)
 	}
 	if err != nil {
 		return fmt.Errorf("print what was found: %w", err)
@@ -145,8 +145,8 @@ func (h *homeFlags) printVerified(v verified) error {
 	return nil
 }
 
-// printVerifiedJSON prints an object for each flaw, or one for a chain without.
-func (h *homeFlags) printVerifiedJSON(v verified) error {
+// printChainReportJSON prints an object for each flaw, or one for a chain without.
+func (h *homeFlags) printChainReportJSON(v chainReport) error {
 	type shown struct {
 		Chain string `json:"chain"`
 		Flaw  string `json:"flaw,omitempty"`
@@ -157,12 +157,12 @@ func (h *homeFlags) printVerifiedJSON(v verified) error {
 		Head  string `json:"head,omitempty"`
 	}
 	for _, f := range v.flaws {
-		if err := h.sh.printJSON(shown{Chain: v.name, Flaw: f.text, Row: f.row}); err != nil {
+		if err := h.env.printJSON(shown{Chain: v.name, Flaw: f.text, Row: f.row}); err != nil {
 			return err
 		}
 	}
 	if len(v.flaws) > 0 {
 		return nil
 	}
-	return h.sh.printJSON(shown{Chain: v.name, Whole: true, From: v.after + 1, To: v.last, Head: hex.EncodeToString(v.head[:])})
+	return h.env.printJSON(shown{Chain: v.name, Whole: true, From: v.after + 1, To: v.last, Head: hex.EncodeToString(v.head[:])})
 }

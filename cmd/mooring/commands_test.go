@@ -14,7 +14,7 @@ import (
 // TestCommandsAreInTheTable: docs/commands.md has a row for each command there is, and for no other.
 func TestCommandsAreInTheTable(t *testing.T) {
 	t.Parallel()
-	root := newRoot(&shared{out: io.Discard, err: io.Discard})
+	root := newRoot(&cliEnv{out: io.Discard, err: io.Discard})
 	root.InitDefaultCompletionCmd("completion")
 	var there []string
 	var walk func(c *cobra.Command)

@@ -26,30 +26,30 @@ func (h *homeFlags) completeRefs(cmd *cobra.Command) {
 			if len(args) > 0 {
 				return nil, cobra.ShellCompDirectiveDefault
 			}
-			return h.refsBegun(cmd.Context(), begun)
+			return h.refsWithPrefix(cmd.Context(), begun)
 		}
 	}
 	if cmd.Flags().Lookup("owner") != nil {
 		_ = cmd.RegisterFlagCompletionFunc("owner", func(cmd *cobra.Command, _ []string, begun string) ([]string, cobra.ShellCompDirective) { // it is there
-			return h.refsBegun(cmd.Context(), begun)
+			return h.refsWithPrefix(cmd.Context(), begun)
 		})
 	}
 }
 
-// refsBegun are the ids that begin so: of sessions and spaces, external ones, and of
+// refsWithPrefix are the ids that begin so: of sessions and spaces, external ones, and of
 // refs where such an id is whole; and the files behind an @.
-func (h *homeFlags) refsBegun(ctx context.Context, begun string) (list []string, after cobra.ShellCompDirective) {
+func (h *homeFlags) refsWithPrefix(ctx context.Context, begun string) (list []string, after cobra.ShellCompDirective) {
 	if name, isFile := strings.CutPrefix(begun, "@"); isFile {
-		return filesBegun(name)
+		return filesWithPrefix(name)
 	}
-	for _, r := range h.knownRefs(ctx) {
+	for _, r := range h.savedRefs(ctx) {
 		what := "session"
 		if capability.IsSpace(r.Target()) {
 			what = "space"
 		}
 		if r.External != "" {
 			list = append(list, r.External+"\t"+r.Target())
-			what += " " + oneLine(r.External)
+			what += " " + clipLine(r.External)
 		}
 		list = append(list, r.Target()+"\t"+what)
 		if strings.HasPrefix(begun, r.Target()) {
@@ -61,19 +61,19 @@ func (h *homeFlags) refsBegun(ctx context.Context, begun string) (list []string,
 	return list, cobra.ShellCompDirectiveNoFileComp
 }
 
-// knownRefs are the home folder's refs. Asking makes no outbox where there is none.
-func (h *homeFlags) knownRefs(ctx context.Context) (refs []outbox.SavedRef) {
-	_ = h.quietly(ctx, func(ctx context.Context, box *outbox.Box) (err error) {
+// savedRefs are the home folder's refs. Asking makes no outbox where there is none.
+func (h *homeFlags) savedRefs(ctx context.Context) (refs []outbox.SavedRef) {
+	_ = h.peekOutbox(ctx, func(ctx context.Context, box *outbox.Box) (err error) {
 		refs, err = box.Refs(ctx)
 		return err
 	})
 	return refs
 }
 
-// quietly looks at the outbox, if there is one.
-func (h *homeFlags) quietly(ctx context.Context, look func(context.Context, *outbox.Box) error) error {
+// peekOutbox looks at the outbox, if there is one.
+func (h *homeFlags) peekOutbox(ctx context.Context, look func(context.Context, *outbox.Box) error) error {
 	if h.outboxURL == "" && os.Getenv("MOORING_OUTBOX_URL") == "" {
-		dir, err := h.place()
+		dir, err := h.homeDir()
 		if err != nil {
 			return err
 		}
@@ -89,8 +89,8 @@ func (h *homeFlags) quietly(ctx context.Context, look func(context.Context, *out
 	return look(ctx, c.Outbox())
 }
 
-// filesBegun are the files that an @ can stand before.
-func filesBegun(name string) (list []string, after cobra.ShellCompDirective) {
+// filesWithPrefix are the files that an @ can stand before.
+func filesWithPrefix(name string) (list []string, after cobra.ShellCompDirective) {
 	found, _ := filepath.Glob(strings.NewReplacer("*", `\*`, "?", `\?`, "[", `\[`, `\`, `\\`).Replace(name) + "*") // a pattern that is whole
 	after = cobra.ShellCompDirectiveNoFileComp
 	for _, f := range found {
@@ -106,7 +106,7 @@ func filesBegun(name string) (list []string, after cobra.ShellCompDirective) {
 // completeOps completes op ids, of ops in these states.
 func (h *homeFlags) completeOps(cmd *cobra.Command, states ...outbox.State) {
 	cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string, begun string) (list []string, after cobra.ShellCompDirective) {
-		_ = h.quietly(cmd.Context(), func(ctx context.Context, box *outbox.Box) error {
+		_ = h.peekOutbox(cmd.Context(), func(ctx context.Context, box *outbox.Box) error {
 			rows, err := box.List(ctx, outbox.Filter{States: states, Limit: 1000})
 			for _, r := range rows {
 				if strings.HasPrefix(r.Op, begun) && !slices.Contains(args, r.Op) {
@@ -122,7 +122,7 @@ func (h *homeFlags) completeOps(cmd *cobra.Command, states ...outbox.State) {
 // completeStreams completes a session for which something waits.
 func (h *homeFlags) completeStreams(cmd *cobra.Command) {
 	cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string, begun string) (ids []string, _ cobra.ShellCompDirective) {
-		_ = h.quietly(cmd.Context(), func(ctx context.Context, box *outbox.Box) error {
+		_ = h.peekOutbox(cmd.Context(), func(ctx context.Context, box *outbox.Box) error {
 			st, err := box.Queue(ctx)
 			for _, s := range st.Streams {
 				if len(args) == 0 && strings.HasPrefix(s.Session, begun) {

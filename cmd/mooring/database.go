@@ -60,7 +60,7 @@ func databaseError(flag, url string, err error) error {
 			return fault.Unavailable.Because(err, "the database at %s is starting or stopping: try again when it is there", at)
 		}
 	case errors.As(err, &connect), errors.As(err, &network):
-		return fault.Unavailable.Because(err, "the database at %s cannot be reached (%s): is it running, and is that its address? Try again when it is there", at, whyUnreached(err))
+		return fault.Unavailable.Because(err, "the database at %s cannot be reached (%s): is it running, and is that its address? Try again when it is there", at, dialFailure(err))
 	}
 	return err
 }
@@ -84,8 +84,8 @@ func databaseAt(cfg *pgx.ConnConfig) string {
 	return strings.Join(all, " or ")
 }
 
-// whyUnreached is what the system says of a connection that did not come to be.
-func whyUnreached(err error) string {
+// dialFailure is what the system says of a connection that did not come to be.
+func dialFailure(err error) string {
 	var name *net.DNSError
 	var number syscall.Errno
 	var network net.Error

@@ -11,10 +11,10 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 )
 
-// checkGiven refuses a flag that was given without a value, as a script does whose
+// rejectEmptyFlags refuses a flag that was given without a value, as a script does whose
 // variable is empty. Taken for a flag that was left out it would allow more than
 // was meant: a ref that is not sealed, a secret that is printed.
-func checkGiven(cmd *cobra.Command) (err error) {
+func rejectEmptyFlags(cmd *cobra.Command) (err error) {
 	cmd.Flags().Visit(func(f *pflag.Flag) { // those that were given
 		if err == nil && emptyFlag(f) {
 			err = fault.Usage.With("--%s is empty: give it a value, or leave it out (see %s --help)", f.Name, cmd.CommandPath())
@@ -35,8 +35,8 @@ func emptyFlag(f *pflag.Flag) bool {
 	return f.Value.Type() == "string" && strings.TrimSpace(f.Value.String()) == ""
 }
 
-// checkLimiting refuses zero, and less, for flags that limit something: it would not.
-func checkLimiting(flags *pflag.FlagSet, names ...string) error {
+// rejectZeroLimits refuses zero, and less, for flags that limit something: it would not.
+func rejectZeroLimits(flags *pflag.FlagSet, names ...string) error {
 	for _, name := range names {
 		f := flags.Lookup(name)
 		if v := f.Value.String(); f.Changed && (v == "0" || v == "0s" || strings.HasPrefix(v, "-")) {

@@ -67,7 +67,7 @@ func TestNoFlagIsTakenEmpty(t *testing.T) {
 		cmd.InheritedFlags()
 		cmd.Flags().VisitAll(each)
 	}
-	walk(newRoot(&shared{}))
+	walk(newRoot(&cliEnv{}))
 	if flags < 40 {
 		t.Errorf("only %d flags were found", flags)
 	}

@@ -26,20 +26,20 @@ import (
 
 // homeFlags are the flags of every command that works through an outbox.
 type homeFlags struct {
-	sh        *shared
+	env       *cliEnv
 	home      string
 	outboxURL string
 	plaintext bool
 	tlsCA     string
-	used      string // id of the owner's ref in use, to be remembered when the command has succeeded
+	ownerUsed string // id of the owner's ref in use, to be remembered when the command has succeeded
 
-	args map[string]refArg // that were read
-	on   string            // the session or space that was last found for one
+	refArgs map[string]refArg // that were read
+	target  string            // the session or space that was last found for one
 }
 
 // withHome adds the flags to a command and its subcommands.
-func withHome(sh *shared, cmd *cobra.Command) *homeFlags {
-	h := &homeFlags{sh: sh}
+func withHome(sh *cliEnv, cmd *cobra.Command) *homeFlags {
+	h := &homeFlags{env: sh}
 	f := cmd.PersistentFlags()
 	f.StringVar(&h.home, "home", "", "folder of the outbox and the refs (MOORING_HOME; default: mooring in the user's config folder)")
 	f.StringVar(&h.outboxURL, "outbox-url", "", "keep the outbox in this Postgres database instead (MOORING_OUTBOX_URL, where a URL with a password belongs)")
@@ -51,8 +51,8 @@ func withHome(sh *shared, cmd *cobra.Command) *homeFlags {
 // maxTLSCA is how long a file of certificates may be: several times that of a whole system's.
 const maxTLSCA = 1 << 20
 
-// trust is the TLS configuration that trusts --tls-ca too; nil without it.
-func (h *homeFlags) trust(ctx context.Context) (*tls.Config, error) {
+// tlsConfig is the TLS configuration that trusts --tls-ca too; nil without it.
+func (h *homeFlags) tlsConfig(ctx context.Context) (*tls.Config, error) {
 	name := h.tlsCA
 	if name == "" {
 		name = os.Getenv("MOORING_TLS_CA")
@@ -60,7 +60,7 @@ func (h *homeFlags) trust(ctx context.Context) (*tls.Config, error) {
 	if name == "" {
 		return nil, nil
 	}
-	pem, err := readWhole(ctx, name, maxTLSCA)
+	pem, err := readFileLimited(ctx, name, maxTLSCA)
 	if errors.Is(err, errStopped) {
 		return nil, err
 	}
@@ -77,8 +77,8 @@ func (h *homeFlags) trust(ctx context.Context) (*tls.Config, error) {
 	return &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: pool}, nil
 }
 
-// place is where the home folder is, or is to be.
-func (h *homeFlags) place() (string, error) {
+// homeDir is where the home folder is, or is to be.
+func (h *homeFlags) homeDir() (string, error) {
 	if h.home != "" {
 		return h.home, nil
 	}
@@ -92,9 +92,9 @@ func (h *homeFlags) place() (string, error) {
 	return filepath.Join(base, "mooring"), nil
 }
 
-// folder is the home folder, made if it is not there.
-func (h *homeFlags) folder() (string, error) {
-	dir, err := h.place()
+// makeHomeDir is the home folder, made if it is not there.
+func (h *homeFlags) makeHomeDir() (string, error) {
+	dir, err := h.homeDir()
 	if err != nil {
 		return "", err
 	}
@@ -103,11 +103,11 @@ func (h *homeFlags) folder() (string, error) {
 
 // open opens the client on the home's outbox.
 func (h *homeFlags) open(ctx context.Context, offline bool) (*client.Client, error) {
-	dir, err := h.folder()
+	dir, err := h.makeHomeDir()
 	if err != nil {
 		return nil, err
 	}
-	trust, err := h.trust(ctx)
+	trust, err := h.tlsConfig(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -117,7 +117,7 @@ func (h *homeFlags) open(ctx context.Context, offline bool) (*client.Client, err
 	}
 	cfg := client.Config{
 		Home: dir, SealKey: key, TLS: trust, OutboxURL: h.outboxURL, Offline: offline, AllowPlaintext: h.plaintext,
-		Patience: 2 * time.Second, Agent: "mooring/" + version(),
+		RetryTimeout: 2 * time.Second, Agent: "mooring/" + version(),
 		// Commands come and go, and one that was killed holds up the next for so long.
 		OutboxConfig: outbox.Config{Lease: 3 * time.Second},
 	}
@@ -143,9 +143,9 @@ func (h *homeFlags) open(ctx context.Context, offline bool) (*client.Client, err
 // outboxURLFlag is how a message names the flag or what stands for it.
 const outboxURLFlag = "--outbox-url (or MOORING_OUTBOX_URL)"
 
-// work runs a command's body on an open client. What waits in the outbox is
+// withClient runs a command's body on an open client. What waits in the outbox is
 // being sent meanwhile, and has a last short moment afterwards.
-func (h *homeFlags) work(ctx context.Context, body func(ctx context.Context, c *client.Client) error) error {
+func (h *homeFlags) withClient(ctx context.Context, body func(ctx context.Context, c *client.Client) error) error {
 	c, err := h.open(ctx, false)
 	if err != nil {
 		return err
@@ -153,25 +153,25 @@ func (h *homeFlags) work(ctx context.Context, body func(ctx context.Context, c *
 	h.finishRotations(ctx, c)
 	err = body(ctx, c)
 	if err == nil {
-		h.lastMoment(ctx, c)
-		err = h.rememberOwner(h.used)
+		h.drainBriefly(ctx, c)
+		err = h.rememberOwner(h.ownerUsed)
 	} else {
-		err = h.neverMade(ctx, c, err)
+		err = h.explainNeverCreated(ctx, c, err)
 	}
 	return errors.Join(err, c.Close())
 }
 
-// workOn is work about a REF: what is wrong with that is told before anything is opened.
-func (h *homeFlags) workOn(ctx context.Context, arg string, body func(ctx context.Context, c *client.Client) error) error {
+// withRef is work about a REF: what is wrong with that is told before anything is opened.
+func (h *homeFlags) withRef(ctx context.Context, arg string, body func(ctx context.Context, c *client.Client) error) error {
 	if _, _, err := h.ref(ctx, arg); err != nil {
 		return err
 	}
-	return h.work(ctx, body)
+	return h.withClient(ctx, body)
 }
 
-// onSession is workOn for what needs nothing but the session of a REF.
-func (h *homeFlags) onSession(ctx context.Context, arg string, body func(ctx context.Context, s *client.Session) error) error {
-	return h.workOn(ctx, arg, func(ctx context.Context, c *client.Client) error {
+// withSession is withRef for what needs nothing but the session of a REF.
+func (h *homeFlags) withSession(ctx context.Context, arg string, body func(ctx context.Context, s *client.Session) error) error {
+	return h.withRef(ctx, arg, func(ctx context.Context, c *client.Client) error {
 		s, err := h.session(ctx, c, arg)
 		if err != nil {
 			return err
@@ -183,7 +183,7 @@ func (h *homeFlags) onSession(ctx context.Context, arg string, body func(ctx con
 // finishRotations waits a moment for rotations that were begun and not answered:
 // until they are done the home knows a ref that may be dead.
 func (h *homeFlags) finishRotations(ctx context.Context, c *client.Client) {
-	wait, stop := whileReachable(ctx, c, sendMoment)
+	wait, stop := whileReachable(ctx, c, sendGrace)
 	defer stop()
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
@@ -199,10 +199,10 @@ func (h *homeFlags) finishRotations(ctx context.Context, c *client.Client) {
 	}
 }
 
-// lastMoment lets the sender finish what it can at once.
-func (h *homeFlags) lastMoment(ctx context.Context, c *client.Client) {
+// drainBriefly lets the sender finish what it can at once.
+func (h *homeFlags) drainBriefly(ctx context.Context, c *client.Client) {
 	st, err := c.Outbox().Queue(ctx)
-	if err != nil || st.Unfinished() == 0 || heldUp(ctx, c) != nil {
+	if err != nil || st.Unfinished() == 0 || blockedBy(ctx, c) != nil {
 		return
 	}
 	for _, s := range st.Streams {
@@ -236,7 +236,7 @@ func whileReachable(ctx context.Context, c *client.Client, limit time.Duration) 
 				return
 			case now := <-tick.C:
 				switch {
-				case heldUp(wait, c) == nil:
+				case blockedBy(wait, c) == nil:
 					since = time.Time{}
 				case since.IsZero():
 					since = now
@@ -249,11 +249,11 @@ func whileReachable(ctx context.Context, c *client.Client, limit time.Duration) 
 	return wait, stop
 }
 
-// heldUp says why nothing can be sent at present, by this process or by the one
+// blockedBy says why nothing can be sent at present, by this process or by the one
 // that is the outbox's sender; nil if nothing is known to be in the way. A quota
 // is in the way until somebody does something about it.
-func heldUp(ctx context.Context, c *client.Client) error {
-	if err := cmp.Or(c.Trouble(), c.Err()); err != nil {
+func blockedBy(ctx context.Context, c *client.Client) error {
+	if err := cmp.Or(c.ConnErr(), c.Err()); err != nil {
 		return err
 	}
 	st, err := c.Outbox().Queue(ctx)
@@ -261,27 +261,27 @@ func heldUp(ctx context.Context, c *client.Client) error {
 		return nil
 	}
 	for _, s := range st.Streams {
-		if s.LastError == "" || st.Sending && !waitsForRoom(s.LastError) {
+		if s.LastError == "" || st.Sending && !blockedByQuota(s.LastError) {
 			return nil
 		}
 	}
 	return errors.New(st.Streams[0].LastError)
 }
 
-// waitsUnsaid is how long a command waits without a word.
-const waitsUnsaid = 2 * time.Second
+// quietWait is how long a command waits without a word.
+const quietWait = 2 * time.Second
 
-// sayWhy tells people, until stop, what a command that waits for answers waits for: each reason once, when there
+// reportWaiting tells people, until stop, what a command that waits for answers waits for: each reason once, when there
 // has been one for two seconds. When stop returns nothing more is said.
-func (h *homeFlags) sayWhy(ctx context.Context, c *client.Client) (stop func()) {
-	if h.sh.json {
+func (h *homeFlags) reportWaiting(ctx context.Context, c *client.Client) (stop func()) {
+	if h.env.json {
 		return func() {}
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		tick := time.NewTicker(waitsUnsaid / 10)
+		tick := time.NewTicker(quietWait / 10)
 		defer tick.Stop()
 		var since time.Time
 		for said := ""; ; {
@@ -289,15 +289,15 @@ func (h *homeFlags) sayWhy(ctx context.Context, c *client.Client) (stop func()) 
 			case <-ctx.Done():
 				return
 			case now := <-tick.C:
-				err := waitsFor(ctx, c)
+				err := waitReason(ctx, c)
 				switch {
 				case err == nil || ctx.Err() != nil:
 					since = time.Time{}
 				case since.IsZero():
 					since = now
-				case now.Sub(since) >= waitsUnsaid && err.Error() != said:
+				case now.Sub(since) >= quietWait && err.Error() != said:
 					said = err.Error()
-					fmt.Fprintf(h.sh.err, "waiting: %s\n", plainLine(said))
+					fmt.Fprintf(h.env.err, "waiting: %s\n", sanitizeLine(said))
 				}
 			}
 		}
@@ -308,10 +308,10 @@ func (h *homeFlags) sayWhy(ctx context.Context, c *client.Client) (stop func()) 
 	}
 }
 
-// waitsFor says why what waits has not been answered yet, as far as that is known: what is in everybody's way,
+// waitReason says why what waits has not been answered yet, as far as that is known: what is in everybody's way,
 // or what the server said last.
-func waitsFor(ctx context.Context, c *client.Client) error {
-	if err := cmp.Or(c.Trouble(), c.Err()); err != nil {
+func waitReason(ctx context.Context, c *client.Client) error {
+	if err := cmp.Or(c.ConnErr(), c.Err()); err != nil {
 		return err
 	}
 	st, err := c.Outbox().Queue(ctx)
@@ -346,7 +346,7 @@ func (h *homeFlags) owner(ctx context.Context, c *client.Client, flag string, wa
 	case err != nil:
 		return nil, err
 	case capability.IsSpace(id) || capability.IsSpace(capability.Target(id)):
-		saved, err := h.kept(ctx, c.Outbox(), id, want)
+		saved, err := h.savedRef(ctx, c.Outbox(), id, want)
 		if err != nil {
 			return nil, err
 		}
@@ -354,7 +354,7 @@ func (h *homeFlags) owner(ctx context.Context, c *client.Client, flag string, wa
 	case id != "":
 		return nil, fault.Usage.With("%s must be a space's ref: its text, @FILE such as @DATA/owner.ref, or the id of one that the home folder knows", from)
 	}
-	h.used = ref.ID
+	h.ownerUsed = ref.ID
 	return c.Space(ctx, ref)
 }
 
@@ -405,6 +405,6 @@ func (h *homeFlags) rememberOwner(id string) error {
 }
 
 func (h *homeFlags) ownerFile() (string, error) {
-	dir, err := h.folder()
+	dir, err := h.makeHomeDir()
 	return filepath.Join(dir, "owner"), err
 }

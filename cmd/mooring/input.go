@@ -23,19 +23,19 @@ var errStopped = fault.Canceled.With("stopped while reading")
 
 // input opens a file argument; "-" or none is standard input. Reading it ends with
 // ctx.
-func (sh *shared) input(ctx context.Context, args []string) (in io.Reader, closeIn func(), err error) {
+func (sh *cliEnv) input(ctx context.Context, args []string) (in io.Reader, closeIn func(), err error) {
 	if len(args) == 0 || args[0] == "-" {
-		return utf8Of(&untilDone{ctx: ctx, r: sh.in}), func() {}, nil
+		return utf8Reader(&ctxReader{ctx: ctx, r: sh.in}), func() {}, nil
 	}
 	f, err := openFile(ctx, args[0])
 	if err != nil {
 		return nil, nil, err
 	}
-	return utf8Of(&untilDone{ctx: ctx, r: f}), func() { _ = f.Close() }, nil // read only: nothing is lost
+	return utf8Reader(&ctxReader{ctx: ctx, r: f}), func() { _ = f.Close() }, nil // read only: nothing is lost
 }
 
-// sizeOf is how long an input is, for progress; -1 if that is not known.
-func sizeOf(args []string) int {
+// inputSize is how long an input is, for progress; -1 if that is not known.
+func inputSize(args []string) int {
 	if len(args) > 0 && args[0] != "-" {
 		if info, err := os.Stat(args[0]); err == nil && info.Mode().IsRegular() {
 			return int(info.Size())
@@ -81,14 +81,14 @@ func cannotRead(name string, err error) error {
 	return fmt.Errorf("cannot read %s: %w", name, err)
 }
 
-// readWhole reads a whole file of at most so many bytes, whatever kind of file it is.
-func readWhole(ctx context.Context, name string, most int) ([]byte, error) {
+// readFileLimited reads a whole file of at most so many bytes, whatever kind of file it is.
+func readFileLimited(ctx context.Context, name string, most int) ([]byte, error) {
 	f, err := openFile(ctx, name)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(utf8Of(&untilDone{ctx: ctx, r: f}), int64(most)+1))
+	data, err := io.ReadAll(io.LimitReader(utf8Reader(&ctxReader{ctx: ctx, r: f}), int64(most)+1))
 	switch {
 	case errors.Is(err, errStopped):
 		return nil, err
@@ -118,58 +118,58 @@ func (b *boundedInput) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// untilDone reads from r until ctx ends, also where r waits for somebody to type.
-type untilDone struct {
-	ctx   context.Context
-	r     io.Reader
-	piece []byte // read and not given yet
-	err   error  // what comes behind it
+// ctxReader reads from r until ctx ends, also where r waits for somebody to type.
+type ctxReader struct {
+	ctx      context.Context
+	r        io.Reader
+	buffered []byte // read and not given yet
+	err      error  // what comes behind it
 }
 
-// readPiece is how much is read at once.
-const readPiece = 64 << 10
+// readChunk is how much is read at once.
+const readChunk = 64 << 10
 
 // Read implements io.Reader.
-func (u *untilDone) Read(p []byte) (int, error) {
-	if len(u.piece) == 0 && u.err == nil {
+func (u *ctxReader) Read(p []byte) (int, error) {
+	if len(u.buffered) == 0 && u.err == nil {
 		type read struct {
 			piece []byte
 			err   error
 		}
 		done := make(chan read, 1)
 		go func() {
-			buf := make([]byte, readPiece)
+			buf := make([]byte, readChunk)
 			n, err := u.r.Read(buf)
 			done <- read{buf[:n], err}
 		}()
 		select {
 		case got := <-done:
-			u.piece, u.err = got.piece, got.err
+			u.buffered, u.err = got.piece, got.err
 		case <-u.ctx.Done():
 			u.err = errStopped
 		}
 	}
-	if len(u.piece) == 0 {
+	if len(u.buffered) == 0 {
 		return 0, u.err
 	}
-	n := copy(p, u.piece)
-	u.piece = u.piece[n:]
+	n := copy(p, u.buffered)
+	u.buffered = u.buffered[n:]
 	return n, nil
 }
 
-// utf8Of is r's text in UTF-8: what begins with the byte order mark of UTF-16, as what
+// utf8Reader is r's text in UTF-8: what begins with the byte order mark of UTF-16, as what
 // PowerShell's > writes does, is converted. Everything else stays byte for byte, a
 // mark of UTF-8 left out.
-func utf8Of(r io.Reader) io.Reader { return &markedReader{r: bufio.NewReaderSize(r, readPiece)} }
+func utf8Reader(r io.Reader) io.Reader { return &bomReader{r: bufio.NewReaderSize(r, readChunk)} }
 
-// markedReader looks at a text's first bytes when it is first read.
-type markedReader struct {
+// bomReader looks at a text's first bytes when it is first read.
+type bomReader struct {
 	r    *bufio.Reader
 	text io.Reader // nil: not looked at yet
 }
 
 // Read implements io.Reader.
-func (m *markedReader) Read(p []byte) (int, error) {
+func (m *bomReader) Read(p []byte) (int, error) {
 	if m.text == nil {
 		m.text = m.r
 		mark, _ := m.r.Peek(3) // fewer, and an error that Read gives again

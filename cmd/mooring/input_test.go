@@ -236,7 +236,7 @@ func TestRefArguments(t *testing.T) {
 			t.Errorf("%q: %v, want %q", c.arg, err, c.words)
 			continue
 		}
-		if _, is := err.(misspelt); is != c.misspelt || fault.CodeOf(err) != fault.BadRefText && fault.CodeOf(err) != fault.Usage {
+		if _, is := err.(usageError); is != c.misspelt || fault.CodeOf(err) != fault.BadRefText && fault.CodeOf(err) != fault.Usage {
 			t.Errorf("%q: misspelt %v, %s", c.arg, is, fault.CodeOf(err))
 		}
 	}

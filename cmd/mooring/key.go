@@ -23,7 +23,7 @@ import (
 // in base64url, readable by its owner alone.
 const sealKeyFile = "seal.key"
 
-func keyCmd(sh *shared) *cobra.Command {
+func keyCmd(sh *cliEnv) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "key",
 		Short: "Print the public key that refs can be sealed to",
@@ -31,11 +31,11 @@ func keyCmd(sh *shared) *cobra.Command {
 			"ref with you: a ref made with share --seal KEY can be redeemed with this home folder only,\n" +
 			"so its text alone is worth nothing. The private key is the folder's " + sealKeyFile + ".",
 		Example: "  mooring share ses_01J… --rights read --seal \"$(mooring --home helper key)\" --to helper.ref",
-		Args:    arguments(0, 0),
+		Args:    argCount(0, 0),
 	}
 	h := withHome(sh, cmd)
 	cmd.RunE = func(*cobra.Command, []string) error {
-		dir, err := h.folder()
+		dir, err := h.makeHomeDir()
 		if err != nil {
 			return err
 		}
@@ -90,7 +90,7 @@ func makeSealKey(dir string) (ed25519.PrivateKey, error) {
 		err = f.Sync() // refs will be bound to it: it must not be lost
 	}
 	if err = errors.Join(err, f.Close()); err == nil {
-		err = newfile.Place(f.Name(), filepath.Join(dir, sealKeyFile))
+		err = newfile.RenameNoReplace(f.Name(), filepath.Join(dir, sealKeyFile))
 	}
 	if err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, fmt.Errorf("write the seal key: %w", err)

@@ -17,11 +17,11 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
-	"github.com/mooring-rpc/mooring/internal/unreached"
+	"github.com/mooring-rpc/mooring/internal/dialerror"
 	"github.com/mooring-rpc/mooring/share"
 )
 
-func linkCmd(sh *shared) *cobra.Command {
+func linkCmd(sh *cliEnv) *cobra.Command {
 	var public, creator bool
 	cmd := &cobra.Command{
 		Use:   "link REF",
@@ -36,7 +36,7 @@ func linkCmd(sh *shared) *cobra.Command {
 		Example: "  mooring share ses_01J… --rights read --to reader.ref && mooring link @reader.ref\n" +
 			"  mooring link @srv/owner.ref\n  mooring link ses_01J… --public\n" +
 			"  mooring share @srv/owner.ref --rights create --to creator.ref && mooring link @creator.ref --opencode",
-		Args: arguments(1, 1),
+		Args: argCount(1, 1),
 	}
 	h := withHome(sh, cmd)
 	cmd.Flags().BoolVar(&public, "public", false, "the address of the session's public share; asks the server")
@@ -45,7 +45,7 @@ func linkCmd(sh *shared) *cobra.Command {
 		if public && creator {
 			return fault.Usage.With("--public and --opencode are of different refs: say one of them")
 		}
-		ref, redemption, err := h.linked(cmd.Context(), args[0])
+		ref, redemption, err := h.findLinkRef(cmd.Context(), args[0])
 		if err != nil {
 			return err
 		}
@@ -61,8 +61,8 @@ func linkCmd(sh *shared) *cobra.Command {
 	return cmd
 }
 
-// linked finds the ref of a REF, with the id to redeem it by, and needs no server.
-func (h *homeFlags) linked(ctx context.Context, arg string) (ref capability.Ref, redemption string, err error) {
+// findLinkRef finds the ref of a REF, with the id to redeem it by, and needs no server.
+func (h *homeFlags) findLinkRef(ctx context.Context, arg string) (ref capability.Ref, redemption string, err error) {
 	ref, id, err := h.ref(ctx, arg)
 	if err != nil || id == "" {
 		return ref, ulid.Make().String(), err
@@ -76,7 +76,7 @@ func (h *homeFlags) linked(ctx context.Context, arg string) (ref capability.Ref,
 	if capability.IsSpace(id) {
 		want = capability.List
 	}
-	saved, err := h.kept(ctx, c.Outbox(), id, want)
+	saved, err := h.savedRef(ctx, c.Outbox(), id, want)
 	return saved.Ref, saved.Redemption, err
 }
 
@@ -118,16 +118,16 @@ func (h *homeFlags) linkCreator(ctx context.Context, ref capability.Ref) (err er
 }
 
 func (h *homeFlags) warnOfSecret() {
-	if !h.sh.json {
-		fmt.Fprintln(h.sh.err, "this address carries the ref's secret: whoever has it may do all that the ref allows")
+	if !h.env.json {
+		fmt.Fprintln(h.env.err, "this address carries the ref's secret: whoever has it may do all that the ref allows")
 	}
 }
 
 func (h *homeFlags) printLink(url string) error {
-	if h.sh.json {
-		return h.sh.printJSON(map[string]string{"url": url})
+	if h.env.json {
+		return h.env.printJSON(map[string]string{"url": url})
 	}
-	_, err := fmt.Fprintln(h.sh.out, url)
+	_, err := fmt.Fprintln(h.env.out, url)
 	return err
 }
 
@@ -142,7 +142,7 @@ func (h *homeFlags) linkPublic(ctx context.Context, ref capability.Ref, redempti
 	if err := ref.CheckPlaintext(h.plaintext); err != nil {
 		return err
 	}
-	trust, err := h.trust(ctx)
+	trust, err := h.tlsConfig(ctx)
 	if err != nil {
 		return err
 	}
@@ -163,7 +163,7 @@ func (h *homeFlags) linkPublic(ctx context.Context, ref capability.Ref, redempti
 	req.Header.Set("Content-Type", "application/json")
 	res, err := transport.RoundTrip(req) // follows nothing: the secret goes nowhere else
 	if err != nil {
-		return fault.Unavailable.Because(err, "%s", unreached.Text(ref.Address(), err))
+		return fault.Unavailable.Because(err, "%s", dialerror.Explain(ref.Address(), err))
 	}
 	defer res.Body.Close()
 	var told struct{ Public, Code, Message string }
@@ -172,11 +172,11 @@ func (h *homeFlags) linkPublic(ctx context.Context, ref capability.Ref, redempti
 		err = json.Unmarshal(body, &told)
 	}
 	if err != nil {
-		why := &unreached.Status{Code: res.StatusCode, Location: res.Header.Get("Location"), Body: string(body)}
-		return fault.Unavailable.Because(err, "%s", unreached.Text(ref.Address(), why))
+		why := &dialerror.HTTPStatus{Code: res.StatusCode, Location: res.Header.Get("Location"), Body: string(body)}
+		return fault.Unavailable.Because(err, "%s", dialerror.Explain(ref.Address(), why))
 	}
 	if res.StatusCode != http.StatusOK {
-		if code, ok := fault.Named(told.Code); ok {
+		if code, ok := fault.ParseCode(told.Code); ok {
 			return code.With("%s", told.Message)
 		}
 		return fault.Incompatible.With("the server answered with status %d", res.StatusCode)

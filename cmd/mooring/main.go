@@ -26,9 +26,9 @@ const (
 	exitUsage   = 2 // the command line is wrong; nothing was tried
 )
 
-// shared is what every command gets: where to read and write, and the flags
+// cliEnv is what every command gets: where to read and write, and the flags
 // of the root command.
-type shared struct {
+type cliEnv struct {
 	in      io.Reader
 	out     io.Writer // results only
 	err     io.Writer // logs, progress, errors
@@ -38,7 +38,7 @@ type shared struct {
 }
 
 // commands make the subcommands, in the order of the help text.
-var commands = []func(*shared) *cobra.Command{
+var commands = []func(*cliEnv) *cobra.Command{
 	serveCmd,
 	sessionCmd,
 	shareCmd,
@@ -63,15 +63,15 @@ func main() {
 func run(args []string, in io.Reader, out, errOut io.Writer) int {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	return runShared(ctx, &shared{in: in, out: forTerminal(out), err: errOut, signals: catchSignals(cancel)}, args)
+	return runEnv(ctx, &cliEnv{in: in, out: forTerminal(out), err: errOut, signals: catchSignals(cancel)}, args)
 }
 
 // runContext is run with a context that stands for the signals.
 func runContext(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer) int {
-	return runShared(ctx, &shared{in: in, out: forTerminal(out), err: errOut}, args)
+	return runEnv(ctx, &cliEnv{in: in, out: forTerminal(out), err: errOut}, args)
 }
 
-func runShared(ctx context.Context, sh *shared, args []string) int {
+func runEnv(ctx context.Context, sh *cliEnv, args []string) int {
 	root := newRoot(sh)
 	root.SetArgs(args)
 	root.SetIn(sh.in)
@@ -98,13 +98,13 @@ func runShared(ctx context.Context, sh *shared, args []string) int {
 		err = fault.Plaintext.Because(err, "%s", strings.Replace(messageOf(err), "say that plain text is allowed", "allow it with --allow-plaintext", 1))
 	}
 	sh.report(err)
-	if errors.Is(err, fault.Usage) || errors.As(err, new(misspelt)) {
+	if errors.Is(err, fault.Usage) || errors.As(err, new(usageError)) {
 		return exitUsage
 	}
 	return exitRefused
 }
 
-func newRoot(sh *shared) *cobra.Command {
+func newRoot(sh *cliEnv) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "mooring",
 		Short: "Agent sessions as objects that are reached only through a capability",
@@ -120,7 +120,7 @@ func newRoot(sh *shared) *cobra.Command {
 		SilenceUsage:  true,
 		// A command that sets its own PersistentPreRunE must do this as well.
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
-			if err := checkGiven(cmd); err != nil {
+			if err := rejectEmptyFlags(cmd); err != nil {
 				return err
 			}
 			sh.parsed = true
@@ -138,9 +138,9 @@ func newRoot(sh *shared) *cobra.Command {
 
 // report writes an error for people, cleaned of what moves a terminal, or with --json as one object:
 // {"error":{"code":"revoked","message":"…","at":0}}.
-func (sh *shared) report(err error) {
+func (sh *cliEnv) report(err error) {
 	if !sh.json {
-		fmt.Fprintf(sh.err, "mooring: %s\n", plainText(err.Error()))
+		fmt.Fprintf(sh.err, "mooring: %s\n", sanitizeText(err.Error()))
 		return
 	}
 	var body struct {
@@ -162,7 +162,7 @@ func (sh *shared) report(err error) {
 }
 
 // printJSON writes v as one line to the results.
-func (sh *shared) printJSON(v any) error {
+func (sh *cliEnv) printJSON(v any) error {
 	line, err := json.Marshal(v)
 	if err != nil {
 		return fmt.Errorf("encode result: %w", err)

@@ -17,7 +17,7 @@ import (
 	"github.com/mooring-rpc/mooring/outbox"
 )
 
-func outboxCmd(sh *shared) *cobra.Command {
+func outboxCmd(sh *cliEnv) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "outbox",
 		Short: "See and tend what waits to be sent",
@@ -34,8 +34,8 @@ func outboxCmd(sh *shared) *cobra.Command {
 const finishedHelp = "What is acked, failed, skipped or void is over, and holds nothing up: it is forgotten 30 days\n" +
 	"after its answer. mooring outbox retry commits one that did not apply again."
 
-// look runs a body that only reads the outbox: nothing is sent meanwhile.
-func (h *homeFlags) look(ctx context.Context, body func(ctx context.Context, c *client.Client) error) error {
+// withOfflineClient runs a body that only reads the outbox: nothing is sent meanwhile.
+func (h *homeFlags) withOfflineClient(ctx context.Context, body func(ctx context.Context, c *client.Client) error) error {
 	c, err := h.open(ctx, true)
 	if err != nil {
 		return err
@@ -50,9 +50,9 @@ func outboxStatusCmd(h *homeFlags) *cobra.Command {
 		Long: "Count ops by state, and for each session that has unfinished ones show attempts, the next\nretry and the last error.\n\n" +
 			finishedHelp,
 		Example: "  mooring outbox status --json",
-		Args:    arguments(0, 0),
+		Args:    argCount(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return h.look(cmd.Context(), func(ctx context.Context, c *client.Client) error {
+			return h.withOfflineClient(cmd.Context(), func(ctx context.Context, c *client.Client) error {
 				st, err := c.Status(ctx)
 				if err != nil {
 					return err
@@ -78,8 +78,8 @@ type shownStream struct {
 	Blocking   string `json:"blocking,omitempty"` // the op that a quota refuses, behind which all others wait
 }
 
-// waitsForRoom says whether a stream's last error is that of a quota.
-func waitsForRoom(lastError string) bool {
+// blockedByQuota says whether a stream's last error is that of a quota.
+func blockedByQuota(lastError string) bool {
 	return strings.HasPrefix(lastError, fault.QuotaExceeded.String())
 }
 
@@ -88,7 +88,7 @@ func waitsForRoom(lastError string) bool {
 func atQuota(ctx context.Context, box *outbox.Box, st *outbox.Status) (map[string]outbox.Row, error) {
 	full := map[string]outbox.Row{}
 	for _, s := range st.Streams {
-		if s.Stopped != fault.None || !waitsForRoom(s.LastError) {
+		if s.Stopped != fault.None || !blockedByQuota(s.LastError) {
 			continue
 		}
 		rows, err := box.List(ctx, outbox.Filter{Session: s.Session, States: []outbox.State{outbox.Pending, outbox.InFlight}, Limit: 1})
@@ -105,17 +105,17 @@ func atQuota(ctx context.Context, box *outbox.Box, st *outbox.Status) (map[strin
 func (h *homeFlags) printStatus(st *outbox.Status, full map[string]outbox.Row) error {
 	streams := make([]shownStream, len(st.Streams))
 	for i, s := range st.Streams {
-		streams[i] = shownStream{Session: s.Session, Unfinished: s.Unfinished, Attempts: s.Attempts, LastError: plainLine(s.LastError), Blocking: full[s.Session].Op}
+		streams[i] = shownStream{Session: s.Session, Unfinished: s.Unfinished, Attempts: s.Attempts, LastError: sanitizeLine(s.LastError), Blocking: full[s.Session].Op}
 		if !s.NextRetry.IsZero() {
-			streams[i].NextRetry = when(s.NextRetry.UnixMilli())
+			streams[i].NextRetry = formatTime(s.NextRetry.UnixMilli())
 		}
 		if s.Stopped != fault.None {
 			streams[i].Stopped = s.Stopped.String()
 		}
 	}
-	if h.sh.json {
-		return h.sh.printJSON(map[string]any{
-			"standing": st.Standing, "outbox": st.Outbox, "incarnation": st.Incarnation, "bytes": st.Bytes, "streams": streams,
+	if h.env.json {
+		return h.env.printJSON(map[string]any{
+			"standing": st.BlockingPID, "outbox": st.Outbox, "incarnation": st.Incarnation, "bytes": st.Bytes, "streams": streams,
 			"states": map[string]int{
 				"pending": st.Pending, "in_flight": st.InFlight, "acked": st.Acked,
 				"failed": st.Failed, "skipped": st.Skipped, "void": st.Void,
@@ -132,15 +132,15 @@ func (h *homeFlags) printStatus(st *outbox.Status, full map[string]outbox.Row) e
 	} {
 		rows = append(rows, []string{s.name, strconv.Itoa(s.n)})
 	}
-	if err := table(h.sh.out, rows); err != nil {
+	if err := writeTable(h.env.out, rows); err != nil {
 		return err
 	}
-	if st.Standing != 0 {
-		fmt.Fprintf(h.sh.err, "process %d has stood in its transaction since %s, and nobody else can write: if it is stopped (Ctrl-Z, a debugger, a paused container) let it go on, or end it\n",
-			st.Standing, when(st.StandingSince.UnixMilli()))
+	if st.BlockingPID != 0 {
+		fmt.Fprintf(h.env.err, "process %d has stood in its transaction since %s, and nobody else can write: if it is stopped (Ctrl-Z, a debugger, a paused container) let it go on, or end it\n",
+			st.BlockingPID, formatTime(st.BlockingSince.UnixMilli()))
 	}
 	if n := st.Failed + st.Skipped; n > 0 {
-		fmt.Fprintf(h.sh.err, "%s did not apply: mooring outbox list --state failed,skipped says why, and mooring outbox retry commits one again; they are forgotten after 30 days\n", counted(n, "op"))
+		fmt.Fprintf(h.env.err, "%s did not apply: mooring outbox list --state failed,skipped says why, and mooring outbox retry commits one again; they are forgotten after 30 days\n", plural(n, "op"))
 	}
 	if len(streams) == 0 {
 		return nil
@@ -153,14 +153,14 @@ func (h *homeFlags) printStatus(st *outbox.Status, full map[string]outbox.Row) e
 		}
 		rows = append(rows, []string{s.Session, strconv.Itoa(s.Unfinished), strconv.Itoa(s.Attempts), orDash(s.NextRetry), orDash(trouble)})
 	}
-	fmt.Fprintln(h.sh.out)
-	if err := table(h.sh.out, rows); err != nil {
+	fmt.Fprintln(h.env.out)
+	if err := writeTable(h.env.out, rows); err != nil {
 		return err
 	}
 	for _, s := range streams {
 		if op, at := full[s.Session]; at {
-			fmt.Fprintf(h.sh.err, "%s: op %s (%s) waits for room, and what was committed after it waits behind it, a remove or purge too. "+
-				"Purge from another home folder, or give it up first: mooring outbox drop %s\n", s.Session, op.Op, plainLine(op.Method), op.Op)
+			fmt.Fprintf(h.env.err, "%s: op %s (%s) waits for room, and what was committed after it waits behind it, a remove or purge too. "+
+				"Purge from another home folder, or give it up first: mooring outbox drop %s\n", s.Session, op.Op, sanitizeLine(op.Method), op.Op)
 		}
 	}
 	return nil
@@ -174,21 +174,21 @@ func outboxDrainCmd(h *homeFlags) *cobra.Command {
 		Long: "Send what waits, and wait until all of it is answered, showing progress. It goes on while\n" +
 			"no server can be reached, until --timeout or Ctrl-C; nothing is lost by stopping it.",
 		Example: "  mooring outbox drain --timeout 1m",
-		Args:    arguments(0, 0),
+		Args:    argCount(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := checkLimiting(cmd.Flags(), "timeout"); err != nil {
+			if err := rejectZeroLimits(cmd.Flags(), "timeout"); err != nil {
 				return err
 			}
 			before, err := h.statusBefore(cmd.Context())
 			if err != nil {
 				return err
 			}
-			return h.work(cmd.Context(), func(ctx context.Context, c *client.Client) error {
+			return h.withClient(cmd.Context(), func(ctx context.Context, c *client.Client) error {
 				return h.drain(ctx, c, before, timeout)
 			})
 		},
 	}
-	spanVar(cmd.Flags(), &timeout, "timeout", 0, "give up after this long (default: never)")
+	durationVar(cmd.Flags(), &timeout, "timeout", 0, "give up after this long (default: never)")
 	return cmd
 }
 
@@ -208,9 +208,9 @@ func (h *homeFlags) drain(ctx context.Context, c *client.Client, before outbox.S
 		wait, stop = context.WithTimeout(ctx, timeout)
 	}
 	defer stop()
-	bar := newProgress(h.sh, "ops answered", before.Unfinished())
+	bar := newProgress(h.env, "ops answered", before.Unfinished())
 	defer bar.clear()
-	defer h.sayWhy(wait, c)()
+	defer h.reportWaiting(wait, c)()
 	drained := 0
 	err := c.Drain(wait, func(done, total int) {
 		drained = done
@@ -219,27 +219,27 @@ func (h *homeFlags) drain(ctx context.Context, c *client.Client, before outbox.S
 	if err == nil {
 		bar.finish()
 	}
-	var still *outbox.Standstill
+	var still *outbox.StreamStoppedError
 	after, statusErr := c.Status(context.WithoutCancel(ctx))
 	switch {
 	case errors.As(err, &still):
-		return withWayOn(err, still)
+		return withNextSteps(err, still)
 	case err != nil && wait.Err() == nil:
 		return err
 	case err != nil:
 		why := ""
-		if cause := waitsFor(context.WithoutCancel(ctx), c); cause != nil {
+		if cause := waitReason(context.WithoutCancel(ctx), c); cause != nil {
 			why = ": " + cause.Error()
 		}
-		return fault.Canceled.With("%s not answered yet, and in the outbox still%s", counted(after.Unfinished(), "op"), why)
+		return fault.Canceled.With("%s not answered yet, and in the outbox still%s", plural(after.Unfinished(), "op"), why)
 	case statusErr != nil:
 		return statusErr
 	}
 	failed, skipped := max(after.Failed-before.Failed, 0), max(after.Skipped-before.Skipped, 0) // rows 30 days old may have gone
-	if h.sh.json {
-		err = h.sh.printJSON(map[string]int{"answered": max(drained, before.Unfinished()), "failed": failed, "skipped": skipped})
+	if h.env.json {
+		err = h.env.printJSON(map[string]int{"answered": max(drained, before.Unfinished()), "failed": failed, "skipped": skipped})
 	} else {
-		_, err = fmt.Fprintf(h.sh.out, "the outbox is empty: %s answered just now\n", counted(max(drained, before.Unfinished()), "op"))
+		_, err = fmt.Fprintf(h.env.out, "the outbox is empty: %s answered just now\n", plural(max(drained, before.Unfinished()), "op"))
 	}
 	if err == nil && failed+skipped > 0 {
 		err = fmt.Errorf("%d of them did not apply: see mooring outbox list --state failed,skipped", failed+skipped)

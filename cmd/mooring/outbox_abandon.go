@@ -27,12 +27,12 @@ func outboxAbandonCmd(h *homeFlags) *cobra.Command {
 			"It is done at once and needs no server. Of ops that were sent nobody will know here whether\n" +
 			"the server has applied them. On a terminal it asks, without one it takes --yes.",
 		Example: "  mooring outbox abandon ses_01J…",
-		Args:    arguments(1, 1),
+		Args:    argCount(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if !yes && !h.sh.terminal() {
+			if !yes && !h.env.canAsk() {
 				return fault.Usage.With("this cannot be undone, and there is no terminal to ask on: say --yes")
 			}
-			return h.look(cmd.Context(), func(ctx context.Context, c *client.Client) error {
+			return h.withOfflineClient(cmd.Context(), func(ctx context.Context, c *client.Client) error {
 				return h.abandon(ctx, c.Outbox(), args[0], yes)
 			})
 		},
@@ -43,7 +43,7 @@ func outboxAbandonCmd(h *homeFlags) *cobra.Command {
 }
 
 func (h *homeFlags) abandon(ctx context.Context, box *outbox.Box, arg string, yes bool) error {
-	session, err := sessionNamed(ctx, box, arg)
+	session, err := resolveSession(ctx, box, arg)
 	if err != nil {
 		return err
 	}
@@ -52,7 +52,7 @@ func (h *homeFlags) abandon(ctx context.Context, box *outbox.Box, arg string, ye
 		if err != nil {
 			return err
 		}
-		if !h.sh.confirmed(ctx, fmt.Sprintf("%s: give up %s that wait, for good?", session, counted(len(rows), "op"))) {
+		if !h.env.confirm(ctx, fmt.Sprintf("%s: give up %s that wait, for good?", session, plural(len(rows), "op"))) {
 			return fault.Canceled.With("nothing was done")
 		}
 	}
@@ -60,30 +60,30 @@ func (h *homeFlags) abandon(ctx context.Context, box *outbox.Box, arg string, ye
 	if err != nil {
 		return err
 	}
-	if h.sh.json {
+	if h.env.json {
 		if ops == nil {
 			ops = []string{}
 		}
-		return h.sh.printJSON(map[string]any{"session": session, "abandoned": ops})
+		return h.env.printJSON(map[string]any{"session": session, "abandoned": ops})
 	}
 	for _, op := range ops {
-		if _, err := fmt.Fprintf(h.sh.out, "%s  abandoned\n", op); err != nil {
+		if _, err := fmt.Fprintf(h.env.out, "%s  abandoned\n", op); err != nil {
 			return err
 		}
 	}
-	_, err = fmt.Fprintf(h.sh.out, "%s begins a new stream; %s given up\n", session, counted(len(ops), "op"))
+	_, err = fmt.Fprintf(h.env.out, "%s begins a new stream; %s given up\n", session, plural(len(ops), "op"))
 	return err
 }
 
-// sessionNamed is the id of a session that is named by it, or by an external id.
-func sessionNamed(ctx context.Context, box *outbox.Box, arg string) (string, error) {
+// resolveSession is the id of a session that is named by it, or by an external id.
+func resolveSession(ctx context.Context, box *outbox.Box, arg string) (string, error) {
 	arg = strings.TrimSpace(arg)
 	if capability.IsSession(arg) {
 		return arg, nil
 	}
 	saved, err := box.RefFor(ctx, arg, 0)
 	if err == nil && !capability.IsSession(saved.Target()) {
-		err = fault.BadArgument.With("%s is no session", plainLine(arg))
+		err = fault.BadArgument.With("%s is no session", sanitizeLine(arg))
 	}
 	return saved.Target(), err
 }

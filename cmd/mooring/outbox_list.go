@@ -28,9 +28,9 @@ func outboxListCmd(h *homeFlags) *cobra.Command {
 			"Unproven ops were stored by a former version, without a digest that would show damage.\n\n" +
 			finishedHelp,
 		Example: "  mooring outbox list --state pending,in_flight\n  mooring outbox list --state failed --json",
-		Args:    arguments(0, 0),
+		Args:    argCount(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := checkLimiting(cmd.Flags(), "limit"); err != nil {
+			if err := rejectZeroLimits(cmd.Flags(), "limit"); err != nil {
 				return err
 			}
 			for _, name := range states {
@@ -41,9 +41,9 @@ func outboxListCmd(h *homeFlags) *cobra.Command {
 				f.States = append(f.States, s)
 			}
 			if _, err := ulid.ParseStrict(f.Batch); f.Batch != "" && err != nil {
-				return fault.Usage.With("--batch: %q is no batch id: those have 26 letters and digits, and append --json shows them", plainLine(f.Batch))
+				return fault.Usage.With("--batch: %q is no batch id: those have 26 letters and digits, and append --json shows them", sanitizeLine(f.Batch))
 			}
-			return h.look(cmd.Context(), func(ctx context.Context, c *client.Client) error {
+			return h.withOfflineClient(cmd.Context(), func(ctx context.Context, c *client.Client) error {
 				rows, err := h.listRows(ctx, c.Outbox(), f)
 				if err != nil {
 					return err
@@ -57,7 +57,7 @@ func outboxListCmd(h *homeFlags) *cobra.Command {
 	cmd.Flags().StringVar(&f.Batch, "batch", "", "only this batch's ops")
 	completeList(cmd, "state", stateNames()...)
 	_ = cmd.RegisterFlagCompletionFunc("session", func(cmd *cobra.Command, _ []string, begun string) ([]string, cobra.ShellCompDirective) { // it is there
-		return h.refsBegun(cmd.Context(), begun)
+		return h.refsWithPrefix(cmd.Context(), begun)
 	})
 	cmd.Flags().IntVar(&f.Limit, "limit", 0, "at most so many (default: all)")
 	return cmd
@@ -76,12 +76,12 @@ func stateNames() (names []string) {
 func (h *homeFlags) listRows(ctx context.Context, box *outbox.Box, f outbox.Filter) ([]outbox.Row, error) {
 	unknown := func(err error) error {
 		if fault.CodeOf(err) == fault.NotFound {
-			return fault.NotFound.With("--session: neither the outbox nor the home folder knows %s", plainLine(f.Session))
+			return fault.NotFound.With("--session: neither the outbox nor the home folder knows %s", sanitizeLine(f.Session))
 		}
 		return err
 	}
 	if f.Session = strings.TrimSpace(f.Session); f.Session != "" && !capability.IsSession(f.Session) {
-		saved, err := h.kept(ctx, box, f.Session, 0)
+		saved, err := h.savedRef(ctx, box, f.Session, 0)
 		if err != nil {
 			return nil, unknown(err)
 		}
@@ -100,7 +100,7 @@ func (h *homeFlags) listRows(ctx context.Context, box *outbox.Box, f outbox.Filt
 		if all, err := box.List(ctx, outbox.Filter{Session: f.Session, Limit: 1}); err != nil || len(all) > 0 {
 			return nil, err
 		}
-		_, err = h.kept(ctx, box, f.Session, 0)
+		_, err = h.savedRef(ctx, box, f.Session, 0)
 	}
 	return nil, unknown(err)
 }
@@ -131,10 +131,10 @@ type shownRow struct {
 func showRow(r *outbox.Row) shownRow {
 	s := shownRow{
 		Op: r.Op, Batch: r.Batch, Session: r.Session, Seq: r.Seq, Method: r.Method, State: r.State.String(), Attempts: r.Attempts,
-		LastError: r.LastError, Dropping: r.Dropping, Retries: r.Retries, Committed: when(r.Committed.UnixMilli()), Unproven: r.Unproven,
+		LastError: r.LastError, Dropping: r.Dropping, Retries: r.Retries, Committed: formatTime(r.Committed.UnixMilli()), Unproven: r.NoDigest,
 	}
 	if !r.NextRetry.IsZero() {
-		s.NextRetry = when(r.NextRetry.UnixMilli())
+		s.NextRetry = formatTime(r.NextRetry.UnixMilli())
 	}
 	if o := r.Outcome; o != nil {
 		s.NextRetry, s.LastError = "", "" // of attempts that are forgotten
@@ -150,8 +150,8 @@ func (h *homeFlags) printRows(rows []outbox.Row) error {
 	lines := [][]string{{"OP", "SESSION", "METHOD", "STATE", "ATTEMPTS", "NEXT RETRY", "LAST ERROR"}}
 	for i := range rows {
 		s := showRow(&rows[i])
-		if h.sh.json {
-			if err := h.sh.printJSON(s); err != nil {
+		if h.env.json {
+			if err := h.env.printJSON(s); err != nil {
 				return err
 			}
 			continue
@@ -165,11 +165,11 @@ func (h *homeFlags) printRows(rows []outbox.Row) error {
 			state += ", unproven"
 		}
 		lines = append(lines, []string{
-			s.Op, s.Session, s.Method, state, strconv.Itoa(s.Attempts), orDash(s.NextRetry), orDash(oneLine(trouble)),
+			s.Op, s.Session, s.Method, state, strconv.Itoa(s.Attempts), orDash(s.NextRetry), orDash(clipLine(trouble)),
 		})
 	}
-	if h.sh.json || len(lines) == 1 {
+	if h.env.json || len(lines) == 1 {
 		return nil
 	}
-	return table(h.sh.out, lines)
+	return writeTable(h.env.out, lines)
 }

@@ -35,9 +35,9 @@ func outboxReconcileCmd(h *homeFlags) *cobra.Command {
 			"anything; without one it takes --yes. It may be interrupted and run again. A session that the\n" +
 			"server has lost is made again by the home folder that made it: begin there.",
 		Example: "  mooring outbox reconcile\n  mooring outbox reconcile ses_01J… --yes",
-		Args:    arguments(0, 1),
+		Args:    argCount(0, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return h.work(cmd.Context(), func(ctx context.Context, c *client.Client) error {
+			return h.withClient(cmd.Context(), func(ctx context.Context, c *client.Client) error {
 				return h.reconcile(ctx, c, args, yes, expecting)
 			})
 		},
@@ -53,7 +53,7 @@ func (h *homeFlags) reconcile(ctx context.Context, c *client.Client, args []stri
 	var err error
 	if len(args) > 0 {
 		sessions = make([]string, 1)
-		sessions[0], err = sessionNamed(ctx, c.Outbox(), args[0])
+		sessions[0], err = resolveSession(ctx, c.Outbox(), args[0])
 	} else {
 		sessions, err = c.Outbox().Sessions(ctx)
 	}
@@ -73,18 +73,18 @@ func (h *homeFlags) reconcile(ctx context.Context, c *client.Client, args []stri
 		if n++; failed == nil {
 			failed = fmt.Errorf("session %s: %w", session, err)
 		} else {
-			fmt.Fprintf(h.sh.err, "session %s: %s\n", session, plainLine(err.Error()))
+			fmt.Fprintf(h.env.err, "session %s: %s\n", session, sanitizeLine(err.Error()))
 		}
 	}
 	if n > 1 {
-		failed = fmt.Errorf("%d of %s are not reconciled; %w", n, counted(len(sessions), "session"), failed)
+		failed = fmt.Errorf("%d of %s are not reconciled; %w", n, plural(len(sessions), "session"), failed)
 	}
 	return failed
 }
 
 func (h *homeFlags) reconcileOne(ctx context.Context, c *client.Client, session string, yes, expecting bool) error {
-	o := client.ReconcileOptions{Plan: true}
-	o.Expecting = expecting
+	o := client.ReconcileOptions{DryRun: true}
+	o.WithExpectations = expecting
 	r, err := c.Reconcile(ctx, session, o)
 	if err != nil {
 		return err
@@ -98,21 +98,21 @@ func (h *homeFlags) reconcileOne(ctx context.Context, c *client.Client, session 
 		}
 		again := r.Count(outbox.SentAgain)
 		switch {
-		case !h.sh.terminal():
-			return fault.Canceled.With("nothing was sent: --yes sends %s again to session %s, and what waits behind them", counted(again, "op"), session)
-		case !h.sh.confirmed(ctx, fmt.Sprintf("%s: send %s again, and what waits behind them?", session, counted(again, "op"))):
+		case !h.env.canAsk():
+			return fault.Canceled.With("nothing was sent: --yes sends %s again to session %s, and what waits behind them", plural(again, "op"), session)
+		case !h.env.confirm(ctx, fmt.Sprintf("%s: send %s again, and what waits behind them?", session, plural(again, "op"))):
 			return fault.Canceled.With("nothing was done")
 		}
 	}
-	o.Plan = false
+	o.DryRun = false
 	if r, err = c.Reconcile(ctx, session, o); err != nil {
 		return err
 	}
 	said, refused := h.awaitReconciled(ctx, c, &r)
 	if yes {
 		err = h.printReconciled(&r, false, said)
-	} else if !h.sh.json {
-		_, err = fmt.Fprintln(h.sh.out, said)
+	} else if !h.env.json {
+		_, err = fmt.Fprintln(h.env.out, said)
 	}
 	return errors.Join(err, refused)
 }
@@ -122,14 +122,14 @@ func (h *homeFlags) reconcileOne(ctx context.Context, c *client.Client, session 
 func (h *homeFlags) awaitReconciled(ctx context.Context, c *client.Client, r *outbox.Reconciliation) (said string, refused error) {
 	wait, stop := whileReachable(ctx, c, 0)
 	defer stop()
-	defer h.sayWhy(wait, c)()
+	defer h.reportWaiting(wait, c)()
 	applied, bad, waiting := 0, 0, 0
 	var first error
 	for _, batch := range r.Batches {
 		results, err := c.Ticket(batch).Wait(wait)
 		if err != nil {
 			for i := range r.Ops {
-				if r.Ops[i].In == batch {
+				if r.Ops[i].NewBatch == batch {
 					waiting++
 				}
 			}
@@ -142,7 +142,7 @@ func (h *homeFlags) awaitReconciled(ctx context.Context, c *client.Client, r *ou
 			}
 		}
 	}
-	said = fmt.Sprintf("%s: %s sent again and there", r.Session, counted(applied, "op"))
+	said = fmt.Sprintf("%s: %s sent again and there", r.Session, plural(applied, "op"))
 	if waiting > 0 {
 		said += fmt.Sprintf(", %d not answered yet", waiting)
 	}
@@ -154,7 +154,7 @@ func (h *homeFlags) awaitReconciled(ctx context.Context, c *client.Client, r *ou
 	}
 	if first != nil {
 		refused = fmt.Errorf("%d of %s sent again did not apply (mooring outbox list --session %s --state failed,skipped): %w",
-			bad, counted(applied+bad, "op"), r.Session, first)
+			bad, plural(applied+bad, "op"), r.Session, first)
 	}
 	return said, refused
 }
@@ -173,10 +173,10 @@ type shownReconciled struct {
 
 // printReconciled prints a reconciliation op by op, and what was done or is to be.
 func (h *homeFlags) printReconciled(r *outbox.Reconciliation, plan bool, said string) error {
-	if h.sh.json {
+	if h.env.json {
 		for i := range r.Ops {
 			c := &r.Ops[i]
-			err := h.sh.printJSON(shownReconciled{r.Session, c.Op, c.Batch, c.Method, c.Key, c.Fate.String(), c.As, c.Why})
+			err := h.env.printJSON(shownReconciled{r.Session, c.Op, c.Batch, c.Method, c.Key, c.Fate.String(), c.NewOp, c.Reason})
 			if err != nil {
 				return err
 			}
@@ -185,33 +185,33 @@ func (h *homeFlags) printReconciled(r *outbox.Reconciliation, plan bool, said st
 		for f := outbox.SentAgain; f <= outbox.Lost; f++ {
 			counts[f.String()] = r.Count(f)
 		}
-		return h.sh.printJSON(counts)
+		return h.env.printJSON(counts)
 	}
 	for i := range r.Ops {
 		c := &r.Ops[i]
-		line := []string{c.Fate.String(), c.Op, plainLine(strings.TrimSpace(c.Method + " " + c.Key))}
+		line := []string{c.Fate.String(), c.Op, sanitizeLine(strings.TrimSpace(c.Method + " " + c.Key))}
 		if c.Op == "" {
 			line[1], line[2] = c.Batch, "a batch"
 		}
-		if c.As != "" {
-			line = append(line, "as "+c.As)
+		if c.NewOp != "" {
+			line = append(line, "as "+c.NewOp)
 		}
-		if c.Why != "" {
-			line = append(line, oneLine(c.Why))
+		if c.Reason != "" {
+			line = append(line, clipLine(c.Reason))
 		}
-		if _, err := fmt.Fprintln(h.sh.out, strings.Join(line, "  ")); err != nil {
+		if _, err := fmt.Fprintln(h.env.out, strings.Join(line, "  ")); err != nil {
 			return err
 		}
 	}
 	if !r.Needed() {
 		said = r.Session + ": nothing is missing"
 		if n := r.Count(outbox.HeldBack) + r.Count(outbox.Lost); n > 0 {
-			said = fmt.Sprintf("%s: nothing is to be sent; %s held back or lost", r.Session, counted(n, "op"))
+			said = fmt.Sprintf("%s: nothing is to be sent; %s held back or lost", r.Session, plural(n, "op"))
 		}
 	}
 	if said == "" {
 		return nil
 	}
-	_, err := fmt.Fprintln(h.sh.out, said)
+	_, err := fmt.Fprintln(h.env.out, said)
 	return err
 }

@@ -28,7 +28,7 @@ const lineEvery = 2 * time.Second
 
 // newProgress begins to show how many of total are done; 0 is nothing to show, less
 // is not known. what names them: "ops sent".
-func newProgress(sh *shared, what string, total int) *progress {
+func newProgress(sh *cliEnv, what string, total int) *progress {
 	p := &progress{what: what, total: total, last: time.Now()}
 	if sh.json || total == 0 {
 		return p
@@ -98,7 +98,7 @@ type readProgress struct {
 }
 
 // newReadProgress begins to show how in is read, whose size is known if it is a file.
-func newReadProgress(sh *shared, in io.Reader, size int) *readProgress {
+func newReadProgress(sh *cliEnv, in io.Reader, size int) *readProgress {
 	return &readProgress{Reader: in, bar: newProgress(sh, "bytes read", size), total: size}
 }
 

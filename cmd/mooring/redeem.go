@@ -15,26 +15,26 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/fault"
-	"github.com/mooring-rpc/mooring/internal/timetext"
+	"github.com/mooring-rpc/mooring/internal/humantime"
 	"github.com/mooring-rpc/mooring/outbox"
 )
 
-func redeemCmd(sh *shared) *cobra.Command {
+func redeemCmd(sh *cliEnv) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "redeem REF",
 		Short: "Redeem a ref and say what it allows",
 		Long: "Redeem a ref and say what it allows, for how long, at which epoch and cursor. A good\n" +
 			"ref is kept in the home folder: its session's id is enough from then on.\n\n" + refHelp,
 		Example: "  mooring redeem @reader.ref\n  mooring redeem 'mooring://127.0.0.1:7600/ses_…#…'",
-		Args:    arguments(1, 1),
+		Args:    argCount(1, 1),
 	}
 	h := withHome(sh, cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return h.workOn(cmd.Context(), args[0], func(ctx context.Context, c *client.Client) error {
+		return h.withRef(cmd.Context(), args[0], func(ctx context.Context, c *client.Client) error {
 			ref, id, err := h.ref(ctx, args[0])
 			if id != "" {
 				var saved outbox.SavedRef
-				saved, err = h.kept(ctx, c.Outbox(), id, 0)
+				saved, err = h.savedRef(ctx, c.Outbox(), id, 0)
 				ref = saved.Ref
 			}
 			if err != nil {
@@ -53,29 +53,29 @@ func redeemCmd(sh *shared) *cobra.Command {
 
 // shownGrant is what a ref allows, as printed.
 type shownGrant struct {
-	Ref     string   `json:"ref"`
-	Target  string   `json:"target"`
-	Owner   bool     `json:"owner"`
-	Rights  []string `json:"rights"`
-	Methods []string `json:"methods,omitempty"`
-	Epoch   uint64   `json:"epoch,omitempty"`
-	Expires int64    `json:"expires,omitempty"` // Unix ms
-	From    uint64   `json:"from,omitempty"`
-	Message string   `json:"message,omitempty"`
-	Limit   uint32   `json:"limit,omitempty"`
-	Used    uint32   `json:"used,omitempty"`
-	Label   string   `json:"label,omitempty"`
-	Actor   string   `json:"actor,omitempty"`
-	Seal    string   `json:"seal,omitempty"` // the key it is bound to
-	Dead    string   `json:"dead,omitempty"`
-	Cut     uint64   `json:"cut,omitempty"`
+	Ref            string   `json:"ref"`
+	Target         string   `json:"target"`
+	Owner          bool     `json:"owner"`
+	Rights         []string `json:"rights"`
+	Methods        []string `json:"methods,omitempty"`
+	Epoch          uint64   `json:"epoch,omitempty"`
+	Expires        int64    `json:"expires,omitempty"` // Unix ms
+	From           uint64   `json:"from,omitempty"`
+	Message        string   `json:"message,omitempty"`
+	MaxRedemptions uint32   `json:"limit,omitempty"`
+	Redemptions    uint32   `json:"used,omitempty"`
+	Label          string   `json:"label,omitempty"`
+	Actor          string   `json:"actor,omitempty"`
+	Seal           string   `json:"seal,omitempty"` // the key it is bound to
+	Dead           string   `json:"dead,omitempty"`
+	Cut            uint64   `json:"cut,omitempty"`
 }
 
 func showGrant(d client.Description) shownGrant {
 	g := d.Grant
 	s := shownGrant{
 		Ref: g.Ref, Target: g.Target, Owner: g.Owner, Rights: g.Rights.Names(), Methods: g.Methods, Epoch: g.Epoch,
-		Expires: unixMs(g.Expires), From: g.From, Message: g.Message, Limit: g.Limit, Used: g.Used, Label: g.Label, Actor: g.Actor, Cut: g.Cut,
+		Expires: unixMs(g.Expires), From: g.From, Message: g.Message, MaxRedemptions: g.MaxRedemptions, Redemptions: g.Redemptions, Label: g.Label, Actor: g.Actor, Cut: g.Cut,
 	}
 	if g.Seal != nil {
 		s.Seal = capability.SealKeyText(g.Seal)
@@ -108,8 +108,8 @@ type shownRedeem struct {
 
 func (h *homeFlags) printRedeemed(d client.Description) error {
 	g := showGrant(d)
-	if h.sh.json {
-		if err := h.sh.printJSON(shownRedeem{g, d.Session.Epoch, d.Session.Cursor, unixMs(d.Now)}); err != nil {
+	if h.env.json {
+		if err := h.env.printJSON(shownRedeem{g, d.Session.Epoch, d.Session.Cursor, unixMs(d.Now)}); err != nil {
 			return err
 		}
 		return deadError(d)
@@ -118,15 +118,15 @@ func (h *homeFlags) printRedeemed(d client.Description) error {
 	add := func(name, value string) { rows = append(rows, []string{name, value}) }
 	if g.Dead != "" {
 		add("allows", "nothing: "+g.Dead)
-		add("label", orDash(oneLine(g.Label)))
-		add("actor", orDash(oneLine(g.Actor)))
-		return errors.Join(table(h.sh.out, rows), deadError(d))
+		add("label", orDash(clipLine(g.Label)))
+		add("actor", orDash(clipLine(g.Actor)))
+		return errors.Join(writeTable(h.env.out, rows), deadError(d))
 	}
 	add("allows", strings.Join(g.Rights, ","))
 	if len(g.Methods) > 0 {
 		add("methods", strings.Join(g.Methods, ","))
 	}
-	add("expires", expiry(d.Grant.Expires, d.Now))
+	add("expires", formatExpiry(d.Grant.Expires, d.Now))
 	switch {
 	case g.Owner:
 		add("epoch", "none: an owner's ref")
@@ -142,15 +142,15 @@ func (h *homeFlags) printRedeemed(d client.Description) error {
 	if g.Message != "" {
 		add("message", g.Message+" alone")
 	}
-	if g.Limit > 0 {
-		add("redeemed", fmt.Sprintf("%d of %s", g.Used, counted(int(g.Limit), "time")))
+	if g.MaxRedemptions > 0 {
+		add("redeemed", fmt.Sprintf("%d of %s", g.Redemptions, plural(int(g.MaxRedemptions), "time")))
 	}
 	if g.Seal != "" {
 		add("sealed", "yes, to "+g.Seal)
 	}
-	add("label", orDash(oneLine(g.Label)))
-	add("actor", orDash(oneLine(g.Actor)))
-	return table(h.sh.out, rows)
+	add("label", orDash(clipLine(g.Label)))
+	add("actor", orDash(clipLine(g.Actor)))
+	return writeTable(h.env.out, rows)
 }
 
 // deadError is the refusal that a dead ref's every call gets.
@@ -170,14 +170,14 @@ func deadError(d client.Description) error {
 	return d.Grant.Dead.With("the ref is dead%s: ask its giver for a new one", at)
 }
 
-// expiry says when and in how long, by the server's clock.
-func expiry(at, now time.Time) string {
+// formatExpiry says when and in how long, by the server's clock.
+func formatExpiry(at, now time.Time) string {
 	if at.IsZero() {
 		return "never"
 	}
 	left := at.Sub(now)
 	if left <= 0 {
-		return when(unixMs(at)) + " (past)"
+		return formatTime(unixMs(at)) + " (past)"
 	}
-	return fmt.Sprintf("%s (in %s)", when(unixMs(at)), timetext.Long(left))
+	return fmt.Sprintf("%s (in %s)", formatTime(unixMs(at)), humantime.Duration(left))
 }

@@ -21,11 +21,11 @@ const refHelp = "REF is a ref's text, @FILE that holds one, or the id of a sessi
 	"unambiguous external one) or of a ref that the home folder knows. A text as an argument\n" +
 	"can be seen in process lists, with its secret: @FILE cannot."
 
-// misspelt is what the command line alone shows to be wrong: wrong usage, whatever
+// usageError is what the command line alone shows to be wrong: wrong usage, whatever
 // its code.
-type misspelt struct{ error }
+type usageError struct{ error }
 
-func (m misspelt) Unwrap() error { return m.error }
+func (m usageError) Unwrap() error { return m.error }
 
 // refArg is what a REF was found to be.
 type refArg struct {
@@ -40,13 +40,13 @@ const maxRefFile = 4096 + 16
 // ref reads REF: a ref, or the id that stands for one and is not looked up yet. What
 // was read of a file is remembered: a pipe gives it once. No error repeats a text.
 func (h *homeFlags) ref(ctx context.Context, arg string) (ref capability.Ref, id string, err error) {
-	got, known := h.args[arg]
+	got, known := h.refArgs[arg]
 	if !known {
 		got = readRefArg(ctx, arg)
-		if h.args == nil {
-			h.args = map[string]refArg{}
+		if h.refArgs == nil {
+			h.refArgs = map[string]refArg{}
 		}
-		h.args[arg] = got
+		h.refArgs[arg] = got
 	}
 	return got.ref, got.id, got.err
 }
@@ -54,7 +54,7 @@ func (h *homeFlags) ref(ctx context.Context, arg string) (ref capability.Ref, id
 func readRefArg(ctx context.Context, arg string) (a refArg) {
 	text := trimRef(arg)
 	if name, isFile := strings.CutPrefix(text, "@"); isFile {
-		data, err := readWhole(ctx, name, maxRefFile)
+		data, err := readFileLimited(ctx, name, maxRefFile)
 		if errors.Is(err, errStopped) {
 			a.err = err
 			return a
@@ -82,7 +82,7 @@ func readRefArg(ctx context.Context, arg string) (a refArg) {
 		a.err = fault.Usage.With("REF is empty: give a ref's text, @FILE or an id")
 	case strings.Contains(text, "://"):
 		if a.ref, a.err = parseRefText(text); a.err != nil {
-			a.err = misspelt{a.err}
+			a.err = usageError{a.err}
 		}
 	default:
 		a.id = text
@@ -143,19 +143,19 @@ func parsePageAddress(text string) (ref capability.Ref, err error) {
 	return capability.ParseRef(ref.Address() + "/" + id + "#" + secret)
 }
 
-// kept finds what the home folder knows by an id: a ref's own, or that of what it is
+// savedRef finds what the home folder knows by an id: a ref's own, or that of what it is
 // for. Of several refs for that it is one with the right that is wanted.
-func (h *homeFlags) kept(ctx context.Context, box *outbox.Box, id string, want capability.Rights) (saved outbox.SavedRef, err error) {
+func (h *homeFlags) savedRef(ctx context.Context, box *outbox.Box, id string, want capability.Rights) (saved outbox.SavedRef, err error) {
 	if capability.Target(id) != "" {
 		saved, err = box.Ref(ctx, id)
 	} else {
 		saved, err = box.RefFor(ctx, id, want)
 	}
-	return saved, notKept(id, err)
+	return saved, notSavedError(id, err)
 }
 
-// notKept says of an error that the home folder knows nothing by an id, and what to do.
-func notKept(id string, err error) error {
+// notSavedError says of an error that the home folder knows nothing by an id, and what to do.
+func notSavedError(id string, err error) error {
 	if fault.CodeOf(err) != fault.NotFound {
 		return err
 	}
@@ -184,24 +184,24 @@ func (h *homeFlags) session(ctx context.Context, c *client.Client, arg string) (
 	case capability.Target(id) == "":
 		s, err := c.SessionByID(ctx, id)
 		if err != nil {
-			return nil, notKept(id, err)
+			return nil, notSavedError(id, err)
 		}
-		h.on = s.ID()
+		h.target = s.ID()
 		return s, nil
 	default:
-		saved, err := h.kept(ctx, c.Outbox(), id, 0)
+		saved, err := h.savedRef(ctx, c.Outbox(), id, 0)
 		if err != nil {
 			return nil, err
 		}
 		ref = saved.Ref
 	}
-	h.on = ref.Target()
+	h.target = ref.Target()
 	return c.Session(ctx, ref)
 }
 
-// either finds the session or the space of a REF; of these one is nil. Of several
+// sessionOrSpace finds the session or the space of a REF; of these one is nil. Of several
 // refs to a space it is one with the right that is wanted.
-func (h *homeFlags) either(ctx context.Context, c *client.Client, arg string, want capability.Rights) (*client.Session, *client.Space, error) {
+func (h *homeFlags) sessionOrSpace(ctx context.Context, c *client.Client, arg string, want capability.Rights) (*client.Session, *client.Space, error) {
 	ref, id, err := h.ref(ctx, arg)
 	if err != nil {
 		return nil, nil, err
@@ -211,20 +211,20 @@ func (h *homeFlags) either(ctx context.Context, c *client.Client, arg string, wa
 		return s, nil, err
 	}
 	if id != "" {
-		saved, err := h.kept(ctx, c.Outbox(), id, want)
+		saved, err := h.savedRef(ctx, c.Outbox(), id, want)
 		if err != nil {
 			return nil, nil, err
 		}
 		ref = saved.Ref
 	}
-	h.on = ref.Target()
+	h.target = ref.Target()
 	sp, err := c.Space(ctx, ref)
 	return nil, sp, err
 }
 
-// through says in a refusal for want of a right which of the home's refs was used,
+// explainRefUsed says in a refusal for want of a right which of the home's refs was used,
 // if the home chose it: where REF was a session's id.
-func (h *homeFlags) through(ctx context.Context, c *client.Client, arg string, s *client.Session, want capability.Rights, err error) error {
+func (h *homeFlags) explainRefUsed(ctx context.Context, c *client.Client, arg string, s *client.Session, want capability.Rights, err error) error {
 	_, id, _ := h.ref(ctx, arg)
 	if !errors.Is(err, fault.MissingRight) || id == "" || capability.Target(id) != "" {
 		return err
@@ -236,14 +236,14 @@ func (h *homeFlags) through(ctx context.Context, c *client.Client, arg string, s
 	return fmt.Errorf("%w (it went through ref %s, of those the home folder has for the session the one that fits best)", err, saved.ID)
 }
 
-// neverMade says of an error why the session that it is about is not there, if its
+// explainNeverCreated says of an error why the session that it is about is not there, if its
 // creation was refused in this outbox: offline nobody could know.
-func (h *homeFlags) neverMade(ctx context.Context, c *client.Client, err error) error {
-	if h.on == "" || !errors.Is(err, fault.NotYetKnown) && !errors.Is(err, fault.NotFound) {
+func (h *homeFlags) explainNeverCreated(ctx context.Context, c *client.Client, err error) error {
+	if h.target == "" || !errors.Is(err, fault.NotYetKnown) && !errors.Is(err, fault.NotFound) {
 		return err
 	}
 	first := func(s outbox.State) ([]outbox.Row, error) {
-		return c.Outbox().List(context.WithoutCancel(ctx), outbox.Filter{Session: h.on, States: []outbox.State{s}, Limit: 1})
+		return c.Outbox().List(context.WithoutCancel(ctx), outbox.Filter{Session: h.target, States: []outbox.State{s}, Limit: 1})
 	}
 	if applied, e := first(outbox.Acked); e != nil || len(applied) > 0 {
 		return err // it was made after all
@@ -252,7 +252,7 @@ func (h *homeFlags) neverMade(ctx context.Context, c *client.Client, err error) 
 	if e != nil || len(rows) == 0 || rows[0].Outcome == nil || rows[0].Method != session.MethodCreate && rows[0].Method != session.MethodFork {
 		return err
 	}
-	forget := "mooring refs forget " + h.on + " --force"
+	forget := "mooring refs forget " + h.target + " --force"
 	why := fault.CodeOf(rows[0].Outcome.Err()).Because(err, "this session was never made, because that was refused (%s); %s forgets it", rows[0].Outcome.Message, forget)
 	if rows[0].Outcome.Reason == fault.AlreadyExists {
 		why = fault.AlreadyExists.Because(err, "this session was never made: the owner has one of that name already, imported from another home folder; forget this one (%s), and redeem a ref to that one here", forget)

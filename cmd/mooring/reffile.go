@@ -12,8 +12,8 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/fileowner"
 	"github.com/mooring-rpc/mooring/internal/newfile"
-	"github.com/mooring-rpc/mooring/internal/owned"
 )
 
 // refFile is a file that is to hold a ref. The ref is written beside it, durably
@@ -21,13 +21,13 @@ import (
 // is there: until then the file is what it was, and where nothing comes of it there
 // is none. nil stands for no file.
 type refFile struct {
-	name string
-	path string   // where name leads, if that is through links
-	over bool     // it may replace one that is there
-	f    *os.File // beside it; or, if it is no regular file (a pipe, say), itself
-	self bool     // f is it: what is written there cannot be taken back
-	ref  capability.Ref
-	was  fs.FileInfo // of the one that it replaces
+	name      string
+	path      string   // where name leads, if that is through links
+	overwrite bool     // it may replace one that is there
+	f         *os.File // beside it; or, if it is no regular file (a pipe, say), itself
+	special   bool     // f is it: what is written there cannot be taken back
+	ref       capability.Ref
+	replaced  fs.FileInfo // of the one that it replaces
 }
 
 // refFileRoom is as long as any ref's text, with its line end.
@@ -39,7 +39,7 @@ func newRefFile(name string, over bool) (_ *refFile, err error) {
 	if name == "" {
 		return nil, nil
 	}
-	r := &refFile{name: name, path: name, over: over}
+	r := &refFile{name: name, path: name, overwrite: over}
 	if at, err := filepath.EvalSymlinks(name); err == nil {
 		r.path = at
 	}
@@ -54,7 +54,7 @@ func newRefFile(name string, over bool) (_ *refFile, err error) {
 	case info.IsDir():
 		return nil, fault.Usage.With("%s is a folder: name a file in it", name)
 	case !info.Mode().IsRegular() && info.Mode().Type() != fs.ModeSymlink:
-		r.self = true
+		r.special = true
 		if r.f, err = os.OpenFile(name, os.O_WRONLY, 0); err != nil {
 			return nil, fmt.Errorf("write the ref: %w", err)
 		}
@@ -62,7 +62,7 @@ func newRefFile(name string, over bool) (_ *refFile, err error) {
 	case !over:
 		return nil, fault.AlreadyExists.With("%s is there already, and may be the only copy of another ref: name another file, or move that one away first", name)
 	default:
-		r.was = info
+		r.replaced = info
 	}
 	if r.f, err = os.CreateTemp(filepath.Dir(r.path), "."+filepath.Base(r.path)+"-*"); err != nil { // of mode 0600
 		return nil, fmt.Errorf("write the ref: %w", err)
@@ -83,7 +83,7 @@ func (r *refFile) write(ref capability.Ref) error {
 	if r == nil {
 		return nil
 	}
-	if r.ref = ref; r.self {
+	if r.ref = ref; r.special {
 		return nil
 	}
 	text := ref.Text() + "\n"
@@ -100,12 +100,12 @@ func (r *refFile) write(ref capability.Ref) error {
 	return nil
 }
 
-// place gives what was written the file's name. An error says where the ref is.
-func (r *refFile) place() error {
+// commit gives what was written the file's name. An error says where the ref is.
+func (r *refFile) commit() error {
 	if r == nil {
 		return nil
 	}
-	if r.self {
+	if r.special {
 		_, err := r.f.WriteString(r.ref.Text() + "\n")
 		if err = errors.Join(err, r.f.Close()); err != nil {
 			return fmt.Errorf("ref %s was made, and could not be written to %s: %w", r.ref.ID, r.name, err)
@@ -113,16 +113,16 @@ func (r *refFile) place() error {
 		return nil
 	}
 	tmp := r.f.Name()
-	if r.was != nil {
-		owned.Like(r.f, r.was)
+	if r.replaced != nil {
+		fileowner.CopyFrom(r.f, r.replaced)
 	}
 	err := r.f.Close()
 	switch {
 	case err != nil:
-	case r.over:
+	case r.overwrite:
 		err = os.Rename(tmp, r.path)
 	default:
-		err = newfile.Place(tmp, r.path)
+		err = newfile.RenameNoReplace(tmp, r.path)
 	}
 	if err != nil {
 		return fmt.Errorf("ref %s was made, and its text is in %s: %w", r.ref.ID, tmp, err)
@@ -137,7 +137,7 @@ func (r *refFile) discard() {
 		return
 	}
 	_ = r.f.Close()
-	if !r.self {
+	if !r.special {
 		_ = os.Remove(r.f.Name())
 	}
 }

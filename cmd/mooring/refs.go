@@ -18,7 +18,7 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 )
 
-func refsCmd(sh *shared) *cobra.Command {
+func refsCmd(sh *cliEnv) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "refs REF",
 		Short: "Show the tree of refs below one, with their uses",
@@ -26,11 +26,11 @@ func refsCmd(sh *shared) *cobra.Command {
 			"was made and last used, how often, and whether it lives. It takes the right to revoke; any\n" +
 			"of them can be cut with mooring revoke. The tree of a space's ref has its sessions' refs.\n\n" + refHelp,
 		Example: "  mooring refs ses_01J…\n  mooring refs @srv/owner.ref --json",
-		Args:    arguments(1, 1),
+		Args:    argCount(1, 1),
 	}
 	h := withHome(sh, cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return h.workOn(cmd.Context(), args[0], func(ctx context.Context, c *client.Client) error {
+		return h.withRef(cmd.Context(), args[0], func(ctx context.Context, c *client.Client) error {
 			return h.refs(ctx, c, args[0])
 		})
 	}
@@ -40,7 +40,7 @@ func refsCmd(sh *shared) *cobra.Command {
 }
 
 func (h *homeFlags) refs(ctx context.Context, c *client.Client, arg string) error {
-	s, sp, err := h.either(ctx, c, arg, capability.Revoke)
+	s, sp, err := h.sessionOrSpace(ctx, c, arg, capability.Revoke)
 	if err != nil {
 		return err
 	}
@@ -48,12 +48,12 @@ func (h *homeFlags) refs(ctx context.Context, c *client.Client, arg string) erro
 	if s != nil {
 		tree = s.Refs
 	}
-	d := drawing{out: h.sh.out}
+	d := treePrinter{out: h.env.out}
 	for info, err := range tree(ctx, "") {
 		switch {
 		case err != nil:
-		case h.sh.json:
-			err = h.sh.printJSON(showRef(&info))
+		case h.env.json:
+			err = h.env.printJSON(showRef(&info))
 		default:
 			err = d.add(info)
 		}
@@ -85,7 +85,7 @@ func showRef(r *client.RefInfo) shownRef {
 func stateOf(r *client.RefInfo) string {
 	switch r.Dead {
 	case fault.None:
-		if r.Limit != 0 && r.Used >= r.Limit {
+		if r.MaxRedemptions != 0 && r.Redemptions >= r.MaxRedemptions {
 			return "exhausted" // who has redeemed it goes on
 		}
 		return "alive"
@@ -117,28 +117,28 @@ func limitsOf(r *client.RefInfo) string {
 		add("sealed")
 	}
 	if !r.Expires.IsZero() {
-		add("until %s", when(unixMs(r.Expires)))
+		add("until %s", formatTime(unixMs(r.Expires)))
 	}
-	if r.Limit != 0 {
-		add("%d of %d redeemed", r.Used, r.Limit)
+	if r.MaxRedemptions != 0 {
+		add("%d of %d redeemed", r.Redemptions, r.MaxRedemptions)
 	}
 	return orDash(strings.Join(limits, ", "))
 }
 
-// drawing is a tree that is printed as it comes, depth first: a table in pieces, in which
+// treePrinter is a tree that is printed as it comes, depth first: a table in pieces, in which
 // each ref stands below the one it was made from.
-type drawing struct {
-	out    io.Writer
-	piece  []client.RefInfo  // not printed yet
-	indent map[string]string // before what is below a ref that is printed, of those that more may be below
-	widths []int             // of the columns so far
+type treePrinter struct {
+	out     io.Writer
+	pending []client.RefInfo  // not printed yet
+	indent  map[string]string // before what is below a ref that is printed, of those that more may be below
+	widths  []int             // of the columns so far
 }
 
-// drawnAtOnce is how many refs are printed at once.
-const drawnAtOnce = 500
+// treeChunk is how many refs are printed at once.
+const treeChunk = 500
 
-func (d *drawing) add(r client.RefInfo) error {
-	if d.piece = append(d.piece, r); len(d.piece) < drawnAtOnce {
+func (d *treePrinter) add(r client.RefInfo) error {
+	if d.pending = append(d.pending, r); len(d.pending) < treeChunk {
 		return nil
 	}
 	return d.flush(false)
@@ -146,8 +146,8 @@ func (d *drawing) add(r client.RefInfo) error {
 
 // flush prints what is there. Whether a ref is the last of its parent's is not known yet of
 // the last one and those above it, unless that is all; they are drawn as if it were not.
-func (d *drawing) flush(all bool) error {
-	if len(d.piece) == 0 {
+func (d *treePrinter) flush(all bool) error {
+	if len(d.pending) == 0 {
 		return nil
 	}
 	var rows [][]string
@@ -157,20 +157,20 @@ func (d *drawing) flush(all bool) error {
 	}
 	open := map[string]bool{} // the last one and those above it
 	parents := map[string]string{}
-	for _, r := range d.piece {
+	for _, r := range d.pending {
 		parents[r.Ref] = r.Parent
 	}
-	for id, ok := d.piece[len(d.piece)-1].Ref, true; ok; id, ok = parents[id], parents[id] != "" {
+	for id, ok := d.pending[len(d.pending)-1].Ref, true; ok; id, ok = parents[id], parents[id] != "" {
 		open[id] = true
 	}
-	further := make([]bool, len(d.piece)) // others of the same parent come
+	further := make([]bool, len(d.pending)) // others of the same parent come
 	seen := map[string]bool{}
-	for i, r := range slices.Backward(d.piece) {
+	for i, r := range slices.Backward(d.pending) {
 		further[i] = seen[r.Parent] || !all && open[r.Ref]
 		seen[r.Parent] = true
 	}
-	for i := range d.piece {
-		r := &d.piece[i]
+	for i := range d.pending {
+		r := &d.pending[i]
 		lead, below := "", "" // the root's
 		if at, ok := d.indent[r.Parent]; ok && further[i] {
 			lead, below = at+"├─ ", at+"│  "
@@ -178,19 +178,19 @@ func (d *drawing) flush(all bool) error {
 			lead, below = at+"└─ ", at+"   "
 		}
 		d.indent[r.Ref] = below
-		rows = append(rows, drawnRef(r, lead))
+		rows = append(rows, treeRow(r, lead))
 	}
 	for id := range parents {
 		if !open[id] {
 			delete(d.indent, id)
 		}
 	}
-	d.piece = d.piece[:0]
-	return table(d.out, d.widen(rows))
+	d.pending = d.pending[:0]
+	return writeTable(d.out, d.padColumns(rows))
 }
 
-// widen has the columns of rows at least as wide as those before were.
-func (d *drawing) widen(rows [][]string) [][]string {
+// padColumns has the columns of rows at least as wide as those before were.
+func (d *treePrinter) padColumns(rows [][]string) [][]string {
 	if d.widths == nil {
 		d.widths = make([]int, len(rows[0])-1) // of the last nothing depends
 	}
@@ -205,12 +205,12 @@ func (d *drawing) widen(rows [][]string) [][]string {
 	return rows
 }
 
-// drawnRef is a ref's row of the table.
-func drawnRef(r *client.RefInfo, lead string) []string {
+// treeRow is a ref's row of the table.
+func treeRow(r *client.RefInfo, lead string) []string {
 	rights := r.Rights.String()
 	if r.Owner {
 		rights += " (owner)"
 	}
-	return []string{lead + r.Ref, orDash(oneLine(r.Label)), orDash(oneLine(r.Actor)), rights, limitsOf(r),
-		when(unixMs(r.Created)), when(unixMs(r.LastUsed)), fmt.Sprint(r.Uses), stateOf(r)}
+	return []string{lead + r.Ref, orDash(clipLine(r.Label)), orDash(clipLine(r.Actor)), rights, limitsOf(r),
+		formatTime(unixMs(r.Created)), formatTime(unixMs(r.LastUsed)), fmt.Sprint(r.Uses), stateOf(r)}
 }

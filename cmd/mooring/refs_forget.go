@@ -28,11 +28,11 @@ func refsForgetCmd(h *homeFlags) *cobra.Command {
 			"REF is the ref's text, @FILE that holds it, its id, or the id of a session to which the home\n" +
 			"folder knows one ref.",
 		Example: "  mooring refs forget @reader.ref\n  mooring refs forget ses_01J….o4tq…",
-		Args:    arguments(1, 1),
+		Args:    argCount(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			work := h.look // nothing has to be sent for it
+			work := h.withOfflineClient // nothing has to be sent for it
 			if force {
-				work = h.work
+				work = h.withClient
 			}
 			return work(cmd.Context(), func(ctx context.Context, c *client.Client) error {
 				return h.forgetRef(ctx, c, args[0], force)
@@ -44,7 +44,7 @@ func refsForgetCmd(h *homeFlags) *cobra.Command {
 }
 
 func (h *homeFlags) forgetRef(ctx context.Context, c *client.Client, arg string, force bool) error {
-	saved, err := h.keptRef(ctx, c.Outbox(), arg)
+	saved, err := h.findSavedRef(ctx, c.Outbox(), arg)
 	if err != nil {
 		return err
 	}
@@ -61,7 +61,7 @@ func (h *homeFlags) forgetRef(ctx context.Context, c *client.Client, arg string,
 	case rotating && !force:
 		return fault.InUse.With("this ref is being rotated, and the one to take its place may be the owner's already: run mooring rotate again, or give both up with --force")
 	case len(queued) > 0 && !force:
-		return fault.InUse.With("%s to go out under this ref: mooring outbox drain sends what waits, and --force gives it up", counted(len(queued), "op"))
+		return fault.InUse.With("%s to go out under this ref: mooring outbox drain sends what waits, and --force gives it up", plural(len(queued), "op"))
 	case saved.Replaces() && !force:
 		return fault.InUse.With("this ref was made here by a rotation, and is perhaps the only copy: rotate it --to a file first, or say --force")
 	case saved.Role == outbox.SessionOwner && !force:
@@ -76,7 +76,7 @@ func (h *homeFlags) forgetRef(ctx context.Context, c *client.Client, arg string,
 		given[row.Batch] = true
 	}
 	// What may have been sent is settled under the ref, as long as it is there.
-	wait, stop := whileReachable(ctx, c, sendMoment)
+	wait, stop := whileReachable(ctx, c, sendGrace)
 	defer stop()
 	for batch := range given {
 		if _, err := c.Ticket(batch).Wait(wait); err != nil && wait.Err() != nil {
@@ -95,18 +95,18 @@ func (h *homeFlags) forgetRef(ctx context.Context, c *client.Client, arg string,
 	if err := c.Outbox().DropRef(ctx, saved.ID); err != nil {
 		return err
 	}
-	if h.sh.json {
-		return h.sh.printJSON(map[string]any{"ref": saved.ID, "forgotten": true, "dropped": len(queued), "unknown": len(left)})
+	if h.env.json {
+		return h.env.printJSON(map[string]any{"ref": saved.ID, "forgotten": true, "dropped": len(queued), "unknown": len(left)})
 	}
 	if len(left) > 0 {
-		fmt.Fprintf(h.sh.err, "%s may have reached the server already: what became of that will not be known here\n", counted(len(left), "op"))
+		fmt.Fprintf(h.env.err, "%s may have reached the server already: what became of that will not be known here\n", plural(len(left), "op"))
 	}
-	_, err = fmt.Fprintf(h.sh.out, "forgot %s\n", saved.ID)
+	_, err = fmt.Fprintf(h.env.out, "forgot %s\n", saved.ID)
 	return err
 }
 
-// keptRef finds a ref of the home folder.
-func (h *homeFlags) keptRef(ctx context.Context, box *outbox.Box, arg string) (outbox.SavedRef, error) {
+// findSavedRef finds a ref of the home folder.
+func (h *homeFlags) findSavedRef(ctx context.Context, box *outbox.Box, arg string) (outbox.SavedRef, error) {
 	ref, id, err := h.ref(ctx, arg)
 	if err != nil {
 		return outbox.SavedRef{}, err

@@ -83,8 +83,8 @@ func TestRefsDrawsTheTree(t *testing.T) {
 func TestALargeTreeIsDrawnInPieces(t *testing.T) {
 	t.Parallel()
 	var out strings.Builder
-	d := drawing{out: &out}
-	const children = 2 * drawnAtOnce
+	d := treePrinter{out: &out}
+	const children = 2 * treeChunk
 	add := func(id, parent string) {
 		t.Helper()
 		r := client.RefInfo{Parent: parent}
@@ -92,7 +92,7 @@ func TestALargeTreeIsDrawnInPieces(t *testing.T) {
 		if err := d.add(r); err != nil {
 			t.Fatal(err)
 		}
-		if printed, said := strings.Count(out.String(), "alive"), out.Len() > 0; said && printed%drawnAtOnce != 0 {
+		if printed, said := strings.Count(out.String(), "alive"), out.Len() > 0; said && printed%treeChunk != 0 {
 			t.Fatalf("%d are printed at once", printed)
 		}
 	}
@@ -125,7 +125,7 @@ func TestALargeTreeIsDrawnInPieces(t *testing.T) {
 		if !strings.HasPrefix(line, want) {
 			t.Errorf("line %d: %q, not %q", i, line, want)
 		}
-		if i > drawnAtOnce && at(line, "alive") < at(lines[2], "alive") {
+		if i > treeChunk && at(line, "alive") < at(lines[2], "alive") {
 			t.Errorf("line %d is out of its columns: %q", i, line)
 		}
 	}

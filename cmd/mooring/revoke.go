@@ -16,7 +16,7 @@ import (
 	"github.com/mooring-rpc/mooring/outbox"
 )
 
-func revokeCmd(sh *shared) *cobra.Command {
+func revokeCmd(sh *cliEnv) *cobra.Command {
 	var epoch, yes bool
 	cmd := &cobra.Command{
 		Use:   "revoke REF",
@@ -32,13 +32,13 @@ func revokeCmd(sh *shared) *cobra.Command {
 			"REF is the text of the ref to revoke, @FILE that holds one, or the ref's id (as share, redeem\n" +
 			"and tail print it). With --epoch it can be a session's id too.",
 		Example: "  mooring revoke @helper.ref\n  mooring revoke ses_01J….o4tq…\n  mooring revoke --epoch ses_01J…",
-		Args:    arguments(1, 1),
+		Args:    argCount(1, 1),
 	}
 	h := withHome(sh, cmd)
 	cmd.Flags().BoolVar(&epoch, "epoch", false, "revoke every share of the session: it goes on to a new epoch")
 	yesFlag(cmd, &yes)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return h.workOn(cmd.Context(), args[0], func(ctx context.Context, c *client.Client) error {
+		return h.withRef(cmd.Context(), args[0], func(ctx context.Context, c *client.Client) error {
 			return h.revoke(ctx, c, args[0], epoch, yes || epoch)
 		})
 	}
@@ -82,7 +82,7 @@ func (h *homeFlags) revoke(ctx context.Context, c *client.Client, arg string, ep
 		if err == nil {
 			return h.printCut(cut, target, epoch)
 		}
-		if !mayNot(err) {
+		if !refusedAuthority(err) {
 			return err
 		}
 		if refused == nil {
@@ -103,7 +103,7 @@ func (h *homeFlags) confirmRevoke(ctx context.Context, tree func(context.Context
 		switch {
 		case fault.CodeOf(err) == fault.TooLarge:
 			what = "a ref with more refs below it than can be shown"
-		case mayNot(err):
+		case refusedAuthority(err):
 			return nil
 		case err != nil:
 			return err
@@ -114,10 +114,10 @@ func (h *homeFlags) confirmRevoke(ctx context.Context, tree func(context.Context
 		}
 		break // the first is target itself
 	}
-	if !h.sh.terminal() {
+	if !h.env.canAsk() {
 		return fault.Usage.With("this is %s, with which every ref that was made from it ends for good, and there is no terminal to ask on: say --yes, or replace it with mooring rotate", what)
 	}
-	if !h.sh.confirmed(ctx, fmt.Sprintf("%s is %s: revoke it, and every ref that was made from it, for good?", target, what)) {
+	if !h.env.confirm(ctx, fmt.Sprintf("%s is %s: revoke it, and every ref that was made from it, for good?", target, what)) {
 		return fault.Canceled.With("nothing was done")
 	}
 	*sure = true
@@ -179,13 +179,13 @@ func (h *homeFlags) revokeUnderSpace(ctx context.Context, c *client.Client, arg,
 		}
 		died, err := sp.Revoke(ctx, target)
 		if err == nil {
-			if h.sh.json {
-				return h.sh.printJSON(map[string]any{"ref": target, "refs": died})
+			if h.env.json {
+				return h.env.printJSON(map[string]any{"ref": target, "refs": died})
 			}
-			_, err = fmt.Fprintf(h.sh.out, "revoked; %s died\n", counted(int(died), "ref"))
+			_, err = fmt.Fprintf(h.env.out, "revoked; %s died\n", plural(int(died), "ref"))
 			return err
 		}
-		if !mayNot(err) {
+		if !refusedAuthority(err) {
 			return err
 		}
 		refused = err
@@ -229,8 +229,8 @@ func (h *homeFlags) actingRefs(ctx context.Context, c *client.Client, arg, targe
 	return acting, nil
 }
 
-// mayNot says that another ref may have the authority this one lacks.
-func mayNot(err error) bool {
+// refusedAuthority says that another ref may have the authority this one lacks.
+func refusedAuthority(err error) bool {
 	for _, code := range []fault.Code{fault.MissingRight, fault.NotAnOwner, fault.Denied, fault.Revoked, fault.StaleEpoch, fault.Expired, fault.UnknownRef, fault.NotFound} {
 		if errors.Is(err, code) {
 			return true
@@ -240,19 +240,19 @@ func mayNot(err error) bool {
 }
 
 func (h *homeFlags) printCut(cut client.Cut, target string, epoch bool) error {
-	if h.sh.json {
+	if h.env.json {
 		shown := map[string]any{"cut": cut.Cursor}
 		if epoch {
 			shown["epoch"] = cut.Epoch
 		} else {
 			shown["ref"] = target
 		}
-		return h.sh.printJSON(shown)
+		return h.env.printJSON(shown)
 	}
 	if epoch {
-		_, err := fmt.Fprintf(h.sh.out, "every share is revoked, the epoch is %d; the cut is at cursor %d\n", cut.Epoch, cut.Cursor)
+		_, err := fmt.Fprintf(h.env.out, "every share is revoked, the epoch is %d; the cut is at cursor %d\n", cut.Epoch, cut.Cursor)
 		return err
 	}
-	_, err := fmt.Fprintf(h.sh.out, "revoked; the cut is at cursor %d\n", cut.Cursor)
+	_, err := fmt.Fprintf(h.env.out, "revoked; the cut is at cursor %d\n", cut.Cursor)
 	return err
 }

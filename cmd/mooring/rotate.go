@@ -16,7 +16,7 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 )
 
-func rotateCmd(sh *shared) *cobra.Command {
+func rotateCmd(sh *cliEnv) *cobra.Command {
 	var file string
 	cmd := &cobra.Command{
 		Use:   "rotate REF",
@@ -28,12 +28,12 @@ func rotateCmd(sh *shared) *cobra.Command {
 			"old one still. Until the server has answered nothing is sent under the old one, and the\n" +
 			"next command of the home folder goes on with it.\n\n" + refHelp,
 		Example: "  mooring rotate ses_01J…\n  mooring rotate @srv/owner.ref --to srv/owner.ref",
-		Args:    arguments(1, 1),
+		Args:    argCount(1, 1),
 	}
 	h := withHome(sh, cmd)
 	cmd.Flags().StringVar(&file, "to", "", "write the new ref to this file (mode 0600), which may be the old one's")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return h.workOn(cmd.Context(), args[0], func(ctx context.Context, c *client.Client) error {
+		return h.withRef(cmd.Context(), args[0], func(ctx context.Context, c *client.Client) error {
 			return h.rotate(ctx, c, args[0], file)
 		})
 	}
@@ -42,7 +42,7 @@ func rotateCmd(sh *shared) *cobra.Command {
 }
 
 func (h *homeFlags) rotate(ctx context.Context, c *client.Client, arg, name string) error {
-	s, sp, err := h.either(ctx, c, arg, capability.SpaceRights)
+	s, sp, err := h.sessionOrSpace(ctx, c, arg, capability.SpaceRights)
 	if err != nil {
 		return err
 	}
@@ -70,15 +70,15 @@ func (h *homeFlags) rotate(ctx context.Context, c *client.Client, arg, name stri
 	}
 	if err != nil {
 		file.discard()
-		return h.rotationBegun(ctx, c, old.ID, err)
+		return h.explainPendingRotation(ctx, c, old.ID, err)
 	}
-	if err = errors.Join(file.write(fresh), file.place()); err != nil {
+	if err = errors.Join(file.write(fresh), file.commit()); err != nil {
 		return fmt.Errorf("the rotation is done and the new ref is in the home folder; mooring rotate %s --to FILE writes another to a file: %w", fresh.ID, err)
 	}
-	if err := h.followOwner(old.ID, fresh.ID); err != nil {
+	if err := h.replaceRememberedOwner(old.ID, fresh.ID); err != nil {
 		return err
 	}
-	if h.sh.json {
+	if h.env.json {
 		shown := map[string]any{"ref": fresh.ID, "replaced": old.ID}
 		if cut.Cursor != 0 {
 			shown["cut"] = cut.Cursor
@@ -86,15 +86,15 @@ func (h *homeFlags) rotate(ctx context.Context, c *client.Client, arg, name stri
 		if before {
 			shown["before"] = true
 		}
-		return h.sh.printJSON(shown)
+		return h.env.printJSON(shown)
 	}
 	switch stale, from := strings.CutPrefix(arg, "@"); {
 	case name != "":
-		fmt.Fprintf(h.sh.err, "the new ref is in %s\n", name)
+		fmt.Fprintf(h.env.err, "the new ref is in %s\n", name)
 	case from:
-		fmt.Fprintf(h.sh.err, "%s still holds the old ref, which is dead; the new one is in the home folder: mooring rotate %s --to %s makes one for the file\n", stale, fresh.ID, stale)
+		fmt.Fprintf(h.env.err, "%s still holds the old ref, which is dead; the new one is in the home folder: mooring rotate %s --to %s makes one for the file\n", stale, fresh.ID, stale)
 	case sp != nil:
-		fmt.Fprintf(h.sh.err, "a file with the old ref, as the server's owner.ref may be, holds a dead one now: mooring rotate %s --to FILE makes one for it\n", fresh.ID)
+		fmt.Fprintf(h.env.err, "a file with the old ref, as the server's owner.ref may be, holds a dead one now: mooring rotate %s --to FILE makes one for it\n", fresh.ID)
 	}
 	end := ""
 	if cut.Cursor != 0 {
@@ -104,12 +104,12 @@ func (h *homeFlags) rotate(ctx context.Context, c *client.Client, arg, name stri
 	if before {
 		how = "replaced before:"
 	}
-	_, err = fmt.Fprintf(h.sh.out, "%s\n%s %s%s\n", fresh.ID, how, old.ID, end)
+	_, err = fmt.Fprintf(h.env.out, "%s\n%s %s%s\n", fresh.ID, how, old.ID, end)
 	return err
 }
 
-// rotationBegun says of an error what becomes of the rotation, if anything does.
-func (h *homeFlags) rotationBegun(ctx context.Context, c *client.Client, old string, err error) error {
+// explainPendingRotation says of an error what becomes of the rotation, if anything does.
+func (h *homeFlags) explainPendingRotation(ctx context.Context, c *client.Client, old string, err error) error {
 	pending, e := c.Outbox().Rotations(context.WithoutCancel(ctx))
 	if _, waits := pending[old]; e != nil || !waits {
 		return err
@@ -122,8 +122,8 @@ func (h *homeFlags) rotationBegun(ctx context.Context, c *client.Client, old str
 	return fault.CodeOf(err).Because(err, "the rotation is begun and not answered (%s); nothing is sent under the old ref until it is, and it goes on with the next command that reaches the server: run it again to see it done", why)
 }
 
-// followOwner has the home remember the new ref where it remembered the old.
-func (h *homeFlags) followOwner(old, fresh string) error {
+// replaceRememberedOwner has the home remember the new ref where it remembered the old.
+func (h *homeFlags) replaceRememberedOwner(old, fresh string) error {
 	name, err := h.ownerFile()
 	if err != nil {
 		return err

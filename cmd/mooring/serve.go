@@ -22,7 +22,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
-	"github.com/mooring-rpc/mooring/internal/heap"
+	"github.com/mooring-rpc/mooring/internal/gctune"
 	"github.com/mooring-rpc/mooring/internal/hostguard"
 	"github.com/mooring-rpc/mooring/internal/logdedup"
 	"github.com/mooring-rpc/mooring/server"
@@ -67,7 +67,7 @@ type serveOptions struct {
 	share      shareOptions
 }
 
-func serveCmd(sh *shared) *cobra.Command {
+func serveCmd(sh *cliEnv) *cobra.Command {
 	o := serveOptions{limits: server.DefaultConfig(), share: newShareOptions()}
 	defaults := server.DefaultConfig()
 	cmd := &cobra.Command{
@@ -78,7 +78,7 @@ func serveCmd(sh *shared) *cobra.Command {
 			"The first start writes the owner's sturdy ref to the data folder's " + server.OwnerFile + ".\n" +
 			"SIGTERM, Ctrl-C and the end of its terminal drain: what runs is finished, new calls are refused.\n" +
 			"Where there is no terminal, SIGHUP has it read its certificate and its --limits again, which it also does by itself within a minute.",
-		Args: arguments(0, 0),
+		Args: argCount(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if !cmd.Flags().Changed("database-url") {
 				o.databaseURL = os.Getenv(envDatabaseURL)
@@ -86,7 +86,7 @@ func serveCmd(sh *shared) *cobra.Command {
 			if err := o.readLimits(cmd); err != nil {
 				return err
 			}
-			o.share.loopbackSaid = cmd.Flags().Changed("share-loopback")
+			o.share.loopbackGiven = cmd.Flags().Changed("share-loopback")
 			return serve(cmd.Context(), sh, o)
 		},
 	}
@@ -103,16 +103,16 @@ func serveCmd(sh *shared) *cobra.Command {
 	f.StringVar(&o.tlsKey, "tls-key", "", "PEM file of its key")
 	f.StringVar(&o.advertise, "advertise", "", "where clients reach this server, if not at --listen: mooring[s]://HOST[:PORT][,HOST…][/PREFIX]")
 	f.StringSliceVar(&o.origins, "allow-origin", nil, "browser origin let in besides the server's own host, as host, host:port, *.host or https://host; repeatable")
-	spanVar(f, &o.poll, "poll-interval", defaults.PollInterval, "how often Postgres is looked at for other servers' commits; 0 relies on notifications alone")
-	spanVar(f, &o.drain, "drain-timeout", defaults.DrainTimeout, "how long stopping may take; what runs then has three quarters of it")
-	spanVar(f, &o.drainDelay, "drain-delay", 0, "how long a server that is to stop goes on serving before it drains, with /readyz saying 503: time for a balancer to see that;\n"+
+	durationVar(f, &o.poll, "poll-interval", defaults.PollInterval, "how often Postgres is looked at for other servers' commits; 0 relies on notifications alone")
+	durationVar(f, &o.drain, "drain-timeout", defaults.DrainTimeout, "how long stopping may take; what runs then has three quarters of it")
+	durationVar(f, &o.drainDelay, "drain-delay", 0, "how long a server that is to stop goes on serving before it drains, with /readyz saying 503: time for a balancer to see that;\n"+
 		"a second signal ends it at once")
-	spanVar(f, &o.lease, "turn-lease", defaults.Session.Lease, "how long a streaming turn may be silent before it counts as interrupted")
-	spanVar(f, &o.keepLog, "keep-log", 0, "for how long events stay in the logs, such as 720h; what is older is lost to tail, to snapshots and forks at an earlier cursor,\n"+
+	durationVar(f, &o.lease, "turn-lease", defaults.Session.Lease, "how long a streaming turn may be silent before it counts as interrupted")
+	durationVar(f, &o.keepLog, "keep-log", 0, "for how long events stay in the logs, such as 720h; what is older is lost to tail, to snapshots and forks at an earlier cursor,\n"+
 		"and to subscribers away for longer (cursor_expired); the sessions' state stays whole. 0 keeps everything")
-	spanVar(f, &o.keepDeleted, "deleted-retention", 90*24*time.Hour, "for how long the events, streams and refs of deleted sessions stay, whose payloads are gone at once; a small row, the\n"+
+	durationVar(f, &o.keepDeleted, "deleted-retention", 90*24*time.Hour, "for how long the events, streams and refs of deleted sessions stay, whose payloads are gone at once; a small row, the\n"+
 		"owner's ref and the audit stay, so whatever comes again is answered session_deleted. 0 keeps everything")
-	spanVar(f, &o.pageLife, "page-life", 12*time.Hour, "how long a page that was opened by a ref's link stays open in a browser, which then needs the whole link again")
+	durationVar(f, &o.pageLife, "page-life", 12*time.Hour, "how long a page that was opened by a ref's link stays open in a browser, which then needs the whole link again")
 	f.BoolVar(&o.unsafe, "allow-unsafe-database", false, "accept a Postgres that is set to lose commits (fsync or synchronous_commit off)")
 	f.BoolVarP(&o.verbose, "verbose", "v", false, "log every connection's end: the same as --log-level debug")
 	f.StringVar(&o.logFormat, "log-format", "", "how the log is written to standard error: json, an object a line, or text (default: text, and json with --json)")
@@ -129,16 +129,16 @@ func (o *serveOptions) readLimits(cmd *cobra.Command) error {
 	if o.limitsFile.path == "" {
 		return checkLimits(cmd.Flags(), &o.limits)
 	}
-	o.limitsFile.given = cmd.Flags()
+	o.limitsFile.flags = cmd.Flags()
 	if _, _, err := o.limitsFile.load(cmd.Context()); err != nil {
 		return err
 	}
-	o.limits, o.share.limits = o.limitsFile.now.server, o.limitsFile.now.share
+	o.limits, o.share.limits = o.limitsFile.current.server, o.limitsFile.current.share
 	return nil
 }
 
 // serve runs the server until ctx ends.
-func serve(ctx context.Context, sh *shared, o serveOptions) (err error) {
+func serve(ctx context.Context, sh *cliEnv, o serveOptions) (err error) {
 	address, err := o.check(ctx)
 	if err != nil {
 		return err
@@ -215,7 +215,7 @@ func serve(ctx context.Context, sh *shared, o serveOptions) (err error) {
 	var beside sync.WaitGroup
 	defer beside.Wait()
 	defer stop()
-	beside.Go(func() { heap.Tend(running) })
+	beside.Go(func() { gctune.Run(running) })
 	var again []func(context.Context, bool)
 	if o.tlsCert != "" {
 		again = append(again, cert.reload)
@@ -228,7 +228,7 @@ func serve(ctx context.Context, sh *shared, o serveOptions) (err error) {
 		again = append(again, limits.reload)
 	}
 	if len(again) > 0 {
-		beside.Go(func() { follow(running, hangups, again...) })
+		beside.Go(func() { reloadLoop(running, hangups, again...) })
 	}
 	if metrics != nil {
 		beside.Go(func() {
@@ -263,7 +263,7 @@ func (o *serveOptions) check(ctx context.Context) (address capability.Ref, err e
 	}
 	for _, origin := range o.origins {
 		if !isOrigin(origin) {
-			return address, fault.Usage.With("--allow-origin %q is neither HOST[:PORT] nor SCHEME://HOST[:PORT], with * for any part of the host", plainLine(origin))
+			return address, fault.Usage.With("--allow-origin %q is neither HOST[:PORT] nor SCHEME://HOST[:PORT], with * for any part of the host", sanitizeLine(origin))
 		}
 	}
 	if err := checkDatabaseURL(databaseURLFlag, o.databaseURL); err != nil {
@@ -348,7 +348,7 @@ func (o *serveOptions) config(st *store.Store, log *slog.Logger, kind string, ad
 	cfg.PollInterval, cfg.DrainTimeout, cfg.DrainDelay, cfg.Session.Lease = o.poll, o.drain, o.drainDelay, o.lease
 	cfg.KeepLog, cfg.KeepDeleted = o.keepLog, o.keepDeleted
 	if kind == "sqlite" {
-		cfg.Sole, cfg.PollInterval, cfg.Transactions = true, 0, 1
+		cfg.SoleServer, cfg.PollInterval, cfg.Transactions = true, 0, 1
 	}
 	return cfg
 }
@@ -373,7 +373,7 @@ func (o *serveOptions) checkLog() error {
 }
 
 // logger gives the handler of the server's log.
-func (o *serveOptions) logger(sh *shared) *logdedup.Handler {
+func (o *serveOptions) logger(sh *cliEnv) *logdedup.Handler {
 	opts := &slog.HandlerOptions{Level: logLevels[o.logLevel]}
 	if o.verbose {
 		opts.Level = slog.LevelDebug
@@ -386,9 +386,9 @@ func (o *serveOptions) logger(sh *shared) *logdedup.Handler {
 
 // announce tells where the server is, in one line, and where the owner's ref
 // is; never the ref.
-func (o *serveOptions) announce(sh *shared, log *slog.Logger, listening string, streams []net.Listener, metrics net.Listener,
+func (o *serveOptions) announce(sh *cliEnv, log *slog.Logger, listening string, streams []net.Listener, metrics net.Listener,
 	kind string, address capability.Ref, owner *server.Owner) error {
-	if owner.Strange {
+	if owner.Foreign {
 		log.Warn("the owner's ref in the data folder is for another database", "file", owner.Path)
 		owner.Path = ""
 	}

@@ -16,6 +16,6 @@ func mountAPI(srv *server.Server, cfg server.Config, log *slog.Logger, address c
 	srv.Mount(httpapi.Path, httpapi.New(httpapi.Config{
 		Server: srv, Address: address, Origins: cfg.OriginPatterns, Log: log,
 		BodyBytes: 2 * cfg.RPC.MessageBytes, // as for Cap'n Web: JSON takes more room than what it stands for
-		Timeout:   cfg.BatchTimeout, WriteStall: cfg.RPC.WriteTimeout,
+		Timeout:   cfg.BatchTimeout, StallTimeout: cfg.RPC.WriteTimeout,
 	}))
 }

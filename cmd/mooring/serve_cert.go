@@ -17,9 +17,9 @@ type certificate struct {
 	chainFile, keyFile string // both empty: there is none
 	log                *slog.Logger
 
-	now        atomic.Pointer[tls.Certificate]
+	current    atomic.Pointer[tls.Certificate]
 	chain, key []byte // what now was read from
-	failed     string // why the files were not taken the last time
+	lastErr    string // why the files were not taken the last time
 }
 
 // config is for a listener.
@@ -28,7 +28,7 @@ func (c *certificate) config() *tls.Config {
 		MinVersion: tls.VersionTLS12,
 		NextProtos: []string{"h2", "http/1.1"},
 		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
-			return c.now.Load(), nil
+			return c.current.Load(), nil
 		},
 	}
 }
@@ -36,11 +36,11 @@ func (c *certificate) config() *tls.Config {
 // load reads the files. Where they are not a certificate and its key, what was there
 // before stays.
 func (c *certificate) load(ctx context.Context) error {
-	chain, err := readWhole(ctx, c.chainFile, maxTLSCA)
+	chain, err := readFileLimited(ctx, c.chainFile, maxTLSCA)
 	if err != nil {
 		return fmt.Errorf("--tls-cert: %w", err)
 	}
-	key, err := readWhole(ctx, c.keyFile, maxTLSCA)
+	key, err := readFileLimited(ctx, c.keyFile, maxTLSCA)
 	if err != nil {
 		return fmt.Errorf("--tls-key: %w", err)
 	}
@@ -52,28 +52,28 @@ func (c *certificate) load(ctx context.Context) error {
 		return fmt.Errorf("--tls-cert, --tls-key: %w", err)
 	}
 	c.chain, c.key = chain, key
-	c.now.Store(&pair)
+	c.current.Store(&pair)
 	return nil
 }
 
 // reload is load, which tells the log what came of it: of the same failure once, unless
 // it was asked for.
 func (c *certificate) reload(ctx context.Context, asked bool) {
-	was := c.now.Load()
-	err := readableAgain(c.chainFile, c.keyFile)
+	was := c.current.Load()
+	err := checkRegularFiles(c.chainFile, c.keyFile)
 	if err == nil {
 		err = c.load(ctx)
 	}
-	switch now := c.now.Load(); {
+	switch now := c.current.Load(); {
 	case ctx.Err() != nil:
-	case err != nil && (asked || err.Error() != c.failed):
+	case err != nil && (asked || err.Error() != c.lastErr):
 		c.log.Warn("the certificate was not read again: the one of before stays", "error", err)
 	case now != was:
 		c.log.Info("the certificate was renewed", "file", c.chainFile, "not_after", now.Leaf.NotAfter)
 	case err == nil && asked:
 		c.log.Info("the certificate is unchanged", "file", c.chainFile)
 	}
-	if c.failed = ""; err != nil {
-		c.failed = err.Error()
+	if c.lastErr = ""; err != nil {
+		c.lastErr = err.Error()
 	}
 }

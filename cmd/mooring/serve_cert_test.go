@@ -85,7 +85,7 @@ func TestCertificateIsRenewed(t *testing.T) {
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			follow(ctx, nil, c.reload)
+			reloadLoop(ctx, nil, c.reload)
 		}()
 		lines := 0
 		for _, step := range []struct {

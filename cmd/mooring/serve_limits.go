@@ -22,7 +22,7 @@ func limitFlags(cfg *server.Config, sharing *share.Config) *pflag.FlagSet {
 	limits.SortFlags = false
 	count := func(p *int, name, help string) { limits.IntVar(p, name, *p, help) }
 	size := func(p *int, name, help string) { limits.Var((*byteSize)(p), name, help) }
-	span := func(p *time.Duration, name, help string) { spanVar(limits, p, name, *p, help) }
+	span := func(p *time.Duration, name, help string) { durationVar(limits, p, name, *p, help) }
 
 	count(&cfg.Connections, "max-connections", "connections at once; beyond: refused")
 	count(&cfg.ConnectionsPerAddress, "max-connections-per-address",
@@ -88,14 +88,14 @@ func checkLimits(flags *pflag.FlagSet, cfg *server.Config) error {
 	if err != nil {
 		return err
 	}
-	least := cfg.Session.Limits.BatchBytes + envelope
+	least := cfg.Session.Limits.BatchBytes + batchOverhead
 	switch {
 	case cfg.RPC.MessageBytes < least:
 		return fault.Usage.With("--max-message-bytes must hold a batch: at least %s", humanize.IBytes(uint64(least)))
 	case cfg.RPC.Traversal < cfg.RPC.MessageBytes:
 		return fault.Usage.With("--max-traversal-bytes must be at least --max-message-bytes")
-	case cfg.StrangerBytes < leastStrangers:
-		return fault.Usage.With("--max-stranger-bytes must be at least %s", humanize.IBytes(leastStrangers))
+	case cfg.StrangerBytes < minStrangerBytes:
+		return fault.Usage.With("--max-stranger-bytes must be at least %s", humanize.IBytes(minStrangerBytes))
 	case min(cfg.RefBytes, cfg.KnownBytes) < 4*cfg.RPC.MessageBytes:
 		return fault.Usage.With("--max-ref-bytes and --max-peer-bytes must be at least four times --max-message-bytes")
 	}
@@ -118,11 +118,11 @@ func checkLimit(f *pflag.Flag) error {
 	return nil
 }
 
-// leastStrangers is what a few strangers' first messages take.
-const leastStrangers = 8 << 20
+// minStrangerBytes is what a few strangers' first messages take.
+const minStrangerBytes = 8 << 20
 
-// envelope is what a batch's message may hold besides its arguments.
-const envelope = 1 << 20
+// batchOverhead is what a batch's message may hold besides its arguments.
+const batchOverhead = 1 << 20
 
 // byteSize is a flag's number of bytes: 65536, 64KiB, 16 MiB.
 type byteSize int

@@ -20,9 +20,9 @@ import (
 // maxLimitsFile is how long such a file may be.
 const maxLimitsFile = 64 << 10
 
-// limitsAtStart are the limits that clients, or net/http, were promised: they stay as they
+// fixedLimits are the limits that clients, or net/http, were promised: they stay as they
 // are until the next start.
-var limitsAtStart = []string{"handshake-timeout", "batch-timeout", "write-timeout", "max-message-bytes"}
+var fixedLimits = []string{"handshake-timeout", "batch-timeout", "write-timeout", "max-message-bytes"}
 
 // limitSet is all limits, each by the defaults, the file or the command line.
 type limitSet struct {
@@ -34,45 +34,45 @@ type limitSet struct {
 // limitsFile is the file, as it was when it was last whole and sound.
 type limitsFile struct {
 	path  string
-	given *pflag.FlagSet // the command line's, which beat it
+	flags *pflag.FlagSet // the command line's, which beat it
 	log   *slog.Logger
 	apply func(limitSet)
 
-	text   []byte
-	now    limitSet
-	failed string // why the file was not taken the last time
+	text    []byte
+	current limitSet
+	lastErr string // why the file was not taken the last time
 }
 
 // load reads the file. What is wrong with it is the error, and what was there stays.
 // changed is nil where the file has not changed.
 func (l *limitsFile) load(ctx context.Context) (changed, later []string, err error) {
-	text, err := readWhole(ctx, l.path, maxLimitsFile)
+	text, err := readFileLimited(ctx, l.path, maxLimitsFile)
 	if err != nil {
 		return nil, nil, fmt.Errorf("--limits: %w", err)
 	}
-	if l.now.values != nil && bytes.Equal(text, l.text) {
+	if l.current.values != nil && bytes.Equal(text, l.text) {
 		return nil, nil, nil
 	}
-	set, err := readLimits(string(text), l.given, nil)
-	if err == nil && l.now.values != nil {
+	set, err := readLimits(string(text), l.flags, nil)
+	if err == nil && l.current.values != nil {
 		wanted := set.values
-		set, err = readLimits(string(text), l.given, l.now.values)
-		for _, name := range limitsAtStart {
-			if wanted[name] != l.now.values[name] {
+		set, err = readLimits(string(text), l.flags, l.current.values)
+		for _, name := range fixedLimits {
+			if wanted[name] != l.current.values[name] {
 				later = append(later, name+"="+wanted[name])
 			}
 		}
 	}
 	if err != nil {
-		return nil, nil, fault.Usage.With("--limits %s: %s", plainLine(l.path), message(err))
+		return nil, nil, fault.Usage.With("--limits %s: %s", sanitizeLine(l.path), faultMessage(err))
 	}
 	changed = []string{}
 	limitFlags(&set.server, &set.share).VisitAll(func(f *pflag.Flag) {
-		if v := set.values[f.Name]; v != l.now.values[f.Name] {
+		if v := set.values[f.Name]; v != l.current.values[f.Name] {
 			changed = append(changed, f.Name+"="+v)
 		}
 	})
-	l.text, l.now = text, set
+	l.text, l.current = text, set
 	return changed, later, nil
 }
 
@@ -80,16 +80,16 @@ func (l *limitsFile) load(ctx context.Context) (changed, later []string, err err
 // failure once, unless it was asked for.
 func (l *limitsFile) reload(ctx context.Context, asked bool) {
 	var changed, later []string
-	err := readableAgain(l.path)
+	err := checkRegularFiles(l.path)
 	if err == nil {
 		changed, later, err = l.load(ctx)
 	}
 	switch {
 	case ctx.Err() != nil:
-	case err != nil && (asked || err.Error() != l.failed):
-		l.log.Warn("the limits were not read again: those of before stay", "error", message(err))
+	case err != nil && (asked || err.Error() != l.lastErr):
+		l.log.Warn("the limits were not read again: those of before stay", "error", faultMessage(err))
 	case changed != nil:
-		l.apply(l.now)
+		l.apply(l.current)
 		l.log.Info("the limits were read again", "file", l.path, "changed", strings.Join(changed, " "))
 	case err == nil && asked:
 		l.log.Info("the limits are unchanged", "file", l.path)
@@ -97,13 +97,13 @@ func (l *limitsFile) reload(ctx context.Context, asked bool) {
 	if len(later) > 0 {
 		l.log.Warn("these limits change at the next start alone", "limits", strings.Join(later, " "))
 	}
-	if l.failed = ""; err != nil {
-		l.failed = err.Error()
+	if l.lastErr = ""; err != nil {
+		l.lastErr = err.Error()
 	}
 }
 
-// message is an error's text without its code.
-func message(err error) string {
+// faultMessage is an error's text without its code.
+func faultMessage(err error) string {
 	if f, is := errors.AsType[*fault.Error](err); is {
 		return f.Message
 	}
@@ -129,15 +129,15 @@ func readLimits(text string, given *pflag.FlagSet, running map[string]string) (s
 		case name == "" || value == "":
 			return set, fault.Usage.With("line %d is no NAME = VALUE", number)
 		case f == nil:
-			return set, fault.Usage.With("line %d: no limit has the name %q: mooring serve --help lists them", number, plainLine(fault.Clip(name)))
+			return set, fault.Usage.With("line %d: no limit has the name %q: mooring serve --help lists them", number, sanitizeLine(fault.Clip(name)))
 		case f.Changed:
 			return set, fault.Usage.With("line %d: %s stands there twice", number, name)
 		}
 		if err := flags.Set(name, value); err != nil {
-			return set, fault.Usage.With("line %d: %q is no value for %s", number, plainLine(fault.Clip(value)), name)
+			return set, fault.Usage.With("line %d: %q is no value for %s", number, sanitizeLine(fault.Clip(value)), name)
 		}
 		if err := checkLimit(f); err != nil {
-			return set, fault.Usage.With("line %d: %s", number, message(err))
+			return set, fault.Usage.With("line %d: %s", number, faultMessage(err))
 		}
 	}
 	over := func(name, value string) {
@@ -147,7 +147,7 @@ func readLimits(text string, given *pflag.FlagSet, running map[string]string) (s
 	}
 	given.Visit(func(f *pflag.Flag) { over(f.Name, f.Value.String()) })
 	if running != nil {
-		for _, name := range limitsAtStart {
+		for _, name := range fixedLimits {
 			over(name, running[name])
 		}
 	}

@@ -56,7 +56,7 @@ func TestReadLimits(t *testing.T) {
 		set, err := readLimits(c.text, givenLimits(t, "--max-imports", "6"), nil)
 		got := ""
 		if err != nil {
-			got = "! " + message(err)
+			got = "! " + faultMessage(err)
 			if fault.CodeOf(err) != fault.Usage {
 				t.Errorf("%s: %v is no fault of usage", c.what, err)
 			}
@@ -97,20 +97,20 @@ func TestLimitsAreReadAgain(t *testing.T) {
 		var log lockbuf.Buffer
 		var now atomic.Pointer[limitSet]
 		var applied atomic.Int32
-		l := &limitsFile{path: file, given: givenLimits(t, "--max-imports", "6"), log: slog.New(slog.NewTextHandler(&log, nil)), apply: func(set limitSet) {
+		l := &limitsFile{path: file, flags: givenLimits(t, "--max-imports", "6"), log: slog.New(slog.NewTextHandler(&log, nil)), apply: func(set limitSet) {
 			now.Store(&set)
 			applied.Add(1)
 		}}
 		if _, _, err := l.load(ctx); err != nil {
 			t.Fatal(err)
 		}
-		if l.now.server.Connections != 5 || l.now.server.RPC.Imports != 6 {
-			t.Errorf("%d connections, %d imports", l.now.server.Connections, l.now.server.RPC.Imports)
+		if l.current.server.Connections != 5 || l.current.server.RPC.Imports != 6 {
+			t.Errorf("%d connections, %d imports", l.current.server.Connections, l.current.server.RPC.Imports)
 		}
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			follow(ctx, nil, l.reload)
+			reloadLoop(ctx, nil, l.reload)
 		}()
 		for _, step := range []struct {
 			what   string

@@ -12,8 +12,8 @@ import (
 // reloadInterval is how often the files are looked at.
 const reloadInterval = 20 * time.Second
 
-// follow calls each of reload now and then, and with asked at each hangup, until ctx ends.
-func follow(ctx context.Context, hangups <-chan os.Signal, reload ...func(ctx context.Context, asked bool)) {
+// reloadLoop calls each of reload now and then, and with asked at each hangup, until ctx ends.
+func reloadLoop(ctx context.Context, hangups <-chan os.Signal, reload ...func(ctx context.Context, asked bool)) {
 	tick := time.NewTicker(reloadInterval)
 	defer tick.Stop()
 	for {
@@ -31,8 +31,8 @@ func follow(ctx context.Context, hangups <-chan os.Signal, reload ...func(ctx co
 	}
 }
 
-// readableAgain says what is wrong with files that can be read once: a pipe's writer has gone.
-func readableAgain(files ...string) error {
+// checkRegularFiles says what is wrong with files that can be read once: a pipe's writer has gone.
+func checkRegularFiles(files ...string) error {
 	for _, file := range files {
 		if info, err := os.Stat(file); err == nil && !info.Mode().IsRegular() {
 			return fmt.Errorf("%s is no regular file", file)

@@ -32,8 +32,8 @@ type shareOptions struct {
 	key      string // once readKey has read it, "" for none
 	loopback bool
 
-	loopbackSaid bool         // and not just the default
-	limits       share.Config // only what addLimits names
+	loopbackGiven bool         // and not just the default
+	limits        share.Config // only what addLimits names
 }
 
 func newShareOptions() shareOptions { return shareOptions{limits: share.DefaultConfig()} }
@@ -53,7 +53,7 @@ const maxKeyFile = 64 << 10
 func (o *shareOptions) readKey(ctx context.Context) error {
 	key, from := os.Getenv(envShareKey), envShareKey
 	if o.keyFile != "" {
-		data, err := readWhole(ctx, o.keyFile, maxKeyFile)
+		data, err := readFileLimited(ctx, o.keyFile, maxKeyFile)
 		if err != nil {
 			return fmt.Errorf("--share-key-file: %w", err)
 		}
@@ -72,7 +72,7 @@ func (o *shareOptions) readKey(ctx context.Context) error {
 // mountShare puts opencode's share API on the server. address is what --advertise
 // says, or where the server listens.
 func (o *serveOptions) mountShare(srv *server.Server, st share.Store, log *slog.Logger, address capability.Ref, ln net.Listener) *share.Service {
-	if o.share.loopback && !o.share.loopbackSaid && behindProxy(address, ln.Addr()) {
+	if o.share.loopback && !o.share.loopbackGiven && behindProxy(address, ln.Addr()) {
 		o.share.loopback = false
 		log.Info("a proxy is taken to stand before this server, so opencode on this machine needs a key or a create-only ref; --share-loopback says otherwise")
 	}
@@ -82,7 +82,7 @@ func (o *serveOptions) mountShare(srv *server.Server, st share.Store, log *slog.
 		cfg.Base = webAddress(address)
 	}
 	lim := session.DefaultLimits()
-	cfg.Pieces = opencode.Limits{Ops: lim.BatchOps, Bytes: lim.BatchBytes, Payload: lim.PayloadBytes}
+	cfg.CommitLimits = opencode.Limits{Ops: lim.BatchOps, Bytes: lim.BatchBytes, Payload: lim.PayloadBytes}
 	service := share.New(cfg)
 	service.Mount()
 	return service

@@ -158,7 +158,7 @@ func TestSIGTERMDrains(t *testing.T) {
 	if status, answer := ask(t, "GET", "http://"+s.banner.Listening+"/readyz", ""); status == http.StatusOK {
 		t.Errorf("it is ready for more: %s", answer)
 	}
-	late, err := client.Open(t.Context(), client.Config{Home: filepath.Join(dir, "late"), Patience: -1})
+	late, err := client.Open(t.Context(), client.Config{Home: filepath.Join(dir, "late"), RetryTimeout: -1})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-func sessionCmd(sh *shared) *cobra.Command {
+func sessionCmd(sh *cliEnv) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "session",
 		Short: "Import, export, list, show, append to, follow, verify and end sessions",
@@ -30,8 +30,8 @@ func sessionCmd(sh *shared) *cobra.Command {
 	return cmd
 }
 
-// table writes rows in columns.
-func table(w io.Writer, rows [][]string) error {
+// writeTable writes rows in columns.
+func writeTable(w io.Writer, rows [][]string) error {
 	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
 	for _, row := range rows {
 		for i, cell := range row {
@@ -45,8 +45,8 @@ func table(w io.Writer, rows [][]string) error {
 	return t.Flush()
 }
 
-// counted is a number of things: 1 op, 2 ops.
-func counted(n int, what string) string {
+// plural is a number of things: 1 op, 2 ops.
+func plural(n int, what string) string {
 	switch {
 	case n == 1:
 	case strings.HasSuffix(what, "ch"):
@@ -65,8 +65,8 @@ func unixMs(t time.Time) int64 {
 	return t.UnixMilli()
 }
 
-// when prints a time of Unix milliseconds, in UTC; "-" for none.
-func when(ms int64) string {
+// formatTime prints a time of Unix milliseconds, in UTC; "-" for none.
+func formatTime(ms int64) string {
 	if ms == 0 {
 		return "-"
 	}

@@ -27,9 +27,9 @@ func sessionAbortTurnsCmd(h *homeFlags) *cobra.Command {
 			"for an owner's, REF lists only the refs that were made from it; turns of others are left.\n\n" +
 			"It goes to the server at once, past what waits in the outbox.\n\n" + refHelp,
 		Example: "  mooring session abort-turns ses_01J… --dead\n  mooring session abort-turns @owner-of-session.ref --json",
-		Args:    arguments(1, 1),
+		Args:    argCount(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return h.onSession(cmd.Context(), args[0], func(ctx context.Context, s *client.Session) error {
+			return h.withSession(cmd.Context(), args[0], func(ctx context.Context, s *client.Session) error {
 				return h.abortTurns(ctx, s, dead)
 			})
 		},
@@ -50,9 +50,9 @@ type shownAborted struct {
 
 func (h *homeFlags) abortTurns(ctx context.Context, s *client.Session, dead bool) error {
 	var bar *progress
-	a, err := s.AbortTurns(ctx, client.AbortOptions{Dead: dead, Progress: func(done, total int) {
+	a, err := s.AbortTurns(ctx, client.AbortOptions{DeadOnly: dead, Progress: func(done, total int) {
 		if bar == nil {
-			bar = newProgress(h.sh, "turns aborted", total)
+			bar = newProgress(h.env, "turns aborted", total)
 		}
 		bar.set(done, total)
 	}})
@@ -62,12 +62,12 @@ func (h *homeFlags) abortTurns(ctx context.Context, s *client.Session, dead bool
 	if err != nil && a == (client.AbortedTurns{}) {
 		return err // nothing has come of it
 	}
-	shown := shownAborted{Session: s.ID(), Dead: dead, Aborted: a.Aborted, Ended: a.Ended, Left: a.Left, Refused: a.Refused}
+	shown := shownAborted{Session: s.ID(), Dead: dead, Aborted: a.Aborted, Ended: a.AlreadyEnded, Left: a.Skipped, Refused: a.Refused}
 	said := error(nil)
-	if h.sh.json {
-		said = h.sh.printJSON(shown)
+	if h.env.json {
+		said = h.env.printJSON(shown)
 	} else {
-		_, said = fmt.Fprintln(h.sh.out, shown.text())
+		_, said = fmt.Fprintln(h.env.out, shown.text())
 	}
 	if err == nil {
 		err = said
@@ -77,7 +77,7 @@ func (h *homeFlags) abortTurns(ctx context.Context, s *client.Session, dead bool
 
 // text is one line about it.
 func (a *shownAborted) text() string {
-	said := []string{"aborted " + counted(a.Aborted, "turn")}
+	said := []string{"aborted " + plural(a.Aborted, "turn")}
 	if a.Aborted+a.Ended+a.Left+a.Refused == 0 {
 		return "no turn is open"
 	}

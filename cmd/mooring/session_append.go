@@ -70,7 +70,7 @@ func checkMethod(l *opLine) error {
 	if l.Method == session.MethodCreate || l.Method == session.MethodFork {
 		return fault.UnknownMethod.With("line %d: %s makes another session, which is no op of this one: mooring session import makes sessions", l.Line, l.Method)
 	}
-	return fault.UnknownMethod.With("line %d: there is no method %q: use one of %s", l.Line, plainLine(l.Method), strings.Join(names, ", "))
+	return fault.UnknownMethod.With("line %d: there is no method %q: use one of %s", l.Line, sanitizeLine(l.Method), strings.Join(names, ", "))
 }
 
 var appendHelp = `Append op intents to a session, one JSON object a line, from FILE or standard input (-).
@@ -105,10 +105,10 @@ func sessionAppendCmd(h *homeFlags) *cobra.Command {
 		Long:  appendHelp + "\n\n" + refHelp,
 		Example: `  mooring session append ses_01J… ops.jsonl --wait
   echo '{"method":"put","key":"message/msg_1","payload":{"role":"user"}}' | mooring session append @helper.ref`,
-		Args: arguments(1, 2),
+		Args: argCount(1, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return h.workOn(cmd.Context(), args[0], func(ctx context.Context, c *client.Client) error {
-				if err := h.checkAppended(ctx, c, args); err != nil {
+			return h.withRef(cmd.Context(), args[0], func(ctx context.Context, c *client.Client) error {
+				if err := h.checkAppendRef(ctx, c, args); err != nil {
 					return err
 				}
 				lines, err := h.opLines(ctx, args[1:])
@@ -125,7 +125,7 @@ func sessionAppendCmd(h *homeFlags) *cobra.Command {
 
 // opLines reads FILE, or standard input.
 func (h *homeFlags) opLines(ctx context.Context, args []string) (lines []opLine, err error) {
-	in, closeIn, err := h.sh.input(ctx, args)
+	in, closeIn, err := h.env.input(ctx, args)
 	if err == nil {
 		defer closeIn()
 		lines, err = readOpLines(&boundedInput{Reader: in})
@@ -136,9 +136,9 @@ func (h *homeFlags) opLines(ctx context.Context, args []string) (lines []opLine,
 	return lines, err
 }
 
-// checkAppended sees that REF is one before standard input is waited for: it may be
+// checkAppendRef sees that REF is one before standard input is waited for: it may be
 // the file's name, with REF forgotten.
-func (h *homeFlags) checkAppended(ctx context.Context, c *client.Client, args []string) error {
+func (h *homeFlags) checkAppendRef(ctx context.Context, c *client.Client, args []string) error {
 	ref, id, err := h.ref(ctx, args[0])
 	if err != nil {
 		return err
@@ -146,26 +146,26 @@ func (h *homeFlags) checkAppended(ctx context.Context, c *client.Client, args []
 	if id == "" {
 		return ref.CheckPlaintext(h.plaintext)
 	}
-	_, err = h.kept(ctx, c.Outbox(), id, capability.Append)
+	_, err = h.savedRef(ctx, c.Outbox(), id, capability.Append)
 	if info, e := os.Stat(id); fault.CodeOf(err) == fault.NotFound && len(args) == 1 && e == nil && !info.IsDir() {
 		return fault.NotFound.With("the home folder knows no session %s, but there is a file of that name: REF comes before it, mooring session append REF %s", id, id)
 	}
 	return err
 }
 
-// appending is op lines as batches that are ready to be committed.
-type appending struct {
-	session *client.Session
-	labels  map[string]string // label or op id → op id
-	batches []*client.Batch
-	last    []int                     // the last line of each batch
-	made    map[string]capability.Ref // op id → the ref that its share makes
-	outside []named                   // ops that are referred to and not made here
-	own     []named                   // ops with ids of their own
+// appendPlan is op lines as batches that are ready to be committed.
+type appendPlan struct {
+	session     *client.Session
+	labels      map[string]string // label or op id → op id
+	batches     []*client.Batch
+	last        []int                     // the last line of each batch
+	mintedRefs  map[string]capability.Ref // op id → the ref that its share makes
+	externalOps []namedOp                 // ops that are referred to and not made here
+	ownOps      []namedOp                 // ops with ids of their own
 }
 
-// named is an op id that stands in a line.
-type named struct {
+// namedOp is an op id that stands in a line.
+type namedOp struct {
 	line  int
 	op    string
 	batch string // that makes it
@@ -176,13 +176,13 @@ func (h *homeFlags) append(ctx context.Context, c *client.Client, arg string, li
 	if err != nil {
 		return err
 	}
-	a := &appending{session: s, labels: map[string]string{}, made: map[string]capability.Ref{}}
+	a := &appendPlan{session: s, labels: map[string]string{}, mintedRefs: map[string]capability.Ref{}}
 	for _, group := range batchesOf(lines, session.DefaultLimits().Limits) {
 		if err := a.add(group); err != nil {
 			return err
 		}
 	}
-	if err := a.checkOutside(ctx, c); err != nil {
+	if err := a.checkExternalOps(ctx, c); err != nil {
 		return err
 	}
 	var tickets []client.Ticket
@@ -198,13 +198,13 @@ func (h *homeFlags) append(ctx context.Context, c *client.Client, arg string, li
 		}
 		tickets = append(tickets, t)
 	}
-	return h.through(ctx, c, arg, s, capability.Append, h.report(ctx, c, a, tickets, wait))
+	return h.explainRefUsed(ctx, c, arg, s, capability.Append, h.report(ctx, c, a, tickets, wait))
 }
 
-// checkOutside sees, before anything is committed, that the ops the lines name
+// checkExternalOps sees, before anything is committed, that the ops the lines name
 // and do not make are in the outbox, and that their own op ids are not taken.
-func (a *appending) checkOutside(ctx context.Context, c *client.Client) error {
-	check := func(names []named, f func(n named, row *outbox.Row) error) error {
+func (a *appendPlan) checkExternalOps(ctx context.Context, c *client.Client) error {
+	check := func(names []namedOp, f func(n namedOp, row *outbox.Row) error) error {
 		for _, n := range names {
 			rows, err := c.Outbox().List(ctx, outbox.Filter{Op: n.op, Limit: 1})
 			if err != nil {
@@ -220,7 +220,7 @@ func (a *appending) checkOutside(ctx context.Context, c *client.Client) error {
 		}
 		return nil
 	}
-	err := check(a.outside, func(n named, row *outbox.Row) error {
+	err := check(a.externalOps, func(n namedOp, row *outbox.Row) error {
 		if row == nil {
 			return fault.BadReference.With("line %d: op %s is not in this outbox: only ops that were appended from here can be referred to", n.line, n.op)
 		}
@@ -229,7 +229,7 @@ func (a *appending) checkOutside(ctx context.Context, c *client.Client) error {
 	if err != nil {
 		return err
 	}
-	return check(a.own, func(n named, row *outbox.Row) error {
+	return check(a.ownOps, func(n namedOp, row *outbox.Row) error {
 		if row != nil && row.Batch != n.batch {
 			return fault.AlreadyExists.With("line %d: op id %s is taken by an earlier append: give each op an id of its own", n.line, n.op)
 		}
@@ -238,7 +238,7 @@ func (a *appending) checkOutside(ctx context.Context, c *client.Client) error {
 }
 
 // add checks a batch's lines and makes the batch of them.
-func (a *appending) add(group []opLine) error {
+func (a *appendPlan) add(group []opLine) error {
 	b := a.session.Batch()
 	if !slices.ContainsFunc(group, func(l opLine) bool { return l.OpID == "" }) {
 		b.SetID(group[0].OpID) // the same lines again are the same batch: nothing is appended twice
@@ -254,8 +254,8 @@ func (a *appending) add(group []opLine) error {
 		intents = append(intents, *in)
 		p := b.Do(l.Method)
 		if l.OpID != "" {
-			p.Named(l.OpID)
-			a.own = append(a.own, named{l.Line, l.OpID, b.ID()})
+			p.SetID(l.OpID)
+			a.ownOps = append(a.ownOps, namedOp{l.Line, l.OpID, b.ID()})
 		}
 		for _, arg := range in.Args {
 			if arg.Ref != nil {
@@ -283,7 +283,7 @@ func (a *appending) add(group []opLine) error {
 }
 
 // intent is a line with its labels replaced by op ids, checked as far as it can be.
-func (a *appending) intent(l *opLine, opID string) (*ledger.Intent, error) {
+func (a *appendPlan) intent(l *opLine, opID string) (*ledger.Intent, error) {
 	if err := checkMethod(l); err != nil {
 		return nil, err
 	}
@@ -339,26 +339,26 @@ func checkShareLimits(l *opLine) error {
 }
 
 // mint makes the ref of a share that brings none.
-func (a *appending) mint(in *ledger.Intent, sealed bool) {
+func (a *appendPlan) mint(in *ledger.Intent, sealed bool) {
 	ref := a.session.Ref().New(a.session.ID())
 	if sealed {
 		ref = a.session.Ref().NewSealed(a.session.ID())
 	}
-	a.made[in.OpID] = ref
+	a.mintedRefs[in.OpID] = ref
 	id, _ := json.Marshal(ref.ID)                  // texts always marshal
 	hash, _ := json.Marshal(ref.Secret.HashText()) // …
 	in.Args = append(in.Args, ledger.Arg{Name: "ref", JSON: id}, ledger.Arg{Name: "hash", JSON: hash})
 }
 
-func (a *appending) opID(l *opLine, name string) string {
+func (a *appendPlan) opID(l *opLine, name string) string {
 	if id, ok := a.labels[name]; ok {
 		return id
 	}
-	a.outside = append(a.outside, named{line: l.Line, op: name})
+	a.externalOps = append(a.externalOps, namedOp{line: l.Line, op: name})
 	return name
 }
 
-func (a *appending) ref(l *opLine, r *opLineRef) *ledger.Ref {
+func (a *appendPlan) ref(l *opLine, r *opLineRef) *ledger.Ref {
 	if r == nil {
 		return nil
 	}
@@ -380,19 +380,19 @@ type shownOp struct {
 }
 
 // report prints what became of the batches so far.
-func (h *homeFlags) report(ctx context.Context, c *client.Client, a *appending, tickets []client.Ticket, wait bool) error {
+func (h *homeFlags) report(ctx context.Context, c *client.Client, a *appendPlan, tickets []client.Ticket, wait bool) error {
 	var refused, unread error
 	bad, total, queued := 0, 0, 0
 	waiting, stop := ctx, context.CancelFunc(func() {})
 	if !wait {
-		waiting, stop = whileReachable(ctx, c, sendMoment)
+		waiting, stop = whileReachable(ctx, c, sendGrace)
 	} else {
-		defer h.sayWhy(ctx, c)()
+		defer h.reportWaiting(ctx, c)()
 	}
 	defer stop()
-	var still *outbox.Standstill
+	var still *outbox.StreamStoppedError
 	for _, t := range tickets {
-		results, stopped, err := await(ctx, waiting, c, t)
+		results, stopped, err := awaitResults(ctx, waiting, c, t)
 		if unread == nil {
 			unread = err
 		}
@@ -405,7 +405,7 @@ func (h *homeFlags) report(ctx context.Context, c *client.Client, a *appending, 
 		}
 		for i, op := range t.Ops {
 			shown := shownOp{Op: op, Batch: t.Batch, Outcome: "queued"}
-			if ref, ok := a.made[op]; ok {
+			if ref, ok := a.mintedRefs[op]; ok {
 				shown.Ref, shown.Text = ref.ID, ref.Text()
 			}
 			if results != nil {
@@ -426,13 +426,13 @@ func (h *homeFlags) report(ctx context.Context, c *client.Client, a *appending, 
 	case unread != nil:
 		return unread
 	case refused != nil:
-		return fmt.Errorf("%d of %s did not apply: %w", bad, counted(total, "op"), refused)
+		return fmt.Errorf("%d of %s did not apply: %w", bad, plural(total, "op"), refused)
 	case queued > 0 && still != nil:
-		return fmt.Errorf("durable in the outbox and not sent, %d of %s: %w", queued, counted(total, "op"), stuck(still))
+		return fmt.Errorf("durable in the outbox and not sent, %d of %s: %w", queued, plural(total, "op"), stoppedError(still))
 	case queued > 0 && wait:
-		return fault.Canceled.With("stopped waiting: durable and not answered yet, %d of %s", queued, counted(total, "op"))
+		return fault.Canceled.With("stopped waiting: durable and not answered yet, %d of %s", queued, plural(total, "op"))
 	case queued > 0:
-		h.sayQueued(ctx, c, fmt.Sprintf("%d of %s waiting", queued, counted(total, "op")))
+		h.reportQueued(ctx, c, fmt.Sprintf("%d of %s waiting", queued, plural(total, "op")))
 	}
 	return nil
 }
@@ -446,19 +446,19 @@ func fillOutcome(to *shownOp, o *ledger.Outcome) {
 }
 
 func (h *homeFlags) printOp(o *shownOp) error {
-	if h.sh.json {
-		return h.sh.printJSON(o)
+	if h.env.json {
+		return h.env.printJSON(o)
 	}
 	line := []string{o.Op, o.Outcome}
 	if o.Cursor != 0 {
 		line = append(line, fmt.Sprintf("cursor %d", o.Cursor))
 	}
 	if o.Reason != "" {
-		line = append(line, o.Reason+": "+oneLine(o.Message))
+		line = append(line, o.Reason+": "+clipLine(o.Message))
 	}
 	if o.Text != "" {
 		line = append(line, o.Text)
 	}
-	_, err := fmt.Fprintln(h.sh.out, strings.Join(line, "  "))
+	_, err := fmt.Fprintln(h.env.out, strings.Join(line, "  "))
 	return err
 }

@@ -13,16 +13,16 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 )
 
-// deletesAtOnce is how many sessions are deleted at a time: as many as a server commits
+// maxConcurrentDeletes is how many sessions are deleted at a time: as many as a server commits
 // together, and an outbox sends.
-const deletesAtOnce = 128
+const maxConcurrentDeletes = 128
 
-// deleting deletes the sessions of refs. One that cannot be deleted keeps none of the others.
-func (h *homeFlags) deleting(ctx context.Context, args []string, yes bool, f forgetting) error {
-	if !yes && (slices.Contains(args, "-") || !h.sh.terminal()) {
+// deleteMany deletes the sessions of refs. One that cannot be deleted keeps none of the others.
+func (h *homeFlags) deleteMany(ctx context.Context, args []string, yes bool, f irreversible) error {
+	if !yes && (slices.Contains(args, "-") || !h.env.canAsk()) {
 		return fault.Usage.With("this cannot be undone, and there is no terminal to ask on: say --yes")
 	}
-	refs, err := h.refsOf(ctx, args)
+	refs, err := h.expandRefs(ctx, args)
 	if err != nil {
 		return err
 	}
@@ -31,7 +31,7 @@ func (h *homeFlags) deleting(ctx context.Context, args []string, yes bool, f for
 			return err
 		}
 	}
-	return h.work(ctx, func(ctx context.Context, c *client.Client) error {
+	return h.withClient(ctx, func(ctx context.Context, c *client.Client) error {
 		var sessions []*client.Session
 		there := map[string]bool{}
 		for _, ref := range refs {
@@ -44,19 +44,19 @@ func (h *homeFlags) deleting(ctx context.Context, args []string, yes bool, f for
 			}
 			there[s.ID()] = true
 		}
-		h.on = "" // of errors there is more than one session
+		h.target = "" // of errors there is more than one session
 		if len(sessions) == 0 {
 			return nil
 		}
-		if !yes && !h.sh.confirmed(ctx, fmt.Sprintf("%s: %s, for good?", counted(len(sessions), "session"), "delete with all refs to them")) {
+		if !yes && !h.env.confirm(ctx, fmt.Sprintf("%s: %s, for good?", plural(len(sessions), "session"), "delete with all refs to them")) {
 			return fault.Canceled.With("nothing was done")
 		}
 		return h.deleteAll(ctx, c, sessions, f)
 	})
 }
 
-// refsOf are args, with the lines of standard input in place of "-".
-func (h *homeFlags) refsOf(ctx context.Context, args []string) (refs []string, err error) {
+// expandRefs are args, with the lines of standard input in place of "-".
+func (h *homeFlags) expandRefs(ctx context.Context, args []string) (refs []string, err error) {
 	read := false
 	for _, arg := range args {
 		if arg != "-" {
@@ -67,7 +67,7 @@ func (h *homeFlags) refsOf(ctx context.Context, args []string) (refs []string, e
 			return nil, fault.Usage.With("- is there twice, and standard input can be read once")
 		}
 		read = true
-		in, closeIn, err := h.sh.input(ctx, nil)
+		in, closeIn, err := h.env.input(ctx, nil)
 		if err != nil {
 			return nil, err
 		}
@@ -86,21 +86,21 @@ func (h *homeFlags) refsOf(ctx context.Context, args []string) (refs []string, e
 }
 
 // deleteAll deletes sessions, many at a time, and says of each what became of it.
-func (h *homeFlags) deleteAll(ctx context.Context, c *client.Client, sessions []*client.Session, f forgetting) error {
+func (h *homeFlags) deleteAll(ctx context.Context, c *client.Client, sessions []*client.Session, f irreversible) error {
 	wait, stop := whileReachable(ctx, c, 0)
 	defer stop()
-	defer h.sayWhy(wait, c)()
+	defer h.reportWaiting(wait, c)()
 	type outcome struct {
-		shown forgotten
+		shown irreversibleResult
 		err   error
 	}
 	todo, done := make(chan *client.Session), make(chan outcome)
 	var all sync.WaitGroup
-	for range min(deletesAtOnce, len(sessions)) {
+	for range min(maxConcurrentDeletes, len(sessions)) {
 		all.Go(func() {
 			for s := range todo {
 				var o outcome
-				o.shown, o.err = forget(ctx, wait, c, s, f)
+				o.shown, o.err = commitAndAwait(ctx, wait, c, s, f)
 				done <- o
 			}
 		})
@@ -122,21 +122,21 @@ func (h *homeFlags) deleteAll(ctx context.Context, c *client.Client, sessions []
 			if first == nil {
 				first = o.err
 			}
-			fmt.Fprintf(h.sh.err, "%s: %s\n", o.shown.Session, plainLine(o.err.Error()))
+			fmt.Fprintf(h.env.err, "%s: %s\n", o.shown.Session, sanitizeLine(o.err.Error()))
 		case printing != nil: // nobody reads it: go on all the same
-		case h.sh.json:
-			printing = h.sh.printJSON(o.shown)
+		case h.env.json:
+			printing = h.env.printJSON(o.shown)
 		case o.shown.Queued:
 			queued++
 		default:
-			_, printing = fmt.Fprintf(h.sh.out, "%s %s\n", o.shown.Session, f.said(o.shown))
+			_, printing = fmt.Fprintf(h.env.out, "%s %s\n", o.shown.Session, f.summary(o.shown))
 		}
 	}
 	if queued > 0 {
-		h.sayQueued(ctx, c, fmt.Sprintf("%s are deleted when that has arrived", counted(queued, "session")))
+		h.reportQueued(ctx, c, fmt.Sprintf("%s are deleted when that has arrived", plural(queued, "session")))
 	}
 	if failed > 0 {
-		return fmt.Errorf("%d of %s were not deleted; the first: %w", failed, counted(len(sessions), "session"), first)
+		return fmt.Errorf("%d of %s were not deleted; the first: %w", failed, plural(len(sessions), "session"), first)
 	}
 	return printing
 }

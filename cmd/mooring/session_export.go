@@ -23,9 +23,9 @@ func sessionExportCmd(h *homeFlags) *cobra.Command {
 			"JSON document of many lines, with --json too, which is for its errors then.\n\n" + refHelp,
 		Example: "  mooring session export ses_01J… > session.json\n" +
 			"  mooring session export @reader.ref",
-		Args: arguments(1, 1),
+		Args: argCount(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return h.onSession(cmd.Context(), args[0], h.export)
+			return h.withSession(cmd.Context(), args[0], h.export)
 		},
 	}
 }
@@ -49,9 +49,9 @@ func (h *homeFlags) export(ctx context.Context, s *client.Session) error {
 	}
 	doc := opencode.NewExport(entries, name)
 	if doc.Orphans > 0 {
-		fmt.Fprintf(h.sh.err, "left out %s whose message is not there\n", counted(doc.Orphans, "part"))
+		fmt.Fprintf(h.env.err, "left out %s whose message is not there\n", plural(doc.Orphans, "part"))
 	}
-	out := bufio.NewWriter(h.sh.out)
+	out := bufio.NewWriter(h.env.out)
 	if _, err := doc.WriteTo(out); err != nil {
 		return fmt.Errorf("write the export: %w", err)
 	}

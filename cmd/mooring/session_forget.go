@@ -32,17 +32,17 @@ func sessionDeleteCmd(h *homeFlags) *cobra.Command {
 			"a line.\n\n" + refHelp,
 		Example: "  mooring session delete ses_01J…\n  mooring session delete @owner-of-session.ref --yes\n" +
 			"  mooring session delete --yes - < old-sessions.txt",
-		Args: arguments(1, -1),
+		Args: argCount(1, -1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			f := forgetting{
-				what: "delete the session with all refs to it",
-				op:   func(b *client.Batch) { b.Delete() },
-				said: func(r forgotten) string { return fmt.Sprintf("deleted at cursor %d", r.Cursor) },
+			f := irreversible{
+				what:    "delete the session with all refs to it",
+				op:      func(b *client.Batch) { b.Delete() },
+				summary: func(r irreversibleResult) string { return fmt.Sprintf("deleted at cursor %d", r.Cursor) },
 			}
 			if len(args) == 1 && args[0] != "-" {
-				return h.forgetting(cmd.Context(), args[0], yes, f)
+				return h.runIrreversible(cmd.Context(), args[0], yes, f)
 			}
-			return h.deleting(cmd.Context(), args, yes, f)
+			return h.deleteMany(cmd.Context(), args, yes, f)
 		},
 	}
 	yesFlag(cmd, &yes)
@@ -63,20 +63,20 @@ func sessionPurgeCmd(h *homeFlags) *cobra.Command {
 			"are overwritten at once; Postgres has earlier versions of rows until it vacuums.\n\n" +
 			"It goes through the outbox. On a terminal it asks; without one it takes --yes.\n\n" + refHelp,
 		Example: "  mooring session purge ses_01J… part/msg_1/prt_3\n  mooring session purge @owner-of-session.ref message/msg_1 --yes",
-		Args:    arguments(2, 2),
+		Args:    argCount(2, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if _, bad := session.ParseKey(args[1]); bad != nil {
 				return fault.Usage.Because(bad, "%s", bad.Message)
 			}
-			return h.forgetting(cmd.Context(), args[0], yes, forgetting{
+			return h.runIrreversible(cmd.Context(), args[0], yes, irreversible{
 				what: "remove every payload of " + args[1],
 				key:  args[1],
 				op:   func(b *client.Batch) { b.Purge(args[1]) },
-				said: func(r forgotten) string {
+				summary: func(r irreversibleResult) string {
 					if r.Unchanged {
 						return fmt.Sprintf("there is nothing of %s in the session", args[1])
 					}
-					return fmt.Sprintf("purged %s from the state and %s, at cursor %d", args[1], counted(r.Events, "event"), r.Cursor)
+					return fmt.Sprintf("purged %s from the state and %s, at cursor %d", args[1], plural(r.Events, "event"), r.Cursor)
 				},
 			})
 		},
@@ -89,16 +89,16 @@ func yesFlag(cmd *cobra.Command, yes *bool) {
 	cmd.Flags().BoolVarP(yes, "yes", "y", false, "do not ask")
 }
 
-// forgetting is something that cannot be undone.
-type forgetting struct {
-	what string
-	key  string
-	op   func(*client.Batch)
-	said func(forgotten) string
+// irreversible is something that cannot be undone.
+type irreversible struct {
+	what    string
+	key     string
+	op      func(*client.Batch)
+	summary func(irreversibleResult) string
 }
 
-// forgotten is what is printed of it.
-type forgotten struct {
+// irreversibleResult is what is printed of it.
+type irreversibleResult struct {
 	Session   string `json:"session"`
 	Key       string `json:"key,omitempty"`
 	Queued    bool   `json:"queued"`
@@ -107,54 +107,54 @@ type forgotten struct {
 	Unchanged bool   `json:"unchanged,omitempty"`
 }
 
-func (h *homeFlags) forgetting(ctx context.Context, arg string, yes bool, f forgetting) error {
-	if !yes && !h.sh.terminal() {
+func (h *homeFlags) runIrreversible(ctx context.Context, arg string, yes bool, f irreversible) error {
+	if !yes && !h.env.canAsk() {
 		return fault.Usage.With("this cannot be undone, and there is no terminal to ask on: say --yes")
 	}
-	return h.workOn(ctx, arg, func(ctx context.Context, c *client.Client) error {
+	return h.withRef(ctx, arg, func(ctx context.Context, c *client.Client) error {
 		s, err := h.session(ctx, c, arg)
 		if err != nil {
 			return err
 		}
-		if !yes && !h.sh.confirmed(ctx, fmt.Sprintf("%s: %s, for good?", s.ID(), f.what)) {
+		if !yes && !h.env.confirm(ctx, fmt.Sprintf("%s: %s, for good?", s.ID(), f.what)) {
 			return fault.Canceled.With("nothing was done")
 		}
-		return h.forget(ctx, c, s, f)
+		return h.commitIrreversible(ctx, c, s, f)
 	})
 }
 
-// forget commits the op, waits for what becomes of it and says so.
-func (h *homeFlags) forget(ctx context.Context, c *client.Client, s *client.Session, f forgetting) error {
+// commitIrreversible commits the op, waits for what becomes of it and says so.
+func (h *homeFlags) commitIrreversible(ctx context.Context, c *client.Client, s *client.Session, f irreversible) error {
 	wait, stop := whileReachable(ctx, c, 0)
 	defer stop()
-	defer h.sayWhy(wait, c)()
-	shown, err := forget(ctx, wait, c, s, f)
+	defer h.reportWaiting(wait, c)()
+	shown, err := commitAndAwait(ctx, wait, c, s, f)
 	if err != nil {
 		return err
 	}
 	if shown.Queued {
-		h.sayQueued(ctx, c, "it is done when it has arrived")
+		h.reportQueued(ctx, c, "it is done when it has arrived")
 	}
-	if h.sh.json {
-		return h.sh.printJSON(shown)
+	if h.env.json {
+		return h.env.printJSON(shown)
 	}
 	if shown.Queued {
 		return nil
 	}
-	_, err = fmt.Fprintln(h.sh.out, f.said(shown))
+	_, err = fmt.Fprintln(h.env.out, f.summary(shown))
 	return err
 }
 
-// forget commits the op and waits for what becomes of it.
-func forget(ctx, wait context.Context, c *client.Client, s *client.Session, f forgetting) (shown forgotten, err error) {
-	shown = forgotten{Session: s.ID(), Key: f.key}
+// commitAndAwait commits the op and waits for what becomes of it.
+func commitAndAwait(ctx, wait context.Context, c *client.Client, s *client.Session, f irreversible) (shown irreversibleResult, err error) {
+	shown = irreversibleResult{Session: s.ID(), Key: f.key}
 	b := s.Batch()
 	f.op(b)
 	ticket, err := b.Commit(ctx)
 	if err != nil {
 		return shown, err
 	}
-	results, still, err := await(ctx, wait, c, ticket)
+	results, still, err := awaitResults(ctx, wait, c, ticket)
 	if err == nil {
 		err = results.Err()
 	}
@@ -162,7 +162,7 @@ func forget(ctx, wait context.Context, c *client.Client, s *client.Session, f fo
 		return shown, err
 	}
 	if still != nil { // else it would be done some day, when nobody expects it any more
-		return shown, errors.Join(fmt.Errorf("nothing was removed: %w", stuck(still)), giveUp(ctx, c, ticket))
+		return shown, errors.Join(fmt.Errorf("nothing was removed: %w", stoppedError(still)), dropBatch(ctx, c, ticket))
 	}
 	if shown.Queued = results == nil; shown.Queued {
 		return shown, nil
@@ -173,17 +173,17 @@ func forget(ctx, wait context.Context, c *client.Client, s *client.Session, f fo
 	return shown, nil
 }
 
-// terminal says whether there is somebody to ask.
-func (sh *shared) terminal() bool {
+// canAsk says whether there is somebody to ask.
+func (sh *cliEnv) canAsk() bool {
 	in, isFile := sh.in.(*os.File)
 	return isFile && term.IsTerminal(int(in.Fd()))
 }
 
-// confirmed asks, and says whether the answer was yes.
-func (sh *shared) confirmed(ctx context.Context, question string) bool {
+// confirm asks, and says whether the answer was yes.
+func (sh *cliEnv) confirm(ctx context.Context, question string) bool {
 	fmt.Fprintf(sh.err, "%s Type yes: ", question)
 	// At the end of the input, and at a signal, it is no answer.
-	answer, err := bufio.NewReader(&untilDone{ctx: ctx, r: sh.in}).ReadString('\n')
+	answer, err := bufio.NewReader(&ctxReader{ctx: ctx, r: sh.in}).ReadString('\n')
 	if err != nil {
 		fmt.Fprintln(sh.err) // the line that was asked on ends here
 	}

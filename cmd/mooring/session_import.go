@@ -31,7 +31,7 @@ func sessionImportCmd(h *homeFlags) *cobra.Command {
 			"server it stays there. Run again on the same file it continues or changes nothing, and on\n" +
 			"a file that has grown it goes on.",
 		Example: "  mooring session import recording.jsonl --owner @data/owner.ref\n  opencode export ses_… | mooring session import -",
-		Args:    arguments(1, 1),
+		Args:    argCount(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if arg, _ := h.ownerArg(owner); arg != "" { // before standard input is waited for
 				if _, _, err := h.ref(cmd.Context(), arg); err != nil {
@@ -42,12 +42,12 @@ func sessionImportCmd(h *homeFlags) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if !h.sh.json {
+			if !h.env.json {
 				for _, n := range rec.Notices {
-					fmt.Fprintln(h.sh.err, n)
+					fmt.Fprintln(h.env.err, n)
 				}
 			}
-			return h.work(cmd.Context(), func(ctx context.Context, c *client.Client) error {
+			return h.withClient(cmd.Context(), func(ctx context.Context, c *client.Client) error {
 				return h.importRecording(ctx, c, rec, owner)
 			})
 		},
@@ -59,10 +59,10 @@ func sessionImportCmd(h *homeFlags) *cobra.Command {
 
 // recording reads FILE, or standard input.
 func (h *homeFlags) recording(ctx context.Context, args []string, skipTooLarge bool) (rec *opencode.Recording, err error) {
-	in, closeIn, err := h.sh.input(ctx, args)
+	in, closeIn, err := h.env.input(ctx, args)
 	if err == nil {
 		defer closeIn()
-		reading := newReadProgress(h.sh, in, sizeOf(args))
+		reading := newReadProgress(h.env, in, inputSize(args))
 		defer reading.bar.clear()
 		lim := session.DefaultLimits()
 		rec, err = opencode.ReadRecording(reading, opencode.Limits{Ops: lim.BatchOps, Bytes: lim.BatchBytes, Payload: lim.PayloadBytes, SkipTooLarge: skipTooLarge})
@@ -76,37 +76,37 @@ func (h *homeFlags) recording(ctx context.Context, args []string, skipTooLarge b
 	return rec, err
 }
 
-// importing is one import under way.
-type importing struct {
-	h       *homeFlags
-	c       *client.Client
-	rec     *opencode.Recording
-	session *client.Session
-	journal *journal
-	tickets []client.Ticket // of the whole file, in order, its creation first
-	ops     []int           // how many each has
-	fresh   int             // ops that were committed now
-	waiting int             // ops of earlier runs that are not answered yet
+// importRun is one import under way.
+type importRun struct {
+	h          *homeFlags
+	c          *client.Client
+	rec        *opencode.Recording
+	session    *client.Session
+	journal    *journal
+	tickets    []client.Ticket // of the whole file, in order, its creation first
+	ops        []int           // how many each has
+	newOps     int             // ops that were committed now
+	pendingOps int             // ops of earlier runs that are not answered yet
 }
 
 func (h *homeFlags) importRecording(ctx context.Context, c *client.Client, rec *opencode.Recording, owner string) error {
-	im := &importing{h: h, c: c, rec: rec}
+	im := &importRun{h: h, c: c, rec: rec}
 	if err := im.begin(ctx, owner); err != nil {
 		return err
 	}
 	if err := im.commit(ctx); err != nil {
-		return fmt.Errorf("%w; %s", err, im.safe())
+		return fmt.Errorf("%w; %s", err, im.durableSummary())
 	}
-	answered, err := im.watch(ctx)
+	answered, err := im.awaitAnswers(ctx)
 	if err != nil {
 		return err
 	}
-	return im.say(ctx, answered)
+	return im.printResult(ctx, answered)
 }
 
 // begin finds the session the file was imported into before, or creates it.
-func (im *importing) begin(ctx context.Context, owner string) error {
-	dir, err := im.h.folder()
+func (im *importRun) begin(ctx context.Context, owner string) error {
+	dir, err := im.h.makeHomeDir()
 	if err != nil {
 		return err
 	}
@@ -133,7 +133,7 @@ func (im *importing) begin(ctx context.Context, owner string) error {
 		if im.session, err = im.c.Session(ctx, ref); err != nil {
 			return err
 		}
-		im.waiting, err = unfinishedOf(ctx, im.c, ref.Target())
+		im.pendingOps, err = unfinishedOf(ctx, im.c, ref.Target())
 		return err
 	}
 	if space == nil {
@@ -156,7 +156,7 @@ func (im *importing) begin(ctx context.Context, owner string) error {
 
 // find looks for the session among the home's refs. Without one, or where the
 // owner is named, it gives the owner's space.
-func (im *importing) find(ctx context.Context, owner string) (ref capability.Ref, space *client.Space, err error) {
+func (im *importRun) find(ctx context.Context, owner string) (ref capability.Ref, space *client.Space, err error) {
 	refs, err := im.c.Outbox().Refs(ctx)
 	if err != nil {
 		return ref, nil, fmt.Errorf("look up the refs: %w", err)
@@ -194,7 +194,7 @@ func unfinishedOf(ctx context.Context, c *client.Client, session string) (n int,
 }
 
 // total is how many ops the file has, the creation of its session among them.
-func (im *importing) total() int {
+func (im *importRun) total() int {
 	n := 1
 	for _, b := range im.rec.Batches {
 		n += len(b.Puts)
@@ -202,18 +202,18 @@ func (im *importing) total() int {
 	return n
 }
 
-// safe says how much is durable, and what to do about the rest.
-func (im *importing) safe() string {
+// durableSummary says how much is durable, and what to do about the rest.
+func (im *importRun) durableSummary() string {
 	n := 0
 	for _, ops := range im.ops {
 		n += ops
 	}
-	return fmt.Sprintf("%d of %s safe in the outbox: import the file again, and it goes on there", n, counted(im.total(), "op"))
+	return fmt.Sprintf("%d of %s safe in the outbox: import the file again, and it goes on there", n, plural(im.total(), "op"))
 }
 
 // commit makes every batch durable that was not before.
-func (im *importing) commit(ctx context.Context) error {
-	bar := newProgress(im.h.sh, "ops saved", im.total())
+func (im *importRun) commit(ctx context.Context) error {
+	bar := newProgress(im.h.env, "ops saved", im.total())
 	defer bar.clear()
 	for i := range im.rec.Batches {
 		rb := &im.rec.Batches[i]
@@ -228,50 +228,50 @@ func (im *importing) commit(ctx context.Context) error {
 		if err := im.commitBatch(ctx, b, rb.Chain); err != nil {
 			return fmt.Errorf("line %d: %w", rb.Line, err)
 		}
-		bar.set(1+im.fresh, im.total())
+		bar.set(1+im.newOps, im.total())
 	}
 	return nil
 }
 
 // commitBatch commits a batch and then notes it: a crash between the two
 // commits it again under its own id, which changes nothing.
-func (im *importing) commitBatch(ctx context.Context, b *client.Batch, chain [32]byte) error {
+func (im *importRun) commitBatch(ctx context.Context, b *client.Batch, chain [32]byte) error {
 	t, err := b.Commit(ctx)
 	if err != nil {
 		return err
 	}
 	im.tickets, im.ops = append(im.tickets, t), append(im.ops, b.Len())
-	im.fresh += b.Len()
+	im.newOps += b.Len()
 	return im.journal.add(chain)
 }
 
-// watch shows how the server answers, for as long as there is use in it. What was
+// awaitAnswers shows how the server answers, for as long as there is use in it. What was
 // answered before this run began is not shown.
-func (im *importing) watch(ctx context.Context) (answered bool, err error) {
-	total := im.fresh + im.waiting
-	bar := newProgress(im.h.sh, "ops sent", total)
+func (im *importRun) awaitAnswers(ctx context.Context) (answered bool, err error) {
+	total := im.newOps + im.pendingOps
+	bar := newProgress(im.h.env, "ops sent", total)
 	defer bar.clear()
 	wait, stop := whileReachable(ctx, im.c, 0)
 	defer stop()
-	defer im.h.sayWhy(wait, im.c)()
+	defer im.h.reportWaiting(wait, im.c)()
 	done := total - im.total() // the first of the file are those that were answered
 	for i, t := range im.tickets {
 		results, err := t.Wait(wait)
-		var still *outbox.Standstill
+		var still *outbox.StreamStoppedError
 		switch {
 		case err == nil:
 			if err := results.Err(); err != nil {
-				return true, im.refused(ctx, t.Batch, err)
+				return true, im.explainRefusal(ctx, t.Batch, err)
 			}
 		case errors.Is(err, fault.NotFound): // finished so long ago that the outbox has forgotten it
 		case errors.As(err, &still):
-			return false, fmt.Errorf("what was read is durable in the outbox and not all of it sent: %w", stuck(still))
+			return false, fmt.Errorf("what was read is durable in the outbox and not all of it sent: %w", stoppedError(still))
 		case ctx.Err() != nil:
-			return false, fault.Canceled.With("stopped: all of it is safe in the outbox (%s), and what is not sent yet goes out with any later command", counted(im.total(), "op"))
+			return false, fault.Canceled.With("stopped: all of it is safe in the outbox (%s), and what is not sent yet goes out with any later command", plural(im.total(), "op"))
 		case wait.Err() != nil:
 			still, err = im.c.Outbox().Stopped(ctx, im.session.ID())
 			if still != nil {
-				err = fmt.Errorf("what was read is durable in the outbox and not all of it sent: %w", stuck(still))
+				err = fmt.Errorf("what was read is durable in the outbox and not all of it sent: %w", stoppedError(still))
 			}
 			return false, err
 		default:
@@ -284,10 +284,10 @@ func (im *importing) watch(ctx context.Context) (answered bool, err error) {
 	return true, nil
 }
 
-// refused makes room for another try where the session never came to be.
-func (im *importing) refused(ctx context.Context, batch string, why error) error {
+// explainRefusal makes room for another try where the session never came to be.
+func (im *importRun) explainRefusal(ctx context.Context, batch string, why error) error {
 	if errors.Is(why, fault.SessionDeleted) {
-		return im.deleted()
+		return im.deletedError()
 	}
 	if !errors.Is(why, fault.AlreadyExists) {
 		return fmt.Errorf("session %s: an op was refused, mooring outbox list --session %s says which: %w", im.session.ID(), im.session.ID(), why)
@@ -298,46 +298,46 @@ func (im *importing) refused(ctx context.Context, batch string, why error) error
 	return errors.Join(there, err)
 }
 
-// deleted says what to do about a session that is over.
-func (im *importing) deleted() error {
+// deletedError says what to do about a session that is over.
+func (im *importRun) deletedError() error {
 	return fault.SessionDeleted.With("session %s was deleted after it was imported: mooring refs forget %s --force, and then import the file as a new one", im.rec.External, im.session.Ref().ID)
 }
 
-// alive says what is wrong with a session that has all of the file, as far as the
+// checkAlive says what is wrong with a session that has all of the file, as far as the
 // server can be asked.
-func (im *importing) alive(ctx context.Context) error {
-	wait, stop := whileReachable(ctx, im.c, sendMoment)
+func (im *importRun) checkAlive(ctx context.Context) error {
+	wait, stop := whileReachable(ctx, im.c, sendGrace)
 	defer stop()
 	d, err := im.session.Describe(wait)
 	switch {
 	case err != nil:
 		return nil // a later command will find out
 	case d.Grant.Dead == fault.SessionDeleted:
-		return im.deleted()
+		return im.deletedError()
 	}
 	return deadError(d)
 }
 
-func (im *importing) say(ctx context.Context, answered bool) error {
-	sh := im.h.sh
-	if answered && im.fresh == 0 {
-		if err := im.alive(ctx); err != nil {
+func (im *importRun) printResult(ctx context.Context, answered bool) error {
+	sh := im.h.env
+	if answered && im.newOps == 0 {
+		if err := im.checkAlive(ctx); err != nil {
 			return err
 		}
 	}
 	if sh.json {
 		return sh.printJSON(map[string]any{
 			"session": im.session.ID(), "external": im.rec.External, "batches": len(im.rec.Batches),
-			"new_ops": im.fresh, "queued": !answered, "notices": append([]string{}, im.rec.Notices...),
+			"new_ops": im.newOps, "queued": !answered, "notices": append([]string{}, im.rec.Notices...),
 		})
 	}
 	switch {
 	case !answered:
-		im.h.sayQueued(ctx, im.c, counted(im.fresh, "new op")+" safe")
-	case im.fresh == 0:
+		im.h.reportQueued(ctx, im.c, plural(im.newOps, "new op")+" safe")
+	case im.newOps == 0:
 		fmt.Fprintln(sh.err, "nothing new: all of it was imported before")
 	default:
-		fmt.Fprintf(sh.err, "imported %s: %s, %s\n", im.rec.External, counted(len(im.rec.Batches), "batch"), counted(im.fresh, "new op"))
+		fmt.Fprintf(sh.err, "imported %s: %s, %s\n", im.rec.External, plural(len(im.rec.Batches), "batch"), plural(im.newOps, "new op"))
 	}
 	_, err := fmt.Fprintln(sh.out, im.session.ID())
 	return err

@@ -30,7 +30,7 @@ func sessionListCmd(h *homeFlags) *cobra.Command {
 		Long: "List the sessions of an owner's space, last changed first. The server sorts and searches\n" +
 			"them, however many there are. With --json one object a line.",
 		Example: "  mooring session list --owner @data/owner.ref\n  mooring session list --search parser --limit 20\n  mooring session list --order title\n  mooring session list --json",
-		Args:    arguments(0, 0),
+		Args:    argCount(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var refused *fault.Error
 			if o.Order, refused = session.ParseListOrder(order); refused != nil {
@@ -39,7 +39,7 @@ func sessionListCmd(h *homeFlags) *cobra.Command {
 			if limit < 0 {
 				return fault.Usage.With("--limit is how many sessions to list; 0 is all")
 			}
-			return h.work(cmd.Context(), func(ctx context.Context, c *client.Client) error {
+			return h.withClient(cmd.Context(), func(ctx context.Context, c *client.Client) error {
 				sp, err := h.owner(ctx, c, owner, capability.List)
 				if err != nil {
 					return err
@@ -68,8 +68,8 @@ func (h *homeFlags) list(ctx context.Context, sp *client.Space, o client.ListOpt
 			return err
 		}
 		listed++
-		if h.sh.json {
-			if err := h.sh.printJSON(info); err != nil {
+		if h.env.json {
+			if err := h.env.printJSON(info); err != nil {
 				return err
 			}
 			if listed == limit {
@@ -82,14 +82,14 @@ func (h *homeFlags) list(ctx context.Context, sp *client.Space, o client.ListOpt
 			title = "(deleted)"
 		}
 		rows = append(rows, []string{
-			info.ID, orDash(oneLine(info.External)), strconv.FormatUint(info.Cursor, 10), strconv.FormatUint(info.Epoch, 10),
-			when(info.Updated), oneLine(title),
+			info.ID, orDash(clipLine(info.External)), strconv.FormatUint(info.Cursor, 10), strconv.FormatUint(info.Epoch, 10),
+			formatTime(info.Updated), clipLine(title),
 		})
 		if listed == limit {
 			break
 		}
 	}
-	if h.sh.json {
+	if h.env.json {
 		return nil
 	}
 	if len(rows) == 1 {
@@ -97,10 +97,10 @@ func (h *homeFlags) list(ctx context.Context, sp *client.Space, o client.ListOpt
 		if o.Search != "" {
 			none = "no session matches"
 		}
-		fmt.Fprintln(h.sh.err, none)
+		fmt.Fprintln(h.env.err, none)
 		return nil
 	}
-	return table(h.sh.out, rows)
+	return writeTable(h.env.out, rows)
 }
 
 func sessionShowCmd(h *homeFlags) *cobra.Command {
@@ -110,9 +110,9 @@ func sessionShowCmd(h *homeFlags) *cobra.Command {
 		Long: "Show a session's counts, its cursor, the turns that were begun and their states, and\n" +
 			"what the ref allows.\n\n" + refHelp,
 		Example: "  mooring session show ses_01J…\n  mooring session show @reader.ref --json",
-		Args:    arguments(1, 1),
+		Args:    argCount(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return h.onSession(cmd.Context(), args[0], h.show)
+			return h.withSession(cmd.Context(), args[0], h.show)
 		},
 	}
 }
@@ -159,8 +159,8 @@ func (h *homeFlags) show(ctx context.Context, s *client.Session) error {
 		shown.Turns = append(shown.Turns, shownTurn{t.Message, t.Status.String(), t.Begun, t.Ended, t.Ref})
 	}
 	slices.SortFunc(shown.Turns, func(a, b shownTurn) int { return cmp.Compare(a.Begun, b.Begun) })
-	if h.sh.json {
-		return h.sh.printJSON(shown)
+	if h.env.json {
+		return h.env.printJSON(shown)
 	}
 	return h.printShown(&shown)
 }
@@ -172,12 +172,12 @@ func (h *homeFlags) printShown(s *shownSession) error {
 			rows = append(rows, []string{name, value})
 		}
 	}
-	add("external", oneLine(s.External))
-	add("title", oneLine(s.Title))
+	add("external", clipLine(s.External))
+	add("title", clipLine(s.Title))
 	add("cursor", strconv.FormatUint(s.Cursor, 10))
 	add("epoch", strconv.FormatUint(s.Epoch, 10))
-	add("created", when(s.Created))
-	add("updated", when(s.Updated))
+	add("created", formatTime(s.Created))
+	add("updated", formatTime(s.Updated))
 	for _, kind := range []string{"message", "part", "model"} {
 		add(kind+"s", strconv.Itoa(s.Counts[kind]))
 	}
@@ -185,7 +185,7 @@ func (h *homeFlags) printShown(s *shownSession) error {
 	if len(s.Turns) == 0 {
 		add("turns", "none begun")
 	}
-	if err := table(h.sh.out, rows); err != nil || len(s.Turns) == 0 {
+	if err := writeTable(h.env.out, rows); err != nil || len(s.Turns) == 0 {
 		return err
 	}
 	turns := [][]string{{"TURN", "STATE", "BEGUN", "ENDED"}}
@@ -196,30 +196,30 @@ func (h *homeFlags) printShown(s *shownSession) error {
 		}
 		turns = append(turns, []string{t.Message, t.Status, strconv.FormatUint(t.Begun, 10), ended})
 	}
-	fmt.Fprintln(h.sh.out)
-	return table(h.sh.out, turns)
+	fmt.Fprintln(h.env.out)
+	return writeTable(h.env.out, turns)
 }
 
-// oneLine keeps what others wrote from breaking a column or a terminal.
-func oneLine(s string) string {
-	s = plainLine(s)
+// clipLine keeps what others wrote from breaking a column or a terminal.
+func clipLine(s string) string {
+	s = sanitizeLine(s)
 	if r := []rune(s); len(r) > 80 {
 		s = string(r[:79]) + "…"
 	}
 	return s
 }
 
-// plainLine is a text without line ends, control characters, and those that order
+// sanitizeLine is a text without line ends, control characters, and those that order
 // text otherwise or are not seen: what others wrote looks as it is.
-func plainLine(s string) string { return strings.ReplaceAll(plainText(s), "\n", " ") }
+func sanitizeLine(s string) string { return strings.ReplaceAll(sanitizeText(s), "\n", " ") }
 
-// plainText is plainLine that leaves line ends.
-func plainText(s string) string {
+// sanitizeText is sanitizeLine that leaves line ends.
+func sanitizeText(s string) string {
 	return strings.Map(func(r rune) rune {
 		switch {
-		case r == '\t', unseen(r) && !unicode.Is(unicode.Cf, r):
+		case r == '\t', invisible(r) && !unicode.Is(unicode.Cf, r):
 			return ' '
-		case unseen(r):
+		case invisible(r):
 			return -1
 		}
 		return r

@@ -43,13 +43,13 @@ func sessionTailCmd(h *homeFlags) *cobra.Command {
 			"log no longer reaches back to N.\n\n" + refHelp,
 		Example: "  mooring session tail ses_01J…\n  mooring session tail @reader.ref --from 120 --follow\n" +
 			"  mooring session tail @reader.ref --from 120:5f0c… --follow --start-over --json",
-		Args: arguments(1, 1),
+		Args: argCount(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return h.onSession(cmd.Context(), args[0], func(ctx context.Context, s *client.Session) error {
+			return h.withSession(cmd.Context(), args[0], func(ctx context.Context, s *client.Session) error {
 				if f.follow {
-					return pastStart(h.follow(ctx, s, &f))
+					return explainTrimmed(h.follow(ctx, s, &f))
 				}
-				return pastStart(h.tail(ctx, s, &f))
+				return explainTrimmed(h.tail(ctx, s, &f))
 			})
 		},
 	}
@@ -77,9 +77,9 @@ func (f *positionFlag) Set(text string) error {
 	return err
 }
 
-// pastStart says in this command's words that the log was trimmed (mooring serve
+// explainTrimmed says in this command's words that the log was trimmed (mooring serve
 // --keep-log) and where it starts; it leaves all other errors as they are.
-func pastStart(err error) error {
+func explainTrimmed(err error) error {
 	var f *fault.Error
 	if !errors.As(err, &f) || f.Code != fault.CursorExpired || f.At == 0 {
 		return err
@@ -90,7 +90,7 @@ func pastStart(err error) error {
 
 // tail prints what there is now.
 func (h *homeFlags) tail(ctx context.Context, s *client.Session, f *tailFlags) error {
-	out := bufio.NewWriter(h.sh.out)
+	out := bufio.NewWriter(h.env.out)
 	at, end, over := f.from, uint64(0), false
 	for {
 		page, err := s.EventsFrom(ctx, at, tailPage)
@@ -105,7 +105,7 @@ func (h *homeFlags) tail(ctx context.Context, s *client.Session, f *tailFlags) e
 			}
 		}
 		if err != nil {
-			return errors.Join(behind("log", err, at), out.Flush())
+			return errors.Join(explainServerBehind("log", err, at), out.Flush())
 		}
 		if end == 0 {
 			end = page.Cursor
@@ -125,39 +125,39 @@ func (h *homeFlags) tail(ctx context.Context, s *client.Session, f *tailFlags) e
 	}
 }
 
-// behind says in this command's words that the log, or the audit, is not the one that was seen.
-func behind(what string, err error, from client.Position) error {
+// explainServerBehind says in this command's words that the log, or the audit, is not the one that was seen.
+func explainServerBehind(what string, err error, from client.Position) error {
 	var f *fault.Error
 	if errors.As(err, &f) && f.Code == fault.ServerBehind && f.At != 0 {
-		return beyondEnd(what, from.Cursor, f.At)
+		return beyondEndError(what, from.Cursor, f.At)
 	}
 	return err
 }
 
-// noteEnd says to people that what they have asked for lies beyond the end.
-func (h *homeFlags) noteEnd(what string, from, end uint64) {
-	if from > end && !h.sh.json {
-		fmt.Fprintf(h.sh.err, "the %s ends at %d\n", what, end)
+// warnBeyondEnd says to people that what they have asked for lies beyond the end.
+func (h *homeFlags) warnBeyondEnd(what string, from, end uint64) {
+	if from > end && !h.env.json {
+		fmt.Fprintf(h.env.err, "the %s ends at %d\n", what, end)
 	}
 }
 
-// beyondEnd is what following from beyond the end gives: nobody can say what comes
+// beyondEndError is what following from beyond the end gives: nobody can say what comes
 // there, which may be other than what one has seen of a server that was restored since.
-func beyondEnd(what string, from, end uint64) error {
+func beyondEndError(what string, from, end uint64) error {
 	return fault.ServerBehind.With("the %s ends at %d, before --from %d: give what you have seen last; if that was %d, the server was restored to an earlier state since", what, end, from, from).Pos(end)
 }
 
 // follow prints what there is and what comes. Being stopped is its ordinary end.
 func (h *homeFlags) follow(ctx context.Context, s *client.Session, f *tailFlags) error {
-	out := bufio.NewWriter(h.sh.out)
+	out := bufio.NewWriter(h.env.out)
 	troubled, last := false, f.from
 	o := client.SubscribeOptions{After: f.from.Cursor, Hash: f.from.Hash, Trouble: func(err error) {
 		switch code := fault.CodeOf(err); {
-		case h.sh.json:
+		case h.env.json:
 		case code == fault.ServerBehind || code == fault.CursorExpired:
-			fmt.Fprintf(h.sh.err, "starting over: %v\n", err)
+			fmt.Fprintf(h.env.err, "starting over: %v\n", err)
 		case !troubled:
-			fmt.Fprintf(h.sh.err, "no connection (%v); going on when there is one\n", err)
+			fmt.Fprintf(h.env.err, "no connection (%v); going on when there is one\n", err)
 		}
 		troubled = true
 	}}
@@ -177,7 +177,7 @@ func (h *homeFlags) follow(ctx context.Context, s *client.Session, f *tailFlags)
 	if ctx.Err() != nil && fault.CodeOf(err) == fault.Canceled {
 		return nil
 	}
-	return behind("log", err, last)
+	return explainServerBehind("log", err, last)
 }
 
 // shownState is a state's beginning as --json prints it; its keys follow.
@@ -199,7 +199,7 @@ type shownKey struct {
 
 // printState prints what takes the place of all that was printed before.
 func (h *homeFlags) printState(out *bufio.Writer, state *client.State) error {
-	if !h.sh.json {
+	if !h.env.json {
 		fmt.Fprintf(out, "%d\tstartOver\t-\t-\n", state.Cursor) // a writer's error stays
 		for i := range state.Entries {
 			fmt.Fprintf(out, "%d\tstate\t%s\t-\n", state.Entries[i].Cursor, state.Entries[i].Key)
@@ -251,14 +251,14 @@ type shownMark struct {
 
 func (h *homeFlags) printEvent(out *bufio.Writer, e *session.Event) error {
 	if e.Hidden {
-		if h.sh.json {
+		if h.env.json {
 			return json.NewEncoder(out).Encode(shownMark{e.Cursor, true, hashText(e.Hash)})
 		}
 		_, err := fmt.Fprintf(out, "%d\t(not shown)\n", e.Cursor)
 		return err
 	}
-	if !h.sh.json {
-		_, err := fmt.Fprintf(out, "%d\t%s\t%s\t%s\n", e.Cursor, e.Method, orDash(e.Key), orDash(oneLine(e.Actor)))
+	if !h.env.json {
+		_, err := fmt.Fprintf(out, "%d\t%s\t%s\t%s\n", e.Cursor, e.Method, orDash(e.Key), orDash(clipLine(e.Actor)))
 		return err
 	}
 	enc := json.NewEncoder(out)

@@ -27,9 +27,9 @@ func sessionVerifyCmd(h *homeFlags) *cobra.Command {
 			"Of a log that was trimmed, and through a ref that shows the log from a later cursor, what is\n" +
 			"there is checked, and what could not be is said.\n\n" + refHelp,
 		Example: "  mooring session verify ses_01J…\n  mooring session verify @owner-of-session.ref --json",
-		Args:    arguments(1, 1),
+		Args:    argCount(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return h.onSession(cmd.Context(), args[0], h.verify)
+			return h.withSession(cmd.Context(), args[0], h.verify)
 		},
 	}
 }
@@ -60,7 +60,7 @@ func (h *homeFlags) verify(ctx context.Context, s *client.Session) error {
 	var bar *progress
 	v, err := s.Verify(ctx, func(cursor, end uint64) {
 		if bar == nil {
-			bar = newProgress(h.sh, "events", int(end))
+			bar = newProgress(h.env, "events", int(end))
 		}
 		bar.set(int(cursor), int(end))
 	})
@@ -71,36 +71,36 @@ func (h *homeFlags) verify(ctx context.Context, s *client.Session) error {
 		return err
 	}
 	shown := shownVerification{Session: s.ID(), Verified: v.Err() == nil, Events: v.Events, Purged: v.Purged, From: v.From,
-		Cursor: v.Cursor, Head: v.Head.String(), StateAt: v.StateAt, Differs: v.Differs, Open: v.Open}
+		Cursor: v.Cursor, Head: v.Head.String(), StateAt: v.StateCursor, Differs: v.Differences, Open: v.Unverified}
 	if v.State != (session.Hash{}) {
 		shown.State = v.State.String()
 	}
 	for _, f := range v.Findings {
 		shown.Findings = append(shown.Findings, shownFinding(f))
 	}
-	if h.sh.json {
-		return errors.Join(h.sh.printJSON(shown), v.Err())
+	if h.env.json {
+		return errors.Join(h.env.printJSON(shown), v.Err())
 	}
 	rows := [][]string{{"session", shown.Session}, {"cursor", strconv.FormatUint(v.Cursor, 10)}, {"head", shown.Head}}
 	if shown.State != "" {
 		rows = append(rows, []string{"state", shown.State})
 	}
-	if err := table(h.sh.out, rows); err != nil {
+	if err := writeTable(h.env.out, rows); err != nil {
 		return err
 	}
-	for _, what := range v.Open {
-		fmt.Fprintf(h.sh.out, "not verified: %s\n", what)
+	for _, what := range v.Unverified {
+		fmt.Fprintf(h.env.out, "not verified: %s\n", what)
 	}
 	if err := v.Err(); err != nil {
 		return err
 	}
-	said := fmt.Sprintf("log of %s verified", counted(v.Events, "event"))
+	said := fmt.Sprintf("log of %s verified", plural(v.Events, "event"))
 	if v.Purged > 0 {
 		said += fmt.Sprintf(", %d of them purged", v.Purged)
 	}
 	if shown.State != "" {
 		said += "; state hash " + shown.State
 	}
-	_, err = fmt.Fprintln(h.sh.out, said)
+	_, err = fmt.Fprintln(h.env.out, said)
 	return err
 }

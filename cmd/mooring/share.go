@@ -33,7 +33,7 @@ type shareFlags struct {
 	file        string
 }
 
-func shareCmd(sh *shared) *cobra.Command {
+func shareCmd(sh *cliEnv) *cobra.Command {
 	var f shareFlags
 	cmd := &cobra.Command{
 		Use:   "share REF --rights read[,append,share,revoke]",
@@ -48,12 +48,12 @@ func shareCmd(sh *shared) *cobra.Command {
 			"  mooring share ses_01J… --rights read --message msg_01 --redemptions 1\n" +
 			"  mooring share ses_01J… --rights read,append --actor helper --to helper.ref\n" +
 			"  mooring share @srv/owner.ref --rights create,list --actor team --to team.ref",
-		Args: arguments(1, 1),
+		Args: argCount(1, 1),
 	}
 	h := withHome(sh, cmd)
 	flags := cmd.Flags()
 	flags.StringVar(&f.rights, "rights", "", "read, append, share, revoke; of a space create, list, share, revoke; with commas (required)")
-	spanVar(flags, &f.expires, "expires", 0, "how long it lasts from when the server makes it, such as 30m, 24h, 7d or 2w (default: for ever)")
+	durationVar(flags, &f.expires, "expires", 0, "how long it lasts from when the server makes it, such as 30m, 24h, 7d or 2w (default: for ever)")
 	flags.StringVar(&f.label, "label", "", "a name for people")
 	flags.StringVar(&f.actor, "actor", "", "who acts under it: a path below REF's actor")
 	flags.StringSliceVar(&f.methods, "methods", nil, "append only these methods")
@@ -65,14 +65,14 @@ func shareCmd(sh *shared) *cobra.Command {
 	completeList(cmd, "rights", (capability.SessionRights | capability.SpaceRights).Names()...)
 	completeList(cmd, "methods", appendable...)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if err := checkLimiting(flags, "expires", "redemptions", "from"); err != nil {
+		if err := rejectZeroLimits(flags, "expires", "redemptions", "from"); err != nil {
 			return err
 		}
 		o, err := f.options()
 		if err != nil {
 			return err
 		}
-		return h.workOn(cmd.Context(), args[0], func(ctx context.Context, c *client.Client) error {
+		return h.withRef(cmd.Context(), args[0], func(ctx context.Context, c *client.Client) error {
 			return h.share(ctx, c, args[0], o, f.file)
 		})
 	}
@@ -125,7 +125,7 @@ func (f *shareFlags) check() error {
 }
 
 func (h *homeFlags) share(ctx context.Context, c *client.Client, arg string, o client.ShareOptions, name string) error {
-	s, sp, err := h.either(ctx, c, arg, capability.Share)
+	s, sp, err := h.sessionOrSpace(ctx, c, arg, capability.Share)
 	if err != nil {
 		return err
 	}
@@ -139,7 +139,7 @@ func (h *homeFlags) share(ctx context.Context, c *client.Client, arg string, o c
 			file.discard()
 			return err
 		}
-		if err := errors.Join(file.write(ref), file.place()); err != nil {
+		if err := errors.Join(file.write(ref), file.commit()); err != nil {
 			return err
 		}
 		return h.printShared(ref, name, false)
@@ -155,23 +155,23 @@ func (h *homeFlags) share(ctx context.Context, c *client.Client, arg string, o c
 		file.discard()
 		return err
 	}
-	wait, stop := whileReachable(ctx, c, sendMoment)
+	wait, stop := whileReachable(ctx, c, sendGrace)
 	defer stop()
-	results, still, err := await(ctx, wait, c, ticket)
+	results, still, err := awaitResults(ctx, wait, c, ticket)
 	if err == nil && results.Err() != nil {
 		file.discard()
-		return h.through(ctx, c, arg, s, capability.Share, fmt.Errorf("the share was refused: %w", results.Err()))
+		return h.explainRefUsed(ctx, c, arg, s, capability.Share, fmt.Errorf("the share was refused: %w", results.Err()))
 	}
 	if still != nil { // nobody is to have a ref that may never work
 		file.discard()
-		return errors.Join(fmt.Errorf("nothing was shared: %w", stuck(still)), giveUp(ctx, c, ticket))
+		return errors.Join(fmt.Errorf("nothing was shared: %w", stoppedError(still)), dropBatch(ctx, c, ticket))
 	}
 	// Without an answer the share is durable all the same, and is sent later.
-	if err = errors.Join(err, file.place()); err != nil {
+	if err = errors.Join(err, file.commit()); err != nil {
 		return err
 	}
 	if results == nil {
-		h.sayQueued(ctx, c, "the ref works as soon as it has arrived")
+		h.reportQueued(ctx, c, "the ref works as soon as it has arrived")
 	}
 	return h.printShared(ref, name, results == nil)
 }
@@ -184,23 +184,23 @@ func (h *homeFlags) printShared(ref capability.Ref, file string, queued bool) er
 		shown["text"] = text
 	} else {
 		text = ref.ID
-		fmt.Fprintf(h.sh.err, "the ref is in %s\n", file)
+		fmt.Fprintf(h.env.err, "the ref is in %s\n", file)
 	}
-	if h.sh.json {
-		return h.sh.printJSON(shown)
+	if h.env.json {
+		return h.env.printJSON(shown)
 	}
-	_, err := fmt.Fprintln(h.sh.out, text)
+	_, err := fmt.Fprintln(h.env.out, text)
 	return err
 }
 
-// sendMoment is how long a command that only has to make something durable
+// sendGrace is how long a command that only has to make something durable
 // waits for a server that can be reached.
-const sendMoment = 3 * time.Second
+const sendGrace = 3 * time.Second
 
-// await waits for a batch's outcomes for as long as there is use in it, which
+// awaitResults waits for a batch's outcomes for as long as there is use in it, which
 // wait says. Nil results: not answered yet; still tells why, if it will not be until
 // somebody decides.
-func await(ctx, wait context.Context, c *client.Client, t client.Ticket) (results client.Results, still *outbox.Standstill, err error) {
+func awaitResults(ctx, wait context.Context, c *client.Client, t client.Ticket) (results client.Results, still *outbox.StreamStoppedError, err error) {
 	results, err = t.Wait(wait)
 	switch {
 	case errors.As(err, &still):
@@ -212,20 +212,20 @@ func await(ctx, wait context.Context, c *client.Client, t client.Ticket) (result
 	return results, nil, err
 }
 
-// stuck is why a command is not done whose ops are in the outbox and stay there, and
+// stoppedError is why a command is not done whose ops are in the outbox and stay there, and
 // the way on.
-func stuck(still *outbox.Standstill) error { return withWayOn(still, still) }
+func stoppedError(still *outbox.StreamStoppedError) error { return withNextSteps(still, still) }
 
-// withWayOn adds to an error what can be done about a stream that has stopped.
-func withWayOn(err error, still *outbox.Standstill) error {
-	if !outbox.Hopeless(still.Code) {
+// withNextSteps adds to an error what can be done about a stream that has stopped.
+func withNextSteps(err error, still *outbox.StreamStoppedError) error {
+	if !outbox.NeedsNewStream(still.Code) {
 		return err
 	}
 	return fmt.Errorf("%w. What now: mooring outbox reconcile %s shows what the session lacks and has it sent, what waits too; mooring outbox abandon %s gives it up", err, still.Session, still.Session)
 }
 
-// giveUp drops a batch that waits and of which nothing has been said to be done.
-func giveUp(ctx context.Context, c *client.Client, t client.Ticket) error {
+// dropBatch drops a batch that waits and of which nothing has been said to be done.
+func dropBatch(ctx context.Context, c *client.Client, t client.Ticket) error {
 	for _, op := range t.Ops {
 		if err := c.Outbox().Drop(context.WithoutCancel(ctx), op); err != nil && fault.CodeOf(err) != fault.Usage {
 			return err
@@ -234,14 +234,14 @@ func giveUp(ctx context.Context, c *client.Client, t client.Ticket) error {
 	return nil
 }
 
-// sayQueued tells people that something waits in the outbox, and why.
-func (h *homeFlags) sayQueued(ctx context.Context, c *client.Client, then string) {
-	if h.sh.json {
+// reportQueued tells people that something waits in the outbox, and why.
+func (h *homeFlags) reportQueued(ctx context.Context, c *client.Client, then string) {
+	if h.env.json {
 		return
 	}
 	why := "not answered yet"
-	if err := waitsFor(ctx, c); err != nil {
-		why = plainLine(err.Error())
+	if err := waitReason(ctx, c); err != nil {
+		why = sanitizeLine(err.Error())
 	}
-	fmt.Fprintf(h.sh.err, "durable in the outbox, to be sent by any later command or mooring outbox drain (%s); %s\n", why, then)
+	fmt.Fprintf(h.env.err, "durable in the outbox, to be sent by any later command or mooring outbox drain (%s); %s\n", why, then)
 }

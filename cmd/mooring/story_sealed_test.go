@@ -193,7 +193,7 @@ func guesser(t *testing.T, file string) (guess func()) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := client.Open(t.Context(), client.Config{Home: t.TempDir(), Offline: true, Patience: servePatience})
+	c, err := client.Open(t.Context(), client.Config{Home: t.TempDir(), Offline: true, RetryTimeout: servePatience})
 	if err != nil {
 		t.Fatal(err)
 	}

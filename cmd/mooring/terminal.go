@@ -1,6 +1,6 @@
 // What others wrote, on a terminal: JSON leaves characters in its strings that a
 // terminal obeys (U+009B begins a control sequence) or that order text otherwise
-// (U+202E). Text for people is cleaned where it is made (plainLine); JSON is not, since
+// (U+202E). Text for people is cleaned where it is made (sanitizeLine); JSON is not, since
 // programs are to get what is there. So what goes to a terminal passes through here.
 
 package main
@@ -40,7 +40,7 @@ func (e *escapingWriter) Write(p []byte) (int, error) {
 		switch {
 		case r == utf8.RuneError && size == 1:
 			out = utf8.AppendRune(out, utf8.RuneError)
-		case unseen(r):
+		case invisible(r):
 			out = appendEscaped(out, r)
 		default:
 			out = append(out, text[:size]...)
@@ -54,9 +54,9 @@ func (e *escapingWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// unseen reports whether a terminal would obey r, or show nothing of it. Joiners belong
+// invisible reports whether a terminal would obey r, or show nothing of it. Joiners belong
 // to letters and pictures.
-func unseen(r rune) bool {
+func invisible(r rune) bool {
 	switch r {
 	case '\n', '\t', '\u200c', '\u200d':
 		return false

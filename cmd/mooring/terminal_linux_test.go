@@ -27,7 +27,7 @@ func TestTerminalIsNotObeyed(t *testing.T) {
 		_ = term.tty.Close()
 		<-term.done
 		shown := term.shown.String()
-		if i := strings.IndexFunc(shown, func(r rune) bool { return r != '\r' && unseen(r) }); i >= 0 || !utf8.ValidString(shown) || shown == "" {
+		if i := strings.IndexFunc(shown, func(r rune) bool { return r != '\r' && invisible(r) }); i >= 0 || !utf8.ValidString(shown) || shown == "" {
 			t.Errorf("mooring %s shows a terminal %+q", args, shown)
 		}
 		if args[1] == "export" && !strings.Contains(shown, `a\u009b31mred \u202eevil`) {

@@ -24,15 +24,15 @@ func flagError(cmd *cobra.Command, err error) error {
 	what := err.Error()
 	switch {
 	case errors.As(err, &value):
-		what = "--" + value.GetFlag().Name + " takes " + valueOf(value.GetFlag())
+		what = "--" + value.GetFlag().Name + " takes " + flagValueHelp(value.GetFlag())
 	case errors.As(err, &missing):
-		what = "--" + missing.GetFlag().Name + " takes " + valueOf(missing.GetFlag()) + ", and none was given"
+		what = "--" + missing.GetFlag().Name + " takes " + flagValueHelp(missing.GetFlag()) + ", and none was given"
 	}
 	return fault.Usage.With("%s (see %s --help)", what, cmd.CommandPath())
 }
 
-// valueOf says what a flag is given.
-func valueOf(f *pflag.Flag) string {
+// flagValueHelp says what a flag is given.
+func flagValueHelp(f *pflag.Flag) string {
 	switch f.Value.Type() {
 	case "int", "uint32", "uint64":
 		return "a whole number"
@@ -50,9 +50,9 @@ func valueOf(f *pflag.Flag) string {
 	return "a value"
 }
 
-// arguments checks how many arguments a command is given, at most any number if most
+// argCount checks how many arguments a command is given, at most any number if most
 // is below zero. What they are stands in its first line of help.
-func arguments(least, most int) cobra.PositionalArgs {
+func argCount(least, most int) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) >= least && (most < 0 || len(args) <= most) {
 			return nil
@@ -61,21 +61,21 @@ func arguments(least, most int) cobra.PositionalArgs {
 		if takes == "" {
 			takes = "no arguments"
 		}
-		return fault.Usage.With("%s takes %s, and got %s (see %s --help)", cmd.CommandPath(), takes, counted(len(args), "argument"), cmd.CommandPath())
+		return fault.Usage.With("%s takes %s, and got %s (see %s --help)", cmd.CommandPath(), takes, plural(len(args), "argument"), cmd.CommandPath())
 	}
 }
 
-// span is a flag's time: 90s, 24h, 7d, 2w, 1d12h.
-type span time.Duration
+// durationFlag is a flag's time: 90s, 24h, 7d, 2w, 1d12h.
+type durationFlag time.Duration
 
-// spanVar adds a flag for a time.
-func spanVar(f *pflag.FlagSet, p *time.Duration, name string, value time.Duration, help string) {
+// durationVar adds a flag for a time.
+func durationVar(f *pflag.FlagSet, p *time.Duration, name string, value time.Duration, help string) {
 	*p = value
-	f.Var((*span)(p), name, help)
+	f.Var((*durationFlag)(p), name, help)
 }
 
 // Set implements pflag.Value.
-func (s *span) Set(text string) error {
+func (s *durationFlag) Set(text string) error {
 	rest, sum := text, 0.0
 	for {
 		i := strings.IndexFunc(rest, func(r rune) bool { return (r < '0' || r > '9') && r != '.' })
@@ -103,12 +103,12 @@ func (s *span) Set(text string) error {
 	if sum+float64(d) > math.MaxInt64/2 {
 		return fmt.Errorf("%q is too long", text)
 	}
-	*s = span(time.Duration(sum) + d)
+	*s = durationFlag(time.Duration(sum) + d)
 	return nil
 }
 
 // String implements pflag.Value.
-func (s *span) String() string {
+func (s *durationFlag) String() string {
 	if *s == 0 {
 		return "0" // which the help leaves out as a default
 	}
@@ -116,4 +116,4 @@ func (s *span) String() string {
 }
 
 // Type implements pflag.Value.
-func (s *span) Type() string { return "duration" }
+func (s *durationFlag) Type() string { return "duration" }

@@ -50,13 +50,13 @@ func TestSpans(t *testing.T) {
 	for text, want := range map[string]time.Duration{
 		"7d": 7 * day, "2w": 14 * day, "1w2d3h4m": 9*day + 3*time.Hour + 4*time.Minute, "1.5d": 36 * time.Hour, "90s": 90 * time.Second, "24h": day, "0": 0, "-2s": -2 * time.Second,
 	} {
-		var s span
+		var s durationFlag
 		if err := s.Set(text); err != nil || time.Duration(s) != want {
 			t.Errorf("%s: %v, %v", text, time.Duration(s), err)
 		}
 	}
 	for _, text := range []string{"", "d", "7", "7x", "1d2", "3h2d", "-7d", "1e9d", "99999999999w", "1..5d", "tomorrow"} {
-		var s span
+		var s durationFlag
 		if err := s.Set(text); err == nil {
 			t.Errorf("%q is %v", text, time.Duration(s))
 		}
@@ -77,14 +77,14 @@ func TestPlainLine(t *testing.T) {
 		"plain – ünïcode 🙂": "plain – ünïcode 🙂", "a\x1b[2Jb": "a [2Jb", "a\nb\tc\x7f": "a b c ", "a\u202egnp.exe": "agnp.exe", "\u2066a\u2069\u200f\u061cb": "ab",
 		"a\u009b2Jb": "a 2Jb", "a\u2028b": "a b", "a\ufeffb\u200bc": "abc", "👩\u200d💻": "👩\u200d💻", "می\u200cخواهم": "می\u200cخواهم",
 	} {
-		if got := plainLine(text); got != want {
+		if got := sanitizeLine(text); got != want {
 			t.Errorf("%q is %q, want %q", text, got, want)
 		}
 	}
-	if got := plainText("a\nb\x1b"); got != "a\nb " {
+	if got := sanitizeText("a\nb\x1b"); got != "a\nb " {
 		t.Errorf("lines: %q", got)
 	}
-	if got := oneLine(strings.Repeat("ä\u202e", 100)); len([]rune(got)) != 80 {
+	if got := clipLine(strings.Repeat("ä\u202e", 100)); len([]rune(got)) != 80 {
 		t.Errorf("%d characters", len([]rune(got)))
 	}
 }

@@ -9,12 +9,12 @@ import (
 	"github.com/spf13/cobra"
 )
 
-func versionCmd(sh *shared) *cobra.Command {
+func versionCmd(sh *cliEnv) *cobra.Command {
 	return &cobra.Command{
 		Use:     "version",
 		Short:   "Print the version",
 		Example: "  mooring version --json",
-		Args:    arguments(0, 0),
+		Args:    argCount(0, 0),
 		RunE: func(*cobra.Command, []string) error {
 			if sh.json {
 				return sh.printJSON(map[string]string{"version": version(), "go": runtime.Version()})

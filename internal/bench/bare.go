@@ -51,8 +51,8 @@ type share struct {
 	writers []*writerRows
 }
 
-// deal gives n hands of writers.
-func deal(writers []*writerRows, n int) [][]*writerRows {
+// partition gives n hands of writers.
+func partition(writers []*writerRows, n int) [][]*writerRows {
 	hands := make([][]*writerRows, min(n, len(writers)))
 	for i, w := range writers {
 		hands[i%len(hands)] = append(hands[i%len(hands)], w)

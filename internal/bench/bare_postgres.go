@@ -19,7 +19,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/internal/pgtune"
 	"github.com/mooring-rpc/mooring/migrations"
-	outboxsql "github.com/mooring-rpc/mooring/migrations/outbox"
+	outboxsql "github.com/mooring-rpc/mooring/migrations/outboxsql"
 	"github.com/mooring-rpc/mooring/session"
 )
 
@@ -122,7 +122,7 @@ func (b *barePostgres) close(context.Context) error { return nil } // emptied by
 func (b *barePostgres) prepare(ctx context.Context, writers []*writerRows) error {
 	for _, db := range []struct {
 		url string
-		set migrations.Set
+		set migrations.Schema
 	}{{b.pair.client, outboxsql.Postgres}, {b.pair.server, migrations.Postgres}} {
 		conf, err := pgx.ParseConfig(db.url)
 		if err != nil {
@@ -205,7 +205,7 @@ func (b *barePostgres) servers(ctx context.Context, writers []*writerRows, t tec
 
 func pgShares(ctx context.Context, url string, writers []*writerRows, t technique, open func(*pgx.Conn) sink) ([]share, error) {
 	var shares []share
-	for _, hand := range deal(writers, min(t.conns, maxConns)) {
+	for _, hand := range partition(writers, min(t.conns, maxConns)) {
 		conn, err := barePgConn(ctx, url)
 		if err != nil {
 			return nil, err
@@ -228,7 +228,7 @@ func (c *pgConn) transact(ctx context.Context, b *pgx.Batch, copies ...copyRows)
 		begin.BeginTx(pgx.TxOptions{})
 		b.QueuedQueries = append(begin.QueuedQueries, b.QueuedQueries...)
 	}
-	if err := pgtune.Send(ctx, c.conn, b, pgtune.Weigh(b)); err != nil || len(copies) == 0 {
+	if err := pgtune.Send(ctx, c.conn, b, pgtune.EstimateSize(b)); err != nil || len(copies) == 0 {
 		return err // the batch's end commits
 	}
 	for _, rows := range copies {

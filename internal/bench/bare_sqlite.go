@@ -17,7 +17,7 @@ import (
 	_ "modernc.org/sqlite" // the driver "sqlite", as the whole path uses it
 
 	"github.com/mooring-rpc/mooring/migrations"
-	outboxsql "github.com/mooring-rpc/mooring/migrations/outbox"
+	outboxsql "github.com/mooring-rpc/mooring/migrations/outboxsql"
 )
 
 // bareSQLite implements bareTarget in a folder of its own.
@@ -67,7 +67,7 @@ func (b *bareSQLite) prepare(ctx context.Context, writers []*writerRows) (err er
 
 func (b *bareSQLite) clients(_ context.Context, writers []*writerRows, t technique) ([]share, error) {
 	var shares []share
-	for _, hand := range deal(writers, t.conns) {
+	for _, hand := range partition(writers, t.conns) {
 		c := &liteClient{files: map[*writerRows]*liteFile{}}
 		for _, w := range hand {
 			c.files[w] = b.boxes[w]
@@ -88,7 +88,7 @@ type liteFile struct {
 	stmts map[string]*sql.Stmt
 }
 
-func openLite(ctx context.Context, path string, set migrations.Set) (*liteFile, error) {
+func openLite(ctx context.Context, path string, set migrations.Schema) (*liteFile, error) {
 	pragmas := url.Values{"_pragma": {"busy_timeout(10000)", "journal_mode(WAL)", "synchronous(FULL)", "fullfsync(1)",
 		"checkpoint_fullfsync(1)", "temp_store(MEMORY)", "cache_size(-16384)"}}
 	db, err := sql.Open("sqlite", "file:"+path+"?"+pragmas.Encode())

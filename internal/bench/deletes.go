@@ -41,7 +41,7 @@ func (b *bench) deletes(ctx context.Context, db string, r *report) error {
 			if err != nil {
 				return err
 			}
-			b.progress.Say("%s, %d deletes, %d at once, round %d of %d: %.0f/s", db, sessions, atOnce, i+1, b.opts.rounds, rates[i])
+			b.progress.Printf("%s, %d deletes, %d at once, round %d of %d: %.0f/s", db, sessions, atOnce, i+1, b.opts.rounds, rates[i])
 		}
 		r.deletes = append(r.deletes, deletesRow{db: db, atOnce: atOnce, rate: measure.Median(rates)})
 	}
@@ -60,7 +60,7 @@ func (b *bench) deleteRate(ctx context.Context, r *rig, name string, n, atOnce i
 		return 0, err
 	}
 	sessions := make([]*client.Session, n)
-	err = side(n, queuers, func(i int) error {
+	err = inParallel(n, queueWriters, func(i int) error {
 		s, batch := space.Create(client.CreateOptions{})
 		for k := range deleteEvents - 1 {
 			batch.Put(opKey(uint64(k)), json.RawMessage(opPayload(nil, uint64(k))))
@@ -80,7 +80,7 @@ func (b *bench) deleteRate(ctx context.Context, r *rig, name string, n, atOnce i
 	}
 	run := func() error {
 		took, err := timed(func() error {
-			return side(n, atOnce, func(i int) error {
+			return inParallel(n, atOnce, func(i int) error {
 				batch := sessions[i].Batch()
 				batch.Delete()
 				t, err := batch.Commit(ctx)
@@ -99,8 +99,8 @@ func (b *bench) deleteRate(ctx context.Context, r *rig, name string, n, atOnce i
 	return rate, run()
 }
 
-// side does f for 0 to n-1, so many at once.
-func side(n, atOnce int, f func(int) error) error {
+// inParallel does f for 0 to n-1, so many at once.
+func inParallel(n, atOnce int, f func(int) error) error {
 	errs := make([]error, min(atOnce, n))
 	var next atomic.Int64
 	var all sync.WaitGroup

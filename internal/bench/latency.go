@@ -82,7 +82,7 @@ func (b *bench) latency(ctx context.Context, db string, r *report) (err error) {
 		appends, outbox, commit, echoes = append(appends, a), append(outbox, o), append(commit, c), append(echoes, e)
 		sums = append(sums, o+c+e)
 		if i%b.opts.appends == 0 {
-			b.progress.Say("%s, latency: %d of %d appends", db, i, b.opts.rounds*b.opts.appends)
+			b.progress.Printf("%s, latency: %d of %d appends", db, i, b.opts.rounds*b.opts.appends)
 		}
 	}
 	row.append, row.sum = quantilesOf(appends), quantilesOf(sums)

@@ -37,7 +37,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/mooring-rpc/mooring/internal/heap"
+	"github.com/mooring-rpc/mooring/internal/gctune"
 	"github.com/mooring-rpc/mooring/internal/measure"
 )
 
@@ -74,7 +74,7 @@ const (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	go heap.Tend(ctx) // as the server has it: of the path's clients, and of the bare program
+	go gctune.Run(ctx) // as the server has it: of the path's clients, and of the bare program
 	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
 	switch {
 	case errors.Is(err, flag.ErrHelp):
@@ -115,7 +115,7 @@ func parse(args []string, errOut io.Writer) (options, error) {
 	set := map[string]bool{}
 	f.Visit(func(f *flag.Flag) { set[f.Name] = true })
 	if quick {
-		quicken(&o, set, &writers, &batches)
+		smokeDefaults(&o, set, &writers, &batches)
 	}
 	switch db {
 	case "both":
@@ -147,8 +147,8 @@ func parse(args []string, errOut io.Writer) (options, error) {
 	return o, nil
 }
 
-// quicken sets what the command line left open to the smoke test's values.
-func quicken(o *options, set map[string]bool, writers, batches *string) {
+// smokeDefaults sets what the command line left open to the smoke test's values.
+func smokeDefaults(o *options, set map[string]bool, writers, batches *string) {
 	short := func(name string, to func()) {
 		if !set[name] {
 			to()
@@ -191,7 +191,7 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) (err error) 
 	defer b.progress.End()
 	defer func() { err = errors.Join(err, b.close(ctx)) }()
 	if !o.inProcess {
-		b.progress.Say("building the server")
+		b.progress.Printf("building the server")
 		if b.binary, err = build(ctx, dir); err != nil {
 			return err
 		}

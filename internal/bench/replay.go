@@ -39,7 +39,7 @@ func (b *bench) replay(ctx context.Context, db string, r *report) (err error) {
 			if err != nil {
 				return err
 			}
-			b.progress.Say("%s, replay in batches of %d, round %d of %d: online %v, replayed %v", db, size, i+1, b.opts.rounds,
+			b.progress.Printf("%s, replay in batches of %d, round %d of %d: online %v, replayed %v", db, size, i+1, b.opts.rounds,
 				a.Round(time.Millisecond), q.Round(time.Millisecond))
 			online, replay, ratio = append(online, a.Seconds()), append(replay, q.Seconds()), append(ratio, q.Seconds()/a.Seconds())
 		}
@@ -103,17 +103,17 @@ func (w *writer) appendAll(ctx context.Context, size, ops int) error {
 	return applied(ctx, last)
 }
 
-// queuers is how many commit at once when only the queue matters.
-const queuers = 16
+// queueWriters is how many commit at once when only the queue matters.
+const queueWriters = 16
 
 // queueAll commits so many ops, no matter how, and gives the last batch's ticket.
 func (w *writer) queueAll(ctx context.Context, size, ops int) (last client.Ticket, err error) {
 	batches := (ops - 1) / size // but for the last one
-	errs := make([]error, queuers)
+	errs := make([]error, queueWriters)
 	var wg sync.WaitGroup
 	for i := range errs {
 		wg.Go(func() {
-			for k := i; k < batches && errs[i] == nil; k += queuers {
+			for k := i; k < batches && errs[i] == nil; k += queueWriters {
 				_, errs[i] = w.commit(ctx, size)
 			}
 		})

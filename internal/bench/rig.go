@@ -130,7 +130,7 @@ func (r *rig) serveHere(ctx context.Context, data, url string) error {
 	cfg := server.DefaultConfig()
 	if url == "" {
 		st, err = sqlite.Open(ctx, sqlite.Config{Dir: data})
-		cfg.Sole, cfg.PollInterval, cfg.Transactions = true, 0, 1
+		cfg.SoleServer, cfg.PollInterval, cfg.Transactions = true, 0, 1
 	} else if err = os.MkdirAll(data, 0o700); err == nil {
 		st, err = postgres.Open(ctx, postgres.Config{URL: url, Log: slog.New(slog.DiscardHandler)})
 	}

@@ -73,7 +73,7 @@ type throughputRow struct {
 func (b *bench) throughputOf(ctx context.Context, db string, l load) (t throughputRow, err error) {
 	t = throughputRow{db: db, load: l}
 	what := fmt.Sprintf("%s, %v", db, l)
-	b.progress.Say("%s: sampling", what)
+	b.progress.Printf("%s: sampling", what)
 	var s *sample
 	if err := b.onRig(ctx, db, func(r *rig) (err error) {
 		s, err = r.takeSample(ctx, l.batch)
@@ -93,7 +93,7 @@ func (b *bench) throughputOf(ctx context.Context, db string, l load) (t throughp
 	var path []float64
 	rates, ratios := make([][]float64, len(hows)), make([][]float64, len(hows))
 	for i := range b.opts.rounds {
-		before, err := b.pathAnew(ctx, db, l)
+		before, err := b.freshPathRate(ctx, db, l)
 		if err != nil {
 			return t, err
 		}
@@ -106,7 +106,7 @@ func (b *bench) throughputOf(ctx context.Context, db string, l load) (t throughp
 			text += fmt.Sprintf(" %.0f/s with %v;", now[k], how)
 		}
 		// Other programs come and go meanwhile: it runs before and after.
-		after, err := b.pathAnew(ctx, db, l)
+		after, err := b.freshPathRate(ctx, db, l)
 		if err != nil {
 			return t, err
 		}
@@ -115,7 +115,7 @@ func (b *bench) throughputOf(ctx context.Context, db string, l load) (t throughp
 		for k := range hows {
 			rates[k], ratios[k] = append(rates[k], now[k]), append(ratios[k], mean/now[k])
 		}
-		b.progress.Say("%s, round %d of %d: path %.0f/s, bare%s", what, i+1, b.opts.rounds, mean, strings.TrimSuffix(text, ";"))
+		b.progress.Printf("%s, round %d of %d: path %.0f/s, bare%s", what, i+1, b.opts.rounds, mean, strings.TrimSuffix(text, ";"))
 	}
 	t.path = measure.Median(path)
 	t.same, t.toSame = measure.Median(rates[0]), measure.Median(ratios[0])
@@ -140,10 +140,10 @@ func (b *bench) onRig(ctx context.Context, db string, f func(*rig) error) error 
 	return errors.Join(f(r), r.close())
 }
 
-// pathAnew is the path's rate on databases that are about empty, as the bare program has them each
+// freshPathRate is the path's rate on databases that are about empty, as the bare program has them each
 // time; a shorter run before it warms the server up: most of the memory that a process uses is new
 // to it in its first second, which is not what is measured.
-func (b *bench) pathAnew(ctx context.Context, db string, l load) (rate float64, err error) {
+func (b *bench) freshPathRate(ctx context.Context, db string, l load) (rate float64, err error) {
 	err = b.onRig(ctx, db, func(r *rig) (err error) {
 		if b.opts.rounds > 1 {
 			if _, err := r.pathRate(ctx, l, b.span()/2); err != nil {
@@ -168,11 +168,11 @@ func (b *bench) pathAlone(ctx context.Context, db string) error {
 
 func (b *bench) pathAloneOf(ctx context.Context, db string, l load) error {
 	for range b.opts.rounds {
-		rate, err := b.pathAnew(ctx, db, l)
+		rate, err := b.freshPathRate(ctx, db, l)
 		if err != nil {
 			return err
 		}
-		b.progress.Say("%s, %v: path %.0f/s", db, l, rate)
+		b.progress.Printf("%s, %v: path %.0f/s", db, l, rate)
 	}
 	return b.onRig(ctx, db, func(r *rig) error {
 		return b.profiled(fmt.Sprintf("%s-%dx%dx%d", db, l.writers, l.batch, l.atOnce), func() error {
@@ -182,10 +182,10 @@ func (b *bench) pathAloneOf(ctx context.Context, db string, l load) error {
 	})
 }
 
-// ahead is how many ops a writer may have committed that are not acked: enough
+// maxInFlight is how many ops a writer may have committed that are not acked: enough
 // to keep the path busy, few enough for a short measurement to be mostly of
 // commits and acks side by side, and not of the one and then the other.
-const ahead = 512
+const maxInFlight = 512
 
 // pathRate runs so many new writers for a time and gives ops acked a second,
 // from the first Commit to the last ack.
@@ -228,7 +228,7 @@ func (r *rig) pathRate(ctx context.Context, l load, span time.Duration) (rate fl
 // all are acked. It lets a bounded number of ops be on their way.
 func (w *writer) append(ctx context.Context, l load, until time.Time) error {
 	var window []client.Ticket // every half window's last
-	half := max(ahead/2/l.batch/l.atOnce, 1)
+	half := max(maxInFlight/2/l.batch/l.atOnce, 1)
 	var last client.Ticket
 	for i := 1; time.Now().Before(until); i++ {
 		t, err := w.commit(ctx, l.batch)
@@ -345,7 +345,7 @@ func (r *bareRuns) bestOf(ctx context.Context, what string, bulks []string) ([]t
 		if slices.Contains(tried, t) || r.writers < t.conns {
 			return nil
 		}
-		r.bench.progress.Say("%s: the bare program with %v", what, t)
+		r.bench.progress.Printf("%s: the bare program with %v", what, t)
 		if _, err := r.try(ctx, t); err != nil {
 			return err
 		}

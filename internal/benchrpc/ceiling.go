@@ -29,7 +29,7 @@ func ceilingServe(w http.ResponseWriter, r *http.Request) {
 		if question, ok := bytes.CutPrefix(said, []byte(`["pull",`)); ok {
 			answers = append(answers, fmt.Appendf(nil, `["resolve",%s,"%s"]`, bytes.TrimSuffix(question, []byte("]")), message))
 		}
-		if len(answers) > 0 && !c.More() {
+		if len(answers) > 0 && !c.Buffered() {
 			if c.Write(context.Background(), websocket.MessageText, answers...) != nil {
 				return
 			}

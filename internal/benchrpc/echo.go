@@ -64,7 +64,7 @@ func (b *bench) echoes(ctx context.Context, r *report, base, word string, conten
 		for _, table := range tables {
 			for i, who := range contenders {
 				done++
-				b.progress.Say("echo %d of %d: %s, %s", done, cells, table.mode.name, who.label)
+				b.progress.Printf("echo %d of %d: %s, %s", done, cells, table.mode.name, who.label)
 				s, err := b.measureEcho(ctx, who, table.mode)
 				if err != nil {
 					return fmt.Errorf("%s, %s: %w", who.label, table.mode.name, err)
@@ -117,13 +117,13 @@ func (b *bench) profileEchoes(ctx context.Context, r *report) error {
 			continue
 		}
 		if b.opts.cpuProfile != "" {
-			b.progress.Say("CPU profile: %s, %s", m.name, who.label)
+			b.progress.Printf("CPU profile: %s, %s", m.name, who.label)
 			if err := b.profileEcho(ctx, who, m, b.opts.cpuProfile, false); err != nil {
 				return err
 			}
 		}
 		if b.opts.memProfile != "" {
-			b.progress.Say("allocations: %s, %s", m.name, who.label)
+			b.progress.Printf("allocations: %s, %s", m.name, who.label)
 			if err := b.profileEcho(ctx, who, m, b.opts.memProfile, true); err != nil {
 				return err
 			}
@@ -176,6 +176,6 @@ func (b *bench) profileEcho(ctx context.Context, who contender, m mode, file str
 			return err
 		}
 	}
-	b.progress.Say("%d calls profiled into %sclient and %sserver", answer.Measured.Calls, file, file)
+	b.progress.Printf("%d calls profiled into %sclient and %sserver", answer.Measured.Calls, file, file)
 	return nil
 }

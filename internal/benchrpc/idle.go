@@ -77,7 +77,7 @@ func (p *pair) comeAndGo(ctx context.Context) error {
 // idleOf measures an echo server of this program, and writes a profile of its
 // heap if a file is named.
 func (b *bench) idleOf(ctx context.Context, who contender, count int, profile string) (row idleRow, err error) {
-	b.progress.Say("idle: %d connections, %s", count, who.label)
+	b.progress.Printf("idle: %d connections, %s", count, who.label)
 	var env []string
 	if profile != "" {
 		env = []string{everyAllocation}
@@ -120,7 +120,7 @@ func (b *bench) idleOf(ctx context.Context, who contender, count int, profile st
 // idleSessions measures the real server from outside: it collects no garbage
 // for the benchmark's sake.
 func (b *bench) idleSessions(ctx context.Context, count int) (row idleRow, err error) {
-	b.progress.Say("idle: building mooring")
+	b.progress.Printf("idle: building mooring")
 	s, err := b.startServe(ctx)
 	if err != nil {
 		return row, err
@@ -134,19 +134,19 @@ func (b *bench) idleSessions(ctx context.Context, count int) (row idleRow, err e
 	if err := p.comeAndGo(ctx); err != nil {
 		return row, err
 	}
-	b.progress.Say("idle: waiting for the server to settle")
+	b.progress.Printf("idle: waiting for the server to settle")
 	row.label = sessionContender.label
 	if row.before, err = s.settled(ctx); err != nil {
 		return row, err
 	}
-	b.progress.Say("idle: %d connections, %s", count, row.label)
+	b.progress.Printf("idle: %d connections, %s", count, row.label)
 	if err := p.connect(count); err != nil {
 		return row, err
 	}
 	if err := pause(ctx, b.opts.settle); err != nil {
 		return row, err
 	}
-	b.progress.Say("idle: waiting for the server to settle")
+	b.progress.Printf("idle: waiting for the server to settle")
 	row.after, err = s.settled(ctx)
 	row.rss = float64(row.after-row.before) / float64(count)
 	return row, err

@@ -66,7 +66,7 @@ func newPoint(text string) (*point, error) {
 			return nil, fmt.Errorf("%s: %q is not NAME or NAME:N with N from 1", Env, text)
 		}
 	}
-	if !known(name) {
+	if !isKnown(name) {
 		return nil, fmt.Errorf("%s: no crash point is named %q", Env, name)
 	}
 	p := &point{name: name}

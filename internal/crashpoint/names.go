@@ -42,4 +42,4 @@ func All() []string {
 	}
 }
 
-func known(name string) bool { return slices.Contains(All(), name) }
+func isKnown(name string) bool { return slices.Contains(All(), name) }

@@ -27,7 +27,7 @@ type Cause string
 // Causes. All of them pass, by themselves or by an operator's doing.
 const (
 	None         Cause = ""
-	Away         Cause = "away"          // it does not answer, is starting, or shuts down
+	Unreachable  Cause = "away"          // it does not answer, is starting, or shuts down
 	Refused      Cause = "refused"       // it does not let us in, or not at its tables
 	ReadOnly     Cause = "read_only"     // it takes no writes: a standby, or a file that is not ours to write
 	Closed       Cause = "closed"        // it is not open now, for maintenance
@@ -42,7 +42,7 @@ const (
 
 // Causes are all causes.
 func Causes() []Cause {
-	return []Cause{Away, Refused, ReadOnly, Closed, NoConnection, NoMemory, DiskFull, DiskError, Damaged, Locked, Timeout}
+	return []Cause{Unreachable, Refused, ReadOnly, Closed, NoConnection, NoMemory, DiskFull, DiskError, Damaged, Locked, Timeout}
 }
 
 // Code is the fault's. Both are tried again.
@@ -83,7 +83,7 @@ func Of(err error) Cause {
 
 // states has SQLSTATEs and, of two letters, classes of them; a state comes before its class.
 var states = map[string]Cause{
-	"08":    Away,         // a connection that broke
+	"08":    Unreachable,  // a connection that broke
 	"25006": ReadOnly,     // a standby, or one that was told to be
 	"25P03": Locked,       // idle for too long in a transaction
 	"25P04": Timeout,      // a transaction that took too long
@@ -97,7 +97,7 @@ var states = map[string]Cause{
 	"55000": Closed,       // "not currently accepting connections"
 	"55006": Closed,       // used by somebody who needs it alone
 	"55P03": Locked,       // lock_timeout
-	"57":    Away,         // an operator's doing: shutdown, crash, start, the end of one connection
+	"57":    Unreachable,  // an operator's doing: shutdown, crash, start, the end of one connection
 	"57014": Timeout,      // statement_timeout, or somebody canceled it
 	"58":    DiskError,    // the system's errors
 	"XX001": Damaged,      // data
@@ -110,14 +110,14 @@ func States() []string { return slices.Sorted(maps.Keys(states)) }
 // Results are SQLite's result codes that have a cause.
 func Results() []int { return slices.Sorted(maps.Keys(results)) }
 
-// recovering is the routine of Postgres that answers 0A000, "not supported", to a transaction
+// recoveryRoutine is the routine of Postgres that answers 0A000, "not supported", to a transaction
 // that is to write while the database recovers. Every other 0A000 is a statement of ours that
 // it has no idea of. The message is translated, so it is of no use.
-const recovering = "call_bool_check_hook"
+const recoveryRoutine = "call_bool_check_hook"
 
 // Postgres is what a SQLSTATE means, and the routine of Postgres that it came from.
 func Postgres(state, routine string) Cause {
-	if state == "0A000" && routine == recovering {
+	if state == "0A000" && routine == recoveryRoutine {
 		return ReadOnly
 	}
 	if c, ok := states[state]; ok {
@@ -137,7 +137,7 @@ func OfPostgres(err error) Cause {
 	switch {
 	case errors.As(err, &connect), errors.As(err, &network), pgconn.Timeout(err), pgconn.SafeToRetry(err),
 		errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, net.ErrClosed), errors.Is(err, driver.ErrBadConn):
-		return Away
+		return Unreachable
 	}
 	return None
 }

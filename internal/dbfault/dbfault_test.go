@@ -19,8 +19,8 @@ func TestWhatStatesOfPostgresMean(t *testing.T) {
 	t.Parallel()
 	for state, want := range map[string]Cause{
 		"25006": ReadOnly, "25001": None, "25P02": None, "25P03": Locked, "25P04": Timeout,
-		"57P01": Away, "57P02": Away, "57P03": Away, "57P04": Away, "57P05": Away, "57014": Timeout,
-		"08000": Away, "08001": Away, "08003": Away, "08004": Away, "08006": Away, "08P01": Away,
+		"57P01": Unreachable, "57P02": Unreachable, "57P03": Unreachable, "57P04": Unreachable, "57P05": Unreachable, "57014": Timeout,
+		"08000": Unreachable, "08001": Unreachable, "08003": Unreachable, "08004": Unreachable, "08006": Unreachable, "08P01": Unreachable,
 		"55000": Closed, "55006": Closed, "55P03": Locked, "55P02": None,
 		"53000": NoMemory, "53100": DiskFull, "53200": NoMemory, "53300": NoConnection, "53400": NoMemory,
 		"40001": Locked, "40P01": Locked, "40002": Locked,
@@ -32,10 +32,10 @@ func TestWhatStatesOfPostgresMean(t *testing.T) {
 			t.Errorf("%q: %q, want %q", state, got, want)
 		}
 	}
-	if got := Postgres("0A000", recovering); got != ReadOnly {
+	if got := Postgres("0A000", recoveryRoutine); got != ReadOnly {
 		t.Errorf("a transaction that is to write, during recovery: %q", got)
 	}
-	if got := Postgres("22023", recovering); got != None {
+	if got := Postgres("22023", recoveryRoutine); got != None {
 		t.Errorf("a setting that is not allowed: %q", got)
 	}
 }
@@ -92,8 +92,8 @@ func TestWhatErrorsOfPgxMean(t *testing.T) {
 		want Cause
 	}{
 		{fmt.Errorf("commit: %w", &pgconn.PgError{Code: "53300"}), NoConnection}, {&pgconn.PgError{Code: "23505"}, None},
-		{fmt.Errorf("read: %w", io.ErrUnexpectedEOF), Away}, {io.EOF, Away}, {&net.OpError{Op: "read", Err: syscall.ECONNRESET}, Away},
-		{net.ErrClosed, Away}, {driver.ErrBadConn, Away}, {errors.New("a defect"), None}, {nil, None},
+		{fmt.Errorf("read: %w", io.ErrUnexpectedEOF), Unreachable}, {io.EOF, Unreachable}, {&net.OpError{Op: "read", Err: syscall.ECONNRESET}, Unreachable},
+		{net.ErrClosed, Unreachable}, {driver.ErrBadConn, Unreachable}, {errors.New("a defect"), None}, {nil, None},
 	} {
 		if got := OfPostgres(c.err); got != c.want {
 			t.Errorf("%v: %q, want %q", c.err, got, c.want)

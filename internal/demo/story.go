@@ -59,7 +59,7 @@ func story(ctx context.Context, w *world) error {
 		return err
 	}
 
-	watch := &witness{w: w, ref: strings.TrimSpace(ref)}
+	watch := &observer{w: w, ref: strings.TrimSpace(ref)}
 	p.step("The agent goes on, 4 syncs more, while the link is cut in the middle of what it sends")
 	cuts, err := w.whileImporting(ctx, 7, func(ctx context.Context) (cuts int) {
 		for bytes := int64(2_000); bytes < 30_000; bytes += 9_000 {
@@ -84,7 +84,7 @@ func story(ctx context.Context, w *world) error {
 	var lost []lostAnswer
 	var unseen error
 	_, err = w.whileImporting(ctx, 11, func(ctx context.Context) int {
-		lost, unseen = watch.loseAnswers(ctx)
+		lost, unseen = watch.dropAnswers(ctx)
 		return 1
 	})
 	if err = errors.Join(err, unseen); err != nil {

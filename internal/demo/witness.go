@@ -16,9 +16,9 @@ import (
 	"github.com/mooring-rpc/mooring/internal/faultproxy"
 )
 
-// witness knows both ends of the broken link at one moment: what the server has
+// observer knows both ends of the broken link at one moment: what the server has
 // in its log, which it asks without the proxy, and what the agent's outbox knows.
-type witness struct {
+type observer struct {
 	w   *world
 	ref string // that may read the session, as text
 }
@@ -32,10 +32,10 @@ type lostAnswer struct {
 // handshake is more bytes than the server's answer to a WebSocket handshake has.
 const handshake = 400
 
-// loseAnswers lets the links through their handshakes and swallows all that the
+// dropAnswers lets the links through their handshakes and swallows all that the
 // server sends then. When it has committed ops and the agent still has no answer
 // to them, the link is cut. It gives those ops, in the log's order.
-func (v *witness) loseAnswers(ctx context.Context) ([]lostAnswer, error) {
+func (v *observer) dropAnswers(ctx context.Context) ([]lostAnswer, error) {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
 	v.w.proxy.Cut() // the links to come are new ones
@@ -66,7 +66,7 @@ func (v *witness) loseAnswers(ctx context.Context) ([]lostAnswer, error) {
 
 // repeated holds what was lost against what has become of it: the outbox has the
 // answers that were given the first time, and the log has each op once.
-func (v *witness) repeated(ctx context.Context, lost []lostAnswer) error {
+func (v *observer) repeated(ctx context.Context, lost []lostAnswer) error {
 	answers := map[lostAnswer]bool{}
 	var row struct {
 		Op     string `json:"op"`
@@ -106,7 +106,7 @@ type event struct {
 }
 
 // log is the session's, from the server itself.
-func (v *witness) log(ctx context.Context) ([]event, error) {
+func (v *observer) log(ctx context.Context) ([]event, error) {
 	direct := filepath.Join(v.w.dir, "direct.ref")
 	if err := os.WriteFile(direct, []byte(strings.Replace(v.ref, v.w.proxy.Addr(), v.w.addr, 1)), 0o600); err != nil {
 		return nil, err

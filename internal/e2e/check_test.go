@@ -21,8 +21,8 @@ func openClient(t testing.TB) *client.Client {
 
 func openClientWith(t testing.TB, cfg client.Config) *client.Client {
 	t.Helper()
-	if cfg.Patience == 0 {
-		cfg.Patience = patience
+	if cfg.RetryTimeout == 0 {
+		cfg.RetryTimeout = patience
 	}
 	c, err := client.Open(t.Context(), cfg)
 	if err != nil {

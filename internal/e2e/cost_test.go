@@ -32,7 +32,7 @@ func (m meter) cost(do func()) uint64 {
 // bytes on their way there and back.
 func throughMeter(t testing.TB, url string) (string, meter) {
 	t.Helper()
-	proxy, url := pgtest.Through(t, url)
+	proxy, url := pgtest.ViaProxy(t, url)
 	return url, func() uint64 {
 		s := proxy.Stats()
 		return uint64(s.Forwarded[toServer] + s.Forwarded[toClient])

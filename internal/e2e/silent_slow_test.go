@@ -21,7 +21,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/mooring-rpc/mooring/internal/silent"
+	"github.com/mooring-rpc/mooring/internal/slowreader"
 )
 
 // silence is a server, a public share of opencode's and a session, both of which are written to.
@@ -108,14 +108,14 @@ func TestFiveThousandSilentReaders(t *testing.T) {
 	const total, some, events, size, bound = 5000, 8, 15, 32 << 10, 48 << 10
 	s := newSilence(t)
 	text := strings.Repeat("x", size)
-	target := silent.Target{Host: s.address(), Share: s.share.ID, Session: s.w.ref.Target(), Bearer: s.w.ref.ID + "#" + s.w.ref.Secret.RevealText()}
+	target := slowreader.Target{Host: s.address(), Share: s.share.ID, Session: s.w.ref.Target(), Bearer: s.w.ref.ID + "#" + s.w.ref.Secret.RevealText()}
 	before, _ := s.held()
-	readers := make([]*silent.Reader, total)
+	readers := make([]*slowreader.Reader, total)
 	var opening sync.WaitGroup
 	for i := range 8 {
 		opening.Go(func() {
 			for j := i; j < total; j += 8 {
-				r, err := target.Open(t.Context(), silent.Doors[j%len(silent.Doors)])
+				r, err := target.Open(t.Context(), slowreader.Endpoints[j%len(slowreader.Endpoints)])
 				if err != nil {
 					t.Errorf("reader %d: %v", j, err)
 					return
@@ -142,20 +142,20 @@ func TestFiveThousandSilentReaders(t *testing.T) {
 	}
 	var reading sync.WaitGroup
 	for _, r := range readers[:some] {
-		if r.Door.Patient {
+		if r.Endpoint.LongTimeout {
 			reading.Go(func() {
 				ctx := bounded(t)
 				defer func() { r.Close() }()
 				for err := r.Read(ctx, 1, events); err != nil; err = r.Read(ctx, 1, events) {
-					if time.Since(began) < allowed || errors.Is(err, silent.ErrMissed) || ctx.Err() != nil {
+					if time.Since(began) < allowed || errors.Is(err, slowreader.ErrMissed) || ctx.Err() != nil {
 						t.Error(err)
 						return
 					}
-					if !r.Door.Whole {
+					if !r.Endpoint.Replays {
 						return // there is nothing to come back to
 					}
 					r.Close()
-					again, err := target.Open(ctx, r.Door)
+					again, err := target.Open(ctx, r.Endpoint)
 					if err != nil {
 						t.Error(err)
 						return

@@ -34,8 +34,8 @@ func drip(from io.Reader, to io.Writer, read *atomic.Int64) {
 	}
 }
 
-// slowTakers are 24 sockets, all over one way.
-type slowTakers struct {
+// slowReaders are 24 sockets, all over one way.
+type slowReaders struct {
 	t     *testing.T
 	way   string
 	srv   *server
@@ -46,7 +46,7 @@ type slowTakers struct {
 }
 
 // dial connects to the server.
-func (s *slowTakers) dial() net.Conn {
+func (s *slowReaders) dial() net.Conn {
 	s.t.Helper()
 	c, err := net.DialTimeout("tcp", s.srv.address(), patience)
 	if err != nil {
@@ -57,7 +57,7 @@ func (s *slowTakers) dial() net.Conn {
 }
 
 // come opens the sockets. Whose place is lost asks for none again.
-func (s *slowTakers) come() {
+func (s *slowReaders) come() {
 	s.t.Helper()
 	for i := range s.read {
 		c := s.dial()
@@ -87,7 +87,7 @@ func (s *slowTakers) come() {
 }
 
 // byClient has a client take the snapshot, behind a link that slow.
-func (s *slowTakers) byClient(c net.Conn, read *atomic.Int64) {
+func (s *slowReaders) byClient(c net.Conn, read *atomic.Int64) {
 	s.t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -120,7 +120,7 @@ type closer struct {
 
 func (c closer) Close() error { return c.ln.Close() }
 
-func (s *slowTakers) leave() {
+func (s *slowReaders) leave() {
 	for _, c := range s.conns {
 		_ = c.Close()
 	}
@@ -134,12 +134,12 @@ func TestSlowTakersHoldNobodyUp(t *testing.T) {
 	for _, way := range []string{"HTTP", "Cap'n Web", "Cap'n Proto"} {
 		t.Run(way, func(t *testing.T) {
 			t.Parallel()
-			slowTakersOver(t, way)
+			slowReadersOver(t, way)
 		})
 	}
 }
 
-func slowTakersOver(t *testing.T, way string) {
+func slowReadersOver(t *testing.T, way string) {
 	srv := startServer(t, serverConfig{})
 	ref := makeSession(t, srv)
 	w, text := newWriter(t, ref, srv.owner()), strings.Repeat("x", 1<<20)
@@ -150,7 +150,7 @@ func slowTakersOver(t *testing.T, way string) {
 	for range 14 {
 		others = append(others, makeSession(t, srv, put("message/m", map[string]any{"text": "honest"})))
 	}
-	slow := &slowTakers{t: t, way: way, srv: srv, ref: ref}
+	slow := &slowReaders{t: t, way: way, srv: srv, ref: ref}
 	defer slow.leave()
 	slow.come()
 	var all sync.WaitGroup

@@ -27,25 +27,25 @@ import (
 // attack is something that strangers send, over and over as long as they are heard.
 type attack struct {
 	name string
-	at   door
-	say  func(w *bytes.Buffer, s *siege)
+	at   endpoint
+	say  func(w *bytes.Buffer, s *attackTarget)
 }
 
-// door is where a connection comes in, and whether it says a thing once, or again and again.
-type door struct {
-	open func(s *siege) (net.Conn, error)
+// endpoint is where a connection comes in, and whether it says a thing once, or again and again.
+type endpoint struct {
+	open func(s *attackTarget) (net.Conn, error)
 	once bool
 }
 
-// siege is where it is sent, and how large a large message is.
-type siege struct {
+// attackTarget is where it is sent, and how large a large message is.
+type attackTarget struct {
 	web, stream string // addresses
 	size        int
 }
 
 // A thing of JavaScript's that takes much more memory than its text.
-func jsonOf(head, unit, tail string) func(*bytes.Buffer, *siege) {
-	return func(w *bytes.Buffer, s *siege) {
+func jsonOf(head, unit, tail string) func(*bytes.Buffer, *attackTarget) {
+	return func(w *bytes.Buffer, s *attackTarget) {
 		message(w, 1, []byte(head+strings.Repeat(unit, s.size/len(unit))+tail))
 	}
 }
@@ -64,20 +64,20 @@ var attacks = []attack{
 	{"an answer", ws("/rpc"), jsonOf(`["resolve",-1,[[`, `0,`, `0]]]`)},
 	{"an abort", ws("/rpc"), jsonOf(`["abort",[[`, `{},`, `0]]]`)},
 	{"a string", ws("/rpc"), jsonOf(`["push","`, `\u0000`, `"]`)},
-	{"behind a wrong restore", ws("/rpc"), func(w *bytes.Buffer, s *siege) {
+	{"behind a wrong restore", ws("/rpc"), func(w *bytes.Buffer, s *attackTarget) {
 		messages(w, 1, wrongRestore, `["push",["pipeline",1,["openStream"],[[`+strings.Repeat(`[[]],`, s.size/5)+`0]]]]`)
 	}},
-	{"a mebibyte behind a wrong restore", ws("/rpc"), func(w *bytes.Buffer, _ *siege) {
+	{"a mebibyte behind a wrong restore", ws("/rpc"), func(w *bytes.Buffer, _ *attackTarget) {
 		messages(w, 1, wrongRestore, `["push",["pipeline",1,["openStream"],[[`+strings.Repeat(`[[]],`, 200_000)+`0]]]]`)
 	}},
 	{"values of 15 KiB", ws("/rpc"), jsonUnits(`["push",[[` + strings.Repeat("[[]],", 3000) + `0]]]`)},
 	{"objects of 15 KiB", ws("/rpc"), jsonUnits(`["push",[[` + strings.Repeat(`{"":{}},`, 1900) + `0]]]`)},
 	{"hellos that nobody reads", ws("/rpc"), jsonUnits(`["push",["pipeline",0,["hello"],[{"version":1}]]]`, `["pull",1]`)},
 	{"wrong restores", ws("/rpc"), jsonUnits(wrongRestore)},
-	{"pipes", ws("/rpc"), func(w *bytes.Buffer, _ *siege) {
+	{"pipes", ws("/rpc"), func(w *bytes.Buffer, _ *attackTarget) {
 		messages(w, 1, `["pipe"]`, `["push",["pipeline",1,["write"],["`+strings.Repeat("x", 15<<10)+`"]]]`)
 	}},
-	{"in fragments", ws("/rpc"), func(w *bytes.Buffer, s *siege) {
+	{"in fragments", ws("/rpc"), func(w *bytes.Buffer, s *attackTarget) {
 		b := frame(1, 10)
 		b[0] &^= 0x80
 		b = append(b, `["push",[[`...)
@@ -85,7 +85,7 @@ var attacks = []attack{
 		part[0] &^= 0x80
 		w.Write(append(b, bytes.Repeat(part, s.size/1000)...))
 	}},
-	{"a frame that is promised", ws("/rpc"), func(w *bytes.Buffer, s *siege) {
+	{"a frame that is promised", ws("/rpc"), func(w *bytes.Buffer, s *attackTarget) {
 		w.Write(append(frame(1, uint64(s.size)), bytes.Repeat([]byte(" "), 900_000)...))
 	}},
 
@@ -102,39 +102,39 @@ var attacks = []attack{
 	{"a sync", post("/api/share/x/sync"), bodyOf(`{"data":[`, `{"type":"message"},`, `0]}`)},
 	{"a sync whose secret comes last", post("/api/share/x/sync"), bodyOf(`{"data":[`, `{"":{}},`, `0],"secret":"wrong"}`)},
 	{"a create", post("/api/share"), bodyOf(`{"sessionID":"`, `x`, `"}`)},
-	{"headers", plainHTTP, func(w *bytes.Buffer, s *siege) {
+	{"headers", plainHTTP, func(w *bytes.Buffer, s *attackTarget) {
 		fmt.Fprintf(w, "GET /healthz HTTP/1.1\r\nHost: %s\r\nX-Long: %s", s.web, strings.Repeat("x", s.size))
 	}},
 
-	{"a call of Cap'n Proto", ws("/capnp"), func(w *bytes.Buffer, s *siege) { message(w, 2, hello(1, 16<<20-1<<10)) }},
-	{"calls of Cap'n Proto", ws("/capnp"), func(w *bytes.Buffer, _ *siege) { message(w, 2, hello(1, 900<<10)) }},
-	{"small calls", ws("/capnp"), func(w *bytes.Buffer, _ *siege) {
+	{"a call of Cap'n Proto", ws("/capnp"), func(w *bytes.Buffer, s *attackTarget) { message(w, 2, hello(1, 16<<20-1<<10)) }},
+	{"calls of Cap'n Proto", ws("/capnp"), func(w *bytes.Buffer, _ *attackTarget) { message(w, 2, hello(1, 900<<10)) }},
+	{"small calls", ws("/capnp"), func(w *bytes.Buffer, _ *attackTarget) {
 		message(w, 2, many(func(q uint32) []byte { return hello(q, 15<<10) }))
 	}},
-	{"tiny calls that nobody reads", ws("/capnp"), func(w *bytes.Buffer, _ *siege) {
+	{"tiny calls that nobody reads", ws("/capnp"), func(w *bytes.Buffer, _ *attackTarget) {
 		message(w, 2, many(func(q uint32) []byte { return hello(q, 0) }))
 	}},
-	{"bootstraps", ws("/capnp"), func(w *bytes.Buffer, _ *siege) { message(w, 2, many(bootstrap)) }},
-	{"calls on a wrong restore", ws("/capnp"), func(w *bytes.Buffer, s *siege) {
+	{"bootstraps", ws("/capnp"), func(w *bytes.Buffer, _ *attackTarget) { message(w, 2, many(bootstrap)) }},
+	{"calls on a wrong restore", ws("/capnp"), func(w *bytes.Buffer, s *attackTarget) {
 		messages(w, 2, string(bootstrap(0)), string(restoreWrong(1)), string(pipelined(2, 1, 15<<20)))
 	}},
-	{"a mebibyte on a wrong restore", ws("/capnp"), func(w *bytes.Buffer, s *siege) {
+	{"a mebibyte on a wrong restore", ws("/capnp"), func(w *bytes.Buffer, s *attackTarget) {
 		messages(w, 2, string(bootstrap(0)), string(restoreWrong(1)), string(pipelined(2, 1, 900<<10)))
 	}},
-	{"a message that is not implemented", ws("/capnp"), func(w *bytes.Buffer, s *siege) { message(w, 2, provide(900<<10)) }},
-	{"a stream's call", byStream, func(w *bytes.Buffer, s *siege) { w.Write(hello(1, 15<<20)) }},
-	{"a stream's calls", byStream, func(w *bytes.Buffer, _ *siege) {
+	{"a message that is not implemented", ws("/capnp"), func(w *bytes.Buffer, s *attackTarget) { message(w, 2, provide(900<<10)) }},
+	{"a stream's call", byStream, func(w *bytes.Buffer, s *attackTarget) { w.Write(hello(1, 15<<20)) }},
+	{"a stream's calls", byStream, func(w *bytes.Buffer, _ *attackTarget) {
 		w.Write(many(func(q uint32) []byte { return hello(q, 1<<10) }))
 	}},
-	{"a stream's calls on a wrong restore", byStream, func(w *bytes.Buffer, s *siege) {
+	{"a stream's calls on a wrong restore", byStream, func(w *bytes.Buffer, s *attackTarget) {
 		w.Write(append(append(bootstrap(0), restoreWrong(1)...), pipelined(2, 1, 15<<20)...))
 	}},
 }
 
 const wrongRestore = `["push",["pipeline",0,["restore"],["mooring://localhost/ses_00000000000000000000000000.oaaaaaaaaaaaaaaaaaaaaaaaaaa#AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA","r"]]]`
 
-func ws(path string) door {
-	return door{open: func(s *siege) (net.Conn, error) {
+func ws(path string) endpoint {
+	return endpoint{open: func(s *attackTarget) (net.Conn, error) {
 		c, err := net.DialTimeout("tcp", s.web, patience)
 		if err != nil {
 			return nil, err
@@ -145,8 +145,8 @@ func ws(path string) door {
 	}}
 }
 
-func post(path string) door {
-	return door{once: true, open: func(s *siege) (net.Conn, error) {
+func post(path string) endpoint {
+	return endpoint{once: true, open: func(s *attackTarget) (net.Conn, error) {
 		c, err := net.DialTimeout("tcp", s.web, patience)
 		if err == nil {
 			fmt.Fprintf(c, "POST %s HTTP/1.1\r\nHost: %s\r\nContent-Type: application/json\r\nAuthorization: Bearer "+
@@ -157,13 +157,13 @@ func post(path string) door {
 }
 
 var (
-	plainHTTP = door{once: true, open: func(s *siege) (net.Conn, error) { return net.DialTimeout("tcp", s.web, patience) }}
-	byStream  = door{open: func(s *siege) (net.Conn, error) { return net.DialTimeout("unix", s.stream, patience) }}
+	plainHTTP = endpoint{once: true, open: func(s *attackTarget) (net.Conn, error) { return net.DialTimeout("tcp", s.web, patience) }}
+	byStream  = endpoint{open: func(s *attackTarget) (net.Conn, error) { return net.DialTimeout("unix", s.stream, patience) }}
 )
 
 // bodyOf is a body in chunks.
-func bodyOf(head, unit, tail string) func(*bytes.Buffer, *siege) {
-	return func(w *bytes.Buffer, s *siege) {
+func bodyOf(head, unit, tail string) func(*bytes.Buffer, *attackTarget) {
+	return func(w *bytes.Buffer, s *attackTarget) {
 		body := head + strings.Repeat(unit, s.size/len(unit)) + tail
 		for len(body) > 0 {
 			n := min(len(body), 64<<10)
@@ -186,8 +186,8 @@ func messages(w *bytes.Buffer, opcode byte, all ...string) {
 }
 
 // jsonUnits are messages, again and again.
-func jsonUnits(all ...string) func(*bytes.Buffer, *siege) {
-	return func(w *bytes.Buffer, _ *siege) {
+func jsonUnits(all ...string) func(*bytes.Buffer, *attackTarget) {
+	return func(w *bytes.Buffer, _ *attackTarget) {
 		for w.Len() < 256<<10 {
 			messages(w, 1, all...)
 		}
@@ -302,7 +302,7 @@ func many(one func(q uint32) []byte) []byte {
 }
 
 // besiege has so many strangers do it for a while: each sends until it is not heard any more, and comes again.
-func (s *siege) besiege(ctx context.Context, a attack, strangers int) {
+func (s *attackTarget) besiege(ctx context.Context, a attack, strangers int) {
 	var all sync.WaitGroup
 	var b bytes.Buffer
 	a.say(&b, s)
@@ -353,45 +353,45 @@ func peak(t testing.TB, srv *server, forget bool) int64 {
 	return 0
 }
 
-// besieged is a server with a budget, and what it holds when idle. The binary is to be one without the race detector, which
+// attackedServer is a server with a budget, and what it holds when idle. The binary is to be one without the race detector, which
 // takes memory of its own.
-type besieged struct {
+type attackedServer struct {
 	*server
-	siege
+	attackTarget
 	t      *testing.T
 	budget int
 	ref    capability.Ref
 	idle   int64
 }
 
-func newBesieged(t *testing.T, path string, budget, size int) *besieged {
+func newAttackedServer(t *testing.T, path string, budget, size int) *attackedServer {
 	stream := filepath.Join(t.TempDir(), "stream")
-	b := &besieged{t: t, budget: budget}
+	b := &attackedServer{t: t, budget: budget}
 	b.server = startServer(t, serverConfig{Path: path,
 		Wrap: []string{"env", fmt.Sprintf("GOMEMLIMIT=%d", budget+64<<20)}, // or garbage gathers, as long as there is memory
 		Args: []string{"--max-stranger-bytes", strconv.Itoa(budget), "--capnp-listen", "unix:" + stream, "--max-wrong-tries", "1000000"}})
-	b.siege = siege{web: b.address(), stream: stream, size: size}
+	b.attackTarget = attackTarget{web: b.address(), stream: stream, size: size}
 	b.ref = makeSession(t, b.server)
-	b.come()
+	b.workAsUser()
 	b.idle = peak(t, b.server, true)
 	return b
 }
 
-// come is somebody with a ref, and all that a batch may hold right behind it.
-func (b *besieged) come() {
+// workAsUser is somebody with a ref, and all that a batch may hold right behind it.
+func (b *attackedServer) workAsUser() {
 	w, text := newWriter(b.t, b.ref, b.owner()), strings.Repeat("x", 3<<20)
 	w.must(put("message/m", map[string]any{"text": text}), put("message/n", map[string]any{"text": text}))
 }
 
-// under measures what attacks cost, with so many strangers for each, while somebody works.
-func (b *besieged) under(name string, all []attack, strangers int, long time.Duration) {
+// measureUnder measures what attacks cost, with so many strangers for each, while somebody works.
+func (b *attackedServer) measureUnder(name string, all []attack, strangers int, long time.Duration) {
 	ctx, cancel := context.WithTimeout(b.t.Context(), long)
 	defer cancel()
 	var sieges sync.WaitGroup
 	for _, a := range all {
 		sieges.Go(func() { b.besiege(ctx, a, strangers) })
 	}
-	b.come()
+	b.workAsUser()
 	sieges.Wait()
 	held := peak(b.t, b.server, false)
 	peak(b.t, b.server, true)
@@ -404,7 +404,7 @@ func (b *besieged) under(name string, all []attack, strangers int, long time.Dur
 // Whatever strangers send, the server holds no more than their budget, and others are served.
 func TestStrangers(t *testing.T) {
 	t.Parallel()
-	b := newBesieged(t, "", 16<<20, 4<<20)
-	b.under("all at once", attacks, 2, time.Second)
+	b := newAttackedServer(t, "", 16<<20, 4<<20)
+	b.measureUnder("all at once", attacks, 2, time.Second)
 	b.healthy()
 }

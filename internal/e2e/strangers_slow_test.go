@@ -20,12 +20,12 @@ func TestManyStrangers(t *testing.T) {
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	b := newBesieged(t, path, 16<<20, 8<<20)
+	b := newAttackedServer(t, path, 16<<20, 8<<20)
 	for _, a := range attacks {
-		b.under(a.name, []attack{a}, 64, 300*time.Millisecond)
+		b.measureUnder(a.name, []attack{a}, 64, 300*time.Millisecond)
 	}
 	b.healthy()
-	b = newBesieged(t, path, 256<<20, 16<<20)
-	b.under("all at once", attacks, 16, 10*time.Second)
+	b = newAttackedServer(t, path, 256<<20, 16<<20)
+	b.measureUnder("all at once", attacks, 16, 10*time.Second)
 	b.healthy()
 }

@@ -32,7 +32,7 @@ func (f *follower) run(ctx context.Context, s *client.Session, last uint64) {
 		if want := f.cursor.Load() + 1; e.Cursor != want {
 			return fmt.Errorf("got cursor %d, want %d", e.Cursor, want)
 		}
-		if h := session.Chain(f.hash, &e); h != e.Hash {
+		if h := session.HashEvent(f.hash, &e); h != e.Hash {
 			return fmt.Errorf("the event at cursor %d is not the one that was written", e.Cursor)
 		}
 		f.hash = e.Hash

@@ -66,7 +66,7 @@ func (p *Proxy) admit(client *net.TCPConn) {
 	}
 	p.links[l] = struct{}{}
 	target := p.target
-	p.wait.Go(func() { l.run(target) })
+	p.goroutines.Go(func() { l.run(target) })
 }
 
 // run connects to the server, moves bytes both ways and returns when both have
@@ -110,14 +110,14 @@ func (l *link) pump(d Direction, src, dst *net.TCPConn) {
 		n, err := src.Read(buf)
 		if n > 0 {
 			l.wait(p.currentDelay())
-			pass, spent := p.decide(l, d, n)
+			pass, spent := p.allow(l, d, n)
 			if pass > 0 {
 				if _, werr := dst.Write(buf[:pass]); werr != nil {
 					err = werr
 				}
 			}
 			if spent != nil {
-				p.spend(d, spent)
+				p.cutFor(d, spent)
 			}
 		}
 		switch p.after(l, d, err) {
@@ -139,9 +139,9 @@ func (l *link) pump(d Direction, src, dst *net.TCPConn) {
 	}
 }
 
-// decide says how many of n bytes that came to hand on, and which fault, if any,
+// allow says how many of n bytes that came to hand on, and which fault, if any,
 // has run out with them and is to be spent once they are written.
-func (p *Proxy) decide(l *link, d Direction, n int) (pass int, spent *fault) {
+func (p *Proxy) allow(l *link, d Direction, n int) (pass int, spent *fault) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	f := p.faults[d]
@@ -164,7 +164,7 @@ func (p *Proxy) decide(l *link, d Direction, n int) (pass int, spent *fault) {
 	if f.left == 0 {
 		spent = f
 	}
-	if f.swallow {
+	if f.discard {
 		p.stats.Swallowed[d] += k
 		return 0, spent
 	}
@@ -178,12 +178,12 @@ func (l *link) forward(d Direction, n int64) {
 	l.proxy.stats.Forwarded[d] += n
 }
 
-// spend cuts all links, unless a cut or another fault came first.
-func (p *Proxy) spend(d Direction, f *fault) {
+// cutFor cuts all links, unless a cut or another fault came first.
+func (p *Proxy) cutFor(d Direction, f *fault) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.faults[d] == f {
-		p.cutLocked(!f.swallow)
+		p.cutLocked(!f.discard)
 	}
 }
 
@@ -210,7 +210,7 @@ func (p *Proxy) after(l *link, d Direction, err error) step {
 		return stop
 	case err == nil:
 		return goOn
-	case f != nil && f.swallow:
+	case f != nil && f.discard:
 		return hold
 	case err == io.EOF:
 		return endSource

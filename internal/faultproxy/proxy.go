@@ -49,8 +49,8 @@ type Stats struct {
 // and take effect before they return: what reaches the proxy later is treated by
 // the new rule, and after Cut no link of before is open.
 type Proxy struct {
-	listener net.Listener
-	wait     sync.WaitGroup // the accept loop and every link's goroutines
+	listener   net.Listener
+	goroutines sync.WaitGroup // the accept loop and every link's goroutines
 
 	mu     sync.Mutex // guards what follows; held over no read and no dial
 	target string
@@ -64,7 +64,7 @@ type Proxy struct {
 
 // fault is what is to happen to one direction's bytes.
 type fault struct {
-	swallow bool            // throw the bytes away instead of handing them on
+	discard bool            // throw the bytes away instead of handing them on
 	left    int64           // bytes until the cut; negative: no cut
 	first   int64           // without a cut: bytes that every link hands on before it swallows
 	waiting []chan struct{} // closed at the cut; also those of the faults it replaced
@@ -78,7 +78,7 @@ func Listen(target string) (*Proxy, error) {
 		return nil, fmt.Errorf("fault proxy: %w", err)
 	}
 	p := &Proxy{listener: l, target: target, links: map[*link]struct{}{}}
-	p.wait.Go(p.accept)
+	p.goroutines.Go(p.accept)
 	return p, nil
 }
 
@@ -133,14 +133,14 @@ func (p *Proxy) Blackhole(d Direction, n int64) <-chan struct{} {
 	if n <= 0 {
 		n = -1
 	}
-	return p.setFault(d, &fault{swallow: true, left: n})
+	return p.setFault(d, &fault{discard: true, left: n})
 }
 
 // BlackholeAfter swallows until Cut what comes on a link in a direction after the
 // first n bytes since it was opened. So the links to come may still get through
 // their handshakes. The channel is as CutAfter's.
 func (p *Proxy) BlackholeAfter(d Direction, n int64) <-chan struct{} {
-	return p.setFault(d, &fault{swallow: true, left: -1, first: n})
+	return p.setFault(d, &fault{discard: true, left: -1, first: n})
 }
 
 func (p *Proxy) setFault(d Direction, f *fault) <-chan struct{} {
@@ -153,7 +153,7 @@ func (p *Proxy) setFault(d Direction, f *fault) <-chan struct{} {
 	f.waiting = append(f.waiting, cut)
 	p.faults[d] = f
 	if f.left == 0 || p.closed {
-		p.cutLocked(!f.swallow)
+		p.cutLocked(!f.discard)
 	}
 	return cut
 }
@@ -213,7 +213,7 @@ func (p *Proxy) Close() error {
 	if first {
 		err = p.listener.Close()
 	}
-	p.wait.Wait()
+	p.goroutines.Wait()
 	if errors.Is(err, net.ErrClosed) {
 		return nil
 	}

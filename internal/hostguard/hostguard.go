@@ -27,7 +27,7 @@ const unknownHost = "this server does not know the name it was called by, and a 
 // network cannot know all its names, and who reaches it there needs no browser's help.
 func (h Hosts) Guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !h.Own(r) {
+		if !h.Allows(r) {
 			w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 			w.Header().Set("X-Content-Type-Options", "nosniff")
 			w.Header().Set("Cache-Control", "no-store")
@@ -39,8 +39,8 @@ func (h Hosts) Guard(next http.Handler) http.Handler {
 	})
 }
 
-// Own says whether a request may have been meant for the server. Browsers always name a host.
-func (h Hosts) Own(r *http.Request) bool {
+// Allows says whether a request may have been meant for the server. Browsers always name a host.
+func (h Hosts) Allows(r *http.Request) bool {
 	local, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
 	if local == nil || !loopback.Is(local.String()) || r.Host == "" || loopback.Is(r.Host) || Named(r.Host, h.Names) {
 		return true
@@ -50,14 +50,14 @@ func (h Hosts) Own(r *http.Request) bool {
 		if !schemed {
 			host = pattern
 		}
-		if fits(host, r.Host) || fits(host, HostOf(r.Host)) {
+		if matches(host, r.Host) || matches(host, HostOf(r.Host)) {
 			return true
 		}
 	}
 	return false
 }
 
-func fits(pattern, host string) bool {
+func matches(pattern, host string) bool {
 	ok, err := path.Match(strings.ToLower(pattern), strings.ToLower(host))
 	return ok && err == nil
 }

@@ -3,11 +3,11 @@
 //
 // A peer is a stranger until it has shown a ref: until Trust. Of strangers bytes are kept raw, charged to one budget of
 // all of them, and nothing is decoded but what showing a ref takes. So that a first flight of restore, open and apply can
-// leave before anything was answered, what comes behind a restore waits for its answer: raw up to Config.Message, and
+// leave before anything was answered, what comes behind a restore waits for its answer: raw up to Config.MaxStrangerBytes, and
 // beyond that unread. Where none is pending, more is refused. A peer that has shown a ref goes on under another budget, by
 // that ref, with what it holds.
 //
-// A connection tells its [Peer] what it reads (Reading) and holds (TryGrow, Shrink), and asks whether it may decode
+// A connection tells its [Peer] what it reads (ReserveRead) and holds (TryGrow, Shrink), and asks whether it may decode
 // (Trusted); whoever checks refs says Trust. A nil Peer is trusted, and has all the memory there is.
 package intake
 
@@ -22,8 +22,8 @@ import (
 )
 
 const (
-	// SmallMessage is the largest message that is decoded for a stranger: to show a ref takes a tenth of it.
-	SmallMessage = 16 << 10
+	// MaxStrangerMessage is the largest message that is decoded for a stranger: to show a ref takes a tenth of it.
+	MaxStrangerMessage = 16 << 10
 	// PendingCalls is how many calls of a stranger may be unanswered before no further one is taken in.
 	PendingCalls = 32
 	// QueuedBytes is how much may wait for a stranger to read it before nothing further is taken in.
@@ -34,10 +34,10 @@ const (
 
 // Config is for all connections of a server.
 type Config struct {
-	Strangers *membudget.Budget // by address
-	Known     *membudget.Budget // by ref
-	Message   int               // how much of what a stranger sends is kept
-	Patience  time.Duration     // how long more than that may wait for a restore's answer
+	Strangers        *membudget.Budget // by address
+	Known            *membudget.Budget // by ref
+	MaxStrangerBytes int               // how much of what a stranger sends is kept
+	MaxWait          time.Duration     // how long more than that may wait for a restore's answer
 
 	TooLarge   error // what a stranger is told that sends more and has no restore pending
 	Overloaded error // what peers are told for whom there is no memory
@@ -45,34 +45,34 @@ type Config struct {
 
 // Open is for a connection from an address. It has to be closed.
 func (c *Config) Open(address string) *Peer {
-	return &Peer{cfg: c, account: c.Strangers.Open(address), small: SmallMessage}
+	return &Peer{cfg: c, account: c.Strangers.Open(address), maxMessage: MaxStrangerMessage}
 }
 
-// OpenShowing is Open for a wire on which messages show refs themselves, secrets say. What a stranger sends is decoded up to
-// Config.Message, for what that takes; of more, show looks at what has come, and gives the ref that it shows, "" for none,
+// OpenFindingRefs is Open for a wire on which messages show refs themselves, secrets say. What a stranger sends is decoded up to
+// Config.MaxStrangerBytes, for what that takes; of more, show looks at what has come, and gives the ref that it shows, "" for none,
 // or what the peer is told.
-func (c *Config) OpenShowing(address string, show func(have []byte) (ref string, err error)) *Peer {
+func (c *Config) OpenFindingRefs(address string, show func(have []byte) (ref string, err error)) *Peer {
 	p := c.Open(address)
-	p.small, p.show = c.Message, show
+	p.maxMessage, p.findRef = c.MaxStrangerBytes, show
 	return p
 }
 
 // Peer is the other side of one connection. It is safe for concurrent use.
 type Peer struct {
-	cfg     *Config
-	account *membudget.Account
-	trusted atomic.Bool
-	delayed atomic.Int32
+	cfg       *Config
+	account   *membudget.Account
+	trusted   atomic.Bool
+	throttled atomic.Int32
 
-	small int                                       // the largest message that is decoded for it as a stranger
-	show  func(have []byte) (ref string, err error) // nil: only Trust makes it none
+	maxMessage int                                       // the largest message that is decoded for it as a stranger
+	findRef    func(have []byte) (ref string, err error) // nil: only Trust makes it none
 
-	mu       sync.Mutex
-	reading  int64 // charged for the message that is being read
-	held     int64 // charged for the rest, by parts of quantum: this much is used,
-	reserved int64 // and this much charged
-	changed  func()
-	settle   func(context.Context) error
+	mu            sync.Mutex
+	readBytes     int64 // charged for the message that is being read
+	usedBytes     int64 // charged for the rest, by parts of quantum: this much is used,
+	chargedBytes  int64 // and this much charged
+	changed       func()
+	awaitRestores func(context.Context) error
 }
 
 // Bind tells the peer of its connection: changed is called, without a lock of Peer's held, when it may take in more;
@@ -82,7 +82,7 @@ func (p *Peer) Bind(changed func(), settle func(context.Context) error) {
 		return
 	}
 	p.mu.Lock()
-	p.changed, p.settle = changed, settle
+	p.changed, p.awaitRestores = changed, settle
 	p.mu.Unlock()
 }
 
@@ -94,28 +94,28 @@ func (p *Peer) Trust(ref string) {
 	if p == nil || !p.trusted.CompareAndSwap(false, true) {
 		return
 	}
-	p.account.Move(p.cfg.Known, ref)
-	p.tell()
+	p.account.MoveTo(p.cfg.Known, ref)
+	p.notify()
 }
 
-// Delay says that the answer to a wrong ref is delayed; Given that it is given. What waits for a restore does not wait
+// BeginThrottle says that the answer to a wrong ref is delayed; EndThrottle that it is given. What waits for a restore does not wait
 // for such.
-func (p *Peer) Delay() { p.delay(1) }
+func (p *Peer) BeginThrottle() { p.addThrottled(1) }
 
-// Given is the end of Delay.
-func (p *Peer) Given() { p.delay(-1) }
+// EndThrottle is the end of BeginThrottle.
+func (p *Peer) EndThrottle() { p.addThrottled(-1) }
 
-func (p *Peer) delay(n int32) {
+func (p *Peer) addThrottled(n int32) {
 	if p != nil && !p.Trusted() {
-		p.delayed.Add(n)
-		p.tell()
+		p.throttled.Add(n)
+		p.notify()
 	}
 }
 
-// Delayed is how many answers are.
-func (p *Peer) Delayed() int { return int(max(p.delayed.Load(), 0)) }
+// Throttled is how many answers are.
+func (p *Peer) Throttled() int { return int(max(p.throttled.Load(), 0)) }
 
-func (p *Peer) tell() {
+func (p *Peer) notify() {
 	p.mu.Lock()
 	changed := p.changed
 	p.mu.Unlock()
@@ -124,11 +124,11 @@ func (p *Peer) tell() {
 	}
 }
 
-// Message is how much of a stranger's bytes is kept.
-func (p *Peer) Message() int { return p.cfg.Message }
+// MaxStrangerBytes is how much of a stranger's bytes is kept.
+func (p *Peer) MaxStrangerBytes() int { return p.cfg.MaxStrangerBytes }
 
-// Patience is how long more than that may wait.
-func (p *Peer) Patience() time.Duration { return p.cfg.Patience }
+// MaxWait is how long more than that may wait.
+func (p *Peer) MaxWait() time.Duration { return p.cfg.MaxWait }
 
 // TooLarge and Overloaded are what the peer is told.
 func (p *Peer) TooLarge() error { return p.cfg.TooLarge }
@@ -136,18 +136,18 @@ func (p *Peer) TooLarge() error { return p.cfg.TooLarge }
 // Overloaded is for whom there is no memory.
 func (p *Peer) Overloaded() error { return p.cfg.Overloaded }
 
-// Small is the largest message that is decoded for the peer as a stranger.
-func (p *Peer) Small() int { return p.small }
+// MaxMessage is the largest message that is decoded for the peer as a stranger.
+func (p *Peer) MaxMessage() int { return p.maxMessage }
 
-// Show looks for a ref in what has come of a message that is too much for a stranger. An error is what the peer is told.
-func (p *Peer) Show(have []byte) error {
+// FindRef looks for a ref in what has come of a message that is too much for a stranger. An error is what the peer is told.
+func (p *Peer) FindRef(have []byte) error {
 	if p.Trusted() {
 		return nil
 	}
-	if p.show == nil {
+	if p.findRef == nil {
 		return p.cfg.TooLarge
 	}
-	ref, err := p.show(have)
+	ref, err := p.findRef(have)
 	switch {
 	case err != nil:
 		return err
@@ -158,25 +158,25 @@ func (p *Peer) Show(have []byte) error {
 	return nil
 }
 
-// Reading is called before the buffer of the message that is being read, of which this is there, holds n bytes: 0 when it is
+// ReserveRead is called before the buffer of the message that is being read, of which this is there, holds n bytes: 0 when it is
 // let go of. It may wait. An error is what the peer is to be told, and the end of its connection.
-func (p *Peer) Reading(n int, have []byte) error {
+func (p *Peer) ReserveRead(n int, have []byte) error {
 	if p == nil {
 		return nil
 	}
 	p.mu.Lock()
-	more, settle := int64(n)-p.reading, p.settle
+	more, settle := int64(n)-p.readBytes, p.awaitRestores
 	p.mu.Unlock()
 	if more > 0 {
-		ctx, cancel := context.WithTimeout(context.Background(), p.cfg.Patience)
+		ctx, cancel := context.WithTimeout(context.Background(), p.cfg.MaxWait)
 		defer cancel()
-		if n > p.cfg.Message && !p.trusted.Load() {
-			if settle != nil && p.show == nil {
+		if n > p.cfg.MaxStrangerBytes && !p.trusted.Load() {
+			if settle != nil && p.findRef == nil {
 				if err := settle(ctx); err != nil {
 					return err
 				}
 			}
-			if err := p.Show(have); err != nil {
+			if err := p.FindRef(have); err != nil {
 				return err
 			}
 		}
@@ -186,7 +186,7 @@ func (p *Peer) Reading(n int, have []byte) error {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.reading = int64(n)
+	p.readBytes = int64(n)
 	if more < 0 {
 		p.account.Shrink(-more)
 	}
@@ -208,16 +208,16 @@ func (p *Peer) TryGrow(n int) bool {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	want := p.held + int64(n)
-	if more := want - p.reserved; more > 0 {
+	want := p.usedBytes + int64(n)
+	if more := want - p.chargedBytes; more > 0 {
 		more += p.quantum() - 1
 		more -= more % p.quantum()
 		if !p.account.TryGrow(more) {
 			return false
 		}
-		p.reserved += more
+		p.chargedBytes += more
 	}
-	p.held = want
+	p.usedBytes = want
 	return true
 }
 
@@ -226,15 +226,15 @@ func (p *Peer) Grow(n int) error {
 	if p.TryGrow(n) {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), p.cfg.Patience)
+	ctx, cancel := context.WithTimeout(context.Background(), p.cfg.MaxWait)
 	defer cancel()
 	if err := p.charge(ctx, int64(n)); err != nil {
 		return err
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.held += int64(n)
-	p.reserved += int64(n)
+	p.usedBytes += int64(n)
+	p.chargedBytes += int64(n)
 	return nil
 }
 
@@ -256,14 +256,14 @@ func (p *Peer) Shrink(n int) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.held = max(0, p.held-int64(n))
-	if q := p.quantum(); p.reserved-p.held >= 2*q || p.held == 0 {
-		back := p.reserved - p.held
-		if p.held > 0 {
+	p.usedBytes = max(0, p.usedBytes-int64(n))
+	if q := p.quantum(); p.chargedBytes-p.usedBytes >= 2*q || p.usedBytes == 0 {
+		back := p.chargedBytes - p.usedBytes
+		if p.usedBytes > 0 {
 			back -= back % q
 		}
 		p.account.Shrink(back)
-		p.reserved -= back
+		p.chargedBytes -= back
 	}
 }
 

@@ -17,7 +17,7 @@ type inFlight struct {
 // leaveInFlight has the server hold an object of ours, and calls run there.
 func (c *client) leaveInFlight() inFlight {
 	c.t.Helper()
-	ours := rpc.NewLocal(newNode(c.house, "ours"))
+	ours := rpc.NewLocal(newNode(c.shared, "ours"))
 	c.hold(ours)
 	ours.Release()
 	theirs := c.node(peerMake, "theirs")
@@ -46,7 +46,7 @@ func (c *client) checkBroken(f inFlight) {
 	for _, r := range append(f.refs, c.peer) {
 		r.Release()
 	}
-	c.eventually("our objects are gone", func() bool { alive, _, _ := c.house.counts(); return alive == 0 })
+	c.eventually("our objects are gone", func() bool { alive, _, _ := c.shared.counts(); return alive == 0 })
 	c.eventually("the tables are empty", func() bool { return empty(c.conn) })
 }
 

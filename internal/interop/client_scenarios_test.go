@@ -166,7 +166,7 @@ func isDone(p *rpc.Promise) bool {
 
 // Objects of either side go to the other and come back as what they are.
 func capabilities(c *client) {
-	ours := newNode(c.house, "ours")
+	ours := newNode(c.shared, "ours")
 	r := rpc.NewLocal(ours)
 	if null, own := c.hold(r); null || own {
 		c.t.Errorf("our object: null %v, own %v", null, own)
@@ -233,7 +233,7 @@ func promises(c *client) {
 func (c *client) order(m rpc.Method) {
 	c.t.Helper()
 	const each = 20
-	ours := newNode(c.house, "ours")
+	ours := newNode(c.shared, "ours")
 	r := rpc.NewLocal(ours)
 	c.hold(r)
 	r.Release()
@@ -263,7 +263,7 @@ func (c *client) order(m rpc.Method) {
 }
 
 func callbacks(c *client) {
-	ours := newNode(c.house, "ours")
+	ours := newNode(c.shared, "ours")
 	r := rpc.NewLocal(ours)
 	c.done(c.callBack(r, 50))
 	c.checkOrder(ours, 50)
@@ -341,13 +341,13 @@ func release(c *client) {
 	c.callText(peerMake, "unread").Release()
 	// One export told of many times.
 	c.hold(nil)
-	ours := rpc.NewLocal(newNode(c.house, "ours"))
+	ours := rpc.NewLocal(newNode(c.shared, "ours"))
 	for range 5 {
 		c.hold(ours)
 	}
 	ours.Release()
 	c.hold(nil)
-	c.eventually("ours is gone", func() bool { alive, _, _ := c.house.counts(); return alive == 0 })
+	c.eventually("ours is gone", func() bool { alive, _, _ := c.shared.counts(); return alive == 0 })
 }
 
 func unknown(c *client) {

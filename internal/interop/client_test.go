@@ -21,9 +21,9 @@ const patience = time.Minute
 
 // client is one connection of ours to a foreign server.
 type client struct {
-	t     *testing.T
-	ctx   context.Context
-	house *house // of our objects that the server gets
+	t      *testing.T
+	ctx    context.Context
+	shared *sharedState // of our objects that the server gets
 	// fragile says that the server panics when an answer with a null capability has calls pipelined on it, and now and then
 	// when calls that wait for an answer have others pipelined on theirs: go-capnp, AnswerQueue.Fulfill.
 	fragile bool
@@ -37,7 +37,7 @@ func connect(t *testing.T, tr rpc.Transport) *client {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	t.Cleanup(cancel)
-	c := &client{t: t, ctx: ctx, house: new(house), conn: rpc.NewConn(tr, rpc.Config{}), ran: make(chan struct{})}
+	c := &client{t: t, ctx: ctx, shared: new(sharedState), conn: rpc.NewConn(tr, rpc.Config{}), ran: make(chan struct{})}
 	go func() {
 		defer close(c.ran)
 		_ = c.conn.Run(context.Background()) // why it ended is Err's
@@ -60,7 +60,7 @@ func (c *client) finish() {
 	c.t.Helper()
 	c.hold(nil)
 	c.eventually("the server's objects are gone", func() bool { return c.counts().alive == 0 })
-	c.eventually("our objects are gone", func() bool { alive, _, _ := c.house.counts(); return alive == 0 })
+	c.eventually("our objects are gone", func() bool { alive, _, _ := c.shared.counts(); return alive == 0 })
 	c.peer.Release()
 	c.eventually("the tables are empty", func() bool { return empty(c.conn) })
 	if err := c.conn.Err(); err != nil {

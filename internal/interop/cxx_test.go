@@ -85,7 +85,7 @@ func listenStream(t *testing.T, network, at string) *host {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := &host{address: ln.Addr().String(), house: new(house), accepted: make(chan *served, 10)}
+	h := &host{address: ln.Addr().String(), shared: new(sharedState), accepted: make(chan *served, 10)}
 	if network == "unix" {
 		h.address = "unix:" + h.address
 	}

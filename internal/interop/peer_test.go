@@ -12,34 +12,34 @@ import (
 	"github.com/mooring-rpc/mooring/rpc"
 )
 
-// house is what all objects of one side share.
-type house struct {
+// sharedState is what all objects of one side share.
+type sharedState struct {
 	mu                        sync.Mutex
 	alive, running, cancelled uint32
 	held                      *rpc.Ref
 	waiting                   []func(failure *rpc.Exception)
 }
 
-func (h *house) counts() (alive, running, cancelled uint32) {
+func (h *sharedState) counts() (alive, running, cancelled uint32) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.alive, h.running, h.cancelled
 }
 
-func (h *house) born() {
+func (h *sharedState) created() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.alive++
 }
 
-func (h *house) gone() {
+func (h *sharedState) released() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.alive--
 }
 
 // thing gives a new object, or for no name what is held, perhaps nil.
-func (h *house) thing(name string) *rpc.Ref {
+func (h *sharedState) thing(name string) *rpc.Ref {
 	if name == "" {
 		h.mu.Lock()
 		defer h.mu.Unlock()
@@ -48,7 +48,7 @@ func (h *house) thing(name string) *rpc.Ref {
 	return rpc.NewLocal(newNode(h, name))
 }
 
-func (h *house) hold(r *rpc.Ref) {
+func (h *sharedState) hold(r *rpc.Ref) {
 	h.mu.Lock()
 	before := h.held
 	h.held = r
@@ -56,13 +56,13 @@ func (h *house) hold(r *rpc.Ref) {
 	before.Release()
 }
 
-func (h *house) await(f func(failure *rpc.Exception)) {
+func (h *sharedState) await(f func(failure *rpc.Exception)) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.waiting = append(h.waiting, f)
 }
 
-func (h *house) settle(failure *rpc.Exception) {
+func (h *sharedState) settle(failure *rpc.Exception) {
 	h.mu.Lock()
 	waiting := h.waiting
 	h.waiting = nil
@@ -73,7 +73,7 @@ func (h *house) settle(failure *rpc.Exception) {
 }
 
 // peer is a connection's bootstrap object.
-type peer struct{ house *house }
+type peer struct{ shared *sharedState }
 
 // Serve implements rpc.Object.
 func (p peer) Serve(c *rpc.Call) {
@@ -82,7 +82,7 @@ func (p peer) Serve(c *rpc.Call) {
 		got, _ := s.Ptr(0)
 		return got
 	}
-	h := p.house
+	h := p.shared
 	switch c.Method() {
 	case peerEcho:
 		p.echo(c, wire.Peer_echo_Params(s))
@@ -118,7 +118,7 @@ func (p peer) Serve(c *rpc.Call) {
 	case peerHold:
 		r := caps.Get(ptr())
 		h.hold(r.AddRef())
-		r.Settled(func() {
+		r.WhenResolved(func() {
 			defer r.Release()
 			_, own := r.Object().(*node)
 			c.Return(words(1, 0), func(s capnp.Struct, _ *rpc.CapTable) error {
@@ -149,8 +149,8 @@ func (p peer) Serve(c *rpc.Call) {
 			return nil
 		})
 	case peerOpen:
-		h.born()
-		returnCap(c, rpc.NewLocal(&sink{house: h}))
+		h.created()
+		returnCap(c, rpc.NewLocal(&sink{shared: h}))
 	default:
 		c.Fail(rpc.Unimplementedf("a Peer has no method %d of interface %x", c.Method().ID, c.Method().Interface))
 	}
@@ -182,7 +182,7 @@ func (p peer) echo(c *rpc.Call, from wire.Peer_echo_Params) {
 }
 
 func (p peer) never(c *rpc.Call) {
-	h := p.house
+	h := p.shared
 	h.mu.Lock()
 	h.running++
 	h.mu.Unlock()
@@ -211,20 +211,20 @@ func callBack(ctx context.Context, c *rpc.Call, r *rpc.Ref, times uint32) {
 
 // node is a counted object.
 type node struct {
-	house *house
-	name  string
+	shared *sharedState
+	name   string
 
 	mu      sync.Mutex
 	numbers []uint32
 }
 
-func newNode(h *house, name string) *node {
-	h.born()
-	return &node{house: h, name: name}
+func newNode(h *sharedState, name string) *node {
+	h.created()
+	return &node{shared: h, name: name}
 }
 
 // Release implements rpc.Releaser.
-func (n *node) Release() { n.house.gone() }
+func (n *node) Release() { n.shared.released() }
 
 // Serve implements rpc.Object.
 func (n *node) Serve(c *rpc.Call) {
@@ -238,7 +238,7 @@ func (n *node) Serve(c *rpc.Call) {
 			c.Fail(err)
 			return
 		}
-		returnCap(c, n.house.thing(n.name+"/"+name))
+		returnCap(c, n.shared.thing(n.name+"/"+name))
 	case nodeNote:
 		n.mu.Lock()
 		n.numbers = append(n.numbers, wire.Node_note_Params(s).Number())
@@ -271,14 +271,14 @@ func (n *node) order() []uint32 {
 
 // sink takes a stream. Its calls come over one connection, so one by one.
 type sink struct {
-	house  *house
+	shared *sharedState
 	bytes  uint64
 	writes uint32
 	failed *rpc.Exception
 }
 
 // Release implements rpc.Releaser.
-func (k *sink) Release() { k.house.gone() }
+func (k *sink) Release() { k.shared.released() }
 
 // Serve implements rpc.Object.
 func (k *sink) Serve(c *rpc.Call) {

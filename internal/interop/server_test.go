@@ -20,7 +20,7 @@ var serverScenarios = []string{"bootstrap", "calls", "pipelining", "capabilities
 // host is our vat, listening.
 type host struct {
 	address  string
-	house    *house
+	shared   *sharedState
 	accepted chan *served
 }
 
@@ -33,7 +33,7 @@ type served struct {
 
 // serve serves a connection until it ends.
 func (h *host) serve(tr rpc.Transport, raw net.Conn) {
-	s := &served{conn: rpc.NewConn(tr, rpc.Config{Bootstrap: peer{h.house}}), ran: make(chan struct{}), raw: raw}
+	s := &served{conn: rpc.NewConn(tr, rpc.Config{Bootstrap: peer{h.shared}}), ran: make(chan struct{}), raw: raw}
 	h.accepted <- s
 	_ = s.conn.Run(context.Background()) // why it ended is Err's
 	close(s.ran)
@@ -86,7 +86,7 @@ func listenWebSocket(t *testing.T) *host {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := &host{address: "ws://" + ln.Addr().String() + "/", house: new(house), accepted: make(chan *served, 10)}
+	h := &host{address: "ws://" + ln.Addr().String() + "/", shared: new(sharedState), accepted: make(chan *served, 10)}
 	srv := &http.Server{
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, rawKey{}, c) },
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -145,10 +145,10 @@ func asServer(t *testing.T, start func(t *testing.T, address string) *process, l
 			if err := s.conn.Err(); name != "closed" && !rpc.IsDisconnected(err) {
 				t.Errorf("the connection ended with %v", err)
 			}
-			h.house.settle(nil) // an answer nobody waits for any more
-			h.house.hold(nil)
-			until.True(t, "our objects are gone", func() bool { alive, running, _ := h.house.counts(); return alive+running == 0 })
-			if _, _, cancelled := h.house.counts(); cancelled != 2 {
+			h.shared.settle(nil) // an answer nobody waits for any more
+			h.shared.hold(nil)
+			until.True(t, "our objects are gone", func() bool { alive, running, _ := h.shared.counts(); return alive+running == 0 })
+			if _, _, cancelled := h.shared.counts(); cancelled != 2 {
 				t.Errorf("%d calls were cancelled, want 2", cancelled)
 			}
 		})
@@ -158,7 +158,7 @@ func asServer(t *testing.T, start func(t *testing.T, address string) *process, l
 // checkLeft waits until neither side holds anything of the other, while the connection stands.
 func (h *host) checkLeft(t *testing.T, s *served) {
 	t.Helper()
-	until.True(t, "our objects are gone", func() bool { alive, running, _ := h.house.counts(); return alive+running == 0 })
+	until.True(t, "our objects are gone", func() bool { alive, running, _ := h.shared.counts(); return alive+running == 0 })
 	until.True(t, "the tables are empty", func() bool { return empty(s.conn) })
 	if err := s.conn.Err(); err != nil {
 		t.Errorf("the connection has ended: %v", err)

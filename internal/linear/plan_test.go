@@ -46,20 +46,20 @@ type step struct {
 
 // slot is what the clients are about at a time.
 type slot struct {
-	mood       mood
+	mood       endKind
 	victim     int // the ref they use
 	child      int // the one they mint
 	key, value int
 	rights     capability.Rights // the child's
 }
 
-// mood is whose end a slot may be.
-type mood uint8
+// endKind is whose end a slot may be.
+type endKind uint8
 
 const (
-	peaceful mood = iota
-	revoking      // the victim's
-	bumping       // every share's
+	peaceful endKind = iota
+	revoking         // the victim's
+	bumping          // every share's
 )
 
 // planner makes a plan. It keeps an eye on which refs there will be and which of
@@ -143,7 +143,7 @@ func (p *planner) slot(number int) slot {
 	if p.stern {
 		weights = []int{10, 75, 15}
 	}
-	s := slot{mood: mood(p.weighted(weights...)), victim: p.IntN(p.refs), key: p.IntN(maxKeys), value: number + 1, rights: p.rights()}
+	s := slot{mood: endKind(p.weighted(weights...)), victim: p.IntN(p.refs), key: p.IntN(maxKeys), value: number + 1, rights: p.rights()}
 	if p.chance(85) {
 		s.victim = p.living()
 	}

@@ -49,7 +49,7 @@ type count struct {
 	written    int
 	suppressed int
 	last       slog.Record  // of those suppressed
-	to         slog.Handler // that it would have gone to
+	handler    slog.Handler // that it would have gone to
 }
 
 // New gives a Handler that writes to next. Close it in the end.
@@ -100,7 +100,7 @@ func (c *counts) admit(r slog.Record, to slog.Handler) bool {
 		return true
 	}
 	n.suppressed++
-	n.last, n.to = r.Clone(), to
+	n.last, n.handler = r.Clone(), to
 	return false
 }
 
@@ -143,5 +143,5 @@ func (n *count) write() {
 		return
 	}
 	n.last.AddAttrs(slog.Int("more_like_it", n.suppressed))
-	_ = n.to.Handle(context.Background(), n.last) // as slog.Logger does
+	_ = n.handler.Handle(context.Background(), n.last) // as slog.Logger does
 }

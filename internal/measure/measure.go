@@ -39,8 +39,8 @@ func NewProgress(out io.Writer) *Progress {
 	return p
 }
 
-// Say tells something, with the seconds so far before it.
-func (p *Progress) Say(format string, args ...any) {
+// Printf tells something, with the seconds so far before it.
+func (p *Progress) Printf(format string, args ...any) {
 	text := fmt.Sprintf("%4.0f s  %s", time.Since(p.start).Seconds(), fmt.Sprintf(format, args...))
 	if p.terminal {
 		p.open = true

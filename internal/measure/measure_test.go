@@ -20,8 +20,8 @@ func TestProgressOffATerminal(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
 	p := NewProgress(&out)
-	p.Say("round %d", 1)
-	p.Say("round %d", 2)
+	p.Printf("round %d", 1)
+	p.Printf("round %d", 2)
 	p.End()
 	lines := strings.Split(out.String(), "\n")
 	if len(lines) != 3 || !strings.HasSuffix(lines[0], " s  round 1") || !strings.HasSuffix(lines[1], " s  round 2") || lines[2] != "" {

@@ -16,7 +16,7 @@
 // waits with a part of what it needs keeps others from theirs, which the budget's patience ends: the error is [ErrFull],
 // which peers are answered as overloaded. More than could ever be there is [ErrTooLarge] at once.
 //
-// A peer that shows who it is goes on under another key, or another budget, with what it holds: [Account.Move].
+// A peer that shows who it is goes on under another key, or another budget, with what it holds: [Account.MoveTo].
 //
 // Budgets and accounts are safe for concurrent use.
 package membudget
@@ -38,14 +38,14 @@ var ErrTooLarge = errors.New("this is larger than there is ever memory for")
 
 // Config says how much there is.
 type Config struct {
-	Total    int64         // bytes of all keys together
-	PerKey   int64         // bytes of one key; 0 is Total
-	Patience time.Duration // for how long Grow waits for room; 0 not at all
+	Total   int64         // bytes of all keys together
+	PerKey  int64         // bytes of one key; 0 is Total
+	MaxWait time.Duration // for how long Grow waits for room; 0 not at all
 }
 
 // Budget is so many bytes.
 type Budget struct {
-	patience time.Duration
+	maxWait time.Duration
 
 	mu      sync.Mutex
 	total   int64
@@ -80,7 +80,7 @@ func (w *waiter) outcome() error {
 
 // New makes a budget.
 func New(cfg Config) *Budget {
-	b := &Budget{patience: cfg.Patience, keys: map[string]*holder{}}
+	b := &Budget{maxWait: cfg.MaxWait, keys: map[string]*holder{}}
 	b.SetLimits(cfg.Total, cfg.PerKey)
 	return b
 }
@@ -124,17 +124,17 @@ func (b *Budget) fits(h *holder, n int64) bool {
 	return b.held+n <= b.total && h.held+n <= b.perKey
 }
 
-// take charges n bytes. The lock is held.
-func (b *Budget) take(a *Account, n int64) {
+// charge charges n bytes. The lock is held.
+func (b *Budget) charge(a *Account, n int64) {
 	b.held += n
 	a.holder.held += n
 	a.held += n
 	b.peak = max(b.peak, b.held)
 }
 
-// give gives n bytes of a back and lets in who has waited for them: the oldest first, past those whose own key is full.
+// refund gives n bytes of a back and lets in who has waited for them: the oldest first, past those whose own key is full.
 // One that waits for room in all keeps later ones from taking it bit by bit. The lock is held.
-func (b *Budget) give(a *Account, n int64) {
+func (b *Budget) refund(a *Account, n int64) {
 	b.held -= n
 	a.holder.held -= n
 	a.held -= n
@@ -152,7 +152,7 @@ func (b *Budget) admit() {
 			left = append(left, w)
 			continue
 		}
-		b.take(w.account, w.n)
+		b.charge(w.account, w.n)
 		close(w.done)
 	}
 	clear(b.waiting[len(left):])
@@ -183,7 +183,7 @@ func (a *Account) enter(b *Budget, key string) {
 
 // exit takes the account out of b, with all that it holds. The budget's lock is held.
 func (a *Account) exit(b *Budget) {
-	b.give(a, a.held)
+	b.refund(a, a.held)
 	if a.holder.open--; a.holder.open == 0 {
 		delete(b.keys, a.key)
 	}
@@ -206,7 +206,7 @@ func (a *Account) Grow(ctx context.Context, n int64) error {
 		a.mu.Unlock()
 		return ErrTooLarge
 	case b.fits(a.holder, n) && (len(b.waiting) == 0 || n <= smallGrowth):
-		b.take(a, n)
+		b.charge(a, n)
 		b.mu.Unlock()
 		a.mu.Unlock()
 		return nil
@@ -216,7 +216,7 @@ func (a *Account) Grow(ctx context.Context, n int64) error {
 	b.mu.Unlock()
 	a.mu.Unlock()
 
-	patience := time.NewTimer(b.patience)
+	patience := time.NewTimer(b.maxWait)
 	defer patience.Stop()
 	var err error
 	select {
@@ -257,7 +257,7 @@ func (a *Account) TryGrow(n int64) bool {
 		b.refused++
 		return false
 	}
-	b.take(a, n)
+	b.charge(a, n)
 	return true
 }
 
@@ -268,7 +268,7 @@ func (a *Account) Shrink(n int64) {
 	if b := a.budget; b != nil {
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		b.give(a, min(n, a.held))
+		b.refund(a, min(n, a.held))
 	}
 }
 
@@ -285,9 +285,9 @@ func (a *Account) Held() int64 {
 	return a.held
 }
 
-// Move has the account go on under another key, of another budget even, with all that it holds, whether there is room
+// MoveTo has the account go on under another key, of another budget even, with all that it holds, whether there is room
 // for it there or not. Who moves must not be in Grow.
-func (a *Account) Move(to *Budget, key string) {
+func (a *Account) MoveTo(to *Budget, key string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	from := a.budget
@@ -301,7 +301,7 @@ func (a *Account) Move(to *Budget, key string) {
 	to.mu.Lock()
 	defer to.mu.Unlock()
 	a.enter(to, key)
-	to.take(a, held)
+	to.charge(a, held)
 }
 
 // Close gives back all that is held. What is charged afterwards is refused, and what is given back ignored, so that an

@@ -56,7 +56,7 @@ func TestLimits(t *testing.T) {
 func TestWaiting(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		b := New(Config{Total: 100 << 10, PerKey: 80 << 10, Patience: time.Second})
+		b := New(Config{Total: 100 << 10, PerKey: 80 << 10, MaxWait: time.Second})
 		holds, wants, full, small := b.Open("holds"), b.Open("wants"), b.Open("holds"), b.Open("small")
 		if err := holds.Grow(t.Context(), 80<<10); err != nil {
 			t.Fatal(err)
@@ -106,7 +106,7 @@ func TestWaiting(t *testing.T) {
 func TestClosingEndsWaiting(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		b := New(Config{Total: 10, Patience: time.Hour})
+		b := New(Config{Total: 10, MaxWait: time.Hour})
 		holds, wants := b.Open("a"), b.Open("b")
 		if !holds.TryGrow(10) {
 			t.Fatal("no room")
@@ -132,7 +132,7 @@ func TestMove(t *testing.T) {
 	if !a.TryGrow(8) {
 		t.Fatal("no room")
 	}
-	a.Move(to, "ref")
+	a.MoveTo(to, "ref")
 	if from.Stats().Held != 0 || to.Stats().Held != 8 || a.Held() != 8 {
 		t.Errorf("%+v, %+v", from.Stats(), to.Stats())
 	}
@@ -147,7 +147,7 @@ func TestMove(t *testing.T) {
 	if to.Stats().Held != 0 {
 		t.Errorf("%+v", to.Stats())
 	}
-	a.Move(from, "closed")
+	a.MoveTo(from, "closed")
 }
 
 func TestReader(t *testing.T) {
@@ -167,7 +167,7 @@ func TestReader(t *testing.T) {
 func TestManyAtOnce(t *testing.T) {
 	t.Parallel()
 	const total, perKey = 1000, 400
-	b, other := New(Config{Total: total, PerKey: perKey, Patience: time.Millisecond}), New(Config{Total: total})
+	b, other := New(Config{Total: total, PerKey: perKey, MaxWait: time.Millisecond}), New(Config{Total: total})
 	seeds := seed.Of(t)
 	var all sync.WaitGroup
 	for g := range 8 {
@@ -185,7 +185,7 @@ func TestManyAtOnce(t *testing.T) {
 					}
 				}
 				if random.IntN(4) == 0 {
-					a.Move(other, "")
+					a.MoveTo(other, "")
 				}
 				a.Close()
 			}
@@ -201,7 +201,7 @@ func TestManyAtOnce(t *testing.T) {
 func TestSetLimits(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		b := New(Config{Total: 100, PerKey: 60, Patience: time.Hour})
+		b := New(Config{Total: 100, PerKey: 60, MaxWait: time.Hour})
 		one, two := b.Open("a"), b.Open("a")
 		if !one.TryGrow(60) {
 			t.Fatal("there is room")

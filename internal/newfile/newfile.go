@@ -8,9 +8,9 @@ import (
 	"os"
 )
 
-// Place renames tmp to name, in the same folder, unless a file has that name: then the error
+// RenameNoReplace renames tmp to name, in the same folder, unless a file has that name: then the error
 // is fs.ErrExist, and tmp stays. SyncDir makes the name durable.
-func Place(tmp, name string) error {
+func RenameNoReplace(tmp, name string) error {
 	err := os.Link(tmp, name)
 	if err == nil {
 		return os.Remove(tmp)

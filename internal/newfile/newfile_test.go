@@ -17,7 +17,7 @@ func TestPlace(t *testing.T) {
 		if err := os.WriteFile(tmp, []byte([]string{"first", "second"}[i]), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if err := Place(tmp, name); i == 0 && err != nil || i == 1 && !errors.Is(err, fs.ErrExist) {
+		if err := RenameNoReplace(tmp, name); i == 0 && err != nil || i == 1 && !errors.Is(err, fs.ErrExist) {
 			t.Errorf("%d: %v", i, err)
 		}
 		if _, err := os.Stat(tmp); errors.Is(err, fs.ErrNotExist) != (i == 0) {
@@ -27,7 +27,7 @@ func TestPlace(t *testing.T) {
 			t.Errorf("%d: it has %q, %v", i, got, err)
 		}
 	}
-	if err := Place(filepath.Join(dir, "none"), filepath.Join(dir, "other")); !errors.Is(err, fs.ErrNotExist) {
+	if err := RenameNoReplace(filepath.Join(dir, "none"), filepath.Join(dir, "other")); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("nothing was placed: %v", err)
 	}
 	if err := errors.Join(SyncDir(dir), os.RemoveAll(name)); err != nil {

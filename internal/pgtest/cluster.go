@@ -73,8 +73,8 @@ func (a account) command(ctx context.Context, dir, program string, args ...strin
 	return cmd
 }
 
-// own hands a file or folder to the account.
-func (a account) own(path string) error {
+// chown hands a file or folder to the account.
+func (a account) chown(path string) error {
 	if a.uid == 0 {
 		return nil
 	}
@@ -121,7 +121,7 @@ func (c *cluster) create(ctx context.Context) error {
 	if err := os.Mkdir(c.data(), 0o700); err != nil {
 		return err
 	}
-	if err := errors.Join(c.account.own(secret), c.account.own(c.data())); err != nil {
+	if err := errors.Join(c.account.chown(secret), c.account.chown(c.data())); err != nil {
 		return err
 	}
 	initdb := c.account.command(ctx, c.dir, filepath.Join(c.bin, "initdb"),

@@ -15,9 +15,9 @@ import (
 	"strings"
 )
 
-// oldest is the first PostgreSQL release that will do: DROP DATABASE WITH
+// minVersion is the first PostgreSQL release that will do: DROP DATABASE WITH
 // (FORCE) came with it.
-const oldest = 13
+const minVersion = 13
 
 // errNotFound says that no usable PostgreSQL server programs were found.
 var errNotFound = errors.New("no PostgreSQL server programs (initdb, postgres) found")
@@ -78,7 +78,7 @@ func (m machine) find(ctx context.Context) (string, error) {
 			}
 		}
 	}
-	if newest < oldest {
+	if newest < minVersion {
 		return "", errNotFound
 	}
 	return best, nil
@@ -95,7 +95,7 @@ func (m machine) look(program string) string {
 }
 
 // usable reports whether dir holds a PostgreSQL that is new enough.
-func usable(ctx context.Context, dir string) bool { return release(ctx, dir) >= oldest }
+func usable(ctx context.Context, dir string) bool { return release(ctx, dir) >= minVersion }
 
 var firstNumber = regexp.MustCompile(`\d+`)
 

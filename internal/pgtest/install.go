@@ -51,7 +51,7 @@ func (m machine) findOrInstall(ctx context.Context, root bool) (string, error) {
 // install runs the first package manager there is; its errors tell a person
 // what to do by hand.
 func (m machine) install(ctx context.Context, root bool) error {
-	byHand := fmt.Errorf("install PostgreSQL %d or newer (its server programs), or set %s to a server's URL", oldest, EnvURL)
+	byHand := fmt.Errorf("install PostgreSQL %d or newer (its server programs), or set %s to a server's URL", minVersion, EnvURL)
 	for _, mgr := range managers {
 		program := m.look(mgr.program)
 		if program == "" {

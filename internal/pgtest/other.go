@@ -29,13 +29,13 @@ func Role(tb testing.TB, databaseURL string, connections int) (roleURL string, a
 // Reuse changes nothing.
 func Reuse() (exit func(code int)) { return os.Exit }
 
-// Prepared is none.
-type Prepared struct {
+// Template is none.
+type Template struct {
 	Make func(url string) error
 }
 
 // URL skips the test.
-func (*Prepared) URL(tb testing.TB) string {
+func (*Template) URL(tb testing.TB) string {
 	tb.Helper()
 	return URL(tb)
 }

@@ -22,7 +22,7 @@ import (
 var reused struct {
 	sync.Mutex
 	on   bool
-	free map[*Prepared][]string // URLs of databases that nobody uses
+	free map[*Template][]string // URLs of databases that nobody uses
 }
 
 // Reuse has a test's database be emptied, renamed and given to a later test, instead of being dropped: to make and drop
@@ -31,7 +31,7 @@ var reused struct {
 func Reuse() (exit func(code int)) {
 	reused.Lock()
 	defer reused.Unlock()
-	reused.on, reused.free = true, map[*Prepared][]string{}
+	reused.on, reused.free = true, map[*Template][]string{}
 	return func(code int) {
 		if err := dropFree(); err != nil {
 			fmt.Fprintln(os.Stderr, "pgtest: drop database:", err)
@@ -54,17 +54,17 @@ func dropFree() error {
 	return errors.Join(errs...)
 }
 
-// Prepared makes databases that have something in them when a test gets them: what Make put there. Tests add rows and
+// Template makes databases that have something in them when a test gets them: what Make put there. Tests add rows and
 // take them away, but leave the tables as they are.
-type Prepared struct {
+type Template struct {
 	Make func(url string) error
 }
 
 // empty is what URL hands out.
-var empty = new(Prepared)
+var empty = new(Template)
 
 // URL is the function URL for a database that has been prepared.
-func (p *Prepared) URL(tb testing.TB) string {
+func (p *Template) URL(tb testing.TB) string {
 	tb.Helper()
 	server, err := ServerURL(context.Background())
 	if err != nil {
@@ -86,7 +86,7 @@ func (p *Prepared) URL(tb testing.TB) string {
 	return at
 }
 
-func (p *Prepared) take() (at string, ok bool) {
+func (p *Template) take() (at string, ok bool) {
 	reused.Lock()
 	defer reused.Unlock()
 	free := reused.free[p]
@@ -97,18 +97,18 @@ func (p *Prepared) take() (at string, ok bool) {
 	return free[len(free)-1], true
 }
 
-func (p *Prepared) create(server, at string) error {
+func (p *Template) create(server, at string) error {
 	if err := createFrom(server, "template0", nameOf(at)); err != nil || p.Make == nil {
 		return err
 	}
 	if err := p.Make(at); err != nil {
 		return err
 	}
-	return execute(at, keeps)
+	return execute(at, saveSQL)
 }
 
 // giveBack makes a database what it was when the first test got it, for the next one. What a failed test used is dropped.
-func (p *Prepared) giveBack(server, used string, failed bool) error {
+func (p *Template) giveBack(server, used string, failed bool) error {
 	reused.Lock()
 	on := reused.on
 	reused.Unlock()
@@ -126,7 +126,7 @@ func (p *Prepared) giveBack(server, used string, failed bool) error {
 }
 
 // restore renames a database, so that whoever still knows it by its old name finds nothing there, and restores what was in it.
-func (p *Prepared) restore(server, used, next string) error {
+func (p *Template) restore(server, used, next string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), databaseTimeout)
 	defer cancel()
 	conn, err := pgx.Connect(ctx, server)
@@ -147,13 +147,13 @@ func (p *Prepared) restore(server, used, next string) error {
 		}
 	}
 	if p.Make == nil {
-		return execute(next, empties)
+		return execute(next, emptySQL)
 	}
-	return execute(next, restores)
+	return execute(next, restoreSQL)
 }
 
-// empties leaves a database as template0 is.
-const empties = `SET client_min_messages = warning;
+// emptySQL leaves a database as template0 is.
+const emptySQL = `SET client_min_messages = warning;
 DO $$
 DECLARE s name;
 BEGIN
@@ -163,10 +163,10 @@ BEGIN
 	CREATE SCHEMA public;
 END $$`
 
-// keeps copies the rows that there are, and restores has them be the only ones again. A table that has been emptied is as
+// saveSQL copies the rows that there are, and restores has them be the only ones again. A table that has been emptied is as
 // new; the others have not been touched.
 const (
-	keeps = `CREATE SCHEMA kept;
+	saveSQL = `CREATE SCHEMA kept;
 DO $$
 DECLARE t name;
 BEGIN
@@ -174,7 +174,7 @@ BEGIN
 		EXECUTE format('CREATE TABLE kept.%I AS TABLE public.%I', t, t);
 	END LOOP;
 END $$`
-	restores = `SET client_min_messages = warning;
+	restoreSQL = `SET client_min_messages = warning;
 DO $$
 DECLARE t name;
 BEGIN

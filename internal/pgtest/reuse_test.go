@@ -11,7 +11,7 @@ import (
 )
 
 // use has a test of its own run statements in a database, leave a connection open and say which database it was.
-func use(t *testing.T, p *Prepared, statements ...string) (url string, oid uint32) {
+func use(t *testing.T, p *Template, statements ...string) (url string, oid uint32) {
 	t.Run("user", func(t *testing.T) {
 		url = p.URL(t)
 		oid = query[uint32](t, url, "SELECT oid FROM pg_database WHERE datname = current_database()")
@@ -29,7 +29,7 @@ func use(t *testing.T, p *Prepared, statements ...string) (url string, oid uint3
 
 func TestADatabaseIsEmptyWhenItIsUsedAgain(t *testing.T) {
 	t.Parallel()
-	p := new(Prepared)
+	p := new(Template)
 	url, oid := use(t, p, "CREATE TABLE a (i serial PRIMARY KEY); INSERT INTO a DEFAULT VALUES; CREATE TABLE b (i int REFERENCES a)",
 		"CREATE SCHEMA other; CREATE TABLE other.a (i int); CREATE FUNCTION f() RETURNS int LANGUAGE sql AS 'SELECT 1'")
 	if err := execute(process.url, "ALTER DATABASE "+nameOf(p.free(t))+" SET synchronous_commit = off"); err != nil {
@@ -57,7 +57,7 @@ func TestADatabaseIsEmptyWhenItIsUsedAgain(t *testing.T) {
 }
 
 // free is the one database that waits for its next user.
-func (p *Prepared) free(t *testing.T) string {
+func (p *Template) free(t *testing.T) string {
 	t.Helper()
 	reused.Lock()
 	defer reused.Unlock()
@@ -70,7 +70,7 @@ func (p *Prepared) free(t *testing.T) string {
 func TestAPreparedDatabaseIsAsItWasMade(t *testing.T) {
 	t.Parallel()
 	made := 0
-	p := &Prepared{Make: func(url string) error {
+	p := &Template{Make: func(url string) error {
 		made++
 		return execute(url, "CREATE TABLE kinds (i int GENERATED ALWAYS AS IDENTITY PRIMARY KEY, name text); INSERT INTO kinds (name) VALUES ('x'), ('y');"+
 			"CREATE TABLE things (kind int REFERENCES kinds); CREATE TABLE untouched (i int)")
@@ -94,7 +94,7 @@ func TestWhatAFailedTestUsedIsDropped(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := new(Prepared)
+	p := new(Template)
 	at := withDatabase(server, newName())
 	if err := p.create(server, at); err != nil {
 		t.Fatal(err)

@@ -70,7 +70,7 @@ func (s *Server) DatabaseOn(mount func(dir string) error) (string, error) {
 	if err := mount(dir); err != nil {
 		return "", err
 	}
-	if err := s.cluster.account.own(dir); err != nil {
+	if err := s.cluster.account.chown(dir); err != nil {
 		s.tb.Fatalf("pgtest: %v", err)
 	}
 	for _, sql := range []string{"CREATE TABLESPACE elsewhere LOCATION '" + dir + "'", "CREATE DATABASE elsewhere TEMPLATE template0 TABLESPACE elsewhere"} {
@@ -107,7 +107,7 @@ func (s *Server) Standby() {
 	s.tb.Helper()
 	s.Stop()
 	signal := filepath.Join(s.cluster.data(), "standby.signal")
-	if err := errors.Join(os.WriteFile(signal, nil, 0o600), s.cluster.account.own(signal)); err != nil {
+	if err := errors.Join(os.WriteFile(signal, nil, 0o600), s.cluster.account.chown(signal)); err != nil {
 		s.tb.Fatalf("pgtest: %v", err)
 	}
 	s.Start()

@@ -10,8 +10,8 @@ import (
 // dropped before the next statement. With these codecs, bytes that are too long for it are put into memory of the connection's
 // that has served before.
 
-// keptBytes is how much memory a connection keeps for that.
-const keptBytes = 64 << 10
+// maxKeptBytes is how much memory a connection keeps for that.
+const maxKeptBytes = 64 << 10
 
 // registerBytes has a connection take bytes that way.
 func registerBytes(m *pgtype.Map) {
@@ -43,9 +43,9 @@ func (p bytesPlan) Encode(value any, buf []byte) ([]byte, error) {
 	if b == nil {
 		return nil, nil
 	}
-	if need := len(buf) + len(b); need > cap(buf) && need <= keptBytes {
+	if need := len(buf) + len(b); need > cap(buf) && need <= maxKeptBytes {
 		if cap(p.of.memory) < need {
-			p.of.memory = make([]byte, 0, min(max(2*need, smallest), keptBytes))
+			p.of.memory = make([]byte, 0, min(max(2*need, minBuffer), maxKeptBytes))
 		}
 		buf = append(p.of.memory[:0], buf...)
 	}

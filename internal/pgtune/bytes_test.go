@@ -18,7 +18,7 @@ import (
 func TestBytes(t *testing.T) {
 	t.Parallel()
 	url := pgtest.URL(t)
-	sizes := []int{0, 1, 200, 255, 257, 4000, smallest, 20_000, keptBytes - 300, keptBytes, keptBytes + 1, 300_000}
+	sizes := []int{0, 1, 200, 255, 257, 4000, minBuffer, 20_000, maxKeptBytes - 300, maxKeptBytes, maxKeptBytes + 1, 300_000}
 	for _, mode := range []pgx.QueryExecMode{pgx.QueryExecModeCacheStatement, pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeDescribeExec,
 		pgx.QueryExecModeExec} {
 		t.Run(mode.String(), func(t *testing.T) {
@@ -85,8 +85,8 @@ func TestBytesAreWrittenOver(t *testing.T) {
 	if next := encode(make([]byte, 5, 100), make([]byte, 30_000)); &next[0] != &first[0] {
 		t.Error("the second has other memory")
 	}
-	encode(nil, make([]byte, 2*keptBytes))
-	if next := encode(nil, make([]byte, 300)); &next[0] != &first[0] || cap(next) > keptBytes {
+	encode(nil, make([]byte, 2*maxKeptBytes))
+	if next := encode(nil, make([]byte, 300)); &next[0] != &first[0] || cap(next) > maxKeptBytes {
 		t.Error("what is large is kept")
 	}
 	if small := encode(make([]byte, 5, 100), make([]byte, 30)); cap(small) != 100 {

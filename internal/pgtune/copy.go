@@ -37,8 +37,8 @@ func PutValue[T string | []byte](buf []byte, value T) []byte {
 // returned, rows are looked at no more.
 func Copy(ctx context.Context, conn *pgx.Conn, into string, rows Rows) error {
 	buffer := NewBuffer()
-	defer buffer.Done()
-	r := &copyReader{rows: rows, buf: append(buffer.Take(nil, copyPiece), copyHead...)}
+	defer buffer.Free()
+	r := &copyReader{rows: rows, buf: append(buffer.Take(nil, copyChunk), copyHead...)}
 	tag, err := conn.PgConn().CopyFrom(ctx, r, "COPY "+into+" FROM STDIN (FORMAT binary)")
 	switch own := r.end(); {
 	case own != nil:
@@ -56,27 +56,27 @@ const (
 	copyTail = "\xff\xff"
 )
 
-// copyPiece is about how much of that is made at a time: what pgx sends at a time.
-const copyPiece = 64 << 10
+// copyChunk is about how much of that is made at a time: what pgx sends at a time.
+const copyChunk = 64 << 10
 
 // copyReader reads rows in COPY's binary format. pgx reads in a goroutine of its own, and does not wait for that when it
 // loses the connection: so what is read belongs to others only after end.
 type copyReader struct {
-	mu   sync.Mutex // guards what follows
-	rows Rows
-	made int    // rows
-	buf  []byte // made last, of which
-	read int    // so much was read
-	tail bool   // was made
-	over bool   // nothing is made any more
-	err  error  // of a row
+	mu          sync.Mutex // guards what follows
+	rows        Rows
+	rendered    int    // rows
+	buf         []byte // made last, of which
+	read        int    // so much was read
+	trailerMade bool   // was made
+	ended       bool   // nothing is made any more
+	err         error  // of a row
 }
 
 // Read implements io.Reader.
 func (c *copyReader) Read(p []byte) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.over {
+	if c.ended {
 		return 0, io.ErrClosedPipe
 	}
 	if c.read == len(c.buf) {
@@ -98,15 +98,15 @@ func (c *copyReader) fill() (err error) {
 	if c.read > 0 {
 		return nil
 	}
-	for c.made < c.rows.Len && len(c.buf) < copyPiece {
+	for c.rendered < c.rows.Len && len(c.buf) < copyChunk {
 		c.buf = binary.BigEndian.AppendUint16(c.buf, uint16(c.rows.Columns))
-		if c.buf, err = c.rows.Row(c.buf, c.made); err != nil {
+		if c.buf, err = c.rows.Row(c.buf, c.rendered); err != nil {
 			return err
 		}
-		c.made++
+		c.rendered++
 	}
-	if c.made == c.rows.Len && !c.tail {
-		c.buf, c.tail = append(c.buf, copyTail...), true
+	if c.rendered == c.rows.Len && !c.trailerMade {
+		c.buf, c.trailerMade = append(c.buf, copyTail...), true
 	}
 	return nil
 }
@@ -115,6 +115,6 @@ func (c *copyReader) fill() (err error) {
 func (c *copyReader) end() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.over = true
+	c.ended = true
 	return c.err
 }

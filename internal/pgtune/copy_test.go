@@ -49,9 +49,9 @@ func TestNothingIsReadAfterCopy(t *testing.T) {
 	t.Parallel()
 	made := 0
 	rows := someRows(1000)
-	rows.Row = func(buf []byte, i int) ([]byte, error) { made++; return PutValue(buf, make([]byte, copyPiece)), nil }
+	rows.Row = func(buf []byte, i int) ([]byte, error) { made++; return PutValue(buf, make([]byte, copyChunk)), nil }
 	r := &copyReader{rows: rows, buf: []byte(copyHead)}
-	p := make([]byte, copyPiece)
+	p := make([]byte, copyChunk)
 	if _, err := r.Read(p); err != nil || made != 1 {
 		t.Fatalf("%d rows were made: %v", made, err)
 	}

@@ -13,21 +13,21 @@ import (
 )
 
 // Every statement goes by keys, and a plan that was made while a table was empty must not read it through once it is not.
-const byKeys = `SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off; SET jit = off`
+const indexPlansSQL = `SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off; SET jit = off`
 
 // A transaction that goes out at once, without a beginning of its own, is what the connection says, and not the database or
 // whoever uses it: it may write, and each of its statements sees what was committed before it.
-const transactions = `SET default_transaction_isolation = 'read committed'; SET default_transaction_read_only = off`
+const transactionsSQL = `SET default_transaction_isolation = 'read committed'; SET default_transaction_read_only = off`
 
 // What is written once and read a few times is compressed at a fraction of the cost of the server's default. Where it does
 // not know lz4, or somebody has chosen something, all stays as it is.
-const fastCompression = `SELECT set_config(name, 'lz4', false) FROM pg_settings
+const compressionSQL = `SELECT set_config(name, 'lz4', false) FROM pg_settings
 	WHERE name = 'default_toast_compression' AND source = 'default' AND 'lz4' = ANY (enumvals)`
 
 // A client that stands still inside a transaction, because its process is frozen or its machine is cut off, keeps its locks, and
 // with them everybody out who needs the same rows, for about a minute at most. These are ms, s, s and a number; what somebody has
 // set to less stays. OFFSET 0 has no other setting taken for a number.
-const timeouts = `SELECT set_config(name, most, false) FROM (
+const timeoutsSQL = `SELECT set_config(name, most, false) FROM (
 		SELECT s.name, s.setting, w.most FROM pg_settings s JOIN (VALUES ('idle_in_transaction_session_timeout', '60000'),
 			('tcp_keepalives_idle', '30'), ('tcp_keepalives_interval', '10'), ('tcp_keepalives_count', '3')) AS w(name, most) ON w.name = s.name
 		OFFSET 0) AS limits
@@ -48,7 +48,7 @@ func Config(c *pgx.ConnConfig) {
 // still inside a transaction, and send bytes from memory that is used again.
 func Connection(ctx context.Context, conn *pgx.Conn) error {
 	registerBytes(conn.TypeMap())
-	if _, err := conn.Exec(ctx, byKeys+";"+transactions+";"+fastCompression+";"+timeouts, pgx.QueryExecModeSimpleProtocol); err != nil {
+	if _, err := conn.Exec(ctx, indexPlansSQL+";"+transactionsSQL+";"+compressionSQL+";"+timeoutsSQL, pgx.QueryExecModeSimpleProtocol); err != nil {
 		return fmt.Errorf("prepare connection: %w", err)
 	}
 	return nil

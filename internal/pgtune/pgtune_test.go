@@ -153,8 +153,8 @@ func TestSend(t *testing.T) {
 		t.Run(fmt.Sprint(c, mode), func(t *testing.T) {
 			t.Parallel()
 			ctx, conn := connectIn(t, url, mode)
-			for i, size := range []int{0, 1, 300, smallest - 1, smallest, 100_000, smallest + 1, 2 * largest, 10, 70_000} {
-				if size > largest && c > 0 {
+			for i, size := range []int{0, 1, 300, minBuffer - 1, minBuffer, 100_000, minBuffer + 1, 2 * maxBuffer, 10, 70_000} {
+				if size > maxBuffer && c > 0 {
 					continue // it takes long
 				}
 				batch, bytes := &pgx.Batch{}, 0
@@ -176,7 +176,7 @@ func TestSend(t *testing.T) {
 					t.Errorf("%d bytes: %v", size, err)
 				}
 				var kept spy
-				if conn.PgConn().Frontend().Send(&kept); len(kept.buffer) > 0 || cap(kept.buffer) >= smallest {
+				if conn.PgConn().Frontend().Send(&kept); len(kept.buffer) > 0 || cap(kept.buffer) >= minBuffer {
 					t.Errorf("%d bytes: the connection goes on in a buffer of %d with %d in it", size, cap(kept.buffer), len(kept.buffer))
 				}
 			}
@@ -188,15 +188,15 @@ func TestBuffer(t *testing.T) {
 	t.Parallel()
 	b := NewBuffer()
 	small := b.Take(nil, 1)
-	if len(small) != 0 || cap(small) < smallest {
+	if len(small) != 0 || cap(small) < minBuffer {
 		t.Errorf("%d of %d bytes: pgx would keep it", len(small), cap(small))
 	}
 	next := b.Take([]byte("before"), 10)
 	if string(next) != "before" || &next[0] != &small[:1][0] {
 		t.Errorf("%q, in other memory", next)
 	}
-	if large := b.Take(next, 3*smallest); string(large) != "before" || cap(large) < 3*smallest+len("before") {
+	if large := b.Take(next, 3*minBuffer); string(large) != "before" || cap(large) < 3*minBuffer+len("before") {
 		t.Errorf("%q, with room for %d", large, cap(large))
 	}
-	b.Done()
+	b.Free()
 }

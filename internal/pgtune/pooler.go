@@ -12,8 +12,8 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 )
 
-// poolerPatience is how long a second connection is waited for.
-const poolerPatience = 5 * time.Second
+// poolerTimeout is how long a second connection is waited for.
+const poolerTimeout = 5 * time.Second
 
 // CheckPooler refuses, as UnsafeStore, a pooler between here and c's database that has several connections share one of the
 // database's by turns: with that, locks, settings and notifications of a connection are somebody else's. It makes a connection,
@@ -24,21 +24,21 @@ func CheckPooler(ctx context.Context, c *pgx.ConnConfig) error {
 	if err != nil {
 		return err
 	}
-	defer hangUp(ctx, first)
+	defer closeConn(ctx, first)
 	backend, err := backendOf(ctx, first)
 	if err != nil || backend == first.PgConn().PID() {
 		return err // a pooler has a number of its own
 	}
-	bounded, cancel := context.WithTimeout(ctx, poolerPatience)
+	bounded, cancel := context.WithTimeout(ctx, poolerTimeout)
 	defer cancel()
 	second, err := pgx.ConnectConfig(bounded, c.Copy())
 	if err != nil {
 		return ctx.Err() // a pooler that keeps its only connection for the first is as it should be
 	}
-	defer hangUp(ctx, second)
+	defer closeConn(ctx, second)
 	tx, err := second.Begin(ctx)
 	if refusal := (*pgconn.PgError)(nil); errors.As(err, &refusal) {
-		return lends() // a pooler by the statement has no transactions
+		return errLendingPooler() // a pooler by the statement has no transactions
 	} else if err != nil {
 		return err
 	}
@@ -53,12 +53,12 @@ func CheckPooler(ctx context.Context, c *pgx.ConnConfig) error {
 		}
 	}
 	if other == backend || again != backend {
-		return lends()
+		return errLendingPooler()
 	}
 	return tx.Rollback(ctx)
 }
 
-func lends() error {
+func errLendingPooler() error {
 	return fault.UnsafeStore.With("a pooler before the database lends its connections by the transaction or statement, so that locks and settings " +
 		"get lost: have it lend them by the session (PgBouncer: pool_mode = session), or give the database's own address")
 }
@@ -73,7 +73,7 @@ func backendOf(ctx context.Context, conn *pgx.Conn) (uint32, error) {
 	return uint32(pid), err
 }
 
-func hangUp(ctx context.Context, conn *pgx.Conn) {
+func closeConn(ctx context.Context, conn *pgx.Conn) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
 	_ = conn.Close(ctx)

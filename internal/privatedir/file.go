@@ -6,11 +6,11 @@ import (
 	"os"
 )
 
-// Database makes the file of an SQLite database (mode 0600) if it is not there, so
+// EnsureDatabase makes the file of an SQLite database (mode 0600) if it is not there, so
 // that nobody else can read it from its first moment. One that is there, and what
 // SQLite keeps beside it, others can read no more afterwards: SQLite itself gives
 // -wal and -shm the database's mode only when it makes them.
-func Database(file string) error {
+func EnsureDatabase(file string) error {
 	f, err := os.OpenFile(file, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return err

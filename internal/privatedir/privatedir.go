@@ -13,9 +13,9 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 )
 
-// mostEntries bounds the check of a folder's files. A home folder has some ten; of a
+// maxEntries bounds the check of a folder's files. A home folder has some ten; of a
 // larger folder, which serves something else as well, the first ones are looked at.
-const mostEntries = 1000
+const maxEntries = 1000
 
 // Make makes the folder (mode 0700) if it is not there. It fails with
 // [fault.Usage] if the folder or a file in it belongs to another user, or if every
@@ -45,7 +45,7 @@ func check(dir, what string, user int) error {
 	if writableByAll(info.Mode()) {
 		return fault.Usage.With("every user may write to %s: say chmod go-w for it, or name another", what)
 	}
-	entries, err := f.ReadDir(mostEntries)
+	entries, err := f.ReadDir(maxEntries)
 	if err != nil && !errors.Is(err, io.EOF) {
 		return fmt.Errorf("read %s: %w", what, err)
 	}

@@ -79,7 +79,7 @@ func TestDatabase(t *testing.T) {
 		}
 		return info.Mode().Perm()
 	}
-	if err := Database(file); err != nil || perm(file) != 0o600 {
+	if err := EnsureDatabase(file); err != nil || perm(file) != 0o600 {
 		t.Errorf("%v, mode %o", err, perm(file))
 	}
 	for _, name := range []string{file, file + "-wal", file + "-shm"} {
@@ -87,7 +87,7 @@ func TestDatabase(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := Database(file); err != nil {
+	if err := EnsureDatabase(file); err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range []string{file, file + "-wal", file + "-shm"} {

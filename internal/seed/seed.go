@@ -9,23 +9,23 @@ import (
 	"testing"
 )
 
-// Variable is the environment's: a number, which make test sets to 1. 0 is none.
-const Variable = "SEED"
+// EnvVar is the environment's: a number, which make test sets to 1. 0 is none.
+const EnvVar = "SEED"
 
 // Of gives the seed in SEED, or a new one if there is none, and logs it at once, whatever becomes of the test.
 func Of(t testing.TB) uint64 {
 	t.Helper()
 	seed := uint64(0)
-	if text := os.Getenv(Variable); text != "" {
+	if text := os.Getenv(EnvVar); text != "" {
 		var err error
 		if seed, err = strconv.ParseUint(text, 10, 64); err != nil {
-			t.Fatalf("%s is to be a number: %v", Variable, err)
+			t.Fatalf("%s is to be a number: %v", EnvVar, err)
 		}
 	}
 	if seed == 0 {
 		seed = rand.Uint64()
 	}
-	t.Logf("%s=%d", Variable, seed)
+	t.Logf("%s=%d", EnvVar, seed)
 	return seed
 }
 

@@ -18,27 +18,27 @@ func Dialer(dial Dial) Dial {
 		if err != nil {
 			return nil, err
 		}
-		return &dialed{Conn: c, by: New(c, c)}, nil
+		return &directConn{Conn: c, direct: New(c, c)}, nil
 	}
 }
 
-// dialed is a network connection with another way to read and write. Like any net.Conn it may be read and written by several
+// directConn is a network connection with another way to read and write. Like any net.Conn it may be read and written by several
 // goroutines at once, each of which has its turn: pgx, when it gives a connection up, reads it to its end beside a read that
 // still waits.
-type dialed struct {
+type directConn struct {
 	net.Conn
-	by               *Conn
+	direct           *Conn
 	reading, writing sync.Mutex
 }
 
-func (d *dialed) Read(p []byte) (int, error) {
+func (d *directConn) Read(p []byte) (int, error) {
 	d.reading.Lock()
 	defer d.reading.Unlock()
-	return d.by.Read(p)
+	return d.direct.Read(p)
 }
 
-func (d *dialed) Write(p []byte) (int, error) {
+func (d *directConn) Write(p []byte) (int, error) {
 	d.writing.Lock()
 	defer d.writing.Unlock()
-	return d.by.Write(p)
+	return d.direct.Write(p)
 }

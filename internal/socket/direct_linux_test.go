@@ -31,7 +31,7 @@ func TestDescriptorMadeBlocking(t *testing.T) {
 		t.Errorf("read %d, %v", n, err)
 	}
 	for err = nil; err == nil; { // until the buffers are full
-		_, err = transmit(uintptr(fd), make([]byte, mostDirect))
+		_, err = transmit(uintptr(fd), make([]byte, maxDirect))
 	}
 	if err != syscall.EAGAIN {
 		t.Error(err)

@@ -20,12 +20,12 @@ func TestLimits(t *testing.T) {
 		"unknown": New(ours, nil),
 	} {
 		c.LimitUnsent()
-		c.LimitSilence(9 * time.Second)
+		c.SetUserTimeout(9 * time.Second)
 		if tcp := c.TCP(); (tcp != nil) != (name == "plain" || name == "TLS") {
 			t.Errorf("%s: %v", name, tcp)
 		} else if tcp != nil {
 			setOption(tcp, func(fd uintptr) error {
-				for option, want := range map[int]int{unix.TCP_NOTSENT_LOWAT: mostUnsent, unix.TCP_USER_TIMEOUT: 9000} {
+				for option, want := range map[int]int{unix.TCP_NOTSENT_LOWAT: maxUnsent, unix.TCP_USER_TIMEOUT: 9000} {
 					if got, err := unix.GetsockoptInt(int(fd), unix.IPPROTO_TCP, option); got != want || err != nil {
 						t.Errorf("%s: option %#x is %d, %v", name, option, got, err)
 					}
@@ -45,15 +45,15 @@ func TestLittleIsUnsent(t *testing.T) {
 	_ = theirs.(*net.TCPConn).SetReadBuffer(16 << 10)
 	total := 0
 	for {
-		n, err := c.TryWrite(make([]byte, mostDirect))
+		n, err := c.TryWrite(make([]byte, maxDirect))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if total += n; n < mostDirect {
+		if total += n; n < maxDirect {
 			break
 		}
 	}
-	if total > mostUnsent+256<<10 {
+	if total > maxUnsent+256<<10 {
 		t.Errorf("%d bytes were taken", total)
 	}
 }

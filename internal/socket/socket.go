@@ -1,6 +1,6 @@
 // Package socket reads and writes connections where system calls and wake-ups are most of what a call takes:
 //
-//   - A reader asks the socket a few times more before its goroutine is parked (rhythm.go).
+//   - A reader asks the socket a few times more before its goroutine is parked (spin.go).
 //   - Reads and writes of some KB are made past the scheduler (direct_linux.go): sockets do not block, so there is nothing
 //     to be told to it. Telling would wake the runtime's monitor whenever the process was idle just before, which is a
 //     quarter of what a call takes where client and server share a processor.
@@ -22,34 +22,34 @@ import (
 )
 
 const (
-	// longest is how long to ask at most. A peer that is parked itself takes half of that to answer the first time, and
+	// maxSpin is how long to ask at most. A peer that is parked itself takes half of that to answer the first time, and
 	// only when both have answered at once do both find that it pays.
-	longest = 100 * time.Microsecond
-	// mostDirect is what a system call may carry past the scheduler: copying it takes a few microseconds.
-	mostDirect = 16 << 10
+	maxSpin = 100 * time.Microsecond
+	// maxDirect is what a system call may carry past the scheduler: copying it takes a few microseconds.
+	maxDirect = 16 << 10
 )
 
-// spinning is how many of this process ask at present.
-var spinning atomic.Int32
+// spinners is how many of this process ask at present.
+var spinners atomic.Int32
 
 // Conn is a connection. One may read and one write at a time; Close may be called at any time and unblocks both.
 type Conn struct {
-	below io.ReadWriteCloser
+	inner io.ReadWriteCloser
 	tcp   *net.TCPConn    // what is at the bottom, if it is known to be one
-	plain net.Conn        // the socket itself, if it is read and written here
+	sock  net.Conn        // the socket itself, if it is read and written here
 	raw   syscall.RawConn // what is asked; nil if nothing is
 
 	// Of the reader.
-	ask      func(fd uintptr) bool // made once, so that asking allocates nothing
-	most     int32                 // of all connections that may ask at once
-	rhythm   rhythm
-	park     bool       // ask is to wait for what has not come
-	came     bool       // what it found,
-	into     []byte     // read into this,
-	pool     *sync.Pool // or into a buffer of these,
-	borrowed *[]byte    // this one,
-	n        int        // so many bytes
-	err      error      // or not
+	onReadable  func(fd uintptr) bool // made once, so that asking allocates nothing
+	maxSpinners int32                 // of all connections that may ask at once
+	spinPolicy  spinPolicy
+	park        bool       // ask is to wait for what has not come
+	ready       bool       // what it found,
+	into        []byte     // read into this,
+	pool        *sync.Pool // or into a buffer of these,
+	pooled      *[]byte    // this one,
+	n           int        // so many bytes
+	err         error      // or not
 
 	// Of the writer.
 	send   func(fd uintptr) bool
@@ -62,7 +62,7 @@ type Conn struct {
 // New makes a Conn of a connection, or of what hides it: below is what is read and written if conn is no plain socket, and
 // closed in any case. Nothing that was read of a plain socket may wait in below. A nil conn is one that is not known.
 func New(below io.ReadWriteCloser, conn net.Conn) *Conn {
-	c := &Conn{below: below, most: int32(runtime.GOMAXPROCS(0) / 2), rhythm: rhythm{credit: 1}}
+	c := &Conn{inner: below, maxSpinners: int32(runtime.GOMAXPROCS(0) / 2), spinPolicy: spinPolicy{credit: 1}}
 	asked := conn
 	if t, ok := conn.(*tls.Conn); ok {
 		asked = t.NetConn()
@@ -70,11 +70,11 @@ func New(below io.ReadWriteCloser, conn net.Conn) *Conn {
 	c.tcp, _ = asked.(*net.TCPConn)
 	raw := rawOf(asked)
 	switch {
-	case raw == nil || !canAsk:
+	case raw == nil || !canPoll:
 	case asked == conn:
-		c.plain, c.raw, c.ask, c.send = conn, raw, c.receive, c.transmit
-	case c.most > 0: // what comes is TLS's to read
-		c.raw, c.ask = raw, c.look
+		c.sock, c.raw, c.onReadable, c.send = conn, raw, c.receive, c.transmit
+	case c.maxSpinners > 0: // what comes is TLS's to read
+		c.raw, c.onReadable = raw, c.pollReady
 	}
 	return c
 }
@@ -98,15 +98,15 @@ func rawOf(conn net.Conn) syscall.RawConn {
 // TCP is the TCP connection at the bottom, to be read and written by nobody else; nil if there is none, or none that is known.
 func (c *Conn) TCP() *net.TCPConn { return c.tcp }
 
-// mostUnsent is how much may wait in the system for its turn to be sent.
-const mostUnsent = 128 << 10
+// maxUnsent is how much may wait in the system for its turn to be sent.
+const maxUnsent = 128 << 10
 
 // LimitUnsent has the system take in no more than it can soon send, where it can be told so. By itself it takes in megabytes,
 // which a slow link has to carry before what is written next, be it a ping; and a write that goes on shows that the peer has
 // taken in what was written before.
 func (c *Conn) LimitUnsent() {
 	if c.tcp != nil {
-		setOption(c.tcp, func(fd uintptr) error { return limitUnsent(fd, mostUnsent) })
+		setOption(c.tcp, func(fd uintptr) error { return limitUnsent(fd, maxUnsent) })
 	}
 }
 
@@ -120,10 +120,10 @@ func LimitUnsent(conn net.Conn, bytes int) {
 	}
 }
 
-// LimitSilence has the system end a TCP connection whose peer acknowledges nothing for so long of what is on its way to it, or
+// SetUserTimeout has the system end a TCP connection whose peer acknowledges nothing for so long of what is on its way to it, or
 // on Linux has no room for more. It is for Linux, macOS and Windows, which by themselves try for many minutes; others go on
 // doing so. Keep-alives are no help there: they are sent only while nothing is on its way.
-func (c *Conn) LimitSilence(longest time.Duration) {
+func (c *Conn) SetUserTimeout(longest time.Duration) {
 	if c.tcp != nil {
 		setOption(c.tcp, func(fd uintptr) error { return limitSilence(fd, longest) })
 	}
@@ -136,47 +136,47 @@ func setOption(tcp *net.TCPConn, set func(fd uintptr) error) {
 	}
 }
 
-// Lends says that ReadLent waits without a buffer, and TryWrite not at all.
-func (c *Conn) Lends() bool { return c.plain != nil }
+// NonBlocking says that ReadPooled waits without a buffer, and TryWrite not at all.
+func (c *Conn) NonBlocking() bool { return c.sock != nil }
 
 // Read is that of an io.Reader.
 func (c *Conn) Read(p []byte) (int, error) {
 	switch {
-	case c.plain == nil:
-		if c.raw != nil && c.tries() {
+	case c.sock == nil:
+		if c.raw != nil && c.tryBeginSpin() {
 			c.spin()
 		}
-		return c.below.Read(p)
-	case len(p) == 0 || len(p) > mostDirect:
-		return c.plain.Read(p)
+		return c.inner.Read(p)
+	case len(p) == 0 || len(p) > maxDirect:
+		return c.sock.Read(p)
 	}
 	c.into = p
 	defer func() { c.into = nil }()
 	return c.read()
 }
 
-// ReadLent reads into a buffer of a pool of *[]byte, of which it takes one when something has come. It is the caller's to
-// give back, and nil when n is 0. Only where Lends says so.
-func (c *Conn) ReadLent(pool *sync.Pool) (b *[]byte, n int, err error) {
+// ReadPooled reads into a buffer of a pool of *[]byte, of which it takes one when something has come. It is the caller's to
+// give back, and nil when n is 0. Only where NonBlocking says so.
+func (c *Conn) ReadPooled(pool *sync.Pool) (b *[]byte, n int, err error) {
 	c.pool = pool
-	defer func() { c.pool, c.borrowed = nil, nil }()
+	defer func() { c.pool, c.pooled = nil, nil }()
 	n, err = c.read()
-	if n == 0 && c.borrowed != nil {
-		pool.Put(c.borrowed)
-		c.borrowed = nil
+	if n == 0 && c.pooled != nil {
+		pool.Put(c.pooled)
+		c.pooled = nil
 	}
-	return c.borrowed, n, err
+	return c.pooled, n, err
 }
 
 // read asks until something has come, and waits for it if need be.
 func (c *Conn) read() (int, error) {
-	c.came = false
-	if c.tries() {
+	c.ready = false
+	if c.tryBeginSpin() {
 		c.spin()
 	}
-	if !c.came {
+	if !c.ready {
 		c.park = true
-		err := c.raw.Read(c.ask)
+		err := c.raw.Read(c.onReadable)
 		c.park = false
 		if err != nil {
 			return 0, err
@@ -191,47 +191,47 @@ func (c *Conn) read() (int, error) {
 	return c.n, nil
 }
 
-// tries says whether to spin before this read. Only so many of the process do at once: after a yes the reader must spin.
-func (c *Conn) tries() bool {
-	if !c.rhythm.tries() {
+// tryBeginSpin says whether to spin before this read. Only so many of the process do at once: after a yes the reader must spin.
+func (c *Conn) tryBeginSpin() bool {
+	if !c.spinPolicy.shouldSpin() {
 		return false
 	}
-	if spinning.Add(1) <= c.most {
+	if spinners.Add(1) <= c.maxSpinners {
 		return true
 	}
-	spinning.Add(-1)
+	spinners.Add(-1)
 	return false
 }
 
 // spin asks for a moment, and learns from what comes of it.
 func (c *Conn) spin() {
-	o := c.asked()
-	spinning.Add(-1)
-	c.rhythm.learn(o)
+	o := c.poll()
+	spinners.Add(-1)
+	c.spinPolicy.record(o)
 }
 
-// asked returns when there is something to be read (an error among it), or a moment later if there is not.
-func (c *Conn) asked() outcome {
+// poll returns when there is something to be read (an error among it), or a moment later if there is not.
+func (c *Conn) poll() spinResult {
 	begun := time.Now()
 	for first := true; ; first = false {
-		c.came = false
-		switch err := c.raw.Read(c.ask); {
+		c.ready = false
+		switch err := c.raw.Read(c.onReadable); {
 		case err != nil: // closed, or beyond its deadline, as the read will say
-			return here
-		case c.came && first:
-			return here
-		case c.came:
-			return timed
-		case time.Since(begun) >= longest:
-			return late
+			return spinUnneeded
+		case c.ready && first:
+			return spinUnneeded
+		case c.ready:
+			return spinHit
+		case time.Since(begun) >= maxSpin:
+			return spinMissed
 		}
 		runtime.Gosched()
 	}
 }
 
-// look asks without reading.
-func (c *Conn) look(fd uintptr) bool {
-	c.came = readable(fd)
+// pollReady asks without reading.
+func (c *Conn) pollReady(fd uintptr) bool {
+	c.ready = readable(fd)
 	return true // whatever it says: do not park
 }
 
@@ -239,17 +239,17 @@ func (c *Conn) look(fd uintptr) bool {
 func (c *Conn) receive(fd uintptr) bool {
 	p := c.into
 	if c.pool != nil {
-		c.borrowed = c.pool.Get().(*[]byte)
-		p = *c.borrowed
+		c.pooled = c.pool.Get().(*[]byte)
+		p = *c.pooled
 	}
 	c.n, c.err = receive(fd, p)
 	if c.err != syscall.EAGAIN {
-		c.came = true
+		c.ready = true
 		return true
 	}
 	if c.pool != nil {
-		c.pool.Put(c.borrowed)
-		c.borrowed = nil
+		c.pool.Put(c.pooled)
+		c.pooled = nil
 	}
 	return !c.park
 }
@@ -257,15 +257,15 @@ func (c *Conn) receive(fd uintptr) bool {
 // Write is that of an io.Writer.
 func (c *Conn) Write(p []byte) (int, error) {
 	switch {
-	case c.plain == nil:
-		return c.below.Write(p)
-	case len(p) == 0 || len(p) > mostDirect:
-		return c.plain.Write(p)
+	case c.sock == nil:
+		return c.inner.Write(p)
+	case len(p) == 0 || len(p) > maxDirect:
+		return c.sock.Write(p)
 	}
 	return c.write(p)
 }
 
-// TryWrite writes as much as there is room for. Only where Lends says so.
+// TryWrite writes as much as there is room for. Only where NonBlocking says so.
 func (c *Conn) TryWrite(p []byte) (int, error) {
 	c.trying = true
 	defer func() { c.trying = false }()
@@ -300,9 +300,9 @@ func (c *Conn) transmit(fd uintptr) bool {
 
 // failed is what package net would say.
 func (c *Conn) failed(op string, err error) error {
-	return &net.OpError{Op: op, Net: c.plain.LocalAddr().Network(), Source: c.plain.LocalAddr(), Addr: c.plain.RemoteAddr(),
+	return &net.OpError{Op: op, Net: c.sock.LocalAddr().Network(), Source: c.sock.LocalAddr(), Addr: c.sock.RemoteAddr(),
 		Err: os.NewSyscallError(op, err)}
 }
 
 // Close closes the connection.
-func (c *Conn) Close() error { return c.below.Close() }
+func (c *Conn) Close() error { return c.inner.Close() }

@@ -19,32 +19,32 @@ import (
 // These tests share what counts all that ask, so none of them is parallel.
 
 func TestRhythm(t *testing.T) {
-	const T, H, L = timed, here, late
-	repeat := func(o outcome, n int) (all []outcome) {
+	const T, H, L = spinHit, spinUnneeded, spinMissed
+	repeat := func(o spinResult, n int) (all []spinResult) {
 		for range n {
 			all = append(all, o)
 		}
 		return all
 	}
 	for name, c := range map[string]struct {
-		from  rhythm
-		came  []outcome // of the attempts, one after the other
+		from  spinPolicy
+		came  []spinResult // of the attempts, one after the other
 		reads int
 		tries int // of so many reads
 	}{
-		"an answer each time":            {from: rhythm{credit: 1}, came: repeat(T, 100), reads: 100, tries: 100},
-		"nothing ever":                   {from: rhythm{credit: 1}, came: repeat(L, 100), reads: 1 + 10*skips, tries: 1 + 10},
-		"an attempt pays after all":      {came: append([]outcome{L}, repeat(T, 100)...), reads: 2*skips + 5, tries: 2 + 5},
-		"two of three":                   {from: rhythm{credit: 2}, came: []outcome{T, T, L, T, T, L, T, T, L, T, T, L}, reads: 12, tries: 12},
-		"one of two is not enough":       {from: rhythm{credit: 4}, came: []outcome{T, L, T, L, T, L, T, L, T, L}, reads: 8 + skips, tries: 8 + 1},
-		"a pause after much that was so": {from: rhythm{credit: mostCredit}, came: repeat(L, 10), reads: mostCredit/lateCosts + skips - 1, tries: mostCredit / lateCosts},
-		"always here already":            {from: rhythm{credit: mostCredit}, came: repeat(H, 100), reads: mostCredit + skips, tries: mostCredit + 1},
+		"an answer each time":            {from: spinPolicy{credit: 1}, came: repeat(T, 100), reads: 100, tries: 100},
+		"nothing ever":                   {from: spinPolicy{credit: 1}, came: repeat(L, 100), reads: 1 + 10*retryAfter, tries: 1 + 10},
+		"an attempt pays after all":      {came: append([]spinResult{L}, repeat(T, 100)...), reads: 2*retryAfter + 5, tries: 2 + 5},
+		"two of three":                   {from: spinPolicy{credit: 2}, came: []spinResult{T, T, L, T, T, L, T, T, L, T, T, L}, reads: 12, tries: 12},
+		"one of two is not enough":       {from: spinPolicy{credit: 4}, came: []spinResult{T, L, T, L, T, L, T, L, T, L}, reads: 8 + retryAfter, tries: 8 + 1},
+		"a pause after much that was so": {from: spinPolicy{credit: maxCredit}, came: repeat(L, 10), reads: maxCredit/missCost + retryAfter - 1, tries: maxCredit / missCost},
+		"always here already":            {from: spinPolicy{credit: maxCredit}, came: repeat(H, 100), reads: maxCredit + retryAfter, tries: maxCredit + 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r, tries := c.from, 0
 			for range c.reads {
-				if r.tries() {
-					r.learn(c.came[tries])
+				if r.shouldSpin() {
+					r.record(c.came[tries])
 					tries++
 				}
 			}
@@ -58,9 +58,9 @@ func TestRhythm(t *testing.T) {
 // asking is a Conn of which so many may ask at once, on machines with one processor too.
 func asking(c net.Conn, most int32) *Conn {
 	s := New(c, c)
-	s.most = most
+	s.maxSpinners = most
 	if t, ok := c.(*tls.Conn); ok && s.raw == nil {
-		s.raw, s.ask = rawOf(t.NetConn()), s.look
+		s.raw, s.onReadable = rawOf(t.NetConn()), s.pollReady
 	}
 	return s
 }
@@ -75,17 +75,17 @@ func TestAsked(t *testing.T) {
 			}
 			c.into = make([]byte, 8)
 			from := time.Now()
-			if got := c.asked(); got != late || c.came {
+			if got := c.poll(); got != spinMissed || c.ready {
 				t.Errorf("nothing was said, and asking gave %d", got)
 			}
-			if took := time.Since(from); took < longest {
+			if took := time.Since(from); took < maxSpin {
 				t.Errorf("it gave up after %v", took)
 			}
 			say(t, theirs)
-			if got := await(c); got != here {
+			if got := await(c); got != spinUnneeded {
 				t.Errorf("something was said before, and asking gave %d", got)
 			}
-			if c.Lends() { // it was read on the way
+			if c.NonBlocking() { // it was read on the way
 				if c.n != 1 || c.err != nil || c.into[0] != 1 {
 					t.Errorf("asking read %d of %v, %v", c.n, c.into, c.err)
 				}
@@ -93,11 +93,11 @@ func TestAsked(t *testing.T) {
 				t.Errorf("the byte is gone: %d, %v", n, err)
 			}
 			theirs.Close()
-			if got := await(c); got != here {
+			if got := await(c); got != spinUnneeded {
 				t.Errorf("the peer is gone, and asking gave %d", got)
 			}
 			ours.Close()
-			if got := c.asked(); got != here {
+			if got := c.poll(); got != spinUnneeded {
 				t.Errorf("the connection is closed, and asking gave %d", got)
 			}
 		})
@@ -105,13 +105,13 @@ func TestAsked(t *testing.T) {
 }
 
 // await asks until something is there when it begins, or came meanwhile: the kernel takes its time.
-func await(c *Conn) outcome {
+func await(c *Conn) spinResult {
 	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); {
-		if c.asked() != late {
-			return here
+		if c.poll() != spinMissed {
+			return spinUnneeded
 		}
 	}
-	return late
+	return spinMissed
 }
 
 func TestAnswersInTime(t *testing.T) {
@@ -131,11 +131,11 @@ func TestAnswersInTime(t *testing.T) {
 	c.into = make([]byte, 1)
 	for deadline := time.Now().Add(time.Minute); ; {
 		say(t, ours)
-		got := c.asked()
-		if got == timed {
+		got := c.poll()
+		if got == spinHit {
 			return
 		}
-		if !c.came {
+		if !c.ready {
 			if _, err := ours.Read(c.into); err != nil {
 				t.Fatal(err)
 			}
@@ -149,10 +149,10 @@ func TestAnswersInTime(t *testing.T) {
 func TestWhoIsSilentIsNotAsked(t *testing.T) {
 	ours, _ := sockets(t, "tcp")
 	c := asking(ours, 1)
-	asked, ask := 0, c.ask
-	c.ask = func(fd uintptr) bool { asked++; return ask(fd) }
+	asked, ask := 0, c.onReadable
+	c.onReadable = func(fd uintptr) bool { asked++; return ask(fd) }
 	try := func() {
-		if c.tries() {
+		if c.tryBeginSpin() {
 			c.spin()
 		}
 	}
@@ -161,7 +161,7 @@ func TestWhoIsSilentIsNotAsked(t *testing.T) {
 		t.Error("a new connection is not asked at all")
 	}
 	asked = 0
-	for range skips - 1 {
+	for range retryAfter - 1 {
 		try()
 	}
 	if asked > 0 {
@@ -179,10 +179,10 @@ func TestAReadAsksBeforeItParks(t *testing.T) {
 		c := asking(ours, 1)
 		if over == "TLS" { // whose words do not matter here
 			c = asking(tls.Server(ours, &tls.Config{}), 1)
-			c.below = ours
+			c.inner = ours
 		}
-		asked, ask := 0, c.ask
-		c.ask = func(fd uintptr) bool {
+		asked, ask := 0, c.onReadable
+		c.onReadable = func(fd uintptr) bool {
 			if !c.park {
 				asked++
 			}
@@ -201,19 +201,19 @@ func TestAReadAsksBeforeItParks(t *testing.T) {
 func TestFewAskAtOnce(t *testing.T) {
 	ours, _ := sockets(t, "tcp")
 	c := asking(ours, 1)
-	spinning.Add(1)
-	if c.tries() {
+	spinners.Add(1)
+	if c.tryBeginSpin() {
 		t.Error("it asks beside another")
 	}
-	spinning.Add(-1)
-	if !c.tries() {
+	spinners.Add(-1)
+	if !c.tryBeginSpin() {
 		t.Fatal("it does not ask when the other has done")
 	}
 	c.spin()
-	if c.most = 0; c.tries() {
+	if c.maxSpinners = 0; c.tryBeginSpin() {
 		t.Error("it asks where none may")
 	}
-	if n := spinning.Load(); n != 0 {
+	if n := spinners.Load(); n != 0 {
 		t.Errorf("%d are asking still", n)
 	}
 }
@@ -225,7 +225,7 @@ func TestOthersAreReadAsTheyAre(t *testing.T) {
 	for name, conn := range map[string]net.Conn{"a socket in something": dressed{ours.(*net.TCPConn)}, "nothing known": nil} {
 		below := &counted{Conn: ours}
 		c := New(below, conn)
-		if c.Lends() {
+		if c.NonBlocking() {
 			t.Errorf("%s: its socket is read past it", name)
 		}
 		say(t, theirs)
@@ -291,7 +291,7 @@ func TestPlainSockets(t *testing.T) {
 				var n int
 				if turn%2 == 0 {
 					var b *[]byte
-					if b, n, err = to.ReadLent(pool); n > 0 {
+					if b, n, err = to.ReadPooled(pool); n > 0 {
 						got = append(got, (*b)[:n]...)
 						pool.Put(b)
 					} else if b != nil {
@@ -299,7 +299,7 @@ func TestPlainSockets(t *testing.T) {
 					}
 					continue
 				}
-				b := make([]byte, []int{1, 100, mostDirect, 2 * mostDirect}[turn/2%4])
+				b := make([]byte, []int{1, 100, maxDirect, 2 * maxDirect}[turn/2%4])
 				n, err = to.Read(b)
 				got = append(got, b[:n]...)
 			}
@@ -316,7 +316,7 @@ func TestPlainSockets(t *testing.T) {
 	}
 }
 
-var sizes = []int{0, 1, 300, mostDirect, mostDirect + 1, 5, 200 << 10, 17, mostDirect - 1, 0, 3, 64 << 10, 1}
+var sizes = []int{0, 1, 300, maxDirect, maxDirect + 1, 5, 200 << 10, 17, maxDirect - 1, 0, 3, 64 << 10, 1}
 
 // Who waits holds no buffer, and is let go when the connection is closed.
 func TestWhoWaitsHoldsNothing(t *testing.T) {
@@ -324,19 +324,19 @@ func TestWhoWaitsHoldsNothing(t *testing.T) {
 	c := New(ours, ours)
 	pool := &sync.Pool{New: func() any { b := make([]byte, 10); return &b }}
 	waits, read := make(chan bool, 1), make(chan error, 1)
-	ask := c.ask
-	c.ask = func(fd uintptr) bool {
+	ask := c.onReadable
+	c.onReadable = func(fd uintptr) bool {
 		leave := ask(fd)
 		if !leave { // it is about to park
 			select {
-			case waits <- c.borrowed == nil:
+			case waits <- c.pooled == nil:
 			default: // once more
 			}
 		}
 		return leave
 	}
 	lent := func() {
-		b, n, err := c.ReadLent(pool)
+		b, n, err := c.ReadPooled(pool)
 		if b != nil {
 			err = errors.Join(err, fmt.Errorf("%d bytes", n))
 		}
@@ -363,7 +363,7 @@ func TestWhoWaitsHoldsNothing(t *testing.T) {
 
 func TestDialer(t *testing.T) {
 	ours, theirs := dialedPair(t)
-	if !ours.(*dialed).by.Lends() {
+	if !ours.(*directConn).direct.NonBlocking() {
 		t.Error("the socket is read by package net")
 	}
 	say(t, ours)
@@ -428,7 +428,7 @@ func TestDialedByManyAtOnce(t *testing.T) {
 	writing.Wait()
 	for _, c := range []net.Conn{ours, theirs} { // what is on its way comes before the end does
 		end := c
-		if d, ok := c.(*dialed); ok {
+		if d, ok := c.(*directConn); ok {
 			end = d.Conn
 		}
 		if err := end.(*net.TCPConn).CloseWrite(); err != nil {
@@ -524,7 +524,7 @@ func TestNothingIsAllocated(t *testing.T) {
 		if _, err := from.Write(b); err != nil {
 			t.Error(err)
 		}
-		lent, n, err := to.ReadLent(pool)
+		lent, n, err := to.ReadPooled(pool)
 		if n != len(b) || err != nil {
 			t.Error(n, err)
 		}

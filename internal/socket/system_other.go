@@ -6,7 +6,7 @@ package socket
 
 import "syscall"
 
-const canAsk = false // so that nothing below is called
+const canPoll = false // so that nothing below is called
 
 func readable(uintptr) bool { return true }
 

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-const canAsk = true
+const canPoll = true
 
 // readable says whether a read would return at once.
 func readable(fd uintptr) bool {

@@ -24,15 +24,15 @@ import (
 // fatal are the SQLSTATEs with which Postgres ends a connection.
 var fatal = map[string]bool{"08": true, "25P03": true, "25P04": true, "28": true, "3D": true, "53300": true, "55000": true, "57": true}
 
-// ofClass is a SQLSTATE of each class that has a cause as a whole.
-var ofClass = map[string]string{"08": "08006", "28": "28000", "3D": "3D000", "40": "40001", "53": "53200", "57": "57P01", "58": "58030"}
+// classExample is a SQLSTATE of each class that has a cause as a whole.
+var classExample = map[string]string{"08": "08006", "28": "28000", "3D": "3D000", "40": "40001", "53": "53200", "57": "57P01", "58": "58030"}
 
 func postgresFailures() []Failure {
 	all := []Failure{{State: "0A000", Routine: "call_bool_check_hook"}, {State: "40P01"}, {State: "57P03", Fatal: true}}
 	for _, state := range dbfault.States() {
 		f := Failure{State: state, Fatal: fatal[state]}
 		if len(state) == 2 {
-			f.State = ofClass[state]
+			f.State = classExample[state]
 		}
 		all = append(all, f)
 	}

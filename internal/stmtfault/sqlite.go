@@ -20,10 +20,10 @@ func sqliteFailures() (all []Failure) {
 		all = append(all, Failure{Code: code})
 		switch code & 0xff {
 		case lib.SQLITE_FULL, lib.SQLITE_NOMEM, lib.SQLITE_INTERRUPT, lib.SQLITE_IOERR: // https://sqlite.org/lang_transaction.html, "Response To Errors"
-			all = append(all, Failure{Code: code, Undone: true})
+			all = append(all, Failure{Code: code, RolledBack: true})
 		}
 		if code == lib.SQLITE_IOERR {
-			all = append(all, Failure{Code: lib.SQLITE_IOERR_FSYNC, After: true})
+			all = append(all, Failure{Code: lib.SQLITE_IOERR_FSYNC, AfterCommit: true})
 		}
 	}
 	return all
@@ -104,12 +104,12 @@ func (c *conn) do(text string, f func() error) error {
 	if !now {
 		return f()
 	}
-	if fails.After && text == "COMMIT" {
+	if fails.AfterCommit && text == "COMMIT" {
 		if err := f(); err != nil {
 			return err
 		}
 	}
-	if fails.Undone {
+	if fails.RolledBack {
 		if s, err := c.Conn.Prepare("ROLLBACK"); err == nil {
 			_, _ = s.(driver.StmtExecContext).ExecContext(context.Background(), nil) // there may be no transaction
 			_ = s.Close()

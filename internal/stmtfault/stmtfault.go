@@ -18,10 +18,10 @@ type Failure struct {
 
 	// Code is SQLite's result code, where there is no State.
 	Code int
-	// Undone says that SQLite has rolled the transaction back by itself, as it may do after some codes.
-	Undone bool
-	// After says that a commit has done all the same what it is to do.
-	After bool
+	// RolledBack says that SQLite has rolled the transaction back by itself, as it may do after some codes.
+	RolledBack bool
+	// AfterCommit says that a commit has done all the same what it is to do.
+	AfterCommit bool
 }
 
 // Cause is what the failure means.
@@ -38,7 +38,7 @@ func (f Failure) String() string {
 	if f.State == "" {
 		name = fmt.Sprint(f.Code)
 	}
-	for what, is := range map[string]bool{" (fatal)": f.Fatal, " (undone)": f.Undone, " (after)": f.After} {
+	for what, is := range map[string]bool{" (fatal)": f.Fatal, " (undone)": f.RolledBack, " (after)": f.AfterCommit} {
 		if is {
 			name += what
 		}
@@ -56,7 +56,7 @@ type Statements struct {
 	mu      sync.Mutex // guards what follows
 	seen    int        // since Fail
 	at      int        // which fails; 0 for none
-	onwards bool
+	allFrom bool
 	fails   Failure
 	failed  []string
 }
@@ -66,7 +66,7 @@ type Statements struct {
 func (s *Statements) Fail(at int, onwards bool, f Failure) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.seen, s.at, s.onwards, s.fails, s.failed = 0, at, onwards, f, nil
+	s.seen, s.at, s.allFrom, s.fails, s.failed = 0, at, onwards, f, nil
 }
 
 // Failed are the statements that have failed since Fail.
@@ -93,7 +93,7 @@ func (s *Statements) now(sql string) (Failure, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.seen++
-	if s.at == 0 || s.seen != s.at && !(s.onwards && s.seen > s.at) {
+	if s.at == 0 || s.seen != s.at && !(s.allFrom && s.seen > s.at) {
 		return Failure{}, false
 	}
 	s.failed = append(s.failed, sql)

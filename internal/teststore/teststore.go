@@ -45,7 +45,7 @@ func OnFailing(t *testing.T, f func(t *testing.T, st *store.Store, s *stmtfault.
 	})
 }
 
-var migrated = &pgtest.Prepared{Make: func(url string) error {
+var migrated = &pgtest.Template{Make: func(url string) error {
 	st, err := postgres.Open(context.Background(), postgresAt(url))
 	if err != nil {
 		return err

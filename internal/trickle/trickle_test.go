@@ -21,16 +21,16 @@ func events(sizes ...int) (all []*session.Event) {
 	return all
 }
 
-// taker is a reader who takes the pieces at these times of its own, and in the end at once.
-type taker struct {
+// fakeReader is a reader who takes the pieces at these times of its own, and in the end at once.
+type fakeReader struct {
 	Sender
 	got   strings.Builder
 	waits []time.Duration
 	held  func() // called while a piece is not taken
 }
 
-func newTaker(waits ...time.Duration) *taker {
-	r := &taker{waits: waits, held: func() {}}
+func newFakeReader(waits ...time.Duration) *fakeReader {
+	r := &fakeReader{waits: waits, held: func() {}}
 	r.Render = func(e *session.Event) ([]byte, error) { return fmt.Appendf(nil, "<%d:%s>", e.Cursor, e.Payload), nil }
 	r.Write = func(piece []byte, until time.Time) error {
 		if len(r.waits) > 0 {
@@ -47,22 +47,22 @@ func newTaker(waits ...time.Duration) *taker {
 		return nil
 	}
 	r.Flush = func(time.Time) error { return nil }
-	r.Limit, r.Least = time.Minute, 3*PieceBytes
+	r.MinRateTime, r.MinRateBytes = time.Minute, 3*ChunkBytes
 	return r
 }
 
 var errTooSlow = errors.New("too slow")
 
 // follow sends what there is after where the reader is, as often as it is wanted again.
-func (r *taker) follow(all []*session.Event) (again int, err error) {
+func (r *fakeReader) follow(all []*session.Event) (again int, err error) {
 	for {
-		err = r.Send(all[r.At.Cursor:], []byte("."))
-		var a server.Again
+		err = r.Send(all[r.Sent.Cursor:], []byte("."))
+		var a server.Rewind
 		if !errors.As(err, &a) {
 			return again, err
 		}
-		if a.After != r.At {
-			return again, fmt.Errorf("wanted again after %v, and is at %v", a.After, r.At)
+		if a.After != r.Sent {
+			return again, fmt.Errorf("wanted again after %v, and is at %v", a.After, r.Sent)
 		}
 		again++
 	}
@@ -71,9 +71,9 @@ func (r *taker) follow(all []*session.Event) (again int, err error) {
 // However the reader takes it, it gets all, once and in order, and nothing is held for it while it takes nothing.
 func TestSlowReaders(t *testing.T) {
 	t.Parallel()
-	const long = 2 * patience
-	all := events(10, 3*PieceBytes, 0, PieceBytes-4, 7, 5*PieceBytes, 20)
-	want := newTaker()
+	const long = 2 * dropAfter
+	all := events(10, 3*ChunkBytes, 0, ChunkBytes-4, 7, 5*ChunkBytes, 20)
+	want := newFakeReader()
 	if _, err := want.follow(all); err != nil {
 		t.Fatal(err)
 	}
@@ -82,7 +82,7 @@ func TestSlowReaders(t *testing.T) {
 		again int
 	}{
 		"at once":               {nil, 0},
-		"not quite at once":     {[]time.Duration{patience / 2, patience / 2, patience / 2}, 0},
+		"not quite at once":     {[]time.Duration{dropAfter / 2, dropAfter / 2, dropAfter / 2}, 0},
 		"the first piece late":  {[]time.Duration{long}, 1},
 		"the middle late":       {[]time.Duration{0, 0, long, 0, 0, long}, 2},
 		"every piece late":      {[]time.Duration{long, long, long, long, long, long, long, long, long, long, long}, 9},
@@ -90,17 +90,17 @@ func TestSlowReaders(t *testing.T) {
 		"one piece again, late": {[]time.Duration{0, long, long}, 2},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			r := newTaker(c.waits...)
+			r := newFakeReader(c.waits...)
 			r.held = func() {
 				r.mu.Lock()
 				defer r.mu.Unlock()
-				if r.gone && (r.events != nil || r.made != nil) {
+				if r.dropped && (r.events != nil || r.rendered != nil) {
 					t.Errorf("%s: something is held", what)
 				}
 			}
 			again, err := r.follow(all)
-			if err != nil || r.got.String() != want.got.String() || r.At.Cursor != 7 || r.Torn() {
-				t.Errorf("%s: %v, at %d, %d bytes of %d", what, err, r.At.Cursor, r.got.Len(), want.got.Len())
+			if err != nil || r.got.String() != want.got.String() || r.Sent.Cursor != 7 || r.Partial() {
+				t.Errorf("%s: %v, at %d, %d bytes of %d", what, err, r.Sent.Cursor, r.got.Len(), want.got.Len())
 			}
 			if again != c.again {
 				t.Errorf("%s: wanted again %d times, not %d", what, again, c.again)
@@ -117,8 +117,8 @@ func TestChangedEvent(t *testing.T) {
 		"it is short": func(b []byte) []byte { return b[:10] },
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			r, all := newTaker(2*patience), events(3*PieceBytes)
-			if err := r.Send(all, nil); !errors.As(err, new(server.Again)) || !r.Torn() {
+			r, all := newFakeReader(2*dropAfter), events(3*ChunkBytes)
+			if err := r.Send(all, nil); !errors.As(err, new(server.Rewind)) || !r.Partial() {
 				t.Fatalf("%v", err)
 			}
 			all[0].Payload = change(all[0].Payload)
@@ -133,18 +133,18 @@ func TestChangedEvent(t *testing.T) {
 func TestLeastRate(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		slow := newTaker()
+		slow := newFakeReader()
 		for range 20 {
-			slow.waits = append(slow.waits, slow.Limit/2)
+			slow.waits = append(slow.waits, slow.MinRateTime/2)
 		}
-		if _, err := slow.follow(events(20 * PieceBytes)); err != errTooSlow {
+		if _, err := slow.follow(events(20 * ChunkBytes)); err != errTooSlow {
 			t.Errorf("who takes a piece in half the time of three: %v", err)
 		}
-		enough := newTaker()
+		enough := newFakeReader()
 		for range 20 {
-			enough.waits = append(enough.waits, enough.Limit/4)
+			enough.waits = append(enough.waits, enough.MinRateTime/4)
 		}
-		if _, err := enough.follow(events(20 * PieceBytes)); err != nil {
+		if _, err := enough.follow(events(20 * ChunkBytes)); err != nil {
 			t.Errorf("who takes a piece in a quarter of the time of three: %v", err)
 		}
 	})

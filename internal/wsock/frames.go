@@ -13,7 +13,7 @@ type header struct {
 	length uint64 // of what follows
 }
 
-const mostHeader = 14
+const maxHeader = 14
 
 // message says that the frame is a message in one piece, of at most some bytes, as the rules want it.
 func (h *header) message(masked bool, most int) bool {
@@ -52,18 +52,18 @@ func parseHeader(b []byte) (h header, ok bool) {
 	return h, true
 }
 
-// frames follows the frames of a stream of bytes, in pieces of any size.
-type frames struct {
-	head [mostHeader]byte // of the present frame, as far as it has come
+// frameTracker follows the frames of a stream of bytes, in pieces of any size.
+type frameTracker struct {
+	head [maxHeader]byte // of the present frame, as far as it has come
 	n    int
 	skip uint64 // bytes of its payload still to come
 }
 
-// between says that no frame has begun.
-func (f *frames) between() bool { return f.n == 0 && f.skip == 0 }
+// atBoundary says that no frame has begun.
+func (f *frameTracker) atBoundary() bool { return f.n == 0 && f.skip == 0 }
 
-// take says how many of the next bytes belong to the present frame, or the next one if none has begun, and goes past them.
-func (f *frames) take(p []byte) (n int) {
+// consume says how many of the next bytes belong to the present frame, or the next one if none has begun, and goes past them.
+func (f *frameTracker) consume(p []byte) (n int) {
 	for f.skip == 0 && n < len(p) {
 		f.head[f.n] = p[n]
 		f.n++

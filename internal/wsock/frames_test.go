@@ -54,11 +54,11 @@ func TestFrames(t *testing.T) {
 			}
 		}
 		for _, step := range []int{1, 2, 3, 7, 100, 512, 100_000} {
-			var f frames
+			var f frameTracker
 			for at := 0; at < len(all); {
-				n := f.take(all[at:min(at+step, len(all))])
+				n := f.consume(all[at:min(at+step, len(all))])
 				at += n
-				if n == 0 || f.between() != ends[at] {
+				if n == 0 || f.atBoundary() != ends[at] {
 					t.Fatalf("masked %v, %d bytes at once: it takes %d and stands at %d", masked, step, n, at)
 				}
 			}
@@ -113,18 +113,18 @@ func TestMessagesInAnyPieces(t *testing.T) {
 func TestMessagesPassTheLibraryBy(t *testing.T) {
 	var pieces [][]byte
 	var want []string
-	for _, n := range []int{0, 1, 300, 511, 512, 600, 5000, bulkBytes - 8} {
+	for _, n := range []int{0, 1, 300, 511, 512, 600, 5000, readBufBytes - 8} {
 		m := strings.Repeat("x", n)
 		want = append(want, m, m, "y")
 		pieces = append(pieces, frame(0x81, true, []byte(m)), append(frame(0x81, true, []byte(m)), frame(0x81, true, []byte("y"))...))
 	}
-	c := &Conn{line: newLine(socket.New(&scripted{pieces: pieces, end: io.EOF}, nil), nil), limit: -1}
+	c := &Conn{frameConn: newFrameConn(socket.New(&scripted{pieces: pieces, end: io.EOF}, nil), nil), limit: -1}
 	for i, m := range want {
 		if _, b, err := c.Read(context.Background()); err != nil || string(b) != m {
 			t.Fatalf("message %d: %d bytes for %d, %v", i, len(b), len(m), err)
 		}
 	}
-	if c.line.bulk != nil {
+	if c.frameConn.readBuf != nil {
 		t.Error("an idle connection keeps a large buffer")
 	}
 }
@@ -170,12 +170,12 @@ func FuzzFrames(f *testing.F) {
 		if at < 0 || at > len(b) {
 			return
 		}
-		run := func(f *frames, b []byte) {
+		run := func(f *frameTracker, b []byte) {
 			for len(b) > 0 {
-				b = b[f.take(b):]
+				b = b[f.consume(b):]
 			}
 		}
-		var one, two frames
+		var one, two frameTracker
 		run(&one, b)
 		run(&two, b[:at])
 		run(&two, b[at:])
@@ -206,7 +206,7 @@ func FuzzRead(f *testing.F) {
 			defer c.CloseNow()
 			c.SetReadLimit(2000)
 			for {
-				c.lost = c.lost || !past
+				c.readFailed = c.readFailed || !past
 				kind, m, err := c.Read(context.Background())
 				if err != nil {
 					return got

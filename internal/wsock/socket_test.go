@@ -61,7 +61,7 @@ func TestWhatComesWithTheResponse(t *testing.T) {
 		}
 		theirs := <-peer
 		defer theirs.Close()
-		if !c.line.below.Lends() {
+		if !c.frameConn.inner.NonBlocking() {
 			t.Fatal("the socket is not read past package net/http")
 		}
 		if _, err := theirs.Write(frame(0x82, false, []byte("the last"))); err != nil {
@@ -76,7 +76,7 @@ func TestWhatComesWithTheResponse(t *testing.T) {
 				t.Errorf("message %d of %v is another", i, sizes)
 			}
 		}
-		if l := c.line; l.small != nil || l.bulk != nil {
+		if l := c.frameConn; l.waitBuf != nil || l.readBuf != nil {
 			t.Error("who has read everything holds a buffer")
 		}
 	}
@@ -96,11 +96,11 @@ func TestTryWrite(t *testing.T) {
 			t.Run(name+" and "+then, func(t *testing.T) { writeInParts(t, ends[0], ends[1], follow) })
 		}
 	}
-	server.line.mu.Lock() // as a pong being written does
+	server.frameConn.mu.Lock() // as a pong being written does
 	if tried, _, err := server.TryWrite(websocket.MessageText, nil); tried || err != nil {
 		t.Errorf("tried beside another, %v", err)
 	}
-	server.line.mu.Unlock()
+	server.frameConn.mu.Unlock()
 	client.CloseNow()
 	for err := error(nil); err == nil; { // the first may go into the void
 		_, _, err = client.TryWrite(websocket.MessageText, nil)
@@ -162,7 +162,7 @@ func TestOnlyPackageNetsTransportIsPassedBy(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer c.CloseNow()
-		if c.line.below.Lends() != known {
+		if c.frameConn.inner.NonBlocking() != known {
 			t.Errorf("%T: the socket is read past it: %t", transport, !known)
 		}
 	}

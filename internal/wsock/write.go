@@ -13,33 +13,33 @@ import (
 )
 
 const (
-	// pieceBytes is how much of a message goes into one frame: a large message leaves in several, one after the other, and
+	// frameBytes is how much of a message goes into one frame: a large message leaves in several, one after the other, and
 	// what the library has to say (pings, and answers to the peer's) leaves in between. So does the word that the peer takes
 	// it in, which a slow one may do for minutes.
-	pieceBytes = 64 << 10
+	frameBytes = 64 << 10
 	// writeBytes is how much is gathered before it is written: any frame.
-	writeBytes = mostHeader + pieceBytes
+	writeBytes = maxHeader + frameBytes
 )
 
 var writeBuffers = sync.Pool{New: func() any { b := make([]byte, 0, writeBytes); return &b }}
 
 const (
-	// smallPiece is pieceBytes where a connection is to keep little.
-	smallPiece = 4 << 10
-	// smallWrite is what most writes take, together: who does not read keeps no large buffer waiting for little.
-	smallWrite = smallPiece + 8*mostHeader
+	// smallFrameBytes is frameBytes where a connection is to keep little.
+	smallFrameBytes = 4 << 10
+	// smallWriteBytes is what most writes take, together: who does not read keeps no large buffer waiting for little.
+	smallWriteBytes = smallFrameBytes + 8*maxHeader
 )
 
-var smallWriteBuffers = sync.Pool{New: func() any { b := make([]byte, 0, smallWrite); return &b }}
+var smallWriteBuffers = sync.Pool{New: func() any { b := make([]byte, 0, smallWriteBytes); return &b }}
 
 // buffersFor gives the pool of buffers for messages.
 func (c *Conn) buffersFor(messages [][]byte) *sync.Pool {
-	if c.small {
+	if c.lowMemory {
 		return &smallWriteBuffers
 	}
 	bytes := 0
 	for _, m := range messages {
-		if bytes += mostHeader + len(m); bytes > smallWrite {
+		if bytes += maxHeader + len(m); bytes > smallWriteBytes {
 			return &writeBuffers
 		}
 	}
@@ -53,21 +53,21 @@ func (c *Conn) Write(ctx context.Context, kind websocket.MessageType, messages .
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		defer context.AfterFunc(ctx, func() { c.line.Close() })()
+		defer context.AfterFunc(ctx, func() { c.frameConn.Close() })()
 	}
 	buffers := c.buffersFor(messages)
 	pooled := buffers.Get().(*[]byte)
-	w := frameWriter{line: c.line, b: (*pooled)[:0], masked: c.client, piece: pieceBytes}
-	if c.small {
-		w.piece = smallPiece
+	w := frameWriter{frameConn: c.frameConn, b: (*pooled)[:0], masked: c.client, frameBytes: frameBytes}
+	if c.lowMemory {
+		w.frameBytes = smallFrameBytes
 	}
-	c.line.mu.Lock()
-	w.err = c.line.writeRest()
+	c.frameConn.mu.Lock()
+	w.err = c.frameConn.writeRest()
 	for _, m := range messages {
 		w.message(opcodeOf(kind), m)
 	}
 	w.flush()
-	c.line.mu.Unlock()
+	c.frameConn.mu.Unlock()
 	*pooled = w.b
 	buffers.Put(pooled)
 	if w.err != nil && ctx.Err() != nil {
@@ -79,20 +79,20 @@ func (c *Conn) Write(ctx context.Context, kind websocket.MessageType, messages .
 // TryWrite sends a message as far as that goes without waiting. If it is not done, the rest leaves before what is written
 // next, be it nothing. It has not tried where waiting cannot be told from writing, and while somebody else writes.
 func (c *Conn) TryWrite(kind websocket.MessageType, message []byte) (tried, done bool, err error) {
-	if !c.line.below.Lends() || len(message) > pieceBytes/2 || !c.line.mu.TryLock() {
+	if !c.frameConn.inner.NonBlocking() || len(message) > frameBytes/2 || !c.frameConn.mu.TryLock() {
 		return false, false, nil
 	}
-	defer c.line.mu.Unlock()
-	if len(c.line.rest) > 0 {
+	defer c.frameConn.mu.Unlock()
+	if len(c.frameConn.unwritten) > 0 {
 		return false, false, nil
 	}
 	pooled := writeBuffers.Get().(*[]byte)
 	defer writeBuffers.Put(pooled)
-	w := frameWriter{line: c.line, b: (*pooled)[:0], masked: c.client, piece: pieceBytes}
+	w := frameWriter{frameConn: c.frameConn, b: (*pooled)[:0], masked: c.client, frameBytes: frameBytes}
 	w.message(opcodeOf(kind), message)
-	n, err := c.line.below.TryWrite(w.b)
+	n, err := c.frameConn.inner.TryWrite(w.b)
 	if err == nil && n < len(w.b) {
-		c.line.rest = bytes.Clone(w.b[n:])
+		c.frameConn.unwritten = bytes.Clone(w.b[n:])
 	}
 	return true, n == len(w.b), err
 }
@@ -106,16 +106,16 @@ func opcodeOf(kind websocket.MessageType) byte {
 
 // frameWriter gathers frames. The line's lock is held.
 type frameWriter struct {
-	line   *line
-	b      []byte // of writeBytes, or smallWrite if pieces are small or all there is has room in it
-	masked bool   // as a client's have to be
-	piece  int    // of a message, in one frame
-	err    error  // the first
+	frameConn  *frameConn
+	b          []byte // of writeBytes, or smallWriteBytes if pieces are small or all there is has room in it
+	masked     bool   // as a client's have to be
+	frameBytes int    // of a message, in one frame
+	err        error  // the first
 }
 
 func (w *frameWriter) flush() {
 	if w.err == nil && len(w.b) > 0 {
-		_, w.err = w.line.below.Write(w.b)
+		_, w.err = w.frameConn.inner.Write(w.b)
 	}
 	w.b = w.b[:0]
 }
@@ -123,8 +123,8 @@ func (w *frameWriter) flush() {
 // message writes one message, a large one as several frames.
 func (w *frameWriter) message(opcode byte, m []byte) {
 	const fin, continuation = 0x80, 0
-	for ; len(m) > w.piece; m = m[w.piece:] {
-		w.frame(opcode, m[:w.piece])
+	for ; len(m) > w.frameBytes; m = m[w.frameBytes:] {
+		w.frame(opcode, m[:w.frameBytes])
 		opcode = continuation
 	}
 	w.frame(fin|opcode, m)
@@ -132,11 +132,11 @@ func (w *frameWriter) message(opcode byte, m []byte) {
 
 // frame writes one frame. If that makes it a long write, the lock is given up before, for control frames to leave.
 func (w *frameWriter) frame(first byte, payload []byte) {
-	if cap(w.b)-len(w.b) < mostHeader+len(payload) {
+	if cap(w.b)-len(w.b) < maxHeader+len(payload) {
 		if w.flush(); w.err == nil {
-			w.line.mu.Unlock()
-			w.line.wrote()
-			w.line.mu.Lock()
+			w.frameConn.mu.Unlock()
+			w.frameConn.onProgress()
+			w.frameConn.mu.Lock()
 		}
 	}
 	mask := byte(0)

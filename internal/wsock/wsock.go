@@ -43,7 +43,7 @@ func Accept(w http.ResponseWriter, r *http.Request, opts AcceptOptions) (*Conn, 
 	if c.remote == "" {
 		c.remote = r.RemoteAddr
 	}
-	grab := &hijackGrabber{ResponseWriter: w}
+	grab := &hijackWrapper{ResponseWriter: w}
 	ws, err := websocket.Accept(grab, r, &websocket.AcceptOptions{
 		Subprotocols:    opts.Subprotocols,
 		OriginPatterns:  opts.OriginPatterns,
@@ -52,7 +52,7 @@ func Accept(w http.ResponseWriter, r *http.Request, opts AcceptOptions) (*Conn, 
 	if err != nil {
 		return nil, err
 	}
-	c.ws, c.line = ws, grab.line
+	c.ws, c.frameConn = ws, grab.frameConn
 	c.SetReadLimit(-1)
 	return c, nil
 }
@@ -68,7 +68,7 @@ type DialOptions struct {
 // for the host of the URL only, and over TLS if it says so. The response, if there was one, comes with an error too.
 // Messages of any size are taken until SetReadLimit.
 func Dial(ctx context.Context, url string, opts DialOptions) (*Conn, *http.Response, error) {
-	grab := &bodyGrabber{next: opts.HTTPClient.Transport}
+	grab := &bodyWrapper{next: opts.HTTPClient.Transport}
 	client := *opts.HTTPClient
 	client.Transport = grab
 	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
@@ -85,18 +85,18 @@ func Dial(ctx context.Context, url string, opts DialOptions) (*Conn, *http.Respo
 	if resp.Request != nil {
 		c.remote = resp.Request.URL.Host
 	}
-	c.ws, c.line, c.client = ws, grab.line, true
+	c.ws, c.frameConn, c.client = ws, grab.frameConn, true
 	c.SetReadLimit(-1)
 	return c, resp, nil
 }
 
-// hijackGrabber and bodyGrabber put a line below a WebSocket.
-type hijackGrabber struct {
+// hijackWrapper and bodyWrapper put a line below a WebSocket.
+type hijackWrapper struct {
 	http.ResponseWriter
-	line *line
+	frameConn *frameConn
 }
 
-func (g *hijackGrabber) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+func (g *hijackWrapper) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, rw, err := http.NewResponseController(g.ResponseWriter).Hijack()
 	if err != nil {
 		return nil, nil, err
@@ -105,18 +105,18 @@ func (g *hijackGrabber) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	g.line = newLine(socket.New(conn, conn), bytes.Clone(early))
-	over := connLine{conn, g.line}
+	g.frameConn = newFrameConn(socket.New(conn, conn), bytes.Clone(early))
+	over := frameNetConn{conn, g.frameConn}
 	// The server's buffers, made for requests, would stay for as long as the connection lives.
 	return over, bufio.NewReadWriter(bufio.NewReaderSize(over, readBuffer), bufio.NewWriterSize(over, writeBuffer)), nil
 }
 
-type bodyGrabber struct {
-	next http.RoundTripper
-	line *line
+type bodyWrapper struct {
+	next      http.RoundTripper
+	frameConn *frameConn
 }
 
-func (g *bodyGrabber) RoundTrip(r *http.Request) (*http.Response, error) {
+func (g *bodyWrapper) RoundTrip(r *http.Request) (*http.Response, error) {
 	next := g.next
 	if next == nil {
 		next = http.DefaultTransport
@@ -135,14 +135,14 @@ func (g *bodyGrabber) RoundTrip(r *http.Request) (*http.Response, error) {
 		conn = nil
 	}
 	below, early := socket.New(rwc, conn), []byte(nil)
-	if below.Lends() { // it is read past the body
+	if below.NonBlocking() { // it is read past the body
 		if early, err = readAhead(rwc, conn); err != nil {
 			rwc.Close()
 			return nil, err
 		}
 	}
-	g.line = newLine(below, early)
-	resp.Body = g.line
+	g.frameConn = newFrameConn(below, early)
+	resp.Body = g.frameConn
 	return resp, nil
 }
 
@@ -161,18 +161,18 @@ func readAhead(body io.Reader, conn net.Conn) ([]byte, error) {
 // Conn is a WebSocket. One goroutine reads and one writes at a time; Ping and Close may be called at any time, and Close
 // unblocks all others.
 type Conn struct {
-	ws      *websocket.Conn
-	line    *line
-	client  bool
-	remote  string
-	buf     *[]byte // the present message
-	cut     int
-	limit   int64
-	asked   bool                    // reading was asked for the present message
-	reading func(int, []byte) error // nil: nobody is asked
-	lost    bool                    // reading has failed
-	small   bool                    // what is written is written in small pieces
-	once    sync.Once
+	ws         *websocket.Conn
+	frameConn  *frameConn
+	client     bool
+	remote     string
+	buf        *[]byte // the present message
+	truncateAt int
+	limit      int64
+	admitted   bool                    // reading was asked for the present message
+	admitRead  func(int, []byte) error // nil: nobody is asked
+	readFailed bool                    // reading has failed
+	lowMemory  bool                    // what is written is written in small pieces
+	once       sync.Once
 }
 
 // SetReadLimit bounds the messages read; beyond it the error wraps websocket.ErrMessageTooBig.
@@ -181,39 +181,39 @@ func (c *Conn) SetReadLimit(bytes int64) {
 	c.ws.SetReadLimit(bytes)
 }
 
-// CutAt has messages beyond a number of bytes arrive cut to it, for callers that want to say themselves what is wrong with them. What
+// TruncateAt has messages beyond a number of bytes arrive cut to it, for callers that want to say themselves what is wrong with them. What
 // follows is not to be read then.
-func (c *Conn) CutAt(bytes int) { c.cut = bytes }
+func (c *Conn) TruncateAt(bytes int) { c.truncateAt = bytes }
 
-// SetReading has f asked before the buffer of a message that does not come in one small piece holds so many bytes, with
+// SetAdmitRead has f asked before the buffer of a message that does not come in one small piece holds so many bytes, with
 // what has come of it, and told 0 when it is let go of. An error is Read's. It is to be called before the first Read.
-func (c *Conn) SetReading(f func(bytes int, have []byte) error) { c.reading = f }
+func (c *Conn) SetAdmitRead(f func(bytes int, have []byte) error) { c.admitRead = f }
 
-// SetHeard has f called, while Read runs, when anything comes of the peer, be it a ping or a part of a message: it need
+// SetOnActivity has f called, while Read runs, when anything comes of the peer, be it a ping or a part of a message: it need
 // not be pinged then. It is to be called before the first Read.
-func (c *Conn) SetHeard(f func()) {
-	c.line.reading.Lock()
-	defer c.line.reading.Unlock()
-	c.line.heard = f
+func (c *Conn) SetOnActivity(f func()) {
+	c.frameConn.reading.Lock()
+	defer c.frameConn.reading.Unlock()
+	c.frameConn.onActivity = f
 }
 
-// SetWrote has f called, while Write runs, when a part of what is written has been taken in and another follows. It is to be
+// SetOnProgress has f called, while Write runs, when a part of what is written has been taken in and another follows. It is to be
 // called before the first Write.
-func (c *Conn) SetWrote(f func()) {
-	c.line.mu.Lock()
-	defer c.line.mu.Unlock()
-	c.line.wrote = f
+func (c *Conn) SetOnProgress(f func()) {
+	c.frameConn.mu.Lock()
+	defer c.frameConn.mu.Unlock()
+	c.frameConn.onProgress = f
 }
 
-// LimitSilence has the system find a peer dead that acknowledges nothing for so long, where it can.
-func (c *Conn) LimitSilence(longest time.Duration) { c.line.below.LimitSilence(longest) }
+// SetUserTimeout has the system find a peer dead that acknowledges nothing for so long, where it can.
+func (c *Conn) SetUserTimeout(longest time.Duration) { c.frameConn.inner.SetUserTimeout(longest) }
 
-// KeepLittle is for peers that may read very slowly, and be many: Write keeps a few KB beside the messages, and the system
+// SetLowMemory is for peers that may read very slowly, and be many: Write keeps a few KB beside the messages, and the system
 // takes in no more than unsent bytes that it cannot send yet, where it can be told so. It is to be called before the first
 // Write.
-func (c *Conn) KeepLittle(unsent int) {
-	c.small = true
-	if tcp := c.line.below.TCP(); tcp != nil {
+func (c *Conn) SetLowMemory(unsent int) {
+	c.lowMemory = true
+	if tcp := c.frameConn.inner.TCP(); tcp != nil {
 		socket.LimitUnsent(tcp, unsent)
 	}
 }
@@ -240,18 +240,18 @@ func (c *Conn) Read(ctx context.Context) (websocket.MessageType, []byte, error) 
 			readBuffers.Put(c.buf)
 		}
 		c.buf = nil
-		if c.asked {
-			c.asked = false
-			_ = c.reading(0, nil) // what is let go of is not refused
+		if c.admitted {
+			c.admitted = false
+			_ = c.admitRead(0, nil) // what is let go of is not refused
 		}
 	}
-	if !c.lost && ctx.Err() == nil {
+	if !c.readFailed && ctx.Err() == nil {
 		if kind, b, ok := c.next(ctx.Done() == nil); ok {
 			return kind, b, nil
 		}
 	}
 	kind, b, err := c.read(ctx)
-	c.lost = c.lost || err != nil
+	c.readFailed = c.readFailed || err != nil
 	return kind, b, err
 }
 
@@ -275,9 +275,9 @@ func (c *Conn) read(ctx context.Context) (websocket.MessageType, []byte, error) 
 	for {
 		n, err := r.Read(b[len(b):cap(b)])
 		b = b[:len(b)+n]
-		if c.cut > 0 && len(b) >= c.cut {
-			*c.buf, c.lost = b, true
-			return kind, b[:c.cut], nil
+		if c.truncateAt > 0 && len(b) >= c.truncateAt {
+			*c.buf, c.readFailed = b, true
+			return kind, b[:c.truncateAt], nil
 		}
 		if err != nil {
 			*c.buf = b
@@ -300,9 +300,9 @@ func (c *Conn) grow(b []byte) ([]byte, error) {
 	if len(b) >= slowGrowth {
 		size = len(b) + len(b)/2
 	}
-	if c.reading != nil {
-		c.asked = true
-		if err := c.reading(size, b); err != nil {
+	if c.admitRead != nil {
+		c.admitted = true
+		if err := c.admitRead(size, b); err != nil {
 			return nil, err
 		}
 	}
@@ -314,18 +314,18 @@ func (c *Conn) grow(b []byte) ([]byte, error) {
 // next takes a message past the library: one that is here already, or if it may wait the next that comes, unless that is
 // not in one piece.
 func (c *Conn) next(wait bool) (kind websocket.MessageType, b []byte, ok bool) {
-	l, masked, most := c.line, !c.client, c.most()
+	l, masked, most := c.frameConn, !c.client, c.maxMessage()
 	l.reading.Lock()
 	defer l.reading.Unlock()
-	h, ok := l.whole(masked, most)
-	for !ok && wait && l.pull(masked, most) {
-		h, ok = l.whole(masked, most)
+	h, ok := l.wholeMessage(masked, most)
+	for !ok && wait && l.readMore(masked, most) {
+		h, ok = l.wholeMessage(masked, most)
 	}
 	if !ok {
 		return 0, nil, false
 	}
 	end := h.size + int(h.length)
-	b = append(c.buffer(), l.have[h.size:end]...)
+	b = append(c.buffer(), l.unread[h.size:end]...)
 	if h.masked {
 		xor(b, h.key)
 	}
@@ -334,26 +334,26 @@ func (c *Conn) next(wait bool) (kind websocket.MessageType, b []byte, ok bool) {
 	return websocket.MessageType(h.first & 0xf), b, true
 }
 
-// most is the largest message that breaks no limit.
-func (c *Conn) most() int {
-	most := bulkBytes
+// maxMessage is the largest message that breaks no limit.
+func (c *Conn) maxMessage() int {
+	most := readBufBytes
 	if c.limit >= 0 {
 		most = min(most, int(c.limit))
 	}
-	if c.cut > 0 {
-		most = min(most, c.cut-1)
+	if c.truncateAt > 0 {
+		most = min(most, c.truncateAt-1)
 	}
 	return most
 }
 
-// More says that there is a whole message to be read already: the next Read will not wait. It may miss one. It is for
+// Buffered says that there is a whole message to be read already: the next Read will not wait. It may miss one. It is for
 // the goroutine that reads.
-func (c *Conn) More() bool {
-	if c.lost || !c.line.reading.TryLock() {
+func (c *Conn) Buffered() bool {
+	if c.readFailed || !c.frameConn.reading.TryLock() {
 		return false
 	}
-	defer c.line.reading.Unlock()
-	_, ok := c.line.whole(!c.client, c.most())
+	defer c.frameConn.reading.Unlock()
+	_, ok := c.frameConn.wholeMessage(!c.client, c.maxMessage())
 	return ok
 }
 
@@ -367,7 +367,7 @@ const handshakeTime = time.Second
 func (c *Conn) Close(code int, reason string) error {
 	var err error
 	c.once.Do(func() {
-		hard := time.AfterFunc(handshakeTime, func() { c.line.Close() })
+		hard := time.AfterFunc(handshakeTime, func() { c.frameConn.Close() })
 		defer hard.Stop()
 		err = c.ws.Close(websocket.StatusCode(code), clip(reason))
 	})

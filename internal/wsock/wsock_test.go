@@ -122,9 +122,9 @@ func TestSocketsAreReadThemselves(t *testing.T) {
 	for name, start := range map[string]func(*httptest.Server){"plain": (*httptest.Server).Start, "TLS": (*httptest.Server).StartTLS} {
 		t.Run(name, func(t *testing.T) {
 			server, client := connected(t, start)
-			if plain := name == "plain"; client.line.below.Lends() != plain || server.line.below.Lends() != plain {
+			if plain := name == "plain"; client.frameConn.inner.NonBlocking() != plain || server.frameConn.inner.NonBlocking() != plain {
 				t.Errorf("the client reads its socket itself: %t, the server: %t, and should: %t",
-					client.line.below.Lends(), server.line.below.Lends(), plain)
+					client.frameConn.inner.NonBlocking(), server.frameConn.inner.NonBlocking(), plain)
 			}
 		})
 	}
@@ -175,7 +175,7 @@ func TestManyMessagesAreReadTogether(t *testing.T) {
 	if _, reads := on.taken(); reads > n/20 {
 		t.Errorf("%d reads", reads)
 	}
-	if server.line.bulk != nil {
+	if server.frameConn.readBuf != nil {
 		t.Error("an idle connection keeps a large buffer")
 	}
 }
@@ -198,7 +198,7 @@ func TestReadLimit(t *testing.T) {
 func TestPingWhileWriting(t *testing.T) {
 	server, client, _ := pair(t)
 	heard := make(chan struct{}, 100)
-	client.SetHeard(func() { // of parts of messages too
+	client.SetOnActivity(func() { // of parts of messages too
 		select {
 		case heard <- struct{}{}:
 		default:
@@ -324,7 +324,7 @@ func (s *scripted) Close() error { return nil }
 func TestLineReads(t *testing.T) {
 	all := bytes.Repeat([]byte("0123456789"), 5000)
 	s := &scripted{pieces: [][]byte{all[:10], all[10:20], all[20:40000], all[40000:]}, end: errors.New("the end")}
-	l := newLine(socket.New(s, nil), nil)
+	l := newFrameConn(socket.New(s, nil), nil)
 	var got []byte
 	p := make([]byte, 10)
 	for {
@@ -340,10 +340,10 @@ func TestLineReads(t *testing.T) {
 	if !bytes.Equal(got, all) {
 		t.Errorf("%d bytes", len(got))
 	}
-	if l.bulk != nil {
+	if l.readBuf != nil {
 		t.Error("the buffer is kept")
 	}
-	if _, err := newLine(socket.New(&scripted{end: io.EOF}, nil), nil).Read(p); err != io.EOF {
+	if _, err := newFrameConn(socket.New(&scripted{end: io.EOF}, nil), nil).Read(p); err != io.EOF {
 		t.Error(err)
 	}
 }
@@ -376,14 +376,14 @@ func TestLargeMessagesOfClients(t *testing.T) {
 func TestLargeMessagesLeaveInPieces(t *testing.T) {
 	for _, client := range []bool{false, true} {
 		s := &scripted{}
-		c := &Conn{line: newLine(socket.New(s, nil), nil), client: client}
+		c := &Conn{frameConn: newFrameConn(socket.New(s, nil), nil), client: client}
 		ping := string(frame(0x89, client, []byte("ping")))
-		c.SetWrote(func() {
-			if _, err := c.line.Write([]byte(ping)); err != nil {
+		c.SetOnProgress(func() {
+			if _, err := c.frameConn.Write([]byte(ping)); err != nil {
 				t.Error(err)
 			}
 		})
-		small, large := []byte("small"), bytes.Repeat([]byte("0123456789abcdef"), 3*pieceBytes/16+1)
+		small, large := []byte("small"), bytes.Repeat([]byte("0123456789abcdef"), 3*frameBytes/16+1)
 		if err := c.Write(t.Context(), websocket.MessageBinary, small, large, small); err != nil {
 			t.Fatal(err)
 		}
@@ -436,7 +436,7 @@ func TestWriteFails(t *testing.T) {
 	for _, size := range []int{1, writeBytes, 10 * writeBytes} {
 		for _, client := range []bool{false, true} {
 			s := &scripted{fail: io.ErrClosedPipe}
-			c := &Conn{line: newLine(socket.New(s, nil), nil), client: client}
+			c := &Conn{frameConn: newFrameConn(socket.New(s, nil), nil), client: client}
 			if err := c.Write(t.Context(), websocket.MessageText, make([]byte, size), make([]byte, size)); err != io.ErrClosedPipe {
 				t.Error(err)
 			}
@@ -462,7 +462,7 @@ func TestMore(t *testing.T) {
 				if _, _, err := to.Read(context.Background()); err != nil {
 					t.Fatal(err)
 				}
-				if more := to.More(); more != (i < 3) {
+				if more := to.Buffered(); more != (i < 3) {
 					t.Errorf("after message %d: %v", i, more)
 				}
 			}

@@ -24,10 +24,10 @@ type Store struct {
 	mu sync.Mutex
 	rows
 
-	Now     int64 // the clock, Unix ms; set it between transactions
-	Loads   int   // Load calls so far
-	Read    int   // bytes of payloads and texts handed out so far
-	Written int   // bytes of payloads taken in so far
+	Now          int64 // the clock, Unix ms; set it between transactions
+	Loads        int   // Load calls so far
+	BytesRead    int   // bytes of payloads and texts handed out so far
+	BytesWritten int   // bytes of payloads taken in so far
 }
 
 type rows struct {
@@ -91,18 +91,18 @@ func (s *Store) OpenStream(sessionID, outbox string, incarnation uint64) {
 	s.streams[k].Incarnation = max(s.streams[k].Incarnation, incarnation)
 }
 
-// Secret says what secret an open stream was opened with; none if nothing does.
-func (s *Store) Secret(sessionID, outbox string, hash [32]byte) {
+// SetStreamSecret says what secret an open stream was opened with; none if nothing does.
+func (s *Store) SetStreamSecret(sessionID, outbox string, hash [32]byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.streams[session.StreamKey{Session: sessionID, Outbox: outbox}].SecretHash = hash
 }
 
-// Spare sets what a session held before there was a quota; -1: nobody has measured it.
-func (s *Store) Spare(id string, bytes int64) {
+// SetExemptBytes sets what a session held before there was a quota; -1: nobody has measured it.
+func (s *Store) SetExemptBytes(id string, bytes int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.sessions[id].Spared = bytes
+	s.sessions[id].ExemptBytes = bytes
 }
 
 // Session is a session's row; nil if there is none.
@@ -225,7 +225,7 @@ func (s *Store) save(c *session.Changes) error {
 		}) {
 			return fmt.Errorf("memtx: event %d of %s has no payload", e.Cursor, e.Session)
 		}
-		s.Written += len(e.Payload)
+		s.BytesWritten += len(e.Payload)
 		s.events[e.Session] = append(s.events[e.Session], clone(e))
 	}
 	for _, p := range c.Purge {
@@ -240,7 +240,7 @@ func (s *Store) save(c *session.Changes) error {
 		}
 		e.Payload = p.Payload
 	}
-	for _, list := range [][]*session.Entry{c.Entries, c.Grown} {
+	for _, list := range [][]*session.Entry{c.Entries, c.Appended} {
 		if !slices.IsSortedFunc(list, func(a, b *session.Entry) int {
 			return cmp.Or(strings.Compare(a.Session, b.Session), strings.Compare(a.Key, b.Key))
 		}) {
@@ -262,15 +262,15 @@ func (s *Store) save(c *session.Changes) error {
 		if e.Payload != nil && e.Key == s.events[e.Session][e.Cursor-1].Key && session.SumOf(s.events[e.Session][e.Cursor-1].Payload) == e.Sum {
 			return fmt.Errorf("memtx: entry %s is written twice, here and as the payload of its event %d", e.Key, e.Cursor)
 		}
-		s.Written += len(e.Payload)
+		s.BytesWritten += len(e.Payload)
 		put(s.entries, e.Session, e.Key, clone(e))
 	}
-	for _, e := range c.Grown {
+	for _, e := range c.Appended {
 		old := s.entries[e.Session][e.Key]
 		if old == nil || old.Cursor != e.Cursor {
 			return fmt.Errorf("memtx: entry %s grew and is not there", e.Key)
 		}
-		old.TextLen, old.Grown = e.TextLen, e.Grown
+		old.TextLen, old.LastAppend = e.TextLen, e.LastAppend
 	}
 	for _, t := range c.Turns {
 		put(s.turns, t.Session, t.Message, clone(t))
@@ -291,7 +291,7 @@ func (s *Store) save(c *session.Changes) error {
 			}
 		}
 		if g := s.grants[r.ID]; g.Revoked == 0 {
-			g.Revoked, g.RevokeBy, g.Cut = r.At, r.By, r.Cut
+			g.Revoked, g.RevokedBy, g.Cut = r.At, r.By, r.Cut
 		}
 	}
 	for _, r := range c.Revoke {
@@ -299,7 +299,7 @@ func (s *Store) save(c *session.Changes) error {
 			if g.Revoked != 0 || !s.descends(id, r.ID) {
 				continue
 			}
-			g.Revoked, g.RevokeBy, g.Cut = r.At, r.By, r.Cut
+			g.Revoked, g.RevokedBy, g.Cut = r.At, r.By, r.Cut
 			if row := s.sessions[g.Target]; row != nil && capability.IsSpace(capability.Target(r.ID)) {
 				g.Cut = row.Cursor
 			}
@@ -325,12 +325,12 @@ type tx struct {
 }
 
 // Load hands out copies of what w names.
-func (t *tx) Load(_ context.Context, w *session.Want) (*session.Rows, error) {
+func (t *tx) Load(_ context.Context, w *session.ReadSet) (*session.Rows, error) {
 	s := t.s
-	if t.loaded && len(w.Spaces)+len(w.Claims) > 0 || t.locked && len(w.Sessions) > 0 {
+	if t.loaded && len(w.Spaces)+len(w.ExclusiveSpaces) > 0 || t.locked && len(w.Sessions) > 0 {
 		return nil, fmt.Errorf("memtx: a later load locks")
 	}
-	for _, list := range [][]string{w.Sessions, w.Spaces, w.Claims, w.Grants, w.Lineages, w.Trees, w.Turns, w.Counted, w.Lapsing} {
+	for _, list := range [][]string{w.Sessions, w.Spaces, w.ExclusiveSpaces, w.Grants, w.Lineages, w.Trees, w.Turns, w.CountedTurns, w.StreamingTurns} {
 		if !slices.IsSorted(list) || len(slices.Compact(slices.Clone(list))) != len(list) {
 			return nil, fmt.Errorf("memtx: %q is not sorted or repeats", list)
 		}
@@ -340,14 +340,14 @@ func (t *tx) Load(_ context.Context, w *session.Want) (*session.Rows, error) {
 			return nil, fmt.Errorf("memtx: external ids of %s are asked for without its lock", x.Space)
 		}
 	}
-	for _, m := range []map[string][]string{w.Heads, w.Entries, w.Prefixes, w.TurnsOf} {
+	for _, m := range []map[string][]string{w.EntryMeta, w.Entries, w.Prefixes, w.TurnsOf} {
 		for id, list := range m {
 			if !slices.IsSorted(list) || len(slices.Compact(slices.Clone(list))) != len(list) {
 				return nil, fmt.Errorf("memtx: %q of %s is not sorted or repeats", list, id)
 			}
 		}
 	}
-	if err := sound(w); err != nil {
+	if err := checkTexts(w); err != nil {
 		return nil, err
 	}
 	t.loaded, t.locked = true, t.locked || len(w.Sessions) > 0
@@ -357,8 +357,8 @@ func (t *tx) Load(_ context.Context, w *session.Want) (*session.Rows, error) {
 		Records: map[session.StreamKey][]*ledger.Record{}, Grants: map[string]*capability.Grant{},
 		Entries: map[string]map[string]*session.Entry{}, Turns: map[string]map[string]*session.Turn{},
 		Deltas: map[string]map[string][]byte{}, Logs: map[string][]*session.Event{}, External: map[session.ExternalID]string{},
-		Holders: map[string][]*session.Event{},
-		Trees:   map[string]map[string]uint64{},
+		PayloadEvents: map[string][]*session.Event{},
+		Trees:         map[string]map[string]uint64{},
 	}
 	for _, id := range w.Sessions {
 		if s.sessions[id] == nil {
@@ -386,7 +386,7 @@ func (t *tx) Load(_ context.Context, w *session.Want) (*session.Rows, error) {
 			out.Grants[g.ID] = clone(g)
 		}
 	}
-	for _, id := range w.Counted {
+	for _, id := range w.CountedTurns {
 		refs := slices.Clone(w.Grants)
 		for _, t := range s.turns[id] {
 			if t.Status.Open() && !t.Orphan {
@@ -406,63 +406,63 @@ func (t *tx) Load(_ context.Context, w *session.Want) (*session.Rows, error) {
 			}
 		}
 	}
-	before := s.Read
+	before := s.BytesRead
 	s.loadState(out, w)
 	for id, to := range w.Logs {
 		for _, e := range s.events[id] {
 			if e.Cursor <= to {
-				s.Read += len(e.Payload)
+				s.BytesRead += len(e.Payload)
 				out.Logs[id] = append(out.Logs[id], clone(e))
 			}
 		}
 	}
-	for id, key := range w.Holders {
+	for id, key := range w.PayloadEvents {
 		for _, e := range s.events[id] {
-			if e.Payload != nil && session.Holder(e, key) {
+			if e.Payload != nil && session.HoldsPayload(e, key) {
 				h := &session.Event{Session: id, Cursor: e.Cursor, Method: e.Method}
 				if e.Key != key || e.Method == session.MethodFinalize {
 					h.Payload = e.Payload
 				}
-				s.Read += len(h.Payload)
-				out.Holders[id] = append(out.Holders[id], h)
+				s.BytesRead += len(h.Payload)
+				out.PayloadEvents[id] = append(out.PayloadEvents[id], h)
 			}
 		}
 	}
-	if out.Bytes = s.Read - before; w.MaxBytes > 0 && out.Bytes > w.MaxBytes {
-		s.Read = before
+	if out.Bytes = s.BytesRead - before; w.MaxBytes > 0 && out.Bytes > w.MaxBytes {
+		s.BytesRead = before
 		return &session.Rows{Bytes: out.Bytes}, nil
 	}
 	for _, x := range w.External {
-		if id := s.named(x); id != "" {
+		if id := s.externalOf(x); id != "" {
 			out.External[x] = id
 		}
 	}
 	return out, nil
 }
 
-// named is the living session that has an external id, "" if none has.
-func (s *Store) named(x session.ExternalID) string {
+// externalOf is the living session that has an external id, "" if none has.
+func (s *Store) externalOf(x session.ExternalID) string {
 	for _, g := range s.grants {
 		row := s.sessions[g.Target]
-		if g.Owner && g.Parent == x.Maker && row != nil && row.Life == session.Live && row.Space == x.Space && row.External == x.ID {
+		if g.Owner && g.Parent == x.SpaceRef && row != nil && row.Life == session.Live && row.Space == x.Space && row.External == x.ID {
 			return row.ID
 		}
 	}
 	return ""
 }
 
-// sound says whether every text of w is one that a database takes.
-func sound(w *session.Want) error {
-	lists := [][]string{w.Spaces, w.Claims, w.Sessions, w.Grants, w.Lineages, w.Trees, w.Turns, w.Counted, w.Lapsing}
-	for _, m := range []map[string][]string{w.Heads, w.Entries, w.Prefixes, w.TurnsOf} {
+// checkTexts says whether every text of w is one that a database takes.
+func checkTexts(w *session.ReadSet) error {
+	lists := [][]string{w.Spaces, w.ExclusiveSpaces, w.Sessions, w.Grants, w.Lineages, w.Trees, w.Turns, w.CountedTurns, w.StreamingTurns}
+	for _, m := range []map[string][]string{w.EntryMeta, w.Entries, w.Prefixes, w.TurnsOf} {
 		lists = slices.AppendSeq(lists, maps.Values(m))
 	}
-	lists = append(lists, slices.Collect(maps.Values(w.Holders)))
+	lists = append(lists, slices.Collect(maps.Values(w.PayloadEvents)))
 	for _, r := range w.Records {
 		lists = append(lists, r.Ops)
 	}
 	for _, x := range w.External {
-		lists = append(lists, []string{x.Space, x.Maker, x.ID})
+		lists = append(lists, []string{x.Space, x.SpaceRef, x.ID})
 	}
 	for _, text := range slices.Concat(lists...) {
 		if strings.ContainsRune(text, 0) || !utf8.ValidString(text) {
@@ -486,14 +486,14 @@ func (s *Store) loadRecords(out *session.Rows, r *session.RecordRange) error {
 	return nil
 }
 
-func (s *Store) loadState(out *session.Rows, w *session.Want) {
+func (s *Store) loadState(out *session.Rows, w *session.ReadSet) {
 	give := func(id, key string, full bool) {
 		if e := s.entry(id, key, full); e != nil {
-			s.Read += len(e.Payload)
+			s.BytesRead += len(e.Payload)
 			put(out.Entries, id, key, e)
 		}
 	}
-	for id, keys := range w.Heads {
+	for id, keys := range w.EntryMeta {
 		for _, key := range keys {
 			give(id, key, false)
 		}
@@ -513,7 +513,7 @@ func (s *Store) loadState(out *session.Rows, w *session.Want) {
 	for id, keys := range w.Deltas {
 		for key, after := range keys {
 			text := s.delta(id, key, after)
-			s.Read += len(text)
+			s.BytesRead += len(text)
 			put(out.Deltas, id, key, text)
 		}
 	}
@@ -524,7 +524,7 @@ func (s *Store) loadState(out *session.Rows, w *session.Want) {
 			}
 		}
 	}
-	for _, id := range w.Lapsing {
+	for _, id := range w.StreamingTurns {
 		for m, t := range s.turns[id] {
 			if t.Status == session.Streaming {
 				put(out.Turns, id, m, clone(t))

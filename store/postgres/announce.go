@@ -101,7 +101,7 @@ func (b *backend) notify(cursors map[string]uint64) error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), announceTimeout)
 	defer cancel()
-	conn, release, err := b.sized.Acquire(ctx)
+	conn, release, err := b.sizedPool.Acquire(ctx)
 	if err != nil {
 		return err
 	}

@@ -40,7 +40,7 @@ func TestAnnounceAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	failed := make(chan struct{}, 100)
-	b := &backend{pool: pool, sized: pgtune.NewSized(pool, nil), log: slog.New(told{slog.DiscardHandler, failed}), announcer: newAnnouncer()}
+	b := &backend{pool: pool, sizedPool: pgtune.NewAdaptivePool(pool, nil), log: slog.New(told{slog.DiscardHandler, failed}), announcer: newAnnouncer()}
 	type word struct {
 		session string
 		cursor  uint64

@@ -24,7 +24,7 @@ import (
 // backend implements store.Backend.
 type backend struct {
 	pool        *pgxpool.Pool
-	sized       *pgtune.Sized // through which pool is used
+	sizedPool   *pgtune.AdaptivePool // through which pool is used
 	log         *slog.Logger
 	copyRows    int
 	endTimeout  time.Duration
@@ -49,19 +49,19 @@ func (b *backend) Snapshot(ctx context.Context, fn func(store.Runner) error) err
 }
 
 func (b *backend) transaction(ctx context.Context, options pgx.TxOptions, fn func(store.Runner) error) (err error) {
-	conn, release, err := b.sized.Acquire(ctx)
+	conn, release, err := b.sizedPool.Acquire(ctx)
 	if err != nil && b.closed.Load() {
 		return store.ErrClosed
 	}
 	if err != nil && ctx.Err() != nil { // all were in use, or none could be made
-		return fmt.Errorf("connect: %w", givenUp(ctx, dbfault.NoConnection, err))
+		return fmt.Errorf("connect: %w", contextError(ctx, dbfault.NoConnection, err))
 	}
 	if err != nil {
 		return fmt.Errorf("connect: %w", translate(ctx, err))
 	}
 	defer release()
 	r := &runner{backend: b, conn: conn.Conn(), batch: &pgx.Batch{}, options: options, scratch: pgtune.NewBuffer()}
-	defer r.scratch.Done()
+	defer r.scratch.Free()
 	defer r.rollback(ctx) // for errors, and for a panic on its way to whoever recovers
 	if err := fn(r); err != nil {
 		return err
@@ -71,23 +71,23 @@ func (b *backend) transaction(ctx context.Context, options pgx.TxOptions, fn fun
 
 // runner implements store.Runner on one connection.
 type runner struct {
-	backend *backend
-	conn    *pgx.Conn
-	options pgx.TxOptions
-	before  []stage // of batch
-	batch   *pgx.Batch
-	begun   bool
-	ended   bool
-	refused error          // by who takes an answer. To pgx it is none: that would forget the statements it has prepared
-	room    int            // that the lists in batch take on their way
-	scratch *pgtune.Buffer // in which they are made, one statement's after the other's
+	backend     *backend
+	conn        *pgx.Conn
+	options     pgx.TxOptions
+	stages      []stage // of batch
+	batch       *pgx.Batch
+	begun       bool
+	ended       bool
+	callbackErr error          // by who takes an answer. To pgx it is none: that would forget the statements it has prepared
+	argBytes    int            // that the lists in batch take on their way
+	scratch     *pgtune.Buffer // in which they are made, one statement's after the other's
 }
 
 // stage is a batch that goes out before a COPY, and room for its lists.
 type stage struct {
-	batch *pgx.Batch
-	room  int
-	copy  copying
+	batch    *pgx.Batch
+	argBytes int
+	copy     copyList
 }
 
 // Queue implements store.Runner.
@@ -96,32 +96,32 @@ func (r *runner) Queue(s *store.Statement, list [][]any, args []any, each func(s
 		return
 	}
 	if s.Into != "" && len(list) >= r.backend.copyRows {
-		r.before = append(r.before, stage{r.batch, r.room, copying{s.Into, list}})
-		r.batch, r.room = &pgx.Batch{}, 0
+		r.stages = append(r.stages, stage{r.batch, r.argBytes, copyList{s.Into, list}})
+		r.batch, r.argBytes = &pgx.Batch{}, 0
 		return
 	}
 	text := s.Postgres.One
 	switch {
 	case len(list) == 1:
 		for _, value := range list[0] {
-			r.room += size(value)
+			r.argBytes += encodedSize(value)
 		}
 		args = append(store.Values(list[0]), args...)
 	case len(s.Columns) > 0:
-		lists, room := columns(list, len(s.Columns), r.scratch)
+		lists, room := arrayArgs(list, len(s.Columns), r.scratch)
 		text, args = s.Postgres.Many, append(lists, args...)
-		r.room += room
+		r.argBytes += room
 	}
 	q := r.batch.Queue(text, args...)
 	if each == nil {
 		return
 	}
 	q.Query(func(rows pgx.Rows) error {
-		for r.refused == nil && rows.Next() {
-			if err := each(rows); errors.Is(err, store.ErrEnough) {
+		for r.callbackErr == nil && rows.Next() {
+			if err := each(rows); errors.Is(err, store.ErrStopRows) {
 				break
 			} else if err != nil {
-				r.refused = err
+				r.callbackErr = err
 			}
 		}
 		rows.Close() // what is still on its way is dropped
@@ -129,11 +129,11 @@ func (r *runner) Queue(s *store.Statement, list [][]any, args []any, each func(s
 	})
 }
 
-const askNow = `SELECT ` + store.PostgresNow
+const nowQuery = `SELECT ` + store.PostgresNow
 
 // QueueNow implements store.Runner.
 func (r *runner) QueueNow(each func(now, version int64)) {
-	r.batch.Queue(askNow).QueryRow(func(row pgx.Row) error {
+	r.batch.Queue(nowQuery).QueryRow(func(row pgx.Row) error {
 		var now, version int64
 		if err := row.Scan(&now, &version); err != nil {
 			return err
@@ -149,20 +149,20 @@ func (r *runner) Erase() {}
 
 // Flush implements store.Runner.
 func (r *runner) Flush(ctx context.Context) error {
-	if !r.begun && (r.batch.Len() > 0 || len(r.before) > 0) {
+	if !r.begun && (r.batch.Len() > 0 || len(r.stages) > 0) {
 		first := r.batch
-		if len(r.before) > 0 {
-			first = r.before[0].batch
+		if len(r.stages) > 0 {
+			first = r.stages[0].batch
 		}
 		begin := &pgx.Batch{}
 		begin.BeginTx(r.options)
 		first.QueuedQueries = append(begin.QueuedQueries, first.QueuedQueries...)
 		r.begun = true
 	}
-	before := r.before
-	r.before = nil
+	before := r.stages
+	r.stages = nil
 	for _, s := range before {
-		if err := r.send(ctx, s.batch, s.room); err != nil {
+		if err := r.send(ctx, s.batch, s.argBytes); err != nil {
 			return err
 		}
 		if err := s.copy.run(ctx, r.conn); err != nil {
@@ -174,8 +174,8 @@ func (r *runner) Flush(ctx context.Context) error {
 
 // sendLast sends what is queued after everything else.
 func (r *runner) sendLast(ctx context.Context) error {
-	batch, room := r.batch, r.room
-	r.batch, r.room = &pgx.Batch{}, 0
+	batch, room := r.batch, r.argBytes
+	r.batch, r.argBytes = &pgx.Batch{}, 0
 	return r.send(ctx, batch, room)
 }
 
@@ -185,8 +185,8 @@ func (r *runner) send(ctx context.Context, batch *pgx.Batch, room int) error {
 		return nil
 	}
 	err := pgtune.Send(ctx, r.conn, batch, room)
-	if r.refused != nil {
-		err = r.refused
+	if r.callbackErr != nil {
+		err = r.callbackErr
 	}
 	return translate(ctx, err)
 }
@@ -202,12 +202,12 @@ func (r *runner) commit(ctx context.Context) error {
 	reading := r.options.AccessMode == pgx.ReadOnly
 	if !reading {
 		var cancel context.CancelFunc
-		ctx, cancel = patient(ctx, r.backend.endTimeout)
+		ctx, cancel = commitContext(ctx, r.backend.endTimeout)
 		defer cancel()
 	}
 	var err error
 	switch {
-	case r.begun || len(r.before) > 0 || reading && r.batch.Len() > 0:
+	case r.begun || len(r.stages) > 0 || reading && r.batch.Len() > 0:
 		r.batch.Queue("commit").Exec(func(tag pgconn.CommandTag) error {
 			if tag.String() == "ROLLBACK" {
 				return errors.New("commit: the transaction was rolled back")
@@ -225,9 +225,9 @@ func (r *runner) commit(ctx context.Context) error {
 	return nil
 }
 
-// patient is ctx for a commit that is on its way. It ends when ctx does by itself, but
+// commitContext is ctx for a commit that is on its way. It ends when ctx does by itself, but
 // not before least is over; if ctx has no deadline, that long after it was canceled.
-func patient(ctx context.Context, least time.Duration) (context.Context, context.CancelFunc) {
+func commitContext(ctx context.Context, least time.Duration) (context.Context, context.CancelFunc) {
 	steady := context.WithoutCancel(ctx)
 	if end, bounded := ctx.Deadline(); bounded {
 		if soonest := time.Now().Add(least); end.Before(soonest) {
@@ -258,13 +258,13 @@ func (r *runner) rollback(ctx context.Context) {
 // Announce implements store.Backend.
 func (b *backend) Announce(cursors map[string]uint64) { b.announcer.add(cursors) }
 
-// Versions implements store.Backend.
-func (b *backend) Versions() bool { return true }
+// HasRowVersions implements store.Backend.
+func (b *backend) HasRowVersions() bool { return true }
 
 // Ping implements store.Backend. A database that has been set to lose commits since it
 // was opened is UnsafeStore, one that takes no writes is Unavailable.
 func (b *backend) Ping(ctx context.Context) error {
-	conn, release, err := b.sized.Acquire(ctx)
+	conn, release, err := b.sizedPool.Acquire(ctx)
 	if err != nil {
 		return translate(ctx, err)
 	}
@@ -275,27 +275,27 @@ func (b *backend) Ping(ctx context.Context) error {
 	return translate(ctx, checkWrites(ctx, conn.Conn()))
 }
 
-// Connections implements store.Pooled.
-func (b *backend) Connections() (have, most int, short bool) {
-	size := b.sized.Size()
-	return size.Have, size.Most, size.Short
+// PoolStats implements store.Pooled.
+func (b *backend) PoolStats() (have, most int, short bool) {
+	size := b.sizedPool.Size()
+	return size.Have, size.Max, size.Short
 }
 
 // sizeChanged says that the pool has fewer connections than it may have, or has more again.
 func (b *backend) sizeChanged(size pgtune.Size) {
 	if size.Short {
 		b.log.Warn("the database, its role or a pooler before it has fewer connections than the pool may use: requests wait for each other. "+
-			"Raise its number (PgBouncer: default_pool_size), or lower --database-connections", "have", size.Have, "wanted", size.Most)
+			"Raise its number (PgBouncer: default_pool_size), or lower --database-connections", "have", size.Have, "wanted", size.Max)
 		return
 	}
-	b.log.Info("the database has more connections again", "have", size.Have, "wanted", size.Most)
+	b.log.Info("the database has more connections again", "have", size.Have, "wanted", size.Max)
 }
 
 // Close implements store.Backend.
 func (b *backend) Close() error {
 	b.closed.Store(true)
 	b.announcer.close()
-	b.sized.Close()
+	b.sizedPool.Close()
 	b.pool.Close()
 	return nil
 }

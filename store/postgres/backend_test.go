@@ -20,7 +20,7 @@ func TestACommitTakesAsLongAsItsCallerAllows(t *testing.T) {
 	minute, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	for name, ctx := range map[string]context.Context{"a minute": minute, "no deadline": context.Background()} {
-		if err := s.Used(ctx, capability.Page{Writer: name, Number: 1}, []capability.Uses{{Ref: "ses_A.o1", Count: 1}}); err != nil {
+		if err := s.AddUses(ctx, capability.IdempotencyKey{Writer: name, Seq: 1}, []capability.RefUses{{Ref: "ses_A.o1", Count: 1}}); err != nil {
 			t.Errorf("a commit with %s for it: %v", name, err)
 		}
 	}
@@ -51,7 +51,7 @@ func TestPatience(t *testing.T) {
 					time.AfterFunc(c.canceled, cancel)
 				}
 				begun, hour := time.Now(), time.NewTimer(time.Hour)
-				patient, end := patient(ctx, least)
+				patient, end := commitContext(ctx, least)
 				select {
 				case <-patient.Done():
 					if took := time.Since(begun); took != c.want {

@@ -132,7 +132,7 @@ func copyBackend(t *testing.T) (*pgxpool.Pool, *backend) {
 		t.Fatal(err)
 	}
 	t.Cleanup(pool.Close)
-	return pool, &backend{pool: pool, sized: pgtune.NewSized(pool, nil), log: slog.New(slog.DiscardHandler), copyRows: copyRows, announcer: newAnnouncer()}
+	return pool, &backend{pool: pool, sizedPool: pgtune.NewAdaptivePool(pool, nil), log: slog.New(slog.DiscardHandler), copyRows: copyRows, announcer: newAnnouncer()}
 }
 
 // TestRefusedAnswersKeepStatements: who refuses an answer, as after a wrong guess, does not have

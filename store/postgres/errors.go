@@ -14,9 +14,9 @@ import (
 	"github.com/mooring-rpc/mooring/store"
 )
 
-// words are what callers are told, by cause. They say nothing of the database's address.
-var words = map[dbfault.Cause]string{
-	dbfault.Away:         "the database is away: it is tried again",
+// messages are what callers are told, by cause. They say nothing of the database's address.
+var messages = map[dbfault.Cause]string{
+	dbfault.Unreachable:  "the database is away: it is tried again",
 	dbfault.Refused:      "the database does not let the server in: look at the database URL's user, password and name, and at the user's rights",
 	dbfault.ReadOnly:     "the database takes no writes: it is a standby, in recovery, or set to be read only; it is tried again",
 	dbfault.Closed:       "the database is closed for maintenance: it is tried again",
@@ -40,23 +40,23 @@ func translate(ctx context.Context, err error) error {
 		return err
 	}
 	if ctx.Err() != nil {
-		return givenUp(ctx, dbfault.Timeout, err)
+		return contextError(ctx, dbfault.Timeout, err)
 	}
 	if cause := dbfault.OfPostgres(err); cause != dbfault.None {
-		return cause.Fault(err, words[cause])
+		return cause.Fault(err, messages[cause])
 	}
 	if e, ok := errors.AsType[*pgconn.PgError](err); ok && e.Code == "23505" { // of whatever name: of a partition's index it is another
-		return fmt.Errorf("%w: %w", store.ErrThere, err)
+		return fmt.Errorf("%w: %w", store.ErrRowExists, err)
 	}
 	return err
 }
 
-// givenUp is what is told of work whose context has ended; cause is why it took too long, if
+// contextError is what is told of work whose context has ended; cause is why it took too long, if
 // it did.
-func givenUp(ctx context.Context, cause dbfault.Cause, err error) error {
+func contextError(ctx context.Context, cause dbfault.Cause, err error) error {
 	why := context.Cause(ctx)
 	if errors.Is(why, context.DeadlineExceeded) {
 		err = dbfault.Mark(cause, err)
 	}
-	return fault.GivenUp(why, err)
+	return fault.ContextError(why, err)
 }

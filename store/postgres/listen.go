@@ -49,7 +49,7 @@ func (b *backend) Listen(ctx context.Context, heard func(string, uint64)) error 
 func (b *backend) listenOnce(ctx context.Context, heard func(string, uint64)) (err error) {
 	config := b.pool.Config().ConnConfig
 	config.OnNotification = func(_ *pgconn.PgConn, n *pgconn.Notification) {
-		id, cursor, ok := parse(n.Payload)
+		id, cursor, ok := parseNotification(n.Payload)
 		if n.Channel == channel && ok {
 			heard(id, cursor)
 		}
@@ -68,14 +68,14 @@ func (b *backend) listenOnce(ctx context.Context, heard func(string, uint64)) (e
 	}
 	heard("", 0) // what came before was not heard
 	for {
-		if err := b.hear(ctx, conn); err != nil {
+		if err := b.waitNotification(ctx, conn); err != nil {
 			return err
 		}
 	}
 }
 
-// hear waits for an announcement, and tries the link when none comes.
-func (b *backend) hear(ctx context.Context, conn *pgx.Conn) error {
+// waitNotification waits for an announcement, and tries the link when none comes.
+func (b *backend) waitNotification(ctx context.Context, conn *pgx.Conn) error {
 	quiet, cancel := context.WithTimeout(ctx, listenProbe)
 	defer cancel()
 	err := conn.PgConn().WaitForNotification(quiet)
@@ -87,8 +87,8 @@ func (b *backend) hear(ctx context.Context, conn *pgx.Conn) error {
 	return conn.Ping(probe)
 }
 
-// parse reads an announcement.
-func parse(payload string) (session string, cursor uint64, ok bool) {
+// parseNotification reads an announcement.
+func parseNotification(payload string) (session string, cursor uint64, ok bool) {
 	session, text, found := strings.Cut(payload, " ")
 	cursor, err := strconv.ParseUint(text, 10, 64)
 	return session, cursor, found && err == nil && session != ""

@@ -11,7 +11,7 @@ func FuzzParseAnnouncement(f *testing.F) {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		session, cursor, ok := parse(text)
+		session, cursor, ok := parseNotification(text)
 		if !ok {
 			return
 		}

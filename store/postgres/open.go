@@ -69,7 +69,7 @@ func Open(ctx context.Context, cfg Config) (*store.Store, error) {
 	if !cfg.Wait {
 		return open(ctx, cfg)
 	}
-	return waitFor(ctx, cfg.Log, waitingAfter, func() (*store.Store, error) { return open(ctx, cfg) })
+	return waitFor(ctx, cfg.Log, waitNoticeDelay, func() (*store.Store, error) { return open(ctx, cfg) })
 }
 
 func open(ctx context.Context, cfg Config) (*store.Store, error) {
@@ -95,7 +95,7 @@ func open(ctx context.Context, cfg Config) (*store.Store, error) {
 		return nil, translate(ctx, err)
 	}
 	b := &backend{pool: pool, log: cfg.Log, copyRows: cfg.CopyRows, endTimeout: endTimeout, allowUnsafe: cfg.AllowUnsafe, announcer: newAnnouncer()}
-	b.sized = pgtune.NewSized(pool, b.sizeChanged)
+	b.sizedPool = pgtune.NewAdaptivePool(pool, b.sizeChanged)
 	go b.announce()
 	return store.New(b), nil
 }
@@ -126,7 +126,7 @@ func poolConfig(cfg Config) (*pgxpool.Config, error) {
 	pc.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
 		ctx, cancel := context.WithTimeout(ctx, connectTimeout) // a pooler lets one wait that it has no connection for
 		defer cancel()
-		return prepare(ctx, conn, cfg.AllowUnsafe)
+		return prepareConn(ctx, conn, cfg.AllowUnsafe)
 	}
 	return pc, nil
 }
@@ -159,8 +159,8 @@ func ping(ctx context.Context, db *sql.DB) error {
 	return nil
 }
 
-// prepare makes a new connection ready.
-func prepare(ctx context.Context, conn *pgx.Conn, allowUnsafe bool) error {
+// prepareConn makes a new connection ready.
+func prepareConn(ctx context.Context, conn *pgx.Conn, allowUnsafe bool) error {
 	if err := checkSafe(ctx, conn, allowUnsafe); err != nil {
 		return err
 	}
@@ -172,10 +172,10 @@ func prepare(ctx context.Context, conn *pgx.Conn, allowUnsafe bool) error {
 	return pgtune.Connection(ctx, conn)
 }
 
-// safety asks for the settings that make a commit durable. They may be changed while
+// safetyQuery asks for the settings that make a commit durable. They may be changed while
 // servers run, so every new connection asks, and keeps the one that is a connection's
 // own, whatever the database is told later; the others are asked for again by Ping.
-const safety = `SELECT current_setting('fsync'), set_config('synchronous_commit', current_setting('synchronous_commit'), false),
+const safetyQuery = `SELECT current_setting('fsync'), set_config('synchronous_commit', current_setting('synchronous_commit'), false),
 	current_setting('full_page_writes')`
 
 func checkSafe(ctx context.Context, conn *pgx.Conn, allowUnsafe bool) error {
@@ -183,7 +183,7 @@ func checkSafe(ctx context.Context, conn *pgx.Conn, allowUnsafe bool) error {
 		return nil
 	}
 	var fsync, commit, pages string
-	if err := conn.QueryRow(ctx, safety).Scan(&fsync, &commit, &pages); err != nil {
+	if err := conn.QueryRow(ctx, safetyQuery).Scan(&fsync, &commit, &pages); err != nil {
 		return fmt.Errorf("read settings: %w", err)
 	}
 	off := turnedOff(map[string]string{"fsync": fsync, "synchronous_commit": commit, "full_page_writes": pages})
@@ -202,7 +202,7 @@ func checkWrites(ctx context.Context, conn *pgx.Conn) error {
 		return fmt.Errorf("ask for recovery: %w", err)
 	}
 	if recovering {
-		return dbfault.ReadOnly.Fault(errRecovering, words[dbfault.ReadOnly])
+		return dbfault.ReadOnly.Fault(errRecovering, messages[dbfault.ReadOnly])
 	}
 	return nil
 }

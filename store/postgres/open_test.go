@@ -78,7 +78,7 @@ func TestUnsafe(t *testing.T) {
 	}
 	terminate(t, conn) // so that the store that is open needs new connections
 	until.True(t, "the open store refuses", func() bool {
-		_, err := running.Look(t.Context(), "", nil)
+		_, err := running.ReadAccess(t.Context(), "", nil)
 		return fault.CodeOf(err) == fault.UnsafeStore
 	})
 	s, err := Open(t.Context(), Config{URL: url, AllowUnsafe: true})
@@ -90,7 +90,7 @@ func TestUnsafe(t *testing.T) {
 	set("local")
 	openOn(t, url)
 	until.True(t, "the open store goes on", func() bool {
-		_, err := running.Look(t.Context(), "", nil)
+		_, err := running.ReadAccess(t.Context(), "", nil)
 		return err == nil
 	})
 }
@@ -250,7 +250,7 @@ func TestLostLink(t *testing.T) {
 	row := &session.Row{ID: id, Space: "spc_1", Life: session.Live, Epoch: 1}
 	for range 5 {
 		err := s.Update(t.Context(), func(tx session.Tx) error {
-			if _, err := tx.Load(t.Context(), &session.Want{Sessions: []string{id}}); err != nil {
+			if _, err := tx.Load(t.Context(), &session.ReadSet{Sessions: []string{id}}); err != nil {
 				return err
 			}
 			terminate(t, conn)
@@ -260,7 +260,7 @@ func TestLostLink(t *testing.T) {
 			t.Errorf("a lost link: %v", err)
 		}
 		until.True(t, "the store works again", func() bool {
-			sight, err := s.Look(t.Context(), id, nil)
+			sight, err := s.ReadAccess(t.Context(), id, nil)
 			if err == nil && sight.Row != nil {
 				t.Errorf("the lost transaction left a row: %+v", sight.Row)
 			}
@@ -281,7 +281,7 @@ func TestFrozenServer(t *testing.T) {
 	s, frozen := openOn(t, url), openOn(t, url+sep+"idle_in_transaction_session_timeout=100")
 	lock := func(s *store.Store, then func()) error {
 		return s.Update(t.Context(), func(tx session.Tx) error {
-			_, err := tx.Load(t.Context(), &session.Want{Sessions: []string{"ses_1"}})
+			_, err := tx.Load(t.Context(), &session.ReadSet{Sessions: []string{"ses_1"}})
 			then()
 			return errors.Join(err, tx.Save(t.Context(), &session.Changes{Sessions: []*session.Row{{ID: "ses_1"}}}))
 		})
@@ -310,7 +310,7 @@ func TestASessionInUseTakesOneConnection(t *testing.T) {
 		for i := range 9 { // more than there are connections
 			opening.Go(func() {
 				key := session.StreamKey{Session: "ses_1", Outbox: fmt.Sprint("obx_", i)}
-				if _, err := s.OpenStream(t.Context(), session.StreamOpening{Key: key, SecretHash: [32]byte{1}, Incarnation: 1}); err != nil {
+				if _, err := s.OpenStream(t.Context(), session.StreamRequest{Key: key, SecretHash: [32]byte{1}, Incarnation: 1}); err != nil {
 					t.Errorf("open stream %d: %v", i, err)
 				}
 			})
@@ -323,7 +323,7 @@ func TestASessionInUseTakesOneConnection(t *testing.T) {
 		}
 		for range 100 {
 			ctx, cancel := context.WithTimeout(t.Context(), testTimeout/3)
-			_, err := s.Look(ctx, "ses_2", nil)
+			_, err := s.ReadAccess(ctx, "ses_2", nil)
 			if cancel(); err != nil {
 				t.Errorf("another session cannot be read: %v", err)
 				break
@@ -397,7 +397,7 @@ func TestDatabaseErrors(t *testing.T) {
 		_, err := conn.Exec(t.Context(), "DO $$ BEGIN RAISE EXCEPTION 'x' USING ERRCODE = '"+code+"'; END $$")
 		if got := translate(t.Context(), err); fault.CodeOf(got) != want || !errors.Is(got, err) {
 			t.Errorf("%s: %v, want %v", code, got, want)
-		} else if there := errors.Is(got, store.ErrThere); there != (code == "23505") {
+		} else if there := errors.Is(got, store.ErrRowExists); there != (code == "23505") {
 			t.Errorf("%s: a row is there: %v", code, there)
 		}
 	}

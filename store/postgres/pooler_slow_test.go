@@ -125,7 +125,7 @@ func TestAPoolerWithFewConnections(t *testing.T) {
 		t.Fatal(err)
 	}
 	together(t, st, 32)
-	if _, _, short := st.Connections(); !short || strings.Count(log.String(), "fewer connections") != 1 {
+	if _, _, short := st.PoolStats(); !short || strings.Count(log.String(), "fewer connections") != 1 {
 		t.Errorf("short: %t, said %s", short, log.String())
 	}
 	var second lockbuf.Buffer

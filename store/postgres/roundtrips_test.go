@@ -47,13 +47,13 @@ func TestAnAppendIsOneRoundTrip(t *testing.T) {
 	const appends = 3
 	for try := 1; ; try++ {
 		seen.statements = nil
-		wasRight, wasWrong := s.Guesses()
+		wasRight, wasWrong := s.OptimisticStats()
 		begun := time.Now()
 		for range appends {
 			commit()
 		}
 		want := slices.Repeat([]int{2}, appends)
-		right, wrong := s.Guesses()
+		right, wrong := s.OptimisticStats()
 		right, wrong = right-wasRight, wrong-wasWrong
 		if slices.Equal(seen.statements, want) && right == appends && wrong == 0 {
 			break
@@ -87,5 +87,5 @@ func bare(t *testing.T, url string, tracer pgx.QueryTracer) *backend {
 		t.Fatal(err)
 	}
 	t.Cleanup(pool.Close)
-	return &backend{pool: pool, sized: pgtune.NewSized(pool, nil), log: slog.New(slog.DiscardHandler), copyRows: copyRows, endTimeout: endTimeout, announcer: newAnnouncer()}
+	return &backend{pool: pool, sizedPool: pgtune.NewAdaptivePool(pool, nil), log: slog.New(slog.DiscardHandler), copyRows: copyRows, endTimeout: endTimeout, announcer: newAnnouncer()}
 }

@@ -17,30 +17,30 @@ import (
 	"github.com/mooring-rpc/mooring/store"
 )
 
-// waitingAfter is how long a store may take to open before that is said: a pooler that has no
+// waitNoticeDelay is how long a store may take to open before that is said: a pooler that has no
 // connection left does not say so, but lets one wait.
-const waitingAfter = 10 * time.Second
+const waitNoticeDelay = 10 * time.Second
 
 const (
 	waitRetryMin = 100 * time.Millisecond
 	waitRetryMax = 2 * time.Second
 )
 
-// waits are what is said of the causes that are waited for. A user or a database that is not
+// waitMessages are what is said of the causes that are waited for. A user or a database that is not
 // known, and an address at which nobody answers, are mistakes more often than not.
-var waits = map[dbfault.Cause]string{
+var waitMessages = map[dbfault.Cause]string{
 	dbfault.NoConnection: "waiting for a connection: the database, its role or a pooler before it has none left",
 	dbfault.ReadOnly:     "waiting for a database that takes writes: this one is a standby, in recovery, or set to be read only",
 	dbfault.Closed:       "waiting for the database: it is closed for maintenance",
 	dbfault.NoMemory:     "waiting for the database: it is out of memory, or at another of its limits",
-	dbfault.Away:         "waiting for the database: it is starting, shutting down, or away",
+	dbfault.Unreachable:  "waiting for the database: it is starting, shutting down, or away",
 }
 
-// waitedFor is the cause of an error that is waited for; None of others. A database that has
+// retryCause is the cause of an error that is waited for; None of others. A database that has
 // answered once is waited for while it is away, too: perhaps it restarts.
-func waitedFor(err error, answered bool) dbfault.Cause {
+func retryCause(err error, answered bool) dbfault.Cause {
 	cause := dbfault.Of(err)
-	if _, refused := errors.AsType[*pgconn.PgError](err); cause == dbfault.Away && !refused && !answered || waits[cause] == "" {
+	if _, refused := errors.AsType[*pgconn.PgError](err); cause == dbfault.Unreachable && !refused && !answered || waitMessages[cause] == "" {
 		return dbfault.None
 	}
 	return cause
@@ -59,7 +59,7 @@ func waitFor(ctx context.Context, log *slog.Logger, after time.Duration, open fu
 			return
 		}
 		said = cause
-		log.Warn(waits[cause], "error", err)
+		log.Warn(waitMessages[cause], "error", err)
 	}
 	late := time.AfterFunc(after, func() { say(dbfault.NoConnection, errors.New("no answer yet")) })
 	defer late.Stop()
@@ -67,7 +67,7 @@ func waitFor(ctx context.Context, log *slog.Logger, after time.Duration, open fu
 		backoff.WithMaxElapsedTime(0))
 	for answered := false; ; answered = true {
 		st, err := open()
-		cause := waitedFor(err, answered)
+		cause := retryCause(err, answered)
 		if cause == dbfault.None {
 			mu.Lock()
 			defer mu.Unlock()
@@ -82,7 +82,7 @@ func waitFor(ctx context.Context, log *slog.Logger, after time.Duration, open fu
 		select {
 		case <-time.After(retry.NextBackOff()):
 		case <-ctx.Done():
-			return nil, fault.GivenUp(context.Cause(ctx), err)
+			return nil, fault.ContextError(context.Cause(ctx), err)
 		}
 	}
 }

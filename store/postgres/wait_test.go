@@ -98,7 +98,7 @@ func TestFewerConnectionsThanThePool(t *testing.T) {
 	}
 	defer st.Close()
 	together(t, st, 32)
-	have, most, short := st.Connections()
+	have, most, short := st.PoolStats()
 	if have > 2 || most != 8 || !short || strings.Count(log.String(), "fewer connections") != 1 {
 		t.Errorf("%d of %d connections (%t), said %s", have, most, short, log.String())
 	}
@@ -170,10 +170,10 @@ func TestOpenWaitsForADatabase(t *testing.T) {
 		onwards stmtfault.Failure // of what it does next
 		words   string
 	}{
-		{starting, stmtfault.Failure{}, waits[dbfault.Away]},
-		{&stmtfault.Failure{State: "53300", Fatal: true}, stmtfault.Failure{}, waits[dbfault.NoConnection]},
-		{nil, stmtfault.Failure{State: "25006"}, waits[dbfault.ReadOnly]},
-		{nil, stmtfault.Failure{State: "57P01", Fatal: true}, waits[dbfault.Away]},
+		{starting, stmtfault.Failure{}, waitMessages[dbfault.Unreachable]},
+		{&stmtfault.Failure{State: "53300", Fatal: true}, stmtfault.Failure{}, waitMessages[dbfault.NoConnection]},
+		{nil, stmtfault.Failure{State: "25006"}, waitMessages[dbfault.ReadOnly]},
+		{nil, stmtfault.Failure{State: "57P01", Fatal: true}, waitMessages[dbfault.Unreachable]},
 	} {
 		before := strings.Count(log.String(), c.words)
 		if c.refused == starting {
@@ -204,7 +204,7 @@ func TestOpenWaitsForADatabase(t *testing.T) {
 // TestWhatIsWaitedFor has a server end where somebody is mistaken.
 func TestWhatIsWaitedFor(t *testing.T) {
 	t.Parallel()
-	link := dbfault.Away.Fault(io.EOF, "the link")
+	link := dbfault.Unreachable.Fault(io.EOF, "the link")
 	refused := func(state string) error {
 		return translate(t.Context(), fmt.Errorf("connect: %w", &pgconn.PgError{Code: state}))
 	}
@@ -213,12 +213,12 @@ func TestWhatIsWaitedFor(t *testing.T) {
 		answered bool
 		want     dbfault.Cause
 	}{
-		{nil, true, dbfault.None}, {errors.New("unknown"), true, dbfault.None}, {link, false, dbfault.None}, {link, true, dbfault.Away},
-		{refused("57P01"), false, dbfault.Away}, {refused("53300"), false, dbfault.NoConnection}, {refused("25006"), false, dbfault.ReadOnly},
+		{nil, true, dbfault.None}, {errors.New("unknown"), true, dbfault.None}, {link, false, dbfault.None}, {link, true, dbfault.Unreachable},
+		{refused("57P01"), false, dbfault.Unreachable}, {refused("53300"), false, dbfault.NoConnection}, {refused("25006"), false, dbfault.ReadOnly},
 		{refused("28P01"), true, dbfault.None}, {refused("3D000"), true, dbfault.None}, {refused("XX001"), true, dbfault.None},
 		{fault.UnsafeStore.With("off"), true, dbfault.None}, {dbfault.ReadOnly.Fault(errRecovering, "a standby"), false, dbfault.ReadOnly},
 	} {
-		if got := waitedFor(c.err, c.answered); got != c.want {
+		if got := retryCause(c.err, c.answered); got != c.want {
 			t.Errorf("%v, %t: %q, want %q", c.err, c.answered, got, c.want)
 		}
 	}

@@ -51,7 +51,7 @@ func TestAnAccountOfBefore(t *testing.T) {
 			t.Fatal(err)
 		}
 		for range 2 {
-			if bytes, spared, err := s.Held(t.Context(), ref.ID); err != nil || bytes != 0 || spared != c.spared {
+			if bytes, spared, err := s.AccountUsage(t.Context(), ref.ID); err != nil || bytes != 0 || spared != c.spared {
 				t.Errorf("%s: holds %d, %d spared, %v", c.before, bytes, spared, err)
 			}
 		}

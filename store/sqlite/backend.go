@@ -17,24 +17,24 @@ import (
 // backend implements store.Backend. Taking a connection from its channel is
 // the right to use it; Close takes them all.
 type backend struct {
-	now    func() time.Time
-	lock   *os.File
-	driver driver.Driver
-	reader string     // source of reading connections
-	writer string     // of those that write
-	turn   chan *conn // the one writing connection
-	line   line       // of updates that wait for it
-	free   chan *conn // reading connections
-	reads  *reads
-	eraser *eraser
+	now       func() time.Time
+	lock      *os.File
+	driver    driver.Driver
+	readDSN   string      // source of reading connections
+	writeDSN  string      // of those that write
+	writeConn chan *conn  // the one writing connection
+	queue     updateQueue // of updates that wait for it
+	readConns chan *conn  // reading connections
+	reads     *readTracker
+	wal       *walTruncator
 
 	closing sync.Mutex
 	closed  bool
 }
 
-// Room implements store.Roomed. Quotas and limits on files do not show in it.
-func (b *backend) Room() (bytes uint64, known bool) {
-	bytes, err := roomAt(b.lock.Name())
+// FreeSpace implements store.Roomed. Quotas and limits on files do not show in it.
+func (b *backend) FreeSpace() (bytes uint64, known bool) {
+	bytes, err := freeSpaceAt(b.lock.Name())
 	return bytes, err == nil
 }
 
@@ -46,14 +46,14 @@ func (b *backend) Snapshot(ctx context.Context, fn func(store.Runner) error) (er
 	}
 	defer func() {
 		b.reads.end(read)
-		b.cutAfterRead() // it may have been what was in the way
+		b.truncateAfterRead() // it may have been what was in the way
 	}()
-	c, err := take(ctx, b.free)
+	c, err := acquire(ctx, b.readConns)
 	if err != nil {
 		return err
 	}
-	defer func() { b.free <- c }()
-	if err := c.open(b.driver, b.reader); err != nil {
+	defer func() { b.readConns <- c }()
+	if err := c.open(b.driver, b.readDSN); err != nil {
 		return fmt.Errorf("connect: %w", translate(ctx, err))
 	}
 	_, err = transaction(ctx, c, "BEGIN DEFERRED", false, fn)
@@ -73,8 +73,8 @@ func transaction(ctx context.Context, c *conn, begin string, brief bool, fn func
 			rollback(steady, c)
 		}
 	}()
-	r := &runner{conn: c, brief: brief}
-	if err := r.whole(ctx, fn); err != nil {
+	r := &runner{conn: c, uninterrupted: brief}
+	if err := r.runAll(ctx, fn); err != nil {
 		return false, err
 	}
 	if err := c.exec(steady, "COMMIT"); err != nil {
@@ -100,17 +100,17 @@ func (b *backend) Listen(ctx context.Context, heard func(string, uint64)) error 
 	return nil
 }
 
-// Versions implements store.Backend: a read costs less than remembering.
-func (b *backend) Versions() bool { return false }
+// HasRowVersions implements store.Backend: a read costs less than remembering.
+func (b *backend) HasRowVersions() bool { return false }
 
 // Ping implements store.Backend.
 func (b *backend) Ping(ctx context.Context) error {
-	c, err := take(ctx, b.free)
+	c, err := acquire(ctx, b.readConns)
 	if err != nil {
 		return err
 	}
-	defer func() { b.free <- c }()
-	if err := c.open(b.driver, b.reader); err != nil {
+	defer func() { b.readConns <- c }()
+	if err := c.open(b.driver, b.readDSN); err != nil {
 		return fmt.Errorf("connect: %w", translate(ctx, err))
 	}
 	return translate(ctx, c.exec(ctx, "SELECT 1 FROM meta"))
@@ -124,21 +124,21 @@ func (b *backend) Close() error {
 		return nil
 	}
 	b.closed = true
-	close(b.eraser.stop)
-	<-b.eraser.ended
+	close(b.wal.stop)
+	<-b.wal.ended
 	var errs []error
-	for range cap(b.free) {
-		errs = append(errs, (<-b.free).close())
+	for range cap(b.readConns) {
+		errs = append(errs, (<-b.readConns).close())
 	}
 	// The writer is the last, so that the log is written back and removed.
-	errs = append(errs, (<-b.turn).close())
-	close(b.free)
-	close(b.turn)
+	errs = append(errs, (<-b.writeConn).close())
+	close(b.readConns)
+	close(b.writeConn)
 	return errors.Join(append(errs, unlockFile(b.lock))...)
 }
 
-// take waits for a connection.
-func take(ctx context.Context, from chan *conn) (*conn, error) {
+// acquire waits for a connection.
+func acquire(ctx context.Context, from chan *conn) (*conn, error) {
 	select {
 	case c, open := <-from:
 		if !open {

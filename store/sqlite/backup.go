@@ -21,8 +21,8 @@ import (
 	"github.com/mooring-rpc/mooring/store"
 )
 
-// Copy is what is known of a copy.
-type Copy struct {
+// BackupInfo is what is known of a copy.
+type BackupInfo struct {
 	Bytes   int64
 	Version int64 // of its schema
 }
@@ -39,7 +39,7 @@ type BackupOptions struct {
 // one state of it, as it is now, in one read transaction that no commit waits for. The
 // folder is not locked, so its server may run. The copy gets its name, mode 0600, once it
 // is whole, synced and was found sound; if that does not come to be, there is no file.
-func Backup(ctx context.Context, dir, file string, how BackupOptions) (c Copy, err error) {
+func Backup(ctx context.Context, dir, file string, how BackupOptions) (c BackupInfo, err error) {
 	if _, err := os.Lstat(file); err == nil {
 		return c, fault.AlreadyExists.With("%s is there already: name another file, or move that one away first", file)
 	} else if !errors.Is(err, fs.ErrNotExist) {
@@ -64,7 +64,7 @@ func Backup(ctx context.Context, dir, file string, how BackupOptions) (c Copy, e
 	if c, err = inspect(ctx, f.Name()); err != nil {
 		return c, fmt.Errorf("the copy is not whole, and was removed: %w", err)
 	}
-	if err = newfile.Place(f.Name(), file); err == nil {
+	if err = newfile.RenameNoReplace(f.Name(), file); err == nil {
 		err = newfile.SyncDir(filepath.Dir(file))
 	}
 	if err != nil {
@@ -80,11 +80,11 @@ func cannotWrite(err error) error {
 // What a copy writes, the disk does beside the commits, whose own syncs wait for that. So it is
 // written and synced in pieces so small that they wait for little, with pauses between.
 const (
-	pieceSize = 64 << 10 // bytes
-	// pauses is how many times as long as a piece took is waited before the next: a disk that
+	chunkSize = 64 << 10 // bytes
+	// pauseFactor is how many times as long as a piece took is waited before the next: a disk that
 	// is fast, or another than the database's, is left alone for less time, and one that is busy for more.
-	pauses    = 4
-	pauseMost = time.Second
+	pauseFactor = 4
+	maxPause    = time.Second
 )
 
 // pause is how long is waited after a piece that took so long.
@@ -92,12 +92,12 @@ func (how BackupOptions) pause(took time.Duration) time.Duration {
 	if how.Fast {
 		return 0
 	}
-	return min(pauses*took, pauseMost)
+	return min(pauseFactor*took, maxPause)
 }
 
 // copyTo writes to f what the database in file is now.
 func copyTo(ctx context.Context, f *os.File, file string, how BackupOptions) (err error) {
-	from, err := openCopy(ctx, file, false)
+	from, err := openReadOnly(ctx, file, false)
 	if err != nil {
 		return err
 	}
@@ -114,11 +114,11 @@ func copyTo(ctx context.Context, f *os.File, file string, how BackupOptions) (er
 	to := url.Values{"_pragma": {"journal_mode(OFF)", "synchronous(OFF)", "cache_size(-256)"}} // the file is of use as a whole or not at all
 	b, err := from.driver.(interface {
 		NewBackup(to string) (*sqlite.Backup, error)
-	}).NewBackup(sourceURL(f.Name(), to))
+	}).NewBackup(dsnURL(f.Name(), to))
 	if err != nil {
 		return err
 	}
-	err = step(ctx, f, b, pageSize, how)
+	err = copySteps(ctx, f, b, pageSize, how)
 	if end := b.Finish(); err == nil {
 		err = end
 	}
@@ -132,8 +132,8 @@ func copyTo(ctx context.Context, f *os.File, file string, how BackupOptions) (er
 	return f.Sync()
 }
 
-// step copies piece by piece. While it takes, the read transaction stands.
-func step(ctx context.Context, f *os.File, b *sqlite.Backup, pageSize int64, how BackupOptions) error {
+// copySteps copies piece by piece. While it takes, the read transaction stands.
+func copySteps(ctx context.Context, f *os.File, b *sqlite.Backup, pageSize int64, how BackupOptions) error {
 	pause := time.NewTimer(0)
 	defer pause.Stop()
 	for {
@@ -145,7 +145,7 @@ func step(ctx context.Context, f *os.File, b *sqlite.Backup, pageSize int64, how
 			return err
 		}
 		began := time.Now()
-		more, err := b.Step(int32(pieceSize / pageSize))
+		more, err := b.Step(int32(chunkSize / pageSize))
 		if err == nil {
 			err = f.Sync()
 		}
@@ -162,28 +162,28 @@ func step(ctx context.Context, f *os.File, b *sqlite.Backup, pageSize int64, how
 	}
 }
 
-// openCopy connects to a database to read it, and to leave everything as it is. A file
+// openReadOnly connects to a database to read it, and to leave everything as it is. A file
 // that is still says that nobody writes to it, so nothing is kept beside it.
-func openCopy(ctx context.Context, file string, still bool) (*conn, error) {
+func openReadOnly(ctx context.Context, file string, still bool) (*conn, error) {
 	q := url.Values{"mode": {"ro"}, "_pragma": {busyTimeout, "temp_store(MEMORY)", "cache_size(-16384)"}}
 	if still {
 		q.Set("immutable", "1")
 	}
-	return alone(ctx, sourceURL(file, q))
+	return openConn(ctx, dsnURL(file, q))
 }
 
 // inspect looks at a file that nobody writes to: is it a sound database, and of which
 // version? Chains are not gone over.
-func inspect(ctx context.Context, file string) (c Copy, err error) {
-	conn, err := openCopy(ctx, file, true)
+func inspect(ctx context.Context, file string) (c BackupInfo, err error) {
+	conn, err := openReadOnly(ctx, file, true)
 	if err != nil {
 		return c, err
 	}
 	defer func() { err = errors.Join(err, conn.close()) }()
-	return sound(ctx, conn, file)
+	return checkIntegrity(ctx, conn, file)
 }
 
-func sound(ctx context.Context, conn *conn, file string) (c Copy, err error) {
+func checkIntegrity(ctx context.Context, conn *conn, file string) (c BackupInfo, err error) {
 	info, err := os.Stat(file)
 	if err != nil {
 		return c, err
@@ -192,7 +192,7 @@ func sound(ctx context.Context, conn *conn, file string) (c Copy, err error) {
 	var said string
 	err = conn.query(ctx, "PRAGMA integrity_check(1)", nil, func(row store.Scanner) error { return row.Scan(&said) })
 	if err != nil {
-		return c, broken(ctx, err)
+		return c, notADatabase(ctx, err)
 	}
 	if said != "ok" {
 		return c, fault.Internal.With("it is damaged: %s", said)
@@ -200,13 +200,13 @@ func sound(ctx context.Context, conn *conn, file string) (c Copy, err error) {
 	err = conn.query(ctx, "SELECT COALESCE(MAX(version_id), 0) FROM "+migrations.SQLite.Table+" WHERE is_applied", nil,
 		func(row store.Scanner) error { return row.Scan(&c.Version) })
 	if err != nil {
-		return c, broken(ctx, err)
+		return c, notADatabase(ctx, err)
 	}
-	return c, migrations.SQLite.Knows(c.Version)
+	return c, migrations.SQLite.CheckVersion(c.Version)
 }
 
-// broken says of what SQLite cannot read that it is no database of a server's.
-func broken(ctx context.Context, err error) error {
+// notADatabase says of what SQLite cannot read that it is no database of a server's.
+func notADatabase(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return translate(ctx, err)
 	}
@@ -216,25 +216,25 @@ func broken(ctx context.Context, err error) error {
 // Check looks a copy over, of which nothing is changed: is it a sound database of a
 // version that this binary can start on, and are its logs and audits the ones that were
 // written? The error is for what keeps it from being used at all; flaws are in Checked.
-func Check(ctx context.Context, file string) (c Copy, found *store.Checked, err error) {
+func Check(ctx context.Context, file string) (c BackupInfo, found *store.IntegrityReport, err error) {
 	// What a copy by hand has beside it belongs to it; without that nothing is made there.
 	_, beside := os.Stat(file + "-wal")
-	conn, err := openCopy(ctx, file, errors.Is(beside, fs.ErrNotExist))
+	conn, err := openReadOnly(ctx, file, errors.Is(beside, fs.ErrNotExist))
 	if err != nil {
-		return c, nil, broken(ctx, err)
+		return c, nil, notADatabase(ctx, err)
 	}
 	defer func() { err = errors.Join(err, conn.close()) }()
-	if c, err = sound(ctx, conn, file); err != nil {
+	if c, err = checkIntegrity(ctx, conn, file); err != nil {
 		return c, nil, err
 	}
 	_, err = transaction(ctx, conn, "BEGIN DEFERRED", false, func(r store.Runner) error {
-		found, err = store.Check(ctx, r)
+		found, err = store.CheckIntegrity(ctx, r)
 		return err
 	})
 	return c, found, err
 }
 
 // String is a copy in words.
-func (c Copy) String() string {
+func (c BackupInfo) String() string {
 	return strconv.FormatInt(c.Bytes, 10) + " bytes, schema version " + strconv.FormatInt(c.Version, 10)
 }

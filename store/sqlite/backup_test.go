@@ -181,11 +181,11 @@ func TestBackupInPieces(t *testing.T) {
 		made, err := Backup(t.Context(), dir, file, BackupOptions{Fast: fast, Progress: func(done, total int64) {
 			pieces++
 			commit()
-			if done != min(int64(pieces)*pieceSize, total) {
+			if done != min(int64(pieces)*chunkSize, total) {
 				t.Errorf("piece %d: %d of %d bytes", pieces, done, total)
 			}
 		}})
-		if err != nil || pieces < 2 || made.Bytes > int64(pieces)*pieceSize {
+		if err != nil || pieces < 2 || made.Bytes > int64(pieces)*chunkSize {
 			t.Fatalf("%+v in %d pieces, %v", made, pieces, err)
 		}
 		if _, found, err := Check(t.Context(), file); err != nil || len(found.Flaws) > 0 || found.Events != 51 {
@@ -223,7 +223,7 @@ func TestStoppedBackup(t *testing.T) {
 			t.Error("it was not stopped in time")
 		}
 		a.Do("purge", "key", "message/a")
-		if !b.eraser.pending.Load() {
+		if !b.wal.pending.Load() {
 			t.Error("the copy was not in the way: this test shows nothing")
 		}
 		stop()
@@ -252,7 +252,7 @@ func TestCheckFindsWhatIsWrong(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	check := func(b []byte, change string) (found *store.Checked, err error) {
+	check := func(b []byte, change string) (found *store.IntegrityReport, err error) {
 		t.Helper()
 		file := filepath.Join(t.TempDir(), "copy")
 		if err := os.WriteFile(file, b, 0o600); err != nil {

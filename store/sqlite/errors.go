@@ -10,8 +10,8 @@ import (
 	"github.com/mooring-rpc/mooring/internal/dbfault"
 )
 
-// words are what callers are told, by cause.
-var words = map[dbfault.Cause]string{
+// messages are what callers are told, by cause.
+var messages = map[dbfault.Cause]string{
 	dbfault.ReadOnly:  "the database's file cannot be written: look at who owns it and its folder, and whether it was replaced or its disk is read only",
 	dbfault.NoMemory:  "the server is out of memory: try again later",
 	dbfault.DiskFull:  "no space left where the data folder is, or a quota is used up: free some; nothing that was acknowledged is lost",
@@ -41,11 +41,11 @@ func translate(ctx context.Context, err error) error {
 		if errors.Is(why, context.DeadlineExceeded) {
 			err = dbfault.Mark(dbfault.Timeout, err)
 		}
-		return fault.GivenUp(why, err)
+		return fault.ContextError(why, err)
 	}
 	if e, ok := errors.AsType[codeError](err); ok {
 		if cause := dbfault.SQLite(e.Code()); cause != dbfault.None {
-			return cause.Fault(err, words[cause])
+			return cause.Fault(err, messages[cause])
 		}
 	}
 	return err

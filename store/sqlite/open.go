@@ -2,11 +2,11 @@
 // write-ahead log, synchronous FULL, so that what is committed is on the disk.
 //
 // One connection writes, since SQLite has one writer anyway, and updates that wait for
-// it share a transaction (group.go); a small pool of others reads, each read in a
+// it share a transaction (groupcommit.go); a small pool of others reads, each read in a
 // snapshot of its own that no writer waits for.
 // What is deleted is overwritten (secure_delete, which costs appends nothing that
 // can be measured), and what a transaction is told to erase leaves the write-ahead
-// log too (erase.go). The folder is locked for one process; the lock ends with it, however it ends.
+// log too (wal.go). The folder is locked for one process; the lock ends with it, however it ends.
 package sqlite
 
 import (
@@ -51,8 +51,8 @@ type Config struct {
 	// Driver is the name of SQLite's in database/sql, "sqlite" if empty: another is a test's.
 	Driver string
 
-	logMost int64         // other than logMost, for tests
-	cutEach time.Duration // other than cutEach, for tests
+	maxWALBytes      int64         // other than maxWALBytes, for tests
+	truncateInterval time.Duration // other than truncateInterval, for tests
 }
 
 // Open locks the folder, brings the schema to its newest version and opens the
@@ -81,17 +81,17 @@ func Open(ctx context.Context, cfg Config) (*store.Store, error) {
 
 func open(ctx context.Context, cfg Config) (_ *backend, err error) {
 	file := filepath.Join(cfg.Dir, fileName)
-	if err := privatedir.Database(file); err != nil {
+	if err := privatedir.EnsureDatabase(file); err != nil {
 		return nil, fmt.Errorf("database file: %w", err)
 	}
-	writer := source(file, false)
+	writer := dsn(file, false)
 	db, err := sql.Open(cmp.Or(cfg.Driver, "sqlite"), writer)
 	if err != nil {
 		return nil, fmt.Errorf("open database: %w", translate(ctx, err))
 	}
 	db.SetMaxOpenConns(1)
-	b := &backend{now: cfg.Now, driver: db.Driver(), writer: writer, reader: source(file, true), turn: make(chan *conn, 1),
-		free: make(chan *conn, cfg.Readers), reads: newReads(), eraser: newEraser(file, cfg.logMost, cfg.cutEach)}
+	b := &backend{now: cfg.Now, driver: db.Driver(), writeDSN: writer, readDSN: dsn(file, true), writeConn: make(chan *conn, 1),
+		readConns: make(chan *conn, cfg.Readers), reads: newReadTracker(), wal: newWALTruncator(file, cfg.maxWALBytes, cfg.truncateInterval)}
 	if err := errors.Join(migrations.Up(ctx, db, migrations.SQLite), db.Close()); err != nil {
 		return nil, translate(ctx, err)
 	}
@@ -99,21 +99,21 @@ func open(ctx context.Context, cfg Config) (_ *backend, err error) {
 	if err := w.open(b.driver, writer); err != nil {
 		return nil, fmt.Errorf("open database: %w", translate(ctx, err))
 	}
-	if err := checkLog(ctx, w); err != nil {
+	if err := checkWAL(ctx, w); err != nil {
 		return nil, errors.Join(translate(ctx, err), w.close())
 	}
-	b.turn <- w
+	b.writeConn <- w
 	for range cfg.Readers {
-		b.free <- &conn{now: b.now} // opened by its first use
+		b.readConns <- &conn{now: b.now} // opened by its first use
 	}
-	b.eraser.request() // a server that was killed may not have come to it
-	go b.cutUntilDone()
+	b.wal.request() // a server that was killed may not have come to it
+	go b.truncateLoop()
 	return b, nil
 }
 
-// checkLog fails where SQLite cannot have a write-ahead log, of which it says nothing when
+// checkWAL fails where SQLite cannot have a write-ahead log, of which it says nothing when
 // it is told to: without one reads and commits wait for each other, and what is purged stays.
-func checkLog(ctx context.Context, c *conn) error {
+func checkWAL(ctx context.Context, c *conn) error {
 	var mode string
 	if err := c.query(ctx, "PRAGMA journal_mode", nil, func(row store.Scanner) error { return row.Scan(&mode) }); err != nil {
 		return fmt.Errorf("read the journal mode: %w", err)
@@ -128,16 +128,16 @@ func checkLog(ctx context.Context, c *conn) error {
 // busyTimeout is how long another program's lock is waited for, in ms.
 const busyTimeout = "busy_timeout(10000)"
 
-// source is the driver's name of the file with what every connection sets.
+// dsn is the driver's name of the file with what every connection sets.
 // fullfsync counts on macOS only, where fsync alone does not reach the disk.
-func source(file string, reader bool) string {
+func dsn(file string, reader bool) string {
 	q := url.Values{"_pragma": {
 		busyTimeout,
 		"journal_mode(WAL)",
 		"synchronous(FULL)",
 		"fullfsync(1)",
 		"checkpoint_fullfsync(1)",
-		"journal_size_limit(" + strconv.Itoa(logMost) + ")",
+		"journal_size_limit(" + strconv.Itoa(maxWALBytes) + ")",
 		"temp_store(MEMORY)",
 		"cache_size(-16384)",
 	}}
@@ -148,16 +148,16 @@ func source(file string, reader bool) string {
 		// What is purged later has perhaps been copied from page to page before.
 		q.Add("_pragma", "secure_delete(1)")
 	}
-	return sourceURL(file, q)
+	return dsnURL(file, q)
 }
 
-// sourceURL is the driver's name of the file with what a connection sets.
-func sourceURL(file string, q url.Values) string {
+// dsnURL is the driver's name of the file with what a connection sets.
+func dsnURL(file string, q url.Values) string {
 	return (&url.URL{Scheme: "file", Opaque: (&url.URL{Path: file}).EscapedPath(), RawQuery: q.Encode()}).String()
 }
 
-// alone opens one connection, of no store's.
-func alone(ctx context.Context, source string) (*conn, error) {
+// openConn opens one connection, of no store's.
+func openConn(ctx context.Context, source string) (*conn, error) {
 	db, err := sql.Open("sqlite", source) // which connects to nothing yet
 	if err != nil {
 		return nil, fmt.Errorf("open database: %w", err)

@@ -81,10 +81,10 @@ func TestWithoutALog(t *testing.T) {
 	defer db.Close()
 	for name, refused := range map[string]bool{filepath.Join(t.TempDir(), fileName): false, ":memory:": true} {
 		c := &conn{now: time.Now}
-		if err := c.open(db.Driver(), source(name, false)); err != nil {
+		if err := c.open(db.Driver(), dsn(name, false)); err != nil {
 			t.Fatal(err)
 		}
-		if err := checkLog(t.Context(), c); (fault.CodeOf(err) == fault.UnsafeStore) != refused || (err != nil) != refused {
+		if err := checkWAL(t.Context(), c); (fault.CodeOf(err) == fault.UnsafeStore) != refused || (err != nil) != refused {
 			t.Errorf("%s: %v", filepath.Base(name), err)
 		}
 		if err := c.close(); err != nil {
@@ -129,7 +129,7 @@ func TestClock(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	sight, err := s.Look(t.Context(), "", nil)
+	sight, err := s.ReadAccess(t.Context(), "", nil)
 	if err != nil || sight.Now != 1234567 {
 		t.Errorf("now is %d, %v", sight.Now, err)
 	}
@@ -157,7 +157,7 @@ func TestDiskFull(t *testing.T) {
 	cursor := uint64(0)
 	write := func() error {
 		return s.Update(ctx, func(tx session.Tx) error {
-			if _, err := tx.Load(ctx, &session.Want{Sessions: []string{id}}); err != nil {
+			if _, err := tx.Load(ctx, &session.ReadSet{Sessions: []string{id}}); err != nil {
 				return err
 			}
 			return tx.Save(ctx, &session.Changes{Sessions: []*session.Row{{ID: id, Cursor: cursor + 1}},
@@ -165,8 +165,8 @@ func TestDiskFull(t *testing.T) {
 		})
 	}
 	pages := func(pragma string) {
-		c := <-b.turn
-		defer func() { b.turn <- c }()
+		c := <-b.writeConn
+		defer func() { b.writeConn <- c }()
 		if err := c.exec(ctx, pragma); err != nil {
 			t.Fatal(err)
 		}
@@ -237,7 +237,7 @@ func TestInterrupt(t *testing.T) {
 	}()
 	const id = "ses_1"
 	err = s.Update(t.Context(), func(tx session.Tx) error {
-		if _, err := tx.Load(t.Context(), &session.Want{Sessions: []string{id}}); err != nil {
+		if _, err := tx.Load(t.Context(), &session.ReadSet{Sessions: []string{id}}); err != nil {
 			return err
 		}
 		c := &session.Changes{Grants: []*capability.Grant{{ID: id + ".x", Target: id}}}
@@ -251,14 +251,14 @@ func TestInterrupt(t *testing.T) {
 	}
 	for range 5 {
 		ctx, cancel := context.WithCancel(t.Context())
-		err = s.ReadState(ctx, id, nil, 0, func(*session.StatePiece) error {
+		err = s.ReadState(ctx, id, nil, 0, func(*session.StateChunk) error {
 			cancel()
 			return nil
 		})
 		if !errors.Is(err, context.Canceled) || fault.CodeOf(err) != fault.Canceled {
 			t.Errorf("a read whose caller gave up: %v", err)
 		}
-		if _, err := s.Look(t.Context(), id, nil); err != nil {
+		if _, err := s.ReadAccess(t.Context(), id, nil); err != nil {
 			t.Errorf("the next read on that connection: %v", err)
 		}
 	}

@@ -16,7 +16,7 @@ import (
 // fails with fault.InUse while a server runs. Stopped at any time, it has changed nothing.
 func Vacuum(ctx context.Context, dir string) (before, after int64, err error) {
 	file := filepath.Join(dir, fileName)
-	if before, err = size(file); err != nil {
+	if before, err = databaseSize(file); err != nil {
 		return 0, 0, fmt.Errorf("data folder: %w", err)
 	}
 	lock, err := lockFile(filepath.Join(dir, lockName))
@@ -24,7 +24,7 @@ func Vacuum(ctx context.Context, dir string) (before, after int64, err error) {
 		return 0, 0, err
 	}
 	defer func() { err = errors.Join(err, unlockFile(lock)) }()
-	c, err := alone(ctx, source(file, false))
+	c, err := openConn(ctx, dsn(file, false))
 	if err != nil {
 		return 0, 0, err
 	}
@@ -38,12 +38,12 @@ func Vacuum(ctx context.Context, dir string) (before, after int64, err error) {
 	if err = errors.Join(translate(ctx, err), c.close()); err != nil {
 		return 0, 0, fmt.Errorf("vacuum: %w", err)
 	}
-	after, err = size(file)
+	after, err = databaseSize(file)
 	return before, after, err
 }
 
-// size is that of a database's file and its write-ahead log, which a server that was killed leaves.
-func size(file string) (bytes int64, err error) {
+// databaseSize is that of a database's file and its write-ahead log, which a server that was killed leaves.
+func databaseSize(file string) (bytes int64, err error) {
 	info, err := os.Stat(file)
 	if err != nil {
 		return 0, err

@@ -28,9 +28,9 @@ func testOpenStream(t *testing.T, fresh Fresh) {
 	for incarnation := uint64(1); incarnation < 3; incarnation++ { // another secret has a stream of its own
 		stream, err := f.OpenStream(f.ctx, key, another, incarnation)
 		f.must("open a stream under an id that is taken", err)
-		same(f, "its own stream", stream, &ledger.Stream{Session: key.Session, Outbox: session.OwnStream(key, another).Outbox, SecretHash: another, Incarnation: incarnation})
+		same(f, "its own stream", stream, &ledger.Stream{Session: key.Session, Outbox: session.FallbackStream(key, another).Outbox, SecretHash: another, Incarnation: incarnation})
 	}
-	own := session.OwnStream(key, another)
+	own := session.FallbackStream(key, another)
 	stream, err := f.OpenStream(f.ctx, own, another, 2)
 	f.must("open it by the id of the stream", err)
 	same(f, "its own stream by id", stream, &ledger.Stream{Session: key.Session, Outbox: own.Outbox, SecretHash: another, Incarnation: 2})
@@ -47,7 +47,7 @@ func testOpenStream(t *testing.T, fresh Fresh) {
 	same(f, "stream after the takeover", stream, want)
 	_, err = f.OpenStream(f.ctx, key, secret, 3)
 	f.code("the one before", err, fault.Fenced)
-	same(f, "stored", f.load(&session.Want{Streams: []session.StreamKey{key}}).Streams[key], want)
+	same(f, "stored", f.load(&session.ReadSet{Streams: []session.StreamKey{key}}).Streams[key], want)
 
 	// Many at once: one secret has the outbox's id, the others streams of their own.
 	race := session.StreamKey{Session: newSession(), Outbox: newOutbox()}
@@ -59,9 +59,9 @@ func testOpenStream(t *testing.T, fresh Fresh) {
 		all.Go(func() { opened[i], errs[i] = f.OpenStream(f.ctx, race, secrets[i], 1) })
 	}
 	all.Wait()
-	stored := f.load(&session.Want{Streams: []session.StreamKey{race}}).Streams[race]
+	stored := f.load(&session.ReadSet{Streams: []session.StreamKey{race}}).Streams[race]
 	for i, err := range errs {
-		want := session.OwnStream(race, secrets[i])
+		want := session.FallbackStream(race, secrets[i])
 		if stored.SecretHash == secrets[i] {
 			want = race
 		}
@@ -80,13 +80,13 @@ func testFindStreams(t *testing.T, fresh Fresh) {
 	f.must("open stream", err)
 	secret, key := hash(), session.StreamKey{Session: id, Outbox: newOutbox()}
 	for incarnation := range uint64(3) { // 0: it is not open yet
-		sight, streams, err := f.FindStreams(f.ctx, session.StreamKeys(key, secret), []string{g.ID})
+		sight, streams, err := f.FindStreams(f.ctx, session.CandidateStreams(key, secret), []string{g.ID})
 		f.must("find streams", err)
 		stream := streams[key]
 		if (stream != nil) != (incarnation > 0) || sight.Row == nil || sight.Grants[g.ID] == nil {
 			t.Errorf("found %+v, %+v", stream, sight)
 		}
-		if stream != nil && (!stream.OpenFor(secret, incarnation) || stream.OpenFor(secret, incarnation+1) || stream.OpenFor(hash(), incarnation)) {
+		if stream != nil && (!stream.IsOpenBy(secret, incarnation) || stream.IsOpenBy(secret, incarnation+1) || stream.IsOpenBy(hash(), incarnation)) {
 			t.Errorf("it was opened under incarnation %d, and found as %+v", incarnation, stream)
 		}
 		opened, err := f.OpenStream(f.ctx, key, secret, incarnation+1)
@@ -101,7 +101,7 @@ func testIdleStreams(t *testing.T, fresh Fresh) {
 	f := begin(t, fresh)
 	ref, other, most := newRef(newSession()), newRef(newSession()), 3
 	open := func(idle string, key session.StreamKey, secret [32]byte) (*ledger.Stream, error) {
-		return f.Store.OpenStream(f.ctx, session.StreamOpening{Key: key, SecretHash: secret, Incarnation: 1, Idle: idle, MostIdle: most})
+		return f.Store.OpenStream(f.ctx, session.StreamRequest{Key: key, SecretHash: secret, Incarnation: 1, ReadOnlyRef: idle, MaxReadOnlyStreams: most})
 	}
 	fresher := func() session.StreamKey { return session.StreamKey{Session: newSession(), Outbox: newOutbox()} }
 	secret := hash()
@@ -110,23 +110,23 @@ func testIdleStreams(t *testing.T, fresh Fresh) {
 		keys = append(keys, fresher())
 		stream, err := open(ref, keys[len(keys)-1], secret)
 		f.must("open", err)
-		if stream.Idle != ref {
+		if stream.ReadOnlyRef != ref {
 			t.Errorf("%+v", stream)
 		}
 	}
 	full := func(what string) {
 		t.Helper()
 		key := fresher()
-		if _, err := open(ref, key, secret); !errors.Is(err, session.ErrIdle) {
+		if _, err := open(ref, key, secret); !errors.Is(err, session.ErrReadOnlyStreams) {
 			t.Errorf("%s: %v", what, err)
 		}
-		if st := f.load(&session.Want{Streams: []session.StreamKey{key}}).Streams[key]; st != nil {
+		if st := f.load(&session.ReadSet{Streams: []session.StreamKey{key}}).Streams[key]; st != nil {
 			t.Errorf("%s: made %+v", what, st)
 		}
 	}
 	full("one too many")
 	_, err := open(ref, keys[0], hash())
-	if !errors.Is(err, session.ErrIdle) {
+	if !errors.Is(err, session.ErrReadOnlyStreams) {
 		t.Errorf("one too many, under an id that is taken: %v", err)
 	}
 	_, err = open(ref, keys[0], secret)
@@ -157,17 +157,17 @@ func testRedeem(t *testing.T, fresh Fresh) {
 	accept := func(r *session.Redemption) error { seen = r; return nil }
 	used := func(ref string) uint32 {
 		t.Helper()
-		sight, err := f.Look(f.ctx, "", []string{ref})
+		sight, err := f.ReadAccess(f.ctx, "", []string{ref})
 		f.must("look", err)
-		return sight.Grants[ref].Used
+		return sight.Grants[ref].Redemptions
 	}
 
 	f.must("redeem", f.Redeem(f.ctx, g.ID, "r1", "192.0.2.1", accept))
-	if seen.Known || seen.Row == nil || seen.Row.Cursor != 4 || seen.Grant.ID != g.ID || seen.Grants[g.ID] == nil || seen.Now == 0 {
+	if seen.AlreadyCounted || seen.Row == nil || seen.Row.Cursor != 4 || seen.Grant.ID != g.ID || seen.Grants[g.ID] == nil || seen.Now == 0 {
 		t.Errorf("the first redemption saw %+v", seen)
 	}
 	f.must("redeem again", f.Redeem(f.ctx, g.ID, "r1", "192.0.2.1", accept))
-	if !seen.Known || seen.Grant.Used != 1 {
+	if !seen.AlreadyCounted || seen.Grant.Redemptions != 1 {
 		t.Errorf("the same redemption saw %+v", seen)
 	}
 	f.must("redeem anew", f.Redeem(f.ctx, g.ID, "r2", "192.0.2.1", accept))
@@ -209,10 +209,10 @@ func testRedeemLimit(t *testing.T, fresh Fresh) {
 	f := begin(t, fresh)
 	id := newSession()
 	g := grant(newRef(id), "")
-	g.Limit = 5
+	g.MaxRedemptions = 5
 	f.save(&session.Changes{Grants: []*capability.Grant{g}}, id)
 	admit := func(r *session.Redemption) error {
-		if !r.Known && r.Grant.Used >= r.Grant.Limit {
+		if !r.AlreadyCounted && r.Grant.Redemptions >= r.Grant.MaxRedemptions {
 			return fault.Exhausted.With("used up")
 		}
 		return nil
@@ -236,10 +236,10 @@ func testRedeemLimit(t *testing.T, fresh Fresh) {
 	if len(admitted) != 5 {
 		t.Errorf("%d redemption ids were admitted, want 5: %v", len(admitted), admitted)
 	}
-	sight, err := f.Look(f.ctx, id, []string{g.ID})
+	sight, err := f.ReadAccess(f.ctx, id, []string{g.ID})
 	f.must("look", err)
-	if sight.Grants[g.ID].Used != 5 {
-		t.Errorf("used %d times, want 5", sight.Grants[g.ID].Used)
+	if sight.Grants[g.ID].Redemptions != 5 {
+		t.Errorf("used %d times, want 5", sight.Grants[g.ID].Redemptions)
 	}
 }
 
@@ -249,10 +249,10 @@ func testRedeemWithoutLimit(t *testing.T, fresh Fresh) {
 	f := begin(t, fresh)
 	id := newSession()
 	free, top := grant(newRef(id), ""), grant(newRef(id), "")
-	free.Used = capability.MostCounted - 2
-	top.Limit, top.Used = 2*capability.MostCounted, capability.MostCounted
+	free.Redemptions = capability.MaxCountedRedemptions - 2
+	top.MaxRedemptions, top.Redemptions = 2*capability.MaxCountedRedemptions, capability.MaxCountedRedemptions
 	below := grant(newRef(id), top.ID)
-	below.Used = capability.MostCounted
+	below.Redemptions = capability.MaxCountedRedemptions
 	f.save(&session.Changes{Sessions: []*session.Row{liveRow(id, newSpace(), 4)}, Grants: []*capability.Grant{free, top, below}}, id)
 	redeem := func(ref, redemption string) (seen *session.Redemption) {
 		t.Helper()
@@ -274,8 +274,8 @@ func testRedeemWithoutLimit(t *testing.T, fresh Fresh) {
 	} {
 		rows := len(f.audit(id))
 		seen := redeem(c.ref, c.redemption)
-		if seen.Grant.Used != c.before || seen.Known != c.known || seen.Uncounted != c.uncounted || (len(f.audit(id)) > rows) != c.audit {
-			t.Errorf("%+v: redeemed %d times before, known %t, uncounted %t, %d audit rows after %d", c, seen.Grant.Used, seen.Known, seen.Uncounted, len(f.audit(id)), rows)
+		if seen.Grant.Redemptions != c.before || seen.AlreadyCounted != c.known || seen.Uncounted != c.uncounted || (len(f.audit(id)) > rows) != c.audit {
+			t.Errorf("%+v: redeemed %d times before, known %t, uncounted %t, %d audit rows after %d", c, seen.Grant.Redemptions, seen.AlreadyCounted, seen.Uncounted, len(f.audit(id)), rows)
 		}
 	}
 	no := fault.Exhausted.With("no")
@@ -291,10 +291,10 @@ func testRedeemLimitAbove(t *testing.T, fresh Fresh) {
 	top := grant(newRef(id), "")
 	middle, other := grant(newRef(id), top.ID), grant(newRef(id), top.ID)
 	below := grant(newRef(id), middle.ID)
-	top.Limit, below.Limit = 5, 4
+	top.MaxRedemptions, below.MaxRedemptions = 5, 4
 	f.save(&session.Changes{Sessions: []*session.Row{liveRow(id, newSpace(), 1)}, Grants: []*capability.Grant{top, middle, other, below}}, id)
 	admit := func(r *session.Redemption) error {
-		if refused := capability.CheckRedemption(r.Grant, r.Above, r.Known); refused != nil {
+		if refused := capability.CheckRedemption(r.Grant, r.LimitedAncestors, r.AlreadyCounted); refused != nil {
 			return refused
 		}
 		return nil
@@ -317,10 +317,10 @@ func testRedeemLimitAbove(t *testing.T, fresh Fresh) {
 			}
 		}
 	}
-	sight, err := f.Look(f.ctx, id, []string{top.ID, middle.ID, below.ID})
+	sight, err := f.ReadAccess(f.ctx, id, []string{top.ID, middle.ID, below.ID})
 	f.must("look", err)
-	if used := sight.Grants[top.ID].Used; admitted != 5 || used != 5 || sight.Grants[middle.ID].Used != 0 || sight.Grants[below.ID].Used > 4 {
-		t.Errorf("%d redemptions were admitted, %d counted at the top, %d in the middle, %d below", admitted, used, sight.Grants[middle.ID].Used, sight.Grants[below.ID].Used)
+	if used := sight.Grants[top.ID].Redemptions; admitted != 5 || used != 5 || sight.Grants[middle.ID].Redemptions != 0 || sight.Grants[below.ID].Redemptions > 4 {
+		t.Errorf("%d redemptions were admitted, %d counted at the top, %d in the middle, %d below", admitted, used, sight.Grants[middle.ID].Redemptions, sight.Grants[below.ID].Redemptions)
 	}
 	for _, ref := range []string{top.ID, below.ID, other.ID} {
 		f.code("one more", f.Redeem(f.ctx, ref, "one more", "", admit), fault.Exhausted)
@@ -334,13 +334,13 @@ func testRedeemCost(t *testing.T, fresh Fresh) {
 	id := newSession()
 	top := grant(newRef(id), "")
 	below := grant(newRef(id), top.ID)
-	top.Limit, below.Limit = 5, 4
+	top.MaxRedemptions, below.MaxRedemptions = 5, 4
 	f.save(&session.Changes{Sessions: []*session.Row{liveRow(id, newSpace(), 1)}, Grants: []*capability.Grant{top, below}}, id)
 	var above []int
 	redeem := func(answer error) error {
 		above = nil
 		return f.Redeem(f.ctx, below.ID, "r", "", func(r *session.Redemption) error {
-			above = append(above, len(r.Above))
+			above = append(above, len(r.LimitedAncestors))
 			return answer
 		})
 	}
@@ -375,13 +375,13 @@ func testRevoke(t *testing.T, fresh Fresh) {
 		for _, ref := range ids {
 			all = append(all, ref)
 		}
-		sight, err := f.Look(f.ctx, id, all)
+		sight, err := f.ReadAccess(f.ctx, id, all)
 		f.must("look", err)
 		got := map[string]uint64{}
 		for name, ref := range ids {
 			g := sight.Grants[ref]
-			if (g.Revoked != 0) != (g.RevokeBy != "") {
-				t.Errorf("%s: revoked %d by %q", name, g.Revoked, g.RevokeBy)
+			if (g.Revoked != 0) != (g.RevokedBy != "") {
+				t.Errorf("%s: revoked %d by %q", name, g.Revoked, g.RevokedBy)
 			}
 			if g.Revoked != 0 {
 				got[name] = g.Cut
@@ -402,9 +402,9 @@ func testRevoke(t *testing.T, fresh Fresh) {
 	same(f, "after a and b", cuts(ids), map[string]uint64{"a1": 5, "a11": 5, "a": 9, "a2": 9, "late": 9, "b": 10})
 	same(f, "another session's", cuts(others), map[string]uint64{})
 	f.save(&session.Changes{Revoke: []session.RevokedGrant{{ID: newRef(id), By: "x", At: 1, Cut: 1}}}, id) // nobody's: nothing
-	sight, err := f.Look(f.ctx, id, []string{ids["late"]})
+	sight, err := f.ReadAccess(f.ctx, id, []string{ids["late"]})
 	f.must("look", err)
-	if g := sight.Grants[ids["late"]]; g.Revoked != 109 || g.RevokeBy != ids["root"] {
+	if g := sight.Grants[ids["late"]]; g.Revoked != 109 || g.RevokedBy != ids["root"] {
 		t.Errorf("revoked: %+v", g)
 	}
 }
@@ -418,7 +418,7 @@ func testLineages(t *testing.T, fresh Fresh) {
 	owner := grant(newRef(id), space.ID)
 	child := grant(newRef(id), owner.ID)
 	f.save(&session.Changes{Grants: []*capability.Grant{space, owner, child}}, id)
-	for want, w := range map[*session.Want][]string{
+	for want, w := range map[*session.ReadSet][]string{
 		{Lineages: []string{ids["a11"]}}:                              {ids["a11"], ids["a1"], ids["a"], ids["root"]},
 		{Lineages: []string{ids["root"]}}:                             {ids["root"]},
 		{Lineages: []string{ids["a2"], ids["b"]}}:                     {ids["a2"], ids["a"], ids["b"], ids["root"]},
@@ -454,7 +454,7 @@ func testInit(t *testing.T, fresh Fresh) {
 	if space != root.Target || created {
 		t.Errorf("a later start: space %s, created %v", space, created)
 	}
-	sight, err := f.Look(f.ctx, space, []string{root.ID})
+	sight, err := f.ReadAccess(f.ctx, space, []string{root.ID})
 	f.must("look", err)
 	stored := sight.Grants[root.ID]
 	if stored == nil || stored.Created == 0 {

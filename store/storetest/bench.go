@@ -104,8 +104,8 @@ func (w *writer) batch() {
 			keys[i] = fmt.Sprintf("message/m%012d", w.seq+uint64(i))
 		}
 		id := w.key.Session
-		rows, err := tx.Load(ctx, &session.Want{Sessions: []string{id}, Streams: []session.StreamKey{w.key},
-			Heads: map[string][]string{id: keys}, Turns: []string{id}, Grants: []string{id + ".x"}})
+		rows, err := tx.Load(ctx, &session.ReadSet{Sessions: []string{id}, Streams: []session.StreamKey{w.key},
+			EntryMeta: map[string][]string{id: keys}, Turns: []string{id}, Grants: []string{id + ".x"}})
 		if err != nil {
 			return err
 		}
@@ -126,7 +126,7 @@ func (w *writer) batch() {
 		}
 		c.Records = []session.StreamRecord{{Stream: w.key, Record: record(w.seq+1, ids...)}}
 		if stream.LastSeq > 0 {
-			c.Prune = []session.StreamCut{{Stream: w.key, Through: stream.LastSeq}}
+			c.Prune = []session.StreamPrune{{Stream: w.key, Through: stream.LastSeq}}
 			stream.AckedThrough = stream.LastSeq
 		}
 		w.seq += uint64(w.ops)

@@ -37,17 +37,17 @@ func testLoadBound(t *testing.T, fresh Fresh) {
 	}
 	deltas := map[string]map[string]uint64{id: {keys[0]: 0}}
 	for name, w := range map[string]struct {
-		want  session.Want
+		want  session.ReadSet
 		bytes int // weight of what is read
 		given int // payloads and texts of that
 	}{
-		"one":      {session.Want{Entries: map[string][]string{id: keys[:1]}}, size + row, size},
-		"entries":  {session.Want{Entries: map[string][]string{id: keys}}, n * (size + row), n * size},
-		"prefixes": {session.Want{Prefixes: map[string][]string{id: {"part/m/"}}}, n * (size + row), n * size},
-		"log":      {session.Want{Logs: map[string]uint64{id: n}}, n * (size + row), n * size},
-		"deltas":   {session.Want{Deltas: deltas}, n * (size + row), n / 2 * (size - 22)}, // the other part's are passed over
-		"both":     {session.Want{Entries: map[string][]string{id: keys[:1]}, Deltas: deltas}, (n + 1) * (size + row), size + n/2*(size-22)},
-		"heads":    {session.Want{Heads: map[string][]string{id: keys}}, 0, 0},
+		"one":      {session.ReadSet{Entries: map[string][]string{id: keys[:1]}}, size + row, size},
+		"entries":  {session.ReadSet{Entries: map[string][]string{id: keys}}, n * (size + row), n * size},
+		"prefixes": {session.ReadSet{Prefixes: map[string][]string{id: {"part/m/"}}}, n * (size + row), n * size},
+		"log":      {session.ReadSet{Logs: map[string]uint64{id: n}}, n * (size + row), n * size},
+		"deltas":   {session.ReadSet{Deltas: deltas}, n * (size + row), n / 2 * (size - 22)}, // the other part's are passed over
+		"both":     {session.ReadSet{Entries: map[string][]string{id: keys[:1]}, Deltas: deltas}, (n + 1) * (size + row), size + n/2*(size-22)},
+		"heads":    {session.ReadSet{EntryMeta: map[string][]string{id: keys}}, 0, 0},
 	} {
 		for _, max := range []int{0, w.bytes, w.bytes - 1, w.bytes / 4, 1} {
 			w.want.MaxBytes = max
@@ -90,7 +90,7 @@ func testRowBound(t *testing.T, fresh Fresh) {
 		c.Events, c.Entries = append(c.Events, e), append(c.Entries, entryOf(e))
 	}
 	f.save(c, id)
-	for name, w := range map[string]session.Want{
+	for name, w := range map[string]session.ReadSet{
 		"prefixes": {Prefixes: map[string][]string{id: {""}}},
 		"log":      {Logs: map[string]uint64{id: n}},
 	} {
@@ -127,7 +127,7 @@ func testStrangeTexts(t *testing.T, fresh Fresh) {
 		}
 		for _, ref := range []string{bad, root.ID + bad, bad + root.ID, strings.Repeat("x", 1<<20)} {
 			err := f.Redeem(f.ctx, ref, "r", "192.0.2.1", func(r *session.Redemption) error {
-				if r.Grant != nil || r.Known {
+				if r.Grant != nil || r.AlreadyCounted {
 					t.Errorf("ref %q is known", bad)
 				}
 				return fault.UnknownRef

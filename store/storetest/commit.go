@@ -20,11 +20,11 @@ import (
 // commit is session.Commit in one transaction; now is the one it had.
 func (f *fixture) commit(subs ...session.Submission) (answers []session.Answer, now int64) {
 	f.Helper()
-	err := f.Guess(f.ctx, func(tx session.Tx) (err error) {
+	err := f.UpdateOptimistic(f.ctx, func(tx session.Tx) (err error) {
 		clock := &clockTx{Tx: tx}
 		answers, _, err = session.Commit(f.ctx, clock, subs, session.DefaultConfig())
 		now = clock.now
-		time.Sleep(f.decides)
+		time.Sleep(f.decideDelay)
 		return err
 	})
 	if err != nil {
@@ -53,7 +53,7 @@ type clockTx struct {
 	now int64
 }
 
-func (t *clockTx) Load(ctx context.Context, w *session.Want) (*session.Rows, error) {
+func (t *clockTx) Load(ctx context.Context, w *session.ReadSet) (*session.Rows, error) {
 	rows, err := t.Tx.Load(ctx, w)
 	if rows != nil {
 		t.now = rows.Now
@@ -103,9 +103,9 @@ func (w *twin) same(what string, got, want any) {
 	same(w.fixture, what, got, want)
 }
 
-// measured checks what is counted as held: exactly, where nothing was trimmed, and else not
+// checkMeasured checks what is counted as held: exactly, where nothing was trimmed, and else not
 // less than there is.
-func (w *twin) measured(row *session.Row) {
+func (w *twin) checkMeasured(row *session.Row) {
 	w.Helper()
 	got, err := w.Measure(w.ctx, row.ID)
 	w.must("measure", err)
@@ -121,7 +121,7 @@ func (w *twin) open(o *author) *author {
 	_, err := w.OpenStream(w.ctx, session.StreamKey{Session: o.session, Outbox: o.outbox}, o.secret, 1)
 	w.must("open stream", err)
 	w.model.OpenStream(o.session, o.outbox, 1)
-	w.model.Secret(o.session, o.outbox, o.secret)
+	w.model.SetStreamSecret(o.session, o.outbox, o.secret)
 	return o
 }
 
@@ -145,7 +145,7 @@ func (w *twin) compare(id string, authors []*author, refs []string) {
 	}
 	var entries []*session.Entry
 	var turns []*session.Turn
-	w.must("read state", w.ReadState(w.ctx, id, nil, 1000, func(p *session.StatePiece) error {
+	w.must("read state", w.ReadState(w.ctx, id, nil, 1000, func(p *session.StateChunk) error {
 		entries, turns = append(entries, p.Entries...), append(turns, p.Turns...)
 		return nil
 	}))
@@ -153,7 +153,7 @@ func (w *twin) compare(id string, authors []*author, refs []string) {
 	w.same("entries", entries, wantEntries)
 	w.same("turns", turns, wantTurns)
 
-	rows := w.load(&session.Want{Sessions: []string{id}, Grants: refs})
+	rows := w.load(&session.ReadSet{Sessions: []string{id}, Grants: refs})
 	for _, ref := range refs {
 		got, want := rows.Grants[ref], w.model.Grant(ref)
 		if base > 0 && got != nil && want != nil {
@@ -161,10 +161,10 @@ func (w *twin) compare(id string, authors []*author, refs []string) {
 		}
 		w.same("grant", got, want)
 	}
-	w.measured(page.Row)
+	w.checkMeasured(page.Row)
 	for _, o := range authors {
 		key := session.StreamKey{Session: o.session, Outbox: o.outbox}
-		rows := w.load(&session.Want{Streams: []session.StreamKey{key}, Records: []session.RecordRange{{Stream: key, From: 1, To: 1 << 40}}})
+		rows := w.load(&session.ReadSet{Streams: []session.StreamKey{key}, Records: []session.RecordRange{{Stream: key, From: 1, To: 1 << 40}}})
 		got, want := rows.Streams[key], w.model.Stream(key.Session, key.Outbox)
 		w.same("stream", got, want)
 		if n := w.model.Records(key.Session, key.Outbox); len(rows.Records[key]) != n {
@@ -193,7 +193,7 @@ func (w *twin) compare(id string, authors []*author, refs []string) {
 // testCommitScripts runs random scripts of everything that ops can do.
 func testCommitScripts(t *testing.T, fresh Fresh) {
 	f := begin(t, fresh)
-	for _, seed := range []uint64{1, 2, uint64(f.load(&session.Want{}).Now)} {
+	for _, seed := range []uint64{1, 2, uint64(f.load(&session.ReadSet{}).Now)} {
 		s := newScript(&twin{fixture: f, model: memtx.New(), seed: seed})
 		for i := range 60 {
 			if i%20 == 19 {
@@ -258,7 +258,7 @@ func testCommitRevoke(t *testing.T, fresh Fresh) {
 		last := make([]ledger.Outcome, 4)
 		var all sync.WaitGroup
 		for i := range last {
-			p := open(o.under(ref))
+			p := open(o.withRef(ref))
 			all.Go(func() {
 				for n := 0; last[i].Status != ledger.Denied; n++ {
 					got, _ := f.commit(p.batch(false, putOp("message/m"+p.outbox, `{"n":%d}`, n)))
@@ -293,7 +293,7 @@ func testCommitRevoke(t *testing.T, fresh Fresh) {
 				t.Errorf("cursor %d was committed after the cut at %d", e.Cursor, cut)
 			}
 		}
-		if _, err := f.Lapsed(f.ctx, 0, "", 1); err != nil {
+		if _, err := f.LapsedTurns(f.ctx, 0, "", 1); err != nil {
 			t.Errorf("lapsed: %v", err)
 		}
 	}
@@ -306,7 +306,7 @@ func testCommitOpposite(t *testing.T, fresh Fresh) {
 	one, two := newAuthor(root.ID), newAuthor(root.ID)
 	var all sync.WaitGroup
 	for i := range 6 {
-		a, b := one.beside(), two.beside()
+		a, b := one.sameSession(), two.sameSession()
 		if i%2 == 1 {
 			a, b = b, a
 		}
@@ -341,7 +341,7 @@ func testClockSetBack(t *testing.T, fresh Fresh) {
 	_, err := f.OpenStream(f.ctx, session.StreamKey{Session: o.session, Outbox: o.outbox}, hash(), 1)
 	f.must("open stream", err)
 	f.applied(o.batch(false, o.create()))
-	row := f.load(&session.Want{Sessions: []string{o.session}}).Sessions[o.session]
+	row := f.load(&session.ReadSet{Sessions: []string{o.session}}).Sessions[o.session]
 	row.Updated += time.Hour.Milliseconds() // before it was set back
 	f.save(&session.Changes{Sessions: []*session.Row{row}}, o.session)
 	for n := range 3 {
@@ -360,7 +360,7 @@ func testCommitFails(t *testing.T, fresh Fresh) {
 	f := begin(t, fresh)
 	o := newAuthor(f.space().ID)
 	ctx, cancel := context.WithCancel(f.ctx)
-	err := f.Guess(ctx, func(tx session.Tx) error {
+	err := f.UpdateOptimistic(ctx, func(tx session.Tx) error {
 		cancel()
 		_, _, err := session.Commit(ctx, tx, []session.Submission{o.batch(false, o.create())}, session.DefaultConfig())
 		return err
@@ -368,7 +368,7 @@ func testCommitFails(t *testing.T, fresh Fresh) {
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("commit: %v", err)
 	}
-	sight, err := f.Look(f.ctx, o.session, []string{o.ref})
+	sight, err := f.ReadAccess(f.ctx, o.session, []string{o.ref})
 	f.must("look", err)
 	if sight.Row != nil || len(sight.Grants) != 0 {
 		t.Errorf("a failed commit left %+v", sight)

@@ -16,7 +16,7 @@ import (
 // dead before, none that lives.
 func testExpire(t *testing.T, fresh Fresh) {
 	f := begin(t, fresh)
-	now := f.load(&session.Want{}).Now
+	now := f.load(&session.ReadSet{}).Now
 	id, deleted, space := newSession(), newSession(), newSpace()
 	row, gone := liveRow(id, space, 7), liveRow(deleted, space, 3)
 	gone.Life = session.Deleted
@@ -43,7 +43,7 @@ func testExpire(t *testing.T, fresh Fresh) {
 	f.save(&session.Changes{Sessions: []*session.Row{row, gone}, Grants: grants}, id, deleted)
 
 	for rounds := 0; ; rounds++ {
-		more, err := f.Expire(f.ctx, 2)
+		more, err := f.AuditExpired(f.ctx, 2)
 		f.must("expire", err)
 		if !more {
 			break
@@ -67,7 +67,7 @@ func testExpire(t *testing.T, fresh Fresh) {
 	if rows := f.audit(deleted); len(rows) != 0 {
 		t.Errorf("the ref of a deleted session: %v", rows)
 	}
-	if more, err := f.Expire(f.ctx, 100); err != nil || more || len(f.audit(id)) != len(want) {
+	if more, err := f.AuditExpired(f.ctx, 100); err != nil || more || len(f.audit(id)) != len(want) {
 		t.Errorf("again: %v, %v", more, err)
 	}
 }
@@ -81,7 +81,7 @@ func testExpireRace(t *testing.T, fresh Fresh) {
 		stores = append(stores, open(t, db))
 	}
 	f := stores[0]
-	space, now := newSpace(), f.load(&session.Want{}).Now
+	space, now := newSpace(), f.load(&session.ReadSet{}).Now
 	targets := []string{space}
 	var grants []*capability.Grant
 	var rows []*session.Row
@@ -104,7 +104,7 @@ func testExpireRace(t *testing.T, fresh Fresh) {
 		all.Go(func() {
 			for more := true; more; {
 				var err error
-				if more, err = f.Expire(f.ctx, 10); err != nil {
+				if more, err = f.AuditExpired(f.ctx, 10); err != nil {
 					t.Errorf("expire: %v", err)
 					return
 				}
@@ -147,34 +147,34 @@ func testUses(t *testing.T, fresh Fresh) {
 	f.save(c, id)
 	var all sync.WaitGroup
 	for i := range 24 {
-		var uses []capability.Uses
+		var uses []capability.RefUses
 		for j, ref := range refs[:3] {
-			uses = append(uses, capability.Uses{Ref: ref, Count: uint64(j + 1), Last: int64(1000 + (i*7)%24)})
+			uses = append(uses, capability.RefUses{Ref: ref, Count: uint64(j + 1), LastUsed: int64(1000 + (i*7)%24)})
 		}
 		if i%2 == 1 {
 			slices.Reverse(uses)
 		}
 		all.Go(func() {
-			if err := f.Used(f.ctx, page(), uses); err != nil {
+			if err := f.AddUses(f.ctx, page(), uses); err != nil {
 				t.Error(err)
 			}
 		})
 	}
 	all.Wait()
-	f.must("nothing", f.Used(f.ctx, page(), nil))
+	f.must("nothing", f.AddUses(f.ctx, page(), nil))
 	for j, ref := range refs {
 		page, err := f.ReadTree(f.ctx, "", session.TreeQuery{Under: ref, Limit: 1}, nil)
 		f.must("read tree", err)
-		want := capability.Uses{Ref: ref}
+		want := capability.RefUses{Ref: ref}
 		if j < 3 {
-			want.Count, want.Last = uint64(24*(j+1)), 1023
+			want.Count, want.LastUsed = uint64(24*(j+1)), 1023
 		}
-		same(f, "uses", capability.Uses{Ref: page.Rows[0].Grant.ID, Count: page.Rows[0].Uses, Last: page.Rows[0].Last}, want)
+		same(f, "uses", capability.RefUses{Ref: page.Rows[0].Grant.ID, Count: page.Rows[0].Uses, LastUsed: page.Rows[0].LastUsed}, want)
 	}
 }
 
 // page is the first of a new writer.
-func page() capability.Page { return capability.Page{Writer: newOp(), Number: 1} }
+func page() capability.IdempotencyKey { return capability.IdempotencyKey{Writer: newOp(), Seq: 1} }
 
 // testPageOnce: a page is there once, however often and by how many at once it is written;
 // a writer's next one is another, and so is another writer's.
@@ -185,15 +185,15 @@ func testPageOnce(t *testing.T, fresh Fresh) {
 	f.save(&session.Changes{Grants: []*capability.Grant{grant(ref, "")}}, id)
 	one, other := page(), page()
 	next := one
-	next.Number++
-	for _, p := range []capability.Page{one, one, next, next, one, other} {
+	next.Seq++
+	for _, p := range []capability.IdempotencyKey{one, one, next, next, one, other} {
 		var all sync.WaitGroup
 		for range 4 {
 			all.Go(func() {
 				// Audits and uses are written under names of their own.
 				for _, err := range []error{
-					f.Used(f.ctx, p, []capability.Uses{{Ref: ref, Count: 1, Last: 5}}),
-					f.Audit(f.ctx, capability.Page{Writer: p.Writer + "a", Number: p.Number}, []*capability.AuditRow{{Target: id, Act: capability.AuditUse}}),
+					f.AddUses(f.ctx, p, []capability.RefUses{{Ref: ref, Count: 1, LastUsed: 5}}),
+					f.Audit(f.ctx, capability.IdempotencyKey{Writer: p.Writer + "a", Seq: p.Seq}, []*capability.AuditRow{{Target: id, Act: capability.AuditUse}}),
 				} {
 					if err != nil {
 						t.Error(err)
@@ -213,10 +213,10 @@ func testPageOnce(t *testing.T, fresh Fresh) {
 	gone, cancel := context.WithCancel(f.ctx)
 	cancel()
 	failed := page()
-	if err := f.Used(gone, failed, []capability.Uses{{Ref: ref, Count: 1}}); err == nil {
+	if err := f.AddUses(gone, failed, []capability.RefUses{{Ref: ref, Count: 1}}); err == nil {
 		t.Error("who has given up has written")
 	}
-	f.must("again", f.Used(f.ctx, failed, []capability.Uses{{Ref: ref, Count: 1}}))
+	f.must("again", f.AddUses(f.ctx, failed, []capability.RefUses{{Ref: ref, Count: 1}}))
 	tree, err = f.ReadTree(f.ctx, "", session.TreeQuery{Under: ref, Limit: 1}, nil)
 	f.must("read tree", err)
 	if uses := tree.Rows[0].Uses; uses != 4 {

@@ -31,14 +31,14 @@ func testForget(t *testing.T, fresh Fresh) {
 	var streams []session.StreamKey
 	var sent []session.Submission
 	for n := range 5 {
-		w := o.under(writer)
+		w := o.withRef(writer)
 		open(w)
 		sub := w.batch(false, putOp("message/a", `{"n":%d}`, n))
 		f.applied(sub)
 		streams, sent = append(streams, session.StreamKey{Session: w.session, Outbox: w.outbox}), append(sent, sub)
 		f.must("redeem", f.Redeem(f.ctx, writer, fmt.Sprintf("r%d", n), "", func(*session.Redemption) error { return nil }))
 	}
-	f.must("use", f.Used(f.ctx, capability.Page{Writer: "w", Number: 1}, []capability.Uses{{Ref: o.ref, Count: 1, Last: 1}, {Ref: reader, Count: 1, Last: 1}, {Ref: writer, Count: 1, Last: 1}}))
+	f.must("use", f.AddUses(f.ctx, capability.IdempotencyKey{Writer: "w", Seq: 1}, []capability.RefUses{{Ref: o.ref, Count: 1, LastUsed: 1}, {Ref: reader, Count: 1, LastUsed: 1}, {Ref: writer, Count: 1, LastUsed: 1}}))
 	share, err := f.PublishShare(f.ctx, newPublicShare(o.session), asking())
 	f.must("publish", err)
 	o.acked = o.seq
@@ -49,7 +49,7 @@ func testForget(t *testing.T, fresh Fresh) {
 
 	due := func() []string {
 		t.Helper()
-		ids, next, err := f.Forgettable(f.ctx, everything, "", 10)
+		ids, next, err := f.TrimmableDeleted(f.ctx, keepNothing, "", 10)
 		f.must("forgettable", err)
 		if next != "" {
 			t.Errorf("there is more to be forgotten after %q", next)
@@ -63,7 +63,7 @@ func testForget(t *testing.T, fresh Fresh) {
 		return more
 	}
 	same(f, "due", due(), []string{o.session})
-	for id, keep := range map[string]time.Duration{o.session: time.Hour, lives.session: everything, newSession(): everything} {
+	for id, keep := range map[string]time.Duration{o.session: time.Hour, lives.session: keepNothing, newSession(): keepNothing} {
 		if forget(id, keep) {
 			t.Errorf("%s of %v is forgotten", id, keep)
 		}
@@ -71,9 +71,9 @@ func testForget(t *testing.T, fresh Fresh) {
 	same(f, "a row before its time", f.log(o.session).Row, was)
 
 	// What was sent comes again, and something new, from who has heard nothing and who has heard all.
-	late := o.beside()
+	late := o.sameSession()
 	sent = append(sent, o.batch(true, putOp("message/b", `{}`), newIntent(session.MethodDelete)), late.batch(false, late.create("external", "gone")),
-		o.under(reader).batch(false, newIntent(ledger.MethodVoid)))
+		o.withRef(reader).batch(false, newIntent(ledger.MethodVoid)))
 	ack := session.Submission{Batch: ledger.Batch{Session: o.session, Outbox: o.outbox, Incarnation: 1, AckedThrough: o.seq}, Ref: o.ref, Ack: true}
 	direct := session.Submission{Batch: ledger.Batch{Session: o.session}, Ref: o.ref, Direct: &session.Direct{Ref: writer}}
 	answered := func(what string) {
@@ -105,7 +105,7 @@ func testForget(t *testing.T, fresh Fresh) {
 		}
 	}
 	pieces := 1
-	for forget(o.session, everything) {
+	for forget(o.session, keepNothing) {
 		answered(fmt.Sprintf("after piece %d", pieces))
 		same(f, "due while it is forgotten", due(), []string{o.session})
 		pieces++
@@ -129,7 +129,7 @@ func testForget(t *testing.T, fresh Fresh) {
 	for _, key := range streams {
 		records = append(records, session.RecordRange{Stream: key, From: 1, To: 9})
 	}
-	rows := f.load(&session.Want{Records: records, Grants: []string{o.ref, reader, writer}})
+	rows := f.load(&session.ReadSet{Records: records, Grants: []string{o.ref, reader, writer}})
 	if len(rows.Records) > 0 || len(rows.Grants) != 1 || rows.Grants[o.ref] == nil {
 		t.Errorf("of it are left: records %v, refs %v", rows.Records, rows.Grants)
 	}
@@ -147,13 +147,13 @@ func testForget(t *testing.T, fresh Fresh) {
 	}
 	seen := false
 	f.must("redeem", f.Redeem(f.ctx, writer, "r0", "", func(r *session.Redemption) error {
-		seen = r.Grant == nil && !r.Known && r.Row.Forgotten
+		seen = r.Grant == nil && !r.AlreadyCounted && r.Row.Forgotten
 		return nil
 	}))
 	if !seen {
 		t.Error("a ref of it is redeemed")
 	}
-	if forget(o.session, everything) {
+	if forget(o.session, keepNothing) {
 		t.Error("it is forgotten once more")
 	}
 	// If the refs were there, nothing would be known of them; of the owner's, something is.

@@ -8,7 +8,7 @@ func testHistory(t *testing.T, fresh Fresh) {
 	f := begin(t, fresh)
 	history := func() string {
 		t.Helper()
-		id, err := f.History(f.ctx)
+		id, err := f.HistoryID(f.ctx)
 		f.must("read the history id", err)
 		if len(id) != 32 {
 			t.Errorf("the history id is %q", id)
@@ -19,7 +19,7 @@ func testHistory(t *testing.T, fresh Fresh) {
 	if again := history(); again != was {
 		t.Errorf("it was %s and is %s", was, again)
 	}
-	id, err := f.Restored(f.ctx)
+	id, err := f.BeginHistory(f.ctx)
 	f.must("begin a history", err)
 	if is := history(); is != id || is == was {
 		t.Errorf("after %s it is %s, and was to be %s", was, is, id)

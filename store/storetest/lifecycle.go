@@ -124,7 +124,7 @@ func testClosed(t *testing.T, fresh Fresh) {
 			t.Errorf("close: %v", err)
 		}
 	}
-	if _, err := s.Look(t.Context(), newSession(), nil); fault.CodeOf(err) != fault.Draining {
+	if _, err := s.ReadAccess(t.Context(), newSession(), nil); fault.CodeOf(err) != fault.Draining {
 		t.Errorf("a read of a closed store: %v", err)
 	}
 	err = s.Update(t.Context(), func(session.Tx) error { return errors.New("ran on a closed store") })
@@ -151,10 +151,10 @@ func change(id string) *session.Changes {
 // was made or not.
 func (f *fixture) untouched(id string, c *session.Changes) {
 	f.Helper()
-	rows := f.load(&session.Want{Sessions: []string{id}, Streams: []session.StreamKey{c.Records[0].Stream},
+	rows := f.load(&session.ReadSet{Sessions: []string{id}, Streams: []session.StreamKey{c.Records[0].Stream},
 		Records: []session.RecordRange{{Stream: c.Records[0].Stream, From: 1, To: 9}}, Grants: []string{c.Grants[0].ID},
 		Prefixes: map[string][]string{id: {""}}, Turns: []string{id}, Logs: map[string]uint64{id: 9},
-		External: []session.ExternalID{{Space: c.Sessions[0].Space, Maker: newRef(c.Sessions[0].Space), ID: c.Sessions[0].External}}})
+		External: []session.ExternalID{{Space: c.Sessions[0].Space, SpaceRef: newRef(c.Sessions[0].Space), ID: c.Sessions[0].External}}})
 	audit := f.audit(id)
 	if rows.Sessions[id].Life != session.Absent ||
 		len(rows.Streams)+len(rows.Records)+len(rows.Grants)+len(rows.Entries)+len(rows.Turns)+len(rows.Logs)+len(rows.External)+len(audit) != 0 {
@@ -169,13 +169,13 @@ func testRollback(t *testing.T, fresh Fresh) {
 	c := change(id)
 	mine := errors.New("mine")
 	err := f.Update(f.ctx, func(tx session.Tx) error {
-		if _, err := tx.Load(f.ctx, &session.Want{Sessions: []string{id}}); err != nil {
+		if _, err := tx.Load(f.ctx, &session.ReadSet{Sessions: []string{id}}); err != nil {
 			return err
 		}
 		if err := tx.Save(f.ctx, c); err != nil {
 			return err
 		}
-		if _, err := tx.Load(f.ctx, &session.Want{Turns: []string{id}}); err != nil { // sends what was saved
+		if _, err := tx.Load(f.ctx, &session.ReadSet{Turns: []string{id}}); err != nil { // sends what was saved
 			return err
 		}
 		return mine
@@ -189,7 +189,7 @@ func testRollback(t *testing.T, fresh Fresh) {
 	// A statement that fails fails the whole.
 	f.save(&session.Changes{Events: c.Events}, id)
 	err = f.Update(f.ctx, func(tx session.Tx) error {
-		if _, err := tx.Load(f.ctx, &session.Want{Sessions: []string{id}}); err != nil {
+		if _, err := tx.Load(f.ctx, &session.ReadSet{Sessions: []string{id}}); err != nil {
 			return err
 		}
 		return tx.Save(f.ctx, &session.Changes{Sessions: c.Sessions, Events: c.Events, Grants: c.Grants})
@@ -197,7 +197,7 @@ func testRollback(t *testing.T, fresh Fresh) {
 	if err == nil {
 		t.Fatal("an event was written twice")
 	}
-	rows := f.load(&session.Want{Sessions: []string{id}, Grants: []string{c.Grants[0].ID}})
+	rows := f.load(&session.ReadSet{Sessions: []string{id}, Grants: []string{c.Grants[0].ID}})
 	if rows.Sessions[id].Life != session.Absent || len(rows.Grants) != 0 {
 		t.Errorf("a failed transaction left something: %+v", rows)
 	}
@@ -216,7 +216,7 @@ func testPanic(t *testing.T, fresh Fresh) {
 				}
 			}()
 			_ = f.Update(f.ctx, func(tx session.Tx) error {
-				if _, err := tx.Load(f.ctx, &session.Want{Sessions: []string{id}}); err != nil {
+				if _, err := tx.Load(f.ctx, &session.ReadSet{Sessions: []string{id}}); err != nil {
 					return err
 				}
 				if err := tx.Save(f.ctx, c); err != nil {
@@ -240,7 +240,7 @@ func testCancelWaiting(t *testing.T, fresh Fresh) {
 		held := make(chan error, 1)
 		go func() {
 			held <- f.Update(f.ctx, func(tx session.Tx) error {
-				_, err := tx.Load(f.ctx, &session.Want{Sessions: []string{id}})
+				_, err := tx.Load(f.ctx, &session.ReadSet{Sessions: []string{id}})
 				close(holding)
 				<-release
 				return err
@@ -251,7 +251,7 @@ func testCancelWaiting(t *testing.T, fresh Fresh) {
 		gaveUp := make(chan error, 1)
 		go func() {
 			gaveUp <- f.Update(waiting, func(tx session.Tx) error {
-				if _, err := tx.Load(waiting, &session.Want{Sessions: []string{id}}); err != nil {
+				if _, err := tx.Load(waiting, &session.ReadSet{Sessions: []string{id}}); err != nil {
 					return err
 				}
 				return tx.Save(waiting, c)
@@ -285,7 +285,7 @@ func testCancelMidway(t *testing.T, fresh Fresh) {
 			}
 			at("before")
 			err := f.Update(ctx, func(tx session.Tx) error {
-				if _, err := tx.Load(ctx, &session.Want{Sessions: []string{id}}); err != nil {
+				if _, err := tx.Load(ctx, &session.ReadSet{Sessions: []string{id}}); err != nil {
 					return err
 				}
 				at("loaded")
@@ -294,7 +294,7 @@ func testCancelMidway(t *testing.T, fresh Fresh) {
 				}
 				at("saved")
 				if step == "flushed" {
-					if _, err := tx.Load(ctx, &session.Want{Turns: []string{id}}); err != nil {
+					if _, err := tx.Load(ctx, &session.ReadSet{Turns: []string{id}}); err != nil {
 						return err
 					}
 					cancel()
@@ -310,21 +310,21 @@ func testCancelMidway(t *testing.T, fresh Fresh) {
 	f.untouched(id, c)
 	ctx, cancel := context.WithCancel(f.ctx)
 	cancel()
-	_, err := f.Look(ctx, id, nil)
+	_, err := f.ReadAccess(ctx, id, nil)
 	f.code("a read whose caller gave up", err, fault.Canceled)
 	ctx, cancel = context.WithTimeout(f.ctx, time.Nanosecond)
 	defer cancel()
 	<-ctx.Done()
-	_, err = f.Look(ctx, id, nil)
+	_, err = f.ReadAccess(ctx, id, nil)
 	f.code("a read that took longer than it may", err, fault.Unavailable)
 	err = f.Update(ctx, func(tx session.Tx) error {
-		_, err := tx.Load(ctx, &session.Want{Sessions: []string{id}})
+		_, err := tx.Load(ctx, &session.ReadSet{Sessions: []string{id}})
 		return err
 	})
 	f.code("a transaction that did", err, fault.Unavailable)
 	if !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("the context's error is not in %v", err)
 	}
-	_, err = f.Look(f.ctx, id, nil)
+	_, err = f.ReadAccess(f.ctx, id, nil)
 	f.must("a read afterwards", err)
 }

@@ -49,7 +49,7 @@ func testLongLists(t *testing.T, fresh Fresh) {
 		same(f, "events", page.Events, saved[:last])
 		saved = saved[last:]
 	}
-	rows := f.load(&session.Want{Sessions: ids, Heads: heads})
+	rows := f.load(&session.ReadSet{Sessions: ids, EntryMeta: heads})
 	for _, id := range ids {
 		if got, want := len(rows.Entries[id]), len(entries[id]); got != want {
 			t.Errorf("%d heads of %d", got, want)
@@ -60,7 +60,7 @@ func testLongLists(t *testing.T, fresh Fresh) {
 			same(f, key, rows.Entries[id][key], &head)
 		}
 	}
-	whole := f.load(&session.Want{Sessions: ids, Entries: heads})
+	whole := f.load(&session.ReadSet{Sessions: ids, Entries: heads})
 	for id := range entries {
 		for key, want := range entries[id] {
 			if got := whole.Entries[id][key]; want.Payload != nil && (got == nil || string(got.Payload) != string(want.Payload)) {
@@ -73,7 +73,7 @@ func testLongLists(t *testing.T, fresh Fresh) {
 		e.TextLen += 5
 	}
 	f.save(c, ids...)
-	rows = f.load(&session.Want{Sessions: ids, Heads: heads})
+	rows = f.load(&session.ReadSet{Sessions: ids, EntryMeta: heads})
 	for id := range entries {
 		for key, want := range entries[id] {
 			if got := rows.Entries[id][key]; got == nil || got.TextLen != want.TextLen {

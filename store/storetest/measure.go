@@ -30,17 +30,17 @@ func testMeasure(t *testing.T, fresh Fresh) {
 		t.Fatalf("not measured: %v, %v", ids, err)
 	}
 	read := func() (*session.Row, *capability.Grant) {
-		rows := f.load(&session.Want{Sessions: []string{o.session}, Grants: []string{guest.ID}})
+		rows := f.load(&session.ReadSet{Sessions: []string{o.session}, Grants: []string{guest.ID}})
 		return rows.Sessions[o.session], rows.Grants[guest.ID]
 	}
 	row, ref := read()
-	if row.Bytes <= ref.Bytes || ref.Bytes != int64(len(`{"n":2}`)+session.EventCost) || row.Spared != 0 || ref.Spared != 0 {
+	if row.Bytes <= ref.Bytes || ref.Bytes != int64(len(`{"n":2}`)+session.EventCost) || row.ExemptBytes != 0 || ref.ExemptBytes != 0 {
 		t.Fatalf("counted: %+v, %+v", row, ref)
 	}
 
 	// As a server of the version before would have left it.
 	old := *row
-	old.Bytes, old.Spared = 0, -1
+	old.Bytes, old.ExemptBytes = 0, -1
 	f.save(&session.Changes{Sessions: []*session.Row{&old}, Charges: []session.Charge{{Ref: guest.ID, Bytes: 12345}}}, o.session)
 	f.applied(other.batch(false, putOp("message/c", `{"n":3}`)))
 	ids, err := f.Unmeasured(f.ctx, 10)
@@ -52,10 +52,10 @@ func testMeasure(t *testing.T, fresh Fresh) {
 		bytes, err := f.Measure(f.ctx, o.session)
 		f.must("measure", err)
 		got, gotRef := read()
-		if want := row.Bytes + int64(len(`{"n":3}`)+session.EventCost); bytes != want || got.Bytes != want || got.Spared != want {
+		if want := row.Bytes + int64(len(`{"n":3}`)+session.EventCost); bytes != want || got.Bytes != want || got.ExemptBytes != want {
 			t.Errorf("measured as %d, want %d: %+v", bytes, want, got)
 		}
-		if want := 2 * ref.Bytes; gotRef.Bytes != want || gotRef.Spared != want {
+		if want := 2 * ref.Bytes; gotRef.Bytes != want || gotRef.ExemptBytes != want {
 			t.Errorf("measured: %+v, want %d", gotRef, want)
 		}
 	}
@@ -63,7 +63,7 @@ func testMeasure(t *testing.T, fresh Fresh) {
 	bytes, err := f.Measure(f.ctx, o.session)
 	f.must("measure", err)
 	got, gotRef := read()
-	if got.Bytes != bytes || got.Spared >= bytes || gotRef.Bytes != 3*ref.Bytes || gotRef.Spared != 2*ref.Bytes {
+	if got.Bytes != bytes || got.ExemptBytes >= bytes || gotRef.Bytes != 3*ref.Bytes || gotRef.ExemptBytes != 2*ref.Bytes {
 		t.Errorf("measured again: %d, %+v, %+v", bytes, got, gotRef)
 	}
 	if ids, err := f.Unmeasured(f.ctx, 10); err != nil || len(ids) != 0 {
@@ -84,11 +84,11 @@ func testMeasure(t *testing.T, fresh Fresh) {
 	counted("replaced and removed")
 	f.applied(o.batch(false, newIntent(session.MethodPurge, "key", "message/e")))
 	counted("purged")
-	if more, err := f.Trim(f.ctx, o.session, everything, 3, 1<<20); err != nil || !more {
+	if more, err := f.Trim(f.ctx, o.session, keepNothing, 3, 1<<20); err != nil || !more {
 		t.Fatalf("trim: %v, %v", more, err)
 	}
 	counted("trimmed in part")
-	f.trim(o.session, everything, 10)
+	f.trim(o.session, keepNothing, 10)
 	counted("trimmed")
 	if row, ref := read(); row.Bytes == 0 || row.Bytes > bytes-4*session.EventCost || ref.Bytes != 0 {
 		t.Errorf("after the log is gone %d bytes are counted, %d of the ref", row.Bytes, ref.Bytes)
@@ -123,20 +123,20 @@ func testAccounts(t *testing.T, fresh Fresh) {
 		account := ""
 		if c.account != nil {
 			account = c.account.ID
-			want[account] += f.load(&session.Want{Sessions: []string{o.session}}).Sessions[o.session].Bytes
+			want[account] += f.load(&session.ReadSet{Sessions: []string{o.session}}).Sessions[o.session].Bytes
 		}
 		for _, id := range []string{o.session, c.made.ID} {
-			got, err := f.Account(f.ctx, id)
+			got, err := f.AccountRef(f.ctx, id)
 			if f.must("find the account", err); got != account {
 				t.Errorf("%s counts for %q, want %q", id, got, account)
 			}
 		}
 	}
-	if got, err := f.Account(f.ctx, newSession()); err != nil || got != "" {
+	if got, err := f.AccountRef(f.ctx, newSession()); err != nil || got != "" {
 		t.Errorf("of a session that is not there: %q, %v", got, err)
 	}
 	for ref, bytes := range want {
-		got, spared, err := f.Held(f.ctx, ref)
+		got, spared, err := f.AccountUsage(f.ctx, ref)
 		if f.must("add up", err); got != bytes || spared != 0 || bytes == 0 {
 			t.Errorf("%s holds %d, %d spared, want %d", ref, got, spared, bytes)
 		}
@@ -160,7 +160,7 @@ func testTotals(t *testing.T, fresh Fresh) {
 		return got
 	}
 	row := func() *session.Row {
-		return f.load(&session.Want{Sessions: []string{o.session}}).Sessions[o.session]
+		return f.load(&session.ReadSet{Sessions: []string{o.session}}).Sessions[o.session]
 	}
 	if got, want := alone(), (session.Totals{Live: 1, Events: 2, Bytes: row().Bytes}); got != want || want.Bytes == 0 {
 		t.Errorf("%+v, want %+v", got, want)

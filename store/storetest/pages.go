@@ -12,9 +12,9 @@ import (
 	"github.com/mooring-rpc/mooring/session"
 )
 
-// fitting is how many rows of such weights a page has that is for so many bytes and
+// rowsThatFit is how many rows of such weights a page has that is for so many bytes and
 // rows: the first one always.
-func fitting(weights []int, bytes, most int) (n int) {
+func rowsThatFit(weights []int, bytes, most int) (n int) {
 	for sum := 0; n < len(weights); n++ {
 		if sum += weights[n]; n > 0 && (sum > bytes || n >= most) {
 			break
@@ -50,7 +50,7 @@ func testPages(t *testing.T, fresh Fresh) {
 					page, err := f.ReadLog(f.ctx, id, after, bytes, most, nil)
 					f.must(what, err)
 					from := max(after, base)
-					want := from + uint64(fitting(events[from:], bytes, most))
+					want := from + uint64(rowsThatFit(events[from:], bytes, most))
 					if len(page.Events) != int(want-from) || len(page.Events) > 0 && page.Events[len(page.Events)-1].Cursor != want || page.More != (want < n) {
 						t.Errorf("%s: %d events, more %v, want %d", what, len(page.Events), page.More, want-from)
 					}
@@ -69,7 +69,7 @@ func testPages(t *testing.T, fresh Fresh) {
 					f.must(what, err)
 					some := 0
 					if after < below {
-						some = fitting(entries[after:below], bytes, most)
+						some = rowsThatFit(entries[after:below], bytes, most)
 					}
 					if len(state.Entries) != some || state.More != (int(after)+some < below) {
 						t.Errorf("%s: %d entries, more %v, want %d", what, len(state.Entries), state.More, some)
@@ -77,7 +77,7 @@ func testPages(t *testing.T, fresh Fresh) {
 				}
 			}
 		}
-		if _, err := f.Trim(f.ctx, id, everything, 1, 1<<20); err != nil {
+		if _, err := f.Trim(f.ctx, id, keepNothing, 1, 1<<20); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -133,8 +133,8 @@ func GrowthCost(t *testing.T, fresh Fresh) {
 	}
 	for range deltas { // of all parts at once
 		for _, e := range c.Entries[1:] {
-			e.Grown, e.TextLen = next(), e.TextLen+size
-			c.Events = append(c.Events, deltaEvent(id, e.Grown, e.Key, text))
+			e.LastAppend, e.TextLen = next(), e.TextLen+size
+			c.Events = append(c.Events, deltaEvent(id, e.LastAppend, e.Key, text))
 		}
 	}
 	c.Sessions = []*session.Row{liveRow(id, newSpace(), next()-1)}
@@ -159,7 +159,7 @@ func GrowthCost(t *testing.T, fresh Fresh) {
 	runtime.GC()
 	runtime.ReadMemStats(&before)
 	most, texts := uint64(0), 0
-	f.must("read the state", f.ReadState(f.ctx, id, nil, 1<<20, func(p *session.StatePiece) error {
+	f.must("read the state", f.ReadState(f.ctx, id, nil, 1<<20, func(p *session.StateChunk) error {
 		runtime.GC()
 		runtime.ReadMemStats(&after)
 		most = max(most, after.HeapAlloc-min(after.HeapAlloc, before.HeapAlloc))

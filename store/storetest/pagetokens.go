@@ -21,11 +21,11 @@ func testPageTokens(t *testing.T, fresh Fresh) {
 	add := func(ref string, life time.Duration, keep int) capability.PageToken {
 		t.Helper()
 		token := capability.PageToken{Ref: ref, Hash: hash(), Origin: "https://pages.example:8443"}
-		before := f.load(&session.Want{}).Now
+		before := f.load(&session.ReadSet{}).Now
 		var err error
 		token.Expires, err = f.AddPageToken(f.ctx, token, life, keep)
 		f.must("add", err)
-		if after := f.load(&session.Want{}).Now; token.Expires < before+life.Milliseconds() || token.Expires > after+life.Milliseconds() {
+		if after := f.load(&session.ReadSet{}).Now; token.Expires < before+life.Milliseconds() || token.Expires > after+life.Milliseconds() {
 			t.Errorf("between %d and %d it is given until %d", before, after, token.Expires)
 		}
 		return token

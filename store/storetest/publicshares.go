@@ -18,7 +18,7 @@ func newPublicShare(id string) capability.PublicShare {
 
 // asking is a request for a share that nobody has made before.
 func asking() capability.ShareRequest {
-	return capability.ShareRequest{Space: newSpace(), Asker: hash(), Within: time.Minute}
+	return capability.ShareRequest{Space: newSpace(), Fingerprint: hash(), DedupeWindow: time.Minute}
 }
 
 // sharedRefs are the refs of a share that has been made.
@@ -67,7 +67,7 @@ func testPublicShares(t *testing.T, fresh Fresh) {
 	same(f, "one that is made", publish(ask), &first)
 	living(first.ID)
 	other, late := ask, ask
-	other.Asker, late.Within = hash(), -time.Minute
+	other.Fingerprint, late.DedupeWindow = hash(), -time.Minute
 	for what, ask := range map[string]capability.ShareRequest{"another asker": other, "too late": late} {
 		if p := publish(ask); p.ID == first.ID {
 			t.Errorf("%s is given the share", what)
@@ -246,7 +246,7 @@ func testMintUnderRoot(t *testing.T, fresh Fresh) {
 	for i := range got {
 		all.Go(func() {
 			var err error
-			if got[i], err = f.MintUnderRoot(f.ctx, capability.Minting{ID: id, Hash: hash(), Rights: capability.Create, Label: "l", Actor: "owner/x"}); err != nil {
+			if got[i], err = f.MintUnderRoot(f.ctx, capability.MintRequest{ID: id, Hash: hash(), Rights: capability.Create, Label: "l", Actor: "owner/x"}); err != nil {
 				t.Error(err)
 			}
 		})
@@ -257,20 +257,20 @@ func testMintUnderRoot(t *testing.T, fresh Fresh) {
 			t.Fatalf("%+v, and %+v", g, got[0])
 		}
 	}
-	if rows := f.load(&session.Want{Grants: []string{id}}); rows.Grants[id] == nil || rows.Grants[id].Hash != got[0].Hash {
+	if rows := f.load(&session.ReadSet{Grants: []string{id}}); rows.Grants[id] == nil || rows.Grants[id].Hash != got[0].Hash {
 		t.Errorf("the row is %+v", rows.Grants[id])
 	}
 
 	f.save(&session.Changes{Revoke: []session.RevokedGrant{{ID: id, By: root.ID, At: 9}}})
-	g, err := f.MintUnderRoot(f.ctx, capability.Minting{ID: id, Hash: hash(), Rights: capability.Create})
+	g, err := f.MintUnderRoot(f.ctx, capability.MintRequest{ID: id, Hash: hash(), Rights: capability.Create})
 	if err != nil || g.Revoked == 0 {
 		t.Errorf("a revoked one comes back: %+v, %v", g, err)
 	}
-	_, err = f.MintUnderRoot(f.ctx, capability.Minting{ID: newRef(newSpace()), Hash: hash(), Rights: capability.Create})
+	_, err = f.MintUnderRoot(f.ctx, capability.MintRequest{ID: newRef(newSpace()), Hash: hash(), Rights: capability.Create})
 	f.code("another space", err, fault.NotFound)
-	_, err = f.MintUnderRoot(f.ctx, capability.Minting{ID: newRef(newSession()), Hash: hash(), Rights: capability.Read})
+	_, err = f.MintUnderRoot(f.ctx, capability.MintRequest{ID: newRef(newSession()), Hash: hash(), Rights: capability.Read})
 	f.code("a session", err, fault.BadArgument)
-	_, err = f.MintUnderRoot(f.ctx, capability.Minting{ID: newRef(space), Hash: hash(), Rights: capability.Read})
+	_, err = f.MintUnderRoot(f.ctx, capability.MintRequest{ID: newRef(space), Hash: hash(), Rights: capability.Read})
 	f.code("a right that is none of a space", err, fault.BadArgument)
 }
 

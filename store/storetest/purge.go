@@ -63,7 +63,7 @@ func testPurge(t *testing.T, fresh Fresh) {
 		a.Do("put", "key", "part/m/q", "payload", json.RawMessage(`{"state":{"status":"running"}}`))
 		a.Do("finalize", "message", "m", "status", "completed")
 		if trimmed {
-			f.trim(a.Session, everything, 100)
+			f.trim(a.Session, keepNothing, 100)
 		} else {
 			a.Do("put", "key", "part/m/p", "payload", text("leaked once more"))
 		}

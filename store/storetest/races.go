@@ -38,7 +38,7 @@ func testClaimRace(t *testing.T, fresh Fresh) {
 	claim := func(seq uint64) error {
 		dup := false
 		err := f.Update(f.ctx, func(tx session.Tx) error {
-			rows, err := tx.Load(f.ctx, &session.Want{Sessions: []string{key.Session}, Streams: []session.StreamKey{key},
+			rows, err := tx.Load(f.ctx, &session.ReadSet{Sessions: []string{key.Session}, Streams: []session.StreamKey{key},
 				Records: []session.RecordRange{{Stream: key, From: seq, To: seq}}})
 			if err != nil {
 				return err
@@ -130,7 +130,7 @@ func testRevokeRace(t *testing.T, fresh Fresh) {
 			all.Go(func() {
 				for {
 					err := f.Update(f.ctx, func(tx session.Tx) error {
-						rows, err := tx.Load(f.ctx, &session.Want{Sessions: []string{id}, Grants: []string{child.ID}})
+						rows, err := tx.Load(f.ctx, &session.ReadSet{Sessions: []string{id}, Grants: []string{child.ID}})
 						if err != nil {
 							return err
 						}
@@ -158,7 +158,7 @@ func testRevokeRace(t *testing.T, fresh Fresh) {
 		f.await(started, 10)
 		var cut uint64
 		err := f.Update(f.ctx, func(tx session.Tx) error {
-			rows, err := tx.Load(f.ctx, &session.Want{Sessions: []string{id}, Lineages: []string{child.ID}})
+			rows, err := tx.Load(f.ctx, &session.ReadSet{Sessions: []string{id}, Lineages: []string{child.ID}})
 			if err != nil {
 				return err
 			}
@@ -194,7 +194,7 @@ func testOppositeOrder(t *testing.T, fresh Fresh) {
 					b = ids[(w+round+1)%len(ids)]
 				}
 				err := f.Update(f.ctx, func(tx session.Tx) error {
-					rows, err := tx.Load(f.ctx, &session.Want{Sessions: []string{a, b}})
+					rows, err := tx.Load(f.ctx, &session.ReadSet{Sessions: []string{a, b}})
 					if err != nil {
 						return err
 					}
@@ -216,7 +216,7 @@ func testOppositeOrder(t *testing.T, fresh Fresh) {
 	all.Wait()
 	total := uint64(0)
 	for _, id := range ids {
-		sight, err := f.Look(f.ctx, id, nil)
+		sight, err := f.ReadAccess(f.ctx, id, nil)
 		f.must("look", err)
 		total += sight.Row.Cursor
 		f.wholeLog(id, sight.Row.Cursor)
@@ -242,8 +242,8 @@ func testExternalRace(t *testing.T, fresh Fresh) {
 			id, maker := newSession(), makers[i%2]
 			all.Go(func() {
 				err := f.Update(f.ctx, func(tx session.Tx) error {
-					x := session.ExternalID{Space: space, Maker: maker, ID: external}
-					rows, err := tx.Load(f.ctx, &session.Want{Spaces: []string{space}, Sessions: []string{id}, External: []session.ExternalID{x}})
+					x := session.ExternalID{Space: space, SpaceRef: maker, ID: external}
+					rows, err := tx.Load(f.ctx, &session.ReadSet{Spaces: []string{space}, Sessions: []string{id}, External: []session.ExternalID{x}})
 					if err != nil {
 						return err
 					}
@@ -280,7 +280,7 @@ func testSnapshots(t *testing.T, fresh Fresh) {
 		defer close(done)
 		for range writes {
 			err := f.Update(f.ctx, func(tx session.Tx) error {
-				rows, err := tx.Load(f.ctx, &session.Want{Sessions: []string{id}})
+				rows, err := tx.Load(f.ctx, &session.ReadSet{Sessions: []string{id}})
 				if err != nil {
 					return err
 				}
@@ -324,7 +324,7 @@ func testSnapshots(t *testing.T, fresh Fresh) {
 				if after != page.Row.Cursor || after%2 != 0 {
 					t.Errorf("the log ends at %d and the row says %d", after, page.Row.Cursor)
 				}
-				err = f.ReadState(f.ctx, id, nil, 0, func(p *session.StatePiece) error {
+				err = f.ReadState(f.ctx, id, nil, 0, func(p *session.StateChunk) error {
 					for _, e := range p.Entries {
 						if e.Cursor+1 < p.Row.Cursor || e.Cursor > p.Row.Cursor || string(e.Payload) != fmt.Sprintf(`{"cursor":%d}`, e.Cursor) {
 							t.Errorf("state at %d has an entry of %d: %s", p.Row.Cursor, e.Cursor, e.Payload)
@@ -379,7 +379,7 @@ func testListen(t *testing.T, fresh Fresh) {
 		a, b := newSession(), newSession()
 		write := func(fail error) {
 			err := f.Update(f.ctx, func(tx session.Tx) error {
-				rows, err := tx.Load(f.ctx, &session.Want{Sessions: []string{a, b}})
+				rows, err := tx.Load(f.ctx, &session.ReadSet{Sessions: []string{a, b}})
 				if err != nil {
 					return err
 				}
@@ -390,7 +390,7 @@ func testListen(t *testing.T, fresh Fresh) {
 						return err
 					}
 				}
-				if _, err := tx.Load(f.ctx, &session.Want{}); err != nil {
+				if _, err := tx.Load(f.ctx, &session.ReadSet{}); err != nil {
 					return err
 				}
 				return fail
@@ -408,7 +408,7 @@ func testListen(t *testing.T, fresh Fresh) {
 			for range 2 {
 				n := next()
 				got[n.id] = n.cursor
-				sight, err := listener.Look(f.ctx, n.id, nil)
+				sight, err := listener.ReadAccess(f.ctx, n.id, nil)
 				f.must("look", err)
 				if sight.Row == nil || sight.Row.Cursor < n.cursor {
 					t.Errorf("heard of %v before it could be read: %+v", n, sight.Row)

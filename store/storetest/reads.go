@@ -17,12 +17,12 @@ import (
 	"github.com/mooring-rpc/mooring/session"
 )
 
-func testLook(t *testing.T, fresh Fresh) {
+func testReadAccess(t *testing.T, fresh Fresh) {
 	f := begin(t, fresh)
 	id := newSession()
 	row, g := liveRow(id, newSpace(), 0), grant(newRef(id), "")
 	f.save(&session.Changes{Sessions: []*session.Row{row}, Grants: []*capability.Grant{g}}, id)
-	sight, err := f.Look(f.ctx, id, []string{g.ID, newRef(id)})
+	sight, err := f.ReadAccess(f.ctx, id, []string{g.ID, newRef(id)})
 	f.must("look", err)
 	same(f, "row", sight.Row, row)
 	same(f, "grants", sight.Grants, map[string]*capability.Grant{g.ID: g})
@@ -30,7 +30,7 @@ func testLook(t *testing.T, fresh Fresh) {
 		t.Errorf("now is %d", sight.Now)
 	}
 	for _, nobody := range []string{"", newSession(), newSpace()} {
-		sight, err = f.Look(f.ctx, nobody, nil)
+		sight, err = f.ReadAccess(f.ctx, nobody, nil)
 		f.must("look", err)
 		if sight.Row != nil {
 			t.Errorf("a row of %q: %+v", nobody, sight.Row)
@@ -96,7 +96,7 @@ func testReadLog(t *testing.T, fresh Fresh) {
 		page, err := f.ReadLog(f.ctx, id, c.after, c.bytes, c.most, []string{g.ID})
 		f.must("read log", err)
 		if page.Row == nil || page.Row.Cursor != 25 || page.Grants[g.ID] == nil || page.Now == 0 {
-			t.Fatalf("after %d: sight %+v", c.after, page.Sight)
+			t.Fatalf("after %d: sight %+v", c.after, page.Access)
 		}
 		if c.wantEmpty {
 			if len(page.Events) != 0 || page.More {
@@ -144,8 +144,8 @@ func testReadState(t *testing.T, fresh Fresh) {
 		Events: []*session.Event{base, plain, message, done, deltaEvent(id, 5, base.Key, "one "), deltaEvent(id, 6, plain.Key, "b"),
 			deltaEvent(id, 7, base.Key, "twö"), event(id, 8, "session", `{"title":"t"}`)},
 		Entries: []*session.Entry{
-			{Session: id, Key: base.Key, Cursor: 1, Schema: 1, Sum: base.Sum, TextLen: 13, Grown: 7},
-			{Session: id, Key: plain.Key, Cursor: 2, Schema: 1, Sum: plain.Sum, TextLen: 1, Grown: 6},
+			{Session: id, Key: base.Key, Cursor: 1, Schema: 1, Sum: base.Sum, TextLen: 13, LastAppend: 7},
+			{Session: id, Key: plain.Key, Cursor: 2, Schema: 1, Sum: plain.Sum, TextLen: 1, LastAppend: 6},
 			entryOf(message), entryOf(done),
 			{Session: id, Key: "session", Cursor: 8, Schema: 1, Payload: []byte(`{"own":1}`)},
 		},
@@ -153,8 +153,8 @@ func testReadState(t *testing.T, fresh Fresh) {
 			{Session: id, Message: "d", Status: session.Completed, Begun: 1, Ended: 4}},
 	}, id)
 	for _, bytes := range []int{1 << 20, 100, 0} {
-		var pieces []*session.StatePiece
-		f.must("read state", f.ReadState(f.ctx, id, []string{g.ID}, bytes, func(p *session.StatePiece) error {
+		var pieces []*session.StateChunk
+		f.must("read state", f.ReadState(f.ctx, id, []string{g.ID}, bytes, func(p *session.StateChunk) error {
 			pieces = append(pieces, p)
 			return nil
 		}))
@@ -216,11 +216,11 @@ func testReadState(t *testing.T, fresh Fresh) {
 
 	// The callback's error ends the read and the store goes on.
 	stop := fault.Canceled.With("enough")
-	if err := f.ReadState(f.ctx, id, nil, 0, func(*session.StatePiece) error { return stop }); err != error(stop) {
+	if err := f.ReadState(f.ctx, id, nil, 0, func(*session.StateChunk) error { return stop }); err != error(stop) {
 		t.Errorf("the callback's error came back as %v", err)
 	}
 	n := 0
-	f.must("state of nobody", f.ReadState(f.ctx, newSession(), nil, 0, func(p *session.StatePiece) error {
+	f.must("state of nobody", f.ReadState(f.ctx, newSession(), nil, 0, func(p *session.StateChunk) error {
 		n++
 		if p.Row != nil || len(p.Entries) != 0 || !p.Last {
 			t.Errorf("state of nobody: %+v", p)
@@ -263,7 +263,7 @@ func testListSessions(t *testing.T, fresh Fresh) {
 	}
 	stranger := newSession()
 	f.save(&session.Changes{Sessions: []*session.Row{liveRow(stranger, other, 0)}}, stranger)
-	f.load(&session.Want{Sessions: []string{newSession()}}) // an absent one
+	f.load(&session.ReadSet{Sessions: []string{newSession()}}) // an absent one
 	slices.Sort(ids)
 	root := grant(newRef(space), "")
 	f.save(&session.Changes{Grants: []*capability.Grant{root}})
@@ -331,7 +331,7 @@ func testLapsed(t *testing.T, fresh Fresh) {
 			{Session: id, Message: "n", Status: status, Lease: lease}}}, id)
 		return id
 	}
-	now := f.load(&session.Want{}).Now
+	now := f.load(&session.ReadSet{}).Now
 	past, future := turn(session.Streaming, now-5000), turn(session.Streaming, now+1_000_000)
 	older := turn(session.Streaming, 1)
 	turn(session.Interrupted, 1)
@@ -344,13 +344,13 @@ func testLapsed(t *testing.T, fresh Fresh) {
 		{0, []string{past, older}}, {now - 10000, []string{older}}, {math.MaxInt64, []string{past, future, older}}, {1, nil},
 	} {
 		slices.Sort(c.want)
-		got, err := f.Lapsed(f.ctx, c.before, "", 10)
+		got, err := f.LapsedTurns(f.ctx, c.before, "", 10)
 		f.must("lapsed", err)
 		same(f, fmt.Sprintf("lapsed before %d", c.before), got, c.want)
 		if len(c.want) > 1 {
-			one, err := f.Lapsed(f.ctx, c.before, "", 1)
+			one, err := f.LapsedTurns(f.ctx, c.before, "", 1)
 			f.must("lapsed", err)
-			rest, err := f.Lapsed(f.ctx, c.before, one[0], 10)
+			rest, err := f.LapsedTurns(f.ctx, c.before, one[0], 10)
 			f.must("lapsed", err)
 			same(f, "lapsed in pages", append(one, rest...), c.want)
 		}
@@ -383,9 +383,9 @@ func (f *fixture) audit(target string) []*capability.AuditRow {
 	f.Helper()
 	page, err := f.ReadAudit(f.ctx, target, 0, 1<<20, nil)
 	f.must("read audit", err)
-	chain := capability.NewChain(0)
+	chain := capability.NewChainVerifier(0)
 	for _, r := range page.Rows {
-		chain.Add(r.Link())
+		chain.Add(r.ChainRow())
 	}
 	for _, flaw := range chain.End(page.Seq, page.Head) {
 		f.Errorf("%s", flaw.Text("audit row"))

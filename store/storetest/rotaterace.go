@@ -81,7 +81,7 @@ func testRotateRootRace(t *testing.T, fresh Fresh) {
 	for i, owner := range owners {
 		page, err := f.ReadTree(f.ctx, "", session.TreeQuery{Under: owner, Limit: 1}, nil)
 		f.must("read the way up", err)
-		if !slices.Contains(page.Line, last) {
+		if !slices.Contains(page.Lineage, last) {
 			t.Errorf("the owner's ref of session %d is not below the root that lives", i)
 		}
 	}

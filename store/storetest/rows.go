@@ -50,13 +50,13 @@ func testRoundTrip(t *testing.T, fresh Fresh) {
 	third := event(id, 3, "model/x/y", `{}`)
 	third.Method, third.Outbox, third.Op, third.Batch, third.Ref, third.Actor = session.MethodInterrupted, "", "", "", "", ""
 	inEvent, own := entryOf(first), entryOf(second)
-	own.Payload, own.TextLen, own.Grown, own.Since = []byte(`{"text":"own value"}`), session.NoText, 3, 1
+	own.Payload, own.TextLen, own.LastAppend, own.Since = []byte(`{"text":"own value"}`), session.NoText, 3, 1
 	own.Ord.Index = 7
 	turn := &session.Turn{Session: id, Message: "msg_1", Status: session.Interrupted, Outbox: outbox, Ref: newRef(id), Lease: 123, Begun: 1, Ended: 2, Final: hash()}
 	ended := &session.Turn{Session: id, Message: "msg_0", Status: session.Failed, Outbox: outbox, Ref: newRef(id), Lease: 1, Begun: 1, Ended: 2, Final: hash(), Orphan: true}
 	g := &capability.Grant{ID: newRef(id), Target: id, Parent: newRef(space), Hash: hash(), Owner: true, Epoch: 3,
-		Rights: capability.SessionRights, Methods: []string{"put", "remove"}, Expires: 10, From: 11, Limit: 12, Used: 13,
-		Message: "msg_1", Seal: []byte("a key"), Label: "lábel", Actor: "owner/x", Created: 14, Revoked: 15, Cut: 16, RevokeBy: newRef(id)}
+		Rights: capability.SessionRights, Methods: []string{"put", "remove"}, Expires: 10, VisibleFrom: 11, MaxRedemptions: 12, Redemptions: 13,
+		Message: "msg_1", Seal: []byte("a key"), Label: "lábel", Actor: "owner/x", Created: 14, Revoked: 15, Cut: 16, RevokedBy: newRef(id)}
 	none := grant(newRef(id), g.ID)
 	none.Methods = []string{} // no method at all, which is not the same as all
 	f.save(&session.Changes{
@@ -67,8 +67,8 @@ func testRoundTrip(t *testing.T, fresh Fresh) {
 	}, id)
 
 	key := session.StreamKey{Session: id, Outbox: outbox}
-	named, other := session.ExternalID{Space: space, Maker: g.Parent, ID: "ses-outside"}, session.ExternalID{Space: space, Maker: g.Parent, ID: "other"}
-	rows := f.load(&session.Want{
+	named, other := session.ExternalID{Space: space, SpaceRef: g.Parent, ID: "ses-outside"}, session.ExternalID{Space: space, SpaceRef: g.Parent, ID: "other"}
+	rows := f.load(&session.ReadSet{
 		Sessions: []string{id}, Spaces: []string{space}, Streams: []session.StreamKey{key},
 		Records: []session.RecordRange{{Stream: key, From: 11, To: 11}}, Grants: []string{g.ID, none.ID, newRef(id)},
 		Entries: map[string][]string{id: {inEvent.Key, own.Key, "message/none"}},
@@ -93,7 +93,7 @@ func testRoundTrip(t *testing.T, fresh Fresh) {
 		f.Errorf("no clock: now is %d", rows.Now)
 	}
 
-	rows = f.load(&session.Want{Sessions: []string{id}, Heads: map[string][]string{id: {inEvent.Key, own.Key}}, Turns: []string{id}})
+	rows = f.load(&session.ReadSet{Sessions: []string{id}, EntryMeta: map[string][]string{id: {inEvent.Key, own.Key}}, Turns: []string{id}})
 	inEvent.Payload, own.Payload = nil, nil
 	same(f, "heads", rows.Entries[id], map[string]*session.Entry{inEvent.Key: inEvent, own.Key: own})
 	same(f, "open turns", rows.Turns[id], map[string]*session.Turn{"msg_1": turn})
@@ -122,7 +122,7 @@ func testReplace(t *testing.T, fresh Fresh) {
 	f.save(&session.Changes{Sessions: []*session.Row{row}, Streams: []*ledger.Stream{stream}, Events: []*session.Event{e2},
 		Entries: []*session.Entry{next}, DropEntries: map[string][]string{id: {"message/gone", "message/never"}},
 		Turns: []*session.Turn{turn}}, id)
-	rows := f.load(&session.Want{Sessions: []string{id}, Streams: []session.StreamKey{key}, Prefixes: map[string][]string{id: {""}},
+	rows := f.load(&session.ReadSet{Sessions: []string{id}, Streams: []session.StreamKey{key}, Prefixes: map[string][]string{id: {""}},
 		TurnsOf: map[string][]string{id: {"m"}}, Turns: []string{id}})
 	next.Payload = e2.Payload
 	same(f, "session", rows.Sessions[id], row)
@@ -133,9 +133,9 @@ func testReplace(t *testing.T, fresh Fresh) {
 	// A delta changes two columns and leaves what holds the payload.
 	own.Payload = []byte(`{"text":"x"}`)
 	f.save(&session.Changes{Entries: []*session.Entry{own}}, id)
-	f.save(&session.Changes{Grown: []*session.Entry{{Session: id, Key: own.Key, TextLen: 12, Grown: 3}}}, id)
-	own.TextLen, own.Grown = 12, 3
-	rows = f.load(&session.Want{Sessions: []string{id}, Entries: map[string][]string{id: {own.Key}}})
+	f.save(&session.Changes{Appended: []*session.Entry{{Session: id, Key: own.Key, TextLen: 12, LastAppend: 3}}}, id)
+	own.TextLen, own.LastAppend = 12, 3
+	rows = f.load(&session.ReadSet{Sessions: []string{id}, Entries: map[string][]string{id: {own.Key}}})
 	same(f, "grown entry", rows.Entries[id][own.Key], own)
 
 	// Many parts at once.
@@ -144,13 +144,13 @@ func testReplace(t *testing.T, fresh Fresh) {
 	for i := range many {
 		key := fmt.Sprintf("part/m/p%02d", i)
 		parts = append(parts, &session.Entry{Session: id, Key: key, Cursor: 2, Payload: []byte(`{}`)})
-		grown = append(grown, &session.Entry{Session: id, Key: key, TextLen: uint64(i), Grown: uint64(i + 3)})
+		grown = append(grown, &session.Entry{Session: id, Key: key, TextLen: uint64(i), LastAppend: uint64(i + 3)})
 	}
 	f.save(&session.Changes{Entries: parts}, id)
-	f.save(&session.Changes{Grown: grown}, id)
-	rows = f.load(&session.Want{Sessions: []string{id}, Prefixes: map[string][]string{id: {"part/m/p"}}})
+	f.save(&session.Changes{Appended: grown}, id)
+	rows = f.load(&session.ReadSet{Sessions: []string{id}, Prefixes: map[string][]string{id: {"part/m/p"}}})
 	for i, p := range parts {
-		p.TextLen, p.Grown = grown[i].TextLen, grown[i].Grown
+		p.TextLen, p.LastAppend = grown[i].TextLen, grown[i].LastAppend
 		same(f, "one of many grown entries", rows.Entries[id][p.Key], p)
 	}
 }
@@ -159,16 +159,16 @@ func testReplace(t *testing.T, fresh Fresh) {
 func testAbsent(t *testing.T, fresh Fresh) {
 	f := begin(t, fresh)
 	a, b := newSession(), newSession()
-	rows := f.load(&session.Want{Sessions: []string{b, a, a}})
+	rows := f.load(&session.ReadSet{Sessions: []string{b, a, a}})
 	for _, id := range []string{a, b} {
 		same(f, "absent row", rows.Sessions[id], &session.Row{ID: id})
 	}
-	sight, err := f.Look(f.ctx, a, nil)
+	sight, err := f.ReadAccess(f.ctx, a, nil)
 	f.must("look", err)
 	same(f, "absent row afterwards", sight.Row, &session.Row{ID: a})
 	row := liveRow(a, newSpace(), 1)
 	f.save(&session.Changes{Sessions: []*session.Row{row}}, a)
-	same(f, "row", f.load(&session.Want{Sessions: []string{a}}).Sessions[a], row)
+	same(f, "row", f.load(&session.ReadSet{Sessions: []string{a}}).Sessions[a], row)
 }
 
 // testLockOnce: only the first Load locks.
@@ -177,14 +177,14 @@ func testLockOnce(t *testing.T, fresh Fresh) {
 	a, b := newSession(), newSession()
 	f.save(&session.Changes{Sessions: []*session.Row{liveRow(a, newSpace(), 0)}}, a)
 	err := f.Update(f.ctx, func(tx session.Tx) error {
-		first, err := tx.Load(f.ctx, &session.Want{Sessions: []string{a}})
+		first, err := tx.Load(f.ctx, &session.ReadSet{Sessions: []string{a}})
 		if err != nil {
 			return err
 		}
-		if _, err := tx.Load(f.ctx, &session.Want{Sessions: []string{b}}); err == nil {
+		if _, err := tx.Load(f.ctx, &session.ReadSet{Sessions: []string{b}}); err == nil {
 			t.Error("a second load locked another session")
 		}
-		again, err := tx.Load(f.ctx, &session.Want{Turns: []string{a}})
+		again, err := tx.Load(f.ctx, &session.ReadSet{Turns: []string{a}})
 		if err != nil {
 			return err
 		}
@@ -194,7 +194,7 @@ func testLockOnce(t *testing.T, fresh Fresh) {
 		return nil
 	})
 	f.must("update", err)
-	sight, err := f.Look(f.ctx, b, nil)
+	sight, err := f.ReadAccess(f.ctx, b, nil)
 	f.must("look", err)
 	if sight.Row != nil {
 		t.Errorf("the refused load made a row: %+v", sight.Row)
@@ -225,7 +225,7 @@ func testRecords(t *testing.T, fresh Fresh) {
 
 	find := func(r session.RecordRange) []*ledger.Record {
 		t.Helper()
-		rows := f.load(&session.Want{Sessions: []string{id}, Records: []session.RecordRange{r}})
+		rows := f.load(&session.ReadSet{Sessions: []string{id}, Records: []session.RecordRange{r}})
 		for k := range rows.Records {
 			if k != r.Stream {
 				t.Errorf("records of another stream: %v", k)
@@ -254,11 +254,11 @@ func testRecords(t *testing.T, fresh Fresh) {
 	}
 
 	all := session.RecordRange{Stream: key, From: 1, To: 100}
-	f.save(&session.Changes{Prune: []session.StreamCut{{Stream: key, Through: 3}}}, id)
+	f.save(&session.Changes{Prune: []session.StreamPrune{{Stream: key, Through: 3}}}, id)
 	same(f, "pruned to 3", find(all), []*ledger.Record{two, three})
-	f.save(&session.Changes{Prune: []session.StreamCut{{Stream: key, Through: 9}}}, id)
+	f.save(&session.Changes{Prune: []session.StreamPrune{{Stream: key, Through: 9}}}, id)
 	same(f, "pruned into the last", find(all), []*ledger.Record{three})
-	f.save(&session.Changes{Prune: []session.StreamCut{{Stream: key, Through: 10}}}, id)
+	f.save(&session.Changes{Prune: []session.StreamPrune{{Stream: key, Through: 10}}}, id)
 	same(f, "pruned", find(all), nil)
 	same(f, "the other stream's", find(session.RecordRange{Stream: other, From: 1, To: 1}), []*ledger.Record{strange})
 }
@@ -282,7 +282,7 @@ func testPrefixes(t *testing.T, fresh Fresh) {
 		"session":   {"session", "session_diff"},
 		"message/x": nil,
 	} {
-		rows := f.load(&session.Want{Sessions: []string{id}, Prefixes: map[string][]string{id: {prefix}}})
+		rows := f.load(&session.ReadSet{Sessions: []string{id}, Prefixes: map[string][]string{id: {prefix}}})
 		var got []string
 		for k := range rows.Entries[id] {
 			got = append(got, k)
@@ -306,7 +306,7 @@ func testDeltas(t *testing.T, fresh Fresh) {
 		deltaEvent(id, 1, a, "one "), deltaEvent(id, 2, b, "zwei "), deltaEvent(id, 3, a, "three "), put,
 		deltaEvent(id, 5, a, "fünf "), deltaEvent(id, 6, b, "six "), deltaEvent(id, 7, a, "\"seven\""), deltaEvent(other, 1, a, "other"),
 	}}, id, other)
-	rows := f.load(&session.Want{Sessions: []string{id}, Deltas: map[string]map[string]uint64{
+	rows := f.load(&session.ReadSet{Sessions: []string{id}, Deltas: map[string]map[string]uint64{
 		id: {a: 4, b: 0, "part/m/none": 0}, other: {b: 0}}})
 	same(f, "deltas", rows.Deltas, map[string]map[string][]byte{id: {a: []byte(`fünf "seven"`), b: []byte("zwei six ")}})
 }
@@ -342,12 +342,12 @@ func testDropState(t *testing.T, fresh Fresh) {
 	f.save(&session.Changes{Sessions: rows[:1], Events: []*session.Event{late, del}, Entries: []*session.Entry{entryOf(late)},
 		DropState: []string{id}}, id)
 
-	got := f.load(&session.Want{Sessions: []string{id, alive}, Prefixes: map[string][]string{id: {""}, alive: {""}}, Turns: []string{alive, id},
+	got := f.load(&session.ReadSet{Sessions: []string{id, alive}, Prefixes: map[string][]string{id: {""}, alive: {""}}, Turns: []string{alive, id},
 		TurnsOf: map[string][]string{id: {"m"}}, Logs: map[string]uint64{id: 9, alive: 9}, Grants: []string{g.ID},
-		External: []session.ExternalID{{Space: space, Maker: maker, ID: "ext-" + alive}, {Space: space, Maker: maker, ID: "ext-" + id}}})
+		External: []session.ExternalID{{Space: space, SpaceRef: maker, ID: "ext-" + alive}, {Space: space, SpaceRef: maker, ID: "ext-" + id}}})
 	same(f, "row", got.Sessions[id], rows[0])
 	same(f, "grant", got.Grants[g.ID], g)
-	same(f, "externals", got.External, map[session.ExternalID]string{{Space: space, Maker: maker, ID: "ext-" + alive}: alive})
+	same(f, "externals", got.External, map[session.ExternalID]string{{Space: space, SpaceRef: maker, ID: "ext-" + alive}: alive})
 	if len(got.Entries[id]) != 0 || len(got.Turns[id]) != 0 {
 		t.Errorf("state of a deleted session: %v %v", got.Entries[id], got.Turns[id])
 	}
@@ -378,14 +378,14 @@ func testExternals(t *testing.T, fresh Fresh) {
 	}
 	ids := func(makers ...string) (list []session.ExternalID) {
 		for _, m := range makers {
-			list = append(list, session.ExternalID{Space: space, Maker: m, ID: "ext"})
+			list = append(list, session.ExternalID{Space: space, SpaceRef: m, ID: "ext"})
 		}
 		return list
 	}
 	check := func(what string, want map[session.ExternalID]string) {
 		t.Helper()
-		list := append(ids(mine, others, nobody), session.ExternalID{Space: newSpace(), Maker: mine, ID: "ext"})
-		same(f, what, f.load(&session.Want{External: list}).External, want)
+		list := append(ids(mine, others, nobody), session.ExternalID{Space: newSpace(), SpaceRef: mine, ID: "ext"})
+		same(f, what, f.load(&session.ReadSet{External: list}).External, want)
 	}
 	check("nobody has it", map[session.ExternalID]string{})
 	theirs := made(others, "ext")
@@ -415,7 +415,7 @@ func testLargePayload(t *testing.T, fresh Fresh) {
 	if len(page.Events) != 1 || !bytes.Equal(page.Events[0].Payload, []byte(payload)) {
 		t.Errorf("the payload is not what was written")
 	}
-	rows := f.load(&session.Want{Sessions: []string{id}, Entries: map[string][]string{id: {e.Key}}})
+	rows := f.load(&session.ReadSet{Sessions: []string{id}, Entries: map[string][]string{id: {e.Key}}})
 	if !bytes.Equal(rows.Entries[id][e.Key].Payload, []byte(payload)) {
 		t.Errorf("the entry's payload is not what was written")
 	}
@@ -440,7 +440,7 @@ func testLargeGroup(t *testing.T, fresh Fresh) {
 		}
 	}
 	f.save(c, ids...)
-	rows := f.load(&session.Want{Sessions: ids, Entries: keys})
+	rows := f.load(&session.ReadSet{Sessions: ids, Entries: keys})
 	for _, id := range ids {
 		if len(rows.Entries[id]) != each {
 			t.Fatalf("%d entries of %d", len(rows.Entries[id]), each)

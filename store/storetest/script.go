@@ -30,13 +30,13 @@ func newAuthor(space string) *author {
 	return &author{session: id, outbox: newOutbox(), ref: clientRef(id), space: space}
 }
 
-// under is another outbox in the same session, by another ref.
-func (o *author) under(ref string) *author {
+// withRef is another outbox in the same session, by another ref.
+func (o *author) withRef(ref string) *author {
 	return &author{session: o.session, outbox: newOutbox(), ref: ref}
 }
 
-// beside is another outbox that creates the same session.
-func (o *author) beside() *author {
+// sameSession is another outbox that creates the same session.
+func (o *author) sameSession() *author {
 	return &author{session: o.session, outbox: newOutbox(), ref: o.ref, space: o.space}
 }
 
@@ -69,7 +69,7 @@ func (o *author) batch(atomic bool, ops ...ledger.Intent) session.Submission {
 		in.BatchID, in.Seq, in.Session, in.Atomic = b.BatchID, o.seq, o.session, atomic
 		b.Ops = append(b.Ops, in)
 	}
-	return session.Submission{Batch: b, Ref: o.ref, Space: o.space, With: o.with}
+	return session.Submission{Batch: b, Ref: o.ref, Space: o.space, PassedRefs: o.with}
 }
 
 // script makes and runs random groups.
@@ -97,21 +97,21 @@ func newScript(w *twin) *script {
 
 func (s *script) newSession() {
 	o := s.open(newAuthor(s.space))
-	s.adopt(o)
+	s.addAuthor(o)
 	s.commit(o.batch(false, o.create("external", "ext-"+o.session, "label", "l"),
 		newIntent(session.MethodBegin, "message", "m0", "payload", json.RawMessage(`{"role":"x"}`)),
 		putOp("part/m0/p0", `{"text":""}`)))
 }
 
-// adopt takes in who creates a session.
-func (s *script) adopt(o *author) {
+// addAuthor takes in who creates a session.
+func (s *script) addAuthor(o *author) {
 	s.authors, s.refs[o.session] = append(s.authors, o), []string{o.ref}
 }
 
 // ref is one of a session's refs, mostly a late one, or the owner's.
 func (s *script) ref(id string) string {
 	refs := s.refs[id]
-	if s.odds(3) {
+	if s.oneIn(3) {
 		return refs[0]
 	}
 	return refs[s.rand.IntN(len(refs))]
@@ -123,14 +123,14 @@ func (s *script) victim(id string) string {
 	if s.trims {
 		return pick(s, append([]string{newRef(id)}, refs[1:]...))
 	}
-	if len(refs) > 1 && !s.odds(20) {
+	if len(refs) > 1 && !s.oneIn(20) {
 		refs = refs[1:]
 	}
 	return pick(s, refs)
 }
 
-// odds is true once in n times.
-func (s *script) odds(n int) bool { return s.rand.IntN(n) == 0 }
+// oneIn is true once in n times.
+func (s *script) oneIn(n int) bool { return s.rand.IntN(n) == 0 }
 
 // pick is one of some.
 func pick[T any](s *script, from []T) T { return from[s.rand.IntN(len(from))] }
@@ -140,26 +140,26 @@ func (s *script) step() {
 	var group []session.Submission
 	for range 1 + s.rand.IntN(3) {
 		switch o := pick(s, s.authors); {
-		case s.odds(12) && len(s.sent) > 0:
+		case s.oneIn(12) && len(s.sent) > 0:
 			group = append(group, pick(s, s.sent)) // again, as it was
 			continue
-		case s.odds(30):
+		case s.oneIn(30):
 			group = append(group, session.Submission{Batch: ledger.Batch{Session: o.session}, Ref: s.refs[o.session][0],
-				Direct: &session.Direct{Ref: s.victim(o.session), Epoch: s.odds(2)}})
+				Direct: &session.Direct{Ref: s.victim(o.session), Epoch: s.oneIn(2)}})
 			continue
-		case s.odds(60) && len(s.authors) < 12:
+		case s.oneIn(60) && len(s.authors) < 12:
 			group = append(group, s.rotation(o.session))
-			s.authors = append(s.authors, s.open(o.under(s.refs[o.session][0])))
+			s.authors = append(s.authors, s.open(o.withRef(s.refs[o.session][0])))
 			continue
-		case s.odds(12):
+		case s.oneIn(12):
 			o.acked = o.seq - uint64(s.rand.IntN(3))%(o.seq+1)
 			group = append(group, session.Submission{Ack: true, Ref: o.ref,
 				Batch: ledger.Batch{Session: o.session, Outbox: o.outbox, Incarnation: 1, AckedThrough: o.acked}})
 			continue
-		case s.odds(10) && len(s.authors) < 12:
-			s.authors = append(s.authors, s.open(o.under(s.ref(o.session))))
+		case s.oneIn(10) && len(s.authors) < 12:
+			s.authors = append(s.authors, s.open(o.withRef(s.ref(o.session))))
 			continue
-		case s.odds(25) && len(s.authors) < 12:
+		case s.oneIn(25) && len(s.authors) < 12:
 			group = append(group, s.fork())
 			continue
 		}
@@ -168,7 +168,7 @@ func (s *script) step() {
 		for range 1 + s.rand.IntN(5) {
 			ops = append(ops, s.op(o))
 		}
-		sub := o.batch(s.odds(4), ops...)
+		sub := o.batch(s.oneIn(4), ops...)
 		s.sent, group = append(s.sent, sub), append(group, sub)
 	}
 	if len(group) > 0 {
@@ -191,10 +191,10 @@ func (s *script) fork() session.Submission {
 	o := s.open(newAuthor(s.space))
 	o.with = []string{source.ref}
 	args := []any{"source", source.session, "via", source.ref, "ref", o.ref, "hash", hashText()}
-	if !s.trims && s.odds(2) {
+	if !s.trims && s.oneIn(2) {
 		args = append(args, "at", 1+s.rand.IntN(10))
 	}
-	s.adopt(o)
+	s.addAuthor(o)
 	return o.batch(false, newIntent(session.MethodFork, args...), putOp("message/m1", `{"forked":1}`))
 }
 
@@ -212,11 +212,11 @@ func (s *script) op(o *author) ledger.Intent {
 	case 6, 7:
 		in = newIntent(session.MethodBegin, "message", message, "payload", json.RawMessage(`{"role":"y"}`))
 	case 8, 9, 10, 11, 12, 13:
-		if s.odds(2) {
+		if s.oneIn(2) {
 			part = fmt.Sprintf("part/m%d/p0", s.oldest)
 		}
 		at := s.lengths[o.session+part]
-		if s.odds(6) {
+		if s.oneIn(6) {
 			at = pick(s, []int{0, 3, 5}) // a part may have been put anew
 		}
 		s.lengths[o.session+part] = at + 3
@@ -231,7 +231,7 @@ func (s *script) op(o *author) ledger.Intent {
 	case 17:
 		in = newIntent(session.MethodRevoke, "ref", s.victim(o.session))
 	case 18, 19:
-		if in = putOp(key, `{"n":9}`); s.odds(8) {
+		if in = putOp(key, `{"n":9}`); s.oneIn(8) {
 			in = newIntent(session.MethodBumpEpoch)
 		}
 	case 20:
@@ -244,14 +244,14 @@ func (s *script) op(o *author) ledger.Intent {
 		}
 	default:
 		in = putOp(key, `{"n":%d}`, s.rand.IntN(2))
-		if s.odds(20) {
+		if s.oneIn(20) {
 			in = newIntent(session.MethodDelete)
 		}
 	}
-	if s.odds(12) && len(s.earlier[o.session]) > 0 {
+	if s.oneIn(12) && len(s.earlier[o.session]) > 0 {
 		in.DependsOn = []string{pick(s, s.earlier[o.session])}
 	}
-	if s.odds(15) {
+	if s.oneIn(15) {
 		in.Expected = ledger.Expect{Set: true, Cursor: uint64(s.rand.IntN(30))}
 	}
 	s.earlier[o.session] = append(s.earlier[o.session], in.OpID)

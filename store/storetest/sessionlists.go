@@ -175,7 +175,7 @@ func testTitles(t *testing.T, fresh Fresh) {
 	check("with one deleted", b, c, a)
 	for more := true; more; {
 		var err error
-		more, err = f.Retitle(f.ctx, 1)
+		more, err = f.RefreshTitles(f.ctx, 1)
 		f.must("retitle", err)
 	}
 	check("with nothing due", b, c, a)

@@ -37,7 +37,7 @@ const timeout = 60 * time.Second
 
 // Run runs the whole suite, its tests in parallel.
 func Run(t *testing.T, fresh Fresh) {
-	run(t, alone, fresh)
+	run(t, isolatedTests, fresh)
 	RunTogether(t, fresh)
 }
 
@@ -48,7 +48,7 @@ func RunTogether(t *testing.T, fresh Fresh) {
 		// The others' ids never meet, and making databases takes time.
 		fresh = func(testing.TB) Database { return db }
 	}
-	run(t, together, fresh)
+	run(t, sharedTests, fresh)
 }
 
 func run(t *testing.T, tests []test, fresh Fresh) {
@@ -65,8 +65,8 @@ type test struct {
 	run  func(*testing.T, Fresh)
 }
 
-// alone are the tests that look at all there is: each has its own database.
-var alone = []test{
+// isolatedTests are the tests that look at all there is: each has its own database.
+var isolatedTests = []test{
 	{"Init", testInit},
 	{"InitRace", testInitRace},
 	{"StartRace", testStartRace},
@@ -85,8 +85,8 @@ var alone = []test{
 	{"Probe", testProbe},
 }
 
-// together are the tests that may share one.
-var together = []test{
+// sharedTests are the tests that may share one.
+var sharedTests = []test{
 	{"RoundTrip", testRoundTrip},
 	{"LongLists", testLongLists},
 	{"Replace", testReplace},
@@ -103,7 +103,7 @@ var together = []test{
 	{"Refusals", testRefusals},
 	{"LargePayload", testLargePayload},
 	{"LargeGroup", testLargeGroup},
-	{"Look", testLook},
+	{"Look", testReadAccess},
 	{"ReadLog", testReadLog},
 	{"Pages", testPages},
 	{"ReadState", testReadState},
@@ -149,7 +149,7 @@ var together = []test{
 	{"OppositeOrder", testOppositeOrder},
 	{"SnapshotsAreWhole", testSnapshots},
 	{"CommitScripts", testCommitScripts},
-	{"GuessScripts", testGuessScripts},
+	{"GuessScripts", testOptimisticScripts},
 	{"StaleRows", testStaleRows},
 	{"CommitClaim", testCommitClaim},
 	{"CommitRevoke", testCommitRevoke},
@@ -173,12 +173,12 @@ type fixture struct {
 	testing.TB
 	ctx context.Context
 	*store.Store
-	decides time.Duration // how long a commit is decided on
+	decideDelay time.Duration // how long a commit is decided on
 }
 
 // OpenStream is the store's for a ref that may do something.
 func (f *fixture) OpenStream(ctx context.Context, key session.StreamKey, secretHash [32]byte, incarnation uint64) (*ledger.Stream, error) {
-	return f.Store.OpenStream(ctx, session.StreamOpening{Key: key, SecretHash: secretHash, Incarnation: incarnation})
+	return f.Store.OpenStream(ctx, session.StreamRequest{Key: key, SecretHash: secretHash, Incarnation: incarnation})
 }
 
 // begin opens a store on an empty database for the time of a test.
@@ -207,7 +207,7 @@ func open(t testing.TB, db Database) *fixture {
 func (f *fixture) save(c *session.Changes, sessions ...string) {
 	f.Helper()
 	err := f.Update(f.ctx, func(tx session.Tx) error {
-		if _, err := tx.Load(f.ctx, &session.Want{Sessions: sessions}); err != nil {
+		if _, err := tx.Load(f.ctx, &session.ReadSet{Sessions: sessions}); err != nil {
 			return err
 		}
 		return tx.Save(f.ctx, c)
@@ -218,7 +218,7 @@ func (f *fixture) save(c *session.Changes, sessions ...string) {
 }
 
 // load reads in a transaction of its own.
-func (f *fixture) load(w *session.Want) *session.Rows {
+func (f *fixture) load(w *session.ReadSet) *session.Rows {
 	f.Helper()
 	var rows *session.Rows
 	err := f.Update(f.ctx, func(tx session.Tx) (err error) {

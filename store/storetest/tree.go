@@ -16,17 +16,17 @@ import (
 	"github.com/mooring-rpc/mooring/session"
 )
 
-// grove is a space's root with two sessions below it, and their shares.
-type grove struct {
+// refTree is a space's root with two sessions below it, and their shares.
+type refTree struct {
 	*fixture
 	space, root, a, b   string // a and b are sessions
 	ownerA, ownerB      string
 	helper, helpers, tb string // below ownerA, below helper, below ownerB
 }
 
-func plant(t *testing.T, fresh Fresh) *grove {
+func newRefTree(t *testing.T, fresh Fresh) *refTree {
 	f := begin(t, fresh)
-	g := &grove{fixture: f, space: newSpace(), a: newSession(), b: newSession()}
+	g := &refTree{fixture: f, space: newSpace(), a: newSession(), b: newSession()}
 	g.root = newRef(g.space)
 	g.ownerA, g.ownerB = newRef(g.a), newRef(g.b)
 	g.helper, g.tb = newRef(g.a), newRef(g.b)
@@ -40,7 +40,7 @@ func plant(t *testing.T, fresh Fresh) *grove {
 }
 
 // all are the ids of a tree, read by pages of so many.
-func (g *grove) all(under string, limit int) (ids []string) {
+func (g *refTree) all(under string, limit int) (ids []string) {
 	g.Helper()
 	return g.list(under, limit, nil)
 }
@@ -67,14 +67,14 @@ func (f *fixture) list(under string, limit int, between func(last string)) (ids 
 	}
 }
 
-// forest is what there is in refs, as a model of them.
-type forest struct {
+// treeModel is what there is in refs, as a model of them.
+type treeModel struct {
 	refs   []*capability.Grant
 	parent map[string]string
 }
 
 // add mints below one of the forest's.
-func (m *forest) add(g *capability.Grant) *capability.Grant {
+func (m *treeModel) add(g *capability.Grant) *capability.Grant {
 	if m.parent == nil {
 		m.parent = map[string]string{}
 	}
@@ -83,7 +83,7 @@ func (m *forest) add(g *capability.Grant) *capability.Grant {
 }
 
 // below are the ids from under on, depth first, children by their making.
-func (m *forest) below(under string) []string {
+func (m *treeModel) below(under string) []string {
 	children := map[string][]*capability.Grant{}
 	for _, g := range m.refs {
 		children[m.parent[g.ID]] = append(children[m.parent[g.ID]], g)
@@ -104,7 +104,7 @@ func (m *forest) below(under string) []string {
 }
 
 func testReadTree(t *testing.T, fresh Fresh) {
-	g := plant(t, fresh)
+	g := newRefTree(t, fresh)
 	siblings := []string{g.ownerA, g.ownerB} // made at once
 	slices.Sort(siblings)
 	want := []string{g.root}
@@ -124,11 +124,11 @@ func testReadTree(t *testing.T, fresh Fresh) {
 
 	page, err := g.ReadTree(g.ctx, g.a, session.TreeQuery{Under: g.helper, Limit: 10}, []string{g.ownerA})
 	g.must("read tree", err)
-	same(g.fixture, "the way up", page.Line, []string{g.helper, g.ownerA, g.root})
+	same(g.fixture, "the way up", page.Lineage, []string{g.helper, g.ownerA, g.root})
 	if page.Row == nil || page.Grants[g.ownerA] == nil || page.Now == 0 {
-		t.Errorf("the sight: %+v", page.Sight)
+		t.Errorf("the sight: %+v", page.Access)
 	}
-	if r := page.Rows[0]; r.Uses != 0 || r.Last != 0 || r.Epoch != page.Row.Epoch || r.Grant.Parent != g.ownerA {
+	if r := page.Rows[0]; r.Uses != 0 || r.LastUsed != 0 || r.Epoch != page.Row.Epoch || r.Grant.Parent != g.ownerA {
 		t.Errorf("the helper's row, which nobody used: %+v of %+v", r, r.Grant)
 	}
 	// Clients of before go on after an id. What is not in the tree is no place to go on from,
@@ -138,8 +138,8 @@ func testReadTree(t *testing.T, fresh Fresh) {
 	for after, moved := range map[string]bool{g.helper: false, first.Next: true, g.tb: true, "x": true, "~": true, g.helper + "~": true} {
 		page, err = g.ReadTree(g.ctx, "", session.TreeQuery{Under: g.ownerA, After: after, Limit: 10}, nil)
 		g.must("read on", err)
-		if page.Moved != moved || (len(page.Rows) != 0) == moved || len(page.Line) != 2 {
-			t.Errorf("after %q: moved %v, %d rows, line %v", after, page.Moved, len(page.Rows), page.Line)
+		if page.Moved != moved || (len(page.Rows) != 0) == moved || len(page.Lineage) != 2 {
+			t.Errorf("after %q: moved %v, %d rows, line %v", after, page.Moved, len(page.Rows), page.Lineage)
 		}
 	}
 	_, err = g.ReadTree(g.ctx, "", session.TreeQuery{Under: "a\x00", Limit: 10}, nil)
@@ -156,7 +156,7 @@ func testReadTrees(t *testing.T, fresh Fresh) {
 	a, b := newSession(), newSession()
 	f.save(&session.Changes{Sessions: []*session.Row{liveRow(a, space, 1), liveRow(b, space, 1)}}, a, b)
 	for round := range 6 {
-		m := &forest{}
+		m := &treeModel{}
 		mint := func(now int64) *capability.Grant {
 			parent, target := "", space
 			if n := len(m.refs); n > 0 {
@@ -227,7 +227,7 @@ func testReadTrees(t *testing.T, fresh Fresh) {
 }
 
 // lineIn is the way up from a ref of a model.
-func lineIn(m *forest, id string) (line []string) {
+func lineIn(m *treeModel, id string) (line []string) {
 	for ; id != ""; id = m.parent[id] {
 		line = append(line, id)
 	}
@@ -238,7 +238,7 @@ func lineIn(m *forest, id string) (line []string) {
 func testReadLargeTree(t *testing.T, fresh Fresh) {
 	f := begin(t, fresh)
 	id := newSession()
-	m := &forest{}
+	m := &treeModel{}
 	root := m.add(grant(newRef(id), ""))
 	const wide, deep = 20_000, 600
 	last := root
@@ -255,9 +255,9 @@ func testReadLargeTree(t *testing.T, fresh Fresh) {
 }
 
 // revoked gives the cuts of those of refs that are dead, by id.
-func (g *grove) revoked(refs ...string) map[string]uint64 {
+func (g *refTree) revoked(refs ...string) map[string]uint64 {
 	g.Helper()
-	sight, err := g.Look(g.ctx, "", refs)
+	sight, err := g.ReadAccess(g.ctx, "", refs)
 	g.must("look", err)
 	got := map[string]uint64{}
 	for _, ref := range refs {
@@ -268,14 +268,14 @@ func (g *grove) revoked(refs ...string) map[string]uint64 {
 	return got
 }
 
-func (g *grove) refs() []string {
+func (g *refTree) refs() []string {
 	return []string{g.root, g.ownerA, g.ownerB, g.helper, g.helpers, g.tb}
 }
 
 // testRevokeTree: a space's ref dies with what is below it in every session, each
 // at its own session's cut, and each session's subscribers are told.
 func testRevokeTree(t *testing.T, fresh Fresh) {
-	g := plant(t, fresh)
+	g := newRefTree(t, fresh)
 	sub := newRef(g.space) // a narrower space ref, with session b's owner below it
 	c := newSession()
 	ownerC := newRef(c)
@@ -312,10 +312,10 @@ func testRevokeTree(t *testing.T, fresh Fresh) {
 }
 
 // revokeTree is what the server does for Space.revoke.
-func (g *grove) revokeTree(ref string) (died uint64, published *session.Published) {
+func (g *refTree) revokeTree(ref string) (died uint64, published *session.Published) {
 	g.Helper()
 	err := g.Update(g.ctx, func(tx session.Tx) error {
-		rows, err := tx.Load(g.ctx, &session.Want{Claims: []string{g.space}, Grants: []string{g.root}, Trees: []string{ref}})
+		rows, err := tx.Load(g.ctx, &session.ReadSet{ExclusiveSpaces: []string{g.space}, Grants: []string{g.root}, Trees: []string{ref}})
 		if err != nil {
 			return err
 		}
@@ -329,7 +329,7 @@ func (g *grove) revokeTree(ref string) (died uint64, published *session.Publishe
 // testRotate: a ref is replaced, its children stay alive under the new one, and
 // an end of the new one is theirs.
 func testRotate(t *testing.T, fresh Fresh) {
-	g := plant(t, fresh)
+	g := newRefTree(t, fresh)
 	next := newRef(g.a)
 	g.save(&session.Changes{Grants: []*capability.Grant{grant(next, g.root)},
 		Rotate: []session.RotatedGrant{{ID: g.ownerA, By: next, At: 5, Cut: 8}}}, g.a)
@@ -348,7 +348,7 @@ func testRotate(t *testing.T, fresh Fresh) {
 
 // testRotateRoot: the rescue puts a new root in the place of the old one, once.
 func testRotateRoot(t *testing.T, fresh Fresh) {
-	g := plant(t, fresh)
+	g := newRefTree(t, fresh)
 	root := &capability.Grant{ID: newRef(g.space), Target: g.space, Hash: hash(), Rights: capability.SpaceRights, Label: "root"}
 	old, err := g.RotateRoot(g.ctx, root)
 	g.must("rotate the root", err)
@@ -382,13 +382,13 @@ func testSpaceLock(t *testing.T, fresh Fresh) {
 	f.must("init", err)
 	creates := make(chan error, 1)
 	err = f.Update(f.ctx, func(tx session.Tx) error {
-		rows, err := tx.Load(f.ctx, &session.Want{Claims: []string{root.Target}, Grants: []string{root.ID}, Trees: []string{root.ID}})
+		rows, err := tx.Load(f.ctx, &session.ReadSet{ExclusiveSpaces: []string{root.Target}, Grants: []string{root.ID}, Trees: []string{root.ID}})
 		if err != nil {
 			return err
 		}
 		go func() {
 			creates <- f.Update(f.ctx, func(tx session.Tx) error {
-				rows, err := tx.Load(f.ctx, &session.Want{Spaces: []string{root.Target}, Grants: []string{root.ID}})
+				rows, err := tx.Load(f.ctx, &session.ReadSet{Spaces: []string{root.Target}, Grants: []string{root.ID}})
 				if err == nil && rows.Grants[root.ID].Revoked == 0 {
 					err = fmt.Errorf("the root was alive beside a claim under which it was revoked")
 				}
@@ -403,7 +403,7 @@ func testSpaceLock(t *testing.T, fresh Fresh) {
 		if _, _, err = session.RevokeTree(f.ctx, tx, rows.Grants[root.ID], root.ID, rows.Trees[root.ID], ""); err != nil {
 			return err
 		}
-		if _, err := tx.Load(f.ctx, &session.Want{Claims: []string{newSpace()}}); err == nil {
+		if _, err := tx.Load(f.ctx, &session.ReadSet{ExclusiveSpaces: []string{newSpace()}}); err == nil {
 			t.Error("a later load locked another space")
 		}
 		return nil

@@ -15,8 +15,8 @@ import (
 	"github.com/mooring-rpc/mooring/session/memtx"
 )
 
-// everything is a keep that makes every event old.
-const everything = -time.Hour
+// keepNothing is a keep that makes every event old.
+const keepNothing = -time.Hour
 
 // trim trims in pieces of n events until nothing is left to.
 func (f *fixture) trim(id string, keep time.Duration, n int) {
@@ -29,7 +29,7 @@ func (f *fixture) trim(id string, keep time.Duration, n int) {
 }
 
 // log is a session's log, all that is left of it.
-func (f *fixture) log(id string) *session.Page {
+func (f *fixture) log(id string) *session.LogPage {
 	f.Helper()
 	page, err := f.ReadLog(f.ctx, id, 0, 1<<30, 1<<20, nil)
 	f.must("read log", err)
@@ -38,7 +38,7 @@ func (f *fixture) log(id string) *session.Page {
 
 // checkpoint is the hash that a log goes on from. A page of a log that was
 // trimmed has it; if it was read from before its base.
-func (f *fixture) checkpoint(page *session.Page) session.Hash {
+func (f *fixture) checkpoint(page *session.LogPage) session.Hash {
 	f.Helper()
 	switch c := page.Checkpoint; {
 	case page.Row.Base == 0 && c == nil:
@@ -54,7 +54,7 @@ func (f *fixture) checkpoint(page *session.Page) session.Hash {
 // state is a session's whole state.
 func (f *fixture) state(id string) (entries []*session.Entry, turns []*session.Turn) {
 	f.Helper()
-	f.must("read state", f.ReadState(f.ctx, id, nil, 1000, func(p *session.StatePiece) error {
+	f.must("read state", f.ReadState(f.ctx, id, nil, 1000, func(p *session.StateChunk) error {
 		entries, turns = append(entries, p.Entries...), append(turns, p.Turns...)
 		return nil
 	}))
@@ -109,16 +109,16 @@ func testTrim(t *testing.T, fresh Fresh) {
 	f.trim(o.session, time.Hour, 3)
 	same("younger", 0)
 	for base := uint64(3); base <= 9; base += 3 {
-		more, err := f.Trim(f.ctx, o.session, everything, 3, 1<<20)
+		more, err := f.Trim(f.ctx, o.session, keepNothing, 3, 1<<20)
 		f.must("trim", err)
 		if !more {
 			t.Errorf("at %d: no more to trim", base)
 		}
 		same("a piece", base)
 	}
-	f.trim(o.session, everything, 3)
+	f.trim(o.session, keepNothing, 3)
 	same("up to the open turn", 10)
-	f.trim(o.session, everything, 3)
+	f.trim(o.session, keepNothing, 3)
 	same("again", 10)
 
 	// The open turn goes on where it was, and its end reads back all its text.
@@ -127,7 +127,7 @@ func testTrim(t *testing.T, fresh Fresh) {
 	entries, turns = f.state(o.session)
 	log.Events = append(log.Events, f.log(o.session).Events[5:]...)
 	log.Row = f.log(o.session).Row
-	f.trim(o.session, everything, 100)
+	f.trim(o.session, keepNothing, 100)
 	same("all of it", 17)
 	values := map[string]string{}
 	for _, e := range entries {
@@ -146,7 +146,7 @@ func testTrim(t *testing.T, fresh Fresh) {
 		t.Error(err)
 	}
 	// A fork has the present state; an earlier one is gone.
-	fork := o.beside()
+	fork := o.sameSession()
 	fork.session, fork.with = newSession(), []string{o.ref}
 	fork.ref = clientRef(fork.session)
 	_, err = f.OpenStream(f.ctx, session.StreamKey{Session: fork.session, Outbox: fork.outbox}, hash(), 1)
@@ -163,7 +163,7 @@ func testTrim(t *testing.T, fresh Fresh) {
 	}
 	// A deleted session's log goes too, but for its end.
 	f.applied(o.batch(false, newIntent(session.MethodDelete)))
-	f.trim(o.session, everything, 100)
+	f.trim(o.session, keepNothing, 100)
 	if page := f.log(o.session); len(page.Events) != 0 || page.Row.Base != 19 || f.checkpoint(page) != page.Row.Head {
 		t.Errorf("of the deleted session: %+v, %d events", page.Row, len(page.Events))
 	}
@@ -172,7 +172,7 @@ func testTrim(t *testing.T, fresh Fresh) {
 // testTrimBounds: by age, by number, by size, and pages over what is left.
 func testTrimBounds(t *testing.T, fresh Fresh) {
 	f := begin(t, fresh)
-	now := time.UnixMilli(f.load(&session.Want{}).Now)
+	now := time.UnixMilli(f.load(&session.ReadSet{}).Now)
 	id := newSession()
 	events := make([]*session.Event, 10)
 	for i := range events {
@@ -197,8 +197,8 @@ func testTrimBounds(t *testing.T, fresh Fresh) {
 		{time.Minute, 2, 1 << 20, 6, true},
 		{time.Minute, 100, 1 << 20, 8, false},
 		{time.Minute, 100, 1 << 20, 8, false},
-		{everything, 2, 1 << 20, 10, false},
-		{everything, 2, 1 << 20, 10, false},
+		{keepNothing, 2, 1 << 20, 10, false},
+		{keepNothing, 2, 1 << 20, 10, false},
 	} {
 		more, err := f.Trim(f.ctx, id, c.keep, c.events, c.bytes)
 		f.must("trim", err)
@@ -223,7 +223,7 @@ func testTrimBounds(t *testing.T, fresh Fresh) {
 			same(f, "from the base", page.Events, events[4:])
 		}
 	}
-	if more, err := f.Trim(f.ctx, newSession(), everything, 1, 1); more || err != nil {
+	if more, err := f.Trim(f.ctx, newSession(), keepNothing, 1, 1); more || err != nil {
 		t.Errorf("of nobody: %v, %v", more, err)
 	}
 }
@@ -284,7 +284,7 @@ func testForgettable(t *testing.T, fresh Fresh) {
 	slices.Sort(due)
 	var got []string
 	for after, pages := "", 0; pages == 0 || after != ""; pages++ {
-		ids, next, err := f.Forgettable(f.ctx, time.Hour, after, 2)
+		ids, next, err := f.TrimmableDeleted(f.ctx, time.Hour, after, 2)
 		f.must("forgettable", err)
 		got, after = append(got, ids...), next
 		if pages > 5 {
@@ -301,7 +301,7 @@ func testForgettable(t *testing.T, fresh Fresh) {
 			t.Errorf("%s is not forgotten: %v, %v", id, more, err)
 		}
 	}
-	if ids, next, err := f.Forgettable(f.ctx, time.Hour, "", 100); len(ids) != 0 || next != "" || err != nil {
+	if ids, next, err := f.TrimmableDeleted(f.ctx, time.Hour, "", 100); len(ids) != 0 || next != "" || err != nil {
 		t.Errorf("still due: %v, %q, %v", ids, next, err)
 	}
 }
@@ -325,7 +325,7 @@ func (s *script) endTurns() {
 // model that is never trimmed.
 func testTrimScripts(t *testing.T, fresh Fresh) {
 	f := begin(t, fresh)
-	for _, seed := range []uint64{1, uint64(f.load(&session.Want{}).Now)} {
+	for _, seed := range []uint64{1, uint64(f.load(&session.ReadSet{}).Now)} {
 		s := newScript(&twin{fixture: f, model: memtx.New(), seed: seed})
 		s.trims = true
 		for i := range 48 {
@@ -333,7 +333,7 @@ func testTrimScripts(t *testing.T, fresh Fresh) {
 				s.newSession()
 			}
 			s.step()
-			if _, err := f.Trim(f.ctx, pick(s, s.authors).session, everything, 1+s.rand.IntN(10), 1+s.rand.IntN(1000)); err != nil {
+			if _, err := f.Trim(f.ctx, pick(s, s.authors).session, keepNothing, 1+s.rand.IntN(10), 1+s.rand.IntN(1000)); err != nil {
 				t.Fatalf("seed %d: trim: %v", seed, err)
 			}
 			if i%8 == 7 {
@@ -372,7 +372,7 @@ func testTrimRace(t *testing.T, fresh Fresh) {
 					return
 				default:
 				}
-				if _, err := f.Trim(f.ctx, o.session, everything, 3, 1<<20); err != nil {
+				if _, err := f.Trim(f.ctx, o.session, keepNothing, 3, 1<<20); err != nil {
 					t.Errorf("trim: %v", err)
 					return
 				}
@@ -388,7 +388,7 @@ func testTrimRace(t *testing.T, fresh Fresh) {
 	}
 	close(done)
 	all.Wait()
-	f.trim(o.session, everything, 7)
+	f.trim(o.session, keepNothing, 7)
 	page := f.log(o.session)
 	if page.Row.Base != many+1 || f.checkpoint(page) != page.Row.Head || len(page.Events) != 0 {
 		t.Errorf("the log after all: %+v, %d events", page.Row, len(page.Events))

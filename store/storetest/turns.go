@@ -42,7 +42,7 @@ func testTurns(t *testing.T, fresh Fresh) {
 	f.save(save, id)
 	all["old"].Ref = sibling.ID // as its event says
 
-	turns := func(what string, w *session.Want, want ...string) {
+	turns := func(what string, w *session.ReadSet, want ...string) {
 		t.Helper()
 		got := f.load(w).Turns[id]
 		same(f, what, sortedKeys(got), slices.Sorted(slices.Values(want)))
@@ -50,11 +50,11 @@ func testTurns(t *testing.T, fresh Fresh) {
 			same(f, what+": "+m, turn, all[m])
 		}
 	}
-	turns("open", &session.Want{Turns: []string{id}}, "old", "streaming")
-	turns("streaming", &session.Want{Lapsing: []string{id}}, "streaming", "streaming-orphan")
-	turns("by message", &session.Want{TurnsOf: map[string][]string{id: sortedKeys(all)}}, sortedKeys(all)...)
+	turns("open", &session.ReadSet{Turns: []string{id}}, "old", "streaming")
+	turns("streaming", &session.ReadSet{StreamingTurns: []string{id}}, "streaming", "streaming-orphan")
+	turns("by message", &session.ReadSet{TurnsOf: map[string][]string{id: sortedKeys(all)}}, sortedKeys(all)...)
 
-	rows := f.load(&session.Want{Sessions: []string{id}, Grants: []string{asked.ID}, Turns: []string{id}, Counted: []string{id}})
+	rows := f.load(&session.ReadSet{Sessions: []string{id}, Grants: []string{asked.ID}, Turns: []string{id}, CountedTurns: []string{id}})
 	refs := func(grants ...*capability.Grant) (ids []string) {
 		for _, g := range grants {
 			ids = append(ids, g.ID)
@@ -72,10 +72,10 @@ func testTurns(t *testing.T, fresh Fresh) {
 	again.Orphan, again.Lease = false, 77
 	f.save(&session.Changes{Turns: []*session.Turn{&again}}, id)
 	all["orphan"].Lease = 77
-	turns("saved again", &session.Want{TurnsOf: map[string][]string{id: {"orphan"}}}, "orphan")
+	turns("saved again", &session.ReadSet{TurnsOf: map[string][]string{id: {"orphan"}}}, "orphan")
 	// In pieces of the state each has its ref.
 	pieces := 0
-	f.must("read state", f.ReadState(f.ctx, id, nil, 1<<20, func(p *session.StatePiece) error {
+	f.must("read state", f.ReadState(f.ctx, id, nil, 1<<20, func(p *session.StateChunk) error {
 		for _, turn := range p.Turns {
 			pieces++
 			same(f, "in the state: "+turn.Message, turn.Ref, all[turn.Message].Ref)
@@ -100,7 +100,7 @@ func testOrphansKeepTheLog(t *testing.T, fresh Fresh) {
 	}
 	f.save(c, id)
 	f.trim(id, time.Hour, 10)
-	same(f, "base", f.load(&session.Want{Sessions: []string{id}}).Sessions[id].Base, uint64(2))
+	same(f, "base", f.load(&session.ReadSet{Sessions: []string{id}}).Sessions[id].Base, uint64(2))
 }
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

@@ -36,7 +36,7 @@ func Main(args []string) int {
 
 // serve serves a Peer until the input ends.
 func serve(subprotocol string) error {
-	h := new(house)
+	h := new(sharedState)
 	ln, err := new(net.ListenConfig).Listen(context.Background(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		return err

@@ -14,8 +14,8 @@ import (
 	wire "github.com/mooring-rpc/mooring/capnp/wire/interop"
 )
 
-// house is what all objects of one side share.
-type house struct {
+// sharedState is what all objects of one side share.
+type sharedState struct {
 	mu                        sync.Mutex
 	alive, running, cancelled uint32
 	held                      wire.Node
@@ -26,7 +26,7 @@ type house struct {
 	promises []wire.Node
 }
 
-func (h *house) add(alive, running, cancelled int) {
+func (h *sharedState) add(alive, running, cancelled int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.alive += uint32(alive)
@@ -35,7 +35,7 @@ func (h *house) add(alive, running, cancelled int) {
 }
 
 // thing gives a new object, or for no name what is held, perhaps null.
-func (h *house) thing(name string) wire.Node {
+func (h *sharedState) thing(name string) wire.Node {
 	if name == "" {
 		h.mu.Lock()
 		defer h.mu.Unlock()
@@ -44,19 +44,19 @@ func (h *house) thing(name string) wire.Node {
 	return wire.Node_ServerToClient(newNode(h, name))
 }
 
-func (h *house) await(f func(failure string)) {
+func (h *sharedState) await(f func(failure string)) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.waiting = append(h.waiting, f)
 }
 
-func (h *house) keep(promise wire.Node) {
+func (h *sharedState) keep(promise wire.Node) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.promises = append(h.promises, promise)
 }
 
-func (h *house) hold(n wire.Node) {
+func (h *sharedState) hold(n wire.Node) {
 	h.mu.Lock()
 	gone := []wire.Node{h.held}
 	h.held = n
@@ -70,7 +70,7 @@ func (h *house) hold(n wire.Node) {
 	}
 }
 
-type peer struct{ house *house }
+type peer struct{ shared *sharedState }
 
 // Echo implements wire.Peer_Server.
 func (p *peer) Echo(_ context.Context, call wire.Peer_echo) error {
@@ -103,7 +103,7 @@ func (p *peer) Make(_ context.Context, call wire.Peer_make) error {
 	if err != nil {
 		return err
 	}
-	return r.SetNode(p.house.thing(name))
+	return r.SetNode(p.shared.thing(name))
 }
 
 // MakeLater implements wire.Peer_Server.
@@ -113,7 +113,7 @@ func (p *peer) MakeLater(ctx context.Context, call wire.Peer_makeLater) error {
 		return err
 	}
 	settled := make(chan string, 1)
-	p.house.await(func(failure string) { settled <- failure })
+	p.shared.await(func(failure string) { settled <- failure })
 	call.Go()
 	select {
 	case failure := <-settled:
@@ -127,7 +127,7 @@ func (p *peer) MakeLater(ctx context.Context, call wire.Peer_makeLater) error {
 	if err != nil {
 		return err
 	}
-	return r.SetNode(p.house.thing(name))
+	return r.SetNode(p.shared.thing(name))
 }
 
 // Promise implements wire.Peer_Server.
@@ -137,13 +137,13 @@ func (p *peer) Promise(_ context.Context, call wire.Peer_promise) error {
 		return err
 	}
 	promise, resolver := capnp.NewLocalPromise[wire.Node]()
-	p.house.keep(promise)
-	p.house.await(func(failure string) {
+	p.shared.keep(promise)
+	p.shared.await(func(failure string) {
 		if failure != "" {
 			resolver.Reject(errors.New(failure))
 			return
 		}
-		resolver.Fulfill(p.house.thing(name))
+		resolver.Fulfill(p.shared.thing(name))
 	})
 	r, err := call.AllocResults()
 	if err != nil {
@@ -158,10 +158,10 @@ func (p *peer) Settle(_ context.Context, call wire.Peer_settle) error {
 	if err != nil {
 		return err
 	}
-	p.house.mu.Lock()
-	waiting := p.house.waiting
-	p.house.waiting = nil
-	p.house.mu.Unlock()
+	p.shared.mu.Lock()
+	waiting := p.shared.waiting
+	p.shared.waiting = nil
+	p.shared.mu.Unlock()
 	for _, f := range waiting {
 		f(failure)
 	}
@@ -173,7 +173,7 @@ func (p *peer) Hold(ctx context.Context, call wire.Peer_hold) error {
 	null := !call.Args().HasNode()
 	n := call.Args().Node().AddRef()
 	defer n.Release()
-	p.house.hold(n.AddRef())
+	p.shared.hold(n.AddRef())
 	call.Go() // a promise may take its time
 	if err := n.Resolve(ctx); err != nil {
 		return err
@@ -196,7 +196,7 @@ func (p *peer) Held(_ context.Context, call wire.Peer_held) error {
 	if err != nil {
 		return err
 	}
-	return r.SetNode(p.house.thing(""))
+	return r.SetNode(p.shared.thing(""))
 }
 
 // CallBack implements wire.Peer_Server.
@@ -230,10 +230,10 @@ func (p *peer) Fail(_ context.Context, call wire.Peer_fail) error {
 
 // Never implements wire.Peer_Server.
 func (p *peer) Never(ctx context.Context, call wire.Peer_never) error {
-	p.house.add(0, 1, 0)
+	p.shared.add(0, 1, 0)
 	call.Go()
 	<-ctx.Done()
-	p.house.add(0, -1, 1)
+	p.shared.add(0, -1, 1)
 	return ctx.Err()
 }
 
@@ -243,11 +243,11 @@ func (p *peer) Counts(_ context.Context, call wire.Peer_counts) error {
 	if err != nil {
 		return err
 	}
-	p.house.mu.Lock()
-	defer p.house.mu.Unlock()
-	r.SetAlive(p.house.alive)
-	r.SetRunning(p.house.running)
-	r.SetCancelled(p.house.cancelled)
+	p.shared.mu.Lock()
+	defer p.shared.mu.Unlock()
+	r.SetAlive(p.shared.alive)
+	r.SetRunning(p.shared.running)
+	r.SetCancelled(p.shared.cancelled)
 	return nil
 }
 
@@ -257,26 +257,26 @@ func (p *peer) Open(_ context.Context, call wire.Peer_open) error {
 	if err != nil {
 		return err
 	}
-	p.house.add(1, 0, 0)
-	return r.SetSink(wire.Sink_ServerToClient(&sink{house: p.house}))
+	p.shared.add(1, 0, 0)
+	return r.SetSink(wire.Sink_ServerToClient(&sink{shared: p.shared}))
 }
 
 // node is a counted object.
 type node struct {
-	house *house
-	name  string
+	shared *sharedState
+	name   string
 
 	mu      sync.Mutex
 	numbers []uint32
 }
 
-func newNode(h *house, name string) *node {
+func newNode(h *sharedState, name string) *node {
 	h.add(1, 0, 0)
-	return &node{house: h, name: name}
+	return &node{shared: h, name: name}
 }
 
 // Shutdown implements server.Shutdowner.
-func (n *node) Shutdown() { n.house.add(-1, 0, 0) }
+func (n *node) Shutdown() { n.shared.add(-1, 0, 0) }
 
 // Name implements wire.Node_Server.
 func (n *node) Name(_ context.Context, call wire.Node_name) error {
@@ -297,7 +297,7 @@ func (n *node) Child(_ context.Context, call wire.Node_child) error {
 	if err != nil {
 		return err
 	}
-	return r.SetNode(n.house.thing(n.name + "/" + name))
+	return r.SetNode(n.shared.thing(n.name + "/" + name))
 }
 
 // Note implements wire.Node_Server.
@@ -333,14 +333,14 @@ func (n *node) order() []uint32 {
 
 // sink takes a stream, one call after the other.
 type sink struct {
-	house  *house
+	shared *sharedState
 	bytes  uint64
 	writes uint32
 	failed error
 }
 
 // Shutdown implements server.Shutdowner.
-func (k *sink) Shutdown() { k.house.add(-1, 0, 0) }
+func (k *sink) Shutdown() { k.shared.add(-1, 0, 0) }
 
 // Write implements wire.Sink_Server.
 func (k *sink) Write(_ context.Context, call wire.Sink_write) error {

@@ -117,7 +117,7 @@ func (t *trial) pipelining() {
 
 // Objects of either side go to the other and come back as what they are.
 func (t *trial) capabilities() {
-	ours := newNode(t.house, "ours")
+	ours := newNode(t.shared, "ours")
 	n := wire.Node_ServerToClient(ours)
 	if null, own := t.hold(n); null || own {
 		t.failf("our object: null %v, own %v", null, own)
@@ -160,7 +160,7 @@ func (t *trial) capabilities() {
 
 // An answer that turns out to be our own object: calls made before and after are delivered in order.
 func (t *trial) order() {
-	ours := newNode(t.house, "ours")
+	ours := newNode(t.shared, "ours")
 	n := wire.Node_ServerToClient(ours)
 	t.hold(n)
 	n.Release()
@@ -180,7 +180,7 @@ func (t *trial) promises() {
 	t.name(theirs).is(t, "theirs")
 	theirs.Release()
 
-	ours := newNode(t.house, "ours")
+	ours := newNode(t.shared, "ours")
 	n := wire.Node_ServerToClient(ours)
 	t.hold(n)
 	n.Release()
@@ -233,7 +233,7 @@ func (t *trial) inOrder(ours *node, back wire.Node) {
 }
 
 func (t *trial) callbacks() {
-	ours := newNode(t.house, "ours")
+	ours := newNode(t.shared, "ours")
 	n := wire.Node_ServerToClient(ours)
 	t.must(t.callBack(n, 50))
 	if got := ours.order(); len(got) != 50 || !slices.IsSorted(got) {
@@ -304,7 +304,7 @@ func (t *trial) release() {
 	t.must(check(t.peer.Make(t.ctx, func(p wire.Peer_make_Params) error { return p.SetName("untouched") })))
 	_, done := t.peer.Make(t.ctx, func(p wire.Peer_make_Params) error { return p.SetName("unread") })
 	done()
-	ours := wire.Node_ServerToClient(newNode(t.house, "ours"))
+	ours := wire.Node_ServerToClient(newNode(t.shared, "ours"))
 	for range 5 {
 		t.hold(ours)
 	}
@@ -374,7 +374,7 @@ func (t *trial) streaming() {
 
 // The connection is cut, or the server goes away, or this process is killed, while calls are in flight.
 func (t *trial) disconnect() {
-	ours := wire.Node_ServerToClient(newNode(t.house, "ours"))
+	ours := wire.Node_ServerToClient(newNode(t.shared, "ours"))
 	t.hold(ours)
 	ours.Release()
 	f, doneMake := t.peer.Make(t.ctx, func(p wire.Peer_make_Params) error { return p.SetName("theirs") })

@@ -20,11 +20,11 @@ const patience = 20 * time.Second
 
 // trial is one scenario over one connection. Whatever it finds wrong is a panic with a failure.
 type trial struct {
-	ctx   context.Context
-	house *house // of our objects that the server gets
-	conn  *rpc.Conn
-	peer  wire.Peer
-	args  []string
+	ctx    context.Context
+	shared *sharedState // of our objects that the server gets
+	conn   *rpc.Conn
+	peer   wire.Peer
+	args   []string
 }
 
 type failure string
@@ -42,7 +42,7 @@ func runScenario(line string, conn *rpc.Conn) {
 	name, args, _ := strings.Cut(line, " ")
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	t := &trial{ctx: ctx, house: new(house), conn: conn, args: strings.Fields(args)}
+	t := &trial{ctx: ctx, shared: new(sharedState), conn: conn, args: strings.Fields(args)}
 	defer func() {
 		switch why := recover().(type) {
 		case nil:
@@ -61,9 +61,9 @@ func runScenario(line string, conn *rpc.Conn) {
 	run(t)
 	t.peer.Release()
 	t.eventually("our objects are gone", func() bool {
-		t.house.mu.Lock()
-		defer t.house.mu.Unlock()
-		return t.house.alive == 0
+		t.shared.mu.Lock()
+		defer t.shared.mu.Unlock()
+		return t.shared.alive == 0
 	})
 }
 

@@ -119,7 +119,7 @@ func Kinds() (*State, error) {
 			return nil, err
 		}
 		s.put(line.Key, line.Payload)
-		s.Entries[line.Key].Grown = line.Grown
+		s.Entries[line.Key].LastAppend = line.Grown
 		if id := strings.TrimPrefix(line.Key, "message/"); line.Turn != 0 {
 			s.Turns[id] = &session.Turn{Message: id, Status: line.Turn}
 		}

@@ -1,0 +1,254 @@
+// Taking a program's value over: a copy made of the package's own types, with references of its own.
+
+package capnweb
+
+import (
+	"bytes"
+	"errors"
+	"math/big"
+	"time"
+)
+
+// maxDepth is how deep a value may nest on its way out: no peer takes more.
+const maxDepth = 256
+
+var errTooDeepOut = &Error{Name: "RangeError", Message: "the value nests too deep, or contains itself"}
+
+// copier copies a value. With dup, stubs stay the program's and the copy has references of its own; without, they are
+// taken over, but for those that belong to a payload.
+type copier struct {
+	dup     bool
+	p       payload
+	size    int         // about how much was copied
+	builder *mapBuilder // of the placeholder that was met
+	conn    *Conn       // whose peer it is for, as far as that is known
+}
+
+// copyInArgs takes the arguments of a call. conn is the connection that they will leave by, nil if that is not known.
+func copyInArgs(args []any, conn *Conn) (*payload, *mapBuilder, error) {
+	t := copier{dup: true, conn: conn}
+	out := make([]any, len(args))
+	for i, a := range args {
+		v, err := t.copyIn(a, 1)
+		if err != nil {
+			t.p.release()
+			return nil, nil, err
+		}
+		out[i] = v
+	}
+	t.p.value = out
+	return &t.p, t.builder, nil
+}
+
+// copyInResult takes what a method returns.
+func copyInResult(v any, conn *Conn) (*payload, error) {
+	switch v.(type) {
+	case nil, bool, string, float64, Undefined:
+		return &payload{value: v}, nil
+	}
+	return copyInValue(v, &copier{conn: conn})
+}
+
+// copyInProperty takes the value of a property, which stays the object's.
+func copyInProperty(v any, conn *Conn) (*payload, error) {
+	return copyInValue(v, &copier{dup: true, conn: conn})
+}
+
+func copyInValue(v any, t *copier) (*payload, error) {
+	w, err := t.copyIn(v, 0)
+	if err != nil {
+		t.p.release()
+		return nil, err
+	}
+	t.p.value, t.p.size = w, t.size
+	return &t.p, nil
+}
+
+func (t *copier) copyIn(v any, depth int) (any, error) {
+	if depth >= maxDepth {
+		return nil, errTooDeepOut
+	}
+	switch v := v.(type) {
+	case string:
+		t.size += len(v)
+		return v, nil
+	case nil, bool, float64, Undefined, time.Time, URL:
+		return v, nil
+	case *Blob:
+		if v == nil {
+			return nil, nil
+		}
+		return v, nil
+	case []byte:
+		t.size += len(v)
+		if t.dup {
+			return bytes.Clone(v), nil
+		}
+		return v, nil
+	case Bytes:
+		if t.dup {
+			v.Data = bytes.Clone(v.Data)
+		}
+		return v, nil
+	case int:
+		return exactInt(int64(v))
+	case int64:
+		return exactInt(v)
+	case int32:
+		return float64(v), nil
+	case *big.Int:
+		if v == nil {
+			return nil, nil
+		}
+		return v, nil
+	case Headers:
+		return v, nil
+	case []any:
+		if v == nil {
+			return nil, nil
+		}
+		w := make([]any, len(v))
+		t.size += 24 + 16*len(v)
+		for i := range v {
+			var err error
+			if w[i], err = t.copyIn(v[i], depth+1); err != nil {
+				return nil, err
+			}
+		}
+		return w, nil
+	case map[string]any:
+		if v == nil {
+			return nil, nil
+		}
+		return t.copyMap(v, depth)
+	case *Stub:
+		return t.copyStub(v), nil
+	case *Promise:
+		return t.copyPromise(v), nil
+	case *Readable:
+		if v == nil {
+			return nil, nil
+		}
+		w, err := v.transfer()
+		if err != nil {
+			return nil, err
+		}
+		t.p.refs = append(t.p.refs, readableRef{w})
+		return w, nil
+	case *Writable:
+		if v == nil {
+			return nil, nil
+		}
+		w, err := v.transfer()
+		if err != nil {
+			return nil, err
+		}
+		t.p.refs = append(t.p.refs, writableRef{w})
+		return w, nil
+	case *Error:
+		return t.copyError(v, depth)
+	case *Request:
+		if v == nil {
+			return nil, nil
+		}
+		w := *v
+		var err error
+		if w.Body, err = t.copyIn(v.Body, depth+1); err != nil {
+			return nil, err
+		}
+		return &w, nil
+	case *Response:
+		if v == nil {
+			return nil, nil
+		}
+		w := *v
+		var err error
+		if w.Body, err = t.copyIn(v.Body, depth+1); err != nil {
+			return nil, err
+		}
+		return &w, nil
+	case Object:
+		s := NewStub(v)
+		t.p.refs = append(t.p.refs, stubRef{s})
+		s.borrowed = true
+		return s, nil
+	case error:
+		if e, ok := errors.AsType[*Error](v); ok {
+			return t.copyError(e, depth)
+		}
+		if t.conn != nil {
+			return t.copyError(t.conn.redact(v), depth)
+		}
+		return errInternal, nil
+	}
+	w, err := goValue(v)
+	if err != nil {
+		return nil, err
+	}
+	return t.copyIn(w, depth+1)
+}
+
+func (t *copier) copyMap(v map[string]any, depth int) (map[string]any, error) {
+	w := make(map[string]any, len(v))
+	t.size += 48 + 32*len(v)
+	for k, e := range v {
+		x, err := t.copyIn(e, depth+1)
+		if err != nil {
+			return nil, err
+		}
+		w[k] = x
+	}
+	return w, nil
+}
+
+// copyError leaves out properties that cannot be sent.
+func (t *copier) copyError(e *Error, depth int) (any, error) {
+	if e == nil {
+		return nil, nil
+	}
+	if e.Props == nil {
+		return e, nil
+	}
+	w := *e
+	w.Props = make(map[string]any, len(e.Props))
+	for k, v := range e.Props {
+		refs, proms := len(t.p.refs), len(t.p.promises)
+		if x, err := t.copyIn(v, depth+1); err == nil {
+			w.Props[k] = x
+			continue
+		}
+		for _, r := range t.p.refs[refs:] {
+			r.drop()
+		}
+		t.p.refs, t.p.promises = t.p.refs[:refs], t.p.promises[:proms]
+	}
+	return &w, nil
+}
+
+func (t *copier) copyStub(s *Stub) any {
+	if s == nil {
+		return nil
+	}
+	w := s.transfer(!t.dup)
+	t.p.refs = append(t.p.refs, stubRef{w})
+	t.noteReference(w.node)
+	return w
+}
+
+func (t *copier) copyPromise(p *Promise) any {
+	if p == nil {
+		return nil
+	}
+	w := p.transfer(!t.dup)
+	t.p.refs = append(t.p.refs, promiseRef{w})
+	t.p.promises = append(t.p.promises, w)
+	t.noteReference(w.node)
+	return w
+}
+
+func (t *copier) noteReference(n node) {
+	markCaptured(n)
+	if ph, ok := n.(*placeholder); ok && (t.builder == nil || ph.builder.depth > t.builder.depth) {
+		t.builder = ph.builder
+	}
+}

@@ -1,0 +1,99 @@
+// Objects whose calls keep their order even where one waits for promises in its arguments.
+
+package capnweb
+
+import (
+	"slices"
+	"sync"
+)
+
+// Orderer is an Object to which calls are delivered in the order of their arrival also where one of them waits for
+// promises in its arguments: those behind it wait too. Any other object gets what is complete at once. KeepsOrder is
+// called for each call and always says the same.
+type Orderer interface{ KeepsOrder() bool }
+
+func keepsOrder(obj Object) bool {
+	o, ok := obj.(Orderer)
+	return ok && o.KeepsOrder()
+}
+
+// callQueue is the calls of an object that wait for one before them, or for their own arguments.
+type callQueue struct {
+	mu         sync.Mutex
+	calls      []*queuedCall
+	dispatched int // handed on, and not delivered yet
+}
+
+// queuedCall is a call in a line.
+type queuedCall struct {
+	c     *Call
+	err   error // what an argument came to instead
+	ready bool
+}
+
+// enqueue puts a call behind those that wait. It is false for one that need not wait, and is to be delivered as any other.
+func (l *callQueue) enqueue(c *Call) bool {
+	l.mu.Lock()
+	waits := len(c.args.promises) > 0
+	if !waits && len(l.calls)+l.dispatched == 0 {
+		l.mu.Unlock()
+		return false
+	}
+	c.queued.Store(true)
+	l.calls = append(l.calls, &queuedCall{c: c, ready: !waits})
+	enlisted := l.advance()
+	l.mu.Unlock()
+	wakeConns(enlisted)
+	return true
+}
+
+// remove takes a call out that was answered before its turn: its connection has ended.
+func (l *callQueue) remove(c *Call) {
+	l.mu.Lock()
+	l.calls = slices.DeleteFunc(l.calls, func(one *queuedCall) bool { return one.c == c })
+	enlisted := l.advance()
+	l.mu.Unlock()
+	wakeConns(enlisted)
+}
+
+// argsSettled notes what a call's arguments have come to.
+func (l *callQueue) argsSettled(c *Call, err error) {
+	l.mu.Lock()
+	for _, one := range l.calls {
+		if one.c == c {
+			one.err, one.ready = err, true
+		}
+	}
+	enlisted := l.advance()
+	l.mu.Unlock()
+	wakeConns(enlisted)
+}
+
+// advance enlists what need not wait any more, and says where. mu is held: two who come here do not overtake each other.
+func (l *callQueue) advance() (enlisted []*Conn) {
+	for len(l.calls) > 0 && l.calls[0].ready {
+		next := l.calls[0]
+		l.calls = l.calls[1:]
+		l.dispatched++
+		next.c.queued.Store(false)
+		enlisted = append(enlisted, next.c.via)
+		via{c: next.c.via}.enqueue(task{f: func() {
+			if next.err != nil {
+				next.c.answer(nil, next.err)
+			} else {
+				next.c.deliver()
+			}
+			l.mu.Lock()
+			l.dispatched--
+			l.mu.Unlock()
+		}})
+	}
+	return enlisted
+}
+
+// wakeConns starts delivery over the connections where something was enlisted.
+func wakeConns(conns []*Conn) {
+	for _, c := range conns {
+		c.wakeDelivery()
+	}
+}

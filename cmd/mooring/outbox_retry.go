@@ -1,0 +1,145 @@
+// mooring outbox retry and drop: what somebody decides about single ops.
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/oklog/ulid/v2"
+	"github.com/spf13/cobra"
+
+	"github.com/mooring-rpc/mooring/client"
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/outbox"
+)
+
+// checkOps sees that arguments are op ids, and takes what is around them away.
+func checkOps(args []string) error {
+	for i, op := range args {
+		args[i] = strings.TrimSpace(op)
+		if _, err := ulid.ParseStrict(args[i]); err != nil {
+			return fault.Usage.With("%q is no op id: those have 26 letters and digits, and mooring outbox list shows them", sanitizeLine(op))
+		}
+	}
+	return nil
+}
+
+func outboxRetryCmd(h *homeFlags) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "retry OP…",
+		Short:   "Commit failed ops again, under new op ids",
+		Long:    "Commit failed ops again. Each gets a new op id, which is printed; the old one keeps its\noutcome.",
+		Example: "  mooring outbox retry 01J…",
+		Args:    argCount(1, -1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := checkOps(args); err != nil {
+				return err
+			}
+			return h.withClient(cmd.Context(), func(ctx context.Context, c *client.Client) error {
+				for _, op := range args {
+					t, err := c.Outbox().Retry(ctx, op)
+					if err != nil {
+						return h.explainState(ctx, c.Outbox(), op, err, "retry commits ops again that did not apply")
+					}
+					if h.env.json {
+						err = h.env.printJSON(map[string]any{"op": op, "batch": t.Batch, "ops": t.Ops})
+					} else {
+						_, err = fmt.Fprintln(h.env.out, strings.Join(t.Ops, "\n"))
+					}
+					if err == nil {
+						err = checkNotStopped(ctx, c.Outbox(), op, "committed again and not sent")
+					}
+					if err != nil {
+						return err
+					}
+				}
+				return nil
+			})
+		},
+	}
+	h.completeOps(cmd, outbox.Failed, outbox.Skipped, outbox.Void)
+	return cmd
+}
+
+func outboxDropCmd(h *homeFlags) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "drop OP…",
+		Short: "Give unfinished ops up",
+		Long: "Give unfinished ops up. One that may have been sent is replaced by a void where the server\n" +
+			"has not recorded it; where it has, its outcome stands. The others of an atomic batch go with it.\n\n" +
+			finishedHelp,
+		Example: "  mooring outbox drop 01J…",
+		Args:    argCount(1, -1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := checkOps(args); err != nil {
+				return err
+			}
+			return h.withClient(cmd.Context(), func(ctx context.Context, c *client.Client) error {
+				for _, op := range args {
+					if err := c.Outbox().Drop(ctx, op); err != nil {
+						return h.explainState(ctx, c.Outbox(), op, err, "drop gives up ops that are not answered yet")
+					}
+					left, err := h.printDropped(ctx, c.Outbox(), op)
+					if err == nil && left {
+						err = checkNotStopped(ctx, c.Outbox(), op, "given up, and its place in the stream not settled")
+					}
+					if err != nil {
+						return err
+					}
+				}
+				return nil
+			})
+		},
+	}
+	h.completeOps(cmd, outbox.Pending, outbox.InFlight)
+	return cmd
+}
+
+// printDropped says what became of an op that was given up; left says that a void has to be
+// sent in its place.
+func (h *homeFlags) printDropped(ctx context.Context, box *outbox.Box, op string) (left bool, err error) {
+	rows, err := box.List(ctx, outbox.Filter{Op: op})
+	if err != nil {
+		return false, err
+	}
+	state, said := "void", "dropped: it will not be sent"
+	if len(rows) > 0 && !rows[0].State.Finished() {
+		left, state, said = true, "dropping", "may have been sent: a void takes its place, unless the server has recorded it already"
+	}
+	if h.env.json {
+		return left, h.env.printJSON(map[string]string{"op": op, "state": state})
+	}
+	_, err = fmt.Fprintf(h.env.out, "%s  %s\n", op, said)
+	return left, err
+}
+
+// checkNotStopped fails if what was done about an op has no effect, since its stream has stopped.
+func checkNotStopped(ctx context.Context, box *outbox.Box, op, what string) error {
+	rows, err := box.List(ctx, outbox.Filter{Op: op})
+	if err != nil || len(rows) == 0 {
+		return err
+	}
+	still, err := box.Stopped(ctx, rows[0].Session)
+	if err != nil || still == nil {
+		return err
+	}
+	return fmt.Errorf("%s: %w", what, stoppedError(still))
+}
+
+// explainState says of an op's state why something cannot be done to it, and what it is for.
+func (h *homeFlags) explainState(ctx context.Context, box *outbox.Box, op string, err error, what string) error {
+	if fault.CodeOf(err) != fault.Usage {
+		return err
+	}
+	state := "finished"
+	if rows, e := box.List(ctx, outbox.Filter{Op: op}); e == nil && len(rows) > 0 {
+		state = rows[0].State.String()
+	}
+	then := ""
+	if state == outbox.Failed.String() || state == outbox.Skipped.String() {
+		then = "; it holds nothing up, mooring outbox retry commits it again, and it is forgotten 30 days after its answer"
+	}
+	return fault.BadArgument.With("op %s is %s: %s%s", op, state, what, then)
+}

@@ -1,0 +1,196 @@
+// The line below a WebSocket: few system calls while there is traffic, and little memory while there is none.
+
+package wsock
+
+import (
+	"io"
+	"net"
+	"sync"
+
+	"github.com/mooring-rpc/mooring/internal/socket"
+)
+
+const (
+	readBufBytes = 16 << 10 // what is read into, but while nothing comes
+	waitBufBytes = 512      // what is kept to be read into then, where one cannot wait without: enough for a small message
+)
+
+var bulkReadBuffers = sync.Pool{New: func() any { b := make([]byte, readBufBytes); return &b }}
+
+// frameConn is what a WebSocket reads from and writes to. The library is given one frame at a time, so that messages which come
+// in one piece can be taken past it. Any number may write; Close unblocks all.
+type frameConn struct {
+	inner *socket.Conn
+
+	reading     sync.Mutex // whoever reads holds it, and while nothing comes, for long
+	waitBuf     []byte     // nil where reading lends a buffer
+	readBuf     *[]byte
+	unread      []byte       // read, and not yet handed out
+	moreWaiting bool         // there was more to be read than there was room
+	readErr     error        // for the library to come upon
+	onActivity  func()       // called when something has come; may be nil
+	delivered   frameTracker // to the library
+
+	mu         sync.Mutex // whoever writes holds it for whole frames
+	unwritten  []byte     // of a frame that has begun
+	onProgress func()     // called in between when a write goes on
+}
+
+// newFrameConn makes a line over a connection. early was read before.
+func newFrameConn(below *socket.Conn, early []byte) *frameConn {
+	l := &frameConn{inner: below, unread: early, onProgress: func() {}}
+	below.LimitUnsent()
+	if !below.NonBlocking() {
+		l.waitBuf = make([]byte, waitBufBytes)
+	}
+	return l
+}
+
+func (l *frameConn) Close() error { return l.inner.Close() }
+
+// Read gives the library what is left of the present frame, or the next one.
+func (l *frameConn) Read(p []byte) (int, error) {
+	l.reading.Lock()
+	defer l.reading.Unlock()
+	if len(p) == 0 {
+		return 0, nil
+	}
+	if len(l.unread) == 0 {
+		if l.readErr == nil && l.delivered.skip >= waitBufBytes && len(p) >= waitBufBytes { // a large message is read to where it belongs
+			n, err := l.inner.Read(p[:min(uint64(len(p)), l.delivered.skip)])
+			l.delivered.consume(p[:n])
+			l.received(n)
+			return n, err
+		}
+		if l.readErr != nil {
+			return 0, l.readErr
+		}
+		if err := l.fill(); err != nil {
+			return 0, err
+		}
+	}
+	n := l.delivered.consume(l.unread[:min(len(l.unread), len(p))])
+	copy(p, l.unread[:n])
+	l.drop(n)
+	return n, nil
+}
+
+// fill reads what has come. Where the small buffer has to be waited with, the large one is taken when there is more.
+func (l *frameConn) fill() error {
+	var n int
+	var err error
+	switch {
+	case l.waitBuf == nil:
+		l.readBuf, n, err = l.inner.ReadPooled(&bulkReadBuffers)
+		if n > 0 {
+			l.unread, l.moreWaiting = (*l.readBuf)[:n], n == readBufBytes
+		}
+	case l.moreWaiting:
+		l.readBuf = bulkReadBuffers.Get().(*[]byte)
+		n, err = l.inner.Read(*l.readBuf)
+		l.unread, l.moreWaiting = (*l.readBuf)[:n], n == readBufBytes
+	default:
+		n, err = l.inner.Read(l.waitBuf)
+		l.unread, l.moreWaiting = l.waitBuf[:n], n == waitBufBytes
+	}
+	l.received(n)
+	if n > 0 {
+		return nil // an error with bytes comes again with the next read
+	}
+	l.drop(0)
+	if err == nil {
+		err = io.ErrNoProgress
+	}
+	return err
+}
+
+func (l *frameConn) received(n int) {
+	if n > 0 && l.onActivity != nil {
+		l.onActivity()
+	}
+}
+
+// drop forgets the first n bytes at hand.
+func (l *frameConn) drop(n int) {
+	if l.unread = l.unread[n:]; len(l.unread) > 0 {
+		return
+	}
+	l.unread = nil
+	if l.readBuf != nil {
+		bulkReadBuffers.Put(l.readBuf)
+		l.readBuf = nil
+	}
+}
+
+// wholeMessage finds a message that is at hand in one piece, of at most some bytes. Everything else (control frames, messages
+// in parts, what breaks the rules) is for the library. masked is what the peer's frames have to be.
+func (l *frameConn) wholeMessage(masked bool, most int) (h header, ok bool) {
+	if !l.delivered.atBoundary() {
+		return h, false
+	}
+	h, ok = parseHeader(l.unread)
+	return h, ok && h.message(masked, min(most, len(l.unread)-h.size))
+}
+
+// readMore reads until there is more at hand of what may be a message in one piece, of at most some bytes; false when it is the
+// library's turn.
+func (l *frameConn) readMore(masked bool, most int) bool {
+	if l.readErr != nil || !l.delivered.atBoundary() {
+		return false
+	}
+	if len(l.unread) == 0 {
+		l.readErr = l.fill()
+		return l.readErr == nil
+	}
+	if !l.moreWaiting { // the rest may take its time, and is not waited for with a large buffer
+		return false
+	}
+	if h, ok := parseHeader(l.unread); ok && (!h.message(masked, most) || h.size+int(h.length) > readBufBytes || h.size+int(h.length) <= len(l.unread)) {
+		return false
+	}
+	if l.readBuf == nil {
+		l.readBuf = bulkReadBuffers.Get().(*[]byte)
+	}
+	b := *l.readBuf
+	k := copy(b, l.unread)
+	n, err := l.inner.Read(b[k:])
+	l.unread, l.moreWaiting = b[:k+n], k+n == len(b)
+	l.received(n)
+	if n == 0 && err == nil {
+		err = io.ErrNoProgress
+	}
+	if n == 0 {
+		l.readErr = err
+	}
+	return n > 0
+}
+
+// Write writes what the library has to say, which is control frames, each in one piece.
+func (l *frameConn) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := l.writeRest(); err != nil {
+		return 0, err
+	}
+	return l.inner.Write(p)
+}
+
+// writeRest writes what a frame that has begun still lacks. The lock is held.
+func (l *frameConn) writeRest() error {
+	if len(l.unwritten) == 0 {
+		return nil
+	}
+	_, err := l.inner.Write(l.unwritten)
+	l.unwritten = nil
+	return err
+}
+
+// frameNetConn is a line over a network connection, as a server has it.
+type frameNetConn struct {
+	net.Conn
+	*frameConn
+}
+
+func (c frameNetConn) Read(p []byte) (int, error)  { return c.frameConn.Read(p) }
+func (c frameNetConn) Write(p []byte) (int, error) { return c.frameConn.Write(p) }
+func (c frameNetConn) Close() error                { return c.frameConn.Close() }

@@ -1,0 +1,32 @@
+// Package outboxsql holds the outbox's schema, which lives in a database of its
+// own or beside the tables of the program that uses the outbox: every table's
+// name begins with mooring_outbox. See package migrations for how it is applied.
+package outboxsql
+
+import (
+	"embed"
+	"io/fs"
+
+	"github.com/pressly/goose/v3"
+
+	"github.com/mooring-rpc/mooring/migrations"
+)
+
+//go:embed postgres/*.sql sqlite/*.sql
+var files embed.FS
+
+// Postgres and SQLite are the outbox's schema.
+var (
+	Postgres = migrations.Schema{Name: "outbox", Dialect: goose.DialectPostgres, Table: "mooring_outbox_version",
+		Files: subFS("postgres"), Lock: 0x6d6f6f72696e6702}
+	SQLite = migrations.Schema{Name: "outbox", Dialect: goose.DialectSQLite3, Table: "mooring_outbox_version",
+		Files: subFS("sqlite")}
+)
+
+func subFS(name string) fs.FS {
+	sub, err := fs.Sub(files, name)
+	if err != nil {
+		panic("migrations/outbox: " + err.Error()) // the name is not a valid path: a defect
+	}
+	return sub
+}

@@ -1,0 +1,108 @@
+package outbox
+
+// What Commit refuses to its caller's face, because it could never be sent.
+
+import (
+	"slices"
+
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/ledger"
+)
+
+// Methods that the sender has to know: they make the session.
+const (
+	methodCreate = "create"
+	methodFork   = "fork"
+)
+
+// checkBatch checks a batch and gives its row form. Ids that are missing are minted.
+func (b *Box) checkBatch(batch *Batch) (*body, error) {
+	if batch.ID == "" {
+		batch.ID = NewBatchID()
+	}
+	ids := derivedFrom(batch.ID)
+	switch {
+	case ids.underivable && !isULID(batch.ID):
+		return nil, fault.Malformed.With("the batch id is not a ULID: leave it empty or use NewBatchID")
+	case !capability.IsSession(batch.Session):
+		return nil, fault.Malformed.With("%q is not a session id (ses_ and a ULID)", clip(batch.Session))
+	case len(batch.Ops) == 0:
+		return nil, fault.Malformed.With("the batch has no ops")
+	}
+	lim := b.cfg.Limits.ledger()
+	intents := make([]ledger.Intent, len(batch.Ops))
+	bd := &body{atomic: batch.Atomic, ops: make([]opRow, len(batch.Ops))}
+	named, needing := false, false // an op has an id of its own, or needs others
+	for i := range batch.Ops {
+		op := &batch.Ops[i]
+		id := op.ID
+		switch {
+		case id == "":
+			id = OpID(batch.ID, i)
+			named = named || ids.underivable
+		case ids.has(i, id):
+		case !isULID(id):
+			return nil, fault.Malformed.With("the id of op %d is not a ULID: leave it empty or use OpID", i+1)
+		default:
+			named, bd.customIDs = true, true
+		}
+		if op.Retries != "" && !isULID(op.Retries) {
+			return nil, fault.Malformed.With("op %d retries what is not an op id", i+1)
+		}
+		bd.ops[i] = opRow{id: id, method: op.Method, args: op.Args, deps: op.DependsOn, expected: op.Expected, retries: op.Retries}
+		needing = needing || len(bd.ops[i].needs()) > 0
+		intents[i] = ledger.Intent{OpID: id, Method: op.Method, Args: op.Args, DependsOn: op.DependsOn, Expected: op.Expected}
+	}
+	if err := ledger.CheckSize(intents, lim); err != nil {
+		return nil, err
+	}
+	var place map[string]int
+	if named || needing { // else no two ids are alike, and none is looked for
+		place = make(map[string]int, len(intents))
+		for i := range bd.ops {
+			if _, twice := place[bd.ops[i].id]; twice {
+				return nil, fault.Malformed.With("op id %s is in the batch twice", bd.ops[i].id)
+			}
+			place[bd.ops[i].id] = i
+		}
+	}
+	check := ledger.CheckIntent
+	if batch.JSONChecked {
+		check = ledger.CheckIntentSkipJSON
+	}
+	for i := range intents {
+		if err := check(&intents[i], lim); err != nil {
+			err.Message = "op " + intents[i].OpID + " (" + clip(intents[i].Method) + "): " + err.Message
+			return nil, err
+		}
+		if createsSession(intents[i].Method) && i > 0 {
+			return nil, fault.Malformed.With("op %d: %s must be the first op of its session", i+1, intents[i].Method)
+		}
+		for _, id := range bd.ops[i].needs() {
+			if j, in := place[id]; in && j >= i {
+				return nil, fault.BadReference.With("op %d refers to op %d, which does not come before it", i+1, j+1)
+			}
+		}
+	}
+	bd.intentBuf = intents
+	return bd, nil
+}
+
+func createsSession(method string) bool { return method == methodCreate || method == methodFork }
+
+func isULID(s string) bool {
+	_, ok := parseID(s)
+	return ok
+}
+
+// clip bounds what a message repeats of its input.
+func clip(s string) string { return fault.Clip(s) }
+
+// sameOps says whether a row holds the batch: what a second Commit under the
+// same id must match. Arguments are not compared, since references may have
+// become values since.
+func sameOps(r *batchRow, have *body, batch *Batch, want *body) bool {
+	return r.session == batch.Session && have.atomic == want.atomic &&
+		slices.EqualFunc(have.ops, want.ops, func(a, b opRow) bool { return a.id == b.id && (a.method == b.method || a.void) })
+}

@@ -1,0 +1,190 @@
+package outbox
+
+// Leaving a stream that cannot go on: its session gets another one, and the server is
+// shown another secret for it, so nothing of the one before stands in its way. Whoever
+// sends meanwhile, here or elsewhere, loses the lease by it, as by a takeover: what it
+// holds of the stream is not to be sent again.
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/oklog/ulid/v2"
+
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/ledger"
+)
+
+// NeedsNewStream says that a stream which has stopped with that code does not go on by itself:
+// it is left by Reconcile or Abandon, unless the newer data are put back.
+func NeedsNewStream(c fault.Code) bool {
+	switch c {
+	case fault.ServerBehind, fault.OutboxDiverged, fault.WrongOutbox, fault.OutboxDamaged:
+		return true
+	}
+	return false
+}
+
+const sqlHalted = `SELECT CASE WHEN stopped > 0 THEN stopped ELSE halted END, CASE WHEN stopped > 0 THEN reason ELSE halted_reason END
+	FROM mooring_outbox_stream WHERE box = $1 AND session = $2`
+
+// Stopped says why nothing more of a session is sent until someone decides; nil if, as
+// far as is known, it is. A new sender tries such a stream again: until an answer has come
+// of that, a stream that had stopped for good counts as stopped.
+func (b *Box) Stopped(ctx context.Context, session string) (still *StreamStoppedError, err error) {
+	err = b.read(ctx, "look at the stream", func(ctx context.Context, q querier) error {
+		still = nil
+		s := StreamStoppedError{Session: session}
+		err := q.query(ctx, sqlHalted, []any{b.t.box, session}, func(scan scanner) error {
+			var code int
+			err := scan(&code, &s.Reason)
+			s.Code = fault.Code(code)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		if NeedsNewStream(s.Code) {
+			still = &s
+			return nil
+		}
+		still, err = b.streamStopped(ctx, q, session)
+		return err
+	})
+	return still, err
+}
+
+const (
+	sqlRestart = `INSERT INTO mooring_outbox_stream (box, session, life, since) VALUES ($1, $2, $3, $4)
+		ON CONFLICT (box, session) DO UPDATE SET life = excluded.life, since = excluded.since, last_seq = 0,
+			stopped = 0, reason = '', halted = 0, halted_reason = ''`
+	// The seqs of what is finished were those of the stream that is left.
+	sqlClearFinishedSeqs = `UPDATE mooring_outbox_batch SET first_seq = 0 WHERE box = $1 AND session = $2 AND state = 2 AND first_seq > 0`
+	sqlRevokeLease       = `UPDATE mooring_outbox SET incarnation = incarnation + 1, holder = '', lease_until = 0, holder_pid = 0 WHERE box = $1`
+
+	sqlUnfinishedNums = `SELECT num FROM mooring_outbox_batch WHERE box = $1 AND session = $2 AND state < 2 ORDER BY num`
+)
+
+// restartStream runs change in a transaction in which nobody sends, and begins the session's next
+// stream in it. What change gives is told when that is durable.
+func (b *Box) restartStream(ctx context.Context, what, session string, change func(ctx context.Context, q querier) ([]decidedRow, error)) error {
+	leave, err := b.enter()
+	if err != nil {
+		return err
+	}
+	defer leave()
+	var decided []decidedRow
+	err = b.w.do(ctx, func(ctx context.Context, q querier) error {
+		if err := b.db.takeLease(ctx, q, b.t.box); err != nil {
+			return err
+		}
+		b.w.writeHighWater(q)
+		row, err := b.t.readBox(ctx, q, b.db.lockRows())
+		if err != nil {
+			return err
+		}
+		if decided, err = change(ctx, q); err != nil {
+			return err
+		}
+		q.enqueue(sqlRestart, []any{b.t.box, session, ulid.Make().String(), row.incarnation + 1}, nil)
+		q.enqueue(sqlClearFinishedSeqs, []any{b.t.box, session}, nil)
+		q.enqueue(sqlRevokeLease, []any{b.t.box}, nil)
+		b.db.notify(q, b.id)
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	b.withLoop(func(l *loop) { l.cancel(errFenced) })
+	b.announceDecided(decided)
+	b.hub.recheckAll()
+	return nil
+}
+
+// lockUnfinished reads and locks a session's rows that have no outcome, in the order in
+// which they were committed.
+func (t *tables) lockUnfinished(ctx context.Context, q querier, session string) (rows []*batchRow, err error) {
+	var nums []int64
+	err = q.query(ctx, sqlUnfinishedNums, []any{t.box, session}, func(scan scanner) error {
+		var num int64
+		err := scan(&num)
+		nums = append(nums, num)
+		return err
+	})
+	for _, num := range nums {
+		var r *batchRow
+		if err == nil {
+			r, err = t.batchNum(ctx, q, num, t.db.lockRows())
+		}
+		if r != nil && r.state != rowFinished {
+			rows = append(rows, r)
+		}
+	}
+	return rows, err
+}
+
+const sqlKnowsSession = `SELECT 1 FROM mooring_outbox_stream WHERE box = $1 AND session = $2
+	UNION ALL SELECT 1 FROM mooring_outbox_batch WHERE box = $1 AND session = $2 LIMIT 1`
+
+// Abandon gives up what is unfinished of a session and begins another stream for it:
+// what is committed from then on goes there. The ops end as void, and ops of other
+// sessions that need one of them as skipped. Of one that has a seq nobody here will know
+// whether the server has applied it. It gives the ops that ended. Again it changes
+// nothing but the stream. NotFound if nothing of the session is in the outbox.
+func (b *Box) Abandon(ctx context.Context, session string) (ops []string, err error) {
+	err = b.restartStream(ctx, "abandon", session, func(ctx context.Context, q querier) (decided []decidedRow, err error) {
+		ops = nil
+		known := false
+		err = q.query(ctx, sqlKnowsSession, []any{b.t.box, session}, func(scanner) error { known = true; return nil })
+		switch {
+		case err != nil:
+			return nil, err
+		case !known:
+			return nil, fault.NotFound.With("nothing of session %s is in this outbox", clip(session))
+		}
+		rows, err := b.t.lockUnfinished(ctx, q, session)
+		for _, r := range rows {
+			bd, err := r.decode()
+			if errors.Is(err, fault.Incompatible) {
+				return nil, err
+			}
+			if err != nil {
+				decided = append(decided, b.quarantine(q, r, err))
+				continue
+			}
+			ops = append(ops, bd.abandon(r.sequenced())...)
+			decided = append(decided, b.finishWithOutcomes(ctx, q, r, bd))
+		}
+		return decided, err
+	})
+	return ops, err
+}
+
+// abandon ends all ops of a batch that are left, and gives their ids.
+func (b *body) abandon(sent bool) (ops []string) {
+	for i := range b.ops {
+		op := &b.ops[i]
+		if op.localOutcome == nil {
+			v := ledger.Outcome{OpID: op.id, Status: ledger.Voided, Reason: fault.Voided, Message: "abandoned with its stream"}
+			if sent {
+				v.Message += "; whether the server has applied it is not known here"
+			}
+			op.localOutcome = &v
+			ops = append(ops, op.id)
+		}
+		op.void, op.dropRequested = false, false
+	}
+	return ops
+}
+
+// finishWithOutcomes finishes a row all of whose ops have verdicts. Only if it was never sent nobody
+// can have made the session that it creates.
+func (b *Box) finishWithOutcomes(ctx context.Context, q querier, r *batchRow, bd *body) decidedRow {
+	if !r.sequenced() {
+		return b.finishLocally(ctx, q, r, bd)
+	}
+	d := decidedRow{id: r.id, outs: bd.outcomes(nil), ops: r.ops}
+	b.t.finish(q, r.num, b.cfg.Now().UnixMilli(), bd.count(d.outs), r.attempts, encodeOutcomes(d.outs, bd.ops), bd.encode(r.session, r.id))
+	return d
+}

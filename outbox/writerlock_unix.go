@@ -1,0 +1,137 @@
+//go:build unix
+
+package outbox
+
+// Turns between processes that write to one file. SQLite's own wait is a poll:
+// a process that commits one transaction after the other would keep the others
+// out for ever. Who is next therefore holds a file lock until its transaction
+// has begun, and who has just committed meets that lock before its next one.
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// writerLock is one process's end of a file's turns. A nil one, and one whose
+// file cannot be locked, lets everybody through.
+type writerLock struct {
+	file   *os.File
+	record []byte // what began has written; for one goroutine at a time
+
+	mu      sync.Mutex
+	waiting chan struct{} // closed by the goroutine that waits for the lock; nil if none does
+	wanted  bool          // somebody still waits for what that goroutine gets
+}
+
+// openWriterLock makes the file at path if it is not there.
+func openWriterLock(path string) *writerLock {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil
+	}
+	return &writerLock{file: f}
+}
+
+// acquire waits for this process's turn until ctx ends, and returns what ends the
+// turn. It is called by one goroutine at a time.
+func (t *writerLock) acquire(ctx context.Context) (leave func(), err error) {
+	if t == nil {
+		return func() {}, nil
+	}
+	t.mu.Lock()
+	if t.waiting == nil {
+		if syscall.Flock(int(t.file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) != syscall.EWOULDBLOCK {
+			t.mu.Unlock()
+			return t.release, nil
+		}
+		t.waiting = make(chan struct{})
+		go t.wait(t.waiting)
+	}
+	t.wanted = true
+	waiting := t.waiting
+	t.mu.Unlock()
+	select {
+	case <-waiting:
+		return t.release, nil
+	case <-ctx.Done():
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.waiting == nil { // it came all the same
+		return t.release, nil
+	}
+	t.wanted = false
+	return nil, ctx.Err()
+}
+
+func (t *writerLock) wait(got chan struct{}) {
+	for syscall.Flock(int(t.file.Fd()), syscall.LOCK_EX) == syscall.EINTR {
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.waiting = nil
+	if !t.wanted {
+		t.release()
+	}
+	close(got)
+}
+
+func (t *writerLock) release() { _ = syscall.Flock(int(t.file.Fd()), syscall.LOCK_UN) }
+
+// writerBytes is the length of what the file says of who writes.
+const writerBytes = 48
+
+// recordWriter says in the file that this process's transaction has begun, for those who wait for it.
+func (t *writerLock) recordWriter() {
+	if t == nil {
+		return
+	}
+	t.record = fmt.Appendf(t.record[:0], "%-*s", writerBytes, fmt.Sprintf("%d %d", os.Getpid(), time.Now().UnixMilli()))
+	_, _ = t.file.WriteAt(t.record, 0)
+}
+
+// clearWriter takes that back, unless the next has begun.
+func (t *writerLock) clearWriter() {
+	if t == nil {
+		return
+	}
+	var now [writerBytes]byte
+	if n, _ := t.file.ReadAt(now[:], 0); bytes.Equal(now[:n], t.record) {
+		_, _ = t.file.WriteAt(bytes.Repeat([]byte(" "), writerBytes), 0)
+	}
+}
+
+// writer is the living process whose transaction has begun last and has not ended, by its
+// number and the time; 0 for none.
+func (t *writerLock) writer() (pid int, since time.Time) {
+	if t == nil {
+		return 0, since
+	}
+	var now [writerBytes]byte
+	n, _ := t.file.ReadAt(now[:], 0)
+	var ms int64
+	if _, err := fmt.Sscan(string(now[:n]), &pid, &ms); err != nil || pid <= 0 || syscall.Kill(pid, 0) == syscall.ESRCH {
+		return 0, since
+	}
+	return pid, time.UnixMilli(ms)
+}
+
+// close ends all turns. A goroutine that still waits ends when it gets the lock.
+func (t *writerLock) close() {
+	if t == nil {
+		return
+	}
+	t.mu.Lock()
+	waiting := t.waiting
+	t.mu.Unlock()
+	if waiting != nil {
+		go func() { <-waiting; _ = t.file.Close() }()
+		return
+	}
+	_ = t.file.Close()
+}

@@ -1,0 +1,162 @@
+// Cap'n Web: the same objects over the other wire. A connection has a gateway of
+// its own, as one of the vat has, behind a bridge that turns calls in JavaScript
+// values into calls in the schema's structs; capnweb_schema.go says what it is told
+// besides the schema, capnweb_http.go how connections come in.
+
+package server
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/mooring-rpc/mooring/bridge"
+	"github.com/mooring-rpc/mooring/capnp/wire"
+	"github.com/mooring-rpc/mooring/capnweb"
+	"github.com/mooring-rpc/mooring/internal/intake"
+	"github.com/mooring-rpc/mooring/rpc"
+)
+
+// capnwebPeer is a connection's part of the server: a WebSocket, or one batch.
+type capnwebPeer struct {
+	server *Server
+	remote string
+	side   *bridge.Conn
+	main   *bridge.Object
+	intake *intake.Peer
+	conn   atomic.Pointer[capnweb.Conn] // nil before there is one, or nothing has been called over it
+}
+
+// newCapnwebPeer makes the objects of a connection from remote.
+func (s *Server) newCapnwebPeer(remote string) *capnwebPeer {
+	p := &capnwebPeer{server: s, remote: remote, side: capnwebBridge().Conn(s.cfg.RPC.MessageBytes)}
+	l := s.newConnState(remote)
+	l.peerConn, l.intake = p, s.intake.Open(l.address)
+	p.intake = l.intake
+	p.main = p.side.Object(rpc.NewLocal(&gateway{server: s, conn: l}), wire.Gateway_TypeID)
+	return p
+}
+
+// Serve implements capnweb.Object: it is the connection's main object.
+func (p *capnwebPeer) Serve(c *capnweb.Call) {
+	p.conn.CompareAndSwap(nil, c.Conn())
+	p.main.Serve(c)
+}
+
+// RemoteAddr implements origin.
+func (p *capnwebPeer) RemoteAddr() string { return p.remote }
+
+// Done implements origin.
+func (p *capnwebPeer) Done() <-chan struct{} {
+	if conn := p.conn.Load(); conn != nil {
+		return conn.Done()
+	}
+	return nil
+}
+
+// Abort implements origin.
+func (p *capnwebPeer) Abort(why error) {
+	if conn := p.conn.Load(); conn != nil {
+		conn.Abort(p.server.redact(why))
+	}
+}
+
+// close waits for what the connection, which has ended, has under way in the
+// vat, and counts what it has cost.
+func (p *capnwebPeer) close() {
+	for _, give := range p.server.authThrottle.dropConn(p) {
+		give()
+	}
+	p.main.Release()
+	p.side.Wait()
+	p.intake.Close()
+	p.server.capnweb.remove(p.conn.Load())
+}
+
+// drain answers what runs and closes the connection, when those who follow over
+// it have been told that it ends, or told is over.
+func (p *capnwebPeer) drain(ctx, told context.Context) {
+	p.side.WaitIdle(told)
+	_ = p.conn.Load().Drain(ctx, "the server is stopping")
+}
+
+// config is what the connection is served with.
+func (p *capnwebPeer) config() capnweb.Config {
+	s := p.server
+	return capnweb.Config{Main: p, Limits: s.capnwebLimits(), Logger: s.connLog, LimitHits: &s.capnweb.limitHits, Intake: p.intake, Redact: s.redact}
+}
+
+// capnwebLimits are the vat's limits of a connection in Cap'n Web's terms. JSON takes
+// more room than what it stands for: the quotes of a payload's text are escaped.
+func (s *Server) capnwebLimits() capnweb.Limits {
+	l := s.liveConfig.Load().RPC
+	return capnweb.Limits{
+		MessageBytes: 2 * l.MessageBytes, Calls: l.Answers, CallBytes: l.AnswerBytes, Exports: l.Exports, Imports: l.Imports,
+		QueuedBytes: l.QueuedBytes, WriteTimeout: l.WriteTimeout, PingInterval: l.PingInterval, PingTimeout: l.PingTimeout,
+		CloseTimeout: l.CloseTimeout, HandshakeTimeout: l.HandshakeTimeout, IdleTimeout: l.IdleTimeout,
+	}
+}
+
+// capnwebConns are the connections over Cap'n Web, for draining and for metrics.
+type capnwebConns struct {
+	limitHits capnweb.LimitHits
+
+	mu            sync.Mutex
+	open          map[*capnweb.Conn]*capnwebPeer // WebSockets
+	batches       uint64                         // that were served
+	closedTraffic traffic                        // of connections that have ended
+}
+
+func (w *capnwebConns) add(c *capnweb.Conn, p *capnwebPeer) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.open[c] = p
+}
+
+// remove counts what a connection has moved; nil for a batch without a call.
+func (w *capnwebConns) remove(c *capnweb.Conn) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.open, c)
+	if c != nil {
+		w.closedTraffic.addCapnweb(c.Stats())
+	}
+}
+
+// countBatch counts a batch.
+func (w *capnwebConns) countBatch() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.batches++
+}
+
+func (w *capnwebConns) list() []*capnwebPeer {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Collect(maps.Values(w.open))
+}
+
+// stats sums up the open connections' tables, and all connections' counters.
+func (w *capnwebConns) stats() (open int, sum capnweb.Stats, total traffic, batches uint64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	total = w.closedTraffic
+	for c := range w.open {
+		one := c.Stats()
+		total.addCapnweb(one)
+		sum.Exports += one.Exports
+		sum.Imports += one.Imports
+		sum.Calls += one.Calls
+		sum.QueueBytes += one.QueueBytes
+	}
+	return len(w.open), sum, total, w.batches
+}
+
+func (t *traffic) addCapnweb(s capnweb.Stats) {
+	t.messagesIn += s.MessagesIn
+	t.messagesOut += s.MessagesOut
+	t.bytesIn += s.BytesIn
+	t.bytesOut += s.BytesOut
+}

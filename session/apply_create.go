@@ -1,0 +1,197 @@
+package session
+
+// create, fork and delete: a session's beginning and end.
+
+import (
+	"bytes"
+	"slices"
+
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/fault"
+)
+
+// createResult is what create answers, and fork the rest too.
+type createResult struct {
+	changeResult
+	Session string `json:"session"`
+	Ref     string `json:"ref"`
+	Source  string `json:"source,omitempty"`
+	At      uint64 `json:"at,omitempty"`
+}
+
+func (o *opCreate) apply(a *applier) (result, *fault.Error) {
+	owner, err := o.mintOwner(a)
+	if err != nil {
+		return nil, err
+	}
+	o.createSession(a, MethodCreate, owner, encode(o.payload(owner)))
+	return createResult{changeResult: a.changed(), Session: a.s.row.ID, Ref: o.ref}, nil
+}
+
+// mintOwner checks that the session can be made and gives its owner's grant.
+func (o *opCreate) mintOwner(a *applier) (*capability.Grant, *fault.Error) {
+	switch a.s.row.Life {
+	case Live:
+		return nil, fault.AlreadyExists.With("the session is there already")
+	case Deleted:
+		return nil, fault.SessionDeleted.With("a session of this id was deleted: make another id")
+	}
+	if o.ref != a.sub.Ref || capability.Target(o.ref) != a.s.row.ID {
+		return nil, fault.BadArgument.With("ref is not the owner ref that the space was asked for")
+	}
+	if there, err := a.v.grant(o.ref); err != nil {
+		return nil, err
+	} else if there != nil {
+		return nil, fault.AlreadyExists.With("there is a ref with this id already")
+	}
+	if o.external != "" && !a.sub.sharesExternalID() {
+		if taken, err := a.v.externalOf(o.externalID(a)); err != nil {
+			return nil, err
+		} else if taken != "" {
+			return nil, fault.AlreadyExists.With("another session that was made under this ref has this external id: go on with that one, or give another id")
+		}
+	}
+	return capability.MintOwner(a.grant, capability.MintRequest{ID: o.ref, Hash: o.hash, Label: o.label, Actor: o.actor}, a.v.now)
+}
+
+// externalID is what the session would have to itself.
+func (o *opCreate) externalID(a *applier) ExternalID {
+	return ExternalID{Space: a.grant.Target, SpaceRef: a.grant.ID, ID: o.external}
+}
+
+// payload is the first event's, but for what a fork adds.
+func (o *opCreate) payload(owner *capability.Grant) createPayload {
+	return createPayload{External: o.external, Ref: owner.ID, Label: owner.Label, Actor: owner.Actor, Order: o.order.String()}
+}
+
+// createSession brings the session to life with its first event.
+func (o *opCreate) createSession(a *applier, method string, owner *capability.Grant, payload []byte) *Event {
+	row := a.v.changeRow(a.s)
+	row.Life, row.Space, row.External = Live, a.grant.Target, o.external
+	row.Epoch, row.Created, row.Creator, row.Order = 1, a.v.now, a.outbox, o.order
+	if o.external != "" {
+		a.v.claimExternal(o.externalID(a), row.ID)
+	}
+	a.v.mint(owner)
+	ev := a.emit(method, refKey(owner.ID), 1, payload)
+	a.audit(capability.AuditShare, owner.ID)
+	return ev
+}
+
+// A fork is a session that begins with the entries that another had at a
+// cursor, as far as the ref it is read through shows them. Open turns come as
+// the plain messages and parts that they are at that moment; grants stay behind.
+func (o *opFork) apply(a *applier) (result, *fault.Error) {
+	owner, err := o.mintOwner(a)
+	if err != nil {
+		return nil, err
+	}
+	source, via, err := o.forkSource(a)
+	if err != nil {
+		return nil, err
+	}
+	at := source.row.Cursor
+	if o.atSet {
+		at = o.at
+	}
+	entries, head, err := o.sourceEntries(a, source, at)
+	if err != nil {
+		return nil, err
+	}
+	if o.atHash != nil && via.Message == "" && !bytes.Equal(o.atHash, head[:]) {
+		return nil, fault.BadArgument.With("at_hash: the source's event %d is not the one whose hash is given: its server was restored to an earlier state and went on from there", at)
+	}
+	p := o.payload(owner)
+	p.Source, p.At = o.source, at
+	slices.SortFunc(entries, func(a, b Entry) int { return CompareEntries(&a, &b) }) // which is that of the fork's event
+	kept := entries[:0]
+	for _, e := range entries {
+		if ShowsEntry(via, &e) {
+			kept = append(kept, e)
+			p.Entries = append(p.Entries, entryPayload{Key: e.Key, Schema: e.Schema, JSON: string(e.Payload)})
+		}
+	}
+	text := encode(p)
+	if len(text) > a.cfg.Limits.EventBytes {
+		return nil, fault.TooLarge.With("the fork would have %d bytes, the limit is %d", len(text), a.cfg.Limits.EventBytes)
+	}
+	ev := o.createSession(a, MethodFork, owner, text)
+	for i, e := range kept {
+		k, err := ParseKey(e.Key)
+		if err != nil {
+			return nil, err
+		}
+		a.v.put(a.s, &Entry{Session: a.s.row.ID, Key: e.Key, Cursor: ev.Cursor, Since: ev.Cursor, Schema: e.Schema, Sum: e.Sum, Payload: e.Payload, TextLen: entryTextLen(k, e.Payload)}, ev, i, false)
+	}
+	return createResult{changeResult: a.changed(), Session: a.s.row.ID, Ref: o.ref, Source: o.source, At: at}, nil
+}
+
+// forkSource is the source and the ref it is read through, which the submission must hold.
+func (o *opFork) forkSource(a *applier) (*sessionView, *capability.Grant, *fault.Error) {
+	if !slices.Contains(a.sub.PassedRefs, o.via) || capability.Target(o.via) != o.source {
+		return nil, nil, fault.UnknownRef.With("the source's live session must be passed along with the batch, under the ref that via names")
+	}
+	source := a.v.sessions[o.source]
+	if source == nil {
+		return nil, nil, fault.BadReference.With("source must be a value and not a reference")
+	}
+	via, err := a.v.grant(o.via)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := capability.Check(via, source.row.Epoch, a.v.now, capability.Read, ""); err != nil {
+		return nil, nil, err
+	}
+	switch {
+	case source.row.Life == Deleted:
+		return nil, nil, fault.SessionDeleted.With("the source was deleted")
+	case source.row.Life == Absent:
+		return nil, nil, fault.NotFound.With("there is no session %s", o.source)
+	case o.atSet && o.at > source.row.Cursor:
+		return nil, nil, fault.BadArgument.With("at is %d, the source is at cursor %d", o.at, source.row.Cursor)
+	}
+	return source, via, nil
+}
+
+// sourceEntries are the source's entries as of cursor at, and the hash of the event there.
+func (o *opFork) sourceEntries(a *applier, source *sessionView, at uint64) (entries []Entry, head Hash, err *fault.Error) {
+	if at == source.row.Cursor {
+		entries, err = a.v.allEntries(source)
+		return entries, source.row.Head, err
+	}
+	if base := source.row.Base; base > 0 { // the state there is not kept
+		return nil, head, fault.CursorExpired.With("the source's log starts after cursor %d, so earlier states are gone: fork the present one", base).Pos(base + 1)
+	}
+	events, err := a.v.eventsUpTo(source, at)
+	if err != nil {
+		return nil, head, err
+	}
+	f := NewFold(source.row.ID)
+	for _, e := range events {
+		head = e.Hash
+		if err := f.Apply(e); err != nil {
+			return nil, head, fault.Internal.Because(err, "the source's log could not be folded")
+		}
+	}
+	for _, e := range f.Entries() {
+		entries = append(entries, *e)
+	}
+	return entries, head, nil
+}
+
+// emptyPayload is that of events that say all in their method and key.
+var emptyPayload = []byte("{}")
+
+func (o *opDelete) apply(a *applier) (result, *fault.Error) {
+	if err := a.requireLive(); err != nil {
+		return nil, err
+	}
+	a.emit(MethodDelete, "", 1, emptyPayload)
+	row := a.v.changeRow(a.s)
+	row.Life, row.AuthGen = Deleted, row.AuthGen+1
+	row.Bytes = int64(row.Cursor-row.Base) * EventCost // what goes are all payloads
+	a.v.discardPurges(a.s)
+	a.v.dropState(a.s)
+	a.audit(capability.AuditDelete, "")
+	return a.changed(), nil
+}

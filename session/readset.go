@@ -1,0 +1,300 @@
+package session
+
+// Which rows a group of submissions needs, as far as their arguments tell
+// before anything is read. What this misses is read when an op asks for it (the
+// view does that), but for locks: sessions and spaces are locked here or not at all.
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/ledger"
+)
+
+// readSetBuilder gathers a ReadSet without repeats.
+type readSetBuilder struct {
+	spaces, sessions    map[string]struct{}
+	streams             map[StreamKey]struct{}
+	records             recordRanges
+	grants              map[string]struct{}
+	entryMeta           map[string][]string // with repeats
+	turnsOf             map[string]map[string]struct{}
+	external            map[ExternalID]struct{}
+	turns, countedTurns map[string]struct{}
+	validUntil          int64
+	revokes             bool // some op revokes: how refs descend from one another matters
+}
+
+func newReadSetBuilder() *readSetBuilder {
+	return &readSetBuilder{
+		spaces: map[string]struct{}{}, sessions: map[string]struct{}{}, streams: map[StreamKey]struct{}{},
+		records: recordRanges{}, grants: map[string]struct{}{},
+		entryMeta: map[string][]string{}, turnsOf: map[string]map[string]struct{}{},
+		external: map[ExternalID]struct{}{}, turns: map[string]struct{}{}, countedTurns: map[string]struct{}{},
+	}
+}
+
+// initialReadSet is the group's first Load, with all locks.
+func initialReadSet(subs []Submission) *ReadSet {
+	w := newReadSetBuilder()
+	for i := range subs {
+		w.addSubmission(&subs[i])
+	}
+	return w.build()
+}
+
+func add(m map[string]map[string]struct{}, outer, inner string) {
+	if m[outer] == nil {
+		m[outer] = map[string]struct{}{}
+	}
+	m[outer][inner] = struct{}{}
+}
+
+func (w *readSetBuilder) addSubmission(sub *Submission) {
+	b := &sub.Batch
+	w.sessions[b.Session] = struct{}{}
+	for _, narrow := range []*capability.Grant{sub.Attenuated, sub.SpaceAttenuated} {
+		if narrow != nil && narrow.Expires > 0 && (w.validUntil == 0 || narrow.Expires < w.validUntil) {
+			w.validUntil = narrow.Expires
+		}
+	}
+	if sub.Direct != nil && sub.Direct.Ops {
+		w.addRef(sub.Ref)
+		w.addOps(sub)
+		return
+	}
+	if sub.Direct != nil {
+		w.addRef(sub.Ref)
+		w.addRef(sub.Direct.Ref)
+		if r := sub.Direct.Rotate; r != nil {
+			w.addRef(r.ID)
+		}
+		if m := sub.Direct.Share; m != nil {
+			w.addRef(m.ID)
+			return
+		}
+		w.revokes = w.revokes || !sub.Direct.Epoch
+		return
+	}
+	key := StreamKey{b.Session, b.Outbox}
+	w.streams[key] = struct{}{}
+	if b.AckedThrough > 0 { // its op's id and digest are kept
+		w.records.add(key, b.AckedThrough, b.AckedThrough)
+	}
+	if sub.Ack {
+		return
+	}
+	w.addRef(sub.Ref)
+	for _, id := range sub.PassedRefs {
+		w.addRef(id)
+	}
+	w.turns[b.Session] = struct{}{}
+	w.addOps(sub)
+}
+
+// addOps adds what a batch's ops read.
+func (w *readSetBuilder) addOps(sub *Submission) {
+	b := &sub.Batch
+	// Only making a session asks the space; for what comes when that has not
+	// applied, and is refused, its ref is read then.
+	if space := capability.Target(sub.Space); space != "" && slices.ContainsFunc(b.Ops, createsSession) {
+		w.spaces[space] = struct{}{}
+		w.addRef(sub.Space)
+	}
+	for i := range b.Ops {
+		w.addOp(sub, &b.Ops[i])
+	}
+}
+
+// createsSession says whether op makes a session.
+func createsSession(op ledger.Intent) bool {
+	return op.Method == MethodCreate || op.Method == MethodFork
+}
+
+// recordRanges are the records that are wanted of streams.
+type recordRanges map[StreamKey][]RecordRange
+
+// add wants those that hold seqs from from to to. Ranges become one as long as that
+// is no longer than a batch may be: what stands far apart must not have all between
+// it read too, or two acknowledgements would ask for 300,000 records.
+func (m recordRanges) add(key StreamKey, from, to uint64) {
+	for i := range m[key] {
+		r := &m[key][i]
+		if first, last := min(r.From, from), max(r.To, to); last-first < ledger.MaxFrameOps {
+			r.From, r.To = first, last
+			return
+		}
+	}
+	m[key] = append(m[key], RecordRange{Stream: key, From: from, To: to})
+}
+
+// list is all of them, in order.
+func (m recordRanges) list() (all []RecordRange) {
+	for _, of := range m {
+		all = append(all, of...)
+	}
+	slices.SortFunc(all, func(a, b RecordRange) int {
+		return cmp.Or(compareStreams(a.Stream, b.Stream), cmp.Compare(a.From, b.From))
+	})
+	return all
+}
+
+func (w *readSetBuilder) addRef(id string) {
+	if capability.Target(id) != "" {
+		w.grants[id] = struct{}{}
+	}
+}
+
+// addOp adds what one op reads: the hot ones' rows, and what must be locked.
+func (w *readSetBuilder) addOp(sub *Submission, op *ledger.Intent) {
+	session := sub.Batch.Session
+	switch op.Method {
+	case MethodPut, MethodRemove, MethodPurge:
+		text := argText(op, "key")
+		if k, err := ParseKey(text); err == nil {
+			w.entryMeta[session] = append(w.entryMeta[session], text)
+			if op.Method == MethodRemove && k.Kind == KeyMessage {
+				add(w.turnsOf, session, k.Message)
+			}
+		}
+	case MethodAppendText:
+		text := argText(op, "key")
+		if k, err := ParseKey(text); err == nil {
+			w.entryMeta[session] = append(w.entryMeta[session], text)
+			add(w.turnsOf, session, k.Message)
+		}
+	case MethodBegin, MethodFinalize:
+		if op.Method == MethodBegin {
+			w.countedTurns[session] = struct{}{}
+		}
+		if m := argText(op, "message"); validID(m, false) {
+			w.entryMeta[session] = append(w.entryMeta[session], MessageKey(m))
+			add(w.turnsOf, session, m)
+		}
+	case MethodShare:
+		w.addRef(argText(op, "ref"))
+	case MethodRevoke:
+		w.addRef(argText(op, "ref"))
+		w.revokes = true
+	case MethodCreate, MethodFork:
+		w.addRef(argText(op, "ref"))
+		if x := argText(op, "external"); x != "" && !strings.ContainsFunc(x, unprintable) && !sub.sharesExternalID() {
+			if space := capability.Target(sub.Space); space != "" {
+				w.external[ExternalID{Space: space, SpaceRef: sub.Space, ID: x}] = struct{}{}
+			}
+		}
+		if op.Method == MethodCreate {
+			return
+		}
+		w.addRef(argText(op, "via"))
+		// Only a session whose live object came along is locked.
+		if source := argText(op, "source"); slices.ContainsFunc(sub.PassedRefs, func(id string) bool { return capability.Target(id) == source }) && source != "" {
+			w.sessions[source] = struct{}{}
+		}
+	}
+}
+
+// maxPeekBytes bounds the arguments that are looked at before an op is decoded.
+const maxPeekBytes = 4096
+
+func (w *readSetBuilder) build() *ReadSet {
+	out := &ReadSet{
+		Spaces:       sorted(w.spaces),
+		Sessions:     sorted(w.sessions),
+		EntryMeta:    w.entryMeta,
+		TurnsOf:      sortedMap(w.turnsOf),
+		External:     slices.SortedFunc(maps.Keys(w.external), compareExternals),
+		Turns:        sorted(w.turns),
+		CountedTurns: sorted(w.countedTurns),
+		ValidUntil:   w.validUntil,
+	}
+	for session, keys := range w.entryMeta {
+		slices.Sort(keys)
+		w.entryMeta[session] = slices.Compact(keys)
+	}
+	if w.revokes {
+		out.Lineages = sorted(w.grants)
+	} else {
+		out.Grants = sorted(w.grants)
+	}
+	for k := range w.streams {
+		out.Streams = append(out.Streams, k)
+	}
+	slices.SortFunc(out.Streams, compareStreams)
+	out.Records = w.records.list()
+	return out
+}
+
+// recordReadSet is the second Load, nil if there is nothing to read: the records
+// that repeated batches are answered from, and those of ops that others refer to.
+func recordReadSet(v *view, subs []Submission) *ReadSet {
+	ranges := recordRanges{}
+	ops := map[StreamKey]map[string]struct{}{}
+	for i := range subs {
+		b := &subs[i].Batch
+		if len(b.Ops) == 0 || len(b.Ops) > ledger.MaxFrameOps || subs[i].Direct != nil || subs[i].Ack {
+			continue
+		}
+		key := StreamKey{b.Session, b.Outbox}
+		st := v.streams[key]
+		if st == nil {
+			continue
+		}
+		// Its seqs are consecutive, or it is refused without a look at any record.
+		if first := b.Ops[0].Seq; first > 0 && first <= st.row.LastSeq {
+			ranges.add(key, first, min(first+uint64(len(b.Ops))-1, st.row.LastSeq))
+		}
+		refs := ledger.ExternalRefs(b.Ops)
+		if len(refs) == 0 || len(refs) > ledger.MaxExternalRefs { // too many: none is looked for
+			continue
+		}
+		if ops[key] == nil {
+			ops[key] = map[string]struct{}{}
+		}
+		maps.Copy(ops[key], refs)
+	}
+	for key, set := range ops {
+		if ranges[key] == nil {
+			ranges[key] = []RecordRange{{Stream: key}}
+		}
+		ranges[key][0].Ops = sorted(set)
+	}
+	if len(ranges) == 0 {
+		return nil
+	}
+	return &ReadSet{Records: ranges.list()}
+}
+
+// argText is a string argument's value, "" if there is none; the intent may be
+// malformed. What it gives is UTF-8, which gjson does not see to.
+func argText(op *ledger.Intent, name string) string {
+	for i := range op.Args {
+		if a := &op.Args[i]; a.Name == name && a.Ref == nil && len(a.JSON) <= maxPeekBytes && utf8.Valid(a.JSON) && ledger.IsJSON(a.JSON) {
+			s, _ := stringOf(a.JSON)
+			return s
+		}
+	}
+	return ""
+}
+
+func compareStreams(a, b StreamKey) int {
+	return cmp.Or(strings.Compare(a.Session, b.Session), strings.Compare(a.Outbox, b.Outbox))
+}
+
+func compareExternals(a, b ExternalID) int {
+	return cmp.Or(strings.Compare(a.Space, b.Space), strings.Compare(a.ID, b.ID), strings.Compare(a.SpaceRef, b.SpaceRef))
+}
+
+func sorted(set map[string]struct{}) []string { return slices.Sorted(maps.Keys(set)) }
+
+func sortedMap(m map[string]map[string]struct{}) map[string][]string {
+	out := make(map[string][]string, len(m))
+	for k, set := range m {
+		out[k] = sorted(set)
+	}
+	return out
+}

@@ -1,0 +1,51 @@
+// Statements that read payloads up to a bound. A row weighs what its payload has
+// and something for itself; rows are given up to and with the one that goes over
+// the bound, so that who counts them sees that it was passed.
+
+package store
+
+import (
+	"fmt"
+	"strings"
+)
+
+// rowOverhead is what a row weighs beside its payload.
+const rowOverhead = 64
+
+func rowSize(payload []byte) int { return rowOverhead + len(payload) }
+
+// boundedStatement is statement for a SELECT of columns, the payload among them, with the
+// bound as its single value. It has no order, since sorting takes reading all.
+// What is left is not sent: SQLite stops where its caller does; Postgres would
+// send all that there is, so it sums up as it goes, without reading large
+// payloads for that.
+func boundedStatement(columns, selected, text string) *Statement {
+	text += fmt.Sprintf(" LIMIT CAST({1} AS BIGINT) / %d + 1", rowOverhead)
+	s := statement(columns, text)
+	names := strings.NewReplacer("v.", "q.", "e.", "q.").Replace(selected)
+	s.Postgres = statement(columns, fmt.Sprintf(`
+		SELECT %s FROM (
+			SELECT q.*, SUM(COALESCE(octet_length(q.payload), 0) + %d) OVER (ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before
+			FROM (%s) q) q
+		WHERE COALESCE(q.before, 0) <= CAST({1} AS BIGINT)`, names, rowOverhead, text)).Postgres
+	return s
+}
+
+// pageStatement is statement for a SELECT of columns, from rows in the order of their key, which
+// is below end: at most {most} of them, of which the caller takes as many as weigh {bytes}
+// or less, the first however heavy it is, and then stops. SQLite reads no more then;
+// Postgres would send all of them, so it is told to end with the row after the one that
+// goes over {bytes}. It looks for that without reading large payloads, nor any row
+// beyond it. weight is a row's, and not more than the caller takes it for.
+func pageStatement(columns, from, key, end, weight, most, bytes string) *Statement {
+	text := func(end string) *Statement {
+		return statement("", fmt.Sprintf(`SELECT %s %s AND %s < %s ORDER BY %s LIMIT %s`, columns, from, key, end, key, most))
+	}
+	s := text(end)
+	s.Postgres = text(fmt.Sprintf(`COALESCE((
+		SELECT q.key FROM (
+			SELECT %s AS key, SUM(%s) OVER (ORDER BY %s ROWS BETWEEN UNBOUNDED PRECEDING AND 2 PRECEDING) AS before
+			%s AND %s < %s ORDER BY %s LIMIT %s) q
+		WHERE q.before > %s ORDER BY q.key LIMIT 1), %s)`, key, weight, key, from, key, end, key, most, bytes, end)).Postgres
+	return s
+}

@@ -1,0 +1,16 @@
+package sqlite
+
+import (
+	"path/filepath"
+
+	"golang.org/x/sys/windows"
+)
+
+// freeSpaceAt is how many bytes this user may still write where a file is.
+func freeSpaceAt(file string) (bytes uint64, err error) {
+	dir, err := windows.UTF16PtrFromString(filepath.Dir(file))
+	if err == nil {
+		err = windows.GetDiskFreeSpaceEx(dir, &bytes, nil, nil)
+	}
+	return bytes, err
+}

@@ -1,7 +1,0 @@
-//go:build !linux && !darwin && !freebsd && !windows
-
-package sqlite
-
-import "errors"
-
-func roomAt(string) (bytes uint64, err error) { return 0, errors.ErrUnsupported }
