@@ -85,13 +85,13 @@
 // # Lock order
 //
 //	Writable.mu and pipe.mu, then Call.mu, then Conn.mu
-//	links, then future.mu or payload.mu
+//	linkMu, then future.mu or payload.mu
 //	future.mu and line.mu, then Conn.mu or the lock of strays
 //	settlement.mu and releasers.mu alone
 //
 // Two connections' locks are never held together, and no code of a program runs under any lock, but for Config.Trace. What
-// a step needs of another lock or of a program's code it leaves in core.drop, core.drops and core.after, to be done when
-// the lock is free (Conn.unlock). A message is written under the lock that its exports are made under, so that ids are
+// a step needs of another lock or of a program's code it leaves in core.drop, core.drops and core.afterUnlock, to be done when
+// the lock is free (Conn.unlockAndRun). A message is written under the lock that its exports are made under, so that ids are
 // as the wire has them.
 //
 // # Versions

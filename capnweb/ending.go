@@ -78,7 +78,7 @@ func (c *Conn) end(e ending) {
 	c.endLocked(e)
 }
 
-// finishLocked ends the connection, unless it has ended. What runs code of the program, or needs other locks, and closing
+// endLocked ends the connection, unless it has ended. What runs code of the program, or needs other locks, and closing
 // the transport, follows when the lock is free.
 func (c *Conn) endLocked(e ending) {
 	if c.ended != nil {

@@ -34,7 +34,7 @@ type future struct {
 // The states of a future, in their order.
 const (
 	statePending  uint32 = iota
-	stateBound           // val, next and err are set, for good: who holds its lock, or links, may look
+	stateBound           // val, next and err are set, for good: who holds its lock, or linkMu, may look
 	stateResolved        // and where something waits for it, that is enlisted: everybody may look
 	stateDrained         // and nothing waits any more; before that, what has an order is decided with the lock held
 )

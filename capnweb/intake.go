@@ -82,7 +82,7 @@ func (c *Conn) pauseReader(ctx context.Context, on func() (bool, error)) error {
 	return nil
 }
 
-// admit waits until a message may be decoded. An error is what the peer is told instead.
+// admitMessage waits until a message may be decoded. An error is what the peer is told instead.
 func (c *Conn) admitMessage(msg []byte) error {
 	in := c.cfg.Intake
 	if in.Trusted() {
@@ -171,7 +171,7 @@ type refusal struct{ error }
 
 func (e refusal) Unwrap() error { return e.error }
 
-// refused marks what a transport was told.
+// refusedRead marks what a transport was told.
 func refusedRead(err error) error {
 	if err == nil {
 		return nil

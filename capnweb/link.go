@@ -62,7 +62,7 @@ func nextLink(n node) node {
 	return linkOf(&f.val, f.next)
 }
 
-// leadsTo says whether n leads to f, or waits for it. It gives up, and says yes, when it is too far to go. links is held.
+// leadsTo says whether n leads to f, or waits for it. It gives up, and says yes, when it is too far to go. linkMu is held.
 func leadsTo(n node, f *future) bool {
 	for far := 0; n != nil; n = nextLink(n) {
 		if far++; far > maxLinkedNodes {
@@ -78,7 +78,7 @@ func leadsTo(n node, f *future) bool {
 const (
 	// maxLinkedNodes is how many nodes are looked at to see whether something leads to itself.
 	maxLinkedNodes = 10_000
-	// maxLinkedReferences is how many references among them are: links is held meanwhile, and everybody waits.
+	// maxLinkedReferences is how many references among them are: linkMu is held meanwhile, and everybody waits.
 	maxLinkedReferences = 50_000
 )
 

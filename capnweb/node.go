@@ -65,7 +65,7 @@ func (v via) run(t task) {
 	}
 }
 
-// enqueue has t run on the delivery goroutine, behind what is to be done there already, once Conn.rouse is called. It may be
+// enqueue has t run on the delivery goroutine, behind what is to be done there already, once Conn.wakeDelivery is called. It may be
 // called with a future's lock held.
 func (v via) enqueue(t task) {
 	switch {

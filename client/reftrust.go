@@ -188,7 +188,7 @@ func (c *Client) confirm(ctx context.Context, ref capability.Ref, told outbox.Re
 	}
 }
 
-// markConfirmed makes took skip a ref from now on: everything about it is kept already.
+// markConfirmed has a ref passed over from now on: everything about it is kept already.
 func (c *Client) markConfirmed(ref capability.Ref) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -210,5 +210,5 @@ func brief(results client.Results) string {
 	return strings.Join(words, " ")
 }
 
-// text of a message's number.
+// message is the text of a message's number.
 func message(n int) string { return fmt.Sprintf("message/msg_%04d", n) }

@@ -25,7 +25,7 @@ type challengeQueue struct {
 	waiting []func()
 }
 
-// start runs f when it is its turn. Who was let on has to call over.
+// start runs f when it is its turn. Whoever was let on has to call finish.
 func (q *challengeQueue) start(f func()) {
 	q.mu.Lock()
 	if q.running == maxChallenges {

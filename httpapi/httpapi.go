@@ -4,7 +4,7 @@
 // with it.
 //
 // A request's way: this file lets it in and finds its route, request.go turns its
-// ref into a live capability of the server's door, body.go and json.go read what it
+// ref into a live capability of the server, body.go and json.go read what it
 // carries, and batch.go, events.go, snapshot.go, sessions.go and refs.go do what is
 // asked; answer.go says what came of it. No rule of what a ref allows or of what
 // becomes of an op is written here: those are the server's, as over the other wires.
@@ -175,7 +175,7 @@ func (q *request) catchPanic(do handler) (refused *fault.Error) {
 	return do(q)
 }
 
-// toFault is what a client is told of an error of the server's door.
+// toFault is what a client is told of an error of the server.
 func (a *API) toFault(ctx context.Context, err error) *fault.Error {
 	return toFault(a.cfg.Log, server.RequestID(ctx), err)
 }

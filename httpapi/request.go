@@ -40,7 +40,7 @@ func (q *request) release() {
 	q.done()
 }
 
-// toFault is what the client is told of an error of the server's door.
+// toFault is what the client is told of an error of the server.
 func (q *request) toFault(err error) *fault.Error { return q.api.toFault(q.clientCtx, err) }
 
 // beginStream has the answer last: it counts as a stream from now on, and only the pace at

@@ -127,7 +127,7 @@ type told struct {
 	outcomes   []ledger.Outcome // without their digests
 }
 
-// http sends over HTTP.
+// overHTTP sends over HTTP.
 func (r *rig) overHTTP(ref capability.Ref, b *box, inline func(ledger.Arg) bool) func(*ledger.Batch) told {
 	return func(batch *ledger.Batch) told {
 		got := r.ask("POST", "/sessions/"+batch.Session+"/batches", ref.Text(), b.jsonWith(batch, inline))

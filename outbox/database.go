@@ -77,7 +77,7 @@ type database interface {
 	close() error
 }
 
-// livenessHeld is the holder's pid where alone knows a mark, and it has that.
+// livenessHeld stands for the holder's pid where only the lock on its liveness file is known, and is held.
 const livenessHeld = 1
 
 // errUnique is what an INSERT gives that meets an existing key.

@@ -72,7 +72,7 @@ func (b *Box) awaitLease(ctx context.Context, step int64, again backoff.BackOff)
 // takeover is what a takeover finds.
 type takeover struct {
 	releaseLiveness func() // gives up the mark of a living sender; nil without
-	term            int    // of lanes
+	term            int    // of seqs
 	incarnation     int64
 	drops           int64
 	rows            []*batchRow

@@ -211,7 +211,7 @@ func (m *machine) backlogFound(sessions []string, now time.Time) {
 	}
 }
 
-// scheduleRecheck has a stream looked at, owed or not, once some time has gone by since
+// scheduleRecheck has a stream looked at, blocked or not, once some time has gone by since
 // the last look.
 func (m *machine) scheduleRecheck(s *streamState, now time.Time) {
 	if !s.recheck {
@@ -489,7 +489,7 @@ func (m *machine) replied(session string, conn int, r Reply, now time.Time) {
 	m.step(s, now)
 }
 
-// onOverload and widen find how many batches in flight a server has room for: slow
+// onOverload and onAck find how many batches in flight a server has room for: slow
 // start, then additive increase and multiplicative decrease (RFC 5681, section
 // 3.1, by batches). One more costs little; too many are all sent again.
 func (s *streamState) onOverload(inFlight int) {

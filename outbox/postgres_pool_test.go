@@ -36,7 +36,7 @@ func TestPlansGoByKeys(t *testing.T) {
 	}
 	var seqscan, unacknowledged string
 	err := pool.AcquireFunc(limited(t), func(c *pgxpool.Conn) error {
-		if got := fmt.Sprintf("%T", c.Conn().PgConn().Conn()); got != "*socket.dialed" {
+		if got := fmt.Sprintf("%T", c.Conn().PgConn().Conn()); got != "*socket.directConn" {
 			t.Errorf("sockets are read as a %s", got)
 		}
 		return c.QueryRow(limited(t), "SELECT current_setting('enable_seqscan'), current_setting('tcp_user_timeout')").Scan(&seqscan, &unacknowledged)

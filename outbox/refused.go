@@ -61,7 +61,7 @@ func (s *streamState) isRefused(why *fault.Error) bool {
 	return true
 }
 
-// streamRefused says that actEndRefused was done; looked follows. Or that outcomes of the session are
+// streamRefused says that actEndRefused was done; loaded follows. Or that outcomes of the session are
 // stored here, of which the server knows nothing: then known is why the stream stops.
 func (m *machine) streamRefused(session string, known *fault.Error) {
 	s := m.streams[session]

@@ -32,7 +32,7 @@ type resolution struct {
 	blockedOn []*refTarget
 	// pinSeq is the lowest seq in the batch's own stream that it still refers to.
 	pinSeq uint64
-	// ownBatches are the batches of its own session that it still refers to; loose says
+	// ownBatches are the batches of its own session that it still refers to; hasUnsequenced says
 	// that one of them has no seq yet.
 	ownBatches     []string
 	hasUnsequenced bool

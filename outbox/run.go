@@ -111,9 +111,9 @@ type loop struct {
 	box             *Box
 	link            Link
 	m               *machine
-	term            int // of lanes
+	term            int // of seqs
 	incarnation     int64
-	releaseLiveness func()       // gives up the mark of a living sender; nil without. renewing's, then lead's
+	releaseLiveness func()       // gives up the mark of a living sender; nil without. renewLoop's, then runTerm's
 	seenDrops       atomic.Int64 // the box row's drops, as last looked at
 	conns           map[string]*streamConn
 	ctx             context.Context

@@ -1,6 +1,6 @@
 package outbox
 
-// The sender's transactions: giving out seq, settling drops, storing
+// The sender's transactions: giving out seq, resolving drops, storing
 // outcomes.
 
 import (

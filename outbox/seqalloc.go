@@ -12,7 +12,7 @@ type seqAllocator struct {
 	leading     bool
 	streams     map[string]*streamSeqs // nil unless leading; those that are open or have unfinished batches, and a few
 	open        map[string]bool        // streams that are: a new batch would be sent at once
-	reclaimable []string               // streams whose lanes may be of no more use
+	reclaimable []string               // streams whose seqs may be of no more use
 	touched     []*streamSeqs
 	highWater   map[string]highWaterMark // last seqs whose outcomes the running transaction stores
 	lease       leaseProbe               // of the running transaction
@@ -20,7 +20,7 @@ type seqAllocator struct {
 
 // leaseProbe is what a transaction does to find out whether the lease is this Box's.
 type leaseProbe struct {
-	isHolder *bool // what it finds; nil until it keeps takeovers out, for which see share
+	isHolder *bool // what it finds; nil until it keeps takeovers out, for which see shareLease
 	answered bool  // a statement of it will tell
 	needed   bool  // somebody needs to know
 }
@@ -41,7 +41,7 @@ type pendingBatch struct {
 	storing bool
 }
 
-// beginTx forgets what a transaction that failed had given, and lanes that nothing
+// beginTx forgets what a transaction that failed had given, and the seqs of streams that nothing
 // needs: the stream's row tells again where they were. No transaction has one in
 // hand just then.
 func (l *seqAllocator) beginTx() {
@@ -142,7 +142,7 @@ func (l *seqAllocator) leadsTerm(term int) bool {
 	return l.leading && l.term == term
 }
 
-// addStream sets up a session's lane, if it is not there. It is let go if its stream is not
+// addStream sets up a session's seqs, if it is not there. It is let go if its stream is not
 // open and the transaction gives nothing.
 func (l *seqAllocator) addStream(session string, next uint64) *streamSeqs {
 	l.mu.Lock()
@@ -156,7 +156,7 @@ func (l *seqAllocator) addStream(session string, next uint64) *streamSeqs {
 	return la
 }
 
-// allocate takes n seqs of a lane for the running transaction.
+// allocate takes n seqs of a stream for the running transaction.
 func (l *seqAllocator) allocate(la *streamSeqs, n int) (first uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -166,7 +166,7 @@ func (l *seqAllocator) allocate(la *streamSeqs, n int) (first uint64) {
 	return first
 }
 
-// allocateNow is give for a batch that is being committed: only where it would be
+// allocateNow is allocate for a batch that is being committed: only where it would be
 // sent at once, and where what it still refers to is in flight. 0: it has to wait.
 func (l *seqAllocator) allocateNow(session string, n, bytes int, near []string, win Window) (la *streamSeqs, first uint64) {
 	l.mu.Lock()

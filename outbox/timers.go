@@ -12,7 +12,7 @@ type timer struct {
 	at     time.Time
 	stream *streamState
 	host   *host
-	index  int // in alarms, from 1; 0: it is not set
+	index  int // in the heap, from 1; 0: it is not set
 }
 
 // timerHeap are those that are set, one at most of each stream and host.

@@ -56,9 +56,9 @@ var txBatchers struct {
 type txBatcher struct {
 	pool         *pgxpool.Pool
 	sized        *pgtune.AdaptivePool // of pool, as acquire takes it
-	refCount     int                  // guarded by gatherers
-	stallTimeout time.Duration        // stallTimeout
-	groupDelay   time.Duration        // groupDelay
+	refCount     int                  // guarded by txBatchers
+	stallTimeout time.Duration        // the constant, but in tests
+	groupDelay   time.Duration        // the constant, but in tests
 
 	mu        sync.Mutex // guards what follows
 	running   int        // places taken; while one is free nobody waits, but for company
@@ -106,7 +106,7 @@ func txResultOf(err error) txResult {
 	return txResult{err: err, ambiguous: err != nil && !errors.As(err, &e) && !errors.Is(err, errUnique)}
 }
 
-// txBatcherOf gives a pool's gatherer; release is called once, when nothing is
+// txBatcherOf gives a pool's batcher; release is called once, when nothing is
 // written any more.
 func txBatcherOf(pool *pgxpool.Pool, sized *pgtune.AdaptivePool) (g *txBatcher, release func()) {
 	txBatchers.Lock()

@@ -395,7 +395,7 @@ func (b *Box) anyStopped(ctx context.Context, q querier) (some bool, err error) 
 const sqlNextUnsequenced = `SELECT ` + batchColumns + ` FROM mooring_outbox_batch
 	WHERE box = $1 AND session = $2 AND first_seq IS NULL ORDER BY num LIMIT 1`
 
-// unsequencedStopped is standstill for what has no seq yet: also where all streams stand still, or
+// unsequencedStopped is streamStopped for what has no seq yet: also where all streams stand still, or
 // are held up in turn, that owe the session's next batch an op. If one does not it may
 // decide the batch. To follow references is not free, so it is only done while some
 // stream has stopped.

@@ -50,7 +50,7 @@
 // read at their places (plain.go): pointer by pointer that would cost more than all the rest of a call. A message that is
 // unusual in any way goes the other way, to the same rules: both end in acceptCall or acceptReturn, and a fuzzer holds what is
 // read in one way to what is read in the other. Programs can read the content of such messages
-// by hand too (PlainParams, PlainResults; package internal/words), with the generated code for what is unusual there.
+// by hand too (PlainParams, PlainResults; package internal/capnpfast), with the generated code for what is unusual there.
 //
 // # Core and loop
 //
@@ -87,7 +87,7 @@
 //
 // Nothing is locked under Call.mu or promiseCap.mu, and two connections' locks are never held together: what a promise has
 // resolved to, and counts, are atomic. What a step needs of another lock, of a program's code or of a context it leaves in
-// core.drops, core.cancels, core.after or core.todo, to be done when the lock is free (Conn.unlock). No code of a program
+// core.drops, core.cancels, core.afterUnlock or core.todo, to be done when the lock is free (Conn.unlockAndRun). No code of a program
 // runs under any lock, but for Config.Trace. What it panics with is logged, and goes no further (panics.go).
 //
 // # Bounds

@@ -1,4 +1,4 @@
-// ThrottleFailure tries: who shows a ref that there is not, or not with that secret, is
+// Wrong tries: who shows a ref that there is not, or not with that secret, is
 // told so at once a few times, and then once in a while. The check itself always
 // runs, so that whoever has the right secret gets in whatever others of the same
 // address try; only the answer to a wrong one waits.

@@ -154,7 +154,7 @@ type webMade struct {
 	box          *box
 }
 
-// create makes a session with one batch.
+// createWeb makes a session with one batch.
 func (r *rig) createWeb(w *webClient) *webMade {
 	w.t.Helper()
 	m := &webMade{id: capability.SessionPrefix + ulid.Make().String(), box: newBox()}

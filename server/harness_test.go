@@ -471,7 +471,7 @@ func wantCode(t testing.TB, what string, err error, want fault.Code) {
 	}
 }
 
-// epoch of a session's row, by the store.
+// rowOf is a session's row, by the store.
 func rowOf(t testing.TB, st Store, id string) *session.Row {
 	t.Helper()
 	rows, err := st.ReadRows(t.Context(), []string{id})

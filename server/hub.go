@@ -17,7 +17,7 @@ import (
 	"github.com/mooring-rpc/mooring/session"
 )
 
-// hub is safe for concurrent use. Locks are taken in the order hub.mu, topic.mu.
+// hub is safe for concurrent use. Locks are taken in the order hub.mu, sessionFanout.mu.
 type hub struct {
 	ctx             context.Context // of everything the hub does; ended by close
 	cancel          context.CancelFunc
@@ -61,7 +61,7 @@ func newHub(store Store, timeout time.Duration, log *slog.Logger) *hub {
 		observeDelivery: func(float64) {}, fanouts: map[string]*sessionFanout{}, holds: map[string]*commitHold{}}
 }
 
-// subscribe adds s to its session's topic; s.started is called when it is known
+// subscribe adds s to its session's fan-out; s.started is called when it is known
 // whether it may follow the session. snapshot, if not nil, runs first, in a
 // goroutine of its own, and ends with s.begin or s.over. The refusal returned is for limits; nothing is called then.
 func (h *hub) subscribe(id string, s *subscription, snapshot func(context.Context)) *fault.Error {
@@ -125,7 +125,7 @@ func (h *hub) followers() (followers, sessions int, behind, most uint64) {
 	return followers, len(h.fanouts), behind, most
 }
 
-// forget forgets a topic that nobody follows any more.
+// forget forgets a fan-out that nobody follows any more.
 func (h *hub) forget(t *sessionFanout) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -197,7 +197,7 @@ func (h *hub) notify(id string, cursor, gen uint64) {
 	}
 }
 
-// all gives the present topics.
+// all gives the present fan-outs.
 func (h *hub) all() []*sessionFanout {
 	h.mu.Lock()
 	defer h.mu.Unlock()

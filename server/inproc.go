@@ -1,4 +1,4 @@
-// The door for faces within the process: pages and APIs over HTTP reach the same
+// The API within the process: pages and APIs over HTTP reach the same
 // sessions and spaces, under the same checks and limits, without a wire between.
 // inproc_follow.go is what they are sent, inproc_stream.go what an outbox sends.
 

@@ -1,4 +1,4 @@
-// An outbox at the door: the batches of stream.go, under the same rules, without
+// An outbox within the process: the batches of stream.go, under the same rules, without
 // a wire between.
 
 package server
@@ -46,7 +46,7 @@ func (h *Capability) CreateStream(_ context.Context, id, owner, outbox string, s
 	return o.openInproc(outbox, secret, incarnation)
 }
 
-// openInproc is stream for the door.
+// openInproc is openStream for a caller within the process.
 func (o *sess) openInproc(outbox string, secret []byte, incarnation uint64) (*Stream, error) {
 	opened, row, refused := o.registerStream(outbox, secret, incarnation)
 	if refused != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
-// A session is made, appended to and forked by an outbox at the door; what comes
+// A session is made, appended to and forked by an outbox within the process; what comes
 // again, there or over a wire, is a duplicate.
 func TestAnOutboxAtTheDoor(t *testing.T) {
 	t.Parallel()

@@ -22,7 +22,7 @@ import (
 	"github.com/mooring-rpc/mooring/session"
 )
 
-// fastOp is an op for Capability.ApplyDirect; args are names and JSON texts in turn.
+// plainOp is an op for Capability.ApplyDirect; args are names and JSON texts in turn.
 func plainOp(method string, args ...string) ledger.Intent {
 	op := ledger.Intent{OpID: ulid.Make().String(), BatchID: ulid.Make().String(), Method: method}
 	for i := 0; i < len(args); i += 2 {

@@ -79,7 +79,7 @@ func (s *Server) LogPanic(r *http.Request, p any) *fault.Error {
 
 // Refused counts a refusal by its code, and has the log name that with the request that w answers.
 // w is nil where it answers a call over a wire of a face's own. Each is counted once, where it is
-// answered: what the door refuses a face is not, which may do something else then.
+// answered: what a caller within the process is refused is not, since it may do something else then.
 func (s *Server) Refused(w http.ResponseWriter, f *fault.Error) {
 	s.instruments.countRefusal(f)
 	for w != nil {

@@ -1,8 +1,8 @@
-// A topic: the subscriptions of one session, and the one runner at a time that
+// A session's fan-out: the subscriptions of one session, and the one runner at a time that
 // feeds them.
 //
 // Whatever happens (a commit here, a notification, a poll, a subscriber that
-// took what it was sent) puts subscriptions on the topic's ready list and, if
+// took what it was sent) puts subscriptions on the ready list and, if
 // there is none, starts the runner. So deliveries to one subscriber never
 // overtake each other, what is published meanwhile goes out together, and no
 // committer waits for a fan-out.
@@ -523,7 +523,7 @@ func (t *sessionFanout) acked(d delivery, err error) {
 	wake()
 }
 
-// finish takes s out of the topic and returns what tells its subscriber, to be
+// finish takes s out of the fan-out and returns what tells its subscriber, to be
 // called without locks. mu is held. A nil why tells nothing: the subscriber has
 // left by itself. What is under way to it is given back: whether who has left
 // still answers must not matter to the connection's others.

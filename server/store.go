@@ -115,7 +115,7 @@ type Store interface {
 	Totals(ctx context.Context, after string, limit int) (t session.Totals, next string, err error)
 
 	// AccountRef gives the ref of a space that a session counts for, or another ref of the space
-	// does, and Capability what all that counts for one holds; -1 is spared while that is not known.
+	// does, and AccountUsage what all that counts for one holds; -1 is spared while that is not known.
 	AccountRef(ctx context.Context, id string) (ref string, err error)
 	AccountUsage(ctx context.Context, ref string) (bytes, spared int64, err error)
 

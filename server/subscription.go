@@ -1,6 +1,6 @@
 // A subscription: what one subscriber has, may still be sent, and is allowed
-// to see. Its fields are guarded by its topic's lock; who changes them is the
-// topic's runner (session_fanout.go) and the returns of the sink.
+// to see. Its fields are guarded by its fan-out's lock; who changes them is the
+// fan-out's runner (session_fanout.go) and the returns of the sink.
 
 package server
 
@@ -57,12 +57,12 @@ type subscription struct {
 	hashKey    session.HashKey   // read then: of the hashes that are shown
 
 	generation     int                // raised when deliveries that are on their way are void
-	queued         bool               // in its topic's ready list
+	queued         bool               // in its fan-out's ready list
 	skipped        bool               // the last page that was read for it had nothing for it
 	paused         bool               // its connection takes no more: left alone until rested
 	inSnapshot     bool               // its snapshot is being sent: events wait
 	cancelSnapshot context.CancelFunc // ends that; nil if none was asked for
-	finished       bool               // out of the topic; nothing more is sent
+	finished       bool               // out of the fan-out; nothing more is sent
 }
 
 // initialWindow is the window of a subscriber who has taken nothing yet, or was slow.
@@ -102,7 +102,7 @@ const hiddenEventBytes = 16
 
 // nextDelivery cuts the next delivery for s from events, which are consecutive, as far
 // as its window has room; ok is false if the event s needs is not among them or
-// there is no room. The topic's lock is held.
+// there is no room. The fan-out's lock is held.
 func (s *subscription) nextDelivery(events []*session.Event) (d delivery, ok bool) {
 	next := s.cursor + 1
 	if len(events) == 0 || events[0].Cursor > next || events[len(events)-1].Cursor < next {
@@ -132,7 +132,7 @@ func (s *subscription) nextDelivery(events []*session.Event) (d delivery, ok boo
 	return d, true
 }
 
-// requeue puts s on its topic's ready list.
+// requeue puts s on its fan-out's ready list.
 func (s *subscription) requeue() {
 	s.fanout.mu.Lock()
 	defer s.fanout.mu.Unlock()

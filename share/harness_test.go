@@ -235,7 +235,7 @@ func (r *rig) sessions() map[string]int {
 	return made
 }
 
-// held is the owner's space, or another ref, at the door.
+// held is the owner's space, or another ref, within the process.
 func (r *rig) held(ref capability.Ref) *server.Capability {
 	r.t.Helper()
 	held, err := r.server.Caller(r.t.Context(), "127.0.0.9:1").Restore(ref, "test")

@@ -26,41 +26,41 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m, goleak.Cleanup(pgtest.Reu
 // statements are all that there are.
 var statements = map[string]*Statement{
 	"shareSpace": shareSpace, "lockSpace": lockSpace, "ensureSessions": ensureSessions, "lockSessions": lockSessions,
-	"readSessions": readSessions, "saveSessions": saveSessions, "moveSessions": advanceSessions, "touchSessions": bumpSessionVersions, "moveStreams": advanceStreams, "listOldest": listOldest, "listNewest": listNewest, "listChanged": listChanged, "listTitled": listTitled, "listDue": listStaleTitles, "readTitles": readTitles, "setTitles": setTitles, "dropDue": dropStaleTitles, "readExternals": readExternals,
+	"readSessions": readSessions, "saveSessions": saveSessions, "advanceSessions": advanceSessions, "bumpSessionVersions": bumpSessionVersions, "advanceStreams": advanceStreams, "listOldest": listOldest, "listNewest": listNewest, "listChanged": listChanged, "listTitled": listTitled, "listStaleTitles": listStaleTitles, "readTitles": readTitles, "setTitles": setTitles, "dropStaleTitles": dropStaleTitles, "readExternals": readExternals,
 	"claimExternals": claimExternals, "dropExternals": dropExternals,
-	"insertEvents": insertEvents, "readEvents": readEvents, "readLogs": readLogs, "readDeltas": readDeltas, "readGrowth": readOpenDeltas,
-	"dropAllPayloads": dropAllPayloads, "readHolders": readPayloadEvents, "dropPayloads": dropPayloads, "cutPayload": replacePayload,
-	"readUnordered": readUnordered, "readOutline": readOutline, "readSizes": readSizes, "placeEntries": setOrds, "readHeads": readEntryMeta, "readEntries": readEntries, "readRanges": readRanges, "readRange": readRange, "saveEntries": saveEntries,
+	"insertEvents": insertEvents, "readEvents": readEvents, "readLogs": readLogs, "readDeltas": readDeltas, "readOpenDeltas": readOpenDeltas,
+	"dropAllPayloads": dropAllPayloads, "readPayloadEvents": readPayloadEvents, "dropPayloads": dropPayloads, "replacePayload": replacePayload,
+	"readUnordered": readUnordered, "readOutline": readOutline, "readSizes": readSizes, "setOrds": setOrds, "readEntryMeta": readEntryMeta, "readEntries": readEntries, "readRanges": readRanges, "readRange": readRange, "saveEntries": saveEntries,
 	"insertEntries": insertEntries,
-	"dropEntries":   dropEntries, "growEntries": updateAppended, "dropState": dropState,
+	"dropEntries":   dropEntries, "updateAppended": updateAppended, "dropState": dropState,
 	"readOpenTurns": readOpenTurns, "readTurns": readTurns, "readAllTurns": readAllTurns, "saveTurns": saveTurns, "dropTurns": dropTurns,
-	"lapsedTurns": lapsedTurns, "readTurnRefs": readTurnRefs, "readLapsing": readStreamingTurns, "readFirstOpen": readFirstOpen,
-	"pageTrimmable": pageTrimmable, "pageDeleted": pageDeleted, "readLogMarks": readEventMeta, "keepValues": materializeValues, "dropEvents": dropEvents,
+	"lapsedTurns": lapsedTurns, "readTurnRefs": readTurnRefs, "readStreamingTurns": readStreamingTurns, "readFirstOpen": readFirstOpen,
+	"pageTrimmable": pageTrimmable, "pageDeleted": pageDeleted, "readEventMeta": readEventMeta, "materializeValues": materializeValues, "dropEvents": dropEvents,
 	"setBase": setBase, "forget": forget, "setForgotten": setForgotten, "forgetEvents": forgotten[0], "forgetStreams": forgotten[1],
 	"forgetRecords": forgotten[2], "forgetRedemptions": forgotten[3], "forgetGrants": forgotten[4], "forgetUses": forgotten[5],
-	"readStreams": readStreams, "nthIdle": nthReadOnlyStream, "saveStreams": saveStreams, "readRecords": readRecords, "searchRecords": searchRecords,
+	"readStreams": readStreams, "nthReadOnlyStream": nthReadOnlyStream, "saveStreams": saveStreams, "readRecords": readRecords, "searchRecords": searchRecords,
 	"insertRecords": insertRecords, "pruneRecords": pruneRecords,
 	"readGrants": readGrants, "lockGrants": lockGrants, "readLineages": readLineages, "insertGrants": insertGrants,
-	"revokeSubtree": revokeSubtree, "revokeAcross": revokeSpaceSubtree, "countTree": countTree, "readTree": readTree, "readLine": readLineageIDs, "readRoots": readRoots,
-	"touchBelow": bumpDescendantVersions, "moveChildren": moveChildren, "retireRef": revokeOne, "countRedemption": countRedemption, "insertRedemption": insertRedemption,
-	"readRedemption": readRedemption, "chargeGrants": chargeGrants, "freeSessions": releaseSessionBytes, "freeGrants": releaseGrantBytes,
+	"revokeSubtree": revokeSubtree, "revokeSpaceSubtree": revokeSpaceSubtree, "countTree": countTree, "readTree": readTree, "readLineageIDs": readLineageIDs, "readRoots": readRoots,
+	"bumpDescendantVersions": bumpDescendantVersions, "moveChildren": moveChildren, "revokeOne": revokeOne, "countRedemption": countRedemption, "insertRedemption": insertRedemption,
+	"readRedemption": readRedemption, "chargeGrants": chargeGrants, "releaseSessionBytes": releaseSessionBytes, "releaseGrantBytes": releaseGrantBytes,
 	"trimSessions": trimSessions, "trimGrants": trimGrants, "measureLog": measureLog, "measureState": measureState, "setMeasured": setMeasured,
-	"clearGrants": clearGrants, "measureRefs": measureGrants, "spareGrants": exemptGrants, "listUnmeasured": listUnmeasured, "insertAudit": insertAudit, "readAudit": readAudit,
-	"ensureHeads": ensureAuditHeads, "lockHeads": lockAuditHeads, "readHead": readAuditHead, "saveHeads": saveAuditHeads,
-	"addUses": addUses, "findExpired": findExpired, "lockExpired": lockExpired, "noteExpired": markExpiryAudited,
-	"insertShare": insertShare, "readShare": readShare, "readAsked": readRecentRequests, "readRefusals": readRefusals, "saveRefusals": saveRefusals, "dropRefusals": dropRefusals, "dropAllRefusals": dropAllRefusals, "findNamed": findByExternal, "readShares": readShares, "listShares": listShares,
+	"clearGrants": clearGrants, "measureGrants": measureGrants, "exemptGrants": exemptGrants, "listUnmeasured": listUnmeasured, "insertAudit": insertAudit, "readAudit": readAudit,
+	"ensureAuditHeads": ensureAuditHeads, "lockAuditHeads": lockAuditHeads, "readAuditHead": readAuditHead, "saveAuditHeads": saveAuditHeads,
+	"addUses": addUses, "findExpired": findExpired, "lockExpired": lockExpired, "markExpiryAudited": markExpiryAudited,
+	"insertShare": insertShare, "readShare": readShare, "readRecentRequests": readRecentRequests, "readRefusals": readRefusals, "saveRefusals": saveRefusals, "dropRefusals": dropRefusals, "dropAllRefusals": dropAllRefusals, "findByExternal": findByExternal, "readShares": readShares, "listShares": listShares,
 	"readOwners": readOwners, "readChildren": readChildren,
-	"insertPageToken": insertPageToken, "crowdPageTokens": evictPageTokens, "readPageToken": readPageToken, "dropPageToken": dropPageToken,
-	"findPageTokens": findExpiredTokens, "limitLocks": limitLocks, "touchedSessions": writtenTables[0], "touchedEvents": writtenTables[1], "touchedStreams": writtenTables[2],
+	"insertPageToken": insertPageToken, "evictPageTokens": evictPageTokens, "readPageToken": readPageToken, "dropPageToken": dropPageToken,
+	"findExpiredTokens": findExpiredTokens, "limitLocks": limitLocks, "touchedSessions": writtenTables[0], "touchedEvents": writtenTables[1], "touchedStreams": writtenTables[2],
 	"saveMeta": saveMeta, "countSessions": countSessions, "readMeta": readMeta, "claimMeta": claimMeta, "insertSpace": insertSpace,
-	"readMaker": readSpaceRef, "readAccount": readAccount, "sumAccount": sumAccount, "spareAccount": exemptAccount, "readSpared": readExempt,
-	"pageSessions": pageSessions, "pageHeads": pageAuditHeads, "readHashes": readHashes, "turnPage": claimKey, "forgetWriters": pruneWriters,
+	"readSpaceRef": readSpaceRef, "readAccount": readAccount, "sumAccount": sumAccount, "exemptAccount": exemptAccount, "readExempt": readExempt,
+	"pageSessions": pageSessions, "pageAuditHeads": pageAuditHeads, "readHashes": readHashes, "claimKey": claimKey, "pruneWriters": pruneWriters,
 }
 
 // indexed are the statements about turns, of which a session may have very many, and about
 // deleted sessions, and the index that each goes by.
-var indexed = map[string]string{"readOpenTurns": "turns_counted", "readTurnRefs": "turns_counted", "readLapsing": "turns_streaming",
-	"lapsedTurns": "turns_streaming", "readFirstOpen": "turns_open", "readGrowth": "turns_open", "pageTrimmable": "turns_open", "pageDeleted": "sessions_forgettable"}
+var indexed = map[string]string{"readOpenTurns": "turns_counted", "readTurnRefs": "turns_counted", "readStreamingTurns": "turns_streaming",
+	"lapsedTurns": "turns_streaming", "readFirstOpen": "turns_open", "readOpenDeltas": "turns_open", "pageTrimmable": "turns_open", "pageDeleted": "sessions_forgettable"}
 
 // stopping are the statements of which no more is read than there is room for.
 var stopping = map[*Statement]bool{readLogs: true, readDeltas: true, readPayloadEvents: true, readEntries: true, readRanges: true, readRange: true}

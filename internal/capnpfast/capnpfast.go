@@ -1,4 +1,4 @@
-// Package words reads and writes the structs of a message by hand, word by word, where the generated code, pointer by
+// Package capnpfast reads and writes the structs of a message by hand, word by word, where the generated code, pointer by
 // pointer, takes longer than all that is done with what they say. It knows messages of one segment and what is usual in
 // them: structs, lists of structs, texts. All else is left to the generated code: code that reads by hand learns in the end
 // whether there was something else (Message.Supported), and then starts over with that code. So no rule of the serialization

@@ -1,4 +1,4 @@
-// Package wordstest has what tests share that hold messages read and written by hand to the generated code.
+// Package capnpfasttest has what tests share that hold messages read and written by hand to the generated code.
 package capnpfasttest
 
 import (
@@ -9,7 +9,7 @@ import (
 	"capnproto.org/go/capnp/v3"
 )
 
-// Rand are random, and a test that fails tells their seed.
+// Rand gives random numbers, whose seed a test that fails tells.
 func Rand(t *testing.T) *rand.Rand {
 	seed := rand.Uint64()
 	t.Cleanup(func() {

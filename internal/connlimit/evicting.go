@@ -1,4 +1,4 @@
-// EvictingLimiter: a gate that makes room.
+// EvictingLimiter: a limiter that makes room.
 
 package connlimit
 

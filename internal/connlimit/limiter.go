@@ -1,4 +1,4 @@
-// Package gate bounds how many of something there may be at once, in all and from one address: a Limiter turns away who is too
+// Package connlimit bounds how many of something there may be at once, in all and from one address: a Limiter turns away who is too
 // many, an EvictingLimiter makes room for them.
 package connlimit
 

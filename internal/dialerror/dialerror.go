@@ -1,4 +1,4 @@
-// Package unreached says why a server cannot be reached, as far as the failed
+// Package dialerror says why a server cannot be reached, as far as the failed
 // attempt tells, and what to do about it.
 package dialerror
 

@@ -177,7 +177,7 @@ func (n *balancer) events(t *testing.T, session, token string) <-chan string {
 	return data
 }
 
-// writer appends over HTTP, a batch a request, and tries none again.
+// httpWriter appends over HTTP, a batch a request, and tries none again.
 type httpWriter struct {
 	t       *testing.T
 	to      *balancer

@@ -1,6 +1,6 @@
 //go:build !unix
 
-// Package owned gives files their owners, where files have such in a way that it knows.
+// Package fileowner gives files their owners, where files have such in a way that it knows.
 package fileowner
 
 import (

@@ -1,6 +1,6 @@
 //go:build unix
 
-// Package owned gives files their owners: what one user writes in the place of another's
+// Package fileowner gives files their owners: what one user writes in the place of another's
 // file, that one goes on reading.
 package fileowner
 

@@ -1,4 +1,4 @@
-// Package heap decides how much memory a process takes beyond what lives in it: garbage
+// Package gctune decides how much memory a process takes beyond what lives in it: garbage
 // that waits to be collected while it is busy, and nothing when it rests.
 //
 // Go collects whenever the heap has doubled. A process of which little lives, but which
@@ -23,7 +23,7 @@ const (
 	idleInterval = 5 * time.Second
 )
 
-// Run sees to the garbage of the process, which has one Run, until ctx ends:
+// Run decides when the process collects garbage, until ctx ends; a process has one Run:
 //
 //   - while the process is busy garbage gathers up to 256 MiB, or an eighth of the memory
 //     that there is, before it is collected, in a heap of more than that as ever, when it

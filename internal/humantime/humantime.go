@@ -1,4 +1,4 @@
-// Package timetext says lengths of time as people do.
+// Package humantime says lengths of time as people do.
 package humantime
 
 import (

@@ -1,4 +1,4 @@
-// Package alarm has a timer for what is begun and ended often, as each write and each delivery of a connection is.
+// Package lazytimer has a timer for what is begun and ended often, as each write and each delivery of a connection is.
 package lazytimer
 
 import "time"

@@ -57,7 +57,7 @@ func TestConnection(t *testing.T) {
 	t.Parallel()
 	const compression = "default_toast_compression"
 	ctx, conn := connect(t, pgtest.URL(t))
-	if got := fmt.Sprintf("%T", conn.PgConn().Conn()); got != "*socket.dialed" {
+	if got := fmt.Sprintf("%T", conn.PgConn().Conn()); got != "*socket.directConn" {
 		t.Errorf("its socket is read as a %s", got)
 	}
 	var lz4 bool

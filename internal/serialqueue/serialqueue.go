@@ -1,4 +1,4 @@
-// Package inturn runs functions one by one, in the order in which they came, on a goroutine that exists only while there
+// Package serialqueue runs functions one by one, in the order in which they came, on a goroutine that exists only while there
 // is something to run. It is for deliveries that belong to no connection: calls within a process, and notifications.
 package serialqueue
 

@@ -1,4 +1,4 @@
-// Package silent has readers who follow a session and take nothing until they want to, for tests: over every way of
+// Package slowreader has readers who follow a session and take nothing until they want to, for tests: over every way of
 // following that people and plain HTTP have.
 package slowreader
 

@@ -1,5 +1,5 @@
-// Package place says where capnp/mooring.capnp has the fields of what Stream.apply takes and gives, for code that reads and
-// writes them by hand (package internal/words): sizes in words, numbers by byte of their struct's data, pointers by their
+// Package wirelayout says where capnp/mooring.capnp has the fields of what Stream.apply takes and gives, for code that reads and
+// writes them by hand (package internal/capnpfast): sizes in words, numbers by byte of their struct's data, pointers by their
 // place among a struct's pointers. Tests hold it to the generated code.
 package wirelayout
 

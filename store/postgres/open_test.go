@@ -174,7 +174,7 @@ func TestConnectionsAreTuned(t *testing.T) {
 	}
 	defer pool.Close()
 	err = pool.AcquireFunc(t.Context(), func(c *pgxpool.Conn) error {
-		if got := fmt.Sprintf("%T", c.Conn().PgConn().Conn()); got != "*socket.dialed" {
+		if got := fmt.Sprintf("%T", c.Conn().PgConn().Conn()); got != "*socket.directConn" {
 			t.Errorf("their sockets are read as a %s", got)
 		}
 		var seqscan, plans, lz4 string
