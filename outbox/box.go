@@ -174,7 +174,8 @@ func (b *Box) checkQuota(ctx context.Context, q querier, ops, bytes int) error {
 	over := func() bool {
 		return b.usage.ops.Load()+int64(ops) > int64(b.cfg.Limits.Rows) || b.usage.bytes.Load()+int64(bytes) > b.cfg.Limits.Bytes
 	}
-	if n := b.usage.commitsSinceCount.Add(1); n > 1 && n < recountAfter && !over() {
+	// Of those who commit at once one counts: all rows since the low-water mark are read for it.
+	if n := b.usage.commitsSinceCount.Add(1); n != 1 && n != recountAfter && !over() {
 		return nil
 	}
 	var n, size int64
@@ -189,6 +190,7 @@ func (b *Box) checkQuota(ctx context.Context, q querier, ops, bytes int) error {
 		err = b.read(ctx, "count the outbox", count)
 	}
 	if err != nil {
+		b.usage.commitsSinceCount.Store(0) // the next one counts
 		return err
 	}
 	b.usage.ops.Store(n)

@@ -458,6 +458,42 @@ func TestCommitRefusals(t *testing.T) {
 	})
 }
 
+// usageQuerier answers a count of the outbox when as many have asked for one, or have needed none, as there are callers.
+type usageQuerier struct {
+	querier
+	counts, passed atomic.Int32
+	callers        int32
+}
+
+func (q *usageQuerier) query(context.Context, string, []any, func(scanner) error) error {
+	q.counts.Add(1)
+	for q.counts.Load()+q.passed.Load() < q.callers {
+		time.Sleep(time.Millisecond)
+	}
+	return nil
+}
+
+// TestOneCommitCounts: when it is time to count the outbox anew, one of those who commit at once does.
+func TestOneCommitCounts(t *testing.T) {
+	t.Parallel()
+	b := newPlace(t, "sqlite").open(t, quick())
+	b.usage.commitsSinceCount.Store(recountAfter - 10)
+	q := &usageQuerier{callers: 64}
+	var all sync.WaitGroup
+	for range q.callers {
+		all.Go(func() {
+			if err := b.checkQuota(t.Context(), q, 1, 1); err != nil {
+				t.Error(err)
+			}
+			q.passed.Add(1)
+		})
+	}
+	all.Wait()
+	if n := q.counts.Load(); n != 1 {
+		t.Errorf("%d commits counted", n)
+	}
+}
+
 // TestBoundWhereOthersCommit: a process that has sent what others committed takes no more than the outbox's bound.
 func TestBoundWhereOthersCommit(t *testing.T) {
 	both(t, func(t *testing.T, p place) {
