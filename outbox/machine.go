@@ -109,6 +109,7 @@ type streamState struct {
 	dropsOnArrival      map[int64]bool         // batches to be dropped that were not in queue when that was asked for
 	needsNewIncarnation bool                   // before it may be opened again
 	resolvingDrops      bool                   // the database is being told what becomes of drops: send nothing
+	recordedThrough     uint64                 // the server's last seq when a drop was decided last
 	refusal             *refusal               // the server makes no such stream: nothing is sent until that is settled here
 
 	cwnd            int  // batches that may be in flight, as far as is known

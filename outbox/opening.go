@@ -338,8 +338,8 @@ func (m *machine) fail(s *streamState, err error, now time.Time) {
 			retry = now.Add(s.backoff.NextBackOff())
 		}
 	case unsendable:
-		if !sending || s.queue[0].allVoid() {
-			what = stopStream // it was not about a batch, or nothing is left to give up
+		if !sending || s.queue[0].allVoid() || s.queue[0].firstSeq <= s.recordedThrough {
+			what = stopStream // it was not about a batch, nothing is left to give up, or the server has recorded it and cannot say how
 			break
 		}
 		m.requestDrop(s, s.queue[0].num, f)
@@ -463,7 +463,7 @@ func (m *machine) resolveDrops(s *streamState, lastSeq uint64) {
 			a.entries = append(a.entries, e)
 		}
 	}
-	s.drops, s.resolvingDrops = nil, true
+	s.drops, s.resolvingDrops, s.recordedThrough = nil, true, lastSeq
 	m.emit(a)
 }
 

@@ -105,6 +105,7 @@ export interface Stream {
   early: Set<number>; // batches to be dropped that were not in queue when that was asked for
   needRaise: boolean; // before it may be opened again
   deciding: boolean; // the storage is being told what becomes of drops: send nothing
+  recorded: number; // the server's last seq when a drop was decided last
   refusal: Refusal | undefined; // the server makes no such stream: nothing is sent until that is settled here
   room: number; // batches that may be in flight, as far as is known
   roomFor: number; // answers since room last grew
@@ -171,7 +172,7 @@ export class Machine {
       s = {
         session, phase: "closed", conn: 0, opened: noRoute, queue: [], sent: 0, inflight: 0, queued: 0, holds: 0, head: undefined,
         backlog: false, asking: false, again: false, owed: [], lookedAt: -Infinity, relook: false, unstored: [], stored: 0, storedTo: 0, told: 0,
-        ackAt: 0, drops: new Map(), early: new Set(), needRaise: false, deciding: false, refusal: undefined, room: Math.min(firstRoom, this.win.batches), roomFor: 0,
+        ackAt: 0, drops: new Map(), early: new Set(), needRaise: false, deciding: false, recorded: 0, refusal: undefined, room: Math.min(firstRoom, this.win.batches), roomFor: 0,
         crowded: false, heard: false, gaps: 0, backoff: this.newBackoff(), retryAt: 0, stopped: undefined, inReady: false,
         inWaiting: false, hostEpoch: 0, since: 0, idleSince: 0,
       };

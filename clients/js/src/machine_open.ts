@@ -227,7 +227,8 @@ export function fail(m: Machine, s: Stream, err: MooringError, now: number): voi
       if (++s.gaps > 1) retry = now + s.backoff.next();
       break;
     case "unsendable":
-      if (!sending || allVoid(s.queue[0]!)) what = "giveUp"; // it was not about a batch, or nothing is left to give up
+      // It was not about a batch, nothing is left to give up, or the server has recorded it and cannot say how.
+      if (!sending || allVoid(s.queue[0]!) || s.queue[0]!.first <= s.recorded) what = "giveUp";
       else askDrop(s, s.queue[0]!.num, err);
       break;
     case "tryStream":
@@ -298,5 +299,6 @@ function startSettling(m: Machine, s: Stream, lastSeq: number): void {
   const drops = s.drops;
   s.drops = new Map();
   s.deciding = true;
+  s.recorded = lastSeq;
   m.out.push({ do: "settle", session: s.session, conn: s.conn, through: lastSeq, drops, entries: s.queue.filter((e) => drops.has(e.num)) });
 }
