@@ -1,8 +1,7 @@
 package ledger
 
-// The rows of the table that need no authority and no state: fenced,
-// server_behind, duplicate, outbox_diverged, gap. They answer a batch as a
-// whole, since a batch is never split.
+// The rows of the table that need no authority and no state: fenced, server_behind, duplicate,
+// outbox_diverged, gap. They answer a batch as a whole, since a batch is never split.
 
 import "github.com/mooring-rpc/mooring/fault"
 
@@ -17,12 +16,11 @@ import "github.com/mooring-rpc/mooring/fault"
 //	beyond last_seq + 1                      Gap, At = the expected seq
 //	otherwise                                nil, nil: it is new, go on to Decide
 //
-// An error is for the whole call and nothing is recorded. st is the stream's
-// row under lock; of a batch that it lets pass or repeats Admit raises its
-// Incarnation to the batch's, and changes nothing else. at gives the unpruned
-// record that holds a seq and must know all records from the batch's first seq
-// to its last. The outcomes returned are the caller's; their Result is shared
-// with the record and must not be changed.
+// An error is for the whole call and nothing is recorded. st is the stream's row under lock; if
+// the batch is new or a repeat, Admit raises st's Incarnation to the batch's, and changes
+// nothing else. at returns the unpruned record that holds a seq and must know all records from
+// the batch's first seq to its last. The outcomes returned are the caller's; their Result is
+// shared with the record and must not be changed.
 func Admit(st *Stream, b *Batch, at func(seq uint64) *Record) ([]Outcome, *fault.Error) {
 	if err := CheckBatch(b); err != nil {
 		return nil, err
@@ -70,7 +68,7 @@ func answerRepeat(st *Stream, b *Batch, first, last uint64, at func(seq uint64) 
 		return nil, fault.Internal.With("the record of seq %d is missing", first)
 
 	case last > st.AckedThrough || at(last) != nil:
-		return nil, diverged(first) // what held first was pruned whole, so it ended before last
+		return nil, diverged(first) // the record of first was pruned whole, so it ended before last
 	}
 	if end := &b.Ops[len(b.Ops)-1]; last == st.AckedThrough && (end.OpID != st.AckedOp || end.Digest() != st.AckedDigest) {
 		return nil, diverged(last)
@@ -83,11 +81,11 @@ func answerRepeat(st *Stream, b *Batch, first, last uint64, at func(seq uint64) 
 	return gone, nil
 }
 
-// AckThrough notes that the client has stored every outcome up to through. It
-// raises st's AckedThrough with that op's id and digest, never lowers it, and
-// fails with ServerBehind above last_seq. at must know the record that holds
-// through. raised says whether st changed: then records whose last seq is at
-// or below st.AckedThrough are to be pruned (History.Prune, the store).
+// AckThrough records that the client has stored every outcome up to through. It raises st's
+// AckedThrough with that op's id and digest, never lowers it, and fails with ServerBehind above
+// last_seq. at must know the record that holds through. raised reports whether st changed: then
+// records whose last seq is at or below st.AckedThrough are to be pruned (History.Prune, the
+// store).
 //
 // For a batch it comes last, after Admit and Decide.
 func AckThrough(st *Stream, through uint64, at func(seq uint64) *Record) (raised bool, _ *fault.Error) {
@@ -106,8 +104,8 @@ func AckThrough(st *Stream, through uint64, at func(seq uint64) *Record) (raised
 	return true, nil
 }
 
-// Acknowledge is AckThrough without a batch, by the outbox's process of this
-// incarnation: an older one is Fenced, and a newer one raises st's.
+// Acknowledge is AckThrough without a batch, by the outbox's process of this incarnation: an
+// older one is Fenced, and a newer one raises st's.
 func Acknowledge(st *Stream, incarnation, through uint64, at func(seq uint64) *Record) (raised bool, _ *fault.Error) {
 	if err := checkIncarnation(st, incarnation); err != nil {
 		return false, err

@@ -1,9 +1,9 @@
 package ledger
 
-// What a batch and an intent must look like before anything is decided. What
-// cannot be keyed (ids, seqs) refuses the whole call; what is wrong inside one
-// op is that op's own recorded rejection, so that one bad op never wedges a
-// queue. An outbox runs the same checks in Commit, to its caller's face.
+// The checks of a batch and an intent before anything is decided. A batch that cannot be keyed
+// (ids, seqs) refuses the whole call; a defect inside one op is that op's own recorded
+// rejection, so that one bad op never blocks a queue. An outbox runs the same checks in Commit,
+// and returns the errors to its caller.
 
 import (
 	"unicode/utf8"
@@ -13,34 +13,33 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 )
 
-// Limits bound what one batch may carry. All are inclusive; bytes are those of
-// the arguments' JSON text.
+// Limits bound one batch. All are inclusive; bytes are those of the arguments' JSON text.
 type Limits struct {
 	BatchOps     int // op intents in a batch
 	BatchBytes   int // argument bytes of a batch in all
 	PayloadBytes int // one argument
 }
 
-// DefaultLimits are what a server takes unless told otherwise.
+// DefaultLimits returns the limits of a server without configuration.
 func DefaultLimits() Limits {
 	return Limits{BatchOps: 1000, BatchBytes: 8 << 20, PayloadBytes: 4 << 20}
 }
 
 // Bounds that no configuration changes.
 const (
-	MaxFrameOps  = 10_000 // above it a batch is not even recorded as too large
+	MaxFrameOps  = 10_000 // a larger batch is not even recorded as too large
 	maxArgs      = 64     // arguments of one op
 	maxDependsOn = 1000   // op ids in one depends_on
 	maxName      = 64     // bytes of a method or argument name
 	maxPath      = 256    // bytes of a reference's path
 
-	// MaxExternalRefs is how many different ops of other batches one batch may refer
-	// to or depend on: each has to be looked for among what is in flight.
+	// MaxExternalRefs is how many different ops of other batches one batch may refer to or
+	// depend on: each has to be looked up among the batches in flight.
 	MaxExternalRefs = 1000
 )
 
-// ExternalRefs are the ids of the ops that a batch refers to or depends on and that
-// are not its own. What is no op id is left out: it is nobody's.
+// ExternalRefs returns the ids of the ops that a batch refers to or depends on and that are not
+// its own. Texts that are no op ids are left out.
 func ExternalRefs(ops []Intent) map[string]struct{} {
 	var refs map[string]struct{}
 	note := func(id string) {
@@ -67,10 +66,9 @@ func ExternalRefs(ops []Intent) map[string]struct{} {
 	return refs
 }
 
-// CheckBatch says whether b can be keyed at all: at least one op, consecutive
-// seqs from 1 up, well-formed and distinct op ids, and the batch's own session,
-// id and atomic flag in every op. Its error (Malformed, TooLarge) is call-level:
-// nothing is recorded. Admit runs it first.
+// CheckBatch checks that b can be keyed: at least one op, consecutive seqs from 1 up,
+// well-formed and distinct op ids, and the batch's own session, id and atomic flag in every op.
+// Its error (Malformed, TooLarge) is call-level: nothing is recorded. Admit runs it first.
 func CheckBatch(b *Batch) *fault.Error {
 	n := len(b.Ops)
 	switch {
@@ -87,7 +85,7 @@ func CheckBatch(b *Batch) *fault.Error {
 	case b.Ops[0].Seq > b.Ops[0].Seq+uint64(n)-1:
 		return fault.Malformed.With("the batch's seqs are out of range")
 	}
-	var ids map[string]struct{} // unless each is above the one before, as they mostly are
+	var ids map[string]struct{} // nil while the ids ascend, as they usually do
 	for i := range b.Ops {
 		if i > 0 && b.Ops[i].OpID <= b.Ops[i-1].OpID {
 			ids = make(map[string]struct{}, n)
@@ -118,8 +116,8 @@ func CheckBatch(b *Batch) *fault.Error {
 	return nil
 }
 
-// CheckSize says whether ops stay within lim's bounds for one batch. The error
-// is TooLarge; on the server it rejects every op of the batch.
+// CheckSize checks that ops stay within lim's bounds for one batch. The error is TooLarge; on
+// the server it rejects every op of the batch.
 func CheckSize(ops []Intent, lim Limits) *fault.Error {
 	if len(ops) > lim.BatchOps {
 		return fault.TooLarge.With("the batch has %d ops, the limit is %d: commit smaller batches", len(ops), lim.BatchOps)
@@ -139,14 +137,14 @@ func CheckSize(ops []Intent, lim Limits) *fault.Error {
 	return nil
 }
 
-// CheckIntent says whether one intent can be decoded: its method, argument and
-// reference shapes and its own size. Its seq, batch id and session are not
-// looked at, so that an outbox can ask before it gives out a seq. Errors are
-// Malformed, TooLarge and BadReference; on the server they reject this op.
+// CheckIntent checks that one intent can be decoded: its method, argument and reference shapes
+// and its own size. Its seq, batch id and session are not checked, so that an outbox can call
+// it before it allocates a seq. Errors are Malformed, TooLarge and BadReference; on the server
+// they reject this op.
 func CheckIntent(in *Intent, lim Limits) *fault.Error { return checkIntent(in, lim, false) }
 
-// CheckIntentSkipJSON is CheckIntent for one whose arguments are known to be JSON text in
-// UTF-8, which takes longer to find out than all the rest.
+// CheckIntentSkipJSON is CheckIntent for an intent whose arguments are known to be JSON text in
+// UTF-8; that check takes longer than all the rest.
 func CheckIntentSkipJSON(in *Intent, lim Limits) *fault.Error { return checkIntent(in, lim, true) }
 
 func checkIntent(in *Intent, lim Limits, sound bool) *fault.Error {
@@ -206,7 +204,7 @@ func checkPayloadSize(a *Arg, lim Limits) *fault.Error {
 	return nil
 }
 
-// validID says whether s is a ULID in its one canonical spelling.
+// validID reports whether s is a ULID in canonical spelling.
 func validID(s string) bool {
 	u, err := ulid.ParseStrict(s)
 	return err == nil && u.String() == s

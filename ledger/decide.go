@@ -1,7 +1,7 @@
 package ledger
 
-// The rows of the table that are recorded: skipped, denied, conflict,
-// rejected, voided, applied, in this order, one op after the other.
+// The rows of the table that are recorded: skipped, denied, conflict, rejected, voided,
+// applied, in this order, one op after the other.
 
 import (
 	"strings"
@@ -10,30 +10,29 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 )
 
-// Effects is what Decide needs of whoever knows sessions and authority. All
-// calls are in order, from one goroutine.
+// Effects is Decide's view of sessions and authority. All calls are in order, from one
+// goroutine.
 type Effects interface {
-	// Cursor is the session's cursor now, with what this batch has done so far; 0
-	// for who may not be told, who then finds that any other expected one differs.
+	// Cursor returns the session's cursor, including this batch's events so far; 0 if the
+	// submission may not know it, so that any expected cursor differs.
 	Cursor() uint64
 
-	// Authorize says why the submission may not do op, nil if it may. References
-	// that resolve are values by then, others are still there; op may be malformed.
+	// Authorize returns why the submission may not do op, nil if it may. References that
+	// resolve are values by then, others are still there; op may be malformed.
 	Authorize(op *Intent) *fault.Error
 
-	// Apply does op, whose shape is sound and whose arguments are all values.
-	// cursor is that of its event, or the present one if it changed nothing;
-	// result is a JSON object and is kept. If it fails it has changed nothing.
+	// Apply does op, which is well-formed and whose arguments are all values. cursor is that of
+	// its event, or the present one if it changed nothing; result is a JSON object and is
+	// retained. If it fails it has changed nothing.
 	Apply(op *Intent) (cursor uint64, result []byte, err *fault.Error)
 
-	// Savepoint and RollbackTo take back everything applied since the mark.
+	// Savepoint and RollbackTo undo everything applied since the savepoint.
 	Savepoint() any
 	RollbackTo(mark any)
 }
 
-// Decide runs the ops of a batch that Admit let pass and returns their record,
-// not yet stored; st.LastSeq is raised to its last seq. For each op the first
-// row that fits is recorded:
+// Decide runs the ops of a batch that Admit found new and returns their record, not yet stored;
+// st.LastSeq is raised to its last seq. For each op the first row that fits is recorded:
 //
 //	a reference or depends_on whose op did not apply   Skipped, Cause names it
 //	Authorize refuses                                  Denied, with its reason
@@ -43,20 +42,19 @@ type Effects interface {
 //	method void                                        Voided
 //	otherwise                                          Applied
 //
-// expected_cursor is compared with the session's cursor as it was before the
-// batch's first op. A reference to an op that neither lookup nor this batch
-// before it knows (never sent, or pruned) is a bad one, and so is depends_on. Of
-// a batch that refers to more than MaxExternalRefs others, lookup need know none: its
-// ops are not Skipped but, if nothing else, too large.
-// Apply may still find a lack of authority that shows only in its rules: an
-// error of the authority block is recorded as Denied.
+// expected_cursor is compared with the session's cursor as it was before the batch's first op.
+// A reference to an op that neither lookup nor this batch before it knows (never sent, or
+// pruned) is a bad one, and so is depends_on. If a batch refers to more than MaxExternalRefs
+// others, lookup need know none: its ops are not Skipped but, if no other row fits, too large.
+// Apply may still find a lack of authority that shows only in its rules: an error of the
+// authority block is recorded as Denied.
 //
-// In an atomic batch the first op that does not apply undoes the others and all
-// are recorded BatchAborted, with that op as the Cause and its reason. A void
-// aborts its siblings too, unless the whole batch is voids.
+// In an atomic batch the first op that does not apply undoes the others and all are recorded
+// BatchAborted, with that op as the Cause and its reason. A void aborts its siblings too,
+// unless the whole batch is voids.
 //
-// A call-level code (Overloaded, NotYetKnown, Internal, …) from Effects ends the
-// call: everything is undone, the error returned, nothing recorded, st as it was.
+// A call-level code (Overloaded, NotYetKnown, Internal, …) from Effects ends the call:
+// everything is undone, the error returned, nothing recorded, st as it was.
 func Decide(st *Stream, b *Batch, lookup func(opID string) (*Outcome, bool), lim Limits, eff Effects) (*Record, *fault.Error) {
 	d := decision{lookup: lookup, lim: lim, eff: eff, baseCursor: eff.Cursor(), sizeErr: CheckSize(b.Ops, lim)}
 	d.tooManyRefs = d.sizeErr != nil && len(ExternalRefs(b.Ops)) > MaxExternalRefs
@@ -93,14 +91,14 @@ type decision struct {
 	lookup      func(string) (*Outcome, bool)
 	lim         Limits
 	eff         Effects
-	baseCursor  uint64              // cursor before the batch
+	baseCursor  uint64              // session's cursor before the batch
 	sizeErr     *fault.Error        // why the batch as a whole is too large
-	tooManyRefs bool                // it refers to so many ops that nobody looks for them
-	outcomes    []Outcome           // ops of this batch decided so far
-	byOp        map[string]*Outcome // so by op id, once one is asked for
+	tooManyRefs bool                // it refers to more than MaxExternalRefs ops, so none is looked up
+	outcomes    []Outcome           // outcomes of this batch's ops decided so far
+	byOp        map[string]*Outcome // outcomes by op id; built on the first lookup
 }
 
-// record takes what has been decided so far: as before, and one more.
+// record sets the outcomes decided so far: the former ones, and one more.
 func (d *decision) record(so []Outcome) {
 	d.outcomes = so
 	if d.byOp != nil {
@@ -122,7 +120,7 @@ func (d *decision) outcome(opID string) (*Outcome, bool) {
 	return d.lookup(opID)
 }
 
-// decide gives one op's outcome; its error is call-level.
+// decide returns one op's outcome; its error is call-level.
 func (d *decision) decide(op *Intent) (Outcome, *fault.Error) {
 	out := Outcome{OpID: op.OpID, Digest: op.Digest()}
 
@@ -132,7 +130,7 @@ func (d *decision) decide(op *Intent) (Outcome, *fault.Error) {
 		out.Cause, out.Reason = cause.OpID, cause.Reason
 		return out, nil
 	}
-	came := op // its shape is judged as it came: what it refers to has no part in that
+	came := op // its shape is checked before references are replaced
 	op, unresolved := d.resolve(op)
 	if err := d.eff.Authorize(op); err != nil {
 		if isCallLevel(err.Code) {
@@ -172,8 +170,8 @@ func (d *decision) decide(op *Intent) (Outcome, *fault.Error) {
 	return out, nil
 }
 
-// dependencies looks up every op that op refers to or depends on: the first
-// that did not apply, else an error for the first that nobody knows.
+// dependencies looks up every op that op refers to or depends on, and returns the first that
+// did not apply, else an error for the first unknown one.
 func (d *decision) dependencies(op *Intent) (cause *Outcome, unknown *fault.Error) {
 	look := func(id string) bool {
 		o, ok := d.outcome(id)
@@ -202,7 +200,7 @@ func (d *decision) dependencies(op *Intent) (cause *Outcome, unknown *fault.Erro
 	return nil, unknown
 }
 
-// setFailure sets why an op did not apply.
+// setFailure sets the status and the reason of an op that did not apply.
 func (o *Outcome) setFailure(s Status, err *fault.Error) {
 	o.Status, o.Reason, o.Message = s, err.Code, truncateMessage(err.Message)
 	if err.Code == fault.WrongOffset {
@@ -210,7 +208,7 @@ func (o *Outcome) setFailure(s Status, err *fault.Error) {
 	}
 }
 
-// abortAll records a whole atomic batch for the sake of the op at place i.
+// abortAll records a whole atomic batch as aborted by the op at index i.
 func abortAll(ops []Intent, i int, cause Outcome) []Outcome {
 	all := make([]Outcome, len(ops))
 	for j := range ops {
@@ -234,13 +232,13 @@ func allVoid(ops []Intent) bool {
 	return true
 }
 
-// isCallLevel says whether a code answers the whole call: the list's second
-// block, and defects of ours.
+// isCallLevel reports whether a code answers the whole call: the codes of fault's second block,
+// and of internal defects.
 func isCallLevel(c fault.Code) bool {
 	return c >= fault.Fenced && c < fault.UnknownRef || c == fault.Internal || c == fault.DiskFull || c == fault.Canceled
 }
 
-// maxMessage bounds what one outcome's message takes in its record, in bytes.
+// maxMessage bounds an outcome's message in its record, in bytes.
 const maxMessage = 1024
 
 // truncateMessage makes a message fit to be recorded and repeated word for word.

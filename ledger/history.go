@@ -1,19 +1,18 @@
-// A stream's records, to be looked up by seq and by op.
+// History: a stream's records, by seq and by op.
 
 package ledger
 
 import "sort"
 
-// History is what is left of one stream's records: what its caller has read
-// under lock, plus what was decided since in the same transaction. It may hold
-// only part of a stream, as long as it has every record that is asked for.
-// It is not safe for concurrent use.
+// History holds the unpruned records of one stream: the records its caller has read under lock,
+// and the ones decided since in the same transaction. It may hold only part of a stream, as
+// long as it has every record that is asked for. It is not safe for concurrent use.
 type History struct {
 	records []*Record // by FirstSeq
 	byOp    map[string]*Outcome
 }
 
-// NewHistory takes a stream's records in any order; they are not copied and
+// NewHistory returns a History of a stream's records, in any order; they are not copied and
 // must not change afterwards.
 func NewHistory(records []*Record) *History {
 	h := &History{records: append([]*Record(nil), records...)}
@@ -21,8 +20,8 @@ func NewHistory(records []*Record) *History {
 	return h
 }
 
-// Record gives the record that holds seq, nil if there is none. Its method
-// value is what Admit and AckThrough take.
+// Record returns the record that holds seq, nil if there is none. Its method value is the at
+// function of Admit and AckThrough.
 func (h *History) Record(seq uint64) *Record {
 	i := sort.Search(len(h.records), func(i int) bool { return h.records[i].FirstSeq > seq })
 	if i == 0 || h.records[i-1].LastSeq() < seq {
@@ -31,7 +30,7 @@ func (h *History) Record(seq uint64) *Record {
 	return h.records[i-1]
 }
 
-// Outcome finds what became of an op. Its method value is what Decide takes.
+// Outcome returns the outcome of an op. Its method value is Decide's lookup.
 func (h *History) Outcome(opID string) (*Outcome, bool) {
 	if h.byOp == nil {
 		h.byOp = make(map[string]*Outcome)
@@ -43,8 +42,8 @@ func (h *History) Outcome(opID string) (*Outcome, bool) {
 	return o, ok
 }
 
-// Add appends the record of a batch decided just now, or one read later.
-// A record that is there already is left alone.
+// Add adds the record of a batch decided just now, or one read later. A record that is there
+// already is left alone.
 func (h *History) Add(r *Record) {
 	i := sort.Search(len(h.records), func(i int) bool { return h.records[i].FirstSeq >= r.FirstSeq })
 	if i < len(h.records) && h.records[i].FirstSeq == r.FirstSeq {
@@ -58,8 +57,8 @@ func (h *History) Add(r *Record) {
 	}
 }
 
-// Prune forgets the records whose last seq is at or below through: the same
-// ones that the store drops. A record that reaches beyond it stays whole.
+// Prune removes the records whose last seq is at or below through: the same ones that the store
+// deletes. A record that reaches beyond it stays whole.
 func (h *History) Prune(through uint64) {
 	kept := h.records[:0]
 	for _, r := range h.records {

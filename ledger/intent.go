@@ -1,10 +1,35 @@
-// Package ledger holds the outcome rules: what becomes of an op intent that
-// arrives on a stream. It decides next, duplicate, gap, fence and prune on
-// rows that its caller has read under lock; it knows no database, no clock,
-// no wire and no session content.
+// Package ledger holds the outcome rules: what is recorded of an op intent that arrives on a
+// stream. It decides next, duplicate, gap, fence and prune on rows that its caller has read
+// under lock; it knows no database, no clock, no wire and no session content.
 //
-// The words (op intent, batch, outbox, stream, seq, incarnation) are those of
-// docs/design.md.
+// A call runs CheckBatch, Admit, Decide and AckThrough, in this order, on one Stream and its
+// History, and the caller stores the result in one transaction.
+//
+//	op intent    one durable call (Intent), before it has an outcome
+//	batch        intents of one session with consecutive seqs, decided as a whole
+//	stream       the server's row for one (session, outbox)
+//	seq          an op's number in its stream, from 1
+//	incarnation  the number of an outbox's sending process; a higher one fences lower ones
+//	outcome      the final record of one op, repeated to every duplicate
+//	record       the outcomes of one batch: one row, until pruned
+//	acked        stored by the client, so that the record may be pruned
+//	void         the op that fills the seq of a dropped op
+//	reference    an argument that is a part of an earlier op's result
+//
+// docs/design.md defines them at length.
+//
+// # Lock order
+//
+// The package has no locks. The caller holds the stream's row lock throughout; a Stream, a
+// History and a Decide with its Effects are used by one goroutine at a time. The other
+// functions are safe for concurrent use.
+//
+// # Bounds
+//
+//	Limits           ops and argument bytes of a batch, bytes of an argument
+//	MaxFrameOps      ops of a batch that can be recorded as too large
+//	MaxExternalRefs  ops of other batches that one batch refers to
+//	other constants  arguments, dependencies, names and paths of an op; messages; JSON nesting
 package ledger
 
 import (
@@ -13,19 +38,18 @@ import (
 	"errors"
 )
 
-// Ref names the result of an earlier op: durable promise pipelining. Path is
-// a dot-separated path into the op's result object ("cursor", "ref.id"); the
-// empty path is the whole object.
+// Ref names the result of an earlier op: durable promise pipelining. Path is a dot-separated
+// path into the op's result object ("cursor", "ref.id"); the empty path is the whole object.
 type Ref struct {
 	Op   string
 	Path string
 }
 
-// ErrRefInValue is what a Ref is marshaled to.
+// ErrRefInValue is the error of marshaling a Ref.
 var ErrRefInValue = errors.New("a reference to an op's result stands inside a value")
 
-// MarshalJSON fails with ErrRefInValue. A Ref stands for a whole argument; inside
-// one it would be stored as its own two fields, and never be resolved.
+// MarshalJSON fails with ErrRefInValue. A Ref stands for a whole argument; inside one it would
+// be stored as its own two fields, and never be resolved.
 func (r Ref) MarshalJSON() ([]byte, error) { return nil, ErrRefInValue }
 
 // Arg is one named argument of a method: JSON text kept byte for byte, or a
@@ -44,8 +68,8 @@ type Expect struct {
 	Ref    *Ref
 }
 
-// Intent is one durable call as it travels. Its digest is the same whichever
-// wire or ref it came by.
+// Intent is one durable call as it is sent. Its digest is the same on every wire and under
+// every ref.
 type Intent struct {
 	OpID      string // ULID, 26 characters
 	BatchID   string // ULID
@@ -53,23 +77,23 @@ type Intent struct {
 	DependsOn []string // op ids
 	Expected  Expect
 	Session   string
-	Method    string // "void" takes a dropped op's place
+	Method    string // MethodVoid for a dropped op
 	Args      []Arg
 	Atomic    bool // the batch's flag; equal in all its ops
 }
 
-// MethodVoid is the method of an intent that stands in for a dropped one.
+// MethodVoid is the method of an intent that replaces a dropped one.
 const MethodVoid = "void"
 
 // Digest is SHA-256 over the intent's length-prefixed fields.
 type Digest [32]byte
 
-// Digest computes the intent's digest: every field but hints in declaration order, each
-// preceded by its length (or count) as a big-endian uint64, so that no two
-// different intents share an encoding.
+// Digest computes the intent's digest: every field except hints in declaration order, each
+// preceded by its length (or count) as a big-endian uint64, so that no two different intents
+// share an encoding.
 func (in *Intent) Digest() Digest {
 	h := sha256.New()
-	small := make([]byte, 0, 512) // gathers short fields, so that the hash sees few writes
+	small := make([]byte, 0, 512) // gathers short fields, so that the hash has few writes
 	num := func(v uint64) { small = binary.BigEndian.AppendUint64(small, v) }
 	text := func(s string) {
 		num(uint64(len(s)))
@@ -121,8 +145,8 @@ func (in *Intent) Digest() Digest {
 	return d
 }
 
-// References lists every (op, path) the intent refers to, in argument order,
-// expected_cursor last; DependsOn is not in it.
+// References lists every (op, path) that the intent refers to, in argument order,
+// expected_cursor last; DependsOn is not included.
 func (in *Intent) References() []Ref {
 	var rs []Ref
 	for _, a := range in.Args {
@@ -136,7 +160,7 @@ func (in *Intent) References() []Ref {
 	return rs
 }
 
-// hasRefs says whether there are any references.
+// hasRefs reports whether the intent has references.
 func (in *Intent) hasRefs() bool {
 	for i := range in.Args {
 		if in.Args[i].Ref != nil {

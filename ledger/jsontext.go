@@ -1,8 +1,8 @@
 package ledger
 
-// Whether bytes are JSON text. Every argument of every op is looked at on both
-// sides, so this does not go byte by byte through a state machine as
-// encoding/json does; it accepts exactly what that accepts.
+// JSON text: validation and member lookup. Every argument of every op is checked on both sides,
+// so this does not go byte by byte through a state machine as encoding/json does; it accepts
+// exactly the same texts.
 
 import (
 	"bytes"
@@ -11,15 +11,15 @@ import (
 	"math/bits"
 )
 
-// maxNesting bounds how deep arrays and objects may stand in one another, as
-// encoding/json does, so that no later reader can be driven out of its stack.
+// maxNesting bounds the nesting of arrays and objects, as in encoding/json, so that no later
+// reader overflows its stack.
 const maxNesting = 10_000
 
-// IsJSON says whether b is one JSON value, with white space around it or not.
-// It does not look at whether strings are UTF-8.
+// IsJSON reports whether b is one JSON value, with or without white space around it. It does
+// not check that strings are UTF-8.
 func IsJSON(b []byte) bool {
 	var room [32]byte
-	open := room[:0] // '{' or '[' of what is not closed yet
+	open := room[:0] // '{' or '[' of each open object or array
 	i, ok := 0, true
 	for {
 		if i = skipSpace(b, i); i == len(b) {
@@ -56,7 +56,7 @@ func IsJSON(b []byte) bool {
 		if !ok {
 			return false
 		}
-		// After a value: what it is in ends or goes on.
+		// After a value: its object or array ends or goes on.
 		for {
 			i = skipSpace(b, i)
 			if len(open) == 0 {
@@ -85,22 +85,22 @@ func IsJSON(b []byte) bool {
 	}
 }
 
-// Member is the value of the member of that name in b, which is JSON text; found is
-// false if that is no object, or has none. Of equal names the last counts, as for
-// encoding/json and in JavaScript. The bytes are shared with b. Of what is no JSON
-// text, as in a damaged row, it is any part of b, or none.
+// Member returns the value of the member of that name in b, which is JSON text; found is false
+// if b is no object, or has no such member. Of equal names the last counts, as for
+// encoding/json and in JavaScript. The bytes are shared with b. If b is no JSON text, as in a
+// damaged row, value is any part of b, or nil.
 func Member(b []byte, name string) (value []byte, found bool) {
 	from, to, found := MemberAt(b, name)
 	return b[from:to], found
 }
 
-// MemberAt is where in b Member is; 0, 0 if there is none.
+// MemberAt returns the range of Member's value in b; 0, 0 if there is none.
 func MemberAt(b []byte, name string) (from, to int, found bool) {
 	i := skipSpace(b, 0)
 	if i == len(b) || b[i] != '{' {
 		return 0, 0, false
 	}
-	for i < len(b) && b[i] != '}' { // it is a brace that opens, or a comma
+	for i < len(b) && b[i] != '}' { // an opening brace, or a comma
 		key := skipSpace(b, i+1)
 		at, ok := skipKey(b, key)
 		if !ok {
@@ -115,15 +115,15 @@ func MemberAt(b []byte, name string) (from, to int, found bool) {
 	return from, to, found
 }
 
-// Unquote is the string that raw, which is JSON text, holds, as encoding/json reads
-// it; "" if it is none. Half a surrogate pair is U+FFFD and takes nothing with it:
-// gjson reads the escape behind it, whatever that is, as its other half.
+// Unquote returns the string that raw, which is JSON text, holds, as encoding/json reads it; ""
+// if it is none. Half a surrogate pair is U+FFFD and consumes nothing after it: gjson takes any
+// escape behind it as its other half.
 func Unquote(raw []byte) (s string) {
 	_ = json.Unmarshal(raw, &s)
 	return s
 }
 
-// isKey says whether b, a key and its colon, has this one.
+// isKey reports whether b, a key and its colon, has the given name.
 func isKey(b []byte, name string) bool {
 	end := bytes.LastIndexByte(b, '"')
 	if key := b[1:end]; bytes.IndexByte(key, '\\') < 0 {
@@ -132,7 +132,7 @@ func isKey(b []byte, name string) bool {
 	return Unquote(b[:end+1]) == name
 }
 
-// skipValue goes over a member's value, to the comma or the brace behind it.
+// skipValue skips a member's value, to the comma or the brace behind it.
 func skipValue(b []byte, i int) int {
 	for depth := 0; i < len(b); i++ {
 		switch b[i] {
@@ -152,8 +152,8 @@ func skipValue(b []byte, i int) int {
 	return i
 }
 
-// endOfString is where the string that begins at i has its other quote; the last
-// byte, if it has none.
+// endOfString returns the index of the closing quote of the string that begins at i; of the
+// last byte, if there is none.
 func endOfString(b []byte, i int) int {
 	for i++; ; i++ {
 		n := bytes.IndexByte(b[i:], '"')
@@ -167,7 +167,7 @@ func endOfString(b []byte, i int) int {
 	}
 }
 
-// skipKey goes over a key and its colon.
+// skipKey skips a key and its colon.
 func skipKey(b []byte, i int) (int, bool) {
 	i = skipSpace(b, i)
 	if i == len(b) || b[i] != '"' {
@@ -180,7 +180,7 @@ func skipKey(b []byte, i int) (int, bool) {
 	return i + 1, true
 }
 
-// skipString goes over a string, which begins at i.
+// skipString skips a string, which begins at i.
 func skipString(b []byte, i int) (int, bool) {
 	for i++; ; i++ {
 		if i = skipPlain(b, i); i == len(b) {
@@ -209,15 +209,15 @@ func skipString(b []byte, i int) (int, bool) {
 	}
 }
 
-// skipPlain goes eight bytes at a time over what means nothing in a string: not
-// a quote, a backslash or a control character. It may stop early.
+// skipPlain skips, eight bytes at a time, plain bytes of a string: no quote, backslash or
+// control character. It may stop early.
 func skipPlain(b []byte, i int) int {
 	const ones, tops = 0x0101010101010101, 0x8080808080808080
 	for len(b)-i >= 8 {
 		x := binary.LittleEndian.Uint64(b[i:])
 		quote, slash := x^'"'*ones, x^'\\'*ones
-		// The lowest top bit set is that of the first byte below ' ', or zero in
-		// quote or slash: borrows go up only.
+		// The lowest top bit set belongs to the first byte below ' ', or zero in quote or
+		// slash: borrows go up only.
 		if found := ((x-' '*ones)&^x | (quote-ones)&^quote | (slash-ones)&^slash) & tops; found != 0 {
 			return i + bits.TrailingZeros64(found)/8
 		}
@@ -237,7 +237,7 @@ func skipWord(b []byte, i int, word string) (int, bool) {
 	return i + len(word), true
 }
 
-// skipNumber goes over a number; anything else is none.
+// skipNumber skips a number; false if there is none.
 func skipNumber(b []byte, i int) (int, bool) {
 	if i < len(b) && b[i] == '-' {
 		i++

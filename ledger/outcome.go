@@ -1,4 +1,4 @@
-// What is recorded of an op.
+// Outcomes, records and streams.
 
 package ledger
 
@@ -9,10 +9,10 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 )
 
-// Status is what was recorded of an op. The zero Status is not valid.
+// Status is the recorded result of an op. The zero Status is not valid.
 type Status uint8
 
-// The recorded outcomes, in the words of fault's first block; Applied is the one good end.
+// The recorded statuses, named as in fault's first block; only Applied is a success.
 const (
 	Applied Status = 1 + iota
 	Skipped
@@ -23,29 +23,29 @@ const (
 	BatchAborted
 )
 
-// Outcome is the record of one op, given again word for word to every
-// duplicate until the client has acknowledged it.
+// Outcome is the record of one op, repeated word for word to every duplicate until the client
+// has acknowledged it.
 type Outcome struct {
 	OpID    string
 	Digest  Digest
 	Status  Status
-	Reason  fault.Code // why, where Status is not Applied: Revoked, WrongOffset, … ; for Skipped and BatchAborted the cause's own reason
-	Message string     // what was wrong and what to do; no secrets, no paths
+	Reason  fault.Code // why Status is not Applied: Revoked, WrongOffset, … ; for Skipped and BatchAborted the cause's own reason
+	Message string     // the defect and its remedy; no secrets, no paths
 	Cursor  uint64     // Applied: the cursor of its event (or the present one if unchanged); Conflict: the session's cursor
-	Result  []byte     // Applied: JSON object text, what references read; always has "cursor"
+	Result  []byte     // Applied: JSON object text, the source of references; always has "cursor"
 	Cause   string     // Skipped, BatchAborted: the op id that caused it
 	At      uint64     // WrongOffset: present length in bytes; else 0
-	Batch   string     // the op's batch, to who waited for it; recorded nowhere
+	Batch   string     // the op's batch, set for waiters; not recorded
 }
 
-// Record is what the server keeps of one batch: one row, until pruned.
+// Record holds the outcomes of one batch on the server: one row, until pruned.
 type Record struct {
 	BatchID  string
 	FirstSeq uint64
 	Outcomes []Outcome // in seq order, without gaps
 }
 
-// LastSeq is the seq of the record's last op.
+// LastSeq returns the seq of the record's last op.
 func (r *Record) LastSeq() uint64 { return r.FirstSeq + uint64(len(r.Outcomes)) - 1 }
 
 // Stream is the server's row for one (session, outbox).
@@ -57,18 +57,18 @@ type Stream struct {
 	LastSeq      uint64
 	AckedThrough uint64 // the client has stored every outcome up to here; they are pruned
 	AckedOp      string // op id at AckedThrough
-	AckedDigest  Digest // and its digest: what is left to tell a copied outbox by
-	ReadOnlyRef  string // the ref it was made under, if that could change nothing; "" once it is opened under another
+	AckedDigest  Digest // that op's digest: the only means left to detect a copied outbox
+	ReadOnlyRef  string // the ref it was created under, if that could change nothing; "" once it is opened under another
 }
 
-// IsOpenBy says whether the outbox with the secret of this hash has opened st under
-// incarnation, and nobody since under a later one: then opening it changes nothing.
+// IsOpenBy reports whether the outbox with the secret of this hash has opened st under
+// incarnation, with no later incarnation since: then opening it again changes nothing.
 func (st *Stream) IsOpenBy(secretHash [32]byte, incarnation uint64) bool {
 	return subtle.ConstantTimeCompare(st.SecretHash[:], secretHash[:]) == 1 && st.Incarnation == incarnation
 }
 
-// Batch is what one apply carries: intents of one session with consecutive
-// seqs, never split, merged or reordered on any retry.
+// Batch is the content of one apply: intents of one session with consecutive seqs, never split,
+// merged or reordered on any retry.
 type Batch struct {
 	Session      string
 	Outbox       string
@@ -79,9 +79,9 @@ type Batch struct {
 	Ops          []Intent
 }
 
-// Code is the status as a code, of fault's first block, which has them in this
-// order: None for Applied, and for one that this version does not know. The zero
-// Status, of a pruned duplicate, is Pruned.
+// Code returns the status as a code of fault's first block, which has them in this order: None
+// for Applied, and for a status that this version does not know. The zero Status, of a pruned
+// duplicate, is Pruned.
 func (s Status) Code() fault.Code {
 	switch {
 	case s == 0:
@@ -92,7 +92,7 @@ func (s Status) Code() fault.Code {
 	return fault.Code(s - Applied)
 }
 
-// String is the status's name on every wire, which is its code's.
+// String returns the status's name on every wire, which is its code's.
 func (s Status) String() string {
 	switch {
 	case s == Applied:
@@ -103,9 +103,8 @@ func (s Status) String() string {
 	return s.Code().String()
 }
 
-// Err is nil for an applied outcome, else why the op did not apply, as an
-// error that matches both its status's code (fault.Denied) and its reason
-// (fault.Revoked) in errors.Is.
+// Err returns nil for an applied outcome, else why the op did not apply, as an error that
+// matches both its status's code (fault.Denied) and its reason (fault.Revoked) in errors.Is.
 func (o *Outcome) Err() error {
 	if o.Status == Applied {
 		return nil
@@ -123,8 +122,7 @@ func (o *Outcome) Err() error {
 	return e
 }
 
-// Decode reads the result, a JSON object, into v. If the op did not apply, the error
-// says why.
+// Decode decodes the result, a JSON object, into v. If the op did not apply, it returns Err.
 func (o *Outcome) Decode(v any) error {
 	if err := o.Err(); err != nil {
 		return err

@@ -1,7 +1,7 @@
 package ledger
 
-// How a record is kept: compact JSON text, one row a batch. Its own codec,
-// since encoding/json would rewrite the results' bytes.
+// The encoding of a record: compact JSON text, one row per batch. It has its own codec, since
+// encoding/json would rewrite the results' bytes.
 
 import (
 	"encoding/base64"
@@ -16,8 +16,8 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 )
 
-// Marshal gives the record's text: {"b":batch,"f":first seq,"o":[outcomes]}
-// with one-letter names. Results go in byte for byte.
+// Marshal returns the record's text: {"b":batch,"f":first seq,"o":[outcomes]} with one-letter
+// names. Results are copied byte for byte.
 func (r *Record) Marshal() []byte {
 	b := make([]byte, 0, 64+160*len(r.Outcomes))
 	b = append(b, `{"b":`...)
@@ -65,7 +65,7 @@ func (o *Outcome) append(b []byte) []byte {
 	return append(b, '}')
 }
 
-// appendText appends s as JSON text; plain ASCII, the usual case, needs no help.
+// appendText appends s as JSON text; plain ASCII, the usual case, takes a fast path.
 func appendText(b []byte, s string) []byte {
 	for i := 0; i < len(s); i++ {
 		if c := s[i]; c < ' ' || c == '"' || c == '\\' || c >= utf8.RuneSelf {
@@ -81,10 +81,9 @@ func appendText(b []byte, s string) []byte {
 	return append(b, '"')
 }
 
-// UnmarshalRecord reads what Marshal wrote, in this version or an earlier one.
-// It fails on anything that could not be answered from: no outcomes, unknown
-// statuses, results that are not objects. Fields it does not know are passed
-// over. The record may share data's bytes.
+// UnmarshalRecord decodes the text of Marshal, of this version or an earlier one. It fails on a
+// record that cannot answer a repeat: no outcomes, unknown statuses, results that are not
+// objects. Unknown fields are skipped. The record may share data's bytes.
 func UnmarshalRecord(data []byte) (*Record, error) {
 	if r := decodeAppliedRecord(data); r != nil {
 		return r, nil
@@ -92,7 +91,7 @@ func UnmarshalRecord(data []byte) (*Record, error) {
 	return decodeAnyRecord(data)
 }
 
-// decodeAnyRecord is UnmarshalRecord for what it is not quick at.
+// decodeAnyRecord is UnmarshalRecord for records that decodeAppliedRecord does not take.
 func decodeAnyRecord(data []byte) (*Record, error) {
 	if !gjson.ValidBytes(data) || !utf8.Valid(data) {
 		return nil, fmt.Errorf("decode outcome record: not JSON text")
@@ -120,18 +119,17 @@ func decodeAnyRecord(data []byte) (*Record, error) {
 	switch {
 	case f.err != "":
 		return nil, fmt.Errorf("decode outcome record: %s", f.err)
-	case r.FirstSeq == 0 || r.FirstSeq > r.LastSeq(): // also of none
+	case r.FirstSeq == 0 || r.FirstSeq > r.LastSeq(): // also for no outcomes
 		return nil, fmt.Errorf("decode outcome record: no outcomes or no first seq")
 	}
 	return r, nil
 }
 
-// strictBase64 takes one text for each digest.
+// strictBase64 accepts exactly one text for each digest.
 var strictBase64 = base64.RawURLEncoding.Strict()
 
-// decodeAppliedRecord reads a record of which every op was applied and that stands just
-// as Marshal writes it, as most do; nil for any other. Each commit reads those that
-// are acknowledged.
+// decodeAppliedRecord decodes a record of which every op was applied and whose text is exactly
+// Marshal's, the common case; nil for any other. Each commit reads the acknowledged records.
 func decodeAppliedRecord(data []byte) *Record {
 	if !utf8.Valid(data) {
 		return nil
@@ -166,8 +164,8 @@ func decodeAppliedRecord(data []byte) *Record {
 	return r
 }
 
-// recordScanner takes one thing after the other from a record's text. other says that
-// something else stood there; nothing that was taken counts then.
+// recordScanner scans a record's text token by token. mismatch reports an unexpected token;
+// then the values scanned are invalid.
 type recordScanner struct {
 	data     []byte
 	text     string // data
@@ -181,8 +179,7 @@ func (t *recordScanner) literal(w string) {
 	}
 }
 
-// plainString takes a string of which every byte stands for itself, whose first quote
-// was taken.
+// plainString scans a string without escapes, whose opening quote was scanned.
 func (t *recordScanner) plainString() string {
 	from := t.at
 	for ; t.at < len(t.text); t.at++ {
@@ -219,7 +216,7 @@ func (t *recordScanner) number() uint64 {
 	return n
 }
 
-// object takes a JSON object without others in it.
+// object scans a JSON object without nested objects.
 func (t *recordScanner) object() []byte {
 	n := strings.IndexByte(t.text[t.at:], '}') + 1
 	o := t.data[t.at : t.at+n : t.at+n]
@@ -230,7 +227,7 @@ func (t *recordScanner) object() []byte {
 	return o
 }
 
-// fieldReader reads values; bad is what was wrong with the first that is none.
+// fieldReader reads values; bad describes the first invalid one.
 type fieldReader struct{ err string }
 
 func (f *fieldReader) text(to *string, v gjson.Result) {

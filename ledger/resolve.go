@@ -1,7 +1,7 @@
 package ledger
 
-// References: durable promise pipelining. A reference becomes the very bytes
-// that stand at its path in an earlier op's result.
+// References: durable promise pipelining. A reference is replaced by the exact bytes at its
+// path in an earlier op's result.
 
 import (
 	"strconv"
@@ -12,10 +12,9 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 )
 
-// Resolve gives the JSON text at path in result, byte for byte: a dot-separated
-// walk through objects by key and arrays by index; "" is the whole. Keys with a
-// dot in them cannot be named. The bytes are a copy. ok is false if nothing is
-// there.
+// Resolve returns the JSON text at path in result, byte for byte: a dot-separated walk through
+// objects by key and arrays by index; "" is the whole. Keys with a dot in them cannot be named.
+// The bytes are a copy. ok is false if the path does not exist.
 func Resolve(result []byte, path string) (value []byte, ok bool) {
 	at := gjson.ParseBytes(result)
 	if path == "" {
@@ -54,10 +53,9 @@ func Resolve(result []byte, path string) (value []byte, ok bool) {
 	return []byte(at.Raw), true
 }
 
-// resolve gives op with a value in place of each reference that has one, and
-// the error of the first that has none, or too large a one. op itself is not
-// changed, and is returned as it is if it refers to nothing. References to ops
-// nobody knows stay, without an error here.
+// resolve returns op with a value in place of each reference that has one, and the error of the
+// first that has none, or too large a one. op itself is not changed, and is returned as it is
+// if it has no references. References to unknown ops stay, without an error here.
 func (d *decision) resolve(op *Intent) (*Intent, *fault.Error) {
 	if !op.hasRefs() {
 		return op, nil

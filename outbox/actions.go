@@ -1,6 +1,6 @@
 package outbox
 
-// What the machine asks the loop for, in order.
+// The actions that the machine asks the loop to perform, in order.
 
 import (
 	"time"
@@ -9,7 +9,7 @@ import (
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
-// action is what the loop has to do. Which fields count depends on kind.
+// action is one step for the loop. kind says which fields count.
 type action struct {
 	kind         actionKind
 	session      string
@@ -30,19 +30,19 @@ type action struct {
 type actionKind uint8
 
 const (
-	actPeek             actionKind = iota // what is the session's first row without a seq?
-	actLoad                               // give seqs to so many batches and bytes
-	actFindRoute                          // look again how entries are sent
-	actOpen                               // open a stream; settle: and ask for the server's last seq
-	actClose                              // let go of it
-	actSend                               // entry, with acked_through
-	actAck                                // acked_through alone
-	actFinish                             // entry has its answer: store it; route: how a session not made is reached
-	actRecordAttempt                      // entries: attempts, at (next retry), err
-	actMarkInFlight                       // entry was pending and is in flight now
-	actSetStopped                         // the stream stands still, err says why
+	actPeek             actionKind = iota // read the session's first row without a seq
+	actLoad                               // allocate seqs, up to a number of batches and bytes
+	actFindRoute                          // look up the routes of entries
+	actOpen                               // open a stream; with awaitLastSeq, also ask for the server's last seq
+	actClose                              // close the stream
+	actSend                               // send entry, with acked_through
+	actAck                                // send acked_through alone
+	actFinish                             // store entry's outcomes; route: how a session that was not created is reached
+	actRecordAttempt                      // record entries' attempts, at (next retry) and err
+	actMarkInFlight                       // set entry's row from pending to in flight
+	actSetStopped                         // record that the stream stopped, err says why
 	actRaiseIncarnation                   // raise the incarnation
-	actResolveDrops                       // void what drops says, of entries
-	actEndRefused                         // the server makes no such stream for route, err says why: give the seqs back, and end what goes that way
-	actFenced                             // the lease is gone
+	actResolveDrops                       // void the ops that drops names, of entries
+	actEndRefused                         // the server refuses the stream of route, for err: clear the seqs, deny route's batches
+	actFenced                             // the lease is lost
 )

@@ -1,6 +1,6 @@
 package outbox
 
-// Looking at rows, giving them up and trying them again.
+// Status, List, Retry and Drop: reading rows, giving ops up and trying them again.
 
 import (
 	"context"
@@ -12,9 +12,9 @@ import (
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
-// unfinishedRows is a table of the rows that have no outcome yet, found without
-// reading through those that have: what is below the mark has no seq, or is
-// finished. (num + 0 keeps the databases from walking all that is below it.)
+// unfinishedRows is a table expression for the rows that have no outcome yet. It does not read
+// the finished ones: rows below the low-water mark have no seq or are finished. (num + 0 keeps
+// the databases from walking all rows below the mark.)
 func unfinishedRows(columns string) string {
 	return `(SELECT ` + columns + ` FROM mooring_outbox_batch
 			WHERE box = $1 AND state < 2 AND num >= (SELECT low FROM mooring_outbox WHERE box = $1)
@@ -66,9 +66,9 @@ func timeOf(ms int64) time.Time {
 // Status counts ops by state and lists the streams that have unfinished ones.
 func (b *Box) Status(ctx context.Context) (Status, error) { return b.status(ctx, true) }
 
-// Queue is Status without the batches that are finished, which are not counted, and
-// so costs little however many there are. Failed, Skipped and Void are the ops that
-// are decided while others of their batch wait.
+// Queue is Status without counting finished batches, so it is cheap however many there are.
+// Failed, Skipped and Void count ops that are decided while others of their batch are
+// unfinished.
 func (b *Box) Queue(ctx context.Context) (Status, error) { return b.status(ctx, false) }
 
 func (b *Box) status(ctx context.Context, finished bool) (st Status, err error) {
@@ -125,7 +125,7 @@ func (b *Box) status(ctx context.Context, finished bool) (st Status, err error) 
 	return st, err
 }
 
-// count adds what n counts, of so many ops, and gives how many are left.
+// count adds the tally n of a batch of ops ops, and returns how many are left.
 func (s *Status) count(ops int, n tally) (left int) {
 	s.Failed += n.failed
 	s.Skipped += n.skipped
@@ -140,7 +140,7 @@ var (
 		AND failed + skipped + voided > 0 ORDER BY num LIMIT 200`
 )
 
-// List gives rows in the order they were committed.
+// List returns rows in the order they were committed.
 func (b *Box) List(ctx context.Context, f Filter) (list []Row, err error) {
 	err = b.read(ctx, "outbox list", func(ctx context.Context, q querier) error {
 		list = nil
@@ -183,7 +183,7 @@ func (b *Box) oneRow(ctx context.Context, q querier, f Filter) (*batchRow, error
 	return at.row, err
 }
 
-// statement is the one that reads no more than the states need.
+// statement returns the query that reads the fewest rows for the filter's states.
 func (f *Filter) statement() string {
 	waiting, ended := false, false
 	for _, s := range f.States {
@@ -234,7 +234,7 @@ func (f *Filter) appendRows(list []Row, r *batchRow) ([]Row, error) {
 		op := &bd.ops[i]
 		row := base
 		row.Op, row.Index, row.Method, row.Atomic, row.Retries, row.NoDigest = op.id, i, op.method, bd.atomic, op.retries, bd.noDigest
-		decided := !op.takesSeq() // here, whatever its batch still waits for
+		decided := !op.takesSeq() // locally, whatever the rest of its batch waits for
 		if seq > 0 && !decided {
 			row.Seq = seq
 			seq++
@@ -255,7 +255,7 @@ func (f *Filter) appendRows(list []Row, r *batchRow) ([]Row, error) {
 		default:
 			row.State = Pending
 		}
-		row.Dropping = op.dropRequested && !row.State.Finished() // else it came too late
+		row.Dropping = op.dropRequested && !row.State.Finished() // else the drop came too late
 		if (len(f.States) == 0 || slices.Contains(f.States, row.State)) && (f.Op == "" || f.Op == op.id) {
 			list = append(list, row)
 		}
@@ -263,12 +263,11 @@ func (f *Filter) appendRows(list []Row, r *batchRow) ([]Row, error) {
 	return list, nil
 }
 
-// Retry commits an op that failed, was skipped or dropped again, in a batch of
-// its own under a new op id that names the old one. References to the old op that
-// are committed from then on follow the new one. What was committed before and
-// refers to the old op does not wait for the new one: it is skipped, unless that
-// has ended by the time its references are looked at. NotFound, Usage (it did not
-// fail), AlreadyExists (it was retried before: retry that one).
+// Retry commits an op that failed, was skipped or was dropped again, in a batch of its own,
+// under a new op id that names the old one. References to the old op that are committed later
+// follow the new one. A batch committed before that refers to the old op does not wait for the
+// new one: it is skipped, unless the retry is finished when its references are resolved.
+// NotFound, Usage (it did not fail), AlreadyExists (it was retried before: retry that one).
 func (b *Box) Retry(ctx context.Context, op string) (Ticket, error) {
 	var batch Batch
 	err := b.read(ctx, "retry", func(ctx context.Context, q querier) error {
@@ -318,17 +317,16 @@ func (t *tables) dropping(ctx context.Context, q querier, low int64) (drops []dr
 
 const sqlCountDrop = `UPDATE mooring_outbox SET drops = drops + 1 WHERE box = $1`
 
-// announceDrop tells the sender, in whatever process, of a drop.
+// announceDrop notifies the sender, in whatever process, of a drop.
 func (t *tables) announceDrop(q querier, outbox string) {
 	q.enqueue(sqlCountDrop, []any{t.box}, nil)
 	t.db.notify(q, outbox)
 }
 
-// Drop gives an unfinished op up. Without a seq it is void at once, and what
-// needs it is skipped. With one it may have been sent: then a void takes its
-// place if the server has not recorded it yet, which the sender finds out; if it
-// has, its outcome stands. In an atomic batch its siblings go with it. NotFound;
-// Usage for an op that is finished.
+// Drop gives up an unfinished op. Without a seq it is void at once, and its dependents are
+// skipped. With a seq it may have been sent: the sender asks the server, and a void takes its
+// place if the server has not recorded it; if it has, its outcome stands. In an atomic batch
+// its siblings go with it. NotFound; Usage for a finished op.
 func (b *Box) Drop(ctx context.Context, op string) error {
 	leave, err := b.enter()
 	if err != nil {

@@ -1,6 +1,6 @@
 package outbox
 
-// A Box: its parts, how it begins and how it ends.
+// A Box: its fields, opening and closing.
 
 import (
 	"context"
@@ -21,9 +21,9 @@ type Box struct {
 	cfg       Config
 	name      string
 	id        string
-	secret    capability.Secret // from which those are derived that servers are shown
-	oldSecret capability.Secret // that servers were shown before; zero for none
-	holderID  string            // this Box, as the lease's holder
+	secret    capability.Secret // the secrets shown to servers are derived from it
+	oldSecret capability.Secret // shown to servers by former versions; zero for none
+	holderID  string            // names this Box in the lease
 	openedAt  time.Time
 
 	db database
@@ -32,7 +32,7 @@ type Box struct {
 
 	hub            outcomeHub
 	polls          pollBatcher
-	warnedBlocking atomic.Int64 // since when who was said to stand in a transaction does
+	warnedBlocking atomic.Int64 // since when the last logged blocking process has blocked
 	refs           refCache
 	usage          usage
 	damage         damageLog
@@ -41,16 +41,16 @@ type Box struct {
 	cancel context.CancelFunc
 	calls  sync.WaitGroup
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	closed  bool
 	loop    *loop         // the sender, while this Box has the lease
-	runDone chan struct{} // not nil while Run is running, and closed when it ends
+	runDone chan struct{} // non-nil while Run is running; closed when it ends
 }
 
-// defaultName is what an outbox is called that was not given a name.
+// defaultName is the name of an outbox that was opened without one.
 const defaultName = "default"
 
-// newBox opens the outbox called name in db, which is the Box's from then on.
+// newBox opens the outbox called name in db and takes ownership of db.
 func newBox(ctx context.Context, db database, name string, cfg Config) (*Box, error) {
 	named, err := openBox(ctx, db, name)
 	if err != nil {
@@ -76,10 +76,9 @@ func newBox(ctx context.Context, db database, name string, cfg Config) (*Box, er
 // ID is the outbox's id, obx_ + ULID.
 func (b *Box) ID() string { return b.id }
 
-// Close ends Run, stores the outcomes that have arrived, gives the lease back
-// and closes the database. Calls that are waiting fail with fault.Canceled. A
-// database that does not answer is waited for a few seconds: what is not stored then
-// the next sender gets again.
+// Close ends Run, stores the outcomes that have arrived, releases the lease and closes the
+// database. Blocked calls fail with fault.Canceled. Close waits a few seconds for a database
+// that does not answer; the next sender receives again the outcomes that were not stored.
 func (b *Box) Close() error {
 	b.mu.Lock()
 	if b.closed {
@@ -95,8 +94,8 @@ func (b *Box) Close() error {
 	return withCode(b.db.close())
 }
 
-// enter counts a caller who keeps the database open until leave; it fails once
-// the Box is closed.
+// enter registers a call that keeps the database open until leave; it fails once the Box is
+// closed.
 func (b *Box) enter() (leave func(), err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -109,14 +108,14 @@ func (b *Box) enter() (leave func(), err error) {
 
 var errClosed = fault.Canceled.With("the outbox is closed")
 
-// withClose gives ctx an end that also comes with Close.
+// withClose derives a context from ctx that Close also cancels.
 func (b *Box) withClose(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
 	stop := context.AfterFunc(b.ctx, cancel)
 	return ctx, func() { stop(); cancel() }
 }
 
-// read runs f, twice if need be, on what is committed, with every error named.
+// read runs f on committed data, perhaps twice, and names every error.
 func (b *Box) read(ctx context.Context, what string, f func(ctx context.Context, q querier) error) error {
 	leave, err := b.enter()
 	if err != nil {
@@ -132,7 +131,7 @@ func (b *Box) read(ctx context.Context, what string, f func(ctx context.Context,
 	return nil
 }
 
-// asCanceled gives a context's end its code.
+// asCanceled gives a context's error its code.
 func asCanceled(err error) error {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return fault.Canceled.Because(err, "given up before it was through")
@@ -140,7 +139,7 @@ func asCanceled(err error) error {
 	return err
 }
 
-// withCode gives every error a code, so that no verb gives one of a driver alone.
+// withCode gives every error a code, so that no method returns a bare driver error.
 func withCode(err error) error {
 	var f *fault.Error
 	var c fault.Code
@@ -154,27 +153,28 @@ func withCode(err error) error {
 	return fault.Internal.Because(err, "the outbox's database failed: %v", err)
 }
 
-// usage estimates what is unfinished, against the outbox's bounds. Each process
-// adds what it commits to what it counted, and counts anew now and then, and always
-// before it says that the outbox is full; so the bounds are exact for one process
-// and near enough for several. What is finished is found by the next count alone:
-// it may be what others committed since the last one.
+// usage estimates the unfinished ops and bytes, against the outbox's Limits. Each process adds
+// its commits to its last count, and counts again every recountAfter commits and before it
+// reports that the outbox is full. So the bounds are exact for one process and close for
+// several. Only a count subtracts finished ops: others may have committed them since the last
+// one.
 type usage struct {
 	ops, bytes        atomic.Int64
 	commitsSinceCount atomic.Int64 // commits since the last count
-	stored            atomic.Int64 // ops that this process has stored the outcomes of, in all
+	stored            atomic.Int64 // ops whose outcomes this process has stored, in total
 }
 
-// recountAfter is how many commits may go by without a count.
+// recountAfter is the number of commits between counts.
 const recountAfter = 4096
 
-// checkQuota fails with OutboxFull if so much more does not fit. q is the transaction
-// that asks, nil for none.
+// checkQuota fails with OutboxFull if ops and bytes more do not fit. q is the transaction to
+// count in, nil for none.
 func (b *Box) checkQuota(ctx context.Context, q querier, ops, bytes int) error {
 	over := func() bool {
 		return b.usage.ops.Load()+int64(ops) > int64(b.cfg.Limits.Rows) || b.usage.bytes.Load()+int64(bytes) > b.cfg.Limits.Bytes
 	}
-	// Of those who commit at once one counts: all rows since the low-water mark are read for it.
+	// One of several concurrent commits counts: a count reads all rows since the low-water
+	// mark.
 	if n := b.usage.commitsSinceCount.Add(1); n != 1 && n != recountAfter && !over() {
 		return nil
 	}
@@ -190,7 +190,7 @@ func (b *Box) checkQuota(ctx context.Context, q querier, ops, bytes int) error {
 		err = b.read(ctx, "count the outbox", count)
 	}
 	if err != nil {
-		b.usage.commitsSinceCount.Store(0) // the next one counts
+		b.usage.commitsSinceCount.Store(0) // the next commit counts
 		return err
 	}
 	b.usage.ops.Store(n)

@@ -1,6 +1,6 @@
 package outbox
 
-// What Commit refuses to its caller's face, because it could never be sent.
+// The checks by which Commit refuses a batch that could never be sent.
 
 import (
 	"slices"
@@ -10,13 +10,13 @@ import (
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
-// Methods that the sender has to know: they make the session.
+// Methods that create a session.
 const (
 	methodCreate = "create"
 	methodFork   = "fork"
 )
 
-// checkBatch checks a batch and gives its row form. Ids that are missing are minted.
+// checkBatch checks a batch and returns its row form. It mints missing ids.
 func (b *Box) checkBatch(batch *Batch) (*body, error) {
 	if batch.ID == "" {
 		batch.ID = NewBatchID()
@@ -33,7 +33,7 @@ func (b *Box) checkBatch(batch *Batch) (*body, error) {
 	lim := b.cfg.Limits.ledger()
 	intents := make([]ledger.Intent, len(batch.Ops))
 	bd := &body{atomic: batch.Atomic, ops: make([]opRow, len(batch.Ops))}
-	named, needing := false, false // an op has an id of its own, or needs others
+	named, needing := false, false // an op has a custom id; an op needs other ops
 	for i := range batch.Ops {
 		op := &batch.Ops[i]
 		id := op.ID
@@ -58,7 +58,7 @@ func (b *Box) checkBatch(batch *Batch) (*body, error) {
 		return nil, err
 	}
 	var place map[string]int
-	if named || needing { // else no two ids are alike, and none is looked for
+	if named || needing { // derived ids are distinct, and nothing refers to them
 		place = make(map[string]int, len(intents))
 		for i := range bd.ops {
 			if _, twice := place[bd.ops[i].id]; twice {
@@ -96,12 +96,11 @@ func isULID(s string) bool {
 	return ok
 }
 
-// clip bounds what a message repeats of its input.
+// clip bounds the input repeated in a message.
 func clip(s string) string { return fault.Clip(s) }
 
-// sameOps says whether a row holds the batch: what a second Commit under the
-// same id must match. Arguments are not compared, since references may have
-// become values since.
+// sameOps reports whether row r holds the batch, as a second Commit under the same id requires.
+// Arguments are not compared: references may have become values since.
 func sameOps(r *batchRow, have *body, batch *Batch, want *body) bool {
 	return r.session == batch.Session && have.atomic == want.atomic &&
 		slices.EqualFunc(have.ops, want.ops, func(a, b opRow) bool { return a.id == b.id && (a.method == b.method || a.void) })

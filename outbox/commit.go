@@ -1,6 +1,6 @@
 package outbox
 
-// Commit: shapes, references, one row, durable.
+// Commit: check a batch, resolve its references, and write it durably as one row.
 
 import (
 	"context"
@@ -14,22 +14,21 @@ import (
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
-// Commit makes a batch durable and returns; it needs no server, but may send to
-// one and write for others on its way: Config's Logger and the Link are called
-// on this goroutine, too. What can never be sent is refused, with nothing kept:
-// Malformed, TooLarge, BadReference, NotFound (no ref to send through),
-// OutboxFull, DiskFull. An op that refers to one which is known not to have
-// applied is accepted and skipped at once.
-// References to results that are known become values here.
+// Commit makes a batch durable and returns. It needs no server, but may send to one and write
+// other callers' batches: Config's Logger and the Link are also called on this goroutine. A
+// batch that can never be sent is refused and not stored: Malformed, TooLarge, BadReference,
+// NotFound (no ref to send through), OutboxFull, DiskFull. An op that refers to one which is
+// known not to have applied is accepted and skipped at once. References to known results become
+// values here.
 //
-// If ctx ends first the error is Canceled and nothing is committed. Committing a
-// batch again under the same id gives the same Ticket; another batch under that
-// id, or an op id that is taken, is refused with AlreadyExists. If the database
-// went away so that it is not known whether the batch was committed, the error is
-// Unavailable and names the id to commit it again under.
+// If ctx ends first the error is Canceled and nothing is committed. Committing a batch again
+// under the same id gives the same Ticket; another batch under that id, or an op id that is in
+// use, is refused with AlreadyExists. If the database connection is lost so that it is not
+// known whether the batch was committed, the error is Unavailable and names the id to commit it
+// again under.
 //
-// The memory that a batch points to (its Ops and their arguments) is the Box's from
-// then on: the batch is sent from there, so the caller must not change it.
+// The Box owns the memory that the batch points to (its Ops and their arguments) from then on:
+// the batch is sent from there, so the caller must not change it.
 func (b *Box) Commit(ctx context.Context, batch Batch) (Ticket, error) {
 	leave, err := b.enter()
 	if err != nil {
@@ -75,14 +74,14 @@ func (b *Box) Commit(ctx context.Context, batch Batch) (Ticket, error) {
 	return ticket(batch.ID, bd), nil
 }
 
-// resolveAmbiguous looks whether a batch is there of which it is not known whether it
-// was committed. If it is not it may still come to be.
+// resolveAmbiguous reads whether a batch whose commit was ambiguous is there. If it is not, it
+// may still appear later.
 func (b *Box) resolveAmbiguous(ctx context.Context, batch *Batch, bd *body, unsure error) (Ticket, error) {
 	t, err := b.recommit(ctx, batch, bd)
 	if err != nil {
 		return Ticket{}, fmt.Errorf("commit: it is not known whether batch %s is there; to find out commit it again under that id: %w", batch.ID, unsure)
 	}
-	b.usage.commitsSinceCount.Store(0) // count anew
+	b.usage.commitsSinceCount.Store(0) // count again
 	b.notifyBacklog(batch.Session)
 	return t, nil
 }
@@ -95,8 +94,8 @@ func ticket(id string, bd *body) Ticket {
 	return t
 }
 
-// checkOpIDs fails if an id that the caller gave to an op is another's. Ids that
-// lead to their batch are nobody else's.
+// checkOpIDs fails if an op id that the caller chose belongs to another op. Derived ids need no
+// check.
 func (b *Box) checkOpIDs(ctx context.Context, q querier, batch string, bd *body) error {
 	if !bd.customIDs {
 		return nil
@@ -118,7 +117,7 @@ func (b *Box) checkOpIDs(ctx context.Context, q querier, batch string, bd *body)
 	return nil
 }
 
-// resolveCommit works out the references that can be, on a snapshot.
+// resolveCommit resolves the batch's references as far as possible, on a snapshot.
 func (b *Box) resolveCommit(ctx context.Context, q querier, batch *Batch, bd *body) (resolution, error) {
 	find := b.t.opLookup(ctx, q, unwrittenRow)
 	for i := range bd.ops {
@@ -142,7 +141,7 @@ func (b *Box) resolveCommit(ctx context.Context, q querier, batch *Batch, bd *bo
 	return resolve(bd, batch.Session, find, true)
 }
 
-// hasExternalRefs says whether the outbox has to be asked about other ops.
+// hasExternalRefs reports whether an op refers to one outside the batch.
 func hasExternalRefs(bd *body) bool {
 	var inside map[string]bool // nil until an op needs another
 	for i := range bd.ops {
@@ -169,15 +168,15 @@ func hasExternalRefs(bd *body) bool {
 	return false
 }
 
-// newRow is the row of a batch that is committed now.
+// newRow returns the row of a batch that is committed now.
 func (b *Box) newRow(batch *Batch, bd *body) *batchRow {
 	data := bd.encode(batch.Session, batch.ID)
 	return &batchRow{id: batch.ID, session: batch.Session, via: batch.Via, ops: len(bd.ops), bytes: int64(len(data)),
 		created: b.cfg.Now().UnixMilli(), body: data}
 }
 
-// ownerRow is the row of the ref that is stored with a batch which creates a
-// session; nil if there is none.
+// ownerRow returns the row of the ref that is stored with a batch which creates a session; nil
+// if there is none.
 func (b *Box) ownerRow(batch *Batch, bd *body, to route) (*refRow, error) {
 	switch {
 	case batch.Owner == nil:
@@ -191,8 +190,8 @@ func (b *Box) ownerRow(batch *Batch, bd *body, to route) (*refRow, error) {
 	return &row, err
 }
 
-// commit is the batch's part of a transaction. owner is the row of its session's
-// owner's ref, nil for none.
+// commit adds the batch to a transaction. owner is the row of its session's owner ref, nil for
+// none.
 func (b *Box) commit(ctx context.Context, batch *Batch, bd *body, res resolution, to route, owner *refRow) error {
 	row := b.newRow(batch, bd)
 	if bd.decided() {
@@ -239,7 +238,7 @@ func (b *Box) commit(ctx context.Context, batch *Batch, bd *body, res resolution
 	done := func(err error, ambiguous bool) {
 		switch {
 		case err != nil && ambiguous && la != nil:
-			b.endTerm(fault.Unavailable.Because(err, "it is not known whether a seq was given")) // nobody may give it again
+			b.endTerm(fault.Unavailable.Because(err, "it is not known whether a seq was given")) // nobody may allocate it again
 		case err != nil:
 		default:
 			crashpoint.Hit(crashpoint.OutboxCommitAfter)
@@ -265,7 +264,7 @@ func (b *Box) commit(ctx context.Context, batch *Batch, bd *body, res resolution
 	return b.w.doJob(ctx, &job{run: run, done: done, commit: true})
 }
 
-// commitDecided keeps a batch that no server need see: every op was skipped.
+// commitDecided stores a batch that no server need see: every op was skipped.
 func (b *Box) commitDecided(ctx context.Context, row *batchRow, bd *body, owner *refRow) error {
 	var decided decidedRow
 	made := false
@@ -291,7 +290,7 @@ func (b *Box) commitDecided(ctx context.Context, row *batchRow, bd *body, owner 
 	return nil
 }
 
-// indexOps makes ops findable that their ids do not lead to, and retries known.
+// indexOps indexes custom op ids and retries.
 func (b *Box) indexOps(q querier, id string, bd *body) {
 	ids := derivedFrom(id)
 	for i := range bd.ops {
@@ -332,14 +331,13 @@ func (b *Box) existing(ctx context.Context, q querier, batch *Batch, bd *body) (
 	return ticket(row.id, have), nil
 }
 
-// CommitTx is Commit inside the caller's transaction, on the outbox's own
-// database: the batch is there if that commits and never was if it does not. It
-// does not wait for other transactions, nor for another connection. The error
-// leaves the transaction usable, but for the database's own errors; Usage on an
-// outbox that is not in Postgres.
+// CommitTx is Commit inside the caller's transaction, on the outbox's own database: the batch
+// is there if that commits and never was if it does not. It does not wait for other
+// transactions, nor for another connection. An error leaves the transaction usable, except for
+// the database's own errors; Usage on an outbox that is not in Postgres.
 //
-// Batches of one transaction keep the order of their calls. A batch can refer to
-// ops that were committed before or earlier in the same transaction.
+// Batches of one transaction keep the order of their calls. A batch can refer to ops that were
+// committed before or earlier in the same transaction.
 func (b *Box) CommitTx(ctx context.Context, tx pgx.Tx, batch Batch) (Ticket, error) {
 	leave, err := b.enter()
 	if err != nil {

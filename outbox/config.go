@@ -1,6 +1,6 @@
 package outbox
 
-// Settings and bounds.
+// Config and its limits.
 
 import (
 	"log/slog"
@@ -9,26 +9,25 @@ import (
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
-// Limits bound what Commit takes. Zero fields take the default.
+// Limits bound Commit. Zero fields take the default.
 type Limits struct {
 	BatchOps     int   // op intents in a batch; default ledger.DefaultLimits
-	BatchBytes   int   // argument bytes of a batch in all
-	PayloadBytes int   // one argument
+	BatchBytes   int   // argument bytes of a batch in all; default ledger.DefaultLimits
+	PayloadBytes int   // bytes of one argument; default ledger.DefaultLimits
 	Rows         int   // unfinished op intents in the outbox; default 1,000,000
-	Bytes        int64 // their encoded bytes; default 4 GiB
+	Bytes        int64 // encoded bytes of unfinished op intents; default 4 GiB
 }
 
-// Window bounds what one stream has in flight, and how many streams there are.
-// Zero fields take the default.
+// Window bounds what a stream has in flight, and the number of streams. Zero fields take the
+// default.
 type Window struct {
-	Batches int // batches sent and not answered, a stream; default 64
-	Bytes   int // their bytes; default 4 MiB (one batch may always be in flight)
+	Batches int // batches in flight per stream; default 64
+	Bytes   int // bytes in flight per stream; default 4 MiB (one batch may always be in flight)
 	Streams int // streams open at once; others wait their turn; default 128
 }
 
-// Backoff says how long to wait before what failed is tried again: Initial,
-// then Factor times longer each time up to Max, each made random by ±Jitter.
-// Zero fields take the default.
+// Backoff is the wait before a retry: Initial, then Factor times longer each time up to Max,
+// each randomized by ±Jitter. Zero fields take the default.
 type Backoff struct {
 	Initial time.Duration // default 200 ms
 	Max     time.Duration // default 30 s
@@ -36,30 +35,30 @@ type Backoff struct {
 	Jitter  float64       // share of the interval, 0 to 1; default 0.5
 }
 
-// Config is how an outbox behaves. The zero Config is a good one.
+// Config configures an outbox. The zero Config is a good one.
 type Config struct {
 	Limits  Limits
 	Window  Window
 	Backoff Backoff
 	Logger  *slog.Logger     // default: discards
-	Now     func() time.Time // of row times, and of the lease on SQLite; default time.Now
+	Now     func() time.Time // for row times, and for the lease on SQLite; default time.Now
 
 	Lease     time.Duration // how long the sender's lease lasts without renewal; default 10 s
-	Poll      time.Duration // how often the sender looks for what other processes committed; default 100 ms on SQLite, 1 s on Postgres (which also listens)
+	Poll      time.Duration // how often to poll for others' commits; default 100 ms on SQLite, 1 s on Postgres (it also listens)
 	AckDelay  time.Duration // how long outcomes may wait to be stored together; default 20 ms
 	Retention time.Duration // how long tickets last; default 30 days
 
-	// Connections are how many a process has to one Postgres URL at most, over all its
-	// Boxes: default 4 (or pool_max_conns of the URL), 3 at least. One of them listens.
-	// What nobody uses is closed after a few seconds.
+	// Connections bounds a process's connections to one Postgres URL, over all its Boxes:
+	// default 4 (or pool_max_conns of the URL), at least 3. One of them listens. Idle
+	// connections are closed after a few seconds.
 	Connections int
 
-	AllowUnsafe bool // take a Postgres that is set to lose commits (fsync or synchronous_commit off)
+	AllowUnsafe bool // accept a Postgres that may lose commits (fsync or synchronous_commit off)
 
-	driver string // SQLite's, other than "sqlite", for tests
+	driver string // SQLite driver name for tests; default "sqlite"
 }
 
-// withDefaults fills in what is zero.
+// withDefaults replaces zero fields by their defaults.
 func (c Config) withDefaults(poll time.Duration) Config {
 	lim := ledger.DefaultLimits()
 	setDefault(&c.Limits.BatchOps, lim.BatchOps)
@@ -94,7 +93,7 @@ func setDefault[T int | int64 | float64 | string | time.Duration](field *T, valu
 	}
 }
 
-// ledger is the part of the limits that the server checks too.
+// ledger returns the limits that the server checks too.
 func (l Limits) ledger() ledger.Limits {
 	return ledger.Limits{BatchOps: l.BatchOps, BatchBytes: l.BatchBytes, PayloadBytes: l.PayloadBytes}
 }

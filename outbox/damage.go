@@ -1,7 +1,7 @@
 package outbox
 
-// Damage that was met: rows that cannot be read, and a file that is not what was
-// written. What waits is told of it, where it would wait for ever in silence.
+// The damage that this process has found: rows that cannot be read, and a damaged file. Waiters
+// get it as an error, since they would wait for ever.
 
 import (
 	"context"
@@ -12,15 +12,15 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 )
 
-// damageLog is what this process has met. Its methods may be called concurrently.
+// damageLog records the damage found by this process. Its methods may be called concurrently.
 type damageLog struct {
 	mu      sync.Mutex
-	file    error    // what last found the file damaged; nil once a transaction has succeeded
-	rows    int      // that were set aside
-	batches []string // of these, the first few
+	file    error    // the last error that found the file damaged; nil once a transaction has succeeded
+	rows    int      // quarantined rows
+	batches []string // the first few of their batches
 }
 
-// observe notes what a transaction or a look came to.
+// observe records the result of a transaction or a read.
 func (d *damageLog) observe(err error) {
 	damaged := errors.Is(err, errFileDamaged)
 	if err != nil && !damaged || errors.Is(err, context.Canceled) {
@@ -31,7 +31,7 @@ func (d *damageLog) observe(err error) {
 	d.file = err
 }
 
-// noteQuarantined notes a batch whose row was set aside.
+// noteQuarantined records a batch whose row was quarantined.
 func (d *damageLog) noteQuarantined(batch string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -40,7 +40,7 @@ func (d *damageLog) noteQuarantined(batch string) {
 	}
 }
 
-// fileErr is why the file takes and gives nothing; nil if it does.
+// fileErr is the error that found the file damaged; nil if the file is usable.
 func (d *damageLog) fileErr() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -50,8 +50,7 @@ func (d *damageLog) fileErr() error {
 // maxNamedBatches is how many damaged batches an error names.
 const maxNamedBatches = 10
 
-// rowsErr is OutboxDamaged with the batches whose rows were set aside; nil if there are
-// none.
+// rowsErr is OutboxDamaged with the quarantined batches; nil if there are none.
 func (d *damageLog) rowsErr() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

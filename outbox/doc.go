@@ -1,51 +1,59 @@
-// Package outbox is the client's durable queue of op intents and the loop that
-// sends them.
+// Package outbox is a durable client-side queue of op intents and the loop that sends them.
 //
-// Commit puts a batch of ops into a database, SQLite (a file) or Postgres, and
-// returns when it is durable; no server is needed for that. Any number of
-// processes may commit to one outbox. Whichever of them runs Run and holds the
-// outbox's lease sends: it gives out seq per session, durably, before the first
-// send, keeps several batches of each session in flight, stores the outcomes
-// that come back and tells whoever waits for them. All else follows from the
-// ledger on the server, which makes every repetition harmless:
+// Commit writes a batch of ops to a database, SQLite (a file) or Postgres, and returns when it
+// is durable; it needs no server. Any number of processes may commit to one outbox. The process
+// that runs Run and holds the outbox's lease sends: it allocates seqs per session, durably,
+// before the first send, keeps several batches of each session in flight, stores the outcomes
+// that come back and notifies the waiters. The ledger on the server makes every repetition
+// harmless; the rest follows:
 //
-//   - A batch is never split, merged or reordered. What was sent once is sent
-//     again as the same bytes until its outcome is stored.
-//   - Persist before send: seq, references replaced by values, and voids are in
-//     the database before the server can see them.
-//   - Outcomes are acknowledged to the server only once they are stored, and
-//     never past an op that an unfinished one refers to.
-//   - One process sends. A takeover raises the incarnation, which fences the
-//     former holder here (its transactions find another incarnation) and on the
-//     server. So does a Drop of what was sent: only then is the server's last seq
-//     final, and tells what becomes a void and what stands.
+//   - A batch is never split, merged or reordered. Once sent, it is sent again as the same
+//     bytes until its outcome is stored.
+//   - Persist before send: seqs, references replaced by values, and voids are in the
+//     database before the server can see them.
+//   - Outcomes are acknowledged to the server only once they are stored, and never past an
+//     op that an unfinished op refers to.
+//   - One process sends. A takeover raises the incarnation, which fences the former holder
+//     here (its transactions find another incarnation) and on the server. So does a Drop of
+//     an op that may have been sent: only then is the server's last seq final, and decides
+//     which ops become voids and which stand.
+//
+// The words, as the code uses them:
+//
+//	batch        ops of one session, committed and sent as a whole
+//	seq          an op's number in its stream; a row is unsequenced until it has one
+//	stream       a session's ordered queue of batches, at its server
+//	lease        the database row that decides which Box sends; a term is one holding of it
+//	incarnation  the number that a takeover raises, and that fences older senders
+//	outcome      the ledger's final record of an op; finished: the outcome is stored
+//	void         the op that fills the seq of a dropped op
+//	route        the refs through which a stream is opened
+//	stopped      a stream that sends nothing until someone decides
 //
 // # Order
 //
-// Batches of a session are sent in the order in which they became durable. So
-// each committer's order is kept: a batch whose Commit returned, or whose
-// transaction committed, before the next one began, goes first; batches of one
-// Postgres transaction keep the order of their calls. Transactions that overlap
-// have no order between them, and none waits for another: a row that becomes
-// visible late, with a lower number than rows already sent, is found all the
-// same, because the sender looks for rows without a seq and not for rows beyond
-// the last one.
+// Batches of a session are sent in the order in which they became durable. So each committer's
+// order is kept: a batch whose Commit returned, or whose transaction committed, before the next
+// one began, goes first; batches of one Postgres transaction keep the order of their calls.
+// Overlapping transactions have no order between them, and none waits for another: a row that
+// becomes visible late, with a lower number than rows already sent, is still found, because the
+// sender reads rows without a seq, not rows beyond the last one.
 //
 // # Errors
 //
-// Every error of a verb has a code (fault.CodeOf): none is a driver's alone, though that is
-// in its chain. Any verb may give
+// Every error of a method has a code (fault.CodeOf); a driver's error is in its chain, never
+// alone. Any method may return
 //
 //	Canceled       the context ended, or the Box was closed
 //	Unavailable    the database is away, starts again, cut the connection, or is kept locked by
 //	               another process: nothing was done, and the same call may be made again
-//	DiskFull       no space left; of what writes
-//	OutboxDamaged  the file, or a row that the verb needs, is damaged
-//	BadArgument    the file cannot be read or written (its message says why)
-//	Usage          the verb does not apply (its message says why)
-//	Internal       what nobody thought of
+//	DiskFull       no space left; only from methods that write
+//	OutboxDamaged  the file, or a row that the method needs, is damaged
+//	BadArgument    the file cannot be read or written (the message says why)
+//	Usage          the method does not apply (the message says why)
+//	Internal       anything unforeseen
 //
-// and beside that, each what it says of itself:
+// and in addition:
 //
 //	OpenSQLite, OpenPostgres, NewPostgres   UnsafeStore, Incompatible, NotFound
 //	Commit, CommitTx, Retry                 Malformed, TooLarge, BadReference, BadArgument, NotFound, UnknownRef, Ambiguous,
@@ -58,25 +66,49 @@
 //	Ref, RefFor                             NotFound, Ambiguous
 //	Abandon, NewLog, PlanReconcile          NotFound
 //	Reconcile                               NotFound, InUse
-//	Fence                                   NotFound, and what the server refuses
+//	Fence                                   NotFound, and the server's refusals
 //	DropRef                                 InUse
 //	BeginRotation                           BadRefText, NotFound
 //	Run                                     Canceled of a closed Box, and nothing else
 //	Status, Queue, List, Refs, Sessions, Stopped, FinishRotation, AbandonRotation, Rotations, Close
 //
-// Wait and Drain go on while the database is away, and so does Run.
+// Wait, Drain and Run go on while the database is away.
 //
 // # How it is built
 //
-// commit.go is how a batch comes in. lease.go decides who sends. machine.go is the
-// logic of queues and streams, without database, clock or socket, with opening.go and
-// refused.go for what can go wrong; run.go is the loop around it, and sending.go its
-// transactions. worker.go has one transaction at a time written: what Commits,
-// outcomes and seqs have gathered goes into one; seqalloc.go knows which seq is next.
-// restart.go gives up a stream that cannot go on and begins another for its session,
-// fence.go keeps what is on its way there from arriving late, and reconcile.go plans what
-// goes out there of what the session lacks, without a database. sweep.go removes
-// what is old. tables.go holds the SQL that both databases share, sqlite.go and
-// postgres.go what differs. txbatch.go makes one transaction of those that many outboxes of
-// a process have for one Postgres at the same time.
+// commit.go commits a batch. lease.go decides which Box sends. machine.go is the logic of
+// queues and streams, without database, clock or socket, with opening.go and refused.go for
+// failures; run.go is the loop around it, and sending.go its transactions. worker.go writes one
+// transaction at a time: commits, outcomes and seqs that queued up meanwhile go into the next;
+// seqalloc.go knows the next seqs. restart.go gives up a stream that cannot go on and begins
+// another for its session, fence.go keeps batches in flight on the old stream from arriving
+// late, and reconcile.go plans, without a database, what to send for the events that the
+// session lacks. sweep.go removes old rows. tables.go holds the SQL that both databases share,
+// sqlite.go and postgres.go the differences. txbatch.go groups transactions of the Boxes of a
+// process on one Postgres into one.
+//
+// # Lock order
+//
+// sqliteDB.mu is the outermost lock: it is held while a transaction writes, and the
+// transaction's jobs take leaf locks inside (writerLock.mu, seqAllocator.mu, refCache.mu). pools
+// is held while a pool is made, which may connect. All other mutexes are leaves, held for a few
+// statements and never across a database call, a Link or a callback; worker.mu is released
+// while a transaction runs and while its jobs' done functions are called. The machine has no
+// lock: the goroutine that has the loop's turn uses it.
+//
+// # Bounds
+//
+//	Limits       ops and argument bytes of a batch, bytes of an argument; an outbox's
+//	             unfinished ops and their bytes
+//	Window       a stream's batches in flight and their bytes; a Box's open streams
+//	seqs         a stream's batches committed with seqs: at most windowsAhead windows
+//	references   ledger.MaxExternalRefs a batch, maxRetryChain retries each
+//	transaction  maxGroupJobs jobs; on Postgres maxTxParts parts or maxTxBytes
+//	waiting      maxLazyJobs lazy jobs, or Config.AckDelay, until they are written
+//	outcomes     maxStoredOutcomes stored ones and maxQueued queued batches in memory
+//	connections  Config.Connections a Postgres URL; one writer and maxReaders on SQLite
+//	tickets      Config.Retention, then swept in pages of sweepRows
+//
+// The refs of an outbox, its streams with unfinished rows and the waiters of a process are held
+// in memory without a bound of their own.
 package outbox

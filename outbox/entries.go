@@ -1,6 +1,6 @@
 package outbox
 
-// Rows as the machine holds them.
+// Rows as entries of the machine.
 
 import (
 	"bytes"
@@ -8,14 +8,14 @@ import (
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
-// routedEntry is a row with seqs as the machine holds it.
+// routedEntry returns a row with seqs as an entry with its route.
 func (l *loop) routedEntry(r *batchRow, bd *body, hold uint64) *entry {
 	e := newEntry(r, bd, hold)
 	l.setRoute(e)
 	return e
 }
 
-// newEntry is entry without the route.
+// newEntry is routedEntry without the route.
 func newEntry(r *batchRow, bd *body, hold uint64) *entry {
 	e := &entry{num: r.num, id: r.id, session: r.session, via: r.via, seqCount: bd.seqCount(), bytes: len(r.body), pinSeq: hold,
 		body: bd, markedInFlight: r.state == rowInFlight, attempts: r.attempts}
@@ -26,9 +26,9 @@ func newEntry(r *batchRow, bd *body, hold uint64) *entry {
 	return e
 }
 
-// unsequencedEntry is the entry of a batch that a stream is only to be opened for. It has what
-// finding its way takes, and not the batch: that is read when the stream is open, and
-// there may be very many streams whose server is away.
+// unsequencedEntry returns the entry of a batch for which a stream is to be opened. It has the
+// ops that finding the route takes, not the batch: that is read when the stream is open, and
+// very many streams may wait for a server that is away.
 func (l *loop) unsequencedEntry(r *batchRow, bd *body) *entry {
 	first := opRow{id: bd.ops[0].id, method: bd.ops[0].method}
 	if createsSession(first.method) {
@@ -43,8 +43,7 @@ func (l *loop) unsequencedEntry(r *batchRow, bd *body) *entry {
 	return e
 }
 
-// damagedEntry is the entry of a row that cannot be read, in the place of which
-// nothing is sent: its stream stops there.
+// damagedEntry returns the entry of a row that cannot be read: its stream stops there.
 func (l *loop) damagedEntry(r *batchRow, err error) *entry {
 	e := newEntry(r, &body{ops: []opRow{{id: r.id, method: ledger.MethodVoid}}}, 0)
 	e.damaged = true
@@ -52,7 +51,7 @@ func (l *loop) damagedEntry(r *batchRow, err error) *entry {
 	return e
 }
 
-// setRoute sets how an entry is sent, or why it cannot be.
+// setRoute sets an entry's route, or the error that prevents one.
 func (l *loop) setRoute(e *entry) {
 	if e.damaged {
 		return
@@ -66,7 +65,7 @@ func (l *loop) setRoute(e *entry) {
 	}
 }
 
-// pinSeqOf is the lowest seq of its own stream that an unfinished batch refers to.
+// pinSeqOf returns the lowest seq of its own stream that an unfinished batch refers to.
 func (l *loop) pinSeqOf(session string, bd *body) (hold uint64, err error) {
 	needs := bd.externalRefs()
 	if len(needs) == 0 {
@@ -90,7 +89,7 @@ func (l *loop) pinSeqOf(session string, bd *body) (hold uint64, err error) {
 	return hold, err
 }
 
-// wireBatchOf is the batch as it is sent.
+// wireBatchOf returns the batch as it is sent.
 func wireBatchOf(e *entry) *ledger.Batch {
 	room := e.body.intentBuf
 	if e.body.intentBuf = nil; cap(room) < e.seqCount {

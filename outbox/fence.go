@@ -1,7 +1,7 @@
 package outbox
 
-// Fencing off a stream that is to be left, and how far its server has it. What former
-// senders have on its way would else be decided behind the back of who has read the log.
+// Fence: fencing a stream before it is replaced, and asking how far its server has it.
+// Otherwise batches that former senders have in flight would be decided after the log was read.
 
 import (
 	"context"
@@ -18,17 +18,16 @@ const (
 		ORDER BY first_seq DESC LIMIT 1`
 )
 
-// fenceTimeout is how long a server is tried that cannot be reached.
+// fenceTimeout bounds the attempts to reach a server.
 const fenceTimeout = 10 * time.Second
 
-// Fence has a session's server take nothing more of the session's stream from those who
-// have sent till now, and asks how far it has the stream. Then log, which is to be read
-// after it, is all that there will be of it: Reconcile refuses a log in whose time a
-// sender has begun (InUse). gone says that the session is to be made again.
+// Fence makes a session's server refuse every present sender of the session's stream, and asks
+// for its last seq. The log that is read after it is then complete: Reconcile refuses a log if
+// a sender has begun since (InUse). gone says that the session is to be created again.
 //
-// What the server has of the stream up to its last seq is not missing, if what this
-// outbox has there is what the server has: it is shown that batch as a repeat, and
-// compares the digests. It is not, in a copy or a restored outbox: then the log decides.
+// Ops up to the server's last seq are not missing from the log, if this outbox's batch there is
+// the server's: it is shown to the server as a repeat, which compares the digests. In a copied
+// or restored outbox the digests differ: then the log decides.
 func (b *Box) Fence(ctx context.Context, link Link, log *Log, session string, gone bool) error {
 	leave, err := b.enter()
 	if err != nil {
@@ -48,10 +47,10 @@ func (b *Box) Fence(ctx context.Context, link Link, log *Log, session string, go
 			return nil
 		}
 		switch what, f := classifyError(err); {
-		case f.Code == fault.WrongOutbox, grantsNothing(f.Code): // there is no stream that anything could arrive on
+		case f.Code == fault.WrongOutbox, grantsNothing(f.Code): // there is no stream that a batch could arrive on
 			log.fenceIncarnation = incarnation
 			return nil
-		case what == leaseLost: // this outbox is older than what was sent: catch up, ever faster
+		case what == leaseLost: // this outbox is older than its last sender: raise the incarnation by doubling steps
 			if step *= 2; step > 1<<40 {
 				return err
 			}
@@ -66,8 +65,8 @@ func (b *Box) Fence(ctx context.Context, link Link, log *Log, session string, go
 	}
 }
 
-// grantsNothing says whether a ref for which a server gives that code can change nothing, so that
-// it makes no stream for it.
+// grantsNothing reports whether a server answers with c to a ref that can change nothing, so
+// that it creates no stream.
 func grantsNothing(c fault.Code) bool {
 	switch c {
 	case fault.Revoked, fault.StaleEpoch, fault.Expired, fault.MissingRight, fault.SessionDeleted:
@@ -76,7 +75,7 @@ func grantsNothing(c fault.Code) bool {
 	return false
 }
 
-// raiseIncarnationBy makes the incarnation higher than any that was sent under.
+// raiseIncarnationBy raises the incarnation by step, above all that were sent under.
 func (b *Box) raiseIncarnationBy(ctx context.Context, step int64) (incarnation int64, err error) {
 	err = b.w.do(ctx, func(ctx context.Context, q querier) error {
 		if _, err := q.exec(ctx, sqlAddIncarnation, b.t.box, step); err != nil {
@@ -89,7 +88,7 @@ func (b *Box) raiseIncarnationBy(ctx context.Context, step int64) (incarnation i
 	return incarnation, err
 }
 
-// openFenced opens the stream under an incarnation and compares what is at its last seq.
+// openFenced opens the stream under an incarnation and compares the batch at its last seq.
 func (b *Box) openFenced(ctx context.Context, link Link, session string, gone bool, incarnation int64, agrees *bool) (last uint64, err error) {
 	to, err := b.fenceRoute(ctx, session, gone)
 	if err != nil {
@@ -122,15 +121,15 @@ func (b *Box) openFenced(ctx context.Context, link Link, session string, gone bo
 				return last, r.Err
 			}
 		}
-		return last, nil // it diverged, or is not to be asked: the log decides
+		return last, nil // it diverged, or cannot be compared: the log decides
 	case <-ctx.Done():
 		return last, fault.Canceled.Because(ctx.Err(), "stopped asking how far the server has the stream")
 	}
 }
 
-// fenceRoute is how the session's stream is opened when nothing is to be sent.
+// fenceRoute returns the route for opening the session's stream with nothing to send.
 func (b *Box) fenceRoute(ctx context.Context, session string, gone bool) (to route, err error) {
-	var first *batchRow // that makes the session
+	var first *batchRow // the batch that creates the session
 	if gone {
 		err = b.read(ctx, "reconcile", func(ctx context.Context, q querier) error {
 			rows, err := b.t.batches(ctx, q, sqlList, b.t.box, int64(-1), session)
@@ -153,8 +152,8 @@ func (b *Box) fenceRoute(ctx context.Context, session string, gone bool) (to rou
 	return b.resolver().routeOf(ctx, session, first.via, bd)
 }
 
-// lastBatchOf is the batch that holds a seq and ends with it, as it was sent; nil if it is
-// not here as it was.
+// lastBatchOf returns the batch that ends with seq last, as it was sent; nil if this outbox no
+// longer has it in that form.
 func (b *Box) lastBatchOf(ctx context.Context, session string, last uint64) (repeat *ledger.Batch, err error) {
 	err = b.read(ctx, "reconcile", func(ctx context.Context, q querier) error {
 		repeat = nil

@@ -1,6 +1,6 @@
 package outbox
 
-// How an op is found, and what others see of it.
+// Finding an op by its id, also through its retries.
 
 import (
 	"context"
@@ -11,8 +11,8 @@ import (
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
-// foundOp is where an op is: its row, the row's body and its place in there. With an
-// error it has the row if it is that which cannot be read.
+// foundOp is where an op is: its row, the row's body and its index in there. On an error it has
+// the row if that is the unreadable one.
 type foundOp struct {
 	row   *batchRow
 	body  *body
@@ -24,14 +24,14 @@ const (
 	sqlRetry   = `SELECT next FROM mooring_outbox_retry WHERE box = $1 AND op = $2`
 )
 
-// findOp looks for the row that holds op; found has no row if there is none. lock
-// is "" or the dialect's lockRows.
+// findOp finds the row that holds op; the result has no row if there is none. lock is "" or the
+// dialect's lockRows.
 func (t *tables) findOp(ctx context.Context, q querier, op, lock string) (foundOp, error) {
 	f, err := t.opIn(ctx, q, op, batchOf(op), lock)
 	if err != nil || f.row != nil {
 		return f, err
 	}
-	named := "" // the batch of an op whose id does not lead to it
+	named := "" // the batch of an op with a custom id
 	err = q.query(ctx, sqlBatchOf, []any{t.box, op}, func(scan scanner) error { return scan(&named) })
 	if err != nil {
 		return foundOp{}, err
@@ -39,7 +39,7 @@ func (t *tables) findOp(ctx context.Context, q querier, op, lock string) (foundO
 	return t.opIn(ctx, q, op, named, lock)
 }
 
-// opIn looks for op in the batch with that id.
+// opIn finds op in the batch with that id.
 func (t *tables) opIn(ctx context.Context, q querier, op, batch, lock string) (foundOp, error) {
 	if batch == "" {
 		return foundOp{}, nil
@@ -60,18 +60,17 @@ func (t *tables) opIn(ctx context.Context, q querier, op, batch, lock string) (f
 	return foundOp{}, nil
 }
 
-// retriedAs gives the op that stands for op, "" if none does.
+// retriedAs returns the op that retries op, "" if none does.
 func (t *tables) retriedAs(ctx context.Context, q querier, op string) (next string, err error) {
 	err = q.query(ctx, sqlRetry, []any{t.box, op}, func(scan scanner) error { return scan(&next) })
 	return next, err
 }
 
-// opLookup looks ops up in what q sees, for a batch whose row has the number reader.
-// What only a newer binary can read is an error, Incompatible; what is damaged is lost.
-// The finder follows those that were retried: a retry that has ended stands for its op
-// wherever it is. One that has not is only followed by rows behind it: a row that
-// waited for one behind itself could come to wait for itself, and in one session
-// would be sent before it.
+// opLookup returns a lookup of ops in what q sees, for a batch whose row has the number reader.
+// A row that only a newer binary can read is an error, Incompatible; a damaged one gives a
+// lostTarget. The lookup follows retries: a finished retry stands for its op wherever it is. An
+// unfinished one is followed only for rows behind it: a row that waited for one behind itself
+// could come to wait for itself, and in one session would be sent before it.
 func (t *tables) opLookup(ctx context.Context, q querier, reader int64) opLookup {
 	return func(op string) (*refTarget, error) {
 		var e *refTarget
@@ -102,13 +101,13 @@ func (t *tables) opLookup(ctx context.Context, q querier, reader int64) opLookup
 	}
 }
 
-// unwrittenRow is the number of a row that is yet to be written: all others are before it.
+// unwrittenRow is the number of a row that is not written yet: all others come before it.
 const unwrittenRow = math.MaxInt64
 
-// maxRetryChain bounds how far a chain of retries is followed.
+// maxRetryChain bounds how many retries of one op are followed.
 const maxRetryChain = 1000
 
-// target is the op as others see it.
+// target returns the op as a refTarget.
 func (f foundOp) target() (*refTarget, error) {
 	op := &f.body.ops[f.index]
 	e := &refTarget{id: op.id, batch: f.row.id, session: f.row.session}
@@ -127,8 +126,8 @@ func (f foundOp) target() (*refTarget, error) {
 	return e, nil
 }
 
-// lostTarget is an op of a row that cannot be read. If the row has a seq and has not
-// ended, what needs the op waits, as the row's stream does.
+// lostTarget returns an op of a row that cannot be read. If the row has a seq and is
+// unfinished, ops that refer to it wait, as the row's stream does.
 func (f foundOp) lostTarget(op string, why error) *refTarget {
 	e := &refTarget{id: op, batch: f.row.id, session: f.row.session}
 	if f.row.state == rowFinished || !f.row.sequenced() {
@@ -139,7 +138,7 @@ func (f foundOp) lostTarget(op string, why error) *refTarget {
 	return e
 }
 
-// seq is the seq of the op, 0 if it has none; of a row that cannot be read, the first.
+// seq is the op's seq, 0 if it has none; of an unreadable row, the first.
 func (f foundOp) seq() uint64 {
 	if !f.row.sequenced() || f.body != nil && !f.body.ops[f.index].takesSeq() {
 		return 0

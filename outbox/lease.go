@@ -1,7 +1,6 @@
 package outbox
 
-// The lease: waiting for it, taking it over, keeping it, and giving it back. Whoever
-// has it sends.
+// The lease: waiting for it, taking it over, renewing and releasing it. Its holder sends.
 
 import (
 	"context"
@@ -12,8 +11,7 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 )
 
-// holder_pid is what tells that its holder lives: the number of a
-// backend, or livenessHeld; 0 for nothing.
+// holder_pid shows that the holder lives: a backend's number, or livenessHeld; 0 if unknown.
 const (
 	sqlTakeLease = `UPDATE mooring_outbox SET holder = $2, lease_until = $3, incarnation = incarnation + $4, holder_pid = $5, lease_for = $6
 		WHERE box = $1`
@@ -25,19 +23,19 @@ const (
 	sqlClearStopped     = `UPDATE mooring_outbox_stream SET stopped = 0, reason = '' WHERE box = $1 AND stopped > 0`
 )
 
-// leaseWaiter is a Box that wants the lease, and what it has seen of it.
+// leaseWaiter is a Box that waits for the lease, and the lease as it last read it.
 type leaseWaiter struct {
-	step          int64 // by how much to raise the incarnation
-	hasLiveness   bool  // it has the mark of a living sender: whoever had it is dead
-	livenessTaken bool  // somebody else has that mark
+	step          int64 // added to the incarnation
+	hasLiveness   bool  // it has the liveness lock: the former holder is dead
+	livenessTaken bool  // another process has the liveness lock
 
-	holder string // the lease as it was when it last looked different
+	holder string // the lease when it last changed
 	until  int64
 	since  time.Time
 }
 
-// unchangedFor is for how long the lease has looked the same. A living holder renews it
-// every third of the time that it lasts.
+// unchangedFor is how long the lease has not changed. A living holder renews it every third of
+// its duration.
 func (w *leaseWaiter) unchangedFor(row boxRow) time.Duration {
 	if now := time.Now(); row.holder != w.holder || row.leaseUntil != w.until {
 		w.holder, w.until, w.since = row.holder, row.leaseUntil, now
@@ -45,7 +43,7 @@ func (w *leaseWaiter) unchangedFor(row boxRow) time.Duration {
 	return time.Since(w.since)
 }
 
-// awaitLease waits until this Box has the lease.
+// awaitLease blocks until this Box has the lease.
 func (b *Box) awaitLease(ctx context.Context, step int64, again backoff.BackOff) (*takeover, error) {
 	w := &leaseWaiter{step: step}
 	for ctx.Err() == nil {
@@ -69,10 +67,10 @@ func (b *Box) awaitLease(ctx context.Context, step int64, again backoff.BackOff)
 	return nil, ctx.Err()
 }
 
-// takeover is what a takeover finds.
+// takeover is the state that a new holder of the lease finds.
 type takeover struct {
-	releaseLiveness func() // gives up the mark of a living sender; nil without
-	term            int    // of seqs
+	releaseLiveness func() // releases the liveness lock; nil without
+	term            int    // seqAllocator's term
 	incarnation     int64
 	drops           int64
 	rows            []*batchRow
@@ -80,14 +78,13 @@ type takeover struct {
 	unsequenced     []string
 }
 
-// tryAcquireLease tries to get the lease: nil if another Box has it, until about until.
-// A dead holder's is taken at once, another's when it has lapsed. What tells
-// that a holder is dead is the mark it had, if it had one.
+// tryAcquireLease tries to get the lease: nil if another Box has it, for about until. It takes
+// a dead holder's lease at once, another's when it has lapsed. A holder is known to be dead by
+// its liveness lock or its holder_pid, if it had one.
 //
-// A lease has lapsed by the clock that leases go by, and also if it was not renewed
-// for as long as it lasts: that clock may have been put back. A living holder, who has
-// the mark, may be late by that clock, when the machine has slept: it is given half a
-// Lease more.
+// A lease has lapsed by the leases' clock, and also if it was not renewed for its duration:
+// that clock may have been put back. A living holder, with the liveness lock, may be late by
+// that clock when the machine has slept: it is given half a Lease more.
 func (b *Box) tryAcquireLease(ctx context.Context, w *leaseWaiter) (tk *takeover, until time.Duration, err error) {
 	err = b.w.doThen(ctx, func(ctx context.Context, q querier) error {
 		tk, until = nil, 0
@@ -116,7 +113,7 @@ func (b *Box) tryAcquireLease(ctx context.Context, w *leaseWaiter) (tk *takeover
 				return nil
 			}
 		}
-		// Transactions that give out seq under the present incarnation end first.
+		// Transactions that allocate seqs under the present incarnation end first.
 		if err := b.db.takeLease(ctx, q, b.t.box); err != nil {
 			return err
 		}
@@ -126,7 +123,7 @@ func (b *Box) tryAcquireLease(ctx context.Context, w *leaseWaiter) (tk *takeover
 			return err
 		}
 		if again.incarnation != row.incarnation || again.holder != row.holder || again.leaseUntil != row.leaseUntil {
-			until = b.cfg.Lease // somebody was faster, or it was renewed after all
+			until = b.cfg.Lease // another Box was faster, or it was renewed after all
 			return nil
 		}
 		tk, err = b.takeOver(ctx, q, again, now, w)
@@ -145,15 +142,15 @@ func (b *Box) tryAcquireLease(ctx context.Context, w *leaseWaiter) (tk *takeover
 	return tk, until, nil
 }
 
-// leaseDuration is how long another's lease lasts without renewal.
+// leaseDuration is how long another holder's lease lasts without renewal.
 func (b *Box) leaseDuration(row boxRow) time.Duration {
 	if row.leaseFor == 0 {
-		return b.cfg.Lease // of an older binary, which does not say
+		return b.cfg.Lease // written by an older binary, which does not say
 	}
 	return time.Duration(row.leaseFor) * time.Millisecond
 }
 
-// takeOver writes the lease and reads what the former holder left.
+// takeOver writes the lease and reads the former holder's unfinished state.
 func (b *Box) takeOver(ctx context.Context, q querier, row boxRow, now int64, w *leaseWaiter) (*takeover, error) {
 	pid := 0
 	if w.hasLiveness {
@@ -195,7 +192,7 @@ func bySession(rows []*batchRow) map[string][]*batchRow {
 	return by
 }
 
-// loadSeqs sets a session's next seq up from its unfinished rows.
+// loadSeqs sets a session's next seq from its unfinished rows.
 func (b *Box) loadSeqs(session string, rows []*batchRow, st streamRow) {
 	next := st.lastSeq + 1
 	for _, r := range rows {
@@ -211,11 +208,11 @@ func (b *Box) loadSeqs(session string, rows []*batchRow, st streamRow) {
 	}
 }
 
-// maxRenewInterval is how often a lease is renewed that lasts very long: the mark below
-// which all is finished moves then, too.
+// maxRenewInterval bounds the time between renewals of a long lease: a renewal also raises the
+// low-water mark.
 const maxRenewInterval = 10 * time.Second
 
-// renewLoop renews the lease until the term ends, or ends the term when it cannot.
+// renewLoop renews the lease until the term ends, and ends the term when it cannot.
 func (l *loop) renewLoop() {
 	b := l.box
 	tick := time.NewTicker(min(max(b.cfg.Lease/3, time.Millisecond), maxRenewInterval))
@@ -244,8 +241,8 @@ func (l *loop) renewLoop() {
 	}
 }
 
-// renewLease makes the lease last from now on; held is false if it is another's. The mark
-// below which all is finished goes up on the way.
+// renewLease renews the lease; held is false if it is another Box's. It also raises the
+// low-water mark.
 func (b *Box) renewLease(ctx context.Context) (held bool, err error) {
 	err = b.w.do(ctx, func(ctx context.Context, q querier) error {
 		now, err := b.db.now(ctx, q)
@@ -260,8 +257,8 @@ func (b *Box) renewLease(ctx context.Context) (held bool, err error) {
 	return held, err
 }
 
-// acquireLiveness gets the mark of a living sender, should another process have kept it
-// when the lease was taken.
+// acquireLiveness gets the liveness lock if another process still held it when the lease was
+// taken.
 func (l *loop) acquireLiveness() {
 	if l.releaseLiveness != nil {
 		return
@@ -272,22 +269,22 @@ func (l *loop) acquireLiveness() {
 	}
 }
 
-// setHolderPID keeps what tells others that this process lives.
+// setHolderPID stores the pid by which others see that this process lives.
 func (l *loop) setHolderPID(pid int64) {
 	l.submitWrite(func(q querier) { q.enqueue(sqlHolderPID, []any{l.box.t.box, l.box.holderID, pid}, nil) })
 }
 
-// confirmLease says whether this Box still sends, in that term, and makes sure that it
-// does until the transaction ends.
+// confirmLease reports whether this Box still sends, in that term, and ensures that it does
+// until the transaction ends.
 func (b *Box) confirmLease(ctx context.Context, q querier, term int) (row boxRow, leads bool, err error) {
 	b.db.shareLease(q, b.t.box)
 	row, err = b.t.readBox(ctx, q, "")
 	return row, row.holder == b.holderID && b.w.seqs.leadsTerm(term), err
 }
 
-// shareLease keeps takeovers out until the transaction ends, once for all its jobs. held is
-// where it has then found whether the lease is this Box's: tells says that a statement of
-// the caller's, after this, puts it there.
+// shareLease blocks takeovers until the transaction ends, once for all its jobs. *held is set
+// in the transaction to whether the lease is this Box's; tells says that a later statement of
+// the caller sets it.
 func (b *Box) shareLease(q querier, tells bool) (held *bool) {
 	held, first := b.w.seqs.probeLease(tells)
 	if first {
@@ -298,8 +295,8 @@ func (b *Box) shareLease(q querier, tells bool) (held *bool) {
 
 const sqlHolder = `SELECT holder FROM mooring_outbox WHERE box = $1`
 
-// checkHolder has the transaction tell whether the lease is this Box's, if somebody needs to
-// know and nothing else in it tells.
+// checkHolder adds a statement that sets whether the lease is this Box's, if a job needs it and
+// no other statement sets it.
 func (b *Box) checkHolder(q querier) {
 	held := b.w.seqs.unansweredProbe()
 	if held == nil {
@@ -313,8 +310,8 @@ func (b *Box) checkHolder(q querier) {
 	})
 }
 
-// raiseIncarnation makes the incarnation higher, so that what was sent under the present
-// one is fenced off once a stream is opened anew.
+// raiseIncarnation raises the incarnation, so that batches sent under the present one are
+// fenced once a stream is opened again.
 func (l *loop) raiseIncarnation() {
 	from := l.incarnation
 	l.tasks.Go(func() {
@@ -337,7 +334,7 @@ func (l *loop) raiseIncarnation() {
 	})
 }
 
-// raiseIncarnation makes the incarnation one higher, within the term.
+// raiseIncarnation raises the incarnation by one, within the term.
 func (b *Box) raiseIncarnation(ctx context.Context) (held bool, err error) {
 	err = b.w.do(ctx, func(ctx context.Context, q querier) error {
 		n, err := q.exec(ctx, sqlRaiseIncarnation, b.t.box, b.holderID)
@@ -347,7 +344,7 @@ func (b *Box) raiseIncarnation(ctx context.Context) (held bool, err error) {
 	return held, err
 }
 
-// releaseLease lets another take over at once.
+// releaseLease lets another Box take over at once.
 func (b *Box) releaseLease(ctx context.Context) error {
 	return b.w.do(ctx, func(ctx context.Context, q querier) error {
 		b.t.raiseLowWater(q)

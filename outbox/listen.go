@@ -1,7 +1,7 @@
 package outbox
 
-// Connections that Boxes of one process share: a pool for each URL, and for
-// each pool one connection that listens for all of its Boxes.
+// Connections shared by the Boxes of one process: a pool for each URL, and for each pool one
+// connection that listens for all of its Boxes.
 
 import (
 	"context"
@@ -19,22 +19,22 @@ import (
 	"github.com/mooring-rpc/mooring/internal/pgtune"
 )
 
-// How many connections a process has to a database, unless its Config or URL says
-// otherwise. One listens, once there is a sender; what is gathered takes two, and the last
-// is for reads and for transactions that wait for results. Who waits for outcomes has none.
+// The number of connections of a process to a database, unless its Config or URL sets it. One
+// listens, once there is a sender; grouped transactions take two, and the last is for reads and
+// for transactions that wait for results. Waiting for outcomes takes none.
 const (
 	defaultConns = 4
 	minConns     = 3 // a migration takes two
 )
 
-// connIdleTime is how long a connection that nobody uses is kept: others need it more.
+// connIdleTime is how long an idle connection is kept: the server has few.
 const connIdleTime = 3 * time.Second
 
-// pingTimeout is how long an idle connection is waited for that is tried before it is
-// used; then another one is taken.
+// pingTimeout bounds the test of an idle connection before it is used; after it another is
+// taken.
 const pingTimeout = 3 * time.Second
 
-// pools are those of OpenPostgres, by URL.
+// pools are the pools of OpenPostgres, by URL.
 var pools struct {
 	sync.Mutex
 	byURL map[string]*poolEntry
@@ -42,12 +42,12 @@ var pools struct {
 
 type poolEntry struct {
 	pool     *pgxpool.Pool
-	sized    *pgtune.AdaptivePool // through which pool is used
+	sized    *pgtune.AdaptivePool // limits the use of pool
 	refCount int
 }
 
-// acquireConn gives a connection of pool until release. Where sized is not nil as many are used as
-// the database has for us, and are waited for.
+// acquireConn takes a connection of pool until release. If sized is not nil it waits for one of
+// the connections that the database grants.
 func acquireConn(ctx context.Context, pool *pgxpool.Pool, sized *pgtune.AdaptivePool) (conn *pgxpool.Conn, release func(), err error) {
 	if sized != nil {
 		return sized.Acquire(ctx)
@@ -58,9 +58,9 @@ func acquireConn(ctx context.Context, pool *pgxpool.Pool, sized *pgtune.Adaptive
 	return conn, conn.Release, nil
 }
 
-// sharedPool gives the process's pool for url; release is called once. conns are all the
-// connections that it may have, with the one that listens; 0 leaves that to the URL. log is told
-// where the database has fewer.
+// sharedPool returns the process's pool for url; release is called once. conns bounds its
+// connections, including the one that listens; 0 leaves that to the URL. A database that grants
+// fewer is logged to log.
 func sharedPool(ctx context.Context, url string, conns int, log *slog.Logger) (*poolEntry, func(), error) {
 	pools.Lock()
 	defer pools.Unlock()
@@ -68,7 +68,7 @@ func sharedPool(ctx context.Context, url string, conns int, log *slog.Logger) (*
 	if p == nil {
 		cfg, err := pgxpool.ParseConfig(url)
 		if err != nil {
-			return nil, nil, fault.Usage.With("the outbox's database URL cannot be read") // and may hold a password
+			return nil, nil, fault.Usage.With("the outbox's database URL cannot be read") // the URL may hold a password
 		}
 		switch {
 		case conns > 0:
@@ -76,7 +76,7 @@ func sharedPool(ctx context.Context, url string, conns int, log *slog.Logger) (*
 		case !strings.Contains(url, "pool_max_conns"):
 			cfg.MaxConns = defaultConns
 		}
-		cfg.MaxConns = max(cfg.MaxConns, minConns) - 1 // which the listener takes out of it
+		cfg.MaxConns = max(cfg.MaxConns, minConns) - 1 // the listener takes one out of the pool
 		if !strings.Contains(url, "pool_max_conn_idle_time") {
 			cfg.MaxConnIdleTime = connIdleTime
 		}
@@ -116,7 +116,7 @@ func sharedPool(ctx context.Context, url string, conns int, log *slog.Logger) (*
 	}), nil
 }
 
-// logPoolSize says that a pool has fewer connections than it may have, or has more again.
+// logPoolSize logs that a pool has fewer connections than it may have, or has all again.
 func logPoolSize(log *slog.Logger, size pgtune.Size) {
 	if size.Short {
 		log.Warn("the outbox's database, its role or a pooler before it has fewer connections than the pool may use: transactions wait for each other",
@@ -126,14 +126,13 @@ func logPoolSize(log *slog.Logger, size pgtune.Size) {
 	log.Info("the outbox's database has more connections again", "have", size.Have, "wanted", size.Max)
 }
 
-// sqlSendTimeout has the server give up a connection whose other end does not
-// acknowledge what is sent to it: a machine that is gone in the middle of an answer would
-// keep its locks for a quarter of an hour. It is asked for in this way, and not where the
-// connection is made, since poolers refuse what they do not know there, and older servers
-// have no such setting. What somebody has set stays.
+// sqlSendTimeout makes the server drop a connection whose client does not acknowledge data: a
+// machine that vanishes in the middle of an answer would keep its locks for a quarter of an
+// hour. It is set here, not at connecting, since poolers refuse parameters that they do not
+// know, and older servers have no such setting. A value set elsewhere stays.
 const sqlSendTimeout = `SELECT set_config(name, $1, false) FROM pg_settings WHERE name = 'tcp_user_timeout' AND setting = '0'`
 
-// prepareConn prepares a connection of ours.
+// prepareConn prepares a new connection of a shared pool.
 func prepareConn(ctx context.Context, conn *pgx.Conn) error {
 	if err := pgtune.Connection(ctx, conn); err != nil {
 		return err
@@ -158,13 +157,13 @@ func (p *poolEntry) close() {
 	}
 }
 
-// listeners are those of watch, by pool.
+// listeners are the listeners of watch, by pool.
 var listeners struct {
 	sync.Mutex
 	byPool map[*pgxpool.Pool]*listener
 }
 
-// listener has one connection and wakes those who wait for an outbox's name.
+// listener has one connection and wakes the subscribers of an outbox's name.
 type listener struct {
 	pool        *pgxpool.Pool
 	stop        context.CancelFunc
@@ -178,17 +177,15 @@ type subscription struct {
 	wake   chan struct{}
 }
 
-// debounce is how long news gather after some were looked at: others may commit
-// thousands of batches a second.
+// debounce is the pause after a wake-up: others may commit thousands of batches a second.
 const debounce = 5 * time.Millisecond
 
-// listen calls changed soon after every notification about outbox, and every poll
-// whether there was one or not, until ctx ends. alive gets the number of the
-// backend that is listened on, whenever it is another one. Both are called from
-// one goroutine.
+// listen calls changed soon after every notification about outbox, and every poll interval,
+// until ctx ends. alive gets the pid of the backend that listens, whenever it changes. Both are
+// called from one goroutine.
 func listen(ctx context.Context, pool *pgxpool.Pool, outbox string, poll time.Duration, changed func(), alive func(pid int64)) {
 	w := &subscription{outbox, make(chan struct{}, 1)}
-	w.wake <- struct{}{} // there may be a connection already; later there may be no room
+	w.wake <- struct{}{} // the listener may be connected already, so check once
 	listeners.Lock()
 	l := listeners.byPool[pool]
 	if l == nil {
@@ -239,7 +236,7 @@ func listen(ctx context.Context, pool *pgxpool.Pool, outbox string, poll time.Du
 	}
 }
 
-// run listens, over broken connections, until it is stopped.
+// run listens, reconnecting, until it is stopped.
 func (l *listener) run(ctx context.Context) {
 	defer close(l.ended)
 	for ctx.Err() == nil {
@@ -251,7 +248,7 @@ func (l *listener) run(ctx context.Context) {
 	}
 }
 
-// listenOnce is one connection's life.
+// listenOnce listens on one connection until it breaks.
 func (l *listener) listenOnce(ctx context.Context) {
 	held, err := l.pool.Acquire(ctx)
 	if err != nil {
@@ -268,13 +265,13 @@ func (l *listener) listenOnce(ctx context.Context) {
 		return
 	}
 	if pid != int64(conn.PgConn().PID()) {
-		pid = 0 // there is a pooler in between, whose backends come and go: nobody must go by them
+		pid = 0 // behind a pooler, whose backends come and go, the pid says nothing
 	}
 	if _, err := conn.Exec(ctx, "LISTEN "+pgx.Identifier{notifyChannel}.Sanitize()); err != nil {
 		return
 	}
 	l.pid.Store(pid)
-	l.notify("") // what came before the LISTEN
+	l.notify("") // notifications before the LISTEN were missed
 	for {
 		n, err := conn.WaitForNotification(ctx)
 		if err != nil {
@@ -284,7 +281,7 @@ func (l *listener) listenOnce(ctx context.Context) {
 	}
 }
 
-// notify wakes those who wait for outbox; "" is all.
+// notify wakes the subscribers of outbox; "" is all.
 func (l *listener) notify(outbox string) {
 	listeners.Lock()
 	defer listeners.Unlock()

@@ -2,5 +2,5 @@
 
 package outbox
 
-// lockFile: no such lock here; a dead sender's lease is waited out.
+// lockFile has no file lock here: a dead sender's lease has to lapse.
 func lockFile(string) (release func(), held, known bool) { return nil, false, false }

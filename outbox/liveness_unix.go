@@ -2,18 +2,17 @@
 
 package outbox
 
-// The mark of a living sender: a file lock, which the kernel drops when the
-// process dies in whatever manner. With it a successor need not wait until a
-// dead sender's lease lapses. The lease, not the mark, is what decides: a process
-// that was stopped keeps the mark and loses the lease.
+// The liveness lock of a sender: a file lock, which the kernel releases however the process
+// dies. With it a successor need not wait until a dead sender's lease lapses. The lease, not
+// the lock, decides: a suspended process keeps the lock and loses the lease.
 
 import (
 	"os"
 	"syscall"
 )
 
-// lockFile tries to get the lock of the file at path. release gives it back;
-// known is false if the file cannot be had at all.
+// lockFile tries to lock the file at path. release unlocks it; known is false if the file
+// cannot be opened.
 func lockFile(path string) (release func(), held, known bool) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {

@@ -1,7 +1,7 @@
 package outbox
 
-// What reaches the sender's loop from streams, the database and other
-// goroutines of this process.
+// Events for the sender's loop, from streams, the database and other goroutines of this
+// process.
 
 import (
 	"context"
@@ -14,8 +14,7 @@ import (
 	"github.com/mooring-rpc/mooring/internal/crashpoint"
 )
 
-// openStream opens a stream in a goroutine of its own, which stays for as long as the
-// stream does.
+// openStream opens a stream in a goroutine of its own, which lives as long as the stream.
 func (l *loop) openStream(a action) {
 	ctx, cancel := context.WithCancel(l.ctx)
 	c := &streamConn{id: a.connID, cancel: cancel}
@@ -47,8 +46,7 @@ func (l *loop) openStream(a action) {
 	})
 }
 
-// openStream opens a stream; with a drop to settle it also waits for the
-// server's last seq.
+// openStream opens a stream; to resolve drops it also waits for the server's last seq.
 func (b *Box) openStream(ctx context.Context, link Link, a action, incarnation int64) (s Stream, last uint64, err error) {
 	req, err := b.streamRequest(ctx, a.session, a.route, incarnation)
 	if err != nil {
@@ -66,7 +64,7 @@ func (b *Box) openStream(ctx context.Context, link Link, a action, incarnation i
 	return s, last, nil
 }
 
-// closeStream lets go of an opening.
+// closeStream closes an opening.
 func (l *loop) closeStream(session string, c *streamConn) {
 	if l.conns[session] == c {
 		delete(l.conns, session)
@@ -89,7 +87,7 @@ func (l *loop) send(a action) {
 			l.m.replied(a.session, a.connID, l.checkPruned(a.entry, r), now)
 		}
 		switch {
-		case to.space != "" || r.Err != nil || isPruned(r): // may have the database asked
+		case to.space != "" || r.Err != nil || isPruned(r): // may query the database
 			l.postAsync(answered)
 		case l.enqueue(answered):
 			l.handleEvents(1)
@@ -98,11 +96,10 @@ func (l *loop) send(a action) {
 	crashpoint.Hit(crashpoint.OutboxSendAfter)
 }
 
-// checkPruned looks twice at an answer that says only that there was one. The server
-// forgets an outcome when this outbox has acknowledged it, and it does so when
-// the outcome is stored. So either a former holder of the lease has stored it
-// just now, and it is the answer; or it was another outbox file: this one is a
-// copy or was restored.
+// checkPruned reads the database for an answer that says only that there was one. The server
+// forgets an outcome when this outbox has acknowledged it, which it does when the outcome is
+// stored. So either a former holder of the lease has stored it just now, and it is the answer;
+// or another outbox file has: this one is a copy or was restored.
 func (l *loop) checkPruned(e *entry, r Reply) Reply {
 	if !isPruned(r) {
 		return r
@@ -131,16 +128,16 @@ func (l *loop) checkPruned(e *entry, r Reply) Reply {
 	return r
 }
 
-// isPruned says that there was an answer, and no more.
+// isPruned reports that the answer is pruned: the ops have outcomes, but the server no longer
+// has them.
 func isPruned(r Reply) bool {
 	return r.Err == nil && len(r.Outcomes) > 0 && r.Outcomes[0].Reason == fault.Pruned
 }
 
-// checkNotKnown looks twice at an answer that a ref is not known yet. If the ref is the
-// one that the session's create made, and that create was answered, then the
-// server has forgotten it, and waiting would be in vain. But the create may have been
-// answered after this was said, and a server that was started while another's last
-// commit ran may be late to see it: so it is to be said on doubtful openings.
+// checkNotKnown checks the answer that a ref is not known yet. If the session's create made the
+// ref, and that create was answered, then the server has lost it, and waiting would be in vain.
+// But the create may have been answered after this answer, and a server that was started while
+// another's last commit ran may see it late: so it must be repeated on notKnownTries openings.
 func (l *loop) checkNotKnown(session string, conn int, to route, err error) error {
 	if fault.CodeOf(err) != fault.NotYetKnown || to.space != "" {
 		return err
@@ -160,11 +157,11 @@ func (l *loop) checkNotKnown(session string, conn int, to route, err error) erro
 	return fault.ServerBehind.With("the server does not know session %s, whose creation it has answered: %s", session, restoredAdvice)
 }
 
-// notKnownTries is on how many openings of a stream a server has to say that it does not
-// know a session that it has made.
+// notKnownTries is the number of openings of a stream on which a server must deny knowing a
+// session that it has created.
 const notKnownTries = 3
 
-// countNotKnown notes that a server said so on an opening, and says whether that is enough.
+// countNotKnown counts the openings with that answer, and reports whether they suffice.
 func (l *loop) countNotKnown(session string, conn int) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -174,7 +171,7 @@ func (l *loop) countNotKnown(session string, conn int) bool {
 	return len(l.notKnown[session]) >= notKnownTries
 }
 
-// postLoaded hands what a transaction found to the machine.
+// postLoaded posts the result of a transaction to the machine.
 func (l *loop) postLoaded(session string, ld loadResult, err error) {
 	l.postAsync(func(now time.Time) {
 		if err != nil {
@@ -200,13 +197,13 @@ func (l *loop) postLoaded(session string, ld loadResult, err error) {
 	})
 }
 
-// afterFunc calls f later, unless ctx ends first.
+// afterFunc calls f after d, unless ctx ends first.
 func (b *Box) afterFunc(ctx context.Context, d time.Duration, f func()) {
 	t := time.AfterFunc(d, f)
 	context.AfterFunc(ctx, func() { t.Stop() })
 }
 
-// handleDBError ends the term if an error means that the lease is another's.
+// handleDBError ends the term if the error says that the lease is another's.
 func (l *loop) handleDBError(err error) {
 	if errors.Is(err, errFenced) {
 		l.cancel(errFenced)
@@ -231,7 +228,7 @@ func (l *loop) resolveDrops(a action) {
 	})
 }
 
-// withBodies are those of entries that have a body in bodies, by num, with that.
+// withBodies returns the entries that have a body in bodies, by num, with that body.
 func withBodies(entries []*entry, bodies map[int64]*body) (changed []*entry) {
 	for _, e := range entries {
 		if bd := bodies[e.num]; bd != nil {
@@ -244,14 +241,14 @@ func withBodies(entries []*entry, bodies map[int64]*body) (changed []*entry) {
 	return changed
 }
 
-// storeFailed says that the database does not take what was to be stored of a
-// stream, whatever it takes of others.
+// storeFailed reports to the machine that the database rejects a stream's outcomes, though it
+// may accept others.
 func (l *loop) storeFailed(session string, err error, now time.Time) {
 	l.m.storeFailed(session, fault.Internal.Because(err, "the outbox's database does not store what became of its ops: mend it and start the sender anew"), now)
 }
 
-// scan looks for what other processes have committed, dropped or stored. The
-// database's watch calls it.
+// scan reads what other processes have committed, dropped or stored. The database's watch calls
+// it.
 func (l *loop) scan() {
 	var sessions []string
 	var row boxRow
@@ -272,7 +269,7 @@ func (l *loop) scan() {
 				return err
 			}
 		}
-		if refs.incremental { // else nothing was found through refs that could be old
+		if refs.incremental { // else no route was found through refs that could be old
 			found, err = l.box.t.refsSince(l.ctx, q, refs.since)
 		}
 		return err
@@ -309,7 +306,7 @@ func (l *loop) scan() {
 	})
 }
 
-// usesTargets says whether the stream may be opened with refs for one of these targets.
+// usesTargets reports whether the stream may be opened with refs for one of these targets.
 func (s *streamState) usesTargets(targets []string) bool {
 	for _, t := range targets {
 		if t == s.session || capability.IsSpace(t) {
@@ -319,8 +316,7 @@ func (s *streamState) usesTargets(targets []string) bool {
 	return false
 }
 
-// resumeIfRerouted lets a stream that stands still go on if it would be opened with
-// other refs than those it stopped with.
+// resumeIfRerouted resumes a stopped stream if its route has changed since it stopped.
 func (l *loop) resumeIfRerouted(session string, now time.Time) {
 	s := l.m.streams[session]
 	if s == nil || s.stopped == nil {
@@ -338,8 +334,7 @@ func (l *loop) resumeIfRerouted(session string, now time.Time) {
 	}
 }
 
-// submitWrite has f write something of this term's, sooner or later: not at all if the
-// term is over by then.
+// submitWrite submits f as a write of this term; it is not run if the term is over by then.
 func (l *loop) submitWrite(f func(q querier)) { l.box.w.submit(l.termJob(f)) }
 
 func (l *loop) termJob(f func(q querier)) *job {
@@ -351,7 +346,7 @@ func (l *loop) termJob(f func(q querier)) *job {
 	}}
 }
 
-// What other parts of the Box tell the sender, if there is one.
+// withLoop calls f with the sender, if there is one: for events from other parts of the Box.
 
 func (b *Box) withLoop(f func(l *loop)) {
 	b.mu.Lock()
@@ -362,9 +357,8 @@ func (b *Box) withLoop(f func(l *loop)) {
 	}
 }
 
-// sendCommitted says that a batch was committed with its seqs, and how it is to be
-// sent. If the sender has nothing else to do it is sent by whoever committed it,
-// when the next transaction may run.
+// sendCommitted reports that a batch was committed with its seqs, and its route. If the sender
+// is idle, the committing goroutine sends it, when the next transaction may run.
 func (b *Box) sendCommitted(r *batchRow, bd *body, hold uint64, to route) {
 	b.withLoop(func(l *loop) {
 		mine := l.enqueue(func(now time.Time) {
@@ -381,23 +375,22 @@ func (b *Box) sendCommitted(r *batchRow, bd *body, hold uint64, to route) {
 	})
 }
 
-// notifyBacklog says that the session has a row without a seq.
+// notifyBacklog reports that the session has a row without a seq.
 func (b *Box) notifyBacklog(session string) {
 	b.withLoop(func(l *loop) {
 		l.postAsync(func(now time.Time) { l.m.backlogFound([]string{session}, now) })
 	})
 }
 
-// endTerm says that it is not known which seqs were given: the term ends, and the
-// next begins by reading them. It is called where a transaction ends; none gives
-// seqs from then on, whenever the loop hears of it.
+// endTerm reports that it is not known which seqs were allocated: the term ends, and the next
+// begins by reading them. It is called where a transaction ends; none allocates seqs from then
+// on, even before the loop gets the event.
 func (b *Box) endTerm(err *fault.Error) {
 	b.w.seqs.setLeading(false)
 	b.withLoop(func(l *loop) { l.cancel(err) })
 }
 
-// refStored has streams to a target look again how they are sent, and lets those
-// go on that stood still.
+// refStored makes streams to a target look up their routes again, and resumes the stopped ones.
 func (b *Box) refStored(target string) {
 	b.withLoop(func(l *loop) {
 		l.postAsync(func(now time.Time) {
@@ -417,7 +410,7 @@ func (b *Box) refStored(target string) {
 	})
 }
 
-// Wake says that the link is back: whatever waits to be tried again is tried now.
+// Wake reports that the link is back: all pending retries are tried now.
 func (b *Box) Wake() {
 	b.withLoop(func(l *loop) { l.postAsync(l.m.wake) })
 }

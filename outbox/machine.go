@@ -1,15 +1,14 @@
 package outbox
 
-// The logic of queues and streams, without database, clock or socket. The loop
-// in run.go tells it what happened and does what it puts into out, in order.
-// It is used by one goroutine at a time.
+// The machine: the logic of queues and streams, without database, clock or socket. The loop in
+// run.go passes it events and performs the actions it emits, in order. One goroutine uses it at
+// a time.
 //
-// A stream is closed until there is something to send, asks for a place (there
-// are only so many) and for its host (of a host that is down only one stream
-// tries), is opened, and then keeps a window of batches in flight. Whatever goes
-// wrong with it closes it, and it is opened again after a while and sends its
-// unanswered batches again, the same ones in the same order: the ledger answers
-// what it has seen as duplicates.
+// A stream is closed until there is something to send. Then it waits for a free slot
+// (Window.Streams) and for its host (while a host is down only one of its streams tries), is
+// opened, and keeps a window of batches in flight. Any failure closes it; after a backoff it is
+// opened again and resends its unanswered batches, the same ones in the same order: the ledger
+// answers those it has recorded as duplicates.
 
 import (
 	"maps"
@@ -22,31 +21,31 @@ import (
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
-// Waiting times that nobody needs to set.
+// Intervals that have no setting.
 const (
-	idleAckDelay    = time.Second     // acked_through goes without a batch after so long
-	idleTimeout     = 5 * time.Minute // a stream with nothing to do is closed after so long
-	recheckInterval = time.Second     // how often a batch that waits for another stream is looked at anyway
-	fairnessQuantum = time.Second     // a stream that is never idle gives up its place after so long, if others wait for one
+	idleAckDelay    = time.Second     // acked_through is sent without a batch after this long
+	idleTimeout     = 5 * time.Minute // a stream with nothing to do is closed after this long
+	recheckInterval = time.Second     // how often a batch that waits for another stream is loaded anyway
+	fairnessQuantum = time.Second     // a stream that is never idle is closed after this long, if others wait for a slot
 )
 
 // initialCwnd is how many batches a stream may have in flight at first.
 const initialCwnd = 16
 
-// route is how a stream is to be opened.
+// route is how a stream is opened.
 type route struct {
 	ref            string // id of the ref to go through
-	space          string // id of the space's ref, while the session is yet to be made
-	forkVia        string // id of a ref that must be held live: fork's via
-	host           string // what fails together: the ref's address
-	fingerprint    uint64 // differs if any of the refs does, in its secret too
-	refsGeneration uint64 // how often the refs had changed when it was found, if it was found beside the loop
+	space          string // id of the space's ref, until the session is created
+	forkVia        string // id of fork's via, a ref that must be held live
+	host           string // the ref's address: its streams fail together
+	fingerprint    uint64 // changes with any of the refs, including its secret
+	refsGeneration uint64 // refCache's generation when the route was found, if it was found outside the loop
 	confirmed      bool   // the ref is known to be good
-	rotating       bool   // another ref is about to take the ref's place: nothing new is sent until it has
+	rotating       bool   // another ref is about to replace the ref: nothing new is sent until it has
 }
 
-// entry is a batch with seqs that has no outcome yet; as a stream's head, what finding
-// the way takes of one without seqs (first is 0).
+// entry is a batch with seqs that has no outcome yet. As a stream's unsequenced one it holds
+// only what finding the route takes, and firstSeq is 0.
 type entry struct {
 	num              int64
 	id               string
@@ -58,14 +57,14 @@ type entry struct {
 	pinSeq           uint64 // lowest seq of its stream it still refers to; 0: none
 	route            route
 	routeErr         *fault.Error // why there is no route
-	retryRoute       bool         // … which another look may change
-	damaged          bool         // … which nothing will
+	retryRoute       bool         // routeErr may be gone at the next lookup
+	damaged          bool         // routeErr is permanent: the row cannot be read
 	body             *body
 	markedInFlight   bool // its row says in flight
 	attempts         int
-	wireBatch        *ledger.Batch // what is sent, but for incarnation and acked_through
-	sentAuthority    authority     // of the openings on which it was sent; zero: of none
-	authorityUnknown bool          // … or on others, or by a former sender: nobody knows
+	wireBatch        *ledger.Batch // the batch as sent, but for incarnation and acked_through
+	sentAuthority    authority     // of the openings on which it was sent; zero: not sent
+	authorityUnknown bool          // it was sent under several authorities, or by a former sender
 }
 
 func (e *entry) lastSeq() uint64 { return e.firstSeq + uint64(e.seqCount) - 1 }
@@ -76,7 +75,7 @@ type phase uint8
 const (
 	phaseClosed phase = iota
 	phaseOpening
-	phaseResolvingDrops // open, but a drop has to be decided before anything is sent
+	phaseResolvingDrops // open, but requested drops are resolved before anything is sent
 	phaseOpen
 )
 
@@ -84,51 +83,51 @@ const (
 type streamState struct {
 	session       string
 	phase         phase
-	connID        int      // the present opening's number; what comes from others is ignored
-	openRoute     route    // how the present opening was made
+	connID        int      // number of the present opening; events of others are ignored
+	openRoute     route    // the route of the present opening
 	queue         []*entry // with seqs, unanswered, in order
-	inFlight      int      // of queue, in this opening
-	inFlightBytes int      // bytes of those
+	inFlight      int      // batches of queue sent in this opening
+	inFlightBytes int      // bytes of inFlight
 	queuedBytes   int      // bytes of queue
-	pins          int      // entries of queue with a hold
-	unsequenced   *entry   // first batch without a seq, as last looked at
+	pins          int      // entries of queue with a pinSeq
+	unsequenced   *entry   // first batch without a seq, as last loaded
 	hasBacklog    bool     // there may be rows without a seq
-	loading       bool     // the database is being asked about them
-	loadAgain     bool     // … and more came meanwhile
-	blockedOn     []string // batches of other sessions that the head waits for: any may decide it
+	loading       bool     // actPeek or actLoad is under way
+	loadAgain     bool     // more rows came while loading
+	blockedOn     []string // batches of other sessions that unsequenced waits for: any may decide it
 	loadedAt      time.Time
-	recheck       bool // there was news too soon after: look when the time has come
+	recheck       bool // a load was asked for within recheckInterval of the last: load when it is over
 
 	unstored      int    // answered batches whose outcomes are not stored
-	storeFailed   bool   // … and never will be, of one: nothing more is acknowledged or sent in this term
-	storedThrough uint64 // outcomes are stored through here
-	ackedThrough  uint64 // … and the server knows
+	storeFailed   bool   // outcomes of a batch cannot be stored: nothing more is acknowledged or sent in this term
+	storedThrough uint64 // outcomes are stored up to this seq
+	ackedThrough  uint64 // the server knows that outcomes are stored up to this seq
 	ackAt         time.Time
 
-	drops               map[int64]*fault.Error // batches with ops to void; the error is why, nil if asked for
-	dropsOnArrival      map[int64]bool         // batches to be dropped that were not in queue when that was asked for
-	needsNewIncarnation bool                   // before it may be opened again
-	resolvingDrops      bool                   // the database is being told what becomes of drops: send nothing
-	recordedThrough     uint64                 // the server's last seq when a drop was decided last
-	refusal             *refusal               // the server makes no such stream: nothing is sent until that is settled here
+	drops               map[int64]*fault.Error // batches with ops to void, by row num; the error is why, nil if requested
+	dropsOnArrival      map[int64]bool         // batches to drop that were not in queue when the drop was requested
+	needsNewIncarnation bool                   // raise the incarnation before opening again
+	resolvingDrops      bool                   // actResolveDrops is under way: send nothing
+	recordedThrough     uint64                 // the server's last seq when drops were last resolved
+	refusal             *refusal               // the server does not create the stream: nothing is sent until actEndRefused is done
 
-	cwnd            int  // batches that may be in flight, as far as is known
-	acksAtCwnd      int  // answers since room last grew
-	sawOverload     bool // the server was too busy for more once
+	cwnd            int  // congestion window: batches that may be in flight
+	acksAtCwnd      int  // answers since cwnd last grew
+	sawOverload     bool // the server has reported overload
 	answered        bool // an answer came in this opening
-	consecutiveGaps int  // in a row
+	consecutiveGaps int  // Gap answers in a row
 	backoff         backoff.BackOff
 	retryAt         time.Time
 	stopped         *fault.Error
 	inOpenQueue     bool
 	inHostQueue     bool
-	hostEpoch       int       // of its host when the opening began
+	hostEpoch       int       // host.epoch when the opening began
 	openedAt        time.Time // when it was opened
 	idleSince       time.Time
 	timer           timer
 }
 
-// host is what several streams need and lose together.
+// host is an address whose streams fail together.
 type host struct {
 	name    string
 	down    bool
@@ -148,9 +147,9 @@ type machine struct {
 	streams            map[string]*streamState
 	uncreated          map[string]route // sessions whose create did not apply, and how they are reached
 	hosts              map[string]*host
-	blockedSessions    map[string]map[string]bool // batch → sessions that wait for it
-	openQueue          []*streamState             // wait for a place
-	openStreams        int                        // taken
+	blockedSessions    map[string]map[string]bool // sessions by the batch they are blocked on
+	openQueue          []*streamState             // streams that wait for a slot
+	openStreams        int                        // slots in use, at most Window.Streams
 	lastConnID         int
 	raisingIncarnation bool
 	fenced             bool
@@ -185,7 +184,7 @@ func (m *machine) hostOf(name string) *host {
 	return h
 }
 
-// recovered takes a session's unanswered batches after a takeover, in order.
+// recovered adds a session's unanswered batches after a takeover, in order.
 func (m *machine) recovered(session string, entries []*entry, making route, drops map[int64]*fault.Error, now time.Time) {
 	s := m.streamOf(session)
 	m.noteUncreated(session, making)
@@ -199,7 +198,7 @@ func (m *machine) recovered(session string, entries []*entry, making route, drop
 	m.step(s, now)
 }
 
-// backlogFound says that sessions have rows without a seq, or may have.
+// backlogFound reports that sessions have, or may have, rows without a seq.
 func (m *machine) backlogFound(sessions []string, now time.Time) {
 	for _, id := range sessions {
 		s := m.streamOf(id)
@@ -212,8 +211,8 @@ func (m *machine) backlogFound(sessions []string, now time.Time) {
 	}
 }
 
-// scheduleRecheck has a stream looked at, blocked or not, once some time has gone by since
-// the last look.
+// scheduleRecheck loads a stream's rows again, even if it is blocked, recheckInterval after the
+// last load.
 func (m *machine) scheduleRecheck(s *streamState, now time.Time) {
 	if !s.recheck {
 		s.recheck = true
@@ -227,7 +226,7 @@ func (m *machine) markBacklog(s *streamState, now time.Time) {
 	m.step(s, now)
 }
 
-// sequenced takes a batch that was committed with its seqs.
+// sequenced adds a batch that was committed with its seqs.
 func (m *machine) sequenced(e *entry, now time.Time) {
 	s := m.streamOf(e.session)
 	s.enqueue([]*entry{e})
@@ -235,8 +234,9 @@ func (m *machine) sequenced(e *entry, now time.Time) {
 	m.step(s, now)
 }
 
-// loaded is the answer to actPeek and actLoad: batches that have seqs now, the
-// first that has none, or all that it waits for. making is as the database knows it.
+// loaded is the answer to actPeek and actLoad: the batches that have seqs now, the first that
+// has none, or the batches it is blocked on. making is the route of an uncreated session, from
+// the database.
 func (m *machine) loaded(session string, entries []*entry, head *entry, more bool, owed []string, making route, now time.Time) {
 	s := m.streamOf(session)
 	s.loading = false
@@ -258,7 +258,7 @@ func (m *machine) loaded(session string, entries []*entry, head *entry, more boo
 	m.step(s, now)
 }
 
-// noteUncreated keeps how a session is reached whose create did not apply.
+// noteUncreated records how a session is reached whose create did not apply.
 func (m *machine) noteUncreated(session string, making route) {
 	if making.space != "" {
 		m.uncreated[session] = making
@@ -278,7 +278,7 @@ func (s *streamState) enqueue(entries []*entry) {
 	}
 }
 
-// finished says that a batch has its outcomes stored, here or elsewhere.
+// finished reports that a batch's outcomes are stored, here or elsewhere.
 func (m *machine) finished(batch string, now time.Time) {
 	for _, session := range slices.Sorted(maps.Keys(m.blockedSessions[batch])) {
 		s := m.streams[session]
@@ -287,7 +287,7 @@ func (m *machine) finished(batch string, now time.Time) {
 	}
 }
 
-// unblock has a stream wait for no batch any more.
+// unblock clears the batches that a stream is blocked on.
 func (m *machine) unblock(s *streamState) {
 	for _, batch := range s.blockedOn {
 		delete(m.blockedSessions[batch], s.session)
@@ -298,7 +298,7 @@ func (m *machine) unblock(s *streamState) {
 	s.blockedOn, s.recheck = nil, false
 }
 
-// outcomesStored says that outcomes are stored up to a seq.
+// outcomesStored reports that outcomes are stored up to a seq.
 func (m *machine) outcomesStored(session string, through uint64, now time.Time) {
 	s := m.streams[session]
 	if s == nil {
@@ -311,8 +311,8 @@ func (m *machine) outcomesStored(session string, through uint64, now time.Time) 
 	m.step(s, now)
 }
 
-// storeFailed says that what became of a batch cannot be stored. The server keeps
-// its answer until it is, so the stream stands still: the next term sends the batch again.
+// storeFailed reports that a batch's outcomes cannot be stored. The server keeps its answer
+// until they are, so the stream sends no more; the next term sends the batch again.
 func (m *machine) storeFailed(session string, why *fault.Error, now time.Time) {
 	s := m.streams[session]
 	if m.fenced || s == nil || s.storeFailed {
@@ -329,8 +329,8 @@ func (m *machine) storeFailed(session string, why *fault.Error, now time.Time) {
 	m.openWaiting(now)
 }
 
-// ackable is how far the server may forget: what is stored, and nothing that an
-// unanswered batch still refers to.
+// ackable is the seq up to which the server may forget outcomes: stored, and below every seq
+// that an unanswered batch still refers to.
 func (s *streamState) ackable() uint64 {
 	through := s.storedThrough
 	if s.pins > 0 {
@@ -343,7 +343,7 @@ func (s *streamState) ackable() uint64 {
 	return through
 }
 
-// step does whatever the stream can do now.
+// step advances the stream as far as its state allows now.
 func (m *machine) step(s *streamState, now time.Time) {
 	switch {
 	case m.fenced || s.stopped != nil:
@@ -378,8 +378,7 @@ func (s *streamState) next() *entry {
 	return s.unsequenced
 }
 
-// pump sends what the window allows, fetches more, or finds that there is
-// nothing to do.
+// pump sends within the window, loads more rows, or closes an idle stream.
 func (m *machine) pump(s *streamState, now time.Time) {
 	over := len(m.openQueue) > 0 && now.Sub(s.openedAt) >= fairnessQuantum
 	if over && s.inFlight == 0 {
@@ -443,12 +442,12 @@ func (m *machine) pump(s *streamState, now time.Time) {
 	m.arm(s, now)
 }
 
-// serves says whether a stream opened this way can carry a batch that wants that one.
+// serves reports whether a stream opened by r can carry a batch whose route is want.
 func (r route) serves(want route) bool {
 	return r.ref == want.ref && (want.space == "" || r.space == want.space) && (want.forkVia == "" || r.forkVia == want.forkVia)
 }
 
-// replied takes the answer to a batch: the first unanswered one of this opening.
+// replied takes the answer to the first unanswered batch of this opening.
 func (m *machine) replied(session string, conn int, r Reply, now time.Time) {
 	s := m.streams[session]
 	if m.fenced || s == nil || s.connID != conn || s.phase != phaseOpen || s.inFlight == 0 {
@@ -481,7 +480,7 @@ func (m *machine) replied(session string, conn int, r Reply, now time.Time) {
 	if first := &e.body.ops[0]; createsSession(first.method) {
 		if first.takesSeq() && r.Outcomes[0].Status == ledger.Applied {
 			delete(m.uncreated, session)
-		} else { // e's own route may be another one since it was sent
+		} else { // e's own route may have changed since it was sent
 			m.uncreated[session] = s.openRoute
 			act.route = s.openRoute
 		}
@@ -490,9 +489,9 @@ func (m *machine) replied(session string, conn int, r Reply, now time.Time) {
 	m.step(s, now)
 }
 
-// onOverload and onAck find how many batches in flight a server has room for: slow
-// start, then additive increase and multiplicative decrease (RFC 5681, section
-// 3.1, by batches). One more costs little; too many are all sent again.
+// onOverload and onAck adapt cwnd to the server's capacity: slow start, then additive increase
+// and multiplicative decrease (RFC 5681, section 3.1, by batches). One batch too many is cheap;
+// on overload all are resent.
 func (s *streamState) onOverload(inFlight int) {
 	s.cwnd, s.acksAtCwnd, s.sawOverload = max(inFlight/2, 1), 0, true
 }
@@ -503,7 +502,7 @@ func (s *streamState) onAck(window int) {
 	}
 }
 
-// outcomesMatch says whether outcomes are those of the entry's ops.
+// outcomesMatch reports whether outs are the outcomes of the entry's ops.
 func outcomesMatch(e *entry, outs []ledger.Outcome) bool {
 	if len(outs) != e.seqCount {
 		return false

@@ -1,6 +1,6 @@
 package outbox
 
-// What callers put in and get back.
+// Op, Batch, Ticket and their ids.
 
 import (
 	"crypto/rand"
@@ -14,67 +14,65 @@ import (
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
-// Op is one op intent as its author states it.
+// Op is one op intent of a Batch.
 type Op struct {
-	// ID is the op id, a ULID. Empty: OpID of the batch and the op's place is
-	// taken, which is also the cheapest to store.
+	// ID is the op id, a ULID. If empty, OpID of the batch and the op's index is used, which is
+	// also the cheapest to store.
 	ID     string
 	Method string
 	Args   []ledger.Arg
-	// DependsOn names ops without which this one must not apply.
+	// DependsOn lists ops without which this one must not apply.
 	DependsOn []string
 	Expected  ledger.Expect
-	// Retries names the failed op that this one stands for, if any. It stays in
-	// the outbox: Row shows it, and later references to the old op follow it.
+	// Retries is the failed op that this one retries, if any. It is not sent: Row shows it, and
+	// later references to the old op follow it.
 	Retries string
 }
 
-// Batch is what Commit makes durable as a whole: ops of one session.
+// Batch is a set of ops of one session that Commit makes durable as a whole.
 //
-// References, in Args, Expected and DependsOn, name ops that come earlier in the
-// batch or are in the outbox already, of this session or another.
+// References, in Args, Expected and DependsOn, name ops that come earlier in the batch or are
+// in the outbox already, of this session or another.
 type Batch struct {
-	// ID is the batch id, a ULID; NewBatchID makes one, and so does Commit if it
-	// is empty. Committing the same batch under the same id again changes
-	// nothing and gives the same Ticket.
+	// ID is the batch id, a ULID. If empty, Commit makes one with NewBatchID. Committing the
+	// same batch under the same id again changes nothing and gives the same Ticket.
 	ID      string
 	Session string // ses_ + ULID
-	// Via is the id of the ref to send through, one that PutRef has stored. ""
-	// is the session's own (RefFor). A batch that begins with create or fork
-	// names the space's ref here; "" is the only space ref there is.
+	// Via is the id of the ref to send through, stored with PutRef. If empty, it is the
+	// session's own (RefFor). A batch that begins with create or fork names the space's ref
+	// here; if empty, the only space ref.
 	Via string
-	// ViaSecret is the secret that the caller has for Via, and ForkViaSecret the one for
-	// the ref that a fork names (via). If another one is stored, Commit refuses the batch
-	// as UnknownRef, so that nothing goes out under a ref of which the caller knew the id
-	// alone. The zero Secret is not compared.
+	// ViaSecret is the caller's secret for Via, and ForkViaSecret that for the ref that a fork
+	// names (via). If the stored secret differs, Commit refuses the batch with UnknownRef, so
+	// that a caller that knows only a ref's id cannot send through it. The zero Secret is not
+	// compared.
 	ViaSecret, ForkViaSecret capability.Secret
 
-	// Owner is the ref of its session that a batch which begins with create or fork
-	// mints: it is stored with the batch, or not at all, as PutRef would. nil if it is
-	// stored otherwise, or kept elsewhere.
+	// Owner is the ref that a batch which begins with create or fork mints. It is stored in the
+	// batch's transaction, as PutRef would; nil if the caller stores it.
 	Owner *OwnerRef
 
 	Atomic bool
 	Ops    []Op
-	// JSONChecked says that its caller has found all arguments to be JSON text in UTF-8:
-	// Commit does not look again. The server does.
+	// JSONChecked reports that the caller has found all arguments to be JSON text in UTF-8:
+	// Commit does not check again. The server does.
 	JSONChecked bool
 }
 
-// OwnerRef is a ref and what is to be remembered of it; its role is SessionOwner.
+// OwnerRef is a ref and its metadata; its role is SessionOwner.
 type OwnerRef struct {
 	Ref  capability.Ref
 	Meta RefMeta
 }
 
-// Ticket names a committed batch and its ops, in order. Any later process can
-// Wait on it, for 30 days after the batch is finished.
+// Ticket names a committed batch and its ops, in order. Any later process can Wait on it, for
+// 30 days after the batch is finished.
 type Ticket struct {
 	Batch string
 	Ops   []string
 }
 
-// opBits is how many low bits of a batch id are zero: room for its ops' ids.
+// opBits is the number of low bits of a batch id that are zero, for its ops' ids.
 const opBits = 16
 
 var batchIDs struct {
@@ -82,13 +80,13 @@ var batchIDs struct {
 	last ulid.ULID
 }
 
-// NewBatchID makes a batch id: a ULID of the present time whose last 16 bits are
-// zero. Ids of one process are ascending. Safe for concurrent use.
+// NewBatchID makes a batch id: a ULID of the present time whose last 16 bits are zero. Ids of
+// one process ascend. Safe for concurrent use.
 func NewBatchID() string {
 	var id ulid.ULID
 	_ = id.SetTime(uint64(time.Now().UnixMilli())) // fails in the year 10889
 	_, _ = rand.Read(id[6:14])                     // never fails: it ends the process instead
-	id[6] &= 0x7f                                  // room to count up within a millisecond
+	id[6] &= 0x7f                                  // leaves space to count up within a millisecond
 	batchIDs.Lock()
 	defer batchIDs.Unlock()
 	if id.Compare(batchIDs.last) <= 0 || id.Time() == batchIDs.last.Time() {
@@ -100,10 +98,10 @@ func NewBatchID() string {
 	return id.String()
 }
 
-// OpID is the id that Commit gives to the op at place i (from 0) of a batch with
-// an id from NewBatchID, if it has none. It is the batch's id plus i + 1, so one
-// can refer to an op before it is committed, and find its batch without an
-// index. For other batch ids it is a fresh ULID.
+// OpID is the id that Commit gives to the op at index i (from 0), if it has none, of a batch
+// with an id from NewBatchID. It is the batch's id plus i + 1, so a caller can refer to an op
+// before it is committed, and find its batch without an index. For other batch ids it is a
+// fresh ULID.
 func OpID(batch string, i int) string {
 	if id, ok := derivedFrom(batch).at(i); ok {
 		return id.String()
@@ -111,7 +109,7 @@ func OpID(batch string, i int) string {
 	return ulid.Make().String()
 }
 
-// OpIDs is OpID of n places from first on, at the cost of about one.
+// OpIDs returns OpID of n indexes from first on, at the cost of about one.
 func OpIDs(batch string, first, n int) []string {
 	ids := make([]string, n)
 	from := derivedFrom(batch)
@@ -123,7 +121,7 @@ func OpIDs(batch string, first, n int) []string {
 			continue
 		}
 		text = text[:len(text)+ulid.EncodedSize]
-		_ = id.MarshalTextTo(text[len(text)-ulid.EncodedSize:]) // there is room
+		_ = id.MarshalTextTo(text[len(text)-ulid.EncodedSize:]) // text has space
 	}
 	for i, all := 0, string(text); len(all) > 0; i++ {
 		ids[i], all = all[:ulid.EncodedSize], all[ulid.EncodedSize:]
@@ -141,10 +139,10 @@ func batchOf(op string) string {
 	return id.String()
 }
 
-// derivedIDs are the ids that OpID gives to a batch's ops.
+// derivedIDs derives the ids that OpID gives to a batch's ops.
 type derivedIDs struct {
 	base        ulid.ULID
-	batch       string // its text
+	batch       string // the batch id as text
 	underivable bool   // OpID does not count up from this batch's id
 }
 
@@ -153,12 +151,12 @@ func derivedFrom(batch string) derivedIDs {
 	return derivedIDs{id, batch, !ok || id[14] != 0 || id[15] != 0}
 }
 
-// hasIndex says whether there is an id for the op at place.
+// hasIndex reports whether there is an id for the op at index place.
 func (d derivedIDs) hasIndex(place int) bool {
 	return !d.underivable && place >= 0 && place+1 < 1<<opBits
 }
 
-// at is the id of the op at place, ok if there is one.
+// at returns the id of the op at index place; ok is false if there is none.
 func (d derivedIDs) at(place int) (id ulid.ULID, ok bool) {
 	if !d.hasIndex(place) {
 		return id, false
@@ -168,15 +166,15 @@ func (d derivedIDs) at(place int) (id ulid.ULID, ok bool) {
 	return id, true
 }
 
-// last is the last id there can be.
+// last returns the last id that can be derived.
 func (d derivedIDs) last() string {
 	id := d.base
 	id[14], id[15] = 0xff, 0xff
 	return id.String()
 }
 
-// has says whether op is the id of the op at place. Ids of one batch differ in
-// their last four characters, of five bits each.
+// has reports whether op is the id of the op at index place. Ids of one batch differ in their
+// last four characters, of five bits each.
 func (d derivedIDs) has(place int, op string) bool {
 	const same = ulid.EncodedSize - 4
 	if !d.hasIndex(place) || len(op) != ulid.EncodedSize || op[:same] != d.batch[:same] {
@@ -192,13 +190,13 @@ func (d derivedIDs) has(place int, op string) bool {
 	return true
 }
 
-// parseID reads a ULID in its one canonical spelling.
+// parseID parses a ULID in canonical spelling.
 func parseID(s string) (id ulid.ULID, ok bool) {
 	id, err := ulid.ParseStrict(s)
 	return id, err == nil && isCanonical(id, s)
 }
 
-// isCanonical says whether s is id's canonical spelling.
+// isCanonical reports whether s is id's canonical spelling.
 func isCanonical(id ulid.ULID, s string) bool {
 	var text [ulid.EncodedSize]byte
 	return id.MarshalTextTo(text[:]) == nil && string(text[:]) == s

@@ -1,7 +1,6 @@
 package outbox
 
-// The machine's other half: opening streams, what can go wrong with them, and
-// dropping what may have been sent.
+// The machine's opening of streams, their failures, and dropping ops that may have been sent.
 
 import (
 	"errors"
@@ -13,8 +12,8 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 )
 
-// tryOpen opens a stream that has something to send, if its own waiting time is
-// over, its host is not down and there is a place.
+// tryOpen opens a stream that has something to send, if its backoff is over, its host is not
+// down and a slot is free.
 func (m *machine) tryOpen(s *streamState, now time.Time) {
 	if now.Before(s.retryAt) {
 		m.arm(s, now)
@@ -40,7 +39,7 @@ func (m *machine) tryOpen(s *streamState, now time.Time) {
 	}
 	to := s.next().route
 	if to.rotating {
-		return // it is looked at again when that is done
+		return // it is loaded again when that is done
 	}
 	h := m.hostOf(to.host)
 	if h.down && h.probe != s && (h.probe != nil || now.Before(h.retryAt)) {
@@ -70,7 +69,7 @@ func (m *machine) tryOpen(s *streamState, now time.Time) {
 	m.emit(action{kind: actOpen, session: s.session, connID: s.connID, route: to, awaitLastSeq: len(s.drops) > 0})
 }
 
-// findRoute has the ways be looked up that could not be, now and then after a while.
+// findRoute asks for the routes whose lookup failed, now and then after a backoff.
 func (m *machine) findRoute(s *streamState, now time.Time) {
 	s.retryAt = now.Add(s.backoff.NextBackOff())
 	e := s.next()
@@ -88,7 +87,7 @@ func (m *machine) findRoute(s *streamState, now time.Time) {
 	m.emit(a)
 }
 
-// routed says that actFindRoute was done.
+// routed reports that actFindRoute was done.
 func (m *machine) routed(session string, now time.Time) {
 	s := m.streams[session]
 	if s == nil {
@@ -100,7 +99,7 @@ func (m *machine) routed(session string, now time.Time) {
 	m.step(s, now)
 }
 
-// inFlightVia counts the batches that are on their way under a ref, over all streams.
+// inFlightVia counts the batches in flight under a ref, over all streams.
 func (m *machine) inFlightVia(ref string) (n int) {
 	for _, s := range m.streams {
 		if s.phase != phaseClosed && (s.openRoute.ref == ref || s.openRoute.space == ref) {
@@ -110,7 +109,7 @@ func (m *machine) inFlightVia(ref string) (n int) {
 	return n
 }
 
-// closeIdlest closes the open stream that has had nothing to do for longest.
+// closeIdlest closes the open stream that has been idle for longest.
 func (m *machine) closeIdlest(now time.Time) bool {
 	var oldest *streamState
 	for _, s := range m.streams {
@@ -127,19 +126,19 @@ func (m *machine) closeIdlest(now time.Time) bool {
 	return true
 }
 
-// idlerThan says whether s has had nothing to do for longer than o.
+// idlerThan reports whether s has been idle for longer than o.
 func (s *streamState) idlerThan(o *streamState) bool {
 	return s.idleSince.Before(o.idleSince) || s.idleSince.Equal(o.idleSince) && s.session < o.session
 }
 
-// close lets go of a stream and gives its place to the next that waits.
+// close closes a stream and gives its slot to the next that waits.
 func (m *machine) close(s *streamState, now time.Time) {
 	m.acknowledge(s)
 	m.tearDown(s)
 	m.openWaiting(now)
 }
 
-// openWaiting gives places that have become free to those who wait.
+// openWaiting gives free slots to the streams that wait for one.
 func (m *machine) openWaiting(now time.Time) {
 	for len(m.openQueue) > 0 && m.openStreams < m.win.Streams {
 		next := m.openQueue[0]
@@ -163,7 +162,7 @@ func (m *machine) tearDown(s *streamState) {
 	m.emit(action{kind: actClose, session: s.session, connID: s.connID})
 }
 
-// streamOpened is the answer to actOpen. lastSeq counts if it was to settle.
+// streamOpened is the answer to actOpen. lastSeq counts if the action had awaitLastSeq.
 func (m *machine) streamOpened(session string, conn int, lastSeq uint64, err error, now time.Time) {
 	s := m.streams[session]
 	if m.fenced || s == nil || s.connID != conn || s.phase != phaseOpening {
@@ -189,19 +188,19 @@ func (m *machine) streamOpened(session string, conn int, lastSeq uint64, err err
 	m.step(s, now)
 }
 
-// hostUp lets everyone who waited for a host go on.
+// hostUp resumes all streams that waited for a host.
 func (m *machine) hostUp(h *host, now time.Time) {
 	waiting := h.waiting
 	h.waiting = nil
 	for _, s := range waiting {
 		s.inHostQueue = false
-		if m.streams[s.session] == s { // else it was forgotten meanwhile, and its session may have another
+		if m.streams[s.session] == s { // else it was removed meanwhile, and its session may have another
 			m.step(s, now)
 		}
 	}
 }
 
-// probeHost lets one of those who wait for a host that is down try.
+// probeHost lets one of the streams that wait for a down host try.
 func (m *machine) probeHost(h *host, now time.Time) {
 	for h.down && h.probe == nil && len(h.waiting) > 0 && !now.Before(h.retryAt) {
 		s := h.waiting[0]
@@ -213,7 +212,7 @@ func (m *machine) probeHost(h *host, now time.Time) {
 	}
 }
 
-// linkBroken says that an opened stream is of no more use.
+// linkBroken reports that an opened stream is unusable.
 func (m *machine) linkBroken(session string, conn int, now time.Time) {
 	s := m.streams[session]
 	if m.fenced || s == nil || s.connID != conn || s.phase == phaseClosed {
@@ -222,7 +221,7 @@ func (m *machine) linkBroken(session string, conn int, now time.Time) {
 	m.fail(s, fault.Disconnected.With("the link broke"), now)
 }
 
-// wake says that links are back: nobody waits any longer.
+// wake reports that links are back: all backoffs end.
 func (m *machine) wake(now time.Time) {
 	for _, name := range slices.Sorted(maps.Keys(m.hosts)) {
 		h := m.hosts[name]
@@ -238,38 +237,38 @@ func (m *machine) wake(now time.Time) {
 	}
 }
 
-// sortedStreams gives all streams in an order of their own, so that the same events have
-// the same actions.
+// sortedStreams returns all streams in a fixed order, so that the same events emit the same
+// actions.
 func (m *machine) sortedStreams() []*streamState {
 	return slices.SortedFunc(maps.Values(m.streams), func(a, b *streamState) int { return strings.Compare(a.session, b.session) })
 }
 
-// resume lets a stream that stopped try again.
+// resume lets a stopped stream try again.
 func (m *machine) resume(session string, now time.Time) {
 	if s := m.streams[session]; s != nil && s.stopped != nil && !s.storeFailed {
 		s.stopped = nil
-		s.unsequenced = nil // its route may be another one
+		s.unsequenced = nil // its route may have changed
 		m.emit(action{kind: actSetStopped, session: session})
 		m.markBacklog(s, now)
 	}
 }
 
-// restoredAdvice says what to do about a server that has forgotten what it answered.
+// restoredAdvice is the advice for a server that has lost outcomes it answered.
 const restoredAdvice = "it was restored to an earlier time and nothing more is sent: put its newer data back, or have what the session lacks sent again (mooring outbox reconcile)"
 
-// What an error means for a stream.
+// errorClass is what an error means for a stream.
 type errorClass uint8
 
 const (
-	retryHost   errorClass = iota // the way to the server: it and all on the same host wait
-	retryStream                   // this stream waits
+	retryHost   errorClass = iota // the path to the server failed: all streams of the host back off
+	retryStream                   // this stream backs off
 	stopStream                    // it stops until someone decides
 	leaseLost                     // this process sends no more
-	resendFirst                   // seqs are missing: send from the first unanswered one
+	resendFirst                   // seqs are missing: send from the first unanswered batch
 	unsendable                    // the batch itself: voids take its place
 )
 
-// classifyError says what an error means. What it does not know it retries.
+// classifyError returns the class of an error. Unknown errors are retried.
 func classifyError(err error) (errorClass, *fault.Error) {
 	var f *fault.Error
 	if !errors.As(err, &f) {
@@ -312,14 +311,14 @@ func (m *machine) fail(s *streamState, err error, now time.Time) {
 	m.tearDown(s)
 	retry := now
 	h := m.hostOf(s.openRoute.host)
-	if what != retryHost && h.down { // there is someone who answers
+	if what != retryHost && h.down { // the host answers
 		h.down = false
 		defer m.hostUp(h, now)
 	}
 	switch what {
 	case retryHost:
 		if heard {
-			break // it worked till now: try at once, then with pauses
+			break // it worked till now: try at once, then with backoff
 		}
 		if s.hostEpoch == h.epoch {
 			h.epoch++
@@ -339,7 +338,7 @@ func (m *machine) fail(s *streamState, err error, now time.Time) {
 		}
 	case unsendable:
 		if !sending || s.queue[0].allVoid() || s.queue[0].firstSeq <= s.recordedThrough {
-			what = stopStream // it was not about a batch, nothing is left to give up, or the server has recorded it and cannot say how
+			what = stopStream // it was not about a batch, the batch is all voids, or the server has recorded it and cannot answer
 			break
 		}
 		m.requestDrop(s, s.queue[0].num, f)
@@ -368,13 +367,13 @@ func (m *machine) fail(s *streamState, err error, now time.Time) {
 		m.emit(action{kind: actRecordAttempt, entries: append([]*entry(nil), tried...), at: retry, err: f})
 	}
 	if what == retryHost && h.down {
-		s.retryAt = time.Time{} // the host's time counts
+		s.retryAt = time.Time{} // the host's retry time counts
 	}
 	m.step(s, now)
 	m.openWaiting(now)
 }
 
-// allVoid says whether the batch is nothing but voids already.
+// allVoid reports whether the batch consists of voids alone.
 func (e *entry) allVoid() bool {
 	for i := range e.body.ops {
 		if op := &e.body.ops[i]; op.takesSeq() && !op.void {
@@ -384,16 +383,16 @@ func (e *entry) allVoid() bool {
 	return true
 }
 
-// dropRequested says that ops of a batch with seqs are to be dropped. They may have
-// been sent, and may be on their way still: so what is on its way is fenced off
-// by a higher incarnation, and then the server's last seq tells.
+// dropRequested reports that ops of a batch with seqs are to be dropped. They may have been
+// sent, and may still be in flight: so a higher incarnation fences them, and then the server's
+// last seq decides.
 func (m *machine) dropRequested(session string, num int64, now time.Time) {
 	s := m.streams[session]
 	switch {
 	case s == nil: // its outcome is stored
 	case slices.ContainsFunc(s.queue, func(e *entry) bool { return e.num == num }):
 		m.fenceForDrop(s, num, now)
-	default: // its outcome is being stored, or it has its seq and is on its way here
+	default: // its outcome is being stored, or it was sequenced and its entry is yet to come
 		if s.dropsOnArrival == nil {
 			s.dropsOnArrival = make(map[int64]bool)
 		}
@@ -401,8 +400,8 @@ func (m *machine) dropRequested(session string, num int64, now time.Time) {
 	}
 }
 
-// unsequencedDropped says that ops without a seq were dropped: a batch that a stream is to
-// be opened for, or was stopped for, may be gone, or be another.
+// unsequencedDropped reports that ops without a seq were dropped: a batch that a stream is to
+// be opened for, or was stopped for, may be gone or changed.
 func (m *machine) unsequencedDropped(now time.Time) {
 	for _, s := range m.sortedStreams() {
 		switch {
@@ -426,7 +425,7 @@ func (m *machine) fenceForDrop(s *streamState, num int64, now time.Time) {
 	m.openWaiting(now)
 }
 
-// fenceOnArrival does what was asked of entries before they came.
+// fenceOnArrival applies the drops that were requested before the entries arrived.
 func (m *machine) fenceOnArrival(s *streamState, entries []*entry, now time.Time) {
 	for _, e := range entries {
 		if s.dropsOnArrival[e.num] {
@@ -444,7 +443,7 @@ func (m *machine) requestDrop(s *streamState, num int64, why *fault.Error) {
 	s.needsNewIncarnation = true
 }
 
-// incarnationRaised says that the incarnation is higher now.
+// incarnationRaised reports that the incarnation was raised.
 func (m *machine) incarnationRaised(now time.Time) {
 	m.raisingIncarnation = false
 	for _, s := range m.sortedStreams() {
@@ -455,7 +454,7 @@ func (m *machine) incarnationRaised(now time.Time) {
 	}
 }
 
-// resolveDrops has the drops of a stream decided: what the server has recorded stands.
+// resolveDrops emits actResolveDrops for a stream: ops that the server has recorded stand.
 func (m *machine) resolveDrops(s *streamState, lastSeq uint64) {
 	a := action{kind: actResolveDrops, session: s.session, connID: s.connID, through: lastSeq, drops: s.drops}
 	for _, e := range s.queue {
@@ -467,7 +466,7 @@ func (m *machine) resolveDrops(s *streamState, lastSeq uint64) {
 	m.emit(a)
 }
 
-// dropsResolved brings the batches as they are after actResolveDrops.
+// dropsResolved takes the batches as they are after actResolveDrops.
 func (m *machine) dropsResolved(session string, conn int, entries []*entry, now time.Time) {
 	s := m.streams[session]
 	if s == nil {

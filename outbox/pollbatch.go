@@ -1,6 +1,6 @@
 package outbox
 
-// One look for all who wait in a Box.
+// Polls of the database, shared by all waiters of a Box.
 
 import (
 	"context"
@@ -9,25 +9,25 @@ import (
 	"github.com/mooring-rpc/mooring/internal/fatal"
 )
 
-// pollBatcher gathers what those who wait for batches ask the database: who comes while a look
-// is under way has part in the next. So they use one connection, however many they are.
+// pollBatcher batches the polls of the callers that wait for batches: a caller that comes
+// during a poll joins the next. So they use one connection, however many they are.
 type pollBatcher struct {
-	mu   sync.Mutex // guards what follows
-	busy bool       // a look is under way
-	next *pollBatch // the one after it; nil if nobody asks
+	mu   sync.Mutex // guards the fields below
+	busy bool       // a poll is under way
+	next *pollBatch // the poll after it; nil if nobody waits for one
 }
 
-// pollBatch is one question for several batches.
+// pollBatch is one poll for several batches.
 type pollBatch struct {
 	batches map[string]struct{}
 
-	done       chan struct{}       // closed when what follows is known
-	unfinished map[string]struct{} // batches that nothing can be said of yet
+	done       chan struct{}       // closed when the fields below are set
+	unfinished map[string]struct{} // batches that are unfinished and not known to be blocked
 	err        error
 }
 
-// stillWaiting says of a batch that it is unfinished and nothing is known to stand in its way; else
-// it has to be looked at by itself.
+// stillWaiting reports that a batch is unfinished and not known to be blocked; else the caller
+// has to read it by itself.
 func (b *Box) stillWaiting(ctx context.Context, batch string) (bool, error) {
 	l := &b.polls
 	l.mu.Lock()
@@ -53,9 +53,9 @@ func (b *Box) stillWaiting(ctx context.Context, batch string) (bool, error) {
 	}
 }
 
-// runPolls looks, until nobody asks any more.
+// runPolls polls until no caller waits for a poll.
 func (b *Box) runPolls() {
-	defer fatal.OnPanic() // they would wait for ever
+	defer fatal.OnPanic() // the waiters would wait for ever
 	l := &b.polls
 	for {
 		l.mu.Lock()
@@ -65,7 +65,7 @@ func (b *Box) runPolls() {
 		if next == nil {
 			return
 		}
-		if len(next.batches) > 1 { // else it is looked at by itself anyway
+		if len(next.batches) > 1 { // a single batch is read by its caller anyway
 			next.unfinished, next.err = b.unfinishedOf(next.batches)
 		}
 		close(next.done)
@@ -74,8 +74,8 @@ func (b *Box) runPolls() {
 
 const sqlStillUnfinished = `SELECT batch FROM mooring_outbox_batch WHERE box = $1 AND state < 2 AND `
 
-// unfinishedOf are those of some batches that are unfinished; none where a stream has stopped,
-// since it may have some of them wait for it.
+// unfinishedOf returns the unfinished ones of batches; none while a stream has stopped, since
+// it may block some of them.
 func (b *Box) unfinishedOf(batches map[string]struct{}) (waiting map[string]struct{}, err error) {
 	ids := make([]string, 0, len(batches))
 	for id := range batches {

@@ -1,7 +1,6 @@
 package outbox
 
-// Postgres: any number of outboxes in one database, by name, beside whatever
-// else is in it.
+// The Postgres dialect: any number of outboxes in one database, by name, beside other tables.
 
 import (
 	"cmp"
@@ -22,26 +21,26 @@ import (
 	outboxsql "github.com/mooring-rpc/mooring/migrations/outboxsql"
 )
 
-// leaseLockSpace is the first key of the advisory locks that stand for leases; the
-// second is the outbox's number.
+// leaseLockSpace is the first key of the advisory locks for leases; the second is the outbox's
+// number.
 const leaseLockSpace = 0x6d6f6f72
 
-// notifyChannel is what committers notify and senders listen on; the payload is the
+// notifyChannel is the channel that committers notify and senders listen on; the payload is the
 // outbox's id.
 const notifyChannel = "mooring_outbox"
 
-// writeTimeout bounds a transaction, and a statement that reads, so that a database
-// or a connection which has vanished is noticed.
+// writeTimeout bounds a transaction, and a statement that reads, so that a dead database or
+// connection is detected.
 const writeTimeout = 30 * time.Second
 
-// minTxIdleTimeout is the shortest time after which a transaction in which nothing happens is
-// undone by the database. A process that was only short of time gets further by then.
+// minTxIdleTimeout is the shortest time after which the database rolls back an idle
+// transaction. A process that was merely slow gets further by then.
 const minTxIdleTimeout = 2 * time.Second
 
-// OpenPostgres opens the outbox called name in the database at url, making its
-// tables and itself if they are not there. Outboxes of different names in one
-// database have nothing to do with each other. Boxes that this process opens
-// with the same url share their connections, as many as the Config of the first says.
+// OpenPostgres opens the outbox called name in the database at url, creating its tables and
+// itself if they are not there. Outboxes of different names in one database are independent.
+// Boxes that this process opens with the same url share their connections, as many as the
+// Config of the first says.
 func OpenPostgres(ctx context.Context, url, name string, cfg Config) (*Box, error) {
 	cfg = cfg.withDefaults(pollPostgres)
 	p, release, err := sharedPool(ctx, url, cfg.Connections, cfg.Logger)
@@ -55,15 +54,15 @@ func OpenPostgres(ctx context.Context, url, name string, cfg Config) (*Box, erro
 	return box, err
 }
 
-// NewPostgres is OpenPostgres on a pool that stays the caller's. Beside what its
-// transactions take, all Boxes of a pool that run together take one connection
-// to listen on. Transactions of the outbox are read committed; with a pool whose
-// default is another isolation level, each takes two round trips more.
+// NewPostgres is OpenPostgres on a pool that the caller keeps and closes. Beyond their
+// transactions, all Boxes of a pool that run together use one connection to listen on. The
+// outbox's transactions are read committed; with a pool whose default is another isolation
+// level, each takes two round trips more.
 func NewPostgres(ctx context.Context, pool *pgxpool.Pool, name string, cfg Config) (*Box, error) {
 	return openPostgres(ctx, pool, nil, func() {}, name, cfg.withDefaults(pollPostgres))
 }
 
-// pollPostgres is how often a sender looks for what it was not notified of.
+// pollPostgres is how often a sender polls for rows that it was not notified of.
 const pollPostgres = time.Second
 
 func openPostgres(ctx context.Context, pool *pgxpool.Pool, sized *pgtune.AdaptivePool, release func(), name string, cfg Config) (*Box, error) {
@@ -82,17 +81,17 @@ func openPostgres(ctx context.Context, pool *pgxpool.Pool, sized *pgtune.Adaptiv
 // postgresDB is the Postgres dialect.
 type postgresDB struct {
 	pool            *pgxpool.Pool
-	ownsPool        bool                 // the pool is of this package
-	sized           *pgtune.AdaptivePool // through which such a pool is used; nil for a caller's
+	ownsPool        bool                 // the pool is this package's
+	sized           *pgtune.AdaptivePool // limits the use of an own pool; nil for a caller's
 	poll            time.Duration
 	timeout         time.Duration // writeTimeout
-	txIdleTimeout   time.Duration // after which a transaction in which nothing happens is undone
-	strictIsolation bool          // the pool's transactions are by default more than read committed
+	txIdleTimeout   time.Duration // after which the database rolls back an idle transaction
+	strictIsolation bool          // the pool's default isolation is above read committed
 	batcher         *txBatcher
 	release         func()
 }
 
-// prepare brings the tables up to date and refuses a database that loses commits.
+// prepare migrates the tables and refuses a database that loses commits.
 func (d *postgresDB) prepare(ctx context.Context, allowUnsafe bool) error {
 	std := stdlib.OpenDBFromPool(d.pool)
 	defer func() { _ = std.Close() }()
@@ -110,14 +109,14 @@ func (d *postgresDB) prepare(ctx context.Context, allowUnsafe bool) error {
 	if err != nil {
 		return err
 	}
-	d.strictIsolation = isolation != "read committed" && isolation != "read uncommitted" // which Postgres takes for the same
+	d.strictIsolation = isolation != "read committed" && isolation != "read uncommitted" // Postgres treats both the same
 	if (fsync == "off" || commit == "off") && !allowUnsafe {
 		return fault.UnsafeStore.With("the database has fsync=%s and synchronous_commit=%s, so it can lose what it has committed: turn both on, or allow it in the Config", fsync, commit)
 	}
 	return nil
 }
 
-// postgresFailure gives an error the code that fits.
+// postgresFailure gives an error its code.
 func postgresFailure(err error) error {
 	if err == nil {
 		return nil
@@ -155,10 +154,9 @@ func postgresFailure(err error) error {
 	}
 }
 
-// write runs f in one transaction. Statements that nothing waits for go out
-// together with the commit; if there are no others, the whole transaction is
-// one round trip, and may be gathered with those of other Boxes. If such a
-// one is undone f runs again.
+// write runs f in one transaction. Enqueued statements go out together with the commit; if
+// there are no others, the whole transaction is one round trip, and may be grouped with
+// transactions of other Boxes. If a grouped transaction is rolled back, f runs again.
 func (d *postgresDB) write(ctx context.Context, f func(querier) error) (ambiguous bool, err error) {
 	end := d.attempt(ctx, f, d.batcher.write)
 	if end.rerun {
@@ -170,8 +168,8 @@ func (d *postgresDB) write(ctx context.Context, f func(querier) error) (ambiguou
 	return end.ambiguous, postgresFailure(end.err)
 }
 
-// noAnswer is the failure of what had no answer for as long as it may take. The other
-// connections may be dead as well: those that are ours and idle are given up.
+// noAnswer is the failure of a call that timed out without an answer. Other connections may be
+// dead as well: idle ones of an own pool are closed.
 func (d *postgresDB) noAnswer(err error) error {
 	if d.ownsPool {
 		d.pool.Reset()
@@ -179,14 +177,14 @@ func (d *postgresDB) noAnswer(err error) error {
 	return fault.Unavailable.Because(errors.Join(errNoAnswer, err), "the outbox's database has not answered for %s", d.timeout)
 }
 
-// errNoAnswer is in the error of what the database did not answer.
+// errNoAnswer is in the error of a call that the database did not answer.
 var errNoAnswer = errors.New("outbox: no answer")
 
-// attempt is write, with send for what needs no connection before it is committed.
+// attempt is write, with send for transactions that need no connection before they commit.
 func (d *postgresDB) attempt(ctx context.Context, f func(querier) error, send func(context.Context, *postgresDB, *pgx.Batch) txResult) txResult {
 	q := &postgresTx{ctx: ctx, db: d}
 	defer q.release()
-	if d.strictIsolation { // what is sent all at once would be what the pool says
+	if d.strictIsolation { // a single round trip would have the pool's isolation
 		if err := q.begin(); err != nil {
 			return txResult{err: err}
 		}
@@ -208,11 +206,11 @@ func (d *postgresDB) attempt(ctx context.Context, f func(querier) error, send fu
 	return txResult{}
 }
 
-// read gives every statement a snapshot of its own: to begin a transaction and to
-// end it are round trips. What makes a StreamStoppedError is in several rows, which may
-// each be as they were at another moment. So f has to find it in one snapshot too.
+// read gives every statement a snapshot of its own: to begin a transaction and to end it are
+// round trips. A StreamStoppedError depends on several rows, which may each be as of another
+// moment. So f must find it again in one snapshot.
 //
-// A connection that has vanished is noticed after a while, and f run again on another.
+// A connection that has died is noticed after a while, and f runs again on another.
 func (d *postgresDB) read(ctx context.Context, f func(querier) error) error {
 	err := d.readOnce(ctx, f)
 	if errors.Is(err, errNoAnswer) {
@@ -244,7 +242,7 @@ func (d *postgresDB) readOnce(ctx context.Context, f func(querier) error) error 
 	return err
 }
 
-// withTimeout runs a step of reading, which may take so long and no longer.
+// withTimeout runs a step of a read, for at most the timeout.
 func (q *postgresTx) withTimeout(step func(ctx context.Context) error) error {
 	ctx, cancel := context.WithTimeout(q.ctx, q.db.timeout)
 	defer cancel()
@@ -278,8 +276,8 @@ func (d *postgresDB) watch(ctx context.Context, outbox string, changed func(), a
 	listen(ctx, d.pool, outbox, d.poll, changed, alive)
 }
 
-// holderDead asks whether the backend that the holder listened on is there. Should it
-// only have lost its connection, it is fenced and waits its turn.
+// holderDead asks whether the backend that the holder listened on is gone. If the holder has
+// only lost its connection, it is fenced and waits for the lease again.
 func (d *postgresDB) holderDead(ctx context.Context, q querier, pid int64) (gone bool, err error) {
 	if pid == 0 {
 		return false, nil
@@ -293,10 +291,10 @@ func (d *postgresDB) inClause(column, placeholder string, ids []string) (clause 
 	return column + " = ANY(" + placeholder + ")", ids
 }
 
-// blockingWriter is nobody: the database undoes a transaction in which nothing happens.
+// blockingWriter is none: the database rolls back idle transactions.
 func (d *postgresDB) blockingWriter(context.Context) (pid int, since time.Time) { return 0, since }
 
-func (d *postgresDB) checkIntegrity(context.Context, querier) error { return nil } // its server's affair
+func (d *postgresDB) checkIntegrity(context.Context, querier) error { return nil } // the database server's task
 func (d *postgresDB) lockRows() string                              { return " FOR UPDATE" }
 func (d *postgresDB) refs() *refSQL                                 { return postgresRefs }
 func (d *postgresDB) tryLivenessLock(int64) (release func(), held, known bool) {
@@ -308,14 +306,14 @@ func (d *postgresDB) close() error {
 	return nil
 }
 
-// postgresTx runs statements on one connection: in a transaction, or (auto)
-// each on its own.
+// postgresTx runs statements on one connection: in a transaction, or (autocommit) each on its
+// own.
 type postgresTx struct {
-	ctx        context.Context // of all statements: the transaction's, with its end
-	db         *postgresDB     // whose pool conn comes from with tx; nil if that is given
+	ctx        context.Context // for all statements: the transaction's, with its timeout
+	db         *postgresDB     // conn and tx come from its pool; nil if they are given
 	conn       *pgx.Conn
-	tx         pgx.Tx // nil until a statement's result is waited for
-	cleanup    func() // what begin has taken; nil for nothing
+	tx         pgx.Tx // nil until a statement waits for a result
+	cleanup    func() // releases what begin has acquired; nil for nothing
 	autocommit bool
 	queue      pgx.Batch
 	err        error
@@ -328,8 +326,8 @@ func (q *postgresTx) enqueue(sql string, args []any, one func(scanner) error) {
 	}
 }
 
-// ensureTx begins the transaction if need be and sends what has waited, before a
-// statement whose result is wanted now.
+// ensureTx begins the transaction if need be and sends the enqueued statements, before a
+// statement whose result is needed now.
 func (q *postgresTx) ensureTx() error {
 	if q.autocommit || q.err != nil {
 		return q.err
@@ -342,10 +340,11 @@ func (q *postgresTx) ensureTx() error {
 	return q.flush()
 }
 
-// beginWithIdleTimeout is one round trip. A statement that has waited for a lock has to see what
-// was committed meanwhile, whatever the pool's transactions are by default. A process that is stopped inside the transaction, or
-// whose machine is gone, would keep its locks, and with them a successor from the
-// lease: so the database undoes a transaction in which nothing happens.
+// beginWithIdleTimeout begins a transaction in one round trip. A statement that has waited for
+// a lock has to see what was committed meanwhile, whatever the pool's default isolation. A
+// process that is suspended inside the transaction, or whose machine is gone, would keep its
+// locks, and with them block a successor from the lease: so the database rolls back an idle
+// transaction.
 const beginWithIdleTimeout = `BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL idle_in_transaction_session_timeout = %d`
 
 func (q *postgresTx) begin() error {
@@ -364,7 +363,7 @@ func (q *postgresTx) begin() error {
 	return nil
 }
 
-// release gives back what begin has taken.
+// release releases what begin has acquired.
 func (q *postgresTx) release() {
 	if q.cleanup != nil {
 		q.cleanup()
@@ -381,7 +380,7 @@ func (q *postgresTx) flush() error {
 	return err
 }
 
-// commit sends what has waited and commits.
+// commit sends the enqueued statements and commits.
 func (q *postgresTx) commit() error {
 	if err := q.flush(); err != nil {
 		return err

@@ -1,9 +1,9 @@
 package outbox
 
-// What a session lacks of what its outbox has: a plan, made without database or server
-// from the outbox's rows and from what the session's log has. Ops that applied once and
-// whose events are in the log no longer are committed again under new ids, in the order
-// in which they were committed, in batches as before, references to each other kept.
+// The plan of a reconciliation: the ops whose events a session's log lacks, computed from the
+// outbox's rows and the log, without database or server. Ops that applied once and whose events
+// are no longer in the log are committed again under new ids, in the order in which they were
+// committed, in the same batches, keeping references to each other.
 
 import (
 	"cmp"
@@ -18,44 +18,44 @@ import (
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
-// Log is what a session's log has, as its server shows it. Box.NewLog makes one, before
+// Log is the content of a session's log, as its server shows it. Box.NewLog makes one, before
 // the log is read.
 type Log struct {
-	// Ops are the cursors of the events that ops have made, by op id.
+	// Ops are the cursors of the events made by ops, by op id.
 	Ops map[string]uint64
-	// Base is the cursor up to which events have left the log: what made them is
-	// counted as there.
+	// Base is the cursor up to which events have been pruned from the log: their ops count as
+	// in the log.
 	Base uint64
-	// Gone says that the server does not know the session.
+	// Gone reports that the server does not know the session.
 	Gone bool
 
-	// fenceIncarnation is the incarnation under which the session's stream was opened before the log
-	// was read; 0: nobody was kept from sending. If agrees, the server has of the stream
-	// what this outbox has of it up to last, and nothing else.
+	// fenceIncarnation is the incarnation under which the session's stream was opened before
+	// the log was read; 0: no sender was fenced. With streamMatches, the server has this
+	// outbox's batches of the stream up to lastSeq, and nothing else.
 	fenceIncarnation int64
 	lastSeq          uint64
 	streamMatches    bool
 
-	// answered are the batches that had their answers before the log was read: what was
-	// answered later is not missed in it. nil: all.
+	// answered are the batches that had outcomes before the log was read: later ones need not
+	// be in it. nil: all.
 	answered map[string]bool
 }
 
-// Fate is what becomes of an op when its session is reconciled.
+// Fate is the result of a reconciliation for one op.
 type Fate uint8
 
-// Fates.
+// The fates of an op.
 const (
 	SentAgain Fate = 1 + iota // it applied and is not in the log: it is committed again, as another op
-	Waits                     // it waits, and goes on waiting, behind what is sent again
+	Waits                     // it is unfinished, and goes on waiting, behind the ops that are sent again
 	HeldBack                  // it was not sent again, or is not sent any more; Reason says why
-	InLog                     // it was not answered, and the log has it
-	Lost                      // its row is damaged, or does not have its arguments any more
+	InLog                     // it was not answered, but the log has it
+	Lost                      // its row is damaged, or no longer has its arguments
 )
 
 var fateNames = [...]string{"", "sent_again", "waits", "held_back", "in_log", "lost"}
 
-// String is the fate's name: sent_again, waits, held_back, in_log, lost.
+// String returns the fate's name: sent_again, waits, held_back, in_log, lost.
 func (f Fate) String() string {
 	if int(f) < len(fateNames) {
 		return fateNames[f]
@@ -63,48 +63,50 @@ func (f Fate) String() string {
 	return "unknown"
 }
 
-// Reconciled is what becomes of one op; of a row that cannot be read, of the batch.
+// Reconciled is the fate of one op; of an unreadable row, of the batch.
 type Reconciled struct {
 	Op, Batch string
 	Method    string
 	Key       string // the argument key or message, if it has one
 	Fate      Fate
-	NewOp     string // SentAgain: the op that stands for it
+	NewOp     string // SentAgain: the op that replaces it
 	NewBatch  string // … and its batch
 	Reason    string
 }
 
-// ReconcileOptions say what is sent again.
+// ReconcileOptions select the ops that are sent again.
 type ReconcileOptions struct {
-	// WithExpectations has ops be sent, too, that say where the session has to be: with an
-	// expected cursor, or an offset in a text. They were meant for the session as it was.
+	// WithExpectations also sends ops with an expected cursor or a text offset. They were meant
+	// for the session as it was.
 	WithExpectations bool
 }
 
-// resentID derives the id under which an op is committed again. Copies of an outbox give
-// it the same.
+// resentID derives the id under which an op is committed again. Copies of an outbox derive the
+// same.
 func resentID(op string) string { return deriveID(op, op).String() }
 
-// resentBatchID derives the batch id for what is committed again of a batch, from op on.
+// resentBatchID derives the batch id for the ops of a batch that are committed again, from op
+// on.
 func resentBatchID(batch, op string) string {
 	id := deriveID(batch, batch+" "+op)
 	id[14], id[15] = 0, 0
 	return id.String()
 }
 
-// deriveID makes a ULID of a hash, with the time of another one.
+// deriveID makes a ULID of a hash of text, with the time of the ULID from.
 func deriveID(from, text string) (id ulid.ULID) {
-	id, _ = ulid.ParseStrict(from) // of the zero time, if it is none
+	id, _ = ulid.ParseStrict(from) // zero time if it is not a ULID
 	sum := sha256.Sum256([]byte("mooring reconcile v1\x00" + text))
 	copy(id[6:], sum[:])
 	return id
 }
 
-// maxResends is how often an op can have been committed again by copies of this outbox and
-// still be known.
+// maxResends bounds how often copies of this outbox can have committed an op again and still be
+// recognized.
 const maxResends = 8
 
-// has says whether the log has an op, or what a copy of this outbox has committed in its place.
+// has reports whether the log has an op, or the op that a copy of this outbox has committed in
+// its place.
 func (l *Log) has(op string) bool {
 	for range maxResends {
 		if _, there := l.Ops[op]; there {
@@ -115,14 +117,14 @@ func (l *Log) has(op string) bool {
 	return false
 }
 
-// isMissing says whether what applied once is not there: by its seq in the session's present
-// stream, if that tells, else by its event, which may have left the log.
+// isMissing reports whether an op that applied is missing: by its seq in the session's present
+// stream, if that decides, else by its event, which may have been pruned from the log.
 func (l *Log) isMissing(o *ledger.Outcome, seq uint64) bool {
 	switch {
 	case l.streamMatches && seq > 0 && seq <= l.lastSeq:
 		return false
 	case l.streamMatches && seq > 0:
-		return !l.has(o.OpID) // as another op, perhaps
+		return !l.has(o.OpID) // perhaps as another op
 	}
 	return o.Cursor > l.Base && !l.has(o.OpID)
 }
@@ -134,32 +136,32 @@ type resendBatch struct {
 	body *body
 }
 
-// plan is what is to be done about a session.
+// plan is the set of changes that reconcile a session.
 type plan struct {
 	ops     []Reconciled
 	resend  []resendBatch
 	pending []pendingRow
 }
 
-// pendingRow is a row without outcomes, and what becomes of it.
+// pendingRow is a row without outcomes, and its fate.
 type pendingRow struct {
 	row  *batchRow
 	body *body // nil if it is damaged
-	err  error // … and how
-	// recorded: the log has some of its ops, so all were answered.
+	err  error // why it is damaged
+	// recorded: the log has some of its ops, so all have outcomes.
 	recorded []ledger.Outcome
 }
 
-// planner makes a plan. rows come in the order in which they were committed.
+// planner makes a plan. Its rows come in the order in which they were committed.
 type planner struct {
 	log       *Log
 	opts      ReconcileOptions
-	lookup    opLookup // ops of other sessions, and older ones
+	lookup    opLookup // finds ops of other sessions, and older ones
 	retriedAs func(op string) (string, error)
 	plan      plan
 	missing   []missingRow
-	resentAs  map[string]string // by op that is committed again: the new one
-	heldBack  map[string]bool   // ops that are not, though the log lacks them; batches that cannot be read
+	resentAs  map[string]string // new op ids, by the op that is committed again
+	heldBack  map[string]bool   // ops that are not committed again, though the log lacks them; unreadable batches
 }
 
 // missingRow is a finished row with ops that the log does not have.
@@ -167,14 +169,14 @@ type missingRow struct {
 	row     *batchRow
 	body    *body
 	indexes []int
-	cursor  uint64 // of the first of them
+	cursor  uint64 // of the first missing op
 }
 
 func newPlanner(log *Log, o ReconcileOptions, find opLookup, next func(op string) (string, error)) *planner {
 	return &planner{log: log, opts: o, lookup: find, retriedAs: next, resentAs: make(map[string]string), heldBack: make(map[string]bool)}
 }
 
-// reconciledOp is an op as the plan shows it.
+// reconciledOp returns an op as the plan shows it.
 func reconciledOp(r *batchRow, op *opRow, f Fate) Reconciled {
 	c := Reconciled{Op: op.id, Batch: r.id, Method: op.method, Fate: f}
 	for _, a := range op.args {
@@ -185,7 +187,7 @@ func reconciledOp(r *batchRow, op *opRow, f Fate) Reconciled {
 	return c
 }
 
-// expectation says why an op was meant for the session as it was; "" if it was not.
+// expectation returns why an op was meant for the session as it was; "" if it was not.
 func (o *opRow) expectation() string {
 	if o.expected.Set || o.expected.Ref != nil {
 		return "it expects the session at a cursor"
@@ -198,7 +200,7 @@ func (o *opRow) expectation() string {
 	return ""
 }
 
-// addFinished looks at a row that has its outcomes; resend plans what it finds.
+// addFinished adds the missing ops of a row that has outcomes; planResend plans them.
 func (p *planner) addFinished(r *batchRow) error {
 	if p.log.answered != nil && !p.log.answered[r.id] {
 		return nil
@@ -238,7 +240,7 @@ func (p *planner) addFinished(r *batchRow) error {
 	return nil
 }
 
-// planResend plans what finished has found, in the order in which it applied.
+// planResend plans the rows that addFinished found, in the order in which they applied.
 func (p *planner) planResend() error {
 	slices.SortStableFunc(p.missing, func(x, y missingRow) int { return cmp.Compare(x.cursor, y.cursor) })
 	for i := range p.missing {
@@ -297,13 +299,13 @@ func (p *planner) planResendRow(l *missingRow) (err error) {
 	return nil
 }
 
-// renewOp makes of an op that applied once one that is to be committed again. It gives why
-// it must not be.
+// renewOp turns an op that applied once into one that is to be committed again; why is the
+// reason if it must not be.
 func (p *planner) renewOp(op *opRow, id string) (why string, err error) {
 	if why := op.expectation(); why != "" && !p.opts.WithExpectations {
 		return why, nil
 	}
-	// now is what stands for an op that another one needs.
+	// now returns the op that replaces a needed op.
 	now := func(op string) (id, as, why string, err error) {
 		for range maxRetryChain {
 			next, err := p.retriedAs(op)
@@ -326,7 +328,7 @@ func (p *planner) renewOp(op *opRow, id string) (why string, err error) {
 		if err != nil || why != "" {
 			return why, err
 		}
-		if as != "" { // the others are there
+		if as != "" { // its other dependencies are there
 			deps = append(deps, as)
 		}
 	}
@@ -419,7 +421,7 @@ func (p *planner) addUnfinished(r *batchRow) error {
 	return nil
 }
 
-// recorded is what became of a batch that was sent, if the server has its seqs or the log
+// recorded returns the outcomes of a batch that was sent, if the server has its seqs or the log
 // any of its ops: then the server has decided them all.
 func (p *planner) recorded(bd *body, first uint64) []ledger.Outcome {
 	outs, any := make([]ledger.Outcome, len(bd.ops)), p.log.streamMatches && first <= p.log.lastSeq
@@ -442,7 +444,7 @@ func (p *planner) recorded(bd *body, first uint64) []ledger.Outcome {
 	return outs
 }
 
-// seqs are those of a row's ops; 0 where one has none.
+// seqs returns the seqs of a row's ops; 0 for an op without one.
 func (r *batchRow) seqs(bd *body) []uint64 {
 	seqs := make([]uint64, len(bd.ops))
 	if !r.sequenced() {

@@ -1,8 +1,8 @@
 package outbox
 
-// Reconciling a session: the plan, and the one transaction that carries it out. Until
-// that is durable nothing has changed, and afterwards nothing is left to be done but to
-// send; so it may be interrupted anywhere, and done again.
+// Reconciling a session: the plan, and the one transaction that executes it. Until that is
+// durable nothing has changed, and afterwards only sending is left; so it may be interrupted
+// anywhere, and repeated.
 
 import (
 	"cmp"
@@ -15,17 +15,16 @@ import (
 	"github.com/mooring-rpc/mooring/internal/crashpoint"
 )
 
-// Reconciliation is what a session lacks of what this outbox has, op by op, and what
-// becomes of each.
+// Reconciliation lists the fates of a session's ops.
 type Reconciliation struct {
 	Session string
-	Stopped *StreamStoppedError // why nothing of it was sent; nil if that is not known to have stopped
-	Gone    bool                // the server does not know the session: it is made again first
+	Stopped *StreamStoppedError // why its stream sends nothing; nil if it is not known to have stopped
+	Gone    bool                // the server does not know the session: it is created again first
 	Ops     []Reconciled
-	Batches []string // that are committed again
+	Batches []string // batches that are committed again
 }
 
-// Needed says whether there is anything to be done.
+// Needed reports whether Reconcile has anything to do.
 func (r *Reconciliation) Needed() bool {
 	return r.Stopped != nil || slices.ContainsFunc(r.Ops, func(c Reconciled) bool { return c.Fate == SentAgain || c.Fate == InLog })
 }
@@ -42,8 +41,8 @@ func (r *Reconciliation) Count(f Fate) (n int) {
 
 const sqlSessions = `SELECT session FROM mooring_outbox_batch WHERE box = $1 GROUP BY session ORDER BY MIN(num)`
 
-// Sessions lists the sessions that the outbox has ops of, unfinished or of the last 30
-// days, in the order in which they came.
+// Sessions lists the sessions that the outbox has ops of, unfinished or of the last 30 days, in
+// the order in which they came.
 func (b *Box) Sessions(ctx context.Context) (sessions []string, err error) {
 	err = b.read(ctx, "list sessions", func(ctx context.Context, q querier) error {
 		sessions = nil
@@ -74,7 +73,7 @@ func (b *Box) NewLog(ctx context.Context, session string) (*Log, error) {
 	return log, err
 }
 
-// PlanReconcile tells what Reconcile would do, and does nothing.
+// PlanReconcile returns what Reconcile would do, without doing it.
 func (b *Box) PlanReconcile(ctx context.Context, session string, log *Log, o ReconcileOptions) (r Reconciliation, err error) {
 	still, err := b.Stopped(ctx, session)
 	if err != nil {
@@ -91,14 +90,13 @@ func (b *Box) PlanReconcile(ctx context.Context, session string, log *Log, o Rec
 	return r, err
 }
 
-// Reconcile commits again what applied once and is not in the session's log any more,
-// under new ids, in a new stream, in order; what was not answered goes out behind it. log
-// is read from the server just before. Which op stands for which is durable before
-// anything is sent. InUse while the stream has not stopped and ops are on their way: the
-// log may have them by now. What carries an expectation is held back, unless o says otherwise; of
-// what held back nothing is lost but its place: a later Reconcile with WithExpectations sends
-// it. If nothing is Needed nothing is done. NotFound if the session is gone from its
-// server and its creation is not in this outbox.
+// Reconcile commits again the ops that applied once and are no longer in the session's log,
+// under new ids, in a new stream, in order; unanswered ops go out behind them. log is read from
+// the server just before. Each op's replacement is durable before anything is sent. InUse while
+// the stream has not stopped and ops are in flight: the log may have them by now. Ops with an
+// expectation are held back, unless o says otherwise; they lose nothing but their position: a
+// later Reconcile with WithExpectations sends them. If nothing is Needed nothing is done.
+// NotFound if the session is gone from its server and its creation is not in this outbox.
 func (b *Box) Reconcile(ctx context.Context, session string, log *Log, o ReconcileOptions) (r Reconciliation, err error) {
 	if r, err = b.PlanReconcile(ctx, session, log, o); err != nil || !r.Needed() {
 		return r, err
@@ -123,7 +121,7 @@ func (b *Box) Reconcile(ctx context.Context, session string, log *Log, o Reconci
 		return decided, err
 	})
 	r.Stopped = still
-	b.usage.commitsSinceCount.Store(0) // count anew
+	b.usage.commitsSinceCount.Store(0) // count again
 	return r, err
 }
 
@@ -150,7 +148,7 @@ func (b *Box) planFor(ctx context.Context, q querier, session string, log *Log, 
 		for _, r := range rows {
 			after = r.num
 			if r.state != rowFinished {
-				if lock != "" { // it may have been changed, but no sender can finish it now
+				if lock != "" { // it may have changed, but no sender can finish it now
 					if r, err = b.t.batchNum(ctx, q, r.num, lock); err != nil {
 						return nil, err
 					}
@@ -169,7 +167,7 @@ func (b *Box) planFor(ctx context.Context, q querier, session string, log *Log, 
 	if log.Gone && !p.createsSession() && !slices.ContainsFunc(waiting, rowCreatesSession) {
 		return nil, fault.NotFound.With("the server does not know session %s, and its creation is not in this outbox: the home folder that made it has to reconcile first", session)
 	}
-	// What had seqs goes first, in their order.
+	// Rows that had seqs go first, in order of seq.
 	slices.SortStableFunc(waiting, func(x, y *batchRow) int {
 		switch {
 		case x.sequenced() && y.sequenced():
@@ -189,12 +187,12 @@ func (b *Box) planFor(ctx context.Context, q querier, session string, log *Log, 
 	return &p.plan, nil
 }
 
-// createsSession says whether what is committed again makes the session.
+// createsSession reports whether an op that is committed again creates the session.
 func (p *planner) createsSession() bool {
 	return len(p.plan.resend) > 0 && createsSession(p.plan.resend[0].body.ops[0].method)
 }
 
-// rowCreatesSession says whether a row makes its session.
+// rowCreatesSession reports whether a row creates its session.
 func rowCreatesSession(r *batchRow) bool {
 	bd, err := r.decode()
 	return err == nil && createsSession(bd.ops[0].method)
@@ -203,7 +201,7 @@ func rowCreatesSession(r *batchRow) bool {
 const sqlClearSeq = `UPDATE mooring_outbox_batch SET first_seq = NULL, state = 0, dropping = 0, attempts = 0, next_retry_at = 0, last_error = ''
 	WHERE box = $1 AND num = $2 AND state < 2`
 
-// executePlan does what a plan says: seqs of the new stream are given out on the way.
+// executePlan executes a plan, allocating seqs of the new stream.
 func (b *Box) executePlan(ctx context.Context, q querier, p *plan) (decided []decidedRow, err error) {
 	seq := int64(1)
 	for i := range p.resend {

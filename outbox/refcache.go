@@ -1,9 +1,8 @@
 package outbox
 
-// The stored refs as this process remembers them. Looking one up costs no statement,
-// and a reading fetches no more than the rows that others have written: every row has
-// the stamp of its last change, and a reading begins where the ones before it may have
-// missed something.
+// A cache of the stored refs. A lookup costs no statement, and a reading fetches only the rows
+// that others have written: every row has the stamp of its last change, and a reading begins
+// where the ones before it may have missed something.
 
 import (
 	"cmp"
@@ -19,9 +18,9 @@ import (
 // refRow is a row of mooring_outbox_ref.
 type refRow struct {
 	id         string
-	text       string // the ref's whole text; "" once it is gone
+	text       string // the ref's whole text; "" once it is dropped
 	role       Role
-	external   string // of a rotated one: its secret's hash as text
+	external   string // of a rotated ref: its secret's hash as text
 	label      string
 	redemption string
 	saved      int64
@@ -31,14 +30,14 @@ type refRow struct {
 	dead       fault.Code
 }
 
-// exists says whether the row is a ref, or stands for one: neither a row that was
-// never there nor one that was dropped.
+// exists reports whether the row is a ref, or stands for one: neither a row that never existed
+// nor one that was dropped.
 func (r *refRow) exists() bool { return r.role != "" && r.role != roleGone }
 
-// ref is the row's ref; the error is for a text that cannot be read.
+// ref parses the row's ref; the error is for an unreadable text.
 func (r *refRow) ref() (capability.Ref, error) { return capability.ParseRef(r.text) }
 
-// status is what a server has told of the ref.
+// status returns the ref's status, from a server's answers.
 func (r *refRow) status() RefStatus {
 	t := RefStatus{Rights: r.rights, Restricted: r.restricted, Dead: r.dead}
 	if r.confirmed != 0 {
@@ -54,21 +53,21 @@ func (r *refRow) setStatus(t RefStatus) {
 	}
 }
 
-// refCache is what is remembered. Slices and refs that it has given out are never
-// changed.
+// refCache caches the rows. It is safe for concurrent use; slices and refs that it has returned
+// are never changed.
 type refCache struct {
 	mu          sync.Mutex
 	loaded      bool
-	since       string // with which the next reading begins
-	sinceTicket uint64 // the ticket of the reading it is of
-	tickets     uint64 // of readings and of writes of our own, in the order they began
-	gen         uint64 // counts what may have made a route that was found old
+	since       string // where the next reading begins
+	sinceTicket uint64 // the ticket of the reading that set since
+	tickets     uint64 // counts readings and own writes, in the order they began
+	gen         uint64 // counts the changes that may have made a route stale
 
 	rows       map[string]*cachedRef
-	replaced   map[string][]replacedRef  // by a ref's id: those whose place it has taken
-	successors map[string]capability.Ref // by a ref's id: the one that is about to take its place
-	// byKey has the refs an id, a session, a space or an external id stands for,
-	// oldest first; "" has those of spaces.
+	replaced   map[string][]replacedRef  // by a ref's id: the refs that it has replaced
+	successors map[string]capability.Ref // by a ref's id: the ref that is about to replace it
+	// byKey has the refs for a ref id, a session, a space or an external id, oldest first; ""
+	// has all space refs.
 	byKey map[string][]*SavedRef
 }
 
@@ -76,17 +75,17 @@ type refCache struct {
 type cachedRef struct {
 	row    refRow
 	ticket uint64
-	saved  *SavedRef // nil for a row that is no ref to send through
+	saved  *SavedRef // nil for a row that cannot be sent through
 }
 
-// refReading is one look at the rows that were written since a mark.
+// refReading is one reading of the rows that were written since a stamp.
 type refReading struct {
 	ticket      uint64
 	since       string
 	incremental bool // something was read before
 }
 
-// beginReading is told to merge about what is read from now on.
+// beginReading begins a reading; its result goes to merge.
 func (c *refCache) beginReading() refReading {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -94,14 +93,13 @@ func (c *refCache) beginReading() refReading {
 	return refReading{c.tickets, c.since, c.loaded}
 }
 
-// merge takes what a reading has found; mark is the one with which the next one can
-// begin, "" for none. It gives the targets whose refs are others now, and the rows whose text
-// cannot be read.
+// merge merges the rows of a reading; mark is where the next one can begin, "" if unknown. It
+// returns the targets whose refs changed, and the ids of the rows whose text cannot be read.
 //
-// Readings overlap with each other, and with writes of our own. If another reading or
-// write of a row began later, its row stands. It may not have seen everything that this
-// reading has seen; so then this one does not move the mark, and the next reading begins
-// where it would have begun without this one.
+// Readings overlap with each other, and with own writes. If another reading or write of a row
+// began later, its row stands. It may not have seen everything that this reading has seen; so
+// then this one does not advance since, and the next reading begins where it would have begun
+// without this one.
 func (c *refCache) merge(r refReading, rows []refRow, mark string) (targets []string, damaged []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -120,7 +118,7 @@ func (c *refCache) merge(r refReading, rows []refRow, mark string) (targets []st
 		}
 	}
 	if !c.loaded {
-		c.loaded, targets = true, nil // nothing was found before that could be old
+		c.loaded, targets = true, nil // no route was found before that could be stale
 	} else if len(targets) > 0 {
 		c.gen++
 	}
@@ -130,7 +128,7 @@ func (c *refCache) merge(r refReading, rows []refRow, mark string) (targets []st
 	return targets, damaged
 }
 
-// put takes a row that this Box has written.
+// put stores a row that this Box has written.
 func (c *refCache) put(row refRow) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -144,8 +142,8 @@ func (c *refCache) putLocked(row refRow) {
 	}
 }
 
-// set takes a row; changed says that it is not what it was, damaged that its text
-// cannot be read and was not known to be so.
+// set stores a row; changed reports that it differs, damaged that its text has become
+// unreadable.
 func (c *refCache) set(row refRow, ticket uint64) (changed, damaged bool) {
 	old := c.rows[row.id]
 	if old != nil && old.row == row {
@@ -171,7 +169,7 @@ func (c *refCache) store(r *cachedRef) {
 	c.rows[r.row.id] = r
 }
 
-// link makes a row findable; false if its text cannot be read.
+// link indexes a row; false if its text cannot be read.
 func (c *refCache) link(r *cachedRef) bool {
 	if !r.row.exists() {
 		return true
@@ -207,7 +205,7 @@ func (c *refCache) unlink(r *cachedRef) {
 	}
 }
 
-// relink has a ref found by the ids of those whose place it has taken.
+// relink indexes a ref by the ids of the refs it has replaced.
 func (c *refCache) relink(id string) {
 	if r := c.rows[id]; r != nil && r.saved != nil {
 		ref := r.saved.Ref
@@ -227,7 +225,7 @@ func (c *refCache) index(r *cachedRef, ref capability.Ref) {
 	for _, k := range s.keys() {
 		list := c.byKey[k]
 		if n := len(list); n == 0 || compareByAge(list[n-1], s) < 0 {
-			c.byKey[k] = append(list, s) // callers that have the list do not look beyond its end
+			c.byKey[k] = append(list, s) // callers that have the list do not read beyond its length
 			continue
 		}
 		at, _ := slices.BinarySearchFunc(list, s, compareByAge)
@@ -248,7 +246,7 @@ func (c *refCache) unindex(r *cachedRef) {
 	r.saved = nil
 }
 
-// keys are what the ref can be found by.
+// keys returns the keys of byKey for a ref.
 func (r *SavedRef) keys() []string {
 	keys := []string{r.ID, r.Target()}
 	for _, was := range r.replaced {
@@ -263,13 +261,13 @@ func (r *SavedRef) keys() []string {
 	return keys
 }
 
-// compareByAge orders refs by when they were stored: those that one process stored within a
-// millisecond by their redemption ids, which rise.
+// compareByAge orders refs by when they were stored; refs that one process stored within a
+// millisecond by their redemption ids, which ascend.
 func compareByAge(a, b *SavedRef) int {
 	return cmp.Or(a.Saved.Compare(b.Saved), strings.Compare(a.Redemption, b.Redemption), strings.Compare(a.ID, b.ID))
 }
 
-// get gives the refs that key stands for, oldest first; the slice is not to be changed.
+// get returns the refs for key, oldest first; the slice must not be changed.
 func (c *refCache) get(key string) []*SavedRef {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -279,7 +277,7 @@ func (c *refCache) get(key string) []*SavedRef {
 	return c.byKey[key]
 }
 
-// all gives every ref, oldest first.
+// all returns every ref, oldest first.
 func (c *refCache) all() (refs []SavedRef) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -292,7 +290,7 @@ func (c *refCache) all() (refs []SavedRef) {
 	return refs
 }
 
-// generation counts what may have made a route old.
+// generation counts the changes that may have made a route stale.
 func (c *refCache) generation() (changes uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -1,7 +1,7 @@
 package outbox
 
-// Looking refs up: in memory first, and in the database if none is remembered. Where
-// several refs are for the same session or space, choose picks the one to use.
+// Ref lookup: in the cache first, and in the database if it has none. Of several refs for the
+// same session or space, chooseRef picks the one to use.
 
 import (
 	"cmp"
@@ -12,14 +12,14 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 )
 
-// refResolver is where refs are looked up.
+// refResolver looks up refs, for a Box or within a transaction.
 type refResolver struct {
 	box *Box
-	// q is the transaction that asks, nil for none. It may hold the last connection
-	// there is, so it is what reads; and it may see what others do not, and never will.
+	// q is the transaction that asks, nil for none. It may hold the last connection, so it does
+	// the reading; and it may see rows that others do not, and never will.
 	q querier
-	// callerTx says that q is a caller's transaction: rows that it can see and that are
-	// committed are remembered.
+	// callerTx says that q is a caller's transaction: the committed rows that it sees are
+	// cached.
 	callerTx bool
 }
 
@@ -29,13 +29,13 @@ func (b *Box) resolverInCallerTx(q querier) refResolver {
 	return refResolver{box: b, q: q, callerTx: true}
 }
 
-// refreshResult is what a reading adds to what is remembered.
+// refreshResult is the result of a reading.
 type refreshResult struct {
-	targets []string  // whose refs are others now
-	txOnly  *refCache // the refs that the asking transaction alone can see; nil for none
+	targets []string  // targets whose refs changed
+	txOnly  *refCache // refs that only the asking transaction can see; nil for none
 }
 
-// refresh reads what was written since the last reading.
+// refresh reads the rows written since the last reading.
 func (s refResolver) refresh(ctx context.Context) (f refreshResult, err error) {
 	b := s.box
 	r := b.refs.beginReading()
@@ -63,8 +63,7 @@ func (s refResolver) refresh(ctx context.Context) (f refreshResult, err error) {
 	return f, nil
 }
 
-// mergeRefs remembers what a reading has found, and gives the targets whose refs are
-// others now.
+// mergeRefs merges a reading into the cache, and returns the targets whose refs changed.
 func (b *Box) mergeRefs(r refReading, found refsSince) (targets []string) {
 	targets, damaged := b.refs.merge(r, found.rows, found.next)
 	for _, id := range damaged {
@@ -73,8 +72,8 @@ func (b *Box) mergeRefs(r refReading, found refsSince) (targets []string) {
 	return targets
 }
 
-// lookup gives the refs that key stands for, oldest first. If none is remembered, it looks
-// whether another process has stored one.
+// lookup returns the refs for key, oldest first. If none is cached, it reads whether another
+// process has stored one.
 func (s refResolver) lookup(ctx context.Context, key string) ([]*SavedRef, error) {
 	if fits := s.box.refs.get(key); len(fits) > 0 {
 		return fits, nil
@@ -137,7 +136,7 @@ func chooseRef(fits []*SavedRef, target string, want capability.Rights) (best *S
 	for _, r := range fits {
 		switch {
 		case !r.foundByTarget(target) || r.trust() < trust || byName && r.ofRefusedCreate():
-		case byName && made && r.Role != SessionOwner: // the name was given here, and others may give theirs as they like
+		case byName && made && r.Role != SessionOwner: // the name was given here; others may use theirs freely
 		case best != nil && best.Target() != r.Target():
 			return nil, fault.Ambiguous.With("%q fits %s and %s: give the whole id", clip(target), best.Target(), r.Target())
 		case best == nil || r.betterThan(best, want):
@@ -147,20 +146,21 @@ func chooseRef(fits []*SavedRef, target string, want capability.Rights) (best *S
 	return best, nil
 }
 
-// foundByTarget says whether target names what the ref is for, and not the ref itself.
+// foundByTarget reports whether target names the ref's session or space, and not the ref
+// itself.
 func (r *SavedRef) foundByTarget(target string) bool {
 	return r.ID != target && !slices.ContainsFunc(r.replaced, func(was replacedRef) bool { return was.id == target })
 }
 
-// ofRefusedCreate says that the ref is the owner's of a session whose creation was refused.
+// ofRefusedCreate reports that the ref is the owner's of a session whose creation was refused.
 func (r *SavedRef) ofRefusedCreate() bool {
 	return r.Role == SessionOwner && r.Dead != fault.None && r.Confirmed.IsZero()
 }
 
-// Steps of trust.
+// Levels of trust in a ref.
 const (
 	trustDead        = iota // a server said so
-	trustUnconfirmed        // nobody knows
+	trustUnconfirmed        // no server has answered
 	trustConfirmed
 )
 
@@ -174,7 +174,8 @@ func (r *SavedRef) trust() int {
 	return trustConfirmed
 }
 
-// betterThan says whether r is to be used before other, an older one, where want is asked for.
+// betterThan reports whether r is preferred to the older ref other, where the right want is
+// needed.
 func (r *SavedRef) betterThan(other *SavedRef, want capability.Rights) bool {
 	return cmp.Or(
 		cmp.Compare(r.rightsFit(want), other.rightsFit(want)),
@@ -183,7 +184,7 @@ func (r *SavedRef) betterThan(other *SavedRef, want capability.Rights) bool {
 	) >= 0
 }
 
-// rightsFit is how far a ref has a right: not, perhaps, in part, or wholly.
+// rightsFit ranks a ref by its right: absent, possible, partial or full.
 func (r *SavedRef) rightsFit(want capability.Rights) int {
 	switch {
 	case want == 0:

@@ -1,7 +1,6 @@
 package outbox
 
-// The sturdy refs that the outbox sends through: the only place where secrets
-// are kept.
+// The sturdy refs that the outbox sends through: the only place where secrets are stored.
 
 import (
 	"context"
@@ -13,13 +12,12 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 )
 
-// PutRef stores a ref to send through, or changes what is remembered of it. A
-// stream that stood still for want of it, or because another was refused, goes
-// on, whoever sends. One whose place another has taken (FinishRotation) stays
-// what it is. A server's word about the ref (RefStatus) is kept too, unless meta has another
-// or the secret is another one. BadRefText for a ref without target, secret or hosts, or
-// whose text could not be read again; AlreadyExists if a server has confirmed the stored
-// secret and this one is another (ConfirmRef may replace it).
+// PutRef stores a ref to send through, or changes its metadata. A stream that stopped for lack
+// of it, or because another was refused, resumes, whichever process sends. A ref that another
+// has replaced (FinishRotation) is left as it is. The stored RefStatus stays, unless meta has
+// another or the secret differs. BadRefText for a ref without target, secret or hosts, or whose
+// text could not be parsed again; AlreadyExists if a server has confirmed the stored secret and
+// this one differs (ConfirmRef may replace it).
 func (b *Box) PutRef(ctx context.Context, ref capability.Ref, meta RefMeta) error {
 	row, err := b.newRef(ref, meta)
 	if err != nil {
@@ -28,7 +26,7 @@ func (b *Box) PutRef(ctx context.Context, ref capability.Ref, meta RefMeta) erro
 	return b.changeRef(ctx, "put ref", ref.ID, func(old refRow) (refRow, error) { return mergePut(old, row) })
 }
 
-// newRef is the row of a ref that is stored now.
+// newRef returns the row of a ref that is stored now.
 func (b *Box) newRef(ref capability.Ref, meta RefMeta) (refRow, error) {
 	switch {
 	case ref.Target() == "" || ref.Secret.IsZero():
@@ -50,7 +48,7 @@ func (b *Box) newRef(ref capability.Ref, meta RefMeta) (refRow, error) {
 	return row, nil
 }
 
-// mergePut is what becomes of a row when a ref is put.
+// mergePut returns the row after a PutRef.
 func mergePut(old, put refRow) (refRow, error) {
 	if !old.exists() {
 		return put, nil
@@ -69,22 +67,22 @@ func mergePut(old, put refRow) (refRow, error) {
 	return put, nil
 }
 
-// sameSecret says whether two rows of one ref have the same secret; a row that
-// cannot be read has none.
+// sameSecret reports whether two rows of one ref have the same secret; an unreadable row has
+// none.
 func sameSecret(a, b refRow) bool {
 	x, errX := a.ref()
 	y, errY := b.ref()
 	return errX == nil && errY == nil && x.Secret.Equal(y.Secret)
 }
 
-// ConfirmRef keeps a server's word about a stored ref. A time in RefStatus.Confirmed says
-// that the server has accepted ref's secret at ref's address; both are kept then, in the
-// place of others. Rights and external, if they are empty, stay as they were. ConfirmRef
-// does nothing if the ref is not stored, or stands for another one.
+// ConfirmRef stores a server's answer about a stored ref. A time in RefStatus.Confirmed says
+// that the server has accepted ref's secret at ref's address; both are stored then, replacing
+// others. Rights and external, if they are empty, stay as they were. ConfirmRef does nothing if
+// the ref is not stored, or stands for another one.
 //
-// If the stored secret was confirmed and ref's is another one, it replaces the stored
-// one only if it was accepted at the same address: any other server may accept whatever
-// it is shown. Otherwise the error is AlreadyExists.
+// If the stored secret was confirmed and ref's is another one, it replaces the stored one only
+// if it was accepted at the same address: any other server may accept any secret. Otherwise the
+// error is AlreadyExists.
 func (b *Box) ConfirmRef(ctx context.Context, ref capability.Ref, told RefStatus, external string) error {
 	row, err := b.newRef(ref, RefMeta{External: external, RefStatus: told})
 	if err != nil {
@@ -93,7 +91,7 @@ func (b *Box) ConfirmRef(ctx context.Context, ref capability.Ref, told RefStatus
 	return b.changeRef(ctx, "confirm ref", ref.ID, func(old refRow) (refRow, error) { return mergeConfirmed(old, row, ref.Address()) })
 }
 
-// mergeConfirmed is what becomes of a row when a server has told of its ref.
+// mergeConfirmed returns the row after a ConfirmRef.
 func mergeConfirmed(old, told refRow, address string) (refRow, error) {
 	if !old.exists() || old.role == roleRotated || old.role == roleRotating {
 		return old, nil
@@ -121,9 +119,8 @@ func mergeConfirmed(old, told refRow, address string) (refRow, error) {
 	return now, nil
 }
 
-// DropRef forgets a ref; no error if it is not there. InUse if another is about to
-// take its place, which may be the only one a server knows: AbandonRotation gives
-// that up.
+// DropRef deletes a ref; no error if it is not there. InUse if another is about to replace it,
+// which may be the only one a server knows: AbandonRotation gives that up.
 func (b *Box) DropRef(ctx context.Context, id string) error {
 	at := b.cfg.Now().UnixMilli()
 	return b.changeRefs(ctx, "drop ref", func(ctx context.Context, q querier) error {
@@ -139,7 +136,7 @@ func (b *Box) DropRef(ctx context.Context, id string) error {
 	})
 }
 
-// changeRef changes one ref, which the sender hears of, whatever process that is.
+// changeRef changes one ref and notifies the sender, in whatever process.
 func (b *Box) changeRef(ctx context.Context, what, id string, change func(old refRow) (refRow, error)) error {
 	leave, err := b.enter()
 	if err != nil {
@@ -164,7 +161,7 @@ func (b *Box) changeRef(ctx context.Context, what, id string, change func(old re
 	return nil
 }
 
-// changeRefs changes several refs, which the sender hears of, whatever process that is.
+// changeRefs changes several refs and notifies the sender, in whatever process.
 func (b *Box) changeRefs(ctx context.Context, what string, change func(ctx context.Context, q querier) error) error {
 	leave, err := b.enter()
 	if err != nil {
@@ -181,7 +178,7 @@ func (b *Box) changeRefs(ctx context.Context, what string, change func(ctx conte
 	if err != nil {
 		return fmt.Errorf("%s: %w", what, err)
 	}
-	if _, err := b.resolver().refresh(ctx); err != nil { // another reading will tell
+	if _, err := b.resolver().refresh(ctx); err != nil { // the next reading will find it
 		b.cfg.Logger.Warn("the stored refs could not be read again", "outbox", b.id, "error", err)
 	}
 	b.withLoop(func(l *loop) { l.postAsync(l.rerouteAll) })
@@ -196,8 +193,7 @@ func (b *Box) Refs(ctx context.Context) ([]SavedRef, error) {
 	return b.refs.all(), nil
 }
 
-// Ref gives a stored ref by its id, or the one that has taken its place since;
-// NotFound.
+// Ref returns a stored ref by its id, or the one that has replaced it; NotFound.
 func (b *Box) Ref(ctx context.Context, id string) (SavedRef, error) {
 	if _, err := b.resolver().refresh(ctx); err != nil {
 		return SavedRef{}, err
@@ -205,13 +201,13 @@ func (b *Box) Ref(ctx context.Context, id string) (SavedRef, error) {
 	return b.resolver().ref(ctx, id)
 }
 
-// RefFor gives the ref to use for a session's or space's id, or for an external id;
-// "" stands for the one space there is a ref to. want is the right that it should
-// have, 0 for none in particular. NotFound, Ambiguous.
+// RefFor returns the ref to use for a session's or space's id, or for an external id; "" is the
+// only space that has a ref. want is the right that it should have, 0 for any. NotFound,
+// Ambiguous.
 //
-// A ref that was confirmed goes before one that was not, and one that a server said
-// is dead comes last. Among those it is one with the right, if there is any; then
-// the owner's of a session that was made here; then the one confirmed last.
+// A confirmed ref is preferred to an unconfirmed one, and a dead one comes last. Of equal ones,
+// a ref with the right is preferred; then the owner's of a session that was created here; then
+// the one confirmed last.
 func (b *Box) RefFor(ctx context.Context, target string, want capability.Rights) (SavedRef, error) {
 	if _, err := b.resolver().refresh(ctx); err != nil {
 		return SavedRef{}, err
@@ -219,7 +215,7 @@ func (b *Box) RefFor(ctx context.Context, target string, want capability.Rights)
 	return b.resolver().refFor(ctx, target, want)
 }
 
-// pendingRotation is the ref that is to take the place of old; nil if there is none.
+// pendingRotation returns the ref that is to replace old; nil if there is none.
 func (t *tables) pendingRotation(ctx context.Context, q querier, old string) (ref *capability.Ref, err error) {
 	err = q.query(ctx, sqlRotating, []any{t.box, old}, func(scan scanner) error {
 		row, err := scanRef(scan)

@@ -1,7 +1,7 @@
 package outbox
 
-// The SQL of the refs. The databases differ in how they tell which rows were written
-// since a reading, so each has its own statements.
+// The SQL of the refs. The databases differ in how they find the rows written since a reading,
+// so each has its own statements.
 
 import (
 	"context"
@@ -11,27 +11,26 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 )
 
-// refSQL are the statements about refs. $1 is the box in all of them.
+// refSQL are the statements for refs. $1 is the box in all of them.
 type refSQL struct {
 	all         string // all rows, and the mark with which a later reading begins
-	since       string // those that were written since a mark, and the next mark
+	since       string // the rows that were written since a mark, and the next mark
 	one         string
-	insert      string // a new row, in the place of one that is gone
+	insert      string // a new row, in place of a dropped one
 	update      string
-	setStatus   string // the news of an answer
-	drop        string // leaves a row that says that the ref is gone
-	dropRefused string // the same for an owner's of a session that was never made
-	repoint     string // rows that stand for a ref stand for another one
-	restamp     string // stamps of another database's time, which is ahead of this one's
+	setStatus   string // a ref's status, from an answer
+	drop        string // replaces the row by one with roleGone
+	dropRefused string // the same for the owner's ref of a session that was never created
+	repoint     string // makes rows that stand for a ref stand for another one
+	restamp     string // restamps rows of another database, whose stamps are ahead of this one's
 }
 
 const refColumns = `id, ref, role, external, label, redemption, saved_at, confirmed, rights, narrow, dead`
 
-// refStatements makes the statements. stamp is an expression for the stamp of a row
-// that is written now, and mark for a text that says what is seen now; later is the
-// condition under which a row r was written since the mark $2. settled says whether a
-// statement sees everything that is committed, and ours whether the present transaction
-// may have written r itself.
+// refStatements makes the statements. stamp is the SQL expression for the stamp of a row
+// written now, mark for the text that says what is visible now; later is the condition that row
+// r was written since the mark $2. settled tells whether a statement sees everything that is
+// committed, and ours whether the present transaction may have written r itself.
 func refStatements(stamp, mark, later, settled, ours string) *refSQL {
 	put := strings.NewReplacer("{stamp}", stamp, "{mark}", mark, "{later}", later, "{settled}", settled, "{ours}", ours, "{columns}", refColumns).Replace
 	read := func(which string) string {
@@ -69,12 +68,11 @@ func refStatements(stamp, mark, later, settled, ours string) *refSQL {
 	}
 }
 
-// The stamp in Postgres is the id of the transaction, and the mark the snapshot, which
-// names those that were not through: nothing that they write is missed. (A column that
-// counts would have writers wait for each other until they commit, and some of them
-// are callers' transactions.) A snapshot never names the transaction it is of; so one
-// that has an id, and may write refs under it, gives no mark. A file of SQLite has one
-// writer at a time.
+// The stamp in Postgres is the transaction id, and the mark the snapshot, which lists the
+// transactions that were in progress: none of their writes is missed. (A counting column would
+// make writers wait for each other until they commit, and some of them are callers'
+// transactions.) A snapshot never lists its own transaction; so one that has an id, and may
+// write refs under it, gives no mark. A SQLite file has one writer at a time.
 var (
 	postgresRefs = refStatements(`txid_current()`,
 		`CASE WHEN txid_current_if_assigned() IS NULL THEN CAST(txid_current_snapshot() AS TEXT) ELSE '' END`,
@@ -88,7 +86,7 @@ const (
 	nextStamp  = `(SELECT COALESCE(MAX(change), 0) + 1 FROM mooring_outbox_ref WHERE box = $1)`
 )
 
-// sqlOldRefs are the refs that sweeping removes. The row that was written last stays, so
+// sqlOldRefs selects the refs that sweeping removes. The row that was written last stays, so
 // that stamps only rise.
 const (
 	whereOldGone = `role = '` + string(roleGone) + `' AND saved_at < $2 AND change < (SELECT MAX(change) FROM mooring_outbox_ref WHERE box = $1)`
@@ -110,15 +108,15 @@ func scanRef(scan scanner, before ...any) (r refRow, err error) {
 	return r, err
 }
 
-// refsSince is what a reading of the refs has found.
+// refsSince is the result of a reading of the refs.
 type refsSince struct {
 	rows         []refRow
-	ours         []refRow // that the present transaction may have written, and may undo
-	next         string   // with which a later reading can begin; "" if that is not known
-	sawCommitted bool     // all that is committed could be seen
+	ours         []refRow // that the present transaction may have written, and may roll back
+	next         string   // with which a later reading can begin; "" if unknown
+	sawCommitted bool     // all that is committed was visible
 }
 
-// refsSince reads the rows that were written since a mark; "" is all there are.
+// refsSince reads the rows that were written since mark; all if it is "".
 func (t *tables) refsSince(ctx context.Context, q querier, mark string) (found refsSince, err error) {
 	sql, args := t.db.refs().all, []any{t.box}
 	if mark != "" {
@@ -139,8 +137,8 @@ func (t *tables) refsSince(ctx context.Context, q querier, mark string) (found r
 	return found, err
 }
 
-// ref is a row as it is; one that is not there() if there is none. lock is "" or
-// the dialect's lockRows.
+// ref reads a row; one for which exists is false if there is none. lock is "" or the dialect's
+// lockRows.
 func (t *tables) ref(ctx context.Context, q querier, id, lock string) (r refRow, err error) {
 	err = q.query(ctx, t.db.refs().one+lock, []any{t.box, id}, func(scan scanner) (err error) {
 		r, err = scanRef(scan)
@@ -161,7 +159,7 @@ func (t *tables) updateRef(q querier, r *refRow) {
 		boolToInt(r.restricted), int64(r.dead)}, nil)
 }
 
-// dropRef has a ref gone, and those whose place it has taken: they have its secret too.
+// dropRef drops a ref, and the refs that it has replaced: they have its secret too.
 func (t *tables) dropRef(q querier, id string, at int64) {
 	q.enqueue(t.db.refs().drop, []any{t.box, id, at}, nil)
 }
@@ -173,9 +171,8 @@ func boolToInt(b bool) int {
 	return 0
 }
 
-// changeRef reads the row of an id and writes the one that change makes of it, unless
-// they are equal. change gets a row that is not there() if there is none, or none any
-// more.
+// changeRef reads the row of an id and writes the row that change returns, unless they are
+// equal. change gets a row for which exists is false if there is none, or if it was dropped.
 func (t *tables) changeRef(ctx context.Context, q querier, id string, change func(old refRow) (refRow, error)) (now refRow, err error) {
 	for {
 		old, err := t.ref(ctx, q, id, t.db.lockRows())

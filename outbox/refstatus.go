@@ -1,7 +1,7 @@
 package outbox
 
-// News of refs: the sender learns by the answers to batches which refs are good, and
-// which are dead.
+// Updates of refs: the answers to batches tell the sender which refs are good, and which are
+// dead.
 
 import (
 	"slices"
@@ -11,17 +11,16 @@ import (
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
-// refUpdate is one piece of news, to be kept with a ref.
+// refUpdate is one update, to be stored with a ref.
 type refUpdate struct {
 	id     string
 	status RefStatus
 }
 
-// refUpdates gives the news that an answer has of the refs that its batch went through.
+// refUpdates returns the updates from an answer, for the refs through which its batch was sent.
 //
-// The ref of a session whose creation was refused is dead: nothing finds it by the
-// session's names any more. It stays until the batch is swept, because a Retry of the
-// creation mints it.
+// The ref of a session whose creation was refused is dead: the session's names no longer find
+// it. It stays until the batch is swept, because a Retry of the creation mints it.
 func (b *Box) refUpdates(e *entry, outs []ledger.Outcome) (news []refUpdate) {
 	to, dead := e.route, deathReason(outs)
 	if to.confirmed && dead == fault.None && !createsSession(e.body.ops[0].method) {
@@ -34,7 +33,7 @@ func (b *Box) refUpdates(e *entry, outs []ledger.Outcome) (news []refUpdate) {
 			made := now
 			made.Rights = capability.SessionRights
 			news = append(news, refUpdate{to.ref, made})
-		case outs[0].Reason != fault.Pruned: // then nobody knows
+		case outs[0].Reason != fault.Pruned: // a pruned outcome says nothing
 			news = append(news, refusedOwner(to.ref, &outs[0]))
 		}
 	}
@@ -44,10 +43,10 @@ func (b *Box) refUpdates(e *entry, outs []ledger.Outcome) (news []refUpdate) {
 	}
 	r := b.refs.byID(through)
 	if r == nil || r.ID != through || to.forkVia != "" || fingerprint(r.Ref) != to.fingerprint {
-		return news // it is another one now
+		return news // the ref has changed since
 	}
 	switch {
-	case dead != fault.None && to.space != "": // it may be the new session's that is meant
+	case dead != fault.None && to.space != "": // the answer may be about the new session's ref
 	case dead != fault.None && r.Dead != dead:
 		now.Dead = dead
 		news = append(news, refUpdate{through, now})
@@ -57,7 +56,7 @@ func (b *Box) refUpdates(e *entry, outs []ledger.Outcome) (news []refUpdate) {
 	return news
 }
 
-// refusedOwner is the news of the owner's ref of a session that was not made.
+// refusedOwner returns the update for the owner's ref of a session that was not created.
 func refusedOwner(id string, o *ledger.Outcome) refUpdate {
 	dead := o.Reason
 	if dead == fault.None {
@@ -66,17 +65,17 @@ func refusedOwner(id string, o *ledger.Outcome) refUpdate {
 	return refUpdate{id, RefStatus{Dead: dead}}
 }
 
-// ownerRefused says that a session was not made.
+// ownerRefused reports that a session was not created.
 func ownerRefused(news []refUpdate) bool {
 	return len(news) > 0 && news[0].status.Confirmed.IsZero()
 }
 
-// anyApplied says whether an op applied.
+// anyApplied reports whether an op applied.
 func anyApplied(outs []ledger.Outcome) bool {
 	return slices.ContainsFunc(outs, func(o ledger.Outcome) bool { return o.Status == ledger.Applied })
 }
 
-// deathReason is why the ref that a batch went through is dead; None if it is not.
+// deathReason returns why the ref that a batch was sent through is dead; None if it is not.
 func deathReason(outs []ledger.Outcome) fault.Code {
 	for i := range outs {
 		if o := &outs[i]; o.Status == ledger.Denied && MeansDeadRef(o.Reason) {
@@ -86,8 +85,8 @@ func deathReason(outs []ledger.Outcome) fault.Code {
 	return fault.None
 }
 
-// MeansDeadRef says whether a refusal with this code means that the ref it was made with
-// is dead, and no other use of it will be allowed.
+// MeansDeadRef reports whether a refusal with this code means that the ref it was made with is
+// dead, and no other use of it will be allowed.
 func MeansDeadRef(code fault.Code) bool {
 	switch code {
 	case fault.Revoked, fault.StaleEpoch, fault.Expired, fault.SessionDeleted, fault.Exhausted:
@@ -96,7 +95,7 @@ func MeansDeadRef(code fault.Code) bool {
 	return false
 }
 
-// writeRefStatus writes news, with whatever else the transaction writes.
+// writeRefStatus writes updates, along with the transaction's other statements.
 func (t *tables) writeRefStatus(q querier, news []refUpdate) {
 	for _, n := range news {
 		at := int64(0)
@@ -107,7 +106,7 @@ func (t *tables) writeRefStatus(q querier, news []refUpdate) {
 	}
 }
 
-// applyUpdates remembers news that were written.
+// applyUpdates caches updates that were written.
 func (c *refCache) applyUpdates(news []refUpdate) {
 	if len(news) == 0 {
 		return
@@ -133,7 +132,7 @@ func (c *refCache) applyUpdates(news []refUpdate) {
 	}
 }
 
-// byID gives a ref that is known here without asking the database; nil if none is.
+// byID returns a cached ref without asking the database; nil if there is none.
 func (c *refCache) byID(id string) *SavedRef {
 	for _, r := range c.get(id) {
 		if !r.foundByTarget(id) {

@@ -1,14 +1,14 @@
 package outbox
 
-// Streams that a server does not make. Under a ref that can change nothing it makes a few,
-// and records in them what is denied; then openStream is refused with what it would have
-// recorded. The ops end here with that, their seqs are given out anew, and whatever they
-// are waited for by goes on, as if the server had recorded it.
+// Streams that a server does not create. Under a ref that can change nothing a server creates a
+// few streams, and records denied ops in them; beyond that it refuses openStream with the error
+// that it would have recorded. The ops finish here with that error, their seqs are allocated
+// again, and the ops that wait for them go on as if the server had recorded it.
 //
-// A stream that is there is never refused so, and none is removed that would be then: so nothing of this
-// one has been applied. And what is on its way still will not be, if it goes under the same
-// ref, since what ails that is for good. What may have been sent under another ref nobody
-// can tell about: then the stream stops instead.
+// An existing stream is never refused so, and none is removed that would be refused then: so
+// nothing of this one has been applied. Nor will batches in flight be, if they go under the
+// same ref, since its defect is permanent. For batches that may have been sent under another
+// ref nothing is certain: then the stream stops instead.
 
 import (
 	"context"
@@ -18,27 +18,27 @@ import (
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
-// authority is on what authority a stream is opened.
+// authority is the pair of ref ids under which a stream is opened.
 type authority struct{ ref, space string }
 
 func (r route) authority() authority { return authority{r.ref, r.space} }
 
-// noteSent notes that the batch is sent.
+// noteSent records that the batch is sent under g.
 func (e *entry) noteSent(g authority) {
 	e.authorityUnknown = e.authorityUnknown || e.sentAuthority != (authority{}) && e.sentAuthority != g
 	e.sentAuthority = g
 }
 
-// sentOnlyUnder says whether the batch was sent under g if at all.
+// sentOnlyUnder reports whether the batch was sent under no authority other than g.
 func (e *entry) sentOnlyUnder(g authority) bool {
 	if e.via != "" && (e.via == g.ref || e.via == g.space && createsSession(e.body.ops[0].method)) {
-		return true // it goes through no other, whoever sends
+		return true // it goes through no other ref, whichever process sends
 	}
 	return !e.authorityUnknown && (e.sentAuthority == (authority{}) || e.sentAuthority == g)
 }
 
-// permanentlyDenied says whether an answer to an opening is why a ref can change nothing, and never
-// will.
+// permanentlyDenied reports whether the code, as the answer to an opening, says that a ref can
+// never change anything.
 func permanentlyDenied(c fault.Code) bool {
 	switch c {
 	case fault.Revoked, fault.StaleEpoch, fault.Expired, fault.MissingRight, fault.SessionDeleted:
@@ -47,8 +47,8 @@ func permanentlyDenied(c fault.Code) bool {
 	return false
 }
 
-// isRefused says whether an answer means that the server makes no such stream, and it is
-// certain that nothing of it was or will be applied.
+// isRefused reports whether an answer means that the server does not create the stream, and
+// that nothing of it was or will be applied.
 func (s *streamState) isRefused(why *fault.Error) bool {
 	if !permanentlyDenied(why.Code) || s.answered || s.storedThrough > 0 || s.unstored > 0 {
 		return false
@@ -61,8 +61,9 @@ func (s *streamState) isRefused(why *fault.Error) bool {
 	return true
 }
 
-// streamRefused says that actEndRefused was done; loaded follows. Or that outcomes of the session are
-// stored here, of which the server knows nothing: then known is why the stream stops.
+// streamRefused reports that actEndRefused was done; loaded follows. Or, if known is not nil,
+// that outcomes of the session are stored here which the server has lost: then known is why the
+// stream stops.
 func (m *machine) streamRefused(session string, known *fault.Error) {
 	s := m.streams[session]
 	if s == nil || s.refusal == nil {
@@ -77,20 +78,21 @@ func (m *machine) streamRefused(session string, known *fault.Error) {
 	}
 	m.unblock(s)
 	s.queue, s.queuedBytes, s.pins, s.unsequenced, s.drops, s.dropsOnArrival = nil, 0, 0, nil, nil, nil
-	// What is on its way in vain must not find the stream that another ref may be used for.
+	// Batches in flight under this ref must not reach a stream that another ref may create.
 	if s.needsNewIncarnation = true; !m.raisingIncarnation {
 		m.raisingIncarnation = true
 		m.emit(action{kind: actRaiseIncarnation})
 	}
 }
 
-// refusal is an answer to an opening.
+// refusal is the answer that refused an opening.
 type refusal struct {
-	route route // how it was opened
+	route route // the route of the opening
 	err   *fault.Error
 }
 
-// endRefused ends what would go as a says. A better ref may be there already, for what names none.
+// endRefused denies the batches that a names. For batches that name no ref, a better one may be
+// stored already.
 func (l *loop) endRefused(a action) {
 	l.postAsync(func(time.Time) { // an event of its own, since it reads the database
 		_, _ = l.box.resolver().refresh(l.ctx) // else the row's ref is the one that was refused
@@ -116,7 +118,7 @@ const (
 	sqlClearSeqs  = `UPDATE mooring_outbox_batch SET first_seq = NULL, state = 0, dropping = 0` + whereInFlight
 )
 
-// clearSeqs takes a session's rows their seqs, and gives up what was to be dropped.
+// clearSeqs clears the seqs of a session's rows, and voids the ops to be dropped.
 func (t *tables) clearSeqs(ctx context.Context, q querier, session string) error {
 	rows, err := t.batches(ctx, q, sqlInFlightOf+t.db.lockRows(), t.box, session)
 	for _, r := range rows {
@@ -130,8 +132,8 @@ func (t *tables) clearSeqs(ctx context.Context, q querier, session string) error
 	return err
 }
 
-// clearRefusedSeqs gives a session's seqs back, before its rows are looked at. It reports false if
-// outcomes of the session are stored: the server has made the stream once.
+// clearRefusedSeqs clears a session's seqs, before its rows are loaded. It reports false if
+// outcomes of the session are stored: the server had created the stream.
 func (b *Box) clearRefusedSeqs(ctx context.Context, q querier, session string) (bool, error) {
 	st, err := b.t.stream(ctx, q, session)
 	if err != nil || st.lastSeq > 0 {
@@ -151,8 +153,8 @@ func (b *Box) denyRow(ctx context.Context, q querier, r *batchRow, bd *body, no 
 	return d
 }
 
-// voidRequestedDrops gives up, of a batch that is not sent after all, what was to be; it reports
-// whether there was anything.
+// voidRequestedDrops voids the ops of a batch whose drop was requested, since it is not sent
+// after all; it reports whether there were any.
 func (b *body) voidRequestedDrops() (any bool) {
 	for i := range b.ops {
 		op := &b.ops[i]
@@ -168,7 +170,7 @@ func (b *body) voidRequestedDrops() (any bool) {
 	return any
 }
 
-// deny ends all ops of a batch that are left.
+// deny finishes all undecided ops of a batch as denied.
 func (b *body) deny(why *fault.Error) {
 	for i := range b.ops {
 		if op := &b.ops[i]; op.localOutcome == nil {

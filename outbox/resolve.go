@@ -1,9 +1,8 @@
 package outbox
 
-// References to ops outside a batch: what is known becomes a value, what failed
-// makes the op skipped, what another stream still owes is waited for. The words
-// and the order are the server's (ledger.Decide), so that it makes no
-// difference who found out.
+// References to ops outside a batch: a known result becomes a value, a failed op makes its
+// dependents skipped, an unfinished op of another stream blocks the batch. Messages and order
+// are the server's (ledger.Decide), so that both decide alike.
 
 import (
 	"strconv"
@@ -14,34 +13,33 @@ import (
 
 // refTarget is an op in the outbox that others refer to.
 type refTarget struct {
-	id      string // the op asked for, or the one that stands for it after a Retry
+	id      string // the op asked for, or its retry
 	batch   string
 	session string
 	seq     uint64          // 0 while it has none
 	outcome *ledger.Outcome // nil while unfinished
-	lostErr error           // why nobody will know its outcome
+	lostErr error           // why its outcome is lost
 }
 
-// opLookup gives the op with an id; nil if the outbox does not have it.
+// opLookup returns the op with an id; nil if the outbox does not have it.
 type opLookup func(op string) (*refTarget, error)
 
-// resolution is what became of a batch's references.
+// resolution is the result of resolving a batch's references.
 type resolution struct {
 	changed bool
 	// blockedOn are the ops of other sessions that the batch has to wait for.
 	blockedOn []*refTarget
 	// pinSeq is the lowest seq in the batch's own stream that it still refers to.
 	pinSeq uint64
-	// ownBatches are the batches of its own session that it still refers to; hasUnsequenced says
-	// that one of them has no seq yet.
+	// ownBatches are the batches of its own session that it still refers to; hasUnsequenced
+	// reports that one of them has no seq yet.
 	ownBatches     []string
 	hasUnsequenced bool
 }
 
-// resolve works out references of b, a batch of session, in place. Ops that
-// cannot apply get their verdict. strict makes three things errors instead: an op
-// that find does not know, one whose outcome is lost, and a path that is not in a
-// known result.
+// resolve resolves the references of b, a batch of session, in place. Ops that cannot apply get
+// a local outcome. strict makes three cases errors instead: an op that find does not know, a
+// lost outcome, and a path that is not in a known result.
 func resolve(b *body, session string, find opLookup, strict bool) (resolution, error) {
 	res := resolution{}
 	inside := make(map[string]int, len(b.ops))
@@ -65,7 +63,7 @@ func resolveOp(b *body, i int, session string, inside map[string]int, find opLoo
 		b.setLocalOutcome(i, o)
 		res.changed, res.blockedOn = true, res.blockedOn[:before] // it waits for nothing any more
 	}
-	// look gives what an id stands for; stop says that op was skipped on its account.
+	// look returns the target of an id; stop reports that op was skipped because of it.
 	look := func(id string) (e *refTarget, stop bool, err error) {
 		if j, in := inside[id]; in {
 			if v := b.ops[j].localOutcome; v != nil {
@@ -104,7 +102,7 @@ func resolveOp(b *body, i int, session string, inside map[string]int, find opLoo
 		}
 		return e, false, nil
 	}
-	// value puts in what r stands for, if that is known.
+	// value returns the value that r refers to, if it is known.
 	value := func(r *ledger.Ref) (v []byte, to *ledger.Ref, stop bool, err error) {
 		e, stop, err := look(r.Op)
 		if stop || err != nil || e == nil {
@@ -191,7 +189,7 @@ func argsHaveRefs(args []ledger.Arg) bool {
 	return false
 }
 
-// skippedOutcome is the outcome of an op that needs one which did not apply.
+// skippedOutcome is the outcome of an op that needs cause's op, which did not apply.
 func skippedOutcome(op string, cause *ledger.Outcome) ledger.Outcome {
 	return ledger.Outcome{OpID: op, Status: ledger.Skipped, Reason: cause.Reason, Cause: cause.OpID,
 		Message: "op " + cause.OpID + ", which it needs, did not apply (" + cause.Reason.String() + ")"}
@@ -202,9 +200,9 @@ func voidOutcome(op string) ledger.Outcome {
 	return ledger.Outcome{OpID: op, Status: ledger.Voided, Reason: fault.Voided, Message: "dropped by its own outbox"}
 }
 
-// setLocalOutcome gives the op at place i its verdict without the server. In an atomic
-// batch all others go with it, and one that is alone in it is aborted too, as
-// the server would have it; only a void is a void.
+// setLocalOutcome sets the outcome of the op at index i without the server. In an atomic batch
+// all others are aborted with it, and a single op is aborted too, as on the server; only a void
+// is a void.
 func (b *body) setLocalOutcome(i int, o ledger.Outcome) {
 	if !b.atomic || len(b.ops) == 1 && o.Status == ledger.Voided {
 		b.ops[i].localOutcome = &o
@@ -220,7 +218,7 @@ func (b *body) setLocalOutcome(i int, o ledger.Outcome) {
 	}
 }
 
-// skipDependents skips what needs an op of the same batch that has its verdict.
+// skipDependents skips the ops that need an op of the same batch with a local outcome.
 func (b *body) skipDependents() {
 	verdicts := make(map[string]*ledger.Outcome)
 	for i := range b.ops {
@@ -239,7 +237,7 @@ func (b *body) skipDependents() {
 	}
 }
 
-// needs lists the ops it depends on or refers to, in the order they are looked at.
+// needs lists the ops that o depends on or refers to, in the order of their resolution.
 func (o *opRow) needs() []string {
 	ids := append([]string(nil), o.deps...)
 	for _, a := range o.args {
@@ -253,7 +251,7 @@ func (o *opRow) needs() []string {
 	return ids
 }
 
-// externalRefs lists the ops that the batch's ops need and that are not in it.
+// externalRefs lists the ops outside the batch that its ops need.
 func (b *body) externalRefs() (ids []string) {
 	inside := make(map[string]bool)
 	for i := range b.ops {
@@ -267,7 +265,7 @@ func (b *body) externalRefs() (ids []string) {
 	return ids
 }
 
-// decided says whether no op is left for the server.
+// decided reports whether no op is left for the server.
 func (b *body) decided() bool { return b.seqCount() == 0 }
 
 // seqCount counts the ops that take a seq.
@@ -281,7 +279,7 @@ func (b *body) seqCount() int {
 	return n
 }
 
-// tally counts the ops that are decided while others wait.
+// tally counts the ops with local outcomes while others are unfinished.
 func (b *body) tally() (n tally) {
 	for i := range b.ops {
 		if op := &b.ops[i]; !op.takesSeq() {
@@ -291,7 +289,7 @@ func (b *body) tally() (n tally) {
 	return n
 }
 
-// hasLocalOutcome says whether any op has a verdict.
+// hasLocalOutcome reports whether any op has a local outcome.
 func (b *body) hasLocalOutcome() bool {
 	for i := range b.ops {
 		if b.ops[i].localOutcome != nil {
@@ -301,7 +299,7 @@ func (b *body) hasLocalOutcome() bool {
 	return false
 }
 
-// outcomes merges what came back for the travelling ops with the verdicts.
+// outcomes merges the answers for the ops that took a seq with the local outcomes.
 func (b *body) outcomes(answers []ledger.Outcome) []ledger.Outcome {
 	if len(answers) == len(b.ops) && !b.hasLocalOutcome() {
 		return answers
@@ -316,7 +314,7 @@ func (b *body) outcomes(answers []ledger.Outcome) []ledger.Outcome {
 				all[i] = answers[k]
 				k++
 			}
-			if op.localOutcome != nil { // its void was only to fill the seq
+			if op.localOutcome != nil { // its void only filled the seq
 				all[i] = *op.localOutcome
 			}
 		default:
@@ -327,7 +325,7 @@ func (b *body) outcomes(answers []ledger.Outcome) []ledger.Outcome {
 	return all
 }
 
-// stateOf is the final state that an outcome stands for.
+// stateOf returns the final state for an outcome.
 func stateOf(op *opRow, o *ledger.Outcome) State {
 	switch {
 	case o.Status == ledger.Applied:

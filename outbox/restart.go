@@ -1,9 +1,9 @@
 package outbox
 
-// Leaving a stream that cannot go on: its session gets another one, and the server is
-// shown another secret for it, so nothing of the one before stands in its way. Whoever
-// sends meanwhile, here or elsewhere, loses the lease by it, as by a takeover: what it
-// holds of the stream is not to be sent again.
+// Restarting a session's stream that cannot go on: the session gets a new stream, and the
+// server is shown a new secret for it, so the old one does not block it. A sender meanwhile,
+// here or elsewhere, loses the lease, as by a takeover: its batches of the old stream must not
+// be resent.
 
 import (
 	"context"
@@ -16,8 +16,8 @@ import (
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
-// NeedsNewStream says that a stream which has stopped with that code does not go on by itself:
-// it is left by Reconcile or Abandon, unless the newer data are put back.
+// NeedsNewStream reports whether a stream that stopped with that code does not go on by itself:
+// Reconcile or Abandon replaces it, unless the newer data are restored.
 func NeedsNewStream(c fault.Code) bool {
 	switch c {
 	case fault.ServerBehind, fault.OutboxDiverged, fault.WrongOutbox, fault.OutboxDamaged:
@@ -29,9 +29,9 @@ func NeedsNewStream(c fault.Code) bool {
 const sqlHalted = `SELECT CASE WHEN stopped > 0 THEN stopped ELSE halted END, CASE WHEN stopped > 0 THEN reason ELSE halted_reason END
 	FROM mooring_outbox_stream WHERE box = $1 AND session = $2`
 
-// Stopped says why nothing more of a session is sent until someone decides; nil if, as
-// far as is known, it is. A new sender tries such a stream again: until an answer has come
-// of that, a stream that had stopped for good counts as stopped.
+// Stopped returns why nothing more of a session is sent until someone decides; nil if it is
+// sent, as far as is known. A new sender tries a stopped stream again: until that has an
+// answer, a stream that had stopped for good counts as stopped.
 func (b *Box) Stopped(ctx context.Context, session string) (still *StreamStoppedError, err error) {
 	err = b.read(ctx, "look at the stream", func(ctx context.Context, q querier) error {
 		still = nil
@@ -59,15 +59,15 @@ const (
 	sqlRestart = `INSERT INTO mooring_outbox_stream (box, session, life, since) VALUES ($1, $2, $3, $4)
 		ON CONFLICT (box, session) DO UPDATE SET life = excluded.life, since = excluded.since, last_seq = 0,
 			stopped = 0, reason = '', halted = 0, halted_reason = ''`
-	// The seqs of what is finished were those of the stream that is left.
+	// The seqs of finished rows were those of the old stream.
 	sqlClearFinishedSeqs = `UPDATE mooring_outbox_batch SET first_seq = 0 WHERE box = $1 AND session = $2 AND state = 2 AND first_seq > 0`
 	sqlRevokeLease       = `UPDATE mooring_outbox SET incarnation = incarnation + 1, holder = '', lease_until = 0, holder_pid = 0 WHERE box = $1`
 
 	sqlUnfinishedNums = `SELECT num FROM mooring_outbox_batch WHERE box = $1 AND session = $2 AND state < 2 ORDER BY num`
 )
 
-// restartStream runs change in a transaction in which nobody sends, and begins the session's next
-// stream in it. What change gives is told when that is durable.
+// restartStream runs change in a transaction during which no Box sends, and begins the
+// session's next stream in it. The rows that change returns are announced when that is durable.
 func (b *Box) restartStream(ctx context.Context, what, session string, change func(ctx context.Context, q querier) ([]decidedRow, error)) error {
 	leave, err := b.enter()
 	if err != nil {
@@ -102,8 +102,8 @@ func (b *Box) restartStream(ctx context.Context, what, session string, change fu
 	return nil
 }
 
-// lockUnfinished reads and locks a session's rows that have no outcome, in the order in
-// which they were committed.
+// lockUnfinished reads and locks a session's rows without outcomes, in the order in which they
+// were committed.
 func (t *tables) lockUnfinished(ctx context.Context, q querier, session string) (rows []*batchRow, err error) {
 	var nums []int64
 	err = q.query(ctx, sqlUnfinishedNums, []any{t.box, session}, func(scan scanner) error {
@@ -127,11 +127,11 @@ func (t *tables) lockUnfinished(ctx context.Context, q querier, session string) 
 const sqlKnowsSession = `SELECT 1 FROM mooring_outbox_stream WHERE box = $1 AND session = $2
 	UNION ALL SELECT 1 FROM mooring_outbox_batch WHERE box = $1 AND session = $2 LIMIT 1`
 
-// Abandon gives up what is unfinished of a session and begins another stream for it:
-// what is committed from then on goes there. The ops end as void, and ops of other
-// sessions that need one of them as skipped. Of one that has a seq nobody here will know
-// whether the server has applied it. It gives the ops that ended. Again it changes
-// nothing but the stream. NotFound if nothing of the session is in the outbox.
+// Abandon gives up the unfinished ops of a session and begins another stream for it: later
+// commits go there. The ops end as void, and ops of other sessions that need one of them as
+// skipped. Whether the server has applied an op with a seq remains unknown here. It returns the
+// ops that ended. Called again, it changes nothing but the stream. NotFound if the outbox has
+// nothing of the session.
 func (b *Box) Abandon(ctx context.Context, session string) (ops []string, err error) {
 	err = b.restartStream(ctx, "abandon", session, func(ctx context.Context, q querier) (decided []decidedRow, err error) {
 		ops = nil
@@ -161,7 +161,7 @@ func (b *Box) Abandon(ctx context.Context, session string) (ops []string, err er
 	return ops, err
 }
 
-// abandon ends all ops of a batch that are left, and gives their ids.
+// abandon finishes all undecided ops of a batch, and returns their ids.
 func (b *body) abandon(sent bool) (ops []string) {
 	for i := range b.ops {
 		op := &b.ops[i]
@@ -178,8 +178,8 @@ func (b *body) abandon(sent bool) (ops []string) {
 	return ops
 }
 
-// finishWithOutcomes finishes a row all of whose ops have verdicts. Only if it was never sent nobody
-// can have made the session that it creates.
+// finishWithOutcomes finishes a row all of whose ops have local outcomes. If it was never sent,
+// the session that it creates does not exist.
 func (b *Box) finishWithOutcomes(ctx context.Context, q querier, r *batchRow, bd *body) decidedRow {
 	if !r.sequenced() {
 		return b.finishLocally(ctx, q, r, bd)

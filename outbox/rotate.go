@@ -1,10 +1,9 @@
 package outbox
 
-// A new ref in the place of one that the outbox sends through. It is durable here
-// before a server hears of it, so that nobody can end up with a server that knows
-// only a ref that nobody has. Until it is known to be in place, nothing new is sent
-// under the old one; then whatever names the old one, queued or yet to come, goes
-// out under the new one.
+// Rotation: replacing a ref that the outbox sends through. The new ref is durable here before a
+// server knows it, so that the only ref a server accepts is never lost. Until it is known to be
+// in place, nothing new is sent under the old one; then every batch that names the old one,
+// queued or future, goes out under the new one.
 
 import (
 	"context"
@@ -15,10 +14,9 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 )
 
-// BeginRotation stores ref, which is new, as what is to take the place of the
-// stored ref old, and holds what would be sent under that one. If one was stored
-// for it before, that one it stays, and is given: a rotation that was interrupted
-// goes on with it. NotFound if old is not stored.
+// BeginRotation stores ref, which is new, as the replacement of the stored ref old, and holds
+// back batches under old. If a replacement was stored before, it stays and is returned: an
+// interrupted rotation goes on with it. NotFound if old is not stored.
 func (b *Box) BeginRotation(ctx context.Context, old string, ref capability.Ref) (capability.Ref, error) {
 	if ref.Target() != capability.Target(old) || ref.Secret.IsZero() {
 		return ref, fault.BadRefText.With("rotate: the new ref is not one for what the old one is for")
@@ -49,8 +47,8 @@ func (b *Box) BeginRotation(ctx context.Context, old string, ref capability.Ref)
 	return ref, err
 }
 
-// FinishRotation puts the ref that BeginRotation stored in the place of old. It
-// does nothing if there is none.
+// FinishRotation replaces old by the ref that BeginRotation stored. It does nothing if there is
+// none.
 func (b *Box) FinishRotation(ctx context.Context, old string) error {
 	return b.changeRefs(ctx, "finish the rotation", func(ctx context.Context, q querier) error {
 		pending, err := b.t.pendingRotation(ctx, q, old)
@@ -65,12 +63,12 @@ func (b *Box) FinishRotation(ctx context.Context, old string) error {
 		if err != nil {
 			return err
 		}
-		if now.role, now.external, now.label = was.role, was.external, was.label; !was.exists() { // forgotten meanwhile
+		if now.role, now.external, now.label = was.role, was.external, was.label; !was.exists() { // dropped meanwhile
 			now.role = Shared
 		}
 		now.rights, now.restricted, now.confirmed = was.rights, was.restricted, b.cfg.Now().UnixMilli() // a server has put it in place
 		b.t.updateRef(q, &now)
-		// Those whose place the old one had taken go along.
+		// The refs that old had replaced now stand for the new one too.
 		q.enqueue(b.db.refs().repoint, []any{b.t.box, old, pending.ID, pending.Text()}, nil)
 		hash := ""
 		if ref, err := was.ref(); err == nil {
@@ -82,8 +80,8 @@ func (b *Box) FinishRotation(ctx context.Context, old string) error {
 	})
 }
 
-// AbandonRotation forgets the ref that BeginRotation stored: it was refused, and
-// what was held goes out under old again.
+// AbandonRotation drops the ref that BeginRotation stored: it was refused, and the held batches
+// go out under old again.
 func (b *Box) AbandonRotation(ctx context.Context, old string) error {
 	return b.changeRefs(ctx, "abandon the rotation", func(ctx context.Context, q querier) error {
 		pending, err := b.t.pendingRotation(ctx, q, old)
@@ -94,8 +92,8 @@ func (b *Box) AbandonRotation(ctx context.Context, old string) error {
 	})
 }
 
-// Rotations are those that were begun and not finished: what is to take the place
-// of each stored ref, by that one's id.
+// Rotations returns the pending rotations: the replacement of each stored ref, by that ref's
+// id.
 func (b *Box) Rotations(ctx context.Context) (map[string]capability.Ref, error) {
 	refs, err := b.Refs(ctx)
 	pending := map[string]capability.Ref{}
@@ -107,20 +105,20 @@ func (b *Box) Rotations(ctx context.Context) (map[string]capability.Ref, error) 
 	return pending, err
 }
 
-// Replaces says whether the ref was made here by a rotation: nobody else need have it.
+// Replaces reports whether the ref was made here by a rotation: nobody else need have it.
 func (r *SavedRef) Replaces() bool { return len(r.replaced) > 0 }
 
-// drainRefTimeout bounds how long a rotation waits for what is on its way.
+// drainRefTimeout bounds how long a rotation waits for batches in flight.
 const drainRefTimeout = 5 * time.Second
 
-// sqlInFlightVia counts what the outbox's sender, whichever process that is, has
-// given seqs under a ref and has no outcomes of yet.
+// sqlInFlightVia counts the rows to which the outbox's sender, in whatever process, has given
+// seqs under a ref and that have no outcomes yet.
 const sqlInFlightVia = `SELECT count(*) FROM mooring_outbox_batch
 	WHERE box = $1 AND num >= (SELECT low FROM mooring_outbox WHERE box = $1) AND state = 1 AND first_seq > 0 AND via = $2`
 
-// DrainRef waits until nothing is on its way under ref, for which a rotation was
-// begun: what a server gets after the rotation it records as denied. It gives up
-// after a while, as where there is no link.
+// DrainRef waits until nothing is in flight under ref, for which a rotation was begun: a server
+// records as denied any batch that arrives after the rotation. It gives up after
+// drainRefTimeout, also where there is no link.
 func (b *Box) DrainRef(ctx context.Context, ref string) {
 	ctx, cancel := context.WithTimeout(ctx, drainRefTimeout)
 	defer cancel()
@@ -153,7 +151,7 @@ func (b *Box) DrainRef(ctx context.Context, ref string) {
 	}
 }
 
-// inFlightVia is sqlInFlightVia; 0 if nobody knows.
+// inFlightVia returns sqlInFlightVia's count; 0 if it is unknown.
 func (b *Box) inFlightVia(ctx context.Context, ref string) (n int) {
 	_ = b.read(ctx, "rotate", func(ctx context.Context, q querier) error {
 		return q.query(ctx, sqlInFlightVia, []any{b.t.box, ref}, func(scan scanner) error { return scan(&n) })
@@ -161,8 +159,7 @@ func (b *Box) inFlightVia(ctx context.Context, ref string) (n int) {
 	return n
 }
 
-// deferRoute holds an entry until it was looked at again how it is sent, in an event
-// of its own.
+// deferRoute holds an entry back until its route is looked up again, in an event of its own.
 func (l *loop) deferRoute(e *entry) {
 	e.route.rotating = true
 	l.postAsync(func(now time.Time) {
@@ -173,8 +170,8 @@ func (l *loop) deferRoute(e *entry) {
 	})
 }
 
-// rerouteAll looks again how everything is sent that is not on its way. What is sent
-// already keeps its way until it is answered, or sent again.
+// rerouteAll looks up again the routes of all entries that are not in flight. An entry in
+// flight keeps its route until it is answered or sent again.
 func (l *loop) rerouteAll(now time.Time) {
 	for _, s := range l.m.streams {
 		l.rerouteStream(s, now)

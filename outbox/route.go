@@ -1,6 +1,6 @@
 package outbox
 
-// How a batch is sent: through which refs, and what a Link needs for that.
+// Routes: the refs through which a batch is sent, and the request for a Link.
 
 import (
 	"context"
@@ -11,8 +11,8 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 )
 
-// routeForCommit is routeOf for a batch that is committed now: by one who has the refs
-// that it goes through.
+// routeForCommit is routeOf for a batch that is committed now, with a check of the caller's
+// secrets.
 func (s refResolver) routeForCommit(ctx context.Context, batch *Batch, bd *body) (route, error) {
 	to, err := s.routeOf(ctx, batch.Session, batch.Via, bd)
 	if err == nil {
@@ -24,7 +24,7 @@ func (s refResolver) routeForCommit(ctx context.Context, batch *Batch, bd *body)
 	return to, err
 }
 
-// checkSecret refuses a secret that is not the one of the ref that is stored.
+// checkSecret refuses a secret that differs from the stored ref's.
 func (s refResolver) checkSecret(ctx context.Context, id string, secret capability.Secret) error {
 	if secret.IsZero() {
 		return nil
@@ -36,7 +36,8 @@ func (s refResolver) checkSecret(ctx context.Context, id string, secret capabili
 	return fault.UnknownRef.With("another secret is kept here for ref %s, and nothing is committed under that one: redeem the ref you have first, and if it is the right one drop the other", clip(id))
 }
 
-// hasSecret says whether the ref, or the one with that id whose place it has taken, has a secret.
+// hasSecret reports whether secret is the ref's, or that of the ref with that id which it has
+// replaced.
 func (r *SavedRef) hasSecret(id string, secret capability.Secret) bool {
 	if r.ID == id {
 		return r.Secret.Equal(secret)
@@ -49,8 +50,8 @@ func (r *SavedRef) hasSecret(id string, secret capability.Secret) bool {
 	return false
 }
 
-// routeOf says how the session's stream is opened for a batch, or why there is
-// no ref to send it through.
+// routeOf returns how the session's stream is opened for a batch, or the error if there is no
+// ref to send it through.
 func (s refResolver) routeOf(ctx context.Context, session, via string, bd *body) (route, error) {
 	first := &bd.ops[0]
 	if !createsSession(first.method) {
@@ -85,7 +86,7 @@ func (s refResolver) routeOf(ctx context.Context, session, via string, bd *body)
 	to := route{ref: bd.ownerRef(), space: space.ID, host: space.Address(), fingerprint: fingerprint(space.Ref), confirmed: space.trust() == trustConfirmed && !space.Confirmed.IsZero(), rotating: space.successor != nil}
 	for _, a := range first.args {
 		if a.Name == "via" && first.method == methodFork && a.Ref == nil {
-			if with := jsonString(a.JSON); capability.Target(with) != "" { // else the server says that it is no ref
+			if with := jsonString(a.JSON); capability.Target(with) != "" { // else the server refuses it as no ref
 				to.forkVia = with
 			}
 		}
@@ -103,7 +104,7 @@ func (s refResolver) routeOf(ctx context.Context, session, via string, bd *body)
 	return to, nil
 }
 
-// ownerRef is the id of the ref that a creating batch mints; "" if it is not known.
+// ownerRef returns the id of the ref that a creating batch mints; "" if it is not known.
 func (b *body) ownerRef() string {
 	for _, a := range b.ops[0].args {
 		if a.Name == "ref" && a.Ref == nil {
@@ -113,7 +114,7 @@ func (b *body) ownerRef() string {
 	return ""
 }
 
-// rightsNeeded are the rights that the batch's ops need in their session.
+// rightsNeeded returns the rights that the batch's ops need in their session.
 func (b *body) rightsNeeded() (want capability.Rights) {
 	for i := range b.ops {
 		switch b.ops[i].method {
@@ -130,16 +131,16 @@ func (b *body) rightsNeeded() (want capability.Rights) {
 
 var fingerprintSeed = maphash.MakeSeed()
 
-// fingerprint tells refs apart within the process, without keeping what is in them.
+// fingerprint distinguishes refs within the process, without retaining their text.
 func fingerprint(r capability.Ref) uint64 { return maphash.String(fingerprintSeed, r.Text()) }
 
-// jsonString is a JSON string's text; "" for anything else.
+// jsonString returns a JSON string's text; "" for anything else.
 func jsonString(text []byte) (s string) {
 	_ = json.Unmarshal(text, &s)
 	return s
 }
 
-// streamRequest turns a route into what a Link needs.
+// streamRequest turns a route into a StreamRequest.
 func (b *Box) streamRequest(ctx context.Context, session string, to route, incarnation int64) (StreamRequest, error) {
 	secret, err := b.streamSecret(ctx, session)
 	if err != nil {
@@ -164,7 +165,7 @@ func (b *Box) streamRequest(ctx context.Context, session string, to route, incar
 		return req, err2
 	}
 	if err != nil {
-		own = space.With(to.ref, capability.Secret{}) // it is minted, whoever keeps its secret
+		own = space.With(to.ref, capability.Secret{}) // the batch mints it, wherever its secret is stored
 	}
 	req.Ref, req.SpaceRef, req.OwnerRef = own, &space, to.ref
 	if to.forkVia != "" {
@@ -177,7 +178,7 @@ func (b *Box) streamRequest(ctx context.Context, session string, to route, incar
 	return req, nil
 }
 
-// streamSecret is the secret by which the session's server knows the outbox.
+// streamSecret returns the secret by which the session's server knows the outbox.
 func (b *Box) streamSecret(ctx context.Context, session string) (capability.Secret, error) {
 	var old bool
 	var life string
@@ -189,7 +190,7 @@ func (b *Box) streamSecret(ctx context.Context, session string) (capability.Secr
 	case old && !b.oldSecret.IsZero():
 		return b.oldSecret, err
 	case life != "":
-		return b.secret.StreamSecret(session + "\x00" + life), err // no session's id has a zero byte
+		return b.secret.StreamSecret(session + "\x00" + life), err // no session id has a zero byte
 	}
 	return b.secret.StreamSecret(session), err
 }

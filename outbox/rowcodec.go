@@ -1,10 +1,9 @@
 package outbox
 
-// How ops and outcomes are kept in a row: a compact binary form of our own,
-// since payloads must come back byte for byte. It opens with a version, and a
-// reader fails on what it does not know rather than guess. A batch's ops end with
-// a digest of them and of whose they are: a disk that has changed a bit of an op
-// that was not sent yet must not have it sent.
+// The encoding of ops and outcomes in a row: a compact binary form of our own, since payloads
+// must come back byte for byte. It begins with a version, and a reader fails on an unknown one.
+// A batch's ops end with a digest of them and of the ids of their session and batch: an op that
+// a disk has corrupted must not be sent.
 
 import (
 	"bytes"
@@ -18,30 +17,29 @@ import (
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
-// Versions: of what holds outcomes, of ops without a digest, as binaries wrote them
-// once, and of ops.
+// Versions: of outcomes, of ops without a digest, as former binaries wrote them, and of ops.
 const (
 	outcomesVersion = 1
 	noDigestVersion = 1
 	opsVersion      = 2
 )
 
-// maxVersion are those that a newer binary may write: a row that opens with a
-// higher one is taken for damaged.
+// maxVersion is the highest version that a newer binary may write: a row with a higher one
+// counts as damaged.
 const maxVersion = 32
 
-// errNewerVersion is in the error of what a newer binary wrote.
+// errNewerVersion is in the error for a row that a newer binary wrote.
 var errNewerVersion = errors.New("written by a newer version of this program")
 
-// body is what a row holds of its batch.
+// body is the content of a row: its batch.
 type body struct {
 	atomic    bool
 	compacted bool // finished, every op applied: arguments are gone, ids and methods are left
-	// noDigest: the ops were stored without a digest, so damage to them may go unseen.
+	// noDigest: the ops were stored without a digest, so damage may go undetected.
 	noDigest  bool
 	ops       []opRow
-	customIDs bool            // while it is being committed: its author gave an op an id of another kind
-	intentBuf []ledger.Intent // for wire, once; what is in it is of no meaning
+	customIDs bool            // while it is being committed: its caller chose an op id that is not derived
+	intentBuf []ledger.Intent // for wire, once; its content is scratch
 }
 
 // opRow is one op in a row.
@@ -52,20 +50,20 @@ type opRow struct {
 	deps     []string
 	expected ledger.Expect
 	retries  string
-	// localOutcome is the outcome decided here, without the server's having seen the op.
+	// localOutcome is the outcome decided here, before the server saw the op.
 	localOutcome *ledger.Outcome
 	// dropRequested: it has a seq and may have been sent; the sender is to find out.
 	dropRequested bool
-	// void: it travels as a void under its own id, now and for ever.
+	// void: it is sent as a void under its own id, for good.
 	void bool
 }
 
-// takesSeq says whether the op takes a seq.
+// takesSeq reports whether the op takes a seq.
 func (o *opRow) takesSeq() bool { return o.localOutcome == nil || o.void }
 
-// Bits of an op's flags.
+// Flags of an op.
 const (
-	flagDerived = 1 << iota // the id is OpID(batch, place)
+	flagDerived = 1 << iota // the id is OpID(batch, index)
 	flagLocalOutcome
 	flagVoid
 	flagDropRequested
@@ -74,14 +72,14 @@ const (
 	flagExpectedRef
 )
 
-// Bits of a body's flags.
+// Flags of a body.
 const (
 	bodyAtomic = 1 << iota
 	bodyCompacted
 	bodyNoDigest
 )
 
-// encode writes what a row of that batch and session holds.
+// encode encodes a row's ops, for that session and batch.
 func (b *body) encode(session, batch string) []byte {
 	w := writer{buf: make([]byte, 0, b.size()+sha256.Size)}
 	flags := byte(0)
@@ -105,7 +103,7 @@ func (b *body) encode(session, batch string) []byte {
 	return append(w.buf, digestOf(session, batch, w.buf)...)
 }
 
-// digestOf is the SHA-256 that ends a row's ops: over the session's and the batch's id,
+// digestOf returns the SHA-256 that ends a row's ops: over the session's and the batch's id,
 // each behind its length, and the bytes before it.
 func digestOf(session, batch string, ops []byte) []byte {
 	w := writer{buf: make([]byte, 0, 80)}
@@ -117,7 +115,7 @@ func digestOf(session, batch string, ops []byte) []byte {
 	return h.Sum(nil)
 }
 
-// size is about what encode takes; for plain ops a little more.
+// size estimates the bytes of encode; for plain ops a little more.
 func (b *body) size() int {
 	size := 8
 	for i := range b.ops {
@@ -185,7 +183,7 @@ func (o *opRow) encode(w *writer, derived, slim bool) {
 	}
 }
 
-// decodeBody reads what encode wrote. The bytes of arguments are shared with data.
+// decodeBody decodes the bytes of encode. Arguments share data's memory.
 func decodeBody(session, batch string, data []byte) (*body, error) {
 	r := reader{buf: data}
 	version, err := r.version(opsVersion)
@@ -269,7 +267,7 @@ func (r *reader) op(ids derivedIDs, place int, slim bool) opRow {
 	return o
 }
 
-// encodeOutcomes keeps a batch's outcomes, without digests.
+// encodeOutcomes encodes a batch's outcomes, without digests.
 func encodeOutcomes(outs []ledger.Outcome, ops []opRow) []byte {
 	w := writer{buf: make([]byte, 0, 8+48*len(outs))}
 	w.byte(outcomesVersion)
@@ -280,7 +278,7 @@ func encodeOutcomes(outs []ledger.Outcome, ops []opRow) []byte {
 	return w.buf
 }
 
-// decodeOutcomes reads what encodeOutcomes wrote.
+// decodeOutcomes decodes the bytes of encodeOutcomes.
 func decodeOutcomes(data []byte, ops []opRow) ([]ledger.Outcome, error) {
 	r := reader{buf: data}
 	if _, err := r.version(outcomesVersion); err != nil {
@@ -299,7 +297,7 @@ func decodeOutcomes(data []byte, ops []opRow) ([]ledger.Outcome, error) {
 	return outs, nil
 }
 
-// decode reads the row's body. The error is OutboxDamaged if the row is damaged, and
+// decode decodes the row's body. The error is OutboxDamaged if the row is damaged, and
 // Incompatible if only a newer binary can read it.
 func (r *batchRow) decode() (*body, error) {
 	b, err := decodeBody(r.session, r.id, r.body)
@@ -309,7 +307,7 @@ func (r *batchRow) decode() (*body, error) {
 	return b, nil
 }
 
-// readOutcomes reads the outcomes of a finished row with that body.
+// readOutcomes decodes the outcomes of a finished row with that body.
 func (r *batchRow) readOutcomes(b *body) ([]ledger.Outcome, error) {
 	outs, err := decodeOutcomes(r.outcomes, b.ops)
 	if err != nil {
@@ -325,7 +323,7 @@ func (r *batchRow) decodeErr(err error, what string) error {
 	return fault.OutboxDamaged.Because(err, "the row of batch %s is damaged%s", r.id, what)
 }
 
-// outcome writes an outcome of the op with that id: the id itself is left out.
+// outcome appends an outcome of the op with that id, without the id.
 func (w *writer) outcome(o *ledger.Outcome, id string) {
 	w.byte(byte(o.Status))
 	w.number(uint64(o.Reason))
@@ -364,7 +362,7 @@ func (w *writer) number(n uint64) { w.buf = binary.AppendUvarint(w.buf, n) }
 func (w *writer) bytes(b []byte)  { w.number(uint64(len(b))); w.buf = append(w.buf, b...) }
 func (w *writer) text(s string)   { w.number(uint64(len(s))); w.buf = append(w.buf, s...) }
 
-// reader takes them back; the first error sticks and everything after it is zero.
+// reader reads them back; the first error sticks and all later values are zero.
 type reader struct {
 	buf []byte
 	err error
@@ -387,7 +385,7 @@ func (r *reader) byte() byte {
 	return b
 }
 
-// version reads the version, and fails on one that is later than newest.
+// version reads the version, and fails on one above newest.
 func (r *reader) version(newest byte) (byte, error) {
 	v := r.byte()
 	switch {
@@ -410,7 +408,7 @@ func (r *reader) number() uint64 {
 	return v
 }
 
-// count is a number of things that take at least least bytes each.
+// count reads a number of items of at least least bytes each.
 func (r *reader) count(least int) int {
 	n := r.number()
 	if n > uint64(len(r.buf)/least) {

@@ -17,11 +17,10 @@ import (
 	"github.com/mooring-rpc/mooring/internal/fatal"
 )
 
-// Run sends what is committed, here or in other processes, until ctx ends or the
-// Box is closed; then it returns nil. It holds the outbox's lease when it can
-// get it and waits otherwise: also for another Run of the same Box, over whose link
-// everything is sent until that one ends. Trouble with the database or the link is
-// logged and tried again for ever.
+// Run sends committed batches, of this and other processes, until ctx ends or the Box is
+// closed; then it returns nil. It holds the outbox's lease when it can get it and waits
+// otherwise: also for another Run of the same Box, whose link sends everything until that one
+// ends. Errors of the database or the link are logged and retried for ever.
 func (b *Box) Run(ctx context.Context, link Link) error {
 	leave, err := b.enter()
 	if err != nil {
@@ -47,8 +46,8 @@ func (b *Box) Run(ctx context.Context, link Link) error {
 		switch {
 		case ctx.Err() != nil:
 		case errors.Is(why, errServerFenced):
-			// The server knows a higher incarnation than this outbox does: its
-			// file is older than what was sent. Catch up, ever faster.
+			// The server knows a higher incarnation than this outbox: its file is older than
+			// the last sent batch. Raise the incarnation by doubling steps.
 			step *= 2
 			b.cfg.Logger.Warn("the server has seen a newer incarnation of this outbox", "outbox", b.id, "incarnation", tk.incarnation)
 			b.pause(ctx, again.NextBackOff())
@@ -85,7 +84,7 @@ func (b *Box) acquireRun(ctx context.Context) (end func()) {
 	}
 }
 
-// errServerFenced is the server's word that another incarnation sends.
+// errServerFenced says that the server has seen a higher incarnation.
 var errServerFenced = errors.New("fenced by the server")
 
 func (b *Box) newBackoff() backoff.BackOff {
@@ -103,31 +102,31 @@ func (b *Box) pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// loop is one term of sending: the machine, the streams it has open, and what
-// has happened that it has not heard of. Everything but post is for whoever has
-// the turn: mostly the goroutine in which something happens, since waking another
-// one takes longer than what is to be done.
+// loop is one term of sending: the machine, its open streams, and the queued events. All but
+// the queue belongs to the goroutine with the turn; post and postAsync queue an event for it.
+// Mostly that is the goroutine in which an event occurs, since waking another takes longer than
+// handling the event.
 type loop struct {
 	box             *Box
 	link            Link
 	m               *machine
-	term            int // of seqs
+	term            int // seqAllocator's term
 	incarnation     int64
-	releaseLiveness func()       // gives up the mark of a living sender; nil without. renewLoop's, then runTerm's
-	seenDrops       atomic.Int64 // the box row's drops, as last looked at
+	releaseLiveness func()       // releases the liveness lock; nil without. renewLoop's, then runTerm's
+	seenDrops       atomic.Int64 // the box row's drops, as last read
 	conns           map[string]*streamConn
 	ctx             context.Context
 	cancel          context.CancelCauseFunc
 	tasks           sync.WaitGroup
 
-	wakeTimer *time.Timer // when the machine wants to be looked at again
+	wakeTimer *time.Timer // calls tick when the machine's next timer is due
 
-	mu       sync.Mutex       // guards what follows
-	notKnown map[string][]int // by session: the openings on which its server did not know it, though it has made it
+	mu       sync.Mutex       // guards the fields below
+	notKnown map[string][]int // by session: the openings on which its server did not know it, though it has created it
 	events   []func(now time.Time)
-	busy     bool          // somebody has the turn
-	done     chan struct{} // not nil: the term has ended, and whoever has the turn closes it
-	handoff  chan struct{} // the turn is handed to run
+	busy     bool          // a goroutine has the turn
+	done     chan struct{} // not nil: the term has ended, and the goroutine with the turn closes it
+	handoff  chan struct{} // hands the turn to run
 }
 
 // streamConn is one opening of a stream.
@@ -137,7 +136,7 @@ type streamConn struct {
 	stream Stream
 }
 
-// runTerm sends until ctx ends or the lease is lost, and says why.
+// runTerm sends until ctx ends or the lease is lost, and returns the reason.
 func (b *Box) runTerm(ctx context.Context, link Link, tk *takeover) error {
 	l := &loop{box: b, link: link, m: newMachine(b.cfg.Window, b.newBackoff), term: tk.term, incarnation: tk.incarnation,
 		releaseLiveness: tk.releaseLiveness, conns: make(map[string]*streamConn), notKnown: make(map[string][]int), busy: true, handoff: make(chan struct{}, 1)}
@@ -150,8 +149,8 @@ func (b *Box) runTerm(ctx context.Context, link Link, tk *takeover) error {
 	b.mu.Unlock()
 
 	l.recoverInFlight(tk)
-	// What this process committed after the lease was taken and before b.loop was
-	// set told nobody, and is not in tk.
+	// Batches that this process committed after the lease was taken and before b.loop was set
+	// were not announced, and are not in tk.
 	l.tasks.Go(l.scan)
 	l.tasks.Go(func() { b.db.watch(l.ctx, b.id, l.scan, l.setHolderPID) })
 	l.tasks.Go(l.renewLoop)
@@ -179,30 +178,30 @@ func (b *Box) runTerm(ctx context.Context, link Link, tk *takeover) error {
 	return why
 }
 
-// post has f called by whoever has the turn: at once, by this goroutine, if
-// nobody has. A turn may wait for the database, so it is for the sender's own
-// goroutines, without locks.
+// post queues the event f and, if no goroutine has the turn, handles it at once. A turn may
+// wait for the database, so only the sender's own goroutines may call post, without holding
+// locks.
 func (l *loop) post(f func(now time.Time)) {
 	if l.enqueue(f) {
 		l.handleEvents(maxPostedEvents)
 	}
 }
 
-// postAsync is post for all other goroutines.
+// postAsync is post for all other goroutines: run handles the event.
 func (l *loop) postAsync(f func(now time.Time)) {
 	if l.enqueue(f) {
-		l.handoff <- struct{}{} // has room: there is one turn
+		l.handoff <- struct{}{} // never blocks: there is one turn
 	}
 }
 
-// handleEvents is a turn of so many events; what is left is for run.
+// handleEvents takes a turn of up to most events; the rest is left to run.
 func (l *loop) handleEvents(most int) {
 	if !l.drainEvents(most) {
 		l.handoff <- struct{}{}
 	}
 }
 
-// enqueue reports whether the turn is the caller's.
+// enqueue queues an event and reports whether the caller has the turn.
 func (l *loop) enqueue(f func(now time.Time)) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -214,15 +213,15 @@ func (l *loop) enqueue(f func(now time.Time)) bool {
 	return true
 }
 
-// After how many events who happened to post one goes its way, and run looks
-// whether the term has ended.
+// After how many events a posting goroutine hands the turn over, and run checks whether the
+// term has ended.
 const (
 	maxPostedEvents = 8
 	maxRunEvents    = 1024
 )
 
-// run has the first turn, and those that others hand over, until the term ends.
-// Then nobody has one.
+// run takes the first turn, and those handed over, until the term ends. Then no goroutine has
+// one.
 func (l *loop) run() {
 	l.wakeTimer = time.AfterFunc(time.Hour, func() { l.post(func(time.Time) {}) })
 	defer l.wakeTimer.Stop()
@@ -249,8 +248,8 @@ func (l *loop) run() {
 	}
 }
 
-// drainEvents does what has happened, up to so many events. It reports false if there
-// are more: then the turn is still the caller's, to hand on.
+// drainEvents handles up to most events. It reports false if there are more: then the caller
+// still has the turn, to hand on.
 func (l *loop) drainEvents(most int) bool {
 	defer fatal.OnPanic()
 	for ticked := false; ; ticked = true {
@@ -285,7 +284,7 @@ func (l *loop) drainEvents(most int) bool {
 	}
 }
 
-// recoverInFlight gives the machine what the former holder left.
+// recoverInFlight passes the former holder's unfinished batches to the machine.
 func (l *loop) recoverInFlight(tk *takeover) {
 	now := time.Now()
 	for session, rows := range bySession(tk.rows) {
@@ -301,7 +300,7 @@ func (l *loop) recoverInFlight(tk *takeover) {
 					return
 				}
 				e = l.routedEntry(r, bd, hold)
-			} else { // nothing after it can be sent either: its seqs would be missing
+			} else { // later batches cannot be sent either: these seqs would be missing
 				e = l.damagedEntry(r, err)
 			}
 			if r.dropping {
@@ -323,9 +322,9 @@ func (l *loop) createRoute(st streamRow) route {
 	return route{ref: st.ownerRef, space: st.spaceRef}
 }
 
-// performActions does what the machine asks for.
+// performActions performs the machine's actions.
 func (l *loop) performActions(now time.Time) {
-	for i := 0; i < len(l.m.actions); i++ { // doing one may add others
+	for i := 0; i < len(l.m.actions); i++ { // an action may add others
 		l.perform(l.m.actions[i], now)
 	}
 	clear(l.m.actions)
@@ -368,7 +367,7 @@ func (l *loop) perform(a action, now time.Time) {
 			b.hub.publish(e.id, outs, false)
 		}
 		b.storeOutcomes(e, l.incarnation, outs, news, a.route, func(err error) {
-			if unmade { // the caller may look for the session by its name next
+			if unmade { // the caller may look the session up by its name next
 				b.hub.publish(e.id, outs, err == nil || errors.Is(err, errFenced))
 			}
 			l.postAsync(func(now time.Time) {
@@ -406,9 +405,9 @@ func (l *loop) perform(a action, now time.Time) {
 		j := l.termJob(func(q querier) { b.t.setStopped(q, a.session, code, reason) })
 		j.stream, j.done = a.session, func(error, bool) { b.hub.recheckAll() }
 		b.w.submit(j)
-		if a.err != nil { // a better ref may be there already
+		if a.err != nil { // a better ref may be stored already
 			l.postAsync(func(now time.Time) {
-				_, _ = b.resolver().refresh(l.ctx) // else the next scan tells
+				_, _ = b.resolver().refresh(l.ctx) // else the next scan does it
 				l.resumeIfRerouted(a.session, now)
 			})
 		}
@@ -423,10 +422,10 @@ func (l *loop) perform(a action, now time.Time) {
 	}
 }
 
-// peekBytes bounds what one look reads.
+// peekBytes bounds the bytes of one actPeek.
 const peekBytes = 256 << 10
 
-// wallTime turns a time of the loop's clock into one for people.
+// wallTime converts a time of the loop's clock to wall time.
 func (b *Box) wallTime(now, at time.Time) int64 {
 	if at.IsZero() {
 		return 0

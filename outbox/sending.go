@@ -1,7 +1,6 @@
 package outbox
 
-// The sender's transactions: giving out seq, resolving drops, storing
-// outcomes.
+// The sender's transactions: allocating seqs, resolving drops, storing outcomes.
 
 import (
 	"context"
@@ -13,18 +12,18 @@ import (
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
-// loadResult is what load found.
+// loadResult is the result of load.
 type loadResult struct {
 	rows            []sequencedRow
-	unsequenced     *batchRow // the first that has none, if nothing was to be given
+	unsequenced     *batchRow // the first row without a seq, if none was to be allocated
 	unsequencedBody *body
-	incompatible    error // why only a newer binary can go on: head is then the row that it is about
+	incompatible    error // why only a newer binary can go on: unsequenced is then the row in question
 	more            bool
-	blockedOn       []string // batches of other sessions that the first one waits for
+	blockedOn       []string // batches of other sessions that the first row waits for
 	st              streamRow
 	decided         []decidedRow
 	seqs            *streamSeqs
-	stopErr         *fault.Error // why nothing was refused
+	stopErr         *fault.Error // why no row was denied
 }
 
 // addDecided adds a row that needs no server.
@@ -48,21 +47,21 @@ type decidedRow struct {
 	outs       []ledger.Outcome
 	ops        int
 	refUpdates []refUpdate
-	// damaged: the row could not be read and was set aside.
+	// damaged: the row could not be read and was quarantined.
 	damaged bool
-	// createRoute is how its session is reached, if this was its create.
+	// createRoute is how its session is reached, if the row was its create.
 	createRoute route
 }
 
-// peekRows is how many rows a look reads at once: the first may all be decided.
+// peekRows is how many rows a peek reads at once: the first ones may all be decided.
 const peekRows = 8
 
-// load works on the session's rows without a seq, in order: references are put
-// in where their ops are finished, batches that cannot apply are finished, and
-// up to so many others get their seqs; with 0 the first is only reported. It
-// stops where a batch waits for another stream. With no, they get none, those that have
-// lose them, and those that would go as that says are denied, up to the first that would
-// not. then is called when it is durable, before anything else is written.
+// load processes the session's rows without a seq, in order: it replaces references to finished
+// ops, finishes batches that cannot apply, and gives the next batches their seqs, up to batches
+// and bytes; with 0 the first is only reported. It stops where a batch is blocked on another
+// stream. With no, rows get no seqs, lose those they have, and are denied if they go under no's
+// refs, up to the first that does not. then is called when it is durable, before anything else
+// is written.
 func (b *Box) load(term int, session string, batches, bytes int, no *refusal, then func(loadResult, error)) {
 	var ld loadResult
 	run := func(ctx context.Context, q querier) error {
@@ -190,11 +189,11 @@ func (b *Box) loadRows(ctx context.Context, q querier, ld *loadResult, low int64
 	return nil
 }
 
-// finishLocally finishes a row all of whose ops have verdicts: no server need see it.
+// finishLocally finishes a row all of whose ops have local outcomes: no server need see it.
 func (b *Box) finishLocally(ctx context.Context, q querier, r *batchRow, bd *body) decidedRow {
 	d := decidedRow{id: r.id, outs: bd.outcomes(nil), ops: r.ops}
 	if createsSession(bd.ops[0].method) {
-		// Nobody makes the session; what follows still has to reach a server that says so.
+		// Nothing creates the session; later batches still have to reach a server that says so.
 		if to, err := b.resolverIn(q).routeOf(ctx, r.session, r.via, bd); err == nil {
 			b.t.setCreateRefs(q, r.num, to.space, to.ref)
 			d.createRoute = to
@@ -206,8 +205,8 @@ func (b *Box) finishLocally(ctx context.Context, q querier, r *batchRow, bd *bod
 	return d
 }
 
-// quarantine finishes a row that cannot be read, so that it does not stand in the
-// way of others. Its outcomes stay missing, which is what Wait will say.
+// quarantine finishes a row that cannot be read, so that it does not block others. It stays
+// without outcomes, which Wait reports.
 func (b *Box) quarantine(q querier, r *batchRow, err error) decidedRow {
 	b.cfg.Logger.Error("a row of the outbox is damaged and was set aside", "outbox", b.id, "batch", r.id, "error", err)
 	b.t.recordAttempt(q, r.num, r.attempts, 0, err.Error())
@@ -215,8 +214,8 @@ func (b *Box) quarantine(q querier, r *batchRow, err error) decidedRow {
 	return decidedRow{id: r.id, ops: r.ops, damaged: true}
 }
 
-// announceDecided tells whoever waits for rows that were decided and are stored, and
-// the sender, if there is one.
+// announceDecided notifies the waiters of rows that were decided and are stored, and the
+// sender, if there is one.
 func (b *Box) announceDecided(rows []decidedRow) {
 	if len(rows) == 0 {
 		return
@@ -248,11 +247,11 @@ func (b *Box) loadDone(ld *loadResult) {
 	b.announceDecided(ld.decided)
 }
 
-// storeOutcomes keeps the outcomes of a batch, together with whatever else is written
-// soon. making is how its session is reached if this was its create and that did
-// not apply, and news is what its answer tells of refs. then is told when they are
-// stored, or that they never will be. errFenced says that they are, and that they are
-// not this Box's to acknowledge: who has the lease may have sent what refers to them.
+// storeOutcomes stores the outcomes of a batch, in a transaction with other writes. making is
+// how its session is reached if the batch was its create and that did not apply, and news are
+// the answer's updates of refs. then is called when they are stored, or with the error if they
+// never will be. errFenced says that they are stored, but that this Box must not acknowledge
+// them: the lease's holder may have sent batches that refer to them.
 func (b *Box) storeOutcomes(e *entry, incarnation int64, outs []ledger.Outcome, news []refUpdate, making route, then func(error)) {
 	data := encodeOutcomes(outs, e.body.ops)
 	n := e.body.count(outs)
@@ -285,9 +284,9 @@ func (b *Box) storeOutcomes(e *entry, incarnation int64, outs []ledger.Outcome, 
 		}})
 }
 
-// resolveDrops decides what becomes of ops that were to be dropped after they had
-// a seq: those beyond the server's last seq become voids, durably, before
-// anything is sent; the others stand. then gets the batches as they are now.
+// resolveDrops decides the ops that were to be dropped after they had a seq: ops beyond the
+// server's last seq become voids, durably, before anything is sent; the others stand. then gets
+// the batches as they are now.
 func (b *Box) resolveDrops(term int, session string, entries []*entry, drops map[int64]*fault.Error, lastSeq uint64, then func(map[int64]*body, error)) {
 	var bodies map[int64]*body
 	var fenced bool
@@ -327,8 +326,8 @@ func (b *Box) resolveDrops(term int, session string, entries []*entry, drops map
 		}})
 }
 
-// resolveDrop turns ops into voids, or lets them stand if it is too late. why is
-// set if the server cannot take the batch at all: then all of it goes.
+// resolveDrop turns ops into voids, or lets them stand if it is too late. why is set if the
+// server cannot take the batch at all: then all of it becomes void.
 func (b *body) resolveDrop(inTime bool, why *fault.Error) {
 	for i := range b.ops {
 		op := &b.ops[i]

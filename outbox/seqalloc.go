@@ -1,49 +1,49 @@
 package outbox
 
-// The streams' seqs, as whoever holds the lease gives them out.
+// The allocation of the streams' seqs, by the holder of the lease.
 
 import "sync"
 
-// seqAllocator are the streams' seqs, kept by whoever holds the lease. They are changed
-// by jobs and their ends, one at a time, and by the sender's loop.
+// seqAllocator allocates the streams' seqs while this Box holds the lease. Transactions' jobs
+// and their done functions use it, one at a time, and so does the sender's loop; it is safe for
+// concurrent use.
 type seqAllocator struct {
 	mu          sync.Mutex
 	term        int // counts the terms of sending of this Box
 	leading     bool
-	streams     map[string]*streamSeqs // nil unless leading; those that are open or have unfinished batches, and a few
-	open        map[string]bool        // streams that are: a new batch would be sent at once
-	reclaimable []string               // streams whose seqs may be of no more use
+	streams     map[string]*streamSeqs // nil unless leading; streams that are open or have unfinished batches, and a few others
+	open        map[string]bool        // open streams: a new batch would be sent at once
+	reclaimable []string               // streams whose seqs may be no longer needed
 	touched     []*streamSeqs
 	highWater   map[string]highWaterMark // last seqs whose outcomes the running transaction stores
 	lease       leaseProbe               // of the running transaction
 }
 
-// leaseProbe is what a transaction does to find out whether the lease is this Box's.
+// leaseProbe is how a transaction finds out whether the lease is this Box's.
 type leaseProbe struct {
-	isHolder *bool // what it finds; nil until it keeps takeovers out, for which see shareLease
-	answered bool  // a statement of it will tell
-	needed   bool  // somebody needs to know
+	isHolder *bool // the result; nil until the transaction blocks takeovers, see shareLease
+	answered bool  // a statement of the transaction sets it
+	needed   bool  // a job needs it
 }
 
 // streamSeqs is one stream's seqs.
 type streamSeqs struct {
-	next    uint64                  // the next seq to give
-	txNext  uint64                  // the next one in the transaction that runs now
+	next    uint64                  // the next seq to allocate
+	txNext  uint64                  // the next one in the running transaction
 	pending map[string]pendingBatch // batches with seqs whose outcomes are not stored
-	bytes   int                     // theirs
+	bytes   int                     // bytes of pending
 }
 
 // pendingBatch is a batch that has seqs.
 type pendingBatch struct {
 	bytes int
-	// storing: its outcomes may be in the transaction that runs now, and be
-	// acknowledged before the sender hears of what is committed after them.
+	// storing: its outcomes may be in the running transaction, and be acknowledged before the
+	// sender gets the batches committed after them.
 	storing bool
 }
 
-// beginTx forgets what a transaction that failed had given, and the seqs of streams that nothing
-// needs: the stream's row tells again where they were. No transaction has one in
-// hand just then.
+// beginTx undoes the allocations of a failed transaction, and removes the seqs of streams that
+// nothing needs: the stream's row has them. No transaction is using one at that point.
 func (l *seqAllocator) beginTx() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -61,15 +61,16 @@ func (l *seqAllocator) beginTx() {
 	l.reclaimable = l.reclaimable[:0]
 }
 
-// highWaterMark is how far a session's outcomes are stored, and the incarnation under which they
-// came: under a lower one than a stream began, they are of the one before it.
+// highWaterMark is the seq up to which a session's outcomes are stored, and the incarnation
+// under which they came: one lower than that under which a stream began belongs to the stream
+// before it.
 type highWaterMark struct {
 	seq         uint64
 	incarnation int64
 }
 
-// raiseHighWater has the transaction keep, once for all its batches, how far a session's
-// outcomes are stored.
+// raiseHighWater makes the running transaction store, once for all its batches, the seq up to
+// which a session's outcomes are stored.
 func (l *seqAllocator) raiseHighWater(session string, to highWaterMark) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -90,9 +91,9 @@ func (l *seqAllocator) takeHighWater() map[string]highWaterMark {
 	return reached
 }
 
-// probeLease is where the running transaction keeps whether the lease is this Box's; first
-// says that it does not keep takeovers out yet. Who asks says whether a statement of his
-// tells, or he wants to be told.
+// probeLease returns where the running transaction puts whether the lease is this Box's; first
+// reports that it does not block takeovers yet. With tells, a statement of the caller sets it;
+// else the caller needs it set.
 func (l *seqAllocator) probeLease(tells bool) (held *bool, first bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -104,8 +105,8 @@ func (l *seqAllocator) probeLease(tells bool) (held *bool, first bool) {
 	return l.lease.isHolder, first
 }
 
-// unansweredProbe is where to put whether the lease is this Box's; nil if nobody needs to know, or a
-// statement tells already.
+// unansweredProbe returns where to put whether the lease is this Box's; nil if no job needs it,
+// or a statement sets it already.
 func (l *seqAllocator) unansweredProbe() (held *bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -115,8 +116,8 @@ func (l *seqAllocator) unansweredProbe() (held *bool) {
 	return nil
 }
 
-// setLeading starts a term of sending, with nothing known of any stream, or ends it. It
-// gives the number of the term.
+// setLeading starts a term of sending, with no streams, or ends it. It returns the number of
+// the term.
 func (l *seqAllocator) setLeading(leading bool) (term int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -128,22 +129,22 @@ func (l *seqAllocator) setLeading(leading bool) (term int) {
 	return l.term
 }
 
-// isLeading says whether this Box does.
+// isLeading reports whether this Box sends.
 func (l *seqAllocator) isLeading() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.leading
 }
 
-// leadsTerm says whether this Box sends, in that term.
+// leadsTerm reports whether this Box sends, in that term.
 func (l *seqAllocator) leadsTerm(term int) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.leading && l.term == term
 }
 
-// addStream sets up a session's seqs, if it is not there. It is let go if its stream is not
-// open and the transaction gives nothing.
+// addStream adds a session's seqs, if they are not there. They are removed again if the stream
+// is not open and the transaction allocates none.
 func (l *seqAllocator) addStream(session string, next uint64) *streamSeqs {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -156,7 +157,7 @@ func (l *seqAllocator) addStream(session string, next uint64) *streamSeqs {
 	return la
 }
 
-// allocate takes n seqs of a stream for the running transaction.
+// allocate allocates n seqs of a stream in the running transaction.
 func (l *seqAllocator) allocate(la *streamSeqs, n int) (first uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -166,8 +167,8 @@ func (l *seqAllocator) allocate(la *streamSeqs, n int) (first uint64) {
 	return first
 }
 
-// allocateNow is allocate for a batch that is being committed: only where it would be
-// sent at once, and where what it still refers to is in flight. 0: it has to wait.
+// allocateNow is allocate for a batch that is being committed: only where it would be sent at
+// once, and where all batches it still refers to are in flight. 0: it has to wait.
 func (l *seqAllocator) allocateNow(session string, n, bytes int, near []string, win Window) (la *streamSeqs, first uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -186,8 +187,8 @@ func (l *seqAllocator) allocateNow(session string, n, bytes int, near []string, 
 	return la, first
 }
 
-// deallocate is for a batch that had to wait after all: its seqs are the next
-// ones again. Those that were to follow it in the transaction wait as well.
+// deallocate is for a batch that had to wait after all: its seqs are the next ones again. The
+// batches that were to follow it in the transaction wait as well.
 func (l *seqAllocator) deallocate(la *streamSeqs, first uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -206,14 +207,14 @@ func (l *seqAllocator) confirm(la *streamSeqs, next uint64, batch string, bytes 
 	la.bytes += bytes
 }
 
-// forget has a session's seqs be given out anew: none that was given is in use.
+// forget makes a session's seqs be allocated again: none is in use.
 func (l *seqAllocator) forget(session string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.streams, session)
 }
 
-// markStoring says that a batch's outcomes are about to be stored.
+// markStoring records that a batch's outcomes are about to be stored.
 func (l *seqAllocator) markStoring(session, batch string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -225,7 +226,7 @@ func (l *seqAllocator) markStoring(session, batch string) {
 	}
 }
 
-// markStored takes a batch whose outcomes are stored out.
+// markStored removes a batch whose outcomes are stored.
 func (l *seqAllocator) markStored(session, batch string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -240,7 +241,7 @@ func (l *seqAllocator) markStored(session, batch string) {
 	}
 }
 
-// setOpen says whether the session's stream is open.
+// setOpen records whether the session's stream is open.
 func (l *seqAllocator) setOpen(session string, open bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -1,7 +1,7 @@
 package outbox
 
-// SQLite: one file, WAL, every commit synced. One connection writes; others
-// read. Several processes may have the file open.
+// The SQLite dialect: one file, WAL, every commit synced. One connection writes; others read.
+// Several processes may have the file open.
 
 import (
 	"context"
@@ -30,8 +30,8 @@ import (
 // busyTimeout is how long a transaction waits for another process's.
 const busyTimeout = 10 * time.Second
 
-// OpenSQLite opens the outbox in the file at path and makes it (mode 0600) if it
-// is not there. Several processes may have it open. Its errors name no path.
+// OpenSQLite opens the outbox in the file at path, creating it (mode 0600) if it is not there.
+// Several processes may have it open. Its errors name no path.
 func OpenSQLite(ctx context.Context, path string, cfg Config) (*Box, error) {
 	cfg = cfg.withDefaults(100 * time.Millisecond)
 	db, err := openSQLite(ctx, path, cfg)
@@ -45,22 +45,23 @@ func OpenSQLite(ctx context.Context, path string, cfg Config) (*Box, error) {
 type sqliteDB struct {
 	clock        func() time.Time
 	poll         time.Duration
-	livenessPath string // path of the file whose lock says that a sender lives
+	livenessPath string // path of the file whose lock shows that a sender lives
 	writerLock   *writerLock
-	// after so long a transaction stands: busyTimeout
+	// blockingAfter is how long a transaction may be open before it counts as blocking:
+	// busyTimeout.
 	blockingAfter time.Duration
 
 	pool      *sql.DB // for everything but writing
 	writePool *sql.DB
 
-	mu     sync.Mutex // guards writer, for as long as a transaction or a look takes
+	mu     sync.Mutex // guards writer during a transaction or a poll
 	writer *sqliteConn
 
-	readSlots chan struct{} // holds one for each transaction that reads
+	readSlots chan struct{} // holds one for each reading transaction
 	idle      idleConns
 }
 
-// maxReaders is how many transactions may read at a time.
+// maxReaders bounds concurrent reading transactions.
 const maxReaders = 4
 
 // sqliteConn is a connection with the statements it has prepared.
@@ -77,13 +78,13 @@ func newSQLiteConn(ctx context.Context, pool *sql.DB) (*sqliteConn, error) {
 	return &sqliteConn{conn: conn, stmts: make(map[string]*sql.Stmt)}, nil
 }
 
-// idleConns are connections that nobody reads on. It is safe for concurrent use.
+// idleConns are the idle reading connections. It is safe for concurrent use.
 type idleConns struct {
 	mu    sync.Mutex
 	conns []*sqliteConn
 }
 
-// take gives the one that was used last; nil if there is none.
+// take returns the one that was used last; nil if there is none.
 func (i *idleConns) take() (c *sqliteConn) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -99,7 +100,7 @@ func (i *idleConns) put(c *sqliteConn) {
 	i.conns = append(i.conns, c)
 }
 
-// prepare keeps the statement.
+// prepare prepares a statement, or returns it from the cache.
 func (c *sqliteConn) prepare(ctx context.Context, text string) (*sql.Stmt, error) {
 	if s := c.stmts[text]; s != nil {
 		return s, nil
@@ -119,8 +120,7 @@ func (c *sqliteConn) close() error {
 	return errors.Join(append(errs, c.conn.Close())...)
 }
 
-// discard closes the connection, which would else go back to its pool with whatever is the
-// matter with it.
+// discard closes the connection, which would else go back to its pool in a bad state.
 func (c *sqliteConn) discard() {
 	_ = c.conn.Raw(func(any) error { return driver.ErrBadConn })
 }
@@ -137,13 +137,13 @@ func openSQLite(ctx context.Context, path string, cfg Config) (_ *sqliteDB, err 
 		}
 		return nil, fmt.Errorf("its file cannot be opened for writing: %w", err)
 	}
-	// The files beside it are the same by whatever name it was opened, as SQLite's are.
+	// The files beside it have the same names whatever name it was opened by, as SQLite's do.
 	if path, err = filepath.EvalSymlinks(path); err != nil {
 		return nil, withoutPath(err)
 	}
 	pragmas := url.Values{"_pragma": {
 		fmt.Sprintf("busy_timeout(%d)", busyTimeout.Milliseconds()), "journal_mode(wal)", "synchronous(full)",
-		"secure_delete(1)"}} // a ref that was forgotten takes its secret along
+		"secure_delete(1)"}} // a dropped ref's secret is erased
 	dsn := (&url.URL{Scheme: "file", Opaque: (&url.URL{Path: filepath.ToSlash(path)}).EscapedPath(), RawQuery: pragmas.Encode()}).String()
 
 	db := &sqliteDB{clock: cfg.Now, poll: cfg.Poll, livenessPath: path + ".sender", readSlots: make(chan struct{}, maxReaders),
@@ -168,7 +168,7 @@ func openSQLite(ctx context.Context, path string, cfg Config) (_ *sqliteDB, err 
 	return db, nil
 }
 
-// fileFailure gives an error of the file system the code that fits.
+// fileFailure gives a file system error its code.
 func fileFailure(err error) error {
 	var number syscall.Errno
 	switch {
@@ -180,7 +180,7 @@ func fileFailure(err error) error {
 	return fault.BadArgument.Because(err, "%v", err)
 }
 
-// withoutPath keeps the cause of a file error and leaves out where.
+// withoutPath keeps the cause of a file error and leaves out the path.
 func withoutPath(err error) error {
 	var pe *os.PathError
 	if errors.As(err, &pe) {
@@ -195,18 +195,18 @@ type sqliteError interface {
 	Code() int
 }
 
-// ambiguousCommit says of an error of COMMIT that the transaction may come to be all the
-// same: it may be in the log, which could only not be synced, and be found there after
-// a crash. A full disk is told before the log has it all.
+// ambiguousCommit reports that COMMIT failed but the transaction may have been committed: it
+// may be in the log, which could only not be synced, and be found there after a crash. A full
+// disk is reported before the log is complete.
 func ambiguousCommit(err error) bool {
 	e, ok := errors.AsType[sqliteError](err)
 	return ok && e.Code()&0xff == sqlite3.SQLITE_IOERR && !errors.Is(err, fault.DiskFull)
 }
 
-// errFileDamaged is in the error of what found the database itself damaged.
+// errFileDamaged is in the error that found the database itself damaged.
 var errFileDamaged = errors.New("outbox: the database is damaged")
 
-// sqliteFailure gives an error the code that fits.
+// sqliteFailure gives an error its code.
 func sqliteFailure(err error) error {
 	e, ok := errors.AsType[sqliteError](err)
 	if !ok {
@@ -221,8 +221,8 @@ func sqliteFailure(err error) error {
 		return cause.Fault(err, "no space left where the outbox is, or a quota is used up: nothing was committed; free some and try again")
 	case cause == dbfault.Locked:
 		return cause.Fault(err, fmt.Sprintf("another process kept the outbox locked for %s", busyTimeout))
-	// The statements are the program's own and the schema is at its newest version: where
-	// SQLite does not understand one (ERROR), the schema's text was damaged.
+	// The statements are the program's own and the schema is at its newest version: if SQLite
+	// does not understand one (ERROR), the schema's text was damaged.
 	case cause == dbfault.Damaged, code == sqlite3.SQLITE_ERROR, code&0xff == sqlite3.SQLITE_MISMATCH:
 		return fault.OutboxDamaged.Because(errors.Join(errFileDamaged, err), "the outbox's file is damaged or is none: keep a copy of it, and begin a new outbox")
 	case cause == dbfault.ReadOnly, code&0xff == sqlite3.SQLITE_CANTOPEN:
@@ -235,8 +235,8 @@ func sqliteFailure(err error) error {
 	return err
 }
 
-// begin starts the writing transaction when it is this process's turn. Who does
-// not get one for long, since a process that was stopped has it, goes without.
+// begin starts the writing transaction when it is this process's turn. If the turn does not
+// come for long, since a suspended process has it, begin goes on without.
 func (d *sqliteDB) begin(ctx context.Context, q querier) error {
 	wait, cancel := context.WithTimeout(ctx, busyTimeout/4)
 	defer cancel()
@@ -251,7 +251,7 @@ func (d *sqliteDB) begin(ctx context.Context, q querier) error {
 	return nil
 }
 
-// lockedBy says who it was that kept others from writing.
+// lockedBy adds the blocking process to an error.
 func (d *sqliteDB) lockedBy(err error) error {
 	pid, since := d.writerLock.writer()
 	if !errors.Is(err, fault.Unavailable) || pid == 0 || time.Since(since) < d.blockingAfter {
@@ -261,8 +261,8 @@ func (d *sqliteDB) lockedBy(err error) error {
 		pid, since.Format(time.TimeOnly))
 }
 
-// blockingWriter finds out whether the file is locked: who died in a transaction could not say that
-// it has ended.
+// blockingWriter also tests whether the file is locked: a process that died in a transaction
+// could not clear its record.
 func (d *sqliteDB) blockingWriter(ctx context.Context) (pid int, since time.Time) {
 	if pid, since = d.writerLock.writer(); pid == 0 || time.Since(since) < d.blockingAfter {
 		return 0, time.Time{}
@@ -341,8 +341,8 @@ func (d *sqliteDB) now(context.Context, querier) (int64, error)              { r
 func (d *sqliteDB) notify(querier, string)                                   {}
 func (d *sqliteDB) holderDead(context.Context, querier, int64) (bool, error) { return false, nil }
 
-// checkIntegrity finds also rows and indexes that do not fit each other, which no statement notices:
-// it goes by the index, and never comes to some rows.
+// checkIntegrity also finds rows and indexes that do not match, which no statement notices: it
+// follows the index, and never reads some rows.
 func (d *sqliteDB) checkIntegrity(ctx context.Context, q querier) error {
 	return q.query(ctx, `PRAGMA integrity_check(1)`, nil, func(scan scanner) error {
 		var found string
@@ -364,11 +364,11 @@ func (d *sqliteDB) tryLivenessLock(int64) (release func(), held, known bool) {
 	return lockFile(d.livenessPath)
 }
 
-// watch asks SQLite whether the file has changed, which costs next to nothing.
-// It asks on the writer's connection: there, what this Box has committed itself
-// is no change. While it does nothing may be written there: a transaction that
-// begins beside an open statement sees what that sees, and is refused at once
-// (SQLITE_BUSY_SNAPSHOT) if another process has committed meanwhile.
+// watch asks SQLite whether the file has changed, which costs next to nothing. It asks on the
+// writer's connection: there, this Box's own commits do not count as a change. Nothing may be
+// written there meanwhile: a transaction that begins beside an open statement has that
+// statement's snapshot, and is refused at once (SQLITE_BUSY_SNAPSHOT) if another process has
+// committed since.
 func (d *sqliteDB) watch(ctx context.Context, _ string, changed func(), _ func(int64)) {
 	tick := time.NewTicker(d.poll)
 	defer tick.Stop()
@@ -380,7 +380,7 @@ func (d *sqliteDB) watch(ctx context.Context, _ string, changed func(), _ func(i
 			return
 		case <-tick.C:
 		}
-		version := last + 1 // if in doubt, look
+		version := last + 1 // on failure, report a change
 		d.mu.Lock()
 		if s, err := d.writer.prepare(steady, "PRAGMA data_version"); err == nil {
 			_ = s.QueryRowContext(steady).Scan(&version)
@@ -410,11 +410,11 @@ func (d *sqliteDB) close() error {
 	return errors.Join(errs...)
 }
 
-// sqliteTx runs statements at once, also those that could wait.
+// sqliteTx runs all statements at once, also enqueued ones.
 type sqliteTx struct {
 	ctx  context.Context
 	conn *sqliteConn
-	err  error // the first of later
+	err  error // the first of enqueue
 }
 
 func (q *sqliteTx) enqueue(text string, args []any, one func(scanner) error) {

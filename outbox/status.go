@@ -1,6 +1,6 @@
 package outbox
 
-// What the outbox tells about itself.
+// Status, rows and refs, as callers see them.
 
 import (
 	"time"
@@ -10,11 +10,11 @@ import (
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
-// State is where a row stands.
+// State is the state of a row's op.
 type State uint8
 
-// pending → in_flight → acked | failed | skipped | void. An op in flight has a
-// seq and may have been sent; only a takeover makes it pending again.
+// pending → in_flight → acked | failed | skipped | void. An op in flight has a seq and may have
+// been sent; only a takeover makes it pending again.
 const (
 	Pending State = 1 + iota
 	InFlight
@@ -26,7 +26,7 @@ const (
 
 var stateNames = [...]string{"", "pending", "in_flight", "acked", "failed", "skipped", "void"}
 
-// String is the state's name: pending, in_flight, acked, failed, skipped, void.
+// String returns the state's name: pending, in_flight, acked, failed, skipped, void.
 func (s State) String() string {
 	if int(s) < len(stateNames) && s != 0 {
 		return stateNames[s]
@@ -44,7 +44,7 @@ func ParseState(name string) (State, bool) {
 	return 0, false
 }
 
-// Finished says whether the state is final.
+// Finished reports whether the state is final.
 func (s State) Finished() bool { return s >= Acked }
 
 // Row is one op intent as List shows it.
@@ -55,14 +55,14 @@ type Row struct {
 	Method                  string
 	Atomic                  bool
 	State                   State
-	Dropping                bool // Drop was asked for, but it may have been sent: the sender will tell
+	Dropping                bool // Drop was requested, but the op may have been sent: the sender will decide
 	Attempts                int
 	NextRetry               time.Time // zero if none is planned
 	LastError               string    // of the last attempt that failed, or why the stream stopped
-	Retries                 string    // the op this one stands for
+	Retries                 string    // the op that this one retries
 	Committed               time.Time
 	Outcome                 *ledger.Outcome // nil unless finished
-	NoDigest                bool            // stored by a former version, without a digest: damage may go unseen
+	NoDigest                bool            // stored by a former version, without a digest: damage may go undetected
 }
 
 // Filter selects rows for List; zero fields select all.
@@ -74,16 +74,16 @@ type Filter struct {
 	Limit   int // rows at most; 0 for all
 }
 
-// StreamStatus is a session's queue.
+// StreamStatus is the state of a session's queue.
 type StreamStatus struct {
 	Session    string
 	Unfinished int        // op intents
-	Stopped    fault.Code // why it is stopped until someone decides; None if it is not
+	Stopped    fault.Code // why it stopped until someone decides; None if it has not
 	LastError  string
 	Attempts   int
 	NextRetry  time.Time
 
-	maxSeq int64 // the highest that was given to them; 0 for none
+	maxSeq int64 // highest seq of the unfinished rows; 0 for none
 }
 
 // Status is the outbox at one moment.
@@ -92,66 +92,66 @@ type Status struct {
 	Name        string // in Postgres; "default" in a file
 	Incarnation uint64
 	Sending     bool      // this process holds the lease
-	LeasedUntil time.Time // zero if no process does
+	LeasedUntil time.Time // zero if no process holds the lease
 
-	// BlockingPID is the process that has stood in a transaction on the outbox's file for more
-	// than ten seconds, so that nobody can write; 0 for none.
+	// BlockingPID is the process whose transaction on the outbox's file has been open for more
+	// than ten seconds and blocks all writers; 0 for none.
 	BlockingPID   int
 	BlockingSince time.Time
 
 	Pending, InFlight, Acked, Failed, Skipped, Void int
 	Bytes                                           int64          // of unfinished rows
-	Streams                                         []StreamStatus // those with unfinished rows, by session
+	Streams                                         []StreamStatus // streams with unfinished rows, by session
 }
 
 // Unfinished counts the op intents that have no outcome yet.
 func (s *Status) Unfinished() int { return s.Pending + s.InFlight }
 
-// Role says what a stored ref is to us.
+// Role is what a stored ref is for.
 type Role string
 
 // Roles.
 const (
 	SpaceOwner   Role = "space"   // a space's: creates and lists sessions
-	SessionOwner Role = "session" // the owner ref of a session we made
-	Shared       Role = "share"   // given to us, or made by us to give away
+	SessionOwner Role = "session" // the owner ref of a session created here
+	Shared       Role = "share"   // received from someone, or created here to give away
 
-	roleRotating Role = "rotating" // a new one that is to take another's place: that one's id is its label
-	roleRotated  Role = "rotated"  // an old one's id, whose place the one with the id in label has taken
-	roleGone     Role = "gone"     // one that was dropped: its id alone is left, for processes that remember the ref
+	roleRotating Role = "rotating" // a new ref that is to replace another, whose id is its label
+	roleRotated  Role = "rotated"  // an old ref's id, replaced by the ref whose id is in label
+	roleGone     Role = "gone"     // a dropped ref: its id is kept for processes that cache the ref
 )
 
-// RefMeta is what an outbox remembers of a ref beside its text.
+// RefMeta is what an outbox stores with a ref's text.
 type RefMeta struct {
 	Role     Role
-	External string // the id another system knows the session by
+	External string // id by which another system knows the session
 	Label    string
 	RefStatus
 }
 
-// RefStatus is a server's word about a ref. A ref is confirmed once a server has accepted its
-// secret. Until then nobody knows whether it was mistyped, or whether its server has yet
-// to hear of it; only the owner's ref of a session that was made here needs no word.
+// RefStatus is a server's answer about a ref. A ref is confirmed once a server has accepted its
+// secret. Until then it may be mistyped, or its server may not know it yet; only the owner's
+// ref of a session created here needs no confirmation.
 type RefStatus struct {
 	Confirmed  time.Time         // when a server last accepted the secret; zero if none has
-	Rights     capability.Rights // the rights it has; 0 if they are not known
-	Restricted bool              // it is for some methods, one message, or a part of the log alone
-	Dead       fault.Code        // why it is of no use any more; None while it is, as far as is known
+	Rights     capability.Rights // the ref's rights; 0 if they are not known
+	Restricted bool              // the ref is limited to some methods, one message, or a part of the log
+	Dead       fault.Code        // why it will never be accepted again; None as far as is known
 }
 
 // SavedRef is a stored ref, with its secret.
 type SavedRef struct {
 	capability.Ref
 	RefMeta
-	Redemption string // the redemption id to restore it with, always
+	Redemption string // redemption id to restore it with, always the same
 	Saved      time.Time
 
-	replaced  []replacedRef   // those whose place it has taken
-	successor *capability.Ref // what is about to take its place
+	replaced  []replacedRef   // refs that it has replaced
+	successor *capability.Ref // the ref that is about to replace it
 }
 
-// replacedRef is a ref whose place another has taken.
+// replacedRef is a ref that another has replaced.
 type replacedRef struct {
 	id   string
-	hash string // of its secret, as text; "" where that was not kept
+	hash string // hash of its secret, as text; "" if not stored
 }

@@ -1,8 +1,7 @@
 package outbox
 
-// Sweeping: a ticket that is older than it need be goes, with all that was kept of
-// its ops. What is looked at is read beside the writer, and as far as there is
-// anything old; what is removed is removed a little at a time.
+// Sweeping: an expired ticket is deleted with all rows of its ops. Rows are read beside the
+// writer, and only as far as there are old ones; they are deleted a few at a time.
 
 import (
 	"context"
@@ -17,9 +16,9 @@ import (
 
 const (
 	sweepEvery = time.Hour
-	sweepFirst = 4       // pages at the beginning of a term: senders may live for a moment only
+	sweepFirst = 4       // pages at the beginning of a term: senders may be short-lived
 	sweepRows  = 500     // of a page, and in one transaction
-	sweepBytes = 4 << 20 // … in which no more than these are removed, but for one batch that is larger
+	sweepBytes = 4 << 20 // bytes deleted in one transaction, but for one batch that is larger
 )
 
 // sweepLoop sweeps for as long as the term lasts.
@@ -35,10 +34,10 @@ func (l *loop) sweepLoop() {
 	}
 }
 
-// sweep removes finished rows from before a time and tells how many. It looks at so
-// many pages at most.
+// sweep deletes rows that were finished before a time and returns how many. It reads at most
+// that many pages.
 func (b *Box) sweep(ctx context.Context, before int64, pages int) (swept int, err error) {
-	var needed map[string]bool // by batches that wait; nil while nothing was found to sweep
+	var needed map[string]bool // batches that unfinished rows need; nil until a row to sweep is found
 	for after := int64(-1); pages > 0 && after != lastPage; pages-- {
 		var old []sweepRow
 		err := b.read(ctx, "sweep", func(ctx context.Context, q querier) (err error) {
@@ -71,9 +70,9 @@ func (b *Box) sweep(ctx context.Context, before int64, pages int) (swept int, er
 	return swept, b.sweepRefs(ctx, before)
 }
 
-// sweepRefs removes what is left of refs that were dropped before a time, and the
-// owner's refs of sessions that were never made and whose batches are all gone: nobody
-// can retry their creation any more.
+// sweepRefs deletes the rows of refs that were dropped before a time, and the owner refs of
+// sessions that were never created and whose batches are all gone: their creation can no longer
+// be retried.
 func (b *Box) sweepRefs(ctx context.Context, before int64) error {
 	var unmade []string
 	var dropped bool
@@ -100,7 +99,7 @@ func (b *Box) sweepRefs(ctx context.Context, before int64) error {
 	})
 }
 
-// remove removes rows and what was kept of their ops, in one transaction.
+// remove deletes rows and the index entries of their ops, in one transaction.
 func (b *Box) remove(ctx context.Context, rows []sweepRow) error {
 	err := b.w.do(ctx, func(_ context.Context, q querier) error {
 		for _, r := range rows {
@@ -112,7 +111,7 @@ func (b *Box) remove(ctx context.Context, rows []sweepRow) error {
 	return err
 }
 
-// sweepRow is what sweeping has to know of a finished row.
+// sweepRow is a finished row, as far as sweeping needs it.
 type sweepRow struct {
 	num   int64
 	batch string
@@ -125,14 +124,14 @@ const (
 	sqlNewest = `SELECT COALESCE(MAX(num), 0) FROM mooring_outbox_batch WHERE box = $1`
 )
 
-// lastPage is behind the last page that is worth to be looked at.
+// lastPage marks that no further page is worth reading.
 const lastPage = -2
 
-// oldRows are those of a page of rows that were finished before a time, but for the
-// newest row: that stays, so that numbers only rise (SQLite gives the highest + 1). next
-// is where the next page begins. (A row is not finished before it was committed, and rows
-// are numbered as they are committed, but for clocks that differ: so where all of a page
-// is younger, the next one is.)
+// oldRows returns the rows of a page that were finished before a time, except the newest row of
+// all: that stays, so that numbers only rise (SQLite gives the highest + 1). next is where the
+// next page begins. (A row is not finished before it was committed, and rows are numbered as
+// they are committed, but for clocks that differ: so where a whole page is younger, the next
+// one is too.)
 func (t *tables) oldRows(ctx context.Context, q querier, after, before int64) (old []sweepRow, next int64, err error) {
 	newest := int64(0)
 	if err := q.query(ctx, sqlNewest, []any{t.box}, func(scan scanner) error { return scan(&newest) }); err != nil {
@@ -156,8 +155,7 @@ func (t *tables) oldRows(ctx context.Context, q querier, after, before int64) (o
 	return old, next, err
 }
 
-// The ops of a batch whose ids lead to it are between its own id and the last that it
-// has room for.
+// The derived op ids of a batch are between its own id and the last that can be derived.
 const (
 	sqlDeleteBatch   = `DELETE FROM mooring_outbox_batch WHERE box = $1 AND num = $2`
 	sqlDeleteRetries = `DELETE FROM mooring_outbox_retry WHERE box = $1 AND op > $2 AND op <= $3`
@@ -166,7 +164,7 @@ const (
 	sqlDeleteOps = `DELETE FROM mooring_outbox_op WHERE box = $1 AND batch = $2`
 )
 
-// remove removes a row and what was kept of its ops.
+// remove deletes a row and the index entries of its ops.
 func (t *tables) remove(q querier, r sweepRow) {
 	if ids := derivedFrom(r.batch); !ids.underivable {
 		q.enqueue(sqlDeleteRetries, []any{t.box, r.batch, ids.last()}, nil)
@@ -176,13 +174,13 @@ func (t *tables) remove(q querier, r sweepRow) {
 	q.enqueue(sqlDeleteBatch, []any{t.box, r.num}, nil)
 }
 
-// maxClockSkew is how far the clocks of processes may differ that commit to one outbox.
+// maxClockSkew bounds the clock difference of processes that commit to one outbox.
 const maxClockSkew = time.Hour
 
 var sqlOldUnfinished = `SELECT num FROM ` + unfinishedRows("num, created_at") + ` WHERE created_at < $2`
 
-// referencedBatches are the batches that an unfinished one refers to. Only one that was
-// committed before what is swept now was finished can do so: later ones have the values.
+// referencedBatches returns the batches that an unfinished one refers to. Only a batch
+// committed before the swept rows were finished can do so: later ones have the values.
 func (t *tables) referencedBatches(ctx context.Context, q querier, before int64) (map[string]bool, error) {
 	var waiting []int64
 	err := q.query(ctx, sqlOldUnfinished, []any{t.box, before + maxClockSkew.Milliseconds()}, func(scan scanner) error {
@@ -208,7 +206,7 @@ func (t *tables) referencedBatches(ctx context.Context, q querier, before int64)
 		case errors.Is(err, fault.Incompatible):
 			return nil, fmt.Errorf("what it refers to is not known: %w", err)
 		case err != nil:
-			continue // it will be set aside
+			continue // it will be quarantined
 		}
 		for _, op := range bd.externalRefs() {
 			if err := t.addReferenced(ctx, q, op, needed); err != nil {
@@ -219,7 +217,7 @@ func (t *tables) referencedBatches(ctx context.Context, q querier, before int64)
 	return needed, nil
 }
 
-// addReferenced adds the batches that op is looked for in, and those of its retries.
+// addReferenced adds the batches in which op and its retries are looked up.
 func (t *tables) addReferenced(ctx context.Context, q querier, op string, needed map[string]bool) error {
 	for range maxRetryChain {
 		needed[batchOf(op)] = true

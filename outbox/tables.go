@@ -1,6 +1,6 @@
 package outbox
 
-// The SQL that both databases share, each statement beside what scans it.
+// The SQL that both databases share, each statement beside its scan.
 
 import (
 	"context"
@@ -27,7 +27,7 @@ type batchRow struct {
 	session   string
 	via       string
 	state     int
-	firstSeq  *int64 // nil: no seq yet; 0: finished without ever being sent
+	firstSeq  *int64 // nil: no seq yet; 0: finished without being sent
 	ops       int
 	bytes     int64
 	created   int64
@@ -40,7 +40,7 @@ type batchRow struct {
 	outcomes  []byte
 }
 
-// sequenced says whether the row has seqs.
+// sequenced reports whether the row has seqs.
 func (r *batchRow) sequenced() bool { return r.firstSeq != nil && *r.firstSeq > 0 }
 
 const batchColumns = `num, batch, session, via, state, first_seq, ops, bytes, created_at, finished_at,
@@ -55,19 +55,19 @@ func scanBatch(scan scanner) (*batchRow, error) {
 	return &r, err
 }
 
-// tables are the statements of one outbox.
+// tables has the statements of one outbox.
 type tables struct {
 	db       database
 	box      int64
-	holderID string // the Box, as the lease's holder
+	holderID string // names the Box as the lease's holder
 }
 
-// boxRow is what changes of the outbox's own row.
+// boxRow is the changing part of the outbox's own row.
 type boxRow struct {
 	incarnation int64
 	holder      string
 	leaseUntil  int64
-	leaseFor    int64 // how long it lasts without renewal, ms; 0 not known
+	leaseFor    int64 // its duration without renewal, ms; 0 not known
 	holderPID   int64
 	lowWater    int64
 	drops       int64
@@ -92,15 +92,15 @@ const sqlInsertBox = `INSERT INTO mooring_outbox (name, id, secret) VALUES ($1, 
 
 const sqlBoxNamed = `SELECT box, id, secret, old_secret FROM mooring_outbox WHERE name = $1`
 
-// boxIdentity is what an outbox is, for ever.
+// boxIdentity is the constant part of the outbox's own row.
 type boxIdentity struct {
 	box       int64
 	id        string
 	secret    []byte
-	oldSecret []byte // the secret that was shown to servers itself; nil if none was
+	oldSecret []byte // a secret that was itself shown to servers; nil if none was
 }
 
-// openBox finds the outbox called name, or makes it with a new id and secret.
+// openBox reads the outbox called name, or creates it with a new id and secret.
 func openBox(ctx context.Context, db database, name string) (b boxIdentity, err error) {
 	find := func(q querier) error {
 		return q.query(ctx, sqlBoxNamed, []any{name}, func(scan scanner) error { return scan(&b.box, &b.id, &b.secret, &b.oldSecret) })
@@ -118,18 +118,17 @@ func openBox(ctx context.Context, db database, name string) (b boxIdentity, err 
 	return b, err
 }
 
-// The seq goes in only if the lease is still ours and no row of the session waits
-// for one: then this row waits behind it.
+// sqlInsertBatch sets the seq only if the lease is still this Box's and no row of the session
+// is unsequenced: else this row waits behind it.
 const sqlInsertBatch = `INSERT INTO mooring_outbox_batch (box, batch, session, via, ops, bytes, created_at, body, state, first_seq)
 	VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, (
 		SELECT CAST($10 AS BIGINT) FROM mooring_outbox WHERE box = $1 AND holder = $11 AND NOT EXISTS (
 			SELECT 1 FROM mooring_outbox_batch WHERE box = $1 AND session = $3 AND first_seq IS NULL)))
 	RETURNING num, first_seq, (SELECT count(*) FROM mooring_outbox WHERE box = $1 AND holder = $11)`
 
-// insertBatch writes a new row, with seqs from first if that is not 0. got is
-// called with its num and whether it got them; held, unless it is nil, becomes whether
-// the lease is this Box's. An id that is there already fails the transaction with
-// errUnique.
+// insertBatch writes a new row, with seqs from first if that is not 0. got is called with its
+// num and whether it got them; held, unless it is nil, is set to whether the lease is this
+// Box's. An id that exists already fails the transaction with errUnique.
 func (t *tables) insertBatch(q querier, r *batchRow, first uint64, held *bool, got func(num int64, sequenced bool)) {
 	q.enqueue(sqlInsertBatch, t.insertArgs(r, first), func(scan scanner) error {
 		var num, leases int64
@@ -145,10 +144,10 @@ func (t *tables) insertBatch(q querier, r *batchRow, first uint64, held *bool, g
 	})
 }
 
-// insert writes a new row without seqs, and gives its num.
+// insert writes a new row without seqs, and returns its num.
 func (t *tables) insert(ctx context.Context, q querier, r *batchRow) (num int64, err error) {
 	var seq *int64
-	var leases int64 // neither matters here
+	var leases int64 // the number of leases does not matter here
 	err = q.query(ctx, sqlInsertBatch, t.insertArgs(r, 0), func(scan scanner) error { return scan(&num, &seq, &leases) })
 	return num, err
 }
@@ -163,7 +162,7 @@ func (t *tables) insertArgs(r *batchRow, first uint64) []any {
 	return []any{t.box, r.id, r.session, r.via, r.ops, r.bytes, r.created, r.body, state, give, t.holderID}
 }
 
-// The caller's transaction must not be broken by a key that is there already.
+// sqlInsertIfNew must not fail on an existing key: that would abort the caller's transaction.
 const sqlInsertIfNew = `INSERT INTO mooring_outbox_batch (box, batch, session, via, ops, bytes, created_at, body)
 	VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT (box, batch) DO NOTHING`
 
@@ -181,8 +180,8 @@ func (t *tables) insertRetry(q querier, op, next string) {
 
 const sqlBatch = `SELECT ` + batchColumns + ` FROM mooring_outbox_batch WHERE box = $1 AND batch = $2`
 
-// batch reads one row by its batch id; nil if it is not there. lock is "" or the
-// dialect's lockRows.
+// batch reads one row by its batch id; nil if it is not there. lock is "" or the dialect's
+// lockRows.
 func (t *tables) batch(ctx context.Context, q querier, id, lock string) (*batchRow, error) {
 	return t.oneBatch(ctx, q, sqlBatch+lock, t.box, id)
 }
@@ -208,8 +207,8 @@ const (
 		WHERE box = $1 AND session = $2 AND first_seq IS NULL AND num <= $3 ORDER BY num`
 )
 
-// lockUnsequenced reads and locks the session's first rows without a seq: at most limit,
-// and no more than one beyond so many bytes. more says that there are others.
+// lockUnsequenced reads and locks the session's first rows without a seq: at most limit, and at
+// most one beyond bytes. more reports that there are others.
 func (t *tables) lockUnsequenced(ctx context.Context, q querier, session string, limit, bytes int) (rows []*batchRow, more bool, err error) {
 	n, last := 0, int64(-1)
 	err = q.query(ctx, sqlUnsequencedSizes, []any{t.box, session, limit + 1}, func(scan scanner) error {
@@ -241,7 +240,7 @@ func (t *tables) batches(ctx context.Context, q querier, sql string, args ...any
 	return rows, err
 }
 
-// A step down the index for every session, not for every row.
+// sqlUnsequencedSessions takes one index step per session, not per row.
 const sqlUnsequencedSessions = `WITH RECURSIVE s (session) AS (
 		SELECT (SELECT MIN(session) FROM mooring_outbox_batch WHERE box = $1 AND first_seq IS NULL)
 	UNION ALL
@@ -267,8 +266,8 @@ const (
 		failed = $7, skipped = $8, voided = $9 WHERE box = $1 AND num = $2`
 )
 
-// setSeq gives a row its seqs, and another body if that is not nil, in which n ops
-// are decided.
+// setSeq sets a row's seqs, and its body unless that is nil, with the tally n of its decided
+// ops.
 func (t *tables) setSeq(q querier, num, first int64, body []byte, n tally) {
 	args := []any{t.box, num, first, rowInFlight}
 	if body == nil {
@@ -281,7 +280,7 @@ func (t *tables) setSeq(q querier, num, first int64, body []byte, n tally) {
 const sqlSetBody = `UPDATE mooring_outbox_batch SET body = $3, bytes = $4, dropping = $5,
 	failed = $6, skipped = $7, voided = $8 WHERE box = $1 AND num = $2`
 
-// setBody gives an unfinished row another body, in which n ops are decided.
+// setBody sets an unfinished row's body, with the tally n of its decided ops.
 func (t *tables) setBody(q querier, num int64, body []byte, n tally, dropping bool) {
 	flag := 0
 	if dropping {
@@ -292,7 +291,7 @@ func (t *tables) setBody(q querier, num int64, body []byte, n tally, dropping bo
 
 const sqlSetTally = `UPDATE mooring_outbox_batch SET failed = $3, skipped = $4, voided = $5 WHERE box = $1 AND batch = $2`
 
-// setTally keeps how many ops of a new batch are decided, if any is.
+// setTally stores the tally of a new batch's decided ops, if there are any.
 func (t *tables) setTally(q querier, batch string, n tally) {
 	if n != (tally{}) {
 		q.enqueue(sqlSetTally, []any{t.box, batch, n.failed, n.skipped, n.voided}, nil)
@@ -301,7 +300,7 @@ func (t *tables) setTally(q querier, batch string, n tally) {
 
 const sqlLowerLowWater = `UPDATE mooring_outbox SET low = $2 WHERE box = $1 AND low > $2`
 
-// lowerLowWater brings the mark below which all rows with a seq are finished down.
+// lowerLowWater lowers the low-water mark, below which all rows with a seq are finished.
 func (t *tables) lowerLowWater(q querier, num int64) {
 	q.enqueue(sqlLowerLowWater, []any{t.box, num}, nil)
 }
@@ -311,13 +310,13 @@ const sqlRaiseLowWater = `UPDATE mooring_outbox SET low = COALESCE(
 		(SELECT MAX(num) + 1 FROM mooring_outbox_batch WHERE box = $1), low)
 	WHERE box = $1 AND holder = $2`
 
-// raiseLowWater moves the mark up to the first unfinished row that has a seq: one that
-// has none, as for a server that is away for weeks, does not hold it down. Only the
-// sender may, in the transactions that give out seqs.
+// raiseLowWater raises the low-water mark to the first unfinished row with a seq: a row without
+// one, as for a server that is away for weeks, does not hold it down. Only the sender may do
+// that, in transactions that allocate seqs.
 func (t *tables) raiseLowWater(q querier) { q.enqueue(sqlRaiseLowWater, []any{t.box, t.holderID}, nil) }
 
-// tally counts how a batch's ops ended. What is left over was applied, once the row
-// is finished; till then it waits.
+// tally counts a batch's ops by final state. The remaining ops were applied, if the row is
+// finished, or are unfinished.
 type tally struct{ failed, skipped, voided int }
 
 const (
@@ -329,8 +328,8 @@ const (
 		WHERE box = $1 AND num = $2 AND state < 2`
 )
 
-// finish stores a batch's outcomes, and another body if that is not nil. A row
-// that is finished already stays as it is.
+// finish stores a batch's outcomes, and another body unless that is nil. A row that is finished
+// already stays as it is.
 func (t *tables) finish(q querier, num, at int64, n tally, attempts int, outcomes, body []byte) {
 	args := []any{t.box, num, at, n.failed, n.skipped, n.voided, attempts, outcomes}
 	if body == nil {
@@ -340,8 +339,7 @@ func (t *tables) finish(q querier, num, at int64, n tally, attempts int, outcome
 	q.enqueue(sqlFinishBody, append(args, body), nil)
 }
 
-// What a former holder of the lease still has to say of rows and streams is of no
-// interest.
+// A former holder of the lease may no longer write about rows and streams.
 const (
 	ifHolder         = ` EXISTS (SELECT 1 FROM mooring_outbox WHERE box = $1 AND holder = $2)`
 	sqlMarkInFlight  = `UPDATE mooring_outbox_batch SET state = 1 WHERE box = $1 AND num = $3 AND state = 0 AND` + ifHolder
@@ -354,16 +352,16 @@ func (t *tables) markInFlight(q querier, num int64) {
 	q.enqueue(sqlMarkInFlight, []any{t.box, t.holderID, num}, nil)
 }
 
-// recordAttempt keeps why a row is not through yet.
+// recordAttempt stores why a row is still unanswered.
 func (t *tables) recordAttempt(q querier, num int64, attempts int, nextRetry int64, lastError string) {
 	q.enqueue(sqlRecordAttempt, []any{t.box, t.holderID, num, attempts, nextRetry, columnText(lastError)}, nil)
 }
 
-// maxColumnText bounds what a row keeps of a text, in bytes.
+// maxColumnText bounds a text column, in bytes.
 const maxColumnText = 1024
 
-// columnText makes a text fit for a column, whoever wrote it: a peer's message may hold what Postgres does not take (a NUL, or
-// bytes that are no UTF-8) and may be long.
+// columnText makes any text fit for a column: a peer's message may hold bytes that Postgres
+// refuses (a NUL, invalid UTF-8) and may be long.
 func columnText(s string) string {
 	s = strings.ToValidUTF8(strings.ReplaceAll(s, "\x00", "\uFFFD"), "\uFFFD")
 	if len(s) <= maxColumnText {
@@ -398,8 +396,8 @@ func (t *tables) stream(ctx context.Context, q querier, session string) (s strea
 
 const sqlStreamSecret = `SELECT old_secret, life FROM mooring_outbox_stream WHERE box = $1 AND session = $2`
 
-// streamSecretOf says by which secret the session's server knows the outbox: its old one, or
-// the one of the session's present stream, which is its first if life is "".
+// streamSecretOf returns which secret the session's server knows the outbox by: its old one, or
+// that of the session's present stream, which is its first if life is "".
 func (t *tables) streamSecretOf(ctx context.Context, q querier, session string) (old bool, life string, err error) {
 	err = q.query(ctx, sqlStreamSecret, []any{t.box, session}, func(scan scanner) error {
 		var n int
@@ -414,7 +412,7 @@ const sqlSetHighWater = `INSERT INTO mooring_outbox_stream (box, session, last_s
 	ON CONFLICT (box, session) DO UPDATE SET last_seq = excluded.last_seq, halted = 0, halted_reason = ''
 	WHERE mooring_outbox_stream.last_seq < excluded.last_seq AND mooring_outbox_stream.since <= $4`
 
-// setHighWater keeps the last seq whose outcome is stored, of the stream that was sent on
+// setHighWater stores the last seq whose outcome is stored, of the stream that was sent on
 // under that incarnation.
 func (t *tables) setHighWater(q querier, session string, to highWaterMark) {
 	q.enqueue(sqlSetHighWater, []any{t.box, session, int64(to.seq), to.incarnation}, nil)
@@ -424,9 +422,9 @@ const sqlSetCreateRefs = `INSERT INTO mooring_outbox_stream (box, session, space
 	SELECT box, session, CAST($3 AS TEXT), CAST($4 AS TEXT) FROM mooring_outbox_batch WHERE box = $1 AND num = $2 AND state < 2
 	ON CONFLICT (box, session) DO UPDATE SET space_ref = excluded.space_ref, owner_ref = excluded.owner_ref`
 
-// setCreateRefs keeps through which refs a session is reached whose create, which is in
-// row num, did not apply; none if it did. It goes before finish, and does nothing to
-// a row that another has finished: what follows may have made the session since.
+// setCreateRefs stores the refs through which a session is reached whose create, in row num,
+// did not apply; none if it did. It goes before finish, and does nothing to a row that another
+// process has finished: a later batch may have created the session since.
 func (t *tables) setCreateRefs(q querier, num int64, spaceRef, ownerRef string) {
 	q.enqueue(sqlSetCreateRefs, []any{t.box, num, spaceRef, ownerRef}, nil)
 }
@@ -438,8 +436,8 @@ const sqlSetStopped = `INSERT INTO mooring_outbox_stream (box, session, stopped,
 		halted = CASE WHEN excluded.stopped > 0 THEN excluded.halted ELSE mooring_outbox_stream.halted END,
 		halted_reason = CASE WHEN excluded.stopped > 0 THEN excluded.halted_reason ELSE mooring_outbox_stream.halted_reason END`
 
-// setStopped keeps why a stream was stopped; None: it runs. It waits for a takeover to be
-// through, which has all streams run.
+// setStopped stores why a stream stopped; None: it runs. It waits for a pending takeover, which
+// resumes all streams.
 func (t *tables) setStopped(q querier, session string, code fault.Code, reason string) {
 	t.db.shareLease(q, t.box)
 	q.enqueue(sqlSetStopped, []any{t.box, t.holderID, session, int(code), columnText(reason)}, nil)
@@ -448,8 +446,8 @@ func (t *tables) setStopped(q querier, session string, code fault.Code, reason s
 const sqlInFlight = `SELECT ` + batchColumns + ` FROM mooring_outbox_batch
 	WHERE box = $1 AND num >= $2 AND state < 2 AND first_seq > 0 ORDER BY first_seq`
 
-// inFlight reads the rows that have seqs and no outcomes, from num low on, in the order
-// of their seqs: a row that became visible late has a lower num than others before it.
+// inFlight reads the rows that have seqs and no outcomes, from num low on, in the order of
+// their seqs: a row that became visible late has a lower num than others before it.
 func (t *tables) inFlight(ctx context.Context, q querier, low int64) ([]*batchRow, error) {
 	return t.batches(ctx, q, sqlInFlight, t.box, low)
 }

@@ -1,6 +1,6 @@
 package outbox
 
-// The machine's clock work: what is due when.
+// The machine's timers.
 
 import (
 	"container/heap"
@@ -12,10 +12,10 @@ type timer struct {
 	at     time.Time
 	stream *streamState
 	host   *host
-	index  int // in the heap, from 1; 0: it is not set
+	index  int // in the heap, from 1; 0: not set
 }
 
-// timerHeap are those that are set, one at most of each stream and host.
+// timerHeap has the timers that are set, at most one per stream and host.
 type timerHeap []*timer
 
 func (a timerHeap) Len() int           { return len(a) }
@@ -37,7 +37,7 @@ func (a *timerHeap) Pop() any {
 	return x
 }
 
-// set has an alarm go off at a time, and not at another that it was set to; zero: never.
+// set sets a timer to a time, replacing its former one; zero: never.
 func (a *timerHeap) set(al *timer, at time.Time) {
 	al.at = at
 	switch {
@@ -50,7 +50,7 @@ func (a *timerHeap) set(al *timer, at time.Time) {
 	}
 }
 
-// arm sets a stream's alarm to what is due next.
+// arm sets a stream's timer to its next due time.
 func (m *machine) arm(s *streamState, now time.Time) {
 	var next time.Time
 	due := func(at time.Time) {
@@ -71,7 +71,7 @@ func (m *machine) arm(s *streamState, now time.Time) {
 	m.timers.set(&s.timer, next)
 }
 
-// wakeAt is when tick wants to be called; zero for not at all.
+// wakeAt returns when tick must be called; zero for not at all.
 func (m *machine) wakeAt() time.Time {
 	if len(m.timers) == 0 {
 		return time.Time{}
@@ -79,7 +79,7 @@ func (m *machine) wakeAt() time.Time {
 	return m.timers[0].at
 }
 
-// tick does what is due.
+// tick handles the timers that are due.
 func (m *machine) tick(now time.Time) {
 	for len(m.timers) > 0 && !m.timers[0].at.After(now) {
 		a := heap.Pop(&m.timers).(*timer)

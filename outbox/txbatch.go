@@ -1,22 +1,20 @@
 package outbox
 
-// Group commit across the Boxes of one process on one Postgres. Batches and
-// outcomes go out as statements that nothing waits for, and as a transaction
-// they cost the database mostly what any transaction costs. So those that come
-// while others run are gathered, and the next one takes all of them.
+// Group commit across the Boxes of one process on one Postgres. Batches and outcomes are
+// written by statements whose results nothing waits for, and a transaction of these costs the
+// database mostly the fixed cost of any. So transactions that arrive while others run are
+// queued as parts, and the next transaction takes all of them.
 //
-// Who comes while there is a place runs at once. With all places taken it waits
-// until a transaction ends; then the first that waits leads: it runs one transaction
-// of all that wait, in the order in which they came, and tells the others how that
-// ended.
+// A part that arrives while a slot is free runs at once. With all maxConcurrentTx slots in use
+// it waits until a transaction ends; then the first waiting part leads: it runs one transaction
+// of all waiting parts, in the order of arrival, and signals the result to the others.
 //
-// Most of what a small transaction costs is the transaction. So where there was
-// company in the last one, the next one waits a moment for twice as many, unless all
-// have come that wrote lately. Who writes alone waits for nobody.
+// Most of the cost of a small transaction is the transaction. So if the last one had several
+// parts, the next waits up to groupDelay for twice as many, unless all recent writers have
+// arrived. A lone writer does not wait.
 //
-// What was gathered has nothing to do with each other, so it shares success and
-// no failure: if the database undoes the transaction, each part is run again, by
-// itself, as if there were no gathering.
+// The parts of a transaction are independent, so they share success and no failure: if the
+// database rolls back the transaction, each part is run again, by itself.
 
 import (
 	"context"
@@ -35,79 +33,78 @@ import (
 	"github.com/mooring-rpc/mooring/internal/pgtune"
 )
 
-// Bounds of gathering.
+// Bounds of group commit.
 const (
-	maxConcurrentTx = 2           // transactions at a time: one is made up while the other is made durable
-	maxTxParts      = 128         // of a transaction
-	maxTxBytes      = 4 << 20     // of a transaction, but for one part that is larger
-	stallTimeout    = time.Second // so long others are held up by one of them
+	maxConcurrentTx = 2           // transactions at a time: one is prepared while the other is made durable
+	maxTxParts      = 128         // parts in a transaction
+	maxTxBytes      = 4 << 20     // bytes in a transaction, but for one part that is larger
+	stallTimeout    = time.Second // how long one transaction may hold up others
 
-	groupDelay = 3 * time.Millisecond // so long company is waited for
-	recentTx   = 8                    // transactions since when who wrote is expected again
+	groupDelay = 3 * time.Millisecond // how long to wait for more parts
+	recentTx   = 8                    // a Box that wrote within this many transactions is expected to write again
 )
 
-// txBatchers are those of the Boxes that are open, by pool.
+// txBatchers are the batchers of the open Boxes, by pool.
 var txBatchers struct {
 	sync.Mutex
 	byPool map[*pgxpool.Pool]*txBatcher
 }
 
-// txBatcher runs transactions that wait for no result, of all Boxes of a pool.
+// txBatcher runs the transactions that wait for no result, for all Boxes of a pool.
 type txBatcher struct {
 	pool         *pgxpool.Pool
-	sized        *pgtune.AdaptivePool // of pool, as acquire takes it
+	sized        *pgtune.AdaptivePool // limits the use of pool, as for acquireConn
 	refCount     int                  // guarded by txBatchers
-	stallTimeout time.Duration        // the constant, but in tests
-	groupDelay   time.Duration        // the constant, but in tests
+	stallTimeout time.Duration        // the constant, except in tests
+	groupDelay   time.Duration        // the constant, except in tests
 
-	mu        sync.Mutex // guards what follows
-	running   int        // places taken; while one is free nobody waits, but for company
+	mu        sync.Mutex // guards the fields below
+	running   int        // slots in use; while one is free no part waits, except in awaitPeers
 	waiting   []*txPart
 	lastParts int           // parts of the last transaction
-	missing   int           // parts that are waited for, by one who has a place
-	arrived   chan struct{} // closed when they have come; nil if none are
+	missing   int           // parts that a leader in awaitParts waits for
+	arrived   chan struct{} // closed when they have arrived; nil if no leader waits
 
 	txCount   int
-	lastWrite map[*postgresDB]int // in which transaction, of those who did lately
+	lastWrite map[*postgresDB]int // recent writers, with the number of their last transaction
 }
 
-// txPart is what one Box adds to a transaction.
+// txPart is one Box's part of a transaction.
 type txPart struct {
-	ctx    context.Context // ends what it runs by itself
+	ctx    context.Context // for a run by itself
 	db     *postgresDB
 	batch  *pgx.Batch
-	bytes  int             // that its arguments have
-	signal chan partSignal // gets one, if it waits
+	bytes  int             // bytes of its arguments
+	signal chan partSignal // gets one signal, if the part waits
 }
 
 func newTxPart(ctx context.Context, of *postgresDB, b *pgx.Batch) *txPart {
 	return &txPart{ctx: ctx, db: of, batch: b, bytes: pgtune.EstimateSize(b)}
 }
 
-// partSignal is what a part that waits is told: to lead these, of which it is the
-// first, or how its transaction ended.
+// partSignal wakes a waiting part: to lead the parts in lead, of which it is the first, or with
+// the result of its transaction.
 type partSignal struct {
 	lead   []*txPart
 	result txResult
 }
 
-// txResult is how a transaction ended. ambiguous says of a failure that it may have
-// been committed; spoiled that it was undone, perhaps for another part's failure,
-// and that this one is to be made anew and run alone.
+// txResult is the result of a transaction. ambiguous: it failed but may have been committed;
+// rerun: it was rolled back, perhaps for another part's failure, and this part is to be rebuilt
+// and run alone.
 type txResult struct {
 	err       error
 	ambiguous bool
 	rerun     bool
 }
 
-// txResultOf is what an error of the commit, and of what was sent with it, means.
+// txResultOf returns the result for an error of the commit, and of the statements sent with it.
 func txResultOf(err error) txResult {
-	var e *pgconn.PgError // the server's word: it was rolled back
+	var e *pgconn.PgError // the server's answer: it was rolled back
 	return txResult{err: err, ambiguous: err != nil && !errors.As(err, &e) && !errors.Is(err, errUnique)}
 }
 
-// txBatcherOf gives a pool's batcher; release is called once, when nothing is
-// written any more.
+// txBatcherOf returns a pool's batcher; release is called once, after the last write.
 func txBatcherOf(pool *pgxpool.Pool, sized *pgtune.AdaptivePool) (g *txBatcher, release func()) {
 	txBatchers.Lock()
 	defer txBatchers.Unlock()
@@ -128,19 +125,19 @@ func txBatcherOf(pool *pgxpool.Pool, sized *pgtune.AdaptivePool) (g *txBatcher, 
 	}
 }
 
-// write runs a batch as a transaction, or as a part of one, and returns when that
-// has ended. The next one is led by one of those that wait for it.
+// write runs a batch as a transaction, or as a part of one, and returns when that has ended. A
+// waiting part leads the next one.
 func (g *txBatcher) write(ctx context.Context, of *postgresDB, b *pgx.Batch) txResult {
 	p := newTxPart(ctx, of, b)
 	parts := []*txPart{p}
 	if !g.enter(p) {
-		w := <-p.signal // from whoever leaves, and none stays longer than the pause
+		w := <-p.signal // from leave, within stallTimeout
 		if parts = w.lead; parts == nil {
 			return w.result
 		}
 	}
 	parts = g.awaitPeers(parts)
-	late := time.AfterFunc(g.stallTimeout, g.leave) // one that hangs, on a lock or a connection, gives up its place
+	late := time.AfterFunc(g.stallTimeout, g.leave) // a transaction that hangs, on a lock or a connection, gives up its slot
 	end := g.run(parts)
 	if late.Stop() {
 		g.leave()
@@ -151,7 +148,7 @@ func (g *txBatcher) write(ctx context.Context, of *postgresDB, b *pgx.Batch) txR
 	return end
 }
 
-// enter takes a place; if there is none the part waits for word.
+// enter takes a slot; if there is none the part waits for a signal.
 func (g *txBatcher) enter(p *txPart) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -169,8 +166,9 @@ func (g *txBatcher) enter(p *txPart) bool {
 	return false
 }
 
-// awaitPeers waits a moment, with a place, until there are as many parts as are expected,
-// unless somebody does already. It gives all that are to go together.
+// awaitPeers waits, holding a slot, until the expected number of parts has arrived or
+// groupDelay has passed, unless another part does already. It returns all parts of the
+// transaction.
 func (g *txBatcher) awaitPeers(parts []*txPart) []*txPart {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -187,7 +185,7 @@ func (g *txBatcher) awaitPeers(parts []*txPart) []*txPart {
 	return parts
 }
 
-// awaitParts gives up mu until so many more parts have come, or a moment has gone by.
+// awaitParts releases mu until missing more parts have arrived, or groupDelay has passed.
 func (g *txBatcher) awaitParts(parts []*txPart, missing int) []*txPart {
 	come := make(chan struct{})
 	g.missing, g.arrived = missing, come
@@ -208,7 +206,7 @@ func (g *txBatcher) awaitParts(parts []*txPart, missing int) []*txPart {
 	return parts
 }
 
-// expectedParts is how many parts the next transaction should have. mu is held.
+// expectedParts returns how many parts the next transaction should have. mu is held.
 func (g *txBatcher) expectedParts() int {
 	maps.DeleteFunc(g.lastWrite, func(_ *postgresDB, last int) bool { return last <= g.txCount-recentTx })
 	if g.lastParts < 2 {
@@ -217,13 +215,13 @@ func (g *txBatcher) expectedParts() int {
 	return min(2*g.lastParts, len(g.lastWrite), maxTxParts)
 }
 
-// wakeWaiting gives a place to those that wait. mu is held.
+// wakeWaiting gives a slot to the waiting parts. mu is held.
 func (g *txBatcher) wakeWaiting() {
 	lead := g.addWaiting(nil)
 	lead[0].signal <- partSignal{lead: lead}
 }
 
-// addWaiting adds those that wait to a transaction's parts, as many as it may have. mu is held.
+// addWaiting adds waiting parts to a transaction, within its bounds. mu is held.
 func (g *txBatcher) addWaiting(parts []*txPart) []*txPart {
 	parts, bytes := slices.Clip(parts), 0
 	for _, p := range parts {
@@ -239,11 +237,11 @@ func (g *txBatcher) addWaiting(parts []*txPart) []*txPart {
 	return parts
 }
 
-// leave gives a place to those that wait, or back.
+// leave gives the slot to the waiting parts, or back.
 func (g *txBatcher) leave() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if len(g.waiting) == 0 || g.arrived != nil { // else they are somebody's company
+	if len(g.waiting) == 0 || g.arrived != nil { // the waiting parts join the leader in awaitParts
 		g.running--
 		return
 	}
@@ -252,20 +250,19 @@ func (g *txBatcher) leave() {
 
 const sqlLockTimeout = `SELECT set_config('lock_timeout', $1, true)` // ends with the transaction
 
-// run runs parts as one transaction, in one round trip: the server commits a
-// batch at its end. A part alone waits for a lock as long as writeTimeout lets it;
-// several wait for the pause, so that none is held up long by what another waits
-// for.
+// run runs parts as one transaction, in one round trip: the server commits a batch at its end.
+// A single part waits for a lock up to writeTimeout; several wait up to stallTimeout, so that a
+// lock which one part waits for does not hold up the others for long.
 //
-// These transactions can come to wait for each other in a circle. Other Boxes of
-// the same outboxes, here or in other processes, have their parts in others of
-// them, in any order, and each keeps its locks until all are through: with two
-// takeovers between them that is enough. The database then undoes one, or the
-// pause ends, and its parts are run alone, each with one outbox's locks.
+// These transactions can deadlock. Other Boxes of the same outboxes, here or in other
+// processes, have their parts in other transactions, in any order, and each holds its locks
+// until all parts are through: with two takeovers between them that is enough. The database
+// then rolls one back, or stallTimeout ends, and its parts are run alone, each with one
+// outbox's locks.
 func (g *txBatcher) run(parts []*txPart) txResult {
-	defer fatal.OnPanic() // the others would wait for word for ever
+	defer fatal.OnPanic() // the others would wait for a signal for ever
 	ctx := context.Background()
-	if len(parts) == 1 { // else it would end what is not its Box's alone
+	if len(parts) == 1 { // else it would end other Boxes' parts too
 		ctx = parts[0].ctx
 	}
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
@@ -286,7 +283,7 @@ func (g *txBatcher) run(parts []*txPart) txResult {
 		}
 	}
 	end := txResultOf(pgtune.Send(ctx, conn.Conn(), batch, bytes))
-	// A database that goes away would fail each of them as well.
+	// If the connection is gone, each part would fail as well.
 	end.rerun = len(parts) > 1 && end.err != nil && !end.ambiguous && !conn.Conn().IsClosed()
 	return end
 }

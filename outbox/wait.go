@@ -1,6 +1,6 @@
 package outbox
 
-// Waiting for outcomes, in any process.
+// Wait and Drain: waiting for outcomes, in any process.
 
 import (
 	"context"
@@ -14,34 +14,34 @@ import (
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
-// outcomeHub tell those who wait in this process, as soon as an answer has arrived.
+// outcomeHub delivers outcomes to the waiters of this process as soon as an answer has arrived.
 type outcomeHub struct {
-	mu             sync.Mutex // guards what follows
+	mu             sync.Mutex // guards the fields below
 	waiting        map[string][]chan []ledger.Outcome
-	sources        map[string]answerSource  // of batches that this process's sender will tell of
-	received       map[string]receivedBatch // told, and not stored yet or stored lately
-	storedOrder    []string                 // of arrived: those that are stored, in order
-	storedOutcomes int                      // outcomes of those
-	changed        chan struct{}            // closed and replaced when something finishes
+	sources        map[string]answerSource  // of the batches that this process's sender will announce
+	received       map[string]receivedBatch // outcomes that are not stored yet, or were stored lately
+	storedOrder    []string                 // keys of received that are stored, in order
+	storedOutcomes int                      // number of outcomes in storedOrder
+	changed        chan struct{}            // closed and replaced when a batch finishes
 }
 
-// answerSource is how near a batch is to an answer that this process hears of first.
+// answerSource is where a batch's answer will be seen first.
 type answerSource int
 
 const (
-	fromDatabase answerSource = iota // another process may store the answer: only the database tells
+	fromDatabase answerSource = iota // another process may store the answer: poll the database
 	fromQueue                        // committed here, while this process sends
 	fromSender                       // this process's sender has it
 )
 
-// receivedBatch is a batch's outcomes as they came.
+// receivedBatch is a batch's outcomes as they arrived.
 type receivedBatch struct {
 	outs   []ledger.Outcome
 	stored bool
 }
 
-// subscribe registers a waiter for a batch, unless its outcomes have arrived: then it
-// gives them.
+// subscribe registers a waiter for a batch, unless its outcomes have arrived: then it returns
+// them.
 func (n *outcomeHub) subscribe(batch string) (outs []ledger.Outcome, ch chan []ledger.Outcome, near answerSource) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -70,12 +70,12 @@ func (n *outcomeHub) unsubscribe(batch string, ch chan []ledger.Outcome) {
 	}
 }
 
-// publish gives a batch's outcomes to those who wait; nil makes them look in the
-// database. stored says that they are there already.
+// publish delivers a batch's outcomes to its waiters; nil makes them read the database. stored
+// reports that they are stored already.
 func (n *outcomeHub) publish(batch string, outs []ledger.Outcome, stored bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if a := n.received[batch]; !stored && !a.stored { // else it is answered again, and told already
+	if a := n.received[batch]; !stored && !a.stored { // else it is a repeated answer, already delivered
 		if n.received == nil {
 			n.received = make(map[string]receivedBatch)
 		}
@@ -83,14 +83,13 @@ func (n *outcomeHub) publish(batch string, outs []ledger.Outcome, stored bool) {
 	}
 	delete(n.sources, batch)
 	for _, ch := range n.waiting[batch] {
-		ch <- outs // has room for one, and is told once
+		ch <- outs // never blocks: a channel gets one value
 	}
 	delete(n.waiting, batch)
 	n.broadcast()
 }
 
-// recheckAll makes everyone who waits look in the database, and who comes to wait for what there
-// is now.
+// recheckAll makes all waiters, present and future, read the database.
 func (n *outcomeHub) recheckAll() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -104,17 +103,17 @@ func (n *outcomeHub) recheckAll() {
 	n.broadcast()
 }
 
-// noteSent says that a batch is with this process's sender.
+// noteSent records that a batch is with this process's sender.
 func (n *outcomeHub) noteSent(batch string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.setSource(batch, fromSender)
 }
 
-// maxQueued is how many batches may be fromQueue: one more is looked for in the database.
+// maxQueued bounds the batches that are fromQueue: beyond it they are polled for.
 const maxQueued = 4096
 
-// noteQueued says that a batch was committed here, while this process sends.
+// noteQueued records that a batch was committed here, while this process sends.
 func (n *outcomeHub) noteQueued(batch string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -130,22 +129,22 @@ func (n *outcomeHub) setSource(batch string, near answerSource) {
 	n.sources[batch] = max(n.sources[batch], near)
 }
 
-// senderStopped says that this process no longer sends.
+// senderStopped records that this process no longer sends.
 func (n *outcomeHub) senderStopped() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.sources = nil
 }
 
-// maxStoredOutcomes is how many outcomes are kept after they were stored, for those
-// who come to wait a moment later.
+// maxStoredOutcomes bounds the outcomes cached after they were stored, for waiters that come a
+// moment later.
 const maxStoredOutcomes = 512
 
-// markStored says that a batch's outcomes can be found in the database.
+// markStored records that a batch's outcomes can be found in the database.
 func (n *outcomeHub) markStored(batch string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if a, told := n.received[batch]; told && !a.stored { // else it was answered twice
+	if a, told := n.received[batch]; told && !a.stored { // else the answer was repeated
 		a.stored = true
 		n.received[batch] = a
 		n.storedOrder = append(n.storedOrder, batch)
@@ -155,7 +154,7 @@ func (n *outcomeHub) markStored(batch string) {
 	n.broadcast()
 }
 
-// trim forgets the oldest of what is stored, until no more outcomes are left.
+// trim removes the oldest stored batches, until no more than most outcomes are left.
 func (n *outcomeHub) trim(most int) {
 	for n.storedOutcomes > most {
 		oldest := n.storedOrder[0]
@@ -165,14 +164,14 @@ func (n *outcomeHub) trim(most int) {
 	}
 }
 
-// dropStored says that tickets have ended.
+// dropStored removes all stored batches, since tickets have ended.
 func (n *outcomeHub) dropStored() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.trim(0)
 }
 
-// broadcast wakes whoever waits for next.
+// broadcast wakes the waiters of nextChange.
 func (n *outcomeHub) broadcast() {
 	if n.changed != nil {
 		close(n.changed)
@@ -180,7 +179,8 @@ func (n *outcomeHub) broadcast() {
 	}
 }
 
-// nextChange is closed when this process hears of or stores a batch's outcomes.
+// nextChange returns a channel that is closed when outcomes of a batch arrive at this process
+// or are stored by it.
 func (n *outcomeHub) nextChange() <-chan struct{} {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -190,9 +190,9 @@ func (n *outcomeHub) nextChange() <-chan struct{} {
 	return n.changed
 }
 
-// Polling for what another process stores begins often and slows down. For what
-// this one sends it is only a precaution, the answer will be told: it begins later for what is
-// still queued, and waits long for what is under way.
+// Polling for answers that another process stores begins often and slows down. For this
+// process's own it is only a precaution, since the hub delivers them: it begins later for
+// queued batches, and is slow for batches in flight.
 const (
 	pollMin    = 10 * time.Millisecond
 	pollMax    = 250 * time.Millisecond
@@ -200,9 +200,9 @@ const (
 	pollSent   = time.Second
 )
 
-// StreamStoppedError is the error of waiting for what is not sent until someone decides:
-// its session's stream has stopped. The batches stay in the outbox. errors.Is
-// finds Code.
+// StreamStoppedError is the error of waiting for batches that are not sent until someone
+// decides: their session's stream has stopped. The batches stay in the outbox. errors.Is finds
+// Code.
 type StreamStoppedError struct {
 	Session string
 	Code    fault.Code
@@ -214,16 +214,16 @@ func (s *StreamStoppedError) Error() string {
 	return s.Code.String() + ": session " + s.Session + " cannot go on: " + reason
 }
 
-// Unwrap gives the code.
+// Unwrap returns the code.
 func (s *StreamStoppedError) Unwrap() error { return s.Code }
 
-// Wait blocks until every op of the batch has its outcome, and gives them in
-// order; the same ones in every process, for as long as the ticket lasts. It may
-// give them as soon as they have arrived, a moment before they are stored here:
-// after a crash in between the server gives them again, word for word. The
-// outcomes carry no digests. It goes on waiting while the database is away. NotFound for a batch that is not in the outbox; a
-// *StreamStoppedError if the session's stream has stopped, whoever sends, or if every stream
-// has with an op that the batch has to wait for.
+// Wait blocks until every op of the batch has its outcome, and returns them in order; the same
+// ones in every process, for as long as the ticket lasts. It may return them as soon as they
+// have arrived, a moment before they are stored here: after a crash in between the server gives
+// them again, word for word. The outcomes carry no digests. It goes on waiting while the
+// database is away. NotFound for a batch that is not in the outbox; a *StreamStoppedError if
+// the session's stream has stopped, whichever process sends, or if every stream has with an op
+// that the batch has to wait for.
 func (b *Box) Wait(ctx context.Context, batch string) ([]ledger.Outcome, error) {
 	leave, err := b.enter()
 	if err != nil {
@@ -251,7 +251,7 @@ func (b *Box) Wait(ctx context.Context, batch string) ([]ledger.Outcome, error) 
 	}
 }
 
-// warnBlocking logs, once, who keeps everybody from writing, and so from sending.
+// warnBlocking logs, once, the process that blocks all writers, and so the sender.
 func (b *Box) warnBlocking(ctx context.Context) {
 	pid, since := b.db.blockingWriter(ctx)
 	if pid == 0 || b.warnedBlocking.Swap(since.UnixMilli()) == since.UnixMilli() {
@@ -261,8 +261,8 @@ func (b *Box) warnBlocking(ctx context.Context) {
 		"(Ctrl-Z, a debugger, a paused container) let it go on, or end it", "outbox", b.id, "pid", pid, "since", since)
 }
 
-// waitOnce looks, at first only where another process may hear before this one, and then waits for a
-// word or a moment. again: there is no answer yet.
+// waitOnce reads the batch, at first only if another process may have its answer first, and
+// then waits for a delivery or the next poll. again: there is no answer yet.
 func (b *Box) waitOnce(ctx context.Context, batch string, ch chan []ledger.Outcome, near answerSource, pause time.Duration) (outs []ledger.Outcome, again bool, err error) {
 	look, next := near.poll(pause)
 	if look {
@@ -277,7 +277,7 @@ func (b *Box) waitOnce(ctx context.Context, batch string, ch chan []ledger.Outco
 			return nil, false, err
 		}
 	}
-	if next == pollMax { // all who wait for long look at the same moments, and so together
+	if next == pollMax { // aligned, so that long waiters poll together
 		next -= time.Since(b.openedAt) % pollMax
 	}
 	timer := time.NewTimer(next)
@@ -294,8 +294,8 @@ func (b *Box) waitOnce(ctx context.Context, batch string, ch chan []ledger.Outco
 	}
 }
 
-// poll says whether the database is looked at now, when pause is how long the polls are apart, and
-// how long it then is until the next one.
+// poll reports whether to read the database now, when polls are pause apart, and how long it is
+// until the next poll.
 func (n answerSource) poll(pause time.Duration) (look bool, next time.Duration) {
 	first := pause == pollMin
 	switch {
@@ -307,8 +307,8 @@ func (n answerSource) poll(pause time.Duration) (look bool, next time.Duration) 
 	return true, pause
 }
 
-// isUnavailable says of what kept somebody from looking that it passes: the database is away, or starts
-// again. Who waits goes on waiting.
+// isUnavailable reports that an error is temporary: the database is away, or starts again.
+// Waiters go on waiting.
 func isUnavailable(err error) bool { return fault.CodeOf(err) == fault.Unavailable }
 
 // outcomes reads a finished batch's outcomes.
@@ -349,7 +349,7 @@ func (b *Box) outcomes(ctx context.Context, batch string) (outs []ledger.Outcome
 
 const sqlStage = `SELECT session, state, first_seq FROM mooring_outbox_batch WHERE box = $1 AND batch = $2`
 
-// stage reads how far a batch is, and not what is in it; nil if it is not there.
+// stage reads how far a batch is, without its ops; nil if it is not there.
 func (t *tables) stage(ctx context.Context, q querier, batch string) (r *batchRow, err error) {
 	err = q.query(ctx, sqlStage, []any{t.box, batch}, func(scan scanner) error {
 		r = new(batchRow)
@@ -358,7 +358,7 @@ func (t *tables) stage(ctx context.Context, q querier, batch string) (r *batchRo
 	return r, err
 }
 
-// What the last sender left behind does not count: the next begins with trying again.
+// A stop stored by the former sender does not count: the next begins by trying again.
 const (
 	fromStopped = ` FROM mooring_outbox_stream s JOIN mooring_outbox o ON o.box = s.box
 		WHERE s.box = $1 AND s.stopped > 0 AND o.holder <> '' AND o.lease_until > $2`
@@ -366,7 +366,7 @@ const (
 	sqlAnyStopped = `SELECT 1` + fromStopped + ` LIMIT 1`
 )
 
-// streamStopped says why a session's stream has stopped; nil if it has not.
+// streamStopped returns why a session's stream has stopped; nil if it has not.
 func (b *Box) streamStopped(ctx context.Context, q querier, session string) (still *StreamStoppedError, err error) {
 	now, err := b.db.now(ctx, q)
 	if err != nil {
@@ -382,7 +382,7 @@ func (b *Box) streamStopped(ctx context.Context, q querier, session string) (sti
 	return still, err
 }
 
-// anyStopped says whether some stream has stopped.
+// anyStopped reports whether any stream has stopped.
 func (b *Box) anyStopped(ctx context.Context, q querier) (some bool, err error) {
 	now, err := b.db.now(ctx, q)
 	if err != nil {
@@ -395,10 +395,10 @@ func (b *Box) anyStopped(ctx context.Context, q querier) (some bool, err error) 
 const sqlNextUnsequenced = `SELECT ` + batchColumns + ` FROM mooring_outbox_batch
 	WHERE box = $1 AND session = $2 AND first_seq IS NULL ORDER BY num LIMIT 1`
 
-// unsequencedStopped is streamStopped for what has no seq yet: also where all streams stand still, or
-// are held up in turn, that owe the session's next batch an op. If one does not it may
-// decide the batch. To follow references is not free, so it is only done while some
-// stream has stopped.
+// unsequencedStopped is streamStopped for batches without a seq. Their stream also counts as
+// stopped if the session's next batch is blocked only on ops of streams that are stopped, or
+// blocked in turn. One running stream may decide the batch. Following references is not free,
+// so it is only done while some stream has stopped.
 func (b *Box) unsequencedStopped(ctx context.Context, q querier, session string) (still *StreamStoppedError, err error) {
 	if some, err := b.anyStopped(ctx, q); err != nil || !some {
 		return nil, err
@@ -409,7 +409,7 @@ func (b *Box) unsequencedStopped(ctx context.Context, q querier, session string)
 		if still, known := seen[session]; known {
 			return still, nil
 		}
-		seen[session] = nil // who is led back here is not held up by that
+		seen[session] = nil // a cycle back to this session does not block it
 		still, err := b.streamStopped(ctx, q, session)
 		if err == nil && still == nil {
 			still, err = b.blockersStopped(ctx, q, session, follow)
@@ -420,8 +420,8 @@ func (b *Box) unsequencedStopped(ctx context.Context, q querier, session string)
 	return follow(session)
 }
 
-// blockersStopped says why all streams stand still that owe the session's next batch an op; nil if
-// one does not. follow tells it of those whose op has no seq yet.
+// blockersStopped returns why all streams have stopped whose ops block the session's next
+// batch; nil if one has not. follow returns it for a session whose op has no seq yet.
 func (b *Box) blockersStopped(ctx context.Context, q querier, session string, follow func(string) (*StreamStoppedError, error)) (*StreamStoppedError, error) {
 	r, err := b.t.oneBatch(ctx, q, sqlNextUnsequenced, b.t.box, session)
 	if err != nil || r == nil {
@@ -429,7 +429,7 @@ func (b *Box) blockersStopped(ctx context.Context, q querier, session string, fo
 	}
 	bd, err := r.decode()
 	if err != nil {
-		return nil, nil // whoever sends it says so
+		return nil, nil // its sender reports it
 	}
 	res, err := resolve(bd, session, b.t.opLookup(ctx, q, r.num), false)
 	if err != nil || bd.decided() {
@@ -437,7 +437,7 @@ func (b *Box) blockersStopped(ctx context.Context, q querier, session string, fo
 	}
 	var still *StreamStoppedError
 	for _, e := range res.blockedOn {
-		if e.seq > 0 { // it is on its way
+		if e.seq > 0 { // it is in flight
 			still, err = b.streamStopped(ctx, q, e.session)
 		} else {
 			still, err = follow(e.session)
@@ -449,12 +449,12 @@ func (b *Box) blockersStopped(ctx context.Context, q querier, session string, fo
 	return still, nil
 }
 
-// Drain waits until nothing is unfinished, whoever sends. progress, if not nil,
-// is called with the ops finished since the call and those there were in all,
-// at first and as it goes on. If all that is left belongs to streams that stand
-// still until someone decides, or waits for ops of such alone, Drain fails with the
-// *StreamStoppedError of one. It fails with OutboxDamaged, once all else is finished, if this
-// process has set damaged rows aside, and soon if the database itself is damaged.
+// Drain waits until nothing is unfinished, whichever process sends. progress, if not nil, is
+// called with the number of ops finished since the call and the total, at first and as it goes
+// on. If all remaining ops belong to stopped streams, or wait for ops of stopped streams alone,
+// Drain fails with the *StreamStoppedError of one. It fails with OutboxDamaged, once all else
+// is finished, if this process has quarantined damaged rows, and soon if the database itself is
+// damaged.
 func (b *Box) Drain(ctx context.Context, progress func(done, total int)) error {
 	total, left, shown, was, still := 0, 0, -1, -1, 0
 	for {
@@ -501,12 +501,12 @@ func (b *Box) Drain(ctx context.Context, progress func(done, total int)) error {
 	}
 }
 
-// checkAfterRounds is for how many rounds of Drain nothing has finished when it looks whether the
-// file is damaged, once: two seconds.
+// checkAfterRounds is the number of Drain's rounds without progress after which it checks the
+// file for damage, once: two seconds.
 const checkAfterRounds = int(2 * time.Second / pollMax)
 
-// awaitStored waits until this process has, by its own count, stored so many
-// outcomes, or for a while: counting rows is not free.
+// awaitStored waits until this process has stored left outcomes, by its own count, or for a
+// while: counting rows is not free.
 func (b *Box) awaitStored(ctx context.Context, left int) error {
 	timer := time.NewTimer(pollMax)
 	defer timer.Stop()
@@ -527,8 +527,8 @@ func (b *Box) awaitStored(ctx context.Context, left int) error {
 	}
 }
 
-// remaining counts unfinished ops; stuck tells of a stopped stream if no other
-// has anything left that could go on.
+// remaining counts unfinished ops; stuck is a stopped stream's error if no other stream has ops
+// that could go on.
 func (b *Box) remaining(ctx context.Context) (left int, stuck, err error) {
 	err = b.read(ctx, "drain", func(ctx context.Context, q querier) error {
 		streams, err := b.t.streamStatus(ctx, q)

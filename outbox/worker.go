@@ -1,12 +1,12 @@
 package outbox
 
-// The one writer of a process to the outbox. Whatever has been asked for while a
-// transaction ran goes into the next one: commits of many callers, outcomes,
-// seqs. If a transaction fails, its jobs are tried one by one.
+// The worker: the one writer of a process to the outbox. Jobs submitted while a transaction
+// runs go into the next one: commits of many callers, outcomes, seqs. If a transaction fails,
+// its jobs are tried one by one.
 //
-// A caller that waits for its job and finds nobody writing runs the transaction
-// itself: handing it to another goroutine and back costs more than many a commit.
-// It takes along what else is due. Everything else is run by the worker's goroutine.
+// A caller that waits for its job and finds no transaction running runs one itself, with the
+// other jobs that are due: handing it to another goroutine and back costs more than most
+// commits. The worker's goroutine runs the others.
 
 import (
 	"context"
@@ -21,26 +21,25 @@ import (
 
 // job is a part of a transaction.
 type job struct {
-	// run makes its statements. It may be run again, after a rollback, so it
-	// keeps what it finds in variables that it sets anew each time.
+	// run makes its statements. It may be run again, after a rollback, so it sets all its
+	// result variables anew each time.
 	run func(ctx context.Context, q querier) error
-	// done is told how it ended, in the order of the jobs, by whoever writes and
-	// before anything else is written; it must not block. ambiguous: it may have
-	// been committed all the same.
+	// done is called with the result, in the order of the jobs, by the writing goroutine and
+	// before anything else is written; it must not block. ambiguous: it failed but may have
+	// been committed.
 	done func(err error, ambiguous bool)
-	// lazy jobs wait a while for others to go with. They are tried again until they
-	// succeed; one that is at fault itself is given up after a while, and done gets
-	// its error.
+	// lazy jobs wait a while for others to go with. They are tried again until they succeed;
+	// one that fails by itself is given up after maxLazyTries, and done gets its error.
 	lazy bool
-	// stream is the session whose lazy jobs are written in order: none of them goes
-	// ahead of one that has failed. "" for a job that has no place in any order.
+	// stream is the session whose lazy jobs are written in order: none of them goes ahead of
+	// one that has failed. "" for a job without an order.
 	stream string
-	// commit marks a caller's batch: it does not take lazy jobs along before
-	// their time, so that its caller need not wait for them.
+	// commit marks a caller's batch: it does not take lazy jobs along before they are due, so
+	// that its caller need not wait for them.
 	commit bool
 
 	state int // guarded by worker.mu
-	tries int // in which a lazy job failed by its own fault
+	tries int // failures of a lazy job by itself
 }
 
 // States of a job.
@@ -53,9 +52,9 @@ const (
 // Bounds of one transaction, and of waiting.
 const (
 	maxGroupJobs   = 512
-	maxLazyJobs    = 128 // so many lazy jobs do not wait longer
+	maxLazyJobs    = 128 // this many lazy jobs do not wait longer
 	lazyRetryDelay = 200 * time.Millisecond
-	maxLazyTries   = 10 // of a lazy job, until it is given up
+	maxLazyTries   = 10 // tries of a lazy job, until it is given up
 	closeGrace     = 5 * time.Second
 )
 
@@ -68,19 +67,19 @@ type worker struct {
 	retryDelay time.Duration // lazyRetryDelay
 	grace      time.Duration // closeGrace
 
-	mu         sync.Mutex // guards what follows
+	mu         sync.Mutex // guards the fields below
 	jobs       []*job
-	urgent     int       // of jobs
+	urgent     int       // number of jobs that are not lazy
 	oldest     time.Time // when the first lazy job came
-	retryAfter time.Time // until then lazy jobs that failed are not tried again
-	writing    bool      // somebody runs a transaction
-	afterTx    []func()  // what its jobs have left for when it is over
+	retryAfter time.Time // until then failed lazy jobs are not tried again
+	writing    bool      // a goroutine runs a transaction
+	afterTx    []func()  // functions to call after the transaction, from its jobs
 	oneByOne   bool      // it failed, and its jobs are tried one by one
 	closing    bool
-	closeBy    time.Time // then lazy jobs that fail are given up
+	closeBy    time.Time // after it failed lazy jobs are given up
 	closeTimer *time.Timer
 
-	seqs seqAllocator // its own lock
+	seqs seqAllocator // has its own lock
 }
 
 func newWorker(b *Box) *worker {
@@ -90,7 +89,7 @@ func newWorker(b *Box) *worker {
 	return w
 }
 
-// submit queues a job; done will be called, with errClosed if it is too late.
+// submit queues a job; done will be called, with errClosed if the worker is closed.
 func (w *worker) submit(j *job) {
 	if w.enqueue(j) {
 		w.signal()
@@ -123,13 +122,13 @@ func (w *worker) signal() {
 	}
 }
 
-// do submits a job and waits for it. If ctx ends before it is begun it is taken
-// back; once begun its end is waited for, so that the answer is never a guess.
+// do submits a job and waits for it. If ctx ends before the job has begun it is withdrawn; once
+// begun its end is awaited, so that the result is certain.
 func (w *worker) do(ctx context.Context, run func(ctx context.Context, q querier) error) error {
 	return w.doThen(ctx, run, func(error, bool) {})
 }
 
-// doThen is do, with a word before anything else is written.
+// doThen is do, with then called before anything else is written.
 func (w *worker) doThen(ctx context.Context, run func(ctx context.Context, q querier) error, then func(err error, ambiguous bool)) error {
 	return w.doJob(ctx, &job{run: run, done: then})
 }
@@ -159,8 +158,7 @@ func (w *worker) doJob(ctx context.Context, j *job) error {
 	return withCode(<-end)
 }
 
-// beginClose says that the worker is about to be closed: from now on transactions have so
-// long, all together.
+// beginClose announces close: from now on transactions have closeGrace, all together.
 func (w *worker) beginClose() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -168,7 +166,7 @@ func (w *worker) beginClose() {
 	w.closeTimer = time.AfterFunc(w.grace, w.stop)
 }
 
-// close lets what is queued go through, for a while, and ends the goroutine.
+// close writes the queued jobs, for a while, and ends the goroutine.
 func (w *worker) close() {
 	w.mu.Lock()
 	w.closing = true
@@ -196,8 +194,8 @@ func (w *worker) run() {
 	}
 }
 
-// write runs transactions until there is nothing to write now, and tells how
-// long there will not be. over: nor ever, since the worker is closed.
+// write runs transactions until none is due, and returns the time until the next is. over: the
+// worker is closed and has no jobs.
 func (w *worker) write() (wait time.Duration, over bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -208,11 +206,11 @@ func (w *worker) write() (wait time.Duration, over bool) {
 		}
 		w.runTx(group)
 	}
-	return time.Hour, false // who writes will say so
+	return time.Hour, false // the writing goroutine signals
 }
 
-// tryWrite runs one transaction, if nobody does, for a caller that has a job in the
-// queue; that may be one of the next.
+// tryWrite runs one transaction, if none is running, for a caller that has a job in the queue;
+// the job may be in a later one.
 func (w *worker) tryWrite() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -228,7 +226,7 @@ func (w *worker) tryWrite() bool {
 	return true
 }
 
-// runTx gives up the lock while it runs one, and what comes after.
+// runTx releases mu while it runs a transaction, and the functions after it. mu is held.
 func (w *worker) runTx(group []*job) {
 	defer fatal.OnPanic()
 	w.writing = true
@@ -251,9 +249,8 @@ func (w *worker) runTx(group []*job) {
 	w.mu.Lock()
 }
 
-// onTxEnd has f called once the running transaction is over and others may write,
-// by whoever ran it. A job's done calls it. It reports false where that could be
-// long: f is not called.
+// onTxEnd makes the goroutine that runs the transaction call f once it is over and others may
+// write. A job's done calls it. It reports false where that could take long: f is not called.
 func (w *worker) onTxEnd(f func()) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -264,7 +261,7 @@ func (w *worker) onTxEnd(f func()) bool {
 	return true
 }
 
-// nextGroup gives the next transaction's jobs, or how long to wait for them. mu is held.
+// nextGroup returns the next transaction's jobs, or how long to wait for them. mu is held.
 func (w *worker) nextGroup() (group []*job, wait time.Duration) {
 	lazy := len(w.jobs) - w.urgent
 	if wait = time.Until(w.retryAfter); w.urgent == 0 && lazy > 0 && wait > 0 { // also if they are many, or the last
@@ -303,7 +300,7 @@ func (w *worker) nextGroup() (group []*job, wait time.Duration) {
 	return group, 0
 }
 
-// requeue puts lazy jobs that failed back in front, to be tried a little later.
+// requeue puts failed lazy jobs back in front, to be tried after retryDelay.
 func (w *worker) requeue(jobs []*job) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -326,11 +323,11 @@ func (w *worker) runGroup(group []*job, last bool) {
 	w.mu.Lock()
 	w.oneByOne = true
 	w.mu.Unlock()
-	// What may have been committed must not be done twice: lazy jobs can be
-	// repeated, the others fail.
+	// A job that may have been committed must not run twice: lazy jobs can be repeated, the
+	// others fail.
 	alone := !ambiguous && fault.CodeOf(err) != fault.Unavailable && len(group) > 1
 	away := false                   // the database takes no lazy job just now
-	behind := make(map[string]bool) // streams that have a job which failed
+	behind := make(map[string]bool) // streams with a failed job
 	var again []*job
 	for _, j := range group {
 		held := j.lazy && (away || behind[j.stream])
@@ -361,7 +358,8 @@ func (w *worker) runGroup(group []*job, last bool) {
 	}
 }
 
-// isDBState says of a job's error that it tells of the state the database is in, and not of the job.
+// isDBState reports whether a job's error is due to the state of the database, and not to the
+// job.
 func isDBState(err error) bool {
 	switch fault.CodeOf(err) {
 	case fault.Unavailable, fault.DiskFull, fault.Usage: // Usage: the file cannot be written
@@ -370,12 +368,12 @@ func isDBState(err error) bool {
 	return errors.Is(err, errTxConflict) || errors.Is(err, context.DeadlineExceeded)
 }
 
-// errTxConflict is in the error of a transaction that the database undid because it
-// and another one waited for each other: as when one process drops a row while
-// another takes the lease. Running it again is all there is to do.
+// errTxConflict is in the error of a transaction that the database rolled back to break a
+// deadlock: as when one process drops a row while another takes the lease. Running it again is
+// the remedy.
 var errTxConflict = errors.New("outbox: undone for the sake of another transaction")
 
-// maxTxConflicts is how often a transaction may be undone for another one's sake.
+// maxTxConflicts is how often a transaction may be rolled back to break deadlocks.
 const maxTxConflicts = 10
 
 // writeGroup runs jobs in one transaction.
@@ -389,7 +387,7 @@ func (w *worker) writeGroup(group []*job) (err error, ambiguous bool) {
 }
 
 func (w *worker) writeOnce(group []*job) (err error, ambiguous bool) {
-	// No caller's context: one that gives up must not undo what others wait for.
+	// No caller's context: a caller that gives up must not roll back others' jobs.
 	ambiguous, err = w.box.db.write(w.ctx, func(q querier) error {
 		w.seqs.beginTx()
 		for _, j := range group {
@@ -408,11 +406,11 @@ func (w *worker) writeOnce(group []*job) (err error, ambiguous bool) {
 	return err, ambiguous
 }
 
-// errAmbiguous is in the error of what may have been committed all the same.
+// errAmbiguous is in the error of a write that failed but may have been committed.
 var errAmbiguous = errors.New("outbox: perhaps committed")
 
-// writeHighWater writes what reach has gathered: at the transaction's end, and
-// before anything in it reads a stream's row.
+// writeHighWater writes the high-water marks that raiseHighWater has gathered: at the
+// transaction's end, and before anything in it reads a stream's row.
 func (w *worker) writeHighWater(q querier) {
 	for session, to := range w.seqs.takeHighWater() {
 		w.box.t.setHighWater(q, session, to)

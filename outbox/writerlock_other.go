@@ -1,6 +1,6 @@
 //go:build !unix
 
-// Turns between processes, where files have no such locks.
+// The writer lock where files have no such locks.
 
 package outbox
 
@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// writerLock: no such lock here; SQLite's own wait has to do.
+// writerLock does nothing here; SQLite's own wait has to do.
 type writerLock struct{}
 
 func openWriterLock(string) *writerLock { return nil }

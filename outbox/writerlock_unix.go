@@ -2,10 +2,10 @@
 
 package outbox
 
-// Turns between processes that write to one file. SQLite's own wait is a poll:
-// a process that commits one transaction after the other would keep the others
-// out for ever. Who is next therefore holds a file lock until its transaction
-// has begun, and who has just committed meets that lock before its next one.
+// The writer lock: turns between processes that write to one file. SQLite's own wait is a poll:
+// a process that commits one transaction after the other would starve the others. The next
+// writer therefore holds a file lock until its transaction has begun, and a process that has
+// just committed waits for that lock before its next one.
 
 import (
 	"bytes"
@@ -17,18 +17,18 @@ import (
 	"time"
 )
 
-// writerLock is one process's end of a file's turns. A nil one, and one whose
-// file cannot be locked, lets everybody through.
+// writerLock is one process's end of a file's turns. A nil one, and one whose file cannot be
+// locked, never blocks.
 type writerLock struct {
 	file   *os.File
-	record []byte // what began has written; for one goroutine at a time
+	record []byte // written by recordWriter; for one goroutine at a time
 
 	mu      sync.Mutex
 	waiting chan struct{} // closed by the goroutine that waits for the lock; nil if none does
-	wanted  bool          // somebody still waits for what that goroutine gets
+	wanted  bool          // a caller still waits for that goroutine's lock
 }
 
-// openWriterLock makes the file at path if it is not there.
+// openWriterLock creates the file at path if it is not there.
 func openWriterLock(path string) *writerLock {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -37,7 +37,7 @@ func openWriterLock(path string) *writerLock {
 	return &writerLock{file: f}
 }
 
-// acquire waits for this process's turn until ctx ends, and returns what ends the
+// acquire waits for this process's turn until ctx ends, and returns the function that ends the
 // turn. It is called by one goroutine at a time.
 func (t *writerLock) acquire(ctx context.Context) (leave func(), err error) {
 	if t == nil {
@@ -62,7 +62,7 @@ func (t *writerLock) acquire(ctx context.Context) (leave func(), err error) {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.waiting == nil { // it came all the same
+	if t.waiting == nil { // the lock came all the same
 		return t.release, nil
 	}
 	t.wanted = false
@@ -83,10 +83,11 @@ func (t *writerLock) wait(got chan struct{}) {
 
 func (t *writerLock) release() { _ = syscall.Flock(int(t.file.Fd()), syscall.LOCK_UN) }
 
-// writerBytes is the length of what the file says of who writes.
+// writerBytes is the length of the file's record of its writer.
 const writerBytes = 48
 
-// recordWriter says in the file that this process's transaction has begun, for those who wait for it.
+// recordWriter records in the file that this process's transaction has begun, for the processes
+// that wait for it.
 func (t *writerLock) recordWriter() {
 	if t == nil {
 		return
@@ -95,7 +96,7 @@ func (t *writerLock) recordWriter() {
 	_, _ = t.file.WriteAt(t.record, 0)
 }
 
-// clearWriter takes that back, unless the next has begun.
+// clearWriter clears the record, unless the next transaction has begun.
 func (t *writerLock) clearWriter() {
 	if t == nil {
 		return
@@ -106,8 +107,8 @@ func (t *writerLock) clearWriter() {
 	}
 }
 
-// writer is the living process whose transaction has begun last and has not ended, by its
-// number and the time; 0 for none.
+// writer returns the living process whose transaction has begun last and has not ended, by its
+// pid and start time; 0 for none.
 func (t *writerLock) writer() (pid int, since time.Time) {
 	if t == nil {
 		return 0, since

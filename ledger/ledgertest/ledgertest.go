@@ -1,4 +1,4 @@
-// Package ledgertest writes down for tests what a client would send.
+// Package ledgertest builds op arguments for tests.
 package ledgertest
 
 import (
@@ -7,8 +7,8 @@ import (
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
-// Args makes an op's arguments of names and values in turn. A value is a ledger.Ref, JSON text as json.RawMessage, or
-// something to encode, which must be possible.
+// Args builds an op's arguments from alternating names and values. A value is a ledger.Ref,
+// JSON text as json.RawMessage, or a value that encoding/json can encode.
 func Args(namesAndValues ...any) (args []ledger.Arg) {
 	for i := 0; i < len(namesAndValues); i += 2 {
 		a := ledger.Arg{Name: namesAndValues[i].(string)}
