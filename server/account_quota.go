@@ -1,6 +1,6 @@
-// Accounts: what all sessions hold together that were made under one ref of a space. It is
-// added up now and then, where something is written: to count it with each write would have
-// the writers of all those sessions wait for one row.
+// Account quotas: the bytes of all sessions made under one ref of a space. They are summed at
+// intervals, for accounts that are written to: counting them with each write would make the
+// writers of all those sessions contend for one row.
 
 package server
 
@@ -13,21 +13,21 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 )
 
-// maxAccountEntries is how many sessions and refs are known by the account that they count for.
+// maxAccountEntries bounds the sessions and refs whose account is cached.
 const maxAccountEntries = 100_000
 
-// accountQuotas are what is known of them. Safe for concurrent use.
+// accountQuotas caches accounts and their usage. It is safe for concurrent use.
 type accountQuotas struct {
 	mu         sync.Mutex
 	quota      int64
-	accountOf  map[string]string   // by session or ref of a space; "" for the space's owner's
-	unresolved map[string]struct{} // of which it is not known
+	accountOf  map[string]string   // by session or ref of a space; "" for the account of the space's owner
+	unresolved map[string]struct{} // sessions and refs whose account is to be looked up
 	usage      map[string]*accountUsage
 }
 
 type accountUsage struct {
 	bytes, exempt int64
-	dirty         bool // something was to be written since it was added up
+	dirty         bool // checked since the last sum
 }
 
 func newAccountQuotas(quota int) *accountQuotas {
@@ -40,8 +40,8 @@ func (a *accountQuotas) setQuota(quota int) {
 	a.quota = int64(quota)
 }
 
-// check says why nothing more may be written to a session, or be made under a ref of a space.
-// What is not known yet is let through.
+// check returns why nothing more may be written to a session, or made under a ref of a space.
+// An account that is not known yet passes.
 func (a *accountQuotas) check(id string) *fault.Error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -64,7 +64,7 @@ func (a *accountQuotas) check(id string) *fault.Error {
 		humanize.IBytes(uint64(held.bytes)), humanize.IBytes(uint64(a.quota+held.exempt)))
 }
 
-// takeDue gives what is to be looked up, and the accounts that are to be added up.
+// takeDue returns the ids whose account is to be looked up, and the accounts to be summed.
 func (a *accountQuotas) takeDue() (ids, refs []string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -81,24 +81,24 @@ func (a *accountQuotas) takeDue() (ids, refs []string) {
 	return ids, refs
 }
 
-// setAccount keeps which account something counts for.
+// setAccount caches the account of a session or ref.
 func (a *accountQuotas) setAccount(id, ref string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if len(a.accountOf) >= maxAccountEntries {
-		clear(a.accountOf) // who writes is looked up again
+		clear(a.accountOf) // writers are looked up again
 	}
 	a.accountOf[id] = ref
 }
 
-// hasUsage says whether an account was added up.
+// hasUsage reports whether an account has been summed.
 func (a *accountQuotas) hasUsage(ref string) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return ref == "" || a.usage[ref] != nil
 }
 
-// setUsage keeps what an account holds.
+// setUsage records the bytes of an account, and those exempt from its quota.
 func (a *accountQuotas) setUsage(ref string, bytes, spared int64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -110,7 +110,7 @@ func (a *accountQuotas) setUsage(ref string, bytes, spared int64) {
 	held.bytes, held.exempt = bytes, spared
 }
 
-// refreshAccounts brings the accounts up to date to which something is written.
+// refreshAccounts sums the accounts that were written to.
 func (s *Server) refreshAccounts(ctx context.Context) {
 	ids, refs := s.accountQuotas.takeDue()
 	for _, id := range ids {

@@ -1,4 +1,4 @@
-// Whom a connection is from, for the audit and for limits by address.
+// Addresses of peers, for the audit and for limits by address.
 
 package server
 
@@ -9,8 +9,8 @@ import (
 	"unicode/utf8"
 )
 
-// peerName is what the audit calls whoever is at the other end: an address
-// without its port, or "unix". A path is nobody's business.
+// peerName returns the name of a peer in the audit: its address without the port, or "unix". The
+// path of a socket is not disclosed.
 func peerName(remote string) string {
 	if strings.HasPrefix(remote, "unix:") {
 		return "unix"
@@ -28,11 +28,11 @@ func peerName(remote string) string {
 	return host
 }
 
-// maxPeerName bounds what a transport of somebody else's making calls its peer.
+// maxPeerName bounds the peer name of a foreign transport, in bytes.
 const maxPeerName = 64
 
-// addressOf is whom a connection counts for: the address without its port. One
-// holder of an IPv6 network has 2^64 of them, so those of a /64 count as one.
+// addressOf returns the address that a connection's limits count by, without its port. The
+// holder of an IPv6 network has 2^64 addresses, so a /64 counts as one.
 func addressOf(remote string) string {
 	host, _, err := net.SplitHostPort(remote)
 	if err != nil {

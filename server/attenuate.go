@@ -1,6 +1,6 @@
-// attenuate: a live capability that allows less, for its holder to pass on. It
-// stands on the same ref, so what ends that ends it; the limits are checked
-// against what the ref allows now, and never change afterwards.
+// attenuate: a live capability that allows less, for its holder to pass on. It has the same ref,
+// and dies with it; the limits are checked against what the ref allows now, and never change
+// afterwards.
 
 package server
 
@@ -62,18 +62,18 @@ func (o *space) attenuate(ctx context.Context, c *rpc.Call) {
 	answerObject(c, &space{server: o.server, conn: o.conn, id: o.id, ref: o.ref, attenuated: grant})
 }
 
-// answerObject answers a call whose one result is a new object.
+// answerObject answers a call whose only result is a new object.
 func answerObject(c *rpc.Call, object rpc.Object) {
 	cap := rpc.NewLocal(object)
 	defer cap.Release()
 	c.Return(structSize(0, 1), func(s capnp.Struct, caps *rpc.CapTable) error { return caps.Set(s, 0, cap) })
 }
 
-// maxMethods bounds how many methods are read: above what a grant may name, so
-// that the refusal is capability's.
+// maxMethods bounds the methods decoded. It is above the maximum of a grant, so that package
+// capability refuses them.
 const maxMethods = 256
 
-// decodeAttenuation reads the limits that something new is to have.
+// decodeAttenuation decodes the limits of a new ref or object.
 func decodeAttenuation(from wire.Attenuation, err error) (m capability.MintRequest, refused *fault.Error) {
 	var r fieldReader
 	r.fail(err)

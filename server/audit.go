@@ -1,7 +1,6 @@
-// Audit of calls that were refused outside any transaction. In a window the first
-// refusals of a kind under a known ref are kept one by one; further ones are counted,
-// and so are all of strangers. Both are written now and then: a flood costs the
-// database a few rows a window, and memory a bounded number.
+// Audit of refusals outside any transaction. In a window the first refusals of a kind under a
+// known ref are kept as single rows; further ones are counted, and so are all of strangers. Both
+// are written at intervals: a flood costs the database a few rows a window, and bounded memory.
 
 package server
 
@@ -15,32 +14,31 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 )
 
-// maxAuditRows is how many refusals of a window are kept one by one, and how many
-// different rows of counts. Further refusals are counted; further rows are counted
-// together, without their names.
+// maxAuditRows bounds the single refusals of a window, and the rows of counts. Further refusals
+// are counted; further rows of counts are summed without their names.
 const maxAuditRows = 1000
 
-// maxVerbatimRepeats is how many of those one by one may be all but equal.
+// maxVerbatimRepeats bounds the single refusals of a window that are equal but for their time.
 const maxVerbatimRepeats = 32
 
-// auditor gathers audit rows. Safe for concurrent use.
+// auditor collects audit rows. It is safe for concurrent use.
 type auditor struct {
 	writer *pageWriter[*capability.AuditRow]
 	clock  func() time.Time
 	window time.Duration
 
 	mu             sync.Mutex
-	current        int64 // the number of the window that is counted
+	current        int64 // number of the current window
 	verbatim       []*capability.AuditRow
-	verbatimCounts map[capability.AuditRow]int   // how many of a kind were kept one by one in this window
-	verbatimLeft   int                           // how many more may be
+	verbatimCounts map[capability.AuditRow]int   // single rows of a kind kept in this window
+	verbatimLeft   int                           // how many more single rows this window may have
 	tallies        map[capability.AuditRow]tally // At and Count are 0 in the key
 
-	denialWindow int64          // the window of
-	denialRows   map[string]int // rows given to denials in transactions, by ref
+	denialWindow int64          // number of the window of denialRows
+	denialRows   map[string]int // rows granted to denials in transactions, by ref
 }
 
-// tally is how often something was refused, and when last.
+// tally is the number of refusals of a kind, and the time of the last, in Unix ms.
 type tally struct {
 	n    uint32
 	last int64
@@ -52,20 +50,18 @@ func newAuditor(cfg Config) *auditor {
 	return a
 }
 
-// windowOf is that of the window of a time.
+// windowOf returns the number of the window that contains t.
 func (a *auditor) windowOf(t time.Time) int64 { return t.UnixMilli() / max(a.window.Milliseconds(), 1) }
 
-// rotate begins the window of a number, and gives what was counted in the one before. mu
-// is held.
+// rotate begins the window of a number, and returns the counts of the one before. mu is held.
 func (a *auditor) rotate(number int64) (counted map[capability.AuditRow]tally) {
 	counted = a.tallies
 	a.current, a.tallies, a.verbatimCounts, a.verbatimLeft = number, nil, map[capability.AuditRow]int{}, maxAuditRows
 	return counted
 }
 
-// addDenial takes a call that was refused. A stranger's has no ref and is kept
-// under the target that was asked for, if that may be named. A redemption of which no row
-// of its own is kept comes here too, and is counted.
+// addDenial records a refused call. A stranger's has no ref and is recorded under the target that
+// was asked for, if that may be named. A redemption without a row of its own is counted here too.
 func (a *auditor) addDenial(row capability.AuditRow) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -80,8 +76,8 @@ func (a *auditor) addDenial(row capability.AuditRow) {
 	a.count(row, 1, now)
 }
 
-// reserveRows gives so many rows of what the denials of a ref's batch want, in the transaction that
-// records them: maxAuditRows a window. They may have been given for one that came to nothing.
+// reserveRows grants the denials of a ref's batch up to want rows, in the transaction that records
+// them: maxAuditRows a window. The rows count even if the transaction fails.
 func (a *auditor) reserveRows(ref string, want int) int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -89,14 +85,14 @@ func (a *auditor) reserveRows(ref string, want int) int {
 		a.denialWindow, a.denialRows = now, map[string]int{}
 	}
 	if _, known := a.denialRows[ref]; !known && len(a.denialRows) >= maxAuditRows {
-		ref = "" // more refs share one
+		ref = "" // further refs share one count
 	}
 	given := max(min(want, maxAuditRows-a.denialRows[ref]), 0)
 	a.denialRows[ref] += given
 	return given
 }
 
-// addCounts takes denials that had no room.
+// addCounts counts the denials that got no row.
 func (a *auditor) addCounts(rows []*capability.AuditRow) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -108,7 +104,7 @@ func (a *auditor) addCounts(rows []*capability.AuditRow) {
 	}
 }
 
-// count adds to a row of counts. mu is held.
+// count adds n to a row of counts. mu is held.
 func (a *auditor) count(row capability.AuditRow, n uint32, now int64) {
 	if a.tallies == nil {
 		a.tallies = map[capability.AuditRow]tally{}
@@ -120,8 +116,8 @@ func (a *auditor) count(row capability.AuditRow, n uint32, now int64) {
 	a.tallies[row] = tally{sum.n + min(n, math.MaxUint32-sum.n), max(sum.last, now)}
 }
 
-// flush writes what was gathered, and what was counted in a window that is over;
-// all of it if all is set. What cannot be written is kept.
+// flush writes the single rows, and the counts of a window that ended; of the current one too if
+// all is set. Rows that cannot be written are retried.
 func (a *auditor) flush(ctx context.Context, all bool) {
 	a.writer.write(ctx, func() []*capability.AuditRow {
 		a.mu.Lock()
@@ -138,8 +134,8 @@ func (a *auditor) flush(ctx context.Context, all bool) {
 	})
 }
 
-// auditDenial audits a call from peer, under ref, that was refused for want of
-// authority; its grant may be nil, if it was not read.
+// auditDenial audits a call from peer, under ref, that was refused for lack of authority. grant
+// is nil if it was not read.
 func (s *Server) auditDenial(peer, ref string, grant *capability.Grant, what string, f *fault.Error) {
 	if f.Code < fault.UnknownRef || f.Code >= fault.Malformed {
 		return

@@ -1,7 +1,6 @@
-// Wrong tries: who shows a ref that there is not, or not with that secret, is
-// told so at once a few times, and then once in a while. The check itself always
-// runs, so that whoever has the right secret gets in whatever others of the same
-// address try; only the answer to a wrong one waits.
+// The throttle of wrong tries: a peer that shows an unknown ref, or a wrong secret, is answered
+// at once a few times, and then at a fixed interval. The check itself always runs, so that a
+// correct ref is accepted whatever else its address tries; only the refusal is delayed.
 
 package server
 
@@ -13,43 +12,43 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 )
 
-// Bounds of what is kept: of one address's answers that wait, and of addresses.
-// More addresses than that share one account.
+// Bounds: the delayed answers of one address, and the addresses tracked. Further addresses share
+// one bucket.
 const (
 	maxDelayedReplies     = 64
 	maxThrottledAddresses = 1 << 16
 )
 
-// authThrottle is a bucket of tries for each address, which fills up by one an
-// interval. What is taken from an empty one is owed, also by connections that
-// have ended: coming back is no way around it. Safe for concurrent use.
+// authThrottle is a token bucket of tries for each address, refilled by one an interval. An
+// empty bucket goes into debt, and the debt survives the connection, so that reconnecting does
+// not help. It is safe for concurrent use.
 type authThrottle struct {
-	maxAddresses int // addresses
+	maxAddresses int
 	limitHits    *limitHits
 
 	mu       sync.Mutex
 	burst    int
 	interval time.Duration
-	closed   bool                       // nothing waits any more
+	closed   bool                       // answers are no longer delayed
 	buckets  map[string]*throttleBucket // addresses whose bucket is not full
 }
 
-// throttleBucket is one address's bucket, with the answers that wait for it.
+// throttleBucket is one address's bucket, with its delayed answers.
 type throttleBucket struct {
 	fullAt  time.Time // when the bucket is full again
 	waiting []delayedReply
 	timer   *time.Timer
-	ticking bool // tick runs, and will look at what is here
+	ticking bool // tick runs, and will handle the bucket
 }
 
-// peerConn is the connection that a call came over, of whichever wire.
+// peerConn is the connection that a call came over, on any wire.
 type peerConn interface {
 	RemoteAddr() string
 	Abort(why error)
-	Done() <-chan struct{} // closed when it has ended
+	Done() <-chan struct{} // closed when the connection has ended
 }
 
-// delayedReply is an answer that waits.
+// delayedReply is an answer that is due later.
 type delayedReply struct {
 	due  time.Time
 	conn peerConn
@@ -60,16 +59,16 @@ func newAuthThrottle(burst int, every time.Duration, met *limitHits) *authThrott
 	return &authThrottle{burst: burst, interval: every, maxAddresses: maxThrottledAddresses, limitHits: met, buckets: map[string]*throttleBucket{}}
 }
 
-// setLimits has others hold for tries from now on; answers that wait are due when they were.
+// setLimits changes the limits for further tries; delayed answers are due when they were.
 func (w *authThrottle) setLimits(burst int, every time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.burst, w.interval = burst, every
 }
 
-// respond has give called when the address that a call came from may be told that
-// it was wrong: now, or later in the order of its tries. An address that has too
-// many answers to wait for loses the connection before.
+// respond calls give when a refusal may be sent to the address of from: now, or later in the
+// order of its tries. If the address has too many delayed answers, respond aborts the connection
+// and calls give at once.
 func (w *authThrottle) respond(from peerConn, give func()) {
 	wait, over := w.reserve(addressOf(from.RemoteAddr()), from, give)
 	if over > 0 {
@@ -80,7 +79,7 @@ func (w *authThrottle) respond(from peerConn, give func()) {
 	}
 }
 
-// connEnded says that a connection has ended, so that leave was called or will be.
+// connEnded reports whether a connection has ended, so that dropConn was called or will be.
 func connEnded(from peerConn) bool {
 	if from == nil {
 		return false
@@ -93,9 +92,9 @@ func connEnded(from peerConn) bool {
 	}
 }
 
-// reserve takes a try from an address's bucket. wait says that the answer is
-// kept until it is due, over, where it is not 0, that it was not even counted, and how
-// long it takes until all are given that are kept.
+// reserve takes a try from an address's bucket. wait reports that give was queued until it is
+// due. over, if not 0, reports that the try was refused and not counted, and is the time until
+// the last queued answer is sent.
 func (w *authThrottle) reserve(address string, from peerConn, give func()) (wait bool, over time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -133,8 +132,8 @@ func (w *authThrottle) reserve(address string, from peerConn, give func()) (wait
 	return true, 0
 }
 
-// tick gives the answers that are due, and forgets the address when its bucket
-// is full. One at a time runs for an address: so answers keep their order.
+// tick sends the answers that are due, and forgets the address when its bucket is full. One tick
+// runs for an address at a time, so its answers keep their order.
 func (w *authThrottle) tick(address string, a *throttleBucket) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -164,8 +163,8 @@ func (w *authThrottle) tick(address string, a *throttleBucket) {
 	}
 }
 
-// dropConn drops what waits for a connection that has ended: its calls are over. What
-// is dropped is given back, for calls that somebody waits for still.
+// dropConn removes the delayed answers of a connection that has ended, and returns them for
+// callers that are still waiting.
 func (w *authThrottle) dropConn(from peerConn) (dropped []func()) {
 	address := addressOf(from.RemoteAddr())
 	w.mu.Lock()
@@ -183,8 +182,8 @@ func (w *authThrottle) dropConn(from peerConn) (dropped []func()) {
 	return dropped
 }
 
-// close gives every answer that waits, and from then on all at once: nobody can
-// wait for a server that is stopping.
+// close sends all delayed answers, and disables the delay: no peer can wait for a server that is
+// stopping.
 func (w *authThrottle) close() {
 	w.mu.Lock()
 	all := w.buckets

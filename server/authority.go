@@ -1,5 +1,5 @@
-// Under which ref a live object acts, and the check of it against rows that
-// were read in the same snapshot as what it is to see.
+// Authority: the ref that a live object acts under, checked against rows of the same snapshot as
+// the data that it reads.
 
 package server
 
@@ -13,27 +13,26 @@ import (
 	"github.com/mooring-rpc/mooring/session"
 )
 
-// authority is what a Session object stands on: a restored ref, or, for an
-// object of Space.create, the owner's ref that the create op mints. Anybody with
-// a space ref could name the owner's ref of a session that is there already, so
-// such an object is the owner only if the session was made by one of the streams
-// opened through it, and by the same space ref.
+// authority is the authority of a Session object: a restored ref, or, for an object of
+// Space.create, the owner's ref that the create op mints. Anyone with a space ref could name the
+// owner's ref of an existing session, so such an object is the owner only if the session was
+// made by one of the streams opened through it, and by the same space ref.
 type authority struct {
 	session string
-	ref     string // the ref's id
-	space   string // Space.create: the space ref; else ""
+	ref     string // id of the ref
+	space   string // Space.create: id of the space ref; else ""
 
-	// What an attenuated object may at most; nil for all that the ref allows.
+	// Limits of an attenuated object; nil if there are none.
 	attenuated, spaceAttenuated *capability.Grant
 
 	mu      sync.Mutex
-	streams []string // Space.create: ids of those opened through the object
+	streams []string // Space.create: ids of the streams opened through the object
 }
 
-// refs are the ids of the grants that check wants to see.
+// refs returns the ids of the grants that check needs.
 func (a *authority) refs() []string { return []string{a.ref} }
 
-// addStream notes that the stream of this id was opened, with its outbox's secret.
+// addStream records that a stream was opened, with its outbox's secret.
 func (a *authority) addStream(stream string) {
 	if a.space == "" {
 		return
@@ -51,14 +50,14 @@ func (a *authority) hasStream(stream string) bool {
 	return slices.Contains(a.streams, stream)
 }
 
-// stamp puts a submission from peer under a.
+// stamp sets the authority and peer of a submission.
 func (a *authority) stamp(sub *session.Submission, peer string) {
 	sub.Ref, sub.Space, sub.Attenuated, sub.SpaceAttenuated, sub.Peer = a.ref, a.space, a.attenuated, a.spaceAttenuated, peer
 }
 
-// direct is what a call without an outbox is made of: do, under a. An object of
-// Space.create over which no stream was opened speaks for nobody, and is refused
-// here: a commit would make a row of whatever session its holder thought of.
+// direct returns the submission of do, without an outbox. An object of Space.create through which
+// no stream was opened has no authority, and is refused here: a commit would make a row for any
+// session that its holder names.
 func (a *authority) direct(do *session.Direct, peer string) (session.Submission, *fault.Error) {
 	sub := session.Submission{Batch: ledger.Batch{Session: a.session}, Direct: do}
 	a.stamp(&sub, peer)
@@ -74,9 +73,9 @@ func (a *authority) direct(do *session.Direct, peer string) (session.Submission,
 	return sub, nil
 }
 
-// check gives the grant that allows need on the session now, or why not; it is
-// there for a dead ref too, and where only the session's end is in the way
-// (SessionDeleted), unless the ref went with the session.
+// check returns the grant that allows need on the session now, or why not. It returns the grant
+// of a dead ref too, and of a deleted session (SessionDeleted) unless the ref was removed with
+// the session.
 func (a *authority) check(at *session.Access, need capability.Rights) (*capability.Grant, *fault.Error) {
 	if at.Row == nil || at.Row.Life == session.Absent {
 		return nil, fault.NotFound.With("session %s is not there: its create op has not been applied", a.session)
@@ -94,7 +93,7 @@ func (a *authority) check(at *session.Access, need capability.Rights) (*capabili
 	}
 	grant := at.Grants[id]
 	if grant != nil && (grant.Target != a.session || a.space != "" && !grant.Owner) {
-		grant = nil // of another session, or named by its creator and not held
+		grant = nil // of another session, or named by its creator and not its owner
 	}
 	acting, refused := capability.CheckLive(grant, a.attenuated, at.Row.Epoch, at.Now, need, "")
 	if refused == nil && at.Row.Life == session.Deleted {
@@ -103,13 +102,13 @@ func (a *authority) check(at *session.Access, need capability.Rights) (*capabili
 	return acting, refused
 }
 
-// attenuate is a's authority within limits, which were made from what check gave:
-// it stands on that ref, whoever it is passed on to.
+// attenuate returns a's authority with limits, which were made from a grant that check returned.
+// It has that grant's ref, whoever the object is passed on to.
 func (a *authority) attenuate(limits *capability.Grant) *authority {
 	return &authority{session: a.session, ref: limits.ID, attenuated: limits}
 }
 
-// sessionDeleted is what every ref to a deleted session gets.
+// sessionDeleted is the fault for every ref to a deleted session.
 func sessionDeleted() *fault.Error {
 	return fault.SessionDeleted.With("the session was deleted, and all refs to it died with it")
 }

@@ -1,7 +1,7 @@
-// Cap'n Web: the same objects over the other wire. A connection has a gateway of
-// its own, as one of the vat has, behind a bridge that turns calls in JavaScript
-// values into calls in the schema's structs; capnweb_schema.go says what it is told
-// besides the schema, capnweb_http.go how connections come in.
+// Cap'n Web: the same objects over the other wire. Each connection has a gateway of its own, as
+// an rpc connection has, behind a bridge that converts calls in JavaScript values to calls in the
+// schema's structs. capnweb_schema.go has the bridge's rules, and capnweb_http.go accepts
+// connections.
 
 package server
 
@@ -19,17 +19,17 @@ import (
 	"github.com/mooring-rpc/mooring/rpc"
 )
 
-// capnwebPeer is a connection's part of the server: a WebSocket, or one batch.
+// capnwebPeer is the server's side of one connection: a WebSocket, or one batch.
 type capnwebPeer struct {
 	server *Server
 	remote string
 	side   *bridge.Conn
 	main   *bridge.Object
 	intake *intake.Peer
-	conn   atomic.Pointer[capnweb.Conn] // nil before there is one, or nothing has been called over it
+	conn   atomic.Pointer[capnweb.Conn] // nil for a batch before its first call
 }
 
-// newCapnwebPeer makes the objects of a connection from remote.
+// newCapnwebPeer returns the objects of a connection from remote.
 func (s *Server) newCapnwebPeer(remote string) *capnwebPeer {
 	p := &capnwebPeer{server: s, remote: remote, side: capnwebBridge().Conn(s.cfg.RPC.MessageBytes)}
 	l := s.newConnState(remote)
@@ -39,16 +39,16 @@ func (s *Server) newCapnwebPeer(remote string) *capnwebPeer {
 	return p
 }
 
-// Serve implements capnweb.Object: it is the connection's main object.
+// Serve implements capnweb.Object. p is the connection's main object.
 func (p *capnwebPeer) Serve(c *capnweb.Call) {
 	p.conn.CompareAndSwap(nil, c.Conn())
 	p.main.Serve(c)
 }
 
-// RemoteAddr implements origin.
+// RemoteAddr implements peerConn.
 func (p *capnwebPeer) RemoteAddr() string { return p.remote }
 
-// Done implements origin.
+// Done implements peerConn.
 func (p *capnwebPeer) Done() <-chan struct{} {
 	if conn := p.conn.Load(); conn != nil {
 		return conn.Done()
@@ -56,15 +56,15 @@ func (p *capnwebPeer) Done() <-chan struct{} {
 	return nil
 }
 
-// Abort implements origin.
+// Abort implements peerConn.
 func (p *capnwebPeer) Abort(why error) {
 	if conn := p.conn.Load(); conn != nil {
 		conn.Abort(p.server.redact(why))
 	}
 }
 
-// close waits for what the connection, which has ended, has under way in the
-// vat, and counts what it has cost.
+// close releases the objects of the ended connection, waits for its running calls, and counts
+// its traffic.
 func (p *capnwebPeer) close() {
 	for _, give := range p.server.authThrottle.dropConn(p) {
 		give()
@@ -75,21 +75,21 @@ func (p *capnwebPeer) close() {
 	p.server.capnweb.remove(p.conn.Load())
 }
 
-// drain answers what runs and closes the connection, when those who follow over
-// it have been told that it ends, or told is over.
+// drain answers running calls and closes the connection, once its subscriptions have been ended
+// or told is done.
 func (p *capnwebPeer) drain(ctx, told context.Context) {
 	p.side.WaitIdle(told)
 	_ = p.conn.Load().Drain(ctx, "the server is stopping")
 }
 
-// config is what the connection is served with.
+// config returns the configuration of the connection.
 func (p *capnwebPeer) config() capnweb.Config {
 	s := p.server
 	return capnweb.Config{Main: p, Limits: s.capnwebLimits(), Logger: s.connLog, LimitHits: &s.capnweb.limitHits, Intake: p.intake, Redact: s.redact}
 }
 
-// capnwebLimits are the vat's limits of a connection in Cap'n Web's terms. JSON takes
-// more room than what it stands for: the quotes of a payload's text are escaped.
+// capnwebLimits converts the rpc limits of a connection to Cap'n Web's. Messages may be twice as
+// large, since JSON escapes the quotes in a payload's text.
 func (s *Server) capnwebLimits() capnweb.Limits {
 	l := s.liveConfig.Load().RPC
 	return capnweb.Limits{
@@ -99,13 +99,13 @@ func (s *Server) capnwebLimits() capnweb.Limits {
 	}
 }
 
-// capnwebConns are the connections over Cap'n Web, for draining and for metrics.
+// capnwebConns holds the connections over Cap'n Web, for draining and for metrics.
 type capnwebConns struct {
 	limitHits capnweb.LimitHits
 
 	mu            sync.Mutex
 	open          map[*capnweb.Conn]*capnwebPeer // WebSockets
-	batches       uint64                         // that were served
+	batches       uint64                         // served
 	closedTraffic traffic                        // of connections that have ended
 }
 
@@ -115,7 +115,7 @@ func (w *capnwebConns) add(c *capnweb.Conn, p *capnwebPeer) {
 	w.open[c] = p
 }
 
-// remove counts what a connection has moved; nil for a batch without a call.
+// remove counts the traffic of a connection that ended; c is nil for a batch without a call.
 func (w *capnwebConns) remove(c *capnweb.Conn) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -125,7 +125,6 @@ func (w *capnwebConns) remove(c *capnweb.Conn) {
 	}
 }
 
-// countBatch counts a batch.
 func (w *capnwebConns) countBatch() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -138,7 +137,7 @@ func (w *capnwebConns) list() []*capnwebPeer {
 	return slices.Collect(maps.Values(w.open))
 }
 
-// stats sums up the open connections' tables, and all connections' counters.
+// stats sums the tables of the open connections, and the counters of all connections.
 func (w *capnwebConns) stats() (open int, sum capnweb.Stats, total traffic, batches uint64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

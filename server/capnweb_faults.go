@@ -1,5 +1,4 @@
-// How errors leave the server over Cap'n Web: with the same codes and texts as
-// over Cap'n Proto.
+// Errors over Cap'n Web: the same codes and texts as over Cap'n Proto.
 
 package server
 
@@ -12,8 +11,8 @@ import (
 	"github.com/mooring-rpc/mooring/rpc"
 )
 
-// capnwebError is a fault as a JavaScript error. Its message begins with the code's
-// name, for clients that are given no properties.
+// capnwebError converts a fault to a JavaScript error. Its message begins with the code's name,
+// for clients that do not see properties.
 func capnwebError(f *fault.Error) *capnweb.Error {
 	props := map[string]any{"code": uint64(f.Code), "codeName": f.Code.String()}
 	if f.At != 0 {
@@ -22,7 +21,7 @@ func capnwebError(f *fault.Error) *capnweb.Error {
 	return &capnweb.Error{Name: "Error", Message: f.Error(), Props: props}
 }
 
-// jsNumber is a number that JavaScript has exactly.
+// jsNumber returns n as a type that JavaScript represents exactly.
 func jsNumber(n uint64) any {
 	if n > 1<<53 {
 		return new(big.Int).SetUint64(n)
@@ -30,7 +29,7 @@ func jsNumber(n uint64) any {
 	return n
 }
 
-// exceptionFault is the fault that an exception of the vat stands for.
+// exceptionFault converts an rpc exception to a fault.
 func exceptionFault(ex *rpc.Exception) *fault.Error {
 	if f, ok := fault.ParseReason(ex.Reason); ok {
 		return f
@@ -46,7 +45,8 @@ func exceptionFault(ex *rpc.Exception) *fault.Error {
 	return fault.Internal.With("%s", ex.Reason)
 }
 
-// redact is what a peer is told of an error that is not made for it.
+// redact returns the error that a peer is sent for err: a fault as it is, anything else as
+// Internal.
 func (s *Server) redact(err error) *capnweb.Error {
 	if f, ok := errors.AsType[*fault.Error](err); ok {
 		return capnwebError(f)

@@ -11,13 +11,13 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 )
 
-// serveCapnweb answers at /rpc: GET opens a WebSocket, POST is a batch, OPTIONS is
-// what a browser asks before one.
+// serveCapnweb answers at /rpc: GET opens a WebSocket, POST is a batch, OPTIONS is a browser's
+// preflight of one.
 func (s *Server) serveCapnweb(w http.ResponseWriter, r *http.Request) {
 	switch r.Method {
 	case http.MethodGet:
 		s.serveCapnwebSocket(w, r)
-	default: // what is no POST it answers itself
+	default: // it answers other methods too
 		s.serveBatch(w, r)
 	}
 }
@@ -26,14 +26,14 @@ func (s *Server) capnwebAccept(r *http.Request) capnweb.AcceptOptions {
 	return capnweb.AcceptOptions{OriginPatterns: s.cfg.OriginPatterns, RemoteAddr: r.RemoteAddr}
 }
 
-// unavailable answers a request that is not let in.
+// unavailable answers a request that is not admitted.
 func (s *Server) unavailable(w http.ResponseWriter, refused *fault.Error) {
 	s.Refused(w, refused)
 	w.Header().Set("Retry-After", "1")
 	writePlain(w, http.StatusServiceUnavailable, refused.Message+"\n")
 }
 
-// serveCapnwebSocket is serveCapnpSocket for the other wire.
+// serveCapnwebSocket is serveCapnpSocket for Cap'n Web.
 func (s *Server) serveCapnwebSocket(w http.ResponseWriter, r *http.Request) {
 	s.serveUpgrade(w, r, func() (serve func(), err error) {
 		t, err := capnweb.Accept(w, r, s.capnwebAccept(r))
@@ -41,12 +41,12 @@ func (s *Server) serveCapnwebSocket(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// ServeCapnweb serves one connection of Cap'n Web over t, which it owns from now on,
-// until it ends. The errors are those of ServeConn.
+// ServeCapnweb serves one connection of Cap'n Web over t, which it owns from now on, until it
+// ends. The errors are those of ServeConn.
 func (s *Server) ServeCapnweb(t capnweb.Transport) error {
 	done, refused := s.admit(t.RemoteAddr())
 	if refused != nil {
-		_ = t.Close(closeTryAgain, refused.Error()) // to a peer that has gone there is nothing to say
+		_ = t.Close(closeTryAgain, refused.Error()) // fails only if the peer is gone
 		return refused
 	}
 	defer done()
@@ -54,7 +54,7 @@ func (s *Server) ServeCapnweb(t capnweb.Transport) error {
 	return nil
 }
 
-// closeTryAgain is the WebSocket's status for a server that takes nobody now.
+// closeTryAgain is the WebSocket status of a server that accepts no connections now.
 const closeTryAgain = 1013
 
 func (s *Server) serveCapnwebConn(t capnweb.Transport) {
@@ -62,15 +62,15 @@ func (s *Server) serveCapnwebConn(t capnweb.Transport) {
 	conn := capnweb.NewConn(t, p.config())
 	p.conn.Store(conn)
 	s.capnweb.add(conn, p)
-	if s.draining() { // drain has not seen it, or has: then it is done twice
+	if s.draining() { // drain may have missed the connection
 		conn.Close("the server is stopping")
 	}
-	_ = conn.Run(s.connCtx) // it has logged why it ended
+	_ = conn.Run(s.connCtx) // it has logged its error
 	p.close()
 }
 
-// serveBatch answers one batch. It has a time of its own: the HTTP server's is for
-// requests that are answered at once.
+// serveBatch answers one batch. It has a time limit of its own: the HTTP server's is for requests
+// that are answered at once.
 func (s *Server) serveBatch(w http.ResponseWriter, r *http.Request) {
 	done, refused := s.admit(r.RemoteAddr)
 	if refused != nil {
@@ -80,7 +80,7 @@ func (s *Server) serveBatch(w http.ResponseWriter, r *http.Request) {
 	defer done()
 	limit := s.cfg.BatchTimeout
 	now, timer := time.Now(), http.NewResponseController(w)
-	_ = timer.SetReadDeadline(now.Add(limit)) // a server that cannot has no deadlines either
+	_ = timer.SetReadDeadline(now.Add(limit)) // a server without deadlines needs none
 	_ = timer.SetWriteDeadline(now.Add(limit + s.cfg.RPC.WriteTimeout))
 	ctx, cancel := context.WithTimeout(r.Context(), limit)
 	defer cancel()
@@ -93,7 +93,7 @@ func (s *Server) serveBatch(w http.ResponseWriter, r *http.Request) {
 	s.capnweb.countBatch()
 }
 
-// trackingWriter notes whether a request was answered.
+// trackingWriter records whether a request was answered.
 type trackingWriter struct {
 	http.ResponseWriter
 	written bool
@@ -111,5 +111,5 @@ func (w *trackingWriter) Write(b []byte) (int, error) {
 	return w.ResponseWriter.Write(b)
 }
 
-// Unwrap is for http.ResponseController.
+// Unwrap supports http.ResponseController.
 func (w *trackingWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }

@@ -1,5 +1,5 @@
-// How the schema looks to Cap'n Web peers where it does not look as package
-// bridge would have it: docs/javascript.md.
+// Rules for Cap'n Web peers, where the schema is shown differently from package bridge's
+// defaults: docs/javascript.md.
 
 package server
 
@@ -21,8 +21,8 @@ import (
 	"github.com/mooring-rpc/mooring/session"
 )
 
-// capnwebBridge is the schema, compiled once a process. That it compiles depends on
-// nothing but the program.
+// capnwebBridge returns the bridge of the schema, compiled once. It panics if the schema does not
+// compile, which depends on nothing but the program.
 var capnwebBridge = sync.OnceValue(func() *bridge.Bridge {
 	reg := new(schemas.Registry)
 	wire.RegisterSchema(reg)
@@ -87,7 +87,7 @@ func capnwebRules() bridge.Rules {
 	}
 }
 
-// uintOf is a number that was read from a message.
+// uintOf returns a number read from a message, 0 for anything else.
 func uintOf(v any) uint64 {
 	switch v := v.(type) {
 	case uint64:
@@ -98,7 +98,7 @@ func uintOf(v any) uint64 {
 	return 0
 }
 
-// rightsNamed are the bits of an array of names.
+// rightsNamed converts an array of names of rights to bits.
 func rightsNamed(v any) (any, error) {
 	list, ok := v.([]any)
 	if !ok {
@@ -125,7 +125,7 @@ func anySlice(names []string) []any {
 	return list
 }
 
-// codeOf shows a fault's code; nil for none.
+// codeOf converts a fault's code to an object with code and name; nil for none.
 func codeOf(v any) any {
 	code := fault.Code(uintOf(v))
 	if code == fault.None {
@@ -134,7 +134,7 @@ func codeOf(v any) any {
 	return map[string]any{"code": uint64(code), "name": code.String()}
 }
 
-// refOf reads a ref's text where the struct is wanted.
+// refOf accepts a ref's text in place of the struct.
 func refOf(v any) (any, error) {
 	text, ok := v.(string)
 	if !ok {
@@ -147,7 +147,7 @@ func refOf(v any) (any, error) {
 	return map[string]any{"id": ref.ID, "secret": ref.Secret.Reveal()}, nil
 }
 
-// optionsOf takes the cursor alone for the options of a subscription.
+// optionsOf accepts the cursor alone in place of the options of a subscription.
 func optionsOf(v any) (any, error) {
 	switch v.(type) {
 	case float64, *big.Int:
@@ -156,13 +156,14 @@ func optionsOf(v any) (any, error) {
 	return v, nil
 }
 
-// refusalShown is a refusal that is a part of something longer.
+// refusalShown converts a refusal that is part of a larger result.
 func refusalShown(from map[string]any) (any, error) {
 	code := fault.Code(uintOf(from["code"]))
 	return map[string]any{"code": uint64(code), "name": code.String(), "message": from["message"], "at": from["at"]}, nil
 }
 
-// refusalIn takes the refusal out of what a method gives, as an error if there is one.
+// refusalIn removes the refusal from the results of a method, and returns it as an error; nil if
+// there is none.
 func refusalIn(results map[string]any) error {
 	shown, _ := results["refusal"].(map[string]any)
 	delete(results, "refusal")
@@ -173,7 +174,7 @@ func refusalIn(results map[string]any) error {
 	return capnwebError(&fault.Error{Code: fault.Code(uintOf(shown["code"])), Message: message, At: uintOf(shown["at"])})
 }
 
-// streamOpened is the stream, with what is known of it as properties.
+// streamOpened converts the results of openStream to the stream, with the others as properties.
 func streamOpened(results map[string]any) (any, error) {
 	stream := results["stream"].(*bridge.Object)
 	delete(results, "stream")
@@ -181,8 +182,8 @@ func streamOpened(results map[string]any) (any, error) {
 	return stream, nil
 }
 
-// gatherSnapshot has a snapshot gathered where no callback is given that would
-// take it in pieces.
+// gatherSnapshot makes snapshot return the whole state if the caller passes no callback for its
+// pieces.
 func gatherSnapshot(args []any) (changed []any, done func(any, error) (any, error), err error) {
 	const sink = 1
 	if args[sink] != nil {
@@ -194,11 +195,11 @@ func gatherSnapshot(args []any) (changed []any, done func(any, error) (any, erro
 	return args, g.finish, nil
 }
 
-// maxGatherBytes is the largest state that is given at once: as JSON it may take
-// twice as much, and a message of no client's is bounded below that.
+// maxGatherBytes bounds a state that is returned at once: as JSON it may be twice as large, and
+// the limit of every client's messages is above that.
 const maxGatherBytes = 8 << 20
 
-// snapshotGatherer is a state that is being put together. Its pieces come one by one.
+// snapshotGatherer collects the pieces of a state, which arrive one by one.
 type snapshotGatherer struct {
 	entries, turns []any
 	hash           any // the last piece's

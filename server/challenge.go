@@ -1,5 +1,5 @@
-// Gateway.challenge, and the check of what comes back: that whoever redeems a
-// sealed ref has its key, now, on this connection, and dialled this server.
+// Gateway.challenge, and the verification of proofs: that the redeemer of a sealed ref has its
+// key, now, on this connection, and dialled this server.
 
 package server
 
@@ -17,14 +17,14 @@ import (
 	"github.com/mooring-rpc/mooring/rpc"
 )
 
-// A challenge is good for challengeTTL; of more than maxOpenChallenges of one
-// connection the oldest is forgotten.
+// A challenge expires after challengeTTL. Beyond maxOpenChallenges of one connection the
+// oldest is dropped.
 const (
 	challengeTTL      = time.Minute
 	maxOpenChallenges = 64
 )
 
-// challenges are the nonces given over one connection that nothing has come back for.
+// challenges holds the unused nonces of one connection. It is safe for concurrent use.
 type challenges struct {
 	mu   sync.Mutex
 	open []challenge // oldest first
@@ -35,7 +35,7 @@ type challenge struct {
 	issued time.Time
 }
 
-// issue makes a nonce.
+// issue returns a new nonce.
 func (cs *challenges) issue(now time.Time) []byte {
 	c := challenge{issued: now}
 	_, _ = rand.Read(c.nonce[:]) // never fails: it ends the process instead
@@ -48,7 +48,7 @@ func (cs *challenges) issue(now time.Time) []byte {
 	return c.nonce[:]
 }
 
-// consume uses a nonce up, and says whether it was good.
+// consume removes a nonce, and reports whether it was issued and has not expired.
 func (cs *challenges) consume(nonce []byte, now time.Time) bool {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
@@ -66,8 +66,8 @@ func (g *gateway) challenge(c *rpc.Call) {
 	c.Return(structSize(0, 1), func(s capnp.Struct, _ *rpc.CapTable) error { return s.SetData(0, nonce) })
 }
 
-// proofVerifier gives the check of a's proof against the ref it turns out to be for. The
-// nonce is used up at once, whatever comes of it.
+// proofVerifier returns the check of a's proof against the grant of its ref. The nonce is consumed
+// at once, whatever the check returns.
 func (g *gateway) proofVerifier(a credential) func(*capability.Grant) *fault.Error {
 	fresh := len(a.proof.Nonce) > 0 && g.challenges.consume(a.proof.Nonce, g.server.now())
 	return func(grant *capability.Grant) *fault.Error {
@@ -87,7 +87,7 @@ func (g *gateway) proofVerifier(a credential) func(*capability.Grant) *fault.Err
 	}
 }
 
-// isOwnAudience says whether clients are known to reach this server at HOST:PORT.
+// isOwnAudience reports whether audience is one of Config.Audiences.
 func (s *Server) isOwnAudience(audience string) bool {
 	return slices.ContainsFunc(s.cfg.Audiences, func(own string) bool { return strings.EqualFold(own, audience) })
 }

@@ -1,4 +1,4 @@
-// Config: everything a server is told from outside, with its bounds.
+// Config: the settings of a Server, with their bounds.
 
 package server
 
@@ -10,111 +10,113 @@ import (
 	"github.com/mooring-rpc/mooring/session"
 )
 
-// Config says what a Server works with. Store is required; every other zero
-// field takes its value from DefaultConfig, but where zero says something.
+// Config configures a Server. Store is required. Every other zero field takes its value from
+// DefaultConfig, except the fields for which zero is documented to mean something.
 type Config struct {
 	Store Store
 	Log   *slog.Logger // nil discards; never gets a secret
-	Name  string       // what hello tells: "mooring/v1.2.3"
+	Name  string       // server name that hello sends: "mooring/v1.2.3"
 
-	Session session.Config // limits of ops, and the turns' lease
+	Session session.Config // limits of ops, and the lease of turns
 	RPC     rpc.Limits     // of one connection
 
-	Prefix         string   // path below which /capnp and /rpc are served as well, without slashes at its ends; "" for none
-	OriginPatterns []string // browser origins let in besides the server's own host
-	Hosts          []string // HOST[:PORT]s by which the server is called over loopback, besides localhost and loopback's addresses; beyond: 421
+	Prefix         string   // path under which /capnp and /rpc are served too, without slashes at its ends; "" for none
+	OriginPatterns []string // browser origins accepted besides the server's own host
+	Hosts          []string // HOST[:PORT]s accepted over loopback, besides localhost and loopback addresses; others get 421
 
-	// PollInterval is how often the rows of followed sessions are looked at for
-	// what other replicas commit. 0 switches polling off: then notifications,
-	// which may be lost, are all there is.
+	// PollInterval is the interval at which the rows of followed sessions are polled for
+	// commits of other replicas. 0 switches polling off, which leaves only notifications,
+	// and those may be lost.
 	PollInterval time.Duration
-	// IgnoreNotify drops notifications, for tests of polling.
+	// IgnoreNotify drops notifications, so that tests exercise polling.
 	IgnoreNotify bool
 
-	// KeepLog is for how long events stay in the logs; what is older is trimmed,
-	// the state kept. 0 keeps everything.
+	// KeepLog is the retention of events: older ones are trimmed from the logs, and the
+	// folded state stays. 0 keeps everything.
 	KeepLog time.Duration
-	// KeepDeleted is for how long the events, streams and refs of deleted sessions stay, whose
-	// payloads are gone. 0 keeps them.
+	// KeepDeleted is the retention of the events, streams and refs of deleted sessions,
+	// whose payloads are removed at once. 0 keeps them.
 	KeepDeleted time.Duration
 
-	// SoleServer says that no other server can be on the database: when this one
-	// starts, nobody is streaming.
+	// SoleServer declares that no other server uses the database, so that no turn can be
+	// streaming when this server starts.
 	SoleServer bool
 
-	// Transactions is how many group commits may run at once: 1 on a database
+	// Transactions is the number of group commits that may run at once: 1 on a database
 	// with a single writer.
 	Transactions int
-	GroupOps     int // op intents in one transaction; a larger batch goes alone
-	GroupBytes   int // argument bytes in one transaction; a larger batch goes alone
-	QueueOps     int // op intents that may wait for one, of one session three quarters; beyond: overloaded
-	QueueBytes   int // argument bytes that may wait for one, of one session three quarters; beyond: overloaded
+	GroupOps     int // op intents in one transaction; a larger batch gets a transaction of its own
+	GroupBytes   int // argument bytes in one transaction; a larger batch gets a transaction of its own
+	QueueOps     int // pending op intents, one session at most three quarters of them; beyond: overloaded
+	QueueBytes   int // pending argument bytes, one session at most three quarters of them; beyond: overloaded
 
 	BatchesInFlight int // unanswered applies on one stream; beyond: overloaded
 
-	// ReadOnlyStreams is how many streams may be made under a ref that can change nothing in
-	// the session (dead, or with read alone), of a space's ref in all sessions: beyond
-	// that the ref's own code answers. Their outcomes are session.MaxIdleUnacked each.
+	// ReadOnlyStreams is the number of streams that may be made under a ref that can change
+	// nothing in the session (a dead ref, or one with read alone); for a space's ref, in all
+	// sessions. Beyond it OpenStream returns the ref's own code. Each stream keeps at most
+	// session.MaxIdleUnacked outcomes.
 	ReadOnlyStreams int
 
-	// Audiences are the HOST:PORTs at which clients reach this server: a proof for
-	// a sealed ref that names none of them was made for another server.
+	// Audiences are the HOST:PORTs at which clients reach this server. A proof for a sealed
+	// ref that names none of them was made for another server and is refused.
 	Audiences []string
 
-	// WrongTries is how many unknown or wrong refs one address may try at once, and
-	// WrongTryInterval how long it then has to wait for the answer to each more. A
-	// ref that is right is answered at once whatever others of its address try.
+	// WrongTries is the number of unknown or wrong refs that one address may try at once;
+	// each further answer is delayed by WrongTryInterval. A correct ref is always answered
+	// at once, whatever else its address tries.
 	WrongTries       int
 	WrongTryInterval time.Duration
 
-	// StrangerBytes is what all peers that have shown no ref yet may have the server
-	// hold, an address half of it. KnownBytes is what the others may, and RefBytes
-	// those under one ref: what is being read of them, decoded, and not answered.
-	// Beyond: they wait a while, and are refused as overloaded then.
+	// StrangerBytes bounds the memory for messages of peers that have not shown a ref yet;
+	// one address gets at most half of it. KnownBytes bounds it for all other peers, and
+	// RefBytes for the peers under one ref. Messages count while they are read, decoded
+	// and unanswered. Beyond a bound a peer waits, and is refused as overloaded after that.
 	StrangerBytes int
 	KnownBytes    int
 	RefBytes      int
 
 	Connections           int // at once; beyond: 503, or an abort on a byte stream
-	ConnectionsPerAddress int // at once from one address (an IPv6 /64, a Unix socket); beyond: as above
-	Handshakes            int // HTTP connections that are no WebSocket yet; beyond: the address with most of them loses its oldest
+	ConnectionsPerAddress int // at once from one address (an IPv6 /64, a Unix socket); beyond: as for Connections
+	Handshakes            int // HTTP connections that are not a WebSocket yet; beyond: the address with most of them loses its oldest
 	Subscriptions         int // on one connection; beyond: overloaded
-	WindowBytes           int // of a subscription that does not say
-	MaxWindowBytes        int // of one that does
-	Snapshots             int // sent at once, half of them of a connection and not all of an address or a ref; beyond: they wait, for StallTimeout, and then: overloaded
-	FoldBytes             int // of a log that a snapshot of an earlier cursor holds in memory; beyond: too_large
+	WindowBytes           int // window of a subscription that asks for none
+	MaxWindowBytes        int // largest window that a subscription may ask for
+	Snapshots             int // sent at once; one connection at most half of them, one address or ref not all of them; beyond: they wait for StallTimeout, and then: overloaded
+	FoldBytes             int // bytes held in memory to fold the log for a snapshot of an earlier cursor; beyond: too_large
 
-	BatchTimeout  time.Duration // a batch of Cap'n Web, from its request's head to the last answer
+	BatchTimeout  time.Duration // a batch of Cap'n Web, from the head of its request to the last answer
 	CommitTimeout time.Duration // one transaction
 	ReadTimeout   time.Duration // one read of the database
-	StallTimeout  time.Duration // a snapshot's subscriber that takes nothing for so long is ended
-	SweepInterval time.Duration // how often lapsed turns are looked for
-	DrainTimeout  time.Duration // stopping may take so long, and what runs then three quarters of it
+	StallTimeout  time.Duration // a snapshot whose subscriber acks nothing for this long is ended
+	SweepInterval time.Duration // interval at which lapsed turns are swept
+	DrainTimeout  time.Duration // bound on stopping; running calls get three quarters of it
 
-	// DrainDelay is how long, before it drains, a server that is to stop goes on as ever but
-	// for /readyz, by which balancers send nobody new there. 0 drains at once.
+	// DrainDelay is the time for which a stopping server serves as usual before it drains,
+	// except that /readyz reports it as not ready, so that balancers stop routing to it.
+	// 0 drains at once.
 	DrainDelay time.Duration
 
-	// MeasureInterval is how often what a session holds is measured anew while it meets its quota.
+	// MeasureInterval is the interval at which a session that meets its quota is measured again.
 	MeasureInterval time.Duration
 
-	// CountInterval is how often all sessions are counted, for the metrics.
+	// CountInterval is the interval at which all sessions are counted for the metrics.
 	CountInterval time.Duration
 
-	// AuditWindow is how long uses of a ref, and strangers' tries, are counted for
-	// one row of the audit.
+	// AuditWindow is the window over which the uses of a ref, and the tries of strangers,
+	// are summed into one row of the audit.
 	AuditWindow time.Duration
 
-	probe probeConfig // whether commits succeed, when one has failed
+	probe probeConfig // checks whether commits succeed again after one has failed
 
-	Now func() time.Time // this machine's clock, for hello and timers; the database's decides
+	Now func() time.Time // this machine's clock, for hello and timers; the database's clock decides
 }
 
-// DefaultConfig is a server for a small machine. Store is missing.
+// DefaultConfig returns the configuration of a server on a small machine. Store is missing.
 func DefaultConfig() Config {
 	limits := rpc.DefaultLimits()
-	limits.MessageBytes, limits.SendBytes = 16<<20, 64<<20                 // a fork's event is larger than any batch
-	limits.PingInterval, limits.PingTimeout = 6*time.Second, 3*time.Second // clients ping after 5, and spare us ours
+	limits.MessageBytes, limits.SendBytes = 16<<20, 64<<20                 // the event of a fork is larger than any batch
+	limits.PingInterval, limits.PingTimeout = 6*time.Second, 3*time.Second // clients ping after 5 seconds, so that the server seldom does
 	limits.HandshakeTimeout, limits.IdleTimeout = 10*time.Second, 5*time.Minute
 	return Config{
 		Log: slog.New(slog.DiscardHandler), Name: "mooring",
@@ -132,7 +134,7 @@ func DefaultConfig() Config {
 	}
 }
 
-// withDefaults fills the zero fields for which zero says nothing.
+// withDefaults fills the zero fields for which zero means nothing.
 func (c Config) withDefaults() Config {
 	d := DefaultConfig()
 	if c.Log == nil {

@@ -1,11 +1,9 @@
-// The structs of the schema as the domain's values. Everything is copied: nothing
-// decoded refers to a message, but for what is read by hand (stream_apply.go). What
-// cannot be read gives Malformed.
+// Decoding: the structs of the schema to the domain's values. Everything is copied, so no decoded
+// value refers to a message, except in stream_apply.go. A struct that cannot be read is Malformed.
 //
-// A message may stand for far more than its bytes: lists of structs without a
-// size cost it nothing, and many pointers may share what they point at. So a
-// list's length is looked at before room is made for it, and what is copied is
-// counted as if each part had been written out.
+// A message may stand for far more than its bytes: lists of structs without a size cost nothing,
+// and many pointers may share a target. So a list's length is checked before memory is allocated
+// for it, and copies are counted as if each had been written out.
 
 package server
 
@@ -20,38 +18,37 @@ import (
 	"github.com/mooring-rpc/mooring/session"
 )
 
-// maxListLen is how many arguments of an op, or ops it depends on, are read: above
-// the ledger's own bounds, so that what an honest peer gets wrong is recorded,
-// with the reason.
+// maxListLen bounds the arguments of an op, and its dependencies, that are decoded. It is above
+// the ledger's own bounds, so that an honest peer's mistake is recorded with the reason.
 const maxListLen = 2000
 
-// What is listed in an op.
+// Names of an op's lists, for errors.
 const (
 	argsLabel = "arguments"
 	depsLabel = "ops it depends on"
 )
 
-// What an element of a list takes in a message at the least.
+// Minimum bytes of a list's element in a message.
 const (
 	argBytes     = 24
 	pointerBytes = 8
 )
 
-// opBytes is an op's share of its batch's size, besides what it holds.
+// opBytes is the fixed cost of an op in its batch's size.
 const opBytes = 200
 
-// fieldReader gathers the first error of many getters, and counts what they gave.
+// fieldReader collects the first error of several getters, and counts their bytes.
 type fieldReader struct {
 	err      error
 	size     int
 	limit    int    // of size; 0 for none
-	buf      []byte // that data copies to
-	sizeHint int    // how much there may be to copy, if that is known
+	buf      []byte // data copies into it
+	sizeHint int    // bytes that may be copied in all; 0 if not known
 
-	argPool []ledger.Arg // made for several ops at once, and not in use yet
+	argPool []ledger.Arg // allocated for several ops at once, and unused yet
 }
 
-// bufBytes is how much room is made at once, at the most, for what is short.
+// bufBytes bounds one allocation of buf, for short values.
 const bufBytes = 4096
 
 func (r *fieldReader) text(s string, err error) string {
@@ -77,7 +74,7 @@ func (r *fieldReader) data(b []byte, err error) []byte {
 	return r.buf[from:len(r.buf):len(r.buf)]
 }
 
-// intern is text for names of which there are few: the usual ones are not made anew.
+// intern is text for a small set of names: the frequent ones are not allocated.
 func (r *fieldReader) intern(b []byte, err error) string {
 	r.fail(err)
 	r.charge(len(b))
@@ -87,7 +84,7 @@ func (r *fieldReader) intern(b []byte, err error) string {
 	return string(b)
 }
 
-// internedNames are methods and the arguments of those that are frequent.
+// internedNames are the methods, and the arguments of the frequent ones.
 var internedNames = func() map[string]string {
 	names := map[string]string{}
 	for _, s := range append(session.Methods(), ledger.MethodVoid,
@@ -109,7 +106,7 @@ func (r *fieldReader) charge(bytes int) {
 	}
 }
 
-// checkListLen refuses a list of an op's that is never read.
+// checkListLen refuses a list of an op that is too long to be decoded.
 func checkListLen(n int, what string) *fault.Error {
 	if n <= maxListLen {
 		return nil
@@ -117,7 +114,7 @@ func checkListLen(n int, what string) *fault.Error {
 	return fault.TooLarge.With("an op has %d %s; more than %d are never taken", n, what, maxListLen)
 }
 
-// checkList says whether a list of n elements may be read, each of at least so many bytes.
+// checkList reports whether a list of n elements, each of at least bytes, may be decoded.
 func (r *fieldReader) checkList(n, bytes int, what string) bool {
 	if refused := checkListLen(n, what); refused != nil {
 		r.fail(refused)
@@ -127,7 +124,7 @@ func (r *fieldReader) checkList(n, bytes int, what string) bool {
 	return r.err == nil
 }
 
-// fault is what the peer is told if something could not be read.
+// fault returns the fault to send if a getter failed; nil if none did.
 func (r *fieldReader) fault(what string) *fault.Error {
 	var large *fault.Error
 	switch {
@@ -139,9 +136,9 @@ func (r *fieldReader) fault(what string) *fault.Error {
 	return fault.Malformed.Because(r.err, "%s cannot be decoded", what)
 }
 
-// decodeBatch reads a batch for the stream of session and outbox, which stands
-// for at most limit bytes. Its size, for the queue's bound, is that of all it
-// holds and a share an op.
+// decodeBatch decodes a batch for the stream of session and outbox, which stands for at most
+// limit bytes. size, for the bound of the commit queue, is that of its values plus opBytes an
+// op.
 func decodeBatch(from wire.Batch, session, outbox string, incarnation uint64, limit int) (b ledger.Batch, size int, refused *fault.Error) {
 	r := fieldReader{limit: limit}
 	if from := capnp.Struct(from); from.IsValid() {
@@ -214,8 +211,8 @@ func (r *fieldReader) op(from wire.Op, to *ledger.Intent) {
 	}
 }
 
-// hints puts the hints of one of ops among its arguments. What is no hint would be in
-// no digest, and what is one already is not said twice.
+// hints appends hints to the arguments of one of ops. Other arguments are dropped, since no digest
+// would cover them.
 func (r *fieldReader) hints(from wire.Hints, ops []ledger.Intent) {
 	args, err := from.Args()
 	r.fail(err)
@@ -233,7 +230,7 @@ func (r *fieldReader) hints(from wire.Hints, ops []ledger.Intent) {
 			return
 		}
 		op.Args = append(op.Args[:len(op.Args):len(op.Args)], a)
-		if !op.IsHint(len(op.Args) - 1) { // of a later version: left out
+		if !op.IsHint(len(op.Args) - 1) { // of a later version: dropped
 			op.Args = op.Args[:len(op.Args)-1]
 		}
 	}
@@ -257,7 +254,7 @@ func (r *fieldReader) opRef(from wire.OpRef) *ledger.Ref {
 	return &ledger.Ref{Op: r.text(from.Op()), Path: r.text(from.Path())}
 }
 
-// capabilities lists the interface pointers of a List(Capability) of at most most.
+// capabilities returns the interface pointers of a List(Capability); more than most are TooLarge.
 func capabilities(s capnp.Struct, pointer uint16, most int) ([]capnp.Ptr, error) {
 	p, err := s.Ptr(pointer)
 	if err != nil || !p.IsValid() {

@@ -1,4 +1,4 @@
-// The domain's rows as the structs of the schema.
+// Encoding: the domain's rows to the structs of the schema.
 
 package server
 
@@ -10,13 +10,13 @@ import (
 	"github.com/mooring-rpc/mooring/session"
 )
 
-// structSize is the size of a params or results struct, as the schema's compiler
-// laid it out: words of data and pointers.
+// structSize returns the size of a params or results struct, as the schema's compiler laid it
+// out: words of data and pointers.
 func structSize(data capnp.Size, pointers uint16) capnp.ObjectSize {
 	return capnp.ObjectSize{DataSize: data * 8, PointerCount: pointers}
 }
 
-// fieldWriter gathers the first error of many setters.
+// fieldWriter collects the first error of several setters.
 type fieldWriter struct{ err error }
 
 func (w *fieldWriter) do(err error) {
@@ -59,13 +59,13 @@ func encodeEvent(to wire.Event, e *session.Event) error {
 	return w.err
 }
 
-// Pointer fields whose JSON is copied straight from bytes into text.
+// Pointer fields whose JSON is copied from bytes into text.
 const (
 	eventPayloadPointer = 2
 	entryPayloadPointer = 1
 )
 
-// setBytes writes bytes as a text field without making a string of them first.
+// setBytes writes bytes as a text field without converting them to a string.
 func setBytes(s capnp.Struct, pointer uint16, text []byte) error {
 	if len(text) == 0 {
 		return nil
@@ -86,8 +86,7 @@ func encodeEvents(to wire.Event_List, events []*session.Event) error {
 	return nil
 }
 
-// encodeSums adds what the chain has of the payloads, which those that were
-// purged no longer tell.
+// encodeSums adds the payload hashes of the chain, which cannot be computed from purged payloads.
 func encodeSums(to wire.Event_List, events []*session.Event) error {
 	for i, e := range events {
 		if err := to.At(i).SetSum(e.Sum[:]); err != nil {
@@ -136,7 +135,7 @@ func encodeSessionInfo(to wire.SessionInfo, row *session.Row, title string) erro
 	return w.err
 }
 
-// encodeGrantInfo writes what a grant allows at the moment of now and epoch.
+// encodeGrantInfo encodes a grant and whether it is dead, at time now (Unix ms) and epoch.
 func encodeGrantInfo(to wire.GrantInfo, g *capability.Grant, epoch uint64, now int64) error {
 	var w fieldWriter
 	to.SetOwner(g.Owner)

@@ -1,5 +1,5 @@
-// How errors leave the server: as data where the schema has a Refusal, else as
-// an exception whose reason is the fault's text form, which clients read back.
+// Errors of the server on the wire: data where the schema has a Refusal, else an exception whose
+// reason is the fault's text form, which clients parse.
 
 package server
 
@@ -13,8 +13,9 @@ import (
 	"github.com/mooring-rpc/mooring/rpc"
 )
 
-// toFault is what a peer is told of err. What is no fault is a defect of ours:
-// it goes to the log and the peer learns only that.
+// toFault returns the fault to send to a peer for err, nil for nil. An error that is
+// neither a fault nor a context's is a defect of the server: it is logged, and the peer gets
+// Internal only.
 func toFault(log *slog.Logger, err error, doing string) *fault.Error {
 	var f *fault.Error
 	var code fault.Code
@@ -31,14 +32,14 @@ func toFault(log *slog.Logger, err error, doing string) *fault.Error {
 	return fault.Unexpected(log, err, doing)
 }
 
-// exception is a fault on its way out of a call.
+// exception is a fault as the error of a call.
 type exception struct{ fault *fault.Error }
 
 func (e exception) Error() string { return e.fault.Error() }
-func (e exception) Unwrap() error { return e.fault } // for what is logged and counted; a peer is told RPCException's
+func (e exception) Unwrap() error { return e.fault } // for logs and counters; a peer is sent RPCException's
 
-// RPCException gives the type by which a peer that does not know our codes may
-// react, and the fault's text form.
+// RPCException returns the exception type, for peers that do not know the codes, and the fault's
+// text form.
 func (e exception) RPCException() (rpc.ExceptionType, string) {
 	t := rpc.Failed
 	switch e.fault.Code {
@@ -61,7 +62,7 @@ func unknownMethod(c *rpc.Call, object string) {
 	c.Fail(rpc.Unimplementedf("%s has no method %d of interface %#x", object, m.ID, m.Interface))
 }
 
-// setRefusal sets and counts the refusal of an answer, where there is one.
+// setRefusal encodes and counts the refusal of an answer, if there is one.
 func (s *Server) setRefusal(field func() (wire.Refusal, error), refused *fault.Error) error {
 	if refused == nil {
 		return nil
@@ -74,7 +75,7 @@ func (s *Server) setRefusal(field func() (wire.Refusal, error), refused *fault.E
 	return encodeRefusal(to, refused)
 }
 
-// encodeRefusal writes f; a nil f leaves the refusal empty.
+// encodeRefusal encodes f; a nil f leaves the refusal empty.
 func encodeRefusal(to wire.Refusal, f *fault.Error) error {
 	if f == nil {
 		return nil

@@ -1,5 +1,5 @@
-// Gateway, the bootstrap object: it tells what this server speaks and turns
-// sturdy refs into live capabilities. It holds no authority.
+// Gateway, the bootstrap object: it describes the server and turns sturdy refs into live
+// capabilities. It has no authority itself.
 
 package server
 
@@ -28,7 +28,7 @@ var (
 	gatewayChallenge = rpc.Method{Interface: wire.Gateway_TypeID, ID: 2}
 )
 
-// maxRedemption bounds a client's redemption id, in bytes.
+// maxRedemption is the maximum length of a client's redemption id, in bytes.
 const maxRedemption = 64
 
 // Serve implements rpc.Object.
@@ -46,7 +46,7 @@ func (g *gateway) Serve(c *rpc.Call) {
 	}
 }
 
-// hello agrees on the lower of both sides' protocol versions.
+// hello negotiates the lower of both sides' protocol versions.
 func (g *gateway) hello(c *rpc.Call) {
 	s, _ := c.Params()
 	version := wire.Gateway_hello_Params(s).Version()
@@ -84,7 +84,7 @@ func (g *gateway) hello(c *rpc.Call) {
 	})
 }
 
-// features are what this server understands that the first version did not.
+// features names the extensions of this server to the first protocol version.
 var features = []string{"resume", "hints", "lifetime"}
 
 func (g *gateway) restore(ctx context.Context, c *rpc.Call) {
@@ -113,7 +113,7 @@ func (g *gateway) restore(ctx context.Context, c *rpc.Call) {
 	c.Return(structSize(0, 1), func(s capnp.Struct, caps *rpc.CapTable) error { return caps.Set(s, 0, cap) })
 }
 
-// credential is what a restore shows of a ref.
+// credential is the argument of a restore: a ref, a redemption id and a proof.
 type credential struct {
 	id         string
 	secret     capability.Secret
@@ -144,16 +144,15 @@ func decodeRestore(p wire.Gateway_restore_Params) (a credential, refused *fault.
 	return
 }
 
-// redeem gives the live object of a ref: a Space, or a Session. A dead session
-// ref with the right secret gives a Session too, which repeats recorded outcomes
-// and records denials.
+// redeem returns the live object of a ref: a Space, or a Session. A dead session ref with the
+// right secret gives a Session too, which repeats recorded outcomes and records denials.
 func (g *gateway) redeem(ctx context.Context, a credential) (rpc.Object, *fault.Error) {
 	grant, err := g.server.redeem(ctx, a.id, a.secret, a.redemption, g.conn.peer, g.proofVerifier(a))
 	if err != nil {
 		return nil, toFault(g.conn.log, err, "redeem the ref")
 	}
 	shown := grant.ID
-	if grant.Hash == [32]byte{} { // a forgotten session's, of whose refs anybody can make up others
+	if grant.Hash == [32]byte{} { // a forgotten session's ref, of which anyone can make up others
 		shown = grant.Target
 	}
 	g.conn.intake.Trust(shown)

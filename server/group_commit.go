@@ -1,16 +1,15 @@
-// Group commit: what waits on all connections goes into one transaction.
+// Group commit: the pending submissions of all connections share transactions.
 //
-// A session's submissions form a line, in the order in which they came. Lines
-// with something in them stand in a queue; a committer takes lines from its head
-// until a transaction is full, runs session.Commit over all of it, answers, and
-// puts back what is left of the lines at the queue's end. A line is in one
-// transaction at a time, so a session's (and a stream's) order is kept with
-// several of them in flight. Nothing waits for company: a submission that finds
-// a committer idle is committed at once, and what comes while all are busy
-// gathers for the next.
+// A session's submissions form a sessionQueue, in order of arrival. Queues with pending
+// submissions stand in the committer's run queue. A committer goroutine takes sessions from its
+// head until a transaction is full, runs session.Commit over all of it, answers, and appends
+// the sessions with submissions left to the run queue again. A session is in one transaction at
+// a time, so the order of a session (and of a stream) is kept with several transactions in
+// flight. There is no delay to fill a group: a submission that finds a committer idle is
+// committed at once, and submissions that arrive while all are busy form the next group.
 //
-// A transaction that fails is tried again submission by submission, so that one
-// cannot spoil the others; if the database is away, all are told so instead.
+// A transaction that fails is retried submission by submission, so that one cannot fail the
+// others; if the database is unavailable, all of them are refused instead.
 
 package server
 
@@ -32,43 +31,42 @@ import (
 	"github.com/mooring-rpc/mooring/session"
 )
 
-// pendingCommit is one submission on its way.
+// pendingCommit is a submission that is queued or in a transaction.
 type pendingCommit struct {
 	sub   session.Submission
 	ops   int
 	bytes int
 
-	// caller is the context of who asked. Work that has not begun when it ends
-	// is dropped; what has begun is finished whatever becomes of its caller.
+	// caller is the context of the call. A submission that is still queued when it ends is
+	// dropped; one in a transaction is finished in any case.
 	caller context.Context
 
-	// done takes the answer: once, in the line's order, while no other is given.
-	// It must not block.
+	// done is called once with the answer, in the session's order, and never
+	// concurrently with another done. It must not block.
 	done func(session.Answer)
 }
 
-// sessionQueue is one session's work in order.
+// sessionQueue holds one session's pending submissions in order.
 type sessionQueue struct {
 	session string
 	pending []*pendingCommit
-	ops     int           // of works
-	bytes   int           // of works
-	inTx    bool          // some of it is in a transaction
-	txDone  chan struct{} // closed when that is over; nil if nobody waits for it
-	queued  bool          // in the queue
+	ops     int           // of pending
+	bytes   int           // of pending
+	inTx    bool          // some of its submissions are in a transaction
+	txDone  chan struct{} // closed when that transaction ends; nil if nobody waits for it
+	queued  bool          // in committer.queue
 }
 
-// committer is safe for concurrent use.
+// committer runs the transactions. It is safe for concurrent use.
 //
-// What a transaction came to goes through replies to one goroutine, which
-// answers and publishes while the next transaction is under way already; if
-// nothing waits for that, the committer answers by itself, which spares waking
-// another. One at a time does, so a session's answers and events keep the order
-// of its commits.
+// The results of a transaction go through replies to one goroutine, which answers and publishes
+// while the next transaction runs already. If no other work is pending, the committer answers
+// by itself, which saves waking that goroutine. One result is handled at a time, so a session's
+// answers and events keep the order of its commits.
 type committer struct {
 	ctx context.Context // of transactions, which outlive their callers
 	cfg Config
-	// liveConfig are of cfg those that hold now.
+	// liveConfig is cfg with the current limits.
 	liveConfig   *liveConfig
 	hub          *hub
 	usage        *usageCounter
@@ -83,17 +81,17 @@ type committer struct {
 	ready    *sync.Cond
 	sessions map[string]*sessionQueue
 	queue    []*sessionQueue
-	ops      int // waiting
-	bytes    int // waiting
+	ops      int // pending
+	bytes    int // pending
 	closed   bool
 	wg       sync.WaitGroup
 
 	replies        chan func()
-	pendingReplies int           // of replies, not given yet
+	pendingReplies int           // in replies, or being given
 	replyMu        sync.Mutex    // held while one is given
-	repliesDone    chan struct{} // closed when replies are through
+	repliesDone    chan struct{} // closed when replies is drained
 
-	inFlight                int    // submissions in transactions now
+	inFlight                int    // submissions in transactions
 	transactions, committed uint64 // counters: transactions committed, ops in them
 	committedBytes          uint64 // of their arguments
 }
@@ -106,10 +104,10 @@ func newCommitter(ctx context.Context, cfg Config, h *hub, uses *usageCounter, m
 	return c
 }
 
-// maxPendingReplies is how many transactions may be committed and not yet answered.
+// maxPendingReplies is the number of transactions that may be committed and not yet answered.
 const maxPendingReplies = 4
 
-// run runs the committers until close.
+// run starts the committers; they run until close.
 func (c *committer) run() {
 	go func() {
 		defer close(c.repliesDone)
@@ -131,7 +129,7 @@ func (c *committer) run() {
 	}
 }
 
-// reply has f give what a transaction came to.
+// reply runs f, which delivers the results of a transaction, here or in the reply goroutine.
 func (c *committer) reply(f func()) {
 	c.mu.Lock()
 	idle := c.pendingReplies == 0 && len(c.queue) == 0
@@ -153,14 +151,13 @@ func (c *committer) runReply(f func()) {
 	c.mu.Unlock()
 }
 
-// guard runs f, which gives answers; a defect in giving one is its own caller's
-// loss alone, who asks again: the others are answered and subscribers told.
+// guard runs f, which gives answers. A panic in it affects only its own caller, who retries:
+// the others are answered and subscribers notified.
 func (c *committer) guard(f func()) {
-	_ = catchPanic(c.cfg.Log, "answer", f) // it is in the log
+	_ = catchPanic(c.cfg.Log, "answer", f) // it is logged
 }
 
-// close has everything that waits committed, and waits for it. Work that comes
-// later is refused.
+// close commits all pending submissions and waits for that. Later submissions are refused.
 func (c *committer) close() {
 	c.mu.Lock()
 	c.closed = true
@@ -171,7 +168,7 @@ func (c *committer) close() {
 	<-c.repliesDone
 }
 
-// submit queues w. If it is refused (Overloaded, Draining), done is not called.
+// submit queues w. If it returns a refusal (Overloaded, Draining), w.done is not called.
 func (c *committer) submit(w *pendingCommit) *fault.Error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -194,7 +191,7 @@ func (c *committer) submit(w *pendingCommit) *fault.Error {
 	return nil
 }
 
-// waitTx waits until the transaction has ended in which a session's work is now, if any is.
+// waitTx waits until the transaction that a session is in now has ended, if there is one.
 func (c *committer) waitTx(ctx context.Context, session string) error {
 	c.mu.Lock()
 	l := c.sessions[session]
@@ -215,10 +212,10 @@ func (c *committer) waitTx(ctx context.Context, session string) error {
 	}
 }
 
-// queueFull says whether w's own ops or bytes, above all that wait and its session's among
-// them, are too many. Only sessions with less than a quarter of the most have the last
-// quarter. What changes authority has an eighth more: who fills the queue must not keep
-// himself from being revoked.
+// queueFull reports whether own, the ops or bytes of w, exceed the bound most, given all that
+// are waiting and those of w's session. Only sessions with at most a quarter of the bound may
+// use the last quarter. A change of authority gets an eighth more: filling the queue must not
+// protect a peer from being revoked.
 func queueFull(w *pendingCommit, waiting, session, own, most int) bool {
 	switch do := w.sub.Direct; {
 	case do != nil && !do.Ops:
@@ -229,20 +226,20 @@ func queueFull(w *pendingCommit, waiting, session, own, most int) bool {
 	return waiting+own > most
 }
 
-// charge counts what came into a line, or left it. mu is held.
+// charge adds to the counts of l and of c. mu is held.
 func (c *committer) charge(l *sessionQueue, ops, bytes int) {
 	l.ops, l.bytes = l.ops+ops, l.bytes+bytes
 	c.ops, c.bytes = c.ops+ops, c.bytes+bytes
 }
 
-// stats is how many ops wait, and how many transactions, ops and bytes were committed.
+// stats returns the number of pending ops, and of committed transactions, ops and bytes.
 func (c *committer) stats() (waiting int, transactions, committed, bytes uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.ops, c.transactions, c.committed, c.committedBytes
 }
 
-// schedule puts a line with work into the queue. mu is held.
+// schedule appends l to the run queue if it has pending submissions. mu is held.
 func (c *committer) schedule(l *sessionQueue) {
 	if !l.inTx && !l.queued && len(l.pending) > 0 {
 		l.queued = true
@@ -251,12 +248,12 @@ func (c *committer) schedule(l *sessionQueue) {
 	}
 }
 
-// nextGroup waits for work and takes a transaction's worth; nil when all is done.
+// nextGroup waits for pending submissions and takes a transaction's worth; nil after close.
 func (c *committer) nextGroup() (group []*pendingCommit, lines []*sessionQueue) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for len(c.queue) == 0 {
-		// A line that is busy now may have more: its committer will see to it.
+		// A session in a transaction may have more: its committer schedules it.
 		if c.closed {
 			return nil, nil
 		}
@@ -289,7 +286,7 @@ func (c *committer) nextGroup() (group []*pendingCommit, lines []*sessionQueue) 
 	return group, lines
 }
 
-// endGroup lets lines go on, after a transaction with n submissions.
+// endGroup makes lines eligible again, after a transaction with n submissions.
 func (c *committer) endGroup(lines []*sessionQueue, n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -308,7 +305,7 @@ func (c *committer) endGroup(lines []*sessionQueue, n int) {
 	}
 }
 
-// commitGroup commits a group and sees that all of it is answered.
+// commitGroup commits a group; every submission of it is answered.
 func (c *committer) commitGroup(group []*pendingCommit) {
 	live := group[:0:0]
 	for _, w := range group {
@@ -330,7 +327,7 @@ func (c *committer) commitGroup(group []*pendingCommit) {
 		return
 	}
 	c.cfg.Log.Warn("a group failed and is tried one by one", "submissions", len(live), "error", err)
-	late := 0 // of those tried one by one, took too long
+	late := 0 // of those tried one by one, timed out
 	for i, w := range live {
 		err := c.transact([]*pendingCommit{w})
 		if err == nil {
@@ -340,7 +337,7 @@ func (c *committer) commitGroup(group []*pendingCommit) {
 		if errors.Is(err, context.DeadlineExceeded) {
 			late++
 		}
-		// One may be slow by itself; when a second is, it is the database.
+		// One may be slow by itself; if a second is, the database is.
 		if retryFutile(err) || late > 1 {
 			c.refuse(toFault(c.cfg.Log, err, "commit"), live[i+1:]...)
 			return
@@ -348,8 +345,8 @@ func (c *committer) commitGroup(group []*pendingCommit) {
 	}
 }
 
-// logOf is the log for what becomes of a submission. A batch's id is its client's text: one
-// that is no ULID may be anything, a secret too.
+// logOf returns the log for lines about a submission. A batch id is the client's text: unless
+// it is a ULID it may be anything, even a secret, and is left out.
 func (c *committer) logOf(w *pendingCommit) *slog.Logger {
 	log := logOf(w.caller, c.cfg.Log).With("session", w.sub.Batch.Session)
 	if _, err := ulid.ParseStrict(w.sub.Batch.BatchID); err == nil {
@@ -358,14 +355,14 @@ func (c *committer) logOf(w *pendingCommit) *slog.Logger {
 	return log
 }
 
-// logRefused writes which batch was refused, or had an op refused: its client knows it by that id.
+// logRefused logs which batch was refused, or had an op refused: the client knows it by its id.
 func (c *committer) logRefused(w *pendingCommit, code fault.Code) {
 	if code != fault.None && c.cfg.Log.Enabled(context.Background(), slog.LevelDebug) {
 		c.logOf(w).Debug("batch refused", "code", code)
 	}
 }
 
-// refuse answers works as a whole: nothing of them was done.
+// refuse answers works as a whole: nothing of them was committed.
 func (c *committer) refuse(why *fault.Error, works ...*pendingCommit) {
 	c.reply(func() {
 		for _, w := range works {
@@ -375,8 +372,8 @@ func (c *committer) refuse(why *fault.Error, works ...*pendingCommit) {
 	})
 }
 
-// retryFutile says that trying again one by one would meet the same. What took too long may
-// have done so for one of them.
+// retryFutile reports whether a retry one by one would fail the same way. A timeout may be due
+// to one submission of the group.
 func retryFutile(err error) bool {
 	switch fault.CodeOf(err) {
 	case fault.Unavailable:
@@ -387,7 +384,7 @@ func retryFutile(err error) bool {
 	return false
 }
 
-// transact runs one transaction; if it commits, it is answered and published.
+// transact runs one transaction; if it commits, it answers and publishes.
 func (c *committer) transact(group []*pendingCommit) error {
 	subs := make([]session.Submission, len(group))
 	ids := make([]string, 0, len(group))
@@ -455,8 +452,8 @@ func has(set map[string]struct{}, key string) bool {
 	return ok
 }
 
-// catchPanic runs f. A defect in it ends f and not the server: it goes to the log, and
-// what is told of it is given.
+// catchPanic runs f and recovers a panic, so that it ends f and not the server. The panic is
+// logged; the fault to send for it is returned.
 func catchPanic(log *slog.Logger, doing string, f func()) *fault.Error {
 	return toFault(log, func() (err error) {
 		defer recoverPanic(&err)
@@ -465,8 +462,8 @@ func catchPanic(log *slog.Logger, doing string, f func()) *fault.Error {
 	}(), doing)
 }
 
-// recoverPanic turns a panic into an error, so that it ends a transaction and not
-// the server.
+// recoverPanic turns a panic into an error, so that it ends a transaction and not the server.
+// It is called by defer.
 func recoverPanic(err *error) {
 	if p := recover(); p != nil {
 		*err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())

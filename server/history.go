@@ -1,5 +1,5 @@
-// The id of the database's history, which hello, /readyz and /api/v1 name: who knew
-// another one talks to a database that was restored from a copy since.
+// The id of the database's history, in hello, /readyz and /api/v1: a client that knows another id
+// talks to a database that was restored from a copy since.
 
 package server
 
@@ -8,10 +8,10 @@ import (
 	"net/http"
 )
 
-// historyHeader names the history in answers over HTTP.
+// historyHeader is the header with the history id in answers over HTTP.
 const historyHeader = "Mooring-History"
 
-// loadHistory reads the id: when the server starts, and whenever it is asked whether it is ready.
+// loadHistory reads the history id: at the start of the server, and with each /readyz.
 func (s *Server) loadHistory(ctx context.Context) error {
 	id, err := s.cfg.Store.HistoryID(ctx)
 	if err == nil {
@@ -20,7 +20,7 @@ func (s *Server) loadHistory(ctx context.Context) error {
 	return err
 }
 
-// historyID is the id as it was last read; "" if it never was.
+// historyID returns the id last read; "" if none was.
 func (s *Server) historyID() string {
 	if id := s.history.Load(); id != nil {
 		return *id
@@ -28,7 +28,7 @@ func (s *Server) historyID() string {
 	return ""
 }
 
-// withHistory has answers name it.
+// withHistory adds the history header to answers.
 func (s *Server) withHistory(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if id := s.historyID(); id != "" {

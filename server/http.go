@@ -1,4 +1,4 @@
-// The HTTP side: the WebSocket endpoint, and what a supervisor asks.
+// HTTP: the WebSocket endpoints, health checks, and mounted faces.
 
 package server
 
@@ -20,13 +20,11 @@ import (
 	"github.com/mooring-rpc/mooring/rpc"
 )
 
-// Handler serves GET /capnp (the WebSocket endpoint), /rpc (Cap'n Web: GET for a
-// WebSocket, POST for a batch), /healthz (the process
-// lives) and /readyz (it takes connections, its database answers, and nothing is known that
-// keeps commits from succeeding), at the
-// root and, where Config names a prefix, below it too, and what was mounted. It may
-// itself be mounted in a server of one's own, together with Run. Whatever is asked
-// for: over loopback it has to be asked of a host of the server's own.
+// Handler serves GET /capnp (the WebSocket endpoint), /rpc (Cap'n Web: GET for a WebSocket, POST
+// for a batch), /healthz (the process is alive), /readyz (it accepts connections, its database
+// answers, and no outage of commits is known), and the mounted faces, at the root and, if Config
+// names a prefix, below it too. It may itself be mounted in another server, together with Run.
+// Requests over loopback must name a host of this server.
 func (s *Server) Handler() http.Handler {
 	mux := http.NewServeMux()
 	for _, prefix := range s.prefixes() {
@@ -51,18 +49,17 @@ func (s *Server) Handler() http.Handler {
 	})
 }
 
-// maxDrainBytes is how much of a body net/http reads that nobody has asked for.
+// maxDrainBytes is how much of an unread body net/http reads.
 const maxDrainBytes = 256 << 10
 
-// drainBody reads what is left of a body whose sender wants the connection closed after
-// the answer. net/http does it for those who keep theirs: to these it would be closed
-// at once, and who still sends, a proxy, say, then loses the answer with it. What is
-// read takes no body, so none is waited for, and what began as a GET may be a WebSocket
-// by now, which others read.
+// drainBody reads the rest of a body whose sender asks for the connection to be closed after the
+// answer. net/http does that only for connections that are kept; it would close this one at once,
+// and a sender still sending, such as a proxy, would lose the answer. Methods that read have no
+// body to wait for, and a GET may be a WebSocket by now, which others read.
 func drainBody(w http.ResponseWriter, r *http.Request) {
 	reads := r.Method == http.MethodGet || r.Method == http.MethodHead
 	if r.Close && !reads && r.ContentLength != 0 && r.Header.Get("Expect") == "" {
-		// Where there is more, the reader has net/http wait a while before it closes.
+		// If there is more, the reader makes net/http wait a while before it closes.
 		_, _ = io.Copy(io.Discard, http.MaxBytesReader(w, r.Body, maxDrainBytes))
 	}
 }
@@ -81,7 +78,7 @@ func writePlain(w http.ResponseWriter, status int, text string) {
 	_, _ = io.WriteString(w, text)
 }
 
-// readyTimeout is how long the database may take to say that it is there.
+// readyTimeout bounds the database's answer to a readiness check.
 const readyTimeout = 2 * time.Second
 
 func (s *Server) serveReady(w http.ResponseWriter, r *http.Request) {
@@ -101,7 +98,7 @@ func (s *Server) serveReady(w http.ResponseWriter, r *http.Request) {
 	}
 	if err != nil {
 		level := slog.LevelWarn
-		if cause := dbfault.Of(err); cause != dbfault.None { // if it lasts, that is said once
+		if cause := dbfault.Of(err); cause != dbfault.None { // an outage that lasts is logged once
 			s.outage.suspect(cause)
 			level = slog.LevelDebug
 		}
@@ -120,7 +117,7 @@ func (s *Server) serveReady(w http.ResponseWriter, r *http.Request) {
 	writePlain(w, http.StatusOK, said+"\nhistory "+s.historyID()+"\n")
 }
 
-// serveCapnpSocket turns a request into a connection of the vat.
+// serveCapnpSocket upgrades a request to an rpc connection.
 func (s *Server) serveCapnpSocket(w http.ResponseWriter, r *http.Request) {
 	s.serveUpgrade(w, r, func() (serve func(), err error) {
 		t, err := rpc.Accept(w, r, rpc.AcceptOptions{OriginPatterns: s.cfg.OriginPatterns})
@@ -128,9 +125,9 @@ func (s *Server) serveCapnpSocket(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// serveUpgrade turns a request into a connection, which is served by a goroutine
-// of its own: what the request needed is given back at once, and an idle
-// connection costs little. Browsers of other origins are refused by the handshake.
+// serveUpgrade upgrades a request to a connection, which is served by a goroutine of its own: the
+// request's memory is freed at once, so that an idle connection costs little. The handshake
+// refuses browsers of other origins.
 func (s *Server) serveUpgrade(w http.ResponseWriter, r *http.Request, accept func() (serve func(), err error)) {
 	done, refused := s.admit(r.RemoteAddr)
 	if refused != nil {
@@ -149,15 +146,15 @@ func (s *Server) serveUpgrade(w http.ResponseWriter, r *http.Request, accept fun
 	}()
 }
 
-// newHTTPServer is the server for ln, with bounds on what a stranger may hold open
-// before it is a connection of the vat.
+// newHTTPServer returns the HTTP server, with bounds on the resources of a stranger before the
+// upgrade to a connection.
 func (s *Server) newHTTPServer() *http.Server {
 	return &http.Server{
 		Handler:           s.Handler(),
 		ConnState:         s.handshakes.track,
 		ConnContext:       withConn,
 		ReadHeaderTimeout: s.cfg.RPC.HandshakeTimeout,
-		ReadTimeout:       s.cfg.RPC.HandshakeTimeout, // a WebSocket has neither of these any more, a batch its own
+		ReadTimeout:       s.cfg.RPC.HandshakeTimeout, // a WebSocket is exempt from both, a batch has its own
 		WriteTimeout:      s.cfg.RPC.HandshakeTimeout + readyTimeout,
 		IdleTimeout:       time.Minute,
 		MaxHeaderBytes:    16 << 10,
@@ -167,8 +164,8 @@ func (s *Server) newHTTPServer() *http.Server {
 	}
 }
 
-// h2Limits bound what one connection of HTTP/2 may hold, which is as much as several
-// of HTTP/1.1 do. Clients that want a WebSocket make one of HTTP/1.1 for it.
+// h2Limits bounds one connection of HTTP/2 to the resources of a few of HTTP/1.1. Clients open
+// WebSockets over HTTP/1.1.
 func h2Limits(stall time.Duration) *http.HTTP2Config {
 	return &http.HTTP2Config{
 		MaxConcurrentStreams:          100,

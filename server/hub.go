@@ -1,9 +1,9 @@
-// The hub: who follows which session on this replica.
+// The hub: the subscriptions of this replica, by session.
 //
-// It hears of new events in three ways: from this replica's own commits
-// (published), from the database's notifications of other replicas' commits,
-// which are hints, and by polling, which is the guarantee. It holds nothing that
-// a subscriber could miss: cursors and a short tail; all else is in the log.
+// It learns of new events in three ways: from this replica's own commits (endCommit), from the
+// database's notifications of other replicas' commits, which are hints, and by polling, which
+// is the guarantee. It holds only cursors and a short tail of events; a subscriber reads
+// everything else from the log, so nothing is lost with the hub.
 
 package server
 
@@ -17,21 +17,22 @@ import (
 	"github.com/mooring-rpc/mooring/session"
 )
 
-// hub is safe for concurrent use. Locks are taken in the order hub.mu, sessionFanout.mu.
+// hub holds the fan-outs. It is safe for concurrent use. Locks are taken in the order hub.mu,
+// sessionFanout.mu.
 type hub struct {
 	ctx             context.Context // of everything the hub does; ended by close
 	cancel          context.CancelFunc
 	log             *slog.Logger
 	store           Store
 	timeout         time.Duration // one read
-	reads           chan struct{} // bounds the reads of the log that run at once
+	reads           chan struct{} // bounds the concurrent reads of the log
 	pageBytes       int
 	tailBytes       int
-	observeDelivery func(seconds float64) // is told how long deliveries took
+	observeDelivery func(seconds float64) // called with the duration of each delivery
 
 	mu        sync.Mutex
 	fanouts   map[string]*sessionFanout
-	holds     map[string]*commitHold // sessions this replica is committing to now
+	holds     map[string]*commitHold // sessions this replica is committing to
 	endReason *fault.Error
 
 	runMu  sync.Mutex
@@ -39,19 +40,19 @@ type hub struct {
 	wg     sync.WaitGroup
 }
 
-// commitHold keeps what others tell of a session back while a commit to it runs
-// here, since its events are about to be published.
+// commitHold holds notifications of a session back while a commit to it runs here, since the
+// commit's events are about to be published.
 type commitHold struct {
 	commits     int
-	cursor, gen uint64 // heard meanwhile
+	cursor, gen uint64 // highest notified meanwhile
 }
 
-// The hub's own bounds.
+// Bounds of the hub: concurrent reads, and bytes and events of a page and of a tail.
 const (
 	hubReads      = 4
 	hubPageBytes  = 1 << 20
 	hubTailBytes  = 1 << 20
-	hubPageEvents = 4096 // events
+	hubPageEvents = 4096
 )
 
 func newHub(store Store, timeout time.Duration, log *slog.Logger) *hub {
@@ -61,9 +62,10 @@ func newHub(store Store, timeout time.Duration, log *slog.Logger) *hub {
 		observeDelivery: func(float64) {}, fanouts: map[string]*sessionFanout{}, holds: map[string]*commitHold{}}
 }
 
-// subscribe adds s to its session's fan-out; s.started is called when it is known
-// whether it may follow the session. snapshot, if not nil, runs first, in a
-// goroutine of its own, and ends with s.begin or s.over. The refusal returned is for limits; nothing is called then.
+// subscribe adds s to the fan-out of session id. s.onStart is called once it is known whether
+// s may follow the session. If snapshot is not nil, it runs first, in a goroutine of its own,
+// and ends with s.beginEvents or s.end. A returned fault is a limit or a drain; s.onStart is not
+// called then.
 func (h *hub) subscribe(id string, s *subscription, snapshot func(context.Context)) *fault.Error {
 	if !s.conn.addSub() {
 		s.conn.limitHits.add(limitSubscriptions)
@@ -107,8 +109,8 @@ func (h *hub) subscribe(id string, s *subscription, snapshot func(context.Contex
 	return nil
 }
 
-// followers is how many follow how many sessions here, and how many events those lack
-// that are known of: all of them together, and the one furthest behind.
+// followers returns the number of subscriptions and of followed sessions here, and how many
+// known events the subscriptions have not been sent: the sum, and the largest lag of one.
 func (h *hub) followers() (followers, sessions int, behind, most uint64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -125,7 +127,7 @@ func (h *hub) followers() (followers, sessions int, behind, most uint64) {
 	return followers, len(h.fanouts), behind, most
 }
 
-// forget forgets a fan-out that nobody follows any more.
+// forget removes a fan-out without subscriptions.
 func (h *hub) forget(t *sessionFanout) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -136,7 +138,7 @@ func (h *hub) forget(t *sessionFanout) {
 	}
 }
 
-// beginCommit announces commits to sessions; committed follows in any case.
+// beginCommit announces commits to sessions; the caller calls endCommit in any case.
 func (h *hub) beginCommit(sessions []string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -148,8 +150,8 @@ func (h *hub) beginCommit(sessions []string) {
 	}
 }
 
-// endCommit hands on what a commit wrote (nothing, if it failed). Events of one
-// session come in the order of their commits.
+// endCommit publishes the events of a commit (nil if it failed) and releases the notifications
+// held back. Callers pass the commits of one session in their order.
 func (h *hub) endCommit(sessions []string, published *session.Published) {
 	if published != nil {
 		for i := range published.Sessions {
@@ -161,7 +163,7 @@ func (h *hub) endCommit(sessions []string, published *session.Published) {
 	for _, id := range sessions {
 		h.mu.Lock()
 		held := h.holds[id]
-		cursor, gen := held.cursor, held.gen // also if the next commit runs already: there may be no end of them
+		cursor, gen := held.cursor, held.gen // even if the next commit runs already: there might always be one
 		held.cursor, held.gen = 0, 0
 		held.commits--
 		if held.commits == 0 {
@@ -181,9 +183,9 @@ func (h *hub) fanout(id string) *sessionFanout {
 	return h.fanouts[id]
 }
 
-// notify takes word of a session's cursor (and AuthGen, 0 if not known) from
-// outside. It may be late, repeated or wrong: it only causes a look, and what that
-// finds counts.
+// notify handles a notification of a session's cursor (and AuthGen, 0 if not known) from
+// outside. It may be late, repeated or wrong: it only causes a read of the log, and only the
+// rows read count.
 func (h *hub) notify(id string, cursor, gen uint64) {
 	h.mu.Lock()
 	t := h.fanouts[id]
@@ -197,7 +199,7 @@ func (h *hub) notify(id string, cursor, gen uint64) {
 	}
 }
 
-// all gives the present fan-outs.
+// all returns the current fan-outs.
 func (h *hub) all() []*sessionFanout {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -208,10 +210,10 @@ func (h *hub) all() []*sessionFanout {
 	return topics
 }
 
-// pollBatch is how many sessions one poll asks for at once.
+// pollBatch is the number of sessions whose rows one poll reads at once.
 const pollBatch = 500
 
-// poll looks at every followed session's row once.
+// poll reads the row of every followed session once.
 func (h *hub) poll(ctx context.Context) error {
 	topics := h.all()
 	for len(topics) > 0 {
@@ -232,14 +234,14 @@ func (h *hub) poll(ctx context.Context) error {
 	return nil
 }
 
-// expire has subscriptions checked whose refs may have expired.
+// expire checks the subscriptions whose refs may have expired by now, in Unix ms.
 func (h *hub) expire(now int64) {
 	for _, t := range h.all() {
 		t.expire(now)
 	}
 }
 
-// endAll refuses new subscriptions and ends those there are, telling them why.
+// endAll ends all subscriptions with why, and refuses new ones with it.
 func (h *hub) endAll(why *fault.Error) {
 	h.mu.Lock()
 	h.endReason = why
@@ -249,7 +251,7 @@ func (h *hub) endAll(why *fault.Error) {
 	}
 }
 
-// close stops everything and waits for it. Subscribers are not told.
+// close stops all tasks of the hub and waits for them. Subscribers are not notified.
 func (h *hub) close() {
 	h.runMu.Lock()
 	h.closed = true
@@ -258,7 +260,7 @@ func (h *hub) close() {
 	h.wg.Wait()
 }
 
-// beginTask counts a goroutine of the hub in; false when it is closed.
+// beginTask counts a goroutine of the hub; it returns false if the hub is closed.
 func (h *hub) beginTask() bool {
 	h.runMu.Lock()
 	defer h.runMu.Unlock()
@@ -271,7 +273,7 @@ func (h *hub) beginTask() bool {
 
 func (h *hub) endTask() { h.wg.Done() }
 
-// runAfter runs f in a while, unless the hub is closed before.
+// runAfter runs f after delay, unless the hub is closed first.
 func (h *hub) runAfter(delay time.Duration, f func()) {
 	if !h.beginTask() {
 		return
@@ -281,13 +283,13 @@ func (h *hub) runAfter(delay time.Duration, f func()) {
 		select {
 		case <-h.ctx.Done():
 		case <-time.After(delay):
-			_ = catchPanic(h.log, "go on after a pause", f) // it is in the log
+			_ = catchPanic(h.log, "go on after a pause", f) // it is logged
 		}
 	}()
 }
 
-// readLog reads a page after cursor from, no larger than a subscriber's window
-// needs, with the grants of refs in the same snapshot.
+// readLog reads a page after cursor from, no larger than a subscriber's window, with the
+// grants of refs in the same snapshot.
 func (h *hub) readLog(id string, from uint64, window int, refs []string, hashesAt ...uint64) (*session.LogPage, error) {
 	select {
 	case h.reads <- struct{}{}:

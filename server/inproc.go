@@ -1,6 +1,6 @@
-// The API within the process: pages and APIs over HTTP reach the same
-// sessions and spaces, under the same checks and limits, without a wire between.
-// inproc_follow.go is what they are sent, inproc_stream.go what an outbox sends.
+// The API within the process: HTTP handlers (faces) reach the same sessions and spaces as
+// peers, under the same checks and limits, without a wire between. inproc_follow.go delivers
+// events and state to them, and inproc_stream.go commits the batches of an outbox.
 
 package server
 
@@ -17,9 +17,9 @@ import (
 	"github.com/mooring-rpc/mooring/session"
 )
 
-// Caller is somebody who asks over HTTP: a request, or a page that follows. What
-// it holds ends with its context. Its methods, and those of what it holds, may be
-// called concurrently; their errors are faults.
+// Caller is the client of one HTTP request, or of one long answer. It and its capabilities end
+// with its context. Its methods and those of its capabilities may be called concurrently; their
+// errors are faults.
 type Caller struct {
 	server *Server
 	conn   *connState
@@ -27,7 +27,7 @@ type Caller struct {
 	remote string
 }
 
-// Caller is for a request from remote (http.Request.RemoteAddr).
+// Caller returns the caller of a request from remote (http.Request.RemoteAddr).
 func (s *Server) Caller(ctx context.Context, remote string) *Caller {
 	c := &Caller{server: s, conn: s.newConnState(remote), ctx: ctx, remote: remote}
 	c.conn.log = logOf(ctx, s.log)
@@ -35,23 +35,23 @@ func (s *Server) Caller(ctx context.Context, remote string) *Caller {
 	return c
 }
 
-// RemoteAddr implements origin.
+// RemoteAddr implements peerConn.
 func (c *Caller) RemoteAddr() string { return c.remote }
 
-// Done implements origin.
+// Done implements peerConn.
 func (c *Caller) Done() <-chan struct{} { return c.ctx.Done() }
 
-// Abort implements origin: a request has no connection of its own to lose.
+// Abort implements peerConn. It does nothing: a request has no connection of its own to close.
 func (c *Caller) Abort(error) {}
 
-// Address is whom the caller counts for: an address without its port, of IPv6 a
-// /64.
+// Address returns the address that the caller's limits count by: without its port, and a /64
+// for IPv6.
 func (c *Caller) Address() string { return addressOf(c.remote) }
 
-// Restore redeems a ref. redemption is what counts as one redemption of it (64
-// bytes at most); "" is one of its own. The answer to an unknown or wrong ref may
-// take long, as over the other wires (ThrottleFailure); a dead one with the right secret is
-// given, and says what killed it when it is used.
+// Restore redeems a ref. redemption is the idempotency key of the redemption (at most 64 bytes);
+// "" makes a new one. The error for an unknown ref or a wrong secret may be delayed, as over the
+// other wires (ThrottleFailure). A dead ref with the right secret is restored: its calls return
+// why it is dead.
 func (c *Caller) Restore(ref capability.Ref, redemption string) (*Capability, error) {
 	g := &gateway{server: c.server, conn: c.conn}
 	object, refused := g.redeem(c.ctx, credential{id: ref.ID, secret: ref.Secret, redemption: redemption})
@@ -69,9 +69,9 @@ func (c *Caller) Restore(ref capability.Ref, redemption string) (*Capability, er
 	return nil, refused
 }
 
-// ThrottleFailure counts a wrong try of the caller's address, and waits until it may be told
-// so, as the answer to a wrong ref does: for a face with secrets or names of its
-// own. The error is Overloaded if too many such answers wait already.
+// ThrottleFailure counts a wrong try of the caller's address, and waits as long as the answer to
+// a wrong ref would: for a face with secrets or names of its own. It returns Overloaded if too
+// many answers of the address are waiting already.
 func (c *Caller) ThrottleFailure() error {
 	from, told := &throttledCaller{Caller: c}, make(chan struct{})
 	c.server.authThrottle.respond(from, func() { close(told) })
@@ -85,17 +85,17 @@ func (c *Caller) ThrottleFailure() error {
 	return errOrNil(from.refused)
 }
 
-// throttledCaller is the origin of one wrong try.
+// throttledCaller is the peerConn of one wrong try.
 type throttledCaller struct {
 	*Caller
 	refused *fault.Error
 }
 
-// Abort implements origin: it is told that too many wait, by who called.
+// Abort implements peerConn: it records the refusal, that too many answers are waiting.
 func (w *throttledCaller) Abort(why error) { w.refused = toFault(w.conn.log, why, "wait") }
 
-// Assume is what the ref of this id allows, without its secret: for a face that
-// made the ref and has its own way of knowing whom it speaks for.
+// Assume returns the capability of the ref of this id without its secret: for a face that made
+// the ref and authenticates its clients in a way of its own.
 func (c *Caller) Assume(ref string) *Capability {
 	h := &Capability{caller: c, ref: ref}
 	if target := capability.Target(ref); capability.IsSpace(target) {
@@ -106,8 +106,8 @@ func (c *Caller) Assume(ref string) *Capability {
 	return h
 }
 
-// Capability is a live capability: a session or a space under one ref. Whether that
-// still allows anything is looked at in every call.
+// Capability is a live capability: a session or a space under one ref. Every call checks whether
+// the ref still allows it.
 type Capability struct {
 	caller *Caller
 	ref    string
@@ -115,16 +115,16 @@ type Capability struct {
 	space  *space
 }
 
-// Ref is the id of the ref that it stands on.
+// Ref returns the id of the capability's ref.
 func (h *Capability) Ref() string { return h.ref }
 
-// Target is the session's or space's id.
+// Target returns the session's or space's id.
 func (h *Capability) Target() string { return capability.Target(h.ref) }
 
-// IsSpace says whether it is a space.
+// IsSpace reports whether the capability is a space's.
 func (h *Capability) IsSpace() bool { return h.space != nil }
 
-// session is the object, or why there is none.
+// session returns the session's object, or a fault for a space.
 func (h *Capability) session() (*sess, *fault.Error) {
 	if h.sess == nil {
 		return nil, fault.BadArgument.With("the ref is one of a space: name a session's")
@@ -132,7 +132,7 @@ func (h *Capability) session() (*sess, *fault.Error) {
 	return h.sess, nil
 }
 
-// errOrNil makes an error of a refusal, which may be none.
+// errOrNil converts a refusal to an error; a nil refusal is a nil error.
 func errOrNil(refused *fault.Error) error {
 	if refused == nil {
 		return nil
@@ -140,16 +140,16 @@ func errOrNil(refused *fault.Error) error {
 	return refused
 }
 
-// Description is what a ref is told of itself and its session.
+// Description is the answer of Describe.
 type Description struct {
 	Now   int64 // database clock, Unix ms
 	Grant *capability.Grant
-	Row   *session.Row // nil for a space; Head is as the ref is shown it
+	Row   *session.Row // nil for a space; Head is masked as the ref is shown it
 	Info  *session.Entry
 }
 
-// Describe needs the right to read, or that the ref is a space's and alive. Info
-// is the session's info; nil if there is none, or the ref does not show it.
+// Describe needs the right to read, or a live ref of a space. Info is the session's info entry,
+// nil if there is none or the ref does not show it.
 func (h *Capability) Describe(ctx context.Context) (*Description, error) {
 	if h.space != nil {
 		grant, sight, refused := h.space.readAccess(ctx, 0, "describe")
@@ -177,10 +177,10 @@ func (h *Capability) Describe(ctx context.Context) (*Description, error) {
 	return &Description{Now: sight.Now, Grant: grant, Row: sight.Row, Info: info}, nil
 }
 
-// Range gives the folded state of the keys above after and below below, in order
-// and in a snapshot of its own: at most maxEntries and about maxBytes. What the
-// ref does not show is left out, so there may be more after a page of nothing:
-// next is the key to go on after, "" at the end. page.Row.Head is as the ref is shown it.
+// Range returns the folded state of the keys above after and below below, in order and from one
+// snapshot: at most maxEntries and about maxBytes. Entries that the ref does not show are left
+// out, so more may follow an empty page: next is the key to continue after, "" at the end.
+// page.Row.Head is masked as the ref is shown it.
 func (h *Capability) Range(ctx context.Context, after, below string, maxBytes, maxEntries int) (page *session.StateRange, next string, err error) {
 	used := ""
 	if after == "" {
@@ -199,12 +199,12 @@ func (h *Capability) Range(ctx context.Context, after, below string, maxBytes, m
 	return page, next, nil
 }
 
-// outlinePageKeys is how many keys Outline reads at once.
+// outlinePageKeys is the number of keys that Outline reads at once.
 const outlinePageKeys = 1 << 14
 
-// Outline calls each with what there is of the keys above after and below below, without
-// values and by key, some at a time, at most most of them, and each time in a snapshot of its
-// own. What the ref does not show is left out. An error of each ends it, and is given back.
+// Outline calls each with pages of the entries of the keys above after and below below, by key and
+// without values. A page has at most most entries and comes from a snapshot of its own. Entries
+// that the ref does not show are left out. An error of each ends Outline, which returns it.
 func (h *Capability) Outline(ctx context.Context, after, below string, most int, each func([]*session.Entry) error) error {
 	for more := true; more; {
 		page, err := h.readVisible(ctx, "snapshot", func(ctx context.Context, o *sess) (*session.StateRange, error) {
@@ -224,9 +224,9 @@ func (h *Capability) Outline(ctx context.Context, after, below string, most int,
 	return nil
 }
 
-// Values gives the entries of keys, in their order and in a snapshot of its own, as
-// many as weigh about maxBytes, and of next keys in all: what is gone, or not shown by
-// the ref, is left out.
+// Values returns the entries of keys, in their order and from one snapshot, until they reach
+// about maxBytes. next is the number of keys read; keys that are gone, or not shown by the ref,
+// are left out of the page.
 func (h *Capability) Values(ctx context.Context, keys []string, maxBytes int) (page *session.StateRange, next int, err error) {
 	page, err = h.readVisible(ctx, "", func(ctx context.Context, o *sess) (page *session.StateRange, err error) {
 		page, next, err = o.server.cfg.Store.ReadValues(ctx, h.Target(), keys, maxBytes, []string{h.ref})
@@ -235,8 +235,8 @@ func (h *Capability) Values(ctx context.Context, keys []string, maxBytes int) (p
 	return page, next, err
 }
 
-// readVisible reads a part of the state and leaves out what the ref does not show. used is
-// the use that is counted, "" for none.
+// readVisible reads a part of the state and removes what the ref does not show. used is the
+// method that is counted as a use, "" for none.
 func (h *Capability) readVisible(ctx context.Context, used string, read func(context.Context, *sess) (*session.StateRange, error)) (*session.StateRange, error) {
 	o, refused := h.session()
 	if refused != nil {
@@ -261,16 +261,16 @@ func (h *Capability) readVisible(ctx context.Context, used string, read func(con
 	return page, nil
 }
 
-// Position is a place in a log: after the event at Cursor. Hash is that event's as it
-// was shown, or zero: it is compared, since a server that was restored has others at
-// the same cursors.
+// Position is a point in a log: after the event at Cursor. Hash is that event's hash as it was
+// shown, or zero. It is compared, since a server that was restored has other events at the same
+// cursors.
 type Position struct {
 	Cursor uint64
 	Hash   session.Hash
 }
 
-// Events gives a page of the log after a position: at most limit events, and at most
-// as many as one answer may have.
+// Events returns a page of the log after a position: at most limit events, and at most the
+// limits of one answer (1000 events, 4 MiB).
 func (h *Capability) Events(ctx context.Context, after Position, limit int) (*session.LogPage, error) {
 	o, refused := h.session()
 	if refused != nil {
@@ -282,9 +282,9 @@ func (h *Capability) Events(ctx context.Context, after Position, limit int) (*se
 	return page, errOrNil(refused)
 }
 
-// ApplyDirect applies ops, all or none, and recorded in no ledger: create, put and remove,
-// which may be said again. When it returns, what it did is committed. cursor is
-// the session's after it.
+// ApplyDirect applies ops, all or none, without recording them in a ledger. The methods are
+// create, put and remove, which may be repeated. When it returns nil, the ops are committed and
+// cursor is the session's after them.
 func (h *Capability) ApplyDirect(ctx context.Context, ops ...ledger.Intent) (cursor uint64, err error) {
 	o, refused := h.session()
 	if refused != nil {
@@ -294,14 +294,14 @@ func (h *Capability) ApplyDirect(ctx context.Context, ops ...ledger.Intent) (cur
 	return a.Cursor, errOrNil(a.Err)
 }
 
-// Create makes a session of a space that the ref may make sessions in. args are
-// those of the op create; owner is the id of the owner's ref that they name.
+// Create makes a session in a space. args are those of the op create; owner is the id of the
+// owner's ref that they name.
 func (h *Capability) Create(ctx context.Context, id, owner string, args ...ledger.Arg) error {
 	return h.create(ctx, id, owner, args, &session.Direct{Ops: true})
 }
 
-// CreateSharedExternalID is Create of a session whose external id other sessions that were
-// made under the ref may have too.
+// CreateSharedExternalID is Create of a session whose external id other sessions made under the
+// ref may have too.
 func (h *Capability) CreateSharedExternalID(ctx context.Context, id, owner string, args ...ledger.Arg) error {
 	return h.create(ctx, id, owner, args, &session.Direct{Ops: true, SharedExternalID: true})
 }
@@ -311,7 +311,7 @@ func (h *Capability) create(ctx context.Context, id, owner string, args []ledger
 		return fault.BadArgument.With("sessions are made in a space: name a space's ref")
 	}
 	o, refused := h.space.newSession(id, owner)
-	if refused == nil { // what is refused below leaves a row
+	if refused == nil { // a refusal below leaves a row
 		_, _, refused = h.space.readAccess(ctx, capability.Create, session.MethodCreate)
 	}
 	if refused != nil {
@@ -321,7 +321,7 @@ func (h *Capability) create(ctx context.Context, id, owner string, args []ledger
 	return errOrNil(o.commitDirect(ctx, ledger.Batch{Session: id, Ops: []ledger.Intent{op}}, do).Err)
 }
 
-// Share mints a ref of the session below the one it stands on.
+// Share mints a ref of the session below the capability's ref.
 func (h *Capability) Share(ctx context.Context, m capability.MintRequest) error {
 	o, refused := h.session()
 	if refused != nil {
@@ -330,8 +330,8 @@ func (h *Capability) Share(ctx context.Context, m capability.MintRequest) error 
 	return errOrNil(o.commitDirect(ctx, ledger.Batch{Session: h.Target()}, &session.Direct{Share: &m}).Err)
 }
 
-// Revoke ends a ref of the session and all below it; nothing under it commits
-// after cut.
+// Revoke revokes a ref of the session and all refs below it; nothing commits under them after
+// cut.
 func (h *Capability) Revoke(ctx context.Context, ref string) (cut uint64, err error) {
 	o, refused := h.session()
 	if refused != nil {
@@ -341,7 +341,7 @@ func (h *Capability) Revoke(ctx context.Context, ref string) (cut uint64, err er
 	return a.Cut, errOrNil(a.Err)
 }
 
-// commitDirect queues what needs no outbox and waits for what came of it.
+// commitDirect queues a commit without an outbox and waits for its answer.
 func (o *sess) commitDirect(ctx context.Context, batch ledger.Batch, do *session.Direct) session.Answer {
 	done := make(chan session.Answer, 1)
 	w := &pendingCommit{ops: max(len(batch.Ops), 1), bytes: 64 + opsSize(batch.Ops), caller: ctx, done: func(a session.Answer) { done <- a },
@@ -350,10 +350,10 @@ func (o *sess) commitDirect(ctx context.Context, batch ledger.Batch, do *session
 	if refused := o.server.committer.submit(w); refused != nil {
 		return session.Answer{Err: refused}
 	}
-	return <-done // what has begun is finished; else ctx drops it
+	return <-done // once begun it is finished; before that ctx drops it
 }
 
-// List gives a page of a space's sessions; it needs the right to list.
+// List returns a page of a space's sessions; it needs the right to list.
 func (h *Capability) List(ctx context.Context, q session.ListQuery) (*session.ListPage, error) {
 	if h.space == nil {
 		return nil, fault.BadArgument.With("sessions are listed by their space: name a space's ref")
@@ -362,7 +362,7 @@ func (h *Capability) List(ctx context.Context, q session.ListQuery) (*session.Li
 	return page, errOrNil(refused)
 }
 
-// Refs gives a page of a tree of refs; it needs the right to revoke.
+// Refs returns a page of a tree of refs; it needs the right to revoke.
 func (h *Capability) Refs(ctx context.Context, q session.TreeQuery) (*session.TreePage, error) {
 	if h.space != nil {
 		page, refused := h.space.tree(ctx, q)
@@ -372,18 +372,18 @@ func (h *Capability) Refs(ctx context.Context, q session.TreeQuery) (*session.Tr
 	return page, errOrNil(refused)
 }
 
-// Mount has a face served at path, and below it if it ends in a slash, at the root
-// and below Config.Prefix, which the face does not see. Before Run and Handler.
+// Mount serves face at path, and below it if it ends in a slash, at the root and below
+// Config.Prefix, which is stripped for the face. It is called before Run and Handler.
 func (s *Server) Mount(path string, face http.Handler) { s.mounts[path] = face }
 
-// Admit counts a stream over HTTP that lasts (server-sent events, a WebSocket of a
-// face's own) as a connection. Who gets no refusal calls done, and ends when the
-// server drains: what it follows does then.
+// Admit counts a long answer over HTTP (server-sent events, a WebSocket of a face) as a
+// connection. If the error is nil, the face calls done at its end, and ends it when the server
+// drains: subscriptions end then by themselves.
 func (s *Server) Admit(remote string) (done func(), err error) {
 	done, refused := s.admit(remote)
 	return done, errOrNil(refused)
 }
 
-// Draining is closed when the server begins to drain: what a face keeps open without
-// following anything ends then.
+// Draining returns a channel that is closed when the server begins to drain: a face ends
+// connections without a subscription then.
 func (s *Server) Draining() <-chan struct{} { return s.drainStarted }

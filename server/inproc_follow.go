@@ -1,5 +1,5 @@
-// What a face within the process is sent: events as they come, and snapshots. It
-// takes them at its own pace, within the window of any subscriber.
+// Events and snapshots for a face within the process. It receives them at its own pace, within
+// the window that any subscriber has.
 
 package server
 
@@ -16,18 +16,18 @@ import (
 	"github.com/mooring-rpc/mooring/session"
 )
 
-// slowReaderTimeout is how long a reader may take over what it is given before what waits behind that
-// is let go of. followWindow is what may wait for one who has taken nothing yet, or was
-// slow; it doubles with each delivery that is taken, up to Config.WindowBytes.
-// maxFollowDelivery bounds a delivery, but for a single event.
+// slowReaderTimeout is how long take may run before the events queued behind it are dropped.
+// followWindow is the window, in bytes, of a reader that has acked nothing yet or was slow; it
+// doubles with each ack, up to Config.WindowBytes. maxFollowDelivery bounds the bytes of a
+// delivery, unless it is a single event.
 const (
 	slowReaderTimeout = 500 * time.Millisecond
 	followWindow      = 64 << 10
 	maxFollowDelivery = 32 << 10
 )
 
-// Rewind is what Follow's take returns to be given once more what comes after a position:
-// it has let go of it.
+// Rewind is the error that Follow's take returns to receive the events after a position again,
+// for a reader that has dropped them.
 type Rewind struct{ After Position }
 
 // Error implements error.
@@ -35,16 +35,16 @@ func (a Rewind) Error() string {
 	return fmt.Sprintf("what follows cursor %d is wanted again", a.After.Cursor)
 }
 
-// errSlowReader says that a reader was slow, and what waited for it was let go of.
+// errSlowReader reports that a reader was slow, and that its queued events were dropped.
 var errSlowReader = errors.New("what waited was let go of")
 
-// Follow calls take for every event after a position, once each and in order, a few
-// at a time, until ctx ends (its error), take fails (that error, unless it is Rewind) or
-// the subscription ends (a fault: Revoked and the like, CursorExpired, Draining).
+// Follow calls take for every event after a position, once each and in order, a few at a time,
+// until ctx ends (its error), take fails (that error, unless it is Rewind) or the subscription
+// ends (a fault: Revoked and the like, CursorExpired, Draining).
 //
-// The log is the buffer: while take runs for longer than a moment nothing waits behind
-// it. The subscription ends then, and another one goes on where take is, as for a
-// reader who comes back.
+// The log is the buffer: while take runs for longer than slowReaderTimeout, no events are queued
+// behind it. The subscription ends then, and another one continues after take's last event, as
+// for a reader that reconnects.
 func (h *Capability) Follow(ctx context.Context, after Position, take func([]*session.Event) error) error {
 	o, refused := h.session()
 	if refused != nil {
@@ -60,8 +60,8 @@ func (h *Capability) Follow(ctx context.Context, after Position, take func([]*se
 	}
 }
 
-// follow is Follow until the reader is slow (errSlowReader), or wants something again. at is
-// where it is. The first of a reader is counted as a use, or audited as a refusal.
+// follow is Follow until the reader is slow (errSlowReader) or rewinds. at is the reader's
+// position. The first call of a reader counts a use, or audits a refusal.
 func (o *sess) follow(ctx context.Context, at *Position, first bool, take func([]*session.Event) error) error {
 	box := newInbox()
 	sub := &subscription{auth: o.auth, conn: o.conn, window: min(initialWindow, o.server.cfg.WindowBytes), windowMax: o.server.cfg.WindowBytes,
@@ -85,7 +85,7 @@ func (o *sess) follow(ctx context.Context, at *Position, first bool, take func([
 			sub.end(nil)
 		}
 	})
-	slow.Stop() // nothing is being taken
+	slow.Stop() // take is not running
 	for {
 		got, why := box.next(ctx)
 		switch {
@@ -107,8 +107,8 @@ func (o *sess) follow(ctx context.Context, at *Position, first bool, take func([
 	}
 }
 
-// Snapshot calls take with the folded state as of a position (cursor 0: now), piece by
-// piece, all of one position, which it returns. Who takes too long is given up.
+// Snapshot calls take with the folded state as of a position (cursor 0: now), piece by piece,
+// and returns the position of all pieces. A reader that stalls gets SlowConsumer.
 func (h *Capability) Snapshot(ctx context.Context, at Position, take func(*session.StateChunk) error) (of Position, err error) {
 	o, refused := h.session()
 	if refused != nil {
@@ -149,15 +149,15 @@ func (h *Capability) Snapshot(ctx context.Context, at Position, take func(*sessi
 	return shot.position(), nil
 }
 
-// inboxItem is one call of a sink that waits to be taken.
+// inboxItem is one queued call of a sink.
 type inboxItem struct {
 	events []*session.Event
 	piece  *session.StateChunk
 	done   func(error)
 }
 
-// inbox is the sink of who takes what comes in a goroutine of its own. What waits
-// in it is bounded by the subscription's window.
+// inbox is the sink of a reader that takes items in a goroutine of its own. The subscription's
+// window bounds the items in it.
 type inbox struct {
 	wake chan struct{}
 
@@ -169,7 +169,7 @@ type inbox struct {
 
 func newInbox() *inbox { return &inbox{wake: make(chan struct{}, 1)} }
 
-// put changes what is in the box, until its end.
+// put runs change on the inbox unless it is closed, and wakes the reader.
 func (b *inbox) put(change func()) {
 	b.mu.Lock()
 	if !b.closed {
@@ -184,7 +184,7 @@ func (b *inbox) put(change func()) {
 
 // events implements sink.
 func (b *inbox) events(events []*session.Event, done func(error)) {
-	events = slices.Clone(events) // what is beside them is let go of
+	events = slices.Clone(events) // so that the page they are part of can be freed
 	b.put(func() { b.items = append(b.items, inboxItem{events: events, done: done}) })
 }
 
@@ -193,20 +193,20 @@ func (b *inbox) state(piece *session.StateChunk, _ bool, done func(error)) {
 	b.put(func() { b.items = append(b.items, inboxItem{piece: piece, done: done}) })
 }
 
-// ended implements sink. The first reason stays.
+// ended implements sink. The first reason counts.
 func (b *inbox) ended(why *fault.Error) bool {
 	b.put(func() { b.err, b.closed = errOrNil(why), true })
 	return true
 }
 
-// abandon empties the box for good, for who is slow; false if it has ended already.
+// abandon drops all items and closes the inbox, for a slow reader; it returns false if it was closed.
 func (b *inbox) abandon() (did bool) {
 	b.put(func() { b.items, b.err, b.closed, did = nil, errSlowReader, true, true })
 	return did
 }
 
-// next takes the first delivery out of the box, waiting for one; one without done says that
-// there is none any more, and why, or that ctx has ended.
+// next removes and returns the first item, waiting for one. An item without done means that the
+// inbox was closed, with the reason why, or that ctx has ended.
 func (b *inbox) next(ctx context.Context) (d inboxItem, why error) {
 	for {
 		b.mu.Lock()

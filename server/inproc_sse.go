@@ -1,5 +1,5 @@
-// Answers over HTTP that last: server-sent events. Their connections count as the
-// WebSockets do, and no longer among those that have yet to become something.
+// Long answers over HTTP: server-sent events. Their connections count like WebSockets, and no
+// longer as handshakes.
 
 package server
 
@@ -13,24 +13,23 @@ import (
 	"github.com/mooring-rpc/mooring/internal/socket"
 )
 
-// connKey is a connection of newHTTPServer's server in the context of its requests.
+// connKey is the context key of a request's net.Conn, for newHTTPServer's server.
 type connKey struct{}
 
 func withConn(ctx context.Context, c net.Conn) context.Context {
 	return context.WithValue(ctx, connKey{}, c)
 }
 
-// MaxUnsentBytes is how much the system is to take in of an answer that lasts beyond what
-// it can send: its reader may read very slowly, and there may be thousands.
+// MaxUnsentBytes is how much of a long answer the operating system buffers beyond what it can
+// send: the reader may be very slow, and there may be thousands.
 const MaxUnsentBytes = 32 << 10
 
-// AdmitStream is Admit for a request whose answer lasts. It takes the request's
-// connection out of the count of handshakes and lifts the time limits of requests
-// that are answered at once, so the face must set a write deadline of its own for
-// everything it writes (http.ResponseController). Before the answer's head is
-// written; over HTTP/1.1 the connection serves no request after it. A request with a body is
-// refused (BadArgument): once its time limit is lifted, net/http would wait for what
-// is left of that without an end.
+// AdmitStream is Admit for a request with a long answer. It removes the request's connection
+// from the handshakes and lifts the request's time limits, so the face must set a write deadline
+// for each of its writes (http.ResponseController). It is called before the answer's head is
+// written. Over HTTP/1.1 the connection serves no request after it. A request with a body is
+// refused (BadArgument): once its time limit is lifted, net/http would wait for the rest of the
+// body without end.
 func (s *Server) AdmitStream(w http.ResponseWriter, r *http.Request) (done func(), err error) {
 	if r.ContentLength != 0 {
 		w.Header().Set("Connection", "close")
@@ -46,7 +45,7 @@ func (s *Server) AdmitStream(w http.ResponseWriter, r *http.Request) (done func(
 		w.Header().Set("Connection", "close")
 		s.handshakes.remove(c)
 		socket.LimitUnsent(c, MaxUnsentBytes)
-	case c != nil: // the connection goes on with others
+	case c != nil: // the connection serves other requests too
 		admitted, over := done, s.handshakes.beginStream(c)
 		done = func() {
 			over()

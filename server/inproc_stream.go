@@ -1,5 +1,5 @@
-// An outbox within the process: the batches of stream.go, under the same rules, without
-// a wire between.
+// An outbox within the process: the batches of stream.go, under the same rules, without a wire
+// between.
 
 package server
 
@@ -11,19 +11,19 @@ import (
 	"github.com/mooring-rpc/mooring/session"
 )
 
-// Stream is the right to speak for one outbox in one session. Its methods may be
-// called concurrently: batches are taken in the order of the calls.
+// Stream is the right to send the batches of one outbox to one session. Its methods may be
+// called concurrently: batches are committed in the order of the calls.
 type Stream struct {
-	LastSeq      uint64 // of the outbox's ops, when it was opened
-	AckedThrough uint64 // what the outbox had acknowledged then
+	LastSeq      uint64 // of the outbox's ops, when the stream was opened
+	AckedThrough uint64 // highest seq the outbox had acknowledged then
 
 	stream *stream
 }
 
-// OpenStream opens the stream of an outbox in the session. The first opening
-// registers the outbox's secret (32 bytes); under another secret the same id has a stream
-// of its own. An incarnation below the last one's is Fenced. A dead ref opens a stream too: it
-// repeats recorded outcomes and records denials.
+// OpenStream opens the stream of an outbox in the session. The first opening registers the
+// outbox's secret (32 bytes); with another secret the same id has a stream of its own. An
+// incarnation below the last one's is Fenced. A dead ref opens a stream too: it repeats recorded
+// outcomes and records denials.
 func (h *Capability) OpenStream(_ context.Context, outbox string, secret []byte, incarnation uint64) (*Stream, error) {
 	o, refused := h.session()
 	if refused != nil {
@@ -32,9 +32,9 @@ func (h *Capability) OpenStream(_ context.Context, outbox string, secret []byte,
 	return o.openInproc(outbox, secret, incarnation)
 }
 
-// CreateStream is OpenStream for a session of the space that is about to be made:
-// its first op is create or fork, and mints owner, the id of the session's owner's
-// ref. It makes nothing by itself, and is the same after the session was made.
+// CreateStream is OpenStream for a session of the space that is about to be made: its first op
+// is create or fork, and mints owner, the id of the session's owner's ref. CreateStream makes
+// no session itself, and works the same after the session was made.
 func (h *Capability) CreateStream(_ context.Context, id, owner, outbox string, secret []byte, incarnation uint64) (*Stream, error) {
 	if h.space == nil {
 		return nil, fault.BadArgument.With("sessions are made in a space: name a space's ref")
@@ -55,11 +55,10 @@ func (o *sess) openInproc(outbox string, secret []byte, incarnation uint64) (*St
 	return &Stream{LastSeq: row.LastSeq, AckedThrough: row.AckedThrough, stream: opened}, nil
 }
 
-// Apply sends a batch and gives its outcomes, recorded now or before. Session,
-// outbox and incarnation are the stream's, and what an op says of its batch is
-// taken from the batch. with are the live sessions that its ops name (fork's
-// source). An error means that nothing was recorded, and that the batch may come
-// again as it is.
+// Apply commits a batch and returns its outcomes, recorded now or before. Session, outbox and
+// incarnation are the stream's, and the batch fields of an op are taken from the batch. with
+// are the live sessions that its ops name (fork's source). An error means that nothing was
+// recorded, and that the batch may be retried unchanged.
 func (s *Stream) Apply(ctx context.Context, b ledger.Batch, with ...*Capability) (session.Answer, error) {
 	o := s.stream
 	b.Session, b.Outbox, b.Incarnation = o.auth.session, o.id, o.incarnation
@@ -86,11 +85,11 @@ func (s *Stream) Apply(ctx context.Context, b ledger.Batch, with ...*Capability)
 		}
 	}
 	o.submit(&deferredCommit{commit: w})
-	a := <-done // what has begun is finished; else ctx drops it
+	a := <-done // once begun it is finished; before that ctx drops it
 	return a, errOrNil(a.Err)
 }
 
-// opsSize is what ops count for in the queue.
+// opsSize returns the bytes that ops count for in the commit queue.
 func opsSize(ops []ledger.Intent) int {
 	n := opBytes * len(ops)
 	for i := range ops {

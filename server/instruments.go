@@ -1,5 +1,5 @@
-// What is measured while it happens: how long calls, commits and deliveries take, and
-// who is refused why.
+// Instruments: durations of calls, commits and deliveries, and counters of refusals, observed as
+// they happen.
 
 package server
 
@@ -21,7 +21,7 @@ import (
 // durationBuckets are the bounds of histograms: from half a millisecond to 16 seconds.
 var durationBuckets = prometheus.ExponentialBuckets(0.0005, 2, 16)
 
-// instruments is safe for concurrent use.
+// instruments holds the instruments. It is safe for concurrent use.
 type instruments struct {
 	calls      *prometheus.HistogramVec
 	commits    prometheus.Histogram
@@ -31,7 +31,7 @@ type instruments struct {
 	stopped    *prometheus.GaugeVec
 	requests   *prometheus.CounterVec
 
-	// The series of calls, by what is called.
+	// The series of calls, by object.
 	gateway, space, session, stream, api prometheus.Observer
 }
 
@@ -54,7 +54,7 @@ func newInstruments() *instruments {
 			Help: "Requests over HTTP that are answered, by the route that their path fits and the status."}, []string{"route", "status"}),
 	}
 	for _, cause := range dbfault.Causes() {
-		o.failures.WithLabelValues(string(cause)) // 0 is shown
+		o.failures.WithLabelValues(string(cause)) // so that 0 is exported
 		o.stopped.WithLabelValues(string(cause))
 	}
 	o.gateway, o.space, o.session, o.stream, o.api = o.calls.WithLabelValues("gateway"), o.calls.WithLabelValues("space"),
@@ -62,12 +62,12 @@ func newInstruments() *instruments {
 	return o
 }
 
-// collectors are for a registry.
+// collectors returns the collectors to register.
 func (o *instruments) collectors() []prometheus.Collector {
 	return []prometheus.Collector{o.calls, o.commits, o.deliveries, o.refusals, o.failures, o.stopped, o.requests}
 }
 
-// observeCall measures a call until its answer. It comes before all that might answer.
+// observeCall measures a call until its answer. It must precede everything that may answer.
 func (o *instruments) observeCall(c *rpc.Call, of prometheus.Observer) {
 	began := time.Now()
 	c.OnAnswer(func(err error) {
@@ -76,7 +76,7 @@ func (o *instruments) observeCall(c *rpc.Call, of prometheus.Observer) {
 	})
 }
 
-// callFault is what a call's error tells its caller.
+// callFault converts a call's error to the fault that its caller gets; nil for nil.
 func callFault(err error) *fault.Error {
 	switch e := err.(type) {
 	case nil:
@@ -89,18 +89,19 @@ func callFault(err error) *fault.Error {
 	return fault.Internal.With("")
 }
 
-// ObserveRequest has a request over HTTP measured that began then and is answered.
+// ObserveRequest measures a request to a face that began at began and is answered now.
 func (s *Server) ObserveRequest(began time.Time) {
 	s.instruments.api.Observe(time.Since(began).Seconds())
 }
 
-// countRequest counts a request over HTTP. A pattern is a route of ours, so there are few; "" fits none.
+// countRequest counts a request over HTTP. pattern is a route of this server, so there are few;
+// "" is none.
 func (o *instruments) countRequest(pattern string, status int) {
 	if pattern == "" {
 		pattern = "none"
 	}
 	if status == 0 {
-		status = http.StatusOK // as net/http answers for who writes nothing
+		status = http.StatusOK // net/http's default
 	}
 	o.requests.WithLabelValues(pattern, strconv.Itoa(status)).Inc()
 }
@@ -112,8 +113,8 @@ func (o *instruments) countRefusal(f *fault.Error) {
 	}
 }
 
-// countAnswer counts the ops that an answer refuses; one that is refused as a whole is counted where it
-// leaves. What is only repeated was counted before. It gives the code of the first refusal.
+// countAnswer counts the refused ops of an answer, and returns the code of the first refusal. An
+// answer refused as a whole is counted where it is sent. A duplicate was counted before.
 func (o *instruments) countAnswer(a *session.Answer) (first fault.Code) {
 	if a.Err != nil {
 		first = a.Err.Code
@@ -135,7 +136,7 @@ func (o *instruments) countAnswer(a *session.Answer) (first fault.Code) {
 	return first
 }
 
-// buildInfo is a series of value 1 that says what is running.
+// buildInfo is a series of value 1 labeled with the build.
 func buildInfo(name string) prometheus.Collector {
 	_, version, _ := strings.Cut(name, "/")
 	labels := prometheus.Labels{"version": version, "goversion": "", "revision": ""}

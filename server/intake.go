@@ -1,5 +1,5 @@
-// How much memory there is for what peers send: for strangers, who have shown no ref
-// yet, and for those who have.
+// Intake: memory budgets for what peers send, one for strangers, who have shown no ref yet, and
+// one for all others.
 
 package server
 
@@ -12,25 +12,24 @@ import (
 )
 
 const (
-	// maxStrangerMessage is how much of what a stranger sends is kept before a restore
-	// of its has succeeded.
+	// maxStrangerMessage is how much of a stranger's message is buffered before a restore of the
+	// peer has succeeded.
 	maxStrangerMessage = 1 << 20
-	// intakeMaxWait is how long more than that waits for the restore, and anything
-	// for memory.
+	// intakeMaxWait is how long a larger message waits for the restore, and any message for
+	// memory.
 	intakeMaxWait = 10 * time.Second
 )
 
-// MemoryBudgets is the budgets of what peers send, for faces that read bodies: what
-// strangers send is charged to the first by the address, and what those send that
-// have shown a ref to the second by its id (membudget.Account.Move).
+// MemoryBudgets returns the budgets for what peers send, for faces that read bodies: messages of
+// strangers are charged to the first by address, and those of peers that have shown a ref to the
+// second by the ref's id (membudget.Account.Move).
 func (s *Server) MemoryBudgets() (strangers, known *membudget.Budget) {
 	return s.intake.Strangers, s.intake.Known
 }
 
-// OpenIntake is what a connection from remote may send that is served by a face, where
-// messages show secrets themselves: show gives what one shows, of which this has
-// come, and Trust is for whoever has been shown one in another way. It has to be
-// closed.
+// OpenIntake returns the intake of a connection from remote that a face serves, and whose messages
+// contain secrets themselves. show returns the ref shown by a message of which have was read so
+// far; Trust is for a ref shown in another way. The caller closes the intake.
 func (s *Server) OpenIntake(remote string, show func(have []byte) (ref string, err error)) *intake.Peer {
 	return s.intake.OpenFindingRefs(addressOf(remote), show)
 }

@@ -1,5 +1,5 @@
-// Bounds of the server itself, for counting: those of one connection are the
-// vat's own (rpc.Limits).
+// Counters of the server's own limits. The limits of one connection are counted by package rpc
+// (rpc.Limits).
 
 package server
 
@@ -9,7 +9,7 @@ import (
 	"github.com/mooring-rpc/mooring/internal/connlimit"
 )
 
-// limitKind is a limit of Config that something from outside can meet.
+// limitKind is a limit of Config that peers can meet.
 type limitKind int
 
 const (
@@ -28,7 +28,7 @@ const (
 var limitNames = [numLimits]string{"", "connections", "connections_per_address", "handshakes", "subscriptions",
 	"batches_in_flight", "commit_queue", "wrong_tries", "snapshots"}
 
-// limitOf is the bound of a gate that was met, where all is the one on everybody.
+// limitOf converts the bound that a limiter reports; all is the kind of its bound on all addresses.
 func limitOf(met connlimit.Bound, all limitKind) limitKind {
 	switch met {
 	case connlimit.None:
@@ -39,10 +39,10 @@ func limitOf(met connlimit.Bound, all limitKind) limitKind {
 	return all
 }
 
-// String gives a bound's name as it stands in metrics.
+// String returns the limit's name in metrics.
 func (b limitKind) String() string { return limitNames[b] }
 
-// limitHits counts how often each bound was met.
+// limitHits counts how often each limit was met. It is safe for concurrent use.
 type limitHits struct{ n [numLimits]atomic.Uint64 }
 
 func (h *limitHits) add(b limitKind)          { h.n[b].Add(1) }

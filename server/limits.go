@@ -1,19 +1,18 @@
-// Limits that change while the server runs.
+// Limits that can be changed while the server runs.
 
 package server
 
 import "sync/atomic"
 
-// liveConfig is the Config whose limits hold now. Those of one connection are taken of it at its
-// beginning, and hold for it as long as it lasts.
+// liveConfig is the Config with the current limits. A connection takes its limits from it when it
+// begins, and keeps them.
 type liveConfig = atomic.Pointer[Config]
 
-// SetLimits has other limits of cfg hold from now on: those on connections, on what peers hold
-// of the server's memory, on wrong tries, on what waits to be committed and the quotas for all,
-// those of one connection for connections that come. Nothing that there is already is taken
-// away where it is more than may be now. What else stands in cfg changes nothing:
-// HandshakeTimeout, WriteTimeout, BatchTimeout and MessageBytes least of all, which are
-// promised to clients, or to net/http, once.
+// SetLimits applies the limits of cfg from now on: on connections, peers' memory, wrong tries, the
+// commit queue and quotas, and, for new connections, the limits of one connection. It takes
+// nothing away that exceeds a new limit already. All other fields of cfg are ignored, among them
+// HandshakeTimeout, WriteTimeout, BatchTimeout and MessageBytes, which clients, or net/http, are
+// given once.
 func (s *Server) SetLimits(cfg Config) {
 	cfg = cfg.withDefaults()
 	now := s.cfg

@@ -1,5 +1,5 @@
-// Listening: connections let in, and refused, before they are served. WebSockets
-// come through http.go, byte streams through here.
+// Admission of connections, before they are served. WebSockets arrive through http.go, byte
+// streams through here.
 
 package server
 
@@ -17,7 +17,7 @@ import (
 	"github.com/mooring-rpc/mooring/rpc"
 )
 
-// admissionRefusal is what a connection that is not let in is told.
+// admissionRefusal is the fault for a connection that is not admitted.
 func admissionRefusal(met limitKind) *fault.Error {
 	if met == limitPerAddress {
 		return fault.Overloaded.With("no more connections from this address now: close some, or try again later")
@@ -25,7 +25,7 @@ func admissionRefusal(met limitKind) *fault.Error {
 	return fault.Overloaded.With("no more connections now: try again later")
 }
 
-// admit counts a connection from remote in. Who gets no refusal calls done.
+// admit counts a connection from remote. If refused is nil, the caller calls done at its end.
 func (s *Server) admit(remote string) (done func(), refused *fault.Error) {
 	address := addressOf(remote)
 	s.mu.Lock()
@@ -45,9 +45,9 @@ func (s *Server) admit(remote string) (done func(), refused *fault.Error) {
 	}, nil
 }
 
-// handshakes bounds what is connected over HTTP and is no WebSocket, and no answer
-// that lasts (inproc_sse.go), yet. Where they are scarce the address with most of
-// them loses its oldest: who sends half of many requests shuts nobody out.
+// handshakes bounds the HTTP connections that are neither a WebSocket nor a long answer
+// (inproc_sse.go) yet. At the bound, the address with most of them loses its oldest, so that a
+// peer that sends half of many requests shuts out no others. It is safe for concurrent use.
 type handshakes struct {
 	server  *Server
 	limiter *connlimit.EvictingLimiter
@@ -56,10 +56,10 @@ type handshakes struct {
 	open map[net.Conn]*httpConn
 }
 
-// httpConn is a connection over HTTP. Over HTTP/2 it may have several answers that
-// last at once, and others after them.
+// httpConn is a connection over HTTP. Over HTTP/2 it may have several long answers at once, and
+// other requests after them.
 type httpConn struct {
-	entry   *connlimit.Entry // nil while something lasts
+	entry   *connlimit.Entry // nil during long answers
 	streams int
 }
 
@@ -78,7 +78,7 @@ func (h *handshakes) track(c net.Conn, state http.ConnState) {
 	}
 }
 
-// enter counts a connection in, in the place of an older one if it has to be.
+// enter counts a connection, evicting an older one at the bound.
 func (h *handshakes) enter(c net.Conn) *connlimit.Entry {
 	entry, met := h.limiter.Acquire(addressOf(c.RemoteAddr().String()), func() { h.closeConn(c) })
 	if bound := limitOf(met, limitHandshakes); bound != limitNone {
@@ -88,8 +88,7 @@ func (h *handshakes) enter(c net.Conn) *connlimit.Entry {
 	return entry
 }
 
-// closeConn closes a connection that has to go, without a word that it might have to be
-// waited for to take.
+// closeConn closes an evicted connection, below TLS: a close_notify might block.
 func (h *handshakes) closeConn(c net.Conn) {
 	if t, ok := c.(*tls.Conn); ok {
 		c = t.NetConn()
@@ -97,8 +96,8 @@ func (h *handshakes) closeConn(c net.Conn) {
 	_ = c.Close()
 }
 
-// requestReceived notes that a request of a connection has come as a whole, and is answered:
-// others go before it.
+// requestReceived marks a connection busy, since a whole request has arrived: connections that are
+// not busy are evicted first.
 func (h *handshakes) requestReceived(ctx context.Context) {
 	if c, ok := ctx.Value(connKey{}).(net.Conn); ok {
 		h.setBusy(c, true)
@@ -117,7 +116,7 @@ func (h *handshakes) setBusy(c net.Conn, busy bool) {
 	}
 }
 
-// remove counts a connection out for good; one that is not counted changes nothing.
+// remove stops counting a connection; it ignores one that is not counted.
 func (h *handshakes) remove(c net.Conn) {
 	h.mu.Lock()
 	is := h.open[c]
@@ -128,7 +127,7 @@ func (h *handshakes) remove(c net.Conn) {
 	}
 }
 
-// beginStream counts a connection out for as long as an answer of it lasts: until done.
+// beginStream stops counting a connection while a long answer lasts: until done is called.
 func (h *handshakes) beginStream(c net.Conn) (done func()) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -159,7 +158,7 @@ func (s *Server) acceptStreams(ln net.Listener) error {
 		if errors.Is(err, net.ErrClosed) {
 			return nil
 		}
-		if err != nil { // too many open files, say, or a peer that has gone again
+		if err != nil { // such as too many open files, or a peer that has gone
 			pause = min(max(2*pause, 5*time.Millisecond), time.Second)
 			s.log.Warn("accept failed", "listener", ln.Addr(), "error", err)
 			select {
@@ -183,7 +182,8 @@ func (s *Server) acceptStreams(ln net.Listener) error {
 	}
 }
 
-// refuseStream tells a byte stream why it is not served, unless many are being told.
+// refuseStream sends a byte stream the reason of its refusal, or only closes it while maxRefusing
+// others are being sent theirs.
 func (s *Server) refuseStream(told *sync.WaitGroup, c net.Conn, t rpc.Transport, why *fault.Error) {
 	select {
 	case s.refusing <- struct{}{}:
@@ -203,13 +203,13 @@ func (s *Server) refuseStream(told *sync.WaitGroup, c net.Conn, t rpc.Transport,
 // maxRefusing bounds the goroutines of refuseStream.
 const maxRefusing = 64
 
-// ServeConn serves one connection over t, which it owns from now on, until it
-// ends. The error is Overloaded at a limit of connections, Draining when the
-// server is stopping; nil in all other cases.
+// ServeConn serves one connection over t, which it owns from now on, until it ends. It returns
+// Overloaded at a limit of connections, Draining when the server is stopping, and nil in all
+// other cases.
 func (s *Server) ServeConn(t rpc.Transport) error {
 	done, refused := s.admit(t.RemoteAddr())
 	if refused != nil {
-		_ = rpc.Refuse(t, exception{refused}) // to a peer that has gone there is nothing to say
+		_ = rpc.Refuse(t, exception{refused}) // fails only if the peer is gone
 		return refused
 	}
 	defer done()
@@ -217,7 +217,7 @@ func (s *Server) ServeConn(t rpc.Transport) error {
 	return nil
 }
 
-// newConnState is what a connection's objects share; who makes it says where from.
+// newConnState returns the state of a connection from remote; the caller sets peerConn and intake.
 func (s *Server) newConnState(remote string) *connState {
 	now := s.liveConfig.Load()
 	return &connState{log: s.log, peer: peerName(remote), address: addressOf(remote), limitHits: &s.limitHits, saved: newSavedRefs(),
@@ -233,13 +233,13 @@ func (s *Server) serve(t rpc.Transport) {
 		Logger: s.connLog, LimitHits: &s.rpcLimitHits, Intake: l.intake})
 	l.peerConn = conn
 	s.mu.Lock()
-	late := s.stopping // drain has not seen it
+	late := s.stopping // drain has missed the connection
 	s.conns[conn] = l
 	s.mu.Unlock()
 	if late {
 		conn.Close("the server is stopping")
 	}
-	_ = conn.Run(s.connCtx) // it has logged why it ended
+	_ = conn.Run(s.connCtx) // it has logged its error
 	s.authThrottle.dropConn(conn)
 	s.mu.Lock()
 	delete(s.conns, conn)

@@ -1,4 +1,4 @@
-// Logs of what strangers can have said much.
+// Loggers for lines that strangers can cause in numbers.
 
 package server
 
@@ -7,7 +7,7 @@ import (
 	"log/slog"
 )
 
-// logOf is a log in which each line names the request that ctx is of.
+// logOf returns log with the id of the request that ctx belongs to, if any.
 func logOf(ctx context.Context, log *slog.Logger) *slog.Logger {
 	if id := RequestID(ctx); id != "" {
 		return log.With("request", id)
@@ -15,8 +15,8 @@ func logOf(ctx context.Context, log *slog.Logger) *slog.Logger {
 	return log
 }
 
-// demoted is a log of connections: what would be information about one is
-// detail for a server with thousands.
+// demoted is a handler for the logs of connections: Info about one connection is Debug for a
+// server with thousands.
 type demoted struct{ slog.Handler }
 
 func demote(l slog.Level) slog.Level {
@@ -45,10 +45,10 @@ func (d demoted) WithAttrs(attrs []slog.Attr) slog.Handler {
 // WithGroup implements slog.Handler.
 func (d demoted) WithGroup(name string) slog.Handler { return demoted{d.Handler.WithGroup(name)} }
 
-// logWriter hands net/http's complaints to our log.
+// logWriter writes net/http's error log to log.
 type logWriter struct{ log *slog.Logger }
 
 func (w logWriter) Write(line []byte) (int, error) {
-	w.log.Debug("http", "error", string(line)) // strangers can have it say much
+	w.log.Debug("http", "error", string(line)) // strangers can cause many lines
 	return len(line), nil
 }

@@ -1,5 +1,5 @@
-// Metrics: what a monitor asks of a server, in Prometheus' terms. They are
-// gathered when they are asked for; serving costs nothing for them but counters.
+// Metrics in the Prometheus formats. They are gathered when they are scraped; between scrapes they
+// cost only the counters.
 
 package server
 
@@ -15,8 +15,8 @@ import (
 	"github.com/mooring-rpc/mooring/rpc"
 )
 
-// Metrics serves the server's metrics, those of its process included, in
-// Prometheus' formats. They name no session, ref or peer. Its answers name their requests, as all do.
+// Metrics returns a handler that serves the metrics of the server and its process, in the
+// Prometheus formats. They contain no session, ref or peer. Its answers have a request id, as all do.
 func (s *Server) Metrics() http.Handler {
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(s.instruments.collectors()...)
@@ -24,7 +24,7 @@ func (s *Server) Metrics() http.Handler {
 	return s.withRequestID(promhttp.HandlerFor(reg, promhttp.HandlerOpts{Registry: reg}))
 }
 
-// traffic is what counts up over all connections.
+// traffic is the sum of counters of connections.
 type traffic struct{ messagesIn, messagesOut, bytesIn, bytesOut uint64 }
 
 func (t *traffic) add(s rpc.Stats) {
@@ -147,7 +147,7 @@ func (m metrics) Collect(ch chan<- prometheus.Metric) {
 	m.collectCapnweb(gauge, counter)
 }
 
-// collectCapnweb gives what there is of connections over Cap'n Web.
+// collectCapnweb collects the metrics of connections over Cap'n Web.
 func (m metrics) collectCapnweb(gauge func(*prometheus.Desc, int, ...string), counter func(*prometheus.Desc, uint64, ...string)) {
 	open, sum, total, batches := m.s.capnweb.stats()
 	gauge(descCapnwebOpen, open)
@@ -165,7 +165,7 @@ func (m metrics) collectCapnweb(gauge func(*prometheus.Desc, int, ...string), co
 	counter(descCapnwebBytes, total.bytesOut, "out")
 }
 
-// traffic sums up the open connections' tables, and all connections' counters.
+// traffic sums the tables of the open connections, and the counters of all connections.
 func (s *Server) traffic() (sum rpc.Stats, total traffic) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -1,7 +1,7 @@
-// Outages: what keeps commits from succeeding for more than a moment, a full disk, say, or a
-// database that is away, takes no writes or is locked. /readyz, the log and a metric say so
-// from when it is known until it is over. What concerns one batch, or one session's quota, is
-// none: others commit.
+// Outages: causes that keep commits from succeeding for more than a moment, such as a full disk,
+// or a database that is unavailable, read-only or locked. /readyz, the log and a metric report
+// one from its detection until it is over. A failure of one batch, or of one session's quota, is
+// not an outage: others commit.
 
 package server
 
@@ -22,51 +22,51 @@ const (
 	minProbeBytes = 1 << 20
 	maxProbeBytes = 16 << 20
 
-	// Where there is less than minFreeSpace, the disk may be full. It is looked at every freeSpaceInterval: while nobody commits
-	// anything nothing else tells.
+	// Below minFreeSpace bytes the disk may be full. That is checked every freeSpaceInterval:
+	// while nobody commits, nothing else reveals it.
 	minFreeSpace      = 4 << 20
 	freeSpaceInterval = 5 * time.Second
 )
 
-// probeConfig says when commits are looked into.
+// probeConfig configures the probes.
 type probeConfig struct {
 	interval   time.Duration // from a failure to the first probe, and to the next
-	timeout    time.Duration // for one: then it has failed
-	slowCommit time.Duration // a transaction that takes longer may be one that never ends
+	timeout    time.Duration // of one probe; then it has failed
+	slowCommit time.Duration // a transaction that takes longer makes an outage suspected
 }
 
-// outage is about the commits of a server. It is suspected when one fails, or takes long, and
-// looked into with commits of its own, probes: it stands from the first that fails until one
-// succeeds. Safe for concurrent use.
+// outage tracks whether the server's commits succeed. An outage is suspected when a commit fails,
+// or takes long. It is then probed with commits of its own, and lasts from the first probe that
+// fails until one succeeds. It is safe for concurrent use.
 type outage struct {
 	probeConfig
 	log         *slog.Logger
 	instruments *instruments
-	wake        chan struct{} // it has become suspected
+	wake        chan struct{} // an outage has become suspected
 
 	mu           sync.Mutex
-	suspectCause dbfault.Cause          // what a commit failed for, None if no probe is due
-	cause        dbfault.Cause          // what the last probe failed for, None unless it stands
+	suspectCause dbfault.Cause          // why a commit failed; None if no probe is due
+	cause        dbfault.Cause          // why the last probe failed; None unless there is an outage
 	reason       string                 // the cause in words
-	logged       map[dbfault.Cause]bool // which are in the log
+	logged       map[dbfault.Cause]bool // causes logged already
 	since        time.Time              // of the first failure
 	failed       int                    // transactions
 	committed    int                    // transactions that wrote something, since the last probe
-	bytes        int                    // that a disk had no room for
+	bytes        int                    // of the largest transaction that a disk had no room for
 }
 
 func newOutage(cfg Config, seen *instruments) *outage {
 	return &outage{probeConfig: cfg.probe, log: cfg.Log, instruments: seen, wake: make(chan struct{}, 1)}
 }
 
-// suspect says that commits may not succeed, for a reason; None is no reason.
+// suspect records that commits may be failing for cause; None is ignored.
 func (o *outage) suspect(cause dbfault.Cause) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.suspectLocked(cause)
 }
 
-// suspectLocked is suspected with mu held.
+// suspectLocked is suspect with mu held.
 func (o *outage) suspectLocked(cause dbfault.Cause) {
 	if cause == dbfault.None || o.suspectCause != dbfault.None {
 		return
@@ -78,8 +78,8 @@ func (o *outage) suspectLocked(cause dbfault.Cause) {
 	}
 }
 
-// recordFailure counts a transaction that was not committed, if the database kept it from that.
-// bytes is how large it was, 0 if that is not known.
+// recordFailure counts a transaction that failed, if the database was the cause. bytes is its
+// size, 0 if that is not known.
 func (o *outage) recordFailure(err error, bytes int) {
 	cause := dbfault.Of(err)
 	if cause == dbfault.None {
@@ -102,32 +102,32 @@ func (o *outage) recordSuccess() {
 	o.mu.Unlock()
 }
 
-// current says what keeps commits from succeeding, if something is known to.
+// current returns the cause of the outage, dbfault.None if there is none.
 func (o *outage) current() (cause dbfault.Cause, why string, since time.Time) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.cause, o.reason, o.since
 }
 
-// probeDue says whether a probe is, and how large.
+// probeDue reports whether a probe is due, and its size in bytes.
 func (o *outage) probeDue() (due bool, bytes int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.suspectCause != dbfault.None, o.bytes
 }
 
-// recordProbe takes what a probe has come to.
+// recordProbe handles the result of a probe.
 func (o *outage) recordProbe(err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	others := o.committed
 	o.committed = 0
-	if err == nil || others > 0 && o.bytes == 0 { // where a disk is nearly full, small ones may succeed
+	if err == nil || others > 0 && o.bytes == 0 { // on a nearly full disk, small commits may succeed
 		o.end()
 		return
 	}
 	cause := dbfault.Of(err)
-	if cause == dbfault.None { // something else may be wrong with the probe
+	if cause == dbfault.None { // the probe itself may have failed for another reason
 		cause = o.suspectCause
 	}
 	if o.cause != dbfault.None {
@@ -144,7 +144,7 @@ func (o *outage) recordProbe(err error) {
 	}
 }
 
-// end says that commits succeed. mu is held.
+// end ends the outage, or the suspicion. mu is held.
 func (o *outage) end() {
 	if o.cause != dbfault.None {
 		o.instruments.stopped.WithLabelValues(string(o.cause)).Set(0)
@@ -153,7 +153,7 @@ func (o *outage) end() {
 	o.suspectCause, o.cause, o.reason, o.logged, o.failed, o.bytes = dbfault.None, dbfault.None, "", nil, 0, 0
 }
 
-// lowOnSpace says that there is little room on the database's disk.
+// lowOnSpace suspects a full disk.
 func (o *outage) lowOnSpace() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -161,7 +161,7 @@ func (o *outage) lowOnSpace() {
 	o.bytes = max(o.bytes, minProbeBytes)
 }
 
-// watch probes while there is reason to, until ctx ends.
+// watch probes while an outage is suspected, until ctx ends; room returns the disk's free space.
 func (o *outage) watch(ctx context.Context, probe func(ctx context.Context, bytes int) error, room func() (bytes uint64, known bool)) {
 	for {
 		due, bytes := o.probeDue()
@@ -192,12 +192,12 @@ func (o *outage) watch(ctx context.Context, probe func(ctx context.Context, byte
 	}
 }
 
-// watchCommits is the loop that looks into what keeps commits from succeeding.
+// watchCommits is the loop that probes whether commits succeed.
 func (s *Server) watchCommits(ctx context.Context) {
 	s.outage.watch(ctx, s.cfg.Store.Probe, s.cfg.Store.FreeSpace)
 }
 
-// warn says that something was not done, but in detail for what an outage says.
+// warn logs that something was not done; at debug level if the current outage explains it.
 func (s *Server) warn(what string, err error) {
 	level := slog.LevelWarn
 	if cause, _, _ := s.outage.current(); cause != dbfault.None && dbfault.Of(err) != dbfault.None {
@@ -206,8 +206,8 @@ func (s *Server) warn(what string, err error) {
 	s.log.Log(context.Background(), level, what, "error", err)
 }
 
-// monitoredStore is a store of whose failures to write an outage learns. Those of UpdateOptimistic it learns
-// from the committer, who knows how much was to be written.
+// monitoredStore is a store that reports its failed writes to an outage. The committer reports
+// those of UpdateOptimistic, since it knows their size.
 type monitoredStore struct {
 	Store
 	outage *outage

@@ -1,7 +1,7 @@
-// The first start: a space, its root ref, and the file that holds that ref's
-// text. The file is written and synced before the grant is stored, so a crash
-// in between leaves a ref that the next start makes true, and never a space
-// whose owner nobody knows. A file that is there is never replaced by another ref.
+// The first start: a space, its root ref, and the file with that ref's text. The file is written
+// and synced before the grant is stored, so a crash in between leaves a ref that the next start
+// stores, and never a space without a known owner. An existing file is never replaced by another
+// ref.
 
 package server
 
@@ -26,19 +26,19 @@ import (
 // OwnerFile is the name of the file with the owner's sturdy ref.
 const OwnerFile = "owner.ref"
 
-// Owner tells what Bootstrap found or made. It holds no secret.
+// Owner is the result of Bootstrap. It contains no secret.
 type Owner struct {
-	Path    string // of the file; "" if this folder has none
-	Space   string // the space's id
-	Created bool   // this start made the space
-	Foreign bool   // the folder's file is of another database
-	Dead    bool   // the file's ref was revoked, or another has its place
+	Path    string // of the file; "" if the folder has none
+	Space   string // id of the space
+	Created bool   // this call made the space
+	Foreign bool   // the folder's file belongs to another database
+	Dead    bool   // the file's ref was revoked or rotated
 }
 
-// Bootstrap makes the space and its owner's ref in dir where the database has
-// none. address is where the ref says the server is. If moved is true, a file
-// that is there and names another address is rewritten with this one. Any number
-// of servers may do this at once on one database: one of them makes the space.
+// Bootstrap makes the space and its owner's ref in dir if the database has none. address is the
+// server's address in the ref. If moved is true, an existing file with another address is
+// rewritten with this one. Any number of servers may call it at once on one database: one of them
+// makes the space.
 func Bootstrap(ctx context.Context, st Store, dir string, address capability.Ref, moved bool) (*Owner, error) {
 	if err := recoverRotateOwner(ctx, st, dir); err != nil {
 		return nil, err
@@ -77,7 +77,7 @@ func Bootstrap(ctx context.Context, st Store, dir string, address capability.Ref
 		if moved && !written && ref.Address() != address.Address() {
 			return owner, replaceOwnerFile(path, address.With(ref.ID, ref.Secret))
 		}
-	case written: // another server was first, with its own folder: this ref never was anybody's
+	case written: // another server was first, with a folder of its own: this ref was never stored
 		owner.Path = ""
 		if err := os.Remove(path); err != nil {
 			return nil, fmt.Errorf("remove the unused owner ref: %w", err)
@@ -100,7 +100,7 @@ func readOwnerFile(path string) (capability.Ref, error) {
 	return ref, nil
 }
 
-// createOwnerFile writes ref to path unless a file is there; then it gives that one's ref.
+// createOwnerFile writes ref to path. If a file exists, it returns that file's ref instead.
 func createOwnerFile(path string, ref capability.Ref) (got capability.Ref, written bool, err error) {
 	tmp, err := writeTemp(path, ref, nil)
 	if err != nil {
@@ -117,8 +117,8 @@ func createOwnerFile(path string, ref capability.Ref) (got capability.Ref, writt
 	return ref, true, newfile.SyncDir(filepath.Dir(path))
 }
 
-// replaceOwnerFile writes ref to path for whom the folder's owner.ref belongs to, or the
-// folder, if that is lost: a rescue may be root's, and the server reads the file.
+// replaceOwnerFile writes ref to path, owned by the owner of the folder's owner.ref, or of the
+// folder if there is no such file: root may run it, and the server reads the file.
 func replaceOwnerFile(path string, ref capability.Ref) error {
 	was, err := os.Stat(filepath.Join(filepath.Dir(path), OwnerFile))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -138,8 +138,8 @@ func replaceOwnerFile(path string, ref capability.Ref) error {
 	return newfile.SyncDir(filepath.Dir(path))
 }
 
-// writeTemp writes ref to a new file of mode 0600 beside path, durably. It belongs to
-// whom was does, if that is not nil.
+// writeTemp writes ref durably to a new file of mode 0600 in path's folder, with the owner of was
+// if that is not nil. It returns the file's name.
 func writeTemp(path string, ref capability.Ref, was fs.FileInfo) (name string, err error) {
 	f, err := os.CreateTemp(filepath.Dir(path), "."+OwnerFile+"-*")
 	if err != nil {

@@ -1,9 +1,9 @@
-// The rescue on the server's machine: a new root ref for who has lost the owner's
-// ref, or fears for it. Holding the data folder or the database is the authority.
+// Rotation of the root ref on the server's machine: a new root ref for an owner whose ref is lost,
+// or may be known to others. Access to the data folder or the database is the authority.
 //
-// The new ref is in a file of its own, durably, before the database hears of it,
-// and takes the place of owner.ref when that has committed. A crash in between is
-// mended by doing it again, with the same new ref, or by the next start.
+// The new ref is in a file of its own, durably, before it is stored in the database, and replaces
+// owner.ref when that has committed. After a crash in between, a repeated call, with the same new
+// ref, or the next start completes it.
 
 package server
 
@@ -22,29 +22,29 @@ import (
 	"github.com/mooring-rpc/mooring/session"
 )
 
-// newOwnerFile has the new ref until it is in place.
+// newOwnerFile is the name of the file with the new ref, until it replaces OwnerFile.
 const newOwnerFile = OwnerFile + ".new"
 
-// RescueStore is what RotateOwner needs of a store.
+// RescueStore is the store of RotateOwner.
 type RescueStore interface {
-	// FirstSpace is the id of the space that the first start made.
+	// FirstSpace returns the id of the space that the first start made.
 	FirstSpace(ctx context.Context) (string, error)
-	// RotateRoot puts root in the place of its space's root ref, whose id it
-	// gives; "" if that was done before.
+	// RotateRoot replaces its space's root ref by root, and returns the old ref's id; "" if
+	// that was done before.
 	RotateRoot(ctx context.Context, root *capability.Grant) (old string, err error)
 }
 
-// RotatedOwner tells what RotateOwner did. It holds no secret.
+// RotatedOwner is the result of RotateOwner. It contains no secret.
 type RotatedOwner struct {
 	Path  string // of the file with the new ref
-	Space string // the space's id
-	Ref   string // the new ref's id
-	Old   string // that of the one that is dead now; "" if it was dead already
+	Space string // id of the space
+	Ref   string // id of the new ref
+	Old   string // id of the ref that died now; "" if it was dead already
 }
 
-// RotateOwner makes a new root ref for the first space, writes it to dir's
-// owner.ref and kills the old one alone: what was made under it goes on. address
-// is where the ref says the server is, if the folder has no ref that does.
+// RotateOwner makes a new root ref for the first space, writes it to dir's owner.ref, and revokes
+// the old one alone: refs made under it stay. address is the server's address in the ref, if the
+// folder has no ref with one.
 func RotateOwner(ctx context.Context, st RescueStore, dir string, address capability.Ref) (*RotatedOwner, error) {
 	space, err := st.FirstSpace(ctx)
 	if err != nil {
@@ -70,7 +70,7 @@ func RotateOwner(ctx context.Context, st RescueStore, dir string, address capabi
 		out.Ref = ref.ID
 		out.Old, err = st.RotateRoot(ctx, &capability.Grant{ID: ref.ID, Target: space, Hash: ref.Secret.Hash(), Label: "root"})
 		if fault.CodeOf(err) == fault.AlreadyExists && !again {
-			continue // it is what an earlier rescue left, and dead since
+			continue // left by an earlier call, and dead since
 		}
 		if err != nil {
 			return nil, err
@@ -81,7 +81,7 @@ func RotateOwner(ctx context.Context, st RescueStore, dir string, address capabi
 	return out, commitOwnerFile(dir)
 }
 
-// commitOwnerFile puts the new file in the place of the old.
+// commitOwnerFile replaces OwnerFile by newOwnerFile, durably.
 func commitOwnerFile(dir string) error {
 	if err := os.Rename(filepath.Join(dir, newOwnerFile), filepath.Join(dir, OwnerFile)); err != nil {
 		return fmt.Errorf("write the owner's ref: %w", err)
@@ -89,9 +89,9 @@ func commitOwnerFile(dir string) error {
 	return newfile.SyncDir(dir)
 }
 
-// recoverRotateOwner puts a rescue's file in place that was interrupted after the
-// database knew of it. One that the database does not know is left for the next
-// rescue: the old ref is good still.
+// recoverRotateOwner completes a rotation that was interrupted after the database had stored the
+// new ref. A ref that is not stored is left for the next call of RotateOwner: the old one is
+// still valid.
 func recoverRotateOwner(ctx context.Context, st interface {
 	ReadAccess(ctx context.Context, session string, refs []string) (*session.Access, error)
 }, dir string) error {

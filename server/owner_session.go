@@ -1,5 +1,5 @@
-// The rescue of one session on the server's machine: a new owner's ref for a session
-// whose own nobody holds, as that of one that opencode shared, or that is lost.
+// Rotation of one session's owner's ref on the server's machine: for a session whose owner's ref
+// nobody has, such as one that opencode shared, or is lost.
 
 package server
 
@@ -13,26 +13,25 @@ import (
 	"github.com/mooring-rpc/mooring/session"
 )
 
-// SessionRescueStore is what RotateSessionOwner needs of a store.
+// SessionRescueStore is the store of RotateSessionOwner.
 type SessionRescueStore interface {
-	// FirstSpace is the id of the space that the first start made, FindExternal the
-	// living sessions that an external id names there, the newest first.
+	// FirstSpace returns the id of the space that the first start made. FindExternal returns
+	// the ids of its live sessions with an external id, the newest first.
 	FirstSpace(ctx context.Context) (string, error)
 	FindExternal(ctx context.Context, space, external string, limit int) ([]string, error)
-	// OwnerOf is the living ref of a session's owner; nil if there is none.
+	// OwnerOf returns the grant of a session's live owner's ref; nil if there is none.
 	OwnerOf(ctx context.Context, session string) (*capability.Grant, error)
 	Update(ctx context.Context, fn func(session.Tx) error) error
 }
 
-// maxSharedExternal is how many sessions of one name an error lists.
+// maxSharedExternal bounds the session ids that an error lists.
 const maxSharedExternal = 10
 
-// RotateSessionOwner makes a new owner's ref for a session of the first space, given
-// by its id or external id, and kills the old one alone: what was made under it goes
-// on. keep is called with the new ref before the database knows of it. It gives the
-// old ref's id. Errors: NotFound; Ambiguous, with the newest ids, if several living
-// sessions have the external id; Revoked if its owner's ref was revoked and not
-// rotated; keep's.
+// RotateSessionOwner makes a new owner's ref for a session of the first space, given by its id or
+// external id, and revokes the old one alone: refs made under it stay. keep is called with the
+// new ref before it is stored in the database. It returns the old ref's id. Errors: NotFound;
+// Ambiguous, with the newest ids, if several live sessions have the external id; Revoked if the
+// owner's ref was revoked and not rotated; keep's.
 func RotateSessionOwner(ctx context.Context, st SessionRescueStore, id string, address capability.Ref, keep func(capability.Ref) error) (old string, err error) {
 	if !capability.IsSession(id) {
 		space, err := st.FirstSpace(ctx)

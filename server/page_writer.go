@@ -1,4 +1,4 @@
-// Pages of what was gathered of uses and refusals, on their way to the store.
+// Pages of audit rows and use counts, written to the store once each.
 
 package server
 
@@ -11,28 +11,28 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 )
 
-// maxPageRows is how many rows are written in one transaction.
+// maxPageRows is the number of rows in one transaction.
 const maxPageRows = 500
 
-// pageWriter writes rows, and each once. A page of which nobody has heard that it is written
-// may be there all the same, if the link broke in the commit: so it is written again as
-// it was, under its name, before anything else is taken. Safe for concurrent use.
+// pageWriter writes rows exactly once. If the result of writing a page is unknown, because the
+// connection broke during the commit, the page may be stored: so it is written again unchanged,
+// under its idempotency key, before any other rows. It is safe for concurrent use.
 type pageWriter[T any] struct {
-	label string // they are of, for the log
+	label string // of the rows, for the log
 	log   *slog.Logger
 	store func(ctx context.Context, page capability.IdempotencyKey, rows []T) error
 
-	sem     chan struct{} // holds something while somebody writes, who alone uses what follows
+	sem     chan struct{} // held by the writer; guards the fields below
 	key     capability.IdempotencyKey
-	pending []T // the page's, and those after it
+	pending []T // the rows of the current page, and those after it
 }
 
 func newPageWriter[T any](what string, log *slog.Logger, to func(context.Context, capability.IdempotencyKey, []T) error) *pageWriter[T] {
 	return &pageWriter[T]{label: what, log: log, store: to, sem: make(chan struct{}, 1), key: capability.IdempotencyKey{Writer: ulid.Make().String(), Seq: 1}}
 }
 
-// write writes what is left, then what take gives, which is not called until there is
-// nothing left.
+// write writes the pending rows, then the rows that take returns. take is called only when no
+// rows are pending.
 func (p *pageWriter[T]) write(ctx context.Context, take func() []T) {
 	select {
 	case p.sem <- struct{}{}:

@@ -1,4 +1,4 @@
-// Quotas: what the commits themselves do not count exactly is measured here.
+// Quotas: exact measurements of sessions, where commits only estimate.
 
 package server
 
@@ -12,13 +12,13 @@ import (
 )
 
 const (
-	measureChunk    = 100  // sessions found at once that were never measured
-	maxMeasureQueue = 1000 // sessions that are known to have met their quota
+	measureChunk    = 100  // never-measured sessions found at once
+	maxMeasureQueue = 1000 // sessions that have met their quota
 )
 
-// measureQueue are the sessions that have met one. What they hold is counted a little high where
-// values were replaced whose events had gone, so it is measured before they wait for long.
-// Safe for concurrent use.
+// measureQueue holds the sessions that have met a quota. Commits count a little too much where
+// they replace values whose events were trimmed, so such a session is measured soon. It is safe
+// for concurrent use.
 type measureQueue struct {
 	mu         sync.Mutex
 	due        map[string]struct{}
@@ -29,7 +29,7 @@ func newMeasureQueue() *measureQueue {
 	return &measureQueue{due: map[string]struct{}{}, measuredAt: map[string]time.Time{}}
 }
 
-// add notes that a session, or one of its refs, has met its quota.
+// add queues a session that has met its quota, or whose ref has.
 func (q *measureQueue) add(session string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -38,7 +38,7 @@ func (q *measureQueue) add(session string) {
 	}
 }
 
-// next gives the sessions that are to be measured: each once in the interval.
+// next returns the sessions to be measured, each at most once in the interval.
 func (q *measureQueue) next(now time.Time, interval time.Duration) (ids []string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -53,14 +53,14 @@ func (q *measureQueue) next(now time.Time, interval time.Duration) (ids []string
 	return ids
 }
 
-// measure finds out what sessions hold that have met their quota, and those of before there
-// was one. It is a loop of its own: a large session takes a second.
+// measure measures the sessions that have met their quota, and those older than quotas. It is a
+// loop of its own: a large session takes a second.
 func (s *Server) measure(ctx context.Context) {
 	s.measureAll(ctx)
 	every(ctx, s.cfg.SweepInterval, func() { s.measureAll(ctx) })
 }
 
-// measureAll is one round.
+// measureAll is one round of measure.
 func (s *Server) measureAll(ctx context.Context) {
 	for _, id := range s.measureQueue.next(s.now(), s.cfg.MeasureInterval) {
 		if _, ok := s.measureOne(ctx, id); !ok {
@@ -90,7 +90,8 @@ func (s *Server) measureAll(ctx context.Context) {
 	}
 }
 
-// measureOne says false if the round is over: the server stops, or the database is away.
+// measureOne measures one session; ok is false if the round is over, since the server is
+// stopping or the database failed.
 func (s *Server) measureOne(ctx context.Context, id string) (bytes int64, ok bool) {
 	if ctx.Err() != nil {
 		return 0, false

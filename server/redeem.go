@@ -1,4 +1,4 @@
-// Redeeming: a ref and its secret become authority.
+// Redemption: a ref and its secret become authority.
 
 package server
 
@@ -12,15 +12,15 @@ import (
 	"github.com/mooring-rpc/mooring/session"
 )
 
-// redeem checks a ref's secret and counts the redemption. A dead ref with the
-// right secret is given too, and counted by nobody. Of a sealed one, dead or not,
-// proven says what is wrong with the proof; who has not its secret never gets so
-// far. What may have been a ref to a forgotten session, whose refs are gone, is given too, as an
-// id alone. Errors: UnknownRef, NotYetKnown, Sealed, Exhausted, and the store's.
+// redeem checks a ref's secret and counts the redemption. It returns the grant of a dead ref with
+// the right secret too, without counting. proven checks the proof of a sealed ref, dead or not; it
+// is called only if the secret is right. A possible ref to a forgotten session, whose grants are
+// gone, gives a grant with an id and target alone. Errors: UnknownRef, NotYetKnown, Sealed,
+// Exhausted, and the store's.
 func (s *Server) redeem(ctx context.Context, id string, secret capability.Secret, redemption, peer string,
 	proven func(*capability.Grant) *fault.Error) (*capability.Grant, error) {
 	if redemption == "" {
-		redemption = ulid.Make().String() // who keeps none redeems anew each time
+		redemption = ulid.Make().String() // without an id each redemption counts
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.ReadTimeout)
 	defer cancel()
@@ -52,7 +52,7 @@ func (s *Server) redeem(ctx context.Context, id string, secret capability.Secret
 		return nil
 	})
 	switch {
-	case err == errForgotten: // the audit would be anybody's to write to who knows the session's id
+	case err == errForgotten: // otherwise anyone who knows the session's id could write to its audit
 		return &capability.Grant{ID: id, Target: capability.Target(id)}, nil
 	case err == errDeadRef:
 		s.audit.addDenial(capability.AuditRow{Target: grant.Target, Act: capability.AuditDenial, Ref: id, Actor: grant.Actor, Subject: "restore", Reason: refused.Code, Peer: peer})
@@ -62,7 +62,7 @@ func (s *Server) redeem(ctx context.Context, id string, secret capability.Secret
 	case refused == nil || err == nil:
 	case refused.Code == fault.UnknownRef:
 		row := capability.AuditRow{Act: capability.AuditStranger, Reason: refused.Code, Peer: peer}
-		if grant != nil { // somebody has the id of a ref there is, but not its secret
+		if grant != nil { // the id of an existing ref, with a wrong secret
 			row.Target, row.Ref = grant.Target, grant.ID
 		}
 		s.audit.addDenial(row)
@@ -75,10 +75,10 @@ func (s *Server) redeem(ctx context.Context, id string, secret capability.Secret
 	return grant, nil
 }
 
-// errDeadRef stops a redeeming, which nothing is to be counted of, without refusing it.
+// errDeadRef aborts the transaction of a redemption that is not counted, without refusing it.
 var errDeadRef = fault.Canceled.With("a dead ref is not redeemed")
 
-// errForgotten is errDeadRef for a ref that is not there, of a session that is forgotten.
+// errForgotten is errDeadRef for a ref without a grant, of a forgotten session.
 var errForgotten = fault.Canceled.With("a forgotten session's ref is not redeemed")
 
 func cursorOf(at *session.Access) uint64 {

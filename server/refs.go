@@ -1,4 +1,4 @@
-// refs: the tree of refs below one, for who may revoke them.
+// refs: the tree of refs below a ref, for a holder who may revoke them.
 
 package server
 
@@ -16,10 +16,9 @@ import (
 	"github.com/mooring-rpc/mooring/session"
 )
 
-// maxRefs is the most refs one answer lists.
+// maxRefs is the maximum number of refs in one answer.
 const maxRefs = 500
 
-// decodeRefsQuery reads a query.
 func decodeRefsQuery(w wire.RefsQuery, err error) (q session.TreeQuery, refused *fault.Error) {
 	var r fieldReader
 	r.fail(err)
@@ -28,22 +27,22 @@ func decodeRefsQuery(w wire.RefsQuery, err error) (q session.TreeQuery, refused 
 	return q, r.fault("the call")
 }
 
-// refs answers with a page of a tree.
+// refs answers with a page of the tree of the session's refs.
 func (o *sess) refs(ctx context.Context, c *rpc.Call) {
 	s, _ := c.Params()
 	w, err := wire.Session_refs_Params(s).Query()
 	returnTree(c, w, err, func(q session.TreeQuery) (*session.TreePage, *fault.Error) { return o.tree(ctx, q) })
 }
 
-// refs answers with a page of a tree.
+// refs answers with a page of the tree of the space's refs.
 func (o *space) refs(ctx context.Context, c *rpc.Call) {
 	s, _ := c.Params()
 	w, err := wire.Space_refs_Params(s).Query()
 	returnTree(c, w, err, func(q session.TreeQuery) (*session.TreePage, *fault.Error) { return o.tree(ctx, q) })
 }
 
-// tree gives a page of the tree below the ref itself or one below that; to an owner,
-// below any of the session's.
+// tree returns a page of the tree below the ref itself, or below a ref under it; to an owner,
+// below any ref of the session.
 func (o *sess) tree(ctx context.Context, q session.TreeQuery) (*session.TreePage, *fault.Error) {
 	q.Under = cmp.Or(q.Under, o.auth.ref)
 	if capability.Target(q.Under) != o.auth.session {
@@ -55,8 +54,8 @@ func (o *sess) tree(ctx context.Context, q session.TreeQuery) (*session.TreePage
 	})
 }
 
-// tree gives a page of the tree below the space's ref or one below that, the sessions'
-// refs among them.
+// tree returns a page of the tree below the space's ref, or below a ref under it, including the
+// refs of sessions.
 func (o *space) tree(ctx context.Context, q session.TreeQuery) (*session.TreePage, *fault.Error) {
 	q.Under = cmp.Or(q.Under, o.ref)
 	if capability.Target(q.Under) == "" {
@@ -68,7 +67,7 @@ func (o *space) tree(ctx context.Context, q session.TreeQuery) (*session.TreePag
 	})
 }
 
-// checkTreePage says why a page that may be seen cannot be.
+// checkTreePage returns why a page that may be shown is not valid.
 func checkTreePage(page *session.TreePage) *fault.Error {
 	switch {
 	case len(page.Lineage) == 0:
@@ -79,7 +78,7 @@ func checkTreePage(page *session.TreePage) *fault.Error {
 	return nil
 }
 
-// readTree reads a page. admit gives the ref that asks, and says whether that shows the page.
+// readTree reads a page. admit returns the caller's grant, and whether that shows the page.
 func (s *Server) readTree(ctx context.Context, from *connState, id string, q session.TreeQuery, refs []string,
 	admit func(*session.TreePage) (grant *capability.Grant, shows bool, refused *fault.Error)) (*session.TreePage, *fault.Error) {
 	if q.Limit <= 0 || q.Limit > maxRefs {
@@ -103,7 +102,7 @@ func (s *Server) readTree(ctx context.Context, from *connState, id string, q ses
 	return page, refused
 }
 
-// returnTree answers refs, which has the same results for sessions and spaces.
+// returnTree answers a refs call; its results are the same for sessions and spaces.
 func returnTree(c *rpc.Call, w wire.RefsQuery, err error, read func(session.TreeQuery) (*session.TreePage, *fault.Error)) {
 	q, refused := decodeRefsQuery(w, err)
 	var page *session.TreePage

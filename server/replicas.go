@@ -1,5 +1,5 @@
-// News for the hub: what other replicas commit, by notifications and by polling, and
-// refs that expire while somebody follows under them.
+// Inputs of the hub: commits of other replicas, by notifications and by polling, and the expiry of
+// refs with subscriptions.
 
 package server
 
@@ -9,17 +9,17 @@ import (
 	"time"
 )
 
-// listenPause is how long to wait before listening again when it failed.
+// listenPause is the pause before listening again after a failure.
 const listenPause = time.Second
 
-// listen hears of other replicas' commits.
+// listen forwards notifications of other replicas' commits to the hub.
 func (s *Server) listen(ctx context.Context) {
 	if s.cfg.IgnoreNotify {
 		return
 	}
 	for ctx.Err() == nil {
 		err := s.cfg.Store.Listen(ctx, func(id string, cursor uint64) {
-			if id == "" { // some may have been missed: look at everything once
+			if id == "" { // some may have been missed: poll everything once
 				s.pollOnce(ctx)
 				return
 			}
@@ -36,8 +36,8 @@ func (s *Server) listen(ctx context.Context) {
 	}
 }
 
-// poll looks at the followed sessions' rows from time to time: what makes sure
-// that nothing committed elsewhere stays unseen.
+// poll reads the followed sessions' rows at intervals, which guarantees that no commit elsewhere
+// stays unnoticed.
 func (s *Server) poll(ctx context.Context) {
 	if s.cfg.PollInterval > 0 {
 		every(ctx, s.cfg.PollInterval, func() { s.pollOnce(ctx) })
@@ -52,10 +52,10 @@ func (s *Server) pollOnce(ctx context.Context) {
 	}
 }
 
-// expireInterval is how often subscriptions are looked over for expired refs.
+// expireInterval is the interval at which subscriptions are checked for expired refs.
 const expireInterval = 500 * time.Millisecond
 
-// expire ends subscriptions whose refs have run out.
+// expire ends subscriptions whose refs have expired.
 func (s *Server) expire(ctx context.Context) {
 	every(ctx, expireInterval, func() { s.hub.expire(s.now().UnixMilli()) })
 }

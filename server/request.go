@@ -1,5 +1,5 @@
-// What holds for every request over HTTP, at all doors: it has an id, which its answer and
-// the log name, and it is answered even where its handler panics.
+// Middleware for every request over HTTP: it has an id, which its answer and the log name, and it
+// is answered even if its handler panics.
 
 package server
 
@@ -15,20 +15,20 @@ import (
 	"github.com/mooring-rpc/mooring/internal/incident"
 )
 
-// RequestHeader names the request's id in every answer over HTTP.
+// RequestHeader is the header with the request's id in every answer over HTTP.
 const RequestHeader = "Mooring-Request"
 
-// requestKey is a request's id in its context.
+// requestKey is the context key of a request's id.
 type requestKey struct{}
 
-// RequestID is the id of the request that a context is of; "" if it is of none that a Server has served.
+// RequestID returns the id of the request that ctx belongs to; "" if no Server serves it.
 func RequestID(ctx context.Context) string {
 	id, _ := ctx.Value(requestKey{}).(string)
 	return id
 }
 
-// withRequestID gives each request an id of the server's own and writes a line about each that
-// was refused. It has no path, which may be a secret, but the pattern that the path fits.
+// withRequestID gives each request an id and logs each that was refused. The log line has the
+// pattern that the path matches, not the path, which may be a secret.
 func (s *Server) withRequestID(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		began := time.Now()
@@ -47,19 +47,19 @@ func (s *Server) withRequestID(next http.Handler) http.Handler {
 					"took", time.Since(began), "peer", r.RemoteAddr)
 			}
 			if p != nil && (cut || p == http.ErrAbortHandler) {
-				panic(http.ErrAbortHandler) // half an answer must not look like a whole one
+				panic(http.ErrAbortHandler) // half an answer must not look complete
 			}
 		}()
 		next.ServeHTTP(a, r)
 	})
 }
 
-// answerPanic answers a request whose handler panicked, unless some of another answer is on its way.
+// answerPanic answers a request whose handler panicked, unless an answer was begun.
 func (s *Server) answerPanic(a *statusWriter, r *http.Request, p any) {
 	f := s.LogPanic(r, p)
 	s.Refused(a, f)
 	if a.status == 0 {
-		for name := range a.Header() { // what is set was for another answer
+		for name := range a.Header() { // the handler's headers were for another answer
 			if name != RequestHeader {
 				a.Header().Del(name)
 			}
@@ -68,7 +68,7 @@ func (s *Server) answerPanic(a *statusWriter, r *http.Request, p any) {
 	}
 }
 
-// LogPanic logs what a handler panicked with and gives what the client is told: the
+// LogPanic logs the panic of a handler and returns the fault for the client: it contains the
 // request's id, by which the log has it.
 func (s *Server) LogPanic(r *http.Request, p any) *fault.Error {
 	id := RequestID(r.Context())
@@ -77,9 +77,9 @@ func (s *Server) LogPanic(r *http.Request, p any) *fault.Error {
 	return fault.Internal.With("%s", incident.Internal(id))
 }
 
-// Refused counts a refusal by its code, and has the log name that with the request that w answers.
-// w is nil where it answers a call over a wire of a face's own. Each is counted once, where it is
-// answered: what a caller within the process is refused is not, since it may do something else then.
+// Refused counts a refusal by its code, and makes the log line of the request that w answers name
+// it. w is nil for a call over a face's own wire. Each refusal is counted once, where it is sent:
+// one returned to a caller within the process is not, since the caller may react to it.
 func (s *Server) Refused(w http.ResponseWriter, f *fault.Error) {
 	s.instruments.countRefusal(f)
 	for w != nil {
@@ -95,11 +95,11 @@ func (s *Server) Refused(w http.ResponseWriter, f *fault.Error) {
 	}
 }
 
-// statusWriter remembers how a request is answered.
+// statusWriter records the status and refusal of an answer.
 type statusWriter struct {
 	http.ResponseWriter
-	status int        // 0 until it is
-	code   fault.Code // that it is refused with, if it is
+	status int        // 0 until the head is written
+	code   fault.Code // of the refusal, if it is one
 }
 
 // WriteHeader implements http.ResponseWriter.
@@ -118,5 +118,5 @@ func (w *statusWriter) Write(b []byte) (int, error) {
 	return w.ResponseWriter.Write(b)
 }
 
-// Unwrap is for http.ResponseController, and for who makes a WebSocket of it.
+// Unwrap supports http.ResponseController, and upgrades to a WebSocket.
 func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }

@@ -1,5 +1,5 @@
-// rotate: a new ref, made by a client, in the place of an owner's or of a space's
-// root ref.
+// rotate: replaces an owner's ref, or a space's root ref, by a new ref whose secret a client has
+// made.
 
 package server
 
@@ -15,7 +15,7 @@ import (
 	"github.com/mooring-rpc/mooring/session"
 )
 
-// decodeRotation reads the new ref.
+// decodeRotation decodes the new ref's id and hash.
 func decodeRotation(id string, err error, hash []byte, hashErr error) (session.Rotation, *fault.Error) {
 	var r fieldReader
 	to := session.Rotation{ID: r.text(id, err)}
@@ -31,8 +31,8 @@ func decodeRotation(id string, err error, hash []byte, hashErr error) (session.R
 	return to, refused
 }
 
-// rotate goes through the committer like a batch, so that it is in the session's
-// order and its cut is exact.
+// rotate goes through the committer like a batch, so that it is in the session's order and its
+// cut is exact.
 func (o *sess) rotate(c *rpc.Call) {
 	s, _ := c.Params()
 	p := wire.Session_rotate_Params(s)
@@ -77,8 +77,8 @@ func (o *space) rotate(c *rpc.Call) {
 	})
 }
 
-// rotateRoot rotates the space's root ref. Asked for the same again, through the ref
-// that it has killed, it changes nothing.
+// rotateRoot rotates the space's root ref. A repeated call with the same new ref, through the old
+// one, changes nothing.
 func (o *space) rotateRoot(ctx context.Context, tx session.Tx, at *session.Access, to session.Rotation) error {
 	there := at.Grants[to.ID]
 	if o.attenuated == nil && capability.AlreadyRotated(at.Grants[o.ref], there, to.ID, to.Hash) {

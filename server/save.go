@@ -1,8 +1,7 @@
-// Persistent.save: a durable name for a live capability. It is a ref minted
-// from the one the object stands on, with the same rights and limits, which dies
-// with it: so it takes share, as minting any other does. The server makes its
-// secret, and keeps the hash; a connection that asks again for the same capability
-// is given the same ref.
+// Persistent.save: a durable name for a live capability. It is a ref minted from the object's own,
+// with the same rights and limits, and dies with it: so it needs the right to share, like any
+// other mint. The server makes its secret, and stores the hash; a connection that saves the same
+// capability again gets the same ref.
 
 package server
 
@@ -23,17 +22,17 @@ import (
 
 var persistentSave = rpc.Method{Interface: persistent.Persistent_TypeID, ID: 0}
 
-// savedLabel is the label of refs that save made.
+// savedLabel is the label of the refs that save mints.
 const savedLabel = "saved"
 
-// savedRefs are those that a connection was given. Its calls of save go one by one:
-// turn holds something while none is running, which alone uses the rest.
+// savedRefs holds the refs that a connection was given by save. Its calls of save run one at a
+// time: sem is held by the running one, and guards refs.
 type savedRefs struct {
 	sem  chan struct{}
 	refs []savedRef
 }
 
-// maxSaved bounds what is kept of a connection.
+// maxSaved bounds the saved refs of a connection.
 const maxSaved = 1024
 
 type savedRef struct {
@@ -43,7 +42,7 @@ type savedRef struct {
 
 func newSavedRefs() *savedRefs { return &savedRefs{sem: make(chan struct{}, 1)} }
 
-// find gives what was saved of the capability that minted is minted from.
+// find returns the saved ref that was minted like minted.
 func (s *savedRefs) find(minted *capability.Grant) (savedRef, bool) {
 	for _, r := range s.refs {
 		same := *minted
@@ -55,12 +54,12 @@ func (s *savedRefs) find(minted *capability.Grant) (savedRef, bool) {
 	return savedRef{}, false
 }
 
-// drop forgets a ref that is dead.
+// drop removes a dead ref.
 func (s *savedRefs) drop(id string) {
 	s.refs = slices.DeleteFunc(s.refs, func(r savedRef) bool { return r.grant.ID == id })
 }
 
-// save answers Persistent.save for an object that stands on auth.
+// save answers Persistent.save for an object with authority auth.
 func (s *Server) save(c *rpc.Call, l *connState, auth *authority) {
 	ctx, cancel := s.commitContext()
 	defer cancel()
@@ -97,9 +96,9 @@ func (s *Server) save(c *rpc.Call, l *connState, auth *authority) {
 	})
 }
 
-// mintSaved mints, inside tx, a ref from the one auth stands on, or gives the one that
-// was minted before over l, if that lives. A refusal is an error like any other: nothing
-// is left of the transaction. What auth stands on is given in any case, if it is there.
+// mintSaved mints, inside tx, a ref from auth's, or returns the one minted before over l, if that
+// is alive. A refusal is returned as an error, so that the transaction is rolled back. parent is
+// the grant of auth's ref, in any case if there is one.
 func mintSaved(ctx context.Context, tx session.Tx, auth *authority, l *connState, lim *session.Limits) (parent *capability.Grant, saved savedRef, err error) {
 	want := &session.ReadSet{Grants: auth.refs()}
 	if auth.session != "" {
@@ -119,7 +118,7 @@ func mintSaved(ctx context.Context, tx session.Tx, auth *authority, l *connState
 		parent, refused = capability.CheckLive(at.Grants[auth.ref], auth.attenuated, 0, at.Now, capability.Share, "")
 	}
 	if refused == nil && len(parent.Seal) > 0 {
-		// A server's own ids carry no mark of a seal, and it has nobody's key to bind them to.
+		// A server-made id has no mark of a seal, and the server has no key to bind it to.
 		refused = fault.Widening.With("this ref is bound to a key, and a saved one would be to none: keep the ref, or share one that is bound to the key of whoever it is for")
 	}
 	if refused != nil {

@@ -1,4 +1,4 @@
-// The pace at which a snapshot is sent: that of its sink, within a window.
+// The send window of a snapshot: it is sent at the rate of its sink's acks.
 
 package server
 
@@ -11,23 +11,23 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 )
 
-// sendWindow sends no faster than a sink takes.
+// sendWindow limits the bytes in flight to a sink.
 type sendWindow struct {
 	window       int
 	conn         *connState
 	stallTimeout time.Duration
-	wake         chan struct{} // something was taken
-	waiter       waiter        // for room in link
-	onSend       func(int)     // told what is sent,
-	onAck        func()        // and when the first of it has been taken
+	wake         chan struct{} // signaled by acks
+	waiter       waiter        // for bytes of conn
+	onSend       func(int)     // called with the bytes of each piece sent
+	onAck        func()        // called when the oldest piece was acked
 
 	mu       sync.Mutex
 	inFlight int
 	failed   error
-	closed   bool // what was under way has been given back
+	closed   bool // the bytes in flight have been released
 }
 
-// send calls out when there is room for bytes more. done is for out's call.
+// send waits for room for bytes and calls out, whose done is called once, with the ack.
 func (p *sendWindow) send(ctx context.Context, bytes int, out func(done func(error))) error {
 	for {
 		if err := p.wait(ctx, func() bool {
@@ -71,12 +71,12 @@ func (p *sendWindow) send(ctx context.Context, bytes int, out func(done func(err
 	}
 }
 
-// drain waits until all is taken.
+// drain waits until all bytes are acked.
 func (p *sendWindow) drain(ctx context.Context) error {
 	return p.wait(ctx, func() bool { return p.inFlight == 0 })
 }
 
-// close gives back what a sink has not answered that is sent no more.
+// close releases the bytes in flight of a sink that is sent nothing more.
 func (p *sendWindow) close() {
 	p.mu.Lock()
 	left := p.inFlight
@@ -85,8 +85,8 @@ func (p *sendWindow) close() {
 	p.conn.releaseAll(&p.waiter, left)()
 }
 
-// wait waits until ready, which is called with mu held, or until nothing was
-// taken for too long.
+// wait waits until ready, which is called with mu held, returns true. It returns errStalled if
+// stallTimeout passes without an ack.
 func (p *sendWindow) wait(ctx context.Context, ready func() bool) error {
 	for {
 		p.mu.Lock()

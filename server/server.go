@@ -1,31 +1,70 @@
-// Package server binds the domain to the wires: it serves the objects of
-// capnp/mooring.capnp over connections of the vat and over Cap'n Web, gathers what they are asked
-// to do into transactions, and tells subscribers what came of it.
+// Package server binds the domain to the wire protocols. It serves the objects of
+// capnp/mooring.capnp over rpc connections and over Cap'n Web, groups pending batches into
+// transactions, and fans the committed events out to subscribers.
 //
-// An op's way through it, a step a file: stream.go and stream_apply.go decode a batch
-// and queue it; group_commit.go gathers what waits on all connections into one transaction of
-// the store, in which session.Commit decides everything, and answers; hub.go,
-// session_fanout.go, subscription.go and sink.go hand what was committed to subscribers, here and,
-// through notifications and polling (replicas.go), on the other replicas. What is read goes
-// another way: snapshot.go, snapshot_slots.go and send_window.go send the state.
+// An op passes through one file per step: stream.go and stream_apply.go decode a batch and
+// queue it; group_commit.go groups the pending batches of all connections into one
+// transaction of the store, in which session.Commit decides everything, and answers;
+// hub.go, session_fanout.go, subscription.go and sink.go deliver the committed events to
+// subscribers, here and, through notifications and polling (replicas.go), on the other
+// replicas. Reads of the state take another path: snapshot.go, snapshot_slots.go and
+// send_window.go send it.
 //
 // gateway.go (with redeem.go, challenge.go and auth_throttle.go), space.go and sess.go are
-// the objects around it, and decode.go and encode.go what they are told and tell;
-// authority.go is the check of what a reader may see; attenuate.go, save.go, rotate.go,
-// refs.go and the files that begin with space_ and sess_ change and show authority;
-// audit.go and usage_counter.go keep what was refused and used, page_writer.go writes it.
+// the objects of the schema, and decode.go and encode.go convert their arguments and results.
+// authority.go checks what a reader may see. attenuate.go, save.go, rotate.go, refs.go and
+// the files that begin with space_ and sess_ change and list authority. audit.go and
+// usage_counter.go collect refusals and uses, and page_writer.go writes them.
 //
-// config.go says what a server is told, listen.go, http.go and address.go let
-// connections in, intake.go says how much is taken in of them, limit_hits.go, metrics.go, instruments.go and log.go count and tell, outage.go looks
-// into what keeps commits from succeeding; sweeper.go and
-// trim.go do what is done without a call, owner.go is the first start, owner_rotate.go
-// and owner_session.go the rescue of a lost owner's ref. capnweb.go and the files beside it
-// are the same objects over Cap'n Web, inproc.go and those beside it the same for faces
-// within the process (Mount). store.go is what all of it needs of a store, faults.go how
-// errors leave.
+// config.go is the configuration. listen.go, http.go and address.go accept connections, and
+// intake.go bounds the memory for what they send. limit_hits.go, metrics.go, instruments.go
+// and log.go observe. outage.go probes whether commits succeed. sweeper.go and trim.go run
+// without a call. owner.go is the first start; owner_rotate.go and owner_session.go replace
+// a lost owner's ref. capnweb*.go serve the same objects over Cap'n Web, and inproc*.go serve
+// them to faces: HTTP handlers in this process (Mount). store.go is the interface to the
+// store, and faults.go maps errors to answers.
 //
-// A server holds no state that a transaction does not check again, so any number
-// of them may share a database.
+// A server holds no state that a transaction does not check again, so any number of servers
+// may share a database.
+//
+// The comments of this package use these words:
+//
+//	ref           sturdy ref: an id and a secret that grant access to a session or a space
+//	grant         the stored row of a ref: rights, limits, parent, revocation
+//	authority     the ref, and its attenuation, under which a live object acts
+//	cursor        the number of an event in a session's log
+//	AuthGen       a session's counter, raised whenever authority over it changes
+//	outbox        a client's queue of ops, known by a secret
+//	stream        the right to send the batches of one outbox to one session
+//	direct        a commit without an outbox: share, revoke, rotate, repeatable ops
+//	turn          a message that is being streamed, under a lease
+//	face          an HTTP handler in this process that uses Caller and Capability
+//
+// # Lock order
+//
+// Each lock is taken before the ones to its right:
+//
+//	committer.replyMu, stream.mu, committer.mu
+//	committer.replyMu, hub.mu, sessionFanout.mu, connState.mu or hub.runMu
+//	sendWindow.mu, connState.mu or snapshotSlots.mu
+//
+// All other mutexes are leaves within this package. No mutex is held over a call of the store
+// or of a sink. session.Commit calls accountQuotas.check and auditor.reserveRows inside a
+// transaction. pageWriter.sem and savedRefs.sem, which are held over transactions, come
+// before every mutex.
+//
+// # Bounds
+//
+//	connections         Config.Connections, ConnectionsPerAddress; before an upgrade Handshakes
+//	messages in memory  Config.StrangerBytes, KnownBytes, RefBytes
+//	commit queue        Config.QueueOps, QueueBytes; in one transaction GroupOps, GroupBytes
+//	transactions        Config.Transactions at once, and 4 more that are not answered yet
+//	one stream          Config.BatchesInFlight
+//	one connection      Config.Subscriptions; half of RPC.QueuedBytes in flight to them
+//	one fan-out         a tail of 1 MiB; on all fan-outs 4 reads of the log at once, 1 MiB each
+//	snapshots           Config.Snapshots at once, FoldBytes each
+//	wrong refs          64 delayed answers for each of 65536 addresses
+//	audit, one window   1000 single refusals, 1000 rows of counts, 10,000 rows of uses
 package server
 
 import (
@@ -47,13 +86,13 @@ import (
 	"github.com/mooring-rpc/mooring/session"
 )
 
-// Server serves one database's sessions. All methods are safe for concurrent
-// use; Run is called once.
+// Server serves the sessions of one database. All methods are safe for concurrent use; Run
+// is called once.
 type Server struct {
-	cfg        Config // of the start: what SetLimits changes is in limits
+	cfg        Config // at the start; liveConfig has what SetLimits changes
 	liveConfig *liveConfig
 	log        *slog.Logger
-	// connLog is log for what concerns one connection.
+	// connLog is log for lines about one connection.
 	connLog      *slog.Logger
 	hub          *hub
 	committer    *committer
@@ -62,18 +101,18 @@ type Server struct {
 	measureQueue *measureQueue
 
 	accountQuotas *accountQuotas
-	snapshotSlots *snapshotSlots // of the snapshots that are being sent
+	snapshotSlots *snapshotSlots // of the snapshots being sent
 
-	connCtx     context.Context // of every connection; ended when draining takes too long
+	connCtx     context.Context // of every connection; canceled when draining takes too long
 	cancelConns context.CancelFunc
-	workCtx     context.Context // of what is finished whatever becomes of its caller; ended when stopping takes too long
+	workCtx     context.Context // of work that outlives its caller; canceled when stopping takes too long
 	cancelWork  context.CancelCauseFunc
 
-	intake       *intake.Config // of what peers send
+	intake       *intake.Config // memory for what peers send
 	connections  *connlimit.Limiter
 	handshakes   *handshakes
 	authThrottle *authThrottle
-	refusing     chan struct{} // bounds those who are told why they are turned away
+	refusing     chan struct{} // bounds the goroutines that send a refusal
 	rpcLimitHits rpc.LimitHits
 	instruments  *instruments
 	limitHits    limitHits
@@ -81,9 +120,9 @@ type Server struct {
 
 	drainAnnounced atomic.Bool // Config.DrainDelay has begun
 	history        atomic.Pointer[string]
-	totals         atomic.Pointer[session.Totals] // nil until they were counted
+	totals         atomic.Pointer[session.Totals] // nil until the first count
 
-	fastBatches, generatedBatches atomic.Uint64 // batches that were read so
+	fastBatches, generatedBatches atomic.Uint64 // batches by decoder
 
 	mu            sync.Mutex
 	stopping      bool
@@ -96,7 +135,7 @@ type Server struct {
 	mounts  map[string]http.Handler // by path: Mount
 }
 
-// New makes a server; Run starts it. It never closes the store.
+// New returns a server; Run starts it. The server never closes the store.
 func New(cfg Config) *Server {
 	cfg = cfg.withDefaults()
 	s := &Server{cfg: cfg, log: cfg.Log, drainStarted: make(chan struct{}), conns: map[*rpc.Conn]*connState{},
@@ -124,11 +163,11 @@ func New(cfg Config) *Server {
 	return s
 }
 
-// Run serves connections until ctx ends: over HTTP from web (nil for none), and
-// of the standard two-party byte stream from streams. Then, after Config.DrainDelay, it drains: new calls
-// and connections are refused, what runs is finished and answered, and subscribers
-// are told, all within Config.DrainTimeout. It returns nil after that, or what
-// ended a listener. The listeners are closed in any case.
+// Run serves connections until ctx ends: HTTP from web (nil for none), and the standard
+// two-party byte stream from streams. After Config.DrainDelay it drains: it refuses new calls
+// and connections, finishes and answers running calls, and ends subscriptions with a reason,
+// all within Config.DrainTimeout. It returns nil after that, or the error that ended a
+// listener. The listeners are closed in any case.
 func (s *Server) Run(ctx context.Context, web net.Listener, streams ...net.Listener) error {
 	asking, answered := context.WithTimeout(ctx, readyTimeout)
 	if err := s.loadHistory(asking); err != nil { // /readyz asks again
@@ -178,8 +217,8 @@ func (s *Server) Run(ctx context.Context, web net.Listener, streams ...net.Liste
 	return err
 }
 
-// announceDrain has readyz say for Config.DrainDelay that the server is to stop, and nothing
-// else change. It ends early if a listener does.
+// announceDrain makes /readyz report for Config.DrainDelay that the server is stopping, and
+// changes nothing else. It returns early with the error of a listener that ends.
 func (s *Server) announceDrain(served <-chan error) error {
 	if s.cfg.DrainDelay <= 0 {
 		return nil
@@ -194,7 +233,7 @@ func (s *Server) announceDrain(served <-chan error) error {
 	}
 }
 
-// runLoop runs a loop until ctx ends. After a defect in it, it is begun anew.
+// runLoop runs a loop until ctx ends, and restarts it after a panic.
 func (s *Server) runLoop(ctx context.Context, loop func(context.Context)) {
 	for catchPanic(s.log, "look after the database", func() { loop(ctx) }) != nil {
 		select {
@@ -205,11 +244,11 @@ func (s *Server) runLoop(ctx context.Context, loop func(context.Context)) {
 	}
 }
 
-// loopPause is how long a loop rests after a defect in it.
+// loopPause is the pause before a loop is restarted after a panic.
 const loopPause = time.Second
 
-// drain stops taking work and waits for what runs. A quarter of the time that there is
-// remains for what is still to be written then.
+// drain stops accepting work and waits for running calls. It takes at most three quarters of
+// DrainTimeout, which leaves a quarter for the final writes.
 func (s *Server) drain(ctx context.Context, web *http.Server, streams []net.Listener) {
 	limit, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.DrainTimeout*3/4)
 	defer cancel()
@@ -222,7 +261,7 @@ func (s *Server) drain(ctx context.Context, web *http.Server, streams []net.List
 	s.log.Info("draining", "connections", len(conns)+len(webs))
 	s.authThrottle.close()
 	for _, ln := range streams {
-		_ = ln.Close() // it can only be closed already
+		_ = ln.Close() // the only error is that it is closed already
 	}
 	s.hub.endAll(fault.Draining.With("the server is stopping: go to another, or come back"))
 	told, cancel := context.WithTimeout(limit, s.cfg.RPC.PingTimeout)
@@ -230,7 +269,7 @@ func (s *Server) drain(ctx context.Context, web *http.Server, streams []net.List
 	var all sync.WaitGroup
 	for c, l := range conns {
 		all.Go(func() {
-			l.waitNoSubs(told) // who does not take that it ends is not waited for long
+			l.waitNoSubs(told) // a peer that does not read delays the drain by at most PingTimeout
 			_ = c.Drain(limit, "the server is stopping")
 		})
 	}
@@ -260,8 +299,8 @@ func (s *Server) draining() bool {
 	return s.stopping
 }
 
-// commitContext is the context of one transaction that is finished whatever becomes of its
-// caller.
+// commitContext returns the context of a transaction that outlives its caller, with
+// Config.CommitTimeout.
 func (s *Server) commitContext() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(s.workCtx, s.cfg.CommitTimeout)
 }

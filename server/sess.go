@@ -1,5 +1,5 @@
-// Session: one session under one ref. Every method asks anew whether the ref
-// allows it, in the snapshot that reads what it gives.
+// Session: one session under one ref. Every method checks the ref again, in the snapshot that
+// it reads its result from.
 
 package server
 
@@ -20,7 +20,7 @@ import (
 	"github.com/mooring-rpc/mooring/session"
 )
 
-// sess is a live Session.
+// sess serves the schema's Session.
 type sess struct {
 	server *Server
 	conn   *connState
@@ -42,7 +42,7 @@ var (
 	sessionShare      = rpc.Method{Interface: wire.Session_TypeID, ID: 10}
 )
 
-// What one answer of events holds at most.
+// Limits of one answer of events.
 const (
 	maxEvents      = 1000
 	maxEventsBytes = 4 << 20
@@ -81,7 +81,7 @@ func (o *sess) Serve(c *rpc.Call) {
 	}
 }
 
-// check is authority.check, audited.
+// check is authority.check, and audits a refusal.
 func (o *sess) check(at *session.Access, need capability.Rights, what string) (*capability.Grant, *fault.Error) {
 	grant, refused := o.auth.check(at, need)
 	if refused != nil {
@@ -90,8 +90,8 @@ func (o *sess) check(at *session.Access, need capability.Rights, what string) (*
 	return grant, refused
 }
 
-// describe tells what the ref allows even when it allows nothing any more, but
-// of the session only to a living ref, and of its content only to who may read it.
+// describe returns the grant even of a dead ref, but the session's row only to a live ref, and
+// its content only to one that may read.
 func (o *sess) describe(ctx context.Context, c *rpc.Call) {
 	ctx, cancel := context.WithTimeout(ctx, o.server.cfg.ReadTimeout)
 	defer cancel()
@@ -118,11 +118,11 @@ func (o *sess) describe(ctx context.Context, c *rpc.Call) {
 			title = gjson.GetBytes(info.Payload, "title").String()
 		}
 	case refused.Code == fault.MissingRight:
-		row.External = "" // the cursor every ack of its own would tell
+		row.External = "" // the cursor stays: the ack of any op would show it
 	default:
-		row = session.Row{ID: row.ID, Epoch: row.Epoch, Life: row.Life} // it learns what killed it
+		row = session.Row{ID: row.ID, Epoch: row.Epoch, Life: row.Life} // it learns why it is dead
 	}
-	// The end of the log's chain is told to who can read all that leads to it.
+	// The head of the log's hash chain is shown only to a ref that can read the whole chain.
 	whole := refused == nil && grant.VisibleFrom <= 1 && grant.Message == ""
 	c.Return(structSize(1, 2), func(s capnp.Struct, _ *rpc.CapTable) error {
 		r := wire.Session_describe_Results(s)
@@ -153,7 +153,7 @@ func (o *sess) describe(ctx context.Context, c *rpc.Call) {
 	})
 }
 
-// maxOutbox bounds an outbox id, in bytes.
+// maxOutbox is the maximum length of an outbox id, in bytes.
 const maxOutbox = 64
 
 func (o *sess) openStream(c *rpc.Call) {
@@ -180,10 +180,10 @@ func (o *sess) openStream(c *rpc.Call) {
 	})
 }
 
-// registerStream opens an outbox's stream, and proves that the caller is the outbox it
-// names. It takes no right on the session: what the stream is sent is decided op
-// by op, and a dead ref's ops are recorded as denied. But who can change nothing
-// makes few streams, so that it cannot fill the database with them either.
+// registerStream opens an outbox's stream, after checking the outbox's secret. It needs no right
+// on the session: the ops are decided one by one, and the ops of a dead ref are recorded as
+// denied. But a ref that can change nothing may make only ReadOnlyStreams streams, so that it
+// cannot fill the database with them.
 func (o *sess) registerStream(outbox string, secret []byte, incarnation uint64) (*stream, *ledger.Stream, *fault.Error) {
 	shown, err := capability.SecretFrom(secret)
 	switch {
@@ -196,16 +196,16 @@ func (o *sess) registerStream(outbox string, secret []byte, incarnation uint64) 
 	}
 	opening := session.StreamRequest{Key: session.StreamKey{Session: o.auth.session, Outbox: outbox}, SecretHash: shown.Hash(),
 		Incarnation: incarnation, MaxReadOnlyStreams: o.server.cfg.ReadOnlyStreams}
-	// Once begun it is finished: whether the connection lives makes no difference to it.
+	// It outlives the connection once begun.
 	ctx, cancel := o.server.commitContext()
 	defer cancel()
-	// The answer says how far the stream is, and a client that drops ops goes by that: so what is being
-	// committed, which may be the stream's, comes first.
+	// The answer reports the stream's LastSeq, by which a client drops ops. So a transaction in
+	// flight, which may contain ops of the stream, ends first.
 	if err := o.server.committer.waitTx(ctx, opening.Key.Session); err != nil {
 		return nil, nil, toFault(o.conn.log, err, "open the stream")
 	}
 	row, grant, idle, refused := o.findStream(ctx, &opening, shown)
-	if refused == nil && (row == nil || !opening.AlreadyOpen(row)) { // else it changes nothing, and takes no lock
+	if refused == nil && (row == nil || !opening.AlreadyOpen(row)) { // otherwise it changes nothing, and needs no lock
 		row, err = o.server.cfg.Store.OpenStream(ctx, opening)
 		if errors.Is(err, session.ErrReadOnlyStreams) {
 			o.server.auditDenial(o.conn.peer, opening.ReadOnlyRef, grant, "openStream", idle)
@@ -224,15 +224,15 @@ func (o *sess) registerStream(outbox string, secret []byte, incarnation uint64) 
 	return &stream{server: o.server, peer: o.conn.peer, auth: o.auth, id: row.Outbox, incarnation: incarnation, maxInFlight: o.conn.maxBatches}, row, nil
 }
 
-// findStream gives the stream as it is, nil if it is new, and the ref's grant, if there is such a
-// ref. idle is why that ref can change nothing in the session, if it cannot: the opening is
-// marked as its then.
+// findStream returns the stream as it is, nil if it is new, and the ref's grant, nil if there is
+// none. idle is why the ref can change nothing in the session, nil if it can; opening is then
+// counted as a read-only stream of that ref.
 //
-// Nothing sweeps what such a ref has made, however old, until the session is deleted and
-// forgotten, nor sessions that are not there: a late copy of a create that was refused would be
-// decided anew, perhaps under a better ref, beside what its writer did in its place. And the
-// outbox that has acknowledged the refusal would be told that the server is behind, while its
-// stream's secret and incarnation were anybody's to set.
+// The streams of such a ref are never swept, however old, until the session is deleted and
+// forgotten; nor are sessions that do not exist. Otherwise a late copy of a refused create would
+// be decided again, possibly under a better ref, in addition to its writer's replacement. And an
+// outbox that has acknowledged the refusal would be told that the server is behind, while anyone
+// could set the secret and incarnation of its stream.
 func (o *sess) findStream(ctx context.Context, opening *session.StreamRequest, secret capability.Secret) (row *ledger.Stream, grant *capability.Grant, idle, refused *fault.Error) {
 	refs := o.auth.refs()
 	if o.auth.space != "" {
@@ -251,8 +251,8 @@ func (o *sess) findStream(ctx context.Context, opening *session.StreamRequest, s
 	switch first := streams[key]; {
 	case row != nil:
 	case first != nil && first.SecretHash == secret.StreamSecret(key.Session).Hash():
-		// An older client goes on with a newer one's outbox. A stream of its own would take what
-		// the newer one has sent for new, and do it twice.
+		// An older client continues a newer client's outbox. With a stream of its own, ops that
+		// the newer one has sent would count as new, and be done twice.
 		refused = fault.WrongOutbox.With("the session knows this outbox by a secret that newer clients derive from the one that was shown: use the client that wrote to the outbox last")
 	case first == nil && strings.Contains(key.Outbox, session.FallbackSep):
 		refused = fault.BadArgument.With("a new outbox's id has no %s in it", session.FallbackSep)
@@ -260,13 +260,13 @@ func (o *sess) findStream(ctx context.Context, opening *session.StreamRequest, s
 	return row, grant, idle, refused
 }
 
-// readOnlyRef gives the ref that acts, which may be dead, and if it can change nothing in the
-// session its id and why.
+// readOnlyRef returns the grant of the acting ref, which may be dead, and, if that can change
+// nothing in the session, the ref's id and the reason.
 func (o *sess) readOnlyRef(at *session.Access) (grant *capability.Grant, ref string, why *fault.Error) {
 	ref = o.auth.ref
 	if at.Row == nil || at.Row.Life == session.Absent {
 		if ref = o.auth.space; ref == "" {
-			return nil, "", nil // a ref is for a session that is there
+			return nil, "", nil // only a space's ref can act on a session that does not exist
 		}
 		grant, why = capability.CheckLive(at.Grants[ref], o.auth.spaceAttenuated, 0, at.Now, capability.Create, "")
 	} else if grant, why = o.auth.check(at, 0); why == nil && grant.Rights&^capability.Read == 0 {
@@ -275,13 +275,13 @@ func (o *sess) readOnlyRef(at *session.Access) (grant *capability.Grant, ref str
 	switch {
 	case why == nil:
 		return grant, "", nil
-	case grant == nil && o.auth.space != "": // the session is another's
+	case grant == nil && o.auth.space != "": // another ref made the session
 		ref = o.auth.space
 	}
 	return grant, ref, why
 }
 
-// events gives a page of the log.
+// events returns a page of the log.
 func (o *sess) events(ctx context.Context, c *rpc.Call) {
 	s, _ := c.Params()
 	p := wire.Session_events_Params(s)
@@ -315,8 +315,8 @@ func (o *sess) events(ctx context.Context, c *rpc.Call) {
 	})
 }
 
-// readEvents reads the log after from, or after what the ref does not show. hash is that of
-// the event at from, zero if it is not named.
+// readEvents reads at most limit events after from, or after the events that the ref does not
+// show. hash is that of the event at from, zero if the caller does not name it.
 func (o *sess) readEvents(ctx context.Context, from uint64, hash session.Hash, limit int) (*session.LogPage, *fault.Error) {
 	for {
 		var hashesAt []uint64
@@ -332,11 +332,11 @@ func (o *sess) readEvents(ctx context.Context, from uint64, hash session.Hash, l
 			return nil, refused
 		}
 		if grant.VisibleFrom > 0 && from < grant.VisibleFrom-1 {
-			from, hash = grant.VisibleFrom-1, session.Hash{} // what it found does not leave the process
+			from, hash = grant.VisibleFrom-1, session.Hash{} // the page read is discarded
 			continue
 		}
 		page.Events = session.VisibleEvents(grant, page.Events, &page.Key)
-		if from <= page.Row.Cursor || from >= grant.VisibleFrom { // else nothing is there yet
+		if from <= page.Row.Cursor || from >= grant.VisibleFrom { // otherwise no event is visible yet
 			refused = checkCursor(page.Row, from)
 		}
 		if refused == nil && hash != (session.Hash{}) && !sameLog(page, grant, from, hash) {

@@ -1,4 +1,4 @@
-// Session.audit and Space.audit: pages of what was done to and under the refs.
+// Session.audit and Space.audit: pages of the acts on refs and under them.
 
 package server
 
@@ -19,17 +19,17 @@ var (
 	spaceAudit   = rpc.Method{Interface: wire.Space_TypeID, ID: 7}
 )
 
-// maxAuditPage is the most rows that one answer has.
+// maxAuditPage is the maximum number of rows in one answer.
 const maxAuditPage = 1000
 
-// audit gives a page of the session's audit to its owner.
+// audit returns a page of the session's audit to its owner.
 func (o *sess) audit(ctx context.Context, c *rpc.Call) {
 	s, _ := c.Params()
 	p := wire.Session_audit_Params(s)
 	answerAudit(ctx, o.server, c, o.auth.session, p.After(), p.Limit(), o.auth.refs(), func(at *session.Access) *fault.Error {
 		grant, refused := o.auth.check(at, 0)
 		if grant != nil && refused != nil && refused.Code == fault.SessionDeleted {
-			refused = nil // of a session that is over there is still to be said what it was
+			refused = nil // a deleted session's audit stays readable
 		}
 		if refused == nil && !grant.Owner {
 			refused = fault.NotAnOwner.With("only the session's owner ref shows its audit")
@@ -43,7 +43,7 @@ func (o *sess) audit(ctx context.Context, c *rpc.Call) {
 	})
 }
 
-// audit gives a page of the space's audit to who has its root ref.
+// audit returns a page of the space's audit to its root ref.
 func (o *space) audit(ctx context.Context, c *rpc.Call) {
 	s, _ := c.Params()
 	p := wire.Space_audit_Params(s)
@@ -61,8 +61,8 @@ func (o *space) audit(ctx context.Context, c *rpc.Call) {
 	})
 }
 
-// answerAudit reads a page of target's audit, and gives it if admit allows that
-// in the snapshot it is from.
+// answerAudit reads a page of target's audit, and returns it if admit allows that in the
+// page's snapshot.
 func answerAudit(ctx context.Context, server *Server, c *rpc.Call, target string, after uint64, limit uint32, refs []string, admit func(*session.Access) *fault.Error) {
 	if limit == 0 || limit > maxAuditPage {
 		limit = maxAuditPage

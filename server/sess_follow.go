@@ -1,4 +1,4 @@
-// Session.subscribe and Session.snapshot: what goes to a peer's EventSink.
+// Session.subscribe: events for a peer's EventSink.
 
 package server
 
@@ -14,8 +14,8 @@ import (
 	"github.com/mooring-rpc/mooring/session"
 )
 
-// subscribe answers when the first look at the log has shown that the ref may
-// read; what ends the subscription later is told to its sink.
+// subscribe answers when the first read of the log has shown that the ref may read. The reason
+// of a later end goes to the sink.
 func (o *sess) subscribe(c *rpc.Call) {
 	s, caps := c.Params()
 	p := wire.Session_subscribe_Params(s)
@@ -57,7 +57,7 @@ func (o *sess) subscribe(c *rpc.Call) {
 	}
 }
 
-// newSubscription takes the sink out of a call's parameters.
+// newSubscription makes a subscription for the sink in a call's parameters.
 func (o *sess) newSubscription(s capnp.Struct, caps *rpc.CapTable, pointer uint16, window int) (*subscription, *fault.Error) {
 	ptr, err := s.Ptr(pointer)
 	if err != nil {
@@ -74,7 +74,7 @@ func (o *sess) newSubscription(s capnp.Struct, caps *rpc.CapTable, pointer uint1
 	return &subscription{auth: o.auth, conn: o.conn, window: min(initialWindow, window), windowMax: window, sink: &peerSink{ref: ref}}, nil
 }
 
-// hashOf is a hash that a call may name; zero if it names none.
+// hashOf decodes a hash that a call may name; zero if it names none.
 func hashOf(b []byte, err error) (h session.Hash, refused *fault.Error) {
 	switch {
 	case err != nil:
@@ -87,12 +87,12 @@ func hashOf(b []byte, err error) (h session.Hash, refused *fault.Error) {
 	return session.Hash(b), nil
 }
 
-// minWindow is the least window, in bytes: below it every event would wait for
+// minWindow is the minimum window, in bytes: with less, every event would wait for the ack of
 // the one before.
 const minWindow = 4 << 10
 
-// subscriptionObject is the peer's handle of a subscription. Letting it go
-// cancels.
+// subscriptionObject is the peer's handle of a subscription. Releasing it cancels the
+// subscription.
 type subscriptionObject struct{ sub *subscription }
 
 var subscriptionCancel = rpc.Method{Interface: wire.Subscription_TypeID, ID: 0}

@@ -1,4 +1,4 @@
-// Session.revoke: at once and without an outbox.
+// Session.revoke: revokes a ref, without an outbox.
 
 package server
 
@@ -11,8 +11,8 @@ import (
 	"github.com/mooring-rpc/mooring/session"
 )
 
-// revoke goes through the committer like a batch, so that it is in the
-// session's order and in one transaction with what else waits.
+// revoke goes through the committer like a batch, so that it is in the session's order and
+// shares a transaction with other pending commits.
 func (o *sess) revoke(c *rpc.Call) {
 	s, _ := c.Params()
 	p := wire.Session_revoke_Params(s)
@@ -38,7 +38,7 @@ func (o *sess) revoke(c *rpc.Call) {
 	}
 }
 
-// queueDirect queues what needs no outbox. If it is refused, answer is not called.
+// queueDirect queues a commit without an outbox. If it returns a refusal, answer is not called.
 func (o *sess) queueDirect(c *rpc.Call, do *session.Direct, answer func(session.Answer)) *fault.Error {
 	sub, refused := o.auth.direct(do, o.conn.peer)
 	if refused != nil {

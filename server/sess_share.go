@@ -1,4 +1,4 @@
-// Session.share: at once and without an outbox.
+// Session.share: mints a ref, without an outbox.
 
 package server
 
@@ -10,8 +10,8 @@ import (
 	"github.com/mooring-rpc/mooring/session"
 )
 
-// share goes through the committer like a batch, so that it is in the session's
-// order, and what it mints is an event of the log like any other.
+// share goes through the committer like a batch, so that it is in the session's order, and the
+// new ref is an event of the log like any other.
 func (o *sess) share(c *rpc.Call) {
 	s, _ := c.Params()
 	w, err := wire.Session_share_Params(s).Ref()

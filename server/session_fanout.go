@@ -1,27 +1,24 @@
-// A session's fan-out: the subscriptions of one session, and the one runner at a time that
-// feeds them.
+// A session's fan-out: the subscriptions of one session, and the single runner that delivers
+// to them.
 //
-// Whatever happens (a commit here, a notification, a poll, a subscriber that
-// took what it was sent) puts subscriptions on the ready list and, if
-// there is none, starts the runner. So deliveries to one subscriber never
-// overtake each other, what is published meanwhile goes out together, and no
+// Every cause of work (a commit here, a notification, a poll, an ack of a subscriber) puts
+// subscriptions on the ready list and starts the runner unless it runs. So deliveries to one
+// subscriber never overtake each other, events published meanwhile go out together, and no
 // committer waits for a fan-out.
 //
-// The runner sends from the tail (events just published here) what it may send
-// without asking, and for everything else reads the log together with the
-// authority to see it, in one snapshot:
+// The runner sends from the tail (events just published here) whatever needs no new check, and
+// for everything else reads the log together with the authority to see it, in one snapshot:
 //
 //   - the tail's events were committed under one AuthGen; a subscriber gets
-//     them only if that is the AuthGen its authority was found alive at, and it
-//     has not expired by the database clock of the event;
-//   - a subscriber gets only the event after the last one it has. A hole, for
-//     whatever reason, means reading the log.
+//     them only if its authority was last found alive at that AuthGen, and has
+//     not expired by the database clock of the event;
+//   - a subscriber gets only the event after the last one it has. A gap, for
+//     whatever reason, causes a read of the log.
 //
-// That an event comes after the last one is not its cursor's word alone: a
-// database may have been put back and gone on otherwise, under a subscriber or
-// while it was away. So a subscriber that names the hash at its cursor gets nothing
-// before that was compared, and each delivery goes on from the hash of the one
-// before (fits).
+// Cursors alone do not prove that an event follows the last one: a database may have been
+// restored from a copy and gone on differently, under a subscriber or while it was away. So a
+// subscriber that names the hash at its cursor gets nothing before that hash was compared, and
+// each delivery continues from the hash of the one before (continues).
 
 package server
 
@@ -36,40 +33,41 @@ import (
 	"github.com/mooring-rpc/mooring/session"
 )
 
-// sessionFanout is one session's subscriptions. mu is never held over a call of a sink
-// or of the store.
+// sessionFanout is one session's subscriptions. mu is never held over a call of a sink or of
+// the store.
 type sessionFanout struct {
 	hub     *hub
 	session string
 
 	mu          sync.Mutex
 	subs        map[*subscription]struct{}
-	ready       []*subscription // have something to do, in the order in which they came
-	running     bool            // a runner is at work
-	failedReads int             // reads in a row that failed
-	endReason   *fault.Error    // everyone is to be told this, and to go
+	ready       []*subscription // have work, in order of arrival
+	running     bool            // the runner runs
+	failedReads int             // consecutive failed reads
+	endReason   *fault.Error    // if not nil, every subscription is ended with it
 
-	cursor uint64 // the highest heard of, since the log was read
-	gen    uint64 // the highest AuthGen heard of, since then
-	// heardDuringRead is the same while the log is being read: what the read finds may be
-	// older than it. All that was heard before is in it, or was wrong.
+	cursor uint64 // highest known, since the log was read
+	gen    uint64 // highest AuthGen known, since the log was read
+	// heardDuringRead is the highest cursor and AuthGen notified while the log is read, which
+	// the page may not show yet. All that was notified before the read is in the page, or was
+	// wrong.
 	heardDuringRead struct{ cursor, gen uint64 }
 
-	// tail is what was published here while the runner was at work: consecutive
-	// events, all committed at AuthGen tailGen.
+	// tail holds the events published here while the runner was running: consecutive, and all
+	// committed at AuthGen tailGen.
 	tail      []*session.Event
 	tailGen   uint64
 	tailBytes int
 
-	// lastChained is the last event that was found to go on from a hash, so that it is
-	// found once for all who follow.
+	// lastChained is the last event whose hash was verified to follow head, so that it is
+	// hashed once for all subscribers.
 	lastChained struct {
 		head session.Hash
 		next *session.Event
 	}
 }
 
-// wake puts s on the ready list and starts a runner if there is none. mu is held.
+// wake puts s on the ready list and starts the runner unless it runs. mu is held.
 func (t *sessionFanout) wake(s *subscription) {
 	if s.queued || s.finished || s.inSnapshot || s.paused {
 		return
@@ -92,7 +90,7 @@ func (t *sessionFanout) start() {
 	}
 }
 
-// notify notes that the session is at cursor and gen, and wakes whom it concerns.
+// notify records that the session is at cursor and gen, and wakes all subscriptions if that is news.
 func (t *sessionFanout) notify(cursor, gen uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -101,8 +99,8 @@ func (t *sessionFanout) notify(cursor, gen uint64) {
 	}
 }
 
-// advance notes a cursor and an AuthGen; news is whether either is higher than what was
-// known. mu is held.
+// advance records a cursor and an AuthGen; news reports whether either is higher than known
+// before. mu is held.
 func (t *sessionFanout) advance(cursor, gen uint64) (news bool) {
 	t.heardDuringRead.cursor, t.heardDuringRead.gen = max(t.heardDuringRead.cursor, cursor), max(t.heardDuringRead.gen, gen)
 	news = cursor > t.cursor || gen > t.gen
@@ -110,7 +108,7 @@ func (t *sessionFanout) advance(cursor, gen uint64) (news bool) {
 	return news
 }
 
-// expire has those checked again whose refs may have expired by now.
+// expire wakes the subscriptions whose refs may have expired by now, to be checked again.
 func (t *sessionFanout) expire(now int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -122,8 +120,8 @@ func (t *sessionFanout) expire(now int64) {
 	}
 }
 
-// endAll tells every subscriber why, in its turn, and lets it go. Who is being sent a
-// snapshot has no turn before that is through, so it is let go here.
+// endAll ends every subscription with why, through the runner. The runner skips a subscription
+// whose snapshot is being sent, so that one is ended here.
 func (t *sessionFanout) endAll(why *fault.Error) {
 	t.mu.Lock()
 	t.endReason = why
@@ -135,19 +133,19 @@ func (t *sessionFanout) endAll(why *fault.Error) {
 	}
 }
 
-// fail ends every subscription when a defect has ended the runner: which of them it
-// was at is not known.
+// fail ends every subscription after a panic of the runner, since it is not known which of
+// them it was serving.
 func (t *sessionFanout) fail(why *fault.Error) {
 	t.mu.Lock()
 	t.running = false
 	over := t.finishAll(why, func(*subscription) bool { return true })
 	t.mu.Unlock()
 	for _, f := range over {
-		_ = catchPanic(t.hub.log, "tell a subscriber of its end", f) // it is in the log
+		_ = catchPanic(t.hub.log, "tell a subscriber of its end", f) // it is logged
 	}
 }
 
-// finishAll is finish for all that are meant.
+// finishAll calls finish for all subscriptions that meant selects. mu is held.
 func (t *sessionFanout) finishAll(why *fault.Error, meant func(*subscription) bool) (over []func()) {
 	for s := range t.subs {
 		if meant(s) {
@@ -157,7 +155,7 @@ func (t *sessionFanout) finishAll(why *fault.Error, meant func(*subscription) bo
 	return over
 }
 
-// publish takes the events of a commit of this replica.
+// publish adds the events of a commit of this replica to the tail.
 func (t *sessionFanout) publish(p *session.PublishedSession) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -167,9 +165,9 @@ func (t *sessionFanout) publish(p *session.PublishedSession) {
 	}
 	switch {
 	case len(p.Events) == 0 || len(t.tail) > 0 && p.Row.Cursor <= t.tail[len(t.tail)-1].Cursor:
-		// nothing new, or overtaken by what was published after it
+		// nothing new, or a later commit was published first
 	case p.AuthChanged || bytes > t.hub.tailBytes:
-		t.clearTail() // authority changed in it: everyone reads, and is checked
+		t.clearTail() // authority changed: every subscription reads the log, and is checked
 	case len(t.tail) > 0 && t.tailGen == p.Row.AuthGen && t.tail[len(t.tail)-1].Cursor+1 == first && t.tailBytes+bytes <= t.hub.tailBytes:
 		t.tail, t.tailBytes = append(t.tail, p.Events...), t.tailBytes+bytes
 	default:
@@ -181,7 +179,7 @@ func (t *sessionFanout) publish(p *session.PublishedSession) {
 
 func (t *sessionFanout) clearTail() { t.tail, t.tailGen, t.tailBytes = nil, 0, 0 }
 
-// run is the runner.
+// run is the goroutine of the runner.
 func (t *sessionFanout) run() {
 	defer t.hub.endTask()
 	if why := catchPanic(t.hub.log, "send events", t.dispatch); why != nil {
@@ -189,7 +187,7 @@ func (t *sessionFanout) run() {
 	}
 }
 
-// dispatch feeds subscriptions until none is ready.
+// dispatch serves subscriptions until none is ready.
 func (t *sessionFanout) dispatch() {
 	for {
 		r, more := t.nextRound()
@@ -201,7 +199,7 @@ func (t *sessionFanout) dispatch() {
 		}
 		read := len(r.readers) == 0 || t.read(r.readers)
 		for _, s := range r.turns {
-			if !read || !s.skipped { // else it has had no chance to use it
+			if !read || !s.skipped { // a skipped one has not been able to use its turn
 				s.conn.endTurn(&s.waiter)()
 			}
 		}
@@ -211,22 +209,21 @@ func (t *sessionFanout) dispatch() {
 	}
 }
 
-// round is what the runner does for those who were ready.
+// round is the work of the runner for the subscriptions that were ready.
 type round struct {
 	out     []delivery      // from the tail
 	readers []*subscription // need the log
-	ended   []func()        // tell those who are over
+	ended   []func()        // notify the sinks of ended subscriptions
 	turns   []*subscription // have their turn on their connections, which ends with the round
 }
 
-// nextRound empties the ready list. more is false, and the runner at its end, if there
-// was nothing.
+// nextRound empties the ready list. more is false, and the runner stops, if the list was empty.
 func (t *sessionFanout) nextRound() (r round, more bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if len(t.ready) == 0 {
 		t.running = false
-		t.clearTail() // who comes later reads the log
+		t.clearTail() // a later subscription reads the log
 		return r, false
 	}
 	ready := t.ready
@@ -244,7 +241,7 @@ func (t *sessionFanout) nextRound() (r round, more bool) {
 		case !s.authorized || s.authGen != t.gen:
 			read = true
 		case s.cursor >= t.cursor:
-		case s.conn.isWaiting(&s.waiter): // it is woken when there is room
+		case s.conn.isWaiting(&s.waiter): // woken when its connection has room
 		case t.covers(s.cursor+1) && t.tailGen == s.authGen && !t.tailExpired(s):
 			if !t.continues(s, t.tail) {
 				r.ended = append(r.ended, t.finish(s, logDiverged(s.cursor)))
@@ -254,13 +251,13 @@ func (t *sessionFanout) nextRound() (r round, more bool) {
 			if s.cursor < t.cursor && !t.covers(s.cursor+1) {
 				t.wake(s)
 			}
-		case s.hasRoom(s.window / 2): // else the sink's next return wakes it
+		case s.hasRoom(s.window / 2): // otherwise the next ack wakes it
 			read = true
 		}
 		if read {
 			r.readers = append(r.readers, s)
 		} else {
-			s.skipped = false // its turn, if it has one, is not kept for a page
+			s.skipped = false // it does not keep its turn, if it has one, for a page
 		}
 	}
 	return r, true
@@ -270,21 +267,21 @@ func (t *sessionFanout) covers(cursor uint64) bool {
 	return len(t.tail) > 0 && t.tail[0].Cursor <= cursor && cursor <= t.tail[len(t.tail)-1].Cursor
 }
 
-// tailExpired says that s's ref may have expired by the tail's last event.
+// tailExpired reports whether the ref of s may have expired by the tail's last event.
 func (t *sessionFanout) tailExpired(s *subscription) bool {
 	return s.expires != 0 && len(t.tail) > 0 && t.tail[len(t.tail)-1].At >= s.expires
 }
 
-// read serves readers from one page of the log, from where the first of them is, or
-// the first of those that the page before passed over. It is false if the runner has
-// to stop, since the log cannot be read now; it will be started again.
+// read serves readers from one page of the log. The page starts at the first reader that the
+// page before skipped, or else at the first reader. read returns false if the log cannot be
+// read now: the runner stops, and is started again later.
 func (t *sessionFanout) read(readers []*subscription) bool {
 	var refs []string
 	for _, s := range readers {
 		refs = append(refs, s.auth.refs()...)
 	}
 	slices.Sort(refs)
-	refs = slices.Compact(refs) // many may follow under one
+	refs = slices.Compact(refs) // many subscriptions may share one ref
 	t.mu.Lock()
 	first := readers[max(slices.IndexFunc(readers, func(s *subscription) bool { return s.skipped }), 0)]
 	from, window := first.cursor, first.window
@@ -314,16 +311,16 @@ func (t *sessionFanout) read(readers []*subscription) bool {
 	return true
 }
 
-// distribute gives readers what a page has for each. It was read from a cursor on.
+// distribute gives each reader its events of a page that was read after cursor from.
 func (t *sessionFanout) distribute(page *session.LogPage, readers []*subscription, from uint64) (begun []func(), out []delivery, over []func()) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.failedReads = 0
 	if page.Row != nil {
-		found := t.advance(page.Row.Cursor, page.Row.AuthGen) // and nobody will tell the others of it: it is known now
+		found := t.advance(page.Row.Cursor, page.Row.AuthGen) // no other notification of it may come
 		t.cursor, t.gen = page.Row.Cursor, page.Row.AuthGen
 		if t.advance(t.heardDuringRead.cursor, t.heardDuringRead.gen) || found {
-			t.wakeAll() // also who may have been thought to know of something still higher, which was wrong
+			t.wakeAll() // including subscriptions that waited for a higher cursor, which was wrong
 		}
 	}
 	for _, s := range readers {
@@ -348,34 +345,34 @@ func (t *sessionFanout) distribute(page *session.LogPage, readers []*subscriptio
 		s.skipped = s.cursor == before && before != from && s.cursor < page.Row.Cursor
 		switch {
 		case s.cursor < page.Row.Cursor:
-			// Where the page had its next event and there was no room, the
-			// sink's next return wakes it.
+			// If the page has its next event but there was no room, the next ack
+			// wakes it.
 			if s.cursor != before || before != from || s.authGen != t.gen {
 				t.wake(s)
 			}
 		case page.Row.Life == session.Deleted:
-			over = append(over, func() { s.endAfter(page.Row.Cursor, sessionDeleted()) }) // when it has been sent the last of it
+			over = append(over, func() { s.endAfter(page.Row.Cursor, sessionDeleted()) }) // once its last event was sent
 		}
 	}
 	return begun, out, over
 }
 
-// admit checks s against what a page found and notes until when that holds.
+// admit checks the authority of s against a page and records how long that holds. mu is held.
 func (t *sessionFanout) admit(s *subscription, page *session.LogPage) *fault.Error {
 	grant, why := s.auth.check(&page.Access, capability.Read)
 	if grant != nil {
 		s.actor = grant.Actor
 	}
-	if why != nil && why.Code != fault.SessionDeleted { // that it is told after the log's last event
+	if why != nil && why.Code != fault.SessionDeleted { // it is ended with that after the log's last event
 		return why
 	}
 	s.authorized, s.authGen, s.expires, s.grant, s.hashKey = true, page.Row.AuthGen, grant.Expires, grant, page.Key
 	before := max(grant.VisibleFrom, 1) - 1 // the first event that the ref shows comes after it
 	if s.cursor < before && s.cursor <= page.Row.Cursor {
-		s.cursor, s.head, s.resumeHash = before, session.Hash{}, session.Hash{} // nothing that it has is next to what it is shown
+		s.cursor, s.head, s.resumeHash = before, session.Hash{}, session.Hash{} // its last event is not adjacent to the first one shown
 	}
 	if s.cursor == before && s.cursor > page.Row.Cursor {
-		return nil // it is still to come
+		return nil // that event is still to come
 	}
 	if why := checkCursor(page.Row, s.cursor); why != nil {
 		return why
@@ -393,8 +390,8 @@ func (t *sessionFanout) admit(s *subscription, page *session.LogPage) *fault.Err
 	return nil
 }
 
-// continues says whether events go on from the last one that s has, as far as that can be
-// said: its hash is known, and they have the next. mu is held.
+// continues reports whether events follow the last one of s, by its hash; true if that hash is
+// not known or the next event is not among them. mu is held.
 func (t *sessionFanout) continues(s *subscription, events []*session.Event) bool {
 	next := s.cursor + 1
 	if s.head == (session.Hash{}) || len(events) == 0 || events[0].Cursor > next || events[len(events)-1].Cursor < next {
@@ -414,18 +411,18 @@ func (t *sessionFanout) continues(s *subscription, events []*session.Event) bool
 	return true
 }
 
-// sameLog says whether the event at a cursor is the one of which somebody was shown
-// hash. The page has been asked for it.
+// sameLog reports whether hash is the one shown for the event at cursor. The page has been
+// read with that cursor in hashesAt.
 func sameLog(page *session.LogPage, g *capability.Grant, cursor uint64, hash session.Hash) bool {
 	return cursor == 0 || page.Key.Mask(g, page.Hashes[cursor]) == hash
 }
 
-// logDiverged is for who has events up to a cursor that the log does not have.
+// logDiverged is the fault for a peer whose events up to cursor are not those of the log.
 func logDiverged(cursor uint64) *fault.Error {
 	return fault.ServerBehind.With("event %d is not the one you have: the server was restored to an earlier state and went on from there; take a snapshot and go on from that", cursor)
 }
 
-// checkCursor says whether the log can be followed from cursor.
+// checkCursor returns why the log cannot be followed from cursor; nil if it can.
 func checkCursor(row *session.Row, cursor uint64) *fault.Error {
 	switch {
 	case cursor < row.Base:
@@ -436,9 +433,9 @@ func checkCursor(row *session.Row, cursor uint64) *fault.Error {
 	return nil
 }
 
-// deferReaders puts readers back for a while, since the log cannot be read. Those
-// that have not begun are refused: their callers know best when to try again. At the
-// hub's end nobody is put back.
+// deferReaders retries readers after a backoff, since the log cannot be read. Readers that have
+// not begun are refused instead: their callers decide when to retry. If the fan-out is ending,
+// all subscriptions are ended.
 func (t *sessionFanout) deferReaders(readers []*subscription, err error) {
 	why := toFault(t.hub.log, err, "read the log")
 	t.mu.Lock()
@@ -467,13 +464,13 @@ func (t *sessionFanout) deferReaders(readers []*subscription, err error) {
 	})
 }
 
-// errSuperseded says that a delivery was not made: one before it was not sent.
+// errSuperseded reports that a delivery was not made because an earlier one was not sent.
 var errSuperseded = errors.New("an earlier delivery was not sent")
 
-// wouldBlockPause is how long a subscriber whose connection takes no more is left alone.
+// wouldBlockPause is the pause before sending again to a connection that would block.
 const wouldBlockPause = 50 * time.Millisecond
 
-// deliver gives a delivery to its sink. No lock is held.
+// deliver passes a delivery to its sink. No lock is held.
 func (t *sessionFanout) deliver(d delivery) {
 	s := d.sub
 	t.mu.Lock()
@@ -484,7 +481,7 @@ func (t *sessionFanout) deliver(d delivery) {
 		return
 	}
 	events := d.events
-	d.events = nil // a peer that does not answer keeps none
+	d.events = nil // a peer that does not answer retains none
 	began := time.Now()
 	s.sink.events(events, func(err error) {
 		if err == nil {
@@ -494,11 +491,11 @@ func (t *sessionFanout) deliver(d delivery) {
 	})
 }
 
-// acked is what a delivery came to.
+// acked handles the result of a delivery.
 func (t *sessionFanout) acked(d delivery, err error) {
 	s := d.sub
 	t.mu.Lock()
-	if s.finished { // what was under way has been given back
+	if s.finished { // finish has released its bytes
 		t.mu.Unlock()
 		return
 	}
@@ -508,8 +505,8 @@ func (t *sessionFanout) acked(d delivery, err error) {
 	}
 	then, wake := func() {}, s.conn.release(d.bytes)
 	switch {
-	case errors.Is(err, errSuperseded): // who made it void is woken for that
-	case errors.Is(err, errWouldBlock): // it was not sent, and what follows it must not be
+	case errors.Is(err, errSuperseded): // the failed delivery has arranged the wake-up
+	case errors.Is(err, errWouldBlock): // it was not sent, and its successors must not be
 		s.generation++
 		s.cursor, s.head, s.paused = d.after, d.head, true
 		then = func() { t.hub.runAfter(wouldBlockPause, s.unpause) }
@@ -523,16 +520,16 @@ func (t *sessionFanout) acked(d delivery, err error) {
 	wake()
 }
 
-// finish takes s out of the fan-out and returns what tells its subscriber, to be
-// called without locks. mu is held. A nil why tells nothing: the subscriber has
-// left by itself. What is under way to it is given back: whether who has left
-// still answers must not matter to the connection's others.
+// finish removes s from the fan-out, and returns the function that notifies its subscriber, to
+// be called without locks. mu is held. A nil why notifies nobody: the subscriber has
+// unsubscribed. Bytes in flight to it are released, so that a peer that no longer answers does
+// not hold up the connection's other subscriptions.
 func (t *sessionFanout) finish(s *subscription, why *fault.Error) func() {
 	s.finished = true
-	s.generation++ // what was cut for it and is not under way yet is not sent
+	s.generation++ // voids deliveries that are not sent yet
 	delete(t.subs, s)
 	if s.cancelSnapshot != nil {
-		s.cancelSnapshot() // its snapshot, if that is still on its way
+		s.cancelSnapshot() // its snapshot, if that is still being sent
 	}
 	started := s.onStart
 	s.onStart = nil
@@ -554,8 +551,8 @@ func (t *sessionFanout) finish(s *subscription, why *fault.Error) func() {
 	}
 }
 
-// tell lets s's sink go, telling it why, as soon as its connection takes that. So
-// long s counts as one of the connection's.
+// tell ends the sink of s with why, retrying while the connection would block. Until then s
+// counts as one of the connection's subscriptions.
 func (t *sessionFanout) tell(s *subscription, why *fault.Error) {
 	if s.sink.ended(why) {
 		s.conn.removeSub()

@@ -1,5 +1,5 @@
-// The peer's EventSink as the hub's sink: events and pieces of state go out as
-// calls, and their returns are the acknowledgements.
+// The peer's EventSink as a sink of the hub: events and pieces of state are sent as calls, and
+// their returns are the acks.
 
 package server
 
@@ -21,11 +21,11 @@ var (
 	sinkEnded  = rpc.Method{Interface: wire.EventSink_TypeID, ID: 2, Name: "EventSink.ended"}
 )
 
-// errWouldBlock says that a call could not be sent without waiting for the peer.
+// errWouldBlock reports that a call could not be sent without blocking on the peer.
 var errWouldBlock = errors.New("the peer does not read")
 
-// noWait is the context of calls that must not wait: it has ended, so a call
-// that would have to wait fails instead.
+// noWait is the context of calls that must not block. It is canceled, so a call that would block
+// fails instead.
 var noWait = func() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -47,7 +47,7 @@ func (p *peerSink) events(events []*session.Event, done func(error)) {
 	notifyDone(call, done)
 }
 
-// state sends a piece of the folded state.
+// state implements stateSink.
 func (p *peerSink) state(piece *session.StateChunk, last bool, done func(error)) {
 	call := p.ref.Call(noWait, sinkState, structSize(2, 3), func(s capnp.Struct, _ *rpc.CapTable) error {
 		to := wire.EventSink_state_Params(s)
@@ -92,7 +92,7 @@ func (p *peerSink) ended(why *fault.Error) bool {
 			return encodeRefusal(r, why)
 		})
 		select {
-		case <-call.Done(): // a call that finds no room has failed at once
+		case <-call.Done(): // a call without room has failed at once
 			if _, _, err := call.Wait(context.Background()); wouldBlock(err) {
 				call.Release()
 				return false
@@ -105,16 +105,16 @@ func (p *peerSink) ended(why *fault.Error) bool {
 	return true
 }
 
-// wouldBlock says that a call was not sent for want of room, here.
+// wouldBlock reports whether a call was not sent for lack of room on this side.
 func wouldBlock(err error) bool {
 	var ex *rpc.Exception
 	return errors.As(err, &ex) && !ex.Remote && ex.Type == rpc.Overloaded
 }
 
-// notifyDone calls done with what came of a call, and lets the call go.
+// notifyDone calls done with the result of a call, and releases the call.
 func notifyDone(call *rpc.Promise, done func(error)) {
 	call.Notify(func() {
-		_, _, err := call.Wait(context.Background()) // it is there
+		_, _, err := call.Wait(context.Background()) // it is done
 		call.Release()
 		if wouldBlock(err) {
 			err = errWouldBlock

@@ -1,9 +1,8 @@
-// Snapshots: the folded state, sent to a sink in pieces and at its pace, either
-// by itself (Session.snapshot) or before a subscription's events.
+// Snapshots: the folded state, sent to a sink in pieces and at the rate of its acks, either by
+// itself (Session.snapshot) or before a subscription's events.
 //
-// The pieces are read inside one snapshot of the database, so only few are sent
-// at once (snapshot_slots.go), and a subscriber that takes nothing for a while, or is slow without
-// end, is given up.
+// The pieces are read inside one snapshot of the database, so only few snapshots are sent at
+// once (snapshot_slots.go), and one whose subscriber stalls, or is slow without end, is ended.
 
 package server
 
@@ -21,17 +20,17 @@ import (
 	"github.com/mooring-rpc/mooring/session"
 )
 
-// stateSink is a sink that takes the folded state as well. state does not
-// block; done is called once, perhaps before state returns.
+// stateSink is a sink that receives the folded state as well. state does not block; done is
+// called once, possibly before state returns.
 type stateSink interface {
 	sink
 	state(piece *session.StateChunk, last bool, done func(error))
 }
 
-// maxSnapshotStalls is how many times the stall timeout a whole snapshot may take.
+// maxSnapshotStalls is the number of stall timeouts that a whole snapshot may take.
 const maxSnapshotStalls = 4
 
-// snapshot serves Session.snapshot: it answers when the sink has taken all.
+// snapshot serves Session.snapshot: it answers when the sink has acked all pieces.
 func (o *sess) snapshot(c *rpc.Call) {
 	s, caps := c.Params()
 	p := wire.Session_snapshot_Params(s)
@@ -60,8 +59,8 @@ func (o *sess) snapshot(c *rpc.Call) {
 	})
 }
 
-// sendInitialState sends the state to a subscription that asked for it, and then lets its
-// events go.
+// sendInitialState sends the state to a subscription that asked for it, and then starts its
+// events.
 func (o *sess) sendInitialState(ctx context.Context, sub *subscription) {
 	shot := o.newSnapshotSender(sub)
 	shot.onStart = func() {
@@ -78,13 +77,13 @@ func (o *sess) sendInitialState(ctx context.Context, sub *subscription) {
 	sub.end(refused)
 }
 
-// snapshotSender is one snapshot on its way.
+// snapshotSender sends one snapshot.
 type snapshotSender struct {
 	sess       *sess
 	sink       stateSink
-	onStart    func() // called once, when it is clear that the ref may read
+	onStart    func() // called once, when the ref was found to allow reading
 	access     session.Access
-	grant      *capability.Grant // what it is shown under
+	grant      *capability.Grant // the grant under which the state is shown
 	verifiedAt time.Time         // when that was last found alive
 	window     sendWindow
 }
@@ -94,13 +93,13 @@ func (o *sess) newSnapshotSender(sub *subscription) *snapshotSender {
 		window: sendWindow{window: sub.windowMax, conn: sub.conn, stallTimeout: o.server.cfg.StallTimeout, wake: make(chan struct{}, 1)}}
 }
 
-// position is what the state is of, as the ref is shown it.
+// position returns the position of the state, with the hash as the ref is shown it.
 func (h *snapshotSender) position() Position {
 	return Position{h.access.Row.Cursor, h.access.Key.Mask(h.grant, h.access.Row.Head)}
 }
 
-// send sends the state as of a position (cursor 0: now) and waits until the sink has
-// taken all of it.
+// send sends the state as of a position (cursor 0: now) and waits until the sink has acked all
+// of it. It returns SlowConsumer if the sink stalls.
 func (h *snapshotSender) send(ctx context.Context, at Position) *fault.Error {
 	s := h.sess.server
 	waiting := ctx
@@ -147,12 +146,12 @@ var (
 	errEarlier = errors.New("an earlier state is wanted")
 )
 
-// pieceBytes is small enough for the rate at which it is taken to be told.
+// pieceBytes is small enough that the rate of acks can be measured.
 func (h *snapshotSender) pieceBytes() int {
 	return max(min(h.window.window/4, partialAckBytes), minWindow)
 }
 
-// admit checks the ref in the first piece's snapshot.
+// admit checks the ref in the snapshot of the first piece.
 func (h *snapshotSender) admit(p *session.StateChunk, at Position) error {
 	grant, refused := h.sess.check(&p.Access, capability.Read, "snapshot")
 	if refused != nil {
@@ -176,27 +175,27 @@ func (h *snapshotSender) admit(p *session.StateChunk, at Position) error {
 	return nil
 }
 
-// matchesHash says whether hash, if one was named, is what the ref is shown of an event's.
+// matchesHash reports whether hash, if one was named, is what the ref is shown of an event's.
 func (h *snapshotSender) matchesHash(key session.HashKey, event, hash session.Hash) bool {
 	return hash == (session.Hash{}) || hash == key.Mask(h.grant, event)
 }
 
-// recheckInterval is for how long a ref that was found alive is not looked at again while
-// a snapshot is sent.
+// recheckInterval is how long a ref that was found alive is not checked again while a
+// snapshot is sent.
 const recheckInterval = time.Second
 
-// recheckTimeout is for how long that look may wait.
+// recheckTimeout bounds that check.
 const recheckTimeout = 5 * time.Second
 
-// recheck ends a snapshot that takes long when its ref is dead: what is left of it
-// was committed before the cut, but is of no business to its holder any more. It
-// ends it too when something was purged, which may be in what is left.
+// recheck ends a long snapshot when its ref is dead: the rest was committed before the
+// revocation, but its holder may not see it any more. It also ends it when something was
+// purged, which may be in the rest.
 func (h *snapshotSender) recheck(ctx context.Context) error {
 	s := h.sess.server
 	if s.now().Sub(h.verifiedAt) < recheckInterval {
 		return nil
 	}
-	// Inside a read of the database: where all connections send snapshots, this one gives way.
+	// This runs inside a read of the database: if all connections send snapshots, it times out.
 	look, cancel := context.WithTimeout(ctx, recheckTimeout)
 	defer cancel()
 	sight, err := s.cfg.Store.ReadAccess(look, h.sess.auth.session, h.sess.auth.refs())
@@ -213,8 +212,8 @@ func (h *snapshotSender) recheck(ctx context.Context) error {
 	return nil
 }
 
-// sendPiece sends what the ref may see of p: not what was put before its first
-// visible cursor, nor what it does not cover.
+// sendPiece sends the rows of p that the ref may see: none put before its first visible cursor,
+// and none out of its scope.
 func (h *snapshotSender) sendPiece(ctx context.Context, p *session.StateChunk, last bool) error {
 	if err := h.recheck(ctx); err != nil {
 		return err
@@ -235,9 +234,9 @@ func (h *snapshotSender) sendPiece(ctx context.Context, p *session.StateChunk, l
 	return h.window.send(ctx, bytes, func(done func(error)) { h.sink.state(&out, last, done) })
 }
 
-// sendEarlier folds the log up to a position and sends that state. What it holds is
-// bounded: by all it has read, or, where that is too much, by what is left of
-// it in the state, so that a long log of a small state can be folded.
+// sendEarlier folds the log up to a position and sends that state. Its memory is bounded by
+// FoldBytes: by the bytes read or, beyond that, by the bytes of the folded state, so that a
+// long log with a small state can be folded.
 func (h *snapshotSender) sendEarlier(ctx context.Context, pos Position) error {
 	fold, at := session.NewFold(h.sess.auth.session), pos.Cursor
 	var head session.Hash // of the event at fold.Cursor
@@ -268,7 +267,7 @@ func (h *snapshotSender) sendEarlier(ctx context.Context, pos Position) error {
 		if held <= limit {
 			continue
 		}
-		// Half of it, so that much is read before it is looked at again.
+		// Half of it, so that much is read before it is summed again.
 		if held = stateBytes(fold); held > limit/2 {
 			return fault.TooLarge.With("the state at cursor %d is too large to be folded here: ask for the present one, or read the events", at)
 		}
@@ -305,7 +304,7 @@ func (h *snapshotSender) sendEarlier(ctx context.Context, pos Position) error {
 	return h.sendPiece(ctx, piece, true)
 }
 
-// stateBytes is what the state of a fold weighs, about.
+// stateBytes is the approximate size of the state of a fold.
 func stateBytes(fold *session.Fold) (bytes int) {
 	for _, t := range fold.Turns() {
 		bytes += t.Bytes()

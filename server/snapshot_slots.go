@@ -1,8 +1,8 @@
-// Places for snapshots. Few are sent at once, since each keeps a read of the database
-// open for as long as its subscriber takes. So a connection has at most half of them,
-// and an address, and a ref, leave one to all others. Who finds none waits in line,
-// for a while, and who has fewest comes first. A place is for sending: while others
-// wait, who takes less than a least rate has to go.
+// Slots for snapshots. Few snapshots are sent at once, since each keeps a read of the database
+// open for as long as its subscriber takes. One connection has at most half of the slots, and
+// one address, or one ref, leaves at least one to all others. Further snapshots wait, for a
+// bounded time, and a free slot goes to the waiter whose address and ref have fewest. While
+// others wait, a snapshot below a minimum rate is evicted.
 
 package server
 
@@ -17,40 +17,40 @@ import (
 )
 
 const (
-	// minSnapshotRate is how many bytes a second a snapshot's subscriber has to take while
-	// others wait for its place, all in all and after evictGrace.
+	// minSnapshotRate is the average rate, in bytes a second, that a snapshot's subscriber has
+	// to ack after evictGrace, while others wait for its slot.
 	minSnapshotRate = 16 << 10
 	evictGrace      = 2 * time.Second
-	// partialAckBytes is how much of a piece that is under way counts as taken: it is told
-	// only when it has been taken as a whole.
+	// partialAckBytes is how much of a piece in flight counts as acked: an ack comes only for
+	// a whole piece.
 	partialAckBytes = 64 << 10
-	// evictInterval is how often those who wait look for one that is slow.
+	// evictInterval is the interval at which waiters check for a slow snapshot.
 	evictInterval = time.Second
 )
 
-// snapshotSlots is safe for concurrent use.
+// snapshotSlots grants the slots. It is safe for concurrent use.
 type snapshotSlots struct {
 	byAddress, byRef *connlimit.Limiter
-	maxWait          time.Duration // the longest
-	minRate          int           // minSnapshotRate, for tests to change before any is taken
+	maxWait          time.Duration // longest wait for a slot
+	minRate          int           // minSnapshotRate; tests change it before any slot is granted
 	limitHits        *limitHits
 
 	mu      sync.Mutex
 	granted []*snapshotSlot
-	waiting []*snapshotSlot // of a connection no more than may have places
+	waiting []*snapshotSlot // of one connection at most as many as it may have slots
 }
 
-// snapshotSlot is one snapshot's, or its in line.
+// snapshotSlot is the slot of one snapshot, or its request for one.
 type snapshotSlot struct {
 	conn    *connState
 	ref     string
-	granted chan struct{} // closed when it is one
+	granted chan struct{} // closed when the slot is granted
 	evict   func()        // ends the snapshot
 
-	// places.mu guards these.
+	// snapshotSlots.mu guards these.
 	since      time.Time
-	ackedBytes int   // bytes
-	inFlight   []int // that are not taken, in order
+	ackedBytes int
+	inFlight   []int // sizes of the pieces not acked, in order
 	evicted    bool
 }
 
@@ -59,10 +59,9 @@ func newSnapshotSlots(n int, wait time.Duration, met *limitHits) *snapshotSlots 
 	return &snapshotSlots{byAddress: connlimit.New(n, most), byRef: connlimit.New(n, most), maxWait: wait, minRate: minSnapshotRate, limitHits: met}
 }
 
-// acquire waits for a place for a snapshot under a ref over l; leave gives it back. It
-// gives up when ctx or the connection ends, and after too long (Overloaded). slow is
-// called, if it is, when the place is to be left since the snapshot is taken too
-// slowly.
+// acquire waits for a slot for a snapshot under ref over l; release returns it. It gives up when
+// ctx or the connection ends, and with Overloaded after maxWait. slow is called, at most once,
+// when the snapshot is evicted for its rate.
 func (p *snapshotSlots) acquire(ctx context.Context, l *connState, ref string, slow func()) (*snapshotSlot, *fault.Error) {
 	timer := time.NewTimer(p.maxWait)
 	defer timer.Stop()
@@ -98,10 +97,10 @@ func (p *snapshotSlots) acquire(ctx context.Context, l *connState, ref string, s
 		<-l.snapshotSem
 		return nil, refused
 	}
-	return w, nil // also where it was given one just now: what follows finds out what has ended
+	return w, nil // also if it was granted just now: the next step finds out what has ended
 }
 
-// enqueue takes a place, or one in line.
+// enqueue takes a slot, or queues for one.
 func (p *snapshotSlots) enqueue(l *connState, ref string, slow func()) *snapshotSlot {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -112,7 +111,7 @@ func (p *snapshotSlots) enqueue(l *connState, ref string, slow func()) *snapshot
 	return w
 }
 
-// tryGrant gives w a place if it may have one. mu is held.
+// tryGrant grants w a slot if the limits allow it. mu is held.
 func (p *snapshotSlots) tryGrant(w *snapshotSlot) bool {
 	if p.byAddress.Acquire(w.conn.address) != connlimit.None {
 		return false
@@ -127,7 +126,7 @@ func (p *snapshotSlots) tryGrant(w *snapshotSlot) bool {
 	return true
 }
 
-// abandon takes w out of the line; false if it is not there, since it has a place.
+// abandon removes w from waiting; it returns false if w has a slot.
 func (p *snapshotSlots) abandon(w *snapshotSlot) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -138,8 +137,8 @@ func (p *snapshotSlots) abandon(w *snapshotSlot) bool {
 	return i >= 0
 }
 
-// release gives a place back, to who may have it: whose address and ref have fewest,
-// and of those the first in line.
+// release returns a slot and grants it to the waiter whose address and ref have fewest slots,
+// the first of those in order of arrival.
 func (p *snapshotSlots) release(w *snapshotSlot) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -154,7 +153,7 @@ func (p *snapshotSlots) release(w *snapshotSlot) {
 	<-w.conn.snapshotSem
 }
 
-// slotsOf is how many places w's address has, and its ref. mu is held.
+// slotsOf returns the number of slots of w's address plus those of its ref. mu is held.
 func (p *snapshotSlots) slotsOf(w *snapshotSlot) (n int) {
 	for _, h := range p.granted {
 		if h.conn.address == w.conn.address {
@@ -167,8 +166,7 @@ func (p *snapshotSlots) slotsOf(w *snapshotSlot) (n int) {
 	return n
 }
 
-// evictSlowest ends the slowest of those that take less than they have to, for one who
-// waits.
+// evictSlowest ends the slowest of the snapshots below the minimum rate, for one that waits.
 func (p *snapshotSlots) evictSlowest() {
 	p.mu.Lock()
 	var slowest *snapshotSlot
@@ -187,7 +185,7 @@ func (p *snapshotSlots) evictSlowest() {
 	}
 }
 
-// overdue is by how much it has taken longer than it may at a least rate. mu is held.
+// overdue is the time by which h has exceeded the minimum rate. mu is held.
 func (h *snapshotSlot) overdue(rate int) time.Duration {
 	taken := h.ackedBytes
 	if len(h.inFlight) > 0 {
@@ -196,7 +194,7 @@ func (h *snapshotSlot) overdue(rate int) time.Duration {
 	return time.Since(h.since) - evictGrace - time.Duration(float64(taken)/float64(rate)*float64(time.Second))
 }
 
-// sent notes that so many bytes are sent; took that those sent first were taken.
+// sent records that a piece of that many bytes was sent; acked, that the first one sent was acked.
 func (p *snapshotSlots) sent(h *snapshotSlot, bytes int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -14,13 +14,13 @@ import (
 	"github.com/mooring-rpc/mooring/session"
 )
 
-// space is a live Space.
+// space serves the schema's Space.
 type space struct {
 	server     *Server
 	conn       *connState
 	id         string
-	ref        string            // the grant it acts under
-	attenuated *capability.Grant // what an attenuated one may at most; else nil
+	ref        string            // id of the ref it acts under
+	attenuated *capability.Grant // limits of an attenuated object; else nil
 }
 
 var (
@@ -34,7 +34,7 @@ var (
 	spaceRotate    = rpc.Method{Interface: wire.Space_TypeID, ID: 8}
 )
 
-// maxList is the most sessions one answer lists.
+// maxList is the maximum number of sessions in one answer.
 const maxList = 500
 
 // Serve implements rpc.Object.
@@ -66,8 +66,8 @@ func (o *space) Serve(c *rpc.Call) {
 	}
 }
 
-// create gives the object of a session that is about to be made. It takes no
-// look at the database: what its stream is sent decides.
+// create returns the object of a session that is about to be made. It does not read the
+// database: the ops sent to its stream are decided.
 func (o *space) create(c *rpc.Call) {
 	s, _ := c.Params()
 	p := wire.Space_create_Params(s)
@@ -87,8 +87,8 @@ func (o *space) create(c *rpc.Call) {
 	c.Return(structSize(0, 1), func(s capnp.Struct, caps *rpc.CapTable) error { return caps.Set(s, 0, cap) })
 }
 
-// newSession is the session of this id that is about to be made, with owner as the id
-// of its owner's ref.
+// newSession returns the object of the session id that is about to be made, with owner as the
+// id of its owner's ref.
 func (o *space) newSession(id, owner string) (*sess, *fault.Error) {
 	switch {
 	case !capability.IsSession(id):
@@ -99,13 +99,12 @@ func (o *space) newSession(id, owner string) (*sess, *fault.Error) {
 	return newSess(o.server, o.conn, &authority{session: id, ref: owner, space: o.ref, spaceAttenuated: o.attenuated}), nil
 }
 
-// grant gives the space's grant, which is there for a dead ref too, and why it does not
-// allow need.
+// grant returns the space's grant, which a dead ref has too, and why it does not allow need.
 func (o *space) grant(at *session.Access, need capability.Rights) (*capability.Grant, *fault.Error) {
 	return capability.CheckLive(at.Grants[o.ref], o.attenuated, 0, at.Now, need, "")
 }
 
-// check is grant, audited.
+// check is grant, and audits a refusal.
 func (o *space) check(at *session.Access, need capability.Rights, what string) (*capability.Grant, *fault.Error) {
 	grant, refused := o.grant(at, need)
 	if refused != nil {
@@ -114,7 +113,7 @@ func (o *space) check(at *session.Access, need capability.Rights, what string) (
 	return grant, refused
 }
 
-// readAccess reads the space's grant, and gives it if it allows need.
+// readAccess reads the space's grant, and returns why it does not allow need.
 func (o *space) readAccess(ctx context.Context, need capability.Rights, what string) (*capability.Grant, *session.Access, *fault.Error) {
 	ctx, cancel := context.WithTimeout(ctx, o.server.cfg.ReadTimeout)
 	defer cancel()
@@ -163,8 +162,7 @@ func (o *space) list(ctx context.Context, c *rpc.Call) {
 	})
 }
 
-// listPage gives a page of the space's sessions, with as many as one answer may list where
-// no other limit is said.
+// listPage returns a page of the space's sessions: at most q.Limit, and at most maxList.
 func (o *space) listPage(ctx context.Context, q session.ListQuery) (*session.ListPage, *fault.Error) {
 	if q.Limit <= 0 || q.Limit > maxList {
 		q.Limit = maxList

@@ -1,5 +1,4 @@
-// Space.revoke: the end of a space's ref and of all that was made under it, in
-// every session at once.
+// Space.revoke: revokes a space's ref and every ref below it, in all sessions at once.
 
 package server
 
@@ -34,8 +33,9 @@ func (o *space) revoke(c *rpc.Call) {
 	})
 }
 
-// revokeTree revokes the tree below ref, which is this space's ref or below it: another
-// ref of the space, or one of a session that was made under it.
+// revokeTree revokes ref and the tree below it. ref must be the space's own ref or below it:
+// another ref of the space, or a ref of a session made under it. It returns the number of refs
+// that died.
 func (o *space) revokeTree(ref string) (died uint64, refused *fault.Error) {
 	var published *session.Published
 	refused = o.updateRefs("revoke", session.ReadSet{Lineages: []string{ref}, Trees: []string{ref}},
@@ -49,7 +49,7 @@ func (o *space) revokeTree(ref string) (died uint64, refused *fault.Error) {
 				up = rows.Grants[up.Parent]
 			}
 			switch {
-			case up == nil || o.attenuated != nil && ref == own.ID: // also of one that is not there, which is nobody's business
+			case up == nil || o.attenuated != nil && ref == own.ID: // also if ref does not exist, which is not disclosed
 				refused = fault.MissingRight.With("this ref may revoke itself and what was minted below it; that one is not")
 				o.server.auditDenial(o.conn.peer, o.ref, own, "revoke", refused)
 				return refused
@@ -62,7 +62,7 @@ func (o *space) revokeTree(ref string) (died uint64, refused *fault.Error) {
 	if refused != nil {
 		return 0, refused
 	}
-	if published != nil { // the other replicas hear of the events
+	if published != nil { // the other replicas are notified of the events
 		for _, p := range published.Sessions {
 			o.server.hub.notify(p.Row.ID, p.Row.Cursor, p.Row.AuthGen)
 		}

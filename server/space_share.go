@@ -1,4 +1,4 @@
-// Space.share: a narrower ref of the space, made by a client.
+// Space.share: a narrower ref of the space, whose secret a client has made.
 
 package server
 
@@ -14,14 +14,14 @@ import (
 	"github.com/mooring-rpc/mooring/session"
 )
 
-// spaceCommitFactor is how many times as long as others a transaction may take that changes
-// a space's refs: a revocation or rotation writes to all of its sessions.
+// spaceCommitFactor multiplies Config.CommitTimeout for a transaction that changes a space's
+// refs: a revocation or rotation writes to all of its sessions.
 const spaceCommitFactor = 20
 
-// updateRefs runs decide in a transaction that has the space's row to itself, with the
-// rows of its own ref and of others, and gives what refuses it. What makes sessions
-// in the space waits for it, and it for them: so none is made under a ref that is
-// being revoked. Once begun it is finished, whatever becomes of the connection.
+// updateRefs runs decide in a transaction that holds the space's row exclusively, with the rows
+// of its own ref and of want, and returns why it was refused. Transactions that make sessions in
+// the space wait for it, and it for them, so no session is made under a ref that is being
+// revoked. Once begun it is finished, even if the connection ends.
 func (o *space) updateRefs(method string, want session.ReadSet, decide func(ctx context.Context, tx session.Tx, at *session.Access, rows *session.Rows) error) *fault.Error {
 	var under *capability.Grant
 	ctx, cancel := context.WithTimeout(o.server.workCtx, spaceCommitFactor*o.server.cfg.CommitTimeout)
@@ -47,7 +47,7 @@ func (o *space) share(c *rpc.Call) {
 	s, _ := c.Params()
 	w, err := wire.Space_share_Params(s).Ref()
 	m, refused := decodeNewRef(w, err)
-	if refused == nil && capability.Target(m.ID) != o.id { // it goes to no database
+	if refused == nil && capability.Target(m.ID) != o.id { // such an id must not reach a database
 		refused = fault.BadArgument.With("the new ref's id is not one for %s", o.id)
 	}
 	if refused == nil {
@@ -80,7 +80,7 @@ func (o *space) share(c *rpc.Call) {
 	})
 }
 
-// decodeNewRef reads what a ref that a client has made is to be.
+// decodeNewRef decodes a request for a ref that a client has made.
 func decodeNewRef(w wire.NewRef, err error) (m capability.MintRequest, refused *fault.Error) {
 	var r fieldReader
 	r.fail(err)

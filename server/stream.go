@@ -1,5 +1,5 @@
-// Stream: the right to speak for one outbox in one session. Batches are decoded
-// here and queued; the committer's goroutine answers them.
+// Stream: the right to send the batches of one outbox to one session. Batches are decoded and
+// queued here; the committer answers them.
 
 package server
 
@@ -16,27 +16,27 @@ import (
 	"github.com/mooring-rpc/mooring/session"
 )
 
-// stream is a live Stream.
+// stream serves the schema's Stream.
 type stream struct {
 	server      *Server
 	peer        string
 	auth        *authority
-	id          string // the stream's (session.StreamKey), opened by the outbox's secret
+	id          string // the stream's id (session.StreamKey), opened by the outbox's secret
 	incarnation uint64
 	opening     session.Opening
-	maxInFlight int // of inFlight
+	maxInFlight int // maximum of inFlight
 
 	mu       sync.Mutex
 	inFlight int               // unanswered calls
-	deferred []*deferredCommit // in the order of their arrival; the first waits for a promise
+	deferred []*deferredCommit // in order of arrival; the first waits for a promise
 }
 
-// deferredCommit is a batch that came with capabilities which are promises still, as
-// when a session is restored and forked in one round trip, or one behind it.
+// deferredCommit is a batch that came with unresolved promises of capabilities, as when a session
+// is restored and forked in one round trip, or a batch behind it.
 type deferredCommit struct {
 	commit     *pendingCommit
 	with       []*rpc.Ref // owned
-	unresolved int        // of them not settled, and one for park itself
+	unresolved int        // unresolved ones of with, and one for submit itself
 }
 
 var (
@@ -44,7 +44,7 @@ var (
 	streamAcknowledge = rpc.Method{Interface: wire.Stream_TypeID, ID: 1}
 )
 
-// maxWith is how many live sessions one batch may carry along.
+// maxWith is the maximum number of live sessions that come with one batch.
 const maxWith = 64
 
 // Serve implements rpc.Object.
@@ -88,7 +88,7 @@ func (o *stream) acknowledge(c *rpc.Call) {
 	}})
 }
 
-// submit queues work under the stream's authority, behind what came before it.
+// submit queues p under the stream's authority, after the batches before it.
 func (o *stream) submit(p *deferredCommit) {
 	w := p.commit
 	w.sub.Opening = &o.opening
@@ -120,8 +120,7 @@ func (o *stream) submit(p *deferredCommit) {
 	o.resolved(p)
 }
 
-// resolved counts one of p's promises as settled, and hands on what need not wait
-// any more.
+// resolved counts one of p's promises as resolved, and submits the batches that wait for none.
 func (o *stream) resolved(p *deferredCommit) {
 	var after []func()
 	o.mu.Lock()
@@ -150,7 +149,7 @@ func (p *deferredCommit) release() {
 	p.with = nil
 }
 
-// decodeWith takes the capabilities that came along with a batch.
+// decodeWith returns the capabilities that came with a batch; the caller releases them.
 func decodeWith(s capnp.Struct, caps *rpc.CapTable) ([]*rpc.Ref, *fault.Error) {
 	var r fieldReader
 	ptrs, err := capabilities(s, 1, maxWith)
@@ -167,10 +166,9 @@ func decodeWith(s capnp.Struct, caps *rpc.CapTable) ([]*rpc.Ref, *fault.Error) {
 	return with, nil
 }
 
-// attachedRefs are the refs of the live sessions among what came along. What is
-// no session of this server proves nothing and is passed over, as are objects of
-// Space.create, which stand on no ref whose secret was shown, and narrowed ones,
-// which allow less than the ref that the op names.
+// attachedRefs returns the refs of the live sessions in with. It ignores objects that are no
+// session of this server, which prove nothing; objects of Space.create, for whose ref no secret
+// was shown; and attenuated ones, which allow less than the ref that the op names.
 func attachedRefs(with []*rpc.Ref) (refs []string) {
 	for _, held := range with {
 		if o, ok := held.Object().(*sess); ok && o.auth.space == "" && o.auth.attenuated == nil {

@@ -1,7 +1,6 @@
-// The call that most messages are: a batch for a stream, and its ack. What is
-// usual in them is read and written by hand, where the generated code takes a
-// pointer after the other. Everything else is left to that code (decode.go), which
-// gives the answers, and the refusals, that there are.
+// The most frequent call: a batch for a stream, and its ack. Usual batches are decoded and encoded
+// by hand with capnpfast, where the generated code follows one pointer after the other. All other
+// batches are left to that code (decode.go), which gives the answers and refusals.
 
 package server
 
@@ -20,7 +19,7 @@ import (
 	"github.com/mooring-rpc/mooring/session"
 )
 
-// decodeApply reads the parameters of an apply. with is owned by the caller.
+// decodeApply decodes the parameters of an apply. The caller releases with.
 func (o *stream) decodeApply(c *rpc.Call) (b ledger.Batch, with []*rpc.Ref, size int, refused *fault.Error) {
 	limit := o.server.cfg.RPC.MessageBytes
 	if params, ok := c.PlainParams(); ok {
@@ -42,9 +41,9 @@ func (o *stream) decodeApply(c *rpc.Call) (b ledger.Batch, with []*rpc.Ref, size
 	return b, with, size, refused
 }
 
-// decodeFast is decodeBatch by hand, of an apply's parameters. ok is false for
-// what is not usual in a batch, or too much: decodeBatch reads it, or refuses it.
-// The arguments' values stay in the message, unless they are the smaller part of it.
+// decodeFast is decodeBatch for the parameters of an apply, with capnpfast. ok is false for an
+// unusual or too large batch, which decodeBatch decodes or refuses. The arguments' values stay in
+// the message, unless they are less than half of it.
 func decodeFast(m byhand.Message, session, outbox string, incarnation uint64, limit int) (b ledger.Batch, size int, ok bool) {
 	params := m.Root()
 	from := params.Struct(wirelayout.ParamsBatch)
@@ -56,7 +55,7 @@ func decodeFast(m byhand.Message, session, outbox string, incarnation uint64, li
 	b = ledger.Batch{Session: session, Outbox: outbox, Incarnation: incarnation,
 		AckedThrough: from.Uint64(wirelayout.BatchAckedThrough), BatchID: r.text(string(from.Text(wirelayout.BatchID)), nil),
 		Atomic: from.Bit(wirelayout.BatchAtomic), Ops: make([]ledger.Intent, ops.Len())}
-	before := &ledger.Intent{} // whose names are the likely ones
+	before := &ledger.Intent{} // whose names are likely to repeat
 	for i := range b.Ops {
 		op := &b.Ops[i]
 		op.BatchID, op.Session, op.Atomic = b.BatchID, session, b.Atomic
@@ -71,7 +70,7 @@ func decodeFast(m byhand.Message, session, outbox string, incarnation uint64, li
 	return b, r.size + opBytes*len(b.Ops), r.err == nil && m.Supported()
 }
 
-// cloneArgs copies the arguments' values out of their message, so that they do not keep it.
+// cloneArgs copies the arguments' values out of their message, so that it can be freed.
 func cloneArgs(ops []ledger.Intent) {
 	for i := range ops {
 		for j := range ops[i].Args {
@@ -81,7 +80,8 @@ func cloneArgs(ops []ledger.Intent) {
 	}
 }
 
-// fastOp is op by hand. before is the op before it, left how many are left with it.
+// fastOp is op with capnpfast. before is the previous op, and left the number of ops
+// left, including this one.
 func (r *fieldReader) fastOp(from byhand.Struct, to, before *ledger.Intent, left int) bool {
 	to.OpID = r.text(string(from.Text(wirelayout.OpID)), nil)
 	to.Seq = from.Uint64(wirelayout.OpSeq)
@@ -92,7 +92,7 @@ func (r *fieldReader) fastOp(from byhand.Struct, to, before *ledger.Intent, left
 		return false
 	}
 	if n > len(r.argPool) {
-		r.argPool = make([]ledger.Arg, max(n, min(n*left, r.sizeHint/argBytes))) // as many as may come
+		r.argPool = make([]ledger.Arg, max(n, min(n*left, r.sizeHint/argBytes))) // as many as may follow
 	}
 	if n > 0 {
 		to.Args, r.argPool = r.argPool[:n:n], r.argPool[n:]
@@ -124,7 +124,7 @@ func (r *fieldReader) fastOp(from byhand.Struct, to, before *ledger.Intent, left
 	return r.err == nil
 }
 
-// internLike is name for one that is likely.
+// internLike is intern for a name that is probably equal to likely.
 func (r *fieldReader) internLike(b []byte, likely string) string {
 	if string(b) != likely {
 		return r.intern(b, nil)
@@ -133,8 +133,7 @@ func (r *fieldReader) internLike(b []byte, likely string) string {
 	return likely
 }
 
-// answerApply answers a call of apply: with what was recorded, or as a whole,
-// when nothing was.
+// answerApply answers a call of apply: with the outcomes, or with a refusal if none were recorded.
 func (o *stream) answerApply(c *rpc.Call, a session.Answer) {
 	c.Return(structSize(0, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
 		reply, err := wire.Stream_apply_Results(s).NewReply()
@@ -158,7 +157,7 @@ func writeAck(reply wire.ApplyReply, a *session.Answer) error {
 		return err
 	}
 	encodeCounts(to, a)
-	if len(seg.Data()) == at+wirelayout.Ack.Bytes() { // and not somewhere else
+	if len(seg.Data()) == at+wirelayout.Ack.Bytes() { // not in another segment
 		if piece, ok := byhand.Reserve(seg, outcomesSize(a.Outcomes)); ok {
 			writeOutcomes(&piece, at/byhand.Bytes, a)
 			return nil
@@ -167,7 +166,7 @@ func writeAck(reply wire.ApplyReply, a *session.Answer) error {
 	return encodeOutcomes(to, a)
 }
 
-// outcomesSize is how many words outcomes take as a list.
+// outcomesSize returns the size of outcomes as a list, in words.
 func outcomesSize(outcomes []ledger.Outcome) int {
 	size := byhand.ListSize(len(outcomes), wirelayout.Outcome)
 	for i := range outcomes {
@@ -178,8 +177,7 @@ func outcomesSize(outcomes []ledger.Outcome) int {
 	return size
 }
 
-// writeOutcomes writes what the Ack at a word points to, in the order in which
-// encodeOutcomes does.
+// writeOutcomes writes the targets of the Ack at a word, in the order of encodeOutcomes.
 func writeOutcomes(p *byhand.Builder, ack int, a *session.Answer) {
 	at := p.PutList(ack+wirelayout.Ack.Data+wirelayout.AckOutcomes, len(a.Outcomes), wirelayout.Outcome)
 	for i := range a.Outcomes {

@@ -1,6 +1,6 @@
-// A subscription: what one subscriber has, may still be sent, and is allowed
-// to see. Its fields are guarded by its fan-out's lock; who changes them is the
-// fan-out's runner (session_fanout.go) and the returns of the sink.
+// A subscription: what one subscriber has received, may still be sent, and is allowed to see.
+// Its fields are guarded by its fan-out's lock; the fan-out's runner (session_fanout.go) and
+// the acks of the sink change them.
 
 package server
 
@@ -16,16 +16,15 @@ import (
 	"github.com/mooring-rpc/mooring/session"
 )
 
-// sink is where a subscription's events go. Its methods do not block and are called
-// without locks held: events and state by one goroutine at a time, ended by any,
-// perhaps while that one is about to call: what comes after the end is dropped.
+// sink receives the events of a subscription. Its methods do not block and are called without
+// locks: events and state by one goroutine at a time, ended by any goroutine, also concurrently.
+// Calls after ended are dropped.
 type sink interface {
-	// events sends consecutive events. done is called once, perhaps before
-	// events returns: nil when the subscriber has taken them, or why it did not.
+	// events sends consecutive events. done is called once, possibly before events
+	// returns: with nil when the subscriber has acked them, or with the error.
 	events(events []*session.Event, done func(error))
-	// ended lets the sink go. The subscriber is told why, unless why is nil: then
-	// it knows. False says that it could not be told without waiting, and that
-	// ended is to be called again.
+	// ended releases the sink, and sends why to the subscriber unless why is nil (it
+	// unsubscribed). It returns false if sending would block; it is then called again.
 	ended(why *fault.Error) bool
 }
 
@@ -34,48 +33,48 @@ type subscription struct {
 	fanout *sessionFanout
 	auth   *authority
 	sink   sink
-	actor  string     // of the ref, once it was read
-	conn   *connState // the connection's share of what is under way
-	waiter waiter     // for room in it
-	window int        // bytes that may be under way
+	actor  string     // of the ref; "" until the first check
+	conn   *connState // the connection's share of the bytes in flight
+	waiter waiter     // for bytes of conn
+	window int        // bytes that may be in flight
 
-	windowMax   int // until window is this it doubles with each delivery that is taken
-	maxDelivery int // bytes of a delivery, at most; 0: what the window says
+	windowMax   int // window doubles with each ack until it is this
+	maxDelivery int // bytes of a delivery, at most; 0: bounded by the window alone
 
-	// onStart is called once, before anything is sent: nil, or the refusal
-	// that ended the subscription before it began (ended is not called then).
+	// onStart is called once, before anything is sent: with nil, or with the refusal
+	// that ended the subscription before it began (the sink then gets no reason).
 	onStart func(*fault.Error)
 
-	cursor     uint64            // the last event given to the sink
+	cursor     uint64            // the last event passed to the sink
 	head       session.Hash      // that event's hash in the chain; zero while it is not known
-	resumeHash session.Hash      // what the subscriber says that it is, until that was compared; zero if it says nothing
-	inFlight   int               // bytes given to the sink and not taken yet; 0 once finished
-	authorized bool              // auth was found alive, at gen, and nothing has put that in doubt
-	authGen    uint64            // the session's AuthGen at that look
-	expires    int64             // of the ref; 0 never
-	grant      *capability.Grant // found at that look: says what is hidden
-	hashKey    session.HashKey   // read then: of the hashes that are shown
+	resumeHash session.Hash      // the hash that the subscriber named for it, until compared; zero if none
+	inFlight   int               // bytes passed to the sink and not acked; 0 once finished
+	authorized bool              // auth was found alive at authGen, and nothing has put that in doubt
+	authGen    uint64            // the session's AuthGen at that check
+	expires    int64             // of the ref, Unix ms; 0 never
+	grant      *capability.Grant // found at that check; says what is hidden
+	hashKey    session.HashKey   // read then; masks the hashes that are shown
 
-	generation     int                // raised when deliveries that are on their way are void
+	generation     int                // raised to void deliveries that are not sent yet
 	queued         bool               // in its fan-out's ready list
-	skipped        bool               // the last page that was read for it had nothing for it
-	paused         bool               // its connection takes no more: left alone until rested
-	inSnapshot     bool               // its snapshot is being sent: events wait
-	cancelSnapshot context.CancelFunc // ends that; nil if none was asked for
+	skipped        bool               // the last page read for it had none of its events
+	paused         bool               // its connection would block; not woken until unpause
+	inSnapshot     bool               // its snapshot is being sent; events wait
+	cancelSnapshot context.CancelFunc // ends the snapshot; nil if none was asked for
 	finished       bool               // out of the fan-out; nothing more is sent
 }
 
-// initialWindow is the window of a subscriber who has taken nothing yet, or was slow.
+// initialWindow is the window, in bytes, of a subscription that has acked nothing yet or was slow.
 const initialWindow = 64 << 10
 
-// hasRoom says whether a delivery of so many bytes may be under way as well. One
-// delivery may always be, however large it is.
+// hasRoom reports whether a delivery of that many bytes may be put in flight. One delivery may
+// always be, however large it is.
 func (s *subscription) hasRoom(bytes int) bool {
 	return s.inFlight == 0 || s.inFlight+bytes <= s.window
 }
 
-// deliveryBytes is the size of one delivery: a part of the window, so that the next is
-// on its way while the last is being taken.
+// deliveryBytes returns the target size of one delivery: a quarter of the window, so that the
+// next is in flight while the last is being processed.
 func (s *subscription) deliveryBytes() int {
 	if chunk := max(s.window/4, 1); s.maxDelivery == 0 || chunk < s.maxDelivery {
 		return chunk
@@ -83,26 +82,26 @@ func (s *subscription) deliveryBytes() int {
 	return s.maxDelivery
 }
 
-// eventBytes is what an event costs on its way to a subscriber, about.
+// eventBytes is the approximate cost of an event on its way to a subscriber.
 func eventBytes(e *session.Event) int { return len(e.Payload) + len(e.Key) + len(e.Actor) + 256 }
 
 // delivery is one call of a sink.
 type delivery struct {
 	sub        *subscription
-	generation int          // the subscription's, when it was taken
-	after      uint64       // the cursor it goes on from
-	head       session.Hash // the subscription's, there
+	generation int          // the subscription's, when it was cut
+	after      uint64       // the cursor it continues from
+	head       session.Hash // the subscription's hash at that cursor
 	events     []*session.Event
 	bytes      int
 }
 
-// hiddenEventBytes is what an event that is not shown counts for: the marks in place
-// of many are few.
+// hiddenEventBytes is the cost of an event that is not shown: a run of them is replaced by few
+// cursor marks.
 const hiddenEventBytes = 16
 
-// nextDelivery cuts the next delivery for s from events, which are consecutive, as far
-// as its window has room; ok is false if the event s needs is not among them or
-// there is no room. The fan-out's lock is held.
+// nextDelivery cuts the next delivery for s from events, which are consecutive, as far as its
+// window has room. ok is false if the next event of s is not among them or there is no room.
+// The fan-out's lock is held.
 func (s *subscription) nextDelivery(events []*session.Event) (d delivery, ok bool) {
 	next := s.cursor + 1
 	if len(events) == 0 || events[0].Cursor > next || events[len(events)-1].Cursor < next {
@@ -139,7 +138,7 @@ func (s *subscription) requeue() {
 	s.fanout.wake(s)
 }
 
-// unpause is again for one whose connection may take more now.
+// unpause resumes s after its connection would block.
 func (s *subscription) unpause() {
 	s.fanout.mu.Lock()
 	defer s.fanout.mu.Unlock()
@@ -147,7 +146,7 @@ func (s *subscription) unpause() {
 	s.fanout.wake(s)
 }
 
-// takeOnStart gives what is to be told when s begins, once.
+// takeOnStart returns onStart and clears it.
 func (s *subscription) takeOnStart() func(*fault.Error) {
 	s.fanout.mu.Lock()
 	defer s.fanout.mu.Unlock()
@@ -156,7 +155,7 @@ func (s *subscription) takeOnStart() func(*fault.Error) {
 	return started
 }
 
-// beginEvents lets the events go after the state that row is of, now that it has been sent.
+// beginEvents starts the events after the state that row belongs to, once that has been sent.
 func (s *subscription) beginEvents(row *session.Row) {
 	s.fanout.mu.Lock()
 	defer s.fanout.mu.Unlock()
@@ -164,13 +163,13 @@ func (s *subscription) beginEvents(row *session.Row) {
 	s.fanout.wake(s)
 }
 
-// end ends s, telling why (nil: the subscriber knows). Further calls do nothing.
+// end ends s with why (nil: the subscriber unsubscribed). Further calls do nothing.
 func (s *subscription) end(why *fault.Error) { s.endAfter(0, why) }
 
-// endAfter is over, but for who has not been given the log up to cursor: it was busy.
+// endAfter is end, unless s has not been sent the log up to cursor yet.
 func (s *subscription) endAfter(cursor uint64, why *fault.Error) {
 	if s.fanout == nil {
-		return // it was never in one
+		return // it was never subscribed
 	}
 	s.fanout.mu.Lock()
 	var tell func()
@@ -183,7 +182,7 @@ func (s *subscription) endAfter(cursor uint64, why *fault.Error) {
 	}
 }
 
-// nextDeliveries takes as many deliveries as there is room for.
+// nextDeliveries appends as many deliveries to out as there is room for.
 func (s *subscription) nextDeliveries(out []delivery, events []*session.Event) []delivery {
 	for {
 		d, ok := s.nextDelivery(events)
@@ -194,15 +193,16 @@ func (s *subscription) nextDeliveries(out []delivery, events []*session.Event) [
 	}
 }
 
-// connState counts what is under way to the subscriptions of one connection, so
-// that many windows together stay within what the connection may queue.
+// connState is the state that the objects of one connection share. It counts the bytes in
+// flight to the connection's subscriptions, so that their windows together stay within its
+// send queue. It is safe for concurrent use.
 type connState struct {
 	log         *slog.Logger
-	peer        string        // the other end's address, for the audit
-	address     string        // and for limits
+	peer        string        // the remote address, for the audit
+	address     string        // the remote address, for limits
 	peerConn    peerConn      // the connection
-	intake      *intake.Peer  // what it may send; nil: of a face within the process
-	snapshotSem chan struct{} // holds one for each snapshot that has a place, or waits in line for one
+	intake      *intake.Peer  // memory for its messages; nil for a face in this process
+	snapshotSem chan struct{} // one token for each snapshot that has a slot or waits for one
 	maxInFlight int           // bytes
 	maxSubs     int           // subscriptions
 	maxBatches  int           // unanswered on one stream
@@ -212,26 +212,25 @@ type connState struct {
 	mu       sync.Mutex
 	inFlight int
 	subs     int
-	noSubs   chan struct{} // not nil: closed when there are no subs
-	waiters  []*waiter     // found no room; the first may have been woken, and then it is its turn
+	noSubs   chan struct{} // if not nil, closed when subs is 0
+	waiters  []*waiter     // found no room; the first may have been woken, and then has its turn
 }
 
-// waiter is one who sends over a link. It is guarded by the link's lock.
+// waiter is a sender on a connection. It is guarded by the connection's lock.
 type waiter struct {
-	bytes int    // that it found no room for
-	wake  func() // not nil: it waits for its turn
+	bytes int    // that found no room
+	wake  func() // if not nil, it waits for its turn
 }
 
-// hasRoom says whether there is room for so many bytes. One delivery may always be under
-// way, however large it is. mu is held.
+// hasRoom reports whether that many bytes may be put in flight. One delivery may always be,
+// however large it is. mu is held.
 func (l *connState) hasRoom(bytes int) bool {
 	return l.inFlight == 0 || l.inFlight+bytes <= l.maxInFlight
 }
 
-// reserve puts bytes under way, if there is room and nobody waits for some. Else w
-// waits in line, since what is large would find none for ever beside what is small:
-// wake is called, once, when it is its turn. It reserves again then, as often as it
-// likes, and calls pass.
+// reserve puts bytes in flight if there is room and no other waiter is before w. Otherwise w is
+// queued, since a large delivery would starve among small ones, and wake is called once, when
+// its turn has come. w may then reserve any number of times, until it calls endTurn.
 func (l *connState) reserve(bytes int, w *waiter, wake func()) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -246,22 +245,22 @@ func (l *connState) reserve(bytes int, w *waiter, wake func()) bool {
 	return false
 }
 
-// isWaiting says that w found no room, and will be woken.
+// isWaiting reports whether w found no room, and will be woken.
 func (l *connState) isWaiting(w *waiter) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return w.wake != nil
 }
 
-// isTurn says that it is w's turn, for which it was woken.
+// isTurn reports whether w has been woken and has its turn.
 func (l *connState) isTurn(w *waiter) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return w.wake == nil && len(l.waiters) > 0 && l.waiters[0] == w
 }
 
-// endTurn ends w's turn, whether or not it has made use of it. It returns what wakes the
-// next, to be called without locks; so do taken and gone.
+// endTurn ends the turn of w, used or not. It returns the function that wakes the next waiter,
+// to be called without locks; so do release and releaseAll.
 func (l *connState) endTurn(w *waiter) (wake func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -271,7 +270,7 @@ func (l *connState) endTurn(w *waiter) (wake func()) {
 	return l.wakeNext()
 }
 
-// release gives bytes back.
+// release returns bytes that are no longer in flight.
 func (l *connState) release(bytes int) (wake func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -279,7 +278,7 @@ func (l *connState) release(bytes int) (wake func()) {
 	return l.wakeNext()
 }
 
-// releaseAll gives back bytes of w, which sends nothing more.
+// releaseAll returns the bytes of w, which sends nothing more, and dequeues it.
 func (l *connState) releaseAll(w *waiter, bytes int) (wake func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -288,8 +287,7 @@ func (l *connState) releaseAll(w *waiter, bytes int) (wake func()) {
 	return l.wakeNext()
 }
 
-// wakeNext has the first in line take its turn, if there is room for what it waits with.
-// mu is held.
+// wakeNext gives the first waiter its turn if there is room for its bytes. mu is held.
 func (l *connState) wakeNext() (wake func()) {
 	if len(l.waiters) == 0 || l.waiters[0].wake == nil || !l.hasRoom(l.waiters[0].bytes) {
 		return func() {}
@@ -298,12 +296,12 @@ func (l *connState) wakeNext() (wake func()) {
 	return wake
 }
 
-// withoutWaiter is a line that w has left.
+// withoutWaiter returns line without w.
 func withoutWaiter(line []*waiter, w *waiter) []*waiter {
 	return slices.DeleteFunc(line, func(other *waiter) bool { return other == w })
 }
 
-// addSub counts a subscription in; false at the limit.
+// addSub counts a subscription; it returns false at the limit.
 func (l *connState) addSub() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -323,7 +321,7 @@ func (l *connState) removeSub() {
 	}
 }
 
-// waitNoSubs waits until every subscription has been told of its end, or ctx ends.
+// waitNoSubs waits until every subscription has been ended, or ctx ends.
 func (l *connState) waitNoSubs(ctx context.Context) {
 	l.mu.Lock()
 	if l.subs == 0 {

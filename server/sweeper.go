@@ -1,6 +1,6 @@
-// What happens without anybody's call: leases lapse and refs expire here, old events
-// are let go in trim.go, what is audited is written in usage_counter.go, and what other replicas
-// commit is heard of in replicas.go.
+// Sweeping: interrupting turns whose lease lapsed, and auditing expired refs. Old events are
+// trimmed in trim.go, the audit is written in usage_counter.go, and other replicas' commits are
+// noticed in replicas.go.
 
 package server
 
@@ -13,7 +13,7 @@ import (
 	"github.com/mooring-rpc/mooring/session"
 )
 
-// every calls f at about the interval until ctx ends. Replicas spread out.
+// every calls f at about the interval until ctx ends. The jitter spreads replicas.
 func every(ctx context.Context, interval time.Duration, f func()) {
 	for {
 		select {
@@ -25,15 +25,14 @@ func every(ctx context.Context, interval time.Duration, f func()) {
 	}
 }
 
-// jitter is about the interval.
+// jitter returns interval, varied by up to a tenth.
 func jitter(interval time.Duration) time.Duration {
 	return interval - interval/10 + time.Duration(rand.Int64N(int64(interval)/5+1))
 }
 
-// sweep marks turns as interrupted whose leases lapsed. The only server of a
-// database does so with all streaming turns when it starts, since nobody can
-// hold their streams; of several, each takes what has lapsed. Refs that have
-// expired are noted in the audit, and tokens of pages that have are removed.
+// sweep interrupts turns whose leases lapsed. The sole server of a database interrupts all
+// streaming turns when it starts, since nobody can hold their streams; of several servers, each
+// takes lapsed ones. It also audits expired refs, and removes expired page tokens.
 func (s *Server) sweep(ctx context.Context) {
 	s.interruptLapsed(ctx, s.cfg.SoleServer)
 	s.auditExpired(ctx)
@@ -44,27 +43,27 @@ func (s *Server) sweep(ctx context.Context) {
 	})
 }
 
-// expiryChunk is how many refs are noted, or tokens collected, at once.
+// expiryChunk is how many refs are audited, or tokens removed, at once.
 const expiryChunk = 100
 
 func (s *Server) auditExpired(ctx context.Context) {
 	s.inChunks(ctx, s.cfg.Store.AuditExpired, "expired refs were not noted")
 }
 
-// collectTokens removes the tokens of pages whose time is over.
+// collectTokens removes expired page tokens.
 func (s *Server) collectTokens(ctx context.Context) {
 	s.inChunks(ctx, s.cfg.Store.CollectPageTokens, "tokens of pages were not collected")
 }
 
-// refreshTitles takes the titles that lists are sorted by: few at a time, so that no list has to,
-// but all of them after an upgrade, for which it is a loop of its own.
+// refreshTitles updates the sort keys of titles: a few at a time, so that no list has to, but all
+// of them after an upgrade, for which it is a loop of its own.
 func (s *Server) refreshTitles(ctx context.Context) {
 	take := func() { s.inChunks(ctx, s.cfg.Store.RefreshTitles, "titles of sessions were not taken") }
 	take()
 	every(ctx, s.cfg.SweepInterval, take)
 }
 
-// inChunks does a part of what is due after the other; failed says in the log that one was not done.
+// inChunks calls do until no more is due; failed is the log message for an error, which ends it.
 func (s *Server) inChunks(ctx context.Context, do func(context.Context, int) (more bool, err error), failed string) {
 	for more := true; more && ctx.Err() == nil; {
 		once, cancel := s.commitContext()
@@ -77,7 +76,7 @@ func (s *Server) inChunks(ctx context.Context, do func(context.Context, int) (mo
 	}
 }
 
-// lapseChunk is how many sessions are locked at once for it.
+// lapseChunk is how many sessions one transaction locks.
 const lapseChunk = 100
 
 func (s *Server) interruptLapsed(ctx context.Context, all bool) {

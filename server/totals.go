@@ -1,5 +1,5 @@
-// How many sessions the database has, for who monitors: counted now and then, a page at a
-// time, since a sum that is kept would be a row that every commit waits for.
+// The number of sessions in the database, for metrics: counted at intervals, a page at a time,
+// since a maintained sum would be a row that every commit contends for.
 
 package server
 
@@ -9,7 +9,7 @@ import (
 	"github.com/mooring-rpc/mooring/session"
 )
 
-// countPage is how many sessions are counted in one read: some milliseconds.
+// countPage is the number of sessions counted in one read: some milliseconds.
 const countPage = 2000
 
 // countSessions counts all sessions when the server starts, and then each Config.CountInterval.
@@ -18,7 +18,7 @@ func (s *Server) countSessions(ctx context.Context) {
 	every(ctx, s.cfg.CountInterval, func() { s.countAll(ctx, countPage) })
 }
 
-// countAll is one round. One that fails leaves what the last one counted.
+// countAll is one round. If it fails, the last counts stay.
 func (s *Server) countAll(ctx context.Context, page int) {
 	var all session.Totals
 	for after, more := "", true; more; {

@@ -1,4 +1,4 @@
-// Trimming: events older than Config.KeepLog leave the logs, the state stays.
+// Trimming: events older than Config.KeepLog are removed from the logs; the state stays.
 
 package server
 
@@ -10,15 +10,15 @@ import (
 )
 
 const (
-	minTrimInterval = time.Second      // between two rounds of trimming
-	maxTrimInterval = 10 * time.Minute // between two rounds of trimming
-	trimPage        = 500              // sessions looked at in one read
+	minTrimInterval = time.Second      // shortest pause between two rounds
+	maxTrimInterval = 10 * time.Minute // longest pause between two rounds
+	trimPage        = 500              // sessions checked in one read
 	trimEvents      = 500              // removed in one transaction
 	trimBytes       = 4 << 20          // of payloads, in one transaction
 )
 
-// trim lets go of events older than Config.KeepLog, if it is set. Any number of
-// replicas may: a piece is decided on and removed under its session's lock.
+// trim removes events older than Config.KeepLog, if it is set. Any number of replicas may run it:
+// a part of a log is chosen and removed under its session's lock.
 func (s *Server) trim(ctx context.Context) {
 	s.trimLoop(ctx, s.cfg.KeepLog, s.cfg.Store.Trimmable, s.trimPiece)
 }
@@ -27,8 +27,8 @@ func (s *Server) trimPiece(ctx context.Context, id string, keep time.Duration) (
 	return s.cfg.Store.Trim(ctx, id, keep, trimEvents, trimBytes)
 }
 
-// trimDeleted is trim for what is left of deleted sessions after Config.KeepDeleted: the rest of
-// their logs, their streams and their refs but for the owner's.
+// trimDeleted is trim for the rows of deleted sessions after Config.KeepDeleted: the rest of their
+// logs, their streams, and their refs except the owner's.
 func (s *Server) trimDeleted(ctx context.Context) {
 	s.trimLoop(ctx, s.cfg.KeepDeleted, s.cfg.Store.TrimmableDeleted, s.forgetPiece)
 }
@@ -37,10 +37,10 @@ func (s *Server) forgetPiece(ctx context.Context, id string, keep time.Duration)
 	return s.cfg.Store.Forget(ctx, id, keep, trimEvents)
 }
 
-// findDue gives a page of the sessions that are due, and where to go on from.
+// findDue returns a page of the sessions that are due, and the id to continue after.
 type findDue func(ctx context.Context, keep time.Duration, after string, limit int) (ids []string, next string, err error)
 
-// removePiece removes a piece of one's, and says whether there is more to remove.
+// removePiece removes a part of one session's rows, and reports whether more is due.
 type removePiece func(ctx context.Context, id string, keep time.Duration) (more bool, err error)
 
 func (s *Server) trimLoop(ctx context.Context, keep time.Duration, find findDue, piece removePiece) {
@@ -57,7 +57,7 @@ func (s *Server) trimAll(ctx context.Context, keep time.Duration, find findDue, 
 		for _, id := range ids {
 			if err = s.trimLog(ctx, id, keep, piece); err != nil {
 				if ctx.Err() != nil || fault.CodeOf(err) != fault.Internal {
-					break // it is not this session's fault
+					break // not this session's fault
 				}
 				s.log.Warn("a log was not trimmed", "session", id, "error", err)
 				err = nil
@@ -76,7 +76,7 @@ func (s *Server) trimAll(ctx context.Context, keep time.Duration, find findDue, 
 	}
 }
 
-// trimLog trims one session's log, a piece at a time.
+// trimLog trims one session's log, a part at a time.
 func (s *Server) trimLog(ctx context.Context, id string, keep time.Duration, piece removePiece) error {
 	for more := true; more && ctx.Err() == nil; {
 		once, cancel := context.WithTimeout(ctx, s.cfg.CommitTimeout)

@@ -1,6 +1,6 @@
-// Uses: what is done under which ref, counted in memory and written now and
-// then. A crash loses what was not written: a few seconds of the table of uses,
-// a window of the audit. What changes authority is in its own transaction.
+// Uses: calls and ops under each ref, counted in memory and written at intervals. A crash loses
+// the counts not written: a few seconds of the table of uses, and a window of the audit. Changes
+// of authority are audited in their own transaction.
 
 package server
 
@@ -16,44 +16,44 @@ import (
 	"github.com/mooring-rpc/mooring/session"
 )
 
-// maxUses is how many refs, actors and methods are counted apart in a window.
-// When there are more, the window ends early.
+// maxUses is the number of (ref, actor, method) rows counted in a window. At the bound the window
+// ends early.
 const maxUses = 10_000
 
-// useKey is what uses are counted by.
+// useKey is the key that uses are counted by.
 type useKey struct{ ref, actor, method string }
 
-// use is one of them in a window.
+// use is one row of counts in a window.
 type use struct {
 	useKey
 	count     uint64
-	unflushed uint64 // of count, not in the table of uses yet
+	unflushed uint64 // part of count not in the table of uses yet
 	last      int64  // Unix ms
-	cursor    uint64 // the session's, as far as was seen
-	peer      string // the address that all came from; "" if they came from many
+	cursor    uint64 // the session's highest, as far as known
+	peer      string // the address that all came from; "" if there were several
 }
 
-// row is the audit's.
+// row returns the audit row of u.
 func (u *use) row() *capability.AuditRow {
 	return &capability.AuditRow{Target: capability.Target(u.ref), At: u.last, Act: capability.AuditUse, Ref: u.ref, Actor: u.actor,
 		Subject: u.method, Cursor: u.cursor, Count: uint32(min(u.count, math.MaxUint32)), Peer: u.peer}
 }
 
-// usageCounter counts uses. Safe for concurrent use; counting is a lock and a look
-// into a map.
+// usageCounter counts uses. It is safe for concurrent use; counting costs a lock and a map
+// lookup.
 type usageCounter struct {
 	countWriter *pageWriter[capability.RefUses] // into the table of uses
 	auditWriter *pageWriter[*use]               // into the audit
 	clock       func() time.Time
 	window      time.Duration
-	windowFull  chan struct{} // a window ended early: what is over is to be written
+	windowFull  chan struct{} // a window ended early and is to be written
 
 	mu            sync.Mutex
 	flushedAt     int64 // when the last flush began, Unix ms
-	current       int64 // the number of the window that is counted
+	current       int64 // number of the current window
 	open          map[useKey]*use
-	closed        []*use                        // of windows that are over, on no page of the audit yet
-	pendingCounts map[string]capability.RefUses // taken out of use.fresh, on no page of the table of uses yet
+	closed        []*use                        // of windows that ended, on no page of the audit yet
+	pendingCounts map[string]capability.RefUses // taken from use.unflushed, on no page of the table of uses yet
 }
 
 func newUsageCounter(cfg Config) *usageCounter {
@@ -68,8 +68,7 @@ func newUsageCounter(cfg Config) *usageCounter {
 		clock: cfg.Now, window: cfg.AuditWindow, windowFull: make(chan struct{}, 1), open: map[useKey]*use{}}
 }
 
-// add counts what was done by one call from peer. cursor is the session's, 0
-// if it is not known.
+// add counts the uses of one call from peer. cursor is the session's, 0 if it is not known.
 func (u *usageCounter) add(peer string, cursor uint64, uses ...session.Use) {
 	if len(uses) == 0 {
 		return
@@ -110,12 +109,12 @@ func (u *usageCounter) endEarly() {
 	u.closeWindow()
 	select {
 	case u.windowFull <- struct{}{}:
-	default: // it was said
+	default: // it is signaled already
 	}
 }
 
-// closeWindow puts what was counted with what is over. If that cannot be written for
-// long, it is counted on without names. mu is held.
+// closeWindow moves the counts of the window to closed. If writing fails for long, further counts
+// are summed in one row without names. mu is held.
 func (u *usageCounter) closeWindow() {
 	for _, e := range u.open {
 		if len(u.closed) >= 2*maxUses {
@@ -129,8 +128,8 @@ func (u *usageCounter) closeWindow() {
 	clear(u.open)
 }
 
-// flush writes what is new into the table of uses, and windows that are over into
-// the audit; all of it if all is set. What cannot be written is kept.
+// flush writes new counts into the table of uses, and windows that ended into the audit; the
+// current window too if all is set. Rows that cannot be written are retried.
 func (u *usageCounter) flush(ctx context.Context, all bool) {
 	u.mu.Lock()
 	u.flushedAt = u.clock().UnixMilli()
@@ -165,12 +164,12 @@ func (u *usageCounter) flush(ctx context.Context, all bool) {
 	})
 }
 
-// staleAfter is how old what is shown of uses may be, but for what other replicas
-// have not written yet.
+// staleAfter is the maximum age of the uses shown, except for those that other replicas have not
+// written yet.
 const staleAfter = time.Second
 
-// flushIfStale writes what is new, for somebody who is about to read it, unless that was
-// done just now.
+// flushIfStale writes new counts, for a caller that is about to read them, unless the last flush
+// was less than staleAfter ago.
 func (u *usageCounter) flushIfStale(ctx context.Context) {
 	u.mu.Lock()
 	due := u.clock().UnixMilli()-u.flushedAt >= staleAfter.Milliseconds()
@@ -180,7 +179,7 @@ func (u *usageCounter) flushIfStale(ctx context.Context) {
 	}
 }
 
-// collect takes what is fresh of e, to be written. mu is held.
+// collect moves the unflushed count of e to pendingCounts. mu is held.
 func (u *usageCounter) collect(e *use) {
 	if e.unflushed == 0 {
 		return
@@ -202,8 +201,8 @@ func (s *Server) recordUse(peer string, grant *capability.Grant, method string, 
 	s.usage.add(peer, cursor, session.Use{Ref: grant.ID, Actor: grant.Actor, Method: method, Count: 1})
 }
 
-// auditLoop writes uses and refusals now and then, until ctx ends. What is written
-// then is finished.
+// auditLoop writes uses and refusals at intervals, until ctx ends. A write that has begun is
+// finished.
 func (s *Server) auditLoop(ctx context.Context) {
 	pause := min(s.cfg.SweepInterval, s.cfg.AuditWindow)
 	for {
@@ -217,7 +216,7 @@ func (s *Server) auditLoop(ctx context.Context) {
 	}
 }
 
-// flushAudit writes what has been gathered and is due, or all of it.
+// flushAudit writes the gathered uses and refusals that are due, or all of them.
 func (s *Server) flushAudit(all bool) {
 	ctx, cancel := s.commitContext()
 	defer cancel()
