@@ -1,4 +1,4 @@
-// The end of turns that others have left open.
+// Ending turns that others have left open.
 
 package client
 
@@ -18,35 +18,35 @@ import (
 	"github.com/mooring-rpc/mooring/session"
 )
 
-// AbortOptions say which open turns are ended.
+// AbortOptions select the open turns to end.
 type AbortOptions struct {
-	// DeadOnly leaves those of living refs, and of refs that the session's ref here may not list,
-	// since they are not below it.
+	// DeadOnly skips turns of living refs, and of refs that the session's ref may not list
+	// because they are not below it.
 	DeadOnly bool
-	// Progress, if not nil, is called with how many of how many turns are done.
+	// Progress, if not nil, is called with the number of turns done and of all.
 	Progress func(done, total int)
 }
 
-// AbortedTurns is what became of the turns that were open.
+// AbortedTurns counts the open turns by outcome.
 type AbortedTurns struct {
-	Aborted      int // have ended as aborted
-	AlreadyEnded int // had been ended by others when it was their turn
-	Skipped      int // were left, since their refs are not dead
+	Aborted      int // ended as aborted
+	AlreadyEnded int // ended by others before their batch
+	Skipped      int // left open, since their refs are not dead
 	Refused      int // could not be ended
 }
 
-// abortBatchSize is how many turns are ended at once: ending one reads and writes its
-// message and parts.
+// abortBatchSize is how many turns are ended at once: ending one reads and writes its message and
+// parts.
 const abortBatchSize = 50
 
-// AbortTurns ends the session's open turns, or those of dead refs, as aborted: turns that
-// nobody is there any more to end, which count against the bounds on open turns or keep a log
-// from being trimmed. What was written to them stays. It takes the rights to read and to
-// revoke. Turns that are begun meanwhile are not its own. The error is also the first
-// refusal of a turn, with what became of the others.
+// AbortTurns ends the session's open turns, or those of dead refs, as aborted: turns that no
+// agent will end, which count against the bounds on open turns or keep a log from being trimmed.
+// Their content stays. It takes the rights to read and to revoke. Turns begun meanwhile are not
+// included. The error may also be the first refusal of a turn; the counts are then returned with
+// it.
 //
-// It goes to the server at once, without the outbox, in which the begin that waits for it
-// may stand first.
+// It goes to the server directly, without the outbox, whose first queued op may be the begin that
+// waits for it.
 func (s *Session) AbortTurns(ctx context.Context, o AbortOptions) (a AbortedTurns, err error) {
 	state, err := s.Snapshot(ctx)
 	if err != nil {
@@ -54,7 +54,7 @@ func (s *Session) AbortTurns(ctx context.Context, o AbortOptions) (a AbortedTurn
 	}
 	open := slices.DeleteFunc(state.Turns, func(t session.Turn) bool { return !t.Status.Open() })
 	if o.DeadOnly && len(open) > 0 {
-		dead, err := s.deadRefs(ctx) // after the turns: their refs are there
+		dead, err := s.deadRefs(ctx) // after the turns, so that their refs are in the tree
 		if err != nil {
 			return a, err
 		}
@@ -81,8 +81,8 @@ func (s *Session) AbortTurns(ctx context.Context, o AbortOptions) (a AbortedTurn
 	return a, err
 }
 
-// deadRefs gives a test of which refs are dead. Of those that the ref may list it is those
-// that are not alive; an owner's lists all that are, so any other is dead for it.
+// deadRefs returns a test of which refs are dead: of those that the ref may list, the ones not
+// alive; an owner's ref lists all living refs, so any unlisted one is dead.
 func (s *Session) deadRefs(ctx context.Context) (dead func(ref string) bool, err error) {
 	refs, owner := map[string]bool{}, false
 	for info, err := range s.Refs(ctx, "") {
@@ -94,11 +94,11 @@ func (s *Session) deadRefs(ctx context.Context) (dead func(ref string) bool, err
 	}
 	return func(ref string) bool {
 		dead, listed := refs[ref]
-		return dead || !listed && owner && ref != "" // a server of the version before gives no turn's ref
+		return dead || !listed && owner && ref != "" // an older server sends no turn's ref
 	}, nil
 }
 
-// directStream is a stream of one call's own, under an outbox id that nothing keeps.
+// directStream is a stream of this verb alone, under an outbox id that is not saved.
 type directStream struct {
 	session *Session
 	outbox  string
@@ -144,7 +144,7 @@ func (w *directStream) abortTurns(ctx context.Context, turns []session.Turn, a *
 			a.Aborted++
 		case out.Reason == fault.TurnEnded:
 			a.AlreadyEnded++
-		case out.Reason == fault.TooLarge && len(turns) > 1: // together, they may be
+		case out.Reason == fault.TooLarge && len(turns) > 1: // too large together, perhaps
 			if err := w.abortTurns(ctx, turns[i:i+1], a); err != nil {
 				return err
 			}
@@ -160,15 +160,15 @@ func (w *directStream) abortTurns(ctx context.Context, turns []session.Turn, a *
 	return nil
 }
 
-// close lets the server forget the last answer. If it cannot, that one row stays.
+// close lets the server drop the last answer. If that fails, one row stays.
 func (w *directStream) close(ctx context.Context) {
 	if w.seq > 0 {
 		_ = w.call(ctx, func(ctx context.Context, stream *rpc.Ref) *rpc.Promise { return callAcknowledge(ctx, stream, w.seq) }, func(capnp.Struct) error { return nil })
 	}
 }
 
-// call makes a call on the stream, which is opened with it: the same again, over another
-// connection, is known by its seqs.
+// call makes a call on the stream, which is opened with it: a repeat over another connection is
+// recognized by its seqs.
 func (w *directStream) call(ctx context.Context, ask func(context.Context, *rpc.Ref) *rpc.Promise, read func(capnp.Struct) error) error {
 	var opened *rpc.Promise
 	var stream *rpc.Ref
@@ -180,7 +180,7 @@ func (w *directStream) call(ctx context.Context, ask func(context.Context, *rpc.
 	}
 	defer release()
 	return w.session.call(ctx, capability.Revoke, func(ctx context.Context, live *rpc.Ref) *rpc.Promise {
-		release() // of the attempt before
+		release() // the previous attempt's
 		opened = callOpenStream(ctx, live, w.outbox, w.secret.Reveal(), 1)
 		stream = opened.Cap(0)
 		return ask(ctx, stream)

@@ -1,7 +1,6 @@
-// The call that most messages are: a batch for a stream. What is usual in one is
-// written by hand, in one piece, where the generated code takes a pointer after
-// the other; a batch that refers to results or depends on other ops is left to
-// that code.
+// The apply call, the most frequent message: a batch for a stream. A common batch is encoded by a
+// fast path, in one piece, where the generated code allocates pointer by pointer; a batch that
+// refers to results or depends on other ops is left to that code.
 
 package client
 
@@ -17,7 +16,7 @@ import (
 	"github.com/mooring-rpc/mooring/rpc"
 )
 
-// callApply sends a batch; held are the live sessions its ops refer to.
+// callApply sends a batch; held are the live sessions that its ops refer to.
 func callApply(ctx context.Context, stream *rpc.Ref, b *ledger.Batch, held []*rpc.Ref) *rpc.Promise {
 	return stream.Call(ctx, methodApply, structSize(0, 2), func(s capnp.Struct, caps *rpc.CapTable) error {
 		if err := fillBatch(wire.Stream_apply_Params(s), b); err != nil {
@@ -40,7 +39,7 @@ func callApply(ctx context.Context, stream *rpc.Ref, b *ledger.Batch, held []*rp
 	})
 }
 
-// fillBatch writes the batch of an apply.
+// fillBatch encodes the batch of an apply.
 func fillBatch(p wire.Stream_apply_Params, b *ledger.Batch) error {
 	seg := capnp.Struct(p).Segment()
 	at := len(seg.Data())
@@ -49,7 +48,7 @@ func fillBatch(p wire.Stream_apply_Params, b *ledger.Batch) error {
 		return err
 	}
 	size, plain := fastPathSize(b)
-	if !plain || len(seg.Data()) != at+wirelayout.Batch.Bytes() { // it is not at, but somewhere else
+	if !plain || len(seg.Data()) != at+wirelayout.Batch.Bytes() { // the batch is not at the expected offset
 		return encodeBatch(to, b)
 	}
 	piece, ok := byhand.Reserve(seg, size)
@@ -62,8 +61,8 @@ func fillBatch(p wire.Stream_apply_Params, b *ledger.Batch) error {
 	return nil
 }
 
-// fastPathSize is how many words a batch takes beyond the Batch itself; ok is false
-// for one that is not to be written by hand.
+// fastPathSize returns how many words a batch takes beyond the Batch struct; ok is false for a
+// batch that needs the generated code.
 func fastPathSize(b *ledger.Batch) (size int, ok bool) {
 	size = byhand.TextSize(len(b.BatchID)) + byhand.ListSize(len(b.Ops), wirelayout.Op)
 	for i := range b.Ops {
@@ -86,8 +85,7 @@ func fastPathSize(b *ledger.Batch) (size int, ok bool) {
 	return size, true
 }
 
-// writeFastPath writes what the Batch at a word points to, in the order in which
-// encodeBatch does.
+// writeFastPath writes the pointees of the Batch at a word, in the same order as encodeBatch.
 func writeFastPath(p *byhand.Builder, batch int, b *ledger.Batch) {
 	pointers := batch + wirelayout.Batch.Data
 	p.PutText(pointers+wirelayout.BatchID, b.BatchID)
@@ -155,7 +153,7 @@ func encodeBatch(to wire.Batch, b *ledger.Batch) error {
 	return nil
 }
 
-// encodeArgs writes those n arguments of an op that are hints, or are not.
+// encodeArgs encodes the n arguments of an op that are hints, or the n that are not.
 func encodeArgs(in *ledger.Intent, n int, list func(int32) (wire.Arg_List, error), hints bool) error {
 	if n == 0 {
 		return nil
@@ -222,7 +220,7 @@ func encodeArg(to wire.Arg, a *ledger.Arg) error {
 		if err := to.SetJson(""); err != nil || len(a.JSON) == 0 {
 			return err
 		}
-		return capnp.Struct(to).SetTextFromBytes(wirelayout.ArgJSON, a.JSON) // SetJson takes a string: a copy more
+		return capnp.Struct(to).SetTextFromBytes(wirelayout.ArgJSON, a.JSON) // SetJson takes a string: one more copy
 	}
 	ref, err := to.NewRef()
 	if err != nil {

@@ -1,5 +1,5 @@
-// The audit: who did what under which ref, as a session's owner, or who has a
-// space's root ref, may read it.
+// The audit: the calls and ops under each ref. A session's audit may be read under an owner's
+// ref, a space's under its root ref.
 
 package client
 
@@ -19,17 +19,17 @@ import (
 	"github.com/mooring-rpc/mooring/session"
 )
 
-// AuditPage is a piece of an audit. The rows are as the server has them; whether
-// they are the ones that were written is for capability.Chain to say.
+// AuditPage is a part of an audit. The rows are as the server sends them; capability.Chain
+// verifies that they are the ones written.
 type AuditPage struct {
 	Rows []capability.AuditRow // by Seq
-	Seq  uint64                // of the last row there is
-	Head session.Hash          // its hash
+	Seq  uint64                // of the last row in the audit
+	Head session.Hash          // that row's hash
 }
 
-// Follows says whether the page is of the audit in which one has a row: after is that
-// row's number, and hash, zero for one that is not known. ServerBehind if it is of
-// another: one that ends before, or goes on from another row there.
+// Follows checks that the page continues the audit from which a row was read: after is that row's
+// number, and its hash or zero if unknown. The error is ServerBehind if the page is of another
+// audit: one that ends before the row, or continues from a different row.
 func (p *AuditPage) Follows(after Position) error {
 	known := after.Hash != session.Hash{}
 	switch {
@@ -43,29 +43,29 @@ func (p *AuditPage) Follows(after Position) error {
 	return nil
 }
 
-// Audit gives up to limit rows (0: as many as come at once) of the session's
-// audit after a row. NotAnOwner for a ref that is not an owner's.
+// Audit returns up to limit rows (0: the server's maximum) of the session's audit after a row.
+// The error is NotAnOwner for a ref that is not an owner's.
 func (s *Session) Audit(ctx context.Context, after uint64, limit uint32) (AuditPage, error) {
 	return s.client.audit(ctx, s.refFor(ctx, capability.SessionRights), methodAudit, after, limit)
 }
 
-// Audit is Session.Audit for a space. MissingRight for any but its root ref.
+// Audit is Session.Audit for a space. The error is MissingRight for any ref but its root ref.
 func (sp *Space) Audit(ctx context.Context, after uint64, limit uint32) (AuditPage, error) {
 	return sp.client.audit(ctx, sp.saved, methodSpaceAudit, after, limit)
 }
 
-// AuditOptions are about following an audit.
+// AuditOptions are the options of FollowAudit.
 type AuditOptions struct {
-	After    uint64        // the last row one has
+	After    uint64        // number of the last row read
 	Hash     session.Hash  // its hash; zero: not compared
-	Interval time.Duration // how often it is asked for; 0 is a second
-	Trouble  func(error)   // told of what is tried again; may be nil
+	Interval time.Duration // polling interval; 0 is a second
+	Trouble  func(error)   // called with each error that is retried; may be nil
 }
 
-// FollowAudit gives the rows of the session's audit after a row, and goes on with
-// what comes, over disconnects, until ctx ends or it is refused. ServerBehind if the
-// server has another audit than the one of the rows that it gave before
-// (AuditPage.Follows): it was restored to a backup.
+// FollowAudit yields the rows of the session's audit after a row, then new ones, over
+// disconnects, until ctx ends or a request is refused. The error is ServerBehind if the server's
+// audit is another than that of the rows it sent before (AuditPage.Follows), as after a restore
+// from a backup.
 func (s *Session) FollowAudit(ctx context.Context, o AuditOptions) iter.Seq2[capability.AuditRow, error] {
 	return followAudit(ctx, o, s.Audit)
 }

@@ -1,6 +1,6 @@
-// A batch: the ops that become durable together. Every verb gives a promise of
-// its op's result, which later ops of this batch or of any other may refer to in
-// place of a value; the server puts the value in.
+// A batch: ops that become durable together. Every verb returns a promise of its op's result,
+// which later ops of this or any other batch may refer to in place of a value; the server inserts
+// the value.
 
 package client
 
@@ -23,24 +23,23 @@ import (
 	"github.com/mooring-rpc/mooring/session"
 )
 
-// Batch gathers ops for one session. It belongs to one goroutine, and is frozen by
-// Commit. Commit also tells what is wrong with an op, and which op it is.
+// Batch collects ops for one session. It belongs to one goroutine, and is frozen by Commit.
+// Errors in an op are reported by Commit, with the op they are of.
 //
-// Wherever an argument is of type any it may be a value that encoding/json
-// marshals, JSON text (json.RawMessage or []byte, kept byte for byte), a
-// reference (Promise.Field), or a *Promise, which stands for its whole result. A
-// reference inside such a value is refused with bad_reference, by Commit.
+// An argument of type any may be a value that encoding/json marshals, JSON text (json.RawMessage
+// or []byte, kept byte for byte), a reference (Promise.Field), or a *Promise, which stands for
+// its whole result. A reference inside such a value is refused with bad_reference, by Commit.
 type Batch struct {
 	session *Session
 	batch   outbox.Batch
-	err     error // the first one wrong
-	frozen  bool  // it is the outbox's, and must not change any more
+	err     error // the first error of a verb
+	frozen  bool  // the outbox holds the batch, which must not change any more
 
-	// Made for many ops at once, and not in use yet.
+	// Allocated for many ops at once; the unused rest.
 	ids      []string
 	promises []Promise
 	args     []ledger.Arg
-	valueBuf []byte // for the arguments' values
+	valueBuf []byte // of the arguments' values
 }
 
 // Arg is a named argument for Do.
@@ -49,31 +48,30 @@ type Arg struct {
 	Value any
 }
 
-// Promise is the result of an op that has not happened yet.
+// Promise is the future result of an op.
 type Promise struct {
 	batch  *Batch
 	index  int
-	idUsed bool // its id was given out
+	idUsed bool // its op id was given out
 }
 
-// OpID is the op's id, known before the op is durable. A reference to it can be
-// made in any later process: ledger.Ref{Op: id, Path: "cursor"}.
+// OpID returns the op's id, known before the op is durable. A reference to it can be made in any
+// later process: ledger.Ref{Op: id, Path: "cursor"}.
 func (p *Promise) OpID() string {
-	if !p.batch.frozen { // else there may be others who ask
+	if !p.batch.frozen { // once frozen, OpID may be called concurrently
 		p.idUsed = true
 	}
 	return p.batch.batch.Ops[p.index].ID
 }
 
-// Field refers to a field of the result by a dot-separated path: "cursor" (which
-// every result has), "length", "ref", "session", "epoch", "cut". "" is the whole result.
+// Field returns a reference to a field of the result by a dot-separated path: "cursor" (in every
+// result), "length", "ref", "session", "epoch", "cut". "" is the whole result.
 func (p *Promise) Field(path string) ledger.Ref { return ledger.Ref{Op: p.OpID(), Path: path} }
 
-// MarshalJSON fails with [ledger.ErrRefInValue], as a reference does: a promise
-// has no value yet.
+// MarshalJSON fails with [ledger.ErrRefInValue], like a reference: a promise has no value yet.
 func (p Promise) MarshalJSON() ([]byte, error) { return nil, ledger.ErrRefInValue }
 
-// Arg sets an argument of the op, in place of the one the verb set if there is one.
+// Arg sets an argument of the op, replacing the one that the verb set.
 func (p *Promise) Arg(name string, value any) *Promise {
 	if p.batch.isFrozen() {
 		return p
@@ -106,7 +104,7 @@ func (p *Promise) textArg(name, value string) *Promise {
 	return p.setArg(ledger.Arg{Name: name, JSON: p.batch.quote(value)})
 }
 
-// DependsOn makes the op skipped if one of these did not apply.
+// DependsOn makes the server skip the op if one of ops did not apply.
 func (p *Promise) DependsOn(ops ...*Promise) *Promise {
 	for _, o := range ops {
 		if o == nil {
@@ -128,8 +126,8 @@ func (p *Promise) DependsOnID(ids ...string) *Promise {
 	return p
 }
 
-// Expect makes the op a conflict unless the session is at this cursor: a number
-// or a reference. It is compared once, before the batch's first op.
+// Expect makes the op a conflict unless the session is at this cursor: a number or a reference.
+// It is compared once, before the batch's first op.
 func (p *Promise) Expect(cursor any) *Promise {
 	if p.batch.isFrozen() {
 		return p
@@ -144,7 +142,7 @@ func (p *Promise) Expect(cursor any) *Promise {
 	if arg.Ref != nil {
 		return p
 	}
-	var at *uint64 // null is none
+	var at *uint64 // null is no expectation
 	if err := json.Unmarshal(arg.JSON, &at); err != nil || at == nil {
 		p.batch.fail(p.index, fault.BadArgument.With("the expected cursor is not a whole number"))
 		return p
@@ -153,8 +151,8 @@ func (p *Promise) Expect(cursor any) *Promise {
 	return p
 }
 
-// SetID gives the op an id of the caller's, a ULID, instead of its batch's: before
-// anything refers to it.
+// SetID sets the op's id, a ULID chosen by the caller. It must be called before anything refers
+// to the op.
 func (p *Promise) SetID(opID string) *Promise {
 	if p.batch.isFrozen() {
 		return p
@@ -169,12 +167,12 @@ func (p *Promise) SetID(opID string) *Promise {
 	return p
 }
 
-// ID is the batch's id, which names its ticket.
+// ID returns the batch's id, which identifies its ticket.
 func (b *Batch) ID() string { return b.batch.ID }
 
-// SetID gives the batch an id of the caller's (outbox.NewBatchID), before its
-// first op. Committing an equal batch under one id again changes nothing, so who
-// keeps the id may repeat the Commit after a crash.
+// SetID sets the batch's id (outbox.NewBatchID), before its first op. Committing an equal batch
+// under the same id again changes nothing, so a caller that saves the id may repeat Commit after
+// a crash.
 func (b *Batch) SetID(id string) *Batch {
 	if b.isFrozen() {
 		return b
@@ -189,7 +187,7 @@ func (b *Batch) SetID(id string) *Batch {
 	return b
 }
 
-// Atomic makes the ops apply all or not at all.
+// Atomic makes the ops apply all or none.
 func (b *Batch) Atomic() *Batch {
 	if !b.isFrozen() {
 		b.batch.Atomic = true
@@ -197,10 +195,10 @@ func (b *Batch) Atomic() *Batch {
 	return b
 }
 
-// Len is the number of ops so far.
+// Len returns the number of ops so far.
 func (b *Batch) Len() int { return len(b.batch.Ops) }
 
-// Do adds an op of any method with these arguments.
+// Do adds an op of any method with args.
 func (b *Batch) Do(method string, args ...Arg) *Promise {
 	p := b.add(method, len(args))
 	for _, a := range args {
@@ -209,8 +207,8 @@ func (b *Batch) Do(method string, args ...Arg) *Promise {
 	return p
 }
 
-// isFrozen says that the batch was committed, and that nothing in it can be changed any
-// more. If a verb is called all the same, the next Commit says so.
+// isFrozen reports whether the batch was committed and can no longer change. The next Commit then
+// reports that a verb was called.
 func (b *Batch) isFrozen() bool {
 	if b.frozen && b.err == nil {
 		b.err = fault.Usage.With("the batch was committed and is what it was: begin another one for more")
@@ -218,10 +216,10 @@ func (b *Batch) isFrozen() bool {
 	return b.frozen
 }
 
-// add adds an op that is about to get so many arguments.
+// add adds an op that will get args arguments.
 func (b *Batch) add(method string, args int) *Promise {
 	n := len(b.batch.Ops)
-	if b.isFrozen() { // it is nowhere
+	if b.isFrozen() { // the promise is of an op in no batch
 		return &Promise{batch: &Batch{session: b.session, err: b.err, batch: outbox.Batch{Ops: make([]outbox.Op, 1)}}}
 	}
 	if len(b.promises) == 0 {
@@ -244,7 +242,7 @@ func (b *Batch) add(method string, args int) *Promise {
 	return p
 }
 
-// alloc gives memory for n bytes, of what is made for several values at once if they are short.
+// alloc returns memory for n bytes, from a buffer shared by several values if n is small.
 func (b *Batch) alloc(n int) []byte {
 	if n > len(b.valueBuf) {
 		if len(b.batch.Ops) == 1 || n > maxValueBuf/4 {
@@ -257,17 +255,17 @@ func (b *Batch) alloc(n int) []byte {
 	return taken
 }
 
-// maxValueBuf is how much memory for values is made at once, at the most.
+// maxValueBuf is the largest buffer shared by several values, in bytes.
 const maxValueBuf = 4096
 
-// Put sets a key (session, message/ID, part/MESSAGE/ID, session_diff, model/ID)
-// to a payload, a JSON object. A put equal to the present value changes nothing.
-// Its schema_version is 1 unless Arg says otherwise.
+// Put sets a key (session, message/ID, part/MESSAGE/ID, session_diff, model/ID) to a payload, a
+// JSON object. A put equal to the present value changes nothing. Its schema_version is 1 unless
+// set with Arg.
 func (b *Batch) Put(key string, payload any) *Promise {
 	return b.add(session.MethodPut, 2).textArg("key", key).Arg("payload", payload)
 }
 
-// Remove takes a key away; one that is not there changes nothing.
+// Remove removes a key; removing a missing key changes nothing.
 func (b *Batch) Remove(key string) *Promise {
 	return b.add(session.MethodRemove, 1).textArg("key", key)
 }
@@ -277,45 +275,45 @@ func (b *Batch) Begin(message string, payload any) *Promise {
 	return b.add(session.MethodBegin, 2).textArg("message", message).Arg("payload", payload)
 }
 
-// AppendText adds text to a part's payload.text while its message's turn is
-// open. offset is the text's length in bytes so far: a number, or the "length"
-// of the promise of the AppendText before.
+// AppendText appends text to a part's payload.text while its message's turn is open. offset is
+// the text's length in bytes so far: a number, or the "length" of the previous AppendText's
+// promise.
 func (b *Batch) AppendText(key string, offset any, text string) *Promise {
 	return b.add(session.MethodAppendText, 3).textArg("key", key).Arg("offset", offset).textArg("text", text)
 }
 
-// How a turn ends: the status of Finalize.
+// The statuses of Finalize: how a turn ends.
 const (
 	Completed = "completed"
 	Failed    = "failed"
 	Aborted   = "aborted"
 )
 
-// Finalize ends a message's turn as Completed, Failed or Aborted. More can be
-// set with Arg: payload, parts, usage, error, completed.
+// Finalize ends a message's turn as Completed, Failed or Aborted. Arg can also set payload,
+// parts, usage, error and completed.
 func (b *Batch) Finalize(message, status string) *Promise {
 	return b.add(session.MethodFinalize, 2).textArg("message", message).textArg("status", status)
 }
 
-// ShareOptions say what a new ref allows: at most what the ref it is made from does.
+// ShareOptions limit a new ref: it allows at most what the ref it is minted from does.
 type ShareOptions struct {
 	Rights      capability.Rights // at least one
-	Methods     []string          // append only these; nil all, and an empty list is refused
-	Lifetime    time.Duration     // how long it lasts, from when the op applies, by the server's clock; 0 for ever
-	Expires     time.Time         // in place of Lifetime: when it ends, by the server's clock, which must not be past it
+	Methods     []string          // append only these methods; nil all, and an empty list is refused
+	Lifetime    time.Duration     // lifetime from when the op applies, by the server's clock; 0 unlimited
+	Expires     time.Time         // instead of Lifetime: when it ends, by the server's clock, which must not be past it
 	From        uint64            // first visible cursor; 0 all
-	Message     string            // one message alone, with its parts and turn; "" all
-	Redemptions uint32            // how often it may be redeemed; 0 any number
+	Message     string            // only this message, with its parts and turn; "" all
+	Redemptions uint32            // maximum number of redemptions; 0 unlimited
 	Label       string
-	Actor       string // a path under that of the ref it is made from
-	// Seal binds the ref to a key: redeeming it takes the private one too, and one
-	// round trip more, so its text alone is worth nothing. nil binds it to none; any
-	// other value that is no key is refused.
+	Actor       string // a path under that of the ref it is minted from
+	// Seal binds the ref to a key: redeeming it takes the private key too, and one more round
+	// trip, so its text alone is worthless. nil binds it to none; a value that is not a key is
+	// refused.
 	Seal ed25519.PublicKey
 }
 
-// check refuses options that would be taken for the widest there are, and texts that
-// would be altered on their way.
+// check refuses options that would be read as no limit at all, and texts that would be altered by
+// encoding.
 func (o *ShareOptions) check() error {
 	if o.Seal != nil && len(o.Seal) != ed25519.PublicKeySize {
 		return fault.BadArgument.With("the seal is no Ed25519 public key, which has %d bytes: leave it nil for a ref that is not sealed", ed25519.PublicKeySize)
@@ -336,8 +334,8 @@ func checkLifetime(lifetime time.Duration, expires time.Time) error {
 	return nil
 }
 
-// expiryOf is when a lifetime from now ends by this machine's clock: what a server of before
-// goes by, which does not know lifetimes.
+// expiryOf returns when a lifetime from now ends by this machine's clock: sent for older servers,
+// which do not know lifetimes.
 func expiryOf(lifetime time.Duration) int64 { return time.Now().Add(lifetime).UnixMilli() }
 
 func checkLimits(methods []string, message, label, actor string) error {
@@ -352,7 +350,7 @@ func checkLimits(methods []string, message, label, actor string) error {
 	return nil
 }
 
-// newRef makes a ref for target at an address, sealed if it is to be.
+// newRef returns a new ref for target at an address, sealed if Seal is set.
 func (o *ShareOptions) newRef(at capability.Ref, target string) capability.Ref {
 	if len(o.Seal) > 0 {
 		return at.NewSealed(target)
@@ -360,8 +358,7 @@ func (o *ShareOptions) newRef(at capability.Ref, target string) capability.Ref {
 	return at.New(target)
 }
 
-// Share makes a new ref, here and offline: it can be handed on at once and works
-// as soon as the op has arrived.
+// Share makes a new ref, offline: it can be handed on at once and works once the op has applied.
 func (b *Batch) Share(o ShareOptions) (capability.Ref, *Promise) {
 	ref := o.newRef(b.session.saved.Ref, b.session.id)
 	err := o.check()
@@ -399,8 +396,8 @@ func (b *Batch) Share(o ShareOptions) (capability.Ref, *Promise) {
 	return ref, p
 }
 
-// Revoke revokes a ref and all refs made from it; its result has the "cut".
-// refID is a text or a reference to a share's "ref".
+// Revoke revokes a ref and all refs minted from it; its result has the "cut". refID is a text or
+// a reference to a share's "ref".
 func (b *Batch) Revoke(refID any) *Promise {
 	return b.Do(session.MethodRevoke, Arg{"ref", refID})
 }
@@ -408,37 +405,36 @@ func (b *Batch) Revoke(refID any) *Promise {
 // BumpEpoch revokes every share of the session; owners' refs stay.
 func (b *Batch) BumpEpoch() *Promise { return b.Do(session.MethodBumpEpoch) }
 
-// Purge takes every payload of a key (a secret that leaked, say) out of the log
-// and the state, for good; the rows of the log and their hashes stay. Only an
-// owner's ref may. Its result has "events", the number of those it was in.
+// Purge erases every payload of a key (a leaked secret, for instance) from the log and the state;
+// the log's rows and their hashes stay. It takes an owner's ref. Its result has "events", the
+// number of events that held the key.
 func (b *Batch) Purge(key string) *Promise {
 	return b.add(session.MethodPurge, 1).textArg("key", key)
 }
 
-// Delete ends the session, with all refs to it, for good; only an owner's ref may.
+// Delete deletes the session and all refs to it; it takes an owner's ref.
 func (b *Batch) Delete() *Promise { return b.Do(session.MethodDelete) }
 
-// Commit makes the batch durable, with or without a server, and names it by a
-// ticket. What could never apply is refused here: BadArgument, BadKey,
-// BadPayload, UnknownMethod, TooLarge, BadReference, Usage; UnknownRef if another
-// secret is kept for the session's ref than the one it was got with. OutboxFull and
-// DiskFull are the outbox's, Unavailable its database's: the error then says whether
-// the batch may be there all the same. The same batch may be committed again, which
-// changes nothing and gives the same ticket; it is frozen from the first Commit that
-// gets as far as the outbox.
+// Commit makes the batch durable, with or without a server, and returns its ticket. Ops that
+// could never apply are refused: BadArgument, BadKey, BadPayload, UnknownMethod, TooLarge,
+// BadReference, Usage; UnknownRef if the secret saved for the session's ref is another than the
+// one the session was got with. OutboxFull and DiskFull are the outbox's, Unavailable its
+// database's: the error then says whether the batch may have been stored all the same. Committing
+// the same batch again changes nothing and returns the same ticket; the batch is frozen by the
+// first Commit that reaches the outbox.
 func (b *Batch) Commit(ctx context.Context) (Ticket, error) {
 	if err := b.prepare(ctx); err != nil {
 		return Ticket{}, err
 	}
 	t, err := b.session.client.box.Commit(ctx, b.batch)
 	if err != nil {
-		return Ticket{}, err // says what it is of
+		return Ticket{}, err // names the outbox
 	}
 	return Ticket{client: b.session.client, Session: b.session.id, Batch: t.Batch, Ops: t.Ops}, nil
 }
 
-// CommitWait is Commit, and Ticket.Wait for the outcomes. The error is also that an op
-// was refused: the first refusal, with the results beside it.
+// CommitWait is Commit followed by Ticket.Wait. The error may also be the first refusal of an op;
+// the results are then returned with it.
 func (b *Batch) CommitWait(ctx context.Context) (Results, error) {
 	ticket, err := b.Commit(ctx)
 	if err != nil {
@@ -451,8 +447,8 @@ func (b *Batch) CommitWait(ctx context.Context) (Results, error) {
 	return results, err
 }
 
-// CommitTx is Commit inside the caller's transaction, on the Postgres database
-// that has the outbox: the batch is sent if, and as soon as, tx commits.
+// CommitTx is Commit inside the caller's transaction, on the Postgres database that holds the
+// outbox: the batch is sent if, and as soon as, tx commits.
 func (b *Batch) CommitTx(ctx context.Context, tx pgx.Tx) (Ticket, error) {
 	if tx == nil {
 		return Ticket{}, fault.Usage.With("commit: there is no transaction")
@@ -462,15 +458,15 @@ func (b *Batch) CommitTx(ctx context.Context, tx pgx.Tx) (Ticket, error) {
 	}
 	t, err := b.session.client.box.CommitTx(ctx, tx, b.batch)
 	if err != nil {
-		return Ticket{}, err // says what it is of
+		return Ticket{}, err // names the outbox
 	}
 	return Ticket{client: b.session.client, Session: b.session.id, Batch: t.Batch, Ops: t.Ops}, nil
 }
 
-// intentPool has room for the intents that prepare makes of ops.
+// intentPool holds the scratch slices of prepare.
 var intentPool = sync.Pool{New: func() any { return new([]ledger.Intent) }}
 
-// prepare checks every op, and takes the ref that they need if there is a choice.
+// prepare checks every op, and chooses the ref whose rights they need if there is a choice.
 func (b *Batch) prepare(ctx context.Context) error {
 	switch {
 	case b.session == nil:
@@ -488,7 +484,7 @@ func (b *Batch) prepare(ctx context.Context) error {
 		*room = intents
 		intentPool.Put(room)
 	}()
-	b.batch.JSONChecked = true // by CheckOps, unless there are voids
+	b.batch.JSONChecked = true // by CheckOps, unless an argument is void
 	for i := range b.batch.Ops {
 		op := &b.batch.Ops[i]
 		intents[i] = ledger.Intent{Method: op.Method, Args: op.Args}
@@ -512,7 +508,7 @@ func (b *Batch) prepare(ctx context.Context) error {
 	return nil
 }
 
-// rightsNeeded are the rights that the ops need.
+// rightsNeeded returns the rights that the ops need.
 func (b *Batch) rightsNeeded() (want capability.Rights) {
 	for i := range b.batch.Ops {
 		switch b.batch.Ops[i].Method {
@@ -535,7 +531,7 @@ func (b *Batch) fail(index int, err error) {
 	}
 }
 
-// messageOf is what an error says beside its code.
+// messageOf returns an error's message without its code.
 func messageOf(err error) string {
 	var f *fault.Error
 	if errors.As(err, &f) && f.Message != "" {

@@ -1,6 +1,5 @@
-// The calls of capnp/mooring.capnp as this side makes them. Each returns the
-// promise at once, so that what follows can be pipelined on it; decoding the
-// answers is in decode.go.
+// The calls of capnp/mooring.capnp on the client's side. Each returns the promise at once, so
+// that further calls can be pipelined on it; decode.go decodes the answers.
 
 package client
 
@@ -41,7 +40,7 @@ var (
 	methodAcknowledge    = rpc.Method{Interface: wire.Stream_TypeID, ID: 1, Name: "Stream.acknowledge"}
 )
 
-// Sizes of the parameter structs, as the schema's compiler laid them out.
+// structSize returns the size of a parameter struct, in the layout of the schema's compiler.
 func structSize(data capnp.Size, pointers uint16) capnp.ObjectSize {
 	return capnp.ObjectSize{DataSize: data * 8, PointerCount: pointers}
 }
@@ -55,7 +54,7 @@ func callHello(ctx context.Context, gateway *rpc.Ref, agent string) *rpc.Promise
 }
 
 func callRestore(ctx context.Context, gateway *rpc.Ref, ref capability.Ref, redemption string, proof capability.Proof) *rpc.Promise {
-	pointers := uint16(2) // before there were proofs; what is not there reads as null
+	pointers := uint16(2) // without a proof, as before sealed refs; absent reads as null
 	if proof.Signature != nil {
 		pointers = 3
 	}
@@ -165,8 +164,8 @@ func callEvents(ctx context.Context, session *rpc.Ref, from Position, limit uint
 	})
 }
 
-// callAttenuate narrows a session, or by methodSpaceAttenuate a space: the calls have
-// one shape.
+// callAttenuate narrows a session or, by methodSpaceAttenuate, a space: the calls are laid out
+// alike.
 func callAttenuate(ctx context.Context, live *rpc.Ref, method rpc.Method, o AttenuateOptions) *rpc.Promise {
 	return live.Call(ctx, method, structSize(0, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
 		limits, err := wire.Session_attenuate_Params(s).NewLimits()

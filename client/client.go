@@ -1,4 +1,4 @@
-// Client: what it is configured with, and how it is opened and closed.
+// Client: its configuration, opening and closing.
 
 package client
 
@@ -25,49 +25,49 @@ import (
 	"github.com/mooring-rpc/mooring/rpc"
 )
 
-// Config says where the outbox is and how to reach servers. One of Home, Outbox
-// and OutboxURL is needed, and no more than one; all else may be left zero.
+// Config says where the outbox is and how to reach servers. Exactly one of Home, Outbox and
+// OutboxURL must be set; every other field may be zero.
 type Config struct {
-	// Home is the folder whose outbox.db is the outbox; it is made if it is not there.
+	// Home is the folder whose outbox.db is the outbox; it is created if missing.
 	Home string
-	// OutboxURL is a Postgres database that has the outbox instead, under OutboxName ("default").
+	// OutboxURL is a Postgres database that holds the outbox instead, under OutboxName
+	// ("default").
 	OutboxURL  string
 	OutboxName string
-	// Outbox is an outbox the caller has opened. Close leaves it open. Several clients
-	// may have the same one: the first that was opened sends for all of them, and when
-	// it is closed another one does.
+	// Outbox is an outbox that the caller has opened. Close leaves it open. Several clients may
+	// share one: the first client opened sends for all of them, and when it is closed another one
+	// does.
 	Outbox *outbox.Box
-	// OutboxConfig is for an outbox that Open opens. Its Logger and Now are set from below if nil.
+	// OutboxConfig is for an outbox that Open opens. A nil Logger or Now is set from Config's.
 	OutboxConfig outbox.Config
 
-	// Offline starts no sender: ops become durable and another process sends them. It
-	// concerns sending only: reading and the direct verbs go to servers all the same.
+	// Offline starts no sender: ops become durable and another process sends them. It concerns
+	// sending only: reads and the direct verbs still go to servers.
 	Offline bool
-	// AllowPlaintext lets secrets go in clear to hosts that are not loopback.
+	// AllowPlaintext allows secrets to be sent unencrypted to hosts that are not loopback.
 	AllowPlaintext bool
-	// SealKey is the private key of sealed refs, which are refused without it. Give
-	// its public key to whoever shares such a ref (ShareOptions.Seal).
+	// SealKey is the private key of sealed refs, which are refused without it. Its public key is
+	// ShareOptions.Seal of a ref shared with this client.
 	SealKey ed25519.PrivateKey
-	// TLS is for moorings:// refs; nil is the system's trust.
+	// TLS configures connections to moorings:// refs; nil trusts the system's CAs.
 	TLS *tls.Config
-	// RetryTimeout is how long reading and direct verbs look for a server that answers: over
-	// links that break, hosts that are away, and answers that say to come again
-	// (overloaded, not_yet_known). It is time to begin another try in: one that is under
-	// way ends by itself, after 5 s without a connection or 10 s more without an answer to
-	// hello. A server that is at work on a call is waited for until the call's context
-	// ends. 0 is 10 s, negative is one try.
+	// RetryTimeout bounds retries of reads and direct verbs over broken connections, unreachable
+	// hosts, and answers that ask for a retry (overloaded, not_yet_known). It bounds the start of
+	// an attempt: one in flight ends by itself, after 5 s without a connection or 10 s more
+	// without an answer to hello. A server that is at work on a call is waited for until the
+	// call's context ends. 0 is 10 s, negative is one attempt.
 	RetryTimeout time.Duration
-	// Agent names this program to servers' logs.
+	// Agent names this program in servers' logs.
 	Agent string
-	// Logger gets what goes wrong in the background; nil discards.
+	// Logger gets errors of background work; nil discards.
 	Logger *slog.Logger
 	// Now is the clock of the outbox; nil is time.Now.
 	Now func() time.Time
 
-	// DialContext makes the connections below the WebSocket, for proxies.
+	// DialContext opens the connection below the WebSocket, for proxies.
 	DialContext func(ctx context.Context, network, addr string) (net.Conn, error)
-	// Dial replaces the WebSocket: it opens a transport to a ref's ws:// or wss:// URL.
-	// ctx is for the opening only, and ends when that takes too long.
+	// Dial replaces the WebSocket: it opens a transport to a ref's ws:// or wss:// URL. ctx bounds
+	// the opening only.
 	Dial func(ctx context.Context, url string) (rpc.Transport, error)
 	// Trace, for tests, sees every message of every connection (rpc.Config).
 	Trace func(dir string, msg rpccp.Message)
@@ -75,14 +75,14 @@ type Config struct {
 	Reconnect Reconnect
 }
 
-// Reconnect bounds the wait between attempts to connect to a server, which grows from
-// one to the other. Zero fields take the default.
+// Reconnect bounds the wait between attempts to connect to a server, which grows from Initial to
+// Max. Zero fields take the default.
 type Reconnect struct {
-	Initial time.Duration // default 100 ms; also the shortest there is, however many calls wait
+	Initial time.Duration // default 100 ms; also the minimum, however many calls wait
 	Max     time.Duration // default 5 s
 }
 
-// maxMessageBytes is the largest message a client takes: a whole state's entry with its event.
+// maxMessageBytes is the largest message a client accepts: a whole state's entry with its event.
 const maxMessageBytes = 64 << 20
 
 func (c Config) withDefaults() Config {
@@ -120,8 +120,8 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// dialLoopback has dial connect to this machine for the name localhost, whatever a resolver
-// says of it: secrets go there in clear. nil is the system's way.
+// dialLoopback makes dial connect to this machine for the name localhost, whatever a resolver
+// says: secrets are sent there unencrypted. nil is net.Dialer's.
 func dialLoopback(dial func(ctx context.Context, network, addr string) (net.Conn, error)) func(ctx context.Context, network, addr string) (net.Conn, error) {
 	if dial == nil {
 		dial = new(net.Dialer).DialContext
@@ -151,7 +151,7 @@ func (c *Config) limits() rpc.Limits {
 	return l
 }
 
-// newBackOff is how long to wait between attempts, without an end.
+// newBackOff returns a backoff between attempts, without a maximum total time.
 func (c *Config) newBackOff() backoff.BackOff {
 	return backoff.NewExponentialBackOff(
 		backoff.WithInitialInterval(c.Reconnect.Initial),
@@ -160,12 +160,12 @@ func (c *Config) newBackOff() backoff.BackOff {
 	)
 }
 
-// Client is an open outbox with its connections.
+// Client is an open outbox with its connections to servers.
 type Client struct {
 	cfg     Config
 	box     *outbox.Box
 	ownsBox bool
-	wake    func() // tells the sender that a link is back
+	wake    func() // wakes the sender when a connection is up
 
 	ctx   context.Context // ends with Close
 	stop  context.CancelFunc
@@ -176,12 +176,12 @@ type Client struct {
 	servers map[string]*server // by address
 	sendErr error              // why the sender ended by itself
 
-	confirmed map[string]bool // refs as they were used, that servers have taken
-	probing   map[string]bool // … that are being tried at another address
+	confirmed map[string]bool // refs as used (usedKey) that a server has accepted
+	probing   map[string]bool // refs as used that are being tried at another address
 }
 
-// Open opens the outbox and starts sending what is in it. It needs no server.
-// ctx bounds the opening only.
+// Open opens the outbox and starts sending its queued batches. It needs no server. ctx bounds the
+// opening only.
 func Open(ctx context.Context, cfg Config) (*Client, error) {
 	cfg = cfg.withDefaults()
 	box, own, err := openBox(ctx, cfg)
@@ -220,7 +220,7 @@ func openBox(ctx context.Context, cfg Config) (box *outbox.Box, own bool, err er
 		return nil, false, fault.Usage.With("client.Config names no outbox: set Home, OutboxURL or Outbox")
 	}
 	if err != nil {
-		return nil, false, err // says what it is of
+		return nil, false, err // names the outbox
 	}
 	return box, true, nil
 }
@@ -237,19 +237,19 @@ func (c *Client) send() {
 	c.mu.Unlock()
 }
 
-// Outbox is the client's outbox: its rows, and what can be done about them.
+// Outbox returns the client's outbox: its rows, and the verbs on them.
 func (c *Client) Outbox() *outbox.Box { return c.box }
 
-// Err says why the sender has ended by itself; nil while it runs.
+// Err returns why the sender has ended by itself; nil while it runs.
 func (c *Client) Err() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.sendErr
 }
 
-// Close stops sending, closes every connection and waits for what it started.
-// Subscriptions end with Canceled. What is not sent stays in the outbox for the
-// next Open. Further calls do nothing.
+// Close stops sending, closes every connection and waits for the goroutines it started.
+// Subscriptions end with Canceled. Unsent batches stay in the outbox for the next Open. Further
+// calls do nothing.
 func (c *Client) Close() error {
 	c.mu.Lock()
 	closed := c.closed

@@ -1,6 +1,6 @@
-// Answers and callbacks of capnp/mooring.capnp as the domain's own types.
-// Everything is copied: nothing decoded refers to a message. Malformed answers
-// of a server give errors, never a panic.
+// Decoding of the answers and callbacks of capnp/mooring.capnp into the domain's types.
+// Everything is copied: no decoded value refers to a message. Malformed answers of a server
+// return errors, never panic.
 
 package client
 
@@ -24,8 +24,8 @@ import (
 	"github.com/mooring-rpc/mooring/session"
 )
 
-// faultOf turns what a call or a connection ended with into a fault. A server
-// sends a fault as an exception whose reason is the fault's Reason.
+// faultOf converts the error of a call or a connection into a fault. A server sends a fault as an
+// exception whose reason is the fault's Reason.
 func faultOf(err error) error {
 	if err == nil {
 		return nil
@@ -63,15 +63,14 @@ func refusalOf(r wire.Refusal) (*fault.Error, error) {
 	return code.With("%s", message).Pos(r.At()), nil
 }
 
-// reply is what an apply came back with: a refusal of the whole call, or one
-// outcome an op.
+// reply is a decoded answer to an apply: a refusal of the whole call, or one outcome per op.
 type reply struct {
 	refusal  *fault.Error
 	outcomes []ledger.Outcome
 }
 
-// decodeReplyFast is decodeReply by hand; ok is false for what is not usual in an
-// ack, and decodeReply reads it.
+// decodeReplyFast is decodeReply without the generated code; ok is false for an uncommon ack,
+// which decodeReply decodes.
 func decodeReplyFast(m byhand.Message, ops []ledger.Intent) (out *reply, ok bool) {
 	from := m.Root().Struct(wirelayout.ResultsReply)
 	if from.Uint16(wirelayout.ReplyWhich) != uint16(wire.ApplyReply_Which_ack) {
@@ -139,7 +138,7 @@ func decodeReply(s capnp.Struct, ops []ledger.Intent) (*reply, error) {
 		return nil, fault.Incompatible.With("the server gave %d outcomes for %d ops", list.Len(), len(ops))
 	}
 	out := &reply{outcomes: make([]ledger.Outcome, len(ops))}
-	results := make([]byte, 0, 24*len(out.outcomes)) // room for cursors; those that no longer fit go elsewhere
+	results := make([]byte, 0, 24*len(out.outcomes)) // capacity for cursors; larger results are allocated separately
 	for i := range out.outcomes {
 		if results, err = decodeOutcome(list.At(i), ops[i].OpID, &out.outcomes[i], results); err != nil {
 			return nil, fmt.Errorf("decode outcome %d: %w", i, err)
@@ -148,7 +147,8 @@ func decodeReply(s capnp.Struct, ops []ledger.Intent) (*reply, error) {
 	return out, nil
 }
 
-// decodeOutcome appends the result to results. op is the id that it should have.
+// decodeOutcome decodes an outcome, and appends its result to results. op is the id that it must
+// have.
 func decodeOutcome(w wire.Outcome, op string, to *ledger.Outcome, results []byte) ([]byte, error) {
 	t := textReader{}
 	if to.OpID = op; string(t.bytes(w.OpBytes())) != op {
@@ -168,7 +168,7 @@ func decodeOutcome(w wire.Outcome, op string, to *ledger.Outcome, results []byte
 	return results, t.err
 }
 
-// textReader gathers the first error of many fields.
+// textReader reads text fields and keeps the first error.
 type textReader struct{ err error }
 
 func (t *textReader) get(s string, err error) string {
@@ -185,7 +185,7 @@ func (t *textReader) bytes(b []byte, err error) []byte {
 	return b
 }
 
-// hashFrom is a hash as it travels, or zero.
+// hashFrom decodes a hash, or zero.
 func hashFrom(b []byte) (h session.Hash) {
 	if len(b) == len(h) {
 		copy(h[:], b)
@@ -256,7 +256,7 @@ func decodeState(sessionID string, p wire.EventSink_state_Params) (entries []ses
 	return entries, turns, nil
 }
 
-// SessionInfo is what a list or a description tells of a session.
+// SessionInfo describes a session in a list or a description.
 type SessionInfo struct {
 	ID       string `json:"id"`
 	External string `json:"external,omitempty"` // the id another system knows it by
@@ -267,10 +267,10 @@ type SessionInfo struct {
 	Created  int64  `json:"created"` // Unix ms
 	Updated  int64  `json:"updated"` // Unix ms
 	Deleted  bool   `json:"deleted,omitempty"`
-	Order    string `json:"order,omitempty"` // "time": it is ordered by when things were created, and not by its log (session.ParseOrder)
+	Order    string `json:"order,omitempty"` // "time": ordered by creation time, not by the log (session.ParseOrder)
 
-	// Head is the hash of the event at Cursor, the end of the log's chain; zero for a
-	// ref that does not show all of the log, and in lists.
+	// Head is the hash of the event at Cursor, the end of the log's hash chain; zero for a ref
+	// that does not show the whole log, and in lists.
 	Head session.Hash `json:"-"`
 }
 
@@ -288,27 +288,27 @@ func decodeSessionInfo(w wire.SessionInfo) (SessionInfo, error) {
 	return info, t.err
 }
 
-// GrantInfo is what a ref allows.
+// GrantInfo describes a ref: what it allows, and until when.
 type GrantInfo struct {
 	Ref            string            // its id
 	Target         string            // the session's or space's id
-	Owner          bool              // has no epoch and outlives every bump
-	Epoch          uint64            // it was minted under; 0 for an owner's
+	Owner          bool              // has no epoch and survives every bump
+	Epoch          uint64            // that it was minted under; 0 for an owner's
 	Rights         capability.Rights // what it may do
-	Methods        []string          // append only these; nil means all
-	Expires        time.Time         // zero never
+	Methods        []string          // append only these methods; nil means all
+	Expires        time.Time         // zero: never
 	From           uint64            // first visible cursor; 0 all
-	Message        string            // one message alone, with its parts and turn; "" all
-	MaxRedemptions uint32            // redemptions allowed; 0 any number
+	Message        string            // only this message, with its parts and turn; "" all
+	MaxRedemptions uint32            // maximum number of redemptions; 0 unlimited
 	Redemptions    uint32            // distinct redemptions so far
 	Label          string
 	Actor          string
-	Seal           ed25519.PublicKey // it is bound to; nil for none
-	Dead           fault.Code        // what it fails with; None while it lives
+	Seal           ed25519.PublicKey // the key it is bound to; nil for none
+	Dead           fault.Code        // the code it fails with; None while it lives
 	Cut            uint64            // the session's cursor when it was revoked
 }
 
-// timeOf is a time that travels as Unix milliseconds; 0 is none.
+// timeOf converts Unix milliseconds to a time; 0 is the zero time.
 func timeOf(ms int64) time.Time {
 	if ms == 0 {
 		return time.Time{}

@@ -1,7 +1,7 @@
-// What the outbox's sender needs of a connection (outbox.Link): a stream, which
-// is opened without waiting. A batch leaves at once, on the sender's goroutine,
-// and its answer is handed on where it arrives; only what would have to wait
-// for room on the connection is sent by a goroutine of the stream.
+// The connection as the outbox's sender uses it (outbox.Link): a stream, which is opened without
+// waiting. A batch is sent at once, on the sender's goroutine, and its answer is delivered where it
+// arrives; only a call that would have to wait for room on the connection is sent by a goroutine of
+// the stream.
 
 package client
 
@@ -17,7 +17,7 @@ import (
 	"github.com/mooring-rpc/mooring/rpc"
 )
 
-// link is a client as its own sender sees it.
+// link is a client as its own sender uses it.
 type link struct{ *Client }
 
 var _ outbox.Link = link{}
@@ -41,7 +41,7 @@ func (c link) OpenStream(ctx context.Context, req outbox.StreamRequest) (outbox.
 	}
 	var held []*rpc.Ref
 	for _, ref := range req.LiveRefs {
-		// A ref of another server cannot be held live here; the server will say that it is missing.
+		// A ref of another server cannot be restored here; the server will report it missing.
 		if ref.Address() == through.Address() {
 			held = append(held, p.restoreAndWait(ctx, ref, req.Redemptions[ref.ID]))
 		}
@@ -51,7 +51,7 @@ func (c link) OpenStream(ctx context.Context, req outbox.StreamRequest) (outbox.
 	return s, nil
 }
 
-// stream is one opened stream on one connection.
+// stream is one open stream on one connection.
 type stream struct {
 	peer     *peer
 	opened   *rpc.Promise
@@ -59,17 +59,17 @@ type stream struct {
 	liveRefs []*rpc.Ref
 	ctx      context.Context
 	close    context.CancelFunc
-	done     chan struct{} // closed when it is of no more use
+	done     chan struct{} // closed when the stream can no longer be used
 
-	wake chan struct{} // something is in queue
+	wake chan struct{} // receives when queue is not empty
 
 	mu         sync.Mutex
-	queue      []streamCall  // to be sent when there is room, in order
-	unanswered []pendingCall // in order
-	sending    bool          // somebody sends
-	delivering bool          // somebody hands answers out
-	ending     bool          // nothing new is sent at once
-	ended      bool          // nor later
+	queue      []streamCall  // calls waiting for room, in order
+	unanswered []pendingCall // calls waiting for their answer, in order
+	sending    bool          // a goroutine is in send
+	delivering bool          // a goroutine is in deliverAnswers
+	ending     bool          // submit only queues
+	ended      bool          // nothing is sent any more
 	doneClosed bool          // done is closed
 }
 
@@ -80,7 +80,7 @@ type streamCall struct {
 	through uint64
 }
 
-// pendingCall is an Apply whose answer is awaited; answer is nil if it was not sent.
+// pendingCall is an Apply that waits for its answer; answer is nil if it was not sent.
 type pendingCall struct {
 	answer *rpc.Promise
 	ops    []ledger.Intent
@@ -119,7 +119,7 @@ func (s *stream) Done() <-chan struct{} { return s.done }
 // Close implements outbox.Stream.
 func (s *stream) Close() { s.close() }
 
-// submit sends w, or queues it if that would mean to wait.
+// submit sends w, or queues it if sending would block.
 func (s *stream) submit(w streamCall) {
 	s.mu.Lock()
 	switch {
@@ -148,7 +148,7 @@ func (s *stream) submit(w streamCall) {
 	}
 }
 
-// wakeUp has run look again.
+// wakeUp wakes run.
 func (s *stream) wakeUp() {
 	select {
 	case s.wake <- struct{}{}:
@@ -156,7 +156,7 @@ func (s *stream) wakeUp() {
 	}
 }
 
-// send makes one call. Who calls it has set sending.
+// send makes one call. The caller has set sending.
 func (s *stream) send(w streamCall) {
 	if w.batch == nil {
 		answer := callAcknowledge(s.ctx, s.live, w.through)
@@ -170,8 +170,8 @@ func (s *stream) send(w streamCall) {
 	answer.Notify(s.deliverAnswers)
 }
 
-// run sends what had to wait, until the stream or its connection ends, and gives
-// everything back when the last answer is through.
+// run sends queued calls until the stream or its connection ends, and releases everything when the
+// last answer is delivered.
 func (s *stream) run() {
 	for more := true; more; {
 		s.flush()
@@ -206,7 +206,7 @@ func (s *stream) run() {
 	s.close()
 }
 
-// flush sends what is queued, unless somebody else sends: that one wakes run.
+// flush sends the queue, unless another goroutine is sending: that one wakes run.
 func (s *stream) flush() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -222,12 +222,12 @@ func (s *stream) flush() {
 	}
 }
 
-// deliverAnswers gives the answers that are there in the order of the calls.
+// deliverAnswers delivers the answers that have arrived, in the order of the calls.
 func (s *stream) deliverAnswers() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.delivering {
-		return // whoever does looks again
+		return // the goroutine that delivers checks again
 	}
 	s.delivering = true
 	for len(s.unanswered) > 0 && s.isAnswered(s.unanswered[0].answer) {
@@ -244,7 +244,7 @@ func (s *stream) deliverAnswers() {
 	}
 }
 
-// deliver gives one answer.
+// deliver delivers one answer.
 func (s *stream) deliver(a pendingCall) {
 	defer fatal.OnPanic()
 	a.done(s.reply(a))
@@ -253,7 +253,7 @@ func (s *stream) deliver(a pendingCall) {
 	}
 }
 
-// isAnswered says that there is an answer, or that none will be waited for.
+// isAnswered reports whether there is an answer, or none will be waited for.
 func (s *stream) isAnswered(answer *rpc.Promise) bool {
 	if answer == nil || s.ctx.Err() != nil {
 		return true
@@ -266,7 +266,7 @@ func (s *stream) isAnswered(answer *rpc.Promise) bool {
 	}
 }
 
-// reply is one answer, which is there.
+// reply returns one answer, which has arrived.
 func (s *stream) reply(a pendingCall) outbox.Reply {
 	if a.answer == nil {
 		return outbox.Reply{Err: s.closedErr()}
@@ -297,5 +297,5 @@ func (s *stream) reply(a pendingCall) outbox.Reply {
 	return outbox.Reply{Outcomes: r.outcomes}
 }
 
-// closedErr is the error of an Apply that has no answer to wait for.
+// closedErr returns the error of an Apply that has no answer to wait for.
 func (s *stream) closedErr() error { return fault.Disconnected.With("the stream was closed") }

@@ -1,6 +1,6 @@
-// Live capabilities: narrower ones to be passed in a call, and those that came in
-// one. They have no ref of their own and live as long as the connection they came
-// over, and no longer than the ref they stand on.
+// Live capabilities: attenuated ones to be passed in a call, and those received in one. They have
+// no ref of their own; they end with the connection they came over and with the ref they derive
+// from.
 
 package client
 
@@ -16,20 +16,20 @@ import (
 	"github.com/mooring-rpc/mooring/rpc"
 )
 
-// AttenuateOptions say what a live capability is to allow; zero fields keep what
-// there is, and nothing can be wider.
+// AttenuateOptions limit a live capability; zero fields keep the present limits, and nothing can
+// be widened.
 type AttenuateOptions struct {
-	Rights   capability.Rights // 0: all there are
-	Methods  []string          // append only these; nil all there are, and an empty list is refused
-	Lifetime time.Duration     // how long it lasts, from when it is made, by the server's clock; 0 as before
-	Expires  time.Time         // in place of Lifetime: when it ends, by the server's clock, which must not be past it
+	Rights   capability.Rights // 0: all it has now
+	Methods  []string          // append only these methods; nil all it has now, and an empty list is refused
+	Lifetime time.Duration     // lifetime from when it is made, by the server's clock; 0 as before
+	Expires  time.Time         // instead of Lifetime: when it ends, by the server's clock, which must not be past it
 	From     uint64            // first visible cursor; 0 as before
-	Message  string            // one message alone, with its parts and turn; "" all
+	Message  string            // only this message, with its parts and turn; "" all
 	Label    string
 	Actor    string // a path under the present one
 }
 
-// check refuses options that would be taken for more than is meant.
+// check refuses options that would be read as allowing more than intended.
 func (o *AttenuateOptions) check() error {
 	if err := checkLifetime(o.Lifetime, o.Expires); err != nil {
 		return err
@@ -37,17 +37,17 @@ func (o *AttenuateOptions) check() error {
 	return checkLimits(o.Methods, o.Message, o.Label, o.Actor)
 }
 
-// Live is a live capability of a session or space. Its methods may be called
-// concurrently; they are tried once, on the connection it lives on.
+// Live is a live capability of a session or space. Its methods may be called concurrently; they
+// are tried once, on the connection it is bound to.
 type Live struct {
 	cap     *rpc.Ref
 	space   bool
 	session string // its id, if it is known
 }
 
-// Attenuate makes a narrower live capability of the session, to be passed to
-// others in a call. It takes no right, and is tried once. Widening if it would
-// allow more. The caller releases it.
+// Attenuate returns a narrower live capability of the session, to be passed to another party in a
+// call. It takes no right, and is tried once. The error is Widening if it would allow more. The
+// caller releases it.
 func (s *Session) Attenuate(ctx context.Context, o AttenuateOptions) (*Live, error) {
 	cap, err := s.client.attenuate(ctx, s.saved, methodAttenuate, o)
 	if err != nil {
@@ -81,17 +81,17 @@ func (c *Client) attenuate(ctx context.Context, ref outbox.SavedRef, method rpc.
 	return cap, err
 }
 
-// LiveSession is a session that came as a capability in a call: in what a peer was
-// asked for, or asked us with. It owns cap. Its id is learned with Describe.
+// LiveSession returns a session received as a capability in a call's parameters or results. It
+// owns cap. Describe returns its id.
 func LiveSession(cap *rpc.Ref) *Live { return &Live{cap: cap} }
 
-// Cap is the capability, to be passed in a call; it stays l's.
+// Cap returns the capability, to be passed in a call; l still owns it.
 func (l *Live) Cap() *rpc.Ref { return l.cap }
 
-// Release gives the capability back. Further calls fail.
+// Release releases the capability. Further calls fail.
 func (l *Live) Release() { l.cap.Release() }
 
-// Attenuate makes a narrower one still.
+// Attenuate returns a still narrower capability.
 func (l *Live) Attenuate(ctx context.Context, o AttenuateOptions) (*Live, error) {
 	if err := o.check(); err != nil {
 		return nil, err
@@ -108,7 +108,7 @@ func (l *Live) Attenuate(ctx context.Context, o AttenuateOptions) (*Live, error)
 	return &Live{cap: answer.Cap(0), space: l.space, session: l.session}, nil
 }
 
-// Describe tells what the capability is for and what it allows.
+// Describe returns the capability's target and what it allows.
 func (l *Live) Describe(ctx context.Context) (d Description, err error) {
 	if l.space {
 		err = l.call(ctx, l.cap.Call(ctx, methodSpaceDescribe, structSize(0, 0), nil), d.readSpace)
@@ -144,8 +144,8 @@ func (l *Live) SnapshotOf(ctx context.Context, at Position) (*State, error) {
 	return &state.state, nil
 }
 
-// Save has the server make a durable ref of it, which dies with the ref it stands
-// on (Persistent.save). It takes share. at is an address of that server.
+// Save has the server mint a durable ref from the capability, which dies with the ref it derives
+// from (Persistent.save). It takes the right to share. at is an address of that server.
 func (l *Live) Save(ctx context.Context, at capability.Ref) (made capability.Ref, err error) {
 	if err := checkHosts(at); err != nil {
 		return made, err
@@ -158,10 +158,10 @@ func (l *Live) Save(ctx context.Context, at capability.Ref) (made capability.Ref
 	return made, err
 }
 
-// Share mints a durable ref from it, by the rules of Batch.Share, which allows at
-// most what it does and dies with the ref it stands on. at is an address of that
-// server. Without the outbox: the ref works when this returns; if the answer is
-// lost, nobody has what may have been minted.
+// Share mints a durable ref from the capability, by the rules of Batch.Share: it allows at most
+// what the capability does and dies with the ref it derives from. at is an address of that
+// server. It does not use the outbox: the ref works when this returns; if the answer is lost, a
+// ref whose secret is lost may have been minted.
 func (l *Live) Share(ctx context.Context, at capability.Ref, o ShareOptions) (capability.Ref, error) {
 	err := checkHosts(at)
 	if err == nil {

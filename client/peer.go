@@ -1,6 +1,6 @@
-// One connection: the bootstrap object and what was restored through it.
-// Nothing here waits for an answer before it goes on: restore, open, apply and
-// subscribe are pipelined on one another, so all of them leave at once.
+// One connection: the bootstrap object and the capabilities restored through it. Nothing here
+// waits for an answer before the next call: restore, open, apply and subscribe are pipelined on
+// one another, so all of them are sent at once.
 
 package client
 
@@ -18,8 +18,8 @@ import (
 	"github.com/mooring-rpc/mooring/rpc"
 )
 
-// peer is one live connection to a server. When it ends, everything got
-// through it is dead and one starts over from sturdy refs at another peer.
+// peer is one live connection to a server. When it ends, every capability from it is dead, and
+// callers start over from sturdy refs at another peer.
 type peer struct {
 	conn       *rpc.Conn
 	gateway    *rpc.Ref
@@ -27,32 +27,33 @@ type peer struct {
 	key        ed25519.PrivateKey // for sealed refs; nil if there is none
 	challenges challengeQueue
 
-	ended chan error // gets the error that the connection ended with
+	ended chan error // receives the error that the connection ended with
 
-	helloDone chan struct{}         // closed when hello has come to something
-	ready     atomic.Bool           // it was answered
-	rejected  atomic.Pointer[error] // why this server is of no use
+	helloDone chan struct{}         // closed when hello is answered or has failed
+	ready     atomic.Bool           // hello was answered
+	rejected  atomic.Pointer[error] // why this server cannot be used
 
-	// sending is held while a batch is sent, so that one that found room has it.
+	// sending is held while a batch is sent, so that room found on the connection stays free for
+	// it.
 	sending      sync.Mutex
-	fastPathAcks atomic.Uint64 // acks that were read so
+	fastPathAcks atomic.Uint64 // acks read by decodeReplyFast
 
 	mu       sync.Mutex
-	live     map[string]*restoredRef // by liveKey, or as creating says
-	previous map[string]*restoredRef // likewise: those not used since live was begun
-	released bool                    // all was given back: the connection has ended
+	live     map[string]*restoredRef // by liveKey, or createSession's key
+	previous map[string]*restoredRef // likewise: entries not used since live was begun
+	released bool                    // everything was released: the connection has ended
 }
 
-// maxLive is how many capabilities are used before those are let go of that were
-// not used meanwhile: a program that lasts may come to know any number of sessions,
-// and a server lets a connection hold only so many.
+// maxLive is how many capabilities may be used before those not used meanwhile are released: a
+// long-running program may use any number of sessions, and a server bounds the capabilities of a
+// connection.
 const maxLive = 1024
 
-// restoredRef is a sturdy ref's live capability, perhaps a promise of it still.
+// restoredRef is a sturdy ref's live capability, possibly still a promise.
 type restoredRef struct {
 	cap      *rpc.Ref
-	answer   *rpc.Promise  // what it is of; for a sealed ref nil before its proof is under way
-	resolved chan struct{} // closed when the answer is there
+	answer   *rpc.Promise  // of the call that cap comes from; for a sealed ref nil until its proof is sent
+	resolved chan struct{} // closed when the answer has arrived
 }
 
 func newPeer(conn *rpc.Conn, gateway *rpc.Ref, at string, key ed25519.PrivateKey) *peer {
@@ -60,9 +61,8 @@ func newPeer(conn *rpc.Conn, gateway *rpc.Ref, at string, key ed25519.PrivateKey
 		ended: make(chan error, 1), helloDone: make(chan struct{})}
 }
 
-// hello sends hello and looks at the answer when it comes: limits is told what
-// the server takes. A server that speaks no version we do, or does not answer,
-// is of no use.
+// hello sends hello and reads the answer when it arrives: limits is called with the server's
+// limits. A server that speaks no common version, or does not answer, is rejected.
 func (p *peer) hello(ctx context.Context, agent string, limits func(ledger.Limits)) {
 	late := time.AfterFunc(helloTimeout, func() {
 		p.reject(fault.Unavailable.With("the server at %s takes connections and does not answer", p.hostPort))
@@ -89,13 +89,13 @@ func (p *peer) hello(ctx context.Context, agent string, limits func(ledger.Limit
 	})
 }
 
-// reject ends a connection that is of no use, and says why.
+// reject closes the connection to a server that cannot be used, and records why.
 func (p *peer) reject(why error) {
 	p.rejected.CompareAndSwap(nil, &why)
 	p.conn.Close("of no use")
 }
 
-// awaitHello waits for the answer to hello: nil if the server is of use.
+// awaitHello waits for the answer to hello: nil if the server can be used.
 func (p *peer) awaitHello(ctx context.Context) error {
 	select {
 	case <-p.helloDone:
@@ -105,7 +105,7 @@ func (p *peer) awaitHello(ctx context.Context) error {
 	}
 }
 
-// rejection is why the server was of no use; nil if it was.
+// rejection returns why the server cannot be used; nil if it was not rejected.
 func (p *peer) rejection() error {
 	if bad := p.rejected.Load(); bad != nil {
 		return *bad
@@ -113,7 +113,7 @@ func (p *peer) rejection() error {
 	return nil
 }
 
-// discard ends a connection that nobody has got. p may be nil.
+// discard closes a connection that no caller has been given. p may be nil.
 func (p *peer) discard() {
 	if p == nil {
 		return
@@ -123,8 +123,7 @@ func (p *peer) discard() {
 	p.release()
 }
 
-// fail says what a call's error means: if this server turned out to be of no
-// use, that, else the error as a fault.
+// fail maps a call's error: the rejection if this server was rejected, else the error as a fault.
 func (p *peer) fail(err error) error {
 	if bad := p.rejection(); bad != nil {
 		return bad
@@ -132,7 +131,7 @@ func (p *peer) fail(err error) error {
 	return faultOf(err)
 }
 
-// tryReserve takes sending if that is free and a call would leave at once.
+// tryReserve locks sending if that is free and a call would be sent at once.
 func (p *peer) tryReserve() bool {
 	if !p.sending.TryLock() {
 		return false
@@ -144,7 +143,7 @@ func (p *peer) tryReserve() bool {
 	return false
 }
 
-// closed says whether the connection has ended.
+// closed reports whether the connection has ended.
 func (p *peer) closed() bool {
 	select {
 	case <-p.conn.Done():
@@ -154,10 +153,9 @@ func (p *peer) closed() bool {
 	}
 }
 
-// restore gives the live capability of a ref, for the caller to release. The
-// same one is used for as long as the connection lasts, unless many others are
-// meanwhile, so that calls through one ref keep their order. redemption is the id
-// the outbox keeps for the ref.
+// restore returns the live capability of a ref, for the caller to release. The same one is
+// returned for as long as the connection lasts, unless maxLive others are used meanwhile, so that
+// calls through one ref keep their order. redemption is the id that the outbox saves for the ref.
 func (p *peer) restore(ctx context.Context, ref capability.Ref, redemption string) *rpc.Ref {
 	if capability.Sealed(ref.ID) {
 		return p.restoreSealed(ref, redemption)
@@ -167,16 +165,15 @@ func (p *peer) restore(ctx context.Context, ref capability.Ref, redemption strin
 	})
 }
 
-// liveKey is the key that a ref's live capability is found by. The secret is in it: a
-// caller that knows the id alone must not be given the capability that another has
-// restored.
+// liveKey returns the key of a ref's live capability. It includes the secret: a caller that knows
+// only the id must not be given a capability that another caller has restored.
 func liveKey(ref capability.Ref) string {
 	hash := ref.Secret.Hash()
 	return ref.ID + "#" + string(hash[:])
 }
 
-// restoreAndWait is restore that waits for the answer. What is proof of an authority
-// beside a batch must be settled when the batch arrives: its outcome is recorded.
+// restoreAndWait is restore, but waits for the answer. A ref that proves an authority for a batch
+// must be resolved when the batch arrives, because the batch's outcome is recorded.
 func (p *peer) restoreAndWait(ctx context.Context, ref capability.Ref, redemption string) *rpc.Ref {
 	live := p.restore(ctx, ref, redemption)
 	key := liveKey(ref)
@@ -195,15 +192,15 @@ func (p *peer) restoreAndWait(ctx context.Context, ref capability.Ref, redemptio
 	return live
 }
 
-// createSession gives the object of a session that a space's ref, whose live capability
-// space is, is about to create.
+// createSession returns the object of a session that is about to be created under a space's ref,
+// whose live capability is space.
 func (p *peer) createSession(ctx context.Context, through capability.Ref, space *rpc.Ref, session, owner string) *rpc.Ref {
 	return p.cached("create "+owner+" in "+session+" through "+liveKey(through), func() *rpc.Promise {
 		return callCreate(ctx, space, session, owner)
 	})
 }
 
-// cached gives what is known under a key, or asks for it.
+// cached returns the capability of a key, or calls ask for it.
 func (p *peer) cached(key string, ask func() *rpc.Promise) *rpc.Ref {
 	return p.getOrStart(key, func(r *restoredRef) (after func()) {
 		answer := ask()
@@ -212,8 +209,8 @@ func (p *peer) cached(key string, ask func() *rpc.Promise) *rpc.Ref {
 	})
 }
 
-// getOrStart gives what is known under a key, or has begin make it, and runs what that
-// leaves to do without locks.
+// getOrStart returns the capability of a key, or has begin start one, and runs the after that
+// begin returns without locks held.
 func (p *peer) getOrStart(key string, begin func(r *restoredRef) (after func())) *rpc.Ref {
 	p.mu.Lock()
 	if p.released {
@@ -244,12 +241,12 @@ func (p *peer) getOrStart(key string, begin func(r *restoredRef) (after func()))
 	return out
 }
 
-// isCurrent says whether r is what is known under a key. mu is held.
+// isCurrent reports whether r is the entry of a key. mu is held.
 func (p *peer) isCurrent(key string, r *restoredRef) bool {
 	return p.live[key] == r || p.previous[key] == r
 }
 
-// resolveOnAnswer says what has become of r when its answer is there.
+// resolveOnAnswer resolves r when its answer arrives.
 func (p *peer) resolveOnAnswer(key string, r *restoredRef) {
 	r.answer.Notify(func() {
 		_, _, err := r.answer.Wait(context.Background())
@@ -257,8 +254,8 @@ func (p *peer) resolveOnAnswer(key string, r *restoredRef) {
 	})
 }
 
-// resolve lets those go on who wait for r, and forgets a capability that could
-// not be got, so that the next use asks for it anew.
+// resolve wakes those waiting for r, and drops a capability that failed, so that the next use
+// asks for it again.
 func (p *peer) resolve(key string, r *restoredRef, err error) {
 	close(r.resolved)
 	if err == nil {
@@ -283,10 +280,10 @@ func (r *restoredRef) release() {
 	}
 }
 
-// errConnLost is what those are told who come with a peer that was still there when they got it.
+// errConnLost is the error of calls on a peer that ended after the caller was given it.
 var errConnLost = rpc.Disconnectedf("the connection was lost")
 
-// bootstrap gives the server's bootstrap object, for the caller to release.
+// bootstrap returns the server's bootstrap object, for the caller to release.
 func (p *peer) bootstrap() *rpc.Ref {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -296,7 +293,7 @@ func (p *peer) bootstrap() *rpc.Ref {
 	return p.gateway.AddRef()
 }
 
-// release gives everything back, after the connection has ended.
+// release releases every capability, after the connection has ended.
 func (p *peer) release() {
 	p.mu.Lock()
 	p.released = true

@@ -1,6 +1,5 @@
-// Reading, and the verbs that go to the server directly. Each is tried again
-// over broken connections and other hosts for as long as the client's patience
-// lasts; all of them can be repeated without harm.
+// Reads, and the verbs that go to the server directly. Each is retried over broken connections
+// and other hosts for Config.RetryTimeout; all of them can be repeated without harm.
 
 package client
 
@@ -24,20 +23,19 @@ import (
 	"github.com/mooring-rpc/mooring/session"
 )
 
-// Description is what a ref's holder may know: what it is for, what it allows,
-// and the server's clock.
+// Description is what a ref's holder may know: its target, what it allows, and the server's
+// clock.
 type Description struct {
 	Session SessionInfo // zero for a space
 	Grant   GrantInfo
 	Now     time.Time
 }
 
-// Redeem restores a ref and describes it. The ref is kept in the outbox as by Session,
-// and goes before others to the same session or space from then on; one that its
-// server does not know (UnknownRef), or that is bound to another key (Sealed), is
-// forgotten again if it was not kept before. A ref that is revoked or otherwise dead is
-// described too: Grant.Dead. NotYetKnown for a ref whose share has yet to arrive, which
-// is kept.
+// Redeem restores a ref and describes it. The ref is saved in the outbox as by Session, and is
+// from then on preferred to other refs of the same session or space. A ref that its server does
+// not know (UnknownRef), or that is bound to another key (Sealed), is dropped again if it was not
+// saved before. A ref that is revoked or otherwise dead is described too: Grant.Dead. The error
+// is NotYetKnown for a ref whose share has not arrived; that ref stays saved.
 func (c *Client) Redeem(ctx context.Context, ref capability.Ref) (d Description, err error) {
 	_, missing := c.box.Ref(ctx, ref.ID)
 	var saved outbox.SavedRef
@@ -56,7 +54,7 @@ func (c *Client) Redeem(ctx context.Context, ref capability.Ref) (d Description,
 	}
 	d, err = c.describe(ctx, saved)
 	switch code := fault.CodeOf(err); {
-	case err == nil: // the one redeemed last goes before others
+	case err == nil: // the ref redeemed last is preferred
 		c.confirm(context.WithoutCancel(ctx), saved.Ref, refStatusOf(&d, c.cfg.Now()), d.Session.External)
 	case missing != nil && (code == fault.UnknownRef || code == fault.Sealed):
 		if err := c.box.DropRef(context.WithoutCancel(ctx), saved.ID); err != nil {
@@ -66,7 +64,7 @@ func (c *Client) Redeem(ctx context.Context, ref capability.Ref) (d Description,
 	return d, err
 }
 
-// Describe tells of the session and of the ref it is reached by.
+// Describe returns a description of the session and of the ref it is reached by.
 func (s *Session) Describe(ctx context.Context) (Description, error) {
 	return s.client.describe(ctx, s.refFor(ctx, capability.Read))
 }
@@ -98,25 +96,25 @@ func (d *Description) readSpace(results capnp.Struct) error {
 	return err
 }
 
-// Describe tells of the ref the space is reached by.
+// Describe returns a description of the ref the space is reached by.
 func (sp *Space) Describe(ctx context.Context) (Description, error) {
 	return sp.client.describe(ctx, sp.saved)
 }
 
-// listPage is how many sessions are asked for at once.
+// listPage is how many sessions are requested at once.
 const listPage = 200
 
-// ListOptions say which sessions are listed, and in what order.
+// ListOptions filter and order a list of sessions.
 type ListOptions struct {
 	Order   session.ListOrder // OldestFirst (the zero value), NewestFirst, ChangedFirst or ByTitle
-	Search  string            // a part of the title, or of an id, in either case
-	Deleted bool              // deleted sessions, too
+	Search  string            // a part of the title, or of an id, case-insensitive
+	Deleted bool              // include deleted sessions
 }
 
-// List gives the space's sessions, however many there are: the server sorts and
-// searches them. In ChangedFirst a session that changes meanwhile may be left out, for
-// it has gone to where the list began; in ByTitle one that gets another title may be left
-// out, or come twice. After an error it ends.
+// List yields the space's sessions, page by page: the server sorts and searches them. In
+// ChangedFirst a session that changes during the iteration may be left out, since it moves to the
+// list's beginning; in ByTitle one whose title changes may be left out or come twice. The
+// iteration ends after an error.
 func (sp *Space) List(ctx context.Context, o ListOptions) iter.Seq2[SessionInfo, error] {
 	return func(yield func(SessionInfo, error) bool) {
 		if q := (session.ListQuery{Search: o.Search}); q.Check() != nil {
@@ -160,22 +158,21 @@ func (sp *Space) List(ctx context.Context, o ListOptions) iter.Seq2[SessionInfo,
 			if next != "" {
 				after = next
 			} else if len(page) == 0 {
-				return // a server of before, which lists by id alone
+				return // an older server, which lists by id alone
 			}
 		}
 	}
 }
 
-// Position is a place in a session's log: after the event at Cursor (0: at the log's
-// start). Hash is that event's (Event.Hash, State.Hash), or zero. Where it is given, the
-// server compares it, since one that was restored from a backup may have gone on
-// otherwise: ServerBehind.
+// Position is a point in a session's log: after the event at Cursor (0: the log's start). Hash is
+// that event's (Event.Hash, State.Hash), or zero. If it is set, the server compares it and
+// answers ServerBehind if it differs, as it may on a server restored from a backup.
 type Position struct {
 	Cursor uint64
 	Hash   session.Hash
 }
 
-// String is the position as commands print and take it: CURSOR:HASH, or CURSOR.
+// String formats the position as commands print and read it: CURSOR:HASH, or CURSOR.
 func (p Position) String() string {
 	if p.Hash == (session.Hash{}) {
 		return strconv.FormatUint(p.Cursor, 10)
@@ -183,7 +180,7 @@ func (p Position) String() string {
 	return fmt.Sprintf("%d:%s", p.Cursor, p.Hash)
 }
 
-// ParsePosition reads CURSOR or CURSOR:HASH.
+// ParsePosition parses CURSOR or CURSOR:HASH.
 func ParsePosition(text string) (p Position, err error) {
 	cursor, hash, named := strings.Cut(text, ":")
 	if p.Cursor, err = strconv.ParseUint(cursor, 10, 64); err == nil && named {
@@ -203,21 +200,20 @@ func (p Position) encode(set func([]byte) error) error {
 	return set(p.Hash[:])
 }
 
-// Page is a piece of a session's log.
+// Page is a part of a session's log.
 type Page struct {
 	Events []session.Event
-	Cursor uint64 // the session's: the log may go on beyond Events
+	Cursor uint64 // the session's: the log may continue beyond Events
 }
 
-// Events gives up to limit events after a cursor (0: from the first one that the
-// ref may see), with cursor marks (Event.Hidden) in place of those that it does
-// not show. CursorExpired if the log no longer reaches back, ServerBehind if it ends
-// before the cursor.
+// Events returns up to limit events after a cursor (0: from the first that the ref shows), with
+// cursor marks (Event.Hidden) in place of events that the ref does not show. The error is
+// CursorExpired if the log no longer reaches back, ServerBehind if it ends before the cursor.
 func (s *Session) Events(ctx context.Context, after uint64, limit uint32) (page Page, err error) {
 	return s.EventsFrom(ctx, Position{Cursor: after}, limit)
 }
 
-// EventsFrom is Events after a position: ServerBehind, too, if the log has another
+// EventsFrom is Events after a position. The error is also ServerBehind if the log has another
 // event there than the one of its hash.
 func (s *Session) EventsFrom(ctx context.Context, after Position, limit uint32) (page Page, err error) {
 	err = s.call(ctx, capability.Read, func(ctx context.Context, live *rpc.Ref) *rpc.Promise {
@@ -240,15 +236,15 @@ func (page *Page) read(session string, results capnp.Struct) error {
 // State is a session's folded state as of a cursor.
 type State struct {
 	Cursor  uint64
-	Hash    session.Hash    // of the event there; zero if the server does not tell
-	Entries []session.Entry // in the session's order: as they were first put, or, of a session that is ordered by time, created
+	Hash    session.Hash    // of the event at Cursor; zero if the server sends none
+	Entries []session.Entry // in the session's order: by first put or, in a session ordered by time, by creation
 	Turns   []session.Turn
 }
 
-// Position is where to go on from to follow the state.
+// Position returns where to go on from to follow the state.
 func (s *State) Position() Position { return Position{s.Cursor, s.Hash} }
 
-// Entry is the entry of a key; nil if there is none.
+// Entry returns the entry of a key; nil if there is none.
 func (s *State) Entry(key string) *session.Entry {
 	for i := range s.Entries {
 		if s.Entries[i].Key == key {
@@ -258,11 +254,11 @@ func (s *State) Entry(key string) *session.Entry {
 	return nil
 }
 
-// Snapshot gives the folded state as of now.
+// Snapshot returns the present folded state.
 func (s *Session) Snapshot(ctx context.Context) (*State, error) { return s.SnapshotAt(ctx, 0) }
 
-// SnapshotAt gives the folded state as of a cursor; 0 is now. Of a session whose
-// log was trimmed there is only the present one: CursorExpired for any other.
+// SnapshotAt returns the folded state as of a cursor; 0 is now. Of a session whose log was
+// trimmed only the present state exists: CursorExpired for any other.
 func (s *Session) SnapshotAt(ctx context.Context, cursor uint64) (*State, error) {
 	return s.SnapshotOf(ctx, Position{Cursor: cursor})
 }
@@ -289,8 +285,8 @@ type Cut struct {
 	Epoch  uint64 // the session's, afterwards
 }
 
-// Revoke revokes a ref of the session and all refs made from it, at once and
-// without the outbox. The same again gives the same cut.
+// Revoke revokes a ref of the session and all refs minted from it, at once and without the
+// outbox. Repeating it returns the same cut.
 func (s *Session) Revoke(ctx context.Context, refID string) (Cut, error) {
 	return s.revoke(ctx, refID, false)
 }
@@ -318,10 +314,10 @@ func (s *Session) revoke(ctx context.Context, refID string, epoch bool) (cut Cut
 	return cut, err
 }
 
-// Save has the server make a new ref that allows what this one does and dies
-// with it (Persistent.save). It takes share, as Share does, and unlike that the
-// server. Over one connection the same ref is given again. It is tried once: if the
-// link breaks, a ref that nobody has may have been made.
+// Save has the server mint a ref that allows what this one does and dies with it
+// (Persistent.save). It takes the right to share, as Share does, but also the server. Repeated
+// over one connection it returns the same ref. It is tried once: if the connection breaks, the
+// server may have minted a ref whose secret is lost.
 func (s *Session) Save(ctx context.Context) (capability.Ref, error) {
 	return s.client.save(ctx, s.saved)
 }
@@ -345,7 +341,7 @@ func (c *Client) save(ctx context.Context, ref outbox.SavedRef) (made capability
 	return made, err
 }
 
-// readSaved reads the ref that Persistent.save made.
+// readSaved decodes the ref that Persistent.save minted.
 func readSaved(results capnp.Struct) (id string, secret capability.Secret, err error) {
 	ptr, err := persistent.Persistent_SaveResults(results).SturdyRef()
 	if err != nil {
@@ -363,7 +359,7 @@ func readSaved(results capnp.Struct) (id string, secret capability.Secret, err e
 	return id, secret, err
 }
 
-// call is repeat, and learns what a ref allows when it turns out to lack a right.
+// call is retry, and learns what a ref allows when it turns out to lack a right.
 func (c *Client) call(ctx context.Context, ref outbox.SavedRef, ask func(context.Context, *rpc.Ref) *rpc.Promise, read func(capnp.Struct) error) error {
 	err := c.retry(ctx, ref, ask, read)
 	if fault.CodeOf(err) == fault.MissingRight {
@@ -372,18 +368,18 @@ func (c *Client) call(ctx context.Context, ref outbox.SavedRef, ask func(context
 	return err
 }
 
-// retry makes one call on a ref's live capability and reads its results, again
-// for as long as what it meets is transient and patience lasts.
+// retry makes one call on a ref's live capability and reads its results, again while the error is
+// transient and RetryTimeout lasts.
 func (c *Client) retry(ctx context.Context, ref outbox.SavedRef, ask func(context.Context, *rpc.Ref) *rpc.Promise, read func(capnp.Struct) error) error {
 	patience, giveUp := context.WithTimeout(ctx, max(c.cfg.RetryTimeout, 0))
 	defer giveUp()
 	defer context.AfterFunc(c.ctx, giveUp)()
 	wait := c.cfg.newBackOff()
-	var last error // of what was transient
+	var last error // the last transient error
 	for {
 		err := c.try(ctx, ref, ask, read)
 		transient := fault.CodeOf(err).Transient()
-		if transient && (last == nil || patience.Err() == nil) { // else the time was up, and nothing more was met
+		if transient && (last == nil || patience.Err() == nil) { // else the attempt was cut off by the timeout
 			last = err
 		}
 		switch {
@@ -411,7 +407,8 @@ func (c *Client) retry(ctx context.Context, ref outbox.SavedRef, ask func(contex
 	}
 }
 
-// canceledAfter is the error of a call whose context has ended; last is what it met until then.
+// canceledAfter returns the error of a call whose context has ended; last is the last transient
+// error until then.
 func canceledAfter(ctx context.Context, last error) error {
 	if last == nil {
 		return fault.Canceled.Because(ctx.Err(), "given up before there was an answer (%v)", ctx.Err())
@@ -419,9 +416,9 @@ func canceledAfter(ctx context.Context, last error) error {
 	return fault.Canceled.Because(errors.Join(ctx.Err(), last), "given up (%v) after %v", ctx.Err(), last)
 }
 
-// try is one attempt of repeat. It ends by itself where no server can be reached, or one
-// does not answer hello in time (dialTimeout, helloTimeout); the answer of a server that has said
-// hello is waited for, for as long as it takes.
+// try is one attempt of retry. It ends by itself if no server can be reached, or none answers
+// hello in time (dialTimeout, helloTimeout); the answer of a server that has answered hello is
+// waited for without a limit.
 func (c *Client) try(ctx context.Context, ref outbox.SavedRef, ask func(context.Context, *rpc.Ref) *rpc.Promise, read func(capnp.Struct) error) error {
 	p, err := c.peer(ctx, ref.Ref)
 	if err != nil {
@@ -441,7 +438,8 @@ func (c *Client) try(ctx context.Context, ref outbox.SavedRef, ask func(context.
 	return err
 }
 
-// asFault is the error of reading an answer: a fault, or that there is none to be had.
+// asFault returns the error of decoding an answer as a fault: Incompatible unless it is one
+// already.
 func asFault(err error) error {
 	var f *fault.Error
 	if err != nil && !errors.As(err, &f) {

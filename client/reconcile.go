@@ -1,6 +1,6 @@
 package client
 
-// Reconciling: what a session lacks of what was committed here.
+// Reconciling: committing again the ops that a session's log has lost.
 
 import (
 	"context"
@@ -14,32 +14,31 @@ import (
 	"github.com/mooring-rpc/mooring/rpc"
 )
 
-// ReconcileOptions say what Reconcile does.
+// ReconcileOptions are the options of Reconcile.
 type ReconcileOptions struct {
 	outbox.ReconcileOptions
-	// DryRun tells what would be done, and does nothing.
+	// DryRun reports what would be done, and changes nothing.
 	DryRun bool
 }
 
 const (
-	logPage         = 1000             // events asked for at once
-	inFlightTimeout = 10 * time.Second // how long what is on its way is waited for
+	logPage         = 1000             // events requested at once
+	inFlightTimeout = 10 * time.Second // how long ops in flight are waited for
 	reconcileTries  = 5
 )
 
-// Reconcile compares a session's log with what was committed to it here, and commits
-// again what applied once and is not in the log any more: under new ids, in order, in a
-// new stream, which also takes what still waits (outbox.Box.Reconcile). It is the way on
-// from a stream that has stopped (outbox.Hopeless), and finds what a server has lost that
-// was restored, whether anything has stopped or not. It needs a ref that shows the whole
-// log. It is harmless to interrupt or repeat it. A session that the server does not know
-// any more is made again, if that was done from here.
+// Reconcile compares a session's log with the ops committed to it here, and commits again those
+// that applied once and are no longer in the log: under new ids, in order, in a new stream, which
+// also takes the pending ops (outbox.Box.Reconcile). It is the way on from a stopped stream
+// (*outbox.StreamStoppedError), and finds what a server restored from a backup has lost, stopped
+// or not. It needs a ref that shows the whole log. Interrupting or repeating it is harmless. A
+// session that the server does not know any more is created again, if it was created from here.
 func (c *Client) Reconcile(ctx context.Context, session string, o ReconcileOptions) (r outbox.Reconciliation, err error) {
 	s, err := c.SessionByID(ctx, session)
 	if err != nil {
 		return r, err
 	}
-	for range reconcileTries { // others may be sending
+	for range reconcileTries { // other clients may be sending
 		var log *outbox.Log
 		if log, err = s.readLog(ctx, false); err != nil {
 			return r, err
@@ -47,7 +46,7 @@ func (c *Client) Reconcile(ctx context.Context, session string, o ReconcileOptio
 		if r, err = c.box.PlanReconcile(ctx, s.id, log, o.ReconcileOptions); err != nil || o.DryRun || !r.Needed() {
 			return r, err
 		}
-		// What is on its way must not arrive after the log was read: it is fenced off first.
+		// Ops in flight must not arrive after the log was read: the stream is fenced first.
 		if log, err = s.readLog(ctx, true); err != nil {
 			return r, err
 		}
@@ -58,8 +57,8 @@ func (c *Client) Reconcile(ctx context.Context, session string, o ReconcileOptio
 	return r, err
 }
 
-// readLog reads which ops the session's log has, once nothing is on its way there; fenced:
-// and once nothing of the session's stream can arrive there any more.
+// readLog reads which ops the session's log contains, once none is in flight; if fenced, also
+// once none of the session's stream can arrive any more.
 func (s *Session) readLog(ctx context.Context, fenced bool) (*outbox.Log, error) {
 	gone, err := s.notKnownToServer(ctx)
 	if err != nil {
@@ -109,12 +108,12 @@ func (s *Session) readLog(ctx context.Context, fenced bool) (*outbox.Log, error)
 	return log, nil
 }
 
-// notKnownTries is how often a server has to say that it does not know a session: one that was
-// started while another's last commit ran may be late to see it.
+// notKnownTries is how often a server has to answer that it does not know a session: a server
+// started while another's last commit ran may see that commit late.
 const notKnownTries = 3
 
-// notKnownToServer asks whether the server does not know the session. A call that may be repeated
-// would wait for that, as for a share that is on its way.
+// notKnownToServer reports whether the server does not know the session. Client.call would retry
+// that answer, as for a share in flight.
 func (s *Session) notKnownToServer(ctx context.Context) (bool, error) {
 	wait := s.client.cfg.newBackOff()
 	for range notKnownTries {
@@ -122,7 +121,7 @@ func (s *Session) notKnownToServer(ctx context.Context) (bool, error) {
 			return live.Call(ctx, methodDescribe, structSize(0, 0), nil)
 		}, func(capnp.Struct) error { return nil })
 		if code := fault.CodeOf(err); code != fault.NotYetKnown && code != fault.UnknownRef {
-			return false, nil // whatever it is, the next call says it
+			return false, nil // the next call reports the error
 		}
 		select {
 		case <-time.After(wait.NextBackOff()):
@@ -133,8 +132,8 @@ func (s *Session) notKnownToServer(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
-// awaitInFlight waits until nothing of a session is on its way, or will be. Else it might be
-// taken for missing.
+// awaitInFlight waits until no op of a session is in flight. Else an op in flight could be taken
+// for missing.
 func (c *Client) awaitInFlight(ctx context.Context, session string) error {
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()

@@ -1,7 +1,6 @@
-// The refs that are used here, as the outbox keeps them. A ref is stored before it is
-// used for the first time, because a later process may have to send what is committed
-// under it. Once a server has confirmed a stored ref, its secret and its address change
-// only when a server has accepted others.
+// The refs used by this client, as the outbox saves them. A ref is saved before its first use,
+// because a later process may have to send batches committed under it. Once a server has
+// confirmed a saved ref, its secret and address change only when a server has accepted others.
 
 package client
 
@@ -17,9 +16,9 @@ import (
 	"github.com/mooring-rpc/mooring/rpc"
 )
 
-// saveRef stores a ref unless it is known, and gives it as it is to be used. A secret
-// that cannot be right is refused (UnknownRef). If the ref differs from a stored one
-// that was confirmed, it is used for this caller alone until a server has accepted it.
+// saveRef saves a ref unless it is saved already, and returns it as it is to be used. A secret
+// that does not belong to the ref's id is refused (UnknownRef). If the ref differs from a saved
+// one that was confirmed, it is used for this caller alone until a server has accepted it.
 func (c *Client) saveRef(ctx context.Context, ref capability.Ref, role outbox.Role) (outbox.SavedRef, error) {
 	if err := c.checkUsable(ref); err != nil {
 		return outbox.SavedRef{}, err
@@ -30,7 +29,7 @@ func (c *Client) saveRef(ctx context.Context, ref capability.Ref, role outbox.Ro
 	saved, err := c.box.Ref(ctx, ref.ID)
 	same := err == nil && saved.Secret.Equal(ref.Secret)
 	switch {
-	case err == nil && saved.ID != ref.ID: // rotated here: the old one's text means the new one
+	case err == nil && saved.ID != ref.ID: // rotated here: the old ref's text stands for the new ref
 		return outbox.SavedRef{Ref: ref, RefMeta: outbox.RefMeta{Role: role}}, nil
 	case same && saved.Address() == ref.Address():
 		return saved, nil
@@ -51,8 +50,7 @@ func (c *Client) saveRef(ctx context.Context, ref capability.Ref, role outbox.Ro
 	return saved, err
 }
 
-// checkUsable refuses a ref that there is no way to a server with, or whose secret would
-// go out in clear.
+// checkUsable refuses a ref without hosts, or whose secret would be sent unencrypted.
 func (c *Client) checkUsable(ref capability.Ref) error {
 	if len(ref.Hosts) == 0 {
 		return fault.BadRefText.With("the ref names no host: give it the address of a server (capability.ParseAddress)")
@@ -60,8 +58,8 @@ func (c *Client) checkUsable(ref capability.Ref) error {
 	return ref.CheckPlaintext(c.cfg.AllowPlaintext)
 }
 
-// probeAddress asks in the background whether the server of a stored ref is at another
-// address now. If it is, that address is kept, and queued batches go there.
+// probeAddress asks in the background whether the server of a saved ref is at another address
+// now. If it is, that address is saved, and queued batches are sent there.
 func (c *Client) probeAddress(ref outbox.SavedRef) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -83,7 +81,7 @@ func (c *Client) probeAddress(ref outbox.SavedRef) {
 	})
 }
 
-// describe asks what a ref is for and what it allows.
+// describe asks the server what a ref is for and what it allows.
 func (c *Client) describe(ctx context.Context, ref outbox.SavedRef) (d Description, err error) {
 	method, read := methodDescribe, d.readSession
 	if capability.IsSpace(ref.Target()) {
@@ -98,8 +96,8 @@ func (c *Client) describe(ctx context.Context, ref outbox.SavedRef) (d Descripti
 	return d, err
 }
 
-// learnRights asks what a stored ref allows, if that is not known: so that another one is
-// used for what this one does not.
+// learnRights asks what a saved ref allows, if that is unknown, so that refFor can choose another
+// ref where this one lacks the right.
 func (c *Client) learnRights(ctx context.Context, ref outbox.SavedRef) {
 	if c.box == nil {
 		return
@@ -109,10 +107,10 @@ func (c *Client) learnRights(ctx context.Context, ref outbox.SavedRef) {
 	}
 }
 
-// usedKey names a ref as it was used: its secret, at its address.
+// usedKey identifies a ref as it was used: its secret, at its address.
 func usedKey(ref capability.Ref) string { return liveKey(ref) + ref.Address() }
 
-// noteAccepted notes, by the first call that a server has answered, that the server has
+// noteAccepted records, at the first call that a server has answered, that the server has
 // accepted the ref; err is the error of the call.
 func (c *Client) noteAccepted(ctx context.Context, ref outbox.SavedRef, err error) {
 	code := fault.CodeOf(err)
@@ -121,7 +119,7 @@ func (c *Client) noteAccepted(ctx context.Context, ref outbox.SavedRef, err erro
 		return
 	case outbox.MeansDeadRef(code), code == fault.UnknownRef:
 	case code != fault.None && code != fault.MissingRight && code != fault.NotAnOwner:
-		return // it does not show what became of the secret
+		return // says nothing about the secret
 	default:
 		c.mu.Lock()
 		before := c.confirmed[usedKey(ref.Ref)]
@@ -133,15 +131,15 @@ func (c *Client) noteAccepted(ctx context.Context, ref outbox.SavedRef, err erro
 	ctx = context.WithoutCancel(ctx)
 	kept, e := c.box.Ref(ctx, ref.ID)
 	if e != nil || kept.ID != ref.ID {
-		return // forgotten, or another has its place
+		return // forgotten, or replaced by another ref
 	}
 	there := kept.Secret.Equal(ref.Secret) && kept.Address() == ref.Address()
 	told := outbox.RefStatus{Confirmed: c.cfg.Now()}
 	switch {
 	case code == fault.UnknownRef && (!there || kept.Confirmed.IsZero()), outbox.MeansDeadRef(code) && !there:
-		return // not about what is kept
+		return // not about the saved ref
 	case code != fault.None && kept.Dead == code:
-		return // known
+		return // recorded already
 	case code == fault.UnknownRef:
 		told = outbox.RefStatus{Dead: code}
 	case outbox.MeansDeadRef(code):
@@ -153,7 +151,7 @@ func (c *Client) noteAccepted(ctx context.Context, ref outbox.SavedRef, err erro
 	c.confirm(ctx, ref.Ref, told, "")
 }
 
-// saveDescription keeps what a description says of a ref.
+// saveDescription saves the status of a ref that a description contains.
 func (c *Client) saveDescription(ctx context.Context, ref outbox.SavedRef, d *Description) {
 	if c.box == nil {
 		return
@@ -172,7 +170,7 @@ func (c *Client) saveDescription(ctx context.Context, ref outbox.SavedRef, d *De
 	c.confirm(ctx, ref.Ref, told, d.Session.External)
 }
 
-// refStatusOf is what a description tells of the ref.
+// refStatusOf returns the status of the ref in a description.
 func refStatusOf(d *Description, now time.Time) outbox.RefStatus {
 	g := &d.Grant
 	return outbox.RefStatus{Confirmed: now, Rights: g.Rights, Dead: g.Dead, Restricted: len(g.Methods) > 0 || g.Message != "" || g.From > 1}
@@ -188,7 +186,7 @@ func (c *Client) confirm(ctx context.Context, ref capability.Ref, told outbox.Re
 	}
 }
 
-// markConfirmed has a ref passed over from now on: everything about it is kept already.
+// markConfirmed makes noteAccepted skip a ref from now on: its status is saved already.
 func (c *Client) markConfirmed(ref capability.Ref) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -198,17 +196,16 @@ func (c *Client) markConfirmed(ref capability.Ref) {
 	c.confirmed[usedKey(ref)] = true
 }
 
-// maxConfirmed bounds what is remembered of refs that were used.
+// maxConfirmed bounds Client.confirmed.
 const maxConfirmed = 10_000
 
-// Refs lists the refs that the outbox keeps, oldest first, with their secrets and what
-// servers have told of them.
+// Refs lists the refs saved in the outbox, oldest first, with their secrets and their status as
+// servers reported it.
 func (c *Client) Refs(ctx context.Context) ([]outbox.SavedRef, error) { return c.box.Refs(ctx) }
 
-// Forget drops a ref from the outbox, and its secret with it; no error if it is not
-// there. Batches that wait to go out under it stand still until the ref is kept again.
-// The ref itself stays what it is: Revoke ends it for everyone. InUse while the ref is
-// being rotated.
+// Forget drops a ref from the outbox, and its secret with it; no error if it is not there.
+// Batches queued under it are not sent until the ref is saved again. The ref itself stays valid:
+// Revoke ends it for everyone. The error is InUse while the ref is being rotated.
 func (c *Client) Forget(ctx context.Context, refID string) error {
 	if err := c.box.DropRef(ctx, refID); err != nil {
 		return err

@@ -1,4 +1,4 @@
-// Rotate: a new ref in the place of an owner's, or of a space's root ref.
+// Rotation: replacing an owner's ref, or a space's root ref, by a new one.
 
 package client
 
@@ -21,19 +21,16 @@ var (
 	methodSpaceRotate = rpc.Method{Interface: wire.Space_TypeID, ID: 8, Name: "Space.rotate"}
 )
 
-// Rotate puts a new ref in the place of this one, which must be an owner's: the
-// new one takes over its rights and everything shared from it, and the old one is
-// dead from the cut on. It gives the session under the new ref; this value goes
-// on to stand for the old one, but what is queued under that, or committed from
-// now on, goes out under the new one.
+// Rotate replaces this ref, which must be an owner's, by a new one: the new ref takes over its
+// rights and everything shared from it, and the old one is dead from the cut on. It returns the
+// session under the new ref; the receiver still holds the old one, but batches queued under that,
+// or committed from now on, are sent under the new one.
 //
-// The new ref is in the outbox before the server is asked. If the answer is lost,
-// this client goes on asking in the background, as does any later one of the
-// outbox; until then nothing new is sent under the old ref. What is on its way is
-// waited for, but not without end: what a broken link has left there may be
-// recorded as denied. Asked again on a value
-// whose ref was rotated here before, it gives what has taken that one's place,
-// with that one's cut.
+// The new ref is in the outbox before the server is asked. If the answer is lost, this client
+// retries in the background, as does any later one of the outbox; until then nothing new is sent
+// under the old ref. Batches in flight are waited for, but not without limit: those left by a
+// broken connection may be recorded as denied. Repeated on a value whose ref was rotated here
+// before, it returns the replacement, with its cut.
 func (s *Session) Rotate(ctx context.Context) (*Session, Cut, error) {
 	saved, cut, err := s.client.rotate(ctx, s.refFor(ctx, capability.SessionRights))
 	if err != nil {
@@ -79,8 +76,8 @@ func (c *Client) rotate(ctx context.Context, old outbox.SavedRef) (saved outbox.
 	return saved, cut, err
 }
 
-// rotatedBefore gives what has taken old's place here, if a server says that old
-// is dead; else it gives notFound.
+// rotatedBefore returns the ref that replaced old here, if a server reports that old is dead;
+// else the error is notFound.
 func (c *Client) rotatedBefore(ctx context.Context, old outbox.SavedRef, notFound error) (saved outbox.SavedRef, cut Cut, err error) {
 	saved, err = c.box.Ref(ctx, old.ID)
 	if err != nil || saved.ID == old.ID {
@@ -102,7 +99,7 @@ func (c *Client) requestRotation(ctx context.Context, old outbox.SavedRef, made 
 	}
 	err = c.call(ctx, old, func(ctx context.Context, live *rpc.Ref) *rpc.Promise {
 		return live.Call(ctx, method, structSize(0, 2), func(s capnp.Struct, _ *rpc.CapTable) error {
-			p := wire.Session_rotate_Params(s) // a space's are the same
+			p := wire.Session_rotate_Params(s) // Space.rotate's are laid out alike
 			hash := made.Secret.Hash()
 			if err := p.SetHash(hash[:]); err != nil {
 				return err
@@ -121,15 +118,15 @@ func (c *Client) requestRotation(ctx context.Context, old outbox.SavedRef, made 
 	return cut, err
 }
 
-// abandonIfRefused forgets a rotation that was refused, and says whether it was: of all
-// other errors nobody knows what the server did.
+// abandonIfRefused drops a rotation that was refused, and reports whether it was: after any other
+// error the server may or may not have rotated.
 func (c *Client) abandonIfRefused(ctx context.Context, old string, err error) bool {
 	var ex *rpc.Exception
 	switch code := fault.CodeOf(err); {
-	case errors.As(err, &ex) && ex.Type == rpc.Unimplemented: // a server of before
+	case errors.As(err, &ex) && ex.Type == rpc.Unimplemented: // an older server
 	case code == fault.Canceled, code == fault.Internal, code == fault.Incompatible:
 		return false
-	case code == fault.Plaintext: // it was not asked now, and may have been before
+	case code == fault.Plaintext: // not sent now, but may have been before
 		return false
 	case code.Transient() && code != fault.NotYetKnown:
 		return false
@@ -141,7 +138,7 @@ func (c *Client) abandonIfRefused(ctx context.Context, old string, err error) bo
 	return true
 }
 
-// finishInBackground has a rotation finished in the background.
+// finishInBackground starts finishRotation in the background.
 func (c *Client) finishInBackground(old string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -150,7 +147,7 @@ func (c *Client) finishInBackground(old string) {
 	}
 }
 
-// resumeRotations finishes what earlier processes of the outbox have begun.
+// resumeRotations finishes the rotations that earlier processes of the outbox have begun.
 func (c *Client) resumeRotations() {
 	pending, err := c.box.Rotations(c.ctx)
 	if err != nil && c.ctx.Err() == nil {
@@ -161,14 +158,14 @@ func (c *Client) resumeRotations() {
 	}
 }
 
-// finishRotation asks for one rotation until it is answered or the client closes.
+// finishRotation retries one rotation until it is answered or the client closes.
 func (c *Client) finishRotation(old string) {
 	wait := c.cfg.newBackOff()
 	for c.ctx.Err() == nil {
 		pending, err := c.box.Rotations(c.ctx)
 		made, waits := pending[old]
 		if err == nil && !waits {
-			return // another has done it
+			return // another client has finished it
 		}
 		var saved outbox.SavedRef
 		if err == nil {

@@ -1,6 +1,5 @@
-// Sealed refs: the proof that redeeming one takes, and the round trip it costs.
-// Whoever asks for such a ref gets a promise at once and goes on; what is called
-// on it meanwhile leaves together with the restore, and nothing else waits.
+// Sealed refs: the proof that redeeming one takes, and the round trip it costs. The caller gets a
+// promise at once; calls on it are sent together with the restore, and no other call waits.
 
 package client
 
@@ -14,18 +13,18 @@ import (
 	"github.com/mooring-rpc/mooring/rpc"
 )
 
-// maxChallenges bounds the challenges of one connection that are under way: a
-// server forgets the oldest of 64.
+// maxChallenges bounds the challenges of one connection that are in flight: a server drops the
+// oldest of 64.
 const maxChallenges = 32
 
-// challengeQueue are the turns of those who want a challenge. Safe for concurrent use.
+// challengeQueue bounds concurrent challenges. It is safe for concurrent use.
 type challengeQueue struct {
 	mu      sync.Mutex
-	running int // under way
+	running int // in flight
 	waiting []func()
 }
 
-// start runs f when it is its turn. Whoever was let on has to call finish.
+// start runs f, now or when another challenge finishes. After f has run, finish must be called.
 func (q *challengeQueue) start(f func()) {
 	q.mu.Lock()
 	if q.running == maxChallenges {
@@ -51,8 +50,8 @@ func (q *challengeQueue) finish() {
 	next()
 }
 
-// noWait is the context of calls made where an answer arrives: they cannot wait
-// for room on the connection, and are overloaded without.
+// noWait is the context of calls made where an answer arrives: they must not wait for room on the
+// connection, and fail as overloaded without room.
 var noWait = func() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -73,7 +72,7 @@ func (p *peer) restoreSealed(ref capability.Ref, redemption string) *rpc.Ref {
 	})
 }
 
-// challenge asks for a nonce, and with the answer for the capability.
+// challenge requests a nonce, and then the capability with the proof.
 func (p *peer) challenge(ref capability.Ref, redemption string, r *restoredRef, resolve func(*rpc.Ref, error)) {
 	key := liveKey(ref)
 	gateway := p.bootstrap()
@@ -91,7 +90,7 @@ func (p *peer) challenge(ref capability.Ref, redemption string, r *restoredRef, 
 		answer := callRestore(noWait, gateway, ref, redemption, capability.Prove(p.key, nonce, p.hostPort, ref.ID, redemption))
 		live := answer.Cap(0)
 		p.mu.Lock()
-		held := p.isCurrent(key, r) // else r was released: the connection has ended, say
+		held := p.isCurrent(key, r) // else r was released, as when the connection has ended
 		if held {
 			r.answer = answer
 		}
@@ -121,5 +120,5 @@ func nonceOf(challenge *rpc.Promise) ([]byte, error) {
 	return nonce, nil
 }
 
-// brokenBy is a fault as faultOf reads it back out of a call.
+// brokenBy returns an exception that faultOf decodes as f.
 func brokenBy(f *fault.Error) error { return rpc.Failedf("%s", f.Reason()) }

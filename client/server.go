@@ -1,7 +1,7 @@
-// A server as this client knows it: the hosts of a ref, tried in turn, and the
-// one connection to whichever of them answers. A loop keeps the connection: it
-// dials again with jittered backoff when it is lost, sooner when someone asks
-// for it, and says so when it is back. It ends when nobody has asked for long.
+// A server as this client uses it: the hosts of a ref, tried in turn, and one connection to
+// whichever of them answers. A loop maintains the connection: it redials with jittered backoff
+// when the connection is lost, sooner when a caller needs it, and notifies when it is up. The
+// loop ends when the server has been idle for idleTimeout.
 
 package client
 
@@ -27,35 +27,35 @@ import (
 type server struct {
 	address    string   // for messages
 	hosts      []string // HOST:PORT each
-	urls       []string // of the same
+	urls       []string // of hosts
 	key        ed25519.PrivateKey
 	dial       func(ctx context.Context, url string) (rpc.Transport, error)
 	config     rpc.Config
 	agent      string
 	logger     *slog.Logger
 	newBackoff func() backoff.BackOff
-	minWait    time.Duration      // between two rounds through the hosts, whoever asks
-	onConnect  func()             // called when a connection is there
-	retire     func(*server) bool // ends a server that nobody uses; false if somebody does
+	minWait    time.Duration      // between two rounds through the hosts, however many callers wait
+	onConnect  func()             // called when a connection is up
+	retire     func(*server) bool // ends an idle server; false if it is in use
 
-	wake     chan struct{}  // someone wants a connection now
-	attempts sync.WaitGroup // attempts that another was faster than
+	wake     chan struct{}  // receives when a caller needs a connection
+	attempts sync.WaitGroup // attempts that lost to a faster one
 
 	mu           sync.Mutex
 	current      *peer
 	failedRounds uint64        // rounds through all hosts that got no connection
-	lastErr      error         // of the last of them
-	closed       error         // the loop has ended
+	lastErr      error         // of the last of these rounds
+	closed       error         // why the loop has ended
 	requested    bool          // peer has been called
 	waiting      int           // callers of peer
-	lastUsed     time.Time     // when the last of them came or went
-	limits       ledger.Limits // the last that hello told; zero fields: not known
-	changed      chan struct{} // closed when one of these changes
+	lastUsed     time.Time     // when a caller of peer last came or went
+	limits       ledger.Limits // the last that hello reported; zero fields: unknown
+	changed      chan struct{} // closed and replaced when any of these changes
 }
 
-// peer gives the present connection, or waits for one attempt at every host.
-// The error is Unavailable, Incompatible, or Canceled when ctx ends first;
-// errRetired if the server has ended for want of use.
+// peer returns the present connection, or waits for one attempt at every host. The error is
+// Unavailable, Incompatible, or Canceled when ctx ends first; errRetired if the server was
+// retired as idle.
 func (s *server) peer(ctx context.Context) (*peer, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -63,7 +63,7 @@ func (s *server) peer(ctx context.Context) (*peer, error) {
 	s.lastUsed = time.Now()
 	defer func() { s.waiting--; s.lastUsed = time.Now() }()
 	before := s.failedRounds
-	if !s.requested { // the loop was begun for this caller, and may have been faster
+	if !s.requested { // the loop was started for this caller, and may have been faster
 		s.requested, before = true, 0
 	}
 	for {
@@ -73,7 +73,7 @@ func (s *server) peer(ctx context.Context) (*peer, error) {
 			return nil, s.closed
 		case s.failedRounds > before:
 			return nil, s.lastErr
-		case p != nil && !p.closed(): // else the loop is about to find out
+		case p != nil && !p.closed(): // else the loop is about to notice
 			return p, nil
 		}
 		if err := s.await(ctx); err != nil {
@@ -82,14 +82,15 @@ func (s *server) peer(ctx context.Context) (*peer, error) {
 	}
 }
 
-// await asks for a connection and waits for a change. mu is held, but not meanwhile.
+// await requests a connection and waits for a change. mu is held on entry and return, but not
+// while waiting.
 func (s *server) await(ctx context.Context) error {
 	changed := s.changed
 	s.mu.Unlock()
 	defer s.mu.Lock()
 	select {
 	case s.wake <- struct{}{}:
-	default: // it has been asked already
+	default: // requested already
 	}
 	select {
 	case <-changed:
@@ -99,17 +100,17 @@ func (s *server) await(ctx context.Context) error {
 	}
 }
 
-// Waiting times that nobody needs to set.
+// Timeouts that need no configuration.
 const (
-	stableAfter  = 5 * time.Second        // how long a connection must have held for the next wait to be short again
+	stableAfter  = 5 * time.Second        // how long a connection must last to reset the backoff
 	dialTimeout  = 5 * time.Second        // how long a host may take for the handshake
 	helloTimeout = 10 * time.Second       // … and then for the answer to hello
-	stagger      = 250 * time.Millisecond // how long a host is tried alone (RFC 8305, section 8)
-	idleTimeout  = time.Minute            // how long a lost connection is wanted by nobody before it is given up
+	stagger      = 250 * time.Millisecond // how long one host is tried before the next joins (RFC 8305, section 8)
+	idleTimeout  = time.Minute            // how long a lost connection may be unused before the server is retired
 )
 
-// run keeps the connection until ctx ends, or nobody has wanted it for long. It
-// returns when everything that belongs to the last one is released.
+// run maintains the connection until ctx ends or the server is idle. It returns when everything
+// of the last connection is released.
 func (s *server) run(ctx context.Context) {
 	defer s.attempts.Wait()
 	wait := s.newBackoff()
@@ -141,7 +142,7 @@ func (s *server) run(ctx context.Context) {
 	s.shutDown(errClosed())
 }
 
-// shutDown tells all who wait in peer that the loop has ended.
+// shutDown notifies the callers waiting in peer that the loop has ended.
 func (s *server) shutDown(why error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -149,16 +150,15 @@ func (s *server) shutDown(why error) {
 	s.broadcast()
 }
 
-// isIdle says whether nobody has asked for the server for long.
+// isIdle reports whether the server has been unused for idleTimeout.
 func (s *server) isIdle() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.waiting == 0 && time.Since(s.lastUsed) >= idleTimeout
 }
 
-// pause waits. A caller that wants a connection makes the pause shorter, but not
-// shorter than least: however many callers there are, a server that is down is dialled
-// at that pace.
+// pause waits for d. A caller that needs a connection shortens the pause, but not below least:
+// however many callers there are, a server that is down is dialled at most at that rate.
 func (s *server) pause(ctx context.Context, d time.Duration) {
 	least := min(s.minWait, d)
 	timer := time.NewTimer(least)
@@ -178,13 +178,13 @@ func (s *server) pause(ctx context.Context, d time.Duration) {
 
 func errClosed() error { return fault.Canceled.With("the client was closed") }
 
-// errRetired is for those who have a server that has ended: there may be another.
+// errRetired is the error of a server that was retired as idle; the client may start another.
 var errRetired = errors.New("client: the server has ended for want of use")
 
-// connect tries every host once, beginning with the one after the last. Where there
-// is one, it is taken when the handshake is through, so that calls leave at once;
-// where there are several, the first one that answers hello: the next is tried when
-// one has failed, or has not answered for a moment.
+// connect tries every host once, beginning with the one after the last. A single host's
+// connection is returned when the handshake is done, so that calls are sent at once; of several
+// hosts, the first that answers hello is used: the next one is tried when one has failed, or has
+// not answered within stagger.
 func (s *server) connect(ctx context.Context, first int) (*peer, error) {
 	if len(s.urls) == 1 {
 		p, err := s.attempt(ctx, ctx, 0)
@@ -238,7 +238,7 @@ func (s *server) connect(ctx context.Context, first int) (*peer, error) {
 	return nil, s.roundErr(errs)
 }
 
-// attempt dials a host, in trying, for a connection that lasts as long as ctx.
+// attempt dials a host, bounded by trying, for a connection that lasts as long as ctx.
 func (s *server) attempt(ctx, trying context.Context, host int) (*peer, error) {
 	dialing, cancel := context.WithTimeout(trying, dialTimeout)
 	defer cancel()
@@ -253,7 +253,7 @@ func (s *server) attempt(ctx, trying context.Context, host int) (*peer, error) {
 	return p, nil
 }
 
-// roundErr is the error of a round through all hosts: Incompatible if each of them is.
+// roundErr returns the error of a round through all hosts: Incompatible if each of them is.
 func (s *server) roundErr(errs []error) error {
 	for _, err := range errs {
 		if fault.CodeOf(err) != fault.Incompatible {
@@ -263,7 +263,7 @@ func (s *server) roundErr(errs []error) error {
 	return errs[0]
 }
 
-// setPeer makes a change known to all who wait in peer.
+// setPeer sets the connection or the error, and wakes the callers waiting in peer.
 func (s *server) setPeer(p *peer, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -275,21 +275,21 @@ func (s *server) setPeer(p *peer, err error) {
 	s.broadcast()
 }
 
-// broadcast wakes all who wait for a change. mu is held.
+// broadcast wakes all goroutines waiting for a change. mu is held.
 func (s *server) broadcast() {
 	close(s.changed)
 	s.changed = make(chan struct{})
 }
 
-// setLimits notes what the server takes.
+// setLimits records the server's limits.
 func (s *server) setLimits(l ledger.Limits) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.limits = l
 }
 
-// limitsFor is what the server of a ref takes, as far as it has told; a server
-// that is not in use here takes the default.
+// limitsFor returns the limits of a ref's server, as far as it has reported them; defaults for a
+// server not in use here.
 func (c *Client) limitsFor(ref capability.Ref) session.Limits {
 	lim := session.DefaultLimits()
 	c.mu.Lock()
@@ -315,7 +315,7 @@ func (c *Client) limitsFor(ref capability.Ref) session.Limits {
 	return lim
 }
 
-// connErr is why there is no connection; nil if there is one, or none was tried.
+// connErr returns why there is no connection; nil if there is one, or none was tried.
 func (s *server) connErr() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -325,7 +325,7 @@ func (s *server) connErr() error {
 	return s.lastErr
 }
 
-// peer gives a connection to the server of a ref.
+// peer returns a connection to the server of a ref.
 func (c *Client) peer(ctx context.Context, ref capability.Ref) (*peer, error) {
 	for {
 		srv, err := c.serverFor(ref)
@@ -338,7 +338,7 @@ func (c *Client) peer(ctx context.Context, ref capability.Ref) (*peer, error) {
 	}
 }
 
-// retire ends a server that nobody has used for long.
+// retire ends a server that is idle, and reports whether it was.
 func (c *Client) retire(s *server) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -350,9 +350,8 @@ func (c *Client) retire(s *server) bool {
 	return true
 }
 
-// ConnErr says why one of the servers in use cannot be reached at present; nil
-// if all can, as far as is known. A server that nothing has used for a minute is
-// not dialled any more, and no trouble.
+// ConnErr returns why one of the servers in use cannot be reached at present; nil if all can, as
+// far as is known. A server unused for a minute is not dialled any more, and is not reported.
 func (c *Client) ConnErr() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -364,8 +363,8 @@ func (c *Client) ConnErr() error {
 	return nil
 }
 
-// serverFor gives the server of a ref, and starts its loop with the first use.
-// It refuses a ref without hosts, and one whose secret would travel in clear.
+// serverFor returns the server of a ref, and starts its loop at the first use. It refuses a ref
+// without hosts, and one whose secret would be sent unencrypted.
 func (c *Client) serverFor(ref capability.Ref) (*server, error) {
 	if err := c.checkUsable(ref); err != nil {
 		return nil, err

@@ -1,6 +1,5 @@
-// Spaces and sessions: what sturdy refs are for. Getting one asks no server; a
-// ref that is used is kept in the outbox, because what is committed under it may
-// be sent by a later process.
+// Spaces and sessions, reached by sturdy refs. Getting one asks no server. A ref that is used is
+// saved in the outbox, because batches committed under it may be sent by a later process.
 
 package client
 
@@ -18,25 +17,25 @@ import (
 	"github.com/mooring-rpc/mooring/session"
 )
 
-// Session is a session under one ref.
+// Session is a session reached by one ref.
 type Session struct {
 	client *Client
 	id     string
 	saved  outbox.SavedRef
-	byID   bool // saved is one of the refs kept for it, for appending: other rights may take another
+	byID   bool // saved was chosen among the session's saved refs, for appending: other rights may use another
 }
 
-// Space is a space under one ref.
+// Space is a space reached by one ref.
 type Space struct {
 	client *Client
 	id     string
 	saved  outbox.SavedRef
 }
 
-// Session gives the session of a ref and keeps the ref in the outbox. It works
-// offline; whether the ref is good shows when it is used. BadRefText if the ref
-// is a space's or names no host, UnknownRef if it can be told here that its secret is
-// another one's, Plaintext if the secret would go out in clear.
+// Session returns the session of a ref and saves the ref in the outbox. It works offline; whether
+// the ref is valid shows when it is used. The error is BadRefText if the ref is a space's or
+// names no host, UnknownRef if its secret does not belong to its id, Plaintext if the secret
+// would be sent unencrypted.
 func (c *Client) Session(ctx context.Context, ref capability.Ref) (*Session, error) {
 	if !capability.IsSession(ref.Target()) {
 		return nil, fault.BadRefText.With("this is not a session's ref: its id does not begin with %s", capability.SessionPrefix)
@@ -48,7 +47,7 @@ func (c *Client) Session(ctx context.Context, ref capability.Ref) (*Session, err
 	return &Session{client: c, id: ref.Target(), saved: saved}, nil
 }
 
-// Space gives the space of a ref and keeps the ref in the outbox, as Session does.
+// Space returns the space of a ref and saves the ref in the outbox, as Session does.
 func (c *Client) Space(ctx context.Context, ref capability.Ref) (*Space, error) {
 	if !capability.IsSpace(ref.Target()) {
 		return nil, fault.BadRefText.With("this is not a space's ref: its id does not begin with %s", capability.SpacePrefix)
@@ -60,9 +59,9 @@ func (c *Client) Space(ctx context.Context, ref capability.Ref) (*Space, error) 
 	return &Space{client: c, id: ref.Target(), saved: saved}, nil
 }
 
-// SessionByID gives a session by its id, or by the external one. Each verb then uses
-// that ref, of those the outbox has for the session, which has the right it takes
-// (outbox.Box.RefFor); Session.Ref is the one for appending. NotFound, Ambiguous.
+// SessionByID returns a session by its id or its external id. Each verb then uses the saved ref
+// of the session that has the right it needs (outbox.Box.RefFor); Session.Ref is the one for
+// appending. The error is NotFound or Ambiguous.
 func (c *Client) SessionByID(ctx context.Context, id string) (*Session, error) {
 	saved, err := c.box.RefFor(ctx, id, capability.Append)
 	if err != nil {
@@ -77,7 +76,7 @@ func (c *Client) SessionByID(ctx context.Context, id string) (*Session, error) {
 	return &Session{client: c, id: saved.Target(), saved: saved, byID: true}, nil
 }
 
-// refFor is the ref to use for something that takes a right.
+// refFor returns the ref to use for a verb that needs the rights want.
 func (s *Session) refFor(ctx context.Context, want capability.Rights) outbox.SavedRef {
 	if s.byID && s.client.box != nil {
 		if saved, err := s.client.box.RefFor(ctx, s.id, want); err == nil {
@@ -87,14 +86,14 @@ func (s *Session) refFor(ctx context.Context, want capability.Rights) outbox.Sav
 	return s.saved
 }
 
-// call is Client.call under the ref for a right.
+// call is Client.call under the ref for the rights want.
 func (s *Session) call(ctx context.Context, want capability.Rights, ask func(context.Context, *rpc.Ref) *rpc.Promise, read func(capnp.Struct) error) error {
 	ref := s.refFor(ctx, want)
 	return s.explainRef(s.client.call(ctx, ref, ask, read), ref)
 }
 
-// explainRef says in a refusal for want of a right which ref that is about, if it was
-// chosen here.
+// explainRef adds to a refusal for a missing right which ref it is about, if SessionByID chose
+// that ref.
 func (s *Session) explainRef(err error, ref outbox.SavedRef) error {
 	var f *fault.Error
 	if !s.byID || !errors.As(err, &f) || f.Code != fault.MissingRight && f.Code != fault.NotAnOwner {
@@ -103,16 +102,16 @@ func (s *Session) explainRef(err error, ref outbox.SavedRef) error {
 	return f.Code.Because(err, "%s (it went through ref %s, of those kept for %s here the one that fits best)", f.Message, ref.ID, s.id)
 }
 
-// ID is the session's id.
+// ID returns the session's id.
 func (s *Session) ID() string { return s.id }
 
-// Ref is the ref the session is reached by. Its Text gives the secret away.
+// Ref returns the ref the session is reached by. Its Text contains the secret.
 func (s *Session) Ref() capability.Ref { return s.saved.Ref }
 
-// ID is the space's id.
+// ID returns the space's id.
 func (sp *Space) ID() string { return sp.id }
 
-// Ref is the ref the space is reached by. Its Text gives the secret away.
+// Ref returns the ref the space is reached by. Its Text contains the secret.
 func (sp *Space) Ref() capability.Ref { return sp.saved.Ref }
 
 // Batch begins a batch of ops for the session.
@@ -120,40 +119,39 @@ func (s *Session) Batch() *Batch {
 	return &Batch{session: s, batch: outbox.Batch{ID: outbox.NewBatchID(), Session: s.id, Via: s.saved.ID, ViaSecret: s.saved.Secret}}
 }
 
-// CreateOptions are about a new session.
+// CreateOptions are the options of a new session.
 type CreateOptions struct {
-	External string        // the id another system knows it by; once among the sessions made under one ref
+	External string        // the id another system knows it by; unique among the sessions made under one ref
 	Label    string        // of the owner's ref
 	Actor    string        // of the owner's ref; "owner" if empty
-	Order    session.Order // of its state: ByTime for opencode's sessions; of a fork it is its source's
-	// Owner is the owner's ref, if it was made before (Space.NewOwner): who keeps
-	// it, and the batch's id, may repeat the creation after a crash.
+	Order    session.Order // of its state: ByTime for opencode's sessions; a fork has its source's
+	// Owner is the owner's ref, if it was made before (Space.NewOwner): a caller that keeps it
+	// and the batch's id may repeat the creation after a crash.
 	Owner capability.Ref
-	// BatchID is the id of the creating batch, if it is to be repeatable.
+	// BatchID is the id of the creating batch, to make the creation repeatable.
 	BatchID string
 	// AtHash, of a fork at a cursor, is the hash of the source's event there (Event.Hash):
 	// the op is rejected (BadArgument) if the source has another one.
 	AtHash session.Hash
 }
 
-// NewOwner makes an id for a new session and its owner's ref. Nothing is created.
+// NewOwner returns an id for a new session and its owner's ref. Nothing is created.
 func (sp *Space) NewOwner() capability.Ref {
 	return sp.saved.Ref.New(capability.SessionPrefix + ulid.Make().String())
 }
 
-// Create makes a new session, offline: the session can be used at once, and the
-// batch, which begins with the create op and may be given more, makes it real
-// when it is committed. The owner's ref is Session.Ref and is kept in the outbox
-// by Commit.
+// Create returns a new session, offline: the session can be used at once. The batch begins with
+// the create op, may be given more ops, and creates the session when it is committed. The owner's
+// ref is Session.Ref; Commit saves it in the outbox.
 func (sp *Space) Create(o CreateOptions) (*Session, *Batch) {
 	s, b := sp.newSession(o)
 	b.Do(session.MethodCreate, s.createArgs(o)...)
 	return s, b
 }
 
-// Fork makes a new session that begins as a copy of source as it was at a cursor
-// (0: as it is when the op applies), under a ref that may read it. An earlier
-// state of a session whose log was trimmed is gone: the op is then rejected.
+// Fork returns a new session that begins as a copy of source as of a cursor (0: as of when the op
+// applies), under a ref that may read it. If source's log was trimmed, its earlier states are
+// gone: the op is then rejected.
 func (sp *Space) Fork(source *Session, at uint64, o CreateOptions) (*Session, *Batch) {
 	o.Order = session.ByLog
 	s, b := sp.newSession(o)
@@ -190,7 +188,7 @@ func (sp *Space) newSession(o CreateOptions) (*Session, *Batch) {
 	return s, b
 }
 
-// createArgs is the arguments that create and fork share.
+// createArgs returns the arguments that create and fork share.
 func (s *Session) createArgs(o CreateOptions) []Arg {
 	args := []Arg{{"ref", s.saved.ID}, {"hash", s.saved.Secret.HashText()}}
 	for _, a := range []struct{ name, value string }{{"external", o.External}, {"label", o.Label}, {"actor", o.Actor}, {"order", o.Order.String()}} {
@@ -201,8 +199,8 @@ func (s *Session) createArgs(o CreateOptions) []Arg {
 	return args
 }
 
-// Share commits a share of the session and gives the new ref: the batch is
-// durable, the ref works when it has arrived.
+// Share commits a share of the session and returns the new ref: the batch is durable, and the ref
+// works once the server has applied it.
 func (s *Session) Share(ctx context.Context, o ShareOptions) (capability.Ref, Ticket, error) {
 	b := s.Batch()
 	ref, _ := b.Share(o)

@@ -1,5 +1,5 @@
-// The callbacks a server calls on this side (EventSink): one that gathers a
-// snapshot, one that queues a subscription's events.
+// The callbacks that a server calls on this side (EventSink): one sink collects a snapshot, one
+// queues a subscription's events.
 
 package client
 
@@ -23,7 +23,7 @@ const (
 	sinkEnded  = 2
 )
 
-// snapshotSink gathers the pieces of one snapshot.
+// snapshotSink collects the pieces of one snapshot.
 type snapshotSink struct {
 	session string
 
@@ -49,7 +49,7 @@ func (k *snapshotSink) Serve(call *rpc.Call) {
 	k.mu.Lock()
 	k.state.Entries = append(k.state.Entries, entries...)
 	k.state.Turns = append(k.state.Turns, turns...)
-	k.state.Cursor, k.state.Hash = p.Cursor(), hashFrom(hash) // the last piece has it
+	k.state.Cursor, k.state.Hash = p.Cursor(), hashFrom(hash) // the last piece has them
 	k.last = k.last || p.Last()
 	if k.err == nil {
 		k.err = err
@@ -58,12 +58,12 @@ func (k *snapshotSink) Serve(call *rpc.Call) {
 	call.Return(capnp.ObjectSize{}, nil)
 }
 
-// read takes the answer of the snapshot call.
+// read reads the answer of the snapshot call.
 func (k *snapshotSink) read(results capnp.Struct) error {
 	return k.finish(wire.Session_snapshot_Results(results).Cursor())
 }
 
-// finish checks that the snapshot is whole.
+// finish checks that the snapshot is complete.
 func (k *snapshotSink) finish(cursor uint64) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -77,15 +77,15 @@ func (k *snapshotSink) finish(cursor uint64) error {
 	return nil
 }
 
-// eventSink queues deliveries until the subscriber takes them. Its bound is the
-// server's window, and behind that the connection's limit on unanswered calls.
+// eventSink queues deliveries until the subscriber takes them. It is bounded by the server's
+// window, and behind that by the connection's limit on unanswered calls.
 type eventSink struct {
 	session string
 
 	mu      sync.Mutex
 	queue   []*rpc.Call
-	dropped bool          // nobody takes anything any more
-	wake    chan struct{} // something is in queue
+	dropped bool          // the subscriber has ended
+	wake    chan struct{} // receives when queue is not empty
 }
 
 func newEventSink(sessionID string) *eventSink {
@@ -114,16 +114,16 @@ func (k *eventSink) Serve(call *rpc.Call) {
 	}
 }
 
-// delivery is one call of the sink: events, or the end with its reason. done
-// gives its bytes back to the window.
+// delivery is one call of the sink: events, or the end with its reason. done returns its bytes to
+// the window.
 type delivery struct {
 	events []session.Event
 	ended  *fault.Error
 	done   func()
 }
 
-// next waits for a delivery. What came before the link was lost is still given
-// out. The error is Disconnected after lost or refused, or Canceled.
+// next waits for a delivery. Deliveries that arrived before the connection was lost are still
+// returned. The error is Disconnected after lost or refused, or Canceled.
 func (k *eventSink) next(ctx context.Context, lost, refused <-chan struct{}) (delivery, error) {
 	for {
 		if ctx.Err() != nil {
@@ -180,12 +180,11 @@ func (k *eventSink) decode(call *rpc.Call) (delivery, error) {
 	return d, nil
 }
 
-// errGone answers what nobody takes any more.
+// errGone answers deliveries after the subscriber has ended.
 var errGone = rpc.Failedf("the subscriber is gone")
 
-// drop answers what was not taken, and has answered at once what the server
-// sends until it knows: what is unanswered counts against all subscriptions of
-// the connection.
+// drop answers the queued deliveries, and makes Serve answer later ones at once until the server
+// stops: unanswered calls count against all subscriptions of the connection.
 func (k *eventSink) drop() {
 	k.mu.Lock()
 	queue := k.queue

@@ -1,5 +1,4 @@
-// Subscriptions: every event after a cursor, once, in order, for as long as the
-// subscriber likes, over any number of connections and hosts.
+// Subscriptions: every event after a cursor, once and in order, over any number of connections and hosts.
 
 package client
 
@@ -15,41 +14,36 @@ import (
 	"github.com/mooring-rpc/mooring/session"
 )
 
-// SubscribeOptions say where to start.
+// SubscribeOptions are the options of Subscribe.
 type SubscribeOptions struct {
-	// After is the last cursor the subscriber has; 0 is from the start. Snapshot's
-	// cursor goes here to follow a state.
+	// After is the last cursor the subscriber has; 0 is the start. To follow a state, pass Snapshot's cursor.
 	After uint64
-	// Hash is that of the event at After (Event.Hash, State.Hash). It is compared, so that
-	// what a server has gone on with that was restored from a backup does not pass for what
-	// comes next. Zero compares nothing; the hashes of what was handled are compared always.
+	// Hash is the hash of the event at After (Event.Hash, State.Hash). The server compares it, so that events written after a
+	// restore from a backup are not taken for the continuation. Zero compares nothing; the hashes of handled events are always
+	// compared.
 	Hash session.Hash
-	// StartOver, if not nil, is called in place of ending with ServerBehind or CursorExpired,
-	// with the session's present state: it takes the place of all that was handled, and what
-	// is handled next comes after it. It may be called again. Its error ends the subscription.
+	// StartOver, if not nil, is called instead of ending with ServerBehind or CursorExpired, with the session's present state: it
+	// replaces everything handled so far, and later events follow it. It may be called again. Its error ends the subscription.
 	StartOver func(*State) error
-	// WindowBytes is how much the server sends ahead of the handler; 0 is the server's default.
+	// WindowBytes is how many bytes the server sends ahead of the handler; 0 is the server's default.
 	WindowBytes uint32
-	// Trouble, if not nil, is told of whatever is waited for and tried again: the link,
-	// a server that is busy, a ref that is not known yet.
+	// Trouble, if not nil, is called with each error that is retried: a lost connection, a busy server, a ref that is not known
+	// yet.
 	Trouble func(error)
 }
 
-// Subscribe gives handle every event after a cursor, once and in order, on the
-// calling goroutine. In place of events that the ref does not show there are cursor
-// marks (Event.Hidden), which say how far the log is. While handle works, no more than
-// the window is sent ahead.
+// Subscribe calls handle with every event after a cursor, once and in order, on the calling goroutine. Events that the ref does
+// not show are replaced by cursor marks (Event.Hidden), which carry the log's cursor. While handle runs, the server sends at most
+// the window ahead.
 //
-// It goes on for ever over lost connections and servers that are away or busy, and
-// waits without end for a ref that is not known yet; SubscribeOptions.Trouble tells of
-// each. It returns when ctx ends or the client is closed (Canceled), when handle
-// returns an error (that error), or when it is over: the ref is of no use (UnknownRef,
-// Revoked, StaleEpoch, Expired, Exhausted, Sealed, MissingRight), the session was
-// deleted (SessionDeleted, after its last event), the log no longer reaches back to the
-// cursor (CursorExpired: take a snapshot and go on from there, or have StartOver do that),
-// ends before it or is not the one that was followed (ServerBehind), or client and server do not understand each other (Incompatible). A
-// ref without hosts is BadRefText, one whose secret would go out in clear Plaintext,
-// and a nil handle Usage. Nothing is handled after any of these.
+// It goes on over lost connections and servers that are away or busy, and waits without limit for a ref that is not known yet;
+// SubscribeOptions.Trouble is called with each error. It returns when ctx ends or the client is closed (Canceled), when handle
+// returns an error (that error), or when it cannot go on: the ref is unusable (UnknownRef, Revoked, StaleEpoch, Expired,
+// Exhausted, Sealed, MissingRight), the session was deleted (SessionDeleted, after its last event), the log no longer reaches
+// back to the cursor (CursorExpired: take a snapshot and go on from there, or have StartOver do that), the log ends before the
+// cursor or is another than the one followed (ServerBehind), or client and server speak no common version (Incompatible). A ref
+// without hosts is BadRefText, one whose secret would be sent unencrypted Plaintext, and a nil handle Usage. Nothing is handled
+// after any of these.
 func (s *Session) Subscribe(ctx context.Context, o SubscribeOptions, handle func(session.Event) error) error {
 	if handle == nil {
 		return fault.Usage.With("subscribe: there is no handler for the events")
@@ -99,7 +93,7 @@ func (s *Session) Subscribe(ctx context.Context, o SubscribeOptions, handle func
 	}
 }
 
-// Follow is Subscribe as an iterator: it ends after the one error it gives.
+// Follow is Subscribe as an iterator: it ends after the one error it yields.
 func (s *Session) Follow(ctx context.Context, o SubscribeOptions) iter.Seq2[session.Event, error] {
 	return func(yield func(session.Event, error) bool) {
 		stopped := false
@@ -124,7 +118,7 @@ type subscription struct {
 	window     uint32
 	position   Position // the last event handled
 	handledAny bool     // an event was handled
-	handleErr  error    // handle's
+	handleErr  error    // the error of handle
 }
 
 // startOver goes on from the present state.
@@ -143,10 +137,10 @@ func (sub *subscription) startOver(ctx context.Context, handle func(*State) erro
 	return nil
 }
 
-// closedErr is why nothing more is to be handled; nil while the subscription goes on.
+// closedErr returns why nothing more is to be handled; nil while the subscription goes on.
 func (sub *subscription) closedErr(ctx context.Context) error {
 	switch {
-	case sub.session.client.ctx.Err() != nil: // of which ctx hears a moment later
+	case sub.session.client.ctx.Err() != nil: // ctx is canceled a moment later
 		return errClosed()
 	case ctx.Err() != nil:
 		return fault.Canceled.Because(ctx.Err(), "the subscription was given up")
@@ -167,8 +161,8 @@ func (sub *subscription) follow(ctx context.Context) error {
 	local := rpc.NewLocal(sink)
 	answer := callSubscribe(ctx, live, sub.position, sub.window, local)
 	local.Release()
-	// Releasing the answer releases the subscription, which ends it at the server: before the
-	// sink's calls fail, so that the server does not take the failure for the reason.
+	// Releasing the answer releases the subscription, which ends it at the server: before the sink's calls fail, so that the
+	// server does not report that failure as the reason.
 	defer sink.drop()
 	defer answer.Release()
 	refused := make(chan struct{})
@@ -202,19 +196,19 @@ func (sub *subscription) follow(ctx context.Context) error {
 	}
 }
 
-// firstVisible is the first cursor that the ref shows.
+// firstVisible returns the first cursor that the ref shows.
 func (sub *subscription) firstVisible(ctx context.Context) (uint64, error) {
 	d, err := sub.session.client.describe(ctx, sub.ref)
 	return d.Grant.From, err
 }
 
-// handleEvents hands events on, each once and in order.
+// handleEvents calls handle with events, each once and in order.
 func (sub *subscription) handleEvents(ctx context.Context, events []session.Event, shownFrom func(context.Context) (uint64, error)) error {
 	for _, e := range events {
 		if e.Cursor <= sub.position.Cursor {
-			continue // seen over an earlier connection
+			continue // handled over an earlier connection
 		}
-		// A mark stands for all that is not shown up to its cursor.
+		// A mark stands for all hidden events up to its cursor.
 		if e.Cursor != sub.position.Cursor+1 && !e.Hidden {
 			first := uint64(0)
 			if !sub.handledAny { // a ref that shows the log from a later cursor on starts there

@@ -1,5 +1,5 @@
-// Texts that are not UTF-8: encoding/json replaces the bytes that it cannot write, so
-// such a text would arrive as another one.
+// Detection of texts that are not UTF-8: encoding/json replaces invalid bytes, so such a text
+// would arrive altered.
 
 package client
 
@@ -10,8 +10,8 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 )
 
-// replacement is what encoding/json writes for bytes that are not UTF-8. A U+FFFD
-// of the text's own it writes as it is.
+// replacement is what encoding/json writes for bytes that are not UTF-8. It writes a U+FFFD of
+// the text itself unescaped.
 var replacement = []byte(`\ufffd`)
 
 // checkText refuses a text that is not UTF-8.
@@ -30,8 +30,8 @@ func checkText(name, s string) error {
 	return fault.BadArgument.With("%s is not UTF-8: put bytes that are no text in as base64, say", name)
 }
 
-// invalidText finds a text that is not UTF-8 in a value that encoding/json has
-// written; nil if there is none.
+// invalidText returns a text that is not UTF-8 in a value that encoding/json has written; nil if
+// there is none.
 func invalidText(v reflect.Value) *string {
 	var broken *string
 	walk(v, "", func(v reflect.Value, _ string) bool {

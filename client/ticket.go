@@ -1,4 +1,5 @@
-// Tickets: what a committed batch can be asked by, in this process or a later one.
+// Tickets: handles by which a committed batch's outcomes are read, in this process or a later
+// one.
 
 package client
 
@@ -10,8 +11,8 @@ import (
 	"github.com/mooring-rpc/mooring/outbox"
 )
 
-// Ticket names a durable batch. Its id (Batch) can be kept and given to
-// Client.Ticket in any later process, for 30 days after the batch is finished.
+// Ticket names a durable batch. Its id (Batch) can be saved and given to Client.Ticket in any
+// later process, for 30 days after the batch is finished.
 type Ticket struct {
 	client  *Client
 	Session string   // "" if made from the id alone
@@ -19,18 +20,17 @@ type Ticket struct {
 	Ops     []string // its ops' ids, in order; nil if made from the id alone
 }
 
-// Ticket is the ticket of a batch committed earlier, here or in another process.
+// Ticket returns the ticket of a batch committed earlier, here or in another process.
 func (c *Client) Ticket(batchID string) Ticket { return Ticket{client: c, Batch: batchID} }
 
-// Results are what became of a batch's ops, in order.
+// Results are the outcomes of a batch's ops, in order.
 type Results []ledger.Outcome
 
-// Wait blocks until every op of the batch has its outcome: until ctx ends if nobody
-// sends the outbox, that is if every client that has it open is Offline. The error is
-// about waiting (Canceled, NotFound, or an *outbox.Standstill if nothing more of the
-// session, or of one whose ops the batch needs, is sent until someone decides):
-// that an op was refused is in the results. It goes on waiting while the outbox's database
-// is away, as when that is restarted.
+// Wait blocks until every op of the batch has its outcome; until ctx ends if no client sends the
+// outbox, that is if every client that has it open is Offline. It goes on waiting while the
+// outbox's database is away, as during a restart. The error is about waiting: Canceled, NotFound,
+// or an *outbox.StreamStoppedError if the stream of the session, or of a session whose ops the
+// batch needs, has stopped until someone decides. A refusal of an op is in the results.
 func (t Ticket) Wait(ctx context.Context) (Results, error) {
 	if t.client == nil {
 		return nil, fault.Usage.With("the ticket is of no client: Commit gives tickets, and Client.Ticket")
@@ -45,8 +45,8 @@ func (t Ticket) Wait(ctx context.Context) (Results, error) {
 	return outcomes, err
 }
 
-// Err is the first refusal among the results, nil if every op applied. It
-// matches the outcome's code and its reason in errors.Is, and its text ends with the batch's id.
+// Err returns the first refusal among the results, nil if every op applied. It matches the
+// outcome's code and its reason in errors.Is, and its text ends with the batch's id.
 func (r Results) Err() error {
 	for i := range r {
 		if err := r[i].Err(); err != nil {
@@ -56,7 +56,7 @@ func (r Results) Err() error {
 	return nil
 }
 
-// Of is the outcome of one op; NotFound if it is not of this batch.
+// Of returns the outcome of one op; NotFound if it is not of this batch.
 func (r Results) Of(p *Promise) (*ledger.Outcome, error) {
 	if p == nil {
 		return nil, fault.Usage.With("the outcome of a nil *Promise was asked for")
@@ -64,8 +64,8 @@ func (r Results) Of(p *Promise) (*ledger.Outcome, error) {
 	return r.ByID(p.OpID())
 }
 
-// ByID is the outcome of the op with an id, for a later process than the one that
-// has the promise; NotFound if it is not of this batch.
+// ByID returns the outcome of the op with an id, for a later process that does not have the
+// promise; NotFound if it is not of this batch.
 func (r Results) ByID(opID string) (*ledger.Outcome, error) {
 	for i := range r {
 		if r[i].OpID == opID {
@@ -75,8 +75,8 @@ func (r Results) ByID(opID string) (*ledger.Outcome, error) {
 	return nil, fault.NotFound.With("op %s is not of this batch", opID)
 }
 
-// Decode reads one op's result, a JSON object, into v. If the op did not apply,
-// the error says why.
+// Decode unmarshals one op's result, a JSON object, into v. If the op did not apply, the error is
+// why.
 func (r Results) Decode(p *Promise, v any) error {
 	o, err := r.Of(p)
 	if err != nil {
@@ -85,12 +85,11 @@ func (r Results) Decode(p *Promise, v any) error {
 	return o.Decode(v)
 }
 
-// Drain waits until nothing is left to send; as Wait does, until ctx ends if nobody
-// sends. progress, if not nil, is told how
-// many of how many ops are finished.
+// Drain waits until nothing is left to send; like Wait, until ctx ends if no client sends.
+// progress, if not nil, is called with the number of finished ops and of all.
 func (c *Client) Drain(ctx context.Context, progress func(done, total int)) error {
 	return c.box.Drain(ctx, progress)
 }
 
-// Status is the state of the outbox.
+// Status returns the state of the outbox.
 func (c *Client) Status(ctx context.Context) (outbox.Status, error) { return c.box.Status(ctx) }

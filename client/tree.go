@@ -1,5 +1,4 @@
-// Trees of refs, and a space's own: who has been given what, made narrower and
-// taken back.
+// Trees of refs of sessions and spaces: listing, and for spaces sharing and revoking.
 
 package client
 
@@ -31,36 +30,34 @@ type RefInfo struct {
 	GrantInfo
 	Parent    string // the ref it was minted from
 	Created   time.Time
-	LastUsed  time.Time // zero never
+	LastUsed  time.Time // zero: never
 	Uses      uint64    // calls and ops under it
-	Revoked   time.Time // zero not
-	RevokedBy string    // the ref it was revoked under, or the one that took its place
+	Revoked   time.Time // zero: not revoked
+	RevokedBy string    // the ref it was revoked under, or the one that replaced it
 }
 
-// refsPage is how many refs are asked for at once.
+// refsPage is how many refs are requested at once.
 const refsPage = 500
 
-// Refs gives the tree of refs below one ("": the session's own ref here), depth first:
-// that one, then what was minted from it in the order of its making, each with all that
-// is below it. It takes the right to revoke, and but for an owner the ref must be the
-// session's own or below it.
+// Refs yields the tree of refs below one ("": the session's own ref here), depth first: that ref,
+// then the refs minted from it in order of creation, each with its subtree. It takes the right to
+// revoke; unless the session's ref is an owner's, the ref must be that one or below it.
 //
-// The server gives a page at a time, however many there are. What is minted meanwhile is
-// there if its place has not been passed; what is revoked stays in its place. After an
-// error it ends: Conflict if a rotation has moved the refs among which the list stood.
+// The server sends a page at a time. Refs minted during the iteration are included if their
+// position has not been passed; revoked ones keep their position. The iteration ends after an
+// error: Conflict if a rotation has moved refs at the list's position.
 func (s *Session) Refs(ctx context.Context, under string) iter.Seq2[RefInfo, error] {
 	return s.client.refs(ctx, s.refFor(ctx, capability.Revoke), methodRefs, under)
 }
 
-// Refs is Session.Refs for a space's ref. The refs of the sessions that were made
-// under it are in the tree.
+// Refs is Session.Refs for a space's ref. The tree includes the refs of sessions made under it.
 func (sp *Space) Refs(ctx context.Context, under string) iter.Seq2[RefInfo, error] {
 	return sp.client.refs(ctx, sp.saved, methodSpaceRefs, under)
 }
 
 func (c *Client) refs(ctx context.Context, ref outbox.SavedRef, method rpc.Method, under string) iter.Seq2[RefInfo, error] {
 	return func(yield func(RefInfo, error) bool) {
-		var level []RefInfo // what a server of before gives, by depth and as many as it takes
+		var level []RefInfo // an older server's refs, by depth, over all pages
 		for after, more := "", true; more; {
 			var page []RefInfo
 			next := ""
@@ -119,13 +116,13 @@ func callRefs(ctx context.Context, live *rpc.Ref, method rpc.Method, under, afte
 	})
 }
 
-// depthFirst puts a whole tree, whose first ref is its root, in the order of Refs.
+// depthFirst sorts a whole tree, whose first ref is its root, into the order of Refs.
 func depthFirst(tree []RefInfo) []RefInfo {
 	below := map[string][]RefInfo{}
 	for _, r := range tree {
 		below[r.Ref] = nil
 	}
-	var pending []RefInfo // its last is the next
+	var pending []RefInfo // a stack
 	for i, r := range slices.Backward(tree) {
 		if _, known := below[r.Parent]; known && i > 0 {
 			below[r.Parent] = append(below[r.Parent], r)
@@ -158,9 +155,9 @@ func decodeRefInfo(w wire.RefInfo) (RefInfo, error) {
 	return info, err
 }
 
-// Share makes a new ref of the space, which allows at most what this one does and
-// dies with it. Unlike a session's it goes to the server at once, without the
-// outbox: the ref works when this returns.
+// Share mints a ref of the space, which allows at most what this one does and dies with it.
+// Unlike Session.Share it goes to the server directly, without the outbox: the ref works when
+// this returns.
 func (sp *Space) Share(ctx context.Context, o ShareOptions) (capability.Ref, error) {
 	if err := o.check(); err != nil {
 		return capability.Ref{}, err
@@ -175,7 +172,7 @@ func (sp *Space) Share(ctx context.Context, o ShareOptions) (capability.Ref, err
 	return ref, nil
 }
 
-// callShare mints ref from a session or space, whose calls are the same.
+// callShare mints ref from a session or space, whose calls are laid out alike.
 func callShare(ctx context.Context, live *rpc.Ref, method rpc.Method, ref capability.Ref, o ShareOptions) *rpc.Promise {
 	return live.Call(ctx, method, structSize(0, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
 		w, err := wire.Space_share_Params(s).NewRef()
@@ -211,11 +208,10 @@ func encodeNewRef(to wire.NewRef, ref capability.Ref, o ShareOptions) error {
 		From: o.From, Message: o.Message, Label: o.Label, Actor: o.Actor})
 }
 
-// Revoke revokes a ref that was made under this one, or this one itself, with all
-// below it: another ref of the space, or one of a session that was made under it.
-// Sessions whose owner's ref dies with it stay as they are, out of reach. It gives
-// how many refs died by this call. They are dead when it returns, whatever the number
-// is: the same again gives 0, and so may a call whose first answer was lost on the way.
+// Revoke revokes a ref minted under this one, or this one itself, with its subtree: another ref
+// of the space, or one of a session made under it. Sessions whose owner's ref dies with it stay,
+// but cannot be reached. It returns how many refs died by this call. They are dead when it
+// returns, whatever the number: a repeat returns 0, as may a call whose first answer was lost.
 func (sp *Space) Revoke(ctx context.Context, refID string) (refs uint64, err error) {
 	err = sp.client.call(ctx, sp.saved, func(ctx context.Context, live *rpc.Ref) *rpc.Promise {
 		return live.Call(ctx, methodSpaceRevoke, structSize(0, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
@@ -229,7 +225,7 @@ func (sp *Space) Revoke(ctx context.Context, refID string) (refs uint64, err err
 	return refs, err
 }
 
-// refusalErr is an answer's refusal as an error, nil if there is none.
+// refusalErr returns an answer's refusal as an error, nil if there is none.
 func refusalErr(w wire.Refusal, err error) error {
 	if err != nil {
 		return err

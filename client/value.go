@@ -1,5 +1,5 @@
-// Arguments' values: JSON text, references, and what encoding/json makes of the rest,
-// with the place in a value of what it cannot carry, as in payload.parts[1].text.
+// Encoding of arguments' values: JSON text, references, and values marshalled by encoding/json,
+// with the path in a value of an error, as in payload.parts[1].text.
 
 package client
 
@@ -15,7 +15,7 @@ import (
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
-// isPlain says whether a string is its own JSON text between quotes.
+// isPlain reports whether s between quotes is its own JSON text.
 func isPlain(s string) bool {
 	for i := range len(s) {
 		if c := s[i]; c < ' ' || c == '"' || c == '\\' || c > '~' {
@@ -25,12 +25,12 @@ func isPlain(s string) bool {
 	return true
 }
 
-// quote is the JSON text of a plain string.
+// quote returns the JSON text of a plain string.
 func (b *Batch) quote(s string) []byte {
 	return append(append(append(b.alloc(len(s)+2), '"'), s...), '"')
 }
 
-// encodeValue makes an argument of a value, JSON text or a reference.
+// encodeValue encodes a value, JSON text or a reference as an argument.
 func (b *Batch) encodeValue(name string, value any) (ledger.Arg, error) {
 	switch v := value.(type) {
 	case ledger.Ref:
@@ -76,7 +76,7 @@ func (b *Batch) encodeValue(name string, value any) (ledger.Arg, error) {
 	return ledger.Arg{Name: name, JSON: bytes.TrimSuffix(text.Bytes(), []byte("\n"))}, nil
 }
 
-// misplacedRef is the error for a reference inside a value, and names its place.
+// misplacedRef returns the error for a reference inside a value, with its path.
 func misplacedRef(name string, value any) error {
 	place := "within " + name
 	walk(reflect.ValueOf(value), name, func(v reflect.Value, path string) bool {
@@ -90,12 +90,12 @@ func misplacedRef(name string, value any) error {
 	return fault.BadReference.With("%s refers to another op's result: a reference can only be a whole argument, not a part of its value", place)
 }
 
-// maxDepth bounds the walk through a value: one that holds itself is walked this
-// deep. encoding/json refuses such a value, but may find another fault first.
+// maxDepth bounds the walk through a value: one that contains itself is walked this deep.
+// encoding/json refuses such a value, but may find another error first.
 const maxDepth = 100
 
-// walk calls visit for v and every value in it that encoding/json would write,
-// with its path, until visit returns true. It reports whether visit did.
+// walk calls visit for v and every value in it that encoding/json would write, with its path,
+// until visit returns true. It reports whether visit did.
 func walk(v reflect.Value, path string, visit func(v reflect.Value, path string) bool) bool {
 	return walkDepth(v, path, visit, maxDepth)
 }

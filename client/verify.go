@@ -1,5 +1,5 @@
-// Verifying a session: its log against the log's own chain, and its state
-// against what the log alone makes.
+// Verification of a session: its log against the log's hash chain, and its state against the
+// state folded from the log.
 
 package client
 
@@ -13,26 +13,26 @@ import (
 	"github.com/mooring-rpc/mooring/session"
 )
 
-// Verification is what Verify has found.
+// Verification is the result of Verify.
 type Verification struct {
 	Cursor uint64       // of the last event read
-	Head   session.Hash // its hash: keep it elsewhere, and a log that was written anew can be told
+	Head   session.Hash // its hash: kept elsewhere, it detects a log that was rewritten later
 	From   uint64       // the first cursor that could be read
-	Events int          // read
-	Purged int          // of them without their payload
+	Events int          // events read
+	Purged int          // events read whose payload was purged
 
-	// StateCursor is the cursor of the state that was compared, and State its hash as
-	// the log makes it; zero if it could not be compared.
+	// StateCursor is the cursor of the state that was compared, and State its hash as folded from
+	// the log; zero if it could not be compared.
 	StateCursor uint64
 	State       session.Hash
 
-	Findings    []session.Finding // what is wrong with the log
-	Differences []string          // where the state is not what the log makes of it
-	Unverified  []string          // what could not be verified, and why
+	Findings    []session.Finding // errors in the log
+	Differences []string          // where the server's state differs from the folded one
+	Unverified  []string          // parts that could not be verified, and why
 }
 
-// Err is nil if all that could be verified is as it was written; else an Internal
-// fault that names what is not.
+// Err returns nil if everything that could be verified is as it was written; else an Internal
+// fault that names the differences.
 func (v *Verification) Err() error {
 	switch {
 	case len(v.Findings) > 0:
@@ -47,13 +47,12 @@ func (v *Verification) Err() error {
 	return nil
 }
 
-// verifyTries is how often Verify begins anew when the log changes under it.
+// verifyTries is how often Verify starts over when the log changes while it reads.
 const verifyTries = 4
 
-// Verify reads the whole log as far as the ref shows it, checks its chain, folds
-// it, and compares that with the state the server has. progress, if not nil, is
-// told how far it is. The error is for what kept it from reading; what it found is
-// told by Verification.Err.
+// Verify reads the whole log as far as the ref shows it, checks its chain, folds it, and compares
+// the result with the server's state. progress, if not nil, is called with the cursor reached.
+// The error is for failures to read; Verification.Err is the verdict.
 func (s *Session) Verify(ctx context.Context, progress func(cursor, end uint64)) (*Verification, error) {
 	if progress == nil {
 		progress = func(uint64, uint64) {}
@@ -70,8 +69,8 @@ func (s *Session) Verify(ctx context.Context, progress func(cursor, end uint64))
 	}
 }
 
-// verify is one reading. again says that what was read was changed meanwhile, by
-// a purge or a trimming, and proves nothing.
+// verify is one pass. again reports that events were changed while being read, by a purge or a
+// trim, so that the pass proves nothing.
 func (s *Session) verify(ctx context.Context, progress func(cursor, end uint64)) (v *Verification, again bool, err error) {
 	d, err := s.Describe(ctx)
 	if err != nil {
@@ -137,15 +136,15 @@ func (s *Session) verify(ctx context.Context, progress func(cursor, end uint64))
 	return r.v, false, nil
 }
 
-// verification is a reading under way.
+// verification is a pass in progress.
 type verification struct {
 	v         *Verification
 	described Description
 	log       *session.Verifier
-	fold      *session.Fold // nil if there is none to compare, or it came to an end
+	fold      *session.Fold // nil if there is no state to compare, or folding failed
 	state     *State
 	foldErr   error // why the log cannot be folded
-	purged    bool  // meanwhile: what was read before may be there no more
+	purged    bool  // a purge or trim happened meanwhile: events already read may be gone
 }
 
 func (r *verification) add(events []session.Event) {
@@ -170,13 +169,13 @@ func (r *verification) add(events []session.Event) {
 	}
 }
 
-// compare holds the fold against the state.
+// compare compares the folded state with the server's.
 func (r *verification) compare() {
 	if r.foldErr != nil && len(r.v.Findings) == 0 {
 		r.v.Differences = append(r.v.Differences, r.foldErr.Error())
 	}
 	if r.fold == nil || r.fold.Cursor != r.state.Cursor {
-		return // the findings say why
+		return // the findings name the cause
 	}
 	entries, turns := make([]*session.Entry, len(r.state.Entries)), make([]*session.Turn, len(r.state.Turns))
 	for i := range entries {
@@ -187,7 +186,7 @@ func (r *verification) compare() {
 	}
 	r.v.State = r.fold.Hash()
 	for _, e := range entries {
-		if want := r.fold.Entry(e.Key); want != nil && e.Ord != (session.Ord{}) && e.Ord != want.Ord { // a server of before says none
+		if want := r.fold.Entry(e.Key); want != nil && e.Ord != (session.Ord{}) && e.Ord != want.Ord { // older servers send no Ord
 			r.v.Differences = append(r.v.Differences, "the place of "+e.Key)
 		}
 	}

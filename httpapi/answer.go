@@ -1,5 +1,5 @@
-// Answers: JSON, errors with the codes of every other wire, and the pace at which a
-// client has to take them.
+// Answers: JSON, errors with the codes of all protocols, and the minimum rate at which a client
+// must read.
 
 package httpapi
 
@@ -16,8 +16,8 @@ import (
 	"github.com/mooring-rpc/mooring/server"
 )
 
-// errorJSON is why something was not done. Number is the code's, At the position
-// that it speaks of, Request the id of the request that was refused, which the log names.
+// errorJSON is an error. Number is the code's, At the cursor it is about, Request the id of the
+// refused request, as in the log.
 type errorJSON struct {
 	Code    string `json:"code"`
 	Number  uint16 `json:"number"`
@@ -50,16 +50,15 @@ func (a *API) answerError(w http.ResponseWriter, status int, f *fault.Error) {
 	writeJSON(w, status, encode(map[string]any{"error": shown}))
 }
 
-// writeJSON sends JSON text. A client that does not take it is none of anybody's
-// business any more.
+// writeJSON sends JSON text. An error of the write is ignored: the client has gone.
 func writeJSON(w http.ResponseWriter, status int, text []byte) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
 	_, _ = w.Write(text)
 }
 
-// toFault is what a client is told of an error. What is no fault is a defect of
-// ours, but for a context's end.
+// toFault returns err as the client sees it. An error that is neither a fault nor a context's is
+// a defect of this server, and is logged.
 func toFault(log *slog.Logger, request string, err error) *fault.Error {
 	if f, ok := errors.AsType[*fault.Error](err); ok {
 		return f
@@ -70,8 +69,7 @@ func toFault(log *slog.Logger, request string, err error) *fault.Error {
 	return fault.Unexpected(log, err, "answer", "request", request)
 }
 
-// encode is JSON without HTML escapes; v is one of this package's own types, so
-// that it cannot fail.
+// encode returns JSON without HTML escapes; v is one of this package's types, so it cannot fail.
 func encode(v any) []byte {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
@@ -82,8 +80,8 @@ func encode(v any) []byte {
 	return b.Bytes()[:b.Len()-1] // without the line feed
 }
 
-// addMember adds a member whose value is JSON text, byte for byte, to an object that has
-// others. nil adds none.
+// addMember appends a member whose value is JSON text, unchanged, to an object that has other
+// members. nil appends none.
 func addMember(object []byte, name string, raw []byte) []byte {
 	if raw == nil {
 		return object
@@ -92,15 +90,15 @@ func addMember(object []byte, name string, raw []byte) []byte {
 	return append(append(b, raw...), '}')
 }
 
-// deadlineWriter gives up a client that takes nothing for a while, however long the
-// whole takes.
+// deadlineWriter disconnects a client that reads nothing for stallTimeout; it does not bound the
+// whole answer's time.
 type deadlineWriter struct {
 	http.ResponseWriter
 	stallTimeout time.Duration
 	wroteHeader  bool
 }
 
-// bytesPerStall is how much has to be taken in that while.
+// bytesPerStall is how many bytes a client must read in each stallTimeout.
 const bytesPerStall = 64 << 10
 
 // WriteHeader implements http.ResponseWriter.
@@ -123,8 +121,8 @@ func (w *deadlineWriter) Write(b []byte) (n int, err error) {
 	}
 }
 
-// clientGone is what a write to a client that has gone, or takes nothing, failed with: it
-// is no defect of ours.
+// clientGone returns the error of a write to a client that has gone or is too slow, which is not
+// a defect of this server.
 func clientGone(err error) error {
 	if err == nil {
 		return nil
@@ -132,7 +130,7 @@ func clientGone(err error) error {
 	return fault.ContextError(err, nil)
 }
 
-// writeUntil is Write with a time limit of the caller's.
+// writeUntil is Write with the caller's deadline.
 func (w *deadlineWriter) writeUntil(piece []byte, until time.Time) error {
 	w.wroteHeader = true
 	w.setDeadline(until)
@@ -140,7 +138,7 @@ func (w *deadlineWriter) writeUntil(piece []byte, until time.Time) error {
 	return clientGone(err)
 }
 
-// flushUntil sends what was written.
+// flushUntil flushes with the caller's deadline.
 func (w *deadlineWriter) flushUntil(until time.Time) error {
 	w.setDeadline(until)
 	return clientGone(http.NewResponseController(w.ResponseWriter).Flush())
@@ -149,7 +147,7 @@ func (w *deadlineWriter) flushUntil(until time.Time) error {
 func (w *deadlineWriter) extendDeadline() { w.setDeadline(time.Now().Add(w.stallTimeout)) }
 
 func (w *deadlineWriter) setDeadline(until time.Time) {
-	_ = http.NewResponseController(w.ResponseWriter).SetWriteDeadline(until) // a server that cannot has no deadlines either
+	_ = http.NewResponseController(w.ResponseWriter).SetWriteDeadline(until) // a server without support has no deadlines either
 }
 
 // Unwrap is for http.ResponseController.

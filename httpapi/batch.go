@@ -1,9 +1,9 @@
-// Batches: what an outbox sends, the same as over the other wires, so that one which
-// comes again over another is a duplicate.
+// Batches of an outbox, the same as over the other protocols, so that a batch repeated over
+// another protocol is a duplicate.
 //
-// The digest of an op is over the names and texts of its arguments, in order. An
-// argument's value is the text that the body has for it, byte for byte; a client
-// that has the text as such, with white space around it, say, gives it as a string.
+// An op's digest covers the names and texts of its arguments, in order. An argument's value is
+// its text in the body, byte for byte; a client that must preserve a text exactly, with white
+// space around it for instance, sends it as a string.
 
 package httpapi
 
@@ -19,7 +19,7 @@ import (
 	"github.com/mooring-rpc/mooring/session"
 )
 
-// sentBatch is a batch as it comes: with who sends it.
+// sentBatch is a decoded batch and its sender.
 type sentBatch struct {
 	batch       ledger.Batch
 	outbox      string
@@ -28,15 +28,15 @@ type sentBatch struct {
 	with        []string // texts of refs
 }
 
-// Bounds of what is listed, above the ledger's own: what an honest client gets wrong
-// is recorded, with the reason.
+// Bounds of lists, above the ledger's own: a violation by an honest client is recorded by the
+// ledger, with the reason.
 const (
 	maxListLen    = 2000
-	maxBatchElems = 500_000 // arguments, and ops depended on, of a batch: a short text stands for much more than itself
+	maxBatchElems = 500_000 // arguments, and ops depended on, of a batch: a short text decodes to a much larger value
 	maxWith       = 16      // each is redeemed
 )
 
-// parseBatch reads a batch and who sends it. Whether they make sense is decided later.
+// parseBatch parses a batch and its sender, without validating them.
 func parseBatch(at *bodyPath, v gjson.Result, to *sentBatch) *fault.Error {
 	b, listed := &to.batch, 0
 	refused := parseObject(at, v,
@@ -73,8 +73,8 @@ func parseOp(at *bodyPath, v gjson.Result, to *ledger.Intent) *fault.Error {
 		member{name: "args", parse: func(at *bodyPath, v gjson.Result) *fault.Error { return parseArgs(at, v, &to.Args) }})
 }
 
-// parseArgs reads arguments: an array of {name, value}, {name, json} and {name, ref}, or
-// an object of values. The order is theirs in the text.
+// parseArgs parses arguments: an array of {name, value}, {name, json} and {name, ref}, or an
+// object of values. Their order is that of the text.
 func parseArgs(at *bodyPath, v gjson.Result, to *[]ledger.Arg) (refused *fault.Error) {
 	if !v.IsObject() {
 		return parseArray(at, v, maxListLen, func(at *bodyPath, v gjson.Result) *fault.Error {
@@ -143,7 +143,7 @@ func applyBatch(q *request) *fault.Error {
 	return q.apply(stream, &s)
 }
 
-// apply sends a batch to its stream and answers with what came of it.
+// apply sends a batch to its stream and answers with the outcomes.
 func (q *request) apply(stream *server.Stream, s *sentBatch) *fault.Error {
 	var with []*server.Capability
 	for _, text := range s.with {
@@ -165,7 +165,7 @@ func (q *request) apply(stream *server.Stream, s *sentBatch) *fault.Error {
 	return nil
 }
 
-// outcomeJSON is what was recorded of an op. Its result stands beside it.
+// outcomeJSON is an op's recorded outcome. Its result is a separate member.
 type outcomeJSON struct {
 	OpID      string     `json:"op_id"`
 	Status    string     `json:"status"`
@@ -175,7 +175,7 @@ type outcomeJSON struct {
 	Error     *errorJSON `json:"error,omitempty"`
 }
 
-// encodeAck is an ack as JSON text.
+// encodeAck returns an ack as JSON text.
 func encodeAck(a *session.Answer) []byte {
 	applied, duplicates, rejected := a.Counts()
 	b := encode(struct {

@@ -1,4 +1,4 @@
-// Bodies: JSON text within the bounds for one, and for all of a ref. None is read before
+// Bodies: JSON text within the bounds for one body, and for all of a ref. No body is read before
 // its ref was restored.
 
 package httpapi
@@ -16,11 +16,10 @@ import (
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
-// bodyChunk is how much room a body takes at first.
+// bodyChunk is the initial capacity of a body's buffer, in bytes.
 const bodyChunk = 64 << 10
 
-// body reads the body: one JSON value, of which every part has the very bytes that
-// were sent.
+// body reads the body: one JSON value, whose parts are substrings of the bytes sent.
 func (q *request) body() (gjson.Result, *fault.Error) {
 	if kind, _, err := mime.ParseMediaType(q.Header.Get("Content-Type")); err != nil || kind != "application/json" {
 		return gjson.Result{}, fault.Malformed.With("the body is JSON: send Content-Type: application/json")
@@ -50,7 +49,7 @@ func (q *request) read() ([]byte, *fault.Error) {
 	var text []byte
 	for {
 		if len(text) == cap(text) {
-			// Twice: the text is held once more while it is taken apart.
+			// Twice: parsing holds a second copy.
 			grown := max(2*cap(text), bodyChunk)
 			if !q.memory.TryGrow(int64(2 * (grown - cap(text)))) {
 				return nil, fault.Overloaded.With("the server holds as much of this ref, or of all, as it can: try again later")

@@ -1,4 +1,4 @@
-// Events: a page of the log as JSON, or the log as it grows as server-sent events.
+// Events: a page of the log as JSON, or the growing log as server-sent events.
 
 package httpapi
 
@@ -19,7 +19,7 @@ import (
 	"github.com/mooring-rpc/mooring/session"
 )
 
-// eventJSON is an event. Its payload stands beside it.
+// eventJSON is an event. Its payload is a separate member.
 type eventJSON struct {
 	Cursor uint64 `json:"cursor"`
 	Method string `json:"method"`
@@ -31,18 +31,18 @@ type eventJSON struct {
 	Batch  string `json:"batch,omitempty"`
 	Outbox string `json:"outbox,omitempty"`
 	At     int64  `json:"at"`
-	Hash   string `json:"hash"` // to be named beside the cursor
+	Hash   string `json:"hash"` // to be sent with the cursor
 	Purged bool   `json:"purged,omitempty"`
 }
 
-// hiddenJSON stands for events that the ref does not show.
+// hiddenJSON replaces events that the ref does not show.
 type hiddenJSON struct {
-	Cursor uint64 `json:"cursor"` // of the last of them
+	Cursor uint64 `json:"cursor"` // of the last hidden event
 	Hash   string `json:"hash"`
 	Hidden bool   `json:"hidden"`
 }
 
-// hashJSON is a hash as it is shown, and taken: "" before the first event.
+// hashJSON returns a hash as the API writes and reads it: "" before the first event.
 func hashJSON(h session.Hash) string {
 	if h == (session.Hash{}) {
 		return ""
@@ -50,7 +50,7 @@ func hashJSON(h session.Hash) string {
 	return h.String()
 }
 
-// encodeEvent is an event as JSON text, with the payload as it was written.
+// encodeEvent returns an event as JSON text, with the payload unchanged.
 func encodeEvent(e *session.Event) []byte {
 	if e.Hidden {
 		return encode(hiddenJSON{e.Cursor, hashJSON(e.Hash), true})
@@ -100,13 +100,13 @@ func serveEvents(q *request) *fault.Error {
 	writeJSON(q.w, http.StatusOK, addMember(encode(struct {
 		Cursor uint64 `json:"cursor"`
 		After  uint64 `json:"after"`
-		Hash   string `json:"hash,omitempty"` // to go on after, if it is known
+		Hash   string `json:"hash,omitempty"` // the position's, to continue from; "" if unknown
 		More   bool   `json:"more"`
 	}{page.Row.Cursor, after.Cursor, hashJSON(after.Hash), page.More}), "events", events.Bytes()))
 	return nil
 }
 
-// acceptsEvents says whether a stream is asked for.
+// acceptsEvents reports whether the request asks for a stream.
 func acceptsEvents(h http.Header) bool {
 	for _, accepted := range strings.Split(strings.Join(h.Values("Accept"), ","), ",") {
 		if kind, _, err := mime.ParseMediaType(accepted); err == nil && kind == "text/event-stream" {
@@ -116,9 +116,9 @@ func acceptsEvents(h http.Header) bool {
 	return false
 }
 
-// resumePosition is where a stream goes on: at Last-Event-ID, which browsers send when they come
-// back by themselves, with the address as it was. So hash is of after, if that is there,
-// and else of Last-Event-ID.
+// resumePosition returns where a stream starts: at Last-Event-ID, which browsers send when they
+// reconnect by themselves, with an unchanged URL. The parameter hash therefore belongs to the
+// parameter after, if it is set, and else to Last-Event-ID.
 func resumePosition(h http.Header, after string, named server.Position) (server.Position, *fault.Error) {
 	last := h.Get("Last-Event-ID")
 	if last == "" {
@@ -131,9 +131,8 @@ func resumePosition(h http.Header, after string, named server.Position) (server.
 	return server.Position{Cursor: cursor, Hash: named.Hash}, refused
 }
 
-// follow sends every event after a position until the client goes, the ref dies or
-// the server stops. What is refused at once is an answer like any other, so that
-// browsers do not come again.
+// follow sends every event after a position until the client goes, the ref dies or the server
+// stops. An immediate refusal is an ordinary answer, so that browsers do not reconnect.
 func (q *request) follow(after server.Position) *fault.Error {
 	ctx, leave := context.WithCancelCause(q.clientCtx)
 	defer leave(nil)
@@ -164,8 +163,8 @@ func (q *request) follow(after server.Position) *fault.Error {
 	if err == nil || ctx.Err() != nil || s.broken() {
 		return nil
 	}
-	if why := q.toFault(err); !why.Code.Transient() && why.Code != fault.Canceled { // else the client comes again
-		_ = s.write("event: ended\ndata: " + string(encode(newErrorJSON(why))) + "\n\n") // who does not take it has gone
+	if why := q.toFault(err); !why.Code.Transient() && why.Code != fault.Canceled { // else the client reconnects
+		_ = s.write("event: ended\ndata: " + string(encode(newErrorJSON(why))) + "\n\n") // the client may have gone
 	}
 	return nil
 }
@@ -177,17 +176,17 @@ type eventStream struct {
 	err error // of the first write that failed
 }
 
-// write sends what is no event.
+// write sends text that is not an event.
 func (s *eventStream) write(text string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.err == nil && !s.out.Partial() { // else it would stand in the middle of an event
+	if s.err == nil && !s.out.Partial() { // else it would interrupt an event
 		s.err = s.out.Send(nil, []byte(text))
 	}
 	return s.err
 }
 
-// writeEvents is what held.Follow hands them to.
+// writeEvents is the callback of Capability.Follow.
 func (s *eventStream) writeEvents(events []*session.Event) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -207,8 +206,8 @@ func (s *eventStream) broken() bool {
 	return s.err != nil
 }
 
-// heartbeats sends a comment now and then until ctx ends, so that a link that has died is
-// found; then it ends ctx.
+// heartbeats sends a comment at each interval until ctx ends, to detect a dead connection; then
+// it cancels ctx.
 func (s *eventStream) heartbeats(ctx context.Context, every time.Duration, leave context.CancelCauseFunc) {
 	t := time.NewTicker(every)
 	defer t.Stop()
@@ -225,8 +224,8 @@ func (s *eventStream) heartbeats(ctx context.Context, every time.Duration, leave
 	}
 }
 
-// encodeFrame is an event as it is sent: its cursor as the id, its method as the event's
-// name. A payload may have line breaks between its parts, which part the data.
+// encodeFrame returns an event as a frame: its cursor is the id, its method the event's name.
+// Line breaks between a payload's tokens split the data lines.
 func encodeFrame(e *session.Event) []byte {
 	name := e.Method
 	if e.Hidden {

@@ -1,13 +1,35 @@
-// Package httpapi is Mooring for whoever has HTTP and nothing else: sessions are
-// read, followed, appended to and shared by requests below /api/v1, each under a
-// ref in its Authorization header. openapi.json describes all of it and is served
-// with it.
+// Package httpapi is Mooring over plain HTTP: sessions are read, followed, appended to and shared
+// by requests below /api/v1, each under a ref in its Authorization header. openapi.json describes
+// the API and is served with it.
 //
-// A request's way: this file lets it in and finds its route, request.go turns its
-// ref into a live capability of the server, body.go and json.go read what it
-// carries, and batch.go, events.go, snapshot.go, sessions.go and refs.go do what is
-// asked; answer.go says what came of it. No rule of what a ref allows or of what
-// becomes of an op is written here: those are the server's, as over the other wires.
+// A request's path: this file admits it and finds its route, request.go restores its ref as a
+// live capability of the server, body.go and json.go parse its body, and batch.go, events.go,
+// snapshot.go, sessions.go and refs.go execute it; answer.go writes the answer. The rules of what
+// a ref allows and of how an op applies are the server's, as over the other protocols; none is
+// implemented here.
+//
+// Words:
+//
+//	ref         sturdy ref, as the bearer token of a request: its text, or its id and secret
+//	redemption  one counted use of a ref (header Mooring-Redemption)
+//	batch       ops of an outbox, as over the other protocols
+//	position    a cursor with its event's hash
+//	fault       an error with a code; the status follows from the code
+//	stream      an answer of server-sent events
+//
+// # Lock order
+//
+// eventStream.mu is the only lock; it is held while an event is written to the client.
+//
+// # Bounds
+//
+//	a request's body       Config.BodyBytes, and the server's memory budget of its ref
+//	a request's time       Config.Timeout, except streams and snapshots
+//	a slow client          64 KiB in each Config.StallTimeout
+//	a page                 1000 (maxPage), or less by the server's limits
+//	lists in a batch       2000 (maxListLen); args and depends_on, 500,000 in all
+//	refs sent with a batch 16 (maxWith)
+//	connections, streams   the server's (Server.Admit, AdmitStream)
 package httpapi
 
 import (
@@ -28,18 +50,17 @@ import (
 // Path is where the API is mounted.
 const Path = "/api/v1/"
 
-// Config is what an API works with. Server is required; other zero fields take the
-// values named.
+// Config configures an API. Server is required; other zero fields take the defaults given.
 type Config struct {
 	Server  *server.Server
-	Address capability.Ref // where clients reach the server: in the texts of refs that are minted here
-	Origins []string       // of pages let in besides those of the server's own host, as for /rpc
+	Address capability.Ref // where clients reach the server: in the texts of refs minted here
+	Origins []string       // of pages allowed besides those of the server's own host, as for /rpc
 	Log     *slog.Logger   // nil discards; never gets a secret
 
 	BodyBytes    int           // of one request's body; 32 MiB
-	Timeout      time.Duration // a request's time, from its head to its answer, but for streams; a minute
-	StallTimeout time.Duration // a client that takes nothing for so long is left; 10 s
-	Heartbeat    time.Duration // a stream that says nothing says so this often; 15 s
+	Timeout      time.Duration // from a request's head to its answer, except streams; a minute
+	StallTimeout time.Duration // a client that takes nothing for this long is disconnected; 10 s
+	Heartbeat    time.Duration // interval on a silent stream; 15 s
 }
 
 func (c Config) withDefaults() Config {
@@ -63,7 +84,7 @@ func (c Config) withDefaults() Config {
 //go:embed openapi.json
 var description []byte
 
-// Description is the OpenAPI description of the API, as it is served.
+// Description returns the OpenAPI description of the API, as it is served.
 func Description() []byte { return slices.Clone(description) }
 
 // API serves everything below Path. It is safe for concurrent use.
@@ -72,7 +93,7 @@ type API struct {
 	mux *http.ServeMux
 }
 
-// New makes an API, to be mounted at Path.
+// New returns an API, to be mounted at Path.
 func New(cfg Config) *API {
 	a := &API{cfg: cfg.withDefaults(), mux: http.NewServeMux()}
 	for pattern, methods := range a.routes() {
@@ -82,10 +103,10 @@ func New(cfg Config) *API {
 	return a
 }
 
-// handler does a request, or says why not.
+// handler handles a request; it returns why it refused, or nil.
 type handler func(*request) *fault.Error
 
-// routes are the handlers by pattern and method.
+// routes returns the handlers by pattern and method.
 func (a *API) routes() map[string]map[string]handler {
 	return map[string]map[string]handler{
 		Path + "openapi.json":                {http.MethodGet: serveDescription},
@@ -103,7 +124,7 @@ func (a *API) routes() map[string]map[string]handler {
 // ServeHTTP implements http.Handler.
 func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) { a.mux.ServeHTTP(w, r) }
 
-// byMethod serves a path with these methods; nil for a path that there is not.
+// byMethod serves a path with these methods; nil for an unknown path.
 func (a *API) byMethod(methods map[string]handler) http.Handler {
 	names := make([]string, 0, len(methods)+1)
 	for name := range methods {
@@ -135,9 +156,8 @@ func (a *API) byMethod(methods map[string]handler) http.Handler {
 	})
 }
 
-// serve does a request that was let in. It counts as a connection until it is
-// answered, and has a time of its own: the HTTP server's is for what is answered at
-// once.
+// serve handles an admitted request. It counts as a connection until it is answered, and has its
+// own deadlines: the HTTP server's are for requests answered at once.
 func (a *API) serve(w http.ResponseWriter, r *http.Request, do handler) {
 	done, err := a.cfg.Server.Admit(r.RemoteAddr)
 	if err != nil {
@@ -149,14 +169,14 @@ func (a *API) serve(w http.ResponseWriter, r *http.Request, do handler) {
 	q := &request{api: a, Request: r.WithContext(ctx), w: &deadlineWriter{ResponseWriter: w, stallTimeout: a.cfg.StallTimeout}, clientCtx: r.Context(), done: done}
 	defer q.release()
 	began := time.Now()
-	_ = http.NewResponseController(w).SetReadDeadline(began.Add(a.cfg.Timeout)) // a server that cannot has no deadlines either
+	_ = http.NewResponseController(w).SetReadDeadline(began.Add(a.cfg.Timeout)) // a server without support has no deadlines either
 	refused := q.catchPanic(do)
 	if !q.streaming {
 		defer a.cfg.Server.ObserveRequest(began)
 	}
 	switch {
 	case refused == nil:
-	case q.w.wroteHeader: // half an answer must not look like a whole one
+	case q.w.wroteHeader: // a partial answer must not look like a whole one
 		a.cfg.Server.Refused(w, refused)
 		a.cfg.Log.Debug("an answer was cut off", "request", server.RequestID(ctx), "peer", r.RemoteAddr, "error", refused)
 		panic(http.ErrAbortHandler)
@@ -165,7 +185,7 @@ func (a *API) serve(w http.ResponseWriter, r *http.Request, do handler) {
 	}
 }
 
-// catchPanic does a request. A panic is a refusal.
+// catchPanic handles a request. A panic becomes a refusal.
 func (q *request) catchPanic(do handler) (refused *fault.Error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -175,7 +195,7 @@ func (q *request) catchPanic(do handler) (refused *fault.Error) {
 	return do(q)
 }
 
-// toFault is what a client is told of an error of the server.
+// toFault returns an error of the server as the client sees it.
 func (a *API) toFault(ctx context.Context, err error) *fault.Error {
 	return toFault(a.cfg.Log, server.RequestID(ctx), err)
 }

@@ -1,5 +1,5 @@
-// Strict reading of JSON objects: each member is known, there once and of its type.
-// The text has been found to be JSON.
+// Strict parsing of JSON objects: each member is known, occurs once and has its type. The text is
+// known to be valid JSON.
 
 package httpapi
 
@@ -14,15 +14,14 @@ import (
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
-// bodyPath is where in the body something stands; nil is the body itself. It is put
-// into words only when something is wrong there.
+// bodyPath is a path in the body; nil is the body itself. It is formatted only for errors.
 type bodyPath struct {
 	parent *bodyPath
 	name   string // of a member; "" for an element
 	index  int    // of an element
 }
 
-// String is the place as ops[1].seq.
+// String formats the path as ops[1].seq.
 func (p *bodyPath) String() string {
 	switch {
 	case p == nil:
@@ -35,25 +34,25 @@ func (p *bodyPath) String() string {
 	return p.parent.String() + "." + p.name
 }
 
-// member is what an object may have.
+// member describes a member that an object may have.
 type member struct {
 	name  string
-	raw   bool // null is a value, and not as good as absent
+	raw   bool // null is a value, not the same as absent
 	parse func(at *bodyPath, v gjson.Result) *fault.Error
 }
 
-// wantFault says what is wanted at a place of the body.
+// wantFault returns the fault for a wrong value at a path; want describes the right one.
 func wantFault(at *bodyPath, want string) *fault.Error {
 	return fault.Malformed.With("%s: want %s", at, want)
 }
 
-// parseObject reads the members of an object, which may all be left out; who needs one
-// looks at what was taken. null is as good as left out.
+// parseObject parses an object's members, all of which are optional; the caller checks the
+// required ones. null is the same as absent.
 func parseObject(at *bodyPath, v gjson.Result, members ...member) (refused *fault.Error) {
 	if !v.IsObject() {
 		return wantFault(at, "an object")
 	}
-	var seen uint64 // a bit a member
+	var seen uint64 // one bit per member
 	v.ForEach(func(key, value gjson.Result) bool {
 		for i, m := range members {
 			if m.name != key.Str {
@@ -83,7 +82,7 @@ func parseObject(at *bodyPath, v gjson.Result, members ...member) (refused *faul
 	return refused
 }
 
-// parseArray reads an array of at most most elements.
+// parseArray parses an array of at most most elements.
 func parseArray(at *bodyPath, v gjson.Result, most int, take func(at *bodyPath, v gjson.Result) *fault.Error) (refused *fault.Error) {
 	if !v.IsArray() {
 		return wantFault(at, "an array")
@@ -115,7 +114,7 @@ func parseText(at *bodyPath, v gjson.Result, to *string) *fault.Error {
 
 func texts(name string, most int, to *[]string) member {
 	return member{name: name, parse: func(at *bodyPath, v gjson.Result) *fault.Error {
-		*to = []string{} // there, if empty
+		*to = []string{} // not nil, even if empty
 		return parseArray(at, v, most, func(at *bodyPath, v gjson.Result) *fault.Error {
 			var s string
 			refused := parseText(at, v, &s)
@@ -139,8 +138,8 @@ func number(name string, to *uint64) member {
 	return member{name: name, parse: func(at *bodyPath, v gjson.Result) *fault.Error { return parseNumber(at, v, to) }}
 }
 
-// parseNumber reads a whole number from 0 to 2^64-1, or its digits as a text, for
-// writers that keep numbers exactly to 2^53 alone.
+// parseNumber parses a whole number from 0 to 2^64-1, or its digits as a string, for writers
+// whose numbers are exact only to 2^53.
 func parseNumber(at *bodyPath, v gjson.Result, to *uint64) *fault.Error {
 	digits := v.Raw
 	if v.Type == gjson.String {
@@ -154,7 +153,7 @@ func parseNumber(at *bodyPath, v gjson.Result, to *uint64) *fault.Error {
 	return nil
 }
 
-// bytes32 reads 32 bytes, as unpadded base64url; no error repeats any of it.
+// bytes32 parses 32 bytes, as unpadded base64url; errors never contain the value.
 func bytes32(name string, to *[]byte) member {
 	return member{name: name, parse: func(at *bodyPath, v gjson.Result) *fault.Error {
 		b, err := base64.RawURLEncoding.Strict().DecodeString(v.Str)
@@ -166,7 +165,7 @@ func bytes32(name string, to *[]byte) member {
 	}}
 }
 
-// parseOpRef reads {op, path}: the result of an earlier op.
+// parseOpRef parses {op, path}: the result of an earlier op.
 func parseOpRef(at *bodyPath, v gjson.Result, to **ledger.Ref) *fault.Error {
 	var r ledger.Ref
 	if refused := parseObject(at, v, text("op", &r.Op), text("path", &r.Path)); refused != nil {
@@ -176,5 +175,5 @@ func parseOpRef(at *bodyPath, v gjson.Result, to **ledger.Ref) *fault.Error {
 	return nil
 }
 
-// quoted bounds what a message echoes.
+// quoted quotes and truncates s for an error message.
 func quoted(s string) string { return fmt.Sprintf("%q", fault.Clip(s)) }

@@ -1,4 +1,4 @@
-// Refs: listed below the one that a request comes under, minted from it, and revoked.
+// Refs: listing those below a request's ref, minting from it, and revoking.
 
 package httpapi
 
@@ -22,7 +22,7 @@ type refJSON struct {
 	LastUsed  int64  `json:"last_used,omitempty"`
 	Uses      uint64 `json:"uses"`
 	Sealed    bool   `json:"sealed,omitempty"`
-	Dead      string `json:"dead,omitempty"` // the code that it fails with
+	Dead      string `json:"dead,omitempty"` // the code it fails with
 	Cut       uint64 `json:"cut,omitempty"`
 	Revoked   int64  `json:"revoked,omitempty"`
 	RevokedBy string `json:"revoked_by,omitempty"`
@@ -109,8 +109,8 @@ func shareSession(q *request) *fault.Error {
 	return nil
 }
 
-// parseMintRequest reads what a new ref is to be: the arguments of the op share. Without ref
-// and hash it is yet to be made.
+// parseMintRequest parses the arguments of the op share. Without ref and hash the server mints
+// the secret.
 func parseMintRequest(body gjson.Result) (m capability.MintRequest, refused *fault.Error) {
 	var rights []string
 	var hash []byte
@@ -157,7 +157,7 @@ func revokeRef(q *request) *fault.Error {
 	return nil
 }
 
-// serveDescription serves GET /openapi.json, to anybody.
+// serveDescription serves GET /openapi.json, without a ref.
 func serveDescription(q *request) *fault.Error {
 	writeJSON(q.w, http.StatusOK, description)
 	return nil

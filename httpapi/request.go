@@ -1,4 +1,4 @@
-// A request's ref as a live capability, and its parameters.
+// A request's ref, restored as a live capability, and its parameters.
 
 package httpapi
 
@@ -19,20 +19,20 @@ import (
 	"github.com/mooring-rpc/mooring/session"
 )
 
-// request is one request that was let in. Its context ends with its time; lasting
-// ends only when the client goes, or the server.
+// request is one admitted request. Its context ends with its timeout; clientCtx ends only when
+// the client goes or the server stops.
 type request struct {
 	*http.Request
 	api       *API
 	w         *deadlineWriter
 	clientCtx context.Context
-	done      func()             // it counts as a connection until then
-	streaming bool               // see last
-	ref       string             // that was restored first
+	done      func()             // ends its count as a connection
+	streaming bool               // see beginStream
+	ref       string             // the first that was restored
 	memory    *membudget.Account // for its body; nil if none was read
 }
 
-// release gives back what the request holds.
+// release releases the request's memory and its connection count.
 func (q *request) release() {
 	if q.memory != nil {
 		q.memory.Close()
@@ -40,11 +40,11 @@ func (q *request) release() {
 	q.done()
 }
 
-// toFault is what the client is told of an error of the server.
+// toFault returns an error of the server as the client sees it.
 func (q *request) toFault(err error) *fault.Error { return q.api.toFault(q.clientCtx, err) }
 
-// beginStream has the answer last: it counts as a stream from now on, and only the pace at
-// which it is taken bounds its time.
+// beginStream makes the answer a stream: it counts as one from now on, and only the rate at which
+// it is read bounds its time.
 func (q *request) beginStream() *fault.Error {
 	q.streaming = true
 	q.done() // or it would count twice
@@ -57,19 +57,20 @@ func (q *request) beginStream() *fault.Error {
 	return nil
 }
 
-// redemptionHeader names what counts as one redemption of a ref.
+// redemptionHeader is the header of the redemption id: restores with the same id count as one
+// redemption of a ref.
 const redemptionHeader = "Mooring-Redemption"
 
-// maxRedemption bounds it, in bytes.
+// maxRedemption bounds a redemption id, in bytes.
 const maxRedemption = 64
 
-// session is the session that the path names, under the ref that the request
-// carries. What it gives lasts as long as ctx.
+// session restores the request's ref for the session that the path names. The capability is valid
+// as long as ctx.
 func (q *request) session(ctx context.Context) (*server.Capability, *fault.Error) {
 	return q.restoreFromPath(ctx, "session", capability.IsSession)
 }
 
-// sessionWithoutQuery is session where the path takes no parameters.
+// sessionWithoutQuery is session for a path without parameters.
 func (q *request) sessionWithoutQuery() (*server.Capability, *fault.Error) {
 	held, refused := q.session(q.Context())
 	if refused == nil {
@@ -78,7 +79,7 @@ func (q *request) sessionWithoutQuery() (*server.Capability, *fault.Error) {
 	return held, refused
 }
 
-// space is the space that the path names.
+// space restores the request's ref for the space that the path names.
 func (q *request) space() (*server.Capability, *fault.Error) {
 	return q.restoreFromPath(q.Context(), "space", capability.IsSpace)
 }
@@ -116,7 +117,7 @@ func (q *request) restore(ctx context.Context, ref capability.Ref) (*server.Capa
 	return nil, f
 }
 
-// bearer reads the ref of the Authorization header. No error repeats any of it.
+// bearer parses the ref of the Authorization header. Errors never contain any of it.
 func bearer(h http.Header) (capability.Ref, *fault.Error) {
 	values := h.Values("Authorization")
 	if len(values) != 1 {
@@ -129,7 +130,7 @@ func bearer(h http.Header) (capability.Ref, *fault.Error) {
 	return parseRef(strings.TrimSpace(text))
 }
 
-// parseRef reads a ref's text, or its id and secret alone.
+// parseRef parses a ref's text, or only its id and secret.
 func parseRef(text string) (capability.Ref, *fault.Error) {
 	if !strings.Contains(text, "://") {
 		text = "mooring://localhost/" + text
@@ -141,8 +142,8 @@ func parseRef(text string) (capability.Ref, *fault.Error) {
 	return ref, nil
 }
 
-// redemptionID is what a restore counts as. Without the header it is derived, so that
-// one address counts once for a ref.
+// redemptionID returns the request's redemption id. Without the header it is derived, so that one
+// address counts once for a ref.
 func redemptionID(h http.Header, ref capability.Ref, caller *server.Caller) (string, *fault.Error) {
 	values := h.Values(redemptionHeader)
 	switch {
@@ -156,8 +157,8 @@ func redemptionID(h http.Header, ref capability.Ref, caller *server.Caller) (str
 	return "http-" + base64.RawURLEncoding.EncodeToString(sum[:]), nil
 }
 
-// query reads the parameters, of which there are those named and no others. What is
-// wrong is not repeated: secrets get into queries by mistake.
+// query parses the parameters; only those in names are allowed. Errors do not contain the values,
+// since secrets get into queries by mistake.
 func (q *request) query(names ...string) (map[string]string, *fault.Error) {
 	takes := "none"
 	if len(names) > 0 {
@@ -173,13 +174,13 @@ func (q *request) query(names ...string) (map[string]string, *fault.Error) {
 		}
 		got[name] = list[0]
 	}
-	if strings.Contains(q.URL.RawQuery, ";") { // which Query passes over
+	if strings.Contains(q.URL.RawQuery, ";") { // which Query ignores
 		return nil, fault.BadArgument.With("parameters are parted by &")
 	}
 	return got, nil
 }
 
-// parseUintParam reads a whole number of a parameter or header; absent where it is "".
+// parseUintParam parses a whole number in a parameter or header; "" is absent.
 func parseUintParam(name, text string, absent uint64) (uint64, *fault.Error) {
 	if text == "" {
 		return absent, nil
@@ -191,7 +192,7 @@ func parseUintParam(name, text string, absent uint64) (uint64, *fault.Error) {
 	return n, nil
 }
 
-// parsePosition reads a place in a log out of two parameters.
+// parsePosition parses a position from two parameters.
 func parsePosition(name, cursor, hash string) (p server.Position, refused *fault.Error) {
 	if p.Cursor, refused = parseUintParam(name, cursor, 0); refused != nil || hash == "" {
 		return p, refused
@@ -203,13 +204,13 @@ func parsePosition(name, cursor, hash string) (p server.Position, refused *fault
 	return p, nil
 }
 
-// parseUint reads decimal digits.
+// parseUint parses decimal digits.
 func parseUint(text string) (uint64, bool) {
 	n, err := strconv.ParseUint(text, 10, 64)
 	return n, err == nil && strconv.FormatUint(n, 10) == text
 }
 
-// parseLimit reads how much a page may hold.
+// parseLimit parses the maximum size of a page.
 func parseLimit(text string) (int, *fault.Error) {
 	n, refused := parseUintParam("limit", text, maxPage)
 	if refused == nil && n == 0 {
@@ -218,5 +219,5 @@ func parseLimit(text string) (int, *fault.Error) {
 	return int(min(n, maxPage)), refused
 }
 
-// maxPage is the most of anything that one page lists; the server may list less.
+// maxPage is the maximum length of any page; the server may return less.
 const maxPage = 1000

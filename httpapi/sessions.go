@@ -1,4 +1,4 @@
-// Sessions: listed and made through their space, described by their own refs.
+// Sessions: listed and created under their space's ref, described under their own.
 
 package httpapi
 
@@ -16,7 +16,7 @@ import (
 	"github.com/mooring-rpc/mooring/session"
 )
 
-// sessionJSON is what is told of a session.
+// sessionJSON describes a session.
 type sessionJSON struct {
 	ID       string `json:"id"`
 	External string `json:"external,omitempty"`
@@ -35,7 +35,7 @@ func newSessionJSON(row *session.Row, title string) sessionJSON {
 		Created: row.Created, Updated: row.Updated, Deleted: row.Life == session.Deleted, Order: row.Order.String()}
 }
 
-// grantJSON is what a ref allows.
+// grantJSON describes a ref: what it allows, and until when.
 type grantJSON struct {
 	Ref         string   `json:"ref"`
 	Target      string   `json:"target"`
@@ -117,17 +117,17 @@ func listSessions(q *request) *fault.Error {
 	return nil
 }
 
-// creation is what a session is to be made of.
+// creation is a parsed request to create a session.
 type creation struct {
-	session, ref           string // made by the client; "": here
+	session, ref           string // chosen by the client; "": by the server
 	hash                   []byte // of the ref's secret
 	external, label, actor string
 	order                  string
-	batch                  *sentBatch // the create op's, with all of these in it
+	batch                  *sentBatch // the create op's, with these as its arguments
 }
 
-// createSession serves POST /spaces/{id}/sessions: the session alone, or the first
-// batch of an outbox, which makes it.
+// createSession serves POST /spaces/{id}/sessions: the session alone, or an outbox's first batch,
+// which creates it.
 func createSession(q *request) *fault.Error {
 	held, refused := q.space()
 	if refused == nil {
@@ -166,7 +166,7 @@ func createSession(q *request) *fault.Error {
 	return q.apply(stream, c.batch)
 }
 
-// create makes a session without an outbox.
+// create creates a session without an outbox.
 func (q *request) create(held *server.Capability, c *creation) *fault.Error {
 	var made capability.Ref
 	if c.ref == "" {
@@ -193,8 +193,8 @@ func (q *request) create(held *server.Capability, c *creation) *fault.Error {
 
 func stringArg(name, text string) ledger.Arg { return ledger.Arg{Name: name, JSON: encode(text)} }
 
-// answerMinted answers with a new ref, and its text if it was made here: nobody else has
-// its secret, and nobody is told it again.
+// answerMinted answers with a new ref, and its text if it was minted here: its secret is stored
+// nowhere else and not sent again.
 func (q *request) answerMinted(session, id string, made capability.Ref) {
 	shown := struct {
 		Session string `json:"session"`

@@ -1,4 +1,4 @@
-// Snapshots: the folded state, sent as it is read and never held whole.
+// Snapshots: the folded state, streamed and never held whole.
 
 package httpapi
 
@@ -11,14 +11,14 @@ import (
 	"github.com/mooring-rpc/mooring/session"
 )
 
-// entryJSON is a key of the state. Its payload stands beside it.
+// entryJSON is a key of the state. Its payload is a separate member.
 type entryJSON struct {
 	Key    string `json:"key"`
 	Cursor uint64 `json:"cursor"`
 	Schema uint32 `json:"schema_version"`
 
-	// Ord is its place in the session's order: by the first number, then by the
-	// second, then by key.
+	// Ord is its position in the session's order: by the first number, then by the second, then
+	// by key.
 	Ord [2]uint64 `json:"ord"`
 }
 
@@ -28,11 +28,11 @@ type turnJSON struct {
 	Begun   uint64 `json:"begun"`
 	Ended   uint64 `json:"ended,omitempty"`
 	Outbox  string `json:"outbox"`
-	Ref     string `json:"ref,omitempty"` // it was begun under
+	Ref     string `json:"ref,omitempty"` // the ref it was begun under
 }
 
-// serveSnapshot serves GET /sessions/{id}/snapshot. Its time is bounded by the pace at
-// which it is taken.
+// serveSnapshot serves GET /sessions/{id}/snapshot. Its time is bounded by the rate at which it
+// is read.
 func serveSnapshot(q *request) *fault.Error {
 	params, refused := q.query("at", "hash")
 	if refused != nil {

@@ -1,4 +1,4 @@
-// A session's keys and values as items again: what a share gives out.
+// A session's keys and values as items, as a share returns them.
 
 package opencode
 
@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// AppendItem appends the item {type, data} that a key and its value stand for, as
-// opencode would have synced it. A key that no item has appends nothing.
+// AppendItem appends the item {type, data} of a key and its value, as opencode would have synced
+// it. For a key that is no item's it appends nothing.
 func AppendItem(dst []byte, key string, payload []byte) []byte {
 	kind, _, _ := strings.Cut(key, "/")
 	open, end := `","data":`, "}"
@@ -29,8 +29,8 @@ func AppendItem(dst []byte, key string, payload []byte) []byte {
 
 const diffOpen = `{"diff":`
 
-// wrapDiff makes the object that a payload must be of opencode's array, or of
-// anything else that would not come back as it is.
+// wrapDiff wraps opencode's array in an object, since a payload must be one, and any other value
+// that Diff would not restore.
 func wrapDiff(value []byte) []byte {
 	if isObject(value) && len(Diff(value)) == len(value) {
 		return value
@@ -38,13 +38,13 @@ func wrapDiff(value []byte) []byte {
 	return append(append([]byte(diffOpen), value...), '}')
 }
 
-// Diff is the value of the session_diff item that was put as payload.
+// Diff returns the value of the session_diff item that was put as payload.
 func Diff(payload []byte) []byte {
 	value, ok := bytes.CutPrefix(payload, []byte(diffOpen))
 	if !ok {
 		return payload
 	}
-	if value, ok = bytes.CutSuffix(value, []byte("}")); !ok || !json.Valid(value) { // it has more than that
+	if value, ok = bytes.CutSuffix(value, []byte("}")); !ok || !json.Valid(value) { // it has other members
 		return payload
 	}
 	return value

@@ -1,5 +1,5 @@
-// Package opencode translates between what the coding agent opencode shares and a
-// session's keys and values. It is pure: no wire, no store, no clock.
+// Package opencode translates between the shared data of the coding agent opencode and a
+// session's keys and values. It is pure: no protocol, no store, no clock.
 //
 //	item of a sync {type, data}      key
 //	session                          session
@@ -9,9 +9,29 @@
 //	model, one or an array           model/ID each
 //	messages {messages}              a message and its parts, for each
 //
-// The last item of a key wins. items.go reads items, data.go writes them again;
-// recording.go reads whole files (exports, recordings of share traffic), export.go
-// writes the document that opencode's own export prints.
+// The last item of a key wins. items.go parses items, data.go writes them; recording.go parses
+// whole files (exports, recordings of share traffic), export.go writes the document of opencode's
+// export command.
+//
+// Words:
+//
+//	item       {type, data}: one value as opencode syncs it
+//	put        one key of a session with its value
+//	batch      the puts of one sync request, or of one message of an export
+//	recording  a file of share traffic, one request a line (JSONL)
+//	chain      a digest of a batch and of all before it
+//	orphan     a part without its message
+//
+// # Lock order
+//
+// The package has no locks. Functions may be called concurrently; a Reader is for one goroutine
+// at a time.
+//
+// # Bounds
+//
+//	a line of a recording  64 MiB (maxLine)
+//	a file                 1 GiB (maxFile)
+//	a piece, a payload     Limits
 package opencode
 
 // Put is one key of a session with its value, JSON text that is kept byte for byte.

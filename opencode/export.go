@@ -1,6 +1,6 @@
-// The opencode export of a folded session: info, then the messages with their parts,
-// in the session's order. Values stand byte for byte as they were put; only the object
-// around them is laid out.
+// The opencode export of a folded session: info, then the messages with their parts, in the
+// session's order. Values are byte for byte as they were put; only the object around them is
+// formatted.
 
 package opencode
 
@@ -18,15 +18,15 @@ type exportMessage struct {
 	parts []Put // Key is the part's id
 }
 
-// Export is the document of a session.
+// Export is the export document of a session.
 type Export struct {
 	info     []byte
 	messages []exportMessage
-	Orphans  int // parts whose message is not there
+	Orphans  int // parts without their message
 }
 
-// NewExport makes an export of a session's state, whose entries come in the session's
-// order. name is the id to give a session that has no info of its own.
+// NewExport returns an export of a session's state, whose entries are in the session's order.
+// name is the id of a session that has no info.
 func NewExport(entries []Put, name string) *Export {
 	doc := &Export{}
 	byID := map[string]*exportMessage{}
@@ -54,7 +54,7 @@ func NewExport(entries []Put, name string) *Export {
 		}
 	}
 	if doc.info == nil {
-		id, _ := json.Marshal(name) // a text always marshals
+		id, _ := json.Marshal(name) // a string always marshals
 		doc.info = append(append([]byte(`{"id":`), id...), '}')
 	}
 	for _, m := range byID {
@@ -68,7 +68,7 @@ func NewExport(entries []Put, name string) *Export {
 	return doc
 }
 
-// WriteTo writes the document with a line feed at its end.
+// WriteTo writes the document and a line feed.
 func (d *Export) WriteTo(w io.Writer) (int64, error) {
 	var b bytes.Buffer
 	b.WriteString("{\n  \"info\": ")

@@ -1,4 +1,4 @@
-// Items as they are synced, read into puts.
+// Parsing of synced items into puts.
 
 package opencode
 
@@ -14,19 +14,18 @@ import (
 	"github.com/mooring-rpc/mooring/session"
 )
 
-// Reader gathers the puts of items. The zero value is ready. One goroutine at a
-// time may use it.
+// Reader collects the puts of items. The zero value is ready. It is for one goroutine at a time.
 type Reader struct {
-	Session string   // opencode's id of the session; "" until an item names it. Items of another are refused
-	Created int64    // Unix ms, from the first session's info that says; else 0
+	Session string   // opencode's id of the session; "" until an item names it. Items of another session are refused
+	Created int64    // Unix ms, from the first session's info that has it; else 0
 	Puts    []Put    // in the order of the items
-	Skipped []string // types of items that are not known here, as often as they came
+	Skipped []string // unknown types of items, one element per item
 
-	items int // that were read by Items
+	items int // items read by Items
 }
 
-// Items reads a sync's items {type, data}. The error is Malformed, names the item,
-// and leaves the puts of those before it.
+// Items parses a sync's items {type, data}. The error is Malformed and names the item; the puts
+// of the items before it are kept.
 func (r *Reader) Items(items []json.RawMessage) error {
 	for i, raw := range items {
 		kind, ok := text(raw, "type")
@@ -42,8 +41,8 @@ func (r *Reader) Items(items []json.RawMessage) error {
 	return nil
 }
 
-// Item reads one item, whose data is JSON text. One of a type that is not known is
-// skipped. The error is Malformed.
+// Item parses one item, whose data is JSON text. An item of unknown type is skipped. The error is
+// Malformed.
 func (r *Reader) Item(kind string, data []byte) error {
 	id, idOK := text(data, "id")
 	message, messageOK := text(data, "messageID")
@@ -96,9 +95,8 @@ func (r *Reader) Item(kind string, data []byte) error {
 	return nil
 }
 
-// text is an object's member that is a string, "" if it has none. Names are what they
-// are, unlike with encoding/json, which takes them in any case. It is not ok if the
-// member is something else; null is as good as none.
+// text returns an object's string member, "" if absent. Unlike encoding/json it matches names
+// case-sensitively. ok is false if the member is of another type; null is the same as absent.
 func text(object []byte, name string) (s string, ok bool) {
 	raw, found := ledger.Member(object, name)
 	if !found || string(raw) == "null" {
@@ -107,7 +105,7 @@ func text(object []byte, name string) (s string, ok bool) {
 	return ledger.Unquote(raw), raw[0] == '"'
 }
 
-// list is an object's member that is a list, nil if it has none.
+// list returns an object's array member, nil if absent.
 func list(object []byte, name string) (items []json.RawMessage, err error) {
 	raw, found := ledger.Member(object, name)
 	if found {
@@ -126,7 +124,7 @@ func (r *Reader) put(key string, payload []byte) error {
 	return nil
 }
 
-// Name says which session the items are of; "" says nothing.
+// Name sets the session that the items are of; "" has no effect.
 func (r *Reader) Name(external string) error {
 	if external == "" {
 		return nil
@@ -158,8 +156,8 @@ func (r *Reader) models(data []byte) error {
 	return nil
 }
 
-// modelKey is a model's key. People name models as they like: a name that no key
-// can have stands by its digest; the value has it whole.
+// modelKey returns a model's key. A name that is not valid in a key is replaced by its digest;
+// the value contains it whole.
 func modelKey(id string) string {
 	key := "model/" + id
 	if _, err := session.ParseKey(key); err != nil {
@@ -169,7 +167,7 @@ func modelKey(id string) string {
 	return key
 }
 
-// messages takes the newer form that carries whole messages with their parts.
+// messages parses the newer form, which has whole messages with their parts.
 func (r *Reader) messages(data []byte) error {
 	external, ok := text(data, "sessionID")
 	if !ok {
@@ -190,8 +188,8 @@ func (r *Reader) messages(data []byte) error {
 	return nil
 }
 
-// message puts a message {info, parts}, of that form or of an export, and its parts,
-// each as laid makes it.
+// message puts a message {info, parts}, of that form or of an export, and its parts, each after
+// laid.
 func (r *Reader) message(m []byte, laid func([]byte) []byte) error {
 	info, _ := ledger.Member(m, "info")
 	if err := r.Item("message", laid(info)); err != nil {
@@ -209,15 +207,15 @@ func (r *Reader) message(m []byte, laid func([]byte) []byte) error {
 	return nil
 }
 
-// take gives the puts since the last take.
+// take returns the puts since the last take.
 func (r *Reader) take() []Put {
 	puts := r.Puts
 	r.Puts = nil
 	return puts
 }
 
-// Last keeps the last of each key's puts, in place: where the first one stood, since that is
-// where a key's place in its session begins.
+// Last keeps the last of each key's puts, in place, at the position of the first, since that is
+// where a key's position in its session begins.
 func Last(puts []Put) []Put {
 	at := make(map[string]int, len(puts))
 	kept := puts[:0]
@@ -232,18 +230,17 @@ func Last(puts []Put) []Put {
 	return kept
 }
 
-// Limits is where puts must be cut into pieces: how many one may have, its bytes
-// with what comes along with each put, and the bytes of one payload.
+// Limits bound the pieces into which puts are cut: the number of puts, their bytes including
+// overhead, and the bytes of one payload.
 type Limits struct {
 	Ops, Bytes, Payload int
 
-	// SkipTooLarge has ReadRecording leave out, with a notice, values with more bytes
-	// than a payload may have, which are TooLarge else.
+	// SkipTooLarge makes ReadRecording skip values larger than a payload may be, with a notice,
+	// instead of failing with TooLarge.
 	SkipTooLarge bool
 }
 
-// Cut gives puts in pieces within the limits, in order, without those that are too
-// large for any.
+// Cut returns puts in pieces within the limits, in order, and separately those too large for any.
 func Cut(puts []Put, l Limits) (pieces [][]Put, tooLarge []Put) {
 	var piece []Put
 	size := 0

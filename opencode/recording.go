@@ -1,7 +1,6 @@
-// What a file of opencode's holds, as batches of puts: an export (JSON), a
-// recording of its share traffic (JSONL, one request a line) or the flat array
-// that its share server gives out. Reading is pure and complete before anything
-// is committed, so a bad line leaves nothing behind.
+// Files of opencode's, as batches of puts: an export (JSON), a recording of its share traffic
+// (JSONL, one request a line) or the flat array that its share server returns. Parsing is pure
+// and complete before anything is committed, so a bad line has no effect.
 
 package opencode
 
@@ -22,35 +21,34 @@ import (
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
-// Recording is a file's content in the order it is to be appended.
+// Recording is a file's content in the order in which it is to be appended.
 type Recording struct {
 	External string // opencode's id of the session
 	Created  int64  // Unix ms, from the session's own info; 0 if it has none
 	Batches  []Batch
-	Notices  []string // what was left out or stood twice, for people
+	Notices  []string // values skipped or repeated, for people
 
 	reader Reader
 }
 
-// Batch is one sync request, or one message of an export. Its chain is a digest of
-// it and of all before it: equal chains mean the same batch at the same place of
-// the same session.
+// Batch is one sync request, or one message of an export. Its chain is a digest of it and of all
+// before it: equal chains mean the same batch at the same position of the same session.
 type Batch struct {
-	Line  int // of the file, from 1
+	Line  int // in the file, from 1
 	At    int64
 	Puts  []Put
 	Chain [32]byte
 }
 
-// Bounds of a file, so that one that never ends fills no memory.
+// Bounds of a file, which bound the memory for it.
 const (
 	maxFile = 1 << 30
 	maxLine = 64 << 20 // of a recording
 )
 
-// ReadRecording reads a whole file, a recording line by line. Batches that limits
-// do not allow are cut into pieces; everything else stays as it was recorded. Errors
-// are Malformed or TooLarge and name the line, or the reader's.
+// ReadRecording reads a whole file, a recording line by line. Batches beyond limits are cut into
+// pieces; everything else stays as recorded. The error is Malformed or TooLarge and names the
+// line, or is r's.
 func ReadRecording(r io.Reader, limits Limits) (*Recording, error) {
 	return readRecording(r, limits, maxFile, maxLine)
 }
@@ -72,7 +70,7 @@ func readRecording(r io.Reader, limits Limits, file, line int) (*Recording, erro
 	return rec, nil
 }
 
-// bounded is a reader that is refused what is beyond its bound.
+// bounded is a reader that fails beyond its bound.
 type bounded struct {
 	r          io.Reader
 	left, most int
@@ -88,16 +86,16 @@ func (b *bounded) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// lineReader reads a file by its lines.
+// lineReader reads a file line by line.
 type lineReader struct {
 	r    *bufio.Reader
 	most int // bytes of a line
-	n    int // of the last line
+	n    int // number of the last line
 }
 
 var errLongLine = errors.New("a long line")
 
-// next gives the next line without white space around it. io.EOF at the end,
+// next returns the next line without surrounding white space. The error is io.EOF at the end,
 // errLongLine with the line's beginning if it is too long.
 func (l *lineReader) next() (line []byte, err error) {
 	l.n++
@@ -116,7 +114,7 @@ func (l *lineReader) next() (line []byte, err error) {
 	}
 }
 
-// first is next without empty lines, if a JSON text may begin with it.
+// first returns the next non-empty line, if it can begin a JSON text.
 func (l *lineReader) first() (line []byte, err error) {
 	for {
 		if begin, _ := l.r.Peek(3); l.n == 0 && string(begin) == "\ufeff" {
@@ -138,7 +136,7 @@ func (l *lineReader) first() (line []byte, err error) {
 	}
 }
 
-// read reads the lines as what they are.
+// read parses the lines as a recording, an export or a flat array.
 func (rec *Recording) read(lines *lineReader) error {
 	first, err := lines.first()
 	if err == nil && isRequest(first) {
@@ -166,7 +164,7 @@ func (rec *Recording) read(lines *lineReader) error {
 	return err
 }
 
-// reading names what the reader's error is of; faults say it themselves.
+// reading adds context to the reader's error; faults have their own.
 func reading(err error) error {
 	if fault.CodeOf(err) != fault.Internal {
 		return err
@@ -174,7 +172,7 @@ func reading(err error) error {
 	return fmt.Errorf("read the file: %w", err)
 }
 
-// isRequest says whether a line is a whole request of a recording.
+// isRequest reports whether a line is a whole request of a recording.
 func isRequest(line []byte) bool {
 	if !json.Valid(line) {
 		return false
@@ -184,11 +182,11 @@ func isRequest(line []byte) bool {
 	return method != "" && path != ""
 }
 
-// sniff looks at the first JSON value of what is no recording.
+// sniff determines the kind of a file that is not a recording by its first JSON value.
 func sniff(data []byte) (kind string, err error) {
 	var first json.RawMessage
 	if err := json.NewDecoder(bytes.NewReader(data)).Decode(&first); err != nil {
-		// Of a recording whose first line is spoilt the error is the line's.
+		// In a recording whose first line is corrupt the error is about that line.
 		if line, _, _ := bytes.Cut(bytes.TrimSpace(data), []byte("\n")); bytes.Contains(line, []byte(`"method"`)) {
 			return "requests", nil
 		}
@@ -205,8 +203,7 @@ func sniff(data []byte) (kind string, err error) {
 	return "", fault.Malformed.With("line 1: neither an opencode export (an object with info and messages) nor a recording (one request with method and path a line)")
 }
 
-// readRequests reads a recording, whose first line was read: each sync request is
-// one batch.
+// readRequests parses a recording, whose first line was read: each sync request is one batch.
 func (rec *Recording) readRequests(lines *lineReader, line []byte) error {
 	for {
 		if len(line) > 0 {
@@ -227,7 +224,7 @@ func (rec *Recording) readRequests(lines *lineReader, line []byte) error {
 	}
 }
 
-// request reads one line of a recording.
+// request parses one line of a recording.
 func (rec *Recording) request(n int, line []byte) error {
 	var req struct {
 		At     int64           `json:"at_ms"`
@@ -266,7 +263,7 @@ func (rec *Recording) request(n int, line []byte) error {
 	return nil
 }
 
-// readItems reads the flat array of a share's data as one batch.
+// readItems parses the flat array of a share's data as one batch.
 func (rec *Recording) readItems(data []byte) error {
 	var items []json.RawMessage
 	if err := json.Unmarshal(data, &items); err != nil {
@@ -275,9 +272,8 @@ func (rec *Recording) readItems(data []byte) error {
 	return rec.addItems(1, 0, items)
 }
 
-// readExport reads an export: the session's info is one batch, then every
-// message with its parts. Layout between the values belongs to the file and is
-// dropped; numbers and strings stay as they are written.
+// readExport parses an export: the session's info is one batch, then every message with its
+// parts. White space between values is dropped; numbers and strings stay as written.
 func (rec *Recording) readExport(data []byte) error {
 	var doc json.RawMessage
 	if err := json.Unmarshal(data, &doc); err != nil {
@@ -299,7 +295,7 @@ func (rec *Recording) readExport(data []byte) error {
 	return nil
 }
 
-// addItems makes a batch of a sync's {type, data} items.
+// addItems appends a batch of a sync's {type, data} items.
 func (rec *Recording) addItems(line int, at int64, items []json.RawMessage) error {
 	return rec.addBatch(line, at, func(r *Reader) error { return r.Items(items) })
 }
@@ -318,8 +314,8 @@ func (rec *Recording) addBatch(line int, at int64, fill func(*Reader) error) err
 	return nil
 }
 
-// noteRepeated notices the keys that stand more than once, with other values, where a
-// file shows a state: of these the last value stays.
+// noteRepeated adds a notice for keys that occur more than once, with different values, in a file
+// that is a state: the last value is kept.
 func (rec *Recording) noteRepeated() {
 	last, noted := map[string][]byte{}, map[string]bool{}
 	for _, b := range rec.Batches {
@@ -337,7 +333,7 @@ func (rec *Recording) notice(format string, args ...any) {
 	rec.Notices = append(rec.Notices, fmt.Sprintf(format, args...))
 }
 
-// split cuts batches that the server would not take.
+// split cuts batches that exceed the server's limits.
 func (rec *Recording) split(limits Limits) error {
 	var out []Batch
 	for _, b := range rec.Batches {
@@ -356,7 +352,7 @@ func (rec *Recording) split(limits Limits) error {
 	return nil
 }
 
-// chain sets every batch's digest.
+// chain sets every batch's chain.
 func (rec *Recording) chain() {
 	prev := sha256.Sum256([]byte("mooring import v1\x00" + rec.External))
 	for i := range rec.Batches {
@@ -389,7 +385,7 @@ func lineError(line int, format string, args ...any) error {
 	return malformed("line %d: %s", line, fmt.Sprintf(format, args...))
 }
 
-// onLine names the line of an item's error.
+// onLine adds the line to an item's error.
 func onLine(line int, err error) error {
 	var f *fault.Error
 	if !errors.As(err, &f) {
@@ -398,7 +394,7 @@ func onLine(line int, err error) error {
 	return lineError(line, "%s", f.Message)
 }
 
-// whereIn names the line of a JSON error in a file of one value.
+// whereIn adds the line to a JSON error in a file of one value.
 func whereIn(data []byte, err error) string {
 	at := int64(-1)
 	var syntax *json.SyntaxError
@@ -409,7 +405,7 @@ func whereIn(data []byte, err error) string {
 	case errors.As(err, &wrongType):
 		at = wrongType.Offset
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-		at = int64(len(data)) // cut short
+		at = int64(len(data)) // truncated
 	}
 	if at < 0 || at > int64(len(data)) {
 		return "the file"

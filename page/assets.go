@@ -1,7 +1,7 @@
 package page
 
-// What the browser loads besides pages: built by make web, in the binary, and
-// served under names that change with their content.
+// The files that pages load: built by make web, embedded in the binary, and served under names
+// that change with their content.
 
 import (
 	"crypto/sha256"
@@ -16,21 +16,20 @@ import (
 //go:embed dist
 var dist embed.FS
 
-// asset is one file as it is served.
+// asset is one served file.
 type asset struct {
 	body []byte
 	kind string // its Content-Type
 }
 
-// assetNames are the names under which files of dist are served, assets what is
-// served under each.
+// assetNames maps a file of dist to the name it is served under, assets that name to the file.
 var assetNames, assets = load()
 
 func load() (map[string]string, map[string]asset) {
 	names, files := map[string]string{}, map[string]asset{}
 	list, err := dist.ReadDir("dist")
 	if err != nil {
-		panic("page: " + err.Error()) // embedded: it is there, or nothing was built
+		panic("page: " + err.Error()) // embedded: it exists, or nothing was built
 	}
 	for _, f := range list {
 		body, err := dist.ReadFile("dist/" + f.Name())
@@ -46,7 +45,7 @@ func load() (map[string]string, map[string]asset) {
 }
 
 func kindOf(ext string) string {
-	switch ext { // not the system's table, which may be anything
+	switch ext { // not the system's table, which varies
 	case ".js":
 		return "text/javascript; charset=utf-8"
 	case ".css":
@@ -57,12 +56,11 @@ func kindOf(ext string) string {
 	return "application/octet-stream"
 }
 
-// assetPath is where a file of dist is served, below a server's base.
+// assetPath returns the path of a file of dist, below a server's base.
 func assetPath(base, name string) string { return base + "/assets/" + assetNames[name] }
 
-// Assets serves the files that pages refer to, at any path that ends in their
-// names: to be mounted at /assets/. They never change under a name, so browsers
-// keep them for good.
+// Assets serves the pages' files, at any path that ends in their names: mount it at /assets/. A
+// name's content never changes, so browsers cache it forever.
 func Assets() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
@@ -81,7 +79,7 @@ func Assets() http.Handler {
 			h.Set("Content-Security-Policy", "default-src 'none'; sandbox")
 			h.Set("Cross-Origin-Resource-Policy", "same-origin")
 			if r.Method == http.MethodGet {
-				_, _ = w.Write(a.body) // to who has gone there is nothing to say
+				_, _ = w.Write(a.body) // the client may have gone
 			}
 		}
 	})

@@ -1,6 +1,6 @@
 package page
 
-// Code, highlighted with classes; their styles are generated (chromacss).
+// Code, highlighted with classes; the style sheet is generated (chromacss).
 
 import (
 	"path"
@@ -13,9 +13,8 @@ import (
 	"github.com/mooring-rpc/mooring/page/internal/palette"
 )
 
-// languages are those that are highlighted, by the names that people give them.
-// The rest is shown plain: any one may ask for any of them, and each takes memory
-// for good once it was used.
+// languages are the highlighted languages, by their common names. Others are shown plain: a page
+// can ask for any language, and each one used keeps its memory for good.
 var languages = map[string]string{
 	"bash": "bash", "sh": "bash", "shell": "bash", "zsh": "bash", "console": "bash", "c": "c", "h": "c", "cpp": "c++", "c++": "c++", "cc": "c++", "hpp": "c++",
 	"cs": "c#", "csharp": "c#", "c#": "c#", "css": "css", "diff": "diff", "patch": "diff", "dockerfile": "docker", "docker": "docker", "elixir": "elixir", "ex": "elixir", "exs": "elixir",
@@ -26,7 +25,7 @@ var languages = map[string]string{
 	"scala": "scala", "scss": "scss", "sql": "sql", "swift": "swift", "ts": "typescript", "typescript": "typescript", "vue": "vue", "yaml": "yaml", "yml": "yaml", "zig": "zig",
 }
 
-// languageOf is the language of a file by its name; "" if it is not known.
+// languageOf returns the language of a file by its name; "" if unknown.
 func languageOf(file string) string {
 	base := strings.ToLower(path.Base(cutBytes(file, 4096)))
 	if ext := strings.TrimPrefix(path.Ext(base), "."); ext != "" {
@@ -35,7 +34,7 @@ func languageOf(file string) string {
 	return languages[base]
 }
 
-// codeBlock writes code as a block of its own.
+// codeBlock writes code as a block.
 func codeBlock(o *out, code, language string) {
 	if strings.TrimSpace(code) == "" {
 		o.lit(`<p class="clip">Nothing.</p>`)
@@ -51,8 +50,8 @@ func codeBlock(o *out, code, language string) {
 	o.clipped(len(code))
 }
 
-// highlight writes code with its tokens marked, as far as size and time go; the
-// rest is plain.
+// highlight writes code with marked tokens, within the bounds of size and time; the rest is
+// plain.
 func highlight(o *out, code, language string) {
 	name := languages[strings.ToLower(language)]
 	if name == "" || len(code) > codeBytes || o.spent > codeTime {
@@ -65,9 +64,9 @@ func highlight(o *out, code, language string) {
 	o.text(code[min(done, len(code)):])
 }
 
-// tokenise writes tokens until the deadline, and says how many bytes they had.
+// tokenise writes tokens until the deadline, and returns how many bytes they had.
 func tokenise(o *out, code, name string, until time.Time) (done int) {
-	defer func() { _ = recover() }() // a lexer's defect must not take the page with it
+	defer func() { _ = recover() }() // a lexer's panic must not break the page
 	lexer := lexers.Get(name)
 	if lexer == nil {
 		return 0
@@ -78,7 +77,7 @@ func tokenise(o *out, code, name string, until time.Time) (done int) {
 	}
 	for t := tokens(); t != chroma.EOF; t = tokens() {
 		if done+len(t.Value) > len(code) || code[done:done+len(t.Value)] != t.Value {
-			return done // what it gives is not the code
+			return done // the lexer altered the code
 		}
 		if class := palette.Class(t.Type); class == "" {
 			o.text(t.Value)

@@ -1,14 +1,14 @@
 package page
 
-// The table of contents: an entry a turn, made while the messages pass and
-// written at the end; styles put it to the side.
+// The table of contents: an entry a turn, collected while messages are written and written at the
+// end; styles put it to the side.
 
 import (
 	"regexp"
 	"strings"
 )
 
-// contents are the entries so far: bounded in number, and each in size.
+// contents are the entries collected: bounded in number, and each in size.
 type contents struct {
 	entries []heading
 	open    bool // the last entry has no text yet
@@ -21,7 +21,7 @@ type heading struct {
 	at       int64 // Unix ms
 }
 
-// message notes a message: each of somebody's is a turn, and so is the first.
+// message adds a message: each user's message is a turn, and so is the first message.
 func (c *contents) message(id string, p fields, user bool) {
 	c.open = false
 	if !user && len(c.entries) > 0 {
@@ -35,7 +35,7 @@ func (c *contents) message(id string, p fields, user bool) {
 	c.open = true
 }
 
-// part gives the open entry its text: the first that somebody says.
+// part sets the open entry's text from the first suitable part.
 func (c *contents) part(message string, p fields) {
 	if !c.open {
 		return
@@ -51,7 +51,7 @@ func (c *contents) part(message string, p fields) {
 	}
 }
 
-// says is the line by which a part of text names its turn; "" if it does not.
+// says returns the line by which a text part names its turn; "" if it does not.
 func says(p fields) string {
 	if p.at("type").text() != "text" || p.at("synthetic").Raw == "true" {
 		return ""
@@ -61,13 +61,13 @@ func says(p fields) string {
 
 var marks = regexp.MustCompile("`+|\\*\\*+|__+|(?m:^[#>]+ )")
 
-// unmarked is the beginning of a text without the commonest marks of markdown.
+// unmarked returns the beginning of a text without the commonest markdown marks.
 func unmarked(s string) string {
 	return marks.ReplaceAllString(strings.TrimSpace(cutBytes(strings.TrimSpace(cutBytes(s, 4096)), 512)), "")
 }
 
-// write writes the contents and what the session comes to. closes is where the
-// browser gives up its right to the session; "" if it has none of its own.
+// write writes the contents and the session's totals. closes is the path that ends the browser's
+// token; "" if there is none.
 func (c *contents) write(o *out, t *totals, closes string) {
 	o.lit(`<nav id="contents" aria-labelledby="contents-title" tabindex="-1"><div class="sheet"><div class="sheet-head"><h2 id="contents-title">Contents</h2>`,
 		`<a class="button shut" href="#session">Close</a></div><ol id="turns">`)

@@ -1,6 +1,6 @@
 package page
 
-// Diffs: unified ones as they came, and texts before and after compared.
+// Diffs: unified ones as received, and comparisons of texts before and after.
 
 import (
 	"strconv"
@@ -9,7 +9,7 @@ import (
 	"github.com/rogpeppe/go-internal/diff"
 )
 
-// changeSet writes a list of changes, folded into one card.
+// changeSet writes a list of changes in one folded card.
 func changeSet(o *out, list fields) {
 	if list.empty() {
 		return
@@ -30,8 +30,8 @@ func changeSet(o *out, list fields) {
 	o.lit(`</div></details>`)
 }
 
-// changes writes a list of files' changes, each {file, patch} or {file, before,
-// after} with counts, as session_diff and messages' summaries have them.
+// changes writes a list of files' changes, each {file, patch} or {file, before, after} with
+// counts, as in session_diff and messages' summaries.
 func changes(o *out, list fields) {
 	if !list.IsArray() {
 		rawCard(o, "Changes", "", list)
@@ -80,7 +80,7 @@ func changeKind(c fields) string {
 	return oneLine(kind.text(), 24)
 }
 
-// changeCount writes how many lines came and went.
+// changeCount writes the numbers of lines added and removed.
 func changeCount(o *out, added, removed float64) {
 	if added <= 0 && removed <= 0 {
 		return
@@ -126,8 +126,8 @@ func compare(o *out, before, after string) {
 	unified(o, string(diff.Diff("before", lines(before), "after", lines(after))))
 }
 
-// lines is text that ends in a line feed, so that a last line without one is not
-// said to differ from the same with one.
+// lines returns a text that ends in a line feed, so that a missing last line feed is not a
+// difference.
 func lines(s string) []byte {
 	if s != "" && !strings.HasSuffix(s, "\n") {
 		s += "\n"
@@ -135,13 +135,12 @@ func lines(s string) []byte {
 	return []byte(s)
 }
 
-// unified writes a unified diff with the numbers of its lines. What is none is
-// written as it is.
+// unified writes a unified diff with line numbers. Any other text is written as is.
 func unified(o *out, text string) {
 	o.lit(`<div class="diff"><table><caption class="unseen">Changed lines</caption><tbody>`)
 	var old, new int // the next lines' numbers; 0 before the first hunk
 	size := len(text)
-	several := strings.Count(text, "\n--- ") > 1 // files: each is named
+	several := strings.Count(text, "\n--- ") > 1 // several files: each is named
 	text = cutBytes(text, shownBytes)
 	for text != "" {
 		line, rest, _ := strings.Cut(text, "\n")
@@ -160,7 +159,7 @@ func unified(o *out, text string) {
 				diffRow(o, "meta", 0, 0, line)
 			}
 		case new == 0 && old == 0 && (strings.HasPrefix(line, "--- ") || strings.HasPrefix(line, "+++ ")):
-			// The names stand above already.
+			// The file's names are written above already.
 		case strings.HasPrefix(line, "+"):
 			diffRow(o, "add", 0, new, line[1:])
 			new = next(new)
@@ -189,7 +188,7 @@ func next(n int) int {
 	return n + 1
 }
 
-// hunk reads the first lines' numbers from a hunk's head.
+// hunk parses the first lines' numbers in a hunk's head.
 func hunk(line string) (old, new int) {
 	for i, word := range strings.Fields(cutBytes(line, 100)) {
 		if i == 0 || i > 2 || len(word) < 2 {
@@ -210,14 +209,14 @@ func hunk(line string) (old, new int) {
 	return old, new
 }
 
-// diffRow writes one line; a number of 0 is none.
+// diffRow writes one line; a number of 0 is omitted.
 func diffRow(o *out, class markup, old, new int, line string) {
 	o.lit(`<tr class="`, class, `"><td class="n"`)
 	number(o, old)
 	o.lit(`></td><td class="n"`)
 	number(o, new)
 	o.lit(`></td><td class="l">`)
-	switch class { // for who cannot see the colour, and for copying
+	switch class { // for readers who cannot see the colour, and for copying
 	case "add":
 		o.lit(`<ins>`)
 		o.text(line)
@@ -232,7 +231,7 @@ func diffRow(o *out, class markup, old, new int, line string) {
 	o.lit(`</td></tr>`)
 }
 
-// number writes a line's number where styles show it and copying leaves it out.
+// number writes a line number that styles show and copying omits.
 func number(o *out, n int) {
 	if n != 0 {
 		o.attr("data-n", itoa(n))

@@ -1,6 +1,6 @@
 package page
 
-// Reading payloads: any field may be missing or of any type.
+// Reading of payloads: any field may be missing or of any type.
 
 import (
 	"math"
@@ -11,16 +11,16 @@ import (
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
-// fields is a JSON value. What is not there is like null.
+// fields is a JSON value. A missing value is like null.
 type fields struct {
 	gjson.Result
-	below *map[string]fields // of an object, once something below it was asked for
+	below *map[string]fields // of an object, filled at its first use
 }
 
-// result is what gjson iterates over.
+// result is gjson's value.
 type result = gjson.Result
 
-// read is a payload.
+// read parses a payload.
 func read(payload []byte) fields { return value(gjson.ParseBytes(payload)) }
 
 func value(v result) fields {
@@ -31,11 +31,11 @@ func value(v result) fields {
 	return f
 }
 
-// namesMax is how many of an object's names are looked at for those that are known.
+// namesMax is how many of an object's members are indexed.
 const namesMax = 1000
 
-// at is the value below constant names. An object is gone through once; of equal
-// names the last counts, as it does for deltas.
+// at returns the value below constant names. An object is indexed once; of repeated names the
+// last counts, as for deltas.
 func (f fields) at(names ...string) fields {
 	for _, name := range names {
 		if f.below == nil {
@@ -54,7 +54,7 @@ func (f fields) at(names ...string) fields {
 	return f
 }
 
-// text is a string as it is, and anything else as its JSON text; null is "".
+// text returns a string as is, and any other value as its JSON text; null is "".
 func (f fields) text() string {
 	switch f.Type {
 	case gjson.Null:
@@ -68,10 +68,10 @@ func (f fields) text() string {
 	return f.Raw
 }
 
-// label is text for a place within a line.
+// label returns text as a label within a line.
 func (f fields) label() string { return oneLine(f.text(), labelBytes) }
 
-// number is a finite number; 0 for anything else.
+// number returns a finite number; 0 for any other value.
 func (f fields) number() float64 {
 	if f.Type != gjson.Number || math.IsNaN(f.Num) || math.IsInf(f.Num, 0) {
 		return 0
@@ -79,7 +79,7 @@ func (f fields) number() float64 {
 	return f.Num
 }
 
-// millis is a time in Unix milliseconds between 1970 and 9999; 0 for anything else.
+// millis returns a time in Unix milliseconds between 1970 and 9999; 0 for any other value.
 func (f fields) millis() int64 {
 	if n := f.number(); n >= 1 && n < 253402300800000 {
 		return int64(n)
@@ -87,8 +87,8 @@ func (f fields) millis() int64 {
 	return 0
 }
 
-// each calls do with the items of an array, or the values of an object by name, up
-// to listItems, and says how many more there are.
+// each calls do with the elements of an array, or the members of an object by name, at most
+// listItems, and returns how many more there are.
 func (f fields) each(do func(name string, v fields)) (more int) {
 	if !f.IsArray() && !f.IsObject() {
 		return 0
@@ -103,7 +103,7 @@ func (f fields) each(do func(name string, v fields)) (more int) {
 	return max(n-listItems, 0)
 }
 
-// empty says whether there is nothing to show.
+// empty reports whether there is nothing to show.
 func (f fields) empty() bool {
 	switch {
 	case f.Type == gjson.Null:
@@ -116,17 +116,17 @@ func (f fields) empty() bool {
 	return f.Type == gjson.String && f.Str == ""
 }
 
-// role is a message's.
+// role returns a message's role.
 func role(p fields) string { return p.at("role").text() }
 
-// partOf is a part key's message and part id.
+// partOf splits a part's key into message and part id.
 func partOf(key string) (message, id string) {
 	message, id, _ = strings.Cut(strings.TrimPrefix(key, "part/"), "/")
 	return message, id
 }
 
-// indented is JSON text as people read it: one value a line, up to limit bytes.
-// The text need not be whole.
+// indented formats JSON text for people: one value a line, up to limit bytes. The text may be
+// truncated.
 func indented(raw string, limit int) string {
 	var b strings.Builder
 	depth, quoted := 0, false

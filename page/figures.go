@@ -1,6 +1,6 @@
 package page
 
-// Numbers as people read them.
+// Formatting of numbers for people.
 
 import (
 	"fmt"
@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// bytesText is a size in binary units.
+// bytesText formats a size in binary units.
 func bytesText(n int) string {
 	switch {
 	case n < 1<<10:
@@ -20,7 +20,7 @@ func bytesText(n int) string {
 	return strconv.FormatFloat(math.Round(float64(n)/(1<<20)*10)/10, 'f', -1, 64) + " MiB"
 }
 
-// countText is a count with a thousands separator.
+// countText formats a count with thousands separators.
 func countText(n float64) string {
 	if n < 0 || n >= 1e15 {
 		return strconv.FormatFloat(n, 'g', 4, 64)
@@ -32,7 +32,7 @@ func countText(n float64) string {
 	return s
 }
 
-// costText is an amount of dollars; "" for none.
+// costText formats an amount of dollars; "" for none.
 func costText(n float64) string {
 	switch {
 	case n == 0:
@@ -47,8 +47,7 @@ func costText(n float64) string {
 	return "$" + strconv.FormatFloat(n, 'f', 2, 64)
 }
 
-// spanText is how long it took from one time to another, Unix ms; "" if either is
-// not known.
+// spanText formats the duration between two times, Unix ms; "" if either is unknown.
 func spanText(from, to int64) string {
 	if from == 0 || to < from {
 		return ""
@@ -66,12 +65,12 @@ func spanText(from, to int64) string {
 	return fmt.Sprintf("%d h %d min", int(d.Hours()), int(d.Minutes())%60)
 }
 
-// time writes a time, Unix ms, in UTC; the script makes the reader's own of it.
+// time writes a time, Unix ms, in UTC; the script converts it to the reader's time zone.
 func (o *out) time(ms int64) {
 	timeAs(o, ms, "", "2 Jan 2006, 15:04 UTC")
 }
 
-// clock is time without the day, which the title tells.
+// clock writes a time without its date, which is in the title.
 func (o *out) clock(ms int64) { timeAs(o, ms, "clock", "15:04:05 UTC") }
 
 func timeAs(o *out, ms int64, class, layout string) {
@@ -90,7 +89,7 @@ func timeAs(o *out, ms int64, class, layout string) {
 	o.lit(`</time>`)
 }
 
-// tokens are those of a message or step.
+// tokens are the token counts of a message or step.
 type tokens struct{ in, out, reasoning, read, write float64 }
 
 func tokensOf(p fields) tokens {
@@ -101,7 +100,7 @@ func tokensOf(p fields) tokens {
 
 func (t tokens) any() bool { return t != tokens{} }
 
-// detail is what the tokens are, for people.
+// detail formats the token counts.
 func (t tokens) detail() string {
 	s := countText(t.in) + " in, " + countText(t.out) + " out"
 	for _, more := range []struct {
@@ -115,7 +114,7 @@ func (t tokens) detail() string {
 	return s
 }
 
-// totals are what a session's page sums up while it is written.
+// totals are the sums of a session's page, collected while it is written.
 type totals struct {
 	messages, turns, parts, tools int
 	tokens                        tokens
@@ -148,5 +147,5 @@ func (t *totals) part(p fields) {
 	}
 }
 
-// plainNumber is a number for the script.
+// plainNumber formats a number for the script.
 func plainNumber(n float64) string { return strconv.FormatFloat(n, 'g', 15, 64) }

@@ -1,7 +1,7 @@
 package page
 
-// Files that a message carries: shown only if they are small images within the
-// page itself. Nothing is ever loaded from elsewhere.
+// Files of a message: shown only if they are small images embedded in the payload. Nothing is
+// ever loaded from elsewhere.
 
 import (
 	"encoding/base64"
@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// file writes a file part, or an attachment of a tool's.
+// file writes a file part, or a tool's attachment.
 func file(o *out, p fields) {
 	name := p.at("filename").label()
 	if name == "" {
@@ -55,8 +55,8 @@ func file(o *out, p fields) {
 	o.lit(`</figcaption></figure>`)
 }
 
-// image is the address again if it is an image that is shown within the page: of a
-// kind that browsers only draw, in base64, and of bounded size.
+// image returns address if it is an image shown in the page: of a type that browsers only render,
+// in base64, and of bounded size.
 func image(address string) (src string, tooLarge bool) {
 	for _, kind := range []string{"image/png", "image/jpeg", "image/gif", "image/webp"} {
 		data, ok := strings.CutPrefix(address, "data:"+kind+";base64,")
@@ -73,7 +73,7 @@ func image(address string) (src string, tooLarge bool) {
 	return "", false
 }
 
-// outside is an address again if it may be a link: http or https, of a host.
+// outside returns address if it may be a link: http or https, with a host.
 func outside(address string) string {
 	if len(address) > 2048 {
 		return ""

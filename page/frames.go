@@ -1,6 +1,6 @@
 package page
 
-// What happens to a session while its page is open.
+// Changes of a session while its page is open.
 
 import (
 	"bytes"
@@ -14,7 +14,7 @@ import (
 //
 //	block  {"key","html"}            a block, new or replaced whole; a message's is without its parts
 //	text   {"key","offset","text"}   appended to a part's text, at a byte offset
-//	gone   {"key"}                   a block is no more
+//	gone   {"key"}                   a block was removed
 //	turn   {"message","status","html"}
 //	info   {"title","html"}          the session's own
 type Frame struct {
@@ -22,12 +22,12 @@ type Frame struct {
 	Data  []byte
 }
 
-// Placing gives the place of a key whose value i of an event is, for a page that has
-// none of it: session.Order.Place for one that is shown all events.
+// Placing returns the position of the key of an event's value i, for a page that does not have the
+// key: session.Order.NewOrd for a reader who is shown all events.
 type Placing func(e *session.Event, i int, key string, payload []byte) session.Ord
 
-// Frames are what a followed event changes on the page: none, one or several, in
-// the order in which they are to be made.
+// Frames returns the changes of an event on the page: any number, in the order in which they are to
+// be applied.
 func Frames(e *session.Event, place Placing) []Frame {
 	if e.Hidden {
 		return nil
@@ -62,10 +62,10 @@ func Frames(e *session.Event, place Placing) []Frame {
 	case session.MethodResumed:
 		return []Frame{turnFrame(e, session.Streaming.String())}
 	}
-	return nil // create, share, revoke and the like change nothing that the page shows
+	return nil // create, share, revoke and similar events change nothing on the page
 }
 
-// Puts are the keys that an event puts on the page.
+// Puts returns the keys that an event puts on the page.
 func Puts(e *session.Event) (keys []string) {
 	switch e.Method {
 	case session.MethodPut, session.MethodBegin:
@@ -79,7 +79,7 @@ func Puts(e *session.Event) (keys []string) {
 	return keys
 }
 
-// entries are the puts within another event's payload.
+// entries returns the frames of the puts within another event's payload.
 func entries(e *session.Event, place Placing) []Frame {
 	var frames []Frame
 	read(e.Payload).at("entries").ForEach(func(_, v result) bool {
@@ -91,8 +91,8 @@ func entries(e *session.Event, place Placing) []Frame {
 	return frames
 }
 
-// put is what a key's new value changes: ord is its place if the page has none of it.
-// One without a payload was purged.
+// put returns the change by a key's new value; ord is its position if the page does not have the
+// key. A value without a payload was purged.
 func put(e *session.Event, ord session.Ord, key string, schema uint32, payload []byte) Frame {
 	if len(payload) == 0 {
 		return gone(key)
@@ -108,7 +108,7 @@ func put(e *session.Event, ord session.Ord, key string, schema uint32, payload [
 	}{key, html})
 }
 
-// gone takes a block away. The session's own stays, empty.
+// gone removes a block. The session's info stays, empty.
 func gone(key string) Frame {
 	if key == "session" {
 		var o out
@@ -137,7 +137,7 @@ func turnFrame(e *session.Event, status string) Frame {
 	}{strings.TrimPrefix(e.Key, session.MessageKey("")), status, string(o.b)})
 }
 
-// frame encodes v, one of this file's structs of strings and numbers.
+// frame encodes v, a struct of strings and numbers.
 func frame(event string, v any) Frame {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)

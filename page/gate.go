@@ -1,6 +1,6 @@
 package page
 
-// The pages before and after sessions: asking for a secret, and failures.
+// Pages without a session: forms for a secret, and failures.
 
 import (
 	"io"
@@ -9,8 +9,8 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 )
 
-// plainBar writes the bar of a page that is no session's. closes is where one
-// signs out; "" for nowhere.
+// plainBar writes the bar of a page without a session. closes is the path that signs out; "" for
+// none.
 func plainBar(o *out, title markup, closes string) {
 	o.lit(`<header class="bar">`, mark, `<h1 id="title">`, title, `</h1><div class="tools">`)
 	if closes != "" {
@@ -21,10 +21,9 @@ func plainBar(o *out, title markup, closes string) {
 	o.lit(themeButton, `</div></header>`)
 }
 
-// Unlock writes the page of /s/ID as whoever asks for it without a token gets it: its
-// script sends the secret, which stands in the fragment and which no server has seen,
-// to ID/open below /s/, and puts the page that it gets for the token in this one's
-// place. id is the ref's.
+// Unlock writes the page of /s/ID for a visitor without a token: its script sends the secret,
+// which is in the fragment and never sent by the browser, to ID/open below /s/, and replaces this
+// page by the one it gets for the token. id is the ref's.
 func Unlock(w io.Writer, base, id string) error {
 	var o out
 	s := shell{title: "Open a session", base: base, kind: "unlock"}
@@ -42,8 +41,8 @@ func Unlock(w io.Writer, base, id string) error {
 
 const needsScript markup = `<noscript><p class="error">This takes JavaScript: a fragment is never sent to a server, so a script has to hand the secret over.</p></noscript>`
 
-// SignIn is Unlock for /sessions: its script sends a ref, from the fragment or from
-// the form, to /sessions/open.
+// SignIn is Unlock for /sessions: its script sends a ref, from the fragment or the form, to
+// /sessions/open.
 func SignIn(w io.Writer, base string) error {
 	var o out
 	s := shell{title: "Sessions", base: base, kind: "signin"}
@@ -60,7 +59,7 @@ func SignIn(w io.Writer, base string) error {
 	return err
 }
 
-// Failure writes the page for an HTTP status that is an error; f says why.
+// Failure writes the page of an HTTP error status; f is the reason.
 func Failure(w io.Writer, base string, status int, f *fault.Error) error {
 	var o out
 	title := overTitle(f.Code)

@@ -1,31 +1,29 @@
 package page
 
-// What bounds the size of what is shown, and the work for it. Above a bound the
-// page says in plain words what it leaves out.
+// Bounds of output size and work. Where a bound is reached the page has a note of what it omits.
 
 import "time"
 
 const (
 	shownBytes    = 256 << 10        // of one field
-	markdownBytes = 96 << 10         // of a text that is read as markdown; longer ones are shown as they are
-	codeBytes     = 24 << 10         // of code that is highlighted
-	pageTime      = 10 * time.Second // for the highlighting of a whole page's code
+	markdownBytes = 96 << 10         // of a text rendered as markdown; longer ones are shown as they are
+	codeBytes     = 24 << 10         // of highlighted code
+	pageTime      = 10 * time.Second // for highlighting a whole page's code
 	diffLines     = 1500             // of one block's diffs
-	diffBytes     = 512 << 10        // of a text that is compared with another
+	diffBytes     = 512 << 10        // of a text compared with another
 	listItems     = 200              // files, todos, models' traits: of one list
 	labelBytes    = 160              // of a title, name or path within a line
-	contentsMax   = 2000             // entries of the contents; the script has it too
-	saysBytes     = 80               // of the text of one of them
-	imageBytes    = 192 << 10        // of an image within the page
-	jsonDepth     = 24               // from which on JSON is not indented further
+	contentsMax   = 2000             // entries of the contents; the script has the same bound
+	saysBytes     = 80               // of the text of one entry
+	imageBytes    = 192 << 10        // of an image in the page
+	jsonDepth     = 24               // depth from which JSON is not indented
 )
 
-// codeTime is for the highlighting of one block's code: a lexer is stopped between
-// two tokens. It is a variable for tests, whose goldens must not depend on how busy
-// the machine is.
+// codeTime bounds the highlighting of one block's code: a lexer is stopped between two tokens. It
+// is a variable for tests, whose goldens must not depend on the machine's load.
 var codeTime = 100 * time.Millisecond
 
-// shown writes s, clipped to shownBytes, and how much is left out.
+// shown writes s, truncated to shownBytes; clipped writes the note.
 func (o *out) shown(s string) {
 	if len(s) <= shownBytes {
 		o.text(s)
@@ -34,7 +32,7 @@ func (o *out) shown(s string) {
 	o.text(cutBytes(s, shownBytes))
 }
 
-// clipped writes the note that stands below a field that was too long.
+// clipped writes the note below a truncated field.
 func (o *out) clipped(size int) {
 	if size > shownBytes {
 		o.lit(`<p class="clip">The first `)

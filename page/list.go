@@ -7,17 +7,17 @@ import (
 	"strconv"
 )
 
-// List is the page of sessions that a holder may see.
+// List is the content of the page that lists sessions.
 type List struct {
 	Base  string // path prefix of the server
 	Rows  []Row
-	Query string // what was searched for
+	Query string // the search text
 	Order string // "changed", "newest", "oldest" or "title"
-	First string // path with query of the first page, below Base; "" where this is it
-	Next  string // likewise of the next one; "" for none
+	First string // path with query of the first page, below Base; "" if this is it
+	Next  string // likewise of the next page; "" for none
 	Note  string // a remark above the rows; "" for none
 
-	Deleted bool // deleted sessions are shown, too
+	Deleted bool // deleted sessions are included
 }
 
 // Row is a session in the list.
@@ -32,8 +32,8 @@ type Row struct {
 	Link     string // path of its page below Base; "" for none
 }
 
-// Sessions writes the list of sessions, with a form for searching and sorting: GET
-// of the page itself with q, order and deleted.
+// Sessions writes the list of sessions, with a form for search and order: GET of the page itself
+// with q, order and deleted.
 func Sessions(w io.Writer, l List) error {
 	var o out
 	shell{title: "Sessions", base: l.Base, kind: "sessions"}.open(&o)
@@ -51,7 +51,7 @@ func Sessions(w io.Writer, l List) error {
 	o.lit(`>Deleted, too</label><button class="button primary">Show</button></form>`)
 	o.element("p", "hint remark", l.Note)
 	switch {
-	case len(l.Rows) == 0 && l.Next != "": // the note says it
+	case len(l.Rows) == 0 && l.Next != "": // the note explains it
 	case len(l.Rows) == 0 && l.Query != "":
 		o.lit(`<p class="none">No session matches.</p>`)
 	case len(l.Rows) == 0:

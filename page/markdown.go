@@ -1,7 +1,7 @@
 package page
 
-// Markdown: read by goldmark, with everything that could be more than text made
-// text, and sanitised by bluemonday before it reaches the page.
+// Markdown: parsed by goldmark, with every construct beyond text reduced to text, and sanitised
+// by bluemonday before it reaches the page.
 
 import (
 	"bytes"
@@ -22,10 +22,10 @@ import (
 	"github.com/yuin/goldmark/util"
 )
 
-// sanitised is HTML that went through the sanitiser.
+// sanitised is HTML that the sanitiser returned.
 type sanitised []byte
 
-// policy is all that rendered markdown may contain.
+// policy returns the policy of elements and attributes allowed in rendered markdown.
 var policy = sync.OnceValue(func() *bluemonday.Policy {
 	p := bluemonday.NewPolicy()
 	p.AllowElements("p", "br", "hr", "h3", "h4", "h5", "h6", "blockquote", "ul", "ol", "li", "pre", "code", "em", "strong", "del",
@@ -56,8 +56,8 @@ var reader = sync.OnceValue(func() goldmark.Markdown {
 		goldmark.WithRendererOptions(renderer.WithNodeRenderers(util.Prioritized(nodes{}, 1)), html.WithHardWraps()))
 })
 
-// markdown writes text as markdown. Text that is too long or would cost too much is written
-// as it is.
+// markdown writes text as markdown. Text that is too long or would cost too much is written as it
+// is.
 func markdown(o *out, s string) {
 	if strings.TrimSpace(s) == "" {
 		return
@@ -69,8 +69,7 @@ func markdown(o *out, s string) {
 	}
 }
 
-// readMarkdown writes text, in which all characters and line ends are what they
-// will be, as markdown; false if it would cost too much.
+// readMarkdown writes cleaned text as markdown; false if it would cost too much.
 func readMarkdown(o *out, s string) bool {
 	if costly(s) {
 		return false
@@ -84,18 +83,18 @@ func readMarkdown(o *out, s string) bool {
 	return true
 }
 
-// What nobody writes, and what would take the reader time in proportion to more
-// than the text's length.
+// Bounds of constructs that real texts do not reach, and that would take the renderer time in
+// proportion to more than the text's length.
 const (
-	deepest     = 16       // blocks within each other: each line costs what its depth is
-	linkWork    = 48 << 20 // ends of links' texts, times the bytes in which each may look for its end
-	emphasisMax = 10000    // markers of emphasis: each may look at all that are open
-	cellsMax    = 100_000  // of tables: every row has all the cells that the head has, however short it is
+	deepest     = 16       // nested blocks: each line costs in proportion to its depth
+	linkWork    = 48 << 20 // ends of links' texts, times the bytes in which each may search for its end
+	emphasisMax = 10000    // emphasis markers: each may search all that are open
+	cellsMax    = 100_000  // of tables: every row has as many cells as the head, however short it is
 
-	addressBytes = 4 * markdownBytes // of links: each use of a reference has all of its address
+	addressBytes = 4 * markdownBytes // of links: each use of a reference repeats its address
 )
 
-// addresses is how many bytes the addresses and titles of all links have.
+// addresses returns the total bytes of all links' addresses and titles.
 func addresses(doc ast.Node) (bytes int) {
 	_ = ast.Walk(doc, func(n ast.Node, entering bool) (ast.WalkStatus, error) {
 		if !entering {
@@ -112,7 +111,7 @@ func addresses(doc ast.Node) (bytes int) {
 	return bytes
 }
 
-// costly says whether a text is one of those.
+// costly reports whether a text exceeds one of these bounds.
 func costly(s string) bool {
 	if strings.Count(s, "](")*len(s) > linkWork || strings.Count(s, "*")+strings.Count(s, "_")+strings.Count(s, "~") > emphasisMax {
 		return true
@@ -120,7 +119,7 @@ func costly(s string) bool {
 	lines, columns := 0, 0
 	for line := range strings.SplitSeq(s, "\n") {
 		lines++
-		if strings.Trim(line, "|-: \t>") == "" { // below a table's head
+		if strings.Trim(line, "|-: \t>") == "" { // a table's delimiter row
 			columns = max(columns, strings.Count(line, "|")+1)
 		}
 		depth, blanks := 0, 0
@@ -150,8 +149,8 @@ func costly(s string) bool {
 	return lines*columns > cellsMax
 }
 
-// settled splits a text that grows where its last whole block ends: what stands
-// before is markdown for good, what follows is not yet.
+// settled splits a growing text at the end of its last complete block: the first part's markdown
+// is final, the rest may still change.
 func settled(s string) (whole, rest string) {
 	at, fence := 0, ""
 	for i := 0; i < len(s); {
@@ -173,8 +172,8 @@ func settled(s string) (whole, rest string) {
 	return s[:at], s[at:]
 }
 
-// fenceOf is the row of backticks or tildes that a line begins with, if it is long
-// enough to be a code block's.
+// fenceOf returns the row of backticks or tildes at a line's start, if it is long enough to open
+// or close a code block.
 func fenceOf(line string) string {
 	for _, c := range []string{"`", "~"} {
 		if n := len(line) - len(strings.TrimLeft(line, c)); n >= 3 {
@@ -184,7 +183,7 @@ func fenceOf(line string) string {
 	return ""
 }
 
-// rendering is what the renderer writes to: it knows the out that it is for.
+// rendering is the renderer's output, with the out it is for.
 type rendering struct {
 	bytes.Buffer
 	out *out
@@ -196,7 +195,7 @@ func (r *rendering) Buffered() int { return 0 }
 // Flush implements util.BufWriter.
 func (r *rendering) Flush() error { return nil }
 
-// nodes renders what must not be what markdown makes of it.
+// nodes renders the nodes whose default rendering is unsafe.
 type nodes struct{}
 
 // RegisterFuncs implements renderer.NodeRenderer.
@@ -236,7 +235,7 @@ func renderCode(w util.BufWriter, source []byte, n ast.Node, entering bool) (ast
 	return ast.WalkSkipChildren, err
 }
 
-// renderHTMLBlock writes HTML as the text that it is.
+// renderHTMLBlock writes an HTML block as text.
 func renderHTMLBlock(w util.BufWriter, source []byte, n ast.Node, entering bool) (ast.WalkStatus, error) {
 	if !entering {
 		return ast.WalkContinue, nil
@@ -255,7 +254,7 @@ func renderHTMLBlock(w util.BufWriter, source []byte, n ast.Node, entering bool)
 	return ast.WalkSkipChildren, err
 }
 
-// renderRawHTML writes a tag within a line as the text that it is.
+// renderRawHTML writes an inline tag as text.
 func renderRawHTML(w util.BufWriter, source []byte, n ast.Node, entering bool) (ast.WalkStatus, error) {
 	if !entering {
 		return ast.WalkContinue, nil
@@ -270,7 +269,7 @@ func renderRawHTML(w util.BufWriter, source []byte, n ast.Node, entering bool) (
 	return ast.WalkSkipChildren, err
 }
 
-// renderImage writes an image as a link to it: nothing is loaded from outside.
+// renderImage writes an image as a link: nothing is loaded from outside.
 func renderImage(w util.BufWriter, source []byte, n ast.Node, entering bool) (ast.WalkStatus, error) {
 	var o out
 	link := outside(string(n.(*ast.Image).Destination))
@@ -290,7 +289,7 @@ func renderImage(w util.BufWriter, source []byte, n ast.Node, entering bool) (as
 	return ast.WalkContinue, err
 }
 
-// renderBox writes a task's box, which is no control here.
+// renderBox writes a task's checkbox as text, not as a control.
 func renderBox(w util.BufWriter, _ []byte, n ast.Node, entering bool) (ast.WalkStatus, error) {
 	if !entering {
 		return ast.WalkContinue, nil
@@ -303,7 +302,7 @@ func renderBox(w util.BufWriter, _ []byte, n ast.Node, entering bool) (ast.WalkS
 	return ast.WalkContinue, err
 }
 
-// renderTable writes a table within what scrolls if the table is wide.
+// renderTable writes a table in an element that scrolls if the table is wide.
 func renderTable(w util.BufWriter, _ []byte, _ ast.Node, entering bool) (ast.WalkStatus, error) {
 	tag := `</table></div>`
 	if entering {
@@ -313,13 +312,12 @@ func renderTable(w util.BufWriter, _ []byte, _ ast.Node, entering bool) (ast.Wal
 	return ast.WalkContinue, err
 }
 
-// levels makes the headings of a text go on below those of the page, without
-// leaving levels out.
+// levels moves a text's headings below those of the page, without skipping levels.
 type levels struct{}
 
 // Transform implements parser.ASTTransformer.
 func (levels) Transform(doc *ast.Document, _ text.Reader, _ parser.Context) {
-	var above []int // the levels, as written, that the present heading lies below
+	var above []int // the levels, as written, above the present heading
 	_ = ast.Walk(doc, func(n ast.Node, entering bool) (ast.WalkStatus, error) {
 		h, ok := n.(*ast.Heading)
 		if !ok || !entering {

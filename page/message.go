@@ -1,6 +1,6 @@
 package page
 
-// A message: its head, its parts, and a foot for errors and what it changed.
+// A message: its head, its parts, and a foot for errors and changes.
 
 import (
 	"strconv"
@@ -8,8 +8,8 @@ import (
 	"github.com/mooring-rpc/mooring/session"
 )
 
-// messageOpen writes a message up to where its parts stand. What the totals are
-// made of stands in attributes too: the script sums it up anew when it changes.
+// messageOpen writes a message up to its parts. The values that the totals sum up are also
+// attributes: the script sums them up again when they change.
 func messageOpen(o *out, id string, ord session.Ord, p fields, t *session.Turn) {
 	self := messageID(id)
 	who, class := speaker(p)
@@ -40,7 +40,7 @@ func messageOpen(o *out, id string, ord session.Ord, p fields, t *session.Turn) 
 	if p.at("summary").Raw == "true" {
 		o.lit(`<span class="tag">summary</span>`)
 	}
-	if class != "user" { // it is whom the user asks; the answer says it
+	if class != "user" { // the user addresses the model; the answer names it
 		o.element("span", "model", modelName(p))
 	}
 	o.clock(began)
@@ -61,14 +61,14 @@ func messageOpen(o *out, id string, ord session.Ord, p fields, t *session.Turn) 
 	o.lit(`</header><div class="parts">`)
 }
 
-// ord writes the place of a block in the session's order, which the script keeps.
+// ord writes a block's position in the session's order, for the script.
 func (o *out) ord(ord session.Ord) {
 	if ord != (session.Ord{}) {
 		o.attr("data-ord", strconv.FormatUint(ord.At, 10)+"."+strconv.FormatUint(ord.Index, 10))
 	}
 }
 
-// orphanOpen writes a message of which only parts are known; the first has the place ord.
+// orphanOpen writes a message of which only parts are known; the first has the position ord.
 func orphanOpen(o *out, id string, ord session.Ord) {
 	o.lit(`<article class="msg orphan"`)
 	o.attr("id", messageID(id))
@@ -77,7 +77,7 @@ func orphanOpen(o *out, id string, ord session.Ord) {
 	o.lit(`><div class="parts">`)
 }
 
-// messageClose writes what stands below a message's parts, and its end.
+// messageClose writes the content below a message's parts, and its end.
 func messageClose(o *out, p fields) {
 	o.lit(`</div>`)
 	failure, changed := p.at("error"), p.at("summary", "diffs")
@@ -95,7 +95,7 @@ func messageClose(o *out, p fields) {
 	o.lit(`</article>`)
 }
 
-// speaker is who says a message, in words and as a class.
+// speaker returns a message's author, in words and as a class.
 func speaker(p fields) (who string, class markup) {
 	switch r := role(p); r {
 	case "user":
@@ -111,7 +111,7 @@ func speaker(p fields) (who string, class markup) {
 	}
 }
 
-// modelName is the model that a message names, with who provides it; "" for none.
+// modelName returns the model that a message names, with its provider; "" for none.
 func modelName(p fields) string {
 	provider, id := p.at("providerID"), p.at("modelID")
 	if id.empty() {
@@ -132,8 +132,8 @@ func modelName(p fields) string {
 	return provider.label() + "/" + id.label()
 }
 
-// turn writes the state of a turn; an empty element where there is none to tell,
-// which the script takes for "as before".
+// turn writes the state of a turn; an empty element if it has none, which the script reads as
+// unchanged.
 func turn(o *out, t *session.Turn) {
 	o.lit(`<span class="turn">`)
 	if t != nil {
@@ -142,7 +142,7 @@ func turn(o *out, t *session.Turn) {
 	o.lit(`</span>`)
 }
 
-// turnState writes a turn's state by the name that the session's events give it.
+// turnState writes a turn's state by its name in the session's events.
 func turnState(o *out, status string) {
 	switch status {
 	case "streaming":
@@ -158,8 +158,8 @@ func turnState(o *out, status string) {
 	}
 }
 
-// errorBox writes an error as messages, steps and tools have them: text, or an
-// object with a name and a message somewhere.
+// errorBox writes an error as messages, steps and tools have them: text, or an object with a name
+// and a message at some depth.
 func errorBox(o *out, e fields) {
 	if e.empty() {
 		return
@@ -193,7 +193,7 @@ func errorBox(o *out, e fields) {
 	o.lit(`</div>`)
 }
 
-// rawCard writes JSON, folded; what says which it is.
+// rawCard writes JSON in a folded card; what is its caption.
 func rawCard(o *out, name, what string, p fields) {
 	o.lit(`<details class="card raw"><summary><span class="name">`)
 	o.text(name)
@@ -207,7 +207,7 @@ func rawCard(o *out, name, what string, p fields) {
 	o.lit(`</div></details>`)
 }
 
-// rawJSON writes JSON as people read it.
+// rawJSON writes indented JSON.
 func rawJSON(o *out, p fields) {
 	o.lit(`<pre class="json">`)
 	o.text(indented(p.Raw, shownBytes))

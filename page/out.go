@@ -1,6 +1,6 @@
 package page
 
-// The one writer of HTML: what is constant in the source, and escaped text.
+// The only writer of HTML: constants of the source, and escaped text.
 
 import (
 	"strings"
@@ -8,11 +8,11 @@ import (
 	"unicode/utf8"
 )
 
-// markup is HTML as it stands in this package's source. Constants convert to it,
+// markup is HTML that is constant in this package's source. Constants convert to it implicitly,
 // variables do not.
 type markup string
 
-// out gathers HTML. What one block may cost is counted along: see limits.go.
+// out collects HTML, and the cost of one block: see limits.go.
 type out struct {
 	b     []byte
 	spent time.Duration // on highlighting
@@ -26,18 +26,18 @@ func (o *out) lit(parts ...markup) {
 	}
 }
 
-// safe writes what the sanitiser gave: its references to characters may have become
-// ones that are not wanted.
+// safe writes the sanitiser's output, cleaned again: character references may have become
+// unwanted characters.
 func (o *out) safe(h sanitised) { o.b = append(o.b, clean(string(h))...) }
 
-// attr writes an attribute, with a blank before it.
+// attr writes an attribute, with a space before it.
 func (o *out) attr(name markup, value string) {
 	o.lit(" ", name, `="`)
 	o.text(value)
 	o.lit(`"`)
 }
 
-// text writes text as what it is, within elements and within attributes' quotes.
+// text writes escaped text, for elements and quoted attributes.
 func (o *out) text(s string) {
 	s = clean(s)
 	from := 0
@@ -64,8 +64,8 @@ func (o *out) text(s string) {
 	o.b = append(o.b, s[from:]...)
 }
 
-// clean is s with U+FFFD for what is no character (broken UTF-8, controls), line
-// feeds for all kinds of line ends, and without terminals' escape sequences.
+// clean returns s with U+FFFD for invalid characters (broken UTF-8, controls), line feeds for all
+// kinds of line ends, and without terminal escape sequences.
 func clean(s string) string {
 	var b []byte
 	from := 0
@@ -101,13 +101,13 @@ func clean(s string) string {
 	return string(append(b, s[from:]...))
 }
 
-// unwanted says whether HTML has no place for r, or r reorders the text around
-// it (a bidirectional override), so that code would read other than it is.
+// unwanted reports whether r is invalid in HTML, or reorders the text around it (a bidirectional
+// override), so that code would read differently than it is.
 func unwanted(r rune) bool {
 	return r < 0xa0 || r >= 0xfdd0 && r <= 0xfdef || r&0xfffe == 0xfffe || r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069
 }
 
-// escapeSequence is the length of the terminal's escape sequence that s begins with.
+// escapeSequence returns the length of the terminal escape sequence at the start of s.
 func escapeSequence(s string) int {
 	if len(s) > 1 && s[1] == '[' {
 		for i := 2; i < len(s) && i < 64; i++ {
@@ -122,8 +122,8 @@ func escapeSequence(s string) int {
 	return 1
 }
 
-// element writes a whole element of constant name and class with text in it;
-// nothing for no text.
+// element writes a whole element with text in it, of constant name and class; nothing for empty
+// text.
 func (o *out) element(name, class markup, text string) {
 	if text == "" {
 		return
@@ -133,18 +133,18 @@ func (o *out) element(name, class markup, text string) {
 	o.lit("</", name, ">")
 }
 
-// link writes the link of an element to itself; what says of what.
+// link writes an element's link to itself; what is for its label.
 func (o *out) link(id string, what markup) {
 	o.lit(`<a class="link"`)
 	o.attr("href", "#"+id)
 	o.lit(` aria-label="Link to this `, what, `" title="Link to this `, what, `"`)
 	if what != "message" {
-		o.lit(` tabindex="-1"`) // else there are more stops for the keyboard than anybody can walk
+		o.lit(` tabindex="-1"`) // else there are too many stops for keyboard navigation
 	}
 	o.lit(`>#</a>`)
 }
 
-// oneLine is the first line of s with something in it, clipped to n bytes.
+// oneLine returns the first non-empty line of s, truncated to n bytes.
 func oneLine(s string, n int) string {
 	s = strings.TrimSpace(cutBytes(s, 4*n+1024))
 	s, _, _ = strings.Cut(s, "\n")
@@ -155,7 +155,7 @@ func oneLine(s string, n int) string {
 	return s
 }
 
-// cutBytes is s up to n bytes, not within a character.
+// cutBytes truncates s to n bytes, not within a character.
 func cutBytes(s string, n int) string {
 	if len(s) <= n {
 		return s

@@ -1,19 +1,44 @@
-// Package page is what people see of sessions: HTML, its styles and its script.
+// Package page renders sessions for people: HTML, its styles and its script.
 //
-// A session's page is written message by message while the state is read, so it
-// is never held whole: Start, then Message and its Parts in the session's order
-// (session.Document), then Rest and End. It reads without JavaScript. What happens afterwards
-// comes as Frames over server-sent events, each of them HTML of one block, or
-// text to append to one; the script (src/) puts them where their keys belong.
+// A session's page is written message by message while the state is read, so it is never held
+// whole: Start, then Message and its Parts in the session's order (session.Document), then Rest
+// and End. It can be read without JavaScript. Later changes are sent as Frames over server-sent
+// events, each the HTML of one block, or text to append to one; the script (src/) inserts them at
+// their keys' positions.
 //
-// All of a session's content is hostile. It reaches the output in two ways alone:
-// escaped by out, whose constant parts are of a type that no text converts to by
-// itself, or from markdown through the sanitiser. Unknown shapes and wrong types
-// are shown as what they are; nothing makes rendering fail. What is shown of one
-// field, and the work that goes into it, is bounded (limits.go).
+// All of a session's content is hostile. It reaches the output in two ways only: escaped by out,
+// whose constant parts have a type that no string converts to implicitly, or from markdown
+// through the sanitiser. Unknown shapes and wrong types are shown as text; nothing makes
+// rendering fail. The output for one field, and the work for it, is bounded (limits.go).
 //
-// The package knows no HTTP but for Assets. Its functions may be called
-// concurrently, a Doc by one goroutine at a time.
+// The package uses HTTP only in Assets. Its functions may be called concurrently, a Doc by one
+// goroutine at a time.
+//
+// Words:
+//
+//	block     one element of a page with its key: a message without its parts, a part, info, the diff, a model
+//	frame     a server-sent event that changes an open page
+//	placing   the function that returns a new key's position on a page
+//	ord       a key's position in the session's order (session.Ord)
+//	turn      the work that a message begins, open until it is finalized
+//	orphan    a part without its message
+//	fields    a payload's JSON value, of any type
+//	markup    HTML constant in the source
+//	contents  the page's table of contents
+//
+// # Lock order
+//
+// The package has no locks; its variables are initialized once.
+//
+// # Bounds
+//
+//	one field shown            256 KiB (shownBytes)
+//	markdown                   96 KiB (markdownBytes), and the costs checked by costly
+//	highlighting               24 KiB of code, 100 ms a block, 10 s a page
+//	diffs                      1500 lines a block; texts of 512 KiB are compared
+//	a list                     200 items (listItems)
+//	the contents               2000 entries (contentsMax)
+//	an image in the page       192 KiB (imageBytes)
 package page
 
 import (
@@ -26,39 +51,39 @@ import (
 	"github.com/mooring-rpc/mooring/session"
 )
 
-// Head is what a session's page begins with.
+// Head is the content of a session page's head.
 type Head struct {
 	Title  string         // of the session; "" takes that of Info
-	ID     string         // what it is called in the page: opencode's id, or ours
+	ID     string         // its name on the page: opencode's id, or its own
 	Live   string         // path of the live stream (SSE) below Base; "" for none
-	Cursor uint64         // the first paint is at least of this cursor: the live stream goes on from here
+	Cursor uint64         // the page shows at least this cursor: the live stream starts here
 	Hash   session.Hash   // of the event there; zero if it is not to be compared
 	Info   *session.Entry // session info or nil
 	Base   string         // path prefix of the server ("" or "/prefix"): for assets and links
-	Over   *fault.Error   // why it is over, if it is
-	Share  *Share         // of one that an agent syncs to a public share; else nil
+	Over   *fault.Error   // why the session has ended; nil while it lives
+	Share  *Share         // of a session that an agent syncs to a public share; else nil
 }
 
-// Doc is a session's page while it is written.
+// Doc is a session's page in progress.
 type Doc struct {
 	w   io.Writer
 	err error // of the first write that failed; nothing is written after it
-	o   out   // what the present call has made; empty between calls
+	o   out   // output of the present call; empty between calls
 
 	at       place
-	message  *session.Entry // the one that is open; nil for one that only its parts tell of
+	message  *session.Entry // the open message; nil for an orphan's
 	id       string         // its message id
-	user     bool           // it is somebody's turn
+	user     bool           // its role is user
 	spent    time.Duration  // on highlighting
-	closes   string         // path of giving up the token; "" for none
+	closes   string         // path that ends the token; "" for none
 	contents contents
 	totals   totals
 	share    *Share
-	open     bool // the last message is an answer without an end
-	running  bool // a tool call was written that has none
+	open     bool // the last message is an unfinished answer
+	running  bool // an unfinished tool call was written
 }
 
-// place is how far the document is.
+// place is a position in the document.
 type place uint8
 
 const (
@@ -67,8 +92,8 @@ const (
 	inRest                 // after the last one
 )
 
-// Start writes the document's head and what stands above the first message to w.
-// The writes are one a call, so w may be flushed between calls.
+// Start writes the document's head and the content above the first message to w. Each call writes
+// once, so w may be flushed between calls.
 func Start(w io.Writer, h Head) *Doc {
 	if h.Title = oneLine(h.Title, labelBytes); h.Title == "" {
 		h.Title = titleOf(h.Info)
@@ -92,7 +117,7 @@ func Start(w io.Writer, h Head) *Doc {
 	return d
 }
 
-// Message begins the next message; t is its turn, nil if none was begun.
+// Message begins the next message; t is its turn, nil if it has none.
 func (d *Doc) Message(m *session.Entry, t *session.Turn) {
 	d.close()
 	d.at, d.message, d.id = inMessage, m, strings.TrimPrefix(m.Key, session.MessageKey(""))
@@ -105,8 +130,8 @@ func (d *Doc) Message(m *session.Entry, t *session.Turn) {
 	d.flush()
 }
 
-// Part writes a part of the message that was begun last. One of another message
-// is an orphan: it gets a message's element without a head.
+// Part writes a part of the last message begun. A part of another message is an orphan: it gets a
+// message element without a head.
 func (d *Doc) Part(p *session.Entry) {
 	id, _ := partOf(p.Key)
 	if d.at != inMessage || d.id != id {
@@ -122,8 +147,8 @@ func (d *Doc) Part(p *session.Entry) {
 	d.flush()
 }
 
-// Rest writes what else there is: the diff, models, and entries of kinds that this
-// version does not know. It may be called again; no message comes after it.
+// Rest writes the other entries: the diff, models, and entries of unknown kinds. It may be called
+// again; no message may follow.
 func (d *Doc) Rest(entries []*session.Entry) {
 	d.rest()
 	for _, e := range entries {
@@ -134,8 +159,8 @@ func (d *Doc) Rest(entries []*session.Entry) {
 	d.flush()
 }
 
-// Over says that the session ended, for its readers, while its page was written.
-// What follows is End.
+// Over writes that the session ended, for its readers, while its page was written. Only End may
+// follow.
 func (d *Doc) Over(f *fault.Error) {
 	d.rest()
 	d.o.lit(`<div class="error ended" id="ended" role="alert"><strong>`)
@@ -146,8 +171,8 @@ func (d *Doc) Over(f *fault.Error) {
 	d.flush()
 }
 
-// End writes the contents, the totals and the document's end. It returns the first
-// error of a write.
+// End writes the contents, the totals and the document's end. It returns the first error of a
+// write.
 func (d *Doc) End() error {
 	d.rest()
 	d.o.lit(`</section></main>`)
@@ -171,7 +196,7 @@ func (d *Doc) close() {
 	}
 }
 
-// rest goes on to what stands below the messages.
+// rest begins the section below the messages.
 func (d *Doc) rest() {
 	if d.at != inRest {
 		d.close()
@@ -182,7 +207,7 @@ func (d *Doc) rest() {
 	}
 }
 
-// keepBytes is how large a buffer is kept for the next call.
+// keepBytes is the largest buffer reused by the next call.
 const keepBytes = 64 << 10
 
 func (d *Doc) flush() {
@@ -196,13 +221,12 @@ func (d *Doc) flush() {
 	d.spent += d.o.spent
 	d.o = out{b: kept}
 	if d.spent > pageTime {
-		d.o.spent, d.spent = codeTime+1, pageTime+1 // from here on code is plain
+		d.o.spent, d.spent = codeTime+1, pageTime+1 // code is no longer highlighted
 	}
 }
 
-// Block is the HTML of one block: a message without its parts, a part, the
-// session's info, the diff, a model. t is the turn of its message, nil if it is not
-// known or there is none.
+// Block returns the HTML of one block: a message without its parts, a part, the session's info,
+// the diff, a model. t is the turn of its message, nil if unknown or none.
 func Block(e *session.Entry, t *session.Turn) []byte {
 	var o out
 	block(&o, e, t)
@@ -229,15 +253,15 @@ func block(o *out, e *session.Entry, t *session.Turn) {
 	}
 }
 
-// messageID is the id of the element of a message, partID that of a part: no other
-// ids begin like that.
+// messageID returns the element id of a message, partID that of a part: no other ids have these
+// prefixes.
 func messageID(message string) string    { return "m-" + message }
 func partID(message, part string) string { return "p-" + message + "/" + part }
 
-// untitled stands for the title of a session that has none.
+// untitled is the title of a session without one.
 const untitled = "Untitled session"
 
-// titleOf is the title that a session's info tells, which may be nil.
+// titleOf returns the title in a session's info, which may be nil.
 func titleOf(info *session.Entry) string {
 	if info != nil {
 		if title := oneLine(read(info.Payload).at("title").text(), labelBytes); title != "" {

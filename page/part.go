@@ -1,13 +1,13 @@
 package page
 
-// A part of a message, by its type. Each is one element with its key; the ones
-// whose text grows say how much of it they show (data-len, in bytes of UTF-8).
+// A part of a message, by its type. Each is one element with its key; growing ones have the
+// length of the text shown (data-len, in bytes of UTF-8).
 
 import (
 	"github.com/mooring-rpc/mooring/session"
 )
 
-// part writes a part, whatever it is.
+// part writes a part of any type.
 func part(o *out, e *session.Entry, p fields) {
 	switch kind := p.at("type").text(); kind {
 	case "text":
@@ -80,8 +80,8 @@ func partOpen(o *out, e *session.Entry, class markup, p fields) {
 
 func partClose(o *out) { o.lit(`</section>`) }
 
-// textPart writes what somebody says: markdown. While it grows, what follows the
-// last whole paragraph stands in the tail, which the script appends to.
+// textPart writes a text as markdown. While it grows, the text after the last complete paragraph
+// is in the tail, to which the script appends.
 func textPart(o *out, e *session.Entry, p fields) {
 	class := markup("text")
 	if p.at("synthetic").Raw == "true" || p.at("ignored").Raw == "true" {
@@ -95,7 +95,7 @@ func textPart(o *out, e *session.Entry, p fields) {
 	partClose(o)
 }
 
-// reasoningPart writes what the model thinks, dimmed.
+// reasoningPart writes the model's reasoning, dimmed.
 func reasoningPart(o *out, e *session.Entry, p fields) {
 	text := p.at("text").text()
 	partOpen(o, e, "reasoning", p)
@@ -107,7 +107,7 @@ func reasoningPart(o *out, e *session.Entry, p fields) {
 	partClose(o)
 }
 
-// prose writes markdown, and the tail of what is still being written.
+// prose writes markdown, and the tail of a growing text.
 func prose(o *out, text string, grows bool) {
 	whole, tail := text, ""
 	if grows {
@@ -124,7 +124,7 @@ func prose(o *out, text string, grows bool) {
 	o.clipped(len(text))
 }
 
-// stepFinish writes what one step of the model took.
+// stepFinish writes the cost and tokens of one step of the model.
 func stepFinish(o *out, e *session.Entry, p fields) {
 	partOpen(o, e, "step", p)
 	o.lit(`<p class="note">`)
@@ -150,7 +150,7 @@ func stepFinish(o *out, e *session.Entry, p fields) {
 	partClose(o)
 }
 
-// retryPart writes that a model was asked again, and why.
+// retryPart writes that a model's request was retried, and why.
 func retryPart(o *out, e *session.Entry, p fields) {
 	partOpen(o, e, "retry", p)
 	o.lit(`<p class="note warn">Retried`)
@@ -163,7 +163,7 @@ func retryPart(o *out, e *session.Entry, p fields) {
 	partClose(o)
 }
 
-// patchPart writes which files a step changed.
+// patchPart writes the files that a step changed.
 func patchPart(o *out, e *session.Entry, p fields) {
 	partOpen(o, e, "patch", p)
 	n := 0
@@ -185,7 +185,7 @@ func patchPart(o *out, e *session.Entry, p fields) {
 	partClose(o)
 }
 
-// subtaskPart writes what another agent was asked to do.
+// subtaskPart writes the task given to another agent.
 func subtaskPart(o *out, e *session.Entry, p fields) {
 	partOpen(o, e, "subtask", p)
 	o.lit(`<details class="card"><summary><span class="name">Subtask</span>`)
@@ -201,8 +201,7 @@ func subtaskPart(o *out, e *session.Entry, p fields) {
 	partClose(o)
 }
 
-// unknownPart writes a part of a type that this version does not know: its text,
-// if it has one, and the rest as JSON.
+// unknownPart writes a part of an unknown type: its text, if it has one, and the rest as JSON.
 func unknownPart(o *out, e *session.Entry, p fields, kind string) {
 	partOpen(o, e, "unknown", p)
 	text := p.at("text")
@@ -223,14 +222,14 @@ func unknownPart(o *out, e *session.Entry, p fields, kind string) {
 	partClose(o)
 }
 
-// other writes an entry whose key this version does not know.
+// other writes an entry with an unknown key.
 func other(o *out, e *session.Entry, p fields) {
 	restOpen(o, e)
 	rawCard(o, oneLine(e.Key, labelBytes), "", p)
 	o.lit(`</section>`)
 }
 
-// moreItems says how many items of a list are left out.
+// moreItems writes how many items of a list are omitted.
 func moreItems(o *out, more int) {
 	if more > 0 {
 		o.lit(`<li class="clip">and `)

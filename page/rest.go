@@ -1,15 +1,15 @@
 package page
 
-// What a session has besides messages: its info, its diff, its models.
+// A session's entries besides messages: its info, its diff, its models.
 
 import (
 	"github.com/mooring-rpc/mooring/session"
 )
 
-// restID is the id of the element of any other key: no key has such a prefix.
+// restID returns the element id of any other key: no message's or part's id has this prefix.
 func restID(key string) string { return "k-" + key }
 
-// restOpen begins the element of an entry that is no message and no part.
+// restOpen begins the element of an entry that is neither message nor part.
 func restOpen(o *out, e *session.Entry) {
 	o.lit(`<section class="extra"`)
 	o.attr("id", restID(e.Key))
@@ -17,7 +17,7 @@ func restOpen(o *out, e *session.Entry) {
 	o.lit(`>`)
 }
 
-// info writes the session's own facts; without an entry an empty place for them.
+// info writes the session's info; without an entry an empty element.
 func info(o *out, e *session.Entry) {
 	o.lit(`<section class="info" id="k-session" data-key="session" aria-label="About this session">`)
 	if e != nil {
@@ -58,7 +58,7 @@ func info(o *out, e *session.Entry) {
 	o.lit(`</section>`)
 }
 
-// sessionDiff writes what the session changed in its files.
+// sessionDiff writes the session's changes of files.
 func sessionDiff(o *out, p fields) {
 	diff := p.at("diff")
 	if !diff.Exists() {
@@ -72,7 +72,7 @@ func sessionDiff(o *out, p fields) {
 	o.lit(`</section>`)
 }
 
-// model writes what is known of a model, folded.
+// model writes a model's properties, folded.
 func model(o *out, e *session.Entry, p fields) {
 	restOpen(o, e)
 	o.lit(`<details class="card model"><summary><span class="name">Model</span><span class="what">`)

@@ -1,25 +1,25 @@
 package page
 
-// What is said of a session that an agent syncs here, and that nobody leads from here:
-// that something of it is missing, and that nothing has come for long.
+// Notes on a page of a public share: that synced items are missing, and that no change has come
+// for long.
 
 import (
 	"strconv"
 	"time"
 )
 
-// Share is what is known of a public share beside its session.
+// Share describes a public share besides its session.
 type Share struct {
-	Lacks   []Lack        // what was synced and could not be stored
-	Changed int64         // Unix ms: the last change
-	Silence time.Duration // since then
-	Lease   time.Duration // so long may whoever is at work be silent
+	Lacks   []Lack        // synced items that could not be stored
+	Changed int64         // Unix ms of the last change
+	Silence time.Duration // time since the last change
+	Lease   time.Duration // how long a working agent may be silent
 }
 
-// Lack is something that a share has not.
-type Lack struct{ Key, Why string } // Key is "" where it is not known
+// Lack is a synced item that a share does not have.
+type Lack struct{ Key, Why string } // Key is "" if unknown
 
-// lacks says what is missing.
+// lacks writes the missing items.
 func lacks(o *out, s *Share) {
 	if s == nil || len(s.Lacks) == 0 {
 		return
@@ -38,8 +38,8 @@ func lacks(o *out, s *Share) {
 	o.lit(`</ul></div>`)
 }
 
-// silence is where the page says that nothing has come for long, where something is at
-// work that would have to send: the script shows and hides it from then on.
+// silence writes the note that no change has come for longer than the lease, visible while works
+// says that an agent should be sending: the script shows and hides it later.
 func silence(o *out, s *Share, works bool) {
 	if s == nil {
 		return
@@ -55,12 +55,12 @@ func silence(o *out, s *Share, works bool) {
 	o.lit(`; what ran may have ended.</p>`)
 }
 
-// unfinished says whether a message is an answer that has not come to its end.
+// unfinished reports whether a message is an unfinished answer.
 func unfinished(p fields) bool {
 	return role(p) == "assistant" && p.at("time", "completed").millis() == 0 && p.at("error").empty()
 }
 
-// running says whether a part is a tool call that has not come to its end.
+// running reports whether a part is an unfinished tool call.
 func running(p fields) bool {
 	status := p.at("state", "status").text()
 	return p.at("type").text() == "tool" && (status == "running" || status == "pending")

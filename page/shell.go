@@ -1,6 +1,6 @@
 package page
 
-// What surrounds every page: the document's head, the bar at the top, the script.
+// The frame of every page: the document's head, the bar at the top, the script.
 
 import (
 	"strconv"
@@ -13,13 +13,13 @@ import (
 type shell struct {
 	title  string
 	base   string
-	kind   string // for the script: which page it is
-	live   string // where the stream is; "" for none
+	kind   string // the page's kind, for the script
+	live   string // path of the live stream; "" for none
 	cursor uint64
 	hash   session.Hash
 }
 
-// open writes a document up to its first own element.
+// open writes a document up to the page's own content.
 func (s shell) open(o *out) {
 	o.lit(`<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">`,
 		`<meta name="robots" content="noindex"><meta name="referrer" content="no-referrer"><meta name="color-scheme" content="light dark"><title>`)
@@ -49,11 +49,11 @@ func (s shell) open(o *out) {
 
 func shellClose(o *out) { o.lit(`</body></html>`, "\n") }
 
-// mark is the sign that stands for Mooring: a bollard's ring with a line.
+// mark is Mooring's logo: a bollard's ring with a line.
 const mark markup = `<svg class="mark" viewBox="0 0 24 24" width="20" height="20" aria-hidden="true"><path d="M12 8.4V21M6 12.5h12M4 14.5c.6 4 3.700 6.500 8 6.500s7.400-2.500 8-6.500" fill="none" stroke="currentColor" stroke-width="1.9" stroke-linecap="round"/><circle cx="12" cy="5.500" r="2.700" fill="none" stroke="currentColor" stroke-width="1.900"/></svg>`
 
-// sessionBar writes the bar of a session's page: title, state, totals and the
-// buttons, which the script shows.
+// sessionBar writes the bar of a session's page: title, state, totals and the buttons, which the
+// script shows.
 func sessionBar(o *out, h Head) {
 	o.lit(`<header class="bar">`, mark, `<h1 id="title" dir="auto">`)
 	o.text(h.Title)
@@ -79,7 +79,7 @@ func sessionBar(o *out, h Head) {
 const themeButton markup = `<button type="button" class="button script icon" data-do="theme" aria-label="Theme: auto" title="Theme: auto">` +
 	`<svg viewBox="0 0 20 20" width="16" height="16" aria-hidden="true"><circle cx="10" cy="10" r="7.200" fill="none" stroke="currentColor" stroke-width="1.600"/><path class="half" d="M10 2.800a7.200 7.200 0 0 1 0 14.400z" fill="currentColor"/></svg></button>`
 
-// overText says why a session is over.
+// overText writes why a session has ended.
 func overText(o *out, f *fault.Error) {
 	o.text(overTitle(f.Code))
 	if f.Message != "" {
@@ -88,7 +88,7 @@ func overText(o *out, f *fault.Error) {
 	}
 }
 
-// overTitle is a fault's code in words for readers.
+// overTitle returns a fault's code in words for readers.
 func overTitle(c fault.Code) string {
 	switch c {
 	case fault.Revoked, fault.StaleEpoch:
@@ -113,7 +113,7 @@ func overTitle(c fault.Code) string {
 	return "Over"
 }
 
-// overlays writes what lies over a session's page when asked for.
+// overlays writes the dialogs of a session's page.
 func overlays(o *out) {
 	o.lit(`<button type="button" id="newer" class="script" hidden>New below</button>`,
 		`<dialog id="help" aria-labelledby="help-title"><h2 id="help-title">Keyboard</h2><dl class="keys">`,

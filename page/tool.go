@@ -1,7 +1,7 @@
 package page
 
-// Tool calls: a folded card with what went in and what came out. An error stands
-// below the card, where it is seen without unfolding.
+// Tool calls: a folded card with input and output. An error is below the card, visible without
+// unfolding.
 
 import (
 	"strings"
@@ -9,7 +9,7 @@ import (
 	"github.com/mooring-rpc/mooring/session"
 )
 
-// toolPart writes a tool call in any of its states.
+// toolPart writes a tool call in any state.
 func toolPart(o *out, e *session.Entry, p fields) {
 	state := p.at("state")
 	status := state.at("status").text()
@@ -52,7 +52,7 @@ func toolPart(o *out, e *session.Entry, p fields) {
 	partClose(o)
 }
 
-// toolTitle is what a call is about, in a line.
+// toolTitle returns a one-line summary of a call.
 func toolTitle(name string, state fields) string {
 	in := state.at("input")
 	title := state.at("title").label()
@@ -76,7 +76,7 @@ func toolTitle(name string, state fields) string {
 	return title
 }
 
-// toolBody writes input and output, the known tools' in a form of their own.
+// toolBody writes input and output, those of known tools in a special form.
 func toolBody(o *out, name string, state fields) {
 	in, meta := state.at("input"), state.at("metadata")
 	result := state.at("output")
@@ -130,7 +130,7 @@ func toolBody(o *out, name string, state fields) {
 	state.at("attachments").each(func(_ string, a fields) { file(o, a) })
 }
 
-// section writes a small heading within a card, with a remark.
+// section writes a small heading in a card, with a remark.
 func section(o *out, name markup, remark string) {
 	o.lit(`<p class="label">`, name)
 	if remark != "" {
@@ -161,7 +161,7 @@ func input(o *out, in fields) {
 	arguments(o, in, nil)
 }
 
-// inputRest writes the arguments that were not shown otherwise.
+// inputRest writes the arguments not shown otherwise.
 func inputRest(o *out, in fields, without ...string) {
 	if !in.IsObject() {
 		input(o, in)
@@ -203,7 +203,7 @@ func arguments(o *out, in fields, without []string) {
 	}
 }
 
-// toolOutput writes what a call gave.
+// toolOutput writes a call's output.
 func toolOutput(o *out, result fields) {
 	if result.empty() {
 		return
@@ -216,10 +216,10 @@ func toolOutput(o *out, result fields) {
 	output(o, text)
 }
 
-// longLines is from how many lines on an output scrolls by itself.
+// longLines is the number of lines above which an output scrolls by itself.
 const longLines = 24
 
-// output writes text as it came, in fixed width.
+// output writes text in fixed width.
 func output(o *out, text string) {
 	if strings.TrimSpace(text) == "" {
 		o.lit(`<p class="clip">Nothing.</p>`)
@@ -230,13 +230,13 @@ func output(o *out, text string) {
 	} else {
 		o.lit(`<pre class="output">`)
 	}
-	o.lit("\n") // the parser drops the first line feed
+	o.lit("\n") // HTML parsers drop the first line feed
 	o.shown(strings.TrimRight(text, "\n"))
 	o.lit(`</pre>`)
 	o.clipped(len(text))
 }
 
-// toolDiff writes what an edit changed, from wherever it stands.
+// toolDiff writes the change made by an edit, from any of the fields that may have it.
 func toolDiff(o *out, in, meta fields) bool {
 	if files := meta.at("files"); files.IsArray() && !files.empty() {
 		changes(o, files)
@@ -264,7 +264,7 @@ func toolDiff(o *out, in, meta fields) bool {
 	return false
 }
 
-// todoList writes a list of things to do.
+// todoList writes a list of todos.
 func todoList(o *out, todos fields) bool {
 	if !todos.IsArray() || todos.empty() {
 		return false

@@ -1,8 +1,7 @@
-// The body of a sync, read as it comes: {"secret": …, "data": [item, …]}. An item is
-// held until the piece that it is in is committed, and nothing else is, so a body may
-// be far larger than what is held of it. opencode's secret stands first. Where it does
-// not, the data before it is held whole, and so is smaller. All that is held is charged
-// before.
+// The body of a sync, parsed as a stream: {"secret": …, "data": [item, …]}. An item is held until
+// its piece is committed, and nothing else is held, so a body may be far larger than memory.
+// opencode sends the secret first. Otherwise the data before it is buffered whole, and bounded by
+// maxBuffered. Every buffer is charged to the request's memory before it is allocated.
 
 package share
 
@@ -18,22 +17,22 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 )
 
-// maxBuffered bounds what is held as one: an item, and data that comes before its secret.
+// maxBuffered bounds one item, and data that precedes its secret, in bytes.
 const maxBuffered = 32 << 20
 
-// bodyReader reads a body. Its callbacks' errors end the reading and are given back.
+// bodyReader parses a body. An error of a callback ends the parse and is returned.
 type bodyReader struct {
 	in         *bufio.Reader
-	charge     *requestMemory              // is charged for values
-	onSecret   func(string) error          // once, before any item
-	onItem     func(json.RawMessage) error // of valid JSON, the callee's to keep, and its capacity to give back
-	onOversize func(bytes int64, most int) // an item that is larger than most was passed over
-	seenSecret string                      // the secret, once it was read
+	charge     *requestMemory              // charged for buffers
+	onSecret   func(string) error          // called once, before any item
+	onItem     func(json.RawMessage) error // of valid JSON, owned by the callee, which releases its capacity
+	onOversize func(bytes int64, most int) // an item larger than most was skipped
+	seenSecret string                      // the secret, once read
 }
 
-// read reads all of a body.
+// read parses the whole body.
 func (b *bodyReader) read() error {
-	var data []byte // that came before the secret
+	var data []byte // data that preceded the secret
 	dataSeen, secretSeen := false, false
 	err := b.object(func(name string) error {
 		switch {
@@ -96,7 +95,7 @@ func noDataFault() error {
 	return fault.Malformed.With("the body has no data: an array of {type, data}")
 }
 
-// object reads an object; member reads the value of each of its members.
+// object parses an object; member parses the value of each of its members.
 func (b *bodyReader) object(member func(name string) error) error {
 	return b.sequence('{', '}', func() error {
 		text, err := b.shortValue()
@@ -111,7 +110,7 @@ func (b *bodyReader) object(member func(name string) error) error {
 	})
 }
 
-// items reads the array of items.
+// items parses the array of items.
 func (b *bodyReader) items() error {
 	if c, err := b.nextByte(); err != nil || c != '[' {
 		if err == nil {
@@ -137,7 +136,7 @@ func (b *bodyReader) items() error {
 	})
 }
 
-// sequence reads what stands between open and end, with commas between.
+// sequence parses the comma-separated content between open and end.
 func (b *bodyReader) sequence(open, end byte, each func() error) error {
 	c, err := b.nextByte()
 	if err != nil || c != open {
@@ -163,7 +162,7 @@ func (b *bodyReader) sequence(open, end byte, each func() error) error {
 	}
 }
 
-// nextByte is the next byte that is no blank.
+// nextByte returns the next byte that is not white space.
 func (b *bodyReader) nextByte() (byte, error) {
 	for {
 		c, err := b.in.ReadByte()
@@ -173,10 +172,10 @@ func (b *bodyReader) nextByte() (byte, error) {
 	}
 }
 
-// maxShortValue bounds names and secrets.
+// maxShortValue bounds names and secrets, in bytes.
 const maxShortValue = 1024
 
-// shortValue reads a value that has to be small.
+// shortValue reads a value of at most maxShortValue bytes.
 func (b *bodyReader) shortValue() ([]byte, error) {
 	text, n, err := b.value(maxShortValue)
 	b.charge.shrink(cap(text))
@@ -186,8 +185,8 @@ func (b *bodyReader) shortValue() ([]byte, error) {
 	return text, err
 }
 
-// value reads a value as it stands, without checking more of it than where it ends,
-// and how many bytes it has. Of one of more than most, text is nothing.
+// value reads a value's text, checking only where it ends, and returns its length n. text is nil
+// if n exceeds most.
 func (b *bodyReader) value(most int) (text []byte, n int64, err error) {
 	c, err := b.nextByte()
 	if err != nil {
@@ -230,14 +229,14 @@ func (b *bodyReader) value(most int) (text []byte, n int64, err error) {
 		if c, err = b.in.ReadByte(); err != nil {
 			return nil, n, err
 		}
-		// A number or a word ends before what cannot be part of it.
+		// A number or a word ends before a byte that cannot be part of it.
 		if depth == 0 && !quoted && (c == ',' || c == '}' || c == ']' || c == ':' || c == ' ' || c == '\t' || c == '\r' || c == '\n') {
 			return text, n, b.in.UnreadByte()
 		}
 	}
 }
 
-// growBuf is text with twice the room, within most.
+// growBuf returns text with twice the capacity, at most most.
 func (b *bodyReader) growBuf(text []byte, most int) ([]byte, error) {
 	room := min(max(2*cap(text), 64), most)
 	if err := b.charge.grow(room); err != nil {
@@ -248,8 +247,7 @@ func (b *bodyReader) growBuf(text []byte, most int) ([]byte, error) {
 	return wider, nil
 }
 
-// orMalformed is why a body could not be read: err if there is one, and what is said
-// of a body where there is none.
+// orMalformed returns err, or if it is nil a Malformed fault about what.
 func orMalformed(err error, what string) error {
 	var refused *fault.Error
 	var long *http.MaxBytesError

@@ -1,9 +1,9 @@
-// Making a share: every step is found done or undone by whoever comes next.
+// Creating a share: every step may be repeated by a later call, which skips the steps done.
 //
 //	row of the public share → session with its owner's ref → share → reader → writer
 //
-// The row is decided on under the space's lock, so that a request that comes twice
-// at once goes on with the same one.
+// The row is decided on under the space's lock, so that two equal requests at once continue with
+// the same row.
 
 package share
 
@@ -28,25 +28,24 @@ import (
 
 const (
 	maxSessionID   = 256 // bytes of opencode's id of a session
-	maxCreateTries = 5   // others may make, or end, the share meanwhile
+	maxCreateTries = 5   // other calls may create, or end, the share meanwhile
 )
 
-// Created is a share with a secret to write it. The secret is nowhere else.
+// Created is a share with a secret to write it. The secret is stored nowhere else.
 type Created struct {
 	ID     string
 	Secret string
 }
 
-// errRetry is for a step that somebody else was faster with, or took back.
+// errRetry is the error of a step that another call did first, or undid.
 var errRetry = errors.New("another was faster")
 
-// Create makes a share of the session that opencode calls external, under the space
-// ref by: a session of its own, a public id and a secret. Whoever else shares a
-// session of that name, has shared it before or will, makes another. The same create
-// again, from the same address under the same ref within Config.DedupeWindow, gives the same
-// share, unless that is over, with another secret; those given before stay good, up to
-// Config.Writers of them. via is what proxies say of the address, "" without one.
-// Errors: Revoked and the like of the ref by; BadArgument;
+// Create makes a share of the session that opencode calls external, under the space ref by: a
+// session of its own, a public id and a secret. Other creators who share a session of that name
+// get other sessions. The same create again, from the same address under the same ref within
+// Config.DedupeWindow, returns the same share unless it has ended, with another secret; earlier
+// secrets stay valid, up to Config.Writers of them. via is the client address that proxies
+// report, "" without proxies. Errors: Revoked and other errors of the ref by; BadArgument;
 // Overloaded at the caller's rate.
 func (s *Service) Create(ctx context.Context, c *server.Caller, by, via, external string) (*Created, error) {
 	if external == "" || len(external) > maxSessionID || !utf8.ValidString(external) || strings.ContainsFunc(external, unicode.IsControl) {
@@ -75,7 +74,7 @@ func (s *Service) Create(ctx context.Context, c *server.Caller, by, via, externa
 	return nil, fault.Unavailable.Because(err, "the share is made and ended by others again and again: try later")
 }
 
-// ensureShare is the share that a create is for, with all of its refs.
+// ensureShare returns the share of a create request, with all of its refs minted.
 func (s *Service) ensureShare(ctx context.Context, c *server.Caller, by *capability.Grant, asker [32]byte, external string) (*capability.PublicShare, error) {
 	p, err := s.cfg.Store.PublishShare(ctx, newShareIDs(), capability.ShareRequest{Space: by.Target, Fingerprint: asker, DedupeWindow: s.cfg.DedupeWindow})
 	if err != nil {
@@ -93,21 +92,21 @@ func (s *Service) ensureShare(ctx context.Context, c *server.Caller, by *capabil
 	return p, s.mintRefs(ctx, c, p, sight.Grants)
 }
 
-// newShareIDs gives everything of a share its name.
+// newShareIDs returns new ids for a share, its session and its refs.
 func newShareIDs() capability.PublicShare {
 	id := capability.SessionPrefix + ulid.Make().String()
 	return capability.PublicShare{ID: newPublicID(), Session: id, Owner: capability.ServerID(id, ulid.Make()),
 		Share: capability.ServerID(id, ulid.Make()), Reader: capability.ServerID(id, ulid.Make())}
 }
 
-// fingerprint is the digest of what makes a create the same as another. Behind one proxy
-// all have its address, and are told apart by what it says of theirs.
+// fingerprint returns the digest by which equal creates are recognized. Clients behind one proxy
+// share its address, and are distinguished by via.
 func fingerprint(by, address, via, external string) [32]byte {
 	text, _ := json.Marshal([]string{by, address, via, external}) // texts always marshal
 	return sha256.Sum256(text)
 }
 
-// ensureSession makes a share's session, unless another has by now.
+// ensureSession creates a share's session, unless another call has.
 func (s *Service) ensureSession(ctx context.Context, c *server.Caller, by *capability.Grant, p *capability.PublicShare, external string) error {
 	args := []ledger.Arg{
 		{Name: "ref", JSON: jsonText(p.Owner)}, {Name: "hash", JSON: jsonText(discardedHash())},
@@ -124,7 +123,7 @@ func (s *Service) ensureSession(ctx context.Context, c *server.Caller, by *capab
 	return err
 }
 
-// mintRefs mints those of a share's refs that are not among grants.
+// mintRefs mints a share's refs that are missing in grants.
 func (s *Service) mintRefs(ctx context.Context, c *server.Caller, p *capability.PublicShare, grants map[string]*capability.Grant) error {
 	for _, m := range []struct {
 		from, id, label string
@@ -138,7 +137,7 @@ func (s *Service) mintRefs(ctx context.Context, c *server.Caller, p *capability.
 		}
 		err := c.Assume(m.from).Share(ctx, capability.MintRequest{ID: m.id, Hash: capability.NewSecret().Hash(), Rights: m.rights, Label: m.label})
 		switch {
-		case err == nil, errors.Is(err, fault.AlreadyExists): // another create minted it
+		case err == nil, errors.Is(err, fault.AlreadyExists): // another call minted it
 		case refEnded(err):
 			return errRetry
 		default:
@@ -148,7 +147,7 @@ func (s *Service) mintRefs(ctx context.Context, c *server.Caller, p *capability.
 	return nil
 }
 
-// mintWriter mints a ref to write a share with, and gives its secret in text.
+// mintWriter mints a ref to write a share with, and returns its secret's text.
 func (s *Service) mintWriter(ctx context.Context, c *server.Caller, p *capability.PublicShare) (string, error) {
 	secret, share := capability.NewSecret(), c.Assume(p.Share)
 	id := capability.ServerID(p.Session, ulid.Make())
@@ -166,7 +165,7 @@ func (s *Service) mintWriter(ctx context.Context, c *server.Caller, p *capabilit
 	return strings.TrimPrefix(id, p.Session+".") + "." + secret.RevealText(), nil
 }
 
-// revokeOldWriters revokes those above the bound.
+// revokeOldWriters revokes the oldest writers beyond Config.Writers.
 func (s *Service) revokeOldWriters(ctx context.Context, share *server.Capability) error {
 	refs, err := s.cfg.Store.MintedFrom(ctx, share.Ref(), 4*s.liveConfig.Load().Writers)
 	if err != nil {
@@ -187,7 +186,7 @@ func (s *Service) revokeOldWriters(ctx context.Context, share *server.Capability
 	return nil
 }
 
-// parseWriterSecret reads a share's secret: TAIL.SECRET.
+// parseWriterSecret parses a share's secret: TAIL.SECRET.
 func parseWriterSecret(of, text string) (ref capability.Ref, ok bool) {
 	tail, secret, _ := strings.Cut(text, ".")
 	s, err := capability.ParseSecret(secret)
@@ -198,7 +197,7 @@ func parseWriterSecret(of, text string) (ref capability.Ref, ok bool) {
 	return capability.Ref{ID: id, Secret: s}, true
 }
 
-// refEnded says whether err is that what was acted under is over.
+// refEnded reports whether err says that the acting ref or session has ended.
 func refEnded(err error) bool {
 	for _, code := range []fault.Code{fault.Revoked, fault.StaleEpoch, fault.Expired} {
 		if errors.Is(err, code) {
@@ -208,13 +207,13 @@ func refEnded(err error) bool {
 	return false
 }
 
-// discardedHash is the hash of a secret that nobody has, as the op create takes it.
+// discardedHash returns the hash of a discarded secret, in the format of the create op.
 func discardedHash() string {
 	h := capability.NewSecret().Hash()
 	return base64.RawURLEncoding.EncodeToString(h[:])
 }
 
-// jsonText is a text as JSON.
+// jsonText returns s as JSON.
 func jsonText(s string) []byte {
 	b, _ := json.Marshal(s) // a text always marshals
 	return b

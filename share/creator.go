@@ -1,4 +1,4 @@
-// Who may make shares, and under which ref.
+// Authorization to create shares, and the ref that a creator uses.
 
 package share
 
@@ -18,30 +18,30 @@ import (
 	"github.com/mooring-rpc/mooring/server"
 )
 
-// shareKeyHeader is what opencode's RPC variant shows a key in.
+// shareKeyHeader carries the share key in opencode's RPC variant.
 const shareKeyHeader = "X-Opencode-Share-Key"
 
-// The ref of the server's own, one a space, that those create under who show none.
+// The server's own ref, one a space, for creators who present no ref.
 const (
 	serverRefLabel = "opencode shares" // its label, and the end of its fixed id
 	serverRefActor = "owner/opencode"
 )
 
-// redemptionID is what the API redeems refs as: again and again, counted once.
+// redemptionID is the redemption id of every restore by the API, which thus counts once.
 const redemptionID = "opencode share"
 
-// visitor is a request, with what its path carried.
+// visitor is a request with its caller and its path's ref.
 type visitor struct {
 	*http.Request
 	caller  *server.Caller
 	creator string // the create-only ref's text, "" for none
 }
 
-// creatorRef gives the space ref that a visitor may create under. The reasons not to:
+// creatorRef returns the space ref that a visitor may create under. It refuses
 //
-//	a ref in the path that is none, or allows more than to create
-//	a key that is wrong
-//	somebody elsewhere, or a page of a browser, that shows neither
+//	an invalid ref in the path, or one that allows more than creating
+//	a wrong key
+//	a visitor from another machine, or a browser's page, that presents neither
 func (s *Service) creatorRef(ctx context.Context, v *visitor) (ref string, err error) {
 	switch {
 	case v.creator != "":
@@ -56,14 +56,14 @@ func (s *Service) creatorRef(ctx context.Context, v *visitor) (ref string, err e
 	return s.serverRef(ctx)
 }
 
-// hasKey says whether the visitor shows the share key.
+// hasKey reports whether the visitor presents the share key.
 func (s *Service) hasKey(v *visitor) bool {
 	got, want := sha256.Sum256([]byte(v.Header.Get(shareKeyHeader))), sha256.Sum256([]byte(s.cfg.Key))
 	return subtle.ConstantTimeCompare(got[:], want[:]) == 1 && s.cfg.Key != ""
 }
 
-// redeemCreator redeems the ref in a visitor's path: ID.SECRET. What stands in URLs gets
-// into histories and logs, so it must be good for nothing but creating.
+// redeemCreator redeems the ref in a visitor's path: ID.SECRET. URLs get into histories and logs,
+// so the ref must allow creating and nothing else.
 func (s *Service) redeemCreator(ctx context.Context, v *visitor) (string, error) {
 	ref, ok := parseCreator(v.creator)
 	if !ok {
@@ -83,7 +83,7 @@ func (s *Service) redeemCreator(ctx context.Context, v *visitor) (string, error)
 	return ref.ID, nil
 }
 
-// CreatorPath is the path prefix that carries a create-only ref.
+// CreatorPath returns the path prefix that carries a create-only ref.
 func CreatorPath(ref capability.Ref) string {
 	return creatorPrefix + ref.ID + "." + ref.Secret.RevealText()
 }
@@ -100,8 +100,8 @@ func parseCreator(text string) (ref capability.Ref, ok bool) {
 	return capability.Ref{ID: text[:at], Secret: secret}, true
 }
 
-// serverRef is the server's own ref, made when it is first needed. Whether the owner has
-// revoked it since is looked at when it is used.
+// serverRef returns the server's own ref, minted at its first use. Whether the owner has revoked
+// it since is checked when it is used.
 func (s *Service) serverRef(ctx context.Context) (string, error) {
 	s.mu.Lock()
 	ref := s.serverRefID
@@ -125,13 +125,12 @@ func (s *Service) serverRef(ctx context.Context) (string, error) {
 	return ref, nil
 }
 
-// proxyHeaders are headers that say that the request was somebody else's before.
+// proxyHeaders are the headers that show that a request was forwarded.
 var proxyHeaders = []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Real-Ip", "Via"}
 
-// isLocal says whether a request was made on this machine, by no page of a browser
-// but the server's own. The address alone does not say that: any page can have its
-// browser send a POST to a server on its machine, and with a name of its own that
-// leads there (DNS rebinding) read the answer.
+// isLocal reports whether a request was made on this machine, and not by another site's page in a
+// browser. The address alone does not show that: any page can make its browser send a POST to a
+// server on its machine, and through a name that resolves there (DNS rebinding) read the answer.
 func isLocal(r *http.Request) bool {
 	host, _, err := net.SplitHostPort(r.RemoteAddr)
 	if err != nil || !loopback.IsAddress(host) || !loopback.Is(r.Host) {
@@ -154,7 +153,7 @@ func isLocal(r *http.Request) bool {
 	return true
 }
 
-// forwardedFor is all that proxies say of where a request comes from.
+// forwardedFor returns everything that proxies report about a request's origin.
 func forwardedFor(r *http.Request) string {
 	var said []string
 	for _, name := range proxyHeaders {
@@ -163,10 +162,10 @@ func forwardedFor(r *http.Request) string {
 	return strings.Join(said, "\n")
 }
 
-// errNoHost is for a request from which no URL can be made.
+// errNoHost is the error of a request without a host to make a URL of.
 var errNoHost = errors.New("the request names no host")
 
-// baseURL is what public URLs begin with for a visitor.
+// baseURL returns the start of public URLs for a visitor.
 func (s *Service) baseURL(v *visitor) (string, error) {
 	if s.cfg.Base != "" {
 		return s.cfg.Base, nil
@@ -182,7 +181,7 @@ func (s *Service) baseURL(v *visitor) (string, error) {
 	return scheme + v.Host, nil
 }
 
-// shareURL is where people see a share.
+// shareURL returns the URL of a share's page.
 func (s *Service) shareURL(v *visitor, id string) (string, error) {
 	base, err := s.baseURL(v)
 	return base + "/share/" + id, err

@@ -1,4 +1,4 @@
-// The HTTP face: opencode's paths, what they take and give.
+// The HTTP API: opencode's paths, their requests and replies.
 
 package share
 
@@ -18,18 +18,18 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 )
 
-// creatorPrefix begins the paths that carry a create-only ref, up to the next slash.
+// creatorPrefix is the prefix of paths that carry a create-only ref, up to the next slash.
 const creatorPrefix = "/t/"
 
-// Mount puts the API on its server: before that runs.
+// Mount registers the API with its server, before that runs.
 func (s *Service) Mount() {
 	for _, path := range []string{"/api/share", "/api/share/", "/api/sessions", "/rpc/share", "/ws/", creatorPrefix} {
 		s.cfg.Server.Mount(path, s)
 	}
 }
 
-// ServeHTTP serves the API at the paths that Mount puts it at. A ref in the path is
-// taken out before anything else sees the request.
+// ServeHTTP serves the API at the paths that Mount registers. It removes a ref from the path
+// before any other code sees the request.
 func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	path, creator := r.URL.Path, ""
 	if rest, ok := strings.CutPrefix(path, creatorPrefix); ok {
@@ -39,7 +39,7 @@ func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		bare.URL, bare.RequestURI, bare.Pattern = &url.URL{Path: path, RawQuery: r.URL.RawQuery}, "", ""
 		r = &bare
 	}
-	// Whoever was wrong, or comes when there is no room, may wait for the answer.
+	// Throttled callers, and callers waiting for a slot, get their answer late.
 	lim := s.liveConfig.Load()
 	setDeadlines(w, s.cfg.StallTimeout, lim.BodyTimeout+2*lim.SyncTimeout)
 	v := &visitor{Request: r, caller: s.cfg.Server.Caller(r.Context(), r.RemoteAddr), creator: creator}
@@ -50,7 +50,7 @@ func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.route(w, v, strings.Split(strings.Trim(path, "/"), "/"))
 }
 
-// route finds what a path is for.
+// route dispatches the request by path.
 func (s *Service) route(w http.ResponseWriter, v *visitor, at []string) {
 	type verb = func(http.ResponseWriter, *visitor, string)
 	var verbs map[string]verb
@@ -84,7 +84,7 @@ func (s *Service) route(w http.ResponseWriter, v *visitor, at []string) {
 	do := verbs[v.Method]
 	switch {
 	case verbs[http.MethodGet] != nil && (v.Method == http.MethodGet || v.Method == http.MethodHead) && v.ContentLength != 0:
-		w.Header().Set("Connection", "close") // or net/http waits for it before it answers
+		w.Header().Set("Connection", "close") // or net/http waits for the body before it answers
 		s.refuse(w, v, fault.BadArgument.With("what is read takes no body"), forReader)
 	case do != nil:
 		do(w, v, id)
@@ -108,15 +108,15 @@ func (s *Service) route(w http.ResponseWriter, v *visitor, at []string) {
 // maxSmallBody bounds bodies that are not a sync's.
 const maxSmallBody = 64 << 10
 
-// setDeadlines gives a request time to be read, and then to be answered: the HTTP
-// server's own are for requests that are answered at once.
+// setDeadlines sets a request's read deadline, and then answer more to be answered: the HTTP
+// server's own deadlines are for requests answered at once.
 func setDeadlines(w http.ResponseWriter, read, answer time.Duration) {
 	now, timer := time.Now(), http.NewResponseController(w)
-	_ = timer.SetReadDeadline(now.Add(read)) // a server that cannot has no deadlines either
+	_ = timer.SetReadDeadline(now.Add(read)) // a server without support has no deadlines either
 	_ = timer.SetWriteDeadline(now.Add(read + answer))
 }
 
-// createReply is a create's reply: all that ever carries a secret.
+// createReply is a create's reply: the only reply that carries a secret.
 type createReply struct {
 	ID     string `json:"id"`
 	URL    string `json:"url"`
@@ -138,7 +138,7 @@ func (s *Service) serveCreate(w http.ResponseWriter, v *visitor, _ string) {
 	s.refuse(w, v, err, forCreator)
 }
 
-// create is Create for a visitor, over any wire.
+// create is Create for a visitor, over any protocol.
 func (s *Service) create(ctx context.Context, v *visitor, external string) (*createReply, error) {
 	leave, err := s.slots.acquire(ctx, v.caller.Address())
 	if err != nil {
@@ -177,9 +177,9 @@ func (s *Service) serveSync(w http.ResponseWriter, v *visitor, id string) {
 	writeJSON(w, http.StatusOK, syncReply{true, n})
 }
 
-// applySync takes a body in and commits it, piece by piece as it comes: one that is no
-// larger than a piece is applied whole or not at all. A client that goes away when all
-// of it has come has its sync committed: it does not send it again.
+// applySync reads a body and commits it, piece by piece as it arrives: a body no larger than a
+// piece is applied whole or not at all. Once the whole body has arrived it is committed even if
+// the client goes away: the client does not send it again.
 func (s *Service) applySync(w http.ResponseWriter, v *visitor, id string, lim *Config) (n int, err error) {
 	ctx := v.Context()
 	leave, err := s.slots.acquire(ctx, v.caller.Address())
@@ -200,7 +200,7 @@ func (s *Service) applySync(w http.ResponseWriter, v *visitor, id string, lim *C
 			writer.Close()
 		}
 	}()
-	piece := 0 // what is charged for the one that is being gathered
+	piece := 0 // bytes charged for the piece being collected
 	body := bodyReader{in: bufio.NewReaderSize(http.MaxBytesReader(w, v.Body, int64(lim.BodyBytes)), bodyBufBytes), charge: held,
 		onSecret: func(secret string) (err error) {
 			if writer, err = s.Writer(ctx, v.caller, id, secret); err != nil {
@@ -215,7 +215,7 @@ func (s *Service) applySync(w http.ResponseWriter, v *visitor, id string, lim *C
 		},
 		onItem: func(item json.RawMessage) error {
 			n++
-			if err := held.grow(len(item)); err != nil { // it is held once more while it is taken apart
+			if err := held.grow(len(item)); err != nil { // parsing holds a second copy
 				return err
 			}
 			piece += cap(item) + len(item)
@@ -238,7 +238,7 @@ func (s *Service) applySync(w http.ResponseWriter, v *visitor, id string, lim *C
 	return n, sync.flush(context.WithoutCancel(ctx))
 }
 
-// bodyBufBytes is how much of a body is read at once.
+// bodyBufBytes is the read buffer of a body, in bytes.
 const bodyBufBytes = 32 << 10
 
 func tooLargeFault(lim *Config) *fault.Error {
@@ -265,7 +265,7 @@ type deleteReply struct {
 	Success bool `json:"success"`
 }
 
-// delete is Delete for a visitor, over any wire.
+// delete is Delete for a visitor, over any protocol.
 func (s *Service) delete(ctx context.Context, v *visitor, id, secret string) error {
 	leave, err := s.slots.acquire(ctx, v.caller.Address())
 	if err != nil {
@@ -277,7 +277,7 @@ func (s *Service) delete(ctx context.Context, v *visitor, id, secret string) err
 	return s.Delete(ctx, v.caller, id, secret)
 }
 
-// readJSON reads a body that is one JSON value, whole, before anything is done.
+// readJSON reads the whole body, one JSON value, before anything is changed.
 func (s *Service) readJSON(w http.ResponseWriter, v *visitor, to any) error {
 	held := s.newMemory(v.Context(), v.caller)
 	defer held.close()
@@ -306,5 +306,5 @@ func writeJSON(w http.ResponseWriter, status int, v any) {
 	w.WriteHeader(status)
 	enc := json.NewEncoder(w)
 	enc.SetEscapeHTML(false)
-	_ = enc.Encode(v) // to a client that has gone there is nothing to say
+	_ = enc.Encode(v) // the client may have gone
 }

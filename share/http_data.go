@@ -1,4 +1,4 @@
-// What a share shows, streamed: nothing here holds a session whole.
+// A share's content, streamed: nothing here holds a whole session.
 
 package share
 
@@ -20,14 +20,14 @@ import (
 	"github.com/mooring-rpc/mooring/session"
 )
 
-// A page of state is one read, of so many bytes and keys, or one larger value.
+// Bounds of a page of state, which is one read: bytes and keys, or one larger value.
 const (
 	pageBytes = 256 << 10
 	pageKeys  = 1000
 )
 
-// entryKinds are the ranges of keys, in the order in which they are given out: messages
-// before parts, so that a part is given out only after its message.
+// entryKinds are the ranges of keys, in the order of the replies: messages before parts, so that
+// a part follows its message.
 var entryKinds = []struct{ name, after, below string }{
 	{"session", "sessio", "session!"},
 	{"diff", "session_dif", "session_diff!"},
@@ -36,8 +36,8 @@ var entryKinds = []struct{ name, after, below string }{
 	{"part", "part/", "part0"},
 }
 
-// walk gives a share's entries of a kind a page at a time, messages and parts in the
-// session's order. What changes meanwhile is seen as it is when its page is read.
+// walk calls page with a share's entries of a kind, a page at a time, messages and parts in the
+// session's order. Each page is as of its read.
 func (s *Service) walk(ctx context.Context, h *server.Capability, kind int, page func([]*session.Entry) error) error {
 	if name := entryKinds[kind].name; name == "message" || name == "part" {
 		return s.walkInOrder(ctx, h, kind, page)
@@ -54,8 +54,8 @@ func (s *Service) walk(ctx context.Context, h *server.Capability, kind int, page
 	}
 }
 
-// walkInOrder puts keys in order without their values, as many at once as Config.MaxOrdered
-// says. Of more, each pass over all of them gives those that come next.
+// walkInOrder sorts keys without their values, at most Config.MaxOrdered at once. If there are
+// more, it makes several passes over all of them, each returning the next ones.
 func (s *Service) walkInOrder(ctx context.Context, h *server.Capability, kind int, page func([]*session.Entry) error) error {
 	for last := (orderedKey{}); ; {
 		batch, more, err := s.nextOrdered(ctx, h, kind, last)
@@ -82,7 +82,7 @@ func (s *Service) walkInOrder(ctx context.Context, h *server.Capability, kind in
 	}
 }
 
-// orderedKey is a key and its place.
+// orderedKey is a key and its position in the session's order.
 type orderedKey struct {
 	ord session.Ord
 	key string
@@ -92,8 +92,8 @@ func (p orderedKey) compare(q orderedKey) int {
 	return cmp.Or(p.ord.Compare(q.ord), strings.Compare(p.key, q.key))
 }
 
-// nextOrdered gives the first of a kind's keys behind last, in order; more says that there
-// are others.
+// nextOrdered returns a kind's first keys after last, in order; more reports whether others
+// follow.
 func (s *Service) nextOrdered(ctx context.Context, h *server.Capability, kind int, last orderedKey) (first []orderedKey, more bool, err error) {
 	most := s.cfg.MaxOrdered
 	keep := func() {
@@ -117,8 +117,8 @@ func (s *Service) nextOrdered(ctx context.Context, h *server.Capability, kind in
 	return first, more, err
 }
 
-// stream is a reply that is written as it is read. A client must take each piece
-// within the stall timeout.
+// stream is a reply that is written while it is read. A client must take each piece within the
+// stall timeout.
 type stream struct {
 	w            http.ResponseWriter
 	stallTimeout time.Duration
@@ -126,28 +126,27 @@ type stream struct {
 	started      bool
 }
 
-// newStream begins a reply that may take as long as the client keeps up with it: its
-// request, which has no body, has no time limit for reading any more, which would
-// end it in the middle.
+// newStream begins a reply that may take as long as the client keeps up with it. It removes the
+// read deadline, which would end the reply midway; the request has no body.
 func (s *Service) newStream(w http.ResponseWriter) *stream {
-	_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // a server that cannot has none
+	_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // a server without support has none
 	return &stream{w: w, stallTimeout: s.cfg.StallTimeout}
 }
 
-// flush sends what is there. Its error says that the client has gone.
+// flush sends the buffered bytes. The error says that the client has gone.
 func (t *stream) flush() error {
 	if len(t.buf) == 0 {
 		return nil
 	}
 	t.started = true
 	control := http.NewResponseController(t.w)
-	_ = control.SetWriteDeadline(time.Now().Add(t.stallTimeout)) // a server that cannot has none
+	_ = control.SetWriteDeadline(time.Now().Add(t.stallTimeout)) // a server without support has none
 	_, err := t.w.Write(t.buf)
 	t.buf = t.buf[:0]
 	return err
 }
 
-// list writes values with commas between.
+// list writes values separated by commas.
 func (t *stream) list(values [][]byte, first bool) bool {
 	for _, v := range values {
 		if !first {
@@ -159,9 +158,8 @@ func (t *stream) list(values [][]byte, first bool) bool {
 	return first
 }
 
-// serveRead serves what is read of a share. An error before the first byte is
-// answered; after it the connection is cut, so that half a reply is not taken for a
-// whole one.
+// serveRead serves a read of a share. An error before the first byte is answered; after it the
+// connection is cut, so that a partial reply cannot be taken for a whole one.
 func (s *Service) serveRead(w http.ResponseWriter, v *visitor, id string, give func(*stream, *server.Capability) error) {
 	t := s.newStream(w)
 	err := func() error {
@@ -189,7 +187,7 @@ func (s *Service) serveRead(w http.ResponseWriter, v *visitor, id string, give f
 	}
 }
 
-// serveData gives the flat array of {type, data} that opencode imports.
+// serveData serves the flat array of {type, data} that opencode imports.
 func (s *Service) serveData(w http.ResponseWriter, v *visitor, id string) {
 	s.serveRead(w, v, id, func(t *stream, h *server.Capability) error {
 		sep := byte('[')
@@ -214,7 +212,7 @@ func (s *Service) serveData(w http.ResponseWriter, v *visitor, id string) {
 	})
 }
 
-// serveShare gives {session, messages, parts, diffs, models, metadata}.
+// serveShare serves {session, messages, parts, diffs, models, metadata}.
 func (s *Service) serveShare(w http.ResponseWriter, v *visitor, id string) {
 	s.serveRead(w, v, id, func(t *stream, h *server.Capability) error {
 		about, err := s.metadata(v, h, id)
@@ -253,7 +251,7 @@ func (s *Service) serveShare(w http.ResponseWriter, v *visitor, id string) {
 	})
 }
 
-// metadata is what lists say of a share.
+// metadata describes a share in lists.
 type metadata struct {
 	ID        string `json:"id"`
 	SessionID string `json:"sessionID"` // opencode's
@@ -264,7 +262,7 @@ type metadata struct {
 	Cursor    uint64 `json:"cursor"`
 }
 
-// titleBytes is how much of a title a list shows.
+// titleBytes is how many bytes of a title a list shows.
 const titleBytes = 256
 
 func newMetadata(id, url string, row *session.Row, title string) metadata {
@@ -274,7 +272,7 @@ func newMetadata(id, url string, row *session.Row, title string) metadata {
 	return metadata{ID: id, SessionID: row.External, Title: title, URL: url, Created: row.Created, Updated: row.Updated, Cursor: row.Cursor}
 }
 
-// metadata is that of a share, as JSON.
+// metadata returns a share's metadata as JSON.
 func (s *Service) metadata(v *visitor, h *server.Capability, id string) ([]byte, error) {
 	d, err := h.Describe(v.Context())
 	if err != nil {
@@ -301,7 +299,7 @@ func (s *Service) serveMetadata(w http.ResponseWriter, v *visitor, id string) {
 // listPage is how many shares are read at once for a list.
 const listPage = 200
 
-// serveSessions lists all living shares to who shows the share key.
+// serveSessions lists all living shares, for callers with the share key.
 func (s *Service) serveSessions(w http.ResponseWriter, v *visitor, _ string) {
 	t := s.newStream(w)
 	if err := s.sessions(t, v); err != nil {

@@ -1,4 +1,4 @@
-// How errors leave over HTTP and Cap'n Web: in one place.
+// Errors as replies over HTTP and Cap'n Web.
 
 package share
 
@@ -10,8 +10,8 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 )
 
-// audience is what a refusal is about: whose ref is dead is another matter for who
-// makes a share than for who uses one.
+// audience is whom a refusal is for: a dead ref is reported differently to a creator of shares
+// and to a user of one.
 type audience int
 
 const (
@@ -20,17 +20,17 @@ const (
 	forReader           // without one
 )
 
-// errorBody is a body that says no. Error is opencode's field; the others tell people
-// and programs more.
+// errorBody is the body of an error reply. Error is opencode's field; the others are additional
+// detail.
 type errorBody struct {
 	Error   string `json:"error"`
 	Code    string `json:"code,omitempty"`
 	Message string `json:"message,omitempty"`
 }
 
-// errorReply is the status and body of an error. What opencode's own server says of a
-// share that is not there, or a secret that is wrong, is said in its words. It counts
-// the refusal, of the request that w answers, or of a call.
+// errorReply returns the status and body of an error. A missing share and a wrong secret are
+// reported in the words of opencode's own server. It counts the refusal, of the request that w
+// answers or of a call.
 func (s *Service) errorReply(ctx context.Context, w http.ResponseWriter, err error, what audience) (int, *fault.Error, errorBody) {
 	f := s.faultOf(ctx, err, "answer")
 	s.cfg.Server.Refused(w, f)
@@ -44,7 +44,7 @@ func (s *Service) errorReply(ctx context.Context, w http.ResponseWriter, err err
 			status, text = http.StatusForbidden, "Invalid secret"
 			break
 		}
-		fallthrough // a reader's ref that is not there is one of a share that was never finished
+		fallthrough // a missing reader's ref is that of a share that was never finished
 	case fault.NotFound, fault.Revoked, fault.StaleEpoch, fault.Expired, fault.SessionDeleted:
 		if what != forCreator {
 			status, text = http.StatusNotFound, "Share not found"
@@ -61,7 +61,7 @@ func (s *Service) refuse(w http.ResponseWriter, v *visitor, err error, what audi
 	writeJSON(w, status, body)
 }
 
-// rejection is a refusal over Cap'n Web.
+// rejection returns a refusal over Cap'n Web.
 func (s *Service) rejection(ctx context.Context, err error, what audience) error {
 	if err == nil {
 		return nil

@@ -1,6 +1,5 @@
-// WS /ws/ID: what changes in a share, as the arrays that were synced. There is no item
-// for what goes: a removal or purge ends the stream behind an array, at which pages
-// load the share again.
+// WS /ws/ID: changes of a share, as arrays of items. No item expresses a removal: a remove or
+// purge ends the stream after an array, and pages then load the share again.
 
 package share
 
@@ -21,15 +20,15 @@ import (
 	"github.com/mooring-rpc/mooring/session"
 )
 
-// maxClientMessage bounds what a client may say, in bytes.
+// maxClientMessage bounds a client's message, in bytes.
 const maxClientMessage = 32 << 10
 
-// errRemoved ends a stream whose reader goes on showing what is gone, if it does not
-// load the share again.
+// errRemoved ends a stream whose reader would show removed entries until it loads the share
+// again.
 var errRemoved = errors.New("something was removed: load the share again")
 
-// serveWS follows a share from where it is until it is over, or less. What the client sends
-// is not listened to.
+// serveWS follows a share from its present cursor until it ends or the client goes. The client's
+// messages are ignored.
 func (s *Service) serveWS(w http.ResponseWriter, v *visitor, id string) {
 	held, err := s.Public(v.Context(), v.caller, id)
 	var d *server.Description
@@ -48,16 +47,16 @@ func (s *Service) serveWS(w http.ResponseWriter, v *visitor, id string) {
 	defer done()
 	conn, err := wsock.Accept(w, v.Request, wsock.AcceptOptions{OriginPatterns: s.cfg.OriginPatterns})
 	if err != nil {
-		return // it has been answered
+		return // already answered
 	}
 	conn.SetLowMemory(server.MaxUnsentBytes)
 	conn.SetReadLimit(maxClientMessage)
 	ctx, cancel := context.WithCancel(v.Context())
 	var beside sync.WaitGroup
 	defer beside.Wait()
-	defer func() { _ = conn.CloseNow() }() // after a Close it is closed
+	defer func() { _ = conn.CloseNow() }() // no effect after a Close
 	defer cancel()
-	beside.Go(func() { // pings and the end, mostly
+	beside.Go(func() { // handles pings and the close
 		defer cancel()
 		for err := error(nil); err == nil; {
 			_, _, err = conn.Read(context.WithoutCancel(ctx))
@@ -79,10 +78,10 @@ func (s *Service) serveWS(w http.ResponseWriter, v *visitor, id string) {
 			code = websocket.StatusNormalClosure
 		}
 	}
-	_ = conn.Close(int(code), why) // to who has gone there is nothing to say
+	_ = conn.Close(int(code), why) // the client may have gone
 }
 
-// ping finds out when the other side is gone without a word.
+// ping detects a peer that is gone without closing.
 func (s *Service) ping(ctx context.Context, conn *wsock.Conn, gone func()) {
 	tick := time.NewTicker(s.cfg.PingInterval)
 	defer tick.Stop()
@@ -102,9 +101,9 @@ func (s *Service) ping(ctx context.Context, conn *wsock.Conn, gone func()) {
 	}
 }
 
-// sendEvents sends the events of each sync as one array of items, up to the first that
-// takes something away (errRemoved). The array before that end may be empty: there is
-// a page that loads the share again at whatever comes.
+// sendEvents sends the events of each sync as one array of items, up to the first that removes
+// something (errRemoved). That last array may be empty: a page may load the share again at any
+// message.
 func (s *Service) sendEvents(ctx context.Context, conn *wsock.Conn, held *server.Capability, events []*session.Event) error {
 	for len(events) > 0 {
 		n := 1
@@ -146,8 +145,8 @@ func (s *Service) sendEvents(ctx context.Context, conn *wsock.Conn, held *server
 	return nil
 }
 
-// changedBy gives the keys that an event has changed, with their values. opencode
-// only puts; but a session's owner may write it in all ways there are.
+// changedBy returns the keys that an event has changed, with their values. opencode only puts,
+// but a session's owner may use every method.
 func changedBy(ctx context.Context, held *server.Capability, e *session.Event) ([]opencode.Put, error) {
 	switch e.Method {
 	case session.MethodPut, session.MethodBegin:

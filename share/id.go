@@ -1,4 +1,4 @@
-// Public ids: 128 bits of randomness, in letters that opencode takes.
+// Public ids: 128 random bits, in letters that opencode accepts.
 
 package share
 
@@ -15,7 +15,7 @@ func newPublicID() string {
 	return base64.RawURLEncoding.EncodeToString(b[:])
 }
 
-// isPublicID says whether id has the form of one.
+// isPublicID reports whether id has the form of a public id.
 func isPublicID(id string) bool {
 	b, err := base64.RawURLEncoding.Strict().DecodeString(id)
 	return err == nil && len(b) == publicIDBytes

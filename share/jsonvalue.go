@@ -1,5 +1,5 @@
-// Values of Cap'n Web as JSON text, as JSON.stringify makes it: what a client would
-// have sent over HTTP, but for the order of an object's members.
+// Values of Cap'n Web as JSON text, as JSON.stringify writes it: the same as over HTTP, except
+// for the order of an object's members.
 
 package share
 
@@ -15,7 +15,7 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 )
 
-// appendJSON appends a value. The package capnweb bounds how deep it nests.
+// appendJSON appends a value. Package capnweb bounds its nesting.
 func appendJSON(dst []byte, v any) ([]byte, error) {
 	var err error
 	switch v := v.(type) {
@@ -34,7 +34,7 @@ func appendJSON(dst []byte, v any) ([]byte, error) {
 			return append(dst, "null"...), nil
 		}
 		return appendText(dst, dateText(v))
-	case []byte: // JSON.stringify would make an object of a Uint8Array: an array says the same
+	case []byte: // JSON.stringify would write an object for a Uint8Array: an array means the same
 		dst = append(dst, '[')
 		for i, b := range v {
 			if i > 0 {
@@ -81,7 +81,7 @@ func appendObject(dst []byte, v map[string]any) ([]byte, error) {
 	return append(dst, '}'), nil
 }
 
-// appendText leaves what needs no escape as it is: < is a character like others.
+// appendText appends a string without needless escapes: < is written as is.
 func appendText(dst []byte, s string) ([]byte, error) {
 	b := textBuffer(dst)
 	enc := json.NewEncoder(&b)
@@ -104,5 +104,5 @@ func appendNumber(dst []byte, f float64) ([]byte, error) {
 	return append(dst, text...), err
 }
 
-// dateText is a Date as JSON has it.
+// dateText returns a Date as JSON.stringify writes it.
 func dateText(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z") }

@@ -1,5 +1,5 @@
-// Memory: what requests hold is charged to the server's budgets. A request is a
-// stranger's, charged to its address, until it has shown a secret, and the share's then.
+// Memory: bytes held by requests are charged to the server's budgets. A request is charged to its
+// address until it has presented a secret, then to the share.
 
 package share
 
@@ -14,33 +14,33 @@ import (
 	"github.com/mooring-rpc/mooring/server"
 )
 
-// requestMemory is what one request holds. One goroutine at a time may use it. It has to be
-// closed. A nil one has room for all.
+// requestMemory is the memory account of one request. It is for one goroutine at a time, and must
+// be closed. A nil one is unlimited.
 type requestMemory struct {
 	ctx         context.Context
 	knownBudget *membudget.Budget
 	account     *membudget.Account
 }
 
-// newMemory opens the account of a caller of whom nothing is known yet.
+// newMemory opens the account of a caller that has presented nothing yet.
 func (s *Service) newMemory(ctx context.Context, c *server.Caller) *requestMemory {
 	strangers, known := s.cfg.Server.MemoryBudgets()
 	return &requestMemory{ctx: ctx, knownBudget: known, account: strangers.Open(c.Address())}
 }
 
-// budgetKey is whom the memory of those is charged to that have shown a secret of this
-// share: of all of them together.
+// budgetKey returns the key to which all requests with a secret of this share are charged
+// together.
 func budgetKey(share string) string { return "share " + share }
 
-// chargeToShare says that a secret of this share was shown.
+// chargeToShare moves the account to a share whose secret was presented.
 func (m *requestMemory) chargeToShare(share string) {
 	m.account.MoveTo(m.knownBudget, budgetKey(share))
 }
 
 func (m *requestMemory) close() { m.account.Close() }
 
-// grow charges n bytes before they are held, and waits for room. Errors: Overloaded
-// where there is none, TooLarge where there will never be.
+// grow charges n bytes before they are held, and waits for room. The error is Overloaded if there
+// is none in time, TooLarge if there never can be.
 func (m *requestMemory) grow(n int) error {
 	if m == nil || n <= 0 {
 		return nil
@@ -57,14 +57,14 @@ func (m *requestMemory) grow(n int) error {
 	return fault.Overloaded.With("too many requests at once: wait a little")
 }
 
-// shrink gives n bytes back.
+// shrink releases n bytes.
 func (m *requestMemory) shrink(n int) {
 	if m != nil {
 		m.account.Shrink(int64(n))
 	}
 }
 
-// reader charges what is read of a body.
+// reader returns a reader that charges the bytes read from a body.
 func (m *requestMemory) reader(from io.Reader) io.Reader { return chargedReader{m, from} }
 
 type chargedReader struct {
@@ -81,7 +81,7 @@ func (c chargedReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// encodeItems is a sync's array of Cap'n Web, the JSON text of an item each.
+// encodeItems returns the JSON text of each item of a sync's Cap'n Web array.
 func (m *requestMemory) encodeItems(data []any) ([]json.RawMessage, error) {
 	if len(data) > maxItems {
 		return nil, tooManyFault()
@@ -103,5 +103,5 @@ func (m *requestMemory) encodeItems(data []any) ([]json.RawMessage, error) {
 	return items, nil
 }
 
-// itemOverhead is what an item takes besides its text.
+// itemOverhead is the memory of an item besides its text, in bytes.
 const itemOverhead = 24

@@ -1,5 +1,5 @@
-// What a share lacks: what was synced and could not be stored. opencode does not send
-// it again, so people who look at the share are told.
+// A share's refusals: synced items that could not be stored. opencode does not send them again,
+// so the share's page lists them.
 
 package share
 
@@ -13,18 +13,19 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 )
 
-// Refusal is something that a share lacks.
+// Refusal is a synced item that a share lacks.
 type Refusal = capability.ShareRefusal
 
-// maxRefusals is how many a share has; of more, only that there are more is known.
+// maxRefusals bounds the refusals of a share; beyond it, only that there are more is recorded.
 const maxRefusals = 64
 
-// recordTimeout is for the note of a refusal to be written. Whoever was refused waits.
+// recordTimeout bounds the write of a refusal. The refused caller waits for it.
 const recordTimeout = 5 * time.Second
 
-// recordRefusals notes what a sync has left out, or that it could not be taken in whole, once
-// for each key, and forgets what has been stored by now. A sync under a secret that was
-// made after a sync was refused is one of all that there is: opencode shares again so.
+// recordRefusals records the items that a sync has left out, or that it was not applied whole,
+// once for each key, and drops refusals of keys stored by now. A sync under a secret minted after
+// a refused sync contains the whole session, since opencode then shares it again; it drops the
+// refusal without a key.
 func (s *Service) recordRefusals(sync *syncRun, whole bool, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), recordTimeout)
 	defer cancel()
@@ -72,7 +73,7 @@ func (s *Service) recordRefusals(sync *syncRun, whole bool, err error) {
 	}
 }
 
-// LeftOut says what was synced to a session and is not in it.
+// LeftOut returns the synced items that a session lacks.
 func (s *Service) LeftOut(ctx context.Context, session string) ([]Refusal, error) {
 	list, err := s.cfg.Store.Refusals(ctx, session)
 	return list, s.toFault(ctx, err, "look what the share lacks")

@@ -1,4 +1,4 @@
-// /rpc/share: the same over Cap'n Web, by WebSocket and in batches.
+// /rpc/share: the API over Cap'n Web, by WebSocket and in batches.
 
 package share
 
@@ -15,7 +15,7 @@ import (
 	"github.com/mooring-rpc/mooring/internal/intake"
 )
 
-// probeReply is what probeValue gives back: what has become of a value on its way.
+// probeReply is the reply of probeValue: its argument, as decoded.
 type probeReply struct {
 	When   string `json:"when"`
 	Bytes  []any  `json:"bytes"` // numbers
@@ -23,16 +23,16 @@ type probeReply struct {
 	Nested any    `json:"nested"`
 }
 
-// rpcMain is the object that a visitor calls.
+// rpcMain returns the object that a visitor calls.
 func (s *Service) rpcMain(v *visitor) capnweb.Object {
-	var calls writeQueue // of syncShare: they arrive in order, and may be sent without waiting
+	var calls writeQueue // of syncShare: calls arrive in order, and may be sent without waiting for answers
 	return capnweb.NewMethods(map[string]any{
 		"createShare": func(ctx context.Context, external string, initial *[]any) (*createReply, error) {
 			held := s.newMemory(ctx, v.caller)
 			defer held.close()
 			var items []json.RawMessage
 			var err error
-			if initial != nil { // before anything is made of it
+			if initial != nil { // before an object is made of it
 				if items, err = held.encodeItems(*initial); err != nil {
 					return nil, s.rejection(ctx, err, forCreator)
 				}
@@ -88,7 +88,7 @@ func (s *Service) rpcMain(v *visitor) capnweb.Object {
 	})
 }
 
-// rpcSync is a sync that came whole, whose items are charged to held.
+// rpcSync applies a sync that arrived whole, whose items are charged to held.
 func (s *Service) rpcSync(ctx context.Context, v *visitor, held *requestMemory, id, secret string, items []json.RawMessage) (int, error) {
 	leave, err := s.slots.acquire(ctx, v.caller.Address())
 	if err != nil {
@@ -104,7 +104,7 @@ func (s *Service) rpcSync(ctx context.Context, v *visitor, held *requestMemory, 
 	return len(items), writer.Sync(context.WithoutCancel(ctx), items)
 }
 
-// rpcLimits are those of one connection: clients make a call at a time.
+// rpcLimits returns the limits of one connection: clients make one call at a time.
 func (s *Service) rpcLimits() capnweb.Limits {
 	l := capnweb.DefaultLimits()
 	message := s.liveConfig.Load().MessageBytes
@@ -114,17 +114,17 @@ func (s *Service) rpcLimits() capnweb.Limits {
 	return l
 }
 
-// rpcIntake is what a visitor may send. It has to be closed.
+// rpcIntake returns the admission control of a visitor's messages. It must be closed.
 func (s *Service) rpcIntake(ctx context.Context, v *visitor) *intake.Peer {
 	return s.cfg.Server.OpenIntake(v.RemoteAddr, func(have []byte) (string, error) { return s.findRef(ctx, v, have) })
 }
 
-// syncPrefix is how a large message begins: so strangers are turned away before it
-// is decoded.
+// syncPrefix is the beginning of a large message: a caller without a valid secret is refused
+// before the message is decoded.
 var syncPrefix = regexp.MustCompile(`^\["push",\["pipeline",0,\["syncShare"\],\["([A-Za-z0-9._-]{1,200})","([A-Za-z0-9._-]{1,200})",`)
 
-// findRef is what a message shows of which this has come: the secret of the share it
-// syncs, unless the request that opened the connection has shown who may create.
+// findRef returns the budget key of a message whose beginning is have: that of the share it
+// syncs, unless the request that opened the connection presented a creator's ref or key.
 func (s *Service) findRef(ctx context.Context, v *visitor, have []byte) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.liveConfig.Load().SyncTimeout)
 	defer cancel()
@@ -150,7 +150,7 @@ func (s *Service) rpcConfig(v *visitor, in *intake.Peer) capnweb.Config {
 	}}
 }
 
-// warningsOnly is a log without what is told of every connection.
+// warningsOnly is a handler that drops the routine records of every connection.
 type warningsOnly struct{ slog.Handler }
 
 // Enabled implements slog.Handler.
@@ -168,9 +168,9 @@ func (h warningsOnly) WithGroup(name string) slog.Handler {
 	return warningsOnly{h.Handler.WithGroup(name)}
 }
 
-// serveRPC opens a WebSocket (GET) or answers a batch. Which pages of browsers may
-// is as for every WebSocket of this server; who of them may create is another
-// question, which a create asks of the request that opened the connection.
+// serveRPC opens a WebSocket (GET) or answers a batch. Browser origins are checked as for every
+// WebSocket of this server; whether the caller may create is checked by create, on the request
+// that opened the connection.
 func (s *Service) serveRPC(w http.ResponseWriter, v *visitor) {
 	done, err := s.cfg.Server.Admit(v.RemoteAddr)
 	if err != nil {
@@ -185,9 +185,9 @@ func (s *Service) serveRPC(w http.ResponseWriter, v *visitor) {
 	}
 	t, err := capnweb.Accept(w, v.Request, opts)
 	if err != nil {
-		return // it has been answered
+		return // already answered
 	}
-	ctx, cancel := context.WithCancel(v.Context()) // what is called ends with the connection, or when draining took too long
+	ctx, cancel := context.WithCancel(v.Context()) // calls end with the connection, or when draining took too long
 	defer cancel()
 	live := &visitor{Request: v.Request, caller: s.cfg.Server.Caller(ctx, v.RemoteAddr), creator: v.creator}
 	in := s.rpcIntake(ctx, live)
@@ -196,7 +196,7 @@ func (s *Service) serveRPC(w http.ResponseWriter, v *visitor) {
 	go func() {
 		select {
 		case <-s.cfg.Server.Draining():
-			_ = conn.Drain(ctx, "the server is stopping") // what is left of it ends with ctx
+			_ = conn.Drain(ctx, "the server is stopping") // the remaining calls end with ctx
 		case <-conn.Done():
 			cancel()
 		}
@@ -204,7 +204,7 @@ func (s *Service) serveRPC(w http.ResponseWriter, v *visitor) {
 	_ = conn.Run(ctx) // it has logged why it ended
 }
 
-// serveRPCBatch answers one batch, with a time of its own.
+// serveRPCBatch answers one batch, under its own timeout.
 func (s *Service) serveRPCBatch(w http.ResponseWriter, v *visitor, opts capnweb.AcceptOptions) {
 	setDeadlines(w, s.cfg.RPCTimeout, s.cfg.StallTimeout)
 	leave, err := s.slots.acquire(v.Context(), batchSlotPrefix+v.caller.Address())
@@ -223,5 +223,5 @@ func (s *Service) serveRPCBatch(w http.ResponseWriter, v *visitor, opts capnweb.
 	}
 }
 
-// batchSlotPrefix begins the names of batches' places: the calls in them take their own.
+// batchSlotPrefix begins the names of batches' slots: the calls in a batch take their own.
 const batchSlotPrefix = "batch "

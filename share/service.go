@@ -1,21 +1,52 @@
-// Package share serves opencode's share API: what an unmodified opencode calls when
-// a session is shared becomes a session, refs and ops of this server. It is a face of
-// the server (server.Mount), over HTTP (http.go) and over Cap'n Web (rpc.go).
+// Package share serves opencode's share API: sharing a session from an unmodified opencode
+// creates a session, refs and ops on this server. It is mounted on the server (server.Mount),
+// over HTTP (http.go) and over Cap'n Web (rpc.go).
 //
-// What a share is made of, a line a ref, each minted from the one before:
+// The refs of a share, each minted from the one above it:
 //
-//	the maker's space ref, with the right to create and nothing else (creator.go)
-//	  owner      of the session; nobody holds it, its secret is thrown away
-//	    share    everything under the share; nobody holds it. Revoked, the share is over
-//	      reader of whoever has the public id; nobody holds it
-//	      writer one for each create: its secret is what opencode calls the secret
+//	the creator's space ref, with the right to create and nothing else (creator.go)
+//	  owner      of the session; its secret is discarded
+//	    share    everything under the share; its secret is discarded. Revoking it ends the share
+//	      reader of visitors with the public id; its secret is discarded
+//	      writer one for each create: its secret is opencode's share secret
 //
-// The public id is random and names none of them; the table of public shares does.
-// Its row is written before the session is made, so that a crash at any step leaves
-// what the same create, said again, finishes (create.go). A sync (sync.go) becomes
-// puts, and is answered when they are committed. A DELETE revokes the share's ref: one
-// cut for readers and writers. A create after that makes another session with a share:
-// what was synced before is in the old one, which is the space's owner's alone.
+// The public id is random and contains none of these ids; the table of public shares maps it to
+// them. Its row is written before the session is created, so that after a crash at any step the
+// same create, repeated, finishes the rest (create.go). A sync (sync.go) becomes puts, and is
+// answered when they are committed. A DELETE revokes the share's ref: one cut for readers and
+// writers. A create after that makes another session with a share; earlier syncs stay in the old
+// one, which only the space's owner can read.
+//
+// Words:
+//
+//	public id  128 random bits in a share's URL; allows reading
+//	creator    a caller who may create shares, and the space ref it creates under
+//	writer     a ref minted by one create; its secret allows syncs and DELETE
+//	sync       a request with items, which become puts
+//	item       {type, data}: one value that opencode synced
+//	piece      part of a sync that is committed as one batch
+//	refusal    an item, or a sync, that was not stored
+//	visitor    a request with its caller and the create-only ref of its path
+//
+// # Lock order
+//
+// A sync takes its address's slot (Config.Requests), then its turn in the share's writeQueue. The
+// mutexes of Service, createThrottle, addressSlots and writeQueue are leaves: none is held during
+// a call to the store or the server.
+//
+// # Bounds
+//
+//	a sync's body               Config.BodyBytes, read as a stream
+//	a Cap'n Web message         Config.MessageBytes; a sync in one, 131,072 items (maxItems)
+//	one item, or data before    32 MiB (maxBuffered)
+//	  the secret
+//	memory of requests          the server's budgets, by address and then by share
+//	requests of an address      Config.Requests at once; the rest wait SyncTimeout
+//	creates of an address       Config.CreatesPerHour, in bursts of CreateBurst
+//	addresses counted           65,536 (maxAddresses); the rest share one bucket
+//	writers of a share          Config.Writers
+//	refusals of a session       64 (maxRefusals)
+//	keys sorted at once         Config.MaxOrdered
 package share
 
 import (
@@ -33,69 +64,69 @@ import (
 	"github.com/mooring-rpc/mooring/session"
 )
 
-// Store keeps the rows of public shares. The package store has one.
+// Store holds the rows of public shares. Package store implements it.
 type Store interface {
-	// PublishShare writes a share's row unless the same was asked for a moment ago
-	// and stands: that is given then; FindShare gives one by id (NotFound); SharesOf
-	// the living ones of sessions, ListShares all that live, a page at a time.
+	// PublishShare writes a share's row, unless the same request has one from within the dedupe
+	// window: that row is returned then. FindShare returns a share by id (NotFound); SharesOf the
+	// living ones of sessions; ListShares all living ones, a page at a time.
 	PublishShare(ctx context.Context, share capability.PublicShare, ask capability.ShareRequest) (standing *capability.PublicShare, err error)
 	FindShare(ctx context.Context, id string) (*capability.PublicShare, error)
 	SharesOf(ctx context.Context, sessions []string) (map[string]*capability.PublicShare, error)
 	ListShares(ctx context.Context, after string, limit int) (list []session.SharedListing, next string, err error)
 
-	// Refusals gives what a session lacks of what was synced to it, by key;
-	// ChangeRefusals adds to that and takes away from it.
+	// Refusals returns the refusals of a session; ChangeRefusals adds some and drops others by
+	// key.
 	Refusals(ctx context.Context, session string) ([]Refusal, error)
 	ChangeRefusals(ctx context.Context, session string, add []Refusal, drop []string) error
 
-	// MintedFrom gives the living refs that were minted from one, the oldest first;
-	// Look the rows of a session and refs.
+	// MintedFrom returns the living refs minted from one, oldest first; ReadAccess the rows of a
+	// session and refs.
 	MintedFrom(ctx context.Context, ref string, limit int) ([]*capability.Grant, error)
 	ReadAccess(ctx context.Context, session string, refs []string) (*session.Access, error)
 
-	// FirstSpace is the space that the first start made; MintUnderRoot mints a ref
-	// of a space as its operator, once, and gives its row.
+	// FirstSpace returns the space made at the first start; MintUnderRoot mints a ref of a space
+	// as its operator, once, and returns its row.
 	FirstSpace(ctx context.Context) (space string, err error)
 	MintUnderRoot(ctx context.Context, m capability.MintRequest) (*capability.Grant, error)
 }
 
-// Config says what a Service works with. Store and Server are required; every other
-// zero field takes its value from DefaultConfig, but where zero says something.
+// Config configures a Service. Store and Server are required; other zero fields take their value
+// from DefaultConfig, except where zero has a meaning.
 type Config struct {
 	Store  Store
 	Server *server.Server
 	Log    *slog.Logger // nil discards
 
-	// Base is what public URLs begin with, "https://host[/prefix]"; "" takes the
-	// host that a request names.
+	// Base is the start of public URLs, "https://host[/prefix]"; "" takes the host that a request
+	// names.
 	Base string
-	// Key is what x-opencode-share-key must be to create from anywhere and to list;
-	// "" lets nobody in that way.
+	// Key is the x-opencode-share-key that allows creating from anywhere, and listing; "" allows
+	// neither.
 	Key string
-	// NoLoopback refuses creates of those on this machine that show neither key nor ref.
+	// NoLoopback refuses creates from this machine that present neither key nor ref.
 	NoLoopback bool
-	// OriginPatterns are the browser origins let in to /rpc/share and /ws besides the
-	// server's own.
+	// OriginPatterns are the browser origins allowed at /rpc/share and /ws besides the server's
+	// own.
 	OriginPatterns []string
 
-	CommitLimits   opencode.Limits // what the session takes in one commit
-	BodyBytes      int             // of one sync, which is read as it comes; beyond: refused
+	CommitLimits   opencode.Limits // the session's limits for one commit
+	BodyBytes      int             // of one sync, which is read as a stream; beyond: refused
 	MessageBytes   int             // of one message of Cap'n Web, which is held whole; beyond: refused
-	MaxOrdered     int             // messages, or parts, of a share that are put in order at once; more take more passes
+	MaxOrdered     int             // messages, or parts, of a share sorted at once; more take more passes
 	Requests       int             // syncs and reads of one address at once; beyond: they wait, then are refused
 	CreatesPerHour int             // of one address; beyond: refused
-	CreateBurst    int             // of one address at once, before that rate begins to count
-	Writers        int             // secrets of a share that are good at once; beyond: the oldest ends
-	DedupeWindow   time.Duration   // a create that is said again within it gives the same share
+	CreateBurst    int             // of one address at once, before that rate applies
+	Writers        int             // secrets of a share that are valid at once; beyond: the oldest ends
+	DedupeWindow   time.Duration   // a create repeated within it returns the same share
 
 	BodyTimeout  time.Duration // for a body to arrive
-	SyncTimeout  time.Duration // for what has arrived to be committed, and for room for it
-	StallTimeout time.Duration // a reader that takes nothing for so long is cut off
-	PingInterval time.Duration // a silent /ws is pinged so often
+	SyncTimeout  time.Duration // to commit received items, and to wait for a slot
+	StallTimeout time.Duration // a reader that takes nothing for this long is disconnected
+	PingInterval time.Duration // interval of pings on a silent /ws
 	RPCTimeout   time.Duration // a batch of Cap'n Web, from its request's head to the last answer
 }
 
-// DefaultConfig is for a small machine. Store and Server are missing.
+// DefaultConfig returns the defaults, for a small machine. Store and Server are not set.
 func DefaultConfig() Config {
 	return Config{
 		Log:          slog.New(slog.DiscardHandler),
@@ -141,20 +172,20 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Service is the API behind all its wires. Its methods may be called concurrently;
-// their errors are faults.
+// Service is the API over all its protocols. Its methods may be called concurrently; their errors
+// are faults.
 type Service struct {
-	cfg            Config                 // of the start
-	liveConfig     atomic.Pointer[Config] // those that SetLimits names
+	cfg            Config                 // as of the start
+	liveConfig     atomic.Pointer[Config] // with the limits that SetLimits changes
 	createThrottle *createThrottle
 	slots          *addressSlots
 	writeQueue     writeQueue
 
 	mu          sync.Mutex
-	serverRefID string // of the server's own ref, once it is known to be there
+	serverRefID string // of the server's own ref, once it is known to exist
 }
 
-// New makes a service. Mount puts it on its server.
+// New returns a service. Mount registers it with its server.
 func New(cfg Config) *Service {
 	cfg = cfg.withDefaults()
 	s := &Service{cfg: cfg, createThrottle: newCreateThrottle(cfg.CreateBurst, cfg.CreatesPerHour), slots: newAddressSlots(cfg.Requests, cfg.SyncTimeout)}
@@ -162,8 +193,8 @@ func New(cfg Config) *Service {
 	return s
 }
 
-// SetLimits has those limits of cfg hold from now on that are of bodies, requests, creates and
-// secrets. What has begun ends under those that it began with.
+// SetLimits applies cfg's limits of bodies, requests, creates and secrets from now on. Requests
+// in progress end under the limits they began with.
 func (s *Service) SetLimits(cfg Config) {
 	cfg = cfg.withDefaults()
 	s.liveConfig.Store(&cfg)
@@ -171,10 +202,9 @@ func (s *Service) SetLimits(cfg Config) {
 	s.slots.setLimits(cfg.Requests, cfg.SyncTimeout)
 }
 
-// Public is the session that a public share id shows, as its read-only ref does.
-// Errors: NotFound if there is no such share, which may take long to hear, as that a
-// ref is wrong does; Revoked, StaleEpoch, SessionDeleted … come from using what it
-// gives.
+// Public returns the session that a public share id shows, under its read-only ref. The error is
+// NotFound if there is no such share, which like a wrong ref may be delayed by the throttle;
+// Revoked, StaleEpoch, SessionDeleted and others are returned by the capability's methods.
 func (s *Service) Public(ctx context.Context, c *server.Caller, id string) (*server.Capability, error) {
 	p, err := s.findShare(ctx, c, id)
 	if err != nil {
@@ -183,7 +213,7 @@ func (s *Service) Public(ctx context.Context, c *server.Caller, id string) (*ser
 	return c.Assume(p.Reader), nil
 }
 
-// PublicIDs gives the ids of the living public shares of sessions, by session id.
+// PublicIDs returns the ids of the living public shares of sessions, by session id.
 func (s *Service) PublicIDs(ctx context.Context, sessions []string) (map[string]string, error) {
 	shares, err := s.cfg.Store.SharesOf(ctx, sessions)
 	if err != nil {
@@ -196,7 +226,7 @@ func (s *Service) PublicIDs(ctx context.Context, sessions []string) (map[string]
 	return ids, nil
 }
 
-// findShare is a share by its id. Who guesses waits.
+// findShare returns a share by its id. Unknown ids are throttled.
 func (s *Service) findShare(ctx context.Context, c *server.Caller, id string) (*capability.PublicShare, error) {
 	if !isPublicID(id) {
 		return nil, s.throttled(c, fault.NotFound.With("there is no such share"))
@@ -211,7 +241,7 @@ func (s *Service) findShare(ctx context.Context, c *server.Caller, id string) (*
 	return p, nil
 }
 
-// throttled is why, once the caller may be told that it was wrong.
+// throttled returns why after the delay for a wrong guess.
 func (s *Service) throttled(c *server.Caller, why *fault.Error) error {
 	if err := c.ThrottleFailure(); err != nil {
 		return err
@@ -219,8 +249,8 @@ func (s *Service) throttled(c *server.Caller, why *fault.Error) error {
 	return why
 }
 
-// toFault is what a caller is told of err. What is no fault is a defect of ours, and
-// goes to the log.
+// toFault returns err as a fault, nil for nil. An error that is not a fault is a defect of this
+// server, and is logged.
 func (s *Service) toFault(ctx context.Context, err error, doing string) error {
 	if err == nil {
 		return nil
@@ -228,7 +258,7 @@ func (s *Service) toFault(ctx context.Context, err error, doing string) error {
 	return s.faultOf(ctx, err, doing)
 }
 
-// faultOf is fault of an error that there is.
+// faultOf is toFault for an err that is not nil.
 func (s *Service) faultOf(ctx context.Context, err error, doing string) *fault.Error {
 	var f *fault.Error
 	switch {

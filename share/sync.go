@@ -20,20 +20,20 @@ import (
 	"github.com/mooring-rpc/mooring/session"
 )
 
-// Writer is somebody who has shown a share's secret, with a place in the line of
-// those who write it. Close gives that up.
+// Writer is a caller that has presented a share's secret, with a place in the queue of the
+// share's writers. Close gives the place up.
 type Writer struct {
 	service    *Service
 	capability *server.Capability
 	share      *capability.PublicShare
 	external   string // opencode's id of the session
-	createdAt  int64  // Unix ms: when the secret was made
+	createdAt  int64  // Unix ms: when the secret was minted
 	ticket     ticket
 }
 
-// Writer checks a share's secret. Errors: NotFound if there is no such share,
-// UnknownRef if the secret is another (both may take long to hear); Revoked and the
-// like if it is over.
+// Writer checks a share's secret and joins the queue of the share's writers. The error is
+// NotFound if there is no such share, UnknownRef if the secret is wrong (both may be delayed by
+// the throttle); Revoked, for instance, if the share has ended.
 func (s *Service) Writer(ctx context.Context, c *server.Caller, id, secret string) (*Writer, error) {
 	p, held, sight, err := s.verifySecret(ctx, c, id, secret)
 	if err != nil {
@@ -46,7 +46,8 @@ func (s *Service) Writer(ctx context.Context, c *server.Caller, id, secret strin
 		createdAt: sight.Grants[held.Ref()].Created, ticket: s.writeQueue.join(p.ID)}, nil
 }
 
-// verifySecret is whoever has a share's secret, dead or alive.
+// verifySecret returns the share and the capability of a secret, whether the ref is living or
+// dead.
 func (s *Service) verifySecret(ctx context.Context, c *server.Caller, id, secret string) (*capability.PublicShare, *server.Capability, *session.Access, error) {
 	p, err := s.findShare(ctx, c, id)
 	if err != nil {
@@ -69,14 +70,14 @@ func (s *Service) verifySecret(ctx context.Context, c *server.Caller, id, secret
 		return nil, nil, nil, s.toFault(ctx, err, "look at the share")
 	}
 	g := sight.Grants[ref.ID]
-	gone := g == nil && sight.Row != nil && sight.Row.Forgotten         // and with it which share it was of
+	gone := g == nil && sight.Row != nil && sight.Row.Forgotten         // its ref's row is gone, and with it the record of its share
 	if !gone && (g == nil || g.Parent != p.Share || sight.Row == nil) { // of another share of the session
 		return nil, nil, nil, s.throttled(c, wrong)
 	}
 	return p, held, sight, nil
 }
 
-// refDead says why a ref of a session allows nothing any more, nil if it does.
+// refDead returns why a ref of a session allows nothing any more, nil if it does.
 func refDead(sight *session.Access, ref string) error {
 	if sight.Row.Life == session.Deleted {
 		return fault.SessionDeleted.With("the session was deleted")
@@ -87,14 +88,13 @@ func refDead(sight *session.Access, ref string) error {
 	return nil
 }
 
-// Close ends the writing.
+// Close leaves the queue.
 func (w *Writer) Close() { w.ticket.leave() }
 
-// Sync puts items, in the order of the writers' beginnings. When it returns nil, all
-// of them are committed. Items that are too large for the session are left out, all
-// others are committed, and the error is TooLarge. What cannot be read ends the sync
-// (Malformed), and a piece that it is in changes nothing. A database that is away or
-// busy is waited for, within Config.SyncTimeout.
+// Sync puts items, in the order in which the writers joined the queue. When it returns nil, all
+// of them are committed. Items too large for the session are left out, all others are committed,
+// and the error is TooLarge. An unreadable item ends the sync (Malformed), and nothing of its
+// piece is applied. A database that is away or busy is retried within Config.SyncTimeout.
 func (w *Writer) Sync(ctx context.Context, items []json.RawMessage) error {
 	s := w.newSync()
 	for _, item := range items {
@@ -107,45 +107,45 @@ func (w *Writer) Sync(ctx context.Context, items []json.RawMessage) error {
 	return s.finish(s.flush(ctx))
 }
 
-// maxItems bounds a sync's items over Cap'n Web, which come as one message: small ones
-// cost a server many times their bytes.
+// maxItems bounds a sync's items over Cap'n Web, which arrive as one message: small items cost a
+// server many times their bytes.
 const maxItems = 1 << 17
 
 func tooManyFault() error {
 	return fault.TooLarge.With("a sync has at most %d items: send them in pieces", maxItems)
 }
 
-// syncRun is a sync on its way. A piece of it is gathered, and committed when it is as
-// large as the session takes at once: pieces are applied in order, each whole or not at
-// all, and putting one again changes nothing.
+// syncRun is a sync in progress. Items are collected into a piece, which is committed when it is
+// as large as the session's commit limits: pieces are applied in order, each whole or not at all,
+// and putting one again changes nothing.
 type syncRun struct {
 	writer   *Writer
 	reader   opencode.Reader
-	items    []json.RawMessage // of the piece that is being gathered
+	items    []json.RawMessage // of the piece being collected
 	bytes    int
 	stored   []string  // keys that were put
-	leftOut  []Refusal // what was left out
+	leftOut  []Refusal // refusals of items left out
 	maxValue int       // bytes of one value
-	admitted bool      // it has come
+	admitted bool      // it has had its turn in the queue
 }
 
 func (w *Writer) newSync() *syncRun {
 	return &syncRun{writer: w, reader: opencode.Reader{Session: w.external}, maxValue: w.service.cfg.CommitLimits.Payload}
 }
 
-// add takes an item in, and says whether there is a whole piece by now.
+// add adds an item, and reports whether the piece is full.
 func (s *syncRun) add(item json.RawMessage) (full bool) {
 	s.items, s.bytes = append(s.items, item), s.bytes+len(item)
 	limits := s.writer.service.cfg.CommitLimits
 	return len(s.items) >= limits.Ops || s.bytes >= limits.Bytes
 }
 
-// leaveOut notes that something is not stored, under its key, "" where that is not known.
+// leaveOut records that an item is not stored, under its key, or "" if that is unknown.
 func (s *syncRun) leaveOut(key, why string) {
 	s.leftOut = append(s.leftOut, Refusal{Key: key, Why: why})
 }
 
-// flush commits what was gathered.
+// flush commits the collected piece.
 func (s *syncRun) flush(ctx context.Context) error {
 	if err := s.reader.Items(s.items); err != nil {
 		return err
@@ -175,7 +175,8 @@ func (s *syncRun) flush(ctx context.Context) error {
 	return nil
 }
 
-// finish is what becomes of a sync that err has ended, nil if it has come to its end.
+// finish records the refusals of a sync that err has ended (nil: it is complete), and returns its
+// error.
 func (s *syncRun) finish(err error) error {
 	whole := err == nil
 	if whole && len(s.leftOut) > 0 {
@@ -185,7 +186,8 @@ func (s *syncRun) finish(err error) error {
 	return err
 }
 
-// waitTurn is for those who were there before, one of whom may be sending its body still.
+// waitTurn waits for the writers earlier in the queue, one of which may still be sending its
+// body.
 func (w *Writer) waitTurn(ctx context.Context) error {
 	lim := w.service.liveConfig.Load()
 	limit := time.NewTimer(lim.BodyTimeout + lim.SyncTimeout)
@@ -200,8 +202,8 @@ func (w *Writer) waitTurn(ctx context.Context) error {
 	}
 }
 
-// commitPiece puts one piece. Putting it again does no harm, so it is tried until there
-// is no time left: the client would not.
+// commitPiece puts one piece. Putting it again is harmless, so it is retried until ctx ends: the
+// client would not retry.
 func (w *Writer) commitPiece(ctx context.Context, piece []opencode.Put) error {
 	batch := ulid.Make().String()
 	ops := make([]ledger.Intent, len(piece))
@@ -222,8 +224,8 @@ func (w *Writer) commitPiece(ctx context.Context, piece []opencode.Put) error {
 	}
 }
 
-// Delete ends a share: nothing under it is read or written after. A share that is
-// over already may be deleted again by who has its secret. Errors as for Writer.
+// Delete ends a share: afterwards nothing under it can be read or written. Deleting an ended
+// share again with one of its secrets succeeds. Errors as for Writer.
 func (s *Service) Delete(ctx context.Context, c *server.Caller, id, secret string) error {
 	p, _, sight, err := s.verifySecret(ctx, c, id, secret)
 	switch {
@@ -232,7 +234,7 @@ func (s *Service) Delete(ctx context.Context, c *server.Caller, id, secret strin
 	case sight.Row.Life == session.Deleted:
 		return nil
 	}
-	// A secret that was ended because there were too many is none any more.
+	// A secret that was ended because of Config.Writers is no longer valid.
 	look, err := s.cfg.Store.ReadAccess(ctx, p.Session, []string{p.Share})
 	if err != nil {
 		return s.toFault(ctx, err, "look at the share")

@@ -1,5 +1,5 @@
-// Bounds: how often an address may create, and how much it may do at once. What bodies
-// hold is memory.go's.
+// Bounds of addresses: how often one may create, and how many requests it may have at once.
+// Memory is in memory.go.
 
 package share
 
@@ -13,18 +13,17 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 )
 
-// maxAddresses is how many are kept apart; those beyond share one account.
+// maxAddresses is how many addresses are counted separately; any more share one bucket.
 const maxAddresses = 1 << 16
 
-// createThrottle is a bucket of creates for each address, which fills up by one an interval.
-// Safe for concurrent use.
+// createThrottle is a token bucket of creates for each address. It is safe for concurrent use.
 type createThrottle struct {
 	burst int
 	now   func() time.Time
 
 	mu       sync.Mutex
 	interval time.Duration
-	fullAt   map[string]time.Time // when an address's bucket is full again
+	fullAt   map[string]time.Time // when an address's bucket will be full
 }
 
 func newCreateThrottle(burst, perHour int) *createThrottle {
@@ -33,14 +32,14 @@ func newCreateThrottle(burst, perHour int) *createThrottle {
 	return r
 }
 
-// setRate has buckets fill up at another rate.
+// setRate changes the rate at which buckets refill.
 func (r *createThrottle) setRate(perHour int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.interval = time.Hour / time.Duration(perHour)
 }
 
-// allow takes one from an address's bucket, if there is one in it.
+// allow takes a token from an address's bucket, if there is one.
 func (r *createThrottle) allow(address string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -66,7 +65,7 @@ func (r *createThrottle) allow(address string) bool {
 	return true
 }
 
-// addressSlots is the places for requests of each address. Who finds none waits a while. Safe
+// addressSlots bounds the requests of each address. A request without a slot waits. It is safe
 // for concurrent use.
 type addressSlots struct {
 	mu         sync.Mutex
@@ -75,17 +74,18 @@ type addressSlots struct {
 	byAddress  map[string]*slot
 }
 
-// slot is one address's.
+// slot is one address's semaphore.
 type slot struct {
 	sem   *semaphore.Weighted
-	users int // how many have or want one
+	users int // requests that have or want a slot
 }
 
 func newAddressSlots(places int, wait time.Duration) *addressSlots {
 	return &addressSlots{perAddress: places, maxWait: wait, byAddress: map[string]*slot{}}
 }
 
-// setLimits has others hold for requests from now on; those that are there count by the old ones.
+// setLimits changes the limits of later requests. Requests in progress do not count against a
+// changed number of slots.
 func (r *addressSlots) setLimits(places int, wait time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -94,7 +94,7 @@ func (r *addressSlots) setLimits(places int, wait time.Duration) {
 	}
 }
 
-// acquire takes one of an address's places. Who gets no error calls leave.
+// acquire takes a slot of an address. On success the caller must call leave.
 func (r *addressSlots) acquire(ctx context.Context, address string) (leave func(), err error) {
 	r.mu.Lock()
 	p := r.byAddress[address]
@@ -122,7 +122,7 @@ func (r *addressSlots) acquire(ctx context.Context, address string) (leave func(
 	}, nil
 }
 
-// acquireSem takes one of a line of places.
+// acquireSem acquires the semaphore, waiting at most wait; Overloaded if it is full.
 func acquireSem(ctx context.Context, places *semaphore.Weighted, wait time.Duration) error {
 	if places.TryAcquire(1) {
 		return nil

@@ -1,23 +1,23 @@
-// Turns: the syncs of one share are committed in the order in which they began, so
-// that a small one that was sent later does not get ahead of a large one.
+// The write queue: the syncs of one share are committed in the order in which they began, so that
+// a small one sent later does not overtake a large one.
 
 package share
 
 import "sync"
 
-// writeQueue is safe for concurrent use.
+// writeQueue queues the syncs of each share. It is safe for concurrent use.
 type writeQueue struct {
 	mu    sync.Mutex
-	tails map[string]chan struct{} // by share: closed when the last in line is done
+	tails map[string]chan struct{} // by share: closed when the last in the queue is done
 }
 
-// ticket is a place in a line.
+// ticket is a position in a queue.
 type ticket struct {
 	ready <-chan struct{} // closed when it is its turn; nil is never waited for
-	leave func()          // gives it up; to be called once
+	leave func()          // leaves the queue; must be called once
 }
 
-// join takes the last place in a share's line.
+// join appends to a share's queue.
 func (t *writeQueue) join(id string) ticket {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -27,7 +27,7 @@ func (t *writeQueue) join(id string) ticket {
 	before, done := t.tails[id], make(chan struct{})
 	t.tails[id] = done
 	leave := func() {
-		// Who leaves early does not let the next one past those before.
+		// Leaving early does not let the next one overtake earlier ones.
 		if before == nil {
 			t.finish(id, done)
 			return

@@ -1,4 +1,4 @@
-// One block of a session's page, for a script that has lost its place in it.
+// One block of a session's page, for a script that lost track of it.
 
 package web
 
@@ -10,7 +10,7 @@ import (
 	"github.com/mooring-rpc/mooring/session"
 )
 
-// serveBlock answers with the HTML of the block ?key=KEY.
+// serveBlock writes the HTML of the block ?key=KEY.
 func (q *request) serveBlock(held resolver) {
 	key := q.r.URL.Query().Get("key")
 	parsed, refused := session.ParseKey(key)
@@ -26,7 +26,7 @@ func (q *request) serveBlock(held resolver) {
 	if err := q.site.acquireRender(q.r.Context()); err != nil {
 		return // the reader has gone
 	}
-	// The keys between these two are that key: no other character of keys is below 0x02.
+	// The only key between these two is key: no character of a key is below 0x02.
 	read, _, err := h.Range(q.r.Context(), keyBefore(key), key+"\x01", q.site.cfg.PageBytes, 1)
 	var body []byte
 	switch {
@@ -52,7 +52,7 @@ func (q *request) serveBlock(held resolver) {
 	}
 }
 
-// keyBefore is a text that comes before a key and after every key before it.
+// keyBefore returns a text that sorts before a key and after every smaller key.
 func keyBefore(key string) string {
 	last := len(key) - 1
 	return key[:last] + string(rune(key[last]-1)) + "\x7f"

@@ -1,4 +1,4 @@
-// The pace of readers: what is written to them, and the time they may take.
+// Writes to readers, with deadlines.
 
 package web
 
@@ -7,14 +7,14 @@ import (
 	"time"
 )
 
-// pieceBytes is what has to be taken in the time of a piece, and minReadRate how many bytes
-// a second a reader of a document must take, all in all.
+// pieceBytes is how many bytes have one piece's deadline; minReadRate is how many bytes a second
+// a reader of a document must take overall.
 const (
 	pieceBytes  = 32 << 10
 	minReadRate = 16 << 10
 )
 
-// deadlineWriter writes an answer to a reader, in time.
+// deadlineWriter writes an answer under deadlines.
 type deadlineWriter struct {
 	w     http.ResponseWriter
 	timer *http.ResponseController
@@ -26,7 +26,7 @@ func (q *request) newDeadlineWriter() *deadlineWriter {
 
 // write implements sender.
 func (p *deadlineWriter) write(piece []byte, until time.Time) error {
-	_ = p.timer.SetWriteDeadline(until) // a server that has no deadlines has its own way
+	_ = p.timer.SetWriteDeadline(until) // a server without deadlines has limits of its own
 	_, err := p.w.Write(piece)
 	return err
 }
@@ -37,23 +37,22 @@ func (p *deadlineWriter) flush(until time.Time) error {
 	return p.timer.Flush()
 }
 
-// documentWriter writes an answer that ends: its reader has a time limit for every piece, and
-// for all of it too.
+// documentWriter writes an answer of finite length: its reader has a deadline for every piece,
+// and one for the whole.
 type documentWriter struct {
 	*deadlineWriter
-	pieceTimeout time.Duration // for a piece
+	pieceTimeout time.Duration // for one piece
 	startedAt    time.Time
 	written      int
 }
 
 func (q *request) newDocumentWriter() *documentWriter {
 	d := &documentWriter{deadlineWriter: q.newDeadlineWriter(), pieceTimeout: q.site.cfg.WriteTimeout, startedAt: time.Now()}
-	_ = d.timer.SetReadDeadline(time.Time{}) // else the request ends in the middle of a long one
+	_ = d.timer.SetReadDeadline(time.Time{}) // else a long document's request ends in the middle
 	return d
 }
 
-// send writes b and sees that it is on its way. The error says that the reader has
-// gone, or is too slow.
+// send writes and flushes b. The error says that the reader has gone or is too slow.
 func (d *documentWriter) send(b []byte) error {
 	for len(b) > 0 {
 		n := min(len(b), pieceBytes)
@@ -66,7 +65,7 @@ func (d *documentWriter) send(b []byte) error {
 	return d.flush(d.deadline())
 }
 
-// deadline is the time limit of the next piece.
+// deadline returns the deadline of the next piece.
 func (d *documentWriter) deadline() time.Time {
 	piece, all := time.Now().Add(d.pieceTimeout), d.startedAt.Add(2*d.pieceTimeout+time.Duration(d.written/minReadRate)*time.Second)
 	if all.Before(piece) {

@@ -1,4 +1,4 @@
-// Who may ask, and what browsers are told to keep to.
+// Request checks, and the response headers that restrict browsers.
 
 package web
 
@@ -11,12 +11,12 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 )
 
-// contentPolicy is the pages' Content-Security-Policy: nothing inline, nothing
-// from outside, in nobody's frame.
+// contentPolicy is the pages' Content-Security-Policy: nothing inline, nothing from outside,
+// never in a frame.
 const contentPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; " +
 	"connect-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
 
-// permissionsPolicy switches off what a page to read never needs.
+// permissionsPolicy switches off features that no page uses.
 const permissionsPolicy = "accelerometer=(), autoplay=(), camera=(), display-capture=(), fullscreen=(), geolocation=(), gyroscope=(), " +
 	"magnetometer=(), microphone=(), midi=(), payment=(), publickey-credentials-get=(), screen-wake-lock=(), usb=(), xr-spatial-tracking=()"
 
@@ -30,25 +30,25 @@ func (s *Site) setSecurityHeaders(w http.ResponseWriter, r *http.Request) {
 	h.Set("Cross-Origin-Opener-Policy", "same-origin")
 	h.Set("Cross-Origin-Resource-Policy", "same-origin")
 	h.Set("Permissions-Policy", permissionsPolicy)
-	h.Set("Cache-Control", "private, no-store") // assets say otherwise
+	h.Set("Cache-Control", "private, no-store") // assets set their own
 	if s.secure(r) {
 		h.Set("Strict-Transport-Security", "max-age=31536000")
 	}
 }
 
-// secure says whether the browser came over TLS, here or up to a proxy.
+// secure reports whether the browser uses TLS, to this server or to a proxy.
 func (s *Site) secure(r *http.Request) bool { return r.TLS != nil || s.cfg.TLS }
 
-// checkSameOrigin refuses a POST that is not our own page's script's: browsers say whose
-// it is, and send neither the header nor the content type for another site's
-// without having asked us, who never agree.
+// checkSameOrigin refuses a POST that is not from this server's own page: browsers send the
+// page's origin, and for another site's page they send neither the header nor the content type
+// without a preflight, which is never granted.
 func (q *request) checkSameOrigin() *fault.Error {
 	h := q.r.Header
 	own := false
 	switch site := h.Get("Sec-Fetch-Site"); {
 	case site != "":
 		own = site == "same-origin"
-	default: // browsers that do not say it, and http from elsewhere than this machine
+	default: // browsers that send no such header, and http from another machine
 		origin, err := url.Parse(h.Get("Origin"))
 		own = err == nil && origin.Host != "" && strings.EqualFold(origin.Host, q.r.Host)
 	}
@@ -64,7 +64,7 @@ func (q *request) checkSameOrigin() *fault.Error {
 	return nil
 }
 
-// allowMethods answers a method that is not among those allowed.
+// allowMethods refuses a method that is not among methods, and reports whether it is.
 func (q *request) allowMethods(methods ...string) bool {
 	for _, m := range methods {
 		if q.r.Method == m {

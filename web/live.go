@@ -1,6 +1,6 @@
-// The live stream: what changes after a cursor, as server-sent events, or the same
-// over a WebSocket (socket.go). The id of an event is its cursor. Each piece ends with
-// the position that it brings the page to, from where that goes on when it comes back.
+// The live stream: changes after a cursor, as server-sent events or over a WebSocket (socket.go).
+// An event's id is its cursor. Each piece ends with the position that the page has then, from
+// which it resumes when it reconnects.
 
 package web
 
@@ -22,10 +22,11 @@ import (
 	"github.com/mooring-rpc/mooring/session"
 )
 
-// retryMillis is how long a browser waits before it comes back, in ms.
+// retryMillis is how long a browser waits before it reconnects, in ms.
 const retryMillis = "1000"
 
-// serveLive follows a session until one of both ends, or the reader does not keep up.
+// serveLive follows a session until the session or the connection ends, or the reader is too
+// slow.
 func (q *request) serveLive(held resolver) {
 	from, err := resumePosition(q.r)
 	if err != nil {
@@ -49,7 +50,7 @@ func (q *request) serveLive(held resolver) {
 	}
 	header := q.w.Header()
 	header.Set("Content-Type", "text/event-stream")
-	header.Set("X-Accel-Buffering", "no") // proxies
+	header.Set("X-Accel-Buffering", "no") // for proxies
 	q.w.WriteHeader(http.StatusOK)
 	if q.r.Method == http.MethodHead {
 		return
@@ -59,10 +60,9 @@ func (q *request) serveLive(held resolver) {
 	q.follow(ctx, q.site.newStream(q.newDeadlineWriter(), cancel, from), h, about, err)
 }
 
-// follow sends a stream what happens until its link ends, or the session does: for
-// its reader, or because it could not be described. That is told in the stream: any
-// other answer would leave the page without a reason. What passes is not: then the
-// page comes back.
+// follow sends a stream events until its link ends, or the session does, either for its reader or
+// because it could not be described. A permanent reason is sent in the stream: any other answer
+// would leave the page without it. A transient one is not: the page then reconnects.
 func (q *request) follow(link context.Context, s *stream, h *server.Capability, about *server.Description, err error) {
 	switch {
 	case err != nil:
@@ -70,7 +70,7 @@ func (q *request) follow(link context.Context, s *stream, h *server.Capability, 
 		q.site.server.Refused(q.w, f)
 		s.sendOver(f)
 		return
-	case s.out.Sent.Cursor > about.Row.Cursor: // the server was restored to before what the page has
+	case s.out.Sent.Cursor > about.Row.Cursor: // the server was restored to an earlier cursor than the page has
 		_ = s.sendFrame("reload", []byte("{}")) // the reader may have gone
 		return
 	}
@@ -113,35 +113,35 @@ func (q *request) follow(link context.Context, s *stream, h *server.Capability, 
 		return
 	}
 	switch f := q.toFault(err); {
-	case f.Code == fault.CursorExpired, f.Code == fault.ServerBehind: // what the page has is not what is there
+	case f.Code == fault.CursorExpired, f.Code == fault.ServerBehind: // the page's state is not the server's
 		_ = s.sendFrame("reload", []byte("{}")) // the reader may have gone
 	case f.Code.Transient(), f.Code == fault.SlowConsumer, f.Code == fault.Internal, f.Code == fault.Canceled:
-		// the page comes back, and goes on where it was
+		// the page reconnects and resumes
 	default:
 		s.sendOver(f)
 	}
 }
 
-// recheckToken ends a stream whose token is there no more: its browser ended it, at any
-// server.
+// recheckToken ends a stream whose token no longer exists: its browser ended it, at any server.
 func (q *request) recheckToken(ctx context.Context, end context.CancelCauseFunc) {
 	if q.tokenExpiry.IsZero() {
 		return
 	}
 	if err := q.checkToken(ctx); err == errNoToken {
-		if time.Until(q.tokenExpiry) < time.Second { // the database's clock came first
+		if time.Until(q.tokenExpiry) < time.Second { // the database's clock is ahead
 			err = q.site.expired()
 		}
 		end(err)
 	}
 }
 
-// expired is why a page ends whose token's time is over.
+// expired returns the error of a page whose token has expired.
 func (s *Site) expired() error {
 	return fault.Expired.With("a page stays open for %s: open it by its whole link again, with what stands behind the #", humantime.Duration(s.cfg.TokenLife))
 }
 
-// resumePosition says where a stream goes on: the browser's own word wins, which names no hash.
+// resumePosition returns the position where a stream resumes: the browser's Last-Event-ID takes
+// precedence; it has no hash.
 func resumePosition(r *http.Request) (from server.Position, err error) {
 	text := r.Header.Get("Last-Event-ID")
 	if hash := r.URL.Query().Get("hash"); hash != "" && text == "" {
@@ -160,8 +160,7 @@ func resumePosition(r *http.Request) (from server.Position, err error) {
 	return from, nil
 }
 
-// parseCursor reads a cursor as it is written: digits, without a sign or a zero in
-// front.
+// parseCursor parses a cursor: digits, without a sign or a leading zero.
 func parseCursor(text string) (uint64, error) {
 	n, err := strconv.ParseUint(text, 10, 63)
 	if err == nil && strconv.FormatUint(n, 10) != text {
@@ -170,29 +169,29 @@ func parseCursor(text string) (uint64, error) {
 	return n, err
 }
 
-// sender writes to a reader, as fast as that must be able to take it.
+// sender writes to a reader under deadlines.
 type sender interface {
 	write(piece []byte, until time.Time) error
-	flush(until time.Time) error // has what was written leave
+	flush(until time.Time) error // sends buffered bytes
 }
 
-// stream is what is written to one reader who follows.
+// stream is the state of one live reader.
 type stream struct {
-	cancel      context.CancelCauseFunc // the reader has
-	startCursor uint64                  // what was there at the start
+	cancel      context.CancelCauseFunc // called when the reader has gone
+	startCursor uint64                  // the session's cursor at the start
 	order       session.Order           // of the session
-	partial     *server.Capability      // the session, for a reader who is not shown its first events; else nil
+	partial     *server.Capability      // the session, for a reader whose first events are hidden; else nil
 
 	mu      sync.Mutex
-	placing page.Placing   // of what is being sent; nil for the order's own
-	out     trickle.Sender // what brings the page to where it is
+	placing page.Placing   // of the events being sent; nil for the order's own
+	out     trickle.Sender // frames, and the position sent
 }
 
 func (s *Site) newStream(to sender, gone context.CancelCauseFunc, at server.Position) *stream {
 	return &stream{cancel: gone, out: trickle.Sender{Sent: at, Write: to.write, Flush: to.flush, MinRateTime: s.cfg.WriteTimeout, MinRateBytes: pieceBytes}}
 }
 
-// sendEvents sends what events change on the page.
+// sendEvents sends the changes of events to the page.
 func (s *stream) sendEvents(ctx context.Context, site *Site, events []*session.Event) error {
 	place, err := s.placingFor(ctx, site, events)
 	if err != nil {
@@ -210,7 +209,7 @@ func (s *stream) sendEvents(ctx context.Context, site *Site, events []*session.E
 	return s.noteGone(s.out.Send(events, then))
 }
 
-// send sends what is no event: a few bytes.
+// send sends a few bytes that are not an event.
 func (s *stream) send(b []byte) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -219,12 +218,12 @@ func (s *stream) send(b []byte) error {
 
 func (s *stream) sendLocked(b []byte) error {
 	if s.out.Partial() {
-		return nil // it would stand in the middle of an event
+		return nil // it would interrupt an event
 	}
 	return s.noteGone(s.out.Send(nil, b))
 }
 
-// noteGone notes that the reader has gone, if that is what an error says.
+// noteGone cancels the stream if err says that the reader has gone.
 func (s *stream) noteGone(err error) error {
 	if err != nil && !errors.As(err, new(server.Rewind)) {
 		s.cancel(err)
@@ -232,8 +231,8 @@ func (s *stream) noteGone(err error) error {
 	return err
 }
 
-// placingFor is where what events put stands for a limited reader, to whom keys may come
-// that were first put before all that it is shown; nil for any other.
+// placingFor returns the placing of events' keys for a limited reader, who may get keys first put
+// before the reader's first visible event; nil for any other.
 func (s *stream) placingFor(ctx context.Context, site *Site, events []*session.Event) (page.Placing, error) {
 	if s.partial == nil {
 		return nil, nil
@@ -259,13 +258,12 @@ func (s *stream) placingFor(ctx context.Context, site *Site, events []*session.E
 		if ord, ok := known[key]; ok {
 			return ord
 		}
-		return s.order.NewOrd(e, i, key, payload) // it is gone again
+		return s.order.NewOrd(e, i, key, payload) // removed again
 	}, nil
 }
 
-// heartbeats shows the page, and proxies, that a silent stream lives, and us whether the
-// reader does. The page sees no comments, and is told again that it has everything.
-// check is called each time.
+// heartbeats shows the page, and proxies, that a silent stream lives, and detects a dead reader.
+// The page does not see comments, so it is sent its position again. check is called each time.
 func (s *stream) heartbeats(ctx context.Context, every time.Duration, check func()) {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
@@ -292,12 +290,12 @@ func (s *stream) sendHeartbeat() error {
 	return s.sendLocked(b)
 }
 
-// appendCaughtUp tells that the page has all that was there at the start, or as much
-// more as has come since.
+// appendCaughtUp appends an event saying that the page has everything that existed at the start,
+// or later events too.
 func appendCaughtUp(b []byte, at server.Position) []byte { return appendPosition(b, "caught", at) }
 
-// appendPosition tells where the page is, by cursor and hash: from there it goes on when
-// it comes back. What it has seen since is sent again, which changes nothing.
+// appendPosition appends the page's position, by cursor and hash, from which it resumes. Events
+// sent again after it change nothing.
 func appendPosition(b []byte, event string, at server.Position) []byte {
 	data := strconv.AppendUint([]byte(`{"cursor":`), at.Cursor, 10)
 	if at.Hash != (session.Hash{}) {
@@ -307,16 +305,15 @@ func appendPosition(b []byte, event string, at server.Position) []byte {
 	return appendFrame(b, page.Frame{Event: event, Data: data}, 0)
 }
 
-// sendOver tells why the session cannot be followed: for good.
+// sendOver sends why the session can no longer be followed, for good.
 func (s *stream) sendOver(f *fault.Error) { _ = s.sendFrame("over", faultJSON(f)) } // the reader may have gone
 
 func (s *stream) sendFrame(event string, data []byte) error {
 	return s.send(appendFrame(nil, page.Frame{Event: event, Data: data}, 0))
 }
 
-// appendEvent writes an event's frames, the last one with the event's cursor as its
-// id. Of one that changes nothing there is the id alone: a browser keeps it, and
-// tells the page nothing.
+// appendEvent appends an event's frames, the last with the event's cursor as its id. An event
+// without frames gets the id alone: a browser stores it, without notifying the page.
 func appendEvent(b []byte, e *session.Event, place page.Placing) []byte {
 	frames := page.Frames(e, place)
 	if len(frames) == 0 {
@@ -328,7 +325,7 @@ func appendEvent(b []byte, e *session.Event, place page.Placing) []byte {
 	return appendFrame(b, frames[len(frames)-1], e.Cursor)
 }
 
-// appendFrame writes a frame; one of cursor 0 has no id.
+// appendFrame appends a frame; one of cursor 0 has no id.
 func appendFrame(b []byte, f page.Frame, cursor uint64) []byte {
 	if cursor != 0 {
 		b = appendID(b, cursor)

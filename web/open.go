@@ -1,5 +1,5 @@
-// Opening: a page's script sends the secret that stands in its fragment, which no
-// server ever gets to see otherwise, and is given a token for the page.
+// Opening a page: its script sends the secret from the URL's fragment, which browsers never send
+// by themselves, and gets a token for the page.
 
 package web
 
@@ -14,17 +14,17 @@ import (
 	"github.com/mooring-rpc/mooring/page"
 )
 
-// maxOpening bounds what is sent to open a page: a ref's text.
+// maxOpening bounds the body of an opening, in bytes: a ref's text.
 const maxOpening = 8 << 10
 
-// opening is what a page's script sends. A session's page knows its ref's id.
+// opening is the body sent by a page's script. A session's page knows its ref's id.
 type opening struct {
-	Secret     string `json:"secret"`     // /s/ID: what stands behind the #
+	Secret     string `json:"secret"`     // /s/ID: the text after the #
 	Ref        string `json:"ref"`        // /sessions: a ref's text, or ID#SECRET
-	Redemption string `json:"redemption"` // what the asker redeems the ref by: of a browser always the same
+	Redemption string `json:"redemption"` // the redemption id; the same on each opening from one browser
 }
 
-// serveUnlock is the page of a ref for who has shown nothing yet: the same for any ref.
+// serveUnlock writes the page of a ref without a token: the same for any ref.
 func (q *request) serveUnlock() {
 	id := strings.TrimPrefix(q.path, "/s/")
 	if capability.Sealed(id) {
@@ -38,7 +38,7 @@ func sealedFault() *fault.Error {
 	return fault.Sealed.With("this ref is bound to a key, which no browser has: use it with the mooring command where the key is, or ask for a ref that is not sealed")
 }
 
-// writeHTML answers with a small page.
+// writeHTML writes a small page.
 func (q *request) writeHTML(write func(io.Writer) error) {
 	q.w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	q.w.WriteHeader(http.StatusOK)
@@ -47,7 +47,7 @@ func (q *request) writeHTML(write func(io.Writer) error) {
 	}
 }
 
-// openSession takes the secret of a session's ref.
+// openSession opens a session's page with its ref's secret.
 func (q *request) openSession(id string) {
 	sent, err := q.readOpening()
 	if err != nil {
@@ -62,7 +62,7 @@ func (q *request) openSession(id string) {
 	q.openPage(id, secret, sent.Redemption)
 }
 
-// openSpace takes a space's ref.
+// openSpace opens the list with a space's ref.
 func (q *request) openSpace() {
 	sent, err := q.readOpening()
 	if err != nil {
@@ -81,7 +81,7 @@ func (q *request) openSpace() {
 	q.openPage(ref.ID, ref.Secret, sent.Redemption)
 }
 
-// readOpening reads what was sent.
+// readOpening reads the request's body.
 func (q *request) readOpening() (sent opening, err error) {
 	body := json.NewDecoder(http.MaxBytesReader(q.w, q.r.Body, maxOpening))
 	if err := body.Decode(&sent); err != nil {
@@ -96,7 +96,7 @@ func (q *request) readOpening() (sent opening, err error) {
 // maxRedemption bounds a redemption's id, in bytes.
 const maxRedemption = 64
 
-// parseRefInput reads a ref's text, or that part of it which says nothing of where.
+// parseRefInput parses a ref's text, or only its id and secret.
 func parseRefInput(text string) (capability.Ref, error) {
 	text = strings.TrimSpace(text)
 	if strings.Contains(text, "://") {
@@ -105,8 +105,8 @@ func parseRefInput(text string) (capability.Ref, error) {
 	return capability.ParseRef("mooring://localhost/" + text)
 }
 
-// openPage sees that a ref shows something, and gives a token for its page. A browser
-// that says the same redemption each time counts once.
+// openPage checks that a ref shows something, and issues a token for its page. A browser that
+// sends the same redemption id each time counts once.
 func (q *request) openPage(id string, secret capability.Secret, redemption string) {
 	if capability.Sealed(id) {
 		q.refuse(sealedFault())
@@ -132,14 +132,14 @@ func (q *request) openPage(id string, secret capability.Secret, redemption strin
 	q.writeJSON(map[string]string{"token": token})
 }
 
-// writeJSON answers with an object.
+// writeJSON writes an object.
 func (q *request) writeJSON(v map[string]string) {
 	q.w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(q.w).Encode(v) // the asker may have gone
+	_ = json.NewEncoder(q.w).Encode(v) // the browser may have gone
 }
 
-// servePublicShare tells whoever shows a ref that may share the session which public share
-// it has.
+// servePublicShare writes the id of the session's public share, for a ref that may share the
+// session.
 func (q *request) servePublicShare() {
 	sent, err := q.readOpening()
 	var secret capability.Secret
@@ -157,7 +157,7 @@ func (q *request) servePublicShare() {
 	q.writeJSON(map[string]string{"public": "/share/" + id})
 }
 
-// publicShare is the id of the living public share of a ref's session.
+// publicShare returns the id of the living public share of a ref's session.
 func (q *request) publicShare(ref capability.Ref, redemption string) (id string, err error) {
 	held, err := q.caller().Restore(ref, redemption)
 	if err != nil {
@@ -167,7 +167,7 @@ func (q *request) publicShare(ref capability.Ref, redemption string) (id string,
 	if err != nil {
 		return "", err
 	}
-	// The id shows the whole session, whatever becomes of the ref that led to it.
+	// The id shows the whole session, even after the ref has ended.
 	if g := about.Grant; !g.Rights.Has(capability.Share) || g.Message != "" || g.VisibleFrom != 0 || g.Expires != 0 {
 		return "", fault.MissingRight.With("the public share is told to refs that may share the whole session, for good: use the owner's")
 	}

@@ -1,6 +1,5 @@
-// The first paint: a session's page as far as it is there. It is read, rendered
-// and written a piece at a time, so no session is ever held whole, and who reads
-// slowly holds nothing but one piece.
+// The first paint: a session's page as of now. It is read, rendered and written a piece at a
+// time, so no session is ever held whole, and a slow reader holds one piece only.
 
 package web
 
@@ -21,16 +20,16 @@ import (
 	"github.com/mooring-rpc/mooring/session"
 )
 
-// painting is a document on its way.
+// painting is a document in progress.
 type painting struct {
 	req        *request
 	capability *server.Capability
 	doc        *page.Doc
 	out        *documentWriter
-	buf        bytes.Buffer // rendered and not yet written
+	buf        bytes.Buffer // rendered, not yet written
 }
 
-// paint answers with the page of a session.
+// paint writes the page of a session.
 func (q *request) paint(held resolver) {
 	address := q.caller().Address()
 	switch q.site.paintLimiter.Acquire(address) {
@@ -66,7 +65,7 @@ func (q *request) paint(held resolver) {
 	}
 }
 
-// describe gives what is shown, and what there is to know of it before it is read.
+// describe returns the session shown, and its description before it is read.
 func (q *request) describe(held resolver) (*server.Capability, *server.Description, error) {
 	h, err := held(q.caller())
 	if err != nil {
@@ -82,7 +81,7 @@ func (q *request) describe(held resolver) (*server.Capability, *server.Descripti
 	return h, about, nil
 }
 
-// shareInfo is what is known of a public share beside its session; nil of another page.
+// shareInfo returns the facts of a public share; nil for another page.
 func (q *request) shareInfo(about *server.Description) *page.Share {
 	if !strings.HasPrefix(q.path, "/share/") {
 		return nil
@@ -90,7 +89,7 @@ func (q *request) shareInfo(about *server.Description) *page.Share {
 	s := &page.Share{Changed: about.Row.Updated, Silence: time.Duration(about.Now-about.Row.Updated) * time.Millisecond, Lease: q.site.cfg.Lease}
 	lacks, err := q.site.shares.LeftOut(q.r.Context(), about.Row.ID)
 	if err != nil {
-		return s // which goes to the log there
+		return s // LeftOut has logged the error
 	}
 	for _, l := range lacks {
 		s.Lacks = append(s.Lacks, page.Lack{Key: l.Key, Why: l.Why})
@@ -98,7 +97,7 @@ func (q *request) shareInfo(about *server.Description) *page.Share {
 	return s
 }
 
-// displayName is what a session is called: the id that its agent knows it by, or ours.
+// displayName returns the name of a session: its external id, or its own.
 func displayName(about *server.Description) string {
 	if about.Row.External != "" {
 		return about.Row.External
@@ -106,7 +105,7 @@ func displayName(about *server.Description) string {
 	return about.Row.ID
 }
 
-// writeState writes all there is.
+// writeState writes the whole state.
 func (p *painting) writeState() error {
 	err := p.writeMessages()
 	for _, keys := range [][2]string{{"model/", "model0"}, {"session", "session_diff\x01"}} {
@@ -162,7 +161,7 @@ func (p *painting) writeMessages() error {
 	return nil
 }
 
-// outline gives the messages and parts, without values and in no order.
+// outline returns the messages and parts, without values and unordered.
 func (p *painting) outline() (all []*session.Entry, err error) {
 	most := p.req.site.cfg.PageBlocks
 	for _, keys := range [][2]string{{"message/", "message0"}, {"part/", "part0"}} {
@@ -179,8 +178,8 @@ func (p *painting) outline() (all []*session.Entry, err error) {
 	return all, nil
 }
 
-// walkRange has each take the entries of keys between two, a piece at a time, and sends
-// what came of it.
+// walkRange calls each with the entries of keys between after and below, a piece at a time, and
+// sends the result.
 func (p *painting) walkRange(after, below string, each func(*session.StateRange) error) error {
 	for {
 		r, next, err := p.readRange(after, below)
@@ -197,10 +196,10 @@ func (p *painting) walkRange(after, below string, each func(*session.StateRange)
 	}
 }
 
-// entriesPerRead bounds a piece of the state whose entries are small.
+// entriesPerRead bounds a piece of state in entries, where they are small.
 const entriesPerRead = 512
 
-// readRange gives a piece of the state.
+// readRange returns a piece of the state.
 func (p *painting) readRange(after, below string) (*session.StateRange, string, error) {
 	return p.capability.Range(p.req.r.Context(), after, below, p.req.site.cfg.PageBytes, entriesPerRead)
 }
@@ -208,22 +207,22 @@ func (p *painting) readRange(after, below string) (*session.StateRange, string, 
 // errReaderGone says that the reader has gone, or was too slow.
 var errReaderGone = errors.New("the reader has gone")
 
-// send writes what was rendered. Others may render meanwhile.
+// send writes the rendered bytes, and gives up the render slot meanwhile.
 func (p *painting) send() error {
 	p.req.site.releaseRender()
 	err := p.out.send(p.buf.Bytes())
-	p.req.site.renderSlots <- struct{}{} // who has a place is at work
+	p.req.site.renderSlots <- struct{}{} // the slot is held while reading and rendering
 	if err != nil {
 		return errReaderGone
 	}
 	if p.buf.Cap() > 4*p.req.site.cfg.PageBytes {
-		p.buf = bytes.Buffer{} // one large entry is no reason to keep its place
+		p.buf = bytes.Buffer{} // do not keep a buffer grown by one large entry
 	}
 	p.buf.Reset()
 	return nil
 }
 
-// fail ends a document whose session cannot be read on, and says why.
+// fail ends a document whose session cannot be read further, with the reason.
 func (p *painting) fail(err error) {
 	if errors.Is(err, errReaderGone) || p.req.r.Context().Err() != nil {
 		return
@@ -234,7 +233,7 @@ func (p *painting) fail(err error) {
 	}
 }
 
-// acquireRender waits for a place to read and render in; rendered gives it back.
+// acquireRender waits for a render slot; releaseRender returns it.
 func (s *Site) acquireRender(ctx context.Context) error {
 	select {
 	case s.renderSlots <- struct{}{}:

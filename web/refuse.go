@@ -1,4 +1,4 @@
-// What is answered in place of what was asked for.
+// Error answers.
 
 package web
 
@@ -14,7 +14,7 @@ import (
 	"github.com/mooring-rpc/mooring/server"
 )
 
-// notFound answers a path that leads nowhere.
+// notFound answers an unknown path.
 func (q *request) notFound() {
 	q.refuse(fault.NotFound.With("there is no such page here: check the link"))
 }
@@ -28,7 +28,7 @@ func (q *request) refuse(err error) {
 	q.writeFault(f.Code.HTTPStatus(), f)
 }
 
-// toFault is the refusal that an error is; what is none is our own defect, and
+// toFault returns err as a fault. An error that is not a fault is a defect of this server, and is
 // logged.
 func (q *request) toFault(err error) *fault.Error {
 	var f *fault.Error
@@ -41,8 +41,8 @@ func (q *request) toFault(err error) *fault.Error {
 	return fault.Unexpected(q.site.cfg.Log, err, "make the page", "request", server.RequestID(q.r.Context()), "peer", q.r.RemoteAddr)
 }
 
-// writeFault answers with a page where a page was asked for, and else with a line of
-// JSON: {"code","message"}.
+// writeFault answers with a page where a page was requested, and else with a line of JSON:
+// {"code","message"}.
 func (q *request) writeFault(status int, f *fault.Error) {
 	q.site.server.Refused(q.w, f)
 	if q.wantsHTML() {
@@ -60,12 +60,13 @@ func (q *request) writeFault(status int, f *fault.Error) {
 	}
 }
 
-// wantsHTML says whether a person looks at the answer: a script says what it wants.
+// wantsHTML reports whether a browser navigates to the page: a script sends an Accept header of
+// its own.
 func (q *request) wantsHTML() bool {
 	return q.r.Method != http.MethodPost && strings.Contains(q.r.Header.Get("Accept"), "text/html")
 }
 
-// faultJSON is a refusal as JSON.
+// faultJSON returns a fault as JSON.
 func faultJSON(f *fault.Error) []byte {
 	line, _ := json.Marshal(struct { // strings: cannot fail
 		Code    string `json:"code"`

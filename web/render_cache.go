@@ -1,5 +1,5 @@
-// What events were rendered to: everybody who follows a session is sent the same,
-// and it is made once.
+// Cache of rendered events: all followers of a session are sent the same bytes, which are
+// rendered once.
 
 package web
 
@@ -10,30 +10,29 @@ import (
 	"github.com/mooring-rpc/mooring/session"
 )
 
-// renderCache keeps what was rendered last, as it is sent. It is safe for
-// concurrent use.
+// renderCache holds the most recently used rendered events. It is safe for concurrent use.
 type renderCache struct {
 	limit int // bytes
 
 	mu      sync.Mutex
 	bytes   int
 	entries map[eventKey]*list.Element
-	lru     *list.List // of *renderedEvent, the last used first
+	lru     *list.List // of *renderedEvent, most recently used first
 }
 
-// eventKey names what an event shows: after a purge, which takes something of the
-// payload and leaves the sum, it is another.
+// eventKey identifies an event's content. The payload's length distinguishes it after a purge,
+// which removes payload but keeps the sum.
 type eventKey struct {
 	session string
 	cursor  uint64
-	hash    session.Hash // another, where the database was put back and has gone on
+	hash    session.Hash // differs after a restore from a backup
 	sum     session.Hash
 	payload int // bytes
 }
 
 type renderedEvent struct {
 	key    eventKey
-	size   int // that is counted; 0 until it is made
+	size   int // bytes counted; 0 until rendered
 	once   sync.Once
 	frames []byte
 }
@@ -42,9 +41,9 @@ func newRenderCache(limit int) *renderCache {
 	return &renderCache{limit: limit, entries: map[eventKey]*list.Element{}, lru: list.New()}
 }
 
-// get is an event as it is sent; not to be changed.
+// get returns an event as it is sent; the result must not be modified.
 func (c *renderCache) get(e *session.Event, order session.Order) []byte {
-	if e.Hidden || e.Redacted || e.Method == session.MethodAppendText || e.Payload == nil { // made faster than found, or another for another reader
+	if e.Hidden || e.Redacted || e.Method == session.MethodAppendText || e.Payload == nil { // cheaper to render than to look up, or different per reader
 		return appendEvent(nil, e, order.NewOrd)
 	}
 	r := c.lookup(eventKey{e.Session, e.Cursor, e.Hash, e.Sum, len(e.Payload)})
@@ -67,15 +66,15 @@ func (c *renderCache) lookup(key eventKey) *renderedEvent {
 	return r
 }
 
-// entryOverhead is what an event costs besides its bytes, about.
+// entryOverhead is an event's approximate cost besides its bytes.
 const entryOverhead = 256
 
-// charge counts what was made, and lets go of what was not used for longest.
+// charge counts a rendered event, and evicts the least recently used.
 func (c *renderCache) charge(r *renderedEvent) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if at := c.entries[r.key]; at == nil || at.Value != r {
-		return // let go of while it was made
+		return // evicted while it was rendered
 	}
 	r.size = len(r.frames) + entryOverhead
 	c.bytes += r.size

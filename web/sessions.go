@@ -1,5 +1,4 @@
-// /sessions: what a space's ref may list. The database sorts and searches; a page of
-// the list is a page of its.
+// /sessions: the list of a space's sessions that a ref may see. The database sorts and searches.
 
 package web
 
@@ -14,15 +13,14 @@ import (
 	"github.com/mooring-rpc/mooring/session"
 )
 
-// Bounds of a list's page.
+// Bounds of one page of the list.
 const (
 	rowsPerPage  = 50
-	maxTitle     = 300 // bytes of a title that are shown
-	maxListReads = 5   // pieces of the list that are searched for one page
+	maxTitle     = 300 // bytes of a title shown
+	maxListReads = 5   // database pages searched for one page
 )
 
-// parseList reads what a list is asked for. An order that it does not know is the
-// last change.
+// parseList parses the list's parameters. An unknown order is the last change.
 func parseList(v url.Values) (session.ListQuery, *fault.Error) {
 	q := session.ListQuery{Order: session.ChangedFirst, After: v.Get("after"), Search: strings.TrimSpace(v.Get("q")), Deleted: v.Get("deleted") == "1"}
 	if order, refused := session.ParseListOrder(v.Get("order")); refused == nil && v.Get("order") != "" {
@@ -31,7 +29,7 @@ func parseList(v url.Values) (session.ListQuery, *fault.Error) {
 	return q, q.Check()
 }
 
-// listLink is the path of the same list from another place; "" is its start.
+// listLink returns the path of the same list from another position; "" is its start.
 func listLink(q session.ListQuery, after string) string {
 	v := url.Values{"order": {q.Order.String()}}
 	if q.Search != "" {
@@ -46,7 +44,7 @@ func listLink(q session.ListQuery, after string) string {
 	return "/sessions?" + v.Encode()
 }
 
-// serveSessions answers with the list, or asks for a ref that may see one.
+// serveSessions writes the list, or the page that asks for a ref.
 func (q *request) serveSessions() {
 	if q.token == "" {
 		q.writeHTML(func(w io.Writer) error { return page.SignIn(w, q.base) })
@@ -64,7 +62,7 @@ func (q *request) serveSessions() {
 	q.writeHTML(func(w io.Writer) error { return page.Sessions(w, list) })
 }
 
-// readList reads what is asked for.
+// readList reads one page of the list.
 func (q *request) readList(held *server.Capability) (page.List, error) {
 	asked, refused := parseList(q.r.URL.Query())
 	if refused != nil {
@@ -111,7 +109,7 @@ func rowOf(s *session.Listing) page.Row {
 		Deleted: s.Life == session.Deleted}
 }
 
-// linkRows has the rows of publicly shared sessions lead to their pages.
+// linkRows links the rows of publicly shared sessions to their pages.
 func (q *request) linkRows(rows []page.Row) error {
 	if q.site.shares == nil || len(rows) == 0 {
 		return nil

@@ -1,6 +1,6 @@
-// The live stream over a WebSocket: browsers open six connections to a server for
-// everything else, over all their tabs, and hundreds of these. What is sent is what
-// server-sent events are, byte by byte, in messages that end wherever it suits.
+// The live stream over a WebSocket: browsers open six connections to a server for all other
+// requests, over all tabs, and hundreds of WebSockets. The bytes are those of server-sent events,
+// in messages that may end anywhere.
 
 package web
 
@@ -17,19 +17,18 @@ import (
 	"github.com/mooring-rpc/mooring/server"
 )
 
-// What a page of a ref says first over a WebSocket is its token: so long it may be,
-// and so long it may take.
+// Bounds of a page's first message over a WebSocket, which is its token: its size and its time.
 const (
 	maxHello     = 1 << 10
 	helloTimeout = 10 * time.Second
 )
 
-// isSocketUpgrade says whether a request wants to become a WebSocket.
+// isSocketUpgrade reports whether a request asks for a WebSocket.
 func isSocketUpgrade(r *http.Request) bool {
 	return r.Method == http.MethodGet && strings.EqualFold(r.Header.Get("Upgrade"), "websocket")
 }
 
-// serveLiveSocket is live over a WebSocket, for this server's own pages.
+// serveLiveSocket is serveLive over a WebSocket, for this server's own pages.
 func (q *request) serveLiveSocket(held resolver, from server.Position) {
 	done, err := q.site.server.Admit(q.r.RemoteAddr)
 	if err != nil {
@@ -39,9 +38,9 @@ func (q *request) serveLiveSocket(held resolver, from server.Position) {
 	defer done()
 	conn, err := wsock.Accept(q.w, q.r, wsock.AcceptOptions{})
 	if err != nil {
-		return // it has been answered
+		return // already answered
 	}
-	defer func() { _ = conn.CloseNow() }() // after a Close it is closed
+	defer func() { _ = conn.CloseNow() }() // no effect after a Close
 	conn.SetReadLimit(maxHello)
 	conn.SetLowMemory(server.MaxUnsentBytes)
 	if strings.HasPrefix(q.path, "/s/") {
@@ -58,7 +57,7 @@ func (q *request) serveLiveSocket(held resolver, from server.Position) {
 	defer reading.Wait()
 	defer func() { _ = conn.CloseNow() }()
 	defer cancel(nil)
-	reading.Go(func() { // pings and the end, mostly: nothing is said any more
+	reading.Go(func() { // handles pings and the close: the page sends nothing more
 		_, _, err := conn.Read(context.WithoutCancel(ctx))
 		cancel(err)
 	})
@@ -71,7 +70,7 @@ func (q *request) serveLiveSocket(held resolver, from server.Position) {
 	}
 }
 
-// socketWriter sends over a WebSocket.
+// socketWriter writes to a WebSocket.
 type socketWriter struct {
 	ctx  context.Context
 	conn *wsock.Conn
@@ -81,9 +80,9 @@ type socketWriter struct {
 func (p *socketWriter) write(piece []byte, until time.Time) error {
 	ctx, cancel := context.WithDeadline(p.ctx, until)
 	defer cancel()
-	// A message has to be text by itself, so none ends within a character.
+	// Binary, since a text message must be valid UTF-8 and a piece may end within a character.
 	return p.conn.Write(ctx, websocket.MessageBinary, piece)
 }
 
-// flush implements sender: nothing waits.
+// flush implements sender: nothing is buffered.
 func (p *socketWriter) flush(time.Time) error { return nil }

@@ -1,9 +1,8 @@
-// Tokens: what a browser shows for a page of a ref that it has opened. A page keeps
-// its token in sessionStorage, which is of one tab and one origin, its port included,
-// and sends it in a header, or first of all over a WebSocket: so nothing is sent by a
-// browser itself, to any port. A token is good for pages alone, at the origin that
-// it was given to, for a while; whether the ref still allows anything is looked at
-// in every call.
+// Tokens: what a browser presents for a page of a ref that it has opened. A page stores its token
+// in sessionStorage, which belongs to one tab and one origin, port included, and sends it in a
+// header, or as the first message of a WebSocket: browsers send nothing by themselves, to any
+// port. A token is valid for pages alone, at the origin it was issued to, for a limited time;
+// every call checks whether the ref still allows anything.
 
 package web
 
@@ -19,24 +18,24 @@ import (
 	"github.com/mooring-rpc/mooring/server"
 )
 
-// tokenHeader has a token: its ref's id, a dot, and what is random of it.
+// tokenHeader carries a token: its ref's id, a dot, and its random part.
 const tokenHeader = "Mooring-Token"
 
-// maxOrigin bounds the origin that a token is given to.
+// maxOrigin bounds the origin that a token is issued to, in bytes.
 const maxOrigin = 300
 
-// Tokens keeps the tokens of pages, for all servers of a database.
+// Tokens stores the tokens of pages, for all servers of a database.
 type Tokens interface {
 	AddPageToken(ctx context.Context, token capability.PageToken, life time.Duration, keep int) (expires int64, err error)
-	// FindPageToken's error is NotFound for a token that is over or was not given.
+	// FindPageToken returns NotFound for a token that has ended or was never issued.
 	FindPageToken(ctx context.Context, ref string, hash [32]byte) (token capability.PageToken, now int64, err error)
 	DropPageToken(ctx context.Context, ref string, hash [32]byte) error
 }
 
-// errNoToken says that a page is not open, or not any more.
+// errNoToken is the error of a page that is not open, or no longer.
 var errNoToken = fault.UnknownRef.With("this page is not open in this browser, or not any more: open it by its whole link, with what stands behind the #")
 
-// origin is that of the page which asks.
+// origin returns the origin of the requesting page.
 func (q *request) origin() string {
 	scheme := "http://"
 	if q.site.secure(q.r) {
@@ -45,7 +44,7 @@ func (q *request) origin() string {
 	return scheme + strings.ToLower(q.r.Host)
 }
 
-// parseToken reads what is shown.
+// parseToken parses a presented token.
 func parseToken(text string) (ref string, secret capability.Secret, ok bool) {
 	dot := strings.LastIndexByte(text, '.')
 	if dot < 0 || len(text) > 256 || capability.Target(text[:dot]) == "" {
@@ -55,7 +54,7 @@ func parseToken(text string) (ref string, secret capability.Secret, ok bool) {
 	return text[:dot], secret, err == nil
 }
 
-// issueToken makes a token for a ref that has been shown, and gives its text: a secret.
+// issueToken issues a token for a ref that was presented, and returns its text: a secret.
 func (q *request) issueToken(ref string) (string, error) {
 	origin, secret := q.origin(), capability.NewSecret()
 	if len(origin) > maxOrigin {
@@ -68,8 +67,8 @@ func (q *request) issueToken(ref string) (string, error) {
 	return ref + "." + secret.RevealText(), nil
 }
 
-// fromToken is what the token that is shown allows; ref "" takes any space's. Until when
-// it does is noted.
+// fromToken returns the capability of the presented token; ref "" accepts any space's. It records
+// the token's expiry.
 func (q *request) fromToken(c *server.Caller, ref string) (*server.Capability, error) {
 	id, _, ok := parseToken(q.token)
 	if !ok || ref != "" && id != ref || ref == "" && !capability.IsSpace(capability.Target(id)) {
@@ -81,7 +80,7 @@ func (q *request) fromToken(c *server.Caller, ref string) (*server.Capability, e
 	return c.Assume(id), nil
 }
 
-// checkToken sees whether the token that is shown is good, and until when.
+// checkToken checks the presented token, and records its expiry.
 func (q *request) checkToken(ctx context.Context) error {
 	id, secret, _ := parseToken(q.token)
 	token, now, err := q.site.tokens.FindPageToken(ctx, id, secret.Hash())
@@ -94,7 +93,7 @@ func (q *request) checkToken(ctx context.Context) error {
 	return err
 }
 
-// dropToken ends the token that is shown.
+// dropToken ends the presented token.
 func (q *request) dropToken() {
 	if id, secret, ok := parseToken(q.token); ok {
 		if err := q.site.tokens.DropPageToken(q.r.Context(), id, secret.Hash()); err != nil {
@@ -105,8 +104,8 @@ func (q *request) dropToken() {
 	q.w.WriteHeader(http.StatusNoContent)
 }
 
-// clearOldCookies takes back the cookies that versions before gave for pages: a ref's
-// secret stood in them, and browsers send cookies to all ports of a host.
+// clearOldCookies deletes the cookies that earlier versions set for pages: they contained a ref's
+// secret, and browsers send cookies to all ports of a host.
 func (q *request) clearOldCookies() {
 	for _, name := range []string{"mooring", "__Secure-mooring"} {
 		if len(q.r.CookiesNamed(name)) > 0 {

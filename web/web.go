@@ -1,21 +1,46 @@
-// Package web serves people's pages over HTTP: /share/ID (a public share),
-// /s/REF (a session under a ref), /sessions (what a space's ref may list) and what
-// belongs to them. What stands in the pages is
-// package page's; what may be seen is decided by package server at every read.
+// Package web serves HTML pages over HTTP: /share/ID (a public share), /s/REF (a session under a
+// ref), /sessions (the sessions a space's ref may list) and the addresses below them. Package
+// page renders the content; package server decides at every read whether it may be seen.
 //
-//	GET  …/          the page, as far as it is there (paint.go)
-//	GET  …/live      what changes, as server-sent events (live.go) or over a WebSocket (socket.go)
+//	GET  …/          the page as of now (paint.go)
+//	GET  …/live      changes, as server-sent events (live.go) or over a WebSocket (socket.go)
 //	GET  …/block     one block's HTML (block.go)
 //	POST …/open      a token for a ref's secret (open.go, token.go)
 //	POST …/close     the token's end
 //	POST …/public    which public share a ref's session has
 //
-// /s/REF and /sessions are the same empty pages for everybody; who asks for them again with
-// a token gets what the ref shows.
+// /s/REF and /sessions are the same empty pages for every visitor; requested again with a token
+// they show the ref's content.
 //
-// Pages are for strangers: their time, their size and how many are made at once
-// are bounded, their headers let nothing in from outside (guard.go), and neither
-// ids nor secrets get into the log.
+// Readers are untrusted: the time, size and number of pages in progress are bounded, response
+// headers allow nothing from outside (guard.go), and neither ids nor secrets get into the log.
+//
+// Words:
+//
+//	page       a document of a session or of a space's list, as HTML
+//	paint      to render and send a session's present state
+//	block      one element of a page: a message, a part, the session's info, a diff, a model
+//	piece      bytes written to a reader under one deadline, at most 32 KiB of a document
+//	token      what a browser presents for an opened page; ends after Config.TokenLife
+//	opening    the request that exchanges a ref's secret for a token
+//	position   a cursor with its event's hash, from which a stream resumes
+//
+// # Lock order
+//
+// stream.mu, then a slot of Config.Renders, then renderCache.mu. A paint takes its slot of
+// Config.Paints first, then for each piece one of Config.Renders, which it returns while the
+// piece is sent.
+//
+// # Bounds
+//
+//	paints in progress            Config.Paints, and Config.PaintsPerAddr of one address
+//	pieces rendered at once       Config.Renders
+//	a piece of state read         Config.PageBytes and 512 entries
+//	messages and parts of a page  Config.PageBlocks
+//	rendered events cached        Config.EventBytes
+//	a slow reader                 Config.WriteTimeout a piece; a document also needs 16 KiB/s overall
+//	tokens of a ref               Config.TokensPerRef
+//	live streams                  the server's connections
 package web
 
 import (
@@ -33,36 +58,35 @@ import (
 	"github.com/mooring-rpc/mooring/server"
 )
 
-// Shares are the public shares.
+// Shares looks up the public shares.
 type Shares interface {
-	// Public is the session that a public share shows, as its read-only ref does;
-	// NotFound if there is no such share. Whether it is alive, its use says.
+	// Public returns the session that a public share shows, under its read-only ref; NotFound if
+	// there is no such share. Whether the ref is alive shows when it is used.
 	Public(ctx context.Context, c *server.Caller, id string) (*server.Capability, error)
-	// PublicIDs gives the ids of the living public shares of sessions, by session.
+	// PublicIDs returns the ids of the living public shares of sessions, by session.
 	PublicIDs(ctx context.Context, sessions []string) (map[string]string, error)
-	// LeftOut says what was synced to a session and is not in it.
+	// LeftOut returns the synced items that a session lacks.
 	LeftOut(ctx context.Context, session string) ([]capability.ShareRefusal, error)
 }
 
-// Config says what the pages are told from outside. Zero times and counts take
-// their defaults.
+// Config configures a Site. Zero times and counts take their defaults.
 type Config struct {
 	Log    *slog.Logger // nil discards; never gets an id or a secret
-	Prefix string       // server.Config's: the path below which a proxy may serve everything
-	Hosts  []string     // HOST:PORTs at which people reach the server, where they are known (--advertise)
-	TLS    bool         // they do so over TLS
+	Prefix string       // server.Config's: the path below which a proxy may serve the server
+	Hosts  []string     // HOST:PORTs at which browsers reach the server, where known (--advertise)
+	TLS    bool         // browsers reach it over TLS
 
-	PageBytes     int           // state that is read and rendered at a time (256 KiB)
-	PageBlocks    int           // messages and parts of a page (262,144): they are put in order without their values; beyond: it says so
-	Paints        int           // sessions' pages on their way at once (256); beyond: 429
-	PaintsPerAddr int           // of those to one address, an IPv6 /64 (64); behind a proxy all readers have the proxy's
-	Renders       int           // pieces that are read and rendered at once (8)
-	EventBytes    int           // rendered events that are kept for others who follow (16 MiB)
-	Heartbeat     time.Duration // of a silent stream (15 s)
+	PageBytes     int           // state read and rendered at a time (256 KiB)
+	PageBlocks    int           // messages and parts of a page (262,144), sorted by keys without values; beyond: the page has a note
+	Paints        int           // paints in progress at once (256); beyond: 429
+	PaintsPerAddr int           // of those to one address, an IPv6 /64 (64); behind a proxy all readers share its address
+	Renders       int           // pieces read and rendered at once (8)
+	EventBytes    int           // rendered events cached for other followers (16 MiB)
+	Heartbeat     time.Duration // interval on a silent stream (15 s)
 	WriteTimeout  time.Duration // a reader's time to take a piece of 32 KiB (30 s)
-	Lease         time.Duration // so long may an agent that is at work be silent (30 s)
+	Lease         time.Duration // how long a working agent may be silent (30 s)
 	TokenLife     time.Duration // how long a page of a ref stays open in a browser (12 h)
-	TokensPerRef  int           // how often at once; beyond: the oldest is ended (1000)
+	TokensPerRef  int           // tokens at once; beyond: the oldest is ended (1000)
 }
 
 func (c Config) withDefaults() Config {
@@ -100,8 +124,8 @@ type Site struct {
 	renderCache  *renderCache
 }
 
-// New makes the pages of a server; Mount puts them there. shares may be nil: then
-// there are none.
+// New returns the pages of a server; Mount registers them. shares may be nil: then there are no
+// public shares.
 func New(cfg Config, srv *server.Server, tokens Tokens, shares Shares) *Site {
 	cfg = cfg.withDefaults()
 	return &Site{cfg: cfg, server: srv, tokens: tokens, shares: shares, assets: page.Assets(), renderSlots: make(chan struct{}, cfg.Renders),
@@ -109,7 +133,7 @@ func New(cfg Config, srv *server.Server, tokens Tokens, shares Shares) *Site {
 		renderCache:  newRenderCache(cfg.EventBytes)}
 }
 
-// Mount puts the pages into the server, before it runs.
+// Mount registers the pages with the server, before it runs.
 func (s *Site) Mount() {
 	for _, path := range []string{"/share/", "/s/", "/sessions", "/sessions/", "/assets/"} {
 		s.server.Mount(path, s)
@@ -123,7 +147,7 @@ func (s *Site) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	q.route()
 }
 
-// request is one request on its way.
+// request is one request in progress.
 type request struct {
 	site *Site
 	w    http.ResponseWriter
@@ -131,11 +155,11 @@ type request struct {
 	base string // the prefix below which the browser sees the server, "" or "/prefix"
 	path string // of the page, below base: /share/ID, /s/REF or /sessions
 
-	token       string    // that is shown
-	tokenExpiry time.Time // when it ends, once it was looked up
+	token       string    // presented; "" for none
+	tokenExpiry time.Time // set when the token was looked up
 }
 
-// route finds what is asked for.
+// route dispatches the request by path.
 func (q *request) route() {
 	kind, rest, _ := strings.Cut(strings.TrimPrefix(q.r.URL.Path, "/"), "/")
 	switch kind {
@@ -177,11 +201,11 @@ func (q *request) route() {
 	}
 }
 
-// resolver gives what a page shows.
+// resolver returns the session or space that a page shows.
 type resolver func(*server.Caller) (*server.Capability, error)
 
-// routeSession serves a session's page and what is below it; open is nil for one without
-// a secret.
+// routeSession serves a session's page and the paths below it; open is nil for one without a
+// secret.
 func (q *request) routeSession(below string, deeper bool, open func(), held resolver) {
 	if !deeper {
 		q.serveRead(func() { q.paint(held) })
@@ -190,7 +214,7 @@ func (q *request) routeSession(below string, deeper bool, open func(), held reso
 	q.routeBelow(below, open, held)
 }
 
-// routeBelow serves what is below a page.
+// routeBelow serves a path below a page.
 func (q *request) routeBelow(name string, open func(), held resolver) {
 	switch {
 	case name == "live" && held != nil:
@@ -208,8 +232,8 @@ func (q *request) routeBelow(name string, open func(), held resolver) {
 	}
 }
 
-// serveRead is for what is only looked at. It takes no body: net/http would wait for
-// that before it answers, without an end where the answer has no time limit.
+// serveRead serves a GET. It accepts no body: net/http would wait for the body before it answers,
+// without limit where the answer has no deadline.
 func (q *request) serveRead(serve func()) {
 	if !q.allowMethods(http.MethodGet, http.MethodHead) {
 		return
@@ -222,7 +246,7 @@ func (q *request) serveRead(serve func()) {
 	serve()
 }
 
-// servePost is for what changes something: other sites' pages are not let in.
+// servePost serves a POST: it refuses other sites' pages.
 func (q *request) servePost(serve func()) {
 	if !q.allowMethods(http.MethodPost) {
 		return
@@ -234,12 +258,12 @@ func (q *request) servePost(serve func()) {
 	serve()
 }
 
-// caller is who asks.
+// caller returns the request's caller.
 func (q *request) caller() *server.Caller {
 	return q.site.server.Caller(q.r.Context(), q.r.RemoteAddr)
 }
 
-// publicSession is what a public share shows.
+// publicSession returns the session that a public share shows.
 func (q *request) publicSession(c *server.Caller, id string) (*server.Capability, error) {
 	if q.site.shares == nil {
 		return nil, fault.NotFound.With("there is no such share")
@@ -250,7 +274,7 @@ func (q *request) publicSession(c *server.Caller, id string) (*server.Capability
 // maxPublicID bounds a public share's id.
 const maxPublicID = 128
 
-// isPublicID says whether text can be a public share's id: [A-Za-z0-9_-]+.
+// isPublicID reports whether text can be a public share's id: [A-Za-z0-9_-]+.
 func isPublicID(text string) bool {
 	if text == "" || len(text) > maxPublicID {
 		return false
@@ -263,8 +287,8 @@ func isPublicID(text string) bool {
 	return true
 }
 
-// base is the prefix below which the browser sees the server. A proxy hands it on
-// as it is, or takes it off: then the name that the browser asked for tells.
+// base returns the prefix below which the browser sees the server. A proxy forwards it, or strips
+// it: then the requested host name tells.
 func (s *Site) base(r *http.Request) string {
 	if s.cfg.Prefix == "" {
 		return ""

@@ -1,4 +1,4 @@
-// mooring admin: what takes no ref but the server's machine.
+// mooring admin: commands that take no ref, but run on the server's machine.
 
 package main
 
@@ -80,7 +80,7 @@ func (o *serveOptions) addDatabaseFlags(cmd *cobra.Command) {
 	}
 }
 
-// find finds the server's database where no flag names it, and checks it.
+// find locates the server's database if no flag names it, and checks it.
 func (o *serveOptions) find(ctx context.Context) (err error) {
 	if o.data == "" {
 		if o.data, err = dataFolder(); err != nil {
@@ -90,7 +90,7 @@ func (o *serveOptions) find(ctx context.Context) (err error) {
 	return o.checkServer(ctx)
 }
 
-// findSQLite is find for what is done to SQLite's file; instead is what to do with Postgres.
+// findSQLite is find for work on SQLite's file; instead says what to do with Postgres.
 func (o *serveOptions) findSQLite(ctx context.Context, instead string) error {
 	if o.databaseURL != "" {
 		return fault.Incompatible.With("this is for SQLite databases, and this server's is in Postgres: %s", instead)
@@ -98,7 +98,7 @@ func (o *serveOptions) findSQLite(ctx context.Context, instead string) error {
 	return o.find(ctx)
 }
 
-// checkServer sees that there is a server's database: opening would make one.
+// checkServer checks that a server's database exists: opening would create one.
 func (o *serveOptions) checkServer(ctx context.Context) error {
 	if _, err := os.Stat(o.data); err != nil {
 		return fault.Usage.With("--data: %v", cannotRead(o.data, err))
@@ -122,8 +122,8 @@ func (o *serveOptions) checkServer(ctx context.Context) error {
 	return nil
 }
 
-// openForAdmin opens the server's database, and says where its refs lead: to where
-// --advertise says, or what owner.ref has.
+// openForAdmin opens the server's database, and returns the address for its refs: that of
+// --advertise, or of owner.ref.
 func (o *serveOptions) openForAdmin(ctx context.Context) (st *store.Store, address capability.Ref, err error) {
 	address = capability.Ref{Hosts: []string{"127.0.0.1:" + capability.DefaultPort}}
 	if err := o.find(ctx); err != nil {
@@ -139,7 +139,7 @@ func (o *serveOptions) openForAdmin(ctx context.Context) (st *store.Store, addre
 			return nil, address, err
 		}
 	}
-	o.unsafe = true // it is the server's to refuse such a database
+	o.unsafe = true // the server refuses such a database, not this command
 	st, _, err = o.open(ctx, slog.New(slog.DiscardHandler))
 	if errors.Is(err, fault.InUse) {
 		err = fault.InUse.Because(err, "a server has the data folder open: stop it first")

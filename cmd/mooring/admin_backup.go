@@ -1,5 +1,5 @@
-// mooring admin backup and check: a copy of a server's SQLite database, made while it
-// runs, and whether it is good.
+// mooring admin backup and check: copies a server's SQLite database while it runs, and checks a
+// copy.
 
 package main
 

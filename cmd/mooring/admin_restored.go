@@ -1,4 +1,4 @@
-// mooring admin restored: a database that was put back from a copy says so.
+// mooring admin restored: marks a database as restored from a copy.
 
 package main
 

@@ -1,4 +1,4 @@
-// mooring admin vacuum: space of what is gone goes back to the disk.
+// mooring admin vacuum: returns the space of deleted rows to the disk.
 
 package main
 

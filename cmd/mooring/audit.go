@@ -1,4 +1,4 @@
-// mooring audit: who did what under which ref.
+// mooring audit: the calls and ops under each ref.
 
 package main
 
@@ -59,7 +59,7 @@ func auditCmd(sh *cliEnv) *cobra.Command {
 	return cmd
 }
 
-// rowFlag is a flag's client.Position in an audit.
+// rowFlag is a flag whose value is a client.Position in an audit.
 type rowFlag client.Position
 
 func (f *rowFlag) String() string { return (*positionFlag)(f).String() }
@@ -68,14 +68,14 @@ func (f *rowFlag) Set(text string) error { return (*positionFlag)(f).Set(text) }
 
 func (f *rowFlag) Type() string { return "ROW[:HASH]" }
 
-// auditable is what an audit is of: a session, or a space.
+// auditable is a session or a space.
 type auditable interface {
 	ID() string
 	Audit(ctx context.Context, after uint64, limit uint32) (client.AuditPage, error)
 	FollowAudit(ctx context.Context, o client.AuditOptions) iter.Seq2[capability.AuditRow, error]
 }
 
-// auditTarget finds the session or space of a REF.
+// auditTarget returns the session or space of a REF.
 func (h *homeFlags) auditTarget(ctx context.Context, c *client.Client, arg string) (auditable, error) {
 	s, sp, err := h.sessionOrSpace(ctx, c, arg, capability.SpaceRights)
 	if err != nil {
@@ -87,7 +87,7 @@ func (h *homeFlags) auditTarget(ctx context.Context, c *client.Client, arg strin
 	return s, nil
 }
 
-// printAudit prints what there is now.
+// printAudit prints the present rows.
 func (h *homeFlags) printAudit(ctx context.Context, of auditable, from client.Position) error {
 	out := bufio.NewWriter(h.env.out)
 	after, end := from.Cursor, uint64(0)
@@ -118,7 +118,8 @@ func (h *homeFlags) printAudit(ctx context.Context, of auditable, from client.Po
 	}
 }
 
-// followAudit prints what there is and what comes. Being stopped is its ordinary end.
+// followAudit prints the present rows, then new ones until it is interrupted, which is not an
+// error.
 func (h *homeFlags) followAudit(ctx context.Context, of auditable, from client.Position) error {
 	out := bufio.NewWriter(h.env.out)
 	troubled, last := false, from
@@ -192,11 +193,11 @@ func (h *homeFlags) printAuditRow(out *bufio.Writer, r *capability.AuditRow) err
 	return nil
 }
 
-// shortTail is how much of a ref's id is shown where one would not fit.
+// shortTail is how many bytes of a ref's id are shown where the whole does not fit.
 const shortTail = 9
 
-// shortRef is the part of a ref of target that tells it from others; what is no
-// such ref stays as it is.
+// shortRef returns the part of a ref of target that distinguishes it from others; any other text
+// is unchanged.
 func shortRef(target, ref string) string {
 	tail, ok := strings.CutPrefix(ref, target+".")
 	if !ok || target == "" {

@@ -1,4 +1,4 @@
-// mooring audit verify: is the record the one that was written?
+// mooring audit verify: checks the audit's hash chain.
 
 package main
 
@@ -64,18 +64,18 @@ func (h *homeFlags) verifyAudit(ctx context.Context, of auditable) error {
 	return nil
 }
 
-// chainReport is what became of checking a chain.
+// chainReport is the result of checking a chain.
 type chainReport struct {
 	name  string // of the chain
-	after uint64 // it begins after this row
+	after uint64 // the chain begins after this row
 	last  uint64
 	head  [32]byte
 	flaws []flaw
 }
 
-// flaw is something wrong with a chain.
+// flaw is an error in a chain.
 type flaw struct {
-	row  uint64 // the first it concerns
+	row  uint64 // the first affected
 	text string
 }
 
@@ -101,8 +101,7 @@ func verifyAuditChain(ctx context.Context, of auditable) (v chainReport, err err
 	}
 }
 
-// verifyLog is session verify, of which what it finds wrong with the log and
-// the state is told.
+// verifyLog is session verify; it returns the errors of the log and the state as flaws.
 func verifyLog(ctx context.Context, s *client.Session) (v chainReport, err error) {
 	found, err := s.Verify(ctx, nil)
 	if err != nil {
@@ -145,12 +144,12 @@ func (h *homeFlags) printChainReport(v chainReport) error {
 	return nil
 }
 
-// printChainReportJSON prints an object for each flaw, or one for a chain without.
+// printChainReportJSON prints an object for each flaw, or one for a chain without flaws.
 func (h *homeFlags) printChainReportJSON(v chainReport) error {
 	type shown struct {
 		Chain string `json:"chain"`
 		Flaw  string `json:"flaw,omitempty"`
-		Row   uint64 `json:"row,omitempty"` // the first that is concerned
+		Row   uint64 `json:"row,omitempty"` // the first affected
 		Whole bool   `json:"whole,omitempty"`
 		From  uint64 `json:"from,omitempty"`
 		To    uint64 `json:"to,omitempty"`

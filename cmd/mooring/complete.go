@@ -1,4 +1,4 @@
-// What a shell completes: ids that the home folder knows, and the values of flags.
+// Shell completion: ids that the home folder knows, and the values of flags.
 
 package main
 
@@ -15,8 +15,8 @@ import (
 	"github.com/mooring-rpc/mooring/outbox"
 )
 
-// completeRefs has REF completed, the first argument of a command, and of those below
-// it, and the value of --owner. What comes after REF are files.
+// completeRefs completes REF, the first argument of cmd and of its subcommands, and the value of
+// --owner. Arguments after REF are files.
 func (h *homeFlags) completeRefs(cmd *cobra.Command) {
 	for _, sub := range cmd.Commands() {
 		h.completeRefs(sub)
@@ -30,14 +30,14 @@ func (h *homeFlags) completeRefs(cmd *cobra.Command) {
 		}
 	}
 	if cmd.Flags().Lookup("owner") != nil {
-		_ = cmd.RegisterFlagCompletionFunc("owner", func(cmd *cobra.Command, _ []string, begun string) ([]string, cobra.ShellCompDirective) { // it is there
+		_ = cmd.RegisterFlagCompletionFunc("owner", func(cmd *cobra.Command, _ []string, begun string) ([]string, cobra.ShellCompDirective) { // the flag exists
 			return h.refsWithPrefix(cmd.Context(), begun)
 		})
 	}
 }
 
-// refsWithPrefix are the ids that begin so: of sessions and spaces, external ones, and of
-// refs where such an id is whole; and the files behind an @.
+// refsWithPrefix returns the ids with a prefix: of sessions and spaces, external ones, and of
+// refs if such an id is complete; and the files after an @.
 func (h *homeFlags) refsWithPrefix(ctx context.Context, begun string) (list []string, after cobra.ShellCompDirective) {
 	if name, isFile := strings.CutPrefix(begun, "@"); isFile {
 		return filesWithPrefix(name)
@@ -61,7 +61,7 @@ func (h *homeFlags) refsWithPrefix(ctx context.Context, begun string) (list []st
 	return list, cobra.ShellCompDirectiveNoFileComp
 }
 
-// savedRefs are the home folder's refs. Asking makes no outbox where there is none.
+// savedRefs returns the home folder's refs. It does not create an outbox.
 func (h *homeFlags) savedRefs(ctx context.Context) (refs []outbox.SavedRef) {
 	_ = h.peekOutbox(ctx, func(ctx context.Context, box *outbox.Box) (err error) {
 		refs, err = box.Refs(ctx)
@@ -70,7 +70,7 @@ func (h *homeFlags) savedRefs(ctx context.Context) (refs []outbox.SavedRef) {
 	return refs
 }
 
-// peekOutbox looks at the outbox, if there is one.
+// peekOutbox calls look with the outbox, if there is one.
 func (h *homeFlags) peekOutbox(ctx context.Context, look func(context.Context, *outbox.Box) error) error {
 	if h.outboxURL == "" && os.Getenv("MOORING_OUTBOX_URL") == "" {
 		dir, err := h.homeDir()
@@ -89,9 +89,9 @@ func (h *homeFlags) peekOutbox(ctx context.Context, look func(context.Context, *
 	return look(ctx, c.Outbox())
 }
 
-// filesWithPrefix are the files that an @ can stand before.
+// filesWithPrefix returns the files that can follow an @.
 func filesWithPrefix(name string) (list []string, after cobra.ShellCompDirective) {
-	found, _ := filepath.Glob(strings.NewReplacer("*", `\*`, "?", `\?`, "[", `\[`, `\`, `\\`).Replace(name) + "*") // a pattern that is whole
+	found, _ := filepath.Glob(strings.NewReplacer("*", `\*`, "?", `\?`, "[", `\[`, `\`, `\\`).Replace(name) + "*") // the pattern is valid
 	after = cobra.ShellCompDirectiveNoFileComp
 	for _, f := range found {
 		if info, err := os.Stat(f); err == nil && info.IsDir() {
@@ -119,7 +119,7 @@ func (h *homeFlags) completeOps(cmd *cobra.Command, states ...outbox.State) {
 	}
 }
 
-// completeStreams completes a session for which something waits.
+// completeStreams completes sessions with pending ops.
 func (h *homeFlags) completeStreams(cmd *cobra.Command) {
 	cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string, begun string) (ids []string, _ cobra.ShellCompDirective) {
 		_ = h.peekOutbox(cmd.Context(), func(ctx context.Context, box *outbox.Box) error {
@@ -135,9 +135,9 @@ func (h *homeFlags) completeStreams(cmd *cobra.Command) {
 	}
 }
 
-// completeList completes a flag's value, which is some of these with commas.
+// completeList completes a flag's value, a comma-separated list of values.
 func completeList(cmd *cobra.Command, flag string, values ...string) {
-	_ = cmd.RegisterFlagCompletionFunc(flag, func(_ *cobra.Command, _ []string, begun string) (list []string, after cobra.ShellCompDirective) { // the flag is there
+	_ = cmd.RegisterFlagCompletionFunc(flag, func(_ *cobra.Command, _ []string, begun string) (list []string, after cobra.ShellCompDirective) { // the flag exists
 		said := ""
 		if i := strings.LastIndexByte(begun, ','); i >= 0 {
 			said = begun[:i+1]

@@ -1,5 +1,4 @@
-// Postgres databases that are named to commands: what is wrong with one, in words
-// that say what to do and no secret.
+// Postgres databases named to commands: errors that say what to do and contain no secret.
 
 package main
 
@@ -20,8 +19,8 @@ import (
 	"github.com/mooring-rpc/mooring/internal/dbfault"
 )
 
-// checkDatabaseURL says whether a URL can be read; "" is none. The parser's own
-// error repeats it, and it may hold a password.
+// checkDatabaseURL checks that a URL can be parsed; "" is valid. The parser's own error repeats
+// the URL, which may contain a password.
 func checkDatabaseURL(flag, url string) error {
 	if url == "" {
 		return nil
@@ -32,8 +31,8 @@ func checkDatabaseURL(flag, url string) error {
 	return nil
 }
 
-// databaseError says why the database at url could not be opened, and where it is:
-// nothing is tried again. Errors that say themselves what to do stay as they are.
+// databaseError returns why the database at url could not be opened, and where it is. Errors that
+// already say what to do are unchanged.
 func databaseError(flag, url string, err error) error {
 	cfg, e := pgxpool.ParseConfig(url)
 	if err == nil || e != nil {
@@ -65,7 +64,7 @@ func databaseError(flag, url string, err error) error {
 	return err
 }
 
-// databaseAt is where a database is: its hosts and ports.
+// databaseAt returns a database's hosts and ports.
 func databaseAt(cfg *pgx.ConnConfig) string {
 	var all []string
 	add := func(host string, port uint16) {
@@ -78,13 +77,13 @@ func databaseAt(cfg *pgx.ConnConfig) string {
 		}
 	}
 	add(cfg.Host, cfg.Port)
-	for _, f := range cfg.Fallbacks { // of one host too, without TLS
+	for _, f := range cfg.Fallbacks { // a single host has one too, without TLS
 		add(f.Host, f.Port)
 	}
 	return strings.Join(all, " or ")
 }
 
-// dialFailure is what the system says of a connection that did not come to be.
+// dialFailure returns the system's error of a connection that failed.
 func dialFailure(err error) string {
 	var name *net.DNSError
 	var number syscall.Errno
@@ -100,7 +99,7 @@ func dialFailure(err error) string {
 	return "the connection failed"
 }
 
-// hasServer says whether a Postgres database has a server's tables.
+// hasServer reports whether a Postgres database has a server's tables.
 func hasServer(ctx context.Context, url string) (has bool, err error) {
 	conn, err := pgx.Connect(ctx, url)
 	if err != nil {

@@ -1,4 +1,4 @@
-// What all flags have in common: one that was given says something.
+// Checks of all flags.
 
 package main
 
@@ -11,11 +11,11 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 )
 
-// rejectEmptyFlags refuses a flag that was given without a value, as a script does whose
-// variable is empty. Taken for a flag that was left out it would allow more than
-// was meant: a ref that is not sealed, a secret that is printed.
+// rejectEmptyFlags refuses a flag given with an empty value, as by a script with an unset
+// variable. Taken as absent it would allow more than intended: a ref that is not sealed, a secret
+// that is printed.
 func rejectEmptyFlags(cmd *cobra.Command) (err error) {
-	cmd.Flags().Visit(func(f *pflag.Flag) { // those that were given
+	cmd.Flags().Visit(func(f *pflag.Flag) { // the flags given
 		if err == nil && emptyFlag(f) {
 			err = fault.Usage.With("--%s is empty: give it a value, or leave it out (see %s --help)", f.Name, cmd.CommandPath())
 		}
@@ -35,7 +35,8 @@ func emptyFlag(f *pflag.Flag) bool {
 	return f.Value.Type() == "string" && strings.TrimSpace(f.Value.String()) == ""
 }
 
-// rejectZeroLimits refuses zero, and less, for flags that limit something: it would not.
+// rejectZeroLimits refuses zero and negative values of flags that are limits, since zero would
+// mean no limit.
 func rejectZeroLimits(flags *pflag.FlagSet, names ...string) error {
 	for _, name := range names {
 		f := flags.Lookup(name)

@@ -1,5 +1,4 @@
-// The home folder: the outbox, the refs kept in it, and how a REF on a command
-// line becomes one of them.
+// The home folder: the outbox and the refs saved in it.
 
 package main
 
@@ -24,17 +23,17 @@ import (
 	"github.com/mooring-rpc/mooring/outbox"
 )
 
-// homeFlags are the flags of every command that works through an outbox.
+// homeFlags are the flags of every command that uses an outbox.
 type homeFlags struct {
 	env       *cliEnv
 	home      string
 	outboxURL string
 	plaintext bool
 	tlsCA     string
-	ownerUsed string // id of the owner's ref in use, to be remembered when the command has succeeded
+	ownerUsed string // id of the owner's ref in use, remembered when the command has succeeded
 
-	refArgs map[string]refArg // that were read
-	target  string            // the session or space that was last found for one
+	refArgs map[string]refArg // by argument, as parsed
+	target  string            // the session or space last found for one
 }
 
 // withHome adds the flags to a command and its subcommands.
@@ -48,10 +47,10 @@ func withHome(sh *cliEnv, cmd *cobra.Command) *homeFlags {
 	return h
 }
 
-// maxTLSCA is how long a file of certificates may be: several times that of a whole system's.
+// maxTLSCA bounds a file of certificates, in bytes: several times a whole system's.
 const maxTLSCA = 1 << 20
 
-// tlsConfig is the TLS configuration that trusts --tls-ca too; nil without it.
+// tlsConfig returns the TLS configuration that also trusts --tls-ca; nil without the flag.
 func (h *homeFlags) tlsConfig(ctx context.Context) (*tls.Config, error) {
 	name := h.tlsCA
 	if name == "" {
@@ -69,7 +68,7 @@ func (h *homeFlags) tlsConfig(ctx context.Context) (*tls.Config, error) {
 	}
 	pool, err := x509.SystemCertPool()
 	if err != nil {
-		pool = x509.NewCertPool() // a system without any
+		pool = x509.NewCertPool() // the system has no pool
 	}
 	if !pool.AppendCertsFromPEM(pem) {
 		return nil, fault.Usage.With("--tls-ca: the file has no PEM certificate")
@@ -77,7 +76,7 @@ func (h *homeFlags) tlsConfig(ctx context.Context) (*tls.Config, error) {
 	return &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: pool}, nil
 }
 
-// homeDir is where the home folder is, or is to be.
+// homeDir returns the home folder, which may not exist.
 func (h *homeFlags) homeDir() (string, error) {
 	if h.home != "" {
 		return h.home, nil
@@ -92,7 +91,7 @@ func (h *homeFlags) homeDir() (string, error) {
 	return filepath.Join(base, "mooring"), nil
 }
 
-// makeHomeDir is the home folder, made if it is not there.
+// makeHomeDir returns the home folder, and creates it if missing.
 func (h *homeFlags) makeHomeDir() (string, error) {
 	dir, err := h.homeDir()
 	if err != nil {
@@ -101,7 +100,7 @@ func (h *homeFlags) makeHomeDir() (string, error) {
 	return dir, privatedir.Make(dir, "the home folder")
 }
 
-// open opens the client on the home's outbox.
+// open opens a client on the home's outbox.
 func (h *homeFlags) open(ctx context.Context, offline bool) (*client.Client, error) {
 	dir, err := h.makeHomeDir()
 	if err != nil {
@@ -118,7 +117,7 @@ func (h *homeFlags) open(ctx context.Context, offline bool) (*client.Client, err
 	cfg := client.Config{
 		Home: dir, SealKey: key, TLS: trust, OutboxURL: h.outboxURL, Offline: offline, AllowPlaintext: h.plaintext,
 		RetryTimeout: 2 * time.Second, Agent: "mooring/" + version(),
-		// Commands come and go, and one that was killed holds up the next for so long.
+		// Commands are short, and a killed one blocks the next for this long.
 		OutboxConfig: outbox.Config{Lease: 3 * time.Second},
 	}
 	if cfg.OutboxURL == "" {
@@ -140,11 +139,10 @@ func (h *homeFlags) open(ctx context.Context, offline bool) (*client.Client, err
 	return c, err
 }
 
-// outboxURLFlag is how a message names the flag or what stands for it.
+// outboxURLFlag is how messages name the flag or its environment variable.
 const outboxURLFlag = "--outbox-url (or MOORING_OUTBOX_URL)"
 
-// withClient runs a command's body on an open client. What waits in the outbox is
-// being sent meanwhile, and has a last short moment afterwards.
+// withClient runs a command's body with an open client. Queued ops are sent meanwhile, and for a short time afterwards.
 func (h *homeFlags) withClient(ctx context.Context, body func(ctx context.Context, c *client.Client) error) error {
 	c, err := h.open(ctx, false)
 	if err != nil {
@@ -161,7 +159,7 @@ func (h *homeFlags) withClient(ctx context.Context, body func(ctx context.Contex
 	return errors.Join(err, c.Close())
 }
 
-// withRef is work about a REF: what is wrong with that is told before anything is opened.
+// withRef is withClient for work on a REF: an invalid REF is reported before anything is opened.
 func (h *homeFlags) withRef(ctx context.Context, arg string, body func(ctx context.Context, c *client.Client) error) error {
 	if _, _, err := h.ref(ctx, arg); err != nil {
 		return err
@@ -169,7 +167,7 @@ func (h *homeFlags) withRef(ctx context.Context, arg string, body func(ctx conte
 	return h.withClient(ctx, body)
 }
 
-// withSession is withRef for what needs nothing but the session of a REF.
+// withSession is withRef for work on the session of a REF.
 func (h *homeFlags) withSession(ctx context.Context, arg string, body func(ctx context.Context, s *client.Session) error) error {
 	return h.withRef(ctx, arg, func(ctx context.Context, c *client.Client) error {
 		s, err := h.session(ctx, c, arg)
@@ -180,8 +178,8 @@ func (h *homeFlags) withSession(ctx context.Context, arg string, body func(ctx c
 	})
 }
 
-// finishRotations waits a moment for rotations that were begun and not answered:
-// until they are done the home knows a ref that may be dead.
+// finishRotations waits a moment for rotations that are begun and not answered: until they finish the home has a ref
+// that may be dead.
 func (h *homeFlags) finishRotations(ctx context.Context, c *client.Client) {
 	wait, stop := whileReachable(ctx, c, sendGrace)
 	defer stop()
@@ -199,7 +197,7 @@ func (h *homeFlags) finishRotations(ctx context.Context, c *client.Client) {
 	}
 }
 
-// drainBriefly lets the sender finish what it can at once.
+// drainBriefly lets the sender finish batches that can be sent at once.
 func (h *homeFlags) drainBriefly(ctx context.Context, c *client.Client) {
 	st, err := c.Outbox().Queue(ctx)
 	if err != nil || st.Unfinished() == 0 || blockedBy(ctx, c) != nil {
@@ -207,20 +205,19 @@ func (h *homeFlags) drainBriefly(ctx context.Context, c *client.Client) {
 	}
 	for _, s := range st.Streams {
 		if s.Stopped != fault.None {
-			return // someone has to decide; status says what
+			return // someone has to decide; status tells why
 		}
 	}
 	wait, stop := whileReachable(ctx, c, 2*time.Second)
 	defer stop()
-	_ = c.Drain(wait, nil) // what is left is sent by a later command
+	_ = c.Drain(wait, nil) // a later command sends the rest
 }
 
-// graceUnreachable is how long a server may be unreachable before a command
-// goes on without it.
+// graceUnreachable is how long a server may be unreachable before a command goes on without it.
 const graceUnreachable = 400 * time.Millisecond
 
-// whileReachable ends after limit (0: never), and when no server could be
-// reached for a moment.
+// whileReachable returns a context that ends after limit (0: never), or when no server could be reached for
+// graceUnreachable.
 func whileReachable(ctx context.Context, c *client.Client, limit time.Duration) (context.Context, context.CancelFunc) {
 	wait, stop := context.WithCancel(ctx)
 	if limit > 0 {
@@ -249,9 +246,8 @@ func whileReachable(ctx context.Context, c *client.Client, limit time.Duration) 
 	return wait, stop
 }
 
-// blockedBy says why nothing can be sent at present, by this process or by the one
-// that is the outbox's sender; nil if nothing is known to be in the way. A quota
-// is in the way until somebody does something about it.
+// blockedBy returns why nothing can be sent at present, by this process or by the outbox's sender; nil if no reason is
+// known. A quota blocks until someone acts on it.
 func blockedBy(ctx context.Context, c *client.Client) error {
 	if err := cmp.Or(c.ConnErr(), c.Err()); err != nil {
 		return err
@@ -268,11 +264,11 @@ func blockedBy(ctx context.Context, c *client.Client) error {
 	return errors.New(st.Streams[0].LastError)
 }
 
-// quietWait is how long a command waits without a word.
+// quietWait is how long a command waits before it prints the reason.
 const quietWait = 2 * time.Second
 
-// reportWaiting tells people, until stop, what a command that waits for answers waits for: each reason once, when there
-// has been one for two seconds. When stop returns nothing more is said.
+// reportWaiting prints, until stop is called, why a command is waiting for answers: each reason once, when the command
+// has had one for quietWait. Nothing is printed after stop returns.
 func (h *homeFlags) reportWaiting(ctx context.Context, c *client.Client) (stop func()) {
 	if h.env.json {
 		return func() {}
@@ -308,8 +304,8 @@ func (h *homeFlags) reportWaiting(ctx context.Context, c *client.Client) (stop f
 	}
 }
 
-// waitReason says why what waits has not been answered yet, as far as that is known: what is in everybody's way,
-// or what the server said last.
+// waitReason returns why pending ops have not been answered yet, as far as known: the reason for all of them, or the
+// server's last error.
 func waitReason(ctx context.Context, c *client.Client) error {
 	if err := cmp.Or(c.ConnErr(), c.Err()); err != nil {
 		return err
@@ -326,7 +322,7 @@ func waitReason(ctx context.Context, c *client.Client) error {
 	return nil
 }
 
-// ownerArg is the REF of the owner that was named, and where; "" if none was.
+// ownerArg returns the REF named as owner, and where it was named; "" if none was.
 func (h *homeFlags) ownerArg(flag string) (arg, from string) {
 	if flag != "" {
 		return flag, "--owner"
@@ -334,8 +330,8 @@ func (h *homeFlags) ownerArg(flag string) (arg, from string) {
 	return os.Getenv("MOORING_OWNER"), "MOORING_OWNER"
 }
 
-// owner finds the space ref that a command uses, with the right that it takes. The
-// one that is named is remembered when the command has succeeded.
+// owner returns the space ref for a command that needs the right want. One named by the user is remembered when the
+// command has succeeded.
 func (h *homeFlags) owner(ctx context.Context, c *client.Client, flag string, want capability.Rights) (*client.Space, error) {
 	arg, from := h.ownerArg(flag)
 	if arg == "" {
@@ -358,18 +354,18 @@ func (h *homeFlags) owner(ctx context.Context, c *client.Client, flag string, wa
 	return c.Space(ctx, ref)
 }
 
-// rememberedOwner is the space ref last used, or another one for the same space if
-// that lacks the right; without one the one that fits best, if all are for one space.
+// rememberedOwner returns the space ref last used, or another one of the same space if that lacks the right; without a
+// remembered one the best match, if all are of one space.
 func (h *homeFlags) rememberedOwner(ctx context.Context, c *client.Client, want capability.Rights) (*client.Space, error) {
 	name, err := h.ownerFile()
 	if err != nil {
 		return nil, err
 	}
 	space := ""
-	last, _ := os.ReadFile(name) // not there: none was remembered
+	last, _ := os.ReadFile(name) // missing: none was remembered
 	if saved, err := c.Outbox().Ref(ctx, strings.TrimSpace(string(last))); err == nil && saved.Role == outbox.SpaceOwner {
 		if saved.Rights == 0 || saved.Rights.Has(want) {
-			return c.Space(ctx, saved.Ref) // or what has taken its place since
+			return c.Space(ctx, saved.Ref) // or the ref that replaced it
 		}
 		space = saved.Target()
 	}
@@ -385,8 +381,7 @@ func (h *homeFlags) rememberedOwner(ctx context.Context, c *client.Client, want 
 	return nil, fmt.Errorf("look up the owner's ref: %w", err)
 }
 
-// rememberOwner notes which owner's ref was used last: its id, never its secret.
-// "" is none.
+// rememberOwner records which owner's ref was used last: its id, never its secret. "" is none.
 func (h *homeFlags) rememberOwner(id string) error {
 	if id == "" {
 		return nil

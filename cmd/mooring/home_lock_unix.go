@@ -1,6 +1,6 @@
 //go:build unix
 
-// One import at a time looks for its session in a home folder and creates it.
+// The lock under which one import at a time finds or creates its session in a home folder.
 
 package main
 
@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// lockFolder waits until it has a folder's lock. The kernel drops it with the process.
+// lockFolder waits for a folder's lock. The kernel releases it when the process ends.
 func lockFolder(ctx context.Context, name string) (unlock func(), err error) {
 	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -24,11 +24,11 @@ func lockFolder(ctx context.Context, name string) (unlock func(), err error) {
 		switch {
 		case err == nil:
 			return func() {
-				_ = syscall.Flock(int(f.Fd()), syscall.LOCK_UN) // a process that is being started may have the file too
+				_ = syscall.Flock(int(f.Fd()), syscall.LOCK_UN) // a child process being started may have the file open too
 				_ = f.Close()
 			}, nil
 		case !errors.Is(err, syscall.EWOULDBLOCK) && !errors.Is(err, syscall.EINTR):
-			return func() { _ = f.Close() }, nil // a file system without locks: as on other systems
+			return func() { _ = f.Close() }, nil // a file system without locks: no lock, as on other systems
 		}
 		select {
 		case <-time.After(10 * time.Millisecond):

@@ -1,5 +1,4 @@
-// What commands read: standard input, and files that are named to them. All of it
-// is bounded, and given up at the first signal.
+// Input of commands: standard input and named files, bounded, and canceled by the first signal.
 
 package main
 
@@ -18,11 +17,10 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 )
 
-// errStopped is what reading gives when the command is to end.
+// errStopped is the error of a read when the command is interrupted.
 var errStopped = fault.Canceled.With("stopped while reading")
 
-// input opens a file argument; "-" or none is standard input. Reading it ends with
-// ctx.
+// input opens a file argument; "-" or none is standard input. Reads end with ctx.
 func (sh *cliEnv) input(ctx context.Context, args []string) (in io.Reader, closeIn func(), err error) {
 	if len(args) == 0 || args[0] == "-" {
 		return utf8Reader(&ctxReader{ctx: ctx, r: sh.in}), func() {}, nil
@@ -34,7 +32,7 @@ func (sh *cliEnv) input(ctx context.Context, args []string) (in io.Reader, close
 	return utf8Reader(&ctxReader{ctx: ctx, r: f}), func() { _ = f.Close() }, nil // read only: nothing is lost
 }
 
-// inputSize is how long an input is, for progress; -1 if that is not known.
+// inputSize returns an input's size in bytes, for progress; -1 if unknown.
 func inputSize(args []string) int {
 	if len(args) > 0 && args[0] != "-" {
 		if info, err := os.Stat(args[0]); err == nil && info.Mode().IsRegular() {
@@ -44,7 +42,7 @@ func inputSize(args []string) int {
 	return -1
 }
 
-// openFile opens a file to read. A pipe is waited for until ctx ends.
+// openFile opens a file to read. Opening a pipe waits until ctx ends.
 func openFile(ctx context.Context, name string) (*os.File, error) {
 	info, err := os.Stat(name)
 	if err == nil && info.IsDir() {
@@ -81,7 +79,7 @@ func cannotRead(name string, err error) error {
 	return fmt.Errorf("cannot read %s: %w", name, err)
 }
 
-// readFileLimited reads a whole file of at most so many bytes, whatever kind of file it is.
+// readFileLimited reads a whole file of any kind, of at most most bytes.
 func readFileLimited(ctx context.Context, name string, most int) ([]byte, error) {
 	f, err := openFile(ctx, name)
 	if err != nil {
@@ -100,10 +98,10 @@ func readFileLimited(ctx context.Context, name string, most int) ([]byte, error)
 	return data, nil
 }
 
-// maxInput bounds what is read of an input that is kept whole.
+// maxInput bounds an input that is kept whole, in bytes.
 const maxInput = 1 << 30
 
-// boundedInput is a reader that is refused what is beyond maxInput.
+// boundedInput is a reader that fails beyond maxInput.
 type boundedInput struct {
 	io.Reader
 	n int
@@ -118,15 +116,15 @@ func (b *boundedInput) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// ctxReader reads from r until ctx ends, also where r waits for somebody to type.
+// ctxReader reads from r until ctx ends, even if a read of r blocks, as on a terminal.
 type ctxReader struct {
 	ctx      context.Context
 	r        io.Reader
-	buffered []byte // read and not given yet
-	err      error  // what comes behind it
+	buffered []byte // read and not returned yet
+	err      error  // returned after buffered
 }
 
-// readChunk is how much is read at once.
+// readChunk is the size of one read, in bytes.
 const readChunk = 64 << 10
 
 // Read implements io.Reader.
@@ -157,22 +155,22 @@ func (u *ctxReader) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// utf8Reader is r's text in UTF-8: what begins with the byte order mark of UTF-16, as what
-// PowerShell's > writes does, is converted. Everything else stays byte for byte, a
-// mark of UTF-8 left out.
+// utf8Reader returns r's text in UTF-8: text with a byte order mark of UTF-16, as written by
+// PowerShell's >, is converted. All other bytes are unchanged, except that a mark of UTF-8 is
+// removed.
 func utf8Reader(r io.Reader) io.Reader { return &bomReader{r: bufio.NewReaderSize(r, readChunk)} }
 
-// bomReader looks at a text's first bytes when it is first read.
+// bomReader checks a text's first bytes at the first read.
 type bomReader struct {
 	r    *bufio.Reader
-	text io.Reader // nil: not looked at yet
+	text io.Reader // nil: not checked yet
 }
 
 // Read implements io.Reader.
 func (m *bomReader) Read(p []byte) (int, error) {
 	if m.text == nil {
 		m.text = m.r
-		mark, _ := m.r.Peek(3) // fewer, and an error that Read gives again
+		mark, _ := m.r.Peek(3) // if fewer, Read returns the error again
 		switch {
 		case bytes.HasPrefix(mark, []byte("\xff\xfe")), bytes.HasPrefix(mark, []byte("\xfe\xff")):
 			m.text = unicode.UTF16(unicode.LittleEndian, unicode.ExpectBOM).NewDecoder().Reader(m.r)

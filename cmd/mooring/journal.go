@@ -1,6 +1,6 @@
-// What an import remembers of a session: that it was created, and which batches
-// were committed. A batch's id is derived from its content and place, and the
-// outbox takes an id once; the journal is for when the outbox has forgotten it.
+// The journal of an import: that a session was created, and which batches were committed. A
+// batch's id is derived from its content and position, and the outbox accepts an id once; the
+// journal is for batches that the outbox has forgotten.
 
 package main
 
@@ -18,8 +18,8 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 )
 
-// journal is one session's file in the home folder: a line a batch, appended
-// after the batch is durable. A line cut short by a crash counts for nothing.
+// journal is one session's file in the home folder: a line per batch, appended after the batch is
+// durable. A line truncated by a crash is ignored.
 type journal struct {
 	session string
 	path    string
@@ -48,14 +48,14 @@ func openJournal(home, session string) (*journal, error) {
 	return j, nil
 }
 
-// add notes batches that are durable.
+// add appends batches that are durable.
 func (j *journal) add(chains ...[32]byte) error {
 	f, err := os.OpenFile(j.path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		return fmt.Errorf("open the import's journal: %w", err)
 	}
 	var lines bytes.Buffer
-	lines.WriteByte('\n') // ends a line that a crash cut short
+	lines.WriteByte('\n') // ends a line that a crash truncated
 	for _, chain := range chains {
 		fmt.Fprintf(&lines, "%x\n", chain)
 		j.done[chain] = true
@@ -67,7 +67,7 @@ func (j *journal) add(chains ...[32]byte) error {
 	return nil
 }
 
-// forget removes the journal of a session that never came to be.
+// forget removes the journal of a session that was not created.
 func (j *journal) forget() error {
 	if err := os.Remove(j.path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("remove the import's journal: %w", err)
@@ -75,13 +75,13 @@ func (j *journal) forget() error {
 	return nil
 }
 
-// createChain stands for the session's creation among the chains.
+// createChain returns the chain that stands for the session's creation.
 func (j *journal) createChain() [32]byte {
 	return sha256.Sum256([]byte("mooring import create\x00" + j.session))
 }
 
-// batchID is the id of the batch with a chain: a ULID of the session's own time
-// with room for its ops' ids, the same whenever it is asked for.
+// batchID returns the id of the batch with a chain: a ULID of the session's creation time with
+// room for its ops' ids, always the same.
 func (j *journal) batchID(chain [32]byte) string {
 	sum := sha256.Sum256(append([]byte("mooring import batch\x00"+j.session+"\x00"), chain[:]...))
 	var id ulid.ULID

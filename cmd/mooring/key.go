@@ -1,4 +1,4 @@
-// mooring key: the key that sealed refs of this home folder are bound to.
+// mooring key: the key to which sealed refs for this home folder are bound.
 
 package main
 
@@ -19,8 +19,8 @@ import (
 	"github.com/mooring-rpc/mooring/internal/newfile"
 )
 
-// sealKeyFile is the file of the home folder that has the private key: its seed
-// in base64url, readable by its owner alone.
+// sealKeyFile is the file of the home folder with the private key: its seed in base64url,
+// readable by its owner only.
 const sealKeyFile = "seal.key"
 
 func keyCmd(sh *cliEnv) *cobra.Command {
@@ -53,7 +53,7 @@ func keyCmd(sh *cliEnv) *cobra.Command {
 	return cmd
 }
 
-// readSealKey gives a home folder's private key; nil if it has none.
+// readSealKey returns a home folder's private key; nil if it has none.
 func readSealKey(dir string) (ed25519.PrivateKey, error) {
 	text, err := os.ReadFile(filepath.Join(dir, sealKeyFile))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -64,14 +64,14 @@ func readSealKey(dir string) (ed25519.PrivateKey, error) {
 	}
 	seed, err := base64.RawURLEncoding.Strict().DecodeString(strings.TrimSpace(string(text)))
 	if err != nil || len(seed) != ed25519.SeedSize {
-		// Its cause could quote what it is about.
+		// The cause could quote the key.
 		return nil, fault.Usage.With("the home folder's %s is not the key that mooring key wrote: put that back, or remove it to get a new one", sealKeyFile)
 	}
 	return ed25519.NewKeyFromSeed(seed), nil
 }
 
-// makeSealKey is readSealKey, which makes one where there is none. Of those who
-// make one at the same time all get the same.
+// makeSealKey is readSealKey, but makes a key if there is none. Concurrent calls return the same
+// key.
 func makeSealKey(dir string) (ed25519.PrivateKey, error) {
 	if key, err := readSealKey(dir); key != nil || err != nil {
 		return key, err

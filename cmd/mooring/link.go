@@ -1,4 +1,4 @@
-// mooring link: the address of a ref's page.
+// mooring link: prints the address of a ref's page.
 
 package main
 
@@ -61,7 +61,7 @@ func linkCmd(sh *cliEnv) *cobra.Command {
 	return cmd
 }
 
-// findLinkRef finds the ref of a REF, with the id to redeem it by, and needs no server.
+// findLinkRef returns the ref of a REF, with the redemption id for it, without a server.
 func (h *homeFlags) findLinkRef(ctx context.Context, arg string) (ref capability.Ref, redemption string, err error) {
 	ref, id, err := h.ref(ctx, arg)
 	if err != nil || id == "" {
@@ -80,7 +80,7 @@ func (h *homeFlags) findLinkRef(ctx context.Context, arg string) (ref capability
 	return saved.Ref, saved.Redemption, err
 }
 
-// link prints the address of a ref's page, and warns of what it holds.
+// link prints the address of a ref's page, and warns that it contains the secret.
 func (h *homeFlags) link(ref capability.Ref) error {
 	if capability.Sealed(ref.ID) {
 		return fault.Sealed.With("the ref is bound to a key, which no browser has: share one that is not sealed, and link that")
@@ -93,8 +93,8 @@ func (h *homeFlags) link(ref capability.Ref) error {
 	return h.printLink(webAddress(ref) + path + "#" + fragment)
 }
 
-// linkCreator prints the address below which opencode shares under a create-only
-// ref. A ref that allows more must not get into an address, so the server is asked.
+// linkCreator prints the URL prefix under which opencode shares with a create-only ref. A ref
+// that allows more must not get into a URL, so the server is asked.
 func (h *homeFlags) linkCreator(ctx context.Context, ref capability.Ref) (err error) {
 	if !capability.IsSpace(ref.Target()) || capability.Sealed(ref.ID) {
 		return fault.BadArgument.With("opencode shares under a space's ref that is not sealed: make one with mooring share @owner.ref --rights create")
@@ -131,10 +131,10 @@ func (h *homeFlags) printLink(url string) error {
 	return err
 }
 
-// linkTimeout is how long a server may take to say what a session's public share is.
+// linkTimeout bounds the request for a session's public share.
 const linkTimeout = 30 * time.Second
 
-// linkPublic asks for the public share of a ref's session and prints its address.
+// linkPublic requests the public share of a ref's session and prints its address.
 func (h *homeFlags) linkPublic(ctx context.Context, ref capability.Ref, redemption string) error {
 	if !capability.IsSession(ref.Target()) {
 		return fault.BadArgument.With("public shares are of sessions: name a session's ref")
@@ -161,7 +161,7 @@ func (h *homeFlags) linkPublic(ctx context.Context, ref capability.Ref, redempti
 	req.Header.Set("Origin", req.URL.Scheme+"://"+req.URL.Host)
 	req.Header.Set("X-Mooring", "1")
 	req.Header.Set("Content-Type", "application/json")
-	res, err := transport.RoundTrip(req) // follows nothing: the secret goes nowhere else
+	res, err := transport.RoundTrip(req) // does not follow redirects: the secret is sent nowhere else
 	if err != nil {
 		return fault.Unavailable.Because(err, "%s", dialerror.Explain(ref.Address(), err))
 	}

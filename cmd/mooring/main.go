@@ -1,6 +1,30 @@
-// Command mooring is the one binary: the server and everything a user does
-// with it. A command is a file of this folder; this one holds what they share:
-// the root command, the exit codes, the --json flag and signals.
+// Command mooring is the one binary: the server and every client command. Each command has a file of
+// this folder; this one has the root command, the exit codes, the --json flag and signals.
+//
+// Words:
+//
+//	REF          an argument: a ref's text, @FILE that holds one, or an id that the home folder knows (refarg.go)
+//	home folder  the client's folder: outbox.db, owner's ref last used, seal key, import journals (home.go)
+//	outbox       the durable queue of ops to send (package outbox)
+//	op line      one op as JSON, the input of session append (opline.go)
+//	journal      the batches that an import has committed (journal.go)
+//	owner        the ref of a space under which sessions are created
+//	advertise    the address that clients use, put into refs by the server
+//
+// # Lock order
+//
+// imports.lock of the home folder (lockFolder) is held while an import finds or creates its session;
+// it is the command's only lock. The databases lock for themselves.
+//
+// # Bounds
+//
+//	a file with a ref       4112 bytes (maxRefFile)
+//	an op line              64 MiB (maxOpLine)
+//	an input kept whole     1 GiB (maxInput)
+//	a file of certificates  1 MiB (maxTLSCA)
+//	a limits file           64 KiB (maxLimitsFile)
+//	deletes at once         128 (maxConcurrentDeletes)
+//	waiting for a server    3 s (sendGrace), less if it is unreachable for 400 ms (graceUnreachable)
 package main
 
 import (
@@ -23,21 +47,20 @@ import (
 const (
 	exitOK      = 0 // done
 	exitRefused = 1 // refused or failed; the text says why and what to do
-	exitUsage   = 2 // the command line is wrong; nothing was tried
+	exitUsage   = 2 // the command line is wrong; nothing was done
 )
 
-// cliEnv is what every command gets: where to read and write, and the flags
-// of the root command.
+// cliEnv is the environment of a command: its input and outputs, and the root command's flags.
 type cliEnv struct {
 	in      io.Reader
 	out     io.Writer // results only
 	err     io.Writer // logs, progress, errors
 	json    bool      // --json
 	signals *signals  // the process's; nil in a test
-	parsed  bool      // the command line was right; errors from here on are not about usage
+	parsed  bool      // the command line was valid; later errors are not usage errors
 }
 
-// commands make the subcommands, in the order of the help text.
+// commands are the constructors of the subcommands, in the order of the help text.
 var commands = []func(*cliEnv) *cobra.Command{
 	serveCmd,
 	sessionCmd,
@@ -58,15 +81,15 @@ func main() {
 	os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }
 
-// run is main without the process: it runs one command line and gives its exit
-// code. Signals end the command's context.
+// run is main without the process: it runs one command line and returns its exit code. Signals
+// cancel the command's context.
 func run(args []string, in io.Reader, out, errOut io.Writer) int {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	return runEnv(ctx, &cliEnv{in: in, out: forTerminal(out), err: errOut, signals: catchSignals(cancel)}, args)
 }
 
-// runContext is run with a context that stands for the signals.
+// runContext is run with a context in place of signals.
 func runContext(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer) int {
 	return runEnv(ctx, &cliEnv{in: in, out: forTerminal(out), err: errOut}, args)
 }
@@ -81,17 +104,17 @@ func runEnv(ctx context.Context, sh *cliEnv, args []string) int {
 	if err == nil {
 		return exitOK
 	}
-	if !sh.parsed && !errors.Is(err, fault.Usage) { // cobra's own words about arguments
+	if !sh.parsed && !errors.Is(err, fault.Usage) { // cobra's errors about arguments
 		what, like, _ := strings.Cut(err.Error(), "\n\nDid you mean this?\n")
 		if names := strings.Fields(like); len(names) > 0 {
 			what += "; did you mean " + strings.Join(names, " or ") + "?"
 		}
 		err = fault.Usage.With("%s (see %s --help)", what, cmd.CommandPath())
 	}
-	if ctx.Err() != nil && fault.CodeOf(err) == fault.Internal { // something was given up that has no words for it
+	if ctx.Err() != nil && fault.CodeOf(err) == fault.Internal { // an error caused by the cancellation that has no code
 		err = fault.Canceled.Because(err, "stopped before it was done")
 	}
-	if !sh.parsed { // the flag may not have been reached
+	if !sh.parsed { // the flag may not have been parsed
 		sh.json = sh.json || slices.Contains(args, "--json")
 	}
 	if fault.CodeOf(err) == fault.Plaintext {
@@ -116,9 +139,9 @@ func newRoot(sh *cliEnv) *cobra.Command {
 			"With --json the field ref is a ref's id, and text, where there is one, the whole ref with\n" +
 			"its secret.",
 		Version:       version(),
-		SilenceErrors: true, // run reports them, with their exit code
+		SilenceErrors: true, // run reports errors, with their exit code
 		SilenceUsage:  true,
-		// A command that sets its own PersistentPreRunE must do this as well.
+		// A command that sets its own PersistentPreRunE must do this too.
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
 			if err := rejectEmptyFlags(cmd); err != nil {
 				return err
@@ -136,8 +159,8 @@ func newRoot(sh *cliEnv) *cobra.Command {
 	return root
 }
 
-// report writes an error for people, cleaned of what moves a terminal, or with --json as one object:
-// {"error":{"code":"revoked","message":"…","at":0}}.
+// report writes an error for people, without terminal control characters, or with --json as one
+// object: {"error":{"code":"revoked","message":"…","at":0}}.
 func (sh *cliEnv) report(err error) {
 	if !sh.json {
 		fmt.Fprintf(sh.err, "mooring: %s\n", sanitizeText(err.Error()))
@@ -161,7 +184,7 @@ func (sh *cliEnv) report(err error) {
 	fmt.Fprintf(&escapingWriter{w: sh.err}, "%s\n", line)
 }
 
-// printJSON writes v as one line to the results.
+// printJSON writes v to the results, on one line.
 func (sh *cliEnv) printJSON(v any) error {
 	line, err := json.Marshal(v)
 	if err != nil {
@@ -171,10 +194,10 @@ func (sh *cliEnv) printJSON(v any) error {
 	return err
 }
 
-// unversioned is the version of a binary that was built without version control data.
+// unversioned is the version of a binary built without version control data.
 const unversioned = "unversioned"
 
-// version is the module's version as built from a checkout or a module, else unversioned.
+// version returns the module's version as built from a checkout or a module, else unversioned.
 func version() string {
 	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" && info.Main.Version != "(devel)" {
 		return info.Main.Version

@@ -1,5 +1,5 @@
-// Op lines: JSONL, one op intent a line, as `mooring session append` reads
-// them. All lines are read before anything is committed.
+// Op lines: JSONL, one op intent a line, the input of `mooring session append`. All lines are
+// parsed before any is committed.
 
 package main
 
@@ -18,14 +18,13 @@ import (
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
-// opLine is one line. Whatever is not a field of the line itself is an
-// argument of the method.
+// opLine is one line. A member that is not a field of the line is an argument of the method.
 type opLine struct {
 	Line      int
 	Method    string
 	OpID      string // "" unless given
-	As        string // a label for later lines' references
-	Batch     string // lines next to each other with one batch label are one batch
+	As        string // a label for references in later lines
+	Batch     string // adjacent lines with one batch label are one batch
 	Atomic    bool
 	DependsOn []string
 	Expected  *opValue
@@ -43,16 +42,16 @@ type opValue struct {
 	Ref  *opLineRef
 }
 
-// opLineRef names an earlier op by its label or op id.
+// opLineRef refers to an earlier op by its label or op id.
 type opLineRef struct {
 	Op   string `json:"op"`
 	Path string `json:"path"`
 }
 
-// maxOpLine bounds one line: no server takes a payload as large.
+// maxOpLine bounds one line, in bytes: no server accepts a payload of that size.
 const maxOpLine = 64 << 20
 
-// readOpLines reads and checks all lines. The first error names its line.
+// readOpLines parses and checks all lines. The error is that of the first bad line, and names it.
 func readOpLines(r io.Reader) ([]opLine, error) {
 	var lines []opLine
 	labels := map[string]bool{}
@@ -86,7 +85,7 @@ func readOpLines(r io.Reader) ([]opLine, error) {
 	return lines, nil
 }
 
-// parseOpLine takes one line apart.
+// parseOpLine parses one line.
 func parseOpLine(n int, text []byte) (*opLine, error) {
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(text, &fields); err != nil {
@@ -147,7 +146,7 @@ func parseOpLine(n int, text []byte) (*opLine, error) {
 	return l, nil
 }
 
-// parseExpected reads a cursor or a reference to one.
+// parseExpected parses a cursor or a reference to one.
 func parseExpected(n int, raw []byte) (*opValue, error) {
 	var cursor uint64
 	if json.Unmarshal(raw, &cursor) == nil {
@@ -160,8 +159,8 @@ func parseExpected(n int, raw []byte) (*opValue, error) {
 	return nil, lineError(n, `expected_cursor must be a number or {"op":"LABEL or op id","path":"cursor"}`)
 }
 
-// checkNames sees that labels are new and what is referred to is known: an
-// earlier label, or an op id.
+// checkNames checks that labels are new and that references are known: an earlier label, or an op
+// id.
 func (l *opLine) checkNames(labels map[string]bool) error {
 	refer := func(op string) error {
 		if labels[op] {
@@ -204,12 +203,12 @@ func (l *opLine) checkNames(labels map[string]bool) error {
 	return nil
 }
 
-// has says whether an argument is given.
+// has reports whether an argument is given.
 func (l *opLine) has(name string) bool {
 	return slices.ContainsFunc(l.Args, func(a opArg) bool { return a.Name == name })
 }
 
-// bytes is what the line counts for a batch's limit.
+// bytes returns the line's size as counted for a batch's limit.
 func (l *opLine) bytes() int {
 	n := 0
 	for _, a := range l.Args {
@@ -218,8 +217,8 @@ func (l *opLine) bytes() int {
 	return n
 }
 
-// batchesOf groups lines as they are committed: lines next to each other with
-// the same batch name, and lines without one as far as the limits go.
+// batchesOf groups lines into batches: adjacent lines with the same batch label, and lines
+// without one up to the limits.
 func batchesOf(lines []opLine, limits ledger.Limits) [][]opLine {
 	var out [][]opLine
 	size := 0

@@ -1,4 +1,4 @@
-// mooring outbox: what waits to be sent, and what became of it.
+// mooring outbox: pending ops, and the outcomes of finished ones.
 
 package main
 
@@ -30,7 +30,7 @@ func outboxCmd(sh *cliEnv) *cobra.Command {
 	return cmd
 }
 
-// finishedHelp says what becomes of what is over.
+// finishedHelp explains the finished states in help texts.
 const finishedHelp = "What is acked, failed, skipped or void is over, and holds nothing up: it is forgotten 30 days\n" +
 	"after its answer. mooring outbox retry commits one that did not apply again."
 
@@ -67,7 +67,7 @@ func outboxStatusCmd(h *homeFlags) *cobra.Command {
 	}
 }
 
-// shownStream is a session's queue as printed.
+// shownStream is a session's stream as printed.
 type shownStream struct {
 	Session    string `json:"session"`
 	Unfinished int    `json:"unfinished"`
@@ -75,16 +75,16 @@ type shownStream struct {
 	NextRetry  string `json:"next_retry,omitempty"`
 	LastError  string `json:"last_error,omitempty"`
 	Stopped    string `json:"stopped,omitempty"`
-	Blocking   string `json:"blocking,omitempty"` // the op that a quota refuses, behind which all others wait
+	Blocking   string `json:"blocking,omitempty"` // the op that a quota refuses, for which all later ones wait
 }
 
-// blockedByQuota says whether a stream's last error is that of a quota.
+// blockedByQuota reports whether a stream's last error is that of a quota.
 func blockedByQuota(lastError string) bool {
 	return strings.HasPrefix(lastError, fault.QuotaExceeded.String())
 }
 
-// atQuota gives, by session, the op that a quota refuses. What was committed after it waits
-// for it, though a quota would let a remove or a purge through.
+// atQuota returns, by session, the op that a quota refuses. Ops committed after it wait for it,
+// though a quota would allow a remove or a purge.
 func atQuota(ctx context.Context, box *outbox.Box, st *outbox.Status) (map[string]outbox.Row, error) {
 	full := map[string]outbox.Row{}
 	for _, s := range st.Streams {
@@ -192,7 +192,7 @@ func outboxDrainCmd(h *homeFlags) *cobra.Command {
 	return cmd
 }
 
-// statusBefore is the outbox as it is before this process sends anything of it.
+// statusBefore returns the outbox's status before this process sends any of its ops.
 func (h *homeFlags) statusBefore(ctx context.Context) (outbox.Status, error) {
 	c, err := h.open(ctx, true)
 	if err != nil {
@@ -235,7 +235,7 @@ func (h *homeFlags) drain(ctx context.Context, c *client.Client, before outbox.S
 	case statusErr != nil:
 		return statusErr
 	}
-	failed, skipped := max(after.Failed-before.Failed, 0), max(after.Skipped-before.Skipped, 0) // rows 30 days old may have gone
+	failed, skipped := max(after.Failed-before.Failed, 0), max(after.Skipped-before.Skipped, 0) // rows 30 days old may have been deleted
 	if h.env.json {
 		err = h.env.printJSON(map[string]int{"answered": max(drained, before.Unfinished()), "failed": failed, "skipped": skipped})
 	} else {

@@ -1,4 +1,4 @@
-// mooring outbox abandon: a session's stream is given up.
+// mooring outbox abandon: gives up a session's stream.
 
 package main
 
@@ -75,7 +75,7 @@ func (h *homeFlags) abandon(ctx context.Context, box *outbox.Box, arg string, ye
 	return err
 }
 
-// resolveSession is the id of a session that is named by it, or by an external id.
+// resolveSession returns the id of a session given by its id or external id.
 func resolveSession(ctx context.Context, box *outbox.Box, arg string) (string, error) {
 	arg = strings.TrimSpace(arg)
 	if capability.IsSession(arg) {

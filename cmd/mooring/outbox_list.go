@@ -1,4 +1,4 @@
-// mooring outbox list: every op, and where it stands.
+// mooring outbox list: the ops and their states.
 
 package main
 
@@ -56,14 +56,14 @@ func outboxListCmd(h *homeFlags) *cobra.Command {
 	cmd.Flags().StringVar(&f.Session, "session", "", "only this session's ops")
 	cmd.Flags().StringVar(&f.Batch, "batch", "", "only this batch's ops")
 	completeList(cmd, "state", stateNames()...)
-	_ = cmd.RegisterFlagCompletionFunc("session", func(cmd *cobra.Command, _ []string, begun string) ([]string, cobra.ShellCompDirective) { // it is there
+	_ = cmd.RegisterFlagCompletionFunc("session", func(cmd *cobra.Command, _ []string, begun string) ([]string, cobra.ShellCompDirective) { // the flag exists
 		return h.refsWithPrefix(cmd.Context(), begun)
 	})
 	cmd.Flags().IntVar(&f.Limit, "limit", 0, "at most so many (default: all)")
 	return cmd
 }
 
-// stateNames are the states that an op can be in.
+// stateNames returns the states of an op.
 func stateNames() (names []string) {
 	for s := outbox.Pending; s <= outbox.Void; s++ {
 		names = append(names, s.String())
@@ -71,8 +71,7 @@ func stateNames() (names []string) {
 	return names
 }
 
-// listRows lists rows. A session or a batch that is not known here is an error, not
-// an empty list.
+// listRows returns rows. A session or batch that is unknown here is an error, not an empty list.
 func (h *homeFlags) listRows(ctx context.Context, box *outbox.Box, f outbox.Filter) ([]outbox.Row, error) {
 	unknown := func(err error) error {
 		if fault.CodeOf(err) == fault.NotFound {
@@ -137,7 +136,7 @@ func showRow(r *outbox.Row) shownRow {
 		s.NextRetry = formatTime(r.NextRetry.UnixMilli())
 	}
 	if o := r.Outcome; o != nil {
-		s.NextRetry, s.LastError = "", "" // of attempts that are forgotten
+		s.NextRetry, s.LastError = "", "" // of attempts that no longer count
 		s.Outcome, s.Message, s.Cursor, s.Result, s.Cause = o.Status.String(), o.Message, o.Cursor, o.Result, o.Cause
 		if o.Reason != fault.None {
 			s.Reason = o.Reason.String()

@@ -1,4 +1,4 @@
-// mooring outbox reconcile: what a session lacks of what was committed here.
+// mooring outbox reconcile: commits again the ops that a session has lost.
 
 package main
 
@@ -117,8 +117,8 @@ func (h *homeFlags) reconcileOne(ctx context.Context, c *client.Client, session 
 	return errors.Join(err, refused)
 }
 
-// awaitReconciled waits, for as long as there is use in it, for what was committed again,
-// and says what became of it. The error is about what does not apply any more.
+// awaitReconciled waits, while the server is reachable, for the ops committed again, and
+// describes their outcomes. The error is about ops that no longer apply.
 func (h *homeFlags) awaitReconciled(ctx context.Context, c *client.Client, r *outbox.Reconciliation) (said string, refused error) {
 	wait, stop := whileReachable(ctx, c, 0)
 	defer stop()
@@ -171,7 +171,8 @@ type shownReconciled struct {
 	Why     string `json:"why,omitempty"`
 }
 
-// printReconciled prints a reconciliation op by op, and what was done or is to be.
+// printReconciled prints a reconciliation op by op, and what was done, or with plan what would be
+// done.
 func (h *homeFlags) printReconciled(r *outbox.Reconciliation, plan bool, said string) error {
 	if h.env.json {
 		for i := range r.Ops {

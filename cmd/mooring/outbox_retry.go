@@ -1,4 +1,4 @@
-// mooring outbox retry and drop: what somebody decides about single ops.
+// mooring outbox retry and drop: decisions about single ops.
 
 package main
 
@@ -15,7 +15,7 @@ import (
 	"github.com/mooring-rpc/mooring/outbox"
 )
 
-// checkOps sees that arguments are op ids, and takes what is around them away.
+// checkOps checks that arguments are op ids, and trims them.
 func checkOps(args []string) error {
 	for i, op := range args {
 		args[i] = strings.TrimSpace(op)
@@ -97,8 +97,8 @@ func outboxDropCmd(h *homeFlags) *cobra.Command {
 	return cmd
 }
 
-// printDropped says what became of an op that was given up; left says that a void has to be
-// sent in its place.
+// printDropped prints the state of a dropped op; left reports that a void must be sent in its
+// place.
 func (h *homeFlags) printDropped(ctx context.Context, box *outbox.Box, op string) (left bool, err error) {
 	rows, err := box.List(ctx, outbox.Filter{Op: op})
 	if err != nil {
@@ -115,7 +115,7 @@ func (h *homeFlags) printDropped(ctx context.Context, box *outbox.Box, op string
 	return left, err
 }
 
-// checkNotStopped fails if what was done about an op has no effect, since its stream has stopped.
+// checkNotStopped fails if a decision about an op has no effect because its stream has stopped.
 func checkNotStopped(ctx context.Context, box *outbox.Box, op, what string) error {
 	rows, err := box.List(ctx, outbox.Filter{Op: op})
 	if err != nil || len(rows) == 0 {
@@ -128,7 +128,8 @@ func checkNotStopped(ctx context.Context, box *outbox.Box, op, what string) erro
 	return fmt.Errorf("%s: %w", what, stoppedError(still))
 }
 
-// explainState says of an op's state why something cannot be done to it, and what it is for.
+// explainState adds to an error why an op's state does not allow what was asked, and which states
+// do.
 func (h *homeFlags) explainState(ctx context.Context, box *outbox.Box, op string, err error, what string) error {
 	if fault.CodeOf(err) != fault.Usage {
 		return err

@@ -1,5 +1,5 @@
-// Progress of what may take long: a bar on a terminal, a plain line now and then
-// elsewhere, nothing with --json.
+// Progress of long work: a bar on a terminal, a plain line at intervals elsewhere, nothing with
+// --json.
 
 package main
 
@@ -23,11 +23,11 @@ type progress struct {
 	total int
 }
 
-// lineEvery is how often a plain line is written.
+// lineEvery is the interval of plain lines.
 const lineEvery = 2 * time.Second
 
-// newProgress begins to show how many of total are done; 0 is nothing to show, less
-// is not known. what names them: "ops sent".
+// newProgress begins to show how many of total are done; 0 shows nothing, a negative total is
+// unknown. what is their name: "ops sent".
 func newProgress(sh *cliEnv, what string, total int) *progress {
 	p := &progress{what: what, total: total, last: time.Now()}
 	if sh.json || total == 0 {
@@ -44,14 +44,14 @@ func newProgress(sh *cliEnv, what string, total int) *progress {
 	return p
 }
 
-// set says how many are done now; total may have grown.
+// set sets how many are done; total may have grown.
 func (p *progress) set(done, total int) {
 	p.done = done
 	if p.bar != nil {
 		if total != p.total {
 			p.bar.ChangeMax(total)
 		}
-		_ = p.bar.Set(done) // a terminal that cannot be written to stops nothing
+		_ = p.bar.Set(done) // an error of the terminal is ignored
 	}
 	p.total = total
 	if p.plain != nil && time.Since(p.last) >= lineEvery {
@@ -59,7 +59,7 @@ func (p *progress) set(done, total int) {
 	}
 }
 
-// finish ends the showing, with a last line where lines are written.
+// finish ends the display, with a last plain line if lines are written.
 func (p *progress) finish() {
 	if p.bar != nil {
 		_ = p.bar.Finish()
@@ -70,8 +70,8 @@ func (p *progress) finish() {
 	}
 }
 
-// clear ends the showing, if finish has not: of what has failed, or is only of
-// interest while it takes long.
+// clear ends the display unless finish has: for work that failed, or whose end is not worth a
+// line.
 func (p *progress) clear() {
 	if p.bar != nil {
 		_ = p.bar.Clear()
@@ -89,15 +89,15 @@ func (p *progress) line() {
 	fmt.Fprintf(p.plain, "%s: %d of %d\n", p.what, p.done, p.total)
 }
 
-// readProgress shows how much is read of an input.
+// readProgress shows how much of an input was read.
 type readProgress struct {
 	io.Reader
 	bar   *progress
 	n     int
-	total int // -1: not known
+	total int // -1: unknown
 }
 
-// newReadProgress begins to show how in is read, whose size is known if it is a file.
+// newReadProgress begins to show reads of in, whose size is known if it is a file.
 func newReadProgress(sh *cliEnv, in io.Reader, size int) *readProgress {
 	return &readProgress{Reader: in, bar: newProgress(sh, "bytes read", size), total: size}
 }

@@ -1,4 +1,4 @@
-// mooring redeem: what a ref allows.
+// mooring redeem: describes what a ref allows.
 
 package main
 
@@ -51,7 +51,7 @@ func redeemCmd(sh *cliEnv) *cobra.Command {
 	return cmd
 }
 
-// shownGrant is what a ref allows, as printed.
+// shownGrant is a ref's grant as printed.
 type shownGrant struct {
 	Ref            string   `json:"ref"`
 	Target         string   `json:"target"`
@@ -86,7 +86,7 @@ func showGrant(d client.Description) shownGrant {
 	return s
 }
 
-// text is the grant on one line.
+// text returns the grant on one line.
 func (g *shownGrant) text() string {
 	s := strings.Join(g.Rights, ",")
 	if g.Owner {
@@ -98,7 +98,7 @@ func (g *shownGrant) text() string {
 	return s
 }
 
-// shownRedeem is what redeem prints.
+// shownRedeem is the output of redeem.
 type shownRedeem struct {
 	shownGrant
 	SessionEpoch  uint64 `json:"session_epoch,omitempty"`
@@ -153,7 +153,7 @@ func (h *homeFlags) printRedeemed(d client.Description) error {
 	return writeTable(h.env.out, rows)
 }
 
-// deadError is the refusal that a dead ref's every call gets.
+// deadError returns the error of every call under a dead ref.
 func deadError(d client.Description) error {
 	if d.Grant.Dead == fault.None {
 		return nil
@@ -170,7 +170,7 @@ func deadError(d client.Description) error {
 	return d.Grant.Dead.With("the ref is dead%s: ask its giver for a new one", at)
 }
 
-// formatExpiry says when and in how long, by the server's clock.
+// formatExpiry formats a time and the duration until then, by the server's clock.
 func formatExpiry(at, now time.Time) string {
 	if at.IsZero() {
 		return "never"

@@ -1,4 +1,4 @@
-// How REF on a command line becomes a ref, a session or a space.
+// Resolution of a REF on a command line to a ref, a session or a space.
 
 package main
 
@@ -16,29 +16,28 @@ import (
 	"github.com/mooring-rpc/mooring/session"
 )
 
-// refHelp is said by every command that takes a REF.
+// refHelp is in the help of every command that takes a REF.
 const refHelp = "REF is a ref's text, @FILE that holds one, or the id of a session (ours, or an\n" +
 	"unambiguous external one) or of a ref that the home folder knows. A text as an argument\n" +
 	"can be seen in process lists, with its secret: @FILE cannot."
 
-// usageError is what the command line alone shows to be wrong: wrong usage, whatever
-// its code.
+// usageError is an error visible from the command line alone: a usage error, whatever its code.
 type usageError struct{ error }
 
 func (m usageError) Unwrap() error { return m.error }
 
-// refArg is what a REF was found to be.
+// refArg is a parsed REF.
 type refArg struct {
 	ref capability.Ref
-	id  string // if it is no ref's text
+	id  string // if it is not a ref's text
 	err error
 }
 
-// maxRefFile is how long a file with a ref may be, with white space around it.
+// maxRefFile bounds a file with a ref, in bytes, including white space.
 const maxRefFile = 4096 + 16
 
-// ref reads REF: a ref, or the id that stands for one and is not looked up yet. What
-// was read of a file is remembered: a pipe gives it once. No error repeats a text.
+// ref parses REF: a ref, or an id, which is not looked up yet. A file's content is kept in
+// refArgs, since a pipe can be read once. Errors never contain the text.
 func (h *homeFlags) ref(ctx context.Context, arg string) (ref capability.Ref, id string, err error) {
 	got, known := h.refArgs[arg]
 	if !known {
@@ -90,12 +89,12 @@ func readRefArg(ctx context.Context, arg string) (a refArg) {
 	return a
 }
 
-// trimRef is a text without what editors and terminals put around it.
+// trimRef removes the white space and marks that editors and terminals add around a text.
 func trimRef(text string) string {
 	return strings.TrimSpace(strings.TrimPrefix(strings.TrimSpace(text), "\ufeff"))
 }
 
-// messageOf is what an error says, without its code.
+// messageOf returns an error's message without its code.
 func messageOf(err error) string {
 	var f *fault.Error
 	if errors.As(err, &f) {
@@ -121,7 +120,7 @@ func parseRefText(text string) (capability.Ref, error) {
 // secretText is the length of a secret's text: 32 bytes in base64url.
 const secretText = 43
 
-// parsePageAddress reads what mooring link prints: it has all that the ref has.
+// parsePageAddress parses the output of mooring link, which contains the whole ref.
 func parsePageAddress(text string) (ref capability.Ref, err error) {
 	before, fragment, ok := strings.Cut(text, "#")
 	at, id, secret := "", "", fragment
@@ -143,8 +142,8 @@ func parsePageAddress(text string) (ref capability.Ref, err error) {
 	return capability.ParseRef(ref.Address() + "/" + id + "#" + secret)
 }
 
-// savedRef finds what the home folder knows by an id: a ref's own, or that of what it is
-// for. Of several refs for that it is one with the right that is wanted.
+// savedRef returns the saved ref of an id: a ref's own, or its target's. Of several refs of a
+// target it is one with the right want.
 func (h *homeFlags) savedRef(ctx context.Context, box *outbox.Box, id string, want capability.Rights) (saved outbox.SavedRef, err error) {
 	if capability.Target(id) != "" {
 		saved, err = box.Ref(ctx, id)
@@ -154,7 +153,7 @@ func (h *homeFlags) savedRef(ctx context.Context, box *outbox.Box, id string, wa
 	return saved, notSavedError(id, err)
 }
 
-// notSavedError says of an error that the home folder knows nothing by an id, and what to do.
+// notSavedError adds to an error that the home folder does not know an id, and what to do.
 func notSavedError(id string, err error) error {
 	if fault.CodeOf(err) != fault.NotFound {
 		return err
@@ -172,8 +171,8 @@ func notSavedError(id string, err error) error {
 	return fault.NotFound.With("the home folder knows %s: give the ref's text or @FILE, or another --home", what)
 }
 
-// session finds the session of a REF. For a session's id each verb uses the ref that has
-// the right it takes, of those that the home folder knows.
+// session returns the session of a REF. For a session's id each verb uses the saved ref that has
+// the right it needs.
 func (h *homeFlags) session(ctx context.Context, c *client.Client, arg string) (*client.Session, error) {
 	ref, id, err := h.ref(ctx, arg)
 	if err != nil {
@@ -199,8 +198,8 @@ func (h *homeFlags) session(ctx context.Context, c *client.Client, arg string) (
 	return c.Session(ctx, ref)
 }
 
-// sessionOrSpace finds the session or the space of a REF; of these one is nil. Of several
-// refs to a space it is one with the right that is wanted.
+// sessionOrSpace returns the session or the space of a REF; the other is nil. Of several refs of
+// a space it uses one with the right want.
 func (h *homeFlags) sessionOrSpace(ctx context.Context, c *client.Client, arg string, want capability.Rights) (*client.Session, *client.Space, error) {
 	ref, id, err := h.ref(ctx, arg)
 	if err != nil {
@@ -222,8 +221,8 @@ func (h *homeFlags) sessionOrSpace(ctx context.Context, c *client.Client, arg st
 	return nil, sp, err
 }
 
-// explainRefUsed says in a refusal for want of a right which of the home's refs was used,
-// if the home chose it: where REF was a session's id.
+// explainRefUsed adds to a refusal for a missing right which saved ref was used, if REF was a
+// session's id.
 func (h *homeFlags) explainRefUsed(ctx context.Context, c *client.Client, arg string, s *client.Session, want capability.Rights, err error) error {
 	_, id, _ := h.ref(ctx, arg)
 	if !errors.Is(err, fault.MissingRight) || id == "" || capability.Target(id) != "" {
@@ -236,8 +235,8 @@ func (h *homeFlags) explainRefUsed(ctx context.Context, c *client.Client, arg st
 	return fmt.Errorf("%w (it went through ref %s, of those the home folder has for the session the one that fits best)", err, saved.ID)
 }
 
-// explainNeverCreated says of an error why the session that it is about is not there, if its
-// creation was refused in this outbox: offline nobody could know.
+// explainNeverCreated adds to an error about a missing session that its creation was refused in
+// this outbox, which an offline command could not know.
 func (h *homeFlags) explainNeverCreated(ctx context.Context, c *client.Client, err error) error {
 	if h.target == "" || !errors.Is(err, fault.NotYetKnown) && !errors.Is(err, fault.NotFound) {
 		return err
@@ -246,7 +245,7 @@ func (h *homeFlags) explainNeverCreated(ctx context.Context, c *client.Client, e
 		return c.Outbox().List(context.WithoutCancel(ctx), outbox.Filter{Session: h.target, States: []outbox.State{s}, Limit: 1})
 	}
 	if applied, e := first(outbox.Acked); e != nil || len(applied) > 0 {
-		return err // it was made after all
+		return err // it was created after all
 	}
 	rows, e := first(outbox.Failed)
 	if e != nil || len(rows) == 0 || rows[0].Outcome == nil || rows[0].Method != session.MethodCreate && rows[0].Method != session.MethodFork {

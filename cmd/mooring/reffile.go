@@ -1,4 +1,4 @@
-// Files that refs go into: --to of share, rotate and admin rotate-owner.
+// Files that refs are written to: --to of share, rotate and admin rotate-owner.
 
 package main
 
@@ -16,25 +16,25 @@ import (
 	"github.com/mooring-rpc/mooring/internal/newfile"
 )
 
-// refFile is a file that is to hold a ref. The ref is written beside it, durably
-// and for this user alone, before anything is asked for, and gets its name when it
-// is there: until then the file is what it was, and where nothing comes of it there
-// is none. nil stands for no file.
+// refFile is a file that is to hold a ref. The ref is written to a temporary file in the same
+// folder, durably and readable by this user only, before the server is asked, and renamed when
+// the ref exists: until then the file is unchanged, and after a failure it is not created. nil
+// stands for no file.
 type refFile struct {
 	name      string
-	path      string   // where name leads, if that is through links
-	overwrite bool     // it may replace one that is there
-	f         *os.File // beside it; or, if it is no regular file (a pipe, say), itself
-	special   bool     // f is it: what is written there cannot be taken back
+	path      string   // where name leads through symbolic links
+	overwrite bool     // an existing file may be replaced
+	f         *os.File // the temporary file; or the file itself if it is not a regular one (a pipe, for instance)
+	special   bool     // f is the file itself: a write cannot be undone
 	ref       capability.Ref
-	replaced  fs.FileInfo // of the one that it replaces
+	replaced  fs.FileInfo // the file to be replaced
 }
 
-// refFileRoom is as long as any ref's text, with its line end.
+// refFileRoom is the maximum length of a ref's text, with its line end.
 const refFileRoom = 4097
 
-// newRefFile finds out that a ref can be written to a file. Unless over, one that
-// is there is refused.
+// newRefFile checks that a ref can be written to a file. Unless over, an existing file is
+// refused.
 func newRefFile(name string, over bool) (_ *refFile, err error) {
 	if name == "" {
 		return nil, nil
@@ -44,7 +44,7 @@ func newRefFile(name string, over bool) (_ *refFile, err error) {
 		r.path = at
 	}
 	info, err := os.Stat(r.path)
-	if err != nil { // and a link that leads nowhere is there all the same
+	if err != nil { // a link to a missing file exists itself
 		info, err = os.Lstat(name)
 	}
 	switch {
@@ -78,7 +78,7 @@ func newRefFile(name string, over bool) (_ *refFile, err error) {
 	return r, nil
 }
 
-// write keeps the ref, durably, under a name that is not the file's yet.
+// write writes the ref durably to the temporary file.
 func (r *refFile) write(ref capability.Ref) error {
 	if r == nil {
 		return nil
@@ -100,7 +100,7 @@ func (r *refFile) write(ref capability.Ref) error {
 	return nil
 }
 
-// commit gives what was written the file's name. An error says where the ref is.
+// commit renames the temporary file. An error says where the ref is.
 func (r *refFile) commit() error {
 	if r == nil {
 		return nil
@@ -127,11 +127,11 @@ func (r *refFile) commit() error {
 	if err != nil {
 		return fmt.Errorf("ref %s was made, and its text is in %s: %w", r.ref.ID, tmp, err)
 	}
-	_ = newfile.SyncDir(filepath.Dir(r.path)) // the ref is there
+	_ = newfile.SyncDir(filepath.Dir(r.path)) // the ref is written
 	return nil
 }
 
-// discard leaves things as they were.
+// discard removes the temporary file.
 func (r *refFile) discard() {
 	if r == nil {
 		return

@@ -1,4 +1,4 @@
-// mooring refs: the tree of refs below one.
+// mooring refs: prints the tree of refs below one.
 
 package main
 
@@ -81,12 +81,12 @@ func showRef(r *client.RefInfo) shownRef {
 		LastUsed: unixMs(r.LastUsed), Uses: r.Uses, State: stateOf(r), Revoked: unixMs(r.Revoked), RevokedBy: r.RevokedBy}
 }
 
-// stateOf says whether a ref lives, or what killed it.
+// stateOf returns whether a ref lives, or why it is dead.
 func stateOf(r *client.RefInfo) string {
 	switch r.Dead {
 	case fault.None:
 		if r.MaxRedemptions != 0 && r.Redemptions >= r.MaxRedemptions {
-			return "exhausted" // who has redeemed it goes on
+			return "exhausted" // earlier redeemers may still use it
 		}
 		return "alive"
 	case fault.Revoked:
@@ -100,7 +100,7 @@ func stateOf(r *client.RefInfo) string {
 	return r.Dead.String()
 }
 
-// limitsOf are a ref's limits in one cell.
+// limitsOf formats a ref's limits for one cell.
 func limitsOf(r *client.RefInfo) string {
 	var limits []string
 	add := func(format string, args ...any) { limits = append(limits, fmt.Sprintf(format, args...)) }
@@ -125,12 +125,12 @@ func limitsOf(r *client.RefInfo) string {
 	return orDash(strings.Join(limits, ", "))
 }
 
-// treePrinter is a tree that is printed as it comes, depth first: a table in pieces, in which
-// each ref stands below the one it was made from.
+// treePrinter prints a tree as it arrives, depth first: a table in pieces, in which each ref is
+// below its parent.
 type treePrinter struct {
 	out     io.Writer
 	pending []client.RefInfo  // not printed yet
-	indent  map[string]string // before what is below a ref that is printed, of those that more may be below
+	indent  map[string]string // prefix of the refs below a printed ref that may have more of them
 	widths  []int             // of the columns so far
 }
 
@@ -144,8 +144,8 @@ func (d *treePrinter) add(r client.RefInfo) error {
 	return d.flush(false)
 }
 
-// flush prints what is there. Whether a ref is the last of its parent's is not known yet of
-// the last one and those above it, unless that is all; they are drawn as if it were not.
+// flush prints the pending refs. Unless all is set, it is unknown whether the last ref and its
+// ancestors have further siblings; they are drawn as if they had.
 func (d *treePrinter) flush(all bool) error {
 	if len(d.pending) == 0 {
 		return nil
@@ -155,7 +155,7 @@ func (d *treePrinter) flush(all bool) error {
 		d.indent = map[string]string{}
 		rows = append(rows, []string{"REF", "LABEL", "ACTOR", "RIGHTS", "LIMITS", "MADE", "LAST USED", "USES", "STATE"})
 	}
-	open := map[string]bool{} // the last one and those above it
+	open := map[string]bool{} // the last ref and its ancestors
 	parents := map[string]string{}
 	for _, r := range d.pending {
 		parents[r.Ref] = r.Parent
@@ -163,7 +163,7 @@ func (d *treePrinter) flush(all bool) error {
 	for id, ok := d.pending[len(d.pending)-1].Ref, true; ok; id, ok = parents[id], parents[id] != "" {
 		open[id] = true
 	}
-	further := make([]bool, len(d.pending)) // others of the same parent come
+	further := make([]bool, len(d.pending)) // a further sibling follows
 	seen := map[string]bool{}
 	for i, r := range slices.Backward(d.pending) {
 		further[i] = seen[r.Parent] || !all && open[r.Ref]
@@ -189,10 +189,10 @@ func (d *treePrinter) flush(all bool) error {
 	return writeTable(d.out, d.padColumns(rows))
 }
 
-// padColumns has the columns of rows at least as wide as those before were.
+// padColumns pads the columns of rows to at least the widths of earlier rows.
 func (d *treePrinter) padColumns(rows [][]string) [][]string {
 	if d.widths == nil {
-		d.widths = make([]int, len(rows[0])-1) // of the last nothing depends
+		d.widths = make([]int, len(rows[0])-1) // the last column needs no padding
 	}
 	for _, row := range rows {
 		for i := range d.widths {
@@ -205,7 +205,7 @@ func (d *treePrinter) padColumns(rows [][]string) [][]string {
 	return rows
 }
 
-// treeRow is a ref's row of the table.
+// treeRow formats a ref's row of the table.
 func treeRow(r *client.RefInfo, lead string) []string {
 	rights := r.Rights.String()
 	if r.Owner {

@@ -1,4 +1,4 @@
-// mooring refs forget: a ref leaves the home folder.
+// mooring refs forget: drops a ref from the home folder.
 
 package main
 
@@ -30,7 +30,7 @@ func refsForgetCmd(h *homeFlags) *cobra.Command {
 		Example: "  mooring refs forget @reader.ref\n  mooring refs forget ses_01J….o4tq…",
 		Args:    argCount(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			work := h.withOfflineClient // nothing has to be sent for it
+			work := h.withOfflineClient // nothing has to be sent
 			if force {
 				work = h.withClient
 			}
@@ -69,13 +69,13 @@ func (h *homeFlags) forgetRef(ctx context.Context, c *client.Client, arg string,
 	}
 	given := map[string]bool{}
 	for _, row := range queued {
-		// One of an atomic batch takes its siblings with it, which are finished then.
+		// Dropping an op of an atomic batch drops its siblings, which are then finished.
 		if err := c.Outbox().Drop(ctx, row.Op); err != nil && fault.CodeOf(err) != fault.Usage {
 			return err
 		}
 		given[row.Batch] = true
 	}
-	// What may have been sent is settled under the ref, as long as it is there.
+	// Ops that may have been sent are resolved under the ref, while it is still saved.
 	wait, stop := whileReachable(ctx, c, sendGrace)
 	defer stop()
 	for batch := range given {
@@ -105,7 +105,7 @@ func (h *homeFlags) forgetRef(ctx context.Context, c *client.Client, arg string,
 	return err
 }
 
-// findSavedRef finds a ref of the home folder.
+// findSavedRef returns a ref of the home folder.
 func (h *homeFlags) findSavedRef(ctx context.Context, box *outbox.Box, arg string) (outbox.SavedRef, error) {
 	ref, id, err := h.ref(ctx, arg)
 	if err != nil {
@@ -140,8 +140,8 @@ func (h *homeFlags) findSavedRef(ctx context.Context, box *outbox.Box, arg strin
 	return outbox.SavedRef{}, fault.Ambiguous.With("the home folder knows %d refs for that: say which, by its id: %s", len(fits), strings.Join(ids, ", "))
 }
 
-// queuedUnder are the ops that wait to go out under a ref: in its batches, and in
-// those that make the session whose owner's ref it is.
+// queuedUnder returns the ops queued under a ref: in its batches, and in those that create the
+// session whose owner's ref it is.
 func queuedUnder(ctx context.Context, box *outbox.Box, id string) (queued []outbox.Row, err error) {
 	rows, err := box.List(ctx, outbox.Filter{States: []outbox.State{outbox.Pending, outbox.InFlight}})
 	if err != nil {
@@ -150,7 +150,7 @@ func queuedUnder(ctx context.Context, box *outbox.Box, id string) (queued []outb
 	for _, r := range rows {
 		via := r.Via
 		if now, err := box.Ref(ctx, via); err == nil {
-			via = now.ID // what has taken its place
+			via = now.ID // the ref that replaced it
 		}
 		if via == id || r.Session == capability.Target(id) && capability.IsSpace(capability.Target(r.Via)) {
 			queued = append(queued, r)

@@ -1,4 +1,4 @@
-// mooring revoke: the end of an authority.
+// mooring revoke: revokes a ref, or a session's epoch.
 
 package main
 
@@ -46,7 +46,7 @@ func revokeCmd(sh *cliEnv) *cobra.Command {
 	return cmd
 }
 
-// revoke asks before it revokes an owner's ref, unless it is sure.
+// revoke revokes; unless sure, it asks before it revokes an owner's ref.
 func (h *homeFlags) revoke(ctx context.Context, c *client.Client, arg string, epoch, sure bool) error {
 	target, session, err := h.revokeTarget(ctx, arg, epoch)
 	if err != nil {
@@ -92,8 +92,8 @@ func (h *homeFlags) revoke(ctx context.Context, c *client.Client, arg string, ep
 	return refused
 }
 
-// confirmRevoke asks before a ref goes that takes all others with it, and is sure
-// then. A tree that may not be seen from here leaves it to the revocation to say so.
+// confirmRevoke asks before revoking a ref with other refs below it, and sets sure. If the tree
+// may not be listed from here, the revocation reports that.
 func (h *homeFlags) confirmRevoke(ctx context.Context, tree func(context.Context, string) iter.Seq2[client.RefInfo, error], target string, sure *bool) error {
 	if *sure {
 		return nil
@@ -124,8 +124,8 @@ func (h *homeFlags) confirmRevoke(ctx context.Context, tree func(context.Context
 	return nil
 }
 
-// revokeTarget is the id of the ref to revoke, and the session it is for ("" if
-// it has to be looked up).
+// revokeTarget returns the id of the ref to revoke, and its session ("" if it has to be looked
+// up).
 func (h *homeFlags) revokeTarget(ctx context.Context, arg string, epoch bool) (target, session string, err error) {
 	ref, id, err := h.ref(ctx, arg)
 	switch {
@@ -147,8 +147,8 @@ func (h *homeFlags) revokeTarget(ctx context.Context, arg string, epoch bool) (t
 	return target, session, nil
 }
 
-// revokeUnderSpace revokes target under one of the home's space refs, of target's
-// own space if it is a space's, or under REF itself.
+// revokeUnderSpace revokes target under one of the home's space refs, of target's own space if it
+// is a space's, or under REF itself.
 func (h *homeFlags) revokeUnderSpace(ctx context.Context, c *client.Client, arg, target string, sure bool) error {
 	refs, err := c.Outbox().Refs(ctx)
 	if err != nil {
@@ -193,8 +193,8 @@ func (h *homeFlags) revokeUnderSpace(ctx context.Context, c *client.Client, arg,
 	return refused
 }
 
-// actingRefs are the refs to try, best first: the home's owner ref for the
-// session, its other ones, and REF itself.
+// actingRefs returns the refs to try, best first: the home's owner ref for the session, its other
+// ones, and REF itself.
 func (h *homeFlags) actingRefs(ctx context.Context, c *client.Client, arg, target, session string) ([]capability.Ref, error) {
 	if session == "" {
 		s, err := h.session(ctx, c, arg)
@@ -229,7 +229,7 @@ func (h *homeFlags) actingRefs(ctx context.Context, c *client.Client, arg, targe
 	return acting, nil
 }
 
-// refusedAuthority says that another ref may have the authority this one lacks.
+// refusedAuthority reports whether another ref may have the authority that this one lacks.
 func refusedAuthority(err error) bool {
 	for _, code := range []fault.Code{fault.MissingRight, fault.NotAnOwner, fault.Denied, fault.Revoked, fault.StaleEpoch, fault.Expired, fault.UnknownRef, fault.NotFound} {
 		if errors.Is(err, code) {

@@ -1,4 +1,4 @@
-// mooring rotate: a fresh owner's ref in the place of one that may be in wrong hands.
+// mooring rotate: replaces an owner's ref that may have leaked.
 
 package main
 
@@ -108,7 +108,7 @@ func (h *homeFlags) rotate(ctx context.Context, c *client.Client, arg, name stri
 	return err
 }
 
-// explainPendingRotation says of an error what becomes of the rotation, if anything does.
+// explainPendingRotation adds to an error what happens to the rotation, if it is pending.
 func (h *homeFlags) explainPendingRotation(ctx context.Context, c *client.Client, old string, err error) error {
 	pending, e := c.Outbox().Rotations(context.WithoutCancel(ctx))
 	if _, waits := pending[old]; e != nil || !waits {
@@ -122,14 +122,14 @@ func (h *homeFlags) explainPendingRotation(ctx context.Context, c *client.Client
 	return fault.CodeOf(err).Because(err, "the rotation is begun and not answered (%s); nothing is sent under the old ref until it is, and it goes on with the next command that reaches the server: run it again to see it done", why)
 }
 
-// replaceRememberedOwner has the home remember the new ref where it remembered the old.
+// replaceRememberedOwner makes the home remember the new ref if it remembered the old one.
 func (h *homeFlags) replaceRememberedOwner(old, fresh string) error {
 	name, err := h.ownerFile()
 	if err != nil {
 		return err
 	}
 	if last, err := os.ReadFile(name); err != nil || strings.TrimSpace(string(last)) != old {
-		return nil // another, or none
+		return nil // another one, or none, is remembered
 	}
 	return h.rememberOwner(fresh)
 }

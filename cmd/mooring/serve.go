@@ -1,4 +1,4 @@
-// mooring serve: the server, on embedded SQLite or on Postgres.
+// mooring serve: runs the server, on embedded SQLite or on Postgres.
 
 package main
 
@@ -31,14 +31,14 @@ import (
 	"github.com/mooring-rpc/mooring/store/sqlite"
 )
 
-// envDatabaseURL names the database where --database-url does not. A URL with a
-// password belongs there, not in a process list.
+// envDatabaseURL is the environment variable used without --database-url. A URL with a password
+// belongs there, not in a process list.
 const envDatabaseURL = "MOORING_DATABASE_URL"
 
-// databaseURLFlag is how a message names either.
+// databaseURLFlag is how messages name either.
 const databaseURLFlag = "--database-url (or " + envDatabaseURL + ")"
 
-// serveOptions are the command's flags.
+// serveOptions are the flags of serve.
 type serveOptions struct {
 	listen      string
 	streams     []string
@@ -63,7 +63,7 @@ type serveOptions struct {
 	logLevel    string
 
 	limitsFile limitsFile
-	limits     server.Config // only what addLimits names
+	limits     server.Config // only the limits of addLimits
 	share      shareOptions
 }
 
@@ -124,7 +124,7 @@ func serveCmd(sh *cliEnv) *cobra.Command {
 	return cmd
 }
 
-// readLimits takes the limits of their file, if there is one, and of the flags.
+// readLimits reads the limits of their file, if there is one, and of the flags.
 func (o *serveOptions) readLimits(cmd *cobra.Command) error {
 	if o.limitsFile.path == "" {
 		return checkLimits(cmd.Flags(), &o.limits)
@@ -188,7 +188,7 @@ func serve(ctx context.Context, sh *cliEnv, o serveOptions) (err error) {
 		defer metrics.Close()
 	}
 	st, kind, err := o.open(ctx, log)
-	if errors.Is(err, fault.Canceled) && ctx.Err() != nil { // nothing has begun yet
+	if errors.Is(err, fault.Canceled) && ctx.Err() != nil { // nothing has started yet
 		log.Info("stopped while the database was waited for")
 		return nil
 	}
@@ -196,7 +196,7 @@ func serve(ctx context.Context, sh *cliEnv, o serveOptions) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, st.Close()) }()
-	// On SQLite this is the only server, and where it is is where its owner's ref should lead.
+	// With SQLite this is the only server, so its owner's ref should lead to its address.
 	owner, err := server.Bootstrap(ctx, st, o.data, address, kind == "sqlite")
 	if err != nil {
 		return err
@@ -240,7 +240,7 @@ func serve(ctx context.Context, sh *cliEnv, o serveOptions) (err error) {
 	return srv.Run(ctx, ln, streams...)
 }
 
-// check says what is wrong with the flags and reads --advertise.
+// check checks the flags and parses --advertise.
 func (o *serveOptions) check(ctx context.Context) (address capability.Ref, err error) {
 	switch {
 	case (o.tlsCert == "") != (o.tlsKey == ""):
@@ -291,8 +291,8 @@ func (o *serveOptions) check(ctx context.Context) (address capability.Ref, err e
 	return parseAdvertise(o.advertise)
 }
 
-// parseAdvertise reads --advertise. An https:// address means the port that a proxy with
-// TLS has; an http:// one would mean port 80, at which hardly any server listens.
+// parseAdvertise parses --advertise. An https:// address has the port of a TLS proxy; an http://
+// one would mean port 80, at which hardly any server listens.
 func parseAdvertise(text string) (capability.Ref, error) {
 	for _, scheme := range []string{"http", "ws"} {
 		if rest, is := strings.CutPrefix(text, scheme+"://"); is {
@@ -307,7 +307,7 @@ func parseAdvertise(text string) (capability.Ref, error) {
 	return address, nil
 }
 
-// isOrigin says whether a pattern can fit a page's origin.
+// isOrigin reports whether a pattern can match a page's origin.
 func isOrigin(pattern string) bool {
 	host := pattern
 	if scheme, rest, ok := strings.Cut(pattern, "://"); ok {
@@ -321,10 +321,10 @@ func isOrigin(pattern string) bool {
 	})
 }
 
-// maxConnections is as many as --database-connections may name.
+// maxConnections is the largest value of --database-connections.
 const maxConnections = 10_000
 
-// open opens the database, made and migrated where that is needed.
+// open opens the database, and creates and migrates it if needed.
 func (o *serveOptions) open(ctx context.Context, log *slog.Logger) (st *store.Store, kind string, err error) {
 	if o.databaseURL == "" {
 		st, err = sqlite.Open(ctx, sqlite.Config{Dir: o.data})
@@ -335,7 +335,7 @@ func (o *serveOptions) open(ctx context.Context, log *slog.Logger) (st *store.St
 	}
 	cfg := postgres.Config{URL: o.databaseURL, AllowUnsafe: o.unsafe, Log: log, Wait: true}
 	if o.connections > 0 {
-		cfg.MaxConns, cfg.Reserve = o.connections-1, true // the store has one more that listens
+		cfg.MaxConns, cfg.Reserve = o.connections-1, true // the store uses one more, which listens
 	}
 	st, err = postgres.Open(ctx, cfg)
 	return st, "postgres", databaseError(databaseURLFlag, o.databaseURL, err)
@@ -353,13 +353,13 @@ func (o *serveOptions) config(st *store.Store, log *slog.Logger, kind string, ad
 	return cfg
 }
 
-// logRepeats is how much of one message's repetition is written.
+// logRepeats bounds repetitions of one message in the log.
 var logRepeats = logdedup.Config{Window: time.Minute, Burst: 10}
 
 // logLevels are the values of --log-level.
 var logLevels = map[string]slog.Level{"debug": slog.LevelDebug, "": slog.LevelInfo, "info": slog.LevelInfo, "warn": slog.LevelWarn, "error": slog.LevelError}
 
-// checkLog says what is wrong with the flags of the log.
+// checkLog checks the log's flags.
 func (o *serveOptions) checkLog() error {
 	switch _, known := logLevels[o.logLevel]; {
 	case !known:
@@ -372,7 +372,7 @@ func (o *serveOptions) checkLog() error {
 	return nil
 }
 
-// logger gives the handler of the server's log.
+// logger returns the handler of the server's log.
 func (o *serveOptions) logger(sh *cliEnv) *logdedup.Handler {
 	opts := &slog.HandlerOptions{Level: logLevels[o.logLevel]}
 	if o.verbose {
@@ -384,8 +384,8 @@ func (o *serveOptions) logger(sh *cliEnv) *logdedup.Handler {
 	return logdedup.New(slog.NewTextHandler(sh.err, opts), logRepeats)
 }
 
-// announce tells where the server is, in one line, and where the owner's ref
-// is; never the ref.
+// announce prints the server's address, on one line, and where the owner's ref is stored; never
+// the ref.
 func (o *serveOptions) announce(sh *cliEnv, log *slog.Logger, listening string, streams []net.Listener, metrics net.Listener,
 	kind string, address capability.Ref, owner *server.Owner) error {
 	if owner.Foreign {
@@ -436,13 +436,13 @@ func (o *serveOptions) announce(sh *cliEnv, log *slog.Logger, listening string, 
 	return err
 }
 
-// listensBeyondLoopback reports whether others than this machine reach a listener.
+// listensBeyondLoopback reports whether other machines can reach a listener.
 func listensBeyondLoopback(listening string) bool {
 	at, err := netip.ParseAddrPort(listening)
 	return err == nil && !at.Addr().Unmap().IsLoopback()
 }
 
-// reachableAt is a HOST:PORT at which this machine reaches a listener.
+// reachableAt returns a HOST:PORT at which this machine reaches a listener.
 func reachableAt(addr net.Addr) string {
 	ap, err := netip.ParseAddrPort(addr.String())
 	if err != nil {
@@ -455,7 +455,7 @@ func reachableAt(addr net.Addr) string {
 	return netip.AddrPortFrom(ip, ap.Port()).String()
 }
 
-// dataFolder is where this user's data belongs.
+// dataFolder returns the folder for this user's data.
 func dataFolder() (string, error) {
 	if dir := os.Getenv("XDG_DATA_HOME"); filepath.IsAbs(dir) {
 		return filepath.Join(dir, "mooring"), nil

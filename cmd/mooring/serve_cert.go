@@ -1,4 +1,4 @@
-// The certificate of mooring serve, which is renewed on disk while the server runs.
+// The certificate of mooring serve, reloaded from its files while the server runs.
 
 package main
 
@@ -11,18 +11,18 @@ import (
 	"sync/atomic"
 )
 
-// certificate is the server's, as its files had it when they were last whole and fitted
-// each other. Handshakes take it while reload replaces it; the rest is reload's.
+// certificate is the server's, as of the last load whose files were valid and matched. Handshakes
+// read it while reload replaces it; the other fields are reload's.
 type certificate struct {
-	chainFile, keyFile string // both empty: there is none
+	chainFile, keyFile string // both empty: no TLS
 	log                *slog.Logger
 
 	current    atomic.Pointer[tls.Certificate]
-	chain, key []byte // what now was read from
-	lastErr    string // why the files were not taken the last time
+	chain, key []byte // the files' content that now was parsed from
+	lastErr    string // why the last load failed
 }
 
-// config is for a listener.
+// config returns the TLS configuration of a listener.
 func (c *certificate) config() *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS12,
@@ -33,8 +33,7 @@ func (c *certificate) config() *tls.Config {
 	}
 }
 
-// load reads the files. Where they are not a certificate and its key, what was there
-// before stays.
+// load reads the files. If they are not a certificate and its key, the previous one stays.
 func (c *certificate) load(ctx context.Context) error {
 	chain, err := readFileLimited(ctx, c.chainFile, maxTLSCA)
 	if err != nil {
@@ -56,8 +55,7 @@ func (c *certificate) load(ctx context.Context) error {
 	return nil
 }
 
-// reload is load, which tells the log what came of it: of the same failure once, unless
-// it was asked for.
+// reload is load, with the result logged: a repeated failure once, unless it was asked for.
 func (c *certificate) reload(ctx context.Context, asked bool) {
 	was := c.current.Load()
 	err := checkRegularFiles(c.chainFile, c.keyFile)

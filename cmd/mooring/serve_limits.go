@@ -1,4 +1,4 @@
-// The limits of mooring serve: each a flag with the name of what it bounds.
+// The limits of mooring serve: each a flag named after the bound.
 
 package main
 
@@ -16,7 +16,7 @@ import (
 	"github.com/mooring-rpc/mooring/share"
 )
 
-// limitFlags are a flag for every limit of cfg and sharing, which hold the defaults.
+// limitFlags returns a flag for every limit of cfg and sharing, whose values are the defaults.
 func limitFlags(cfg *server.Config, sharing *share.Config) *pflag.FlagSet {
 	limits := pflag.NewFlagSet("limits", pflag.ContinueOnError)
 	limits.SortFlags = false
@@ -66,7 +66,7 @@ func limitFlags(cfg *server.Config, sharing *share.Config) *pflag.FlagSet {
 	return limits
 }
 
-// addLimits gives cmd the flags of limitFlags, and a part of its own in the help for them.
+// addLimits adds the flags of limitFlags to cmd, and a section in its help.
 func addLimits(cmd *cobra.Command, cfg *server.Config, sharing *share.Config) {
 	limits := limitFlags(cfg, sharing)
 	cmd.InitDefaultHelpFlag()
@@ -77,7 +77,7 @@ func addLimits(cmd *cobra.Command, cfg *server.Config, sharing *share.Config) {
 	cmd.Flags().AddFlagSet(limits)
 }
 
-// checkLimits says which limit cannot be.
+// checkLimits returns an error for the first invalid limit.
 func checkLimits(flags *pflag.FlagSet, cfg *server.Config) error {
 	var err error
 	flags.VisitAll(func(f *pflag.Flag) {
@@ -102,7 +102,7 @@ func checkLimits(flags *pflag.FlagSet, cfg *server.Config) error {
 	return nil
 }
 
-// checkLimit says that one cannot be.
+// checkLimit checks one limit.
 func checkLimit(f *pflag.Flag) error {
 	switch v := f.Value.(type) {
 	case *byteSize:
@@ -118,10 +118,10 @@ func checkLimit(f *pflag.Flag) error {
 	return nil
 }
 
-// minStrangerBytes is what a few strangers' first messages take.
+// minStrangerBytes is the memory for the first messages of a few unauthenticated clients.
 const minStrangerBytes = 8 << 20
 
-// batchOverhead is what a batch's message may hold besides its arguments.
+// batchOverhead is the maximum size of a batch's message besides its arguments.
 const batchOverhead = 1 << 20
 
 // byteSize is a flag's number of bytes: 65536, 64KiB, 16 MiB.
@@ -137,7 +137,7 @@ func (b *byteSize) Set(s string) error {
 	return nil
 }
 
-// String implements pflag.Value: exactly what there is, in the largest unit that it is a whole number of.
+// String implements pflag.Value: the exact value, in the largest unit that divides it.
 func (b *byteSize) String() string {
 	n, unit := uint64(*b), 0
 	for ; n > 0 && n%1024 == 0 && unit < len(byteUnits)-1; unit++ {

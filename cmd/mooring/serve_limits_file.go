@@ -1,4 +1,4 @@
-// The limits of mooring serve in a file, which is read again while the server runs.
+// The file with the limits of mooring serve, reloaded while the server runs.
 
 package main
 
@@ -17,34 +17,34 @@ import (
 	"github.com/mooring-rpc/mooring/share"
 )
 
-// maxLimitsFile is how long such a file may be.
+// maxLimitsFile bounds such a file, in bytes.
 const maxLimitsFile = 64 << 10
 
-// fixedLimits are the limits that clients, or net/http, were promised: they stay as they
-// are until the next start.
+// fixedLimits are the limits promised to clients, or to net/http: they change only at the next
+// start.
 var fixedLimits = []string{"handshake-timeout", "batch-timeout", "write-timeout", "max-message-bytes"}
 
-// limitSet is all limits, each by the defaults, the file or the command line.
+// limitSet is all limits, each from the defaults, the file or the command line.
 type limitSet struct {
-	server server.Config // only what limitFlags names
+	server server.Config // only the limits of limitFlags
 	share  share.Config  // likewise
 	values map[string]string
 }
 
-// limitsFile is the file, as it was when it was last whole and sound.
+// limitsFile is the file, as of its last valid load.
 type limitsFile struct {
 	path  string
-	flags *pflag.FlagSet // the command line's, which beat it
+	flags *pflag.FlagSet // the command line's, which take precedence
 	log   *slog.Logger
 	apply func(limitSet)
 
 	text    []byte
 	current limitSet
-	lastErr string // why the file was not taken the last time
+	lastErr string // why the last load failed
 }
 
-// load reads the file. What is wrong with it is the error, and what was there stays.
-// changed is nil where the file has not changed.
+// load reads the file. On an error the previous limits stay. changed is nil if the file has not
+// changed.
 func (l *limitsFile) load(ctx context.Context) (changed, later []string, err error) {
 	text, err := readFileLimited(ctx, l.path, maxLimitsFile)
 	if err != nil {
@@ -76,8 +76,8 @@ func (l *limitsFile) load(ctx context.Context) (changed, later []string, err err
 	return changed, later, nil
 }
 
-// reload is load while the server runs, which tells the log what came of it: of the same
-// failure once, unless it was asked for.
+// reload is load while the server runs, with the result logged: a repeated failure once, unless
+// it was asked for.
 func (l *limitsFile) reload(ctx context.Context, asked bool) {
 	var changed, later []string
 	err := checkRegularFiles(l.path)
@@ -102,7 +102,7 @@ func (l *limitsFile) reload(ctx context.Context, asked bool) {
 	}
 }
 
-// faultMessage is an error's text without its code.
+// faultMessage returns an error's message without its code.
 func faultMessage(err error) string {
 	if f, is := errors.AsType[*fault.Error](err); is {
 		return f.Message
@@ -110,9 +110,9 @@ func faultMessage(err error) string {
 	return err.Error()
 }
 
-// readLimits reads a limit a line, NAME = VALUE, by the names and in the words of the flags.
-// What stands behind # is a comment. Those that were given as flags count instead, and of
-// running, if it is not nil, those that cannot change.
+// readLimits parses one limit a line, NAME = VALUE, with the names and values of the flags. Text
+// after # is a comment. Flags given on the command line take precedence, as do the values of
+// running, if it is not nil, for limits that cannot change.
 func readLimits(text string, given *pflag.FlagSet, running map[string]string) (set limitSet, err error) {
 	set = limitSet{server: server.DefaultConfig(), share: share.DefaultConfig(), values: map[string]string{}}
 	flags := limitFlags(&set.server, &set.share)

@@ -1,5 +1,5 @@
-// Listeners of mooring serve besides HTTP's: byte streams for peers that speak
-// Cap'n Proto without WebSockets, and metrics for a monitor.
+// Listeners of mooring serve besides HTTP's: byte streams for peers that speak Cap'n Proto
+// without WebSockets, and metrics for monitoring.
 
 package main
 
@@ -35,8 +35,7 @@ func streamAddress(text string) (network, address string, err error) {
 	return "", "", fault.Usage.With("--capnp-listen %q is neither tcp://HOST:PORT nor unix:PATH", text)
 }
 
-// checkListen refuses what can be no address to listen at. A port may have a service's
-// name.
+// checkListen refuses an invalid address to listen at. A port may be a service's name.
 func checkListen(flag, address string) error {
 	_, port, err := net.SplitHostPort(address)
 	if err != nil {
@@ -79,7 +78,7 @@ func listenStreams(ctx context.Context, log *slog.Logger, texts []string) (lns [
 	return lns, nil
 }
 
-// listenTCP listens where a flag says.
+// listenTCP listens at a flag's address.
 func listenTCP(ctx context.Context, flag, address string) (net.Listener, error) {
 	ln, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
 	if err != nil {
@@ -88,7 +87,7 @@ func listenTCP(ctx context.Context, flag, address string) (net.Listener, error) 
 	return ln, nil
 }
 
-// listenError says why nobody can listen at an address, and what to do.
+// listenError returns why an address cannot be listened at, and what to do.
 func listenError(flag, address string, err error) error {
 	switch what := ""; {
 	case errors.Is(err, syscall.EADDRINUSE) && strings.HasPrefix(address, "unix:"):
@@ -108,7 +107,7 @@ func listenError(flag, address string, err error) error {
 	}
 }
 
-// listenStream listens; a Unix socket that a server left behind is replaced.
+// listenStream listens; a Unix socket left behind by a server is replaced.
 func listenStream(ctx context.Context, network, address string) (net.Listener, error) {
 	var lc net.ListenConfig
 	ln, err := lc.Listen(ctx, network, address)
@@ -132,18 +131,18 @@ func listenStream(ctx context.Context, network, address string) (net.Listener, e
 	return lc.Listen(ctx, network, address)
 }
 
-// audiences are the HOST:PORTs at which clients may say they reach this server:
-// where refs lead, and where it listens.
+// audiences returns the HOST:PORTs by which clients may address this server: those in refs, and
+// those it listens at.
 func audiences(advertised []string, listen string, web net.Listener, streams []net.Listener) []string {
 	own := slices.Clone(advertised)
 	if host, _, err := net.SplitHostPort(listen); err == nil && host != "" {
 		if _, port, err := net.SplitHostPort(web.Addr().String()); err == nil {
-			own = append(own, net.JoinHostPort(host, port)) // a name, say, where the listener knows its address
+			own = append(own, net.JoinHostPort(host, port)) // a name, for instance, where the listener knows its address
 		}
 	}
 	for _, ln := range append([]net.Listener{web}, streams...) {
 		at, err := netip.ParseAddrPort(reachableAt(ln.Addr()))
-		if err != nil { // a Unix socket: its clients say where their ref leads
+		if err != nil { // a Unix socket: its clients use their ref's address
 			continue
 		}
 		own = append(own, at.String())
@@ -154,8 +153,8 @@ func audiences(advertised []string, listen string, web net.Listener, streams []n
 	return own
 }
 
-// ownHosts are the hosts by which this machine's own clients call the server: where
-// they reach it, and this machine's name, which may lead to loopback.
+// ownHosts returns the hosts by which this machine's clients address the server: its audiences,
+// and this machine's name, which may resolve to loopback.
 func ownHosts(audiences []string) []string {
 	own := slices.Clone(audiences)
 	if name, err := os.Hostname(); err == nil && name != "" {
@@ -164,7 +163,7 @@ func ownHosts(audiences []string) []string {
 	return own
 }
 
-// streamName is how a listener is told to people: as its flag would name it.
+// streamName returns a listener's address as its flag would have it.
 func streamName(ln net.Listener) string {
 	if ln.Addr().Network() == "unix" {
 		return "unix:" + ln.Addr().String()

@@ -1,4 +1,4 @@
-// What mooring serve reads again while it runs: its certificate, and its limits.
+// Files that mooring serve reloads while it runs: its certificate, and its limits.
 
 package main
 
@@ -9,10 +9,11 @@ import (
 	"time"
 )
 
-// reloadInterval is how often the files are looked at.
+// reloadInterval is the polling interval of the files.
 const reloadInterval = 20 * time.Second
 
-// reloadLoop calls each of reload now and then, and with asked at each hangup, until ctx ends.
+// reloadLoop calls each of reload at every interval, and with asked at each hangup, until ctx
+// ends.
 func reloadLoop(ctx context.Context, hangups <-chan os.Signal, reload ...func(ctx context.Context, asked bool)) {
 	tick := time.NewTicker(reloadInterval)
 	defer tick.Stop()
@@ -31,7 +32,7 @@ func reloadLoop(ctx context.Context, hangups <-chan os.Signal, reload ...func(ct
 	}
 }
 
-// checkRegularFiles says what is wrong with files that can be read once: a pipe's writer has gone.
+// checkRegularFiles refuses files that can be read only once, such as pipes.
 func checkRegularFiles(files ...string) error {
 	for _, file := range files {
 		if info, err := os.Stat(file); err == nil && !info.Mode().IsRegular() {

@@ -20,20 +20,20 @@ import (
 	"github.com/mooring-rpc/mooring/share"
 )
 
-// envShareKey has the share key where --share-key-file names none.
+// envShareKey is the environment variable of the share key, used without --share-key-file.
 const envShareKey = "MOORING_SHARE_KEY"
 
-// minShareKey is the shortest key that is taken, in bytes.
+// minShareKey is the minimum length of a key, in bytes.
 const minShareKey = 16
 
 // shareOptions are the flags of opencode's share API.
 type shareOptions struct {
 	keyFile  string
-	key      string // once readKey has read it, "" for none
+	key      string // set by readKey, "" for none
 	loopback bool
 
-	loopbackGiven bool         // and not just the default
-	limits        share.Config // only what addLimits names
+	loopbackGiven bool         // given by the user, not the default
+	limits        share.Config // only the limits of addLimits
 }
 
 func newShareOptions() shareOptions { return shareOptions{limits: share.DefaultConfig()} }
@@ -46,7 +46,7 @@ func (o *shareOptions) addFlags(f *pflag.FlagSet) {
 		"a Forwarded, X-Forwarded-For or Via header never count as this machine's")
 }
 
-// maxKeyFile is how long a file with a key may be.
+// maxKeyFile bounds a file with a key, in bytes.
 const maxKeyFile = 64 << 10
 
 // readKey reads the share key.
@@ -69,8 +69,8 @@ func (o *shareOptions) readKey(ctx context.Context) error {
 	return nil
 }
 
-// mountShare puts opencode's share API on the server. address is what --advertise
-// says, or where the server listens.
+// mountShare mounts opencode's share API on the server. address is that of --advertise, or where
+// the server listens.
 func (o *serveOptions) mountShare(srv *server.Server, st share.Store, log *slog.Logger, address capability.Ref, ln net.Listener) *share.Service {
 	if o.share.loopback && !o.share.loopbackGiven && behindProxy(address, ln.Addr()) {
 		o.share.loopback = false
@@ -88,14 +88,14 @@ func (o *serveOptions) mountShare(srv *server.Server, st share.Store, log *slog.
 	return service
 }
 
-// behindProxy says whether people reach a server from elsewhere though it listens to
-// this machine alone: then something on this machine hands on what they ask.
+// behindProxy reports whether clients on other machines reach a server that listens only to this
+// machine: a proxy then forwards their requests.
 func behindProxy(address capability.Ref, listens net.Addr) bool {
 	address.TLS = false
 	return localOnly(listens) && address.ClearTextHost() != ""
 }
 
-// webAddress is where a browser finds a server: its first host.
+// webAddress returns the address for browsers: the first host.
 func webAddress(at capability.Ref) string {
 	scheme, standard := "http://", "80"
 	if at.TLS {

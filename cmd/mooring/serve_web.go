@@ -1,4 +1,4 @@
-// The pages for people of mooring serve.
+// The HTML pages of mooring serve.
 
 package main
 
@@ -12,13 +12,13 @@ import (
 	"github.com/mooring-rpc/mooring/web"
 )
 
-// mountWeb puts the pages into srv, which is reached at address.
+// mountWeb mounts the pages on srv, which is reached at address.
 func (o *serveOptions) mountWeb(srv *server.Server, log *slog.Logger, address capability.Ref, tokens web.Tokens, shares web.Shares) {
 	cfg := web.Config{Log: log, Prefix: address.Prefix, Hosts: address.Hosts, TLS: address.TLS, TokenLife: o.pageLife, Lease: o.lease}
 	web.New(cfg, srv, tokens, shares).Mount()
 }
 
-// localOnly says whether a listener takes connections from this machine alone.
+// localOnly reports whether a listener accepts connections from this machine only.
 func localOnly(addr net.Addr) bool {
 	ap, err := netip.ParseAddrPort(addr.String())
 	return err == nil && ap.Addr().Unmap().IsLoopback()

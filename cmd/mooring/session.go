@@ -1,4 +1,4 @@
-// mooring session: the commands about sessions, and what they share.
+// mooring session: the commands about sessions, and their shared helpers.
 
 package main
 
@@ -30,7 +30,7 @@ func sessionCmd(sh *cliEnv) *cobra.Command {
 	return cmd
 }
 
-// writeTable writes rows in columns.
+// writeTable writes rows in aligned columns.
 func writeTable(w io.Writer, rows [][]string) error {
 	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
 	for _, row := range rows {
@@ -45,7 +45,7 @@ func writeTable(w io.Writer, rows [][]string) error {
 	return t.Flush()
 }
 
-// plural is a number of things: 1 op, 2 ops.
+// plural formats a number of things: 1 op, 2 ops.
 func plural(n int, what string) string {
 	switch {
 	case n == 1:
@@ -57,7 +57,7 @@ func plural(n int, what string) string {
 	return fmt.Sprintf("%d %s", n, what)
 }
 
-// unixMs is a time as it is printed with --json: Unix milliseconds, 0 for none.
+// unixMs converts a time as printed with --json: Unix milliseconds, 0 for none.
 func unixMs(t time.Time) int64 {
 	if t.IsZero() {
 		return 0
@@ -65,7 +65,7 @@ func unixMs(t time.Time) int64 {
 	return t.UnixMilli()
 }
 
-// formatTime prints a time of Unix milliseconds, in UTC; "-" for none.
+// formatTime formats Unix milliseconds, in UTC; "-" for none.
 func formatTime(ms int64) string {
 	if ms == 0 {
 		return "-"
@@ -73,7 +73,7 @@ func formatTime(ms int64) string {
 	return time.UnixMilli(ms).UTC().Format("2006-01-02T15:04:05Z")
 }
 
-// orDash is s, or "-" where a column would be empty.
+// orDash returns s, or "-" for an empty column.
 func orDash(s string) string {
 	if s == "" {
 		return "-"

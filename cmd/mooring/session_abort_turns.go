@@ -1,4 +1,4 @@
-// mooring session abort-turns: the end of turns that nobody ends.
+// mooring session abort-turns: ends turns left open.
 
 package main
 
@@ -38,13 +38,13 @@ func sessionAbortTurnsCmd(h *homeFlags) *cobra.Command {
 	return cmd
 }
 
-// shownAborted is what is printed of it.
+// shownAborted is the printed result.
 type shownAborted struct {
 	Session string `json:"session"`
 	Dead    bool   `json:"dead"`
 	Aborted int    `json:"aborted"`
 	Ended   int    `json:"ended,omitempty"`   // by others, meanwhile
-	Left    int    `json:"left,omitempty"`    // not of refs that are known to be dead
+	Left    int    `json:"left,omitempty"`    // their refs are not known to be dead
 	Refused int    `json:"refused,omitempty"` // could not be ended
 }
 
@@ -56,11 +56,11 @@ func (h *homeFlags) abortTurns(ctx context.Context, s *client.Session, dead bool
 		}
 		bar.set(done, total)
 	}})
-	if bar != nil && bar.bar != nil { // a line is worth writing only while it takes long
+	if bar != nil && bar.bar != nil { // a line is worth writing only if it takes long
 		bar.finish()
 	}
 	if err != nil && a == (client.AbortedTurns{}) {
-		return err // nothing has come of it
+		return err // nothing was done
 	}
 	shown := shownAborted{Session: s.ID(), Dead: dead, Aborted: a.Aborted, Ended: a.AlreadyEnded, Left: a.Skipped, Refused: a.Refused}
 	said := error(nil)
@@ -75,7 +75,7 @@ func (h *homeFlags) abortTurns(ctx context.Context, s *client.Session, dead bool
 	return err
 }
 
-// text is one line about it.
+// text returns the result on one line.
 func (a *shownAborted) text() string {
 	said := []string{"aborted " + plural(a.Aborted, "turn")}
 	if a.Aborted+a.Ended+a.Left+a.Refused == 0 {

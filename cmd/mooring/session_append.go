@@ -1,4 +1,4 @@
-// mooring session append: op lines into the outbox.
+// mooring session append: commits op lines to the outbox.
 
 package main
 
@@ -22,8 +22,8 @@ import (
 	"github.com/mooring-rpc/mooring/session"
 )
 
-// appendMethods are the methods that an op line can have, and their arguments. What
-// stands in brackets is said to people.
+// appendMethods are the methods of op lines, with their arguments. Text in brackets is for
+// people.
 var appendMethods = []struct{ name, must, may string }{
 	{"put", "key, payload", "schema_version"},
 	{"remove", "key", ""},
@@ -37,7 +37,7 @@ var appendMethods = []struct{ name, must, may string }{
 	{"delete", "", ""},
 }
 
-// appendTable is appendMethods as the help has it.
+// appendTable formats appendMethods for the help.
 func appendTable() string {
 	const indent, width = 14, 84
 	var b strings.Builder
@@ -59,7 +59,7 @@ func appendTable() string {
 	return b.String()
 }
 
-// checkMethod says of a method that op lines do not have which they do.
+// checkMethod returns, for an unknown method, an error with the known ones.
 func checkMethod(l *opLine) error {
 	names := make([]string, len(appendMethods))
 	for i, m := range appendMethods {
@@ -136,8 +136,8 @@ func (h *homeFlags) opLines(ctx context.Context, args []string) (lines []opLine,
 	return lines, err
 }
 
-// checkAppendRef sees that REF is one before standard input is waited for: it may be
-// the file's name, with REF forgotten.
+// checkAppendRef checks REF before standard input is read: it may be the file's name, with REF
+// forgotten.
 func (h *homeFlags) checkAppendRef(ctx context.Context, c *client.Client, args []string) error {
 	ref, id, err := h.ref(ctx, args[0])
 	if err != nil {
@@ -153,22 +153,22 @@ func (h *homeFlags) checkAppendRef(ctx context.Context, c *client.Client, args [
 	return err
 }
 
-// appendPlan is op lines as batches that are ready to be committed.
+// appendPlan is op lines as batches ready to be committed.
 type appendPlan struct {
 	session     *client.Session
 	labels      map[string]string // label or op id → op id
 	batches     []*client.Batch
-	last        []int                     // the last line of each batch
-	mintedRefs  map[string]capability.Ref // op id → the ref that its share makes
-	externalOps []namedOp                 // ops that are referred to and not made here
+	last        []int                     // the number of each batch's last line
+	mintedRefs  map[string]capability.Ref // op id → the ref that its share mints
+	externalOps []namedOp                 // ops referred to and not in these lines
 	ownOps      []namedOp                 // ops with ids of their own
 }
 
-// namedOp is an op id that stands in a line.
+// namedOp is an op id in a line.
 type namedOp struct {
 	line  int
 	op    string
-	batch string // that makes it
+	batch string // the batch with the op
 }
 
 func (h *homeFlags) append(ctx context.Context, c *client.Client, arg string, lines []opLine, wait bool) error {
@@ -188,7 +188,7 @@ func (h *homeFlags) append(ctx context.Context, c *client.Client, arg string, li
 	var tickets []client.Ticket
 	for i, b := range a.batches {
 		t, err := b.Commit(ctx)
-		if err != nil && i > 0 { // what is durable is told, with the refs that were made
+		if err != nil && i > 0 { // print the durable batches, with the refs minted
 			return errors.Join(
 				fmt.Errorf("lines 1 to %d are in the outbox and line %d and what follows is not, go on there: %w", a.last[i-1], a.last[i-1]+1, err),
 				h.report(ctx, c, a, tickets, false))
@@ -201,8 +201,8 @@ func (h *homeFlags) append(ctx context.Context, c *client.Client, arg string, li
 	return h.explainRefUsed(ctx, c, arg, s, capability.Append, h.report(ctx, c, a, tickets, wait))
 }
 
-// checkExternalOps sees, before anything is committed, that the ops the lines name
-// and do not make are in the outbox, and that their own op ids are not taken.
+// checkExternalOps checks, before anything is committed, that ops referred to and not in the
+// lines are in the outbox, and that the lines' own op ids are free.
 func (a *appendPlan) checkExternalOps(ctx context.Context, c *client.Client) error {
 	check := func(names []namedOp, f func(n namedOp, row *outbox.Row) error) error {
 		for _, n := range names {
@@ -237,7 +237,7 @@ func (a *appendPlan) checkExternalOps(ctx context.Context, c *client.Client) err
 	})
 }
 
-// add checks a batch's lines and makes the batch of them.
+// add checks a batch's lines and adds the batch.
 func (a *appendPlan) add(group []opLine) error {
 	b := a.session.Batch()
 	if !slices.ContainsFunc(group, func(l opLine) bool { return l.OpID == "" }) {
@@ -282,7 +282,7 @@ func (a *appendPlan) add(group []opLine) error {
 	return nil
 }
 
-// intent is a line with its labels replaced by op ids, checked as far as it can be.
+// intent returns a line with its labels replaced by op ids, checked as far as possible.
 func (a *appendPlan) intent(l *opLine, opID string) (*ledger.Intent, error) {
 	if err := checkMethod(l); err != nil {
 		return nil, err
@@ -326,8 +326,8 @@ func (a *appendPlan) intent(l *opLine, opID string) (*ledger.Intent, error) {
 	return in, nil
 }
 
-// checkShareLimits refuses limits of a share that are there and limit nothing, as the
-// flags of mooring share are: the ref would allow more than was meant.
+// checkShareLimits refuses limits of a share that are present without effect, like the flags of
+// mooring share: the ref would allow more than intended.
 func checkShareLimits(l *opLine) error {
 	for _, a := range l.Args {
 		limits := slices.Contains([]string{"methods", "message", "from", "expires_at", "expires_in", "redemptions", "actor", "seal"}, a.Name)
@@ -338,14 +338,14 @@ func checkShareLimits(l *opLine) error {
 	return nil
 }
 
-// mint makes the ref of a share that brings none.
+// mint mints the ref of a share that has none.
 func (a *appendPlan) mint(in *ledger.Intent, sealed bool) {
 	ref := a.session.Ref().New(a.session.ID())
 	if sealed {
 		ref = a.session.Ref().NewSealed(a.session.ID())
 	}
 	a.mintedRefs[in.OpID] = ref
-	id, _ := json.Marshal(ref.ID)                  // texts always marshal
+	id, _ := json.Marshal(ref.ID)                  // strings always marshal
 	hash, _ := json.Marshal(ref.Secret.HashText()) // …
 	in.Args = append(in.Args, ledger.Arg{Name: "ref", JSON: id}, ledger.Arg{Name: "hash", JSON: hash})
 }
@@ -365,7 +365,7 @@ func (a *appendPlan) ref(l *opLine, r *opLineRef) *ledger.Ref {
 	return &ledger.Ref{Op: a.opID(l, r.Op), Path: r.Path}
 }
 
-// shownOp is what append prints of an op with --json.
+// shownOp is an op as append prints it with --json.
 type shownOp struct {
 	Op      string          `json:"op"`
 	Batch   string          `json:"batch"`
@@ -375,11 +375,11 @@ type shownOp struct {
 	Cursor  uint64          `json:"cursor,omitempty"`
 	Result  json.RawMessage `json:"result,omitempty"`
 	Cause   string          `json:"cause,omitempty"`
-	Ref     string          `json:"ref,omitempty"`  // the id of a ref made here
+	Ref     string          `json:"ref,omitempty"`  // the id of a ref minted here
 	Text    string          `json:"text,omitempty"` // the whole ref
 }
 
-// report prints what became of the batches so far.
+// report prints the outcomes of the batches so far.
 func (h *homeFlags) report(ctx context.Context, c *client.Client, a *appendPlan, tickets []client.Ticket, wait bool) error {
 	var refused, unread error
 	bad, total, queued := 0, 0, 0

@@ -1,4 +1,4 @@
-// mooring session delete with several sessions.
+// mooring session delete: several sessions at once.
 
 package main
 
@@ -13,11 +13,11 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 )
 
-// maxConcurrentDeletes is how many sessions are deleted at a time: as many as a server commits
+// maxConcurrentDeletes is how many sessions are deleted at once: as many as a server commits
 // together, and an outbox sends.
 const maxConcurrentDeletes = 128
 
-// deleteMany deletes the sessions of refs. One that cannot be deleted keeps none of the others.
+// deleteMany deletes the sessions of refs. An error for one does not stop the others.
 func (h *homeFlags) deleteMany(ctx context.Context, args []string, yes bool, f irreversible) error {
 	if !yes && (slices.Contains(args, "-") || !h.env.canAsk()) {
 		return fault.Usage.With("this cannot be undone, and there is no terminal to ask on: say --yes")
@@ -44,7 +44,7 @@ func (h *homeFlags) deleteMany(ctx context.Context, args []string, yes bool, f i
 			}
 			there[s.ID()] = true
 		}
-		h.target = "" // of errors there is more than one session
+		h.target = "" // errors are of more than one session
 		if len(sessions) == 0 {
 			return nil
 		}
@@ -55,7 +55,7 @@ func (h *homeFlags) deleteMany(ctx context.Context, args []string, yes bool, f i
 	})
 }
 
-// expandRefs are args, with the lines of standard input in place of "-".
+// expandRefs returns args, with "-" replaced by the lines of standard input.
 func (h *homeFlags) expandRefs(ctx context.Context, args []string) (refs []string, err error) {
 	read := false
 	for _, arg := range args {
@@ -85,7 +85,7 @@ func (h *homeFlags) expandRefs(ctx context.Context, args []string) (refs []strin
 	return refs, nil
 }
 
-// deleteAll deletes sessions, many at a time, and says of each what became of it.
+// deleteAll deletes sessions, up to maxConcurrentDeletes at once, and prints each outcome.
 func (h *homeFlags) deleteAll(ctx context.Context, c *client.Client, sessions []*client.Session, f irreversible) error {
 	wait, stop := whileReachable(ctx, c, 0)
 	defer stop()
@@ -123,7 +123,7 @@ func (h *homeFlags) deleteAll(ctx context.Context, c *client.Client, sessions []
 				first = o.err
 			}
 			fmt.Fprintf(h.env.err, "%s: %s\n", o.shown.Session, sanitizeLine(o.err.Error()))
-		case printing != nil: // nobody reads it: go on all the same
+		case printing != nil: // the output is closed: go on all the same
 		case h.env.json:
 			printing = h.env.printJSON(o.shown)
 		case o.shown.Queued:

@@ -1,4 +1,4 @@
-// mooring session export: the folded session as an opencode export.
+// mooring session export: prints the folded session as an opencode export.
 
 package main
 

@@ -1,4 +1,4 @@
-// mooring session delete and purge: what ends for good.
+// mooring session delete and purge: irreversible ops.
 
 package main
 
@@ -89,7 +89,7 @@ func yesFlag(cmd *cobra.Command, yes *bool) {
 	cmd.Flags().BoolVarP(yes, "yes", "y", false, "do not ask")
 }
 
-// irreversible is something that cannot be undone.
+// irreversible is an op that cannot be undone.
 type irreversible struct {
 	what    string
 	key     string
@@ -97,7 +97,7 @@ type irreversible struct {
 	summary func(irreversibleResult) string
 }
 
-// irreversibleResult is what is printed of it.
+// irreversibleResult is its printed result.
 type irreversibleResult struct {
 	Session   string `json:"session"`
 	Key       string `json:"key,omitempty"`
@@ -123,7 +123,7 @@ func (h *homeFlags) runIrreversible(ctx context.Context, arg string, yes bool, f
 	})
 }
 
-// commitIrreversible commits the op, waits for what becomes of it and says so.
+// commitIrreversible commits the op, waits for its outcome and prints it.
 func (h *homeFlags) commitIrreversible(ctx context.Context, c *client.Client, s *client.Session, f irreversible) error {
 	wait, stop := whileReachable(ctx, c, 0)
 	defer stop()
@@ -145,7 +145,7 @@ func (h *homeFlags) commitIrreversible(ctx context.Context, c *client.Client, s 
 	return err
 }
 
-// commitAndAwait commits the op and waits for what becomes of it.
+// commitAndAwait commits the op and waits for its outcome.
 func commitAndAwait(ctx, wait context.Context, c *client.Client, s *client.Session, f irreversible) (shown irreversibleResult, err error) {
 	shown = irreversibleResult{Session: s.ID(), Key: f.key}
 	b := s.Batch()
@@ -161,7 +161,7 @@ func commitAndAwait(ctx, wait context.Context, c *client.Client, s *client.Sessi
 	if err != nil {
 		return shown, err
 	}
-	if still != nil { // else it would be done some day, when nobody expects it any more
+	if still != nil { // else it would be applied later, when nobody expects it any more
 		return shown, errors.Join(fmt.Errorf("nothing was removed: %w", stoppedError(still)), dropBatch(ctx, c, ticket))
 	}
 	if shown.Queued = results == nil; shown.Queued {
@@ -173,19 +173,19 @@ func commitAndAwait(ctx, wait context.Context, c *client.Client, s *client.Sessi
 	return shown, nil
 }
 
-// canAsk says whether there is somebody to ask.
+// canAsk reports whether a user can be asked.
 func (sh *cliEnv) canAsk() bool {
 	in, isFile := sh.in.(*os.File)
 	return isFile && term.IsTerminal(int(in.Fd()))
 }
 
-// confirm asks, and says whether the answer was yes.
+// confirm asks, and reports whether the answer was yes.
 func (sh *cliEnv) confirm(ctx context.Context, question string) bool {
 	fmt.Fprintf(sh.err, "%s Type yes: ", question)
-	// At the end of the input, and at a signal, it is no answer.
+	// The end of the input, and a signal, count as no.
 	answer, err := bufio.NewReader(&ctxReader{ctx: ctx, r: sh.in}).ReadString('\n')
 	if err != nil {
-		fmt.Fprintln(sh.err) // the line that was asked on ends here
+		fmt.Fprintln(sh.err) // ends the line of the question
 	}
 	return strings.EqualFold(strings.TrimSpace(answer), "yes")
 }

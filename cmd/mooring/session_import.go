@@ -1,5 +1,5 @@
-// mooring session import: an opencode export or recording, as ops through the
-// outbox. It is repeatable: what was committed before is not committed again.
+// mooring session import: appends an opencode export or recording through the outbox. It is
+// repeatable: batches committed before are not committed again.
 
 package main
 
@@ -33,7 +33,7 @@ func sessionImportCmd(h *homeFlags) *cobra.Command {
 		Example: "  mooring session import recording.jsonl --owner @data/owner.ref\n  opencode export ses_… | mooring session import -",
 		Args:    argCount(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if arg, _ := h.ownerArg(owner); arg != "" { // before standard input is waited for
+			if arg, _ := h.ownerArg(owner); arg != "" { // before standard input is read
 				if _, _, err := h.ref(cmd.Context(), arg); err != nil {
 					return err
 				}
@@ -76,17 +76,17 @@ func (h *homeFlags) recording(ctx context.Context, args []string, skipTooLarge b
 	return rec, err
 }
 
-// importRun is one import under way.
+// importRun is one import in progress.
 type importRun struct {
 	h          *homeFlags
 	c          *client.Client
 	rec        *opencode.Recording
 	session    *client.Session
 	journal    *journal
-	tickets    []client.Ticket // of the whole file, in order, its creation first
-	ops        []int           // how many each has
-	newOps     int             // ops that were committed now
-	pendingOps int             // ops of earlier runs that are not answered yet
+	tickets    []client.Ticket // of the whole file, in order, its session's creation first
+	ops        []int           // number of ops of each ticket
+	newOps     int             // ops committed by this run
+	pendingOps int             // ops of earlier runs not answered yet
 }
 
 func (h *homeFlags) importRecording(ctx context.Context, c *client.Client, rec *opencode.Recording, owner string) error {
@@ -104,13 +104,13 @@ func (h *homeFlags) importRecording(ctx context.Context, c *client.Client, rec *
 	return im.printResult(ctx, answered)
 }
 
-// begin finds the session the file was imported into before, or creates it.
+// begin finds the session into which the file was imported before, or creates it.
 func (im *importRun) begin(ctx context.Context, owner string) error {
 	dir, err := im.h.makeHomeDir()
 	if err != nil {
 		return err
 	}
-	// The same import may run twice at once: who is second finds what the first began.
+	// The same import may run twice at once: the second finds the session that the first created.
 	unlock, err := lockFolder(ctx, filepath.Join(dir, "imports.lock"))
 	if err != nil {
 		return err
@@ -128,7 +128,7 @@ func (im *importRun) begin(ctx context.Context, owner string) error {
 	}
 	created := im.journal.createChain()
 	if im.journal.done[created] {
-		// Whether it was made is seen first: nothing else can have been done without.
+		// The creation is awaited first: nothing else can have been applied without it.
 		im.tickets, im.ops = append(im.tickets, im.c.Ticket(im.journal.batchID(created))), append(im.ops, 1)
 		if im.session, err = im.c.Session(ctx, ref); err != nil {
 			return err
@@ -141,7 +141,8 @@ func (im *importRun) begin(ctx context.Context, owner string) error {
 			return err
 		}
 	}
-	// The ref is kept before the batch is committed: a crash between the two finds it again.
+	// The ref is saved before the batch is committed: after a crash between the two it is found
+	// again.
 	meta := outbox.RefMeta{Role: outbox.SessionOwner, External: im.rec.External}
 	if err := im.c.Outbox().PutRef(ctx, ref, meta); err != nil {
 		return fmt.Errorf("keep the session's ref: %w", err)
@@ -154,8 +155,8 @@ func (im *importRun) begin(ctx context.Context, owner string) error {
 	return err
 }
 
-// find looks for the session among the home's refs. Without one, or where the
-// owner is named, it gives the owner's space.
+// find returns the session's ref among the home's refs. If there is none, or an owner is named,
+// it returns the owner's space.
 func (im *importRun) find(ctx context.Context, owner string) (ref capability.Ref, space *client.Space, err error) {
 	refs, err := im.c.Outbox().Refs(ctx)
 	if err != nil {
@@ -182,7 +183,7 @@ func (im *importRun) find(ctx context.Context, owner string) (ref capability.Ref
 	return ref, space, err
 }
 
-// unfinishedOf counts the ops of a session that wait for their answer.
+// unfinishedOf counts the ops of a session that are not answered.
 func unfinishedOf(ctx context.Context, c *client.Client, session string) (n int, err error) {
 	st, err := c.Status(ctx)
 	for _, s := range st.Streams {
@@ -193,7 +194,7 @@ func unfinishedOf(ctx context.Context, c *client.Client, session string) (n int,
 	return n, err
 }
 
-// total is how many ops the file has, the creation of its session among them.
+// total returns the number of the file's ops, including the creation of its session.
 func (im *importRun) total() int {
 	n := 1
 	for _, b := range im.rec.Batches {
@@ -211,7 +212,7 @@ func (im *importRun) durableSummary() string {
 	return fmt.Sprintf("%d of %s safe in the outbox: import the file again, and it goes on there", n, plural(im.total(), "op"))
 }
 
-// commit makes every batch durable that was not before.
+// commit makes every batch durable that is not yet.
 func (im *importRun) commit(ctx context.Context) error {
 	bar := newProgress(im.h.env, "ops saved", im.total())
 	defer bar.clear()
@@ -233,8 +234,8 @@ func (im *importRun) commit(ctx context.Context) error {
 	return nil
 }
 
-// commitBatch commits a batch and then notes it: a crash between the two
-// commits it again under its own id, which changes nothing.
+// commitBatch commits a batch and then adds it to the journal: after a crash between the two it
+// is committed again under the same id, which changes nothing.
 func (im *importRun) commitBatch(ctx context.Context, b *client.Batch, chain [32]byte) error {
 	t, err := b.Commit(ctx)
 	if err != nil {
@@ -245,8 +246,8 @@ func (im *importRun) commitBatch(ctx context.Context, b *client.Batch, chain [32
 	return im.journal.add(chain)
 }
 
-// awaitAnswers shows how the server answers, for as long as there is use in it. What was
-// answered before this run began is not shown.
+// awaitAnswers shows the progress of answers, while the server is reachable. Ops answered before
+// this run are not counted.
 func (im *importRun) awaitAnswers(ctx context.Context) (answered bool, err error) {
 	total := im.newOps + im.pendingOps
 	bar := newProgress(im.h.env, "ops sent", total)
@@ -254,7 +255,7 @@ func (im *importRun) awaitAnswers(ctx context.Context) (answered bool, err error
 	wait, stop := whileReachable(ctx, im.c, 0)
 	defer stop()
 	defer im.h.reportWaiting(wait, im.c)()
-	done := total - im.total() // the first of the file are those that were answered
+	done := total - im.total() // ops answered before come first in the file
 	for i, t := range im.tickets {
 		results, err := t.Wait(wait)
 		var still *outbox.StreamStoppedError
@@ -284,7 +285,7 @@ func (im *importRun) awaitAnswers(ctx context.Context) (answered bool, err error
 	return true, nil
 }
 
-// explainRefusal makes room for another try where the session never came to be.
+// explainRefusal makes another attempt possible if the session was not created.
 func (im *importRun) explainRefusal(ctx context.Context, batch string, why error) error {
 	if errors.Is(why, fault.SessionDeleted) {
 		return im.deletedError()
@@ -298,13 +299,12 @@ func (im *importRun) explainRefusal(ctx context.Context, batch string, why error
 	return errors.Join(there, err)
 }
 
-// deletedError says what to do about a session that is over.
+// deletedError says what to do about a deleted session.
 func (im *importRun) deletedError() error {
 	return fault.SessionDeleted.With("session %s was deleted after it was imported: mooring refs forget %s --force, and then import the file as a new one", im.rec.External, im.session.Ref().ID)
 }
 
-// checkAlive says what is wrong with a session that has all of the file, as far as the
-// server can be asked.
+// checkAlive checks a session that has the whole file, as far as the server can be asked.
 func (im *importRun) checkAlive(ctx context.Context) error {
 	wait, stop := whileReachable(ctx, im.c, sendGrace)
 	defer stop()

@@ -1,4 +1,4 @@
-// mooring session list and show: what there is.
+// mooring session list and show: a space's sessions, and one session.
 
 package main
 
@@ -123,10 +123,10 @@ type shownTurn struct {
 	Status  string `json:"status"`
 	Begun   uint64 `json:"begun"`
 	Ended   uint64 `json:"ended,omitempty"`
-	Ref     string `json:"ref,omitempty"` // it was begun under
+	Ref     string `json:"ref,omitempty"` // the ref it was begun under
 }
 
-// shownSession is what show prints.
+// shownSession is the output of show.
 type shownSession struct {
 	client.SessionInfo
 	Counts map[string]int `json:"counts"` // by kind of key
@@ -144,13 +144,13 @@ func (h *homeFlags) show(ctx context.Context, s *client.Session) error {
 		return err
 	}
 	shown := shownSession{SessionInfo: d.Session, Counts: map[string]int{"message": 0, "part": 0, "model": 0}, Turns: []shownTurn{}, Grant: showGrant(d)}
-	shown.Cursor = state.Cursor // that of the counts
+	shown.Cursor = state.Cursor // the cursor of the counts
 	for _, e := range state.Entries {
 		kind, _, _ := strings.Cut(e.Key, "/")
 		shown.Counts[kind]++
 		if e.Key == "session" {
 			var info struct{ Title string }
-			if json.Unmarshal(e.Payload, &info) == nil { // a title of another type is none
+			if json.Unmarshal(e.Payload, &info) == nil { // a title of another type is ignored
 				shown.Title = info.Title
 			}
 		}
@@ -200,7 +200,7 @@ func (h *homeFlags) printShown(s *shownSession) error {
 	return writeTable(h.env.out, turns)
 }
 
-// clipLine keeps what others wrote from breaking a column or a terminal.
+// clipLine truncates and cleans untrusted text so that it does not break a column or a terminal.
 func clipLine(s string) string {
 	s = sanitizeLine(s)
 	if r := []rune(s); len(r) > 80 {
@@ -209,11 +209,11 @@ func clipLine(s string) string {
 	return s
 }
 
-// sanitizeLine is a text without line ends, control characters, and those that order
-// text otherwise or are not seen: what others wrote looks as it is.
+// sanitizeLine removes line ends, control characters, and characters that reorder text or are
+// invisible, so that untrusted text looks as it is.
 func sanitizeLine(s string) string { return strings.ReplaceAll(sanitizeText(s), "\n", " ") }
 
-// sanitizeText is sanitizeLine that leaves line ends.
+// sanitizeText is sanitizeLine, but leaves line ends.
 func sanitizeText(s string) string {
 	return strings.Map(func(r rune) rune {
 		switch {

@@ -1,4 +1,4 @@
-// mooring session tail: a session's events, one a line.
+// mooring session tail: prints a session's events, one a line.
 
 package main
 
@@ -16,10 +16,10 @@ import (
 	"github.com/mooring-rpc/mooring/session"
 )
 
-// tailPage is how many events are asked for at once without --follow.
+// tailPage is how many events are requested at once without --follow.
 const tailPage = 1000
 
-// tailFlags are where tail begins and how it goes on.
+// tailFlags are the flags of tail.
 type tailFlags struct {
 	from      client.Position
 	follow    bool
@@ -59,7 +59,7 @@ func sessionTailCmd(h *homeFlags) *cobra.Command {
 	return cmd
 }
 
-// positionFlag is a flag's client.Position.
+// positionFlag is a flag whose value is a client.Position.
 type positionFlag client.Position
 
 func (f *positionFlag) String() string {
@@ -77,8 +77,8 @@ func (f *positionFlag) Set(text string) error {
 	return err
 }
 
-// explainTrimmed says in this command's words that the log was trimmed (mooring serve
-// --keep-log) and where it starts; it leaves all other errors as they are.
+// explainTrimmed rewrites, for this command, an error that the log was trimmed (mooring serve --keep-log),
+// with where it starts; other errors are unchanged.
 func explainTrimmed(err error) error {
 	var f *fault.Error
 	if !errors.As(err, &f) || f.Code != fault.CursorExpired || f.At == 0 {
@@ -88,7 +88,7 @@ func explainTrimmed(err error) error {
 		"--from %d prints those that are left, and mooring session export the state with all that was before", f.At, f.At-1).Pos(f.At)
 }
 
-// tail prints what there is now.
+// tail prints the present events.
 func (h *homeFlags) tail(ctx context.Context, s *client.Session, f *tailFlags) error {
 	out := bufio.NewWriter(h.env.out)
 	at, end, over := f.from, uint64(0), false
@@ -125,7 +125,8 @@ func (h *homeFlags) tail(ctx context.Context, s *client.Session, f *tailFlags) e
 	}
 }
 
-// explainServerBehind says in this command's words that the log, or the audit, is not the one that was seen.
+// explainServerBehind rewrites, for this command, an error that the log, or the audit, is not the one seen
+// before.
 func explainServerBehind(what string, err error, from client.Position) error {
 	var f *fault.Error
 	if errors.As(err, &f) && f.Code == fault.ServerBehind && f.At != 0 {
@@ -134,20 +135,20 @@ func explainServerBehind(what string, err error, from client.Position) error {
 	return err
 }
 
-// warnBeyondEnd says to people that what they have asked for lies beyond the end.
+// warnBeyondEnd warns the user that the requested position lies beyond the end.
 func (h *homeFlags) warnBeyondEnd(what string, from, end uint64) {
 	if from > end && !h.env.json {
 		fmt.Fprintf(h.env.err, "the %s ends at %d\n", what, end)
 	}
 }
 
-// beyondEndError is what following from beyond the end gives: nobody can say what comes
-// there, which may be other than what one has seen of a server that was restored since.
+// beyondEndError returns the error of following from beyond the end: on a server restored meanwhile, later
+// events may differ from those seen.
 func beyondEndError(what string, from, end uint64) error {
 	return fault.ServerBehind.With("the %s ends at %d, before --from %d: give what you have seen last; if that was %d, the server was restored to an earlier state since", what, end, from, from).Pos(end)
 }
 
-// follow prints what there is and what comes. Being stopped is its ordinary end.
+// follow prints the present events, then new ones until it is interrupted, which is not an error.
 func (h *homeFlags) follow(ctx context.Context, s *client.Session, f *tailFlags) error {
 	out := bufio.NewWriter(h.env.out)
 	troubled, last := false, f.from
@@ -180,7 +181,7 @@ func (h *homeFlags) follow(ctx context.Context, s *client.Session, f *tailFlags)
 	return explainServerBehind("log", err, last)
 }
 
-// shownState is a state's beginning as --json prints it; its keys follow.
+// shownState is the header of a state as --json prints it; its keys follow.
 type shownState struct {
 	Cursor  uint64 `json:"cursor"`
 	Method  string `json:"method"` // startOver
@@ -197,10 +198,10 @@ type shownKey struct {
 	Payload json.RawMessage `json:"payload"`
 }
 
-// printState prints what takes the place of all that was printed before.
+// printState prints the state that replaces all events printed before.
 func (h *homeFlags) printState(out *bufio.Writer, state *client.State) error {
 	if !h.env.json {
-		fmt.Fprintf(out, "%d\tstartOver\t-\t-\n", state.Cursor) // a writer's error stays
+		fmt.Fprintf(out, "%d\tstartOver\t-\t-\n", state.Cursor) // the writer keeps its error
 		for i := range state.Entries {
 			fmt.Fprintf(out, "%d\tstate\t%s\t-\n", state.Entries[i].Cursor, state.Entries[i].Key)
 		}
@@ -218,7 +219,7 @@ func (h *homeFlags) printState(out *bufio.Writer, state *client.State) error {
 	return err
 }
 
-// hashText is a hash as it is printed; "" for none.
+// hashText returns a hash as printed; "" for none.
 func hashText(h session.Hash) string {
 	if h == (session.Hash{}) {
 		return ""
@@ -239,12 +240,12 @@ type shownEvent struct {
 	At      int64           `json:"at"`
 	Hash    string          `json:"hash,omitempty"` // for --from CURSOR:HASH
 	Schema  uint32          `json:"schema_version"`
-	Payload json.RawMessage `json:"payload,omitempty"` // not there once purged
+	Payload json.RawMessage `json:"payload,omitempty"` // absent once purged
 }
 
-// shownMark is what --json prints in place of events that the ref does not show.
+// shownMark is printed with --json in place of events that the ref does not show.
 type shownMark struct {
-	Cursor uint64 `json:"cursor"` // of the last of them
+	Cursor uint64 `json:"cursor"` // of the last hidden event
 	Hidden bool   `json:"hidden"`
 	Hash   string `json:"hash,omitempty"`
 }

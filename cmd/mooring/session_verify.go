@@ -1,4 +1,4 @@
-// mooring session verify: whether a session is what was written.
+// mooring session verify: checks a session's log and state.
 
 package main
 
@@ -34,13 +34,13 @@ func sessionVerifyCmd(h *homeFlags) *cobra.Command {
 	}
 }
 
-// shownFinding is one thing that is wrong.
+// shownFinding is one error found.
 type shownFinding struct {
 	Cursor uint64 `json:"cursor"`
 	What   string `json:"what"`
 }
 
-// shownVerification is what verify prints.
+// shownVerification is the output of verify.
 type shownVerification struct {
 	Session  string         `json:"session"`
 	Verified bool           `json:"verified"`
@@ -64,7 +64,7 @@ func (h *homeFlags) verify(ctx context.Context, s *client.Session) error {
 		}
 		bar.set(int(cursor), int(end))
 	})
-	if bar != nil && bar.bar != nil { // a line is worth writing only while it takes long
+	if bar != nil && bar.bar != nil { // a line is worth writing only if it takes long
 		bar.finish()
 	}
 	if err != nil {

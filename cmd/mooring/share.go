@@ -1,4 +1,4 @@
-// mooring share: a new sturdy ref, of a session or a space.
+// mooring share: mints a ref of a session or a space.
 
 package main
 
@@ -19,7 +19,7 @@ import (
 	"github.com/mooring-rpc/mooring/session"
 )
 
-// shareFlags are what the new ref is to allow.
+// shareFlags are the limits of the new ref.
 type shareFlags struct {
 	rights      string
 	expires     time.Duration
@@ -104,10 +104,10 @@ func (f *shareFlags) options() (client.ShareOptions, error) {
 	return o, nil
 }
 
-// check says what a share cannot carry, whatever it is of.
+// check refuses values that no share can have.
 func (f *shareFlags) check() error {
 	share := ledger.Intent{Method: session.MethodShare}
-	later := &ledger.Ref{} // stands for what is not known yet
+	later := &ledger.Ref{} // a reference in place of unknown values
 	for _, name := range []string{"ref", "hash"} {
 		share.Args = append(share.Args, ledger.Arg{Name: name, Ref: later})
 	}
@@ -119,7 +119,7 @@ func (f *shareFlags) check() error {
 		share.Args = append(share.Args, ledger.Arg{Name: name, JSON: text})
 	}
 	if _, bad := session.CheckOps([]ledger.Intent{share}, session.DefaultLimits()); bad != nil {
-		return fault.Usage.Because(bad, "--%s", bad.Message) // which begins with the argument's name
+		return fault.Usage.Because(bad, "--%s", bad.Message) // the message begins with the argument's name
 	}
 	return nil
 }
@@ -146,7 +146,7 @@ func (h *homeFlags) share(ctx context.Context, c *client.Client, arg string, o c
 	}
 	b := s.Batch()
 	ref, _ := b.Share(o)
-	err = file.write(ref) // it is kept before anybody else hears of it
+	err = file.write(ref) // the ref is written before it is used anywhere
 	var ticket client.Ticket
 	if err == nil {
 		ticket, err = b.Commit(ctx)
@@ -162,7 +162,7 @@ func (h *homeFlags) share(ctx context.Context, c *client.Client, arg string, o c
 		file.discard()
 		return h.explainRefUsed(ctx, c, arg, s, capability.Share, fmt.Errorf("the share was refused: %w", results.Err()))
 	}
-	if still != nil { // nobody is to have a ref that may never work
+	if still != nil { // a ref that may never work is not printed
 		file.discard()
 		return errors.Join(fmt.Errorf("nothing was shared: %w", stoppedError(still)), dropBatch(ctx, c, ticket))
 	}
@@ -176,7 +176,7 @@ func (h *homeFlags) share(ctx context.Context, c *client.Client, arg string, o c
 	return h.printShared(ref, name, results == nil)
 }
 
-// printShared prints the new ref, or its id where the text is in a file.
+// printShared prints the new ref, or its id if the text is in a file.
 func (h *homeFlags) printShared(ref capability.Ref, file string, queued bool) error {
 	shown := map[string]any{"ref": ref.ID, "id": ref.ID, "queued": queued}
 	text := ref.Text()
@@ -193,13 +193,11 @@ func (h *homeFlags) printShared(ref capability.Ref, file string, queued bool) er
 	return err
 }
 
-// sendGrace is how long a command that only has to make something durable
-// waits for a server that can be reached.
+// sendGrace is how long a command whose work is durable waits for a server that can be reached.
 const sendGrace = 3 * time.Second
 
-// awaitResults waits for a batch's outcomes for as long as there is use in it, which
-// wait says. Nil results: not answered yet; still tells why, if it will not be until
-// somebody decides.
+// awaitResults waits for a batch's outcomes until wait ends. Nil results: not answered yet; still
+// is set if the batch will not be answered until someone decides.
 func awaitResults(ctx, wait context.Context, c *client.Client, t client.Ticket) (results client.Results, still *outbox.StreamStoppedError, err error) {
 	results, err = t.Wait(wait)
 	switch {
@@ -212,11 +210,11 @@ func awaitResults(ctx, wait context.Context, c *client.Client, t client.Ticket) 
 	return results, nil, err
 }
 
-// stoppedError is why a command is not done whose ops are in the outbox and stay there, and
-// the way on.
+// stoppedError returns the error of a command whose ops stay in the outbox because their stream
+// has stopped, and the next steps.
 func stoppedError(still *outbox.StreamStoppedError) error { return withNextSteps(still, still) }
 
-// withNextSteps adds to an error what can be done about a stream that has stopped.
+// withNextSteps adds to an error what can be done about a stopped stream.
 func withNextSteps(err error, still *outbox.StreamStoppedError) error {
 	if !outbox.NeedsNewStream(still.Code) {
 		return err
@@ -224,7 +222,7 @@ func withNextSteps(err error, still *outbox.StreamStoppedError) error {
 	return fmt.Errorf("%w. What now: mooring outbox reconcile %s shows what the session lacks and has it sent, what waits too; mooring outbox abandon %s gives it up", err, still.Session, still.Session)
 }
 
-// dropBatch drops a batch that waits and of which nothing has been said to be done.
+// dropBatch drops a pending batch that no output has reported as done.
 func dropBatch(ctx context.Context, c *client.Client, t client.Ticket) error {
 	for _, op := range t.Ops {
 		if err := c.Outbox().Drop(context.WithoutCancel(ctx), op); err != nil && fault.CodeOf(err) != fault.Usage {
@@ -234,7 +232,7 @@ func dropBatch(ctx context.Context, c *client.Client, t client.Ticket) error {
 	return nil
 }
 
-// reportQueued tells people that something waits in the outbox, and why.
+// reportQueued tells the user that ops are queued in the outbox, and why.
 func (h *homeFlags) reportQueued(ctx context.Context, c *client.Client, then string) {
 	if h.env.json {
 		return

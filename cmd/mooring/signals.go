@@ -1,4 +1,4 @@
-// Signals: what ends a command, and what has a server read its files again.
+// Signals: they end a command, or make a server reload its files.
 
 package main
 
@@ -10,15 +10,15 @@ import (
 	"syscall"
 )
 
-// signals are those that a process gets, for its command.
+// signals are the process's signals, as its command handles them.
 type signals struct {
 	ending chan os.Signal
-	reload atomic.Bool // SIGHUP ends nothing
+	reload atomic.Bool // SIGHUP does not end the process
 	nohup  bool
 }
 
-// catchSignals has end called at Ctrl-C, SIGTERM and the end of the terminal. A second
-// one kills. nohup keeps the last of these from a process.
+// catchSignals calls end at Ctrl-C, SIGTERM and the end of the terminal (SIGHUP, unless nohup
+// ignores it). A second signal kills the process.
 func catchSignals(end context.CancelFunc) *signals {
 	s := &signals{ending: make(chan os.Signal, 1), nohup: signal.Ignored(syscall.SIGHUP)}
 	signal.Notify(s.ending, os.Interrupt, syscall.SIGTERM)
@@ -30,7 +30,7 @@ func catchSignals(end context.CancelFunc) *signals {
 			if sig == syscall.SIGHUP && s.reload.Load() {
 				continue
 			}
-			signal.Stop(s.ending) // from now on signals have their default effect again
+			signal.Stop(s.ending) // later signals have their default effect
 			end()
 			return
 		}
@@ -38,9 +38,9 @@ func catchSignals(end context.CancelFunc) *signals {
 	return s
 }
 
-// hangups gives each SIGHUP that asks a server to read its files again: from now on
-// those end nothing. It is nil where SIGHUP is the end of a terminal, or kept away by
-// nohup, or where there is no process of one's own (s is nil).
+// hangups returns a channel of the SIGHUPs that ask a server to reload its files: from now on
+// SIGHUP does not end the process. It is nil if SIGHUP means the end of a terminal, or is ignored
+// by nohup, or if there is no process of its own (s is nil).
 func (s *signals) hangups() <-chan os.Signal {
 	if s == nil || s.nohup || hasTerminal() {
 		return nil

@@ -1,7 +1,7 @@
-// What others wrote, on a terminal: JSON leaves characters in its strings that a
-// terminal obeys (U+009B begins a control sequence) or that order text otherwise
-// (U+202E). Text for people is cleaned where it is made (sanitizeLine); JSON is not, since
-// programs are to get what is there. So what goes to a terminal passes through here.
+// Untrusted text on a terminal: JSON strings may contain characters that a terminal obeys (U+009B
+// begins a control sequence) or that reorder text (U+202E). Text for people is cleaned where it
+// is made (sanitizeLine); JSON is not, since programs need the exact value. Output to a terminal
+// is therefore escaped here.
 
 package main
 
@@ -16,7 +16,7 @@ import (
 	"golang.org/x/term"
 )
 
-// forTerminal is w, or an escapingWriter to it where it is a terminal.
+// forTerminal returns w, or an escapingWriter to it if it is a terminal.
 func forTerminal(w io.Writer) io.Writer {
 	if f, isFile := w.(*os.File); isFile && term.IsTerminal(int(f.Fd())) {
 		return &escapingWriter{w: w}
@@ -24,11 +24,11 @@ func forTerminal(w io.Writer) io.Writer {
 	return w
 }
 
-// escapingWriter writes UTF-8 text with every character that a terminal does not show
-// as JSON's \uXXXX. JSON means the same with it.
+// escapingWriter writes UTF-8 text with every character that a terminal does not show replaced by
+// JSON's \uXXXX, which does not change JSON's meaning.
 type escapingWriter struct {
 	w       io.Writer
-	partial []byte // of a character that the last Write ended within
+	partial []byte // of a character split by the end of the last Write
 }
 
 // Write implements io.Writer.
@@ -54,8 +54,8 @@ func (e *escapingWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// invisible reports whether a terminal would obey r, or show nothing of it. Joiners belong
-// to letters and pictures.
+// invisible reports whether a terminal would obey r, or show nothing for it. Joiners are parts of
+// letters and emoji.
 func invisible(r rune) bool {
 	switch r {
 	case '\n', '\t', '\u200c', '\u200d':

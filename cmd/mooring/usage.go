@@ -1,4 +1,4 @@
-// What is said of a command line that is wrong, in words of its own.
+// Messages about invalid command lines.
 
 package main
 
@@ -16,8 +16,8 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 )
 
-// flagError says what is wrong with a flag. It does not repeat the value, which may be
-// something else in the wrong place.
+// flagError describes an error of a flag. It does not repeat the value, which may be a misplaced
+// secret.
 func flagError(cmd *cobra.Command, err error) error {
 	var value *pflag.InvalidValueError
 	var missing *pflag.ValueRequiredError
@@ -31,7 +31,7 @@ func flagError(cmd *cobra.Command, err error) error {
 	return fault.Usage.With("%s (see %s --help)", what, cmd.CommandPath())
 }
 
-// flagValueHelp says what a flag is given.
+// flagValueHelp describes a flag's value.
 func flagValueHelp(f *pflag.Flag) string {
 	switch f.Value.Type() {
 	case "int", "uint32", "uint64":
@@ -50,8 +50,8 @@ func flagValueHelp(f *pflag.Flag) string {
 	return "a value"
 }
 
-// argCount checks how many arguments a command is given, at most any number if most
-// is below zero. What they are stands in its first line of help.
+// argCount checks a command's number of arguments; a negative most is unlimited. The command's
+// first line of help names them.
 func argCount(least, most int) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) >= least && (most < 0 || len(args) <= most) {
@@ -65,10 +65,10 @@ func argCount(least, most int) cobra.PositionalArgs {
 	}
 }
 
-// durationFlag is a flag's time: 90s, 24h, 7d, 2w, 1d12h.
+// durationFlag is a flag's duration: 90s, 24h, 7d, 2w, 1d12h.
 type durationFlag time.Duration
 
-// durationVar adds a flag for a time.
+// durationVar adds a duration flag.
 func durationVar(f *pflag.FlagSet, p *time.Duration, name string, value time.Duration, help string) {
 	*p = value
 	f.Var((*durationFlag)(p), name, help)
@@ -110,7 +110,7 @@ func (s *durationFlag) Set(text string) error {
 // String implements pflag.Value.
 func (s *durationFlag) String() string {
 	if *s == 0 {
-		return "0" // which the help leaves out as a default
+		return "0" // which the help omits as a default
 	}
 	return time.Duration(*s).String()
 }

@@ -1,4 +1,4 @@
-// mooring version.
+// mooring version: prints the version.
 
 package main
 

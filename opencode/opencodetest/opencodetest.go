@@ -1,5 +1,5 @@
-// Package opencodetest has the recordings of real opencode sessions for tests, and
-// what they must come to.
+// Package opencodetest provides recordings of real opencode sessions for tests, and their
+// expected exports.
 package opencodetest
 
 import (
@@ -15,14 +15,14 @@ import (
 	"github.com/mooring-rpc/mooring/opencode"
 )
 
-// Names are the recordings': NAME.jsonl is the traffic, NAME.export.json what it
-// must come to.
+// Names are the names of the recordings: NAME.jsonl is the traffic, NAME.export.json the expected
+// export.
 var Names = []string{"a-edit-1.18.33", "b-long-1.18.33", "d-revert-unshare-1.18.33", "f-streamlong-1.1.65"}
 
-// Limits are a server's own.
+// Limits are a server's defaults.
 var Limits = opencode.Limits{Ops: 1000, Bytes: 8 << 20, Payload: 4 << 20}
 
-// Path is that of a recording's file, from any folder of the module.
+// Path returns the path of a recording's file, from any folder of the module.
 func Path(t testing.TB, file string) string {
 	t.Helper()
 	dir, err := os.Getwd()
@@ -56,7 +56,7 @@ func Read(t testing.TB, file string, limits opencode.Limits) *opencode.Recording
 	return rec
 }
 
-// Decode reads a document with its numbers as they are written.
+// Decode parses a document, keeping its numbers as written.
 func Decode(t testing.TB, data []byte) any {
 	t.Helper()
 	d := json.NewDecoder(bytes.NewReader(data))
@@ -68,9 +68,8 @@ func Decode(t testing.TB, data []byte) any {
 	return v
 }
 
-// expectedExport is the export beside a recording. In d the agent removed a part
-// and changed the session's title after its last sync: what was never synced
-// cannot be in ours.
+// expectedExport returns the expected export of a recording. In d the agent removed a part and
+// changed the session's title after its last sync: the export here cannot have those changes.
 func expectedExport(t testing.TB, name string, got any) any {
 	t.Helper()
 	data, err := os.ReadFile(Path(t, name+".export.json"))
@@ -100,7 +99,7 @@ func expectedExport(t testing.TB, name string, got any) any {
 	return want
 }
 
-// CheckExport compares an export, value for value, with the one of a recording.
+// CheckExport compares an export, value for value, with the expected one of a recording.
 func CheckExport(t testing.TB, name string, export []byte) {
 	t.Helper()
 	got := Decode(t, export)

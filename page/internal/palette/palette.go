@@ -1,5 +1,5 @@
-// Package palette is how highlighted code looks: which kinds of tokens are told
-// apart, their classes, and their colours on light and on dark.
+// Package palette is the style of highlighted code: the kinds of tokens with a style, their
+// classes, and their colours on light and dark backgrounds.
 package palette
 
 import (
@@ -9,8 +9,8 @@ import (
 	"github.com/alecthomas/chroma/v2"
 )
 
-// kinds are the kinds of tokens that look different from plain code. A token is of
-// the nearest kind above it.
+// kinds are the kinds of tokens styled differently from plain code. A token takes the nearest
+// kind above it.
 var kinds = []chroma.TokenType{
 	chroma.Comment, chroma.Keyword, chroma.KeywordType, chroma.LiteralString, chroma.LiteralStringEscape, chroma.LiteralNumber,
 	chroma.NameFunction, chroma.NameClass, chroma.NameBuiltin, chroma.NameTag, chroma.NameAttribute, chroma.NameVariable, chroma.NameConstant, chroma.NameDecorator,
@@ -41,7 +41,7 @@ var classes = func() map[chroma.TokenType]string {
 	return m
 }()
 
-// Class is the class of a kind of token; "" if it looks like plain code.
+// Class returns the class of a kind of token; "" if it is styled like plain code.
 func Class(t chroma.TokenType) string {
 	for ; t > 0; t = t.Parent() {
 		if class, ok := classes[t]; ok {
@@ -51,7 +51,7 @@ func Class(t chroma.TokenType) string {
 	return ""
 }
 
-// CSS is the style sheet of all classes, below the class code.
+// CSS returns the style sheet of all classes, below the class code.
 func CSS() string {
 	var b strings.Builder
 	for _, k := range kinds {

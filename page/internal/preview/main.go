@@ -1,6 +1,6 @@
-// Command preview renders the recordings of opencode and the pages around them
-// into files, for looking at the design: go run ./page/internal/preview FOLDER.
-// Any server of files shows the folder; nothing in it is live.
+// Command preview renders the recordings of opencode and the pages around them into files, to
+// inspect the design: go run ./page/internal/preview FOLDER. Any file server can show the folder;
+// nothing in it is live.
 package main
 
 import (

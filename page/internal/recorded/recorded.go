@@ -1,5 +1,5 @@
-// Package recorded reads recordings of real sessions, and a session of every kind
-// of part, as the state that pages are made of: for tests and previews.
+// Package recorded reads recordings of real sessions, and a session with every kind of part, as
+// state for pages: for tests and previews.
 package recorded
 
 import (
@@ -32,7 +32,7 @@ func (s *State) put(key string, payload []byte) {
 	s.Entries[key] = &session.Entry{Session: s.ID, Key: key, Cursor: s.Cursor, Schema: 1, Payload: payload}
 }
 
-// Read is what a recording (testdata/opencode/*.jsonl) comes to.
+// Read returns the state of a recording (testdata/opencode/*.jsonl).
 func Read(file string) (*State, error) {
 	f, err := os.Open(file)
 	if err != nil {
@@ -101,8 +101,8 @@ func (s *State) add(it item) error {
 //go:embed kinds.jsonl
 var kinds []byte
 
-// Kinds is a session with a part of every type and state there is, line by line
-// {"key", "payload"} and, of messages, "turn".
+// Kinds returns a session with a part of every type and state, read from lines {"key", "payload"}
+// with, for messages, "turn".
 func Kinds() (*State, error) {
 	s := &State{ID: "kinds", Entries: map[string]*session.Entry{}, Turns: map[string]*session.Turn{}}
 	dec := json.NewDecoder(bytes.NewReader(kinds))
@@ -126,7 +126,7 @@ func Kinds() (*State, error) {
 	}
 }
 
-// Keys are the keys in byte order.
+// Keys returns the keys in byte order.
 func (s *State) Keys() []string { return slices.Sorted(maps.Keys(s.Entries)) }
 
 // Write writes the session's page as a server does.
