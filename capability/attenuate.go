@@ -1,15 +1,14 @@
 package capability
 
-// Attenuation: a live capability that allows less than the ref it stands on. It
-// has no row of its own: it is its ref's, with limits that its holder was given.
+// Attenuation: a live capability that permits less than its ref. It has no row of its own: it has
+// its ref's, and the limits of its holder.
 
 import "github.com/mooring-rpc/mooring/fault"
 
-// Attenuate makes the grant that a live capability acts under which is to allow
-// what m asks for, of what parent allows: parent's own, with the id it has, and
-// m's rights (0: all of them), methods, expiry, first cursor, message, label and
-// actor. It is nobody's owner, and dies with the epoch it was made in: handing it
-// on is a share. Whether parent is alive is Check's to say. Errors as for Mint.
+// Attenuate returns the grant of a live capability that permits what m asks for, within parent: a
+// copy of parent with its id, and with m's rights (0: all), methods, expiry, first visible cursor,
+// message, label and actor. It is not an owner's, and ends with its epoch: passing it on is a
+// share. It does not check whether parent is alive; see Check. Errors as for Mint.
 func Attenuate(parent *Grant, m MintRequest, epoch uint64, now int64) (*Grant, *fault.Error) {
 	m.ID, m.Hash, m.Seal, m.MaxRedemptions = parent.ID, parent.Hash, parent.Seal, parent.MaxRedemptions
 	if m.Rights == 0 {
@@ -26,10 +25,9 @@ func Attenuate(parent *Grant, m MintRequest, epoch uint64, now int64) (*Grant, *
 	return g, nil
 }
 
-// CheckLive is Check for a live capability: of the ref it stands on, as its row
-// is now, and of what it was narrowed to, if narrow is not nil. It gives the
-// grant that it acts under; that is there for a dead ref too, so that its holder
-// can be told of it, and of no more than it was narrowed to.
+// CheckLive is Check for a live capability: for its ref, with the present row g, and for its
+// limits, if narrow is not nil. It returns the grant that the capability acts under, also for a
+// dead ref, so that its holder can be informed of it, within the same limits.
 func CheckLive(g, narrow *Grant, epoch uint64, now int64, need Rights, method string) (*Grant, *fault.Error) {
 	if narrow == nil || g == nil {
 		return g, Check(g, epoch, now, need, method)

@@ -1,29 +1,29 @@
 package capability
 
-// What is kept of every redeem, use, share, revoke and denial, and the chain
-// that binds the rows of one target.
+// Audit rows of redemptions, uses, shares, revocations and denials, and the hash chain of the rows
+// of one target.
 
 import (
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/digest"
 )
 
-// AuditRow is one line of a session's or space's audit: who did what to whose
-// authority, and what came of it. It never holds a secret or a hash of one.
+// AuditRow is one row of a session's or space's audit: an act, its actor and authority, and its
+// result. It never contains a secret or the hash of one.
 type AuditRow struct {
 	Target  string     // the session or space
-	Seq     uint64     // 1, 2, 3 … in the target's audit; given by the store
-	At      int64      // Unix ms; 0: the transaction's now
+	Seq     uint64     // 1, 2, 3 … in the target's audit; assigned by the store
+	At      int64      // Unix ms; 0: the transaction's time
 	Act     AuditAct   // what was done or tried
-	Ref     string     // the ref it was done under; for a redeem the ref itself
-	Actor   string     // who, by that ref
+	Ref     string     // the ref it was done under; for a redemption the ref itself
+	Actor   string     // the actor of that ref
 	Subject string     // the ref it was done to: minted, revoked; for a use or denial the method
-	Reason  fault.Code // why it was refused; None if it was done
+	Reason  fault.Code // the reason of the refusal; None if it was done
 	Op      string     // the op id, if it was an op
 	Cursor  uint64     // the session's cursor after it
-	Count   uint32     // how often, where rows are gathered (uses, a batch's denials, strangers'); 0 means once
-	Peer    string     // the address it came from; "" if it came from many, or from nobody
-	Hash    [32]byte   // over the row before it and this one (HashAuditRow); given by the store
+	Count   uint32     // number of acts, in aggregated rows (uses, a batch's denials, unknown refs); 0 means one
+	Peer    string     // the address of the caller; "" for several callers or none
+	Hash    [32]byte   // over the previous row and this one (HashAuditRow); assigned by the store
 }
 
 // RefUses is how often a ref was used, and when last.
@@ -33,14 +33,14 @@ type RefUses struct {
 	LastUsed int64 // Unix ms
 }
 
-// IdempotencyKey names rows that are written together, of uses or of an audit. Whoever does not
-// hear whether they were writes them again under the same name, and they are there once.
+// IdempotencyKey names a page of rows that are written together, of uses or of an audit. A writer
+// without an answer writes the page again under the same key, and it is stored once.
 type IdempotencyKey struct {
-	Writer string // whose pages come one after the other
-	Seq    uint64 // that grows
+	Writer string // the writer, whose pages are written one after the other
+	Seq    uint64 // increasing
 }
 
-// AuditAct numbers what an audit row is about; the list is append-only.
+// AuditAct is the kind of act in an audit row. The values are stored; new ones are only appended.
 type AuditAct uint8
 
 // The acts that are audited.
@@ -50,11 +50,11 @@ const (
 	AuditSave
 	AuditRevoke
 	AuditBump
-	AuditDenial   // a known ref's op or call was denied
+	AuditDenial   // an op or call under a known ref was denied
 	AuditStranger // an unknown ref or a wrong secret, counted
 	AuditUse      // calls and ops under a ref, counted by actor and method for a minute
-	AuditExpiry   // a ref's time was over
-	AuditRotate   // a ref took another one's place
+	AuditExpiry   // a ref expired
+	AuditRotate   // a ref was replaced by another
 	AuditDelete   // the session was deleted, and every ref to it died
 	AuditPurge    // a key's payloads were removed from log and state
 )
@@ -62,7 +62,7 @@ const (
 var auditActs = [...]string{"", "redeem", "share", "save", "revoke", "bump", "denial", "stranger",
 	"use", "expiry", "rotate", "delete", "purge"}
 
-// String is the act's name in lists and JSON.
+// String returns the act's name in lists and JSON.
 func (a AuditAct) String() string {
 	if a == 0 || int(a) >= len(auditActs) {
 		return "unknown"
@@ -70,8 +70,8 @@ func (a AuditAct) String() string {
 	return auditActs[a]
 }
 
-// HashAuditRow computes the hash of a row over that of the row before it (zero for
-// the first) and all of r's own fields but Hash.
+// HashAuditRow returns the hash of a row over that of the previous row (zero for the first) and all
+// fields of r except Hash.
 func HashAuditRow(prev [32]byte, r *AuditRow) (sum [32]byte) {
 	w := digest.New("mooring audit v1")
 	w.Sum32(prev)

@@ -1,7 +1,7 @@
 package capability
 
-// ChainVerifier: what is wrong with a hash chain, row by row. It serves the audit and,
-// since it knows a row only by its hash, any other log that is chained alike.
+// ChainVerifier: finding the flaws of a hash chain, row by row. It serves the audit and, since it
+// knows rows only by their hashes, any other log with the same kind of chain.
 
 import (
 	"fmt"
@@ -12,66 +12,65 @@ import (
 type ChainRow struct {
 	Seq  uint64
 	Hash [32]byte
-	// Sum is the hash that the row would have as row seq after one whose hash is prev.
+	// Sum returns the hash that the row would have as row seq after a row with hash prev.
 	Sum func(prev [32]byte, seq uint64) [32]byte
-	// Corrupt says that what the row holds is not what its own fields say it is.
+	// Corrupt reports that the row's payload does not match its own fields.
 	Corrupt bool
 }
 
-// ChainVerifier takes a chain's rows in the order of their numbers, and says at the end
-// which were changed, are missing or stand in the wrong place. A row that was
-// changed is told from those behind it, which are as they were. It remembers
-// only what is wrong.
+// ChainVerifier takes a chain's rows in the order of their numbers, and reports at the end the rows
+// that were changed, are missing or are in the wrong position. A changed row is recognized by the
+// rows after it, which are unchanged. It retains only flawed rows.
 type ChainVerifier struct {
 	seq      uint64
 	prev     [32]byte
-	known    bool // prev is the hash of the row before
+	known    bool // prev is the hash of the previous row
 	flaws    []Flaw
 	suspects []suspect
-	gaps     []uint64 // rows that are missing, some of them
+	gaps     []uint64 // some of the missing rows
 }
 
 // suspect is a row whose hash does not follow from the row before it.
 type suspect struct {
 	ChainRow
 	prev     [32]byte
-	unproven bool // the row before it is missing: nothing speaks against it
+	unproven bool // the row before it is missing: it may be intact
 }
 
-// maxSuspects is how many rows are looked for in other places: each is tried in the
-// place of each.
+// maxSuspects is how many rows are tried in other positions: each is tried in the position of each.
 const maxSuspects = 32
 
-// NewChainVerifier is a chain whose first row is the one after seq. If that is not 0,
-// the log before it is gone, and so is what its first row follows from.
+// NewChainVerifier returns a verifier for a chain whose first row is the one after seq. If seq is
+// not 0, the log before it is gone, and the link of its first row is not checked.
 func NewChainVerifier(seq uint64) *ChainVerifier { return &ChainVerifier{seq: seq, known: seq == 0} }
 
-// NewChainVerifierFrom is a chain that goes on from the row seq, whose hash is prev.
+// NewChainVerifierFrom returns a verifier for a chain that continues from the row seq, whose hash
+// is prev.
 func NewChainVerifierFrom(seq uint64, prev [32]byte) *ChainVerifier {
 	return &ChainVerifier{seq: seq, prev: prev, known: true}
 }
 
-// FlawKind is in what way a row is wrong.
+// FlawKind is the kind of a flaw.
 type FlawKind string
 
 // The kinds of flaws.
 const (
-	RowChanged   FlawKind = "changed"   // it is not the one that was written
-	RowMissing   FlawKind = "missing"   // it, and all up to Through
-	RowMisplaced FlawKind = "misplaced" // what stands there was written as row WrittenAs
-	RowAfterEnd  FlawKind = "beyond"    // it is after what the log says is its last, WrittenAs
-	EndChanged   FlawKind = "end"       // what the log says its last row's hash is, is not that of Seq
+	RowChanged   FlawKind = "changed"   // the row is not the one that was written
+	RowMissing   FlawKind = "missing"   // the row, and all up to Through
+	RowMisplaced FlawKind = "misplaced" // the row was written as row WrittenAs
+	RowAfterEnd  FlawKind = "beyond"    // it is after the log's recorded last row, WrittenAs
+	EndChanged   FlawKind = "end"       // the log's recorded last hash is not that of row Seq
 )
 
-// Flaw is something wrong with a chain.
+// Flaw is a flaw of a chain.
 type Flaw struct {
 	Kind      FlawKind
 	Seq       uint64
 	Through   uint64
-	WrittenAs uint64 // 0 if it is not known
+	WrittenAs uint64 // 0 if unknown
 }
 
-// Text says what is wrong; of is what a row is called.
+// Text describes the flaw; of is the word for a row.
 func (f Flaw) Text(of string) string {
 	switch f.Kind {
 	case RowMissing:
@@ -92,13 +91,13 @@ func (f Flaw) Text(of string) string {
 	return fmt.Sprintf("%s %d was changed after it was written", of, f.Seq)
 }
 
-// Seq is the number of the last row, or of the one before the first.
+// Seq returns the number of the last row, or of the one before the first.
 func (c *ChainVerifier) Seq() uint64 { return c.seq }
 
-// Head is the last row's hash, as it was read.
+// Head returns the last row's hash, as it was read.
 func (c *ChainVerifier) Head() [32]byte { return c.prev }
 
-// Add takes the next row.
+// Add adds the next row.
 func (c *ChainVerifier) Add(l ChainRow) {
 	if l.Seq <= c.seq {
 		c.flaws = append(c.flaws, Flaw{Kind: RowMisplaced, Seq: l.Seq})
@@ -128,8 +127,8 @@ func (c *ChainVerifier) missing(from, through uint64) {
 	}
 }
 
-// End says what is wrong with a chain that, by its log's own word, ends with the
-// row seq and its hash head. It may be asked again.
+// End returns the flaws of a chain whose log records that it ends with the row seq and its hash
+// head. It may be called again.
 func (c *ChainVerifier) End(seq uint64, head [32]byte) []Flaw {
 	d := *c
 	d.flaws, d.gaps = slices.Clip(c.flaws), slices.Clip(c.gaps)
@@ -159,9 +158,9 @@ func (c *ChainVerifier) flawed(seq uint64) bool {
 	return false
 }
 
-// diagnose tries a suspect in its own place and in those of all others, after every
-// hash that any of them can have come after. Where its hash fits, or that which
-// was left standing there, it belongs.
+// diagnose tries a suspect in its own position and in the positions of all others, after every hash
+// that any of them may follow. It belongs where its hash fits, or the hash of the row that was left
+// there.
 func (c *ChainVerifier) diagnose(s suspect) (f Flaw, wrong bool) {
 	before := [][32]byte{{}}
 	for _, o := range c.suspects {
@@ -169,7 +168,7 @@ func (c *ChainVerifier) diagnose(s suspect) (f Flaw, wrong bool) {
 	}
 	for _, prev := range before {
 		if s.Sum(prev, s.Seq) == s.Hash {
-			return f, false // the row before it is the wrong one
+			return f, false // the flawed row is the one before it
 		}
 	}
 	try := func(seq uint64, left [32]byte) bool {
@@ -193,7 +192,7 @@ func (c *ChainVerifier) diagnose(s suspect) (f Flaw, wrong bool) {
 	return Flaw{Kind: RowChanged, Seq: s.Seq}, !s.unproven
 }
 
-// ChainRow is the row as a chain takes it.
+// ChainRow returns the row as a row of a chain.
 func (r *AuditRow) ChainRow() ChainRow {
 	return ChainRow{Seq: r.Seq, Hash: r.Hash, Sum: func(prev [32]byte, seq uint64) [32]byte {
 		as := *r

@@ -1,6 +1,6 @@
 package capability
 
-// What a ref allows now, and who may hold it.
+// Checks of authority: what a ref permits now, and who is a holder.
 
 import (
 	"crypto/subtle"
@@ -11,20 +11,20 @@ import (
 	"github.com/mooring-rpc/mooring/internal/humantime"
 )
 
-// Check says whether g allows need at this moment, nil if it does. epoch is the
-// session's present one (0 for a space), now the database's clock in Unix ms.
-// method narrows Append to one op method; "" asks for the right as such. need 0
-// asks only whether the ref is alive. The first that fits:
+// Check returns nil if g permits need now, else the reason. epoch is the session's present one (0
+// for a space), now the database's clock in Unix ms. method narrows Append to one op method; ""
+// checks the right alone. need 0 only checks whether the ref is alive. The first reason that
+// applies:
 //
 //	no row                                UnknownRef
-//	revoked, itself or by one above it    Revoked, At = the cut
+//	revoked, itself or an ancestor        Revoked, At = the cut
 //	minted under another epoch            StaleEpoch, At = the present epoch
 //	now at or past its expiry             Expired, At = the expiry
 //	a right it does not carry             MissingRight
 //	Append, but not of this method        MissingRight
 //
-// Its own row is all it takes: revoking marks the whole subtree, and CheckWithin
-// keeps every limit within the parent's.
+// Its own row suffices: revoking marks the whole subtree, and CheckWithin keeps every limit within
+// the parent's.
 func Check(g *Grant, epoch uint64, now int64, need Rights, method string) *fault.Error {
 	switch {
 	case g == nil:
@@ -45,11 +45,10 @@ func Check(g *Grant, epoch uint64, now int64, need Rights, method string) *fault
 	return nil
 }
 
-// Authenticate says whether whoever shows secret s for ref id holds that ref, nil if so;
-// g is the id's row, or nil. A dead ref with the right secret opens too: Check is
-// what refuses its use. NotYetKnown is for an unseen id that is derived from s,
-// so whose minting may still be on its way; everything else is UnknownRef, with
-// one text, after the same work for an unknown id as for a wrong secret.
+// Authenticate returns nil if s is the secret of the ref id; g is the id's row, or nil. A dead ref
+// with the right secret is accepted too: Check refuses its use. The error is NotYetKnown for an
+// unknown id that is derived from s, whose minting may still be under way, and UnknownRef for
+// everything else, with one text, after the same work for an unknown id as for a wrong secret.
 func Authenticate(g *Grant, id string, s Secret) *fault.Error {
 	held := SecretMatches(g, s)
 	derived := DerivedFrom(id, s)
@@ -62,10 +61,10 @@ func Authenticate(g *Grant, id string, s Secret) *fault.Error {
 	return unknown()
 }
 
-// SecretMatches says whether s is the secret of g, in constant time and with the same
-// work for a nil g.
+// SecretMatches reports whether s is the secret of g, in constant time and with the same work for a
+// nil g.
 func SecretMatches(g *Grant, s Secret) bool {
-	want := [32]byte{} // no SHA-256 that anyone knows a preimage of
+	want := [32]byte{} // a SHA-256 without a known preimage
 	if g != nil {
 		want = g.Hash
 	}
@@ -74,14 +73,14 @@ func SecretMatches(g *Grant, s Secret) bool {
 	return same && g != nil && !s.IsZero()
 }
 
-// MaxCountedRedemptions is how many redemptions of a ref are kept and counted one by one where neither
-// it nor one above it has a limit. They are told apart so that coming back is no other
-// redemption: without a limit that matters to nobody.
+// MaxCountedRedemptions is how many redemptions of a ref are stored and counted one by one if
+// neither it nor an ancestor has a limit. They are distinguished so that a repeated redemption is
+// not counted twice, which matters only with a limit.
 const MaxCountedRedemptions = 1000
 
-// CheckRedemption says whether one more redemption fits the limits of g and of
-// those above it that have one: what is minted from a ref uses that one up too.
-// known says that this redemption id was counted before: it is free.
+// CheckRedemption returns nil if one more redemption is within the limits of g and of the ancestors
+// with a limit (above): a redemption counts for these too. known means that this redemption id was
+// counted before: it is free.
 func CheckRedemption(g *Grant, above []*Grant, known bool) *fault.Error {
 	switch {
 	case known:

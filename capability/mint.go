@@ -14,7 +14,7 @@ import (
 	"github.com/mooring-rpc/mooring/internal/humantime"
 )
 
-// Bounds of what a minted ref carries.
+// Bounds of a minted ref's fields.
 const (
 	maxLabel   = 256 // bytes
 	maxActor   = 256 // bytes
@@ -24,31 +24,31 @@ const (
 	maxMessageID = 200 // bytes
 )
 
-// DefaultOwnerActor is the actor of an owner ref whose maker named none.
+// DefaultOwnerActor is the actor of an owner ref that was created without one.
 const DefaultOwnerActor = "owner"
 
-// MintRequest is what a ref is asked to be. Zero fields take the parent's own:
-// its methods, expiry, first cursor, limit, message and actor. MintOwner looks at
-// ID, Hash, Expires, Seal, Label and Actor alone.
+// MintRequest describes a ref to be minted. Zero fields take the parent's value: methods, expiry,
+// first visible cursor, limit, message and actor. MintOwner uses only ID, Hash, Expires, Seal,
+// Label and Actor.
 type MintRequest struct {
 	ID      string // for the parent's target, or the new session for MintOwner
 	Hash    [32]byte
 	Rights  Rights   // required by Mint
 	Methods []string // not an empty list
 	Expires int64    // Unix ms; not past, by the database's clock
-	// Lifetime goes before Expires: ms from when the ref is minted.
+	// Lifetime takes precedence over Expires: ms from the time of minting.
 	Lifetime       uint64
 	VisibleFrom    uint64
 	MaxRedemptions uint32
-	Message        string // one message alone
-	Seal           []byte // Ed25519 public key, with an id that says so; what is shared from a sealed ref has one
+	Message        string // only this message
+	Seal           []byte // Ed25519 public key; the id must be a sealed one. Required if the parent is sealed
 	Label          string
 	Actor          string
 }
 
-// Mint makes the grant that m asks for, from parent and within it. epoch is the
-// session's present one, now the database's clock, or, of a ref that is there, when it was made. Whether parent may share at
-// all is Check's to say. Errors: BadArgument for a malformed wish, Widening for
+// Mint returns the grant that m asks for, within parent. epoch is the session's present one; now
+// the database's clock or, for an existing ref, its time of creation, Unix ms. It does not check
+// whether parent may share; see Check. Errors: BadArgument for a malformed request, Widening for
 // one beyond the parent.
 func Mint(parent *Grant, m MintRequest, epoch uint64, now int64) (*Grant, *fault.Error) {
 	if Target(m.ID) != parent.Target {
@@ -82,10 +82,10 @@ func Mint(parent *Grant, m MintRequest, epoch uint64, now int64) (*Grant, *fault
 	return g, nil
 }
 
-// maxLifetime bounds what a ref may live, in ms.
+// maxLifetime bounds a ref's lifetime, in ms.
 const maxLifetime = 1 << 53
 
-// expiry is when a ref is to expire that is minted now; 0 if nothing is said.
+// expiry returns the expiry of a ref minted now; 0 if m has none.
 func (m *MintRequest) expiry(now int64) (int64, *fault.Error) {
 	switch {
 	case m.Lifetime > maxLifetime:
@@ -99,9 +99,8 @@ func (m *MintRequest) expiry(now int64) (int64, *fault.Error) {
 	return m.Expires, nil
 }
 
-// CheckSameMint is nil if there, the row of a ref, is what minting g makes, whatever
-// has become of it since: then minting it again changes nothing. The error is
-// AlreadyExists.
+// CheckSameMint returns nil if there, the row of a ref, is the result of minting g, whatever has
+// happened to it since: then minting it again changes nothing. The error is AlreadyExists.
 func CheckSameMint(there, g *Grant) *fault.Error {
 	was := *there
 	was.Created, was.Epoch, was.Redemptions, was.Revoked, was.Cut, was.RevokedBy = g.Created, g.Epoch, 0, 0, 0, ""
@@ -112,12 +111,11 @@ func CheckSameMint(there, g *Grant) *fault.Error {
 	return fault.AlreadyExists.With("there is a ref with this id already")
 }
 
-// MintOwner makes the owner ref of a new session from the space ref that creates
-// it: all session rights, no epoch, not longer than the space ref itself. It is
-// bound to no key, not below a sealed space ref either: such a one keeps what is
-// there from whoever steals its text, and this ref, whose secret the key's holder
-// makes where the session is made, is good for that session alone.
-// Errors as for Mint, MissingRight if space may not create.
+// MintOwner returns the owner ref's grant of a new session, from the space ref that creates it: all
+// session rights, no epoch, and no later expiry than the space ref's. It is bound to no key, also
+// below a sealed space ref: a seal protects existing sessions against a thief of the space ref's
+// text, and this ref, whose secret the key's holder creates together with the session, is for that
+// session alone. Errors as for Mint, and MissingRight if space has no create right.
 func MintOwner(space *Grant, m MintRequest, now int64) (*Grant, *fault.Error) {
 	target := Target(m.ID)
 	if !IsSession(target) {
@@ -137,9 +135,9 @@ func MintOwner(space *Grant, m MintRequest, now int64) (*Grant, *fault.Error) {
 	return g, nil
 }
 
-// CheckWithin says whether child is within parent in every dimension, nil if it is:
-// target, rights, append's methods, epoch, expiry, first visible cursor,
-// message, redemptions, seal, actor; and it is no owner ref. The error is Widening.
+// CheckWithin returns nil if child is within parent in every dimension: target, rights, append's
+// methods, epoch, expiry, first visible cursor, message, redemptions, seal, actor; and it is no
+// owner ref. The error is Widening.
 func CheckWithin(parent, child *Grant) *fault.Error {
 	switch {
 	case child.Parent != parent.ID || child.Target != parent.Target:
@@ -164,7 +162,7 @@ func CheckWithin(parent, child *Grant) *fault.Error {
 	return checkLimitsWithin(parent, child)
 }
 
-// checkLimitsWithin are the limits that hold between a space ref and an owner ref too.
+// checkLimitsWithin checks the limits that apply between a space ref and an owner ref too.
 func checkLimitsWithin(parent, child *Grant) *fault.Error {
 	switch {
 	case parent.Expires != 0 && (child.Expires == 0 || child.Expires > parent.Expires):
@@ -175,7 +173,7 @@ func checkLimitsWithin(parent, child *Grant) *fault.Error {
 	return nil
 }
 
-// checkMinted says whether what a ref was asked to carry is well formed.
+// checkMinted checks that a minted ref's fields are well formed.
 func checkMinted(g *Grant) *fault.Error {
 	all := SessionRights
 	if IsSpace(g.Target) {
@@ -213,7 +211,7 @@ func checkMinted(g *Grant) *fault.Error {
 	return nil
 }
 
-// isUnder says whether path is root or below it; everything is below "".
+// isUnder reports whether path is root or below it; every path is below "".
 func isUnder(path, root string) bool {
 	return root == "" || path == root || strings.HasPrefix(path, root+"/")
 }

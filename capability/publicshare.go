@@ -1,41 +1,39 @@
 package capability
 
-// Public shares: a session that anybody who has an id may see. The id is no ref's:
-// it stands in URLs, and says which ref it is good for.
+// Public shares: sessions that anyone with an id may see. The id is not a ref's: it is part of
+// URLs, and selects the ref to act under.
 
 import "time"
 
-// PublicShare is the row of a public share. Nobody holds its refs' secrets: whoever
-// has found the row acts under Reader, and whoever has shown the secret of a ref
-// minted from Share writes.
+// PublicShare is the row of a public share. Nobody has its refs' secrets: a reader who knows the id
+// acts under Reader, and a writer shows the secret of a ref minted from Share.
 type PublicShare struct {
 	ID      string // random, and part of URLs: A-Z a-z 0-9 _ -
 	Session string
-	Owner   string // the ref id that the session was made with
-	Share   string // the ref id that everything under the share is minted from: revoked, the share is over
-	Reader  string // the ref id of its readers
+	Owner   string // id of the owner ref that the session was created with
+	Share   string // id of the ref that everything under the share is minted from: revoking it ends the share
+	Reader  string // id of the readers' ref
 	Created int64  // Unix ms
 }
 
-// ShareRequest says who asks for a public share. A client that did not hear the
-// answer asks again: the same request, within a short time, is for the same share.
-// Any other is for a share of its own.
+// ShareRequest identifies a request for a public share. A client without an answer retries: the
+// same request, within DedupeWindow, gets the same share. Any other request gets its own.
 type ShareRequest struct {
-	Space        string        // in which its session is, or will be
-	Fingerprint  [32]byte      // digest of all that makes it the same request
-	DedupeWindow time.Duration // since the first of them, by the database's clock
+	Space        string        // of the session
+	Fingerprint  [32]byte      // digest of everything that makes two requests the same
+	DedupeWindow time.Duration // from the first of them, by the database's clock
 }
 
-// ShareRefusal is something that a share lacks: it was synced and could not be stored.
+// ShareRefusal is a key that a share lacks: it was synced and could not be stored.
 type ShareRefusal struct {
-	Key string // "" where it is not known what was lost
+	Key string // "" if unknown
 	Why string
 	At  int64 // Unix ms
 }
 
-// Valid says whether the share is there, or can still be made: neither of its refs
-// is dead. A ref that grants does not have is one that is about to be minted, or was
-// when its maker crashed. epoch and now are as for Check.
+// Valid reports whether the share exists or can still be made: neither of its refs is dead. A ref
+// that grants does not have is about to be minted, or its maker crashed before. epoch and now are
+// as for Check.
 func (p *PublicShare) Valid(grants map[string]*Grant, epoch uint64, now int64) bool {
 	for _, id := range []string{p.Share, p.Reader} {
 		if g := grants[id]; g != nil && Check(g, epoch, now, 0, "") != nil {
@@ -45,7 +43,7 @@ func (p *PublicShare) Valid(grants map[string]*Grant, epoch uint64, now int64) b
 	return true
 }
 
-// Live is Valid for a share that has been made.
+// Live is Valid for a share whose refs are minted.
 func (p *PublicShare) Live(grants map[string]*Grant, epoch uint64, now int64) bool {
 	return grants[p.Share] != nil && grants[p.Reader] != nil && p.Valid(grants, epoch, now)
 }

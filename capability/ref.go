@@ -1,11 +1,11 @@
 package capability
 
-// Sturdy refs as people and files hold them:
+// Sturdy refs in the form that people and files have:
 //
 //	mooring://HOST[:PORT][,HOST…][/PREFIX]/ID#SECRET
 //
-// and moorings:// over TLS. The text is a bearer secret: only Text gives it,
-// everything else that prints a Ref leaves the secret out.
+// and moorings:// over TLS. The text is a bearer secret: only Text returns it, all other formatting
+// of a Ref leaves the secret out.
 
 import (
 	"encoding/json"
@@ -17,8 +17,8 @@ import (
 	"github.com/mooring-rpc/mooring/internal/loopback"
 )
 
-// Ref is a sturdy ref with the places it is served at. A Ref without ID and
-// Secret is an address alone (ParseAddress).
+// Ref is a sturdy ref with the addresses of its servers. A Ref without ID and Secret is only an
+// address (ParseAddress).
 type Ref struct {
 	TLS    bool
 	Hosts  []string // HOST:PORT each, IPv6 in brackets; tried in turn
@@ -27,7 +27,7 @@ type Ref struct {
 	Secret Secret
 }
 
-// New makes a new ref for target at r's address, as a client does, offline.
+// New returns a new ref for target at r's address. It needs no server.
 func (r Ref) New(target string) Ref {
 	s := NewSecret()
 	return r.With(DeriveID(target, s), s)
@@ -39,21 +39,21 @@ func (r Ref) NewSealed(target string) Ref {
 	return r.With(DeriveSealedID(target, s), s)
 }
 
-// With is r's address with another id and secret.
+// With returns r with another id and secret.
 func (r Ref) With(id string, s Secret) Ref {
 	r.Hosts = append([]string(nil), r.Hosts...)
 	r.ID, r.Secret = id, s
 	return r
 }
 
-// Target is the session or space the ref is for; "" for an address alone.
+// Target returns the session or space the ref is for; "" for an address.
 func (r Ref) Target() string { return Target(r.ID) }
 
-// Text is the ref's whole text, secret and all. Whoever has it has the
-// capability: it goes to files of mode 0600 and to the one who asked for it.
+// Text returns the ref's whole text, including the secret. Its holder has the capability: write it
+// only to files of mode 0600 and to the user who asked for it.
 func (r Ref) Text() string { return r.public() + "#" + r.Secret.RevealText() }
 
-// Address is the text without id and secret: mooring://HOST[,HOST…][/PREFIX].
+// Address returns the text without id and secret: mooring://HOST[,HOST…][/PREFIX].
 func (r Ref) Address() string {
 	var b strings.Builder
 	b.WriteString("mooring")
@@ -74,10 +74,10 @@ func (r Ref) Address() string {
 	return b.String()
 }
 
-// public is the text but for the secret.
+// public returns the text without the secret.
 func (r Ref) public() string { return r.Address() + "/" + r.ID }
 
-// URLs are the WebSocket endpoints to dial, one a host, in order.
+// URLs returns the WebSocket endpoints to dial, one for each host, in order.
 func (r Ref) URLs() []string {
 	scheme, path := "ws://", "/capnp"
 	if r.TLS {
@@ -93,8 +93,8 @@ func (r Ref) URLs() []string {
 	return urls
 }
 
-// ClearTextHost is the first host that would get the secret in clear over a
-// network: one that is not loopback, without TLS. "" if there is none.
+// ClearTextHost returns the first host that would get the secret unencrypted over a network: one
+// that is not loopback, without TLS. "" if there is none.
 func (r Ref) ClearTextHost() string {
 	if r.TLS {
 		return ""
@@ -107,8 +107,8 @@ func (r Ref) ClearTextHost() string {
 	return ""
 }
 
-// CheckPlaintext refuses (Plaintext) a ref whose secret would go out in clear to
-// any host but loopback, unless allowed. Clients ask before they dial.
+// CheckPlaintext returns a Plaintext fault if the secret would be sent unencrypted to any host
+// except loopback, unless allowed. Clients call it before they dial.
 func (r Ref) CheckPlaintext(allowed bool) error {
 	if h := r.ClearTextHost(); h != "" && !allowed {
 		return fault.Plaintext.With("this would send a secret in clear to %s: use a moorings:// ref, or say that plain text is allowed", h)
@@ -116,7 +116,7 @@ func (r Ref) CheckPlaintext(allowed bool) error {
 	return nil
 }
 
-// String is the text with a placeholder for the secret, as are all the forms below.
+// String returns the text with a placeholder for the secret, like all methods below.
 func (r Ref) String() string {
 	if r.ID == "" {
 		return r.Address()
@@ -124,17 +124,17 @@ func (r Ref) String() string {
 	return r.public() + "#" + redacted
 }
 
-// GoString is String.
+// GoString returns String.
 func (r Ref) GoString() string { return r.String() }
 
 // Format prints String for every verb.
 func (r Ref) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte(r.String())) }
 
-// LogValue is String.
+// LogValue returns String.
 func (r Ref) LogValue() slog.Value { return slog.StringValue(r.String()) }
 
-// MarshalText gives String, which ParseRef refuses: a ref is stored by its Text.
+// MarshalText returns String, which ParseRef refuses: a ref is stored by its Text.
 func (r Ref) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
 
-// MarshalJSON gives String, which ParseRef refuses: a ref is stored by its Text.
+// MarshalJSON returns String, which ParseRef refuses: a ref is stored by its Text.
 func (r Ref) MarshalJSON() ([]byte, error) { return json.Marshal(r.String()) }

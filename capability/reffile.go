@@ -1,6 +1,6 @@
 package capability
 
-// Refs in files: the text on one line, for its owner's eyes alone.
+// Refs in files: the text on one line, readable by the file's owner only.
 
 import (
 	"errors"
@@ -12,8 +12,8 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 )
 
-// ReadRefFile reads the ref whose text is in a file, with or without white space
-// around it. The error is BadRefText, and repeats nothing of the text.
+// ReadRefFile reads the ref whose text is in a file, with or without surrounding white space. The
+// error is BadRefText, and repeats nothing of the text.
 func ReadRefFile(name string) (Ref, error) {
 	text, err := os.ReadFile(name)
 	if err != nil {
@@ -22,8 +22,8 @@ func ReadRefFile(name string) (Ref, error) {
 	return ParseRef(strings.TrimSpace(string(text)))
 }
 
-// WriteRefFile writes a ref's text to a file that only its owner can read, in the
-// place of what was there: whole, or not at all.
+// WriteRefFile writes a ref's text to a file that only its owner can read, atomically replacing an
+// existing file.
 func WriteRefFile(name string, ref Ref) (err error) {
 	defer func() {
 		if err != nil {
@@ -34,7 +34,7 @@ func WriteRefFile(name string, ref Ref) (err error) {
 		return fault.BadRefText.With("an address alone, or a ref without a secret, is of no use in a file")
 	}
 	if to, err := filepath.EvalSymlinks(name); err == nil {
-		name = to // the file is replaced, and not the link
+		name = to // replaces the link's target, not the link
 	}
 	f, err := os.CreateTemp(filepath.Dir(name), "."+filepath.Base(name)+".*") // mode 0600
 	if err != nil {
@@ -48,7 +48,7 @@ func WriteRefFile(name string, ref Ref) (err error) {
 		err = os.Rename(f.Name(), name)
 	}
 	if err != nil {
-		_ = os.Remove(f.Name()) // nothing more can be done about it
+		_ = os.Remove(f.Name()) // best effort
 	}
 	return err
 }

@@ -1,9 +1,8 @@
 package capability
 
-// Ids of refs: TARGET "." TAIL. The id carries its session's or space's id, so
-// that a server knows where to look before it knows the ref. A tail made by a
-// client is marked "o" and derived from the secret, or "k" if the ref is sealed;
-// one made by a server is "s" and a ULID.
+// Ids of refs: TARGET "." TAIL. The id includes its session's or space's id, so that a server finds
+// the session before the ref. The tail of a client's ref is "o", or "k" if the ref is sealed, and a
+// digest of the secret; the tail of a server's ref is "s" and a ULID.
 
 import (
 	"crypto/sha256"
@@ -15,35 +14,35 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 )
 
-// Prefixes of the ids that refs are for; a ULID follows.
+// Prefixes of the ids of targets; a ULID follows.
 const (
 	SessionPrefix = "ses_"
 	SpacePrefix   = "spc_"
 )
 
-// Marks of a ref id's tail.
+// The first character of a tail: the origin of the ref.
 const (
 	clientMark = 'o'
 	sealedMark = 'k'
 	serverMark = 's'
 )
 
-const derivedBytes = 16 // of the digest, in an offline id
+const derivedBytes = 16 // of the digest, in a client's id
 
 var base32Lower = base32.NewEncoding("abcdefghijklmnopqrstuvwxyz234567").WithPadding(base32.NoPadding)
 
-// IsSession says whether id is a well-formed session id.
+// IsSession reports whether id is a well-formed session id.
 func IsSession(id string) bool { return isPrefixedULID(id, SessionPrefix) }
 
-// IsSpace says whether id is a well-formed space id.
+// IsSpace reports whether id is a well-formed space id.
 func IsSpace(id string) bool { return isPrefixedULID(id, SpacePrefix) }
 
-// DeriveID is the id of the ref that a client makes for target (a session or
-// space id) with secret s: anyone who has both can check that they fit.
+// DeriveID returns the id of the ref that a client makes for target (a session or space id) with
+// secret s: with both, the id can be verified.
 func DeriveID(target string, s Secret) string { return derive(clientMark, target, s) }
 
-// DeriveSealedID is DeriveID for a ref that is bound to a key: its holder must
-// see from the text that redeeming it takes a proof.
+// DeriveSealedID is DeriveID for a ref that is bound to a key: its text must show that redeeming it
+// needs a proof.
 func DeriveSealedID(target string, s Secret) string { return derive(sealedMark, target, s) }
 
 func derive(mark byte, target string, s Secret) string {
@@ -57,19 +56,19 @@ func derive(mark byte, target string, s Secret) string {
 	return target + "." + string(mark) + base32Lower.EncodeToString(h.Sum(nil)[:derivedBytes])
 }
 
-// ServerID is the id of a ref that a server makes for target.
+// ServerID returns the id of a ref that a server makes for target.
 func ServerID(target string, u ulid.ULID) string {
 	return target + "." + string(serverMark) + u.String()
 }
 
-// FixedID is ServerID for the one ref that servers keep for target to some end:
-// whichever of them makes it, they agree on its name.
+// FixedID is ServerID for a single ref that servers keep for target for one purpose (end): all
+// servers compute the same id.
 func FixedID(target, end string) string {
 	sum := sha256.Sum256([]byte("mooring fixed ref id v1\x00" + target + "\x00" + end))
 	return ServerID(target, ulid.ULID(sum[:len(ulid.ULID{})]))
 }
 
-// Target is the session or space a ref id is for; "" if the id is not well formed.
+// Target returns the session or space a ref id is for; "" if the id is not well formed.
 func Target(id string) string {
 	target, tail, _ := strings.Cut(id, ".")
 	if tail == "" || !IsSession(target) && !IsSpace(target) {
@@ -91,15 +90,14 @@ func Target(id string) string {
 	return target
 }
 
-// ClientMade says whether a well-formed ref id is marked as made by a client.
+// ClientMade reports whether a well-formed ref id is of a client's ref.
 func ClientMade(id string) bool {
 	return originMark(id) == clientMark || originMark(id) == sealedMark
 }
 
-// CheckClientMade is nil for the id of a ref that a client may have made. Ids marked as
-// a server's are for servers alone: some of them have an end that can be guessed
-// (FixedID), and whoever took one first would be what a server takes for its own.
-// The error is BadArgument.
+// CheckClientMade returns nil for an id that a client may mint. Ids of servers' refs are reserved:
+// some have a predictable tail (FixedID), and a client that minted one first would replace the
+// server's own ref. The error is BadArgument.
 func CheckClientMade(id string) *fault.Error {
 	if ClientMade(id) {
 		return nil
@@ -107,10 +105,10 @@ func CheckClientMade(id string) *fault.Error {
 	return fault.BadArgument.With("the new ref's id is not one that a client makes: derive it from the ref's secret")
 }
 
-// Sealed says whether a well-formed ref id is that of a ref bound to a key.
+// Sealed reports whether a well-formed ref id is that of a ref bound to a key.
 func Sealed(id string) bool { return originMark(id) == sealedMark }
 
-// originMark is a ref id's mark; 0 if the id is not well formed.
+// originMark returns the first character of a ref id's tail; 0 if the id is not well formed.
 func originMark(id string) byte {
 	t := Target(id)
 	if t == "" {
@@ -119,7 +117,7 @@ func originMark(id string) byte {
 	return id[len(t)+1]
 }
 
-// DerivedFrom says whether id is the one derived from its own target and secret s.
+// DerivedFrom reports whether id is the one derived from its own target and secret s.
 func DerivedFrom(id string, s Secret) bool {
 	return ClientMade(id) && !s.IsZero() && derive(originMark(id), Target(id), s) == id
 }

@@ -1,7 +1,7 @@
 package capability
 
-// Reading a sturdy ref's text. No error repeats any part of what was read, for
-// it may be a secret in the wrong place.
+// Parsing of a sturdy ref's text. No error repeats any part of the text, since it may be a secret
+// in the wrong position.
 
 import (
 	"net"
@@ -12,7 +12,7 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 )
 
-// DefaultPort is a server's port where a ref names none.
+// DefaultPort is a server's port where a ref has none.
 const DefaultPort = "7600"
 
 // Bounds of a ref's text.
@@ -22,8 +22,8 @@ const (
 	maxPrefix  = 256
 )
 
-// ParseRef reads a sturdy ref's text. Hosts come out with their ports. The
-// error is BadRefText, says what is wrong, and repeats nothing of the text.
+// ParseRef parses a sturdy ref's text. The resulting hosts have ports. The error is BadRefText,
+// describes the flaw, and repeats nothing of the text.
 func ParseRef(text string) (Ref, error) {
 	if len(text) > maxRefText {
 		return Ref{}, fault.BadRefText.With("the ref is longer than %d bytes", maxRefText)
@@ -59,9 +59,9 @@ func ParseRef(text string) (Ref, error) {
 	return r, nil
 }
 
-// ParseAddress reads where a server is, without id and secret, as --advertise
-// takes it: mooring(s)://HOST[:PORT][,HOST…][/PREFIX], or the same with http(s)
-// or ws(s) and their ports. The error is BadRefText.
+// ParseAddress parses the address of a server, without id and secret, as --advertise takes it:
+// mooring(s)://HOST[:PORT][,HOST…][/PREFIX], or the same with http(s) or ws(s) and their ports. The
+// error is BadRefText.
 func ParseAddress(text string) (Ref, error) {
 	if len(text) > maxRefText {
 		return Ref{}, fault.BadRefText.With("the address is longer than %d bytes", maxRefText)
@@ -120,7 +120,7 @@ func parseHosts(list, port string) ([]string, error) {
 	return hosts, nil
 }
 
-// parseHost gives HOST:PORT in one spelling.
+// parseHost returns HOST:PORT in its canonical spelling.
 func parseHost(text, port string) (string, bool) {
 	host := text
 	if inner, ok := strings.CutPrefix(text, "["); ok {
@@ -154,7 +154,7 @@ func parseHost(text, port string) (string, bool) {
 	return net.JoinHostPort(host, port), true
 }
 
-// hostName says whether s can be a DNS name or an IPv4 address.
+// hostName reports whether s can be a DNS name or an IPv4 address.
 func hostName(s string) bool {
 	if len(s) > 253 {
 		return false

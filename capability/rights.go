@@ -1,6 +1,6 @@
 package capability
 
-// Rights and how they are written.
+// Rights and their text forms.
 
 import (
 	"encoding/json"
@@ -9,10 +9,10 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 )
 
-// Rights is a set of things a ref may allow.
+// Rights is a set of rights, one bit each.
 type Rights uint8
 
-// Rights on a session, then those on a space alone.
+// The rights on a session, then the ones on a space alone.
 const (
 	Read Rights = 1 << iota
 	Append
@@ -22,7 +22,7 @@ const (
 	List
 )
 
-// SessionRights is all a session ref can carry, SpaceRights all a space ref can.
+// SessionRights are all rights of a session ref, SpaceRights all rights of a space ref.
 const (
 	SessionRights = Read | Append | Share | Revoke
 	SpaceRights   = Share | Revoke | Create | List
@@ -31,10 +31,10 @@ const (
 // rightNames are in the order of the bits.
 var rightNames = [...]string{"read", "append", "share", "revoke", "create", "list"}
 
-// Has says whether r has every right in need.
+// Has reports whether r has every right in need.
 func (r Rights) Has(need Rights) bool { return r&need == need }
 
-// Names are the rights' names, in a fixed order.
+// Names returns the rights' names, in the order of the bits.
 func (r Rights) Names() []string {
 	names := []string{}
 	for i, n := range rightNames {
@@ -45,7 +45,7 @@ func (r Rights) Names() []string {
 	return names
 }
 
-// String is the names with commas, as ParseRights takes them; "none" for none.
+// String returns the names with commas, as ParseRights takes them; "none" for none.
 func (r Rights) String() string {
 	if names := r.Names(); len(names) > 0 {
 		return strings.Join(names, ",")
@@ -53,12 +53,11 @@ func (r Rights) String() string {
 	return "none"
 }
 
-// ParseRights reads names with commas: "read,append". At least one; the error
-// is BadArgument.
+// ParseRights parses names with commas: "read,append". At least one; the error is BadArgument.
 func ParseRights(text string) (Rights, error) { return RightsNamed(strings.Split(text, ",")) }
 
-// RightsNamed is the set of the rights named; at least one, blanks around a name
-// are passed over. The error is BadArgument.
+// RightsNamed returns the set of the named rights; at least one. Spaces around a name are ignored.
+// The error is BadArgument.
 func RightsNamed(names []string) (Rights, error) {
 	var set Rights
 next:
@@ -78,10 +77,10 @@ next:
 	return set, nil
 }
 
-// MarshalJSON is the list of names.
+// MarshalJSON returns the list of names.
 func (r Rights) MarshalJSON() ([]byte, error) { return json.Marshal(r.Names()) }
 
-// UnmarshalJSON reads a list of names; the error is BadArgument.
+// UnmarshalJSON parses a list of names; the error is BadArgument.
 func (r *Rights) UnmarshalJSON(data []byte) error {
 	var names []string
 	if err := json.Unmarshal(data, &names); err != nil {

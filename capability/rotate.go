@@ -1,13 +1,12 @@
 package capability
 
-// Rotation: a new ref takes another one's place.
+// Rotation: a new ref replaces another.
 
 import "github.com/mooring-rpc/mooring/fault"
 
-// Rotate makes the grant that takes old's place: the same in everything but id,
-// secret and how often it was redeemed. What was minted from old is minted from
-// it from then on, and old alone is revoked, with the new one's id as who did it.
-// Whether old may be rotated at all is its caller's to say. The error is BadArgument.
+// Rotate returns the grant that replaces old: equal except for id, secret and redemptions. The
+// children of old become the new ref's, and old alone is revoked, with the new id as RevokedBy. The
+// caller has checked that old may be rotated. The error is BadArgument.
 func Rotate(old *Grant, id string, hash [32]byte, now int64) (*Grant, *fault.Error) {
 	if Target(id) != old.Target {
 		return nil, fault.BadArgument.With("the new ref's id is not one for %s", old.Target)
@@ -21,8 +20,8 @@ func Rotate(old *Grant, id string, hash [32]byte, now int64) (*Grant, *fault.Err
 	return &g, nil
 }
 
-// AlreadyRotated says whether old was rotated to the ref id with this hash, whose row
-// is now; then asking for it again changes nothing.
+// AlreadyRotated reports whether old was rotated to the ref id with this hash, whose row is now;
+// then a repetition changes nothing.
 func AlreadyRotated(old, now *Grant, id string, hash [32]byte) bool {
 	return old != nil && now != nil && old.Revoked != 0 && old.RevokedBy == id && now.ID == id && now.Hash == hash && now.Target == old.Target
 }

@@ -1,18 +1,16 @@
 package capability
 
-// Seals: a ref may be bound to an Ed25519 key. Its text alone is then worth
-// nothing, since redeeming it takes a signature that only the key's holder can
-// make:
+// Seals: a ref may be bound to an Ed25519 key. Its text alone is then useless, since redeeming it
+// needs a signature by the private key:
 //
 //	client → challenge()                              → server: a nonce, for this connection, once
 //	client → restore(ref, redemption, proof of nonce) → server: the capability
 //
-// What is signed names the audience too: the HOST:PORT that the client dialled,
-// which the server must know as its own. Without that, a hostile server could
-// hand the nonce of the real one to whoever comes to it with a ref, and use the
-// signature there; it is what WebAuthn's origin is for. On the way to the right
-// HOST:PORT somebody could still stand in between, as with every secret that is
-// sent there: that is what TLS is for.
+// The signature covers the audience too: the HOST:PORT that the client dialled, which the server
+// must know as its own. Otherwise a hostile server could pass the nonce of the real one to a client
+// that presents a ref to it, and use the signature there; WebAuthn's origin serves the same
+// purpose. An attacker between the client and the right HOST:PORT is not excluded, as for every
+// secret that is sent there: that needs TLS.
 
 import (
 	"crypto/ed25519"
@@ -25,19 +23,18 @@ import (
 // NonceBytes is the length of a challenge's nonce.
 const NonceBytes = 32
 
-// proofDomain keeps these signatures apart from all others made with the key.
+// proofDomain separates these signatures from all others made with the key.
 const proofDomain = "mooring sealed ref v1"
 
-// Proof shows that whoever redeems a sealed ref has its private key. The zero
-// Proof is none.
+// Proof proves possession of a sealed ref's private key. The zero Proof is none.
 type Proof struct {
 	Nonce     []byte // of a challenge
 	Audience  string // HOST:PORT as the client dialled it
 	Signature []byte // over ProofText
 }
 
-// ProofText is what is signed: each part behind its length, so that no two
-// tuples have one text.
+// ProofText returns the text to sign: each part after its length, so that different tuples have
+// different texts.
 func ProofText(nonce []byte, audience, refID, redemption string) []byte {
 	parts := [...]string{proofDomain, string(nonce), audience, refID, redemption}
 	n := 0
@@ -52,15 +49,14 @@ func ProofText(nonce []byte, audience, refID, redemption string) []byte {
 	return text
 }
 
-// Prove answers a challenge for redeeming a ref at audience.
+// Prove returns the proof for a challenge, to redeem a ref at audience.
 func Prove(key ed25519.PrivateKey, nonce []byte, audience, refID, redemption string) Proof {
 	return Proof{Nonce: nonce, Audience: audience,
 		Signature: ed25519.Sign(key, ProofText(nonce, audience, refID, redemption))}
 }
 
-// CheckProof says whether p is the answer to its own nonce of whoever has the
-// private key of seal, nil if so; the error is Sealed. That the nonce is fresh
-// and the audience right is for the caller to know.
+// CheckProof returns nil if p is signed with the private key of seal, over p's own nonce and
+// audience; the error is Sealed. The caller checks that the nonce is fresh and the audience right.
 func CheckProof(seal []byte, p Proof, refID, redemption string) *fault.Error {
 	switch {
 	case len(p.Signature) == 0:
@@ -71,16 +67,16 @@ func CheckProof(seal []byte, p Proof, refID, redemption string) *fault.Error {
 	return nil
 }
 
-// ParseSealKey takes the text of a public key: 43 characters of base64url,
-// unpadded. The error is BadArgument.
+// ParseSealKey parses the text of a public key: 43 characters of base64url, unpadded. The error is
+// BadArgument.
 func ParseSealKey(text string) (ed25519.PublicKey, error) {
 	length := base64.RawURLEncoding.EncodedLen(ed25519.PublicKeySize)
 	b, err := base64.RawURLEncoding.Strict().DecodeString(text)
-	if err != nil || len(b) != ed25519.PublicKeySize || len(text) != length { // line ends are passed over
+	if err != nil || len(b) != ed25519.PublicKeySize || len(text) != length { // the decoder ignores line ends
 		return nil, fault.BadArgument.With("a seal key is the %d characters that mooring key prints", length)
 	}
 	return b, nil
 }
 
-// SealKeyText is the text that ParseSealKey takes.
+// SealKeyText returns the text that ParseSealKey takes.
 func SealKeyText(key ed25519.PublicKey) string { return base64.RawURLEncoding.EncodeToString(key) }

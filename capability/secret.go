@@ -1,8 +1,7 @@
 package capability
 
-// Secrets: 256 bits that are never printed by accident. A Secret goes through
-// every fmt verb, slog, and JSON as a placeholder; only Reveal and Ref.Text
-// give it away.
+// Secrets: 256 bits that are never printed by accident. A Secret is formatted by every fmt verb,
+// slog, and JSON as a placeholder; only Reveal, RevealText and Ref.Text return it.
 
 import (
 	"crypto/hmac"
@@ -22,27 +21,25 @@ const (
 	secretText  = 43
 )
 
-// redacted stands in for a secret wherever one would be printed.
+// redacted replaces a secret wherever one would be printed.
 const redacted = "…"
 
-// Secret is the secret half of a sturdy ref, or of an outbox. It is immutable
-// and copied freely; the zero Secret is none. The bytes stand behind two
-// pointers so that fmt prints an address and not them even where it cannot call
-// our methods (an unexported field of somebody's struct): through one pointer it
-// looks, for a verb that does not fit. Compare with Equal, not ==.
+// Secret is the secret half of a sturdy ref, or of an outbox. It is immutable and copied freely;
+// the zero Secret is none. The bytes are behind two pointers so that fmt prints an address and not
+// them even where it cannot call methods (an unexported field of another struct): it follows one
+// pointer, for a verb that does not fit. Compare with Equal, not ==.
 type Secret struct{ at **[SecretBytes]byte }
 
 func secretOf(b *[SecretBytes]byte) Secret { return Secret{&b} }
 
-// NewSecret makes a secret from the system's randomness.
+// NewSecret returns a secret from the system's randomness.
 func NewSecret() Secret {
 	var b [SecretBytes]byte
 	_, _ = rand.Read(b[:]) // never fails: it ends the process instead
 	return secretOf(&b)
 }
 
-// SecretFrom takes the 32 bytes of a secret, as a wire carries them. The error
-// is BadRefText.
+// SecretFrom returns the secret with these 32 bytes, as on the wire. The error is BadRefText.
 func SecretFrom(bytes []byte) (Secret, error) {
 	if len(bytes) != SecretBytes {
 		return Secret{}, fault.BadRefText.With("a secret has %d bytes, not %d", SecretBytes, len(bytes))
@@ -50,8 +47,8 @@ func SecretFrom(bytes []byte) (Secret, error) {
 	return secretOf((*[SecretBytes]byte)(append([]byte(nil), bytes...))), nil
 }
 
-// ParseSecret takes a secret's text: 43 characters of base64url, unpadded. The
-// error is BadRefText and never repeats the text.
+// ParseSecret parses a secret's text: 43 characters of base64url, unpadded. The error is BadRefText
+// and never repeats the text.
 func ParseSecret(text string) (Secret, error) {
 	if len(text) != secretText {
 		return Secret{}, fault.BadRefText.With("the secret has %d characters, not %d: was the ref cut off?", len(text), secretText)
@@ -63,7 +60,7 @@ func ParseSecret(text string) (Secret, error) {
 	return secretOf((*[SecretBytes]byte)(b)), nil
 }
 
-// Reveal gives a copy of the bytes; nil for the zero Secret.
+// Reveal returns a copy of the bytes; nil for the zero Secret.
 func (s Secret) Reveal() []byte {
 	if s.IsZero() {
 		return nil
@@ -71,7 +68,7 @@ func (s Secret) Reveal() []byte {
 	return append([]byte(nil), (*s.at)[:]...)
 }
 
-// RevealText gives the text that ParseSecret takes; "" for the zero Secret.
+// RevealText returns the text that ParseSecret takes; "" for the zero Secret.
 func (s Secret) RevealText() string {
 	if s.IsZero() {
 		return ""
@@ -79,9 +76,9 @@ func (s Secret) RevealText() string {
 	return base64.RawURLEncoding.EncodeToString((*s.at)[:])
 }
 
-// StreamSecret is what an outbox with this secret shows where it opens its stream of
-// a session: HMAC-SHA256 of the session's id under the outbox's secret. The session's
-// server, which is shown it, cannot speak for the outbox anywhere else.
+// StreamSecret returns the secret that an outbox with this secret shows when it opens its stream of
+// a session: HMAC-SHA256 of the session's id under the outbox's secret. The session's server, which
+// sees it, cannot act as the outbox anywhere else.
 func (s Secret) StreamSecret(session string) Secret {
 	mac := hmac.New(sha256.New, s.Reveal())
 	mac.Write([]byte("mooring stream secret v1\x00"))
@@ -89,13 +86,13 @@ func (s Secret) StreamSecret(session string) Secret {
 	return secretOf((*[SecretBytes]byte)(mac.Sum(nil)))
 }
 
-// IsZero says whether there is no secret.
+// IsZero reports whether there is no secret.
 func (s Secret) IsZero() bool { return s.at == nil }
 
-// Hash is the secret's SHA-256: what the server keeps.
+// Hash returns the secret's SHA-256, which the server stores.
 func (s Secret) Hash() [32]byte { return sha256.Sum256(s.Reveal()) }
 
-// HashText is the hash as ops carry it: base64url, unpadded.
+// HashText returns the hash as ops carry it: base64url, unpadded.
 func (s Secret) HashText() string {
 	h := s.Hash()
 	return base64.RawURLEncoding.EncodeToString(h[:])
@@ -109,20 +106,20 @@ func (s Secret) Equal(t Secret) bool {
 	return subtle.ConstantTimeCompare((*s.at)[:], (*t.at)[:]) == 1
 }
 
-// String is a placeholder, as are all the forms below.
+// String returns a placeholder, like all methods below.
 func (s Secret) String() string { return redacted }
 
-// GoString is a placeholder.
+// GoString returns a placeholder.
 func (s Secret) GoString() string { return redacted }
 
 // Format prints a placeholder for every verb.
 func (s Secret) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte(redacted)) }
 
-// LogValue is a placeholder.
+// LogValue returns a placeholder.
 func (s Secret) LogValue() slog.Value { return slog.StringValue(redacted) }
 
-// MarshalText gives a placeholder, which no one can parse back.
+// MarshalText returns a placeholder, which cannot be parsed.
 func (s Secret) MarshalText() ([]byte, error) { return []byte(redacted), nil }
 
-// MarshalJSON gives a placeholder, which no one can parse back.
+// MarshalJSON returns a placeholder, which cannot be parsed.
 func (s Secret) MarshalJSON() ([]byte, error) { return []byte(`"` + redacted + `"`), nil }

@@ -1,9 +1,9 @@
 package session
 
-// The applier: what the ledger's rules ask of a session for one submission.
-// It authorizes on rows read under lock, runs the op over the view, and writes
-// the event. One rule stands here and nowhere else: an op of a stream takes back
-// the interruption of that stream's own turns, and an event of its own says so.
+// The applier: a session's implementation of ledger.Effects for one submission. It authorizes on
+// rows read under lock, runs the op over the view, and writes the event. One rule is implemented
+// only here: an op of a stream ends the interruption of that stream's own turns, and an event of
+// its own records it.
 
 import (
 	"cmp"
@@ -21,25 +21,25 @@ type applier struct {
 	cfg        *Config
 	sub        *Submission
 	outbox     string            // the proven outbox's stream; "" for a direct call
-	op         *ledger.Intent    // the op in hand; nil for a direct call
-	grant      *capability.Grant // what it acts under, once authorized
-	authorized bool              // some op was authorized: a sign of the stream's life
-	renewed    bool              // which has renewed its turns
+	op         *ledger.Intent    // the current op; nil for a direct call
+	grant      *capability.Grant // the grant that authorized the op; nil before
+	authorized bool              // some op was authorized: the stream is alive
+	renewed    bool              // its turns' leases were renewed for that
 	args       argReader
 }
 
-// changeResult is what every op answers at least.
+// changeResult is the minimal result of an op.
 type changeResult struct {
 	Cursor    uint64 `json:"cursor"`              // of its event, or the session's if there is none
-	Unchanged bool   `json:"unchanged,omitempty"` // it was so already, and no event was made
+	Unchanged bool   `json:"unchanged,omitempty"` // the state was the same already, and no event was made
 }
 
 func (r changeResult) cursor() uint64 { return r.Cursor }
 
-// result is an op's result; as JSON it is what references read.
+// result is an op's result; references read its JSON form.
 type result interface{ cursor() uint64 }
 
-// encode is what encoding/json would make of it.
+// encode returns the same JSON as encoding/json.
 func (r changeResult) encode() []byte {
 	b := append(make([]byte, 0, 32), `{"cursor":`...)
 	b = strconv.AppendUint(b, r.Cursor, 10)
@@ -54,8 +54,8 @@ func (a *applier) unchanged() changeResult {
 	return changeResult{Cursor: a.s.row.Cursor, Unchanged: true}
 }
 
-// Cursor is the session's, with what this batch has done so far; 0 for who may
-// make sessions and has no part in this one, which is there already.
+// Cursor is the session's, this batch included; 0 if the ref may create sessions but has no
+// authority over this one, which exists already.
 func (a *applier) Cursor() uint64 {
 	if a.sub.Space != "" && !a.refAlive() {
 		return 0
@@ -63,22 +63,22 @@ func (a *applier) Cursor() uint64 {
 	return a.s.row.Cursor
 }
 
-// refAlive says whether the submission's ref is alive in the session.
+// refAlive reports whether the submission's ref is alive in the session.
 func (a *applier) refAlive() bool { return a.authorizeRef(method{}, "", false) == nil }
 
-// Savepoint is a place that RollbackTo takes the view back to.
+// Savepoint returns a savepoint for RollbackTo.
 func (a *applier) Savepoint() any { return a.v.savepoint() }
 
-// RollbackTo takes back everything since m.
+// RollbackTo undoes all changes since m.
 func (a *applier) RollbackTo(m any) {
 	a.v.rollback(m.(savepoint))
 	a.renewed = false
 }
 
-// Authorize says why the submission's ref may not do op. The first that it may do is
-// a sign of the stream's life.
+// Authorize returns the reason to deny op to the submission's ref. The first authorized op renews
+// the leases of the stream's turns.
 func (a *applier) Authorize(op *ledger.Intent) *fault.Error {
-	m := methods[op.Method] // of a void, or of no method at all: the ref must be alive
+	m := methods[op.Method] // zero for a void and for an unknown method: the ref must be alive
 	making := op.Method == MethodCreate || op.Method == MethodFork
 	if making || a.sub.Space != "" && a.s.row.Life == Absent {
 		return a.authorizeSpace()
@@ -87,11 +87,11 @@ func (a *applier) Authorize(op *ledger.Intent) *fault.Error {
 		return err
 	}
 	a.authorized = true
-	return a.renewLeases() // before the op's event, which goes on with the stream's turns
+	return a.renewLeases() // before the op's event, which may continue the stream's turns
 }
 
-// authorizeSpace authorizes by the space's ref: for create and fork, and for what
-// comes when they have not applied.
+// authorizeSpace authorizes by the space's ref: create and fork, and later ops if these have not
+// applied.
 func (a *applier) authorizeSpace() *fault.Error {
 	if !capability.IsSpace(capability.Target(a.sub.Space)) {
 		return fault.MissingRight.With("sessions are made through their space: ask it for the session first")
@@ -135,10 +135,10 @@ func (a *applier) authorizeRef(m method, name string, aborts bool) *fault.Error 
 	return nil
 }
 
-// ActingRef is the ref that an object acts under in a session: its own (ref), for
-// one that was restored. One that a space ref's create gave (space not "") acts
-// as the owner ref it names only for the stream whose create made the session:
-// naming an owner ref is not holding it. stream is one the object has opened.
+// ActingRef returns the ref that an object acts under in a session: its own (ref) if it was
+// restored. An object from a space ref's create (space not "") acts as the owner ref it names only
+// for the stream whose create made the session: naming an owner ref is not holding it. stream is a
+// stream that the object has opened.
 func ActingRef(row *Row, ref, space, stream string) (id string, ok bool) {
 	if space != "" && (stream == "" || row.Creator != stream) {
 		return "", false
@@ -146,12 +146,13 @@ func ActingRef(row *Row, ref, space, stream string) (id string, ok bool) {
 	return ref, true
 }
 
-// abortsTurn says whether op is a finalize as aborted, which revoke allows too, if it is no more than that.
+// abortsTurn reports whether op is a finalize with status aborted, which the revoke right permits
+// too, if it does nothing else.
 func abortsTurn(op *ledger.Intent) bool {
 	return op.Method == MethodFinalize && argText(op, "status") == "aborted"
 }
 
-// Apply does op, whose arguments are all values.
+// Apply applies op, whose arguments are all values.
 func (a *applier) Apply(op *ledger.Intent) (uint64, []byte, *fault.Error) {
 	do, err := a.args.decodeOp(op, a.cfg.Limits)
 	if err != nil {
@@ -168,7 +169,7 @@ func (a *applier) Apply(op *ledger.Intent) (uint64, []byte, *fault.Error) {
 	return r.cursor(), encode(r), nil
 }
 
-// requireLive says whether there is a session to do anything with.
+// requireLive returns an error unless the session is live.
 func (a *applier) requireLive() *fault.Error {
 	switch a.s.row.Life {
 	case Absent:
@@ -184,11 +185,11 @@ func (a *applier) emit(name, key string, schema uint32, payload []byte) *Event {
 	return a.emitWithSum(name, key, schema, payload, SumOf(payload))
 }
 
-// emitWithSum is emit where the payload's hash is known.
+// emitWithSum is emit with the payload's hash.
 func (a *applier) emitWithSum(name, key string, schema uint32, payload []byte, sum Hash) *Event {
 	e := slabAlloc(&a.s.eventSlab)
 	*e = Event{Method: name, Key: key, Schema: schema, Payload: payload, Sum: sum, Ref: a.grant.ID, Outbox: OutboxOf(a.outbox),
-		Actor: cmp.Or(a.grant.Actor, capability.DefaultOwnerActor)} // a space's root ref names nobody
+		Actor: cmp.Or(a.grant.Actor, capability.DefaultOwnerActor)} // a space's root ref has no actor
 	if a.op != nil {
 		e.Op, e.Batch = a.op.OpID, a.op.BatchID
 	}
@@ -196,8 +197,8 @@ func (a *applier) emitWithSum(name, key string, schema uint32, payload []byte, s
 	return e
 }
 
-// emit puts e, of which method to batch are set, and Sum where it is known, at the
-// end of the session's log.
+// emit appends e to the session's log. The caller sets the fields from Method to Batch, and Sum if
+// it is known.
 func (v *view) emit(s *sessionView, e *Event) {
 	row := &s.row
 	v.journal = append(v.journal, journalEntry{event: true, s: s, head: row.Head, updated: row.Updated})
@@ -216,8 +217,8 @@ func (v *view) emit(s *sessionView, e *Event) {
 
 func (a *applier) leaseEnd() int64 { return a.v.now + a.cfg.Lease.Milliseconds() }
 
-// renewLeases gives the stream's open turns a new lease, as any op does, and takes back
-// an interruption: each turn's own event says so, to whomever sees the turn.
+// renewLeases renews the leases of the stream's open turns, as any op does, and ends interruptions:
+// each turn's own event says so, to every reader who may see the turn.
 func (a *applier) renewLeases() *fault.Error {
 	if a.renewed || a.outbox == "" || a.s.row.Life != Live {
 		return nil
@@ -235,14 +236,14 @@ func (a *applier) renewLeases() *fault.Error {
 	return nil
 }
 
-// renewLease gives one open turn of the stream a new lease.
+// renewLease renews the lease of one open turn of the stream.
 func (a *applier) renewLease(t *Turn) {
 	next, end := *t, a.leaseEnd()
 	if t.Status == Interrupted {
 		next.Status, _ = t.Status.Next(StepResume)
 		a.v.emit(a.s, &Event{Method: MethodResumed, Key: MessageKey(t.Message), Schema: 1, Payload: emptyPayload})
 	} else if end-t.Lease < a.cfg.Lease.Milliseconds()/10 {
-		return // not worth a row: the lease is nearly new
+		return // the lease is nearly new: not worth a write
 	}
 	next.Lease = end
 	a.v.setTurn(a.s, next)

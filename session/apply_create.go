@@ -10,7 +10,7 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 )
 
-// createResult is what create answers, and fork the rest too.
+// createResult is the result of create; fork sets all fields.
 type createResult struct {
 	changeResult
 	Session string `json:"session"`
@@ -28,7 +28,7 @@ func (o *opCreate) apply(a *applier) (result, *fault.Error) {
 	return createResult{changeResult: a.changed(), Session: a.s.row.ID, Ref: o.ref}, nil
 }
 
-// mintOwner checks that the session can be made and gives its owner's grant.
+// mintOwner checks that the session can be created and returns its owner's grant.
 func (o *opCreate) mintOwner(a *applier) (*capability.Grant, *fault.Error) {
 	switch a.s.row.Life {
 	case Live:
@@ -54,17 +54,17 @@ func (o *opCreate) mintOwner(a *applier) (*capability.Grant, *fault.Error) {
 	return capability.MintOwner(a.grant, capability.MintRequest{ID: o.ref, Hash: o.hash, Label: o.label, Actor: o.actor}, a.v.now)
 }
 
-// externalID is what the session would have to itself.
+// externalID returns the external id that must be free for the session.
 func (o *opCreate) externalID(a *applier) ExternalID {
 	return ExternalID{Space: a.grant.Target, SpaceRef: a.grant.ID, ID: o.external}
 }
 
-// payload is the first event's, but for what a fork adds.
+// payload returns the first event's payload, without fork's additions.
 func (o *opCreate) payload(owner *capability.Grant) createPayload {
 	return createPayload{External: o.external, Ref: owner.ID, Label: owner.Label, Actor: owner.Actor, Order: o.order.String()}
 }
 
-// createSession brings the session to life with its first event.
+// createSession makes the session live with its first event.
 func (o *opCreate) createSession(a *applier, method string, owner *capability.Grant, payload []byte) *Event {
 	row := a.v.changeRow(a.s)
 	row.Life, row.Space, row.External = Live, a.grant.Target, o.external
@@ -78,9 +78,9 @@ func (o *opCreate) createSession(a *applier, method string, owner *capability.Gr
 	return ev
 }
 
-// A fork is a session that begins with the entries that another had at a
-// cursor, as far as the ref it is read through shows them. Open turns come as
-// the plain messages and parts that they are at that moment; grants stay behind.
+// apply makes a session that begins with the entries that another had at a cursor, as far as the
+// ref it is read through shows them. Open turns are copied as plain messages and parts in their
+// current state; grants are not copied.
 func (o *opFork) apply(a *applier) (result, *fault.Error) {
 	owner, err := o.mintOwner(a)
 	if err != nil {
@@ -103,7 +103,7 @@ func (o *opFork) apply(a *applier) (result, *fault.Error) {
 	}
 	p := o.payload(owner)
 	p.Source, p.At = o.source, at
-	slices.SortFunc(entries, func(a, b Entry) int { return CompareEntries(&a, &b) }) // which is that of the fork's event
+	slices.SortFunc(entries, func(a, b Entry) int { return CompareEntries(&a, &b) }) // the order of the fork's event
 	kept := entries[:0]
 	for _, e := range entries {
 		if ShowsEntry(via, &e) {
@@ -126,7 +126,7 @@ func (o *opFork) apply(a *applier) (result, *fault.Error) {
 	return createResult{changeResult: a.changed(), Session: a.s.row.ID, Ref: o.ref, Source: o.source, At: at}, nil
 }
 
-// forkSource is the source and the ref it is read through, which the submission must hold.
+// forkSource returns the source and the ref it is read through, which the submission must hold.
 func (o *opFork) forkSource(a *applier) (*sessionView, *capability.Grant, *fault.Error) {
 	if !slices.Contains(a.sub.PassedRefs, o.via) || capability.Target(o.via) != o.source {
 		return nil, nil, fault.UnknownRef.With("the source's live session must be passed along with the batch, under the ref that via names")
@@ -153,13 +153,13 @@ func (o *opFork) forkSource(a *applier) (*sessionView, *capability.Grant, *fault
 	return source, via, nil
 }
 
-// sourceEntries are the source's entries as of cursor at, and the hash of the event there.
+// sourceEntries returns the source's entries as of cursor at, and the hash of the event there.
 func (o *opFork) sourceEntries(a *applier, source *sessionView, at uint64) (entries []Entry, head Hash, err *fault.Error) {
 	if at == source.row.Cursor {
 		entries, err = a.v.allEntries(source)
 		return entries, source.row.Head, err
 	}
-	if base := source.row.Base; base > 0 { // the state there is not kept
+	if base := source.row.Base; base > 0 { // the state as of the base is not kept
 		return nil, head, fault.CursorExpired.With("the source's log starts after cursor %d, so earlier states are gone: fork the present one", base).Pos(base + 1)
 	}
 	events, err := a.v.eventsUpTo(source, at)
@@ -179,7 +179,7 @@ func (o *opFork) sourceEntries(a *applier, source *sessionView, at uint64) (entr
 	return entries, head, nil
 }
 
-// emptyPayload is that of events that say all in their method and key.
+// emptyPayload is the payload of events that consist of their method and key.
 var emptyPayload = []byte("{}")
 
 func (o *opDelete) apply(a *applier) (result, *fault.Error) {
@@ -189,7 +189,7 @@ func (o *opDelete) apply(a *applier) (result, *fault.Error) {
 	a.emit(MethodDelete, "", 1, emptyPayload)
 	row := a.v.changeRow(a.s)
 	row.Life, row.AuthGen = Deleted, row.AuthGen+1
-	row.Bytes = int64(row.Cursor-row.Base) * EventCost // what goes are all payloads
+	row.Bytes = int64(row.Cursor-row.Base) * EventCost // all payloads are removed
 	a.v.discardPurges(a.s)
 	a.v.dropState(a.s)
 	a.audit(capability.AuditDelete, "")

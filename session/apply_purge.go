@@ -1,10 +1,9 @@
 package session
 
-// purge: every payload of a key leaves log and state, for good. The rows of the
-// log stay, and with them their hashes. Where the value stands inside another
-// event's payload, that one entry is taken out of it; the purge's own event says
-// what is left of each event that it touched, so that the whole log can still be
-// verified (verify.go). A turn stays as it is.
+// purge: every payload of a key is removed from log and state, for good. The rows of the log stay,
+// with their hashes. Where the value is embedded in another event's payload, only that entry is
+// removed from it; the purge's own event has the hash of the remainder of each event that it
+// touched, so that the whole log can still be verified (verify.go). The turn does not change.
 
 import (
 	"encoding/json"
@@ -15,29 +14,29 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 )
 
-// purgePayload is what a purge event holds.
+// purgePayload is the payload of a purge event.
 type purgePayload struct {
 	Key    string       `json:"key"`
 	Events []purgedNote `json:"events,omitempty"`
-	Salt   string       `json:"salt,omitempty"`   // applier.salt, where there are events
+	Salt   string       `json:"salt,omitempty"`   // applier.salt, if there are events
 	Hidden int          `json:"hidden,omitempty"` // events that the reader's ref does not show (scope.go); never in the log
 }
 
-// purgedNote is one event that a purge touched: Sum, in hex, is that of what is
-// left of its payload; "" says that nothing is.
+// purgedNote is one event that a purge touched: Sum, in hex, is the hash of its remaining payload;
+// "" means that nothing remains.
 type purgedNote struct {
 	Cursor uint64 `json:"cursor"`
 	Sum    string `json:"sum,omitempty"`
 }
 
-// purgeResult is what purge answers.
+// purgeResult is the result of purge.
 type purgeResult struct {
 	changeResult
-	Events int `json:"events"` // whose payload went, or changed
+	Events int `json:"events"` // whose payload was removed or changed
 }
 
-// HoldsPayload says whether an event is one that holds payloads of key, or, with other
-// keys' values inside its own payload, may.
+// HoldsPayload reports whether an event holds payloads of key, or may, embedded in its own payload
+// with other keys' values.
 func HoldsPayload(e *Event, key string) bool {
 	switch e.Method {
 	case MethodPut, MethodBegin, MethodAppendText:
@@ -48,8 +47,8 @@ func HoldsPayload(e *Event, key string) bool {
 	return e.Method == MethodFork
 }
 
-// FinalizeKey is the key of the finalize event that may hold a value of key: that of
-// its message; "" if none does.
+// FinalizeKey returns the key of the finalize events that may embed a value of key: that of its
+// message; "" if none may.
 func FinalizeKey(key string) string {
 	k, err := ParseKey(key)
 	if err != nil || k.Kind != KeyMessage && k.Kind != KeyPart {
@@ -96,13 +95,13 @@ func (o *opPurge) apply(a *applier) (result, *fault.Error) {
 	if slot.entry != nil {
 		a.v.drop(a.s, key)
 	}
-	a.v.changeRow(a.s).AuthGen++ // nobody goes on from what was read before
+	a.v.changeRow(a.s).AuthGen++ // invalidates what was read before
 	a.audit(capability.AuditPurge, key)
 	return purgeResult{a.changed(), len(touched)}, nil
 }
 
-// payloadEvents are the events that hold payloads of key: by cursor, what is left of
-// each one's payload without them, nil where nothing is.
+// payloadEvents returns the events that hold payloads of key: by cursor, each one's payload without
+// them, nil where nothing remains.
 func (a *applier) payloadEvents(key string) (map[uint64][]byte, *fault.Error) {
 	v, s := a.v, a.s
 	rows, err := v.loadBounded(&ReadSet{PayloadEvents: map[string]string{s.row.ID: key}})
@@ -112,7 +111,7 @@ func (a *applier) payloadEvents(key string) (map[uint64][]byte, *fault.Error) {
 	case err != nil:
 		return nil, err
 	}
-	v.countRead(int(min((s.before.Cursor-s.before.Base)*scanCost, uint64(v.readLimit)))) // the log is gone through
+	v.countRead(int(min((s.before.Cursor-s.before.Base)*scanCost, uint64(v.readLimit)))) // the log is scanned
 	touched := map[uint64][]byte{}
 	for _, e := range rows.PayloadEvents[s.row.ID] {
 		if left, purged := s.purged[e.Cursor]; purged {
@@ -135,7 +134,7 @@ func (a *applier) payloadEvents(key string) (map[uint64][]byte, *fault.Error) {
 	return touched, nil
 }
 
-// notePurged notes what is left of e without the payloads of key, if it has any.
+// notePurged adds to touched the remainder of e without the payloads of key, if it has any.
 func (a *applier) notePurged(touched map[uint64][]byte, e *Event, key string) *fault.Error {
 	if e.Method != MethodFork && e.Method != MethodFinalize {
 		touched[e.Cursor] = nil
@@ -151,9 +150,9 @@ func (a *applier) notePurged(touched map[uint64][]byte, e *Event, key string) *f
 	return nil
 }
 
-// stripEntry is a fork's or finalize's payload without the entry of key, and
-// whether it had one. A finalize gets another salt: with the one that it had, and all that
-// is left, guesses at what was purged could be tried by the event's hash.
+// stripEntry returns a fork's or finalize's payload without the entry of key, and whether it had
+// one. A finalize gets another salt: with the old one and the remainder, guesses at the purged
+// value could be tested by the event's hash.
 func stripEntry(e *Event, key, salt string) (left []byte, had bool, err error) {
 	if e.Method == MethodFork {
 		var p createPayload
@@ -174,9 +173,9 @@ func stripEntry(e *Event, key, salt string) (left []byte, had bool, err error) {
 	return encode(p), true, nil
 }
 
-// purge leaves of the payload of the event at cursor what is left. An event of
-// this group, which is written and published with its end, is replaced; one that
-// the database has is changed there.
+// purge replaces the payload of the event at cursor by left. An event of this group, which is
+// written and published at the group's end, is replaced in the view; a stored one is changed in the
+// database.
 func (v *view) purge(s *sessionView, cursor uint64, left []byte) {
 	v.groupBytes += len(left)
 	if cursor > s.before.Cursor {
@@ -204,8 +203,8 @@ func (v *view) purge(s *sessionView, cursor uint64, left []byte) {
 	s.purged[cursor] = left
 }
 
-// discardPurges takes back what the session's purges were to change in the database, where its
-// payloads go with the session: what they free is counted already.
+// discardPurges drops the session's pending purges of stored events, if all payloads are removed
+// with the session: the bytes they free are counted already.
 func (v *view) discardPurges(s *sessionView) {
 	purged := s.purged
 	v.journalUndo(func() { s.purged = purged })

@@ -28,9 +28,8 @@ func (o *opPut) apply(a *applier) (result, *fault.Error) {
 	return a.changed(), nil
 }
 
-// equal says whether e is what a key holds already. A part that has grown is
-// read whole only where the lengths leave it possible; one that is too much to
-// read is replaced.
+// equal reports whether a key holds e already. A part with deltas is read whole only if its length
+// permits equality; one that is too large to read is replaced.
 func (a *applier) equal(slot *entryState, e *Entry) (bool, *fault.Error) {
 	old := slot.entry
 	if old == nil || old.Schema != e.Schema || old.TextLen != e.TextLen {

@@ -1,14 +1,14 @@
 package session
 
-// share, revoke and bumpEpoch: changes of authority. They commit under the
-// session row's lock like every append, so that the cut is exact.
+// share, revoke and bumpEpoch: changes of authority. They commit under the session row's lock like
+// every append, so the cut is exact.
 
 import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
 )
 
-// sharePayload is what a share event holds: all of the new ref but its hash.
+// sharePayload is the payload of a share event: all of the new ref except its hash.
 type sharePayload struct {
 	Ref         string            `json:"ref"`
 	Parent      string            `json:"parent"`
@@ -24,7 +24,7 @@ type sharePayload struct {
 	Seal        string            `json:"seal,omitempty"`
 }
 
-// shareResult is what share answers.
+// shareResult is the result of share.
 type shareResult struct {
 	changeResult
 	Ref   string `json:"ref"`
@@ -66,12 +66,12 @@ func (o *opShare) apply(a *applier) (result, *fault.Error) {
 	return shareResult{a.changed(), g.ID, g.Epoch, g.Actor}, nil
 }
 
-// revokePayload is what a revoke event holds; its own cursor is the cut.
+// revokePayload is the payload of a revoke event; the event's cursor is the cut.
 type revokePayload struct {
 	Ref string `json:"ref"`
 }
 
-// cutResult is what revoke answers: nothing under that authority commits after Cut.
+// cutResult is the result of revoke: nothing under the revoked authority commits after Cut.
 type cutResult struct {
 	changeResult
 	Cut uint64 `json:"cut"`
@@ -109,12 +109,12 @@ func (o *opRevoke) apply(a *applier) (result, *fault.Error) {
 	return cutResult{a.changed(), ev.Cursor}, nil
 }
 
-// epochPayload is what a bumpEpoch event holds; its own cursor is the cut.
+// epochPayload is the payload of a bumpEpoch event; the event's cursor is the cut.
 type epochPayload struct {
 	Epoch uint64 `json:"epoch"`
 }
 
-// epochResult is what bumpEpoch answers.
+// epochResult is the result of bumpEpoch.
 type epochResult struct {
 	cutResult
 	Epoch uint64 `json:"epoch"`

@@ -43,14 +43,14 @@ func (t *Turn) status() TurnStatus {
 	return t.Status
 }
 
-// textResult is what appendText answers.
+// textResult is the result of appendText.
 type textResult struct {
 	changeResult
 	Length uint64 `json:"length"` // of the text now, in UTF-8 bytes
 }
 
-// A delta costs what it is long: only the part's head and its turn are read,
-// and only they and one event are written.
+// The cost of a delta is proportional to its length: it reads only the part's entry without payload
+// and its turn, and writes only these and one event.
 func (o *opAppendText) apply(a *applier) (result, *fault.Error) {
 	if err := a.requireLive(); err != nil {
 		return nil, err
@@ -84,7 +84,7 @@ func (o *opAppendText) apply(a *applier) (result, *fault.Error) {
 	case e.TextLen+uint64(len(o.text)) > uint64(a.cfg.Limits.TextBytes):
 		return nil, fault.TooLarge.With("the text of part %s would have %d bytes, the limit is %d: go on in another part", key, e.TextLen+uint64(len(o.text)), a.cfg.Limits.TextBytes)
 	}
-	if t.Orphan { // the stream's other ops did not
+	if t.Orphan { // other ops of the stream do not renew it
 		a.renewLease(t)
 	}
 	ev := a.emit(MethodAppendText, key, slot.entry.Schema, encode(deltaPayload{o.offset, o.text}))
@@ -92,7 +92,7 @@ func (o *opAppendText) apply(a *applier) (result, *fault.Error) {
 	return textResult{a.changed(), o.offset + uint64(len(o.text))}, nil
 }
 
-// finalResult is what finalize answers.
+// finalResult is the result of finalize.
 type finalResult struct {
 	changeResult
 	Status string `json:"status"`
@@ -144,14 +144,14 @@ func (o *opFinalize) apply(a *applier) (result, *fault.Error) {
 	return finalResult{a.changed(), o.status}, nil
 }
 
-// endsOnly says whether nothing is written but that the turn has ended.
+// endsOnly reports whether the op only ends the turn and changes no entry.
 func (o *opFinalize) endsOnly() bool {
 	return o.payload == nil && len(o.parts) == 0 && o.usage == nil && o.failure == nil && o.completed == 0
 }
 
-// entries are the message and those of its parts that the end of the turn
-// changes, as they will be, the message first, then by key. Each says since when
-// its value stands: what it goes on from, or this event if it was given whole.
+// entries returns the new values of the message and of the parts that the end of the turn changes,
+// the message first, then by key. The Since of each is that of the value it continues, or this
+// event's cursor if the value was given whole.
 func (o *opFinalize) entries(a *applier) ([]Entry, *fault.Error) {
 	now := a.s.row.Cursor + 1
 	message := Entry{Session: a.s.row.ID, Key: MessageKey(o.message), Since: now, Schema: o.schema, Payload: o.payload}
@@ -209,8 +209,8 @@ func (o *opFinalize) entries(a *applier) ([]Entry, *fault.Error) {
 	return entries, nil
 }
 
-// finalPart is one part at the end of the turn, and whether that differs from what
-// it was (old, nil if it was not there).
+// finalPart returns one part at the end of the turn, and whether it differs from old (nil if there
+// was none).
 func (o *opFinalize) finalPart(key string, old *Entry, given *terminalPart, at uint64) (e Entry, changed bool) {
 	grew := old != nil && old.LastAppend != 0
 	if given != nil {

@@ -1,7 +1,7 @@
 package session
 
-// Reading named arguments. Every value is JSON text; payloads stay byte for
-// byte what they are. The first thing wrong is kept and ends the reading.
+// Decoding of named arguments. Every value is JSON text; payloads stay byte for byte the same. The
+// first error is kept and ends the decoding.
 
 import (
 	"bytes"
@@ -27,19 +27,19 @@ const (
 	required = true
 )
 
-// argReader reads an intent's arguments. One that is still a reference reads as
-// the zero value, without an error.
+// argReader decodes an intent's arguments. An argument that is still a reference reads as the zero
+// value, without an error.
 type argReader struct {
 	in          *ledger.Intent
 	lim         Limits
-	jsonChecked bool // CheckIntent has found every argument to be JSON text
-	serverOp    bool // the op is the server's own: so may the ids be of the refs that it makes
+	jsonChecked bool // CheckIntent has verified that every argument is JSON text
+	serverOp    bool // the op is the server's own, which may use ids of server-made refs
 	known       []string
 	err         *fault.Error
-	put         opPut // the op that most are
+	put         opPut // reused for put, the most frequent op
 }
 
-// read begins with an intent; what r has for another is given up.
+// read starts decoding an intent; values from the previous one become invalid.
 func (r *argReader) read(in *ledger.Intent, lim Limits) {
 	r.in, r.lim, r.known, r.err = in, lim, r.known[:0], nil
 }
@@ -50,7 +50,7 @@ func (r *argReader) fail(err *fault.Error) {
 	}
 }
 
-// finish is the first error, or one for an argument that the method does not have.
+// finish returns the first error, or one for an argument that the method does not have.
 func (r *argReader) finish() *fault.Error {
 	for _, a := range r.in.Args {
 		if !slices.Contains(r.known, a.Name) {
@@ -65,7 +65,7 @@ func (r *argReader) finish() *fault.Error {
 	return r.err
 }
 
-// unresolved says whether an argument is still a reference, or absent.
+// unresolved reports whether an argument is still a reference, or absent.
 func (r *argReader) unresolved(name string) bool {
 	for _, a := range r.in.Args {
 		if a.Name == name {
@@ -75,7 +75,7 @@ func (r *argReader) unresolved(name string) bool {
 	return true
 }
 
-// raw is an argument's JSON text; nil where it is absent, null or a reference.
+// raw returns an argument's JSON text; nil where it is absent, null or a reference.
 func (r *argReader) raw(name string, must bool) []byte {
 	r.known = append(r.known, name)
 	for i := range r.in.Args {
@@ -104,9 +104,9 @@ func (r *argReader) raw(name string, must bool) []byte {
 	return nil
 }
 
-// text reads a string without control characters, of at most LabelBytes. Nor has it
-// U+FFFD, which is what half a surrogate pair, or anything else that could not be
-// read, has become: two names that differ there would be one.
+// text decodes a string without control characters, of at most LabelBytes. U+FFFD is refused too:
+// half a surrogate pair, or anything else unreadable, becomes one, and two names that differ there
+// would be equal.
 func (r *argReader) text(name string, must bool) string {
 	s := r.stringArg(name, must)
 	if len(s) > r.lim.LabelBytes {
@@ -137,8 +137,7 @@ func (r *argReader) stringArg(name string, must bool) string {
 	return s
 }
 
-// stringOf is the string that raw, which is JSON text, holds. Most are as they
-// stand between their quotes.
+// stringOf decodes raw, JSON text of a string. Most strings need no unescaping.
 func stringOf(raw []byte) (s string, ok bool) {
 	text := bytes.TrimSpace(raw)
 	switch {
@@ -150,7 +149,7 @@ func stringOf(raw []byte) (s string, ok bool) {
 	return ledger.Unquote(text), true
 }
 
-// textChunk reads a text that continues another: any string of whole characters.
+// textChunk decodes a text that continues another: any string of whole characters.
 func (r *argReader) textChunk(name string) string {
 	raw := r.raw(name, required)
 	if raw == nil {
@@ -167,7 +166,7 @@ func (r *argReader) textChunk(name string) string {
 	return s
 }
 
-// loneSurrogate says whether JSON text holds a \uD800 … \uDFFF escape without its other half.
+// loneSurrogate reports whether JSON text has a \uD800 … \uDFFF escape without its other half.
 func loneSurrogate(raw []byte) bool {
 	unit := func(i int) (uint64, bool) {
 		if i+6 > len(raw) || raw[i] != '\\' || raw[i+1] != 'u' {
@@ -199,10 +198,10 @@ func loneSurrogate(raw []byte) bool {
 	return false
 }
 
-// maxNames is how many names a list of them has at most.
+// maxNames is the maximum length of a list of names.
 const maxNames = 64
 
-// names reads a list of names, up to the first that is none.
+// names decodes a list of names, up to the first invalid one.
 func (r *argReader) names(name string, must bool) []string {
 	raw := r.raw(name, must)
 	if raw == nil {
@@ -240,7 +239,7 @@ func (r *argReader) key(name string) Key {
 	return k
 }
 
-// keyText reads a key, and gives its text too.
+// keyText decodes a key, and returns its text too.
 func (r *argReader) keyText(name string) (Key, string) {
 	s := r.stringArg(name, required)
 	if r.err != nil || r.unresolved(name) {
@@ -253,7 +252,7 @@ func (r *argReader) keyText(name string) (Key, string) {
 	return k, s
 }
 
-// refID reads the id of a ref, of whatever target.
+// refID decodes the id of a ref, of any target.
 func (r *argReader) refID(name string) string {
 	s := r.text(name, required)
 	if r.err == nil && !r.unresolved(name) && capability.Target(s) == "" {
@@ -262,7 +261,7 @@ func (r *argReader) refID(name string) string {
 	return s
 }
 
-// newRef reads the id of a ref that is to be made.
+// newRef decodes the id of a ref to be minted.
 func (r *argReader) newRef(name string) string {
 	s := r.refID(name)
 	if r.err == nil && !r.unresolved(name) && !r.serverOp {
@@ -286,7 +285,7 @@ func (r *argReader) hash(name string) (h Hash) {
 	return Hash(b)
 }
 
-// eventHash is an event's hash, in hexadecimal as events are shown; nil if it is not there.
+// eventHash decodes an event's hash, in hexadecimal as events are shown; nil if absent.
 func (r *argReader) eventHash(name string) []byte {
 	text := r.text(name, optional)
 	if text == "" {
@@ -299,7 +298,7 @@ func (r *argReader) eventHash(name string) []byte {
 	return h[:]
 }
 
-// sealKey is an optional public key.
+// sealKey decodes an optional public key.
 func (r *argReader) sealKey(name string) []byte {
 	text := r.text(name, optional)
 	if text == "" {
@@ -312,7 +311,7 @@ func (r *argReader) sealKey(name string) []byte {
 	return key
 }
 
-// number reads a whole number that every JSON reader keeps exactly.
+// number decodes a whole number that every JSON implementation represents exactly.
 func (r *argReader) number(name string, must bool) (n uint64, set bool) {
 	raw := r.raw(name, must)
 	if raw == nil {
@@ -337,7 +336,7 @@ func (r *argReader) schema(name string) uint32 {
 	return uint32(n)
 }
 
-// object reads a payload: a JSON object, kept byte for byte.
+// object decodes a payload: a JSON object, kept byte for byte.
 func (r *argReader) object(name string, must bool) []byte {
 	raw := r.raw(name, must)
 	if raw != nil && !isObject(raw) {
@@ -352,8 +351,7 @@ func isObject(raw []byte) bool {
 	return len(t) > 0 && t[0] == '{'
 }
 
-// parts reads finalize's list of {id, payload, schema_version}, up to the first
-// that is none.
+// parts decodes finalize's list of {id, payload, schema_version}, up to the first invalid one.
 func (r *argReader) parts(name string) []terminalPart {
 	raw := r.raw(name, optional)
 	if raw == nil {
@@ -385,7 +383,7 @@ func (r *argReader) parts(name string) []terminalPart {
 	return parts
 }
 
-// part reads an element of the list of parts; not ok is one that is none.
+// part decodes an element of the list of parts.
 func (r *argReader) part(name string, e gjson.Result) (p terminalPart, ok bool) {
 	p.schema, ok = 1, e.IsObject()
 	if !ok {
@@ -416,7 +414,7 @@ func (r *argReader) part(name string, e gjson.Result) (p terminalPart, ok bool) 
 	return p, r.err == nil
 }
 
-// digest is over all arguments, whatever their order.
+// digest returns a digest of all arguments, independent of their order.
 func (r *argReader) digest() Hash {
 	args := slices.Clone(r.in.Args)
 	slices.SortFunc(args, func(a, b ledger.Arg) int { return strings.Compare(a.Name, b.Name) })

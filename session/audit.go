@@ -1,8 +1,7 @@
 package session
 
-// What a submission leaves in the audit, and what is counted of it: changes of
-// authority and refusals become rows of its own transaction; uses are given to
-// the caller, who counts them when the transaction has committed.
+// Audit rows and usage counts of a submission: changes of authority and refusals become rows in its
+// own transaction; uses are returned, for the caller to count after the commit.
 
 import (
 	"github.com/mooring-rpc/mooring/capability"
@@ -10,11 +9,11 @@ import (
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
-// maxDenialRows is how many refusals of a batch get a row each; further ones
-// share one for each reason. A dead ref's holder may send for ever.
+// maxDenialRows is how many refusals of a batch get a row each; further ones share a row for each
+// reason. The holder of a dead ref may send any number.
 const maxDenialRows = 32
 
-// audit notes what was done to a capability by the op in hand.
+// audit adds a row for an act of the current op on a capability.
 func (a *applier) audit(act capability.AuditAct, subject string) {
 	row := a.auditRow(act, a.grant)
 	row.Subject = subject
@@ -24,7 +23,7 @@ func (a *applier) audit(act capability.AuditAct, subject string) {
 	a.v.audit = append(a.v.audit, row)
 }
 
-// auditRow is a row of now; under is the ref it is about, which may be nil.
+// auditRow returns a row with the current time; under is its ref, which may be nil.
 func (a *applier) auditRow(act capability.AuditAct, under *capability.Grant) *capability.AuditRow {
 	row := &capability.AuditRow{Target: a.s.row.ID, At: a.v.now, Act: act, Ref: a.sub.Ref, Cursor: a.s.row.Cursor, Peer: a.sub.Peer}
 	if under != nil {
@@ -33,16 +32,15 @@ func (a *applier) auditRow(act capability.AuditAct, under *capability.Grant) *ca
 	return row
 }
 
-// denials notes a batch's refusals for want of authority: a row each, and when
-// they are many, one for each reason with the first op it was for and how many
-// there were. It gives those that are counted alone, since their ref has had so
-// many rows already.
+// denials adds rows for a batch's refusals for lack of authority: a row each or, above
+// maxDenialRows, one for each reason with the first op and the count. It returns the rows to be
+// only counted, since their ref has reached its number of rows.
 func (a *applier) denials(b *ledger.Batch, rec *ledger.Record) (counted []*capability.AuditRow) {
 	var under *capability.Grant
 	if slot := a.v.grants[a.sub.Ref]; slot != nil && slot.grant != nil && slot.grant.Target == a.s.row.ID {
 		under = slot.grant
 	}
-	room := -1 // how many rows there may be; not asked yet
+	room := -1 // rows permitted; -1: DenialRows was not called yet
 	rows := 0
 	var rest map[fault.Code]*capability.AuditRow
 	for i := range rec.Outcomes {
@@ -70,20 +68,20 @@ func (a *applier) denials(b *ledger.Batch, rec *ledger.Record) (counted []*capab
 				rest = map[fault.Code]*capability.AuditRow{}
 			}
 			rest[o.Reason] = row
-			row.Subject = "" // of many methods, perhaps
+			row.Subject = "" // may be of many methods
 		}
 		if rows <= room || room > maxDenialRows {
 			a.v.audit = append(a.v.audit, row)
 			continue
 		}
-		row.Op, row.Cursor, row.At = "", 0, 0 // of many
+		row.Op, row.Cursor, row.At = "", 0, 0 // of many ops
 		counted = append(counted, row)
 	}
 	return counted
 }
 
-// methodName is a method's name where there is such a method: what a peer wrote
-// may be of any length, and no text.
+// methodName returns the name of an existing method: a peer's text may be of any length, and not
+// UTF-8.
 func methodName(name string) string {
 	if _, known := methods[name]; known || name == ledger.MethodVoid {
 		return name
@@ -91,8 +89,8 @@ func methodName(name string) string {
 	return ""
 }
 
-// rollBackRefused takes back what a direct call has done since before, notes its refusal if
-// it is for want of authority, and gives it.
+// rollBackRefused undoes a direct call's changes since before, audits its refusal if it is for lack
+// of authority, and returns it.
 func (a *applier) rollBackRefused(before savepoint, method string, err *fault.Error) *fault.Error {
 	a.v.rollback(before)
 	if !err.Code.Authority() {
@@ -108,8 +106,8 @@ func (a *applier) rollBackRefused(before savepoint, method string, err *fault.Er
 	return err
 }
 
-// uses are those of ops that have applied, by ref and method. A session is made
-// under the space's ref; all else is done under its own.
+// uses returns the uses by applied ops, by ref and method. A create or fork uses the space's ref;
+// all other ops their own.
 func (a *applier) uses(ops []ledger.Intent, applied func(i int) bool) (uses []Use) {
 next:
 	for i := range ops {

@@ -1,7 +1,7 @@
 package session
 
-// What a decided view becomes: the rows to write, in bulk and in a fixed order,
-// and the news for subscribers.
+// The changes of a decided view: the rows to write, in bulk and in a fixed order, and the published
+// events.
 
 import (
 	"maps"
@@ -11,7 +11,7 @@ import (
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
-// changes gathers everything that was decided; nil if there is nothing to write.
+// changes collects all decided changes; nil if there is nothing to write.
 func (v *view) changes() (*Changes, *Published) {
 	c := &Changes{Charges: v.charges(), Rotate: v.rotated, Revoke: v.revoked, Audit: v.audit}
 	p := &Published{}
@@ -74,7 +74,7 @@ func (s *sessionView) changes(c *Changes) {
 		case writeWhole:
 			c.Entries = append(c.Entries, slot.entry)
 		case writeInEvent:
-			slot.entry.Payload = nil // which is its event's: nobody reads the view any more
+			slot.entry.Payload = nil // it is the event's; the view is not read any more
 			c.Entries = append(c.Entries, slot.entry)
 		}
 	}
@@ -85,8 +85,8 @@ func (s *sessionView) changes(c *Changes) {
 	}
 }
 
-// streamChanges adds streams, their new records, and what is pruned: a record
-// both made and acknowledged in this group is not written at all.
+// streamChanges adds streams, their new records, and prunes: a record both made and acknowledged in
+// this group is not written at all.
 func (v *view) streamChanges(c *Changes) {
 	keys := slices.SortedFunc(maps.Keys(v.streams), compareStreams)
 	for _, key := range keys {

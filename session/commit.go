@@ -1,10 +1,10 @@
 package session
 
-// Commit: one transaction's worth of submissions, gathered from all
-// connections, decided one after the other on rows read under lock and written
-// at once. What one submission does the next one sees.
+// Commit: one transaction of submissions, gathered from all connections, decided one after the
+// other on rows read under lock and written at once. Each submission sees the effects of the ones
+// before it.
 //
-//	load what all need → each: admit → decide op by op → acknowledge → save
+//	load all rows → each: admit → decide op by op → acknowledge → save
 
 import (
 	"context"
@@ -15,15 +15,15 @@ import (
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
-// Commit decides subs in order inside tx and writes what they change; the
-// caller commits tx, and then, not before, hands out the answers and tells
-// subscribers what was published. An error means that nothing holds: the caller
-// rolls tx back and may try the submissions one by one. Refusals are no errors,
-// they are in the Answers, one for each submission. When the group has read and
-// written very much, what is left of it is Overloaded; never its first.
+// Commit decides subs in order inside tx and saves their changes; the caller commits tx, and only
+// then hands out the answers and sends the published events to subscribers. An error means that the
+// whole group is undecided: the caller rolls tx back and may retry the submissions one by one.
+// Refusals are no errors; they are in the Answers, one for each submission. When the group has read
+// and written more than one submission may read, its remaining submissions are Overloaded, never
+// the first.
 //
-// Commit keeps no state: it may be called from many goroutines with a tx each, and
-// again with another tx where the first one came to nothing.
+// Commit has no state: it may be called from many goroutines with a tx each, and again with another
+// tx after a failure.
 func Commit(ctx context.Context, tx Tx, subs []Submission, cfg Config) ([]Answer, *Published, error) {
 	v := newView(ctx, tx, cfg.Limits.readBytes())
 	if err := v.load(initialReadSet(subs), true); err != nil {
@@ -47,7 +47,7 @@ func Commit(ctx context.Context, tx Tx, subs []Submission, cfg Config) ([]Answer
 		if a.mayLearnCursor(&answers[i]) {
 			answers[i].Cursor = a.s.row.Cursor
 		}
-		v.journal = v.journal[:0] // what is through stays
+		v.journal = v.journal[:0] // changes of earlier submissions are final
 	}
 	changes, published := v.changes()
 	if changes != nil {
@@ -64,21 +64,21 @@ func newApplier(v *view, sub *Submission, cfg *Config) *applier {
 		args: argReader{jsonChecked: true, serverOp: sub.Direct != nil}}
 }
 
-// mayLearnCursor says whether the submission's ref may be told how far the session is:
-// one that is dead learns what was recorded for it, and nothing else.
+// mayLearnCursor reports whether the submission's ref may see the session's cursor: a dead ref sees
+// the outcomes recorded for it, and nothing else.
 func (a *applier) mayLearnCursor(answer *Answer) bool {
 	switch {
 	case a.sub.Ack:
-		return false // its answer has none
+		return false // its answer has no cursor
 	case a.sub.Direct != nil:
 		return answer.Err == nil
 	case a.sub.Space != "":
-		return a.refAlive() // the space's authority is none over the session
+		return a.refAlive() // the space's authority does not extend to the session
 	}
 	return a.grant != nil || a.refAlive()
 }
 
-// submit is one submission; its error is for the call as a whole.
+// submit decides one submission; the error refuses the call as a whole.
 func (a *applier) submit(out *Answer) *fault.Error {
 	if a.s.row.Forgotten {
 		return a.forgotten(out)
@@ -123,7 +123,8 @@ func (a *applier) submit(out *Answer) *fault.Error {
 	return st.pruneAcked(ledger.AckThrough(&st.row, b.AckedThrough, st.history.Record))
 }
 
-// atUnackedLimit says whether there is no room for the outcomes of b.
+// atUnackedLimit reports whether the outcomes of b would exceed the unacknowledged outcomes that
+// are kept.
 func (st *streamView) atUnackedLimit(b *ledger.Batch, most int) bool {
 	unacked := st.unacked(b)
 	if st.row.ReadOnlyRef != "" && unacked > 0 && unacked+uint64(len(b.Ops)) > MaxReadOnlyUnacked {
@@ -132,12 +133,12 @@ func (st *streamView) atUnackedLimit(b *ledger.Batch, most int) bool {
 	return unacked >= uint64(most)
 }
 
-// unacked is how many outcomes are not acknowledged, by b either.
+// unacked returns how many outcomes are not acknowledged, including by b.
 func (st *streamView) unacked(b *ledger.Batch) uint64 {
 	return st.row.LastSeq - max(st.row.AckedThrough, b.AckedThrough)
 }
 
-// decide runs a new batch.
+// decide decides a new batch.
 func (a *applier) decide(st *streamView, b *ledger.Batch) (rec *ledger.Record, denied []*capability.AuditRow, _ *fault.Error) {
 	before := a.v.savepoint()
 	rec, err := ledger.Decide(&st.row, b, st.history.Outcome, a.cfg.Limits.Limits, a)
@@ -148,15 +149,15 @@ func (a *applier) decide(st *streamView, b *ledger.Batch) (rec *ledger.Record, d
 	st.history.Add(rec)
 	st.records = append(st.records, rec)
 	denied = a.denials(b, rec)
-	if a.authorized { // what was undone has renewed nothing
+	if a.authorized { // a batch that was rolled back has renewed nothing
 		if err := a.renewLeases(); err != nil {
-			return nil, nil, err // of the store: the group ends
+			return nil, nil, err // the store failed: the group ends
 		}
 	}
 	return rec, denied, nil
 }
 
-// pruneAcked forgets what the client has stored, if it has acknowledged more.
+// pruneAcked drops the history that the client has acknowledged, if raised.
 func (st *streamView) pruneAcked(raised bool, err *fault.Error) *fault.Error {
 	if raised {
 		st.history.Prune(st.row.AckedThrough)
@@ -164,7 +165,7 @@ func (st *streamView) pruneAcked(raised bool, err *fault.Error) *fault.Error {
 	return err
 }
 
-// direct is what needs no outbox.
+// direct decides a submission without an outbox.
 func (a *applier) direct(out *Answer) *fault.Error {
 	d := a.sub.Direct
 	switch {
@@ -182,7 +183,7 @@ func (a *applier) direct(out *Answer) *fault.Error {
 	}
 	before := a.v.savepoint()
 	err := a.authorizeRef(methods[name], name, false)
-	switch { // what is refused here goes to no database
+	switch { // refusals here need no read of the database
 	case err != nil:
 	case name == MethodRevoke && capability.Target(d.Ref) == "":
 		err = fault.NotFound.With("this session has no such ref")
@@ -196,7 +197,7 @@ func (a *applier) direct(out *Answer) *fault.Error {
 	}
 	var r result
 	if err == nil {
-		a.outbox = "" // it speaks for no stream
+		a.outbox = "" // it belongs to no stream
 		err = a.inScope(do)
 	}
 	if err == nil {

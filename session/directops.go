@@ -1,6 +1,6 @@
 package session
 
-// Ops without an outbox: what can be said again without harm, by who keeps none.
+// Ops without an outbox: repeatable ops, for callers that keep none.
 
 import (
 	"slices"
@@ -10,18 +10,17 @@ import (
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
-// directMethods are the methods that need no ledger: the same again changes
-// nothing, or is refused.
+// directMethods are the methods that need no ledger: a repetition changes nothing, or is refused.
 var directMethods = []string{MethodCreate, MethodPut, MethodRemove}
 
-// applyDirectOps applies a batch's ops, all or none. The refusal is the first op's that
-// did not apply.
+// applyDirectOps applies a batch's ops, all or none. The refusal is that of the first op that did
+// not apply.
 func (a *applier) applyDirectOps(out *Answer) *fault.Error {
 	ops := a.sub.Batch.Ops
 	if err := a.checkDirectOps(); err != nil {
 		return err
 	}
-	a.outbox = "" // it speaks for no stream
+	a.outbox = "" // it belongs to no stream
 	if err := a.checkQuota(estimateGrowth(ops)); err != nil {
 		return err
 	}
@@ -40,7 +39,7 @@ func (a *applier) applyDirectOps(out *Answer) *fault.Error {
 	return nil
 }
 
-// checkDirectOps refuses what no authority could do.
+// checkDirectOps refuses ops that no authority permits.
 func (a *applier) checkDirectOps() *fault.Error {
 	ops, lim := a.sub.Batch.Ops, a.cfg.Limits
 	if len(ops) == 0 || len(ops) > lim.BatchOps {

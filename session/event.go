@@ -1,9 +1,8 @@
 package session
 
-// The log's events: their methods, what their payloads hold, and the hash
-// chain that binds them. An event's hash covers the one before it, every field
-// of its row and its payload's hash, so a payload can be purged later and the
-// chain still verifies (verify.go).
+// The log's events: their methods, their payloads, and the hash chain over them. An event's hash
+// covers the one before it, every field of its row and its payload's hash, so a payload can be
+// purged later and the chain still verifies (verify.go).
 
 import (
 	"crypto/sha256"
@@ -15,9 +14,8 @@ import (
 	"github.com/tidwall/gjson"
 )
 
-// The methods an event can have. All but the last three are those of the ops; a
-// rotation is a call without an op, and the system writes the last two itself, so
-// their Op, Batch, Outbox and Ref are "".
+// The methods of events. All but the last three are methods of ops; a rotation is a call without an
+// op, and the system writes the last two itself, so their Op, Batch, Outbox and Ref are "".
 const (
 	MethodCreate      = "create"
 	MethodFork        = "fork"
@@ -31,13 +29,13 @@ const (
 	MethodBumpEpoch   = "bumpEpoch"
 	MethodPurge       = "purge"
 	MethodDelete      = "delete"
-	MethodRotate      = "rotate"      // an owner's ref took another one's place; key ref/ID, of the new one
-	MethodInterrupted = "interrupted" // a turn's lease lapsed, or the server started; key message/ID
-	MethodResumed     = "resumed"     // its stream is back, with an op whose event, if it makes one, comes next; key message/ID
+	MethodRotate      = "rotate"      // an owner's ref was replaced by another; key ref/ID, of the new one
+	MethodInterrupted = "interrupted" // a turn's lease expired, or the server started; key message/ID
+	MethodResumed     = "resumed"     // its stream is active again, with an op whose event, if it makes one, comes next; key message/ID
 )
 
-// HashEvent computes the hash of an event over the hash before it (the zero Hash
-// for the first) and e's fields, e.Sum among them; e.Hash and e.Payload are not read.
+// HashEvent returns the hash of an event over the hash before it (the zero Hash for the first) and
+// e's fields, e.Sum among them; e.Hash and e.Payload are not read.
 func HashEvent(prev Hash, e *Event) Hash {
 	w := digest.New("mooring event v1")
 	w.Sum32(prev)
@@ -56,28 +54,28 @@ func HashEvent(prev Hash, e *Event) Hash {
 	return w.Sum()
 }
 
-// SumOf is a payload's hash, as Event.Sum and Entry.Sum hold it.
+// SumOf returns a payload's hash, as in Event.Sum and Entry.Sum.
 func SumOf(payload []byte) Hash { return sha256.Sum256(payload) }
 
-// deltaPayload is what an appendText event holds.
+// deltaPayload is the payload of an appendText event.
 type deltaPayload struct {
 	Offset uint64 `json:"offset"`
 	Text   string `json:"text"`
 }
 
-// DeltaText is the text that an appendText event's payload adds.
+// DeltaText returns the text that an appendText event's payload adds.
 func DeltaText(payload []byte) []byte { return []byte(gjson.GetBytes(payload, "text").String()) }
 
-// entryPayload is an entry inside another event's payload: JSON text as a
-// string, so that it stays byte for byte what it was.
+// entryPayload is an entry embedded in another event's payload: JSON text as a string, so that
+// every byte stays the same.
 type entryPayload struct {
 	Key    string `json:"key,omitempty"`
 	Schema uint32 `json:"schema_version"`
 	JSON   string `json:"payload"`
-	Since  uint64 `json:"since,omitempty"` // in finalize: the Entry's; 0 in events of servers that did not say
+	Since  uint64 `json:"since,omitempty"` // in finalize: the Entry's; 0 in events of earlier servers
 }
 
-// createPayload is what a create event holds, and a fork event the rest too.
+// createPayload is the payload of a create event; a fork event sets all fields.
 type createPayload struct {
 	External string         `json:"external,omitempty"`
 	Ref      string         `json:"ref"`
@@ -85,13 +83,13 @@ type createPayload struct {
 	Actor    string         `json:"actor,omitempty"`
 	Order    string         `json:"order,omitempty"` // Order.String
 	Source   string         `json:"source,omitempty"`
-	At       uint64         `json:"at,omitempty"` // the source's cursor that was forked
+	At       uint64         `json:"at,omitempty"` // the cursor of the source at which it was forked
 	Entries  []entryPayload `json:"entries,omitempty"`
-	Purged   []int          `json:"purged,omitempty"` // indexes that entries had which are gone, ascending
+	Purged   []int          `json:"purged,omitempty"` // indexes of purged entries, ascending
 }
 
-// embedded are the entries inside a finalize's or fork's payload, and the indexes of those
-// that were purged; none if it cannot be read.
+// embedded returns the entries inside a finalize's or fork's payload, and the indexes of purged
+// ones; none if it cannot be read.
 func embedded(e *Event) (entries []entryPayload, purged []int) {
 	var p struct {
 		Entries []entryPayload `json:"entries"`
@@ -103,9 +101,8 @@ func embedded(e *Event) (entries []entryPayload, purged []int) {
 	return p.Entries, p.Purged
 }
 
-// withoutKey is what is left of entries without key's, and of which all are purged then;
-// had says whether it was there. The others keep the indexes that they were written with,
-// by which they have their places.
+// withoutKey returns entries without key's, and the indexes of all purged ones then; had reports
+// whether key was among them. The others keep their original indexes, which are part of their Ords.
 func withoutKey(entries []entryPayload, purged []int, key string) (left []entryPayload, all []int, had bool) {
 	left = make([]entryPayload, 0, len(entries))
 	for i, in := range indexed(entries, purged) {
@@ -120,7 +117,7 @@ func withoutKey(entries []entryPayload, purged []int, key string) (left []entryP
 	return left, all, had
 }
 
-// indexed gives entries with the indexes that they had before others were purged.
+// indexed returns entries with their original indexes, from before others were purged.
 func indexed(entries []entryPayload, purged []int) iter.Seq2[int, entryPayload] {
 	return func(yield func(int, entryPayload) bool) {
 		i := 0
@@ -136,25 +133,25 @@ func indexed(entries []entryPayload, purged []int) iter.Seq2[int, entryPayload] 
 	}
 }
 
-// finalizePayload is what a finalize event holds: the values that the message
-// and its closed and folded parts have from then on.
+// finalizePayload is the payload of a finalize event: the new values of the message and of its
+// closed and folded parts.
 type finalizePayload struct {
 	Status  string         `json:"status"`
 	Entries []entryPayload `json:"entries"`
 	Purged  []int          `json:"purged,omitempty"` // as in createPayload
-	Salt    string         `json:"salt,omitempty"`   // applier.salt, if it is older than its event
+	Salt    string         `json:"salt,omitempty"`   // applier.salt, if a value is older than its event
 	Hidden  int            `json:"hidden,omitempty"` // entries that the reader's ref does not show (scope.go); never in the log
 }
 
-// embedsOlder says whether it embeds what stands since before its event, at cursor.
+// embedsOlder reports whether a value in it is from before its event, at cursor.
 func (p *finalizePayload) embedsOlder(cursor uint64) bool {
 	return slices.ContainsFunc(p.Entries, func(in entryPayload) bool { return in.Since < cursor })
 }
 
-// encode is JSON without HTML escapes; v is one of this package's own types,
-// so that it cannot fail.
+// encode returns JSON without HTML escapes; v is one of this package's own types, so it cannot
+// fail.
 func encode(v any) []byte {
-	if r, ok := v.(changeResult); ok { // most are
+	if r, ok := v.(changeResult); ok { // the common case
 		return r.encode()
 	}
 	var b jsonBuffer

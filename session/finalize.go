@@ -1,6 +1,6 @@
 package session
 
-// What finalize makes of a message and its parts: pure functions of payloads.
+// The effect of finalize on a message and its parts: pure functions of payloads.
 
 import (
 	"cmp"
@@ -10,9 +10,8 @@ import (
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
-// finalizeMessage is the message's payload once its turn has ended: with the time
-// of its end (unless it has one and none is asked for), usage as "tokens", and
-// the failure as "error".
+// finalizeMessage returns the message's payload at the end of its turn: with the time of its end
+// (unless it has one and none is given), usage as "tokens", and the failure as "error".
 func finalizeMessage(payload []byte, o *opFinalize, now int64) []byte {
 	payload = trimSpace(payload)
 	end := cmp.Or(o.completed, uint64(now))
@@ -28,9 +27,9 @@ func finalizeMessage(payload []byte, o *opFinalize, now int64) []byte {
 	return payload
 }
 
-// closePart is a part's payload once its turn has ended: a tool call still
-// pending or running becomes an error, and what was streaming gets the time of
-// its end. grew says that deltas were folded into it.
+// closePart returns a part's payload at the end of its turn: a tool call still pending or running
+// becomes an error, and a streaming part gets the time of its end. grew means that deltas were
+// folded into it.
 func closePart(payload []byte, grew bool, status string, now uint64) []byte {
 	end := strconv.AppendUint(nil, now, 10)
 	if grew && jsonAt(payload, "time", "start") != nil && jsonAt(payload, "time", "end") == nil {

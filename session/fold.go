@@ -1,8 +1,8 @@
 package session
 
-// The fold: a session's state from its events alone. It must come to the same
-// as the rows that ops write (the tests hold both side by side), so that anyone
-// with the log can check the state, and a client can follow live.
+// The fold: a session's state from its events alone. It must be equal to the rows that ops write
+// (tests compare the two), so that everyone with the log can check the state, and a client can
+// follow live.
 
 import (
 	"encoding/json"
@@ -15,32 +15,32 @@ import (
 	"github.com/mooring-rpc/mooring/internal/digest"
 )
 
-// Fold is a session's state as of Cursor. The zero value is not usable: NewFold
-// or FoldFrom. It is not safe for concurrent use.
+// Fold is a session's state as of Cursor. The zero value is not usable: use NewFold or FoldFrom. It
+// is not safe for concurrent use.
 type Fold struct {
 	Session string
 	Cursor  uint64
 	Epoch   uint64
 	Life    Life
-	Order   Order // as the first event says; for who goes on from a snapshot to set
+	Order   Order // from the first event; after FoldFrom the caller sets it
 
 	entries map[string]*foldEntry
 	turns   map[string]*Turn
 }
 
-// foldEntry is an entry with its deltas not yet joined, so that one costs its own size.
+// foldEntry is an entry with its deltas not yet joined, so the cost of a delta is its own size.
 type foldEntry struct {
 	Entry
 	tail []string
 }
 
-// NewFold is the empty state before a session's first event.
+// NewFold returns the empty state before a session's first event.
 func NewFold(session string) *Fold {
 	return &Fold{Session: session, entries: map[string]*foldEntry{}, turns: map[string]*Turn{}}
 }
 
-// FoldFrom is the state that a snapshot gave as of cursor, to go on from there.
-// The entries' payloads are whole values; they are kept, not copied.
+// FoldFrom returns the state of a snapshot as of cursor, to continue from. The entries' payloads
+// are whole values; they are kept, not copied.
 func FoldFrom(session string, cursor, epoch uint64, entries []*Entry, turns []*Turn) *Fold {
 	f := NewFold(session)
 	f.Cursor, f.Epoch, f.Life = cursor, epoch, Live
@@ -58,12 +58,10 @@ func FoldFrom(session string, cursor, epoch uint64, entries []*Entry, turns []*T
 	return f
 }
 
-// Apply folds the next event in. Events must come in order of cursor without a
-// repeat; a gap is an error unless the events between were hidden from the
-// reader, which a cursor mark or Skip tells. Methods that this version does not
-// know change nothing. Of a log in which a key was purged, what was folded before
-// the purge has that key's values as long as they were read, and from the purge on
-// nobody does.
+// Apply folds the next event in. Events must come in order of cursor without a duplicate; a gap is
+// an error unless the events between are hidden from the reader, as a cursor mark or Skip
+// announces. Unknown methods change nothing. If a key was purged, a fold from before the purge
+// still has its values as far as they could be read, and drops them at the purge.
 func (f *Fold) Apply(e *Event) error {
 	if e.Hidden {
 		f.Skip(e.Cursor)
@@ -79,7 +77,7 @@ func (f *Fold) Apply(e *Event) error {
 	return nil
 }
 
-// Skip says that events up to cursor are there but not shown.
+// Skip announces that the events up to cursor exist but are not shown.
 func (f *Fold) Skip(cursor uint64) { f.Cursor = max(f.Cursor, cursor) }
 
 func (f *Fold) apply(e *Event) error {
@@ -126,7 +124,8 @@ func (f *Fold) apply(e *Event) error {
 	return nil
 }
 
-// set has a key hold payload, nil for nothing: value i of the event. p says the rest.
+// set sets a key's value to payload, nil for none: value i of the event, with the other fields of
+// p.
 func (f *Fold) set(e *Event, i int, p entryPayload, payload []byte) error {
 	if payload == nil {
 		delete(f.entries, p.Key)
@@ -174,7 +173,7 @@ func (f *Fold) finalize(e *Event) error {
 	return f.setAll(e, p.Entries, p.Purged)
 }
 
-// turn moves the turn that an event is about; nil if it is not known.
+// turn advances the turn that an event is about; nil if it is unknown.
 func (f *Fold) turn(e *Event, step TurnStep) *Turn {
 	t := f.turns[strings.TrimPrefix(e.Key, MessageKey(""))]
 	if t == nil {
@@ -186,7 +185,7 @@ func (f *Fold) turn(e *Event, step TurnStep) *Turn {
 	return t
 }
 
-// Entries are the state's entries in the session's order, with all their text.
+// Entries returns the state's entries in the session's order, with all their text.
 func (f *Fold) Entries() []*Entry {
 	out := make([]*Entry, 0, len(f.entries))
 	for _, e := range f.entries {
@@ -196,7 +195,7 @@ func (f *Fold) Entries() []*Entry {
 	return out
 }
 
-// Entry is a key's entry with all its text; nil if there is none.
+// Entry returns a key's entry with all its text; nil if there is none.
 func (f *Fold) Entry(key string) *Entry {
 	if e := f.entries[key]; e != nil {
 		return e.flatten()
@@ -204,7 +203,7 @@ func (f *Fold) Entry(key string) *Entry {
 	return nil
 }
 
-// flatten joins the deltas in, once.
+// flatten joins the deltas into the payload, once.
 func (e *foldEntry) flatten() *Entry {
 	if len(e.tail) > 0 {
 		e.Payload = FoldText(e.Payload, []byte(strings.Join(e.tail, "")))
@@ -213,7 +212,7 @@ func (e *foldEntry) flatten() *Entry {
 	return new(e.Entry)
 }
 
-// Turns are the begun turns by message. Leases are not in the log, so not here.
+// Turns returns the begun turns by message. Leases are not in the log, so not here.
 func (f *Fold) Turns() []*Turn {
 	out := make([]*Turn, 0, len(f.turns))
 	for _, m := range slices.Sorted(maps.Keys(f.turns)) {
@@ -222,12 +221,12 @@ func (f *Fold) Turns() []*Turn {
 	return out
 }
 
-// Hash is the state hash: two that are equal hold the same keys with the same
+// Hash returns the state hash: if two are equal, the states have the same keys with the same
 // values, and the same turns in the same states, at the same cursor and epoch.
 func (f *Fold) Hash() Hash { return StateHash(f.Cursor, f.Epoch, f.Life, f.Entries(), f.Turns()) }
 
-// StateHash is the state hash of a session's rows: entries with their whole values,
-// in any order, and turns by message. It says nothing of the order.
+// StateHash returns the state hash of a session's rows: entries with their whole values, in any
+// order, and turns by message. It does not depend on the order.
 func StateHash(cursor, epoch uint64, life Life, entries []*Entry, turns []*Turn) Hash {
 	entries = slices.SortedFunc(slices.Values(entries), func(a, b *Entry) int { return strings.Compare(a.Key, b.Key) })
 	w := digest.New("mooring state v1")

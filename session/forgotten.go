@@ -1,24 +1,24 @@
 package session
 
-// Forgotten sessions: of one that was deleted long ago its row is left, its owner's ref and
-// its audit. Its streams and what was recorded on them are gone, so nobody can tell any more
-// whether an op came before. It does not matter: nothing can apply, and every op is told so
-// without being decided on. Nothing is recorded, and the same is told again.
+// Forgotten sessions: of a session deleted long ago only its row, its owner's ref and its audit
+// remain. Its streams and records are removed, so whether an op was sent before is unknown. It does
+// not matter: no op can apply, and each gets the same answer without a decision. Nothing is
+// recorded, and a repetition gets the same answer.
 
 import (
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
-// Forgotten is the stream that the opening gives of a forgotten session. Any seq may be
-// recorded, so that nothing is taken to be known to have never arrived, and no outbox finds
-// the server behind itself. It has no row.
+// Forgotten returns the stream to answer an opening in a forgotten session with. It claims that
+// every seq is recorded, so that no outbox concludes that an op never arrived, or that the server
+// has lost records. It has no row.
 func (o *StreamRequest) Forgotten() *ledger.Stream {
-	const last = 1<<53 - 1 // a number in JavaScript, too
+	const last = 1<<53 - 1 // exact in JavaScript, too
 	return &ledger.Stream{Session: o.Key.Session, Outbox: o.Key.Outbox, SecretHash: o.SecretHash, Incarnation: o.Incarnation, LastSeq: last}
 }
 
-// forgotten answers what comes for a forgotten session.
+// forgotten answers a submission to a forgotten session.
 func (a *applier) forgotten(out *Answer) *fault.Error {
 	why := fault.SessionDeleted.With("the session was deleted long ago")
 	if a.sub.Direct != nil {

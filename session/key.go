@@ -16,7 +16,7 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 )
 
-// KeyKind is what a key names.
+// KeyKind is the kind of thing that a key names.
 type KeyKind uint8
 
 // The kinds of keys.
@@ -37,8 +37,8 @@ type Key struct {
 	ID      string // parts and models: their own id
 }
 
-// ParseKey reads a key; a BadKey fault says what is wrong with it. A key has one
-// text: String gives what was read.
+// ParseKey parses a key; a BadKey fault describes the error. A key has one spelling: String returns
+// the text that was parsed.
 func ParseKey(text string) (Key, *fault.Error) {
 	switch text {
 	case "session":
@@ -65,7 +65,7 @@ func ParseKey(text string) (Key, *fault.Error) {
 	return Key{}, fault.BadKey.With("%q is not a key: use session, message/ID, part/MESSAGE/ID, session_diff or model/ID, with ids of 1 to %d letters, digits and _.:@+-", fault.Clip(text), maxIDBytes)
 }
 
-// String is the key's text.
+// String returns the key's text.
 func (k Key) String() string {
 	switch k.Kind {
 	case KeySession:
@@ -82,16 +82,16 @@ func (k Key) String() string {
 	return ""
 }
 
-// MessageKey is a message's key, and that of its turn's events.
+// MessageKey returns a message's key, which the events of its turn have too.
 func MessageKey(id string) string { return "message/" + id }
 
-// PartKey is a part's key.
+// PartKey returns a part's key.
 func PartKey(message, id string) string { return "part/" + message + "/" + id }
 
-// refKey is the key of events about a ref.
+// refKey returns the key of events about a ref.
 func refKey(id string) string { return "ref/" + id }
 
-// partPrefix begins the keys of all parts of a message.
+// partPrefix returns the prefix of the keys of all parts of a message.
 func partPrefix(message string) string { return "part/" + message + "/" }
 
 func validID(s string, slashes bool) bool {

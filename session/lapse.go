@@ -1,6 +1,6 @@
 package session
 
-// What happens to a session without an op: leases that lapse, and refs that expire.
+// Changes of a session without an op: expired leases and expired refs.
 
 import (
 	"context"
@@ -10,11 +10,10 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 )
 
-// Lapse marks, inside tx, the streaming turns of sessions as interrupted whose
-// lease has run out by the database's clock, or all of them if the server has
-// just started and holds no stream (all). An event tells of each. Sessions whose
-// turns were renewed, resumed or ended since they were looked up are left alone,
-// so it may run anywhere, any number of times. The sessions must exist.
+// Lapse marks as interrupted, inside tx, the streaming turns of sessions whose lease has expired by
+// the database's clock, or all of them if the server has just started and has no stream (all). Each
+// gets an event. Turns that were renewed, resumed or ended since the sessions were found do not
+// change, so it may run on any server, any number of times. The sessions must exist.
 func Lapse(ctx context.Context, tx Tx, sessions []string, all bool) (*Published, error) {
 	ids := slices.Clone(sessions)
 	slices.Sort(ids)
@@ -50,9 +49,8 @@ func Lapse(ctx context.Context, tx Tx, sessions []string, all bool) (*Published,
 	return published, tx.Save(ctx, changes)
 }
 
-// ExpiryAudit is the audit's row of a ref that has expired by now; nil if something
-// else had ended it before, or the time is not over. row is its session's, under
-// lock; nil for the ref of a space.
+// ExpiryAudit returns the audit row of a ref that has expired by now; nil if it was dead before its
+// expiry, or is not expired. row is its session's, under lock; nil for the ref of a space.
 func ExpiryAudit(g *capability.Grant, row *Row, now int64) *capability.AuditRow {
 	var epoch, cursor uint64
 	if row != nil {
@@ -67,7 +65,7 @@ func ExpiryAudit(g *capability.Grant, row *Row, now int64) *capability.AuditRow 
 	return &capability.AuditRow{Target: g.Target, At: g.Expires, Act: capability.AuditExpiry, Ref: g.ID, Actor: g.Actor, Cursor: cursor}
 }
 
-// lapsePayload is what an interrupted event holds.
+// lapsePayload is the payload of an interrupted event.
 type lapsePayload struct {
 	Reason string `json:"reason"`
 }

@@ -1,8 +1,8 @@
 package session
 
-// Lists of a space's sessions: in which order, which of them, and from where on. A list is
-// read a page at a time, for any number of sessions: what one page costs is bounded, so a
-// page of a search may have found nothing yet and have a next one.
+// Lists of a space's sessions: order, filter and position. A list is read a page at a time, for any
+// number of sessions: the cost of a page is bounded, so a page of a search may be empty and still
+// have a next one.
 
 import (
 	"bytes"
@@ -18,7 +18,7 @@ import (
 // ListOrder is the order of a list of sessions.
 type ListOrder uint8
 
-// By the time of their making, which their ids have, of their last change, or by title.
+// By time of creation, which is in the ids, of last change, or by title.
 const (
 	OldestFirst ListOrder = iota
 	NewestFirst
@@ -28,7 +28,7 @@ const (
 
 var listOrders = [...]string{OldestFirst: "oldest", NewestFirst: "newest", ChangedFirst: "changed", ByTitle: "title"}
 
-// String is the order's name, on the wires too.
+// String returns the order's name, also on the wire.
 func (o ListOrder) String() string {
 	if int(o) < len(listOrders) {
 		return listOrders[o]
@@ -36,8 +36,7 @@ func (o ListOrder) String() string {
 	return "unknown"
 }
 
-// ParseListOrder reads an order's name; "" is oldest, which is what there was before
-// there were others.
+// ParseListOrder parses an order's name; "" is oldest, the only order of earlier versions.
 func ParseListOrder(name string) (ListOrder, *fault.Error) {
 	for o, known := range listOrders {
 		if name == known || name == "" {
@@ -47,27 +46,27 @@ func ParseListOrder(name string) (ListOrder, *fault.Error) {
 	return 0, fault.BadArgument.With("a list's order is oldest, newest, changed or title")
 }
 
-// MaxSearch bounds what a list is searched for, in bytes.
+// MaxSearch is the maximum length of a search text, in bytes.
 const MaxSearch = 200
 
-// ListQuery is what a list is asked for.
+// ListQuery is a request for a page of a list.
 type ListQuery struct {
 	Order   ListOrder
-	After   string // the page before this one's ListPage.Next; "": from the start
-	Search  string // a part of the title or an id, in either case; "": all
-	Deleted bool   // deleted sessions as well
-	Limit   int    // at most so many
+	After   string // the previous page's ListPage.Next; "": from the start
+	Search  string // a part of the title or id, ignoring case; "": all
+	Deleted bool   // include deleted sessions
+	Limit   int    // the maximum number of sessions
 }
 
 // ListPage is a page of a list.
 type ListPage struct {
 	Access
 	Sessions []*Listing
-	Next     string // where the next page goes on; "": nothing is left
+	Next     string // the After of the next page; "": there is none
 }
 
-// TitleKey is what ByTitle sorts a title by, byte by byte: the title without regard to case
-// and to spaces around it. Sessions without a title come last.
+// TitleKey returns the sort key of a title for ByTitle, compared byte by byte: the title without
+// regard to case and surrounding spaces. Sessions without a title come last.
 func TitleKey(title string) string {
 	title = strings.TrimSpace(strings.ReplaceAll(strings.ToValidUTF8(title, ""), "\x00", ""))
 	if title == "" {
@@ -79,15 +78,15 @@ func TitleKey(title string) string {
 // noTitleKey is above every title's key.
 const noTitleKey = "u"
 
-// ListPosition is where a list goes on: after the session of this id, which was last
-// changed then, and had this title.
+// ListPosition is a position in a list: after the session with this id, time of last change and
+// title.
 type ListPosition struct {
 	ID      string
 	Updated int64  // Unix ms; of ChangedFirst alone
 	Title   string // its TitleKey; of ByTitle alone
 }
 
-// Text is a place as ListQuery.After has it.
+// Text returns the position as in ListQuery.After.
 func (p ListPosition) Text(order ListOrder) string {
 	switch order {
 	case ChangedFirst:
@@ -98,7 +97,7 @@ func (p ListPosition) Text(order ListOrder) string {
 	return p.ID
 }
 
-// Position is where a query's page begins.
+// Position returns the position where a query's page begins.
 func (q *ListQuery) Position() (p ListPosition, refused *fault.Error) {
 	if q.After == "" {
 		return p, nil
@@ -127,7 +126,7 @@ func (q *ListQuery) Position() (p ListPosition, refused *fault.Error) {
 
 var errListPosition = fault.BadArgument.With("a list goes on after what the page before said is next, in the same order")
 
-// Check refuses a query that cannot be answered.
+// Check refuses an invalid query.
 func (q *ListQuery) Check() *fault.Error {
 	if len(q.Search) > MaxSearch || strings.ContainsRune(q.Search, 0) {
 		return fault.BadArgument.With("a search is text of at most %d bytes", MaxSearch)
@@ -136,7 +135,7 @@ func (q *ListQuery) Check() *fault.Error {
 	return refused
 }
 
-// Matches says whether a session is one that was asked for.
+// Matches reports whether the query includes a session.
 func (q *ListQuery) Matches(l *Listing) bool {
 	if l.Life == Deleted && !q.Deleted {
 		return false

@@ -1,8 +1,8 @@
 package session
 
-// The methods: what each takes, how its arguments are read, and the right it
-// needs. An op is decoded when its references are values; a client may decode
-// one earlier (CheckOps), with references still in place of values.
+// The methods: their arguments, how these are decoded, and the rights needed. The server decodes an
+// op when its references are values; a client may decode it earlier (CheckOps), with references
+// still in place of values.
 
 import (
 	"math"
@@ -14,7 +14,7 @@ import (
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
-// op is a decoded op: its method's typed arguments, and what they do.
+// op is a decoded op: its method's typed arguments, and their effect.
 type op interface {
 	// apply decides and changes the view. If it fails it has changed nothing.
 	apply(a *applier) (result, *fault.Error)
@@ -22,8 +22,8 @@ type op interface {
 
 // method is a row of the table of methods.
 type method struct {
-	need   capability.Rights // on the session; create and fork: on the space
-	owner  bool              // only an owner's ref may
+	need   capability.Rights // right on the session; create and fork: on the space
+	owner  bool              // for owner refs only
 	decode func(r *argReader) op
 }
 
@@ -42,7 +42,7 @@ var methods = map[string]method{
 	MethodDelete:     {owner: true, decode: decodeDelete},
 }
 
-// Methods are the names of all methods an op can have, void apart, sorted.
+// Methods returns the names of all methods of ops, without void, sorted.
 func Methods() []string {
 	names := make([]string, 0, len(methods))
 	for n := range methods {
@@ -52,8 +52,9 @@ func Methods() []string {
 	return names
 }
 
-// decodeOp reads an op's arguments; what it cannot decode is UnknownMethod,
-// BadArgument, BadKey, BadPayload or TooLarge. The bytes of payloads are shared with in. The op is r's, until the next.
+// decodeOp decodes an op's arguments; errors are UnknownMethod, BadArgument, BadKey, BadPayload or
+// TooLarge. The bytes of payloads are shared with in. The op belongs to r and is valid until the
+// next call.
 func (r *argReader) decodeOp(in *ledger.Intent, lim Limits) (op, *fault.Error) {
 	m, ok := methods[in.Method]
 	if !ok {
@@ -67,11 +68,10 @@ func (r *argReader) decodeOp(in *ledger.Intent, lim Limits) (op, *fault.Error) {
 	return o, nil
 }
 
-// CheckOps says whether ops could ever apply, as far as their methods and those
-// arguments tell that are values already: what a client refuses in Commit, to
-// its caller's face. at is the place of the first that could not. It finds every
-// argument to be JSON text in UTF-8, but for a void's: that can always apply.
-// ledger.CheckIntent says whether an op can travel.
+// CheckOps checks whether ops could ever apply, as far as their methods and resolved arguments
+// show: a client refuses other ops in Commit. at is the index of the first invalid one. It checks
+// that every argument is JSON text in UTF-8, except a void's, which can always apply.
+// ledger.CheckIntent checks whether an op can be sent.
 func CheckOps(ops []ledger.Intent, lim Limits) (at int, err *fault.Error) {
 	r := new(argReader)
 	for i := range ops {
@@ -104,7 +104,7 @@ func decodeCreate(r *argReader) op {
 	return o
 }
 
-// decodeCreation reads what a create and a fork have in common.
+// decodeCreation decodes the common arguments of create and fork.
 func decodeCreation(r *argReader) *opCreate {
 	return &opCreate{
 		external: r.text("external", optional),
@@ -120,7 +120,7 @@ type opFork struct {
 	source, via string
 	at          uint64
 	atSet       bool
-	atHash      []byte // of the event at at; nil: not compared
+	atHash      []byte // of the event at cursor at; nil: not compared
 }
 
 func decodeFork(r *argReader) op {
@@ -137,7 +137,7 @@ func decodeFork(r *argReader) op {
 
 type opPut struct {
 	key     Key
-	keyText string // the key's
+	keyText string // text of key
 	payload []byte
 	schema  uint32
 }
@@ -189,13 +189,13 @@ type opFinalize struct {
 	message   string
 	step      TurnStep
 	status    string
-	payload   []byte // nil: the message stays as it is, but for what follows
+	payload   []byte // nil: the message's payload stays, except for the fields below
 	schema    uint32
 	parts     []terminalPart
 	usage     []byte
 	failure   []byte
 	completed uint64 // 0: now
-	digest    Hash   // over the arguments: tells an equal second one
+	digest    Hash   // over the arguments, to recognize an equal second call
 }
 
 func decodeFinalize(r *argReader) op {
@@ -221,7 +221,7 @@ func decodeFinalize(r *argReader) op {
 
 type opShare struct {
 	mint       capability.MintRequest
-	idempotent bool // the same again changes nothing: there is no ledger to say so
+	idempotent bool // a repetition changes nothing: no ledger recognizes it
 }
 
 func decodeShare(r *argReader) op {
@@ -253,8 +253,7 @@ func decodeShare(r *argReader) op {
 	return o
 }
 
-// checkShare says what is wrong with a ref that is to be minted, as far as it
-// takes no look at its parent.
+// checkShare checks a ref to be minted, as far as possible without its parent.
 func checkShare(m *capability.MintRequest) *fault.Error {
 	switch {
 	case m.MaxRedemptions > 1<<31:
@@ -267,8 +266,7 @@ func checkShare(m *capability.MintRequest) *fault.Error {
 	return nil
 }
 
-// appendMethods are the methods that the append right is for, and that a ref may be
-// limited to.
+// appendMethods are the methods of the append right, which a ref may be limited to.
 var appendMethods = []string{MethodAppendText, MethodBegin, MethodFinalize, MethodPut, MethodRemove}
 
 func knownMethods(names []string) bool {

@@ -1,16 +1,16 @@
 package session
 
-// What the operator of a server may do to authority: who has the database needs no
-// ref. (RotateRoot in rotate.go is the other such thing.)
+// Operations on authority for the operator of a server, who has the database and needs no ref.
+// (RotateRoot in rotate.go is another.)
 
 import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
 )
 
-// MintUnderRoot mints a ref from the living one of a space's roots, for the server
-// itself to act under. The caller has locked the space. NotFound if no root lives;
-// else the errors of capability.Mint.
+// MintUnderRoot mints a ref from the living one of a space's roots, for the server itself to act
+// under. The caller has locked the space. Errors: NotFound if no root is alive, and the errors of
+// capability.Mint.
 func MintUnderRoot(roots []*capability.Grant, m capability.MintRequest, now int64) (*Changes, error) {
 	for _, root := range roots {
 		if root.Revoked != 0 {

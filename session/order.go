@@ -1,10 +1,9 @@
 package session
 
-// The order of a session's state. Each entry has a place (Ord), fixed when its key is
-// first put, whatever is put there later, and given anew after a remove or a purge:
-// the event that put it, or, in a session that is ordered by time, when it was
-// created. Keys decide between equal places. Ids say nothing of the order: those of
-// Mooring's clients are anybody's, and opencode's clock begins anew every 2.2 years.
+// The order of a session's state. Each entry has an Ord, fixed when its key is first put, whatever
+// is put there later, and assigned anew after a remove or a purge: the event that put it or, in a
+// session ordered by time, its time of creation. Ties are ordered by key. Ids do not determine the
+// order: the ids of Mooring's clients are arbitrary, and opencode's clock restarts every 2.2 years.
 
 import (
 	"cmp"
@@ -16,20 +15,20 @@ import (
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
-// Order is what a session's order goes by; the session's first event says so.
+// Order is the kind of order of a session, set by the session's first event.
 type Order uint8
 
-// ByLog is the order of every session whose first event says nothing else. A fork
-// has its source's order and goes on by its own log.
+// ByLog is the order of a session whose first event does not name one. A fork has its source's
+// order and continues by its own log.
 const (
 	ByLog  Order = iota
-	ByTime       // when things were created, as opencode orders its messages
+	ByTime       // by time of creation, as opencode orders its messages
 )
 
-// orderTime is create's argument order, for ByTime.
+// orderTime is the value of create's argument order for ByTime.
 const orderTime = "time"
 
-// String is the order as create's argument says it.
+// String returns the order as create's argument names it.
 func (o Order) String() string {
 	if o == ByTime {
 		return orderTime
@@ -37,7 +36,7 @@ func (o Order) String() string {
 	return ""
 }
 
-// ParseOrder reads what String says; anything else is ByLog.
+// ParseOrder parses the result of String; any other text is ByLog.
 func ParseOrder(s string) Order {
 	if s == orderTime {
 		return ByTime
@@ -45,7 +44,7 @@ func ParseOrder(s string) Order {
 	return ByLog
 }
 
-// OrderOf is what the first event of a log says of the session's order.
+// OrderOf returns the order that the first event of a log sets.
 func OrderOf(first *Event) Order {
 	if first.Method != MethodCreate {
 		return ByLog
@@ -53,25 +52,25 @@ func OrderOf(first *Event) Order {
 	return ParseOrder(ledger.Unquote(jsonAt(first.Payload, "order")))
 }
 
-// Ord is an entry's place in the order of its session. The zero Ord is that of a row
-// which nobody has given one yet.
+// Ord is an entry's position in the order of its session. The zero Ord is that of a row that was
+// never assigned one.
 type Ord struct {
-	At    uint64 // the cursor of its event; ByTime: when it was created, Unix ms
-	Index uint64 // which of its event's values it is; ByTime: the cursor, of what says no time
+	At    uint64 // the cursor of its event; ByTime: its time of creation, Unix ms
+	Index uint64 // the index of the value in its event; ByTime: the cursor, for a value without a time
 }
 
-// Compare is negative where o comes before p.
+// Compare returns a negative number if o is before p.
 func (o Ord) Compare(p Ord) int {
 	return cmp.Or(cmp.Compare(o.At, p.At), cmp.Compare(o.Index, p.Index))
 }
 
-// NewOrd is the Ord of a key that is first put, with payload, as value i of event e.
+// NewOrd returns the Ord of a key that is first put, with payload, as value i of event e.
 func (o Order) NewOrd(e *Event, i int, key string, payload []byte) Ord {
 	if o == ByLog {
 		return Ord{At: e.Cursor, Index: uint64(i)}
 	}
-	// When it was created: by its own word (time.created), else by the clock in its id,
-	// else now, and then as the log has it.
+	// Time of creation: the payload's time.created, else the clock in its id, else now, and then in
+	// the order of the log.
 	if t := payloadCreated(payload); t > 0 {
 		return Ord{At: t}
 	}
@@ -81,7 +80,7 @@ func (o Order) NewOrd(e *Event, i int, key string, payload []byte) Ord {
 	return Ord{At: uint64(max(e.At, 1)), Index: e.Cursor}
 }
 
-// payloadCreated is the time.created of a payload; 0 if it has none.
+// payloadCreated returns the time.created of a payload, Unix ms; 0 if it has none.
 func payloadCreated(payload []byte) uint64 {
 	t, err := strconv.ParseFloat(string(jsonAt(payload, "time", "created")), 64)
 	if err != nil || t < 1 || t > 1<<53 {
@@ -90,10 +89,9 @@ func payloadCreated(payload []byte) uint64 {
 	return uint64(t)
 }
 
-// idTimestamp is the time in an id of opencode's, for which its parts have no other: 48
-// bits in hexadecimal, the upper 36 of which are a clock in ms that begins anew every
-// 2^36. Of all times that it may stand for, the one nearest to now is meant. 0 is for
-// another id.
+// idTimestamp returns the time in an id of opencode, the only time that its parts have: 48 bits in
+// hexadecimal, the upper 36 of which are a clock in ms that restarts every 2^36. Of all possible
+// times the result is the one nearest to now. It is 0 for other ids.
 func idTimestamp(key string, now int64) uint64 {
 	const digits, span = 12, int64(1) << 36
 	_, id, ok := strings.Cut(key[strings.LastIndexByte(key, '/')+1:], "_")
@@ -108,7 +106,7 @@ func idTimestamp(key string, now int64) uint64 {
 	for _, c := range b {
 		n = n<<8 | int64(c)
 	}
-	off := (n>>12 - now) % span // from now, to either side
+	off := (n>>12 - now) % span // signed distance from now
 	switch {
 	case off >= span/2:
 		off -= span
@@ -118,9 +116,8 @@ func idTimestamp(key string, now int64) uint64 {
 	return uint64(max(now+off, 0))
 }
 
-// CompareEntries orders a session's entries. Those without a place, which only rows
-// of servers of before have, and what such servers send, come first: by the time that
-// their payloads say they were created, then by key.
+// CompareEntries orders a session's entries. Entries without an Ord, which only rows and messages
+// of earlier servers lack, come first: by the time of creation in their payloads, then by key.
 func CompareEntries(a, b *Entry) int {
 	if c := a.Ord.Compare(b.Ord); c != 0 {
 		return c
@@ -133,15 +130,14 @@ func CompareEntries(a, b *Entry) int {
 	return strings.Compare(a.Key, b.Key)
 }
 
-// SortDocument puts a session's entries, or what stands for them, in the order in which
-// people read them: what is about the session, then each message with its parts in
-// their order. Parts whose message is not there stand where the first of them does.
-// entry gives what is ordered by; the entries it gives need no payload but for the
-// sake of those without a place.
+// SortDocument sorts a session's entries, or values that represent them, into reading order: the
+// session's own entries, then each message followed by its parts in their order. Parts without
+// their message are sorted where the first of them is. entry returns the entry to order by; its
+// payload is used only if it has no Ord.
 func SortDocument[T any](list []T, entry func(T) *Entry) {
 	type place struct {
 		head  *Entry // the message, or the first of its parts
-		known bool   // it is the message
+		known bool   // head is the message
 	}
 	heads := map[string]place{}
 	of := func(e *Entry) (message string, part bool) {
@@ -178,11 +174,11 @@ func SortDocument[T any](list []T, entry func(T) *Entry) {
 	})
 }
 
-// nextOrd is the Ord of a key's next value and since when that stands: value i of event ev,
-// after e, nil if there is none.
+// nextOrd returns the Ord and the Since of a key's next value: value i of event ev, replacing e,
+// nil if there is none.
 func (e *Entry) nextOrd(o Order, ev *Event, i int, in entryPayload, payload []byte) (ord Ord, since uint64) {
 	since = in.Since
-	if since == 0 { // of a server that did not say: it is what stood before, if anything did
+	if since == 0 { // from an earlier server: continues the existing value, if any
 		since = ev.Cursor
 		if e != nil {
 			since = e.Since
@@ -194,17 +190,17 @@ func (e *Entry) nextOrd(o Order, ev *Event, i int, in entryPayload, payload []by
 	return o.NewOrd(ev, i, in.Key, payload), since
 }
 
-// OrdTracker are the Ords of a log's keys, and since when each one's value stands, as the
-// log alone makes them. It folds what a Fold does without keeping values.
+// OrdTracker computes the Ords of a log's keys, and the Since of their values, from the log alone.
+// It is a Fold that keeps no values, for one goroutine.
 type OrdTracker struct {
 	order Order
 	byKey map[string]*Entry
 }
 
-// NewOrdTracker begins before a session's first event.
+// NewOrdTracker returns a tracker before a session's first event.
 func NewOrdTracker() *OrdTracker { return &OrdTracker{byKey: map[string]*Entry{}} }
 
-// Of is a key's place and since when its value stands; the zero Ord if it has none.
+// Of returns a key's Ord and the Since of its value; the zero Ord if it has none.
 func (p *OrdTracker) Of(key string) (ord Ord, since uint64) {
 	if e := p.byKey[key]; e != nil {
 		return e.Ord, e.Since
@@ -212,7 +208,7 @@ func (p *OrdTracker) Of(key string) (ord Ord, since uint64) {
 	return ord, 0
 }
 
-// Add takes the next event. What was purged since has no place.
+// Add processes the next event. Values purged since have no Ord.
 func (p *OrdTracker) Add(e *Event) {
 	switch e.Method {
 	case MethodCreate:

@@ -1,12 +1,11 @@
 package session
 
-// How much a session holds, and the quotas on it. What is counted are the log's
-// payloads, with a little for each event, and values that stand in the state alone
-// since their events are gone. Counting is in the session's row, which every event
-// writes anyway; what is written under a ref that is no owner's counts for that ref
-// too. A value that is replaced after its event has gone is still counted, so the
-// store measures exactly when a quota was met (Store.Measure), and once for sessions
-// of before there were quotas: what those held then is spared.
+// Quotas on the bytes stored in a session. Counted are the log's payloads, plus EventCost for each
+// event, and values that are only in the state since their events were trimmed. The count is in the
+// session's row, which every event writes anyway; writes under a ref that is not an owner's count
+// for that ref too. A value that is replaced after its event was trimmed is still counted, so the
+// store measures exactly when a quota is reached (Store.Measure), and once for sessions from before
+// there were quotas: the bytes stored then are exempt.
 
 import (
 	"maps"
@@ -19,18 +18,16 @@ import (
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
-// EventCost is what an event counts besides its payload, and a ref that is minted
-// without one.
+// EventCost is what an event counts besides its payload, and a ref minted without an event.
 const EventCost = 256
 
-// cost is what an event counts.
+// cost returns what an event counts, in bytes.
 func (e *Event) cost() int64 { return int64(len(e.Payload)) + EventCost }
 
-// quotaExempt are the methods that a quota lets through: they take something away, or make
-// an end.
+// quotaExempt are the methods that a quota permits: they free bytes or end something.
 var quotaExempt = []string{MethodRemove, MethodPurge, MethodRevoke, MethodBumpEpoch, MethodDelete, ledger.MethodVoid}
 
-// estimateGrowth is about what ops add to a session.
+// estimateGrowth returns about how many bytes ops add to a session.
 func estimateGrowth(ops []ledger.Intent) (bytes int64) {
 	for i := range ops {
 		op := &ops[i]
@@ -45,8 +42,8 @@ func estimateGrowth(ops []ledger.Intent) (bytes int64) {
 	return bytes
 }
 
-// checkQuota says why the submission may not add so many bytes. It concerns who may
-// change something alone: what others ask for is denied, and recorded so.
+// checkQuota returns the reason that the submission may not add bytes. It concerns only refs with a
+// write right: ops under other refs are denied, and recorded as denied.
 func (a *applier) checkQuota(bytes int64) *fault.Error {
 	if bytes > 0 && a.s.row.Life == Absent && a.sub.Space != "" && a.authorizeSpace() == nil {
 		return a.cfg.checkQuota(a.sub.Space)
@@ -75,7 +72,7 @@ func (c *Config) checkQuota(id string) *fault.Error {
 	return c.CheckQuota(id)
 }
 
-// CheckRefQuota says why so many bytes may not be added under a ref.
+// CheckRefQuota returns the reason that bytes may not be added under a ref.
 func CheckRefQuota(g *capability.Grant, bytes int64, lim *Limits) *fault.Error {
 	if countsForRef(g) && exceedsQuota(g.Bytes, bytes, g.ExemptBytes, lim.RefBytes) {
 		return fault.QuotaExceeded.With("%s are held of what was written under this ref, and %s may be: purge some of it, write under another ref, or have the server's operator raise --ref-quota", ibytes(g.Bytes), ibytes(int64(lim.RefBytes)+g.ExemptBytes))
@@ -89,13 +86,13 @@ func exceedsQuota(held, more, spared int64, quota int) bool {
 
 func ibytes(n int64) string { return humanize.IBytes(uint64(max(n, 0))) }
 
-// countsForRef says whether what is written under a ref counts for it: a session's owner has
-// all of the session's quota.
+// countsForRef reports whether writes under a ref count for it: a session's owner has all of the
+// session's quota.
 func countsForRef(g *capability.Grant) bool {
 	return g != nil && !g.Owner && capability.IsSession(g.Target)
 }
 
-// charges are what events were written under refs.
+// charges returns the bytes of this group's events, by ref.
 func (v *view) charges() (list []Charge) {
 	sums := map[string]int64{}
 	for _, s := range v.sessions {

@@ -1,8 +1,8 @@
 package session
 
-// Which rows a group of submissions needs, as far as their arguments tell
-// before anything is read. What this misses is read when an op asks for it (the
-// view does that), but for locks: sessions and spaces are locked here or not at all.
+// The rows that a group of submissions needs, as far as their arguments show before anything is
+// read. The view reads further rows when an op needs them, but takes no more locks: sessions and
+// spaces are locked here or not at all.
 
 import (
 	"cmp"
@@ -15,18 +15,18 @@ import (
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
-// readSetBuilder gathers a ReadSet without repeats.
+// readSetBuilder collects a ReadSet without duplicates.
 type readSetBuilder struct {
 	spaces, sessions    map[string]struct{}
 	streams             map[StreamKey]struct{}
 	records             recordRanges
 	grants              map[string]struct{}
-	entryMeta           map[string][]string // with repeats
+	entryMeta           map[string][]string // with duplicates
 	turnsOf             map[string]map[string]struct{}
 	external            map[ExternalID]struct{}
 	turns, countedTurns map[string]struct{}
 	validUntil          int64
-	revokes             bool // some op revokes: how refs descend from one another matters
+	revokes             bool // some op revokes: the lineages of refs are needed
 }
 
 func newReadSetBuilder() *readSetBuilder {
@@ -38,7 +38,7 @@ func newReadSetBuilder() *readSetBuilder {
 	}
 }
 
-// initialReadSet is the group's first Load, with all locks.
+// initialReadSet returns the group's first Load, with all locks.
 func initialReadSet(subs []Submission) *ReadSet {
 	w := newReadSetBuilder()
 	for i := range subs {
@@ -82,7 +82,7 @@ func (w *readSetBuilder) addSubmission(sub *Submission) {
 	}
 	key := StreamKey{b.Session, b.Outbox}
 	w.streams[key] = struct{}{}
-	if b.AckedThrough > 0 { // its op's id and digest are kept
+	if b.AckedThrough > 0 { // its op's id and digest are stored in the stream's row
 		w.records.add(key, b.AckedThrough, b.AckedThrough)
 	}
 	if sub.Ack {
@@ -96,11 +96,11 @@ func (w *readSetBuilder) addSubmission(sub *Submission) {
 	w.addOps(sub)
 }
 
-// addOps adds what a batch's ops read.
+// addOps adds the rows that a batch's ops read.
 func (w *readSetBuilder) addOps(sub *Submission) {
 	b := &sub.Batch
-	// Only making a session asks the space; for what comes when that has not
-	// applied, and is refused, its ref is read then.
+	// Only ops that create a session use the space's ref; for a later op after a refused create,
+	// its row is read then.
 	if space := capability.Target(sub.Space); space != "" && slices.ContainsFunc(b.Ops, createsSession) {
 		w.spaces[space] = struct{}{}
 		w.addRef(sub.Space)
@@ -110,17 +110,17 @@ func (w *readSetBuilder) addOps(sub *Submission) {
 	}
 }
 
-// createsSession says whether op makes a session.
+// createsSession reports whether op creates a session.
 func createsSession(op ledger.Intent) bool {
 	return op.Method == MethodCreate || op.Method == MethodFork
 }
 
-// recordRanges are the records that are wanted of streams.
+// recordRanges are the ranges of records to read, by stream.
 type recordRanges map[StreamKey][]RecordRange
 
-// add wants those that hold seqs from from to to. Ranges become one as long as that
-// is no longer than a batch may be: what stands far apart must not have all between
-// it read too, or two acknowledgements would ask for 300,000 records.
+// add adds seqs from from to to. Ranges are merged while the result is no longer than a batch may
+// be: everything between distant ranges must not be read too, or two acknowledgements could read
+// 300,000 records.
 func (m recordRanges) add(key StreamKey, from, to uint64) {
 	for i := range m[key] {
 		r := &m[key][i]
@@ -132,7 +132,7 @@ func (m recordRanges) add(key StreamKey, from, to uint64) {
 	m[key] = append(m[key], RecordRange{Stream: key, From: from, To: to})
 }
 
-// list is all of them, in order.
+// list returns all ranges, in order.
 func (m recordRanges) list() (all []RecordRange) {
 	for _, of := range m {
 		all = append(all, of...)
@@ -149,7 +149,7 @@ func (w *readSetBuilder) addRef(id string) {
 	}
 }
 
-// addOp adds what one op reads: the hot ones' rows, and what must be locked.
+// addOp adds the rows of one op: of the frequent methods, and all locks.
 func (w *readSetBuilder) addOp(sub *Submission, op *ledger.Intent) {
 	session := sub.Batch.Session
 	switch op.Method {
@@ -191,14 +191,14 @@ func (w *readSetBuilder) addOp(sub *Submission, op *ledger.Intent) {
 			return
 		}
 		w.addRef(argText(op, "via"))
-		// Only a session whose live object came along is locked.
+		// Only a session whose live object was passed is locked.
 		if source := argText(op, "source"); slices.ContainsFunc(sub.PassedRefs, func(id string) bool { return capability.Target(id) == source }) && source != "" {
 			w.sessions[source] = struct{}{}
 		}
 	}
 }
 
-// maxPeekBytes bounds the arguments that are looked at before an op is decoded.
+// maxPeekBytes bounds the arguments that are examined before an op is decoded.
 const maxPeekBytes = 4096
 
 func (w *readSetBuilder) build() *ReadSet {
@@ -229,8 +229,8 @@ func (w *readSetBuilder) build() *ReadSet {
 	return out
 }
 
-// recordReadSet is the second Load, nil if there is nothing to read: the records
-// that repeated batches are answered from, and those of ops that others refer to.
+// recordReadSet returns the second Load, nil if there is nothing to read: the records that answer
+// repeated batches, and the records of referenced ops.
 func recordReadSet(v *view, subs []Submission) *ReadSet {
 	ranges := recordRanges{}
 	ops := map[StreamKey]map[string]struct{}{}
@@ -244,12 +244,12 @@ func recordReadSet(v *view, subs []Submission) *ReadSet {
 		if st == nil {
 			continue
 		}
-		// Its seqs are consecutive, or it is refused without a look at any record.
+		// A batch's seqs are consecutive, or it is refused without reading any record.
 		if first := b.Ops[0].Seq; first > 0 && first <= st.row.LastSeq {
 			ranges.add(key, first, min(first+uint64(len(b.Ops))-1, st.row.LastSeq))
 		}
 		refs := ledger.ExternalRefs(b.Ops)
-		if len(refs) == 0 || len(refs) > ledger.MaxExternalRefs { // too many: none is looked for
+		if len(refs) == 0 || len(refs) > ledger.MaxExternalRefs { // too many: none is read
 			continue
 		}
 		if ops[key] == nil {
@@ -269,8 +269,8 @@ func recordReadSet(v *view, subs []Submission) *ReadSet {
 	return &ReadSet{Records: ranges.list()}
 }
 
-// argText is a string argument's value, "" if there is none; the intent may be
-// malformed. What it gives is UTF-8, which gjson does not see to.
+// argText returns a string argument's value, "" if there is none; the intent may be malformed. The
+// result is valid UTF-8, which gjson does not ensure.
 func argText(op *ledger.Intent, name string) string {
 	for i := range op.Args {
 		if a := &op.Args[i]; a.Name == name && a.Ref == nil && len(a.JSON) <= maxPeekBytes && utf8.Valid(a.JSON) && ledger.IsJSON(a.JSON) {

@@ -1,15 +1,14 @@
 package session
 
-// Session.rotate: a new owner's ref takes the place of the one that is asked
-// through. It commits under the session row's lock like every change of
-// authority, so the old ref's cut is exact.
+// Session.rotate: a new owner ref replaces the ref of the call. It commits under the session row's
+// lock like every change of authority, so the old ref's cut is exact.
 
 import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
 )
 
-// rotatePayload is what a rotate event holds; its own cursor is the old ref's cut.
+// rotatePayload is the payload of a rotate event; the event's cursor is the old ref's cut.
 type rotatePayload struct {
 	Ref string `json:"ref"` // the new one
 	Old string `json:"old"`
@@ -30,8 +29,8 @@ func (a *applier) rotate(out *Answer, to *Rotation) *fault.Error {
 	return nil
 }
 
-// alreadyRotated says whether this very rotation was done before: it is asked again
-// through the ref that it killed, which is all that one is still good for.
+// alreadyRotated reports whether this very rotation was done before: a retry comes through the ref
+// that it revoked, which permits nothing else.
 func (a *applier) alreadyRotated(to *Rotation) (cut uint64, done bool, err *fault.Error) {
 	id, ok := ActingRef(&a.s.row, a.sub.Ref, a.sub.Space, a.outbox)
 	if !ok {
@@ -52,7 +51,7 @@ func (a *applier) rotateOwner(to *Rotation) (cut uint64, err *fault.Error) {
 	if err := a.authorizeRef(method{owner: true}, "", false); err != nil {
 		return 0, err
 	}
-	a.outbox = "" // it speaks for no stream
+	a.outbox = "" // it belongs to no stream
 	if err := a.requireLive(); err != nil {
 		return 0, err
 	}
@@ -71,18 +70,17 @@ func (a *applier) rotateOwner(to *Rotation) (cut uint64, err *fault.Error) {
 	a.v.rotate(RotatedGrant{ID: old.ID, By: g.ID, At: a.v.now, Cut: ev.Cursor})
 	row := a.v.changeRow(a.s)
 	row.AuthGen++
-	// Its creator's outbox acts as the owner without holding the owner's ref: a
-	// rotation ends that too, or it would end nothing.
+	// The creator's outbox acts as the owner without holding the owner's ref: a rotation must end
+	// that too.
 	row.Creator = ""
 	a.audit(capability.AuditRotate, g.ID)
 	return ev.Cursor, nil
 }
 
-// RotateRoot is the rescue of a space whose root ref was lost or got into wrong
-// hands: what puts root, made on the server's machine, in the place of the roots
-// that there are (roots, living or dead), and which of them lived. there is the
-// row that root's id has, if it has one: the same again changes nothing. The
-// caller has locked the space. NotFound if there is no root at all.
+// RotateRoot recovers a space whose root ref was lost or stolen: it returns the changes that
+// replace the existing roots (roots, living or dead) by root, made on the server's machine, and the
+// id of the living one. there is the existing row with root's id, or nil: a repetition changes
+// nothing. The caller has locked the space. NotFound if there is no root at all.
 func RotateRoot(roots []*capability.Grant, there, root *capability.Grant, now int64) (c *Changes, old string, err error) {
 	switch {
 	case there != nil && there.Hash == root.Hash && there.Revoked == 0:

@@ -1,4 +1,4 @@
-// What a session is in a database: the rows that its rules read and change.
+// The rows of a session in a database, which its rules read and change.
 
 package session
 
@@ -11,33 +11,33 @@ import (
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
-// Row is one session's row: what every append and every change of authority
-// locks exclusively until commit. A session that somebody tried to create and
-// was refused has a row too (Absent), because its stream's outcomes need a home.
+// Row is one session's row. Every append and every change of authority locks it exclusively until
+// commit. A session whose create was refused has a row too (Absent), since its stream's outcomes
+// refer to one.
 type Row struct {
 	ID          string
 	Space       string // "" while Absent
-	External    string // the id another system knows it by
+	External    string // the session's id in another system
 	Life        Life
 	Cursor      uint64 // of the last event; 0 before the first
 	Base        uint64 // the log starts after this cursor; 0 unless trimmed (trim.go)
-	Head        Hash   // hash of the event at Cursor: the chain's end
+	Head        Hash   // hash of the event at Cursor: the end of the chain
 	Epoch       uint64 // starts at 1
-	AuthGen     uint64 // raised by every revoke, bump, purge and delete; a change means: read and check authority again
+	AuthGen     uint64 // incremented by every revoke, bump, purge and delete; if it differs, authority must be read again
 	Created     int64  // Unix ms
 	Updated     int64  // Unix ms
-	Bytes       int64  // that it holds (quota.go)
-	ExemptBytes int64  // of them, that were there before there was a quota; -1: Bytes are not measured
-	Order       Order  // of its state, as its first event says (order.go)
-	Creator     string // the stream whose create or fork made it: an object of Space.create acts as the owner only for that one
+	Bytes       int64  // stored in it (quota.go)
+	ExemptBytes int64  // of Bytes, stored before there was a quota; -1: Bytes are not measured
+	Order       Order  // of its state, from its first event (order.go)
+	Creator     string // the stream whose create or fork applied: an object of Space.create acts as the owner only for that stream
 
-	// Forgotten says of a Deleted session that its streams, outcomes and refs are gone, or are going
-	// (forgotten.go).
+	// Forgotten reports of a Deleted session that its streams, outcomes and refs are removed or
+	// being removed (forgotten.go).
 	Forgotten bool
 }
 
-// Totals are sums over sessions: how many there are of those that are there and of those that
-// were deleted, the events in all their logs, and the bytes that they hold.
+// Totals are sums over sessions: the number of living and of deleted ones, the events in all their
+// logs, and the bytes stored in them.
 type Totals struct{ Live, Deleted, Events, Bytes int64 }
 
 // Add adds other's.
@@ -48,10 +48,10 @@ func (t *Totals) Add(other Totals) {
 	t.Bytes += other.Bytes
 }
 
-// Life is what stage a session is in.
+// Life is a stage in a session's life.
 type Life uint8
 
-// A session is Absent until its create (or fork) applies and Deleted after delete.
+// A session is Absent until its create or fork applies, and Deleted after delete.
 const (
 	Absent Life = iota
 	Live
@@ -61,10 +61,10 @@ const (
 // Hash is a SHA-256.
 type Hash [32]byte
 
-// String is the hash in hexadecimal, as commands print it.
+// String returns the hash in hexadecimal.
 func (h Hash) String() string { return hex.EncodeToString(h[:]) }
 
-// ParseHash reads what String gives.
+// ParseHash parses the result of String.
 func ParseHash(text string) (h Hash, err error) {
 	b, err := hex.DecodeString(text)
 	if err != nil || len(b) != len(h) {
@@ -77,20 +77,20 @@ func ParseHash(text string) (h Hash, err error) {
 type Event struct {
 	Session  string
 	Cursor   uint64
-	Method   string // the op's method, or a system one (MethodInterrupted, MethodResumed)
-	Key      string // what it is about: message/ID, part/MID/PID, ref/ID, …
+	Method   string // the op's method, or one of the system (MethodInterrupted, MethodResumed)
+	Key      string // its subject: message/ID, part/MID/PID, ref/ID, …
 	Schema   uint32 // payload's schema_version
-	Payload  []byte // JSON object text; nil once purged, or what a purge has left of it
-	Sum      Hash   // of the payload as it was written; followed events have that of the payload as it is
+	Payload  []byte // JSON object text; nil once purged, or the remainder after a purge
+	Sum      Hash   // of the payload as it was written; a follower's events have that of the payload as received
 	Hash     Hash   // over the previous event's Hash, this row's fields and Sum
-	Ref      string // the ref it was done under
+	Ref      string // the ref it was written under
 	Actor    string
 	Outbox   string // the stream's outbox; "" for system events
 	Op       string // op id; "" for system events
 	Batch    string // batch id; "" for system events
 	At       int64  // database clock, Unix ms
-	Redacted bool   // no row is so: its payload is without what is older than the reader's ref shows (scope.go)
-	Hidden   bool   // no row: a cursor mark for a reader whom the events up to Cursor are not shown to (scope.go), with the last one's Hash
+	Redacted bool   // not stored: the payload lacks values older than the reader's ref shows (scope.go)
+	Hidden   bool   // not stored: a cursor mark for a reader to whom the events up to Cursor are not visible (scope.go), with the last one's Hash
 }
 
 // Entry is one key of the folded state.
@@ -98,16 +98,16 @@ type Entry struct {
 	Session    string
 	Key        string
 	Cursor     uint64 // of the event that last changed it (a put, begin, finalize; not a delta)
-	Ord        Ord    // its place among the others (order.go)
-	Since      uint64 // of the put or begin that the value goes on from: before Cursor where a turn's end took it over; 0 where no row says, so it may be from any time
+	Ord        Ord    // its position among the others (order.go)
+	Since      uint64 // cursor of the put or begin that the value continues: before Cursor if a turn's end copied it; 0 where the row does not say, which may be any time
 	Schema     uint32
 	Sum        Hash   // of the payload
-	Payload    []byte // as loaded: the value (nil if only the head was wanted). As saved: nil when it is the payload of the event at Cursor
+	Payload    []byte // loaded: the value, nil if only the entry without its payload was read. Saved: nil if it is the payload of the event at Cursor
 	TextLen    uint64 // parts: bytes of payload.text plus the deltas since, or NoText; else 0
-	LastAppend uint64 // cursor of the last appendText since Cursor; 0 if there was none, so the payload is the whole value
+	LastAppend uint64 // cursor of the last appendText since Cursor; 0 if there was none and the payload is the whole value
 }
 
-// NoText is the TextLen of a part whose payload.text is there but is no string.
+// NoText is the TextLen of a part whose payload.text exists but is no string.
 const NoText uint64 = 1<<63 - 1
 
 // Turn is one begun turn; its key in the log is its message's key.
@@ -115,19 +115,19 @@ type Turn struct {
 	Session string
 	Message string // message id
 	Status  TurnStatus
-	Outbox  string // the stream that began it and has its lease
-	Ref     string // it was begun under; "" if no row says so any more
-	Lease   int64  // Unix ms until which it counts as streaming without renewal
+	Outbox  string // the stream that began it and holds its lease
+	Ref     string // it was begun under; "" if no row has it any more
+	Lease   int64  // Unix ms until which it counts as streaming without a renewal
 	Begun   uint64 // cursor of begin
 	Ended   uint64 // cursor of finalize; 0 while open
-	Final   Hash   // digest of finalize's arguments: tells an equal second one
-	Orphan  bool   // while it was open its ref was found dead: it counts for nobody, and is renewed by nothing but text of its own (turncount.go)
+	Final   Hash   // digest of finalize's arguments, to recognize an equal second call
+	Orphan  bool   // its ref was found dead while it was open: it is not counted, and renewed only by its own text (turncount.go)
 }
 
 // TurnStatus is a turn's state. Interrupted is not terminal.
 type TurnStatus uint8
 
-// streaming → completed | failed | aborted, with interrupted beside streaming.
+// The states: streaming → completed | failed | aborted, and streaming ⇄ interrupted.
 const (
 	Streaming TurnStatus = 1 + iota
 	Interrupted
@@ -136,112 +136,109 @@ const (
 	Aborted
 )
 
-// ReadSet is what a group of batches needs from the store before it is decided.
-// Slices are sorted and free of repeats; the store locks in their order:
-// spaces shared (exclusively those that External names, since nothing else
-// keeps a maker from giving one external id twice), then session rows exclusively (an
-// Absent row is made for an id that has none), then reads everything else
-// unlocked, since it is only ever changed under its session's row.
-// A later Load of the same transaction names no Spaces and no ExclusiveSpaces, and
-// Sessions only if none before it did.
+// ReadSet is the rows that a group of batches needs from the store before it is decided. Slices are
+// sorted and without duplicates; the store locks in their order: spaces shared (exclusively if
+// External names them, since no other lock keeps two creates from using one external id), then
+// session rows exclusively (creating an Absent row for an id without one). It reads everything else
+// without locks, since it only changes under its session's row. A later Load of the same
+// transaction has no Spaces and no ExclusiveSpaces, and Sessions only if no earlier one had.
 type ReadSet struct {
 	Spaces          []string
 	ExclusiveSpaces []string // spaces to lock exclusively, as every change of a space's own refs does
 	Sessions        []string
 	Streams         []StreamKey
-	Records         []RecordRange                // outcome records wanted: duplicates, references, what is acknowledged
+	Records         []RecordRange                // outcome records: for duplicates, references and acknowledgements
 	Grants          []string                     // by ref id
-	Lineages        []string                     // ref ids wanted together with all their ancestors (for revoke); they come in Rows.Grants
-	Trees           []string                     // ref ids: how many living refs there are for each session or space in the tree below each, itself among them
+	Lineages        []string                     // ref ids to read with all their ancestors (for revoke), into Rows.Grants
+	Trees           []string                     // ref ids: for each, the number of living refs by session or space in its tree, itself included
 	EntryMeta       map[string][]string          // session → keys: entries without their payload
 	Entries         map[string][]string          // session → keys: entries with their payload
 	Prefixes        map[string][]string          // session → key prefixes ("" for all): every entry below each, with its payload
-	Turns           []string                     // sessions whose open turns (Streaming, Interrupted) are wanted, but for orphans, and …
-	CountedTurns    []string                     // those of them whose open turns are to be counted: the refs that they were begun under, and those of Grants, come with their ancestors in the session, and …
-	StreamingTurns  []string                     // sessions whose Streaming turns are wanted, orphans too, and …
-	TurnsOf         map[string][]string          // session → message ids whose turn is wanted, open or ended
-	Deltas          map[string]map[string]uint64 // session → part key → texts of its appendText events after this cursor, joined
-	Logs            map[string]uint64            // session → its events up to and with this cursor (fork at an earlier cursor; of untrimmed logs)
-	PayloadEvents   map[string]string            // session → key: the events that hold that key's payload, or may (HoldsPayload)
-	External        []ExternalID                 // which living session has each
+	Turns           []string                     // sessions whose open turns (Streaming, Interrupted) are read, except orphans
+	CountedTurns    []string                     // the subset of Turns whose turns are counted: the turns' refs and the refs of Grants are read with their ancestors in the session
+	StreamingTurns  []string                     // sessions whose Streaming turns are read, orphans included
+	TurnsOf         map[string][]string          // session → message ids whose turn is read, open or ended
+	Deltas          map[string]map[string]uint64 // session → part key → cursor: the texts of later appendText events, joined
+	Logs            map[string]uint64            // session → cursor: its events up to and including that one (fork at an earlier cursor; of untrimmed logs)
+	PayloadEvents   map[string]string            // session → key: the events that hold payloads of that key, or may (HoldsPayload)
+	External        []ExternalID                 // the living session with each
 
-	// ValidUntil is when the first of the narrowed capabilities ends that the group acts
-	// under and that no row tells of, Unix ms; 0: none does.
+	// ValidUntil is when the first attenuated capability of the group expires, Unix ms, which no
+	// row says; 0: none does.
 	ValidUntil int64
 
-	// MaxBytes bounds what Entries, Prefixes, Deltas, Logs and PayloadEvents read in all; 0 is no
-	// bound. Above it reading stops, and Rows.Bytes says so.
+	// MaxBytes bounds the payload bytes that Entries, Prefixes, Deltas, Logs and PayloadEvents read
+	// in all; 0 is no bound. Above it reading stops, and Rows.Bytes exceeds it.
 	MaxBytes int
 }
 
-// ExternalID is an external id among the sessions that were made under one ref of
-// the space. Of those a living one has it, but for sessions that were made with
-// Direct.SharedExternalID; whoever made others is not asked.
+// ExternalID is an external id among the sessions created under one ref of the space. At most one
+// living session has it, apart from sessions created with Direct.SharedExternalID; sessions created
+// under other refs do not count.
 type ExternalID struct {
 	Space    string
-	SpaceRef string // the space's ref; after a rotation the one in its place
+	SpaceRef string // the space's ref; after a rotation its replacement
 	ID       string
 }
 
-// RecordRange asks for the unpruned records of a stream: those that hold any
-// seq in [From, To] (none if To is 0), and those that hold any of Ops.
+// RecordRange selects unpruned records of a stream: the ones with any seq in [From, To] (none if To
+// is 0), and the ones with any of Ops.
 type RecordRange struct {
 	Stream   StreamKey
 	From, To uint64
 	Ops      []string // op ids
 }
 
-// Rows is what Load found. Missing things are simply not there.
+// Rows is the result of Load. Rows that do not exist are absent from the maps.
 type Rows struct {
-	Now           int64 // database clock, Unix ms: the one now of the transaction
+	Now           int64 // database clock, Unix ms: the single time of the transaction
 	Sessions      map[string]*Row
 	Streams       map[StreamKey]*ledger.Stream
 	Records       map[StreamKey][]*ledger.Record // by FirstSeq
 	Grants        map[string]*capability.Grant
-	Entries       map[string]map[string]*Entry // session → key; heads too, with Payload nil
+	Entries       map[string]map[string]*Entry // session → key; also entries without payload (nil)
 	Turns         map[string]map[string]*Turn  // session → message id
-	Deltas        map[string]map[string][]byte // the text after the base value, in order (DeltaText of each event's payload)
+	Deltas        map[string]map[string][]byte // session → part key → the text after the base value, in order (DeltaText of each event's payload)
 	Logs          map[string][]*Event          // session → events in cursor order
-	PayloadEvents map[string][]*Event          // session → events in cursor order: Cursor and Method, and Payload of those that only may hold the key's
+	PayloadEvents map[string][]*Event          // session → events in cursor order, with Cursor and Method, and with Payload if the event only may hold the key's
 	External      map[ExternalID]string        // → session
 	Trees         map[string]map[string]uint64 // ref id → session or space → living refs
 
-	// Bytes are those of all payloads that were read, with a little for each row.
-	// Above ReadSet.MaxBytes the rows are incomplete, and of no use.
+	// Bytes is the size of all payloads read, plus a little for each row. Above ReadSet.MaxBytes
+	// the rows are incomplete, and must not be used.
 	Bytes int
 }
 
-// Changes is all that a group writes, in bulk, after every decision is made.
-// Save writes in the order of the fields; Revoke therefore also reaches grants
-// minted in the same group, and DropState events and entries of the same group.
-// Rows are whole: an insert or a replacement, whichever it takes.
+// Changes is everything that a group writes, in bulk, after all decisions. Save writes in the order
+// of the fields; Revoke therefore also reaches grants minted in the same group, and DropState
+// events and entries of the same group. Each row is complete, and is inserted or replaces the
+// existing one.
 type Changes struct {
-	Sessions    []*Row // by ID; one that was Absent and has a Space now claims its External
+	Sessions    []*Row // by ID; one that was Absent and now has a Space claims its External
 	Streams     []*ledger.Stream
-	Prune       []StreamPrune // drop records whose last seq is at or below
+	Prune       []StreamPrune // drop the records whose last seq is at or below
 	Records     []StreamRecord
 	Events      []*Event            // by session, in cursor order
-	Purge       []PurgedEvent       // events of earlier groups, by session, in cursor order; what was removed must not stay in the database's files
+	Purge       []PurgedEvent       // events of earlier groups, by session, in cursor order; removed payloads must not stay in the database's files
 	DropEntries map[string][]string // session → keys, sorted
 	Entries     []*Entry            // by session and key
-	Appended    []*Entry            // like Entries, of others: only TextLen and LastAppend changed, whatever holds the payload stays
+	Appended    []*Entry            // like Entries, but of other keys: only TextLen and LastAppend changed, the stored payload stays
 	Turns       []*Turn             // by session and message
 	Grants      []*capability.Grant // minted
 	Charges     []Charge            // by ref
-	Rotate      []RotatedGrant      // each alone dies, and what was minted from it is the new one's
-	Revoke      []RevokedGrant      // with their whole living subtrees, in one statement
-	DropState   []string            // sessions deleted: entries, turns, external key and all event payloads go, rows and hashes stay
+	Rotate      []RotatedGrant      // each ref alone is revoked, and its children become the new ref's
+	Revoke      []RevokedGrant      // with all living descendants, in one statement
+	DropState   []string            // deleted sessions: entries, turns, external id and all event payloads are removed, rows and hashes stay
 	Audit       []*capability.AuditRow
 }
 
-// Charge adds to the bytes that are held of what was written under a ref.
+// Charge adds to the bytes stored under a ref.
 type Charge struct {
 	Ref   string
 	Bytes int64
 }
 
-// PurgedEvent is an event of which a payload goes: Payload is what is left of
-// it, nil for nothing.
+// PurgedEvent is an event that loses a payload: Payload is the remainder, nil for none.
 type PurgedEvent struct {
 	Session string
 	Cursor  uint64
@@ -254,35 +251,33 @@ type StreamRecord struct {
 	Record *ledger.Record
 }
 
-// StreamPrune is a prune: outcomes at or below Through are gone.
+// StreamPrune removes the outcomes at or below Through.
 type StreamPrune struct {
 	Stream  StreamKey
 	Through uint64
 }
 
-// RotatedGrant puts the ref By, minted in the same group or before it, in the
-// place of ID, which alone is marked dead.
+// RotatedGrant replaces ID by By, minted in the same group or before; ID alone is revoked.
 type RotatedGrant struct {
 	ID, By string
 	At     int64
 	Cut    uint64
 }
 
-// RevokedGrant marks a ref and every ref minted below it dead. If ID is a space's
-// ref, the cut of each session's refs is the cursor that its row has by then.
+// RevokedGrant revokes a ref and all its descendants. If ID is a space's ref, the cut of each
+// session's refs is the cursor of that session's row at the time of the write.
 type RevokedGrant struct {
 	ID, By string
 	At     int64
 	Cut    uint64
 }
 
-// Tx is one store transaction, as Commit needs it.
+// Tx is one store transaction, as Commit uses it. It is for one goroutine.
 type Tx interface {
-	// Load locks and reads. It may be called again for more, but locks
-	// sessions only in the first call. What it returns belongs to the caller,
-	// which changes it in place.
+	// Load locks and reads. It may be called again for more rows, but locks sessions in one call
+	// only. The result belongs to the caller, who changes it in place.
 	Load(ctx context.Context, w *ReadSet) (*Rows, error)
-	// Save writes everything. No statement in it is expected to fail, since
-	// all was decided on locked rows.
+	// Save writes all changes. No statement in it is expected to fail, since everything was decided
+	// on locked rows.
 	Save(ctx context.Context, c *Changes) error
 }

@@ -1,11 +1,10 @@
 package session
 
-// What a ref shows of a session. One for a message covers that message, its parts
-// and its turn. What it does not cover it cannot write, and is not shown: in an
-// event's place stands a cursor mark, so that its holder knows how far the log is
-// and nothing else. One from a cursor on shows what was written from there on. An
-// event that is newer may embed what is older (the end of a turn does, and a purge
-// has hashes of it): it is shown without that.
+// The scope of a ref: the part of a session that it shows. A ref for a message covers that message,
+// its parts and its turn. Everything else its holder cannot write, and is not shown: a cursor mark
+// replaces each event, and reveals only the cursor. A ref with a first visible cursor shows values
+// written from there on. A newer event may embed older values (the end of a turn does, and a purge
+// has hashes of them): it is shown without them.
 
 import (
 	"crypto/hmac"
@@ -20,8 +19,7 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 )
 
-// InScope says whether a ref covers what a key is about: a key of the state, or
-// an event's.
+// InScope reports whether a ref covers a key: one of the state, or an event's.
 func InScope(g *capability.Grant, key string) bool {
 	if g.Message == "" {
 		return true
@@ -34,16 +32,15 @@ func InScope(g *capability.Grant, key string) bool {
 	return ok && id == g.Message
 }
 
-// HashKey is a database's own key of the hashes that a ref of one message is shown.
+// HashKey is a database's key for masking the hashes that a ref of one message is shown.
 //
-// A follower names the hash at its cursor when it goes on, so cursor marks have one
-// too. The chain's own would tell of what is hidden: its neighbours are shown, ids
-// are counted up within a batch, and so who guesses a short payload could see that
-// the guess is right. Under a key that only the server has, a hash says that two
-// logs are the same and nothing else.
+// A follower sends the hash at its cursor when it resumes, so cursor marks have one too. The
+// chain's own hash would reveal hidden events: their neighbours are shown, ids are consecutive
+// within a batch, so a guess at a short payload could be tested. A hash masked with a key that only
+// the server has shows that two logs are equal and nothing else.
 type HashKey [32]byte
 
-// Mask is what a ref is shown of an event's hash.
+// Mask returns an event's hash as a ref is shown it.
 func (k *HashKey) Mask(g *capability.Grant, h Hash) Hash {
 	if g.Message == "" || h == (Hash{}) {
 		return h
@@ -53,27 +50,27 @@ func (k *HashKey) Mask(g *capability.Grant, h Hash) Hash {
 	return Hash(mac.Sum(nil))
 }
 
-// HiddenEvent is the event that stands for hidden ones up to and with cursor, of which the
-// last has hash, as far as it is shown.
+// HiddenEvent returns the cursor mark that replaces hidden events up to and including cursor; hash
+// is the last one's, as shown.
 func HiddenEvent(session string, cursor uint64, hash Hash) *Event {
 	return &Event{Session: session, Cursor: cursor, Hash: hash, Hidden: true}
 }
 
-// ShowsEntry says whether a ref shows an entry: it covers the key, and all of the value
-// was written since the first cursor that it shows. A part that a later turn's end
-// or deltas have made longer is not shown until it is put whole.
+// ShowsEntry reports whether a ref shows an entry: it covers the key, and all of the value was
+// written since its first visible cursor. A part that a later turn's end or deltas have extended is
+// hidden until it is put whole.
 func ShowsEntry(g *capability.Grant, e *Entry) bool {
 	return InScope(g, e.Key) && (g.VisibleFrom <= 1 || e.Since >= g.VisibleFrom)
 }
 
-// ShowsTurn says whether a ref shows a turn.
+// ShowsTurn reports whether a ref shows a turn.
 func ShowsTurn(g *capability.Grant, t *Turn) bool {
 	return InScope(g, MessageKey(t.Message)) && t.Begun >= g.VisibleFrom
 }
 
-// VisibleEvents is what a ref shows of consecutive events, none of them before its first
-// cursor: those it covers, and a mark for each run of others. The events are shared,
-// but for those that embed what is older or whose hash is shown under key.
+// VisibleEvents returns consecutive events as a ref shows them, none of them before its first
+// visible cursor: the events in scope, and a cursor mark for each run of others. The events are
+// shared, except ones that are redacted or whose hash is masked with key.
 func VisibleEvents(g *capability.Grant, events []*Event, key *HashKey) []*Event {
 	if g.Message == "" && g.VisibleFrom <= 1 {
 		return events
@@ -93,7 +90,7 @@ func VisibleEvents(g *capability.Grant, events []*Event, key *HashKey) []*Event 
 	return shown
 }
 
-// withHash is the event with the hash that is shown of it.
+// withHash returns the event with the hash that is shown for it.
 func (e *Event) withHash(hash Hash) *Event {
 	if e.Hash == hash {
 		return e
@@ -103,11 +100,10 @@ func (e *Event) withHash(hash Hash) *Event {
 	return &shown
 }
 
-// redactFor is the event without what it embeds that a ref does not show: of a turn's
-// end, values from before the ref's first cursor; of a purge, hashes of what is left
-// of such events or, where the ref is for one message, of a fork's, which holds all
-// messages. The event's Sum and Hash stay those of what was written, with a salt that is
-// not shown either.
+// redactFor returns the event without embedded values that a ref does not show: of a turn's end,
+// values from before the ref's first visible cursor; of a purge, hashes of the remainders of such
+// events or, if the ref is for one message, of a fork, which embeds all messages. Sum and Hash of
+// the event stay those of the original, with a salt that is not shown either.
 func (e *Event) redactFor(g *capability.Grant) *Event {
 	if e.Payload == nil {
 		return e
@@ -140,11 +136,11 @@ func (e *Event) redactFor(g *capability.Grant) *Event {
 	return &cut
 }
 
-// salt is a text that nobody can guess who reads the session, for the payload of the event
-// at a cursor: the same whenever the op in hand is decided on, and another for each op and
-// event. An event of which some readers are shown a part alone has one in its payload, and
-// that part has not: with all else of the event before them, they could otherwise try
-// guesses at a short value by the event's hash.
+// salt returns a text for the payload of the event at a cursor that readers of the session cannot
+// guess: the same for each decision on the current op, and another for each op and event. An event
+// that some readers are shown only a part of has one in its payload, which the part lacks:
+// otherwise, knowing the rest of the event, they could test guesses at a short value by the event's
+// hash.
 func (a *applier) salt(cursor uint64) string {
 	secret := a.v.streams[StreamKey{Session: a.s.row.ID, Outbox: a.outbox}].row.SecretHash
 	mac := hmac.New(sha256.New, secret[:])
@@ -152,21 +148,21 @@ func (a *applier) salt(cursor uint64) string {
 	return base32.StdEncoding.EncodeToString(mac.Sum(nil))[:26]
 }
 
-// filterShown is what of a list is shown, and how many are not.
+// filterShown returns the shown elements of a list, and the number of the others.
 func filterShown[T any](list []T, shows func(T) bool) (shown []T, hidden int) {
 	n := len(list)
 	shown = slices.DeleteFunc(list, func(v T) bool { return !shows(v) })
 	return shown, n - len(shown)
 }
 
-// AttenuatedToMessage says whether a live capability is for one message, and the refs below the
-// one it stands on are not: these are none of its business.
+// AttenuatedToMessage reports whether a live capability is for one message and its ref is not: its
+// holder must not see the ref's descendants.
 func AttenuatedToMessage(g, narrow *capability.Grant) bool {
 	return narrow != nil && g != nil && narrow.Message != g.Message
 }
 
-// inScope says why the grant in hand does not cover what op is about. Refs are
-// minted and revoked within what their own covers, so these ops are about no key.
+// inScope returns an error if the current grant does not cover the key that op is about. Refs are
+// minted and revoked within the scope of their own ref, so those ops have no key.
 func (a *applier) inScope(do op) *fault.Error {
 	if a.grant.Message == "" {
 		return nil
@@ -196,9 +192,8 @@ func (a *applier) inScope(do op) *fault.Error {
 	return fault.MissingRight.With("the ref is for message %s alone: ask for one that covers more", a.grant.Message)
 }
 
-// predatesRef says that what a key holds is from before the first cursor that the
-// grant in hand shows. An op must not have it written into an event, which the
-// ref's holder would be shown.
+// predatesRef reports whether a key's value is from before the current grant's first visible
+// cursor. An op must not copy it into an event, which the ref's holder would be shown.
 func (a *applier) predatesRef(e *Entry) bool {
 	return a.grant.VisibleFrom > 1 && e.Since < a.grant.VisibleFrom
 }

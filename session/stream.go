@@ -1,6 +1,6 @@
 package session
 
-// A stream's id: which stream of a session an outbox's secret opens.
+// Ids of streams: the stream of a session that an outbox's secret gives access to.
 
 import (
 	"crypto/sha256"
@@ -16,18 +16,18 @@ import (
 // StreamKey names a stream. Outbox is the stream's id: the outbox's own, or FallbackStream's.
 type StreamKey struct{ Session, Outbox string }
 
-// FallbackSep stands in a stream's id between the outbox's id and what tells its secret.
-// New outbox ids have none.
+// FallbackSep separates the outbox's id from the digest of its secret in the id of a fallback
+// stream. New outbox ids do not contain it.
 const FallbackSep = "~"
 
-// fallbackDigits is how many digits of base32 follow the mark.
+// fallbackDigits is the number of base32 digits after FallbackSep.
 const fallbackDigits = 26
 
-// FallbackStream is the stream of an outbox whose id another has taken in the session: outbox
-// ids stand in events, so whoever comes first under one proves nothing. Streams, records,
-// turns and the session's creator go by this id, and events show the outbox's alone.
+// FallbackStream returns the stream of an outbox whose id another outbox has used in the session:
+// outbox ids are visible in events, so being the first with one proves nothing. Streams, records,
+// turns and the session's creator use this id; events show the outbox's alone.
 //
-// The session is in the hash so that the id says nothing about another session's.
+// The session is part of the digest so that the id reveals nothing about another session's.
 func FallbackStream(key StreamKey, secretHash [32]byte) StreamKey {
 	h := sha256.New()
 	for _, s := range []string{"mooring own stream v1", key.Session, key.Outbox} {
@@ -39,7 +39,7 @@ func FallbackStream(key StreamKey, secretHash [32]byte) StreamKey {
 	return StreamKey{key.Session, key.Outbox + FallbackSep + own}
 }
 
-// OutboxOf is the outbox's id of a stream's id, as events and turns show it.
+// OutboxOf returns the outbox's id of a stream's id, as events and turns show it.
 func OutboxOf(stream string) string {
 	outbox, own, marked := cutLast(stream, FallbackSep)
 	if !marked || len(own) != fallbackDigits || strings.Trim(own, "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567") != "" {
@@ -55,14 +55,15 @@ func cutLast(s, sep string) (before, after string, found bool) {
 	return s, "", false
 }
 
-// CandidateStreams are those that an opening of key may be of: the outbox's id and its own stream.
+// CandidateStreams returns the streams that an opening of key may refer to: the one with the
+// outbox's id, and its fallback.
 func CandidateStreams(key StreamKey, secretHash [32]byte) []StreamKey {
 	return []StreamKey{key, FallbackStream(key, secretHash)}
 }
 
-// MatchStream is the stream that a secret opens, of those of CandidateStreams that are there; nil
-// with the key of a new one if it opens none. taken says that it can open none, since an id
-// with a mark, which only outboxes of before have, is another's.
+// MatchStream returns the stream that a secret gives access to, of the existing CandidateStreams;
+// nil with the key of a new one if there is none. taken reports that no stream can be used: an id
+// with FallbackSep, which only outboxes of earlier versions have, belongs to another outbox.
 func MatchStream(key StreamKey, secretHash [32]byte, rows map[StreamKey]*ledger.Stream) (at StreamKey, stream *ledger.Stream, taken bool) {
 	if first := rows[key]; first == nil || secretMatches(first, secretHash) {
 		return key, first, false
@@ -75,24 +76,25 @@ func MatchStream(key StreamKey, secretHash [32]byte, rows map[StreamKey]*ledger.
 	return own, mine, false
 }
 
-// StreamRequest is what a stream is opened with.
+// StreamRequest is a request to open a stream.
 type StreamRequest struct {
-	Key         StreamKey // of the outbox's own id
-	SecretHash  [32]byte  // of the secret that it shows the session
+	Key         StreamKey // with the outbox's own id
+	SecretHash  [32]byte  // of the secret shown to the session
 	Incarnation uint64
 
-	// ReadOnlyRef is the ref that it is opened under, if that can change nothing in the session;
-	// MaxReadOnlyStreams is how many streams such a ref may make. What is recorded on those that are
-	// there goes on: else acknowledgements would turn into server_behind, later seqs into gap.
+	// ReadOnlyRef is the ref that the stream is opened under, if it has no write right in the
+	// session; MaxReadOnlyStreams is how many streams such a ref may create. Existing ones are
+	// still recorded on: otherwise acknowledgements would turn into server_behind, later seqs into
+	// gap.
 	ReadOnlyRef        string
 	MaxReadOnlyStreams int
 }
 
-// ErrReadOnlyStreams is for a stream that is not made, since its ref has made as many as one may that
-// can change nothing.
+// ErrReadOnlyStreams is returned when a stream is not created because its ref, which has no write
+// right, has created MaxReadOnlyStreams already.
 var ErrReadOnlyStreams = errors.New("session: the ref has made as many streams as it may")
 
-// AlreadyOpen says whether opening st changes nothing.
+// AlreadyOpen reports whether opening st changes nothing.
 func (o *StreamRequest) AlreadyOpen(st *ledger.Stream) bool {
 	return st.IsOpenBy(o.SecretHash, o.Incarnation) && (st.ReadOnlyRef == "" || o.ReadOnlyRef != "")
 }

@@ -1,6 +1,6 @@
 package session
 
-// What comes into a commit and what goes out of it.
+// The input and output of a commit.
 
 import (
 	"sync/atomic"
@@ -10,83 +10,76 @@ import (
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
-// Submission is one call that wants a session changed, with the authority it
-// comes under. Authority is named by ref ids: the caller vouches that the peer
-// holds live objects of those refs (their secrets were shown once, by restore or
-// by minting). Whether the refs still allow anything is decided here, on their
-// rows, in the transaction.
+// Submission is one call that changes a session, with the authority it is made under. The authority
+// is named by ref ids: the caller guarantees that the peer holds live objects of those refs (it has
+// shown their secrets once, to restore or when minting). Whether the refs still allow anything is
+// decided in the transaction, on their rows.
 //
-// Exactly one of Batch.Ops, Ack and Direct says what is wanted (with Direct.Ops,
-// Batch.Ops say the rest).
+// Exactly one of Batch.Ops, Ack and Direct is set; Direct.Ops goes with Batch.Ops.
 type Submission struct {
-	// Batch is what a stream's apply carries. Its Session and Outbox are those
-	// of the live stream object, whose opening has proven the outbox's secret,
-	// and not what the peer wrote: Outbox is the stream's id (StreamKey). For an Ack only Session, Outbox, Incarnation
-	// and AckedThrough are read; for a Direct only Session, and Outbox if the
-	// object has proven one.
+	// Batch is the batch of a stream's apply. Its Session and Outbox are the live stream object's,
+	// whose opening has proven the outbox's secret, and not the peer's: Outbox is the stream's id
+	// (StreamKey). An Ack uses only Session, Outbox, Incarnation and AckedThrough; a Direct only
+	// Session, and Outbox if the object has proven one.
 	Batch ledger.Batch
 
-	// Ref is the id of the ref the live session object stands for. For an object
-	// that came from a space's create it is the owner ref that create was told of.
+	// Ref is the id of the live session object's ref. For an object from a space's create it is the
+	// owner ref that create mints.
 	Ref string
 
-	// Space is the id of the space's ref if the object came from its create, else
-	// "". The space ref's create right authorizes create and fork. What follows
-	// is authorized by Ref, which that op mints, and only for the very outbox
-	// whose create applied: whoever else names an owner ref does not hold it.
+	// Space is the id of the space's ref if the object came from its create, else "". The space
+	// ref's create right authorizes create and fork. Later ops are authorized by Ref, which that op
+	// mints, and only for the outbox whose create applied: naming an owner ref is not holding it.
 	Space string
 
-	// Attenuated is what the live object was narrowed to, nil if it is all that Ref
-	// allows; SpaceAttenuated is the same for Space.
+	// Attenuated has the limits of the live object, nil if it has all of Ref's authority;
+	// SpaceAttenuated is the same for Space.
 	Attenuated, SpaceAttenuated *capability.Grant
 
-	// PassedRefs are the refs of the other live sessions passed along: fork's source.
+	// PassedRefs are the refs of the other live sessions passed in the call: fork's source.
 	PassedRefs []string
 
-	// Ack says that this is an acknowledge alone: acked_through without ops.
+	// Ack marks an acknowledgement alone: AckedThrough without ops.
 	Ack bool
 
-	// Direct is what needs no outbox: a revocation, a share, a rotation, or ops
-	// that may be said again.
+	// Direct is a call without an outbox: a revocation, a share, a rotation, or repeatable ops.
 	Direct *Direct
 
-	// Opening is the stream's opening that a batch came over; nil is one of its own.
+	// Opening is the stream's opening that the batch came over; nil is a new one.
 	Opening *Opening
 
 	// Peer is the address that the call came from, for the audit.
 	Peer string
 }
 
-// Opening is what one opening of a stream has come to, over all its batches.
-// The zero value is one that has just been made.
+// Opening is the state of one opening of a stream, across its batches. The zero value is a new
+// opening.
 //
-// Batches are sent without waiting for answers. What a copied outbox sends right
-// behind the batch that gave it away may have the seq that is next, and must not
-// get in for that: from outbox_diverged on everything is answered so.
+// Batches are sent without waiting for answers. A batch from a copied outbox, sent right behind the
+// one that revealed the copy, may have the next seq by chance and must not be applied: after
+// outbox_diverged every batch gets the same answer.
 type Opening struct {
 	diverged atomic.Pointer[fault.Error]
 }
 
-// Note keeps an answer that decides over what comes behind it, in later groups.
-// The caller does so before it has the next group of the session decided.
+// Note stores an answer that also applies to later batches of the opening. The caller calls it
+// before it commits the session's next group.
 func (o *Opening) Note(answer *Answer) {
 	if o != nil && answer.Err != nil && answer.Err.Code == fault.OutboxDiverged {
 		o.diverged.Store(answer.Err)
 	}
 }
 
-// Direct is Session.revoke of the wire: of Ref and its subtree, or of every
-// share if Epoch is set. The rules are those of the ops revoke and bumpEpoch. With
-// Share it is Session.share instead, by the rules of the op share, but that the
-// same again changes nothing; with Rotate it is Session.rotate.
+// Direct is Session.revoke of the wire: of Ref and its subtree, or of every share if Epoch is set,
+// by the rules of the ops revoke and bumpEpoch. With Share it is Session.share, by the rules of the
+// op share, except that a repetition changes nothing; with Rotate it is Session.rotate.
 //
-// With Ops it is none of these: Batch.Ops are applied, all or none, and recorded
-// nowhere. That is for a caller who keeps no outbox and can say everything again
-// without harm: puts and removes, without references, or a create alone. What
-// follows a create comes by itself, under the ref that it has minted: the space's
-// ref is no authority over the session, and no outbox has proven that it made it.
+// With Ops, Batch.Ops are applied, all or none, and not recorded. This is for a caller without an
+// outbox that can repeat everything without harm: puts and removes, without references, or a create
+// alone. Ops after the create come in other calls, under the ref that it minted: the space's ref
+// has no authority over the session, and no outbox has proven that it created it.
 //
-// One of them is wanted: of several that are set, the first below counts.
+// If several fields are set, the first below that is set counts.
 type Direct struct {
 	Rotate *Rotation
 	Ops    bool
@@ -94,34 +87,33 @@ type Direct struct {
 	Epoch  bool
 	Ref    string
 
-	// SharedExternalID, of a create, says that other living sessions that were made under the
-	// same ref may have its external id too.
+	// SharedExternalID, for a create, permits other living sessions that were created under the
+	// same ref to have the same external id.
 	SharedExternalID bool
 }
 
-// sharesExternalID says whether s makes a session whose external id others may have.
+// sharesExternalID reports whether s creates a session whose external id others may have.
 func (s *Submission) sharesExternalID() bool { return s.Direct != nil && s.Direct.SharedExternalID }
 
-// Rotation is the new ref, made by a client, that is to take the place of the one
-// that is asked through.
+// Rotation is the new ref, made by a client, that replaces the ref of the call.
 type Rotation struct {
 	ID   string
 	Hash [32]byte
 }
 
-// Answer is what became of one Submission.
+// Answer is the result of one Submission.
 type Answer struct {
-	// Err answers the call as a whole: nothing was recorded or changed by it, and
-	// a batch may come again as it is. For a Direct it is also the refusal.
+	// Err refuses the call as a whole: nothing was recorded or changed, and the same batch may be
+	// sent again. For a Direct it is also the refusal of its op.
 	Err *fault.Error
 
-	Outcomes  []ledger.Outcome       // one an op, in order; not to be changed
-	Duplicate bool                   // they are from before: a batch is recorded and repeated whole
-	Cursor    uint64                 // the session's after the submission; 0 for a ref that may do nothing there
-	Cut       uint64                 // Direct: the cursor after which nothing under that authority commits
+	Outcomes  []ledger.Outcome       // one for each op, in order; not to be changed
+	Duplicate bool                   // Outcomes are recorded ones: the batch was sent before
+	Cursor    uint64                 // the session's, after the submission; 0 if the ref may not see it
+	Cut       uint64                 // Direct: the cursor after which nothing under the revoked authority commits
 	Epoch     uint64                 // Direct: the session's epoch now
-	Denied    []*capability.AuditRow // denials without a row of their own, by reason: to be counted when the transaction has committed
-	Uses      []Use                  // what was done now, by ref and method: to be counted when the transaction has committed
+	Denied    []*capability.AuditRow // denials without an audit row, by reason: to be counted after the commit
+	Uses      []Use                  // uses in this submission, by ref and method: to be counted after the commit
 }
 
 // Use is how often a ref was used for a method.
@@ -130,7 +122,8 @@ type Use struct {
 	Count              uint32
 }
 
-// Counts are the ack's sums: of ops applied now, repeated, and recorded now as anything else.
+// Counts returns the numbers for the ack: of ops applied now, repeated, and recorded now with any
+// other outcome.
 func (a *Answer) Counts() (applied, duplicates, rejected int) {
 	for i := range a.Outcomes {
 		switch {
@@ -145,15 +138,14 @@ func (a *Answer) Counts() (applied, duplicates, rejected int) {
 	return applied, duplicates, rejected
 }
 
-// Published is what a committed group changed, for subscribers: to be told
-// after the commit and never before.
+// Published is the changes of a committed group, for subscribers: to be sent after the commit,
+// never before.
 type Published struct {
-	Sessions []PublishedSession // only those with events, by id
+	Sessions []PublishedSession // only sessions with events, by id
 }
 
-// PublishedSession is one session's news. Events follow one another up to
-// Row.Cursor. AuthChanged says that authority over it changed: whoever holds
-// live objects of it looks at their refs again.
+// PublishedSession is one session's new events, consecutive up to Row.Cursor. AuthChanged reports
+// that authority over it changed: the refs of live objects of it must be checked again.
 type PublishedSession struct {
 	Row         Row
 	Events      []*Event

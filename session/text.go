@@ -1,8 +1,7 @@
 package session
 
-// Text inside payloads: how long it is, and how deltas are folded into it. The
-// other bytes of a payload stay as they are. Of an object's equal names the last
-// counts: that is the one which whoever reads the payload sees.
+// Text inside payloads: its length, and folding deltas into it. The other bytes of a payload stay
+// the same. If an object has a name twice, the last one counts, as for readers of the payload.
 
 import (
 	"bytes"
@@ -11,7 +10,7 @@ import (
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
-// textLen is the TextLen of a part with this payload.
+// textLen returns the TextLen of a part with this payload.
 func textLen(payload []byte) uint64 {
 	switch raw, found := ledger.Member(payload, "text"); {
 	case !found:
@@ -22,7 +21,7 @@ func textLen(payload []byte) uint64 {
 	return NoText
 }
 
-// stringLen is how many bytes the string has that raw, which is JSON text, holds.
+// stringLen returns the length in bytes of the string in raw, JSON text.
 func stringLen(raw []byte) uint64 {
 	n := len(raw) - len(`""`)
 	_, rest, escaped := bytes.Cut(raw, []byte{'\\'})
@@ -30,12 +29,12 @@ func stringLen(raw []byte) uint64 {
 		if rest[0] == 'u' {
 			return uint64(len(ledger.Unquote(raw)))
 		}
-		n-- // all others are two bytes for one
+		n-- // all other escapes are two bytes for one
 	}
 	return uint64(n)
 }
 
-// entryTextLen is textLen for parts, and 0 for what cannot be appended to.
+// entryTextLen is textLen for parts, and 0 for keys that cannot be appended to.
 func entryTextLen(k Key, payload []byte) uint64 {
 	if k.Kind != KeyPart {
 		return 0
@@ -43,8 +42,8 @@ func entryTextLen(k Key, payload []byte) uint64 {
 	return textLen(payload)
 }
 
-// FoldText gives a part's payload with tail (UTF-8) at the end of its text. The
-// payload is not changed; without a tail it is returned as it is.
+// FoldText returns a part's payload with tail (UTF-8) appended to its text. payload is not
+// modified; with an empty tail it is returned itself.
 func FoldText(payload, tail []byte) []byte {
 	if len(tail) == 0 {
 		return payload
@@ -52,7 +51,7 @@ func FoldText(payload, tail []byte) []byte {
 	return jsonSet(payload, encode(ledger.Unquote(jsonAt(payload, "text"))+string(tail)), "text")
 }
 
-// jsonAt is the value that stands in an object at a path of names; nil if none does.
+// jsonAt returns the value in an object at a path of names; nil if there is none.
 func jsonAt(object []byte, path ...string) []byte {
 	for _, name := range path {
 		value, found := ledger.Member(object, name)
@@ -64,8 +63,8 @@ func jsonAt(object []byte, path ...string) []byte {
 	return object
 }
 
-// jsonSet puts raw JSON text into an object at a path of names, every other byte
-// staying. What is not there is added at the end.
+// jsonSet sets the value in an object at a path of names to raw JSON text, keeping every other
+// byte. Missing names are added at the end.
 func jsonSet(object, raw []byte, path ...string) []byte {
 	if len(path) == 0 {
 		return raw
@@ -83,8 +82,7 @@ func jsonSet(object, raw []byte, path ...string) []byte {
 	return slices.Concat(object[:end], []byte(comma), encode(path[0]), []byte(":"), jsonSet(emptyPayload, raw, path[1:]...), object[end:])
 }
 
-// jsonSetIfObject is set for a path of two steps, unless its first step is there
-// and is no object.
+// jsonSetIfObject is jsonSet for a path of two names, unless the first exists and is no object.
 func jsonSetIfObject(payload, raw []byte, outer, inner string) []byte {
 	if v := jsonAt(payload, outer); v != nil && !isObject(v) {
 		return payload
@@ -92,5 +90,4 @@ func jsonSetIfObject(payload, raw []byte, outer, inner string) []byte {
 	return jsonSet(payload, raw, outer, inner)
 }
 
-// trimSpace is a payload without blanks around it.
 func trimSpace(payload []byte) []byte { return bytes.TrimSpace(payload) }

@@ -1,27 +1,25 @@
 package session
 
-// Trimming: the start of a log is let go, and nothing of the state with it.
+// Trimming: the start of a log is removed, without any loss of state.
 //
-// After it the log starts after Row.Base. The row of the event at Base stays,
-// without its payload: it is the checkpoint, since its hash covers every event
-// before it, and the chain of what follows verifies from that hash on. Cursors
-// go on as they were. The state as of Base is not kept: the present one is in
-// the entries, and what asks for an earlier one (a snapshot or a fork at a
-// cursor) is told CursorExpired, as is who asks for events before Base.
+// Afterwards the log starts after Row.Base. The row of the event at Base stays, without its
+// payload: it is the checkpoint, since its hash covers every event before it, and the chain of
+// later events verifies from that hash on. Cursors do not change. The state as of Base is not kept:
+// the present one is in the entries, and requests for an earlier one (a snapshot or a fork at a
+// cursor), or for events before Base, are CursorExpired.
 
-// EventMeta is what trimming has to know of an event.
+// EventMeta has the fields of an event that trimming needs.
 type EventMeta struct {
 	Cursor uint64
 	At     int64 // Unix ms
 	Bytes  int   // of its payload
 }
 
-// TrimTo is the Base that a session's log can be trimmed to: the last of log
-// (its events after row.Base, in order) that is older than before and above
-// which all deltas of open turns are, since these stand in the log alone (of open, the
-// first is enough). It
-// stops after about maxBytes, but for the first event; row.Base says that
-// nothing may go. more says that there may be others to go after that.
+// TrimTo returns the Base that a session's log can be trimmed to: the last event of log (its events
+// after row.Base, in order) that is older than before and precedes all open turns, whose deltas are
+// in the log alone (of open, the first suffices). It stops after about maxBytes, but not before the
+// first event; row.Base means that nothing can be removed. more reports that further events may be
+// removable afterwards.
 func TrimTo(row *Row, open []*Turn, log []EventMeta, before int64, maxBytes int) (base uint64, more bool) {
 	base = row.Base
 	size := 0

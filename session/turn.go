@@ -8,26 +8,26 @@ package session
 //	interrupted  turn_open   streaming        interrupted   its end state
 //	end states   turn_ended  turn_ended       turn_ended    turn_ended
 //
-// Interrupted is a remark, not an end: everyone sees it, and sees that the next op
-// of the turn's own stream takes it back.
+// Interrupted is a notice and not an end: it is visible to all readers, and the next op of the
+// turn's own stream reverts it.
 
 import "github.com/mooring-rpc/mooring/fault"
 
-// TurnStep is what can happen to a turn.
+// TurnStep is a step in the life of a turn.
 type TurnStep uint8
 
 // The steps of a turn.
 const (
 	StepBegin  TurnStep = iota
 	StepResume          // an op of its own stream
-	StepLapse           // its lease lapsed, or the server started
+	StepLapse           // its lease expired, or the server started
 	StepComplete
 	StepFail
 	StepAbort
 	numSteps
 )
 
-// transition is a cell of the table: a next state, or the code that refuses.
+// transition is a cell of the table: a next state, or the code of the refusal.
 type transition struct {
 	to   TurnStatus
 	code fault.Code
@@ -57,7 +57,8 @@ var endedTransitions = [numSteps]transition{
 	{code: fault.TurnEnded}, {code: fault.TurnEnded}, {code: fault.TurnEnded},
 }
 
-// Next is the state that step leads to from s (0: no turn was begun), or why it cannot be.
+// Next returns the state that step leads to from s (0: no turn was begun), or an error if it is not
+// possible.
 func (s TurnStatus) Next(step TurnStep) (TurnStatus, *fault.Error) {
 	m := transitions[s][step]
 	switch m.code {
@@ -72,10 +73,10 @@ func (s TurnStatus) Next(step TurnStep) (TurnStatus, *fault.Error) {
 	}
 }
 
-// Open says whether a turn in this state can still be streamed to and ended.
+// Open reports whether a turn in this state can still be appended to and ended.
 func (s TurnStatus) Open() bool { return s == Streaming || s == Interrupted }
 
-// String is the state's name as people and finalize's arguments have it.
+// String returns the state's name, as in finalize's arguments.
 func (s TurnStatus) String() string {
 	switch s {
 	case Streaming:
@@ -92,7 +93,7 @@ func (s TurnStatus) String() string {
 	return "none"
 }
 
-// endStep is the step of finalize's status argument.
+// endStep returns the step for finalize's status argument.
 func endStep(status string) (TurnStep, bool) {
 	switch status {
 	case "completed":

@@ -1,13 +1,13 @@
 package session
 
-// How many turns are open. What one ref may have, it has together with all that descend
-// from it, or who may share would have any number. An owner's ref has what is left of the
-// session's: else one guest could have all of the owner's.
+// Counting open turns. The limit of a ref applies to the ref and all its descendants together, or
+// sharing would multiply it. An owner's ref is limited only by the session's limit: otherwise one
+// guest could use up all of the owner's.
 //
-// Turns of dead refs do not count: nobody is there any more to end them. A begin that finds
-// such turns says so in their rows (Orphan), and no other batch looks at them again. So there
-// may be any number of them, as of ended ones, within the session's quota; a batch looks at
-// no more than MaxSessionTurns and those of refs that have died since the last begin.
+// Turns of dead refs are not counted: no holder is left to end them. A begin that finds such turns
+// marks their rows (Orphan), and later batches do not read them. So there may be any number of
+// them, as of ended ones, within the session's quota; a batch reads no more than MaxSessionTurns
+// turns, and the turns of refs that have died since the last begin.
 
 import (
 	"slices"
@@ -17,17 +17,18 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 )
 
-// turnCount is how many open turns of living refs a session has.
+// turnCount is the number of open turns of a session under living refs.
 type turnCount struct {
-	authGen  uint64 // the session's AuthGen then: refs have died since, or have another parent
+	authGen  uint64 // the session's AuthGen at the count: if it differs, refs have died since or have new parents
 	total    int
-	byStream map[string]int // by stream
-	byRef    map[string]int // by ref, with those of all refs below it
-	orphans  []string       // messages of the others
+	byStream map[string]int
+	byRef    map[string]int // by ref, descendants included
+	orphans  []string       // messages of the uncounted turns
 }
 
-// checkTurnLimits says why one more turn may not be begun. What the stream itself has open is its
-// own fault, and recorded. What others have open is not: it waits until there is room.
+// checkTurnLimits returns the reason that one more turn may not be begun. The stream's own open
+// turns are a refusal that is recorded. Open turns of others are not: the batch waits until there
+// is room.
 func (a *applier) checkTurnLimits() *fault.Error {
 	n, err := a.v.turnCount(a.s)
 	if err != nil {
@@ -51,8 +52,7 @@ func (a *applier) checkTurnLimits() *fault.Error {
 	return nil
 }
 
-// turnCount counts a session's open turns, or gives the count that was made before and has
-// followed every change since.
+// turnCount counts a session's open turns, or returns an earlier count, which is kept up to date.
 func (v *view) turnCount(s *sessionView) (*turnCount, *fault.Error) {
 	if s.openCount != nil && s.openCount.authGen == s.row.AuthGen {
 		return s.openCount, nil
@@ -62,7 +62,7 @@ func (v *view) turnCount(s *sessionView) (*turnCount, *fault.Error) {
 		return nil, err
 	}
 	turns = slices.DeleteFunc(turns, func(t *Turn) bool { return t.Orphan })
-	for _, t := range turns { // read, if they did not come with the turns
+	for _, t := range turns { // loads the refs, if they were not loaded with the turns
 		if _, err := v.lineage(s, t.Ref); err != nil {
 			return nil, err
 		}
@@ -76,8 +76,8 @@ func (v *view) turnCount(s *sessionView) (*turnCount, *fault.Error) {
 	return s.openCount, nil
 }
 
-// countTurn counts n more of a turn, if it counts: one of a version that noted no ref does,
-// for its stream and its session.
+// countTurn adds n to the counts of a turn, and reports whether it is counted. A turn of an earlier
+// version, which stored no ref, counts for its stream and its session.
 func (v *view) countTurn(s *sessionView, t *Turn, n int) bool {
 	if t == nil || !t.Status.Open() || t.Orphan {
 		return false
@@ -94,7 +94,7 @@ func (v *view) countTurn(s *sessionView, t *Turn, n int) bool {
 	return true
 }
 
-// markOrphans has the rows of those turns say so that were found not to count.
+// markOrphans marks the rows of the uncounted turns.
 func (v *view) markOrphans(s *sessionView) {
 	if s.openCount == nil {
 		return
@@ -109,9 +109,9 @@ func (v *view) markOrphans(s *sessionView) {
 	}
 }
 
-// lineage is a ref and all that it descends from in its session; nothing if there is no such ref.
+// lineage returns a ref and its ancestors in its session; empty if there is no such ref.
 func (v *view) lineage(s *sessionView, id string) (line []*capability.Grant, err *fault.Error) {
-	for strings.HasPrefix(id, s.row.ID) { // and not the space's
+	for strings.HasPrefix(id, s.row.ID) { // without the space's refs
 		g, err := v.grant(id)
 		if err != nil {
 			return nil, err

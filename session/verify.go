@@ -1,9 +1,8 @@
 package session
 
-// Whether a log is what was written: its rows one after the other, none missing,
-// moved or changed, and of their payloads only those gone that a purge or the
-// session's end took. It takes the rows alone, so that whoever can read a whole
-// log can check it.
+// Verification of a log: its rows are consecutive, none missing, moved or changed, and only
+// payloads removed by a purge or by the session's deletion are missing. It needs only the rows, so
+// everyone who can read a whole log can verify it.
 
 import (
 	"cmp"
@@ -19,51 +18,51 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 )
 
-// Finding is something wrong with a log, by the first cursor that it concerns.
+// Finding is a flaw of a log, with the first cursor it concerns.
 type Finding struct {
 	Cursor uint64
 	What   string
 }
 
-// Verifier checks a log that comes piece by piece. It belongs to one goroutine.
+// Verifier verifies a log that is added piece by piece. It is for one goroutine.
 type Verifier struct {
 	first    uint64 // the cursor before the log's first event
 	chain    *capability.ChainVerifier
 	end      *logEnd // nil until End
 	found    map[uint64]string
-	gaps     [][2]uint64 // first and last cursor of what is missing
+	gaps     [][2]uint64 // first and last cursor of missing ranges
 	expected map[uint64]Hash
 
-	redacted       bool // by a first cursor that is shown
-	redactedEvents int  // events that are not shown whole
+	redacted       bool // the ref hides values from before its first visible cursor
+	redactedEvents int  // number of events that are not shown whole
 
 	altered    map[uint64]*alteredPayload
 	lastIntact uint64 // the last event whose payload is as it was written
-	deleted    uint64 // cursor of the session's end
+	deleted    uint64 // cursor of the delete event
 }
 
-// logEnd is what is known of a log's end.
+// logEnd is the expected end of a log.
 type logEnd struct {
 	cursor uint64
 	head   Hash
 }
 
-// alteredPayload is a payload that is not as it was written. Purges say what is to
-// be there in its place; the last one counts.
+// alteredPayload is a payload that is not as it was written. Purges have the hash of its
+// replacement; the last purge counts.
 type alteredPayload struct {
 	gone      bool
-	sum       Hash // of what is there
+	sum       Hash // of the present payload
 	explained bool
 }
 
-// NewVerifier begins with the event after cursor, whose hash is prev: the zero
-// Hash and 0 for a whole log, a checkpoint's for one that was trimmed.
+// NewVerifier starts at the event after cursor, whose hash is prev: the zero Hash and 0 for a whole
+// log, a checkpoint's for a trimmed one.
 func NewVerifier(prev Hash, cursor uint64) *Verifier {
 	return newVerifier(capability.NewChainVerifierFrom(cursor, prev))
 }
 
-// NewVerifierAfter begins with the event after cursor where the hash before it is
-// not known: what that event goes on from is not checked.
+// NewVerifierAfter starts at the event after cursor without knowing the hash before it: the link of
+// the first event is not checked.
 func NewVerifierAfter(cursor uint64) *Verifier {
 	return newVerifier(capability.NewChainVerifier(cursor))
 }
@@ -72,21 +71,21 @@ func newVerifier(chain *capability.ChainVerifier) *Verifier {
 	return &Verifier{first: chain.Seq(), chain: chain, found: map[uint64]string{}, expected: map[uint64]Hash{}, altered: map[uint64]*alteredPayload{}}
 }
 
-// AllowRedacted says that the log comes through a ref that shows it from a cursor on: what
-// events embed of before that is left out (scope.go), and they say so.
+// AllowRedacted accepts a log that is read through a ref with a first visible cursor: older values
+// that events embed are left out (scope.go), and the events say so.
 func (v *Verifier) AllowRedacted() { v.redacted = true }
 
-// RedactedEvents is how many of the events added were not shown whole: of their payloads
-// nothing is known but that something is left out.
+// RedactedEvents returns how many of the added events were not shown whole: their payloads cannot
+// be verified.
 func (v *Verifier) RedactedEvents() int { return v.redactedEvents }
 
-// Cursor is that of the last event added.
+// Cursor returns the cursor of the last event added.
 func (v *Verifier) Cursor() uint64 { return v.chain.Seq() }
 
-// Head is the hash of the last event added, or that before the log's first.
+// Head returns the hash of the last event added, or the one before the log's first.
 func (v *Verifier) Head() Hash { return v.chain.Head() }
 
-// Add takes the next events. They are kept only if something is wrong with them.
+// Add adds the next events. It retains only flawed ones.
 func (v *Verifier) Add(events []*Event) {
 	for _, e := range events {
 		v.add(e)
@@ -97,7 +96,7 @@ func (v *Verifier) add(e *Event) {
 	next := v.chain.Seq() + 1
 	v.chain.Add(e.chainRow())
 	switch {
-	case e.Cursor < next: // the chain says that it is out of order
+	case e.Cursor < next: // the chain reports that it is out of order
 		return
 	case e.Cursor > next:
 		v.gaps = append(v.gaps, [2]uint64{next, e.Cursor - 1})
@@ -108,10 +107,10 @@ func (v *Verifier) add(e *Event) {
 	v.payload(e)
 }
 
-// chainRow is the event as a chain takes it.
+// chainRow returns the event as a row of a chain.
 func (e *Event) chainRow() capability.ChainRow {
 	row := *e
-	row.Payload = nil // it may be kept, and its sum says all
+	row.Payload = nil // the row may be retained, and Sum suffices
 	return capability.ChainRow{Seq: e.Cursor, Hash: e.Hash, Sum: func(prev [32]byte, seq uint64) [32]byte {
 		as := row
 		as.Cursor = seq
@@ -119,8 +118,7 @@ func (e *Event) chainRow() capability.ChainRow {
 	}}
 }
 
-// Expect says what is known beforehand: the hash that the event at cursor, yet to
-// be added, had at some time.
+// Expect sets the hash that the event at cursor, not added yet, is known to have had.
 func (v *Verifier) Expect(cursor uint64, head Hash) { v.expected[cursor] = head }
 
 func (v *Verifier) note(cursor uint64, what string, args ...any) {
@@ -129,8 +127,7 @@ func (v *Verifier) note(cursor uint64, what string, args ...any) {
 	}
 }
 
-// payload holds an event's payload against its sum, and takes in what a purge
-// says of others.
+// payload verifies an event's payload against its sum, and processes the notes of a purge.
 func (v *Verifier) payload(e *Event) {
 	switch {
 	case e.Payload == nil:
@@ -149,7 +146,7 @@ func (v *Verifier) payload(e *Event) {
 	case MethodPurge:
 		var p purgePayload
 		if e.Payload == nil {
-			return // so its session was deleted, or Findings says that this is missing
+			return // either the session was deleted, or Findings reports it missing
 		}
 		if err := json.Unmarshal(e.Payload, &p); err != nil {
 			v.note(e.Cursor, "is a purge that cannot be read")
@@ -161,10 +158,10 @@ func (v *Verifier) payload(e *Event) {
 	}
 }
 
-// explain takes in what the purge at cursor by says of an event.
+// explain processes the note about an event in the purge at cursor by.
 func (v *Verifier) explain(by uint64, n purgedNote) {
 	if n.Cursor <= v.first || n.Cursor >= by {
-		return // it was trimmed since
+		return // trimmed since
 	}
 	odd := v.altered[n.Cursor]
 	if odd == nil && slices.ContainsFunc(v.gaps, func(g [2]uint64) bool { return g[0] <= n.Cursor && n.Cursor <= g[1] }) {
@@ -184,7 +181,7 @@ func (v *Verifier) explain(by uint64, n purgedNote) {
 	odd.explained = err == nil && !odd.gone && odd.sum == sum
 }
 
-// Findings is all that is wrong with what was added, by cursor.
+// Findings returns all flaws of the added events, by cursor.
 func (v *Verifier) Findings() []Finding {
 	end := v.end
 	if end == nil {
@@ -221,7 +218,7 @@ func (v *Verifier) Findings() []Finding {
 	return list
 }
 
-// asFinding is a flaw of the chain in a log's words.
+// asFinding converts a flaw of the chain.
 func asFinding(f capability.Flaw) Finding {
 	what := "was changed"
 	switch f.Kind {
@@ -241,18 +238,18 @@ func asFinding(f capability.Flaw) Finding {
 	return Finding{f.Seq, what}
 }
 
-// End says what is known of the log's end: that the event at cursor has the hash
-// head, and is the last one. It is called once all was added.
+// End sets the expected end of the log: the event at cursor, with the hash head, is the last. It is
+// called once, after the last Add.
 func (v *Verifier) End(cursor uint64, head Hash) { v.end = &logEnd{cursor, head} }
 
-// maxFindings bounds the findings of one message.
+// maxFindings is the maximum number of findings in one message.
 const maxFindings = 20
 
-// Err is nil if nothing is wrong, or FindingsError.
+// Err returns FindingsError of the findings: nil if there are none.
 func (v *Verifier) Err() error { return FindingsError(v.Findings()) }
 
-// FindingsError is nil for none, or an Internal fault that names them, at the
-// first one's cursor.
+// FindingsError returns nil for no findings, or an Internal fault that lists them, at the first
+// one's cursor.
 func FindingsError(found []Finding) error {
 	if len(found) == 0 {
 		return nil

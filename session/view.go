@@ -1,14 +1,12 @@
 package session
 
-// The view: the rows that a group of batches was loaded with, and over them
-// what the group has decided so far. Ops read and change the view alone; what
-// is changed is written at the end (changes.go). Every change is journaled, so
-// that an atomic batch can be taken back to its mark.
+// The view: the rows that a group of batches has loaded, with the group's changes so far over them.
+// Ops read and change the view alone; changed rows are written at the end (changes.go). Every
+// change is journaled, so that an atomic batch can be rolled back to its savepoint.
 //
-// Slots are values that are replaced and never changed, so that the journal
-// need only keep the old one. Only what is read from the store later (a payload
-// that was not wanted at first) is filled into a slot in place: that is a fact
-// about the rows and outlives an undo.
+// States of keys, turns and refs are replaced and never modified, so the journal only keeps the old
+// one. The exception is a value read from the store later (a payload that was not loaded at first):
+// it is stored in place, since it is a fact about the rows and survives a rollback.
 
 import (
 	"context"
@@ -28,8 +26,8 @@ type view struct {
 	now      int64
 	storeErr error // of the store; ends the group
 
-	readLimit  int // bytes of payloads that one submission may have read
-	readBytes  int // so far, of the submission in hand
+	readLimit  int // bytes of payloads that one submission may read
+	readBytes  int // bytes read by the current submission
 	groupBytes int // of the whole group: read, and written as events
 
 	sessions    map[string]*sessionView
@@ -39,29 +37,29 @@ type view struct {
 	revoked     []RevokedGrant
 	rotated     []RotatedGrant
 	audit       []*capability.AuditRow
-	divergedNow map[*Opening]*fault.Error // what has come from a copied outbox in this group
+	divergedNow map[*Opening]*fault.Error // openings of copied outboxes, found in this group
 
 	journal   []journalEntry
-	stateSlab []entryState // made at once, of which some are in use
-	entrySlab []Entry      // so are these
+	stateSlab []entryState // allocated together, partly in use
+	entrySlab []Entry      // as stateSlab
 }
 
 // journalEntry is a change in the journal.
 type journalEntry struct {
-	undo func() // nil of the two that are frequent, which are told below
+	undo func() // nil for the two frequent kinds below
 
-	// An event: what it has changed of the row.
+	// An event: the previous values of the row.
 	event   bool
 	s       *sessionView
 	head    Hash
 	updated int64
 
-	// An entry: what was known of its key.
+	// An entry: the previous state of its key.
 	key   string
-	state *entryState // nil: nothing was
+	state *entryState // nil: there was none
 }
 
-// revert undoes the change. All that came after it is undone.
+// revert undoes the change. All later changes are undone already.
 func (j *journalEntry) revert() {
 	switch {
 	case j.undo != nil:
@@ -78,7 +76,8 @@ func (j *journalEntry) revert() {
 	}
 }
 
-// slabAlloc is room for a value that lives as long as the group's other values: it is made for many at once.
+// slabAlloc returns a zero value from a slab, which is allocated for several values of the same
+// lifetime.
 func slabAlloc[T any](room *[]T) *T {
 	if len(*room) == cap(*room) {
 		*room = make([]T, 0, min(max(2*cap(*room), 1), maxSlab))
@@ -87,7 +86,7 @@ func slabAlloc[T any](room *[]T) *T {
 	return &(*room)[len(*room)-1]
 }
 
-// maxSlab is for how many room is made at once: who keeps one of them keeps all.
+// maxSlab is the maximum number of values in a slab: a reference to one retains all.
 const maxSlab = 32
 
 // sessionView is one locked session's part of the view.
@@ -95,17 +94,17 @@ type sessionView struct {
 	row             Row
 	before          Row // as loaded
 	events          []*Event
-	eventSlab       []Event           // made at once for events; of this session alone, since they are kept longer than the group
-	purged          map[uint64][]byte // cursor → what is left of the payload of an event that the database has
+	eventSlab       []Event           // slab of events; of this session alone, since they outlive the group
+	purged          map[uint64][]byte // cursor → remaining payload of a stored event
 	entries         map[string]*entryState
 	turns           map[string]*turnState
-	prefixes        []string // key prefixes of which every entry is in entries
-	openTurnsLoaded bool     // every open turn is in turns, but for orphans
+	prefixes        []string // key prefixes whose entries are all in entries
+	openTurnsLoaded bool     // every open turn is in turns, except orphans
 	openCount       *turnCount
 }
 
-// streamView is one stream's rows. It is not journaled: the ledger changes it
-// only once a batch is through.
+// streamView is one stream's rows. It is not journaled: the ledger changes it only when a batch is
+// complete.
 type streamView struct {
 	row     ledger.Stream
 	before  ledger.Stream
@@ -113,16 +112,16 @@ type streamView struct {
 	records []*ledger.Record // decided in this group
 }
 
-// entryState is what is known of one key.
+// entryState is the known state of one key.
 type entryState struct {
-	entry         *Entry   // nil: there is none
-	hasPayload    bool     // entry.Payload is there
-	missingDeltas bool     // the database holds deltas after entry.Cursor that are not in tail
-	tail          []string // deltas after entry.Cursor, but for those
+	entry         *Entry   // nil: the key has no entry
+	hasPayload    bool     // entry.Payload is loaded
+	missingDeltas bool     // the database has deltas after entry.Cursor that are not in tail
+	tail          []string // the other deltas after entry.Cursor
 	write         writeMode
 }
 
-// writeMode is how much of a slot is to be written.
+// writeMode is how much of an entry is to be written.
 type writeMode uint8
 
 const (
@@ -153,7 +152,7 @@ func newView(ctx context.Context, tx Tx, limit int) *view {
 	}
 }
 
-// diverged is the answer that everything over an opening gets; nil if there is none.
+// diverged returns the answer to everything over a diverged opening; nil for other openings.
 func (v *view) diverged(o *Opening) *fault.Error {
 	if o == nil {
 		return nil
@@ -164,7 +163,7 @@ func (v *view) diverged(o *Opening) *fault.Error {
 	return v.divergedNow[o]
 }
 
-// noteDiverged keeps such an answer for what comes behind it in this group.
+// noteDiverged records that answer for later submissions of this group.
 func (v *view) noteDiverged(o *Opening, err *fault.Error) {
 	if o == nil || err.Code != fault.OutboxDiverged {
 		return
@@ -175,14 +174,14 @@ func (v *view) noteDiverged(o *Opening, err *fault.Error) {
 	v.divergedNow[o] = err
 }
 
-// savepoint is a place in the journal, with the lengths of the lists that only grow.
+// savepoint is a position in the journal, with the lengths of the append-only lists.
 type savepoint struct {
 	journal, revoked, audit int
 }
 
 func (v *view) savepoint() savepoint { return savepoint{len(v.journal), len(v.revoked), len(v.audit)} }
 
-// rollback takes everything back that was changed since m.
+// rollback undoes all changes since m.
 func (v *view) rollback(m savepoint) {
 	v.revoked, v.audit = v.revoked[:m.revoked], v.audit[:m.audit]
 	for i := len(v.journal) - 1; i >= m.journal; i-- {
@@ -194,14 +193,14 @@ func (v *view) rollback(m savepoint) {
 
 func (v *view) journalUndo(undo func()) { v.journal = append(v.journal, journalEntry{undo: undo}) }
 
-// changeRow gives the row to change, remembering it as it was.
+// changeRow returns the row to change, after journaling its old value.
 func (v *view) changeRow(s *sessionView) *Row {
 	old := s.row
 	v.journalUndo(func() { s.row = old })
 	return &s.row
 }
 
-// entryMeta is what is known of a key without its payload.
+// entryMeta returns the state of a key without its payload.
 func (v *view) entryMeta(s *sessionView, key string) (*entryState, *fault.Error) {
 	if slot := s.entries[key]; slot != nil {
 		return slot, nil
@@ -218,7 +217,7 @@ func (v *view) entryMeta(s *sessionView, key string) (*entryState, *fault.Error)
 	return s.entries[key], nil
 }
 
-// value is a key's entry with its payload and all its text; nil if there is none.
+// value returns a key's entry with its payload and all its text; nil if there is none.
 func (v *view) value(s *sessionView, key string) (*Entry, *fault.Error) {
 	es, err := v.values(s, []string{key})
 	if err != nil {
@@ -227,10 +226,10 @@ func (v *view) value(s *sessionView, key string) (*Entry, *fault.Error) {
 	return es[0], nil
 }
 
-// scanCost is what looking at an event of the log costs, as bytes read.
+// scanCost is the cost of scanning an event of the log, as bytes read.
 const scanCost = 64
 
-// values is value for many keys, reading what is missing at once.
+// values is value for many keys, with one read for all missing values.
 func (v *view) values(s *sessionView, keys []string) ([]*Entry, *fault.Error) {
 	var unread []string
 	grown := map[string]uint64{}
@@ -255,7 +254,7 @@ func (v *view) values(s *sessionView, keys []string) ([]*Entry, *fault.Error) {
 		if len(grown) > 0 {
 			w.Deltas = map[string]map[string]uint64{s.row.ID: grown}
 			oldest := slices.Min(slices.Collect(maps.Values(grown)))
-			v.countRead(int(min((s.before.Cursor-oldest)*scanCost, uint64(v.readLimit)))) // all since is gone through
+			v.countRead(int(min((s.before.Cursor-oldest)*scanCost, uint64(v.readLimit)))) // all later events are scanned
 		}
 		if err := v.loadMissing(w); err != nil {
 			return nil, err
@@ -297,7 +296,7 @@ func (v *view) keysWithPrefix(s *sessionView, prefix string) ([]string, *fault.E
 	return keys, nil
 }
 
-// allEntries is every entry of a session with its value, by key.
+// allEntries returns every entry of a session with its value, by key.
 func (v *view) allEntries(s *sessionView) ([]Entry, *fault.Error) {
 	keys, err := v.keysWithPrefix(s, "")
 	if err != nil {
@@ -315,7 +314,7 @@ func (v *view) allEntries(s *sessionView) ([]Entry, *fault.Error) {
 	return all, nil
 }
 
-// eventsUpTo is a session's log from its base to cursor at, with the events of this group.
+// eventsUpTo returns a session's log from its base to cursor at, this group's events included.
 func (v *view) eventsUpTo(s *sessionView, at uint64) ([]*Event, *fault.Error) {
 	rows, err := v.loadBounded(&ReadSet{Logs: map[string]uint64{s.row.ID: at}})
 	if err != nil {
@@ -340,8 +339,8 @@ func (v *view) setEntry(s *sessionView, key string, slot *entryState) {
 	s.entries[key] = slot
 }
 
-// put sets a key's value, which is that of ev at i, and keeps e. What the key held before, if anything, is
-// known. inEvent says that the payload is the event's.
+// put sets a key's value to e, which it keeps: value i of event ev. The previous state of the key
+// must be loaded. inEvent means that the payload is the event's.
 func (v *view) put(s *sessionView, e *Entry, ev *Event, i int, inEvent bool) {
 	if old := s.entries[e.Key]; old != nil && old.entry != nil {
 		e.Ord = old.entry.Ord
@@ -372,7 +371,7 @@ func (v *view) appendText(s *sessionView, key string, slot *entryState, text str
 	v.setEntry(s, key, next)
 }
 
-// turn is a message's turn; nil if none was begun.
+// turn returns a message's turn; nil if none was begun.
 func (v *view) turn(s *sessionView, message string) (*Turn, *fault.Error) {
 	slot := s.turns[message]
 	if slot == nil {
@@ -385,7 +384,7 @@ func (v *view) turn(s *sessionView, message string) (*Turn, *fault.Error) {
 }
 
 func (v *view) setTurn(s *sessionView, t Turn) {
-	old := s.turns[t.Message] // read before it was decided over
+	old := s.turns[t.Message] // loaded before a change was decided
 	v.journalUndo(func() { s.turns[t.Message], s.openCount = old, nil })
 	s.turns[t.Message] = &turnState{turn: &t, dirty: true}
 	if s.openCount != nil {
@@ -394,8 +393,8 @@ func (v *view) setTurn(s *sessionView, t Turn) {
 	}
 }
 
-// openTurns are the turns of an outbox that have not ended, by message; of all outboxes if it is "".
-// Of orphans there are those that were read for something else.
+// openTurns returns the open turns of an outbox, by message; of all outboxes if it is "". It
+// includes orphans only if they were loaded for another reason.
 func (v *view) openTurns(s *sessionView, outbox string) ([]*Turn, *fault.Error) {
 	if !s.openTurnsLoaded {
 		if err := v.loadMissing(&ReadSet{Turns: []string{s.row.ID}}); err != nil {
@@ -405,7 +404,7 @@ func (v *view) openTurns(s *sessionView, outbox string) ([]*Turn, *fault.Error) 
 	return v.loadedTurns(s, outbox), nil
 }
 
-// loadedTurns is openTurns of a session whose open turns were loaded.
+// loadedTurns is openTurns for a session whose open turns are loaded.
 func (v *view) loadedTurns(s *sessionView, outbox string) []*Turn {
 	var open []*Turn
 	for _, slot := range s.turns {
@@ -417,7 +416,7 @@ func (v *view) loadedTurns(s *sessionView, outbox string) []*Turn {
 	return open
 }
 
-// dropState drops a deleted session's entries and turns from the view.
+// dropState removes a deleted session's entries and turns from the view.
 func (v *view) dropState(s *sessionView) {
 	entries, turns := s.entries, s.turns
 	v.journalUndo(func() { s.entries, s.turns, s.openCount = entries, turns, nil })

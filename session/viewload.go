@@ -1,7 +1,7 @@
 package session
 
-// Reading into the view. What is known already, and perhaps changed since, is
-// never overwritten by what the store says.
+// Loading rows into the view. A loaded row never replaces one that the view has already, and may
+// have changed.
 
 import (
 	"maps"
@@ -12,8 +12,7 @@ import (
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
-// load reads from the store and takes what was found into the view. first says
-// that this is the load that locks.
+// load reads from the store and merges the result into the view. first marks the load that locks.
 func (v *view) load(w *ReadSet, first bool) error {
 	rows, err := v.tx.Load(v.ctx, w)
 	if err != nil {
@@ -26,7 +25,7 @@ func (v *view) load(w *ReadSet, first bool) error {
 	return nil
 }
 
-// loadMissing is load for an op that found something missing.
+// loadMissing is load for an op that needs further rows.
 func (v *view) loadMissing(w *ReadSet) *fault.Error {
 	rows, err := v.loadBounded(w)
 	if err == nil {
@@ -35,9 +34,8 @@ func (v *view) loadMissing(w *ReadSet) *fault.Error {
 	return err
 }
 
-// loadBounded reads for an op: what would be more than one submission may read is
-// TooLarge, the store's error ends the group. Whoever has gone over the limit
-// has used it up: the store is asked for no more payloads.
+// loadBounded reads for an op: more than one submission may read is TooLarge, an error of the store
+// ends the group. A submission that has exceeded the limit reads no more payloads.
 func (v *view) loadBounded(w *ReadSet) (*Rows, *fault.Error) {
 	w.MaxBytes = max(v.readLimit-v.readBytes, 1)
 	if v.storeErr == nil && v.readBytes >= v.readLimit && w.readsPayloads() {
@@ -56,7 +54,7 @@ func (v *view) loadBounded(w *ReadSet) (*Rows, *fault.Error) {
 	return nil, fault.Internal.Because(v.storeErr, "the rows of an op could not be read")
 }
 
-// countRead counts what was read.
+// countRead adds to the bytes read.
 func (v *view) countRead(bytes int) {
 	v.readBytes += bytes
 	v.groupBytes += bytes
@@ -66,12 +64,12 @@ func (v *view) errReadLimit() *fault.Error {
 	return fault.TooLarge.With("this takes reading more than %d bytes of payloads at once, the limit: put or remove some of it first, or commit smaller batches", v.readLimit)
 }
 
-// readsPayloads says whether w wants any, and not rows alone.
+// readsPayloads reports whether w reads payloads, and not only other rows.
 func (w *ReadSet) readsPayloads() bool {
 	return len(w.Entries)+len(w.Prefixes)+len(w.Deltas)+len(w.Logs)+len(w.PayloadEvents) > 0
 }
 
-// merge fills in what rows say of everything in w that is not known yet.
+// merge adds to the view the rows of everything in w that it does not have yet.
 func (v *view) merge(w *ReadSet, rows *Rows) {
 	for _, id := range w.Sessions {
 		row := rows.Sessions[id]
@@ -95,7 +93,7 @@ func (v *view) merge(w *ReadSet, rows *Rows) {
 		}
 	}
 	v.reparent(rows.Grants)
-	v.mergeGrants(slices.Concat(w.Grants, w.Lineages, slices.Collect(maps.Keys(rows.Grants))), rows.Grants) // ancestors come too
+	v.mergeGrants(slices.Concat(w.Grants, w.Lineages, slices.Collect(maps.Keys(rows.Grants))), rows.Grants) // with ancestors
 	for _, x := range w.External {
 		if _, known := v.external[x]; !known {
 			v.external[x] = rows.External[x]
@@ -149,10 +147,10 @@ func (s *sessionView) merge(w *ReadSet, id string, rows *Rows) {
 	}
 }
 
-// absentEntry is the slot of every key that has none. There is nothing to fill in.
+// absentEntry is the state of every key without an entry, shared.
 var absentEntry = entryState{hasPayload: true}
 
-// fill takes a loaded entry in, unless the slot knows as much already.
+// fill adds a loaded entry, unless the view has as much of it.
 func (s *sessionView) fill(key string, e *Entry, full bool) {
 	slot := s.entries[key]
 	switch {
@@ -164,7 +162,7 @@ func (s *sessionView) fill(key string, e *Entry, full bool) {
 		return
 	}
 	if full && !slot.hasPayload && slot.entry != nil && e != nil && e.Cursor == slot.entry.Cursor {
-		filled := *slot.entry // it may be shared with a slot in the journal, which stays as it is
+		filled := *slot.entry // the old one may be in the journal, which must not change
 		filled.Payload = e.Payload
 		slot.entry, slot.hasPayload = &filled, true
 	}

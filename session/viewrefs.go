@@ -1,7 +1,7 @@
 package session
 
-// The view of authority: grants, how they descend from one another, what was
-// minted and revoked in this group, and which session has an external id.
+// The view of authority: grants and their lineages, the refs minted and revoked in this group, and
+// the external ids of sessions.
 
 import (
 	"slices"
@@ -10,7 +10,7 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 )
 
-// grant is a ref's row; nil if there is none.
+// grant returns a ref's row; nil if there is none.
 func (v *view) grant(id string) (*capability.Grant, *fault.Error) {
 	if slot := v.grants[id]; slot != nil {
 		return slot.grant, nil
@@ -21,10 +21,10 @@ func (v *view) grant(id string) (*capability.Grant, *fault.Error) {
 	return v.grants[id].grant, nil
 }
 
-// mergeGrants takes in rows of refs, which are from before this group: what it has
-// revoked meanwhile is dead, whatever they say. A revocation that is taken back
-// gives back what it ended here; one that is through, of an earlier submission,
-// stays, though it was read for a batch that is undone.
+// mergeGrants adds loaded rows of refs, which are older than this group: a ref that the group has
+// revoked meanwhile is dead, whatever its row says. Rolling back a revocation revives the refs it
+// ended here; a revocation of an earlier, complete submission stays, even on rows that were loaded
+// for a batch that is rolled back.
 func (v *view) mergeGrants(ids []string, found map[string]*capability.Grant) {
 	ids = slices.DeleteFunc(ids, func(id string) bool { return v.grants[id] != nil })
 	for _, id := range ids {
@@ -56,14 +56,13 @@ func (v *view) setGrant(id string, slot *grantState) {
 // mint adds a new ref.
 func (v *view) mint(g *capability.Grant) { v.setGrant(g.ID, &grantState{grant: g, minted: true}) }
 
-// descends says whether the ref id is ancestor or below it.
+// descends reports whether the ref id is ancestor or a descendant of it.
 func (v *view) descends(id, ancestor string) (bool, *fault.Error) {
 	return v.descendsFrom(id, map[string]bool{ancestor: true})
 }
 
-// descendsFrom is descends for many ids: known holds the answers so far, to
-// begin with that for the ancestor itself, so that asking for all refs of a
-// long line costs one walk along it.
+// descendsFrom is descends for many ids: known has the answers so far, initially the one for the
+// ancestor itself, so that all refs of a long lineage cost one walk along it.
 func (v *view) descendsFrom(id string, known map[string]bool) (bool, *fault.Error) {
 	for {
 		below, unread := v.walk(id, known)
@@ -76,7 +75,7 @@ func (v *view) descendsFrom(id string, known map[string]bool) (bool, *fault.Erro
 	}
 }
 
-// walk is descendsFrom as far as the view goes; unread is where it ends.
+// walk is descendsFrom on the loaded rows; unread is the first ref that is not loaded.
 func (v *view) walk(id string, known map[string]bool) (below bool, unread string) {
 	var path []string
 	for {
@@ -99,8 +98,8 @@ func (v *view) walk(id string, known map[string]bool) (below bool, unread string
 	}
 }
 
-// revoke marks a ref dead with all below it that the view knows; the rest of
-// its subtree dies in the one statement that r becomes.
+// revoke revokes a ref and all its loaded descendants; the rest of its subtree is revoked by the
+// statement that r becomes.
 func (v *view) revoke(r RevokedGrant) *fault.Error {
 	if err := v.markRevoked(r); err != nil {
 		return err
@@ -109,7 +108,7 @@ func (v *view) revoke(r RevokedGrant) *fault.Error {
 	return nil
 }
 
-// withRevocation is the slot with its ref revoked by r.
+// withRevocation returns the state with its ref revoked by r.
 func (slot *grantState) withRevocation(r RevokedGrant) *grantState {
 	g := *slot.grant
 	g.Revoked, g.RevokedBy, g.Cut = r.At, r.By, r.Cut
@@ -118,7 +117,7 @@ func (slot *grantState) withRevocation(r RevokedGrant) *grantState {
 
 func (v *view) markRevoked(r RevokedGrant) *fault.Error {
 	below := map[string]bool{r.ID: true}
-	for known := -1; known != len(v.grants); { // ancestors may be read in
+	for known := -1; known != len(v.grants); { // descends may load ancestors
 		known = len(v.grants)
 		for id := range v.grants {
 			if _, err := v.descendsFrom(id, below); err != nil {
@@ -134,10 +133,10 @@ func (v *view) markRevoked(r RevokedGrant) *fault.Error {
 	return nil
 }
 
-// externalOf is the living session that has an external id, "" if it is free.
+// externalOf returns the living session with an external id, "" if it is free.
 func (v *view) externalOf(x ExternalID) (string, *fault.Error) {
 	if _, known := v.external[x]; !known {
-		return "", fault.BadReference.With("external must be a value and not a reference") // see wants: the space must be locked for it
+		return "", fault.BadReference.With("external must be a value and not a reference") // see readset.go: the space must be locked for it
 	}
 	return v.external[x], nil
 }
@@ -152,8 +151,8 @@ func (v *view) claimExternal(x ExternalID, session string) {
 	v.external[x] = session
 }
 
-// rotate marks a ref dead, alone, and makes what was minted from it that of the
-// new one: here what the view knows, and in the statement that r becomes all else.
+// rotate revokes a ref alone, and makes its children the new one's: here the loaded ones, and all
+// others by the statement that r becomes.
 func (v *view) rotate(r RotatedGrant) {
 	v.setGrant(r.ID, v.grants[r.ID].withRevocation(RevokedGrant(r)))
 	for id, slot := range v.grants {
@@ -166,8 +165,7 @@ func (v *view) rotate(r RotatedGrant) {
 	v.rotated = append(v.rotated, r)
 }
 
-// reparent gives rows that were read after a rotation of this group the parents that
-// they have by then.
+// reparent sets the parents of rows that are loaded after a rotation of this group.
 func (v *view) reparent(grants map[string]*capability.Grant) {
 	for _, r := range v.rotated {
 		for _, g := range grants {

@@ -1,4 +1,4 @@
-// What all sessions hold that were made under one ref of a space: its account.
+// Accounts: the bytes stored in all sessions that were created under one ref of a space.
 
 package store
 
@@ -9,12 +9,12 @@ import (
 )
 
 var (
-	// readSpaceRef gets the ref that a session was made under, which its owner's is below.
+	// readSpaceRef selects the ref that a session was created under, the parent of its owner ref.
 	readSpaceRef = statement("", `
 		SELECT g.parent_target, g.parent_tail FROM grants g WHERE g.target = {1} AND g.owner = 1 ORDER BY g.revoked LIMIT 1`)
 
-	// readAccount gets, of the way from a ref of a space up to the space's owner's, the last
-	// before that: what is made from a ref counts for that one.
+	// readAccount selects, on the way from a ref of a space up to the space's owner ref, the last
+	// one below that: it is charged for everything created under its descendants.
 	readAccount = statement("", `
 		WITH RECURSIVE line(target, tail, parent_target, parent_tail, last_target, last_tail) AS (
 			SELECT g.target, g.tail, g.parent_target, g.parent_tail, g.target, g.tail FROM grants g WHERE g.target = {1} AND g.tail = {2}
@@ -24,9 +24,9 @@ var (
 		SELECT line.last_target, line.last_tail FROM line
 		WHERE line.parent_target = '' AND NOT (line.target = {1} AND line.tail = {2})`)
 
-	// sumAccount adds up the sessions whose owners' refs are below a ref of a space. That a ref is the
-	// space's own is a column: where it is a condition on the target, Postgres looks for children by the
-	// space alone, and compares each of its refs with all.
+	// sumAccount sums the sessions whose owner refs are below a ref of a space. "Is the space's own
+	// ref" is an output column: as a condition on the target it makes Postgres search children by
+	// space alone, and compare each of the space's refs with all.
 	sumAccount = statement("", `
 		WITH RECURSIVE line(target, tail, own) AS (
 			SELECT g.target, g.tail, 1 FROM grants g WHERE g.target = {1} AND g.tail = {2}
@@ -36,15 +36,15 @@ var (
 		SELECT CAST(coalesce(sum(s.bytes), 0) AS bigint) FROM sessions s
 		WHERE s.id IN (SELECT line.target FROM line WHERE line.own = 0)`)
 
-	// exemptAccount keeps what was there before there was a quota, once all of it is measured.
+	// exemptAccount stores the bytes from before there was a quota, once all sessions are measured.
 	exemptAccount = statement("", `
 		UPDATE grants SET spared = {3} WHERE target = {1} AND tail = {2} AND spared < 0
 			AND NOT EXISTS (SELECT 1 FROM sessions s WHERE s.spared < 0)`)
 	readExempt = statement("", `SELECT g.spared FROM grants g WHERE g.target = {1} AND g.tail = {2}`)
 )
 
-// AccountRef gives the ref of a space that a session counts for, or another ref of the space
-// does; "" for what is the space's owner's.
+// AccountRef returns the ref of a space that a session, or another ref of the space, is charged to;
+// "" for the space's owner.
 func (s *Store) AccountRef(ctx context.Context, id string) (ref string, err error) {
 	if err := checkText(id); err != nil {
 		return "", err
@@ -68,8 +68,8 @@ func (s *Store) AccountRef(ctx context.Context, id string) (ref string, err erro
 	return ref, wrap("find an account", err)
 }
 
-// AccountUsage adds up what all sessions hold that count for a ref of a space; spared is what was
-// there before that had a quota, and -1 while that is not known.
+// AccountUsage sums the bytes of all sessions that are charged to a ref of a space; spared is the
+// exempt part, from before there was a quota, and -1 while that is unknown.
 func (s *Store) AccountUsage(ctx context.Context, ref string) (bytes, spared int64, err error) {
 	if capability.Target(ref) == "" {
 		return 0, 0, nil

@@ -1,6 +1,5 @@
-// The audit: a chain of rows for each target. Whoever adds to it locks the
-// chain's end, after everything else that the transaction locks, and so writes
-// in the order in which the transactions commit.
+// The audit: a hash chain of rows for each target. A transaction that adds to it locks the chain's
+// end after all its other locks, so rows are in commit order.
 
 package store
 
@@ -14,7 +13,7 @@ import (
 )
 
 var (
-	// ensureAuditHeads makes the ends of new chains, in order as the list is.
+	// ensureAuditHeads creates the ends of new chains, in the order of the list.
 	ensureAuditHeads = statement("t", `
 		INSERT INTO audit_heads (target) SELECT a FROM {w} WHERE true ON CONFLICT (target) DO NOTHING`)
 
@@ -53,8 +52,7 @@ func scanAuditHead(row Scanner) (target string, h auditHead, err error) {
 	return target, h, nil
 }
 
-// saveAudit adds rows to their targets' chains. It is the last thing a
-// transaction does.
+// saveAudit adds rows to their targets' chains. It is the last step of a transaction.
 func (t *tx) saveAudit(ctx context.Context, rows []*capability.AuditRow) error {
 	if len(rows) == 0 {
 		return nil

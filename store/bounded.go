@@ -1,6 +1,6 @@
-// Statements that read payloads up to a bound. A row weighs what its payload has
-// and something for itself; rows are given up to and with the one that goes over
-// the bound, so that who counts them sees that it was passed.
+// Statements that read payloads up to a byte limit. A row's weight is its payload's length and a
+// fixed overhead; rows are returned up to and including the one that exceeds the limit, so that the
+// caller, adding up, detects it.
 
 package store
 
@@ -9,16 +9,15 @@ import (
 	"strings"
 )
 
-// rowOverhead is what a row weighs beside its payload.
+// rowOverhead is the weight of a row besides its payload.
 const rowOverhead = 64
 
 func rowSize(payload []byte) int { return rowOverhead + len(payload) }
 
-// boundedStatement is statement for a SELECT of columns, the payload among them, with the
-// bound as its single value. It has no order, since sorting takes reading all.
-// What is left is not sent: SQLite stops where its caller does; Postgres would
-// send all that there is, so it sums up as it goes, without reading large
-// payloads for that.
+// boundedStatement is statement for a SELECT of columns, the payload among them, with the limit as
+// its single value. It has no order, since sorting requires reading all rows. The remaining rows
+// are not sent: SQLite stops when its caller does; Postgres would send all rows, so the statement
+// keeps a running sum, without reading large payloads for it.
 func boundedStatement(columns, selected, text string) *Statement {
 	text += fmt.Sprintf(" LIMIT CAST({1} AS BIGINT) / %d + 1", rowOverhead)
 	s := statement(columns, text)
@@ -31,12 +30,12 @@ func boundedStatement(columns, selected, text string) *Statement {
 	return s
 }
 
-// pageStatement is statement for a SELECT of columns, from rows in the order of their key, which
-// is below end: at most {most} of them, of which the caller takes as many as weigh {bytes}
-// or less, the first however heavy it is, and then stops. SQLite reads no more then;
-// Postgres would send all of them, so it is told to end with the row after the one that
-// goes over {bytes}. It looks for that without reading large payloads, nor any row
-// beyond it. weight is a row's, and not more than the caller takes it for.
+// pageStatement is statement for a SELECT of columns, from rows in the order of their key, which is
+// below end: at most {most} of them. The caller takes rows up to a total weight of {bytes}, the
+// first however heavy it is, and then stops. SQLite reads no more then; Postgres would send all of
+// them, so the statement ends with the row after the one that exceeds {bytes}. To find it, Postgres
+// reads neither large payloads nor any row beyond it. weight is a row's, and not more than the
+// caller counts for it.
 func pageStatement(columns, from, key, end, weight, most, bytes string) *Statement {
 	text := func(end string) *Statement {
 		return statement("", fmt.Sprintf(`SELECT %s %s AND %s < %s ORDER BY %s LIMIT %s`, columns, from, key, end, key, most))

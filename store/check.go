@@ -1,4 +1,4 @@
-// Whether a database's logs and audits are the ones that were written, in one snapshot.
+// The integrity check of a database's logs and audits, in one snapshot.
 
 package store
 
@@ -10,14 +10,14 @@ import (
 	"github.com/mooring-rpc/mooring/session"
 )
 
-// IntegrityReport is what CheckIntegrity went through, and what it found wrong, in words.
+// IntegrityReport counts the rows that CheckIntegrity has verified and lists its findings as text.
 type IntegrityReport struct {
 	Sessions, Events, AuditRows int
-	Flaws                       []string // the first of them
-	More                        int      // how many others there are
+	Flaws                       []string // the first findings
+	More                        int      // the number of further ones
 }
 
-// maxFlaws bounds the flaws that are kept.
+// maxFlaws is the maximum number of listed flaws.
 const maxFlaws = 100
 
 func (c *IntegrityReport) flaw(format string, args ...any) {
@@ -28,7 +28,7 @@ func (c *IntegrityReport) flaw(format string, args ...any) {
 	c.Flaws = append(c.Flaws, fmt.Sprintf(format, args...))
 }
 
-// checkPage is how many rows a check reads at once, and checkBytes how much.
+// checkPage is how many rows a check reads at once, and checkBytes how many bytes.
 const (
 	checkPage  = 500
 	checkBytes = 4 << 20
@@ -41,9 +41,9 @@ var (
 		SELECT h.target, h.seq, h.head FROM audit_heads h WHERE h.target > {1} ORDER BY h.target LIMIT {2}`)
 )
 
-// CheckIntegrity goes over the hash chain of every session's log, with its payloads, and of every
-// audit, in the transaction that run is in. It needs no column that is newer than the audit's
-// chain, so older databases can be checked too. The error is for what kept it from reading.
+// CheckIntegrity verifies the hash chain of every session's log, with its payloads, and of every
+// audit, in run's transaction. It needs no column that is newer than the audit's chain, so older
+// databases can be checked too. The error is for a failure to read; flaws are in the report.
 func CheckIntegrity(ctx context.Context, run Runner) (*IntegrityReport, error) {
 	c := &IntegrityReport{}
 	if err := c.logs(ctx, run); err != nil {
@@ -55,7 +55,7 @@ func CheckIntegrity(ctx context.Context, run Runner) (*IntegrityReport, error) {
 	return c, nil
 }
 
-// logBounds is where a session's log begins and ends.
+// logBounds are the first and last cursor of a session's log.
 type logBounds struct {
 	id           string
 	cursor, base uint64
@@ -90,7 +90,7 @@ func (c *IntegrityReport) logs(ctx context.Context, run Runner) error {
 	}
 }
 
-// log checks one log. Of a trimmed one the event at its base is left, for its hash.
+// log verifies one log. A trimmed log still has the event at its base, for its hash.
 func (c *IntegrityReport) log(ctx context.Context, run Runner, l *logBounds) error {
 	c.Sessions++
 	v := session.NewVerifier(session.Hash{}, 0)

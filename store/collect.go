@@ -1,4 +1,4 @@
-// What is done with the rows of an answer, mostly.
+// Common row callbacks of statements.
 
 package store
 
@@ -7,7 +7,7 @@ import (
 	"github.com/mooring-rpc/mooring/session"
 )
 
-// collect appends what scan reads to a list.
+// collect returns a callback that appends each scanned row to a list.
 func collect[T any](to *[]T, scan func(Scanner) (T, error)) func(Scanner) error {
 	return func(row Scanner) error {
 		v, err := scan(row)
@@ -16,7 +16,7 @@ func collect[T any](to *[]T, scan func(Scanner) (T, error)) func(Scanner) error 
 	}
 }
 
-// grantsByID puts refs into a map.
+// grantsByID returns a callback that puts refs into a map.
 func grantsByID(grants map[string]*capability.Grant) func(Scanner) error {
 	return func(row Scanner) error {
 		g, err := scanGrant(row)
@@ -27,7 +27,8 @@ func grantsByID(grants map[string]*capability.Grant) func(Scanner) error {
 	}
 }
 
-// sessionsByID puts sessions into a map; more are further columns.
+// sessionsByID returns a callback that puts sessions into a map; more are destinations of further
+// columns.
 func sessionsByID(rows map[string]*session.Row, more ...any) func(Scanner) error {
 	return func(row Scanner) error {
 		r, err := scanSession(row, more...)
@@ -38,10 +39,10 @@ func sessionsByID(rows map[string]*session.Row, more ...any) func(Scanner) error
 	}
 }
 
-// scanRef is scanGrant where there are no further columns.
+// scanRef is scanGrant without further columns.
 func scanRef(row Scanner) (*capability.Grant, error) { return scanGrant(row) }
 
-// setClock puts the database's time into a variable.
+// setClock returns a callback that stores the database's time.
 func setClock(to *int64) func(now, version int64) {
 	return func(now, _ int64) { *to = now }
 }

@@ -1,4 +1,4 @@
-// Describing one session: its row and its info.
+// Describe: a session's row and its info.
 
 package store
 
@@ -12,8 +12,8 @@ import (
 // infoKey is the key of a session's info.
 var infoKey = session.Key{Kind: session.KeySession}.String()
 
-// Describe is ReadAccess, with the session's info: the entry that has its title; nil
-// if it was never put.
+// Describe is ReadAccess with the session's info: the entry that has its title; nil if none was
+// put.
 func (s *Store) Describe(ctx context.Context, id string, refIDs []string) (sight *session.Access, info *session.Entry, err error) {
 	sight = &session.Access{}
 	if sight.Key, err = s.hashKey(ctx); err != nil {

@@ -22,32 +22,31 @@ var (
 	readEvents = pageStatement(eventColumns, `FROM events v WHERE v.session = {1} AND v.cursor > {2}`,
 		"v.cursor", strconv.FormatInt(math.MaxInt64, 10), fmt.Sprintf("COALESCE(octet_length(v.payload), 0) + %d", eventOverhead), "{3}", "{4}")
 
-	// readHashes gets the hashes of events, which stay when their payloads go.
+	// readHashes reads the hashes of events, which remain when payloads are removed.
 	readHashes = statement("ti", `
 		SELECT v.cursor, v.hash FROM {w} CROSS JOIN events v
 		WHERE v.session = w.a AND v.cursor = w.b`)
 
-	// readLogs gets whole logs up to a cursor each.
+	// readLogs reads whole logs, each up to a cursor.
 	readLogs = boundedStatement("ti", eventColumns, `
 		SELECT `+eventColumns+` FROM {w} CROSS JOIN events v
 		WHERE v.session = w.a AND v.cursor <= w.b`)
 
-	// readDeltas goes over a session's log once, whatever number of parts is
-	// asked for; who reads picks out the keys.
+	// readDeltas scans a session's log once, for any number of parts; the caller selects the keys.
 	readDeltas = boundedStatement("ti", deltaColumns, `
 		SELECT `+deltaColumns+` FROM {w} CROSS JOIN events v
 		WHERE v.session = w.a AND v.cursor > w.b AND v.method = '`+session.MethodAppendText+`'`)
 
-	// readOpenDeltas gets the deltas of keys from {4} to {5} after cursor {2} and up to {3}, as
-	// far as turns are open: those of ended ones are in their parts' values.
+	// readOpenDeltas reads the deltas of keys from {4} to {5} after cursor {2} and up to {3}, while
+	// turns are open: the deltas of ended turns are in their parts' values.
 	readOpenDeltas = statement("", `
 		SELECT `+deltaColumns+` FROM events v
 		WHERE v.session = {1} AND v.cursor > {2} AND v.cursor <= {3}
 		AND v.cursor > (SELECT MIN(t.begun) FROM turns t WHERE t.session = {1} AND t.status <= 2)
 		AND v.key >= {4} AND v.key <= {5} AND v.method = '`+session.MethodAppendText+`' ORDER BY v.cursor`)
 
-	// readPayloadEvents gets the events that hold payloads of a key b, or may: a fork, and
-	// the finalize whose key is c. Only what may comes with its payload.
+	// readPayloadEvents reads the events that hold payloads of a key b, or may: a fork, and the
+	// finalize whose key is c. Only events that may are read with their payload.
 	readPayloadEvents = boundedStatement("ttt", `v.session, v.cursor, v.method, v.payload`, `
 		SELECT v.session, v.cursor, v.method,
 			CASE WHEN v.method IN ('`+session.MethodFork+`', '`+session.MethodFinalize+`') THEN v.payload END AS payload
@@ -60,7 +59,7 @@ var (
 	dropPayloads = statement("ti", `
 		UPDATE events SET payload = NULL WHERE (session, cursor) IN (SELECT a, b FROM {w})`)
 
-	// replacePayload leaves of an event's payload what is not purged.
+	// replacePayload replaces an event's payload by the remainder after a purge.
 	replacePayload = statement("", `UPDATE events SET payload = {3} WHERE session = {1} AND cursor = {2}`)
 
 	// dropAllPayloads is dropPayloads for whole logs.
@@ -89,10 +88,10 @@ func eventValues(to []any, e *session.Event) []any {
 		&e.Cursor, &e.Key, &e.Op, &e.Sum, &e.Hash, &e.Payload)
 }
 
-// eventOverhead is what an event weighs at least.
+// eventOverhead is the minimum size of an event, in bytes.
 const eventOverhead = 256
 
-// eventSize is about what an event weighs in memory and on a wire.
+// eventSize is about an event's size in memory and on the wire, in bytes.
 func eventSize(e *session.Event) int {
 	return eventOverhead + len(e.Payload) + len(e.Key) + len(e.Ref) + len(e.Actor)
 }
@@ -115,8 +114,7 @@ func scanDelta(row Scanner) (d delta, err error) {
 	return d, nil
 }
 
-// nullable is a value for a column that may be NULL: nil bytes must not become
-// an empty value.
+// nullable returns b as a value for a nullable column: NULL if b is nil, and not an empty value.
 func nullable(b []byte) any {
 	if b == nil {
 		return nil

@@ -1,8 +1,7 @@
-// Which sessions are known to have a row, so that a commit need not make sure of
-// it. A session's row is never removed, so knowing of one never becomes wrong,
-// unless the database is put back to an earlier state under a running server;
-// the first Load that misses such a row forgets it and fails, and the next one
-// makes it.
+// The set of sessions known to have a row, so that a commit need not ensure it. A session's row is
+// never removed, so membership stays true unless the database is restored to an earlier state under
+// a running server; the first Load that misses such a row removes it from the set and fails, and
+// the next one creates the row.
 
 package store
 
@@ -13,7 +12,7 @@ import (
 	"github.com/mooring-rpc/mooring/session"
 )
 
-// maxExistingSessions is how many ids are kept; when there are more, all are forgotten.
+// maxExistingSessions is the maximum number of ids; above it the set is cleared.
 const maxExistingSessions = 1 << 16
 
 // existingSessions is safe for concurrent use.
@@ -22,7 +21,7 @@ type existingSessions struct {
 	ids map[string]struct{}
 }
 
-// unknown gives those of ids that are not known, in their order.
+// unknown returns the ids that are not in the set, in their order.
 func (k *existingSessions) unknown(ids []string) []string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -35,7 +34,7 @@ func (k *existingSessions) unknown(ids []string) []string {
 	return unknown
 }
 
-// add takes what a committed transaction has seen.
+// add adds the sessions that a committed transaction has read.
 func (k *existingSessions) add(rows map[string]priorRow) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -50,7 +49,7 @@ func (k *existingSessions) add(rows map[string]priorRow) {
 	}
 }
 
-// verify fails if one of ids has no row, after all.
+// verify returns an error if one of ids has no row, and removes it from the set.
 func (k *existingSessions) verify(ids []string, rows map[string]*session.Row) error {
 	if len(rows) == len(ids) {
 		return nil

@@ -1,5 +1,4 @@
-// Refs whose time is over: the audit gets a row of each, once, whichever server
-// comes to it first.
+// Audit rows of expired refs: one for each ref, written by whichever server finds it first.
 
 package store
 
@@ -16,7 +15,7 @@ var (
 		SELECT g.target, g.tail FROM grants g
 		WHERE g.expires > 0 AND g.noted = 0 AND g.expires <= {1} ORDER BY g.expires, g.target, g.tail LIMIT {2}`)
 
-	// lockExpired leaves out what another has noted in the meantime.
+	// lockExpired skips refs that another server has audited meanwhile.
 	lockExpired = statement("tt", `
 		SELECT `+grantColumns+` FROM grants g
 		WHERE (g.target, g.tail) IN (SELECT a, b FROM {w}) AND g.noted = 0 ORDER BY g.target, g.tail {lock}`)
@@ -24,7 +23,7 @@ var (
 	markExpiryAudited = statement("tt", `UPDATE grants SET noted = 1 WHERE (target, tail) IN (SELECT a, b FROM {w})`)
 )
 
-// findDue gives the rows of a statement of the database's time and a limit.
+// findDue returns the rows of a statement whose arguments are the database's time and a limit.
 func (s *Store) findDue(ctx context.Context, find *Statement, limit int, scan func(Scanner) ([]any, error)) (rows [][]any, err error) {
 	err = s.backend.Snapshot(ctx, func(run Runner) error {
 		var now int64
@@ -38,9 +37,9 @@ func (s *Store) findDue(ctx context.Context, find *Statement, limit int, scan fu
 	return rows, err
 }
 
-// AuditExpired notes refs that have expired by the database's clock, at most limit of
-// them. more says that there may be others. What was dead before its time was
-// over gets no row (session.Expiry).
+// AuditExpired writes audit rows of refs that have expired by the database's clock, at most limit
+// of them. more reports that there may be others. A ref that was dead before its expiry gets no row
+// (session.ExpiryAudit).
 func (s *Store) AuditExpired(ctx context.Context, limit int) (more bool, err error) {
 	due, err := s.findDue(ctx, findExpired, limit, func(row Scanner) ([]any, error) {
 		var target, tail string
@@ -50,9 +49,9 @@ func (s *Store) AuditExpired(ctx context.Context, limit int) (more bool, err err
 	if err != nil {
 		return false, wrap("find expired refs", err)
 	}
-	// Refs of sessions are guarded by their sessions, which are locked together.
-	// Those of a space have no such guard: each goes alone, and waits for no
-	// other's lock under its own.
+	// Refs of sessions are guarded by their sessions' rows, which are locked together. Refs of a
+	// space have no such guard: each has its own transaction, so that it waits for no other ref's
+	// lock while holding its own.
 	var together [][]any
 	for _, ref := range due {
 		if capability.IsSession(ref[0].(string)) {

@@ -1,5 +1,5 @@
-// Sturdy refs and redemptions: statements and scans. A ref id is kept
-// in two columns: what it is for, with which every key begins, and the rest.
+// Sturdy refs and redemptions: statements and scans. A ref id is stored in two columns: the target,
+// with which every key begins, and the tail.
 
 package store
 
@@ -22,7 +22,7 @@ var (
 		SELECT `+grantColumns+` FROM grants g
 		WHERE (g.target, g.tail) IN (SELECT a, b FROM {w}) ORDER BY g.target, g.tail {lock}`)
 
-	// readLineages gets refs and all that they were minted from, one above the other.
+	// readLineages reads refs with all their ancestors.
 	readLineages = statement("tt", `
 		WITH RECURSIVE line(target, tail) AS (
 			SELECT g.target, g.tail FROM {w} CROSS JOIN grants g WHERE g.target = w.a AND g.tail = w.b
@@ -36,11 +36,11 @@ var (
 			redeemable, redeemed, created, revoked, cut, revoked_by, label, actor, hash, message, message_rights, seal)
 		{values}`)
 
-	// chargeGrants adds to what is held of what was written under refs.
+	// chargeGrants adds to the bytes stored under refs.
 	chargeGrants = statement("tti", `
 		UPDATE grants SET bytes = bytes + w.c FROM {w} WHERE grants.target = w.a AND grants.tail = w.b`)
 
-	// revokeSubtree marks a ref and every living one below it.
+	// revokeSubtree marks a ref and its living descendants revoked.
 	revokeSubtree = statement("", `
 		WITH RECURSIVE `+descendantsCTE+`
 		UPDATE grants SET revoked = {3}, cut = {4}, revoked_by = {5}
@@ -73,7 +73,7 @@ func scanGrant(row Scanner, more ...any) (*capability.Grant, error) {
 	if len(seal) > 0 {
 		g.Seal = seal
 	}
-	// Null is nil: all methods. There is no ref with an empty list.
+	// NULL is nil: all methods. No ref has an empty list.
 	if err := json.Unmarshal([]byte(methods), &g.Methods); err != nil {
 		return nil, fmt.Errorf("methods of ref %s: %w", g.ID, err)
 	}
@@ -96,14 +96,14 @@ func grantValues(g *capability.Grant) ([]any, error) {
 		owner = 1
 	}
 	rights, within := int64(g.Rights), int64(0)
-	if g.Message != "" { // a server that knows of no such limit must not find rights without it
+	if g.Message != "" { // a server that does not know this limit must find no rights without it
 		rights, within = within, rights
 	}
 	return []any{g.Target, tail, parentTarget, parentTail, owner, int64(g.Epoch), rights, string(methods), g.Expires, int64(g.VisibleFrom),
 		int64(g.MaxRedemptions), int64(g.Redemptions), g.Created, g.Revoked, int64(g.Cut), g.RevokedBy, g.Label, g.Actor, g.Hash[:], g.Message, within, seal}, nil
 }
 
-// refRows is a list of ref ids, each in its two columns.
+// refRows returns ref ids as rows of a list, each in its two columns.
 func refRows(ids []string) [][]any {
 	list := make([][]any, len(ids))
 	for i, id := range ids {

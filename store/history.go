@@ -1,4 +1,4 @@
-// The id of a database's history: which commits belong together.
+// The id of a database's history, which tells whether commits belong together.
 
 package store
 
@@ -10,14 +10,14 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 )
 
-// historyName is the name in meta of the history's id, which a migration has made first.
+// historyName is the name in meta of the history's id, which a migration has created first.
 const historyName = "history"
 
 var saveMeta = statement("", `
 	INSERT INTO meta (name, value) VALUES ({1}, {2}) ON CONFLICT (name) DO UPDATE SET value = excluded.value`)
 
-// HistoryID is the id of the history that commits belong to: the same for all servers of a
-// database, and another since the last BeginHistory.
+// HistoryID returns the id of the history that commits belong to: the same for all servers of a
+// database, and a new one after each BeginHistory.
 func (s *Store) HistoryID(ctx context.Context) (id string, err error) {
 	err = s.backend.Snapshot(ctx, func(run Runner) error {
 		run.Queue(readMeta, nil, []any{historyName}, func(row Scanner) error { return row.Scan(&id) })
@@ -29,7 +29,7 @@ func (s *Store) HistoryID(ctx context.Context) (id string, err error) {
 	return id, wrap("read the history id", err)
 }
 
-// BeginHistory begins another history, as whoever restored the database from a copy says.
+// BeginHistory starts a new history, after the database was restored from a copy.
 func (s *Store) BeginHistory(ctx context.Context) (id string, err error) {
 	var b [16]byte
 	if _, err := rand.Read(b[:]); err != nil {

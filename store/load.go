@@ -1,4 +1,4 @@
-// Load: what a group of batches needs, locked and read in one round trip.
+// Load: the rows that a group of batches needs, locked and read in one round trip.
 
 package store
 
@@ -19,24 +19,24 @@ import (
 type tx struct {
 	run      Runner
 	existing *existingSessions
-	loaded   bool                // the first Load was, with the locks on spaces
-	locked   bool                // sessions were locked, by it or a later one
+	loaded   bool                // the first Load, which may lock spaces, is done
+	locked   bool                // sessions were locked, by the first or a later Load
 	now      int64               // of the Load that locked sessions, else of the first
 	prior    map[string]priorRow // session rows as they were loaded
-	absent   map[string][]string // session → keys that were looked for and are not there, in order
+	absent   map[string][]string // session → keys found to be absent, in order
 	advanced map[string]uint64   // sessions whose log grew, with their cursor, to be announced after the commit
-	deltas   []delta             // of the Load that runs, in any order
+	deltas   []delta             // of the current Load, in any order
 
-	guarded []guardedList             // what depends on the guess, not queued yet
-	cache   *rowCache                 // nil where nothing is remembered
-	assumed *assumptions              // what it takes for granted; nil if it reads
-	cached  map[string]*cachedSession // of its sessions, taken out of memory
-	saved   []*session.Changes        // by it, to be remembered
-	buffers []*rowBuffer              // in use by what is queued
-	version int64                     // of what it writes
+	guarded []guardedList             // statements that depend on the assumptions, not queued yet
+	cache   *rowCache                 // nil where rows have no versions
+	assumed *assumptions              // nil once rows are read from the database
+	cached  map[string]*cachedSession // the cached rows of its sessions, taken out of cache
+	saved   []*session.Changes        // to be applied to the cached rows
+	buffers []*rowBuffer              // in use by queued statements
+	version int64                     // of the rows it writes
 }
 
-// priorRow is what Save must know of a session's row as it was.
+// priorRow has the columns of a session's loaded row that Save needs.
 type priorRow struct {
 	space, external string
 }
@@ -53,7 +53,7 @@ func (t *tx) Load(ctx context.Context, w *session.ReadSet) (*session.Rows, error
 		if rows := t.loadCached(w); rows != nil {
 			return rows, nil
 		}
-		t.assumed = nil // it reads, then
+		t.assumed = nil // from here on rows are read from the database
 	}
 	out := &session.Rows{
 		Sessions:      map[string]*session.Row{},
@@ -71,7 +71,7 @@ func (t *tx) Load(ctx context.Context, w *session.ReadSet) (*session.Rows, error
 	t.checkOut(w)
 	locked := t.lock(w, out)
 	if !t.loaded || len(locked) > 0 {
-		// After the locks: what was waited for came before this.
+		// After the locks: transactions that they waited for come before this time.
 		t.run.QueueNow(func(now, version int64) {
 			t.now, t.version = now, version
 			t.cache.observeClock(now)
@@ -130,8 +130,7 @@ func (t *tx) Load(ctx context.Context, w *session.ReadSet) (*session.Rows, error
 	return out, nil
 }
 
-// lock queues the locks: spaces in id order, then sessions in id order, which it
-// returns.
+// lock queues the locks: spaces in id order, then sessions in id order. It returns the sessions.
 func (t *tx) lock(w *session.ReadSet, out *session.Rows) (sessions []string) {
 	exclusive := slices.Clone(w.ExclusiveSpaces)
 	for _, x := range w.External {
@@ -176,7 +175,7 @@ func (t *tx) readLedger(w *session.ReadSet, out *session.Rows) {
 		return err
 	})
 	var ranges, searches, whole [][]any
-	wanted := map[session.StreamKey]map[string]bool{} // op ids
+	wanted := map[session.StreamKey]map[string]bool{} // by stream, a set of op ids
 	for _, r := range w.Records {
 		if r.To != 0 {
 			ranges = append(ranges, []any{r.Stream.Session, r.Stream.Outbox, clamp(r.From), clamp(r.To)})
@@ -220,12 +219,12 @@ func (t *tx) readLedger(w *session.ReadSet, out *session.Rows) {
 	t.queueList(readRecords, whole, held)
 }
 
-// maxSearchedOps is up to how many ops of a stream are searched for one by one, each
-// of which looks at every record of the stream; of more, all records are read once.
+// maxSearchedOps is the number of ops of a stream up to which each is searched for by itself, which
+// scans every record of the stream; for more, all records are read once.
 const maxSearchedOps = 8
 
 func (t *tx) readAuthority(w *session.ReadSet, out *session.Rows) {
-	// A ref wanted twice over stays one row, whoever has it already.
+	// A ref that several statements return is kept as one row: the first.
 	keep := func(g *capability.Grant) {
 		if out.Grants[g.ID] == nil {
 			out.Grants[g.ID] = g
@@ -277,7 +276,8 @@ func (t *tx) readState(w *session.ReadSet, out *session.Rows) {
 		}
 		return err
 	})
-	// After the heads: where both are wanted, the one with the value stays.
+	// After the entries without payloads: where both are in the read set, the one with the payload
+	// stays.
 	entry := func(row Scanner) error {
 		e, err := scanEntry(row)
 		if err == nil {
@@ -322,7 +322,7 @@ func (t *tx) readLogs(w *session.ReadSet, out *session.Rows) {
 	t.queueBounded(w, readDeltas, deltas, func(row Scanner) error {
 		d, err := scanDelta(row)
 		if err == nil {
-			err = countBytes(w, out, d.size) // also of those that are passed over
+			err = countBytes(w, out, d.size) // also of records that are skipped
 		}
 		if err != nil {
 			return err
@@ -348,7 +348,7 @@ func (t *tx) readLogs(w *session.ReadSet, out *session.Rows) {
 	})
 }
 
-// readPayloadEvents queues the search for what holds payloads of keys.
+// readPayloadEvents queues the search for the events that hold payloads of keys.
 func (t *tx) readPayloadEvents(w *session.ReadSet, out *session.Rows) {
 	var list [][]any
 	for _, id := range sortedKeys(w.PayloadEvents) {
@@ -368,7 +368,7 @@ func (t *tx) readPayloadEvents(w *session.ReadSet, out *session.Rows) {
 	})
 }
 
-// countBytes counts bytes that were read; above the bound it ends the statement.
+// countBytes adds to the bytes read; above the bound it ends the statement.
 func countBytes(w *session.ReadSet, out *session.Rows, bytes int) error {
 	if out.Bytes += bytes; w.MaxBytes > 0 && out.Bytes > w.MaxBytes {
 		return ErrStopRows
@@ -376,7 +376,7 @@ func countBytes(w *session.ReadSet, out *session.Rows, bytes int) error {
 	return nil
 }
 
-// queueBounded queues a bounded statement, which gets the bound.
+// queueBounded queues a bounded statement, with the bound that is left.
 func (t *tx) queueBounded(w *session.ReadSet, s *Statement, list [][]any, each func(Scanner) error) {
 	most := int64(math.MaxInt64)
 	if w.MaxBytes > 0 {
@@ -387,7 +387,7 @@ func (t *tx) queueBounded(w *session.ReadSet, s *Statement, list [][]any, each f
 	}
 }
 
-// queueList queues a statement on a list, if there is anything in it.
+// queueList queues a statement on a list, unless the list is empty.
 func (t *tx) queueList(s *Statement, list [][]any, each func(Scanner) error) {
 	switch {
 	case len(list) == 0:
@@ -398,7 +398,7 @@ func (t *tx) queueList(s *Statement, list [][]any, each func(Scanner) error) {
 	}
 }
 
-// countedGrants are the refs of Grants that are wanted with what they descend from.
+// countedGrants returns the refs of Grants whose ancestors are needed too.
 func countedGrants(w *session.ReadSet) (ids []string) {
 	if len(w.CountedTurns) == 0 {
 		return nil
@@ -411,13 +411,13 @@ func countedGrants(w *session.ReadSet) (ids []string) {
 	return ids
 }
 
-// sortRecords sorts records by their first seq and drops repeats.
+// sortRecords sorts records by their first seq and drops duplicates.
 func sortRecords(records []*ledger.Record) []*ledger.Record {
 	sort.Slice(records, func(i, j int) bool { return records[i].FirstSeq < records[j].FirstSeq })
 	return slices.CompactFunc(records, func(a, b *ledger.Record) bool { return a.FirstSeq == b.FirstSeq })
 }
 
-// pairRows is a map of lists as a list of two columns, in order.
+// pairRows returns a map of lists as a list of two columns, in order.
 func pairRows(m map[string][]string) [][]any {
 	n := 0
 	for _, values := range m {
@@ -459,7 +459,7 @@ func put[V any](m map[string]map[string]V, a, b string, v V) {
 	m[a][b] = v
 }
 
-// clamp is a bound that a peer may have named, as far as the database counts.
+// clamp returns v, which a peer may have sent, limited to the database's integers.
 func clamp(v uint64) int64 {
 	return int64(min(v, math.MaxInt64))
 }

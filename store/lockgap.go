@@ -1,13 +1,13 @@
 //go:build lockgap
 
-// Time between a session's row and what is read under its lock, so that what the
-// lock keeps out has time to come in. Only a test builds it (internal/linear),
-// with the lock and without it.
+// A delay between locking a session's row and reading the rows under its lock, so that transactions
+// which the lock should keep out have time to run. Built only by a test (internal/linear), with the
+// lock and without it.
 
 package store
 
-// lockGap is how long the row's statement takes after it has the row: many times
-// what a commit takes.
+// lockGap is how long the row's statement takes after it has locked the row: many times the
+// duration of a commit.
 const lockGap = "0.003" // s
 
 func init() {

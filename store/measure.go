@@ -1,4 +1,4 @@
-// How much sessions hold: what leaves their logs is counted off, and what is not known is
+// The bytes stored in sessions: bytes removed from their logs are subtracted, and unknown sums are
 // measured.
 
 package store
@@ -10,8 +10,8 @@ import (
 	"github.com/mooring-rpc/mooring/session"
 )
 
-// Sums of what events v hold: all of it, what purging leaves, and what trimming does,
-// after which values are in the state that were in their events alone.
+// The sizes of events v: in full, after a purge, and after trimming, when values stored only in
+// events are in the state.
 var (
 	storedBytes  = fmt.Sprintf(`CAST(coalesce(sum(coalesce(length(v.payload), 0) + %d), 0) AS bigint)`, session.EventCost)
 	purgedBytes  = `CAST(sum(coalesce(length(v.payload), 0) - w.c) AS bigint)`
@@ -27,8 +27,9 @@ const (
 )
 
 var (
-	// releaseSessionBytes counts off what events lose, but for so many bytes that are left of each;
-	// releaseGrantBytes does for the refs that they were written under.
+	// releaseSessionBytes subtracts removed payloads from a session's sum, except the bytes that
+	// remain of each event; releaseGrantBytes does the same for the refs that they were written
+	// under.
 	releaseSessionBytes = statement("tii", `
 		UPDATE sessions `+subtractBytes+` (
 			SELECT v.session, `+purgedBytes+` AS n FROM {w} CROSS JOIN events v
@@ -40,7 +41,7 @@ var (
 			WHERE v.session = w.a AND v.cursor = w.b GROUP BY v.session, v.ref) AS f
 		WHERE `+eventGrant+` AND bytes > 0`)
 
-	// trimSessions and trimGrants are for the events after {2}, up to {3}, which go.
+	// trimSessions and trimGrants subtract the events after {2}, up to {3}, which are removed.
 	trimSessions = statement("", `
 		UPDATE sessions `+subtractBytes+` (
 			SELECT `+trimmedBytes+` - CASE WHEN EXISTS (SELECT 1 FROM events v WHERE `+cursorRange+` AND v.method IN ('fork', 'finalize')) THEN (
@@ -67,14 +68,15 @@ var (
 	listUnmeasured = statement("", `SELECT s.id FROM sessions s WHERE s.spared < 0 ORDER BY s.id LIMIT {1}`)
 )
 
-// releaseBytes counts off what events lose: session, cursor, and what is left of the payload.
+// releaseBytes subtracts the loss of events: session, cursor, and the remaining bytes of the
+// payload.
 func (t *tx) releaseBytes(list [][]any) {
 	t.queueList(releaseSessionBytes, list, nil)
 	t.queueList(releaseGrantBytes, list, nil)
 }
 
-// Unmeasured gives sessions of which it is not known what they hold, at most limit: those
-// of before that was counted, and what a server of the version before has made since.
+// Unmeasured returns sessions whose size is unknown, at most limit: created before sizes were
+// counted, or since then by a server of the previous version.
 func (s *Store) Unmeasured(ctx context.Context, limit int) (ids []string, err error) {
 	err = s.backend.Snapshot(ctx, func(run Runner) error {
 		run.Queue(listUnmeasured, nil, []any{int64(limit)}, collect(&ids, scanText))
@@ -86,8 +88,8 @@ func (s *Store) Unmeasured(ctx context.Context, limit int) (ids []string, err er
 	return ids, nil
 }
 
-// Measure finds out what a session holds, under its row's lock, and gives that. It reads
-// all of the log, but for the payloads. What there is at the first time is spared.
+// Measure computes the bytes stored in a session, under its row's lock, and returns them. It reads
+// all of the log except payloads. The bytes found the first time are exempt from quotas.
 func (s *Store) Measure(ctx context.Context, id string) (bytes int64, err error) {
 	leave, err := s.locks.acquire(ctx, id)
 	if err != nil {

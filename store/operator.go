@@ -1,5 +1,5 @@
-// What the operator of a database may do without any ref: see the first space, and
-// put a ref in the place of a space's root or below it.
+// Operations for the operator of a database, who needs no ref: reading the first space's id, and
+// replacing a space's root ref or minting from it.
 
 package store
 
@@ -14,8 +14,7 @@ import (
 var readRoots = statement("", `
 	SELECT `+grantColumns+` FROM grants g WHERE g.target = {1} AND g.parent_target = '' ORDER BY g.tail`)
 
-// FirstSpace is the id of the space that the first start made; NotFound if there
-// was none.
+// FirstSpace returns the id of the space created by the first start; NotFound if there is none.
 func (s *Store) FirstSpace(ctx context.Context) (space string, err error) {
 	err = s.backend.Snapshot(ctx, func(run Runner) error {
 		run.Queue(readMeta, nil, []any{firstSpace}, func(row Scanner) error { return row.Scan(&space) })
@@ -27,9 +26,9 @@ func (s *Store) FirstSpace(ctx context.Context) (space string, err error) {
 	return space, wrap("find the first space", err)
 }
 
-// withRoots has decide say what a new ref of a space, whose row is locked, changes:
-// by the roots that there are, living and dead, the row of the new ref, nil if it has
-// none, and the database's time. Nothing is written if there are no changes.
+// withRoots locks a space's row and calls decide for the changes that a new ref of the space makes,
+// with the existing roots, living and dead, the row of the new ref, nil if it has none, and the
+// database's time. Nothing is written if there are no changes.
 func (s *Store) withRoots(ctx context.Context, ref string, decide func(roots []*capability.Grant, there *capability.Grant, now int64) (*session.Changes, error)) error {
 	space := capability.Target(ref)
 	return s.update(ctx, func(t *tx) error {
@@ -50,10 +49,9 @@ func (s *Store) withRoots(ctx context.Context, ref string, decide func(roots []*
 	})
 }
 
-// RotateRoot puts root, which is new, in the place of the root ref of its space
-// that lives, as the operator of the database may: nobody needs to hold the old
-// one. If root was put there before, it changes nothing. It gives the old one's
-// id; NotFound if the database has no such space.
+// RotateRoot replaces the living root ref of a space by root, which is new, with the authority of
+// the database's operator: no holder of the old one is needed. If root has replaced it already,
+// nothing changes. It returns the old ref's id; NotFound if the database has no such space.
 func (s *Store) RotateRoot(ctx context.Context, root *capability.Grant) (old string, err error) {
 	err = s.withRoots(ctx, root.ID, func(roots []*capability.Grant, there *capability.Grant, now int64) (c *session.Changes, err error) {
 		c, old, err = session.RotateRoot(roots, there, root, now)
@@ -65,10 +63,10 @@ func (s *Store) RotateRoot(ctx context.Context, root *capability.Grant) (old str
 	return old, nil
 }
 
-// MintUnderRoot mints a ref of a space from its living root, as the operator of the
-// database may: nobody needs to hold that. If the ref is there, dead or alive, it
-// changes nothing. It gives the ref as it is now. Errors: NotFound if the space has
-// no living root, those of capability.Mint.
+// MintUnderRoot mints a ref of a space from its living root, with the authority of the database's
+// operator: no holder of the root is needed. If the ref exists, dead or alive, nothing changes. It
+// returns the ref as it is now. Errors: NotFound if the space has no living root, and the errors of
+// capability.Mint.
 func (s *Store) MintUnderRoot(ctx context.Context, m capability.MintRequest) (g *capability.Grant, err error) {
 	if !capability.IsSpace(capability.Target(m.ID)) {
 		return nil, fault.BadArgument.With("the new ref's id is not one for a space")

@@ -1,37 +1,32 @@
-// Guessing: a commit in one round trip to the database. What a group of batches
-// is decided on is mostly what this server has written itself a moment ago. So
-// the group is decided on the rows as they are remembered (rowcache.go); then one
-// round trip locks its sessions, looks whether all that was used is still so,
-// writes, and commits. Where it is not so, or where more is needed than is
-// remembered, nothing is written, and the group is decided again on rows that are
-// read under lock, in two round trips.
+// Optimistic transactions: a commit in one round trip to the database. The rows that a group of
+// batches is decided on were mostly written by this server a moment ago. So the group is decided on
+// cached rows (rowcache.go); then one round trip locks its sessions, validates every row that was
+// used, writes, and commits. If a row is stale, or the cache lacks one, nothing is written, and the
+// group is decided again on rows that are read under lock, in two round trips.
 //
-// A decision is a function of the rows that were loaded and of the time, so one
-// that was made on rows which are still the same under the session's lock is the
-// one that would be made there. What is compared:
+// A decision is a function of the loaded rows and of the time. So if the rows are still the same
+// under the session's lock, a decision made there would be the same. Validation compares:
 //
-//   - of each session, the version of its row, in Postgres the number of the
-//     transaction that wrote it (xmin). Nothing that batches are decided on changes
-//     without it, but for what follows: of its log, its entries, its turns and what
-//     its refs allow (how often a ref was redeemed does, and is nothing to a batch).
-//     Its cursor and head are compared too, since a database that was put back gives
-//     such numbers again;
-//   - of each stream, the version of its row, and for the same reason its incarnation
-//     and its last seq. Its records change with it alone, and so do the leases of its
-//     turns, which concern nobody else's batches;
-//   - of keys that are not remembered and thought to be free, that they are; those
-//     that are inserted need no look: the database refuses one that is there, and
-//     undoes what was written before it;
-//   - that the database's clock is where it was thought to be, and that no ref in
-//     use has expired since.
+//   - for each session, the version of its row: in Postgres the number of the transaction that
+//     wrote it (xmin). It changes with everything that batches are decided on, except for the items
+//     below: the session's log, entries, turns and the authority of its refs (not with a ref's
+//     redemption count, which batches do not read). Cursor and head are compared too, since a
+//     restored database assigns the same numbers again;
+//   - for each stream, the version of its row and, for the same reason, its incarnation and last
+//     seq. Its records change only with that row, and so do the leases of its turns, which other
+//     streams' batches do not read;
+//   - for keys that are not cached and assumed to be free, that they are. Keys that are inserted
+//     need no check: the database refuses an existing key and undoes everything written before it;
+//   - that the database's clock is close to the assumed time, and that no ref in use has expired
+//     since.
 //
-// What is written depends on the answer where it is written: who waits for the
-// answer before the last of it is sent, as for long lists (Statement.Into), sends no
-// more where the guess was wrong.
+// Every write depends on the validation's result inside the database. A transaction that reads the
+// result before it has sent its last statement, as for long lists (Statement.Into), sends no more
+// if the rows were stale.
 //
-// One statement does it, whose snapshot may be older than the locks that it waits
-// for. But of what it has locked it sees the newest version, and where a session's
-// is the one that was expected nothing else of it has changed in between.
+// The validation is one statement, whose snapshot may be older than the locks it waits for. But of
+// a row that it has locked it sees the newest version, and if a session's row is the expected one,
+// nothing else of the session has changed in between.
 
 package store
 
@@ -52,46 +47,45 @@ import (
 	"github.com/mooring-rpc/mooring/session"
 )
 
-// errStale ends a transaction whose guess was wrong, or might be.
+// errStale ends a transaction whose cached rows were stale, or may have been.
 var errStale = errors.New("store: the rows are not as they were remembered")
 
-// maxClockSkew is by how many ms the database's clock may be ahead, when a guess is
-// compared, of the time that it was decided for. Events bear that time, and the leases
-// of turns run from it, so they may be shorter by as much; no ref is used longer for it
-// (guess.until). Between the two are the decision itself, the wait for locks, and what
-// the clock is thought to lose since it was heard: on a machine that has much to do a
-// group of thousands of ops takes tenths of a second.
+// maxClockSkew is by how many ms the database's clock may be ahead of the time of an optimistic
+// decision when that is validated. Events carry the decision's time, and leases of turns run from
+// it, so leases may be shorter by as much; no ref is used longer for it (assumptions.validUntil).
+// The difference consists of the decision itself, the wait for locks, and the drift of the cached
+// clock since it was read: on a busy machine a group of thousands of ops takes tenths of a second.
 const maxClockSkew = 500
 
-// assumptions is what a transaction takes for granted.
+// assumptions are the facts that an optimistic transaction relies on.
 type assumptions struct {
-	sessions       []string // in order, with
-	versions       []int64  // their rows' versions, and
-	cursors        []int64  // how far their logs are
+	sessions       []string // in order, with …
+	versions       []int64  // … their rows' versions, and …
+	cursors        []int64  // … their cursors
 	heads          [][]byte
-	streams        sessionKeys // outboxes, with
+	streams        sessionKeys // outboxes, with …
 	streamVersions []int64
 	incarnations   []int64
 	lastSeqs       []int64
-	absentEntries  sessionKeys // of no entry
-	absentTurns    sessionKeys // messages of no turn
+	absentEntries  sessionKeys // keys assumed to have no entry
+	absentTurns    sessionKeys // messages assumed to have no turn
 	now            int64
-	validUntil     int64 // when the first of the refs expires
+	validUntil     int64 // when the first of the refs expires, Unix ms
 
-	validated bool // with the database
-	fresh     bool // and found so
+	validated bool // compared with the database
+	fresh     bool // and found unchanged
 }
 
-// sessionKeys are sessions' keys.
+// sessionKeys are pairs of a session and a key.
 type sessionKeys struct{ sessions, keys []string }
 
 func (k *sessionKeys) add(session, key string) {
 	k.sessions, k.keys = append(k.sessions, session), append(k.keys, key)
 }
 
-// UpdateOptimistic is Update for what decides on what it loads and does nothing else: fn may
-// be run twice, first on rows as they are remembered. What it does then holds only
-// if they are right, which is seen to before UpdateOptimistic returns.
+// UpdateOptimistic is Update for an fn whose only effects are through the Tx: fn may run twice,
+// first on cached rows. The effects of the first run are committed only if the cached rows are
+// unchanged in the database, which is known before UpdateOptimistic returns.
 func (s *Store) UpdateOptimistic(ctx context.Context, fn func(session.Tx) error) error {
 	if s.cache == nil {
 		return s.Update(ctx, fn)
@@ -99,7 +93,7 @@ func (s *Store) UpdateOptimistic(ctx context.Context, fn func(session.Tx) error)
 	err := s.runUpdate(ctx, &assumptions{}, func(t *tx) error {
 		err := fn(t)
 		if t.assumed != nil && (err != nil || len(t.saved) == 0) {
-			return errStale // it depends on what nobody has compared
+			return errStale // it depends on rows that were not validated
 		}
 		return err
 	})
@@ -109,8 +103,8 @@ func (s *Store) UpdateOptimistic(ctx context.Context, fn func(session.Tx) error)
 	return err
 }
 
-// OptimisticStats is how many guesses were right, and how many wrong, so far: of those
-// that were compared with the database.
+// OptimisticStats returns how many validated decisions were committed and how many were stale,
+// since the store was opened.
 func (s *Store) OptimisticStats() (right, wrong uint64) {
 	if s.cache == nil {
 		return 0, 0
@@ -118,7 +112,7 @@ func (s *Store) OptimisticStats() (right, wrong uint64) {
 	return s.cache.fresh.Load(), s.cache.stale.Load()
 }
 
-// loadCached is Load from what is remembered; nil if that is not all that w wants.
+// loadCached is Load from the cache; nil if w needs a row that is not cached.
 func (t *tx) loadCached(w *session.ReadSet) *session.Rows {
 	if !cacheable(w) {
 		return nil
@@ -155,7 +149,7 @@ func (t *tx) loadCached(w *session.ReadSet) *session.Rows {
 		was[id] = priorRow{space: row.Space, external: row.External}
 		now = max(now, row.Updated) // time does not run backwards along a log
 	}
-	if w.ValidUntil != 0 && w.ValidUntil <= now { // it is over, and behind it may be others that are over soon
+	if w.ValidUntil != 0 && w.ValidUntil <= now { // it has expired, and later ones may expire soon
 		return nil
 	}
 	if g.now = now; w.ValidUntil != 0 {
@@ -171,7 +165,7 @@ func (t *tx) loadCached(w *session.ReadSet) *session.Rows {
 	return out
 }
 
-// cacheable says whether w wants only such rows as are remembered.
+// cacheable reports whether w needs only kinds of rows that are cached.
 func cacheable(w *session.ReadSet) bool {
 	return len(w.Sessions) > 0 && len(w.Spaces)+len(w.ExclusiveSpaces)+len(w.Lineages)+len(w.Trees)+len(w.Entries)+len(w.Prefixes)+
 		len(w.Deltas)+len(w.Logs)+len(w.PayloadEvents)+len(w.External)+len(w.StreamingTurns) == 0
@@ -215,7 +209,7 @@ func (t *tx) cachedGrants(w *session.ReadSet, g *assumptions, out *session.Rows)
 	return true
 }
 
-// cachedGrant is one ref; nil if it is not remembered.
+// cachedGrant returns one ref's row; nil if it is not cached.
 func (t *tx) cachedGrant(id string, g *assumptions, out *session.Rows) *capability.Grant {
 	r := t.cached[capability.Target(id)]
 	if r == nil {
@@ -232,7 +226,8 @@ func (t *tx) cachedGrant(id string, g *assumptions, out *session.Rows) *capabili
 	return &ref
 }
 
-// cachedTurnRefs gives the refs that a session's open turns are counted by.
+// cachedTurnRefs adds the refs that a session's open turns are counted by; false if one is not
+// cached.
 func (t *tx) cachedTurnRefs(w *session.ReadSet, g *assumptions, out *session.Rows) bool {
 	for _, id := range w.CountedTurns {
 		refs, seen := slices.Clone(w.Grants), map[string]bool{}
@@ -299,8 +294,8 @@ func (t *tx) cachedEntryMeta(w *session.ReadSet, out *session.Rows) {
 	}
 }
 
-// queueValidation queues what makes a guess good, before the first thing that depends on it.
-// What changes more than batches mostly do is not worth statements of its own.
+// queueValidation queues the validation of the assumptions, before the first statement that depends
+// on it. Changes that batches rarely make have no guarded statements: they are errStale.
 func (t *tx) queueValidation(c *session.Changes) error {
 	if !t.onlyAdvanced(c.Sessions) || len(c.Purge)+len(c.Grants)+len(c.Rotate)+len(c.Revoke)+len(c.DropState)+len(c.Audit) > 0 {
 		return errStale
@@ -325,8 +320,8 @@ func (t *tx) queueValidation(c *session.Changes) error {
 	return nil
 }
 
-// unwrittenKeys are the keys thought to be free that have to be looked for: those that divide
-// has left. What is inserted is refused where it is there already (ErrRowExists).
+// unwrittenKeys returns the keys assumed to be free that need a check: the ones that splitEntries
+// has left. An insert of an existing key is refused (ErrRowExists).
 func (t *tx) unwrittenKeys() (rest sessionKeys) {
 	for _, id := range sortedKeys(t.absent) {
 		for _, key := range t.absent[id] {
@@ -336,19 +331,19 @@ func (t *tx) unwrittenKeys() (rest sessionKeys) {
 	return rest
 }
 
-// sessionLockClause is how the sessions' rows are locked, streamLockClause the streams', and
-// lockGapClause what the former must satisfy then. Only tests that are built to be wrong
-// have it otherwise.
+// sessionLockClause locks the sessions' rows and streamLockClause the streams'; lockGapClause is a
+// condition on the session rows after their lock. Only test builds with a deliberate error change
+// them.
 var sessionLockClause, streamLockClause, lockGapClause = "FOR UPDATE OF s", "FOR UPDATE OF m", ""
 
-// guardedList is a list for a statement that does nothing if the guess is wrong.
+// guardedList is a list for a statement that does nothing if the assumptions are stale.
 type guardedList struct {
 	s    *Statement
 	list [][]any
 }
 
-// queueGuarded queues what a Save has made: as one statement if all lists have one
-// row, as they have for a single op, since then statements cost more than rows.
+// queueGuarded queues the statements of a Save: as one if all lists have one row, as they do for a
+// single op, since the cost is then per statement and not per row.
 func (t *tx) queueGuarded() {
 	held := t.guarded
 	t.guarded = nil
@@ -374,22 +369,22 @@ func (t *tx) queueGuarded() {
 	t.run.Queue(s.(*Statement), nil, args, nil)
 }
 
-// maxCombined is how many statements go together as one.
+// maxCombined is the maximum number of statements that are combined into one.
 const maxCombined = 10
 
-// combinedStatements are the statements that do what several others do, by those.
+// combinedStatements caches combined statements by their parts.
 var combinedStatements sync.Map // [maxCombined]*Statement → *Statement
 
 var parameterPattern = regexp.MustCompile(`\$[0-9]+`)
 
-// combine is a statement that does what held do, each for one row, and takes their
-// values one after the other. No two of them touch the same row.
+// combine returns a statement with the effect of all statements in held, each for one row; its
+// values are theirs one after the other. No two of them touch the same row.
 func combine(held []guardedList) *Statement {
 	var text strings.Builder
 	before := 0
 	for i, h := range held {
 		own := parameterPattern.ReplaceAllStringFunc(h.s.guarded.Postgres.One, func(p string) string {
-			n, _ := strconv.Atoi(p[1:]) // of digits alone
+			n, _ := strconv.Atoi(p[1:]) // digits only
 			return "$" + strconv.Itoa(n+before)
 		})
 		fmt.Fprintf(&text, "%s part%d AS (%s)", map[bool]string{true: "WITH", false: ","}[i == 0], i, own)
@@ -398,23 +393,22 @@ func combine(held []guardedList) *Statement {
 	return &Statement{Postgres: Forms{One: text.String() + " SELECT 1"}}
 }
 
-// whereFresh is the condition under which statements do anything once a guess was
-// compared, in the same transaction.
+// whereFresh is the condition of guarded statements, after the validation in the same transaction.
 const (
 	whereFresh = " WHERE " + isFresh
 	andFresh   = " AND " + isFresh
 	isFresh    = "current_setting('mooring.right') = 'true'"
 )
 
-// PostgresNow is the clock of a Postgres database, Unix ms, and the number of the
-// transaction, as the versions of what it writes have it.
+// PostgresNow selects the clock of a Postgres database, Unix ms, and the transaction's number,
+// which is the version of the rows it writes.
 const PostgresNow = databaseClock + `, coalesce(txid_current_if_assigned(), 0) % 4294967296`
 
 const databaseClock = `(extract(epoch FROM clock_timestamp()) * 1000)::bigint`
 
-// validation locks a guess's sessions and streams, in this order, says to what
-// depends on it whether it is right, and gives the clock and the version of what
-// is written.
+// validation returns the statement that locks the sessions and streams of g, in this order, sets
+// the result that guarded statements depend on, and selects the clock and the version of the rows
+// written.
 func (g *assumptions) validation() (*Statement, []any) {
 	c := &queryBuilder{}
 	c.add(`SELECT set_config('mooring.right', (held.n = %s AND s.n = %s AND now BETWEEN %s AND %s AND current_setting('transaction_isolation') = 'read committed'`,
@@ -422,7 +416,7 @@ func (g *assumptions) validation() (*Statement, []any) {
 	c.requireAbsent(&g.absentEntries, "entries e", "e.session", "e.key")
 	c.requireAbsent(&g.absentTurns, "turns t", "t.session", "t.message")
 	c.add(`)::text, true), now, version FROM (SELECT count(*) FROM (`)
-	if len(g.sessions) == 1 { // mostly, and then it can cost less
+	if len(g.sessions) == 1 { // the common case, which a cheaper statement serves
 		c.add(`SELECT 1 FROM sessions s WHERE s.id = %s AND `+versionOf("s")+` = %s AND s.cursor = %s AND s.head = %s `+sessionLockClause,
 			g.sessions[0], g.versions[0], g.cursors[0], g.heads[0])
 	} else {
@@ -445,13 +439,13 @@ func (g *assumptions) validation() (*Statement, []any) {
 	return &Statement{Postgres: Forms{One: c.text.String()}}, c.args
 }
 
-// queryBuilder is a statement in the making.
+// queryBuilder builds a statement's text and arguments.
 type queryBuilder struct {
 	text strings.Builder
 	args []any
 }
 
-// add adds text, in which each %s stands for one of args.
+// add appends text, in which each %s is replaced by one of args.
 func (c *queryBuilder) add(text string, args ...any) {
 	places := make([]any, len(args))
 	for i, arg := range args {
@@ -476,7 +470,7 @@ func (c *queryBuilder) add(text string, args ...any) {
 	fmt.Fprintf(&c.text, text, places...)
 }
 
-// requireAbsent demands that none of the keys has a row.
+// requireAbsent adds the condition that none of the keys has a row.
 func (c *queryBuilder) requireAbsent(k *sessionKeys, table, session, key string) {
 	switch len(k.keys) {
 	case 0:

@@ -1,5 +1,5 @@
-// Places for entries that have none: those of a database of before there was an order,
-// and those that a server of that version writes beside this one.
+// Ords of entries that have none: entries written before there was an order, or by a server of that
+// version running concurrently.
 
 package store
 
@@ -17,8 +17,8 @@ var (
 	readUnordered = statement("", `
 		SELECT e.key, e.cursor FROM entries e WHERE e.session = {1} AND e.ord = 0 ORDER BY e.key`)
 
-	// setOrds is for entries that are still as they were when they were looked at. That they
-	// have no place is no condition, or Postgres would go by the index of all that have none.
+	// setOrds updates entries that have not changed since they were read. "Has no Ord" is no
+	// condition of it: Postgres would then use the index of all entries without one.
 	setOrds = &Statement{
 		Postgres: Forms{
 			Many: `UPDATE entries SET ord = CASE WHEN ord = 0 THEN w.d ELSE ord END, ord_index = CASE WHEN ord = 0 THEN w.e ELSE ord_index END,
@@ -34,12 +34,12 @@ var (
 const setOrd = `UPDATE entries SET ord = CASE WHEN ord = 0 THEN $4 ELSE ord END, ord_index = CASE WHEN ord = 0 THEN $5 ELSE ord_index END,
 	since = CASE WHEN since = 0 THEN $6 ELSE since END WHERE session = $1 AND key = $2 AND cursor = $3`
 
-// orderPageBytes is how much of a log or a state is read at once to give entries their places.
+// orderPageBytes is how many bytes of a log or a state are read at once to compute Ords.
 const orderPageBytes = 1 << 20
 
-// ensureOrds gives all entries of a session a place, those that have none: where the log
-// is whole, what it makes of them, as a Fold does; else before all that the log still
-// has, by the time that their values say they were created, then by key.
+// ensureOrds assigns an Ord to every entry of a session that has none: where the log is complete,
+// the Ord that a Fold computes; otherwise an Ord before everything in the remaining log, by the
+// creation time in the entry's value, then by key.
 func (s *Store) ensureOrds(ctx context.Context, id string) error {
 	var (
 		row  *session.Row
@@ -91,7 +91,7 @@ func (s *Store) ordByLog(ctx context.Context, row *session.Row, rows []*session.
 		if err != nil {
 			return err
 		}
-		if page.Row.Base > after || len(page.Events) == 0 { // it was trimmed meanwhile
+		if page.Row.Base > after || len(page.Events) == 0 { // trimmed meanwhile
 			return s.ordByTime(ctx, row, rows)
 		}
 		for _, e := range page.Events {
@@ -102,7 +102,7 @@ func (s *Store) ordByLog(ctx context.Context, row *session.Row, rows []*session.
 	}
 	for _, e := range rows {
 		if e.Ord, e.Since = places.Of(e.Key); e.Ord.At == 0 {
-			e.Ord.At = e.Cursor // a log from which more is gone than it says
+			e.Ord.At = e.Cursor // more of the log is missing than its base says
 		}
 	}
 	return nil
@@ -149,8 +149,8 @@ var (
 		FROM {w} CROSS JOIN entries e WHERE e.session = w.a AND e.key = w.b`, entryValue, entryOverhead))
 )
 
-// ReadOutline gives the entries of the keys above after and below below without their
-// values, by key: at most most. More says that there are others.
+// ReadOutline returns the entries with keys above after and below below, without their values, in
+// key order: at most most entries. More reports that there are others.
 func (s *Store) ReadOutline(ctx context.Context, id, after, below string, most int, refIDs []string) (*session.StateRange, error) {
 	if err := checkText(after, below); err != nil {
 		return nil, err
@@ -177,9 +177,9 @@ func (s *Store) ReadOutline(ctx context.Context, id, after, below string, most i
 	return page, nil
 }
 
-// ReadValues gives the entries of keys, in their order, as many as weigh about maxBytes
-// and the first that is there in any case, with the turns of the messages among them.
-// More says that others are left: next is how many keys it has gone over.
+// ReadValues returns the entries of keys, in the order of keys: entries of about maxBytes in all,
+// or the first existing one if it is larger, and the turns of the messages among them. More reports
+// that keys are left; next is the number of keys processed.
 func (s *Store) ReadValues(ctx context.Context, id string, keys []string, maxBytes int, refIDs []string) (page *session.StateRange, next int, err error) {
 	if err := checkText(keys...); err != nil {
 		return nil, 0, err

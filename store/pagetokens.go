@@ -1,4 +1,4 @@
-// Page tokens: what browsers show for pages of refs, on whichever replica.
+// Page tokens: credentials of browsers for pages of refs, valid on every replica.
 
 package store
 
@@ -14,7 +14,7 @@ var (
 	insertPageToken = statement("", `
 		INSERT INTO page_tokens (target, tail, hash, origin, expires) VALUES ({1}, {2}, {3}, {4}, {5})`)
 
-	// evictPageTokens ends a ref's tokens that are older than the one so far behind the newest.
+	// evictPageTokens removes a ref's tokens that are older than its n-th newest.
 	evictPageTokens = statement("", `
 		DELETE FROM page_tokens WHERE target = {1} AND tail = {2} AND expires < (
 			SELECT p.expires FROM page_tokens p WHERE p.target = {1} AND p.tail = {2} ORDER BY p.expires DESC LIMIT 1 OFFSET {3})`)
@@ -23,13 +23,14 @@ var (
 		SELECT p.origin, p.expires FROM page_tokens p WHERE p.target = {1} AND p.tail = {2} AND p.hash = {3}`)
 	dropPageToken = statement("", `DELETE FROM page_tokens WHERE target = {1} AND tail = {2} AND hash = {3}`)
 
-	// findExpiredTokens gets those that are over, the oldest first.
+	// findExpiredTokens selects expired tokens, oldest first.
 	findExpiredTokens = statement("", `
 		SELECT p.target, p.tail, p.hash FROM page_tokens p WHERE p.expires <= {1} ORDER BY p.expires LIMIT {2}`)
 )
 
-// AddPageToken keeps a token for life from now on; Expires is the database's. Of one
-// ref the newest keep tokens stay: whoever has the ref may ask for any number.
+// AddPageToken stores a token that is valid for life from now on; Expires is set from the
+// database's clock. Only the keep newest tokens of a ref are kept: the holder of a ref may request
+// any number.
 func (s *Store) AddPageToken(ctx context.Context, token capability.PageToken, life time.Duration, keep int) (expires int64, err error) {
 	if err := checkText(token.Ref, token.Origin); err != nil {
 		return 0, err
@@ -48,8 +49,8 @@ func (s *Store) AddPageToken(ctx context.Context, token capability.PageToken, li
 	return expires, wrap("add a page's token", err)
 }
 
-// FindPageToken gives the token of a ref by its hash, and the database's time;
-// NotFound if there is none, or its time is over.
+// FindPageToken returns the token of a ref by its hash, and the database's time, Unix ms; NotFound
+// if there is none or it has expired.
 func (s *Store) FindPageToken(ctx context.Context, ref string, hash [32]byte) (token capability.PageToken, now int64, err error) {
 	if err := checkText(ref); err != nil {
 		return token, 0, err
@@ -69,7 +70,7 @@ func (s *Store) FindPageToken(ctx context.Context, ref string, hash [32]byte) (t
 	return token, now, wrap("find a page's token", err)
 }
 
-// DropPageToken ends a token; that there is none is fine.
+// DropPageToken removes a token; it is no error if there is none.
 func (s *Store) DropPageToken(ctx context.Context, ref string, hash [32]byte) error {
 	if err := checkText(ref); err != nil {
 		return err
@@ -81,8 +82,8 @@ func (s *Store) DropPageToken(ctx context.Context, ref string, hash [32]byte) er
 	}))
 }
 
-// CollectPageTokens removes tokens whose time is over, at most limit of them. more
-// says that there may be others.
+// CollectPageTokens removes expired tokens, at most limit of them. more reports that there may be
+// others.
 func (s *Store) CollectPageTokens(ctx context.Context, limit int) (more bool, err error) {
 	due, err := s.findDue(ctx, findExpiredTokens, limit, func(row Scanner) ([]any, error) {
 		var target, tail string

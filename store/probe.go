@@ -1,4 +1,4 @@
-// Whether a commit would succeed now, found out by one.
+// Probe: whether commits succeed now, tested by one.
 
 package store
 
@@ -16,8 +16,8 @@ const probeName = "probe"
 var (
 	limitLocks = postgresStatement("", `SELECT set_config('lock_timeout', {1}, true)`)
 
-	// writtenTables are the tables that every commit writes, each by a statement that takes the
-	// table's lock and the right to write to it, and finds no row.
+	// writtenTables are the tables that every commit writes, each with a statement that takes the
+	// table's lock, needs the privilege to write to it, and matches no row.
 	writtenTables = []*Statement{
 		postgresStatement("", `UPDATE sessions SET cursor = cursor WHERE id = {1}`),
 		postgresStatement("", `UPDATE events SET payload = payload WHERE session = {1} AND cursor = 0`),
@@ -25,13 +25,13 @@ var (
 	}
 )
 
-// Probe is nil if commits succeed, as far as one can tell by committing a row and, where bytes
-// are not 0, one that has so many more and is made small again then. It waits for what
-// is locked for half of the time that there is. The row is the same for all who probe, and stays.
+// Probe returns nil if commits succeed, tested by committing a row and, if bytes is not 0, one
+// larger by that many bytes, which is then made small again. It waits for locks at most half of the
+// time until ctx's deadline. The row is the same for all probes, and stays.
 func (s *Store) Probe(ctx context.Context, bytes int) error {
 	err := s.probe(ctx, 0)
 	if err == nil && bytes > 0 {
-		// Only now: what a database could not take all of may use up what space there is.
+		// Only after the small row: a large one that does not fit may use up the free space.
 		if err = s.probe(ctx, bytes); err == nil {
 			err = s.probe(ctx, 0)
 		}
@@ -40,16 +40,16 @@ func (s *Store) Probe(ctx context.Context, bytes int) error {
 }
 
 func (s *Store) probe(ctx context.Context, bytes int) error {
-	value := make([]byte, 16+bytes*3/4) // no value can be made smaller
+	value := make([]byte, 16+bytes*3/4) // incompressible
 	if _, err := rand.Read(value); err != nil {
 		return err
 	}
 	return s.backend.Update(ctx, func(run Runner) error {
-		// A connection that is cut off while it waits for a lock keeps waiting in Postgres.
+		// Postgres keeps waiting for a lock on a connection that is cut off meanwhile.
 		if end, bounded := ctx.Deadline(); bounded {
 			run.Queue(limitLocks, nil, []any{fmt.Sprintf("%dms", max(time.Until(end).Milliseconds()/2, 1))}, nil)
 		}
-		if err := run.Flush(ctx); err != nil { // before anything looks at a table
+		if err := run.Flush(ctx); err != nil { // before any statement uses a table
 			return err
 		}
 		for _, table := range writtenTables {

@@ -1,5 +1,5 @@
-// Public shares, and what is looked up to make one: sessions by their external
-// ids, their owners' refs, what was minted from a ref.
+// Public shares, and the reads needed to create one: sessions by external id, their owner refs, the
+// refs minted from a ref.
 
 package store
 
@@ -19,17 +19,16 @@ var (
 		INSERT INTO public_shares (id, session, owner_tail, share_tail, reader_tail, created, asked) VALUES ({1}, {2}, {3}, {4}, {5}, {6}, {7})`)
 	readShare = statement("", `SELECT `+shareColumns+` FROM public_shares p WHERE p.id = {1}`)
 
-	// readRecentRequests gets the shares that one asked for since a time, the newest first.
+	// readRecentRequests reads the shares that a requester asked for since a time, newest first.
 	readRecentRequests = statement("", `
 		SELECT `+shareColumns+` FROM public_shares p
 		WHERE p.asked = {1} AND length(p.asked) > 0 AND p.created > {2} ORDER BY p.created DESC, p.id`)
 
-	// readShares gets sessions' shares, the oldest of each first.
+	// readShares reads sessions' shares, the oldest of each session first.
 	readShares = statement("t", `
 		SELECT `+shareColumns+` FROM {w} CROSS JOIN public_shares p WHERE p.session = w.a ORDER BY p.created, p.id`)
 
-	// listShares gets a page of all shares that were made, with their sessions' rows
-	// and what their titles are in.
+	// listShares reads a page of all shares, with their sessions' rows and infos.
 	listShares = statement("", `
 		SELECT `+sessionColumns+`, `+shareColumns+`, `+infoPrefix+` FROM public_shares p CROSS JOIN sessions s
 		WHERE s.id = p.session AND p.id > {1} ORDER BY p.id LIMIT {2}`)
@@ -41,7 +40,7 @@ var (
 		WHERE g.parent_target = {1} AND g.parent_tail = {2} AND g.revoked = 0 ORDER BY g.created, g.tail LIMIT {3}`)
 )
 
-// What sessions lack of what was synced to them; key ” stands for what is not known.
+// The keys that were synced to a session and refused; the empty key represents unknown ones.
 var (
 	readRefusals = statement("", `
 		SELECT f.key, f.why, f.at FROM share_refusals f WHERE f.session = {1} ORDER BY f.key`)
@@ -67,7 +66,8 @@ func shareValues(p *capability.PublicShare) []any {
 	return []any{p.ID, p.Session, owner, share, reader, p.Created}
 }
 
-// shareRefs are the refs that say whether shares stand.
+// shareRefs returns the ids of the refs that decide whether shares are alive, as rows of a
+// statement's list.
 func shareRefs(shares []*capability.PublicShare) [][]any {
 	var ids []string
 	for _, p := range shares {
@@ -76,11 +76,10 @@ func shareRefs(shares []*capability.PublicShare) [][]any {
 	return refRows(ids)
 }
 
-// PublishShare writes the row of a share, unless the same request was made shortly
-// before and its share stands: that one is given then. It is written before its
-// session is there and its refs are minted, so that whoever asks the same again, after
-// a crash or at the same time, finishes this one and makes no second. Created is the
-// database's.
+// PublishShare writes the row of a share, unless the same request was made within its dedupe window
+// and that share is alive: then it returns the earlier share. The row is written before the session
+// is created and its refs are minted, so that a retry, after a crash or at the same time, completes
+// this share instead of creating a second. Created is set from the database's clock.
 func (s *Store) PublishShare(ctx context.Context, share capability.PublicShare, ask capability.ShareRequest) (standing *capability.PublicShare, err error) {
 	leave, err := s.locks.acquire(ctx, ask.Space)
 	if err != nil {
@@ -132,8 +131,7 @@ func shareSessions(shares []*capability.PublicShare) (ids []string) {
 	return slices.Compact(ids)
 }
 
-// FindShare gives a share by its id, whatever has become of it; NotFound if there
-// never was one.
+// FindShare returns a share by its id, alive or not; NotFound if there never was one.
 func (s *Store) FindShare(ctx context.Context, id string) (share *capability.PublicShare, err error) {
 	if err := checkText(id); err != nil {
 		return nil, err
@@ -154,7 +152,7 @@ func (s *Store) FindShare(ctx context.Context, id string) (share *capability.Pub
 	return share, nil
 }
 
-// SharesOf gives the living shares of sessions, by session: of each the oldest.
+// SharesOf returns the oldest living share of each of sessions that has one.
 func (s *Store) SharesOf(ctx context.Context, sessions []string) (map[string]*capability.PublicShare, error) {
 	living := map[string]*capability.PublicShare{}
 	if len(sessions) == 0 {
@@ -190,9 +188,8 @@ func (s *Store) SharesOf(ctx context.Context, sessions []string) (map[string]*ca
 	return living, nil
 }
 
-// ListShares gives the living shares with ids above after, in id order, out of a
-// page of at most limit shares, living or dead. next is where the next page begins,
-// "" at the end.
+// ListShares returns the living shares with ids above after, in id order, out of a page of at most
+// limit shares, living or dead. next is the start of the next page, "" at the end.
 func (s *Store) ListShares(ctx context.Context, after string, limit int) (list []session.SharedListing, next string, err error) {
 	if err := checkText(after); err != nil {
 		return nil, "", err
@@ -240,8 +237,8 @@ func (s *Store) ListShares(ctx context.Context, after string, limit int) (list [
 	return list, next, nil
 }
 
-// FindExternal gives the living sessions that an external id names in a space, the
-// newest first, at most limit.
+// FindExternal returns the living sessions with an external id in a space, newest first, at most
+// limit.
 func (s *Store) FindExternal(ctx context.Context, space, external string, limit int) (ids []string, err error) {
 	if err := checkText(space, external); err != nil {
 		return nil, err
@@ -253,7 +250,7 @@ func (s *Store) FindExternal(ctx context.Context, space, external string, limit 
 	return ids, wrap("find an external id", err)
 }
 
-// OwnerOf gives the living ref of a session's owner; nil if there is none.
+// OwnerOf returns the living owner ref of a session; nil if there is none.
 func (s *Store) OwnerOf(ctx context.Context, id string) (*capability.Grant, error) {
 	if err := checkText(id); err != nil {
 		return nil, err
@@ -265,8 +262,8 @@ func (s *Store) OwnerOf(ctx context.Context, id string) (*capability.Grant, erro
 	return owners[0], nil
 }
 
-// MintedFrom gives the living refs that were minted from one, the oldest first, at
-// most limit.
+// MintedFrom returns the living refs that were minted directly from ref, oldest first, at most
+// limit.
 func (s *Store) MintedFrom(ctx context.Context, ref string, limit int) ([]*capability.Grant, error) {
 	if err := checkText(ref); err != nil {
 		return nil, err
@@ -276,7 +273,7 @@ func (s *Store) MintedFrom(ctx context.Context, ref string, limit int) ([]*capab
 	return list, wrap("find what was minted from a ref", err)
 }
 
-// readRefs runs a statement that gets refs.
+// readRefs runs a statement that selects refs.
 func (s *Store) readRefs(ctx context.Context, what *Statement, args ...any) (list []*capability.Grant, err error) {
 	err = s.backend.Snapshot(ctx, func(run Runner) error {
 		run.Queue(what, nil, args, collect(&list, scanRef))
@@ -285,7 +282,7 @@ func (s *Store) readRefs(ctx context.Context, what *Statement, args ...any) (lis
 	return list, err
 }
 
-// Refusals gives what a session lacks of what was synced to it, by key.
+// Refusals returns the synced keys that a session lacks, in key order.
 func (s *Store) Refusals(ctx context.Context, id string) (list []capability.ShareRefusal, err error) {
 	if err := checkText(id); err != nil {
 		return nil, err
@@ -302,7 +299,8 @@ func (s *Store) Refusals(ctx context.Context, id string) (list []capability.Shar
 	return list, wrap("read what a share lacks", err)
 }
 
-// ChangeRefusals adds to that, each key once, and takes keys away. At is the database's.
+// ChangeRefusals adds and removes refused keys. A key that is refused already stays as it is. At is
+// set from the database's clock.
 func (s *Store) ChangeRefusals(ctx context.Context, id string, add []capability.ShareRefusal, drop []string) error {
 	for _, r := range add {
 		if err := checkText(r.Key, r.Why); err != nil {

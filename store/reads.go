@@ -1,5 +1,4 @@
-// Reads: each one snapshot, in which rows and the authority to see them belong
-// together.
+// Reads. Each is one snapshot, in which the rows and the authority to see them belong together.
 
 package store
 
@@ -19,7 +18,7 @@ import (
 	"github.com/mooring-rpc/mooring/session"
 )
 
-// queueAccess queues what every read begins with.
+// queueAccess queues the statements that every read begins with.
 func queueAccess(run Runner, sight *session.Access, id string, refIDs []string) {
 	sight.Grants = make(map[string]*capability.Grant, len(refIDs))
 	run.QueueNow(setClock(&sight.Now))
@@ -34,8 +33,8 @@ func queueAccess(run Runner, sight *session.Access, id string, refIDs []string) 
 	}
 }
 
-// ReadAccess gives a session's row (nil if there is none, and for a space or "") and
-// those of refIDs that are known.
+// ReadAccess returns a session's row (nil if there is none, and for a space or "") and the rows of
+// the known refs among refIDs.
 func (s *Store) ReadAccess(ctx context.Context, id string, refIDs []string) (*session.Access, error) {
 	sight := &session.Access{}
 	err := s.backend.Snapshot(ctx, func(run Runner) error {
@@ -48,11 +47,10 @@ func (s *Store) ReadAccess(ctx context.Context, id string, refIDs []string) (*se
 	return sight, nil
 }
 
-// ReadLog gives a session's events after cursor after, in order and without a
-// gap: at most maxEvents and, but for the first, at most about maxBytes. With
-// after below Row.Base the page starts where the log does, and has the
-// checkpoint before it; who reads compares. hashesAt are cursors whose events'
-// hashes are wanted too.
+// ReadLog returns a session's events after cursor after, in order and without a gap: at most
+// maxEvents and, except for the first, at most about maxBytes. If after is below Row.Base, the page
+// starts where the log does and has the checkpoint before it; the caller compares. The page also
+// has the hashes of the events at hashesAt.
 func (s *Store) ReadLog(ctx context.Context, id string, after uint64, maxBytes, maxEvents int, refIDs []string, hashesAt ...uint64) (*session.LogPage, error) {
 	page := &session.LogPage{}
 	size := 0
@@ -99,7 +97,7 @@ func (s *Store) ReadLog(ctx context.Context, id string, after uint64, maxBytes, 
 	return page, nil
 }
 
-// eventRows is a list of a session's events.
+// eventRows returns a list of a session's events, as rows of a statement's list.
 func eventRows(id string, cursors []uint64) [][]any {
 	list := make([][]any, len(cursors))
 	for i, cursor := range cursors {
@@ -108,10 +106,10 @@ func eventRows(id string, cursors []uint64) [][]any {
 	return list
 }
 
-// hashKeyName is the name in meta of the key of the hashes that are shown.
+// hashKeyName is the name in meta of the key of masked hashes.
 const hashKeyName = "hash_key"
 
-// hashKey is the database's session.HashKey, which a migration has made.
+// hashKey returns the database's session.HashKey, which a migration has created.
 func (s *Store) hashKey(ctx context.Context) (key session.HashKey, err error) {
 	if known := s.hashKeyCache.Load(); known != nil {
 		return *known, nil
@@ -133,14 +131,13 @@ func (s *Store) hashKey(ctx context.Context) (key session.HashKey, err error) {
 	return key, nil
 }
 
-// statePageBytes is how much of a state is read at once, in bytes.
+// statePageBytes is how many bytes of a state are read at once.
 const statePageBytes = 1 << 20
 
-// ReadState gives the folded state piece by piece, turns before entries, each
-// of at most about pieceBytes or one row, the last marked; there is always at
-// least one. piece runs inside the
-// snapshot: it must not wait for a peer without bound. Its error ends the read
-// and comes back as it is.
+// ReadState calls piece with the folded state in chunks, turns before entries, each of at most
+// about pieceBytes or one row, the last one marked; there is at least one. piece runs inside the
+// snapshot, so it must not wait for a peer without a time limit. Its error ends the read and is
+// returned unchanged.
 func (s *Store) ReadState(ctx context.Context, id string, refIDs []string, pieceBytes int, piece func(*session.StateChunk) error) error {
 	if err := s.ensureOrds(ctx, id); err != nil {
 		return err
@@ -162,7 +159,7 @@ func (s *Store) ReadState(ctx context.Context, id string, refIDs []string, piece
 			next, size = &session.StateChunk{}, 0
 			return nil
 		}
-		room := func(bytes int) error { // for a row in next
+		room := func(bytes int) error { // makes room for a row in next
 			if size > 0 && size+bytes > pieceBytes {
 				if err := give(false); err != nil {
 					return err
@@ -201,9 +198,9 @@ func (s *Store) ReadState(ctx context.Context, id string, refIDs []string, piece
 	return wrap("read state", err)
 }
 
-// ReadRange gives the folded state of the keys above after and below below, in
-// order: at most maxEntries and, but for the first, at most about maxBytes, with
-// the turns of the messages among them.
+// ReadRange returns the folded state of the keys above after and below below, in order: at most
+// maxEntries and, except for the first, at most about maxBytes, with the turns of the messages
+// among them.
 func (s *Store) ReadRange(ctx context.Context, id, after, below string, maxBytes, maxEntries int, refIDs []string) (*session.StateRange, error) {
 	if err := checkText(after, below); err != nil {
 		return nil, err
@@ -237,9 +234,9 @@ func (s *Store) ReadRange(ctx context.Context, id, after, below string, maxBytes
 	return page, nil
 }
 
-// entryPage runs what is queued, and gives the entries of the keys above after and
-// below below, in order: at most most and, but for the first, at most about maxBytes,
-// with the texts that grow. more says that there are others.
+// entryPage flushes the queue, and returns the entries of the keys above after and below below, in
+// order: at most most entries and, except for the first, at most about maxBytes, with the texts of
+// their deltas. more reports that there are others.
 func entryPage(ctx context.Context, run Runner, id, after, below string, maxBytes, most int) (entries []*session.Entry, more bool, err error) {
 	size := 0
 	run.Queue(readRange, nil, []any{id, after, below, int64(max(most, 1)) + 1, int64(max(maxBytes, 0))}, func(row Scanner) error {
@@ -264,7 +261,7 @@ func entryPage(ctx context.Context, run Runner, id, after, below string, maxByte
 	return entries, more, nil
 }
 
-// foldOpenDeltas gives those of a session's entries that have grown their texts.
+// foldOpenDeltas adds to a session's entries the texts of their deltas.
 func foldOpenDeltas(ctx context.Context, run Runner, id string, entries []*session.Entry) error {
 	var grown []*session.Entry
 	from, to := uint64(math.MaxInt64), uint64(0)
@@ -313,8 +310,8 @@ func foldDeltas(e *session.Entry, deltas []delta) {
 	}
 }
 
-// FindStreams gives those of a session's streams of keys that are there. The sight is of the
-// session and the refs.
+// FindStreams returns the existing streams among keys, all of one session. sight has the rows of
+// the session and the refs.
 func (s *Store) FindStreams(ctx context.Context, keys []session.StreamKey, refIDs []string) (sight *session.Access, streams map[session.StreamKey]*ledger.Stream, err error) {
 	for _, key := range keys {
 		if err := checkText(key.Session, key.Outbox); err != nil {
@@ -339,7 +336,7 @@ func (s *Store) FindStreams(ctx context.Context, keys []session.StreamKey, refID
 	return sight, streams, nil
 }
 
-// ReadRows gives the rows of those sessions that are there: for polling.
+// ReadRows returns the rows of the existing sessions among ids, for polling.
 func (s *Store) ReadRows(ctx context.Context, ids []string) (map[string]*session.Row, error) {
 	rows := make(map[string]*session.Row, len(ids))
 	if len(ids) == 0 {
@@ -355,15 +352,15 @@ func (s *Store) ReadRows(ctx context.Context, ids []string) (map[string]*session
 	return rows, nil
 }
 
-// What looking for sessions may cost: a page looks at no more of them, and at so many at a
-// time while most do not match.
+// Bounds of a page of a search: the number of sessions it scans, and the number it reads at once
+// while most do not match.
 const (
 	maxListScan   = 2000
 	listScanBatch = 250
 )
 
-// ListSessions gives a page of a space's sessions, with at most maxTitleBytes of each
-// title. The sight has the refs' rows and no session's.
+// ListSessions returns a page of a space's sessions, with at most maxTitleBytes of each title. The
+// page's Access has the refs' rows and no session's.
 func (s *Store) ListSessions(ctx context.Context, space string, q session.ListQuery, refIDs []string) (*session.ListPage, error) {
 	if err := checkText(space, q.After, q.Search); err != nil {
 		return nil, err
@@ -385,7 +382,7 @@ func (s *Store) ListSessions(ctx context.Context, space string, q session.ListQu
 	return page, nil
 }
 
-// listPage fills a page, a piece at a time.
+// listPage fills a page, reading one batch of sessions at a time.
 func listPage(ctx context.Context, run Runner, space string, q *session.ListQuery, page *session.ListPage) error {
 	limit := max(q.Limit, 1)
 	at, refused := q.Position()
@@ -425,16 +422,16 @@ func listPage(ctx context.Context, run Runner, space string, q *session.ListQuer
 		switch {
 		case !left:
 			return nil
-		case full, looked >= maxListScan && (q.Search != "" || len(page.Sessions) > 0): // clients of before end at an empty page
+		case full, looked >= maxListScan && (q.Search != "" || len(page.Sessions) > 0): // clients of earlier versions stop at an empty page
 			page.Next = at.Text(q.Order)
 			return nil
 		}
 	}
 }
 
-// listFrom is the statement, with its values, that reads at most n sessions after a place.
+// listFrom returns the statement, with its values, that reads at most n sessions after a position.
 func listFrom(order session.ListOrder, space string, at session.ListPosition, n int64) (*Statement, []any) {
-	const behind = capability.SessionPrefix + "~" // every id
+	const behind = capability.SessionPrefix + "~" // above every id
 	switch {
 	case order == session.OldestFirst:
 		return listOldest, []any{space, at.ID, n}
@@ -450,13 +447,14 @@ func listFrom(order session.ListOrder, space string, at session.ListPosition, n 
 	return listChanged, []any{space, at.Updated / 60_000, at.Updated, at.ID, n}
 }
 
-// maxTitleBytes is how much of a title a list shows: the info is whatever a writer put.
+// maxTitleBytes is the maximum length of a title in a list: writers may store an info of any size.
 const maxTitleBytes = 256
 
-// infoTitle is the title in the beginning of an info, as far as a list shows it, on its own.
+// infoTitle returns the title in the beginning of an info, cut to maxTitleBytes, in memory of its
+// own.
 func infoTitle(info []byte) string {
 	title := gjson.GetBytes(info, "title")
-	if !title.Exists() && len(info) == maxInfoBytes { // it may be cut off within the title, perhaps behind a backslash
+	if !title.Exists() && len(info) == maxInfoBytes { // it may end within the title, perhaps behind a backslash
 		title = gjson.GetBytes(append(info, `""`...), "title")
 	}
 	text := title.String()
@@ -470,10 +468,9 @@ func infoTitle(info []byte) string {
 	return strings.Clone(text[:n])
 }
 
-// LapsedTurns gives sessions, at most limit and in id order from the one after
-// after, with a streaming turn whose lease ran out before the given time,
-// Unix ms; 0 is the database's now, math.MaxInt64 gets every streaming turn
-// (for the start of the only server).
+// LapsedTurns returns sessions, at most limit and in id order from after on, that have a streaming
+// turn whose lease expired before the given time, Unix ms; 0 is the database's now, math.MaxInt64
+// selects every streaming turn (for the start of a server that is the only one).
 func (s *Store) LapsedTurns(ctx context.Context, before int64, after string, limit int) (ids []string, err error) {
 	err = s.backend.Snapshot(ctx, func(run Runner) error {
 		if before == 0 {
@@ -491,9 +488,9 @@ func (s *Store) LapsedTurns(ctx context.Context, before int64, after string, lim
 	return ids, nil
 }
 
-// ReadAudit gives the rows of a session's or space's audit after the row seq, at
-// most limit, with the end of its chain. The sight is of the target, if that is a
-// session, and the refs.
+// ReadAudit returns the rows of a session's or space's audit after the row seq, at most limit, with
+// the end of the chain. The page's Access has the rows of the target, if that is a session, and of
+// the refs.
 func (s *Store) ReadAudit(ctx context.Context, target string, seq uint64, limit int, refIDs []string) (*session.AuditPage, error) {
 	page := &session.AuditPage{}
 	err := s.backend.Snapshot(ctx, func(run Runner) error {

@@ -1,9 +1,8 @@
-// What the store remembers of sessions: the rows that its latest transactions
-// have read and written, and the version of the session's own row that they belong
-// to. What ops are decided on changes together with that row, or, of a stream, with
-// the stream's, which has a version of its own; on whatever server that is. So what
-// is remembered may be out of date at any time, and who compares versions knows
-// (optimistic.go).
+// The row cache: rows of sessions that recent transactions have read or written, with the version
+// of the session's own row that they belong to. Everything that ops are decided on changes together
+// with that row, or, for a stream, with the stream's row, which has a version of its own; this
+// holds whichever server makes the change. So a cached row may be stale at any time, and comparing
+// versions detects it (optimistic.go).
 
 package store
 
@@ -20,51 +19,51 @@ import (
 	"github.com/mooring-rpc/mooring/session"
 )
 
-// Bounds of what is remembered, in rows but for protectedEvents. A session's latest entries
-// are, twice maxRecentEntries at most: what is written again was mostly written a moment ago,
-// and an entry that is not remembered is thought not to be there. Who keeps rewriting
-// older ones has all that are in transactions with it read for a while.
+// Bounds of the cache, in rows except for protectedEvents. The entries of a session are its latest,
+// at most twice maxRecentEntries: an entry that is written again was mostly written a moment ago,
+// and an entry that is not cached is assumed to be absent. If older entries keep being rewritten,
+// the session's transactions read their rows from the database for a while.
 const (
 	maxSessionRows   = 1 << 14
 	maxCachedRows    = 1 << 17
 	maxRecentEntries = 1 << 9
-	protectedEvents  = 1 << 8 // of a session, whose entries stay longest
+	protectedEvents  = 1 << 8 // the latest events of a session, whose entries are evicted last
 )
 
 // rowCache is safe for concurrent use.
 type rowCache struct {
 	mu       sync.Mutex
 	sessions map[string]*cachedSession
-	rows     int // of all
+	rows     int // of all sessions
 
-	dbClock    int64     // the database's, Unix ms, as it was
-	observedAt time.Time // here when that was heard
+	dbClock    int64     // the database's clock, Unix ms, when it was read …
+	observedAt time.Time // … and this process's clock then
 
-	fresh, stale atomic.Uint64 // guesses
+	fresh, stale atomic.Uint64 // validations that found the cached rows unchanged, or not
 }
 
-// cachedSession is what is remembered of one session. A transaction takes it out
-// and, once it is committed, puts it back, so one at a time has it.
+// cachedSession has the cached rows of one session. A transaction takes it out and, once committed,
+// puts it back, so only one transaction at a time has it.
 type cachedSession struct {
 	row          session.Row
-	version      int64                       // of row, to which all else belongs; 0: nothing is known
+	version      int64                       // of row, to which all else belongs; 0: nothing is cached
 	streams      map[string]versionedStream  // by outbox
-	records      map[string][]*ledger.Record // by outbox, in order; not all of them
+	records      map[string][]*ledger.Record // by outbox, in order; not necessarily all
 	grants       map[string]capability.Grant // by id
-	entries      recentEntries               // of its entries
+	entries      recentEntries               // of the session's entries
 	turns        map[string]session.Turn     // by message
-	allOpenTurns bool                        // all open turns are in turns, but for orphans
-	outcomes     int                         // in records
+	allOpenTurns bool                        // all open turns are in turns, except orphans
+	outcomes     int                         // number of outcomes in records
 
-	staleStreak int // guesses in a row that were
-	backoff     int // transactions until the next one
+	staleStreak int // stale validations in a row
+	backoff     int // transactions until the next optimistic one
 }
 
-// recentEntries are entries of a session that were used lately, by key.
+// recentEntries are recently used entries of a session, by key.
 type recentEntries struct{ young, old map[string]cachedEntry }
 
-// cachedEntry is an entry without its session, its key and its payload: so many of them are
-// remembered that nothing in them is to be followed.
+// cachedEntry is an entry without its session, its key and its payload. It has no pointers: the
+// cache holds many, and the garbage collector need not scan them.
 type cachedEntry struct {
 	cursor, since, textLen, grown uint64
 	schema                        uint32
@@ -90,7 +89,7 @@ func (l *recentEntries) set(key string, h cachedEntry) {
 	if l.young == nil {
 		l.young = make(map[string]cachedEntry, len(l.old))
 	}
-	l.young[key] = h // which goes before what l.old may have
+	l.young[key] = h // it takes precedence over the one in l.old
 }
 
 func (l *recentEntries) drop(key string) {
@@ -98,8 +97,8 @@ func (l *recentEntries) drop(key string) {
 	delete(l.old, key)
 }
 
-// evictBefore keeps the entries that the last events up to cursor have written, if that is worth
-// the trouble.
+// evictBefore drops the entries that were written before the last protectedEvents events up to
+// cursor, if the session has more than protectedEvents*5/4 entries.
 func (l *recentEntries) evictBefore(cursor uint64) {
 	if l.size() <= protectedEvents*5/4 {
 		return
@@ -129,19 +128,19 @@ func newCachedSession() *cachedSession {
 	return r
 }
 
-// reset keeps nothing but how guesses have gone.
+// reset drops all rows, and keeps the counts of stale validations.
 func (r *cachedSession) reset() {
 	*r = cachedSession{streams: map[string]versionedStream{}, records: map[string][]*ledger.Record{}, grants: map[string]capability.Grant{},
 		turns: map[string]session.Turn{}, staleStreak: r.staleStreak, backoff: r.backoff}
 }
 
-// size is how many rows there are.
+// size returns the number of rows.
 func (r *cachedSession) size() int {
 	return 1 + len(r.streams) + len(r.grants) + r.entries.size() + len(r.turns) + r.outcomes
 }
 
-// take gives what is remembered of sessions, which is forgotten until it is put
-// back; nil for each of which nothing is.
+// take removes the cached rows of sessions from the cache and returns them, until they are put
+// back; nil for each session that has none.
 func (m *rowCache) take(ids []string) map[string]*cachedSession {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -156,9 +155,9 @@ func (m *rowCache) take(ids []string) map[string]*cachedSession {
 	return taken
 }
 
-// put remembers sessions. Where that is too much, others lose all entries but those that their
-// last events have written, and then are forgotten, until there is room for more. If that is not
-// enough, it goes on with those of the same transaction.
+// put returns sessions to the cache. If that exceeds the bound, other sessions first lose all
+// entries except the ones that their last events have written, and are then evicted, until there is
+// room. If that is not enough, sessions of the same transaction follow.
 func (m *rowCache) put(sessions map[string]*cachedSession) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -169,7 +168,7 @@ func (m *rowCache) put(sessions map[string]*cachedSession) {
 		if r == nil || r.size() > maxSessionRows {
 			continue
 		}
-		if old := m.sessions[id]; old != nil { // of another transaction, at the same time
+		if old := m.sessions[id]; old != nil { // put by another transaction at the same time
 			m.rows -= old.size()
 		}
 		m.sessions[id] = r
@@ -184,8 +183,8 @@ func (m *rowCache) put(sessions map[string]*cachedSession) {
 	}
 }
 
-// evict makes room for a while: sessions that are not spared lose what drop takes from them,
-// or, if that is nil, are forgotten, until there is enough.
+// evict frees rows until there is room for a while: sessions not in spared lose the rows that drop
+// removes, or, if drop is nil, are evicted.
 func (m *rowCache) evict(spared map[string]*cachedSession, drop func(*cachedSession)) {
 	for id, r := range m.sessions {
 		if m.rows <= maxCachedRows/8*7 {
@@ -204,7 +203,7 @@ func (m *rowCache) evict(spared map[string]*cachedSession, drop func(*cachedSess
 	}
 }
 
-// observeClock keeps what the database's clock showed a moment ago.
+// observeClock stores a reading of the database's clock.
 func (m *rowCache) observeClock(clock int64) {
 	if m == nil {
 		return
@@ -214,9 +213,9 @@ func (m *rowCache) observeClock(clock int64) {
 	m.dbClock, m.observedAt = clock, time.Now()
 }
 
-// now is about what the database's clock shows, and hardly ever more: it showed
-// what was heard before it was heard, and runs as fast as ours within 0.1 %. It
-// is 0 if nothing was heard for long.
+// now returns an estimate of the database's clock, which is hardly ever ahead of it: the reading is
+// older than its arrival here, and the two clocks run equally fast within 0.1 %. It is 0 if the
+// last reading is older than clockMaxAge.
 func (m *rowCache) now() int64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -227,7 +226,7 @@ func (m *rowCache) now() int64 {
 	return m.estimateClock(now)
 }
 
-// clockMaxAge is how long a look at the database's clock is of use.
+// clockMaxAge is how long a reading of the database's clock is used.
 const clockMaxAge = time.Minute
 
 func (m *rowCache) estimateClock(now time.Time) int64 {
@@ -235,10 +234,10 @@ func (m *rowCache) estimateClock(now time.Time) int64 {
 	return m.dbClock + (since - since/1000).Milliseconds()
 }
 
-// What a load has found, the session's row first, and a stream before its records.
-// Nothing is remembered of a session that is not the transaction's own. Where a row is
-// another than is remembered, what belongs to it is forgotten, whatever the version says:
-// a database that was put back, or that a standby took over from, gives versions again.
+// The rows that a load has read, the session's row first, and a stream before its records. Only the
+// transaction's own sessions are cached. Where a row differs from the cached one, the rows that
+// belong to it are dropped, whatever the version: a restored database, or a standby that took over,
+// assigns the same versions again.
 
 func (r *cachedSession) setRow(s *session.Row, version int64) {
 	if r == nil {
@@ -300,7 +299,7 @@ func (r *cachedSession) setAllOpenTurns() {
 	}
 }
 
-// prune forgets the records that end at or below through.
+// prune drops the records that end at or below through.
 func (r *cachedSession) prune(outbox string, through uint64) {
 	list := r.records[outbox]
 	n := 0
@@ -311,8 +310,8 @@ func (r *cachedSession) prune(outbox string, through uint64) {
 	r.records[outbox] = slices.Delete(list, 0, n)
 }
 
-// recordsCovering gives the records that hold what there is of the seqs from from to to;
-// ok is false if they are not all remembered.
+// recordsCovering returns the records of the existing seqs in [from, to]; ok is false if they are
+// not all cached.
 func (r *cachedSession) recordsCovering(stream *ledger.Stream, from, to uint64) (found []*ledger.Record, ok bool) {
 	next := max(from, stream.AckedThrough+1)
 	to = min(to, stream.LastSeq)
@@ -328,8 +327,8 @@ func (r *cachedSession) recordsCovering(stream *ledger.Stream, from, to uint64) 
 	return found, next > to
 }
 
-// applyToCache takes in what a transaction has written; false if that is not known of
-// everything.
+// applyToCache applies a transaction's changes to the cached rows; false if the new rows are not
+// all known.
 func (t *tx) applyToCache(c *session.Changes) bool {
 	if len(c.Purge)+len(c.Grants)+len(c.Rotate)+len(c.Revoke)+len(c.DropState) > 0 {
 		return false
@@ -378,8 +377,7 @@ func (t *tx) applyToCache(c *session.Changes) bool {
 	return true
 }
 
-// checkOut takes what is remembered of the sessions that w locks, so that it is
-// brought up to date.
+// checkOut takes the cached rows of the sessions that w locks, to be updated by this transaction.
 func (t *tx) checkOut(w *session.ReadSet) {
 	if t.cache == nil || len(w.Sessions) == 0 {
 		return
@@ -394,7 +392,7 @@ func (t *tx) checkOut(w *session.ReadSet) {
 	}
 }
 
-// updateCache remembers what the transaction, which is committed, has read and written.
+// updateCache puts back the rows of the committed transaction, as read and written.
 func (t *tx) updateCache() {
 	if t.cached == nil || t.version == 0 && len(t.saved) > 0 {
 		return
@@ -413,9 +411,9 @@ func (t *tx) updateCache() {
 	t.cache.put(t.cached)
 }
 
-// invalidate forgets what a guess that was wrong was made on, and puts the next one off:
-// the more in a row came to nothing, the longer. What was compared with nothing, because
-// it was not worth that or needs more, may be right.
+// invalidate drops the rows that a stale decision was based on, and delays the session's next
+// optimistic transaction: longer the more were stale in a row. Rows that were not compared, because
+// the transaction was not worth it or needed more, may be valid and stay.
 func (t *tx) invalidate() {
 	if t.assumed.validated {
 		t.cache.stale.Add(1)

@@ -1,5 +1,5 @@
-// Save: everything a group of batches changes, written in the order of
-// session.Changes' fields and sent together with the commit.
+// Save: all changes of a group of batches, written in the order of session.Changes' fields and sent
+// together with the commit.
 
 package store
 
@@ -14,9 +14,8 @@ import (
 	"github.com/mooring-rpc/mooring/session"
 )
 
-// Save implements session.Tx. On Postgres the statements may still be queued
-// when it returns: they go out with the next Load or with the commit, and
-// Update returns their error.
+// Save implements session.Tx. On Postgres the statements may still be queued when it returns: they
+// are sent with the next Load or with the commit, and Update returns their error.
 func (t *tx) Save(ctx context.Context, c *session.Changes) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -87,7 +86,7 @@ func (t *tx) saveSessions(c *session.Changes) {
 	} else {
 		t.queueList(saveSessions, mapRows(c.Sessions, sessionValues), nil)
 	}
-	slices.SortFunc(claims, func(a, b []any) int { // or two transactions wait for one another
+	slices.SortFunc(claims, func(a, b []any) int { // in order, or two transactions could deadlock
 		return cmp.Or(cmp.Compare(a[0].(string), b[0].(string)), cmp.Compare(a[1].(string), b[1].(string)))
 	})
 	t.queueList(claimExternals, claims, nil)
@@ -105,16 +104,17 @@ func (t *tx) saveSessions(c *session.Changes) {
 	}
 }
 
-// bumpVersions gives the sessions that lose refs another version, also where their row
-// stays as it is: a deleted one gets no event of it. A server that remembers a
-// session's refs compares no other version (optimistic.go).
+// bumpVersions gives a new version to the rows of sessions that lose refs, also where the row does
+// not change: a deleted session gets no event of it. Servers that have cached a session's refs
+// compare no other version (optimistic.go).
 func (t *tx) bumpVersions(c *session.Changes) {
 	if len(c.Revoke) > 0 {
 		t.queueList(bumpSessionVersions, textRows(sortedKeys(t.prior)), nil)
 	}
 }
 
-// onlyAdvanced says that of remembered rows nothing but what events change is another.
+// onlyAdvanced reports whether rows differ from the cached ones only in the columns that events
+// change.
 func (t *tx) onlyAdvanced(rows []*session.Row) bool {
 	for _, s := range rows {
 		was := t.cached[s.ID].row
@@ -139,9 +139,9 @@ func (t *tx) saveStreams(rows []*ledger.Stream) {
 	t.queueList(saveStreams, mapRows(rows, streamValues), nil)
 }
 
-// splitEntries tells entries that are known to be new under their session's lock, and are
-// inserted, from those that may be there: being ready for either costs more. New ones
-// are absent no longer, but for one that is dropped first: it may be there after all.
+// splitEntries separates entries known to be absent under their session's lock, which are inserted,
+// from entries that may exist: upserts cost more. Inserted entries are no longer absent. An entry
+// that the same Save drops first may exist after all.
 func (t *tx) splitEntries(c *session.Changes) (fresh, others []*session.Entry) {
 	for from, to := 0, 0; from < len(c.Entries); from = to {
 		id := c.Entries[from].Session
@@ -169,8 +169,8 @@ func (t *tx) splitEntries(c *session.Changes) (fresh, others []*session.Entry) {
 	return fresh, others
 }
 
-// purge takes payloads out of events that are there. One that touches no event,
-// because they were trimmed, still drops an entry.
+// purge removes payloads from existing events. A purge that touches no event, because they were
+// trimmed, still drops an entry.
 func (t *tx) purge(c *session.Changes) {
 	if slices.ContainsFunc(c.Events, func(e *session.Event) bool { return e.Method == session.MethodPurge }) {
 		t.run.Erase()
@@ -189,7 +189,7 @@ func (t *tx) purge(c *session.Changes) {
 	t.queueList(dropPayloads, whole, nil)
 }
 
-// dropState leaves of deleted sessions their row, the chain of their log and
+// dropState removes everything of deleted sessions except their row, the chain of their log and
 // their refs.
 func (t *tx) dropState(ids []string) {
 	if len(ids) == 0 {
@@ -203,7 +203,7 @@ func (t *tx) dropState(ids []string) {
 	t.queueList(dropAllRefusals, textRows(ids), nil)
 }
 
-// mapRows makes the list of items' values.
+// mapRows returns the list of items' values.
 func mapRows[T any](items []T, values func(T) []any) [][]any {
 	list := make([][]any, len(items))
 	for i, item := range items {
@@ -212,7 +212,7 @@ func mapRows[T any](items []T, values func(T) []any) [][]any {
 	return list
 }
 
-// bufferedRows is mapRows for the many rows of s, in memory that is used again after the transaction.
+// bufferedRows is mapRows for long lists of s, in memory that is reused after the transaction.
 func bufferedRows[T any](t *tx, items []T, s *Statement, values func(to []any, item T) []any) [][]any {
 	if len(items) == 0 {
 		return nil
@@ -220,7 +220,7 @@ func bufferedRows[T any](t *tx, items []T, s *Statement, values func(to []any, i
 	p := rowBuffers.Get().(*rowBuffer)
 	t.buffers = append(t.buffers, p)
 	p.list = slices.Grow(p.list[:0], len(items))[:len(items)]
-	room := slices.Grow(p.values[:0], len(items)*len(s.Columns)) // which does not move
+	room := slices.Grow(p.values[:0], len(items)*len(s.Columns)) // which is not reallocated
 	for i, item := range items {
 		from := len(room)
 		room = values(room, item)
@@ -230,7 +230,7 @@ func bufferedRows[T any](t *tx, items []T, s *Statement, values func(to []any, i
 	return p.list
 }
 
-// rowBuffer has room for the values of many rows.
+// rowBuffer has space for the values of many rows.
 type rowBuffer struct {
 	list   [][]any
 	values []any
@@ -238,10 +238,10 @@ type rowBuffer struct {
 
 var rowBuffers = sync.Pool{New: func() any { return new(rowBuffer) }}
 
-// releaseBuffers gives back what bufferedRows has taken: the transaction is over.
+// releaseBuffers returns the memory of bufferedRows to the pool at the end of the transaction.
 func (t *tx) releaseBuffers() {
 	for _, p := range t.buffers {
-		clear(p.values) // it keeps nothing else
+		clear(p.values) // so that it retains no other memory
 		rowBuffers.Put(p)
 	}
 	t.buffers = nil

@@ -1,7 +1,7 @@
-// Waiting for a session without a connection. A session's row may be locked for
-// long: by a server that stands still, until its database gives it up. Whatever
-// waits for the lock holds one of the store's connections, and if all of them
-// waited for one session, no other could be read.
+// Locks for waiting for a session without a connection. A session's row may be locked for long, by
+// a server that has stopped responding, until its database ends its transaction. Every transaction
+// that waits for the row lock holds one of the store's connections, and if all of them waited for
+// one session, no other could be read.
 
 package store
 
@@ -12,20 +12,20 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 )
 
-// sessionLocks let one caller at a time go for a session's lock. They are safe for
-// concurrent use.
+// sessionLocks admit one caller at a time for each session. They are safe for concurrent use.
 type sessionLocks struct {
 	mu   sync.Mutex
-	byID map[string]*sessionLock // of sessions that somebody goes for
+	byID map[string]*sessionLock // of sessions with users
 }
 
-// sessionLock is one session's.
+// sessionLock is the lock of one session.
 type sessionLock struct {
-	free  chan struct{} // holds something while nobody is in
-	users int           // in, or waiting
+	free  chan struct{} // has a value while the lock is free
+	users int           // holding it, or waiting
 }
 
-// acquire waits until no other caller of acquire is in; leave ends that.
+// acquire waits until the session's lock is free and takes it; leave releases it. The error is the
+// context's.
 func (d *sessionLocks) acquire(ctx context.Context, id string) (leave func(), err error) {
 	d.mu.Lock()
 	if d.byID == nil {

@@ -12,14 +12,15 @@ import (
 const sessionColumns = `s.id, s.space, s.external, s.life, s.cursor, s.base, s.head, s.epoch, s.auth_gen, s.created, s.updated, s.creator,
 	s.bytes, s.spared, s.ordered_by, s.forgotten`
 
-// infoPrefix is the beginning of the value of the info of a session s, which mostly is all of
-// it: whoever lists sessions wants their titles, and an info may be as large as anything.
+// infoPrefix selects the beginning of the info of a session s, mostly all of it: lists show titles,
+// and an info may be of any size.
 var infoPrefix = fmt.Sprintf(`(SELECT substr(%s, 1, %d) FROM entries e WHERE e.session = s.id AND e.key = 'session')`, entryValue, maxInfoBytes)
 
-// maxInfoBytes is how much of an info is read for a list.
+// maxInfoBytes is how many bytes of an info are read for a list.
 const maxInfoBytes = 64 << 10
 
-// sessionListSQL reads a space's sessions; which, and in what order, is the end of the inner select.
+// sessionListSQL selects a space's sessions; end is the end of the inner select: its conditions,
+// order and limit.
 func sessionListSQL(end string) string {
 	return `SELECT ` + sessionColumns + `, s.title, ` + infoPrefix + ` FROM (
 			SELECT ` + sessionColumns + `, s.title FROM sessions s WHERE s.space = {1} AND s.space <> '' AND ` + end + `) AS s`
@@ -29,8 +30,8 @@ var (
 	shareSpace = postgresStatement("", `SELECT id FROM spaces WHERE id = {1} FOR SHARE`)
 	lockSpace  = postgresStatement("", `SELECT id FROM spaces WHERE id = {1} FOR UPDATE`)
 
-	// ensureSessions makes the Absent rows, in id order as the list is: two who
-	// make the same ones meet at the first.
+	// ensureSessions creates the Absent rows, in id order like the list, so that two transactions
+	// that create the same ones wait at the first and do not deadlock.
 	ensureSessions = statement("t", `
 		INSERT INTO sessions (id, spared) SELECT a, 0 FROM {w} WHERE true ON CONFLICT (id) DO NOTHING`)
 
@@ -49,27 +50,27 @@ var (
 			created = excluded.created, updated = excluded.updated, creator = excluded.creator,
 			bytes = excluded.bytes, spared = excluded.spared, ordered_by = excluded.ordered_by`)
 
-	// bumpSessionVersions gives rows another version, and changes nothing.
+	// bumpSessionVersions gives rows new versions without a change.
 	bumpSessionVersions = postgresStatement("t", `UPDATE sessions SET cursor = cursor WHERE id IN (SELECT a FROM {w})`)
 
-	// advanceSessions is saveSessions of rows that are there, of which nothing but
-	// events has changed.
+	// advanceSessions is saveSessions for existing rows that differ only in the columns that events
+	// change.
 	advanceSessions = postgresStatement("tibii", `
 		UPDATE sessions SET cursor = w.b, head = w.c, updated = w.d, bytes = w.e FROM {w} WHERE sessions.id = w.a`)
 
-	// The lists also get what the title is in, of no more sessions than they list: so that
-	// is looked for outside.
+	// listOldest and the lists below also select the info that has the title. It is read outside
+	// the limited select, for the listed sessions only.
 	listOldest = statement("", sessionListSQL(`s.id > {2} ORDER BY s.id LIMIT {3}`))
 	listNewest = statement("", sessionListSQL(`s.id < {2} ORDER BY s.id DESC LIMIT {3}`))
 
-	// listChanged goes through the minutes, and sorts what changed in one.
+	// listChanged uses the index by minute of change, and sorts within a minute.
 	listChanged = statement("", sessionListSQL(`s.minute <= {2} AND (s.updated, s.id) < ({3}, {4})
 			ORDER BY s.minute DESC, s.updated DESC, s.id DESC LIMIT {5}`))
 
 	listTitled = statement("", sessionListSQL(`(s.title, s.id) > ({2}, {3}) ORDER BY s.title, s.id LIMIT {4}`))
 
-	// readExternals gets the first living session that bears an external id, of those
-	// made under one ref of the space; '' where there is none.
+	// readExternals selects the first living session with an external id, among the sessions
+	// created under one ref of the space; '' where there is none.
 	readExternals = statement("ttt", `
 		SELECT w.a, w.b, w.c, coalesce((
 			SELECT s.id FROM sessions s
@@ -78,17 +79,17 @@ var (
 			ORDER BY s.id LIMIT 1), '')
 		FROM {w}`)
 
-	// findByExternal gets the living sessions that bear an external id, the newest first.
+	// findByExternal selects the living sessions with an external id, newest first.
 	findByExternal = statement("", `
 		SELECT s.id FROM sessions s
 		WHERE s.space = {1} AND s.external = {2} AND s.external <> '' AND s.life = 1 ORDER BY s.id DESC LIMIT {3}`)
 
-	// The table externals has one session for each external id, the first. Servers of
-	// the version before, for which there is but one, look into it.
+	// claimExternals inserts into the table externals, which has one session for each external id,
+	// the first. Servers of the previous version, which allow only one, read it.
 	claimExternals = statement("ttt", `
 		INSERT INTO externals (space, external, session) {values} ON CONFLICT (space, external) DO NOTHING`)
 
-	// dropExternals takes sessions out of it, whose rows keep their external ids.
+	// dropExternals removes sessions from it; their rows keep their external ids.
 	dropExternals = statement("t", `
 		DELETE FROM externals WHERE (space, external) IN (
 			SELECT s.space, s.external FROM {w} CROSS JOIN sessions s CROSS JOIN externals x
@@ -121,7 +122,7 @@ func sessionValues(s *session.Row) []any {
 		int64(s.Epoch), int64(s.AuthGen), s.Created, s.Updated, s.Creator, s.Bytes, s.ExemptBytes, int64(s.Order)}
 }
 
-// textRows is a list of one column.
+// textRows returns values as rows of a list with one column.
 func textRows(values []string) [][]any {
 	list := make([][]any, len(values))
 	for i, v := range values {
@@ -130,13 +131,13 @@ func textRows(values []string) [][]any {
 	return list
 }
 
-// splitRef takes a ref id apart: the session or space it is for, and the rest.
+// splitRef splits a ref id into its target (session or space) and its tail.
 func splitRef(ref string) (target, tail string) {
 	target, tail, _ = strings.Cut(ref, ".")
 	return target, tail
 }
 
-// joinRef undoes splitRef.
+// joinRef is the inverse of splitRef.
 func joinRef(target, tail string) string {
 	if tail == "" {
 		return target

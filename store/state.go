@@ -11,18 +11,19 @@ import (
 const (
 	entryMetaNames = `e.session, e.key, e.cursor, e.schema, e.text_len, e.grown, e.sum, e.since, e.ord, e.ord_index`
 
-	// A value that stands in its event is as old as that, whoever wrote the row.
+	// entryMetaColumns are an entry's columns without its payload. A value that is stored in its
+	// event is as old as the event, whichever server wrote the row.
 	entryMetaColumns = `e.session, e.key, e.cursor, e.schema, e.text_len, e.grown, e.sum,
 		CASE WHEN e.payload IS NULL THEN e.cursor ELSE e.since END AS since, e.ord, e.ord_index`
 
-	// An entry's value stands in its own row or, mostly, in its event's. It is looked up and not
-	// joined: Postgres, as long as it knows nothing of the tables, would go through the whole log
-	// for each entry.
+	// entryValue selects an entry's value, which is in its own row or, mostly, in its event's row.
+	// It is a subquery and not a join: without statistics Postgres would scan the whole log for
+	// each entry of a join.
 	entryValue   = `COALESCE(e.payload, (SELECT v.payload FROM events v WHERE v.session = e.session AND v.cursor = e.cursor))`
 	entryColumns = entryMetaColumns + `, ` + entryValue + ` AS payload`
 
-	// A server of the version before notes no ref: that of the turn's event is there as long as
-	// the turn is open.
+	// turnTail selects the tail of a turn's ref. A server of the previous version stores none: the
+	// one in the turn's event exists as long as the turn is open.
 	turnTail = `COALESCE(NULLIF(t.ref, ''), (SELECT substr(v.ref, length(t.session) + 2) FROM events v
 		WHERE v.session = t.session AND v.cursor = t.begun), '')`
 	turnColumns = `t.session, t.message, t.status, t.lease, t.begun, t.ended, t.outbox, t.final, t.orphan, ` + turnTail + ` AS tail`
@@ -36,16 +37,18 @@ var (
 		SELECT `+entryColumns+` FROM {w} CROSS JOIN entries e
 		WHERE e.session = w.a AND e.key = w.b`)
 
-	// readRanges gets the keys from b to below c.
+	// readRanges reads the keys from b to below c.
 	readRanges = boundedStatement("ttt", entryMetaNames+`, payload`, `
 		SELECT `+entryColumns+` FROM {w} CROSS JOIN entries e
 		WHERE e.session = w.a AND e.key >= w.b AND e.key < w.c`)
 
-	// readRange gets the keys between {2} and {3}. A text that grows is in none of the two payloads.
+	// readRange reads the keys between {2} and {3}. The text of deltas is in neither of the two
+	// payloads.
 	readRange = pageStatement(entryColumns, `FROM entries e WHERE e.session = {1} AND e.key > {2}`, "e.key", "{3}",
 		fmt.Sprintf("COALESCE(octet_length(%s), 0) + %d + CASE WHEN e.grown > 0 THEN e.text_len ELSE 0 END", entryValue, entryOverhead), "{4}", "{5}")
 
-	// An entry that is there keeps its place, but for one that was removed before in the same group.
+	// saveEntries inserts or replaces entries. An existing entry keeps its Ord, except one that was
+	// removed before in the same group.
 	saveEntries = statement("TIIBtiibiii", `
 		INSERT INTO entries (session, schema, grown, payload, key, cursor, text_len, sum, since, ord, ord_index)
 		{values} ON CONFLICT (session, key) DO UPDATE SET
@@ -54,17 +57,19 @@ var (
 			ord = CASE WHEN excluded.ord > 0 THEN excluded.ord ELSE entries.ord END,
 			ord_index = CASE WHEN excluded.ord > 0 THEN excluded.ord_index ELSE entries.ord_index END`)
 
-	// insertEntries is saveEntries for keys that are known not to be there.
+	// insertEntries is saveEntries for keys known to be absent.
 	insertEntries = insertStatement("TIIBtiibiii", `entries (session, schema, grown, payload, key, cursor, text_len, sum, since, ord, ord_index)`)
 
 	dropEntries = statement("tt", `
 		DELETE FROM entries WHERE (session, key) IN (SELECT a, b FROM {w})`)
 
-	// turns_counted is the index of open turns, status Streaming and Interrupted, but for orphans.
+	// readOpenTurns uses turns_counted, the index of open turns (status Streaming and Interrupted)
+	// except orphans.
 	readOpenTurns = statement("t", `
 		SELECT `+turnColumns+` FROM {w} CROSS JOIN turns t {by turns_counted} WHERE t.session = w.a AND t.status <= 2 AND t.orphan = 0`)
 
-	// readTurnRefs gets the refs that those were begun under, and all above them in their session.
+	// readTurnRefs reads the refs that open turns were begun under, and all their ancestors in the
+	// session.
 	readTurnRefs = statement("t", `
 		WITH RECURSIVE line(target, tail) AS (
 			SELECT t.session, `+turnTail+` FROM {w} CROSS JOIN turns t {by turns_counted} WHERE t.session = w.a AND t.status <= 2 AND t.orphan = 0
@@ -73,11 +78,11 @@ var (
 			WHERE g.target = line.target AND g.tail = line.tail AND g.parent_target = g.target)
 		SELECT `+grantColumns+` FROM line CROSS JOIN grants g WHERE g.target = line.target AND g.tail = line.tail`)
 
-	// readStreamingTurns goes by turns_streaming, the index of turns of status Streaming.
+	// readStreamingTurns uses turns_streaming, the index of turns of status Streaming.
 	readStreamingTurns = statement("t", `
 		SELECT `+turnColumns+` FROM {w} CROSS JOIN turns t {by turns_streaming} WHERE t.session = w.a AND t.status = 1`)
 
-	// readFirstOpen goes by turns_open, the index of open turns by where they began.
+	// readFirstOpen uses turns_open, the index of open turns by the cursor of their begin.
 	readFirstOpen = statement("", `
 		SELECT `+turnColumns+` FROM turns t WHERE t.session = {1} AND t.status <= 2 ORDER BY t.begun LIMIT 1`)
 
@@ -87,13 +92,13 @@ var (
 	readAllTurns = statement("", `
 		SELECT `+turnColumns+` FROM turns t WHERE t.session = {1} ORDER BY t.message`)
 
-	// lapsedTurns looks only at streaming turns, few at any time.
+	// lapsedTurns reads only streaming turns, which are few at any time.
 	lapsedTurns = statement("", `
 		SELECT DISTINCT t.session FROM turns t
 		WHERE t.status = 1 AND t.lease < {1} AND t.session > {2}
 		ORDER BY t.session LIMIT {3}`)
 
-	// An orphan stays one, whatever was remembered of it.
+	// saveTurns inserts or replaces turns. An orphan stays one, whatever the cached row had.
 	saveTurns = statement("ttiiiitbit", `
 		INSERT INTO turns (session, message, status, lease, begun, ended, outbox, final, orphan, ref)
 		{values} ON CONFLICT (session, message) DO UPDATE SET
@@ -105,8 +110,8 @@ var (
 	dropTurns = statement("t", `DELETE FROM turns WHERE session IN (SELECT a FROM {w})`)
 )
 
-// updateAppended is a delta's change of its part. The row's other columns, its
-// payload among them, are not read, sent or written anew by us.
+// updateAppended writes an appended delta's changes to its part. The row's other columns, its
+// payload among them, are neither read, sent nor rewritten by the server.
 var updateAppended = &Statement{
 	Postgres: Forms{
 		Many: updateAppendedMany,
@@ -127,7 +132,7 @@ const (
 		WHERE entries.session = w.a AND entries.key = w.b`
 )
 
-// scanEntryMeta reads an entry without its payload.
+// scanEntryMeta scans an entry without its payload.
 func scanEntryMeta(row Scanner, more ...any) (*session.Entry, error) {
 	var (
 		e                                     session.Entry
@@ -145,7 +150,7 @@ func scanEntryMeta(row Scanner, more ...any) (*session.Entry, error) {
 	return &e, nil
 }
 
-// scanEntry reads an entry with its payload.
+// scanEntry scans an entry with its payload.
 func scanEntry(row Scanner) (*session.Entry, error) {
 	var payload []byte
 	e, err := scanEntryMeta(row, &payload)
@@ -155,10 +160,10 @@ func scanEntry(row Scanner) (*session.Entry, error) {
 	return e, err
 }
 
-// entryOverhead is what an entry weighs at least.
+// entryOverhead is the minimum size of an entry, in bytes.
 const entryOverhead = 128
 
-// entrySize is what an entry is going to weigh, its growth included, about.
+// entrySize is about an entry's size in bytes, its deltas included.
 func entrySize(e *session.Entry) int {
 	bytes := entryOverhead + len(e.Payload) + len(e.Key)
 	if e.LastAppend > 0 {
@@ -200,11 +205,11 @@ func turnValues(t *session.Turn) []any {
 	return []any{t.Session, t.Message, int64(t.Status), t.Lease, int64(t.Begun), int64(t.Ended), t.Outbox, t.Final[:], orphan, tail}
 }
 
-// maxKey is above all keys there are.
+// maxKey is above all keys.
 const maxKey = "\U0010FFFF"
 
-// prefixEnd is the first key that no longer begins with prefix, for prefixes that
-// do not end in the highest byte; keys are text, so none does.
+// prefixEnd returns the first key that no longer begins with prefix. prefix must not end in the
+// highest byte; keys are UTF-8, so none does.
 func prefixEnd(prefix string) string {
 	if prefix == "" {
 		return maxKey

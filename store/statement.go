@@ -1,8 +1,8 @@
 // Statements, written once for both databases.
 //
-// The databases differ in how a list of values gets into a statement (arrays
-// and unnest, or JSON and rows one by one) and in locks; a statement's text has
-// marks in these places and is rendered for both when the program starts:
+// The databases differ in how a list of values enters a statement (arrays and unnest, or JSON and
+// single rows) and in locks. A statement's text has marks in these positions and is rendered for
+// both when the program starts:
 //
 //	{w}        a list of rows as the table w with the columns a, b, c, …; it
 //	           stands first in FROM, followed by CROSS JOIN, so that both
@@ -12,7 +12,7 @@
 //	{lock}     FOR UPDATE, where there are row locks
 //	{version X} the version of table X's row, 0 where rows have none
 //	{holds X Y} whether the bytes X contain the text Y
-//	{by X}     has SQLite take the index X, where it would go through a session's other rows
+//	{by X}     makes SQLite use the index X, where it would scan a session's other rows
 
 package store
 
@@ -28,31 +28,30 @@ import (
 // Column is the type of a list's column.
 type Column byte
 
-// Lists have columns of text, 64-bit integers and bytes; bytes only in {values}.
+// The types of a list's columns: text, 64-bit integers, and bytes; Bytes only in {values}.
 const (
 	Text  Column = 't'
 	Int   Column = 'i'
 	Bytes Column = 'b'
 )
 
-// Statement is one statement in both dialects, each in two forms: for a list
-// of any length and, cheaper, for a list of one row. A dialect that does not
-// need the statement has no text for it.
+// Statement is one statement in both dialects, each in two forms: for a list of any length and,
+// cheaper, for a list of one row. A dialect that does not need the statement has no text for it.
 type Statement struct {
 	Postgres      Forms
 	SQLite        Forms
-	Columns       []Column // of its list; none if it takes none
-	SharedColumns int      // so many of them, the first, have mostly the same values in all rows
+	Columns       []Column // of its list; empty if it takes none
+	SharedColumns int      // the number of leading columns that mostly have equal values in all rows
 
-	// Into is a table and the columns that the list's are for, of a statement that
-	// does nothing but insert its list: long ones may go in by another way.
+	// Into is the table and columns of a statement that only inserts its list: long lists may be
+	// inserted another way (COPY).
 	Into string
 
-	guarded *Statement // the same, doing nothing where a guess was wrong; nil if it has no list
+	guarded *Statement // the same, without effect if the assumptions are stale; nil if it has no list
 }
 
-// Value is a list's value itself: a string, an int64, []byte or nil. In a list may
-// also stand pointers to such, which spares making an interface of each.
+// Value returns a list's value itself: a string, an int64, []byte or nil. Lists may also hold
+// pointers to these, which saves an allocation for each interface value.
 func Value(v any) any {
 	switch v := v.(type) {
 	case *string:
@@ -69,7 +68,7 @@ func Value(v any) any {
 	return v
 }
 
-// Values are those of a row.
+// Values returns the values of a row.
 func Values(row []any) []any {
 	values := make([]any, len(row))
 	for i, v := range row {
@@ -78,24 +77,23 @@ func Values(row []any) []any {
 	return values
 }
 
-// Forms are a statement's texts in a dialect. The arguments of Many are, on
-// Postgres, one array for each of the list's columns, then the single values;
-// on SQLite the list as JSON, then the single values. Those of One are the one
-// row's values, then the single ones.
+// Forms are a statement's texts in one dialect. The arguments of Many are, on Postgres, one array
+// for each of the list's columns, then the single values; on SQLite the list as JSON, then the
+// single values. The arguments of One are the row's values, then the single values.
 //
-// SQLite has Bulk where lists are long: BulkRows rows, one after the other.
-// BulkShared is the same for rows that agree in their first columns, whose values it
-// takes once. Many, or One where there is none, is for what is left.
+// On SQLite, long lists use Bulk: BulkRows rows, one after the other. BulkShared is the same for
+// rows with equal leading columns, whose values it takes once. The remaining rows use Many, or One
+// if there is no Many.
 type Forms struct {
 	Many, One        string
 	Bulk, BulkShared string
 }
 
-// BulkRows is how many rows go into one statement on SQLite: enough for their
-// share of its fixed cost to be small.
+// BulkRows is the number of rows in one bulk statement on SQLite: enough to make each row's share
+// of the statement's fixed cost small.
 const BulkRows = 16
 
-// SharesColumns says whether rows agree in the columns that are mostly the same.
+// SharesColumns reports whether all rows are equal in the SharedColumns leading columns.
 func (s *Statement) SharesColumns(rows [][]any) bool {
 	if s.SharedColumns == 0 {
 		return false
@@ -131,11 +129,10 @@ func equal(a, b any) bool {
 	return false
 }
 
-// postgresTypes are the columns' types in Postgres.
 var postgresTypes = map[Column]string{Text: "text", Int: "bigint", Bytes: "bytea"}
 
-// statement renders text; columns has one letter for each column of its list:
-// capitals, which come first, for those that are mostly the same in all rows.
+// statement renders text; columns has one letter for each column of its list: upper case for the
+// leading columns that mostly have equal values in all rows.
 func statement(columns, text string) *Statement {
 	s := &Statement{Columns: []Column(strings.ToLower(columns))}
 	s.SharedColumns = strings.IndexFunc(columns+"x", unicode.IsLower)
@@ -159,33 +156,32 @@ func statement(columns, text string) *Statement {
 	if s.SharedColumns > 0 {
 		s.SQLite.BulkShared = render(text, sqlite.expander(s.bulkShared, 0))
 	}
-	if !insert { // bytes cannot stand in JSON
+	if !insert { // JSON cannot hold bytes
 		s.SQLite.Many = render(text, sqlite.expander(s.jsonEach, 1))
 	}
 	return s
 }
 
-// insertStatement is a statement that inserts its list into a table's columns, which have
-// the very types of the list's.
+// insertStatement returns a statement that inserts its list into a table's columns, whose types are
+// exactly the types of the list.
 func insertStatement(columns, into string) *Statement {
 	s := statement(columns, "INSERT INTO "+into+" {values}")
 	s.Into, s.guarded.Into = into, into
 	return s
 }
 
-// setOneRow gives a statement a text of its own for one row, which has its values as
-// $1, $2, …, and a condition at its end.
+// setOneRow replaces the text for one row. Its values are $1, $2, …, and it ends in a condition.
 func (s *Statement) setOneRow(text string) *Statement {
 	s.Postgres.One, s.SQLite.One, s.guarded.Postgres.One = text, text, text+andFresh
 	return s
 }
 
-// oneRow is a list of one row on Postgres, if there is no condition or it holds.
+// oneRow renders a list of one row for Postgres, empty if a condition is given and false.
 func (s *Statement) oneRow(mark, condition string) string {
 	return oneRow(mark, s.Columns, func(arg string, c Column) string { return arg + "::" + postgresTypes[c] }, condition)
 }
 
-// oneRow is a list of one row.
+// oneRow renders a list of one row.
 func oneRow(mark string, columns []Column, typed func(arg string, c Column) string, condition string) string {
 	args := make([]string, len(columns))
 	for i, c := range columns {
@@ -204,9 +200,9 @@ func oneRow(mark string, columns []Column, typed func(arg string, c Column) stri
 	return "VALUES (" + list + ")"
 }
 
-// unnest is a list as arrays, if there is no condition or it holds. What is inserted
-// is taken from all arrays in step; in FROM each would be written to a store of its
-// own first, which costs a sixth more.
+// unnest renders a list as arrays, empty if a condition is given and false. An INSERT unnests all
+// arrays in step in its select list; in FROM each would be materialized first, which costs a sixth
+// more.
 func (s *Statement) unnest(mark, condition string) string {
 	args := make([]string, len(s.Columns))
 	names := make([]string, len(s.Columns))
@@ -224,14 +220,14 @@ func (s *Statement) unnest(mark, condition string) string {
 	return "(SELECT * FROM " + list + " AS u(" + strings.Join(names, ", ") + ")" + condition + ") AS w"
 }
 
-// bulk is a list of BulkRows rows.
+// bulk renders a list of BulkRows rows.
 func (s *Statement) bulk(mark string) string { return s.rows(mark, 0) }
 
-// bulkShared is bulk for rows that agree in their first columns.
+// bulkShared is bulk for rows with equal leading columns.
 func (s *Statement) bulkShared(mark string) string { return s.rows(mark, s.SharedColumns) }
 
-// rows is a list of BulkRows rows, of which the first so many columns are given
-// once. A ? is the parameter after the highest so far.
+// rows renders a list of BulkRows rows whose first same columns are given once. A ? is the
+// parameter after the highest one so far.
 func (s *Statement) rows(mark string, same int) string {
 	var shared, own strings.Builder
 	for i := range s.Columns {
@@ -255,7 +251,7 @@ func (s *Statement) rows(mark string, same int) string {
 	return fmt.Sprintf("(SELECT %s FROM (%s)) AS w", strings.Join(names, ", "), values)
 }
 
-// jsonEach is a list as a JSON array of arrays.
+// jsonEach renders a list as a JSON array of arrays.
 func (s *Statement) jsonEach(string) string {
 	fields := make([]string, len(s.Columns))
 	for i := range fields {
@@ -264,7 +260,7 @@ func (s *Statement) jsonEach(string) string {
 	return fmt.Sprintf("(SELECT %s FROM json_each($1)) AS w", strings.Join(fields, ", "))
 }
 
-// dialect is what marks other than lists stand for.
+// dialect has the expansions of the marks that are not lists.
 type dialect struct{ lock, version, contains, indexedBy string }
 
 var (
@@ -272,7 +268,8 @@ var (
 	sqlite   = dialect{version: "0", contains: "instr(%s, CAST(%s AS BLOB)) > 0", indexedBy: "INDEXED BY "}
 )
 
-// expander renders marks; list those of the list, which has the first so many arguments.
+// expander returns a function that expands marks; list expands the marks of the list, which takes
+// the first before arguments.
 func (d dialect) expander(list func(mark string) string, before int) func(string) string {
 	return func(mark string) string {
 		name, args, _ := strings.Cut(mark, " ")
@@ -296,17 +293,17 @@ func (d dialect) expander(list func(mark string) string, before int) func(string
 	}
 }
 
-// versionOf is the number of the transaction that wrote a row of a table.
+// versionOf is the SQL for the number of the transaction that wrote a row of a table.
 func versionOf(table string) string { return fmt.Sprintf(postgres.version, table) }
 
-// postgresStatement is a statement that SQLite, with one writer at a time, has no need of.
+// postgresStatement returns a statement that SQLite, with one writer at a time, does not need.
 func postgresStatement(columns, text string) *Statement {
 	s := statement(columns, text)
 	s.SQLite = Forms{}
 	return s
 }
 
-// render replaces each {mark} by what it stands for.
+// render replaces each {mark} by its expansion.
 func render(text string, mark func(string) string) string {
 	var b strings.Builder
 	for {

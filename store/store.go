@@ -1,25 +1,49 @@
-// Package store is the seam to SQL: where the domain's rows are kept.
+// Package store keeps the domain's rows in an SQL database.
 //
-// A Store has the verbs that session.Tx and the server's store interface name,
-// all of them written here once. What differs between the databases, how a
-// transaction is run and how a commit is told to others, is behind Backend;
-// store/sqlite and store/postgres implement it and open a Store on it. Nobody
-// but cmd (and tests) imports these packages.
+// Store has the methods that session.Tx and the server's store interface name, each written once
+// for both databases. How a transaction runs and how a commit is announced to other processes
+// differs between them and is behind Backend; store/sqlite and store/postgres implement it and open
+// a Store on it. Only cmd and tests import the two packages.
 //
-// Promises, kept alike by both and checked by store/storetest:
+// Guarantees, the same for both and checked by store/storetest:
 //
-//   - A verb that writes is one transaction: durable when it returns nil, without
-//     any trace when it returns an error (but for a link that broke during the
-//     commit: then nobody knows, and the ledger makes asking again harmless).
-//   - A verb that reads sees one snapshot, authority and rows together.
+//   - A method that writes is one transaction: durable when it returns nil, without effect when it
+//     returns an error (except for a connection lost during the commit: the result is unknown then,
+//     and the ledger makes a retry harmless).
+//   - A method that reads sees one snapshot, authority and rows together.
 //   - Statements run in few round trips: they are queued and sent together.
-//   - Nothing is retried here, but for guesses that were wrong (optimistic.go).
+//   - Nothing is retried here, except a transaction whose cached rows were stale (optimistic.go).
 //
-// Errors that mean something to callers are faults: Unavailable (the database
-// is away, or took longer than the context's deadline), DiskFull, InUse, UnsafeStore,
-// Incompatible (a schema of the future), Canceled. Everything else is wrapped and counts as fault.Internal.
+// Errors that callers can act on are faults: Unavailable (the database is unreachable, or took
+// longer than the context's deadline), DiskFull, InUse, UnsafeStore, Incompatible (the schema is
+// newer than this program), Canceled. Every other error is wrapped and counts as fault.Internal.
 //
 // All methods of Store are safe for concurrent use.
+//
+//	row cache    rows of sessions in memory, with their versions; Postgres only (rowcache.go)
+//	version      the transaction number (xmin) that wrote a row; 0 on SQLite
+//	optimistic   decided on cached rows and validated under lock at commit (optimistic.go)
+//	assumptions  the versions and absences that an optimistic decision relies on
+//	prior row    a session's row as the transaction loaded it
+//	delta        the text of one appendText event
+//	lineage      a ref and all refs that it was minted from
+//	access       a session's row and refs' rows, read in one snapshot
+//	ord          an entry's position in its session's order (session.Ord)
+//	exempt       bytes stored before there was a quota (columns spared)
+//
+// # Lock order
+//
+// In the process: a session's lock in sessionLocks, before a connection is taken. In the database:
+// rows of spaces in id order, rows of sessions in id order, then rows of streams and grants, and
+// the ends of audit chains last. AddUses locks rows of uses in the order of the refs, in a
+// transaction of its own.
+//
+// # Bounds
+//
+// The row cache is bounded by maxCachedRows rows, existingSessions by maxExistingSessions ids. A
+// Load reads about ReadSet.MaxBytes of payloads; reads of logs, states and lists take their limits
+// as arguments. A page of a search scans about maxListScan sessions. CheckIntegrity lists at most
+// maxFlaws flaws.
 package store
 
 import (
@@ -32,84 +56,79 @@ import (
 	"github.com/mooring-rpc/mooring/session"
 )
 
-// Scanner is the row a statement's callback reads.
+// Scanner is one row of a statement's result.
 type Scanner interface {
 	Scan(dest ...any) error
 }
 
-// Runner runs the statements of one transaction, in the order in which they
-// were queued. One goroutine at a time may use it.
+// Runner runs the statements of one transaction in the order in which they were queued. It is for
+// one goroutine at a time.
 type Runner interface {
-	// Queue takes a statement. list is its list's rows (every value a string, an
-	// int64, or []byte where the column is of bytes, or a pointer that Value
-	// takes; what it points at stays as it is until the statement has run), args
-	// its single values.
-	// each, if not nil, is called for every row of the answer, during the next Flush
-	// or, if there is none, while the transaction is ended; once it has returned
-	// ErrStopRows, the rest of this answer is dropped.
-	// A statement without text in the runner's dialect is passed over.
+	// Queue adds a statement. list is the rows of the statement's list (each value a string, an
+	// int64, []byte for a column of bytes, or a pointer that Value accepts, whose target must not
+	// change until the statement has run); args are its single values. each, if not nil, is called
+	// for every row of the result, during the next Flush or, without one, at the end of the
+	// transaction; once it has returned ErrStopRows, the rest of the result is dropped. A statement
+	// without text in the runner's dialect is skipped.
 	Queue(s *Statement, list [][]any, args []any, each func(Scanner) error)
 
-	// QueueNow asks the database's clock, Unix ms, at this place in the queue, and
-	// which version the transaction gives the rows that it writes; 0 where rows
-	// have none, and before anything was locked or written.
+	// QueueNow queues a read of the database's clock, Unix ms, and of the version that the
+	// transaction gives to the rows it writes: 0 where rows have no versions, and before anything
+	// was locked or written.
 	QueueNow(each func(now, version int64))
 
-	// Erase says that what the transaction removes is not to stay in the database's
-	// files, as far as the database can see to that by itself.
+	// Erase asks that the rows this transaction removes do not stay in the database's files, as far
+	// as the database can ensure that itself.
 	Erase()
 
-	// Flush runs what is queued; it stops at the first error, and the
-	// transaction can then only be rolled back.
+	// Flush runs the queued statements. It stops at the first error; after that the transaction can
+	// only be rolled back.
 	Flush(ctx context.Context) error
 }
 
-// ErrStopRows says that no more rows of a statement are wanted; the statements that are
-// queued after it go on. A database may have sent the others all the same.
+// ErrStopRows is returned by a row callback to skip the remaining rows of its statement; later
+// statements still run. The database may have sent the skipped rows anyway.
 var ErrStopRows = errors.New("enough rows")
 
-// ErrRowExists is in the error of a transaction that was to insert a row that is there,
-// where rows have versions.
+// ErrRowExists is wrapped by the error of a transaction that inserted a row which already exists,
+// on a database whose rows have versions.
 var ErrRowExists = errors.New("a row is there already")
 
-// ErrClosed is what a closed store's verbs answer.
+// ErrClosed is returned by the methods of a closed store.
 var ErrClosed = fault.Draining.With("the store is closed")
 
 // Backend is one database.
 type Backend interface {
-	// Update runs fn in a read-write transaction and commits it, together with
-	// what fn has left in the queue, if fn returns nil; else it rolls back and
-	// returns fn's error as it is. On Postgres isolation is READ COMMITTED.
+	// Update runs fn in a read-write transaction and commits it, together with the statements that
+	// fn left in the queue, if fn returns nil; otherwise it rolls back and returns fn's error
+	// unchanged. On Postgres the isolation is READ COMMITTED.
 	Update(ctx context.Context, fn func(Runner) error) error
 
-	// Snapshot runs fn, and what it has left in the queue, in a read-only
-	// transaction that sees one state of the database.
+	// Snapshot runs fn, and the statements that it left in the queue, in a read-only transaction
+	// that sees one state of the database.
 	Snapshot(ctx context.Context, fn func(Runner) error) error
 
-	// Announce tells the Listen of all processes, this one's among them, how far
-	// sessions are whose commits have just succeeded: soon, several commits
-	// together, without waiting for it and without saying whether it could. Where
-	// no other process can commit it does nothing.
+	// Announce sends the new cursors of sessions, after their commits, to the Listen of every
+	// process including this one. It does not block and reports no errors; several commits are
+	// announced together shortly after. It does nothing where no other process can commit.
 	Announce(cursors map[string]uint64)
 
-	// Listen calls heard for what is announced until ctx ends, then returns nil.
-	// heard("", 0) says that some may have been missed. Where no other process
-	// can commit it only waits.
+	// Listen calls heard for each announcement until ctx ends, then returns nil. heard("", 0) means
+	// that announcements may have been lost. Where no other process can commit it only waits.
 	Listen(ctx context.Context, heard func(session string, cursor uint64)) error
 
-	// HasRowVersions says that rows have versions, and that it saves round trips to
-	// commit on rows which are remembered. Errors of rows that are there already
-	// have ErrRowExists then.
+	// HasRowVersions reports whether rows have versions, so that committing on cached rows saves
+	// round trips. The errors of inserts of existing rows then wrap ErrRowExists.
 	HasRowVersions() bool
 
-	// Ping asks the database for a sign of life.
+	// Ping checks that the database answers.
 	Ping(ctx context.Context) error
 
-	// Close waits for what is running and closes all connections.
+	// Close waits for running transactions and closes all connections.
 	Close() error
 }
 
-// Store is a server's store on one of the databases.
+// Store is a server's store, on either database.
 type Store struct {
 	backend      Backend
 	existing     existingSessions
@@ -118,7 +137,7 @@ type Store struct {
 	hashKeyCache atomic.Pointer[session.HashKey]
 }
 
-// New makes a Store on an open and migrated backend, which it then owns.
+// New returns a Store on an open and migrated backend, which it then owns.
 func New(b Backend) *Store {
 	s := &Store{backend: b}
 	if b.HasRowVersions() {
@@ -127,19 +146,18 @@ func New(b Backend) *Store {
 	return s
 }
 
-// Update runs fn in one read-write transaction and commits if it returns nil.
-// fn runs once; its error comes back as it is. What was given to Save must not
-// be changed any more.
+// Update runs fn once in one read-write transaction and commits if it returns nil; fn's error is
+// returned unchanged. Values passed to Save must not be changed afterwards.
 func (s *Store) Update(ctx context.Context, fn func(session.Tx) error) error {
 	return s.update(ctx, func(t *tx) error { return fn(t) })
 }
 
-// update is Update for the store's own verbs.
+// update is Update for the store's own methods.
 func (s *Store) update(ctx context.Context, fn func(*tx) error) error {
 	return s.runUpdate(ctx, nil, fn)
 }
 
-// runUpdate is update of what may be decided on a guess, if that is not nil.
+// runUpdate is update, on the assumptions g if that is not nil.
 func (s *Store) runUpdate(ctx context.Context, g *assumptions, fn func(*tx) error) error {
 	var t *tx
 	err := s.backend.Update(ctx, func(r Runner) error {
@@ -161,7 +179,7 @@ func (s *Store) runUpdate(ctx context.Context, g *assumptions, fn func(*tx) erro
 	return err
 }
 
-// wrap wraps an error with the verb it came from.
+// wrap adds the method's name to an error.
 func wrap(verb string, err error) error {
 	if err == nil {
 		return nil
@@ -169,22 +187,21 @@ func wrap(verb string, err error) error {
 	return fmt.Errorf("%s: %w", verb, err)
 }
 
-// Listen calls heard for commits, this server's own among them, until ctx
-// ends; then it returns nil. It is a hint, never the guarantee: heard("", 0)
-// is called whenever announcements may have been lost (at the start too), and
-// means: look at everything. It connects again by itself.
+// Listen calls heard for commits, this server's own included, until ctx ends; then it returns nil.
+// It is a hint and not a guarantee: heard("", 0), called at the start and whenever announcements
+// may have been lost, means that any session may have changed. It reconnects by itself.
 func (s *Store) Listen(ctx context.Context, heard func(session string, cursor uint64)) error {
 	return s.backend.Listen(ctx, heard)
 }
 
 // Pooled is a Backend with a pool of connections.
 type Pooled interface {
-	// PoolStats are how many there are, of how many at most; short says that there were
-	// no more to be had.
+	// PoolStats returns the number of open connections and their maximum; short reports that none
+	// was free.
 	PoolStats() (have, most int, short bool)
 }
 
-// PoolStats are those of the pool, as Pooled says; 0 of 0 where there is none.
+// PoolStats returns the numbers of the backend (see Pooled), 0 of 0 without a pool.
 func (s *Store) PoolStats() (have, most int, short bool) {
 	if p, ok := s.backend.(Pooled); ok {
 		return p.PoolStats()
@@ -192,13 +209,13 @@ func (s *Store) PoolStats() (have, most int, short bool) {
 	return 0, 0, false
 }
 
-// SpaceReporter is a Backend that knows how much room there is for what it writes.
+// SpaceReporter is a Backend that knows the free disk space for its files.
 type SpaceReporter interface {
-	// FreeSpace is in bytes; known says that it is known.
+	// FreeSpace returns the free bytes; known is false if they cannot be determined.
 	FreeSpace() (bytes uint64, known bool)
 }
 
-// FreeSpace is as SpaceReporter says; not known where it is somebody else's disk.
+// FreeSpace is SpaceReporter's; known is false where the disk is another machine's.
 func (s *Store) FreeSpace() (bytes uint64, known bool) {
 	if r, ok := s.backend.(SpaceReporter); ok {
 		return r.FreeSpace()
@@ -206,9 +223,8 @@ func (s *Store) FreeSpace() (bytes uint64, known bool) {
 	return 0, false
 }
 
-// Ping is nil if the database answers.
+// Ping returns nil if the database answers.
 func (s *Store) Ping(ctx context.Context) error { return s.backend.Ping(ctx) }
 
-// Close waits for running transactions and closes the database. Listen must
-// have been ended before.
+// Close waits for running transactions and closes the database. Listen must have returned before.
 func (s *Store) Close() error { return s.backend.Close() }

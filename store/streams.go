@@ -23,13 +23,13 @@ var (
 			acked_op = excluded.acked_op, acked_digest = excluded.acked_digest, secret_hash = excluded.secret_hash,
 			idle_ref = excluded.idle_ref`)
 
-	// nthReadOnlyStream gives a row if more than so many streams were made under a ref that could
-	// change nothing.
+	// nthReadOnlyStream returns a row if more than {2} streams were created under a ref without any
+	// write right.
 	nthReadOnlyStream = statement("", `
 		SELECT m.outbox FROM streams m WHERE m.idle_ref = {1} AND m.idle_ref <> '' LIMIT 1 OFFSET {2}`)
 
-	// advanceStreams is saveStreams of rows that are there, for which there were
-	// batches and acknowledgements alone.
+	// advanceStreams is saveStreams for existing rows that only batches and acknowledgements have
+	// changed.
 	advanceStreams = postgresStatement("ttiitb", `
 		UPDATE streams SET last_seq = w.c, acked_through = w.d, acked_op = w.e, acked_digest = w.f
 		FROM {w} WHERE streams.session = w.a AND streams.outbox = w.b`)
@@ -38,8 +38,8 @@ var (
 		SELECT `+recordColumns+` FROM {w} CROSS JOIN records r
 		WHERE r.session = w.a AND r.outbox = w.b AND r.last_seq >= w.c AND r.first_seq <= w.d`)
 
-	// searchRecords may give too many (the text may stand elsewhere in a
-	// record); who reads looks again. Only what is in flight is searched.
+	// searchRecords may return too many (the text may occur elsewhere in a record); the caller
+	// checks again. Only unacknowledged records are searched.
 	searchRecords = statement("ttt", `
 		SELECT `+recordColumns+` FROM {w} CROSS JOIN records r
 		WHERE r.session = w.a AND r.outbox = w.b AND {holds r.outcomes w.c}`)

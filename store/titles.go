@@ -1,5 +1,5 @@
-// Titles: what sessions are sorted by stands in their infos, and is taken from there into
-// their rows before it is used.
+// Titles: lists are sorted by a column of the session's row, which is updated from the session's
+// info before it is used.
 
 package store
 
@@ -17,11 +17,11 @@ var (
 	dropStaleTitles = statement("t", `DELETE FROM titles_due WHERE session IN (SELECT a FROM {w})`)
 )
 
-// titlesPerTx is how many are taken under one lock.
+// titlesPerTx is how many titles are updated under one lock.
 const titlesPerTx = 100
 
-// refreshTitles takes the titles that are due, so many at most: after an upgrade the server
-// is a while at it. Without it a list is that of the titles as they were, and no worse.
+// refreshTitles updates the titles that are due, a bounded number: after an upgrade all are. If it
+// fails, a list shows the earlier titles.
 func (s *Store) refreshTitles(ctx context.Context) {
 	for range maxListScan / titlesPerTx {
 		if more, err := s.RefreshTitles(ctx, titlesPerTx); err != nil || !more {
@@ -30,8 +30,8 @@ func (s *Store) refreshTitles(ctx context.Context) {
 	}
 }
 
-// RefreshTitles takes the titles of sessions whose infos were written since theirs was taken, at
-// most limit; more says that there may be others.
+// RefreshTitles updates the titles of sessions whose infos were written since their last update, at
+// most limit; more reports that there may be others.
 func (s *Store) RefreshTitles(ctx context.Context, limit int) (more bool, err error) {
 	var ids []string
 	one := collect(&ids, scanText)
@@ -47,7 +47,7 @@ func (s *Store) RefreshTitles(ctx context.Context, limit int) (more bool, err er
 			_, err := scanSession(row, new(int64))
 			return err
 		})
-		if err := t.run.Flush(ctx); err != nil { // or the infos might be those before the lock
+		if err := t.run.Flush(ctx); err != nil { // or the infos might be the ones from before the lock
 			return err
 		}
 		var titles [][]any

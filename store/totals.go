@@ -1,4 +1,4 @@
-// How many sessions there are, and what they hold.
+// The number of sessions, and the bytes stored in them.
 
 package store
 
@@ -8,7 +8,7 @@ import (
 	"github.com/mooring-rpc/mooring/session"
 )
 
-// countSessions sums up the next {2} sessions after id {1}.
+// countSessions sums the next {2} sessions after id {1}.
 var countSessions = statement("", `
 	SELECT coalesce(max(p.id), ''),
 		CAST(coalesce(sum(CASE WHEN p.life = 1 THEN 1 ELSE 0 END), 0) AS bigint),
@@ -17,8 +17,8 @@ var countSessions = statement("", `
 		CAST(coalesce(sum(p.bytes), 0) AS bigint)
 	FROM (SELECT s.id, s.life, s.cursor, s.base, s.bytes FROM sessions s WHERE s.id > {1} ORDER BY s.id LIMIT {2}) AS p`)
 
-// Totals sums up the next limit sessions after id after (in id order). next is where to go on
-// from; "" says that there were none.
+// Totals sums the next limit sessions after id after (in id order). next is the id to continue
+// after; "" reports that there were none.
 func (s *Store) Totals(ctx context.Context, after string, limit int) (t session.Totals, next string, err error) {
 	err = s.backend.Snapshot(ctx, func(run Runner) error {
 		run.Queue(countSessions, nil, []any{after, int64(limit)}, func(row Scanner) error {

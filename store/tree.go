@@ -1,5 +1,5 @@
-// Trees of refs: what is read of one, what a rotation changes in it, and the end
-// of one that goes beyond a session.
+// Trees of refs: reading them, the changes of a rotation, and the revocation of a tree that spans
+// sessions.
 
 package store
 
@@ -11,7 +11,7 @@ import (
 	"github.com/mooring-rpc/mooring/session"
 )
 
-// descendantsCTE is a ref and all that descend from it.
+// descendantsCTE selects a ref and all its descendants.
 const descendantsCTE = `below(target, tail) AS (
 			SELECT g.target, g.tail FROM grants g WHERE g.target = {1} AND g.tail = {2}
 			UNION
@@ -19,14 +19,14 @@ const descendantsCTE = `below(target, tail) AS (
 			WHERE c.parent_target = below.target AND c.parent_tail = below.tail)`
 
 var (
-	// countTree counts the living refs of a tree, by what they are for.
+	// countTree counts the living refs of a tree, by target.
 	countTree = statement("", `
 		WITH RECURSIVE `+descendantsCTE+`
 		SELECT g.target, count(*) FROM below CROSS JOIN grants g
 		WHERE g.target = below.target AND g.tail = below.tail AND g.revoked = 0 GROUP BY g.target`)
 
-	// revokeSpaceSubtree is revokeSubtree for a tree that has sessions' refs in it: the
-	// cut of each is its own session's cursor.
+	// revokeSpaceSubtree is revokeSubtree for a tree with refs of several sessions: the cut of each
+	// ref is its own session's cursor.
 	revokeSpaceSubtree = statement("", `
 		WITH RECURSIVE `+descendantsCTE+`
 		UPDATE grants SET revoked = {3}, revoked_by = {4},
@@ -34,8 +34,8 @@ var (
 		WHERE (target, tail) IN (SELECT target, tail FROM below) AND revoked = 0`)
 
 	// bumpDescendantVersions locks the sessions whose refs were minted from a space's ref, in id
-	// order, and gives their rows another version (see bumpVersions). It comes before anything
-	// that such a rotation changes in their refs.
+	// order, and gives their rows new versions (see bumpVersions). It runs before the rotation
+	// changes any of their refs.
 	bumpDescendantVersions = postgresStatement("", `
 		WITH held AS MATERIALIZED (
 			SELECT s.id FROM sessions s WHERE s.id IN (
@@ -48,7 +48,7 @@ var (
 	revokeOne = statement("", `
 		UPDATE grants SET revoked = {3}, cut = {4}, revoked_by = {5} WHERE target = {1} AND tail = {2} AND revoked = 0`)
 
-	// readLineageIDs is the way from a ref up to the one without a parent.
+	// readLineageIDs reads a ref and its ancestors, up to the one without a parent.
 	readLineageIDs = statement("", `
 		WITH RECURSIVE line(target, tail, up) AS (
 			SELECT g.target, g.tail, 0 FROM grants g WHERE g.target = {1} AND g.tail = {2}
@@ -57,15 +57,15 @@ var (
 			WHERE g.target = line.target AND g.tail = line.tail AND g.parent_target <> '')
 		SELECT line.target, line.tail FROM line ORDER BY line.up`)
 
-	// readTree walks through the tree of the ref {1}.{2}, depth first, from {3}.{4} on, until it
-	// has found {6} refs; {5} says that the first is one of them. It takes no step that the
-	// page does not need, however large the tree is.
+	// readTree walks the tree of the ref {1}.{2}, depth first, from {3}.{4} on, until it has found
+	// {6} refs; {5} is 1 if the first counts as one of them. Its cost is that of the page, however
+	// large the tree is.
 	readTree = treeWalk()
 )
 
-// treeWalk is readTree. A step of the walk goes down to a ref, to its first child or to the
-// next of its siblings, or back up to its parent where there is neither. Children are in the
-// order of their making, so that a new one mostly comes behind all others.
+// treeWalk returns readTree. A step of the walk goes down to a ref: to its first child or to its
+// next sibling; or back up to its parent if there is neither. Children are ordered by creation, so
+// that a new one mostly comes last.
 func treeWalk() *Statement {
 	ways := func(place string) string {
 		return `
@@ -83,8 +83,9 @@ func treeWalk() *Statement {
 			SELECT 2, g.target, g.tail, g.parent_target, g.parent_tail, g.created FROM grants g
 			WHERE (w.target, w.tail) <> ({1}, {2}) AND g.target = w.parent_target AND g.tail = w.parent_tail`
 	}
-	// Each database is quick with one of these, and does not know the other or reads all refs
-	// for it. SQLite looks up a place whole where its values are no columns'.
+	// Each database has a fast plan for only one of these, and on the other form fails or reads all
+	// refs. SQLite uses all columns of the index for a row comparison only if its values are no
+	// plain columns: hence the + signs.
 	onPostgres := `CROSS JOIN LATERAL (
 			SELECT * FROM (` + ways(`(w.created, w.target, w.tail)`) + `) AS y ORDER BY y.way LIMIT 1) AS x WHERE w.n < {6}`
 	onSQLite := `CROSS JOIN grants x WHERE w.n < {6} AND (x.target, x.tail) = (
@@ -111,12 +112,12 @@ func treeWalk() *Statement {
 	return s
 }
 
-// saveRotations puts refs in the place of others. The new ones are there already.
+// saveRotations replaces refs by new ones, which exist already.
 //
-// The rotation of a space's ref moves refs of sessions, which change under their
-// sessions' locks alone: without these a session that rotates its owner's ref
-// meanwhile would leave the new one below the space's dead one, out of reach. The
-// caller has the space to itself and no session, so no session begins below it.
+// The rotation of a space's ref moves refs of sessions, which otherwise change only under their
+// sessions' locks. Without these locks, a session that rotates its owner ref at the same time would
+// leave the new ref below the space's dead one, out of reach. The caller has locked the space
+// exclusively and no session, so no session can be created below it meanwhile.
 func (t *tx) saveRotations(rotations []session.RotatedGrant) {
 	for _, r := range rotations {
 		target, tail := splitRef(r.ID)
@@ -129,8 +130,8 @@ func (t *tx) saveRotations(rotations []session.RotatedGrant) {
 	}
 }
 
-// ReadTree gives the refs below q.Under, itself first, after a place in their list. The
-// sight is of the session id ("" for none) and refIDs.
+// ReadTree returns a page of the refs below q.Under, that ref first, from the position q.After on.
+// The page's Access has the rows of the session id ("" for none) and of refIDs.
 func (s *Store) ReadTree(ctx context.Context, id string, q session.TreeQuery, refIDs []string) (*session.TreePage, error) {
 	under, after, limit := q.Under, q.After, max(q.Limit, 1)
 	if err := checkText(under, after); err != nil {
@@ -178,7 +179,7 @@ func (s *Store) ReadTree(ctx context.Context, id string, q session.TreeQuery, re
 	return page, nil
 }
 
-// queueLineage has the way up from a ref read.
+// queueLineage queues a read of the ids from a ref up to its root.
 func queueLineage(run Runner, ref string, to *[]string) {
 	target, tail := splitRef(ref)
 	run.Queue(readLineageIDs, nil, []any{target, tail}, func(row Scanner) error {
@@ -189,11 +190,11 @@ func queueLineage(run Runner, ref string, to *[]string) {
 	})
 }
 
-// lineageOf is the way up from the last of a page's rows to the ref that was asked for; up is
-// that from the ref which the page goes on after.
+// lineageOf returns the ids from the last of a page's rows up to the ref whose tree it is; up is
+// the same for the ref that the page continues after.
 func lineageOf(rows []session.TreeRow, up []string) (line []string) {
 	parent := ""
-	for i, r := range slices.Backward(rows) { // each is behind its parent
+	for i, r := range slices.Backward(rows) { // each row comes after its parent
 		if i == len(rows)-1 || r.Grant.ID == parent {
 			line, parent = append(line, r.Grant.ID), r.Grant.Parent
 		}

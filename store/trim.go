@@ -1,5 +1,5 @@
-// Trimming logs: which are due, and the removal of one piece. And what is removed of sessions
-// that were deleted long ago.
+// Trimming of logs, one piece per transaction, and the removal of the rows of sessions deleted long
+// ago.
 
 package store
 
@@ -12,15 +12,15 @@ import (
 )
 
 var (
-	// pageTrimmable goes over all sessions and gives the time of the first event
-	// of each one's log, if it may go: it may not while a turn is open from there.
+	// pageTrimmable reads sessions in id order with the time of the first event of each log, NULL
+	// if it must stay because a turn has been open since then.
 	pageTrimmable = statement("", `
 		SELECT s.id, v.at FROM sessions s
 		LEFT JOIN events v ON v.session = s.id AND v.cursor = s.base + 1 AND NOT EXISTS (
 			SELECT 1 FROM turns t WHERE t.session = s.id AND t.status <= 2 AND t.begun <= s.base + 1)
 		WHERE s.id > {1} ORDER BY s.id LIMIT {2}`)
 
-	// pageDeleted goes over the deleted sessions of which there is something to be removed.
+	// pageDeleted reads the deleted sessions that still have rows to remove.
 	pageDeleted = statement("", `
 		SELECT s.id, s.updated FROM sessions s
 		WHERE s.life = 2 AND s.forgotten < 2 AND s.id > {1} ORDER BY s.id LIMIT {2}`)
@@ -29,8 +29,8 @@ var (
 		SELECT v.cursor, v.at, COALESCE(length(v.payload), 0) FROM events v
 		WHERE v.session = {1} AND v.cursor > {2} ORDER BY v.cursor LIMIT {3}`)
 
-	// materializeValues moves into their entries the values that events after {2}, up to
-	// and with {3}, hold for them.
+	// materializeValues copies into entries the values that are stored only in events after {2}, up
+	// to and including {3}.
 	materializeValues = statement("", `
 		UPDATE entries SET payload = v.payload, since = v.cursor FROM events v
 		WHERE v.session = {1} AND v.cursor > {2} AND v.cursor <= {3}
@@ -40,15 +40,14 @@ var (
 	setBase    = statement("", `UPDATE sessions SET base = {2} WHERE id = {1}`)
 )
 
-// Trimmable gives those of the next limit sessions after id after (in id order)
-// whose logs begin with an event that is older than keep, by the database's
-// clock, and may go. next is where to go on from; "" is the end.
+// Trimmable returns, of the next limit sessions after id after (in id order), the ones whose
+// logs begin with an event that is older than keep, by the database's clock, and may be removed. next is
+// the id to continue after; "" is the end.
 func (s *Store) Trimmable(ctx context.Context, keep time.Duration, after string, limit int) (ids []string, next string, err error) {
 	return s.trimmable(ctx, pageTrimmable, keep, after, limit)
 }
 
-// TrimmableDeleted is Trimmable for sessions that were deleted before that time, which Forget can
-// remove then.
+// TrimmableDeleted is Trimmable for sessions deleted longer than keep ago, which Forget can remove.
 func (s *Store) TrimmableDeleted(ctx context.Context, keep time.Duration, after string, limit int) (ids []string, next string, err error) {
 	return s.trimmable(ctx, pageDeleted, keep, after, limit)
 }
@@ -81,11 +80,11 @@ func (s *Store) trimmable(ctx context.Context, page *Statement, keep time.Durati
 	return ids, next, nil
 }
 
-// Trim lets go of the oldest events of a session's log, those older than keep by
-// the database's clock: at most maxEvents and about maxBytes of payloads in
-// this one transaction, under the session row's lock. more says that others are
-// left. No state is lost (see session.TrimTo): values that stood in the events
-// alone move into their entries. A session that is not there has nothing to trim.
+// Trim removes the oldest events of a session's log, if older than keep by the database's clock:
+// at most maxEvents and about maxBytes of payloads in this one transaction, under the session row's
+// lock. more reports that others are left. No state is lost (see session.TrimTo): values stored
+// only in the removed events are copied into their entries. A session without a row has nothing to
+// trim.
 func (s *Store) Trim(ctx context.Context, id string, keep time.Duration, maxEvents, maxBytes int) (more bool, err error) {
 	err = s.update(ctx, func(t *tx) error {
 		row, open := &session.Row{}, []*session.Turn(nil)
@@ -127,14 +126,14 @@ func (s *Store) Trim(ctx context.Context, id string, keep time.Duration, maxEven
 }
 
 var (
-	// forget has all be answered from the session's row, of which goes what nobody asks for then.
-	// In no space it is in none of the indexes of those that are listed.
+	// forget makes the session's row enough to answer every request, and clears the columns that no
+	// request needs then. Without a space the row is in none of the indexes of the lists.
 	forget = statement("", `
 		UPDATE sessions SET forgotten = 1, space = '', external = '', creator = '', base = cursor, bytes = 0, spared = 0 WHERE id = {1}`)
 	setForgotten = statement("", `UPDATE sessions SET forgotten = 2 WHERE id = {1}`)
 
-	// forgotten are the rows that go behind that. Who has a living owner's ref is shown the audit,
-	// and the quotas of a space's refs go by owners.
+	// forgotten are the rows removed after that. The holder of a living owner ref may still read
+	// the audit, and the quotas of a space's refs are found through owner refs: both stay.
 	forgotten = []*Statement{
 		removal("events", "session", "cursor", ""),
 		removal("streams", "session", "outbox", ""),
@@ -145,8 +144,8 @@ var (
 	}
 )
 
-// removal removes the first {2} of a session's rows in a table, and gives a row for each. session
-// and rest are the key.
+// removal deletes the first {2} of a session's rows in a table, and returns one row for each.
+// session and rest are the key.
 func removal(table, session, rest, which string) *Statement {
 	return statement("", `
 		DELETE FROM `+table+` WHERE (`+session+`, `+rest+`) IN (
@@ -154,11 +153,11 @@ func removal(table, session, rest, which string) *Statement {
 		RETURNING 1`)
 }
 
-// Forget removes what is left of a session that was deleted longer ago than keep, by the
-// database's clock, but for its row, its living owner's ref, its public shares (whose ids live no
-// second time) and its audit: at most most rows of each kind in this one transaction, under the
-// session row's lock. more says that others are left. From the first piece on all that comes for
-// the session is answered without them (session.Row.Forgotten), so it may stop after any.
+// Forget removes the rows of a session that was deleted longer than keep ago, by the database's
+// clock, except its own row, its living owner ref, its public shares (whose ids are never used
+// again) and its audit: at most most rows of each kind in this one transaction, under the session
+// row's lock. more reports that others are left. From the first call on, requests for the session
+// are answered without those rows (session.Row.Forgotten), so the removal may stop after any call.
 func (s *Store) Forget(ctx context.Context, id string, keep time.Duration, most int) (more bool, err error) {
 	err = s.update(ctx, func(t *tx) error {
 		row := &session.Row{}

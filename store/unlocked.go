@@ -1,7 +1,7 @@
 //go:build unlocked
 
-// A session's row without its lock: a server that is wrong on purpose. Only a
-// test builds it (internal/linear), to see that it would be found out.
+// Session rows without locks: a server with a deliberate error. Built only by a test
+// (internal/linear), which verifies that the error is detected.
 
 package store
 

@@ -1,9 +1,8 @@
-// How often refs were used, and when last. It stands beside the refs and not in
-// them: they change under their session's lock, which counting must not wait for.
+// Usage counts of refs, and the times of last use. They are in a table beside the refs: refs change
+// under their session's lock, which counting must not wait for.
 //
-// How far those are who write such pages stands there too, as the uses of nobody's ref:
-// "" and the writer's name. A page that was committed is known by it, whatever its
-// writer heard of that.
+// The same table has the last page number of each writer, as the uses of a ref with target "" and
+// the writer's name as tail. It tells a writer's retry of a committed page from a new page.
 
 package store
 
@@ -21,8 +20,8 @@ var (
 		ON CONFLICT (target, tail) DO UPDATE SET uses = uses.uses + excluded.uses,
 			last = CASE WHEN excluded.last > uses.last THEN excluded.last ELSE uses.last END`)
 
-	// claimKey gives a row if the page is new. It waits for an earlier transaction that
-	// has the page, or the one before, and has not ended yet.
+	// claimKey returns a row if the page is new. It waits for an earlier transaction that has the
+	// page, or the one before, and has not ended yet.
 	claimKey = statement("", `
 		INSERT INTO uses (target, tail, uses, last) VALUES ('', {1}, {2}, {3})
 		ON CONFLICT (target, tail) DO UPDATE SET uses = excluded.uses, last = excluded.last
@@ -31,12 +30,12 @@ var (
 	pruneWriters = statement("", `DELETE FROM uses WHERE target = '' AND tail <> '' AND last < {1}`)
 )
 
-// writerRetention is how long it is known how far a writer came, in ms: longer than any that
-// has not heard of its page tries again.
+// writerRetention is how long a writer's last page number is kept, in ms: longer than a writer
+// without an answer retries.
 const writerRetention = 30 * 24 * 60 * 60 * 1000
 
-// updateOnce runs fn in a transaction, unless one that it was run in for the same page was
-// committed. A writer's first page forgets those who are long gone.
+// updateOnce runs fn in a transaction, unless a transaction with the same page was committed. A
+// writer's first page removes writers past their retention.
 func (s *Store) updateOnce(ctx context.Context, page capability.IdempotencyKey, fn func(*tx) error) error {
 	return s.update(ctx, func(t *tx) error {
 		t.run.QueueNow(setClock(&t.now))
@@ -59,8 +58,8 @@ func (s *Store) updateOnce(ctx context.Context, page capability.IdempotencyKey, 
 	})
 }
 
-// AddUses adds a page to the uses of refs, each of which is named once. Servers that add at
-// once do not wait for each other in a circle: all go by the refs' order.
+// AddUses adds a page to the usage counts of refs, each named once. Concurrent calls of several
+// servers do not deadlock: all lock in the order of the refs.
 func (s *Store) AddUses(ctx context.Context, page capability.IdempotencyKey, uses []capability.RefUses) error {
 	if len(uses) == 0 {
 		return nil

@@ -1,5 +1,5 @@
-// The server's verbs that write without a batch: the first start, opening a
-// stream, redeeming a ref, audit.
+// Writes of the server outside of batches: the first start, opening a stream, redeeming a ref,
+// audit.
 
 package store
 
@@ -15,17 +15,16 @@ import (
 	"github.com/mooring-rpc/mooring/session"
 )
 
-// firstSpace is the name in meta of the space that the first start made.
+// firstSpace is the name in meta of the space created by the first start.
 const firstSpace = "first_space"
 
-// Init makes the first space, with root as its ref, if the database has none;
-// root.Target is its id. It returns the first space's id and whether this call
-// made it: of any number of servers that start at once, one does. A later call
-// with the same root finds it made.
+// Init creates the first space, with root as its ref, if the database has none; root.Target is its
+// id. It returns the first space's id and whether this call created it: of any number of servers
+// that start at once, one does. A later call with the same root returns the existing one.
 func (s *Store) Init(ctx context.Context, root *capability.Grant) (space string, created bool, err error) {
 	err = s.update(ctx, func(t *tx) error {
-		// Who comes second waits here for the first to commit, and then finds
-		// the other's name.
+		// The second of two concurrent calls waits here for the first to commit, and then finds the
+		// other's name.
 		found := false
 		t.run.Queue(claimMeta, nil, []any{firstSpace, root.Target}, nil)
 		t.run.Queue(readMeta, nil, []any{firstSpace}, func(row Scanner) error { return row.Scan(&space) })
@@ -54,13 +53,12 @@ func (s *Store) Init(ctx context.Context, root *capability.Grant) (space string,
 	return space, created, nil
 }
 
-// OpenStream opens the stream that an outbox's secret opens (session.StreamFor), or makes
-// it. WrongOutbox if it can open none, Fenced below the stored incarnation; one above it
-// fences whoever had that. One of a ref that can change nothing is not made
-// (session.ErrIdle) where that ref has made as many as it may. That of a forgotten session
-// is none of the database's (StreamOpening.Forgotten). The caller has checked that
-// whoever asks holds the session's capability; a session that is not there yet gets an
-// Absent row.
+// OpenStream opens the stream that an outbox's secret gives access to (session.MatchStream), or
+// creates it. Errors: WrongOutbox if the secret fits none, Fenced for an incarnation below the
+// stored one; an incarnation above it fences its predecessor. A stream under a ref without any
+// write right is not created (session.ErrReadOnlyStreams) if that ref has created its maximum. The
+// stream of a forgotten session has no row (StreamRequest.Forgotten). The caller has checked that
+// the peer holds the session's capability; a session without a row gets an Absent one.
 func (s *Store) OpenStream(ctx context.Context, o session.StreamRequest) (stream *ledger.Stream, err error) {
 	if err := checkText(o.Key.Session, o.Key.Outbox, o.ReadOnlyRef); err != nil {
 		return nil, err
@@ -118,7 +116,7 @@ func (s *Store) OpenStream(ctx context.Context, o session.StreamRequest) (stream
 	return stream, nil
 }
 
-// atReadOnlyLimit says whether a ref that can change nothing has made as many streams as it may.
+// atReadOnlyLimit reports whether a ref without any write right has created its maximum of streams.
 func (t *tx) atReadOnlyLimit(ctx context.Context, o *session.StreamRequest) (full bool, err error) {
 	if o.ReadOnlyRef == "" {
 		return false, nil
@@ -130,19 +128,17 @@ func (t *tx) atReadOnlyLimit(ctx context.Context, o *session.StreamRequest) (ful
 	return full, t.run.Flush(ctx)
 }
 
-// Redeem has admit decide on a ref and a redemption id. If admit returns nil
-// for a ref that is there and a redemption id that was not counted before, it
-// is counted (Grant.Redemptions), for the ref and for those with a limit that it was
-// minted from, and an audit row is written, with the address of peer. Where there is no
-// limit that is so for capability.MostCounted of them, and nothing is written of further
-// ones: anybody who holds a public link may make any number. admit may run twice,
-// the second time on the rows under lock, and then with those above it too; its
-// error comes back as it is, with nothing changed. A redemption id that was
-// counted costs a read of one ref, and so does one that is refused at once: the
-// line above a ref may be long.
+// Redeem calls admit to decide on a ref and a redemption id. If admit returns nil for an existing
+// ref and a redemption id that was not counted before, it is counted (Grant.Redemptions), for the
+// ref and for its ancestors with a limit, and an audit row is written, with the address of peer.
+// Without any limit only the first capability.MaxCountedRedemptions are counted, and later ones
+// write nothing: the holder of a public link may make any number. admit may run twice, the second
+// time on the rows under lock and with the ancestors; its error is returned unchanged, with nothing
+// changed. A redemption id that was counted costs a read of one ref, and so does one that is
+// refused at once: a lineage may be long.
 func (s *Store) Redeem(ctx context.Context, ref, redemption, peer string, admit func(*session.Redemption) error) error {
 	if capability.Target(ref) == "" {
-		return admit(&session.Redemption{}) // no id at all, so nobody's
+		return admit(&session.Redemption{}) // no redemption id: never counted before
 	}
 	if err := checkText(redemption); err != nil {
 		return err
@@ -189,7 +185,7 @@ func (s *Store) Redeem(ctx context.Context, ref, redemption, peer string, admit 
 	}
 
 	ids := []string{ref}
-	// The line above a ref leaves its target for the space's, and does not come back.
+	// A lineage that leaves its target for the space's does not come back.
 	if capability.Target(seen.Grant.Parent) == target {
 		err = s.backend.Snapshot(ctx, func(run Runner) error {
 			run.Queue(readLineages, refRows(ids), nil, func(row Scanner) error {
@@ -216,9 +212,8 @@ func (s *Store) Redeem(ctx context.Context, ref, redemption, peer string, admit 
 
 	var own error
 	err = s.update(ctx, func(t *tx) error {
-		// One grant's row is locked alone. Several are locked under the row that all
-		// changes of authority go through, so that nobody holds one of them and
-		// waits for another.
+		// A single grant's row is locked alone. Several are locked under the session's row, which
+		// all changes of authority lock, so that two transactions cannot deadlock.
 		if len(ids) > 1 && capability.IsSession(target) {
 			t.run.Queue(lockSessions, textRows([]string{target}), nil, nil)
 		} else if len(ids) > 1 {
@@ -246,8 +241,8 @@ func (s *Store) Redeem(ctx context.Context, ref, redemption, peer string, admit 
 	return wrap("redeem", err)
 }
 
-// checkText refuses texts of a peer's making that a database would not take, or
-// would not give back as they were.
+// checkText refuses texts from a peer that a database would not store, or would not return
+// unchanged.
 func checkText(texts ...string) error {
 	for _, text := range texts {
 		if strings.ContainsRune(text, 0) || !utf8.ValidString(text) {
@@ -257,8 +252,8 @@ func checkText(texts ...string) error {
 	return nil
 }
 
-// Audit writes a page of audit rows that no transaction of theirs carries: denials of
-// calls, and strangers' in numbers.
+// Audit writes a page of audit rows that belong to no other transaction: denials of calls, and
+// counted attempts with unknown refs.
 func (s *Store) Audit(ctx context.Context, page capability.IdempotencyKey, rows []*capability.AuditRow) error {
 	if len(rows) == 0 {
 		return nil

@@ -1,7 +1,6 @@
-// Package memtx is session.Tx in memory, for tests of the domain: one writer at
-// a time, nothing durable. It is strict where a database would be: it hands out
-// only what was wanted, copies everything, and refuses rows that a primary key
-// or the contract of session.Changes would refuse.
+// Package memtx implements session.Tx in memory, for tests of the domain: one writer at a time,
+// nothing durable. It is as strict as a database: it returns only the rows in the read set, copies
+// everything, and refuses rows that a primary key or the contract of session.Changes would refuse.
 package memtx
 
 import (
@@ -19,15 +18,15 @@ import (
 	"github.com/mooring-rpc/mooring/session"
 )
 
-// Store holds the rows. Its methods are safe together.
+// Store holds the rows. It is safe for concurrent use.
 type Store struct {
 	mu sync.Mutex
 	rows
 
 	Now          int64 // the clock, Unix ms; set it between transactions
 	Loads        int   // Load calls so far
-	BytesRead    int   // bytes of payloads and texts handed out so far
-	BytesWritten int   // bytes of payloads taken in so far
+	BytesRead    int   // bytes of payloads and texts returned so far
+	BytesWritten int   // bytes of payloads saved so far
 }
 
 type rows struct {
@@ -41,7 +40,7 @@ type rows struct {
 	audit    []*capability.AuditRow
 }
 
-// New is an empty store with the clock at 1,000,000.
+// New returns an empty store with the clock at 1,000,000.
 func New() *Store {
 	return &Store{Now: 1_000_000, rows: rows{
 		sessions: map[string]*session.Row{},
@@ -54,7 +53,7 @@ func New() *Store {
 	}}
 }
 
-// Update runs do in a transaction: what it saved holds if do returns nil.
+// Update runs do in a transaction: its changes are kept if do returns nil.
 func (s *Store) Update(_ context.Context, do func(session.Tx) error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -70,7 +69,7 @@ func (s *Store) Update(_ context.Context, do func(session.Tx) error) error {
 	return nil
 }
 
-// AddGrant puts a ref there, as the first start or a redeem's test would.
+// AddGrant inserts a ref, as the first start or a test of redeem would.
 func (s *Store) AddGrant(g capability.Grant) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -91,28 +90,28 @@ func (s *Store) OpenStream(sessionID, outbox string, incarnation uint64) {
 	s.streams[k].Incarnation = max(s.streams[k].Incarnation, incarnation)
 }
 
-// SetStreamSecret says what secret an open stream was opened with; none if nothing does.
+// SetStreamSecret sets the hash of the secret that an open stream was opened with; none by default.
 func (s *Store) SetStreamSecret(sessionID, outbox string, hash [32]byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.streams[session.StreamKey{Session: sessionID, Outbox: outbox}].SecretHash = hash
 }
 
-// SetExemptBytes sets what a session held before there was a quota; -1: nobody has measured it.
+// SetExemptBytes sets a session's bytes from before there was a quota; -1: not measured.
 func (s *Store) SetExemptBytes(id string, bytes int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.sessions[id].ExemptBytes = bytes
 }
 
-// Session is a session's row; nil if there is none.
+// Session returns a session's row; nil if there is none.
 func (s *Store) Session(id string) *session.Row {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return clone(s.sessions[id])
 }
 
-// Stream is a stream's row; nil if there is none.
+// Stream returns a stream's row; nil if there is none.
 func (s *Store) Stream(sessionID, outbox string) *ledger.Stream {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -126,29 +125,29 @@ func (s *Store) Records(sessionID, outbox string) int {
 	return len(s.records[session.StreamKey{Session: sessionID, Outbox: outbox}])
 }
 
-// Grant is a ref's row; nil if there is none.
+// Grant returns a ref's row; nil if there is none.
 func (s *Store) Grant(id string) *capability.Grant {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return clone(s.grants[id])
 }
 
-// Events is a session's log.
+// Events returns a session's log.
 func (s *Store) Events(id string) []*session.Event {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return cloneAll(s.events[id])
 }
 
-// Audit is every audit row so far.
+// Audit returns every audit row so far.
 func (s *Store) Audit() []*capability.AuditRow {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return cloneAll(s.audit)
 }
 
-// State is a session's folded state as the rows have it: entries by key with
-// their deltas, turns by message.
+// State returns a session's folded state from the rows: entries by key with their deltas, turns by
+// message.
 func (s *Store) State(id string) (entries []*session.Entry, turns []*session.Turn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -186,7 +185,7 @@ func (r *rows) delta(id, key string, after uint64) []byte {
 	return text
 }
 
-// descends says whether ref id is ancestor or below it.
+// descends reports whether ref id is ancestor or a descendant of it.
 func (r *rows) descends(id, ancestor string) bool {
 	for g := r.grants[id]; g != nil; g = r.grants[g.Parent] {
 		if g.ID == ancestor {
@@ -324,7 +323,7 @@ type tx struct {
 	saved  []*session.Changes
 }
 
-// Load hands out copies of what w names.
+// Load returns copies of the rows in w.
 func (t *tx) Load(_ context.Context, w *session.ReadSet) (*session.Rows, error) {
 	s := t.s
 	if t.loaded && len(w.Spaces)+len(w.ExclusiveSpaces) > 0 || t.locked && len(w.Sessions) > 0 {
@@ -440,7 +439,7 @@ func (t *tx) Load(_ context.Context, w *session.ReadSet) (*session.Rows, error) 
 	return out, nil
 }
 
-// externalOf is the living session that has an external id, "" if none has.
+// externalOf returns the living session with an external id, "" if there is none.
 func (s *Store) externalOf(x session.ExternalID) string {
 	for _, g := range s.grants {
 		row := s.sessions[g.Target]
@@ -451,7 +450,7 @@ func (s *Store) externalOf(x session.ExternalID) string {
 	return ""
 }
 
-// checkTexts says whether every text of w is one that a database takes.
+// checkTexts returns an error if a database would refuse a text of w.
 func checkTexts(w *session.ReadSet) error {
 	lists := [][]string{w.Spaces, w.ExclusiveSpaces, w.Sessions, w.Grants, w.Lineages, w.Trees, w.Turns, w.CountedTurns, w.StreamingTurns}
 	for _, m := range []map[string][]string{w.EntryMeta, w.Entries, w.Prefixes, w.TurnsOf} {

@@ -1,9 +1,8 @@
-// Announcing commits to the servers that listen. A transaction that notifies
-// keeps every other one of the whole cluster that does out until it is on the
-// disk (Postgres' PreCommit_Notify), so that commits would no longer overlap;
-// and whoever is woken by it takes the processor from the answers. Therefore
-// commits are announced after the fact, many together, in a transaction that
-// writes nothing. What a crash in between leaves unsaid is found by who polls.
+// Announcing commits to listening servers. A transaction that notifies blocks every other notifying
+// transaction of the whole cluster until it is on the disk (Postgres' PreCommit_Notify), so that
+// commits would no longer overlap; and the servers it wakes compete with the answers for the
+// processor. Therefore commits are announced afterwards, many together, in a transaction that
+// writes nothing. Polling finds commits whose announcement was lost in a crash.
 
 package postgres
 
@@ -14,8 +13,7 @@ import (
 	"time"
 )
 
-// channel is the name under which commits are announced; the payload is a
-// session id, a space and the session's cursor.
+// channel is the NOTIFY channel of commits; a payload is "SESSION CURSOR".
 const channel = "mooring_events"
 
 const (
@@ -23,12 +21,12 @@ const (
 	announceTimeout = 2 * time.Second
 )
 
-// announcer gathers what is to be announced.
+// announcer collects pending announcements.
 type announcer struct {
-	wake  chan struct{} // something is in cursors; closed by close
-	ended chan struct{} // nothing is announced any more
+	wake  chan struct{} // cursors is not empty; closed by close
+	ended chan struct{} // closed when announce has returned
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	cursors map[string]uint64
 	closed  bool
 }
@@ -37,7 +35,7 @@ func newAnnouncer() *announcer {
 	return &announcer{wake: make(chan struct{}, 1), ended: make(chan struct{}), cursors: map[string]uint64{}}
 }
 
-// add has sessions' cursors announced.
+// add adds sessions' cursors to the pending announcements.
 func (a *announcer) add(cursors map[string]uint64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -53,7 +51,7 @@ func (a *announcer) add(cursors map[string]uint64) {
 	}
 }
 
-// take gives what is to be announced now.
+// take removes and returns the pending announcements.
 func (a *announcer) take() map[string]uint64 {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -62,7 +60,7 @@ func (a *announcer) take() map[string]uint64 {
 	return cursors
 }
 
-// close has what waits announced, if that is possible now, and waits for it.
+// close stops the announcer, after one attempt to announce everything pending, and waits for it.
 func (a *announcer) close() {
 	a.mu.Lock()
 	if !a.closed {
@@ -73,7 +71,7 @@ func (a *announcer) close() {
 	<-a.ended
 }
 
-// announce runs until close.
+// announce sends announcements until close.
 func (b *backend) announce() {
 	defer close(b.announcer.ended)
 	for open := true; open; {

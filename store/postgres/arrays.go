@@ -1,5 +1,5 @@
-// Lists of rows as arrays, a column each, written straight from the rows. pgx
-// would look for a plan for every value.
+// Lists of rows as arrays, one for each column, encoded directly from the rows: pgx would look up a
+// plan for every value.
 
 package postgres
 
@@ -18,18 +18,18 @@ import (
 type column struct {
 	rows  [][]any
 	index int
-	size  int // what it takes, and those of the same list after it
+	size  int // encoded bytes of this column and of the list's columns after it
 
-	scratch *pgtune.Buffer // for a connection that has less
+	scratch *pgtune.Buffer // buffer for a connection with less space
 }
 
-// What a binary array takes besides its elements' own bytes.
+// Sizes in a binary array besides its elements' own bytes.
 const (
 	arrayHead   = 20
 	elementHead = 4
 )
 
-// arrayArgs are a list's columns, and what they take.
+// arrayArgs returns a list's columns as arguments, and their encoded size in bytes.
 func arrayArgs(list [][]any, n int, scratch *pgtune.Buffer) (args []any, room int) {
 	args = make([]any, n)
 	for i := n - 1; i >= 0; i-- {
@@ -42,7 +42,7 @@ func arrayArgs(list [][]any, n int, scratch *pgtune.Buffer) (args []any, room in
 	return args, room
 }
 
-// encodedSize is how many bytes a value has in an array.
+// encodedSize returns how many bytes a value has in an array.
 func encodedSize(value any) int {
 	switch v := value.(type) {
 	case nil:
@@ -61,10 +61,10 @@ func encodedSize(value any) int {
 	return 8
 }
 
-// arrayCodec is pgx's codec for arrays, and for columns too.
+// arrayCodec is pgx's codec for arrays that also encodes columns.
 type arrayCodec struct{ *pgtype.ArrayCodec }
 
-// registerArrays has a connection take columns.
+// registerArrays registers the codec with a connection.
 func registerArrays(m *pgtype.Map) {
 	for _, oid := range []uint32{pgtype.TextArrayOID, pgtype.Int8ArrayOID, pgtype.ByteaArrayOID} {
 		if t, ok := m.TypeForOID(oid); ok {
@@ -81,7 +81,7 @@ func (c arrayCodec) PlanEncode(m *pgtype.Map, oid uint32, format int16, value an
 	return c.ArrayCodec.PlanEncode(m, oid, format, value)
 }
 
-// columnPlan writes a column as an array of such elements.
+// columnPlan encodes a column as an array of elements of this type.
 type columnPlan struct{ element uint32 }
 
 // Encode implements pgtype.EncodePlan.
@@ -90,7 +90,7 @@ func (p columnPlan) Encode(value any, buf []byte) ([]byte, error) {
 	if cap(buf)-len(buf) < c.size {
 		buf = c.scratch.Take(buf, c.size)
 	}
-	for _, word := range []uint32{1, 1, p.element, uint32(len(c.rows)), 1} { // dimensions, perhaps NULLs, …, the first one's index
+	for _, word := range []uint32{1, 1, p.element, uint32(len(c.rows)), 1} { // dimensions, has NULLs, element type, length, lower bound
 		buf = binary.BigEndian.AppendUint32(buf, word)
 	}
 	for _, row := range c.rows {

@@ -1,6 +1,5 @@
-// Transactions, and how their statements are sent: what is queued goes out
-// together, the beginning with the first and the commit with the last. Only a
-// long list to insert goes by itself (copy.go).
+// Transactions, and how their statements are sent: queued statements go out together, BEGIN with
+// the first and the commit with the last. Only a long list to insert is sent separately (copy.go).
 
 package postgres
 
@@ -24,7 +23,7 @@ import (
 // backend implements store.Backend.
 type backend struct {
 	pool        *pgxpool.Pool
-	sizedPool   *pgtune.AdaptivePool // through which pool is used
+	sizedPool   *pgtune.AdaptivePool // the way to use pool
 	log         *slog.Logger
 	copyRows    int
 	endTimeout  time.Duration
@@ -53,7 +52,7 @@ func (b *backend) transaction(ctx context.Context, options pgx.TxOptions, fn fun
 	if err != nil && b.closed.Load() {
 		return store.ErrClosed
 	}
-	if err != nil && ctx.Err() != nil { // all were in use, or none could be made
+	if err != nil && ctx.Err() != nil { // all were in use, or none could be opened
 		return fmt.Errorf("connect: %w", contextError(ctx, dbfault.NoConnection, err))
 	}
 	if err != nil {
@@ -62,7 +61,7 @@ func (b *backend) transaction(ctx context.Context, options pgx.TxOptions, fn fun
 	defer release()
 	r := &runner{backend: b, conn: conn.Conn(), batch: &pgx.Batch{}, options: options, scratch: pgtune.NewBuffer()}
 	defer r.scratch.Free()
-	defer r.rollback(ctx) // for errors, and for a panic on its way to whoever recovers
+	defer r.rollback(ctx) // after an error, or a panic that a caller recovers
 	if err := fn(r); err != nil {
 		return err
 	}
@@ -74,16 +73,16 @@ type runner struct {
 	backend     *backend
 	conn        *pgx.Conn
 	options     pgx.TxOptions
-	stages      []stage // of batch
+	stages      []stage // sent before batch
 	batch       *pgx.Batch
 	begun       bool
 	ended       bool
-	callbackErr error          // by who takes an answer. To pgx it is none: that would forget the statements it has prepared
-	argBytes    int            // that the lists in batch take on their way
-	scratch     *pgtune.Buffer // in which they are made, one statement's after the other's
+	callbackErr error          // returned by a row callback. It is not returned to pgx, which would then drop its prepared statements
+	argBytes    int            // encoded size of the lists in batch
+	scratch     *pgtune.Buffer // buffer of the lists, one statement's after the other's
 }
 
-// stage is a batch that goes out before a COPY, and room for its lists.
+// stage is a batch that is sent before a COPY, and the encoded size of its lists.
 type stage struct {
 	batch    *pgx.Batch
 	argBytes int
@@ -124,7 +123,7 @@ func (r *runner) Queue(s *store.Statement, list [][]any, args []any, each func(s
 				r.callbackErr = err
 			}
 		}
-		rows.Close() // what is still on its way is dropped
+		rows.Close() // drops the rest of the result
 		return rows.Err()
 	})
 }
@@ -143,8 +142,8 @@ func (r *runner) QueueNow(each func(now, version int64)) {
 	})
 }
 
-// Erase implements store.Runner: a row's earlier versions stay until the database
-// vacuums them away, which takes rights and time that are not ours to take.
+// Erase implements store.Runner: a row's earlier versions stay until the database vacuums, which
+// takes privileges and time that a server does not have.
 func (r *runner) Erase() {}
 
 // Flush implements store.Runner.
@@ -172,14 +171,14 @@ func (r *runner) Flush(ctx context.Context) error {
 	return r.sendLast(ctx)
 }
 
-// sendLast sends what is queued after everything else.
+// sendLast sends the queued statements after all stages.
 func (r *runner) sendLast(ctx context.Context) error {
 	batch, room := r.batch, r.argBytes
 	r.batch, r.argBytes = &pgx.Batch{}, 0
 	return r.send(ctx, batch, room)
 }
 
-// send sends a batch and waits for the answers.
+// send sends a batch and reads its results.
 func (r *runner) send(ctx context.Context, batch *pgx.Batch, room int) error {
 	if batch.Len() == 0 {
 		return nil
@@ -191,10 +190,10 @@ func (r *runner) send(ctx context.Context, batch *pgx.Batch, room int) error {
 	return translate(ctx, err)
 }
 
-// commit sends what is queued together with the commit. What goes out at once
-// and writes is a transaction by itself: the server commits it at its end, with
-// the settings of the connection (package pgtune). Once a commit is on its way it
-// is waited for, also when the caller gives up (patient): its outcome matters.
+// commit sends the queued statements together with the commit. Statements that are sent in one
+// batch and write are a transaction by themselves: the server commits it at its end, with the
+// settings of the connection (package pgtune). A commit that was sent is waited for even if the
+// caller gives up (commitContext): its outcome matters.
 func (r *runner) commit(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return translate(ctx, err)
@@ -225,8 +224,8 @@ func (r *runner) commit(ctx context.Context) error {
 	return nil
 }
 
-// commitContext is ctx for a commit that is on its way. It ends when ctx does by itself, but
-// not before least is over; if ctx has no deadline, that long after it was canceled.
+// commitContext returns ctx for a commit that was sent. It ends at ctx's deadline, but not before
+// least is over; without a deadline, least after ctx was canceled.
 func commitContext(ctx context.Context, least time.Duration) (context.Context, context.CancelFunc) {
 	steady := context.WithoutCancel(ctx)
 	if end, bounded := ctx.Deadline(); bounded {
@@ -243,15 +242,15 @@ func commitContext(ctx context.Context, least time.Duration) (context.Context, c
 	}
 }
 
-// rollback ends a transaction that is not to be; without a link there is
-// nothing to do, since the database rolls back by itself.
+// rollback ends an unsuccessful transaction; without a connection there is nothing to do, since the
+// database rolls back by itself.
 func (r *runner) rollback(ctx context.Context) {
 	if !r.begun || r.ended || r.conn.IsClosed() || r.conn.PgConn().TxStatus() == 'I' {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.backend.endTimeout)
 	defer cancel()
-	// A failure leaves the connection in a state in which the pool drops it.
+	// If it fails, the pool drops the connection.
 	_, _ = r.conn.Exec(ctx, "rollback")
 }
 
@@ -261,8 +260,8 @@ func (b *backend) Announce(cursors map[string]uint64) { b.announcer.add(cursors)
 // HasRowVersions implements store.Backend.
 func (b *backend) HasRowVersions() bool { return true }
 
-// Ping implements store.Backend. A database that has been set to lose commits since it
-// was opened is UnsafeStore, one that takes no writes is Unavailable.
+// Ping implements store.Backend. It returns UnsafeStore for a database that was set to lose commits
+// since it was opened, Unavailable for one that takes no writes.
 func (b *backend) Ping(ctx context.Context) error {
 	conn, release, err := b.sizedPool.Acquire(ctx)
 	if err != nil {
@@ -281,7 +280,7 @@ func (b *backend) PoolStats() (have, most int, short bool) {
 	return size.Have, size.Max, size.Short
 }
 
-// sizeChanged says that the pool has fewer connections than it may have, or has more again.
+// sizeChanged logs that the pool has fewer connections than it may have, or again all of them.
 func (b *backend) sizeChanged(size pgtune.Size) {
 	if size.Short {
 		b.log.Warn("the database, its role or a pooler before it has fewer connections than the pool may use: requests wait for each other. "+

@@ -1,9 +1,9 @@
-// Long lists of rows to insert go in by COPY: Postgres then writes them a page at a
-// time, with one record in its log for each, and does not keep all of them in memory as
-// arrays. For that it makes ready in a way that costs more than it gains for short lists.
+// Long lists of rows are inserted by COPY: Postgres then writes them a page at a time, with one WAL
+// record for each page, and does not keep all of them in memory as arrays. The setup of a COPY
+// costs more than it saves for short lists.
 //
-// A COPY is a round trip of its own, and is sent only when all that was queued before it
-// has succeeded.
+// A COPY is a round trip of its own, and is sent only when all statements queued before it have
+// succeeded.
 
 package postgres
 
@@ -15,11 +15,11 @@ import (
 	"github.com/mooring-rpc/mooring/internal/pgtune"
 )
 
-// copyRows is how many rows a list has, or more, that goes in by COPY. Measured: at 1,000
-// rows arrays take less of Postgres' time, at 2,000 as much, at 4,000 a fifth more.
+// copyRows is the number of rows from which a list is inserted by COPY. Measured: at 1,000 rows
+// arrays take less of Postgres' time, at 2,000 as much, at 4,000 a fifth more.
 const copyRows = 2000
 
-// copyList is a list to be copied into a table's columns.
+// copyList is a list to copy into a table's columns.
 type copyList struct {
 	into string
 	list [][]any

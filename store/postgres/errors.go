@@ -1,4 +1,4 @@
-// What Postgres's errors, and a broken link to it, mean to callers.
+// Translation of Postgres' errors, and of lost connections, to faults.
 
 package postgres
 
@@ -14,7 +14,7 @@ import (
 	"github.com/mooring-rpc/mooring/store"
 )
 
-// messages are what callers are told, by cause. They say nothing of the database's address.
+// messages are the texts for callers, by cause. They do not contain the database's address.
 var messages = map[dbfault.Cause]string{
 	dbfault.Unreachable:  "the database is away: it is tried again",
 	dbfault.Refused:      "the database does not let the server in: look at the database URL's user, password and name, and at the user's rights",
@@ -29,8 +29,8 @@ var messages = map[dbfault.Cause]string{
 	dbfault.Timeout:      "the database took longer than it may: try again later",
 }
 
-// translate gives an error of the database its code; the original stays in the
-// chain, for the log.
+// translate gives an error of the database its fault code; the original stays in the chain, for the
+// log.
 func translate(ctx context.Context, err error) error {
 	if err == nil {
 		return nil
@@ -45,14 +45,14 @@ func translate(ctx context.Context, err error) error {
 	if cause := dbfault.OfPostgres(err); cause != dbfault.None {
 		return cause.Fault(err, messages[cause])
 	}
-	if e, ok := errors.AsType[*pgconn.PgError](err); ok && e.Code == "23505" { // of whatever name: of a partition's index it is another
+	if e, ok := errors.AsType[*pgconn.PgError](err); ok && e.Code == "23505" { // of any constraint: the name in a partition differs
 		return fmt.Errorf("%w: %w", store.ErrRowExists, err)
 	}
 	return err
 }
 
-// contextError is what is told of work whose context has ended; cause is why it took too long, if
-// it did.
+// contextError is the error of an operation whose context has ended; cause is the reason for the
+// delay, if known.
 func contextError(ctx context.Context, cause dbfault.Cause, err error) error {
 	why := context.Cause(ctx)
 	if errors.Is(why, context.DeadlineExceeded) {

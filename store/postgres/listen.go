@@ -1,5 +1,5 @@
-// Listening for other servers' commits: a hint that comes at once. Whatever is
-// missed while the link is down is found by who polls.
+// Listening for other servers' commits: a hint that arrives at once. Polling finds commits whose
+// announcement was missed while disconnected.
 
 package postgres
 
@@ -18,7 +18,7 @@ import (
 const (
 	listenRetryMin = 50 * time.Millisecond
 	listenRetryMax = 5 * time.Second
-	// listenProbe is how long the link may be silent before it is tried.
+	// listenProbe is how long a connection may be silent before it is tested.
 	listenProbe = 15 * time.Second
 )
 
@@ -61,12 +61,12 @@ func (b *backend) listenOnce(ctx context.Context, heard func(string, uint64)) (e
 	defer func() {
 		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 		defer cancel()
-		_ = conn.Close(end) // a dead link has nothing to say
+		_ = conn.Close(end) // its error does not matter
 	}()
 	if _, err := conn.Exec(ctx, "LISTEN "+channel); err != nil {
 		return fmt.Errorf("listen: %w", err)
 	}
-	heard("", 0) // what came before was not heard
+	heard("", 0) // earlier announcements were missed
 	for {
 		if err := b.waitNotification(ctx, conn); err != nil {
 			return err
@@ -74,7 +74,7 @@ func (b *backend) listenOnce(ctx context.Context, heard func(string, uint64)) (e
 	}
 }
 
-// waitNotification waits for an announcement, and tries the link when none comes.
+// waitNotification waits for an announcement, and tests the connection if none arrives.
 func (b *backend) waitNotification(ctx context.Context, conn *pgx.Conn) error {
 	quiet, cancel := context.WithTimeout(ctx, listenProbe)
 	defer cancel()
@@ -87,7 +87,7 @@ func (b *backend) waitNotification(ctx context.Context, conn *pgx.Conn) error {
 	return conn.Ping(probe)
 }
 
-// parseNotification reads an announcement.
+// parseNotification parses an announcement.
 func parseNotification(payload string) (session string, cursor uint64, ok bool) {
 	session, text, found := strings.Cut(payload, " ")
 	cursor, err := strconv.ParseUint(text, 10, 64)

@@ -1,12 +1,27 @@
-// Package postgres keeps servers' stores in a Postgres database, which any
-// number of servers may share.
+// Package postgres keeps servers' stores in a Postgres database, which any number of servers may
+// share.
 //
-// Isolation is READ COMMITTED with row locks: a transaction locks its sessions'
-// rows in id order and reads all else after that. Statements of a transaction
-// are sent together (pipelined), so that a group of batches takes two round
-// trips: one that locks and reads, one that writes and commits. What is decided
-// on remembered rows (store.Guess) takes one. Groups of thousands of rows take some
-// more, for COPY. What is committed is announced by NOTIFY afterwards.
+// Isolation is READ COMMITTED with row locks: a transaction locks its sessions' rows in id order
+// and reads all else after that. Statements of a transaction are sent together (pipelined), so that
+// a group of batches takes two round trips: one that locks and reads, one that writes and commits.
+// An optimistic decision on cached rows (store.UpdateOptimistic) takes one. Groups of thousands of
+// rows take a few more, for COPY. Commits are announced by NOTIFY afterwards.
+//
+//	announce   NOTIFY of sessions' cursors, in batches after the commits (announce.go)
+//	stage      a batch of statements that is sent before a COPY (backend.go)
+//	column     one column of a list, sent as an array (arrays.go)
+//	cause      the reason of a database error (package dbfault)
+//
+// # Lock order
+//
+// Rows are locked in the order that package store describes. The mutex of announcer is held for a
+// few instructions, never across a statement.
+//
+// # Bounds
+//
+// Config.MaxConns bounds the pool; Listen uses one connection more. A commit that was sent is
+// waited for at least endTimeout, even if its caller gives up. Announcements wait at least
+// announceEvery between two, and merge in one entry per session.
 package postgres
 
 import (
@@ -31,37 +46,37 @@ import (
 	"github.com/mooring-rpc/mooring/store"
 )
 
-// Config says where the store is.
+// Config configures the store.
 type Config struct {
 	// URL is the database's, postgres://…, or a key=value connection string.
 	URL string
-	// MaxConns bounds the pool's connections, beside which one listens. If it is 0,
-	// pool_max_conns of the URL does, or else there are four for each processor, but
-	// eight at least.
+	// MaxConns bounds the pool's connections; one more listens. If 0, it is pool_max_conns of the
+	// URL, or else four for each processor, and at least eight.
 	MaxConns int
-	// Reserve keeps as many open, used or not, so that nobody else takes them.
+	// Reserve keeps MaxConns connections open, used or not, so that other clients cannot take
+	// them.
 	Reserve bool
-	// Wait waits where the database has no connection for us, takes no writes, or starts or
-	// stops, and says so.
+	// Wait makes Open wait while the database has no free connection, takes no writes, or starts or
+	// stops, and log the reason.
 	Wait bool
-	// CopyRows is how many rows to insert, or more, go in by COPY; 2,000 if 0.
+	// CopyRows is the number of rows from which a list is inserted by COPY; 2,000 if 0.
 	CopyRows int
 	// AllowUnsafe opens a database that is set to lose commits.
 	AllowUnsafe bool
-	// Log is told of lost connections; slog.Default() if nil.
+	// Log logs lost connections; slog.Default() if nil.
 	Log *slog.Logger
 }
 
 const (
 	connectTimeout = 10 * time.Second
-	// endTimeout is how long what must be tried is tried although its caller gave up:
-	// commits that are on their way, and rollbacks.
+	// endTimeout is for how long commits that were sent, and rollbacks, continue after their caller
+	// has given up.
 	endTimeout = 10 * time.Second
 )
 
-// Open connects, brings the schema to its newest version and opens the store.
-// It fails with fault.UnsafeStore on a database that is set to lose commits,
-// and with fault.Unavailable if it cannot be reached.
+// Open connects, migrates the schema to its newest version and opens the store. It fails with
+// fault.UnsafeStore on a database that is set to lose commits, and with fault.Unavailable if it
+// cannot be reached.
 func Open(ctx context.Context, cfg Config) (*store.Store, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.Default()
@@ -100,7 +115,7 @@ func open(ctx context.Context, cfg Config) (*store.Store, error) {
 	return store.New(b), nil
 }
 
-// poolConfig is how the store's connections are made.
+// poolConfig returns the configuration of the store's connections.
 func poolConfig(cfg Config) (*pgxpool.Config, error) {
 	pc, err := pgxpool.ParseConfig(cfg.URL)
 	if err != nil {
@@ -108,7 +123,7 @@ func poolConfig(cfg Config) (*pgxpool.Config, error) {
 		return nil, fault.Usage.With("the database URL cannot be read: give postgres://USER@HOST:PORT/DATABASE")
 	}
 	if mode := pc.ConnConfig.DefaultQueryExecMode; mode == pgx.QueryExecModeExec || mode == pgx.QueryExecModeSimpleProtocol {
-		pc.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeDescribeExec // lists need their types known
+		pc.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeDescribeExec // lists need known types
 	}
 	pgtune.Config(pc.ConnConfig)
 	switch {
@@ -124,14 +139,14 @@ func poolConfig(cfg Config) (*pgxpool.Config, error) {
 		pc.ConnConfig.ConnectTimeout = connectTimeout
 	}
 	pc.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
-		ctx, cancel := context.WithTimeout(ctx, connectTimeout) // a pooler lets one wait that it has no connection for
+		ctx, cancel := context.WithTimeout(ctx, connectTimeout) // a pooler without a free connection makes clients wait for one
 		defer cancel()
 		return prepareConn(ctx, conn, cfg.AllowUnsafe)
 	}
 	return pc, nil
 }
 
-// migrate works on connections of its own, which are gone afterwards.
+// migrate uses connections of its own, and closes them.
 func migrate(ctx context.Context, cc *pgx.ConnConfig, allowUnsafe bool) (err error) {
 	db := stdlib.OpenDB(*cc, stdlib.OptionAfterConnect(func(ctx context.Context, conn *pgx.Conn) error {
 		return checkSafe(ctx, conn, allowUnsafe)
@@ -159,12 +174,12 @@ func ping(ctx context.Context, db *sql.DB) error {
 	return nil
 }
 
-// prepareConn makes a new connection ready.
+// prepareConn sets up a new connection.
 func prepareConn(ctx context.Context, conn *pgx.Conn, allowUnsafe bool) error {
 	if err := checkSafe(ctx, conn, allowUnsafe); err != nil {
 		return err
 	}
-	// A statement's plan is made once, and not for each of its values: all go by keys.
+	// Plan a statement once, and not for each set of values: all statements use keys.
 	if _, err := conn.Exec(ctx, "SET plan_cache_mode = force_generic_plan", pgx.QueryExecModeSimpleProtocol); err != nil {
 		return fmt.Errorf("prepare connection: %w", err)
 	}
@@ -172,9 +187,9 @@ func prepareConn(ctx context.Context, conn *pgx.Conn, allowUnsafe bool) error {
 	return pgtune.Connection(ctx, conn)
 }
 
-// safetyQuery asks for the settings that make a commit durable. They may be changed while
-// servers run, so every new connection asks, and keeps the one that is a connection's
-// own, whatever the database is told later; the others are asked for again by Ping.
+// safetyQuery reads the settings that make a commit durable. They may be changed while servers run,
+// so every new connection reads them, and fixes the one that can be set per connection; Ping reads
+// the others again.
 const safetyQuery = `SELECT current_setting('fsync'), set_config('synchronous_commit', current_setting('synchronous_commit'), false),
 	current_setting('full_page_writes')`
 
@@ -194,8 +209,7 @@ func checkSafe(ctx context.Context, conn *pgx.Conn, allowUnsafe bool) error {
 		"or allow it with --allow-unsafe-database", strings.Join(off, ", "))
 }
 
-// checkWrites refuses a database that is in recovery: a standby answers what is read, and
-// takes no writes.
+// checkWrites refuses a database in recovery: a standby serves reads, and takes no writes.
 func checkWrites(ctx context.Context, conn *pgx.Conn) error {
 	var recovering bool
 	if err := conn.QueryRow(ctx, "SELECT pg_is_in_recovery()").Scan(&recovering); err != nil {
@@ -209,7 +223,7 @@ func checkWrites(ctx context.Context, conn *pgx.Conn) error {
 
 var errRecovering = errors.New("the database is in recovery")
 
-// turnedOff are the settings that are off, by name.
+// turnedOff returns the names of the settings that are off.
 func turnedOff(settings map[string]string) (off []string) {
 	for name, value := range settings {
 		if value == "off" {

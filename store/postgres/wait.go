@@ -1,4 +1,4 @@
-// Waiting for a database that is not there yet, or has no connection left.
+// Waiting for a database that is not available yet, or has no free connection.
 
 package postgres
 
@@ -17,8 +17,8 @@ import (
 	"github.com/mooring-rpc/mooring/store"
 )
 
-// waitNoticeDelay is how long a store may take to open before that is said: a pooler that has no
-// connection left does not say so, but lets one wait.
+// waitNoticeDelay is how long opening a store may take before that is logged: a pooler without a
+// free connection does not refuse clients, but makes them wait.
 const waitNoticeDelay = 10 * time.Second
 
 const (
@@ -26,8 +26,8 @@ const (
 	waitRetryMax = 2 * time.Second
 )
 
-// waitMessages are what is said of the causes that are waited for. A user or a database that is not
-// known, and an address at which nobody answers, are mistakes more often than not.
+// waitMessages are the log texts of the causes to wait for. An unknown user or database, and an
+// address at which nothing answers, are more likely mistakes and end the wait.
 var waitMessages = map[dbfault.Cause]string{
 	dbfault.NoConnection: "waiting for a connection: the database, its role or a pooler before it has none left",
 	dbfault.ReadOnly:     "waiting for a database that takes writes: this one is a standby, in recovery, or set to be read only",
@@ -36,8 +36,8 @@ var waitMessages = map[dbfault.Cause]string{
 	dbfault.Unreachable:  "waiting for the database: it is starting, shutting down, or away",
 }
 
-// retryCause is the cause of an error that is waited for; None of others. A database that has
-// answered once is waited for while it is away, too: perhaps it restarts.
+// retryCause returns the cause of an error to wait for; None for other errors. If the database has
+// answered once, Unreachable is waited for too: it may be restarting.
 func retryCause(err error, answered bool) dbfault.Cause {
 	cause := dbfault.Of(err)
 	if _, refused := errors.AsType[*pgconn.PgError](err); cause == dbfault.Unreachable && !refused && !answered || waitMessages[cause] == "" {
@@ -46,11 +46,11 @@ func retryCause(err error, answered bool) dbfault.Cause {
 	return cause
 }
 
-// waitFor opens a store. While the database has no connection for it, or is not there yet for
-// another of the causes above, it tries again until ctx ends. Each is said once, as is that it
-// goes on.
+// waitFor opens a store. While the database has no free connection, or is unavailable for another
+// of the causes above, it retries until ctx ends. Each cause is logged once, and the end of the
+// wait too.
 func waitFor(ctx context.Context, log *slog.Logger, after time.Duration, open func() (*store.Store, error)) (*store.Store, error) {
-	var mu sync.Mutex // guards what follows
+	var mu sync.Mutex // guards the variables below
 	said, over := dbfault.None, false
 	say := func(cause dbfault.Cause, err error) {
 		mu.Lock()
@@ -77,7 +77,7 @@ func waitFor(ctx context.Context, log *slog.Logger, after time.Duration, open fu
 			}
 			return st, err
 		}
-		late.Stop() // it is known why
+		late.Stop() // the cause is known
 		say(cause, err)
 		select {
 		case <-time.After(retry.NextBackOff()):

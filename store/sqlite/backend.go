@@ -1,4 +1,4 @@
-// Transactions: one writer at a time, readers beside it.
+// Transactions: one writer at a time, and concurrent readers.
 
 package sqlite
 
@@ -14,17 +14,17 @@ import (
 	"github.com/mooring-rpc/mooring/store"
 )
 
-// backend implements store.Backend. Taking a connection from its channel is
-// the right to use it; Close takes them all.
+// backend implements store.Backend. Taking a connection from its channel gives the right to use it;
+// Close takes them all.
 type backend struct {
 	now       func() time.Time
 	lock      *os.File
 	driver    driver.Driver
-	readDSN   string      // source of reading connections
-	writeDSN  string      // of those that write
+	readDSN   string      // data source of reading connections
+	writeDSN  string      // data source of writing connections
 	writeConn chan *conn  // the one writing connection
-	queue     updateQueue // of updates that wait for it
-	readConns chan *conn  // reading connections
+	queue     updateQueue // of updates waiting for it
+	readConns chan *conn
 	reads     *readTracker
 	wal       *walTruncator
 
@@ -32,7 +32,7 @@ type backend struct {
 	closed  bool
 }
 
-// FreeSpace implements store.Roomed. Quotas and limits on files do not show in it.
+// FreeSpace implements store.SpaceReporter. It ignores quotas and limits on files.
 func (b *backend) FreeSpace() (bytes uint64, known bool) {
 	bytes, err := freeSpaceAt(b.lock.Name())
 	return bytes, err == nil
@@ -46,7 +46,7 @@ func (b *backend) Snapshot(ctx context.Context, fn func(store.Runner) error) (er
 	}
 	defer func() {
 		b.reads.end(read)
-		b.truncateAfterRead() // it may have been what was in the way
+		b.truncateAfterRead() // this read may have prevented it
 	}()
 	c, err := acquire(ctx, b.readConns)
 	if err != nil {
@@ -60,8 +60,8 @@ func (b *backend) Snapshot(ctx context.Context, fn func(store.Runner) error) (er
 	return err
 }
 
-// transaction runs fn and what it leaves in the queue between begin and commit.
-// erases says that something was committed that has to leave the files.
+// transaction runs fn and the statements it leaves in the queue between begin and commit. erases
+// reports that the committed transaction removed rows that must leave the files.
 func transaction(ctx context.Context, c *conn, begin string, brief bool, fn func(store.Runner) error) (erases bool, err error) {
 	steady := context.WithoutCancel(ctx)
 	if err := c.exec(steady, begin); err != nil {
@@ -69,7 +69,7 @@ func transaction(ctx context.Context, c *conn, begin string, brief bool, fn func
 	}
 	done := false
 	defer func() {
-		if !done { // an error, or a panic on its way to whoever recovers
+		if !done { // after an error, or a panic that a caller recovers
 			rollback(steady, c)
 		}
 	}()
@@ -84,23 +84,23 @@ func transaction(ctx context.Context, c *conn, begin string, brief bool, fn func
 	return r.erase, nil
 }
 
-// rollback ends a transaction that is not to be. SQLite has rolled back
-// already after some errors (a full disk), and then says that there is none.
+// rollback ends an unsuccessful transaction. After some errors (a full disk) SQLite has rolled back
+// already, and reports that there is no transaction.
 func rollback(ctx context.Context, c *conn) {
 	_ = c.exec(ctx, "ROLLBACK")
 }
 
-// Announce implements store.Backend: nobody else listens.
+// Announce implements store.Backend: no other process listens.
 func (b *backend) Announce(map[string]uint64) {}
 
-// Listen implements store.Backend: nobody else can commit.
+// Listen implements store.Backend: no other process can commit.
 func (b *backend) Listen(ctx context.Context, heard func(string, uint64)) error {
 	heard("", 0)
 	<-ctx.Done()
 	return nil
 }
 
-// HasRowVersions implements store.Backend: a read costs less than remembering.
+// HasRowVersions implements store.Backend: a read costs less than caching.
 func (b *backend) HasRowVersions() bool { return false }
 
 // Ping implements store.Backend.
@@ -116,7 +116,7 @@ func (b *backend) Ping(ctx context.Context) error {
 	return translate(ctx, c.exec(ctx, "SELECT 1 FROM meta"))
 }
 
-// Close implements store.Backend: it waits for every connection's user.
+// Close implements store.Backend: it waits until every connection is free.
 func (b *backend) Close() error {
 	b.closing.Lock()
 	defer b.closing.Unlock()
@@ -130,7 +130,7 @@ func (b *backend) Close() error {
 	for range cap(b.readConns) {
 		errs = append(errs, (<-b.readConns).close())
 	}
-	// The writer is the last, so that the log is written back and removed.
+	// The writer is the last, so that the write-ahead log is checkpointed and removed.
 	errs = append(errs, (<-b.writeConn).close())
 	close(b.readConns)
 	close(b.writeConn)

@@ -1,4 +1,4 @@
-// Copies of a database: made while its server runs, and looked over.
+// Copies of a database: made while its server runs, and checked.
 
 package sqlite
 
@@ -21,24 +21,24 @@ import (
 	"github.com/mooring-rpc/mooring/store"
 )
 
-// BackupInfo is what is known of a copy.
+// BackupInfo describes a copy.
 type BackupInfo struct {
 	Bytes   int64
 	Version int64 // of its schema
 }
 
-// BackupOptions say how a copy is made.
+// BackupOptions control how a copy is made.
 type BackupOptions struct {
-	// Fast has it made without pauses: it is there sooner, and commits take longer meanwhile.
+	// Fast makes the copy without pauses: it takes less time, and commits take longer meanwhile.
 	Fast bool
-	// Progress is told of the bytes that are copied and of all there are, after each piece; it may be nil.
+	// Progress is called after each chunk with the bytes copied and the total; it may be nil.
 	Progress func(done, total int64)
 }
 
-// Backup copies the database of the data folder dir to file, which must not be there:
-// one state of it, as it is now, in one read transaction that no commit waits for. The
-// folder is not locked, so its server may run. The copy gets its name, mode 0600, once it
-// is whole, synced and was found sound; if that does not come to be, there is no file.
+// Backup copies the database of the data folder dir to file, which must not exist: one state of it,
+// as of now, in one read transaction that no commit waits for. The folder is not locked, so its
+// server may run. The copy gets its name, mode 0600, once it is complete, synced and has passed a
+// check; otherwise there is no file.
 func Backup(ctx context.Context, dir, file string, how BackupOptions) (c BackupInfo, err error) {
 	if _, err := os.Lstat(file); err == nil {
 		return c, fault.AlreadyExists.With("%s is there already: name another file, or move that one away first", file)
@@ -48,7 +48,7 @@ func Backup(ctx context.Context, dir, file string, how BackupOptions) (c BackupI
 	if _, err := os.Stat(filepath.Join(dir, fileName)); err != nil {
 		return c, fault.Usage.Because(err, "there is no database to copy: %v", err)
 	}
-	f, err := os.CreateTemp(filepath.Dir(file), "."+filepath.Base(file)+"-*") // of mode 0600
+	f, err := os.CreateTemp(filepath.Dir(file), "."+filepath.Base(file)+"-*") // mode 0600
 	if err != nil {
 		return c, cannotWrite(err)
 	}
@@ -77,17 +77,17 @@ func cannotWrite(err error) error {
 	return fault.Usage.Because(err, "the copy cannot be written: %v", err)
 }
 
-// What a copy writes, the disk does beside the commits, whose own syncs wait for that. So it is
-// written and synced in pieces so small that they wait for little, with pauses between.
+// The disk writes the copy between the commits, whose syncs wait for it. So the copy is written and
+// synced in small chunks, with pauses between them.
 const (
 	chunkSize = 64 << 10 // bytes
-	// pauseFactor is how many times as long as a piece took is waited before the next: a disk that
-	// is fast, or another than the database's, is left alone for less time, and one that is busy for more.
+	// pauseFactor is the length of a pause relative to the chunk before it: a fast disk, or one
+	// that is not the database's, is paused for less time, and a busy one for longer.
 	pauseFactor = 4
 	maxPause    = time.Second
 )
 
-// pause is how long is waited after a piece that took so long.
+// pause returns the pause after a chunk that took took.
 func (how BackupOptions) pause(took time.Duration) time.Duration {
 	if how.Fast {
 		return 0
@@ -95,7 +95,7 @@ func (how BackupOptions) pause(took time.Duration) time.Duration {
 	return min(pauseFactor*took, maxPause)
 }
 
-// copyTo writes to f what the database in file is now.
+// copyTo writes the current database in file to f.
 func copyTo(ctx context.Context, f *os.File, file string, how BackupOptions) (err error) {
 	from, err := openReadOnly(ctx, file, false)
 	if err != nil {
@@ -104,14 +104,14 @@ func copyTo(ctx context.Context, f *os.File, file string, how BackupOptions) (er
 	defer func() { err = errors.Join(err, from.close()) }()
 	var pageSize int64
 	err = from.exec(ctx, "BEGIN")
-	if err == nil { // which begins with the first page that is read
+	if err == nil { // which begins when the first page is read
 		err = from.query(ctx, "SELECT page_size FROM pragma_page_size, (SELECT count(*) FROM meta)", nil,
 			func(row store.Scanner) error { return row.Scan(&pageSize) })
 	}
 	if err != nil {
 		return err
 	}
-	to := url.Values{"_pragma": {"journal_mode(OFF)", "synchronous(OFF)", "cache_size(-256)"}} // the file is of use as a whole or not at all
+	to := url.Values{"_pragma": {"journal_mode(OFF)", "synchronous(OFF)", "cache_size(-256)"}} // the file is useful only if complete
 	b, err := from.driver.(interface {
 		NewBackup(to string) (*sqlite.Backup, error)
 	}).NewBackup(dsnURL(f.Name(), to))
@@ -125,14 +125,15 @@ func copyTo(ctx context.Context, f *os.File, file string, how BackupOptions) (er
 	if err != nil {
 		return err
 	}
-	// It is no database with a write-ahead log beside it (https://sqlite.org/fileformat2.html, 1.3.3).
+	// Mark the copy as a database without a write-ahead log (https://sqlite.org/fileformat2.html,
+	// 1.3.3).
 	if _, err := f.WriteAt([]byte{1, 1}, 18); err != nil {
 		return err
 	}
 	return f.Sync()
 }
 
-// copySteps copies piece by piece. While it takes, the read transaction stands.
+// copySteps copies chunk by chunk, within one read transaction.
 func copySteps(ctx context.Context, f *os.File, b *sqlite.Backup, pageSize int64, how BackupOptions) error {
 	pause := time.NewTimer(0)
 	defer pause.Stop()
@@ -162,8 +163,8 @@ func copySteps(ctx context.Context, f *os.File, b *sqlite.Backup, pageSize int64
 	}
 }
 
-// openReadOnly connects to a database to read it, and to leave everything as it is. A file
-// that is still says that nobody writes to it, so nothing is kept beside it.
+// openReadOnly connects to a database for reading, without changing anything. still means that no
+// process writes to the file, so SQLite need not create files beside it.
 func openReadOnly(ctx context.Context, file string, still bool) (*conn, error) {
 	q := url.Values{"mode": {"ro"}, "_pragma": {busyTimeout, "temp_store(MEMORY)", "cache_size(-16384)"}}
 	if still {
@@ -172,8 +173,8 @@ func openReadOnly(ctx context.Context, file string, still bool) (*conn, error) {
 	return openConn(ctx, dsnURL(file, q))
 }
 
-// inspect looks at a file that nobody writes to: is it a sound database, and of which
-// version? Chains are not gone over.
+// inspect checks a file that no process writes to: whether it is a sound database, and its version.
+// It does not verify hash chains.
 func inspect(ctx context.Context, file string) (c BackupInfo, err error) {
 	conn, err := openReadOnly(ctx, file, true)
 	if err != nil {
@@ -205,7 +206,7 @@ func checkIntegrity(ctx context.Context, conn *conn, file string) (c BackupInfo,
 	return c, migrations.SQLite.CheckVersion(c.Version)
 }
 
-// notADatabase says of what SQLite cannot read that it is no database of a server's.
+// notADatabase replaces SQLite's error for an unreadable file: it is no database of a server.
 func notADatabase(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return translate(ctx, err)
@@ -213,11 +214,11 @@ func notADatabase(ctx context.Context, err error) error {
 	return fault.Internal.Because(err, "it is no database of a server, or damaged (%v)", err)
 }
 
-// Check looks a copy over, of which nothing is changed: is it a sound database of a
-// version that this binary can start on, and are its logs and audits the ones that were
-// written? The error is for what keeps it from being used at all; flaws are in Checked.
+// Check checks a copy without changing it: whether it is a sound database of a version that this
+// binary can start on, and whether its logs and audits are intact. The error is for a copy that
+// cannot be used at all; flaws are in found.
 func Check(ctx context.Context, file string) (c BackupInfo, found *store.IntegrityReport, err error) {
-	// What a copy by hand has beside it belongs to it; without that nothing is made there.
+	// A copy made by hand may have a write-ahead log beside it; without one, create no files there.
 	_, beside := os.Stat(file + "-wal")
 	conn, err := openReadOnly(ctx, file, errors.Is(beside, fs.ErrNotExist))
 	if err != nil {
@@ -234,7 +235,7 @@ func Check(ctx context.Context, file string) (c BackupInfo, found *store.Integri
 	return c, found, err
 }
 
-// String is a copy in words.
+// String formats the copy's description.
 func (c BackupInfo) String() string {
 	return strconv.FormatInt(c.Bytes, 10) + " bytes, schema version " + strconv.FormatInt(c.Version, 10)
 }

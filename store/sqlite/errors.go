@@ -1,4 +1,4 @@
-// What SQLite's error codes mean to callers.
+// Translation of SQLite's error codes to faults.
 
 package sqlite
 
@@ -10,7 +10,7 @@ import (
 	"github.com/mooring-rpc/mooring/internal/dbfault"
 )
 
-// messages are what callers are told, by cause.
+// messages are the texts for callers, by cause.
 var messages = map[dbfault.Cause]string{
 	dbfault.ReadOnly:  "the database's file cannot be written: look at who owns it and its folder, and whether it was replaced or its disk is read only",
 	dbfault.NoMemory:  "the server is out of memory: try again later",
@@ -21,14 +21,14 @@ var messages = map[dbfault.Cause]string{
 	dbfault.Timeout:   "the database took longer than it may: try again later",
 }
 
-// codeError is a *sqlite.Error.
+// codeError is implemented by *sqlite.Error.
 type codeError interface {
 	error
 	Code() int
 }
 
-// translate gives an error of the database its code; the original stays in the
-// chain, for the log.
+// translate gives an error of the database its fault code; the original stays in the chain, for the
+// log.
 func translate(ctx context.Context, err error) error {
 	if err == nil {
 		return nil

@@ -4,7 +4,7 @@ package sqlite
 
 import "golang.org/x/sys/unix"
 
-// freeSpaceAt is how many bytes this user may still write where a file is.
+// freeSpaceAt returns how many bytes this user may still write on the file's disk.
 func freeSpaceAt(file string) (bytes uint64, err error) {
 	var fs unix.Statfs_t
 	err = unix.Statfs(file, &fs)

@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// freeSpaceAt is how many bytes this user may still write where a file is.
+// freeSpaceAt returns how many bytes this user may still write on the file's disk.
 func freeSpaceAt(file string) (bytes uint64, err error) {
 	dir, err := windows.UTF16PtrFromString(filepath.Dir(file))
 	if err == nil {

@@ -1,7 +1,7 @@
-// Group commit: updates that wait for the writing connection share one
-// transaction, so that they wait for the disk once, and the write-ahead log is cut
-// once for all of them that erase. Each has a savepoint: one that fails leaves no
-// trace, and is nothing to the others. None returns before the commit.
+// Group commit: updates that wait for the writing connection share one transaction, so that they
+// wait for the disk once, and the write-ahead log is truncated once for all updates that erase.
+// Each update has a savepoint: one that fails has no effect on the database or on the others. None
+// returns before the commit.
 
 package sqlite
 
@@ -15,19 +15,19 @@ import (
 	"github.com/mooring-rpc/mooring/store"
 )
 
-// maxGroup is how many updates share one transaction: the first waits for all of them.
+// maxGroup is the maximum number of updates in one transaction: the first waits for all of them.
 const maxGroup = 64
 
-// update is one that waits, or is in a group.
+// update is an update that waits, or is in a group.
 type update struct {
 	ctx    context.Context
 	fn     func(store.Runner) error
-	runner chan *runner // to run fn on, in its caller's goroutine; at most once
-	fnErr  chan error   // what that came to
-	txErr  chan error   // what the transaction came to
+	runner chan *runner // the runner to run fn on, in its caller's goroutine; sent at most once
+	fnErr  chan error   // fn's result
+	txErr  chan error   // the transaction's result
 }
 
-// updateQueue is the updates that wait, in order. It is safe for concurrent use.
+// updateQueue holds the waiting updates, in order. It is safe for concurrent use.
 type updateQueue struct {
 	mu      sync.Mutex
 	updates []*update
@@ -39,7 +39,7 @@ func (l *updateQueue) push(u *update) {
 	l.updates = append(l.updates, u)
 }
 
-// remove takes u out, unless it is in a group already.
+// remove removes u; false if it is in a group already.
 func (l *updateQueue) remove(u *update) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -52,14 +52,14 @@ func (l *updateQueue) remove(u *update) bool {
 	return false
 }
 
-// popGroup takes out those of the next group.
+// popGroup removes and returns the updates of the next group.
 func (l *updateQueue) popGroup() []*update {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	n := min(len(l.updates), maxGroup)
 	group := append([]*update(nil), l.updates[:n]...)
 	l.updates = append(l.updates[:0], l.updates[n:]...)
-	clear(l.updates[len(l.updates) : len(l.updates)+n]) // of what they hold on to
+	clear(l.updates[len(l.updates) : len(l.updates)+n]) // so that they can be collected
 	return group
 }
 
@@ -88,7 +88,7 @@ func (b *backend) Update(ctx context.Context, fn func(store.Runner) error) error
 				go b.runGroup(c, group)
 			}
 		case r := <-u.runner:
-			turn, given = nil, nil // it is in a group
+			turn, given = nil, nil // in a group now
 			u.run(r)
 		case err := <-u.txErr:
 			return err
@@ -96,22 +96,23 @@ func (b *backend) Update(ctx context.Context, fn func(store.Runner) error) error
 			if b.queue.remove(u) {
 				return translate(ctx, ctx.Err())
 			}
-			given = nil // whoever has its turn looks at ctx
+			given = nil // the goroutine that runs the group checks ctx
 		}
 	}
 }
 
-// runAlone runs an update in a transaction of its own, on the connection that its caller has.
+// runAlone runs an update in a transaction of its own, on the connection c, and returns c to its
+// channel.
 func (b *backend) runAlone(c *conn, u *update) error {
 	defer func() { b.writeConn <- c }()
-	// The statements of an update are short. Interrupting one would end the
-	// transaction under our feet, so ctx is looked at between them.
+	// The statements of an update are short. Interrupting one would end the whole transaction, so
+	// ctx is checked between them.
 	erases, err := transaction(u.ctx, c, "BEGIN IMMEDIATE", true, u.fn)
 	b.checkpointAfterCommit(c, erases)
 	return err
 }
 
-// runGroup runs a group and gives the connection back.
+// runGroup runs a group and returns the connection to its channel.
 func (b *backend) runGroup(c *conn, group []*update) {
 	defer func() { b.writeConn <- c }()
 	for len(group) > 0 {
@@ -119,11 +120,11 @@ func (b *backend) runGroup(c *conn, group []*update) {
 	}
 }
 
-// commitGroup runs a group's updates in one transaction, one after the other, and answers them.
-// It gives how many it has run: not all where an error of the database, as of a full disk,
-// has ended the transaction.
+// commitGroup runs a group's updates in one transaction, one after the other, and sends their
+// results. It returns how many it has run: not all if a database error, such as a full disk, has
+// ended the transaction.
 func (b *backend) commitGroup(c *conn, group []*update) int {
-	ctx := context.Background() // it is nobody's alone
+	ctx := context.Background() // the group has many callers
 	if err := c.exec(ctx, "BEGIN IMMEDIATE"); err != nil {
 		reply(group, fmt.Errorf("begin: %w", translate(ctx, err)))
 		return len(group)
@@ -153,8 +154,8 @@ func (b *backend) commitGroup(c *conn, group []*update) int {
 	return len(group)
 }
 
-// groupError is what the others are answered when an update has ended their transaction: the
-// database's reason, never what that update's own caller is told.
+// groupError is the error of a group's other updates when one has ended their transaction: the
+// database's reason, never the text for that update's own caller.
 func groupError(err error) error {
 	if dbfault.Of(err) != dbfault.None {
 		return err
@@ -168,8 +169,8 @@ func reply(updates []*update, err error) {
 	}
 }
 
-// runInSavepoint runs an update inside a transaction, of which it leaves nothing if there is an error.
-// whole says that the transaction goes on.
+// runInSavepoint runs an update inside a transaction, and undoes it if there is an error. whole
+// reports that the transaction can continue.
 func (u *update) runInSavepoint(c *conn) (erases, whole bool, err error) {
 	ctx := context.Background()
 	if err := c.exec(ctx, "SAVEPOINT one"); err != nil {
@@ -181,18 +182,18 @@ func (u *update) runInSavepoint(c *conn) (erases, whole bool, err error) {
 	if err != nil && c.exec(ctx, "ROLLBACK TO one") != nil {
 		return false, false, err
 	}
-	if end := c.exec(ctx, "RELEASE one"); end != nil { // SQLite has rolled back everything
+	if end := c.exec(ctx, "RELEASE one"); end != nil { // SQLite has rolled back the whole transaction
 		return false, false, errors.Join(err, fmt.Errorf("savepoint: %w", translate(ctx, end)))
 	}
 	return r.erase, true, err
 }
 
-// run runs what an update is, in its caller's goroutine.
+// run runs fn, in its caller's goroutine.
 func (u *update) run(r *runner) {
 	err := errPanicked
 	defer func() { u.fnErr <- err }()
 	err = r.runAll(u.ctx, u.fn)
 }
 
-// errPanicked ends an update whose caller does not wait for the answer any more.
+// errPanicked ends an update whose caller has panicked and no longer waits for a result.
 var errPanicked = errors.New("store/sqlite: a panic in an update")

@@ -1,4 +1,4 @@
-// The data folder's lock, held by the kernel for as long as the process lives.
+// The data folder's lock, which the kernel holds until the process ends.
 
 package sqlite
 
@@ -10,8 +10,8 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 )
 
-// lockFile makes and locks a file, until unlockFile. The file stays, since
-// removing it would race with whoever waits for it.
+// lockFile creates and locks a file, until unlockFile. The file stays, since removing it would race
+// with processes that wait for it.
 func lockFile(name string) (*os.File, error) {
 	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -27,6 +27,6 @@ func lockFile(name string) (*os.File, error) {
 	return f, nil
 }
 
-// unlockFile gives a file of lockFile back. A process that is being started has all
-// that is open here until it runs its own program, so closing the file is not enough.
+// unlockFile unlocks and closes a file of lockFile. A child process that is being started shares
+// all open files until it executes its program, so closing the file is not enough.
 func unlockFile(f *os.File) error { return errors.Join(unlock(f), f.Close()) }

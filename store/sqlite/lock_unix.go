@@ -1,6 +1,6 @@
 //go:build unix
 
-// How the data folder is locked on Unix.
+// The data folder's lock on Unix.
 
 package sqlite
 
@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// errLocked is what tryLock gives when somebody else has the lock.
+// errLocked is tryLock's error when another process has the lock.
 const errLocked = unix.EWOULDBLOCK
 
 func tryLock(f *os.File) error {

@@ -1,4 +1,4 @@
-// How the data folder is locked on Windows.
+// The data folder's lock on Windows.
 
 package sqlite
 
@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// errLocked is what tryLock gives when somebody else has the lock.
+// errLocked is tryLock's error when another process has the lock.
 const errLocked = windows.ERROR_LOCK_VIOLATION
 
 func tryLock(f *os.File) error {

@@ -1,12 +1,31 @@
-// Package sqlite keeps a server's store in a data folder, in one SQLite file:
-// write-ahead log, synchronous FULL, so that what is committed is on the disk.
+// Package sqlite keeps a server's store in a data folder, in one SQLite file: write-ahead log,
+// synchronous FULL, so commits are on the disk when they return.
 //
-// One connection writes, since SQLite has one writer anyway, and updates that wait for
-// it share a transaction (groupcommit.go); a small pool of others reads, each read in a
-// snapshot of its own that no writer waits for.
-// What is deleted is overwritten (secure_delete, which costs appends nothing that
-// can be measured), and what a transaction is told to erase leaves the write-ahead
-// log too (wal.go). The folder is locked for one process; the lock ends with it, however it ends.
+// One connection writes, since SQLite has one writer anyway, and updates that wait for it share a
+// transaction (groupcommit.go); a small pool of others reads, each read in a snapshot of its own
+// that no writer waits for. Deleted rows are overwritten (secure_delete, whose cost to appends is
+// not measurable), and erased rows leave the write-ahead log too (wal.go). The folder is locked for
+// one process; the lock ends with the process, however it ends.
+//
+//	group         updates that share one transaction (groupcommit.go)
+//	erase         remove rows so that no file of the folder still has their bytes
+//	checkpoint    copy the write-ahead log into the database file
+//	truncate      checkpoint, then cut the write-ahead log to length 0
+//	oversized     a write-ahead log over maxWALBytes: checkpointed concurrently with commits
+//	generation    the reads that began between two drains (readtracker.go)
+//	drain         hold back new reads until the running ones have ended
+//
+// # Lock order
+//
+// The folder's lock; the writing connection, which is taken from its channel; then SQLite's own
+// locks. The mutexes of updateQueue and readTracker are held for a few instructions, never across a
+// statement. A drain is never waited for while holding the writing connection.
+//
+// # Bounds
+//
+// At most Config.Readers reads run at once, and at most maxGroup updates share a transaction. The
+// write-ahead log is truncated above maxWALBytes, as soon as no read prevents it. A statement waits
+// at most 10 s for another program's lock (busyTimeout).
 package sqlite
 
 import (
@@ -39,24 +58,24 @@ const (
 	lockName = "mooring.lock"
 )
 
-// Config says where the store is.
+// Config configures the store.
 type Config struct {
-	// Dir is the data folder; it is made, for its owner alone, if it is not there.
+	// Dir is the data folder; if it does not exist it is created with access for its owner alone.
 	Dir string
 	// Now is the database's clock; time.Now if nil.
 	Now func() time.Time
-	// Readers is how many reads run at once; twice the processors, but
-	// six at least, if 0: more than a server sends snapshots at once (server.Config).
+	// Readers is the maximum number of concurrent reads. If 0, it is twice the processors, and at
+	// least six: more than a server sends snapshots at once (server.Config).
 	Readers int
-	// Driver is the name of SQLite's in database/sql, "sqlite" if empty: another is a test's.
+	// Driver is the name of SQLite's driver in database/sql, "sqlite" if empty; tests use another.
 	Driver string
 
-	maxWALBytes      int64         // other than maxWALBytes, for tests
-	truncateInterval time.Duration // other than truncateInterval, for tests
+	maxWALBytes      int64         // for tests, instead of maxWALBytes
+	truncateInterval time.Duration // for tests, instead of truncateInterval
 }
 
-// Open locks the folder, brings the schema to its newest version and opens the
-// store. It fails with fault.InUse if another process has the folder open.
+// Open locks the folder, migrates the schema to its newest version and opens the store. It fails
+// with fault.InUse if another process has the folder open.
 func Open(ctx context.Context, cfg Config) (*store.Store, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
@@ -106,13 +125,14 @@ func open(ctx context.Context, cfg Config) (_ *backend, err error) {
 	for range cfg.Readers {
 		b.readConns <- &conn{now: b.now} // opened by its first use
 	}
-	b.wal.request() // a server that was killed may not have come to it
+	b.wal.request() // a killed server may have left it pending
 	go b.truncateLoop()
 	return b, nil
 }
 
-// checkWAL fails where SQLite cannot have a write-ahead log, of which it says nothing when
-// it is told to: without one reads and commits wait for each other, and what is purged stays.
+// checkWAL returns an error where SQLite cannot use a write-ahead log, which it does not report
+// when asked to: without one reads and commits wait for each other, and purged values stay in the
+// files.
 func checkWAL(ctx context.Context, c *conn) error {
 	var mode string
 	if err := c.query(ctx, "PRAGMA journal_mode", nil, func(row store.Scanner) error { return row.Scan(&mode) }); err != nil {
@@ -125,11 +145,11 @@ func checkWAL(ctx context.Context, c *conn) error {
 	return nil
 }
 
-// busyTimeout is how long another program's lock is waited for, in ms.
+// busyTimeout is how long to wait for another program's lock, in ms.
 const busyTimeout = "busy_timeout(10000)"
 
-// dsn is the driver's name of the file with what every connection sets.
-// fullfsync counts on macOS only, where fsync alone does not reach the disk.
+// dsn returns the driver's name of the file with the settings of every connection. fullfsync has an
+// effect on macOS only, where fsync alone does not reach the disk.
 func dsn(file string, reader bool) string {
 	q := url.Values{"_pragma": {
 		busyTimeout,
@@ -145,20 +165,20 @@ func dsn(file string, reader bool) string {
 		q.Add("_pragma", "query_only(1)")
 	} else {
 		q.Set("_txlock", "immediate")
-		// What is purged later has perhaps been copied from page to page before.
+		// A value that is purged later may have been copied between pages before.
 		q.Add("_pragma", "secure_delete(1)")
 	}
 	return dsnURL(file, q)
 }
 
-// dsnURL is the driver's name of the file with what a connection sets.
+// dsnURL returns the driver's name of the file with a connection's settings.
 func dsnURL(file string, q url.Values) string {
 	return (&url.URL{Scheme: "file", Opaque: (&url.URL{Path: file}).EscapedPath(), RawQuery: q.Encode()}).String()
 }
 
-// openConn opens one connection, of no store's.
+// openConn opens a single connection that belongs to no store.
 func openConn(ctx context.Context, source string) (*conn, error) {
-	db, err := sql.Open("sqlite", source) // which connects to nothing yet
+	db, err := sql.Open("sqlite", source) // does not connect yet
 	if err != nil {
 		return nil, fmt.Errorf("open database: %w", err)
 	}

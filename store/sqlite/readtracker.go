@@ -1,4 +1,4 @@
-// The store's own reads, and a moment without them.
+// The store's own reads, and periods without any.
 
 package sqlite
 
@@ -8,25 +8,26 @@ import (
 	"time"
 )
 
-// readTracker counts those that run. It is safe for concurrent use.
+// readTracker counts the running reads. It is safe for concurrent use.
 type readTracker struct {
 	mu      sync.Mutex
 	current *generation
-	stalled *generation   // those that drain has waited for in vain
-	blocked chan struct{} // nil, or closed when those that wait may begin
+	stalled *generation   // the reads that a drain has waited for in vain
+	blocked chan struct{} // nil, or closed when waiting reads may begin
 }
 
-// generation is the reads that began between two drains. reads.mu guards it.
+// generation counts the reads that began between two drains. readTracker.mu guards it.
 type generation struct {
 	n     int
-	ended chan struct{} // nil, or closed when none is left
+	ended chan struct{} // nil, or closed when all have ended
 }
 
 func newReadTracker() *readTracker {
 	return &readTracker{current: &generation{}, stalled: &generation{}}
 }
 
-// begin waits for a drain to be over. The read ends with end.
+// begin registers a read, after waiting for a drain to end. The caller calls end with the result.
+// The error is that of ctx.
 func (r *readTracker) begin(ctx context.Context) (*generation, error) {
 	for {
 		r.mu.Lock()
@@ -55,9 +56,9 @@ func (r *readTracker) end(g *generation) {
 	}
 }
 
-// drain has reads that come wait, and waits for those that run. With true there are none
-// until resume. It is given up after a time, or with stop, and then not tried again before
-// all that it has waited for have ended: a read that takes long costs others little.
+// drain holds back new reads and waits for the running ones. If it returns true there are no reads
+// until resume. It gives up after wait, or when stop is closed, and is then not tried again before
+// the reads it has waited for have ended: a long read delays others only once.
 func (r *readTracker) drain(wait time.Duration, stop <-chan struct{}) bool {
 	r.mu.Lock()
 	g, ended := r.current, make(chan struct{})

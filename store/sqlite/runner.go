@@ -1,6 +1,5 @@
-// Connections and how statements run on them. They are the driver's own: a
-// connection has one user at a time here, so of what database/sql does for every
-// statement nothing is needed.
+// Connections, and running statements on them. They are the driver's own connections: each has one
+// user at a time, so the work that database/sql does for every statement is not needed.
 
 package sqlite
 
@@ -16,23 +15,23 @@ import (
 	"github.com/mooring-rpc/mooring/store"
 )
 
-// conn is one connection with its prepared statements. Whoever took it from
-// its channel has it alone.
+// conn is one connection with its prepared statements. It is for the goroutine that took it from
+// its channel.
 type conn struct {
 	now      func() time.Time
 	driver   driver.Conn // nil until the first use
 	prepared map[string]stmt
-	args     []driver.NamedValue // of the statement that runs
+	args     []driver.NamedValue // of the running statement
 }
 
-// stmt is what the driver's statements can do.
+// stmt is the interface of the driver's statements.
 type stmt interface {
 	driver.Stmt
 	driver.StmtExecContext
 	driver.StmtQueryContext
 }
 
-// open connects to source, if that has not been done.
+// open connects to source, unless that was done before.
 func (c *conn) open(d driver.Driver, source string) (err error) {
 	if c.driver == nil {
 		c.prepared = map[string]stmt{}
@@ -55,7 +54,7 @@ func (c *conn) close() error {
 	return errors.Join(errs...)
 }
 
-// statement is text prepared, from its first use on.
+// statement returns the prepared statement for text, and prepares it at its first use.
 func (c *conn) statement(text string) (stmt, error) {
 	if s := c.prepared[text]; s != nil {
 		return s, nil
@@ -68,7 +67,7 @@ func (c *conn) statement(text string) (stmt, error) {
 	return s.(stmt), nil
 }
 
-// exec runs a statement for what it does.
+// exec runs a statement and ignores its rows.
 func (c *conn) exec(ctx context.Context, text string, args ...any) error {
 	s, err := c.statement(text)
 	if err == nil {
@@ -77,7 +76,7 @@ func (c *conn) exec(ctx context.Context, text string, args ...any) error {
 	return err
 }
 
-// query runs a statement and calls each for every row of its answer.
+// query runs a statement and calls each for every row of its result.
 func (c *conn) query(ctx context.Context, text string, args []any, each func(store.Scanner) error) (err error) {
 	s, err := c.statement(text)
 	if err != nil {
@@ -108,9 +107,9 @@ func (c *conn) query(ctx context.Context, text string, args []any, each func(sto
 	}
 }
 
-// namedValues are args as the driver takes them, until the next call.
+// namedValues returns args as the driver takes them; valid until the next call.
 func (c *conn) namedValues(args []any) []driver.NamedValue {
-	clear(c.args) // of what they hold on to
+	clear(c.args) // so that the values can be collected
 	c.args = c.args[:0]
 	for i, v := range args {
 		c.args = append(c.args, driver.NamedValue{Ordinal: i + 1, Value: store.Value(v)})
@@ -118,7 +117,7 @@ func (c *conn) namedValues(args []any) []driver.NamedValue {
 	return c.args
 }
 
-// row is a row of an answer. Its bytes are whoever's scans them.
+// row is a row of a result. Its bytes belong to the caller of Scan.
 type row []driver.Value
 
 // Scan implements store.Scanner.
@@ -133,7 +132,7 @@ func (r row) Scan(dest ...any) error {
 			*d, ok = v.(string)
 		case *int64:
 			*d, ok = v.(int64)
-		case **int64: // it may be NULL
+		case **int64: // may be NULL
 			var n int64
 			if n, ok = v.(int64); ok {
 				*d = &n
@@ -160,8 +159,8 @@ func (r row) Scan(dest ...any) error {
 type runner struct {
 	conn          *conn
 	queue         []func(context.Context) error
-	uninterrupted bool // statements are short and not interrupted; ctx is looked at between them
-	erase         bool // what is removed must leave the files
+	uninterrupted bool // statements are short and not interrupted; ctx is checked between them
+	erase         bool // removed rows must leave the files
 }
 
 // Queue implements store.Runner.
@@ -188,7 +187,7 @@ func (r *runner) Flush(ctx context.Context) error {
 	queue := r.queue
 	r.queue = nil
 	for _, run := range queue {
-		// Asked before every statement, also of those that are not interrupted.
+		// Checked before every statement, also before uninterrupted ones.
 		if err := ctx.Err(); err != nil {
 			return translate(ctx, err)
 		}
@@ -199,7 +198,7 @@ func (r *runner) Flush(ctx context.Context) error {
 	return nil
 }
 
-// runAll runs fn, and what it has left in the queue.
+// runAll runs fn, and the statements it leaves in the queue.
 func (r *runner) runAll(ctx context.Context, fn func(store.Runner) error) error {
 	if err := fn(r); err != nil {
 		return err

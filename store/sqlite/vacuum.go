@@ -1,4 +1,4 @@
-// Space that the file has and nothing uses goes back to the disk.
+// Vacuum: returning the free space within the file to the disk.
 
 package sqlite
 
@@ -11,9 +11,9 @@ import (
 	"path/filepath"
 )
 
-// Vacuum has SQLite write the database of the data folder anew, without what is free in its
-// file, and gives the file's size before and after. The folder is locked meanwhile: it
-// fails with fault.InUse while a server runs. Stopped at any time, it has changed nothing.
+// Vacuum rewrites the database of the data folder without the free space in its file, and returns
+// the file's size before and after, in bytes. The folder is locked meanwhile: it fails with
+// fault.InUse while a server runs. If it is stopped at any time, nothing has changed.
 func Vacuum(ctx context.Context, dir string) (before, after int64, err error) {
 	file := filepath.Join(dir, fileName)
 	if before, err = databaseSize(file); err != nil {
@@ -28,7 +28,7 @@ func Vacuum(ctx context.Context, dir string) (before, after int64, err error) {
 	if err != nil {
 		return 0, 0, err
 	}
-	// What a database needs meanwhile is as large as itself: that belongs on the disk.
+	// The temporary copy is as large as the database: it belongs on the disk.
 	if err = c.exec(ctx, "PRAGMA temp_store = FILE"); err == nil {
 		err = c.exec(ctx, "VACUUM")
 	}
@@ -42,7 +42,8 @@ func Vacuum(ctx context.Context, dir string) (before, after int64, err error) {
 	return before, after, err
 }
 
-// databaseSize is that of a database's file and its write-ahead log, which a server that was killed leaves.
+// databaseSize returns the size of a database's file and of the write-ahead log that a killed
+// server leaves.
 func databaseSize(file string) (bytes int64, err error) {
 	info, err := os.Stat(file)
 	if err != nil {

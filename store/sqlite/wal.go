@@ -1,6 +1,6 @@
-// What is erased leaves the files: secure_delete overwrites it in the database
-// file, and the write-ahead log, which still has it, is written back and cut. So is
-// a log that has become large: reads that overlap keep SQLite from beginning it anew.
+// Removing erased rows from the files: secure_delete overwrites them in the database file, and the
+// write-ahead log, which still has them, is checkpointed and truncated. So is a log that has become
+// large: overlapping reads keep SQLite from restarting it.
 
 package sqlite
 
@@ -16,37 +16,37 @@ import (
 )
 
 const (
-	// truncateInterval is the time between two attempts to cut a log that somebody's read is in the
-	// way of, and for how long reads that begin in one wait for those that run.
+	// truncateInterval is the time between two attempts to truncate a log while a read prevents it,
+	// and for how long new reads wait for the running ones in one attempt.
 	truncateInterval = time.Second
 
-	// maxWALBytes is how many bytes the write-ahead log may have before it is cut. A longer
-	// one, which only a read has let grow, is written back beside the commits, not by them.
+	// maxWALBytes is the size in bytes above which the write-ahead log is truncated. A larger log,
+	// which only a read can cause, is checkpointed beside the commits, not by them.
 	maxWALBytes         = 16 << 20
-	commitsPerSizeCheck = 32 // commits between two looks at that
+	commitsPerSizeCheck = 32 // commits between two checks of the size
 
-	// autoCheckpoint is how many pages of the log a commit writes back, or whoever has its turn
-	// (SQLite's own default).
+	// autoCheckpoint is the number of log pages after which a commit, or the holder of the writing
+	// connection, checkpoints (SQLite's own default).
 	autoCheckpoint = 1000
 )
 
-// walTruncator remembers that the write-ahead log has to be cut. A read that began before the
-// last commit is in the way of that: the store's own, or another program's, such as a
-// backup. No commit ever waits for one. The log is cut at once when something was erased,
-// or when a read of the store's is over; where that does not do, it is tried once a second,
-// and then reads that begin wait for those that run, for each of those once.
+// walTruncator records whether the write-ahead log has to be truncated. A read that began before
+// the last commit prevents that: one of the store's own, or another program's, such as a backup. No
+// commit ever waits for a read. The log is truncated at once when rows were erased, or when a read
+// of the store ends; where that fails, it is tried once per truncateInterval, and then new reads
+// wait for the running ones, once for each read.
 type walTruncator struct {
-	file     string // its file's name
+	file     string // the log's file name
 	maxBytes int64
 	interval time.Duration
 	pending  atomic.Bool
-	wake     chan struct{} // it may be pending
+	wake     chan struct{} // pending may have become true
 	stop     chan struct{} // closed by Close
-	ended    chan struct{} // closed when nobody tries any more
+	ended    chan struct{} // closed when the attempts have ended
 
-	// These are for whoever has the writing connection.
-	commits   int  // since the log's size was looked at
-	oversized bool // the log is too long to be written back by commits
+	// Guarded by possession of the writing connection.
+	commits   int  // since the last check of the log's size
+	oversized bool // too large to be checkpointed by commits
 }
 
 func newWALTruncator(file string, most int64, each time.Duration) *walTruncator {
@@ -60,7 +60,7 @@ func newWALTruncator(file string, most int64, each time.Duration) *walTruncator 
 	return e
 }
 
-// request notes that the log has to be cut.
+// request records that the log has to be truncated.
 func (e *walTruncator) request() {
 	e.pending.Store(true)
 	select {
@@ -69,7 +69,8 @@ func (e *walTruncator) request() {
 	}
 }
 
-// checkSize says from time to time whether the log has become too long.
+// checkSize reports whether the log has become too large; it checks every commitsPerSizeCheck
+// commits.
 func (e *walTruncator) checkSize() bool {
 	if e.commits++; e.commits < commitsPerSizeCheck {
 		return false
@@ -79,7 +80,7 @@ func (e *walTruncator) checkSize() bool {
 	return err == nil && info.Size() > e.maxBytes
 }
 
-// checkpointAfterCommit cuts the log, if the commit erased something or the log is long.
+// checkpointAfterCommit truncates the log if the commit erased rows or the log is too large.
 func (b *backend) checkpointAfterCommit(c *conn, erases bool) {
 	e := b.wal
 	long := e.checkSize()
@@ -91,14 +92,14 @@ func (b *backend) checkpointAfterCommit(c *conn, erases bool) {
 		return
 	}
 	b.truncateWAL(c)
-	// A read has let it grow. When that is over, one commit would write all of it back.
+	// A read has let it grow. After that read, a single commit would checkpoint all of it.
 	e.oversized = long && e.pending.Load() && c.exec(context.Background(), "PRAGMA wal_autocheckpoint(0)") == nil
 }
 
-// truncateWAL cuts the log, unless somebody's read is in the way, on the writing connection, which
-// its caller has. done is how much of it was written back.
+// truncateWAL truncates the log, unless a read prevents it, on the writing connection c, which the
+// caller holds. done is the number of pages that were checkpointed.
 func (b *backend) truncateWAL(c *conn) (done int64) {
-	ctx := context.Background() // it is short, and follows a commit
+	ctx := context.Background() // short, and part of a completed commit
 	if err := c.exec(ctx, "PRAGMA busy_timeout(0)"); err != nil {
 		return -1
 	}
@@ -114,7 +115,8 @@ func (b *backend) truncateWAL(c *conn) (done int64) {
 	return at.checkpointed
 }
 
-// truncateAfterRead cuts a short log, if that is pending. It does nothing while somebody writes.
+// truncateAfterRead truncates a log of normal size, if that is pending. It does nothing while
+// another goroutine writes.
 func (b *backend) truncateAfterRead() {
 	if !b.wal.pending.Load() {
 		return
@@ -131,10 +133,10 @@ func (b *backend) truncateAfterRead() {
 	}
 }
 
-// checkpointResult is how much of the log is written back.
+// checkpointResult is the state of the log after a checkpoint.
 type checkpointResult struct {
-	busy                   bool  // what was to be done could not be done in whole
-	walPages, checkpointed int64 // pages in the log, and written back; -1 if another checkpoint runs
+	busy                   bool  // the checkpoint was not complete
+	walPages, checkpointed int64 // pages in the log, and checkpointed; -1 if another checkpoint runs
 }
 
 func checkpoint(ctx context.Context, c *conn, mode string) (at checkpointResult, err error) {
@@ -144,11 +146,11 @@ func checkpoint(ctx context.Context, c *conn, mode string) (at checkpointResult,
 	return at, err
 }
 
-// checkpointPassive writes the log back, as far as reads let it, beside commits. few says that so
-// little is left of it that a commit may wait for the rest.
+// checkpointPassive checkpoints the log beside commits, as far as reads permit. few reports that
+// the rest is small enough for a commit to wait for.
 func checkpointPassive(beside *conn) (done int64, few bool) {
 	for last := int64(-1); ; last = done {
-		at, err := checkpoint(context.Background(), beside, "PASSIVE") // which waits for nobody
+		at, err := checkpoint(context.Background(), beside, "PASSIVE") // waits for no other connection
 		if err != nil || at.walPages < 0 {
 			return -1, false
 		}
@@ -162,7 +164,7 @@ func checkpointPassive(beside *conn) (done int64, few bool) {
 	}
 }
 
-// truncateLoop tries to cut the log again and again while nothing else has helped, until Close.
+// truncateLoop repeats attempts to truncate the log while it is pending, until Close.
 func (b *backend) truncateLoop() {
 	e, beside := b.wal, &conn{now: b.now}
 	defer close(e.ended)
@@ -187,15 +189,15 @@ func (b *backend) truncateLoop() {
 	}
 }
 
-// truncateAttempt is what one attempt to cut the log leaves to the next.
+// truncateAttempt is the state that an attempt to truncate the log passes to the next.
 type truncateAttempt struct {
-	drains bool // reads wait in it: not in the first
-	// stuckAt is how much of the log was written back when another program's read alone was
-	// in the way, or -1. For as long as that is not more, no read of the store's has to wait.
+	drains bool // new reads wait during it: not during the first
+	// stuckAt is the number of pages that were checkpointed when only another program's read
+	// prevented more, or -1. Until that number grows, reads of the store are not held back.
 	stuckAt int64
 }
 
-// tryTruncate is one attempt.
+// tryTruncate makes one attempt.
 func (b *backend) tryTruncate(beside *conn, at *truncateAttempt) {
 	e := b.wal
 	done := b.truncateOrCheckpoint(beside)
@@ -206,9 +208,10 @@ func (b *backend) tryTruncate(beside *conn, at *truncateAttempt) {
 	at.stuckAt = b.truncateOrCheckpoint(beside)
 }
 
-// truncateOrCheckpoint cuts the log; a long one is written back first. done is how much of it was.
+// truncateOrCheckpoint truncates the log; an oversized one is first checkpointed beside commits.
+// done is the number of pages that were checkpointed.
 func (b *backend) truncateOrCheckpoint(beside *conn) (done int64) {
-	c := <-b.writeConn // which nobody has for long
+	c := <-b.writeConn // which is never held for long
 	if !b.wal.oversized || beside.open(b.driver, b.writeDSN) != nil {
 		done = b.truncateWAL(c)
 		b.writeConn <- c
