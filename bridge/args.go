@@ -8,7 +8,7 @@ import (
 	"capnproto.org/go/capnp/v3"
 )
 
-// arguments puts a call's arguments into the parameters' places; those that are left out are nil.
+// arguments returns a call's arguments in the parameters' order; omitted ones are nil.
 func (m *methodPlan) arguments(given []any) ([]any, error) {
 	args := make([]any, len(m.params.fields))
 	if len(given) == 1 {
@@ -37,8 +37,8 @@ func (m *methodPlan) arguments(given []any) ([]any, error) {
 	return args, nil
 }
 
-// isNamed says whether the one argument stands for all of them. Where the first parameter is an object as well, what has
-// one of that one's fields is that.
+// isNamed reports whether the only argument holds all parameters by name. If the first parameter is an object too, an
+// argument that has one of that object's fields is that object.
 func (m *methodPlan) isNamed(object map[string]any) bool {
 	if len(m.params.fields) == 0 {
 		return false
@@ -57,7 +57,7 @@ func (m *methodPlan) isNamed(object map[string]any) bool {
 	return parameter
 }
 
-// params fills in a call's params.
+// params writes a call's params.
 func (w *writer) params(m *methodPlan, s capnp.Struct, args []any) error {
 	for i := range m.params.fields {
 		f := &m.params.fields[i]

@@ -12,8 +12,8 @@ import (
 	"github.com/mooring-rpc/mooring/rpc"
 )
 
-// Func is a callback of this process, for rules to put in the place of a peer's. It is called with what a peer would be,
-// by one goroutine at a time, and what it returns answers the call.
+// Func is a callback of this process, for rules to use in place of a peer's. It is called with the argument a peer's would
+// be, by one goroutine at a time, and its result answers the call.
 type Func func(call any) (any, error)
 
 // callback is an object of an interface that calls a function.
@@ -23,7 +23,7 @@ type callback struct {
 	to    caller
 }
 
-// caller is a function, somewhere. call calls it, and done once, perhaps later; done must not be blocked.
+// caller is a function, of the peer or a Func. call calls it, and done once, perhaps later; done must not be blocked.
 type caller interface {
 	call(ctx context.Context, arg any, done func(any, error))
 	release()
@@ -34,7 +34,7 @@ func newCallback(side *Conn, iface *interfacePlan, to caller) *callback {
 	return &callback{conn: side, iface: iface, to: to}
 }
 
-// Serve implements rpc.Object. Where the peer does not read it waits, and what is delivered to this object with it.
+// Serve implements rpc.Object. Where the peer does not read it waits, and with it the deliveries to this object.
 func (o *callback) Serve(c *rpc.Call) {
 	name := c.Method()
 	name.Name = ""
@@ -71,11 +71,11 @@ func (o *callback) Release() {
 	o.conn.addCallbacks(-1)
 }
 
-// returned writes what a function returned as a method's results.
+// returned writes a function's return value as a method's results.
 func (w *writer) returned(m *methodPlan, s capnp.Struct, v any) error {
 	switch len(m.results.fields) {
 	case 0:
-		return nil // whatever it is
+		return nil // the return value is ignored
 	case 1:
 		if isAbsent(v) {
 			return nil
@@ -86,7 +86,7 @@ func (w *writer) returned(m *methodPlan, s capnp.Struct, v any) error {
 	return w.object(m.results, s, v)
 }
 
-// exceptionOf is what the vat is told of a peer's error.
+// exceptionOf returns the vat's exception for a peer's error.
 func exceptionOf(err error) error {
 	if e, ok := errors.AsType[*capnweb.Error](err); ok {
 		return rpc.Failedf("%s", e.Error())

@@ -16,13 +16,13 @@ import (
 	"github.com/mooring-rpc/mooring/rpc"
 )
 
-// Bridge is a compiled schema. It never changes: all methods may be called concurrently.
+// Bridge is a compiled schema. It is immutable: all methods may be called concurrently.
 type Bridge struct {
 	cfg        Config
 	interfaces map[uint64]*interfacePlan
 }
 
-// New compiles a schema's interfaces. The error says what of it peers could not be shown.
+// New compiles a schema's interfaces. The error says which part of it cannot be mapped.
 func New(cfg Config) (*Bridge, error) {
 	c := &compiler{cfg: cfg, structs: map[string]*structPlan{}, interfaces: map[uint64]*interfacePlan{}}
 	for _, id := range cfg.Interfaces {
@@ -36,20 +36,20 @@ func New(cfg Config) (*Bridge, error) {
 	return &Bridge{cfg: cfg, interfaces: c.interfaces}, nil
 }
 
-// compiler holds what is compiled, by id and, for structs, what their type parameters are.
+// compiler holds the compiled plans, by id and, for structs, by their type parameters.
 type compiler struct {
 	cfg        Config
 	structs    map[string]*structPlan
 	interfaces map[uint64]*interfacePlan
-	ids        []uint64 // of the structs that were compiled
+	ids        []uint64 // of the compiled structs
 	fields     []FieldKey
 	methods    []MethodKey
 }
 
-// brand is what the type parameters of each scope are.
+// brand maps each scope's id to its type parameters.
 type brand map[uint64][]binding
 
-// binding is a type, and what the parameters mean that are in it.
+// binding is a type, with the bindings of the parameters in it.
 type binding struct {
 	typ schema.Type
 	in  brand
@@ -81,7 +81,7 @@ func (c *compiler) node(id uint64) (schema.Node, error) {
 	return schema.Node{}, fmt.Errorf("node %#x is not in its own schema", id)
 }
 
-// nameOf is a node's name without those around it.
+// nameOf returns a node's name without those of its scopes.
 func nameOf(n schema.Node) (string, error) {
 	name, err := n.DisplayName()
 	if err != nil {
@@ -90,7 +90,7 @@ func nameOf(n schema.Node) (string, error) {
 	return name[n.DisplayNamePrefixLength():], nil
 }
 
-// bindings reads a brand, whose own parameters are those of in.
+// bindings reads a brand, whose own parameters are bound by in.
 func bindings(b schema.Brand, in brand) (brand, error) {
 	out := maps.Clone(in)
 	if out == nil {
@@ -103,7 +103,7 @@ func bindings(b schema.Brand, in brand) (brand, error) {
 	for i := range scopes.Len() {
 		scope := scopes.At(i)
 		if scope.Which() != schema.Brand_Scope_Which_bind {
-			continue // as in the surroundings, which are there
+			continue // inherited from in, which has it
 		}
 		list, err := scope.Bind()
 		if err != nil {
@@ -123,7 +123,7 @@ func bindings(b schema.Brand, in brand) (brand, error) {
 	return out, nil
 }
 
-// interfaceOf compiles an interface and, before it is through, gives it to those that mention it.
+// interfaceOf compiles an interface and registers it before it is complete, for types that refer to it.
 func (c *compiler) interfaceOf(id uint64) (*interfacePlan, error) {
 	if p := c.interfaces[id]; p != nil {
 		return p, nil
@@ -141,7 +141,7 @@ func (c *compiler) interfaceOf(id uint64) (*interfacePlan, error) {
 	return p, c.methodsOf(p, n, nil)
 }
 
-// methodsOf puts the methods of n, which is p's node or a superclass's, into p.
+// methodsOf adds the methods of n, which is p's node or a superclass's, to p.
 func (c *compiler) methodsOf(p *interfacePlan, n schema.Node, in brand) error {
 	if p.supers[n.Id()] {
 		return nil
@@ -212,7 +212,7 @@ func (c *compiler) method(p *interfacePlan, n schema.Node, from schema.Method, o
 	return nil
 }
 
-// methodStruct is a params or results struct, whose parameters are the interface's.
+// methodStruct compiles a params or results struct, whose type parameters are the interface's.
 func (c *compiler) methodStruct(id uint64, b schema.Brand, in brand) (*structPlan, error) {
 	within, err := bindings(b, in)
 	if err != nil {
@@ -261,7 +261,7 @@ func (c *compiler) structOf(id uint64, in brand) (*structPlan, error) {
 	return p, nil
 }
 
-// structKey tells a struct with one meaning of its parameters from the same with another.
+// structKey returns a key for a struct with its type parameters bound.
 func structKey(id uint64, in brand) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%x", id)
@@ -280,7 +280,7 @@ func brandKey(b *strings.Builder, in brand) {
 	}
 }
 
-// typeKey writes what a type is, its parameters' meanings included. What cannot be read is told by typeOf.
+// typeKey writes a key for a type with its parameters bound. Errors of reading are reported by typeOf.
 func typeKey(b *strings.Builder, t schema.Type, in brand) {
 	fmt.Fprintf(b, "%d", t.Which())
 	switch t.Which() {
@@ -449,7 +449,7 @@ func (c *compiler) typeOf(t schema.Type, in brand) (p typePlan, err error) {
 	return p, fmt.Errorf("a type of kind %v is not known", t.Which())
 }
 
-// anyPointer is a type parameter, or a pointer of a kind that is known: any other has no form in JavaScript.
+// anyPointer compiles a type parameter, or a pointer of a known kind: any other has no form in JavaScript.
 func (c *compiler) anyPointer(t schema.Type_anyPointer, in brand) (p typePlan, err error) {
 	switch t.Which() {
 	case schema.Type_anyPointer_Which_unconstrained:
@@ -483,7 +483,7 @@ func (c *compiler) enumerants(id uint64) ([]string, error) {
 	return names, nil
 }
 
-// unusedRuleError finds a rule for what the schema does not have: that is a mistake.
+// unusedRuleError returns an error if a rule is for something that the schema does not have: a mistake.
 func (c *compiler) unusedRuleError() error {
 	for id := range c.cfg.Rules.Structs {
 		if !slices.Contains(c.ids, id) {

@@ -1,4 +1,4 @@
-// Numbers: JavaScript's, as peers send them, and the schema's.
+// Numbers: conversion between JavaScript's, as peers send them, and the schema's.
 
 package bridge
 
@@ -8,10 +8,10 @@ import (
 	"math/big"
 )
 
-// maxSafeInteger is the highest integer up to which every number is exact in JavaScript.
+// maxSafeInteger is the highest integer up to which every integer is exact in JavaScript.
 const maxSafeInteger = 1 << 53
 
-// integer gives an integer's bits, in 64, if it is one of the type.
+// integer returns an integer's bits, in 64, if it is in the type's range.
 func (t *typePlan) integer(v any) (uint64, error) {
 	neg, abs, ok := whole(v)
 	if !ok {
@@ -28,7 +28,7 @@ func (t *typePlan) integer(v any) (uint64, error) {
 	return abs, nil
 }
 
-// whole gives sign and magnitude of a whole number; ok is false for what is none, or beyond 64 bits and a sign.
+// whole returns sign and magnitude of an integer; ok is false for any other value, or beyond 64 bits and a sign.
 func whole(v any) (neg bool, abs uint64, ok bool) {
 	switch v := v.(type) {
 	case float64:
@@ -73,7 +73,7 @@ func signed(v int64) (neg bool, abs uint64, ok bool) {
 	return false, uint64(v), true
 }
 
-// describe says what the type is.
+// describe returns the type's description for error messages.
 func (t *typePlan) describe() string {
 	switch {
 	case t.kind != kindInt:
@@ -90,7 +90,7 @@ var kindNames = map[kind]string{kindVoid: "null", kindBool: "true or false", kin
 	kindEnum: "a name", kindText: "a string", kindData: "a Uint8Array", kindList: "an array", kindStruct: "an object",
 	kindGroup: "an object", kindCapability: "an object to call"}
 
-// bitsOf gives a floating point number's bits.
+// bitsOf returns a floating point number's bits.
 func (t *typePlan) bitsOf(v any) (uint64, error) {
 	f, ok := v.(float64)
 	if !ok {
@@ -108,7 +108,7 @@ func (t *typePlan) bitsOf(v any) (uint64, error) {
 	return math.Float64bits(f), nil
 }
 
-// number gives what a peer is given for a number's bits: an integer that JavaScript's numbers have, or a bigint.
+// number converts a number's bits for a peer: to a number if JavaScript represents it exactly, else to a bigint.
 func (t *typePlan) number(bits uint64) any {
 	switch {
 	case t.kind == kindFloat && t.bits == 32:

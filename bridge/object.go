@@ -23,24 +23,24 @@ type Conn struct {
 	calls  sync.WaitGroup
 
 	mu            sync.Mutex
-	liveCallbacks int           // that the vat holds, or has unanswered calls to
+	liveCallbacks int           // callbacks that the vat references, or has unanswered calls to
 	idle          chan struct{} // closed when there are none; nil if nobody waits
 }
 
-// Conn begins a connection's part. The params of a call may take so many bytes as a Cap'n Proto message.
+// Conn returns the bridge's part of a new connection. The params of a call may take maxBytes as a Cap'n Proto message.
 func (b *Bridge) Conn(maxBytes int) *Conn { return &Conn{bridge: b, limit: maxBytes} }
 
-// writer gives a writer of one message.
+// writer returns a writer for one message.
 func (s *Conn) writer(caps *rpc.CapTable) *writer {
 	return &writer{conn: s, caps: caps, bytesLeft: s.limit}
 }
 
-// Wait waits until every call of the connection has come to an end within the vat: when the connection has ended, and
-// with it the calls' contexts, that is soon.
+// Wait waits until every call of the connection has ended within the vat: soon after the connection has ended, and
+// with it the calls' contexts.
 func (s *Conn) Wait() { s.calls.Wait() }
 
-// WaitIdle waits until the vat holds no function of the peer's any more, and all that it has told one is answered, or ctx
-// ends. What it lets go of on the way out it has told the peer then.
+// WaitIdle waits until the vat references no function of the peer's any more and all calls to them are answered, or ctx
+// ends. Releases that this caused have been sent to the peer by then.
 func (s *Conn) WaitIdle(ctx context.Context) {
 	s.mu.Lock()
 	if s.liveCallbacks == 0 {
@@ -68,7 +68,7 @@ func (s *Conn) addCallbacks(n int) {
 	}
 }
 
-// Object is a reference of the vat that a peer may call. It is a capnweb.Object; letting it go releases the reference.
+// Object is a reference of the vat that a peer may call. It is a capnweb.Object; its Release releases the reference.
 type Object struct {
 	conn       *Conn
 	iface      *interfacePlan
@@ -76,13 +76,13 @@ type Object struct {
 	properties map[string]any
 }
 
-// Object makes an object of a reference, which it takes over, to an object of the interface; that is one of those the
-// bridge was compiled for.
+// Object makes an object of a reference, which it takes over, to an object of the interface, one of those the bridge was
+// compiled for.
 func (s *Conn) Object(ref *rpc.Ref, iface uint64) *Object {
 	return &Object{conn: s, iface: s.bridge.interfaces[iface], ref: ref}
 }
 
-// SetProperties gives the object properties besides its methods, before a peer gets it.
+// SetProperties sets properties that the object has besides its methods, before it is passed to a peer.
 func (o *Object) SetProperties(properties map[string]any) { o.properties = properties }
 
 // Get implements capnweb.Getter.
@@ -97,7 +97,7 @@ func (o *Object) KeepsOrder() bool { return o.iface.ordered }
 // Release implements capnweb.Releaser.
 func (o *Object) Release() { o.ref.Release() }
 
-// refAs gives another reference, where an object of the type is wanted.
+// refAs returns another reference, if the interface is the type's or a subclass of it.
 func (o *Object) refAs(t *typePlan) (*rpc.Ref, error) {
 	if t.iface != nil && !o.iface.supers[t.iface.id] {
 		return nil, &typeError{text: "want an object of " + t.iface.name + ", got one of " + o.iface.name}
@@ -105,7 +105,7 @@ func (o *Object) refAs(t *typePlan) (*rpc.Ref, error) {
 	return o.ref.AddRef(), nil
 }
 
-// Serve implements capnweb.Object: the call goes on within the vat, behind those before it.
+// Serve implements capnweb.Object: the call goes on within the vat, after those before it.
 func (o *Object) Serve(c *capnweb.Call) {
 	m := o.iface.methods[c.Method()]
 	switch {
@@ -131,7 +131,7 @@ func (o *Object) Serve(c *capnweb.Call) {
 	o.conn.call(c, m, o.ref, args, done)
 }
 
-// call makes the call and has it answered with what done makes of its results.
+// call makes the call and answers it with the results as done converts them.
 func (s *Conn) call(c *capnweb.Call, m *methodPlan, ref *rpc.Ref, args []any, done func(any, error) (any, error)) {
 	ctx := c.Context()
 	var bad error
@@ -160,7 +160,7 @@ func (s *Conn) call(c *capnweb.Call, m *methodPlan, ref *rpc.Ref, args []any, do
 	})
 }
 
-// recoverPanic answers a call whose results have caused a panic: it must not end the process.
+// recoverPanic answers a call whose results caused a panic, which must not end the process.
 func recoverPanic(c *capnweb.Call, m *methodPlan) {
 	if r := recover(); r != nil {
 		name := incident.New()
@@ -169,7 +169,7 @@ func recoverPanic(c *capnweb.Call, m *methodPlan) {
 	}
 }
 
-// results gives what a call came to; it is there.
+// results returns the results of a call that has been answered.
 func (s *Conn) results(m *methodPlan, answer *rpc.Promise) (any, error) {
 	results, caps, err := answer.Wait(context.Background())
 	if err != nil {
@@ -199,7 +199,7 @@ func (b *Bridge) results(r *reader, m *methodPlan, results capnp.Struct) (any, e
 	return unwrapSingle(m.results, object), nil
 }
 
-// unwrapSingle gives the one field of a struct that has one, and of others the object.
+// unwrapSingle returns the only field of a struct that has one, and for others the object.
 func unwrapSingle(p *structPlan, object map[string]any) any {
 	if len(p.fields) > 1 {
 		return object
@@ -210,7 +210,7 @@ func unwrapSingle(p *structPlan, object map[string]any) any {
 	return capnweb.Undefined{}
 }
 
-// peerError is what a peer gets of an error of the vat.
+// peerError returns the peer's error for an error of the vat.
 func (b *Bridge) peerError(err error) error {
 	ex, ok := errors.AsType[*rpc.Exception](err)
 	switch {

@@ -1,4 +1,4 @@
-// Plans: what the schema says of a type, as conversions want it.
+// Plans: the schema's types, prepared for conversion.
 
 package bridge
 
@@ -27,7 +27,7 @@ const (
 	kindCapability
 )
 
-// typePlan is a type.
+// typePlan is a compiled type.
 type typePlan struct {
 	kind   kind
 	bits   uint8 // of numbers
@@ -38,20 +38,20 @@ type typePlan struct {
 	iface  *interfacePlan // of a capability; nil for any
 }
 
-// fieldPlan is a field, or a parameter.
+// fieldPlan is a compiled field or parameter.
 type fieldPlan struct {
 	name   string
 	typ    typePlan
 	offset uint32 // of data in bits, of a pointer its index
-	mask   uint64 // a number's default, which is what it is stored over
+	mask   uint64 // a number's default, with which its stored bits are XORed
 	text   string // Text's and Data's default
-	tag    uint16 // its number in the union; noTag for those that are always there
+	tag    uint16 // its number in the union; noTag outside of one
 	rule   *FieldRule
 }
 
 const noTag = math.MaxUint16
 
-// structPlan is a struct, or a group in one.
+// structPlan is a compiled struct, or a group in one.
 type structPlan struct {
 	name   string // without the file's
 	size   capnp.ObjectSize
@@ -61,7 +61,7 @@ type structPlan struct {
 	rule   *StructRule
 }
 
-// field finds a field; nil if there is none of the name.
+// field returns the field of a name; nil if there is none.
 func (p *structPlan) field(name string) *fieldPlan {
 	for i := range p.fields {
 		if p.fields[i].name == name {
@@ -71,17 +71,17 @@ func (p *structPlan) field(name string) *fieldPlan {
 	return nil
 }
 
-// interfacePlan is an interface with its superclasses' methods.
+// interfacePlan is a compiled interface with its superclasses' methods.
 type interfacePlan struct {
 	id      uint64
 	name    string
 	ordered bool
-	supers  map[uint64]bool // itself among them
+	supers  map[uint64]bool // including itself
 	methods map[string]*methodPlan
 	byID    map[rpc.Method]*methodPlan // without names
 }
 
-// methodPlan is a method.
+// methodPlan is a compiled method.
 type methodPlan struct {
 	call    rpc.Method // without a name: objects of the vat compare it
 	owner   string     // the interface's name

@@ -1,4 +1,4 @@
-// Cap'n Proto as values for peers.
+// Reading Cap'n Proto as values for peers.
 
 package bridge
 
@@ -14,10 +14,10 @@ import (
 type reader struct {
 	conn      *Conn
 	caps      *rpc.CapTable
-	unclaimed []*Object // given to nobody yet
+	unclaimed []*Object // not passed to a peer yet
 }
 
-// release lets go of what was made of a message that nobody gets.
+// release releases the objects of a message that is not delivered.
 func (r *reader) release() {
 	for _, o := range r.unclaimed {
 		o.Release()
@@ -45,7 +45,7 @@ func (r *reader) object(p *structPlan, s capnp.Struct) (map[string]any, error) {
 	return to, nil
 }
 
-// value reads a struct as its rule has it.
+// value reads a struct with its rule.
 func (r *reader) value(p *structPlan, s capnp.Struct) (any, error) {
 	to, err := r.object(p, s)
 	if err != nil || p.rule == nil || p.rule.Out == nil {
@@ -80,7 +80,7 @@ func (r *reader) field(f *fieldPlan, s capnp.Struct) (v any, err error) {
 	return f.rule.Out(v)
 }
 
-// nullValue is what a null pointer reads as.
+// nullValue returns the value of a null pointer.
 func (f *fieldPlan) nullValue() any {
 	switch f.typ.kind {
 	case kindText:
@@ -106,7 +106,7 @@ func bitsAt(s capnp.Struct, offset uint32, size uint8) uint64 {
 	return s.Uint64(off)
 }
 
-// pointer reads what a pointer that is not null points at. Bytes are copied.
+// pointer reads the target of a pointer that is not null. Bytes are copied.
 func (r *reader) pointer(t *typePlan, p capnp.Ptr) (any, error) {
 	switch t.kind {
 	case kindText:
@@ -168,7 +168,7 @@ func elementBits(l capnp.List, size uint8, i int) uint64 {
 	return capnp.UInt64List(l).At(i)
 }
 
-// capability makes an object of the bridge's.
+// capability makes an Object of a capability.
 func (r *reader) capability(t *typePlan, p capnp.Ptr) (any, error) {
 	ref := r.caps.Get(p)
 	iface := t.iface

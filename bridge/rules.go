@@ -1,4 +1,4 @@
-// Rules: where a schema looks otherwise to peers than it would by itself.
+// Rules: where the mapping of the schema is replaced for peers.
 
 package bridge
 
@@ -11,68 +11,68 @@ import (
 	"github.com/mooring-rpc/mooring/rpc"
 )
 
-// Config is what a Bridge is compiled from.
+// Config configures a Bridge.
 type Config struct {
 	Schema     *schemas.Registry
-	Interfaces []uint64 // those that objects have; what they mention is found
+	Interfaces []uint64 // those of objects passed to peers; interfaces they refer to are found
 	Ordered    []uint64 // those of them whose calls keep their order also where one waits for promises in its arguments
 	Rules      Rules
 
-	// TypeOf gives the interface of an object where the schema says any capability; 0 for one that peers cannot call.
+	// TypeOf returns the interface of an object where the schema says any capability; 0 for one that peers cannot call.
 	TypeOf func(rpc.Object) uint64
-	// MapException is the error that a peer gets of an exception. nil tells its reason.
+	// MapException returns the peer's error for an exception. nil sends its reason.
 	MapException func(*rpc.Exception) error
-	// TooLarge is the error that a peer gets of arguments above the limit of Bridge.Conn. nil: a RangeError.
+	// TooLarge returns the peer's error for arguments above the limit of Bridge.Conn. nil: a RangeError.
 	TooLarge func(limit int) error
 }
 
-// Rules are the exceptions of a schema. Their functions may be called concurrently.
+// Rules replace parts of a schema's mapping. Their functions may be called concurrently.
 type Rules struct {
 	Structs map[uint64]StructRule
 	Fields  map[FieldKey]FieldRule
 	Methods map[MethodKey]MethodRule
 
-	// Results, if set, sees the results of every method first, as an object. What it takes out is not given; an error
-	// is what the call fails with.
+	// Results, if set, is called first with the results of every method, as an object. Fields it removes are not returned; its
+	// error fails the call.
 	Results func(results map[string]any) error
 }
 
-// FieldKey names a field of a struct.
+// FieldKey identifies a field of a struct.
 type FieldKey struct {
 	Struct uint64
 	Field  string
 }
 
-// MethodKey names a method of an interface, as in the schema.
+// MethodKey identifies a method of an interface, as in the schema.
 type MethodKey struct {
 	Interface uint64
 	Method    string
 }
 
-// StructRule says how a struct looks. In gives the object that a value stands for, Out the value for an object, both
-// with what other rules make of their fields. An error of Out in a result fails the call with it. nil changes nothing.
+// StructRule replaces a struct's mapping. In converts a value to the object to write, Out the object read to a value, both
+// with other rules applied to their fields. An error of Out in a result fails the call with it. nil changes nothing.
 type StructRule struct {
 	In  func(value any) (any, error)
 	Out func(object map[string]any) (any, error)
 }
 
-// FieldRule says how a field looks, as StructRule. In is not asked for null and undefined.
+// FieldRule replaces a field's mapping, as StructRule. In is not called for null and undefined.
 type FieldRule struct {
 	In  func(value any) (any, error)
 	Out func(value any) (any, error)
 }
 
-// MethodRule says how a method looks.
+// MethodRule replaces a method's mapping.
 type MethodRule struct {
-	Name string // what peers call it by; empty: as in the schema
-	// Args may change the arguments, which are positional and as many as the parameters, those that are left out nil.
-	// If it gives done, that sees what the call came to, and gives what is answered.
+	Name string // the name for peers; empty: as in the schema
+	// Args may change the arguments, which are positional and as many as the parameters, omitted ones nil.
+	// If it returns done, that is called with the call's result, and returns the answer.
 	Args func(args []any) (changed []any, done func(result any, err error) (any, error), err error)
-	// Results gives what is answered, of the results as an object; nil: what the package comment says.
+	// Results converts the results, as an object, to the answer; nil: as the package comment says.
 	Results func(results map[string]any) (any, error)
 }
 
-// typeError is something of a peer's that does not fit the schema. Its path is put together on the way up.
+// typeError says that a peer's value does not fit the schema. Its path is completed on the way up.
 type typeError struct {
 	path string
 	text string
@@ -85,10 +85,10 @@ func (e *typeError) Error() string {
 	return e.path + ": " + e.text
 }
 
-// TypeError is an error for rules: the peer gets it as a TypeError, behind the path of the value.
+// TypeError returns an error for rules: the peer gets it as a TypeError, after the path of the value.
 func TypeError(text string) error { return &typeError{text: text} }
 
-// withPath puts the name of a field before the path of what is wrong in it.
+// withPath puts the name of a field before the path of an error in it.
 func withPath(name string, err error) error {
 	e, ok := errors.AsType[*typeError](err)
 	if !ok {
@@ -105,7 +105,7 @@ func withPath(name string, err error) error {
 	return e
 }
 
-// asTypeError is the error as a peer gets it.
+// asTypeError returns the error as it is sent to a peer.
 func asTypeError(err error) error {
 	if e, ok := errors.AsType[*typeError](err); ok {
 		return capnweb.TypeErrorf("%s", e.Error())

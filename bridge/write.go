@@ -1,4 +1,4 @@
-// Values of peers as Cap'n Proto: structs, lists and what is in them.
+// Writing values of peers as Cap'n Proto: structs, lists and their contents.
 
 package bridge
 
@@ -22,7 +22,7 @@ type writer struct {
 	bytesLeft int // bytes that may still be written
 }
 
-// reserve counts bytes that a message takes. What a peer says in few may stand for many.
+// reserve counts bytes of the message: a short value of a peer may expand to many.
 func (w *writer) reserve(bytes int) error {
 	if w.bytesLeft -= bytes; w.bytesLeft >= 0 {
 		return nil
@@ -33,7 +33,7 @@ func (w *writer) reserve(bytes int) error {
 	return &capnweb.Error{Name: "RangeError", Message: fmt.Sprintf("the arguments take more than %d bytes", w.conn.limit)}
 }
 
-// isAbsent says that a value is left out.
+// isAbsent reports whether a value is undefined or null.
 func isAbsent(v any) bool {
 	switch v.(type) {
 	case nil, capnweb.Undefined:
@@ -42,7 +42,7 @@ func isAbsent(v any) bool {
 	return false
 }
 
-// object writes the fields of a value that is to be an object. s has the plan's size.
+// object writes a value's fields to a struct. s has the plan's size.
 func (w *writer) object(p *structPlan, s capnp.Struct, v any) error {
 	if p.rule != nil && p.rule.In != nil {
 		var err error
@@ -82,7 +82,7 @@ func (w *writer) object(p *structPlan, s capnp.Struct, v any) error {
 	return nil
 }
 
-// unknownFieldError is the error for a field that there is not.
+// unknownFieldError returns the error for a field that the struct does not have.
 func (p *structPlan) unknownFieldError(from map[string]any) error {
 	var names []string
 	for name := range from {
@@ -104,7 +104,7 @@ func (p *structPlan) fieldNames() string {
 	return "are " + strings.Join(names, ", ")
 }
 
-// field writes a field that is given. s is the struct, or that of the group the field is in.
+// field writes a field that is present. s is the struct, or that of the field's group.
 func (w *writer) field(f *fieldPlan, s capnp.Struct, v any) error {
 	if f.rule != nil && f.rule.In != nil {
 		var err error
@@ -148,7 +148,7 @@ func (w *writer) field(f *fieldPlan, s capnp.Struct, v any) error {
 	return nil
 }
 
-// data gives a number's bits.
+// data returns a number's bits.
 func (t *typePlan) data(v any) (uint64, error) {
 	switch t.kind {
 	case kindFloat:
@@ -156,7 +156,7 @@ func (t *typePlan) data(v any) (uint64, error) {
 	case kindEnum:
 		name, ok := v.(string)
 		if !ok {
-			return (&typePlan{kind: kindInt, bits: 16}).integer(v) // one of a later version, say
+			return (&typePlan{kind: kindInt, bits: 16}).integer(v) // such as one of a later version
 		}
 		if i := slices.Index(t.names, name); i >= 0 {
 			return uint64(i), nil
@@ -180,7 +180,7 @@ func setBits(s capnp.Struct, offset uint32, size uint8, bits uint64) {
 	}
 }
 
-// pointer makes what a pointer is to point at: a text, data, struct or list.
+// pointer makes the target of a pointer: a text, data, struct or list.
 func (w *writer) pointer(t *typePlan, seg *capnp.Segment, v any) (capnp.Ptr, error) {
 	switch t.kind {
 	case kindText:
@@ -224,7 +224,7 @@ func (w *writer) pointer(t *typePlan, seg *capnp.Segment, v any) (capnp.Ptr, err
 
 func sizeOf(p *structPlan) int { return int(p.size.DataSize) + 8*int(p.size.PointerCount) + 8 }
 
-// bytesOf gives the bytes of Data: a container's, or those of base64url text.
+// bytesOf returns the bytes of Data: a container's, or those of base64url text.
 func bytesOf(t *typePlan, v any) ([]byte, error) {
 	switch v := v.(type) {
 	case []byte:
@@ -234,7 +234,7 @@ func bytesOf(t *typePlan, v any) ([]byte, error) {
 	case string:
 		data, err := base64.RawURLEncoding.DecodeString(strings.TrimRight(v, "="))
 		if err != nil {
-			return nil, &typeError{text: "not base64url"} // and not what it is instead: it may be a secret
+			return nil, &typeError{text: "not base64url"} // without the text: it may be a secret
 		}
 		return data, nil
 	}
@@ -303,7 +303,7 @@ func (w *writer) element(elem *typePlan, seg *capnp.Segment, l capnp.PointerList
 	return l.Set(i, ptr)
 }
 
-// numbers writes a list of numbers or bools. One that is left out is 0.
+// numbers writes a list of numbers or bools. An omitted one is 0.
 func (w *writer) numbers(elem *typePlan, seg *capnp.Segment, elems []any) (capnp.Ptr, error) {
 	n := int32(len(elems))
 	if err := w.reserve(8 + len(elems)*int(elem.bits)/8); err != nil {
@@ -366,8 +366,7 @@ func (w *writer) numbers(elem *typePlan, seg *capnp.Segment, elems []any) (capnp
 	return to.ToPtr(), nil
 }
 
-// capability gives a reference to what a value stands for, for the caller to release: the very one behind an object of
-// the bridge's, or one to an object of the vat's that calls the peer.
+// capability returns a reference for a value, for the caller to release: that of an Object, or one to a callback.
 func (w *writer) capability(t *typePlan, v any) (*rpc.Ref, error) {
 	switch v := v.(type) {
 	case *Object:
@@ -391,14 +390,14 @@ func (w *writer) capability(t *typePlan, v any) (*rpc.Ref, error) {
 	return nil, mismatch("a function", v)
 }
 
-// mismatch is the error for a value of another type. It does not tell the value.
+// mismatch is the error for a value of another type. It does not contain the value.
 func (t *typePlan) mismatch(v any) error { return mismatch(t.describe(), v) }
 
 func mismatch(what string, v any) error {
 	return &typeError{text: "want " + what + ", got " + typeName(v)}
 }
 
-// typeName is what a peer calls a value's type.
+// typeName is a value's type in the peer's terms.
 func typeName(v any) string {
 	switch v := v.(type) {
 	case nil:
@@ -429,7 +428,7 @@ func typeName(v any) string {
 	return "something else"
 }
 
-// clip shortens what a peer has named, for an error.
+// clip shortens a name chosen by a peer, for an error.
 func clip(name string) string {
 	const most = 40
 	if len(name) <= most {

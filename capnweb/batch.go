@@ -13,15 +13,15 @@ import (
 	"github.com/mooring-rpc/mooring/internal/origin"
 )
 
-// ServeBatch answers one HTTP batch: POST, messages a line each. The connection it serves lives as long as the request:
-// it ends when all that was asked for is answered, or the client goes away. Calls towards the client are rejected, for
-// it cannot answer. Origins as in AcceptOptions; a page's preflight request is answered too. A body beyond
-// Limits.QueuedBytes is refused, and answers of four times as much are.
+// ServeBatch answers one HTTP batch: POST, one message per line. The connection it serves lives as long as the request:
+// it ends when everything asked for is answered, or the client disconnects. Calls to the client are rejected, since it
+// cannot answer. Origins as in AcceptOptions; a page's preflight request is answered too. A body beyond
+// Limits.QueuedBytes is refused, and so are answers of four times as many bytes.
 func ServeBatch(w http.ResponseWriter, r *http.Request, cfg Config, opts AcceptOptions) {
 	serveBatch(w, r, func() Config { return cfg }, opts)
 }
 
-// serveBatch asks for the configuration once the request is let in.
+// serveBatch calls config once the request is admitted.
 func serveBatch(w http.ResponseWriter, r *http.Request, config func() Config, opts AcceptOptions) {
 	if !origin.Admit(w, r, opts.OriginPatterns) {
 		http.Error(w, "this origin is not let in", http.StatusForbidden)
@@ -47,14 +47,14 @@ func serveBatch(w http.ResponseWriter, r *http.Request, config func() Config, op
 		t.remote = r.RemoteAddr
 	}
 	c := NewConn(t, cfg)
-	// What is not large comes whole or not at all; the rest of what is comes in as it is taken in.
+	// A small batch is read wholly or refused; the rest of a larger one is read while it is handled.
 	if err := t.body.fill(bufferedBatchBytes); err != nil {
 		c.endUnserved()
 		c.writeUnreadError(w, err)
 		return
 	}
 	c.batch.responseOnly, t.onInputDone = true, c.batchInputDone
-	_ = c.Run(r.Context()) // it is logged, and the client told
+	_ = c.Run(r.Context()) // the error is logged, and sent to the client
 	answer, err := t.finish()
 	switch {
 	case r.Context().Err() != nil:
@@ -71,7 +71,7 @@ func serveBatch(w http.ResponseWriter, r *http.Request, config func() Config, op
 	}
 }
 
-// bufferedBatchBytes is how large a batch may be that comes whole or not at all.
+// bufferedBatchBytes is the size up to which a batch is read wholly before it is handled.
 const bufferedBatchBytes = 1 << 20
 
 func batchTooLarge(w http.ResponseWriter) {
@@ -99,7 +99,7 @@ func (c *Conn) writeUnreadError(w http.ResponseWriter, err error) {
 // endUnserved ends a connection that is not run.
 func (c *Conn) endUnserved() {
 	c.end(ending{code: closeNormal, noLog: true})
-	_ = c.Run(context.Background()) // which only gives up what there is
+	_ = c.Run(context.Background()) // which only releases everything
 }
 
 // batchTransport reads from one body and writes into another.
@@ -107,7 +107,7 @@ type batchTransport struct {
 	body          lineReader
 	maxOut        int
 	remote        string
-	onInputDone   func() // called when the whole body has been taken in
+	onInputDone   func() // called when the whole body has been handled
 	inputDoneSent bool
 
 	mu         sync.Mutex
@@ -126,7 +126,7 @@ func newBatchTransport(body io.Reader, most int, remote string) *batchTransport 
 
 func (t *batchTransport) setAdmitRead(reading func(int, []byte) error) { t.body.admitRead = reading }
 
-// Read gives the next line. Behind the last one there is silence: the client waits.
+// Read returns the next line. After the last one it blocks: the client waits.
 func (t *batchTransport) Read(context.Context) ([]byte, error) {
 	if m, ok := t.body.next(); ok {
 		return m, nil
@@ -159,7 +159,7 @@ func (t *batchTransport) Write(_ context.Context, messages [][]byte) error {
 	return nil
 }
 
-// finish gives what was written, once Run has returned. The transport does not hold it any longer, nor the body.
+// finish returns the bytes written, once Run has returned. The transport does not keep them any longer, nor the body.
 func (t *batchTransport) finish() ([]byte, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -180,22 +180,22 @@ func (t *batchTransport) Close(int, string) error {
 
 func (t *batchTransport) RemoteAddr() string { return t.remote }
 
-// lineReader cuts a body into its messages, as it comes. Empty lines are none.
+// lineReader splits a body into its messages while it is read. Empty lines are skipped.
 type lineReader struct {
 	from      io.Reader
-	admitRead func(int, []byte) error // asked before buf holds so many bytes
+	admitRead func(int, []byte) error // called before buf grows to so many bytes
 	buf       []byte
-	unread    []byte // of buf: read, and not yet cut
-	err       error  // why no more comes: io.EOF at the end
+	unread    []byte // of buf: read, and not yet split
+	err       error  // the read error: io.EOF at the end
 }
 
-// failed says that the body cannot be read: that no more of it is taken in the client is told among the answers.
+// failed reports whether the body cannot be read; a refusal to read on is reported among the answers instead.
 func (l *lineReader) failed() bool {
 	_, refused := asRefusal(l.err)
 	return l.err != nil && l.err != io.EOF && !refused
 }
 
-// fill reads until so many bytes are there, or no more comes. The error is err, but for the end.
+// fill reads until n bytes are unread, or the body ends. The error is err, except io.EOF.
 func (l *lineReader) fill(n int) error {
 	for len(l.unread) < n && l.more() {
 	}
@@ -205,7 +205,7 @@ func (l *lineReader) fill(n int) error {
 	return l.err
 }
 
-// more reads some more; false if no more comes.
+// more reads some more; false after an error or the end.
 func (l *lineReader) more() bool {
 	if l.err != nil || l.from == nil {
 		return false
@@ -227,10 +227,10 @@ func (l *lineReader) more() bool {
 	return k > 0 || err == nil
 }
 
-// initialLineBuffer is how much is read at first.
+// initialLineBuffer is how many bytes are read at first.
 const initialLineBuffer = 4 << 10
 
-// next gives the next message; it is good until the next call.
+// next returns the next message; it is valid until the next call.
 func (l *lineReader) next() (line []byte, ok bool) {
 	for searched := 0; ; {
 		at := bytes.IndexByte(l.unread[searched:], '\n')
@@ -255,25 +255,25 @@ func (l *lineReader) next() (line []byte, ok bool) {
 	}
 }
 
-// batchState is what a connection knows of the batch that it is. Conn.mu guards it.
+// batchState is a connection's state as a batch. Conn.mu guards it.
 type batchState struct {
-	responseOnly    bool // a server's: the client hears answers, but answers nothing
+	responseOnly    bool // a server's: the client receives answers, but answers nothing
 	client          bool // a client's
-	collecting      bool // and nothing is sent yet
-	pendingAnswers  int  // answers that are to be sent, over whatever connection
-	pumps           int  // streams that are being sent
-	inputDone       bool // all of it was taken in
-	deferredRunning int  // how many are at what was decided under the lock
+	collecting      bool // a client's, not sent yet
+	pendingAnswers  int  // answers still to be sent, over any connection
+	pumps           int  // streams being sent
+	inputDone       bool // the whole input was handled
+	deferredRunning int  // goroutines in unlockAndRun's deferred work
 }
 
-// oneWay says that nobody will say of a chunk of a stream that it was taken: it goes out with all others.
+// oneWay reports whether chunks of a stream are never acknowledged: they are sent with everything else.
 func (b *batchState) oneWay() bool { return b.responseOnly || b.client }
 
 var errResponseOnly = &Error{Name: "Error", Message: "in an HTTP batch the client cannot be called"}
 
 var errBatchEnded = &Error{Name: "Error", Message: "the batch ended before this was resolved or closed"}
 
-// spawnPump is spawn for what sends a stream: a batch ends, or leaves, when all of it is said.
+// spawnPump is spawn for a goroutine that sends a stream: a batch ends, or is sent, when all of them have finished.
 func (c *Conn) spawnPump(f func()) bool {
 	c.mu.Lock()
 	c.batch.pumps++
@@ -296,7 +296,7 @@ func (c *Conn) spawnPump(f func()) bool {
 	return false
 }
 
-// batchInputDone is told that no message will come any more: what the peer has not said yet it never will.
+// batchInputDone is called when no further message will come: whatever the peer has not sent yet it never will.
 func (c *Conn) batchInputDone() {
 	c.mu.Lock()
 	defer c.unlockAndRun()
@@ -307,7 +307,7 @@ func (c *Conn) batchInputDone() {
 	for _, e := range c.exports {
 		if n, ok := e.node.(*localNode); ok {
 			if p, ok := n.obj.(*pipe); ok {
-				c.tasks = append(c.tasks, task{f: func() { p.end(errBatchEnded, false) }}) // behind what is written to it
+				c.tasks = append(c.tasks, task{f: func() { p.end(errBatchEnded, false) }}) // after the chunks written to it
 			}
 		}
 	}
@@ -323,8 +323,7 @@ func (c *Conn) batchInputDone() {
 	}
 }
 
-// endBatch ends the connection once everything that came in the batch is done and, on the server, answered. The lock is
-// held.
+// endBatch ends the connection once everything in the batch is done and, on the server, answered. The lock is held.
 func (c *Conn) endBatch() {
 	b := &c.batch
 	if c.ended != nil || b.deferredRunning+b.pumps+len(c.tasks)+len(c.afterUnlock) > 0 || c.delivering {

@@ -39,12 +39,13 @@ func NewBatch(url string, opts DialOptions, cfg Config) *Batch {
 	return b
 }
 
-// Main is a stub of the server's main object. Each call gives a new reference.
+// Main returns a stub of the server's main object. Each call returns a new reference.
 func (b *Batch) Main() *Stub { return b.conn.Main() }
 
-// Send posts what was collected, asking for the results of all promises not yet released, and returns when they have
-// come: Await gives them then without waiting. Stubs in them are broken, for the connection has ended. Streams that were
-// passed are sent to their end first; promises that were passed have to be resolved by then. A batch is sent once. The error says that the batch as a whole failed; the promises have it too.
+// Send posts the collected calls, asking for the results of all promises not yet released, and returns when they have
+// arrived: Await then returns them without waiting. Stubs in them are broken, for the connection has ended. Streams that
+// were passed are sent to their end first; promises that were passed have to be resolved by then. A batch is sent once. The
+// error says that the batch as a whole failed; the promises have it too.
 func (b *Batch) Send(ctx context.Context) error {
 	err := errors.New("capnweb: the batch has been sent already")
 	b.once.Do(func() { err = b.send(ctx) })
@@ -70,7 +71,7 @@ func (b *Batch) send(ctx context.Context) error {
 
 var errBatchDone error = &BrokenError{Reason: "the batch has been answered, and its connection has ended"}
 
-// collectBatch gives the messages collected, with a pull for every promise of ours, when the streams passed are at their end.
+// collectBatch returns the messages collected, with a pull for every promise of ours, when the passed streams have ended.
 func (c *Conn) collectBatch(ctx context.Context) ([]byte, error) {
 	c.mu.Lock()
 	defer c.unlockAndRun()
@@ -145,12 +146,12 @@ func (b *Batch) post(ctx context.Context, body []byte) ([]byte, error) {
 	return answer, nil
 }
 
-// batchClientTransport reads the answer. What is said after the batch was sent nobody hears.
+// batchClientTransport reads the answer. Messages after the batch was sent are dropped.
 type batchClientTransport struct {
 	url         string
 	body        lineReader
 	err         error  // instead of an answer
-	onInputDone func() // called when the whole answer has been taken in
+	onInputDone func() // called when the whole answer has been handled
 	closed      chan struct{}
 	once        sync.Once
 }
@@ -176,7 +177,7 @@ func (t *batchClientTransport) Close(int, string) error {
 	return nil
 }
 
-// newGet gives a promise of a property of n, whose reference it takes over. In a batch it is asked for at once: there
+// newGet returns a promise of a property of n, whose reference it takes over. In a batch it is asked for at once: there
 // is no later.
 func newGet(n node, path []string) *Promise {
 	p := &Promise{node: n, path: path}

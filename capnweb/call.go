@@ -15,18 +15,18 @@ type Call struct {
 	path      []string
 	args      *payload
 	argValues []any
-	result    *future // what it comes to: who holds that does not hold the call
+	result    *future // the answer; a reference to it does not keep the call
 
 	answered  atomic.Bool
-	queued    atomic.Bool // of an Orderer, and waits there
+	queued    atomic.Bool // waits in the callQueue of an Orderer
 	mu        sync.Mutex
-	ctx       context.Context // nil until somebody asks
+	ctx       context.Context // nil until Context is called
 	cancel    context.CancelFunc
-	abandoned bool // nobody waits any more
-	watched   bool // the connection knows of it
+	abandoned bool // nobody waits for the answer any more
+	watched   bool // registered with the connection
 }
 
-// Method is the name that was called; empty when the object itself was called as a function.
+// Method returns the name that was called; empty when the object itself was called as a function.
 func (c *Call) Method() string {
 	if len(c.path) == 0 {
 		return ""
@@ -34,14 +34,15 @@ func (c *Call) Method() string {
 	return c.path[len(c.path)-1]
 }
 
-// Path is the whole path that was called, Method its last element: properties of properties come with more than one.
+// Path returns the whole path that was called, Method its last element: properties of properties have more than one.
 func (c *Call) Path() []string { return c.path }
 
-// Args are the arguments: values as the package comment lists them, every promise among them resolved. They may be
-// shared: they must not be changed. Stubs in them are released when the call is answered: Dup what is to be kept.
+// Args returns the arguments: values as the package comment lists them, every promise among them resolved. They may be
+// shared and must not be changed. Stubs in them are released when the call is answered: use Dup for those to keep.
 func (c *Call) Args() []any { return c.argValues }
 
-// Context ends when the call is answered, its result is released by the peer before that, or the connection ends.
+// Context returns a context that ends when the call is answered, its result is released by the peer before that, or the
+// connection ends.
 func (c *Call) Context() context.Context {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -56,7 +57,7 @@ func (c *Call) Context() context.Context {
 	return c.ctx
 }
 
-// Conn is the connection it came over; nil for a call from within this process.
+// Conn returns the connection the call came over; nil for a call from within this process.
 func (c *Call) Conn() *Conn { return c.via }
 
 // Go runs f on a goroutine of its own; calls that arrive later do not wait for it. A panic in f is answered as an
@@ -77,7 +78,7 @@ func (c *Call) Go(f func(ctx context.Context)) {
 }
 
 // Return answers with v, which may hold stubs, promises, objects, functions and streams: they are taken over.
-// What cannot be sent is answered as a TypeError. Only the first answer counts.
+// A value that cannot be sent is answered as a TypeError. Only the first answer counts.
 func (c *Call) Return(v any) {
 	switch v.(type) {
 	case nil, bool, string, float64, Undefined:
@@ -96,7 +97,7 @@ func (c *Call) Return(v any) {
 	c.answer(p, nil)
 }
 
-// Fail answers with an error: an *Error as it is, others as Config.Redact has it.
+// Fail answers with an error: an *Error unchanged, others as Config.Redact returns.
 func (c *Call) Fail(err error) {
 	if err == nil {
 		err = errInternal
@@ -104,7 +105,7 @@ func (c *Call) Fail(err error) {
 	c.answer(nil, err)
 }
 
-// answer takes p over.
+// answer answers the call, taking p over.
 func (c *Call) answer(p *payload, err error) {
 	if !c.answered.CompareAndSwap(false, true) {
 		p.release()
@@ -118,13 +119,13 @@ func (c *Call) answer(p *payload, err error) {
 		}
 	}
 	c.result.settle(p, err)
-	if c.result.refs.Load() <= 0 { // nobody waits: it is not held
+	if c.result.refs.Load() <= 0 { // nobody waits: it is not kept
 		c.result.free()
 	}
 	c.releaseArgs()
 }
 
-// detachArgs gives the arguments to who is to release them in place of the call, if it is not answered yet.
+// detachArgs transfers the arguments to the caller, to be released in place of the call, if it is not answered yet.
 func (c *Call) detachArgs() *payload {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -133,7 +134,7 @@ func (c *Call) detachArgs() *payload {
 	return args
 }
 
-// releaseArgs gives up what the call held until its answer.
+// releaseArgs releases what the call keeps until its answer.
 func (c *Call) releaseArgs() {
 	c.detachArgs().release()
 	if c.queued.Load() {
@@ -142,10 +143,10 @@ func (c *Call) releaseArgs() {
 	c.node.unref()
 }
 
-// onAbandoned is told that nobody waits for the answer any more.
+// onAbandoned is called when nobody waits for the answer any more.
 func (c *Call) onAbandoned() { c.endContext() }
 
-// watch has the connection end the call with itself. c.mu is held.
+// watch registers the call to be ended with the connection. c.mu is held.
 func (c *Call) watch() {
 	if c.via != nil && !c.watched && !c.answered.Load() {
 		c.watched = true
@@ -166,7 +167,7 @@ func (c *Call) endContext() {
 	}
 }
 
-// onConnEnd is told that the connection has ended.
+// onConnEnd is called when the connection has ended.
 func (c *Call) onConnEnd() {
 	c.mu.Lock()
 	cancel := c.cancel
@@ -176,7 +177,7 @@ func (c *Call) onConnEnd() {
 	}
 }
 
-// deliver hands the call to its object, on the delivery goroutine.
+// deliver passes the call to its object, on the delivery goroutine.
 func (c *Call) deliver() {
 	defer c.recover()
 	if c.via != nil && c.via.isDone() {

@@ -1,4 +1,4 @@
-// Conn: one side of a session over a transport, as the program sees it.
+// Conn: one side of a connection over a transport, as the program sees it.
 
 package capnweb
 
@@ -14,16 +14,16 @@ import (
 	"github.com/mooring-rpc/mooring/internal/intake"
 )
 
-// Config is what a connection is made of.
+// Config configures a connection.
 type Config struct {
-	Main      any // the object or function that the peer's id 0 is, or a Stub, of which a reference is taken; nil for none
+	Main      any // the object or function with id 0 for the peer, or a Stub, of which a reference is taken; nil for none
 	Limits    Limits
 	Logger    *slog.Logger // nil: none
-	LimitHits *LimitHits   // counts limits that were met; may be shared; nil: not counted
-	// Intake decides what is taken in of a peer that has not shown who it is, and how much memory there is for what it sends;
-	// nil takes in all that Limits allow. Who made it closes it after Run.
+	LimitHits *LimitHits   // counts limits that were reached; may be shared; nil: not counted
+	// Intake decides what is accepted from a peer that has not authenticated, and how much memory there is for its messages;
+	// nil accepts all that Limits allow. The code that made it closes it after Run.
 	Intake *intake.Peer
-	// Redact says what the peer is told of an error that is no *Error. nil tells "internal error" alone, and logs it.
+	// Redact returns the error sent to the peer for one that is no *Error. nil sends "internal error", and logs the original.
 	Redact func(error) *Error
 	// Trace, if set, is called with every message sent and received, in order. It runs with the connection locked: it must
 	// not block, call into this package or keep the message.
@@ -33,20 +33,20 @@ type Config struct {
 // Conn is one side of a connection. Run serves it; all other methods may be called from any goroutine.
 type Conn struct {
 	transport       Transport
-	peeker          peeker // the transport, if it is
+	peeker          peeker // the transport, if it is one
 	cfg             Config
 	log             *slog.Logger
 	limitHits       *LimitHits
 	done            chan struct{} // closed when ended is set
 	start           time.Time
-	lastActivity    atomic.Int64 // when the peer last gave a sign of life, nanoseconds since start
-	handlingMessage atomic.Bool  // a message is taken in: nobody listens, and what the peer answers to a ping waits
-	readerPaused    atomic.Bool  // the reader waits, and nobody listens
+	lastActivity    atomic.Int64 // when the peer last showed a sign of life, nanoseconds since start
+	handlingMessage atomic.Bool  // a message is being handled: nobody reads, so the answer to a ping waits
+	readerPaused    atomic.Bool  // the reader is paused, and nobody reads
 	lastMessage     atomic.Int64 // when its last message came
-	unackedBytes    atomic.Int64 // bytes written since it was last heard
+	unackedBytes    atomic.Int64 // bytes written since the peer's last message
 	hasEnded        atomic.Bool  // ended is set
 
-	mu sync.Mutex // guards all below; never held while anything outside of this package runs, but for Trace
+	mu sync.Mutex // guards all below; never held while anything outside of this package runs, except Trace
 	core
 	writeState
 	ending      ending
@@ -54,13 +54,13 @@ type Conn struct {
 	finished    bool // Run is about to return
 	workers     int  // goroutines that Run waits for
 	workersDone sync.Cond
-	tasks       []task // to be done on the delivery goroutine, in order
-	delivering  bool   // somebody does
-	readerBusy  bool   // the reader does, and nobody reads meanwhile
-	readerGen   int    // which reader is the present one
+	tasks       []task // work for the delivery goroutine, in order
+	delivering  bool   // a goroutine is delivering tasks
+	readerBusy  bool   // it is the reader, and nobody reads meanwhile
+	readerGen   int    // number of the present reader
 }
 
-// NewConn makes a connection over t, which it owns from now on. Calls may be made at once; nothing is sent or received
+// NewConn makes a connection over t, which it owns from then on. Calls may be made at once; nothing is sent or received
 // until Run, which must be called.
 func NewConn(t Transport, cfg Config) *Conn {
 	c := &Conn{transport: t, cfg: cfg, log: cfg.Logger, limitHits: cfg.LimitHits, done: make(chan struct{}), start: time.Now()}
@@ -101,7 +101,7 @@ func NewConn(t Transport, cfg Config) *Conn {
 	return c
 }
 
-// Main is a stub of the peer's main object. Each call gives a new reference.
+// Main returns a stub of the peer's main object. Each call returns a new reference.
 func (c *Conn) Main() *Stub {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -113,13 +113,13 @@ func (c *Conn) Main() *Stub {
 	return &Stub{node: in}
 }
 
-// Close ends the connection in good order, saying why: what waits is sent, within Limits.CloseTimeout. It returns at
-// once; Run returns when it is done.
+// Close ends the connection in an orderly way, with a reason: pending output is sent, within Limits.CloseTimeout. It
+// returns at once; Run returns when it is done.
 func (c *Conn) Close(reason string) {
 	c.end(ending{code: closeNormal, reason: reason, flush: true})
 }
 
-// Abort ends the connection with an error that the peer is told, as far as Call.Fail would tell it. It returns at once.
+// Abort ends the connection with an error, which is sent to the peer as Call.Fail would send it. It returns at once.
 func (c *Conn) Abort(err error) {
 	told := c.redact(err)
 	c.end(ending{err: &BrokenError{Reason: "aborted on this side: " + told.Error(), Err: err}, code: closeAborted,
@@ -140,8 +140,8 @@ func (c *Conn) Drain(ctx context.Context, reason string) error {
 	return err
 }
 
-// unanswered is zero when the peer's calls are done and it was sent what they came to: a call is done before its answer
-// is sent. The lock is held.
+// unanswered is zero when the peer's calls are done and their answers sent: a call is done before its answer is sent. The
+// lock is held.
 func (c *Conn) unanswered() int { return c.calls + c.batch.pendingAnswers }
 
 // waitAtLimit waits until a call of ours may be made.
@@ -168,8 +168,8 @@ func (c *Conn) waitAtLimit(ctx context.Context) error {
 	return nil
 }
 
-// waitForRoom gives the lock up until there may be room at a limit. If the reader is busy delivering, another takes
-// over reading, so that the peer's answers, which make room, are heard even when a handler waits here.
+// waitForRoom releases the lock until there may be room at a limit. If the reader is busy delivering, another takes
+// over reading, so that the peer's answers, which make room, are read even when a handler waits here.
 func (c *Conn) waitForRoom(ctx context.Context) error {
 	if c.room == nil {
 		c.room = make(chan struct{})
@@ -186,7 +186,7 @@ func (c *Conn) waitForRoom(ctx context.Context) error {
 	}
 }
 
-// wakeLimitWaiters wakes those who wait at a limit. The lock is held.
+// wakeLimitWaiters wakes the callers that wait at a limit. The lock is held.
 func (c *Conn) wakeLimitWaiters() {
 	if c.room != nil {
 		close(c.room)
@@ -194,28 +194,28 @@ func (c *Conn) wakeLimitWaiters() {
 	}
 }
 
-// Done is closed when the connection has ended, before the last goroutines are gone; Err says why then: nil after a
-// Close of either side in good order.
+// Done returns a channel that is closed when the connection has ended, before its last goroutines have exited; Err then
+// returns why.
 func (c *Conn) Done() <-chan struct{} { return c.done }
 
-// Err says why the connection has ended, after Done; nil before, and when it was closed in good order.
+// Err returns why the connection has ended, after Done; nil before, and after an orderly close by either side.
 func (c *Conn) Err() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.ending.err
 }
 
-// RemoteAddr names the peer.
+// RemoteAddr returns the peer's name for logs.
 func (c *Conn) RemoteAddr() string { return c.transport.RemoteAddr() }
 
-// Stats of a connection: what it holds, zero after Run, and what it has done.
+// Stats holds the sizes of a connection's tables, zero after Run, and counters.
 type Stats struct {
 	Exports, Imports, Calls       int // without the two main objects
 	MessagesIn, MessagesOut       uint64
 	BytesIn, BytesOut, QueueBytes uint64
 }
 
-// Stats counts what a connection holds and has done.
+// Stats returns the present numbers.
 func (c *Conn) Stats() Stats {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -229,21 +229,21 @@ func (c *Conn) Stats() Stats {
 
 func (c *Conn) isDone() bool { return c.hasEnded.Load() }
 
-// brokenErr is what things of an ended connection fail with.
+// brokenErr returns the error of nodes of an ended connection.
 func (c *Conn) brokenErr() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.ended
 }
 
-// watchCall has the call ended with the connection.
+// watchCall registers a call to be ended with the connection.
 func (c *Conn) watchCall(call *Call) {
 	c.mu.Lock()
 	c.watchedCalls[call] = struct{}{}
 	c.mu.Unlock()
 }
 
-// failUnanswered answers the calls that nobody has answered, when nothing runs any more. False if there are none.
+// failUnanswered answers the calls that no handler has answered, when nothing runs any more. False if there are none.
 func (c *Conn) failUnanswered() bool {
 	c.mu.Lock()
 	calls := slices.Collect(maps.Keys(c.watchedCalls))
@@ -288,15 +288,15 @@ func (c *Conn) emit(msg []byte, urgent bool) {
 		c.overflowed = true
 		c.countHit(LimitQueuedBytes)
 		e := ending{err: &BrokenError{Reason: "the peer does not read what is sent"}, code: closePolicyViolation}
-		if c.batch.responseOnly { // it is more than the transport takes, which says so instead of the part that fits
+		if c.batch.responseOnly { // larger than the transport accepts, which reports that instead of the part that fits
 			e = ending{err: errAnswersTooLarge, code: closePolicyViolation, flush: true}
 		}
 		c.afterUnlock = append(c.afterUnlock, func() { c.end(e) })
 	}
 }
 
-// enqueueTask has t done on the delivery goroutine, behind what is to be done there already, once rouse is called. It is false
-// when there is no such goroutine any more.
+// enqueueTask queues t for the delivery goroutine; the caller then calls wakeDelivery. It is false when there is no such
+// goroutine any more.
 func (c *Conn) enqueueTask(t task) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -315,7 +315,7 @@ func (c *Conn) wakeDelivery() {
 	}
 }
 
-// unlockAndRun gives the lock up and carries out what was decided under it.
+// unlockAndRun releases the lock and carries out the work that was queued under it.
 func (c *Conn) unlockAndRun() {
 	if c.batch.inputDone {
 		c.endBatch()

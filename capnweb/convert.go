@@ -1,4 +1,4 @@
-// Received values into Go types: what arguments of functions, Call.Scan, Promise.Into and As share.
+// Conversion of received values to Go types, for arguments of functions, Call.Scan, Promise.Into and As.
 
 package capnweb
 
@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// As converts a value as arguments of Func are converted. The error is a TypeError that says what was wanted.
+// As converts a value as arguments of Func are converted. The error is a TypeError that names the expected type.
 func As[T any](v any) (T, error) {
 	var to T
 	if same, ok := v.(T); ok {
@@ -25,7 +25,7 @@ func As[T any](v any) (T, error) {
 	return to, err
 }
 
-// Into awaits the result and converts it into what dst points at, as arguments of Func are.
+// Into awaits the result and converts it to the variable dst points at, as arguments of Func are.
 func (p *Promise) Into(ctx context.Context, dst any) error {
 	v, err := p.Await(ctx)
 	if err != nil {
@@ -34,7 +34,7 @@ func (p *Promise) Into(ctx context.Context, dst any) error {
 	return convertInto(dst, v)
 }
 
-// convertInto converts v into what dst points at.
+// convertInto converts v to the variable dst points at.
 func convertInto(dst, v any) error {
 	to := reflect.ValueOf(dst)
 	if to.Kind() != reflect.Pointer || to.IsNil() {
@@ -50,10 +50,10 @@ func convertInto(dst, v any) error {
 	return nil
 }
 
-// mismatch says that a value was not what was wanted. It never holds the value itself.
+// mismatch says that a value had another type than expected. It never contains the value itself.
 type mismatch struct {
 	want, got string
-	at        string // where in the value, from its root: .name and [index]
+	at        string // path to the value, from its root: .name and [index]
 }
 
 func (m *mismatch) in(at string) *mismatch {
@@ -77,7 +77,7 @@ func (m *mismatch) typeError(where string) *Error {
 
 func newMismatch(want string, v any) *mismatch { return &mismatch{want: want, got: describe(v)} }
 
-// describe says in a user's words what kind of value v is.
+// describe returns the kind of value v is, in a user's terms.
 func describe(v any) string {
 	switch v := v.(type) {
 	case nil:
@@ -132,7 +132,7 @@ func describe(v any) string {
 // setter converts v into dst, which can be set.
 type setter func(dst reflect.Value, v any) *mismatch
 
-// setterCache keeps the setter of each type, or the error why there is none.
+// setterCache has the setter of each type, or the error why there is none.
 var setterCache sync.Map // of reflect.Type to setterEntry
 
 type setterEntry struct {
@@ -140,7 +140,7 @@ type setterEntry struct {
 	err error
 }
 
-// setterOf gives the setter of a type. It fails for types that no value can be converted into.
+// setterOf returns the setter of a type. It fails for types to which no value can be converted.
 func setterOf(t reflect.Type) (setter, error) {
 	if e, ok := setterCache.Load(t); ok {
 		return e.(setterEntry).set, e.(setterEntry).err
@@ -151,7 +151,7 @@ func setterOf(t reflect.Type) (setter, error) {
 	return set, err
 }
 
-// wantNames names what is passed as it is, by the types that hold it.
+// wantNames names the types of values that are passed unchanged.
 var wantNames = map[reflect.Type]string{
 	reflect.TypeFor[Undefined](): "undefined",
 	reflect.TypeFor[time.Time](): "a Date",
@@ -175,7 +175,7 @@ var (
 	typeTextUnmarshaler = reflect.TypeFor[encoding.TextUnmarshaler]()
 )
 
-// optional says whether a type has room for "left out": a pointer to what is no pointer by its own nature.
+// optional reports whether a type can represent an omitted value: a pointer to a type that is not passed as a pointer anyway.
 func optional(t reflect.Type) bool {
 	return t.Kind() == reflect.Pointer && wantNames[t] == "" && t != typeBigInt
 }
@@ -303,7 +303,7 @@ func setFloat(dst reflect.Value, v any) *mismatch {
 	return nil
 }
 
-// setInt and setUint take numbers and bigints that the type holds exactly.
+// setInt returns a setter for numbers and bigints that the type holds exactly.
 func setInt(t reflect.Type) setter {
 	size := t.Bits()
 	want := fmt.Sprintf("a whole number from %d to %d", int64(-1)<<(size-1), int64(1)<<(size-1)-1)
@@ -311,7 +311,7 @@ func setInt(t reflect.Type) setter {
 	return func(dst reflect.Value, v any) *mismatch {
 		switch v := v.(type) {
 		case float64:
-			if v != math.Trunc(v) || v < -limit || v >= limit { // not a number fails the first
+			if v != math.Trunc(v) || v < -limit || v >= limit { // NaN fails the first
 				return notWhole(want, v)
 			}
 			dst.SetInt(int64(v))
@@ -400,7 +400,7 @@ func setBytesStruct(dst reflect.Value, v any) *mismatch {
 	return newMismatch("a container of bytes", v)
 }
 
-// pointerSetter has null and undefined as nil.
+// pointerSetter sets nil for null and undefined.
 func pointerSetter(t reflect.Type, made map[reflect.Type]*setter) (setter, error) {
 	elem := t.Elem()
 	set, err := makeSetter(elem, made)
@@ -421,7 +421,7 @@ func pointerSetter(t reflect.Type, made map[reflect.Type]*setter) (setter, error
 	}, nil
 }
 
-// textSetter is for types that read themselves from text.
+// textSetter is for types that implement encoding.TextUnmarshaler.
 func textSetter(t reflect.Type) setter {
 	want := "the text of a " + t.Name()
 	return func(dst reflect.Value, v any) *mismatch {
@@ -429,7 +429,7 @@ func textSetter(t reflect.Type) setter {
 		if !ok {
 			return newMismatch(want, v)
 		}
-		to := reflect.New(t) // what fails halfway leaves dst as it was
+		to := reflect.New(t) // a failure halfway leaves dst unchanged
 		if to.Interface().(encoding.TextUnmarshaler).UnmarshalText([]byte(s)) != nil {
 			return &mismatch{want: want, got: "a string that is none"}
 		}
@@ -510,7 +510,7 @@ func mapSetter(t reflect.Type, made map[reflect.Type]*setter) (setter, error) {
 	}, nil
 }
 
-// clipName shortens a name that a peer chose.
+// clipName shortens a name chosen by a peer.
 func clipName(name string) string {
 	const most = 60
 	if len(name) <= most {

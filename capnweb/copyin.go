@@ -1,4 +1,4 @@
-// Taking a program's value over: a copy made of the package's own types, with references of its own.
+// copyIn: copies of a program's values, made of the package's own types, with their own references.
 
 package capnweb
 
@@ -9,22 +9,22 @@ import (
 	"time"
 )
 
-// maxDepth is how deep a value may nest on its way out: no peer takes more.
+// maxDepth is how deep a value to be sent may nest: no peer accepts more.
 const maxDepth = 256
 
 var errTooDeepOut = &Error{Name: "RangeError", Message: "the value nests too deep, or contains itself"}
 
-// copier copies a value. With dup, stubs stay the program's and the copy has references of its own; without, they are
-// taken over, but for those that belong to a payload.
+// copier copies a value. With dup, stubs stay the program's and the copy has its own references; without, they are
+// taken over, except those that belong to a payload.
 type copier struct {
 	dup     bool
 	p       payload
-	size    int         // about how much was copied
-	builder *mapBuilder // of the placeholder that was met
-	conn    *Conn       // whose peer it is for, as far as that is known
+	size    int         // about how many bytes were copied
+	builder *mapBuilder // of a placeholder in the value
+	conn    *Conn       // the connection to its receiver, if known
 }
 
-// copyInArgs takes the arguments of a call. conn is the connection that they will leave by, nil if that is not known.
+// copyInArgs copies the arguments of a call. conn is the connection they will be sent over, nil if that is not known.
 func copyInArgs(args []any, conn *Conn) (*payload, *mapBuilder, error) {
 	t := copier{dup: true, conn: conn}
 	out := make([]any, len(args))
@@ -40,7 +40,7 @@ func copyInArgs(args []any, conn *Conn) (*payload, *mapBuilder, error) {
 	return &t.p, t.builder, nil
 }
 
-// copyInResult takes what a method returns.
+// copyInResult copies a method's result.
 func copyInResult(v any, conn *Conn) (*payload, error) {
 	switch v.(type) {
 	case nil, bool, string, float64, Undefined:
@@ -49,7 +49,7 @@ func copyInResult(v any, conn *Conn) (*payload, error) {
 	return copyInValue(v, &copier{conn: conn})
 }
 
-// copyInProperty takes the value of a property, which stays the object's.
+// copyInProperty copies the value of a property, which stays the object's.
 func copyInProperty(v any, conn *Conn) (*payload, error) {
 	return copyInValue(v, &copier{dup: true, conn: conn})
 }
@@ -201,7 +201,7 @@ func (t *copier) copyMap(v map[string]any, depth int) (map[string]any, error) {
 	return w, nil
 }
 
-// copyError leaves out properties that cannot be sent.
+// copyError copies an error without the properties that cannot be sent.
 func (t *copier) copyError(e *Error, depth int) (any, error) {
 	if e == nil {
 		return nil, nil

@@ -1,5 +1,5 @@
 // core: the tables of one connection and what a message does to them. It has no goroutine, socket or clock: a message
-// goes in through receive, messages come out into out, and what has to be done without the lock into after.
+// goes in through receive, messages come out into out, and work to be done without the lock into afterUnlock.
 
 package capnweb
 
@@ -14,40 +14,40 @@ type core struct {
 	limits Limits
 
 	exports     map[int64]*export
-	nextExport  int64 // the next that we choose, downwards
-	nextPush    int64 // the next that a push of the peer takes
-	exportCount int   // exports but for main
+	nextExport  int64 // the next id that we choose, downwards
+	nextPush    int64 // the next id of a push of the peer
+	exportCount int   // exports without main
 
 	imports           map[int64]*importNode
-	nextID            int64 // the next that a push of ours takes
-	peerChosenImports int   // imports that the peer chose
-	pendingPulls      int   // our calls that are asked for and not answered
+	nextID            int64 // the next id of a push of ours
+	peerChosenImports int   // imports whose id the peer chose
+	pendingPulls      int   // our calls that are pulled and not answered
 
-	calls          int // the peer's, unanswered
-	callBytes      int // what they hold, and results that the peer has not released
-	abandonedCalls int // those of calls that the peer has given up
-	refusedCalls   int // calls refused since there was room for one
+	calls          int // the peer's calls, unanswered
+	callBytes      int // bytes of those, and of results that the peer has not released
+	abandonedCalls int // those of calls that the peer has cancelled
+	refusedCalls   int // calls refused since there was last room for one
 	draining       bool
 
-	peerVersion int // the newest version of which the peer has used something: 0, 5, 8 or 11
+	peerVersion int // the newest version of which the peer has used a feature: 0, 5, 8 or 11
 
 	out            outQueue
 	enc            encoder
-	ended          error // why nothing goes in or out any more: a *BrokenError
+	ended          error // why there is no more input or output: a *BrokenError
 	afterUnlock    []func()
-	drop           node   // one to be given up when the lock is free
-	drops          []node // and more
+	drop           node   // a node to be released when the lock is free
+	drops          []node // and further ones
 	room           chan struct{}
-	pipes          map[*pipe]struct{}   // of the peer's that have no end yet
-	watchedCalls   map[*Call]struct{}   // with a context that somebody has asked for
-	waitingFutures map[*future]struct{} // where calls of the peer wait
+	pipes          map[*pipe]struct{}   // pipes of the peer's that have not ended
+	watchedCalls   map[*Call]struct{}   // calls whose Context was called
+	waitingFutures map[*future]struct{} // futures in which calls of the peer wait
 	counters       Stats
 	batch          batchState
-	messageCost    int                 // of the present message, decoded; the reader's alone
-	pathCache      map[string][]string // names of methods that were called; the reader's alone
+	messageCost    int                 // decoded size of the present message; the reader's alone
+	pathCache      map[string][]string // paths of methods that were called; the reader's alone
 }
 
-// protocolError is a rule that the peer broke: the connection ends.
+// protocolError is a violation of the protocol by the peer: the connection ends.
 type protocolError struct{ reason string }
 
 func (e *protocolError) Error() string { return e.reason }
@@ -67,7 +67,8 @@ func (co *core) init(lim Limits) {
 	co.nextExport, co.nextPush, co.nextID = -1, 1, 1
 }
 
-// receive takes one message of the peer in. on says whether calls may be delivered at once. An error is a broken rule.
+// receive handles one message of the peer. on says whether calls may be delivered at once. An error is a violation of the
+// protocol.
 func (c *Conn) receive(msg []byte, on via) error {
 	if len(msg) > c.limits.MessageBytes {
 		c.countHit(LimitMessageBytes)
@@ -83,7 +84,7 @@ func (c *Conn) receive(msg []byte, on via) error {
 	if done, err := c.receiveFast(msg, on); done {
 		return err
 	}
-	v, err := parseJSON(msg, 2*c.limits.Depth+8) // an array takes two: eval counts what it evaluates
+	v, err := parseJSON(msg, 2*c.limits.Depth+8) // an array takes two: eval counts the levels it evaluates
 	if err != nil {
 		if err == errTooDeep {
 			c.countHit(LimitDepth)
@@ -134,14 +135,14 @@ func (c *Conn) receive(msg []byte, on via) error {
 	return violation("a bad %s message", name)
 }
 
-// notePeerVersion notes that the peer has used what is new in a version 0.n.
+// notePeerVersion records that the peer has used a feature new in version 0.n.
 func (c *Conn) notePeerVersion(n int) {
 	c.mu.Lock()
 	c.peerVersion = max(c.peerVersion, n)
 	c.mu.Unlock()
 }
 
-// maxID is the largest integer that JavaScript counts with.
+// maxID is the largest integer that JavaScript represents exactly.
 const maxID = 1<<53 - 1
 
 // idOf reads an integer in a message.
@@ -160,8 +161,8 @@ func integerID(v any) (int64, bool) {
 	return int64(f), true
 }
 
-// quoted is a peer's word in an error text: one that could be a name. What else stands there may be a secret in the wrong
-// place, and errors are logged.
+// quoted returns a peer's word for an error text, if it could be a name. Other text may be a secret in the wrong place, and
+// errors are logged.
 func quoted(s string) string {
 	if len(s) > 20 || strings.Trim(s, letters) != "" {
 		return "(of " + strconv.Itoa(len(s)) + " bytes)"
@@ -171,7 +172,7 @@ func quoted(s string) string {
 
 const letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
-// receiveAbort ends the connection as the peer wants.
+// receiveAbort ends the connection at the peer's request.
 func (c *Conn) receiveAbort(expr any, on via) error {
 	p := &payload{}
 	v, err := (&evaluator{c: c, on: on, noCalls: true}).eval(expr, 0, p)

@@ -1,5 +1,5 @@
-// encode: values into expressions, with the exports that they make. It is done under the connection's lock, so that ids
-// are as the wire has them.
+// encode: values to expressions, with the exports in them. It is done under the connection's lock, so that ids are in the
+// order of the wire.
 
 package capnweb
 
@@ -10,14 +10,14 @@ import (
 	"time"
 )
 
-// encoder writes one message. What it has exported is taken back if the message cannot be sent.
+// encoder writes one message. Its exports are taken back if the message cannot be sent.
 type encoder struct {
 	c        *Conn // nil in a map
 	limits   encodeLimits
 	builder  *mapBuilder // of the map that is being written; nil outside
 	b        []byte
 	exports  []int64
-	promises []int64 // exports to be answered when they are known
+	promises []int64 // exports to be answered when they are resolved
 	pumps    []func()
 	pipes    []int64
 }
@@ -33,8 +33,8 @@ func (e *encoder) start(c *Conn, head string) []byte {
 
 func appendID(b []byte, id int64) []byte { return strconv.AppendInt(b, id, 10) }
 
-// appendPath writes a path. What may be the index of an array goes as a number: JavaScript's arrays want that, and its
-// objects do not mind.
+// appendPath writes a path. A name that may be an array index is written as a number: JavaScript's arrays require that, and
+// its objects accept it.
 func appendPath(b []byte, path []string) []byte {
 	b = append(b, '[')
 	for i, p := range path {
@@ -86,7 +86,7 @@ func (e *encoder) sendLazily() {
 	e.shrink()
 }
 
-// shrink gives large buffers up.
+// shrink releases large buffers.
 func (e *encoder) shrink() {
 	if cap(e.b) > 64<<10 {
 		e.b = nil
@@ -94,7 +94,7 @@ func (e *encoder) shrink() {
 	e.pumps = nil
 }
 
-// undo takes back what the message exported.
+// undo takes back the message's exports.
 func (e *encoder) undo() {
 	for _, id := range e.exports {
 		e.c.releaseExport(id, 1)
@@ -223,7 +223,7 @@ func (e *encoder) object(m map[string]any, depth int) error {
 	return nil
 }
 
-// stub writes what a stub refers to: the peer's own thing, or an export.
+// stub writes a stub's target: an import from this peer by its id, or an export.
 func (e *encoder) stub(s *Stub) error {
 	if e.builder != nil {
 		e.b = append(appendID(append(e.b, `["import",`...), int64(e.builder.variable(s.node))), ']')
@@ -246,7 +246,7 @@ func (e *encoder) stub(s *Stub) error {
 	return nil
 }
 
-// promise writes what a promise refers to: the peer's own, or an export that is answered without being asked for.
+// promise writes a promise's target: an import from this peer, or an export that is answered without being pulled.
 func (e *encoder) promise(p *Promise, depth int) error {
 	if e.builder != nil {
 		e.b = appendID(append(e.b, `["pipeline",`...), int64(e.builder.variable(p.node)))
@@ -268,7 +268,7 @@ func (e *encoder) promise(p *Promise, depth int) error {
 		e.b = append(e.b, ']')
 		return nil
 	}
-	// What is known already can as well go itself.
+	// A resolved value can be sent itself.
 	switch t := n.(type) {
 	case *localNode, *methodNode:
 		if len(p.path) == 0 {
@@ -300,7 +300,7 @@ func (e *encoder) promise(p *Promise, depth int) error {
 	return nil
 }
 
-// error writes an error without its stack. Properties that cannot be written are left out.
+// error writes an error without its stack. Properties that cannot be encoded are omitted.
 func (e *encoder) error(v *Error, depth int) error {
 	name := v.Name
 	if name == "" {

@@ -1,4 +1,4 @@
-// Plain values into expressions, as the peer's version has them.
+// Encoding of plain values, for the peer's version.
 
 package capnweb
 
@@ -19,7 +19,7 @@ func (e *encoder) date(t time.Time) {
 		e.b = append(strconv.AppendInt(append(e.b, `["date",`...), ms, 10), ']')
 	case e.limits.peerVersion >= 8:
 		e.b = append(e.b, `["date",null]`...)
-	default: // older peers make an invalid Date of an infinite number, and know no null
+	default: // older peers make an invalid Date of an infinite number, and do not accept null
 		e.b = append(e.b, `["date",1e999]`...)
 	}
 }
@@ -32,13 +32,13 @@ func (e *encoder) bytes(data []byte, container string) {
 		e.b = base64.StdEncoding.AppendEncode(e.b, data)
 	}
 	e.b = append(e.b, '"')
-	if container != "" && container != "Uint8Array" { // peers before 0.11 take no notice and make a Uint8Array of it
+	if container != "" && container != "Uint8Array" { // peers before 0.11 ignore it and make a Uint8Array
 		e.b = append(append(append(e.b, `,"`...), container...), '"')
 	}
 	e.b = append(e.b, ']')
 }
 
-// elementSizes are the containers of bytes that there are, and how many bytes an element has.
+// elementSizes has the containers of bytes, and how many bytes an element has.
 var elementSizes = map[string]int{
 	"ArrayBuffer": 1, "DataView": 1, "Int8Array": 1, "Uint8Array": 1, "Uint8ClampedArray": 1, "Int16Array": 2,
 	"Uint16Array": 2, "Int32Array": 4, "Uint32Array": 4, "BigInt64Array": 8, "BigUint64Array": 8, "Float32Array": 4,
@@ -143,7 +143,7 @@ func (e *encoder) field(start int) []byte {
 	return e.b
 }
 
-// init writes what else there is of an init object, which is plain JSON.
+// init writes the other members of an init object, which are plain JSON.
 func (e *encoder) init(init map[string]any, start int, but ...string) error {
 next:
 	for _, k := range sortedNames(init) {

@@ -1,4 +1,4 @@
-// How a connection ends: once, for one reason, breaking everything that hung on it.
+// Ending: a connection ends once, for one reason, and breaks everything that depends on it.
 
 package capnweb
 
@@ -25,11 +25,11 @@ const maxCloseReason = 123
 // ending says why a connection ends, and how.
 type ending struct {
 	err    error  // what Run returns
-	code   int    // told to the peer by the transport,
+	code   int    // sent to the peer by the transport,
 	reason string // with this
-	flush  bool   // send what waits before
-	abort  *Error // tell the peer, after what waits
-	noLog  bool   // nobody need read of it in a log
+	flush  bool   // send pending output before
+	abort  *Error // send the peer an abort, after pending output
+	noLog  bool   // not worth a log line
 }
 
 // abortEnding ends a connection whose peer broke the protocol.
@@ -39,7 +39,7 @@ func abortEnding(err error) ending {
 		reason: told.Message, flush: true, abort: told}
 }
 
-// closedError says that the peer closed the connection, with a status and a reason. Transports give it.
+// closedError says that the peer closed the connection, with a status and a reason. Transports return it.
 type closedError struct {
 	code   int
 	reason string
@@ -78,8 +78,8 @@ func (c *Conn) end(e ending) {
 	c.endLocked(e)
 }
 
-// endLocked ends the connection, unless it has ended. What runs code of the program, or needs other locks, and closing
-// the transport, follows when the lock is free.
+// endLocked ends the connection, unless it has ended. Steps that run code of the program, or need other locks, and closing
+// the transport, follow when the lock is free.
 func (c *Conn) endLocked(e ending) {
 	if c.ended != nil {
 		return
@@ -118,7 +118,7 @@ func (c *Conn) breakAll(why error) {
 		c.afterUnlock = append(c.afterUnlock, func() { f.failCalls(c, why) })
 	}
 	c.waitingFutures = make(map[*future]struct{})
-	for p := range c.pipes { // even one that is held by what waits for its end
+	for p := range c.pipes { // even one kept by a waiter for its end
 		c.afterUnlock = append(c.afterUnlock, func() { p.end(&BrokenError{Reason: "the stream's writer has gone", Err: why}, false) })
 	}
 	for _, id := range slices.Sorted(maps.Keys(c.imports)) {
@@ -137,7 +137,7 @@ func (c *Conn) breakAll(why error) {
 			}
 		})
 	}
-	c.imports = make(map[int64]*importNode) // a large map stays large
+	c.imports = make(map[int64]*importNode) // a large map never shrinks
 	for _, id := range slices.Sorted(maps.Keys(c.exports)) {
 		e := c.exports[id]
 		e.cancelAnswer()
@@ -151,7 +151,7 @@ func (c *Conn) breakAll(why error) {
 	c.peerChosenImports, c.pendingPulls, c.exportCount, c.calls, c.callBytes = 0, 0, 0, 0, 0
 }
 
-// closeTransport closes the transport: when the writer has sent what waits, or now.
+// closeTransport closes the transport: when the writer has sent pending output, or now.
 func (c *Conn) closeTransport(e ending, running bool) {
 	switch {
 	case e.abort != nil:

@@ -1,4 +1,4 @@
-// Errors as they are made here, and cutting their texts.
+// Errors of this package, and truncation of their texts.
 
 package capnweb
 
@@ -10,10 +10,10 @@ import (
 	"github.com/mooring-rpc/mooring/internal/incident"
 )
 
-// errInternal is what a peer is told of an error that is none of its business.
+// errInternal is sent to a peer for an error whose text is withheld.
 var errInternal = &Error{Name: "Error", Message: "internal error"}
 
-// panicError logs a panic of a program's code and gives what the caller is told.
+// panicError logs a panic of a program's code and returns the error for the caller.
 func panicError(log *slog.Logger, what string, p any, more ...any) *Error {
 	name := incident.New()
 	log.Error(what, append([]any{"incident", name, "panic", p, "stack", string(debug.Stack())}, more...)...)

@@ -1,4 +1,4 @@
-// eval: expressions into values, carrying out the calls in them.
+// eval: expressions to values, making the calls in them.
 
 package capnweb
 
@@ -6,14 +6,14 @@ import (
 	"math"
 )
 
-// evaluator evaluates one expression. An error is a broken rule of the protocol.
+// evaluator evaluates one expression. An error is a violation of the protocol.
 type evaluator struct {
 	c       *Conn
 	on      via
-	size    int        // of the message: what calls in it are charged
-	cost    int        // and what it takes when it is decoded
-	noCalls bool       // stubs are not to be used: of an error
-	vars    *variables // what ids mean inside of a map; nil outside
+	size    int        // of the message: charged for the calls in it
+	cost    int        // its decoded size
+	noCalls bool       // stubs must not be used: it is an error's value
+	vars    *variables // the ids' meanings inside of a map; nil outside
 }
 
 var defaultLimits = DefaultLimits()
@@ -26,7 +26,7 @@ func (e *evaluator) limits() *Limits {
 	return &e.c.limits
 }
 
-// steps is how many a map may take.
+// steps returns how many steps a map may take.
 func (e *evaluator) steps() int {
 	if e.c == nil {
 		return defaultLimits.MapSteps
@@ -40,9 +40,9 @@ func (e *evaluator) countHit(l Limit) {
 	}
 }
 
-// node evaluates an expression to what it leads to: a reference for the caller.
+// node evaluates an expression to a node: a reference for the caller.
 func (e *evaluator) node(expr any) (node, error) {
-	if a, ok := expr.([]any); ok && len(a) == 4 && a[0] == "pipeline" { // a call, and no more
+	if a, ok := expr.([]any); ok && len(a) == 4 && a[0] == "pipeline" { // a single call
 		return e.pipeline(a, 0)
 	}
 	p := &payload{}
@@ -79,7 +79,7 @@ func (e *evaluator) tooDeep() error {
 	return violation("a value nests too deep")
 }
 
-// object evaluates in place, but in maps, whose instructions are evaluated again and again.
+// object evaluates in place, except in maps, whose instructions are evaluated repeatedly.
 func (e *evaluator) object(m map[string]any, depth int, p *payload) (any, error) {
 	out := m
 	if e.vars != nil {
@@ -103,7 +103,7 @@ func (e *evaluator) object(m map[string]any, depth int, p *payload) (any, error)
 			}
 		}
 		if k == "toJSON" || isReserved(k) {
-			delete(out, k) // what is in it has been evaluated, and is released with the rest
+			delete(out, k) // its contents have been evaluated, and are released with the rest
 		}
 	}
 	return out, nil
@@ -275,7 +275,7 @@ func str(a []any, at int) (string, bool) {
 	return s, ok
 }
 
-// lookup finds what an id names: a reference.
+// lookup returns the node of an id: a reference.
 func (e *evaluator) lookup(v any) (node, error) {
 	id, ok := integerID(v)
 	if !ok {
@@ -294,7 +294,7 @@ func (e *evaluator) lookup(v any) (node, error) {
 	return n, nil
 }
 
-// path reads the path of an expression: texts, and numbers as array indexes.
+// path reads the path of an expression: text, and numbers as array indexes.
 func (e *evaluator) path(v any) ([]string, error) {
 	a, ok := v.([]any)
 	if !ok {
@@ -321,7 +321,7 @@ func (e *evaluator) path(v any) ([]string, error) {
 	return path, nil
 }
 
-// pipeline carries an import or pipeline expression out.
+// pipeline evaluates an import or pipeline expression.
 func (e *evaluator) pipeline(a []any, depth int) (node, error) {
 	if len(a) < 2 || len(a) > 4 {
 		return nil, violation("a bad pipeline expression")
@@ -347,7 +347,7 @@ func (e *evaluator) pipeline(a []any, depth int) (node, error) {
 	return e.call(n, path, list, depth)
 }
 
-// get carries a get out. Until it is known it is charged like a call: it takes its place in a queue.
+// get evaluates a get. While pending it is charged like a call, since it may wait in a queue.
 func (e *evaluator) get(n node, path []string) (node, error) {
 	if len(path) == 0 {
 		return n.get(e.on, path), nil
@@ -361,7 +361,7 @@ func (e *evaluator) get(n node, path []string) (node, error) {
 	return r, nil
 }
 
-// chargeError is what charge's error makes.
+// chargeError converts an error of chargeCall: to a violation of the protocol, or to a node with that error.
 func chargeError(err error) (node, error) {
 	if v, ok := err.(*protocolError); ok {
 		return nil, v
@@ -369,7 +369,7 @@ func chargeError(err error) (node, error) {
 	return newError(err), nil
 }
 
-// call carries a call out, with arguments that are still expressions.
+// call makes a call, with arguments that are still expressions.
 func (e *evaluator) call(n node, path []string, list []any, depth int) (node, error) {
 	if depth+1 >= e.limits().Depth {
 		return nil, e.tooDeep()

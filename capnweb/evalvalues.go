@@ -1,4 +1,4 @@
-// Expressions of plain values: what is in them is checked, and nothing is called.
+// Evaluation of plain values: their contents are checked, and nothing is called.
 
 package capnweb
 

@@ -1,4 +1,5 @@
-// exports: what the peer may name: results of its pushes, under ids that it chose, and stubs and promises that we sent.
+// exports: the nodes that the peer may name: results of its pushes, under ids that it chose, and stubs and promises that we
+// sent.
 
 package capnweb
 
@@ -10,12 +11,12 @@ type export struct {
 	count           int64
 	pulled          bool           // the peer waits for its answer, or has it
 	answerDone      bool           // and does not wait any more
-	pendingAnswer   *pendingAnswer // while it is not known what the answer is
-	releaseOnAnswer bool           // of a stream message: given up with its answer
+	pendingAnswer   *pendingAnswer // while the answer is pending
+	releaseOnAnswer bool           // of a stream message: released with its answer
 	pipe            *Readable
 }
 
-// addPush enters the result of a push, which it takes over, under the next id of the peer's. The lock is held.
+// addPush adds the result of a push, which it takes over, under the peer's next id. The lock is held.
 func (c *Conn) addPush(e *export) int64 {
 	id := c.nextPush
 	c.nextPush++
@@ -29,8 +30,8 @@ func (c *Conn) addPush(e *export) int64 {
 	return id
 }
 
-// newExport enters a node under a new id of ours, though it may have one already: the npm package counts only the first
-// time that it is told of an id, and would never release the others. The lock is held.
+// newExport adds a node under a new id of ours, though it may have one already: the npm package counts only the first
+// reception of an id, and would never release the others. The lock is held.
 func (c *Conn) newExport(n node) (int64, error) {
 	if c.exportCount >= c.limits.Exports {
 		c.countHit(LimitExports)
@@ -44,7 +45,7 @@ func (c *Conn) newExport(n node) (int64, error) {
 	return id, nil
 }
 
-// releaseExport takes n from an entry's count. The lock is held.
+// releaseExport subtracts n from an entry's count. The lock is held.
 func (c *Conn) releaseExport(id int64, n int64) {
 	e := c.exports[id]
 	if e == nil {
@@ -67,7 +68,7 @@ func (c *Conn) releaseExport(id int64, n int64) {
 	}
 }
 
-// lookup gives a reference to an export, nil if there is none.
+// lookup returns a reference to an export, nil if there is none.
 func (c *Conn) lookup(id int64) node {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -91,7 +92,7 @@ func (c *Conn) receivePush(expr any, size int, on via, stream bool) error {
 	return nil
 }
 
-// receiveCall is receivePush for nothing but a call.
+// receiveCall is receivePush for an expression that is a single call.
 func (c *Conn) receiveCall(id int64, path []string, list []any, size int, on via) error {
 	if c.tooManyPushes() {
 		return violation("too much is held: results have to be released")
@@ -110,9 +111,9 @@ func (c *Conn) receiveCall(id int64, path []string, list []any, size int, on via
 	return nil
 }
 
-// addPushed enters what was pushed.
+// addPushed adds the result of a push.
 func (c *Conn) addPushed(n node, size int, stream bool) {
-	if f, ok := n.(*future); ok && f.reached(stateResolved) && f.err == nil && f.refs.Load() == 1 { // it was made of the message
+	if f, ok := n.(*future); ok && f.reached(stateResolved) && f.err == nil && f.refs.Load() == 1 { // it was made from the message
 		if err := (via{c: c}).chargeHeldBytes(f, size+nodeBytes, c.messageCost+nodeBytes); err != nil {
 			f.unref()
 			n = newError(err)
@@ -130,7 +131,7 @@ func (c *Conn) addPushed(n node, size int, stream bool) {
 	}
 }
 
-// tooManyPushes says that the peer releases nothing.
+// tooManyPushes reports whether the peer exceeds its exports because it releases nothing.
 func (c *Conn) tooManyPushes() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -160,13 +161,13 @@ func (c *Conn) receivePull(id int64) error {
 	return nil
 }
 
-// markPulled notes that the peer waits for an answer. The lock is held.
+// markPulled records that the peer waits for an answer. The lock is held.
 func (c *Conn) markPulled(e *export) {
 	e.pulled = true
 	c.batch.pendingAnswers++
 }
 
-// markAnswered notes that the peer has it, or has given it up. The lock is held.
+// markAnswered records that the peer has the answer, or has cancelled. The lock is held.
 func (c *Conn) markAnswered(e *export) {
 	if e.pulled && !e.answerDone {
 		c.batch.pendingAnswers--
@@ -177,7 +178,7 @@ func (c *Conn) markAnswered(e *export) {
 	}
 }
 
-// cancelAnswer says that nobody waits for an answer. The connection's lock is held.
+// cancelAnswer records that nobody waits for an answer. The connection's lock is held.
 func (e *export) cancelAnswer() {
 	e.answerDone = true
 	if e.pendingAnswer != nil {
@@ -186,13 +187,13 @@ func (e *export) cancelAnswer() {
 	}
 }
 
-// pendingAnswer is what waits for something to be known in order to answer. It may be there for longer than it is wanted.
+// pendingAnswer waits for a future in order to answer. It may outlive the peer's interest.
 type pendingAnswer struct {
 	to       atomic.Pointer[Conn]
 	canceled atomic.Bool
 }
 
-// answerPull answers when it is known what the export is, if the peer is still there and holds the id then.
+// answerPull answers when the export is resolved, if the connection is open and the peer still has the id then.
 func (c *Conn) answerPull(id int64, e *export) {
 	if f, ok := e.node.(*future); ok && f.reached(stateDrained) && f.next == nil {
 		if f.err != nil {
@@ -257,7 +258,7 @@ func (c *Conn) sendResolve(id int64, p *payload) {
 	c.unlockAndRun()
 }
 
-// sendReject answers with an error, as the peer may learn of it.
+// sendReject answers with an error, as Config.Redact returns it.
 func (c *Conn) sendReject(id int64, err error) {
 	told := c.redact(err)
 	t := copier{dup: true}

@@ -1,9 +1,9 @@
-// The messages that need no parser: every call comes with two of them.
+// fastparse: messages that need no parser: every call comes with two of them.
 
 package capnweb
 
-// parsePullOrRelease reads ["pull",id] ('p') and ["release",id,n] ('r') as they are always written. Of all other messages, in
-// whatever way they are written or wrong, it knows nothing (0).
+// parsePullOrRelease reads ["pull",id] ('p') and ["release",id,n] ('r') in their usual spelling. For all other messages,
+// in other spellings or malformed, it returns kind 0.
 func parsePullOrRelease(msg []byte) (id, n int64, kind byte) {
 	const pull, release = `["pull",`, `["release",`
 	var ok bool

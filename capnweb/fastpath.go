@@ -1,5 +1,5 @@
-// quick: the calls and answers that most of the traffic is made of, read without making values of what is around them.
-// What does not look just like them is read in the ordinary way, which decides.
+// fastpath: the usual calls and answers, read without making values of the arrays around them. A message of any other form
+// is read by the parser, which decides.
 
 package capnweb
 
@@ -10,7 +10,7 @@ var (
 	fastPush    = []byte(`["push",["pipeline",`)
 )
 
-// receiveFast takes a message in, if it can.
+// receiveFast handles a message, if it can.
 func (c *Conn) receiveFast(msg []byte, on via) (done bool, err error) {
 	switch {
 	case bytes.HasPrefix(msg, fastPush):
@@ -45,10 +45,10 @@ func (c *Conn) receiveFast(msg []byte, on via) (done bool, err error) {
 	return false, nil
 }
 
-// maxCachedPaths is how many paths a connection remembers.
+// maxCachedPaths is how many paths a connection caches.
 const maxCachedPaths = 256
 
-// parseFastPath reads a path of one plain name, and the comma behind it.
+// parseFastPath reads a path of one plain name, and the comma after it.
 func (c *Conn) parseFastPath(b []byte) (path []string, rest []byte, ok bool) {
 	if len(b) < 2 || b[0] != '[' || b[1] != '"' {
 		return nil, nil, false

@@ -1,4 +1,4 @@
-// Structs as objects: which fields they have, by their json tags, and how objects become structs.
+// Structs as objects: their fields, by their json tags, and how objects are converted to structs.
 
 package capnweb
 
@@ -12,7 +12,7 @@ import (
 	"sync"
 )
 
-// field is one member of the object that a struct is.
+// field is one member of a struct's object.
 type field struct {
 	name      string
 	index     []int // through embedded structs
@@ -25,14 +25,13 @@ type field struct {
 // structFields are the fields of a struct type.
 type structFields struct {
 	list   []field // by name
-	strict bool    // other members are refused
+	strict bool    // unknown members are refused
 }
 
 var fieldCache sync.Map // of reflect.Type to structFields
 
-// fieldsOf lists a struct's fields as encoding/json has them: exported ones, those of embedded structs among them unless
-// hidden, named by the json tag. A field `_ struct{}` tagged `capnweb:"strict"` asks that members without a field be
-// refused.
+// fieldsOf returns a struct's fields as encoding/json does: exported ones, those of embedded structs among them unless
+// hidden, named by the json tag. A field `_ struct{}` tagged `capnweb:"strict"` makes members without a field an error.
 func fieldsOf(t reflect.Type) structFields {
 	if known, ok := fieldCache.Load(t); ok {
 		return known.(structFields)
@@ -99,12 +98,12 @@ type embedded struct {
 	index []int
 }
 
-// embeddedStruct is the struct whose fields an anonymous field brings in, if it is one that can be reached.
+// embeddedStruct returns the struct type of an anonymous field, if its fields can be set.
 func embeddedStruct(f reflect.StructField) reflect.Type {
 	t := f.Type
 	if t.Kind() == reflect.Pointer {
 		if !f.IsExported() {
-			return nil // nothing can be put there
+			return nil // its fields cannot be set
 		}
 		t = t.Elem()
 	}
@@ -114,7 +113,8 @@ func embeddedStruct(f reflect.StructField) reflect.Type {
 	return t
 }
 
-// dominant decides between fields of one name at one depth: the only one, or the only tagged one, else none.
+// dominant returns the field that counts among fields of one name at one depth: the only one, or the only tagged one, else
+// none.
 func dominant(fs []field) field {
 	if len(fs) == 1 {
 		return fs[0]
@@ -126,7 +126,7 @@ func dominant(fs []field) field {
 	return field{}
 }
 
-// structSetter makes structs of objects. Fields that the object does not have, or has undefined, are zero.
+// structSetter converts objects to structs. Fields missing in the object, or undefined in it, are zero.
 func structSetter(t reflect.Type, made map[reflect.Type]*setter) (setter, error) {
 	fields := fieldsOf(t)
 	sets := make([]setter, len(fields.list))
@@ -162,7 +162,7 @@ func structSetter(t reflect.Type, made map[reflect.Type]*setter) (setter, error)
 	}, nil
 }
 
-// unknownMember finds the first member, by name, that has no field.
+// unknownMember returns a mismatch for the first member, by name, that has no field.
 func unknownMember(list []field, members map[string]any) *mismatch {
 	for _, name := range slices.Sorted(maps.Keys(members)) {
 		_, known := slices.BinarySearchFunc(list, name, func(f field, name string) int { return cmp.Compare(f.name, name) })
@@ -173,7 +173,7 @@ func unknownMember(list []field, members map[string]any) *mismatch {
 	return nil
 }
 
-// reach gives a field to set, making the embedded structs on the way that are pointed at.
+// reach returns a field to set, allocating embedded pointers to structs on the way.
 func reach(v reflect.Value, index []int) reflect.Value {
 	for i, n := range index {
 		if i > 0 && v.Kind() == reflect.Pointer {

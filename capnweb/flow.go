@@ -1,4 +1,4 @@
-// How much of a stream may be under way: a window in bytes that follows what the path takes.
+// Flow control of streams: a window in bytes that follows the path's capacity.
 
 package capnweb
 
@@ -7,55 +7,55 @@ import "time"
 const (
 	initialWindow = 256 << 10
 	minWindow     = 64 << 10
-	windowGain    = 2                // the window over what one round trip carries: room to find out that it carries more
-	rateSamples   = 10               // round trips for which the best rate counts
-	minRTTAge     = 10 * time.Second // for how long the shortest round trip counts
+	windowGain    = 2                // the window relative to the bytes per round trip: room to find that the path carries more
+	rateSamples   = 10               // round trips over which the best rate counts
+	minRTTAge     = 10 * time.Second // how long the shortest round trip counts
 )
 
-// window controls the flow of one stream. It holds no lock and no timer: whoever writes asks full before each chunk,
-// waits while it says yes, and tells what is sent and what became of it.
+// window controls the flow of one stream. It has no lock and no timer: the writer calls full before each chunk, waits while
+// it is true, and reports what is sent and acked.
 //
-// It wants to keep under way what the path carries in a round trip, twice over. What it carries is the best rate at which
-// chunks were acknowledged of late, times the shortest round trip of late: longer ones are queues. While the window is
-// what holds the stream up, the rate follows it, and so it doubles each round trip until something else does. Chunks sent
-// while the writer had no more to say tell of the writer, not of the path: they can only raise the rate. A round trip is
-// only known to be short when nothing queues, so now and then the window is made small for one.
+// It aims to keep twice the path's capacity in flight. The capacity is the best recent rate at which chunks were acked,
+// times the shortest recent round trip: longer ones are queues. While the window limits the stream, the rate follows it, and
+// so it doubles each round trip until something else is the limit. Chunks sent while the writer had no more to write measure
+// the writer, not the path: they can only raise the rate. A round trip is only known to be short when nothing queues, so now
+// and then the window is made small for one.
 type window struct {
 	now      func() time.Time
 	size     int // bytes
 	maxBytes int
 
 	inFlight    int
-	delivered   int64     // bytes acknowledged in all
-	deliveredAt time.Time // the last time, or when something was first sent after silence
+	delivered   int64     // bytes acked in total
+	deliveredAt time.Time // the last ack, or the first send after silence
 
-	minRTT      time.Duration // the shortest of late; 0 before the first
+	minRTT      time.Duration // the shortest recent one; 0 before the first
 	minRTTAt    time.Time
-	probeWindow int           // while the round trip is measured anew: what may be under way, else 0
-	probeRTT    time.Duration // the shortest round trip measured so; 0 before the first
+	probeWindow int           // window while the round trip is being probed, else 0
+	probeRTT    time.Duration // the shortest round trip of the probe; 0 before the first
 
 	round     int // counts round trips
 	roundEnds int64
-	rates     [rateSamples]float64 // the best of each round, bytes a second
+	rates     [rateSamples]float64 // the best of each round, bytes per second
 }
 
-// sentChunk is what the window wants back when a chunk is acknowledged.
+// sentChunk is the record of a chunk that the window needs when it is acked.
 type sentChunk struct {
 	bytes         int
 	at            time.Time
 	delivered     int64
 	deliveredAt   time.Time
-	windowLimited bool // the window was full with it
-	probing       bool // it was sent while the round trip is measured
+	windowLimited bool // it filled the window
+	probing       bool // it was sent during a probe
 }
 
-// newWindow makes the window of a stream of which most bytes may be under way.
+// newWindow returns the window of a stream of which at most this many bytes may be in flight.
 func newWindow(now func() time.Time, most int) *window {
 	most = max(most, minWindow)
 	return &window{now: now, size: min(initialWindow, most), maxBytes: most}
 }
 
-// full says whether to wait before the next chunk. An empty window takes any chunk, however large.
+// full reports whether to wait before the next chunk. An empty window accepts any chunk, however large.
 func (w *window) full() bool {
 	size := w.size
 	if w.probeWindow > 0 {
@@ -64,7 +64,7 @@ func (w *window) full() bool {
 	return w.inFlight >= size
 }
 
-// onSend counts a chunk that leaves.
+// onSend counts a chunk that is sent.
 func (w *window) onSend(bytes int) sentChunk {
 	now := w.now()
 	if w.inFlight == 0 {
@@ -75,17 +75,17 @@ func (w *window) onSend(bytes int) sentChunk {
 	return sentChunk{bytes, now, w.delivered, w.deliveredAt, w.inFlight >= w.size, calm}
 }
 
-// onError counts a chunk that failed, or of which nothing will be heard.
+// onError counts a chunk that failed, or will not be acked.
 func (w *window) onError(c sentChunk) { w.inFlight -= c.bytes }
 
-// onAck counts a chunk that the peer has taken, and sets the window by it.
+// onAck counts an acked chunk, and adjusts the window.
 func (w *window) onAck(c sentChunk) {
 	now := w.now()
 	w.inFlight -= c.bytes
 	w.delivered += int64(c.bytes)
 	w.deliveredAt = now
 	best := w.bestRate()
-	over := c.delivered >= w.roundEnds // all that was under way when the round began is acknowledged
+	over := c.delivered >= w.roundEnds // everything in flight when the round began is acked
 	if over {
 		w.round++
 		w.roundEnds = w.delivered
@@ -94,7 +94,7 @@ func (w *window) onAck(c sentChunk) {
 	w.measure(now, c, over)
 
 	took := now.Sub(c.deliveredAt)
-	if took <= 0 || w.minRTT <= 0 { // faster than the clock can tell
+	if took <= 0 || w.minRTT <= 0 { // faster than the clock resolves
 		if c.windowLimited {
 			w.resize(float64(w.size) * windowGain)
 		}
@@ -116,7 +116,7 @@ func (w *window) onAck(c sentChunk) {
 	}
 }
 
-// measure keeps the shortest round trip. over says that a round ends.
+// measure updates the shortest round trip. over says that a round ends.
 func (w *window) measure(now time.Time, c sentChunk, over bool) {
 	rtt := now.Sub(c.at)
 	if w.minRTT <= 0 || rtt <= w.minRTT {

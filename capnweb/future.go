@@ -1,4 +1,4 @@
-// future: a node that is not known yet, or turned out to be a value or an error.
+// future: a node that is pending, or resolved to a value, an error or another node.
 
 package capnweb
 
@@ -8,38 +8,38 @@ import (
 	"sync/atomic"
 )
 
-// future is a result. What is asked of it before it is known waits in it, in order.
+// future is a result. Calls and reads of a pending one wait in it, in order.
 type future struct {
 	refs  atomic.Int32
 	state atomic.Uint32
 
 	val  payload
-	next node // it turned out to be this
+	next node // the node it resolved to
 	err  error
 
-	waitsOn       atomic.Pointer[future]     // whose answer this one hangs on, while that is not known
-	captured      atomic.Bool                // a value refers to it since before it was known
-	owner         interface{ onAbandoned() } // told when nobody holds the future any more, while it is not known
-	pendingCharge memoryCharge               // what a peer is charged for as long as it is not known
-	heldCharge    memoryCharge               // and for as long as it is held
+	waitsOn       atomic.Pointer[future]     // the future whose answer this one depends on, while that is pending
+	captured      atomic.Bool                // a value has referred to it since before it was resolved
+	owner         interface{ onAbandoned() } // notified when the future is not referenced any more, while it is pending
+	pendingCharge memoryCharge               // charged to a peer while it is pending
+	heldCharge    memoryCharge               // and while it is referenced
 
 	mu     sync.Mutex
-	inline waiters[func()] // to be done at once when it is known: they run no code of the program's
-	lanes  lanes           // to be done on the delivery goroutines of where it came from, in order
+	inline waiters[func()] // run at once when it is resolved: they run no code of the program's
+	lanes  lanes           // run on the delivery goroutines of the connections they came over, in order
 
-	done     chan struct{} // closed when it is known, if somebody waits
+	done     chan struct{} // closed when it is resolved, if somebody waits
 	disposed bool
 }
 
 // The states of a future, in their order.
 const (
 	statePending  uint32 = iota
-	stateBound           // val, next and err are set, for good: who holds its lock, or linkMu, may look
-	stateResolved        // and where something waits for it, that is enlisted: everybody may look
-	stateDrained         // and nothing waits any more; before that, what has an order is decided with the lock held
+	stateBound           // val, next and err are set, for good: readable with its lock, or linkMu, held
+	stateResolved        // and its waiting work is queued for delivery: readable by all
+	stateDrained         // and nothing waits any more; before that, ordered operations check with the lock held
 )
 
-// reached says whether it has come as far as that.
+// reached reports whether it has reached the state.
 func (f *future) reached(state uint32) bool { return f.state.Load() >= state }
 
 func newFuture() *future {
@@ -48,7 +48,7 @@ func newFuture() *future {
 	return f
 }
 
-// newValue gives a future that is known.
+// newValue returns a resolved future.
 func newValue(p *payload) *future {
 	f := newFuture()
 	f.val.value, f.val.refs, f.val.promises, f.val.size = p.value, p.refs, p.promises, p.size
@@ -73,7 +73,7 @@ func (f *future) unref() {
 	}
 }
 
-// free gives up what nobody holds any more.
+// free releases the contents of a future that is not referenced any more.
 func (f *future) free() {
 	f.mu.Lock()
 	owner := f.owner
@@ -85,7 +85,7 @@ func (f *future) free() {
 	is := f.reached(stateResolved)
 	var b memoryCharge
 	var left *Conn
-	if _, runs := owner.(*Call); is || !runs { // a call goes on to cost something until its handler is done
+	if _, runs := owner.(*Call); is || !runs { // a call is charged until its handler is done
 		b, f.pendingCharge = f.pendingCharge, memoryCharge{}
 	} else if f.pendingCharge.c != nil && !f.pendingCharge.abandoned {
 		f.pendingCharge.abandoned, left = true, f.pendingCharge.c
@@ -119,7 +119,7 @@ func (f *future) dispose() {
 	}
 }
 
-// nodeOf makes a node of a payload, which it takes over: what a promise that is the whole value leads to, or the value.
+// nodeOf makes a node of a payload, which it takes over: the target of a promise that is the whole value, or the value.
 func nodeOf(p *payload) node {
 	if pr, ok := p.value.(*Promise); ok {
 		n := pr.node.get(via{}, pr.path)
@@ -142,7 +142,8 @@ func (f *future) settle(p *payload, err error) {
 	f.resolve(p, nil, err)
 }
 
-// resolve makes the future a value, an error or another node, all taken over. It reports false if it was known.
+// resolve resolves the future to a value, an error or another node, all taken over. It reports false if it was resolved
+// before.
 func (f *future) resolve(p *payload, next node, err error) bool {
 	locked := next != nil || p != nil && len(p.refs) > 0
 	if locked {
@@ -174,7 +175,7 @@ func (f *future) resolve(p *payload, next node, err error) bool {
 		f.waitsOn.Store(nil)
 		f.owner = nil
 		if next != nil && f.captured.Load() {
-			markCaptured(next) // who refers to f refers to that
+			markCaptured(next) // references to f are references to next
 		}
 	}
 	if locked {
@@ -188,7 +189,7 @@ func (f *future) resolve(p *payload, next node, err error) bool {
 		}
 		return false
 	}
-	// Whoever is told of it, or asks from now on, comes behind what waits: they need the lock until that is enlisted.
+	// Code that is notified, or asks from now on, comes behind the waiting work: it needs the lock until that is queued.
 	going := make([]*Conn, 0, len(f.lanes.byConn))
 	for c := range f.lanes.byConn {
 		via{c: c}.enqueue(task{f: func() { f.drainLane(c) }})
@@ -221,7 +222,7 @@ func (f *future) resolve(p *payload, next node, err error) bool {
 	return true
 }
 
-// wait gives a channel that is closed when the future is known, nil if it is.
+// wait returns a channel that is closed when the future is resolved, nil if it is.
 func (f *future) wait() <-chan struct{} {
 	if f.reached(stateDrained) {
 		return nil
@@ -237,8 +238,8 @@ func (f *future) wait() <-chan struct{} {
 	return f.done
 }
 
-// whenResolved has g called when the future is known: at once, or on the goroutine that learns of it, behind the calls that
-// wait for it. Once over is set, if it is given, it need not be called.
+// whenResolved calls g when the future is resolved: at once, or on the goroutine that resolves it, after the calls that wait
+// for it. Once over is set, if it is given, g need not be called.
 func (f *future) whenResolved(g func(), over *atomic.Bool) {
 	if !f.reached(stateDrained) {
 		f.mu.Lock()
@@ -281,7 +282,7 @@ func (f *future) callResolved(on via, path []string, args *payload) node {
 	return n.call(on, rest, args)
 }
 
-// leaf is what path leads to, if that is known and no promise.
+// leaf returns the value at path, if it is resolved and no promise.
 func (f *future) leaf(path []string) (v any, ok bool) {
 	if !f.reached(stateResolved) || f.err != nil || f.next != nil {
 		return nil, false
@@ -294,7 +295,7 @@ func (f *future) leaf(path []string) (v any, ok bool) {
 	return v, !promise
 }
 
-// leafStub is the stub that path leads to and no further.
+// leafStub returns the stub at exactly path.
 func (f *future) leafStub(path []string) (*Stub, bool) {
 	leaf, _, _, _ := follow(f.val.value, path)
 	s, ok := leaf.(*Stub)

@@ -1,4 +1,4 @@
-// Go values into values to send.
+// Conversion of Go values to values to send.
 
 package capnweb
 
@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// goValue turns a Go value of a type that the package comment does not list into one that it does: one level of it, so
-// that who walks the value bounds its depth. Elements and members may need turning in their turn. The error is a
+// goValue converts a Go value of a type that the package comment does not list to one that it does: one level of it, so
+// that the caller, which walks the value, bounds its depth. Elements and members may need conversion in turn. The error is a
 // TypeError. Nil pointers are null, nil slices and maps are empty.
 func goValue(v any) (any, error) {
 	r := reflect.ValueOf(v)
@@ -60,7 +60,8 @@ func goValue(v any) (any, error) {
 	return nil, TypeErrorf("a Go value of type %T cannot be sent", v)
 }
 
-// marshaledText asks types that write themselves as text. A time is a Date, not text, behind a pointer too.
+// marshaledText returns the text of types that implement encoding.TextMarshaler. A time is a Date, not text, behind a pointer
+// too.
 func marshaledText(v any) (text any, ok bool, err error) {
 	m, ok := v.(encoding.TextMarshaler)
 	if _, isTime := v.(*time.Time); !ok || isTime {
@@ -73,7 +74,7 @@ func marshaledText(v any) (text any, ok bool, err error) {
 	return string(b), true, nil
 }
 
-// maxExact is the largest number to which all whole ones are exact in JavaScript.
+// maxExact is the largest number up to which all integers are exact in JavaScript.
 const maxExact = 1 << 53
 
 func exactInt(n int64) (any, error) {
@@ -116,14 +117,14 @@ func structMembers(r reflect.Value) map[string]any {
 		f := &fields.list[i]
 		v, err := r.FieldByIndexErr(f.index)
 		if err != nil || f.omitZero && v.IsZero() || f.omitEmpty && empty(v) {
-			continue // or it is in an embedded struct that is not there
+			continue // or it is in an embedded struct that is nil
 		}
 		members[f.name] = v.Interface()
 	}
 	return members
 }
 
-// empty is what omitempty leaves out.
+// empty reports whether omitempty omits a value.
 func empty(v reflect.Value) bool {
 	switch v.Kind() {
 	case reflect.Slice, reflect.Map, reflect.String, reflect.Array:

@@ -1,4 +1,4 @@
-// Handler: WebSockets and batches at one place.
+// Handler: WebSockets and batches at one URL.
 
 package capnweb
 
@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// Handler serves WebSockets and HTTP batches at one place, with CORS for the origins let in. main is called for each
-// connection, after its origin was let in, and gives what the peer's id 0 is; it may be called from many goroutines.
+// Handler serves WebSockets and HTTP batches at one URL, with CORS for the accepted origins. main is called for each
+// connection, after its origin was accepted, and returns the peer's main object; it may be called from many goroutines.
 func Handler(main func(r *http.Request) any, cfg Config, opts AcceptOptions) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !isUpgrade(r) {
@@ -28,7 +28,7 @@ func withMain(cfg Config, main func(r *http.Request) any, r *http.Request) Confi
 	return cfg
 }
 
-// isUpgrade says whether a request asks for a WebSocket, well or badly.
+// isUpgrade reports whether a request asks for a WebSocket, well-formed or not.
 func isUpgrade(r *http.Request) bool {
 	for _, v := range r.Header.Values("Upgrade") {
 		for token := range strings.SplitSeq(v, ",") {

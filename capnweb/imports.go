@@ -1,12 +1,12 @@
-// imports: what of the peer we may name: results of our pushes, under ids that we chose, and stubs and promises that it
-// sent us.
+// imports: the nodes of the peer that we may name: results of our pushes, under ids that we chose, and stubs and promises
+// that it sent.
 
 package capnweb
 
 import "sync/atomic"
 
-// importNode is a thing of the peer. It is in its connection's table until it is resolved or nobody holds it here. The
-// future in it is known once it is resolved, or cannot be reached any more.
+// importNode is an import. It is in its connection's table until it is resolved or not referenced here any more. Its future
+// is resolved once the import is, or when it cannot be reached any more.
 type importNode struct {
 	future
 	c  *Conn
@@ -15,7 +15,7 @@ type importNode struct {
 	promise bool // it will be resolved
 
 	// guarded by c.mu
-	count   int64 // how often the peer has told us of it
+	count   int64 // how often it was received
 	pulled  bool
 	dropped bool // it is not in the table any more
 	broken  []func(error)
@@ -31,7 +31,7 @@ func (c *Conn) newImport(id int64, promise bool) *importNode {
 	return in
 }
 
-// dropImport takes an entry out of the table and tells the peer. The lock is held.
+// dropImport removes an entry from the table and sends a release. The lock is held.
 func (c *Conn) dropImport(in *importNode) {
 	if in.dropped {
 		return
@@ -59,7 +59,7 @@ func (c *Conn) sendRelease(id, n int64) {
 	c.enc.sendLazily()
 }
 
-// importStub gives a reference to a stub of the peer's that has come once more.
+// importStub returns a reference to a stub of the peer's that was received once more.
 func (c *Conn) importStub(id int64, promise bool) (*importNode, error) {
 	if id >= 0 {
 		return nil, violation("an export of the id %d, which is not the sender's to choose", id)
@@ -103,14 +103,14 @@ func (n *importNode) unref() {
 	}
 	c := n.c
 	c.mu.Lock()
-	if n.refs.Load() > 0 { // it has come once more meanwhile
+	if n.refs.Load() > 0 { // it was received once more meanwhile
 		c.mu.Unlock()
 		return
 	}
 	n.broken = nil
 	c.dropImport(n)
 	c.unlockAndRun()
-	n.resolve(nil, nil, errReleased) // if it was not known
+	n.resolve(nil, nil, errReleased) // if it was pending
 	n.future.free()
 }
 
@@ -137,7 +137,7 @@ func (n *importNode) call(on via, path []string, args *payload) node {
 	return r
 }
 
-// sendPush sends a call or get and gives what will be its result. The lock is held.
+// sendPush sends a call or get and returns its result. The lock is held.
 func (c *Conn) sendPush(head string, id int64, path []string, args *payload, call bool) (*importNode, error) {
 	b := c.enc.start(c, head)
 	b = appendID(b, id)
@@ -154,7 +154,7 @@ func (c *Conn) sendPush(head string, id int64, path []string, args *payload, cal
 	return c.sendEncodedPush()
 }
 
-// sendEncodedPush sends the push that was encoded and gives what will be its result. The lock is held.
+// sendEncodedPush sends the encoded push and returns its result. The lock is held.
 func (c *Conn) sendEncodedPush() (*importNode, error) {
 	if err := c.enc.send(); err != nil {
 		c.enc.undo()
@@ -197,7 +197,7 @@ func (n *importNode) pull(f func(*payload, error), over *atomic.Bool) {
 	n.future.pull(f, over)
 }
 
-// request asks for the result, once. It says whether the peer's thing is still there.
+// request asks for the result, once. It reports whether the import can still be reached.
 func (n *importNode) request() bool {
 	c := n.c
 	c.mu.Lock()
@@ -253,7 +253,7 @@ func (n *importNode) remap(on via, path []string, captures []node, m *mapProgram
 	return r
 }
 
-// receiveAnswer takes in what a promise of the peer came to.
+// receiveAnswer handles the resolution of a promise of the peer.
 func (c *Conn) receiveAnswer(id int64, expr any, failed bool, size int, on via) error {
 	c.mu.Lock()
 	in := c.imports[id]
@@ -262,7 +262,7 @@ func (c *Conn) receiveAnswer(id int64, expr any, failed bool, size int, on via) 
 			c.mu.Unlock()
 			return violation("an answer for %d, which is no promise", id)
 		}
-		in.ref() // so that it is not given up meanwhile
+		in.ref() // so that it is not released meanwhile
 	}
 	c.mu.Unlock()
 	p := &payload{}
@@ -285,7 +285,7 @@ func (c *Conn) receiveAnswer(id int64, expr any, failed bool, size int, on via) 
 	c.dropImport(in)
 	c.unlockAndRun()
 	var over error
-	if id < 0 { // what a promise of the peer's comes to is held for it, or for us, until nobody refers to it
+	if id < 0 { // a resolution of a promise of the peer's is charged until neither side references it
 		over = on.chargeHeldBytes(&in.future, size+nodeBytes, c.messageCost+nodeBytes)
 	}
 	if over != nil {
@@ -304,7 +304,7 @@ func (c *Conn) receiveAnswer(id int64, expr any, failed bool, size int, on via) 
 	return nil
 }
 
-// asError makes an error of what the peer has thrown.
+// asError converts a value thrown by the peer to an error.
 func asError(v any) error {
 	switch v := v.(type) {
 	case *Error:

@@ -1,6 +1,6 @@
-// What is taken in of a stranger: a peer that has not shown a ref yet (Config.Intake), and what decoding costs. A stranger's
-// calls on the main object are decoded, if they are small. The reader waits with what comes behind them until it is known
-// whether they give anything, and what has come by then stays as it came.
+// Intake of a stranger, a peer that has not authenticated with a ref yet (Config.Intake), and what decoding costs. A
+// stranger's calls on the main object are decoded, if they are small. The reader waits with messages behind them until it is
+// known whether they succeed, and messages received by then stay raw.
 
 package capnweb
 
@@ -13,11 +13,11 @@ import (
 )
 
 const (
-	strangerTable = 2 * intake.PendingCalls // how much of anything a stranger may have
+	strangerTable = 2 * intake.PendingCalls // bounds each table for a stranger
 	strangerSteps = 1 << 10                 // of its maps
 )
 
-// initIntake begins with a peer that may be a stranger.
+// initIntake sets up intake for a peer that may be a stranger.
 func (c *Conn) initIntake() {
 	if !c.cfg.Intake.Trusted() {
 		c.setBounds(true)
@@ -25,7 +25,7 @@ func (c *Conn) initIntake() {
 	}
 }
 
-// setBounds sets the bounds of the tables. They are looked at with the lock held, which whoever calls it has, or is alone.
+// setBounds sets the bounds of the tables. They are read with the lock held, as the caller does, unless it is alone.
 func (c *Conn) setBounds(stranger bool) {
 	full := c.cfg.Limits.withDefaults()
 	c.limits.Calls, c.limits.Exports, c.limits.Imports, c.limits.QueuedBytes = full.Calls, full.Exports, full.Imports, full.QueuedBytes
@@ -38,7 +38,7 @@ func (c *Conn) setBounds(stranger bool) {
 	c.limits.QueuedBytes = min(c.limits.QueuedBytes, 4*intake.QueuedBytes)
 }
 
-// onIntakeChange is told that more may be taken in.
+// onIntakeChange is called when more may be accepted.
 func (c *Conn) onIntakeChange() {
 	c.mu.Lock()
 	defer c.unlockAndRun()
@@ -48,7 +48,7 @@ func (c *Conn) onIntakeChange() {
 	c.wakeLimitWaiters()
 }
 
-// steps is how many a map may take.
+// steps returns how many steps a map may take.
 func (c *Conn) steps() int {
 	if !c.cfg.Intake.Trusted() {
 		return min(c.limits.MapSteps, strangerSteps)
@@ -56,15 +56,14 @@ func (c *Conn) steps() int {
 	return c.limits.MapSteps
 }
 
-// awaitCalls waits until the peer is no stranger any more, or has no call left that could make it none, and the answers
-// are sent.
+// awaitCalls waits until the peer is trusted, or has no call left that could make it trusted, and the answers are sent.
 func (c *Conn) awaitCalls(ctx context.Context) error {
 	c.mu.Lock()
 	defer c.unlockAndRun()
 	return c.pauseReader(ctx, func() (bool, error) { return c.unanswered() > 0, nil })
 }
 
-// pauseReader has the reader wait, as long as the peer is a stranger and there is something to wait for. The lock is held.
+// pauseReader makes the reader wait, as long as the peer is a stranger and on reports true. The lock is held.
 func (c *Conn) pauseReader(ctx context.Context, on func() (bool, error)) error {
 	c.readerPaused.Store(true)
 	defer func() {
@@ -82,7 +81,7 @@ func (c *Conn) pauseReader(ctx context.Context, on func() (bool, error)) error {
 	return nil
 }
 
-// admitMessage waits until a message may be decoded. An error is what the peer is told instead.
+// admitMessage waits until a message may be decoded. An error is sent to the peer instead.
 func (c *Conn) admitMessage(msg []byte) error {
 	in := c.cfg.Intake
 	if in.Trusted() {
@@ -110,13 +109,14 @@ func (c *Conn) admitMessage(msg []byte) error {
 	return err
 }
 
-// authPrefixes are how messages begin that wait for no answer: calls on the main object, and what is no call.
+// authPrefixes are the beginnings of messages that wait for no answer: calls on the main object, and messages that are no
+// calls.
 var authPrefixes = [][]byte{[]byte(`["push",["pipeline",0,`), []byte(`["push",["import",0,`), []byte(`["pull",`), []byte(`["release",`),
 	[]byte(`["resolve",`), []byte(`["reject",`), []byte(`["abort",`)}
 
 func mayAuthenticate(msg []byte) bool { return hasAnyPrefix(msg, authPrefixes) }
 
-// streamPrefixes is how messages begin that a stranger has no use for: of streams much waits for its reader.
+// streamPrefixes are the beginnings of messages refused of a stranger: streams buffer much for their reader.
 var streamPrefixes = [][]byte{[]byte(`["pipe"`), []byte(`["stream"`)}
 
 func isStreamMessage(msg []byte) bool { return hasAnyPrefix(msg, streamPrefixes) }
@@ -130,15 +130,15 @@ func hasAnyPrefix(msg []byte, with [][]byte) bool {
 	return false
 }
 
-// What a value takes once it is decoded, about, in bytes.
+// Memory of decoded values, about, in bytes.
 const (
-	valueBytes  = 56 // its place in a list, in that under construction, and a number's own
+	valueBytes  = 56 // its slot in a list, in that under construction, and a number's own
 	memberBytes = 48
 	objectBytes = 336
 )
 
-// decodedBytes is what a message takes once it is decoded, about: for small values many times what it is itself. It does
-// not say whether the message is one.
+// decodedBytes estimates the memory of a decoded message: for small values many times its length. It does not check the
+// syntax.
 func decodedBytes(msg []byte) int {
 	size := len(msg)
 	for i := 0; i < len(msg); i++ {
@@ -150,7 +150,7 @@ func decodedBytes(msg []byte) int {
 					return size
 				}
 				if k := bytes.IndexByte(msg[i:i+n], '\\'); k >= 0 {
-					i += k + 1 // and past what is escaped
+					i += k + 1 // and past the escaped byte
 					continue
 				}
 				i += n - 1
@@ -166,12 +166,12 @@ func decodedBytes(msg []byte) int {
 	return size
 }
 
-// refusal is what a transport was told when it asked whether it may read on.
+// refusal is the error a transport gets when it may not read on.
 type refusal struct{ error }
 
 func (e refusal) Unwrap() error { return e.error }
 
-// refusedRead marks what a transport was told.
+// refusedRead wraps an error for a transport as a refusal.
 func refusedRead(err error) error {
 	if err == nil {
 		return nil
@@ -179,14 +179,14 @@ func refusedRead(err error) error {
 	return refusal{err}
 }
 
-// rejectEnding ends the connection of a peer of which no more is taken in.
+// rejectEnding ends the connection of a peer from which no more is accepted.
 func (c *Conn) rejectEnding(err error) ending {
 	told := c.redact(err)
 	return ending{err: &BrokenError{Reason: "no more is taken in: " + told.Error(), Err: err}, code: closeAborted, reason: told.Message,
 		flush: true, abort: told}
 }
 
-// asRefusal is an error of reading that is one.
+// asRefusal returns the error inside a refusal.
 func asRefusal(err error) (error, bool) {
 	r, ok := errors.AsType[refusal](err)
 	return r.error, ok

@@ -13,10 +13,10 @@ import (
 	"unicode/utf8"
 )
 
-// errTooDeep is what parseJSON says of values that nest deeper than it was told to go.
+// errTooDeep is parseJSON's error for values that nest deeper than maxDepth.
 var errTooDeep = errors.New("the message nests too deep")
 
-// syntaxError is what parseJSON says of text that is no JSON. It names the place and never what was there: messages
+// syntaxError is parseJSON's error for text that is no JSON. It has the position and never the text: messages
 // carry secrets.
 type syntaxError struct {
 	what   string
@@ -27,7 +27,7 @@ func (e *syntaxError) Error() string {
 	return "not JSON: " + e.what + " at byte " + strconv.Itoa(e.offset)
 }
 
-// parseJSON reads one JSON value as RFC 8259 has it: nil, bool, float64, string, []any or map[string]any. Of members of
+// parseJSON reads one JSON value according to RFC 8259: nil, bool, float64, string, []any or map[string]any. Of members of
 // an object with the same name the last counts, a number beyond float64 is infinite and half a surrogate pair is U+FFFD.
 // Arrays and objects may nest maxDepth deep: errTooDeep; other errors are a *syntaxError. Nothing in the value refers
 // to data, and the caller may change all of it. It may be called from any goroutine.
@@ -61,43 +61,43 @@ func invalidAt(data []byte) int {
 }
 
 const (
-	internBytes  = 24       // the longest string that is looked up among those seen before
-	internSlots  = 256      // how many of them a parser remembers
-	shareBytes   = 2 << 10  // the largest message whose strings may share memory, and so live as long as one of them
-	chunkSlots   = 32       // elements that small arrays are cut out of
-	maxKeptStack = 16 << 10 // elements a parser keeps room for
+	internBytes  = 24       // the longest string that is interned
+	internSlots  = 256      // how many strings a parser interns
+	shareBytes   = 2 << 10  // the largest message whose strings may share memory, and so keep all of it alive
+	chunkSlots   = 32       // elements from which small arrays are sliced
+	maxKeptStack = 16 << 10 // elements a pooled parser keeps room for
 )
 
-// parser reads one message at a time. Values of arrays and objects under construction are on stack, so that each is
+// parser reads one message at a time. Elements of arrays and objects under construction are on stack, so that each is
 // allocated once, in its size.
 type parser struct {
 	data     []byte
-	text     string // data, once a string has been cut out of it
+	text     string // data, once a string was sliced from it
 	at       int
-	depth    int // how much deeper values may nest
+	depth    int // how many more levels values may nest
 	stack    []any
 	names    []string
-	chunk    []any            // what small arrays are cut out of
-	interned [internSlots]any // strings as they come again and again: tags, methods, names of members
+	chunk    []any            // small arrays are sliced from it
+	interned [internSlots]any // frequent strings: tags, methods, names of members
 	unesc    []byte
-	shared   bool // text is made
+	shared   bool // text is set
 }
 
 var parsers = sync.Pool{New: func() any { return new(parser) }}
 
-// recycle gives the parser back.
+// recycle returns the parser to the pool.
 func (p *parser) recycle() {
 	p.data, p.text, p.shared, p.chunk = nil, "", false, nil
 	if cap(p.stack) > maxKeptStack || cap(p.names) > maxKeptStack || cap(p.unesc) > maxKeptStack {
 		p.stack, p.names, p.unesc = nil, nil, nil
 	}
-	p.truncate(0) // what an error has left there
+	p.truncate(0) // left there by an error
 	clear(p.names)
 	p.names = p.names[:0]
 	parsers.Put(p)
 }
 
-// truncate forgets the values on the stack from base on.
+// truncate removes the values on the stack from base on.
 func (p *parser) truncate(base int) {
 	clear(p.stack[base:])
 	p.stack = p.stack[:base]
@@ -121,7 +121,7 @@ func (p *parser) skipSpace() {
 	}
 }
 
-// peek is the next byte, 0 at the end. No JSON has a 0 outside of what is refused anyway.
+// peek returns the next byte, 0 at the end. A 0 in JSON outside of strings is an error anyway.
 func (p *parser) peek() byte {
 	if p.at < len(p.data) {
 		return p.data[p.at]
@@ -129,7 +129,7 @@ func (p *parser) peek() byte {
 	return 0
 }
 
-// value reads a value that begins at once.
+// value reads a value that begins at the present byte.
 func (p *parser) value() (any, error) {
 	switch c := p.peek(); {
 	case c == '"':
@@ -160,7 +160,7 @@ func (p *parser) word(word string, v any) (any, error) {
 	return v, nil
 }
 
-// noElements is every empty array: there is nothing in it to change.
+// noElements is shared by all empty arrays: there is nothing in it to change.
 var noElements any = []any{}
 
 func (p *parser) array() (any, error) {
@@ -285,8 +285,8 @@ func (p *parser) name() (string, error) {
 	return p.makeString(raw, start), nil
 }
 
-// intern finds a short string among those that came before, and remembers it. Messages say the same few words again and
-// again, and a word that is known costs no memory.
+// intern returns a short string from the cache, and adds it if missing. Messages repeat a few words, and a cached one
+// costs no memory.
 func (p *parser) intern(raw []byte) *any {
 	h := uint32(len(raw))
 	for _, c := range raw {
@@ -299,8 +299,8 @@ func (p *parser) intern(raw []byte) *any {
 	return slot
 }
 
-// makeString makes a string of raw, which begins at start of data, or was unescaped when start is negative. Strings of a small
-// message share one copy of it; those of a large one do not hold on to all of it.
+// makeString returns raw, which begins at start of data, or was unescaped when start is negative, as a string. Strings of a
+// small message share one copy of it; those of a large one do not keep all of it alive.
 func (p *parser) makeString(raw []byte, start int) string {
 	if start < 0 || len(p.data) > shareBytes {
 		return string(raw)
@@ -311,7 +311,7 @@ func (p *parser) makeString(raw []byte, start int) string {
 	return p.text[start : start+len(raw)]
 }
 
-// scanString reads a string: the bytes of it, and where in data they begin, -1 if they had escapes. They are valid until
+// scanString reads a string: its bytes, and where in data they begin, -1 if they had escapes. They are valid until
 // the next call.
 func (p *parser) scanString() (raw []byte, start int, err error) {
 	p.at++
@@ -346,7 +346,7 @@ func (p *parser) scanString() (raw []byte, start int, err error) {
 	}
 }
 
-// skipPlain goes to the next byte of a string that is no plain character: a quote, a backslash, a control character.
+// skipPlain advances to the next byte of a string that is no plain character: a quote, a backslash, a control character.
 func (p *parser) skipPlain() {
 	const (
 		ones  = 0x0101010101010101
@@ -371,7 +371,7 @@ func (p *parser) skipPlain() {
 	p.at = at
 }
 
-// unescape appends what the escape at the present place stands for.
+// unescape appends the character of the escape at the present position.
 func (p *parser) unescape(b []byte) ([]byte, error) {
 	p.at++
 	c := p.peek()
@@ -492,12 +492,12 @@ func (p *parser) number() (any, error) {
 		}
 		return float64(-v), nil
 	}
-	// Out of range is the one error that is left, and comes with the infinity of that sign.
+	// Out of range is the only error possible here, and comes with the infinity of that sign.
 	v, _ := strconv.ParseFloat(string(p.data[start:p.at]), 64)
 	return v, nil
 }
 
-// skipDigits says where the digits end.
+// skipDigits advances past digits.
 func (p *parser) skipDigits() int {
 	for p.at < len(p.data) && '0' <= p.data[p.at] && p.data[p.at] <= '9' {
 		p.at++

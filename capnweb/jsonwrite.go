@@ -10,7 +10,7 @@ import (
 	"unicode/utf8"
 )
 
-// plainInString says which bytes of ASCII stand for themselves in a string.
+// plainInString has the ASCII bytes that need no escape in a string.
 var plainInString = func() (plain [utf8.RuneSelf]bool) {
 	for c := range plain {
 		plain[c] = c >= 0x20 && c != '"' && c != '\\'
@@ -18,7 +18,7 @@ var plainInString = func() (plain [utf8.RuneSelf]bool) {
 	return plain
 }()
 
-// appendString appends s as a JSON string. Each byte that is no UTF-8 becomes U+FFFD.
+// appendString appends s as a JSON string. Each byte that is not UTF-8 becomes U+FFFD.
 func appendString(b []byte, s string) []byte {
 	b = append(b, '"')
 	from := 0
@@ -67,7 +67,7 @@ func appendEscape(b []byte, c byte) []byte {
 	return append(b, '\\', c)
 }
 
-// appendNumber appends f as JavaScript prints it: -0 is 0, and what JSON has no number for is null.
+// appendNumber appends f as JavaScript prints it: -0 is 0, and NaN and the infinities are null.
 func appendNumber(b []byte, f float64) []byte {
 	if f == math.Trunc(f) && math.Abs(f) < 1e15 {
 		return strconv.AppendInt(b, int64(f), 10)
@@ -86,12 +86,12 @@ func appendNumber(b []byte, f float64) []byte {
 	return b
 }
 
-// sortedNames are the names of the members of an object, in order: what is said twice is said with the same bytes.
+// sortedNames returns the names of an object's members, sorted: equal objects have equal bytes.
 func sortedNames[V any](members map[string]V) []string {
 	return slices.Sorted(maps.Keys(members))
 }
 
-// appendJSON appends what parseJSON gives. Other types are null.
+// appendJSON appends a value of parseJSON's types. Other types are null.
 func appendJSON(b []byte, v any) []byte {
 	switch v := v.(type) {
 	case bool:

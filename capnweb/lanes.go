@@ -1,4 +1,4 @@
-// lanes: calls and reads that wait until it is known what a promise comes to, each connection's in their order.
+// lanes: calls and reads that wait for a pending future, each connection's in their order.
 
 package capnweb
 
@@ -7,23 +7,23 @@ import (
 	"sync/atomic"
 )
 
-// lanes is what waits in a future, by the connection over which it came. The future's lock guards it.
+// lanes holds the operations that wait in a future, by the connection over which they came. The future's lock guards it.
 type lanes struct {
-	byConn  map[*Conn][]*waitingOp // once the future is known, those that are at it
+	byConn  map[*Conn][]*waitingOp // once the future is resolved, those being drained
 	waiting int                    // about how many are queued
-	sweepAt int                    // and how many have to be before they are looked through
+	sweepAt int                    // how many make enqueue sweep abandoned ones
 }
 
-// waitingOp is something that waits in f. A call is done whether anybody holds what it will come to or not; a read is over
-// when nobody does.
+// waitingOp is an operation that waits in f. A call is made whether its result is referenced or not; a read is dropped when
+// its result is not referenced any more.
 type waitingOp struct {
 	f, r  *future
 	reads bool
 	done  atomic.Bool
-	do    func(f *future, on via) node // who sets over has it
+	do    func(f *future, on via) node // the goroutine that sets done runs it
 }
 
-// finish does it with what f is, or with an error in its place.
+// finish runs the operation on f's resolution, or on an error in its place.
 func (q *waitingOp) finish(is *future, on via) {
 	if !q.done.CompareAndSwap(false, true) {
 		return
@@ -37,7 +37,7 @@ func (q *waitingOp) finish(is *future, on via) {
 	q.f.unref()
 }
 
-// onAbandoned is told that nobody holds what is read any more.
+// onAbandoned is called when a read's result is not referenced any more.
 func (q *waitingOp) onAbandoned() {
 	if q.done.CompareAndSwap(false, true) {
 		q.do = nil
@@ -46,8 +46,8 @@ func (q *waitingOp) onAbandoned() {
 	}
 }
 
-// enqueueBehind gives what do makes of the future: if that is not known, or known and something that came over the same
-// connection still waits, a promise of what it will make of it, behind that, on the delivery goroutine.
+// enqueueBehind returns do's result for the future: if that is pending, or an earlier operation of the same connection still
+// waits, a promise of the result, behind that, on the delivery goroutine.
 func (f *future) enqueueBehind(on via, reads bool, do func(f *future, on via) node) node {
 	q := &waitingOp{f: f, r: newFuture(), reads: reads, do: do}
 	q.r.waitsOn.Store(f)
@@ -65,7 +65,7 @@ func (f *future) enqueueBehind(on via, reads bool, do func(f *future, on via) no
 	return q.r
 }
 
-// enqueue has q wait, or gives what it need not wait for: the future, or an error.
+// enqueue queues q, or returns the node for which it need not wait: the future, or an error.
 func (f *future) enqueue(c *Conn, q *waitingOp) *future {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -86,8 +86,8 @@ func (f *future) enqueue(c *Conn, q *waitingOp) *future {
 	return nil
 }
 
-// dropDone takes out what nobody waits for any more, so that there is as much as there is of others, about. The lanes
-// themselves stay if the future is known: they are being worked off.
+// dropDone removes operations that are done, so that they are about as many as the others at most. The lanes themselves stay
+// if the future is resolved: they are being drained.
 func (l *lanes) dropDone(known bool) {
 	l.waiting = 0
 	for c, lane := range l.byConn {
@@ -100,9 +100,9 @@ func (l *lanes) dropDone(known bool) {
 	l.sweepAt = 2 * l.waiting
 }
 
-// drainLane does what waited and came over c, in order, on its delivery goroutine: what another connection's handlers do is
-// nothing that it should wait for. Once the connection has ended its calls fail, as everything of it does; what reads,
-// others may have been given.
+// drainLane runs the operations that came over c, in order, on its delivery goroutine: they must not wait for another
+// connection's handlers. Once the connection has ended its calls fail; reads go on, since their results may have been passed
+// to others.
 func (f *future) drainLane(c *Conn) {
 	on := via{c: c, direct: true}
 	for {
@@ -118,7 +118,7 @@ func (f *future) drainLane(c *Conn) {
 			}
 			return
 		}
-		f.lanes.byConn[c] = nil // what comes meanwhile
+		f.lanes.byConn[c] = nil // those that come meanwhile
 		f.mu.Unlock()
 		for _, q := range lane {
 			switch ended := c != nil && c.isDone(); {
@@ -133,10 +133,10 @@ func (f *future) drainLane(c *Conn) {
 	}
 }
 
-// failCalls is told that a connection has ended.
+// failCalls is called when a connection has ended.
 func (f *future) failCalls(c *Conn, why error) {
 	f.mu.Lock()
-	if f.reached(stateResolved) { // drainLane does it
+	if f.reached(stateResolved) { // drainLane does that
 		f.mu.Unlock()
 		return
 	}
@@ -157,7 +157,7 @@ func (f *future) failCalls(c *Conn, why error) {
 	}
 }
 
-// trackWaiting notes that a call waits in f; false once the connection has ended.
+// trackWaiting records that a call waits in f; false once the connection has ended.
 func (c *Conn) trackWaiting(f *future) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -167,7 +167,7 @@ func (c *Conn) trackWaiting(f *future) bool {
 	return c.ended == nil
 }
 
-// untrackWaiting notes that none does.
+// untrackWaiting records that no call waits in f.
 func (c *Conn) untrackWaiting(f *future) {
 	c.mu.Lock()
 	delete(c.waitingFutures, f)

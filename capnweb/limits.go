@@ -1,4 +1,4 @@
-// Every bound of a connection, with what happens at it. There is no way to switch one off, but for the two times that
+// Limits: every bound of a connection, with what happens at it. None can be switched off, except the two timeouts that
 // only a server sets.
 
 package capnweb
@@ -8,29 +8,29 @@ import (
 	"time"
 )
 
-// Limits bounds what one connection may cost. A zero field takes the value of DefaultLimits.
+// Limits bounds the cost of one connection. A zero field takes the value of DefaultLimits.
 type Limits struct {
 	MessageBytes int // the largest message accepted, in bytes of UTF-8. Beyond it: abort. Nor is a larger one sent
 	Depth        int // how deep values may nest, and how long a path may be. Beyond it: abort
 	BigIntDigits int // Beyond it: abort
-	Calls        int // the peer's calls whose handlers run or wait, and gets that wait. At it further ones are rejected overloaded; at twice as many: abort
-	CallBytes    int // what the peer's unanswered calls and all values made of its messages hold, about, released or not. At it: rejected
-	Exports      int // things of ours that the peer may hold, results among them. At it what would hand out another fails; at twice as many: abort
-	Imports      int // things of the peer that we hold. Beyond it: abort
-	MapSteps     int // instructions that one remap may run, and values it may copy, over all elements and nested maps. Beyond it: it fails
+	Calls        int // the peer's calls whose handlers run or wait, and waiting gets. At it: rejected overloaded; at twice: abort
+	CallBytes    int // bytes, about, of the peer's unanswered calls and of values made of its messages. At it: rejected
+	Exports      int // our objects that the peer may reference, results included. At it exporting fails; at twice: abort
+	Imports      int // objects of the peer that we reference. Beyond it: abort
+	MapSteps     int // instructions and copied values of one remap, over all elements and nested maps. Beyond it: it fails
 	BlobBytes    int // the largest blob received. Beyond it: the call it is for fails
 	StreamBytes  int // bytes of a stream that wait for its reader. Beyond it: the stream fails
-	QueuedBytes  int // what may wait to be written. At it our calls wait and the peer's are rejected; at four times: abort
+	QueuedBytes  int // bytes that may wait to be written. At it our calls wait and the peer's are rejected; at four times: abort
 
-	WriteTimeout     time.Duration // ends the connection when one write has made no progress for so long
-	PingInterval     time.Duration // how long a silent connection is left alone before it is pinged
-	PingTimeout      time.Duration // ends the connection when a ping has no answer for so long
-	CloseTimeout     time.Duration // how long the end may spend on sending what waits
-	HandshakeTimeout time.Duration // ends a connection on which no message came for so long after Run began; 0 never
-	IdleTimeout      time.Duration // ends a connection silent for so long while neither side waits for or holds anything; 0 never
+	WriteTimeout     time.Duration // ends the connection when one write has made no progress for this long
+	PingInterval     time.Duration // how long a connection is silent before it is pinged
+	PingTimeout      time.Duration // ends the connection when a ping has no answer for this long
+	CloseTimeout     time.Duration // how long the end may spend on sending pending output
+	HandshakeTimeout time.Duration // ends a connection on which no message came for this long after Run began; 0 never
+	IdleTimeout      time.Duration // ends a connection silent for this long while neither side waits or references anything; 0 never
 }
 
-// DefaultLimits are those a server gives to strangers. A dead peer is found within 9 seconds.
+// DefaultLimits returns the limits that a server gives to strangers. A dead peer is found within 9 seconds.
 func DefaultLimits() Limits {
 	return Limits{
 		MessageBytes: 8 << 20,
@@ -76,10 +76,10 @@ func (l Limits) withDefaults() Limits {
 	return l
 }
 
-// Limit names one of Limits, for counting.
+// Limit identifies a field of Limits, for counting.
 type Limit int
 
-// The limits a connection counts when they are met.
+// The limits that a connection counts when they are reached.
 const (
 	LimitMessageBytes Limit = iota
 	LimitDepth
@@ -104,10 +104,10 @@ var limitNames = [limitCount]string{
 	"stream_bytes", "queued_bytes", "write_timeout", "ping_timeout", "handshake_timeout", "idle_timeout",
 }
 
-// String gives a limit's name as it stands in metrics.
+// String returns the limit's name as used in metrics.
 func (l Limit) String() string { return limitNames[l] }
 
-// AllLimits lists the limits that are counted.
+// AllLimits returns the limits that are counted.
 func AllLimits() []Limit {
 	all := make([]Limit, limitCount)
 	for i := range all {
@@ -116,10 +116,10 @@ func AllLimits() []Limit {
 	return all
 }
 
-// LimitHits counts how often each limit was met. Any number of connections may share one.
+// LimitHits counts how often each limit was reached. Any number of connections may share one.
 type LimitHits struct{ n [limitCount]atomic.Uint64 }
 
-// Of is how often l was met.
+// Of returns how often l was reached.
 func (h *LimitHits) Of(l Limit) uint64 { return h.n[l].Load() }
 
 func (c *Conn) countHit(l Limit) { c.limitHits.n[l].Add(1) }

@@ -1,16 +1,16 @@
-// Links between nodes: a promise may turn out to be what another will be, but never, by whatever way round, itself.
+// Links between nodes: a promise may resolve to another promise, but never, however indirectly, to itself.
 
 package capnweb
 
 import "sync"
 
-// linkMu is held while a future becomes something that leads or refers to others, so that no two of them close a circle
-// together. What is known never changes, so nothing else needs it.
+// linkMu is held while a future is resolved to something that leads or refers to others, so that no two of them close a
+// cycle together. Resolutions never change, so nothing else needs it.
 var linkMu sync.Mutex
 
 var errCycle = &Error{Name: "TypeError", Message: "a promise would be resolved with itself"}
 
-// linkOf is what a future will lead to if it is resolved so; nil if that is a value or an error.
+// linkOf returns the node that a future leads to if it is resolved this way; nil for a value or an error.
 func linkOf(p *payload, next node) node {
 	if next != nil {
 		return next
@@ -23,7 +23,7 @@ func linkOf(p *payload, next node) node {
 	return nil
 }
 
-// futureOf is the future that a node is; nil if it is none.
+// futureOf returns the future that a node is; nil if it is none.
 func futureOf(n node) *future {
 	switch t := n.(type) {
 	case *future:
@@ -34,7 +34,7 @@ func futureOf(n node) *future {
 	return nil
 }
 
-// parentOf is the node whose path or method a node is; nil if it is neither.
+// parentOf returns the node whose path or method a node is; nil if it is neither.
 func parentOf(n node) node {
 	switch t := n.(type) {
 	case *pathNode:
@@ -45,7 +45,7 @@ func parentOf(n node) node {
 	return nil
 }
 
-// nextLink is what a node leads to next, or waits for; nil at the end.
+// nextLink returns the node that a node leads to next, or waits for; nil at the end.
 func nextLink(n node) node {
 	f := futureOf(n)
 	switch {
@@ -62,7 +62,7 @@ func nextLink(n node) node {
 	return linkOf(&f.val, f.next)
 }
 
-// leadsTo says whether n leads to f, or waits for it. It gives up, and says yes, when it is too far to go. linkMu is held.
+// leadsTo reports whether n leads to f, or waits for it. It reports true if the chain is too long to check. linkMu is held.
 func leadsTo(n node, f *future) bool {
 	for far := 0; n != nil; n = nextLink(n) {
 		if far++; far > maxLinkedNodes {
@@ -76,14 +76,14 @@ func leadsTo(n node, f *future) bool {
 }
 
 const (
-	// maxLinkedNodes is how many nodes are looked at to see whether something leads to itself.
+	// maxLinkedNodes is how many nodes are checked for a cycle.
 	maxLinkedNodes = 10_000
-	// maxLinkedReferences is how many references among them are: linkMu is held meanwhile, and everybody waits.
+	// maxLinkedReferences is how many references among them are: linkMu is held meanwhile, and blocks all other resolutions.
 	maxLinkedReferences = 50_000
 )
 
-// refersBackTo says whether what p owns, or next, leads by references in values that are known to f: then none of it would ever
-// be released. It gives up, and says yes, when it is too much to look at.
+// refersBackTo reports whether the references of p, or next, lead by references in resolved values to f: then none of it
+// would ever be released. It reports true if there are too many to check.
 func refersBackTo(p *payload, next node, f *future) bool {
 	seen := map[node]bool{}
 	var todo []node
@@ -121,7 +121,8 @@ func refersBackTo(p *payload, next node, f *future) bool {
 	return left <= 0
 }
 
-// appendNodes adds the nodes that a payload owns references to, and counts down how many. It adds nothing when they are too many.
+// appendNodes appends the nodes of a payload's references, and counts them down from left. It appends nothing when they are
+// too many.
 func (p *payload) appendNodes(to []node, left *int) []node {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -136,7 +137,7 @@ func (p *payload) appendNodes(to []node, left *int) []node {
 	return to
 }
 
-// markCaptured notes that a value refers to n while it is not known what that is.
+// markCaptured records that a value refers to n while it is pending.
 func markCaptured(n node) {
 	for n = followTo(n, stateBound); ; {
 		f := futureOf(n)
@@ -146,7 +147,7 @@ func markCaptured(n node) {
 		if f.captured.Store(true); !f.reached(stateBound) {
 			return
 		}
-		// It was bound meanwhile, and who did that may not have seen it.
+		// It was bound meanwhile, and the goroutine that did may not have seen it.
 		if m := followTo(n, stateBound); m != n {
 			n = m
 		} else {

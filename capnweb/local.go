@@ -18,13 +18,13 @@ type localNode struct {
 	pending    callQueue // of an Orderer
 }
 
-// releasers finds the node of an object that wants to know when nobody holds it any more, so that it has but one.
+// releasers has the nodes of objects that are Releasers, so that each has only one.
 var releasers struct {
 	mu    sync.Mutex
 	nodes map[Object]*localNode
 }
 
-// newLocal gives a reference to the node of an object.
+// newLocal returns a reference to the node of an object.
 func newLocal(obj Object) *localNode {
 	_, wants := obj.(Releaser)
 	if wants && reflect.TypeOf(obj).Kind() != reflect.Pointer {
@@ -107,7 +107,7 @@ func (n *localNode) call(on via, path []string, args *payload) node {
 	return n.callObject(on, path, args)
 }
 
-// callProperty calls a method of what a property is.
+// callProperty calls a method of a property's value.
 func (n *localNode) callProperty(on via, path []string, args *payload) node {
 	v, ok, err := n.property(on, path[0])
 	if err != nil {
@@ -235,18 +235,18 @@ func (n *localNode) remap(on via, path []string, captures []node, m *mapProgram)
 
 func (n *localNode) pull(f func(*payload, error), _ *atomic.Bool) { f(n.self(), nil) }
 
-// self is the object as a value. It owns nothing: who pulls holds the node.
+// self returns the object as a value. It owns nothing: the caller of pull keeps the node.
 func (n *localNode) self() *payload { return &payload{value: &Stub{node: n, borrowed: true}} }
 
 func (n *localNode) onBroken(func(error)) {}
 
-// stubPayload gives a payload that is a stub of n, whose reference it takes over.
+// stubPayload returns a payload that is a stub of n, whose reference it takes over.
 func stubPayload(n node) *payload {
 	s := &Stub{node: n, borrowed: true}
 	return &payload{value: s, refs: []ownedRef{stubRef{s}}}
 }
 
-// methodNode is a method of an object, taken as a value.
+// methodNode is a method of an object, read as a value.
 type methodNode struct {
 	refs atomic.Int32
 	on   node

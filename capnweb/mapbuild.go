@@ -1,13 +1,13 @@
-// mapbuild: writing the program of a map down while the function that the program is made of runs with placeholders.
+// mapbuild: recording the program of a map while the program's function runs with placeholders.
 
 package capnweb
 
 import "sync/atomic"
 
-// mapBuilder is a map that is being written.
+// mapBuilder is a map that is being recorded.
 type mapBuilder struct {
 	parent       *mapBuilder // the map that this one is part of
-	depth        uint64      // of two that are being written together, the inner one has more
+	depth        uint64      // of two nested ones being recorded, the inner one has the larger number
 	captures     []node      // counted
 	index        map[node]int
 	instructions []any
@@ -18,8 +18,8 @@ type mapBuilder struct {
 // mapBuilders counts them: inner ones are made later.
 var mapBuilders atomic.Uint64
 
-// placeholder stands for a value inside of a map that is being written: its input, or what an instruction gives. It is
-// known only there, so everything but being part of an instruction fails.
+// placeholder stands for a value inside of a map that is being recorded: its input, or the result of an instruction. It has
+// no value outside, so everything except being part of an instruction fails.
 type placeholder struct {
 	builder *mapBuilder
 	id      int
@@ -52,7 +52,7 @@ func (b *mapBuilder) nestIn(parent *mapBuilder) {
 	}
 }
 
-// variable gives the number of what a node is inside of the map, capturing it if it comes from outside.
+// variable returns the number of a node inside of the map, capturing it if it comes from outside.
 func (b *mapBuilder) variable(n node) int {
 	if ph, ok := n.(*placeholder); ok {
 		if ph.builder == b {
@@ -77,13 +77,13 @@ func (b *mapBuilder) variable(n node) int {
 	return id
 }
 
-// add notes an instruction and gives a promise of its result.
+// add appends an instruction and returns a promise of its result.
 func (b *mapBuilder) add(instruction []any) *Promise {
 	b.instructions = append(b.instructions, instruction)
 	return &Promise{node: &placeholder{b, len(b.instructions)}, borrowed: true}
 }
 
-// call notes a call.
+// call appends a call.
 func (b *mapBuilder) call(n node, path []string, args *payload) *Promise {
 	defer args.release()
 	if b.finished {
@@ -120,7 +120,7 @@ func (b *mapBuilder) expression(v any) (any, error) {
 	return parseJSON(e.b, 2*maxDepth)
 }
 
-// sendMap writes a map down and has it run.
+// sendMap records a map and sends it.
 func sendMap(n node, path []string, f func(in *Promise) any) *Promise {
 	b := &mapBuilder{depth: mapBuilders.Add(1)}
 	if ph, ok := n.(*placeholder); ok {
@@ -171,7 +171,7 @@ func (b *mapBuilder) write(f func(in *Promise) any) (captures []node, program []
 
 var errInMap = &Error{Name: "TypeError", Message: "streams and blobs cannot be made in a map"}
 
-// encodeLimits are what an encoder has to know of who the message is for.
+// encodeLimits are the limits of a message's receiver.
 type encodeLimits struct {
 	bytes, digits, peerVersion int
 }

@@ -1,10 +1,10 @@
-// What a peer is charged for: its calls while they are unanswered, and what their results hold.
+// Memory charges to a peer: for its calls while they are unanswered, and for their results.
 
 package capnweb
 
 import "github.com/mooring-rpc/mooring/internal/intake"
 
-// chargeCall counts a call of the peer's as unanswered. An error that is no broken rule is its answer.
+// chargeCall counts a call of the peer's as unanswered. An error that is no protocolError is its answer.
 func (e *evaluator) chargeCall() (memoryCharge, error) {
 	c := e.c
 	if c == nil {
@@ -39,12 +39,12 @@ func (e *evaluator) chargeCall() (memoryCharge, error) {
 	return b, nil
 }
 
-// memoryCharge is what a connection's peer is charged for a call that has no answer.
+// memoryCharge is the charge to a connection's peer for a call that has no answer.
 type memoryCharge struct {
 	c           *Conn
 	size        int
-	intakeBytes int  // to the connection's intake
-	abandoned   bool // the peer has given the call up
+	intakeBytes int  // charged to the connection's intake
+	abandoned   bool // the peer has cancelled the call
 }
 
 func (b memoryCharge) release() {
@@ -71,7 +71,7 @@ func (b memoryCharge) release() {
 	b.c.unlockAndRun()
 }
 
-// releaseWhenResolved has the bill paid when n is known or forgotten.
+// releaseWhenResolved releases the charge when n is resolved or not referenced any more.
 func (b memoryCharge) releaseWhenResolved(n node) {
 	if b.c == nil {
 		return
@@ -95,13 +95,13 @@ func (b memoryCharge) releaseWhenResolved(n node) {
 	b.release()
 }
 
-// minChargedValue is what is not worth counting.
+// minChargedValue is the size below which a value is not charged, in bytes.
 const minChargedValue = 1 << 10
 
-// nodeBytes is about what a node takes, whatever it is.
+// nodeBytes is about how many bytes a node takes, of any kind.
 const nodeBytes = 512
 
-// cost is what is charged for a payload that a peer has made here; 0 if it is not worth counting.
+// cost returns the charge for a payload made for a peer, in bytes; 0 if it is not charged.
 func (p *payload) cost() int {
 	if p.size < minChargedValue && len(p.refs) == 0 {
 		return 0
@@ -109,7 +109,7 @@ func (p *payload) cost() int {
 	return p.size + nodeBytes + 64*len(p.refs)
 }
 
-// chargeHeld charges the peer for a value that was made for it, for as long as it is held; what is too much becomes an error.
+// chargeHeld charges the peer for a value made for it, for as long as it is referenced; beyond the limit it is an error.
 func (v via) chargeHeld(f *future) *future {
 	size := f.val.cost()
 	if err := v.chargeHeldBytes(f, size, size); err != nil {
@@ -119,7 +119,7 @@ func (v via) chargeHeld(f *future) *future {
 	return f
 }
 
-// chargeHeldBytes adds to what the peer is charged for as long as f is held: size bytes, which take cost.
+// chargeHeldBytes adds to the charge for as long as f is referenced: size bytes to callBytes, and cost to the intake.
 func (v via) chargeHeldBytes(f *future, size, cost int) error {
 	c := v.c
 	if c == nil || size == 0 {

@@ -20,7 +20,7 @@ type Methods struct {
 	properties map[string]func() any
 }
 
-// NewMethods makes an Object of functions by name. It panics for what is no function that Func takes: that is a
+// NewMethods makes an Object of functions by name. It panics for a value that is no function as Func takes it: a
 // mistake in the program.
 func NewMethods(methods map[string]any) *Methods {
 	m := &Methods{functions: make(map[string]*function, len(methods))}
@@ -34,8 +34,8 @@ func NewMethods(methods map[string]any) *Methods {
 	return m
 }
 
-// WithProperty adds a property that is read by get at each access, like Getter's Get: it must not block. It is called
-// before the object is served, and gives the object itself.
+// WithProperty adds a property that is read by get at each access, like Getter's Get: get must not block. It is called
+// before the object is served, and returns the object itself.
 func (m *Methods) WithProperty(name string, get func() any) *Methods {
 	if m.properties == nil {
 		m.properties = map[string]func() any{}
@@ -76,15 +76,15 @@ func (m *Methods) Get(name string) (any, bool) {
 //
 // Arguments are converted: numbers and bigints to integers that hold them exactly, arrays to slices and arrays, objects
 // to maps and to structs by their json tags (members without a field are ignored, unless the struct has a field
-// `_ struct{}` tagged `capnweb:"strict"`), text to what implements encoding.TextUnmarshaler; *Stub, any and the other
-// types of the package comment take what they are. A wrong type or count is a TypeError to the caller. Pointers to other
-// types are optional: nil for null, for undefined and, where only such follow, for what is left out. A variadic last
-// one takes the rest.
+// `_ struct{}` tagged `capnweb:"strict"`), text to types that implement encoding.TextUnmarshaler; *Stub, any and the other
+// types of the package comment are passed unchanged. A wrong type or count is a TypeError to the caller. Pointers to other
+// types are optional: nil for null, for undefined and, where only optional parameters follow, for an omitted argument. A
+// variadic parameter at the end takes the rest.
 //
 // With a context the function runs on a goroutine of its own (Call.Go) and may block; without one it runs as Serve does
-// and must not. One that takes the *Call and gives nothing back answers the call itself.
+// and must not. A function that takes the *Call and has no results answers the call itself.
 //
-// It panics for what is no such function: that is a mistake in the program.
+// It panics for any other value: a mistake in the program.
 func Func(f any) Object {
 	fn, err := newFunction(f)
 	if err != nil {
@@ -99,12 +99,12 @@ type function struct {
 	params       []reflect.Type
 	setters      []setter // of params
 	variadic     reflect.Type
-	setVariadic  setter // of a variadic one, else nil
+	setVariadic  setter // setter of the variadic parameter, else nil
 	required     int
 	takesCtx     bool
 	takesCall    bool
-	result       bool // gives a value
-	returnsError bool // gives an error, last
+	result       bool // it returns a value
+	returnsError bool // its last result is an error
 }
 
 var (
@@ -169,7 +169,7 @@ func newFunction(f any) (*function, error) {
 	return fn, nil
 }
 
-// sendable refuses result types of which no value can be sent.
+// sendable returns an error for a result type of which no value can be sent.
 func sendable(t reflect.Type, seen []reflect.Type) error {
 	for _, s := range seen {
 		if s == t {
@@ -211,7 +211,7 @@ func (fn *function) Serve(c *Call) {
 	fn.answer(c, fn.f.Call(in))
 }
 
-// answer hands the function's results to the caller.
+// answer answers the call with the function's results.
 func (fn *function) answer(c *Call, out []reflect.Value) {
 	if fn.returnsError {
 		if err, _ := out[len(out)-1].Interface().(error); err != nil {
@@ -227,7 +227,7 @@ func (fn *function) answer(c *Call, out []reflect.Value) {
 	}
 }
 
-// arguments appends to in what the function is called with behind its context. The error is a TypeError to the caller.
+// arguments appends the function's arguments after its context to in. The error is a TypeError to the caller.
 func (fn *function) arguments(in []reflect.Value, c *Call) ([]reflect.Value, error) {
 	if fn.takesCall {
 		in = append(in, reflect.ValueOf(c))
@@ -260,7 +260,7 @@ func (fn *function) convert(in []reflect.Value, method string, args []any) ([]re
 	return in, nil
 }
 
-// countArguments checks how many arguments there are, and drops undefined ones that nobody asked for.
+// countArguments checks the number of arguments, and drops superfluous undefined ones.
 func countArguments(method string, args []any, required, most int, variadic bool) ([]any, error) {
 	got := len(args)
 	for !variadic && len(args) > most && args[len(args)-1] == any(Undefined{}) {
@@ -299,8 +299,8 @@ func argumentName(method string, i int) string {
 	return name
 }
 
-// Scan converts the arguments into what dst point at, as Func does: a wrong type, too many or too few are a TypeError
-// that names the argument, to be handed to Fail. What points at a pointer that is optional for Func is optional here.
+// Scan converts the arguments into the variables that dst point at, as Func does: a wrong type, too many or too few are a
+// TypeError that names the argument, to be passed to Fail. A pointer type that is optional for Func is optional here.
 func (c *Call) Scan(dst ...any) error { return scan(c.Method(), c.Args(), dst) }
 
 func scan(method string, args, dst []any) error {

@@ -9,33 +9,32 @@ import (
 	"github.com/mooring-rpc/mooring/internal/serialqueue"
 )
 
-// node is an object of this process, a thing of a peer, or what will be one. Its methods may be called from any
-// goroutine, but never with a connection's lock held, for they may take one, and run code of the program.
+// node is an object of this process, an import, or a future. Its methods may be called from any goroutine, but never with a
+// connection's lock held, for they may take one, and run code of the program.
 type node interface {
 	ref()
 	unref()
-	// call calls what path leads to. It takes args over, and gives the result: a reference for the caller.
+	// call calls the target of path. It takes args over, and returns the result: a reference for the caller.
 	call(on via, path []string, args *payload) node
-	// get reads what path leads to.
+	// get reads the target of path.
 	get(on via, path []string) node
-	// remap runs a program for each element of what path leads to. It takes captures over.
+	// remap runs a program for each element of the target of path. It takes captures over.
 	remap(on via, path []string, captures []node, m *mapProgram) node
-	// pull has f called when it is known what the node is: at once if it is, or on the goroutine that learns of it. The
-	// payload is the node's: who pulls holds a reference for as long as it is used. Once over is set, if it is given,
-	// f need not be called.
+	// pull calls f when the node is resolved: at once if it is, or on the goroutine that resolves it. The payload is the
+	// node's: the caller keeps a reference for as long as it is used. Once over is set, if it is given, f need not be called.
 	pull(f func(p *payload, err error), over *atomic.Bool)
-	// onBroken has f called when the node cannot be reached any more.
+	// onBroken registers f to be called when the node cannot be reached any more.
 	onBroken(f func(error))
 }
 
-// via says which connection something came over, nil for the program itself, and when code of the program may run.
+// via says which connection an operation came over, nil for the program itself, and when code of the program may run.
 type via struct {
 	c      *Conn
-	direct bool       // at once: this goroutine is the one that delivers
-	tasks  *taskBatch // soon: it will be when the message at hand is in the tables
+	direct bool       // at once: this goroutine is the delivery goroutine
+	tasks  *taskBatch // soon: when the present message is in the tables
 }
 
-// task is one thing to do on the delivery goroutine.
+// task is one unit of work for the delivery goroutine.
 type task struct {
 	call *Call // deliver it,
 	f    func()
@@ -49,10 +48,10 @@ func (t task) run() {
 	}
 }
 
-// taskBatch is what comes of one message.
+// taskBatch holds the tasks of one message.
 type taskBatch struct{ tasks []task }
 
-// run has t run on the delivery goroutine.
+// run runs t on the delivery goroutine.
 func (v via) run(t task) {
 	switch {
 	case v.direct:
@@ -65,8 +64,7 @@ func (v via) run(t task) {
 	}
 }
 
-// enqueue has t run on the delivery goroutine, behind what is to be done there already, once Conn.wakeDelivery is called. It may be
-// called with a future's lock held.
+// enqueue queues t for the delivery goroutine; Conn.wakeDelivery starts it. It may be called with a future's lock held.
 func (v via) enqueue(t task) {
 	switch {
 	case v.c == nil:
@@ -76,13 +74,13 @@ func (v via) enqueue(t task) {
 	}
 }
 
-// detached runs calls that the program makes on its own objects, and what is left to do for connections that are gone.
+// detached runs calls that the program makes on its own objects, and remaining work for connections that have ended.
 var detached serialqueue.Queue
 
-// shortcut follows what is known of where a node leads, without taking references.
+// shortcut follows resolved futures from a node, without taking references.
 func shortcut(n node) node { return followTo(n, stateResolved) }
 
-// followTo goes on from futures that have come as far as that.
+// followTo follows futures that have reached the state.
 func followTo(n node, state uint32) node {
 	for range 100 {
 		f := futureOf(n)

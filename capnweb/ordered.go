@@ -1,4 +1,4 @@
-// Objects whose calls keep their order even where one waits for promises in its arguments.
+// Orderer: objects whose calls keep their order even where one waits for promises in its arguments.
 
 package capnweb
 
@@ -8,8 +8,8 @@ import (
 )
 
 // Orderer is an Object to which calls are delivered in the order of their arrival also where one of them waits for
-// promises in its arguments: those behind it wait too. Any other object gets what is complete at once. KeepsOrder is
-// called for each call and always says the same.
+// promises in its arguments: later ones wait too. For any other object calls are delivered when they are complete. KeepsOrder
+// is called for each call and must always return the same.
 type Orderer interface{ KeepsOrder() bool }
 
 func keepsOrder(obj Object) bool {
@@ -17,21 +17,21 @@ func keepsOrder(obj Object) bool {
 	return ok && o.KeepsOrder()
 }
 
-// callQueue is the calls of an object that wait for one before them, or for their own arguments.
+// callQueue holds the calls of an object that wait for one before them, or for their own arguments.
 type callQueue struct {
 	mu         sync.Mutex
 	calls      []*queuedCall
-	dispatched int // handed on, and not delivered yet
+	dispatched int // queued for delivery, and not delivered yet
 }
 
-// queuedCall is a call in a line.
+// queuedCall is a call in a callQueue.
 type queuedCall struct {
 	c     *Call
-	err   error // what an argument came to instead
+	err   error // the error of an argument
 	ready bool
 }
 
-// enqueue puts a call behind those that wait. It is false for one that need not wait, and is to be delivered as any other.
+// enqueue appends a call if others wait. It is false for a call that need not wait, and is delivered like any other.
 func (l *callQueue) enqueue(c *Call) bool {
 	l.mu.Lock()
 	waits := len(c.args.promises) > 0
@@ -47,7 +47,7 @@ func (l *callQueue) enqueue(c *Call) bool {
 	return true
 }
 
-// remove takes a call out that was answered before its turn: its connection has ended.
+// remove removes a call that was answered before its turn: its connection has ended.
 func (l *callQueue) remove(c *Call) {
 	l.mu.Lock()
 	l.calls = slices.DeleteFunc(l.calls, func(one *queuedCall) bool { return one.c == c })
@@ -56,7 +56,7 @@ func (l *callQueue) remove(c *Call) {
 	wakeConns(enlisted)
 }
 
-// argsSettled notes what a call's arguments have come to.
+// argsSettled records that a call's arguments are resolved, or the error of one.
 func (l *callQueue) argsSettled(c *Call, err error) {
 	l.mu.Lock()
 	for _, one := range l.calls {
@@ -69,7 +69,8 @@ func (l *callQueue) argsSettled(c *Call, err error) {
 	wakeConns(enlisted)
 }
 
-// advance enlists what need not wait any more, and says where. mu is held: two who come here do not overtake each other.
+// advance queues calls for delivery that need not wait any more, and returns their connections. mu is held, so that two
+// callers do not reorder them.
 func (l *callQueue) advance() (enlisted []*Conn) {
 	for len(l.calls) > 0 && l.calls[0].ready {
 		next := l.calls[0]
@@ -91,7 +92,7 @@ func (l *callQueue) advance() (enlisted []*Conn) {
 	return enlisted
 }
 
-// wakeConns starts delivery over the connections where something was enlisted.
+// wakeConns starts delivery over the connections for which calls were queued.
 func wakeConns(conns []*Conn) {
 	for _, c := range conns {
 		c.wakeDelivery()

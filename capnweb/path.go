@@ -1,4 +1,4 @@
-// pathNode: a property that is read when it is asked for.
+// pathNode: a property that is read when its value is used.
 
 package capnweb
 
@@ -11,7 +11,7 @@ type pathNode struct {
 	fetched atomic.Pointer[fetchedNode]
 }
 
-// newPath takes the reference to n over.
+// newPath returns a pathNode, taking the reference to n over.
 func newPath(n node, path []string) *pathNode {
 	p := &pathNode{on: n, path: path}
 	p.refs.Store(1)

@@ -1,4 +1,4 @@
-// payload: a value with what it owns. Its tree is never changed once it is made, so that it can be shared.
+// payload: a value with the references that it owns. Its tree is immutable, so that it can be shared.
 
 package capnweb
 
@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 )
 
-// ownedRef is what a payload gives up when it is released: stubs, promises and streams in its value.
+// ownedRef is a reference that a payload releases: a stub, promise or stream in its value.
 type ownedRef interface {
 	drop()
 	refersTo() node // nil for streams
@@ -17,17 +17,17 @@ type ownedRef interface {
 type payload struct {
 	value    any
 	refs     []ownedRef
-	size     int        // about how much was copied for it
-	promises []*Promise // those among refs that have to be known before the value is delivered
+	size     int        // about how many bytes were copied for it
+	promises []*Promise // those among refs that must be resolved before the value is delivered
 
-	tooLargeFor atomic.Int64 // of how many bytes a message was too small for it
+	tooLargeFor atomic.Int64 // the largest Limits.MessageBytes that it was found to exceed
 
 	mu         sync.Mutex
-	settlement *settlement // what waiting for proms has come to; nil if nobody has asked
+	settlement *settlement // of waiting for promises; nil if nobody waited
 	released   bool
 }
 
-// settlement is the state of waiting for the promises of a payload. What waits for them holds it, and not the payload.
+// settlement is the state of waiting for the promises of a payload. Waiters reference it, and not the payload.
 type settlement struct {
 	mu        sync.Mutex
 	unsettled any // the value with the promises in it, until it is done
@@ -35,11 +35,11 @@ type settlement struct {
 	results   map[*Promise]any
 	value     any
 	err       error
-	done      atomic.Bool // it is done: value and err are set, for good
+	done      atomic.Bool // value and err are set, for good
 	waiters   waiters[func(any, error)]
 }
 
-// release gives up what the payload owns; who waits for its promises is told so. Further calls do nothing.
+// release releases the payload's references; waiters for its promises get an error. Further calls do nothing.
 func (p *payload) release() {
 	if p == nil || p.ownsNothing() {
 		return
@@ -59,10 +59,10 @@ func (p *payload) release() {
 	}
 }
 
-// ownsNothing needs no lock: what waits for promises owns some from the beginning, and nothing else comes to own more.
+// ownsNothing needs no lock: a payload with promises owns some from the beginning, and others never come to own any.
 func (p *payload) ownsNothing() bool { return len(p.promises) == 0 && len(p.refs) == 0 }
 
-// own adds to what the payload owns; if it has been released already, r is given up at once.
+// own adds a reference to the payload; if it has been released already, r is released at once.
 func (p *payload) own(r ownedRef) {
 	p.mu.Lock()
 	if p.released {
@@ -74,16 +74,16 @@ func (p *payload) own(r ownedRef) {
 	p.mu.Unlock()
 }
 
-// nodeRef is a reference to a node among a payload's.
+// nodeRef is a reference to a node owned by a payload.
 type nodeRef struct{ n node }
 
 func (r nodeRef) drop()          { r.n.unref() }
 func (r nodeRef) refersTo() node { return r.n }
 
-// whenSettled calls f with the payload's value, every promise in it replaced by what it came to: at once if there are none or
-// all are known, else when the last one is, on the goroutine that learns of it. An error of any of them is the error of
-// all, and so is that the payload is released before. The value is good for as long as it is not. Once over is set, if it
-// is given, f need not be called.
+// whenSettled calls f with the payload's value, every promise in it replaced by its result: at once if there are none or
+// all are resolved, else when the last one is, on the goroutine that resolves it. An error of any of them is the error of
+// all, and so is an earlier release of the payload. The value is valid until that. Once over is set, if it is given, f need
+// not be called.
 func (p *payload) whenSettled(f func(any, error), over *atomic.Bool) {
 	if p == nil {
 		f(nil, nil)
@@ -111,14 +111,14 @@ func (p *payload) whenSettled(f func(any, error), over *atomic.Bool) {
 		return
 	}
 	for _, pr := range p.promises {
-		if s.done.Load() { // who waited may have released the payload
+		if s.done.Load() { // a waiter may have released the payload
 			return
 		}
 		p.pull(pr, s)
 	}
 }
 
-// pull asks for what a promise in the payload comes to, with all that is promised in that.
+// pull asks for the result of a promise in the payload, with all promises in that.
 func (p *payload) pull(pr *Promise, s *settlement) {
 	n := pr.node
 	p.mu.Lock()
@@ -126,7 +126,7 @@ func (p *payload) pull(pr *Promise, s *settlement) {
 		p.mu.Unlock()
 		return
 	}
-	n.ref() // the payload's own may go meanwhile
+	n.ref() // the payload's own may be released meanwhile
 	p.mu.Unlock()
 	if len(pr.path) > 0 {
 		part := n.get(via{}, pr.path)
@@ -147,7 +147,7 @@ func (p *payload) pull(pr *Promise, s *settlement) {
 	n.unref()
 }
 
-// wait has f called when it is done: at once if it is.
+// wait calls f when the settlement is done: at once if it is.
 func (s *settlement) wait(f func(any, error), over *atomic.Bool) {
 	s.mu.Lock()
 	if !s.done.Load() {
@@ -159,7 +159,7 @@ func (s *settlement) wait(f func(any, error), over *atomic.Bool) {
 	f(s.value, s.err)
 }
 
-// record says what a promise came to.
+// record records the result of a promise.
 func (s *settlement) record(pr *Promise, v any, err error) {
 	s.mu.Lock()
 	if s.done.Load() {
@@ -174,14 +174,14 @@ func (s *settlement) record(pr *Promise, v any, err error) {
 	}
 	if v = nil; err == nil {
 		v = substitute(s.unsettled, s.results)
-		if left := maxSettledBytes; !fits(v, &left, 0) { // a few promises of each other make more than anybody can hold
+		if left := maxSettledBytes; !fits(v, &left, 0) { // a few promises of each other would expand beyond memory
 			v, err = nil, errTooLarge
 		}
 	}
 	s.finishLocked(v, err)
 }
 
-// finish says what it has come to, whatever the promises do.
+// finish sets the outcome, whatever the promises still do.
 func (s *settlement) finish(v any, err error) {
 	s.mu.Lock()
 	if s.done.Load() {
@@ -191,7 +191,7 @@ func (s *settlement) finish(v any, err error) {
 	s.finishLocked(v, err)
 }
 
-// finishLocked gives the lock up.
+// finishLocked is finish with the lock held, and releases it.
 func (s *settlement) finishLocked(v any, err error) {
 	s.value, s.err = v, err
 	s.unsettled, s.results = nil, nil
@@ -203,10 +203,11 @@ func (s *settlement) finishLocked(v any, err error) {
 	}
 }
 
-// maxSettledBytes is how large, about, a value may be that is put together from what promises came to, in bytes.
+// maxSettledBytes is about how large a value may become with its promises' results, in bytes.
 const maxSettledBytes = 64 << 20
 
-// fits says whether a value takes no more than left and nests no deeper than others may, and counts down what it takes.
+// fits reports whether a value takes no more than left and nests no deeper than maxDepth, and counts its bytes down from
+// left.
 func fits(v any, left *int, depth int) bool {
 	if *left -= 16; depth > maxDepth {
 		return false
@@ -236,7 +237,7 @@ func fits(v any, left *int, depth int) bool {
 	return *left >= 0
 }
 
-// substitute copies what leads to promises.
+// substitute copies the parts that contain promises, with their results.
 func substitute(v any, found map[*Promise]any) any {
 	switch v := v.(type) {
 	case *Promise:
@@ -273,14 +274,14 @@ func substitute(v any, found map[*Promise]any) any {
 	return v
 }
 
-// part gives a payload of a part of p's value, with references of its own. p must be held meanwhile.
+// part returns a payload of a part of p's value, with its own references. The caller keeps p meanwhile.
 func (p *payload) part(leaf any) *payload {
 	if isScalar(leaf) || p.ownsNothing() {
 		return &payload{value: leaf}
 	}
 	t := copier{dup: true}
 	v, err := t.copyIn(leaf, 0)
-	if err != nil { // too deep: it cannot be deeper than what it is a part of
+	if err != nil { // too deep: it cannot be deeper than the value it is a part of
 		t.p.release()
 		return &payload{value: Undefined{}}
 	}
@@ -296,7 +297,7 @@ func isScalar(v any) bool {
 	return false
 }
 
-// reservedNames are the names that every JavaScript object has. They name nothing.
+// reservedNames are the names that every JavaScript object has. They read as undefined.
 var reservedNames = map[string]bool{
 	"constructor": true, "__defineGetter__": true, "__defineSetter__": true, "hasOwnProperty": true,
 	"__lookupGetter__": true, "__lookupSetter__": true, "isPrototypeOf": true, "propertyIsEnumerable": true,
@@ -310,7 +311,7 @@ func isReserved(name string) bool {
 	return reservedNames[name]
 }
 
-// follow goes along a path into a value: to a part of it, or to a node and the rest of the path.
+// follow follows a path into a value: to a part of it, or to a node and the rest of the path.
 func follow(v any, path []string) (leaf any, n node, rest []string, err error) {
 	for i, name := range path {
 		switch t := v.(type) {
@@ -347,7 +348,7 @@ func follow(v any, path []string) (leaf any, n node, rest []string, err error) {
 	return v, nil, nil, nil
 }
 
-// arrayIndex reads a canonical array index, -1 if it is none.
+// arrayIndex parses a canonical array index, -1 if it is none.
 func arrayIndex(s string) int {
 	if s == "" || len(s) > 9 || (s[0] == '0' && len(s) > 1) {
 		return -1

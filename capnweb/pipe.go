@@ -9,30 +9,30 @@ import (
 )
 
 // pipe is a stream that is written by calls (write, close, abort) and read by the program. A chunk's call is answered
-// when the chunk is read: that is what gives its bytes back to the writer's window.
+// when the chunk is read: that frees its bytes in the writer's window.
 type pipe struct {
 	maxBytes     int
 	countHit     func() // counts the limit
-	conn         *Conn  // that it came over, which ends it with itself; nil for the program's own
-	ackOnArrival bool   // chunks are answered as they come: in a batch all there will be is there
-	relayed      bool   // it is read for another reader, who has taken all when finished is called, not when it is read
+	conn         *Conn  // the connection it came over, whose end ends it; nil for the program's own
+	ackOnArrival bool   // chunks are answered on arrival: in a batch no more will come
+	relayed      bool   // it is read for another reader: it has been read when relayDone is called
 
 	mu           sync.Mutex
 	chunks       []chunk
 	bytes        int
-	closeCalls   []*Call // close calls to answer when everything is read, or taken by the other reader
-	err          error   // what comes behind the chunks
+	closeCalls   []*Call // close calls to answer when everything is read, or was relayed
+	err          error   // returned after the last chunk
 	canceled     bool    // nobody reads any more
-	cancelReason error   // what writers are told then
+	cancelReason error   // the error for writers then
 	wake         chan struct{}
-	lastArgs     *payload          // what the chunk that was read last holds
-	sink         func(v any) error // if set, takes chunks at once
-	done         func(err error)   // with sink: told the end
+	lastArgs     *payload          // references of the chunk that was read last
+	sink         func(v any) error // if set, receives chunks at once
+	done         func(err error)   // with sink: called at the end
 }
 
 type chunk struct {
-	call *Call    // holds what is in v,
-	args *payload // or this
+	call *Call    // owns the references of v,
+	args *payload // or args does
 	v    any
 	size int
 }
@@ -56,12 +56,12 @@ func (p *pipe) Serve(c *Call) {
 	}
 }
 
-// Release implements Releaser: the writer is gone.
+// Release implements Releaser: the writer has released it.
 func (p *pipe) Release() {
 	p.end(&BrokenError{Reason: "the stream's writer has gone without closing it"}, false)
 }
 
-// unregister has the connection forget a pipe that has its end.
+// unregister removes a pipe that has ended from its connection.
 func (p *pipe) unregister() {
 	if p.conn != nil {
 		p.conn.mu.Lock()
@@ -70,7 +70,7 @@ func (p *pipe) unregister() {
 	}
 }
 
-// reasonOf is what an abort says.
+// reasonOf returns the reason of an abort.
 func reasonOf(args []any) error {
 	if len(args) > 0 {
 		if err, ok := args[0].(error); ok {
@@ -129,7 +129,7 @@ func (p *pipe) write(c *Call, v any) {
 	}
 }
 
-// failSink is the end of a stream whose chunks are taken at once and do not fit.
+// failSink ends a stream whose sink returned an error.
 func (p *pipe) failSink(err error) {
 	p.mu.Lock()
 	done := p.done
@@ -141,7 +141,7 @@ func (p *pipe) failSink(err error) {
 	}
 }
 
-// finish is the writer's close.
+// finish handles the writer's close.
 func (p *pipe) finish(c *Call) {
 	p.mu.Lock()
 	if p.canceled || p.err != nil {
@@ -173,7 +173,7 @@ func (p *pipe) finish(c *Call) {
 
 func (p *pipe) abort(reason error) { p.end(reason, true) }
 
-// end is an end out of turn. lose says that chunks not yet read are lost.
+// end ends a stream without a close. lose says that unread chunks are dropped.
 func (p *pipe) end(err error, lose bool) {
 	p.mu.Lock()
 	if p.err != nil || p.canceled {
@@ -206,7 +206,7 @@ func (p *pipe) signal() {
 	}
 }
 
-// read gives the next chunk, which is answered.
+// read returns the next chunk, and answers its call.
 func (p *pipe) read(ctx context.Context) (any, error) {
 	k, ends, err := p.next(ctx)
 	if err != nil {
@@ -222,7 +222,7 @@ func (p *pipe) read(ctx context.Context) (any, error) {
 		p.lastArgs = args
 	}
 	p.mu.Unlock()
-	if over { // given up meanwhile
+	if over { // cancelled meanwhile
 		args.release()
 	}
 	k.call.Return(Undefined{})
@@ -232,7 +232,7 @@ func (p *pipe) read(ctx context.Context) (any, error) {
 	return k.v, nil
 }
 
-// next gives the next chunk, and the close calls to be answered with it.
+// next returns the next chunk, and the close calls to be answered with it.
 func (p *pipe) next(ctx context.Context) (chunk, []*Call, error) {
 	p.mu.Lock()
 	last := p.lastArgs
@@ -277,14 +277,14 @@ func (p *pipe) next(ctx context.Context) (chunk, []*Call, error) {
 	return k, ends, nil
 }
 
-// setRelayed says that chunks are passed on to another reader.
+// setRelayed marks the pipe as relayed to another reader.
 func (p *pipe) setRelayed() {
 	p.mu.Lock()
 	p.relayed = true
 	p.mu.Unlock()
 }
 
-// relayDone says that the other reader has taken everything.
+// relayDone records that the other reader has taken everything.
 func (p *pipe) relayDone() {
 	p.mu.Lock()
 	ends := p.closeCalls
@@ -296,7 +296,7 @@ func (p *pipe) relayDone() {
 	p.cancel(nil)
 }
 
-// cancel is the reader's giving up.
+// cancel handles the reader's cancellation.
 func (p *pipe) cancel(reason error) {
 	if reason == nil {
 		reason = &Error{Name: "Error", Message: "the stream was canceled"}
@@ -322,13 +322,13 @@ func (p *pipe) cancel(reason error) {
 	}
 }
 
-// collect has sink called with every chunk as it comes, and done at the end.
+// collect calls sink with every chunk on arrival, and done at the end.
 func (p *pipe) collect(sink func(v any) error, done func(err error)) {
 	for {
 		p.mu.Lock()
 		if len(p.chunks) > 0 {
 			p.mu.Unlock()
-			v, err := p.read(context.Background()) // it is there
+			v, err := p.read(context.Background()) // it has arrived
 			if err == nil {
 				err = sink(v)
 			}
@@ -345,7 +345,7 @@ func (p *pipe) collect(sink func(v any) error, done func(err error)) {
 	if err == nil && !over {
 		p.sink, p.done = sink, done
 	}
-	last := p.lastArgs // nobody reads on, which would give it up
+	last := p.lastArgs // no further read would release it
 	p.lastArgs = nil
 	p.mu.Unlock()
 	last.release()

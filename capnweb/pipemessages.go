@@ -1,4 +1,4 @@
-// Streams and blobs in messages: how they are sent and received.
+// Streams and blobs in messages: sending and receiving them.
 
 package capnweb
 
@@ -24,11 +24,11 @@ func streamCall(n node, method string, args *payload) node {
 	oneWay := c.batch.oneWay()
 	switch {
 	case err != nil:
-	case oneWay: // nobody will say that it was taken
+	case oneWay: // there are no acks
 		r.dropped = true
 		delete(c.imports, r.id)
 	default:
-		r.count, r.pulled = 0, true // it is answered without being asked for, and given up then
+		r.count, r.pulled = 0, true // it is answered without a pull, and released then
 		c.pendingPulls++
 	}
 	c.unlockAndRun()
@@ -62,7 +62,7 @@ func (c *Conn) receivePipe() error {
 	return nil
 }
 
-// readable evaluates a readable expression: the other end of a pipe.
+// readable evaluates a readable expression: the reading end of a pipe.
 func (e *evaluator) readable(id int64, p *payload) (*Readable, error) {
 	c := e.c
 	c.mu.Lock()
@@ -89,7 +89,7 @@ func (e *evaluator) writable(id int64, p *payload) (any, error) {
 	return w, nil
 }
 
-// blob evaluates a blob expression: a promise of all that comes through a pipe.
+// blob evaluates a blob expression: a promise of everything that comes through a pipe.
 func (e *evaluator) blob(a []any, p *payload) (any, error) {
 	kind, ok := a[1].(string)
 	r, _ := a[2].([]any)
@@ -135,12 +135,12 @@ func (e *evaluator) blob(a []any, p *payload) (any, error) {
 	return addPromise(p, f), nil
 }
 
-// blobReader gives a pipe up when nobody waits for its blob any more.
+// blobReader cancels a pipe when its blob is not referenced any more.
 type blobReader struct{ p *pipe }
 
 func (b blobReader) onAbandoned() { b.p.cancel(nil) }
 
-// openPipe makes a pipe at the peer. The lock is held. The reference is for who writes.
+// openPipe makes a pipe at the peer. The lock is held. The reference is for the writer.
 func (e *encoder) openPipe() *importNode {
 	c := e.c
 	c.emit([]byte(`["pipe"]`), true)
@@ -151,7 +151,7 @@ func (e *encoder) openPipe() *importNode {
 	return in
 }
 
-// dropPipe takes a pipe back whose message could not be sent. The lock is held.
+// dropPipe takes back a pipe whose message could not be sent. The lock is held.
 func (c *Conn) dropPipe(id int64) {
 	if in := c.imports[id]; in != nil {
 		c.drops = append(c.drops, in)
@@ -175,9 +175,9 @@ func (e *encoder) readable(r *Readable) error {
 	return nil
 }
 
-// pump moves chunks until either end is over. A chunk is answered when the reader has taken it, or when the next is there,
-// which is not: so as long as the reader has something to take, the source waits for an answer, and is told at once if the
-// reader gives up.
+// pump copies chunks until either end ends. A chunk is answered when the reader has taken it, or when the next one is read,
+// which would be too early: so as long as the reader has chunks to take, the source waits for an answer, and is cancelled at
+// once if the reader cancels.
 func (c *Conn) pump(from *Readable, to *Writable) {
 	ctx, cancel := c.context()
 	defer cancel()
@@ -220,7 +220,7 @@ func (c *Conn) pump(from *Readable, to *Writable) {
 	}
 }
 
-// context ends with the connection.
+// context returns a context that ends with the connection.
 func (c *Conn) context() (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(context.Background())
 	stop := make(chan struct{})
@@ -237,7 +237,7 @@ func (c *Conn) context() (context.Context, context.CancelFunc) {
 	return ctx, func() { once.Do(func() { close(stop) }); cancel() }
 }
 
-// blobChunk is how much of a blob goes in one message.
+// blobChunk is how many bytes of a blob go in one message.
 const blobChunk = 64 << 10
 
 func (e *encoder) blob(b *Blob) error {
@@ -258,7 +258,7 @@ func (e *encoder) blob(b *Blob) error {
 				}
 				rest = rest[n:]
 			}
-			_ = w.Close(ctx) // the reader knows
+			_ = w.Close(ctx) // the reader has the error
 		}) {
 			w.release()
 		}

@@ -1,4 +1,4 @@
-// What a peer is told of errors.
+// Redaction of errors that are sent to a peer.
 
 package capnweb
 
@@ -6,7 +6,7 @@ import (
 	"errors"
 )
 
-// redact is what a peer is told of an error.
+// redact returns the error to send to a peer for err.
 func (c *Conn) redact(err error) *Error {
 	if e, ok := err.(*Error); ok && e != nil {
 		return e

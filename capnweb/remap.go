@@ -1,18 +1,18 @@
-// remap: running a peer's little program for each element of a value.
+// remap: running a peer's program for each element of a value.
 
 package capnweb
 
 import "sync/atomic"
 
-// mapProgram is the instructions of a remap, and what running them may still cost.
+// mapProgram is the instructions of a remap, and the steps that remain.
 type mapProgram struct {
-	c            *Conn // whose limits hold, nil for the program's own
+	c            *Conn // whose limits apply, nil for the program's own
 	instructions []any
 	stepsLeft    *atomic.Int64
 	size, cost   int
 }
 
-// variables are what ids mean inside of a map: captures below zero, the input at zero, results above.
+// variables are the ids' meanings inside of a map: captures below zero, the input at zero, results above.
 type variables struct {
 	captures []node
 	values   []node
@@ -21,7 +21,7 @@ type variables struct {
 
 var errMapSteps = &Error{Name: "RangeError", Message: "overloaded: the map takes too many steps"}
 
-// spend counts what is done. An error is the answer of the map.
+// spend counts n steps. An error is the answer of the map.
 func (v *variables) spend(n int) error { return v.m.spend(n) }
 
 func (m *mapProgram) spend(n int) error {
@@ -48,7 +48,7 @@ func (v *variables) lookup(id int64) (node, error) {
 	return n, nil
 }
 
-// remap carries a remap expression out.
+// remap evaluates a remap expression.
 func (e *evaluator) remap(a []any, depth int) (node, error) {
 	if len(a) != 5 {
 		return nil, violation("a bad remap expression")
@@ -78,7 +78,7 @@ func (e *evaluator) remap(a []any, depth int) (node, error) {
 	}
 	m := &mapProgram{c: e.c, instructions: instructions, size: e.size, cost: e.cost}
 	if e.vars != nil {
-		m.stepsLeft = e.vars.m.stepsLeft // one budget for all that is nested
+		m.stepsLeft = e.vars.m.stepsLeft // one budget for all nested maps
 	} else {
 		m.stepsLeft = new(atomic.Int64)
 		m.stepsLeft.Store(int64(e.steps()))
@@ -111,10 +111,10 @@ func (e *evaluator) capture(x any) (node, error) {
 	return nil, violation("a bad capture of a map")
 }
 
-// stepBytes is about what a step of a map leaves behind.
+// stepBytes is about how many bytes a step of a map allocates.
 const stepBytes = 32
 
-// stepCost is how many steps it takes to make what a tagged expression stands for. Arguments and properties are counted
+// stepCost returns how many steps it takes to evaluate a tagged expression. Arguments and properties are counted
 // where they are evaluated.
 func stepCost(tag string, a []any) int {
 	n := len(a)
@@ -123,7 +123,7 @@ func stepCost(tag string, a []any) int {
 	case "bytes":
 		return n + len(text)/stepBytes
 	case "bigint":
-		return n + len(text)/4 // digits take long
+		return n + len(text)/4 // parsing digits is slow
 	case "import", "pipeline":
 		return n + lengthAt(a, 2)
 	case "remap":
@@ -221,7 +221,7 @@ func (m *mapProgram) run(on via, x any, owner *payload, captures []node) (*paylo
 	return nil, nil // not reached
 }
 
-// mapError makes an answer of a rule that was broken inside of a map.
+// mapError converts a violation of the protocol inside of a map to an answer.
 func mapError(err error) error {
 	if v, ok := err.(*protocolError); ok {
 		return TypeErrorf("in a map: %s", v.reason)

@@ -1,5 +1,5 @@
 // Run: the thin loop around the core. One goroutine reads and delivers, and a timer pings. Delivery moves to a goroutine
-// of its own only while something is delivered that did not come out of reading. How things are written: write.go.
+// of its own only while something is delivered that did not come from reading. For writing see write.go.
 
 package capnweb
 
@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Run reads and serves until the connection ends, and returns why: nil when either side closed it in good order, ctx's
-// error, or what went wrong (a *BrokenError, or what broke the protocol). When it returns, everything is released:
+// Run reads and serves until the connection ends, and returns why: nil when either side closed it in an orderly way, ctx's
+// error, or the failure (a *BrokenError, or the protocol violation). When it returns, everything is released:
 // promises are broken, the contexts of running calls are cancelled and the goroutines of Call.Go have ended. Call it
 // once.
 func (c *Conn) Run(ctx context.Context) error {
@@ -74,7 +74,7 @@ func (c *Conn) spawn(f func()) bool {
 	return true
 }
 
-// workerDone notes that a goroutine that Run waits for has ended.
+// workerDone records that a goroutine that Run waits for has ended.
 func (c *Conn) workerDone() {
 	c.mu.Lock()
 	c.workers--
@@ -84,8 +84,8 @@ func (c *Conn) workerDone() {
 	c.mu.Unlock()
 }
 
-// read takes messages in and delivers what comes of them, until the connection ends or another reader has taken over
-// while this one was delivering.
+// read reads messages and delivers the calls in them, until the connection ends or another reader has taken over while
+// this one was delivering.
 func (c *Conn) read() {
 	defer c.workerDone()
 	c.mu.Lock()
@@ -114,14 +114,14 @@ func (c *Conn) read() {
 		direct := !c.delivering
 		if direct {
 			c.delivering = true
-			if !c.holdWrites { // what is held for longer than maxHold is not held any more
+			if !c.holdWrites { // output is held back for maxHold at most
 				c.holdOutput()
 			}
 			on.tasks = &found
 		}
 		c.unlockAndRun()
-		// First the message goes into the tables, however long that takes, and then what comes of it is delivered. Only
-		// while that is done may another reader take over.
+		// First the message goes into the tables, however long that takes, and then its calls are delivered. Only
+		// during delivery may another reader take over.
 		err = c.handleMessage(msg, on)
 		c.markActivity()
 		c.handlingMessage.Store(false)
@@ -132,7 +132,7 @@ func (c *Conn) read() {
 		if direct {
 			if len(found.tasks)+len(c.tasks) > 0 {
 				c.readerBusy = true
-				if !c.holdWrites { // taking the message in took long already
+				if !c.holdWrites { // handling the message took too long already
 					c.holdTimer.Set(maxHold)
 				}
 				c.unlockAndRun()
@@ -170,7 +170,7 @@ func (c *Conn) read() {
 	}
 }
 
-// handleMessage is receive that survives its own defects.
+// handleMessage is receive with panics, which are defects of ours, recovered.
 func (c *Conn) handleMessage(msg []byte, on via) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -190,7 +190,7 @@ func (c *Conn) handleMessage(msg []byte, on via) (err error) {
 	return c.receive(msg, on)
 }
 
-// minChargedMessage is what is not worth charging for as long as a message is taken in: what comes of it is charged.
+// minChargedMessage is the size below which a message is not charged while it is handled: what results from it is charged.
 const minChargedMessage = 64 << 10
 
 // replaceReader starts another reader if the present one is delivering, which may take long. The lock is held.
@@ -203,7 +203,7 @@ func (c *Conn) replaceReader() {
 	}
 }
 
-// drainTasks delivers until nothing is left. Who calls it has set delivering.
+// drainTasks delivers until nothing is left. The caller has set delivering.
 func (c *Conn) drainTasks() {
 	for {
 		c.mu.Lock()
@@ -230,13 +230,14 @@ func (c *Conn) runTask(t task) {
 	t.run()
 }
 
-// markActivity notes that the peer lives.
+// markActivity records a sign of life of the peer.
 func (c *Conn) markActivity() {
 	c.lastActivity.Store(int64(time.Since(c.start)))
 	c.unackedBytes.Store(0)
 }
 
-// startKeepalive pings whenever nothing was heard for Limits.PingInterval, and ends connections that are good for nothing.
+// startKeepalive starts the timer that pings whenever the peer was silent for Limits.PingInterval, and that ends unused
+// connections.
 func (c *Conn) startKeepalive() *time.Timer {
 	began := time.Since(c.start)
 	var timer *time.Timer
@@ -253,13 +254,13 @@ func (c *Conn) startKeepalive() *time.Timer {
 		if c.readerPaused.Load() {
 			c.markActivity()
 		}
-		writes := c.busy // as long as that takes, pings would not get through: the write has a time of its own
+		writes := c.busy // during a write pings would not get through: the write has a timeout of its own
 		c.workers++
 		c.replaceReader() // a handler that takes long is not the peer's fault
 		c.unlockAndRun()
 		defer c.workerDone()
 		if last := c.lastActivity.Load(); !writes && time.Since(c.start)-time.Duration(last) >= c.limits.PingInterval {
-			// The answer comes behind what is under way to the peer.
+			// The answer comes behind the bytes in flight to the peer.
 			owed := time.Duration(min(c.unackedBytes.Load(), maxUnackedBytes)/minWriteRate) * time.Second
 			ctx, cancel := context.WithTimeout(context.Background(), c.limits.PingTimeout+owed)
 			err := c.transport.Ping(ctx)
@@ -282,7 +283,7 @@ func (c *Conn) startKeepalive() *time.Timer {
 	return timer
 }
 
-// nextCheck is how long the watch may sleep from now on.
+// nextCheck returns how long the keepalive timer may sleep.
 func (c *Conn) nextCheck(began, now time.Duration) time.Duration {
 	next := time.Duration(c.lastActivity.Load()) + c.limits.PingInterval
 	if c.lastMessage.Load() == 0 && c.limits.HandshakeTimeout > 0 {
@@ -294,8 +295,8 @@ func (c *Conn) nextCheck(began, now time.Duration) time.Duration {
 	return max(next-now, time.Millisecond)
 }
 
-// endIfUnused ends a connection whose peer has said nothing since it began, or nothing for long while there is nothing
-// that it could be waiting for; false if it is not one of those. The lock is held.
+// endIfUnused ends a connection whose peer has sent nothing since it began, or nothing for long while it can be waiting for
+// nothing; false if neither is true. The lock is held.
 func (c *Conn) endIfUnused(began time.Duration) bool {
 	now, read := time.Since(c.start), time.Duration(c.lastMessage.Load())
 	switch {
@@ -313,7 +314,7 @@ func (c *Conn) endIfUnused(began time.Duration) bool {
 	return true
 }
 
-// isUnused says that neither side has a call unanswered or holds more of the other than the main object.
+// isUnused reports whether neither side has a call unanswered or references more of the other than the main object.
 func (c *Conn) isUnused() bool {
 	return c.exportCount == 0 && len(c.imports) <= 1 && len(c.out.b) == 0
 }

@@ -1,4 +1,4 @@
-// Objects that hand what is written to a function of the program.
+// sinkObject: objects that pass written chunks to a function of the program.
 
 package capnweb
 
@@ -7,13 +7,13 @@ import (
 	"sync"
 )
 
-// sinkObject hands what is written to a function of the program.
+// sinkObject passes written chunks to a function of the program.
 type sinkObject struct {
 	sink  func(ctx context.Context, chunk any) error
 	close func(reason error)
 
 	mu      sync.Mutex
-	queue   []*Call // what came, in order; nil at the end for that the writer has gone
+	queue   []*Call // calls in order; nil at the end if the writer has released it
 	running bool
 	ended   bool // close was called
 }
@@ -30,7 +30,7 @@ func (s *sinkObject) Serve(c *Call) {
 	c.Fail(notAFunction(c.Path()))
 }
 
-// Release implements Releaser: the writer is gone.
+// Release implements Releaser: the writer has released it.
 func (s *sinkObject) Release() {
 	s.mu.Lock()
 	if s.running {

@@ -1,4 +1,4 @@
-// Streams of chunks, as the program sees them. How they travel: pipe.go; how much is under way: flow.go.
+// Streams of chunks, as the program sees them. Their messages: pipe.go; their flow control: flow.go.
 
 package capnweb
 
@@ -9,15 +9,15 @@ import (
 	"time"
 )
 
-// Readable is a stream to read once, by one goroutine at a time. A received one is Canceled when the call it came with
-// is answered, or the promise it came with released, unless Keep. One that is passed on is the receiver's to read.
+// Readable is a stream to read once, by one goroutine at a time. A received one is cancelled when the call it came with
+// is answered, or the promise it came with released, unless Keep was called. One that is passed on is the receiver's to read.
 type Readable struct {
 	pipe  *pipe
 	moved atomic.Bool // passed on
 	kept  atomic.Bool
 }
 
-// NewReadable gives a stream and the end to write it with, to pass the Readable to a peer.
+// NewReadable returns a stream, to be passed to a peer, and its writing end.
 func NewReadable() (*Readable, *Writable) {
 	p := newPipe(DefaultLimits().StreamBytes, nil)
 	return &Readable{pipe: p}, newWriter(newLocal(p), 0)
@@ -25,7 +25,7 @@ func NewReadable() (*Readable, *Writable) {
 
 var errHandedOver = &Error{Name: "TypeError", Message: "the stream was handed over"}
 
-// Read gives the next chunk, any value; io.EOF after the last one, the writer's error after an abort, or ctx's. Stubs in
+// Read returns the next chunk, any value; io.EOF after the last one, the writer's error after an abort, or ctx's. Stubs in
 // a chunk live until the next Read or Cancel. A chunk must not be changed.
 func (r *Readable) Read(ctx context.Context) (any, error) {
 	if r.moved.Load() {
@@ -34,17 +34,17 @@ func (r *Readable) Read(ctx context.Context) (any, error) {
 	return r.pipe.read(ctx)
 }
 
-// Cancel gives up the rest. The writer is told the reason as Call.Fail would tell it.
+// Cancel cancels the rest. The writer is sent the reason as Call.Fail would send it.
 func (r *Readable) Cancel(reason error) {
 	if !r.moved.Load() {
 		r.pipe.cancel(reason)
 	}
 }
 
-// Keep lets a stream outlive what it came with; Cancel or reading it to its end is the keeper's then.
+// Keep makes a stream outlive the call or promise it came with; the caller then reads it to its end or cancels it.
 func (r *Readable) Keep() { r.kept.Store(true) }
 
-// transfer gives what a payload owns for r.
+// transfer returns the stream that a payload owns for r.
 func (r *Readable) transfer() (*Readable, error) {
 	if !r.moved.CompareAndSwap(false, true) {
 		return nil, errHandedOver
@@ -52,7 +52,7 @@ func (r *Readable) transfer() (*Readable, error) {
 	return &Readable{pipe: r.pipe}, nil
 }
 
-// readableRef is a payload's own stream.
+// readableRef is a stream owned by a payload.
 type readableRef struct{ r *Readable }
 
 func (f readableRef) drop() {
@@ -63,16 +63,16 @@ func (f readableRef) drop() {
 
 func (readableRef) refersTo() node { return nil }
 
-// Writable is a stream to write to: one's own, or the peer's. A received one is given up, which aborts it, when the call
-// it came with is answered, or the promise it came with released, unless Keep. One that is passed on is the receiver's.
-// All methods may be called from any goroutine.
+// Writable is a stream to write to: of this side, or the peer's. A received one is released, which aborts it, when the call
+// it came with is answered, or the promise it came with released, unless Keep was called. One that is passed on is the
+// receiver's. All methods may be called from any goroutine.
 type Writable struct {
 	node       node
 	borrowed   bool
 	kept       atomic.Bool
 	moved      atomic.Bool
 	released   atomic.Bool
-	writeToken chan struct{} // holds one token: who writes takes it
+	writeToken chan struct{} // holds one token, which a writer takes
 
 	mu     sync.Mutex
 	window *window
@@ -90,10 +90,10 @@ func newWriter(n node, most int) *Writable {
 	return w
 }
 
-// NewWritable gives a stream to hand to a peer, who writes to sink: one chunk at a time, in order, on a goroutine where
-// it may block; its returning gives the chunk's bytes back to the window, and an error of it ends the stream. Stubs in a
+// NewWritable returns a stream to pass to a peer, which writes to sink: one chunk at a time, in order, on a goroutine where
+// it may block; its return frees the chunk's bytes in the window, and an error of it ends the stream. Stubs in a
 // chunk are released when it returns. close is called once, and must not block: with nil at the end, with the reason of an
-// abort, with sink's error, or with a BrokenError when the peer has gone. ctx ends with the connection.
+// abort, with sink's error, or with a BrokenError when the peer is disconnected. ctx ends with the connection.
 func NewWritable(sink func(ctx context.Context, chunk any) error, close func(reason error)) *Writable {
 	return newWriter(newLocal(&sinkObject{sink: sink, close: close}), 0)
 }
@@ -103,13 +103,13 @@ var (
 	errStreamReleased = &BrokenError{Reason: "the stream was released"}
 )
 
-// Write sends a chunk, waiting while the window is full. An error of an earlier chunk comes out here. What the chunk
-// holds is copied as Stub.Call copies it.
+// Write sends a chunk, waiting while the window is full. It returns the error of an earlier chunk, if there is one. The
+// chunk is copied as Stub.Call copies arguments.
 func (w *Writable) Write(ctx context.Context, chunk any) error {
 	return w.write(ctx, chunk, func(error) {})
 }
 
-// write is Write, and calls answered with what becomes of the chunk, if it is sent.
+// write is Write, and calls answered with the chunk's answer, if it is sent.
 func (w *Writable) write(ctx context.Context, chunk any, answered func(error)) error {
 	select {
 	case <-w.writeToken:
@@ -179,7 +179,7 @@ func (w *Writable) Close(ctx context.Context) error {
 	return err
 }
 
-// Abort ends the stream with an error. Chunks that the peer has not taken are lost.
+// Abort ends the stream with an error. Chunks that the peer has not taken are dropped.
 func (w *Writable) Abort(reason error) {
 	if w.moved.Load() || w.released.Load() {
 		return
@@ -212,10 +212,10 @@ func (w *Writable) Abort(reason error) {
 	w.release()
 }
 
-// Keep lets a stream outlive what it came with; Close or Abort is the keeper's then.
+// Keep makes a stream outlive the call or promise it came with; the caller then closes or aborts it.
 func (w *Writable) Keep() { w.kept.Store(true) }
 
-// await waits until ready says so, under w.mu, or the stream has failed.
+// await waits until ready returns true, under w.mu, or the stream has failed.
 func (w *Writable) await(ctx context.Context, ready func() bool) error {
 	if w.moved.Load() {
 		return errHandedOver
@@ -261,7 +261,7 @@ func (w *Writable) signal() {
 	}
 }
 
-// send calls a method of the stream and has f called with its answer.
+// send calls a method of the stream, and f with its answer.
 func (w *Writable) send(method string, args *payload, f func(error)) {
 	n := streamCall(w.node, method, args)
 	n.pull(func(_ *payload, err error) {
@@ -270,7 +270,7 @@ func (w *Writable) send(method string, args *payload, f func(error)) {
 	}, nil)
 }
 
-// transfer gives what a payload owns for w.
+// transfer returns the stream that a payload owns for w.
 func (w *Writable) transfer() (*Writable, error) {
 	if w.borrowed {
 		if w.released.Load() {
@@ -287,14 +287,14 @@ func (w *Writable) transfer() (*Writable, error) {
 	return v, nil
 }
 
-// release gives the node up.
+// release releases the node.
 func (w *Writable) release() {
 	if !w.moved.Load() && w.released.CompareAndSwap(false, true) {
 		w.node.unref()
 	}
 }
 
-// writableRef is a payload's own stream.
+// writableRef is a stream owned by a payload.
 type writableRef struct{ w *Writable }
 
 func (f writableRef) drop() {
@@ -305,7 +305,7 @@ func (f writableRef) drop() {
 
 func (writableRef) refersTo() node { return nil }
 
-// sizeOf is about how many bytes a value takes.
+// sizeOf returns about how many bytes a value takes.
 func sizeOf(v any, depth int) int {
 	switch v := v.(type) {
 	case string:

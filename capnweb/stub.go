@@ -1,4 +1,4 @@
-// Stub and Promise: what one holds to call something, wherever it is.
+// Stub and Promise: references to objects and to results, wherever they are.
 
 package capnweb
 
@@ -11,15 +11,16 @@ import (
 
 // Stub is a counted reference to something that can be called: an object or function of the peer, of this side, or of
 // another connection. Release it once; calls through a released one fail. Two calls through one Stub are delivered in
-// the order in which they were made, but for what the package comment says of Order. All methods may be called from any goroutine.
+// the order in which they were made, within the limits of the package comment's Order. All methods may be called from any
+// goroutine.
 type Stub struct {
 	node     node
-	borrowed bool // it belongs to a payload, or is one's own for that long
+	borrowed bool // it belongs to a payload, and its reference is the payload's
 	released atomic.Bool
 }
 
-// NewStub gives a first reference to an object or function of this side. What it takes is what may be exported.
-// It panics for what is neither: that is a mistake in the program.
+// NewStub returns a first reference to an object or function of this side: a value that may be exported.
+// It panics for anything else, a mistake in the program.
 func NewStub(object any) *Stub {
 	switch o := object.(type) {
 	case *Stub:
@@ -30,7 +31,7 @@ func NewStub(object any) *Stub {
 	return &Stub{node: newLocal(Func(object))}
 }
 
-// liveNode gives the node, or that of a released stub.
+// liveNode returns the node, or that of a released stub.
 func (s *Stub) liveNode() node {
 	if s == nil || s.released.Load() {
 		return releasedNode
@@ -44,7 +45,7 @@ var releasedNode = func() *future {
 	return f
 }()
 
-// transfer gives what a payload owns for s.
+// transfer returns the stub that a payload owns for s.
 func (s *Stub) transfer(move bool) *Stub {
 	if move && !s.borrowed {
 		if s.released.CompareAndSwap(false, true) {
@@ -58,7 +59,7 @@ func (s *Stub) transfer(move bool) *Stub {
 	return &Stub{node: n, borrowed: true}
 }
 
-// stubRef is a payload's own stub.
+// stubRef is a stub owned by a payload.
 type stubRef struct{ s *Stub }
 
 func (r stubRef) drop() {
@@ -69,9 +70,9 @@ func (r stubRef) drop() {
 
 func (r stubRef) refersTo() node { return r.s.node }
 
-// Call calls a method; an empty name calls the stub itself as a function. It never waits. ctx bounds nothing but a
-// wait at a limit of calls in flight. Arguments are copied when Call returns, stubs among them by Dup.
-// Errors come out of the promise.
+// Call calls a method; an empty name calls the stub itself as a function. It does not wait for the answer; ctx bounds only
+// a wait at a limit of calls in flight. Arguments are copied when Call returns, stubs among them by Dup. Errors are reported
+// by the promise.
 func (s *Stub) Call(ctx context.Context, method string, args ...any) *Promise {
 	var path []string
 	if method != "" {
@@ -112,31 +113,31 @@ func (s *Stub) Get(path ...string) *Promise {
 	return newGet(n, path)
 }
 
-// Map has the peer run f for each element of what the stub is (once for what is no array, not at all for null and
-// undefined) without a round trip. f is called once, here, with a placeholder, and says by calls on it what to do; a
-// call on another stub is part of it if the placeholder, or what was made of it, is among its arguments.
+// Map makes the peer run f for each element of the stub's value (once if it is no array, not at all for null and
+// undefined) without a round trip. f is called once, here, with a placeholder, and the calls it makes on it are recorded; a
+// call on another stub is recorded if the placeholder, or a result derived from it, is among its arguments.
 func (s *Stub) Map(f func(in *Promise) any) *Promise { return sendMap(s.liveNode(), nil, f) }
 
-// Dup gives another reference, released on its own.
+// Dup returns another reference, released independently.
 func (s *Stub) Dup() *Stub {
 	n := s.liveNode()
 	n.ref()
 	return &Stub{node: n}
 }
 
-// Release gives the reference up. Further calls do nothing.
+// Release releases the reference. Further calls do nothing.
 func (s *Stub) Release() {
 	if s != nil && s.released.CompareAndSwap(false, true) {
 		s.node.unref()
 	}
 }
 
-// OnBroken calls f once when what it refers to cannot be reached any more, saying why.
+// OnBroken registers f to be called once, with the reason, when the stub's target cannot be reached any more.
 func (s *Stub) OnBroken(f func(error)) {
 	s.liveNode().onBroken(func(err error) { guarded(func() { f(err) }) })
 }
 
-// guarded calls what the program wants to be called back. Its panics are its own.
+// guarded calls a program's callback and recovers its panics.
 func guarded(f func()) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -146,8 +147,8 @@ func guarded(f func()) {
 	f()
 }
 
-// Object gives the object behind the stub if it is known to be one of this process, else nil. So a server recognises
-// its own when a peer passes it back.
+// Object returns the object behind the stub if it is known to be one of this process, else nil, so that a server can
+// recognize its own object when a peer passes it back.
 func (s *Stub) Object() Object {
 	if l, ok := shortcut(s.liveNode()).(*localNode); ok {
 		return l.obj
@@ -155,17 +156,17 @@ func (s *Stub) Object() Object {
 	return nil
 }
 
-// Promise is the result of a call that may not have come yet. Calls may be pipelined on it at once. Await asks for it;
-// what is never awaited is never sent. Release it once: before its result has come that gives the call up.
+// Promise is the result of a call that may not have arrived yet. Calls may be pipelined on it at once. Await asks for it;
+// a result that is never awaited is never sent. Release it once: before its result has arrived that cancels the call.
 type Promise struct {
 	node     node
 	path     []string
 	borrowed bool
 	released atomic.Bool
-	fetched  atomic.Pointer[fetchedNode] // what path came to, once asked
+	fetched  atomic.Pointer[fetchedNode] // the node of path, once it was asked for
 }
 
-// fetchedNode is what a promise of a property has asked for.
+// fetchedNode is the node that a promise of a property has asked for.
 type fetchedNode struct{ n node }
 
 func (p *Promise) liveNode() node {
@@ -188,7 +189,7 @@ func (p *Promise) transfer(move bool) *Promise {
 	return &Promise{node: n, path: p.path, borrowed: true}
 }
 
-// promiseRef is a payload's own promise.
+// promiseRef is a promise owned by a payload.
 type promiseRef struct{ p *Promise }
 
 func (r promiseRef) drop() {
@@ -218,7 +219,7 @@ func (p *Promise) Get(path ...string) *Promise {
 // Map runs f for each element of the result, where it is.
 func (p *Promise) Map(f func(in *Promise) any) *Promise { return sendMap(p.liveNode(), p.path, f) }
 
-// target is the node of what the promise is: its own, or, for a property, one that is asked for once.
+// target returns the promise's node: its own or, for a property, one that is asked for once.
 func (p *Promise) target() node {
 	n := p.liveNode()
 	if len(p.path) == 0 || n == node(releasedNode) {
@@ -246,8 +247,8 @@ func (p *Promise) dropFetched() {
 }
 
 // Await waits for the result: a value as the package comment lists them, or the peer's *Error, or *BrokenError. Stubs
-// in the value live as long as the promise: Dup what is to outlive it. It may be called again, and gives the same value
-// again: it must not be changed.
+// in the value live as long as the promise: use Dup for those that are to outlive it. It may be called again, and returns
+// the same value, which must not be changed.
 func (p *Promise) Await(ctx context.Context) (any, error) {
 	n := p.target()
 	for {
@@ -286,13 +287,13 @@ func (p *Promise) Await(ctx context.Context) (any, error) {
 	}
 }
 
-// outcome is what a promise came to.
+// outcome is the result of a promise.
 type outcome struct {
 	v   any
 	err error
 }
 
-// awaitAny waits for what takes several steps.
+// awaitAny is Await for a result that takes several steps.
 func (p *Promise) awaitAny(ctx context.Context) (any, error) {
 	result := make(chan outcome, 1)
 	var over atomic.Bool
@@ -311,8 +312,8 @@ func (p *Promise) awaitAny(ctx context.Context) (any, error) {
 	}
 }
 
-// Then calls f with the result, on the goroutine that learns of it: it must not block. A promise that is released before
-// gives f an error, or what it came to if that is known first.
+// Then calls f with the result, on the goroutine that resolves it: f must not block. If the promise is released first,
+// f gets an error, or the result if it arrives earlier.
 func (p *Promise) Then(f func(v any, err error)) {
 	p.then(func(v any, err error) { guarded(func() { f(v, err) }) }, nil)
 }
@@ -327,14 +328,14 @@ func (p *Promise) then(f func(v any, err error), over *atomic.Bool) {
 	}, over)
 }
 
-// Stub gives a reference to what the result will be, to call it and to pass it on before it has come.
+// Stub returns a reference to the result, to call it and to pass it on before it has arrived.
 func (p *Promise) Stub() *Stub {
 	n := p.target()
 	n.ref()
 	return &Stub{node: n}
 }
 
-// Release gives the promise up, and with it the stubs in its value. Further calls do nothing.
+// Release releases the promise, and with it the stubs in its value. Further calls do nothing.
 func (p *Promise) Release() {
 	if p != nil && p.released.CompareAndSwap(false, true) {
 		p.node.unref()
@@ -344,8 +345,8 @@ func (p *Promise) Release() {
 	}
 }
 
-// NewPromise gives a promise and the function that resolves it, to return or pass before its value is known. The first
-// resolution counts. What v holds is taken over.
+// NewPromise returns a promise and the function that resolves it, to return or pass before its value is known. The first
+// resolution counts. References in v are taken over.
 func NewPromise() (p *Promise, resolve func(v any, err error)) {
 	f := newFuture()
 	f.ref() // resolve's own
@@ -363,7 +364,7 @@ func NewPromise() (p *Promise, resolve func(v any, err error)) {
 	}
 }
 
-// BrokenError is why something cannot be reached any more: the connection has ended, or the stub was released.
+// BrokenError says why something cannot be reached any more: the connection has ended, or the stub was released.
 type BrokenError struct {
 	Reason string
 	Err    error

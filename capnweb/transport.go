@@ -1,4 +1,4 @@
-// Transport: what carries messages between two peers. Here also: the in-memory one.
+// Transport: the carrier of messages between two peers. Also the in-memory one.
 
 package capnweb
 
@@ -10,44 +10,44 @@ import (
 )
 
 // Transport moves whole messages. One goroutine reads at a time, one writes; Ping and Close may be called at any time,
-// and Close unblocks all others. Ending a context of one operation may close the transport. An error of Read or Write is
-// the end of the connection: io.EOF one that the peer meant, a *BrokenError is reported as it is.
+// and Close unblocks all others. Ending the context of one operation may close the transport. An error of Read or Write is
+// the end of the connection: io.EOF an orderly one by the peer; a *BrokenError is reported as it is.
 type Transport interface {
 	// Read waits for the next message. The bytes are valid until the next Read.
 	Read(ctx context.Context) ([]byte, error)
 	// Write sends messages, in order. The bytes may be reused when it returns.
 	Write(ctx context.Context, messages [][]byte) error
-	// Ping asks the peer for a sign of life and waits for it; nil at once where the transport has no such thing.
+	// Ping asks the peer for a sign of life and waits for it; nil at once if the transport has no pings.
 	Ping(ctx context.Context) error
-	// Close closes the transport, saying why where it can. Further calls do nothing.
+	// Close closes the transport, with the reason where it can send one. Further calls do nothing.
 	Close(code int, reason string) error
 	RemoteAddr() string
 }
 
-// limitSetter is implemented by transports that check limits before they allocate. NewConn tells them.
+// limitSetter is implemented by transports that check limits before they allocate. NewConn sets them.
 type limitSetter interface{ setLimits(lim Limits) }
 
-// activityReporter is implemented by transports over which a peer may give a sign of life without a message. NewConn tells them
-// whom to tell.
+// activityReporter is implemented by transports over which a peer may show a sign of life without a message. NewConn sets the
+// function that they call.
 type activityReporter interface{ setOnActivity(heard func()) }
 
-// readAdmitter is implemented by transports that keep what has come of a message. NewConn tells them whom to ask before they keep
-// so many bytes of one, with what is there of it, which may have them wait or refuse it; 0 says that it is let go of.
+// readAdmitter is implemented by transports that buffer a partial message. NewConn sets the function that they call before
+// they buffer so many bytes of one, with the bytes they have; it may wait or refuse. 0 says that the buffer is released.
 type readAdmitter interface {
 	setAdmitRead(reading func(bytes int, have []byte) error)
 }
 
-// peeker is implemented by transports that know whether there is another message to be read already. The reader asks.
+// peeker is implemented by transports that know whether another message has already been received. The reader calls it.
 type peeker interface{ more() bool }
 
-// Pipe gives two transports connected in memory, for tests: unbounded, in order, closed together.
+// Pipe returns two transports connected in memory, for tests: unbounded, in order, closed together.
 func Pipe() (a, b Transport) {
 	x, y := newPipeEnd("pipe a"), newPipeEnd("pipe b")
 	x.peer, y.peer = y, x
 	return x, y
 }
 
-// pipeEnd is one side of a Pipe and what the other side has written to it.
+// pipeEnd is one side of a Pipe and the messages that the other side has written to it.
 type pipeEnd struct {
 	name string
 	peer *pipeEnd
@@ -89,7 +89,7 @@ func (p *pipeEnd) Write(_ context.Context, messages [][]byte) error {
 	to.mu.Lock()
 	defer to.mu.Unlock()
 	if to.closed {
-		return nil // it is lost, as on a socket, and reading tells: what the peer said before comes first
+		return nil // it is lost, as on a socket; reading returns the error, after the messages the peer sent before
 	}
 	for _, m := range messages {
 		to.queue = append(to.queue, slices.Clone(m))

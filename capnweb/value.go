@@ -1,4 +1,4 @@
-// The types of values that Go has no type of its own for.
+// The types of values for which Go has none.
 
 package capnweb
 
@@ -25,7 +25,7 @@ type Request struct {
 	Method  string // empty: GET
 	Headers Headers
 	Body    any            // nil, string, []byte or *Readable
-	Init    map[string]any // whatever else of RequestInit was sent: cache, redirect, …
+	Init    map[string]any // other members of RequestInit that were sent: cache, redirect, …
 }
 
 // Response is an HTTP response as a value.
@@ -44,8 +44,8 @@ type Blob struct {
 	Data []byte
 }
 
-// Error is an error as it travels. A handler that returns one says exactly what the peer is told; of any other error
-// the peer learns what Config.Redact makes of it.
+// Error is an error on the wire. A handler that returns one determines exactly what is sent to the peer; any other error
+// is sent as Config.Redact returns it.
 type Error struct {
 	Name    string // Error, TypeError, RangeError, …; others arrive as Error
 	Message string
@@ -60,7 +60,7 @@ func (e *Error) Error() string {
 	return e.Name + ": " + e.Message
 }
 
-// TypeErrorf makes a TypeError.
+// TypeErrorf returns a TypeError.
 func TypeErrorf(format string, args ...any) *Error {
 	return &Error{Name: "TypeError", Message: fmt.Sprintf(format, args...)}
 }

@@ -1,4 +1,4 @@
-// waiters: who is to be told something later.
+// waiters: a list of functions to be called later.
 
 package capnweb
 
@@ -7,20 +7,19 @@ import (
 	"sync/atomic"
 )
 
-// waiters is a list of functions to be called later, each until it is told that nobody wants that any more: those are
-// swept out as the list grows, so that it is as long as there are others, about. The zero value is an empty list; who
-// uses it has a lock around it.
+// waiters is a list of functions to be called later, each unless it is cancelled: cancelled ones are swept out as the list
+// grows, so that about half of it at most is cancelled. The zero value is an empty list; the user guards it with a lock.
 type waiters[F any] struct {
 	list    []waiter[F]
-	sweepAt int // how long the list is when it is swept next
+	sweepAt int // length at which the list is swept next
 }
 
 type waiter[F any] struct {
 	f        F
-	canceled *atomic.Bool // nil: it wants to be called whatever happens
+	canceled *atomic.Bool // nil: cannot be cancelled
 }
 
-// minSweep is how short a list is not swept.
+// minSweep is the length below which a list is not swept.
 const minSweep = 16
 
 func (w *waiters[F]) add(f F, over *atomic.Bool) {
@@ -31,7 +30,7 @@ func (w *waiters[F]) add(f F, over *atomic.Bool) {
 	w.list = append(w.list, waiter[F]{f, over})
 }
 
-// drain empties the list.
+// drain returns the list and empties it.
 func (w *waiters[F]) drain() []waiter[F] {
 	list := w.list
 	w.list = nil

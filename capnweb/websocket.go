@@ -15,15 +15,15 @@ import (
 
 // AcceptOptions are the server's side of a WebSocket handshake, and of an HTTP batch.
 type AcceptOptions struct {
-	// OriginPatterns are the browser origins let in besides the server's own host: hosts ("app.example", "*.example"), or
-	// with a scheme before them ("https://app.example"), in the syntax of path.Match. Requests that name no origin come
-	// from no browser's page and are let in.
+	// OriginPatterns are the browser origins accepted besides the server's own host: hosts ("app.example", "*.example"), or
+	// with a scheme before them ("https://app.example"), in the syntax of path.Match. Requests without an origin come
+	// from no browser's page and are accepted.
 	OriginPatterns []string
 	RemoteAddr     string // name of the peer for logs; empty is the request's address
 }
 
-// Accept answers a WebSocket handshake. On an error the response has been written. Hand the transport to NewConn, which
-// tells it the limits.
+// Accept answers a WebSocket handshake. On an error the response has been written. Pass the transport to NewConn, which
+// sets its limits.
 func Accept(w http.ResponseWriter, r *http.Request, opts AcceptOptions) (Transport, error) {
 	c, err := wsock.Accept(w, r, wsock.AcceptOptions{OriginPatterns: opts.OriginPatterns, RemoteAddr: opts.RemoteAddr})
 	if err != nil {
@@ -34,7 +34,7 @@ func Accept(w http.ResponseWriter, r *http.Request, opts AcceptOptions) (Transpo
 
 // DialOptions are the client's side of a WebSocket handshake, and of an HTTP batch.
 type DialOptions struct {
-	HTTPClient *http.Client // used as it is, but for redirects; nil: one without a cookie or a connection kept
+	HTTPClient *http.Client // used unchanged, except for redirects; nil: one without cookies or kept connections
 	Header     http.Header
 }
 
@@ -63,7 +63,7 @@ func Dial(ctx context.Context, url string, opts DialOptions) (Transport, error) 
 	return newWSTransport(c), nil
 }
 
-// redirectError says where a server points to, if that is its answer.
+// redirectError returns an error with the redirect's target, if the response is one.
 func redirectError(resp *http.Response) error {
 	if resp == nil || resp.StatusCode/100 != 3 {
 		return nil
@@ -83,11 +83,11 @@ func newWSTransport(c *wsock.Conn) *wsTransport {
 	return t
 }
 
-// setLimits bounds what is read of a message: of one that is too large a byte more than is allowed arrives, so that the
-// peer is told by an abort and not by a bare close.
+// setLimits bounds received messages: one that is too large arrives truncated to a byte more than is allowed, so that the
+// peer is sent an abort and not just a close.
 func (t *wsTransport) setLimits(lim Limits) { t.c.TruncateAt(lim.MessageBytes + 1) }
 
-// setOnActivity has the peer's own pings told: who pings need not be pinged.
+// setOnActivity reports the peer's own pings: a peer that pings need not be pinged.
 func (t *wsTransport) setOnActivity(heard func()) { t.c.SetOnActivity(heard) }
 
 func (t *wsTransport) setAdmitRead(reading func(int, []byte) error) { t.c.SetAdmitRead(reading) }

@@ -1,6 +1,6 @@
-// Writing: all that waits goes out together, and one writes at a time. That is the writer's goroutine, but where the
-// reader can do it sooner: for the answers to what it has just delivered. Callers never write: a peer that does not read
-// would hold them up. What nobody waits for (a release) leaves with the next message, or a moment later.
+// Writing: all pending output is written together, by one goroutine at a time. That is the writer, unless the reader can
+// write sooner: the answers to the calls it has just delivered. Callers never write: a peer that does not read would block
+// them. Output that nobody waits for (a release) leaves with the next message, or a moment later.
 
 package capnweb
 
@@ -13,24 +13,25 @@ import (
 )
 
 const (
-	// chunkBytes is how much is written at once: small enough for pings to get in between, and for the write deadline to
-	// mean no progress.
+	// chunkBytes is how much is written at once: small enough for pings to get in between, and for an expired write deadline
+	// to mean no progress.
 	chunkBytes = 64 << 10
-	// minWriteRate a second are enough for a single large message not to count as stalled.
+	// minWriteRate is how many bytes a second are enough for a single large message not to count as stalled.
 	minWriteRate = 64 << 10
-	// maxUnackedBytes is how much may be on its way to a peer that has taken it in: what buffers hold.
+	// maxUnackedBytes is how many bytes may be in flight to a peer although they are written: the size of buffers.
 	maxUnackedBytes = 8 << 20
-	// coalesceBytes is how little is worth waiting for more.
+	// coalesceBytes is the size below which the writer waits for more.
 	coalesceBytes = 8 << 10
-	// readerFlushBytes is how much the reader answers before it writes that, with more to be read: the peer can go on meanwhile.
+	// readerFlushBytes is how many bytes of answers make the reader write them while it has more to read: the peer can go on
+	// with them meanwhile.
 	readerFlushBytes = 4 << 10
-	// maxHold is how long what is delivered, or written by the reader, may take before the others take over from it.
+	// maxHold is how long a delivery, or a write by the reader, may take before other goroutines take over.
 	maxHold = 2 * time.Millisecond
-	// lazyFlushDelay is how long what nobody waits for waits for something to leave with.
+	// lazyFlushDelay is how long output that nobody waits for is delayed for other output to leave with.
 	lazyFlushDelay = 2 * time.Millisecond
 )
 
-// outQueue is messages back to back, and where each ends.
+// outQueue holds messages back to back, and where each ends.
 type outQueue struct {
 	b       []byte
 	ends    []int
@@ -42,28 +43,28 @@ func (q *outQueue) add(msg []byte) {
 	q.ends = append(q.ends, len(q.b))
 }
 
-// size is what the peer has not taken yet.
+// size returns how many bytes the peer has not taken yet.
 func (q *outQueue) size() int { return len(q.b) + q.writing }
 
 // writeState is the state of writing, guarded by Conn.mu.
 type writeState struct {
-	wake       chan struct{} // tells the writer that there is something for it
-	writerDone chan struct{} // closed when the writer has gone for good
+	wake       chan struct{} // wakes the writer
+	writerDone chan struct{} // closed when the writer has exited for good
 	writerIdle bool          // the writer waits for wake
-	busy       bool          // somebody writes
+	busy       bool          // a goroutine is writing
 	byReader   bool          // it is the reader
-	holdWrites bool          // the reader will write what waits as soon as it has delivered
-	urgent     bool          // somebody waits for what is in out
-	overflowed bool          // too much waits: the connection is about to end
-	spareQueue outQueue      // to gather the next in
-	messages   [][]byte      // to hand over what is written
+	holdWrites bool          // the reader writes pending output after it has delivered
+	urgent     bool          // somebody waits for a message in out
+	overflowed bool          // too much output is pending: the connection is about to end
+	spareQueue outQueue      // to collect the next batch in
+	messages   [][]byte      // the argument of Transport.Write
 
 	stallTimer lazytimer.Timer // ends the connection when a write makes no progress
-	holdTimer  lazytimer.Timer // ends hold
-	flushTimer lazytimer.Timer // sends what is not urgent
+	holdTimer  lazytimer.Timer // ends holdWrites
+	flushTimer lazytimer.Timer // sends output that is not urgent
 }
 
-// lockUnlessFinished takes the lock for an alarm, and says that the connection is not over.
+// lockUnlessFinished takes the lock for a timer, and reports whether the connection has not ended.
 func (c *Conn) lockUnlessFinished() bool {
 	c.mu.Lock()
 	return !c.finished
@@ -79,8 +80,8 @@ func (c *Conn) initWriteState() {
 	c.flushTimer.Init(c.lockUnlessFinished, c.unlockAndRun, func() { c.urgent = len(c.out.b) > 0 })
 }
 
-// scheduleWrite says that the writer is to be woken for what waits, and has it written later if it is not urgent. The lock
-// is held.
+// scheduleWrite reports whether the writer is to be woken for pending output, and schedules a later write if that is not
+// urgent. The lock is held.
 func (c *Conn) scheduleWrite() bool {
 	if !c.writerIdle || c.busy || (len(c.out.b) == 0 && c.ended == nil) {
 		return false
@@ -105,7 +106,7 @@ func (c *Conn) wakeWriter() {
 	}
 }
 
-// write sends what nobody else does, until the connection ends.
+// write is the writer: it sends output that the reader does not send, until the connection ends.
 func (c *Conn) write() {
 	defer c.workerDone()
 	c.mu.Lock()
@@ -113,7 +114,7 @@ func (c *Conn) write() {
 	for {
 		for c.busy || ((len(c.out.b) == 0 || !c.urgent) && c.ended == nil) {
 			c.writerIdle = true
-			c.unlockAndRun() // which sees to what is not urgent
+			c.unlockAndRun() // which schedules output that is not urgent
 			<-c.wake
 			c.mu.Lock()
 			c.writerIdle = false
@@ -123,7 +124,7 @@ func (c *Conn) write() {
 			break
 		}
 		if !last && len(c.out.b) < coalesceBytes && c.pendingPulls+c.calls > 2 {
-			// Others are about to call or answer too: what they say can leave with it.
+			// Other goroutines are about to call or answer too: their messages can leave with it.
 			c.busy = true
 			c.unlockAndRun()
 			runtime.Gosched()
@@ -137,7 +138,7 @@ func (c *Conn) write() {
 	close(c.writerDone)
 }
 
-// writeOut writes what waits. Nobody else must be writing. The lock is held, and given up meanwhile.
+// writeOut writes pending output. No other goroutine may be writing. The lock is held, and released meanwhile.
 func (c *Conn) writeOut() (err error) {
 	c.busy = true
 	batch, messages := c.out, c.messages[:0]
@@ -173,20 +174,20 @@ func (c *Conn) writeOut() (err error) {
 	return err
 }
 
-// holdOutput leaves what is answered from now on for the reader to write, all together. The lock is held.
+// holdOutput leaves further answers for the reader to write, all together. The lock is held.
 func (c *Conn) holdOutput() {
 	c.holdWrites = true
 	c.holdTimer.Set(maxHold)
 }
 
-// moreToRead says that the reader has another message at hand, so that the little that waits can leave with its answer. The
+// moreToRead reports whether the reader has another message, so that a little pending output can leave with its answer. The
 // lock is held.
 func (c *Conn) moreToRead() bool {
 	return c.peeker != nil && c.ended == nil && len(c.out.b) < readerFlushBytes && c.peeker.more()
 }
 
-// writeFromReader has the reader write what waits. If that takes long, another takes over reading. The lock is held, and
-// given up meanwhile.
+// writeFromReader writes pending output on the reader. If that takes long, another takes over reading. The lock is held,
+// and released meanwhile.
 func (c *Conn) writeFromReader() {
 	if c.ended != nil || c.busy || !c.urgent || len(c.out.b) > chunkBytes {
 		return
@@ -200,8 +201,8 @@ func (c *Conn) writeFromReader() {
 	}
 }
 
-// endHold gives to the writer what the reader has not come to write, and to another reader what it has not come to read.
-// The lock is held.
+// endHold gives the writer the output that the reader has not written yet, and another reader the input that it has not
+// read. The lock is held.
 func (c *Conn) endHold() {
 	c.holdWrites = false
 	c.replaceReader()

@@ -1,4 +1,4 @@
-// Package fault is the closed list of what can go wrong in Mooring.
+// Package fault is the closed list of errors of Mooring that cross a wire.
 //
 // Every refusal that crosses a wire, an exit text or an HTTP reply is one of
 // the codes in this file. The list is append-only: a number, once released,
@@ -6,7 +6,7 @@
 // code goes to the end of its block.
 //
 // A Code is itself an error and is the sentinel for errors.Is; *Error carries
-// a Code together with what was wrong and what to do about it:
+// a Code together with what was wrong and how to fix it:
 //
 //	return fault.Conflict.With("the session is at cursor %d", at)
 //	if errors.Is(err, fault.Revoked) { … }
@@ -14,7 +14,7 @@ package fault
 
 import "fmt"
 
-// Code numbers one kind of refusal. The zero Code means "none".
+// Code identifies one kind of refusal. The zero Code means "none".
 type Code uint16
 
 // None is the absence of a fault; it never travels as an error.
@@ -30,31 +30,31 @@ const (
 	BatchAborted                 // a sibling in an atomic batch did not apply
 )
 
-// Call-level answers: nothing was recorded, the batch may come again.
+// Call-level answers: nothing was recorded, the batch may be sent again.
 const (
 	Fenced         Code = 20 + iota // the outbox's lease moved to a newer incarnation
-	ServerBehind                    // the server was restored to before what it had acknowledged
+	ServerBehind                    // the server was restored to a state before an op it had acknowledged
 	OutboxDiverged                  // same seq, other op: a copied or restored outbox
 	Gap                             // seq beyond the next one expected
 	Overloaded                      // at a limit now; retry later
 	NotYetKnown                     // a ref or session whose creation has not arrived yet
-	Unavailable                     // the database or server is away; retry later
+	Unavailable                     // the database or server is down; retry later
 	Disconnected                    // the link broke before the answer
 	Draining                        // the server is stopping; go to another or retry
-	QuotaExceeded                   // the session, or the ref, holds as many bytes as it may; goes on when some are purged
+	QuotaExceeded                   // the session, or the ref, has reached its bound of bytes; goes on when some are purged
 )
 
-// Authority: reasons for Denied, and what a dead capability answers.
+// Authority: reasons for Denied, and the answer of a dead capability.
 const (
-	UnknownRef   Code = 40 + iota // no such ref, or not with this secret: never told apart
-	Revoked                       // the ref, or one above it, was revoked
+	UnknownRef   Code = 40 + iota // no such ref, or not with this secret: never distinguished
+	Revoked                       // the ref, or an ancestor of it, was revoked
 	StaleEpoch                    // minted under an epoch that was bumped since
 	Expired                       // past its expiry
-	MissingRight                  // the ref does not carry the right this takes
+	MissingRight                  // the ref lacks the right required
 	Exhausted                     // redeemed as often as it allows
 	WrongOutbox                   // the outbox's secret does not match its id
 	NotAnOwner                    // only an owner's ref may do this
-	Sealed                        // the ref is bound to a key, and no proof of it came along
+	Sealed                        // the ref is bound to a key, and the call had no proof of it
 )
 
 // Rules: reasons for Rejected.
@@ -64,8 +64,8 @@ const (
 	BadKey                          // the key does not fit the grammar
 	BadPayload                      // the payload is not a JSON object
 	TooLarge                        // above a size limit
-	NotFound                        // the session, key or turn is not there
-	AlreadyExists                   // the session, external key or ref is there already
+	NotFound                        // no such session, key or turn
+	AlreadyExists                   // the session, external key or ref exists already
 	WrongOffset                     // appendText does not continue at the text's end
 	TurnEnded                       // the turn has reached its end state
 	TurnOpen                        // the turn has begun already
@@ -76,23 +76,23 @@ const (
 	BadArgument                     // an argument is missing, of the wrong type or out of range
 )
 
-// Reading and use.
+// Errors of reading, and of use.
 const (
 	CursorExpired Code = 90 + iota // the log no longer reaches back to that cursor
-	Pruned                         // applied or refused before; the outcome was acknowledged and is gone
+	Pruned                         // applied or refused before; the outcome was acknowledged and is deleted
 	BadRefText                     // not a sturdy ref's text
 	Plaintext                      // would send a secret in clear to a host that is not loopback
-	Incompatible                   // the peer speaks no protocol version we do
+	Incompatible                   // the peer speaks no protocol version that this side does
 	Usage                          // the command or call was used wrongly
 	OutboxFull                     // the outbox is at its bound
 	DiskFull                       // no space left where it must be durable
-	InUse                          // another process holds the data folder, or something waits that needs it
-	UnsafeStore                    // the database is set to lose commits, or a pooler before it to lose locks
-	Canceled                       // the caller gave up
+	InUse                          // another process has the data folder open, or a waiter needs it
+	UnsafeStore                    // the database is set to lose commits, or a pooler in front of it to lose locks
+	Canceled                       // the caller cancelled
 	Internal                       // a defect of ours; details are in the server's log
 	SlowConsumer                   // a subscriber did not keep up and was ended
 	Ambiguous                      // a short name fits more than one
-	OutboxDamaged                  // a stored op, or the outbox's file, is not what was written
+	OutboxDamaged                  // a stored op, or the outbox's file, differs from what was written
 )
 
 var names = map[Code]string{
@@ -120,7 +120,7 @@ var names = map[Code]string{
 	SlowConsumer: "slow_consumer", Ambiguous: "ambiguous", OutboxDamaged: "outbox_damaged",
 }
 
-// String is the code's name as it stands on every wire.
+// String returns the code's name as used on every wire.
 func (c Code) String() string {
 	if n, ok := names[c]; ok {
 		return n
@@ -131,7 +131,7 @@ func (c Code) String() string {
 // Error makes a Code usable as the sentinel for errors.Is.
 func (c Code) Error() string { return c.String() }
 
-// ParseCode finds a code by its name; ok is false for a name this version does not know.
+// ParseCode returns the code of a name; ok is false for a name this version does not know.
 func ParseCode(name string) (c Code, ok bool) {
 	for c, n := range names {
 		if n == name {
@@ -141,12 +141,12 @@ func ParseCode(name string) (c Code, ok bool) {
 	return None, false
 }
 
-// Authority says whether the code is of the authority block: the ref allows nothing,
+// Authority reports whether the code is in the authority block: the ref allows nothing,
 // or not this.
 func (c Code) Authority() bool { return c >= UnknownRef && c < Malformed }
 
-// Transient says whether the same request may succeed later without anyone
-// changing it: such answers are retried for ever.
+// Transient reports whether the same request may succeed later without anyone
+// changing it: such requests are retried for ever.
 func (c Code) Transient() bool {
 	switch c {
 	case Gap, Overloaded, NotYetKnown, Unavailable, Disconnected, Draining, QuotaExceeded:

@@ -9,13 +9,13 @@ import (
 	"strings"
 )
 
-// Error says which rule refused (Code), what was wrong and what to do
+// Error says which rule refused (Code), what was wrong and how to fix it
 // (Message). Neither ever carries a secret or a path on the server.
-// At is set where the code speaks of a position:
+// At is set where the code has a position:
 // Conflict (the session's cursor), Gap (the expected seq), WrongOffset (the
-// present length in bytes), CursorExpired (the first cursor still there).
-// Batch is set by clients, and on no wire: the batch of an op that was refused, by
-// which the server's log and mooring outbox list know it.
+// present length in bytes), CursorExpired (the first cursor still available).
+// Batch is set by clients, and on no wire: the batch of a refused op, under
+// which the server's log and mooring outbox list have it.
 type Error struct {
 	Code    Code
 	Message string
@@ -46,10 +46,10 @@ func (e *Error) Is(target error) bool {
 	return false
 }
 
-// Unwrap gives the local cause, which never leaves the process.
+// Unwrap returns the local cause, which never leaves the process.
 func (e *Error) Unwrap() error { return e.cause }
 
-// With makes an Error of this code with a message for people.
+// With returns an Error of this code with a message for people.
 func (c Code) With(format string, args ...any) *Error {
 	return &Error{Code: c, Message: fmt.Sprintf(format, args...)}
 }
@@ -59,10 +59,10 @@ func (c Code) Because(cause error, format string, args ...any) *Error {
 	return &Error{Code: c, Message: fmt.Sprintf(format, args...), cause: cause}
 }
 
-// ContextError is what a server says of work whose context has ended: why is the context's
-// cause, or an error made of it, and err what the work came to, if that is more. If its
-// time was over it is Unavailable, and may be asked for again; if not, whoever asked has
-// given up (Canceled).
+// ContextError returns a server's error for work whose context has ended: why is the context's
+// cause, or an error made of it, and err the error of the work, if it has one. If its
+// deadline has passed it is Unavailable, and may be retried; if not, the caller has
+// cancelled (Canceled).
 func ContextError(why, err error) *Error {
 	cause := errors.Join(why, err)
 	if errors.Is(why, context.DeadlineExceeded) {
@@ -74,7 +74,7 @@ func ContextError(why, err error) *Error {
 // Pos sets At and returns e.
 func (e *Error) Pos(at uint64) *Error { e.At = at; return e }
 
-// Clip is s as a message may echo it: UTF-8, and no more than its beginning.
+// Clip returns s as a message may echo it: valid UTF-8, and only its beginning.
 func Clip(s string) string {
 	const most = 64 // bytes
 	if len(s) > most {
@@ -83,7 +83,7 @@ func Clip(s string) string {
 	return strings.ToValidUTF8(s, "\uFFFD")
 }
 
-// CodeOf finds the code in err's chain; Internal where there is none, None for nil.
+// CodeOf returns the code in err's chain; Internal where there is none, None for nil.
 func CodeOf(err error) Code {
 	if err == nil {
 		return None

@@ -1,13 +1,13 @@
 package fault
 
-// The one table of what a code is in HTTP: its status, and whether the same
-// request may be tried again.
+// The one table from codes to HTTP: the status, and whether the same
+// request may be retried.
 
 import "net/http"
 
-// statuses has every code. What came of an op that was recorded (the list's first
-// block) travels inside an answer of 200; the statuses here are for where it is
-// all there is to say.
+// statuses has every code. The outcome of a recorded op (the list's first
+// block) travels inside an answer of 200; its statuses here are for answers
+// that consist of nothing else.
 var statuses = map[Code]int{
 	Skipped: http.StatusConflict, Denied: http.StatusForbidden, Conflict: http.StatusConflict,
 	Rejected: http.StatusUnprocessableEntity, Voided: http.StatusConflict, BatchAborted: http.StatusConflict,
@@ -33,7 +33,7 @@ var statuses = map[Code]int{
 	Ambiguous: http.StatusConflict,
 }
 
-// HTTPStatus is the status of an HTTP answer that is this refusal; 500 for a code
+// HTTPStatus returns the status of an HTTP answer with this code; 500 for a code
 // that this version does not know, and for None.
 func (c Code) HTTPStatus() int {
 	if s, ok := statuses[c]; ok {
@@ -42,12 +42,12 @@ func (c Code) HTTPStatus() int {
 	return http.StatusInternalServerError
 }
 
-// RetryAfter is the value, in seconds, of the Retry-After header that goes with an
-// answer which says that the same request may be tried again; "" for all others. A
-// gap is transient too, but what is missing comes from the same client.
+// RetryAfter returns the value, in seconds, of the Retry-After header of an
+// answer to a request that may be retried; "" for all others. A
+// gap is transient too, but the missing ops come from the same client.
 func (c Code) RetryAfter() string {
 	switch {
-	case c == QuotaExceeded: // until somebody purges, or raises it
+	case c == QuotaExceeded: // until a purge, or a higher quota
 		return "60"
 	case c.Transient() && c != Gap:
 		return "1"

@@ -8,9 +8,9 @@ import (
 	"strings"
 )
 
-// Reason is the error as one line of text, for wires that carry nothing else
+// Reason returns the error as one line of text, for wires that carry nothing else
 // (an exception's reason): "revoked: the ref was revoked", with a position
-// "cursor_expired@41: …". ParseReason reads it back.
+// "cursor_expired@41: …". ParseReason parses it.
 func (e *Error) Reason() string {
 	name := e.Code.String()
 	if e.At != 0 {
@@ -22,7 +22,7 @@ func (e *Error) Reason() string {
 	return name + ": " + e.Message
 }
 
-// ParseReason reads what Reason wrote; ok is false for any other text, also for
+// ParseReason parses the text of Reason; ok is false for any other text, also for
 // a code that this version does not know.
 func ParseReason(text string) (e *Error, ok bool) {
 	head, message, _ := strings.Cut(text, ": ")

@@ -1,6 +1,6 @@
 package fault
 
-// What is told of a defect of ours.
+// The answer for a defect of ours.
 
 import (
 	"log/slog"
@@ -8,9 +8,9 @@ import (
 	"github.com/mooring-rpc/mooring/internal/incident"
 )
 
-// Unexpected is what a peer is told of an error that no rule made: that the server could
-// not do what was asked, and an incident, which the log tells of the error with. attrs are
-// the log's alone.
+// Unexpected returns the error to send to a peer for one that no rule made: that the server
+// could not do what was asked, and an incident name, under which err is logged. attrs are
+// for the log only.
 func Unexpected(log *slog.Logger, err error, doing string, attrs ...any) *Error {
 	name := incident.New()
 	log.Error("unexpected error", append([]any{"incident", name, "doing", doing, "error", err}, attrs...)...)

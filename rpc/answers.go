@@ -9,31 +9,31 @@ import (
 	rpccp "capnproto.org/go/capnp/v3/std/capnp/rpc"
 )
 
-// answer is a call of the peer. It is gone when both Return is sent and Finish received. Until the Finish the peer may
-// pipeline on it, so results with capabilities are kept until then. Results without are gone with their Return, which
+// answer is a call of the peer. It is dropped when both Return is sent and Finish received. Until the Finish the peer may
+// pipeline on it, so results with capabilities are kept until then. Results without are dropped with their Return, which
 // says that no Finish is needed (noFinishNeeded).
 type answer struct {
 	call         Call
 	id           uint32
 	returned     bool
 	finished     bool
-	keepResults  bool // the results stay here, for the peer to take with takeFromOtherQuestion
+	keepResults  bool // the results stay here, for the peer to use with takeFromOtherQuestion
 	taken        bool
 	deliverFirst bool  // finished by a peer that expects it to be delivered before it is cancelled
-	liveQueued   int32 // calls in queue that the peer has not given up
+	liveQueued   int32 // calls in queue that the peer has not finished
 
-	ex       *Exception // what was returned,
-	content  capnp.Ptr  // or this,
+	ex       *Exception // the exception returned,
+	content  capnp.Ptr  // or the results,
 	caps     CapTable   // with these
-	exports  []uint32   // exports named in the results: one reference each goes with the Finish, if it says so
+	exports  []uint32   // exports in the results: one reference each is released by the Finish, if it says so
 	bytes    int        // counted in core.answerBytes
-	charged  int        // to core.in, while it is not returned
-	authCall bool       // counted in core.intros
+	charged  int        // charged to core.intake, while it is not returned
+	authCall bool       // counted in core.pendingAuthCalls
 
 	queue     []queuedCall       // calls pipelined on it before the return
 	pipelined []pipelinedPromise // promises of its results that the peer passed back (receiverAnswer)
-	takers    []*Promise         // if yourself: questions of ours whose answer it will be
-	waitsOn   *answer            // in whose queue this call is
+	takers    []*Promise         // if yourself: questions of ours that take their answer from it
+	waitsOn   *answer            // the answer in whose queue this call is
 }
 
 // queuedCall waits for the capability at a path of an answer's results.
@@ -42,7 +42,7 @@ type queuedCall struct {
 	path []uint16
 }
 
-// handleBootstrap: the peer asks for our bootstrap interface.
+// handleBootstrap handles the peer's request for our bootstrap interface.
 func (co *core) handleBootstrap(msg rpccp.Message) error {
 	b, err := msg.Bootstrap()
 	if err != nil {
@@ -74,7 +74,7 @@ func (co *core) handleBootstrap(msg rpccp.Message) error {
 
 var errDraining = Disconnectedf("the server is shutting down")
 
-// newAnswer begins an answer under the number the peer chose.
+// newAnswer adds an answer under the number the peer chose.
 func (co *core) newAnswer(id uint32) (*answer, error) {
 	if co.answers[id] != nil {
 		return nil, violation("question %d is asked again before it is returned and finished", id)
@@ -90,7 +90,7 @@ func (co *core) newAnswer(id uint32) (*answer, error) {
 	return ans, nil
 }
 
-// incomingCall is what a Call says.
+// incomingCall is the content of a Call.
 type incomingCall struct {
 	id          uint32
 	method      Method
@@ -100,7 +100,7 @@ type incomingCall struct {
 	unreadable  error // why the parameters cannot be read
 }
 
-// handleCall: the peer calls an object of ours, a promise of ours, or what a question of its own will return.
+// handleCall handles a call of the peer: on an object of ours, a promise of ours, or a result of a question of its own.
 func (co *core) handleCall(in *inMsg, msg rpccp.Message) error {
 	m, err := msg.Call()
 	if err != nil {
@@ -138,7 +138,7 @@ func (co *core) handleCall(in *inMsg, msg rpccp.Message) error {
 	return co.acceptCall(in, &said)
 }
 
-// acceptCall makes an answer for a call, whose parameters are in.content, and sends it where it is bound for.
+// acceptCall makes an answer for a call, whose parameters are in.content, and sends the call to its target.
 func (co *core) acceptCall(in *inMsg, said *incomingCall) error {
 	ans, err := co.newAnswer(said.id)
 	if err != nil {
@@ -192,7 +192,7 @@ func (co *core) acceptCall(in *inMsg, said *incomingCall) error {
 	return nil
 }
 
-// refBytes is what a reference in a message's table of capabilities takes.
+// refBytes is the memory charged for a reference in a message's table of capabilities.
 const refBytes = 48
 
 // rejectCall answers a call that was not delivered.
@@ -204,7 +204,7 @@ func (co *core) rejectCall(ans *answer, ex *Exception) {
 	co.returnException(ans, ex)
 }
 
-// deliverTo queues a call for delivery to what to refers to.
+// deliverTo queues a call for delivery to the target of to.
 func (co *core) deliverTo(ans *answer, to *Ref) {
 	if b, ok := to.node.(*brokenCap); ok {
 		co.rejectCall(ans, b.err)
@@ -238,7 +238,7 @@ func (c *Conn) sendException(ans *answer, ex *Exception) {
 	}
 }
 
-// returnResults sends a Return with results, or keeps them if so asked.
+// returnResults sends a Return with results, or keeps them if the call asked for that.
 func (co *core) returnResults(ans *answer, out *outMsg, caps CapTable) {
 	var (
 		ret     rpccp.Return
@@ -257,7 +257,7 @@ func (co *core) returnResults(ans *answer, out *outMsg, caps CapTable) {
 		co.returnException(ans, Failedf("return: %v", err))
 		return
 	}
-	if co.returnWithoutResults(ans) { // calls pipelined on it may still want what there is
+	if co.returnWithoutResults(ans) { // calls pipelined on it may still use the results
 		co.completeAnswer(ans, out, content, caps, nil)
 		return
 	}
@@ -293,7 +293,7 @@ func (co *core) returnResults(ans *answer, out *outMsg, caps CapTable) {
 	}
 }
 
-// returnException sends a Return with an exception, and the same for all calls that wait for the answer, and so on.
+// returnException sends a Return with an exception, and the same for all calls that wait for the answer, transitively.
 func (co *core) returnException(ans *answer, ex *Exception) {
 	if !co.returnWithoutResults(ans) {
 		co.send(func(m rpccp.Message) error {
@@ -312,7 +312,8 @@ func (co *core) returnException(ans *answer, ex *Exception) {
 	co.completeAnswer(ans, nil, capnp.Ptr{}, CapTable{}, ex)
 }
 
-// returnWithoutResults sends the Return of a call that was finished before, or whose results stay here; false if it is another.
+// returnWithoutResults sends the Return of a call that was finished before, or whose results stay here; false if neither is
+// so.
 func (co *core) returnWithoutResults(ans *answer) bool {
 	if !ans.finished && !ans.keepResults {
 		return false
@@ -333,8 +334,8 @@ func (co *core) returnWithoutResults(ans *answer) bool {
 	return true
 }
 
-// completeAnswer notes what was answered and sends on what waited for it, in order. Results without capabilities are not
-// kept: all that the peer may still ask of them is to fail.
+// completeAnswer records the answer and sends on the calls that waited for it, in order. Results without capabilities are not
+// kept: calls pipelined on them can only fail.
 func (co *core) completeAnswer(ans *answer, out *outMsg, content capnp.Ptr, caps CapTable, ex *Exception) {
 	ans.returned = true
 	co.unanswered--
@@ -389,13 +390,13 @@ func (co *core) completeAnswer(ans *answer, out *outMsg, content capnp.Ptr, caps
 	}
 }
 
-// handleFinish: the peer will not name the question again. If it is not answered yet, it does not want to know.
+// handleFinish handles the peer's Finish: it will not use the question's number again. An unanswered call is cancelled.
 func (co *core) handleFinish(msg rpccp.Message) error {
 	m, err := msg.Finish()
 	if err != nil {
 		return frameError(err.Error())
 	}
-	if co.finishOptional.remove(m.QuestionId()) { // it crossed the Return, or the peer does not take the hint
+	if co.finishOptional.remove(m.QuestionId()) { // it crossed the Return, or the peer ignores noFinishNeeded
 		return nil
 	}
 	ans := co.answers[m.QuestionId()]
@@ -420,14 +421,14 @@ func (co *core) handleFinish(msg rpccp.Message) error {
 	return nil
 }
 
-// hasWaiters says that somebody waits for the results, finished though the question is: a call pipelined on it, whoever was
-// passed a promise of them, or a question of ours that takes them.
+// hasWaiters reports whether something waits for the results, although the question may be finished: a call pipelined on it,
+// an object that was passed a promise of them, or a question of ours that takes them.
 func (ans *answer) hasWaiters() bool {
 	return ans.liveQueued > 0 || anyReferenced(ans.pipelined) ||
 		slices.ContainsFunc(ans.takers, func(p *Promise) bool { return !p.q.finished })
 }
 
-// pipelinedDropped notes that the last reference to one of ans.pipes has gone.
+// pipelinedDropped is called when the last reference to one of ans.pipelined is released.
 func (c *Conn) pipelinedDropped(ans *answer) {
 	c.mu.Lock()
 	defer c.unlockAndRun()
@@ -436,8 +437,8 @@ func (c *Conn) pipelinedDropped(ans *answer) {
 	}
 }
 
-// cancelAnswer cancels a call that was finished before its return, once nobody waits for its results any more. Old peers
-// expect that a call is delivered first, even if it is cancelled right behind.
+// cancelAnswer cancels a call that was finished before its return, once nothing waits for its results any more. Old peers
+// expect that a call is delivered first, even if it is cancelled right after.
 func (co *core) cancelAnswer(ans *answer) {
 	for ans != nil && ans.finished && !ans.returned && !ans.hasWaiters() {
 		if ans.deliverFirst {
@@ -451,7 +452,7 @@ func (co *core) cancelAnswer(ans *answer) {
 		if on == nil {
 			return
 		}
-		// Not delivered, and not to be: answer at once, and see whether the call it waited for is still wanted.
+		// Not delivered, and not going to be: answer at once, and check whether the call it waited for is still needed.
 		on.queue = slices.DeleteFunc(on.queue, func(q queuedCall) bool { return q.ans == ans })
 		on.liveQueued--
 		co.queuedCalls--
@@ -461,7 +462,7 @@ func (co *core) cancelAnswer(ans *answer) {
 	}
 }
 
-// dropAnswer frees the number: the answer is returned, and finished or not in need of it.
+// dropAnswer frees the number: the answer is returned, and finished or in no need of a Finish.
 func (co *core) dropAnswer(ans *answer) {
 	co.answerBytes -= ans.bytes
 	ans.bytes = 0

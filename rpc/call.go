@@ -15,15 +15,15 @@ import (
 
 // Object serves calls. The calls that come over one connection to one object are delivered one by one, in the order in
 // which they arrived, on that connection's delivery goroutine; calls of different connections may be delivered at the
-// same time. Serve must not block: it answers, or keeps the Call and answers later from anywhere (Call.Go is there for
-// that). A panic in Serve fails the call and nothing else: caller and log have the same incident.
+// same time. Serve must not block: it answers, or keeps the Call and answers later from any goroutine (see Call.Go). A
+// panic in Serve fails the call and nothing else: the caller's error and the log name the same incident.
 type Object interface{ Serve(call *Call) }
 
-// Releaser is implemented by objects that want to know when no reference to them is left and no call on them is
+// Releaser is implemented by objects that are to be notified when no reference to them is left and no call on them is
 // unanswered. Release must not block.
 type Releaser interface{ Release() }
 
-// Call is a call in the hands of its callee, until Return or Fail. Its methods may be called from any goroutine.
+// Call is a call being served, until Return or Fail. Its methods may be called from any goroutine.
 type Call struct {
 	method Method
 	caps   CapTable
@@ -35,28 +35,29 @@ type Call struct {
 	in  atomic.Pointer[inMsg] // the message the parameters are in: received, until the answer, or
 	out *outMsg               // built by Ref.Call
 
-	// Both change on the way to the callee, under mu, and then no more, but that the answer takes dst.
+	// Both change on the way to the callee, under mu, and not after that, except that the answer clears dst.
 	via *Conn // on whose delivery goroutine it runs
-	dst node  // where it is bound for, counted; an object until the answer
+	dst node  // the destination, counted; an object until the answer
 
 	hops int
 
-	onAnswer            func(error) // OnAnswer's
+	onAnswer            func(error) // set by OnAnswer
 	answered            atomic.Bool
-	mu                  sync.Mutex // guards what follows
+	mu                  sync.Mutex // guards the fields below
 	canceled            bool
 	delivered           bool        // to an object, or sent on
 	cancelOnceDelivered bool        // cancel once delivered
-	forwarded           *Promise    // the same call, passed on to a peer
-	waitsFor            *promiseCap // in one of whose lanes it is, or was last
+	forwarded           *Promise    // the same call, forwarded to a peer
+	waitsFor            *promiseCap // the promise in one of whose lanes it is, or was last
 	ctx                 context.Context
 	cancelCtx           context.CancelFunc
 }
 
-// Method says what is called. Name is empty for calls of a peer.
+// Method returns the method called. Name is empty for calls of a peer.
 func (c *Call) Method() Method { return c.method }
 
-// Context is cancelled when the caller gives the call up (finish), when the connection ends, and after the answer.
+// Context returns a context that is cancelled when the caller cancels the call (Finish), when the connection ends, and
+// after the answer.
 func (c *Call) Context() context.Context {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -69,7 +70,7 @@ func (c *Call) Context() context.Context {
 	return c.ctx
 }
 
-// cancel cancels the context, and the call if it was passed on; one that waits for a promise fails. No lock may be
+// cancel cancels the context, and the call if it was forwarded; one that waits for a promise fails. No lock may be
 // held.
 func (c *Call) cancel() {
 	c.mu.Lock()
@@ -88,7 +89,7 @@ func (c *Call) cancel() {
 	}
 }
 
-// markWaiting notes that the call is in a lane of p; false if it is cancelled.
+// markWaiting records that the call is in a lane of p; false if it is cancelled.
 func (c *Call) markWaiting(p *promiseCap) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -96,7 +97,7 @@ func (c *Call) markWaiting(p *promiseCap) bool {
 	return !c.canceledLocked()
 }
 
-// markForwarded notes that the call was passed on to a peer, so that cancelling it cancels that; false if it is cancelled.
+// markForwarded records that the call was forwarded to a peer, so that cancelling it cancels that; false if it is cancelled.
 func (c *Call) markForwarded(p *Promise) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -107,7 +108,7 @@ func (c *Call) markForwarded(p *Promise) bool {
 	return true
 }
 
-// cancelAfterDelivery has the call cancelled once it is delivered. It reports true if it is delivered already.
+// cancelAfterDelivery marks the call to be cancelled once it is delivered. It reports true if it is delivered already.
 func (c *Call) cancelAfterDelivery() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -121,7 +122,7 @@ func (c *Call) isCanceled() bool {
 	return c.canceledLocked()
 }
 
-// canceledLocked is isCanceled with the call's lock held. The end of its connection cancels a call from its first moment on,
+// canceledLocked is isCanceled with the call's lock held. The end of its connection cancels a call at once,
 // though cancelling all of them takes a while.
 func (c *Call) canceledLocked() bool {
 	if c.conn != nil {
@@ -134,8 +135,8 @@ func (c *Call) canceledLocked() bool {
 	return c.canceled
 }
 
-// Params gives the parameters and their capabilities, before the answer. The struct is valid for as long as it is kept;
-// the table's capabilities are released with the answer, so take what outlives it with CapTable.Get before.
+// Params returns the parameters and their capabilities, before the answer. The struct is valid for as long as it is
+// referenced; the table's capabilities are released with the answer: use CapTable.Get before that for those to keep.
 func (c *Call) Params() (capnp.Struct, *CapTable) {
 	if in := c.in.Load(); in != nil {
 		return in.content.Struct(), &c.caps
@@ -154,8 +155,9 @@ func (c *Call) Params() (capnp.Struct, *CapTable) {
 	return params.Struct(), &c.caps
 }
 
-// PlainParams gives the parameters to be read by hand, before the answer, and for as long as they are kept; ok is false if
-// they did not come as nearly all do, from a peer, without capabilities, in one segment. Params has them in any case.
+// PlainParams returns the parameters for reading without the generated code, before the answer; they stay valid for as
+// long as they are referenced. ok is false if the message is not plain: from a peer, without capabilities, in one segment,
+// as nearly all are. Params returns them in any case.
 func (c *Call) PlainParams() (params capnpfast.Message, ok bool) {
 	if in := c.in.Load(); in != nil {
 		params = in.plain
@@ -163,11 +165,11 @@ func (c *Call) PlainParams() (params capnpfast.Message, ok bool) {
 	return params, params.IsValid()
 }
 
-// OnAnswer has f called, once, when the call is answered: with the error, or nil. It is to be called first of all in
-// Serve. f must not block.
+// OnAnswer sets a function called, once, when the call is answered: with the error, or nil. Serve must call it before
+// anything else. f must not block.
 func (c *Call) OnAnswer(f func(err error)) { c.onAnswer = f }
 
-// notifyAnswered calls what OnAnswer was given.
+// notifyAnswered calls the function set by OnAnswer.
 func (c *Call) notifyAnswered(err error) {
 	if c.onAnswer != nil {
 		c.onAnswer(err)
@@ -206,7 +208,7 @@ func (c *Call) build(sz capnp.ObjectSize, place func(capnp.Struct, *CapTable) er
 	return out, err
 }
 
-// sendResults hands results over to whoever asked.
+// sendResults passes results to the caller.
 func (c *Call) sendResults(out *outMsg, caps CapTable) {
 	if c.ans != nil {
 		c.conn.sendResults(c.ans, out, caps)
@@ -227,7 +229,7 @@ func (c *Call) sendResults(out *outMsg, caps CapTable) {
 }
 
 // Fail answers with an error. An *Exception or Excepter keeps its type and reason; any other error is sent as failed
-// with a text that gives nothing away, and logged.
+// with a text that reveals nothing, and logged.
 func (c *Call) Fail(err error) {
 	if c.answered.CompareAndSwap(false, true) {
 		c.fail(err)
@@ -252,7 +254,7 @@ func (c *Call) fail(err error) {
 	c.cleanup()
 }
 
-// cleanup releases what the call held, once it is answered.
+// cleanup releases what the call references, once it is answered.
 func (c *Call) cleanup() {
 	c.mu.Lock()
 	dst, via := c.dst, c.via
@@ -266,7 +268,7 @@ func (c *Call) cleanup() {
 }
 
 // Go runs f in a goroutine that the connection waits for before Run returns; ctx is Context(). A panic of f fails the
-// call and nothing else. Once the connection has ended f is not run any more.
+// call and nothing else. Once the connection has ended f is not run.
 func (c *Call) Go(f func(ctx context.Context)) {
 	ctx := c.Context()
 	run := func() {
@@ -280,10 +282,10 @@ func (c *Call) Go(f func(ctx context.Context)) {
 	}
 }
 
-// Peer is the connection the call came over; nil for a call made within the vat.
+// Peer returns the connection the call came over; nil for a call made within the vat.
 func (c *Call) Peer() *Conn { return c.conn }
 
-// serve lets the object have the call. The object keeps its count until the answer.
+// serve calls the object's Serve. The object keeps its count until the answer.
 func (c *Call) serve(o Object) {
 	defer c.recoverPanic()
 	o.Serve(c)
@@ -295,7 +297,7 @@ func (c *Call) recoverPanic() {
 	}
 }
 
-// panicError logs a handler's panic and gives what the caller is told.
+// panicError logs a handler's panic and returns the error for the caller.
 func (c *Call) panicError(r any) error {
 	name := incident.New()
 	logPanic(c.conn, "handler panicked", r, "incident", name, "interface", c.method.Interface, "method", c.method.ID)

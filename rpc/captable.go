@@ -1,4 +1,4 @@
-// CapTable: the capabilities that travel beside a message.
+// CapTable: the capabilities that travel with a message.
 
 package rpc
 
@@ -13,8 +13,8 @@ type CapTable struct {
 	refs []*Ref // nil where there is no capability
 }
 
-// Set writes an interface pointer for r into pointer field ptrIndex of s, and takes a reference of its own. A nil r
-// writes a null pointer.
+// Set writes an interface pointer for r into pointer field ptrIndex of s, and takes its own reference. A nil r writes a
+// null pointer.
 func (t *CapTable) Set(s capnp.Struct, ptrIndex uint16, r *Ref) error {
 	if ptrIndex >= s.Size().PointerCount {
 		return Failedf("pointer field %d is outside of a struct with %d", ptrIndex, s.Size().PointerCount)
@@ -26,14 +26,14 @@ func (t *CapTable) Set(s capnp.Struct, ptrIndex uint16, r *Ref) error {
 	return s.SetPtr(ptrIndex, capnp.NewInterface(s.Segment(), capnp.CapabilityID(i)).ToPtr())
 }
 
-// Add takes a reference to r and gives the index to write into an interface pointer by hand, as in lists:
+// Add takes a reference to r and returns the index to write into an interface pointer directly, as in lists:
 // capnp.NewInterface(seg, capnp.CapabilityID(i)).ToPtr().
 func (t *CapTable) Add(r *Ref) uint32 {
 	t.refs = append(t.refs, r.AddRef())
 	return uint32(len(t.refs) - 1)
 }
 
-// Get gives a new reference to the capability behind an interface pointer, for the caller to release; nil for a null
+// Get returns a new reference to the capability of an interface pointer, for the caller to release; nil for a null
 // pointer; a broken reference for a pointer that is no capability or not in the table.
 func (t *CapTable) Get(p capnp.Ptr) *Ref {
 	if !p.IsValid() {
@@ -50,7 +50,7 @@ func (t *CapTable) Get(p capnp.Ptr) *Ref {
 	return t.refs[i].AddRef()
 }
 
-// Len is the number of capabilities in the table.
+// Len returns the number of capabilities in the table.
 func (t *CapTable) Len() int {
 	if t == nil {
 		return 0
@@ -58,7 +58,7 @@ func (t *CapTable) Len() int {
 	return len(t.refs)
 }
 
-// clone gives a table with references of its own to the same capabilities, for another message.
+// clone returns a table with its own references to the same capabilities, for another message.
 func (t *CapTable) clone() CapTable {
 	if len(t.refs) == 0 {
 		return CapTable{}
@@ -73,16 +73,16 @@ func (t *CapTable) clone() CapTable {
 	return CapTable{refs: refs}
 }
 
-// release gives all capabilities up. No lock may be held. Conn, if not nil, runs what follows from it. The table's
-// entries stay, so that a late Get gives a broken reference.
+// release releases all capabilities. No lock may be held. The objects' releases run on c, if it is not nil. The table's
+// entries stay, so that a late Get returns a broken reference.
 func (t *CapTable) release(c *Conn) {
 	for _, r := range t.refs {
 		r.releaseOn(c)
 	}
 }
 
-// capAt gives a new reference to the capability at a path of pointer fields below content. It is never nil: a path to
-// nowhere and a null pointer give broken references.
+// capAt returns a new reference to the capability at a path of pointer fields below content. It is never nil: a path to
+// nowhere and a null pointer yield broken references.
 func capAt(content capnp.Ptr, caps *CapTable, path []uint16) *Ref {
 	for _, i := range path {
 		s := content.Struct()

@@ -14,21 +14,21 @@ import (
 	"github.com/mooring-rpc/mooring/internal/intake"
 )
 
-// Config is what a connection needs to know.
+// Config configures a connection.
 type Config struct {
-	// Bootstrap is what the peer gets when it asks for our bootstrap interface; nil if there is none. If it is a
-	// Releaser it is released when the connection ends.
+	// Bootstrap is the interface that the peer gets when it asks for our bootstrap interface; nil if there is none. If it is
+	// a Releaser it is released when the connection ends.
 	Bootstrap Object
 	// Limits bounds the connection; zero fields take DefaultLimits.
 	Limits Limits
-	// Logger gets one line for what a peer or a handler does wrong; nil discards.
+	// Logger logs one line for each fault of a peer or a handler; nil discards.
 	Logger *slog.Logger
-	// LimitHits counts the limits that the connection meets; nil if nobody wants to know.
+	// LimitHits counts the limits that the connection reaches; nil for no counting.
 	LimitHits *LimitHits
-	// Intake decides what is taken in of a peer that has not shown who it is, and how much memory there is for what it sends;
-	// nil takes in all that Limits allow. Who made it closes it after Run.
+	// Intake decides what is accepted from a peer that has not authenticated, and how much memory there is for its messages;
+	// nil accepts all that Limits allow. The code that made it closes it after Run.
 	Intake *intake.Peer
-	// Trace, for tests, sees every message before it is handled ("in") or when it is queued for sending ("out"), in
+	// Trace, for tests, is called with every message before it is handled ("in") or when it is queued for sending ("out"), in
 	// order. It runs with the connection locked: it must not call into this package or keep the message.
 	Trace func(dir string, msg rpccp.Message)
 }
@@ -38,11 +38,11 @@ type Conn struct {
 	transport    Transport
 	log          *slog.Logger
 	done         chan struct{} // closed when ended is set
-	lastActivity atomic.Int64  // when the peer last gave a sign of life, nanoseconds since start
+	lastActivity atomic.Int64  // when the peer last showed a sign of life, nanoseconds since start
 	lastMessage  atomic.Int64  // when its last message came
 	start        time.Time
 
-	mu sync.Mutex // guards all below; never held while anything outside of this package runs, but for Trace
+	mu sync.Mutex // guards all below; never held while anything outside of this package runs, except Trace
 	core
 	writeState
 	ending      ending
@@ -50,15 +50,15 @@ type Conn struct {
 	finished    bool // Run is about to return: nothing is posted any more
 	workers     int  // goroutines that Run waits for
 	workersDone sync.Cond
-	delivering  bool // somebody takes care of todo
-	readerBusy  bool // the reader does, and nobody reads meanwhile
-	readerGen   int  // which reader is the present one
-	manual      bool // tests: nobody does unless told
+	delivering  bool // a goroutine is delivering todo
+	readerBusy  bool // it is the reader, and nobody reads meanwhile
+	readerGen   int  // number of the present reader
+	manual      bool // tests: deliver only when asked to
 	spareTasks  []task
 	lanes       map[*promiseCap]struct{} // promises of this vat that have a lane for this connection
 }
 
-// NewConn makes a connection over a transport, which it owns from now on. Calls may be made at once; nothing is sent
+// NewConn makes a connection over a transport, which it owns from then on. Calls may be made at once; nothing is sent
 // or received until Run.
 func NewConn(t Transport, cfg Config) *Conn {
 	c := &Conn{
@@ -91,8 +91,8 @@ func NewConn(t Transport, cfg Config) *Conn {
 	return c
 }
 
-// Bootstrap gives a reference to the peer's bootstrap interface; calls on it are pipelined at once. ctx bounds waiting
-// at a limit only. Errors come out of calls on the reference.
+// Bootstrap returns a reference to the peer's bootstrap interface; calls on it are pipelined at once. ctx bounds waiting
+// at a limit only. Errors are reported by calls on the reference.
 func (c *Conn) Bootstrap(ctx context.Context) *Ref {
 	c.mu.Lock()
 	defer c.unlockAndRun()
@@ -107,32 +107,33 @@ func (c *Conn) Bootstrap(ctx context.Context) *Ref {
 	return c.bootstrap()
 }
 
-// HasRoom says that a call of ours would leave at once: less than half of what Limits.Questions and Limits.QueuedBytes
-// allow is used. It is for those who must not wait, as Ref.Call does at a limit.
+// HasRoom reports whether a call of ours would leave at once: less than half of Limits.Questions and Limits.QueuedBytes
+// is used. It is for callers that must not wait, as Ref.Call does at a limit.
 func (c *Conn) HasRoom() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.questions.n < c.limits.Questions/2 && c.queuedBytes() < c.limits.QueuedBytes/2
 }
 
-// Done is closed when the connection has ended and its promises are broken, before the last goroutines are gone.
+// Done returns a channel that is closed when the connection has ended and its promises are broken, before its last
+// goroutines have exited.
 func (c *Conn) Done() <-chan struct{} { return c.done }
 
-// Err says why the connection has ended, after Done; nil before, and after a Close of ours.
+// Err returns why the connection has ended, after Done; nil before, and after a Close on this side.
 func (c *Conn) Err() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.ending.err
 }
 
-// Close ends the connection in an orderly way: what waits is sent (within Limits.CloseTimeout), then the transport is
+// Close ends the connection in an orderly way: pending output is sent (within Limits.CloseTimeout), then the transport is
 // closed with the reason. It returns at once; Run returns when it is done.
 func (c *Conn) Close(reason string) {
 	c.end(ending{code: closeNormal, reason: reason, flush: true})
 }
 
-// Abort ends the connection for what the peer did, and tells it why, as far as Call.Fail would. It returns at once; Run
-// returns the reason.
+// Abort ends the connection because of the peer's behaviour, and sends it why, with the text that Call.Fail would send. It
+// returns at once; Run returns the reason.
 func (c *Conn) Abort(why error) {
 	ex, _ := exceptionFor(why)
 	c.end(ending{err: ex, code: closeTryAgainLater, reason: ex.Type.String(), flush: true, abort: ex})
@@ -145,7 +146,7 @@ func (c *Conn) end(e ending) {
 }
 
 // Drain answers new calls of the peer with Disconnected, waits until the running ones are answered, or ctx ends, and
-// closes with the reason; what is queued then is sent. The error is ctx's.
+// closes with the reason; queued output is then sent. The error is ctx's.
 func (c *Conn) Drain(ctx context.Context, reason string) error {
 	var err error
 	c.mu.Lock()
@@ -158,13 +159,13 @@ func (c *Conn) Drain(ctx context.Context, reason string) error {
 	return err
 }
 
-// atLimit says that a call of ours has to wait.
+// atLimit reports whether a call of ours has to wait.
 func (c *Conn) atLimit() bool {
 	return c.questions.n >= c.limits.Questions || c.queuedBytes() >= c.limits.QueuedBytes
 }
 
-// waitAtLimit has a call of ours wait, for as long as ctx allows, and gives its error then. Whoever must not wait, as on a
-// delivery goroutine, has a ctx that has ended.
+// waitAtLimit waits, for as long as ctx allows, until a call of ours may be made, and returns ctx's error otherwise. A
+// caller that must not wait, as on a delivery goroutine, passes a ctx that has ended.
 func (c *Conn) waitAtLimit(ctx context.Context) error {
 	if c.questions.n >= c.limits.Questions {
 		c.countHit(LimitQuestions)
@@ -179,8 +180,8 @@ func (c *Conn) waitAtLimit(ctx context.Context) error {
 
 var errTooManyCalls = Overloadedf("too many calls wait for the peer")
 
-// waitForRoom gives the lock up until there may be room at a limit. If the reader is busy delivering, another takes
-// over reading, so that the peer's answers, which make room, are heard even when a handler waits here.
+// waitForRoom releases the lock until there may be room at a limit. If the reader is busy delivering, another takes
+// over reading, so that the peer's answers, which make room, are read even when a handler waits here.
 func (c *Conn) waitForRoom(ctx context.Context) error {
 	if c.room == nil {
 		c.room = make(chan struct{})
@@ -197,19 +198,19 @@ func (c *Conn) waitForRoom(ctx context.Context) error {
 	}
 }
 
-// RemoteAddr names the peer for logs.
+// RemoteAddr returns the peer's name for logs.
 func (c *Conn) RemoteAddr() string { return c.transport.RemoteAddr() }
 
-// Stats are the sizes of a connection's tables, all zero after Run, and counters.
+// Stats holds the sizes of a connection's tables, all zero after Run, and counters.
 type Stats struct {
 	Questions, Answers, Exports, Imports, Embargoes int
-	QueuedCalls                                     int // waiting on promises of this connection, or for a stranger to be none
+	QueuedCalls                                     int // waiting on promises of this connection, or for a stranger to authenticate
 	QueuedBytes                                     int // waiting to be written
 	MessagesIn, MessagesOut                         uint64
 	BytesIn, BytesOut                               uint64
 }
 
-// Stats gives the present sizes.
+// Stats returns the present sizes.
 func (c *Conn) Stats() Stats {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -231,7 +232,7 @@ func (c *Conn) post(t task) bool {
 	return true
 }
 
-// unlockAndRun gives the lock up and carries out what was decided under it.
+// unlockAndRun releases the lock and carries out the work that was queued under it.
 func (c *Conn) unlockAndRun() {
 	drops, cancels, after := c.drops, c.cancels, c.afterUnlock
 	c.drops, c.cancels, c.afterUnlock = nil, nil, nil

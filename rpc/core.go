@@ -1,6 +1,6 @@
-// core: the state of one connection and nothing else. It has no goroutine, socket or clock. What goes in is a message
-// of the peer or an action of this vat; what comes out is appended to it: messages to send (out), things to deliver
-// (todo), things to let go of (drops, cancels). The Conn around it holds the lock and carries the rest out.
+// core: the state of one connection. It has no goroutine, socket or clock. Its input is a message of the peer or an action
+// of this vat; its output is appended to it: messages to send (out), deliveries (todo), references and calls to release
+// (drops, cancels). The Conn around it holds the lock and carries them out.
 
 package rpc
 
@@ -12,33 +12,33 @@ import (
 
 // core is guarded by Conn.mu.
 type core struct {
-	conn   *Conn // for the references that point back here
+	conn   *Conn // for references that point back to it
 	limits Limits
 	boot   *localCap // our bootstrap interface, counted, or nil
 
 	questions       table[*Promise]
 	answers         map[uint32]*answer
-	finishOptional  idSet // of answers that are gone since their Return: they need no Finish, but one may come; none in answers
+	finishOptional  idSet // numbers of answers dropped with their Return: they need no Finish, but one may come; none is in answers
 	exports         table[*export]
-	exportIDs       map[node]uint32 // where a thing is in exports
+	exportIDs       map[node]uint32 // the number of each node in exports
 	imports         map[uint32]*remoteCap
 	disembargoesOut table[*remoteCap]
-	peakSizes       struct{ answers, exported, imports, lanes int } // the most that was in the maps (remove)
+	peakSizes       struct{ answers, exported, imports, lanes int } // largest sizes of the maps (remove)
 
 	unanswered        int // answers without a return
-	answerBytes       int // parameters and results they hold
+	answerBytes       int // bytes of parameters and results in answers
 	queuedCalls       int // calls that wait on promises of this connection
-	pipelinedPromises int // promises that the answers' pipes hold
-	resolvedImports   int // imports that have resolved, so are in no table, and are held still
+	pipelinedPromises int // promises in the answers' pipelined
+	resolvedImports   int // imports that have resolved, so are in no table, and are still referenced
 	disembargoesIn    int // disembargoes of the peer that wait for their turn to go back
 	draining          bool
 
-	scratch inMsg // for messages that are done with at once
+	scratch inMsg // for messages that are not kept
 
 	out           []byte // framed messages
-	urgent        bool   // somebody waits for what is in out
+	urgent        bool   // somebody waits for a message in out
 	writingBytes  int    // bytes taken from out that are being written
-	overflowed    bool   // too much waits: the connection is about to end
+	overflowed    bool   // too much output is pending: the connection is about to end
 	tasks         []task
 	drops         []node
 	cancels       []*Call
@@ -48,26 +48,26 @@ type core struct {
 	hits          *LimitHits
 	stranger
 
-	ended   *Exception    // set when nothing goes in or out any more: what promises break with
-	orphans []*answer     // answers that were open then
-	room    chan struct{} // if not nil, somebody waits for it to be closed, when there may be room at a limit
+	ended   *Exception    // set when there is no more input or output: the error of broken promises
+	orphans []*answer     // answers that were open when it ended
+	room    chan struct{} // if not nil, waiters at a limit wait for it to be closed, when there may be room
 	trace   func(dir string, m rpccp.Message)
 }
 
-// task is one thing to do on the delivery goroutine, in order.
+// task is one unit of work for the delivery goroutine, in order.
 type task struct {
 	call       *Call       // deliver it
 	disembargo *disembargo // or send a disembargo back
 	run        func()      // or anything else
 }
 
-// brokenExport is an export that stands for an error.
+// brokenExport is an export that resolves to an error.
 type brokenExport struct {
 	id uint32
 	ex *Exception
 }
 
-// protocolError is a rule of the protocol that the peer broke: it is told in an abort, and the connection ends.
+// protocolError is a violation of the protocol by the peer: it is sent in an abort, and the connection ends.
 type protocolError struct{ reason string }
 
 func (e *protocolError) Error() string { return e.reason }
@@ -91,8 +91,8 @@ func (co *core) init(conn *Conn, cfg *Config, lim Limits) {
 	}
 }
 
-// send has build fill in a message and queues it for sending. It is for those that are small and that neither side can do
-// without: should one not come about, the connection ends.
+// send builds a message and queues it for sending. It is for small messages that the protocol cannot do without: if one
+// cannot be built or queued, the connection ends.
 func (co *core) send(build func(rpccp.Message) error) {
 	out, err := newOutMsg()
 	if err == nil {
@@ -106,7 +106,7 @@ func (co *core) send(build func(rpccp.Message) error) {
 	}
 }
 
-// sendLazily is say for what need not leave before something else does: nobody waits for it.
+// sendLazily is send for a message that nobody waits for: it may leave with the next one.
 func (co *core) sendLazily(build func(rpccp.Message) error) {
 	urgent := co.urgent
 	co.send(build)
@@ -120,7 +120,7 @@ func (co *core) emit(m *outMsg) error {
 	return err
 }
 
-// emitReusable queues a message that goes on being used.
+// emitReusable is emit without freeing the message.
 func (co *core) emitReusable(m *outMsg) error {
 	if co.ended != nil {
 		return nil
@@ -151,16 +151,16 @@ func (co *core) emitReusable(m *outMsg) error {
 	return nil
 }
 
-// endOnUnlock ends the connection when the lock is free: the present step is in the middle of its tables.
+// endOnUnlock ends the connection when the lock is free: the present step is in the middle of changing the tables.
 func (co *core) endOnUnlock(e ending) {
 	conn := co.conn
 	co.afterUnlock = append(co.afterUnlock, func() { conn.end(e) })
 }
 
-// queuedBytes is what the peer has not taken yet.
+// queuedBytes returns how many bytes the peer has not taken yet.
 func (co *core) queuedBytes() int { return len(co.out) + co.writingBytes }
 
-// wakeLimitWaiters wakes those who wait at a limit.
+// wakeLimitWaiters wakes the callers that wait at a limit.
 func (co *core) wakeLimitWaiters() {
 	co.recheckDeferred()
 	if co.room != nil {

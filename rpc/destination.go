@@ -6,8 +6,8 @@ import (
 	rpccp "capnproto.org/go/capnp/v3/std/capnp/rpc"
 )
 
-// destination is where a message of the peer is targeted: at a reference, or at a path of an answer to come. The
-// reference is borrowed: whoever keeps it takes a count of its own while the lock is held.
+// destination is the target of a message of the peer: a reference, or a path of a pending answer. The reference is borrowed:
+// code that keeps it takes its own count while the lock is held.
 type destination struct {
 	ref     *Ref
 	pending *answer
@@ -31,7 +31,7 @@ func (co *core) destination(t rpccp.MessageTarget, what string) (destination, er
 	return destination{}, violation("%s is targeted at a kind of thing that is not known", what)
 }
 
-// importedCap is where a message goes that is targeted at what the peer has imported.
+// importedCap returns the destination of a message that is targeted at an import of the peer's.
 func (co *core) importedCap(id uint32, what string) (destination, error) {
 	exp := co.exports.get(id)
 	if exp == nil {
@@ -40,7 +40,7 @@ func (co *core) importedCap(id uint32, what string) (destination, error) {
 	return destination{ref: exp.ref}, nil
 }
 
-// promisedAnswer finds a capability in the results of a question of the peer, returned or not.
+// promisedAnswer returns the destination in the results of a question of the peer, returned or not.
 func (co *core) promisedAnswer(pa rpccp.PromisedAnswer, what string) (destination, error) {
 	if !pa.IsValid() {
 		return destination{}, violation("%s names no question", what)
@@ -61,17 +61,17 @@ func (co *core) promisedAnswer(pa rpccp.PromisedAnswer, what string) (destinatio
 	return destination{ref: co.resultOf(ans, path)}, nil
 }
 
-// resultOf gives the capability at a path of a returned answer, borrowed from it or broken.
+// resultOf returns the capability at a path of a returned answer, borrowed from it or broken.
 func (co *core) resultOf(ans *answer, path []uint16) *Ref {
 	if ans.ex != nil {
 		return brokenRef(ans.ex)
 	}
 	r := capAt(ans.content, &ans.caps, path)
-	co.drops = append(co.drops, r.node) // dropped when the lock is free; until then it lives
+	co.drops = append(co.drops, r.node) // released when the lock is free; until then it lives
 	return r
 }
 
-// readTransform reads a pipeline's path. bad says that it cannot be followed, which is for the one call to fail with.
+// readTransform reads a pipeline's path. bad says that it cannot be followed, with which that one call fails.
 func (co *core) readTransform(pa rpccp.PromisedAnswer) (path []uint16, bad *Exception, err error) {
 	ops, err := pa.Transform()
 	if err != nil {

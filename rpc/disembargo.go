@@ -9,11 +9,11 @@ import (
 // disembargo is a Disembargo of the peer on its way through this vat: it goes through the same queues as the calls before it.
 type disembargo struct {
 	id   uint32
-	to   node // counted: what it is targeted at
-	hops int  // where it has waited
+	to   node // counted: its target
+	hops int  // how often it has waited
 }
 
-// handleDisembargo: the peer wants to know when its calls on a promise have come back to it, or we did.
+// handleDisembargo handles both directions: the peer asks when its calls on a promise have come back to it, or answers ours.
 func (co *core) handleDisembargo(in *inMsg, msg rpccp.Message) error {
 	m, err := msg.Disembargo()
 	if err != nil {
@@ -47,7 +47,7 @@ func (co *core) handleDisembargo(in *inMsg, msg rpccp.Message) error {
 	return co.unimplemented(in) // accept, of level 3
 }
 
-// liftEmbargo has what waited handed over, behind what has come round.
+// liftEmbargo hands over the calls held back, behind those that have come round.
 func (co *core) liftEmbargo(id uint32) error {
 	r := co.disembargoesOut.get(id)
 	if r == nil {
@@ -58,9 +58,9 @@ func (co *core) liftEmbargo(id uint32) error {
 	return nil
 }
 
-// drainEmbargoed sends on what waited for an embargo that is lifted, and what comes meanwhile, in order, to what r has resolved to.
-// Only when nothing is left has r resolved for anybody else: a call of another connection, or of the program, that went
-// straight on before would overtake what is handed over here. It runs on the delivery goroutine.
+// drainEmbargoed sends on the calls that waited for a lifted embargo, and those that come meanwhile, in order, to r's target.
+// Only when none is left is r resolved for other callers: a call of another connection, or of the program, that went
+// straight on before would overtake the calls handed over here. It runs on the delivery goroutine.
 func (c *Conn) drainEmbargoed(r *remoteCap) {
 	for {
 		c.mu.Lock()
@@ -99,7 +99,8 @@ func (c *Conn) drainEmbargoed(r *remoteCap) {
 	}
 }
 
-// embargoDrained: nothing waits for r any more. Who was given it meanwhile is told what it is.
+// embargoDrained marks r resolved, as nothing waits for it any more, and announces the resolution to peers that were given
+// it meanwhile.
 func (co *core) embargoDrained(r *remoteCap) {
 	if r.state != capEmbargoed { // broken meanwhile
 		return
@@ -113,12 +114,13 @@ func (co *core) embargoDrained(r *remoteCap) {
 	}
 }
 
-// returnDisembargo sends a peer's Disembargo back, after all calls of the peer before it have been sent on. What it is targeted at is
-// a promise that led back to the peer when we told it so. It may have gone further since: to what the peer's thing turned
-// out to be, even an object of this vat, which the calls before it have gone to as well, and the peer's next calls will.
+// returnDisembargo sends a peer's Disembargo back, after all calls of the peer before it have been sent on. Its target is
+// a promise that led back to the peer when we announced it. It may have gone further since: to what the peer's import
+// resolved to, even an object of this vat, where the calls before it have gone as well, and the peer's next calls will.
 func (c *Conn) returnDisembargo(e *disembargo) { c.passDisembargo(e, e.to, nil) }
 
-// passDisembargo sends a peer's Disembargo back that has come as far as n, back being the thing of the peer's by way of which it has.
+// passDisembargo sends back a peer's Disembargo that has come as far as n; back is the import from the peer by way of which
+// it came.
 func (c *Conn) passDisembargo(e *disembargo, n node, back *remoteCap) {
 	defer e.to.unref(c)
 	c.mu.Lock()
@@ -145,7 +147,7 @@ func (c *Conn) passDisembargo(e *disembargo, n node, back *remoteCap) {
 		n = next
 	}
 	if p, ok := n.(*promiseCap); ok && back != nil && p.ans != nil && p.ans.call.conn == c && e.hops < maxHops && p.tryRef() {
-		// The calls before it wait there, and what the peer calls next may wait for the answer itself, before which these
+		// The calls before it wait there, and the peer's next calls may wait for the answer itself, before which these
 		// must be sent on.
 		on := &disembargo{e.id, p, e.hops + 1}
 		c.afterUnlock = append(c.afterUnlock, func() {
@@ -160,7 +162,7 @@ func (c *Conn) passDisembargo(e *disembargo, n node, back *remoteCap) {
 	c.sendLoopback(e.id, back)
 }
 
-// sendLoopback answers a Disembargo. The target is for reading only: the number says it all.
+// sendLoopback answers a Disembargo. The target is informational: the number identifies it.
 func (co *core) sendLoopback(id uint32, r *remoteCap) {
 	co.send(func(m rpccp.Message) error {
 		d, err := newDisembargo(m, r)
@@ -172,7 +174,7 @@ func (co *core) sendLoopback(id uint32, r *remoteCap) {
 	co.disembargoesIn--
 }
 
-// newDisembargo begins a Disembargo that is targeted at r.
+// newDisembargo makes a Disembargo that is targeted at r.
 func newDisembargo(m rpccp.Message, r *remoteCap) (rpccp.Disembargo, error) {
 	d, err := m.NewDisembargo()
 	if err != nil {

@@ -1,18 +1,18 @@
-// How a call finds its object: through resolved promises, over connections, into delivery queues. No lock is held on
-// the way but for single steps, and handlers run on delivery goroutines only.
+// Dispatch: how a call reaches its object: through resolved promises, over connections, into delivery queues. No lock is
+// held on the way except for single steps, and handlers run on delivery goroutines only.
 
 package rpc
 
 import "context"
 
-// dispatch sends the call towards n. via is the connection on whose delivery goroutine it is to run; inline says that
+// dispatch sends the call to n. via is the connection on whose delivery goroutine it is to run; inline says that
 // this is that goroutine, so that an object may be called right here. At a limit the call waits for as long as ctx
-// allows; then it is answered overloaded, having gone nowhere, and the error is ctx's.
+// allows; then it is answered overloaded, undelivered, and the error is ctx's.
 //
-// Order is kept thus: a promise of this vat holds calls back in its lanes until all before them have been sent on, so
-// behind it the object may be called at once. So does a thing of a peer that has turned out to be something else, until what
-// waited for that is handed over on the connection's delivery goroutine. If it is an object of this vat, that is where all
-// that comes later is delivered too; if it is a thing of another peer, what comes later leaves behind what was handed over.
+// Order is kept as follows: a promise of this vat holds calls back in its lanes until all earlier ones have been sent on, so
+// after it the object may be called at once. So does an import that has turned out to be something else, until the calls held
+// back are handed over on the connection's delivery goroutine. If it is an object of this vat, all later calls are
+// delivered there too; if it is an import from another peer, later calls leave after those handed over.
 func (c *Call) dispatch(ctx context.Context, n node, via *Conn, inline bool) (gaveUp error) {
 	for c.hops < maxHops {
 		c.hops++
@@ -80,8 +80,8 @@ func (c *Call) post(n node, via *Conn) {
 	}
 }
 
-// retainTarget makes sure that the call has a count on the object it is about to be served by on via's delivery goroutine, until it
-// is answered.
+// retainTarget ensures that the call has a count on the object that is about to serve it on via's delivery goroutine, until
+// it is answered.
 func (c *Call) retainTarget(n node, via *Conn) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -95,7 +95,7 @@ func (c *Call) retainTarget(n node, via *Conn) bool {
 	return true
 }
 
-// bind notes where the call is bound for; the count on n goes over to the call.
+// bind sets the call's destination; the count on n passes to the call.
 func (c *Call) bind(n node, via *Conn) {
 	c.mu.Lock()
 	c.dst, c.via = n, via
@@ -108,7 +108,7 @@ func (c *Call) deliver() {
 	dst, via, canceled := c.dst, c.via, c.canceledLocked()
 	_, object := dst.(*localCap)
 	if !object {
-		c.dst = nil // a stop on the way only
+		c.dst = nil // an intermediate stop only
 	}
 	c.delivered = true
 	c.mu.Unlock()
@@ -131,7 +131,7 @@ func (c *Call) deliver() {
 	}
 }
 
-// noWaitCtx is the context of those who cannot wait at a limit: delivery goroutines.
+// noWaitCtx is the context of callers that cannot wait at a limit: delivery goroutines.
 var noWaitCtx = func() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()

@@ -1,4 +1,4 @@
-// How a connection ends: once, for one reason, breaking everything that hung on it.
+// Ending: a connection ends once, for one reason, and breaks everything that depends on it.
 
 package rpc
 
@@ -27,11 +27,11 @@ const (
 // ending says why a connection ends, and how.
 type ending struct {
 	err    error      // what Run returns
-	code   int        // told to the peer by the transport,
+	code   int        // sent to the peer by the transport,
 	reason string     // with this
-	flush  bool       // send what waits before
-	abort  *Exception // tell the peer with an Abort, after what waits
-	noLog  bool       // nobody need read of it in a log
+	flush  bool       // send pending output before
+	abort  *Exception // send the peer an Abort, after pending output
+	noLog  bool       // not worth a log line
 }
 
 // abortEnding ends a connection whose peer broke the protocol.
@@ -40,7 +40,7 @@ func abortEnding(err error) ending {
 	return ending{err: ex, code: closeProtocolError, reason: "protocol error", flush: true, abort: ex}
 }
 
-// closedError says that the peer closed the connection in due form, and its reason.
+// closedError says that the peer closed the connection in an orderly way, and its reason.
 type closedError string
 
 func (e closedError) Error() string {
@@ -68,13 +68,13 @@ func transportEnding(err error) ending {
 		return ending{err: Disconnectedf("%v", bye), code: closeNormal, noLog: true}
 	}
 	if op, ok := errors.AsType[*net.OpError](err); ok && op.Err != nil {
-		err = op.Err // without addresses: whoever called through this vat is told why, too
+		err = op.Err // without addresses: callers through this vat receive the text too
 	}
 	return ending{err: Disconnectedf("the connection was lost: %v", err), code: closeNormal}
 }
 
-// endLocked ends the connection, unless it has ended. All promises break now; what needs other locks, and closing the
-// transport, follows when the lock is free.
+// endLocked ends the connection, unless it has ended. All promises break now; steps that need other locks, and closing the
+// transport, follow when the lock is free.
 func (c *Conn) endLocked(e ending) {
 	if c.ended != nil {
 		return
@@ -102,7 +102,7 @@ func (c *Conn) endLocked(e ending) {
 }
 
 // Refuse tells the peer of a transport that there will be no connection, and why, and closes the transport. It returns
-// what writing met; a peer that does not read can hold it up for as long as the transport lets it.
+// the error of writing; a peer that does not read can delay it for as long as the transport allows.
 func Refuse(t Transport, why error) error {
 	ex, _ := exceptionFor(why)
 	out, err := newOutMsg()
@@ -119,7 +119,7 @@ func Refuse(t Transport, why error) error {
 	return errors.Join(err, t.Close(closeTryAgainLater, ex.Reason))
 }
 
-// writeAbort makes a message of m that says why the connection ends.
+// writeAbort makes m an abort that says why the connection ends.
 func writeAbort(m rpccp.Message, ex *Exception, most int) error {
 	e, err := m.NewAbort()
 	if err != nil {
@@ -128,7 +128,7 @@ func writeAbort(m rpccp.Message, ex *Exception, most int) error {
 	return writeException(e, ex, most)
 }
 
-// reasonOf is an error's text without what says only that it is ours.
+// reasonOf returns an error's text without the prefix that says that it is ours.
 func reasonOf(err error) string {
 	if ex, ok := errors.AsType[*Exception](err); ok {
 		return ex.Reason
@@ -186,7 +186,7 @@ func (co *core) breakAll(ex *Exception) {
 	}
 }
 
-// breakRemote makes every further call on r fail, and those that wait on it.
+// breakRemote makes every further call on r fail, and the calls that wait on it.
 func (co *core) breakRemote(r *remoteCap, ex *Exception) {
 	queue := r.queue
 	r.queue = nil
@@ -203,7 +203,7 @@ func (co *core) breakRemote(r *remoteCap, ex *Exception) {
 	}
 }
 
-// closeTransport closes the transport: when the writer has sent what waits, or now.
+// closeTransport closes the transport: when the writer has sent pending output, or now.
 func (c *Conn) closeTransport(e ending, running bool) {
 	switch {
 	case e.abort != nil:
@@ -232,7 +232,7 @@ func (c *Conn) closeTransport(e ending, running bool) {
 	}()
 }
 
-// failOrphans releases what handlers that never answered still hold, when nothing runs any more.
+// failOrphans releases what calls that handlers never answered still reference, when nothing runs any more.
 func (c *Conn) failOrphans() {
 	c.mu.Lock()
 	orphans := slices.Clone(c.orphans)

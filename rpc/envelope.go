@@ -1,7 +1,7 @@
 // The envelope of a plain call and of plain results: what rpc.capnp puts around the parameters of a call on a capability
-// that the peer has exported, and around results, when neither holds capabilities. That is what nearly all messages are,
-// and pointer by pointer the envelope would cost more than all the rest: so it is written as one piece, laid out once by
-// the generated code.
+// that the peer has exported, and around results, when neither holds capabilities. Nearly all messages are of this kind,
+// and writing the envelope pointer by pointer would cost more than all the rest: so it is written as one piece, laid out
+// once by the generated code.
 
 package rpc
 
@@ -12,7 +12,7 @@ import (
 	rpccp "capnproto.org/go/capnp/v3/std/capnp/rpc"
 )
 
-// Where fields are in the data of their structs, in bytes: as rpc.capnp.go has them, to which tests hold it.
+// Offsets of fields in the data of their structs, in bytes, as in rpc.capnp.go; tests check them against it.
 const (
 	callQuestionAt  = 0
 	callMethodAt    = 4
@@ -27,12 +27,12 @@ const (
 	returnWhichAt   = 6
 )
 
-// template is an envelope with everything in it that is the same in all of its kind.
+// template is an envelope with everything filled in that is the same in all of its kind.
 type template struct {
-	words   []byte // from the root pointer to where the content begins
-	body    int    // where the data of the Call or Return begins, in bytes
+	words   []byte // from the root pointer to the beginning of the content
+	body    int    // offset of the data of the Call or Return, in bytes
 	target  int    // and of a call's MessageTarget
-	content int    // the pointer to the content
+	content int    // of the pointer to the content
 }
 
 var (
@@ -69,7 +69,7 @@ var (
 	}
 )
 
-// encodeMessage is the memory of a message that build fills in.
+// encodeMessage returns the bytes of a message that build fills in.
 func encodeMessage(build func(rpccp.Message) error) []byte {
 	_, seg, err := capnp.NewMessage(capnp.SingleSegment(nil))
 	if err != nil {
@@ -85,7 +85,7 @@ func encodeMessage(build func(rpccp.Message) error) []byte {
 	return append([]byte(nil), seg.Data()...)
 }
 
-// newContent is a message with the envelope and room for content in it.
+// newContent returns a message with the envelope and room for content in it.
 func (t *template) newContent(sz capnp.ObjectSize) (*outMsg, capnp.Struct, error) {
 	m, seg, err := emptyMsg()
 	if err != nil {
@@ -106,7 +106,7 @@ func (t *template) newContent(sz capnp.ObjectSize) (*outMsg, capnp.Struct, error
 	return m, content, nil
 }
 
-// structPointer is a pointer at one place of a segment to a struct at another.
+// structPointer returns a pointer at one offset of a segment to a struct at another.
 func structPointer(at, to int, sz capnp.ObjectSize) uint64 {
 	words := (to-at)/wordBytes - 1
 	if sz == (capnp.ObjectSize{}) {
@@ -115,7 +115,7 @@ func structPointer(at, to int, sz capnp.ObjectSize) uint64 {
 	return uint64(uint32(words)<<2) | uint64(sz.DataSize/wordBytes)<<32 | uint64(sz.PointerCount)<<48
 }
 
-// setMethod fills in what newContent left open of a call that the program knows.
+// setMethod fills in the parts of a call that newContent left open and the program knows.
 func (m *outMsg) setMethod(method Method) {
 	b := m.seg.Data()[callTemplate.body:]
 	binary.LittleEndian.PutUint64(b[callInterfaceAt:], method.Interface)
@@ -129,7 +129,7 @@ func (m *outMsg) addressCall(question, target uint32) {
 	binary.LittleEndian.PutUint32(b[callTemplate.target+targetImportAt:], target)
 }
 
-// addressReturn fills in what newContent left open of plain results.
+// addressReturn fills in the parts of plain results that newContent left open.
 func (m *outMsg) addressReturn(answer uint32, noFinish bool) {
 	b := m.seg.Data()[returnTemplate.body:]
 	binary.LittleEndian.PutUint32(b[returnAnswerAt:], answer)

@@ -1,4 +1,4 @@
-// Exceptions are what crosses the wire when something goes wrong: a type that says how the caller might react, and a reason.
+// Exception: the error that crosses the wire: a type that says how the caller might react, and a reason.
 
 package rpc
 
@@ -18,13 +18,13 @@ const (
 	Failed ExceptionType = ExceptionType(rpccp.Exception_Type_failed)
 	// Overloaded is a temporary lack of resources: try again later, not at once.
 	Overloaded ExceptionType = ExceptionType(rpccp.Exception_Type_overloaded)
-	// Disconnected means that a connection the call needed is gone: start over from sturdy refs.
+	// Disconnected means that a connection the call needed has ended: start over from sturdy refs.
 	Disconnected ExceptionType = ExceptionType(rpccp.Exception_Type_disconnected)
-	// Unimplemented means that the object does not know the interface or method.
+	// Unimplemented means that the object does not implement the interface or method.
 	Unimplemented ExceptionType = ExceptionType(rpccp.Exception_Type_unimplemented)
 )
 
-// String gives rpc.capnp's name of the type.
+// String returns rpc.capnp's name of the type.
 func (t ExceptionType) String() string {
 	switch t {
 	case Failed:
@@ -39,15 +39,15 @@ func (t ExceptionType) String() string {
 	return fmt.Sprintf("exception type %d", uint16(t))
 }
 
-// Exception is how a call, a capability or a connection fails. It is what Promise.Wait returns (errors.As) and what
-// Call.Fail sends word for word. Reason is for people and never carries a secret.
+// Exception is the error of a call, a capability or a connection. It is what Promise.Wait returns (errors.As) and what
+// Call.Fail sends verbatim. Reason is for people and never carries a secret.
 type Exception struct {
 	Type   ExceptionType
 	Reason string
 	Remote bool // made by the peer, not by this vat
 }
 
-// Error gives the type, the side and the reason.
+// Error returns the type, the side and the reason.
 func (e *Exception) Error() string {
 	if e.Remote {
 		return "rpc: remote: " + e.Type.String() + ": " + e.Reason
@@ -58,8 +58,8 @@ func (e *Exception) Error() string {
 // RPCException lets an Exception pass Call.Fail unchanged.
 func (e *Exception) RPCException() (ExceptionType, string) { return e.Type, e.Reason }
 
-// Excepter is implemented by errors that know how they cross the wire. Call.Fail sends any other error as "failed"
-// with a text that gives nothing away, and logs the original.
+// Excepter is implemented by errors that define how they cross the wire. Call.Fail sends any other error as "failed"
+// with a text that reveals nothing, and logs the original.
 type Excepter interface {
 	error
 	RPCException() (ExceptionType, string)
@@ -87,7 +87,7 @@ func newException(t ExceptionType, format string, args []any) *Exception {
 	return &Exception{Type: t, Reason: fmt.Sprintf(format, args...)}
 }
 
-// TypeOf gives the exception type of an error: an Exception's own, or Failed for anything else. ok says which.
+// TypeOf returns an Exception's type, or Failed for any other error; ok reports whether err is an Exception.
 func TypeOf(err error) (t ExceptionType, ok bool) {
 	if e, found := errors.AsType[*Exception](err); found {
 		return e.Type, true
@@ -101,7 +101,7 @@ func IsFailed(err error) bool { return isType(err, Failed) }
 // IsOverloaded reports whether err is an Exception of type Overloaded.
 func IsOverloaded(err error) bool { return isType(err, Overloaded) }
 
-// IsDisconnected reports whether err is an Exception of type Disconnected: the link or the object behind it is gone.
+// IsDisconnected reports whether err is an Exception of type Disconnected: the link or the object behind it has ended.
 func IsDisconnected(err error) bool { return isType(err, Disconnected) }
 
 // IsUnimplemented reports whether err is an Exception of type Unimplemented.
@@ -112,7 +112,7 @@ func isType(err error, t ExceptionType) bool {
 	return ok && got == t
 }
 
-// exceptionFor turns an error of a handler into what may be shown to the peer. hidden is true if the text was withheld.
+// exceptionFor converts a handler's error to an exception for the peer. hidden is true if the text was withheld.
 func exceptionFor(err error) (ex *Exception, hidden bool) {
 	if e, ok := errors.AsType[*Exception](err); ok {
 		return &Exception{Type: e.Type, Reason: e.Reason}, false

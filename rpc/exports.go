@@ -1,4 +1,4 @@
-// The export table: things of this vat, or promises it made, that the peer may name.
+// The export table: objects of this vat, or promises it made, that the peer may name.
 
 package rpc
 
@@ -8,16 +8,16 @@ import (
 	rpccp "capnproto.org/go/capnp/v3/std/capnp/rpc"
 )
 
-// export is one entry. It holds one count on what it stands for, however often the peer was told of it.
+// export is one entry. It holds one count on its node, however often it was sent to the peer.
 type export struct {
 	id       uint32
 	ref      *Ref
-	wireRefs uint32 // references the peer holds
+	wireRefs uint32 // references the peer has
 	promise  bool   // announced as a promise and not resolved yet
 }
 
-// writeCaps writes the descriptors of a payload's capabilities and gives the exports they name: references that the peer
-// has once it is told. There must be room.
+// writeCaps writes the descriptors of a payload's capabilities and returns the exports they name: references that the peer
+// has once the message is sent. There must be room.
 func (co *core) writeCaps(payload rpccp.Payload, caps *CapTable) (exports []uint32, err error) {
 	if caps.Len() == 0 {
 		return nil, payload.SetCapTable(rpccp.CapDescriptor_List{})
@@ -48,12 +48,13 @@ func (co *core) writeCap(d rpccp.CapDescriptor, r *Ref) (id uint32, exported boo
 	return co.writeNode(d, co.resolvedNode(r))
 }
 
-// writeNode describes what a reference really points at: something of the peer's by its own name, anything else as an export.
+// writeNode describes the node a reference finally points at: an import from this peer by its own number, anything else as
+// an export.
 func (co *core) writeNode(d rpccp.CapDescriptor, n node) (id uint32, exported bool, err error) {
 	switch t := n.(type) {
 	case *remoteCap:
 		if t.conn == co.conn && t.state == capEmbargoed {
-			id = co.export(t, true) // what waits for it comes before what the peer calls
+			id = co.export(t, true) // calls that wait for it come before the peer's
 			d.SetSenderPromise(id)
 			break
 		}
@@ -68,7 +69,7 @@ func (co *core) writeNode(d rpccp.CapDescriptor, n node) (id uint32, exported bo
 			}
 			return 0, false, t.writePromisedAnswer(pa)
 		}
-		id = co.export(t, false) // of another peer: we stand in between
+		id = co.export(t, false) // of another peer: calls are forwarded through this vat
 		d.SetSenderHosted(id)
 	case *localCap:
 		id = co.export(t, false)
@@ -84,7 +85,7 @@ func (co *core) writeNode(d rpccp.CapDescriptor, n node) (id uint32, exported bo
 	return id, true, nil
 }
 
-// resolvedNode follows resolved promises to what a reference really points at.
+// resolvedNode follows resolved promises to the node a reference finally points at.
 func (co *core) resolvedNode(r *Ref) node {
 	n := r.node
 	for range maxHops {
@@ -97,8 +98,8 @@ func (co *core) resolvedNode(r *Ref) node {
 	return &brokenCap{err: errTooManyHops}
 }
 
-// followPromise gives what a promise has resolved to, or nil. As long as something waits that calls of this peer might overtake, it
-// has not resolved. Promises of other connections are left alone: their state is behind another lock.
+// followPromise returns a promise's target, or nil. As long as something waits that calls of this peer might overtake, it
+// counts as unresolved. Promises of other connections are not followed: their state is behind another lock.
 func (co *core) followPromise(n node) node {
 	switch t := n.(type) {
 	case *promiseCap:
@@ -113,8 +114,8 @@ func (co *core) followPromise(n node) node {
 	return nil
 }
 
-// roomForExports says whether the capabilities of a message may be handed out. Those that the peer holds already, or hosts
-// itself, need no room.
+// roomForExports returns an error if the capabilities of a message may not be exported. Those that the peer references
+// already, or hosts itself, need no room.
 func (co *core) roomForExports(caps *CapTable) *Exception {
 	if co.exports.n+caps.Len() <= co.limits.Exports {
 		return nil
@@ -132,7 +133,7 @@ func (co *core) roomForExports(caps *CapTable) *Exception {
 	return nil
 }
 
-// needsExport says that n cannot be described to the peer without a new export.
+// needsExport reports whether n cannot be described to the peer without a new export.
 func (co *core) needsExport(n node) bool {
 	if r, ok := n.(*remoteCap); ok && r.conn == co.conn && r.state != capEmbargoed {
 		return false
@@ -141,7 +142,7 @@ func (co *core) needsExport(n node) bool {
 	return !known
 }
 
-// export gives the number under which the peer knows n, counting one reference more.
+// export returns the number under which the peer knows n, counting one more reference.
 func (co *core) export(n node, promise bool) uint32 {
 	if id, ok := co.exportIDs[n]; ok {
 		exp := co.exports.get(id)
@@ -162,7 +163,7 @@ func (co *core) export(n node, promise bool) uint32 {
 	return exp.id
 }
 
-// exportOf gives the export that stands for n, if the peer knows it.
+// exportOf returns the export of n, if the peer knows it.
 func (co *core) exportOf(n node) *export {
 	id, ok := co.exportIDs[n]
 	if !ok {
@@ -171,7 +172,7 @@ func (co *core) exportOf(n node) *export {
 	return co.exports.get(id)
 }
 
-// releaseExport takes back references that the peer held.
+// releaseExport releases references that the peer had.
 func (co *core) releaseExport(id uint32, n uint32) error {
 	exp := co.exports.get(id)
 	if exp == nil {
@@ -195,7 +196,7 @@ func (co *core) releaseExport(id uint32, n uint32) error {
 	return nil
 }
 
-// checkSize says what is wrong if a message is too large to be sent, and takes back the references that it would have given.
+// checkSize returns an error if a message is too large to be sent, and takes back the references that it would have given.
 func (co *core) checkSize(what string, out *outMsg, exports []uint32) *Exception {
 	size := messageSize(&out.msg)
 	if size <= co.limits.SendBytes {
@@ -205,13 +206,13 @@ func (co *core) checkSize(what string, out *outMsg, exports []uint32) *Exception
 	return Failedf("%s too large: %d bytes, the limit is %d", what, size, co.limits.SendBytes)
 }
 
-// undoExports takes back the references that a message would have given, which is not sent.
+// undoExports takes back the references of a message that is not sent.
 func (co *core) undoExports(exports []uint32) {
 	_ = co.releaseExports(exports) // they are there
 	co.brokenExports = nil
 }
 
-// releaseExports takes back one reference of each.
+// releaseExports releases one reference of each.
 func (co *core) releaseExports(ids []uint32) error {
 	for _, id := range ids {
 		if err := co.releaseExport(id, 1); err != nil {
@@ -221,7 +222,7 @@ func (co *core) releaseExports(ids []uint32) error {
 	return nil
 }
 
-// handleRelease: the peer lets go of references.
+// handleRelease handles the peer's release of references.
 func (co *core) handleRelease(msg rpccp.Message) error {
 	m, err := msg.Release()
 	if err != nil {
@@ -230,7 +231,7 @@ func (co *core) handleRelease(msg rpccp.Message) error {
 	return co.releaseExport(m.Id(), m.ReferenceCount())
 }
 
-// watchExport has the peer told what the promise behind an export resolves to.
+// watchExport announces to the peer what the promise of an export resolves to.
 func (c *Conn) watchExport(exp *export, p *promiseCap) {
 	p.onResolve(c, hook{export: exp, run: func() {
 		c.mu.Lock()
@@ -245,14 +246,14 @@ func (c *Conn) watchExport(exp *export, p *promiseCap) {
 	}
 }
 
-// resolveExport tells the peer what a promise it holds has resolved to. What waited for that has been sent on.
+// resolveExport announces the target of a promise to the peer. The calls that waited for the promise have been sent on.
 func (co *core) resolveExport(exp *export, target *Ref) {
 	if co.ended != nil || co.exports.get(exp.id) != exp || !exp.promise {
 		return
 	}
 	exp.promise = false
-	remove(&co.exportIDs, exp.ref.node, &co.peakSizes.exported) // from now on what it resolved to is exported in its place
-	to := co.resolvedNode(target)                               // once: it may settle further at any moment
+	remove(&co.exportIDs, exp.ref.node, &co.peakSizes.exported) // from now on its target is exported instead
+	to := co.resolvedNode(target)                               // read once: it may resolve further at any moment
 	if b, ok := to.(*brokenCap); ok {
 		co.sendResolveException(exp.id, b.err)
 		return

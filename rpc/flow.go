@@ -12,22 +12,22 @@ import (
 // DefaultFlowWindow is the window that the C++ implementation gives to streaming calls.
 const DefaultFlowWindow = 64 << 10
 
-// Flow makes streaming calls on one reference (methods that a schema declares "-> stream"): so many at once that their
-// parameters fill a window, and no more before some are answered. So a callee that is slow holds up this caller, and
-// nothing else on the connection. The first call that fails ends the flow; what came of the others nobody hears. Its
-// methods may be called from any goroutine; the order of calls is that in which Call is entered by one.
+// Flow makes streaming calls on one reference (methods that a schema declares "-> stream"): as many in flight as their
+// parameters fit a window. A slow callee thus blocks this caller, and nothing else on the connection. The first call that
+// fails ends the flow; errors of later calls are dropped. Its methods may be called from any goroutine; calls are made in
+// the order in which one goroutine enters Call.
 type Flow struct {
 	ref    *Ref
 	window int
 
 	mu       sync.Mutex
-	inFlight int           // of calls unanswered
+	inFlight int           // bytes of parameters of unanswered calls
 	err      error         // the first that failed
-	acked    chan struct{} // if not nil, somebody waits for it to be closed at the next answer
+	acked    chan struct{} // if not nil, waiters wait for it to be closed at the next answer
 }
 
-// NewFlow makes a flow over r, which stays the caller's and must outlive it. window is in bytes of parameters; 0 takes
-// DefaultFlowWindow. One call is always let through, however large.
+// NewFlow makes a flow over r, which the caller continues to own and which must outlive it. window is in bytes of
+// parameters; 0 takes DefaultFlowWindow. One call is always let through, however large.
 func NewFlow(r *Ref, window int) *Flow {
 	if window <= 0 {
 		window = DefaultFlowWindow
@@ -36,8 +36,7 @@ func NewFlow(r *Ref, window int) *Flow {
 }
 
 // Call makes one streaming call as soon as there is room for it in the window and on the connection. It returns once the
-// call is made; an error is ctx's, with no call made, or that of an earlier call, in which case there is no use in further
-// ones.
+// call is made; an error is ctx's, with no call made, or that of an earlier call, after which all calls fail.
 func (f *Flow) Call(ctx context.Context, m Method, sz capnp.ObjectSize, place func(capnp.Struct, *CapTable) error) error {
 	if err := f.waitInFlight(ctx, f.window-1); err != nil {
 		return err
@@ -58,17 +57,17 @@ func (f *Flow) Call(ctx context.Context, m Method, sz capnp.ObjectSize, place fu
 		return gaveUp
 	}
 	p.Notify(func() {
-		_, _, err := p.Wait(context.Background()) // it is there
+		_, _, err := p.Wait(context.Background()) // it has arrived
 		f.add(-size, err)
 		p.Release()
 	})
 	return nil
 }
 
-// Wait waits until every call is answered, and gives the error that ended the flow, or ctx's.
+// Wait waits until every call is answered, and returns the error that ended the flow, or ctx's.
 func (f *Flow) Wait(ctx context.Context) error { return f.waitInFlight(ctx, 0) }
 
-// waitInFlight waits until no more than so many bytes are unanswered.
+// waitInFlight waits until at most this many bytes are unanswered.
 func (f *Flow) waitInFlight(ctx context.Context, bytes int) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -1,5 +1,5 @@
-// Passing on: a call of one peer that is bound for another, or the same, and its answer on the way back. Messages are
-// copied as they are, so that the capability indexes in their contents stay what they are.
+// Forwarding: a call of one peer that is bound for another, or the same, and its answer on the way back. Messages are
+// copied unchanged, so that the capability indexes in their contents stay valid.
 
 package rpc
 
@@ -8,7 +8,7 @@ import (
 	rpccp "capnproto.org/go/capnp/v3/std/capnp/rpc"
 )
 
-// transmitCall puts a call on the wire: one of this vat as it is, one of a peer as a copy whose answer is passed on.
+// transmitCall puts a call on the wire: a call of this vat unchanged, a peer's as a copy whose answer is forwarded.
 func (co *core) transmitCall(r *remoteCap, call *Call) *Exception {
 	if call.ans != nil {
 		p, out, ex := co.forward(call)
@@ -28,7 +28,7 @@ func (co *core) transmitCall(r *remoteCap, call *Call) *Exception {
 }
 
 // forward makes a question of a call that came over a connection and is bound for the peer of this one (which may be
-// the same): a copy of the message, so that capability indexes stay what they are.
+// the same): a copy of the message, so that capability indexes stay valid.
 func (co *core) forward(call *Call) (*Promise, *outMsg, *Exception) {
 	in := call.in.Load()
 	if in == nil { // answered
@@ -42,11 +42,11 @@ func (co *core) forward(call *Call) (*Promise, *outMsg, *Exception) {
 	if !call.markForwarded(p) {
 		return nil, nil, errCanceled
 	}
-	p.Notify(func() { call.forwardAnswer(p) }) // the call is p's owner now: it lets go of it when it is answered, or given up
+	p.Notify(func() { call.forwardAnswer(p) }) // the call owns p: it releases p when it is answered or cancelled
 	return p, out, nil
 }
 
-// copyCall copies the message that a call of a peer is in.
+// copyCall copies the message that holds a call of a peer.
 func copyCall(in *inMsg, method Method, caps int) (*outMsg, error) {
 	out, err := copyMessage(&in.msg, envelopeBytes(caps))
 	if err != nil {
@@ -80,7 +80,7 @@ func copyCall(in *inMsg, method Method, caps int) (*outMsg, error) {
 	return out, payload.SetContent(content)
 }
 
-// forwardAnswer answers the call with another's answer, which is there.
+// forwardAnswer answers the call with the answer of p, which has arrived.
 func (c *Call) forwardAnswer(p *Promise) {
 	if !c.answered.CompareAndSwap(false, true) {
 		return
@@ -102,7 +102,7 @@ func (c *Call) forwardAnswer(p *Promise) {
 	c.sendResults(out, caps)
 }
 
-// copyResults copies the message that content, the results of a Return, is in.
+// copyResults copies the message that holds content, the results of a Return.
 func copyResults(content capnp.Ptr, caps int) (*outMsg, error) {
 	if !content.IsValid() {
 		out, _, err := returnTemplate.newContent(capnp.ObjectSize{})

@@ -14,13 +14,13 @@ import (
 
 const wordBytes = capnpfast.Bytes
 
-// frameError is a message that cannot be told from the next one: the connection cannot go on.
+// frameError says that the end of a message cannot be determined: the connection cannot go on.
 type frameError string
 
 func (e frameError) Error() string { return "malformed message: " + string(e) }
 
-// frameSize tells how long the framed message at the start of b is, header included. need is how many bytes must be
-// there to tell: if it is above len(b), size is not known yet and 0.
+// frameSize returns the length of the framed message at the start of b, header included. need is how many bytes are needed
+// to determine it: if it is above len(b), size is not known yet and 0.
 func frameSize(b []byte, lim *Limits) (size, need int, err error) {
 	if len(b) < wordBytes {
 		return 0, wordBytes, nil
@@ -44,7 +44,7 @@ func frameSize(b []byte, lim *Limits) (size, need int, err error) {
 	return int(total), int(total), nil
 }
 
-// headerSize is the size of the segment table for n segments.
+// headerSize returns the size of the segment table for n segments, in bytes.
 func headerSize(n int) int { return (4 + 4*n + 7) &^ 7 }
 
 // splitFrame splits the first framed message off b.
@@ -59,15 +59,15 @@ func splitFrame(b []byte, lim *Limits) (frame, rest []byte, err error) {
 	return b[:size:size], b[size:], nil
 }
 
-// inMsg is a received message. Its memory is its own and is left to the garbage collector, so what was read out of it
-// never changes under its reader.
+// inMsg is a received message. Its memory is its own and is left to the garbage collector, so that values read from it
+// never change.
 type inMsg struct {
 	msg   capnp.Message
 	arena capnp.ReadOnlySingleSegment // for the usual single segment
 	size  int
 
 	content capnp.Ptr         // the parameters of a call, or the results of a plain return
-	plain   capnpfast.Message // the same to be read by hand, if the message is plain
+	plain   capnpfast.Message // the same for reading without the generated code, if the message is plain
 }
 
 // parseFrame makes a readable message of one frame, which it keeps.
@@ -76,7 +76,7 @@ func parseFrame(frame []byte, lim *Limits) (*inMsg, error) {
 	return in, in.parse(frame, lim)
 }
 
-// parse points in to a frame. The message in held before must not be in use any more.
+// parse sets in to a frame. The previous message of in must not be in use any more.
 func (in *inMsg) parse(frame []byte, lim *Limits) error {
 	size, need, err := frameSize(frame, lim)
 	if err != nil {
@@ -90,9 +90,9 @@ func (in *inMsg) parse(frame []byte, lim *Limits) error {
 	in.msg.TraverseLimit = uint64(lim.Traversal)
 	in.msg.DepthLimit = uint(lim.Nesting)
 	body := frame[headerSize(n):]
-	fresh := in.msg.Arena == nil // or it is read again, and all that is left of the message before must go
+	fresh := in.msg.Arena == nil // else in is reused, and all state of the previous message must be reset
 	if !fresh {
-		in.msg.Reset(nil) // releases the previous arena, which may be the very one we fill now
+		in.msg.Reset(nil) // releases the previous arena, which may be the one we fill now
 	}
 	if n == 1 && fresh {
 		in.arena.ReplaceData(body)
@@ -121,7 +121,7 @@ func (in *inMsg) parse(frame []byte, lim *Limits) error {
 	return nil
 }
 
-// messageSize is the size of a message once framed.
+// messageSize returns the size of a message with framing, in bytes.
 func messageSize(m *capnp.Message) int {
 	n := int(m.NumSegments())
 	size := headerSize(n)
@@ -154,7 +154,7 @@ func appendFrame(b []byte, m *capnp.Message) ([]byte, error) {
 	return b, nil
 }
 
-// trustedFrameSize is frameSize for what we framed ourselves.
+// trustedFrameSize is frameSize for messages we framed ourselves.
 func trustedFrameSize(b []byte) int {
 	n := int(binary.LittleEndian.Uint32(b)) + 1
 	size := headerSize(n)

@@ -1,4 +1,4 @@
-// The import table: things of the peer that we may name, and the capabilities that come with messages.
+// The import table: objects and promises of the peer that we may name, and the capabilities that come with messages.
 
 package rpc
 
@@ -8,7 +8,7 @@ import (
 	rpccp "capnproto.org/go/capnp/v3/std/capnp/rpc"
 )
 
-// receiveCaps makes references of a payload's descriptors. On an error what was made so far is in the table.
+// receiveCaps makes references of a payload's descriptors. On an error the table has those made so far.
 func (co *core) receiveCaps(in *inMsg, payload rpccp.Payload) (CapTable, error) {
 	var t CapTable
 	if !payload.HasCapTable() {
@@ -21,7 +21,7 @@ func (co *core) receiveCaps(in *inMsg, payload rpccp.Payload) (CapTable, error) 
 	if list.Len() > co.limits.Imports {
 		return t, limitError{LimitImports, violation("%d capabilities in one message, the limit is %d", list.Len(), co.limits.Imports)}
 	}
-	if list.Len() > in.size/wordBytes { // descriptors of no bytes are legal, but a peer that sends many means us ill
+	if list.Len() > in.size/wordBytes { // descriptors of no bytes are legal, but many of them are an attack
 		return t, violation("%d capabilities in a message of %d bytes", list.Len(), in.size)
 	}
 	if list.Len() == 0 {
@@ -79,7 +79,7 @@ func (co *core) receiveCap(d rpccp.CapDescriptor) (*Ref, error) {
 	return brokenRef(Unimplementedf("a capability of a kind that is not known")), nil
 }
 
-// importCap counts one more reference to a thing of the peer.
+// importCap counts one more reference to an object or promise of the peer.
 func (co *core) importCap(id uint32, promise bool) (*Ref, error) {
 	r := co.imports[id]
 	if r == nil {
@@ -89,7 +89,7 @@ func (co *core) importCap(id uint32, promise bool) (*Ref, error) {
 		r = &remoteCap{conn: co.conn, id: id, promise: promise}
 		co.imports[id] = r
 	}
-	if r.wireRefs++; r.wireRefs > maxWireRefs { // give most of them back before the count overflows
+	if r.wireRefs++; r.wireRefs > maxWireRefs { // return most of them before the count overflows
 		co.emitRelease(id, r.wireRefs-1)
 		r.wireRefs = 1
 	}
@@ -97,10 +97,10 @@ func (co *core) importCap(id uint32, promise bool) (*Ref, error) {
 	return &Ref{node: r, via: co.conn, peerHosted: true}, nil
 }
 
-// maxWireRefs is how many references to one import are let run up before all but one are given back.
+// maxWireRefs is how many references to one import accumulate before all but one are returned.
 const maxWireRefs = 1 << 30
 
-// promiseOf gives a promise of the capability at a path of an answer that is not returned yet.
+// promiseOf returns a promise of the capability at a path of an answer that is not returned yet.
 func (co *core) promiseOf(ans *answer, path []uint16) (*Ref, error) {
 	for _, lp := range ans.pipelined[:min(len(ans.pipelined), 16)] { // more is not worth the search
 		if slices.Equal(lp.path, path) && lp.cap.tryRef() {
@@ -117,7 +117,7 @@ func (co *core) promiseOf(ans *answer, path []uint16) (*Ref, error) {
 	return &Ref{node: p, via: co.conn}, nil
 }
 
-// dropCaps lets go of a message's capabilities when the lock is free. The table stays, its references are released.
+// dropCaps releases a message's capabilities when the lock is free. The table's entries stay.
 func (co *core) dropCaps(t CapTable) {
 	for _, r := range t.refs {
 		if r != nil && r.released.CompareAndSwap(false, true) {
@@ -126,7 +126,7 @@ func (co *core) dropCaps(t CapTable) {
 	}
 }
 
-// handleResolve: a promise of the peer has become something.
+// handleResolve handles the resolution of a promise of the peer.
 func (co *core) handleResolve(msg rpccp.Message) error {
 	m, err := msg.Resolve()
 	if err != nil {
@@ -172,7 +172,7 @@ func (co *core) handleResolve(msg rpccp.Message) error {
 	return nil
 }
 
-// sendRelease gives back all references to an import and forgets its number.
+// sendRelease returns all references to an import and frees its number.
 func (co *core) sendRelease(r *remoteCap) {
 	if co.imports[r.id] != r {
 		return

@@ -1,4 +1,4 @@
-// Messages that come in, told apart by their names in rpc.capnp.
+// Incoming messages, dispatched by their type in rpc.capnp.
 
 package rpc
 
@@ -10,13 +10,13 @@ import (
 	rpccp "capnproto.org/go/capnp/v3/std/capnp/rpc"
 )
 
-// handle takes in one framed message. An error means that the peer broke the protocol and the connection must be
+// handle handles one framed message. An error means that the peer broke the protocol and the connection must be
 // aborted with it. The frame is not kept.
 func (co *core) handle(frame []byte) (err error) {
 	defer func() {
-		if r := recover(); r != nil { // a fault of ours or of the serialization: for this peer it ends here
+		if r := recover(); r != nil { // a defect of ours or of the serialization: it ends this connection only
 			stack := string(debug.Stack())
-			co.afterUnlock = append(co.afterUnlock, func() { // no log is written to under the lock
+			co.afterUnlock = append(co.afterUnlock, func() { // nothing is logged under the lock
 				co.conn.log.Error("message handler panicked", "peer", co.conn.RemoteAddr(), "panic", r, "stack", stack)
 			})
 			err = violation("the message could not be processed")
@@ -36,7 +36,7 @@ func (co *core) handle(frame []byte) (err error) {
 		return err
 	}
 	if plain {
-		if err := in.readContent(frame, &said); err != nil { // not to be: readPlain has looked at all that is read
+		if err := in.readContent(frame, &said); err != nil { // cannot happen: readPlain has checked all that is read
 			return frameError(err.Error())
 		}
 		return co.handlePlain(in, &said)
@@ -68,11 +68,11 @@ func (co *core) handle(frame []byte) (err error) {
 	case rpccp.Message_Which_disembargo:
 		return co.handleDisembargo(in, m)
 	}
-	// obsoleteSave, obsoleteDelete, provide, accept, thirdPartyAnswer, join, and what will be invented later
+	// obsoleteSave, obsoleteDelete, provide, accept, thirdPartyAnswer, join, and future variants
 	return co.unimplemented(in)
 }
 
-// traceIn shows a message that can be read before it is handled.
+// traceIn passes a message that can be read to Trace before it is handled.
 func (co *core) traceIn(frame []byte) {
 	in, err := parseFrame(frame, &co.limits)
 	if err != nil {
@@ -83,8 +83,8 @@ func (co *core) traceIn(frame []byte) {
 	}
 }
 
-// isCallOrReturn tells from a frame's bytes whether it is a Call or a Return. What it cannot tell, as of several segments,
-// may be one.
+// isCallOrReturn reports from a frame's bytes whether it is a Call or a Return. It reports true for frames it cannot decide,
+// as those of several segments.
 func isCallOrReturn(frame []byte) bool {
 	const header, unknown = 2 * wordBytes, true // the segment table of one segment, and the root pointer
 	if len(frame) < header || binary.LittleEndian.Uint32(frame) != 0 {
@@ -100,7 +100,7 @@ func isCallOrReturn(frame []byte) bool {
 }
 
 // unimplemented echoes a message we do not implement, as level 1 vats do with those of levels 2 to 4. The content is
-// copied as it is, segment by segment, so the echo is hardly larger than the message.
+// copied unchanged, segment by segment, so the echo is hardly larger than the message.
 func (co *core) unimplemented(in *inMsg) error {
 	out, err := copyMessage(&in.msg, 64)
 	if err != nil {
@@ -119,7 +119,7 @@ func (co *core) unimplemented(in *inMsg) error {
 	return nil
 }
 
-// handleUnimplemented: the peer did not know a message of ours.
+// handleUnimplemented handles the peer's echo of a message of ours that it does not implement.
 func (co *core) handleUnimplemented(m rpccp.Message) error {
 	m, err := m.Unimplemented()
 	if err != nil {
@@ -142,7 +142,7 @@ func (co *core) handleUnimplemented(m rpccp.Message) error {
 		}
 		return co.questionUnimplemented(call.QuestionId())
 	case rpccp.Message_Which_resolve:
-		// It has let go of what the promise resolved to.
+		// It has released the promise's target.
 		r, err := m.Resolve()
 		if err != nil {
 			return frameError(err.Error())
@@ -165,7 +165,7 @@ func (co *core) handleUnimplemented(m rpccp.Message) error {
 	return violation("the peer does not implement %v, which we cannot do without", m.Which())
 }
 
-// handleAbort: the peer ends the connection because of something we did, it says.
+// handleAbort handles the peer's abort, which ends the connection because of something we did.
 func (co *core) handleAbort(m rpccp.Message) error {
 	e, err := m.Abort()
 	if err != nil {

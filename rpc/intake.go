@@ -1,7 +1,7 @@
-// What is taken in of a stranger: a peer that has not shown a ref yet (Config.Intake). Its calls on the bootstrap interface
-// are decoded, if they are small. What comes behind them, as a first flight's calls on what they are about to give, is kept
-// as the bytes that came until it is known whether they give anything, and only then decoded: in order, for nothing
-// overtakes what is kept.
+// Intake of a stranger, a peer that has not authenticated with a ref yet (Config.Intake). Its calls on the bootstrap
+// interface are decoded, if they are small. Messages behind them, such as a first flight's calls on the results of those, are
+// kept as raw bytes until it is known whether they succeed, and only then decoded: in order, since nothing overtakes the kept
+// messages.
 
 package rpc
 
@@ -14,24 +14,24 @@ import (
 	"github.com/mooring-rpc/mooring/internal/intake"
 )
 
-// errDeferred is that a message is not to be decoded yet.
+// errDeferred says that a message is not to be decoded yet.
 var errDeferred = errors.New("held")
 
-// stranger is what core knows of a peer that is one, or was.
+// stranger is the core's state about a peer that is a stranger, or was.
 type stranger struct {
-	intake           *intake.Peer // nil: there are none
-	trustedLimits    Limits       // when it is none any more
-	pendingAuthCalls int          // its calls of the bootstrap interface that are unanswered
-	deferred         []byte       // framed messages that are kept
-	deferredOffset   int          // where in raw the first one begins
-	preDrainBytes    int          // so many bytes of them came before draining began
-	readerPaused     bool         // the reader waits for what is kept to be taken in
+	intake           *intake.Peer // nil: every peer is trusted
+	trustedLimits    Limits       // limits once it is trusted
+	pendingAuthCalls int          // its calls on the bootstrap interface that are unanswered
+	deferred         []byte       // framed messages that are not decoded yet
+	deferredOffset   int          // where in deferred the first one begins
+	preDrainBytes    int          // bytes of deferred that came before draining began
+	readerPaused     bool         // the reader waits until deferred messages are handled
 }
 
-// strangerTable is how much of anything a stranger may have.
+// strangerTable bounds each table for a stranger.
 const strangerTable = 2 * intake.PendingCalls
 
-// initIntake begins with a peer that may be a stranger.
+// initIntake sets up intake for a peer that may be a stranger.
 func (c *Conn) initIntake(in *intake.Peer) {
 	if c.intake = in; in.Trusted() {
 		return
@@ -44,7 +44,7 @@ func (c *Conn) initIntake(in *intake.Peer) {
 	in.Bind(c.onIntakeChange, c.awaitAuthCalls)
 }
 
-// onIntakeChange is told that more may be taken in.
+// onIntakeChange is called when more may be accepted.
 func (c *Conn) onIntakeChange() {
 	c.mu.Lock()
 	defer c.unlockAndRun()
@@ -56,14 +56,14 @@ func (c *Conn) onIntakeChange() {
 	c.receiveDeferred()
 }
 
-// awaitAuthCalls waits until the peer is no stranger any more, or has no call left that could make it none.
+// awaitAuthCalls waits until the peer is trusted, or has no call left that could make it trusted.
 func (c *Conn) awaitAuthCalls(ctx context.Context) error {
 	c.mu.Lock()
 	defer c.unlockAndRun()
 	return c.pauseReader(ctx, func() bool { return c.pendingAuthCalls > 0 || len(c.deferred) > 0 })
 }
 
-// pauseReader has the reader wait, as long as the peer is a stranger and there is something to wait for. The lock is held.
+// pauseReader makes the reader wait, as long as the peer is a stranger and on reports true. The lock is held.
 func (c *Conn) pauseReader(ctx context.Context, on func() bool) error {
 	c.readerPaused = true
 	defer func() {
@@ -78,7 +78,7 @@ func (c *Conn) pauseReader(ctx context.Context, on func() bool) error {
 	return nil
 }
 
-// receiveBatch takes in what the reader has read, behind what is kept. The lock is held.
+// receiveBatch handles a batch from the reader, behind deferred messages. The lock is held.
 func (c *Conn) receiveBatch(batch []byte) {
 	if len(c.deferred) > 0 && len(c.deferred)-c.deferredOffset+len(batch) > c.intake.MaxStrangerBytes() {
 		ctx, cancel := context.WithTimeout(context.Background(), c.intake.MaxWait())
@@ -101,14 +101,14 @@ func (c *Conn) receiveBatch(batch []byte) {
 	c.deferred = append(c.deferred, batch...)
 }
 
-// receiveDeferred takes in what is kept, as far as that may be now. The lock is held.
+// receiveDeferred handles deferred messages, as far as they may be decoded now. The lock is held.
 func (c *Conn) receiveDeferred() {
 	if len(c.deferred) == 0 || c.ended != nil {
 		return
 	}
 	kept := c.deferred[c.deferredOffset:]
 	left := kept
-	if c.preDrainBytes > 0 { // it was there before, and only waited
+	if c.preDrainBytes > 0 { // it came before draining began, and only waited
 		draining := c.draining
 		c.draining = false
 		n := len(c.handleFrames(kept[:c.preDrainBytes]))
@@ -127,7 +127,7 @@ func (c *Conn) receiveDeferred() {
 	}
 }
 
-// deferredCalls is how many calls are kept.
+// deferredCalls returns how many calls are deferred.
 func (co *core) deferredCalls() (n int) {
 	for rest := co.deferred[co.deferredOffset:]; len(rest) > 0; {
 		var frame []byte
@@ -142,7 +142,7 @@ func (co *core) deferredCalls() (n int) {
 	return n
 }
 
-// handleFrames handles messages up to the first that is not to be decoded yet, and gives the rest. The lock is held.
+// handleFrames handles messages up to the first that is not to be decoded yet, and returns the rest. The lock is held.
 func (c *Conn) handleFrames(batch []byte) (rest []byte) {
 	for len(batch) > 0 && c.ended == nil {
 		frame, rest, err := splitFrame(batch, &c.limits)
@@ -165,18 +165,18 @@ func (c *Conn) handleFrames(batch []byte) (rest []byte) {
 	return nil
 }
 
-// refusedEnding ends the connection of a peer of which no more is taken in.
+// refusedEnding ends the connection of a peer from which no more is accepted.
 func refusedEnding(err error) ending {
 	ex, _ := exceptionFor(err)
 	return ending{err: ex, code: closeTryAgainLater, reason: ex.Type.String(), flush: true, abort: ex}
 }
 
-// refusal is what a transport was told when it asked whether it may read on.
+// refusal is the error a transport gets when it may not read on.
 type refusal struct{ error }
 
 func (e refusal) Unwrap() error { return e.error }
 
-// refusedRead marks what a transport was told.
+// refusedRead wraps an error for a transport as a refusal.
 func refusedRead(err error) error {
 	if err == nil {
 		return nil
@@ -184,7 +184,7 @@ func refusedRead(err error) error {
 	return refusal{err}
 }
 
-// chargeCall takes memory for a call; false if there is none.
+// chargeCall charges memory for a call; false if there is none.
 func (co *core) chargeCall(ans *answer) bool {
 	if n := ans.bytes + intake.CallBytes; co.intake.TryGrow(n) {
 		ans.charged = n
@@ -193,7 +193,7 @@ func (co *core) chargeCall(ans *answer) bool {
 	return false
 }
 
-// admit says whether a message may be decoded: errDeferred says not yet, another error not at all.
+// admit decides whether a message may be decoded: errDeferred means not yet, another error never.
 func (co *core) admit(frame []byte) error {
 	switch {
 	case co.intake.Trusted():
@@ -210,11 +210,11 @@ func (co *core) admit(frame []byte) error {
 	return nil
 }
 
-// isPipelinedOnPending says whether a message is a call on what an unanswered call will give. Nothing of it is kept.
+// isPipelinedOnPending reports whether a message is a call on a result of an unanswered call. The message is not kept.
 func (co *core) isPipelinedOnPending(frame []byte) bool {
 	var in inMsg
 	if in.parse(frame, &co.limits) != nil {
-		return false // which is found out again
+		return false // handling it will report the error
 	}
 	m, err := rpccp.ReadRootMessage(&in.msg)
 	if err != nil || m.Which() != rpccp.Message_Which_call {
@@ -236,7 +236,7 @@ func (co *core) isPipelinedOnPending(frame []byte) bool {
 	return ans != nil && !ans.returned
 }
 
-// noteAuthCall notes that a stranger's call is one of those that may make it none.
+// noteAuthCall records a stranger's call on the bootstrap interface, which may make it trusted.
 func (co *core) noteAuthCall(ans *answer, dst *destination) {
 	if !co.intake.Trusted() && dst.ref != nil && dst.ref.node == node(co.boot) {
 		ans.authCall = true
@@ -244,7 +244,7 @@ func (co *core) noteAuthCall(ans *answer, dst *destination) {
 	}
 }
 
-// authCallDone notes that it is answered.
+// authCallDone records that it is answered.
 func (co *core) authCallDone(ans *answer) {
 	if !ans.authCall {
 		return
@@ -254,7 +254,7 @@ func (co *core) authCallDone(ans *answer) {
 	co.wakeLimitWaiters()
 }
 
-// recheckDeferred has what is kept looked at again when the lock is free.
+// recheckDeferred handles deferred messages again when the lock is free.
 func (co *core) recheckDeferred() {
 	if len(co.deferred) > 0 && co.ended == nil {
 		co.afterUnlock = append(co.afterUnlock, func() {

@@ -1,4 +1,4 @@
-// Every bound of a connection, with what happens at it. There is no way to switch one off, but for the two times that
+// Limits: every bound of a connection, with what happens at it. None can be switched off, except the two timeouts that
 // only a server sets.
 
 package rpc
@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Limits bounds what one connection may cost. A zero field takes the value of DefaultLimits.
+// Limits bounds the cost of one connection. A zero field takes the value of DefaultLimits.
 type Limits struct {
 	// MessageBytes is the largest Cap'n Proto message accepted, framing included. Beyond it the connection is aborted.
 	MessageBytes int
@@ -19,7 +19,7 @@ type Limits struct {
 	Segments int
 	// Nesting is how deep pointers may nest and how long a pipeline's path may be. Beyond it: reading fails.
 	Nesting int
-	// Traversal is how many bytes may be read out of one message, repeated reads counted. Beyond it: reading fails.
+	// Traversal is how many bytes may be read from one message, repeated reads counted. Beyond it: reading fails.
 	Traversal int
 
 	// Questions is how many calls of ours may be unanswered. At it Ref.Call waits (backpressure).
@@ -27,40 +27,40 @@ type Limits struct {
 	// Answers is how many of the peer's calls may be unanswered. At it further calls are answered overloaded; at twice
 	// as many unfinished ones the connection is aborted, and at as many disembargoes that wait behind calls.
 	Answers int
-	// AnswerBytes is how many bytes of parameters the peer's unanswered calls may hold, capabilities included, and how
-	// many bytes of results its unfinished calls may. At it further calls are answered overloaded.
+	// AnswerBytes bounds the bytes of parameters of the peer's unanswered calls, capabilities included, and separately the
+	// bytes of results of its unfinished calls. At it further calls are answered overloaded.
 	AnswerBytes int
-	// Exports is how many of our objects the peer may hold. At it calls and returns that would hand out another fail
+	// Exports is how many of our objects the peer may reference. At it calls and returns that would export another fail
 	// as overloaded.
 	Exports int
-	// Imports is how many of the peer's objects we hold, how many of its promises that have become something since, and how
-	// many disembargoes it may owe us. Beyond it: abort.
+	// Imports is how many of the peer's objects we reference, how many of its promises that have resolved since, and how many
+	// disembargoes may be outstanding. Beyond it: abort.
 	Imports int
 	// QueuedCalls is how many calls, or promises of results passed on, may wait on one unresolved promise. At it further
-	// calls are answered overloaded. On all promises together Answers may wait.
+	// calls are answered overloaded. On all promises together as many as Answers may wait.
 	QueuedCalls int
-	// QueuedBytes is how much may wait to be written to the peer. At it Ref.Call waits (backpressure) and calls of the
-	// peer are answered overloaded; at four times as much the connection is closed.
+	// QueuedBytes is how many bytes may wait to be written to the peer. At it Ref.Call waits (backpressure) and calls of the
+	// peer are answered overloaded; at four times as many the connection is closed.
 	QueuedBytes int
 
-	// WriteTimeout closes the connection when one write has made no progress for so long.
+	// WriteTimeout closes the connection when one write has made no progress for this long.
 	WriteTimeout time.Duration
-	// PingInterval is how long a silent connection is left alone before it is pinged.
+	// PingInterval is how long a connection is silent before it is pinged.
 	PingInterval time.Duration
-	// PingTimeout closes the connection when a ping has no answer for so long. Interval plus timeout is the time in
-	// which a dead peer is found. It is also the longest that a silent peer may take nothing in of a write under way, which
-	// a ping would wait behind; and on TCP, as far as the system can be told so, that it may acknowledge nothing.
+	// PingTimeout closes the connection when a ping has no answer for this long. Interval plus timeout is the time in
+	// which a dead peer is found. It is also the longest that a silent peer may read nothing of a write under way, which
+	// a ping would wait behind; and on TCP, where the system has a setting for it, that it may acknowledge nothing.
 	PingTimeout time.Duration
-	// CloseTimeout is how long Close, abort and the end of Run may spend on sending what waits.
+	// CloseTimeout is how long Close, abort and the end of Run may spend on sending pending output.
 	CloseTimeout time.Duration
-	// HandshakeTimeout closes a connection on which the peer has sent no message for so long after Run began; 0 never.
+	// HandshakeTimeout closes a connection on which the peer has sent no message for this long after Run began; 0 never.
 	HandshakeTimeout time.Duration
-	// IdleTimeout closes a connection on which the peer has sent no message for so long, while neither side has a call
-	// unanswered or holds anything of the other but the bootstrap interface; 0 never.
+	// IdleTimeout closes a connection on which the peer has sent no message for this long, while neither side has a call
+	// unanswered or references anything of the other but the bootstrap interface; 0 never.
 	IdleTimeout time.Duration
 }
 
-// DefaultLimits are those a server gives to strangers. A dead peer is found within 9 seconds.
+// DefaultLimits returns the limits that a server gives to strangers. A dead peer is found within 9 seconds.
 func DefaultLimits() Limits {
 	return Limits{
 		MessageBytes: 8 << 20,
@@ -108,10 +108,10 @@ func (l Limits) withDefaults() Limits {
 	return l
 }
 
-// Limit names one of Limits, for counting.
+// Limit identifies a field of Limits, for counting.
 type Limit int
 
-// The limits a connection counts when they are met. SendBytes is not among them: it bounds what this side does.
+// The limits that a connection counts when they are reached. SendBytes is not among them: it bounds this side.
 const (
 	LimitMessageBytes Limit = iota
 	LimitSegments
@@ -136,10 +136,10 @@ var limitNames = [limitCount]string{
 	"queued_calls", "queued_bytes", "write_timeout", "ping_timeout", "handshake_timeout", "idle_timeout",
 }
 
-// String gives a limit's name as it stands in metrics.
+// String returns the limit's name as used in metrics.
 func (l Limit) String() string { return limitNames[l] }
 
-// AllLimits lists the limits that are counted.
+// AllLimits returns the limits that are counted.
 func AllLimits() []Limit {
 	all := make([]Limit, limitCount)
 	for i := range all {
@@ -148,15 +148,15 @@ func AllLimits() []Limit {
 	return all
 }
 
-// LimitHits counts how often each limit was met. Any number of connections may share one.
+// LimitHits counts how often each limit was reached. Any number of connections may share one.
 type LimitHits struct{ n [limitCount]atomic.Uint64 }
 
-// Of is how often l was met.
+// Of returns how often l was reached.
 func (h *LimitHits) Of(l Limit) uint64 { return h.n[l].Load() }
 
 func (co *core) countHit(l Limit) { co.hits.n[l].Add(1) }
 
-// limitError is an error that a limit has caused.
+// limitError is an error caused by a limit.
 type limitError struct {
 	limit Limit
 	error
@@ -164,8 +164,8 @@ type limitError struct {
 
 func (e limitError) Unwrap() error { return e.error }
 
-// countHitOf counts the limit that has caused err, if one has. The serialization library names its own in words only, which are
-// not looked for in what others say around them.
+// countHitOf counts the limit that caused err, if one did. The serialization library identifies its own limits by error text
+// only: the innermost error's text is compared whole, so text of others around it does not count.
 func (co *core) countHitOf(err error) {
 	if over, ok := errors.AsType[limitError](err); ok {
 		co.countHit(over.limit)

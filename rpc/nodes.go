@@ -1,5 +1,5 @@
-// The kinds of thing a reference points at that live in this vat: objects, and references broken from the start.
-// Things of a peer are remoteCap, promises of this vat promiseCap.
+// The kinds of node that live in this vat: objects, and references broken from the start. Imports are remoteCap, promises
+// of this vat promiseCap.
 
 package rpc
 

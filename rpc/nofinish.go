@@ -1,10 +1,10 @@
-// Returns that say that they need no Finish: a call whose results hold no capabilities costs two messages, not three.
+// Returns that need no Finish: a call whose results hold no capabilities costs two messages, not three.
 
 package rpc
 
-// idSetSize is where the numbers begin whose Returns need a Finish in any case. Below it a bit is kept of each that
-// does not, since a peer may send a Finish nevertheless, or have pipelined on it: so what is kept is bounded, whatever
-// numbers a peer makes up. Those who use their numbers again need no high ones.
+// idSetSize bounds the numbers whose Returns may need no Finish. For each smaller one a bit is kept once a Return said so,
+// since a peer may send a Finish nevertheless, or have pipelined on it: so the memory is bounded, whatever numbers a peer
+// chooses. Peers that reuse their numbers need no high ones.
 const idSetSize = 512
 
 // idSet is a set of numbers below idSetSize.
@@ -14,7 +14,7 @@ func (s *idSet) has(id uint32) bool { return id < idSetSize && s[id/64]>>(id%64)
 
 func (s *idSet) add(id uint32) { s[id/64] |= 1 << (id % 64) }
 
-// remove reports whether the number was there.
+// remove reports whether the number was in the set.
 func (s *idSet) remove(id uint32) bool {
 	if !s.has(id) {
 		return false
@@ -24,7 +24,7 @@ func (s *idSet) remove(id uint32) bool {
 }
 
 // openAnswer finds the answer to a question that the peer may name, or nil. One that needed no Finish can be named until
-// the peer sends it or uses the number again: then it is as any other whose results hold no capabilities.
+// the peer sends it or reuses the number: until then it is an answer whose results hold no capabilities.
 func (co *core) openAnswer(id uint32) *answer {
 	if co.finishOptional.has(id) {
 		return &answer{id: id, returned: true}

@@ -12,22 +12,22 @@ import (
 	rpccp "capnproto.org/go/capnp/v3/std/capnp/rpc"
 )
 
-// outMsg is a message to be sent, or one that stays in the vat. Its holder may free it once, when nothing points
-// into it any more; a message that was shown to others beyond a place function is left to the garbage collector.
+// outMsg is a message to be sent, or one that stays in the vat. Its owner may free it once, when nothing points
+// into it any more; a message that was passed to program code beyond a place function is left to the garbage collector.
 type outMsg struct {
 	msg  capnp.Message
-	root rpccp.Message  // how it was written, or
-	seg  *capnp.Segment // where the template of a plain one was filled in
-	caps CapTable       // what place has put in; taken before the message is freed
+	root rpccp.Message  // set by the generated code, or
+	seg  *capnp.Segment // the segment of a plain message written from a template
+	caps CapTable       // set by place; taken before the message is freed
 }
 
 var outMsgs = sync.Pool{New: func() any {
 	m := new(outMsg)
-	m.msg.TraverseLimit = math.MaxInt64 // what we wrote we may read
+	m.msg.TraverseLimit = math.MaxInt64 // we may read what we wrote
 	return m
 }}
 
-// emptyMsg gives an empty message and its segment.
+// emptyMsg returns an empty message and its segment.
 func emptyMsg() (*outMsg, *capnp.Segment, error) {
 	m := outMsgs.Get().(*outMsg)
 	m.msg.Arena = capnp.SingleSegment(nil)
@@ -35,7 +35,7 @@ func emptyMsg() (*outMsg, *capnp.Segment, error) {
 	return m, seg, err
 }
 
-// newOutMsg gives an empty message with its root set.
+// newOutMsg returns an empty message with its root set.
 func newOutMsg() (*outMsg, error) {
 	m, seg, err := emptyMsg()
 	if err != nil {
@@ -45,7 +45,7 @@ func newOutMsg() (*outMsg, error) {
 	return m, err
 }
 
-// free gives the memory back. Nothing may point into the message any more.
+// free returns the memory to the pool. Nothing may point into the message any more.
 func (m *outMsg) free() {
 	if m == nil {
 		return
@@ -55,16 +55,16 @@ func (m *outMsg) free() {
 		poisonMessage(&m.msg)
 		return
 	}
-	if m.msg.CapTable().Len() > 0 { // not for Mooring's programs, but they have it at hand
+	if m.msg.CapTable().Len() > 0 { // not used by Mooring, but available to place functions
 		m.msg.CapTable().Reset()
 	}
-	// A Message.Reset would do, but write all of it anew; nothing else in it is of the message that was.
+	// Message.Reset would do, but clears all of it; nothing else in it belongs to the previous message.
 	m.msg.Arena.Release()
 	m.msg.Arena = nil
 	outMsgs.Put(m)
 }
 
-// takeCaps gives the capabilities that place has put in, for whoever asks to let go of.
+// takeCaps returns the capabilities that place has put in, for the caller to release.
 func (m *outMsg) takeCaps() CapTable {
 	if m == nil {
 		return CapTable{}
@@ -74,7 +74,8 @@ func (m *outMsg) takeCaps() CapTable {
 	return caps
 }
 
-// newCall is a message with a call whose parameters place has filled in. If place fails, or panics, nothing is left of it.
+// newCall returns a message with a call whose parameters place has filled in. If place fails, or panics, the message is
+// freed.
 func newCall(m Method, sz capnp.ObjectSize, place func(capnp.Struct, *CapTable) error) (*outMsg, error) {
 	out, params, err := callTemplate.newContent(sz)
 	if err != nil {
@@ -99,7 +100,7 @@ func newCall(m Method, sz capnp.ObjectSize, place func(capnp.Struct, *CapTable) 
 	return out, nil
 }
 
-// envelope is the message as the generated code has it.
+// envelope returns the message as the generated code reads it.
 func (m *outMsg) envelope() (rpccp.Message, error) {
 	if m.root.IsValid() {
 		return m.root, nil
@@ -107,7 +108,7 @@ func (m *outMsg) envelope() (rpccp.Message, error) {
 	return rpccp.ReadRootMessage(&m.msg)
 }
 
-// params finds the parameters in a message with a call of ours.
+// params returns the parameters of a message with a call of ours.
 func (m *outMsg) params() (rpccp.Call, rpccp.Payload, error) {
 	root, err := m.envelope()
 	if err != nil {
@@ -121,7 +122,7 @@ func (m *outMsg) params() (rpccp.Call, rpccp.Payload, error) {
 	return call, payload, err
 }
 
-// results finds the results in a message with a return of ours.
+// results returns the results of a message with a return of ours.
 func (m *outMsg) results() (rpccp.Return, rpccp.Payload, error) {
 	root, err := m.envelope()
 	if err != nil {
@@ -135,7 +136,7 @@ func (m *outMsg) results() (rpccp.Return, rpccp.Payload, error) {
 	return ret, payload, err
 }
 
-// newReturn makes a message of m that is a return, by way of the generated code.
+// newReturn makes m a return, using the generated code.
 func newReturn(m rpccp.Message) (rpccp.Return, error) {
 	ret, err := m.NewReturn()
 	if err == nil {
@@ -144,7 +145,7 @@ func newReturn(m rpccp.Message) (rpccp.Return, error) {
 	return ret, err
 }
 
-// newResults begins a return with results, likewise.
+// newResults makes a return with results, likewise.
 func (m *outMsg) newResults() (rpccp.Payload, error) {
 	ret, err := newReturn(m.root)
 	if err != nil {
@@ -153,7 +154,7 @@ func (m *outMsg) newResults() (rpccp.Payload, error) {
 	return ret.NewResults()
 }
 
-// newBootstrapResults is a message with a return that carries one capability and nothing around it.
+// newBootstrapResults returns a message with a return that carries one capability and nothing else.
 func newBootstrapResults() (*outMsg, error) {
 	out, err := newOutMsg()
 	if err != nil {
@@ -166,15 +167,15 @@ func newBootstrapResults() (*outMsg, error) {
 	return out, payload.SetContent(capnp.NewInterface(payload.Segment(), 0).ToPtr())
 }
 
-// maxReasonBytes bounds what is said and kept of a reason.
+// maxReasonBytes bounds the bytes of a reason that are sent and kept.
 const maxReasonBytes = 4096
 
-// writeException writes an exception that fits into a message.
+// writeException writes an exception, shortened to fit into a message.
 func (co *core) writeException(e rpccp.Exception, ex *Exception) error {
 	return writeException(e, ex, co.maxReason())
 }
 
-// maxReason is how long a reason may be for its exception to fit into SendBytes: what is around it takes less than 100.
+// maxReason is how long a reason may be for its exception to fit into SendBytes: the rest takes less than 100.
 func (co *core) maxReason() int { return min(maxReasonBytes, co.limits.SendBytes/3) }
 
 func writeException(e rpccp.Exception, ex *Exception, most int) error {
@@ -195,7 +196,7 @@ func readException(e rpccp.Exception) *Exception {
 	return &Exception{Type: t, Reason: clip(text, maxReasonBytes), Remote: true}
 }
 
-// clip shortens s to n bytes, between two characters, marking that it did.
+// clip shortens s to n bytes, between two characters, and marks that it did.
 func clip(s string, n int) string {
 	if len(s) <= n {
 		return s
@@ -207,14 +208,14 @@ func clip(s string, n int) string {
 	return s[:end] + "..."
 }
 
-// envelopeBytes is what the envelope of a message with so many capabilities may take.
+// envelopeBytes bounds the envelope of a message with caps capabilities.
 func envelopeBytes(caps int) int { return 256 + (1+caps)*(16+transformBytes) }
 
-// transformBytes is what a pipeline's path may take in a message.
+// transformBytes bounds a pipeline's path in a message.
 const transformBytes = 32 + 8*maxHops
 
-// newEnvelope gives a copied message a new root, behind all that was copied. The old one is a peer's and not to be
-// written to: its parts may lie one on the other, so that what is written to one changes another.
+// newEnvelope gives a copied message a new root, behind the copied bytes. The old one is a peer's and must not be
+// written to: its parts may overlap, so that writing to one changes another.
 func (m *outMsg) newEnvelope() error {
 	seg, err := m.msg.Segment(0)
 	if err != nil {
@@ -229,7 +230,7 @@ func (m *outMsg) newEnvelope() error {
 }
 
 // copyMessage copies a message segment by segment, with room for slack more bytes, so that it can be sent on with
-// another envelope while its content, capability indexes included, stays as it is.
+// another envelope while its content, capability indexes included, stays unchanged.
 func copyMessage(src *capnp.Message, slack int) (*outMsg, error) {
 	segs := make([][]byte, src.NumSegments())
 	for i := range segs {

@@ -1,4 +1,4 @@
-// Panics of a program's code: each is logged, and hurts nothing else.
+// Panics of a program's code: each is logged, and affects nothing else.
 
 package rpc
 
@@ -7,7 +7,7 @@ import (
 	"runtime/debug"
 )
 
-// logPanic logs what was recovered from a panic. What is within the vat, where c is nil, has the program's own log.
+// logPanic logs a recovered panic: to c's logger, or the default one for calls within the vat, where c is nil.
 func logPanic(c *Conn, what string, r any, more ...any) {
 	log := slog.Default()
 	if c != nil {

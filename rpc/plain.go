@@ -1,7 +1,7 @@
-// Plain messages, read by hand: a call on an export of ours, and results, neither with capabilities, in one segment, as
-// nearly all messages are. To read the five structs of an envelope through the generated code takes longer than all that
-// is done with what they say. What is unusual in any way at all is not plain, and the generated code reads it: so no rule
-// of the protocol is here alone.
+// Plain messages, read without the generated code: a call on an export of ours, and results, neither with capabilities, in
+// one segment, as nearly all messages are. Reading the five structs of an envelope through the generated code takes longer
+// than acting on them. A message that is unusual in any way is not plain, and is read by the generated code: so no rule of
+// the protocol is implemented here alone.
 
 package rpc
 
@@ -13,7 +13,7 @@ import (
 	"github.com/mooring-rpc/mooring/internal/capnpfast"
 )
 
-// plain is what a plain Call or Return says.
+// plain is the content of a plain Call or Return.
 type plain struct {
 	which rpccp.Message_Which
 	id    uint32 // of the question
@@ -24,15 +24,15 @@ type plain struct {
 	releaseParams bool // of a Return
 	noFinish      bool
 
-	content uint64           // the pointer to the content, as it would be in the root pointer's place
+	content uint64           // the pointer to the content, as it would be at the root pointer's position
 	root    capnpfast.Region // where the content is
-	cost    uint64           // what the generated code would count as read, content aside
+	cost    uint64           // bytes the generated code would count as read, content aside
 }
 
-// plainDepth is how many pointers lead to the content, its own aside.
+// plainDepth is how many pointers lead to the content, its own not counted.
 const plainDepth = 3
 
-// readPlain tells a plain message and reads its envelope.
+// readPlain reads the envelope of a message; ok is false if it is not plain.
 func readPlain(frame []byte, lim *Limits) (m plain, ok bool) {
 	if len(frame) < 2*wordBytes || binary.LittleEndian.Uint32(frame) != 0 ||
 		uint64(binary.LittleEndian.Uint32(frame[4:])) != uint64(len(frame)/wordBytes-1) || len(frame)%wordBytes != 0 {
@@ -104,7 +104,8 @@ func (m *plain) readPayload(s capnpfast.Segment, at int, lim *Limits) bool {
 }
 
 // readContent finds the content of a plain message, parsed from the frame that m was read from: for the generated code,
-// and for programs that read on by hand. The former has it through the root pointer alone, which is changed for that and put back.
+// and for programs that read without it. The former reaches it through the root pointer only, which is changed for that and
+// restored.
 func (in *inMsg) readContent(frame []byte, m *plain) error {
 	root := frame[wordBytes : 2*wordBytes]
 	was := binary.LittleEndian.Uint64(root)
@@ -122,7 +123,7 @@ func (in *inMsg) readContent(frame []byte, m *plain) error {
 	return err
 }
 
-// handlePlain takes in a plain message.
+// handlePlain handles a plain message.
 func (co *core) handlePlain(in *inMsg, m *plain) error {
 	if m.which == rpccp.Message_Which_return {
 		return co.acceptReturn(in, &incomingReturn{

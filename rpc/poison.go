@@ -1,5 +1,5 @@
-// Poison: a mode for tests, in which memory that is given back to be used again is overwritten with a pattern first: who
-// uses it still sees garbage, and not what happened to be there.
+// Poison: a mode for tests, in which memory is overwritten with a pattern before it is reused, so that a use after free
+// reads garbage rather than whatever happened to be there.
 
 package rpc
 
@@ -12,10 +12,10 @@ import (
 // poisonFreed is set by tests, before anything runs.
 var poisonFreed bool
 
-// poisonByte makes numbers that stand out and pointers that cannot be followed.
+// poisonByte makes conspicuous numbers and pointers that cannot be followed.
 const poisonByte = 0xa7
 
-// poison overwrites bytes that nobody may use any more.
+// poison overwrites bytes that must not be used any more.
 func poison(b []byte) {
 	if !poisonFreed {
 		return
@@ -25,8 +25,8 @@ func poison(b []byte) {
 	}
 }
 
-// poisonMessage overwrites a message that is freed, which then goes to no pool: that would clear it, or have it used
-// again, and nobody would see the poison.
+// poisonMessage overwrites a message that is freed, which then goes to no pool: the pool would clear or reuse it and hide
+// the poison.
 func poisonMessage(m *capnp.Message) {
 	for i := range m.NumSegments() {
 		if seg, err := m.Segment(capnp.SegmentID(i)); err == nil {
@@ -36,7 +36,7 @@ func poisonMessage(m *capnp.Message) {
 	}
 }
 
-// freedRing keeps what was freed last, to see whether somebody writes to it.
+// freedRing keeps the buffers freed last, to detect writes to them.
 var freedRing freedBuffers
 
 type freedBuffers struct {
@@ -45,7 +45,7 @@ type freedBuffers struct {
 	next  int
 }
 
-// add takes poisoned bytes in for the oldest, which must be poison still.
+// add adds a poisoned buffer in place of the oldest, which must still be poisoned.
 func (g *freedBuffers) add(b []byte) {
 	g.mu.Lock()
 	old := g.bytes[g.next]

@@ -13,22 +13,22 @@ import (
 	"github.com/mooring-rpc/mooring/internal/serialqueue"
 )
 
-// Promise is the answer to a call, perhaps not there yet. All methods may be called from any goroutine.
+// Promise is the answer to a call, which may not have arrived yet. All methods may be called from any goroutine.
 type Promise struct {
 	q question // if the call went to a peer: guarded by conn.mu
 
-	mu        sync.Mutex // guards what follows; taken under conn.mu, never the other way round
-	conn      *Conn      // the peer the call went to, once it has; never changes after
+	mu        sync.Mutex // guards the fields below; taken under conn.mu, never the other way round
+	conn      *Conn      // the peer the call went to, once it has; never changes after that
 	call      *Call      // the call, while it is within the vat
 	done      bool
 	released  bool
 	ready     chan struct{}
 	notify    []func()
 	content   capnp.Ptr
-	msg       *inMsg // the message that content came in, if it is plain
+	msg       *inMsg // the message that holds content, if it is plain
 	caps      CapTable
 	err       *Exception
-	pipelined []pipelinedPromise // promises of results handed out before the call went to a peer, if ever
+	pipelined []pipelinedPromise // promises of results, made before the call went to a peer, if it does
 }
 
 // pipelinedPromise is the promise of the capability at one path of the results.
@@ -37,7 +37,7 @@ type pipelinedPromise struct {
 	cap  *promiseCap
 }
 
-// anyReferenced says whether a reference to any of them is left.
+// anyReferenced reports whether a reference to any of them is left.
 func anyReferenced(pipes []pipelinedPromise) bool {
 	return slices.ContainsFunc(pipes, func(lp pipelinedPromise) bool { return lp.cap.refs.Load() > 0 })
 }
@@ -46,7 +46,7 @@ func newPromise() *Promise { return new(Promise) }
 
 var closedChan = func() chan struct{} { c := make(chan struct{}); close(c); return c }()
 
-// Done is closed when the answer, a result or an error, is there.
+// Done returns a channel that is closed when the answer, a result or an error, has arrived.
 func (p *Promise) Done() <-chan struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -59,9 +59,8 @@ func (p *Promise) Done() <-chan struct{} {
 	return p.ready
 }
 
-// Wait gives the answer as soon as it is there, or ctx's error. Giving up waiting does not cancel the call; Release
-// does. The results may be read from any goroutine; their capabilities are valid until Release. Errors of the call are
-// *Exception.
+// Wait waits for the answer and returns it, or ctx's error. ctx's end does not cancel the call; Release does. The results
+// may be read from any goroutine; their capabilities are valid until Release. Errors of the call are *Exception.
 func (p *Promise) Wait(ctx context.Context) (capnp.Struct, *CapTable, error) {
 	select {
 	case <-p.Done():
@@ -76,8 +75,8 @@ func (p *Promise) Wait(ctx context.Context) (capnp.Struct, *CapTable, error) {
 	return p.content.Struct(), &p.caps, nil
 }
 
-// PlainResults gives the results to be read by hand, once Wait has given them; ok is false if they did not come as nearly
-// all do, from a peer, without capabilities, in one segment.
+// PlainResults returns the results for reading without the generated code, once Wait has returned them. ok is false if the
+// message is not plain: from a peer, without capabilities, in one segment, as nearly all are.
 func (p *Promise) PlainResults() (results capnpfast.Message, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -87,8 +86,8 @@ func (p *Promise) PlainResults() (results capnpfast.Message, ok bool) {
 	return results, results.IsValid()
 }
 
-// Notify has f called once when the answer is there: on a delivery goroutine, where it must not block, in the order of
-// arrival among calls and answers of the connection; or at once, on this goroutine, if the answer is there already.
+// Notify registers f to be called once when the answer arrives: on a delivery goroutine, where it must not block, in the order
+// of arrival among calls and answers of the connection; or at once, on this goroutine, if the answer has arrived.
 func (p *Promise) Notify(f func()) {
 	p.mu.Lock()
 	if p.done {
@@ -100,10 +99,10 @@ func (p *Promise) Notify(f func()) {
 	p.mu.Unlock()
 }
 
-// Cap gives a new reference to the capability at a path of pointer fields of the result: p.Cap(0) is the first pointer
-// field. Before the answer is there, calls on it are pipelined. It may be called any number of times, before and after
-// resolution; the references of one path keep their calls in order. A path that leads nowhere and a null pointer give
-// a broken reference. After Release a reference can be had no more.
+// Cap returns a new reference to the capability at a path of pointer fields of the result: p.Cap(0) is the first pointer
+// field. Before the answer arrives, calls on it are pipelined. It may be called any number of times, before and after
+// resolution; the references of one path keep their calls in order. A path that leads nowhere and a null pointer yield
+// a broken reference, as does a call after Release.
 func (p *Promise) Cap(path ...uint16) *Ref {
 	p.mu.Lock()
 	if i := slices.IndexFunc(p.pipelined, func(lp pipelinedPromise) bool { return slices.Equal(lp.path, path) }); i >= 0 {
@@ -127,7 +126,7 @@ func (p *Promise) Cap(path ...uint16) *Ref {
 	return &Ref{node: lp}
 }
 
-// resultCap gives the capability at path of an answer that is there. p.mu is held.
+// resultCap returns the capability at path of an answer that has arrived. p.mu is held.
 func (p *Promise) resultCap(path []uint16) *Ref {
 	switch {
 	case p.err != nil:
@@ -138,8 +137,8 @@ func (p *Promise) resultCap(path []uint16) *Ref {
 	return capAt(p.content, &p.caps, path)
 }
 
-// Release gives the answer up. An unanswered call is cancelled, unless pipelined references to its result are held
-// still, in which case it is cancelled when the last of those is released. Results and their capabilities are released.
+// Release releases the answer. An unanswered call is cancelled, unless pipelined references to its result are left, in
+// which case it is cancelled when the last of those is released. Results and their capabilities are released.
 func (p *Promise) Release() {
 	p.mu.Lock()
 	if p.released {
@@ -162,7 +161,7 @@ func (p *Promise) Release() {
 	}
 }
 
-// cancelableLocked gives the call within the vat that nobody waits for any more, if so it is.
+// cancelableLocked returns the call if it is within the vat and nobody waits for it any more, else nil.
 func (p *Promise) cancelableLocked() *Call {
 	if p.released && !p.done && p.conn == nil && !anyReferenced(p.pipelined) {
 		return p.call
@@ -170,7 +169,7 @@ func (p *Promise) cancelableLocked() *Call {
 	return nil
 }
 
-// pipelinedDropped notes that the last reference to one of p.pipes has gone.
+// pipelinedDropped is called when the last reference to one of p.pipelined is released.
 func (p *Promise) pipelinedDropped() {
 	p.mu.Lock()
 	call := p.cancelableLocked()
@@ -180,7 +179,7 @@ func (p *Promise) pipelinedDropped() {
 	}
 }
 
-// fail completes the promise of a call that went nowhere.
+// fail completes the promise of a call that was not made.
 func (p *Promise) fail(ex *Exception) { p.completeLocal(nil, capnp.Ptr{}, CapTable{}, ex) }
 
 // completeLocal completes a promise whose call has not gone to a peer, taking over caps. No lock may be held.
@@ -191,7 +190,7 @@ func (p *Promise) completeLocal(call *Call, content capnp.Ptr, caps CapTable, ex
 	}
 	p.mu.Lock()
 	var pipes []pipelinedPromise
-	var targets []*Ref // taken with the lock held: a program that waits for the answer may release it as soon as it is there
+	var targets []*Ref // read under the lock: a program that waits for the answer may release it as soon as it has arrived
 	if !p.done {
 		pipes = p.pipelined
 	}
@@ -211,8 +210,8 @@ func (p *Promise) completeLocal(call *Call, content capnp.Ptr, caps CapTable, ex
 	p.runNotify(notify, via, call)
 }
 
-// complete sets the answer and gives what is left to do without locks: run the notifications, and release the results
-// if nobody wants them.
+// complete sets the answer and returns what is left to do without locks: notifications to run, and capabilities to release
+// if the promise is released.
 func (p *Promise) complete(content capnp.Ptr, caps CapTable, ex *Exception) (notify []func(), drop CapTable) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -262,5 +261,5 @@ func (p *Promise) runNotify(fs []func(), via *Conn, call *Call) {
 	detached.Post(run)
 }
 
-// detached runs the notifications of promises that never came near an object or a connection.
+// detached runs the notifications of promises that were never bound for an object or a connection.
 var detached serialqueue.Queue

@@ -1,4 +1,4 @@
-// promiseCap: a promise of this vat: of an object that a program will name later (NewPromise), or of a result of a
+// promiseCap: a promise of this vat: of an object that a program will supply later (NewPromise), or of a result of a
 // call that has not been sent to a peer. Calls on it wait in order.
 
 package rpc
@@ -11,30 +11,30 @@ import (
 )
 
 // promiseCap holds calls back until it is resolved. They wait in lanes, one for each delivery goroutine they came on,
-// and when the promise resolves each lane is emptied on its own goroutine, in its turn among what is delivered there:
-// calls that come on it before then queue up behind, and only then is the peer told (hooks), so that what it sends
-// straight to the object comes behind both.
+// and when the promise resolves each lane is flushed on its own goroutine, in its turn among the deliveries there:
+// calls that come on it before then queue up behind, and only then is the peer notified (hooks), so that calls which it sends
+// straight to the object come after both.
 type promiseCap struct {
 	refs    atomic.Int64
 	target  atomic.Pointer[Ref]
 	drained atomic.Bool // resolved, and no lane has anything waiting
-	owner   *Promise    // whose result it will be, of a call of this vat's,
+	owner   *Promise    // the promise whose result it will be, of a call of this vat's,
 	ans     *answer     // or of a peer's; nil both if a program made it
 
 	mu        sync.Mutex
-	lanes     map[*Conn]*lane // the nil lane is for calls within the vat
+	lanes     map[*Conn]*lane // the nil key is for calls within the vat
 	unflushed int             // lanes that are not flushed
 }
 
-// lane is what waits for a promise on one delivery goroutine.
+// lane holds the calls that wait for a promise on one delivery goroutine.
 type lane struct {
 	queue    []*Call
 	hooks    []hook
 	flushed  bool
-	keepOpen bool // also while nothing waits in it: what came before may still wait elsewhere
+	keepOpen bool // stays although nothing waits in it: earlier calls may still wait elsewhere
 }
 
-// hook is to run when the promise is resolved; export is for whom, if that may lose interest.
+// hook runs when the promise is resolved; export is the export it is for, if that may be released before.
 type hook struct {
 	run    func()
 	export *export
@@ -47,8 +47,8 @@ func newPromiseCap() *promiseCap {
 }
 
 // newResultPromise makes the promise of a result of ans, which is not returned. The peer may have called that result before
-// it gave us the promise; such calls wait for the answer itself and then, delivered, on their way, so that the lane of its
-// connection is there from the beginning, for calls on the promise to come behind them. The connection's lock is held.
+// it passed us the promise; such calls wait for the answer itself and then for delivery, so the lane of the peer's connection
+// exists from the beginning, for calls on the promise to come behind them. The connection's lock is held.
 func (c *Conn) newResultPromise(ans *answer) *promiseCap {
 	p := newPromiseCap()
 	p.ans = ans
@@ -59,8 +59,8 @@ func (c *Conn) newResultPromise(ans *answer) *promiseCap {
 
 func (p *promiseCap) tryRef() bool { return tryInc(&p.refs) }
 
-// tryRevive is tryRef where the last reference may be gone: that does not matter until the promise has let go of what it has
-// resolved to.
+// tryRevive is tryRef for a promise whose last reference may be released: that does not matter until the promise has released
+// its target.
 func (p *promiseCap) tryRevive() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -91,7 +91,7 @@ func (p *promiseCap) resolution() node {
 	return nil
 }
 
-// resolvedFor gives what the promise has resolved to once nothing waits for that on a connection any more, else nil.
+// resolvedFor returns the target of the promise once nothing waits for that on a connection any more, else nil.
 func (p *promiseCap) resolvedFor(via *Conn) *Ref {
 	to := p.target.Load()
 	if to == nil || p.drained.Load() {
@@ -105,7 +105,7 @@ func (p *promiseCap) resolvedFor(via *Conn) *Ref {
 	return to
 }
 
-// send queues a call while the promise holds it back; else it gives where the call must go.
+// send queues a call while the promise holds calls back; else it returns where the call must go.
 func (p *promiseCap) send(call *Call, via *Conn) (next *Ref) {
 	if p.drained.Load() {
 		return p.target.Load()
@@ -137,8 +137,8 @@ func (p *promiseCap) send(call *Call, via *Conn) (next *Ref) {
 
 var errOwnResult = Failedf("the call waits for its own result")
 
-// dependsOn reports whether p is a result of call, or of one that waits for it, through others perhaps: then neither would
-// ever come. Of calls that come to wait for one another at the same moment at least one sees it.
+// dependsOn reports whether p is a result of call, or of a call that waits for it, directly or not: then neither could ever
+// be answered. Of calls that begin to wait for one another at the same moment at least one detects it.
 func (p *promiseCap) dependsOn(call *Call) bool {
 	for range maxHops {
 		by := p.resultOf()
@@ -155,7 +155,7 @@ func (p *promiseCap) dependsOn(call *Call) bool {
 	return false
 }
 
-// resultOf is the call whose result p will be, while that is in this vat; nil if there is none.
+// resultOf returns the call whose result p will be, while it is in this vat; nil if there is none.
 func (p *promiseCap) resultOf() *Call {
 	switch {
 	case p.owner != nil:
@@ -183,7 +183,8 @@ func (p *promiseCap) failWaiting(call *Call, why error) {
 	}
 }
 
-// laneFor gives the lane to queue in; nil if there is no more waiting on it. If opened is true the connection must be told.
+// laneFor returns the lane to queue in; nil if nothing waits on it any more. If opened is true the caller must register the
+// lane with the connection.
 func (p *promiseCap) laneFor(via *Conn) (l *lane, opened bool) {
 	l = p.lanes[via]
 	if l == nil && p.target.Load() == nil {
@@ -204,7 +205,7 @@ func (p *promiseCap) laneFor(via *Conn) (l *lane, opened bool) {
 // promiseQueueLimit bounds the calls that wait on a promise that belongs to no connection.
 const promiseQueueLimit = 4096
 
-// resolve takes over the reference to and has what waits sent on, in order. Only the first resolution counts.
+// resolve takes over the reference to and sends on the waiting calls, in order. Only the first resolution counts.
 func (p *promiseCap) resolve(to *Ref) {
 	if leadsTo(to.node, p) {
 		to.Release()
@@ -233,18 +234,18 @@ func (p *promiseCap) resolve(to *Ref) {
 	}
 }
 
-// releaseTarget lets go of what the promise resolved to, unless calls still have to go there, or it was asked for again.
+// releaseTarget releases the promise's target, unless calls still have to go there or the promise was referenced again.
 func (p *promiseCap) releaseTarget(c *Conn) {
 	p.mu.Lock()
 	to := p.target.Load()
 	if p.unflushed > 0 || p.refs.Load() > 0 {
-		to = nil // flush will do it, or whoever has asked
+		to = nil // flush will do it, or the holder of the new reference
 	}
 	p.mu.Unlock()
 	to.releaseOn(c)
 }
 
-// flush sends on what waits in a lane, and what comes in meanwhile.
+// flush sends on the calls that wait in a lane, and those that come in meanwhile.
 func (p *promiseCap) flush(l *lane, via *Conn, inline bool) {
 	to := p.target.Load()
 	p.mu.Lock()
@@ -283,8 +284,8 @@ func (p *promiseCap) flush(l *lane, via *Conn, inline bool) {
 	}
 }
 
-// onResolve has f run once the promise is resolved and what waited for it on via has been sent on; at once if so it
-// is. No lock may be held.
+// onResolve runs f once the promise is resolved and the calls that waited for it on via have been sent on; at once if they
+// have. No lock may be held.
 func (p *promiseCap) onResolve(via *Conn, h hook) {
 	p.mu.Lock()
 	l, opened := p.laneFor(via)
@@ -300,12 +301,12 @@ func (p *promiseCap) onResolve(via *Conn, h hook) {
 	}
 }
 
-// abandon drops what waits on a lane for a peer that has lost interest: the hook of an export it has released or, if
-// that is nil, all its hooks and calls, since its connection has ended. A promise may outlive both by far.
+// abandon drops the hook of an export that the peer has released or, if exp is nil, all hooks and calls of via, whose
+// connection has ended. A promise may outlive both by far.
 func (p *promiseCap) abandon(via *Conn, exp *export) {
 	p.mu.Lock()
 	l := p.lanes[via]
-	if l == nil || p.target.Load() != nil { // nothing waits, or it is on its way
+	if l == nil || p.target.Load() != nil { // nothing waits, or it is being sent on
 		p.mu.Unlock()
 		return
 	}
@@ -333,7 +334,7 @@ func (p *promiseCap) abandon(via *Conn, exp *export) {
 	}
 }
 
-// registerLane notes that something waits for p on c's delivery goroutine.
+// registerLane records that p has a lane for c's delivery goroutine.
 func (c *Conn) registerLane(p *promiseCap) {
 	c.mu.Lock()
 	ended := c.ended != nil
@@ -360,7 +361,7 @@ func (c *Conn) unregisterLane(p *promiseCap) {
 	c.mu.Unlock()
 }
 
-// abandonLanes has promises of this vat forget a connection that has ended.
+// abandonLanes removes a connection that has ended from the promises of this vat.
 func (c *Conn) abandonLanes() {
 	c.mu.Lock()
 	lanes := c.lanes

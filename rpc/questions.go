@@ -11,22 +11,22 @@ import (
 )
 
 // question is the connection's side of a Promise. Its number is in use until the peer's Return and our Finish. We send
-// Finish as soon as we have the Return: all we hold of the results then is counted in the import table.
+// Finish as soon as we have the Return: the results we keep after that are counted in the import table.
 type question struct {
 	id            uint32
 	returned      bool
-	finished      bool         // given up before the return: Finish is sent, the return is still to come
-	released      bool         // the program wants no results
-	takesFrom     *answer      // returned as what this answer of ours will be
-	noFinish      bool         // the peer wants no Finish
+	finished      bool         // cancelled before the return: Finish is sent, the return is still to come
+	released      bool         // the program has released the results
+	takesFrom     *answer      // the return said that its answer is this answer of ours
+	noFinish      bool         // the peer needs no Finish
 	params        []uint32     // exports named in the parameters
 	pipelined     []*remoteCap // pipelined capabilities, kept while referenced or embargoed, or until they resolve
-	livePipelined int          // how many of pipes are referenced, and calls on them unanswered
-	parent        *Promise     // the question whose result this call was pipelined on
+	livePipelined int          // how many of pipelined are referenced, plus calls on them that are unanswered
+	parent        *Promise     // the question on whose result this call was pipelined
 }
 
-// sendVia sends a call towards r, or says where it must go instead: to what r has resolved to, or to an error. At a
-// limit it waits for as long as ctx allows; then the call goes nowhere, and the error is ctx's.
+// sendVia sends a call to r, or returns where it must go instead: to r's target, or to an error. At a limit it waits for as
+// long as ctx allows; after that the call was not sent, and the error is ctx's.
 func (c *Conn) sendVia(ctx context.Context, r *remoteCap, call *Call) (next *Ref, err error) {
 	c.mu.Lock()
 	defer c.unlockAndRun()
@@ -56,7 +56,7 @@ func (c *Conn) sendVia(ctx context.Context, r *remoteCap, call *Call) (next *Ref
 	return nil, nil
 }
 
-// trySendCall sends a new call of this vat to the peer at once, if nothing is in the way: most calls need no Call then.
+// trySendCall sends a new call of this vat to the peer at once, if it need not wait: most calls then need no Call.
 func (c *Conn) trySendCall(r *remoteCap, p *Promise, out *outMsg) (sent bool, ex *Exception) {
 	c.mu.Lock()
 	defer c.unlockAndRun()
@@ -79,7 +79,7 @@ func (c *Conn) trySendCall(r *remoteCap, p *Promise, out *outMsg) (sent bool, ex
 
 func brokenRef(ex *Exception) *Ref { return &Ref{node: &brokenCap{err: ex}} }
 
-// sendCall makes p a question and sends it. The message and its capabilities are done with then, unless they are kept.
+// sendCall makes p a question and sends it. The message and its capabilities are released, unless kept is set.
 func (co *core) sendCall(r *remoteCap, p *Promise, out *outMsg, caps *CapTable, kept bool) *Exception {
 	if ex := co.roomForExports(caps); ex != nil {
 		return ex
@@ -111,7 +111,8 @@ func (co *core) sendCall(r *remoteCap, p *Promise, out *outMsg, caps *CapTable, 
 	return nil
 }
 
-// completeCall writes what becomes of a call only when it is sent: the number of p, r as the target and the capabilities.
+// completeCall writes the parts of a call that are known only when it is sent: the number of p, r as the target and the
+// capabilities.
 func (co *core) completeCall(out *outMsg, p *Promise, r *remoteCap, caps *CapTable) error {
 	m, payload, err := out.params()
 	if err != nil {
@@ -132,7 +133,7 @@ func (co *core) completeCall(out *outMsg, p *Promise, r *remoteCap, caps *CapTab
 	return err
 }
 
-// addQuestion makes p the promise of a question of this connection. Results that were promised before are pipelined now.
+// addQuestion makes p the promise of a question of this connection. Results promised before become pipelined capabilities.
 func (co *core) addQuestion(p *Promise) {
 	p.mu.Lock()
 	p.conn = co.conn
@@ -153,7 +154,7 @@ func (co *core) addQuestion(p *Promise) {
 func (co *core) bootstrap() *Ref {
 	p := newPromise()
 	p.q.id = co.questions.add(p)
-	p.released = true // nobody but the reference asks for the answer
+	p.released = true // only the reference uses the answer
 	ref := co.pipelineCap(p, nil)
 	co.addQuestion(p)
 	co.send(func(m rpccp.Message) error {
@@ -166,16 +167,16 @@ func (co *core) bootstrap() *Ref {
 	return ref
 }
 
-// incomingReturn is what a Return says.
+// incomingReturn is the content of a Return.
 type incomingReturn struct {
 	id            uint32
 	releaseParams bool
 	noFinish      bool
-	plain         bool         // it has results without capabilities, which have been read, or
+	plain         bool         // it has results without capabilities, which have been read; if not,
 	ret           rpccp.Return // has the rest
 }
 
-// handleReturn: a question of ours is answered.
+// handleReturn handles the peer's answer to a question of ours.
 func (co *core) handleReturn(in *inMsg, msg rpccp.Message) error {
 	ret, err := msg.Return()
 	if err != nil {
@@ -186,7 +187,7 @@ func (co *core) handleReturn(in *inMsg, msg rpccp.Message) error {
 	})
 }
 
-// acceptReturn finds the question and takes in what is returned to it.
+// acceptReturn finds the question and applies the return to it.
 func (co *core) acceptReturn(in *inMsg, said *incomingReturn) error {
 	p := co.questions.get(said.id)
 	if p == nil {
@@ -199,13 +200,13 @@ func (co *core) acceptReturn(in *inMsg, said *incomingReturn) error {
 	if err := co.applyReturn(p, in, said); err != nil || !said.releaseParams {
 		return err
 	}
-	return co.releaseExports(q.params) // now: what is returned may name one of them
+	return co.releaseExports(q.params) // before applyReturn: the results may name one of them
 }
 
-// applyReturn takes in what is returned to a question.
+// applyReturn applies a return to its question.
 func (co *core) applyReturn(p *Promise, in *inMsg, said *incomingReturn) error {
 	q := &p.q
-	if q.finished { // we gave it up: our Finish has released what is in it
+	if q.finished { // cancelled: our Finish has released the capabilities in it
 		q.returned = true
 		co.questions.remove(q.id)
 		co.wakeLimitWaiters()
@@ -249,7 +250,7 @@ func (co *core) applyReturn(p *Promise, in *inMsg, said *incomingReturn) error {
 		return co.takeFromOtherQuestion(p, ret.TakeFromOtherQuestion())
 	case rpccp.Return_Which_resultsSentElsewhere:
 		return violation("return of question %d says that its results went elsewhere, which was not asked for", q.id)
-	default: // awaitFromThirdParty, of level 3, and what will be invented later
+	default: // awaitFromThirdParty, of level 3, and future variants
 		if err := co.unimplemented(in); err != nil {
 			return err
 		}
@@ -258,7 +259,7 @@ func (co *core) applyReturn(p *Promise, in *inMsg, said *incomingReturn) error {
 	return nil
 }
 
-// takeFromOtherQuestion: the answer to our question is what we answered to one of the peer's, which asked us to keep the results.
+// takeFromOtherQuestion completes our question with our answer to a question of the peer's, whose results it asked us to keep.
 func (co *core) takeFromOtherQuestion(p *Promise, id uint32) error {
 	ans := co.openAnswer(id)
 	switch {
@@ -282,13 +283,13 @@ func (co *core) takeFromOtherQuestion(p *Promise, id uint32) error {
 	return nil
 }
 
-// completeQuestion completes a question, taking over caps. Pipelined capabilities resolve; where one turns out to be ours
-// again, a Disembargo goes the way its calls went, and the Finish goes behind it.
+// completeQuestion completes a question, taking over caps. Pipelined capabilities resolve; where one turns out to be an object
+// of ours, a Disembargo is sent the way its calls went, and the Finish after it.
 func (co *core) completeQuestion(p *Promise, content capnp.Ptr, caps CapTable, ex *Exception) {
 	q := &p.q
 	q.returned = true
 	co.releaseParent(p)
-	if q.finished { // given up while another answer was awaited
+	if q.finished { // cancelled while it waited for the other answer
 		co.questions.remove(q.id)
 		co.wakeLimitWaiters()
 		co.dropCaps(caps)
@@ -310,7 +311,7 @@ func (co *core) completeQuestion(p *Promise, content capnp.Ptr, caps CapTable, e
 	co.queueCompletion(p.complete(content, caps, ex))
 }
 
-// queueCompletion queues a promise's notifications and lets go of results that nobody wants.
+// queueCompletion queues a promise's notifications and releases unused results.
 func (co *core) queueCompletion(notify []func(), drop CapTable) {
 	for _, f := range notify {
 		co.tasks = append(co.tasks, task{run: f})
@@ -318,7 +319,7 @@ func (co *core) queueCompletion(notify []func(), drop CapTable) {
 	co.dropCaps(drop)
 }
 
-// sendFinish: the question's number will not be used any more.
+// sendFinish tells the peer that the question's number will not be used any more.
 func (co *core) sendFinish(id uint32, releaseCaps bool) {
 	finish := func(m rpccp.Message) error {
 		f, err := m.NewFinish()
@@ -336,7 +337,7 @@ func (co *core) sendFinish(id uint32, releaseCaps bool) {
 	}
 }
 
-// releaseQuestion: the program wants no results of p. Unless it holds pipelined ones, the call is given up.
+// releaseQuestion handles the release of p by the program. Unless pipelined references are left, the call is cancelled.
 func (c *Conn) releaseQuestion(p *Promise) {
 	c.mu.Lock()
 	defer c.unlockAndRun()
@@ -344,7 +345,7 @@ func (c *Conn) releaseQuestion(p *Promise) {
 	c.cancelQuestion(p)
 }
 
-// cancelQuestion cancels a question that nobody waits for.
+// cancelQuestion cancels a question that nothing waits for.
 func (co *core) cancelQuestion(p *Promise) {
 	q := &p.q
 	if q.returned || q.finished || !q.released || q.livePipelined > 0 || co.ended != nil {
@@ -357,7 +358,7 @@ func (co *core) cancelQuestion(p *Promise) {
 	co.queueCompletion(p.complete(capnp.Ptr{}, CapTable{}, errCanceled))
 }
 
-// releaseParent lets go of the question that p was pipelined on, now that p is answered or given up.
+// releaseParent releases the question on which p was pipelined, now that p is answered or cancelled.
 func (co *core) releaseParent(p *Promise) {
 	if parent := p.q.parent; parent != nil {
 		p.q.parent = nil
@@ -366,7 +367,7 @@ func (co *core) releaseParent(p *Promise) {
 	}
 }
 
-// questionUnimplemented: the peer sent a question of ours back.
+// questionUnimplemented fails a question of ours that the peer echoed as unimplemented.
 func (co *core) questionUnimplemented(id uint32) error {
 	p := co.questions.get(id)
 	if p == nil {

@@ -23,20 +23,20 @@ type Ref struct {
 	node       node
 	via        *Conn // the connection on whose delivery goroutine a local object is called; nil for the object's own
 	released   atomic.Bool
-	peerHosted bool // the message it came in names it as the peer's own
+	peerHosted bool // the message it came in names it as hosted by the peer
 }
 
-// node is what references point at: localCap, remoteCap, promiseCap or brokenCap.
+// node is what a Ref points at: localCap, remoteCap, promiseCap or brokenCap.
 type node interface {
-	tryRef() bool // takes a count, unless the last one is gone
-	// unref gives a count up. No lock may be held. What follows for an object runs on c if given, else at once.
+	tryRef() bool // takes a count, unless the last one is released
+	// unref releases a count. No lock may be held. The object's release runs on c if given, else at once.
 	unref(c *Conn)
-	// resolution is what calls on it go to instead, if it is a promise that has resolved; else nil. No connection's lock may be
-	// held.
+	// resolution returns the node that calls go to instead, if this is a promise that has resolved; else nil. No connection's
+	// lock may be held.
 	resolution() node
 }
 
-// tryInc takes a count unless the last one is gone.
+// tryInc takes a count unless the last one is released.
 func tryInc(n *atomic.Int64) bool {
 	for {
 		v := n.Load()
@@ -49,14 +49,14 @@ func tryInc(n *atomic.Int64) bool {
 	}
 }
 
-// NewLocal gives a first reference to an object of this vat. When the last reference goes (local ones and those of all
-// peers), o.Release is called if o is a Releaser: on the goroutine that released, or on a connection's delivery
-// goroutine. Two references made by NewLocal from one object count apart.
+// NewLocal returns a first reference to an object of this vat. When the last reference is released (local ones and those of
+// all peers), o.Release is called if o is a Releaser: on the goroutine that released, or on a connection's delivery
+// goroutine. Two references made by NewLocal from one object are counted separately.
 func NewLocal(o Object) *Ref { return &Ref{node: newLocalCap(o)} }
 
-// NewPromise gives a reference to an object not yet known, and the function that makes it known: by a reference (a new
-// count is taken) or by an error. Calls made before that wait, up to a limit. The first resolution counts. A promise
-// handed to a peer is announced as one and resolved there too.
+// NewPromise returns a reference to an object not yet known, and the function that resolves it: to a reference (a new
+// count is taken) or to an error. Calls made before that wait, up to a limit. The first resolution counts. A promise
+// passed to a peer is announced as one and resolved there too.
 func NewPromise() (r *Ref, resolve func(to *Ref, err error)) {
 	p := newPromiseCap()
 	return &Ref{node: p}, func(to *Ref, err error) {
@@ -72,13 +72,13 @@ func NewPromise() (r *Ref, resolve func(to *Ref, err error)) {
 	}
 }
 
-// NewBroken gives a reference on which every call fails with err.
+// NewBroken returns a reference on which every call fails with err.
 func NewBroken(err error) *Ref {
 	ex, _ := exceptionFor(err)
 	return &Ref{node: &brokenCap{err: ex}}
 }
 
-// AddRef gives another reference to the same object, released on its own. On a nil Ref it gives nil.
+// AddRef returns another reference to the same object, released independently. On a nil Ref it returns nil.
 func (r *Ref) AddRef() *Ref {
 	if r == nil {
 		return nil
@@ -91,7 +91,7 @@ func (r *Ref) AddRef() *Ref {
 
 var errReleased = Failedf("the reference has been released")
 
-// Release gives the reference up. Further calls of Release do nothing, calls through the Ref fail.
+// Release releases the reference. Further calls of Release do nothing; calls through the Ref fail.
 func (r *Ref) Release() { r.releaseOn(nil) }
 
 func (r *Ref) releaseOn(c *Conn) {
@@ -100,18 +100,18 @@ func (r *Ref) releaseOn(c *Conn) {
 	}
 }
 
-// Call sends a call and returns its promise at once. place fills in the parameters (a struct of size sz, zero so far,
+// Call sends a call and returns its promise at once. place fills in the parameters (a struct of size sz, zero at first,
 // valid only until place returns) and their capabilities; it runs before Call returns, without locks held, and may be
 // nil. A call on a remote object is queued for sending immediately, one on an unresolved promise is pipelined.
 //
 // Call waits only when Limits.Questions or Limits.QueuedBytes is reached, for as long as ctx allows; ctx has no other
-// effect: release the promise to cancel the call. All errors come out of the promise.
+// effect: release the promise to cancel the call. All errors are reported by the promise.
 func (r *Ref) Call(ctx context.Context, m Method, sz capnp.ObjectSize, place func(params capnp.Struct, caps *CapTable) error) *Promise {
 	p, _ := r.call(ctx, m, sz, place)
 	return p
 }
 
-// call is Call, and says so if the call was not made because ctx did not allow it to wait.
+// call is Call; gaveUp is ctx's error if the call was not made because it had to wait and ctx ended.
 func (r *Ref) call(ctx context.Context, m Method, sz capnp.ObjectSize, place func(capnp.Struct, *CapTable) error) (p *Promise, gaveUp error) {
 	p = newPromise()
 	if r == nil {
@@ -149,8 +149,8 @@ func (r *Ref) call(ctx context.Context, m Method, sz capnp.ObjectSize, place fun
 	return p, gaveUp
 }
 
-// Object gives the object behind the reference if it is known to be one of this vat, else nil. So a server recognises
-// its own capability when a peer passes it back. The object stays alive while the Ref is held.
+// Object returns the object behind the reference if it is known to be one of this vat, else nil, so that a server can
+// recognize its own capability when a peer passes it back. The object stays alive until the Ref is released.
 func (r *Ref) Object() Object {
 	if r == nil || r.released.Load() {
 		return nil

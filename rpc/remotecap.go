@@ -1,5 +1,5 @@
-// remoteCap: a thing of the peer, known by its export number or as a pipelined result of a question of ours; and the
-// embargo that keeps calls in order when it turns out to be a thing of this vat.
+// remoteCap: an object or promise of the peer, known by its export number or as a pipelined result of a question of ours;
+// and the embargo that keeps calls in order when it turns out to be an object of this vat.
 
 package rpc
 
@@ -15,7 +15,7 @@ import (
 // Calls go to the peer while it is open. When it resolves to something of the peer's, or nothing was called on it, it
 // is resolved at once. When it resolves to something of ours and calls are under way to the peer, which will send them
 // back, it is embargoed: new calls wait in queue until a Disembargo has followed the old ones all the way round, and
-// until those that wait before them have been handed over.
+// until the calls that wait before them have been handed over.
 type remoteCap struct {
 	conn *Conn
 	refs atomic.Int64
@@ -26,11 +26,11 @@ type remoteCap struct {
 
 	p    *Promise // pipelined capability:
 	path []uint16
-	live bool // counted in p.q.live
+	live bool // counted in p.q.livePipelined
 
 	called  bool // a call was sent to it, or went through it to its target
 	state   capState
-	target  *Ref // what it resolved to, counted
+	target  *Ref // the resolution, counted
 	queue   []task
 	dropped bool
 }
@@ -73,7 +73,7 @@ func (r *remoteCap) resolutionOrEmbargoed() node {
 	return r.target.node
 }
 
-// writeTarget addresses a message to it.
+// writeTarget writes r as the target of a message.
 func (r *remoteCap) writeTarget(t rpccp.MessageTarget) error {
 	if r.p == nil {
 		t.SetImportedCap(r.id)
@@ -101,7 +101,7 @@ func (r *remoteCap) writePromisedAnswer(pa rpccp.PromisedAnswer) error {
 	return nil
 }
 
-// pipelineCap gives a reference to the capability at a path of the results of p, which is not returned.
+// pipelineCap returns a reference to the capability at a path of the results of p, which is not returned.
 func (co *core) pipelineCap(p *Promise, path []uint16) *Ref {
 	i := slices.IndexFunc(p.q.pipelined, func(r *remoteCap) bool { return slices.Equal(r.path, path) })
 	var r *remoteCap
@@ -144,10 +144,10 @@ func (c *Conn) pipelineRef(p *Promise, path []uint16) *Ref {
 	return c.pipelineCap(p, path)
 }
 
-// dropRemote forgets a thing of the peer to which no reference is left, then what that has resolved to, and so on as long
-// as that is the peer's too: one after the other, not one within the other, since a peer makes such chains as it likes.
+// dropRemote drops a remoteCap to which no reference is left, then its target, and so on as long as that is of the same
+// peer: iteratively, since a peer can make such chains as long as it likes.
 func (co *core) dropRemote(r *remoteCap) {
-	for r.refs.Load() == 0 { // else it was named again in the meantime
+	for r.refs.Load() == 0 { // else it was received again in the meantime
 		to := co.dropOne(r)
 		if to == nil {
 			return
@@ -162,10 +162,10 @@ func (co *core) dropRemote(r *remoteCap) {
 	}
 }
 
-// dropOne is dropRemote of one, and gives what it has resolved to, if that is to be let go of now.
+// dropOne is dropRemote of one, and returns its target, if that is to be released now.
 func (co *core) dropOne(r *remoteCap) *Ref {
 	if r.dropped || r.state == capEmbargoed {
-		return nil // what waits for an embargo to be lifted must be delivered first
+		return nil // calls that wait for an embargo to be lifted must be delivered first
 	}
 	if r.p == nil && r.state == capOpen {
 		r.dropped = true
@@ -175,8 +175,8 @@ func (co *core) dropOne(r *remoteCap) *Ref {
 		return nil
 	}
 	if r.p != nil && !r.p.q.returned {
-		// It stays among the question's pipes if it was called, to be embargoed should it be asked for again.
-		if r.live { // else it was asked for and let go of once more before this came to be
+		// It stays in the question's pipelined if it was called, to be embargoed if it is referenced again.
+		if r.live { // else it was referenced and released once more before this ran
 			r.live = false
 			r.p.q.livePipelined--
 			co.cancelQuestion(r.p)
@@ -192,7 +192,7 @@ func (co *core) dropOne(r *remoteCap) *Ref {
 	return r.target
 }
 
-// resolveRemote makes r a way to what it resolved to, taking over the reference.
+// resolveRemote sets r's target, taking over the reference.
 func (co *core) resolveRemote(r *remoteCap, to *Ref) {
 	if co.leadsBack(to.node, r) {
 		co.drops = append(co.drops, to.node)
@@ -213,16 +213,16 @@ func (co *core) resolveRemote(r *remoteCap, to *Ref) {
 	}
 }
 
-// keepOrder has the calls to come on r, which has just resolved, arrive behind those that were made before.
+// keepOrder ensures that further calls on r, which has just resolved, arrive after those that were made before.
 func (co *core) keepOrder(r *remoteCap) {
 	switch t := r.target.node.(type) {
 	case *brokenCap: // there is no order among errors
 	case *remoteCap:
-		if t.conn == co.conn && r.target.peerHosted { // the calls take the way they always took
+		if t.conn == co.conn && r.target.peerHosted { // the calls take the path they always took
 			t.called = true
 			return
 		}
-		co.embargo(r) // also where it is the peer's, but named as ours: earlier calls go round by us
+		co.embargo(r) // also where it is the peer's, but named as ours: earlier calls go round through this vat
 	default:
 		co.embargo(r)
 	}

@@ -1,5 +1,5 @@
 // Run: the thin loop around the core. One goroutine reads and delivers, and a timer pings. Delivery moves to a goroutine
-// of its own only while something is delivered that did not come out of reading. How things are written: write.go.
+// of its own only while something is delivered that did not come from reading. For writing see write.go.
 
 package rpc
 
@@ -10,9 +10,9 @@ import (
 	"time"
 )
 
-// Run serves the connection until it ends and says why: nil after Close or Drain on this side, ctx's error, or what
-// went wrong (*Exception of type Disconnected for a lost or silent or closing peer, of type Failed for a broken
-// protocol). When it returns, everything is released: promises are broken with Disconnected, no queued call runs any
+// Run serves the connection until it ends and returns why: nil after Close or Drain on this side, ctx's error, or the
+// failure (*Exception of type Disconnected for a lost or silent or closing peer, of type Failed for a protocol
+// violation). When it returns, everything is released: promises are broken with Disconnected, no queued call runs any
 // more, the contexts of running calls are cancelled and the goroutines of Call.Go have ended. Call it once.
 func (c *Conn) Run(ctx context.Context) error {
 	c.mu.Lock()
@@ -75,7 +75,7 @@ func (c *Conn) spawn(f func()) bool {
 	return true
 }
 
-// workerDone notes that a goroutine that Run waits for has ended.
+// workerDone records that a goroutine that Run waits for has ended.
 func (c *Conn) workerDone() {
 	c.mu.Lock()
 	c.workers--
@@ -85,8 +85,8 @@ func (c *Conn) workerDone() {
 	c.mu.Unlock()
 }
 
-// read takes messages in and delivers what comes of them, until the connection ends or another reader has taken over
-// while this one was delivering.
+// read reads messages and delivers the calls in them, until the connection ends or another reader has taken over while
+// this one was delivering.
 func (c *Conn) read() {
 	defer c.workerDone()
 	c.mu.Lock()
@@ -142,7 +142,7 @@ func (c *Conn) replaceReader() {
 // drain delivers until nothing is left. The caller has set delivering.
 func (c *Conn) drain() { c.deliver(false) }
 
-// deliver is drain, in which the reader writes now and then what is answered.
+// deliver is drain; with reader set it writes answers between deliveries.
 func (c *Conn) deliver(reader bool) {
 	for {
 		c.mu.Lock()
@@ -170,7 +170,7 @@ func (c *Conn) deliver(reader bool) {
 }
 
 func (c *Conn) runTask(t task) {
-	defer notificationPanics(c) // objects' panics do not come so far
+	defer notificationPanics(c) // panics of objects are recovered before this
 	switch {
 	case t.call != nil:
 		t.call.deliver()
@@ -181,11 +181,11 @@ func (c *Conn) runTask(t task) {
 	}
 }
 
-// markActivity notes that the peer lives.
+// markActivity records a sign of life of the peer.
 func (c *Conn) markActivity() { c.lastActivity.Store(int64(time.Since(c.start))) }
 
-// startKeepalive looks after the connection: it pings whenever nothing was heard for Limits.PingInterval, and ends connections
-// that are good for nothing.
+// startKeepalive starts the timer that pings whenever the peer was silent for Limits.PingInterval, and that ends unused
+// connections.
 func (c *Conn) startKeepalive() *time.Timer {
 	began := time.Since(c.start)
 	var timer *time.Timer
@@ -206,7 +206,7 @@ func (c *Conn) startKeepalive() *time.Timer {
 			c.releaseIdle()
 		}
 		busy, pieces := c.busy, c.chunksWritten
-		if c.readerPaused { // nobody reads, so nobody would hear the answer to a ping
+		if c.readerPaused { // nobody reads, so nobody would read the answer to a ping
 			c.markActivity()
 		}
 		c.unlockAndRun()
@@ -234,14 +234,14 @@ func (c *Conn) startKeepalive() *time.Timer {
 	return timer
 }
 
-// writeProgress watches a write that is under way while nothing is heard of the peer. A ping would wait behind what is being
-// written; but as long as that goes on, the peer takes it in.
+// writeProgress watches a write that is under way while the peer is silent. A ping would wait behind it; but as long as
+// pieces are written, the peer reads.
 type writeProgress struct {
 	watched bool
-	chunks  uint64 // at the last look
+	chunks  uint64 // at the last check
 }
 
-// advanced says that pieces were written since the last look, if there was one.
+// advanced reports whether pieces were written since the last check, if there was one.
 func (w *writeProgress) advanced(pieces uint64) bool {
 	on := w.watched && pieces != w.chunks
 	*w = writeProgress{watched: !on, chunks: pieces}
@@ -267,12 +267,12 @@ func (c *Conn) endUnresponsive(err error) {
 	c.end(ending{err: Disconnectedf("the peer is silent: %v", err), code: closePolicyViolation, reason: "no answer to a ping"})
 }
 
-// since is how much time has gone by since lastActivity or lastMessage.
+// since returns the time since lastActivity or lastMessage.
 func (c *Conn) since(at *atomic.Int64) time.Duration {
 	return time.Since(c.start) - time.Duration(at.Load())
 }
 
-// nextCheck is how long the watch may sleep from now on.
+// nextCheck returns how long the keepalive timer may sleep.
 func (c *Conn) nextCheck(began, now time.Duration) time.Duration {
 	next := time.Duration(c.lastActivity.Load()) + c.limits.PingInterval
 	if c.lastMessage.Load() == 0 && c.limits.HandshakeTimeout > 0 {
@@ -284,8 +284,8 @@ func (c *Conn) nextCheck(began, now time.Duration) time.Duration {
 	return max(next-now, time.Millisecond)
 }
 
-// endIfUnused ends a connection whose peer has said nothing since it began, or nothing for long while there is nothing
-// that it could be waiting for; false if it is not one of those. The lock is held.
+// endIfUnused ends a connection whose peer has sent nothing since it began, or nothing for long while it can be waiting for
+// nothing; false if neither is true. The lock is held.
 func (c *Conn) endIfUnused(began time.Duration) bool {
 	now, read := time.Since(c.start), time.Duration(c.lastMessage.Load())
 	switch {
@@ -303,7 +303,7 @@ func (c *Conn) endIfUnused(began time.Duration) bool {
 	return true
 }
 
-// isUnused says that neither side has a call unanswered or holds more of the other than a bootstrap interface.
+// isUnused reports whether neither side has a call unanswered or references more of the other than a bootstrap interface.
 func (co *core) isUnused() bool {
 	exports := co.exports.n
 	if co.boot != nil {

@@ -15,9 +15,9 @@ import (
 
 // NewStreamTransport speaks the standard two-party protocol over a byte stream. There is no ping in it. On TCP, TLS over it
 // included, the system finds a dead peer in Limits.PingInterval and PingTimeout, which are 9 seconds by default: by
-// keep-alives while nothing is on its way to the peer, and else, on Linux, macOS and Windows, by what is not acknowledged.
-// (Other systems try for minutes to send what is on its way, unless a write has to wait for it.) Streams that are not TCP end
-// with the peer's process.
+// keep-alives while no data is in flight to the peer, and else, on Linux, macOS and Windows, by unacknowledged data.
+// (Other systems retransmit for minutes, unless a write has to wait for it.) Streams that are not TCP end with the peer's
+// process.
 func NewStreamTransport(rwc io.ReadWriteCloser) Transport {
 	conn, _ := rwc.(net.Conn)
 	t := &streamTransport{rwc: rwc, sock: socket.New(rwc, conn), onProgress: func() {}, admitRead: func(int, []byte) error { return nil }}
@@ -32,12 +32,12 @@ type streamTransport struct {
 	lim  Limits
 	once sync.Once
 
-	buf        []byte // read but not handed out: buf[start:end]
+	buf        []byte // read but not returned yet: buf[start:end]
 	start, end int
 	pooled     *[]byte // of streamBuffers, if buf is one of them
 
-	admitRead     func(int, []byte) error // asked before buf holds so many bytes
-	admittedBytes int                     // how many it was asked for
+	admitRead     func(int, []byte) error // called before buf grows to so many bytes
+	admittedBytes int                     // the size it was called with last
 
 	unwritten  []byte // to be written first
 	onProgress func() // called when a piece was written
@@ -54,7 +54,7 @@ func (t *streamTransport) setLimits(lim Limits) {
 
 func (t *streamTransport) setAdmitRead(reading func(int, []byte) error) { t.admitRead = reading }
 
-// admitBytes asks whether the buffer may hold so many bytes.
+// admitBytes asks whether the buffer may hold n bytes.
 func (t *streamTransport) admitBytes(n int) error {
 	if n == t.admittedBytes {
 		return nil
@@ -65,10 +65,10 @@ func (t *streamTransport) admitBytes(n int) error {
 
 func (t *streamTransport) setOnProgress(wrote func()) { t.onProgress = wrote }
 
-// streamBuffer is how much is read at once, and kept by an idle connection that cannot wait without a buffer.
+// streamBuffer is how many bytes are read at once, and kept by an idle connection that cannot wait without a buffer.
 const streamBuffer = 4 << 10
 
-// streamBuffers are for what is at hand; an idle connection has none.
+// streamBuffers are for reading available data; an idle connection has none.
 var streamBuffers = sync.Pool{New: func() any { b := make([]byte, 16<<10); return &b }}
 
 func (t *streamTransport) ReadBatch(context.Context) ([]byte, error) {
@@ -92,7 +92,7 @@ func (t *streamTransport) ReadBatch(context.Context) ([]byte, error) {
 	}
 }
 
-// fill reads what has come, up to a message of need bytes and a little more.
+// fill reads available bytes, up to a message of need bytes and a little more.
 func (t *streamTransport) fill(need int) (n int, err error) {
 	if t.start < t.end || !t.sock.NonBlocking() {
 		if err := t.ensureSpace(need); err != nil {
@@ -113,7 +113,7 @@ func (t *streamTransport) fill(need int) (n int, err error) {
 	return n, err
 }
 
-// releaseBuffer gives back a lent buffer in which nothing is left.
+// releaseBuffer returns a pooled buffer in which nothing is left.
 func (t *streamTransport) releaseBuffer() {
 	if t.pooled != nil {
 		streamBuffers.Put(t.pooled)
@@ -121,7 +121,7 @@ func (t *streamTransport) releaseBuffer() {
 	}
 }
 
-// ensureSpace makes place for the rest of a message of need bytes, and a little more.
+// ensureSpace makes room for the rest of a message of need bytes, and a little more.
 func (t *streamTransport) ensureSpace(need int) error {
 	rest := t.buf[t.start:t.end]
 	size := max(need, streamBuffer)
@@ -140,7 +140,7 @@ func (t *streamTransport) ensureSpace(need int) error {
 	return nil
 }
 
-// resizeBuffer has the buffer be one of so many bytes.
+// resizeBuffer replaces the buffer by one of size bytes.
 func (t *streamTransport) resizeBuffer(size int) error {
 	if err := t.admitBytes(size); err != nil {
 		return err
@@ -152,7 +152,7 @@ func (t *streamTransport) resizeBuffer(size int) error {
 	return nil
 }
 
-// wholeFrames tells how many bytes at the start of b are whole messages, and how many the first needs if none is.
+// wholeFrames returns how many bytes at the start of b are whole messages, and how many the first needs if none is.
 func wholeFrames(b []byte, lim *Limits) (whole, need int, err error) {
 	for {
 		size, n, err := frameSize(b[whole:], lim)
@@ -182,7 +182,7 @@ func (t *streamTransport) WriteBatch(_ context.Context, messages []byte) error {
 	return nil
 }
 
-// TryWriteBatch implements tryer.
+// TryWriteBatch implements tryWriter.
 func (t *streamTransport) TryWriteBatch(messages []byte) (tried, done bool, err error) {
 	if !t.sock.NonBlocking() {
 		return false, false, nil
@@ -196,8 +196,8 @@ func (t *streamTransport) TryWriteBatch(messages []byte) (tried, done bool, err 
 
 func (t *streamTransport) Ping(context.Context) error { return nil }
 
-// Close sends an end of stream first and reads what the peer still sends for a moment: closing a socket with unread
-// data would reset the connection, and the peer might never see our last words.
+// Close sends an end of stream first and reads for a moment what the peer still sends: closing a socket with unread
+// data would reset the connection, and the peer might never receive our last messages.
 func (t *streamTransport) Close(int, string) error {
 	var err error
 	t.once.Do(func() {
@@ -206,7 +206,7 @@ func (t *streamTransport) Close(int, string) error {
 			SetReadDeadline(time.Time) error
 		}
 		if h, ok := t.rwc.(halfCloser); ok && h.CloseWrite() == nil && h.SetReadDeadline(time.Now().Add(lingerTime)) == nil {
-			_, _ = io.Copy(io.Discard, io.LimitReader(t.rwc, lingerBytes)) // what comes is of no use, nor why it ends
+			_, _ = io.Copy(io.Discard, io.LimitReader(t.rwc, lingerBytes)) // neither the data nor the error is of use
 		}
 		err = t.rwc.Close()
 	})

@@ -1,4 +1,4 @@
-// The parts that the tables are made of. After a burst they give its memory back: an idle connection keeps as much as it holds.
+// The data structures of the tables. After a burst they release its memory: an idle connection keeps only what it uses.
 
 package rpc
 
@@ -7,15 +7,15 @@ import (
 	"slices"
 )
 
-// table gives out numbers, low ones first, and finds what they stand for.
+// table allocates numbers, low ones first, and finds their values.
 type table[T comparable] struct {
 	slots    []T
 	free     []uint32
 	n        int
-	shrinkAt int // at how many the slots at the end are looked at again
+	shrinkAt int // at how many entries the slots at the end are checked again
 }
 
-// minShrinkSlots are not worth giving back.
+// minShrinkSlots is the number of slots below which memory is not released.
 const minShrinkSlots = 256
 
 func (t *table[T]) add(v T) uint32 {
@@ -31,7 +31,7 @@ func (t *table[T]) add(v T) uint32 {
 	return uint32(len(t.slots) - 1)
 }
 
-// get gives the zero value for a number that is not in use.
+// get returns the zero value for a number that is not in use.
 func (t *table[T]) get(id uint32) (v T) {
 	if uint64(id) < uint64(len(t.slots)) {
 		v = t.slots[id]
@@ -52,10 +52,10 @@ func (t *table[T]) remove(id uint32) {
 	}
 }
 
-// shrink gives free slots at the end back, if they are most of all.
+// shrink releases free slots at the end, if they are the majority.
 func (t *table[T]) shrink() {
 	var zero T
-	t.shrinkAt = t.n / 2 // to look so seldom costs next to nothing
+	t.shrinkAt = t.n / 2 // checking this seldom costs next to nothing
 	if t.n <= minShrinkSlots {
 		t.shrinkAt = t.n - 1
 	}
@@ -71,8 +71,8 @@ func (t *table[T]) shrink() {
 	t.free = slices.Clone(free)
 }
 
-// remove takes a key out of a map. A map of Go's stays as large as it ever was: so once it has an eighth of the most that it
-// has had, it is made anew.
+// remove removes a key from a map. A Go map never shrinks: so once it has an eighth of its largest size, it is copied to a
+// new one.
 func remove[K comparable, V any](m *map[K]V, key K, most *int) {
 	*most = max(*most, len(*m))
 	delete(*m, key)

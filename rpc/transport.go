@@ -1,4 +1,4 @@
-// Transport: what carries whole Cap'n Proto messages between two vats. Here also: the in-memory one.
+// Transport: the carrier of whole Cap'n Proto messages between two vats. Also the in-memory one.
 
 package rpc
 
@@ -9,55 +9,55 @@ import (
 )
 
 // Transport moves Cap'n Proto messages in standard stream framing. One goroutine reads at a time, one writes; Ping and
-// Close may be called at any time, and Close unblocks all others. Ending a context of one operation may close the
-// transport. An error of ReadBatch or WriteBatch is the end of the connection: io.EOF one that the peer meant, an
+// Close may be called at any time, and Close unblocks all others. Ending the context of one operation may close the
+// transport. An error of ReadBatch or WriteBatch is the end of the connection: io.EOF an orderly one by the peer; an
 // *Exception is reported as it is.
 type Transport interface {
-	// ReadBatch waits for the next one or more whole messages. The bytes are valid until the next ReadBatch.
+	// ReadBatch waits for one or more whole messages. The bytes are valid until the next ReadBatch.
 	ReadBatch(ctx context.Context) ([]byte, error)
 	// WriteBatch sends one or more whole messages, back to back. The bytes may be reused when it returns.
 	WriteBatch(ctx context.Context, messages []byte) error
-	// Ping asks the peer for a sign of life and waits for it; nil at once where the transport has no such thing. Some
-	// goroutine must be reading meanwhile.
+	// Ping asks the peer for a sign of life and waits for it; nil at once if the transport has no pings. A goroutine must
+	// be reading meanwhile.
 	Ping(ctx context.Context) error
-	// Close closes the transport, saying why where it can. code is a WebSocket status; further calls do nothing.
+	// Close closes the transport, with the reason where it can send one. code is a WebSocket status; further calls do nothing.
 	Close(code int, reason string) error
-	// RemoteAddr names the peer for logs.
+	// RemoteAddr returns the peer's name for logs.
 	RemoteAddr() string
 }
 
-// limitSetter is implemented by transports that check limits before they allocate. NewConn tells them.
+// limitSetter is implemented by transports that check limits before they allocate. NewConn sets them.
 type limitSetter interface{ setLimits(lim Limits) }
 
-// activityReporter is implemented by transports over which a peer may ask for a sign of life, and so give one. NewConn tells them
-// whom to tell.
+// activityReporter is implemented by transports over which a peer may send pings, which are signs of life. NewConn sets
+// the function that they call.
 type activityReporter interface{ setOnActivity(heard func()) }
 
-// readAdmitter is implemented by transports that keep what has come of a message. NewConn tells them whom to ask before they keep
-// so many bytes of one, with what is there of it, which may have them wait or refuse it; 0 says that it is let go of.
+// readAdmitter is implemented by transports that buffer a partial message. NewConn sets the function that they call before
+// they buffer so many bytes of one, with the bytes they have; it may wait or refuse. 0 says that the buffer is released.
 type readAdmitter interface {
 	setAdmitRead(reading func(bytes int, have []byte) error)
 }
 
-// progressReporter is implemented by transports that write much in pieces. NewConn tells them whom to tell when one was taken in and
-// another follows.
+// progressReporter is implemented by transports that write large batches in pieces. NewConn sets the function that they
+// call when a piece was written and another follows.
 type progressReporter interface{ setOnProgress(wrote func()) }
 
 // tryWriter is implemented by transports that can write without waiting.
 type tryWriter interface {
-	// TryWriteBatch is WriteBatch as far as that goes without waiting. If it is not done, the rest is written by the next
-	// WriteBatch, before its own messages, if any. If it has not even tried, nothing was taken, and it is not done.
+	// TryWriteBatch is WriteBatch as far as that goes without waiting. If done is false, the rest is written by the next
+	// WriteBatch, before its own messages, if any. If tried is false, nothing was written and done is false.
 	TryWriteBatch(messages []byte) (tried, done bool, err error)
 }
 
-// Pipe gives two transports connected in memory, for tests: unbounded, in order, closed together.
+// Pipe returns two transports connected in memory, for tests: unbounded, in order, closed together.
 func Pipe() (a, b Transport) {
 	x, y := newPipeEnd("pipe a"), newPipeEnd("pipe b")
 	x.peer, y.peer = y, x
 	return x, y
 }
 
-// pipeEnd is one side of a Pipe and what the other side has written to it.
+// pipeEnd is one side of a Pipe and the messages that the other side has written to it.
 type pipeEnd struct {
 	name string
 	peer *pipeEnd
@@ -92,7 +92,7 @@ func (p *pipeEnd) WriteBatch(_ context.Context, messages []byte) error {
 	to := p.peer
 	to.mu.Lock()
 	defer to.mu.Unlock()
-	if !to.closed { // else it is lost, as on a socket, and reading tells: what the peer said before comes first
+	if !to.closed { // else it is lost, as on a socket; reading returns the error, after the messages the peer sent before
 		to.queue = append(to.queue, messages...)
 		to.arrived.Signal()
 	}

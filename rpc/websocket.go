@@ -27,12 +27,12 @@ const (
 
 // AcceptOptions are the server's side of a handshake.
 type AcceptOptions struct {
-	OriginPatterns []string // browser origins let in besides the server's own host
+	OriginPatterns []string // browser origins accepted besides the server's own host
 	RemoteAddr     string   // name of the peer for logs; empty is the request's address
 }
 
 // Accept answers a WebSocket handshake, preferring the merged subprotocol; a client that offers none gets plain
-// messages. On an error the response has been written. Hand the transport to NewConn, which tells it the limits.
+// messages. On an error the response has been written. Pass the transport to NewConn, which sets its limits.
 func Accept(w http.ResponseWriter, r *http.Request, opts AcceptOptions) (Transport, error) {
 	c, err := wsock.Accept(w, r, wsock.AcceptOptions{
 		Subprotocols:   []string{SubprotocolMerged, SubprotocolPlain},
@@ -48,7 +48,7 @@ func Accept(w http.ResponseWriter, r *http.Request, opts AcceptOptions) (Transpo
 // DialOptions are the client's side of a handshake.
 type DialOptions struct {
 	TLS          *tls.Config  // for wss
-	HTTPClient   *http.Client // used as it is, but for redirects; TLS and DialContext are ignored then
+	HTTPClient   *http.Client // used unchanged, except for redirects; TLS and DialContext are ignored then
 	DialContext  func(ctx context.Context, network, addr string) (net.Conn, error)
 	Header       http.Header
 	Timeout      time.Duration // for the handshake; 0 is 10 s
@@ -70,7 +70,7 @@ func Dial(ctx context.Context, url string, opts DialOptions) (Transport, error) 
 			Proxy:             http.ProxyFromEnvironment,
 			DialContext:       opts.DialContext,
 			TLSClientConfig:   opts.TLS,
-			DisableKeepAlives: true, // a connection that does not become a WebSocket is of no further use
+			DisableKeepAlives: true, // a connection that does not become a WebSocket is not reused
 		}}
 	}
 	protocols := opts.Subprotocols
@@ -115,13 +115,13 @@ func newWSTransport(c *wsock.Conn) *wsTransport {
 	return t
 }
 
-// setOnActivity has the peer's own pings told: a peer that pings need not be pinged.
+// setOnActivity reports the peer's own pings: a peer that pings need not be pinged.
 func (t *wsTransport) setOnActivity(heard func()) { t.c.SetOnActivity(heard) }
 
-// setOnProgress has the pieces of a large message told.
+// setOnProgress reports the pieces of a large message.
 func (t *wsTransport) setOnProgress(wrote func()) { t.c.SetOnProgress(wrote) }
 
-// setLimits bounds a WebSocket message by one Cap'n Proto message, or by what a peer merges.
+// setLimits bounds a WebSocket message by one Cap'n Proto message, or by the size of a merged chunk.
 func (t *wsTransport) setLimits(lim Limits) {
 	t.c.SetReadLimit(int64(max(lim.MessageBytes, chunkBytes)))
 	t.c.SetUserTimeout(lim.PingInterval + lim.PingTimeout)
@@ -158,7 +158,7 @@ func (t *wsTransport) WriteBatch(ctx context.Context, messages []byte) error {
 	return t.c.Write(ctx, websocket.MessageBinary, each...)
 }
 
-// TryWriteBatch implements tryer. What is not merged is not what calls by turns are made of.
+// TryWriteBatch implements tryWriter. It does not try several messages without merging: request-response traffic has one.
 func (t *wsTransport) TryWriteBatch(messages []byte) (tried, done bool, err error) {
 	if !t.merged && trustedFrameSize(messages) < len(messages) {
 		return false, false, nil

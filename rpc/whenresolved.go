@@ -1,9 +1,9 @@
-// Waiting until it is known where a reference leads.
+// WhenResolved: waiting until it is known where a reference leads.
 
 package rpc
 
-// WhenResolved has f called once it is known where the reference leads: to an object of this vat, which Object gives then,
-// to one of a peer, or nowhere. It is called at once, on this goroutine, if that is known, and also for a peer's
+// WhenResolved calls f once it is known where the reference leads: to an object of this vat, which Object then returns,
+// to one of a peer, or nowhere. f is called at once, on this goroutine, if that is known, and also for a peer's
 // promise, since that leads to the peer; else on a delivery goroutine, where it must not block. The reference must not
 // be released before.
 func (r *Ref) WhenResolved(f func()) {

@@ -1,8 +1,8 @@
-// Writing: all that waits goes out together, and one writes at a time. That is the writer's goroutine, but where somebody
-// else can do it sooner, without the cost of waking it: the reader, which may wait, for the answers to what it has just
-// delivered; and whoever calls or answers while nothing else is under way that could leave with it, as far as that goes
-// without waiting, so that a peer that does not read holds nobody up. What nobody waits for (a Finish behind a Return, a
-// Release) leaves with the next message, or a moment later.
+// Writing: all pending output is written together, by one goroutine at a time. That is the writer, unless another goroutine
+// can write sooner, without the cost of waking it: the reader, which may wait, for the answers to the calls it has just
+// delivered; and a goroutine that calls or answers while nothing else is in flight that could leave with its message, as
+// far as that goes without waiting, so that a peer that does not read blocks no caller. Output that nobody waits for (a
+// Finish after a Return, a Release) leaves with the next message, or a moment later.
 
 package rpc
 
@@ -15,45 +15,45 @@ import (
 )
 
 const (
-	// chunkBytes is how much is written at once: small enough for pings to get in between, and for the write deadline to
-	// mean no progress.
+	// chunkBytes is how much is written at once: small enough for pings to get in between, and for an expired write deadline
+	// to mean no progress.
 	chunkBytes = 64 << 10
-	// minWriteRate a second are enough for a single large message not to count as stalled, where the transport tells
-	// nothing of its pieces.
+	// minWriteRate is how many bytes a second are enough for a single large message not to count as stalled, where the
+	// transport does not report pieces.
 	minWriteRate = 64 << 10
-	// coalesceBytes is how little is worth waiting for more.
+	// coalesceBytes is the size below which the writer waits for more.
 	coalesceBytes = 8 << 10
-	// readerFlushBytes is how much the reader answers before it writes that, with more to be answered.
+	// readerFlushBytes is how many bytes of answers make the reader write them while it has more calls to deliver.
 	readerFlushBytes = 4 << 10
-	// maxHold is how long what is delivered, or written by the reader, may take before the others take over from it.
+	// maxHold is how long a delivery, or a write by the reader, may take before other goroutines take over.
 	maxHold = 2 * time.Millisecond
-	// lazyFlushDelay is how long what nobody waits for waits for something to leave with.
+	// lazyFlushDelay is how long output that nobody waits for is delayed for other output to leave with.
 	lazyFlushDelay = 2 * time.Millisecond
 )
 
 // writeState is the state of writing, guarded by Conn.mu.
 type writeState struct {
-	wake            chan struct{} // tells the writer that there is something for it
-	writerDone      chan struct{} // closed when the writer has gone for good
+	wake            chan struct{} // wakes the writer
+	writerDone      chan struct{} // closed when the writer has exited for good
 	tryWriter       tryWriter     // nil if the transport is none
 	writerIdle      bool          // the writer waits for wake
-	writerRetiring  bool          // it is to go home
-	writerRetired   bool          // it has: the next to want it starts another
-	busy            bool          // somebody writes
+	writerRetiring  bool          // it is to exit
+	writerRetired   bool          // it has exited: the next wake starts another
+	busy            bool          // a goroutine is writing
 	byReader        bool          // it is the reader
-	holdWrites      bool          // the reader will write what waits as soon as it has delivered
-	partlyWritten   bool          // somebody else wrote, and the writer has to go on
-	spareBuf        []byte        // to gather the next in
-	reportsProgress bool          // the transport tells of the pieces it writes
-	chunksWritten   uint64        // pieces and chunks that were written
+	holdWrites      bool          // the reader writes pending output after it has delivered
+	partlyWritten   bool          // another goroutine wrote a part, and the writer has to go on
+	spareBuf        []byte        // to collect the next batch in
+	reportsProgress bool          // the transport reports the pieces it writes
+	chunksWritten   uint64        // pieces and chunks written
 
 	stallTimer lazytimer.Timer // ends the connection when a write makes no progress
-	holdTimer  lazytimer.Timer // ends hold
-	flushTimer lazytimer.Timer // sends what is not urgent
+	holdTimer  lazytimer.Timer // ends holdWrites
+	flushTimer lazytimer.Timer // sends output that is not urgent
 	flushDelay time.Duration   // how long that may take
 }
 
-// lockUnlessFinished takes the lock for an alarm, and says that the connection is not over.
+// lockUnlessFinished takes the lock for a timer, and reports whether the connection has not ended.
 func (c *Conn) lockUnlessFinished() bool {
 	c.mu.Lock()
 	return !c.finished
@@ -70,8 +70,8 @@ func (c *Conn) initWriteState() {
 	c.flushDelay = lazyFlushDelay
 }
 
-// scheduleWrite sees to it that what waits is written: by the writer, if the caller is to wake it; by the caller itself, if it gets
-// something to write at once; or later, since it is not urgent. The lock is held.
+// scheduleWrite arranges that pending output is written: by the writer, if wake is set, which the caller then wakes; by the
+// caller itself, if atOnce is not nil; or later, since it is not urgent. The lock is held.
 func (c *Conn) scheduleWrite() (wake bool, atOnce []byte) {
 	if !(c.writeState.writerIdle || c.writerRetired) || c.busy || (len(c.out) == 0 && !c.partlyWritten && c.ended == nil) {
 		return false, nil
@@ -85,7 +85,7 @@ func (c *Conn) scheduleWrite() (wake bool, atOnce []byte) {
 		}
 		return false, nil
 	}
-	alone := c.questions.n+len(c.answers) <= 1 // no other call is under way, and nothing would leave with what waits
+	alone := c.questions.n+len(c.answers) <= 1 // no other call is in flight, and nothing would leave with the pending output
 	if alone && c.tryWriter != nil && !c.partlyWritten && c.running && c.ended == nil && len(c.out) <= coalesceBytes {
 		return false, c.takePending()
 	}
@@ -99,7 +99,7 @@ func (c *Conn) scheduleWrite() (wake bool, atOnce []byte) {
 	return true, nil
 }
 
-// takePending takes what waits, to be written. The lock is held.
+// takePending takes the pending output, to be written. The lock is held.
 func (c *Conn) takePending() []byte {
 	batch := c.out
 	c.busy = true
@@ -109,7 +109,7 @@ func (c *Conn) takePending() []byte {
 	return batch
 }
 
-// finishWrite keeps the memory of what was written. The lock is held.
+// finishWrite reuses the memory of a written batch. The lock is held.
 func (c *Conn) finishWrite(batch []byte) {
 	poison(batch)
 	if cap(batch) <= chunkBytes {
@@ -118,7 +118,7 @@ func (c *Conn) finishWrite(batch []byte) {
 	c.busy, c.writingBytes = false, 0
 }
 
-// tryWrite writes what was taken, and leaves to the writer what that would have to wait for.
+// tryWrite writes a batch as far as that goes without waiting, and leaves the rest to the writer.
 func (c *Conn) tryWrite(batch []byte) {
 	tried, done, err := c.tryWriter.TryWriteBatch(batch)
 	c.mu.Lock()
@@ -128,14 +128,14 @@ func (c *Conn) tryWrite(batch []byte) {
 	if !tried {
 		batch, c.out = c.out, append(batch, c.out...)
 	}
-	c.partlyWritten = err == nil && (!done || c.urgent) // what came up meanwhile is the writer's too
+	c.partlyWritten = err == nil && (!done || c.urgent) // output that was added meanwhile is the writer's too
 	c.finishWrite(batch)
 	c.wakeLimitWaiters()
 	c.unlockAndRun()
 }
 
-// releaseIdle has a connection that is silent give back what it can have again: the writer's goroutine, buffers, timers. The
-// lock is held.
+// releaseIdle releases what a silent connection can allocate again: the writer's goroutine, buffers, timers. The lock is
+// held.
 func (c *Conn) releaseIdle() {
 	if !(c.writeState.writerIdle || c.writerRetired) || c.busy || c.ended != nil || len(c.out) > 0 {
 		return
@@ -150,7 +150,7 @@ func (c *Conn) releaseIdle() {
 	c.flushTimer.Release()
 }
 
-// write sends what nobody else does, until the connection ends.
+// write is the writer: it sends output that no other goroutine sends, until the connection ends.
 func (c *Conn) write() {
 	defer c.workerDone()
 	c.mu.Lock()
@@ -158,7 +158,7 @@ func (c *Conn) write() {
 	for {
 		for c.busy || ((len(c.out) == 0 || !c.urgent) && !c.partlyWritten && c.ended == nil) {
 			c.writeState.writerIdle = true
-			c.unlockAndRun() // which sees to what is not urgent
+			c.unlockAndRun() // which schedules output that is not urgent
 			<-c.wake
 			c.mu.Lock()
 			c.writeState.writerIdle = false
@@ -175,7 +175,7 @@ func (c *Conn) write() {
 			break
 		}
 		if !last && len(c.out) < coalesceBytes && c.questions.n+len(c.answers) > 2 {
-			// Others are about to call or answer too: what they say can leave with it.
+			// Other goroutines are about to call or answer too: their messages can leave with it.
 			c.busy = true
 			c.unlockAndRun()
 			runtime.Gosched()
@@ -189,7 +189,7 @@ func (c *Conn) write() {
 	close(c.writerDone)
 }
 
-// writeOut writes what waits. Nobody else must be writing. The lock is held, and given up meanwhile.
+// writeOut writes pending output. No other goroutine may be writing. The lock is held, and released meanwhile.
 func (c *Conn) writeOut() (err error) {
 	batch, stuck := c.takePending(), c.partlyWritten
 	c.partlyWritten = false
@@ -216,7 +216,7 @@ func (c *Conn) writeOut() (err error) {
 	return err
 }
 
-// onWriteProgress notes that a piece was written of what is being written.
+// onWriteProgress records that a piece of the current write was written.
 func (c *Conn) onWriteProgress() {
 	c.mu.Lock()
 	c.chunksWritten++
@@ -224,14 +224,14 @@ func (c *Conn) onWriteProgress() {
 	c.mu.Unlock()
 }
 
-// holdOutput leaves what is answered from now on for the reader to write, all together. The lock is held.
+// holdOutput leaves further answers for the reader to write, all together. The lock is held.
 func (c *Conn) holdOutput() {
 	c.holdWrites = true
 	c.holdTimer.Set(maxHold)
 }
 
-// writeFromReader has the reader write what waits. If that takes long, another takes over reading. The lock is held, and
-// given up meanwhile.
+// writeFromReader writes pending output on the reader. If that takes long, another takes over reading. The lock is held,
+// and released meanwhile.
 func (c *Conn) writeFromReader() {
 	if c.ended != nil || c.busy || !c.urgent || len(c.out) > chunkBytes {
 		return
@@ -245,8 +245,8 @@ func (c *Conn) writeFromReader() {
 	}
 }
 
-// flushFromReader has the reader, while it delivers, write what is answered so far if that is worth a write: the peer can go on
-// with it meanwhile.
+// flushFromReader writes, between deliveries, the answers so far if they are worth a write: the peer can go on with them
+// meanwhile.
 func (c *Conn) flushFromReader() {
 	c.mu.Lock()
 	if gen := c.readerGen; c.holdWrites && len(c.out) >= readerFlushBytes {
@@ -258,8 +258,8 @@ func (c *Conn) flushFromReader() {
 	c.unlockAndRun()
 }
 
-// endHold gives to the writer what the reader has not come to write, and to another reader what it has not come to read.
-// The lock is held.
+// endHold gives the writer the output that the reader has not written yet, and another reader the input that it has not
+// read. The lock is held.
 func (c *Conn) endHold() {
 	c.holdWrites = false
 	if c.byReader {
@@ -267,7 +267,7 @@ func (c *Conn) endHold() {
 	}
 }
 
-// splitChunk takes as many whole messages as make a chunk, one at least.
+// splitChunk splits off as many whole messages as make a chunk, at least one.
 func splitChunk(b []byte) (chunk, rest []byte) {
 	if len(b) <= chunkBytes {
 		return b, nil

@@ -3,8 +3,8 @@
 //	go run ./capnweb/testserver --listen 127.0.0.1:0
 //
 // WebSockets and HTTP batches are both at /, open to pages of any origin. It prints the address it listens on as its one
-// line, and ends with exit code 0 on SIGINT or SIGTERM. It is for tests only: whoever reaches it may have it hold what it
-// likes.
+// line, and exits with code 0 on SIGINT or SIGTERM. It is for tests only: any client that reaches it may make it use memory
+// without bound.
 package main
 
 import (
@@ -67,10 +67,10 @@ func run(ctx context.Context, args []string, out, log io.Writer) error {
 	return serve(ctx, ln, log, *trace)
 }
 
-// serve answers at ln, which it closes, until ctx ends.
+// serve serves connections of ln, which it closes, until ctx ends.
 func serve(ctx context.Context, ln net.Listener, log io.Writer, trace bool) error {
 	limits := capnweb.DefaultLimits()
-	// What the npm package takes: 32 Mi UTF-16 units a message.
+	// The npm package's bound: 32 Mi UTF-16 units a message.
 	limits.MessageBytes, limits.CallBytes, limits.QueuedBytes, limits.BlobBytes = 64<<20, 256<<20, 256<<20, 64<<20
 	cfg := capnweb.Config{Limits: limits, Logger: slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelWarn}))}
 	if trace {

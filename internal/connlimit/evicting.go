@@ -7,20 +7,20 @@ import (
 	"sync"
 )
 
-// EvictingLimiter bounds how many there may be at once, in all and from one address, and never turns anybody away: at the bound on
-// an address that address's oldest has to go, and at the bound on all the oldest of the address that has most. So who comes
-// with many at once takes the room of nobody but itself, however many addresses do so. Those that are busy go last. It is
+// EvictingLimiter bounds how many there may be at once, in total and from one address, and never refuses one: at the bound of
+// an address that address's oldest is evicted, and at the total bound the oldest of the address that has the most. So an
+// address with many connections evicts only its own, however many addresses do so. Busy ones are evicted last. It is
 // safe for concurrent use.
 type EvictingLimiter struct {
 	mu                sync.Mutex
 	limit, perAddress int
 	n                 int
 	byAddress         map[string]*addressEntries
-	bySize            []map[*addressEntries]struct{} // the addresses that have so many
-	largest           int                            // the most that one has
+	bySize            []map[*addressEntries]struct{} // the addresses by how many connections they have
+	largest           int                            // how many the largest has
 }
 
-// addressEntries is all of one address, the oldest first.
+// addressEntries holds the entries of one address, the oldest first.
 type addressEntries struct {
 	address    string
 	idle, busy list.List // of *Entry
@@ -28,21 +28,22 @@ type addressEntries struct {
 
 func (c *addressEntries) n() int { return c.idle.Len() + c.busy.Len() }
 
-// Entry is one that is in.
+// Entry is one admitted connection.
 type Entry struct {
-	peers *addressEntries // nil: it is out
+	peers *addressEntries // nil: released or evicted
 	busy  bool
-	at    *list.Element // in one of crowd's lists
+	at    *list.Element // in one of the lists of peers
 	evict func()
 }
 
-// NewEvictingLimiter makes an EvictingLimiter for so many at once, and so many of one address; both are at least 1.
+// NewEvictingLimiter returns an EvictingLimiter for at most limit at once, and perAddress from one address; both are at
+// least 1.
 func NewEvictingLimiter(limit, perAddress int) *EvictingLimiter {
 	return &EvictingLimiter{limit: limit, perAddress: perAddress, byAddress: map[string]*addressEntries{}, bySize: make([]map[*addressEntries]struct{}, perAddress+1)}
 }
 
-// SetLimits has others hold for who comes from now on, each of whom takes the place of one at most: where there are more than
-// may be, they get no more.
+// SetLimits changes the limits for further connections. Each of those evicts at most one: where there are more than the new
+// limits allow, their number grows no further.
 func (e *EvictingLimiter) SetLimits(limit, perAddress int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -52,8 +53,8 @@ func (e *EvictingLimiter) SetLimits(limit, perAddress int) {
 	}
 }
 
-// Acquire lets one more of an address in. evict is called, without a lock held, when it has to go: it is out then. met is the
-// limit for which another had to.
+// Acquire admits one more connection from an address. evict is called, without a lock held, when it is evicted. met is the
+// limit for which another one was evicted.
 func (e *EvictingLimiter) Acquire(address string, evict func()) (entry *Entry, met Bound) {
 	e.mu.Lock()
 	c := e.byAddress[address]
@@ -89,7 +90,7 @@ func (e *EvictingLimiter) Acquire(address string, evict func()) (entry *Entry, m
 	return entry, met
 }
 
-// oldest is the one that has to go first.
+// oldest returns the one to be evicted first.
 func (c *addressEntries) oldest() *Entry {
 	for _, l := range []*list.List{&c.idle, &c.busy} {
 		if at := l.Front(); at != nil {
@@ -99,7 +100,7 @@ func (c *addressEntries) oldest() *Entry {
 	return nil
 }
 
-// resize notes how many an address has, which had was. The lock is held.
+// resize updates bySize for an address, which had was entries. The lock is held.
 func (e *EvictingLimiter) resize(c *addressEntries, was int) {
 	n := c.n()
 	delete(e.bySize[was], c)
@@ -117,7 +118,7 @@ func (e *EvictingLimiter) resize(c *addressEntries, was int) {
 	}
 }
 
-// remove takes one out. The lock is held.
+// remove removes an entry. The lock is held.
 func (e *EvictingLimiter) remove(entry *Entry) {
 	c := entry.peers
 	entry.peers = nil
@@ -130,7 +131,7 @@ func (e *EvictingLimiter) remove(entry *Entry) {
 	e.resize(c, c.n()+1)
 }
 
-// SetBusy says whether one does what it has come for; who stops is the youngest of those that do not.
+// SetBusy marks a connection as busy or idle; one that becomes idle is the youngest of the idle ones.
 func (e *EvictingLimiter) SetBusy(entry *Entry, busy bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -146,7 +147,7 @@ func (e *EvictingLimiter) SetBusy(entry *Entry, busy bool) {
 	entry.at, entry.busy = to.PushBack(entry), busy
 }
 
-// Release takes one out, if it is in.
+// Release removes a connection, if it was not evicted.
 func (e *EvictingLimiter) Release(entry *Entry) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -155,7 +156,7 @@ func (e *EvictingLimiter) Release(entry *Entry) {
 	}
 }
 
-// Count is how many are in.
+// Count returns how many are admitted.
 func (e *EvictingLimiter) Count() int {
 	e.mu.Lock()
 	defer e.mu.Unlock()

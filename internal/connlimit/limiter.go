@@ -1,10 +1,12 @@
-// Package connlimit bounds how many of something there may be at once, in all and from one address: a Limiter turns away who is too
-// many, an EvictingLimiter makes room for them.
+// Package connlimit bounds how many connections there may be at once, in total and from one address: a Limiter refuses
+// further ones, an EvictingLimiter makes room for them.
+//
+// A limiter has one lock, under which nothing is called.
 package connlimit
 
 import "sync"
 
-// Limiter counts who is in, by address. It is safe for concurrent use.
+// Limiter counts connections by address. It is safe for concurrent use.
 type Limiter struct {
 	mu                sync.Mutex
 	limit, perAddress int
@@ -12,29 +14,29 @@ type Limiter struct {
 	byAddress         map[string]int
 }
 
-// New makes a Limiter for so many at once, and so many of one address. With a limit of 0 nobody gets in.
+// New returns a Limiter for at most limit at once, and perAddress from one address. With a limit of 0 none is admitted.
 func New(limit, perAddress int) *Limiter {
 	return &Limiter{limit: limit, perAddress: perAddress, byAddress: map[string]int{}}
 }
 
-// SetLimits has others hold for who comes from now on. Who is in stays.
+// SetLimits changes the limits for further connections. Admitted ones stay.
 func (g *Limiter) SetLimits(limit, perAddress int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.limit, g.perAddress = limit, perAddress
 }
 
-// Bound is a limit that somebody met.
+// Bound is a limit that was reached.
 type Bound int
 
-// The limits of a Limiter.
+// The bounds of a limiter.
 const (
 	None Bound = iota
 	Total
 	PerAddress
 )
 
-// Acquire lets one more of an address in, or names the limit that is met. Who was let in (None) has to Release, once.
+// Acquire admits one more connection from an address (None), which must be released once, or returns the bound reached.
 func (g *Limiter) Acquire(address string) Bound {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -49,7 +51,7 @@ func (g *Limiter) Acquire(address string) Bound {
 	return None
 }
 
-// Release counts one of an address out.
+// Release counts one connection from an address out.
 func (g *Limiter) Release(address string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -59,7 +61,7 @@ func (g *Limiter) Release(address string) {
 	}
 }
 
-// Count is how many are in.
+// Count returns how many are admitted.
 func (g *Limiter) Count() int {
 	g.mu.Lock()
 	defer g.mu.Unlock()

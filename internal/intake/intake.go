@@ -1,14 +1,27 @@
-// Package intake decides how much is held of what peers send, and what of it is decoded, on every wire that has
+// Package intake decides how many bytes of peers' messages are kept, and which messages are decoded, on every wire that has
 // connections.
 //
-// A peer is a stranger until it has shown a ref: until Trust. Of strangers bytes are kept raw, charged to one budget of
-// all of them, and nothing is decoded but what showing a ref takes. So that a first flight of restore, open and apply can
-// leave before anything was answered, what comes behind a restore waits for its answer: raw up to Config.MaxStrangerBytes, and
-// beyond that unread. Where none is pending, more is refused. A peer that has shown a ref goes on under another budget, by
-// that ref, with what it holds.
+//	stranger      a peer that has not authenticated with a ref: Trust was not called for it
+//	first flight  restore, open and apply, sent before any of them is answered
+//	restore       the call that authenticates with a ref
+//	throttled     of the answer to a wrong ref: delayed
 //
-// A connection tells its [Peer] what it reads (ReserveRead) and holds (TryGrow, Shrink), and asks whether it may decode
-// (Trusted); whoever checks refs says Trust. A nil Peer is trusted, and has all the memory there is.
+// A stranger's bytes are kept raw, charged to one budget of all strangers, and only messages needed to authenticate are
+// decoded. For a first flight, messages behind a restore wait for its answer: raw up to Config.MaxStrangerBytes, and beyond
+// that unread. Where no restore is pending, more is refused. A peer that authenticates moves, with all it has charged, to
+// another budget, under the key of that ref.
+//
+// A connection reports to its [Peer] the bytes it reads (ReserveRead) and keeps (TryGrow, Shrink), and asks whether it may
+// decode (Trusted); the code that checks refs calls Trust. A nil Peer is trusted, and its memory is not bounded.
+//
+// # Lock order
+//
+//	Peer.mu, then the lock of its membudget.Account, then that of the Budget
+//
+// # Bounds
+//
+// Memory is bounded by Config.Strangers and Config.Known (package membudget), a stranger's raw bytes by MaxStrangerBytes, its
+// waiting by MaxWait, and its messages and calls by the constants of this package.
 package intake
 
 import (
@@ -22,35 +35,35 @@ import (
 )
 
 const (
-	// MaxStrangerMessage is the largest message that is decoded for a stranger: to show a ref takes a tenth of it.
+	// MaxStrangerMessage is the largest message that is decoded for a stranger, in bytes: authenticating takes a tenth of it.
 	MaxStrangerMessage = 16 << 10
-	// PendingCalls is how many calls of a stranger may be unanswered before no further one is taken in.
+	// PendingCalls is how many calls of a stranger may be unanswered before no further one is accepted.
 	PendingCalls = 32
-	// QueuedBytes is how much may wait for a stranger to read it before nothing further is taken in.
+	// QueuedBytes is how many bytes of output may wait for a stranger to read before no further message is accepted.
 	QueuedBytes = 64 << 10
-	// CallBytes is what a call takes besides its arguments, about.
+	// CallBytes is about how many bytes a call takes besides its arguments.
 	CallBytes = 1 << 10
 )
 
-// Config is for all connections of a server.
+// Config holds the settings for all connections of a server.
 type Config struct {
-	Strangers        *membudget.Budget // by address
-	Known            *membudget.Budget // by ref
-	MaxStrangerBytes int               // how much of what a stranger sends is kept
-	MaxWait          time.Duration     // how long more than that may wait for a restore's answer
+	Strangers        *membudget.Budget // keyed by address
+	Known            *membudget.Budget // keyed by ref
+	MaxStrangerBytes int               // how many bytes of a stranger are kept
+	MaxWait          time.Duration     // how long input beyond that may wait for a restore's answer
 
-	TooLarge   error // what a stranger is told that sends more and has no restore pending
-	Overloaded error // what peers are told for whom there is no memory
+	TooLarge   error // the error for a stranger that sends more and has no restore pending
+	Overloaded error // the error for a peer when there is no memory
 }
 
-// Open is for a connection from an address. It has to be closed.
+// Open returns a Peer for a connection from an address. It must be closed.
 func (c *Config) Open(address string) *Peer {
 	return &Peer{cfg: c, account: c.Strangers.Open(address), maxMessage: MaxStrangerMessage}
 }
 
-// OpenFindingRefs is Open for a wire on which messages show refs themselves, secrets say. What a stranger sends is decoded up to
-// Config.MaxStrangerBytes, for what that takes; of more, show looks at what has come, and gives the ref that it shows, "" for none,
-// or what the peer is told.
+// OpenFindingRefs is Open for a wire whose messages contain refs, with their secrets. A stranger's messages are decoded up to
+// Config.MaxStrangerBytes; of larger ones, show searches the bytes received so far, and returns the ref it finds, "" for
+// none, or the error to send to the peer.
 func (c *Config) OpenFindingRefs(address string, show func(have []byte) (ref string, err error)) *Peer {
 	p := c.Open(address)
 	p.maxMessage, p.findRef = c.MaxStrangerBytes, show
@@ -65,18 +78,18 @@ type Peer struct {
 	throttled atomic.Int32
 
 	maxMessage int                                       // the largest message that is decoded for it as a stranger
-	findRef    func(have []byte) (ref string, err error) // nil: only Trust makes it none
+	findRef    func(have []byte) (ref string, err error) // nil: only Trust makes it trusted
 
 	mu            sync.Mutex
 	readBytes     int64 // charged for the message that is being read
-	usedBytes     int64 // charged for the rest, by parts of quantum: this much is used,
+	usedBytes     int64 // charged for the rest, in multiples of quantum: this much is used,
 	chargedBytes  int64 // and this much charged
 	changed       func()
 	awaitRestores func(context.Context) error
 }
 
-// Bind tells the peer of its connection: changed is called, without a lock of Peer's held, when it may take in more;
-// settle waits until no restore is pending, or the peer is trusted.
+// Bind sets the peer's callbacks: changed is called, without a lock of Peer's held, when more may be accepted; settle waits
+// until no restore is pending, or the peer is trusted.
 func (p *Peer) Bind(changed func(), settle func(context.Context) error) {
 	if p == nil {
 		return
@@ -86,10 +99,10 @@ func (p *Peer) Bind(changed func(), settle func(context.Context) error) {
 	p.mu.Unlock()
 }
 
-// Trusted says that the peer has shown a ref.
+// Trusted reports whether the peer has authenticated.
 func (p *Peer) Trusted() bool { return p == nil || p.trusted.Load() }
 
-// Trust says that the peer has shown this ref. The first one counts.
+// Trust records that the peer has authenticated with this ref. The first one counts.
 func (p *Peer) Trust(ref string) {
 	if p == nil || !p.trusted.CompareAndSwap(false, true) {
 		return
@@ -98,11 +111,11 @@ func (p *Peer) Trust(ref string) {
 	p.notify()
 }
 
-// BeginThrottle says that the answer to a wrong ref is delayed; EndThrottle that it is given. What waits for a restore does not wait
-// for such.
+// BeginThrottle records that the answer to a wrong ref is delayed; EndThrottle that it is sent. Input that waits for a
+// restore does not wait for delayed ones.
 func (p *Peer) BeginThrottle() { p.addThrottled(1) }
 
-// EndThrottle is the end of BeginThrottle.
+// EndThrottle ends the delay of BeginThrottle.
 func (p *Peer) EndThrottle() { p.addThrottled(-1) }
 
 func (p *Peer) addThrottled(n int32) {
@@ -112,7 +125,7 @@ func (p *Peer) addThrottled(n int32) {
 	}
 }
 
-// Throttled is how many answers are.
+// Throttled returns how many answers are delayed.
 func (p *Peer) Throttled() int { return int(max(p.throttled.Load(), 0)) }
 
 func (p *Peer) notify() {
@@ -124,22 +137,22 @@ func (p *Peer) notify() {
 	}
 }
 
-// MaxStrangerBytes is how much of a stranger's bytes is kept.
+// MaxStrangerBytes returns how many bytes of a stranger are kept.
 func (p *Peer) MaxStrangerBytes() int { return p.cfg.MaxStrangerBytes }
 
-// MaxWait is how long more than that may wait.
+// MaxWait returns how long input beyond that may wait.
 func (p *Peer) MaxWait() time.Duration { return p.cfg.MaxWait }
 
-// TooLarge and Overloaded are what the peer is told.
+// TooLarge returns the error for a stranger that sends too much.
 func (p *Peer) TooLarge() error { return p.cfg.TooLarge }
 
-// Overloaded is for whom there is no memory.
+// Overloaded returns the error for a peer when there is no memory.
 func (p *Peer) Overloaded() error { return p.cfg.Overloaded }
 
-// MaxMessage is the largest message that is decoded for the peer as a stranger.
+// MaxMessage returns the largest message that is decoded for the peer as a stranger, in bytes.
 func (p *Peer) MaxMessage() int { return p.maxMessage }
 
-// FindRef looks for a ref in what has come of a message that is too much for a stranger. An error is what the peer is told.
+// FindRef searches for a ref in the bytes received of a message too large for a stranger. An error is for the peer.
 func (p *Peer) FindRef(have []byte) error {
 	if p.Trusted() {
 		return nil
@@ -158,8 +171,8 @@ func (p *Peer) FindRef(have []byte) error {
 	return nil
 }
 
-// ReserveRead is called before the buffer of the message that is being read, of which this is there, holds n bytes: 0 when it is
-// let go of. It may wait. An error is what the peer is to be told, and the end of its connection.
+// ReserveRead is called before the read buffer of a message, of which have is present, grows to n bytes: 0 when it is
+// released. It may wait. An error is to be sent to the peer, and ends its connection.
 func (p *Peer) ReserveRead(n int, have []byte) error {
 	if p == nil {
 		return nil
@@ -193,7 +206,7 @@ func (p *Peer) ReserveRead(n int, have []byte) error {
 	return nil
 }
 
-// quantum is what is charged at once, so that not every small call meets all others at the budget's lock.
+// quantum is how many bytes are charged at once, so that not every small call contends for the budget's lock.
 func (p *Peer) quantum() int64 {
 	if p.trusted.Load() {
 		return 64 << 10
@@ -201,7 +214,7 @@ func (p *Peer) quantum() int64 {
 	return 4 << 10
 }
 
-// TryGrow charges n bytes that are to be held; false if there is no room.
+// TryGrow charges n bytes before they are kept; false if there is no room.
 func (p *Peer) TryGrow(n int) bool {
 	if p == nil || n <= 0 {
 		return true
@@ -221,7 +234,7 @@ func (p *Peer) TryGrow(n int) bool {
 	return true
 }
 
-// Grow is TryGrow that waits for room. An error is what the peer is to be told, and the end of its connection.
+// Grow is TryGrow that waits for room. An error is to be sent to the peer, and ends its connection.
 func (p *Peer) Grow(n int) error {
 	if p.TryGrow(n) {
 		return nil
@@ -238,7 +251,7 @@ func (p *Peer) Grow(n int) error {
 	return nil
 }
 
-// charge waits for room. An error is what the peer is to be told.
+// charge waits for room. An error is to be sent to the peer.
 func (p *Peer) charge(ctx context.Context, n int64) error {
 	switch err := p.account.Grow(ctx, n); {
 	case errors.Is(err, membudget.ErrTooLarge):
@@ -249,7 +262,7 @@ func (p *Peer) charge(ctx context.Context, n int64) error {
 	return nil
 }
 
-// Shrink gives n bytes back.
+// Shrink releases n bytes.
 func (p *Peer) Shrink(n int) {
 	if p == nil || n <= 0 {
 		return
@@ -267,7 +280,7 @@ func (p *Peer) Shrink(n int) {
 	}
 }
 
-// Close gives all back.
+// Close releases everything.
 func (p *Peer) Close() {
 	if p != nil {
 		p.account.Close()

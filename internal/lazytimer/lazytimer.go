@@ -1,10 +1,11 @@
-// Package lazytimer has a timer for what is begun and ended often, as each write and each delivery of a connection is.
+// Package lazytimer has a timer for timeouts that are set and cleared often, as for each write and each delivery of a
+// connection.
 package lazytimer
 
 import "time"
 
-// Timer calls a function when something takes too long. Its timer is not set and stopped every time, but looks again
-// when it goes off too early, and exists only while it is needed. It belongs to an owner whose lock guards it: all
+// Timer calls a function when an operation takes too long. Its time.Timer is not set and stopped every time, but set again
+// when it fires too early, and exists only while it is needed. A Timer belongs to an owner whose lock guards it: all
 // methods are called with that lock held.
 type Timer struct {
 	lock    func() bool
@@ -12,17 +13,17 @@ type Timer struct {
 	fire    func()
 	timer   *time.Timer
 	armed   bool
-	firesAt time.Time // when the timer goes off
-	due     time.Time // when it is to ring; zero for not at all
+	firesAt time.Time // when the time.Timer fires
+	due     time.Time // the deadline; zero for none
 }
 
-// Init says whose alarm it is, before anything else is called: enter takes the owner's lock and reports whether the
-// owner is still there, leave gives the lock up in any case, and ring is called in between.
+// Init sets the owner, before anything else is called: enter takes the owner's lock and reports whether the owner is still
+// running, leave releases the lock in any case, and ring is called in between at the deadline.
 func (a *Timer) Init(enter func() bool, leave, ring func()) {
 	a.lock, a.unlock, a.fire = enter, leave, ring
 }
 
-// Set has the alarm ring in d, unless it is cleared or set anew before.
+// Set sets the deadline to d from now, replacing an earlier one.
 func (a *Timer) Set(d time.Duration) {
 	a.due = time.Now().Add(d)
 	if !a.armed || a.due.Before(a.firesAt) {
@@ -30,20 +31,20 @@ func (a *Timer) Set(d time.Duration) {
 	}
 }
 
-// IsSet says that it is to ring.
+// IsSet reports whether there is a deadline.
 func (a *Timer) IsSet() bool { return !a.due.IsZero() }
 
-// Clear has it not ring.
+// Clear removes the deadline.
 func (a *Timer) Clear() { a.due = time.Time{} }
 
-// Release gives the timer up until it is needed again.
+// Release frees the time.Timer, unless it is running, until it is needed again.
 func (a *Timer) Release() {
 	if !a.armed {
 		a.timer = nil
 	}
 }
 
-// Stop is the end of it.
+// Stop stops the time.Timer for good.
 func (a *Timer) Stop() {
 	if a.timer != nil {
 		a.timer.Stop()

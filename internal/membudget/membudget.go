@@ -1,24 +1,30 @@
-// Package membudget bounds the memory that many hold together for what others send: in all, and by who it is for.
+// Package membudget bounds the memory that many connections together keep for their peers' data: in total, and by key.
 //
-// A [Budget] is made once, with a limit of bytes in all and one for each key: a peer's address, or a ref's id. Whoever is
-// about to hold something opens an [Account] under a key, grows it before the bytes are held, shrinks it when some are let
-// go, and closes it in the end:
+// A [Budget] is made once, with a limit of bytes in total and one for each key: a peer's address, or a ref's id. Code that
+// is about to keep data opens an [Account] under a key, grows it before the bytes are kept, shrinks it when some are
+// released, and closes it in the end:
 //
 //	account := budget.Open(address)
 //	defer account.Close()
 //	body, err := io.ReadAll(account.Reader(ctx, r.Body)) // as much as comes, never more than there is room for
 //
-//	if err := account.Grow(ctx, n); err != nil { … } // waits for room, as long as the budget has patience
+//	if err := account.Grow(ctx, n); err != nil { … } // waits for room, for at most Config.MaxWait
 //	if !account.TryGrow(n) { … }                     // does not
 //	account.Shrink(n)
 //
-// What is charged is what is really held, decoded forms and growth included: a budget knows only what it is told. Who
-// waits with a part of what it needs keeps others from theirs, which the budget's patience ends: the error is [ErrFull],
-// which peers are answered as overloaded. More than could ever be there is [ErrTooLarge] at once.
+// Charge the memory really used, decoded forms and growth included: a budget counts only what is charged. An account that
+// waits with a part of its memory can block others; MaxWait ends that with [ErrFull], which peers are answered as
+// overloaded. A charge that could never fit is [ErrTooLarge] at once.
 //
-// A peer that shows who it is goes on under another key, or another budget, with what it holds: [Account.MoveTo].
+// A peer that authenticates moves to another key, or another budget, with all it has charged: [Account.MoveTo].
 //
 // Budgets and accounts are safe for concurrent use.
+//
+// # Lock order
+//
+//	Account.mu, then Budget.mu
+//
+// Two budgets' locks are never held together.
 package membudget
 
 import (
@@ -30,20 +36,20 @@ import (
 	"time"
 )
 
-// ErrFull is that there was no room within the budget's patience; it may help to try again later.
+// ErrFull says that there was no room within the budget's MaxWait; it may help to try again later.
 var ErrFull = errors.New("no memory is left for this now")
 
-// ErrTooLarge is that something is larger than there could ever be room for.
+// ErrTooLarge says that a charge is larger than there could ever be room for.
 var ErrTooLarge = errors.New("this is larger than there is ever memory for")
 
-// Config says how much there is.
+// Config configures a Budget.
 type Config struct {
 	Total   int64         // bytes of all keys together
 	PerKey  int64         // bytes of one key; 0 is Total
-	MaxWait time.Duration // for how long Grow waits for room; 0 not at all
+	MaxWait time.Duration // how long Grow waits for room; 0 not at all
 }
 
-// Budget is so many bytes.
+// Budget is a number of bytes to charge to accounts.
 type Budget struct {
 	maxWait time.Duration
 
@@ -52,12 +58,12 @@ type Budget struct {
 	perKey  int64
 	held    int64
 	keys    map[string]*holder
-	waiting []*waiter // the oldest first
+	waiting []*waiter // oldest first
 	peak    int64
 	refused uint64
 }
 
-// holder is one key's part. It is forgotten when no account of the key is open.
+// holder is the total of one key. It is deleted when no account of the key is open.
 type holder struct {
 	held int64
 	open int
@@ -70,7 +76,7 @@ type waiter struct {
 	closed  bool
 }
 
-// outcome is what Grow gives once done is closed.
+// outcome is Grow's result once done is closed.
 func (w *waiter) outcome() error {
 	if w.closed {
 		return ErrFull
@@ -78,15 +84,15 @@ func (w *waiter) outcome() error {
 	return nil
 }
 
-// New makes a budget.
+// New returns a budget.
 func New(cfg Config) *Budget {
 	b := &Budget{maxWait: cfg.MaxWait, keys: map[string]*holder{}}
 	b.SetLimits(cfg.Total, cfg.PerKey)
 	return b
 }
 
-// SetLimits has others hold from now on, perKey as in [Config]. What is held stays, also where it is more by now: nothing is
-// added to it then.
+// SetLimits changes the limits, perKey as in [Config]. Charged bytes stay, also where they exceed the new limits: nothing is
+// added to them then.
 func (b *Budget) SetLimits(total, perKey int64) {
 	if perKey <= 0 || perKey > total {
 		perKey = total
@@ -97,20 +103,20 @@ func (b *Budget) SetLimits(total, perKey int64) {
 	b.admit()
 }
 
-// Stats are a budget's numbers.
+// Stats holds a budget's numbers: bytes, and a count.
 type Stats struct {
 	Held, Peak, Total int64
 	Refused           uint64 // how often there was no room
 }
 
-// Stats gives the present numbers.
+// Stats returns the present numbers.
 func (b *Budget) Stats() Stats {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return Stats{Held: b.held, Peak: b.peak, Total: b.total, Refused: b.refused}
 }
 
-// Open gives an account of key in which nothing is yet. It has to be closed.
+// Open returns an empty account of key. It must be closed.
 func (b *Budget) Open(key string) *Account {
 	a := &Account{}
 	b.mu.Lock()
@@ -119,7 +125,7 @@ func (b *Budget) Open(key string) *Account {
 	return a
 }
 
-// fits says whether n more bytes of h are within all limits. The lock is held.
+// fits reports whether n more bytes of h are within all limits. The lock is held.
 func (b *Budget) fits(h *holder, n int64) bool {
 	return b.held+n <= b.total && h.held+n <= b.perKey
 }
@@ -132,8 +138,8 @@ func (b *Budget) charge(a *Account, n int64) {
 	b.peak = max(b.peak, b.held)
 }
 
-// refund gives n bytes of a back and lets in who has waited for them: the oldest first, past those whose own key is full.
-// One that waits for room in all keeps later ones from taking it bit by bit. The lock is held.
+// refund releases n bytes of a and admits waiters: the oldest first, past those whose own key is full. A waiter for room in
+// the total keeps later ones from taking it bit by bit. The lock is held.
 func (b *Budget) refund(a *Account, n int64) {
 	b.held -= n
 	a.holder.held -= n
@@ -159,18 +165,18 @@ func (b *Budget) admit() {
 	b.waiting = left
 }
 
-// Account is what one holds of a budget.
+// Account counts the bytes that its owner has charged to a budget.
 type Account struct {
 	mu     sync.Mutex // guards budget; the budget's lock comes after it
 	budget *Budget    // nil once it is closed
 
-	// The budget's lock guards these.
+	// Guarded by the budget's lock.
 	key    string
 	holder *holder
 	held   int64
 }
 
-// enter makes the account one of b. The budget's lock is held.
+// enter adds the account to b. The budget's lock is held.
 func (a *Account) enter(b *Budget, key string) {
 	h := b.keys[key]
 	if h == nil {
@@ -181,7 +187,7 @@ func (a *Account) enter(b *Budget, key string) {
 	a.budget, a.key, a.holder = b, key, h
 }
 
-// exit takes the account out of b, with all that it holds. The budget's lock is held.
+// exit removes the account from b, with all its bytes. The budget's lock is held.
 func (a *Account) exit(b *Budget) {
 	b.refund(a, a.held)
 	if a.holder.open--; a.holder.open == 0 {
@@ -189,7 +195,7 @@ func (a *Account) exit(b *Budget) {
 	}
 }
 
-// Grow charges n more bytes before they are held, and waits for room if there is none. The error is ErrFull,
+// Grow charges n more bytes before they are kept, and waits for room if there is none. The error is ErrFull,
 // ErrTooLarge, or ctx's; nothing was charged then.
 func (a *Account) Grow(ctx context.Context, n int64) error {
 	a.mu.Lock()
@@ -240,7 +246,7 @@ func (a *Account) Grow(ctx context.Context, n int64) error {
 	return err
 }
 
-// smallGrowth is what goes past those who wait for more: it keeps nobody waiting for long.
+// smallGrowth is the largest charge that overtakes waiters for more, in bytes: it delays none of them for long.
 const smallGrowth = 4 << 10
 
 // TryGrow is Grow without waiting; false if there is no room.
@@ -261,7 +267,7 @@ func (a *Account) TryGrow(n int64) bool {
 	return true
 }
 
-// Shrink gives n bytes back.
+// Shrink releases n bytes.
 func (a *Account) Shrink(n int64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -272,7 +278,7 @@ func (a *Account) Shrink(n int64) {
 	}
 }
 
-// Held is how much is charged.
+// Held returns how many bytes are charged.
 func (a *Account) Held() int64 {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -285,8 +291,8 @@ func (a *Account) Held() int64 {
 	return a.held
 }
 
-// MoveTo has the account go on under another key, of another budget even, with all that it holds, whether there is room
-// for it there or not. Who moves must not be in Grow.
+// MoveTo moves the account to another key, of another budget even, with all its bytes, whether there is room for them or
+// not. No Grow may be running.
 func (a *Account) MoveTo(to *Budget, key string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -304,8 +310,8 @@ func (a *Account) MoveTo(to *Budget, key string) {
 	to.charge(a, held)
 }
 
-// Close gives back all that is held. What is charged afterwards is refused, and what is given back ignored, so that an
-// account may be closed, twice even, while others still use it.
+// Close releases all bytes. Later charges are refused, and later releases ignored, so that an account may be closed, twice
+// even, while other goroutines still use it.
 func (a *Account) Close() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -327,8 +333,8 @@ func (a *Account) Close() {
 	a.budget = nil
 }
 
-// Reader reads from r and charges the account for what has come, a byte for a byte: bytes that are only announced cost
-// nothing. Who keeps the bytes in a buffer that grows, or decodes them, charges for that besides. Errors are those of r and of Grow.
+// Reader reads from r and charges the account a byte for each byte read: bytes that are only announced cost nothing. Code
+// that keeps them in a growing buffer, or decodes them, charges for that besides. Errors are those of r and of Grow.
 func (a *Account) Reader(ctx context.Context, r io.Reader) io.Reader { return &reader{a, ctx, r} }
 
 type reader struct {

@@ -1,3 +1,5 @@
+// AdaptivePool: a connection pool that follows how many connections the database allows.
+
 package pgtune
 
 import (
@@ -13,46 +15,48 @@ import (
 
 const (
 	// connectTimeout is how long a new connection is waited for while there are others: a
-	// pooler that has none left refuses nothing, and lets one wait.
+	// pooler that has none left refuses nothing, but makes the client wait.
 	connectTimeout = 3 * time.Second
-	// Then fewer are used; one more is tried after a while, and later and later.
+	// minProbeInterval and maxProbeInterval are the first and the longest interval after which one
+	// more connection is probed.
 	minProbeInterval = 30 * time.Second
 	maxProbeInterval = 10 * time.Minute
 )
 
-// AdaptivePool has as many connections of a pool in use as the database, a role or a pooler before
-// it has for us. Where a pool wants another one it fails, or waits, though it has some that
-// will soon be free; here those are waited for.
+// AdaptivePool uses as many connections of a pool as the database, a role or a pooler in front
+// of it allows. A plain pool that wants another one fails, or waits, though it has some that
+// will soon be free; here those are waited for. It is safe for concurrent use.
 type AdaptivePool struct {
 	pool           *pgxpool.Pool
 	slots          *semaphore.Weighted
 	changed        func(Size)
-	connectTimeout time.Duration // connectTimeout
-	firstProbe     time.Duration // minProbeInterval
+	connectTimeout time.Duration // connectTimeout, or a test's
+	firstProbe     time.Duration // minProbeInterval, or a test's
 
-	mu               sync.Mutex    // guards what follows
+	mu               sync.Mutex    // guards the fields below
 	unusedSlots      int           // slots that are not used
-	short            bool          // there are fewer than the pool may have
-	probing          bool          // whether there is one more than
-	connsBeforeProbe int           // connections there were
-	probeInterval    time.Duration // until the next probe, for which
-	timer            *time.Timer   // is there while it is short
+	short            bool          // there are fewer connections than the pool's maximum
+	probing          bool          // one more connection than
+	connsBeforeProbe int           // this many is being tried
+	probeInterval    time.Duration // until the next probe
+	timer            *time.Timer   // runs the next probe; nil unless short
 	ended            bool
 }
 
-// Size is how many connections there are, of how many at most. Short says that there were no
-// more to be had.
+// Size is how many connections there are, and the maximum. Short says that the database
+// allowed fewer than that.
 type Size struct {
 	Have, Max int
 	Short     bool
 }
 
-// NewAdaptivePool is for all that use pool. changed is called when Size.Short changes.
+// NewAdaptivePool wraps pool, which must be used through it only. changed is called when
+// Size.Short changes.
 func NewAdaptivePool(pool *pgxpool.Pool, changed func(Size)) *AdaptivePool {
 	return &AdaptivePool{pool: pool, slots: semaphore.NewWeighted(int64(pool.Config().MaxConns)), changed: changed, connectTimeout: connectTimeout, firstProbe: minProbeInterval}
 }
 
-// Size is the size now.
+// Size returns the present size.
 func (s *AdaptivePool) Size() Size {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -63,13 +67,13 @@ func (s *AdaptivePool) size() Size {
 	return Size{Have: s.have(), Max: int(s.pool.Config().MaxConns), Short: s.short}
 }
 
-// have counts the connections that there are, without those being made.
+// have returns how many connections are established.
 func (s *AdaptivePool) have() int {
 	stat := s.pool.Stat()
 	return int(stat.TotalConns() - stat.ConstructingConns())
 }
 
-// Acquire gives a connection, until release.
+// Acquire returns a connection, in use until release is called.
 func (s *AdaptivePool) Acquire(ctx context.Context) (conn *pgxpool.Conn, release func(), err error) {
 	for {
 		if err := s.slots.Acquire(ctx, 1); err != nil {
@@ -93,7 +97,7 @@ func (s *AdaptivePool) Acquire(ctx context.Context) (conn *pgxpool.Conn, release
 	}
 }
 
-// try asks the pool; hung says that it was still making a connection when that had taken long.
+// try acquires from the pool; hung says that a new connection was not made within connectTimeout.
 func (s *AdaptivePool) try(ctx context.Context) (conn *pgxpool.Conn, hung bool, err error) {
 	if s.have() == 0 {
 		conn, err = s.pool.Acquire(ctx)
@@ -105,8 +109,8 @@ func (s *AdaptivePool) try(ctx context.Context) (conn *pgxpool.Conn, hung bool, 
 	return conn, err != nil && bounded.Err() != nil && ctx.Err() == nil, err
 }
 
-// retireSlot takes the caller's slot out of use. It reports false where no other connection is to be
-// waited for; then nothing is known of how many there may be.
+// retireSlot takes the caller's slot out of use. It reports false where there is no other
+// connection to wait for; without any, all slots are usable again.
 func (s *AdaptivePool) retireSlot() bool {
 	s.mu.Lock()
 	switch {
@@ -134,7 +138,7 @@ func (s *AdaptivePool) retireSlot() bool {
 	return true
 }
 
-// probe has one more slot be used again.
+// probe puts one more slot into use.
 func (s *AdaptivePool) probe() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -150,8 +154,8 @@ func (s *AdaptivePool) probe() {
 	s.timer.Reset(s.probeInterval)
 }
 
-// connected says that a connection was to be had. If that is one more than before all slots are
-// used again.
+// connected records that a connection was acquired. If there is one more than before the probe,
+// all slots are used again.
 func (s *AdaptivePool) connected() {
 	s.mu.Lock()
 	if !s.probing || s.have() <= s.connsBeforeProbe {
@@ -166,7 +170,7 @@ func (s *AdaptivePool) connected() {
 	s.changed(size)
 }
 
-// Close ends what is planned; the pool is its owner's.
+// Close stops probing; the pool's owner closes the pool.
 func (s *AdaptivePool) Close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

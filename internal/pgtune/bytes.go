@@ -1,4 +1,4 @@
-// Long bytes among a statement's arguments.
+// Codecs for long byte strings among a statement's arguments.
 
 package pgtune
 
@@ -6,21 +6,21 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
-// Before a statement leaves, a connection has its arguments in memory that begins at 256 bytes, grows by being copied, and is
-// dropped before the next statement. With these codecs, bytes that are too long for it are put into memory of the connection's
-// that has served before.
+// Before a statement is sent, a connection encodes its arguments into memory that begins at 256 bytes, grows by being copied,
+// and is dropped before the next statement. With these codecs, byte strings that are too long for it are encoded into a
+// buffer that the connection reuses.
 
 // maxKeptBytes is how much memory a connection keeps for that.
 const maxKeptBytes = 64 << 10
 
-// registerBytes has a connection take bytes that way.
+// registerBytes registers the codec with a connection.
 func registerBytes(m *pgtype.Map) {
 	if t, ok := m.TypeForOID(pgtype.ByteaOID); ok {
 		m.RegisterType(&pgtype.Type{Name: t.Name, OID: t.OID, Codec: &bytesCodec{Codec: t.Codec}})
 	}
 }
 
-// bytesCodec is a connection's codec for bytes.
+// bytesCodec is a connection's codec for byte strings.
 type bytesCodec struct {
 	pgtype.Codec
 	memory []byte // of one statement's arguments at a time
@@ -36,8 +36,8 @@ func (c *bytesCodec) PlanEncode(m *pgtype.Map, oid uint32, format int16, value a
 
 type bytesPlan struct{ of *bytesCodec }
 
-// Encode implements pgtype.EncodePlan. What is in buf already has the same place at the beginning of the other memory, should
-// arguments before this one be there.
+// Encode implements pgtype.EncodePlan. The bytes already in buf, of earlier arguments, are at the same offset in the reused
+// buffer.
 func (p bytesPlan) Encode(value any, buf []byte) ([]byte, error) {
 	b := value.([]byte)
 	if b == nil {

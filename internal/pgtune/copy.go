@@ -1,4 +1,4 @@
-// Rows that are copied into a table.
+// Copying rows into a table.
 
 package pgtune
 
@@ -12,7 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Rows are what Copy copies. Row appends the i-th row's values, each as its length and its bytes in Postgres' binary form
+// Rows is the input of Copy. Row appends the i-th row's values, each as its length and its bytes in Postgres' binary form
 // (PutValue, PutInt, PutNull).
 type Rows struct {
 	Columns int
@@ -28,13 +28,13 @@ func PutInt(buf []byte, n int64) []byte {
 	return binary.BigEndian.AppendUint64(append(buf, 0, 0, 0, 8), uint64(n))
 }
 
-// PutValue appends a text or bytes to a row, or to an array.
+// PutValue appends a text or byte string to a row, or to an array.
 func PutValue[T string | []byte](buf []byte, value T) []byte {
 	return append(binary.BigEndian.AppendUint32(buf, uint32(len(value))), value...)
 }
 
-// Copy copies rows into a table's columns, "table (column, …)", in one round trip, in a transaction or as one. When it has
-// returned, rows are looked at no more.
+// Copy copies rows into a table's columns, "table (column, …)", in one round trip, in a transaction or as one. After it has
+// returned, rows is not read any more.
 func Copy(ctx context.Context, conn *pgx.Conn, into string, rows Rows) error {
 	buffer := NewBuffer()
 	defer buffer.Free()
@@ -42,33 +42,33 @@ func Copy(ctx context.Context, conn *pgx.Conn, into string, rows Rows) error {
 	tag, err := conn.PgConn().CopyFrom(ctx, r, "COPY "+into+" FROM STDIN (FORMAT binary)")
 	switch own := r.end(); {
 	case own != nil:
-		return fmt.Errorf("copy: %w", own) // Postgres only says that it was told to stop
+		return fmt.Errorf("copy: %w", own) // Postgres only says that the client cancelled
 	case err == nil && tag.RowsAffected() != int64(rows.Len):
 		return fmt.Errorf("copy: %d rows of %d were taken", tag.RowsAffected(), rows.Len)
 	}
 	return err
 }
 
-// What is around the rows in COPY's binary format (PostgreSQL's documentation of COPY, "Binary Format"): a signature, flags
-// and the length of an extension, none of which there is; and -1 for the number of a row's values.
+// The bytes around the rows in COPY's binary format (PostgreSQL's documentation of COPY, "Binary Format"): a signature, empty
+// flags and an empty extension; and -1 for the number of a row's values.
 const (
 	copyHead = "PGCOPY\n\xff\r\n\x00" + "\x00\x00\x00\x00" + "\x00\x00\x00\x00"
 	copyTail = "\xff\xff"
 )
 
-// copyChunk is about how much of that is made at a time: what pgx sends at a time.
+// copyChunk is about how many bytes are encoded at a time: what pgx sends at a time.
 const copyChunk = 64 << 10
 
 // copyReader reads rows in COPY's binary format. pgx reads in a goroutine of its own, and does not wait for that when it
-// loses the connection: so what is read belongs to others only after end.
+// loses the connection: so its memory may be reused only after end.
 type copyReader struct {
-	mu          sync.Mutex // guards what follows
+	mu          sync.Mutex // guards the fields below
 	rows        Rows
-	rendered    int    // rows
-	buf         []byte // made last, of which
-	read        int    // so much was read
-	trailerMade bool   // was made
-	ended       bool   // nothing is made any more
+	rendered    int    // rows encoded
+	buf         []byte // the last chunk encoded,
+	read        int    // of which this many bytes were read
+	trailerMade bool   // the trailer was encoded
+	ended       bool   // nothing is encoded any more
 	err         error  // of a row
 }
 
@@ -93,7 +93,7 @@ func (c *copyReader) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// fill makes the next piece, where nothing is left of the one before.
+// fill encodes the next chunk, when the previous one is read.
 func (c *copyReader) fill() (err error) {
 	if c.read > 0 {
 		return nil
@@ -111,7 +111,7 @@ func (c *copyReader) fill() (err error) {
 	return nil
 }
 
-// end has nothing read any more, and gives the error of a row that could not be made.
+// end stops reading, and returns the error of a row that could not be encoded.
 func (c *copyReader) end() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

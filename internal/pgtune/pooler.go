@@ -1,3 +1,5 @@
+// CheckPooler: detection of a pooler that shares connections.
+
 package pgtune
 
 import (
@@ -15,10 +17,10 @@ import (
 // poolerTimeout is how long a second connection is waited for.
 const poolerTimeout = 5 * time.Second
 
-// CheckPooler refuses, as UnsafeStore, a pooler between here and c's database that has several connections share one of the
-// database's by turns: with that, locks, settings and notifications of a connection are somebody else's. It makes a connection,
-// and a second one where there is a pooler; both are gone when it returns. A pooler that gives the two different connections,
-// by chance and twice, is not seen.
+// CheckPooler refuses, as UnsafeStore, a pooler in front of c's database that shares one of the database's connections among
+// several clients: with that, locks, settings and notifications of a connection belong to another client. It makes a
+// connection, and a second one where there is a pooler; both are closed when it returns. A pooler that gives the two
+// different connections, by chance and twice, is not detected.
 func CheckPooler(ctx context.Context, c *pgx.ConnConfig) error {
 	first, err := pgx.ConnectConfig(ctx, c.Copy())
 	if err != nil {
@@ -27,13 +29,13 @@ func CheckPooler(ctx context.Context, c *pgx.ConnConfig) error {
 	defer closeConn(ctx, first)
 	backend, err := backendOf(ctx, first)
 	if err != nil || backend == first.PgConn().PID() {
-		return err // a pooler has a number of its own
+		return err // a pooler reports a number of its own
 	}
 	bounded, cancel := context.WithTimeout(ctx, poolerTimeout)
 	defer cancel()
 	second, err := pgx.ConnectConfig(bounded, c.Copy())
 	if err != nil {
-		return ctx.Err() // a pooler that keeps its only connection for the first is as it should be
+		return ctx.Err() // a pooler that keeps its only connection for the first is safe
 	}
 	defer closeConn(ctx, second)
 	tx, err := second.Begin(ctx)
@@ -63,7 +65,7 @@ func errLendingPooler() error {
 		"get lost: have it lend them by the session (PgBouncer: pool_mode = session), or give the database's own address")
 }
 
-// backendOf is the number of the process that serves conn now.
+// backendOf returns the number of the process that serves conn now.
 func backendOf(ctx context.Context, conn *pgx.Conn) (uint32, error) {
 	results, err := conn.PgConn().Exec(ctx, "SELECT pg_backend_pid()").ReadAll()
 	if err != nil {

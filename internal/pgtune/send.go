@@ -10,11 +10,11 @@ import (
 	"github.com/jackc/pgx/v5/pgproto3"
 )
 
-// A connection collects what it sends in a buffer that begins at 1 kB, grows by being copied, and is mostly dropped once it
-// was sent. For batches of many rows that is most of the memory a program goes through, so these get one that has served
-// before, and it is taken back afterwards.
+// A connection collects its output in a buffer that begins at 1 kB, grows by being copied, and is mostly dropped once it
+// was sent. For batches of many rows that is most of the memory a program allocates, so these use a pooled buffer, which is
+// returned afterwards.
 
-// A batch gets a buffer from so many bytes on; those beyond largest are not kept.
+// Batches of at least minBuffer bytes use a pooled buffer; buffers beyond maxBuffer are not kept.
 const (
 	minBuffer = 4 << 10
 	maxBuffer = 4 << 20
@@ -22,14 +22,14 @@ const (
 
 var buffers = sync.Pool{New: func() any { return new(Buffer) }}
 
-// Buffer is memory that is used again and again, for one thing at a time.
+// Buffer is reusable memory, for one use at a time.
 type Buffer struct{ memory []byte }
 
-// NewBuffer gives a buffer, which is whoever's asks until Free.
+// NewBuffer returns a buffer, which is the caller's until Free.
 func NewBuffer() *Buffer { return buffers.Get().(*Buffer) }
 
-// Take gives the buffer's memory with what is in before at its beginning and room for so many bytes more. It is never less
-// than smallest, which pgx does not keep for a next statement's arguments.
+// Take returns the buffer's memory, beginning with the bytes of before and with room for room bytes more. It is at least
+// minBuffer, which pgx does not keep for a next statement's arguments.
 func (b *Buffer) Take(before []byte, room int) []byte {
 	if need := len(before) + room; cap(b.memory) < need {
 		b.memory = make([]byte, 0, max(need, minBuffer))
@@ -37,14 +37,14 @@ func (b *Buffer) Take(before []byte, room int) []byte {
 	return append(b.memory[:0], before...)
 }
 
-// Free gives it back: nobody may use its memory any more.
+// Free returns the buffer to the pool: its memory must not be used any more.
 func (b *Buffer) Free() {
 	if cap(b.memory) <= maxBuffer {
 		buffers.Put(b)
 	}
 }
 
-// Send sends a batch whose arguments take at least so many bytes, and not many more, and waits for its end.
+// Send sends a batch whose arguments take at least bytes bytes, and not many more, and waits for its end.
 func Send(ctx context.Context, conn *pgx.Conn, batch *pgx.Batch, bytes int) error {
 	if bytes < minBuffer {
 		return conn.SendBatch(ctx, batch).Close()
@@ -60,7 +60,7 @@ func Send(ctx context.Context, conn *pgx.Conn, batch *pgx.Batch, bytes int) erro
 	return err
 }
 
-// EstimateSize is how many bytes the texts and bytes among a batch's arguments have, and the numbers in lists.
+// EstimateSize returns how many bytes the texts and byte strings among a batch's arguments have, and the numbers in lists.
 func EstimateSize(b *pgx.Batch) (bytes int) {
 	for _, q := range b.QueuedQueries {
 		for _, arg := range q.Arguments {
@@ -85,10 +85,10 @@ func EstimateSize(b *pgx.Batch) (bytes int) {
 	return bytes
 }
 
-// statementBytes is about what a statement takes on its way besides its arguments.
+// statementBytes is about how many bytes a statement takes on the wire besides its arguments.
 const statementBytes = 256
 
-// reserveBuffer is a message of no bytes that makes room for those which follow it.
+// reserveBuffer is an empty message that makes room for the messages after it.
 type reserveBuffer struct {
 	buffer *Buffer
 	bytes  int
@@ -103,8 +103,8 @@ func (*reserveBuffer) Decode([]byte) error { return nil }
 // Encode implements pgproto3.Message.
 func (r *reserveBuffer) Encode(dst []byte) ([]byte, error) { return r.buffer.Take(dst, r.bytes), nil }
 
-// releaseBuffer is a message of no bytes after which the connection has a small buffer of its own again: one that was filled it
-// has dropped, but in the mode exec it fills another.
+// releaseBuffer is an empty message after which the connection has a small buffer of its own again: it has dropped one that
+// was filled, but in the mode exec it fills another.
 type releaseBuffer struct{ done bool }
 
 // Frontend implements pgproto3.FrontendMessage.

@@ -1,13 +1,14 @@
-// Package serialqueue runs functions one by one, in the order in which they came, on a goroutine that exists only while there
-// is something to run. It is for deliveries that belong to no connection: calls within a process, and notifications.
+// Package serialqueue runs functions one by one, in the order in which they were posted, on a goroutine that exists only
+// while there are any. It is for deliveries that belong to no connection: calls within a process, and notifications.
 package serialqueue
 
 import "sync"
 
-// Queue runs functions in turn. The zero Queue is ready; its methods may be called from any goroutine.
+// Queue runs functions in order. The zero Queue is ready; its methods may be called from any goroutine. It is not bounded;
+// functions run without its lock.
 type Queue struct {
-	// Start, if set before the first Post, is called instead of starting a goroutine with what that would run: tests
-	// decide when it does.
+	// Start, if set before the first Post, is called instead of starting a goroutine, with the function to run in it: tests
+	// decide when it runs.
 	Start func(drain func())
 
 	mu      sync.Mutex
@@ -15,7 +16,7 @@ type Queue struct {
 	running bool
 }
 
-// Post has f run behind all that was posted before.
+// Post runs f after all functions posted before.
 func (l *Queue) Post(f func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -1,4 +1,4 @@
-// Connections that are dialed by somebody else's code, as pgx's are.
+// Dialer: connections that another package dials, as pgx does.
 
 package socket
 
@@ -8,10 +8,10 @@ import (
 	"sync"
 )
 
-// Dial is how connections are made.
+// Dial is a function that makes connections, as net.Dialer.DialContext.
 type Dial = func(ctx context.Context, network, address string) (net.Conn, error)
 
-// Dialer dials as dial does, and has plain sockets read and written as a Conn reads and writes them.
+// Dialer dials with dial, and returns plain sockets that are read and written as a Conn reads and writes them.
 func Dialer(dial Dial) Dial {
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		c, err := dial(ctx, network, address)
@@ -22,9 +22,9 @@ func Dialer(dial Dial) Dial {
 	}
 }
 
-// directConn is a network connection with another way to read and write. Like any net.Conn it may be read and written by several
-// goroutines at once, each of which has its turn: pgx, when it gives a connection up, reads it to its end beside a read that
-// still waits.
+// directConn is a net.Conn that reads and writes through a Conn. Like any net.Conn it may be read and written by several
+// goroutines at once, one at a time each: pgx, when it closes a connection, reads it to its end while another read still
+// waits.
 type directConn struct {
 	net.Conn
 	direct           *Conn

@@ -1,6 +1,6 @@
 //go:build linux && !race && !386 && !s390x
 
-// Reading and writing by system calls that the scheduler is not told of.
+// Reads and writes by system calls that bypass the scheduler.
 
 package socket
 
@@ -9,11 +9,11 @@ import (
 	"unsafe"
 )
 
-// read is the system call, which the scheduler is not told of. It does not block even where somebody has made the
-// descriptor block (os.File.Fd of a copy does), as then nothing in the process could go on.
+// read is the system call, without notice to the scheduler. It does not block even where the descriptor was set to blocking
+// (as os.File.Fd of a copy does), as then nothing in the process could go on.
 //
 // The monitor that is not woken also preempts goroutines that compute for long. Where every processor has one of those, and
-// none of them makes a system call, allocates much or waits, the others get their turn at the next timer of the process: a
+// none of them makes a system call, allocates much or waits, other goroutines run only at the next timer of the process: a
 // connection's next ping, seconds later, instead of 10 ms.
 func read(fd uintptr, p []byte) (int, error) {
 	return direct(syscall.SYS_RECVFROM, fd, p, syscall.MSG_DONTWAIT)

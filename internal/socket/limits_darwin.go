@@ -1,4 +1,4 @@
-// What a TCP socket is told of its limits on macOS.
+// TCP socket options on macOS.
 
 package socket
 

@@ -1,4 +1,4 @@
-// What a TCP socket is told of its limits on Linux.
+// TCP socket options on Linux.
 
 package socket
 

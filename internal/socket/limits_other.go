@@ -1,6 +1,6 @@
 //go:build !linux && !darwin && !windows
 
-// Elsewhere a TCP socket is told of no limits.
+// TCP socket options on other systems: none.
 
 package socket
 

@@ -1,4 +1,4 @@
-// What a TCP socket is told of its limits on Windows.
+// TCP socket options on Windows.
 
 package socket
 

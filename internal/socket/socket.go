@@ -1,12 +1,16 @@
-// Package socket reads and writes connections where system calls and wake-ups are most of what a call takes:
+// Package socket reads and writes connections where system calls and wake-ups are most of the cost of a call:
 //
-//   - A reader asks the socket a few times more before its goroutine is parked (spin.go).
-//   - Reads and writes of some KB are made past the scheduler (direct_linux.go): sockets do not block, so there is nothing
-//     to be told to it. Telling would wake the runtime's monitor whenever the process was idle just before, which is a
-//     quarter of what a call takes where client and server share a processor.
-//   - A reader that waits need not hold a buffer.
+//   - A reader polls the socket a few times more before its goroutine is parked (spin.go).
+//   - Reads and writes of some KB bypass the scheduler (direct_linux.go): sockets do not block, so it need not be notified.
+//     Notifying it would wake the runtime's monitor whenever the process was idle just before, which is a quarter of the
+//     time of a call where client and server share a processor.
+//   - A reader that waits need not keep a buffer.
 //
-// Connections that are no plain sockets, TLS among them, are read and written as they are.
+// Connections that are no plain sockets, TLS among them, are read and written through their own methods.
+//
+// A Conn has no lock: the reader's and the writer's fields are each used by one goroutine at a time. Half of the processors
+// bound how many readers of the process poll at once, maxSpin bounds for how long, and maxDirect bounds the bytes of a
+// system call that bypasses the scheduler.
 package socket
 
 import (
@@ -22,45 +26,45 @@ import (
 )
 
 const (
-	// maxSpin is how long to ask at most. A peer that is parked itself takes half of that to answer the first time, and
-	// only when both have answered at once do both find that it pays.
+	// maxSpin is how long a reader polls at most. A peer that is itself parked takes half of that to answer the first time,
+	// and only when both have answered at once do both find that polling pays.
 	maxSpin = 100 * time.Microsecond
-	// maxDirect is what a system call may carry past the scheduler: copying it takes a few microseconds.
+	// maxDirect is how many bytes a system call may carry past the scheduler: copying them takes a few microseconds.
 	maxDirect = 16 << 10
 )
 
-// spinners is how many of this process ask at present.
+// spinners is how many readers of this process poll at present.
 var spinners atomic.Int32
 
-// Conn is a connection. One may read and one write at a time; Close may be called at any time and unblocks both.
+// Conn is a connection. One goroutine may read and one write at a time; Close may be called at any time and unblocks both.
 type Conn struct {
 	inner io.ReadWriteCloser
-	tcp   *net.TCPConn    // what is at the bottom, if it is known to be one
+	tcp   *net.TCPConn    // the underlying TCP connection, if known
 	sock  net.Conn        // the socket itself, if it is read and written here
-	raw   syscall.RawConn // what is asked; nil if nothing is
+	raw   syscall.RawConn // the socket to poll; nil for none
 
 	// Of the reader.
-	onReadable  func(fd uintptr) bool // made once, so that asking allocates nothing
-	maxSpinners int32                 // of all connections that may ask at once
+	onReadable  func(fd uintptr) bool // made once, so that polling allocates nothing
+	maxSpinners int32                 // how many readers of all connections may poll at once
 	spinPolicy  spinPolicy
-	park        bool       // ask is to wait for what has not come
-	ready       bool       // what it found,
-	into        []byte     // read into this,
-	pool        *sync.Pool // or into a buffer of these,
-	pooled      *[]byte    // this one,
-	n           int        // so many bytes
-	err         error      // or not
+	park        bool       // onReadable is to wait for input
+	ready       bool       // result of onReadable: readable,
+	into        []byte     // read into this buffer,
+	pool        *sync.Pool // or into one from this pool,
+	pooled      *[]byte    // which is this one,
+	n           int        // n bytes
+	err         error      // or an error
 
 	// Of the writer.
 	send   func(fd uintptr) bool
 	out    []byte
 	sent   int
 	fail   error
-	trying bool // send is not to wait until there is room
+	trying bool // send must not wait for room
 }
 
-// New makes a Conn of a connection, or of what hides it: below is what is read and written if conn is no plain socket, and
-// closed in any case. Nothing that was read of a plain socket may wait in below. A nil conn is one that is not known.
+// New makes a Conn of a connection, or of a wrapper around it: below is what is read and written if conn is no plain socket,
+// and closed in any case. below must not have buffered input of a plain socket. A nil conn is an unknown one.
 func New(below io.ReadWriteCloser, conn net.Conn) *Conn {
 	c := &Conn{inner: below, maxSpinners: int32(runtime.GOMAXPROCS(0) / 2), spinPolicy: spinPolicy{credit: 1}}
 	asked := conn
@@ -73,13 +77,13 @@ func New(below io.ReadWriteCloser, conn net.Conn) *Conn {
 	case raw == nil || !canPoll:
 	case asked == conn:
 		c.sock, c.raw, c.onReadable, c.send = conn, raw, c.receive, c.transmit
-	case c.maxSpinners > 0: // what comes is TLS's to read
+	case c.maxSpinners > 0: // the bytes are TLS's to read
 		c.raw, c.onReadable = raw, c.pollReady
 	}
 	return c
 }
 
-// rawOf gives access to a plain socket; nil if conn is anything else. What merely has one may have its own way of reading.
+// rawOf returns access to a plain socket; nil if conn is anything else. A type that merely wraps one may read differently.
 func rawOf(conn net.Conn) syscall.RawConn {
 	var raw syscall.RawConn
 	var err error
@@ -95,22 +99,22 @@ func rawOf(conn net.Conn) syscall.RawConn {
 	return raw
 }
 
-// TCP is the TCP connection at the bottom, to be read and written by nobody else; nil if there is none, or none that is known.
+// TCP returns the underlying TCP connection, which nothing else may read or write; nil if there is none, or none known.
 func (c *Conn) TCP() *net.TCPConn { return c.tcp }
 
-// maxUnsent is how much may wait in the system for its turn to be sent.
+// maxUnsent is how many bytes may wait in the system to be sent.
 const maxUnsent = 128 << 10
 
-// LimitUnsent has the system take in no more than it can soon send, where it can be told so. By itself it takes in megabytes,
-// which a slow link has to carry before what is written next, be it a ping; and a write that goes on shows that the peer has
-// taken in what was written before.
+// LimitUnsent makes the system accept no more than it can soon send, where it has an option for that. By default it accepts
+// megabytes, which a slow link has to carry before anything written later, such as a ping; and with the limit a write that
+// makes progress shows that the peer has read what was written before.
 func (c *Conn) LimitUnsent() {
 	if c.tcp != nil {
 		setOption(c.tcp, func(fd uintptr) error { return limitUnsent(fd, maxUnsent) })
 	}
 }
 
-// LimitUnsent is that of a Conn, for a connection of somebody else's and so many bytes.
+// LimitUnsent is Conn.LimitUnsent for any connection and number of bytes.
 func LimitUnsent(conn net.Conn, bytes int) {
 	if t, ok := conn.(*tls.Conn); ok {
 		conn = t.NetConn()
@@ -120,26 +124,26 @@ func LimitUnsent(conn net.Conn, bytes int) {
 	}
 }
 
-// SetUserTimeout has the system end a TCP connection whose peer acknowledges nothing for so long of what is on its way to it, or
-// on Linux has no room for more. It is for Linux, macOS and Windows, which by themselves try for many minutes; others go on
-// doing so. Keep-alives are no help there: they are sent only while nothing is on its way.
+// SetUserTimeout makes the system end a TCP connection whose peer has not acknowledged bytes in flight for this long, or
+// on Linux has had no room for more. It works on Linux, macOS and Windows, which by default try for many minutes; other
+// systems go on doing so. Keep-alives do not help there: they are sent only while nothing is in flight.
 func (c *Conn) SetUserTimeout(longest time.Duration) {
 	if c.tcp != nil {
 		setOption(c.tcp, func(fd uintptr) error { return limitSilence(fd, longest) })
 	}
 }
 
-// setOption sets an option of a socket. An error means a socket that is dead, or a system too old to know the option.
+// setOption sets an option of a socket. An error means a socket that is dead, or a system too old for the option.
 func setOption(tcp *net.TCPConn, set func(fd uintptr) error) {
 	if raw, err := tcp.SyscallConn(); err == nil {
 		_ = raw.Control(func(fd uintptr) { _ = set(fd) })
 	}
 }
 
-// NonBlocking says that ReadPooled waits without a buffer, and TryWrite not at all.
+// NonBlocking reports whether ReadPooled waits without a buffer, and TryWrite does not wait.
 func (c *Conn) NonBlocking() bool { return c.sock != nil }
 
-// Read is that of an io.Reader.
+// Read implements io.Reader.
 func (c *Conn) Read(p []byte) (int, error) {
 	switch {
 	case c.sock == nil:
@@ -155,8 +159,8 @@ func (c *Conn) Read(p []byte) (int, error) {
 	return c.read()
 }
 
-// ReadPooled reads into a buffer of a pool of *[]byte, of which it takes one when something has come. It is the caller's to
-// give back, and nil when n is 0. Only where NonBlocking says so.
+// ReadPooled reads into a buffer of a pool of *[]byte, which it takes when input has arrived. The caller returns it to the
+// pool; it is nil when n is 0. Only where NonBlocking is true.
 func (c *Conn) ReadPooled(pool *sync.Pool) (b *[]byte, n int, err error) {
 	c.pool = pool
 	defer func() { c.pool, c.pooled = nil, nil }()
@@ -168,7 +172,7 @@ func (c *Conn) ReadPooled(pool *sync.Pool) (b *[]byte, n int, err error) {
 	return c.pooled, n, err
 }
 
-// read asks until something has come, and waits for it if need be.
+// read polls for input, and waits for it if need be.
 func (c *Conn) read() (int, error) {
 	c.ready = false
 	if c.tryBeginSpin() {
@@ -191,7 +195,8 @@ func (c *Conn) read() (int, error) {
 	return c.n, nil
 }
 
-// tryBeginSpin says whether to spin before this read. Only so many of the process do at once: after a yes the reader must spin.
+// tryBeginSpin reports whether to poll before this read. The number of pollers in the process is bounded: after true the
+// reader must call spin.
 func (c *Conn) tryBeginSpin() bool {
 	if !c.spinPolicy.shouldSpin() {
 		return false
@@ -203,20 +208,20 @@ func (c *Conn) tryBeginSpin() bool {
 	return false
 }
 
-// spin asks for a moment, and learns from what comes of it.
+// spin polls for a moment, and records the result.
 func (c *Conn) spin() {
 	o := c.poll()
 	spinners.Add(-1)
 	c.spinPolicy.record(o)
 }
 
-// poll returns when there is something to be read (an error among it), or a moment later if there is not.
+// poll returns when there is something to read (or an error), or a moment later if there is not.
 func (c *Conn) poll() spinResult {
 	begun := time.Now()
 	for first := true; ; first = false {
 		c.ready = false
 		switch err := c.raw.Read(c.onReadable); {
-		case err != nil: // closed, or beyond its deadline, as the read will say
+		case err != nil: // closed, or past its deadline, as the read will report
 			return spinUnneeded
 		case c.ready && first:
 			return spinUnneeded
@@ -229,13 +234,13 @@ func (c *Conn) poll() spinResult {
 	}
 }
 
-// pollReady asks without reading.
+// pollReady polls once without reading.
 func (c *Conn) pollReady(fd uintptr) bool {
 	c.ready = readable(fd)
-	return true // whatever it says: do not park
+	return true // in any case: do not park
 }
 
-// receive reads what there is.
+// receive reads the available bytes.
 func (c *Conn) receive(fd uintptr) bool {
 	p := c.into
 	if c.pool != nil {
@@ -254,7 +259,7 @@ func (c *Conn) receive(fd uintptr) bool {
 	return !c.park
 }
 
-// Write is that of an io.Writer.
+// Write implements io.Writer.
 func (c *Conn) Write(p []byte) (int, error) {
 	switch {
 	case c.sock == nil:
@@ -265,7 +270,7 @@ func (c *Conn) Write(p []byte) (int, error) {
 	return c.write(p)
 }
 
-// TryWrite writes as much as there is room for. Only where NonBlocking says so.
+// TryWrite writes as much as there is room for. Only where NonBlocking is true.
 func (c *Conn) TryWrite(p []byte) (int, error) {
 	c.trying = true
 	defer func() { c.trying = false }()
@@ -282,7 +287,7 @@ func (c *Conn) write(p []byte) (int, error) {
 	return c.sent, err
 }
 
-// transmit writes as much as is taken.
+// transmit writes as much as the system accepts.
 func (c *Conn) transmit(fd uintptr) bool {
 	for c.sent < len(c.out) {
 		n, err := transmit(fd, c.out[c.sent:])
@@ -298,7 +303,7 @@ func (c *Conn) transmit(fd uintptr) bool {
 	return true
 }
 
-// failed is what package net would say.
+// failed wraps an error as package net does.
 func (c *Conn) failed(op string, err error) error {
 	return &net.OpError{Op: op, Net: c.sock.LocalAddr().Network(), Source: c.sock.LocalAddr(), Addr: c.sock.RemoteAddr(),
 		Err: os.NewSyscallError(op, err)}

@@ -1,26 +1,26 @@
-// The decision whether to ask a socket again before the reader is parked.
+// The decision whether to poll a socket before the reader is parked.
 //
-// Waking what is parked, by way of the poller, an idle processor and the scheduler, takes longer than a call on the same
-// machine or in the same rack does: two programs that call one another by turns spend most of their time in it. So who
-// expects an answer at once asks the socket again and again for a moment, as mutexes spin before they sleep (Karlin, Li,
-// Manasse, Owicki: Empirical Studies of Competitive Spinning for a Shared-Memory Multiprocessor, SOSP 1991). It asks only
+// Waking a parked goroutine, by way of the poller, an idle processor and the scheduler, takes longer than a call on the same
+// machine or in the same rack: two programs that call one another by turns spend most of their time in it. So a reader that
+// expects an answer at once polls the socket for a moment, as mutexes spin before they sleep (Karlin, Li,
+// Manasse, Owicki: Empirical Studies of Competitive Spinning for a Shared-Memory Multiprocessor, SOSP 1991). It polls only
 // while that has paid lately, lets other goroutines run in between, and no more than half of the processors do it.
 
 package socket
 
-// spinResult is what came of asking.
+// spinResult is the result of polling.
 type spinResult int
 
 const (
-	spinMissed   spinResult = iota // nothing came
-	spinUnneeded                   // it was here already: there was nothing to wait for
-	spinHit                        // it came while we asked
+	spinMissed   spinResult = iota // nothing arrived
+	spinUnneeded                   // input was there already: there was nothing to wait for
+	spinHit                        // input arrived while polling
 )
 
-// spinPolicy decides from what came of it lately whether to ask.
+// spinPolicy decides from recent results whether to poll.
 type spinPolicy struct {
-	credit  int8 // while there is some
-	skipped int8 // reads since the last attempt without
+	credit  int8 // polls while it is positive
+	skipped int8 // reads without polling since the last attempt
 }
 
 const (
@@ -29,7 +29,7 @@ const (
 	retryAfter = 32 // reads without a credit until the next attempt
 )
 
-// shouldSpin says whether to ask before this read.
+// shouldSpin reports whether to poll before this read.
 func (r *spinPolicy) shouldSpin() bool {
 	if r.credit > 0 {
 		return true
@@ -41,8 +41,7 @@ func (r *spinPolicy) shouldSpin() bool {
 	return true
 }
 
-// record takes in what came of asking. What is here already is read without being waited for, so asking is a waste, if a
-// small one.
+// record records the result of polling. Input that is there already is read without waiting, so polling is a small waste.
 func (r *spinPolicy) record(o spinResult) {
 	switch o {
 	case spinHit:

@@ -1,6 +1,6 @@
 //go:build !unix
 
-// No system calls of our own: the net package reads and writes.
+// No system calls of our own: package net reads and writes.
 
 package socket
 

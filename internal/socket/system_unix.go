@@ -1,6 +1,6 @@
 //go:build unix
 
-// Asking a socket, and reading and writing it without waiting.
+// Polling a socket, and reading and writing it without waiting.
 
 package socket
 
@@ -12,14 +12,14 @@ import (
 
 const canPoll = true
 
-// readable says whether a read would return at once.
+// readable reports whether a read would return at once.
 func readable(fd uintptr) bool {
 	fds := [1]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
 	n, err := unix.Poll(fds[:], 0)
 	return err == nil && n > 0
 }
 
-// receive reads what there is, EAGAIN if there is nothing.
+// receive reads the available bytes, EAGAIN if there are none.
 func receive(fd uintptr, p []byte) (int, error) {
 	for {
 		n, err := read(fd, p)
@@ -29,7 +29,7 @@ func receive(fd uintptr, p []byte) (int, error) {
 	}
 }
 
-// transmit writes as much as is taken, EAGAIN if that is nothing.
+// transmit writes as much as the system accepts, EAGAIN if that is nothing.
 func transmit(fd uintptr, p []byte) (int, error) {
 	for {
 		n, err := write(fd, p)

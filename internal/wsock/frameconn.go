@@ -1,4 +1,4 @@
-// The line below a WebSocket: few system calls while there is traffic, and little memory while there is none.
+// frameConn, below a WebSocket: few system calls while there is traffic, and little memory while there is none.
 
 package wsock
 
@@ -11,32 +11,32 @@ import (
 )
 
 const (
-	readBufBytes = 16 << 10 // what is read into, but while nothing comes
-	waitBufBytes = 512      // what is kept to be read into then, where one cannot wait without: enough for a small message
+	readBufBytes = 16 << 10 // the read buffer, while there is input
+	waitBufBytes = 512      // the buffer kept for waiting, where reading needs one: enough for a small message
 )
 
 var bulkReadBuffers = sync.Pool{New: func() any { b := make([]byte, readBufBytes); return &b }}
 
-// frameConn is what a WebSocket reads from and writes to. The library is given one frame at a time, so that messages which come
-// in one piece can be taken past it. Any number may write; Close unblocks all.
+// frameConn is what a WebSocket reads from and writes to. The library is given one frame at a time, so that unfragmented
+// messages can bypass it. Any number of goroutines may write; Close unblocks all.
 type frameConn struct {
 	inner *socket.Conn
 
-	reading     sync.Mutex // whoever reads holds it, and while nothing comes, for long
-	waitBuf     []byte     // nil where reading lends a buffer
+	reading     sync.Mutex // held by the reader, and for long while nothing arrives
+	waitBuf     []byte     // nil where reading uses a pooled buffer
 	readBuf     *[]byte
-	unread      []byte       // read, and not yet handed out
-	moreWaiting bool         // there was more to be read than there was room
-	readErr     error        // for the library to come upon
-	onActivity  func()       // called when something has come; may be nil
-	delivered   frameTracker // to the library
+	unread      []byte       // read, and not yet returned
+	moreWaiting bool         // there was more to read than room
+	readErr     error        // to be returned to the library
+	onActivity  func()       // called when input has arrived; may be nil
+	delivered   frameTracker // of the frames returned to the library
 
-	mu         sync.Mutex // whoever writes holds it for whole frames
-	unwritten  []byte     // of a frame that has begun
-	onProgress func()     // called in between when a write goes on
+	mu         sync.Mutex // held by a writer for whole frames
+	unwritten  []byte     // rest of a frame that is partly written
+	onProgress func()     // called during a long write when it makes progress
 }
 
-// newFrameConn makes a line over a connection. early was read before.
+// newFrameConn makes a frameConn over a connection. early are bytes read before.
 func newFrameConn(below *socket.Conn, early []byte) *frameConn {
 	l := &frameConn{inner: below, unread: early, onProgress: func() {}}
 	below.LimitUnsent()
@@ -48,7 +48,7 @@ func newFrameConn(below *socket.Conn, early []byte) *frameConn {
 
 func (l *frameConn) Close() error { return l.inner.Close() }
 
-// Read gives the library what is left of the present frame, or the next one.
+// Read returns the rest of the present frame, or the next one, to the library.
 func (l *frameConn) Read(p []byte) (int, error) {
 	l.reading.Lock()
 	defer l.reading.Unlock()
@@ -56,7 +56,7 @@ func (l *frameConn) Read(p []byte) (int, error) {
 		return 0, nil
 	}
 	if len(l.unread) == 0 {
-		if l.readErr == nil && l.delivered.skip >= waitBufBytes && len(p) >= waitBufBytes { // a large message is read to where it belongs
+		if l.readErr == nil && l.delivered.skip >= waitBufBytes && len(p) >= waitBufBytes { // a large message is read directly into p
 			n, err := l.inner.Read(p[:min(uint64(len(p)), l.delivered.skip)])
 			l.delivered.consume(p[:n])
 			l.received(n)
@@ -75,7 +75,7 @@ func (l *frameConn) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// fill reads what has come. Where the small buffer has to be waited with, the large one is taken when there is more.
+// fill reads available bytes. Where waiting needs the small buffer, the large one is used when there is more.
 func (l *frameConn) fill() error {
 	var n int
 	var err error
@@ -110,7 +110,7 @@ func (l *frameConn) received(n int) {
 	}
 }
 
-// drop forgets the first n bytes at hand.
+// drop removes the first n unread bytes.
 func (l *frameConn) drop(n int) {
 	if l.unread = l.unread[n:]; len(l.unread) > 0 {
 		return
@@ -122,8 +122,8 @@ func (l *frameConn) drop(n int) {
 	}
 }
 
-// wholeMessage finds a message that is at hand in one piece, of at most some bytes. Everything else (control frames, messages
-// in parts, what breaks the rules) is for the library. masked is what the peer's frames have to be.
+// wholeMessage finds an unfragmented message, completely read, of at most this many bytes. Everything else (control frames,
+// fragmented messages, violations of the protocol) is for the library. masked is whether the peer's frames must be masked.
 func (l *frameConn) wholeMessage(masked bool, most int) (h header, ok bool) {
 	if !l.delivered.atBoundary() {
 		return h, false
@@ -132,8 +132,8 @@ func (l *frameConn) wholeMessage(masked bool, most int) (h header, ok bool) {
 	return h, ok && h.message(masked, min(most, len(l.unread)-h.size))
 }
 
-// readMore reads until there is more at hand of what may be a message in one piece, of at most some bytes; false when it is the
-// library's turn.
+// readMore reads on until there is more of a message that may be unfragmented and of at most this many bytes; false when
+// the library has to read.
 func (l *frameConn) readMore(masked bool, most int) bool {
 	if l.readErr != nil || !l.delivered.atBoundary() {
 		return false
@@ -142,7 +142,7 @@ func (l *frameConn) readMore(masked bool, most int) bool {
 		l.readErr = l.fill()
 		return l.readErr == nil
 	}
-	if !l.moreWaiting { // the rest may take its time, and is not waited for with a large buffer
+	if !l.moreWaiting { // the rest may take time, and is not waited for with a large buffer
 		return false
 	}
 	if h, ok := parseHeader(l.unread); ok && (!h.message(masked, most) || h.size+int(h.length) > readBufBytes || h.size+int(h.length) <= len(l.unread)) {
@@ -165,7 +165,7 @@ func (l *frameConn) readMore(masked bool, most int) bool {
 	return n > 0
 }
 
-// Write writes what the library has to say, which is control frames, each in one piece.
+// Write writes the library's control frames, each in one piece.
 func (l *frameConn) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -175,7 +175,7 @@ func (l *frameConn) Write(p []byte) (int, error) {
 	return l.inner.Write(p)
 }
 
-// writeRest writes what a frame that has begun still lacks. The lock is held.
+// writeRest writes the rest of a partly written frame. The lock is held.
 func (l *frameConn) writeRest() error {
 	if len(l.unwritten) == 0 {
 		return nil
@@ -185,7 +185,7 @@ func (l *frameConn) writeRest() error {
 	return err
 }
 
-// frameNetConn is a line over a network connection, as a server has it.
+// frameNetConn is a frameConn as a net.Conn, for the server.
 type frameNetConn struct {
 	net.Conn
 	*frameConn

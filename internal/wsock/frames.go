@@ -1,27 +1,27 @@
-// Frames, as far as one has to know them to cut a stream of bytes into them.
+// Frames, as far as needed to split a stream of bytes into them.
 
 package wsock
 
 import "encoding/binary"
 
-// header is the beginning of a frame.
+// header is a frame's header.
 type header struct {
 	first  byte // FIN, reserved bits and the opcode
 	masked bool
 	key    uint32 // if masked, its first byte lowest
 	size   int    // of the header
-	length uint64 // of what follows
+	length uint64 // of the payload
 }
 
 const maxHeader = 14
 
-// message says that the frame is a message in one piece, of at most some bytes, as the rules want it.
+// message reports whether the frame is a valid unfragmented message of at most this many bytes.
 func (h *header) message(masked bool, most int) bool {
 	const fin, text, binary = 0x80, 0x1, 0x2
 	return (h.first == fin|text || h.first == fin|binary) && h.masked == masked && h.length <= uint64(most)
 }
 
-// parseHeader reads a header; false if b does not hold all of it.
+// parseHeader reads a header; false if b does not contain all of it.
 func parseHeader(b []byte) (h header, ok bool) {
 	if len(b) < 2 {
 		return h, false
@@ -54,15 +54,15 @@ func parseHeader(b []byte) (h header, ok bool) {
 
 // frameTracker follows the frames of a stream of bytes, in pieces of any size.
 type frameTracker struct {
-	head [maxHeader]byte // of the present frame, as far as it has come
+	head [maxHeader]byte // of the present frame, as far as it has arrived
 	n    int
 	skip uint64 // bytes of its payload still to come
 }
 
-// atBoundary says that no frame has begun.
+// atBoundary reports whether no frame has begun.
 func (f *frameTracker) atBoundary() bool { return f.n == 0 && f.skip == 0 }
 
-// consume says how many of the next bytes belong to the present frame, or the next one if none has begun, and goes past them.
+// consume returns how many of the next bytes belong to the present frame, or the next one if none has begun, and skips them.
 func (f *frameTracker) consume(p []byte) (n int) {
 	for f.skip == 0 && n < len(p) {
 		f.head[f.n] = p[n]

@@ -13,26 +13,26 @@ import (
 )
 
 const (
-	// frameBytes is how much of a message goes into one frame: a large message leaves in several, one after the other, and
-	// what the library has to say (pings, and answers to the peer's) leaves in between. So does the word that the peer takes
-	// it in, which a slow one may do for minutes.
+	// frameBytes is how many bytes of a message go into one frame: a large message leaves in several, and the library's control
+	// frames (pings, and pongs) leave in between. Progress is also reported in between, which a slow peer may take minutes to
+	// make.
 	frameBytes = 64 << 10
-	// writeBytes is how much is gathered before it is written: any frame.
+	// writeBytes is the size of the write buffer: room for any frame.
 	writeBytes = maxHeader + frameBytes
 )
 
 var writeBuffers = sync.Pool{New: func() any { b := make([]byte, 0, writeBytes); return &b }}
 
 const (
-	// smallFrameBytes is frameBytes where a connection is to keep little.
+	// smallFrameBytes is frameBytes for a connection that is to use little memory.
 	smallFrameBytes = 4 << 10
-	// smallWriteBytes is what most writes take, together: who does not read keeps no large buffer waiting for little.
+	// smallWriteBytes is enough for most writes: a peer that does not read then holds up no large buffer.
 	smallWriteBytes = smallFrameBytes + 8*maxHeader
 )
 
 var smallWriteBuffers = sync.Pool{New: func() any { b := make([]byte, 0, smallWriteBytes); return &b }}
 
-// buffersFor gives the pool of buffers for messages.
+// buffersFor returns the pool of buffers for messages.
 func (c *Conn) buffersFor(messages [][]byte) *sync.Pool {
 	if c.lowMemory {
 		return &smallWriteBuffers
@@ -46,7 +46,7 @@ func (c *Conn) buffersFor(messages [][]byte) *sync.Pool {
 	return &smallWriteBuffers
 }
 
-// Write sends messages, in order and together. The bytes may be reused when it returns. When ctx ends meanwhile the
+// Write sends messages, in order and together. The bytes may be reused when it returns. If ctx ends meanwhile the
 // connection is closed.
 func (c *Conn) Write(ctx context.Context, kind websocket.MessageType, messages ...[]byte) error {
 	if ctx.Done() != nil {
@@ -76,8 +76,8 @@ func (c *Conn) Write(ctx context.Context, kind websocket.MessageType, messages .
 	return w.err
 }
 
-// TryWrite sends a message as far as that goes without waiting. If it is not done, the rest leaves before what is written
-// next, be it nothing. It has not tried where waiting cannot be told from writing, and while somebody else writes.
+// TryWrite sends a message as far as that goes without waiting. If done is false, the rest leaves before the next write,
+// which may be empty. tried is false where a write might wait, and while another goroutine writes.
 func (c *Conn) TryWrite(kind websocket.MessageType, message []byte) (tried, done bool, err error) {
 	if !c.frameConn.inner.NonBlocking() || len(message) > frameBytes/2 || !c.frameConn.mu.TryLock() {
 		return false, false, nil
@@ -104,13 +104,13 @@ func opcodeOf(kind websocket.MessageType) byte {
 	return 0x1
 }
 
-// frameWriter gathers frames. The line's lock is held.
+// frameWriter collects frames. The frameConn's lock is held.
 type frameWriter struct {
 	frameConn  *frameConn
-	b          []byte // of writeBytes, or smallWriteBytes if pieces are small or all there is has room in it
+	b          []byte // of writeBytes, or smallWriteBytes if frames are small or all messages fit
 	masked     bool   // as a client's have to be
-	frameBytes int    // of a message, in one frame
-	err        error  // the first
+	frameBytes int    // payload of one frame at most
+	err        error  // the first error
 }
 
 func (w *frameWriter) flush() {
@@ -130,7 +130,7 @@ func (w *frameWriter) message(opcode byte, m []byte) {
 	w.frame(fin|opcode, m)
 }
 
-// frame writes one frame. If that makes it a long write, the lock is given up before, for control frames to leave.
+// frame writes one frame. If that makes it a long write, the lock is released before, for control frames to leave.
 func (w *frameWriter) frame(first byte, payload []byte) {
 	if cap(w.b)-len(w.b) < maxHeader+len(payload) {
 		if w.flush(); w.err == nil {
@@ -156,7 +156,7 @@ func (w *frameWriter) frame(first byte, payload []byte) {
 		w.b = append(w.b, payload...)
 		return
 	}
-	key := rand.Uint32() // whoever chose the message must not foresee what it looks like on the wire
+	key := rand.Uint32() // the message's author must not be able to predict its bytes on the wire
 	w.b = binary.LittleEndian.AppendUint32(w.b, key)
 	at := len(w.b)
 	w.b = append(w.b, payload...)

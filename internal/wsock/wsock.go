@@ -1,6 +1,15 @@
-// Package wsock holds WebSocket connections as servers of very many need them: one that is idle keeps next to no memory,
-// several messages leave in one system call, and closing never hangs on a peer that does not answer. It knows nothing of
-// what the messages say.
+// Package wsock has WebSocket connections for servers with very many of them: an idle one uses next to no memory, several
+// messages leave in one system call, and closing never hangs on a peer that does not answer. It knows nothing of the
+// messages' content.
+//
+// # Lock order
+//
+//	frameConn.reading and frameConn.mu, neither under the other
+//
+// # Bounds
+//
+// SetReadLimit or TruncateAt bounds a received message, SetAdmitRead its buffer; frameBytes and writeBytes bound the write
+// buffer, and handshakeTime bounds Close.
 package wsock
 
 import (
@@ -23,7 +32,7 @@ import (
 	"github.com/mooring-rpc/mooring/internal/socket"
 )
 
-// The library's own buffers: it is given one frame at a time, and writes control frames only.
+// Sizes of the library's own buffers: it is given one frame at a time, and writes control frames only.
 const (
 	readBuffer  = 16
 	writeBuffer = 256
@@ -31,12 +40,12 @@ const (
 
 // AcceptOptions are the server's side of a handshake.
 type AcceptOptions struct {
-	Subprotocols   []string // the best first
-	OriginPatterns []string // browser origins let in besides the server's own host
+	Subprotocols   []string // most preferred first
+	OriginPatterns []string // browser origins accepted besides the server's own host
 	RemoteAddr     string   // name of the peer for logs; empty is the request's address
 }
 
-// Accept answers a handshake. On an error the response has been written. Messages of any size are taken until
+// Accept answers a handshake. On an error the response has been written. Messages of any size are accepted until
 // SetReadLimit.
 func Accept(w http.ResponseWriter, r *http.Request, opts AcceptOptions) (*Conn, error) {
 	c := &Conn{remote: opts.RemoteAddr}
@@ -59,14 +68,14 @@ func Accept(w http.ResponseWriter, r *http.Request, opts AcceptOptions) (*Conn, 
 
 // DialOptions are the client's side of a handshake.
 type DialOptions struct {
-	HTTPClient   *http.Client // used as it is, but for redirects
+	HTTPClient   *http.Client // used unchanged, except for redirects
 	Header       http.Header
 	Subprotocols []string
 }
 
 // Dial opens a WebSocket to a ws:// or wss:// (http, https) URL. It follows no redirects: secrets that will be sent are meant
-// for the host of the URL only, and over TLS if it says so. The response, if there was one, comes with an error too.
-// Messages of any size are taken until SetReadLimit.
+// for the host of the URL only, and over TLS if it says so. The response, if there was one, is returned with an error too.
+// Messages of any size are accepted until SetReadLimit.
 func Dial(ctx context.Context, url string, opts DialOptions) (*Conn, *http.Response, error) {
 	grab := &bodyWrapper{next: opts.HTTPClient.Transport}
 	client := *opts.HTTPClient
@@ -90,7 +99,7 @@ func Dial(ctx context.Context, url string, opts DialOptions) (*Conn, *http.Respo
 	return c, resp, nil
 }
 
-// hijackWrapper and bodyWrapper put a line below a WebSocket.
+// hijackWrapper and bodyWrapper put a frameConn below a WebSocket.
 type hijackWrapper struct {
 	http.ResponseWriter
 	frameConn *frameConn
@@ -131,11 +140,11 @@ func (g *bodyWrapper) RoundTrip(r *http.Request) (*http.Response, error) {
 	if !ok {
 		return resp, nil
 	}
-	if _, ok := next.(*http.Transport); !ok { // another's may do anything between the body and the connection
+	if _, ok := next.(*http.Transport); !ok { // another implementation may do anything between the body and the connection
 		conn = nil
 	}
 	below, early := socket.New(rwc, conn), []byte(nil)
-	if below.NonBlocking() { // it is read past the body
+	if below.NonBlocking() { // reads bypass the body
 		if early, err = readAhead(rwc, conn); err != nil {
 			rwc.Close()
 			return nil, err
@@ -146,7 +155,7 @@ func (g *bodyWrapper) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// readAhead takes what was read of a connection beyond the response, and no more.
+// readAhead returns the bytes that were read of a connection beyond the response, and no more.
 func readAhead(body io.Reader, conn net.Conn) ([]byte, error) {
 	if err := conn.SetReadDeadline(time.Unix(1, 0)); err != nil {
 		return nil, err
@@ -168,10 +177,10 @@ type Conn struct {
 	buf        *[]byte // the present message
 	truncateAt int
 	limit      int64
-	admitted   bool                    // reading was asked for the present message
-	admitRead  func(int, []byte) error // nil: nobody is asked
-	readFailed bool                    // reading has failed
-	lowMemory  bool                    // what is written is written in small pieces
+	admitted   bool                    // admitRead was called for the present message
+	admitRead  func(int, []byte) error // nil: not called
+	readFailed bool                    // a read has failed
+	lowMemory  bool                    // writes use small frames
 	once       sync.Once
 }
 
@@ -181,36 +190,35 @@ func (c *Conn) SetReadLimit(bytes int64) {
 	c.ws.SetReadLimit(bytes)
 }
 
-// TruncateAt has messages beyond a number of bytes arrive cut to it, for callers that want to say themselves what is wrong with them. What
-// follows is not to be read then.
+// TruncateAt makes messages beyond a number of bytes arrive truncated to it, for callers that report the error themselves.
+// Nothing may be read after that.
 func (c *Conn) TruncateAt(bytes int) { c.truncateAt = bytes }
 
-// SetAdmitRead has f asked before the buffer of a message that does not come in one small piece holds so many bytes, with
-// what has come of it, and told 0 when it is let go of. An error is Read's. It is to be called before the first Read.
+// SetAdmitRead sets a function that is called before the buffer of a message that does not arrive in one small piece grows
+// to bytes, with the bytes so far, and with 0 when it is released. Its error is Read's. Call it before the first Read.
 func (c *Conn) SetAdmitRead(f func(bytes int, have []byte) error) { c.admitRead = f }
 
-// SetOnActivity has f called, while Read runs, when anything comes of the peer, be it a ping or a part of a message: it need
-// not be pinged then. It is to be called before the first Read.
+// SetOnActivity sets a function that is called, while Read runs, when anything arrives from the peer, be it a ping or a part
+// of a message: the peer need not be pinged then. Call it before the first Read.
 func (c *Conn) SetOnActivity(f func()) {
 	c.frameConn.reading.Lock()
 	defer c.frameConn.reading.Unlock()
 	c.frameConn.onActivity = f
 }
 
-// SetOnProgress has f called, while Write runs, when a part of what is written has been taken in and another follows. It is to be
-// called before the first Write.
+// SetOnProgress sets a function that is called, while Write runs, when a part was written and another follows. Call it
+// before the first Write.
 func (c *Conn) SetOnProgress(f func()) {
 	c.frameConn.mu.Lock()
 	defer c.frameConn.mu.Unlock()
 	c.frameConn.onProgress = f
 }
 
-// SetUserTimeout has the system find a peer dead that acknowledges nothing for so long, where it can.
+// SetUserTimeout makes the system detect a dead peer that acknowledges nothing for this long, where it can.
 func (c *Conn) SetUserTimeout(longest time.Duration) { c.frameConn.inner.SetUserTimeout(longest) }
 
-// SetLowMemory is for peers that may read very slowly, and be many: Write keeps a few KB beside the messages, and the system
-// takes in no more than unsent bytes that it cannot send yet, where it can be told so. It is to be called before the first
-// Write.
+// SetLowMemory is for peers that may read very slowly, and be many: Write uses a few KB besides the messages, and the system
+// accepts at most unsent bytes that it cannot send yet, where it has an option for that. Call it before the first Write.
 func (c *Conn) SetLowMemory(unsent int) {
 	c.lowMemory = true
 	if tcp := c.frameConn.inner.TCP(); tcp != nil {
@@ -218,31 +226,31 @@ func (c *Conn) SetLowMemory(unsent int) {
 	}
 }
 
-// Subprotocol is what was agreed on, empty for none.
+// Subprotocol returns the negotiated subprotocol, empty for none.
 func (c *Conn) Subprotocol() string { return c.ws.Subprotocol() }
 
-// RemoteAddr names the peer for logs.
+// RemoteAddr returns the peer's name for logs.
 func (c *Conn) RemoteAddr() string { return c.remote }
 
 // readBuffers are for messages while they are handled; an idle connection has none.
 var readBuffers = sync.Pool{New: func() any { return new([]byte) }}
 
 const (
-	firstBytes = 4 << 10  // the size a buffer begins with
-	maxPooled  = 64 << 10 // the largest that is kept
-	slowGrowth = 4 << 20  // from here on it is not doubled any more
+	firstBytes = 4 << 10  // a buffer's first size
+	maxPooled  = 64 << 10 // the largest that is pooled
+	slowGrowth = 4 << 20  // from this size on it is not doubled any more
 )
 
 // Read waits for the next message. The bytes are valid until the next Read.
 func (c *Conn) Read(ctx context.Context) (websocket.MessageType, []byte, error) {
-	if c.buf != nil { // the previous message is done with
+	if c.buf != nil { // the previous message is not used any more
 		if cap(*c.buf) <= maxPooled {
 			readBuffers.Put(c.buf)
 		}
 		c.buf = nil
 		if c.admitted {
 			c.admitted = false
-			_ = c.admitRead(0, nil) // what is let go of is not refused
+			_ = c.admitRead(0, nil) // releasing is not refused
 		}
 	}
 	if !c.readFailed && ctx.Err() == nil {
@@ -255,7 +263,7 @@ func (c *Conn) Read(ctx context.Context) (websocket.MessageType, []byte, error) 
 	return kind, b, err
 }
 
-// buffer gives room for a message.
+// buffer returns an empty buffer for a message.
 func (c *Conn) buffer() []byte {
 	c.buf = readBuffers.Get().(*[]byte)
 	b := (*c.buf)[:0]
@@ -265,7 +273,7 @@ func (c *Conn) buffer() []byte {
 	return b
 }
 
-// read has the library read the next message.
+// read reads the next message through the library.
 func (c *Conn) read(ctx context.Context) (websocket.MessageType, []byte, error) {
 	kind, r, err := c.ws.Reader(ctx)
 	if err != nil {
@@ -294,7 +302,7 @@ func (c *Conn) read(ctx context.Context) (websocket.MessageType, []byte, error) 
 	}
 }
 
-// grow gives a larger buffer with the same bytes.
+// grow returns a larger buffer with the same bytes.
 func (c *Conn) grow(b []byte) ([]byte, error) {
 	size := max(2*len(b), firstBytes)
 	if len(b) >= slowGrowth {
@@ -311,8 +319,7 @@ func (c *Conn) grow(b []byte) ([]byte, error) {
 	return grown, nil
 }
 
-// next takes a message past the library: one that is here already, or if it may wait the next that comes, unless that is
-// not in one piece.
+// next reads a message without the library: one already received or, if it may wait, the next, unless that is fragmented.
 func (c *Conn) next(wait bool) (kind websocket.MessageType, b []byte, ok bool) {
 	l, masked, most := c.frameConn, !c.client, c.maxMessage()
 	l.reading.Lock()
@@ -334,7 +341,7 @@ func (c *Conn) next(wait bool) (kind websocket.MessageType, b []byte, ok bool) {
 	return websocket.MessageType(h.first & 0xf), b, true
 }
 
-// maxMessage is the largest message that breaks no limit.
+// maxMessage returns the largest message that exceeds no limit.
 func (c *Conn) maxMessage() int {
 	most := readBufBytes
 	if c.limit >= 0 {
@@ -346,7 +353,7 @@ func (c *Conn) maxMessage() int {
 	return most
 }
 
-// Buffered says that there is a whole message to be read already: the next Read will not wait. It may miss one. It is for
+// Buffered reports whether a whole message has been received: the next Read will not wait. It may miss one. It is for
 // the goroutine that reads.
 func (c *Conn) Buffered() bool {
 	if c.readFailed || !c.frameConn.reading.TryLock() {
@@ -357,13 +364,13 @@ func (c *Conn) Buffered() bool {
 	return ok
 }
 
-// Ping asks the peer for a sign of life and waits for it. Some goroutine must be reading meanwhile.
+// Ping asks the peer for a sign of life and waits for it. A goroutine must be reading meanwhile.
 func (c *Conn) Ping(ctx context.Context) error { return c.ws.Ping(ctx) }
 
 // handshakeTime is how long the peer may take to answer a close frame.
 const handshakeTime = time.Second
 
-// Close says goodbye, waits a moment for the answer and closes. Further calls do nothing.
+// Close sends a close frame, waits up to handshakeTime for the answer and closes. Further calls do nothing.
 func (c *Conn) Close(code int, reason string) error {
 	var err error
 	c.once.Do(func() {
@@ -377,16 +384,16 @@ func (c *Conn) Close(code int, reason string) error {
 	return nil
 }
 
-// CloseNow closes without a word.
+// CloseNow closes without a close frame.
 func (c *Conn) CloseNow() error { return c.ws.CloseNow() }
 
-// Closed gives the code and the reason with which the peer closed, if that is what err says.
+// Closed returns the code and the reason with which the peer closed, if that is err's cause.
 func Closed(err error) (code int, reason string, ok bool) {
 	bye, ok := errors.AsType[websocket.CloseError](err)
 	return int(bye.Code), bye.Reason, ok
 }
 
-// TooBig says whether err is that a message was larger than the read limit.
+// TooBig reports whether err says that a message was larger than the read limit.
 func TooBig(err error) bool { return errors.Is(err, websocket.ErrMessageTooBig) }
 
 // clip shortens a reason to what a close frame holds.

@@ -1,4 +1,4 @@
-// Objects that the target hands out, and what it does with those of its peers.
+// Objects that the target passes to its peers, and its use of theirs.
 
 package target
 
@@ -10,7 +10,7 @@ import (
 	"github.com/mooring-rpc/mooring/capnweb"
 )
 
-// counter counts, and is counted.
+// counter is a counter object; Shared counts how many exist.
 type counter struct {
 	*capnweb.Methods
 	shared *Shared
@@ -18,7 +18,7 @@ type counter struct {
 	i      float64
 }
 
-// makeCounter(i) gives an object with increment(amount = 1) and the property value.
+// makeCounter(i) returns an object with increment(amount = 1) and the property value.
 func (t *Target) makeCounter(i *float64) *counter {
 	n := &counter{shared: t.shared}
 	if i != nil {
@@ -56,17 +56,17 @@ func (n *counter) Release() {
 	n.shared.disposed++
 }
 
-// counts() says how many counters all connections have made and disposed of, and how many held stubs broke.
+// counts() returns how many counters all connections have made and disposed of, and how many kept stubs broke.
 func (t *Target) counts() map[string]any {
 	t.shared.mu.Lock()
 	defer t.shared.mu.Unlock()
 	return map[string]any{"made": t.shared.made, "disposed": t.shared.disposed, "broken": t.shared.broken}
 }
 
-// self() gives the main object itself, without its ending the connection when it is disposed.
+// self() returns the main object itself; disposing it does not end the connection.
 func (t *Target) self() any { return t.Methods }
 
-// tree() gives stubs and functions deep in a plain value.
+// tree() returns stubs and functions deep in a plain value.
 func (t *Target) tree() map[string]any {
 	ten, twenty := 10.0, 20.0
 	return map[string]any{
@@ -76,7 +76,7 @@ func (t *Target) tree() map[string]any {
 	}
 }
 
-// later(ms, v) gives v after a while, as a promise in the result.
+// later(ms, v) returns v after ms milliseconds, as a promise in the result.
 func (t *Target) later(ms float64, v any) map[string]any {
 	p, resolve := capnweb.NewPromise()
 	kept := keep(v)
@@ -84,7 +84,7 @@ func (t *Target) later(ms float64, v any) map[string]any {
 	return map[string]any{"later": p}
 }
 
-// laterCounter(ms, i) makes a counter after a while: what is called on it meanwhile waits.
+// laterCounter(ms, i) makes a counter after ms milliseconds: calls on it wait meanwhile.
 func (t *Target) laterCounter(ctx context.Context, ms, i float64) (any, error) {
 	if _, err := slow(ctx, ms, nil); err != nil {
 		return nil, err
@@ -92,7 +92,7 @@ func (t *Target) laterCounter(ctx context.Context, ms, i float64) (any, error) {
 	return t.makeCounter(&i), nil
 }
 
-// disposable calls a function when nobody holds it any more.
+// disposable calls a function when it is not referenced any more.
 type disposable struct {
 	*capnweb.Methods
 	gone func()
@@ -100,7 +100,7 @@ type disposable struct {
 
 func (d *disposable) Release() { d.gone() }
 
-// makeDisposable(onDisposed) gives an object with ping(); onDisposed() is called when nobody holds it any more.
+// makeDisposable(onDisposed) returns an object with ping(); onDisposed() is called when it is not referenced any more.
 func makeDisposable(onDisposed *capnweb.Stub) *disposable {
 	f := onDisposed.Dup()
 	return &disposable{
@@ -112,7 +112,7 @@ func makeDisposable(onDisposed *capnweb.Stub) *disposable {
 	}
 }
 
-// hold(stub) keeps it and says how many are held.
+// hold(stub) keeps it and returns how many are kept.
 func (t *Target) hold(s *capnweb.Stub) int {
 	kept := s.Dup()
 	kept.OnBroken(func(error) {
@@ -128,7 +128,7 @@ func (t *Target) hold(s *capnweb.Stub) int {
 
 var errNothingHeld = &capnweb.Error{Name: "Error", Message: "nothing is held"}
 
-// lastHeld gives the one held last.
+// lastHeld returns the stub kept last.
 func (t *Target) lastHeld() (*capnweb.Stub, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -138,7 +138,7 @@ func (t *Target) lastHeld() (*capnweb.Stub, error) {
 	return t.held[len(t.held)-1].Dup(), nil
 }
 
-// callHeld(x) calls the one held last and gives its answer.
+// callHeld(x) calls the stub kept last and returns its answer.
 func (t *Target) callHeld(ctx context.Context, x any) (any, error) {
 	f, err := t.lastHeld()
 	if err != nil {
@@ -157,7 +157,7 @@ func (t *Target) heldCount() int {
 	return len(t.held)
 }
 
-// letGo is release(): it gives up all that is held.
+// letGo is release(): it releases all kept stubs.
 func (t *Target) letGo() {
 	t.mu.Lock()
 	held := t.held
@@ -193,7 +193,7 @@ func (t *Target) callLater(f *capnweb.Stub, n int) {
 	})
 }
 
-// callMany(func, n) calls func(0) to func(n-1) at once and gives all answers.
+// callMany(func, n) calls func(0) to func(n-1) at once and returns all answers.
 func callMany(ctx context.Context, f *capnweb.Stub, n int) []any {
 	answers := make([]any, clamp(n))
 	for i := range answers {
@@ -202,14 +202,14 @@ func callMany(ctx context.Context, f *capnweb.Stub, n int) []any {
 	return answers
 }
 
-// pipelineCallback(func, by) calls increment on what func will give, before it has.
+// pipelineCallback(func, by) calls increment on func's result before it has arrived.
 func pipelineCallback(ctx context.Context, f *capnweb.Stub, by float64) *capnweb.Promise {
 	made := f.Call(ctx, "")
 	defer made.Release()
 	return made.Call(ctx, "increment", by)
 }
 
-// mapCallback(make, each) has the caller map each over what make gives.
+// mapCallback(make, each) makes the caller map each over make's result.
 func mapCallback(ctx context.Context, list, each *capnweb.Stub) *capnweb.Promise {
 	made := list.Call(ctx, "")
 	defer made.Release()
@@ -226,7 +226,7 @@ func abort(c *capnweb.Call, message string) error {
 	return nil
 }
 
-// stats() says what the connection holds, this call included.
+// stats() returns the connection's table sizes, this call included.
 func stats(c *capnweb.Call) map[string]any {
 	s := c.Conn().Stats()
 	return map[string]any{"imports": s.Imports, "exports": s.Exports}

@@ -1,4 +1,4 @@
-// Streams that the target gives and takes.
+// Streams that the target returns and accepts.
 
 package target
 
@@ -10,7 +10,7 @@ import (
 	"github.com/mooring-rpc/mooring/capnweb"
 )
 
-// written is what became of a writable.
+// written records what was written to a writable.
 type written struct {
 	chunks []any
 	closed bool
@@ -19,7 +19,7 @@ type written struct {
 
 func (t *Target) streamMethods() map[string]any {
 	return map[string]any{
-		// Streams given.
+		// Streams returned.
 		"makeStream":  t.makeStream,
 		"failStream":  t.failStream,
 		"endless":     t.endless,
@@ -31,7 +31,7 @@ func (t *Target) streamMethods() map[string]any {
 		"failWriter":  t.failWriter,
 		"openGate":    t.openGate,
 		"takeWritten": t.takeWritten,
-		// Streams taken.
+		// Streams accepted.
 		"countBytes": countBytes,
 		"collect":    collect,
 		"readSome":   readSome,
@@ -44,7 +44,7 @@ func (t *Target) streamMethods() map[string]any {
 	}
 }
 
-// makeStream(n) gives the chunks 0 to n-1.
+// makeStream(n) returns a stream of the chunks 0 to n-1.
 func (t *Target) makeStream(n int) *capnweb.Readable {
 	r, w := capnweb.NewReadable()
 	t.background(func(ctx context.Context) {
@@ -53,12 +53,12 @@ func (t *Target) makeStream(n int) *capnweb.Readable {
 				return
 			}
 		}
-		_ = w.Close(ctx) // the reader has gone
+		_ = w.Close(ctx) // the reader has cancelled
 	})
 	return r
 }
 
-// failStream(n, message) gives n chunks and then an error.
+// failStream(n, message) returns a stream of n chunks and then an error.
 func (t *Target) failStream(n int, message string) *capnweb.Readable {
 	r, w := capnweb.NewReadable()
 	t.background(func(ctx context.Context) {
@@ -72,7 +72,7 @@ func (t *Target) failStream(n int, message string) *capnweb.Readable {
 	return r
 }
 
-// endless(size) gives chunks of so many bytes as long as they are taken; produced() says how many it got rid of.
+// endless(size) returns a stream of chunks of size bytes as long as they are read; produced() returns how many were written.
 func (t *Target) endless(size int) *capnweb.Readable {
 	r, w := capnweb.NewReadable()
 	t.mu.Lock()
@@ -94,7 +94,7 @@ func (t *Target) readProduced() int {
 	return t.produced
 }
 
-// stubStream(n) gives n counters.
+// stubStream(n) returns a stream of n counters.
 func (t *Target) stubStream(n int) *capnweb.Readable {
 	r, w := capnweb.NewReadable()
 	t.background(func(ctx context.Context) {
@@ -104,7 +104,7 @@ func (t *Target) stubStream(n int) *capnweb.Readable {
 				return
 			}
 		}
-		_ = w.Close(ctx) // the reader has gone
+		_ = w.Close(ctx) // the reader has cancelled
 	})
 	return r
 }
@@ -140,12 +140,12 @@ func (t *Target) sink(write func(ctx context.Context, chunks int) error) *capnwe
 	})
 }
 
-// writable() takes chunks; takeWritten() says what came.
+// writable() accepts chunks; takeWritten() returns them.
 func (t *Target) writable() *capnweb.Writable {
 	return t.sink(func(context.Context, int) error { return nil })
 }
 
-// slowWriter() takes chunks once openGate() has been called.
+// slowWriter() accepts chunks once openGate() has been called.
 func (t *Target) slowWriter() *capnweb.Writable {
 	return t.sink(func(ctx context.Context, _ int) error {
 		t.mu.Lock()
@@ -160,7 +160,7 @@ func (t *Target) slowWriter() *capnweb.Writable {
 	})
 }
 
-// failWriter(n, message) takes n chunks and fails at the next.
+// failWriter(n, message) accepts n chunks and fails at the next.
 func (t *Target) failWriter(n int, message string) *capnweb.Writable {
 	return t.sink(func(_ context.Context, chunks int) error {
 		if chunks >= n {
@@ -180,7 +180,7 @@ func (t *Target) openGate() {
 	}
 }
 
-// takeWritten() says what became of the last writable.
+// takeWritten() returns what was written to the last writable.
 func (t *Target) takeWritten() map[string]any {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -204,7 +204,7 @@ func each(ctx context.Context, r *capnweb.Readable, f func(chunk any)) error {
 	}
 }
 
-// countBytes(stream) gives the bytes in its chunks, text counted as UTF-8.
+// countBytes(stream) returns the number of bytes in its chunks, text counted as UTF-8.
 func countBytes(ctx context.Context, r *capnweb.Readable) (n int, err error) {
 	err = each(ctx, r, func(chunk any) {
 		switch c := chunk.(type) {
@@ -219,14 +219,14 @@ func countBytes(ctx context.Context, r *capnweb.Readable) (n int, err error) {
 	return n, err
 }
 
-// collect(stream) gives all chunks.
+// collect(stream) returns all chunks.
 func collect(ctx context.Context, r *capnweb.Readable) ([]any, error) {
 	all := []any{}
 	err := each(ctx, r, func(chunk any) { all = append(all, keep(chunk)) })
 	return all, err
 }
 
-// readSome(stream, n) reads n chunks and gives up the rest.
+// readSome(stream, n) reads n chunks and cancels the rest.
 func readSome(ctx context.Context, r *capnweb.Readable, n int) ([]any, error) {
 	all := []any{}
 	for range clamp(n) {

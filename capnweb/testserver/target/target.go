@@ -1,6 +1,6 @@
 // Package target is an object to test Cap'n Web implementations on: capnweb/testserver serves it. Its first methods are
-// those that the npm package's own tests call; the others show what those leave out. What each does is said beside its
-// name in methods below; internal/interop/npm/js has the same target in JavaScript.
+// those that the npm package's own tests call; the others cover the rest of the protocol. Each is documented at its
+// function; internal/interop/npm/js has the same target in JavaScript.
 package target
 
 import (
@@ -13,14 +13,14 @@ import (
 	"github.com/mooring-rpc/mooring/capnweb"
 )
 
-// Shared is what the targets of all connections have in common. Its methods may be called from any goroutine.
+// Shared is the state that the targets of all connections share. Its methods may be called from any goroutine.
 type Shared struct {
 	mu             sync.Mutex
 	made, disposed int // counters
-	broken         int // held stubs whose connection has ended
+	broken         int // kept stubs whose connection has ended
 }
 
-// NewShared gives counts that are 0.
+// NewShared returns a Shared with all counts 0.
 func NewShared() *Shared { return new(Shared) }
 
 // Target is one connection's main object.
@@ -33,13 +33,13 @@ type Target struct {
 	mu       sync.Mutex
 	log      []any
 	held     []*capnweb.Stub
-	produced int            // chunks that the stream of endless has been able to get rid of
-	written  written        // what became of the last writable
+	produced int            // chunks of endless's stream that were written
+	written  written        // to the last writable
 	gate     chan struct{}  // closed: a slow writable goes on
 	jobs     sync.WaitGroup // goroutines of callLater and of streams
 }
 
-// New gives a connection's main object.
+// New returns a connection's main object.
 func New(shared *Shared) *Target {
 	t := &Target{shared: shared, gate: make(chan struct{})}
 	t.ctx, t.end = context.WithCancel(context.Background())
@@ -55,7 +55,7 @@ func (t *Target) Release() {
 	t.letGo()
 }
 
-// methods are what peers call.
+// methods returns the methods that peers call.
 func (t *Target) methods() map[string]any {
 	all := map[string]any{
 		// As in the npm package's tests.
@@ -78,7 +78,7 @@ func (t *Target) methods() map[string]any {
 		"takeLog": t.takeLog,
 		"slow":    slow,
 
-		// Values: describe says what a value is, make gives one by its name (values.go).
+		// Values: describe returns a value's description, make a value by its name (values.go).
 		"describe": Describe,
 		"make":     Make,
 		"range":    numbers,
@@ -118,7 +118,7 @@ func callSquare(ctx context.Context, self *capnweb.Stub, i float64) map[string]a
 	return map[string]any{"result": self.Call(ctx, "square", i)}
 }
 
-// callFunction(func, i) waits for what the function gives.
+// callFunction(func, i) waits for the function's result.
 func callFunction(ctx context.Context, f *capnweb.Stub, i any) (any, error) {
 	p := f.Call(ctx, "", i)
 	defer p.Release()
@@ -148,7 +148,7 @@ func fibonacci(length int) ([]float64, error) {
 	return r, nil
 }
 
-// echo gives back whatever it gets; keep says how.
+// echo returns its argument, copied by keep.
 func echo(v any) any { return keep(v) }
 
 func (t *Target) push(x any) int {
@@ -169,7 +169,7 @@ func (t *Target) takeLog() []any {
 	return log
 }
 
-// slow(ms, v) gives v after a while.
+// slow(ms, v) returns v after ms milliseconds.
 func slow(ctx context.Context, ms float64, v any) (any, error) {
 	select {
 	case <-time.After(time.Duration(ms * float64(time.Millisecond))):
@@ -179,7 +179,7 @@ func slow(ctx context.Context, ms float64, v any) (any, error) {
 	}
 }
 
-// range(n) gives 0 to n-1.
+// range(n) returns 0 to n-1.
 func numbers(n int) ([]int, error) {
 	if n < 0 || n > 1_000_000 {
 		return nil, &capnweb.Error{Name: "RangeError", Message: "0 to 1000000 numbers"}
@@ -191,7 +191,7 @@ func numbers(n int) ([]int, error) {
 	return r, nil
 }
 
-// fail(name, message, props) throws that.
+// fail(name, message, props) throws an error of these.
 func fail(name, message string, props *map[string]any) error {
 	e := &capnweb.Error{Name: name, Message: message}
 	if props != nil {
@@ -231,5 +231,5 @@ func keep(v any) any {
 	}
 }
 
-// clamp bounds what a caller asks for many of.
+// clamp bounds a number given by a caller.
 func clamp(n int) int { return int(math.Min(math.Max(float64(n), 0), 1_000_000)) }

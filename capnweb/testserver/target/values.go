@@ -1,4 +1,4 @@
-// Values of every type, by name, and a text that says what a value is: the same in Go and in JavaScript.
+// Values of every type, by name, and the description of a value as text: the same in Go and in JavaScript.
 
 package target
 
@@ -16,27 +16,27 @@ import (
 	"github.com/mooring-rpc/mooring/capnweb"
 )
 
-// Value is one that travels.
+// Value is a value that can be sent.
 type Value struct {
 	Name  string
-	Since string     // the first version of the npm package that knows it
+	Since string     // the first version of the npm package that supports it
 	Make  func() any // a new one
-	Text  string     // what Describe says of it
+	Text  string     // the result of Describe
 }
 
-// containers are those of bytes, beside Uint8Array.
+// containers are the containers of bytes, except Uint8Array.
 var containers = []string{
 	"ArrayBuffer", "DataView", "Int8Array", "Uint8ClampedArray", "Int16Array", "Uint16Array", "Int32Array", "Uint32Array",
 	"BigInt64Array", "BigUint64Array", "Float32Array", "Float64Array",
 }
 
-// sixteen bytes that fit every container.
+// sixteen has bytes that fit every container.
 var sixteen = []byte{0, 1, 2, 3, 4, 5, 6, 7, 248, 249, 250, 251, 252, 253, 62, 63}
 
 // escapes is text that JSON and HTML have to escape, outside the basic plane too.
 const escapes = "\"\\/\b\f\n\r\t\u0000\u001f\u007f<>&\u2028\u2029é漢😀"
 
-// Values are all there are.
+// Values returns all values.
 func Values() []Value {
 	value := func(v any) func() any { return func() any { return v } }
 	deep, deepText := any("bottom"), "text:"+hex.EncodeToString([]byte("bottom"))
@@ -100,7 +100,7 @@ func Values() []Value {
 	return all
 }
 
-// Make gives a value by its name.
+// Make returns a value by its name.
 func Make(name string) (any, error) {
 	for _, v := range Values() {
 		if v.Name == name {
@@ -110,7 +110,7 @@ func Make(name string) (any, error) {
 	return nil, capnweb.TypeErrorf("no value has the name %q", name)
 }
 
-// Describe says what a value is.
+// Describe returns a value's description.
 func Describe(v any) string {
 	switch v := v.(type) {
 	case nil:
@@ -196,7 +196,7 @@ func object(m map[string]any) string {
 	return "{" + strings.Join(parts, ", ") + "}"
 }
 
-// DescribeBody says what a request or response is, and what is in its body.
+// DescribeBody returns the description of a request or response, and of its body.
 func DescribeBody(ctx context.Context, v any) (string, error) {
 	var head string
 	var body any
@@ -252,7 +252,7 @@ func (t *Target) makeResponse() *capnweb.Response {
 	}
 }
 
-// body is text as a stream of two chunks.
+// body returns text as a stream of two chunks.
 func (t *Target) body(text string) *capnweb.Readable {
 	r, w := capnweb.NewReadable()
 	t.background(func(ctx context.Context) {
@@ -261,7 +261,7 @@ func (t *Target) body(text string) *capnweb.Readable {
 				return
 			}
 		}
-		_ = w.Close(ctx) // the reader has gone
+		_ = w.Close(ctx) // the reader has cancelled
 	})
 	return r
 }
