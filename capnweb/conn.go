@@ -121,9 +121,9 @@ func (c *Conn) Close(reason string) {
 
 // Abort ends the connection with an error, which is sent to the peer as Call.Fail would send it. It returns at once.
 func (c *Conn) Abort(err error) {
-	told := c.redact(err)
-	c.end(ending{err: &BrokenError{Reason: "aborted on this side: " + told.Error(), Err: err}, code: closeAborted,
-		reason: told.Message, flush: true, abort: told})
+	wireErr := c.redact(err)
+	c.end(ending{err: &BrokenError{Reason: "aborted on this side: " + wireErr.Error(), Err: err}, code: closeAborted,
+		reason: wireErr.Message, flush: true, abort: wireErr})
 }
 
 // Drain rejects new calls, waits until the peer's calls are answered and sent, or ctx ends, and closes. The error is

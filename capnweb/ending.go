@@ -34,9 +34,9 @@ type ending struct {
 
 // abortEnding ends a connection whose peer broke the protocol.
 func abortEnding(err error) ending {
-	told := &Error{Name: "TypeError", Message: err.Error()}
+	wireErr := &Error{Name: "TypeError", Message: err.Error()}
 	return ending{err: &BrokenError{Reason: "the peer broke the protocol: " + err.Error(), Err: err}, code: closeAborted,
-		reason: told.Message, flush: true, abort: told}
+		reason: wireErr.Message, flush: true, abort: wireErr}
 }
 
 // closedError says that the peer closed the connection, with a status and a reason. Transports return it.
@@ -86,10 +86,10 @@ func (c *Conn) endLocked(e ending) {
 	}
 	e.reason = truncateText(e.reason, maxCloseReason)
 	if e.abort != nil {
-		told := *e.abort
-		told.Props = nil
+		wireErr := *e.abort
+		wireErr.Props = nil
 		c.enc.start(c, `["abort",`)
-		_ = c.enc.error(&told, 0) // it has no properties
+		_ = c.enc.error(&wireErr, 0) // it has no properties
 		c.enc.b = append(c.enc.b, ']')
 		c.enc.mustSend()
 	}

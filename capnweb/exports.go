@@ -260,9 +260,9 @@ func (c *Conn) sendResolve(id int64, p *payload) {
 
 // sendReject answers with an error, as Config.Redact returns it.
 func (c *Conn) sendReject(id int64, err error) {
-	told := c.redact(err)
+	wireErr := c.redact(err)
 	t := copier{dup: true}
-	v, terr := t.copyError(told, 0)
+	v, terr := t.copyError(wireErr, 0)
 	if terr != nil {
 		v = errInternal
 	}

@@ -181,9 +181,9 @@ func refusedRead(err error) error {
 
 // rejectEnding ends the connection of a peer from which no more is accepted.
 func (c *Conn) rejectEnding(err error) ending {
-	told := c.redact(err)
-	return ending{err: &BrokenError{Reason: "no more is taken in: " + told.Error(), Err: err}, code: closeAborted, reason: told.Message,
-		flush: true, abort: told}
+	wireErr := c.redact(err)
+	return ending{err: &BrokenError{Reason: "no more is taken in: " + wireErr.Error(), Err: err}, code: closeAborted, reason: wireErr.Message,
+		flush: true, abort: wireErr}
 }
 
 // asRefusal returns the error inside a refusal.

@@ -62,7 +62,7 @@ func (w *Writable) failed() error {
 func TestRelayedStream(t *testing.T) {
 	t.Parallel()
 	enough := &Error{Name: "Error", Message: "enough"}
-	told := func(t *testing.T, w *Writable) {
+	check := func(t *testing.T, w *Writable) {
 		t.Helper()
 		until.True(t, "the source is told", func() bool { return w.failed() != nil })
 		if err := w.failed(); err.Error() != enough.Error() {
@@ -80,13 +80,13 @@ func TestRelayedStream(t *testing.T) {
 		write(t, w)
 		until.True(t, "it has come", r.waits)
 		r.Cancel(enough)
-		told(t, w)
+		check(t, w)
 	})
 	t.Run("the next write is told", func(t *testing.T) {
 		w, r := relayed(t)
 		r.Cancel(enough)
 		write(t, w)
-		told(t, w)
+		check(t, w)
 	})
 	t.Run("the end is answered by the reader", func(t *testing.T) {
 		w, r := relayed(t)

@@ -69,7 +69,7 @@ func TestToldOnceInOrder(t *testing.T) {
 		sayAll(t, busy, `["push",["pipeline",0,["later"],[]]]`, `["push",["pipeline",1,["other"],[]]]`)
 		sayAll(t, conn, `["push",["pipeline",0,["later"],[]]]`, `["push",["pipeline",1,["note"],["first"]]]`)
 		busy.mu.Lock()
-		opened, told := make(chan struct{}), make(chan struct{})
+		opened, notified := make(chan struct{}), make(chan struct{})
 		go func() {
 			open(NewMethods(map[string]any{"note": func(s string) { got = append(got, s) }, "other": func() {}}), nil)
 			close(opened)
@@ -78,7 +78,7 @@ func TestToldOnceInOrder(t *testing.T) {
 			runtime.Gosched()
 		}
 		go func() {
-			defer close(told)
+			defer close(notified)
 			if kind == "an answer" {
 				_ = say(conn, `["pull",1]`)
 			} else {
@@ -88,12 +88,12 @@ func TestToldOnceInOrder(t *testing.T) {
 			_ = say(conn, `["push",["pipeline",-1,["note"],["second"]]]`)
 		}()
 		select {
-		case <-told:
+		case <-notified:
 		case <-time.After(50 * time.Millisecond):
 		}
 		busy.mu.Unlock()
 		<-opened
-		<-told
+		<-notified
 		sayAll(t, conn, `["push",1]`) // delivers
 		if !slices.Equal(got, []string{"first", "second"}) {
 			t.Errorf("%s: %v, said %s", kind, got, saidBy(conn))

@@ -261,8 +261,8 @@ func (c *Conn) startKeepalive() *time.Timer {
 		defer c.workerDone()
 		if last := c.lastActivity.Load(); !writes && time.Since(c.start)-time.Duration(last) >= c.limits.PingInterval {
 			// The answer comes behind the bytes in flight to the peer.
-			owed := time.Duration(min(c.unackedBytes.Load(), maxUnackedBytes)/minWriteRate) * time.Second
-			ctx, cancel := context.WithTimeout(context.Background(), c.limits.PingTimeout+owed)
+			catchUp := time.Duration(min(c.unackedBytes.Load(), maxUnackedBytes)/minWriteRate) * time.Second
+			ctx, cancel := context.WithTimeout(context.Background(), c.limits.PingTimeout+catchUp)
 			err := c.transport.Ping(ctx)
 			cancel()
 			if err != nil && c.lastActivity.Load() == last && !c.handlingMessage.Load() {

@@ -194,16 +194,16 @@ func (w *Writable) Abort(reason error) {
 		if reason == nil {
 			reason = &Error{Name: "Error", Message: "the stream was aborted"}
 		}
-		told := errInternal
+		wireErr := errInternal
 		if c, ok := shortcut(w.node).(*importNode); ok {
-			told = c.c.redact(reason)
+			wireErr = c.c.redact(reason)
 		}
 		var args *payload
 		if _, ok := shortcut(w.node).(*localNode); ok {
 			args = &payload{value: []any{reason}}
 		} else {
 			var err error
-			if args, _, err = copyInArgs([]any{told}, nil); err != nil {
+			if args, _, err = copyInArgs([]any{wireErr}, nil); err != nil {
 				args = &payload{value: []any{errInternal}}
 			}
 		}

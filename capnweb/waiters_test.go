@@ -53,12 +53,12 @@ func TestFailedValueIsNotKept(t *testing.T) {
 		p := &payload{}
 		pending.ref()
 		p.value = []any{addPromise(p, pending), addPromise(p, newError(errors.New("no"))), blob}
-		told := false
+		notified := false
 		p.whenSettled(func(_ any, err error) {
-			told = err != nil
+			notified = err != nil
 			p.release()
 		}, nil)
-		if !told {
+		if !notified {
 			t.Error("nobody was told")
 		}
 		return weak.Make(blob)

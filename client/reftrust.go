@@ -134,21 +134,21 @@ func (c *Client) noteAccepted(ctx context.Context, ref outbox.SavedRef, err erro
 		return // forgotten, or replaced by another ref
 	}
 	there := kept.Secret.Equal(ref.Secret) && kept.Address() == ref.Address()
-	told := outbox.RefStatus{Confirmed: c.cfg.Now()}
+	status := outbox.RefStatus{Confirmed: c.cfg.Now()}
 	switch {
 	case code == fault.UnknownRef && (!there || kept.Confirmed.IsZero()), outbox.MeansDeadRef(code) && !there:
 		return // not about the saved ref
 	case code != fault.None && kept.Dead == code:
 		return // recorded already
 	case code == fault.UnknownRef:
-		told = outbox.RefStatus{Dead: code}
+		status = outbox.RefStatus{Dead: code}
 	case outbox.MeansDeadRef(code):
-		told.Dead = code
+		status.Dead = code
 	case there && !kept.Confirmed.IsZero() && kept.Dead == fault.None:
 		c.markConfirmed(ref.Ref)
 		return
 	}
-	c.confirm(ctx, ref.Ref, told, "")
+	c.confirm(ctx, ref.Ref, status, "")
 }
 
 // saveDescription saves the status of a ref that a description contains.
@@ -156,18 +156,18 @@ func (c *Client) saveDescription(ctx context.Context, ref outbox.SavedRef, d *De
 	if c.box == nil {
 		return
 	}
-	told := refStatusOf(d, c.cfg.Now())
+	status := refStatusOf(d, c.cfg.Now())
 	ctx = context.WithoutCancel(ctx)
 	if kept, err := c.box.Ref(ctx, ref.ID); err == nil && kept.ID == ref.ID {
 		same := kept.Secret.Equal(ref.Secret) && kept.Address() == ref.Address() &&
 			(d.Session.External == "" || kept.External == d.Session.External)
 		known := kept.RefStatus
-		known.Confirmed = told.Confirmed
-		if same && !kept.Confirmed.IsZero() && known == told {
+		known.Confirmed = status.Confirmed
+		if same && !kept.Confirmed.IsZero() && known == status {
 			return
 		}
 	}
-	c.confirm(ctx, ref.Ref, told, d.Session.External)
+	c.confirm(ctx, ref.Ref, status, d.Session.External)
 }
 
 // refStatusOf returns the status of the ref in a description.
@@ -176,12 +176,12 @@ func refStatusOf(d *Description, now time.Time) outbox.RefStatus {
 	return outbox.RefStatus{Confirmed: now, Rights: g.Rights, Dead: g.Dead, Restricted: len(g.Methods) > 0 || g.Message != "" || g.From > 1}
 }
 
-func (c *Client) confirm(ctx context.Context, ref capability.Ref, told outbox.RefStatus, external string) {
-	err := c.box.ConfirmRef(ctx, ref, told, external)
+func (c *Client) confirm(ctx context.Context, ref capability.Ref, status outbox.RefStatus, external string) {
+	err := c.box.ConfirmRef(ctx, ref, status, external)
 	if err != nil && ctx.Err() == nil {
 		c.cfg.Logger.Warn("what a server told of a ref is not kept", "ref", ref, "error", err)
 	}
-	if err == nil && told.Dead == fault.None {
+	if err == nil && status.Dead == fault.None {
 		c.markConfirmed(ref)
 	}
 }

@@ -222,12 +222,12 @@ func testLogThatIsGone(t *testing.T, r *rig) {
 	}
 
 	follows := session("follower")
-	told, again := follow(ctx, follows, client.Position{}, false), follow(ctx, follows, client.Position{}, true)
+	cutOff, again := follow(ctx, follows, client.Position{}, false), follow(ctx, follows, client.Position{}, true)
 	puts(a, "more", 10)
-	for _, f := range []*follower{told, again} {
+	for _, f := range []*follower{cutOff, again} {
 		f.until(t, "events up to 22", func() bool { return f.last.Cursor == 22 })
 	}
-	kept := told.last
+	kept := cutOff.last
 
 	// The backup is back, and another writer has passed the cursor before anybody comes again.
 	r.proxy.Refuse(true)
@@ -246,8 +246,8 @@ func testLogThatIsGone(t *testing.T, r *rig) {
 	}
 	r.proxy.Refuse(false)
 
-	told.refused(t, "the subscription that was cut off")
-	if n := len(told.seen); n != 22 {
+	cutOff.refused(t, "the subscription that was cut off")
+	if n := len(cutOff.seen); n != 22 {
 		t.Errorf("it was given %d events, 22 of them before", n)
 	}
 	later := session("later")

@@ -299,17 +299,17 @@ func (c *Client) limitsFor(ref capability.Ref) session.Limits {
 		return lim
 	}
 	s.mu.Lock()
-	told := s.limits
+	offered := s.limits
 	s.mu.Unlock()
 	for _, f := range []struct {
-		have *int
-		told int
+		have    *int
+		offered int
 	}{
-		{&lim.BatchOps, told.BatchOps}, {&lim.BatchBytes, told.BatchBytes},
-		{&lim.PayloadBytes, told.PayloadBytes}, {&lim.TextBytes, told.PayloadBytes},
+		{&lim.BatchOps, offered.BatchOps}, {&lim.BatchBytes, offered.BatchBytes},
+		{&lim.PayloadBytes, offered.PayloadBytes}, {&lim.TextBytes, offered.PayloadBytes},
 	} {
-		if f.told > 0 {
-			*f.have = f.told
+		if f.offered > 0 {
+			*f.have = f.offered
 		}
 	}
 	return lim

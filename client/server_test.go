@@ -29,7 +29,7 @@ type revoking struct{}
 
 func (revoking) Serve(call *rpc.Call) {
 	if call.Method().ID != methodHello.ID {
-		call.Fail(rpc.Failedf("%s", fault.Revoked.With("told to").Reason()))
+		call.Fail(rpc.Failedf("%s", fault.Revoked.With("on request").Reason()))
 		return
 	}
 	call.Return(capnp.ObjectSize{DataSize: 16, PointerCount: 2}, func(s capnp.Struct, _ *rpc.CapTable) error {

@@ -81,19 +81,19 @@ func TestARetryOverAnotherWireIsADuplicate(t *testing.T) {
 			}
 			b := newBox()
 			inline := func(ledger.Arg) bool { return rapid.Bool().Draw(rt, "inline") }
-			opening := [3]func() func(*ledger.Batch) told{
-				func() func(*ledger.Batch) told { return r.overHTTP(helper, b, inline) },
-				func() func(*ledger.Batch) told { return r.overCapnp(t, helper, b) },
-				func() func(*ledger.Batch) told { return r.overWeb(t, helper, b) },
+			opening := [3]func() func(*ledger.Batch) applyReply{
+				func() func(*ledger.Batch) applyReply { return r.overHTTP(helper, b, inline) },
+				func() func(*ledger.Batch) applyReply { return r.overCapnp(t, helper, b) },
+				func() func(*ledger.Batch) applyReply { return r.overWeb(t, helper, b) },
 			}
-			var send [3]func(*ledger.Batch) told
+			var send [3]func(*ledger.Batch) applyReply
 			for i, open := range opening {
 				send[i] = open()
 			}
 			anyWire := func() int { return rapid.IntRange(0, 2).Draw(rt, "wire") }
 			type sent struct {
 				batch *ledger.Batch
-				first told
+				first applyReply
 				wire  int
 			}
 			apply := func(batch *ledger.Batch) sent {

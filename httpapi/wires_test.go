@@ -121,24 +121,24 @@ func array(of []json.RawMessage) []byte {
 }
 
 // told is an ack, or a refusal, as any wire gives it.
-type told struct {
+type applyReply struct {
 	refusal    fault.Code
 	duplicates uint64
 	outcomes   []ledger.Outcome // without their digests
 }
 
 // overHTTP sends over HTTP.
-func (r *rig) overHTTP(ref capability.Ref, b *box, inline func(ledger.Arg) bool) func(*ledger.Batch) told {
-	return func(batch *ledger.Batch) told {
+func (r *rig) overHTTP(ref capability.Ref, b *box, inline func(ledger.Arg) bool) func(*ledger.Batch) applyReply {
+	return func(batch *ledger.Batch) applyReply {
 		got := r.ask("POST", "/sessions/"+batch.Session+"/batches", ref.Text(), b.jsonWith(batch, inline))
 		if got.status != 200 {
 			code, _ := fault.ParseCode(got.code())
 			if code == fault.None || got.status != code.HTTPStatus() {
 				r.t.Fatalf("%d %s", got.status, got.text)
 			}
-			return told{refusal: code}
+			return applyReply{refusal: code}
 		}
-		out := told{duplicates: wholeOf(got.json["duplicates"])}
+		out := applyReply{duplicates: wholeOf(got.json["duplicates"])}
 		var raw struct {
 			Outcomes []struct {
 				OpID          string `json:"op_id"`
@@ -188,7 +188,7 @@ func wholeOf(v any) uint64 {
 }
 
 // overCapnp sends over Cap'n Proto, on a stream of its own.
-func (r *rig) overCapnp(t testing.TB, ref capability.Ref, b *box) func(*ledger.Batch) told {
+func (r *rig) overCapnp(t testing.TB, ref capability.Ref, b *box) func(*ledger.Batch) applyReply {
 	near, far := rpc.Pipe()
 	served, ran := make(chan struct{}), make(chan struct{})
 	go func() { defer close(served); _ = r.server.ServeConn(far) }()
@@ -207,7 +207,7 @@ func (r *rig) overCapnp(t testing.TB, ref capability.Ref, b *box) func(*ledger.B
 		p.SetIncarnation(1)
 		return errors.Join(p.SetOutbox(b.id), p.SetSecret(b.secret))
 	}).Cap(0)
-	return func(batch *ledger.Batch) told {
+	return func(batch *ledger.Batch) applyReply {
 		t.Helper()
 		res, _, err := stream.Call(within(t), rpc.Method{Interface: wire.Stream_TypeID, ID: 0}, size(0, 2), func(s capnp.Struct, _ *rpc.CapTable) error {
 			w, err := wire.Stream_apply_Params(s).NewBatch()
@@ -222,10 +222,10 @@ func (r *rig) overCapnp(t testing.TB, ref capability.Ref, b *box) func(*ledger.B
 		reply, _ := wire.Stream_apply_Results(res).Reply()
 		if reply.Which() == wire.ApplyReply_Which_refusal {
 			f, _ := reply.Refusal()
-			return told{refusal: fault.Code(f.Code())}
+			return applyReply{refusal: fault.Code(f.Code())}
 		}
 		ack, _ := reply.Ack()
-		out := told{duplicates: uint64(ack.Duplicates())}
+		out := applyReply{duplicates: uint64(ack.Duplicates())}
 		list, _ := ack.Outcomes()
 		for i := range list.Len() {
 			o := list.At(i)
@@ -273,7 +273,7 @@ func writeBatch(w wire.Batch, b *ledger.Batch) error {
 }
 
 // overWeb sends over Cap'n Web, on a stream of its own.
-func (r *rig) overWeb(t testing.TB, ref capability.Ref, b *box) func(*ledger.Batch) told {
+func (r *rig) overWeb(t testing.TB, ref capability.Ref, b *box) func(*ledger.Batch) applyReply {
 	near, far := capnweb.Pipe()
 	served, ran := make(chan struct{}), make(chan struct{})
 	go func() { defer close(served); _ = r.server.ServeCapnweb(far) }()
@@ -282,19 +282,19 @@ func (r *rig) overWeb(t testing.TB, ref capability.Ref, b *box) func(*ledger.Bat
 	t.Cleanup(func() { conn.Close("test"); <-served; <-ran })
 	stream := conn.Main().Call(within(t), "restore", ref.Text()).
 		Call(within(t), "openStream", obj{"outbox": b.id, "secret": base64.RawURLEncoding.EncodeToString(b.secret), "incarnation": 1})
-	return func(batch *ledger.Batch) told {
+	return func(batch *ledger.Batch) applyReply {
 		t.Helper()
 		v, err := stream.Call(within(t), "apply", webBatch(batch)).Await(within(t))
 		if e, ok := errors.AsType[*capnweb.Error](err); ok {
 			if f, ok := fault.ParseReason(e.Message); ok {
-				return told{refusal: f.Code}
+				return applyReply{refusal: f.Code}
 			}
 		}
 		if err != nil {
 			t.Fatal(err)
 		}
 		ack := v.(obj)
-		out := told{duplicates: wholeOf(ack["duplicates"])}
+		out := applyReply{duplicates: wholeOf(ack["duplicates"])}
 		for _, v := range ack["outcomes"].([]any) {
 			o := v.(obj)
 			one := ledger.Outcome{OpID: o["op"].(string), Status: statusNamed(o["status"].(string)), Message: o["message"].(string),

@@ -182,7 +182,7 @@ func (d failing) sendThrough(t *testing.T, atOf func(i int) []int) {
 		}
 		for _, at := range atOf(i) {
 			x := Batch{ID: NewBatchID(), Session: session, Ops: []Op{put(fmt.Sprintf("%q", NewBatchID()))}}
-			told := func(verb string, err error) {
+			checkCode := func(verb string, err error) {
 				t.Helper()
 				before, unsureBefore := codeOf(last)
 				if code := fault.CodeOf(err); code != want && code != before && !((unsure || unsureBefore) && errors.Is(err, errAmbiguous)) {
@@ -192,12 +192,12 @@ func (d failing) sendThrough(t *testing.T, atOf func(i int) []int) {
 			d.Fail(at, false, f)
 			_, err := d.box.Commit(limited(t), x)
 			for err != nil {
-				told("commit", err)
+				checkCode("commit", err)
 				_, err = d.box.Commit(limited(t), x)
 			}
 			outs, err := d.box.Wait(limited(t), x.ID)
 			for err != nil {
-				told("wait", err)
+				checkCode("wait", err)
 				outs, err = d.box.Wait(limited(t), x.ID)
 			}
 			if len(outs) != 1 || outs[0].Status != ledger.Applied {

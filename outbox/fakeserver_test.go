@@ -325,13 +325,13 @@ func (f *fakeEffects) Authorize(op *ledger.Intent) *fault.Error {
 func (f *fakeEffects) Apply(op *ledger.Intent) (uint64, []byte, *fault.Error) {
 	switch op.Method {
 	case "reject":
-		return 0, nil, fault.BadPayload.With("told to")
+		return 0, nil, fault.BadPayload.With("on request")
 	case "refuse-create":
-		return 0, nil, fault.AlreadyExists.With("told to")
+		return 0, nil, fault.AlreadyExists.With("on request")
 	case methodCreate:
 		for _, a := range op.Args {
 			if a.Name == "refuse" {
-				return 0, nil, fault.AlreadyExists.With("told to")
+				return 0, nil, fault.AlreadyExists.With("on request")
 			}
 		}
 		f.se.made = true
@@ -377,7 +377,7 @@ func (s *fakeServer) awayFor(session string) *awayFor {
 func (a *awayFor) OpenStream(ctx context.Context, req StreamRequest) (Stream, error) {
 	if req.Session == a.session && a.down.Load() {
 		a.tries.Add(1)
-		return nil, fault.Overloaded.With("told to")
+		return nil, fault.Overloaded.With("on request")
 	}
 	return a.fakeServer.OpenStream(ctx, req)
 }

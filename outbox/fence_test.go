@@ -145,9 +145,9 @@ func TestFenceOfACopy(t *testing.T) {
 		look("no stream of this outbox's", false, 0)
 		delete(srv.streams, session+b.ID())
 		look("no stream", true, 0)
-		srv.setDown(fault.Revoked.With("told to"))
+		srv.setDown(fault.Revoked.With("on request"))
 		look("a ref that can change nothing", false, 0)
-		srv.setDown(fault.Usage.With("told to"))
+		srv.setDown(fault.Usage.With("on request"))
 		if err := b.Fence(ctx, srv, &Log{}, session, false); fault.CodeOf(err) != fault.Usage {
 			t.Errorf("a refusal: %v", err)
 		}

@@ -68,7 +68,7 @@ func TestFormerHolderStopsNoStream(t *testing.T) {
 		one.db = db
 		session := withSession(t, one)
 		srv, other := newFakeServer(), newFakeServer()
-		srv.before = func(*ledger.Batch) (error, bool) { db.halt(); return fault.OutboxDiverged.With("told to"), false }
+		srv.before = func(*ledger.Batch) (error, bool) { db.halt(); return fault.OutboxDiverged.With("on request"), false }
 		x := commit(t, one, Batch{Session: session, Ops: []Op{put("1")}})
 		run(t, one, srv)
 		<-refused

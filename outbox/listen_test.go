@@ -52,7 +52,7 @@ func TestWhoListensThroughAPooler(t *testing.T) {
 				cancel()
 			}
 		}, func(pid int64) { pids = append(pids, pid) })
-		if told := len(pids) > 0; told != (name == "direct") || looks != 2 {
+		if counts := len(pids) > 0; counts != (name == "direct") || looks != 2 {
 			t.Errorf("%s: %v, after %d looks", name, pids, looks)
 		}
 	}
@@ -122,23 +122,23 @@ func TestWhoIsTold(t *testing.T) {
 		waits = append(waits, w)
 		l.subscribers[w] = struct{}{}
 	}
-	told := func() (n [3]int) {
+	counts := func() (n [3]int) {
 		for i, w := range waits {
 			n[i] = len(w.wake)
 		}
 		return n
 	}
 	l.notify("c")
-	if got := told(); got != [3]int{} {
+	if got := counts(); got != [3]int{} {
 		t.Errorf("of another: %v", got)
 	}
 	l.notify("a")
 	l.notify("a")
-	if got := told(); got != [3]int{1, 0, 1} {
+	if got := counts(); got != [3]int{1, 0, 1} {
 		t.Errorf("of one: %v", got)
 	}
 	l.notify("")
-	if got := told(); got != [3]int{1, 1, 1} {
+	if got := counts(); got != [3]int{1, 1, 1} {
 		t.Errorf("of all: %v", got)
 	}
 }

@@ -237,20 +237,20 @@ func (m *machine) sequenced(e *entry, now time.Time) {
 // loaded is the answer to actPeek and actLoad: the batches that have seqs now, the first that
 // has none, or the batches it is blocked on. making is the route of an uncreated session, from
 // the database.
-func (m *machine) loaded(session string, entries []*entry, head *entry, more bool, owed []string, making route, now time.Time) {
+func (m *machine) loaded(session string, entries []*entry, head *entry, more bool, blockedOn []string, making route, now time.Time) {
 	s := m.streamOf(session)
 	s.loading = false
 	s.unsequenced, s.hasBacklog = head, more || s.loadAgain
 	s.loadedAt = now
 	m.noteUncreated(session, making)
 	s.enqueue(entries)
-	for _, batch := range owed {
+	for _, batch := range blockedOn {
 		if m.blockedSessions[batch] == nil {
 			m.blockedSessions[batch] = make(map[string]bool)
 		}
 		m.blockedSessions[batch][session] = true
 	}
-	if s.blockedOn = owed; len(owed) > 0 && s.loadAgain {
+	if s.blockedOn = blockedOn; len(blockedOn) > 0 && s.loadAgain {
 		m.scheduleRecheck(s, now)
 	}
 	s.loadAgain = false

@@ -172,7 +172,7 @@ func (s *sender) send(a action) {
 		if l.failed = l.failed || r.Err != nil; r.Err == nil && t.inject(t.rates.deaf) {
 			t.note("… and its answer is lost")
 			if t.chance(30) {
-				r.Err = fault.Unavailable.With("told to")
+				r.Err = fault.Unavailable.With("on request")
 			} else if !l.broken {
 				l.cut()
 			}
@@ -220,9 +220,9 @@ func (t *simulation) opens(l *line) (last uint64, err error) {
 	}
 	switch {
 	case code != fault.None && code != fault.Revoked:
-		return 0, code.With("told to")
+		return 0, code.With("on request")
 	case r == nil && t.dead[l.mortal()] && !t.calm: // when all is good there is a place
-		return 0, fault.Revoked.With("told to")
+		return 0, fault.Revoked.With("on request")
 	case r == nil:
 		r = &fakeStreamRow{row: ledger.Stream{Session: l.session, Outbox: simOutbox}, history: ledger.NewHistory(nil)}
 		t.server.streams[key] = r
@@ -265,7 +265,7 @@ func (t *simulation) applies(l *line, b *ledger.Batch) (r Reply) {
 		if code == fault.TooLarge {
 			t.batchOf(b.BatchID).spoiled = true
 		}
-		return Reply{Err: code.With("told to").Pos(max(row.row.LastSeq+1, b.Ops[0].Seq))}
+		return Reply{Err: code.With("on request").Pos(max(row.row.LastSeq+1, b.Ops[0].Seq))}
 	}
 	last := row.row.LastSeq
 	t.server.dead = t.dead[l.mortal()]
@@ -368,8 +368,8 @@ func (t *simulation) setRoute(e *entry) {
 	}
 	switch w.state {
 	case "astray":
-		e.route, e.routeErr, e.retryRoute = route{}, fault.Unavailable.With("told to"), true
+		e.route, e.routeErr, e.retryRoute = route{}, fault.Unavailable.With("on request"), true
 	case "lost":
-		e.route, e.routeErr = route{}, fault.UnknownRef.With("told to")
+		e.route, e.routeErr = route{}, fault.UnknownRef.With("on request")
 	}
 }

@@ -332,7 +332,7 @@ func (s *sender) store(e *entry, answer []ledger.Outcome, reach route) {
 					return
 				}
 				if err != nil {
-					s.m.storeFailed(e.session, fault.Internal.With("told to"), t.now)
+					s.m.storeFailed(e.session, fault.Internal.With("on request"), t.now)
 					return
 				}
 				s.m.outcomesStored(e.session, e.lastSeq(), t.now)
@@ -368,7 +368,7 @@ func (s *sender) resolveDrops(a action) {
 					return
 				}
 				if err != nil {
-					s.m.storeFailed(a.session, fault.Internal.With("told to"), t.now)
+					s.m.storeFailed(a.session, fault.Internal.With("on request"), t.now)
 					return
 				}
 				s.m.dropsResolved(a.session, a.connID, withBodies(a.entries, bodies), t.now)
@@ -379,7 +379,7 @@ func (s *sender) resolveDrops(a action) {
 // drop is Box.drop's transaction, in a process.
 func (p *process) drop(op string) {
 	t := p.t
-	told := func(*sender) {}
+	then := func(*sender) {}
 	p.queue(&simJob{
 		run: func() error {
 			f := t.opAt(op)
@@ -390,7 +390,7 @@ func (p *process) drop(op string) {
 			case r.sequenced():
 				bd.ops[f.index].dropRequested, r.dropping = true, true
 				t.setBody(r, bd)
-				told = func(s *sender) { s.m.dropRequested(r.session, r.num, t.now) }
+				then = func(s *sender) { s.m.dropRequested(r.session, r.num, t.now) }
 			default:
 				bd.setLocalOutcome(f.index, voidOutcome(op))
 				bd.skipDependents()
@@ -399,7 +399,7 @@ func (p *process) drop(op string) {
 					t.finishLocally(r, bd)
 				}
 				over := bd.decided()
-				told = func(s *sender) {
+				then = func(s *sender) {
 					if over {
 						s.m.finished(r.id, t.now)
 					}
@@ -412,7 +412,7 @@ func (p *process) drop(op string) {
 		},
 		done: func(error) {
 			if s := p.s; s != nil {
-				s.postAsync(func() { told(s) })
+				s.postAsync(func() { then(s) })
 			}
 		}})
 }

@@ -432,7 +432,7 @@ func TestADropGivesWayAndIsDone(t *testing.T) {
 	ctx := limited(t)
 	b := p.open(t, quick())
 	srv := newFakeServer()
-	srv.before = func(*ledger.Batch) (error, bool) { return fault.Overloaded.With("told to"), false }
+	srv.before = func(*ledger.Batch) (error, bool) { return fault.Overloaded.With("on request"), false }
 	stop := run(t, b, srv)
 	session := withSession(t, b)
 	const tries = 8

@@ -334,10 +334,10 @@ func dump(boxes []*Box) string {
 	for i, b := range boxes {
 		st, err := b.Status(context.Background())
 		fmt.Fprintf(&out, "box %d: %+v %v\n", i, st, err)
-		told := make(chan struct{})
+		notified := make(chan struct{})
 		b.withLoop(func(l *loop) {
 			l.post(func(now time.Time) {
-				defer close(told)
+				defer close(notified)
 				for id, s := range l.m.streams {
 					fmt.Fprintf(&out, "  %s: %+v\n", id, *s)
 				}
@@ -347,7 +347,7 @@ func dump(boxes []*Box) string {
 				fmt.Fprintf(&out, "  places %d, ready %d, wake at %s\n", l.m.openStreams, len(l.m.openQueue), l.m.wakeAt())
 			})
 			select {
-			case <-told:
+			case <-notified:
 			case <-time.After(time.Second):
 				out.WriteString("  its loop does not answer\n")
 			}

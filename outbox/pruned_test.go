@@ -29,7 +29,7 @@ func TestFormerHolderStoredTheAnswer(t *testing.T) {
 		srv.hold.Unlock()
 
 		want := []ledger.Outcome{{OpID: x.Ops[0], Status: ledger.Applied, Cursor: 1, Result: []byte(`{"cursor":1}`)},
-			{OpID: x.Ops[1], Status: ledger.Rejected, Message: "told to"}}
+			{OpID: x.Ops[1], Status: ledger.Rejected, Message: "on request"}}
 		srv.before = func(batch *ledger.Batch) (error, bool) {
 			if batch.BatchID != x.Batch {
 				return nil, false
@@ -57,11 +57,11 @@ func TestFormerHolderStoredTheAnswer(t *testing.T) {
 			s.history.Prune(2)
 			return nil, false
 		}
-		_, told, _ := b.hub.subscribe(x.Batch)
+		_, notified, _ := b.hub.subscribe(x.Batch)
 		run(t, b, srv)
 		select {
-		case outs := <-told:
-			if len(outs) != 2 || outs[0].Status != ledger.Applied || outs[0].Cursor != 1 || outs[1].Status != ledger.Rejected || outs[1].Message != "told to" {
+		case outs := <-notified:
+			if len(outs) != 2 || outs[0].Status != ledger.Applied || outs[0].Cursor != 1 || outs[1].Status != ledger.Rejected || outs[1].Message != "on request" {
 				t.Errorf("told %+v", outs)
 			}
 		case <-ctx.Done():

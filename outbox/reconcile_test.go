@@ -408,7 +408,7 @@ func TestReconcileKeepsWhatWasSentInOrder(t *testing.T) {
 		stop := run(t, b, srv)
 		first := commit(t, b, Batch{Session: session, Ops: []Op{put("1")}})
 		wait(t, b, first)
-		srv.stopAt(session, fault.ServerBehind.With("told to"))
+		srv.stopAt(session, fault.ServerBehind.With("on request"))
 		last := first
 		for i := 2; i <= 4; i++ {
 			last = commit(t, b, Batch{Session: session, Ops: []Op{put(fmt.Sprint(i)), {Method: "put", Args: []ledger.Arg{{Name: "v", Ref: &ledger.Ref{Op: last.Ops[0], Path: "args.v"}}}}}})

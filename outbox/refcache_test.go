@@ -76,7 +76,7 @@ func TestOnlyNewRefsAreRead(t *testing.T) {
 			wait(t, one, commit(t, one, Batch{Session: own, Ops: []Op{put("1")}}))
 		}
 		own := withSession(t, one)
-		srv.setDown(fault.Unavailable.With("told to"))
+		srv.setDown(fault.Unavailable.With("on request"))
 		x := commit(t, one, Batch{Session: own, Ops: []Op{put("2")}})
 		eventually(t, "it was tried", func() bool {
 			st, err := one.Status(ctx)
@@ -246,22 +246,22 @@ func TestConfirmRef(t *testing.T) {
 		wrong := right.With(right.ID, capability.NewSecret())
 		far := elsewhere.With(right.ID, capability.NewSecret())
 		redemption := kept(right.ID).Redemption
-		told := RefStatus{Confirmed: time.UnixMilli(1000), Rights: capability.Read, Restricted: true}
+		status := RefStatus{Confirmed: time.UnixMilli(1000), Rights: capability.Read, Restricted: true}
 
 		if err := b.PutRef(ctx, wrong, RefMeta{}); err != nil || !kept(right.ID).Secret.Equal(wrong.Secret) {
 			t.Errorf("a secret that nobody confirmed is not replaced: %v", err)
 		}
-		if err := b.ConfirmRef(ctx, right, told, "ses_outside"); err != nil {
+		if err := b.ConfirmRef(ctx, right, status, "ses_outside"); err != nil {
 			t.Fatal(err)
 		}
 		got := kept(right.ID)
-		if !got.Secret.Equal(right.Secret) || got.RefStatus != told || got.External != "ses_outside" || got.Redemption != redemption {
+		if !got.Secret.Equal(right.Secret) || got.RefStatus != status || got.External != "ses_outside" || got.Redemption != redemption {
 			t.Errorf("confirmed: %+v", got.RefMeta)
 		}
 		if err := b.PutRef(ctx, wrong, RefMeta{}); fault.CodeOf(err) != fault.AlreadyExists {
 			t.Errorf("another secret put over it: %v", err)
 		}
-		if err := b.ConfirmRef(ctx, far, told, ""); fault.CodeOf(err) != fault.AlreadyExists {
+		if err := b.ConfirmRef(ctx, far, status, ""); fault.CodeOf(err) != fault.AlreadyExists {
 			t.Errorf("another server's word for another secret: %v", err)
 		}
 		if err := b.ConfirmRef(ctx, wrong, RefStatus{Dead: fault.UnknownRef}, ""); err != nil || kept(right.ID).Dead != fault.None {
@@ -278,7 +278,7 @@ func TestConfirmRef(t *testing.T) {
 			t.Errorf("dead: %+v, %v", kept(right.ID).RefMeta, err)
 		}
 		unknown := testAddress.New(newSession())
-		if err := b.ConfirmRef(ctx, unknown, told, ""); err != nil {
+		if err := b.ConfirmRef(ctx, unknown, status, ""); err != nil {
 			t.Error(err)
 		}
 		if _, err := b.Ref(ctx, unknown.ID); fault.CodeOf(err) != fault.NotFound {

@@ -83,8 +83,8 @@ func sameSecret(a, b refRow) bool {
 // If the stored secret was confirmed and ref's is another one, it replaces the stored one only
 // if it was accepted at the same address: any other server may accept any secret. Otherwise the
 // error is AlreadyExists.
-func (b *Box) ConfirmRef(ctx context.Context, ref capability.Ref, told RefStatus, external string) error {
-	row, err := b.newRef(ref, RefMeta{External: external, RefStatus: told})
+func (b *Box) ConfirmRef(ctx context.Context, ref capability.Ref, update RefStatus, external string) error {
+	row, err := b.newRef(ref, RefMeta{External: external, RefStatus: update})
 	if err != nil {
 		return fmt.Errorf("confirm ref: %w", err)
 	}
@@ -92,29 +92,29 @@ func (b *Box) ConfirmRef(ctx context.Context, ref capability.Ref, told RefStatus
 }
 
 // mergeConfirmed returns the row after a ConfirmRef.
-func mergeConfirmed(old, told refRow, address string) (refRow, error) {
+func mergeConfirmed(old, update refRow, address string) (refRow, error) {
 	if !old.exists() || old.role == roleRotated || old.role == roleRotating {
 		return old, nil
 	}
 	now := old
-	same := sameSecret(old, told)
+	same := sameSecret(old, update)
 	switch {
-	case told.confirmed == 0 && !same:
+	case update.confirmed == 0 && !same:
 		return old, nil // it is about another secret
-	case told.confirmed == 0:
-		now.dead = told.dead
+	case update.confirmed == 0:
+		now.dead = update.dead
 		return now, nil
 	case !same && old.confirmed != 0:
 		if was, err := old.ref(); err != nil || was.Address() != address {
 			return old, fault.AlreadyExists.With("another secret is stored for ref %s, and its server has taken that one: drop it first, if it is the wrong one", clip(old.id))
 		}
 	}
-	now.text, now.confirmed, now.dead = told.text, told.confirmed, told.dead
-	if told.rights != 0 || !same {
-		now.rights, now.restricted = told.rights, told.restricted
+	now.text, now.confirmed, now.dead = update.text, update.confirmed, update.dead
+	if update.rights != 0 || !same {
+		now.rights, now.restricted = update.rights, update.restricted
 	}
-	if told.external != "" {
-		now.external = told.external
+	if update.external != "" {
+		now.external = update.external
 	}
 	return now, nil
 }

@@ -59,23 +59,23 @@ func TestNewsOfARef(t *testing.T) {
 		b := p.open(t, quick())
 		known := refRow{role: Shared, external: "out", label: "mine", redemption: "r", saved: 3, confirmed: 1000, rights: capability.Read, restricted: true, dead: fault.Revoked}
 		for name, c := range map[string]struct {
-			told RefStatus
-			want func(*refRow)
+			status RefStatus
+			want   func(*refRow)
 		}{
 			"dead":      {RefStatus{Dead: fault.Expired}, func(r *refRow) { r.dead = fault.Expired }},
 			"confirmed": {RefStatus{Confirmed: time.UnixMilli(2000)}, func(r *refRow) { r.confirmed, r.dead = 2000, fault.None }},
 			"rights":    {RefStatus{Confirmed: time.UnixMilli(2000), Rights: capability.Share}, func(r *refRow) { r.confirmed, r.rights, r.dead = 2000, capability.Share, fault.None }},
 		} {
-			for role, told := range map[Role]bool{Shared: true, SessionOwner: true, roleGone: false, roleRotated: false, roleRotating: false} {
+			for role, update := range map[Role]bool{Shared: true, SessionOwner: true, roleGone: false, roleRotated: false, roleRotating: false} {
 				row := known
 				row.role = role
 				row = oldRow(t, b, row)
 				want := row
-				if told {
+				if update {
 					c.want(&want)
 				}
 				got := rowOf(t, b, row.id, func(_ context.Context, q querier) error {
-					b.t.writeRefStatus(q, []refUpdate{{row.id, c.told}})
+					b.t.writeRefStatus(q, []refUpdate{{row.id, c.status}})
 					return nil
 				})
 				if got != want {
@@ -202,14 +202,14 @@ func TestWhatStaysOfAPutRef(t *testing.T) {
 		t.Errorf("put without a word: %+v, %v", got, err)
 	}
 
-	told := refRow{id: ref.ID, text: other.Text(), confirmed: 3000}
+	update := refRow{id: ref.ID, text: other.Text(), confirmed: 3000}
 	first := row(ref, Shared)
-	if got, err := mergeConfirmed(first, told, ref.Address()); got.rights != 0 || got.restricted || got.confirmed != 3000 || err != nil {
+	if got, err := mergeConfirmed(first, update, ref.Address()); got.rights != 0 || got.restricted || got.confirmed != 3000 || err != nil {
 		t.Errorf("another secret has the rights of the one before: %+v, %v", got, err)
 	}
 	damaged := old
 	damaged.text = "junk"
-	if got, err := mergeConfirmed(damaged, told, ref.Address()); got != damaged || !errors.Is(err, fault.AlreadyExists) {
+	if got, err := mergeConfirmed(damaged, update, ref.Address()); got != damaged || !errors.Is(err, fault.AlreadyExists) {
 		t.Errorf("in the place of one that cannot be read: %+v, %v", got, err)
 	}
 	for _, role := range []Role{roleGone, roleRotated, roleRotating} {

@@ -119,15 +119,15 @@ func (c *refCache) applyUpdates(news []refUpdate) {
 			continue
 		}
 		row := r.row
-		told := row.status()
-		told.Dead = n.status.Dead
+		status := row.status()
+		status.Dead = n.status.Dead
 		if !n.status.Confirmed.IsZero() {
-			told.Confirmed = n.status.Confirmed
+			status.Confirmed = n.status.Confirmed
 		}
 		if n.status.Rights != 0 {
-			told.Rights = n.status.Rights
+			status.Rights = n.status.Rights
 		}
-		row.setStatus(told)
+		row.setStatus(status)
 		c.putLocked(row)
 	}
 }

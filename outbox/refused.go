@@ -37,20 +37,10 @@ func (e *entry) sentOnlyUnder(g authority) bool {
 	return !e.authorityUnknown && (e.sentAuthority == (authority{}) || e.sentAuthority == g)
 }
 
-// permanentlyDenied reports whether the code, as the answer to an opening, says that a ref can
-// never change anything.
-func permanentlyDenied(c fault.Code) bool {
-	switch c {
-	case fault.Revoked, fault.StaleEpoch, fault.Expired, fault.MissingRight, fault.SessionDeleted:
-		return true
-	}
-	return false
-}
-
 // isRefused reports whether an answer means that the server does not create the stream, and
 // that nothing of it was or will be applied.
 func (s *streamState) isRefused(why *fault.Error) bool {
-	if !permanentlyDenied(why.Code) || s.answered || s.storedThrough > 0 || s.unstored > 0 {
+	if !grantsNothing(why.Code) || s.answered || s.storedThrough > 0 || s.unstored > 0 {
 		return false
 	}
 	for _, e := range s.queue {

@@ -29,7 +29,7 @@ func TestRefStoredByAnotherProcess(t *testing.T) {
 			case "refused when sent":
 				srv.before = func(b *ledger.Batch) (error, bool) {
 					if opened := srv.openings(); b.Session == session && opened[len(opened)-1].Ref.ID == bad.ID {
-						return fault.UnknownRef.With("told to"), false
+						return fault.UnknownRef.With("on request"), false
 					}
 					return nil, false
 				}
@@ -79,7 +79,7 @@ func TestBetterRefIsThereAlready(t *testing.T) {
 		srv.before = func(b *ledger.Batch) (error, bool) {
 			if opened := srv.openings(); opened[len(opened)-1].Ref.ID == bad.ID {
 				<-refused
-				return fault.Revoked.With("told to"), false
+				return fault.Revoked.With("on request"), false
 			}
 			return nil, false
 		}
@@ -100,7 +100,7 @@ type refusing struct {
 
 func (r *refusing) OpenStream(ctx context.Context, req StreamRequest) (Stream, error) {
 	if req.Ref.Text() == r.ref {
-		return nil, fault.UnknownRef.With("told to")
+		return nil, fault.UnknownRef.With("on request")
 	}
 	return r.fakeServer.OpenStream(ctx, req)
 }

@@ -74,7 +74,7 @@ func TestAbandonGivesUpOneStream(t *testing.T) {
 		run(t, b, srv)
 		first := commit(t, b, Batch{Session: stuck, Ops: []Op{put("0")}})
 		wait(t, b, first)
-		srv.stopAt(stuck, fault.ServerBehind.With("told to"))
+		srv.stopAt(stuck, fault.ServerBehind.With("on request"))
 		x := commit(t, b, Batch{Session: stuck, Ops: []Op{put("1"), put("2")}})
 		y := commit(t, b, Batch{Session: stuck, Ops: []Op{put("3")}})
 		needs := commit(t, b, Batch{Session: spared, Ops: []Op{{Method: "put", Args: []ledger.Arg{{Name: "v", Ref: &ledger.Ref{Op: y.Ops[0], Path: "cursor"}}}}, put("4")}})
@@ -175,7 +175,7 @@ func TestAStopIsRemembered(t *testing.T) {
 		b := p.open(t, quick())
 		srv := newStopping()
 		session := withSession(t, b)
-		srv.stopAt(session, fault.OutboxDiverged.With("told to"))
+		srv.stopAt(session, fault.OutboxDiverged.With("on request"))
 		stop := run(t, b, srv)
 		x := commit(t, b, Batch{Session: session, Ops: []Op{put("1")}})
 		stopped := func() *StreamStoppedError {
@@ -190,7 +190,7 @@ func TestAStopIsRemembered(t *testing.T) {
 		srv.setDown(fault.Disconnected.With("nobody is there"))
 		stop = run(t, b, srv)
 		eventually(t, "it is tried again", func() bool { return inTurn(b, func(*loop) {}) })
-		if still := stopped(); still == nil || still.Code != fault.OutboxDiverged || !strings.Contains(still.Error(), "told to") {
+		if still := stopped(); still == nil || still.Code != fault.OutboxDiverged || !strings.Contains(still.Error(), "on request") {
 			t.Errorf("while the server is away: %v", still)
 		}
 		srv.fresh(session, b.ID())

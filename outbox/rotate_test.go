@@ -28,7 +28,7 @@ func TestRotationKeepsTheQueue(t *testing.T) {
 				return false
 			default:
 				close(lost)
-				go srv.setDown(fault.Unavailable.With("told to"))
+				go srv.setDown(fault.Unavailable.With("on request"))
 				return true
 			}
 		}

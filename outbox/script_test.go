@@ -55,7 +55,7 @@ func (s *script) entry(name string, args ...string) *entry {
 		case "space":
 			e.route.space, e.body.ops[0].method = args[i+1], methodCreate
 		case "astray":
-			e.route, e.routeErr, e.retryRoute = route{}, fault.Unavailable.With("told to"), true
+			e.route, e.routeErr, e.retryRoute = route{}, fault.Unavailable.With("on request"), true
 		case "pending":
 			e.markedInFlight = false
 		case "bytes":
@@ -93,7 +93,7 @@ func (s *script) line(line string) string {
 		}
 		return ""
 	}
-	owed := func() []string {
+	blockedOn := func() []string {
 		_, names, _ := strings.Cut(line, " owed ")
 		return strings.Fields(names)
 	}
@@ -111,7 +111,7 @@ func (s *script) line(line string) string {
 		if !ok {
 			return fmt.Errorf("%s", name)
 		}
-		return c.With("told to").Pos(num("at"))
+		return c.With("on request").Pos(num("at"))
 	}
 	switch w[0] {
 	case "found":
@@ -125,9 +125,9 @@ func (s *script) line(line string) string {
 			delete(s.pos, session+"0")
 		}
 		if has("newer") {
-			head.damaged, head.routeErr = true, fault.Incompatible.With("told to")
+			head.damaged, head.routeErr = true, fault.Incompatible.With("on request")
 		}
-		m.loaded(session, batches(), head, has("more") || head != nil, owed(), route{}, now)
+		m.loaded(session, batches(), head, has("more") || head != nil, blockedOn(), route{}, now)
 	case "recovered":
 		var drops map[int64]*fault.Error
 		es := batches()
@@ -158,7 +158,7 @@ func (s *script) line(line string) string {
 	case "stored":
 		m.outcomesStored(session, s.entry(w[1]).lastSeq(), now)
 	case "unstorable":
-		m.storeFailed(session, fault.Internal.With("told to"), now)
+		m.storeFailed(session, fault.Internal.With("on request"), now)
 	case "finished":
 		m.finished(w[1], now)
 	case "drop":
@@ -179,7 +179,7 @@ func (s *script) line(line string) string {
 	case "given":
 		var known *fault.Error
 		if session = w[2]; has("known") {
-			known = fault.Revoked.With("told to")
+			known = fault.Revoked.With("on request")
 		} else {
 			maps.DeleteFunc(s.pos, func(name string, _ *entry) bool { return name[:1] == session })
 		}
@@ -200,7 +200,7 @@ func (s *script) line(line string) string {
 		s.entry(w[1]).route.ref = w[2]
 	case "lost":
 		e := s.entry(w[1])
-		e.route, e.routeErr = route{}, fault.UnknownRef.With("told to")
+		e.route, e.routeErr = route{}, fault.UnknownRef.With("on request")
 	case "resume":
 		m.resume(session, now)
 	case "at":

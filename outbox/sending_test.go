@@ -181,12 +181,12 @@ func TestStreamStandsStillAndOthersGoOn(t *testing.T) {
 			refused := true
 			srv.before = func(batch *ledger.Batch) (error, bool) {
 				if batch.Session == bad && refused {
-					return code.With("told to"), false
+					return code.With("on request"), false
 				}
 				return nil, false
 			}
 			x := commit(t, b, Batch{Session: bad, Ops: []Op{put("1")}})
-			_, told, _ := b.hub.subscribe(x.Batch)
+			_, notified, _ := b.hub.subscribe(x.Batch)
 			waited := make(chan error, 1)
 			go func() {
 				_, err := b.Wait(ctx, x.Batch)
@@ -196,11 +196,11 @@ func TestStreamStandsStillAndOthersGoOn(t *testing.T) {
 			y := commit(t, b, Batch{Session: good, Ops: []Op{put("1")}})
 			wait(t, b, y)
 			err := <-waited
-			if still, ok := errors.AsType[*StreamStoppedError](err); !ok || still.Session != bad || !errors.Is(err, code) || !strings.Contains(err.Error(), "told to") {
+			if still, ok := errors.AsType[*StreamStoppedError](err); !ok || still.Session != bad || !errors.Is(err, code) || !strings.Contains(err.Error(), "on request") {
 				t.Errorf("wait: %v, want %s", err, code)
 			}
 			select {
-			case <-told: // who waits need not find out by polling
+			case <-notified: // who waits need not find out by polling
 			case <-ctx.Done():
 				t.Error("nobody was told that the stream stopped")
 			}
@@ -234,7 +234,7 @@ func TestWhatWaitsForAStandstill(t *testing.T) {
 		srv.before = func(batch *ledger.Batch) (error, bool) {
 			switch {
 			case batch.Session == bad && refused:
-				return fault.ServerBehind.With("told to"), false
+				return fault.ServerBehind.With("on request"), false
 			case batch.Session == last && refused:
 				<-held
 			}
@@ -509,7 +509,7 @@ func TestASessionThatTheServerDoesNotKnow(t *testing.T) {
 			srv.before = func(batch *ledger.Batch) (error, bool) {
 				if batch.Ops[0].Seq > 1 && left > 0 {
 					left--
-					return fault.NotYetKnown.With("told to"), false
+					return fault.NotYetKnown.With("on request"), false
 				}
 				return nil, false
 			}

@@ -65,7 +65,7 @@ func TestFullDisk(t *testing.T) {
 // codeError is an error of SQLite's.
 type codeError int
 
-func (codeError) Error() string { return "told to" }
+func (codeError) Error() string { return "on request" }
 func (e codeError) Code() int   { return int(e) }
 
 // TestCommitThatCouldNotBeSynced may have been one; with a full disk it was none.
@@ -292,10 +292,10 @@ func TestCloseWhileTheDatabaseHangs(t *testing.T) {
 	srv := newFakeServer()
 	srv.before = func(*ledger.Batch) (error, bool) { conns.die(); return nil, false }
 	x := commit(t, b, Batch{Session: session, Ops: []Op{put("1")}})
-	_, told, _ := b.hub.subscribe(x.Batch)
+	_, notified, _ := b.hub.subscribe(x.Batch)
 	run(t, b, srv)
 	select {
-	case <-told: // and the outcome cannot be stored
+	case <-notified: // and the outcome cannot be stored
 	case <-limited(t).Done():
 		t.Fatal("nothing is told")
 	}

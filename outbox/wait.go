@@ -144,7 +144,7 @@ const maxStoredOutcomes = 512
 func (n *outcomeHub) markStored(batch string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if a, told := n.received[batch]; told && !a.stored { // else the answer was repeated
+	if a, ok := n.received[batch]; ok && !a.stored { // else the answer was repeated
 		a.stored = true
 		n.received[batch] = a
 		n.storedOrder = append(n.storedOrder, batch)

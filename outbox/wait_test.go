@@ -96,7 +96,7 @@ func standStill(t *testing.T, b *Box, session string) {
 		another := b.t
 		another.holderID = "another"
 		_, err = q.exec(ctx, sqlTakeLease, b.t.box, another.holderID, now+time.Hour.Milliseconds(), 1, 0, time.Hour.Milliseconds())
-		another.setStopped(q, session, fault.ServerBehind, "told to")
+		another.setStopped(q, session, fault.ServerBehind, "on request")
 		return err
 	})
 	if err != nil {
@@ -138,7 +138,7 @@ func TestAnyNeedDecides(t *testing.T) {
 		srv.before = func(batch *ledger.Batch) (error, bool) {
 			switch batch.Session {
 			case bad:
-				return fault.ServerBehind.With("told to"), false
+				return fault.ServerBehind.With("on request"), false
 			case other:
 				<-refuse
 			}
@@ -287,7 +287,7 @@ func TestSkippedOpNeedsNothing(t *testing.T) {
 		bad, mine := withSession(t, b), withSession(t, b)
 		srv.before = func(batch *ledger.Batch) (error, bool) {
 			if batch.Session == bad {
-				return fault.ServerBehind.With("told to"), false
+				return fault.ServerBehind.With("on request"), false
 			}
 			return nil, false
 		}
@@ -358,27 +358,27 @@ func TestDrainTellsHowFarItIs(t *testing.T) {
 		for range 3 {
 			commit(t, b, Batch{Session: session, Ops: []Op{put("1"), put("2")}})
 		}
-		var told [][2]int
+		var progress [][2]int
 		err := b.Drain(limited(t), func(done, total int) {
-			if told = append(told, [2]int{done, total}); len(told) == 1 {
+			if progress = append(progress, [2]int{done, total}); len(progress) == 1 {
 				commit(t, b, Batch{Session: session, Ops: []Op{put("3")}})
 				run(t, b, newFakeServer())
 			}
 		})
-		if err != nil || told[0] != [2]int{0, 6} {
-			t.Fatalf("%v, %v", told, err)
+		if err != nil || progress[0] != [2]int{0, 6} {
+			t.Fatalf("%v, %v", progress, err)
 		}
-		for i, one := range told[1:] {
-			if last := told[i]; one[0] <= last[0] || one[1] < last[1] || one[0] > one[1] {
+		for i, one := range progress[1:] {
+			if last := progress[i]; one[0] <= last[0] || one[1] < last[1] || one[0] > one[1] {
 				t.Errorf("%v after %v", one, last)
 			}
 		}
-		if last := told[len(told)-1]; last[0] != last[1] || last[0] < 6 || last[0] > 7 {
+		if last := progress[len(progress)-1]; last[0] != last[1] || last[0] < 6 || last[0] > 7 {
 			t.Errorf("in the end %v", last)
 		}
-		told = nil
-		if err := b.Drain(limited(t), func(done, total int) { told = append(told, [2]int{done, total}) }); err != nil || !slices.Equal(told, [][2]int{{0, 0}}) {
-			t.Errorf("of nothing: %v, %v", told, err)
+		progress = nil
+		if err := b.Drain(limited(t), func(done, total int) { progress = append(progress, [2]int{done, total}) }); err != nil || !slices.Equal(progress, [][2]int{{0, 0}}) {
+			t.Errorf("of nothing: %v, %v", progress, err)
 		}
 	})
 }

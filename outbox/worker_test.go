@@ -106,7 +106,7 @@ func TestWhatATransactionTakes(t *testing.T) {
 func TestWhatBecomesOfATransactionThatFailed(t *testing.T) {
 	t.Parallel()
 	b := newPlace(t, "sqlite").open(t, quick())
-	bad := fault.Internal.With("told to")
+	bad := fault.Internal.With("on request")
 	for name, c := range map[string]struct {
 		jobs  string // a stream and a number; with an X those that fail; - is no stream, ! not lazy
 		err   error
@@ -126,15 +126,15 @@ func TestWhatBecomesOfATransactionThatFailed(t *testing.T) {
 		"a lazy one is given up":           {jobs: "a1X a2", err: bad, tries: maxLazyTries - 1, done: "a1X a2", fails: "a1X"},
 		"one is not given up yet":          {jobs: "a1X a2", err: bad, tries: maxLazyTries - 2, again: "a1X a2", tried: "a1X"},
 		"a lazy one fails in the end":      {jobs: "a1X a2 b3", err: bad, last: true, done: "a1X a2 b3", fails: "a1X"},
-		"the database is away":             {jobs: "a1X !2 b3", err: fault.Unavailable.With("told to"), done: "!2", fails: "!2", again: "a1X b3"},
-		"it is away, for one":              {jobs: "a1X", err: fault.Unavailable.With("told to"), again: "a1X"},
-		"the disk is full":                 {jobs: "a1 b2X !3 c4", err: fault.DiskFull.With("told to"), done: "a1 !3", again: "b2X c4"},
-		"the file cannot be written":       {jobs: "a1 b2X !3 c4", err: fault.Usage.With("told to"), done: "a1 !3", again: "b2X c4"},
+		"the database is away":             {jobs: "a1X !2 b3", err: fault.Unavailable.With("on request"), done: "!2", fails: "!2", again: "a1X b3"},
+		"it is away, for one":              {jobs: "a1X", err: fault.Unavailable.With("on request"), again: "a1X"},
+		"the disk is full":                 {jobs: "a1 b2X !3 c4", err: fault.DiskFull.With("on request"), done: "a1 !3", again: "b2X c4"},
+		"the file cannot be written":       {jobs: "a1 b2X !3 c4", err: fault.Usage.With("on request"), done: "a1 !3", again: "b2X c4"},
 		"it gives way for ever":            {jobs: "a1 b2X !3 c4", err: errTxConflict, done: "a1 !3", again: "b2X c4"},
 		"it takes too long":                {jobs: "a1 b2X !3 c4", err: fmt.Errorf("write: %w", context.DeadlineExceeded), done: "a1 !3", again: "b2X c4"},
-		"it is in trouble, at the end":     {jobs: "a1X !2", err: fault.DiskFull.With("told to"), last: true, done: "a1X !2", fails: "a1X"},
-		"trouble is nobody's fault":        {jobs: "a1X", err: fault.DiskFull.With("told to"), tries: maxLazyTries, again: "a1X"},
-		"an urgent one that is in trouble": {jobs: "!1X a2", err: fault.DiskFull.With("told to"), done: "!1X a2", fails: "!1X"},
+		"it is in trouble, at the end":     {jobs: "a1X !2", err: fault.DiskFull.With("on request"), last: true, done: "a1X !2", fails: "a1X"},
+		"trouble is nobody's fault":        {jobs: "a1X", err: fault.DiskFull.With("on request"), tries: maxLazyTries, again: "a1X"},
+		"an urgent one that is in trouble": {jobs: "!1X a2", err: fault.DiskFull.With("on request"), done: "!1X a2", fails: "!1X"},
 	} {
 		w := &worker{box: b, ctx: limited(t), retryDelay: time.Hour}
 		waiting := &job{lazy: true}

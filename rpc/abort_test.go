@@ -13,8 +13,8 @@ import (
 func TestAbortTellsWhy(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
-		why  error
-		told string
+		why    error
+		reason string
 	}{{codedError{}, "code 7"}, {errors.New("a secret"), "internal error"}} {
 		eachTransport(t, Limits{}, func(t *testing.T, v *vats) {
 			boot := v.a.Bootstrap(testContext(t))
@@ -22,12 +22,12 @@ func TestAbortTellsWhy(t *testing.T) {
 			p := boot.Call(testContext(t), mHold, testSize, nil)
 			<-v.bObj.holding
 			v.b.Abort(c.why)
-			if _, _, err := p.Wait(testContext(t)); !IsDisconnected(err) || !strings.Contains(err.Error(), c.told) || strings.Contains(err.Error(), "secret") {
+			if _, _, err := p.Wait(testContext(t)); !IsDisconnected(err) || !strings.Contains(err.Error(), c.reason) || strings.Contains(err.Error(), "secret") {
 				t.Errorf("the peer's call ends with %v", err)
 			}
 			p.Release()
 			<-v.b.Done()
-			if err := v.b.Err(); err == nil || !strings.Contains(err.Error(), c.told) {
+			if err := v.b.Err(); err == nil || !strings.Contains(err.Error(), c.reason) {
 				t.Errorf("it ended with %v", err)
 			}
 			v.b.Abort(errors.New("too late"))

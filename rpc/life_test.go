@@ -91,11 +91,11 @@ func TestNotificationPanics(t *testing.T) {
 	t.Parallel()
 	check := func(t *testing.T, p *Promise, answer func()) {
 		p.Notify(func() { panic("of a program") })
-		told := make(chan struct{})
-		p.Notify(func() { close(told) })
+		notified := make(chan struct{})
+		p.Notify(func() { close(notified) })
 		answer()
 		select {
-		case <-told:
+		case <-notified:
 		case <-time.After(testDeadline):
 			t.Error("the other is not told")
 		}

@@ -131,10 +131,10 @@ func TestPathIsAskedForAgain(t *testing.T) {
 	check := func(t *testing.T, p *Promise, answer func()) {
 		x := p.Cap(1)
 		x.Release()
-		told := make(chan struct{})
-		p.Notify(func() { close(told) }) // also what the answer resolves is resolved then
+		notified := make(chan struct{})
+		p.Notify(func() { close(notified) }) // also what the answer resolves is resolved then
 		answer()
-		<-told
+		<-notified
 		y := p.Cap(1)
 		if _, q, err := ask(t, y, mEcho, 1, "", nil); err != nil {
 			t.Error(err)

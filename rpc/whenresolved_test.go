@@ -14,29 +14,29 @@ func TestSettled(t *testing.T) {
 	t.Parallel()
 	object := NewLocal(&nothing{})
 	defer object.Release()
-	told := 0
-	object.WhenResolved(func() { told++ })
-	NewBroken(Failedf("broken")).WhenResolved(func() { told++ })
-	(*Ref)(nil).WhenResolved(func() { told++ })
-	if told != 3 {
-		t.Fatalf("%d of 3 were told at once", told)
+	notified := 0
+	object.WhenResolved(func() { notified++ })
+	NewBroken(Failedf("broken")).WhenResolved(func() { notified++ })
+	(*Ref)(nil).WhenResolved(func() { notified++ })
+	if notified != 3 {
+		t.Fatalf("%d of 3 were told at once", notified)
 	}
 
 	inner, resolveInner := NewPromise()
 	outer, resolveOuter := NewPromise()
 	defer inner.Release()
 	defer outer.Release()
-	outer.WhenResolved(func() { told++ })
+	outer.WhenResolved(func() { notified++ })
 	resolveOuter(inner, nil)
-	if told != 3 || outer.Object() != nil {
+	if notified != 3 || outer.Object() != nil {
 		t.Fatal("a promise of a promise is not settled")
 	}
 	resolveInner(object, nil)
-	if told != 4 || outer.Object() != object.Object() {
-		t.Fatalf("told %d times, it leads to %v", told, outer.Object())
+	if notified != 4 || outer.Object() != object.Object() {
+		t.Fatalf("told %d times, it leads to %v", notified, outer.Object())
 	}
-	outer.WhenResolved(func() { told++ })
-	if told != 5 {
+	outer.WhenResolved(func() { notified++ })
+	if notified != 5 {
 		t.Fatal("what is settled is told at once")
 	}
 }

@@ -77,8 +77,8 @@ func (p *capnwebPeer) close() {
 
 // drain answers running calls and closes the connection, once its subscriptions have been ended
 // or told is done.
-func (p *capnwebPeer) drain(ctx, told context.Context) {
-	p.side.WaitIdle(told)
+func (p *capnwebPeer) drain(ctx, notifyCtx context.Context) {
+	p.side.WaitIdle(notifyCtx)
 	_ = p.conn.Load().Drain(ctx, "the server is stopping")
 }
 

@@ -360,9 +360,9 @@ func (s *story) elsewhere(c *chronicle, d *dice) {
 	if p == nil || d.chance(s.quirks.lost) {
 		return
 	}
-	told := news{of: c, cursor: p.Row.Cursor, gen: p.Row.AuthGen * uint64(d.n(2))}
+	item := news{of: c, cursor: p.Row.Cursor, gen: p.Row.AuthGen * uint64(d.n(2))}
 	s.mu.Lock()
-	s.news = append(s.news, told)
+	s.news = append(s.news, item)
 	s.mu.Unlock()
 	if d.chance(50) {
 		s.tell(d)
@@ -377,14 +377,14 @@ func (s *story) tell(d *dice) {
 		return
 	}
 	i := d.n(len(s.news))
-	told := s.news[i]
+	item := s.news[i]
 	if d.chance(75) {
 		s.news = slices.Delete(s.news, i, i+1)
 	}
 	s.mu.Unlock()
-	s.note("%s is heard to be at %d, authority %d", told.of.name, told.cursor, told.gen)
-	s.h.notify(told.of.row.ID, told.cursor, told.gen)
-	told.of.notified(told.cursor, told.gen)
+	s.note("%s is heard to be at %d, authority %d", item.of.name, item.cursor, item.gen)
+	s.h.notify(item.of.row.ID, item.cursor, item.gen)
+	item.of.notified(item.cursor, item.gen)
 }
 
 func (s *story) poll() {

@@ -70,9 +70,9 @@ func TestHubDeliversOnceAndInOrderWhateverItHears(t *testing.T) {
 					to := from + 1 + rng.IntN(n-from)
 					row := *page.Row
 					row.Cursor = page.Events[to-1].Cursor
-					told := &session.Published{Sessions: []session.PublishedSession{{Row: row, Events: page.Events[from:to], AuthChanged: rng.IntN(5) == 0}}}
+					published := &session.Published{Sessions: []session.PublishedSession{{Row: row, Events: page.Events[from:to], AuthChanged: rng.IntN(5) == 0}}}
 					h.beginCommit([]string{m.id})
-					h.endCommit([]string{m.id}, told)
+					h.endCommit([]string{m.id}, published)
 				}
 			}
 		})

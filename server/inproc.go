@@ -73,10 +73,10 @@ func (c *Caller) Restore(ref capability.Ref, redemption string) (*Capability, er
 // a wrong ref would: for a face with secrets or names of its own. It returns Overloaded if too
 // many answers of the address are waiting already.
 func (c *Caller) ThrottleFailure() error {
-	from, told := &throttledCaller{Caller: c}, make(chan struct{})
-	c.server.authThrottle.respond(from, func() { close(told) })
+	from, due := &throttledCaller{Caller: c}, make(chan struct{})
+	c.server.authThrottle.respond(from, func() { close(due) })
 	select {
-	case <-told:
+	case <-due:
 	case <-c.ctx.Done():
 		for _, give := range c.server.authThrottle.dropConn(from) {
 			give()

@@ -17,12 +17,9 @@ import (
 )
 
 // slowReaderTimeout is how long take may run before the events queued behind it are dropped.
-// followWindow is the window, in bytes, of a reader that has acked nothing yet or was slow; it
-// doubles with each ack, up to Config.WindowBytes. maxFollowDelivery bounds the bytes of a
-// delivery, unless it is a single event.
+// maxFollowDelivery bounds the bytes of a delivery, unless it is a single event.
 const (
 	slowReaderTimeout = 500 * time.Millisecond
-	followWindow      = 64 << 10
 	maxFollowDelivery = 32 << 10
 )
 

@@ -151,8 +151,8 @@ func (h *handshakes) beginStream(c net.Conn) (done func()) {
 // acceptStreams serves byte streams from ln until it is closed.
 func (s *Server) acceptStreams(ln net.Listener) error {
 	var pause time.Duration
-	var told sync.WaitGroup
-	defer told.Wait()
+	var refusals sync.WaitGroup
+	defer refusals.Wait()
 	for {
 		c, err := ln.Accept()
 		if errors.Is(err, net.ErrClosed) {
@@ -172,7 +172,7 @@ func (s *Server) acceptStreams(ln net.Listener) error {
 		t := rpc.NewStreamTransport(c)
 		done, refused := s.admit(t.RemoteAddr())
 		if refused != nil {
-			s.refuseStream(&told, c, t, refused)
+			s.refuseStream(&refusals, c, t, refused)
 			continue
 		}
 		go func() {
@@ -184,14 +184,14 @@ func (s *Server) acceptStreams(ln net.Listener) error {
 
 // refuseStream sends a byte stream the reason of its refusal, or only closes it while maxRefusing
 // others are being sent theirs.
-func (s *Server) refuseStream(told *sync.WaitGroup, c net.Conn, t rpc.Transport, why *fault.Error) {
+func (s *Server) refuseStream(refusals *sync.WaitGroup, c net.Conn, t rpc.Transport, why *fault.Error) {
 	select {
 	case s.refusing <- struct{}{}:
 	default:
 		_ = c.Close()
 		return
 	}
-	told.Go(func() {
+	refusals.Go(func() {
 		defer func() { <-s.refusing }()
 		_ = c.SetWriteDeadline(time.Now().Add(time.Second))
 		if err := rpc.Refuse(t, exception{why}); err != nil {

@@ -264,17 +264,17 @@ func (s *Server) drain(ctx context.Context, web *http.Server, streams []net.List
 		_ = ln.Close() // the only error is that it is closed already
 	}
 	s.hub.endAll(fault.Draining.With("the server is stopping: go to another, or come back"))
-	told, cancel := context.WithTimeout(limit, s.cfg.RPC.PingTimeout)
+	notifyCtx, cancel := context.WithTimeout(limit, s.cfg.RPC.PingTimeout)
 	defer cancel()
 	var all sync.WaitGroup
 	for c, l := range conns {
 		all.Go(func() {
-			l.waitNoSubs(told) // a peer that does not read delays the drain by at most PingTimeout
+			l.waitNoSubs(notifyCtx) // a peer that does not read delays the drain by at most PingTimeout
 			_ = c.Drain(limit, "the server is stopping")
 		})
 	}
 	for _, p := range webs {
-		all.Go(func() { p.drain(limit, told) })
+		all.Go(func() { p.drain(limit, notifyCtx) })
 	}
 	all.Wait()
 	_ = web.Shutdown(limit)

@@ -108,14 +108,14 @@ func (s *Server) interrupt(ids []string, all bool) error {
 	var published *session.Published
 	s.hub.beginCommit(ids)
 	defer func() { s.hub.endCommit(ids, published) }()
-	var told *session.Published
+	var lapsed *session.Published
 	err := s.cfg.Store.Update(ctx, func(tx session.Tx) (err error) {
 		defer recoverPanic(&err)
-		told, err = session.Lapse(ctx, tx, ids, all)
+		lapsed, err = session.Lapse(ctx, tx, ids, all)
 		return err
 	})
 	if err == nil {
-		published = told
+		published = lapsed
 	}
 	return err
 }

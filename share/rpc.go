@@ -145,8 +145,8 @@ func (s *Service) findRef(ctx context.Context, v *visitor, have []byte) (string,
 
 func (s *Service) rpcConfig(v *visitor, in *intake.Peer) capnweb.Config {
 	return capnweb.Config{Main: s.rpcMain(v), Limits: s.rpcLimits(), Intake: in, Logger: slog.New(warningsOnly{s.cfg.Log.Handler()}), Redact: func(err error) *capnweb.Error {
-		told, _ := s.rejection(v.Context(), err, forWriter).(*capnweb.Error)
-		return told
+		wireErr, _ := s.rejection(v.Context(), err, forWriter).(*capnweb.Error)
+		return wireErr
 	}}
 }
 

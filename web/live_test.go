@@ -372,8 +372,8 @@ func TestFollowToTheEnd(t *testing.T) {
 					over = append(over, data)
 				}
 			}
-			var told struct{ Code, Message string }
-			if len(over) == 0 || json.Unmarshal([]byte(over[len(over)-1]), &told) != nil || told.Code != "revoked" || told.Message == "" {
+			var answer struct{ Code, Message string }
+			if len(over) == 0 || json.Unmarshal([]byte(over[len(over)-1]), &answer) != nil || answer.Code != "revoked" || answer.Message == "" {
 				t.Errorf("it ends with %q", over)
 			}
 			again := listen(t, b, r.url(path)+"/live?after=0", "")

@@ -25,11 +25,11 @@ func secretOf(ref capability.Ref) string {
 
 // codeOf is the code of a refusal.
 func (a *answer) codeOf() string {
-	var told struct{ Code, Message string }
-	if json.Unmarshal([]byte(a.body), &told) != nil || told.Message == "" || strings.Count(a.body, "\n") != 1 {
+	var refusal struct{ Code, Message string }
+	if json.Unmarshal([]byte(a.body), &refusal) != nil || refusal.Message == "" || strings.Count(a.body, "\n") != 1 {
 		return "no clear line: " + a.body
 	}
-	return told.Code
+	return refusal.Code
 }
 
 // The secret of a fragment becomes a token of that page alone, which shows the
@@ -261,8 +261,8 @@ func TestWhoIsToldOfThePublicShare(t *testing.T) {
 	public, sharing := m.publish(), capability.Read|capability.Share
 	b := newBrowser(t)
 	for name, c := range map[string]struct {
-		ref  capability.Ref
-		told bool
+		ref   capability.Ref
+		shows bool
 	}{
 		"the owner's":        {m.owner, true},
 		"one that may share": {m.share(capability.MintRequest{Rights: sharing}), true},
@@ -272,10 +272,10 @@ func TestWhoIsToldOfThePublicShare(t *testing.T) {
 		"a reader's":         {m.share(capability.MintRequest{}), false},
 	} {
 		got := b.post(r.url("/s/"+c.ref.ID+"/public"), secretOf(c.ref))
-		if c.told != strings.Contains(got.body, public.ID) {
+		if c.shows != strings.Contains(got.body, public.ID) {
 			t.Errorf("%s: %d %s", name, got.StatusCode, got.body)
 		}
-		if !c.told && (got.StatusCode != http.StatusForbidden || got.codeOf() != "missing_right") {
+		if !c.shows && (got.StatusCode != http.StatusForbidden || got.codeOf() != "missing_right") {
 			t.Errorf("%s: %d %s", name, got.StatusCode, got.body)
 		}
 	}

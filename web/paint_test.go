@@ -390,8 +390,8 @@ func TestBlock(t *testing.T) {
 		for key, want := range map[string]int{"part/m/q": 404, "part/m/": 400, "": 400, "..%2f..%2fetc": 400, "message/m%00": 400, "message/%ff": 400,
 			"message/" + strings.Repeat("x", 300): 400} {
 			got := b.send(http.MethodGet, base+key, "")
-			var told struct{ Code, Message string }
-			if err := json.Unmarshal([]byte(got.body), &told); err != nil || got.StatusCode != want || told.Message == "" {
+			var answer struct{ Code, Message string }
+			if err := json.Unmarshal([]byte(got.body), &answer); err != nil || got.StatusCode != want || answer.Message == "" {
 				t.Errorf("%q: %d %s, want %d", key, got.StatusCode, got.body, want)
 			}
 		}

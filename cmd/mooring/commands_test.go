@@ -34,7 +34,7 @@ func TestCommandsAreInTheTable(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var told []string
+	var documented []string
 	named := regexp.MustCompile("`((?:[a-z-]+ ?)+)")
 	for row := range strings.Lines(string(text)) {
 		first, rest, _ := strings.Cut(strings.TrimPrefix(row, "| `"), "|")
@@ -53,19 +53,19 @@ func TestCommandsAreInTheTable(t *testing.T) {
 			if before, _, below := strings.Cut(path, " "); below {
 				group = before
 			}
-			told = append(told, path)
+			documented = append(documented, path)
 		}
 	}
 	slices.Sort(there)
-	slices.Sort(told)
-	there, told = slices.Compact(there), slices.Compact(told)
+	slices.Sort(documented)
+	there, documented = slices.Compact(there), slices.Compact(documented)
 	for _, path := range there {
 		group := slices.ContainsFunc(there, func(other string) bool { return strings.HasPrefix(other, path+" ") })
-		if !group && !slices.Contains(told, path) {
+		if !group && !slices.Contains(documented, path) {
 			t.Errorf("docs/commands.md has no row for mooring %s", path)
 		}
 	}
-	for _, path := range told {
+	for _, path := range documented {
 		if !slices.Contains(there, path) {
 			t.Errorf("docs/commands.md has a row for mooring %s, which is no command", path)
 		}

@@ -166,20 +166,20 @@ func (h *homeFlags) linkPublic(ctx context.Context, ref capability.Ref, redempti
 		return fault.Unavailable.Because(err, "%s", dialerror.Explain(ref.Address(), err))
 	}
 	defer res.Body.Close()
-	var told struct{ Public, Code, Message string }
+	var answer struct{ Public, Code, Message string }
 	body, err = io.ReadAll(io.LimitReader(res.Body, 64<<10))
 	if err == nil {
-		err = json.Unmarshal(body, &told)
+		err = json.Unmarshal(body, &answer)
 	}
 	if err != nil {
 		why := &dialerror.HTTPStatus{Code: res.StatusCode, Location: res.Header.Get("Location"), Body: string(body)}
 		return fault.Unavailable.Because(err, "%s", dialerror.Explain(ref.Address(), why))
 	}
 	if res.StatusCode != http.StatusOK {
-		if code, ok := fault.ParseCode(told.Code); ok {
-			return code.With("%s", told.Message)
+		if code, ok := fault.ParseCode(answer.Code); ok {
+			return code.With("%s", answer.Message)
 		}
 		return fault.Incompatible.With("the server answered with status %d", res.StatusCode)
 	}
-	return h.printLink(webAddress(ref) + told.Public)
+	return h.printLink(webAddress(ref) + answer.Public)
 }

@@ -246,8 +246,8 @@ func TestTheOwnerOfASharedSession(t *testing.T) {
 		if database == "" {
 			r.stop()
 		}
-		if told := admin(exitRefused, "--session", rec.External); !strings.Contains(told, ref.Target()) || !strings.Contains(told, "ambiguous") {
-			t.Errorf("of two sessions of that name it says %s", told)
+		if said := admin(exitRefused, "--session", rec.External); !strings.Contains(said, ref.Target()) || !strings.Contains(said, "ambiguous") {
+			t.Errorf("of two sessions of that name it says %s", said)
 		}
 	})
 }

@@ -48,11 +48,11 @@ func TestAReadersAppendIsRefusedAndTheRestGoesOn(t *testing.T) {
 	if strings.Join(outcomes, " ") != "denied skipped skipped" {
 		t.Errorf("outcomes %q", outcomes)
 	}
-	var told struct {
+	var body struct {
 		Error struct{ Message, Batch string }
 	}
-	if err := json.Unmarshal([]byte(got.err), &told); err != nil || told.Error.Batch != batch || !strings.HasSuffix(told.Error.Message, " (batch "+batch+")") ||
-		strings.Count(told.Error.Message, batch) != 1 {
+	if err := json.Unmarshal([]byte(got.err), &body); err != nil || body.Error.Batch != batch || !strings.HasSuffix(body.Error.Message, " (batch "+batch+")") ||
+		strings.Count(body.Error.Message, batch) != 1 {
 		t.Errorf("the batch %s is not named once: %s, %v", batch, got.err, err)
 	}
 	// The same outbox, the same session, another ref: nothing holds it up.

@@ -53,12 +53,12 @@ func agentMain(file string) int {
 
 // run works the plan off.
 func (p *plan) run(ctx context.Context) error {
-	told, kill := &acks{}, killAt(os.Getenv(killAtVar))
+	seenAcks, kill := &acks{}, killAt(os.Getenv(killAtVar))
 	c, err := client.Open(ctx, client.Config{Home: p.Home, OutboxURL: p.OutboxURL,
 		OutboxConfig: outbox.Config{Window: outbox.Window{Batches: p.Window}},
 		Trace: func(dir string, m rpccp.Message) {
 			kill(dir, m)
-			told.see(dir, m)
+			seenAcks.see(dir, m)
 		}})
 	if err != nil {
 		return err
@@ -81,7 +81,7 @@ func (p *plan) run(ctx context.Context) error {
 	if err := writeJSON(p.Out, results); err != nil {
 		return err
 	}
-	all, repeated := told.counts()
+	all, repeated := seenAcks.counts()
 	fmt.Printf(answeredFormat+"\n", all, repeated)
 	return nil
 }

@@ -259,13 +259,13 @@ func (c *call) holds(names ...string) {
 	if e.Op != c.op {
 		return // the batch is yet to be aborted
 	}
-	told, _ := parseValue(e.Payload).(map[string]any)
+	payload, _ := parseValue(e.Payload).(map[string]any)
 	for _, name := range names {
 		want := "null"
 		if raw := c.args[name]; raw != nil {
 			want = canonical(parseValue(raw))
 		}
-		if got := canonical(told[name]); got != want {
+		if got := canonical(payload[name]); got != want {
 			c.w.complaints = append(c.w.complaints, fmt.Sprintf("cursor %d of %s: %s has %s %s, not %s", e.Cursor, c.s.id, c.method, name, got, want))
 		}
 	}

@@ -35,9 +35,9 @@ type writer struct {
 }
 
 func newWriter(t *testing.T, ref, space capability.Ref) *writer {
-	told := &acks{}
-	c := openClientWith(t, client.Config{Home: t.TempDir(), Trace: told.see})
-	return &writer{t: t, c: c, acks: told, ref: ref, space: space, results: map[string][]ledger.Outcome{}, known: new(uint64), floors: map[string]uint64{}}
+	seenAcks := &acks{}
+	c := openClientWith(t, client.Config{Home: t.TempDir(), Trace: seenAcks.see})
+	return &writer{t: t, c: c, acks: seenAcks, ref: ref, space: space, results: map[string][]ledger.Outcome{}, known: new(uint64), floors: map[string]uint64{}}
 }
 
 // beside is a writer under another ref, whose batches are told apart in time from w's.

@@ -56,8 +56,8 @@ func (a answer) fits(want answer) bool {
 	if a.lost {
 		return true
 	}
-	if want.told && !a.told { // a repeated batch: the ack's cursor is a later one
-		want.told, want.cursor = false, a.cursor
+	if want.cursorKnown && !a.cursorKnown { // a repeated batch: the ack's cursor is a later one
+		want.cursorKnown, want.cursor = false, a.cursor
 	}
 	return a == want
 }

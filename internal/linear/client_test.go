@@ -359,7 +359,7 @@ func keyOf(i int) string { return fmt.Sprintf("message/k%d", i) }
 
 // readAck reads the answer to a batch.
 func readAck(ack wire.Ack, b *ledger.Batch, sent batch) (answer, error) {
-	a := answer{told: true, cursor: ack.Cursor()}
+	a := answer{cursorKnown: true, cursor: ack.Cursor()}
 	list, err := ack.Outcomes()
 	if err != nil || list.Len() != len(b.Ops) {
 		return a, fmt.Errorf("%d outcomes to %d ops: %w", list.Len(), len(b.Ops), err)
@@ -376,7 +376,7 @@ func readAck(ack wire.Ack, b *ledger.Batch, sent batch) (answer, error) {
 		if id != b.Ops[i].OpID {
 			return a, fmt.Errorf("outcome %d is of op %s and not of %s", i+1, id, b.Ops[i].OpID)
 		}
-		a.told = a.told && !w.Duplicate()
+		a.cursorKnown = a.cursorKnown && !w.Duplicate()
 		*o = outcome{status: ledger.Status(w.Status()), reason: fault.Code(w.Reason()), cursor: w.Cursor()}
 		o.at = position(o.reason, message)
 		for j := range b.Ops {

@@ -213,7 +213,7 @@ func (s seen) count(one func(what, result string)) {
 	case a.refused != fault.None:
 		one(name, a.refused.String())
 		return
-	case c.kind == callApply && !a.told:
+	case c.kind == callApply && !a.cursorKnown:
 		one(name, "repeated")
 	default:
 		one(name, "answered")

@@ -46,7 +46,7 @@ var (
 
 // answered is an apply's answer.
 func answered(cursor uint64, outcomes ...outcome) answer {
-	a := answer{told: true, cursor: cursor}
+	a := answer{cursorKnown: true, cursor: cursor}
 	copy(a.outcomes[:], outcomes)
 	return a
 }

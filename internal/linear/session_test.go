@@ -115,7 +115,7 @@ func (s *session) describe(i int) answer {
 // before the batch; an atomic batch does all or nothing.
 func (s session) apply(c call) (session, answer) {
 	before, base := s, s.cursor
-	a := answer{told: true}
+	a := answer{cursorKnown: true}
 	authorized := false
 	for i := range c.batch.n {
 		o := c.batch.ops[i]

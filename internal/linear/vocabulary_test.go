@@ -81,14 +81,14 @@ type answer struct {
 	refused fault.Code
 	at      uint64
 
-	outcomes [maxOps]outcome // callApply
-	told     bool            // callApply: the ack's cursor is as of this very commit (a repeated answer's is not)
-	cursor   uint64          // callApply: the ack's; callDescribe, callEvents: the session's
-	cut      uint64          // callRevoke, callBump; callDescribe: the ref's
-	epoch    uint64          // callRevoke, callBump, callDescribe: the session's
-	dead     fault.Code      // callDescribe: what the ref fails with
-	minted   uint64          // callDescribe: the ref's epoch
-	log      string          // callEvents: see session.emit
+	outcomes    [maxOps]outcome // callApply
+	cursorKnown bool            // callApply: the ack's cursor is as of this very commit (a repeated answer's is not)
+	cursor      uint64          // callApply: the ack's; callDescribe, callEvents: the session's
+	cut         uint64          // callRevoke, callBump; callDescribe: the ref's
+	epoch       uint64          // callRevoke, callBump, callDescribe: the session's
+	dead        fault.Code      // callDescribe: what the ref fails with
+	minted      uint64          // callDescribe: the ref's epoch
+	log         string          // callEvents: see session.emit
 }
 
 // outcome is what became of one op.

@@ -70,7 +70,7 @@ func (a answer) text(c call) string {
 			words[i] = a.outcomes[i].String()
 		}
 		text := strings.Join(words, "; ")
-		if a.told {
+		if a.cursorKnown {
 			text += fmt.Sprintf(" (session at %d)", a.cursor)
 		}
 		return text

@@ -13,14 +13,14 @@ import (
 )
 
 // told is a log handler that tells of every line.
-type told struct {
+type failureHandler struct {
 	slog.Handler
 	lines chan<- struct{}
 }
 
-func (h told) Enabled(context.Context, slog.Level) bool { return true }
+func (h failureHandler) Enabled(context.Context, slog.Level) bool { return true }
 
-func (h told) Handle(context.Context, slog.Record) error {
+func (h failureHandler) Handle(context.Context, slog.Record) error {
 	h.lines <- struct{}{}
 	return nil
 }
@@ -40,7 +40,7 @@ func TestAnnounceAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	failed := make(chan struct{}, 100)
-	b := &backend{pool: pool, sizedPool: pgtune.NewAdaptivePool(pool, nil), log: slog.New(told{slog.DiscardHandler, failed}), announcer: newAnnouncer()}
+	b := &backend{pool: pool, sizedPool: pgtune.NewAdaptivePool(pool, nil), log: slog.New(failureHandler{slog.DiscardHandler, failed}), announcer: newAnnouncer()}
 	type word struct {
 		session string
 		cursor  uint64

@@ -323,12 +323,12 @@ var disposalScenarios = []scenario{
 		t.until("it is released", func() bool { return n.gone() == 1 })
 	}},
 	{name: "disposal/told to a callback", run: func(t *trial) {
-		var told atomic.Int32
-		d := t.call("makeDisposable", func() { told.Add(1) })
+		var notified atomic.Int32
+		d := t.call("makeDisposable", func() { notified.Add(1) })
 		t.is(own(t, d.Call(t.ctx, "ping")), "pong")
-		t.equal(told.Load(), int32(0))
+		t.equal(notified.Load(), int32(0))
 		d.Release()
-		t.until("it is told", func() bool { return told.Load() == 1 })
+		t.until("it is told", func() bool { return notified.Load() == 1 })
 	}},
 	{name: "disposal/when the connection closes", run: func(t *trial) {
 		t.main()

@@ -14,7 +14,7 @@ var linkScenarios = []scenario{
 	{name: "broken/by the server", run: func(t *trial) {
 		l := t.dial(nil)
 		l.lost = true
-		var told atomic.Int32
+		var notified atomic.Int32
 		c := own(t, l.main.Call(t.ctx, "makeCounter", 1))
 		counter, ok := t.await(c).(*capnweb.Stub)
 		if !ok {
@@ -23,7 +23,7 @@ var linkScenarios = []scenario{
 		for _, s := range []*capnweb.Stub{l.main, counter} {
 			s.OnBroken(func(err error) {
 				if err != nil {
-					told.Add(1)
+					notified.Add(1)
 				}
 			})
 		}
@@ -34,7 +34,7 @@ var linkScenarios = []scenario{
 				t.Error("a call on a broken connection was answered")
 			}
 		}
-		t.until("told", func() bool { return told.Load() == 2 })
+		t.until("told", func() bool { return notified.Load() == 2 })
 		<-l.conn.Done()
 		if l.conn.Err() == nil {
 			t.Error("it does not say why")
@@ -50,13 +50,13 @@ var linkScenarios = []scenario{
 		t.until("told", func() bool { return t.counted().Broken-before.Broken == 2 })
 	}},
 	{name: "broken/promise that fails", run: func(t *trial) {
-		told := make(chan error, 1)
+		notified := make(chan error, 1)
 		p := t.call("throwError")
 		s := own(t, p.Stub())
-		s.OnBroken(func(err error) { told <- err })
+		s.OnBroken(func(err error) { notified <- err })
 		t.fails(p, "RangeError", "test error")
 		select {
-		case <-told:
+		case <-notified:
 		case <-t.ctx.Done():
 			t.Error("not told")
 		}
