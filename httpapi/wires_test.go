@@ -120,7 +120,7 @@ func array(of []json.RawMessage) []byte {
 	return append(b, ']')
 }
 
-// told is an ack, or a refusal, as any wire gives it.
+// applyReply is an ack, or a refusal, as any wire gives it.
 type applyReply struct {
 	refusal    fault.Code
 	duplicates uint64

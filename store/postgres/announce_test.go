@@ -12,7 +12,7 @@ import (
 	"github.com/mooring-rpc/mooring/internal/pgtune"
 )
 
-// told is a log handler that tells of every line.
+// failureHandler is a log handler that tells of every line.
 type failureHandler struct {
 	slog.Handler
 	lines chan<- struct{}
