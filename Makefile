@@ -18,7 +18,7 @@ PGTEST  := go run ./internal/pgtest/cmd/pgtest --
 RACE    := env CGO_ENABLED=1 GOGC=300 GORACE=atexit_sleep_ms=50 \
 	go test -race -vet=off '-gcflags=modernc.org/...=-d=checkptr=0 -race=false'
 # What takes longest begins first, so that no core has nothing to do in the end.
-LONG    := ./server ./cmd/mooring ./web ./store/postgres ./outbox ./internal/e2e ./share ./store/sqlite
+LONG    := ./server ./cmd/mooring ./internal/web ./internal/store/postgres ./outbox ./internal/e2e ./internal/share ./internal/store/sqlite
 
 # One way to build whatever is not raced, so that it is built once.
 export CGO_ENABLED := 0
@@ -39,8 +39,8 @@ build: ## build bin/mooring
 generate: ## generate capnp/wire from the schemas (needs the capnp compiler)
 	.ci/generate capnp/wire
 
-web: ## build what browsers load (page/dist) from page/src
-	.ci/web page/dist
+web: ## build what browsers load (internal/page/dist) from internal/page/src
+	.ci/web internal/page/dist
 
 api: ## write what others can import of this module into docs/api.txt
 	go run .ci/api.go >docs/api.txt
@@ -48,7 +48,7 @@ api: ## write what others can import of this module into docs/api.txt
 size: ## count the shipped Go: files, lines, statements
 	@go run .ci/size.go
 
-verify: ## fail if generated code, page/dist, docs/api.txt, formatting or go.mod is stale
+verify: ## fail if generated code, internal/page/dist, docs/api.txt, formatting or go.mod is stale
 	.ci/verify
 
 # What a random test does is the same each time, so that a rare defect fails nobody else's change: SEED=N has other things
@@ -66,12 +66,12 @@ ifeq ($(PKG),./...)
 endif
 
 # The tests that only the crash tag brings; make test runs the others.
-SLOW = $(shell sed -n 's/^func \(Test[A-Za-z0-9]*\).*/\1/p' internal/*/*_slow_test.go server/*_slow_test.go store/*/*_slow_test.go client/*_slow_test.go outbox/*_slow_test.go | paste -sd '|' -)
+SLOW = $(shell sed -n 's/^func \(Test[A-Za-z0-9]*\).*/\1/p' internal/*/*_slow_test.go server/*_slow_test.go internal/store/*/*_slow_test.go client/*_slow_test.go outbox/*_slow_test.go | paste -sd '|' -)
 
 test-slow: ## run the crash and soak tests, minutes long, and those of the benchmarks' own module
 	@PATH="$$PATH:/usr/sbin" .ci/need cc pgbouncer
 	@test -n '$(SLOW)'
-	$(PGTEST) $(RACE) -timeout 20m -tags crash -run '^($(SLOW))$$' ./internal/e2e ./internal/bench ./server ./store/postgres ./client ./outbox
+	$(PGTEST) $(RACE) -timeout 20m -tags crash -run '^($(SLOW))$$' ./internal/e2e ./internal/bench ./server ./internal/store/postgres ./client ./outbox
 	cd internal/benchrpc && go test ./...
 
 upgrade: build ## an older binary (OLD=COMMIT) and this one at work on one Postgres, with clients of either
@@ -106,7 +106,7 @@ e2e: build ## the JavaScript client and the page for people, in Node and Chromiu
 	.ci/module
 	cd e2e && npm ci --silent && MOORING_BIN=$(CURDIR)/bin/mooring npm test --silent
 	@PATH="$$PATH:/usr/sbin" .ci/need curl nginx haproxy
-	go test -count=1 -tags curl -run '^TestCurl$$' ./httpapi
+	go test -count=1 -tags curl -run '^TestCurl$$' ./internal/httpapi
 	PATH="$$PATH:/usr/sbin" $(PGTEST) go test -count=1 -tags nginx -run '^Test(Nginx|BalancedReplicas)$$' ./internal/e2e
 
 e2e-nodes: build ## the JavaScript client's tests on newer Nodes, from npm (NODES="22 24 26")

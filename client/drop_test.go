@@ -17,11 +17,11 @@ import (
 	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/internal/faultproxy"
 	"github.com/mooring-rpc/mooring/internal/pgtest"
+	"github.com/mooring-rpc/mooring/internal/store/postgres"
+	"github.com/mooring-rpc/mooring/internal/store/sqlite"
 	"github.com/mooring-rpc/mooring/ledger"
 	"github.com/mooring-rpc/mooring/server"
 	"github.com/mooring-rpc/mooring/session"
-	"github.com/mooring-rpc/mooring/store/postgres"
-	"github.com/mooring-rpc/mooring/store/sqlite"
 )
 
 // halting is a server's store. Once it is told to halt, the server's next commit waits

@@ -17,11 +17,11 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/internal/faultproxy"
+	"github.com/mooring-rpc/mooring/internal/store"
+	"github.com/mooring-rpc/mooring/internal/store/postgres"
+	"github.com/mooring-rpc/mooring/internal/store/sqlite"
 	"github.com/mooring-rpc/mooring/ledger"
 	"github.com/mooring-rpc/mooring/server"
-	"github.com/mooring-rpc/mooring/store"
-	"github.com/mooring-rpc/mooring/store/postgres"
-	"github.com/mooring-rpc/mooring/store/sqlite"
 )
 
 // rig is a server that can be stopped and started again on its data.

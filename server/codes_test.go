@@ -20,11 +20,11 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/lockbuf"
 	"github.com/mooring-rpc/mooring/internal/stmtfault"
+	"github.com/mooring-rpc/mooring/internal/store"
 	"github.com/mooring-rpc/mooring/internal/teststore"
 	"github.com/mooring-rpc/mooring/internal/until"
 	"github.com/mooring-rpc/mooring/ledger"
 	"github.com/mooring-rpc/mooring/rpc"
-	"github.com/mooring-rpc/mooring/store"
 )
 
 // failing is a server on a database whose statements can be told to fail.

@@ -10,7 +10,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
-	"github.com/mooring-rpc/mooring/store"
+	"github.com/mooring-rpc/mooring/internal/store"
 )
 
 // TestRotateOwnerOutlivesACrash: wherever a rescue is interrupted, doing it again

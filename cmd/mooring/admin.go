@@ -15,9 +15,9 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/store"
+	"github.com/mooring-rpc/mooring/internal/store/sqlite"
 	"github.com/mooring-rpc/mooring/server"
-	"github.com/mooring-rpc/mooring/store"
-	"github.com/mooring-rpc/mooring/store/sqlite"
 )
 
 func adminCmd(sh *cliEnv) *cobra.Command {

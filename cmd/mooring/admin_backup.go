@@ -14,7 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/mooring-rpc/mooring/fault"
-	"github.com/mooring-rpc/mooring/store/sqlite"
+	"github.com/mooring-rpc/mooring/internal/store/sqlite"
 )
 
 func backupCmd(sh *cliEnv) *cobra.Command {

@@ -20,8 +20,8 @@ import (
 
 	"github.com/mooring-rpc/mooring/internal/faultproxy"
 	"github.com/mooring-rpc/mooring/internal/lockbuf"
+	"github.com/mooring-rpc/mooring/internal/opencode/opencodetest"
 	"github.com/mooring-rpc/mooring/internal/pgtest"
-	"github.com/mooring-rpc/mooring/opencode/opencodetest"
 )
 
 // cliRig is a data folder, a home folder and a server that comes and goes.

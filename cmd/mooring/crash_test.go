@@ -13,8 +13,8 @@ import (
 	"testing"
 
 	"github.com/mooring-rpc/mooring/internal/crashpoint"
+	"github.com/mooring-rpc/mooring/internal/opencode/opencodetest"
 	"github.com/mooring-rpc/mooring/internal/pgtest"
-	"github.com/mooring-rpc/mooring/opencode/opencodetest"
 )
 
 // killed runs a command that dies at a crash point; it gives false if it came to its end.

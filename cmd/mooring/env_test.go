@@ -12,8 +12,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/mooring-rpc/mooring/internal/opencode/opencodetest"
 	"github.com/mooring-rpc/mooring/internal/pgtest"
-	"github.com/mooring-rpc/mooring/opencode/opencodetest"
 )
 
 // inEnv runs a command with these variables, of which none is inherited that Mooring

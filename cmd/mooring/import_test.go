@@ -15,7 +15,7 @@ import (
 	"testing"
 
 	"github.com/mooring-rpc/mooring/internal/lockbuf"
-	"github.com/mooring-rpc/mooring/opencode/opencodetest"
+	"github.com/mooring-rpc/mooring/internal/opencode/opencodetest"
 )
 
 func TestImportAfterTheSessionWasDeleted(t *testing.T) {

@@ -18,7 +18,7 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/dialerror"
-	"github.com/mooring-rpc/mooring/share"
+	"github.com/mooring-rpc/mooring/internal/share"
 )
 
 func linkCmd(sh *cliEnv) *cobra.Command {

@@ -25,10 +25,10 @@ import (
 	"github.com/mooring-rpc/mooring/internal/gctune"
 	"github.com/mooring-rpc/mooring/internal/hostguard"
 	"github.com/mooring-rpc/mooring/internal/logdedup"
+	"github.com/mooring-rpc/mooring/internal/store"
+	"github.com/mooring-rpc/mooring/internal/store/postgres"
+	"github.com/mooring-rpc/mooring/internal/store/sqlite"
 	"github.com/mooring-rpc/mooring/server"
-	"github.com/mooring-rpc/mooring/store"
-	"github.com/mooring-rpc/mooring/store/postgres"
-	"github.com/mooring-rpc/mooring/store/sqlite"
 )
 
 // envDatabaseURL is the environment variable used without --database-url. A URL with a password

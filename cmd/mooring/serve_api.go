@@ -6,7 +6,7 @@ import (
 	"log/slog"
 
 	"github.com/mooring-rpc/mooring/capability"
-	"github.com/mooring-rpc/mooring/httpapi"
+	"github.com/mooring-rpc/mooring/internal/httpapi"
 	"github.com/mooring-rpc/mooring/server"
 )
 

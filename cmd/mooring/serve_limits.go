@@ -12,8 +12,8 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/share"
 	"github.com/mooring-rpc/mooring/server"
-	"github.com/mooring-rpc/mooring/share"
 )
 
 // limitFlags returns a flag for every limit of cfg and sharing, whose values are the defaults.

@@ -13,8 +13,8 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/share"
 	"github.com/mooring-rpc/mooring/server"
-	"github.com/mooring-rpc/mooring/share"
 )
 
 // maxLimitsFile bounds such a file, in bytes.

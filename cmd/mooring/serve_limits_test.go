@@ -15,8 +15,8 @@ import (
 
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/lockbuf"
+	"github.com/mooring-rpc/mooring/internal/share"
 	"github.com/mooring-rpc/mooring/server"
-	"github.com/mooring-rpc/mooring/share"
 )
 
 // givenLimits is a command line with these limits on it.

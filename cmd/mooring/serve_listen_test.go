@@ -21,9 +21,9 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/mooring-rpc/mooring/internal/share"
 	"github.com/mooring-rpc/mooring/rpc"
 	"github.com/mooring-rpc/mooring/server"
-	"github.com/mooring-rpc/mooring/share"
 )
 
 // shortDir is a folder whose path leaves room for a socket's name.

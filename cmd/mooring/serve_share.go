@@ -14,10 +14,10 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
-	"github.com/mooring-rpc/mooring/opencode"
+	"github.com/mooring-rpc/mooring/internal/opencode"
+	"github.com/mooring-rpc/mooring/internal/share"
 	"github.com/mooring-rpc/mooring/server"
 	"github.com/mooring-rpc/mooring/session"
-	"github.com/mooring-rpc/mooring/share"
 )
 
 // envShareKey is the environment variable of the share key, used without --share-key-file.

@@ -25,7 +25,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/internal/lockbuf"
-	"github.com/mooring-rpc/mooring/opencode/opencodetest"
+	"github.com/mooring-rpc/mooring/internal/opencode/opencodetest"
 )
 
 // shareClient does not keep connections, so that nothing of it is left.

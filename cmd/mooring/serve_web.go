@@ -8,8 +8,8 @@ import (
 	"net/netip"
 
 	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/internal/web"
 	"github.com/mooring-rpc/mooring/server"
-	"github.com/mooring-rpc/mooring/web"
 )
 
 // mountWeb mounts the pages on srv, which is reached at address.

@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/mooring-rpc/mooring/client"
-	"github.com/mooring-rpc/mooring/opencode"
+	"github.com/mooring-rpc/mooring/internal/opencode"
 )
 
 func sessionExportCmd(h *homeFlags) *cobra.Command {

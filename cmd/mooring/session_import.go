@@ -14,7 +14,7 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/fault"
-	"github.com/mooring-rpc/mooring/opencode"
+	"github.com/mooring-rpc/mooring/internal/opencode"
 	"github.com/mooring-rpc/mooring/outbox"
 	"github.com/mooring-rpc/mooring/session"
 )

@@ -24,8 +24,8 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/internal/lockbuf"
+	"github.com/mooring-rpc/mooring/internal/opencode/opencodetest"
 	"github.com/mooring-rpc/mooring/internal/pgtest"
-	"github.com/mooring-rpc/mooring/opencode/opencodetest"
 )
 
 // secrecy collects secrets, and what was shown to whoever looked.

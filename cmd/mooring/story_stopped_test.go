@@ -19,7 +19,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/internal/crashpoint"
 	"github.com/mooring-rpc/mooring/internal/faultproxy"
-	"github.com/mooring-rpc/mooring/opencode/opencodetest"
+	"github.com/mooring-rpc/mooring/internal/opencode/opencodetest"
 )
 
 // process is a command that runs as a process.

@@ -11,7 +11,7 @@ import { Agent, Share } from "../rig/writer.js";
 let browser;
 let payloads;
 before(async () => {
-  payloads = (await fs.readFile(repo("page/testdata/xss.txt"), "utf8")).split("\n").filter((line) => line !== "" && !line.startsWith("## "));
+  payloads = (await fs.readFile(repo("internal/page/testdata/xss.txt"), "utf8")).split("\n").filter((line) => line !== "" && !line.startsWith("## "));
   assert.ok(payloads.length > 50);
   browser = await launch();
 });

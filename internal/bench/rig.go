@@ -22,10 +22,10 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/client"
+	"github.com/mooring-rpc/mooring/internal/store"
+	"github.com/mooring-rpc/mooring/internal/store/postgres"
+	"github.com/mooring-rpc/mooring/internal/store/sqlite"
 	"github.com/mooring-rpc/mooring/server"
-	"github.com/mooring-rpc/mooring/store"
-	"github.com/mooring-rpc/mooring/store/postgres"
-	"github.com/mooring-rpc/mooring/store/sqlite"
 )
 
 // build makes the server's binary.

@@ -10,9 +10,9 @@ import (
 
 	"github.com/mooring-rpc/mooring/internal/pgtest"
 	"github.com/mooring-rpc/mooring/internal/stmtfault"
-	"github.com/mooring-rpc/mooring/store"
-	"github.com/mooring-rpc/mooring/store/postgres"
-	"github.com/mooring-rpc/mooring/store/sqlite"
+	"github.com/mooring-rpc/mooring/internal/store"
+	"github.com/mooring-rpc/mooring/internal/store/postgres"
+	"github.com/mooring-rpc/mooring/internal/store/sqlite"
 )
 
 // OnBoth runs f on each kind of database.

@@ -1,0 +1,304 @@
+//go:build unix
+
+package httpapi
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/oklog/ulid/v2"
+
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/internal/store"
+	"github.com/mooring-rpc/mooring/internal/teststore"
+	"github.com/mooring-rpc/mooring/ledger"
+)
+
+// Everything there is, as somebody with curl alone does it.
+func TestTheStory(t *testing.T) {
+	t.Parallel()
+	teststore.OnBoth(t, func(t *testing.T, st *store.Store) {
+		r := start(t, st, nil)
+		space := "/spaces/" + r.owner.Target() + "/sessions"
+		made := r.must(201, "POST", space, r.owner.Text(), obj{"external": "mine", "label": "a label"})
+		id, owner := made["session"].(string), made["text"].(string)
+		at := "/sessions/" + id
+		if ref, err := capability.ParseRef(owner); err != nil || ref.ID != made["ref"] || ref.Target() != id || ref.Hosts[0] != r.host {
+			t.Fatal(made["ref"], err)
+		}
+		if got := r.ask("POST", space, r.owner.Text(), obj{"external": "mine"}); got.status != 409 || got.code() != "already_exists" {
+			t.Errorf("made again: %d %s", got.status, got.text)
+		}
+		list := r.must(200, "GET", space+"?limit=10", r.owner.Text(), nil)
+		if one := list["sessions"].([]any)[0].(obj); list["more"] != false || one["id"] != id || one["external"] != "mine" || one["cursor"] != json.Number("1") {
+			t.Errorf("listed: %v", list)
+		}
+
+		// A batch as a person writes it; every payload is kept byte for byte.
+		payload := `{ "text" : "a<b>&\u00e9é\/", "n":1.50, "n": 12345678901234567890 }`
+		b := newBox()
+		secret := base64.RawURLEncoding.EncodeToString(b.secret)
+		ids := []string{ulid.Make().String(), ulid.Make().String(), ulid.Make().String()}
+		batch := fmt.Sprintf(`{"outbox":%q,"secret":%q,"incarnation":1,"batch_id":%q,"ops":[
+			{"op_id":%q,"seq":1,"method":"put","args":{"key":"session","payload":{"title":"Hi"}}},
+			{"op_id":%q,"seq":"2","method":"put","args":[{"name":"key","value":"message/m"},{"name":"payload","value":%s},{"name":"schema_version","value":3}]},
+			{"op_id":%q,"seq":3,"method":"put","depends_on":[%q],"expected_cursor":3,"args":{"key":"message/m","payload":{"late":true}}}]}`,
+			b.id, secret, ulid.Make(), ids[0], ids[1], payload, ids[2], ids[1])
+		for again := range 2 {
+			ack := r.must(200, "POST", at+"/batches", owner, batch)
+			if want := [2]string{"2 0 1", "0 3 0"}[again]; fmt.Sprintf("%s %s %s", ack["applied"], ack["duplicates"], ack["rejected"]) != want {
+				t.Fatalf("time %d: %v", again+1, ack)
+			}
+			last := ack["outcomes"].([]any)[2].(obj)
+			if last["status"] != "conflict" || last["error"].(obj)["code"] != "conflict" || last["cursor"] != json.Number("1") {
+				t.Errorf("%v", last)
+			}
+		}
+		described := r.must(200, "GET", at, owner, nil)
+		if s, g := described["session"].(obj), described["grant"].(obj); s["title"] != "Hi" || s["cursor"] != json.Number("3") || g["owner"] != true {
+			t.Errorf("%v", described)
+		}
+
+		// Read: whole, by pages, and as it was.
+		shot := r.ask("GET", at+"/snapshot", owner, nil)
+		if want := `{"key":"message/m","cursor":3,"schema_version":3,"ord":[3,0],"payload":` + payload + `}`; shot.status != 200 || !strings.Contains(string(shot.text), want) || shot.json["cursor"] != json.Number("3") || len(shot.json["entries"].([]any)) != 2 {
+			t.Errorf("the snapshot is %d %s", shot.status, shot.text)
+		}
+		if earlier := r.must(200, "GET", at+"/snapshot?at=2", owner, nil); len(earlier["entries"].([]any)) != 1 || earlier["cursor"] != json.Number("2") {
+			t.Errorf("the snapshot at 2 is %v", earlier)
+		}
+		if first := r.must(200, "GET", at+"/snapshot?at=1", owner, nil); len(first["entries"].([]any)) != 0 || len(first["turns"].([]any)) != 0 {
+			t.Errorf("the snapshot at 1 is %v", first)
+		}
+		page := r.ask("GET", at+"/events?after=1&limit=1", owner, nil)
+		if page.status != 200 || page.json["after"] != json.Number("2") || page.json["more"] != true || page.json["cursor"] != json.Number("3") {
+			t.Errorf("the page is %s", page.text)
+		}
+		page = r.ask("GET", at+"/events?after=2", owner[strings.Index(owner, "ses_"):], nil) // ID#SECRET alone
+		if !strings.Contains(string(page.text), `"payload":`+payload+`}`) || page.json["more"] != false {
+			t.Errorf("the page is %s", page.text)
+		}
+
+		// Share, follow, revoke.
+		reader := r.must(201, "POST", at+"/refs", owner, obj{"rights": []string{"read"}, "label": "for a friend", "redemptions": 1})
+		text := reader["text"].(string)
+		follow, refused := r.open(r.request("GET", at+"/events?after=1", text, nil))
+		if refused != nil {
+			t.Fatalf("%d %s", refused.status, refused.text)
+		}
+		for want := 2; want <= 4; want++ {
+			e, ok := follow.next()
+			if !ok || e.id != fmt.Sprint(want) || want == 3 && (e.name != "put" || !strings.HasSuffix(e.data, `"payload":`+payload+`}`)) || want == 4 && e.name != "share" {
+				t.Fatalf("event %d is %+v, %v", want, e, ok)
+			}
+		}
+		if got := r.ask("POST", at+"/batches", text, b.json(b.batch(id, op("put", "key", "message/x", "payload", obj{})))); got.status != 409 {
+			t.Errorf("a copied outbox: %d %s", got.status, got.text)
+		}
+		cut := r.must(200, "DELETE", at+"/refs/"+reader["ref"].(string), owner, nil)
+		if e, ok := follow.next(); !ok || e.name != "ended" || !strings.Contains(e.data, `"code":"revoked","number":41`) || e.id != "" {
+			t.Errorf("it ends with %+v, %v", e, ok)
+		}
+		if e, ok := follow.next(); ok {
+			t.Errorf("and then comes %+v", e)
+		}
+		if got := r.ask("GET", at+"/events", text, nil); got.status != 403 || got.code() != "revoked" || cut["cut"] != json.Number("5") {
+			t.Errorf("a dead ref reads: %d %s; the cut is %v", got.status, got.text, cut)
+		}
+		if _, refused := r.open(r.request("GET", at+"/events", text, nil)); refused == nil || refused.status != 403 {
+			t.Errorf("a dead ref follows: %+v", refused)
+		}
+		refs := r.must(200, "GET", at+"/refs", owner, nil)["refs"].([]any)
+		if len(refs) != 2 || refs[1].(obj)["ref"] != reader["ref"] || refs[1].(obj)["dead"] != "revoked" {
+			t.Errorf("the refs are %v", refs)
+		}
+		if all := r.must(200, "GET", "/spaces/"+r.owner.Target()+"/refs", r.owner.Text(), nil)["refs"].([]any); len(all) != 1+len(refs) {
+			t.Errorf("the space's refs are %v", all)
+		}
+		for _, item := range openAPI(t).doc.Paths.Map() {
+			for _, op := range item.Operations() {
+				if r.seen.count(op.OperationID+" 200")+r.seen.count(op.OperationID+" 201") == 0 && op.OperationID != "description" {
+					t.Errorf("nobody has asked for %s", op.OperationID)
+				}
+			}
+		}
+	})
+}
+
+// A client that makes names and refs itself loses nothing with an answer.
+func TestMadeByTheClient(t *testing.T) {
+	t.Parallel()
+	r := start(t, teststore.SQLite(t), nil)
+	space := "/spaces/" + r.owner.Target() + "/sessions"
+	id := capability.SessionPrefix + ulid.Make().String()
+	owner := r.owner.New(id)
+	body := obj{"session": id, "ref": owner.ID, "hash": hashText(owner.Secret), "actor": "me"}
+	if made := r.must(201, "POST", space, r.owner.Text(), body); made["session"] != id || made["text"] != nil {
+		t.Errorf("%v", made)
+	}
+	if got := r.ask("POST", space, r.owner.Text(), body); got.status != 409 {
+		t.Errorf("again: %d %s", got.status, got.text)
+	}
+	reader := owner.New(id)
+	share := obj{"ref": reader.ID, "hash": hashText(reader.Secret), "rights": []string{"read"}, "from": 1, "expires_at": int64(1) << 50, "message": "m", "actor": "me/you"}
+	for range 2 {
+		if got := r.must(201, "POST", "/sessions/"+id+"/refs", owner.Text(), share); got["ref"] != reader.ID || got["text"] != nil {
+			t.Errorf("%v", got)
+		}
+	}
+	d := r.must(200, "GET", "/sessions/"+id, reader.Text(), nil)
+	if g := d["grant"].(obj); g["message"] != "m" || g["actor"] != "me/you" || g["from"] != json.Number("1") {
+		t.Errorf("%v", d)
+	}
+	// What it does not cover it is shown as marks.
+	m := &made{id: id, owner: owner, box: newBox()}
+	r.put(m, 2)
+	events := r.must(200, "GET", "/sessions/"+id+"/events?after=1", reader.Text(), nil)
+	if list := events["events"].([]any); len(list) != 1 || list[0].(obj)["hidden"] != true || list[0].(obj)["cursor"] != json.Number("4") {
+		t.Errorf("%v", events)
+	}
+	if e, ok := r.follow(m, reader.Text(), 1).next(); !ok || e.name != "hidden" {
+		t.Errorf("%+v", e)
+	}
+	// A first batch may come again, at either place, and by the session's own ref.
+	n := r.create()
+	again := n.box.batch(n.id, op("put", "key", "message/a", "payload", obj{}))
+	for i, s := range []struct {
+		path, ref string
+		body      any
+	}{
+		{"/sessions/" + n.id + "/batches", n.owner.Text(), n.box.json(again)},
+		{space, r.owner.Text(), obj{"session": n.id, "ref": n.owner.ID, "batch": n.box.json(again)}},
+	} {
+		if ack := r.must(200, "POST", s.path, s.ref, s.body); (ack["duplicates"] == json.Number("1")) != (i == 1) {
+			t.Errorf("%d: %v", i, ack)
+		}
+	}
+}
+
+// Turns are in the snapshot, and what was purged is nowhere.
+func TestTurnsAndPurges(t *testing.T) {
+	t.Parallel()
+	r := start(t, teststore.SQLite(t), nil)
+	m := r.create()
+	at, owner := "/sessions/"+m.id, m.owner.Text()
+	begun := op("appendText", "key", "part/m/p", "text", "Hello, ", "offset", 0)
+	further := op("appendText", "key", "part/m/p", "text", "wörld")
+	further.Args = append(further.Args, ledger.Arg{Name: "offset", Ref: &ledger.Ref{Op: begun.OpID, Path: "length"}})
+	b := m.box.batch(m.id, op("begin", "message", "m", "payload", obj{"role": "assistant"}), op("put", "key", "part/m/p", "payload", obj{"type": "text", "text": ""}),
+		begun, further, op("put", "key", "message/n", "payload", obj{"password": "hunter2"}))
+	if ack := r.must(200, "POST", at+"/batches", owner, m.box.json(b)); ack["applied"] != json.Number("5") {
+		t.Fatal(ack)
+	}
+	shot := r.must(200, "GET", at+"/snapshot", owner, nil)
+	turn, part := shot["turns"].([]any)[0].(obj), shot["entries"].([]any)[2].(obj)
+	if turn["status"] != "streaming" || turn["message"] != "m" || turn["ref"] != m.owner.ID || part["payload"].(obj)["text"] != "Hello, wörld" {
+		t.Errorf("%v", shot)
+	}
+	b = m.box.batch(m.id, op("finalize", "message", "m", "status", "completed"), op("purge", "key", "message/n"))
+	if ack := r.must(200, "POST", at+"/batches", owner, m.box.json(b)); ack["applied"] != json.Number("2") {
+		t.Fatal(ack)
+	}
+	if shot = r.must(200, "GET", at+"/snapshot", owner, nil); shot["turns"].([]any)[0].(obj)["status"] != "completed" {
+		t.Errorf("%v", shot)
+	}
+	page := r.ask("GET", at+"/events", owner, nil)
+	if e := page.json["events"].([]any)[5].(obj); e["purged"] != true || e["payload"] != nil || strings.Contains(string(page.text), "hunter2") {
+		t.Errorf("%s", page.text)
+	}
+	s := r.follow(m, owner, 0)
+	for range 8 {
+		if e, ok := s.next(); !ok || strings.Contains(e.data, "hunter2") {
+			t.Errorf("%+v, %v", e, ok)
+		}
+	}
+}
+
+// Turns of others are ended as docs/http.md says: by their refs, in a stream of its own.
+func TestTurnsThatNobodyEnds(t *testing.T) {
+	t.Parallel()
+	r := start(t, teststore.SQLite(t), nil)
+	m := r.create()
+	at, owner := "/sessions/"+m.id, m.owner.Text()
+	guest := r.must(201, "POST", at+"/refs", owner, obj{"rights": []string{"append"}})
+	commit := func(ref string, ops ...ledger.Intent) json.Number {
+		t.Helper()
+		b := newBox()
+		return r.must(200, "POST", at+"/batches", ref, b.json(b.batch(m.id, ops...)))["applied"].(json.Number)
+	}
+	begin := func(message string) ledger.Intent { return op("begin", "message", message, "payload", obj{}) }
+	if n := commit(guest["text"].(string), begin("a"), begin("b")); n != "2" {
+		t.Fatalf("the guest began %s turns", n)
+	}
+	if n := commit(owner, begin("c")); n != "1" {
+		t.Fatalf("the owner began %s turns", n)
+	}
+	r.must(200, "DELETE", at+"/refs/"+guest["ref"].(string), owner, nil)
+	dead := map[any]bool{}
+	for _, ref := range r.must(200, "GET", at+"/refs", owner, nil)["refs"].([]any) {
+		dead[ref.(obj)["ref"]] = ref.(obj)["dead"] != nil
+	}
+	var ops []ledger.Intent
+	for _, turn := range r.must(200, "GET", at+"/snapshot", owner, nil)["turns"].([]any) {
+		if turn := turn.(obj); turn["ended"] == nil && dead[turn["ref"]] {
+			ops = append(ops, op("finalize", "message", turn["message"], "status", "aborted"))
+		}
+	}
+	if n := commit(owner, ops...); n != "2" {
+		t.Errorf("%s turns were ended", n)
+	}
+	for _, turn := range r.must(200, "GET", at+"/snapshot", owner, nil)["turns"].([]any) {
+		if turn := turn.(obj); (turn["status"] == "aborted") != (turn["message"] != "c") {
+			t.Errorf("%v", turn)
+		}
+	}
+}
+
+// A fork takes its source's ref along.
+func TestFork(t *testing.T) {
+	t.Parallel()
+	r := start(t, teststore.SQLite(t), nil)
+	m := r.create()
+	r.put(m, 1)
+	for _, holds := range []bool{false, true} {
+		id := capability.SessionPrefix + ulid.Make().String()
+		owner, b := r.owner.New(id), newBox()
+		var batch obj
+		if err := json.Unmarshal(b.json(b.batch(id, op("fork", "ref", owner.ID, "hash", hashText(owner.Secret), "source", m.id, "via", m.owner.ID))), &batch); err != nil {
+			t.Fatal(err)
+		}
+		if holds {
+			batch["with"] = []string{m.owner.Text()}
+		}
+		ack := r.must(200, "POST", "/spaces/"+r.owner.Target()+"/sessions", r.owner.Text(), obj{"session": id, "ref": owner.ID, "batch": batch})
+		if applied := ack["applied"] == json.Number("1"); applied != holds {
+			t.Errorf("with the source's ref %v: %v", holds, ack)
+		}
+	}
+}
+
+// A ref for one redemption is one client's: that of an address, or of a header.
+func TestRedemptions(t *testing.T) {
+	t.Parallel()
+	r := start(t, teststore.SQLite(t), nil)
+	m := r.create()
+	text := r.share(m, obj{"rights": []string{"read"}, "redemptions": 2})
+	ask := func(redemption string) *reply {
+		req := r.request("GET", "/sessions/"+m.id, text, nil)
+		if redemption != "" {
+			req.Header.Set(redemptionHeader, redemption)
+		}
+		return r.do(req)
+	}
+	for i, c := range []struct {
+		redemption string
+		status     int
+	}{{"", 200}, {"", 200}, {"one", 200}, {"one", 200}, {"", 200}, {"two", 403}, {strings.Repeat("x", 65), 400}, {"a b", 400}} {
+		if got := ask(c.redemption); got.status != c.status || c.status == 403 && got.code() != "exhausted" {
+			t.Errorf("%d, %q: %d %s", i, c.redemption, got.status, got.text)
+		}
+	}
+}

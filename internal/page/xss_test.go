@@ -1,0 +1,145 @@
+package page_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/page"
+	"github.com/mooring-rpc/mooring/internal/page/internal/recorded"
+	"github.com/mooring-rpc/mooring/session"
+)
+
+// corpus reads testdata/xss.txt.
+func corpus(t testing.TB) []string {
+	t.Helper()
+	text, err := os.ReadFile("testdata/xss.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var payloads []string
+	for line := range strings.Lines(string(text)) {
+		if line = strings.TrimSuffix(line, "\n"); line != "" && !strings.HasPrefix(line, "## ") {
+			payloads = append(payloads, line)
+		}
+	}
+	if len(payloads) < 150 {
+		t.Fatalf("only %d payloads", len(payloads))
+	}
+	return payloads
+}
+
+// filled is a JSON value with every string in it, but those that say of what kind
+// it is, replaced by payload.
+func filled(v any, payload string) any {
+	switch v := v.(type) {
+	case string:
+		return payload
+	case []any:
+		all := make([]any, len(v))
+		for i := range v {
+			all[i] = filled(v[i], payload)
+		}
+		return all
+	case map[string]any:
+		all := map[string]any{payload: payload}
+		for name, value := range v {
+			if text, ok := value.(string); ok && (name == "type" || name == "tool" || name == "status" || name == "role") {
+				all[name] = text
+				continue
+			}
+			all[name] = filled(value, payload)
+		}
+		return all
+	}
+	return v
+}
+
+// Every payload in every string field of every kind of part, of messages, of the
+// session's info, of diffs and of models.
+func TestXSS(t *testing.T) {
+	t.Parallel()
+	kinds, err := recorded.Kinds()
+	if err != nil {
+		t.Fatal(err)
+	}
+	values := map[string]any{}
+	for key, e := range kinds.Entries {
+		var v any
+		if err := json.Unmarshal(e.Payload, &v); err != nil {
+			t.Fatal(err)
+		}
+		values[key] = v
+	}
+	blocks := 0
+	for _, payload := range corpus(t) {
+		for key, v := range values {
+			text, err := json.Marshal(filled(v, payload))
+			if err != nil {
+				t.Fatal(err)
+			}
+			html := page.Block(&session.Entry{Key: key, Payload: text, LastAppend: kinds.Entries[key].LastAppend}, kinds.Turns[strings.TrimPrefix(key, "message/")])
+			sound(t, key+" with "+payload, html)
+			blocks++
+		}
+	}
+	if blocks < 150*40 {
+		t.Fatalf("only %d blocks", blocks)
+	}
+}
+
+// The fields that say of what kind a thing is may be payloads too.
+func TestXSSInKinds(t *testing.T) {
+	t.Parallel()
+	for _, payload := range corpus(t) {
+		quoted, err := json.Marshal(payload)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, shape := range []string{`{"type":"tool","tool":"bash","state":{"status":X}}`, `{"type":"tool","tool":X,"state":{"status":"error","error":X}}`, `{"type":X}`, `{"type":X,"text":X}`,
+			`{"type":"tool","tool":"todowrite","state":{"input":{"todos":[{"status":X,"content":X}]}}}`} {
+			sound(t, payload, page.Block(&session.Entry{Key: "part/m/p", Payload: []byte(strings.ReplaceAll(shape, "X", string(quoted)))}, nil))
+		}
+		for _, shape := range []string{`{"role":X}`, `{"role":"user","summary":{"diffs":[{"status":X,"file":X,"patch":X}]}}`} {
+			sound(t, payload, page.Block(&session.Entry{Key: "message/m", Payload: []byte(strings.ReplaceAll(shape, "X", string(quoted)))}, nil))
+		}
+	}
+}
+
+// And so may what pages are told from elsewhere: titles, queries, faults.
+func TestXSSInPages(t *testing.T) {
+	t.Parallel()
+	for _, payload := range corpus(t) {
+		var b bytes.Buffer
+		d := page.Start(&b, page.Head{Title: payload, ID: payload, Live: "/s/x/live", Over: fault.Revoked.With("%s", payload)})
+		d.Message(&session.Entry{Key: "message/m", Payload: []byte(`{"role":"user"}`)}, nil)
+		text, err := json.Marshal(map[string]string{"type": "text", "text": payload})
+		if err != nil {
+			t.Fatal(err)
+		}
+		d.Part(&session.Entry{Key: "part/m/p", Payload: text}) // names the entry of the contents
+		if err := d.End(); err != nil {
+			t.Fatal(err)
+		}
+		soundPage(t, payload, b.String())
+		b.Reset()
+		row := page.Row{Title: payload, ID: payload, External: payload, Link: "/s/ses_1"}
+		if err := page.Sessions(&b, page.List{Query: payload, Order: payload, Rows: []page.Row{row}}); err != nil {
+			t.Fatal(err)
+		}
+		soundPage(t, payload, b.String())
+		b.Reset()
+		if err := page.Failure(&b, "", 404, fault.NotFound.With("%s", payload)); err != nil {
+			t.Fatal(err)
+		}
+		soundPage(t, payload, b.String())
+		b.Reset()
+		if err := page.Unlock(&b, "", payload); err != nil {
+			t.Fatal(err)
+		}
+		soundPage(t, payload, b.String())
+	}
+}

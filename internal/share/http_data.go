@@ -1,0 +1,355 @@
+// A share's content, streamed: nothing here holds a whole session.
+
+package share
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/tidwall/gjson"
+
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/opencode"
+	"github.com/mooring-rpc/mooring/server"
+	"github.com/mooring-rpc/mooring/session"
+)
+
+// Bounds of a page of state, which is one read: bytes and keys, or one larger value.
+const (
+	pageBytes = 256 << 10
+	pageKeys  = 1000
+)
+
+// entryKinds are the ranges of keys, in the order of the replies: messages before parts, so that
+// a part follows its message.
+var entryKinds = []struct{ name, after, below string }{
+	{"session", "sessio", "session!"},
+	{"diff", "session_dif", "session_diff!"},
+	{"model", "model/", "model0"},
+	{"message", "message/", "message0"},
+	{"part", "part/", "part0"},
+}
+
+// walk calls page with a share's entries of a kind, a page at a time, messages and parts in the
+// session's order. Each page is as of its read.
+func (s *Service) walk(ctx context.Context, h *server.Capability, kind int, page func([]*session.Entry) error) error {
+	if name := entryKinds[kind].name; name == "message" || name == "part" {
+		return s.walkInOrder(ctx, h, kind, page)
+	}
+	for after, below := entryKinds[kind].after, entryKinds[kind].below; ; {
+		got, next, err := h.Range(ctx, after, below, pageBytes, pageKeys)
+		if err != nil {
+			return err
+		}
+		if err := page(got.Entries); err != nil || next == "" {
+			return err
+		}
+		after = next
+	}
+}
+
+// walkInOrder sorts keys without their values, at most Config.MaxOrdered at once. If there are
+// more, it makes several passes over all of them, each returning the next ones.
+func (s *Service) walkInOrder(ctx context.Context, h *server.Capability, kind int, page func([]*session.Entry) error) error {
+	for last := (orderedKey{}); ; {
+		batch, more, err := s.nextOrdered(ctx, h, kind, last)
+		if err != nil {
+			return err
+		}
+		keys := make([]string, len(batch))
+		for i, p := range batch {
+			keys[i], last = p.key, p
+		}
+		for len(keys) > 0 {
+			got, next, err := h.Values(ctx, keys[:min(len(keys), pageKeys)], pageBytes)
+			if err != nil {
+				return err
+			}
+			if err := page(got.Entries); err != nil {
+				return err
+			}
+			keys = keys[next:]
+		}
+		if !more {
+			return nil
+		}
+	}
+}
+
+// orderedKey is a key and its position in the session's order.
+type orderedKey struct {
+	ord session.Ord
+	key string
+}
+
+func (p orderedKey) compare(q orderedKey) int {
+	return cmp.Or(p.ord.Compare(q.ord), strings.Compare(p.key, q.key))
+}
+
+// nextOrdered returns a kind's first keys after last, in order; more reports whether others
+// follow.
+func (s *Service) nextOrdered(ctx context.Context, h *server.Capability, kind int, last orderedKey) (first []orderedKey, more bool, err error) {
+	most := s.cfg.MaxOrdered
+	keep := func() {
+		slices.SortFunc(first, orderedKey.compare)
+		if len(first) > most {
+			first, more = first[:most], true
+		}
+	}
+	err = h.Outline(ctx, entryKinds[kind].after, entryKinds[kind].below, most, func(entries []*session.Entry) error {
+		for _, e := range entries {
+			if p := (orderedKey{e.Ord, e.Key}); p.compare(last) > 0 {
+				first = append(first, p)
+			}
+		}
+		if len(first) > 2*most {
+			keep()
+		}
+		return nil
+	})
+	keep()
+	return first, more, err
+}
+
+// stream is a reply that is written while it is read. A client must take each piece within the
+// stall timeout.
+type stream struct {
+	w            http.ResponseWriter
+	stallTimeout time.Duration
+	buf          []byte
+	started      bool
+}
+
+// newStream begins a reply that may take as long as the client keeps up with it. It removes the
+// read deadline, which would end the reply midway; the request has no body.
+func (s *Service) newStream(w http.ResponseWriter) *stream {
+	_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // a server without support has none
+	return &stream{w: w, stallTimeout: s.cfg.StallTimeout}
+}
+
+// flush sends the buffered bytes. The error says that the client has gone.
+func (t *stream) flush() error {
+	if len(t.buf) == 0 {
+		return nil
+	}
+	t.started = true
+	control := http.NewResponseController(t.w)
+	_ = control.SetWriteDeadline(time.Now().Add(t.stallTimeout)) // a server without support has none
+	_, err := t.w.Write(t.buf)
+	t.buf = t.buf[:0]
+	return err
+}
+
+// list writes values separated by commas.
+func (t *stream) list(values [][]byte, first bool) bool {
+	for _, v := range values {
+		if !first {
+			t.buf = append(t.buf, ',')
+		}
+		t.buf = append(t.buf, v...)
+		first = false
+	}
+	return first
+}
+
+// serveRead serves a read of a share. An error before the first byte is answered; after it the
+// connection is cut, so that a partial reply cannot be taken for a whole one.
+func (s *Service) serveRead(w http.ResponseWriter, v *visitor, id string, give func(*stream, *server.Capability) error) {
+	t := s.newStream(w)
+	err := func() error {
+		leave, err := s.slots.acquire(v.Context(), v.caller.Address())
+		if err != nil {
+			return err
+		}
+		defer leave()
+		held, err := s.Public(v.Context(), v.caller, id)
+		if err != nil {
+			return err
+		}
+		w.Header().Set("Content-Type", "application/json")
+		if err := give(t, held); err != nil {
+			return err
+		}
+		return t.flush()
+	}()
+	switch {
+	case err == nil:
+	case t.started:
+		panic(http.ErrAbortHandler)
+	default:
+		s.refuse(w, v, err, forReader)
+	}
+}
+
+// serveData serves the flat array of {type, data} that opencode imports.
+func (s *Service) serveData(w http.ResponseWriter, v *visitor, id string) {
+	s.serveRead(w, v, id, func(t *stream, h *server.Capability) error {
+		sep := byte('[')
+		for kind := range entryKinds {
+			err := s.walk(v.Context(), h, kind, func(page []*session.Entry) error {
+				for _, e := range page {
+					t.buf = append(t.buf, sep)
+					t.buf = opencode.AppendItem(t.buf, e.Key, e.Payload)
+					sep = ','
+				}
+				return t.flush()
+			})
+			if err != nil {
+				return err
+			}
+		}
+		if sep == '[' {
+			t.buf = append(t.buf, sep)
+		}
+		t.buf = append(t.buf, ']')
+		return nil
+	})
+}
+
+// serveShare serves {session, messages, parts, diffs, models, metadata}.
+func (s *Service) serveShare(w http.ResponseWriter, v *visitor, id string) {
+	s.serveRead(w, v, id, func(t *stream, h *server.Capability) error {
+		about, err := s.metadata(v, h, id)
+		if err != nil {
+			return err
+		}
+		t.buf = append(t.buf, `{"session":`...)
+		for _, field := range []struct {
+			kind            int
+			open, none, end string
+		}{
+			{0, "", "null", ""}, {3, `,"messages":[`, "", "]"}, {4, `,"parts":[`, "", "]"}, {1, `,"diffs":`, "[]", ""}, {2, `,"models":[`, "", "]"},
+		} {
+			t.buf = append(t.buf, field.open...)
+			first := true
+			err := s.walk(v.Context(), h, field.kind, func(page []*session.Entry) error {
+				values := make([][]byte, len(page))
+				for i, e := range page {
+					if values[i] = e.Payload; entryKinds[field.kind].name == "diff" {
+						values[i] = opencode.Diff(e.Payload)
+					}
+				}
+				first = t.list(values, first)
+				return t.flush()
+			})
+			if err != nil {
+				return err
+			}
+			if first {
+				t.buf = append(t.buf, field.none...)
+			}
+			t.buf = append(t.buf, field.end...)
+		}
+		t.buf = append(append(append(t.buf, `,"metadata":`...), about...), '}')
+		return nil
+	})
+}
+
+// metadata describes a share in lists.
+type metadata struct {
+	ID        string `json:"id"`
+	SessionID string `json:"sessionID"` // opencode's
+	Title     string `json:"title"`
+	URL       string `json:"url"`
+	Created   int64  `json:"created"` // Unix ms, of the session here
+	Updated   int64  `json:"updated"` // Unix ms
+	Cursor    uint64 `json:"cursor"`
+}
+
+// titleBytes is how many bytes of a title a list shows.
+const titleBytes = 256
+
+func newMetadata(id, url string, row *session.Row, title string) metadata {
+	if len(title) > titleBytes {
+		title = strings.ToValidUTF8(title[:titleBytes], "")
+	}
+	return metadata{ID: id, SessionID: row.External, Title: title, URL: url, Created: row.Created, Updated: row.Updated, Cursor: row.Cursor}
+}
+
+// metadata returns a share's metadata as JSON.
+func (s *Service) metadata(v *visitor, h *server.Capability, id string) ([]byte, error) {
+	d, err := h.Describe(v.Context())
+	if err != nil {
+		return nil, err
+	}
+	at, err := s.shareURL(v, id)
+	if err != nil {
+		return nil, err
+	}
+	title := ""
+	if d.Info != nil {
+		title = gjson.GetBytes(d.Info.Payload, "title").String()
+	}
+	return json.Marshal(newMetadata(id, at, d.Row, title))
+}
+
+func (s *Service) serveMetadata(w http.ResponseWriter, v *visitor, id string) {
+	s.serveRead(w, v, id, func(t *stream, h *server.Capability) (err error) {
+		t.buf, err = s.metadata(v, h, id)
+		return err
+	})
+}
+
+// listPage is how many shares are read at once for a list.
+const listPage = 200
+
+// serveSessions lists all living shares, for callers with the share key.
+func (s *Service) serveSessions(w http.ResponseWriter, v *visitor, _ string) {
+	t := s.newStream(w)
+	if err := s.sessions(t, v); err != nil {
+		if t.started {
+			panic(http.ErrAbortHandler)
+		}
+		s.refuse(w, v, err, forCreator)
+	}
+}
+
+func (s *Service) sessions(t *stream, v *visitor) error {
+	leave, err := s.slots.acquire(v.Context(), v.caller.Address())
+	if err != nil {
+		return err
+	}
+	defer leave()
+	if !s.hasKey(v) {
+		if len(v.Header.Values(shareKeyHeader)) > 0 {
+			return s.throttled(v.caller, fault.UnknownRef.With("the share key is another, or this server has none"))
+		}
+		return fault.MissingRight.With("the list of shares takes the share key")
+	}
+	t.buf = append(t.buf, '[')
+	first := true
+	for after := ""; ; {
+		list, next, err := s.cfg.Store.ListShares(v.Context(), after, listPage)
+		if err != nil {
+			return s.toFault(v.Context(), err, "list the shares")
+		}
+		var values [][]byte
+		for _, l := range list {
+			at, err := s.shareURL(v, l.Share.ID)
+			if err != nil {
+				return err
+			}
+			one, err := json.Marshal(newMetadata(l.Share.ID, at, &l.Row, l.Title))
+			if err != nil {
+				return s.toFault(v.Context(), errors.Join(err), "list the shares")
+			}
+			values = append(values, one)
+		}
+		t.w.Header().Set("Content-Type", "application/json")
+		first = t.list(values, first)
+		if next == "" {
+			t.buf = append(t.buf, ']')
+			return t.flush()
+		}
+		if err := t.flush(); err != nil {
+			return err
+		}
+		after = next
+	}
+}

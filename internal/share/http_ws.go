@@ -1,0 +1,180 @@
+// WS /ws/ID: changes of a share, as arrays of items. No item expresses a removal: a remove or
+// purge ends the stream after an array, and pages then load the share again.
+
+package share
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/coder/websocket"
+
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/opencode"
+	"github.com/mooring-rpc/mooring/internal/wsock"
+	"github.com/mooring-rpc/mooring/server"
+	"github.com/mooring-rpc/mooring/session"
+)
+
+// maxClientMessage bounds a client's message, in bytes.
+const maxClientMessage = 32 << 10
+
+// errRemoved ends a stream whose reader would show removed entries until it loads the share
+// again.
+var errRemoved = errors.New("something was removed: load the share again")
+
+// serveWS follows a share from its present cursor until it ends or the client goes. The client's
+// messages are ignored.
+func (s *Service) serveWS(w http.ResponseWriter, v *visitor, id string) {
+	held, err := s.Public(v.Context(), v.caller, id)
+	var d *server.Description
+	if err == nil {
+		d, err = held.Describe(v.Context())
+	}
+	if err != nil {
+		s.refuse(w, v, err, forReader)
+		return
+	}
+	done, err := s.cfg.Server.Admit(v.RemoteAddr)
+	if err != nil {
+		s.refuse(w, v, err, forReader)
+		return
+	}
+	defer done()
+	conn, err := wsock.Accept(w, v.Request, wsock.AcceptOptions{OriginPatterns: s.cfg.OriginPatterns})
+	if err != nil {
+		return // already answered
+	}
+	conn.SetLowMemory(server.MaxUnsentBytes)
+	conn.SetReadLimit(maxClientMessage)
+	ctx, cancel := context.WithCancel(v.Context())
+	var beside sync.WaitGroup
+	defer beside.Wait()
+	defer func() { _ = conn.CloseNow() }() // no effect after a Close
+	defer cancel()
+	beside.Go(func() { // handles pings and the close
+		defer cancel()
+		for err := error(nil); err == nil; {
+			_, _, err = conn.Read(context.WithoutCancel(ctx))
+		}
+	})
+	beside.Go(func() { s.ping(ctx, conn, cancel) })
+	err = held.Follow(ctx, server.Position{Cursor: d.Row.Cursor, Hash: d.Row.Head}, func(events []*session.Event) error { return s.sendEvents(ctx, conn, held, events) })
+	code, why := websocket.StatusInternalError, ""
+	var f *fault.Error
+	switch {
+	case errors.Is(err, errRemoved):
+		code, why = websocket.StatusServiceRestart, err.Error()
+	case errors.As(err, &f):
+		why = f.Error()
+		switch f.Code {
+		case fault.Draining:
+			code = websocket.StatusGoingAway
+		case fault.Revoked, fault.StaleEpoch, fault.Expired, fault.SessionDeleted:
+			code = websocket.StatusNormalClosure
+		}
+	}
+	_ = conn.Close(int(code), why) // the client may have gone
+}
+
+// ping detects a peer that is gone without closing.
+func (s *Service) ping(ctx context.Context, conn *wsock.Conn, gone func()) {
+	tick := time.NewTicker(s.cfg.PingInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		limit, cancel := context.WithTimeout(ctx, s.cfg.PingInterval)
+		err := conn.Ping(limit)
+		cancel()
+		if err != nil {
+			gone()
+			return
+		}
+	}
+}
+
+// sendEvents sends the events of each sync as one array of items, up to the first that removes
+// something (errRemoved). That last array may be empty: a page may load the share again at any
+// message.
+func (s *Service) sendEvents(ctx context.Context, conn *wsock.Conn, held *server.Capability, events []*session.Event) error {
+	for len(events) > 0 {
+		n := 1
+		for n < len(events) && events[n].Batch == events[0].Batch {
+			n++
+		}
+		items, removed := []byte{'['}, false
+		for _, e := range events[:n] {
+			removed = removed || e.Method == session.MethodRemove || e.Method == session.MethodPurge
+			changed, err := changedBy(ctx, held, e)
+			if err != nil {
+				return err
+			}
+			for _, p := range changed {
+				was := len(items)
+				if was > 1 {
+					items = append(items, ',')
+				}
+				at := len(items)
+				if items = opencode.AppendItem(items, p.Key, p.Payload); len(items) == at {
+					items = items[:was]
+				}
+			}
+		}
+		events = events[n:]
+		if len(items) == 1 && !removed {
+			continue
+		}
+		limit, cancel := context.WithTimeout(ctx, s.cfg.StallTimeout)
+		err := conn.Write(limit, websocket.MessageText, append(items, ']'))
+		cancel()
+		if err != nil {
+			return err
+		}
+		if removed {
+			return errRemoved
+		}
+	}
+	return nil
+}
+
+// changedBy returns the keys that an event has changed, with their values. opencode only puts,
+// but a session's owner may use every method.
+func changedBy(ctx context.Context, held *server.Capability, e *session.Event) ([]opencode.Put, error) {
+	switch e.Method {
+	case session.MethodPut, session.MethodBegin:
+		if e.Payload == nil { // purged meanwhile
+			return nil, nil
+		}
+		return []opencode.Put{{Key: e.Key, Payload: e.Payload}}, nil
+	case session.MethodAppendText:
+		page, _, err := held.Range(ctx, e.Key[:len(e.Key)-1], e.Key+"!", pageBytes, 1)
+		if err != nil || len(page.Entries) == 0 || page.Entries[0].Key != e.Key {
+			return nil, err
+		}
+		return []opencode.Put{{Key: e.Key, Payload: page.Entries[0].Payload}}, nil
+	case session.MethodFinalize:
+		var final struct {
+			Entries []struct {
+				Key     string `json:"key"`
+				Payload string `json:"payload"`
+			} `json:"entries"`
+		}
+		if e.Payload == nil || json.Unmarshal(e.Payload, &final) != nil {
+			return nil, nil
+		}
+		puts := make([]opencode.Put, len(final.Entries))
+		for i, entry := range final.Entries {
+			puts[i] = opencode.Put{Key: entry.Key, Payload: []byte(entry.Payload)}
+		}
+		return puts, nil
+	}
+	return nil, nil
+}

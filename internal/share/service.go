@@ -1,0 +1,271 @@
+// Package share serves opencode's share API: sharing a session from an unmodified opencode
+// creates a session, refs and ops on this server. It is mounted on the server (server.Mount),
+// over HTTP (http.go) and over Cap'n Web (rpc.go).
+//
+// The refs of a share, each minted from the one above it:
+//
+//	the creator's space ref, with the right to create and nothing else (creator.go)
+//	  owner      of the session; its secret is discarded
+//	    share    everything under the share; its secret is discarded. Revoking it ends the share
+//	      reader of visitors with the public id; its secret is discarded
+//	      writer one for each create: its secret is opencode's share secret
+//
+// The public id is random and contains none of these ids; the table of public shares maps it to
+// them. Its row is written before the session is created, so that after a crash at any step the
+// same create, repeated, finishes the rest (create.go). A sync (sync.go) becomes puts, and is
+// answered when they are committed. A DELETE revokes the share's ref: one cut for readers and
+// writers. A create after that makes another session with a share; earlier syncs stay in the old
+// one, which only the space's owner can read.
+//
+// Words:
+//
+//	public id  128 random bits in a share's URL; allows reading
+//	creator    a caller who may create shares, and the space ref it creates under
+//	writer     a ref minted by one create; its secret allows syncs and DELETE
+//	sync       a request with items, which become puts
+//	item       {type, data}: one value that opencode synced
+//	piece      part of a sync that is committed as one batch
+//	refusal    an item, or a sync, that was not stored
+//	visitor    a request with its caller and the create-only ref of its path
+//
+// # Lock order
+//
+// A sync takes its address's slot (Config.Requests), then its turn in the share's writeQueue. The
+// mutexes of Service, createThrottle, addressSlots and writeQueue are leaves: none is held during
+// a call to the store or the server.
+//
+// # Bounds
+//
+//	a sync's body               Config.BodyBytes, read as a stream
+//	a Cap'n Web message         Config.MessageBytes; a sync in one, 131,072 items (maxItems)
+//	one item, or data before    32 MiB (maxBuffered)
+//	  the secret
+//	memory of requests          the server's budgets, by address and then by share
+//	requests of an address      Config.Requests at once; the rest wait SyncTimeout
+//	creates of an address       Config.CreatesPerHour, in bursts of CreateBurst
+//	addresses counted           65,536 (maxAddresses); the rest share one bucket
+//	writers of a share          Config.Writers
+//	refusals of a session       64 (maxRefusals)
+//	keys sorted at once         Config.MaxOrdered
+package share
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/opencode"
+	"github.com/mooring-rpc/mooring/server"
+	"github.com/mooring-rpc/mooring/session"
+)
+
+// Store holds the rows of public shares. Package store implements it.
+type Store interface {
+	// PublishShare writes a share's row, unless the same request has one from within the dedupe
+	// window: that row is returned then. FindShare returns a share by id (NotFound); SharesOf the
+	// living ones of sessions; ListShares all living ones, a page at a time.
+	PublishShare(ctx context.Context, share capability.PublicShare, ask capability.ShareRequest) (standing *capability.PublicShare, err error)
+	FindShare(ctx context.Context, id string) (*capability.PublicShare, error)
+	SharesOf(ctx context.Context, sessions []string) (map[string]*capability.PublicShare, error)
+	ListShares(ctx context.Context, after string, limit int) (list []session.SharedListing, next string, err error)
+
+	// Refusals returns the refusals of a session; ChangeRefusals adds some and drops others by
+	// key.
+	Refusals(ctx context.Context, session string) ([]Refusal, error)
+	ChangeRefusals(ctx context.Context, session string, add []Refusal, drop []string) error
+
+	// MintedFrom returns the living refs minted from one, oldest first; ReadAccess the rows of a
+	// session and refs.
+	MintedFrom(ctx context.Context, ref string, limit int) ([]*capability.Grant, error)
+	ReadAccess(ctx context.Context, session string, refs []string) (*session.Access, error)
+
+	// FirstSpace returns the space made at the first start; MintUnderRoot mints a ref of a space
+	// as its operator, once, and returns its row.
+	FirstSpace(ctx context.Context) (space string, err error)
+	MintUnderRoot(ctx context.Context, m capability.MintRequest) (*capability.Grant, error)
+}
+
+// Config configures a Service. Store and Server are required; other zero fields take their value
+// from DefaultConfig, except where zero has a meaning.
+type Config struct {
+	Store  Store
+	Server *server.Server
+	Log    *slog.Logger // nil discards
+
+	// Base is the start of public URLs, "https://host[/prefix]"; "" takes the host that a request
+	// names.
+	Base string
+	// Key is the x-opencode-share-key that allows creating from anywhere, and listing; "" allows
+	// neither.
+	Key string
+	// NoLoopback refuses creates from this machine that present neither key nor ref.
+	NoLoopback bool
+	// OriginPatterns are the browser origins allowed at /rpc/share and /ws besides the server's
+	// own.
+	OriginPatterns []string
+
+	CommitLimits   opencode.Limits // the session's limits for one commit
+	BodyBytes      int             // of one sync, which is read as a stream; beyond: refused
+	MessageBytes   int             // of one message of Cap'n Web, which is held whole; beyond: refused
+	MaxOrdered     int             // messages, or parts, of a share sorted at once; more take more passes
+	Requests       int             // syncs and reads of one address at once; beyond: they wait, then are refused
+	CreatesPerHour int             // of one address; beyond: refused
+	CreateBurst    int             // of one address at once, before that rate applies
+	Writers        int             // secrets of a share that are valid at once; beyond: the oldest ends
+	DedupeWindow   time.Duration   // a create repeated within it returns the same share
+
+	BodyTimeout  time.Duration // for a body to arrive
+	SyncTimeout  time.Duration // to commit received items, and to wait for a slot
+	StallTimeout time.Duration // a reader that takes nothing for this long is disconnected
+	PingInterval time.Duration // interval of pings on a silent /ws
+	RPCTimeout   time.Duration // a batch of Cap'n Web, from its request's head to the last answer
+}
+
+// DefaultConfig returns the defaults, for a small machine. Store and Server are not set.
+func DefaultConfig() Config {
+	return Config{
+		Log:          slog.New(slog.DiscardHandler),
+		CommitLimits: opencode.Limits{Ops: 1000, Bytes: 8 << 20, Payload: 4 << 20},
+		BodyBytes:    512 << 20, MessageBytes: 32 << 20, MaxOrdered: 1 << 17, Requests: 32,
+		CreatesPerHour: 3600, CreateBurst: 120, Writers: 16, DedupeWindow: 10 * time.Minute,
+		BodyTimeout: 2 * time.Minute, SyncTimeout: 30 * time.Second, StallTimeout: 30 * time.Second,
+		PingInterval: 20 * time.Second, RPCTimeout: 2 * time.Minute,
+	}
+}
+
+func (c Config) withDefaults() Config {
+	d := DefaultConfig()
+	if c.Log == nil {
+		c.Log = d.Log
+	}
+	if c.CommitLimits == (opencode.Limits{}) {
+		c.CommitLimits = d.CommitLimits
+	}
+	for _, f := range []struct {
+		have *int
+		want int
+	}{
+		{&c.BodyBytes, d.BodyBytes}, {&c.MessageBytes, d.MessageBytes}, {&c.MaxOrdered, d.MaxOrdered}, {&c.Requests, d.Requests},
+		{&c.CreatesPerHour, d.CreatesPerHour}, {&c.CreateBurst, d.CreateBurst}, {&c.Writers, d.Writers},
+	} {
+		if *f.have <= 0 {
+			*f.have = f.want
+		}
+	}
+	for _, f := range []struct {
+		have *time.Duration
+		want time.Duration
+	}{
+		{&c.DedupeWindow, d.DedupeWindow}, {&c.BodyTimeout, d.BodyTimeout}, {&c.SyncTimeout, d.SyncTimeout}, {&c.StallTimeout, d.StallTimeout},
+		{&c.PingInterval, d.PingInterval}, {&c.RPCTimeout, d.RPCTimeout},
+	} {
+		if *f.have <= 0 {
+			*f.have = f.want
+		}
+	}
+	c.MessageBytes = min(c.MessageBytes, c.BodyBytes)
+	return c
+}
+
+// Service is the API over all its protocols. Its methods may be called concurrently; their errors
+// are faults.
+type Service struct {
+	cfg            Config                 // as of the start
+	liveConfig     atomic.Pointer[Config] // with the limits that SetLimits changes
+	createThrottle *createThrottle
+	slots          *addressSlots
+	writeQueue     writeQueue
+
+	mu          sync.Mutex
+	serverRefID string // of the server's own ref, once it is known to exist
+}
+
+// New returns a service. Mount registers it with its server.
+func New(cfg Config) *Service {
+	cfg = cfg.withDefaults()
+	s := &Service{cfg: cfg, createThrottle: newCreateThrottle(cfg.CreateBurst, cfg.CreatesPerHour), slots: newAddressSlots(cfg.Requests, cfg.SyncTimeout)}
+	s.liveConfig.Store(&cfg)
+	return s
+}
+
+// SetLimits applies cfg's limits of bodies, requests, creates and secrets from now on. Requests
+// in progress end under the limits they began with.
+func (s *Service) SetLimits(cfg Config) {
+	cfg = cfg.withDefaults()
+	s.liveConfig.Store(&cfg)
+	s.createThrottle.setRate(cfg.CreatesPerHour)
+	s.slots.setLimits(cfg.Requests, cfg.SyncTimeout)
+}
+
+// Public returns the session that a public share id shows, under its read-only ref. The error is
+// NotFound if there is no such share, which like a wrong ref may be delayed by the throttle;
+// Revoked, StaleEpoch, SessionDeleted and others are returned by the capability's methods.
+func (s *Service) Public(ctx context.Context, c *server.Caller, id string) (*server.Capability, error) {
+	p, err := s.findShare(ctx, c, id)
+	if err != nil {
+		return nil, err
+	}
+	return c.Assume(p.Reader), nil
+}
+
+// PublicIDs returns the ids of the living public shares of sessions, by session id.
+func (s *Service) PublicIDs(ctx context.Context, sessions []string) (map[string]string, error) {
+	shares, err := s.cfg.Store.SharesOf(ctx, sessions)
+	if err != nil {
+		return nil, s.toFault(ctx, err, "find shares")
+	}
+	ids := make(map[string]string, len(shares))
+	for of, p := range shares {
+		ids[of] = p.ID
+	}
+	return ids, nil
+}
+
+// findShare returns a share by its id. Unknown ids are throttled.
+func (s *Service) findShare(ctx context.Context, c *server.Caller, id string) (*capability.PublicShare, error) {
+	if !isPublicID(id) {
+		return nil, s.throttled(c, fault.NotFound.With("there is no such share"))
+	}
+	p, err := s.cfg.Store.FindShare(ctx, id)
+	switch {
+	case errors.Is(err, fault.NotFound):
+		return nil, s.throttled(c, fault.NotFound.With("there is no such share"))
+	case err != nil:
+		return nil, s.toFault(ctx, err, "find the share")
+	}
+	return p, nil
+}
+
+// throttled returns why after the delay for a wrong guess.
+func (s *Service) throttled(c *server.Caller, why *fault.Error) error {
+	if err := c.ThrottleFailure(); err != nil {
+		return err
+	}
+	return why
+}
+
+// toFault returns err as a fault, nil for nil. An error that is not a fault is a defect of this
+// server, and is logged.
+func (s *Service) toFault(ctx context.Context, err error, doing string) error {
+	if err == nil {
+		return nil
+	}
+	return s.faultOf(ctx, err, doing)
+}
+
+// faultOf is toFault for an err that is not nil.
+func (s *Service) faultOf(ctx context.Context, err error, doing string) *fault.Error {
+	var f *fault.Error
+	switch {
+	case errors.As(err, &f):
+		return f
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return fault.ContextError(err, nil)
+	}
+	return fault.Unexpected(s.cfg.Log, err, doing, "request", server.RequestID(ctx))
+}

@@ -1,0 +1,254 @@
+// Syncs: items become puts, which are committed before they are acknowledged.
+
+package share
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/oklog/ulid/v2"
+
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/opencode"
+	"github.com/mooring-rpc/mooring/ledger"
+	"github.com/mooring-rpc/mooring/server"
+	"github.com/mooring-rpc/mooring/session"
+)
+
+// Writer is a caller that has presented a share's secret, with a place in the queue of the
+// share's writers. Close gives the place up.
+type Writer struct {
+	service    *Service
+	capability *server.Capability
+	share      *capability.PublicShare
+	external   string // opencode's id of the session
+	createdAt  int64  // Unix ms: when the secret was minted
+	ticket     ticket
+}
+
+// Writer checks a share's secret and joins the queue of the share's writers. The error is
+// NotFound if there is no such share, UnknownRef if the secret is wrong (both may be delayed by
+// the throttle); Revoked, for instance, if the share has ended.
+func (s *Service) Writer(ctx context.Context, c *server.Caller, id, secret string) (*Writer, error) {
+	p, held, sight, err := s.verifySecret(ctx, c, id, secret)
+	if err != nil {
+		return nil, err
+	}
+	if why := refDead(sight, held.Ref()); why != nil {
+		return nil, why
+	}
+	return &Writer{service: s, capability: held, share: p, external: sight.Row.External,
+		createdAt: sight.Grants[held.Ref()].Created, ticket: s.writeQueue.join(p.ID)}, nil
+}
+
+// verifySecret returns the share and the capability of a secret, whether the ref is living or
+// dead.
+func (s *Service) verifySecret(ctx context.Context, c *server.Caller, id, secret string) (*capability.PublicShare, *server.Capability, *session.Access, error) {
+	p, err := s.findShare(ctx, c, id)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	wrong := fault.UnknownRef.With("the secret is not one of this share")
+	ref, ok := parseWriterSecret(p.Session, secret)
+	if !ok {
+		return nil, nil, nil, s.throttled(c, wrong)
+	}
+	held, err := c.Restore(ref, redemptionID)
+	if errors.Is(err, fault.UnknownRef) {
+		return nil, nil, nil, wrong
+	}
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	sight, err := s.cfg.Store.ReadAccess(ctx, p.Session, []string{ref.ID})
+	if err != nil {
+		return nil, nil, nil, s.toFault(ctx, err, "look at the share")
+	}
+	g := sight.Grants[ref.ID]
+	gone := g == nil && sight.Row != nil && sight.Row.Forgotten         // its ref's row is gone, and with it the record of its share
+	if !gone && (g == nil || g.Parent != p.Share || sight.Row == nil) { // of another share of the session
+		return nil, nil, nil, s.throttled(c, wrong)
+	}
+	return p, held, sight, nil
+}
+
+// refDead returns why a ref of a session allows nothing any more, nil if it does.
+func refDead(sight *session.Access, ref string) error {
+	if sight.Row.Life == session.Deleted {
+		return fault.SessionDeleted.With("the session was deleted")
+	}
+	if why := capability.Check(sight.Grants[ref], sight.Row.Epoch, sight.Now, 0, ""); why != nil {
+		return why
+	}
+	return nil
+}
+
+// Close leaves the queue.
+func (w *Writer) Close() { w.ticket.leave() }
+
+// Sync puts items, in the order in which the writers joined the queue. When it returns nil, all
+// of them are committed. Items too large for the session are left out, all others are committed,
+// and the error is TooLarge. An unreadable item ends the sync (Malformed), and nothing of its
+// piece is applied. A database that is away or busy is retried within Config.SyncTimeout.
+func (w *Writer) Sync(ctx context.Context, items []json.RawMessage) error {
+	s := w.newSync()
+	for _, item := range items {
+		if s.add(item) {
+			if err := s.flush(ctx); err != nil {
+				return s.finish(err)
+			}
+		}
+	}
+	return s.finish(s.flush(ctx))
+}
+
+// maxItems bounds a sync's items over Cap'n Web, which arrive as one message: small items cost a
+// server many times their bytes.
+const maxItems = 1 << 17
+
+func tooManyFault() error {
+	return fault.TooLarge.With("a sync has at most %d items: send them in pieces", maxItems)
+}
+
+// syncRun is a sync in progress. Items are collected into a piece, which is committed when it is
+// as large as the session's commit limits: pieces are applied in order, each whole or not at all,
+// and putting one again changes nothing.
+type syncRun struct {
+	writer   *Writer
+	reader   opencode.Reader
+	items    []json.RawMessage // of the piece being collected
+	bytes    int
+	stored   []string  // keys that were put
+	leftOut  []Refusal // refusals of items left out
+	maxValue int       // bytes of one value
+	admitted bool      // it has had its turn in the queue
+}
+
+func (w *Writer) newSync() *syncRun {
+	return &syncRun{writer: w, reader: opencode.Reader{Session: w.external}, maxValue: w.service.cfg.CommitLimits.Payload}
+}
+
+// add adds an item, and reports whether the piece is full.
+func (s *syncRun) add(item json.RawMessage) (full bool) {
+	s.items, s.bytes = append(s.items, item), s.bytes+len(item)
+	limits := s.writer.service.cfg.CommitLimits
+	return len(s.items) >= limits.Ops || s.bytes >= limits.Bytes
+}
+
+// leaveOut records that an item is not stored, under its key, or "" if that is unknown.
+func (s *syncRun) leaveOut(key, why string) {
+	s.leftOut = append(s.leftOut, Refusal{Key: key, Why: why})
+}
+
+// flush commits the collected piece.
+func (s *syncRun) flush(ctx context.Context) error {
+	if err := s.reader.Items(s.items); err != nil {
+		return err
+	}
+	puts := opencode.Last(s.reader.Puts)
+	s.items, s.bytes, s.reader.Puts = nil, 0, nil
+	pieces, tooLarge := opencode.Cut(puts, s.writer.service.cfg.CommitLimits)
+	for _, p := range tooLarge {
+		s.leaveOut(p.Key, fmt.Sprintf("it has %d bytes, the limit is %d", len(p.Payload), s.maxValue))
+	}
+	if !s.admitted {
+		if err := s.writer.waitTurn(ctx); err != nil {
+			return err
+		}
+		s.admitted = true
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.writer.service.liveConfig.Load().SyncTimeout)
+	defer cancel()
+	for _, piece := range pieces {
+		if err := s.writer.commitPiece(ctx, piece); err != nil {
+			return err
+		}
+		for _, p := range piece {
+			s.stored = append(s.stored, p.Key)
+		}
+	}
+	return nil
+}
+
+// finish records the refusals of a sync that err has ended (nil: it is complete), and returns its
+// error.
+func (s *syncRun) finish(err error) error {
+	whole := err == nil
+	if whole && len(s.leftOut) > 0 {
+		err = fault.TooLarge.With("left out of the sync, for a value has at most %d bytes: %d; all else is stored", s.maxValue, len(s.leftOut))
+	}
+	s.writer.service.recordRefusals(s, whole, err)
+	return err
+}
+
+// waitTurn waits for the writers earlier in the queue, one of which may still be sending its
+// body.
+func (w *Writer) waitTurn(ctx context.Context) error {
+	lim := w.service.liveConfig.Load()
+	limit := time.NewTimer(lim.BodyTimeout + lim.SyncTimeout)
+	defer limit.Stop()
+	select {
+	case <-w.ticket.ready:
+		return nil
+	case <-ctx.Done():
+		return fault.ContextError(context.Cause(ctx), nil)
+	case <-limit.C:
+		return fault.Overloaded.With("earlier syncs of this share are not done yet: wait a little")
+	}
+}
+
+// commitPiece puts one piece. Putting it again is harmless, so it is retried until ctx ends: the
+// client would not retry.
+func (w *Writer) commitPiece(ctx context.Context, piece []opencode.Put) error {
+	batch := ulid.Make().String()
+	ops := make([]ledger.Intent, len(piece))
+	for i, p := range piece {
+		ops[i] = ledger.Intent{OpID: ulid.Make().String(), BatchID: batch, Session: w.share.Session, Method: session.MethodPut,
+			Args: []ledger.Arg{{Name: "key", JSON: jsonText(p.Key)}, {Name: "payload", JSON: p.Payload}}}
+	}
+	for pause := 20 * time.Millisecond; ; pause = min(2*pause, time.Second) {
+		_, err := w.capability.ApplyDirect(ctx, ops...)
+		if err == nil || !errors.Is(err, fault.Overloaded) && !errors.Is(err, fault.Unavailable) {
+			return err
+		}
+		select {
+		case <-time.After(pause/2 + rand.N(pause)):
+		case <-ctx.Done():
+			return err
+		}
+	}
+}
+
+// Delete ends a share: afterwards nothing under it can be read or written. Deleting an ended
+// share again with one of its secrets succeeds. Errors as for Writer.
+func (s *Service) Delete(ctx context.Context, c *server.Caller, id, secret string) error {
+	p, _, sight, err := s.verifySecret(ctx, c, id, secret)
+	switch {
+	case err != nil:
+		return err
+	case sight.Row.Life == session.Deleted:
+		return nil
+	}
+	// A secret that was ended because of Config.Writers is no longer valid.
+	look, err := s.cfg.Store.ReadAccess(ctx, p.Session, []string{p.Share})
+	if err != nil {
+		return s.toFault(ctx, err, "look at the share")
+	}
+	ref, _ := parseWriterSecret(p.Session, secret)
+	shareOver, mineOver := refDead(look, p.Share), refDead(sight, ref.ID)
+	switch {
+	case shareOver != nil:
+		return nil
+	case mineOver != nil:
+		return mineOver
+	}
+	if _, err := c.Assume(p.Share).Revoke(ctx, p.Share); err != nil && !refEnded(err) {
+		return err
+	}
+	return nil
+}

@@ -1,0 +1,151 @@
+// Transactions: one writer at a time, and concurrent readers.
+
+package sqlite
+
+import (
+	"context"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/mooring-rpc/mooring/internal/store"
+)
+
+// backend implements store.Backend. Taking a connection from its channel gives the right to use it;
+// Close takes them all.
+type backend struct {
+	now       func() time.Time
+	lock      *os.File
+	driver    driver.Driver
+	readDSN   string      // data source of reading connections
+	writeDSN  string      // data source of writing connections
+	writeConn chan *conn  // the one writing connection
+	queue     updateQueue // of updates waiting for it
+	readConns chan *conn
+	reads     *readTracker
+	wal       *walTruncator
+
+	closing sync.Mutex
+	closed  bool
+}
+
+// FreeSpace implements store.SpaceReporter. It ignores quotas and limits on files.
+func (b *backend) FreeSpace() (bytes uint64, known bool) {
+	bytes, err := freeSpaceAt(b.lock.Name())
+	return bytes, err == nil
+}
+
+// Snapshot implements store.Backend.
+func (b *backend) Snapshot(ctx context.Context, fn func(store.Runner) error) (err error) {
+	read, err := b.reads.begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		b.reads.end(read)
+		b.truncateAfterRead() // this read may have prevented it
+	}()
+	c, err := acquire(ctx, b.readConns)
+	if err != nil {
+		return err
+	}
+	defer func() { b.readConns <- c }()
+	if err := c.open(b.driver, b.readDSN); err != nil {
+		return fmt.Errorf("connect: %w", translate(ctx, err))
+	}
+	_, err = transaction(ctx, c, "BEGIN DEFERRED", false, fn)
+	return err
+}
+
+// transaction runs fn and the statements it leaves in the queue between begin and commit. erases
+// reports that the committed transaction removed rows that must leave the files.
+func transaction(ctx context.Context, c *conn, begin string, brief bool, fn func(store.Runner) error) (erases bool, err error) {
+	steady := context.WithoutCancel(ctx)
+	if err := c.exec(steady, begin); err != nil {
+		return false, fmt.Errorf("begin: %w", translate(ctx, err))
+	}
+	done := false
+	defer func() {
+		if !done { // after an error, or a panic that a caller recovers
+			rollback(steady, c)
+		}
+	}()
+	r := &runner{conn: c, uninterrupted: brief}
+	if err := r.runAll(ctx, fn); err != nil {
+		return false, err
+	}
+	if err := c.exec(steady, "COMMIT"); err != nil {
+		return false, fmt.Errorf("commit: %w", translate(steady, err))
+	}
+	done = true
+	return r.erase, nil
+}
+
+// rollback ends an unsuccessful transaction. After some errors (a full disk) SQLite has rolled back
+// already, and reports that there is no transaction.
+func rollback(ctx context.Context, c *conn) {
+	_ = c.exec(ctx, "ROLLBACK")
+}
+
+// Announce implements store.Backend: no other process listens.
+func (b *backend) Announce(map[string]uint64) {}
+
+// Listen implements store.Backend: no other process can commit.
+func (b *backend) Listen(ctx context.Context, heard func(string, uint64)) error {
+	heard("", 0)
+	<-ctx.Done()
+	return nil
+}
+
+// HasRowVersions implements store.Backend: a read costs less than caching.
+func (b *backend) HasRowVersions() bool { return false }
+
+// Ping implements store.Backend.
+func (b *backend) Ping(ctx context.Context) error {
+	c, err := acquire(ctx, b.readConns)
+	if err != nil {
+		return err
+	}
+	defer func() { b.readConns <- c }()
+	if err := c.open(b.driver, b.readDSN); err != nil {
+		return fmt.Errorf("connect: %w", translate(ctx, err))
+	}
+	return translate(ctx, c.exec(ctx, "SELECT 1 FROM meta"))
+}
+
+// Close implements store.Backend: it waits until every connection is free.
+func (b *backend) Close() error {
+	b.closing.Lock()
+	defer b.closing.Unlock()
+	if b.closed {
+		return nil
+	}
+	b.closed = true
+	close(b.wal.stop)
+	<-b.wal.ended
+	var errs []error
+	for range cap(b.readConns) {
+		errs = append(errs, (<-b.readConns).close())
+	}
+	// The writer is the last, so that the write-ahead log is checkpointed and removed.
+	errs = append(errs, (<-b.writeConn).close())
+	close(b.readConns)
+	close(b.writeConn)
+	return errors.Join(append(errs, unlockFile(b.lock))...)
+}
+
+// acquire waits for a connection.
+func acquire(ctx context.Context, from chan *conn) (*conn, error) {
+	select {
+	case c, open := <-from:
+		if !open {
+			return nil, store.ErrClosed
+		}
+		return c, nil
+	case <-ctx.Done():
+		return nil, translate(ctx, ctx.Err())
+	}
+}

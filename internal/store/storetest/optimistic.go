@@ -1,0 +1,305 @@
+// Deciding on rows as they are remembered, with other servers that change them.
+
+package storetest
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/internal/store"
+	"github.com/mooring-rpc/mooring/ledger"
+	"github.com/mooring-rpc/mooring/session"
+	"github.com/mooring-rpc/mooring/session/memtx"
+)
+
+// replicas are stores on one database, of which one at a time is asked.
+type replicas struct {
+	*twin
+	all []*store.Store
+}
+
+// beginReplicas opens as many stores as the database allows, up to n.
+func beginReplicas(t *testing.T, fresh Fresh, n int, seed uint64) *replicas {
+	t.Helper()
+	db := fresh(t)
+	f := open(t, db)
+	s := &replicas{twin: &twin{fixture: f, model: memtx.New(), seed: seed}, all: []*store.Store{f.Store}}
+	for db.Shared && len(s.all) < n {
+		s.all = append(s.all, open(t, db).Store)
+	}
+	return s
+}
+
+// use has server i asked from now on.
+func (s *replicas) use(i int) { s.Store = s.all[i%len(s.all)] }
+
+// both does something on the server that is asked and in memory, at the same time
+// of their clocks.
+func (s *replicas) both(what string, do func(session.Tx) error) {
+	s.Helper()
+	var clock *clockTx
+	s.must(what, s.Update(s.ctx, func(tx session.Tx) error {
+		clock = &clockTx{Tx: tx}
+		return do(clock)
+	}))
+	s.model.Now = clock.now
+	s.must(what+" in memory", s.model.Update(s.ctx, do))
+}
+
+func (s *replicas) optimisticStats() (right, wrong uint64) {
+	for _, st := range s.all {
+		r, w := st.OptimisticStats()
+		right, wrong = right+r, wrong+w
+	}
+	return right, wrong
+}
+
+// testOptimisticScripts: random scripts come to the same, answer by answer, on several
+// servers in turns, which do not know of one another.
+func testOptimisticScripts(t *testing.T, fresh Fresh) {
+	s := beginReplicas(t, fresh, 3, 0)
+	for _, seed := range []uint64{1, 2, 3, uint64(s.load(&session.ReadSet{}).Now)} {
+		s.twin.seed, s.twin.model = seed, memtx.New()
+		script, turns := newScript(s.twin), rand.New(rand.NewPCG(seed, 2))
+		for i := range 120 {
+			if i%40 == 39 {
+				script.newSession()
+			}
+			if turns.IntN(8) == 0 {
+				s.use(turns.IntN(len(s.all)))
+			}
+			if turns.IntN(4) == 0 {
+				script.step()
+			} else {
+				script.puts()
+			}
+		}
+		script.finish()
+	}
+	if right, wrong := s.optimisticStats(); len(s.all) > 1 && (right < 20 || wrong < 10) { // else little was tested
+		t.Errorf("%d guesses were right, %d wrong", right, wrong)
+	}
+}
+
+// puts commits a batch or two of an author, of what is mostly guessed on.
+func (s *script) puts() {
+	o := pick(s, s.authors)
+	var group []session.Submission
+	for range 1 + s.rand.IntN(2) {
+		var ops []ledger.Intent
+		for range 1 + s.rand.IntN(3) {
+			ops = append(ops, putOp(fmt.Sprintf("message/m%d", s.rand.IntN(12)), `{"n":%d}`, s.rand.IntN(3)))
+		}
+		sub := o.batch(s.oneIn(4), ops...)
+		s.sent, group = append(s.sent, sub), append(group, sub)
+	}
+	o.acked = max(o.acked, o.seq-uint64(s.rand.IntN(3)))
+	s.commit(group...)
+}
+
+// staleCase is what another server does to a session.
+type staleCase struct {
+	name                 string
+	before               func(s *replicas, o *author) // done by the server that remembers it
+	meanwhile            func(s *replicas, o *author) // done by another
+	next                 func(o *author) session.Submission
+	notOptimistic, stale bool // next is an op that is not guessed on; the guess is wrong
+}
+
+func appends(key string) func(*replicas, *author) {
+	return func(s *replicas, o *author) { s.commit(o.batch(false, putOp(key, `{"n":0}`))) }
+}
+
+// secondOutbox has a second outbox of the owner's do ops.
+func secondOutbox(ops ...func() ledger.Intent) func(*replicas, *author) {
+	return func(s *replicas, o *author) {
+		other := s.open(o.withRef(o.ref))
+		for _, op := range ops {
+			s.commit(other.batch(false, op()))
+		}
+	}
+}
+
+func beginOp(message string) func() ledger.Intent {
+	return func() ledger.Intent {
+		return newIntent(session.MethodBegin, "message", message, "payload", json.RawMessage(`{"role":"x"}`))
+	}
+}
+
+func directly(d func(o *author) *session.Direct) func(*replicas, *author) {
+	return func(s *replicas, o *author) {
+		s.commit(session.Submission{Batch: ledger.Batch{Session: o.session}, Ref: o.ref, Direct: d(o)})
+	}
+}
+
+func byVisitor(o *author) session.Submission {
+	return o.visitor.batch(false, putOp("message/next", `{}`))
+}
+
+func visitorBegins(s *replicas, o *author) { s.commit(o.visitor.batch(false, beginOp("visit")())) }
+
+var staleCases = []staleCase{
+	{name: "nothing", meanwhile: func(*replicas, *author) {}},
+	{name: "nothing, and the next is decided on slowly", meanwhile: func(s *replicas, _ *author) { s.decideDelay = 150 * time.Millisecond }},
+	{name: "an append", notOptimistic: true, meanwhile: appends("message/b")}, // what comes then seems to leave a gap
+	{name: "an append by somebody else", stale: true, meanwhile: secondOutbox(func() ledger.Intent { return putOp("message/b", `{}`) })},
+	{name: "an acknowledgement", stale: true, meanwhile: func(s *replicas, o *author) {
+		o.acked = o.seq - 1
+		s.commit(session.Submission{Ack: true, Ref: o.ref,
+			Batch: ledger.Batch{Session: o.session, Outbox: o.outbox, Incarnation: 1, AckedThrough: o.acked}})
+	}},
+	{name: "a takeover of the outbox", stale: true, meanwhile: func(s *replicas, o *author) {
+		_, err := s.OpenStream(s.ctx, session.StreamKey{Session: o.session, Outbox: o.outbox}, o.secret, 2)
+		s.must("take over", err)
+		s.model.OpenStream(o.session, o.outbox, 2)
+	}},
+	{name: "the key put", stale: true, meanwhile: secondOutbox(func() ledger.Intent { return putOp("message/next", `{"n":1}`) })},
+	{name: "the key removed", before: appends("message/next"), stale: true,
+		meanwhile: secondOutbox(func() ledger.Intent { return newIntent(session.MethodRemove, "key", "message/next") })},
+	{name: "the key put otherwise", before: appends("message/next"), stale: true,
+		meanwhile: secondOutbox(func() ledger.Intent { return putOp("message/next", `{"n":2}`) })},
+	{name: "the turn begun", meanwhile: secondOutbox(beginOp("next")), stale: true,
+		next: func(o *author) session.Submission { return o.batch(false, beginOp("next")()) }},
+	{name: "nothing, but the key was put long before", stale: true, meanwhile: func(*replicas, *author) {}, before: func(s *replicas, o *author) {
+		appends("message/next")(s, o)
+		for range 3 { // more than the store remembers of a session
+			var ops []ledger.Intent
+			for i := range 1000 {
+				ops = append(ops, putOp(fmt.Sprintf("message/other%d-%d", o.seq, i), `{}`))
+			}
+			s.commit(o.batch(false, ops...))
+			o.acked = o.seq
+		}
+	}},
+	{name: "a turn ended", before: func(s *replicas, o *author) { s.commit(o.batch(false, beginOp("turn")())) }, stale: true,
+		meanwhile: secondOutbox(func() ledger.Intent {
+			return newIntent(session.MethodFinalize, "message", "turn", "status", "aborted")
+		})},
+	{name: "a turn interrupted", before: func(s *replicas, o *author) { s.commit(o.batch(false, beginOp("turn")())) }, stale: true,
+		meanwhile: func(s *replicas, o *author) {
+			s.both("lapse", func(tx session.Tx) error {
+				_, err := session.Lapse(s.ctx, tx, []string{o.session}, true)
+				return err
+			})
+		}},
+	{name: "nothing, and a turn is begun", meanwhile: func(*replicas, *author) {}, before: visitorBegins,
+		next: func(o *author) session.Submission { return o.batch(false, beginOp("next")()) }},
+	{name: "nothing, and a turn is begun by somebody else", meanwhile: func(*replicas, *author) {}, before: visitorBegins,
+		next: func(o *author) session.Submission { return o.visitor.batch(false, beginOp("next")()) }},
+	{name: "a ref revoked whose turn is open", stale: true, before: visitorBegins,
+		meanwhile: directly(func(o *author) *session.Direct { return &session.Direct{Ref: o.visitor.ref} }),
+		next:      func(o *author) session.Submission { return o.batch(false, beginOp("next")()) }},
+	{name: "a ref revoked", stale: true, next: byVisitor,
+		meanwhile: directly(func(o *author) *session.Direct { return &session.Direct{Ref: o.visitor.ref} })},
+	{name: "a new epoch", stale: true, next: byVisitor, meanwhile: directly(func(*author) *session.Direct { return &session.Direct{Epoch: true} })},
+	{name: "the session deleted", stale: true,
+		meanwhile: secondOutbox(func() ledger.Intent { return newIntent(session.MethodDelete) })},
+	{name: "its space's ref revoked, after its end", stale: true, before: func(s *replicas, o *author) {
+		s.commit(o.batch(false, newIntent(session.MethodDelete)))
+		s.commit(o.batch(false, putOp("message/b", `{}`)))
+	}, meanwhile: func(s *replicas, o *author) {
+		s.both("revoke the space's ref", func(tx session.Tx) error {
+			rows, err := tx.Load(s.ctx, &session.ReadSet{ExclusiveSpaces: []string{capability.Target(o.space)}, Grants: []string{o.space}, Trees: []string{o.space}})
+			if err == nil {
+				_, _, err = session.RevokeTree(s.ctx, tx, rows.Grants[o.space], o.space, rows.Trees[o.space], "")
+			}
+			return err
+		})
+	}},
+	{name: "its space's root rotated", stale: true, meanwhile: func(s *replicas, o *author) {
+		fresh := &capability.Grant{ID: newRef(capability.Target(o.space)), Target: capability.Target(o.space), Hash: hash()}
+		s.both("rotate the space's root", func(tx session.Tx) error {
+			rows, err := tx.Load(s.ctx, &session.ReadSet{ExclusiveSpaces: []string{fresh.Target}, Grants: []string{o.space}})
+			if err != nil {
+				return err
+			}
+			c, _, err := session.RotateRoot([]*capability.Grant{rows.Grants[o.space]}, nil, fresh, rows.Now)
+			if err != nil {
+				return err
+			}
+			return tx.Save(s.ctx, c)
+		})
+	}},
+	{name: "the log trimmed", stale: true, meanwhile: func(s *replicas, o *author) {
+		_, err := s.Trim(s.ctx, o.session, keepNothing, 2, 1<<20)
+		s.must("trim", err)
+	}},
+	{name: "the key put otherwise, before a stream is opened here", before: appends("message/next"), notOptimistic: true,
+		meanwhile: func(s *replicas, o *author) {
+			secondOutbox(func() ledger.Intent { return putOp("message/next", `{"n":2}`) })(s, o)
+			s.use(0)
+			s.open(o.withRef(o.ref))
+		}},
+	{name: "nothing but a new incarnation", meanwhile: func(*replicas, *author) {}, next: func(o *author) session.Submission {
+		sub := o.batch(false, putOp("message/next", `{"n":2}`))
+		sub.Batch.Incarnation = 2
+		return sub
+	}},
+	{name: "a batch sent again", notOptimistic: true, meanwhile: appends("message/b"),
+		next: func(o *author) session.Submission { return o.last }},
+}
+
+// slowCommit is how long a commit, or what is decided on in it, may take on a busy
+// machine before the clock of a guess has run away.
+const slowCommit = 400 * time.Millisecond
+
+// testStaleRows: whatever another server does to a session, the next batch gets
+// the answer that it would get there, and was guessed on wrong rows first.
+func testStaleRows(t *testing.T, fresh Fresh) {
+	for _, c := range staleCases {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			s := beginReplicas(t, fresh, 2, 0)
+			root := s.space()
+			s.model.AddGrant(*root)
+			o := s.open(newAuthor(root.ID))
+			guest := clientRef(o.session)
+			s.commit(o.batch(false, o.create(), shareOp(guest, "read", "append")))
+			o.visitor = s.open(o.withRef(guest))
+			s.commit(o.visitor.batch(false, putOp("message/visit", `{}`)))
+			o.last = o.batch(false, putOp("message/a", `{}`))
+			s.commit(o.last)
+			if c.before != nil {
+				c.before(s, o)
+			}
+			begun := time.Now()
+			s.commit(o.batch(false, putOp("message/c", `{}`)))
+			s.use(1)
+			c.meanwhile(s, o)
+			s.use(0)
+			right, wrong := s.OptimisticStats()
+			sub := session.Submission{}
+			if c.next != nil {
+				sub = c.next(o)
+			} else {
+				sub = o.batch(false, putOp("message/next", `{"n":2}`))
+			}
+			s.commit(sub)
+			s.decideDelay = 0
+			late := time.Since(begun) > slowCommit
+			nowRight, nowWrong := s.OptimisticStats()
+			got, want := [2]uint64{nowRight - right, nowWrong - wrong}, [2]uint64{1, 0}
+			switch {
+			case c.notOptimistic:
+				want = [2]uint64{}
+			case c.stale:
+				want = [2]uint64{0, 1}
+			}
+			if late && want == [2]uint64{1, 0} && got == [2]uint64{0, 1} { // the guess was right, and too old
+				got = want
+			}
+			if len(s.all) > 1 && got != want {
+				t.Errorf("guesses right and wrong: %v, want %v", got, want)
+			}
+			// It goes on from there.
+			for range 3 {
+				s.commit(o.batch(false, putOp("message/next", `{"n":3}`)), o.batch(false, putOp("message/d", `{"n":%d}`, o.seq)))
+			}
+			s.compare(o.session, []*author{o, o.visitor}, []string{o.ref, guest})
+		})
+	}
+}

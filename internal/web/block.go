@@ -1,0 +1,59 @@
+// One block of a session's page, for a script that lost track of it.
+
+package web
+
+import (
+	"net/http"
+
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/page"
+	"github.com/mooring-rpc/mooring/session"
+)
+
+// serveBlock writes the HTML of the block ?key=KEY.
+func (q *request) serveBlock(held resolver) {
+	key := q.r.URL.Query().Get("key")
+	parsed, refused := session.ParseKey(key)
+	if refused != nil {
+		q.refuse(refused)
+		return
+	}
+	h, err := held(q.caller())
+	if err != nil {
+		q.refuse(err)
+		return
+	}
+	if err := q.site.acquireRender(q.r.Context()); err != nil {
+		return // the reader has gone
+	}
+	// The only key between these two is key: no character of a key is below 0x02.
+	read, _, err := h.Range(q.r.Context(), keyBefore(key), key+"\x01", q.site.cfg.PageBytes, 1)
+	var body []byte
+	switch {
+	case err != nil:
+	case len(read.Entries) == 0 || read.Entries[0].Key != key:
+		err = fault.NotFound.With("there is no such block now")
+	default:
+		var turn *session.Turn
+		if len(read.Turns) > 0 && parsed.Kind == session.KeyMessage {
+			turn = read.Turns[0]
+		}
+		body = page.Block(read.Entries[0], turn)
+	}
+	q.site.releaseRender()
+	if err != nil {
+		q.refuse(err)
+		return
+	}
+	q.w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	q.w.WriteHeader(http.StatusOK)
+	if q.r.Method != http.MethodHead {
+		_ = q.newDocumentWriter().send(body) // the reader may have gone
+	}
+}
+
+// keyBefore returns a text that sorts before a key and after every smaller key.
+func keyBefore(key string) string {
+	last := len(key) - 1
+	return key[:last] + string(rune(key[last]-1)) + "\x7f"
+}

@@ -1,0 +1,246 @@
+// The first paint: a session's page as of now. It is read, rendered and written a piece at a
+// time, so no session is ever held whole, and a slow reader holds one piece only.
+
+package web
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/dustin/go-humanize"
+
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/connlimit"
+	"github.com/mooring-rpc/mooring/internal/page"
+	"github.com/mooring-rpc/mooring/server"
+	"github.com/mooring-rpc/mooring/session"
+)
+
+// painting is a document in progress.
+type painting struct {
+	req        *request
+	capability *server.Capability
+	doc        *page.Doc
+	out        *documentWriter
+	buf        bytes.Buffer // rendered, not yet written
+}
+
+// paint writes the page of a session.
+func (q *request) paint(held resolver) {
+	address := q.caller().Address()
+	switch q.site.paintLimiter.Acquire(address) {
+	case connlimit.Total:
+		q.refuse(fault.Overloaded.With("too many pages are being loaded here now: try again in a moment"))
+		return
+	case connlimit.PerAddress:
+		q.refuse(fault.Overloaded.With("too many pages are being loaded from this address now: try again in a moment"))
+		return
+	}
+	defer q.site.paintLimiter.Release(address)
+	h, about, err := q.describe(held)
+	if err != nil {
+		q.refuse(err)
+		return
+	}
+	q.w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	q.w.WriteHeader(http.StatusOK)
+	if q.r.Method == http.MethodHead {
+		return
+	}
+	if q.site.acquireRender(q.r.Context()) != nil {
+		return // the reader has gone
+	}
+	defer q.site.releaseRender()
+	p := &painting{req: q, capability: h, out: q.newDocumentWriter()}
+	p.doc = page.Start(&p.buf, page.Head{ID: displayName(about), Live: q.path + "/live", Cursor: about.Row.Cursor, Hash: about.Row.Head, Info: about.Info, Base: q.base, Share: q.shareInfo(about)})
+	if err := p.send(); err != nil {
+		return // the reader has gone
+	}
+	if err := p.writeState(); err != nil {
+		p.fail(err)
+	}
+}
+
+// describe returns the session shown, and its description before it is read.
+func (q *request) describe(held resolver) (*server.Capability, *server.Description, error) {
+	h, err := held(q.caller())
+	if err != nil {
+		return nil, nil, err
+	}
+	about, err := h.Describe(q.r.Context())
+	if err != nil {
+		return nil, nil, err
+	}
+	if about.Row == nil {
+		return nil, nil, fault.BadArgument.With("this is no session's page")
+	}
+	return h, about, nil
+}
+
+// shareInfo returns the facts of a public share; nil for another page.
+func (q *request) shareInfo(about *server.Description) *page.Share {
+	if !strings.HasPrefix(q.path, "/share/") {
+		return nil
+	}
+	s := &page.Share{Changed: about.Row.Updated, Silence: time.Duration(about.Now-about.Row.Updated) * time.Millisecond, Lease: q.site.cfg.Lease}
+	lacks, err := q.site.shares.LeftOut(q.r.Context(), about.Row.ID)
+	if err != nil {
+		return s // LeftOut has logged the error
+	}
+	for _, l := range lacks {
+		s.Lacks = append(s.Lacks, page.Lack{Key: l.Key, Why: l.Why})
+	}
+	return s
+}
+
+// displayName returns the name of a session: its external id, or its own.
+func displayName(about *server.Description) string {
+	if about.Row.External != "" {
+		return about.Row.External
+	}
+	return about.Row.ID
+}
+
+// writeState writes the whole state.
+func (p *painting) writeState() error {
+	err := p.writeMessages()
+	for _, keys := range [][2]string{{"model/", "model0"}, {"session", "session_diff\x01"}} {
+		if err == nil {
+			err = p.walkRange(keys[0], keys[1], func(r *session.StateRange) error {
+				p.doc.Rest(r.Entries)
+				return nil
+			})
+		}
+	}
+	if err != nil {
+		return err
+	}
+	if err := p.doc.End(); err != nil {
+		return err
+	}
+	return p.send()
+}
+
+// writeMessages writes the messages with their parts, in the session's order.
+func (p *painting) writeMessages() error {
+	all, err := p.outline()
+	if err != nil {
+		return err
+	}
+	session.SortDocument(all, func(e *session.Entry) *session.Entry { return e })
+	keys := make([]string, len(all))
+	for i, e := range all {
+		keys[i] = e.Key
+	}
+	all = nil
+	for len(keys) > 0 {
+		page, next, err := p.capability.Values(p.req.r.Context(), keys[:min(len(keys), entriesPerRead)], p.req.site.cfg.PageBytes)
+		if err != nil {
+			return err
+		}
+		keys = keys[next:]
+		turns := make(map[string]*session.Turn, len(page.Turns))
+		for _, t := range page.Turns {
+			turns[t.Message] = t
+		}
+		for _, e := range page.Entries {
+			if id, ok := strings.CutPrefix(e.Key, session.MessageKey("")); ok {
+				p.doc.Message(e, turns[id])
+			} else {
+				p.doc.Part(e)
+			}
+		}
+		if err := p.send(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// outline returns the messages and parts, without values and unordered.
+func (p *painting) outline() (all []*session.Entry, err error) {
+	most := p.req.site.cfg.PageBlocks
+	for _, keys := range [][2]string{{"message/", "message0"}, {"part/", "part0"}} {
+		err := p.capability.Outline(p.req.r.Context(), keys[0], keys[1], most+1, func(some []*session.Entry) error {
+			if all = append(all, some...); len(all) > most {
+				return fault.TooLarge.With("a page has at most %s messages and parts, and this session has more: all of it is in mooring session export REF, and in /api/share/ID/data of a public share", humanize.Comma(int64(most)))
+			}
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}
+
+// walkRange calls each with the entries of keys between after and below, a piece at a time, and
+// sends the result.
+func (p *painting) walkRange(after, below string, each func(*session.StateRange) error) error {
+	for {
+		r, next, err := p.readRange(after, below)
+		if err != nil {
+			return err
+		}
+		if err := each(r); err != nil {
+			return err
+		}
+		if err := p.send(); err != nil || next == "" {
+			return err
+		}
+		after = next
+	}
+}
+
+// entriesPerRead bounds a piece of state in entries, where they are small.
+const entriesPerRead = 512
+
+// readRange returns a piece of the state.
+func (p *painting) readRange(after, below string) (*session.StateRange, string, error) {
+	return p.capability.Range(p.req.r.Context(), after, below, p.req.site.cfg.PageBytes, entriesPerRead)
+}
+
+// errReaderGone says that the reader has gone, or was too slow.
+var errReaderGone = errors.New("the reader has gone")
+
+// send writes the rendered bytes, and gives up the render slot meanwhile.
+func (p *painting) send() error {
+	p.req.site.releaseRender()
+	err := p.out.send(p.buf.Bytes())
+	p.req.site.renderSlots <- struct{}{} // the slot is held while reading and rendering
+	if err != nil {
+		return errReaderGone
+	}
+	if p.buf.Cap() > 4*p.req.site.cfg.PageBytes {
+		p.buf = bytes.Buffer{} // do not keep a buffer grown by one large entry
+	}
+	p.buf.Reset()
+	return nil
+}
+
+// fail ends a document whose session cannot be read further, with the reason.
+func (p *painting) fail(err error) {
+	if errors.Is(err, errReaderGone) || p.req.r.Context().Err() != nil {
+		return
+	}
+	p.doc.Over(p.req.toFault(err))
+	if p.doc.End() == nil {
+		_ = p.send() // the reader may have gone
+	}
+}
+
+// acquireRender waits for a render slot; releaseRender returns it.
+func (s *Site) acquireRender(ctx context.Context) error {
+	select {
+	case s.renderSlots <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func (s *Site) releaseRender() { <-s.renderSlots }

@@ -1,0 +1,232 @@
+//go:build unix
+
+package web
+
+import (
+	"fmt"
+	"html"
+	"math/rand/v2"
+	"net/http"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/oklog/ulid/v2"
+
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/internal/store"
+	"github.com/mooring-rpc/mooring/internal/teststore"
+	"github.com/mooring-rpc/mooring/internal/until"
+	"github.com/mooring-rpc/mooring/session"
+)
+
+// titled makes a session with a title, whose id says that it is of a time.
+func (r *rig) titled(title string, at time.Time) *made {
+	r.t.Helper()
+	id := capability.SessionPrefix + ulid.MustNew(ulid.Timestamp(at), ulid.DefaultEntropy()).String()
+	m := &made{r: r, id: id, owner: r.owner.New(id)}
+	space, err := r.me().Restore(r.owner, "")
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	if err := space.Create(r.t.Context(), m.id, m.owner.ID, arg("ref", quoted(m.owner.ID)), arg("hash", quoted(hashText(m.owner.Secret))),
+		arg("external", quoted("ext_"+title))); err != nil {
+		r.t.Fatal(err)
+	}
+	m.do(put("session", fmt.Sprintf(`{"title":%q}`, title)))
+	return m
+}
+
+// signedIn is a browser that may list the rig's sessions.
+func (r *rig) signedIn(t testing.TB) *browser {
+	t.Helper()
+	b := newBrowser(t)
+	if got := b.open(r.url("/sessions"), fmt.Sprintf(`{"ref":%q}`, r.owner.Text())); got.StatusCode != http.StatusOK {
+		t.Fatal(got.StatusCode, got.body)
+	}
+	return b
+}
+
+var (
+	titlesIn = regexp.MustCompile(`title-\d{3}`)
+	nextIn   = regexp.MustCompile(`href="(/sessions\?[^"]*)"[^>]*rel="next"|rel="next"[^>]*href="(/sessions\?[^"]*)"`)
+)
+
+// titles are those of a list, in order and once each, and next is its next page.
+func titles(body string) (all []string, next string) {
+	for _, title := range titlesIn.FindAllString(body, -1) {
+		if !slices.Contains(all, title) {
+			all = append(all, title)
+		}
+	}
+	if m := nextIn.FindStringSubmatch(body); m != nil {
+		next = html.UnescapeString(m[1] + m[2])
+	}
+	return all, next
+}
+
+// pages reads a list through all its pages.
+func (r *rig) pages(b *browser, path string) (all []string, notes string) {
+	r.t.Helper()
+	for n := 0; path != ""; n++ {
+		got := b.get(r.url(path))
+		if got.StatusCode != http.StatusOK || n > 100 {
+			r.t.Fatalf("%s: %d %s", path, got.StatusCode, got.body)
+		}
+		if strings.Contains(got.body, "More goes on with it") {
+			notes += "noted "
+		}
+		var page []string
+		page, path = titles(got.body)
+		all = append(all, page...)
+	}
+	return all, notes
+}
+
+func TestSessions(t *testing.T) {
+	t.Parallel()
+	teststore.OnBoth(t, func(t *testing.T, st *store.Store) {
+		r := start(t, st, nil)
+		const n = 60
+		now := time.Now()
+		order := rand.Perm(n)
+		var public capability.PublicShare
+		var first *made
+		for i := range n { // title-000 is not the first by anything else
+			m := r.titled(fmt.Sprintf("title-%03d", order[i]), now.Add(time.Duration(i-n)*time.Minute))
+			if i == 0 {
+				public, first = m.publish(), m
+			}
+		}
+		b := r.signedIn(t)
+		inIDs := make([]string, n)
+		for i, title := range order {
+			inIDs[i] = fmt.Sprintf("title-%03d", title)
+		}
+		for again, last := 0, ""; last != inIDs[0]; again++ { // in a later millisecond than the others
+			first.do(put("message/late", fmt.Sprintf(`{"role":"user","n":%d}`, again)))
+			list, _ := titles(b.get(r.url("/sessions")).body)
+			last = list[0]
+		}
+		var tens, all []string // the last of a title that was made comes first
+		for _, title := range slices.Backward(inIDs) {
+			if all = append(all, title); title >= "title-010" && title < "title-020" {
+				tens = append(tens, title)
+			}
+		}
+		changed := append([]string{inIDs[0]}, all[:n-1]...)
+		for path, want := range map[string][]string{
+			"/sessions?order=oldest":                           inIDs,
+			"/sessions?order=title":                            slices.Sorted(slices.Values(inIDs)),
+			"/sessions?order=newest":                           all,
+			"/sessions?order=changed":                          changed,
+			"/sessions":                                        changed,
+			"/sessions?order=upside-down&sort=title":           changed,
+			"/sessions?q=TITLE-01&order=newest":                tens,
+			"/sessions?q=ext_title-01&order=newest":            tens,
+			"/sessions?q=nothing":                              nil,
+			"/sessions?q=%22%3E%3Cscript%3E":                   nil,
+			"/sessions?q=" + strings.ToUpper(first.id[5:]):     {inIDs[0]},
+			"/sessions?order=newest&deleted=1&q=title-0&page=": all,
+		} {
+			if got, notes := r.pages(b, path); !slices.Equal(got, want) || notes != "" {
+				t.Errorf("%s: %s\n%v\nwant\n%v", path, notes, got, want)
+			}
+		}
+		body := b.get(r.url("/sessions?q=" + inIDs[0])).body
+		if !strings.Contains(body, `"/share/`+public.ID+`"`) {
+			t.Errorf("no way to the public share: %s", body)
+		}
+		if strings.Contains(body, "<script>alert") {
+			t.Error("the search is echoed")
+		}
+		for path, want := range map[string]int{"/sessions?q=" + strings.Repeat("x", 300): 400, "/sessions?q=%ff": 400, "/sessions?order=oldest&after=x": 400, "/sessions?after=" + first.id: 400} {
+			if got := b.get(r.url(path)); got.StatusCode != want {
+				t.Errorf("%s: %d", path, got.StatusCode)
+			}
+		}
+		if got := b.post(r.url("/sessions/close"), ""); got.StatusCode != http.StatusNoContent {
+			t.Error(got.StatusCode)
+		}
+		if got := b.send(http.MethodGet, r.url("/sessions"), ""); got.StatusCode != http.StatusUnauthorized || got.codeOf() != "unknown_ref" {
+			t.Errorf("after signing out: %d %s", got.StatusCode, got.body)
+		}
+	})
+}
+
+// A session that changed last comes first, however old it is and however many there are;
+// a search goes through all of them; deleted ones are shown when they are asked for.
+func TestManySessions(t *testing.T) {
+	t.Parallel()
+	st := teststore.SQLite(t)
+	r := start(t, st, nil)
+	const many = 12_000
+	now := time.Now().UnixMilli()
+	old := r.titled("title-001", time.Now().AddDate(-1, 0, 0))
+	gone := r.crowd(many, now)
+	old.do(put("message/late", `{"role":"user"}`))
+	b := r.signedIn(t)
+	if got, _ := titles(b.get(r.url("/sessions")).body); !slices.Equal(got, []string{"title-001"}) {
+		t.Errorf("the last change is of %v", got)
+	}
+	if got, notes := r.pages(b, "/sessions?order=newest&q=title-0"); !slices.Equal(got, []string{"title-001"}) || notes == "" {
+		t.Errorf("searched: %v %q", got, notes)
+	}
+	for path, shown := range map[string]bool{"/sessions?q=" + gone: false, "/sessions?deleted=1&order=newest&q=" + gone: true} {
+		found := false
+		for n := 0; path != "" && n < 10; n++ {
+			body := b.get(r.url(path)).body
+			found = found || strings.Contains(body, `<span class="tag">deleted</span>`) && strings.Contains(body, `<code class="id">`+gone)
+			_, path = titles(body)
+		}
+		if found != shown {
+			t.Errorf("deleted and shown: %v, not %v", found, shown)
+		}
+	}
+}
+
+// crowd fills the space with sessions that changed before now and have no title, and
+// gives the id of the one that is deleted.
+func (r *rig) crowd(n int, now int64) string {
+	r.t.Helper()
+	rows, ids := make([]*session.Row, n), make([]string, n)
+	for i := range rows {
+		ids[i] = capability.SessionPrefix + ulid.Make().String()
+		rows[i] = &session.Row{ID: ids[i], Space: r.owner.Target(), Life: session.Live, Cursor: 1, Epoch: 1, AuthGen: 1, Created: now, Updated: now - int64(i)*10}
+	}
+	rows[n/2].Life = session.Deleted
+	if err := r.st.Update(r.t.Context(), func(tx session.Tx) error {
+		if _, err := tx.Load(r.t.Context(), &session.ReadSet{Sessions: slices.Sorted(slices.Values(ids))}); err != nil {
+			return err
+		}
+		return tx.Save(r.t.Context(), &session.Changes{Sessions: rows})
+	}); err != nil {
+		r.t.Fatal(err)
+	}
+	return ids[n/2]
+}
+
+// A ref that has ended shows no list.
+func TestAListThatEnds(t *testing.T) {
+	t.Parallel()
+	st := teststore.SQLite(t)
+	r := start(t, st, nil)
+	ref := r.owner.New(r.owner.Target())
+	if _, err := st.MintUnderRoot(t.Context(), capability.MintRequest{ID: ref.ID, Hash: ref.Secret.Hash(), Rights: capability.List,
+		Expires: time.Now().Add(5 * time.Second).UnixMilli()}); err != nil {
+		t.Fatal(err)
+	}
+	b := newBrowser(t)
+	if got := b.open(r.url("/sessions"), fmt.Sprintf(`{"ref":%q}`, ref.Text())); got.StatusCode != http.StatusOK {
+		t.Fatal(got.StatusCode, got.body)
+	}
+	if got := b.get(r.url("/sessions?q=" + strings.Repeat("x", 300))); got.StatusCode != http.StatusBadRequest {
+		t.Errorf("a bad search: %d %s", got.StatusCode, got.body)
+	}
+	until.True(t, "the ref has ended", func() bool {
+		got := b.send(http.MethodGet, r.url("/sessions"), "")
+		return got.StatusCode == http.StatusForbidden && got.codeOf() == "expired"
+	})
+}
