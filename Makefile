@@ -18,7 +18,7 @@ PGTEST  := go run ./internal/pgtest/cmd/pgtest --
 RACE    := env CGO_ENABLED=1 GOGC=300 GORACE=atexit_sleep_ms=50 \
 	go test -race -vet=off '-gcflags=modernc.org/...=-d=checkptr=0 -race=false'
 # What takes longest begins first, so that no core has nothing to do in the end.
-LONG    := ./server ./cmd/mooring ./internal/web ./internal/store/postgres ./outbox ./internal/e2e ./internal/share ./internal/store/sqlite
+LONG    := ./internal/server/objects ./cmd/mooring ./internal/web ./internal/store/postgres ./outbox ./internal/e2e ./internal/share ./internal/store/sqlite
 
 # One way to build whatever is not raced, so that it is built once.
 export CGO_ENABLED := 0
@@ -62,16 +62,16 @@ test: ## run all tests with the race detector, on SQLite and Postgres (PKG=./...
 	$(PGTEST) $(RACE) -p $(JOBS) -timeout 20m $(if $(filter ./...,$(PKG)),$(LONG)) $(PKG)
 ifeq ($(PKG),./...)
 	go test ./internal/socket # the race detector has it read and write in another way
-	go test -run '^Test(HubStories|MachineStories|RandomGroups|TreesOfRefsAgainstAModel)$$' ./server ./outbox ./session # all their cases
+	go test -run '^Test(HubStories|MachineStories|RandomGroups|TreesOfRefsAgainstAModel)$$' ./internal/server/objects ./outbox ./session # all their cases
 endif
 
 # The tests that only the crash tag brings; make test runs the others.
-SLOW = $(shell sed -n 's/^func \(Test[A-Za-z0-9]*\).*/\1/p' internal/*/*_slow_test.go server/*_slow_test.go internal/store/*/*_slow_test.go client/*_slow_test.go outbox/*_slow_test.go | paste -sd '|' -)
+SLOW = $(shell sed -n 's/^func \(Test[A-Za-z0-9]*\).*/\1/p' internal/*/*_slow_test.go internal/*/*/*_slow_test.go client/*_slow_test.go outbox/*_slow_test.go | paste -sd '|' -)
 
 test-slow: ## run the crash and soak tests, minutes long, and those of the benchmarks' own module
 	@PATH="$$PATH:/usr/sbin" .ci/need cc pgbouncer
 	@test -n '$(SLOW)'
-	$(PGTEST) $(RACE) -timeout 20m -tags crash -run '^($(SLOW))$$' ./internal/e2e ./internal/bench ./server ./internal/store/postgres ./client ./outbox
+	$(PGTEST) $(RACE) -timeout 20m -tags crash -run '^($(SLOW))$$' ./internal/e2e ./internal/bench ./internal/server/objects ./internal/store/postgres ./client ./outbox
 	cd internal/benchrpc && go test ./...
 
 upgrade: build ## an older binary (OLD=COMMIT) and this one at work on one Postgres, with clients of either
@@ -156,7 +156,7 @@ fuzz: ## fuzz every target for long (FUZZ=10m each), then 5,000,000 messages of 
 	go test -run '^TestOrderThroughOtherVats$$' -timeout 0 -count 1 ./rpc -worlds 1000000
 	go test -run '^TestOrderOverBothProtocols$$' -timeout 0 -count 1 ./bridge -chains 100000
 	go test -run '^TestMachineStories$$' -timeout 0 -count 1 ./outbox -stories 1000000
-	go test -run '^TestHubStories$$' -timeout 0 -count 1 ./server -stories 200000
+	go test -run '^TestHubStories$$' -timeout 0 -count 1 ./internal/server/objects -stories 200000
 
 vulncheck: ## look for known vulnerabilities (needs vuln.go.dev)
 	$(TOOL) govulncheck $(PKG)

@@ -17,29 +17,29 @@ import (
 	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/internal/faultproxy"
 	"github.com/mooring-rpc/mooring/internal/pgtest"
+	"github.com/mooring-rpc/mooring/internal/server/objects"
 	"github.com/mooring-rpc/mooring/internal/store/postgres"
 	"github.com/mooring-rpc/mooring/internal/store/sqlite"
 	"github.com/mooring-rpc/mooring/ledger"
-	"github.com/mooring-rpc/mooring/server"
 	"github.com/mooring-rpc/mooring/session"
 )
 
 // halting is a server's store. Once it is told to halt, the server's next commit waits
 // until goOn is called, as on a machine that stands still.
 type halting struct {
-	server.Store
+	objects.Store
 	halt            atomic.Bool
 	goOn            func()
 	begun, on, done chan struct{}
 }
 
-func newHalting(st server.Store) *halting {
+func newHalting(st objects.Store) *halting {
 	h := &halting{Store: st, begun: make(chan struct{}), on: make(chan struct{}), done: make(chan struct{})}
 	h.goOn = sync.OnceFunc(func() { close(h.on) })
 	return h
 }
 
-// UpdateOptimistic implements server.Store.
+// UpdateOptimistic implements objects.Store.
 func (h *halting) UpdateOptimistic(ctx context.Context, fn func(session.Tx) error) error {
 	if h.halt.CompareAndSwap(true, false) {
 		close(h.begun)
@@ -56,11 +56,11 @@ func serve(t *testing.T, st *halting) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg := server.DefaultConfig()
+	cfg := objects.DefaultConfig()
 	cfg.Store = st
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	go func() { ended <- server.New(cfg).Run(ctx, ln) }()
+	go func() { ended <- objects.New(cfg).Run(ctx, ln) }()
 	t.Cleanup(func() {
 		st.goOn()
 		cancel()
@@ -72,7 +72,7 @@ func serve(t *testing.T, st *halting) string {
 }
 
 // openStores opens two stores on a new database, where there may be two.
-func openStores(t *testing.T, db string) (one, two server.Store) {
+func openStores(t *testing.T, db string) (one, two objects.Store) {
 	t.Helper()
 	closed := func(st interface{ Close() error }) {
 		t.Cleanup(func() {
@@ -90,7 +90,7 @@ func openStores(t *testing.T, db string) (one, two server.Store) {
 		return st, st
 	}
 	url := pgtest.URL(t)
-	var both [2]server.Store
+	var both [2]objects.Store
 	for i := range both {
 		st, err := postgres.Open(t.Context(), postgres.Config{URL: url, AllowUnsafe: true, Log: slog.New(slog.DiscardHandler)})
 		if err != nil {
@@ -134,10 +134,10 @@ func dropped(t *testing.T, db string, making, earlier bool) {
 	}
 	t.Cleanup(func() { _ = proxy.Close() })
 	other, data := serve(t, two), t.TempDir()
-	if _, err := server.Bootstrap(t.Context(), one, data, capability.Ref{Hosts: []string{proxy.Addr()}}, true); err != nil {
+	if _, err := objects.Bootstrap(t.Context(), one, data, capability.Ref{Hosts: []string{proxy.Addr()}}, true); err != nil {
 		t.Fatal(err)
 	}
-	owner, err := capability.ReadRefFile(filepath.Join(data, server.OwnerFile))
+	owner, err := capability.ReadRefFile(filepath.Join(data, objects.OwnerFile))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,11 +17,11 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/internal/faultproxy"
+	"github.com/mooring-rpc/mooring/internal/server/objects"
 	"github.com/mooring-rpc/mooring/internal/store"
 	"github.com/mooring-rpc/mooring/internal/store/postgres"
 	"github.com/mooring-rpc/mooring/internal/store/sqlite"
 	"github.com/mooring-rpc/mooring/ledger"
-	"github.com/mooring-rpc/mooring/server"
 )
 
 // rig is a server that can be stopped and started again on its data.
@@ -33,11 +33,11 @@ type rig struct {
 	owner capability.Ref
 	stop  func() error // drains; nil while it does not run
 
-	change []func(*server.Config)
+	change []func(*objects.Config)
 }
 
 // newRig makes a data folder and runs a server on it.
-func newRig(change ...func(*server.Config)) (*rig, error) {
+func newRig(change ...func(*objects.Config)) (*rig, error) {
 	dir, err := os.MkdirTemp("", "mooring-client-test-")
 	if err != nil {
 		return nil, err
@@ -64,13 +64,13 @@ func (r *rig) start() error {
 		return errors.Join(err, ln.Close())
 	}
 	address := capability.Ref{Hosts: []string{r.proxy.Addr()}}
-	if _, err := server.Bootstrap(ctx, st, filepath.Join(r.dir, "data"), address, true); err != nil {
+	if _, err := objects.Bootstrap(ctx, st, filepath.Join(r.dir, "data"), address, true); err != nil {
 		return errors.Join(err, ln.Close(), st.Close())
 	}
-	if r.owner, err = capability.ReadRefFile(filepath.Join(r.dir, "data", server.OwnerFile)); err != nil {
+	if r.owner, err = capability.ReadRefFile(filepath.Join(r.dir, "data", objects.OwnerFile)); err != nil {
 		return errors.Join(err, ln.Close(), st.Close())
 	}
-	cfg := server.DefaultConfig()
+	cfg := objects.DefaultConfig()
 	cfg.Store, cfg.SoleServer, cfg.PollInterval, cfg.Transactions = st, r.url == "", 0, 1
 	cfg.Audiences = address.Hosts
 	for _, f := range r.change {
@@ -78,7 +78,7 @@ func (r *rig) start() error {
 	}
 	run, cancel := context.WithCancel(ctx)
 	ended := make(chan error, 1)
-	go func() { ended <- server.New(cfg).Run(run, ln) }()
+	go func() { ended <- objects.New(cfg).Run(run, ln) }()
 	r.stop = func() error {
 		r.stop = nil
 		cancel()
@@ -107,7 +107,7 @@ func (r *rig) close() error {
 func (r *rig) home(name string) string { return filepath.Join(r.dir, "home-"+name) }
 
 // testRig is newRig for a test.
-func testRig(t *testing.T, change ...func(*server.Config)) *rig {
+func testRig(t *testing.T, change ...func(*objects.Config)) *rig {
 	t.Helper()
 	r, err := newRig(change...)
 	if err != nil {

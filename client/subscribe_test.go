@@ -13,8 +13,8 @@ import (
 
 	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/server/objects"
 	"github.com/mooring-rpc/mooring/rpc"
-	"github.com/mooring-rpc/mooring/server"
 	"github.com/mooring-rpc/mooring/session"
 )
 
@@ -65,7 +65,7 @@ func (l *heldLink) ReadBatch(ctx context.Context) ([]byte, error) {
 func TestGivenUpSubscriptionsLeaveTheOthersTheirShare(t *testing.T) {
 	t.Parallel()
 	const window = 16 << 10
-	r := testRig(t, func(cfg *server.Config) {
+	r := testRig(t, func(cfg *objects.Config) {
 		cfg.RPC.QueuedBytes = 4 * window // half of it may be under way
 	})
 	s := r.newSession(t, r.open(t, "writer"))

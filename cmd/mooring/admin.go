@@ -15,9 +15,9 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/server/objects"
 	"github.com/mooring-rpc/mooring/internal/store"
 	"github.com/mooring-rpc/mooring/internal/store/sqlite"
-	"github.com/mooring-rpc/mooring/server"
 )
 
 func adminCmd(sh *cliEnv) *cobra.Command {
@@ -129,7 +129,7 @@ func (o *serveOptions) openForAdmin(ctx context.Context) (st *store.Store, addre
 	if err := o.find(ctx); err != nil {
 		return nil, address, err
 	}
-	if text, err := os.ReadFile(filepath.Join(o.data, server.OwnerFile)); err == nil {
+	if text, err := os.ReadFile(filepath.Join(o.data, objects.OwnerFile)); err == nil {
 		if ref, err := capability.ParseRef(strings.TrimSpace(string(text))); err == nil {
 			address = ref.With("", capability.Secret{})
 		}
@@ -152,7 +152,7 @@ func (o *serveOptions) rotateOwner(ctx context.Context, sh *cliEnv) (err error) 
 	if err != nil {
 		return err
 	}
-	done, err := server.RotateOwner(ctx, st, o.data, address)
+	done, err := objects.RotateOwner(ctx, st, o.data, address)
 	if err = errors.Join(err, st.Close()); err != nil {
 		return err
 	}
@@ -173,7 +173,7 @@ func (o *serveOptions) rotateSessionOwner(ctx context.Context, sh *cliEnv, sessi
 		return errors.Join(err, st.Close())
 	}
 	var made capability.Ref
-	old, err := server.RotateSessionOwner(ctx, st, session, address, func(ref capability.Ref) error {
+	old, err := objects.RotateSessionOwner(ctx, st, session, address, func(ref capability.Ref) error {
 		made = ref
 		return file.write(ref)
 	})

@@ -25,10 +25,10 @@ import (
 	"github.com/mooring-rpc/mooring/internal/gctune"
 	"github.com/mooring-rpc/mooring/internal/hostguard"
 	"github.com/mooring-rpc/mooring/internal/logdedup"
+	"github.com/mooring-rpc/mooring/internal/server/objects"
 	"github.com/mooring-rpc/mooring/internal/store"
 	"github.com/mooring-rpc/mooring/internal/store/postgres"
 	"github.com/mooring-rpc/mooring/internal/store/sqlite"
-	"github.com/mooring-rpc/mooring/server"
 )
 
 // envDatabaseURL is the environment variable used without --database-url. A URL with a password
@@ -63,19 +63,19 @@ type serveOptions struct {
 	logLevel    string
 
 	limitsFile limitsFile
-	limits     server.Config // only the limits of addLimits
+	limits     objects.Config // only the limits of addLimits
 	share      shareOptions
 }
 
 func serveCmd(sh *cliEnv) *cobra.Command {
-	o := serveOptions{limits: server.DefaultConfig(), share: newShareOptions()}
-	defaults := server.DefaultConfig()
+	o := serveOptions{limits: objects.DefaultConfig(), share: newShareOptions()}
+	defaults := objects.DefaultConfig()
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Run the server",
 		Long: "Runs the server on embedded SQLite in the data folder, or on Postgres with\n" +
 			"--database-url (or " + envDatabaseURL + "), which any number of servers may share.\n" +
-			"The first start writes the owner's sturdy ref to the data folder's " + server.OwnerFile + ".\n" +
+			"The first start writes the owner's sturdy ref to the data folder's " + objects.OwnerFile + ".\n" +
 			"SIGTERM, Ctrl-C and the end of its terminal drain: what runs is finished, new calls are refused.\n" +
 			"Where there is no terminal, SIGHUP has it read its certificate and its --limits again, which it also does by itself within a minute.",
 		Args: argCount(0, 0),
@@ -197,7 +197,7 @@ func serve(ctx context.Context, sh *cliEnv, o serveOptions) (err error) {
 	}
 	defer func() { err = errors.Join(err, st.Close()) }()
 	// With SQLite this is the only server, so its owner's ref should lead to its address.
-	owner, err := server.Bootstrap(ctx, st, o.data, address, kind == "sqlite")
+	owner, err := objects.Bootstrap(ctx, st, o.data, address, kind == "sqlite")
 	if err != nil {
 		return err
 	}
@@ -207,7 +207,7 @@ func serve(ctx context.Context, sh *cliEnv, o serveOptions) (err error) {
 	cfg := o.config(st, log, kind, address)
 	cfg.Audiences = audiences(address.Hosts, o.listen, ln, streams)
 	cfg.Hosts = ownHosts(cfg.Audiences)
-	srv := server.New(cfg)
+	srv := objects.New(cfg)
 	sharing := o.mountShare(srv, st, log, address, ln)
 	o.mountWeb(srv, log, address, st, sharing)
 	mountAPI(srv, cfg, log, address)
@@ -341,7 +341,7 @@ func (o *serveOptions) open(ctx context.Context, log *slog.Logger) (st *store.St
 	return st, "postgres", databaseError(databaseURLFlag, o.databaseURL, err)
 }
 
-func (o *serveOptions) config(st *store.Store, log *slog.Logger, kind string, address capability.Ref) server.Config {
+func (o *serveOptions) config(st *store.Store, log *slog.Logger, kind string, address capability.Ref) objects.Config {
 	cfg := o.limits
 	cfg.Store, cfg.Log, cfg.Name = st, log, "mooring/"+version()
 	cfg.Prefix, cfg.OriginPatterns = address.Prefix, o.origins
@@ -387,7 +387,7 @@ func (o *serveOptions) logger(sh *cliEnv) *logdedup.Handler {
 // announce prints the server's address, on one line, and where the owner's ref is stored; never
 // the ref.
 func (o *serveOptions) announce(sh *cliEnv, log *slog.Logger, listening string, streams []net.Listener, metrics net.Listener,
-	kind string, address capability.Ref, owner *server.Owner) error {
+	kind string, address capability.Ref, owner *objects.Owner) error {
 	if owner.Foreign {
 		log.Warn("the owner's ref in the data folder is for another database", "file", owner.Path)
 		owner.Path = ""

@@ -12,12 +12,12 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/server/objects"
 	"github.com/mooring-rpc/mooring/internal/share"
-	"github.com/mooring-rpc/mooring/server"
 )
 
 // limitFlags returns a flag for every limit of cfg and sharing, whose values are the defaults.
-func limitFlags(cfg *server.Config, sharing *share.Config) *pflag.FlagSet {
+func limitFlags(cfg *objects.Config, sharing *share.Config) *pflag.FlagSet {
 	limits := pflag.NewFlagSet("limits", pflag.ContinueOnError)
 	limits.SortFlags = false
 	count := func(p *int, name, help string) { limits.IntVar(p, name, *p, help) }
@@ -67,7 +67,7 @@ func limitFlags(cfg *server.Config, sharing *share.Config) *pflag.FlagSet {
 }
 
 // addLimits adds the flags of limitFlags to cmd, and a section in its help.
-func addLimits(cmd *cobra.Command, cfg *server.Config, sharing *share.Config) {
+func addLimits(cmd *cobra.Command, cfg *objects.Config, sharing *share.Config) {
 	limits := limitFlags(cfg, sharing)
 	cmd.InitDefaultHelpFlag()
 	const all = "{{.LocalFlags.FlagUsages | trimTrailingWhitespaces}}"
@@ -78,7 +78,7 @@ func addLimits(cmd *cobra.Command, cfg *server.Config, sharing *share.Config) {
 }
 
 // checkLimits returns an error for the first invalid limit.
-func checkLimits(flags *pflag.FlagSet, cfg *server.Config) error {
+func checkLimits(flags *pflag.FlagSet, cfg *objects.Config) error {
 	var err error
 	flags.VisitAll(func(f *pflag.Flag) {
 		if err == nil && f.Changed {

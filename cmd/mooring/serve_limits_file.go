@@ -13,8 +13,8 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/server/objects"
 	"github.com/mooring-rpc/mooring/internal/share"
-	"github.com/mooring-rpc/mooring/server"
 )
 
 // maxLimitsFile bounds such a file, in bytes.
@@ -26,8 +26,8 @@ var fixedLimits = []string{"handshake-timeout", "batch-timeout", "write-timeout"
 
 // limitSet is all limits, each from the defaults, the file or the command line.
 type limitSet struct {
-	server server.Config // only the limits of limitFlags
-	share  share.Config  // likewise
+	server objects.Config // only the limits of limitFlags
+	share  share.Config   // likewise
 	values map[string]string
 }
 
@@ -114,7 +114,7 @@ func faultMessage(err error) string {
 // after # is a comment. Flags given on the command line take precedence, as do the values of
 // running, if it is not nil, for limits that cannot change.
 func readLimits(text string, given *pflag.FlagSet, running map[string]string) (set limitSet, err error) {
-	set = limitSet{server: server.DefaultConfig(), share: share.DefaultConfig(), values: map[string]string{}}
+	set = limitSet{server: objects.DefaultConfig(), share: share.DefaultConfig(), values: map[string]string{}}
 	flags := limitFlags(&set.server, &set.share)
 	number := 0
 	for line := range strings.Lines(text) {

@@ -15,14 +15,14 @@ import (
 
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/lockbuf"
+	"github.com/mooring-rpc/mooring/internal/server/objects"
 	"github.com/mooring-rpc/mooring/internal/share"
-	"github.com/mooring-rpc/mooring/server"
 )
 
 // givenLimits is a command line with these limits on it.
 func givenLimits(t *testing.T, args ...string) *pflag.FlagSet {
 	t.Helper()
-	cfg, sharing := server.DefaultConfig(), share.DefaultConfig()
+	cfg, sharing := objects.DefaultConfig(), share.DefaultConfig()
 	given := limitFlags(&cfg, &sharing)
 	if err := given.Parse(args); err != nil {
 		t.Fatal(err)
@@ -149,7 +149,7 @@ func TestLimitsAreReadAgain(t *testing.T) {
 				t.Errorf("%s: limits were changed %d times", step.what, n)
 			}
 		}
-		if def, now := server.DefaultConfig(), now.Load().server; now.Connections != def.Connections || now.RPC.MessageBytes != def.RPC.MessageBytes ||
+		if def, now := objects.DefaultConfig(), now.Load().server; now.Connections != def.Connections || now.RPC.MessageBytes != def.RPC.MessageBytes ||
 			now.RPC.WriteTimeout != def.RPC.WriteTimeout || now.RPC.Imports != 6 {
 			t.Errorf("%+v", now)
 		}

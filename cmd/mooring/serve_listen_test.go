@@ -21,9 +21,9 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/mooring-rpc/mooring/internal/server/objects"
 	"github.com/mooring-rpc/mooring/internal/share"
 	"github.com/mooring-rpc/mooring/rpc"
-	"github.com/mooring-rpc/mooring/server"
 )
 
 // shortDir is a folder whose path leaves room for a socket's name.
@@ -138,7 +138,7 @@ func TestServeKeepsFilesThatAreNoSockets(t *testing.T) {
 }
 
 // limitFields says which field each limit's flag is for.
-func limitFields(c *server.Config, sharing *share.Config) map[string]any {
+func limitFields(c *objects.Config, sharing *share.Config) map[string]any {
 	return map[string]any{
 		"max-connections": &c.Connections, "max-connections-per-address": &c.ConnectionsPerAddress, "max-handshakes": &c.Handshakes,
 		"max-stranger-bytes": &c.StrangerBytes, "max-peer-bytes": &c.KnownBytes, "max-ref-bytes": &c.RefBytes,
@@ -160,8 +160,8 @@ func limitFields(c *server.Config, sharing *share.Config) map[string]any {
 // Every limit has a flag that sets its field and no other, and stands in the help once.
 func TestLimitFlags(t *testing.T) {
 	t.Parallel()
-	flags := func() (*cobra.Command, *server.Config, *share.Config) {
-		cfg, sharing := server.DefaultConfig(), share.DefaultConfig()
+	flags := func() (*cobra.Command, *objects.Config, *share.Config) {
+		cfg, sharing := objects.DefaultConfig(), share.DefaultConfig()
 		cmd := &cobra.Command{Use: "x"}
 		addLimits(cmd, &cfg, &sharing)
 		return cmd, &cfg, &sharing
@@ -170,7 +170,7 @@ func TestLimitFlags(t *testing.T) {
 	if code != 0 {
 		t.Fatalf("--help: %d", code)
 	}
-	untouched, unshared := server.DefaultConfig(), share.DefaultConfig()
+	untouched, unshared := objects.DefaultConfig(), share.DefaultConfig()
 	fields := limitFields(&untouched, &unshared)
 	all, _, _ := flags()
 	all.Flags().VisitAll(func(f *pflag.Flag) {

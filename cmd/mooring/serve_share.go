@@ -15,8 +15,8 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/opencode"
+	"github.com/mooring-rpc/mooring/internal/server/objects"
 	"github.com/mooring-rpc/mooring/internal/share"
-	"github.com/mooring-rpc/mooring/server"
 	"github.com/mooring-rpc/mooring/session"
 )
 
@@ -71,7 +71,7 @@ func (o *shareOptions) readKey(ctx context.Context) error {
 
 // mountShare mounts opencode's share API on the server. address is that of --advertise, or where
 // the server listens.
-func (o *serveOptions) mountShare(srv *server.Server, st share.Store, log *slog.Logger, address capability.Ref, ln net.Listener) *share.Service {
+func (o *serveOptions) mountShare(srv *objects.Server, st share.Store, log *slog.Logger, address capability.Ref, ln net.Listener) *share.Service {
 	if o.share.loopback && !o.share.loopbackGiven && behindProxy(address, ln.Addr()) {
 		o.share.loopback = false
 		log.Info("a proxy is taken to stand before this server, so opencode on this machine needs a key or a create-only ref; --share-loopback says otherwise")

@@ -8,12 +8,12 @@ import (
 	"net/netip"
 
 	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/internal/server/objects"
 	"github.com/mooring-rpc/mooring/internal/web"
-	"github.com/mooring-rpc/mooring/server"
 )
 
 // mountWeb mounts the pages on srv, which is reached at address.
-func (o *serveOptions) mountWeb(srv *server.Server, log *slog.Logger, address capability.Ref, tokens web.Tokens, shares web.Shares) {
+func (o *serveOptions) mountWeb(srv *objects.Server, log *slog.Logger, address capability.Ref, tokens web.Tokens, shares web.Shares) {
 	cfg := web.Config{Log: log, Prefix: address.Prefix, Hosts: address.Hosts, TLS: address.TLS, TokenLife: o.pageLife, Lease: o.lease}
 	web.New(cfg, srv, tokens, shares).Mount()
 }

@@ -22,10 +22,10 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/client"
+	"github.com/mooring-rpc/mooring/internal/server/objects"
 	"github.com/mooring-rpc/mooring/internal/store"
 	"github.com/mooring-rpc/mooring/internal/store/postgres"
 	"github.com/mooring-rpc/mooring/internal/store/sqlite"
-	"github.com/mooring-rpc/mooring/server"
 )
 
 // build makes the server's binary.
@@ -76,7 +76,7 @@ func (b *bench) newRig(ctx context.Context, db string) (_ *rig, err error) {
 	if err != nil {
 		return nil, err
 	}
-	text, err := os.ReadFile(filepath.Join(data, server.OwnerFile))
+	text, err := os.ReadFile(filepath.Join(data, objects.OwnerFile))
 	if err != nil {
 		return nil, err
 	}
@@ -127,7 +127,7 @@ func (r *rig) serve(ctx context.Context, binary, data, url string) error {
 func (r *rig) serveHere(ctx context.Context, data, url string) error {
 	var st *store.Store
 	var err error
-	cfg := server.DefaultConfig()
+	cfg := objects.DefaultConfig()
 	if url == "" {
 		st, err = sqlite.Open(ctx, sqlite.Config{Dir: data})
 		cfg.SoleServer, cfg.PollInterval, cfg.Transactions = true, 0, 1
@@ -142,13 +142,13 @@ func (r *rig) serveHere(ctx context.Context, data, url string) error {
 		return errors.Join(err, st.Close())
 	}
 	address := capability.Ref{Hosts: []string{ln.Addr().String()}}
-	if _, err := server.Bootstrap(ctx, st, data, address, url == ""); err != nil {
+	if _, err := objects.Bootstrap(ctx, st, data, address, url == ""); err != nil {
 		return errors.Join(err, ln.Close(), st.Close())
 	}
 	cfg.Store = st
 	running, end := context.WithCancel(context.WithoutCancel(ctx))
 	ended := make(chan error, 1)
-	go func() { ended <- server.New(cfg).Run(running, ln) }()
+	go func() { ended <- objects.New(cfg).Run(running, ln) }()
 	r.stop = func() error {
 		end()
 		return errors.Join(<-ended, st.Close())

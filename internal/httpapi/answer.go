@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/mooring-rpc/mooring/fault"
-	"github.com/mooring-rpc/mooring/server"
+	"github.com/mooring-rpc/mooring/internal/server/objects"
 )
 
 // errorJSON is an error. Number is the code's, At the cursor it is about, Request the id of the
@@ -45,7 +45,7 @@ func (a *API) refuse(w http.ResponseWriter, f *fault.Error) {
 // answerError answers with a fault and a status that is not its code's.
 func (a *API) answerError(w http.ResponseWriter, status int, f *fault.Error) {
 	shown := newErrorJSON(f)
-	shown.Request = w.Header().Get(server.RequestHeader)
+	shown.Request = w.Header().Get(objects.RequestHeader)
 	a.cfg.Server.Refused(w, f)
 	writeJSON(w, status, encode(map[string]any{"error": shown}))
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/tidwall/gjson"
 
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/server/objects"
 	"github.com/mooring-rpc/mooring/ledger"
-	"github.com/mooring-rpc/mooring/server"
 	"github.com/mooring-rpc/mooring/session"
 )
 
@@ -144,8 +144,8 @@ func applyBatch(q *request) *fault.Error {
 }
 
 // apply sends a batch to its stream and answers with the outcomes.
-func (q *request) apply(stream *server.Stream, s *sentBatch) *fault.Error {
-	var with []*server.Capability
+func (q *request) apply(stream *objects.Stream, s *sentBatch) *fault.Error {
+	var with []*objects.Capability
 	for _, text := range s.with {
 		ref, refused := parseRef(strings.TrimSpace(text))
 		if refused != nil {

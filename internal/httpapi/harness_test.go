@@ -24,8 +24,8 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/internal/pgtest"
+	"github.com/mooring-rpc/mooring/internal/server/objects"
 	"github.com/mooring-rpc/mooring/internal/store"
-	"github.com/mooring-rpc/mooring/server"
 )
 
 func TestMain(m *testing.M) {
@@ -45,7 +45,7 @@ func within(t testing.TB) context.Context {
 // rig is a running server with the API, and its owner's ref.
 type rig struct {
 	t      testing.TB
-	server *server.Server
+	server *objects.Server
 	owner  capability.Ref
 	base   string // http://HOST:PORT/api/v1
 	host   string
@@ -56,7 +56,7 @@ type rig struct {
 }
 
 // start runs a server until the test ends. change may be nil.
-func start(t testing.TB, st *store.Store, change func(*server.Config, *Config)) *rig {
+func start(t testing.TB, st *store.Store, change func(*objects.Config, *Config)) *rig {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -65,7 +65,7 @@ func start(t testing.TB, st *store.Store, change func(*server.Config, *Config)) 
 	r := &rig{t: t, host: ln.Addr().String()}
 	address := capability.Ref{Hosts: []string{r.host}}
 	dir := t.TempDir()
-	owner, err := server.Bootstrap(t.Context(), st, dir, address, false)
+	owner, err := objects.Bootstrap(t.Context(), st, dir, address, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,12 +73,12 @@ func start(t testing.TB, st *store.Store, change func(*server.Config, *Config)) 
 	if r.owner, err = capability.ParseRef(strings.TrimSpace(text)); err != nil {
 		t.Fatal(err)
 	}
-	cfg, api := server.DefaultConfig(), Config{Address: address}
+	cfg, api := objects.DefaultConfig(), Config{Address: address}
 	cfg.Store, cfg.PollInterval = st, 0
 	if change != nil {
 		change(&cfg, &api)
 	}
-	r.server = server.New(cfg)
+	r.server = objects.New(cfg)
 	api.Server = r.server
 	r.api = New(api)
 	r.server.Mount(Path, r.api)

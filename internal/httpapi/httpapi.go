@@ -44,7 +44,7 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/origin"
-	"github.com/mooring-rpc/mooring/server"
+	"github.com/mooring-rpc/mooring/internal/server/objects"
 )
 
 // Path is where the API is mounted.
@@ -52,7 +52,7 @@ const Path = "/api/v1/"
 
 // Config configures an API. Server is required; other zero fields take the defaults given.
 type Config struct {
-	Server  *server.Server
+	Server  *objects.Server
 	Address capability.Ref // where clients reach the server: in the texts of refs minted here
 	Origins []string       // of pages allowed besides those of the server's own host, as for /rpc
 	Log     *slog.Logger   // nil discards; never gets a secret
@@ -178,7 +178,7 @@ func (a *API) serve(w http.ResponseWriter, r *http.Request, do handler) {
 	case refused == nil:
 	case q.w.wroteHeader: // a partial answer must not look like a whole one
 		a.cfg.Server.Refused(w, refused)
-		a.cfg.Log.Debug("an answer was cut off", "request", server.RequestID(ctx), "peer", r.RemoteAddr, "error", refused)
+		a.cfg.Log.Debug("an answer was cut off", "request", objects.RequestID(ctx), "peer", r.RemoteAddr, "error", refused)
 		panic(http.ErrAbortHandler)
 	default:
 		a.refuse(q.w, refused)
@@ -197,5 +197,5 @@ func (q *request) catchPanic(do handler) (refused *fault.Error) {
 
 // toFault returns an error of the server as the client sees it.
 func (a *API) toFault(ctx context.Context, err error) *fault.Error {
-	return toFault(a.cfg.Log, server.RequestID(ctx), err)
+	return toFault(a.cfg.Log, objects.RequestID(ctx), err)
 }

@@ -10,7 +10,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
-	"github.com/mooring-rpc/mooring/server"
+	"github.com/mooring-rpc/mooring/internal/server/objects"
 	"github.com/mooring-rpc/mooring/session"
 )
 
@@ -55,7 +55,7 @@ func listSpaceRefs(q *request) *fault.Error {
 	return q.refs(held)
 }
 
-func (q *request) refs(held *server.Capability) *fault.Error {
+func (q *request) refs(held *objects.Capability) *fault.Error {
 	params, refused := q.query("under", "after", "limit")
 	if refused != nil {
 		return refused

@@ -15,7 +15,7 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/membudget"
-	"github.com/mooring-rpc/mooring/server"
+	"github.com/mooring-rpc/mooring/internal/server/objects"
 	"github.com/mooring-rpc/mooring/session"
 )
 
@@ -66,12 +66,12 @@ const maxRedemption = 64
 
 // session restores the request's ref for the session that the path names. The capability is valid
 // as long as ctx.
-func (q *request) session(ctx context.Context) (*server.Capability, *fault.Error) {
+func (q *request) session(ctx context.Context) (*objects.Capability, *fault.Error) {
 	return q.restoreFromPath(ctx, "session", capability.IsSession)
 }
 
 // sessionWithoutQuery is session for a path without parameters.
-func (q *request) sessionWithoutQuery() (*server.Capability, *fault.Error) {
+func (q *request) sessionWithoutQuery() (*objects.Capability, *fault.Error) {
 	held, refused := q.session(q.Context())
 	if refused == nil {
 		_, refused = q.query()
@@ -80,11 +80,11 @@ func (q *request) sessionWithoutQuery() (*server.Capability, *fault.Error) {
 }
 
 // space restores the request's ref for the space that the path names.
-func (q *request) space() (*server.Capability, *fault.Error) {
+func (q *request) space() (*objects.Capability, *fault.Error) {
 	return q.restoreFromPath(q.Context(), "space", capability.IsSpace)
 }
 
-func (q *request) restoreFromPath(ctx context.Context, kind string, is func(string) bool) (*server.Capability, *fault.Error) {
+func (q *request) restoreFromPath(ctx context.Context, kind string, is func(string) bool) (*objects.Capability, *fault.Error) {
 	ref, refused := bearer(q.Header)
 	if refused != nil {
 		return nil, refused
@@ -99,7 +99,7 @@ func (q *request) restoreFromPath(ctx context.Context, kind string, is func(stri
 	return q.restore(ctx, ref)
 }
 
-func (q *request) restore(ctx context.Context, ref capability.Ref) (*server.Capability, *fault.Error) {
+func (q *request) restore(ctx context.Context, ref capability.Ref) (*objects.Capability, *fault.Error) {
 	caller := q.api.cfg.Server.Caller(ctx, q.RemoteAddr)
 	redemption, refused := redemptionID(q.Header, ref, caller)
 	if refused != nil {
@@ -144,7 +144,7 @@ func parseRef(text string) (capability.Ref, *fault.Error) {
 
 // redemptionID returns the request's redemption id. Without the header it is derived, so that one
 // address counts once for a ref.
-func redemptionID(h http.Header, ref capability.Ref, caller *server.Caller) (string, *fault.Error) {
+func redemptionID(h http.Header, ref capability.Ref, caller *objects.Caller) (string, *fault.Error) {
 	values := h.Values(redemptionHeader)
 	switch {
 	case len(values) == 0:
@@ -193,7 +193,7 @@ func parseUintParam(name, text string, absent uint64) (uint64, *fault.Error) {
 }
 
 // parsePosition parses a position from two parameters.
-func parsePosition(name, cursor, hash string) (p server.Position, refused *fault.Error) {
+func parsePosition(name, cursor, hash string) (p objects.Position, refused *fault.Error) {
 	if p.Cursor, refused = parseUintParam(name, cursor, 0); refused != nil || hash == "" {
 		return p, refused
 	}

@@ -11,8 +11,8 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/server/objects"
 	"github.com/mooring-rpc/mooring/ledger"
-	"github.com/mooring-rpc/mooring/server"
 	"github.com/mooring-rpc/mooring/session"
 )
 
@@ -167,7 +167,7 @@ func createSession(q *request) *fault.Error {
 }
 
 // create creates a session without an outbox.
-func (q *request) create(held *server.Capability, c *creation) *fault.Error {
+func (q *request) create(held *objects.Capability, c *creation) *fault.Error {
 	var made capability.Ref
 	if c.ref == "" {
 		c.session = capability.SessionPrefix + ulid.Make().String()

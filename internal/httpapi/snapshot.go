@@ -7,7 +7,7 @@ import (
 	"net/http"
 
 	"github.com/mooring-rpc/mooring/fault"
-	"github.com/mooring-rpc/mooring/server"
+	"github.com/mooring-rpc/mooring/internal/server/objects"
 	"github.com/mooring-rpc/mooring/session"
 )
 
@@ -69,7 +69,7 @@ type snapshotWriter struct {
 	turns   int
 }
 
-func (s *snapshotWriter) begin(of server.Position) error {
+func (s *snapshotWriter) begin(of objects.Position) error {
 	if s.started {
 		return nil
 	}
@@ -81,7 +81,7 @@ func (s *snapshotWriter) begin(of server.Position) error {
 }
 
 func (s *snapshotWriter) writePiece(p *session.StateChunk) error {
-	if err := s.begin(server.Position{Cursor: p.Row.Cursor, Hash: p.Hash}); err != nil {
+	if err := s.begin(objects.Position{Cursor: p.Row.Cursor, Hash: p.Hash}); err != nil {
 		return err
 	}
 	var b []byte
@@ -106,7 +106,7 @@ func (s *snapshotWriter) writePiece(p *session.StateChunk) error {
 	return err
 }
 
-func (s *snapshotWriter) end(of server.Position) error {
+func (s *snapshotWriter) end(of objects.Position) error {
 	if err := s.begin(of); err != nil {
 		return err
 	}

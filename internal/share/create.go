@@ -21,8 +21,8 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/server/objects"
 	"github.com/mooring-rpc/mooring/ledger"
-	"github.com/mooring-rpc/mooring/server"
 	"github.com/mooring-rpc/mooring/session"
 )
 
@@ -47,7 +47,7 @@ var errRetry = errors.New("another was faster")
 // secrets stay valid, up to Config.Writers of them. via is the client address that proxies
 // report, "" without proxies. Errors: Revoked and other errors of the ref by; BadArgument;
 // Overloaded at the caller's rate.
-func (s *Service) Create(ctx context.Context, c *server.Caller, by, via, external string) (*Created, error) {
+func (s *Service) Create(ctx context.Context, c *objects.Caller, by, via, external string) (*Created, error) {
 	if external == "" || len(external) > maxSessionID || !utf8.ValidString(external) || strings.ContainsFunc(external, unicode.IsControl) {
 		return nil, fault.BadArgument.With("sessionID is the session's id: 1 to %d bytes of text", maxSessionID)
 	}
@@ -75,7 +75,7 @@ func (s *Service) Create(ctx context.Context, c *server.Caller, by, via, externa
 }
 
 // ensureShare returns the share of a create request, with all of its refs minted.
-func (s *Service) ensureShare(ctx context.Context, c *server.Caller, by *capability.Grant, asker [32]byte, external string) (*capability.PublicShare, error) {
+func (s *Service) ensureShare(ctx context.Context, c *objects.Caller, by *capability.Grant, asker [32]byte, external string) (*capability.PublicShare, error) {
 	p, err := s.cfg.Store.PublishShare(ctx, newShareIDs(), capability.ShareRequest{Space: by.Target, Fingerprint: asker, DedupeWindow: s.cfg.DedupeWindow})
 	if err != nil {
 		return nil, err
@@ -107,7 +107,7 @@ func fingerprint(by, address, via, external string) [32]byte {
 }
 
 // ensureSession creates a share's session, unless another call has.
-func (s *Service) ensureSession(ctx context.Context, c *server.Caller, by *capability.Grant, p *capability.PublicShare, external string) error {
+func (s *Service) ensureSession(ctx context.Context, c *objects.Caller, by *capability.Grant, p *capability.PublicShare, external string) error {
 	args := []ledger.Arg{
 		{Name: "ref", JSON: jsonText(p.Owner)}, {Name: "hash", JSON: jsonText(discardedHash())},
 		{Name: "external", JSON: jsonText(external)}, {Name: "label", JSON: jsonText("opencode session")},
@@ -124,7 +124,7 @@ func (s *Service) ensureSession(ctx context.Context, c *server.Caller, by *capab
 }
 
 // mintRefs mints a share's refs that are missing in grants.
-func (s *Service) mintRefs(ctx context.Context, c *server.Caller, p *capability.PublicShare, grants map[string]*capability.Grant) error {
+func (s *Service) mintRefs(ctx context.Context, c *objects.Caller, p *capability.PublicShare, grants map[string]*capability.Grant) error {
 	for _, m := range []struct {
 		from, id, label string
 		rights          capability.Rights
@@ -148,7 +148,7 @@ func (s *Service) mintRefs(ctx context.Context, c *server.Caller, p *capability.
 }
 
 // mintWriter mints a ref to write a share with, and returns its secret's text.
-func (s *Service) mintWriter(ctx context.Context, c *server.Caller, p *capability.PublicShare) (string, error) {
+func (s *Service) mintWriter(ctx context.Context, c *objects.Caller, p *capability.PublicShare) (string, error) {
 	secret, share := capability.NewSecret(), c.Assume(p.Share)
 	id := capability.ServerID(p.Session, ulid.Make())
 	err := share.Share(ctx, capability.MintRequest{ID: id, Hash: secret.Hash(), Rights: capability.Read | capability.Append,
@@ -166,7 +166,7 @@ func (s *Service) mintWriter(ctx context.Context, c *server.Caller, p *capabilit
 }
 
 // revokeOldWriters revokes the oldest writers beyond Config.Writers.
-func (s *Service) revokeOldWriters(ctx context.Context, share *server.Capability) error {
+func (s *Service) revokeOldWriters(ctx context.Context, share *objects.Capability) error {
 	refs, err := s.cfg.Store.MintedFrom(ctx, share.Ref(), 4*s.liveConfig.Load().Writers)
 	if err != nil {
 		return err

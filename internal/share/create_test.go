@@ -17,10 +17,10 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/server/objects"
 	"github.com/mooring-rpc/mooring/internal/store"
 	"github.com/mooring-rpc/mooring/internal/teststore"
 	"github.com/mooring-rpc/mooring/ledger"
-	"github.com/mooring-rpc/mooring/server"
 	"github.com/mooring-rpc/mooring/session"
 )
 
@@ -269,7 +269,7 @@ func TestOldSecretsEnd(t *testing.T) {
 func TestForeignSessions(t *testing.T) {
 	t.Parallel()
 	r := start(t, teststore.SQLite(t), nil)
-	create := func(space *server.Capability, external string) string {
+	create := func(space *objects.Capability, external string) string {
 		t.Helper()
 		id := capability.SessionPrefix + ulid.Make().String()
 		owner := capability.ServerID(id, ulid.Make())
@@ -487,7 +487,7 @@ func TestUnexpectedErrors(t *testing.T) {
 				line = l
 			}
 		}
-		if !met || got.status != 500 || !strings.Contains(line, "request="+got.header.Get(server.RequestHeader)) {
+		if !met || got.status != 500 || !strings.Contains(line, "request="+got.header.Get(objects.RequestHeader)) {
 			t.Errorf("%d: %v, %d %s, and the log has %s", step, met, got.status, got.body, line)
 		}
 	}

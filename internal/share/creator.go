@@ -15,7 +15,7 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/loopback"
-	"github.com/mooring-rpc/mooring/server"
+	"github.com/mooring-rpc/mooring/internal/server/objects"
 )
 
 // shareKeyHeader carries the share key in opencode's RPC variant.
@@ -33,7 +33,7 @@ const redemptionID = "opencode share"
 // visitor is a request with its caller and its path's ref.
 type visitor struct {
 	*http.Request
-	caller  *server.Caller
+	caller  *objects.Caller
 	creator string // the create-only ref's text, "" for none
 }
 

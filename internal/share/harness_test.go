@@ -23,8 +23,8 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/internal/lockbuf"
 	"github.com/mooring-rpc/mooring/internal/pgtest"
+	"github.com/mooring-rpc/mooring/internal/server/objects"
 	"github.com/mooring-rpc/mooring/internal/store"
-	"github.com/mooring-rpc/mooring/server"
 	"github.com/mooring-rpc/mooring/session"
 )
 
@@ -39,8 +39,8 @@ const patience = time.Minute
 
 // fullStore is what both the server and the API need.
 type fullStore interface {
-	server.Store
-	server.SessionRescueStore
+	objects.Store
+	objects.SessionRescueStore
 	Store
 }
 
@@ -48,7 +48,7 @@ type fullStore interface {
 type rig struct {
 	t       *testing.T
 	store   fullStore
-	server  *server.Server
+	server  *objects.Server
 	service *Service
 	owner   capability.Ref
 	addr    string // HOST:PORT
@@ -59,7 +59,7 @@ type rig struct {
 // settings may be changed before a rig starts.
 type settings struct {
 	share  Config
-	server server.Config
+	server objects.Config
 }
 
 const testKey = "a key for the tests, quite long"
@@ -68,23 +68,23 @@ const testKey = "a key for the tests, quite long"
 func start(t *testing.T, st fullStore, change func(*settings)) *rig {
 	t.Helper()
 	dir := t.TempDir()
-	if _, err := server.Bootstrap(t.Context(), st, dir, capability.Ref{Hosts: []string{"127.0.0.1:7600"}}, false); err != nil {
+	if _, err := objects.Bootstrap(t.Context(), st, dir, capability.Ref{Hosts: []string{"127.0.0.1:7600"}}, false); err != nil {
 		t.Fatal(err)
 	}
 	r := &rig{t: t, store: st, log: &lockbuf.Buffer{}}
-	if text, err := os.ReadFile(filepath.Join(dir, server.OwnerFile)); err == nil { // a second replica has none
+	if text, err := os.ReadFile(filepath.Join(dir, objects.OwnerFile)); err == nil { // a second replica has none
 		if r.owner, err = capability.ParseRef(strings.TrimSpace(string(text))); err != nil {
 			t.Fatal(err)
 		}
 	}
 	log := slog.New(slog.NewTextHandler(r.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
-	c := settings{share: DefaultConfig(), server: server.DefaultConfig()}
+	c := settings{share: DefaultConfig(), server: objects.DefaultConfig()}
 	c.server.Store, c.server.PollInterval, c.server.Log = st, 50*time.Millisecond, log
 	c.share.Store, c.share.Log, c.share.Key = st, log, testKey
 	if change != nil {
 		change(&c)
 	}
-	r.server = server.New(c.server)
+	r.server = objects.New(c.server)
 	c.share.Server = r.server
 	r.service = New(c.share)
 	r.service.Mount()
@@ -236,7 +236,7 @@ func (r *rig) sessions() map[string]int {
 }
 
 // held is the owner's space, or another ref, within the process.
-func (r *rig) held(ref capability.Ref) *server.Capability {
+func (r *rig) held(ref capability.Ref) *objects.Capability {
 	r.t.Helper()
 	held, err := r.server.Caller(r.t.Context(), "127.0.0.9:1").Restore(ref, "test")
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/opencode"
-	"github.com/mooring-rpc/mooring/server"
+	"github.com/mooring-rpc/mooring/internal/server/objects"
 	"github.com/mooring-rpc/mooring/session"
 )
 
@@ -38,7 +38,7 @@ var entryKinds = []struct{ name, after, below string }{
 
 // walk calls page with a share's entries of a kind, a page at a time, messages and parts in the
 // session's order. Each page is as of its read.
-func (s *Service) walk(ctx context.Context, h *server.Capability, kind int, page func([]*session.Entry) error) error {
+func (s *Service) walk(ctx context.Context, h *objects.Capability, kind int, page func([]*session.Entry) error) error {
 	if name := entryKinds[kind].name; name == "message" || name == "part" {
 		return s.walkInOrder(ctx, h, kind, page)
 	}
@@ -56,7 +56,7 @@ func (s *Service) walk(ctx context.Context, h *server.Capability, kind int, page
 
 // walkInOrder sorts keys without their values, at most Config.MaxOrdered at once. If there are
 // more, it makes several passes over all of them, each returning the next ones.
-func (s *Service) walkInOrder(ctx context.Context, h *server.Capability, kind int, page func([]*session.Entry) error) error {
+func (s *Service) walkInOrder(ctx context.Context, h *objects.Capability, kind int, page func([]*session.Entry) error) error {
 	for last := (orderedKey{}); ; {
 		batch, more, err := s.nextOrdered(ctx, h, kind, last)
 		if err != nil {
@@ -94,7 +94,7 @@ func (p orderedKey) compare(q orderedKey) int {
 
 // nextOrdered returns a kind's first keys after last, in order; more reports whether others
 // follow.
-func (s *Service) nextOrdered(ctx context.Context, h *server.Capability, kind int, last orderedKey) (first []orderedKey, more bool, err error) {
+func (s *Service) nextOrdered(ctx context.Context, h *objects.Capability, kind int, last orderedKey) (first []orderedKey, more bool, err error) {
 	most := s.cfg.MaxOrdered
 	keep := func() {
 		slices.SortFunc(first, orderedKey.compare)
@@ -160,7 +160,7 @@ func (t *stream) list(values [][]byte, first bool) bool {
 
 // serveRead serves a read of a share. An error before the first byte is answered; after it the
 // connection is cut, so that a partial reply cannot be taken for a whole one.
-func (s *Service) serveRead(w http.ResponseWriter, v *visitor, id string, give func(*stream, *server.Capability) error) {
+func (s *Service) serveRead(w http.ResponseWriter, v *visitor, id string, give func(*stream, *objects.Capability) error) {
 	t := s.newStream(w)
 	err := func() error {
 		leave, err := s.slots.acquire(v.Context(), v.caller.Address())
@@ -189,7 +189,7 @@ func (s *Service) serveRead(w http.ResponseWriter, v *visitor, id string, give f
 
 // serveData serves the flat array of {type, data} that opencode imports.
 func (s *Service) serveData(w http.ResponseWriter, v *visitor, id string) {
-	s.serveRead(w, v, id, func(t *stream, h *server.Capability) error {
+	s.serveRead(w, v, id, func(t *stream, h *objects.Capability) error {
 		sep := byte('[')
 		for kind := range entryKinds {
 			err := s.walk(v.Context(), h, kind, func(page []*session.Entry) error {
@@ -214,7 +214,7 @@ func (s *Service) serveData(w http.ResponseWriter, v *visitor, id string) {
 
 // serveShare serves {session, messages, parts, diffs, models, metadata}.
 func (s *Service) serveShare(w http.ResponseWriter, v *visitor, id string) {
-	s.serveRead(w, v, id, func(t *stream, h *server.Capability) error {
+	s.serveRead(w, v, id, func(t *stream, h *objects.Capability) error {
 		about, err := s.metadata(v, h, id)
 		if err != nil {
 			return err
@@ -273,7 +273,7 @@ func newMetadata(id, url string, row *session.Row, title string) metadata {
 }
 
 // metadata returns a share's metadata as JSON.
-func (s *Service) metadata(v *visitor, h *server.Capability, id string) ([]byte, error) {
+func (s *Service) metadata(v *visitor, h *objects.Capability, id string) ([]byte, error) {
 	d, err := h.Describe(v.Context())
 	if err != nil {
 		return nil, err
@@ -290,7 +290,7 @@ func (s *Service) metadata(v *visitor, h *server.Capability, id string) ([]byte,
 }
 
 func (s *Service) serveMetadata(w http.ResponseWriter, v *visitor, id string) {
-	s.serveRead(w, v, id, func(t *stream, h *server.Capability) (err error) {
+	s.serveRead(w, v, id, func(t *stream, h *objects.Capability) (err error) {
 		t.buf, err = s.metadata(v, h, id)
 		return err
 	})

@@ -15,8 +15,8 @@ import (
 
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/opencode"
+	"github.com/mooring-rpc/mooring/internal/server/objects"
 	"github.com/mooring-rpc/mooring/internal/wsock"
-	"github.com/mooring-rpc/mooring/server"
 	"github.com/mooring-rpc/mooring/session"
 )
 
@@ -31,7 +31,7 @@ var errRemoved = errors.New("something was removed: load the share again")
 // messages are ignored.
 func (s *Service) serveWS(w http.ResponseWriter, v *visitor, id string) {
 	held, err := s.Public(v.Context(), v.caller, id)
-	var d *server.Description
+	var d *objects.Description
 	if err == nil {
 		d, err = held.Describe(v.Context())
 	}
@@ -49,7 +49,7 @@ func (s *Service) serveWS(w http.ResponseWriter, v *visitor, id string) {
 	if err != nil {
 		return // already answered
 	}
-	conn.SetLowMemory(server.MaxUnsentBytes)
+	conn.SetLowMemory(objects.MaxUnsentBytes)
 	conn.SetReadLimit(maxClientMessage)
 	ctx, cancel := context.WithCancel(v.Context())
 	var beside sync.WaitGroup
@@ -63,7 +63,7 @@ func (s *Service) serveWS(w http.ResponseWriter, v *visitor, id string) {
 		}
 	})
 	beside.Go(func() { s.ping(ctx, conn, cancel) })
-	err = held.Follow(ctx, server.Position{Cursor: d.Row.Cursor, Hash: d.Row.Head}, func(events []*session.Event) error { return s.sendEvents(ctx, conn, held, events) })
+	err = held.Follow(ctx, objects.Position{Cursor: d.Row.Cursor, Hash: d.Row.Head}, func(events []*session.Event) error { return s.sendEvents(ctx, conn, held, events) })
 	code, why := websocket.StatusInternalError, ""
 	var f *fault.Error
 	switch {
@@ -104,7 +104,7 @@ func (s *Service) ping(ctx context.Context, conn *wsock.Conn, gone func()) {
 // sendEvents sends the events of each sync as one array of items, up to the first that removes
 // something (errRemoved). That last array may be empty: a page may load the share again at any
 // message.
-func (s *Service) sendEvents(ctx context.Context, conn *wsock.Conn, held *server.Capability, events []*session.Event) error {
+func (s *Service) sendEvents(ctx context.Context, conn *wsock.Conn, held *objects.Capability, events []*session.Event) error {
 	for len(events) > 0 {
 		n := 1
 		for n < len(events) && events[n].Batch == events[0].Batch {
@@ -147,7 +147,7 @@ func (s *Service) sendEvents(ctx context.Context, conn *wsock.Conn, held *server
 
 // changedBy returns the keys that an event has changed, with their values. opencode only puts,
 // but a session's owner may use every method.
-func changedBy(ctx context.Context, held *server.Capability, e *session.Event) ([]opencode.Put, error) {
+func changedBy(ctx context.Context, held *objects.Capability, e *session.Event) ([]opencode.Put, error) {
 	switch e.Method {
 	case session.MethodPut, session.MethodBegin:
 		if e.Payload == nil { // purged meanwhile

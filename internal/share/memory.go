@@ -11,7 +11,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/membudget"
-	"github.com/mooring-rpc/mooring/server"
+	"github.com/mooring-rpc/mooring/internal/server/objects"
 )
 
 // requestMemory is the memory account of one request. It is for one goroutine at a time, and must
@@ -23,7 +23,7 @@ type requestMemory struct {
 }
 
 // newMemory opens the account of a caller that has presented nothing yet.
-func (s *Service) newMemory(ctx context.Context, c *server.Caller) *requestMemory {
+func (s *Service) newMemory(ctx context.Context, c *objects.Caller) *requestMemory {
 	strangers, known := s.cfg.Server.MemoryBudgets()
 	return &requestMemory{ctx: ctx, knownBudget: known, account: strangers.Open(c.Address())}
 }

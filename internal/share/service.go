@@ -1,5 +1,5 @@
 // Package share serves opencode's share API: sharing a session from an unmodified opencode
-// creates a session, refs and ops on this server. It is mounted on the server (server.Mount),
+// creates a session, refs and ops on this server. It is mounted on the server (objects.Server.Mount),
 // over HTTP (http.go) and over Cap'n Web (rpc.go).
 //
 // The refs of a share, each minted from the one above it:
@@ -60,7 +60,7 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/opencode"
-	"github.com/mooring-rpc/mooring/server"
+	"github.com/mooring-rpc/mooring/internal/server/objects"
 	"github.com/mooring-rpc/mooring/session"
 )
 
@@ -94,7 +94,7 @@ type Store interface {
 // from DefaultConfig, except where zero has a meaning.
 type Config struct {
 	Store  Store
-	Server *server.Server
+	Server *objects.Server
 	Log    *slog.Logger // nil discards
 
 	// Base is the start of public URLs, "https://host[/prefix]"; "" takes the host that a request
@@ -205,7 +205,7 @@ func (s *Service) SetLimits(cfg Config) {
 // Public returns the session that a public share id shows, under its read-only ref. The error is
 // NotFound if there is no such share, which like a wrong ref may be delayed by the throttle;
 // Revoked, StaleEpoch, SessionDeleted and others are returned by the capability's methods.
-func (s *Service) Public(ctx context.Context, c *server.Caller, id string) (*server.Capability, error) {
+func (s *Service) Public(ctx context.Context, c *objects.Caller, id string) (*objects.Capability, error) {
 	p, err := s.findShare(ctx, c, id)
 	if err != nil {
 		return nil, err
@@ -227,7 +227,7 @@ func (s *Service) PublicIDs(ctx context.Context, sessions []string) (map[string]
 }
 
 // findShare returns a share by its id. Unknown ids are throttled.
-func (s *Service) findShare(ctx context.Context, c *server.Caller, id string) (*capability.PublicShare, error) {
+func (s *Service) findShare(ctx context.Context, c *objects.Caller, id string) (*capability.PublicShare, error) {
 	if !isPublicID(id) {
 		return nil, s.throttled(c, fault.NotFound.With("there is no such share"))
 	}
@@ -242,7 +242,7 @@ func (s *Service) findShare(ctx context.Context, c *server.Caller, id string) (*
 }
 
 // throttled returns why after the delay for a wrong guess.
-func (s *Service) throttled(c *server.Caller, why *fault.Error) error {
+func (s *Service) throttled(c *objects.Caller, why *fault.Error) error {
 	if err := c.ThrottleFailure(); err != nil {
 		return err
 	}
@@ -267,5 +267,5 @@ func (s *Service) faultOf(ctx context.Context, err error, doing string) *fault.E
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return fault.ContextError(err, nil)
 	}
-	return fault.Unexpected(s.cfg.Log, err, doing, "request", server.RequestID(ctx))
+	return fault.Unexpected(s.cfg.Log, err, doing, "request", objects.RequestID(ctx))
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/opencode"
+	"github.com/mooring-rpc/mooring/internal/server/objects"
 	"github.com/mooring-rpc/mooring/ledger"
-	"github.com/mooring-rpc/mooring/server"
 	"github.com/mooring-rpc/mooring/session"
 )
 
@@ -24,7 +24,7 @@ import (
 // share's writers. Close gives the place up.
 type Writer struct {
 	service    *Service
-	capability *server.Capability
+	capability *objects.Capability
 	share      *capability.PublicShare
 	external   string // opencode's id of the session
 	createdAt  int64  // Unix ms: when the secret was minted
@@ -34,7 +34,7 @@ type Writer struct {
 // Writer checks a share's secret and joins the queue of the share's writers. The error is
 // NotFound if there is no such share, UnknownRef if the secret is wrong (both may be delayed by
 // the throttle); Revoked, for instance, if the share has ended.
-func (s *Service) Writer(ctx context.Context, c *server.Caller, id, secret string) (*Writer, error) {
+func (s *Service) Writer(ctx context.Context, c *objects.Caller, id, secret string) (*Writer, error) {
 	p, held, sight, err := s.verifySecret(ctx, c, id, secret)
 	if err != nil {
 		return nil, err
@@ -48,7 +48,7 @@ func (s *Service) Writer(ctx context.Context, c *server.Caller, id, secret strin
 
 // verifySecret returns the share and the capability of a secret, whether the ref is living or
 // dead.
-func (s *Service) verifySecret(ctx context.Context, c *server.Caller, id, secret string) (*capability.PublicShare, *server.Capability, *session.Access, error) {
+func (s *Service) verifySecret(ctx context.Context, c *objects.Caller, id, secret string) (*capability.PublicShare, *objects.Capability, *session.Access, error) {
 	p, err := s.findShare(ctx, c, id)
 	if err != nil {
 		return nil, nil, nil, err
@@ -226,7 +226,7 @@ func (w *Writer) commitPiece(ctx context.Context, piece []opencode.Put) error {
 
 // Delete ends a share: afterwards nothing under it can be read or written. Deleting an ended
 // share again with one of its secrets succeeds. Errors as for Writer.
-func (s *Service) Delete(ctx context.Context, c *server.Caller, id, secret string) error {
+func (s *Service) Delete(ctx context.Context, c *objects.Caller, id, secret string) error {
 	p, _, sight, err := s.verifySecret(ctx, c, id, secret)
 	switch {
 	case err != nil:

@@ -24,10 +24,10 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/capnweb"
 	"github.com/mooring-rpc/mooring/internal/scrape"
+	"github.com/mooring-rpc/mooring/internal/server/objects"
 	"github.com/mooring-rpc/mooring/internal/store"
 	"github.com/mooring-rpc/mooring/internal/teststore"
 	"github.com/mooring-rpc/mooring/ledger"
-	"github.com/mooring-rpc/mooring/server"
 )
 
 // watch follows a share; each array that comes goes to the channel, which is closed
@@ -149,7 +149,7 @@ func intent(method string, args ...string) ledger.Intent {
 }
 
 // writer applies ops over a stream, one after the other.
-func (r *rig) writer(held *server.Capability) func(method string, args ...string) {
+func (r *rig) writer(held *objects.Capability) func(method string, args ...string) {
 	r.t.Helper()
 	stream, err := held.OpenStream(r.t.Context(), "obx_"+ulid.Make().String(), capability.NewSecret().Reveal(), 1)
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/mooring-rpc/mooring/server"
+	"github.com/mooring-rpc/mooring/internal/server/objects"
 	"github.com/mooring-rpc/mooring/session"
 )
 
@@ -26,7 +26,7 @@ type Sender struct {
 	Render func(*session.Event) ([]byte, error)      // an event as it is sent; the same each time
 	Write  func(piece []byte, until time.Time) error // waits until the reader has room for it; keeps nothing
 	Flush  func(until time.Time) error               // has all leave that was written
-	Sent   server.Position                           // of the last event that was written as a whole
+	Sent   objects.Position                          // of the last event that was written as a whole
 
 	MinRateTime  time.Duration // a reader that is behind has to take,
 	MinRateBytes int           // in this time, so many bytes
@@ -49,7 +49,7 @@ var (
 	errChanged = errors.New("an event of which a part was sent is another now")
 )
 
-// Send sends events, and then what is to follow them. What it returns is for Held.Follow: server.Again
+// Send sends events, and then what is to follow them. What it returns is for Capability.Follow: objects.Rewind
 // if the reader was slow and there is something left to be sent.
 func (s *Sender) Send(events []*session.Event, then []byte) error {
 	s.begin(events)
@@ -81,7 +81,7 @@ func (s *Sender) Send(events []*session.Event, then []byte) error {
 			s.since, s.taken = time.Now(), 0
 		}
 		if s.anyDropped() {
-			return server.Rewind{After: s.Sent}
+			return objects.Rewind{After: s.Sent}
 		}
 	}
 	if some {
@@ -141,7 +141,7 @@ func (s *Sender) fill(piece []byte) ([]byte, error) {
 		n := min(ChunkBytes-len(piece), len(s.rendered)-s.sent)
 		piece = append(piece, s.rendered[s.sent:s.sent+n]...)
 		if s.sent += n; s.sent == len(s.rendered) {
-			s.Sent = server.Position{Cursor: e.Cursor, Hash: e.Hash}
+			s.Sent = objects.Position{Cursor: e.Cursor, Hash: e.Hash}
 			s.events, s.rendered, s.sent = s.events[1:], nil, 0
 		}
 	}

@@ -9,7 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/mooring-rpc/mooring/server"
+	"github.com/mooring-rpc/mooring/internal/server/objects"
 	"github.com/mooring-rpc/mooring/session"
 )
 
@@ -57,7 +57,7 @@ var errTooSlow = errors.New("too slow")
 func (r *fakeReader) follow(all []*session.Event) (again int, err error) {
 	for {
 		err = r.Send(all[r.Sent.Cursor:], []byte("."))
-		var a server.Rewind
+		var a objects.Rewind
 		if !errors.As(err, &a) {
 			return again, err
 		}
@@ -118,7 +118,7 @@ func TestChangedEvent(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			r, all := newFakeReader(2*dropAfter), events(3*ChunkBytes)
-			if err := r.Send(all, nil); !errors.As(err, new(server.Rewind)) || !r.Partial() {
+			if err := r.Send(all, nil); !errors.As(err, new(objects.Rewind)) || !r.Partial() {
 				t.Fatalf("%v", err)
 			}
 			all[0].Payload = change(all[0].Payload)

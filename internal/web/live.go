@@ -17,8 +17,8 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/humantime"
 	"github.com/mooring-rpc/mooring/internal/page"
+	"github.com/mooring-rpc/mooring/internal/server/objects"
 	"github.com/mooring-rpc/mooring/internal/trickle"
-	"github.com/mooring-rpc/mooring/server"
 	"github.com/mooring-rpc/mooring/session"
 )
 
@@ -63,7 +63,7 @@ func (q *request) serveLive(held resolver) {
 // follow sends a stream events until its link ends, or the session does, either for its reader or
 // because it could not be described. A permanent reason is sent in the stream: any other answer
 // would leave the page without it. A transient one is not: the page then reconnects.
-func (q *request) follow(link context.Context, s *stream, h *server.Capability, about *server.Description, err error) {
+func (q *request) follow(link context.Context, s *stream, h *objects.Capability, about *objects.Description, err error) {
 	switch {
 	case err != nil:
 		f := q.toFault(err)
@@ -142,7 +142,7 @@ func (s *Site) expired() error {
 
 // resumePosition returns the position where a stream resumes: the browser's Last-Event-ID takes
 // precedence; it has no hash.
-func resumePosition(r *http.Request) (from server.Position, err error) {
+func resumePosition(r *http.Request) (from objects.Position, err error) {
 	text := r.Header.Get("Last-Event-ID")
 	if hash := r.URL.Query().Get("hash"); hash != "" && text == "" {
 		if from.Hash, err = session.ParseHash(hash); err != nil {
@@ -180,14 +180,14 @@ type stream struct {
 	cancel      context.CancelCauseFunc // called when the reader has gone
 	startCursor uint64                  // the session's cursor at the start
 	order       session.Order           // of the session
-	partial     *server.Capability      // the session, for a reader whose first events are hidden; else nil
+	partial     *objects.Capability     // the session, for a reader whose first events are hidden; else nil
 
 	mu      sync.Mutex
 	placing page.Placing   // of the events being sent; nil for the order's own
 	out     trickle.Sender // frames, and the position sent
 }
 
-func (s *Site) newStream(to sender, gone context.CancelCauseFunc, at server.Position) *stream {
+func (s *Site) newStream(to sender, gone context.CancelCauseFunc, at objects.Position) *stream {
 	return &stream{cancel: gone, out: trickle.Sender{Sent: at, Write: to.write, Flush: to.flush, MinRateTime: s.cfg.WriteTimeout, MinRateBytes: pieceBytes}}
 }
 
@@ -201,7 +201,7 @@ func (s *stream) sendEvents(ctx context.Context, site *Site, events []*session.E
 	defer s.mu.Unlock()
 	s.placing = place
 	last := events[len(events)-1]
-	at := server.Position{Cursor: last.Cursor, Hash: last.Hash}
+	at := objects.Position{Cursor: last.Cursor, Hash: last.Hash}
 	then := appendPosition(nil, "at", at)
 	if at.Cursor >= s.startCursor {
 		then = appendCaughtUp(nil, at)
@@ -225,7 +225,7 @@ func (s *stream) sendLocked(b []byte) error {
 
 // noteGone cancels the stream if err says that the reader has gone.
 func (s *stream) noteGone(err error) error {
-	if err != nil && !errors.As(err, new(server.Rewind)) {
+	if err != nil && !errors.As(err, new(objects.Rewind)) {
 		s.cancel(err)
 	}
 	return err
@@ -292,11 +292,11 @@ func (s *stream) sendHeartbeat() error {
 
 // appendCaughtUp appends an event saying that the page has everything that existed at the start,
 // or later events too.
-func appendCaughtUp(b []byte, at server.Position) []byte { return appendPosition(b, "caught", at) }
+func appendCaughtUp(b []byte, at objects.Position) []byte { return appendPosition(b, "caught", at) }
 
 // appendPosition appends the page's position, by cursor and hash, from which it resumes. Events
 // sent again after it change nothing.
-func appendPosition(b []byte, event string, at server.Position) []byte {
+func appendPosition(b []byte, event string, at objects.Position) []byte {
 	data := strconv.AppendUint([]byte(`{"cursor":`), at.Cursor, 10)
 	if at.Hash != (session.Hash{}) {
 		data = fmt.Appendf(data, `,"hash":"%s"`, at.Hash)

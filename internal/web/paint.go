@@ -16,14 +16,14 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/connlimit"
 	"github.com/mooring-rpc/mooring/internal/page"
-	"github.com/mooring-rpc/mooring/server"
+	"github.com/mooring-rpc/mooring/internal/server/objects"
 	"github.com/mooring-rpc/mooring/session"
 )
 
 // painting is a document in progress.
 type painting struct {
 	req        *request
-	capability *server.Capability
+	capability *objects.Capability
 	doc        *page.Doc
 	out        *documentWriter
 	buf        bytes.Buffer // rendered, not yet written
@@ -66,7 +66,7 @@ func (q *request) paint(held resolver) {
 }
 
 // describe returns the session shown, and its description before it is read.
-func (q *request) describe(held resolver) (*server.Capability, *server.Description, error) {
+func (q *request) describe(held resolver) (*objects.Capability, *objects.Description, error) {
 	h, err := held(q.caller())
 	if err != nil {
 		return nil, nil, err
@@ -82,7 +82,7 @@ func (q *request) describe(held resolver) (*server.Capability, *server.Descripti
 }
 
 // shareInfo returns the facts of a public share; nil for another page.
-func (q *request) shareInfo(about *server.Description) *page.Share {
+func (q *request) shareInfo(about *objects.Description) *page.Share {
 	if !strings.HasPrefix(q.path, "/share/") {
 		return nil
 	}
@@ -98,7 +98,7 @@ func (q *request) shareInfo(about *server.Description) *page.Share {
 }
 
 // displayName returns the name of a session: its external id, or its own.
-func displayName(about *server.Description) string {
+func displayName(about *objects.Description) string {
 	if about.Row.External != "" {
 		return about.Row.External
 	}

@@ -27,10 +27,10 @@ import (
 	"github.com/mooring-rpc/mooring/internal/httpapi"
 	"github.com/mooring-rpc/mooring/internal/lockbuf"
 	"github.com/mooring-rpc/mooring/internal/pgtest"
+	"github.com/mooring-rpc/mooring/internal/server/objects"
 	"github.com/mooring-rpc/mooring/internal/share"
 	"github.com/mooring-rpc/mooring/internal/store"
 	"github.com/mooring-rpc/mooring/ledger"
-	"github.com/mooring-rpc/mooring/server"
 	"github.com/mooring-rpc/mooring/session"
 )
 
@@ -49,18 +49,18 @@ type rig struct {
 	t      testing.TB
 	st     *store.Store
 	dir    string
-	config func(*server.Config, *Config)
+	config func(*objects.Config, *Config)
 	log    lockbuf.Buffer
 
 	host   string // HOST:PORT
 	owner  capability.Ref
-	server *server.Server
+	server *objects.Server
 	shares *share.Service
 	stop   func() // drains; nil while it does not run
 }
 
 // start runs a server on st. change may be nil.
-func start(t testing.TB, st *store.Store, change func(*server.Config, *Config)) *rig {
+func start(t testing.TB, st *store.Store, change func(*objects.Config, *Config)) *rig {
 	t.Helper()
 	r := &rig{t: t, st: st, dir: t.TempDir(), config: change, host: "127.0.0.1:0"}
 	r.run()
@@ -81,20 +81,20 @@ func (r *rig) run() {
 	}
 	r.host = ln.Addr().String()
 	if r.owner.ID == "" {
-		owner, err := server.Bootstrap(r.t.Context(), r.st, r.dir, capability.Ref{Hosts: []string{r.host}}, false)
+		owner, err := objects.Bootstrap(r.t.Context(), r.st, r.dir, capability.Ref{Hosts: []string{r.host}}, false)
 		if err != nil {
 			r.t.Fatal(err)
 		}
 		r.owner = readRef(r.t, owner.Path)
 	}
-	cfg, pages := server.DefaultConfig(), Config{Hosts: []string{r.host}}
+	cfg, pages := objects.DefaultConfig(), Config{Hosts: []string{r.host}}
 	cfg.Store, cfg.PollInterval = r.st, 0
 	cfg.Log = slog.New(slog.NewTextHandler(&r.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	if r.config != nil {
 		r.config(&cfg, &pages)
 	}
 	pages.Log, cfg.Hosts = cfg.Log, append(cfg.Hosts, pages.Hosts...)
-	r.server = server.New(cfg)
+	r.server = objects.New(cfg)
 	r.shares = share.New(share.Config{Store: r.st, Server: r.server, Log: cfg.Log, StallTimeout: 2 * patience, PingInterval: 2 * patience})
 	New(pages, r.server, r.st, r.shares).Mount()
 	r.shares.Mount()
@@ -117,7 +117,7 @@ func (r *rig) run() {
 }
 
 // me is the machine's own caller, for what tests do to sessions.
-func (r *rig) me() *server.Caller { return r.server.Caller(r.t.Context(), "127.0.0.1:1") }
+func (r *rig) me() *objects.Caller { return r.server.Caller(r.t.Context(), "127.0.0.1:1") }
 
 // made is a session and its owner.
 type made struct {
@@ -175,7 +175,7 @@ func (m *made) do(ops ...ledger.Intent) uint64 {
 // writer is an outbox's stream in the session, for what takes one.
 type writer struct {
 	m      *made
-	stream *server.Stream
+	stream *objects.Stream
 	seq    uint64
 }
 

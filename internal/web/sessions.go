@@ -9,7 +9,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/page"
-	"github.com/mooring-rpc/mooring/server"
+	"github.com/mooring-rpc/mooring/internal/server/objects"
 	"github.com/mooring-rpc/mooring/session"
 )
 
@@ -63,7 +63,7 @@ func (q *request) serveSessions() {
 }
 
 // readList reads one page of the list.
-func (q *request) readList(held *server.Capability) (page.List, error) {
+func (q *request) readList(held *objects.Capability) (page.List, error) {
 	asked, refused := parseList(q.r.URL.Query())
 	if refused != nil {
 		return page.List{}, refused

@@ -13,8 +13,8 @@ import (
 
 	"github.com/coder/websocket"
 
+	"github.com/mooring-rpc/mooring/internal/server/objects"
 	"github.com/mooring-rpc/mooring/internal/wsock"
-	"github.com/mooring-rpc/mooring/server"
 )
 
 // Bounds of a page's first message over a WebSocket, which is its token: its size and its time.
@@ -29,7 +29,7 @@ func isSocketUpgrade(r *http.Request) bool {
 }
 
 // serveLiveSocket is serveLive over a WebSocket, for this server's own pages.
-func (q *request) serveLiveSocket(held resolver, from server.Position) {
+func (q *request) serveLiveSocket(held resolver, from objects.Position) {
 	done, err := q.site.server.Admit(q.r.RemoteAddr)
 	if err != nil {
 		q.refuse(err)
@@ -42,7 +42,7 @@ func (q *request) serveLiveSocket(held resolver, from server.Position) {
 	}
 	defer func() { _ = conn.CloseNow() }() // no effect after a Close
 	conn.SetReadLimit(maxHello)
-	conn.SetLowMemory(server.MaxUnsentBytes)
+	conn.SetLowMemory(objects.MaxUnsentBytes)
 	if strings.HasPrefix(q.path, "/s/") {
 		hello, cancel := context.WithTimeout(q.r.Context(), helloTimeout)
 		_, token, err := conn.Read(hello)

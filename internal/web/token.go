@@ -15,7 +15,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
-	"github.com/mooring-rpc/mooring/server"
+	"github.com/mooring-rpc/mooring/internal/server/objects"
 )
 
 // tokenHeader carries a token: its ref's id, a dot, and its random part.
@@ -69,7 +69,7 @@ func (q *request) issueToken(ref string) (string, error) {
 
 // fromToken returns the capability of the presented token; ref "" accepts any space's. It records
 // the token's expiry.
-func (q *request) fromToken(c *server.Caller, ref string) (*server.Capability, error) {
+func (q *request) fromToken(c *objects.Caller, ref string) (*objects.Capability, error) {
 	id, _, ok := parseToken(q.token)
 	if !ok || ref != "" && id != ref || ref == "" && !capability.IsSpace(capability.Target(id)) {
 		return nil, errNoToken

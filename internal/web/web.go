@@ -1,6 +1,6 @@
 // Package web serves HTML pages over HTTP: /share/ID (a public share), /s/REF (a session under a
 // ref), /sessions (the sessions a space's ref may list) and the addresses below them. Package
-// page renders the content; package server decides at every read whether it may be seen.
+// page renders the content; package objects decides at every read whether it may be seen.
 //
 //	GET  …/          the page as of now (paint.go)
 //	GET  …/live      changes, as server-sent events (live.go) or over a WebSocket (socket.go)
@@ -55,14 +55,14 @@ import (
 	"github.com/mooring-rpc/mooring/internal/connlimit"
 	"github.com/mooring-rpc/mooring/internal/hostguard"
 	"github.com/mooring-rpc/mooring/internal/page"
-	"github.com/mooring-rpc/mooring/server"
+	"github.com/mooring-rpc/mooring/internal/server/objects"
 )
 
 // Shares looks up the public shares.
 type Shares interface {
 	// Public returns the session that a public share shows, under its read-only ref; NotFound if
 	// there is no such share. Whether the ref is alive shows when it is used.
-	Public(ctx context.Context, c *server.Caller, id string) (*server.Capability, error)
+	Public(ctx context.Context, c *objects.Caller, id string) (*objects.Capability, error)
 	// PublicIDs returns the ids of the living public shares of sessions, by session.
 	PublicIDs(ctx context.Context, sessions []string) (map[string]string, error)
 	// LeftOut returns the synced items that a session lacks.
@@ -72,7 +72,7 @@ type Shares interface {
 // Config configures a Site. Zero times and counts take their defaults.
 type Config struct {
 	Log    *slog.Logger // nil discards; never gets an id or a secret
-	Prefix string       // server.Config's: the path below which a proxy may serve the server
+	Prefix string       // objects.Config's: the path below which a proxy may serve the server
 	Hosts  []string     // HOST:PORTs at which browsers reach the server, where known (--advertise)
 	TLS    bool         // browsers reach it over TLS
 
@@ -115,7 +115,7 @@ func (c Config) withDefaults() Config {
 // Site serves the pages. It is safe for concurrent use.
 type Site struct {
 	cfg          Config
-	server       *server.Server
+	server       *objects.Server
 	tokens       Tokens
 	shares       Shares
 	assets       http.Handler
@@ -126,7 +126,7 @@ type Site struct {
 
 // New returns the pages of a server; Mount registers them. shares may be nil: then there are no
 // public shares.
-func New(cfg Config, srv *server.Server, tokens Tokens, shares Shares) *Site {
+func New(cfg Config, srv *objects.Server, tokens Tokens, shares Shares) *Site {
 	cfg = cfg.withDefaults()
 	return &Site{cfg: cfg, server: srv, tokens: tokens, shares: shares, assets: page.Assets(), renderSlots: make(chan struct{}, cfg.Renders),
 		paintLimiter: connlimit.New(cfg.Paints, cfg.PaintsPerAddr),
@@ -182,7 +182,7 @@ func (q *request) route() {
 			return
 		}
 		q.path = "/share/" + id
-		q.routeSession(below, deeper, nil, func(c *server.Caller) (*server.Capability, error) { return q.publicSession(c, id) })
+		q.routeSession(below, deeper, nil, func(c *objects.Caller) (*objects.Capability, error) { return q.publicSession(c, id) })
 	case "s":
 		id, below, deeper := strings.Cut(rest, "/")
 		if !capability.IsSession(capability.Target(id)) {
@@ -195,14 +195,14 @@ func (q *request) route() {
 			q.serveRead(q.serveUnlock)
 			return
 		}
-		q.routeSession(below, deeper, func() { q.openSession(id) }, func(c *server.Caller) (*server.Capability, error) { return q.fromToken(c, id) })
+		q.routeSession(below, deeper, func() { q.openSession(id) }, func(c *objects.Caller) (*objects.Capability, error) { return q.fromToken(c, id) })
 	default:
 		q.notFound()
 	}
 }
 
 // resolver returns the session or space that a page shows.
-type resolver func(*server.Caller) (*server.Capability, error)
+type resolver func(*objects.Caller) (*objects.Capability, error)
 
 // routeSession serves a session's page and the paths below it; open is nil for one without a
 // secret.
@@ -259,12 +259,12 @@ func (q *request) servePost(serve func()) {
 }
 
 // caller returns the request's caller.
-func (q *request) caller() *server.Caller {
+func (q *request) caller() *objects.Caller {
 	return q.site.server.Caller(q.r.Context(), q.r.RemoteAddr)
 }
 
 // publicSession returns the session that a public share shows.
-func (q *request) publicSession(c *server.Caller, id string) (*server.Capability, error) {
+func (q *request) publicSession(c *objects.Caller, id string) (*objects.Capability, error) {
 	if q.site.shares == nil {
 		return nil, fault.NotFound.With("there is no such share")
 	}

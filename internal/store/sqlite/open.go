@@ -65,7 +65,7 @@ type Config struct {
 	// Now is the database's clock; time.Now if nil.
 	Now func() time.Time
 	// Readers is the maximum number of concurrent reads. If 0, it is twice the processors, and at
-	// least six: more than a server sends snapshots at once (server.Config).
+	// least six: more than a server sends snapshots at once (objects.Config).
 	Readers int
 	// Driver is the name of SQLite's driver in database/sql, "sqlite" if empty; tests use another.
 	Driver string

@@ -1,0 +1,198 @@
+// The throttle of wrong tries: a peer that shows an unknown ref, or a wrong secret, is answered
+// at once a few times, and then at a fixed interval. The check itself always runs, so that a
+// correct ref is accepted whatever else its address tries; only the refusal is delayed.
+
+package objects
+
+import (
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/mooring-rpc/mooring/fault"
+)
+
+// Bounds: the delayed answers of one address, and the addresses tracked. Further addresses share
+// one bucket.
+const (
+	maxDelayedReplies     = 64
+	maxThrottledAddresses = 1 << 16
+)
+
+// authThrottle is a token bucket of tries for each address, refilled by one an interval. An
+// empty bucket goes into debt, and the debt survives the connection, so that reconnecting does
+// not help. It is safe for concurrent use.
+type authThrottle struct {
+	maxAddresses int
+	limitHits    *limitHits
+
+	mu       sync.Mutex
+	burst    int
+	interval time.Duration
+	closed   bool                       // answers are no longer delayed
+	buckets  map[string]*throttleBucket // addresses whose bucket is not full
+}
+
+// throttleBucket is one address's bucket, with its delayed answers.
+type throttleBucket struct {
+	fullAt  time.Time // when the bucket is full again
+	waiting []delayedReply
+	timer   *time.Timer
+	ticking bool // tick runs, and will handle the bucket
+}
+
+// peerConn is the connection that a call came over, on any wire.
+type peerConn interface {
+	RemoteAddr() string
+	Abort(why error)
+	Done() <-chan struct{} // closed when the connection has ended
+}
+
+// delayedReply is an answer that is due later.
+type delayedReply struct {
+	due  time.Time
+	conn peerConn
+	send func()
+}
+
+func newAuthThrottle(burst int, every time.Duration, met *limitHits) *authThrottle {
+	return &authThrottle{burst: burst, interval: every, maxAddresses: maxThrottledAddresses, limitHits: met, buckets: map[string]*throttleBucket{}}
+}
+
+// setLimits changes the limits for further tries; delayed answers are due when they were.
+func (w *authThrottle) setLimits(burst int, every time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.burst, w.interval = burst, every
+}
+
+// respond calls give when a refusal may be sent to the address of from: now, or later in the
+// order of its tries. If the address has too many delayed answers, respond aborts the connection
+// and calls give at once.
+func (w *authThrottle) respond(from peerConn, give func()) {
+	wait, over := w.reserve(addressOf(from.RemoteAddr()), from, give)
+	if over > 0 {
+		from.Abort(exception{fault.Overloaded.With("too many refs from this address were wrong: wait %v before the next one", over)})
+	}
+	if !wait {
+		give()
+	}
+}
+
+// connEnded reports whether a connection has ended, so that dropConn was called or will be.
+func connEnded(from peerConn) bool {
+	if from == nil {
+		return false
+	}
+	select {
+	case <-from.Done():
+		return true
+	default:
+		return false
+	}
+}
+
+// reserve takes a try from an address's bucket. wait reports that give was queued until it is
+// due. over, if not 0, reports that the try was refused and not counted, and is the time until
+// the last queued answer is sent.
+func (w *authThrottle) reserve(address string, from peerConn, give func()) (wait bool, over time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.closed || connEnded(from) {
+		return false, 0
+	}
+	now := time.Now()
+	a := w.buckets[address]
+	if a == nil && len(w.buckets) >= w.maxAddresses {
+		address = ""
+		a = w.buckets[address]
+	}
+	if a == nil {
+		a = &throttleBucket{fullAt: now}
+		a.timer = time.AfterFunc(time.Duration(w.burst)*w.interval, func() { w.tick(address, a) })
+		w.buckets[address] = a
+	}
+	if a.fullAt.Before(now) {
+		a.fullAt = now
+	}
+	due := a.fullAt.Add(w.interval - time.Duration(w.burst)*w.interval)
+	if due.Sub(now) > maxDelayedReplies*w.interval {
+		w.limitHits.add(limitWrongTries)
+		return false, w.interval * maxDelayedReplies
+	}
+	a.fullAt = a.fullAt.Add(w.interval)
+	if !due.After(now) {
+		return false, 0
+	}
+	w.limitHits.add(limitWrongTries)
+	a.waiting = append(a.waiting, delayedReply{due, from, give})
+	if len(a.waiting) == 1 && !a.ticking {
+		a.timer.Reset(due.Sub(now))
+	}
+	return true, 0
+}
+
+// tick sends the answers that are due, and forgets the address when its bucket is full. One tick
+// runs for an address at a time, so its answers keep their order.
+func (w *authThrottle) tick(address string, a *throttleBucket) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if a.ticking {
+		return
+	}
+	a.ticking = true
+	defer func() { a.ticking = false }()
+	for w.buckets[address] == a {
+		now := time.Now()
+		switch {
+		case len(a.waiting) > 0 && !a.waiting[0].due.After(now):
+			next := a.waiting[0]
+			a.waiting = slices.Delete(a.waiting, 0, 1)
+			w.mu.Unlock()
+			next.send()
+			w.mu.Lock()
+			continue
+		case len(a.waiting) > 0:
+			a.timer.Reset(a.waiting[0].due.Sub(now))
+		case a.fullAt.After(now):
+			a.timer.Reset(a.fullAt.Sub(now))
+		default:
+			delete(w.buckets, address)
+		}
+		return
+	}
+}
+
+// dropConn removes the delayed answers of a connection that has ended, and returns them for
+// callers that are still waiting.
+func (w *authThrottle) dropConn(from peerConn) (dropped []func()) {
+	address := addressOf(from.RemoteAddr())
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, a := range []*throttleBucket{w.buckets[address], w.buckets[""]} {
+		if a != nil {
+			a.waiting = slices.DeleteFunc(a.waiting, func(h delayedReply) bool {
+				if h.conn == from {
+					dropped = append(dropped, h.send)
+				}
+				return h.conn == from
+			})
+		}
+	}
+	return dropped
+}
+
+// close sends all delayed answers, and disables the delay: no peer can wait for a server that is
+// stopping.
+func (w *authThrottle) close() {
+	w.mu.Lock()
+	all := w.buckets
+	w.closed, w.buckets = true, nil
+	w.mu.Unlock()
+	for _, a := range all {
+		a.timer.Stop()
+		for _, h := range a.waiting {
+			h.send()
+		}
+	}
+}

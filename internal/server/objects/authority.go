@@ -1,0 +1,114 @@
+// Authority: the ref that a live object acts under, checked against rows of the same snapshot as
+// the data that it reads.
+
+package objects
+
+import (
+	"slices"
+	"sync"
+
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/ledger"
+	"github.com/mooring-rpc/mooring/session"
+)
+
+// authority is the authority of a Session object: a restored ref, or, for an object of
+// Space.create, the owner's ref that the create op mints. Anyone with a space ref could name the
+// owner's ref of an existing session, so such an object is the owner only if the session was
+// made by one of the streams opened through it, and by the same space ref.
+type authority struct {
+	session string
+	ref     string // id of the ref
+	space   string // Space.create: id of the space ref; else ""
+
+	// Limits of an attenuated object; nil if there are none.
+	attenuated, spaceAttenuated *capability.Grant
+
+	mu      sync.Mutex
+	streams []string // Space.create: ids of the streams opened through the object
+}
+
+// refs returns the ids of the grants that check needs.
+func (a *authority) refs() []string { return []string{a.ref} }
+
+// addStream records that a stream was opened, with its outbox's secret.
+func (a *authority) addStream(stream string) {
+	if a.space == "" {
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !slices.Contains(a.streams, stream) {
+		a.streams = append(a.streams, stream)
+	}
+}
+
+func (a *authority) hasStream(stream string) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.Contains(a.streams, stream)
+}
+
+// stamp sets the authority and peer of a submission.
+func (a *authority) stamp(sub *session.Submission, peer string) {
+	sub.Ref, sub.Space, sub.Attenuated, sub.SpaceAttenuated, sub.Peer = a.ref, a.space, a.attenuated, a.spaceAttenuated, peer
+}
+
+// direct returns the submission of do, without an outbox. An object of Space.create through which
+// no stream was opened has no authority, and is refused here: a commit would make a row for any
+// session that its holder names.
+func (a *authority) direct(do *session.Direct, peer string) (session.Submission, *fault.Error) {
+	sub := session.Submission{Batch: ledger.Batch{Session: a.session}, Direct: do}
+	a.stamp(&sub, peer)
+	if a.space == "" {
+		return sub, nil
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if len(a.streams) == 0 {
+		return sub, fault.UnknownRef.With("session %s is not known to be made by you: open a stream first, or restore its own ref", a.session)
+	}
+	sub.Batch.Outbox = a.streams[len(a.streams)-1]
+	return sub, nil
+}
+
+// check returns the grant that allows need on the session now, or why not. It returns the grant
+// of a dead ref too, and of a deleted session (SessionDeleted) unless the ref was removed with
+// the session.
+func (a *authority) check(at *session.Access, need capability.Rights) (*capability.Grant, *fault.Error) {
+	if at.Row == nil || at.Row.Life == session.Absent {
+		return nil, fault.NotFound.With("session %s is not there: its create op has not been applied", a.session)
+	}
+	if at.Row.Forgotten && (a.space != "" || at.Grants[a.ref] == nil) {
+		return nil, sessionDeleted()
+	}
+	stream := ""
+	if a.hasStream(at.Row.Creator) {
+		stream = at.Row.Creator
+	}
+	id, ok := session.ActingRef(at.Row, a.ref, a.space, stream)
+	if !ok {
+		return nil, fault.UnknownRef.With("session %s was made by another: restore a ref to it", a.session)
+	}
+	grant := at.Grants[id]
+	if grant != nil && (grant.Target != a.session || a.space != "" && !grant.Owner) {
+		grant = nil // of another session, or named by its creator and not its owner
+	}
+	acting, refused := capability.CheckLive(grant, a.attenuated, at.Row.Epoch, at.Now, need, "")
+	if refused == nil && at.Row.Life == session.Deleted {
+		refused = sessionDeleted()
+	}
+	return acting, refused
+}
+
+// attenuate returns a's authority with limits, which were made from a grant that check returned.
+// It has that grant's ref, whoever the object is passed on to.
+func (a *authority) attenuate(limits *capability.Grant) *authority {
+	return &authority{session: a.session, ref: limits.ID, attenuated: limits}
+}
+
+// sessionDeleted is the fault for every ref to a deleted session.
+func sessionDeleted() *fault.Error {
+	return fault.SessionDeleted.With("the session was deleted, and all refs to it died with it")
+}

@@ -1,0 +1,279 @@
+//go:build unix
+
+// Uses of refs, which are counted and written once a window.
+
+package objects
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"capnproto.org/go/capnp/v3"
+	"github.com/oklog/ulid/v2"
+
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/rpc"
+	"github.com/mooring-rpc/mooring/session"
+)
+
+func TestUsesAreCountedByRefActorAndMethod(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, st Store) {
+		r := start(t, st, oneWindow)
+		p, q := r.peerNamed(t, "192.0.2.1:7"), r.peerNamed(t, "[2001:db8::5]:99")
+		m := r.create(p)
+		p.must(m.stream, m.batch(put(1), put(2), put(3), op("remove", "key", "message/msg_1")))
+		p.must(m.stream, m.batch(put(4), op("put", "key", "no such key", "payload", 1)))
+		again := m.batch(put(5))
+		p.must(m.stream, again)
+		p.must(m.stream, again)
+		reader := p.share(m, "rights", []string{"read"}, "actor", "owner/reader")
+		sess, own := q.restore(reader), p.restore(reader)
+		for _, s := range []*rpc.Ref{sess, sess, own} {
+			if _, _, err := call(t, s, sessionEvents, structSize(2, 0), nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		k := newRecorder()
+		t.Cleanup(q.subscribe(sess, k, 0).Release)
+		snapshot := newRecorder()
+		if _, _, err := q.snapshotting(sess, snapshot); err != nil {
+			t.Fatal(err)
+		}
+		withState := newRecorder()
+		promise := q.subscribing(sess, withState, 0, 0, true)
+		if _, _, err := promise.Wait(within(t)); err != nil {
+			t.Fatal(err)
+		}
+		defer promise.Release()
+		if _, _, err := call(t, sess, sessionDescribe, structSize(0, 0), nil); err != nil {
+			t.Fatal(err)
+		}
+		r.stop()
+
+		var got []string
+		for _, target := range []string{m.id, r.owner.Target()} {
+			for _, row := range auditOf(t, st, target) {
+				if row.Act == capability.AuditUse {
+					got = append(got, fmt.Sprintf("%s %q %d× from %s", row.Subject, row.Actor, row.Count, row.Peer))
+					if row.At == 0 || target == m.id && row.Subject == "put" && row.Cursor != 7 {
+						t.Errorf("row %+v", row)
+					}
+				}
+			}
+		}
+		slices.Sort(got)
+		want := []string{
+			`create "" 1× from 192.0.2.1`, `describe "owner/reader" 1× from 2001:db8::5`, `events "owner/reader" 3× from `,
+			`put "owner" 5× from 192.0.2.1`, `remove "owner" 1× from 192.0.2.1`, `share "owner" 1× from 192.0.2.1`,
+			`snapshot "owner/reader" 2× from 2001:db8::5`, `subscribe "owner/reader" 2× from 2001:db8::5`,
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("uses are\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+		}
+		for ref, want := range map[string]uint64{m.owner.ID: 7, reader.ID: 8, r.owner.ID: 1} {
+			if count, last := usesOf(t, st, ref); count != want || last == 0 {
+				t.Errorf("%d uses of %s are counted, want %d; the last was at %d", count, ref, want, last)
+			}
+		}
+	})
+}
+
+// usesOf is what is counted of a ref.
+func usesOf(t *testing.T, st Store, ref string) (count uint64, last int64) {
+	t.Helper()
+	page, err := st.ReadTree(t.Context(), "", session.TreeQuery{Under: ref, Limit: 1}, nil)
+	if err != nil || len(page.Rows) == 0 {
+		t.Fatalf("the tree below %s: %+v, %v", ref, page, err)
+	}
+	return page.Rows[0].Uses, page.Rows[0].LastUsed
+}
+
+// snapshotting sends the state to k and waits.
+func (p *peer) snapshotting(sess *rpc.Ref, k *recorder) (capnp.Struct, *rpc.Promise, error) {
+	sink := rpc.NewLocal(k)
+	defer sink.Release()
+	return call(p.t, sess, sessionSnapshot, structSize(1, 1), func(s capnp.Struct, caps *rpc.CapTable) error { return caps.Set(s, 0, sink) })
+}
+
+// clerk takes audit rows and uses, and fails when it is told to.
+type clerk struct {
+	Store
+	mu    sync.Mutex
+	away  bool
+	rows  []*capability.AuditRow
+	uses  map[string]uint64
+	tries int
+}
+
+func (c *clerk) Audit(_ context.Context, _ capability.IdempotencyKey, rows []*capability.AuditRow) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.away {
+		return fault.Unavailable.With("away")
+	}
+	c.rows = append(c.rows, rows...)
+	return nil
+}
+
+func (c *clerk) AddUses(_ context.Context, _ capability.IdempotencyKey, uses []capability.RefUses) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.tries++; c.away {
+		return fault.Unavailable.With("away")
+	}
+	for _, u := range uses {
+		c.uses[u.Ref] += u.Count
+	}
+	return nil
+}
+
+// deaf writes, and does not hear that it has: its link breaks in the commit.
+type deaf struct {
+	Store
+	times atomic.Int32 // more, that it hears nothing
+}
+
+func (d *deaf) heard(err error) error {
+	if err == nil && d.times.Add(-1) >= 0 {
+		return fault.Unavailable.With("the link broke in the commit")
+	}
+	return err
+}
+
+func (d *deaf) Audit(ctx context.Context, page capability.IdempotencyKey, rows []*capability.AuditRow) error {
+	return d.heard(d.Store.Audit(ctx, page, rows))
+}
+
+func (d *deaf) AddUses(ctx context.Context, page capability.IdempotencyKey, uses []capability.RefUses) error {
+	return d.heard(d.Store.AddUses(ctx, page, uses))
+}
+
+// What has been written and may not have been is written again, and there once.
+func TestNothingIsCountedTwice(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, st Store) {
+		d := &deaf{Store: st}
+		r := start(t, d, oneWindow)
+		p := r.dial()
+		m := r.create(p)
+		blind := p.share(m, "rights", []string{"append"})
+		p.must(m.stream, m.batch(put(1), put(2), put(3)))
+		_, _, err := call(t, p.restore(blind), sessionEvents, structSize(2, 0), nil)
+		wantCode(t, "events", err, fault.MissingRight)
+		for range 4 {
+			d.times.Store(3) // each of those who write
+			r.server.flushAudit(true)
+		}
+		p.must(m.stream, m.batch(put(4)))
+		r.stop()
+		got := map[string]uint32{}
+		for _, row := range auditOf(t, st, m.id) {
+			got[row.Act.String()+" "+row.Subject] += row.Count
+		}
+		if got["use put"] != 4 || got["use share"] != 1 || got["denial events"] != 1 {
+			t.Errorf("audited is %v", got)
+		}
+		if count, _ := usesOf(t, st, m.owner.ID); count != 5 {
+			t.Errorf("%d uses are counted, want 5", count)
+		}
+	})
+}
+
+// One row a window; the table of uses earlier; a database that is away costs
+// nothing but time.
+func TestUsesAreWrittenWhenTheirWindowIsOver(t *testing.T) {
+	t.Parallel()
+	now := time.UnixMilli(600_000)
+	c := &clerk{uses: map[string]uint64{}}
+	cfg := Config{Store: c, Now: func() time.Time { return now }}.withDefaults()
+	u := newUsageCounter(cfg)
+	ref := capability.ServerID(capability.SessionPrefix+ulid.Make().String(), ulid.Make())
+	put := session.Use{Ref: ref, Actor: "owner", Method: "put", Count: 2}
+	step := func(d time.Duration, rows int, counted uint64) {
+		t.Helper()
+		now = now.Add(d)
+		u.flush(t.Context(), false)
+		if len(c.rows) != rows || c.uses[ref] != counted {
+			t.Fatalf("at %v: %d rows, %d uses counted; want %d and %d", now.UnixMilli(), len(c.rows), c.uses[ref], rows, counted)
+		}
+	}
+	u.add("a", 3, put)
+	step(5*time.Second, 0, 2)
+	u.add("a", 4, put, session.Use{Ref: ref, Actor: "owner", Method: "remove", Count: 1})
+	step(5*time.Second, 0, 5)
+	step(time.Minute, 2, 5)
+	if r := c.rows[0]; r.Count != 4 || r.Cursor != 4 || r.Peer != "a" || r.At != 605_000 || r.Subject != "put" && r.Subject != "remove" {
+		if c.rows[1].Count != 4 {
+			t.Errorf("rows are %+v, %+v", r, c.rows[1])
+		}
+	}
+	u.add("a", 5, put)
+	c.away = true
+	step(2*time.Minute, 2, 5)
+	u.add("b", 6, put)
+	step(2*time.Minute, 2, 5)
+	c.away = false
+	step(time.Second, 4, 9)
+	u.add("b", 7, put)
+	u.flush(t.Context(), true) // the server stops
+	if len(c.rows) != 5 || c.uses[ref] != 11 {
+		t.Errorf("at the end %d rows, %d uses", len(c.rows), c.uses[ref])
+	}
+}
+
+// Counting must not cost what it counts. It is not parallel: it measures.
+func TestCountingUsesAllocatesNothing(t *testing.T) {
+	u := newUsageCounter(Config{Store: &clerk{}}.withDefaults())
+	uses := []session.Use{{Ref: "ses_1.sX", Actor: "owner", Method: "put", Count: 1}, {Ref: "ses_1.sX", Actor: "owner", Method: "remove", Count: 1}}
+	u.add("a", 1, uses...)
+	if n := testing.AllocsPerRun(1000, func() { u.add("a", 2, uses...) }); n > 0 {
+		t.Errorf("counting allocates %v times", n)
+	}
+}
+
+// However many refs are used while nothing can be written, memory is bounded
+// and every use is counted somewhere.
+func TestUsesAreBoundedAndNoneIsLost(t *testing.T) {
+	t.Parallel()
+	c := &clerk{uses: map[string]uint64{}, away: true}
+	cfg := Config{Store: c}.withDefaults()
+	u := newUsageCounter(cfg)
+	target, total := capability.SessionPrefix+ulid.Make().String(), uint64(0)
+	for i := range 6 * maxUses {
+		n := 1 + rand.Uint32N(3)
+		u.add("a", 1, session.Use{Ref: fmt.Sprintf("%s.%d", target, i), Method: "put", Count: n})
+		total += uint64(n)
+		if i%maxUses == 17 {
+			u.flush(t.Context(), false)
+		}
+	}
+	if held := len(u.open) + len(u.closed) + len(u.pendingCounts) + len(u.countWriter.pending) + len(u.auditWriter.pending); held > 8*maxUses {
+		t.Errorf("%d things are held", held)
+	}
+	select {
+	case <-u.windowFull:
+	default:
+		t.Error("nobody is told that a window ended early")
+	}
+	c.away = false
+	u.flush(t.Context(), true)
+	var rows, uses uint64
+	for _, r := range c.rows {
+		rows += uint64(r.Count)
+	}
+	for _, n := range c.uses {
+		uses += n
+	}
+	if rows != total || uses != total {
+		t.Errorf("%d uses are audited as %d and counted as %d", total, rows, uses)
+	}
+}

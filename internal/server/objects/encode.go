@@ -1,0 +1,166 @@
+// Encoding: the domain's rows to the structs of the schema.
+
+package objects
+
+import (
+	"capnproto.org/go/capnp/v3"
+
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/capnp/wire"
+	"github.com/mooring-rpc/mooring/session"
+)
+
+// structSize returns the size of a params or results struct, as the schema's compiler laid it
+// out: words of data and pointers.
+func structSize(data capnp.Size, pointers uint16) capnp.ObjectSize {
+	return capnp.ObjectSize{DataSize: data * 8, PointerCount: pointers}
+}
+
+// fieldWriter collects the first error of several setters.
+type fieldWriter struct{ err error }
+
+func (w *fieldWriter) do(err error) {
+	if w.err == nil {
+		w.err = err
+	}
+}
+
+// text sets a field unless it is empty: an absent text reads as "".
+func (w *fieldWriter) text(set func(string) error, v string) {
+	if w.err == nil && v != "" {
+		w.err = set(v)
+	}
+}
+
+func (w *fieldWriter) data(set func([]byte) error, v []byte) {
+	if w.err == nil && len(v) > 0 {
+		w.err = set(v)
+	}
+}
+
+func encodeEvent(to wire.Event, e *session.Event) error {
+	var w fieldWriter
+	to.SetCursor(e.Cursor)
+	to.SetSchema(e.Schema)
+	to.SetAt(e.At)
+	if to.SetHidden(e.Hidden); e.Hidden {
+		return to.SetHash(e.Hash[:])
+	}
+	to.SetPurged(e.Payload == nil)
+	w.text(to.SetMethod, e.Method)
+	w.text(to.SetKey, e.Key)
+	w.text(to.SetRef, e.Ref)
+	w.text(to.SetActor, e.Actor)
+	w.text(to.SetOp, e.Op)
+	w.text(to.SetBatch, e.Batch)
+	w.text(to.SetOutbox, e.Outbox)
+	w.data(to.SetHash, e.Hash[:])
+	w.do(setBytes(capnp.Struct(to), eventPayloadPointer, e.Payload))
+	return w.err
+}
+
+// Pointer fields whose JSON is copied from bytes into text.
+const (
+	eventPayloadPointer = 2
+	entryPayloadPointer = 1
+)
+
+// setBytes writes bytes as a text field without converting them to a string.
+func setBytes(s capnp.Struct, pointer uint16, text []byte) error {
+	if len(text) == 0 {
+		return nil
+	}
+	t, err := capnp.NewTextFromBytes(s.Segment(), text)
+	if err != nil {
+		return err
+	}
+	return s.SetPtr(pointer, t.ToPtr())
+}
+
+func encodeEvents(to wire.Event_List, events []*session.Event) error {
+	for i, e := range events {
+		if err := encodeEvent(to.At(i), e); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// encodeSums adds the payload hashes of the chain, which cannot be computed from purged payloads.
+func encodeSums(to wire.Event_List, events []*session.Event) error {
+	for i, e := range events {
+		if err := to.At(i).SetSum(e.Sum[:]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func encodeEntry(to wire.Entry, e *session.Entry) error {
+	to.SetCursor(e.Cursor)
+	to.SetSchema(e.Schema)
+	to.SetOrd(e.Ord.At)
+	to.SetOrdIndex(e.Ord.Index)
+	if err := to.SetKey(e.Key); err != nil {
+		return err
+	}
+	return setBytes(capnp.Struct(to), entryPayloadPointer, e.Payload)
+}
+
+func encodeTurn(to wire.Turn, t *session.Turn) error {
+	to.SetStatus(uint8(t.Status))
+	to.SetBegun(t.Begun)
+	to.SetEnded(t.Ended)
+	if err := to.SetOutbox(session.OutboxOf(t.Outbox)); err != nil {
+		return err
+	}
+	if err := to.SetRef(t.Ref); err != nil {
+		return err
+	}
+	return to.SetMessage_(t.Message)
+}
+
+func encodeSessionInfo(to wire.SessionInfo, row *session.Row, title string) error {
+	var w fieldWriter
+	to.SetCursor(row.Cursor)
+	to.SetCreated(row.Created)
+	to.SetUpdated(row.Updated)
+	to.SetEpoch(row.Epoch)
+	to.SetBase(row.Base)
+	to.SetDeleted(row.Life == session.Deleted)
+	w.text(to.SetId, row.ID)
+	w.text(to.SetExternal, row.External)
+	w.text(to.SetTitle, title)
+	w.text(to.SetOrder, row.Order.String())
+	return w.err
+}
+
+// encodeGrantInfo encodes a grant and whether it is dead, at time now (Unix ms) and epoch.
+func encodeGrantInfo(to wire.GrantInfo, g *capability.Grant, epoch uint64, now int64) error {
+	var w fieldWriter
+	to.SetOwner(g.Owner)
+	to.SetEpoch(g.Epoch)
+	to.SetRights(uint16(g.Rights))
+	to.SetExpires(g.Expires)
+	to.SetFrom(g.VisibleFrom)
+	to.SetLimit(g.MaxRedemptions)
+	to.SetUsed(g.Redemptions)
+	to.SetCut(g.Cut)
+	if dead := capability.Check(g, epoch, now, 0, ""); dead != nil {
+		to.SetDead(uint16(dead.Code))
+	}
+	w.text(to.SetId, g.ID)
+	w.text(to.SetTarget, g.Target)
+	w.text(to.SetMessage_, g.Message)
+	w.text(to.SetLabel, g.Label)
+	w.text(to.SetActor, g.Actor)
+	w.data(to.SetSeal, g.Seal)
+	if len(g.Methods) > 0 && w.err == nil {
+		list, err := to.NewMethods(int32(len(g.Methods)))
+		w.do(err)
+		for i, m := range g.Methods {
+			w.do(list.Set(i, m))
+		}
+	}
+	return w.err
+}

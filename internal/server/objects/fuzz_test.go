@@ -1,0 +1,65 @@
+//go:build unix
+
+// The server's decoders take anything: what a peer writes into its structs is
+// its own affair, and no shape of them may do more than be refused.
+
+package objects
+
+import (
+	"testing"
+
+	"capnproto.org/go/capnp/v3"
+
+	"github.com/mooring-rpc/mooring/capnp/wire"
+	"github.com/mooring-rpc/mooring/ledger"
+)
+
+func FuzzDecode(f *testing.F) {
+	seed := func(ops ...ledger.Intent) {
+		msg, seg := capnp.NewSingleSegmentMessage(nil)
+		b, err := wire.NewRootBatch(seg)
+		if err != nil {
+			f.Fatal(err)
+		}
+		if err := writeBatch(b, newBox().batch("ses_x", ops...)); err != nil {
+			f.Fatal(err)
+		}
+		raw, err := msg.Marshal()
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(raw)
+	}
+	refers := op("put", "key", ledger.Ref{Op: "01ARZ3NDEKTSV4RRFFQ69G5FAV", Path: "a.b"}, "payload", map[string]int{"n": 1})
+	refers.DependsOn = []string{"x", "y"}
+	refers.Expected = ledger.Expect{Set: true, Cursor: 7}
+	seed()
+	seed(put(1))
+	seed(refers, put(2))
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		msg, err := capnp.Unmarshal(raw)
+		if err != nil {
+			return
+		}
+		msg.ResetReadLimit(1 << 20)
+		root, err := msg.Root()
+		if err != nil {
+			return
+		}
+		s := root.Struct()
+		b, size, refused := decodeBatch(wire.Batch(s), "ses_x", "obx_x", 1, 1<<20)
+		if refused == nil {
+			if size < 200*len(b.Ops) {
+				t.Errorf("%d ops weigh %d", len(b.Ops), size)
+			}
+			for i := range b.Ops {
+				if b.Ops[i].Session != "ses_x" || b.Ops[i].Atomic != b.Atomic {
+					t.Errorf("op %d is not the stream's: %+v", i, b.Ops[i])
+				}
+				_ = b.Ops[i].Digest()
+			}
+		}
+		_, _ = decodeRestore(wire.Gateway_restore_Params(s))
+		_, _ = capabilities(s, 0, maxWith)
+	})
+}

@@ -1,0 +1,163 @@
+// Gateway, the bootstrap object: it describes the server and turns sturdy refs into live
+// capabilities. It has no authority itself.
+
+package objects
+
+import (
+	"context"
+
+	"capnproto.org/go/capnp/v3"
+
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/capnp/wire"
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/crashpoint"
+	"github.com/mooring-rpc/mooring/rpc"
+)
+
+// gateway is one connection's bootstrap object.
+type gateway struct {
+	server     *Server
+	conn       *connState
+	challenges challenges
+}
+
+var (
+	gatewayHello     = rpc.Method{Interface: wire.Gateway_TypeID, ID: 0}
+	gatewayRestore   = rpc.Method{Interface: wire.Gateway_TypeID, ID: 1}
+	gatewayChallenge = rpc.Method{Interface: wire.Gateway_TypeID, ID: 2}
+)
+
+// maxRedemption is the maximum length of a client's redemption id, in bytes.
+const maxRedemption = 64
+
+// Serve implements rpc.Object.
+func (g *gateway) Serve(c *rpc.Call) {
+	g.server.instruments.observeCall(c, g.server.instruments.gateway)
+	switch c.Method() {
+	case gatewayHello:
+		g.hello(c)
+	case gatewayRestore:
+		c.Go(func(ctx context.Context) { g.restore(ctx, c) })
+	case gatewayChallenge:
+		g.challenge(c)
+	default:
+		unknownMethod(c, "Gateway")
+	}
+}
+
+// hello negotiates the lower of both sides' protocol versions.
+func (g *gateway) hello(c *rpc.Call) {
+	s, _ := c.Params()
+	version := wire.Gateway_hello_Params(s).Version()
+	if version == 0 {
+		fail(c, fault.Incompatible.With("the client names no protocol version; this server speaks 1 to %d: update the client", wire.ProtocolVersion))
+		return
+	}
+	limits := g.server.cfg.Session.Limits
+	c.Return(structSize(2, 4), func(s capnp.Struct, _ *rpc.CapTable) error {
+		r := wire.Gateway_hello_Results(s)
+		r.SetVersion(min(version, wire.ProtocolVersion))
+		r.SetNow(g.server.now().UnixMilli())
+		l, err := r.NewLimits()
+		if err != nil {
+			return err
+		}
+		l.SetMessageBytes(uint64(g.server.cfg.RPC.MessageBytes))
+		l.SetBatchOps(uint32(limits.BatchOps))
+		l.SetBatchBytes(uint64(limits.BatchBytes))
+		l.SetPayloadBytes(uint64(limits.PayloadBytes))
+		l.SetBatchesInFlight(uint32(g.conn.maxBatches))
+		named, err := r.NewFeatures(int32(len(features)))
+		if err != nil {
+			return err
+		}
+		for i, name := range features {
+			if err := named.Set(i, name); err != nil {
+				return err
+			}
+		}
+		if err := r.SetHistory(g.server.historyID()); err != nil {
+			return err
+		}
+		return r.SetServer(g.server.cfg.Name)
+	})
+}
+
+// features names the extensions of this server to the first protocol version.
+var features = []string{"resume", "hints", "lifetime"}
+
+func (g *gateway) restore(ctx context.Context, c *rpc.Call) {
+	s, _ := c.Params()
+	asked, refused := decodeRestore(wire.Gateway_restore_Params(s))
+	var object rpc.Object
+	if refused == nil {
+		object, refused = g.redeem(ctx, asked)
+	}
+	switch {
+	case refused == nil:
+	case refused.Code == fault.UnknownRef:
+		g.conn.intake.BeginThrottle()
+		g.server.authThrottle.respond(g.conn.peerConn, func() {
+			fail(c, refused)
+			g.conn.intake.EndThrottle()
+		})
+		return
+	default:
+		fail(c, refused)
+		return
+	}
+	crashpoint.Hit(crashpoint.ServerRestoreAfter)
+	cap := rpc.NewLocal(object)
+	defer cap.Release()
+	c.Return(structSize(0, 1), func(s capnp.Struct, caps *rpc.CapTable) error { return caps.Set(s, 0, cap) })
+}
+
+// credential is the argument of a restore: a ref, a redemption id and a proof.
+type credential struct {
+	id         string
+	secret     capability.Secret
+	redemption string
+	proof      capability.Proof
+}
+
+func decodeRestore(p wire.Gateway_restore_Params) (a credential, refused *fault.Error) {
+	var r fieldReader
+	ref, err := p.Ref()
+	r.fail(err)
+	a.id, a.redemption = r.text(ref.Id()), r.text(p.Redemption())
+	raw := r.data(ref.Secret())
+	proof, err := p.Proof()
+	r.fail(err)
+	a.proof = capability.Proof{Nonce: r.data(proof.Nonce()), Audience: r.text(proof.Audience()), Signature: r.data(proof.Signature())}
+	if refused = r.fault("the sturdy ref"); refused != nil {
+		return
+	}
+	if len(a.redemption) > maxRedemption {
+		refused = fault.BadArgument.With("the redemption id is longer than %d bytes", maxRedemption)
+		return
+	}
+	a.secret, err = capability.SecretFrom(raw)
+	if err != nil {
+		refused = fault.BadRefText.Because(err, "the ref's secret is not of 32 bytes: check that the ref was copied whole")
+	}
+	return
+}
+
+// redeem returns the live object of a ref: a Space, or a Session. A dead session ref with the
+// right secret gives a Session too, which repeats recorded outcomes and records denials.
+func (g *gateway) redeem(ctx context.Context, a credential) (rpc.Object, *fault.Error) {
+	grant, err := g.server.redeem(ctx, a.id, a.secret, a.redemption, g.conn.peer, g.proofVerifier(a))
+	if err != nil {
+		return nil, toFault(g.conn.log, err, "redeem the ref")
+	}
+	shown := grant.ID
+	if grant.Hash == [32]byte{} { // a forgotten session's ref, of which anyone can make up others
+		shown = grant.Target
+	}
+	g.conn.intake.Trust(shown)
+	if capability.IsSpace(grant.Target) {
+		return &space{server: g.server, conn: g.conn, id: grant.Target, ref: grant.ID}, nil
+	}
+	return newSess(g.server, g.conn, &authority{session: grant.Target, ref: grant.ID}), nil
+}

@@ -1,0 +1,179 @@
+// HTTP: the WebSocket endpoints, health checks, and mounted faces.
+
+package objects
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/dbfault"
+	"github.com/mooring-rpc/mooring/internal/hostguard"
+	"github.com/mooring-rpc/mooring/rpc"
+)
+
+// Handler serves GET /capnp (the WebSocket endpoint), /rpc (Cap'n Web: GET for a WebSocket, POST
+// for a batch), /healthz (the process is alive), /readyz (it accepts connections, its database
+// answers, and no outage of commits is known), and the mounted faces, at the root and, if Config
+// names a prefix, below it too. It may itself be mounted in another server, together with Run.
+// Requests over loopback must name a host of this server.
+func (s *Server) Handler() http.Handler {
+	mux := http.NewServeMux()
+	for _, prefix := range s.prefixes() {
+		mux.HandleFunc("GET "+prefix+"/capnp", s.serveCapnpSocket)
+		mux.HandleFunc(prefix+"/rpc", s.serveCapnweb)
+		mux.HandleFunc("GET "+prefix+"/healthz", func(w http.ResponseWriter, _ *http.Request) {
+			writePlain(w, http.StatusOK, "ok\n")
+		})
+		mux.HandleFunc("GET "+prefix+"/readyz", s.serveReady)
+		for path, face := range s.mounts {
+			if strings.HasPrefix(path, "/api/v1") {
+				face = s.withHistory(face)
+			}
+			mux.Handle(prefix+path, http.StripPrefix(prefix, face))
+		}
+	}
+	own := s.withRequestID(hostguard.Hosts{Names: s.cfg.Hosts, Patterns: s.cfg.OriginPatterns}.Guard(mux))
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s.handshakes.requestReceived(r.Context())
+		own.ServeHTTP(w, r)
+		drainBody(w, r)
+	})
+}
+
+// maxDrainBytes is how much of an unread body net/http reads.
+const maxDrainBytes = 256 << 10
+
+// drainBody reads the rest of a body whose sender asks for the connection to be closed after the
+// answer. net/http does that only for connections that are kept; it would close this one at once,
+// and a sender still sending, such as a proxy, would lose the answer. Methods that read have no
+// body to wait for, and a GET may be a WebSocket by now, which others read.
+func drainBody(w http.ResponseWriter, r *http.Request) {
+	reads := r.Method == http.MethodGet || r.Method == http.MethodHead
+	if r.Close && !reads && r.ContentLength != 0 && r.Header.Get("Expect") == "" {
+		// If there is more, the reader makes net/http wait a while before it closes.
+		_, _ = io.Copy(io.Discard, http.MaxBytesReader(w, r.Body, maxDrainBytes))
+	}
+}
+
+func (s *Server) prefixes() []string {
+	if s.cfg.Prefix == "" {
+		return []string{""}
+	}
+	return []string{"", "/" + s.cfg.Prefix}
+}
+
+func writePlain(w http.ResponseWriter, status int, text string) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(status)
+	_, _ = io.WriteString(w, text)
+}
+
+// readyTimeout bounds the database's answer to a readiness check.
+const readyTimeout = 2 * time.Second
+
+func (s *Server) serveReady(w http.ResponseWriter, r *http.Request) {
+	if s.drainAnnounced.Load() || s.draining() {
+		writePlain(w, http.StatusServiceUnavailable, "draining\n")
+		return
+	}
+	if cause, why, since := s.outage.current(); cause != dbfault.None {
+		writePlain(w, http.StatusServiceUnavailable, fmt.Sprintf("nothing can be committed for %s (%s): %s\n", time.Since(since).Round(time.Second), cause, why))
+		return
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), readyTimeout)
+	defer cancel()
+	err := s.cfg.Store.Ping(ctx)
+	if err == nil {
+		err = s.loadHistory(ctx)
+	}
+	if err != nil {
+		level := slog.LevelWarn
+		if cause := dbfault.Of(err); cause != dbfault.None { // an outage that lasts is logged once
+			s.outage.suspect(cause)
+			level = slog.LevelDebug
+		}
+		s.log.Log(r.Context(), level, "not ready", "error", err)
+		why := "the database does not answer"
+		if f, ok := errors.AsType[*fault.Error](err); ok && !errors.Is(err, context.DeadlineExceeded) {
+			why = f.Message
+		}
+		writePlain(w, http.StatusServiceUnavailable, why+"\n")
+		return
+	}
+	said := "ready"
+	if have, most, short := s.cfg.Store.PoolStats(); short {
+		said += fmt.Sprintf(", with %d of %d connections to the database: there are no more to be had", have, most)
+	}
+	writePlain(w, http.StatusOK, said+"\nhistory "+s.historyID()+"\n")
+}
+
+// serveCapnpSocket upgrades a request to an rpc connection.
+func (s *Server) serveCapnpSocket(w http.ResponseWriter, r *http.Request) {
+	s.serveUpgrade(w, r, func() (serve func(), err error) {
+		t, err := rpc.Accept(w, r, rpc.AcceptOptions{OriginPatterns: s.cfg.OriginPatterns})
+		return func() { s.serve(t) }, err
+	})
+}
+
+// serveUpgrade upgrades a request to a connection, which is served by a goroutine of its own: the
+// request's memory is freed at once, so that an idle connection costs little. The handshake
+// refuses browsers of other origins.
+func (s *Server) serveUpgrade(w http.ResponseWriter, r *http.Request, accept func() (serve func(), err error)) {
+	done, refused := s.admit(r.RemoteAddr)
+	if refused != nil {
+		s.unavailable(w, refused)
+		return
+	}
+	serve, err := accept()
+	if err != nil {
+		done()
+		s.log.Info("handshake refused", "request", RequestID(r.Context()), "peer", r.RemoteAddr, "error", err)
+		return
+	}
+	go func() {
+		defer done()
+		serve()
+	}()
+}
+
+// newHTTPServer returns the HTTP server, with bounds on the resources of a stranger before the
+// upgrade to a connection.
+func (s *Server) newHTTPServer() *http.Server {
+	return &http.Server{
+		Handler:           s.Handler(),
+		ConnState:         s.handshakes.track,
+		ConnContext:       withConn,
+		ReadHeaderTimeout: s.cfg.RPC.HandshakeTimeout,
+		ReadTimeout:       s.cfg.RPC.HandshakeTimeout, // a WebSocket is exempt from both, a batch has its own
+		WriteTimeout:      s.cfg.RPC.HandshakeTimeout + readyTimeout,
+		IdleTimeout:       time.Minute,
+		MaxHeaderBytes:    16 << 10,
+		HTTP2:             h2Limits(s.cfg.RPC.WriteTimeout),
+		ErrorLog:          log.New(logWriter{s.log}, "", 0),
+		BaseContext:       func(net.Listener) context.Context { return s.connCtx },
+	}
+}
+
+// h2Limits bounds one connection of HTTP/2 to the resources of a few of HTTP/1.1. Clients open
+// WebSockets over HTTP/1.1.
+func h2Limits(stall time.Duration) *http.HTTP2Config {
+	return &http.HTTP2Config{
+		MaxConcurrentStreams:          100,
+		MaxReceiveBufferPerConnection: 256 << 10,
+		MaxReceiveBufferPerStream:     64 << 10,
+		MaxReadFrameSize:              16 << 10,
+		MaxDecoderHeaderTableSize:     4 << 10,
+		MaxEncoderHeaderTableSize:     4 << 10,
+		WriteByteTimeout:              stall,
+	}
+}

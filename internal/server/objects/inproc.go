@@ -1,0 +1,389 @@
+// The API within the process: HTTP handlers (faces) reach the same sessions and spaces as
+// peers, under the same checks and limits, without a wire between. inproc_follow.go delivers
+// events and state to them, and inproc_stream.go commits the batches of an outbox.
+
+package objects
+
+import (
+	"context"
+	"net/http"
+	"slices"
+
+	"github.com/oklog/ulid/v2"
+
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/ledger"
+	"github.com/mooring-rpc/mooring/session"
+)
+
+// Caller is the client of one HTTP request, or of one long answer. It and its capabilities end
+// with its context. Its methods and those of its capabilities may be called concurrently; their
+// errors are faults.
+type Caller struct {
+	server *Server
+	conn   *connState
+	ctx    context.Context
+	remote string
+}
+
+// Caller returns the caller of a request from remote (http.Request.RemoteAddr).
+func (s *Server) Caller(ctx context.Context, remote string) *Caller {
+	c := &Caller{server: s, conn: s.newConnState(remote), ctx: ctx, remote: remote}
+	c.conn.log = logOf(ctx, s.log)
+	c.conn.peerConn = c
+	return c
+}
+
+// RemoteAddr implements peerConn.
+func (c *Caller) RemoteAddr() string { return c.remote }
+
+// Done implements peerConn.
+func (c *Caller) Done() <-chan struct{} { return c.ctx.Done() }
+
+// Abort implements peerConn. It does nothing: a request has no connection of its own to close.
+func (c *Caller) Abort(error) {}
+
+// Address returns the address that the caller's limits count by: without its port, and a /64
+// for IPv6.
+func (c *Caller) Address() string { return addressOf(c.remote) }
+
+// Restore redeems a ref. redemption is the idempotency key of the redemption (at most 64 bytes);
+// "" makes a new one. The error for an unknown ref or a wrong secret may be delayed, as over the
+// other wires (ThrottleFailure). A dead ref with the right secret is restored: its calls return
+// why it is dead.
+func (c *Caller) Restore(ref capability.Ref, redemption string) (*Capability, error) {
+	g := &gateway{server: c.server, conn: c.conn}
+	object, refused := g.redeem(c.ctx, credential{id: ref.ID, secret: ref.Secret, redemption: redemption})
+	if refused == nil {
+		h := &Capability{caller: c, ref: ref.ID}
+		h.space, _ = object.(*space)
+		h.sess, _ = object.(*sess)
+		return h, nil
+	}
+	if refused.Code == fault.UnknownRef {
+		if err := c.ThrottleFailure(); err != nil {
+			return nil, err
+		}
+	}
+	return nil, refused
+}
+
+// ThrottleFailure counts a wrong try of the caller's address, and waits as long as the answer to
+// a wrong ref would: for a face with secrets or names of its own. It returns Overloaded if too
+// many answers of the address are waiting already.
+func (c *Caller) ThrottleFailure() error {
+	from, due := &throttledCaller{Caller: c}, make(chan struct{})
+	c.server.authThrottle.respond(from, func() { close(due) })
+	select {
+	case <-due:
+	case <-c.ctx.Done():
+		for _, give := range c.server.authThrottle.dropConn(from) {
+			give()
+		}
+	}
+	return errOrNil(from.refused)
+}
+
+// throttledCaller is the peerConn of one wrong try.
+type throttledCaller struct {
+	*Caller
+	refused *fault.Error
+}
+
+// Abort implements peerConn: it records the refusal, that too many answers are waiting.
+func (w *throttledCaller) Abort(why error) { w.refused = toFault(w.conn.log, why, "wait") }
+
+// Assume returns the capability of the ref of this id without its secret: for a face that made
+// the ref and authenticates its clients in a way of its own.
+func (c *Caller) Assume(ref string) *Capability {
+	h := &Capability{caller: c, ref: ref}
+	if target := capability.Target(ref); capability.IsSpace(target) {
+		h.space = &space{server: c.server, conn: c.conn, id: target, ref: ref}
+	} else {
+		h.sess = newSess(c.server, c.conn, &authority{session: target, ref: ref})
+	}
+	return h
+}
+
+// Capability is a live capability: a session or a space under one ref. Every call checks whether
+// the ref still allows it.
+type Capability struct {
+	caller *Caller
+	ref    string
+	sess   *sess
+	space  *space
+}
+
+// Ref returns the id of the capability's ref.
+func (h *Capability) Ref() string { return h.ref }
+
+// Target returns the session's or space's id.
+func (h *Capability) Target() string { return capability.Target(h.ref) }
+
+// IsSpace reports whether the capability is a space's.
+func (h *Capability) IsSpace() bool { return h.space != nil }
+
+// session returns the session's object, or a fault for a space.
+func (h *Capability) session() (*sess, *fault.Error) {
+	if h.sess == nil {
+		return nil, fault.BadArgument.With("the ref is one of a space: name a session's")
+	}
+	return h.sess, nil
+}
+
+// errOrNil converts a refusal to an error; a nil refusal is a nil error.
+func errOrNil(refused *fault.Error) error {
+	if refused == nil {
+		return nil
+	}
+	return refused
+}
+
+// Description is the answer of Describe.
+type Description struct {
+	Now   int64 // database clock, Unix ms
+	Grant *capability.Grant
+	Row   *session.Row // nil for a space; Head is masked as the ref is shown it
+	Info  *session.Entry
+}
+
+// Describe needs the right to read, or a live ref of a space. Info is the session's info entry,
+// nil if there is none or the ref does not show it.
+func (h *Capability) Describe(ctx context.Context) (*Description, error) {
+	if h.space != nil {
+		grant, sight, refused := h.space.readAccess(ctx, 0, "describe")
+		if refused != nil {
+			return nil, refused
+		}
+		h.caller.server.recordUse(h.caller.conn.peer, grant, "describe", 0)
+		return &Description{Now: sight.Now, Grant: grant}, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, h.caller.server.cfg.ReadTimeout)
+	defer cancel()
+	sight, info, err := h.caller.server.cfg.Store.Describe(ctx, h.Target(), []string{h.ref})
+	if err != nil {
+		return nil, toFault(h.caller.conn.log, err, "describe the session")
+	}
+	grant, refused := h.sess.check(sight, capability.Read, "describe")
+	if refused != nil {
+		return nil, refused
+	}
+	h.caller.server.recordUse(h.caller.conn.peer, grant, "describe", sight.Row.Cursor)
+	if info != nil && !session.ShowsEntry(grant, info) {
+		info = nil
+	}
+	sight.Row.Head = sight.Key.Mask(grant, sight.Row.Head)
+	return &Description{Now: sight.Now, Grant: grant, Row: sight.Row, Info: info}, nil
+}
+
+// Range returns the folded state of the keys above after and below below, in order and from one
+// snapshot: at most maxEntries and about maxBytes. Entries that the ref does not show are left
+// out, so more may follow an empty page: next is the key to continue after, "" at the end.
+// page.Row.Head is masked as the ref is shown it.
+func (h *Capability) Range(ctx context.Context, after, below string, maxBytes, maxEntries int) (page *session.StateRange, next string, err error) {
+	used := ""
+	if after == "" {
+		used = "snapshot"
+	}
+	page, err = h.readVisible(ctx, used, func(ctx context.Context, o *sess) (*session.StateRange, error) {
+		page, err := o.server.cfg.Store.ReadRange(ctx, h.Target(), after, below, maxBytes, maxEntries, []string{h.ref})
+		if err == nil && page.More {
+			next = page.Entries[len(page.Entries)-1].Key
+		}
+		return page, err
+	})
+	if err != nil {
+		return nil, "", err
+	}
+	return page, next, nil
+}
+
+// outlinePageKeys is the number of keys that Outline reads at once.
+const outlinePageKeys = 1 << 14
+
+// Outline calls each with pages of the entries of the keys above after and below below, by key and
+// without values. A page has at most most entries and comes from a snapshot of its own. Entries
+// that the ref does not show are left out. An error of each ends Outline, which returns it.
+func (h *Capability) Outline(ctx context.Context, after, below string, most int, each func([]*session.Entry) error) error {
+	for more := true; more; {
+		page, err := h.readVisible(ctx, "snapshot", func(ctx context.Context, o *sess) (*session.StateRange, error) {
+			page, err := o.server.cfg.Store.ReadOutline(ctx, h.Target(), after, below, min(outlinePageKeys, most), []string{h.ref})
+			if more = err == nil && page.More; more {
+				after = page.Entries[len(page.Entries)-1].Key
+			}
+			return page, err
+		})
+		if err == nil {
+			err = each(page.Entries)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Values returns the entries of keys, in their order and from one snapshot, until they reach
+// about maxBytes. next is the number of keys read; keys that are gone, or not shown by the ref,
+// are left out of the page.
+func (h *Capability) Values(ctx context.Context, keys []string, maxBytes int) (page *session.StateRange, next int, err error) {
+	page, err = h.readVisible(ctx, "", func(ctx context.Context, o *sess) (page *session.StateRange, err error) {
+		page, next, err = o.server.cfg.Store.ReadValues(ctx, h.Target(), keys, maxBytes, []string{h.ref})
+		return page, err
+	})
+	return page, next, err
+}
+
+// readVisible reads a part of the state and removes what the ref does not show. used is the
+// method that is counted as a use, "" for none.
+func (h *Capability) readVisible(ctx context.Context, used string, read func(context.Context, *sess) (*session.StateRange, error)) (*session.StateRange, error) {
+	o, refused := h.session()
+	if refused != nil {
+		return nil, refused
+	}
+	ctx, cancel := context.WithTimeout(ctx, o.server.cfg.ReadTimeout)
+	defer cancel()
+	page, err := read(ctx, o)
+	if err != nil {
+		return nil, toFault(o.conn.log, err, "read the state")
+	}
+	grant, refused := o.check(&page.Access, capability.Read, "snapshot")
+	if refused != nil {
+		return nil, refused
+	}
+	if used != "" {
+		o.server.recordUse(o.conn.peer, grant, used, page.Row.Cursor)
+	}
+	page.Entries = slices.DeleteFunc(page.Entries, func(e *session.Entry) bool { return !session.ShowsEntry(grant, e) })
+	page.Turns = slices.DeleteFunc(page.Turns, func(t *session.Turn) bool { return !session.ShowsTurn(grant, t) })
+	page.Row.Head = page.Key.Mask(grant, page.Row.Head)
+	return page, nil
+}
+
+// Position is a point in a log: after the event at Cursor. Hash is that event's hash as it was
+// shown, or zero. It is compared, since a server that was restored has other events at the same
+// cursors.
+type Position struct {
+	Cursor uint64
+	Hash   session.Hash
+}
+
+// Events returns a page of the log after a position: at most limit events, and at most the
+// limits of one answer (1000 events, 4 MiB).
+func (h *Capability) Events(ctx context.Context, after Position, limit int) (*session.LogPage, error) {
+	o, refused := h.session()
+	if refused != nil {
+		return nil, refused
+	}
+	ctx, cancel := context.WithTimeout(ctx, o.server.cfg.ReadTimeout)
+	defer cancel()
+	page, refused := o.readEvents(ctx, after.Cursor, after.Hash, min(max(limit, 1), maxEvents))
+	return page, errOrNil(refused)
+}
+
+// ApplyDirect applies ops, all or none, without recording them in a ledger. The methods are
+// create, put and remove, which may be repeated. When it returns nil, the ops are committed and
+// cursor is the session's after them.
+func (h *Capability) ApplyDirect(ctx context.Context, ops ...ledger.Intent) (cursor uint64, err error) {
+	o, refused := h.session()
+	if refused != nil {
+		return 0, refused
+	}
+	a := o.commitDirect(ctx, ledger.Batch{Session: h.Target(), Ops: ops}, &session.Direct{Ops: true})
+	return a.Cursor, errOrNil(a.Err)
+}
+
+// Create makes a session in a space. args are those of the op create; owner is the id of the
+// owner's ref that they name.
+func (h *Capability) Create(ctx context.Context, id, owner string, args ...ledger.Arg) error {
+	return h.create(ctx, id, owner, args, &session.Direct{Ops: true})
+}
+
+// CreateSharedExternalID is Create of a session whose external id other sessions made under the
+// ref may have too.
+func (h *Capability) CreateSharedExternalID(ctx context.Context, id, owner string, args ...ledger.Arg) error {
+	return h.create(ctx, id, owner, args, &session.Direct{Ops: true, SharedExternalID: true})
+}
+
+func (h *Capability) create(ctx context.Context, id, owner string, args []ledger.Arg, do *session.Direct) error {
+	if h.space == nil {
+		return fault.BadArgument.With("sessions are made in a space: name a space's ref")
+	}
+	o, refused := h.space.newSession(id, owner)
+	if refused == nil { // a refusal below leaves a row
+		_, _, refused = h.space.readAccess(ctx, capability.Create, session.MethodCreate)
+	}
+	if refused != nil {
+		return refused
+	}
+	op := ledger.Intent{OpID: ulid.Make().String(), BatchID: ulid.Make().String(), Session: id, Method: session.MethodCreate, Args: args}
+	return errOrNil(o.commitDirect(ctx, ledger.Batch{Session: id, Ops: []ledger.Intent{op}}, do).Err)
+}
+
+// Share mints a ref of the session below the capability's ref.
+func (h *Capability) Share(ctx context.Context, m capability.MintRequest) error {
+	o, refused := h.session()
+	if refused != nil {
+		return refused
+	}
+	return errOrNil(o.commitDirect(ctx, ledger.Batch{Session: h.Target()}, &session.Direct{Share: &m}).Err)
+}
+
+// Revoke revokes a ref of the session and all refs below it; nothing commits under them after
+// cut.
+func (h *Capability) Revoke(ctx context.Context, ref string) (cut uint64, err error) {
+	o, refused := h.session()
+	if refused != nil {
+		return 0, refused
+	}
+	a := o.commitDirect(ctx, ledger.Batch{Session: h.Target()}, &session.Direct{Ref: ref})
+	return a.Cut, errOrNil(a.Err)
+}
+
+// commitDirect queues a commit without an outbox and waits for its answer.
+func (o *sess) commitDirect(ctx context.Context, batch ledger.Batch, do *session.Direct) session.Answer {
+	done := make(chan session.Answer, 1)
+	w := &pendingCommit{ops: max(len(batch.Ops), 1), bytes: 64 + opsSize(batch.Ops), caller: ctx, done: func(a session.Answer) { done <- a },
+		sub: session.Submission{Batch: batch, Direct: do}}
+	o.auth.stamp(&w.sub, o.conn.peer)
+	if refused := o.server.committer.submit(w); refused != nil {
+		return session.Answer{Err: refused}
+	}
+	return <-done // once begun it is finished; before that ctx drops it
+}
+
+// List returns a page of a space's sessions; it needs the right to list.
+func (h *Capability) List(ctx context.Context, q session.ListQuery) (*session.ListPage, error) {
+	if h.space == nil {
+		return nil, fault.BadArgument.With("sessions are listed by their space: name a space's ref")
+	}
+	page, refused := h.space.listPage(ctx, q)
+	return page, errOrNil(refused)
+}
+
+// Refs returns a page of a tree of refs; it needs the right to revoke.
+func (h *Capability) Refs(ctx context.Context, q session.TreeQuery) (*session.TreePage, error) {
+	if h.space != nil {
+		page, refused := h.space.tree(ctx, q)
+		return page, errOrNil(refused)
+	}
+	page, refused := h.sess.tree(ctx, q)
+	return page, errOrNil(refused)
+}
+
+// Mount serves face at path, and below it if it ends in a slash, at the root and below
+// Config.Prefix, which is stripped for the face. It is called before Run and Handler.
+func (s *Server) Mount(path string, face http.Handler) { s.mounts[path] = face }
+
+// Admit counts a long answer over HTTP (server-sent events, a WebSocket of a face) as a
+// connection. If the error is nil, the face calls done at its end, and ends it when the server
+// drains: subscriptions end then by themselves.
+func (s *Server) Admit(remote string) (done func(), err error) {
+	done, refused := s.admit(remote)
+	return done, errOrNil(refused)
+}
+
+// Draining returns a channel that is closed when the server begins to drain: a face ends
+// connections without a subscription then.
+func (s *Server) Draining() <-chan struct{} { return s.drainStarted }

@@ -1,0 +1,227 @@
+// Events and snapshots for a face within the process. It receives them at its own pace, within
+// the window that any subscriber has.
+
+package objects
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/session"
+)
+
+// slowReaderTimeout is how long take may run before the events queued behind it are dropped.
+// maxFollowDelivery bounds the bytes of a delivery, unless it is a single event.
+const (
+	slowReaderTimeout = 500 * time.Millisecond
+	maxFollowDelivery = 32 << 10
+)
+
+// Rewind is the error that Follow's take returns to receive the events after a position again,
+// for a reader that has dropped them.
+type Rewind struct{ After Position }
+
+// Error implements error.
+func (a Rewind) Error() string {
+	return fmt.Sprintf("what follows cursor %d is wanted again", a.After.Cursor)
+}
+
+// errSlowReader reports that a reader was slow, and that its queued events were dropped.
+var errSlowReader = errors.New("what waited was let go of")
+
+// Follow calls take for every event after a position, once each and in order, a few at a time,
+// until ctx ends (its error), take fails (that error, unless it is Rewind) or the subscription
+// ends (a fault: Revoked and the like, CursorExpired, Draining).
+//
+// The log is the buffer: while take runs for longer than slowReaderTimeout, no events are queued
+// behind it. The subscription ends then, and another one continues after take's last event, as
+// for a reader that reconnects.
+func (h *Capability) Follow(ctx context.Context, after Position, take func([]*session.Event) error) error {
+	o, refused := h.session()
+	if refused != nil {
+		return refused
+	}
+	for first := true; ; first = false {
+		err := o.follow(ctx, &after, first, take)
+		if again, ok := errors.AsType[Rewind](err); ok {
+			after = again.After
+		} else if err != errSlowReader {
+			return err
+		}
+	}
+}
+
+// follow is Follow until the reader is slow (errSlowReader) or rewinds. at is the reader's
+// position. The first call of a reader counts a use, or audits a refusal.
+func (o *sess) follow(ctx context.Context, at *Position, first bool, take func([]*session.Event) error) error {
+	box := newInbox()
+	sub := &subscription{auth: o.auth, conn: o.conn, window: min(initialWindow, o.server.cfg.WindowBytes), windowMax: o.server.cfg.WindowBytes,
+		maxDelivery: maxFollowDelivery, sink: box, cursor: at.Cursor, resumeHash: at.Hash}
+	if first {
+		sub.onStart = func(refused *fault.Error) {
+			if refused != nil {
+				o.server.auditDenial(o.conn.peer, o.auth.ref, &capability.Grant{Actor: sub.actor}, "subscribe", refused)
+				box.ended(refused)
+				return
+			}
+			o.server.recordUse(o.conn.peer, &capability.Grant{ID: o.auth.ref, Actor: sub.actor}, "subscribe", 0)
+		}
+	}
+	if refused := o.server.hub.subscribe(o.auth.session, sub, nil); refused != nil {
+		return refused
+	}
+	defer sub.end(nil)
+	slow := time.AfterFunc(slowReaderTimeout, func() {
+		if box.abandon() {
+			sub.end(nil)
+		}
+	})
+	slow.Stop() // take is not running
+	for {
+		got, why := box.next(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case got.done == nil:
+			return why
+		}
+		last := got.events[len(got.events)-1]
+		to := Position{Cursor: last.Cursor, Hash: last.Hash}
+		slow.Reset(slowReaderTimeout)
+		err := take(got.events)
+		slow.Stop()
+		if err != nil {
+			return err
+		}
+		*at = to
+		got.done(nil)
+	}
+}
+
+// Snapshot calls take with the folded state as of a position (cursor 0: now), piece by piece,
+// and returns the position of all pieces. A reader that stalls gets SlowConsumer.
+func (h *Capability) Snapshot(ctx context.Context, at Position, take func(*session.StateChunk) error) (of Position, err error) {
+	o, refused := h.session()
+	if refused != nil {
+		return of, refused
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	box := newInbox()
+	shot := o.newSnapshotSender(&subscription{auth: o.auth, conn: o.conn, windowMax: o.server.cfg.WindowBytes, sink: box})
+	sent := make(chan struct{})
+	go func() {
+		defer close(sent)
+		if why := catchPanic(o.server.log, "send the state", func() { refused = shot.send(ctx, at) }); why != nil {
+			refused = why
+		}
+		box.ended(nil)
+	}()
+	for {
+		got, _ := box.next(context.Background()) // it ends when send does
+		if got.done == nil {
+			break
+		}
+		if err == nil {
+			err = take(got.piece)
+		}
+		if err != nil {
+			cancel()
+		}
+		got.done(err)
+	}
+	<-sent
+	switch {
+	case err != nil:
+		return of, err
+	case refused != nil:
+		return of, refused
+	}
+	return shot.position(), nil
+}
+
+// inboxItem is one queued call of a sink.
+type inboxItem struct {
+	events []*session.Event
+	piece  *session.StateChunk
+	done   func(error)
+}
+
+// inbox is the sink of a reader that takes items in a goroutine of its own. The subscription's
+// window bounds the items in it.
+type inbox struct {
+	wake chan struct{}
+
+	mu     sync.Mutex
+	items  []inboxItem
+	err    error
+	closed bool
+}
+
+func newInbox() *inbox { return &inbox{wake: make(chan struct{}, 1)} }
+
+// put runs change on the inbox unless it is closed, and wakes the reader.
+func (b *inbox) put(change func()) {
+	b.mu.Lock()
+	if !b.closed {
+		change()
+	}
+	b.mu.Unlock()
+	select {
+	case b.wake <- struct{}{}:
+	default:
+	}
+}
+
+// events implements sink.
+func (b *inbox) events(events []*session.Event, done func(error)) {
+	events = slices.Clone(events) // so that the page they are part of can be freed
+	b.put(func() { b.items = append(b.items, inboxItem{events: events, done: done}) })
+}
+
+// state implements stateSink.
+func (b *inbox) state(piece *session.StateChunk, _ bool, done func(error)) {
+	b.put(func() { b.items = append(b.items, inboxItem{piece: piece, done: done}) })
+}
+
+// ended implements sink. The first reason counts.
+func (b *inbox) ended(why *fault.Error) bool {
+	b.put(func() { b.err, b.closed = errOrNil(why), true })
+	return true
+}
+
+// abandon drops all items and closes the inbox, for a slow reader; it returns false if it was closed.
+func (b *inbox) abandon() (did bool) {
+	b.put(func() { b.items, b.err, b.closed, did = nil, errSlowReader, true, true })
+	return did
+}
+
+// next removes and returns the first item, waiting for one. An item without done means that the
+// inbox was closed, with the reason why, or that ctx has ended.
+func (b *inbox) next(ctx context.Context) (d inboxItem, why error) {
+	for {
+		b.mu.Lock()
+		if len(b.items) > 0 {
+			d = b.items[0]
+			b.items[0] = inboxItem{}
+			b.items = b.items[1:]
+		}
+		over := b.closed
+		why = b.err
+		b.mu.Unlock()
+		if d.done != nil || over {
+			return d, why
+		}
+		select {
+		case <-b.wake:
+		case <-ctx.Done():
+			return d, nil
+		}
+	}
+}

@@ -1,0 +1,96 @@
+// Redemption: a ref and its secret become authority.
+
+package objects
+
+import (
+	"context"
+
+	"github.com/oklog/ulid/v2"
+
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/session"
+)
+
+// redeem checks a ref's secret and counts the redemption. It returns the grant of a dead ref with
+// the right secret too, without counting. proven checks the proof of a sealed ref, dead or not; it
+// is called only if the secret is right. A possible ref to a forgotten session, whose grants are
+// gone, gives a grant with an id and target alone. Errors: UnknownRef, NotYetKnown, Sealed,
+// Exhausted, and the store's.
+func (s *Server) redeem(ctx context.Context, id string, secret capability.Secret, redemption, peer string,
+	proven func(*capability.Grant) *fault.Error) (*capability.Grant, error) {
+	if redemption == "" {
+		redemption = ulid.Make().String() // without an id each redemption counts
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.ReadTimeout)
+	defer cancel()
+	var grant *capability.Grant
+	var refused *fault.Error
+	var seen *session.Redemption
+	err := s.cfg.Store.Redeem(ctx, id, redemption, peer, func(r *session.Redemption) error {
+		seen, grant, refused = r, r.Grant, capability.Authenticate(r.Grant, id, secret)
+		if grant == nil && r.Row != nil && r.Row.Forgotten && (capability.DerivedFrom(id, secret) || !capability.ClientMade(id)) {
+			return errForgotten
+		}
+		if refused != nil {
+			return refused
+		}
+		if refused = proven(grant); refused != nil {
+			return refused
+		}
+		dead := capability.Check(grant, epochOf(&r.Access), r.Now, 0, "")
+		if dead == nil && r.Row != nil && r.Row.Life == session.Deleted {
+			dead = sessionDeleted()
+		}
+		if dead != nil {
+			refused = dead
+			return errDeadRef
+		}
+		if refused = capability.CheckRedemption(grant, r.LimitedAncestors, r.AlreadyCounted); refused != nil {
+			return refused
+		}
+		return nil
+	})
+	switch {
+	case err == errForgotten: // otherwise anyone who knows the session's id could write to its audit
+		return &capability.Grant{ID: id, Target: capability.Target(id)}, nil
+	case err == errDeadRef:
+		s.audit.addDenial(capability.AuditRow{Target: grant.Target, Act: capability.AuditDenial, Ref: id, Actor: grant.Actor, Subject: "restore", Reason: refused.Code, Peer: peer})
+		return grant, nil
+	case err == nil && seen.Uncounted:
+		s.audit.addDenial(capability.AuditRow{Target: grant.Target, Act: capability.AuditRedeem, Ref: id, Actor: grant.Actor})
+	case refused == nil || err == nil:
+	case refused.Code == fault.UnknownRef:
+		row := capability.AuditRow{Act: capability.AuditStranger, Reason: refused.Code, Peer: peer}
+		if grant != nil { // the id of an existing ref, with a wrong secret
+			row.Target, row.Ref = grant.Target, grant.ID
+		}
+		s.audit.addDenial(row)
+	case refused.Code == fault.Exhausted, refused.Code == fault.Sealed:
+		s.audit.addDenial(capability.AuditRow{Target: grant.Target, Act: capability.AuditDenial, Ref: id, Actor: grant.Actor, Subject: "restore", Reason: refused.Code, Peer: peer})
+	}
+	if err != nil {
+		return nil, err
+	}
+	return grant, nil
+}
+
+// errDeadRef aborts the transaction of a redemption that is not counted, without refusing it.
+var errDeadRef = fault.Canceled.With("a dead ref is not redeemed")
+
+// errForgotten is errDeadRef for a ref without a grant, of a forgotten session.
+var errForgotten = fault.Canceled.With("a forgotten session's ref is not redeemed")
+
+func cursorOf(at *session.Access) uint64 {
+	if at.Row == nil {
+		return 0
+	}
+	return at.Row.Cursor
+}
+
+func epochOf(at *session.Access) uint64 {
+	if at.Row == nil {
+		return 0
+	}
+	return at.Row.Epoch
+}

@@ -1,0 +1,149 @@
+// refs: the tree of refs below a ref, for a holder who may revoke them.
+
+package objects
+
+import (
+	"cmp"
+	"context"
+	"slices"
+
+	"capnproto.org/go/capnp/v3"
+
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/capnp/wire"
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/rpc"
+	"github.com/mooring-rpc/mooring/session"
+)
+
+// maxRefs is the maximum number of refs in one answer.
+const maxRefs = 500
+
+func decodeRefsQuery(w wire.RefsQuery, err error) (q session.TreeQuery, refused *fault.Error) {
+	var r fieldReader
+	r.fail(err)
+	q.Under, q.After = r.text(w.Under()), r.text(w.After())
+	q.Limit = int(min(w.Limit(), maxRefs))
+	return q, r.fault("the call")
+}
+
+// refs answers with a page of the tree of the session's refs.
+func (o *sess) refs(ctx context.Context, c *rpc.Call) {
+	s, _ := c.Params()
+	w, err := wire.Session_refs_Params(s).Query()
+	returnTree(c, w, err, func(q session.TreeQuery) (*session.TreePage, *fault.Error) { return o.tree(ctx, q) })
+}
+
+// refs answers with a page of the tree of the space's refs.
+func (o *space) refs(ctx context.Context, c *rpc.Call) {
+	s, _ := c.Params()
+	w, err := wire.Space_refs_Params(s).Query()
+	returnTree(c, w, err, func(q session.TreeQuery) (*session.TreePage, *fault.Error) { return o.tree(ctx, q) })
+}
+
+// tree returns a page of the tree below the ref itself, or below a ref under it; to an owner,
+// below any ref of the session.
+func (o *sess) tree(ctx context.Context, q session.TreeQuery) (*session.TreePage, *fault.Error) {
+	q.Under = cmp.Or(q.Under, o.auth.ref)
+	if capability.Target(q.Under) != o.auth.session {
+		return nil, fault.NotFound.With("this session has no such ref")
+	}
+	return o.server.readTree(ctx, o.conn, o.auth.session, q, o.auth.refs(), func(page *session.TreePage) (*capability.Grant, bool, *fault.Error) {
+		grant, refused := o.check(&page.Access, capability.Revoke, "refs")
+		return grant, refused == nil && (grant.Owner || slices.Contains(page.Lineage, grant.ID)) && !session.AttenuatedToMessage(page.Grants[o.auth.ref], o.auth.attenuated), refused
+	})
+}
+
+// tree returns a page of the tree below the space's ref, or below a ref under it, including the
+// refs of sessions.
+func (o *space) tree(ctx context.Context, q session.TreeQuery) (*session.TreePage, *fault.Error) {
+	q.Under = cmp.Or(q.Under, o.ref)
+	if capability.Target(q.Under) == "" {
+		return nil, fault.NotFound.With("there is no such ref here")
+	}
+	return o.server.readTree(ctx, o.conn, "", q, []string{o.ref}, func(page *session.TreePage) (*capability.Grant, bool, *fault.Error) {
+		grant, refused := o.check(&page.Access, capability.Revoke, "refs")
+		return grant, slices.Contains(page.Lineage, o.ref), refused
+	})
+}
+
+// checkTreePage returns why a page that may be shown is not valid.
+func checkTreePage(page *session.TreePage) *fault.Error {
+	switch {
+	case len(page.Lineage) == 0:
+		return fault.NotFound.With("there is no such ref here")
+	case page.Moved:
+		return fault.Conflict.With("the ref that the list was to go on after is not where it was: a rotation has moved it since; or it is none of these. List them from the start")
+	}
+	return nil
+}
+
+// readTree reads a page. admit returns the caller's grant, and whether that shows the page.
+func (s *Server) readTree(ctx context.Context, from *connState, id string, q session.TreeQuery, refs []string,
+	admit func(*session.TreePage) (grant *capability.Grant, shows bool, refused *fault.Error)) (*session.TreePage, *fault.Error) {
+	if q.Limit <= 0 || q.Limit > maxRefs {
+		q.Limit = maxRefs
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.ReadTimeout)
+	defer cancel()
+	s.usage.flushIfStale(ctx)
+	page, err := s.cfg.Store.ReadTree(ctx, id, q, refs)
+	if err != nil {
+		return nil, toFault(from.log, err, "read the refs")
+	}
+	grant, shows, refused := admit(page)
+	if refused == nil && !shows {
+		refused = fault.MissingRight.With("this ref shows itself and what was minted below it; that one is not")
+	}
+	if refused == nil {
+		s.recordUse(from.peer, grant, "refs", cursorOf(&page.Access))
+		refused = checkTreePage(page)
+	}
+	return page, refused
+}
+
+// returnTree answers a refs call; its results are the same for sessions and spaces.
+func returnTree(c *rpc.Call, w wire.RefsQuery, err error, read func(session.TreeQuery) (*session.TreePage, *fault.Error)) {
+	q, refused := decodeRefsQuery(w, err)
+	var page *session.TreePage
+	if refused == nil {
+		page, refused = read(q)
+	}
+	if refused != nil {
+		fail(c, refused)
+		return
+	}
+	c.Return(structSize(1, 2), func(s capnp.Struct, _ *rpc.CapTable) error {
+		r := wire.Session_refs_Results(s)
+		r.SetMore(page.Next != "")
+		if err := r.SetNext(page.Next); err != nil {
+			return err
+		}
+		list, err := r.NewRefs(int32(len(page.Rows)))
+		if err != nil {
+			return err
+		}
+		for i := range page.Rows {
+			if err := encodeTreeRow(list.At(i), &page.Rows[i], page.Now); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+func encodeTreeRow(to wire.RefInfo, r *session.TreeRow, now int64) error {
+	var w fieldWriter
+	to.SetCreated(r.Grant.Created)
+	to.SetLastUsed(r.LastUsed)
+	to.SetUses(r.Uses)
+	to.SetRevoked(r.Grant.Revoked)
+	w.text(to.SetParent, r.Grant.Parent)
+	w.text(to.SetRevokedBy, r.Grant.RevokedBy)
+	info, err := to.NewGrant()
+	w.do(err)
+	if w.err == nil {
+		w.do(encodeGrantInfo(info, r.Grant, r.Epoch, now))
+	}
+	return w.err
+}

@@ -1,0 +1,158 @@
+// Persistent.save: a durable name for a live capability. It is a ref minted from the object's own,
+// with the same rights and limits, and dies with it: so it needs the right to share, like any
+// other mint. The server makes its secret, and stores the hash; a connection that saves the same
+// capability again gets the same ref.
+
+package objects
+
+import (
+	"context"
+	"slices"
+
+	"capnproto.org/go/capnp/v3"
+	"capnproto.org/go/capnp/v3/std/capnp/persistent"
+	"github.com/oklog/ulid/v2"
+
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/capnp/wire"
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/rpc"
+	"github.com/mooring-rpc/mooring/session"
+)
+
+var persistentSave = rpc.Method{Interface: persistent.Persistent_TypeID, ID: 0}
+
+// savedLabel is the label of the refs that save mints.
+const savedLabel = "saved"
+
+// savedRefs holds the refs that a connection was given by save. Its calls of save run one at a
+// time: sem is held by the running one, and guards refs.
+type savedRefs struct {
+	sem  chan struct{}
+	refs []savedRef
+}
+
+// maxSaved bounds the saved refs of a connection.
+const maxSaved = 1024
+
+type savedRef struct {
+	grant  *capability.Grant // as it was minted
+	secret capability.Secret
+}
+
+func newSavedRefs() *savedRefs { return &savedRefs{sem: make(chan struct{}, 1)} }
+
+// find returns the saved ref that was minted like minted.
+func (s *savedRefs) find(minted *capability.Grant) (savedRef, bool) {
+	for _, r := range s.refs {
+		same := *minted
+		same.ID, same.Hash = r.grant.ID, r.grant.Hash
+		if r.grant.Epoch == minted.Epoch && capability.CheckSameMint(r.grant, &same) == nil {
+			return r, true
+		}
+	}
+	return savedRef{}, false
+}
+
+// drop removes a dead ref.
+func (s *savedRefs) drop(id string) {
+	s.refs = slices.DeleteFunc(s.refs, func(r savedRef) bool { return r.grant.ID == id })
+}
+
+// save answers Persistent.save for an object with authority auth.
+func (s *Server) save(c *rpc.Call, l *connState, auth *authority) {
+	ctx, cancel := s.commitContext()
+	defer cancel()
+	l.saved.sem <- struct{}{}
+	defer func() { <-l.saved.sem }()
+	var parent *capability.Grant
+	var saved savedRef
+	err := s.cfg.Store.Update(ctx, func(tx session.Tx) (err error) {
+		defer recoverPanic(&err)
+		parent, saved, err = mintSaved(ctx, tx, auth, l, &s.cfg.Session.Limits)
+		return err
+	})
+	if refused := toFault(s.log, err, "save the capability"); refused != nil {
+		s.auditDenial(l.peer, auth.ref, parent, "save", refused)
+		fail(c, refused)
+		return
+	}
+	if _, again := l.saved.find(saved.grant); !again {
+		l.saved.refs = append(l.saved.refs, saved)
+	}
+	s.recordUse(l.peer, parent, "save", 0)
+	c.Return(structSize(0, 1), func(res capnp.Struct, _ *rpc.CapTable) error {
+		ref, err := wire.NewSturdyRef(res.Segment())
+		if err != nil {
+			return err
+		}
+		if err := ref.SetId(saved.grant.ID); err != nil {
+			return err
+		}
+		if err := ref.SetSecret(saved.secret.Reveal()); err != nil {
+			return err
+		}
+		return res.SetPtr(0, ref.ToPtr())
+	})
+}
+
+// mintSaved mints, inside tx, a ref from auth's, or returns the one minted before over l, if that
+// is alive. A refusal is returned as an error, so that the transaction is rolled back. parent is
+// the grant of auth's ref, in any case if there is one.
+func mintSaved(ctx context.Context, tx session.Tx, auth *authority, l *connState, lim *session.Limits) (parent *capability.Grant, saved savedRef, err error) {
+	want := &session.ReadSet{Grants: auth.refs()}
+	if auth.session != "" {
+		want.Sessions = []string{auth.session}
+	} else {
+		want.Spaces = []string{capability.Target(auth.ref)}
+	}
+	rows, err := tx.Load(ctx, want)
+	if err != nil {
+		return nil, saved, err
+	}
+	at := &session.Access{Now: rows.Now, Row: rows.Sessions[auth.session], Grants: rows.Grants}
+	var refused *fault.Error
+	if auth.session != "" {
+		parent, refused = auth.check(at, capability.Share)
+	} else {
+		parent, refused = capability.CheckLive(at.Grants[auth.ref], auth.attenuated, 0, at.Now, capability.Share, "")
+	}
+	if refused == nil && len(parent.Seal) > 0 {
+		// A server-made id has no mark of a seal, and the server has no key to bind it to.
+		refused = fault.Widening.With("this ref is bound to a key, and a saved one would be to none: keep the ref, or share one that is bound to the key of whoever it is for")
+	}
+	if refused != nil {
+		return parent, saved, refused
+	}
+	saved.secret = capability.NewSecret()
+	m := capability.MintRequest{ID: capability.ServerID(parent.Target, ulid.Make()), Hash: saved.secret.Hash(), Rights: parent.Rights, Label: savedLabel}
+	grant, refused := capability.Mint(parent, m, epochOf(at), at.Now)
+	if refused != nil {
+		return parent, saved, refused
+	}
+	if before, ok := l.saved.find(grant); ok {
+		rows, err := tx.Load(ctx, &session.ReadSet{Grants: []string{before.grant.ID}})
+		if err != nil {
+			return parent, saved, err
+		}
+		if capability.Check(rows.Grants[before.grant.ID], epochOf(at), at.Now, 0, "") == nil {
+			return parent, before, nil
+		}
+		l.saved.drop(before.grant.ID)
+	}
+	if len(l.saved.refs) >= maxSaved {
+		return parent, saved, fault.Overloaded.With("%d capabilities were saved over this connection, the most that may be: use another", len(l.saved.refs))
+	}
+	stands := rows.Grants[parent.ID]
+	if refused := session.CheckRefQuota(stands, session.EventCost, lim); refused != nil {
+		return parent, saved, refused
+	}
+	var charges []session.Charge
+	if stands != nil && !stands.Owner && auth.session != "" {
+		charges = append(charges, session.Charge{Ref: parent.ID, Bytes: session.EventCost})
+	}
+	saved.grant = grant
+	audit := &capability.AuditRow{Target: parent.Target, At: at.Now, Act: capability.AuditSave, Ref: parent.ID, Actor: parent.Actor, Subject: grant.ID,
+		Cursor: cursorOf(at), Peer: l.peer}
+	return parent, saved, tx.Save(ctx, &session.Changes{Grants: []*capability.Grant{grant}, Charges: charges, Audit: []*capability.AuditRow{audit}})
+}

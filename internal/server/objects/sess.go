@@ -1,0 +1,350 @@
+// Session: one session under one ref. Every method checks the ref again, in the snapshot that
+// it reads its result from.
+
+package objects
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	"capnproto.org/go/capnp/v3"
+	"github.com/tidwall/gjson"
+
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/capnp/wire"
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/crashpoint"
+	"github.com/mooring-rpc/mooring/ledger"
+	"github.com/mooring-rpc/mooring/rpc"
+	"github.com/mooring-rpc/mooring/session"
+)
+
+// sess serves the schema's Session.
+type sess struct {
+	server *Server
+	conn   *connState
+	auth   *authority
+}
+
+func newSess(s *Server, l *connState, a *authority) *sess { return &sess{server: s, conn: l, auth: a} }
+
+var (
+	sessionDescribe   = rpc.Method{Interface: wire.Session_TypeID, ID: 0}
+	sessionOpenStream = rpc.Method{Interface: wire.Session_TypeID, ID: 1}
+	sessionSnapshot   = rpc.Method{Interface: wire.Session_TypeID, ID: 2}
+	sessionSubscribe  = rpc.Method{Interface: wire.Session_TypeID, ID: 3}
+	sessionRevoke     = rpc.Method{Interface: wire.Session_TypeID, ID: 4}
+	sessionEvents     = rpc.Method{Interface: wire.Session_TypeID, ID: 5}
+	sessionAttenuate  = rpc.Method{Interface: wire.Session_TypeID, ID: 6}
+	sessionRefs       = rpc.Method{Interface: wire.Session_TypeID, ID: 7}
+	sessionRotate     = rpc.Method{Interface: wire.Session_TypeID, ID: 9}
+	sessionShare      = rpc.Method{Interface: wire.Session_TypeID, ID: 10}
+)
+
+// Limits of one answer of events.
+const (
+	maxEvents      = 1000
+	maxEventsBytes = 4 << 20
+)
+
+// Serve implements rpc.Object.
+func (o *sess) Serve(c *rpc.Call) {
+	o.server.instruments.observeCall(c, o.server.instruments.session)
+	switch c.Method() {
+	case sessionDescribe:
+		c.Go(func(ctx context.Context) { o.describe(ctx, c) })
+	case sessionOpenStream:
+		c.Go(func(context.Context) { o.openStream(c) })
+	case sessionSnapshot:
+		o.snapshot(c)
+	case sessionSubscribe:
+		o.subscribe(c)
+	case sessionRevoke:
+		o.revoke(c)
+	case sessionEvents:
+		c.Go(func(ctx context.Context) { o.events(ctx, c) })
+	case sessionAttenuate:
+		c.Go(func(ctx context.Context) { o.attenuate(ctx, c) })
+	case sessionAudit:
+		c.Go(func(ctx context.Context) { o.audit(ctx, c) })
+	case sessionRefs:
+		c.Go(func(ctx context.Context) { o.refs(ctx, c) })
+	case sessionRotate:
+		o.rotate(c)
+	case sessionShare:
+		o.share(c)
+	case persistentSave:
+		c.Go(func(context.Context) { o.server.save(c, o.conn, o.auth) })
+	default:
+		unknownMethod(c, "Session")
+	}
+}
+
+// check is authority.check, and audits a refusal.
+func (o *sess) check(at *session.Access, need capability.Rights, what string) (*capability.Grant, *fault.Error) {
+	grant, refused := o.auth.check(at, need)
+	if refused != nil {
+		o.server.auditDenial(o.conn.peer, o.auth.ref, at.Grants[o.auth.ref], what, refused)
+	}
+	return grant, refused
+}
+
+// describe returns the grant even of a dead ref, but the session's row only to a live ref, and
+// its content only to one that may read.
+func (o *sess) describe(ctx context.Context, c *rpc.Call) {
+	ctx, cancel := context.WithTimeout(ctx, o.server.cfg.ReadTimeout)
+	defer cancel()
+	sight, info, err := o.server.cfg.Store.Describe(ctx, o.auth.session, o.auth.refs())
+	if err != nil {
+		fail(c, toFault(o.conn.log, err, "describe the session"))
+		return
+	}
+	grant, refused := o.auth.check(sight, capability.Read)
+	if grant == nil {
+		fail(c, refused)
+		return
+	}
+	if refused == nil || refused.Code == fault.MissingRight {
+		o.server.recordUse(o.conn.peer, grant, "describe", sight.Row.Cursor)
+	}
+	row, title := *sight.Row, ""
+	if grant.Message != "" {
+		row.External = ""
+	}
+	switch {
+	case refused == nil:
+		if info != nil && session.ShowsEntry(grant, info) {
+			title = gjson.GetBytes(info.Payload, "title").String()
+		}
+	case refused.Code == fault.MissingRight:
+		row.External = "" // the cursor stays: the ack of any op would show it
+	default:
+		row = session.Row{ID: row.ID, Epoch: row.Epoch, Life: row.Life} // it learns why it is dead
+	}
+	// The head of the log's hash chain is shown only to a ref that can read the whole chain.
+	whole := refused == nil && grant.VisibleFrom <= 1 && grant.Message == ""
+	c.Return(structSize(1, 2), func(s capnp.Struct, _ *rpc.CapTable) error {
+		r := wire.Session_describe_Results(s)
+		r.SetNow(sight.Now)
+		info, err := r.NewInfo()
+		if err != nil {
+			return err
+		}
+		if err := encodeSessionInfo(info, &row, title); err != nil {
+			return err
+		}
+		if whole {
+			if err := info.SetHead(row.Head[:]); err != nil {
+				return err
+			}
+		}
+		to, err := r.NewGrant()
+		if err != nil {
+			return err
+		}
+		if err := encodeGrantInfo(to, grant, sight.Row.Epoch, sight.Now); err != nil {
+			return err
+		}
+		if to.Dead() == 0 && row.Life == session.Deleted {
+			to.SetDead(uint16(fault.SessionDeleted))
+		}
+		return nil
+	})
+}
+
+// maxOutbox is the maximum length of an outbox id, in bytes.
+const maxOutbox = 64
+
+func (o *sess) openStream(c *rpc.Call) {
+	s, _ := c.Params()
+	p := wire.Session_openStream_Params(s)
+	var r fieldReader
+	outbox, secret := r.text(p.Outbox()), r.data(p.Secret())
+	if refused := r.fault("the call"); refused != nil {
+		fail(c, refused)
+		return
+	}
+	opened, row, refused := o.registerStream(outbox, secret, p.Incarnation())
+	if refused != nil {
+		fail(c, refused)
+		return
+	}
+	cap := rpc.NewLocal(opened)
+	defer cap.Release()
+	c.Return(structSize(2, 1), func(s capnp.Struct, caps *rpc.CapTable) error {
+		r := wire.Session_openStream_Results(s)
+		r.SetLastSeq(row.LastSeq)
+		r.SetAckedThrough(row.AckedThrough)
+		return caps.Set(s, 0, cap)
+	})
+}
+
+// registerStream opens an outbox's stream, after checking the outbox's secret. It needs no right
+// on the session: the ops are decided one by one, and the ops of a dead ref are recorded as
+// denied. But a ref that can change nothing may make only ReadOnlyStreams streams, so that it
+// cannot fill the database with them.
+func (o *sess) registerStream(outbox string, secret []byte, incarnation uint64) (*stream, *ledger.Stream, *fault.Error) {
+	shown, err := capability.SecretFrom(secret)
+	switch {
+	case outbox == "" || len(outbox) > maxOutbox:
+		return nil, nil, fault.BadArgument.With("an outbox's id has 1 to %d bytes", maxOutbox)
+	case err != nil:
+		return nil, nil, fault.BadArgument.With("an outbox's secret has %d bytes", capability.SecretBytes)
+	case incarnation == 0 || incarnation > 1<<62:
+		return nil, nil, fault.BadArgument.With("an outbox's incarnation counts from 1")
+	}
+	opening := session.StreamRequest{Key: session.StreamKey{Session: o.auth.session, Outbox: outbox}, SecretHash: shown.Hash(),
+		Incarnation: incarnation, MaxReadOnlyStreams: o.server.cfg.ReadOnlyStreams}
+	// It outlives the connection once begun.
+	ctx, cancel := o.server.commitContext()
+	defer cancel()
+	// The answer reports the stream's LastSeq, by which a client drops ops. So a transaction in
+	// flight, which may contain ops of the stream, ends first.
+	if err := o.server.committer.waitTx(ctx, opening.Key.Session); err != nil {
+		return nil, nil, toFault(o.conn.log, err, "open the stream")
+	}
+	row, grant, idle, refused := o.findStream(ctx, &opening, shown)
+	if refused == nil && (row == nil || !opening.AlreadyOpen(row)) { // otherwise it changes nothing, and needs no lock
+		row, err = o.server.cfg.Store.OpenStream(ctx, opening)
+		if errors.Is(err, session.ErrReadOnlyStreams) {
+			o.server.auditDenial(o.conn.peer, opening.ReadOnlyRef, grant, "openStream", idle)
+			return nil, nil, idle.Code.Because(idle, "%s; %d streams were made under the ref, which can change nothing: no new one is", idle.Message, opening.MaxReadOnlyStreams).Pos(idle.At)
+		}
+		refused = toFault(o.conn.log, err, "open the stream")
+	}
+	if refused != nil {
+		if refused.Code == fault.WrongOutbox {
+			o.server.auditDenial(o.conn.peer, o.auth.ref, grant, "openStream", refused)
+		}
+		return nil, nil, refused
+	}
+	crashpoint.Hit(crashpoint.ServerOpenStreamAfter)
+	o.auth.addStream(row.Outbox)
+	return &stream{server: o.server, peer: o.conn.peer, auth: o.auth, id: row.Outbox, incarnation: incarnation, maxInFlight: o.conn.maxBatches}, row, nil
+}
+
+// findStream returns the stream as it is, nil if it is new, and the ref's grant, nil if there is
+// none. idle is why the ref can change nothing in the session, nil if it can; opening is then
+// counted as a read-only stream of that ref.
+//
+// The streams of such a ref are never swept, however old, until the session is deleted and
+// forgotten; nor are sessions that do not exist. Otherwise a late copy of a refused create would
+// be decided again, possibly under a better ref, in addition to its writer's replacement. And an
+// outbox that has acknowledged the refusal would be told that the server is behind, while anyone
+// could set the secret and incarnation of its stream.
+func (o *sess) findStream(ctx context.Context, opening *session.StreamRequest, secret capability.Secret) (row *ledger.Stream, grant *capability.Grant, idle, refused *fault.Error) {
+	refs := o.auth.refs()
+	if o.auth.space != "" {
+		refs = append(refs, o.auth.space)
+	}
+	key := opening.Key
+	sight, streams, err := o.server.cfg.Store.FindStreams(ctx, session.CandidateStreams(key, opening.SecretHash), refs)
+	if err != nil {
+		return nil, nil, nil, toFault(o.conn.log, err, "open the stream")
+	}
+	if sight.Row != nil && sight.Row.Forgotten {
+		return opening.Forgotten(), nil, nil, nil
+	}
+	grant, opening.ReadOnlyRef, idle = o.readOnlyRef(sight)
+	_, row, _ = session.MatchStream(key, opening.SecretHash, streams)
+	switch first := streams[key]; {
+	case row != nil:
+	case first != nil && first.SecretHash == secret.StreamSecret(key.Session).Hash():
+		// An older client continues a newer client's outbox. With a stream of its own, ops that
+		// the newer one has sent would count as new, and be done twice.
+		refused = fault.WrongOutbox.With("the session knows this outbox by a secret that newer clients derive from the one that was shown: use the client that wrote to the outbox last")
+	case first == nil && strings.Contains(key.Outbox, session.FallbackSep):
+		refused = fault.BadArgument.With("a new outbox's id has no %s in it", session.FallbackSep)
+	}
+	return row, grant, idle, refused
+}
+
+// readOnlyRef returns the grant of the acting ref, which may be dead, and, if that can change
+// nothing in the session, the ref's id and the reason.
+func (o *sess) readOnlyRef(at *session.Access) (grant *capability.Grant, ref string, why *fault.Error) {
+	ref = o.auth.ref
+	if at.Row == nil || at.Row.Life == session.Absent {
+		if ref = o.auth.space; ref == "" {
+			return nil, "", nil // only a space's ref can act on a session that does not exist
+		}
+		grant, why = capability.CheckLive(at.Grants[ref], o.auth.spaceAttenuated, 0, at.Now, capability.Create, "")
+	} else if grant, why = o.auth.check(at, 0); why == nil && grant.Rights&^capability.Read == 0 {
+		why = fault.MissingRight.With("the ref carries %s", grant.Rights)
+	}
+	switch {
+	case why == nil:
+		return grant, "", nil
+	case grant == nil && o.auth.space != "": // another ref made the session
+		ref = o.auth.space
+	}
+	return grant, ref, why
+}
+
+// events returns a page of the log.
+func (o *sess) events(ctx context.Context, c *rpc.Call) {
+	s, _ := c.Params()
+	p := wire.Session_events_Params(s)
+	limit := int(min(p.Limit(), maxEvents))
+	if limit == 0 {
+		limit = maxEvents
+	}
+	ctx, cancel := context.WithTimeout(ctx, o.server.cfg.ReadTimeout)
+	defer cancel()
+	hash, refused := hashOf(p.Hash())
+	if refused != nil {
+		fail(c, refused)
+		return
+	}
+	page, refused := o.readEvents(ctx, p.From(), hash, limit)
+	if refused != nil {
+		fail(c, refused)
+		return
+	}
+	c.Return(structSize(1, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
+		r := wire.Session_events_Results(s)
+		r.SetCursor(page.Row.Cursor)
+		list, err := r.NewEvents(int32(len(page.Events)))
+		if err != nil {
+			return err
+		}
+		if err := encodeEvents(list, page.Events); err != nil {
+			return err
+		}
+		return encodeSums(list, page.Events)
+	})
+}
+
+// readEvents reads at most limit events after from, or after the events that the ref does not
+// show. hash is that of the event at from, zero if the caller does not name it.
+func (o *sess) readEvents(ctx context.Context, from uint64, hash session.Hash, limit int) (*session.LogPage, *fault.Error) {
+	for {
+		var hashesAt []uint64
+		if hash != (session.Hash{}) {
+			hashesAt = []uint64{from}
+		}
+		page, err := o.server.cfg.Store.ReadLog(ctx, o.auth.session, from, maxEventsBytes, limit, o.auth.refs(), hashesAt...)
+		if err != nil {
+			return nil, toFault(o.conn.log, err, "read the log")
+		}
+		grant, refused := o.check(&page.Access, capability.Read, "events")
+		if refused != nil {
+			return nil, refused
+		}
+		if grant.VisibleFrom > 0 && from < grant.VisibleFrom-1 {
+			from, hash = grant.VisibleFrom-1, session.Hash{} // the page read is discarded
+			continue
+		}
+		page.Events = session.VisibleEvents(grant, page.Events, &page.Key)
+		if from <= page.Row.Cursor || from >= grant.VisibleFrom { // otherwise no event is visible yet
+			refused = checkCursor(page.Row, from)
+		}
+		if refused == nil && hash != (session.Hash{}) && !sameLog(page, grant, from, hash) {
+			refused = logDiverged(from)
+		}
+		if refused == nil {
+			o.server.recordUse(o.conn.peer, grant, "events", page.Row.Cursor)
+		}
+		return page, refused
+	}
+}

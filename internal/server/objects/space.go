@@ -1,0 +1,209 @@
+// Space: a set of sessions, under one space ref.
+
+package objects
+
+import (
+	"context"
+
+	"capnproto.org/go/capnp/v3"
+
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/capnp/wire"
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/rpc"
+	"github.com/mooring-rpc/mooring/session"
+)
+
+// space serves the schema's Space.
+type space struct {
+	server     *Server
+	conn       *connState
+	id         string
+	ref        string            // id of the ref it acts under
+	attenuated *capability.Grant // limits of an attenuated object; else nil
+}
+
+var (
+	spaceCreate    = rpc.Method{Interface: wire.Space_TypeID, ID: 0}
+	spaceList      = rpc.Method{Interface: wire.Space_TypeID, ID: 1}
+	spaceDescribe  = rpc.Method{Interface: wire.Space_TypeID, ID: 2}
+	spaceAttenuate = rpc.Method{Interface: wire.Space_TypeID, ID: 3}
+	spaceShare     = rpc.Method{Interface: wire.Space_TypeID, ID: 4}
+	spaceRevoke    = rpc.Method{Interface: wire.Space_TypeID, ID: 5}
+	spaceRefs      = rpc.Method{Interface: wire.Space_TypeID, ID: 6}
+	spaceRotate    = rpc.Method{Interface: wire.Space_TypeID, ID: 8}
+)
+
+// maxList is the maximum number of sessions in one answer.
+const maxList = 500
+
+// Serve implements rpc.Object.
+func (o *space) Serve(c *rpc.Call) {
+	o.server.instruments.observeCall(c, o.server.instruments.space)
+	switch c.Method() {
+	case spaceCreate:
+		o.create(c)
+	case spaceList:
+		c.Go(func(ctx context.Context) { o.list(ctx, c) })
+	case spaceDescribe:
+		c.Go(func(ctx context.Context) { o.describe(ctx, c) })
+	case spaceAttenuate:
+		c.Go(func(ctx context.Context) { o.attenuate(ctx, c) })
+	case spaceAudit:
+		c.Go(func(ctx context.Context) { o.audit(ctx, c) })
+	case spaceShare:
+		c.Go(func(context.Context) { o.share(c) })
+	case spaceRevoke:
+		c.Go(func(context.Context) { o.revoke(c) })
+	case spaceRefs:
+		c.Go(func(ctx context.Context) { o.refs(ctx, c) })
+	case spaceRotate:
+		c.Go(func(context.Context) { o.rotate(c) })
+	case persistentSave:
+		c.Go(func(context.Context) { o.server.save(c, o.conn, &authority{ref: o.ref, attenuated: o.attenuated}) })
+	default:
+		unknownMethod(c, "Space")
+	}
+}
+
+// create returns the object of a session that is about to be made. It does not read the
+// database: the ops sent to its stream are decided.
+func (o *space) create(c *rpc.Call) {
+	s, _ := c.Params()
+	p := wire.Space_create_Params(s)
+	var r fieldReader
+	id, owner := r.text(p.Session()), r.text(p.Owner())
+	refused := r.fault("the call")
+	var made *sess
+	if refused == nil {
+		made, refused = o.newSession(id, owner)
+	}
+	if refused != nil {
+		fail(c, refused)
+		return
+	}
+	cap := rpc.NewLocal(made)
+	defer cap.Release()
+	c.Return(structSize(0, 1), func(s capnp.Struct, caps *rpc.CapTable) error { return caps.Set(s, 0, cap) })
+}
+
+// newSession returns the object of the session id that is about to be made, with owner as the
+// id of its owner's ref.
+func (o *space) newSession(id, owner string) (*sess, *fault.Error) {
+	switch {
+	case !capability.IsSession(id):
+		return nil, fault.BadArgument.With("a session's id is %s and a ULID", capability.SessionPrefix)
+	case capability.Target(owner) != id:
+		return nil, fault.BadArgument.With("the owner's ref must be one for %s", id)
+	}
+	return newSess(o.server, o.conn, &authority{session: id, ref: owner, space: o.ref, spaceAttenuated: o.attenuated}), nil
+}
+
+// grant returns the space's grant, which a dead ref has too, and why it does not allow need.
+func (o *space) grant(at *session.Access, need capability.Rights) (*capability.Grant, *fault.Error) {
+	return capability.CheckLive(at.Grants[o.ref], o.attenuated, 0, at.Now, need, "")
+}
+
+// check is grant, and audits a refusal.
+func (o *space) check(at *session.Access, need capability.Rights, what string) (*capability.Grant, *fault.Error) {
+	grant, refused := o.grant(at, need)
+	if refused != nil {
+		o.server.auditDenial(o.conn.peer, o.ref, grant, what, refused)
+	}
+	return grant, refused
+}
+
+// readAccess reads the space's grant, and returns why it does not allow need.
+func (o *space) readAccess(ctx context.Context, need capability.Rights, what string) (*capability.Grant, *session.Access, *fault.Error) {
+	ctx, cancel := context.WithTimeout(ctx, o.server.cfg.ReadTimeout)
+	defer cancel()
+	sight, err := o.server.cfg.Store.ReadAccess(ctx, "", []string{o.ref})
+	if err != nil {
+		return nil, nil, toFault(o.conn.log, err, "look up the ref")
+	}
+	grant, refused := o.check(sight, need, what)
+	return grant, sight, refused
+}
+
+func (o *space) list(ctx context.Context, c *rpc.Call) {
+	s, _ := c.Params()
+	p := wire.Space_list_Params(s)
+	var r fieldReader
+	q := session.ListQuery{After: r.text(p.After()), Search: r.text(p.Search()), Deleted: p.Deleted(), Limit: int(p.Limit())}
+	order := r.text(p.Order())
+	refused := r.fault("the call")
+	if refused == nil {
+		q.Order, refused = session.ParseListOrder(order)
+	}
+	var page *session.ListPage
+	if refused == nil {
+		page, refused = o.listPage(ctx, q)
+	}
+	if refused != nil {
+		fail(c, refused)
+		return
+	}
+	c.Return(structSize(1, 2), func(s capnp.Struct, _ *rpc.CapTable) error {
+		res := wire.Space_list_Results(s)
+		res.SetMore(page.Next != "")
+		if err := res.SetNext(page.Next); err != nil {
+			return err
+		}
+		list, err := res.NewSessions(int32(len(page.Sessions)))
+		if err != nil {
+			return err
+		}
+		for i, one := range page.Sessions {
+			if err := encodeSessionInfo(list.At(i), &one.Row, one.Title); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// listPage returns a page of the space's sessions: at most q.Limit, and at most maxList.
+func (o *space) listPage(ctx context.Context, q session.ListQuery) (*session.ListPage, *fault.Error) {
+	if q.Limit <= 0 || q.Limit > maxList {
+		q.Limit = maxList
+	}
+	ctx, cancel := context.WithTimeout(ctx, o.server.cfg.ReadTimeout)
+	defer cancel()
+	page, err := o.server.cfg.Store.ListSessions(ctx, o.id, q, []string{o.ref})
+	if err != nil {
+		return nil, toFault(o.conn.log, err, "list the sessions")
+	}
+	grant, refused := o.check(&page.Access, capability.List, "list")
+	if refused != nil {
+		return nil, refused
+	}
+	o.server.recordUse(o.conn.peer, grant, "list", 0)
+	return page, nil
+}
+
+func (o *space) describe(ctx context.Context, c *rpc.Call) {
+	ctx, cancel := context.WithTimeout(ctx, o.server.cfg.ReadTimeout)
+	defer cancel()
+	sight, err := o.server.cfg.Store.ReadAccess(ctx, "", []string{o.ref})
+	if err != nil {
+		fail(c, toFault(o.conn.log, err, "describe the ref"))
+		return
+	}
+	grant, refused := o.grant(sight, 0)
+	if grant == nil {
+		fail(c, refused)
+		return
+	}
+	if refused == nil {
+		o.server.recordUse(o.conn.peer, grant, "describe", 0)
+	}
+	c.Return(structSize(1, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
+		res := wire.Space_describe_Results(s)
+		res.SetNow(sight.Now)
+		info, err := res.NewInfo()
+		if err != nil {
+			return err
+		}
+		return encodeGrantInfo(info, grant, 0, sight.Now)
+	})
+}

@@ -1,0 +1,71 @@
+// Space.revoke: revokes a space's ref and every ref below it, in all sessions at once.
+
+package objects
+
+import (
+	"context"
+
+	"capnproto.org/go/capnp/v3"
+
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/capnp/wire"
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/rpc"
+	"github.com/mooring-rpc/mooring/session"
+)
+
+func (o *space) revoke(c *rpc.Call) {
+	s, _ := c.Params()
+	var r fieldReader
+	ref := r.text(wire.Space_revoke_Params(s).Ref())
+	refused := r.fault("the call")
+	if refused == nil && capability.Target(ref) == "" {
+		refused = fault.NotFound.With("this space has no such ref")
+	}
+	var died uint64
+	if refused == nil {
+		died, refused = o.revokeTree(ref)
+	}
+	c.Return(structSize(1, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
+		r := wire.Space_revoke_Results(s)
+		r.SetRefs(died)
+		return o.server.setRefusal(r.NewRefusal, refused)
+	})
+}
+
+// revokeTree revokes ref and the tree below it. ref must be the space's own ref or below it:
+// another ref of the space, or a ref of a session made under it. It returns the number of refs
+// that died.
+func (o *space) revokeTree(ref string) (died uint64, refused *fault.Error) {
+	var published *session.Published
+	refused = o.updateRefs("revoke", session.ReadSet{Lineages: []string{ref}, Trees: []string{ref}},
+		func(ctx context.Context, tx session.Tx, at *session.Access, rows *session.Rows) (err error) {
+			own, refused := o.check(at, capability.Revoke, "revoke")
+			if refused != nil {
+				return refused
+			}
+			up := rows.Grants[ref]
+			for up != nil && up.ID != own.ID {
+				up = rows.Grants[up.Parent]
+			}
+			switch {
+			case up == nil || o.attenuated != nil && ref == own.ID: // also if ref does not exist, which is not disclosed
+				refused = fault.MissingRight.With("this ref may revoke itself and what was minted below it; that one is not")
+				o.server.auditDenial(o.conn.peer, o.ref, own, "revoke", refused)
+				return refused
+			case rows.Grants[ref].Revoked != 0:
+				return nil
+			}
+			died, published, err = session.RevokeTree(ctx, tx, own, ref, rows.Trees[ref], o.conn.peer)
+			return err
+		})
+	if refused != nil {
+		return 0, refused
+	}
+	if published != nil { // the other replicas are notified of the events
+		for _, p := range published.Sessions {
+			o.server.hub.notify(p.Row.ID, p.Row.Cursor, p.Row.AuthGen)
+		}
+	}
+	return died, nil
+}

@@ -1,0 +1,108 @@
+// Space.share: a narrower ref of the space, whose secret a client has made.
+
+package objects
+
+import (
+	"context"
+
+	"capnproto.org/go/capnp/v3"
+
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/capnp/wire"
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/rpc"
+	"github.com/mooring-rpc/mooring/session"
+)
+
+// spaceCommitFactor multiplies Config.CommitTimeout for a transaction that changes a space's
+// refs: a revocation or rotation writes to all of its sessions.
+const spaceCommitFactor = 20
+
+// updateRefs runs decide in a transaction that holds the space's row exclusively, with the rows
+// of its own ref and of want, and returns why it was refused. Transactions that make sessions in
+// the space wait for it, and it for them, so no session is made under a ref that is being
+// revoked. Once begun it is finished, even if the connection ends.
+func (o *space) updateRefs(method string, want session.ReadSet, decide func(ctx context.Context, tx session.Tx, at *session.Access, rows *session.Rows) error) *fault.Error {
+	var under *capability.Grant
+	ctx, cancel := context.WithTimeout(o.server.workCtx, spaceCommitFactor*o.server.cfg.CommitTimeout)
+	defer cancel()
+	want.ExclusiveSpaces, want.Grants = []string{o.id}, append(want.Grants, o.ref)
+	err := o.server.cfg.Store.Update(ctx, func(tx session.Tx) (err error) {
+		defer recoverPanic(&err)
+		rows, err := tx.Load(ctx, &want)
+		if err != nil {
+			return err
+		}
+		at := &session.Access{Now: rows.Now, Grants: rows.Grants}
+		under, _ = o.grant(at, 0)
+		return decide(ctx, tx, at, rows)
+	})
+	if err == nil && under != nil {
+		o.server.recordUse(o.conn.peer, under, method, 0)
+	}
+	return toFault(o.conn.log, err, method+" the space's ref")
+}
+
+func (o *space) share(c *rpc.Call) {
+	s, _ := c.Params()
+	w, err := wire.Space_share_Params(s).Ref()
+	m, refused := decodeNewRef(w, err)
+	if refused == nil && capability.Target(m.ID) != o.id { // such an id must not reach a database
+		refused = fault.BadArgument.With("the new ref's id is not one for %s", o.id)
+	}
+	if refused == nil {
+		refused = o.updateRefs("share", session.ReadSet{Grants: []string{m.ID}},
+			func(ctx context.Context, tx session.Tx, at *session.Access, rows *session.Rows) error {
+				parent, refused := o.check(at, capability.Share, "share")
+				if refused != nil {
+					return refused
+				}
+				now, there := at.Now, rows.Grants[m.ID]
+				if there != nil {
+					now = there.Created
+				}
+				g, refused := capability.Mint(parent, m, 0, now)
+				if refused != nil {
+					return refused
+				}
+				if there != nil {
+					if refused := capability.CheckSameMint(there, g); refused != nil {
+						return refused
+					}
+					return nil
+				}
+				return tx.Save(ctx, &session.Changes{Grants: []*capability.Grant{g}, Audit: []*capability.AuditRow{
+					{Target: o.id, At: at.Now, Act: capability.AuditShare, Ref: parent.ID, Actor: parent.Actor, Subject: g.ID, Peer: o.conn.peer}}})
+			})
+	}
+	c.Return(structSize(0, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
+		return o.server.setRefusal(wire.Space_share_Results(s).NewRefusal, refused)
+	})
+}
+
+// decodeNewRef decodes a request for a ref that a client has made.
+func decodeNewRef(w wire.NewRef, err error) (m capability.MintRequest, refused *fault.Error) {
+	var r fieldReader
+	r.fail(err)
+	m, refused = decodeAttenuation(w.Limits())
+	m.ID, m.MaxRedemptions, m.Seal = r.text(w.Id()), w.Redemptions(), r.data(w.Seal())
+	hash := r.data(w.Hash())
+	copy(m.Hash[:], hash)
+	if broken := r.fault("the new ref"); broken != nil {
+		refused = broken
+	}
+	switch {
+	case refused != nil:
+	case len(hash) != len(m.Hash):
+		refused = fault.BadArgument.With("the hash of a ref's secret has %d bytes", len(m.Hash))
+	case capability.IsSpace(capability.Target(m.ID)) && (m.VisibleFrom != 0 || len(m.Methods) > 0):
+		refused = fault.BadArgument.With("only the ref of a session can be for some methods, or from a cursor on")
+	}
+	if refused == nil {
+		refused = capability.CheckClientMade(m.ID)
+	}
+	if len(m.Seal) == 0 {
+		m.Seal = nil
+	}
+	return m, refused
+}
