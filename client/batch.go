@@ -18,6 +18,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/opid"
 	"github.com/mooring-rpc/mooring/ledger"
 	"github.com/mooring-rpc/mooring/outbox"
 	"github.com/mooring-rpc/mooring/session"
@@ -228,7 +229,7 @@ func (b *Batch) add(method string, args int) *Promise {
 			more = max(min(3*n, 24), 7, n)
 		}
 		b.batch.Ops = slices.Grow(b.batch.Ops, more)
-		b.ids, b.promises = outbox.OpIDs(b.batch.ID, n, more), make([]Promise, more)
+		b.ids, b.promises = opid.Sequence(b.batch.ID, n, more), make([]Promise, more)
 	}
 	if args > cap(b.args)-len(b.args) {
 		b.args = make([]ledger.Arg, 0, args*len(b.promises))

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/opid"
 )
 
 // ambiguousDB loses the answer to the transaction that writes a batch.
@@ -85,7 +86,7 @@ func TestCommitOfUnknownEnd(t *testing.T) {
 				return b.w.urgent > 0
 			})
 		}
-		id := NewBatchID()
+		id := opid.NewBatch()
 		u.batch.Store(&id)
 		tickets = append(tickets, commit(t, b, Batch{ID: id, Session: session, Ops: []Op{put("2")}}), <-next)
 		free()
@@ -105,7 +106,7 @@ func TestCommitOfUnknownEnd(t *testing.T) {
 
 		// If it is not there, the error says so, and under which id to ask again.
 		u.after, u.undo = func() {}, true
-		id = NewBatchID()
+		id = opid.NewBatch()
 		u.batch.Store(&id)
 		batch := Batch{ID: id, Session: session, Ops: []Op{put("4")}}
 		if _, err := b.Commit(ctx, batch); !errors.Is(err, fault.Unavailable) || !errors.Is(err, io.ErrUnexpectedEOF) {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/mooring-rpc/mooring/internal/opid"
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
@@ -27,7 +28,7 @@ func benchOp() Op {
 }
 
 func benchBatch(session string, n int) Batch {
-	b := Batch{ID: NewBatchID(), Session: session}
+	b := Batch{ID: opid.NewBatch(), Session: session}
 	for range n {
 		b.Ops = append(b.Ops, benchOp())
 	}
@@ -114,7 +115,7 @@ func benchBare(b *testing.B, p place) {
 			b.Fatal(err)
 		}
 		defer st.Close()
-		insert = func() error { _, err := st.Exec(NewBatchID(), body); return err }
+		insert = func() error { _, err := st.Exec(opid.NewBatch(), body); return err }
 	} else {
 		pool, err := pgxpool.New(ctx, p.at)
 		if err != nil {
@@ -125,7 +126,7 @@ func benchBare(b *testing.B, p place) {
 			b.Fatal(err)
 		}
 		insert = func() error {
-			_, err := pool.Exec(ctx, "INSERT INTO bare (id, body) VALUES ($1, $2)", NewBatchID(), body)
+			_, err := pool.Exec(ctx, "INSERT INTO bare (id, body) VALUES ($1, $2)", opid.NewBatch(), body)
 			return err
 		}
 	}

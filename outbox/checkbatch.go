@@ -7,6 +7,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/opid"
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
@@ -19,11 +20,11 @@ const (
 // checkBatch checks a batch and returns its row form. It mints missing ids.
 func (b *Box) checkBatch(batch *Batch) (*body, error) {
 	if batch.ID == "" {
-		batch.ID = NewBatchID()
+		batch.ID = opid.NewBatch()
 	}
-	ids := derivedFrom(batch.ID)
+	ids := opid.DerivedFrom(batch.ID)
 	switch {
-	case ids.underivable && !isULID(batch.ID):
+	case ids.Underivable && !opid.IsULID(batch.ID):
 		return nil, fault.Malformed.With("the batch id is not a ULID: leave it empty or use NewBatchID")
 	case !capability.IsSession(batch.Session):
 		return nil, fault.Malformed.With("%q is not a session id (ses_ and a ULID)", clip(batch.Session))
@@ -39,15 +40,15 @@ func (b *Box) checkBatch(batch *Batch) (*body, error) {
 		id := op.ID
 		switch {
 		case id == "":
-			id = OpID(batch.ID, i)
-			named = named || ids.underivable
-		case ids.has(i, id):
-		case !isULID(id):
+			id = opid.Of(batch.ID, i)
+			named = named || ids.Underivable
+		case ids.Has(i, id):
+		case !opid.IsULID(id):
 			return nil, fault.Malformed.With("the id of op %d is not a ULID: leave it empty or use OpID", i+1)
 		default:
 			named, bd.customIDs = true, true
 		}
-		if op.Retries != "" && !isULID(op.Retries) {
+		if op.Retries != "" && !opid.IsULID(op.Retries) {
 			return nil, fault.Malformed.With("op %d retries what is not an op id", i+1)
 		}
 		bd.ops[i] = opRow{id: id, method: op.Method, args: op.Args, deps: op.DependsOn, expected: op.Expected, retries: op.Retries}
@@ -90,11 +91,6 @@ func (b *Box) checkBatch(batch *Batch) (*body, error) {
 }
 
 func createsSession(method string) bool { return method == methodCreate || method == methodFork }
-
-func isULID(s string) bool {
-	_, ok := parseID(s)
-	return ok
-}
 
 // clip bounds the input repeated in a message.
 func clip(s string) string { return fault.Clip(s) }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/dbfault"
+	"github.com/mooring-rpc/mooring/internal/opid"
 	"github.com/mooring-rpc/mooring/internal/stmtfault"
 	"github.com/mooring-rpc/mooring/internal/until"
 	"github.com/mooring-rpc/mooring/ledger"
@@ -181,7 +182,7 @@ func (d failing) sendThrough(t *testing.T, atOf func(i int) []int) {
 			continue // nobody goes on with such a file
 		}
 		for _, at := range atOf(i) {
-			x := Batch{ID: NewBatchID(), Session: session, Ops: []Op{put(fmt.Sprintf("%q", NewBatchID()))}}
+			x := Batch{ID: opid.NewBatch(), Session: session, Ops: []Op{put(fmt.Sprintf("%q", opid.NewBatch()))}}
 			checkCode := func(verb string, err error) {
 				t.Helper()
 				before, unsureBefore := codeOf(last)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/crashpoint"
+	"github.com/mooring-rpc/mooring/internal/opid"
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
@@ -100,10 +101,10 @@ func (b *Box) checkOpIDs(ctx context.Context, q querier, batch string, bd *body)
 	if !bd.customIDs {
 		return nil
 	}
-	ids := derivedFrom(batch)
+	ids := opid.DerivedFrom(batch)
 	for i := range bd.ops {
 		op := bd.ops[i].id
-		if ids.has(i, op) {
+		if ids.Has(i, op) {
 			continue
 		}
 		f, err := b.t.findOp(ctx, q, op, "")
@@ -292,10 +293,10 @@ func (b *Box) commitDecided(ctx context.Context, row *batchRow, bd *body, owner 
 
 // indexOps indexes custom op ids and retries.
 func (b *Box) indexOps(q querier, id string, bd *body) {
-	ids := derivedFrom(id)
+	ids := opid.DerivedFrom(id)
 	for i := range bd.ops {
 		op := &bd.ops[i]
-		if !ids.has(i, op.id) {
+		if !ids.Has(i, op.id) {
 			b.t.indexOp(q, op.id, id)
 		}
 		if op.retries != "" {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/opid"
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
@@ -137,8 +138,8 @@ func TestDropBeforeSeq(t *testing.T) {
 		srv := newFakeServer()
 		ctx := limited(t)
 		session := withSession(t, b)
-		id := NewBatchID()
-		x := commit(t, b, Batch{ID: id, Session: session, Ops: []Op{put("1"), {Method: "put", DependsOn: []string{OpID(id, 0)}}, put("3")}})
+		id := opid.NewBatch()
+		x := commit(t, b, Batch{ID: id, Session: session, Ops: []Op{put("1"), {Method: "put", DependsOn: []string{opid.Of(id, 0)}}, put("3")}})
 		y := commit(t, b, Batch{Session: session, Ops: []Op{{Method: "put", DependsOn: []string{x.Ops[0]}}}})
 		whole := commit(t, b, Batch{Session: session, Atomic: true, Ops: []Op{put("5"), put("6")}})
 		if err := b.Drop(ctx, x.Ops[0]); err != nil {
@@ -153,7 +154,7 @@ func TestDropBeforeSeq(t *testing.T) {
 		if outs := wait(t, b, whole); outs[0].Status != ledger.BatchAborted || outs[0].Cause != whole.Ops[1] || outs[0].Reason != fault.Voided {
 			t.Errorf("an atomic batch: %+v", outs)
 		}
-		if err := b.Drop(ctx, NewBatchID()); !errors.Is(err, fault.NotFound) {
+		if err := b.Drop(ctx, opid.NewBatch()); !errors.Is(err, fault.NotFound) {
 			t.Errorf("unknown: %v", err)
 		}
 		run(t, b, srv)

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/opid"
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
@@ -137,7 +138,7 @@ func TestFenceOfACopy(t *testing.T) {
 		row := srv.streams[session+b.ID()]
 		row.row.Incarnation = 1000 // a copy has caught up with this one
 		look("under a higher incarnation", true, 1)
-		row.row.AckedThrough, row.row.AckedOp, row.history = 1, NewBatchID(), ledger.NewHistory(nil)
+		row.row.AckedThrough, row.row.AckedOp, row.history = 1, opid.NewBatch(), ledger.NewHistory(nil)
 		look("another op", false, 1)
 		row.row.LastSeq, row.row.AckedThrough = 2, 2
 		look("an op that is not here", false, 2)

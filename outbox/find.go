@@ -8,6 +8,7 @@ import (
 	"math"
 
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/opid"
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
@@ -27,7 +28,7 @@ const (
 // findOp finds the row that holds op; the result has no row if there is none. lock is "" or the
 // dialect's lockRows.
 func (t *tables) findOp(ctx context.Context, q querier, op, lock string) (foundOp, error) {
-	f, err := t.opIn(ctx, q, op, batchOf(op), lock)
+	f, err := t.opIn(ctx, q, op, opid.BatchOf(op), lock)
 	if err != nil || f.row != nil {
 		return f, err
 	}

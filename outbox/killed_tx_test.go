@@ -17,6 +17,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/mooring-rpc/mooring/internal/opid"
 	"github.com/mooring-rpc/mooring/internal/seed"
 )
 
@@ -56,7 +57,7 @@ func commitAndDie(ctx context.Context, url, name, session, table string, last in
 		}
 	}
 	for n := 1; n <= last; n++ {
-		batch := Batch{ID: NewBatchID(), Session: session, Ops: []Op{put(strconv.Itoa(n)), put("0")}}
+		batch := Batch{ID: opid.NewBatch(), Session: session, Ops: []Op{put(strconv.Itoa(n)), put("0")}}
 		err := pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
 			if _, err := tx.Exec(ctx, "INSERT INTO "+table+" (batch) VALUES ($1)", batch.ID); err != nil {
 				return err

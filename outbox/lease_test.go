@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/opid"
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
@@ -181,10 +182,10 @@ func TestDecidedOpsTakeNoSeqs(t *testing.T) {
 	t.Parallel()
 	b := newPlace(t, "sqlite").open(t, quick())
 	b.w.seqs.setLeading(true)
-	id, first := NewBatchID(), int64(5)
+	id, first := opid.NewBatch(), int64(5)
 	bd := &body{ops: make([]opRow, 3)}
 	for i := range bd.ops {
-		bd.ops[i] = opRow{id: OpID(id, i), method: "put"}
+		bd.ops[i] = opRow{id: opid.Of(id, i), method: "put"}
 	}
 	bd.ops[1].localOutcome = &ledger.Outcome{OpID: bd.ops[1].id, Status: ledger.Skipped}
 	for i, c := range []struct {

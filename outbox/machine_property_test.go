@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/mooring-rpc/mooring/internal/opid"
 	"github.com/mooring-rpc/mooring/internal/seed"
 	"github.com/mooring-rpc/mooring/ledger"
 )
@@ -177,7 +178,7 @@ func (t *simulation) commit(p *process) {
 	id := t.id()
 	first := !slices.ContainsFunc(t.batches, func(b *simBatch) bool { return b.row.session == session })
 	for i := range 1 + t.dice.IntN(3) {
-		op := opRow{id: OpID(id, i), method: "put"}
+		op := opRow{id: opid.Of(id, i), method: "put"}
 		switch n := t.dice.IntN(40); {
 		case first && i == 0 && t.server.session(session).managed:
 			op.method = methodCreate
@@ -225,7 +226,7 @@ func (t *simulation) retry(p *process, op *simOp) {
 	id := t.id()
 	t.note("%s is to be retried", op.id)
 	t.take(p, &batchRow{id: id, session: f.row.session, via: f.row.via},
-		&body{ops: []opRow{{id: OpID(id, 0), method: "put", args: old.args, deps: old.deps, retries: op.id}}})
+		&body{ops: []opRow{{id: opid.Of(id, 0), method: "put", args: old.args, deps: old.deps, retries: op.id}}})
 }
 
 // take is Box.commit, of a batch whose refs are found and whose references are looked up.

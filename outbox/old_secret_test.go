@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/internal/opid"
 	"github.com/mooring-rpc/mooring/internal/pgtest"
 	"github.com/mooring-rpc/mooring/ledger"
 	"github.com/mooring-rpc/mooring/migrations"
@@ -76,7 +77,7 @@ func TestOldStreamsGoOn(t *testing.T) {
 				}
 				exec("INSERT INTO mooring_outbox (name, id, secret) VALUES ($1, 'obx_01KT0000000000000000000000', $2)", name, old.Reveal())
 				exec("INSERT INTO mooring_outbox_stream (box, session, last_seq) VALUES (1, $1, 1)", finished)
-				bd := &body{ops: []opRow{{id: OpID("01KT0000000000000000000001", 0), method: "put", args: put("1").Args}}}
+				bd := &body{ops: []opRow{{id: opid.Of("01KT0000000000000000000001", 0), method: "put", args: put("1").Args}}}
 				exec(`INSERT INTO mooring_outbox_batch (box, batch, session, state, first_seq, ops, bytes, created_at, body)
 					VALUES (1, '01KT0000000000000000000001', $1, 1, 1, 1, 10, $2, $3)`, flying, time.Now().UnixMilli(), bd.encode(flying, "01KT0000000000000000000001"))
 			}()

@@ -22,6 +22,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/opid"
 	"github.com/mooring-rpc/mooring/internal/pgtest"
 	"github.com/mooring-rpc/mooring/ledger"
 )
@@ -343,13 +344,13 @@ func TestOutcomesOfEveryKind(t *testing.T) {
 		session := withSession(t, b)
 		srv := newFakeServer()
 		run(t, b, srv)
-		id := NewBatchID()
+		id := opid.NewBatch()
 		ref := func(i int, path string) Op {
-			return Op{Method: "put", Args: []ledger.Arg{{Name: "v", Ref: &ledger.Ref{Op: OpID(id, i), Path: path}}}}
+			return Op{Method: "put", Args: []ledger.Arg{{Name: "v", Ref: &ledger.Ref{Op: opid.Of(id, i), Path: path}}}}
 		}
 		ticket := commit(t, b, Batch{ID: id, Session: session, Ops: []Op{
 			put(`{"a":[1, 2.0]}`), ref(0, "args.v.a.1"), {Method: "reject"}, ref(2, "cursor"), {Method: "deny"},
-			{Method: "put", DependsOn: []string{OpID(id, 4)}}, ref(0, "nothing"), {Method: "put", Expected: ledger.Expect{Set: true, Cursor: 7}},
+			{Method: "put", DependsOn: []string{opid.Of(id, 4)}}, ref(0, "nothing"), {Method: "put", Expected: ledger.Expect{Set: true, Cursor: 7}},
 			{Method: "put", Expected: ledger.Expect{Set: true}},
 		}})
 		outs := wait(t, b, ticket)
@@ -395,7 +396,7 @@ func TestCommitRefusals(t *testing.T) {
 		cfg.Limits = Limits{BatchOps: 3, PayloadBytes: 100, BatchBytes: 150, Rows: 5}
 		b := p.open(t, cfg)
 		session := withSession(t, b)
-		id := NewBatchID()
+		id := opid.NewBatch()
 		long := func(n int) string { return fmt.Sprintf("%q", make([]byte, n))[:n-1] + `"` }
 		_ = long
 		big := func(n int) Op {
@@ -421,9 +422,9 @@ func TestCommitRefusals(t *testing.T) {
 			"too big together":  {Batch{Session: session, Ops: []Op{big(90), big(90)}}, fault.TooLarge},
 			"unknown reference": {Batch{Session: session, Ops: []Op{{Method: "put", DependsOn: []string{ulid.Make().String()}}}}, fault.BadReference},
 			"later reference": {Batch{ID: id, Session: session, Ops: []Op{
-				{Method: "put", Args: []ledger.Arg{{Name: "v", Ref: &ledger.Ref{Op: OpID(id, 1)}}}}, put("1")}}, fault.BadReference},
+				{Method: "put", Args: []ledger.Arg{{Name: "v", Ref: &ledger.Ref{Op: opid.Of(id, 1)}}}}, put("1")}}, fault.BadReference},
 			"itself": {Batch{ID: id, Session: session, Ops: []Op{
-				{Method: "put", DependsOn: []string{OpID(id, 0)}}}}, fault.BadReference},
+				{Method: "put", DependsOn: []string{opid.Of(id, 0)}}}}, fault.BadReference},
 			"no ref":      {Batch{Session: newSession(), Ops: []Op{put("1")}}, fault.NotFound},
 			"unknown via": {Batch{Session: session, Via: session + ".o", Ops: []Op{put("1")}}, fault.NotFound},
 			"no space":    {Batch{Session: session, Ops: []Op{{Method: "create"}}}, fault.NotFound},
@@ -478,7 +479,7 @@ func TestCommittingAgainIsTheSameTicket(t *testing.T) {
 			t.Fatalf("another batch under the id: %v", err)
 		}
 		op := ulid.Make().String()
-		named := Batch{ID: NewBatchID(), Session: session, Ops: []Op{{ID: op, Method: "put"}}}
+		named := Batch{ID: opid.NewBatch(), Session: session, Ops: []Op{{ID: op, Method: "put"}}}
 		if ticket, again := commit(t, b, named), commit(t, b, named); fmt.Sprint(again) != fmt.Sprint(ticket) {
 			t.Fatalf("with an op id: %v, want %v", again, ticket)
 		}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/opid"
 	"github.com/mooring-rpc/mooring/internal/pgtest"
 	"github.com/mooring-rpc/mooring/ledger"
 )
@@ -110,7 +111,7 @@ func TestOwnersRefGoesWithItsBatch(t *testing.T) {
 	})
 }
 
-func newBatchOp() string { return OpID(NewBatchID(), 0) }
+func newBatchOp() string { return opid.Of(opid.NewBatch(), 0) }
 
 // TestRefsThatDie: a ref that was denied as dead is known to be so.
 func TestRefsThatDie(t *testing.T) {

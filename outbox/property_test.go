@@ -17,6 +17,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/opid"
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
@@ -90,7 +91,7 @@ type model struct {
 
 // random makes a batch.
 func (m *model) random(c *chaos, session string, by int) (Batch, *modelBatch) {
-	batch := Batch{ID: NewBatchID(), Session: session, Atomic: c.pick(5) == 0}
+	batch := Batch{ID: opid.NewBatch(), Session: session, Atomic: c.pick(5) == 0}
 	mb := &modelBatch{session: session, by: by, atomic: batch.Atomic}
 	for i := range 1 + c.pick(4) {
 		op := Op{Method: "put"}
@@ -98,11 +99,11 @@ func (m *model) random(c *chaos, session string, by int) (Batch, *modelBatch) {
 			op.Method = []string{"reject", "deny"}[c.pick(2)]
 		}
 		if c.pick(12) == 0 {
-			op.ID = NewBatchID() // an id that does not tell its batch
+			op.ID = opid.NewBatch() // an id that does not tell its batch
 		}
 		mo := &modelOp{id: op.ID, method: op.Method}
 		if mo.id == "" {
-			mo.id = OpID(batch.ID, i)
+			mo.id = opid.Of(batch.ID, i)
 		}
 		earlier := append(append([]*modelOp(nil), m.all...), mb.ops...)
 		for k := range c.pick(3) {

@@ -15,6 +15,7 @@ import (
 	"github.com/tidwall/gjson"
 
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/opid"
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
@@ -317,7 +318,7 @@ func (p *planner) renewOp(op *opRow, id string) (why string, err error) {
 			}
 			op = next
 		}
-		if p.heldBack[op] || p.heldBack[batchOf(op)] {
+		if p.heldBack[op] || p.heldBack[opid.BatchOf(op)] {
 			why = "it needs op " + op + ", which is not sent again"
 		}
 		return op, p.resentAs[op], why, nil

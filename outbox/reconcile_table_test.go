@@ -12,6 +12,7 @@ import (
 
 	"github.com/oklog/ulid/v2"
 
+	"github.com/mooring-rpc/mooring/internal/opid"
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
@@ -226,7 +227,7 @@ func TestPlansAreTheTables(t *testing.T) {
 	enc.SetEscapeHTML(false)
 	enc.SetIndent("", " ")
 	ids := [][2]string{{a[0], resentID(a[0])}, {needs[3], resentID(needs[3])}, {resentID(a[0]), resentID(resentID(a[0]))}}
-	batches := [][3]string{{batchOf(a[0]), a[0], resentBatchID(batchOf(a[0]), a[0])}, {batchOf(e[0]), e[1], resentBatchID(batchOf(e[0]), e[1])}}
+	batches := [][3]string{{opid.BatchOf(a[0]), a[0], resentBatchID(opid.BatchOf(a[0]), a[0])}, {opid.BatchOf(e[0]), e[1], resentBatchID(opid.BatchOf(e[0]), e[1])}}
 	if err := enc.Encode(map[string]any{"plans": plans, "again": ids, "batches": batches}); err != nil {
 		t.Fatal(err)
 	}

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/opid"
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
@@ -25,7 +26,7 @@ type planned struct {
 
 // add adds a finished row.
 func (p *planned) add(atomic bool, ops ...opRow) (ids []string) {
-	id := NewBatchID()
+	id := opid.NewBatch()
 	if p.id != nil {
 		id = p.id()
 	}
@@ -34,7 +35,7 @@ func (p *planned) add(atomic bool, ops ...opRow) (ids []string) {
 	for i := range bd.ops {
 		op := &bd.ops[i]
 		if op.id == "" {
-			op.id = OpID(id, i)
+			op.id = opid.Of(id, i)
 		}
 		o := ledger.Outcome{OpID: op.id, Status: ledger.Applied}
 		switch op.method {

@@ -14,6 +14,7 @@ import (
 	"math"
 
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/opid"
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
@@ -63,7 +64,7 @@ func (o *opRow) takesSeq() bool { return o.localOutcome == nil || o.void }
 
 // Flags of an op.
 const (
-	flagDerived = 1 << iota // the id is OpID(batch, index)
+	flagDerived = 1 << iota // the id is opid.Of(batch, index)
 	flagLocalOutcome
 	flagVoid
 	flagDropRequested
@@ -95,10 +96,10 @@ func (b *body) encode(session, batch string) []byte {
 	w.byte(opsVersion)
 	w.byte(flags)
 	w.number(uint64(len(b.ops)))
-	ids := derivedFrom(batch)
+	ids := opid.DerivedFrom(batch)
 	for i := range b.ops {
 		o := &b.ops[i]
-		o.encode(&w, ids.has(i, o.id), b.compacted)
+		o.encode(&w, ids.Has(i, o.id), b.compacted)
 	}
 	return append(w.buf, digestOf(session, batch, w.buf)...)
 }
@@ -206,7 +207,7 @@ func decodeBody(session, batch string, data []byte) (*body, error) {
 	if r.err == nil && n == 0 {
 		r.fail("no ops")
 	}
-	ids := derivedFrom(batch)
+	ids := opid.DerivedFrom(batch)
 	for i := 0; i < n && r.err == nil; i++ {
 		b.ops = append(b.ops, r.op(ids, i, b.compacted))
 	}
@@ -216,12 +217,12 @@ func decodeBody(session, batch string, data []byte) (*body, error) {
 	return b, nil
 }
 
-func (r *reader) op(ids derivedIDs, place int, slim bool) opRow {
+func (r *reader) op(ids opid.Derived, place int, slim bool) opRow {
 	var o opRow
 	flags := r.byte()
 	if flags&flagDerived == 0 {
 		o.id = r.text()
-	} else if id, ok := ids.at(place); ok {
+	} else if id, ok := ids.At(place); ok {
 		o.id = id.String()
 	} else {
 		r.fail("op id")

@@ -7,27 +7,26 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"reflect"
-	"strings"
 	"testing"
 
-	"github.com/oklog/ulid/v2"
 	"pgregory.net/rapid"
 
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/opid"
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
 func drawBody(t *rapid.T, batch string) *body {
 	text := rapid.StringN(0, 12, 40)
-	id := rapid.Custom(func(t *rapid.T) string { return OpID(batch, rapid.IntRange(0, 9).Draw(t, "i")) })
+	id := rapid.Custom(func(t *rapid.T) string { return opid.Of(batch, rapid.IntRange(0, 9).Draw(t, "i")) })
 	ref := rapid.Custom(func(t *rapid.T) *ledger.Ref {
 		return &ledger.Ref{Op: id.Draw(t, "op"), Path: text.Draw(t, "path")}
 	})
 	b := &body{atomic: rapid.Bool().Draw(t, "atomic")}
 	for i := range rapid.IntRange(1, 5).Draw(t, "ops") {
-		op := opRow{id: OpID(batch, i), method: "m" + text.Draw(t, "method")}
+		op := opRow{id: opid.Of(batch, i), method: "m" + text.Draw(t, "method")}
 		if rapid.Bool().Draw(t, "own id") {
-			op.id = NewBatchID()
+			op.id = opid.NewBatch()
 		}
 		for range rapid.IntRange(0, 3).Draw(t, "args") {
 			a := ledger.Arg{Name: text.Draw(t, "name")}
@@ -73,7 +72,7 @@ func drawOutcome(t *rapid.T, id string) ledger.Outcome {
 func TestRowsComeBack(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		batch := NewBatchID()
+		batch := opid.NewBatch()
 		b := drawBody(t, batch)
 		got, err := decodeBody("ses_1", batch, b.encode("ses_1", batch))
 		if err != nil || !reflect.DeepEqual(got, b) {
@@ -100,9 +99,9 @@ func TestRowFormatStays(t *testing.T) {
 	t.Parallel()
 	const batch = "01M7XHJRC423DKMC0KKDH30000"
 	b := &body{atomic: true, ops: []opRow{
-		{id: OpID(batch, 0), method: "put", args: []ledger.Arg{{Name: "key", JSON: []byte(`"k"`)}, {Name: "v", Ref: &ledger.Ref{Op: OpID(batch, 7), Path: "a.b"}}},
-			deps: []string{OpID(batch, 8)}, expected: ledger.Expect{Set: true, Cursor: 300}},
-		{id: "01M7XHJRC423DKMC0KKDH3ZZZZ", method: "void", void: true, retries: OpID(batch, 9),
+		{id: opid.Of(batch, 0), method: "put", args: []ledger.Arg{{Name: "key", JSON: []byte(`"k"`)}, {Name: "v", Ref: &ledger.Ref{Op: opid.Of(batch, 7), Path: "a.b"}}},
+			deps: []string{opid.Of(batch, 8)}, expected: ledger.Expect{Set: true, Cursor: 300}},
+		{id: "01M7XHJRC423DKMC0KKDH3ZZZZ", method: "void", void: true, retries: opid.Of(batch, 9),
 			localOutcome: &ledger.Outcome{OpID: "01M7XHJRC423DKMC0KKDH3ZZZZ", Status: ledger.Rejected, Reason: fault.TooLarge, Message: "m"}},
 	}}
 	data := b.encode("ses_1", batch)
@@ -148,8 +147,8 @@ func TestRowsOfBefore(t *testing.T) {
 // change unnoticed.
 func TestEveryBitCounts(t *testing.T) {
 	t.Parallel()
-	batch := NewBatchID()
-	b := &body{ops: []opRow{{id: OpID(batch, 0), method: "put", args: []ledger.Arg{{Name: "payload", JSON: []byte(`{"n":1}`)}}}}}
+	batch := opid.NewBatch()
+	b := &body{ops: []opRow{{id: opid.Of(batch, 0), method: "put", args: []ledger.Arg{{Name: "payload", JSON: []byte(`{"n":1}`)}}}}}
 	data := b.encode("ses_1", batch)
 	for bit := range 8 * len(data) {
 		data[bit/8] ^= 1 << (bit % 8)
@@ -161,7 +160,7 @@ func TestEveryBitCounts(t *testing.T) {
 	if _, err := decodeBody("ses_2", batch, data); err == nil {
 		t.Error("the ops were another session's")
 	}
-	if _, err := decodeBody("ses_1", NewBatchID(), data); err == nil {
+	if _, err := decodeBody("ses_1", opid.NewBatch(), data); err == nil {
 		t.Error("the ops were another batch's")
 	}
 	for n := range data {
@@ -174,11 +173,11 @@ func TestEveryBitCounts(t *testing.T) {
 // FuzzRecover reads rows that anything may have happened to: never a panic,
 // and what is read is written the same again.
 func FuzzRecover(f *testing.F) {
-	batch := NewBatchID()
+	batch := opid.NewBatch()
 	for _, b := range []*body{
-		{ops: []opRow{{id: OpID(batch, 0), method: "put", args: []ledger.Arg{{Name: "a", JSON: []byte("1")}}}}},
-		{atomic: true, compacted: true, ops: []opRow{{id: OpID(batch, 0), method: "put"}, {id: NewBatchID(), method: "put"}}},
-		{ops: []opRow{{id: OpID(batch, 0), method: "m", void: true, localOutcome: &ledger.Outcome{Status: ledger.Skipped, Result: []byte("{}")},
+		{ops: []opRow{{id: opid.Of(batch, 0), method: "put", args: []ledger.Arg{{Name: "a", JSON: []byte("1")}}}}},
+		{atomic: true, compacted: true, ops: []opRow{{id: opid.Of(batch, 0), method: "put"}, {id: opid.NewBatch(), method: "put"}}},
+		{ops: []opRow{{id: opid.Of(batch, 0), method: "m", void: true, localOutcome: &ledger.Outcome{Status: ledger.Skipped, Result: []byte("{}")},
 			deps: []string{"x"}, expected: ledger.Expect{Set: true, Ref: &ledger.Ref{Op: "o", Path: "p"}}, args: []ledger.Arg{{Name: "a", Ref: &ledger.Ref{Op: "o"}}}}}},
 	} {
 		f.Add(true, withoutDigest(b.encode("ses_1", batch)), encodeOutcomes(make([]ledger.Outcome, len(b.ops)), b.ops))
@@ -211,93 +210,4 @@ func FuzzRecover(f *testing.F) {
 		b.skipDependents()
 		wireBatchOf(&entry{id: id, session: "s", firstSeq: 1, seqCount: b.seqCount(), body: b})
 	})
-}
-
-func TestIDs(t *testing.T) {
-	t.Parallel()
-	last := ""
-	for range 10_000 {
-		id := NewBatchID()
-		if id <= last || !isULID(id) || derivedFrom(id).underivable {
-			t.Fatalf("%s after %s", id, last)
-		}
-		last = id
-	}
-	for _, i := range []int{0, 1, 999, 1<<opBits - 2} {
-		op := OpID(last, i)
-		if !isULID(op) || batchOf(op) != last || !derivedFrom(last).has(i, op) || op <= last {
-			t.Errorf("op %d: %s", i, op)
-		}
-	}
-	for name, op := range map[string]string{"beyond": OpID(last, 1<<opBits-1), "negative": OpID(last, -1), "of another": OpID("x", 0)} {
-		if !isULID(op) || batchOf(op) == last {
-			t.Errorf("%s: %s", name, op)
-		}
-	}
-}
-
-func TestIDsInAnotherSpelling(t *testing.T) {
-	t.Parallel()
-	batch := NewBatchID()
-	op := OpID(batch, 3)
-	if !derivedFrom(batch).has(3, op) || derivedFrom(batch).has(2, op) {
-		t.Fatalf("%s is the fourth of %s", op, batch)
-	}
-	for _, s := range []string{strings.ToLower(op), strings.Replace(op, "0", "O", 1), op[:25], op + "0", ""} {
-		if isULID(s) || derivedFrom(batch).has(3, s) || !derivedFrom(s).underivable {
-			t.Errorf("%q was taken", s)
-		}
-	}
-	if low := strings.ToLower(batch); !derivedFrom(low).underivable || derivedFrom(low).has(3, op) {
-		t.Errorf("%q was taken for a batch id", low)
-	}
-}
-
-// What has tells by the characters is what is spelled as OpID spells it.
-func TestIDsByTheirCharacters(t *testing.T) {
-	t.Parallel()
-	rapid.Check(t, func(t *rapid.T) {
-		var batch ulid.ULID
-		copy(batch[:], rapid.SliceOfN(rapid.Byte(), 16, 16).Draw(t, "batch"))
-		if batch[14], batch[15] = 0, 0; rapid.Bool().Draw(t, "not counted up from") {
-			batch[14] = rapid.Byte().Draw(t, "a low byte")
-		}
-		place := rapid.OneOf(rapid.IntRange(-2, 40), rapid.IntRange(1<<opBits-5, 1<<opBits+2), rapid.Int()).Draw(t, "place")
-		op := []byte(OpID(batch.String(), rapid.SampledFrom([]int{place, place, place + 1, place ^ 1<<10}).Draw(t, "place of the op")))
-		if rapid.Bool().Draw(t, "changed") {
-			op[rapid.IntRange(0, len(op)-1).Draw(t, "where")] = rapid.SampledFrom([]byte(ulid.Encoding+"abcIOlu")).Draw(t, "to")
-		}
-		ids := derivedFrom(batch.String())
-		id, ok := ids.at(place)
-		if want := ok && id.String() == string(op); ids.has(place, string(op)) != want {
-			t.Errorf("%s at %d of %s: %v", op, place, batch, !want)
-		}
-	})
-}
-
-// TestOpIDs: they are those that OpID gives, one by one.
-func TestOpIDs(t *testing.T) {
-	t.Parallel()
-	batch := NewBatchID()
-	for _, c := range []struct{ first, n int }{{0, 1}, {0, 5}, {7, 40}, {1<<opBits - 4, 8}} {
-		ids := OpIDs(batch, c.first, c.n)
-		if len(ids) != c.n {
-			t.Fatalf("%d ids for %d ops", len(ids), c.n)
-		}
-		for i, id := range ids {
-			derived := c.first+i < 1<<opBits-1
-			if own := OpID(batch, c.first+i); derived && id != own || !isULID(id) {
-				t.Errorf("op %d is %s, not %s", c.first+i, id, own)
-			}
-		}
-	}
-	seen := map[string]bool{}
-	for _, batch := range []string{ulid.Make().String(), "none"} {
-		for _, id := range OpIDs(batch, 0, 9) {
-			if !isULID(id) || seen[id] {
-				t.Errorf("an op of batch %s is %q", batch, id)
-			}
-			seen[id] = true
-		}
-	}
 }

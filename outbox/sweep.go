@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/opid"
 )
 
 const (
@@ -166,8 +167,8 @@ const (
 
 // remove deletes a row and the index entries of its ops.
 func (t *tables) remove(q querier, r sweepRow) {
-	if ids := derivedFrom(r.batch); !ids.underivable {
-		q.enqueue(sqlDeleteRetries, []any{t.box, r.batch, ids.last()}, nil)
+	if ids := opid.DerivedFrom(r.batch); !ids.Underivable {
+		q.enqueue(sqlDeleteRetries, []any{t.box, r.batch, ids.Last()}, nil)
 	}
 	q.enqueue(sqlDeleteNamed, []any{t.box, r.batch}, nil)
 	q.enqueue(sqlDeleteOps, []any{t.box, r.batch}, nil)
@@ -220,7 +221,7 @@ func (t *tables) referencedBatches(ctx context.Context, q querier, before int64)
 // addReferenced adds the batches in which op and its retries are looked up.
 func (t *tables) addReferenced(ctx context.Context, q querier, op string, needed map[string]bool) error {
 	for range maxRetryChain {
-		needed[batchOf(op)] = true
+		needed[opid.BatchOf(op)] = true
 		err := q.query(ctx, sqlBatchOf, []any{t.box, op}, func(scan scanner) error {
 			var batch string
 			err := scan(&batch)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/opid"
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
@@ -22,7 +23,7 @@ func TestTicketsAreSwept(t *testing.T) {
 		stop := run(t, b, srv)
 		var tickets []Ticket
 		for range 3 {
-			tickets = append(tickets, commit(t, b, Batch{Session: session, Ops: []Op{{ID: NewBatchID(), Method: "put"}}}))
+			tickets = append(tickets, commit(t, b, Batch{Session: session, Ops: []Op{{ID: opid.NewBatch(), Method: "put"}}}))
 		}
 		if err := b.Drain(limited(t), nil); err != nil {
 			t.Fatal(err)
@@ -63,7 +64,7 @@ func TestOpsAreSweptWithTheirBatches(t *testing.T) {
 		b := p.open(t, quick())
 		session := withSession(t, b)
 		stop := run(t, b, newFakeServer())
-		x := commit(t, b, Batch{Session: session, Ops: []Op{{Method: "reject"}, {ID: NewBatchID(), Method: "reject"}}})
+		x := commit(t, b, Batch{Session: session, Ops: []Op{{Method: "reject"}, {ID: opid.NewBatch(), Method: "reject"}}})
 		failed(t, b, x)
 		for _, op := range x.Ops {
 			again, err := b.Retry(limited(t), op)
@@ -93,7 +94,7 @@ func TestWhatIsReferredToIsNotSwept(t *testing.T) {
 		one, two := withSession(t, b), withSession(t, b)
 		link := srv.awayFor(two)
 		named := put("7")
-		named.ID = NewBatchID()
+		named.ID = opid.NewBatch()
 		v := commit(t, b, Batch{Session: one, Ops: []Op{put("0")}})
 		w := commit(t, b, Batch{Session: one, Ops: []Op{{Method: "reject"}}})
 		x := commit(t, b, Batch{Session: one, Ops: []Op{named}})
@@ -315,11 +316,11 @@ func TestWhatClocksOfTwoProcessesAllow(t *testing.T) {
 func TestTheLastOpOfABatchIsSwept(t *testing.T) {
 	both(t, func(t *testing.T, p place) {
 		b := p.open(t, quick())
-		id := NewBatchID()
-		last := derivedFrom(id).last()
+		id := opid.NewBatch()
+		last := opid.DerivedFrom(id).Last()
 		next := last[:len(last)-1] + "~" // greater than all that the batch has
 		err := b.w.do(limited(t), func(_ context.Context, q querier) error {
-			for _, op := range []string{OpID(id, 0), last, next} {
+			for _, op := range []string{opid.Of(id, 0), last, next} {
 				b.t.insertRetry(q, op, "another")
 			}
 			b.t.remove(q, sweepRow{num: 1, batch: id})
@@ -329,7 +330,7 @@ func TestTheLastOpOfABatchIsSwept(t *testing.T) {
 			t.Fatal(err)
 		}
 		err = b.db.read(limited(t), func(q querier) error {
-			for op, want := range map[string]string{OpID(id, 0): "", last: "", next: "another"} {
+			for op, want := range map[string]string{opid.Of(id, 0): "", last: "", next: "another"} {
 				if got, err := b.t.retriedAs(limited(t), q, op); err != nil || got != want {
 					t.Errorf("what stands for %s: %q, %v", op, got, err)
 				}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/opid"
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
@@ -113,7 +114,7 @@ func TestAgainInATransaction(t *testing.T) {
 	t.Parallel()
 	b, pool, _ := pgBox(t, quick())
 	tx := begin(t, pool)
-	batch := Batch{ID: NewBatchID(), Session: withSession(t, b), Ops: []Op{put("1"), put("2")}}
+	batch := Batch{ID: opid.NewBatch(), Session: withSession(t, b), Ops: []Op{put("1"), put("2")}}
 	first := commitTx(t, b, tx, batch)
 	if again := commitTx(t, b, tx, batch); fmt.Sprint(again) != fmt.Sprint(first) {
 		t.Errorf("%v, want %v", again, first)

@@ -16,6 +16,7 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/opid"
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
@@ -365,7 +366,7 @@ func TestPostgresComesBack(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		batch := Batch{ID: NewBatchID(), Session: session, Ops: []Op{put("1")}}
+		batch := Batch{ID: opid.NewBatch(), Session: session, Ops: []Op{put("1")}}
 		eventually(t, "it commits again", func() bool {
 			ticket, err := b.Commit(limited(t), batch)
 			if err == nil && !seen[ticket.Batch] {

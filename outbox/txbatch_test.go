@@ -18,6 +18,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/opid"
 )
 
 // boxGroup is Boxes of one pool. Each has a session whose stream seems open, so that
@@ -174,7 +175,7 @@ func (f *boxGroup) running() int {
 
 // batch is one for Box i.
 func (f *boxGroup) batch(i int) Batch {
-	return Batch{ID: NewBatchID(), Session: f.sessions[i], Ops: []Op{put(fmt.Sprint(i))}}
+	return Batch{ID: opid.NewBatch(), Session: f.sessions[i], Ops: []Op{put(fmt.Sprint(i))}}
 }
 
 // commit commits in the background.
