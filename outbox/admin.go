@@ -10,6 +10,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/ledger"
+	"github.com/mooring-rpc/mooring/outbox/internal/intent"
 )
 
 // unfinishedRows is a table expression for the rows that have no outcome yet. It does not read
@@ -90,8 +91,8 @@ func (b *Box) status(ctx context.Context, finished bool) (st Status, err error) 
 		err = q.query(ctx, sqlPendingCounts, []any{b.t.box}, func(scan scanner) error {
 			var flying, ops int
 			var bytes int64
-			var n tally
-			if err := scan(&flying, &ops, &bytes, &n.failed, &n.skipped, &n.voided); err != nil {
+			var n intent.Tally
+			if err := scan(&flying, &ops, &bytes, &n.Failed, &n.Skipped, &n.Voided); err != nil {
 				return err
 			}
 			if st.Bytes += bytes; flying != 0 {
@@ -107,8 +108,8 @@ func (b *Box) status(ctx context.Context, finished bool) (st Status, err error) 
 		if finished {
 			err = q.query(ctx, sqlFinishedCounts, []any{b.t.box}, func(scan scanner) error {
 				var ops int
-				var n tally
-				err := scan(&ops, &n.failed, &n.skipped, &n.voided)
+				var n intent.Tally
+				err := scan(&ops, &n.Failed, &n.Skipped, &n.Voided)
 				st.Acked = st.count(ops, n)
 				return err
 			})
@@ -126,11 +127,11 @@ func (b *Box) status(ctx context.Context, finished bool) (st Status, err error) 
 }
 
 // count adds the tally n of a batch of ops ops, and returns how many are left.
-func (s *Status) count(ops int, n tally) (left int) {
-	s.Failed += n.failed
-	s.Skipped += n.skipped
-	s.Void += n.voided
-	return ops - n.failed - n.skipped - n.voided
+func (s *Status) count(ops int, n intent.Tally) (left int) {
+	s.Failed += n.Failed
+	s.Skipped += n.Skipped
+	s.Void += n.Voided
+	return ops - n.Failed - n.Skipped - n.Voided
 }
 
 var (
@@ -230,11 +231,11 @@ func (f *Filter) appendRows(list []Row, r *batchRow) ([]Row, error) {
 	if r.sequenced() {
 		seq = uint64(*r.firstSeq)
 	}
-	for i := range bd.ops {
-		op := &bd.ops[i]
+	for i := range bd.Ops {
+		op := &bd.Ops[i]
 		row := base
-		row.Op, row.Index, row.Method, row.Atomic, row.Retries, row.NoDigest = op.id, i, op.method, bd.atomic, op.retries, bd.noDigest
-		decided := !op.takesSeq() // locally, whatever the rest of its batch waits for
+		row.Op, row.Index, row.Method, row.Atomic, row.Retries, row.NoDigest = op.ID, i, op.Method, bd.Atomic, op.Retries, bd.NoDigest
+		decided := !op.TakesSeq() // locally, whatever the rest of its batch waits for
 		if seq > 0 && !decided {
 			row.Seq = seq
 			seq++
@@ -243,11 +244,11 @@ func (f *Filter) appendRows(list []Row, r *batchRow) ([]Row, error) {
 		case outs != nil:
 			row.Outcome = &outs[i]
 		case decided:
-			row.Outcome = op.localOutcome
+			row.Outcome = op.LocalOutcome
 		}
 		switch {
 		case row.Outcome != nil:
-			row.State = stateOf(op, row.Outcome)
+			row.State = Acked + State(intent.EndingOf(op, row.Outcome))
 		case r.state == rowFinished:
 			row.State = Failed
 		case r.state == rowInFlight && r.sequenced():
@@ -255,8 +256,8 @@ func (f *Filter) appendRows(list []Row, r *batchRow) ([]Row, error) {
 		default:
 			row.State = Pending
 		}
-		row.Dropping = op.dropRequested && !row.State.Finished() // else the drop came too late
-		if (len(f.States) == 0 || slices.Contains(f.States, row.State)) && (f.Op == "" || f.Op == op.id) {
+		row.Dropping = op.DropRequested && !row.State.Finished() // else the drop came too late
+		if (len(f.States) == 0 || slices.Contains(f.States, row.State)) && (f.Op == "" || f.Op == op.ID) {
 			list = append(list, row)
 		}
 	}
@@ -282,12 +283,12 @@ func (b *Box) Retry(ctx context.Context, op string) (Ticket, error) {
 		if err != nil {
 			return err
 		}
-		if e.outcome == nil || e.outcome.Status == ledger.Applied || f.body.compacted {
+		if e.Outcome == nil || e.Outcome.Status == ledger.Applied || f.body.Compacted {
 			return fault.Usage.With("op %s did not fail: there is nothing to retry", op)
 		}
-		old := &f.body.ops[f.index]
+		old := &f.body.Ops[f.index]
 		batch = Batch{Session: f.row.session, Via: f.row.via,
-			Ops: []Op{{Method: old.method, Args: old.args, DependsOn: old.deps, Expected: old.expected, Retries: op}}}
+			Ops: []Op{{Method: old.Method, Args: old.Args, DependsOn: old.Deps, Expected: old.Expected, Retries: op}}}
 		return nil
 	})
 	if err != nil {
@@ -346,20 +347,20 @@ func (b *Box) Drop(ctx context.Context, op string) error {
 			return err
 		case r == nil:
 			return fault.NotFound.With("op %s is not in this outbox", clip(op))
-		case r.state == rowFinished || bd.ops[place].localOutcome != nil || bd.ops[place].void:
+		case r.state == rowFinished || bd.Ops[place].LocalOutcome != nil || bd.Ops[place].Void:
 			return fault.Usage.With("op %s is finished: there is nothing to drop", op)
 		case r.sequenced():
-			bd.ops[place].dropRequested = true
-			b.t.setBody(q, r.num, bd.encode(r.session, r.id), bd.tally(), true)
+			bd.Ops[place].DropRequested = true
+			b.t.setBody(q, r.num, bd.Encode(r.session, r.id), bd.Tally(), true)
 			b.t.announceDrop(q, b.id)
 			asked = r
 			return nil
 		}
-		bd.setLocalOutcome(place, voidOutcome(op))
-		bd.skipDependents()
+		bd.SetLocalOutcome(place, intent.VoidOutcome(op))
+		bd.SkipDependents()
 		b.t.announceDrop(q, b.id)
-		if !bd.decided() {
-			b.t.setBody(q, r.num, bd.encode(r.session, r.id), bd.tally(), false)
+		if !bd.Decided() {
+			b.t.setBody(q, r.num, bd.Encode(r.session, r.id), bd.Tally(), false)
 			return nil
 		}
 		decided = []decidedRow{b.finishLocally(ctx, q, r, bd)}
@@ -372,9 +373,9 @@ func (b *Box) Drop(ctx context.Context, op string) error {
 	b.withLoop(func(l *loop) {
 		l.postAsync(func(now time.Time) {
 			if asked != nil {
-				l.m.dropRequested(asked.session, asked.num, now)
+				l.m.DropRequested(asked.session, asked.num, now)
 			} else {
-				l.m.unsequencedDropped(now)
+				l.m.UnsequencedDropped(now)
 			}
 		})
 	})

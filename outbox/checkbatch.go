@@ -9,16 +9,11 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/opid"
 	"github.com/mooring-rpc/mooring/ledger"
-)
-
-// Methods that create a session.
-const (
-	methodCreate = "create"
-	methodFork   = "fork"
+	"github.com/mooring-rpc/mooring/outbox/internal/intent"
 )
 
 // checkBatch checks a batch and returns its row form. It mints missing ids.
-func (b *Box) checkBatch(batch *Batch) (*body, error) {
+func (b *Box) checkBatch(batch *Batch) (*intent.Batch, error) {
 	if batch.ID == "" {
 		batch.ID = opid.NewBatch()
 	}
@@ -33,7 +28,7 @@ func (b *Box) checkBatch(batch *Batch) (*body, error) {
 	}
 	lim := b.cfg.Limits.ledger()
 	intents := make([]ledger.Intent, len(batch.Ops))
-	bd := &body{atomic: batch.Atomic, ops: make([]opRow, len(batch.Ops))}
+	bd := &intent.Batch{Atomic: batch.Atomic, Ops: make([]intent.Op, len(batch.Ops))}
 	named, needing := false, false // an op has a custom id; an op needs other ops
 	for i := range batch.Ops {
 		op := &batch.Ops[i]
@@ -46,13 +41,13 @@ func (b *Box) checkBatch(batch *Batch) (*body, error) {
 		case !opid.IsULID(id):
 			return nil, fault.Malformed.With("the id of op %d is not a ULID: leave it empty or use OpID", i+1)
 		default:
-			named, bd.customIDs = true, true
+			named, bd.CustomIDs = true, true
 		}
 		if op.Retries != "" && !opid.IsULID(op.Retries) {
 			return nil, fault.Malformed.With("op %d retries what is not an op id", i+1)
 		}
-		bd.ops[i] = opRow{id: id, method: op.Method, args: op.Args, deps: op.DependsOn, expected: op.Expected, retries: op.Retries}
-		needing = needing || len(bd.ops[i].needs()) > 0
+		bd.Ops[i] = intent.Op{ID: id, Method: op.Method, Args: op.Args, Deps: op.DependsOn, Expected: op.Expected, Retries: op.Retries}
+		needing = needing || len(bd.Ops[i].Needs()) > 0
 		intents[i] = ledger.Intent{OpID: id, Method: op.Method, Args: op.Args, DependsOn: op.DependsOn, Expected: op.Expected}
 	}
 	if err := ledger.CheckSize(intents, lim); err != nil {
@@ -61,11 +56,11 @@ func (b *Box) checkBatch(batch *Batch) (*body, error) {
 	var place map[string]int
 	if named || needing { // derived ids are distinct, and nothing refers to them
 		place = make(map[string]int, len(intents))
-		for i := range bd.ops {
-			if _, twice := place[bd.ops[i].id]; twice {
-				return nil, fault.Malformed.With("op id %s is in the batch twice", bd.ops[i].id)
+		for i := range bd.Ops {
+			if _, twice := place[bd.Ops[i].ID]; twice {
+				return nil, fault.Malformed.With("op id %s is in the batch twice", bd.Ops[i].ID)
 			}
-			place[bd.ops[i].id] = i
+			place[bd.Ops[i].ID] = i
 		}
 	}
 	check := ledger.CheckIntent
@@ -77,27 +72,25 @@ func (b *Box) checkBatch(batch *Batch) (*body, error) {
 			err.Message = "op " + intents[i].OpID + " (" + clip(intents[i].Method) + "): " + err.Message
 			return nil, err
 		}
-		if createsSession(intents[i].Method) && i > 0 {
+		if intent.CreatesSession(intents[i].Method) && i > 0 {
 			return nil, fault.Malformed.With("op %d: %s must be the first op of its session", i+1, intents[i].Method)
 		}
-		for _, id := range bd.ops[i].needs() {
+		for _, id := range bd.Ops[i].Needs() {
 			if j, in := place[id]; in && j >= i {
 				return nil, fault.BadReference.With("op %d refers to op %d, which does not come before it", i+1, j+1)
 			}
 		}
 	}
-	bd.intentBuf = intents
+	bd.IntentBuf = intents
 	return bd, nil
 }
-
-func createsSession(method string) bool { return method == methodCreate || method == methodFork }
 
 // clip bounds the input repeated in a message.
 func clip(s string) string { return fault.Clip(s) }
 
 // sameOps reports whether row r holds the batch, as a second Commit under the same id requires.
 // Arguments are not compared: references may have become values since.
-func sameOps(r *batchRow, have *body, batch *Batch, want *body) bool {
-	return r.session == batch.Session && have.atomic == want.atomic &&
-		slices.EqualFunc(have.ops, want.ops, func(a, b opRow) bool { return a.id == b.id && (a.method == b.method || a.void) })
+func sameOps(r *batchRow, have *intent.Batch, batch *Batch, want *intent.Batch) bool {
+	return r.session == batch.Session && have.Atomic == want.Atomic &&
+		slices.EqualFunc(have.Ops, want.Ops, func(a, b intent.Op) bool { return a.ID == b.ID && (a.Method == b.Method || a.Void) })
 }

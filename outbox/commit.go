@@ -13,6 +13,8 @@ import (
 	"github.com/mooring-rpc/mooring/internal/crashpoint"
 	"github.com/mooring-rpc/mooring/internal/opid"
 	"github.com/mooring-rpc/mooring/ledger"
+	"github.com/mooring-rpc/mooring/outbox/internal/intent"
+	"github.com/mooring-rpc/mooring/outbox/internal/machine"
 )
 
 // Commit makes a batch durable and returns. It needs no server, but may send to one and write
@@ -40,8 +42,8 @@ func (b *Box) Commit(ctx context.Context, batch Batch) (Ticket, error) {
 	if err != nil {
 		return Ticket{}, fmt.Errorf("commit: %w", err)
 	}
-	var res resolution
-	if bd.customIDs || hasExternalRefs(bd) {
+	var res intent.Resolution
+	if bd.CustomIDs || bd.HasExternalRefs() {
 		err := b.read(ctx, "commit", func(ctx context.Context, q querier) (err error) {
 			if err := b.checkOpIDs(ctx, q, batch.ID, bd); err != nil {
 				return err
@@ -58,7 +60,7 @@ func (b *Box) Commit(ctx context.Context, batch Batch) (Ticket, error) {
 	if err != nil {
 		return Ticket{}, fmt.Errorf("commit: %w", err)
 	}
-	to.refsGeneration = seen
+	to.RefsGeneration = seen
 	owner, err := b.ownerRow(&batch, bd, to)
 	if err != nil {
 		return Ticket{}, fmt.Errorf("commit: %w", err)
@@ -77,7 +79,7 @@ func (b *Box) Commit(ctx context.Context, batch Batch) (Ticket, error) {
 
 // resolveAmbiguous reads whether a batch whose commit was ambiguous is there. If it is not, it
 // may still appear later.
-func (b *Box) resolveAmbiguous(ctx context.Context, batch *Batch, bd *body, unsure error) (Ticket, error) {
+func (b *Box) resolveAmbiguous(ctx context.Context, batch *Batch, bd *intent.Batch, unsure error) (Ticket, error) {
 	t, err := b.recommit(ctx, batch, bd)
 	if err != nil {
 		return Ticket{}, fmt.Errorf("commit: it is not known whether batch %s is there; to find out commit it again under that id: %w", batch.ID, unsure)
@@ -87,23 +89,23 @@ func (b *Box) resolveAmbiguous(ctx context.Context, batch *Batch, bd *body, unsu
 	return t, nil
 }
 
-func ticket(id string, bd *body) Ticket {
-	t := Ticket{Batch: id, Ops: make([]string, len(bd.ops))}
-	for i := range bd.ops {
-		t.Ops[i] = bd.ops[i].id
+func ticket(id string, bd *intent.Batch) Ticket {
+	t := Ticket{Batch: id, Ops: make([]string, len(bd.Ops))}
+	for i := range bd.Ops {
+		t.Ops[i] = bd.Ops[i].ID
 	}
 	return t
 }
 
 // checkOpIDs fails if an op id that the caller chose belongs to another op. Derived ids need no
 // check.
-func (b *Box) checkOpIDs(ctx context.Context, q querier, batch string, bd *body) error {
-	if !bd.customIDs {
+func (b *Box) checkOpIDs(ctx context.Context, q querier, batch string, bd *intent.Batch) error {
+	if !bd.CustomIDs {
 		return nil
 	}
 	ids := opid.DerivedFrom(batch)
-	for i := range bd.ops {
-		op := bd.ops[i].id
+	for i := range bd.Ops {
+		op := bd.Ops[i].ID
 		if ids.Has(i, op) {
 			continue
 		}
@@ -119,70 +121,43 @@ func (b *Box) checkOpIDs(ctx context.Context, q querier, batch string, bd *body)
 }
 
 // resolveCommit resolves the batch's references as far as possible, on a snapshot.
-func (b *Box) resolveCommit(ctx context.Context, q querier, batch *Batch, bd *body) (resolution, error) {
+func (b *Box) resolveCommit(ctx context.Context, q querier, batch *Batch, bd *intent.Batch) (intent.Resolution, error) {
 	find := b.t.opLookup(ctx, q, unwrittenRow)
-	for i := range bd.ops {
-		if old := bd.ops[i].retries; old != "" {
+	for i := range bd.Ops {
+		if old := bd.Ops[i].Retries; old != "" {
 			e, err := find(old)
 			switch {
 			case err != nil:
-				return resolution{}, err
-			case e != nil && e.lostErr != nil:
-				return resolution{}, e.lostErr
+				return intent.Resolution{}, err
+			case e != nil && e.LostErr != nil:
+				return intent.Resolution{}, e.LostErr
 			case e == nil:
-				return resolution{}, fault.NotFound.With("op %s, which is to be retried, is not in this outbox", old)
-			case e.id == bd.ops[i].id: // this batch is committed again
-			case e.id != old:
-				return resolution{}, fault.AlreadyExists.With("op %s was retried as %s: if that one fails, retry that one", old, e.id)
-			case e.outcome == nil || e.outcome.Status == ledger.Applied:
-				return resolution{}, fault.Usage.With("op %s did not fail: there is nothing to retry", old)
+				return intent.Resolution{}, fault.NotFound.With("op %s, which is to be retried, is not in this outbox", old)
+			case e.ID == bd.Ops[i].ID: // this batch is committed again
+			case e.ID != old:
+				return intent.Resolution{}, fault.AlreadyExists.With("op %s was retried as %s: if that one fails, retry that one", old, e.ID)
+			case e.Outcome == nil || e.Outcome.Status == ledger.Applied:
+				return intent.Resolution{}, fault.Usage.With("op %s did not fail: there is nothing to retry", old)
 			}
 		}
 	}
-	return resolve(bd, batch.Session, find, true)
-}
-
-// hasExternalRefs reports whether an op refers to one outside the batch.
-func hasExternalRefs(bd *body) bool {
-	var inside map[string]bool // nil until an op needs another
-	for i := range bd.ops {
-		op := &bd.ops[i]
-		if op.retries != "" {
-			return true
-		}
-		needs := op.needs()
-		if inside == nil && len(needs) > 0 {
-			inside = make(map[string]bool, len(bd.ops))
-			for j := range i {
-				inside[bd.ops[j].id] = true
-			}
-		}
-		for _, id := range needs {
-			if !inside[id] {
-				return true
-			}
-		}
-		if inside != nil {
-			inside[op.id] = true
-		}
-	}
-	return false
+	return intent.Resolve(bd, batch.Session, find, true)
 }
 
 // newRow returns the row of a batch that is committed now.
-func (b *Box) newRow(batch *Batch, bd *body) *batchRow {
-	data := bd.encode(batch.Session, batch.ID)
-	return &batchRow{id: batch.ID, session: batch.Session, via: batch.Via, ops: len(bd.ops), bytes: int64(len(data)),
+func (b *Box) newRow(batch *Batch, bd *intent.Batch) *batchRow {
+	data := bd.Encode(batch.Session, batch.ID)
+	return &batchRow{id: batch.ID, session: batch.Session, via: batch.Via, ops: len(bd.Ops), bytes: int64(len(data)),
 		created: b.cfg.Now().UnixMilli(), body: data}
 }
 
 // ownerRow returns the row of the ref that is stored with a batch which creates a session; nil
 // if there is none.
-func (b *Box) ownerRow(batch *Batch, bd *body, to route) (*refRow, error) {
+func (b *Box) ownerRow(batch *Batch, bd *intent.Batch, to machine.Route) (*refRow, error) {
 	switch {
 	case batch.Owner == nil:
 		return nil, nil
-	case !createsSession(bd.ops[0].method) || batch.Owner.Ref.ID != to.ref:
+	case !intent.CreatesSession(bd.Ops[0].Method) || batch.Owner.Ref.ID != to.Ref:
 		return nil, fault.BadArgument.With("the owner's ref is not the one that the batch's first op mints")
 	}
 	meta := batch.Owner.Meta
@@ -193,9 +168,9 @@ func (b *Box) ownerRow(batch *Batch, bd *body, to route) (*refRow, error) {
 
 // commit adds the batch to a transaction. owner is the row of its session's owner ref, nil for
 // none.
-func (b *Box) commit(ctx context.Context, batch *Batch, bd *body, res resolution, to route, owner *refRow) error {
+func (b *Box) commit(ctx context.Context, batch *Batch, bd *intent.Batch, res intent.Resolution, to machine.Route, owner *refRow) error {
 	row := b.newRow(batch, bd)
-	if bd.decided() {
+	if bd.Decided() {
 		return b.commitDecided(ctx, row, bd, owner)
 	}
 	if err := b.checkQuota(ctx, nil, row.ops, len(row.body)); err != nil {
@@ -208,11 +183,11 @@ func (b *Box) commit(ctx context.Context, batch *Batch, bd *body, res resolution
 		got   bool
 		made  bool // owner was stored
 	)
-	n := bd.seqCount()
+	n := bd.SeqCount()
 	run := func(ctx context.Context, q querier) error {
 		la, first, got, made = nil, 0, false, false
-		if len(res.blockedOn) == 0 && !res.hasUnsequenced && n == len(bd.ops) {
-			la, first = b.w.seqs.allocateNow(row.session, n, len(row.body), res.ownBatches, b.cfg.Window)
+		if len(res.BlockedOn) == 0 && !res.HasUnsequenced && n == len(bd.Ops) {
+			la, first = b.w.seqs.allocateNow(row.session, n, len(row.body), res.OwnBatches, b.cfg.Window)
 		}
 		var held *bool
 		if la != nil {
@@ -225,7 +200,7 @@ func (b *Box) commit(ctx context.Context, batch *Batch, bd *body, res resolution
 				b.w.seqs.deallocate(la, first)
 			}
 		})
-		b.t.setTally(q, row.id, bd.tally())
+		b.t.setTally(q, row.id, bd.Tally())
 		b.indexOps(q, row.id, bd)
 		if owner != nil {
 			var err error
@@ -253,7 +228,7 @@ func (b *Box) commit(ctx context.Context, batch *Batch, bd *body, res resolution
 				seq := int64(first)
 				row.num, row.firstSeq, row.state = num, &seq, rowInFlight
 				b.hub.noteSent(row.id)
-				b.sendCommitted(row, bd, res.pinSeq, to)
+				b.sendCommitted(row, bd, res.PinSeq, to)
 			} else {
 				if b.w.seqs.isLeading() {
 					b.hub.noteQueued(row.id)
@@ -266,7 +241,7 @@ func (b *Box) commit(ctx context.Context, batch *Batch, bd *body, res resolution
 }
 
 // commitDecided stores a batch that no server need see: every op was skipped.
-func (b *Box) commitDecided(ctx context.Context, row *batchRow, bd *body, owner *refRow) error {
+func (b *Box) commitDecided(ctx context.Context, row *batchRow, bd *intent.Batch, owner *refRow) error {
 	var decided decidedRow
 	made := false
 	err := b.w.do(ctx, func(ctx context.Context, q querier) (err error) {
@@ -292,21 +267,21 @@ func (b *Box) commitDecided(ctx context.Context, row *batchRow, bd *body, owner 
 }
 
 // indexOps indexes custom op ids and retries.
-func (b *Box) indexOps(q querier, id string, bd *body) {
+func (b *Box) indexOps(q querier, id string, bd *intent.Batch) {
 	ids := opid.DerivedFrom(id)
-	for i := range bd.ops {
-		op := &bd.ops[i]
-		if !ids.Has(i, op.id) {
-			b.t.indexOp(q, op.id, id)
+	for i := range bd.Ops {
+		op := &bd.Ops[i]
+		if !ids.Has(i, op.ID) {
+			b.t.indexOp(q, op.ID, id)
 		}
-		if op.retries != "" {
-			b.t.insertRetry(q, op.retries, op.id)
+		if op.Retries != "" {
+			b.t.insertRetry(q, op.Retries, op.ID)
 		}
 	}
 }
 
 // recommit answers a Commit whose batch id or op ids are there already.
-func (b *Box) recommit(ctx context.Context, batch *Batch, bd *body) (t Ticket, err error) {
+func (b *Box) recommit(ctx context.Context, batch *Batch, bd *intent.Batch) (t Ticket, err error) {
 	err = b.read(ctx, "commit", func(ctx context.Context, q querier) error {
 		t, err = b.existing(ctx, q, batch, bd)
 		return err
@@ -314,7 +289,7 @@ func (b *Box) recommit(ctx context.Context, batch *Batch, bd *body) (t Ticket, e
 	return t, err
 }
 
-func (b *Box) existing(ctx context.Context, q querier, batch *Batch, bd *body) (Ticket, error) {
+func (b *Box) existing(ctx context.Context, q querier, batch *Batch, bd *intent.Batch) (Ticket, error) {
 	row, err := b.t.batch(ctx, q, batch.ID, "")
 	if err != nil {
 		return Ticket{}, err
@@ -359,7 +334,7 @@ func (b *Box) CommitTx(ctx context.Context, tx pgx.Tx, batch Batch) (Ticket, err
 	return t, nil
 }
 
-func (b *Box) commitTx(ctx context.Context, tx pgx.Tx, batch *Batch, bd *body) (Ticket, error) {
+func (b *Box) commitTx(ctx context.Context, tx pgx.Tx, batch *Batch, bd *intent.Batch) (Ticket, error) {
 	q := &postgresTx{ctx: ctx, conn: tx.Conn(), tx: tx}
 	to, err := b.resolverInCallerTx(q).routeForCommit(ctx, batch, bd)
 	if err != nil {
@@ -372,7 +347,7 @@ func (b *Box) commitTx(ctx context.Context, tx pgx.Tx, batch *Batch, bd *body) (
 	if err := b.checkOpIDs(ctx, q, batch.ID, bd); err != nil {
 		return Ticket{}, err
 	}
-	if hasExternalRefs(bd) {
+	if bd.HasExternalRefs() {
 		if _, err := b.resolveCommit(ctx, q, batch, bd); err != nil {
 			return Ticket{}, err
 		}
@@ -391,8 +366,8 @@ func (b *Box) commitTx(ctx context.Context, tx pgx.Tx, batch *Batch, bd *body) (
 	if n == 0 {
 		return b.existing(ctx, q, batch, bd)
 	}
-	if !bd.decided() { // else the sender finishes it
-		b.t.setTally(q, row.id, bd.tally())
+	if !bd.Decided() { // else the sender finishes it
+		b.t.setTally(q, row.id, bd.Tally())
 	}
 	b.indexOps(q, row.id, bd)
 	if owner != nil {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/ledger"
+	"github.com/mooring-rpc/mooring/outbox/internal/intent"
 )
 
 // TestDamagedRows has rows that cannot be read: one without a seq is set aside,
@@ -159,7 +160,7 @@ func TestRowOfANewerBinary(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		version("body", opsVersion+1, x)
+		version("body", intent.OpsVersion+1, x)
 		stop := run(t, b, srv)
 		wait(t, b, w)
 		for i, batch := range []Ticket{x, y, z} {
@@ -177,14 +178,14 @@ func TestRowOfANewerBinary(t *testing.T) {
 			t.Errorf("drop: %v", err)
 		}
 		stop()
-		version("body", opsVersion, x)
+		version("body", intent.OpsVersion, x)
 		run(t, b, srv)
 		if err := b.Drain(limited(t), nil); err != nil {
 			t.Fatal(err)
 		}
 		checkLog(t, srv.log(one), []Ticket{w, x, y})
 		wait(t, b, z)
-		version("outcomes", opsVersion+1, x)
+		version("outcomes", intent.OpsVersion+1, x)
 		if _, _, err := b.outcomes(limited(t), x.Batch); !errors.Is(err, fault.Incompatible) {
 			t.Errorf("outcomes: %v", err)
 		}

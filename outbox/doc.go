@@ -76,9 +76,9 @@
 //
 // # How it is built
 //
-// commit.go commits a batch. lease.go decides which Box sends. machine.go is the logic of
-// queues and streams, without database, clock or socket, with opening.go and refused.go for
-// failures; run.go is the loop around it, and sending.go its transactions. worker.go writes one
+// commit.go commits a batch; internal/intent is a batch as it is stored. lease.go decides which
+// Box sends. internal/machine is the logic of queues and streams, without database, clock or
+// socket; run.go is the loop around it, and sending.go its transactions. worker.go writes one
 // transaction at a time: commits, outcomes and seqs that queued up meanwhile go into the next;
 // seqalloc.go knows the next seqs. restart.go gives up a stream that cannot go on and begins
 // another for its session, fence.go keeps batches in flight on the old stream from arriving
@@ -101,7 +101,7 @@
 //	Limits       ops and argument bytes of a batch, bytes of an argument; an outbox's
 //	             unfinished ops and their bytes
 //	Window       a stream's batches in flight and their bytes; a Box's open streams
-//	seqs         a stream's batches committed with seqs: at most windowsAhead windows
+//	seqs         a stream's batches committed with seqs: at most machine.WindowsAhead windows
 //	references   ledger.MaxExternalRefs a batch, maxRetryChain retries each
 //	transaction  maxGroupJobs jobs; on Postgres maxTxParts parts or maxTxBytes
 //	waiting      maxLazyJobs lazy jobs, or Config.AckDelay, until they are written

@@ -271,7 +271,7 @@ func TestDropOfWhatAStreamIsOpenedFor(t *testing.T) {
 			}
 			eventually(t, "its stream is gone", func() bool {
 				n := 0
-				return inTurn(b, func(l *loop) { n = len(l.m.streams) }) && n == 0
+				return inTurn(b, func(l *loop) { n = len(l.m.Streams) }) && n == 0
 			})
 		}
 	})
@@ -311,7 +311,7 @@ func TestDropAfterSeq(t *testing.T) {
 		eventually(t, "the sender has noticed", func() bool {
 			n := make(chan int, 1)
 			b.withLoop(func(l *loop) {
-				l.post(func(time.Time) { n <- len(l.m.streamOf(session).drops) })
+				l.post(func(time.Time) { n <- len(l.m.StreamOf(session).Drops) })
 			})
 			select {
 			case n := <-n:

@@ -14,6 +14,7 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/ledger"
+	"github.com/mooring-rpc/mooring/outbox/internal/intent"
 )
 
 // fakeServer is what outlives every link.
@@ -316,7 +317,7 @@ func (f *fakeEffects) Authorize(op *ledger.Intent) *fault.Error {
 	switch {
 	case f.dead, op.Method == "deny":
 		return fault.Revoked.With("no")
-	case f.se.managed && !f.se.made && op.Method != methodCreate:
+	case f.se.managed && !f.se.made && op.Method != intent.MethodCreate:
 		return fault.UnknownRef.With("the session was not made")
 	}
 	return nil
@@ -328,7 +329,7 @@ func (f *fakeEffects) Apply(op *ledger.Intent) (uint64, []byte, *fault.Error) {
 		return 0, nil, fault.BadPayload.With("on request")
 	case "refuse-create":
 		return 0, nil, fault.AlreadyExists.With("on request")
-	case methodCreate:
+	case intent.MethodCreate:
 		for _, a := range op.Args {
 			if a.Name == "refuse" {
 				return 0, nil, fault.AlreadyExists.With("on request")

@@ -9,6 +9,8 @@ import (
 
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/ledger"
+	"github.com/mooring-rpc/mooring/outbox/internal/intent"
+	"github.com/mooring-rpc/mooring/outbox/internal/machine"
 )
 
 const (
@@ -46,16 +48,16 @@ func (b *Box) Fence(ctx context.Context, link Link, log *Log, session string, go
 			log.fenceIncarnation, log.lastSeq, log.streamMatches = incarnation, last, agrees
 			return nil
 		}
-		switch what, f := classifyError(err); {
-		case f.Code == fault.WrongOutbox, grantsNothing(f.Code): // there is no stream that a batch could arrive on
+		switch what, f := machine.ClassifyError(err); {
+		case f.Code == fault.WrongOutbox, machine.GrantsNothing(f.Code): // there is no stream that a batch could arrive on
 			log.fenceIncarnation = incarnation
 			return nil
-		case what == leaseLost: // this outbox is older than its last sender: raise the incarnation by doubling steps
+		case what == machine.LeaseLost: // this outbox is older than its last sender: raise the incarnation by doubling steps
 			if step *= 2; step > 1<<40 {
 				return err
 			}
 			continue
-		case what != retryHost && what != retryStream || time.Now().After(limit):
+		case what != machine.RetryHost && what != machine.RetryStream || time.Now().After(limit):
 			return err
 		}
 		b.pause(ctx, again.NextBackOff())
@@ -63,16 +65,6 @@ func (b *Box) Fence(ctx context.Context, link Link, log *Log, session string, go
 			return fault.Canceled.Because(ctx.Err(), "stopped asking how far the server has the stream")
 		}
 	}
-}
-
-// grantsNothing reports whether a server answers with c to a ref that can change nothing, so
-// that it creates no stream.
-func grantsNothing(c fault.Code) bool {
-	switch c {
-	case fault.Revoked, fault.StaleEpoch, fault.Expired, fault.MissingRight, fault.SessionDeleted:
-		return true
-	}
-	return false
 }
 
 // raiseIncarnationBy raises the incarnation by step, above all that were sent under.
@@ -117,7 +109,7 @@ func (b *Box) openFenced(ctx context.Context, link Link, session string, gone bo
 	select {
 	case r := <-answer:
 		if *agrees = r.Err == nil; !*agrees {
-			if what, _ := classifyError(r.Err); what != stopStream {
+			if what, _ := machine.ClassifyError(r.Err); what != machine.StopStream {
 				return last, r.Err
 			}
 		}
@@ -128,7 +120,7 @@ func (b *Box) openFenced(ctx context.Context, link Link, session string, gone bo
 }
 
 // fenceRoute returns the route for opening the session's stream with nothing to send.
-func (b *Box) fenceRoute(ctx context.Context, session string, gone bool) (to route, err error) {
+func (b *Box) fenceRoute(ctx context.Context, session string, gone bool) (to machine.Route, err error) {
 	var first *batchRow // the batch that creates the session
 	if gone {
 		err = b.read(ctx, "reconcile", func(ctx context.Context, q querier) error {
@@ -143,7 +135,7 @@ func (b *Box) fenceRoute(ctx context.Context, session string, gone bool) (to rou
 		return to, err
 	}
 	if first == nil {
-		return b.resolver().routeOf(ctx, session, "", &body{ops: []opRow{{method: "put"}}})
+		return b.resolver().routeOf(ctx, session, "", &intent.Batch{Ops: []intent.Op{{Method: "put"}}})
 	}
 	bd, err := first.decode()
 	if err != nil {
@@ -167,10 +159,10 @@ func (b *Box) lastBatchOf(ctx context.Context, session string, last uint64) (rep
 			return err
 		}
 		bd, err := r.decode()
-		if err != nil || bd.compacted || uint64(*r.firstSeq)+uint64(bd.seqCount()) != last+1 {
+		if err != nil || bd.Compacted || uint64(*r.firstSeq)+uint64(bd.SeqCount()) != last+1 {
 			return nil // the log decides
 		}
-		repeat = wireBatchOf(&entry{id: r.id, session: session, firstSeq: uint64(*r.firstSeq), seqCount: bd.seqCount(), body: bd})
+		repeat = bd.Wire(session, r.id, uint64(*r.firstSeq))
 		return nil
 	})
 	return repeat, err

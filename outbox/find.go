@@ -10,13 +10,14 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/opid"
 	"github.com/mooring-rpc/mooring/ledger"
+	"github.com/mooring-rpc/mooring/outbox/internal/intent"
 )
 
 // foundOp is where an op is: its row, the row's body and its index in there. On an error it has
 // the row if that is the unreadable one.
 type foundOp struct {
 	row   *batchRow
-	body  *body
+	body  *intent.Batch
 	index int
 }
 
@@ -53,8 +54,8 @@ func (t *tables) opIn(ctx context.Context, q querier, op, batch, lock string) (f
 	if err != nil {
 		return foundOp{row: r}, err
 	}
-	for i := range bd.ops {
-		if bd.ops[i].id == op {
+	for i := range bd.Ops {
+		if bd.Ops[i].ID == op {
 			return foundOp{r, bd, i}, nil
 		}
 	}
@@ -72,9 +73,9 @@ func (t *tables) retriedAs(ctx context.Context, q querier, op string) (next stri
 // lostTarget. The lookup follows retries: a finished retry stands for its op wherever it is. An
 // unfinished one is followed only for rows behind it: a row that waited for one behind itself
 // could come to wait for itself, and in one session would be sent before it.
-func (t *tables) opLookup(ctx context.Context, q querier, reader int64) opLookup {
-	return func(op string) (*refTarget, error) {
-		var e *refTarget
+func (t *tables) opLookup(ctx context.Context, q querier, reader int64) intent.Lookup {
+	return func(op string) (*intent.Target, error) {
+		var e *intent.Target
 		for range maxRetryChain {
 			f, err := t.findOp(ctx, q, op, "")
 			if f.row == nil || e != nil && f.row.num > reader && f.row.state != rowFinished {
@@ -89,7 +90,7 @@ func (t *tables) opLookup(ctx context.Context, q querier, reader int64) opLookup
 			if err != nil {
 				return f.lostTarget(op, err), nil
 			}
-			if e.outcome == nil || e.outcome.Status == ledger.Applied {
+			if e.Outcome == nil || e.Outcome.Status == ledger.Applied {
 				return e, nil
 			}
 			next, err := t.retriedAs(ctx, q, op)
@@ -108,45 +109,45 @@ const unwrittenRow = math.MaxInt64
 // maxRetryChain bounds how many retries of one op are followed.
 const maxRetryChain = 1000
 
-// target returns the op as a refTarget.
-func (f foundOp) target() (*refTarget, error) {
-	op := &f.body.ops[f.index]
-	e := &refTarget{id: op.id, batch: f.row.id, session: f.row.session}
+// target returns the op as an intent.Target.
+func (f foundOp) target() (*intent.Target, error) {
+	op := &f.body.Ops[f.index]
+	e := &intent.Target{ID: op.ID, Batch: f.row.id, Session: f.row.session}
 	switch {
 	case f.row.state == rowFinished:
 		outs, err := f.row.readOutcomes(f.body)
 		if err != nil {
 			return nil, err
 		}
-		e.outcome = &outs[f.index]
-	case op.localOutcome != nil:
-		e.outcome = op.localOutcome
+		e.Outcome = &outs[f.index]
+	case op.LocalOutcome != nil:
+		e.Outcome = op.LocalOutcome
 	default:
-		e.seq = f.seq()
+		e.Seq = f.seq()
 	}
 	return e, nil
 }
 
 // lostTarget returns an op of a row that cannot be read. If the row has a seq and is
 // unfinished, ops that refer to it wait, as the row's stream does.
-func (f foundOp) lostTarget(op string, why error) *refTarget {
-	e := &refTarget{id: op, batch: f.row.id, session: f.row.session}
+func (f foundOp) lostTarget(op string, why error) *intent.Target {
+	e := &intent.Target{ID: op, Batch: f.row.id, Session: f.row.session}
 	if f.row.state == rowFinished || !f.row.sequenced() {
-		e.lostErr = why
+		e.LostErr = why
 	} else {
-		e.seq = f.seq()
+		e.Seq = f.seq()
 	}
 	return e
 }
 
 // seq is the op's seq, 0 if it has none; of an unreadable row, the first.
 func (f foundOp) seq() uint64 {
-	if !f.row.sequenced() || f.body != nil && !f.body.ops[f.index].takesSeq() {
+	if !f.row.sequenced() || f.body != nil && !f.body.Ops[f.index].TakesSeq() {
 		return 0
 	}
 	seq := uint64(*f.row.firstSeq)
 	for i := range f.index {
-		if f.body.ops[i].takesSeq() {
+		if f.body.Ops[i].TakesSeq() {
 			seq++
 		}
 	}

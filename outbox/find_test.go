@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/mooring-rpc/mooring/ledger"
+	"github.com/mooring-rpc/mooring/outbox/internal/intent"
 )
 
 // TestSeqOfAnOp: those before it that were decided without a server have none.
@@ -11,7 +12,7 @@ func TestSeqOfAnOp(t *testing.T) {
 	t.Parallel()
 	skipped := &ledger.Outcome{Status: ledger.Skipped}
 	first := int64(7)
-	bd := &body{ops: []opRow{{}, {localOutcome: skipped}, {localOutcome: skipped, void: true}, {}, {localOutcome: skipped}, {}}}
+	bd := &intent.Batch{Ops: []intent.Op{{}, {LocalOutcome: skipped}, {LocalOutcome: skipped, Void: true}, {}, {LocalOutcome: skipped}, {}}}
 	row := &batchRow{firstSeq: &first}
 	for place, want := range []uint64{7, 0, 8, 9, 0, 10} {
 		if got := (foundOp{row, bd, place}).seq(); got != want {

@@ -198,7 +198,7 @@ func (b *Box) loadSeqs(session string, rows []*batchRow, st streamRow) {
 	for _, r := range rows {
 		n := r.ops
 		if bd, err := r.decode(); err == nil {
-			n = bd.seqCount()
+			n = bd.SeqCount()
 		}
 		next = max(next, uint64(*r.firstSeq)+uint64(n))
 	}
@@ -321,7 +321,7 @@ func (l *loop) raiseIncarnation() {
 			case err == nil && held:
 				l.post(func(now time.Time) {
 					l.incarnation = from + 1
-					l.m.incarnationRaised(now)
+					l.m.IncarnationRaised(now)
 				})
 				return
 			case err == nil:

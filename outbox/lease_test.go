@@ -11,6 +11,7 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/opid"
 	"github.com/mooring-rpc/mooring/ledger"
+	"github.com/mooring-rpc/mooring/outbox/internal/intent"
 )
 
 // setBox sets columns of the outbox's own row.
@@ -183,15 +184,15 @@ func TestDecidedOpsTakeNoSeqs(t *testing.T) {
 	b := newPlace(t, "sqlite").open(t, quick())
 	b.w.seqs.setLeading(true)
 	id, first := opid.NewBatch(), int64(5)
-	bd := &body{ops: make([]opRow, 3)}
-	for i := range bd.ops {
-		bd.ops[i] = opRow{id: opid.Of(id, i), method: "put"}
+	bd := &intent.Batch{Ops: make([]intent.Op, 3)}
+	for i := range bd.Ops {
+		bd.Ops[i] = intent.Op{ID: opid.Of(id, i), Method: "put"}
 	}
-	bd.ops[1].localOutcome = &ledger.Outcome{OpID: bd.ops[1].id, Status: ledger.Skipped}
+	bd.Ops[1].LocalOutcome = &ledger.Outcome{OpID: bd.Ops[1].ID, Status: ledger.Skipped}
 	for i, c := range []struct {
 		body []byte
 		next uint64
-	}{{bd.encode("0", id), 7}, {[]byte("junk"), 8}} {
+	}{{bd.Encode("0", id), 7}, {[]byte("junk"), 8}} {
 		session := fmt.Sprint(i)
 		b.loadSeqs(session, []*batchRow{{id: id, session: session, firstSeq: &first, ops: 3, body: c.body}}, streamRow{lastSeq: 2})
 		if la := b.w.seqs.addStream(session, 0); la.next != c.next {
@@ -300,15 +301,15 @@ func TestWhereTheMarkGoes(t *testing.T) {
 			change func(q querier, num int64)
 			mark   int // the row that it is at then; 4 is the one that comes next
 		}{
-			{1, func(q querier, num int64) { b.t.setSeq(q, num, 1, nil, tally{}); b.t.raiseLowWater(q) }, 1},
-			{2, func(q querier, num int64) { b.t.setSeq(q, num, 2, nil, tally{}); b.t.raiseLowWater(q) }, 1},
-			{1, func(q querier, num int64) { b.t.finish(q, num, 1, tally{}, 0, nil, nil); b.t.raiseLowWater(q) }, 2},
+			{1, func(q querier, num int64) { b.t.setSeq(q, num, 1, nil, intent.Tally{}); b.t.raiseLowWater(q) }, 1},
+			{2, func(q querier, num int64) { b.t.setSeq(q, num, 2, nil, intent.Tally{}); b.t.raiseLowWater(q) }, 1},
+			{1, func(q querier, num int64) { b.t.finish(q, num, 1, intent.Tally{}, 0, nil, nil); b.t.raiseLowWater(q) }, 2},
 			{2, func(q querier, num int64) { // a takeover makes it pending
 				q.enqueue(sqlResetInFlight, []any{b.t.box, num}, nil)
 				b.t.raiseLowWater(q)
 			}, 2},
-			{2, func(q querier, num int64) { b.t.finish(q, num, 1, tally{}, 0, nil, nil); b.t.raiseLowWater(q) }, 4},
-			{0, func(q querier, num int64) { b.t.lowerLowWater(q, num); b.t.setSeq(q, num, 3, nil, tally{}) }, 0},
+			{2, func(q querier, num int64) { b.t.finish(q, num, 1, intent.Tally{}, 0, nil, nil); b.t.raiseLowWater(q) }, 4},
+			{0, func(q querier, num int64) { b.t.lowerLowWater(q, num); b.t.setSeq(q, num, 3, nil, intent.Tally{}) }, 0},
 			{3, func(q querier, num int64) { b.t.lowerLowWater(q, num) }, 0},
 			{0, func(q querier, num int64) { b.t.raiseLowWater(q) }, 0},
 		} {
@@ -343,7 +344,7 @@ func TestAnEndStays(t *testing.T) {
 				if err != nil {
 					return err
 				}
-				b.t.finish(q, r.num, 100+int64(len(body)), tally{failed: 1}, len(body), fmt.Append(nil, len(body)), body)
+				b.t.finish(q, r.num, 100+int64(len(body)), intent.Tally{Failed: 1}, len(body), fmt.Append(nil, len(body)), body)
 				r, err = b.t.batch(ctx, q, x.Batch, "")
 				got = fmt.Sprintf("%d %d %d %s %s", r.state, r.finished, r.attempts, r.outcomes, r.body)
 				return err

@@ -9,36 +9,37 @@ import (
 	"slices"
 	"time"
 
-	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/crashpoint"
+	"github.com/mooring-rpc/mooring/outbox/internal/intent"
+	"github.com/mooring-rpc/mooring/outbox/internal/machine"
 )
 
 // openStream opens a stream in a goroutine of its own, which lives as long as the stream.
-func (l *loop) openStream(a action) {
+func (l *loop) openStream(a machine.Action) {
 	ctx, cancel := context.WithCancel(l.ctx)
-	c := &streamConn{id: a.connID, cancel: cancel}
-	l.conns[a.session] = c
+	c := &streamConn{id: a.ConnID, cancel: cancel}
+	l.conns[a.Session] = c
 	incarnation := l.incarnation
 	l.tasks.Go(func() {
 		defer cancel()
 		s, last, err := l.box.openStream(ctx, l.link, a, incarnation)
 		if err != nil {
-			err = l.checkNotKnown(a.session, a.connID, a.route, err)
-			l.post(func(now time.Time) { l.m.streamOpened(a.session, a.connID, 0, err, now) })
+			err = l.checkNotKnown(a.Session, a.ConnID, a.Route, err)
+			l.post(func(now time.Time) { l.m.StreamOpened(a.Session, a.ConnID, 0, err, now) })
 			return
 		}
 		l.post(func(now time.Time) {
-			if l.conns[a.session] != c {
+			if l.conns[a.Session] != c {
 				return
 			}
 			c.stream = s
-			l.box.w.seqs.setOpen(a.session, true)
-			l.m.streamOpened(a.session, a.connID, last, nil, now)
+			l.box.w.seqs.setOpen(a.Session, true)
+			l.m.StreamOpened(a.Session, a.ConnID, last, nil, now)
 		})
 		select {
 		case <-s.Done():
-			l.post(func(now time.Time) { l.m.linkBroken(a.session, a.connID, now) })
+			l.post(func(now time.Time) { l.m.LinkBroken(a.Session, a.ConnID, now) })
 		case <-ctx.Done():
 		}
 		<-ctx.Done()
@@ -47,15 +48,15 @@ func (l *loop) openStream(a action) {
 }
 
 // openStream opens a stream; to resolve drops it also waits for the server's last seq.
-func (b *Box) openStream(ctx context.Context, link Link, a action, incarnation int64) (s Stream, last uint64, err error) {
-	req, err := b.streamRequest(ctx, a.session, a.route, incarnation)
+func (b *Box) openStream(ctx context.Context, link Link, a machine.Action, incarnation int64) (s Stream, last uint64, err error) {
+	req, err := b.streamRequest(ctx, a.Session, a.Route, incarnation)
 	if err != nil {
 		return nil, 0, err
 	}
 	if s, err = link.OpenStream(ctx, req); err != nil {
 		return nil, 0, err
 	}
-	if a.awaitLastSeq {
+	if a.AwaitLastSeq {
 		if last, err = s.Opened(ctx); err != nil {
 			s.Close()
 			return nil, 0, err
@@ -73,21 +74,22 @@ func (l *loop) closeStream(session string, c *streamConn) {
 	c.cancel()
 }
 
-func (l *loop) send(a action) {
-	c := l.conns[a.session]
-	if c == nil || c.id != a.connID || c.stream == nil {
+func (l *loop) send(a machine.Action) {
+	c := l.conns[a.Session]
+	if c == nil || c.id != a.ConnID || c.stream == nil {
 		return
 	}
-	out := *a.entry.wireBatch
-	out.Outbox, out.Incarnation, out.AckedThrough = l.box.id, uint64(l.incarnation), a.through
-	to := a.entry.route // a later turn may change it
+	out := *a.Entry.WireBatch
+	out.Outbox, out.Incarnation, out.AckedThrough = l.box.id, uint64(l.incarnation), a.Through
+	to := a.Entry.Route // a later turn may change it
 	c.stream.Apply(&out, func(r Reply) {
 		answered := func(now time.Time) {
-			r.Err = l.checkNotKnown(a.session, a.connID, to, r.Err)
-			l.m.replied(a.session, a.connID, l.checkPruned(a.entry, r), now)
+			r.Err = l.checkNotKnown(a.Session, a.ConnID, to, r.Err)
+			r = l.checkPruned(a.Entry, r)
+			l.m.Replied(a.Session, a.ConnID, r.Outcomes, r.Err, now)
 		}
 		switch {
-		case to.space != "" || r.Err != nil || isPruned(r): // may query the database
+		case to.Space != "" || r.Err != nil || isPruned(r): // may query the database
 			l.postAsync(answered)
 		case l.enqueue(answered):
 			l.handleEvents(1)
@@ -100,27 +102,27 @@ func (l *loop) send(a action) {
 // forgets an outcome when this outbox has acknowledged it, which it does when the outcome is
 // stored. So either a former holder of the lease has stored it just now, and it is the answer;
 // or another outbox file has: this one is a copy or was restored.
-func (l *loop) checkPruned(e *entry, r Reply) Reply {
+func (l *loop) checkPruned(e *machine.Entry, r Reply) Reply {
 	if !isPruned(r) {
 		return r
 	}
 	var row *batchRow
 	err := l.box.db.read(l.ctx, func(q querier) (err error) {
-		row, err = l.box.t.batchNum(l.ctx, q, e.num, "")
+		row, err = l.box.t.batchNum(l.ctx, q, e.Num, "")
 		return err
 	})
 	switch {
 	case err != nil:
-		return Reply{Err: fault.Unavailable.Because(err, "the outbox's database does not tell whether batch %s is finished", e.id)}
+		return Reply{Err: fault.Unavailable.Because(err, "the outbox's database does not tell whether batch %s is finished", e.ID)}
 	case row == nil:
 		return r // swept: nobody waits for it
 	case row.state != rowFinished:
-		return Reply{Err: fault.OutboxDiverged.With("seq %d is done and its answer was stored, but not here: this outbox is a copy, or was restored from one: what the session lacks goes out in a new stream (mooring outbox reconcile)", e.firstSeq).Pos(e.firstSeq)}
+		return Reply{Err: fault.OutboxDiverged.With("seq %d is done and its answer was stored, but not here: this outbox is a copy, or was restored from one: what the session lacks goes out in a new stream (mooring outbox reconcile)", e.FirstSeq).Pos(e.FirstSeq)}
 	}
-	if outs, err := decodeOutcomes(row.outcomes, e.body.ops); err == nil {
+	if outs, err := intent.DecodeOutcomes(row.outcomes, e.Body.Ops); err == nil {
 		r.Outcomes = nil
 		for i := range outs {
-			if e.body.ops[i].takesSeq() {
+			if e.Body.Ops[i].TakesSeq() {
 				r.Outcomes = append(r.Outcomes, outs[i])
 			}
 		}
@@ -138,11 +140,11 @@ func isPruned(r Reply) bool {
 // ref, and that create was answered, then the server has lost it, and waiting would be in vain.
 // But the create may have been answered after this answer, and a server that was started while
 // another's last commit ran may see it late: so it must be repeated on notKnownTries openings.
-func (l *loop) checkNotKnown(session string, conn int, to route, err error) error {
-	if fault.CodeOf(err) != fault.NotYetKnown || to.space != "" {
+func (l *loop) checkNotKnown(session string, conn int, to machine.Route, err error) error {
+	if fault.CodeOf(err) != fault.NotYetKnown || to.Space != "" {
 		return err
 	}
-	ref, unread := l.box.resolver().ref(l.ctx, to.ref)
+	ref, unread := l.box.resolver().ref(l.ctx, to.Ref)
 	if unread != nil || ref.Role != SessionOwner {
 		return err
 	}
@@ -154,7 +156,7 @@ func (l *loop) checkNotKnown(session string, conn int, to route, err error) erro
 	if unread != nil || st.lastSeq == 0 || st.spaceRef != "" || !l.countNotKnown(session, conn) {
 		return err
 	}
-	return fault.ServerBehind.With("the server does not know session %s, whose creation it has answered: %s", session, restoredAdvice)
+	return fault.ServerBehind.With("the server does not know session %s, whose creation it has answered: %s", session, machine.RestoredAdvice)
 }
 
 // notKnownTries is the number of openings of a stream on which a server must deny knowing a
@@ -177,23 +179,23 @@ func (l *loop) postLoaded(session string, ld loadResult, err error) {
 		if err != nil {
 			l.handleDBError(err)
 			l.box.afterFunc(l.ctx, l.box.cfg.Backoff.Initial, func() {
-				l.post(func(now time.Time) { l.m.loaded(session, nil, nil, true, nil, route{}, now) })
+				l.post(func(now time.Time) { l.m.Loaded(session, nil, nil, true, nil, machine.Route{}, now) })
 			})
 			return
 		}
-		var entries []*entry
+		var entries []*machine.Entry
 		for _, s := range ld.rows {
 			entries = append(entries, l.routedEntry(s.row, s.body, s.pinSeq))
 			l.box.hub.noteSent(s.row.id)
 		}
-		var head *entry
+		var head *machine.Entry
 		switch {
 		case ld.incompatible != nil:
 			head = l.damagedEntry(ld.unsequenced, ld.incompatible)
 		case ld.unsequenced != nil:
 			head = l.unsequencedEntry(ld.unsequenced, ld.unsequencedBody)
 		}
-		l.m.loaded(session, entries, head, ld.more, ld.blockedOn, l.createRoute(ld.st), now)
+		l.m.Loaded(session, entries, head, ld.more, ld.blockedOn, l.createRoute(ld.st), now)
 	})
 }
 
@@ -212,29 +214,29 @@ func (l *loop) handleDBError(err error) {
 	l.box.cfg.Logger.Warn("the outbox's database fails the sender", "outbox", l.box.id, "error", err)
 }
 
-func (l *loop) resolveDrops(a action) {
-	l.box.resolveDrops(l.term, a.session, a.entries, a.drops, a.through, func(bodies map[int64]*body, err error) {
+func (l *loop) resolveDrops(a machine.Action) {
+	l.box.resolveDrops(l.term, a.Session, a.Entries, a.Drops, a.Through, func(bodies map[int64]*intent.Batch, err error) {
 		l.postAsync(func(now time.Time) {
 			if errors.Is(err, errFenced) {
 				l.cancel(errFenced)
 				return
 			}
 			if err != nil {
-				l.storeFailed(a.session, err, now)
+				l.storeFailed(a.Session, err, now)
 				return
 			}
-			l.m.dropsResolved(a.session, a.connID, withBodies(a.entries, bodies), now)
+			l.m.DropsResolved(a.Session, a.ConnID, withBodies(a.Entries, bodies), now)
 		})
 	})
 }
 
 // withBodies returns the entries that have a body in bodies, by num, with that body.
-func withBodies(entries []*entry, bodies map[int64]*body) (changed []*entry) {
+func withBodies(entries []*machine.Entry, bodies map[int64]*intent.Batch) (changed []*machine.Entry) {
 	for _, e := range entries {
-		if bd := bodies[e.num]; bd != nil {
+		if bd := bodies[e.Num]; bd != nil {
 			n := *e
-			n.body = bd
-			n.wireBatch = wireBatchOf(&n)
+			n.Body = bd
+			n.WireBatch = bd.Wire(n.Session, n.ID, n.FirstSeq)
 			changed = append(changed, &n)
 		}
 	}
@@ -244,7 +246,7 @@ func withBodies(entries []*entry, bodies map[int64]*body) (changed []*entry) {
 // storeFailed reports to the machine that the database rejects a stream's outcomes, though it
 // may accept others.
 func (l *loop) storeFailed(session string, err error, now time.Time) {
-	l.m.storeFailed(session, fault.Internal.Because(err, "the outbox's database does not store what became of its ops: mend it and start the sender anew"), now)
+	l.m.StoreFailed(session, fault.Internal.Because(err, "the outbox's database does not store what became of its ops: mend it and start the sender anew"), now)
 }
 
 // scan reads what other processes have committed, dropped or stored. The database's watch calls
@@ -290,15 +292,15 @@ func (l *loop) scan() {
 			l.cancel(errFenced)
 			return
 		}
-		l.m.backlogFound(sessions, now)
+		l.m.BacklogFound(sessions, now)
 		for _, d := range drops {
-			l.m.dropRequested(d.session, d.num, now)
+			l.m.DropRequested(d.session, d.num, now)
 		}
 		if dropped {
-			l.m.unsequencedDropped(now)
+			l.m.UnsequencedDropped(now)
 		}
-		for session, s := range l.m.streams {
-			if s.usesTargets(targets) {
+		for session, s := range l.m.Streams {
+			if s.UsesTargets(targets) {
 				l.rerouteStream(s, now)
 				l.resumeIfRerouted(session, now)
 			}
@@ -306,31 +308,21 @@ func (l *loop) scan() {
 	})
 }
 
-// usesTargets reports whether the stream may be opened with refs for one of these targets.
-func (s *streamState) usesTargets(targets []string) bool {
-	for _, t := range targets {
-		if t == s.session || capability.IsSpace(t) {
-			return true
-		}
-	}
-	return false
-}
-
 // resumeIfRerouted resumes a stopped stream if its route has changed since it stopped.
 func (l *loop) resumeIfRerouted(session string, now time.Time) {
-	s := l.m.streams[session]
-	if s == nil || s.stopped == nil {
+	s := l.m.Streams[session]
+	if s == nil || s.Stopped == nil {
 		return
 	}
-	lost := s.next() == nil || s.next().routeErr != nil
-	for _, e := range s.queue {
+	lost := s.Next() == nil || s.Next().RouteErr != nil
+	for _, e := range s.Queue {
 		l.setRoute(e)
 	}
-	if s.unsequenced != nil {
-		l.setRoute(s.unsequenced)
+	if s.Unsequenced != nil {
+		l.setRoute(s.Unsequenced)
 	}
-	if e := s.next(); e == nil || e.retryRoute || e.routeErr == nil && (lost || e.route.fingerprint != s.openRoute.fingerprint) {
-		l.m.resume(session, now)
+	if e := s.Next(); e == nil || e.RetryRoute || e.RouteErr == nil && (lost || e.Route.Fingerprint != s.OpenRoute.Fingerprint) {
+		l.m.Resume(session, now)
 	}
 }
 
@@ -359,15 +351,15 @@ func (b *Box) withLoop(f func(l *loop)) {
 
 // sendCommitted reports that a batch was committed with its seqs, and its route. If the sender
 // is idle, the committing goroutine sends it, when the next transaction may run.
-func (b *Box) sendCommitted(r *batchRow, bd *body, hold uint64, to route) {
+func (b *Box) sendCommitted(r *batchRow, bd *intent.Batch, hold uint64, to machine.Route) {
 	b.withLoop(func(l *loop) {
 		mine := l.enqueue(func(now time.Time) {
 			e := newEntry(r, bd, hold)
-			e.route = to
-			if to.refsGeneration != b.refs.generation() { // it may have been found before a rotation began
+			e.Route = to
+			if to.RefsGeneration != b.refs.generation() { // it may have been found before a rotation began
 				l.deferRoute(e)
 			}
-			l.m.sequenced(e, now)
+			l.m.Sequenced(e, now)
 		})
 		if mine && !b.w.onTxEnd(func() { l.handleEvents(1) }) {
 			l.handoff <- struct{}{}
@@ -378,7 +370,7 @@ func (b *Box) sendCommitted(r *batchRow, bd *body, hold uint64, to route) {
 // notifyBacklog reports that the session has a row without a seq.
 func (b *Box) notifyBacklog(session string) {
 	b.withLoop(func(l *loop) {
-		l.postAsync(func(now time.Time) { l.m.backlogFound([]string{session}, now) })
+		l.postAsync(func(now time.Time) { l.m.BacklogFound([]string{session}, now) })
 	})
 }
 
@@ -394,16 +386,16 @@ func (b *Box) endTerm(err *fault.Error) {
 func (b *Box) refStored(target string) {
 	b.withLoop(func(l *loop) {
 		l.postAsync(func(now time.Time) {
-			for session, s := range l.m.streams {
+			for session, s := range l.m.Streams {
 				switch {
-				case !s.usesTargets([]string{target}):
-				case s.stopped == nil:
+				case !s.UsesTargets([]string{target}):
+				case s.Stopped == nil:
 					l.rerouteStream(s, now)
-				case session == target || s.next() == nil || s.next().route.space != "":
-					for _, e := range s.queue {
+				case session == target || s.Next() == nil || s.Next().Route.Space != "":
+					for _, e := range s.Queue {
 						l.setRoute(e)
 					}
-					l.m.resume(session, now)
+					l.m.Resume(session, now)
 				}
 			}
 		})
@@ -412,5 +404,5 @@ func (b *Box) refStored(target string) {
 
 // Wake reports that the link is back: all pending retries are tried now.
 func (b *Box) Wake() {
-	b.withLoop(func(l *loop) { l.postAsync(l.m.wake) })
+	b.withLoop(func(l *loop) { l.postAsync(l.m.Wake) })
 }

@@ -11,38 +11,40 @@ import (
 
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/ledger"
+	"github.com/mooring-rpc/mooring/outbox/internal/intent"
+	"github.com/mooring-rpc/mooring/outbox/internal/machine"
 )
 
 func (t *simulation) batchOf(batch string) *simBatch {
 	return t.batches[slices.IndexFunc(t.batches, func(b *simBatch) bool { return b.row.id == batch })]
 }
 
-func (t *simulation) called(e *entry) string { return t.names[e.id] }
+func (t *simulation) called(e *machine.Entry) string { return t.names[e.ID] }
 
 // plain is what a batch is, for notes.
 func plain(b *simBatch) (text string) {
 	for _, op := range b.ops {
-		text += fmt.Sprintf(" %s %v", op.method, op.needs())
+		text += fmt.Sprintf(" %s %v", op.Method, op.Needs())
 	}
-	return fmt.Sprintf("atomic %v, seq %v, retries %q:%s", b.atomic, b.row.firstSeq != nil, b.ops[0].retries, text)
+	return fmt.Sprintf("atomic %v, seq %v, retries %q:%s", b.atomic, b.row.firstSeq != nil, b.ops[0].Retries, text)
 }
 
 // durable holds what the holder of the lease sends against the row.
-func (t *simulation) durable(s *sender, e *entry) {
+func (t *simulation) durable(s *sender, e *machine.Entry) {
 	if t.holder != s.p {
 		return
 	}
-	r := t.row(e.num)
-	if !r.sequenced() || *r.firstSeq != int64(e.firstSeq) {
-		t.fault("%s is sent with seq %d, which its row does not have", t.called(e), e.firstSeq)
+	r := t.row(e.Num)
+	if !r.sequenced() || *r.firstSeq != int64(e.FirstSeq) {
+		t.fault("%s is sent with seq %d, which its row does not have", t.called(e), e.FirstSeq)
 		return
 	}
 	if r.state == rowFinished {
 		return // a former holder has stored its outcome
 	}
-	want := newEntry(r, bodyOf(r), 0).wireBatch.Ops
-	if !slices.EqualFunc(e.wireBatch.Ops, want, func(a, b ledger.Intent) bool { return a.Digest() == b.Digest() }) {
-		t.fault("%s is sent as %v, its row has %v", t.called(e), e.wireBatch.Ops, want)
+	want := newEntry(r, bodyOf(r), 0).WireBatch.Ops
+	if !slices.EqualFunc(e.WireBatch.Ops, want, func(a, b ledger.Intent) bool { return a.Digest() == b.Digest() }) {
+		t.fault("%s is sent as %v, its row has %v", t.called(e), e.WireBatch.Ops, want)
 	}
 }
 
@@ -67,12 +69,12 @@ func (t *simulation) acknowledged(s *sender, session string, through uint64) {
 			t.fault("process %d acknowledges %d of %s, and the outcome of %d is not stored", s.p.name, through, session, *r.firstSeq)
 		}
 		bd := bodyOf(r)
-		for i := range bd.ops {
-			op := &bd.ops[i]
-			if _, known := t.ends[op.id]; known || op.void || !op.takesSeq() {
+		for i := range bd.Ops {
+			op := &bd.Ops[i]
+			if _, known := t.ends[op.ID]; known || op.Void || !op.TakesSeq() {
 				continue
 			}
-			for _, id := range op.needs() {
+			for _, id := range op.Needs() {
 				f := t.opAt(id)
 				if seq := f.seq(); f.row.id != r.id && f.row.session == session && seq > 0 && seq <= through {
 					t.fault("process %d acknowledges %d of %s, and the op of seq %d refers to %d", s.p.name, through, session, *r.firstSeq, seq)
@@ -84,11 +86,11 @@ func (t *simulation) acknowledged(s *sender, session string, through uint64) {
 
 // checkInvariants holds the machine's own accounts against each other.
 func (s *sender) checkInvariants() {
-	if wrong := s.m.brokenInvariant(); wrong != "" {
+	if wrong := s.m.BrokenInvariant(); wrong != "" {
 		s.p.t.fault("process %d: %s", s.p.name, wrong)
 	}
-	if s.m.openStreams != len(s.conns) {
-		s.p.t.fault("process %d: %d places are taken, %d streams are open", s.p.name, s.m.openStreams, len(s.conns))
+	if s.m.OpenStreams != len(s.conns) {
+		s.p.t.fault("process %d: %d places are taken, %d streams are open", s.p.name, s.m.OpenStreams, len(s.conns))
 	}
 }
 
@@ -113,14 +115,14 @@ func (t *simulation) settle() {
 		t.drain()
 	}
 	if t.dice.IntN(2) == 0 { // else time is all that it takes
-		t.pass(recheckInterval)
+		t.pass(machine.RecheckInterval)
 		t.scan()
 		t.drain()
 		t.reported()
 		t.wake()
 		t.drain()
 		for n := 0; n < 3 && t.unfinished(); n++ { // what ended in its own session tells nobody who waits for others as well
-			t.pass(recheckInterval)
+			t.pass(machine.RecheckInterval)
 			t.scan()
 			t.drain()
 		}
@@ -185,9 +187,9 @@ func (t *simulation) scan() {
 
 // passOn has the time pass until the leader wants to be looked at.
 func (t *simulation) passOn() {
-	d := recheckInterval
+	d := machine.RecheckInterval
 	if s := t.leader(); s != nil {
-		if at := s.m.wakeAt(); at.After(t.now) {
+		if at := s.m.WakeAt(); at.After(t.now) {
 			d = min(d, at.Sub(t.now))
 		}
 	}
@@ -223,12 +225,12 @@ func (t *simulation) stands(session string, seen []string) bool {
 			return false
 		}
 		bd := bodyOf(r)
-		res, err := resolve(bd, session, t.finder(r.num), false)
-		if err != nil || bd.decided() || len(res.blockedOn) == 0 {
+		res, err := intent.Resolve(bd, session, t.finder(r.num), false)
+		if err != nil || bd.Decided() || len(res.BlockedOn) == 0 {
 			return false
 		}
-		for _, e := range res.blockedOn {
-			if e.seq > 0 && t.stopped[e.session] == fault.None || e.seq == 0 && !t.stands(e.session, append(seen, session)) {
+		for _, e := range res.BlockedOn {
+			if e.Seq > 0 && t.stopped[e.Session] == fault.None || e.Seq == 0 && !t.stands(e.Session, append(seen, session)) {
 				return false
 			}
 		}
@@ -245,10 +247,10 @@ func (t *simulation) over(when string) {
 		}
 	}
 	if s := t.leader(); s != nil && len(t.faults) > 0 {
-		for _, st := range s.m.sortedStreams() {
-			t.note("%s: %+v", st.session, *st)
+		for _, st := range s.m.SortedStreams() {
+			t.note("%s: %+v", st.Session, *st)
 		}
-		for name, h := range s.m.hosts {
+		for name, h := range s.m.Hosts {
 			t.note("%s: %+v", name, *h)
 		}
 	}
@@ -263,10 +265,10 @@ func (t *simulation) reported() {
 		return
 	}
 	for _, session := range t.sessions {
-		st := s.m.streams[session]
+		st := s.m.Streams[session]
 		code := fault.None
-		if st != nil && st.stopped != nil {
-			code = st.stopped.Code
+		if st != nil && st.Stopped != nil {
+			code = st.Stopped.Code
 		}
 		if t.stopped[session] != code {
 			t.fault("%s is said to stand still: %s, it does: %s", session, t.stopped[session], code)
@@ -277,13 +279,13 @@ func (t *simulation) reported() {
 			}
 			continue
 		}
-		if e := st.next(); e != nil && e.firstSeq > 0 && st.phase == phaseClosed && st.stopped == nil && st.retryAt.After(t.now) {
-			if r := t.row(e.num); r.state != rowFinished && r.nextRetry > t.now.UnixNano() && r.nextRetry != st.retryAt.UnixNano() {
-				t.fault("%s is tried again at %s, its row says %s", t.called(e), st.retryAt.Sub(t.begun), time.Unix(0, r.nextRetry).Sub(t.begun))
+		if e := st.Next(); e != nil && e.FirstSeq > 0 && st.Phase == machine.PhaseClosed && st.Stopped == nil && st.RetryAt.After(t.now) {
+			if r := t.row(e.Num); r.state != rowFinished && r.nextRetry > t.now.UnixNano() && r.nextRetry != st.RetryAt.UnixNano() {
+				t.fault("%s is tried again at %s, its row says %s", t.called(e), st.RetryAt.Sub(t.begun), time.Unix(0, r.nextRetry).Sub(t.begun))
 			}
 		}
-		for _, e := range st.queue[:st.inFlight] {
-			if r := t.row(e.num); r.state == rowPending {
+		for _, e := range st.Queue[:st.InFlight] {
+			if r := t.row(e.Num); r.state == rowPending {
 				t.fault("%s is in flight, its row does not say so", t.called(e))
 			}
 		}
@@ -294,12 +296,12 @@ func (t *simulation) reported() {
 func (t *simulation) rest() {
 	s := t.leader()
 	m := s.m
-	for n := 0; n < 40 && slices.ContainsFunc(m.sortedStreams(), func(st *streamState) bool { return st.next() != nil || st.loading }); n++ {
+	for n := 0; n < 40 && slices.ContainsFunc(m.SortedStreams(), func(st *machine.Stream) bool { return st.Next() != nil || st.Loading }); n++ {
 		t.passOn() // what a former holder has stored is answered again
 	}
 	t.over("in the end")
 	for range 2 { // it may have had something to look at still
-		t.pass(idleAckDelay)
+		t.pass(machine.IdleAckDelay)
 		t.drain()
 	}
 	for _, l := range s.conns {
@@ -307,22 +309,22 @@ func (t *simulation) rest() {
 		if r := t.server.streams[l.session+simOutbox]; r != nil {
 			acked = r.row.AckedThrough
 		}
-		if st := m.streams[l.session]; st == nil {
+		if st := m.Streams[l.session]; st == nil {
 			t.fault("%s has a line and no stream", l.session)
-		} else if acked < st.storedThrough {
-			t.fault("%d of %d outcomes of %s are acknowledged", acked, st.storedThrough, l.session)
+		} else if acked < st.StoredThrough {
+			t.fault("%d of %d outcomes of %s are acknowledged", acked, st.StoredThrough, l.session)
 		}
 	}
-	t.pass(idleTimeout)
+	t.pass(machine.IdleTimeout)
 	t.drain()
-	for _, st := range m.sortedStreams() { // one with nothing of its own left is not told of what another process has dropped, until there is news of its session
-		if len(st.blockedOn) > 0 {
-			s.postAsync(func() { m.backlogFound([]string{st.session}, t.now) })
+	for _, st := range m.SortedStreams() { // one with nothing of its own left is not told of what another process has dropped, until there is news of its session
+		if len(st.BlockedOn) > 0 {
+			s.postAsync(func() { m.BacklogFound([]string{st.Session}, t.now) })
 			t.drain()
 		}
 	}
-	if len(s.conns)+len(m.streams)+len(m.timers)+len(m.blockedSessions)+len(m.openQueue)+m.openStreams > 0 {
-		t.fault("there is something left: %d open, %d streams, %d alarms, %d owing, %d ready, %d places", len(s.conns), len(m.streams), len(m.timers), len(m.blockedSessions), len(m.openQueue), m.openStreams)
+	if len(s.conns)+len(m.Streams)+len(m.Timers)+len(m.BlockedSessions)+len(m.OpenQueue)+m.OpenStreams > 0 {
+		t.fault("there is something left: %d open, %d streams, %d alarms, %d owing, %d ready, %d places", len(s.conns), len(m.Streams), len(m.Timers), len(m.BlockedSessions), len(m.OpenQueue), m.OpenStreams)
 	}
 }
 
@@ -336,7 +338,7 @@ func (t *simulation) verify() {
 				t.fault("op %s is event %d, its outcome is %v", e.op, i+1, o)
 			}
 			for k, a := range e.args {
-				if want := op.args[k]; want.Ref == nil && string(want.JSON) != string(a.JSON) || want.Ref != nil && !t.gives(want.Ref, a.JSON) {
+				if want := op.Args[k]; want.Ref == nil && string(want.JSON) != string(a.JSON) || want.Ref != nil && !t.gives(want.Ref, a.JSON) {
 					t.fault("op %s: argument %s is %s, not %v", e.op, a.Name, a.JSON, want)
 				}
 			}
@@ -346,25 +348,25 @@ func (t *simulation) verify() {
 		bd := bodyOf(b.row)
 		excused := slices.ContainsFunc(b.ops, t.excused)
 		for i, op := range b.ops {
-			o := t.outcome(op.id)
-			rec, known := t.ends[op.id]
-			switch row := &bd.ops[i]; {
-			case known != row.takesSeq():
-				t.fault("op %s ended as %v, recorded %v", op.id, o, known)
-			case known && row.localOutcome == nil && (o.Status != rec.Status || o.Reason != rec.Reason || o.Cursor != rec.Cursor || string(o.Result) != string(rec.Result) || o.Cause != rec.Cause):
-				t.fault("op %s ended as %v, recorded is %v", op.id, o, rec)
+			o := t.outcome(op.ID)
+			rec, known := t.ends[op.ID]
+			switch row := &bd.Ops[i]; {
+			case known != row.TakesSeq():
+				t.fault("op %s ended as %v, recorded %v", op.ID, o, known)
+			case known && row.LocalOutcome == nil && (o.Status != rec.Status || o.Reason != rec.Reason || o.Cursor != rec.Cursor || string(o.Result) != string(rec.Result) || o.Cause != rec.Cause):
+				t.fault("op %s ended as %v, recorded is %v", op.ID, o, rec)
 			}
-			if o.Status == ledger.Applied && slices.ContainsFunc(op.needs(), func(id string) bool { return !t.applied(id) }) {
-				t.fault("op %s applied, and not what it needs: %v", op.id, op.needs())
+			if o.Status == ledger.Applied && slices.ContainsFunc(op.Needs(), func(id string) bool { return !t.applied(id) }) {
+				t.fault("op %s applied, and not what it needs: %v", op.ID, op.Needs())
 			}
 			if o.Status != ledger.Applied && !t.excused(op) && !(b.atomic && excused) {
-				t.fault("op %s ended as %v, for no reason", op.id, o)
+				t.fault("op %s ended as %v, for no reason", op.ID, o)
 			}
 			if o.Status == ledger.Skipped && t.outcome(o.Cause).Status == ledger.Applied {
-				t.fault("op %s was skipped for the sake of %s, which applied", op.id, o.Cause)
+				t.fault("op %s was skipped for the sake of %s, which applied", op.ID, o.Cause)
 			}
 			if o.Status == ledger.Voided && !op.dropped {
-				t.fault("op %s is void, and nobody dropped it", op.id)
+				t.fault("op %s is void, and nobody dropped it", op.ID)
 			}
 		}
 	}
@@ -384,7 +386,7 @@ func (t *simulation) verifyOrder(session string) {
 		if *r.firstSeq != next {
 			t.fault("%s: seq %d where %d is next", session, *r.firstSeq, next)
 		}
-		next = *r.firstSeq + int64(bodyOf(r).seqCount())
+		next = *r.firstSeq + int64(bodyOf(r).SeqCount())
 		for _, before := range rows[:i] {
 			if a, b := t.batchOf(before.id), t.batchOf(r.id); b.durable > 0 && b.durable < a.began {
 				t.fault("%s overtook %s", t.names[before.id], t.names[r.id])
@@ -396,11 +398,11 @@ func (t *simulation) verifyOrder(session string) {
 func (t *simulation) outcome(op string) ledger.Outcome {
 	f := t.opAt(op)
 	e, err := f.target()
-	if err != nil || e.outcome == nil {
+	if err != nil || e.Outcome == nil {
 		t.fault("op %s has no outcome: %v", op, err)
 		return ledger.Outcome{}
 	}
-	return *e.outcome
+	return *e.Outcome
 }
 
 // applied says whether an op did, or one that stands for it.
@@ -426,7 +428,7 @@ func (t *simulation) gives(r *ledger.Ref, value []byte) bool {
 // excused says whether there is a reason for an op not to apply.
 func (t *simulation) excused(op *simOp) bool {
 	se := t.server.session(op.of.row.session)
-	return op.method != "put" && op.method != methodCreate || op.dropped || op.of.spoiled || len(t.dead) > 0 && t.outcome(op.id).Reason == fault.Revoked || se.managed && t.outcome(op.id).Reason == fault.UnknownRef ||
-		slices.ContainsFunc(op.args, func(a ledger.Arg) bool { return a.Name == "refuse" }) ||
-		slices.ContainsFunc(op.needs(), func(id string) bool { return t.outcome(id).Status != ledger.Applied })
+	return op.Method != "put" && op.Method != intent.MethodCreate || op.dropped || op.of.spoiled || len(t.dead) > 0 && t.outcome(op.ID).Reason == fault.Revoked || se.managed && t.outcome(op.ID).Reason == fault.UnknownRef ||
+		slices.ContainsFunc(op.Args, func(a ledger.Arg) bool { return a.Name == "refuse" }) ||
+		slices.ContainsFunc(op.Needs(), func(id string) bool { return t.outcome(id).Status != ledger.Applied })
 }

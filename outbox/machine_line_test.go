@@ -9,6 +9,8 @@ import (
 
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/ledger"
+	"github.com/mooring-rpc/mooring/outbox/internal/intent"
+	"github.com/mooring-rpc/mooring/outbox/internal/machine"
 )
 
 const simOutbox = "obx_01J00000000000000000000000"
@@ -20,7 +22,7 @@ type line struct {
 	session     string
 	conn        int
 	incarnation uint64
-	to          route
+	to          machine.Route
 	forth, back []func() // on their way
 	unanswered  bool     // the sender does not know how the opening went
 	live        bool     // … and sends
@@ -29,23 +31,23 @@ type line struct {
 	refused     error
 	failed      bool // the server has answered a batch with an error
 	dones       []func(Reply)
-	out         []*entry // sent, and not answered
-	last        uint64   // seq sent
+	out         []*machine.Entry // sent, and not answered
+	last        uint64           // seq sent
 }
 
-func (s *sender) open(a action) {
+func (s *sender) open(a machine.Action) {
 	t := s.p.t
-	if s.conns[a.session] != nil {
-		t.fault("process %d opens %s twice", s.p.name, a.session)
+	if s.conns[a.Session] != nil {
+		t.fault("process %d opens %s twice", s.p.name, a.Session)
 	}
-	l := &line{t: t, s: s, session: a.session, conn: a.connID, incarnation: uint64(s.incarnation), to: a.route, unanswered: true}
-	s.conns[a.session] = l
+	l := &line{t: t, s: s, session: a.Session, conn: a.ConnID, incarnation: uint64(s.incarnation), to: a.Route, unanswered: true}
+	s.conns[a.Session] = l
 	t.lines = append(t.lines, l)
-	t.note("process %d opens %s through %s%s, line %d, settle %v", s.p.name, a.session, a.route.space, a.route.ref, a.connID, a.awaitLastSeq)
+	t.note("process %d opens %s through %s%s, line %d, settle %v", s.p.name, a.Session, a.Route.Space, a.Route.Ref, a.ConnID, a.AwaitLastSeq)
 	if len(s.conns) > t.win.Streams {
 		t.fault("process %d has %d streams open, of %d", s.p.name, len(s.conns), t.win.Streams)
 	}
-	eager := !a.awaitLastSeq && t.inject(t.rates.eager)
+	eager := !a.AwaitLastSeq && t.inject(t.rates.eager)
 	if eager {
 		l.back = append(l.back, func() { l.opened(0, nil) })
 	}
@@ -70,7 +72,7 @@ func (l *line) opened(last uint64, err error) {
 			l.live = true
 			s.p.seqs.setOpen(l.session, true)
 		}
-		s.m.streamOpened(l.session, l.conn, last, err, l.t.now)
+		s.m.StreamOpened(l.session, l.conn, last, err, l.t.now)
 	})
 }
 
@@ -98,7 +100,7 @@ func (l *line) cut() {
 	l.forth = l.forth[:t.dice.IntN(len(l.forth)+1)]
 	gone := fault.Disconnected.With("the link broke")
 	early := t.dice.IntN(2) == 0
-	hear := func() { s.postAsync(func() { s.m.linkBroken(l.session, l.conn, t.now) }) }
+	hear := func() { s.postAsync(func() { s.m.LinkBroken(l.session, l.conn, t.now) }) }
 	if l.unanswered {
 		l.opened(0, gone)
 		return
@@ -122,44 +124,45 @@ func (l *line) deliver(way *[]func()) {
 
 // arrive has the first on its way to the server arrive.
 func (l *line) arrive() {
-	if l.t.down[l.to.host] && !l.broken {
+	if l.t.down[l.to.Host] && !l.broken {
 		l.cut()
 		return
 	}
 	l.deliver(&l.forth)
 }
 
-func (s *sender) send(a action) {
-	t, e := s.p.t, a.entry
-	l := s.conns[a.session]
-	if l == nil || l.conn != a.connID || !l.live {
-		t.fault("process %d sends %s on line %d, which is not open", s.p.name, t.called(e), a.connID)
+func (s *sender) send(a machine.Action) {
+	t, e := s.p.t, a.Entry
+	l := s.conns[a.Session]
+	if l == nil || l.conn != a.ConnID || !l.live {
+		t.fault("process %d sends %s on line %d, which is not open", s.p.name, t.called(e), a.ConnID)
 		return
 	}
-	t.note("process %d sends %s, seq %d, acknowledges %d", s.p.name, t.called(e), e.firstSeq, a.through)
-	bytes := e.bytes
+	t.note("process %d sends %s, seq %d, acknowledges %d", s.p.name, t.called(e), e.FirstSeq, a.Through)
+	bytes := e.Bytes
 	for _, o := range l.out {
-		bytes += o.bytes
+		bytes += o.Bytes
 	}
 	if n := len(l.out); n > 0 && (n+1 > t.win.Batches || bytes > t.win.Bytes) {
 		t.fault("%d batches of %d bytes are in flight, the window is %d, %d", n+1, bytes, t.win.Batches, t.win.Bytes)
 	}
-	if l.last > 0 && e.firstSeq != l.last+1 && !t.done(a.session, l.last+1, e.firstSeq) {
-		t.fault("seq %d is sent after %d", e.firstSeq, l.last)
+	if l.last > 0 && e.FirstSeq != l.last+1 && !t.done(a.Session, l.last+1, e.FirstSeq) {
+		t.fault("seq %d is sent after %d", e.FirstSeq, l.last)
 	}
-	if e.route.rotating || !l.to.serves(e.route) {
-		t.fault("%s goes out through %v and wants %v", t.called(e), l.to, e.route)
+	if e.Route.Rotating || !l.to.Serves(e.Route) {
+		t.fault("%s goes out through %v and wants %v", t.called(e), l.to, e.Route)
 	}
-	l.last = e.lastSeq()
+	l.last = e.LastSeq()
 	l.out = append(l.out, e)
 	t.durable(s, e)
-	t.acknowledged(s, a.session, a.through)
-	b := *e.wireBatch
-	b.Outbox, b.Incarnation, b.AckedThrough = simOutbox, l.incarnation, a.through
+	t.acknowledged(s, a.Session, a.Through)
+	b := *e.WireBatch
+	b.Outbox, b.Incarnation, b.AckedThrough = simOutbox, l.incarnation, a.Through
 	done := func(r Reply) {
 		s.postAsync(func() {
 			l.out = l.out[1:]
-			s.m.replied(a.session, a.connID, s.checkPruned(e, r), t.now)
+			r = s.checkPruned(e, r)
+			s.m.Replied(a.Session, a.ConnID, r.Outcomes, r.Err, t.now)
 		})
 	}
 	if l.broken {
@@ -188,19 +191,19 @@ func (s *sender) send(a action) {
 }
 
 // checkPruned is that of the loop.
-func (s *sender) checkPruned(e *entry, r Reply) Reply {
+func (s *sender) checkPruned(e *machine.Entry, r Reply) Reply {
 	if !isPruned(r) {
 		return r
 	}
-	row := s.p.t.row(e.num)
+	row := s.p.t.row(e.Num)
 	if row.state != rowFinished {
-		s.p.t.fault("seq %d of %s is pruned at the server, and its outcome is not stored", e.firstSeq, e.session)
+		s.p.t.fault("seq %d of %s is pruned at the server, and its outcome is not stored", e.FirstSeq, e.Session)
 		return r
 	}
-	outs, _ := decodeOutcomes(row.outcomes, e.body.ops)
+	outs, _ := intent.DecodeOutcomes(row.outcomes, e.Body.Ops)
 	r.Outcomes = nil
 	for i := range outs {
-		if e.body.ops[i].takesSeq() {
+		if e.Body.Ops[i].TakesSeq() {
 			r.Outcomes = append(r.Outcomes, outs[i])
 		}
 	}
@@ -230,7 +233,7 @@ func (t *simulation) opens(l *line) (last uint64, err error) {
 	if l.incarnation < r.row.Incarnation {
 		return 0, fault.Fenced.With("incarnation %d, the server knows %d", l.incarnation, r.row.Incarnation)
 	}
-	if se := t.server.session(l.session); se.managed && !se.made && l.to.space == "" {
+	if se := t.server.session(l.session); se.managed && !se.made && l.to.Space == "" {
 		return 0, fault.NotYetKnown.With("the session is not there yet")
 	}
 	r.row.Incarnation = l.incarnation
@@ -238,7 +241,7 @@ func (t *simulation) opens(l *line) (last uint64, err error) {
 }
 
 // mortal is what a line goes through, in its session.
-func (l *line) mortal() string { return l.session + l.to.space + l.to.ref }
+func (l *line) mortal() string { return l.session + l.to.Space + l.to.Ref }
 
 // refusals are call-level answers; the last of them are not those of an opening, and of
 // these, all but the first have the stream stand still or give the batch up.
@@ -298,9 +301,9 @@ func (t *simulation) acks(l *line, through uint64) {
 func (t *simulation) recorded(b *ledger.Batch, outs []ledger.Outcome) {
 	bd := bodyOf(t.batchOf(b.BatchID).row)
 	var ids []string
-	for i := range bd.ops {
-		if op := &bd.ops[i]; op.takesSeq() {
-			ids = append(ids, op.id)
+	for i := range bd.Ops {
+		if op := &bd.Ops[i]; op.TakesSeq() {
+			ids = append(ids, op.ID)
 		}
 	}
 	if !slices.EqualFunc(ids, b.Ops, func(id string, in ledger.Intent) bool { return id == in.OpID }) {
@@ -319,37 +322,37 @@ func (t *simulation) recorded(b *ledger.Batch, outs []ledger.Outcome) {
 
 // rerouted has a session's stream look again how it is sent, for there was news of its refs.
 func (s *sender) rerouted(session string) {
-	st := s.m.streams[session]
+	st := s.m.Streams[session]
 	if st == nil {
 		return
 	}
-	for _, e := range st.queue {
+	for _, e := range st.Queue {
 		s.p.t.setRoute(e)
 	}
-	if st.unsequenced != nil {
-		s.p.t.setRoute(st.unsequenced)
+	if st.Unsequenced != nil {
+		s.p.t.setRoute(st.Unsequenced)
 	}
-	if st.stopped != nil {
+	if st.Stopped != nil {
 		s.resumeIfRerouted(session)
 		return
 	}
-	s.m.step(st, s.p.t.now)
+	s.m.Step(st, s.p.t.now)
 }
 
 // resumeIfRerouted lets a stream that stands still go on if its way is there now.
 func (s *sender) resumeIfRerouted(session string) {
-	st := s.m.streams[session]
-	if st == nil || st.stopped == nil || st.stopped.Code != fault.UnknownRef {
+	st := s.m.Streams[session]
+	if st == nil || st.Stopped == nil || st.Stopped.Code != fault.UnknownRef {
 		return
 	}
-	for _, e := range st.queue {
+	for _, e := range st.Queue {
 		s.p.t.setRoute(e)
 	}
-	if st.unsequenced != nil {
-		s.p.t.setRoute(st.unsequenced)
+	if st.Unsequenced != nil {
+		s.p.t.setRoute(st.Unsequenced)
 	}
-	if e := st.next(); e == nil || e.routeErr == nil || e.retryRoute {
-		s.m.resume(session, s.p.t.now)
+	if e := st.Next(); e == nil || e.RouteErr == nil || e.RetryRoute {
+		s.m.Resume(session, s.p.t.now)
 	}
 }
 
@@ -360,16 +363,16 @@ type simRoute struct {
 }
 
 // setRoute sets how an entry is sent, or why it cannot be.
-func (t *simulation) setRoute(e *entry) {
-	w := t.ways[e.session+e.via]
-	e.route, e.routeErr, e.retryRoute = route{ref: cmp.Or(e.via, "own"), host: w.host, rotating: w.state == "held"}, nil, false
-	if createsSession(e.body.ops[0].method) {
-		e.route.space = "space"
+func (t *simulation) setRoute(e *machine.Entry) {
+	w := t.ways[e.Session+e.Via]
+	e.Route, e.RouteErr, e.RetryRoute = machine.Route{Ref: cmp.Or(e.Via, "own"), Host: w.host, Rotating: w.state == "held"}, nil, false
+	if intent.CreatesSession(e.Body.Ops[0].Method) {
+		e.Route.Space = "space"
 	}
 	switch w.state {
 	case "astray":
-		e.route, e.routeErr, e.retryRoute = route{}, fault.Unavailable.With("on request"), true
+		e.Route, e.RouteErr, e.RetryRoute = machine.Route{}, fault.Unavailable.With("on request"), true
 	case "lost":
-		e.route, e.routeErr = route{}, fault.UnknownRef.With("on request")
+		e.Route, e.RouteErr = machine.Route{}, fault.UnknownRef.With("on request")
 	}
 }

@@ -16,6 +16,8 @@ import (
 	"github.com/mooring-rpc/mooring/internal/opid"
 	"github.com/mooring-rpc/mooring/internal/seed"
 	"github.com/mooring-rpc/mooring/ledger"
+	"github.com/mooring-rpc/mooring/outbox/internal/intent"
+	"github.com/mooring-rpc/mooring/outbox/internal/machine"
 )
 
 var (
@@ -97,7 +99,7 @@ func (t *simulation) happen() {
 			op := b.ops[t.dice.IntN(len(b.ops))]
 			if b.durable > 0 && t.chance(70) {
 				t.note("op %d of %s is to be dropped", slices.Index(b.ops, op)+1, b.row.id)
-				p.drop(op.id)
+				p.drop(op.ID)
 			} else if b.durable > 0 {
 				t.retry(p, op)
 			}
@@ -155,7 +157,7 @@ func (t *simulation) wake() {
 	t.note("links are back")
 	for _, p := range t.procs {
 		if s := p.s; s != nil {
-			s.postAsync(func() { s.m.wake(t.now) })
+			s.postAsync(func() { s.m.Wake(t.now) })
 		}
 	}
 }
@@ -174,40 +176,40 @@ func (t *simulation) changeRoute(session, state string) {
 // commit has a process commit a batch.
 func (t *simulation) commit(p *process) {
 	session := t.sessions[t.dice.IntN(len(t.sessions))]
-	bd := &body{atomic: t.dice.IntN(5) == 0}
+	bd := &intent.Batch{Atomic: t.dice.IntN(5) == 0}
 	id := t.id()
 	first := !slices.ContainsFunc(t.batches, func(b *simBatch) bool { return b.row.session == session })
 	for i := range 1 + t.dice.IntN(3) {
-		op := opRow{id: opid.Of(id, i), method: "put"}
+		op := intent.Op{ID: opid.Of(id, i), Method: "put"}
 		switch n := t.dice.IntN(40); {
 		case first && i == 0 && t.server.session(session).managed:
-			op.method = methodCreate
+			op.Method = intent.MethodCreate
 			if n == 0 {
-				op.args = append(op.args, ledger.Arg{Name: "refuse", JSON: []byte("1")})
+				op.Args = append(op.Args, ledger.Arg{Name: "refuse", JSON: []byte("1")})
 			}
 		case n < 3:
-			op.method = []string{"reject", "deny", "deny"}[n]
+			op.Method = []string{"reject", "deny", "deny"}[n]
 		}
-		op.args = append(op.args, ledger.Arg{Name: "a", JSON: fmt.Appendf(nil, "[%d,  %q]", t.dice.IntN(100), strings.Repeat("x", t.dice.IntN(60)))})
+		op.Args = append(op.Args, ledger.Arg{Name: "a", JSON: fmt.Appendf(nil, "[%d,  %q]", t.dice.IntN(100), strings.Repeat("x", t.dice.IntN(60)))})
 		for k := range t.dice.IntN(3) {
 			to := ""
 			if n := len(t.batches); n > 0 {
 				if b := t.batches[n-1-t.dice.IntN(min(n, 6))]; b.durable > 0 {
-					to = b.ops[t.dice.IntN(len(b.ops))].id
+					to = b.ops[t.dice.IntN(len(b.ops))].ID
 				}
 			}
 			if i > 0 && t.dice.IntN(3) == 0 {
-				to = bd.ops[t.dice.IntN(i)].id
+				to = bd.Ops[t.dice.IntN(i)].ID
 			}
 			switch n := t.dice.IntN(3); {
 			case to == "":
 			case n == 0:
-				op.deps = append(op.deps, to)
+				op.Deps = append(op.Deps, to)
 			default:
-				op.args = append(op.args, ledger.Arg{Name: fmt.Sprint("r", k), Ref: &ledger.Ref{Op: to, Path: []string{"cursor", "args.a.0"}[n-1]}})
+				op.Args = append(op.Args, ledger.Arg{Name: fmt.Sprint("r", k), Ref: &ledger.Ref{Op: to, Path: []string{"cursor", "args.a.0"}[n-1]}})
 			}
 		}
-		bd.ops = append(bd.ops, op)
+		bd.Ops = append(bd.Ops, op)
 	}
 	via := ""
 	if t.dice.IntN(8) == 0 && !t.server.session(session).managed {
@@ -218,24 +220,24 @@ func (t *simulation) commit(p *process) {
 
 // retry has a process commit an op again that did not apply.
 func (t *simulation) retry(p *process, op *simOp) {
-	f := t.opAt(op.id)
-	if e, err := f.target(); err != nil || e.outcome == nil || e.outcome.Status == ledger.Applied || t.retries[op.id] != "" || f.body.compacted || createsSession(op.method) {
+	f := t.opAt(op.ID)
+	if e, err := f.target(); err != nil || e.Outcome == nil || e.Outcome.Status == ledger.Applied || t.retries[op.ID] != "" || f.body.Compacted || intent.CreatesSession(op.Method) {
 		return
 	}
-	old := f.body.ops[f.index]
+	old := f.body.Ops[f.index]
 	id := t.id()
-	t.note("%s is to be retried", op.id)
+	t.note("%s is to be retried", op.ID)
 	t.take(p, &batchRow{id: id, session: f.row.session, via: f.row.via},
-		&body{ops: []opRow{{id: opid.Of(id, 0), method: "put", args: old.args, deps: old.deps, retries: op.id}}})
+		&intent.Batch{Ops: []intent.Op{{ID: opid.Of(id, 0), Method: "put", Args: old.Args, Deps: old.Deps, Retries: op.ID}}})
 }
 
 // take is Box.commit, of a batch whose refs are found and whose references are looked up.
-func (t *simulation) take(p *process, r *batchRow, bd *body) {
-	b := &simBatch{row: r, began: t.moves, atomic: bd.atomic}
-	for i := range bd.ops {
-		b.ops = append(b.ops, &simOp{opRow: bd.ops[i], of: b})
+func (t *simulation) take(p *process, r *batchRow, bd *intent.Batch) {
+	b := &simBatch{row: r, began: t.moves, atomic: bd.Atomic}
+	for i := range bd.Ops {
+		b.ops = append(b.ops, &simOp{Op: bd.Ops[i], of: b})
 	}
-	res, err := resolve(bd, r.session, t.finder(unwrittenRow), true)
+	res, err := intent.Resolve(bd, r.session, t.finder(unwrittenRow), true)
 	if err != nil {
 		t.fault("batch %s cannot be committed: %v", r.id, err)
 		return
@@ -243,7 +245,7 @@ func (t *simulation) take(p *process, r *batchRow, bd *body) {
 	t.setBody(r, bd)
 	keep := func() bool {
 		for _, op := range b.ops {
-			if op.retries != "" && t.retries[op.retries] != "" {
+			if op.Retries != "" && t.retries[op.Retries] != "" {
 				return false // somebody was faster
 			}
 		}
@@ -251,7 +253,7 @@ func (t *simulation) take(p *process, r *batchRow, bd *body) {
 		t.batches = append(t.batches, b)
 		t.names[r.id] = fmt.Sprint("batch", len(t.batches))
 		for _, op := range b.ops {
-			t.ops[op.id] = op
+			t.ops[op.ID] = op
 		}
 		return true
 	}
@@ -260,11 +262,11 @@ func (t *simulation) take(p *process, r *batchRow, bd *body) {
 		b.durable = t.moves
 		t.note("%s of %s is committed: %s", r.id, r.session, plain(b))
 	}
-	e := &entry{session: r.session, via: r.via, body: bd}
-	if t.setRoute(e); e.routeErr != nil {
+	e := &machine.Entry{Session: r.session, Via: r.via, Body: bd}
+	if t.setRoute(e); e.RouteErr != nil {
 		return // the caller is told
 	}
-	if t.inject(t.rates.stalled) && bd.ops[0].method != methodCreate && bd.ops[0].retries == "" && !bd.decided() {
+	if t.inject(t.rates.stalled) && bd.Ops[0].Method != intent.MethodCreate && bd.Ops[0].Retries == "" && !bd.Decided() {
 		t.nums++
 		r.num = t.nums
 		t.unseen = append(t.unseen, func() { keep(); durable() })
@@ -272,12 +274,12 @@ func (t *simulation) take(p *process, r *batchRow, bd *body) {
 	}
 	var la *streamSeqs
 	var first uint64
-	n, stays, got := bd.seqCount(), false, false
+	n, stays, got := bd.SeqCount(), false, false
 	p.queue(&simJob{
 		run: func() error {
 			la, first = nil, 0
-			if len(res.blockedOn) == 0 && !res.hasUnsequenced && n == len(bd.ops) && !bd.decided() {
-				la, first = p.seqs.allocateNow(r.session, n, len(r.body), res.ownBatches, t.win)
+			if len(res.BlockedOn) == 0 && !res.HasUnsequenced && n == len(bd.Ops) && !bd.Decided() {
+				la, first = p.seqs.allocateNow(r.session, n, len(r.body), res.OwnBatches, t.win)
 			}
 			behind := t.waits(r.session)
 			if stays = keep(); la != nil && stays && t.holder == p && !behind {
@@ -286,7 +288,7 @@ func (t *simulation) take(p *process, r *batchRow, bd *body) {
 			} else if la != nil {
 				p.seqs.deallocate(la, first)
 			}
-			if stays && bd.decided() {
+			if stays && bd.Decided() {
 				t.finishLocally(r, bd)
 			}
 			return nil
@@ -295,7 +297,7 @@ func (t *simulation) take(p *process, r *batchRow, bd *body) {
 			switch {
 			case err != nil || !stays:
 				return
-			case bd.decided():
+			case bd.Decided():
 				p.decided([]decidedRow{{id: r.id}})
 			case got:
 				p.seqs.confirm(la, first+uint64(n), r.id, len(r.body))
@@ -304,21 +306,21 @@ func (t *simulation) take(p *process, r *batchRow, bd *body) {
 					break
 				}
 				s.postAsync(func() {
-					e := newEntry(&copied, bd, res.pinSeq)
+					e := newEntry(&copied, bd, res.PinSeq)
 					if t.setRoute(e); t.inject(20) {
-						e.route.rotating = true
+						e.Route.Rotating = true
 						s.postAsync(func() {
 							t.setRoute(e)
-							if st := s.m.streams[e.session]; st != nil {
-								s.m.step(st, t.now)
+							if st := s.m.Streams[e.Session]; st != nil {
+								s.m.Step(st, t.now)
 							}
 						})
 					}
-					s.m.sequenced(e, t.now)
+					s.m.Sequenced(e, t.now)
 				})
 			case p.s != nil:
 				s := p.s
-				s.postAsync(func() { s.m.backlogFound([]string{r.session}, t.now) })
+				s.postAsync(func() { s.m.BacklogFound([]string{r.session}, t.now) })
 			}
 			durable()
 		}})

@@ -10,6 +10,8 @@ import (
 
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/ledger"
+	"github.com/mooring-rpc/mooring/outbox/internal/intent"
+	"github.com/mooring-rpc/mooring/outbox/internal/machine"
 )
 
 // book is an outbox's database.
@@ -25,17 +27,17 @@ type book struct {
 	holder      *process
 }
 
-func (b *book) insert(r *batchRow, bd *body) {
+func (b *book) insert(r *batchRow, bd *intent.Batch) {
 	if r.num == 0 {
 		b.nums++
 		r.num = b.nums
 	}
 	i, _ := slices.BinarySearchFunc(b.rows, r.num, func(r *batchRow, num int64) int { return cmp.Compare(r.num, num) })
 	b.rows = slices.Insert(b.rows, i, r)
-	for i := range bd.ops {
-		b.at[bd.ops[i].id] = r
-		if old := bd.ops[i].retries; old != "" {
-			b.retries[old] = bd.ops[i].id
+	for i := range bd.Ops {
+		b.at[bd.Ops[i].ID] = r
+		if old := bd.Ops[i].Retries; old != "" {
+			b.retries[old] = bd.Ops[i].ID
 		}
 	}
 }
@@ -46,7 +48,7 @@ func (b *book) row(num int64) *batchRow {
 }
 
 // bodyOf is a row's body, which is nobody else's.
-func bodyOf(r *batchRow) *body {
+func bodyOf(r *batchRow) *intent.Batch {
 	bd, err := r.decode()
 	if err != nil {
 		panic(err)
@@ -61,20 +63,20 @@ func (b *book) opAt(op string) foundOp {
 		return foundOp{}
 	}
 	bd := bodyOf(r)
-	return foundOp{r, bd, slices.IndexFunc(bd.ops, func(o opRow) bool { return o.id == op })}
+	return foundOp{r, bd, slices.IndexFunc(bd.Ops, func(o intent.Op) bool { return o.ID == op })}
 }
 
 // finder is that of tables.
-func (b *book) finder(reader int64) opLookup {
-	return func(op string) (*refTarget, error) {
-		var e *refTarget
+func (b *book) finder(reader int64) intent.Lookup {
+	return func(op string) (*intent.Target, error) {
+		var e *intent.Target
 		for op != "" {
 			f := b.opAt(op)
 			if f.row == nil || e != nil && f.row.num > reader && f.row.state != rowFinished {
 				return e, nil
 			}
 			var err error
-			if e, err = f.target(); err != nil || e.outcome == nil || e.outcome.Status == ledger.Applied {
+			if e, err = f.target(); err != nil || e.Outcome == nil || e.Outcome.Status == ledger.Applied {
 				return e, err
 			}
 			op = b.retries[op]
@@ -108,48 +110,48 @@ func (b *book) inFlight() (rows []*batchRow) {
 	return rows
 }
 
-func (b *book) setBody(r *batchRow, bd *body) {
-	r.body = bd.encode(r.session, r.id)
+func (b *book) setBody(r *batchRow, bd *intent.Batch) {
+	r.body = bd.Encode(r.session, r.id)
 	r.bytes = int64(len(r.body))
 }
 
-func (b *book) finish(r *batchRow, outs []ledger.Outcome, ops []opRow, slim bool) {
+func (b *book) finish(r *batchRow, outs []ledger.Outcome, ops []intent.Op, slim bool) {
 	if r.state == rowFinished {
 		return
 	}
-	r.state, r.outcomes, r.dropping, r.nextRetry = rowFinished, encodeOutcomes(outs, ops), false, 0
+	r.state, r.outcomes, r.dropping, r.nextRetry = rowFinished, intent.EncodeOutcomes(outs, ops), false, 0
 	if r.firstSeq == nil {
 		r.firstSeq = new(int64)
 	}
 	if slim {
-		r.body = (&body{atomic: bodyOf(r).atomic, compacted: true, ops: ops}).encode(r.session, r.id)
+		r.body = (&intent.Batch{Atomic: bodyOf(r).Atomic, Compacted: true, Ops: ops}).Encode(r.session, r.id)
 	}
 }
 
 // finishLocally finishes a row all of whose ops have verdicts.
-func (t *simulation) finishLocally(r *batchRow, bd *body) {
-	if createsSession(bd.ops[0].method) {
+func (t *simulation) finishLocally(r *batchRow, bd *intent.Batch) {
+	if intent.CreatesSession(bd.Ops[0].Method) {
 		t.streams[r.session] = streamRow{t.streams[r.session].lastSeq, "space", "own"}
 	}
 	t.setBody(r, bd)
-	t.finish(r, bd.outcomes(nil), bd.ops, false)
+	t.finish(r, bd.Outcomes(nil), bd.Ops, false)
 }
 
 // load is Box.load's transaction.
-func (s *sender) load(session string, batches, bytes int, no *refusal) (ld loadResult, err error) {
+func (s *sender) load(session string, batches, bytes int, no *machine.Refusal) (ld loadResult, err error) {
 	p, t := s.p, s.p.t
 	if t.holder != p || !p.seqs.leadsTerm(s.term) {
 		return ld, errFenced
 	}
 	ld.st = t.streams[session]
 	if no != nil && ld.st.lastSeq > 0 {
-		ld.stopErr = no.err
+		ld.stopErr = no.Err
 		return ld, nil
 	} else if no != nil {
 		t.clearSeqs(session)
 	}
 	ld.seqs = p.seqs.addStream(session, ld.st.lastSeq+1)
-	given := make(map[string]*refTarget)
+	given := make(map[string]*intent.Target)
 	seen := 0
 	for _, r := range t.rows {
 		if r.session != session || r.firstSeq != nil {
@@ -161,7 +163,7 @@ func (s *sender) load(session string, batches, bytes int, no *refusal) (ld loadR
 		}
 		stored := t.finder(r.num)
 		bd := bodyOf(r)
-		res, err := resolve(bd, session, func(op string) (*refTarget, error) {
+		res, err := intent.Resolve(bd, session, func(op string) (*intent.Target, error) {
 			if e := given[op]; e != nil {
 				return e, nil
 			}
@@ -170,24 +172,24 @@ func (s *sender) load(session string, batches, bytes int, no *refusal) (ld loadR
 		switch {
 		case err != nil:
 			return ld, err
-		case bd.decided():
+		case bd.Decided():
 			t.finishLocally(r, bd)
 			ld.st = t.streams[session]
 			ld.decided = append(ld.decided, decidedRow{id: r.id})
 			continue
-		case len(res.blockedOn) > 0:
-			for _, e := range res.blockedOn {
-				ld.blockedOn = append(ld.blockedOn, e.batch)
+		case len(res.BlockedOn) > 0:
+			for _, e := range res.BlockedOn {
+				ld.blockedOn = append(ld.blockedOn, e.Batch)
 			}
 			ld.more = true
 			return ld, nil
 		case no != nil:
 			e := newEntry(r, bd, 0)
-			if t.setRoute(e); !no.route.serves(e.route) {
+			if t.setRoute(e); !no.Route.Serves(e.Route) {
 				ld.more = true
 				return ld, nil
 			}
-			bd.deny(no.err)
+			bd.Deny(no.Err)
 			t.finishLocally(r, bd)
 			ld.st = t.streams[session]
 			ld.decided = append(ld.decided, decidedRow{id: r.id})
@@ -197,22 +199,22 @@ func (s *sender) load(session string, batches, bytes int, no *refusal) (ld loadR
 			ld.unsequenced, ld.unsequencedBody, ld.more = r, bd, true
 			return ld, nil
 		}
-		data := bd.encode(r.session, r.id)
+		data := bd.Encode(r.session, r.id)
 		if n := len(ld.rows); n > 0 && (n >= batches || len(data) > bytes) {
 			ld.more = true
 			return ld, nil
 		}
 		bytes -= len(data)
 		t.setBody(r, bd)
-		first := int64(p.seqs.allocate(ld.seqs, bd.seqCount()))
+		first := int64(p.seqs.allocate(ld.seqs, bd.SeqCount()))
 		r.firstSeq, r.state = &first, rowInFlight
-		for k := range bd.ops {
+		for k := range bd.Ops {
 			if e, err := (foundOp{r, bd, k}).target(); err == nil {
-				given[e.id] = e
+				given[e.ID] = e
 			}
 		}
 		copied := *r
-		ld.rows = append(ld.rows, sequencedRow{&copied, bd, res.pinSeq})
+		ld.rows = append(ld.rows, sequencedRow{&copied, bd, res.PinSeq})
 	}
 	return ld, nil
 }
@@ -223,7 +225,7 @@ func (t *simulation) clearSeqs(session string) {
 		if r.session != session {
 			continue
 		}
-		if bd := bodyOf(r); bd.voidRequestedDrops() {
+		if bd := bodyOf(r); bd.VoidRequestedDrops() {
 			t.setBody(r, bd)
 		}
 		r.firstSeq, r.state, r.dropping = nil, rowPending, false
@@ -231,12 +233,12 @@ func (t *simulation) clearSeqs(session string) {
 }
 
 // endRefused ends what goes through a stream that the server does not make.
-func (s *sender) endRefused(a action) {
+func (s *sender) endRefused(a machine.Action) {
 	p, t := s.p, s.p.t
 	var ld loadResult
 	p.queue(&simJob{
 		run: func() (err error) {
-			ld, err = s.load(a.session, windowsAhead*t.win.Batches, windowsAhead*t.win.Bytes, &refusal{a.route, a.err})
+			ld, err = s.load(a.Session, machine.WindowsAhead*t.win.Batches, machine.WindowsAhead*t.win.Bytes, &machine.Refusal{Route: a.Route, Err: a.Err})
 			return err
 		},
 		done: func(err error) {
@@ -246,12 +248,12 @@ func (s *sender) endRefused(a action) {
 			case err != nil:
 				s.later = append(s.later, func() { s.endRefused(a) })
 			case ld.stopErr != nil:
-				s.postAsync(func() { s.m.streamRefused(a.session, ld.stopErr) })
+				s.postAsync(func() { s.m.StreamRefused(a.Session, ld.stopErr) })
 			default:
-				p.seqs.forget(a.session)
-				t.note("process %d: the server makes no %s, %d batches end", p.name, a.session, len(ld.decided))
-				s.postAsync(func() { s.m.streamRefused(a.session, nil) })
-				s.loaded(a.session, ld, nil)
+				p.seqs.forget(a.Session)
+				t.note("process %d: the server makes no %s, %d batches end", p.name, a.Session, len(ld.decided))
+				s.postAsync(func() { s.m.StreamRefused(a.Session, nil) })
+				s.loaded(a.Session, ld, nil)
 			}
 		},
 	})
@@ -262,7 +264,7 @@ func (s *sender) loaded(session string, ld loadResult, err error) {
 	p, t := s.p, s.p.t
 	if err == nil {
 		for _, r := range ld.rows {
-			p.seqs.confirm(ld.seqs, uint64(*r.row.firstSeq)+uint64(r.body.seqCount()), r.row.id, len(r.row.body))
+			p.seqs.confirm(ld.seqs, uint64(*r.row.firstSeq)+uint64(r.body.SeqCount()), r.row.id, len(r.row.body))
 		}
 		p.decided(ld.decided)
 	}
@@ -272,59 +274,59 @@ func (s *sender) loaded(session string, ld loadResult, err error) {
 			return
 		}
 		if err != nil {
-			s.later = append(s.later, func() { s.m.loaded(session, nil, nil, true, nil, route{}, t.now) })
+			s.later = append(s.later, func() { s.m.Loaded(session, nil, nil, true, nil, machine.Route{}, t.now) })
 			return
 		}
-		var entries []*entry
+		var entries []*machine.Entry
 		for _, r := range ld.rows {
 			e := newEntry(r.row, r.body, r.pinSeq)
 			t.setRoute(e)
 			entries = append(entries, e)
 		}
-		var head *entry
+		var head *machine.Entry
 		if ld.unsequenced != nil {
 			head = newEntry(ld.unsequenced, ld.unsequencedBody, 0)
-			head.firstSeq, head.seqCount, head.bytes, head.markedInFlight, head.wireBatch = 0, 0, 0, false, nil
+			head.FirstSeq, head.SeqCount, head.Bytes, head.MarkedInFlight, head.WireBatch = 0, 0, 0, false, nil
 			t.setRoute(head)
 		}
-		s.m.loaded(session, entries, head, ld.more, ld.blockedOn, making(ld.st), t.now)
+		s.m.Loaded(session, entries, head, ld.more, ld.blockedOn, making(ld.st), t.now)
 	})
 }
 
-func making(st streamRow) route { return (*loop)(nil).createRoute(st) }
+func making(st streamRow) machine.Route { return (*loop)(nil).createRoute(st) }
 
 // decided tells the sender, if there is one, of batches that needed no server.
 func (p *process) decided(rows []decidedRow) {
 	if s := p.s; s != nil && len(rows) > 0 {
 		s.postAsync(func() {
 			for _, d := range rows {
-				s.m.finished(d.id, p.t.now)
+				s.m.Finished(d.id, p.t.now)
 			}
 		})
 	}
 }
 
 // store keeps the outcomes of a batch.
-func (s *sender) store(e *entry, answer []ledger.Outcome, reach route) {
+func (s *sender) store(e *machine.Entry, answer []ledger.Outcome, reach machine.Route) {
 	p, t := s.p, s.p.t
-	outs, held := e.body.outcomes(answer), false
+	outs, held := e.Body.Outcomes(answer), false
 	p.queue(&simJob{lazy: true,
 		run: func() error {
 			held = t.holder == p
-			p.seqs.markStoring(e.session, e.id)
-			r := t.row(e.num)
-			st := t.streams[e.session]
-			if createsSession(e.body.ops[0].method) && r.state != rowFinished {
-				st.spaceRef, st.ownerRef = reach.space, reach.ref
+			p.seqs.markStoring(e.Session, e.ID)
+			r := t.row(e.Num)
+			st := t.streams[e.Session]
+			if intent.CreatesSession(e.Body.Ops[0].Method) && r.state != rowFinished {
+				st.spaceRef, st.ownerRef = reach.Space, reach.Ref
 			}
-			t.finish(r, outs, e.body.ops, e.body.count(outs) == (tally{}))
-			st.lastSeq = max(st.lastSeq, e.lastSeq())
-			t.streams[e.session] = st
+			t.finish(r, outs, e.Body.Ops, e.Body.Count(outs) == (intent.Tally{}))
+			st.lastSeq = max(st.lastSeq, e.LastSeq())
+			t.streams[e.Session] = st
 			return nil
 		},
 		done: func(err error) {
 			if err == nil {
-				p.seqs.markStored(e.session, e.id)
+				p.seqs.markStored(e.Session, e.ID)
 			}
 			s.postAsync(func() {
 				if err == nil && !held {
@@ -332,31 +334,31 @@ func (s *sender) store(e *entry, answer []ledger.Outcome, reach route) {
 					return
 				}
 				if err != nil {
-					s.m.storeFailed(e.session, fault.Internal.With("on request"), t.now)
+					s.m.StoreFailed(e.Session, fault.Internal.With("on request"), t.now)
 					return
 				}
-				s.m.outcomesStored(e.session, e.lastSeq(), t.now)
-				s.m.finished(e.id, t.now)
+				s.m.OutcomesStored(e.Session, e.LastSeq(), t.now)
+				s.m.Finished(e.ID, t.now)
 			})
 		}})
 }
 
 // resolveDrops decides what becomes of ops that were to be dropped.
-func (s *sender) resolveDrops(a action) {
+func (s *sender) resolveDrops(a machine.Action) {
 	p, t := s.p, s.p.t
-	bodies := make(map[int64]*body)
+	bodies := make(map[int64]*intent.Batch)
 	p.queue(&simJob{lazy: true,
 		run: func() error {
 			if t.holder != p || !p.seqs.leadsTerm(s.term) {
 				return errFenced
 			}
-			for _, e := range a.entries {
-				if r := t.row(e.num); r.state != rowFinished {
+			for _, e := range a.Entries {
+				if r := t.row(e.Num); r.state != rowFinished {
 					bd := bodyOf(r)
-					bd.resolveDrop(e.firstSeq > a.through, a.drops[e.num])
+					bd.ResolveDrop(e.FirstSeq > a.Through, a.Drops[e.Num])
 					r.dropping = false
 					t.setBody(r, bd)
-					bodies[e.num] = bd
+					bodies[e.Num] = bd
 				}
 			}
 			return nil
@@ -368,10 +370,10 @@ func (s *sender) resolveDrops(a action) {
 					return
 				}
 				if err != nil {
-					s.m.storeFailed(a.session, fault.Internal.With("on request"), t.now)
+					s.m.StoreFailed(a.Session, fault.Internal.With("on request"), t.now)
 					return
 				}
-				s.m.dropsResolved(a.session, a.connID, withBodies(a.entries, bodies), t.now)
+				s.m.DropsResolved(a.Session, a.ConnID, withBodies(a.Entries, bodies), t.now)
 			})
 		}})
 }
@@ -385,25 +387,25 @@ func (p *process) drop(op string) {
 			f := t.opAt(op)
 			r, bd := f.row, f.body
 			switch {
-			case r.state == rowFinished || bd.ops[f.index].localOutcome != nil || bd.ops[f.index].void:
+			case r.state == rowFinished || bd.Ops[f.index].LocalOutcome != nil || bd.Ops[f.index].Void:
 				return nil
 			case r.sequenced():
-				bd.ops[f.index].dropRequested, r.dropping = true, true
+				bd.Ops[f.index].DropRequested, r.dropping = true, true
 				t.setBody(r, bd)
-				then = func(s *sender) { s.m.dropRequested(r.session, r.num, t.now) }
+				then = func(s *sender) { s.m.DropRequested(r.session, r.num, t.now) }
 			default:
-				bd.setLocalOutcome(f.index, voidOutcome(op))
-				bd.skipDependents()
+				bd.SetLocalOutcome(f.index, intent.VoidOutcome(op))
+				bd.SkipDependents()
 				t.setBody(r, bd)
-				if bd.decided() {
+				if bd.Decided() {
 					t.finishLocally(r, bd)
 				}
-				over := bd.decided()
+				over := bd.Decided()
 				then = func(s *sender) {
 					if over {
-						s.m.finished(r.id, t.now)
+						s.m.Finished(r.id, t.now)
 					}
-					s.m.unsequencedDropped(t.now)
+					s.m.UnsequencedDropped(t.now)
 				}
 			}
 			t.ops[op].dropped = true

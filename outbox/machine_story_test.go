@@ -17,6 +17,8 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/ledger"
+	"github.com/mooring-rpc/mooring/outbox/internal/intent"
+	"github.com/mooring-rpc/mooring/outbox/internal/machine"
 )
 
 // faultRates are what a story is full of, in percent of the times that it could happen.
@@ -64,7 +66,7 @@ type simBatch struct {
 }
 
 type simOp struct {
-	opRow
+	intent.Op
 	of      *simBatch
 	dropped bool
 }
@@ -228,7 +230,7 @@ func (p *process) acquire(lapsed bool) {
 func (p *process) learn(session string, rows []*batchRow, st streamRow) {
 	next := st.lastSeq + 1
 	for _, r := range rows {
-		next = max(next, uint64(*r.firstSeq)+uint64(bodyOf(r).seqCount()))
+		next = max(next, uint64(*r.firstSeq)+uint64(bodyOf(r).SeqCount()))
 	}
 	la := p.seqs.addStream(session, next)
 	for _, r := range rows {
@@ -239,7 +241,7 @@ func (p *process) learn(session string, rows []*batchRow, st streamRow) {
 // sender is a term of sending: a loop.
 type sender struct {
 	p           *process
-	m           *machine
+	m           *machine.Machine
 	term        int
 	incarnation int64
 	seen        int64 // drops
@@ -250,13 +252,17 @@ type sender struct {
 }
 
 // ceiled waits 1s, 2s, 4s … 30s without chance.
-type ceiled struct{ doubling }
+type ceiled struct{ n time.Duration }
 
-func (c *ceiled) NextBackOff() time.Duration { return min(c.doubling.NextBackOff(), 30*time.Second) }
+func (c *ceiled) Reset() { c.n = 0 }
+func (c *ceiled) NextBackOff() time.Duration {
+	c.n = min(max(2*c.n, time.Second), 30*time.Second)
+	return c.n
+}
 
 func (p *process) lead(tk *takeover) {
 	t := p.t
-	s := &sender{p: p, m: newMachine(t.win, func() backoff.BackOff { return &ceiled{} }), term: tk.term, incarnation: tk.incarnation,
+	s := &sender{p: p, m: machine.New(machine.Window(t.win), func() backoff.BackOff { return &ceiled{} }), term: tk.term, incarnation: tk.incarnation,
 		seen: tk.drops, conns: map[string]*line{}}
 	p.s = s
 	t.note("process %d leads, incarnation %d", p.name, tk.incarnation)
@@ -265,7 +271,7 @@ func (p *process) lead(tk *takeover) {
 		if len(by[session]) == 0 {
 			continue
 		}
-		var entries []*entry
+		var entries []*machine.Entry
 		drops := make(map[int64]*fault.Error)
 		for _, r := range by[session] {
 			bd := bodyOf(r)
@@ -276,16 +282,16 @@ func (p *process) lead(tk *takeover) {
 			}
 			entries = append(entries, e)
 		}
-		s.m.recovered(session, entries, making(tk.streams[session]), drops, t.now)
+		s.m.Recovered(session, entries, making(tk.streams[session]), drops, t.now)
 	}
-	s.m.backlogFound(tk.unsequenced, t.now)
+	s.m.BacklogFound(tk.unsequenced, t.now)
 	s.performActions()
 	s.scan()
 }
 
 // pinSeqOf is that of the loop.
-func (t *simulation) pinSeqOf(session string, bd *body) (hold uint64) {
-	for _, id := range bd.externalRefs() {
+func (t *simulation) pinSeqOf(session string, bd *intent.Batch) (hold uint64) {
+	for _, id := range bd.ExternalRefs() {
 		if f := t.opAt(id); f.row != nil && f.row.session == session {
 			if seq := f.seq(); seq > 0 && (hold == 0 || seq < hold) {
 				hold = seq
@@ -329,7 +335,7 @@ func (s *sender) postAsync(f func()) {
 
 // due says whether there is something to do in a turn.
 func (s *sender) due() bool {
-	at := s.m.wakeAt()
+	at := s.m.WakeAt()
 	return len(s.events) > 0 || !at.IsZero() && !at.After(s.p.t.now)
 }
 
@@ -342,7 +348,7 @@ func (s *sender) drainEvents() {
 		s.performActions()
 	}
 	if !s.over {
-		s.m.tick(t.now)
+		s.m.Tick(t.now)
 		s.performActions()
 		s.checkInvariants()
 	}
@@ -364,96 +370,96 @@ func (s *sender) scan() {
 			s.end(errFenced)
 			return
 		}
-		s.m.backlogFound(sessions, t.now)
+		s.m.BacklogFound(sessions, t.now)
 		for _, d := range drops {
-			s.m.dropRequested(d.session, d.num, t.now)
+			s.m.DropRequested(d.session, d.num, t.now)
 		}
 		if dropped {
-			s.m.unsequencedDropped(t.now)
+			s.m.UnsequencedDropped(t.now)
 		}
 	})
 }
 
 // performActions does what the machine asks for.
 func (s *sender) performActions() {
-	for i := 0; i < len(s.m.actions) && !s.over; i++ {
-		s.perform(s.m.actions[i])
+	for i := 0; i < len(s.m.Actions) && !s.over; i++ {
+		s.perform(s.m.Actions[i])
 	}
-	s.m.actions = nil
+	s.m.Actions = nil
 }
 
-func (s *sender) perform(a action) {
+func (s *sender) perform(a machine.Action) {
 	p, t := s.p, s.p.t
-	switch a.kind {
-	case actPeek, actLoad:
-		if a.kind == actLoad && (a.batches < 1 || a.batches > windowsAhead*t.win.Batches) {
-			t.fault("%d batches are to be loaded of %s", a.batches, a.session)
+	switch a.Kind {
+	case machine.ActPeek, machine.ActLoad:
+		if a.Kind == machine.ActLoad && (a.Batches < 1 || a.Batches > machine.WindowsAhead*t.win.Batches) {
+			t.fault("%d batches are to be loaded of %s", a.Batches, a.Session)
 		}
 		var ld loadResult
 		p.queue(&simJob{
-			run:  func() (err error) { ld, err = s.load(a.session, a.batches, a.bytes, nil); return err },
-			done: func(err error) { s.loaded(a.session, ld, err) },
+			run:  func() (err error) { ld, err = s.load(a.Session, a.Batches, a.Bytes, nil); return err },
+			done: func(err error) { s.loaded(a.Session, ld, err) },
 		})
-	case actFindRoute:
+	case machine.ActFindRoute:
 		s.postAsync(func() {
-			for _, e := range a.entries {
+			for _, e := range a.Entries {
 				t.setRoute(e)
 			}
-			s.m.routed(a.session, t.now)
+			s.m.Routed(a.Session, t.now)
 		})
-	case actOpen:
+	case machine.ActOpen:
 		s.open(a)
-	case actClose:
-		if l := s.conns[a.session]; l != nil && l.conn == a.connID {
-			t.note("process %d closes %s", p.name, a.session)
+	case machine.ActClose:
+		if l := s.conns[a.Session]; l != nil && l.conn == a.ConnID {
+			t.note("process %d closes %s", p.name, a.Session)
 			s.drop(l)
 		} else {
-			t.fault("process %d closes line %d of %s, which is not open", p.name, a.connID, a.session)
+			t.fault("process %d closes line %d of %s, which is not open", p.name, a.ConnID, a.Session)
 		}
-	case actSend:
+	case machine.ActSend:
 		s.send(a)
-	case actAck:
-		l := s.conns[a.session]
-		if l == nil || l.conn != a.connID || !l.live {
-			t.fault("process %d acknowledges on line %d of %s, which is not open", p.name, a.connID, a.session)
+	case machine.ActAck:
+		l := s.conns[a.Session]
+		if l == nil || l.conn != a.ConnID || !l.live {
+			t.fault("process %d acknowledges on line %d of %s, which is not open", p.name, a.ConnID, a.Session)
 			return
 		}
-		t.acknowledged(s, a.session, a.through)
+		t.acknowledged(s, a.Session, a.Through)
 		if !l.broken {
-			l.forth = append(l.forth, func() { t.acks(l, a.through) })
+			l.forth = append(l.forth, func() { t.acks(l, a.Through) })
 		}
-	case actFinish:
-		s.store(a.entry, a.outcomes, a.route)
-	case actRecordAttempt:
-		for _, e := range a.entries {
+	case machine.ActFinish:
+		s.store(a.Entry, a.Outcomes, a.Route)
+	case machine.ActRecordAttempt:
+		for _, e := range a.Entries {
 			s.leading(func() {
-				if r := t.row(e.num); r.state != rowFinished {
-					r.nextRetry = max(a.at.UnixNano(), 0)
+				if r := t.row(e.Num); r.state != rowFinished {
+					r.nextRetry = max(a.At.UnixNano(), 0)
 				}
 			})
 		}
-	case actMarkInFlight:
+	case machine.ActMarkInFlight:
 		s.leading(func() {
-			if r := t.row(a.entry.num); r.state == rowPending {
+			if r := t.row(a.Entry.Num); r.state == rowPending {
 				r.state = rowInFlight
 			}
 		})
-	case actSetStopped:
+	case machine.ActSetStopped:
 		code := fault.None
-		if a.err != nil {
-			code = a.err.Code
+		if a.Err != nil {
+			code = a.Err.Code
 		}
-		t.note("process %d: %s stands still: %s", p.name, a.session, code)
-		s.leading(func() { t.stopped[a.session] = code })
-		s.postAsync(func() { s.resumeIfRerouted(a.session) })
-	case actRaiseIncarnation:
+		t.note("process %d: %s stands still: %s", p.name, a.Session, code)
+		s.leading(func() { t.stopped[a.Session] = code })
+		s.postAsync(func() { s.resumeIfRerouted(a.Session) })
+	case machine.ActRaiseIncarnation:
 		s.raiseIncarnation()
-	case actResolveDrops:
+	case machine.ActResolveDrops:
 		s.resolveDrops(a)
-	case actEndRefused:
+	case machine.ActEndRefused:
 		s.endRefused(a)
-	case actFenced:
-		s.end(a.err)
+	case machine.ActFenced:
+		s.end(a.Err)
 	}
 }
 
@@ -487,7 +493,7 @@ func (s *sender) raiseIncarnation() {
 					s.later = append(s.later, func() { s.raiseIncarnation() })
 				default:
 					s.incarnation = from + 1
-					s.m.incarnationRaised(t.now)
+					s.m.IncarnationRaised(t.now)
 				}
 			})
 		}})

@@ -16,6 +16,7 @@ import (
 	"github.com/mooring-rpc/mooring/ledger"
 	"github.com/mooring-rpc/mooring/migrations"
 	outboxsql "github.com/mooring-rpc/mooring/migrations/outboxsql"
+	"github.com/mooring-rpc/mooring/outbox/internal/intent"
 )
 
 // before is a set as it was before a migration.
@@ -77,9 +78,9 @@ func TestOldStreamsGoOn(t *testing.T) {
 				}
 				exec("INSERT INTO mooring_outbox (name, id, secret) VALUES ($1, 'obx_01KT0000000000000000000000', $2)", name, old.Reveal())
 				exec("INSERT INTO mooring_outbox_stream (box, session, last_seq) VALUES (1, $1, 1)", finished)
-				bd := &body{ops: []opRow{{id: opid.Of("01KT0000000000000000000001", 0), method: "put", args: put("1").Args}}}
+				bd := &intent.Batch{Ops: []intent.Op{{ID: opid.Of("01KT0000000000000000000001", 0), Method: "put", Args: put("1").Args}}}
 				exec(`INSERT INTO mooring_outbox_batch (box, batch, session, state, first_seq, ops, bytes, created_at, body)
-					VALUES (1, '01KT0000000000000000000001', $1, 1, 1, 1, 10, $2, $3)`, flying, time.Now().UnixMilli(), bd.encode(flying, "01KT0000000000000000000001"))
+					VALUES (1, '01KT0000000000000000000001', $1, 1, 1, 1, 10, $2, $3)`, flying, time.Now().UnixMilli(), bd.Encode(flying, "01KT0000000000000000000001"))
 			}()
 
 			b, srv := p.open(t, quick()), newFakeServer()

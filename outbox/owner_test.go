@@ -14,6 +14,7 @@ import (
 	"github.com/mooring-rpc/mooring/internal/opid"
 	"github.com/mooring-rpc/mooring/internal/pgtest"
 	"github.com/mooring-rpc/mooring/ledger"
+	"github.com/mooring-rpc/mooring/outbox/internal/intent"
 )
 
 // creating is a batch that makes a session called name, with its owner's ref.
@@ -22,7 +23,7 @@ func creating(space capability.Ref, name string, more ...ledger.Arg) (Batch, cap
 	args := []ledger.Arg{{Name: "ref", JSON: []byte(`"` + owner.ID + `"`)}, {Name: "hash", JSON: []byte(`"x"`)}}
 	return Batch{Session: owner.Target(), Via: space.ID, ViaSecret: space.Secret,
 		Owner: &OwnerRef{Ref: owner, Meta: RefMeta{External: name}},
-		Ops:   []Op{{Method: methodCreate, Args: append(args, more...)}}}, owner
+		Ops:   []Op{{Method: intent.MethodCreate, Args: append(args, more...)}}}, owner
 }
 
 // TestOwnersRefGoesWithItsBatch: it is there when the batch is, and not otherwise;

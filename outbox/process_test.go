@@ -16,6 +16,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/internal/crashpoint"
 	"github.com/mooring-rpc/mooring/ledger"
+	"github.com/mooring-rpc/mooring/outbox/internal/intent"
 )
 
 func TestTakeover(t *testing.T) {
@@ -174,7 +175,7 @@ func TestCreatingGoesWithItsRow(t *testing.T) {
 				return err
 			}
 			b.t.setCreateRefs(q, rows[0].num, "space", "owner")
-			b.t.finish(q, rows[0].num, 1, tally{}, 1, nil, nil)
+			b.t.finish(q, rows[0].num, 1, intent.Tally{}, 1, nil, nil)
 			b.t.setCreateRefs(q, rows[0].num, "another", "owner")
 			st, err = b.t.stream(ctx, q, session)
 			return err

@@ -339,13 +339,13 @@ func dump(boxes []*Box) string {
 		b.withLoop(func(l *loop) {
 			l.post(func(now time.Time) {
 				defer close(notified)
-				for id, s := range l.m.streams {
+				for id, s := range l.m.Streams {
 					fmt.Fprintf(&out, "  %s: %+v\n", id, *s)
 				}
-				for id, h := range l.m.hosts {
+				for id, h := range l.m.Hosts {
 					fmt.Fprintf(&out, "  %s: %+v at %s\n", id, *h, now)
 				}
-				fmt.Fprintf(&out, "  places %d, ready %d, wake at %s\n", l.m.openStreams, len(l.m.openQueue), l.m.wakeAt())
+				fmt.Fprintf(&out, "  places %d, ready %d, wake at %s\n", l.m.OpenStreams, len(l.m.OpenQueue), l.m.WakeAt())
 			})
 			select {
 			case <-notified:

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/mooring-rpc/mooring/ledger"
+	"github.com/mooring-rpc/mooring/outbox/internal/intent"
 )
 
 // TestFormerHolderStoredTheAnswer has a former holder of the lease store and
@@ -39,9 +40,9 @@ func TestFormerHolderStoredTheAnswer(t *testing.T) {
 				if err != nil {
 					return err
 				}
-				bd, err := decodeBody(row.session, row.id, row.body)
+				bd, err := intent.Decode(row.session, row.id, row.body)
 				if err == nil {
-					b.t.finish(q, row.num, 1, bd.count(want), 1, encodeOutcomes(want, bd.ops), nil)
+					b.t.finish(q, row.num, 1, bd.Count(want), 1, intent.EncodeOutcomes(want, bd.Ops), nil)
 				}
 				return err
 			})

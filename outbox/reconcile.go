@@ -17,6 +17,7 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/opid"
 	"github.com/mooring-rpc/mooring/ledger"
+	"github.com/mooring-rpc/mooring/outbox/internal/intent"
 )
 
 // Log is the content of a session's log, as its server shows it. Box.NewLog makes one, before
@@ -134,7 +135,7 @@ func (l *Log) isMissing(o *ledger.Outcome, seq uint64) bool {
 type resendBatch struct {
 	old  *batchRow
 	id   string
-	body *body
+	body *intent.Batch
 }
 
 // plan is the set of changes that reconcile a session.
@@ -147,8 +148,8 @@ type plan struct {
 // pendingRow is a row without outcomes, and its fate.
 type pendingRow struct {
 	row  *batchRow
-	body *body // nil if it is damaged
-	err  error // why it is damaged
+	body *intent.Batch // nil if it is damaged
+	err  error         // why it is damaged
 	// recorded: the log has some of its ops, so all have outcomes.
 	recorded []ledger.Outcome
 }
@@ -157,7 +158,7 @@ type pendingRow struct {
 type planner struct {
 	log       *Log
 	opts      ReconcileOptions
-	lookup    opLookup // finds ops of other sessions, and older ones
+	lookup    intent.Lookup // finds ops of other sessions, and older ones
 	retriedAs func(op string) (string, error)
 	plan      plan
 	missing   []missingRow
@@ -168,37 +169,24 @@ type planner struct {
 // missingRow is a finished row with ops that the log does not have.
 type missingRow struct {
 	row     *batchRow
-	body    *body
+	body    *intent.Batch
 	indexes []int
 	cursor  uint64 // of the first missing op
 }
 
-func newPlanner(log *Log, o ReconcileOptions, find opLookup, next func(op string) (string, error)) *planner {
+func newPlanner(log *Log, o ReconcileOptions, find intent.Lookup, next func(op string) (string, error)) *planner {
 	return &planner{log: log, opts: o, lookup: find, retriedAs: next, resentAs: make(map[string]string), heldBack: make(map[string]bool)}
 }
 
 // reconciledOp returns an op as the plan shows it.
-func reconciledOp(r *batchRow, op *opRow, f Fate) Reconciled {
-	c := Reconciled{Op: op.id, Batch: r.id, Method: op.method, Fate: f}
-	for _, a := range op.args {
+func reconciledOp(r *batchRow, op *intent.Op, f Fate) Reconciled {
+	c := Reconciled{Op: op.ID, Batch: r.id, Method: op.Method, Fate: f}
+	for _, a := range op.Args {
 		if (a.Name == "key" || a.Name == "message") && a.Ref == nil {
-			c.Key = jsonString(a.JSON)
+			c.Key = intent.JSONString(a.JSON)
 		}
 	}
 	return c
-}
-
-// expectation returns why an op was meant for the session as it was; "" if it was not.
-func (o *opRow) expectation() string {
-	if o.expected.Set || o.expected.Ref != nil {
-		return "it expects the session at a cursor"
-	}
-	for _, a := range o.args {
-		if a.Name == "offset" {
-			return "it expects a text of a length"
-		}
-	}
-	return ""
 }
 
 // addFinished adds the missing ops of a row that has outcomes; planResend plans them.
@@ -221,7 +209,7 @@ func (p *planner) addFinished(r *batchRow) error {
 	}
 	l := missingRow{row: r, body: bd}
 	seqs := r.seqs(bd)
-	for i := range bd.ops {
+	for i := range bd.Ops {
 		o := &outs[i]
 		if o.Status != ledger.Applied || gjson.GetBytes(o.Result, "unchanged").Bool() || !p.log.isMissing(o, seqs[i]) {
 			continue
@@ -254,14 +242,14 @@ func (p *planner) planResend() error {
 
 func (p *planner) planResendRow(l *missingRow) (err error) {
 	r, bd := l.row, l.body
-	out := resendBatch{old: r, body: &body{atomic: bd.atomic, noDigest: bd.noDigest}}
+	out := resendBatch{old: r, body: &intent.Batch{Atomic: bd.Atomic, NoDigest: bd.NoDigest}}
 	first := len(p.plan.ops)
 	why := ""
 	for _, i := range l.indexes {
-		op := bd.ops[i]
+		op := bd.Ops[i]
 		c := reconciledOp(r, &op, SentAgain)
-		c.NewOp = resentID(op.id)
-		if bd.compacted {
+		c.NewOp = resentID(op.ID)
+		if bd.Compacted {
 			c.Fate, c.Reason = Lost, "its arguments were not kept"
 		} else if c.Reason, err = p.renewOp(&op, c.NewOp); err != nil {
 			return err
@@ -273,11 +261,11 @@ func (p *planner) planResendRow(l *missingRow) (err error) {
 			p.heldBack[c.Op] = true
 		} else {
 			p.resentAs[c.Op] = c.NewOp
-			out.body.ops = append(out.body.ops, op)
+			out.body.Ops = append(out.body.Ops, op)
 		}
 		p.plan.ops = append(p.plan.ops, c)
 	}
-	if bd.atomic && why != "" { // all or nothing
+	if bd.Atomic && why != "" { // all or nothing
 		for i := range p.plan.ops[first:] {
 			c := &p.plan.ops[first+i]
 			if delete(p.resentAs, c.Op); c.Fate == SentAgain {
@@ -287,10 +275,10 @@ func (p *planner) planResendRow(l *missingRow) (err error) {
 		}
 		return nil
 	}
-	if len(out.body.ops) == 0 {
+	if len(out.body.Ops) == 0 {
 		return nil
 	}
-	out.id = resentBatchID(r.id, out.body.ops[0].retries)
+	out.id = resentBatchID(r.id, out.body.Ops[0].Retries)
 	for i := range p.plan.ops[first:] {
 		if c := &p.plan.ops[first+i]; c.Fate == SentAgain {
 			c.NewBatch = out.id
@@ -302,8 +290,8 @@ func (p *planner) planResendRow(l *missingRow) (err error) {
 
 // renewOp turns an op that applied once into one that is to be committed again; why is the
 // reason if it must not be.
-func (p *planner) renewOp(op *opRow, id string) (why string, err error) {
-	if why := op.expectation(); why != "" && !p.opts.WithExpectations {
+func (p *planner) renewOp(op *intent.Op, id string) (why string, err error) {
+	if why := op.Expectation(); why != "" && !p.opts.WithExpectations {
 		return why, nil
 	}
 	// now returns the op that replaces a needed op.
@@ -324,7 +312,7 @@ func (p *planner) renewOp(op *opRow, id string) (why string, err error) {
 		return op, p.resentAs[op], why, nil
 	}
 	var deps []string
-	for _, d := range op.deps {
+	for _, d := range op.Deps {
 		_, as, why, err := now(d)
 		if err != nil || why != "" {
 			return why, err
@@ -345,15 +333,15 @@ func (p *planner) renewOp(op *opRow, id string) (why string, err error) {
 		if err != nil {
 			return nil, nil, "", err
 		}
-		if e != nil && e.outcome != nil {
-			if v, ok := ledger.Resolve(e.outcome.Result, r.Path); ok {
+		if e != nil && e.Outcome != nil {
+			if v, ok := ledger.Resolve(e.Outcome.Result, r.Path); ok {
 				return v, nil, "", nil
 			}
 		}
 		return nil, nil, "what op " + r.Op + " gave, which it needs, is not known here any more", nil
 	}
-	args := make([]ledger.Arg, len(op.args))
-	for i, a := range op.args {
+	args := make([]ledger.Arg, len(op.Args))
+	for i, a := range op.Args {
 		if args[i] = a; a.Ref == nil {
 			continue
 		}
@@ -363,19 +351,19 @@ func (p *planner) renewOp(op *opRow, id string) (why string, err error) {
 		}
 		args[i].JSON, args[i].Ref = v, to
 	}
-	if r := op.expected.Ref; r != nil {
+	if r := op.Expected.Ref; r != nil {
 		v, to, why, err := value(r)
 		if err != nil || why != "" {
 			return why, err
 		}
-		if op.expected.Ref = to; to == nil {
-			if _, err := fmt.Sscan(string(v), &op.expected.Cursor); err != nil {
+		if op.Expected.Ref = to; to == nil {
+			if _, err := fmt.Sscan(string(v), &op.Expected.Cursor); err != nil {
 				return "what it expects is no cursor", nil
 			}
 		}
 	}
-	op.deps, op.args = deps, args
-	op.retries, op.id, op.localOutcome, op.void, op.dropRequested = op.id, id, nil, false, false
+	op.Deps, op.Args = deps, args
+	op.Retries, op.ID, op.LocalOutcome, op.Void, op.DropRequested = op.ID, id, nil, false, false
 	return "", nil
 }
 
@@ -395,26 +383,26 @@ func (p *planner) addUnfinished(r *batchRow) error {
 		pr.recorded = p.recorded(bd, uint64(*r.firstSeq))
 	}
 	if pr.recorded == nil {
-		bd.voidRequestedDrops()
-		for i := range bd.ops {
-			if op := &bd.ops[i]; op.localOutcome == nil && op.expectation() != "" && !p.opts.WithExpectations {
-				v := voidOutcome(op.id)
-				v.Message = "held back: " + op.expectation() + ", and its stream was left (mooring outbox retry commits it again)"
-				bd.setLocalOutcome(i, v)
+		bd.VoidRequestedDrops()
+		for i := range bd.Ops {
+			if op := &bd.Ops[i]; op.LocalOutcome == nil && op.Expectation() != "" && !p.opts.WithExpectations {
+				v := intent.VoidOutcome(op.ID)
+				v.Message = "held back: " + op.Expectation() + ", and its stream was left (mooring outbox retry commits it again)"
+				bd.SetLocalOutcome(i, v)
 			}
 		}
-		bd.skipDependents()
+		bd.SkipDependents()
 	}
-	for i := range bd.ops {
-		op := &bd.ops[i]
+	for i := range bd.Ops {
+		op := &bd.Ops[i]
 		c := reconciledOp(r, op, Waits)
 		switch {
 		case pr.recorded != nil && pr.recorded[i].Status == ledger.Applied:
 			c.Fate = InLog
 		case pr.recorded != nil:
 			c.Fate, c.Reason = HeldBack, pr.recorded[i].Message
-		case op.localOutcome != nil:
-			c.Fate, c.Reason = HeldBack, op.localOutcome.Message
+		case op.LocalOutcome != nil:
+			c.Fate, c.Reason = HeldBack, op.LocalOutcome.Message
 		}
 		p.plan.ops = append(p.plan.ops, c)
 	}
@@ -424,18 +412,18 @@ func (p *planner) addUnfinished(r *batchRow) error {
 
 // recorded returns the outcomes of a batch that was sent, if the server has its seqs or the log
 // any of its ops: then the server has decided them all.
-func (p *planner) recorded(bd *body, first uint64) []ledger.Outcome {
-	outs, any := make([]ledger.Outcome, len(bd.ops)), p.log.streamMatches && first <= p.log.lastSeq
-	for i := range bd.ops {
-		op := &bd.ops[i]
-		cursor, there := p.log.Ops[op.id]
+func (p *planner) recorded(bd *intent.Batch, first uint64) []ledger.Outcome {
+	outs, any := make([]ledger.Outcome, len(bd.Ops)), p.log.streamMatches && first <= p.log.lastSeq
+	for i := range bd.Ops {
+		op := &bd.Ops[i]
+		cursor, there := p.log.Ops[op.ID]
 		switch any = any || there; {
 		case there:
-			outs[i] = ledger.Outcome{OpID: op.id, Status: ledger.Applied, Cursor: cursor, Result: fmt.Appendf(nil, `{"cursor":%d}`, cursor)}
-		case op.localOutcome != nil:
-			outs[i] = *op.localOutcome
+			outs[i] = ledger.Outcome{OpID: op.ID, Status: ledger.Applied, Cursor: cursor, Result: fmt.Appendf(nil, `{"cursor":%d}`, cursor)}
+		case op.LocalOutcome != nil:
+			outs[i] = *op.LocalOutcome
 		default:
-			outs[i] = ledger.Outcome{OpID: op.id, Status: ledger.Rejected, Reason: fault.Pruned,
+			outs[i] = ledger.Outcome{OpID: op.ID, Status: ledger.Rejected, Reason: fault.Pruned,
 				Message: "the server has decided its batch, and the log has no event of it: it was refused, or changed nothing, or its event has left the log"}
 		}
 	}
@@ -443,20 +431,4 @@ func (p *planner) recorded(bd *body, first uint64) []ledger.Outcome {
 		return nil
 	}
 	return outs
-}
-
-// seqs returns the seqs of a row's ops; 0 for an op without one.
-func (r *batchRow) seqs(bd *body) []uint64 {
-	seqs := make([]uint64, len(bd.ops))
-	if !r.sequenced() {
-		return seqs
-	}
-	next := uint64(*r.firstSeq)
-	for i := range bd.ops {
-		if bd.ops[i].takesSeq() {
-			seqs[i] = next
-			next++
-		}
-	}
-	return seqs
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/internal/opid"
 	"github.com/mooring-rpc/mooring/ledger"
+	"github.com/mooring-rpc/mooring/outbox/internal/intent"
 )
 
 var updateTable = goflag.Bool("update", false, "write testdata/reconcile.json anew")
@@ -93,14 +94,14 @@ func refIn(r *ledger.Ref) *tableRef {
 	return &tableRef{r.Op, r.Path}
 }
 
-func opsIn(ops []opRow) (all []tableOp) {
+func opsIn(ops []intent.Op) (all []tableOp) {
 	for _, op := range ops {
-		o := tableOp{ID: op.id, Method: op.method, Args: []tableArg{}, DependsOn: op.deps, Void: op.void, Retries: op.retries}
-		for _, a := range op.args {
+		o := tableOp{ID: op.ID, Method: op.Method, Args: []tableArg{}, DependsOn: op.Deps, Void: op.Void, Retries: op.Retries}
+		for _, a := range op.Args {
 			o.Args = append(o.Args, tableArg{a.Name, string(a.JSON), refIn(a.Ref)})
 		}
-		if op.expected.Set || op.expected.Ref != nil {
-			o.Expected = &tableExpect{op.expected.Cursor, refIn(op.expected.Ref)}
+		if op.Expected.Set || op.Expected.Ref != nil {
+			o.Expected = &tableExpect{op.Expected.Cursor, refIn(op.Expected.Ref)}
 		}
 		all = append(all, o)
 	}
@@ -124,7 +125,7 @@ func (p *planned) tabled(t *testing.T, name string, log *Log, expecting bool, ne
 		if err != nil {
 			t.Fatal(err)
 		}
-		row := tableRow{ID: r.id, Atomic: bd.atomic, Slim: bd.compacted, Ops: opsIn(bd.ops)}
+		row := tableRow{ID: r.id, Atomic: bd.Atomic, Slim: bd.Compacted, Ops: opsIn(bd.Ops)}
 		if r.sequenced() {
 			row.First = *r.firstSeq
 		}
@@ -141,7 +142,7 @@ func (p *planned) tabled(t *testing.T, name string, log *Log, expecting bool, ne
 		out.Fates = append(out.Fates, tableFate{c.Op, c.Batch, c.Method, c.Key, c.Fate.String(), c.NewOp, c.NewBatch, c.Reason})
 	}
 	for _, a := range pl.resend {
-		out.Again = append(out.Again, tableOfOps{a.id, opsIn(a.body.ops)})
+		out.Again = append(out.Again, tableOfOps{a.id, opsIn(a.body.Ops)})
 	}
 	for _, pr := range pl.pending {
 		out.Recorded = append(out.Recorded, outcomesIn(pr.recorded))
@@ -161,16 +162,16 @@ func fixed() func() string {
 
 func TestPlansAreTheTables(t *testing.T) {
 	t.Parallel()
-	keyed := func(method, key string, more ...ledger.Arg) opRow {
-		return opRow{method: method, args: append([]ledger.Arg{{Name: "key", JSON: []byte(`"` + key + `"`)}}, more...)}
+	keyed := func(method, key string, more ...ledger.Arg) intent.Op {
+		return intent.Op{Method: method, Args: append([]ledger.Arg{{Name: "key", JSON: []byte(`"` + key + `"`)}}, more...)}
 	}
 	p := &planned{outs: map[string]*ledger.Outcome{}, id: fixed()}
 	a := p.add(false, keyed("put", "message/a"), keyed("put", "message/b"))
-	c := p.add(false, keyed("put", "message/c"), opRow{method: "refused"}, opRow{method: "unchanged"}, opRow{method: "put", args: refTo(a[0], "cursor")})
-	e := p.add(false, opRow{method: "put", deps: []string{c[0], a[1]}, args: refTo(c[3], "cursor")}, opRow{method: "expecting", expected: ledger.Expect{Set: true, Cursor: 4}},
-		opRow{method: "following", expected: ledger.Expect{Set: true, Ref: &ledger.Ref{Op: c[0], Path: "cursor"}}}, opRow{method: "knowing", expected: ledger.Expect{Set: true, Ref: &ledger.Ref{Op: a[0], Path: "cursor"}}})
-	offset := p.add(true, opRow{method: "put"}, opRow{method: "appendText", args: []ledger.Arg{{Name: "offset", JSON: []byte("3")}}})
-	needs := p.add(false, opRow{method: "put", deps: []string{e[1]}}, opRow{method: "put", args: refTo(offset[0], "cursor")}, opRow{method: "put", args: refTo(a[0], "none")}, keyed("begin", "message/i"))
+	c := p.add(false, keyed("put", "message/c"), intent.Op{Method: "refused"}, intent.Op{Method: "unchanged"}, intent.Op{Method: "put", Args: refTo(a[0], "cursor")})
+	e := p.add(false, intent.Op{Method: "put", Deps: []string{c[0], a[1]}, Args: refTo(c[3], "cursor")}, intent.Op{Method: "expecting", Expected: ledger.Expect{Set: true, Cursor: 4}},
+		intent.Op{Method: "following", Expected: ledger.Expect{Set: true, Ref: &ledger.Ref{Op: c[0], Path: "cursor"}}}, intent.Op{Method: "knowing", Expected: ledger.Expect{Set: true, Ref: &ledger.Ref{Op: a[0], Path: "cursor"}}})
+	offset := p.add(true, intent.Op{Method: "put"}, intent.Op{Method: "appendText", Args: []ledger.Arg{{Name: "offset", JSON: []byte("3")}}})
+	needs := p.add(false, intent.Op{Method: "put", Deps: []string{e[1]}}, intent.Op{Method: "put", Args: refTo(offset[0], "cursor")}, intent.Op{Method: "put", Args: refTo(a[0], "none")}, keyed("begin", "message/i"))
 	log := func() *Log { return &Log{Ops: map[string]uint64{a[0]: 1, a[1]: 2}} }
 	var plans []tablePlan
 	add := func(name string, p *planned, log *Log, expecting bool, next map[string]string) {
@@ -189,9 +190,9 @@ func TestPlansAreTheTables(t *testing.T) {
 		p.rows[len(p.rows)-1].firstSeq = &n
 		return ids
 	}
-	first(1, p.add(false, keyed("put", "message/a"), opRow{method: "put"}))
-	x := first(3, p.add(false, opRow{method: "refused"}, opRow{method: "put"}))
-	waits := func(n int64, ops ...opRow) []string {
+	first(1, p.add(false, keyed("put", "message/a"), intent.Op{Method: "put"}))
+	x := first(3, p.add(false, intent.Op{Method: "refused"}, intent.Op{Method: "put"}))
+	waits := func(n int64, ops ...intent.Op) []string {
 		ids := p.add(false, ops...)
 		r := p.rows[len(p.rows)-1]
 		if r.state, r.outcomes = rowPending, nil; n > 0 {
@@ -199,10 +200,10 @@ func TestPlansAreTheTables(t *testing.T) {
 		}
 		return ids
 	}
-	sent := waits(5, opRow{method: "put"}, opRow{method: "refused"})
-	waits(7, keyed("put", "message/c"), opRow{method: "put", void: true})
-	late := waits(0, opRow{method: "put"}, opRow{method: "expecting", expected: ledger.Expect{Set: true}}, opRow{method: "put"})
-	waits(0, opRow{method: "put", deps: []string{late[1]}})
+	sent := waits(5, intent.Op{Method: "put"}, intent.Op{Method: "refused"})
+	waits(7, keyed("put", "message/c"), intent.Op{Method: "put", Void: true})
+	late := waits(0, intent.Op{Method: "put"}, intent.Op{Method: "expecting", Expected: ledger.Expect{Set: true}}, intent.Op{Method: "put"})
+	waits(0, intent.Op{Method: "put", Deps: []string{late[1]}})
 	all := func() map[string]uint64 { return map[string]uint64{sent[0]: 3} }
 	add("what was sent is in the log", p, &Log{Ops: all()}, false, nil)
 	add("the server has nothing of the stream", p, &Log{Ops: map[string]uint64{}, Base: 100, streamMatches: true}, false, nil)
@@ -213,13 +214,13 @@ func TestPlansAreTheTables(t *testing.T) {
 
 	p = &planned{outs: map[string]*ledger.Outcome{}, id: fixed()}
 	slim := p.add(false, keyed("put", "message/a"))
-	p.add(false, opRow{method: "put", deps: []string{slim[0]}}, opRow{method: "put"})
+	p.add(false, intent.Op{Method: "put", Deps: []string{slim[0]}}, intent.Op{Method: "put"})
 	bd, err := p.rows[0].decode()
 	if err != nil {
 		t.Fatal(err)
 	}
-	bd.compacted = true
-	p.rows[0].body = bd.encode("ses_1", p.rows[0].id)
+	bd.Compacted = true
+	p.rows[0].body = bd.Encode("ses_1", p.rows[0].id)
 	add("arguments that were not kept", p, &Log{Ops: map[string]uint64{}}, false, nil)
 
 	var text bytes.Buffer

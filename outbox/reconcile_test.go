@@ -13,6 +13,7 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/opid"
 	"github.com/mooring-rpc/mooring/ledger"
+	"github.com/mooring-rpc/mooring/outbox/internal/intent"
 )
 
 // planned is a session's rows for a plan: batches of ops, of which each has applied at
@@ -25,22 +26,22 @@ type planned struct {
 }
 
 // add adds a finished row.
-func (p *planned) add(atomic bool, ops ...opRow) (ids []string) {
+func (p *planned) add(atomic bool, ops ...intent.Op) (ids []string) {
 	id := opid.NewBatch()
 	if p.id != nil {
 		id = p.id()
 	}
-	bd := &body{atomic: atomic, ops: ops}
+	bd := &intent.Batch{Atomic: atomic, Ops: ops}
 	var outs []ledger.Outcome
-	for i := range bd.ops {
-		op := &bd.ops[i]
-		if op.id == "" {
-			op.id = opid.Of(id, i)
+	for i := range bd.Ops {
+		op := &bd.Ops[i]
+		if op.ID == "" {
+			op.ID = opid.Of(id, i)
 		}
-		o := ledger.Outcome{OpID: op.id, Status: ledger.Applied}
-		switch op.method {
+		o := ledger.Outcome{OpID: op.ID, Status: ledger.Applied}
+		switch op.Method {
 		case "refused":
-			o = ledger.Outcome{OpID: op.id, Status: ledger.Rejected, Reason: fault.BadPayload}
+			o = ledger.Outcome{OpID: op.ID, Status: ledger.Rejected, Reason: fault.BadPayload}
 		case "unchanged":
 			o.Cursor, o.Result = p.at, fmt.Appendf(nil, `{"cursor":%d,"unchanged":true}`, p.at)
 		default:
@@ -48,20 +49,20 @@ func (p *planned) add(atomic bool, ops ...opRow) (ids []string) {
 			o.Cursor, o.Result = p.at, fmt.Appendf(nil, `{"cursor":%d}`, p.at)
 		}
 		outs = append(outs, o)
-		ids = append(ids, op.id)
-		p.outs[op.id] = &o
+		ids = append(ids, op.ID)
+		p.outs[op.ID] = &o
 	}
 	p.rows = append(p.rows, &batchRow{num: int64(len(p.rows)), id: id, session: "ses_1", state: rowFinished, ops: len(ops),
-		body: bd.encode("ses_1", id), outcomes: encodeOutcomes(outs, bd.ops)})
+		body: bd.Encode("ses_1", id), outcomes: intent.EncodeOutcomes(outs, bd.Ops)})
 	return ids
 }
 
 // plan plans, with these next ops of ops.
 func (p *planned) plan(t *testing.T, log *Log, o ReconcileOptions, next map[string]string) *plan {
 	t.Helper()
-	find := func(op string) (*refTarget, error) {
+	find := func(op string) (*intent.Target, error) {
 		if out := p.outs[op]; out != nil {
-			return &refTarget{id: op, session: "ses_1", outcome: out}, nil
+			return &intent.Target{ID: op, Session: "ses_1", Outcome: out}, nil
 		}
 		return nil, nil
 	}
@@ -96,11 +97,11 @@ func refTo(op, path string) []ledger.Arg {
 func TestWhatASessionLacks(t *testing.T) {
 	t.Parallel()
 	p := &planned{outs: map[string]*ledger.Outcome{}}
-	a := p.add(false, opRow{method: "a"}, opRow{method: "b"})
-	c := p.add(false, opRow{method: "c"}, opRow{method: "refused"}, opRow{method: "unchanged"}, opRow{method: "d", args: refTo(a[0], "cursor")})
-	e := p.add(false, opRow{method: "e", deps: []string{c[0]}, args: refTo(c[3], "cursor")}, opRow{method: "expecting", expected: ledger.Expect{Set: true, Cursor: 4}})
-	offset := p.add(true, opRow{method: "f"}, opRow{method: "appendText", args: []ledger.Arg{{Name: "offset", JSON: []byte("3")}}})
-	needs := p.add(false, opRow{method: "g", deps: []string{e[1]}}, opRow{method: "h", args: refTo(offset[0], "cursor")}, opRow{method: "i"})
+	a := p.add(false, intent.Op{Method: "a"}, intent.Op{Method: "b"})
+	c := p.add(false, intent.Op{Method: "c"}, intent.Op{Method: "refused"}, intent.Op{Method: "unchanged"}, intent.Op{Method: "d", Args: refTo(a[0], "cursor")})
+	e := p.add(false, intent.Op{Method: "e", Deps: []string{c[0]}, Args: refTo(c[3], "cursor")}, intent.Op{Method: "expecting", Expected: ledger.Expect{Set: true, Cursor: 4}})
+	offset := p.add(true, intent.Op{Method: "f"}, intent.Op{Method: "appendText", Args: []ledger.Arg{{Name: "offset", JSON: []byte("3")}}})
+	needs := p.add(false, intent.Op{Method: "g", Deps: []string{e[1]}}, intent.Op{Method: "h", Args: refTo(offset[0], "cursor")}, intent.Op{Method: "i"})
 	log := &Log{Ops: map[string]uint64{a[0]: 1, a[1]: 2}}
 
 	got := p.plan(t, log, ReconcileOptions{}, nil)
@@ -112,11 +113,11 @@ func TestWhatASessionLacks(t *testing.T) {
 	if len(got.resend) != 3 {
 		t.Fatalf("%d batches", len(got.resend))
 	}
-	first, second := got.resend[0].body.ops, got.resend[1].body.ops
-	if len(first) != 2 || first[0].id != resentID(c[0]) || first[0].retries != c[0] || string(first[1].args[0].JSON) != "1" || first[1].args[0].Ref != nil {
+	first, second := got.resend[0].body.Ops, got.resend[1].body.Ops
+	if len(first) != 2 || first[0].ID != resentID(c[0]) || first[0].Retries != c[0] || string(first[1].Args[0].JSON) != "1" || first[1].Args[0].Ref != nil {
 		t.Errorf("what the log has is a value: %+v", first)
 	}
-	if len(second) != 1 || !slices.Equal(second[0].deps, []string{resentID(c[0])}) || second[0].args[0].Ref == nil || second[0].args[0].Ref.Op != resentID(c[3]) {
+	if len(second) != 1 || !slices.Equal(second[0].Deps, []string{resentID(c[0])}) || second[0].Args[0].Ref == nil || second[0].Args[0].Ref.Op != resentID(c[3]) {
 		t.Errorf("what is sent again is referred to as such: %+v", second)
 	}
 	if got := p.plan(t, log, ReconcileOptions{WithExpectations: true}, nil); slices.ContainsFunc(got.ops, func(c Reconciled) bool { return c.Fate != SentAgain }) || len(got.resend) != 4 {
@@ -150,8 +151,8 @@ func TestWhatASessionLacks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	slim.compacted = true
-	p.rows[0].body = slim.encode("ses_1", p.rows[0].id)
+	slim.Compacted = true
+	p.rows[0].body = slim.Encode("ses_1", p.rows[0].id)
 	lost := p.plan(t, &Log{Ops: map[string]uint64{a[0]: 1}}, ReconcileOptions{}, nil)
 	if f := lost.fates(); f[0] != " lost" || lost.ops[0].Batch != p.rows[1].id || f[1] != "b lost" || f[2] != "e held_back" {
 		t.Errorf("of damaged rows the plan is %q", f)
@@ -162,7 +163,7 @@ func TestWhatASessionLacks(t *testing.T) {
 func TestWhatASessionWaitsFor(t *testing.T) {
 	t.Parallel()
 	p := &planned{outs: map[string]*ledger.Outcome{}}
-	waits := func(first int64, ops ...opRow) []string {
+	waits := func(first int64, ops ...intent.Op) []string {
 		ids := p.add(false, ops...)
 		r := p.rows[len(p.rows)-1]
 		r.state, r.outcomes = rowPending, nil
@@ -171,10 +172,10 @@ func TestWhatASessionWaitsFor(t *testing.T) {
 		}
 		return ids
 	}
-	sent := waits(5, opRow{method: "a"}, opRow{method: "b"})
-	waits(7, opRow{method: "c"}, opRow{method: "d", void: true})
-	late := waits(0, opRow{method: "e"}, opRow{method: "expecting", expected: ledger.Expect{Set: true}}, opRow{method: "f"})
-	waits(0, opRow{method: "g", deps: []string{late[1]}})
+	sent := waits(5, intent.Op{Method: "a"}, intent.Op{Method: "b"})
+	waits(7, intent.Op{Method: "c"}, intent.Op{Method: "d", Void: true})
+	late := waits(0, intent.Op{Method: "e"}, intent.Op{Method: "expecting", Expected: ledger.Expect{Set: true}}, intent.Op{Method: "f"})
+	waits(0, intent.Op{Method: "g", Deps: []string{late[1]}})
 	got := p.plan(t, &Log{Ops: map[string]uint64{sent[0]: 3}}, ReconcileOptions{}, nil)
 	want := []string{"a in_log", "b held_back", "c waits", "d held_back", "e waits", "expecting held_back", "f waits", "g waits"}
 	if !slices.Equal(got.fates(), want) {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/crashpoint"
+	"github.com/mooring-rpc/mooring/outbox/internal/intent"
 )
 
 // Reconciliation lists the fates of a session's ops.
@@ -187,15 +188,15 @@ func (b *Box) planFor(ctx context.Context, q querier, session string, log *Log, 
 	return &p.plan, nil
 }
 
-// createsSession reports whether an op that is committed again creates the session.
+// CreatesSession reports whether an op that is committed again creates the session.
 func (p *planner) createsSession() bool {
-	return len(p.plan.resend) > 0 && createsSession(p.plan.resend[0].body.ops[0].method)
+	return len(p.plan.resend) > 0 && intent.CreatesSession(p.plan.resend[0].body.Ops[0].Method)
 }
 
 // rowCreatesSession reports whether a row creates its session.
 func rowCreatesSession(r *batchRow) bool {
 	bd, err := r.decode()
-	return err == nil && createsSession(bd.ops[0].method)
+	return err == nil && intent.CreatesSession(bd.Ops[0].Method)
 }
 
 const sqlClearSeq = `UPDATE mooring_outbox_batch SET first_seq = NULL, state = 0, dropping = 0, attempts = 0, next_retry_at = 0, last_error = ''
@@ -206,8 +207,8 @@ func (b *Box) executePlan(ctx context.Context, q querier, p *plan) (decided []de
 	seq := int64(1)
 	for i := range p.resend {
 		a := &p.resend[i]
-		data := a.body.encode(a.old.session, a.id)
-		row := &batchRow{id: a.id, session: a.old.session, via: a.old.via, ops: len(a.body.ops), bytes: int64(len(data)),
+		data := a.body.Encode(a.old.session, a.id)
+		row := &batchRow{id: a.id, session: a.old.session, via: a.old.via, ops: len(a.body.Ops), bytes: int64(len(data)),
 			created: b.cfg.Now().UnixMilli(), body: data}
 		num, err := b.t.insert(ctx, q, row)
 		if errors.Is(err, errUnique) {
@@ -217,9 +218,9 @@ func (b *Box) executePlan(ctx context.Context, q querier, p *plan) (decided []de
 			return nil, fmt.Errorf("commit again: %w", err)
 		}
 		b.indexOps(q, a.id, a.body)
-		b.t.setSeq(q, num, seq, nil, tally{})
+		b.t.setSeq(q, num, seq, nil, intent.Tally{})
 		b.t.lowerLowWater(q, num)
-		seq += int64(len(a.body.ops))
+		seq += int64(len(a.body.Ops))
 	}
 	for _, pr := range p.pending {
 		r, bd := pr.row, pr.body
@@ -228,26 +229,26 @@ func (b *Box) executePlan(ctx context.Context, q querier, p *plan) (decided []de
 			decided = append(decided, b.quarantine(q, r, pr.err))
 			continue
 		case pr.recorded != nil:
-			for i := range bd.ops {
-				op := &bd.ops[i]
-				op.void, op.dropRequested, op.localOutcome = false, false, &pr.recorded[i]
+			for i := range bd.Ops {
+				op := &bd.Ops[i]
+				op.Void, op.DropRequested, op.LocalOutcome = false, false, &pr.recorded[i]
 			}
 		case r.sequenced():
-			if _, err := resolve(bd, r.session, b.t.opLookup(ctx, q, r.num), false); err != nil {
+			if _, err := intent.Resolve(bd, r.session, b.t.opLookup(ctx, q, r.num), false); err != nil {
 				return nil, err
 			}
 		}
-		if bd.decided() {
+		if bd.Decided() {
 			decided = append(decided, b.finishWithOutcomes(ctx, q, r, bd))
 			continue
 		}
-		data := bd.encode(r.session, r.id)
-		b.t.setBody(q, r.num, data, bd.tally(), false)
+		data := bd.Encode(r.session, r.id)
+		b.t.setBody(q, r.num, data, bd.Tally(), false)
 		q.enqueue(sqlClearSeq, []any{b.t.box, r.num}, nil)
 		if r.sequenced() {
-			b.t.setSeq(q, r.num, seq, nil, tally{})
+			b.t.setSeq(q, r.num, seq, nil, intent.Tally{})
 			b.t.lowerLowWater(q, r.num)
-			seq += int64(bd.seqCount())
+			seq += int64(bd.SeqCount())
 		}
 	}
 	return decided, nil

@@ -9,6 +9,8 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/ledger"
+	"github.com/mooring-rpc/mooring/outbox/internal/intent"
+	"github.com/mooring-rpc/mooring/outbox/internal/machine"
 )
 
 // refUpdate is one update, to be stored with a ref.
@@ -21,32 +23,32 @@ type refUpdate struct {
 //
 // The ref of a session whose creation was refused is dead: the session's names no longer find
 // it. It stays until the batch is swept, because a Retry of the creation mints it.
-func (b *Box) refUpdates(e *entry, outs []ledger.Outcome) (news []refUpdate) {
-	to, dead := e.route, deathReason(outs)
-	if to.confirmed && dead == fault.None && !createsSession(e.body.ops[0].method) {
+func (b *Box) refUpdates(e *machine.Entry, outs []ledger.Outcome) (news []refUpdate) {
+	to, dead := e.Route, deathReason(outs)
+	if to.Confirmed && dead == fault.None && !intent.CreatesSession(e.Body.Ops[0].Method) {
 		return nil
 	}
 	now := RefStatus{Confirmed: b.cfg.Now()}
-	if createsSession(e.body.ops[0].method) {
+	if intent.CreatesSession(e.Body.Ops[0].Method) {
 		switch {
 		case outs[0].Status == ledger.Applied:
 			made := now
 			made.Rights = capability.SessionRights
-			news = append(news, refUpdate{to.ref, made})
+			news = append(news, refUpdate{to.Ref, made})
 		case outs[0].Reason != fault.Pruned: // a pruned outcome says nothing
-			news = append(news, refusedOwner(to.ref, &outs[0]))
+			news = append(news, refusedOwner(to.Ref, &outs[0]))
 		}
 	}
-	through := to.ref
-	if to.space != "" {
-		through = to.space
+	through := to.Ref
+	if to.Space != "" {
+		through = to.Space
 	}
 	r := b.refs.byID(through)
-	if r == nil || r.ID != through || to.forkVia != "" || fingerprint(r.Ref) != to.fingerprint {
+	if r == nil || r.ID != through || to.ForkVia != "" || fingerprint(r.Ref) != to.Fingerprint {
 		return news // the ref has changed since
 	}
 	switch {
-	case dead != fault.None && to.space != "": // the answer may be about the new session's ref
+	case dead != fault.None && to.Space != "": // the answer may be about the new session's ref
 	case dead != fault.None && r.Dead != dead:
 		now.Dead = dead
 		news = append(news, refUpdate{through, now})

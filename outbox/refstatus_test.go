@@ -8,6 +8,8 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/ledger"
+	"github.com/mooring-rpc/mooring/outbox/internal/intent"
+	"github.com/mooring-rpc/mooring/outbox/internal/machine"
 )
 
 // TestWhatAnAnswerTells of the ref that its batch went through, and of the one that it
@@ -24,7 +26,7 @@ func TestWhatAnAnswerTells(t *testing.T) {
 	for name, c := range map[string]struct {
 		known  RefStatus
 		create bool
-		route  func(r *route)
+		route  func(r *machine.Route)
 		outs   []ledger.Outcome
 		want   string // of the one that is made and of the other: confirmed, dead as which
 	}{
@@ -33,17 +35,17 @@ func TestWhatAnAnswerTells(t *testing.T) {
 		"of a confirmed one":            {known: RefStatus{Confirmed: confirmed}, outs: []ledger.Outcome{applied}},
 		"of one that was dead":          {known: RefStatus{Confirmed: confirmed, Dead: fault.Expired}, outs: []ledger.Outcome{skipped, applied}, want: "through confirmed"},
 		"of one that stays dead":        {known: RefStatus{Confirmed: confirmed, Dead: fault.Expired}, outs: []ledger.Outcome{skipped}},
-		"known to be good":              {route: func(r *route) { r.confirmed = true }, outs: []ledger.Outcome{applied}},
-		"not any more":                  {route: func(r *route) { r.confirmed = true }, known: RefStatus{Confirmed: confirmed}, outs: []ledger.Outcome{applied, denied}, want: "through confirmed dead:revoked"},
+		"known to be good":              {route: func(r *machine.Route) { r.Confirmed = true }, outs: []ledger.Outcome{applied}},
+		"not any more":                  {route: func(r *machine.Route) { r.Confirmed = true }, known: RefStatus{Confirmed: confirmed}, outs: []ledger.Outcome{applied, denied}, want: "through confirmed dead:revoked"},
 		"dead as is known":              {known: RefStatus{Confirmed: confirmed, Dead: fault.Revoked}, outs: []ledger.Outcome{denied}},
 		"dead in another way":           {known: RefStatus{Confirmed: confirmed, Dead: fault.Expired}, outs: []ledger.Outcome{denied}, want: "through confirmed dead:revoked"},
 		"denied for once":               {known: RefStatus{Confirmed: confirmed}, outs: []ledger.Outcome{ended(ledger.Denied, fault.Rejected)}},
 		"the app says so":               {known: RefStatus{Confirmed: confirmed}, outs: []ledger.Outcome{ended(ledger.Rejected, fault.Revoked)}},
-		"by another secret":             {route: func(r *route) { r.fingerprint++ }, outs: []ledger.Outcome{applied}},
-		"by a secret of the batch's":    {route: func(r *route) { r.forkVia = "another" }, outs: []ledger.Outcome{applied}},
-		"by one that is not stored":     {route: func(r *route) { r.ref = "x" }, outs: []ledger.Outcome{applied}},
+		"by another secret":             {route: func(r *machine.Route) { r.Fingerprint++ }, outs: []ledger.Outcome{applied}},
+		"by a secret of the batch's":    {route: func(r *machine.Route) { r.ForkVia = "another" }, outs: []ledger.Outcome{applied}},
+		"by one that is not stored":     {route: func(r *machine.Route) { r.Ref = "x" }, outs: []ledger.Outcome{applied}},
 		"made":                          {create: true, outs: []ledger.Outcome{applied}, want: "made confirmed rights, through confirmed"},
-		"made, and known to be good":    {create: true, known: RefStatus{Confirmed: confirmed}, route: func(r *route) { r.confirmed = true }, outs: []ledger.Outcome{applied}, want: "made confirmed rights"},
+		"made, and known to be good":    {create: true, known: RefStatus{Confirmed: confirmed}, route: func(r *machine.Route) { r.Confirmed = true }, outs: []ledger.Outcome{applied}, want: "made confirmed rights"},
 		"refused":                       {create: true, outs: []ledger.Outcome{ended(ledger.Rejected, fault.AlreadyExists)}, want: "made dead:already_exists, through confirmed"},
 		"refused without a reason":      {create: true, outs: []ledger.Outcome{ended(ledger.Rejected, fault.None)}, want: "made dead:rejected, through confirmed"},
 		"nobody knows":                  {create: true, outs: []ledger.Outcome{ended(ledger.Denied, fault.Pruned)}, want: "through confirmed"},
@@ -57,13 +59,13 @@ func TestWhatAnAnswerTells(t *testing.T) {
 		if _, err := b.Ref(limited(t), ref.ID); err != nil {
 			t.Fatal(err)
 		}
-		e := &entry{route: route{ref: ref.ID, fingerprint: fingerprint(ref)}, body: &body{ops: []opRow{{method: "put"}}}}
+		e := &machine.Entry{Route: machine.Route{Ref: ref.ID, Fingerprint: fingerprint(ref)}, Body: &intent.Batch{Ops: []intent.Op{{Method: "put"}}}}
 		if c.create {
-			e.route.ref, e.route.space = "made", ref.ID
-			e.body.ops[0].method = methodCreate
+			e.Route.Ref, e.Route.Space = "made", ref.ID
+			e.Body.Ops[0].Method = intent.MethodCreate
 		}
 		if c.route != nil {
-			c.route(&e.route)
+			c.route(&e.Route)
 		}
 		got := ""
 		for _, n := range b.refUpdates(e, c.outs) {

@@ -13,7 +13,7 @@ import (
 	"github.com/oklog/ulid/v2"
 
 	"github.com/mooring-rpc/mooring/fault"
-	"github.com/mooring-rpc/mooring/ledger"
+	"github.com/mooring-rpc/mooring/outbox/internal/intent"
 )
 
 // NeedsNewStream reports whether a stream that stopped with that code does not go on by itself:
@@ -153,7 +153,7 @@ func (b *Box) Abandon(ctx context.Context, session string) (ops []string, err er
 				decided = append(decided, b.quarantine(q, r, err))
 				continue
 			}
-			ops = append(ops, bd.abandon(r.sequenced())...)
+			ops = append(ops, bd.Abandon(r.sequenced())...)
 			decided = append(decided, b.finishWithOutcomes(ctx, q, r, bd))
 		}
 		return decided, err
@@ -161,30 +161,13 @@ func (b *Box) Abandon(ctx context.Context, session string) (ops []string, err er
 	return ops, err
 }
 
-// abandon finishes all undecided ops of a batch, and returns their ids.
-func (b *body) abandon(sent bool) (ops []string) {
-	for i := range b.ops {
-		op := &b.ops[i]
-		if op.localOutcome == nil {
-			v := ledger.Outcome{OpID: op.id, Status: ledger.Voided, Reason: fault.Voided, Message: "abandoned with its stream"}
-			if sent {
-				v.Message += "; whether the server has applied it is not known here"
-			}
-			op.localOutcome = &v
-			ops = append(ops, op.id)
-		}
-		op.void, op.dropRequested = false, false
-	}
-	return ops
-}
-
 // finishWithOutcomes finishes a row all of whose ops have local outcomes. If it was never sent,
 // the session that it creates does not exist.
-func (b *Box) finishWithOutcomes(ctx context.Context, q querier, r *batchRow, bd *body) decidedRow {
+func (b *Box) finishWithOutcomes(ctx context.Context, q querier, r *batchRow, bd *intent.Batch) decidedRow {
 	if !r.sequenced() {
 		return b.finishLocally(ctx, q, r, bd)
 	}
-	d := decidedRow{id: r.id, outs: bd.outcomes(nil), ops: r.ops}
-	b.t.finish(q, r.num, b.cfg.Now().UnixMilli(), bd.count(d.outs), r.attempts, encodeOutcomes(d.outs, bd.ops), bd.encode(r.session, r.id))
+	d := decidedRow{id: r.id, outs: bd.Outcomes(nil), ops: r.ops}
+	b.t.finish(q, r.num, b.cfg.Now().UnixMilli(), bd.Count(d.outs), r.attempts, intent.EncodeOutcomes(d.outs, bd.Ops), bd.Encode(r.session, r.id))
 	return d
 }

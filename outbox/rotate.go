@@ -12,6 +12,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/outbox/internal/machine"
 )
 
 // BeginRotation stores ref, which is new, as the replacement of the stored ref old, and holds
@@ -130,7 +131,7 @@ func (b *Box) DrainRef(ctx context.Context, ref string) {
 		left, known := make(chan int, 1), false
 		b.withLoop(func(l *loop) {
 			known = true
-			l.postAsync(func(time.Time) { left <- l.m.inFlightVia(ref) })
+			l.postAsync(func(time.Time) { left <- l.m.InFlightVia(ref) })
 		})
 		if !known { // another process sends, or none does
 			left <- b.inFlightVia(ctx, ref)
@@ -160,12 +161,12 @@ func (b *Box) inFlightVia(ctx context.Context, ref string) (n int) {
 }
 
 // deferRoute holds an entry back until its route is looked up again, in an event of its own.
-func (l *loop) deferRoute(e *entry) {
-	e.route.rotating = true
+func (l *loop) deferRoute(e *machine.Entry) {
+	e.Route.Rotating = true
 	l.postAsync(func(now time.Time) {
 		l.setRoute(e)
-		if s := l.m.streams[e.session]; s != nil {
-			l.m.step(s, now)
+		if s := l.m.Streams[e.Session]; s != nil {
+			l.m.Step(s, now)
 		}
 	})
 }
@@ -173,17 +174,17 @@ func (l *loop) deferRoute(e *entry) {
 // rerouteAll looks up again the routes of all entries that are not in flight. An entry in
 // flight keeps its route until it is answered or sent again.
 func (l *loop) rerouteAll(now time.Time) {
-	for _, s := range l.m.streams {
+	for _, s := range l.m.Streams {
 		l.rerouteStream(s, now)
 	}
 }
 
-func (l *loop) rerouteStream(s *streamState, now time.Time) {
-	for _, e := range s.queue {
+func (l *loop) rerouteStream(s *machine.Stream, now time.Time) {
+	for _, e := range s.Queue {
 		l.setRoute(e)
 	}
-	if s.unsequenced != nil {
-		l.setRoute(s.unsequenced)
+	if s.Unsequenced != nil {
+		l.setRoute(s.Unsequenced)
 	}
-	l.m.step(s, now)
+	l.m.Step(s, now)
 }

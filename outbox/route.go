@@ -4,22 +4,23 @@ package outbox
 
 import (
 	"context"
-	"encoding/json"
 	"hash/maphash"
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/outbox/internal/intent"
+	"github.com/mooring-rpc/mooring/outbox/internal/machine"
 )
 
 // routeForCommit is routeOf for a batch that is committed now, with a check of the caller's
 // secrets.
-func (s refResolver) routeForCommit(ctx context.Context, batch *Batch, bd *body) (route, error) {
+func (s refResolver) routeForCommit(ctx context.Context, batch *Batch, bd *intent.Batch) (machine.Route, error) {
 	to, err := s.routeOf(ctx, batch.Session, batch.Via, bd)
 	if err == nil {
 		err = s.checkSecret(ctx, batch.Via, batch.ViaSecret)
 	}
-	if err == nil && to.forkVia != "" {
-		err = s.checkSecret(ctx, to.forkVia, batch.ForkViaSecret)
+	if err == nil && to.ForkVia != "" {
+		err = s.checkSecret(ctx, to.ForkVia, batch.ForkViaSecret)
 	}
 	return to, err
 }
@@ -52,23 +53,23 @@ func (r *SavedRef) hasSecret(id string, secret capability.Secret) bool {
 
 // routeOf returns how the session's stream is opened for a batch, or the error if there is no
 // ref to send it through.
-func (s refResolver) routeOf(ctx context.Context, session, via string, bd *body) (route, error) {
-	first := &bd.ops[0]
-	if !createsSession(first.method) {
+func (s refResolver) routeOf(ctx context.Context, session, via string, bd *intent.Batch) (machine.Route, error) {
+	first := &bd.Ops[0]
+	if !intent.CreatesSession(first.Method) {
 		var r SavedRef
 		var err error
 		if via != "" && !capability.IsSpace(capability.Target(via)) {
 			r, err = s.ref(ctx, via)
 		} else {
-			r, err = s.refFor(ctx, session, bd.rightsNeeded())
+			r, err = s.refFor(ctx, session, bd.RightsNeeded())
 		}
 		if err != nil {
-			return route{}, err
+			return machine.Route{}, err
 		}
 		if r.Target() != session {
-			return route{}, fault.BadArgument.With("ref %s is not for session %s", r.ID, session)
+			return machine.Route{}, fault.BadArgument.With("ref %s is not for session %s", r.ID, session)
 		}
-		return route{ref: r.ID, host: r.Address(), fingerprint: fingerprint(r.Ref), confirmed: r.trust() == trustConfirmed && !r.Confirmed.IsZero(), rotating: r.successor != nil}, nil
+		return machine.Route{Ref: r.ID, Host: r.Address(), Fingerprint: fingerprint(r.Ref), Confirmed: r.trust() == trustConfirmed && !r.Confirmed.IsZero(), Rotating: r.successor != nil}, nil
 	}
 	var space SavedRef
 	var err error
@@ -78,55 +79,30 @@ func (s refResolver) routeOf(ctx context.Context, session, via string, bd *body)
 		space, err = s.ref(ctx, via)
 	}
 	if err != nil {
-		return route{}, err
+		return machine.Route{}, err
 	}
 	if !capability.IsSpace(space.Target()) {
-		return route{}, fault.BadArgument.With("%s goes through a space's ref, which %s is not", first.method, space.ID)
+		return machine.Route{}, fault.BadArgument.With("%s goes through a space's ref, which %s is not", first.Method, space.ID)
 	}
-	to := route{ref: bd.ownerRef(), space: space.ID, host: space.Address(), fingerprint: fingerprint(space.Ref), confirmed: space.trust() == trustConfirmed && !space.Confirmed.IsZero(), rotating: space.successor != nil}
-	for _, a := range first.args {
-		if a.Name == "via" && first.method == methodFork && a.Ref == nil {
-			if with := jsonString(a.JSON); capability.Target(with) != "" { // else the server refuses it as no ref
-				to.forkVia = with
+	to := machine.Route{Ref: bd.OwnerRef(), Space: space.ID, Host: space.Address(), Fingerprint: fingerprint(space.Ref), Confirmed: space.trust() == trustConfirmed && !space.Confirmed.IsZero(), Rotating: space.successor != nil}
+	for _, a := range first.Args {
+		if a.Name == "via" && first.Method == intent.MethodFork && a.Ref == nil {
+			if with := intent.JSONString(a.JSON); capability.Target(with) != "" { // else the server refuses it as no ref
+				to.ForkVia = with
 			}
 		}
 	}
-	if capability.Target(to.ref) != session {
-		return route{}, fault.BadArgument.With("%s needs an argument ref: the id of the session's owner ref", first.method)
+	if capability.Target(to.Ref) != session {
+		return machine.Route{}, fault.BadArgument.With("%s needs an argument ref: the id of the session's owner ref", first.Method)
 	}
-	if to.forkVia != "" {
-		with, err := s.ref(ctx, to.forkVia)
+	if to.ForkVia != "" {
+		with, err := s.ref(ctx, to.ForkVia)
 		if err != nil {
-			return route{}, err
+			return machine.Route{}, err
 		}
-		to.fingerprint ^= fingerprint(with.Ref)
+		to.Fingerprint ^= fingerprint(with.Ref)
 	}
 	return to, nil
-}
-
-// ownerRef returns the id of the ref that a creating batch mints; "" if it is not known.
-func (b *body) ownerRef() string {
-	for _, a := range b.ops[0].args {
-		if a.Name == "ref" && a.Ref == nil {
-			return jsonString(a.JSON)
-		}
-	}
-	return ""
-}
-
-// rightsNeeded returns the rights that the batch's ops need in their session.
-func (b *body) rightsNeeded() (want capability.Rights) {
-	for i := range b.ops {
-		switch b.ops[i].method {
-		case "share":
-			want |= capability.Share
-		case "revoke", "bumpEpoch":
-			want |= capability.Revoke
-		default:
-			want |= capability.Append
-		}
-	}
-	return want
 }
 
 var fingerprintSeed = maphash.MakeSeed()
@@ -134,14 +110,8 @@ var fingerprintSeed = maphash.MakeSeed()
 // fingerprint distinguishes refs within the process, without retaining their text.
 func fingerprint(r capability.Ref) uint64 { return maphash.String(fingerprintSeed, r.Text()) }
 
-// jsonString returns a JSON string's text; "" for anything else.
-func jsonString(text []byte) (s string) {
-	_ = json.Unmarshal(text, &s)
-	return s
-}
-
 // streamRequest turns a route into a StreamRequest.
-func (b *Box) streamRequest(ctx context.Context, session string, to route, incarnation int64) (StreamRequest, error) {
+func (b *Box) streamRequest(ctx context.Context, session string, to machine.Route, incarnation int64) (StreamRequest, error) {
 	secret, err := b.streamSecret(ctx, session)
 	if err != nil {
 		return StreamRequest{}, err
@@ -155,21 +125,21 @@ func (b *Box) streamRequest(ctx context.Context, session string, to route, incar
 		}
 		return r.Ref, err
 	}
-	own, err := get(to.ref)
-	if to.space == "" {
+	own, err := get(to.Ref)
+	if to.Space == "" {
 		req.Ref = own
 		return req, err
 	}
-	space, err2 := get(to.space)
+	space, err2 := get(to.Space)
 	if err2 != nil {
 		return req, err2
 	}
 	if err != nil {
-		own = space.With(to.ref, capability.Secret{}) // the batch mints it, wherever its secret is stored
+		own = space.With(to.Ref, capability.Secret{}) // the batch mints it, wherever its secret is stored
 	}
-	req.Ref, req.SpaceRef, req.OwnerRef = own, &space, to.ref
-	if to.forkVia != "" {
-		with, err := get(to.forkVia)
+	req.Ref, req.SpaceRef, req.OwnerRef = own, &space, to.Ref
+	if to.ForkVia != "" {
+		with, err := get(to.ForkVia)
 		if err != nil {
 			return req, err
 		}

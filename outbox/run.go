@@ -15,6 +15,7 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/crashpoint"
 	"github.com/mooring-rpc/mooring/internal/fatal"
+	"github.com/mooring-rpc/mooring/outbox/internal/machine"
 )
 
 // Run sends committed batches, of this and other processes, until ctx ends or the Box is
@@ -109,7 +110,7 @@ func (b *Box) pause(ctx context.Context, d time.Duration) {
 type loop struct {
 	box             *Box
 	link            Link
-	m               *machine
+	m               *machine.Machine
 	term            int // seqAllocator's term
 	incarnation     int64
 	releaseLiveness func()       // releases the liveness lock; nil without. renewLoop's, then runTerm's
@@ -138,7 +139,7 @@ type streamConn struct {
 
 // runTerm sends until ctx ends or the lease is lost, and returns the reason.
 func (b *Box) runTerm(ctx context.Context, link Link, tk *takeover) error {
-	l := &loop{box: b, link: link, m: newMachine(b.cfg.Window, b.newBackoff), term: tk.term, incarnation: tk.incarnation,
+	l := &loop{box: b, link: link, m: machine.New(machine.Window(b.cfg.Window), b.newBackoff), term: tk.term, incarnation: tk.incarnation,
 		releaseLiveness: tk.releaseLiveness, conns: make(map[string]*streamConn), notKnown: make(map[string][]int), busy: true, handoff: make(chan struct{}, 1)}
 	l.ctx, l.cancel = context.WithCancelCause(ctx)
 	defer l.cancel(nil)
@@ -274,10 +275,10 @@ func (l *loop) drainEvents(most int) bool {
 			f(now)
 			l.performActions(now)
 		}
-		l.m.tick(now)
+		l.m.Tick(now)
 		l.performActions(now)
 		wait := time.Hour
-		if at := l.m.wakeAt(); !at.IsZero() {
+		if at := l.m.WakeAt(); !at.IsZero() {
 			wait = max(at.Sub(now), 0)
 		}
 		l.wakeTimer.Reset(wait)
@@ -288,10 +289,10 @@ func (l *loop) drainEvents(most int) bool {
 func (l *loop) recoverInFlight(tk *takeover) {
 	now := time.Now()
 	for session, rows := range bySession(tk.rows) {
-		var entries []*entry
+		var entries []*machine.Entry
 		drops := make(map[int64]*fault.Error)
 		for _, r := range rows {
-			var e *entry
+			var e *machine.Entry
 			bd, err := r.decode()
 			if err == nil {
 				var hold uint64
@@ -309,66 +310,66 @@ func (l *loop) recoverInFlight(tk *takeover) {
 			entries = append(entries, e)
 		}
 		st := tk.streams[session]
-		l.m.recovered(session, entries, l.createRoute(st), drops, now)
+		l.m.Recovered(session, entries, l.createRoute(st), drops, now)
 	}
-	l.m.backlogFound(tk.unsequenced, now)
+	l.m.BacklogFound(tk.unsequenced, now)
 	l.performActions(now)
 }
 
-func (l *loop) createRoute(st streamRow) route {
+func (l *loop) createRoute(st streamRow) machine.Route {
 	if st.spaceRef == "" {
-		return route{}
+		return machine.Route{}
 	}
-	return route{ref: st.ownerRef, space: st.spaceRef}
+	return machine.Route{Ref: st.ownerRef, Space: st.spaceRef}
 }
 
 // performActions performs the machine's actions.
 func (l *loop) performActions(now time.Time) {
-	for i := 0; i < len(l.m.actions); i++ { // an action may add others
-		l.perform(l.m.actions[i], now)
+	for i := 0; i < len(l.m.Actions); i++ { // an action may add others
+		l.perform(l.m.Actions[i], now)
 	}
-	clear(l.m.actions)
-	l.m.actions = l.m.actions[:0]
+	clear(l.m.Actions)
+	l.m.Actions = l.m.Actions[:0]
 }
 
-func (l *loop) perform(a action, now time.Time) {
+func (l *loop) perform(a machine.Action, now time.Time) {
 	b := l.box
-	switch a.kind {
-	case actPeek:
-		b.load(l.term, a.session, 0, peekBytes, nil, func(ld loadResult, err error) { l.postLoaded(a.session, ld, err) })
-	case actLoad:
-		b.load(l.term, a.session, a.batches, a.bytes, nil, func(ld loadResult, err error) { l.postLoaded(a.session, ld, err) })
-	case actFindRoute: // an event of its own, since it may read the database, which not every turn may
+	switch a.Kind {
+	case machine.ActPeek:
+		b.load(l.term, a.Session, 0, peekBytes, nil, func(ld loadResult, err error) { l.postLoaded(a.Session, ld, err) })
+	case machine.ActLoad:
+		b.load(l.term, a.Session, a.Batches, a.Bytes, nil, func(ld loadResult, err error) { l.postLoaded(a.Session, ld, err) })
+	case machine.ActFindRoute: // an event of its own, since it may read the database, which not every turn may
 		l.postAsync(func(now time.Time) {
-			for _, e := range a.entries {
+			for _, e := range a.Entries {
 				l.setRoute(e)
 			}
-			l.m.routed(a.session, now)
+			l.m.Routed(a.Session, now)
 		})
-	case actOpen:
+	case machine.ActOpen:
 		l.openStream(a)
-	case actClose:
-		if c := l.conns[a.session]; c != nil && c.id == a.connID {
-			l.closeStream(a.session, c)
+	case machine.ActClose:
+		if c := l.conns[a.Session]; c != nil && c.id == a.ConnID {
+			l.closeStream(a.Session, c)
 		}
-	case actSend:
+	case machine.ActSend:
 		l.send(a)
-	case actAck:
-		if c := l.conns[a.session]; c != nil && c.stream != nil {
-			c.stream.Acknowledge(a.through)
+	case machine.ActAck:
+		if c := l.conns[a.Session]; c != nil && c.stream != nil {
+			c.stream.Acknowledge(a.Through)
 		}
-	case actFinish:
-		e := a.entry
+	case machine.ActFinish:
+		e := a.Entry
 		crashpoint.Hit(crashpoint.OutboxAckBefore)
-		outs := e.body.outcomes(a.outcomes)
+		outs := e.Body.Outcomes(a.Outcomes)
 		news := b.refUpdates(e, outs)
 		unmade := ownerRefused(news)
 		if !unmade {
-			b.hub.publish(e.id, outs, false)
+			b.hub.publish(e.ID, outs, false)
 		}
-		b.storeOutcomes(e, l.incarnation, outs, news, a.route, func(err error) {
+		b.storeOutcomes(e, l.incarnation, outs, news, a.Route, func(err error) {
 			if unmade { // the caller may look the session up by its name next
-				b.hub.publish(e.id, outs, err == nil || errors.Is(err, errFenced))
+				b.hub.publish(e.ID, outs, err == nil || errors.Is(err, errFenced))
 			}
 			l.postAsync(func(now time.Time) {
 				if errors.Is(err, errFenced) {
@@ -376,53 +377,53 @@ func (l *loop) perform(a action, now time.Time) {
 					return
 				}
 				if err != nil {
-					l.storeFailed(e.session, err, now)
+					l.storeFailed(e.Session, err, now)
 					return
 				}
-				l.m.outcomesStored(e.session, e.lastSeq(), now)
-				l.m.finished(e.id, now)
+				l.m.OutcomesStored(e.Session, e.LastSeq(), now)
+				l.m.Finished(e.ID, now)
 			})
 		})
-	case actRecordAttempt:
-		text, at := a.err.Error(), b.wallTime(now, a.at)
-		notes := make([]entry, len(a.entries))
-		for i, e := range a.entries {
-			notes[i] = entry{num: e.num, attempts: e.attempts}
+	case machine.ActRecordAttempt:
+		text, at := a.Err.Error(), b.wallTime(now, a.At)
+		notes := make([]machine.Entry, len(a.Entries))
+		for i, e := range a.Entries {
+			notes[i] = machine.Entry{Num: e.Num, Attempts: e.Attempts}
 		}
 		l.submitWrite(func(q querier) {
 			for _, e := range notes {
-				b.t.recordAttempt(q, e.num, e.attempts, at, text)
+				b.t.recordAttempt(q, e.Num, e.Attempts, at, text)
 			}
 		})
-	case actMarkInFlight:
-		l.submitWrite(func(q querier) { b.t.markInFlight(q, a.entry.num) })
-	case actSetStopped:
+	case machine.ActMarkInFlight:
+		l.submitWrite(func(q querier) { b.t.markInFlight(q, a.Entry.Num) })
+	case machine.ActSetStopped:
 		code, reason := fault.None, ""
-		if a.err != nil {
-			code, reason = a.err.Code, a.err.Error()
-			b.cfg.Logger.Error("a stream stands still until someone decides", "outbox", b.id, "session", a.session, "reason", reason)
+		if a.Err != nil {
+			code, reason = a.Err.Code, a.Err.Error()
+			b.cfg.Logger.Error("a stream stands still until someone decides", "outbox", b.id, "session", a.Session, "reason", reason)
 		}
-		j := l.termJob(func(q querier) { b.t.setStopped(q, a.session, code, reason) })
-		j.stream, j.done = a.session, func(error, bool) { b.hub.recheckAll() }
+		j := l.termJob(func(q querier) { b.t.setStopped(q, a.Session, code, reason) })
+		j.stream, j.done = a.Session, func(error, bool) { b.hub.recheckAll() }
 		b.w.submit(j)
-		if a.err != nil { // a better ref may be stored already
+		if a.Err != nil { // a better ref may be stored already
 			l.postAsync(func(now time.Time) {
 				_, _ = b.resolver().refresh(l.ctx) // else the next scan does it
-				l.resumeIfRerouted(a.session, now)
+				l.resumeIfRerouted(a.Session, now)
 			})
 		}
-	case actRaiseIncarnation:
+	case machine.ActRaiseIncarnation:
 		l.raiseIncarnation()
-	case actResolveDrops:
+	case machine.ActResolveDrops:
 		l.resolveDrops(a)
-	case actEndRefused:
+	case machine.ActEndRefused:
 		l.endRefused(a)
-	case actFenced:
-		l.cancel(fmt.Errorf("%w: %w", errServerFenced, a.err))
+	case machine.ActFenced:
+		l.cancel(fmt.Errorf("%w: %w", errServerFenced, a.Err))
 	}
 }
 
-// peekBytes bounds the bytes of one actPeek.
+// peekBytes bounds the bytes of one ActPeek.
 const peekBytes = 256 << 10
 
 // wallTime converts a time of the loop's clock to wall time.

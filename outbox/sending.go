@@ -10,13 +10,15 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/crashpoint"
 	"github.com/mooring-rpc/mooring/ledger"
+	"github.com/mooring-rpc/mooring/outbox/internal/intent"
+	"github.com/mooring-rpc/mooring/outbox/internal/machine"
 )
 
 // loadResult is the result of load.
 type loadResult struct {
 	rows            []sequencedRow
 	unsequenced     *batchRow // the first row without a seq, if none was to be allocated
-	unsequencedBody *body
+	unsequencedBody *intent.Batch
 	incompatible    error // why only a newer binary can go on: unsequenced is then the row in question
 	more            bool
 	blockedOn       []string // batches of other sessions that the first row waits for
@@ -28,8 +30,8 @@ type loadResult struct {
 
 // addDecided adds a row that needs no server.
 func (ld *loadResult) addDecided(d decidedRow) {
-	if d.createRoute.space != "" {
-		ld.st.spaceRef, ld.st.ownerRef = d.createRoute.space, d.createRoute.ref
+	if d.createRoute.Space != "" {
+		ld.st.spaceRef, ld.st.ownerRef = d.createRoute.Space, d.createRoute.Ref
 	}
 	ld.decided = append(ld.decided, d)
 }
@@ -37,7 +39,7 @@ func (ld *loadResult) addDecided(d decidedRow) {
 // sequencedRow is a row that has its seqs now.
 type sequencedRow struct {
 	row    *batchRow
-	body   *body
+	body   *intent.Batch
 	pinSeq uint64 // the lowest seq of its stream that it still refers to
 }
 
@@ -50,7 +52,7 @@ type decidedRow struct {
 	// damaged: the row could not be read and was quarantined.
 	damaged bool
 	// createRoute is how its session is reached, if the row was its create.
-	createRoute route
+	createRoute machine.Route
 }
 
 // peekRows is how many rows a peek reads at once: the first ones may all be decided.
@@ -62,7 +64,7 @@ const peekRows = 8
 // stream. With no, rows get no seqs, lose those they have, and are denied if they go under no's
 // refs, up to the first that does not. then is called when it is durable, before anything else
 // is written.
-func (b *Box) load(term int, session string, batches, bytes int, no *refusal, then func(loadResult, error)) {
+func (b *Box) load(term int, session string, batches, bytes int, no *machine.Refusal, then func(loadResult, error)) {
 	var ld loadResult
 	run := func(ctx context.Context, q querier) error {
 		ld = loadResult{}
@@ -76,7 +78,7 @@ func (b *Box) load(term int, session string, batches, bytes int, no *refusal, th
 		}
 		if no != nil {
 			if ok, err := b.clearRefusedSeqs(ctx, q, session); err != nil || !ok {
-				ld.stopErr = no.err
+				ld.stopErr = no.Err
 				return err
 			}
 		}
@@ -95,7 +97,7 @@ func (b *Box) load(term int, session string, batches, bytes int, no *refusal, th
 	}})
 }
 
-func (b *Box) loadRows(ctx context.Context, q querier, ld *loadResult, low int64, session string, batches, bytes int, no *refusal) (err error) {
+func (b *Box) loadRows(ctx context.Context, q querier, ld *loadResult, low int64, session string, batches, bytes int, no *machine.Refusal) (err error) {
 	if ld.st, err = b.t.stream(ctx, q, session); err != nil {
 		return err
 	}
@@ -106,19 +108,19 @@ func (b *Box) loadRows(ctx context.Context, q querier, ld *loadResult, low int64
 	if rows, ld.more, err = b.t.lockUnsequenced(ctx, q, session, max(batches, peekRows), bytes); err != nil {
 		return err
 	}
-	given := make(map[string]*refTarget) // by op, of this transaction
+	given := make(map[string]*intent.Target) // by op, of this transaction
 	for _, r := range rows {
 		stored := b.t.opLookup(ctx, q, r.num)
-		find := func(op string) (*refTarget, error) {
+		find := func(op string) (*intent.Target, error) {
 			if e := given[op]; e != nil {
 				return e, nil
 			}
 			return stored(op)
 		}
-		var res resolution
+		var res intent.Resolution
 		bd, err := r.decode()
 		if err == nil {
-			res, err = resolve(bd, session, find, false)
+			res, err = intent.Resolve(bd, session, find, false)
 		}
 		switch {
 		case errors.Is(err, fault.Incompatible):
@@ -130,20 +132,20 @@ func (b *Box) loadRows(ctx context.Context, q querier, ld *loadResult, low int64
 		case err != nil:
 			return err
 		}
-		if bd.decided() {
+		if bd.Decided() {
 			ld.addDecided(b.finishLocally(ctx, q, r, bd))
 			continue
 		}
-		if len(res.blockedOn) > 0 {
-			for _, e := range res.blockedOn {
-				ld.blockedOn = append(ld.blockedOn, e.batch)
+		if len(res.BlockedOn) > 0 {
+			for _, e := range res.BlockedOn {
+				ld.blockedOn = append(ld.blockedOn, e.Batch)
 			}
 			ld.more = true
 			return nil
 		}
 		if no != nil {
 			to, err := b.resolverIn(q).routeOf(ctx, session, r.via, bd)
-			if err != nil || !no.route.serves(to) {
+			if err != nil || !no.Route.Serves(to) {
 				ld.more = true
 				return nil
 			}
@@ -151,13 +153,13 @@ func (b *Box) loadRows(ctx context.Context, q querier, ld *loadResult, low int64
 			continue
 		}
 		data, other := r.body, []byte(nil)
-		if res.changed {
-			other = bd.encode(r.session, r.id)
+		if res.Changed {
+			other = bd.Encode(r.session, r.id)
 			data = other
 		}
 		if batches == 0 {
-			if res.changed {
-				b.t.setBody(q, r.num, data, bd.tally(), false)
+			if res.Changed {
+				b.t.setBody(q, r.num, data, bd.Tally(), false)
 			}
 			ld.unsequenced, ld.unsequencedBody, ld.more = r, bd, true
 			return nil
@@ -170,38 +172,38 @@ func (b *Box) loadRows(ctx context.Context, q querier, ld *loadResult, low int64
 		if len(ld.rows) == 0 {
 			crashpoint.Hit(crashpoint.OutboxSeqBefore)
 		}
-		first := int64(b.w.seqs.allocate(ld.seqs, bd.seqCount()))
-		b.t.setSeq(q, r.num, first, other, bd.tally())
+		first := int64(b.w.seqs.allocate(ld.seqs, bd.SeqCount()))
+		b.t.setSeq(q, r.num, first, other, bd.Tally())
 		if r.num < low {
 			b.t.lowerLowWater(q, r.num)
 			low = r.num
 		}
 		r.firstSeq, r.state, r.body = &first, rowInFlight, data
-		for k := range bd.ops {
+		for k := range bd.Ops {
 			e, err := foundOp{r, bd, k}.target()
 			if err != nil {
 				return err
 			}
-			given[e.id] = e
+			given[e.ID] = e
 		}
-		ld.rows = append(ld.rows, sequencedRow{r, bd, res.pinSeq})
+		ld.rows = append(ld.rows, sequencedRow{r, bd, res.PinSeq})
 	}
 	return nil
 }
 
 // finishLocally finishes a row all of whose ops have local outcomes: no server need see it.
-func (b *Box) finishLocally(ctx context.Context, q querier, r *batchRow, bd *body) decidedRow {
-	d := decidedRow{id: r.id, outs: bd.outcomes(nil), ops: r.ops}
-	if createsSession(bd.ops[0].method) {
+func (b *Box) finishLocally(ctx context.Context, q querier, r *batchRow, bd *intent.Batch) decidedRow {
+	d := decidedRow{id: r.id, outs: bd.Outcomes(nil), ops: r.ops}
+	if intent.CreatesSession(bd.Ops[0].Method) {
 		// Nothing creates the session; later batches still have to reach a server that says so.
 		if to, err := b.resolverIn(q).routeOf(ctx, r.session, r.via, bd); err == nil {
-			b.t.setCreateRefs(q, r.num, to.space, to.ref)
+			b.t.setCreateRefs(q, r.num, to.Space, to.Ref)
 			d.createRoute = to
-			d.refUpdates = []refUpdate{refusedOwner(to.ref, &d.outs[0])}
+			d.refUpdates = []refUpdate{refusedOwner(to.Ref, &d.outs[0])}
 			b.t.writeRefStatus(q, d.refUpdates)
 		}
 	}
-	b.t.finish(q, r.num, b.cfg.Now().UnixMilli(), bd.count(d.outs), r.attempts, encodeOutcomes(d.outs, bd.ops), bd.encode(r.session, r.id))
+	b.t.finish(q, r.num, b.cfg.Now().UnixMilli(), bd.Count(d.outs), r.attempts, intent.EncodeOutcomes(d.outs, bd.Ops), bd.Encode(r.session, r.id))
 	return d
 }
 
@@ -210,7 +212,7 @@ func (b *Box) finishLocally(ctx context.Context, q querier, r *batchRow, bd *bod
 func (b *Box) quarantine(q querier, r *batchRow, err error) decidedRow {
 	b.cfg.Logger.Error("a row of the outbox is damaged and was set aside", "outbox", b.id, "batch", r.id, "error", err)
 	b.t.recordAttempt(q, r.num, r.attempts, 0, err.Error())
-	b.t.finish(q, r.num, b.cfg.Now().UnixMilli(), tally{failed: r.ops}, r.attempts, nil, nil)
+	b.t.finish(q, r.num, b.cfg.Now().UnixMilli(), intent.Tally{Failed: r.ops}, r.attempts, nil, nil)
 	return decidedRow{id: r.id, ops: r.ops, damaged: true}
 }
 
@@ -231,7 +233,7 @@ func (b *Box) announceDecided(rows []decidedRow) {
 	b.withLoop(func(l *loop) {
 		l.postAsync(func(now time.Time) {
 			for _, d := range rows {
-				l.m.finished(d.id, now)
+				l.m.Finished(d.id, now)
 			}
 		})
 	})
@@ -239,7 +241,7 @@ func (b *Box) announceDecided(rows []decidedRow) {
 
 func (b *Box) loadDone(ld *loadResult) {
 	for _, s := range ld.rows {
-		b.w.seqs.confirm(ld.seqs, uint64(*s.row.firstSeq)+uint64(s.body.seqCount()), s.row.id, len(s.row.body))
+		b.w.seqs.confirm(ld.seqs, uint64(*s.row.firstSeq)+uint64(s.body.SeqCount()), s.row.id, len(s.row.body))
 	}
 	if len(ld.rows) > 0 {
 		crashpoint.Hit(crashpoint.OutboxSeqAfter)
@@ -252,30 +254,30 @@ func (b *Box) loadDone(ld *loadResult) {
 // the answer's updates of refs. then is called when they are stored, or with the error if they
 // never will be. errFenced says that they are stored, but that this Box must not acknowledge
 // them: the lease's holder may have sent batches that refer to them.
-func (b *Box) storeOutcomes(e *entry, incarnation int64, outs []ledger.Outcome, news []refUpdate, making route, then func(error)) {
-	data := encodeOutcomes(outs, e.body.ops)
-	n := e.body.count(outs)
+func (b *Box) storeOutcomes(e *machine.Entry, incarnation int64, outs []ledger.Outcome, news []refUpdate, making machine.Route, then func(error)) {
+	data := intent.EncodeOutcomes(outs, e.Body.Ops)
+	n := e.Body.Count(outs)
 	at := b.cfg.Now().UnixMilli()
 	var held *bool
-	b.w.submit(&job{lazy: true, stream: e.session,
+	b.w.submit(&job{lazy: true, stream: e.Session,
 		run: func(ctx context.Context, q querier) error {
 			held = b.shareLease(q, false)
-			b.w.seqs.markStoring(e.session, e.id)
-			if createsSession(e.body.ops[0].method) {
-				b.t.setCreateRefs(q, e.num, making.space, making.ref)
+			b.w.seqs.markStoring(e.Session, e.ID)
+			if intent.CreatesSession(e.Body.Ops[0].Method) {
+				b.t.setCreateRefs(q, e.Num, making.Space, making.Ref)
 			}
-			b.t.finish(q, e.num, at, n, e.attempts+1, data, nil)
+			b.t.finish(q, e.Num, at, n, e.Attempts+1, data, nil)
 			b.t.writeRefStatus(q, news)
-			b.w.seqs.raiseHighWater(e.session, highWaterMark{e.lastSeq(), incarnation})
+			b.w.seqs.raiseHighWater(e.Session, highWaterMark{e.LastSeq(), incarnation})
 			return nil
 		},
 		done: func(err error, _ bool) {
 			if err == nil {
 				crashpoint.Hit(crashpoint.OutboxAckAfter)
 				b.refs.applyUpdates(news)
-				b.w.seqs.markStored(e.session, e.id)
-				b.usage.stored.Add(int64(len(e.body.ops)))
-				b.hub.markStored(e.id)
+				b.w.seqs.markStored(e.Session, e.ID)
+				b.usage.stored.Add(int64(len(e.Body.Ops)))
+				b.hub.markStored(e.ID)
 				if !*held {
 					err = errFenced
 				}
@@ -287,12 +289,12 @@ func (b *Box) storeOutcomes(e *entry, incarnation int64, outs []ledger.Outcome, 
 // resolveDrops decides the ops that were to be dropped after they had a seq: ops beyond the
 // server's last seq become voids, durably, before anything is sent; the others stand. then gets
 // the batches as they are now.
-func (b *Box) resolveDrops(term int, session string, entries []*entry, drops map[int64]*fault.Error, lastSeq uint64, then func(map[int64]*body, error)) {
-	var bodies map[int64]*body
+func (b *Box) resolveDrops(term int, session string, entries []*machine.Entry, drops map[int64]*fault.Error, lastSeq uint64, then func(map[int64]*intent.Batch, error)) {
+	var bodies map[int64]*intent.Batch
 	var fenced bool
 	b.w.submit(&job{lazy: true, stream: session,
 		run: func(ctx context.Context, q querier) error {
-			bodies, fenced = make(map[int64]*body), false
+			bodies, fenced = make(map[int64]*intent.Batch), false
 			_, leads, err := b.confirmLease(ctx, q, term)
 			if err != nil {
 				return err
@@ -301,7 +303,7 @@ func (b *Box) resolveDrops(term int, session string, entries []*entry, drops map
 				return nil
 			}
 			for _, e := range entries {
-				r, err := b.t.batchNum(ctx, q, e.num, b.db.lockRows())
+				r, err := b.t.batchNum(ctx, q, e.Num, b.db.lockRows())
 				if err != nil {
 					return err
 				}
@@ -312,9 +314,9 @@ func (b *Box) resolveDrops(term int, session string, entries []*entry, drops map
 				if err != nil {
 					return err
 				}
-				bd.resolveDrop(e.firstSeq > lastSeq, drops[e.num])
-				b.t.setBody(q, e.num, bd.encode(r.session, r.id), bd.tally(), false)
-				bodies[e.num] = bd
+				bd.ResolveDrop(e.FirstSeq > lastSeq, drops[e.Num])
+				b.t.setBody(q, e.Num, bd.Encode(r.session, r.id), bd.Tally(), false)
+				bodies[e.Num] = bd
 			}
 			return nil
 		},
@@ -324,19 +326,4 @@ func (b *Box) resolveDrops(term int, session string, entries []*entry, drops map
 			}
 			then(bodies, err)
 		}})
-}
-
-// resolveDrop turns ops into voids, or lets them stand if it is too late. why is set if the
-// server cannot take the batch at all: then all of it becomes void.
-func (b *body) resolveDrop(inTime bool, why *fault.Error) {
-	for i := range b.ops {
-		op := &b.ops[i]
-		if inTime && (op.dropRequested || why != nil) && op.takesSeq() {
-			op.void = true
-			if why != nil && !op.dropRequested {
-				op.localOutcome = &ledger.Outcome{OpID: op.id, Status: ledger.Rejected, Reason: why.Code, Message: why.Message}
-			}
-		}
-		op.dropRequested = false
-	}
 }

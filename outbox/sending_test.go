@@ -129,13 +129,13 @@ func TestWaitingForAServerKeepsNoPayloads(t *testing.T) {
 	eventually(t, "their streams wait, and keep nothing", func() bool {
 		heads, kept := 0, ""
 		return inTurn(b, func(l *loop) {
-			for _, s := range l.m.streams {
-				if s.unsequenced == nil {
+			for _, s := range l.m.Streams {
+				if s.Unsequenced == nil {
 					continue
 				}
 				heads++
-				for _, op := range s.unsequenced.body.ops {
-					for _, a := range op.args {
+				for _, op := range s.Unsequenced.Body.Ops {
+					for _, a := range op.Args {
 						kept += string(a.JSON)
 					}
 				}

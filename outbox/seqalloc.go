@@ -2,7 +2,11 @@ package outbox
 
 // The allocation of the streams' seqs, by the holder of the lease.
 
-import "sync"
+import (
+	"sync"
+
+	"github.com/mooring-rpc/mooring/outbox/internal/machine"
+)
 
 // seqAllocator allocates the streams' seqs while this Box holds the lease. Transactions' jobs
 // and their done functions use it, one at a time, and so does the sender's loop; it is safe for
@@ -173,7 +177,7 @@ func (l *seqAllocator) allocateNow(session string, n, bytes int, near []string, 
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	la = l.streams[session]
-	if la == nil || !l.open[session] || len(la.pending) >= windowsAhead*win.Batches || la.bytes+bytes > windowsAhead*win.Bytes {
+	if la == nil || !l.open[session] || len(la.pending) >= machine.WindowsAhead*win.Batches || la.bytes+bytes > machine.WindowsAhead*win.Bytes {
 		return nil, 0
 	}
 	for _, b := range near {
@@ -194,9 +198,6 @@ func (l *seqAllocator) deallocate(la *streamSeqs, first uint64) {
 	defer l.mu.Unlock()
 	la.txNext = min(la.txNext, first)
 }
-
-// windowsAhead is how many windows of batches may have seqs.
-const windowsAhead = 4
 
 // confirm makes seqs final after their transaction committed.
 func (l *seqAllocator) confirm(la *streamSeqs, next uint64, batch string, bytes int) {

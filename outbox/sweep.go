@@ -209,7 +209,7 @@ func (t *tables) referencedBatches(ctx context.Context, q querier, before int64)
 		case err != nil:
 			continue // it will be quarantined
 		}
-		for _, op := range bd.externalRefs() {
+		for _, op := range bd.ExternalRefs() {
 			if err := t.addReferenced(ctx, q, op, needed); err != nil {
 				return nil, err
 			}

@@ -4,6 +4,7 @@ package outbox
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"unicode/utf8"
 
@@ -11,6 +12,8 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/ledger"
+	"github.com/mooring-rpc/mooring/outbox/internal/intent"
 )
 
 // Values of a batch row's state. In flight counts only with a seq.
@@ -268,33 +271,33 @@ const (
 
 // setSeq sets a row's seqs, and its body unless that is nil, with the tally n of its decided
 // ops.
-func (t *tables) setSeq(q querier, num, first int64, body []byte, n tally) {
+func (t *tables) setSeq(q querier, num, first int64, body []byte, n intent.Tally) {
 	args := []any{t.box, num, first, rowInFlight}
 	if body == nil {
 		q.enqueue(sqlSetSeq, args, nil)
 		return
 	}
-	q.enqueue(sqlSetSeqBody, append(args, body, len(body), n.failed, n.skipped, n.voided), nil)
+	q.enqueue(sqlSetSeqBody, append(args, body, len(body), n.Failed, n.Skipped, n.Voided), nil)
 }
 
 const sqlSetBody = `UPDATE mooring_outbox_batch SET body = $3, bytes = $4, dropping = $5,
 	failed = $6, skipped = $7, voided = $8 WHERE box = $1 AND num = $2`
 
 // setBody sets an unfinished row's body, with the tally n of its decided ops.
-func (t *tables) setBody(q querier, num int64, body []byte, n tally, dropping bool) {
+func (t *tables) setBody(q querier, num int64, body []byte, n intent.Tally, dropping bool) {
 	flag := 0
 	if dropping {
 		flag = 1
 	}
-	q.enqueue(sqlSetBody, []any{t.box, num, body, len(body), flag, n.failed, n.skipped, n.voided}, nil)
+	q.enqueue(sqlSetBody, []any{t.box, num, body, len(body), flag, n.Failed, n.Skipped, n.Voided}, nil)
 }
 
 const sqlSetTally = `UPDATE mooring_outbox_batch SET failed = $3, skipped = $4, voided = $5 WHERE box = $1 AND batch = $2`
 
 // setTally stores the tally of a new batch's decided ops, if there are any.
-func (t *tables) setTally(q querier, batch string, n tally) {
-	if n != (tally{}) {
-		q.enqueue(sqlSetTally, []any{t.box, batch, n.failed, n.skipped, n.voided}, nil)
+func (t *tables) setTally(q querier, batch string, n intent.Tally) {
+	if n != (intent.Tally{}) {
+		q.enqueue(sqlSetTally, []any{t.box, batch, n.Failed, n.Skipped, n.Voided}, nil)
 	}
 }
 
@@ -315,10 +318,6 @@ const sqlRaiseLowWater = `UPDATE mooring_outbox SET low = COALESCE(
 // that, in transactions that allocate seqs.
 func (t *tables) raiseLowWater(q querier) { q.enqueue(sqlRaiseLowWater, []any{t.box, t.holderID}, nil) }
 
-// tally counts a batch's ops by final state. The remaining ops were applied, if the row is
-// finished, or are unfinished.
-type tally struct{ failed, skipped, voided int }
-
 const (
 	sqlFinish = `UPDATE mooring_outbox_batch SET state = 2, finished_at = $3, failed = $4, skipped = $5, voided = $6,
 			attempts = $7, outcomes = $8, first_seq = COALESCE(first_seq, 0), next_retry_at = 0, dropping = 0
@@ -330,8 +329,8 @@ const (
 
 // finish stores a batch's outcomes, and another body unless that is nil. A row that is finished
 // already stays as it is.
-func (t *tables) finish(q querier, num, at int64, n tally, attempts int, outcomes, body []byte) {
-	args := []any{t.box, num, at, n.failed, n.skipped, n.voided, attempts, outcomes}
+func (t *tables) finish(q querier, num, at int64, n intent.Tally, attempts int, outcomes, body []byte) {
+	args := []any{t.box, num, at, n.Failed, n.Skipped, n.Voided, attempts, outcomes}
 	if body == nil {
 		q.enqueue(sqlFinish, args, nil)
 		return
@@ -458,4 +457,46 @@ var sqlUsage = `SELECT COALESCE(SUM(ops), 0), COALESCE(SUM(bytes), 0) FROM ` + u
 func (t *tables) usage(ctx context.Context, q querier) (ops, bytes int64, err error) {
 	err = q.query(ctx, sqlUsage, []any{t.box}, func(scan scanner) error { return scan(&ops, &bytes) })
 	return ops, bytes, err
+}
+
+// decode decodes the row's body. The error is OutboxDamaged if the row is damaged, and
+// Incompatible if only a newer binary can read it.
+func (r *batchRow) decode() (*intent.Batch, error) {
+	b, err := intent.Decode(r.session, r.id, r.body)
+	if err != nil {
+		return nil, r.decodeErr(err, "")
+	}
+	return b, nil
+}
+
+// readOutcomes decodes the outcomes of a finished row with that body.
+func (r *batchRow) readOutcomes(b *intent.Batch) ([]ledger.Outcome, error) {
+	outs, err := intent.DecodeOutcomes(r.outcomes, b.Ops)
+	if err != nil {
+		return nil, r.decodeErr(err, ": its outcomes are lost")
+	}
+	return outs, nil
+}
+
+func (r *batchRow) decodeErr(err error, what string) error {
+	if errors.Is(err, intent.ErrNewerVersion) {
+		return fault.Incompatible.Because(err, "the row of batch %s was written by a newer version of this program: use that one", r.id)
+	}
+	return fault.OutboxDamaged.Because(err, "the row of batch %s is damaged%s", r.id, what)
+}
+
+// seqs returns the seqs of a row's ops; 0 for an op without one.
+func (r *batchRow) seqs(bd *intent.Batch) []uint64 {
+	seqs := make([]uint64, len(bd.Ops))
+	if !r.sequenced() {
+		return seqs
+	}
+	next := uint64(*r.firstSeq)
+	for i := range bd.Ops {
+		if bd.Ops[i].TakesSeq() {
+			seqs[i] = next
+			next++
+		}
+	}
+	return seqs
 }

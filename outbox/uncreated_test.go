@@ -10,6 +10,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/ledger"
+	"github.com/mooring-rpc/mooring/outbox/internal/intent"
 )
 
 // A create that needs a failed op is skipped without a server, in Commit, if the
@@ -100,7 +101,7 @@ func TestCreateWhoseRefIsAReferenceIsRefused(t *testing.T) {
 		b := p.open(t, quick())
 		space := testRef(t, b, newSpace(), RefMeta{Role: SpaceOwner})
 		value := commit(t, b, Batch{Session: withSession(t, b), Ops: []Op{put(`"owner"`)}})
-		for _, method := range []string{methodCreate, methodFork} {
+		for _, method := range []string{intent.MethodCreate, intent.MethodFork} {
 			_, err := b.Commit(t.Context(), Batch{Session: newSession(), Via: space.ID, Ops: []Op{{Method: method,
 				Args: []ledger.Arg{{Name: "ref", Ref: &ledger.Ref{Op: value.Ops[0], Path: "args.v"}}}}}})
 			if !errors.Is(err, fault.BadArgument) {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/ledger"
+	"github.com/mooring-rpc/mooring/outbox/internal/intent"
 )
 
 // outcomeHub delivers outcomes to the waiters of this process as soon as an answer has arrived.
@@ -431,16 +432,16 @@ func (b *Box) blockersStopped(ctx context.Context, q querier, session string, fo
 	if err != nil {
 		return nil, nil // its sender reports it
 	}
-	res, err := resolve(bd, session, b.t.opLookup(ctx, q, r.num), false)
-	if err != nil || bd.decided() {
+	res, err := intent.Resolve(bd, session, b.t.opLookup(ctx, q, r.num), false)
+	if err != nil || bd.Decided() {
 		return nil, err
 	}
 	var still *StreamStoppedError
-	for _, e := range res.blockedOn {
-		if e.seq > 0 { // it is in flight
-			still, err = b.streamStopped(ctx, q, e.session)
+	for _, e := range res.BlockedOn {
+		if e.Seq > 0 { // it is in flight
+			still, err = b.streamStopped(ctx, q, e.Session)
 		} else {
-			still, err = follow(e.session)
+			still, err = follow(e.Session)
 		}
 		if err != nil || still == nil {
 			return nil, err

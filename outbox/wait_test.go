@@ -13,6 +13,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/ledger"
+	"github.com/mooring-rpc/mooring/outbox/internal/intent"
 )
 
 func TestOutcomesAreKeptAMoment(t *testing.T) {
@@ -155,8 +156,8 @@ func TestAnyNeedDecides(t *testing.T) {
 			waits := make(chan bool, 1)
 			b.withLoop(func(l *loop) {
 				l.post(func(time.Time) {
-					s := l.m.streams[mine]
-					waits <- s != nil && len(s.blockedOn) > 0 && !s.recheck
+					s := l.m.Streams[mine]
+					waits <- s != nil && len(s.BlockedOn) > 0 && !s.Recheck
 				})
 			})
 			select {
@@ -219,7 +220,7 @@ func TestStandstillIsSeenAtOneMoment(t *testing.T) {
 				}
 				left = true
 				err := b.w.do(limited(t), func(_ context.Context, q querier) error {
-					b.t.setSeq(q, row.num, 1, nil, tally{})
+					b.t.setSeq(q, row.num, 1, nil, intent.Tally{})
 					return nil
 				})
 				if err != nil {
@@ -334,7 +335,7 @@ func TestWhatIsOnItsWayIsNotHeldUp(t *testing.T) {
 		err := b.w.do(limited(t), func(ctx context.Context, q querier) error {
 			r, err := b.t.batch(ctx, q, y.Batch, "")
 			if err == nil {
-				b.t.setSeq(q, r.num, 1, nil, tally{})
+				b.t.setSeq(q, r.num, 1, nil, intent.Tally{})
 			}
 			return err
 		})

@@ -1,4 +1,4 @@
-package outbox
+package intent
 
 // The encoding of ops and outcomes in a row: a compact binary form of our own, since payloads
 // must come back byte for byte. It begins with a version, and a reader fails on an unknown one.
@@ -22,45 +22,15 @@ import (
 const (
 	outcomesVersion = 1
 	noDigestVersion = 1
-	opsVersion      = 2
+	OpsVersion      = 2
 )
 
 // maxVersion is the highest version that a newer binary may write: a row with a higher one
 // counts as damaged.
 const maxVersion = 32
 
-// errNewerVersion is in the error for a row that a newer binary wrote.
-var errNewerVersion = errors.New("written by a newer version of this program")
-
-// body is the content of a row: its batch.
-type body struct {
-	atomic    bool
-	compacted bool // finished, every op applied: arguments are gone, ids and methods are left
-	// noDigest: the ops were stored without a digest, so damage may go undetected.
-	noDigest  bool
-	ops       []opRow
-	customIDs bool            // while it is being committed: its caller chose an op id that is not derived
-	intentBuf []ledger.Intent // for wire, once; its content is scratch
-}
-
-// opRow is one op in a row.
-type opRow struct {
-	id       string
-	method   string
-	args     []ledger.Arg
-	deps     []string
-	expected ledger.Expect
-	retries  string
-	// localOutcome is the outcome decided here, before the server saw the op.
-	localOutcome *ledger.Outcome
-	// dropRequested: it has a seq and may have been sent; the sender is to find out.
-	dropRequested bool
-	// void: it is sent as a void under its own id, for good.
-	void bool
-}
-
-// takesSeq reports whether the op takes a seq.
-func (o *opRow) takesSeq() bool { return o.localOutcome == nil || o.void }
+// ErrNewerVersion is in the error for a row that a newer binary wrote.
+var ErrNewerVersion = errors.New("written by a newer version of this program")
 
 // Flags of an op.
 const (
@@ -80,26 +50,26 @@ const (
 	bodyNoDigest
 )
 
-// encode encodes a row's ops, for that session and batch.
-func (b *body) encode(session, batch string) []byte {
+// Encode encodes a row's ops, for that session and batch.
+func (b *Batch) Encode(session, batch string) []byte {
 	w := writer{buf: make([]byte, 0, b.size()+sha256.Size)}
 	flags := byte(0)
-	if b.atomic {
+	if b.Atomic {
 		flags |= bodyAtomic
 	}
-	if b.compacted {
+	if b.Compacted {
 		flags |= bodyCompacted
 	}
-	if b.noDigest {
+	if b.NoDigest {
 		flags |= bodyNoDigest
 	}
-	w.byte(opsVersion)
+	w.byte(OpsVersion)
 	w.byte(flags)
-	w.number(uint64(len(b.ops)))
+	w.number(uint64(len(b.Ops)))
 	ids := opid.DerivedFrom(batch)
-	for i := range b.ops {
-		o := &b.ops[i]
-		o.encode(&w, ids.Has(i, o.id), b.compacted)
+	for i := range b.Ops {
+		o := &b.Ops[i]
+		o.encode(&w, ids.Has(i, o.ID), b.Compacted)
 	}
 	return append(w.buf, digestOf(session, batch, w.buf)...)
 }
@@ -116,22 +86,22 @@ func digestOf(session, batch string, ops []byte) []byte {
 	return h.Sum(nil)
 }
 
-// size estimates the bytes of encode; for plain ops a little more.
-func (b *body) size() int {
+// size estimates the bytes of Encode; for plain ops a little more.
+func (b *Batch) size() int {
 	size := 8
-	for i := range b.ops {
-		o := &b.ops[i]
-		if size += 5 + len(o.method); b.compacted {
+	for i := range b.Ops {
+		o := &b.Ops[i]
+		if size += 5 + len(o.Method); b.Compacted {
 			continue
 		}
-		for j := range o.args {
-			size += 6 + len(o.args[j].Name) + len(o.args[j].JSON)
+		for j := range o.Args {
+			size += 6 + len(o.Args[j].Name) + len(o.Args[j].JSON)
 		}
 	}
 	return size
 }
 
-func (o *opRow) encode(w *writer, derived, slim bool) {
+func (o *Op) encode(w *writer, derived, slim bool) {
 	flags := byte(0)
 	set := func(is bool, flag byte) {
 		if is {
@@ -139,39 +109,39 @@ func (o *opRow) encode(w *writer, derived, slim bool) {
 		}
 	}
 	set(derived, flagDerived)
-	set(o.localOutcome != nil, flagLocalOutcome)
-	set(o.void, flagVoid)
-	set(o.dropRequested, flagDropRequested)
-	set(o.retries != "", flagRetries)
-	set(o.expected.Set, flagExpected)
-	set(o.expected.Ref != nil, flagExpectedRef)
+	set(o.LocalOutcome != nil, flagLocalOutcome)
+	set(o.Void, flagVoid)
+	set(o.DropRequested, flagDropRequested)
+	set(o.Retries != "", flagRetries)
+	set(o.Expected.Set, flagExpected)
+	set(o.Expected.Ref != nil, flagExpectedRef)
 	w.byte(flags)
 	if !derived {
-		w.text(o.id)
+		w.text(o.ID)
 	}
-	w.text(o.method)
-	if o.retries != "" {
-		w.text(o.retries)
+	w.text(o.Method)
+	if o.Retries != "" {
+		w.text(o.Retries)
 	}
-	if o.localOutcome != nil {
-		w.outcome(o.localOutcome, o.id)
+	if o.LocalOutcome != nil {
+		w.outcome(o.LocalOutcome, o.ID)
 	}
 	if slim {
 		return
 	}
 	switch {
-	case o.expected.Ref != nil:
-		w.text(o.expected.Ref.Op)
-		w.text(o.expected.Ref.Path)
-	case o.expected.Set:
-		w.number(o.expected.Cursor)
+	case o.Expected.Ref != nil:
+		w.text(o.Expected.Ref.Op)
+		w.text(o.Expected.Ref.Path)
+	case o.Expected.Set:
+		w.number(o.Expected.Cursor)
 	}
-	w.number(uint64(len(o.deps)))
-	for _, d := range o.deps {
+	w.number(uint64(len(o.Deps)))
+	for _, d := range o.Deps {
 		w.text(d)
 	}
-	w.number(uint64(len(o.args)))
-	for _, a := range o.args {
+	w.number(uint64(len(o.Args)))
+	for _, a := range o.Args {
 		w.text(a.Name)
 		if a.Ref != nil {
 			w.byte(1)
@@ -184,11 +154,11 @@ func (o *opRow) encode(w *writer, derived, slim bool) {
 	}
 }
 
-// decodeBody decodes the bytes of encode. Arguments share data's memory.
-func decodeBody(session, batch string, data []byte) (*body, error) {
+// Decode decodes the bytes of Encode. Arguments share data's memory.
+func Decode(session, batch string, data []byte) (*Batch, error) {
 	r := reader{buf: data}
-	version, err := r.version(opsVersion)
-	if err == nil && version == opsVersion {
+	version, err := r.version(OpsVersion)
+	if err == nil && version == OpsVersion {
 		if n := len(data) - sha256.Size; n < 1 || !bytes.Equal(data[n:], digestOf(session, batch, data[:n])) {
 			r.fail("its digest is of other ops")
 		} else {
@@ -202,14 +172,14 @@ func decodeBody(session, batch string, data []byte) (*body, error) {
 	if flags&^(bodyAtomic|bodyCompacted|bodyNoDigest) != 0 {
 		r.fail("flags")
 	}
-	b := &body{atomic: flags&bodyAtomic != 0, compacted: flags&bodyCompacted != 0, noDigest: version == noDigestVersion || flags&bodyNoDigest != 0}
+	b := &Batch{Atomic: flags&bodyAtomic != 0, Compacted: flags&bodyCompacted != 0, NoDigest: version == noDigestVersion || flags&bodyNoDigest != 0}
 	n := r.count(2)
 	if r.err == nil && n == 0 {
 		r.fail("no ops")
 	}
 	ids := opid.DerivedFrom(batch)
 	for i := 0; i < n && r.err == nil; i++ {
-		b.ops = append(b.ops, r.op(ids, i, b.compacted))
+		b.Ops = append(b.Ops, r.op(ids, i, b.Compacted))
 	}
 	if err := r.end(); err != nil {
 		return nil, fmt.Errorf("decode row: %w", err)
@@ -217,41 +187,41 @@ func decodeBody(session, batch string, data []byte) (*body, error) {
 	return b, nil
 }
 
-func (r *reader) op(ids opid.Derived, place int, slim bool) opRow {
-	var o opRow
+func (r *reader) op(ids opid.Derived, place int, slim bool) Op {
+	var o Op
 	flags := r.byte()
 	if flags&flagDerived == 0 {
-		o.id = r.text()
+		o.ID = r.text()
 	} else if id, ok := ids.At(place); ok {
-		o.id = id.String()
+		o.ID = id.String()
 	} else {
 		r.fail("op id")
 	}
-	o.method = r.text()
-	if o.id == "" || o.method == "" {
+	o.Method = r.text()
+	if o.ID == "" || o.Method == "" {
 		r.fail("op without id or method")
 	}
-	o.void = flags&flagVoid != 0
-	o.dropRequested = flags&flagDropRequested != 0
+	o.Void = flags&flagVoid != 0
+	o.DropRequested = flags&flagDropRequested != 0
 	if flags&flagRetries != 0 {
-		o.retries = r.text()
+		o.Retries = r.text()
 	}
 	if flags&flagLocalOutcome != 0 {
-		v := r.outcome(o.id)
-		o.localOutcome = &v
+		v := r.outcome(o.ID)
+		o.LocalOutcome = &v
 	}
 	if slim || r.err != nil {
 		return o
 	}
-	o.expected.Set = flags&flagExpected != 0
+	o.Expected.Set = flags&flagExpected != 0
 	switch {
 	case flags&flagExpectedRef != 0:
-		o.expected.Ref = &ledger.Ref{Op: r.text(), Path: r.text()}
-	case o.expected.Set:
-		o.expected.Cursor = r.number()
+		o.Expected.Ref = &ledger.Ref{Op: r.text(), Path: r.text()}
+	case o.Expected.Set:
+		o.Expected.Cursor = r.number()
 	}
 	for n := r.count(1); n > 0 && r.err == nil; n-- {
-		o.deps = append(o.deps, r.text())
+		o.Deps = append(o.Deps, r.text())
 	}
 	for n := r.count(3); n > 0 && r.err == nil; n-- {
 		a := ledger.Arg{Name: r.text()}
@@ -263,24 +233,24 @@ func (r *reader) op(ids opid.Derived, place int, slim bool) opRow {
 		default:
 			r.fail("argument")
 		}
-		o.args = append(o.args, a)
+		o.Args = append(o.Args, a)
 	}
 	return o
 }
 
-// encodeOutcomes encodes a batch's outcomes, without digests.
-func encodeOutcomes(outs []ledger.Outcome, ops []opRow) []byte {
+// EncodeOutcomes encodes a batch's outcomes, without digests.
+func EncodeOutcomes(outs []ledger.Outcome, ops []Op) []byte {
 	w := writer{buf: make([]byte, 0, 8+48*len(outs))}
 	w.byte(outcomesVersion)
 	w.number(uint64(len(outs)))
 	for i := range outs {
-		w.outcome(&outs[i], ops[i].id)
+		w.outcome(&outs[i], ops[i].ID)
 	}
 	return w.buf
 }
 
-// decodeOutcomes decodes the bytes of encodeOutcomes.
-func decodeOutcomes(data []byte, ops []opRow) ([]ledger.Outcome, error) {
+// DecodeOutcomes decodes the bytes of EncodeOutcomes.
+func DecodeOutcomes(data []byte, ops []Op) ([]ledger.Outcome, error) {
 	r := reader{buf: data}
 	if _, err := r.version(outcomesVersion); err != nil {
 		return nil, fmt.Errorf("decode outcomes: %w", err)
@@ -290,38 +260,12 @@ func decodeOutcomes(data []byte, ops []opRow) ([]ledger.Outcome, error) {
 	}
 	var outs []ledger.Outcome
 	for i := 0; i < len(ops) && r.err == nil; i++ {
-		outs = append(outs, r.outcome(ops[i].id))
+		outs = append(outs, r.outcome(ops[i].ID))
 	}
 	if err := r.end(); err != nil {
 		return nil, fmt.Errorf("decode outcomes: %w", err)
 	}
 	return outs, nil
-}
-
-// decode decodes the row's body. The error is OutboxDamaged if the row is damaged, and
-// Incompatible if only a newer binary can read it.
-func (r *batchRow) decode() (*body, error) {
-	b, err := decodeBody(r.session, r.id, r.body)
-	if err != nil {
-		return nil, r.decodeErr(err, "")
-	}
-	return b, nil
-}
-
-// readOutcomes decodes the outcomes of a finished row with that body.
-func (r *batchRow) readOutcomes(b *body) ([]ledger.Outcome, error) {
-	outs, err := decodeOutcomes(r.outcomes, b.ops)
-	if err != nil {
-		return nil, r.decodeErr(err, ": its outcomes are lost")
-	}
-	return outs, nil
-}
-
-func (r *batchRow) decodeErr(err error, what string) error {
-	if errors.Is(err, errNewerVersion) {
-		return fault.Incompatible.Because(err, "the row of batch %s was written by a newer version of this program: use that one", r.id)
-	}
-	return fault.OutboxDamaged.Because(err, "the row of batch %s is damaged%s", r.id, what)
 }
 
 // outcome appends an outcome of the op with that id, without the id.
@@ -358,10 +302,13 @@ func (r *reader) outcome(id string) ledger.Outcome {
 // writer appends lengths and bytes.
 type writer struct{ buf []byte }
 
-func (w *writer) byte(b byte)     { w.buf = append(w.buf, b) }
+func (w *writer) byte(b byte) { w.buf = append(w.buf, b) }
+
 func (w *writer) number(n uint64) { w.buf = binary.AppendUvarint(w.buf, n) }
-func (w *writer) bytes(b []byte)  { w.number(uint64(len(b))); w.buf = append(w.buf, b...) }
-func (w *writer) text(s string)   { w.number(uint64(len(s))); w.buf = append(w.buf, s...) }
+
+func (w *writer) bytes(b []byte) { w.number(uint64(len(b))); w.buf = append(w.buf, b...) }
+
+func (w *writer) text(s string) { w.number(uint64(len(s))); w.buf = append(w.buf, s...) }
 
 // reader reads them back; the first error sticks and all later values are zero.
 type reader struct {
@@ -392,7 +339,7 @@ func (r *reader) version(newest byte) (byte, error) {
 	switch {
 	case r.err != nil || 0 < v && v <= newest:
 	case v > newest && v < maxVersion:
-		return v, fmt.Errorf("version %d: %w", v, errNewerVersion)
+		return v, fmt.Errorf("version %d: %w", v, ErrNewerVersion)
 	default:
 		r.fail("version")
 	}

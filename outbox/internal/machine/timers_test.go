@@ -1,4 +1,4 @@
-package outbox
+package machine
 
 // What a machine keeps of streams that have nothing to do.
 
@@ -22,14 +22,14 @@ func TestAlarmsDoNotPileUp(t *testing.T) {
 	s.line("fail B overloaded")
 	for i := range 1000 {
 		s.now = s.now.Add(time.Millisecond / 2)
-		s.m.tick(s.now)
+		s.m.Tick(s.now)
 		name := fmt.Sprint("A", i+2)
 		s.line("sequenced " + name)
 		s.line("ok " + name)
 		s.line("stored " + name)
 		s.line("found B")
 	}
-	if n := len(s.m.timers); n != 2 {
+	if n := len(s.m.Timers); n != 2 {
 		t.Errorf("%d alarms of two streams", n)
 	}
 	if got := s.line("at 1s"); got != "open B rB" {
@@ -43,8 +43,8 @@ func TestAlarmsDoNotPileUp(t *testing.T) {
 	if got := s.line("at 10m"); !strings.Contains(got, "close A") || !strings.Contains(got, "close B") {
 		t.Errorf("after a long time: %s", got)
 	}
-	if n := len(s.m.timers); n != 0 || len(s.m.streams) != 0 {
-		t.Errorf("%d alarms of %d streams", n, len(s.m.streams))
+	if n := len(s.m.Timers); n != 0 || len(s.m.Streams) != 0 {
+		t.Errorf("%d alarms of %d streams", n, len(s.m.Streams))
 	}
 }
 
@@ -61,7 +61,7 @@ func TestStreamThatMadeRoomIsForgotten(t *testing.T) {
 	if got := s.line("loaded A"); got != "ack A 1; close A; open B rB" {
 		t.Errorf("when A has nothing left to do: %s", got)
 	}
-	if s.m.streams["A"] != nil {
+	if s.m.Streams["A"] != nil {
 		t.Error("A is remembered")
 	}
 }

@@ -1,4 +1,4 @@
-package outbox
+package intent
 
 // Rows come back as they went in, and damaged ones fail instead of misleading.
 
@@ -16,17 +16,17 @@ import (
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
-func drawBody(t *rapid.T, batch string) *body {
+func drawBody(t *rapid.T, batch string) *Batch {
 	text := rapid.StringN(0, 12, 40)
 	id := rapid.Custom(func(t *rapid.T) string { return opid.Of(batch, rapid.IntRange(0, 9).Draw(t, "i")) })
 	ref := rapid.Custom(func(t *rapid.T) *ledger.Ref {
 		return &ledger.Ref{Op: id.Draw(t, "op"), Path: text.Draw(t, "path")}
 	})
-	b := &body{atomic: rapid.Bool().Draw(t, "atomic")}
+	b := &Batch{Atomic: rapid.Bool().Draw(t, "atomic")}
 	for i := range rapid.IntRange(1, 5).Draw(t, "ops") {
-		op := opRow{id: opid.Of(batch, i), method: "m" + text.Draw(t, "method")}
+		op := Op{ID: opid.Of(batch, i), Method: "m" + text.Draw(t, "method")}
 		if rapid.Bool().Draw(t, "own id") {
-			op.id = opid.NewBatch()
+			op.ID = opid.NewBatch()
 		}
 		for range rapid.IntRange(0, 3).Draw(t, "args") {
 			a := ledger.Arg{Name: text.Draw(t, "name")}
@@ -35,26 +35,26 @@ func drawBody(t *rapid.T, batch string) *body {
 			} else {
 				a.JSON = append([]byte{}, rapid.SliceOfN(rapid.Byte(), 0, 20).Draw(t, "json")...)
 			}
-			op.args = append(op.args, a)
+			op.Args = append(op.Args, a)
 		}
 		for range rapid.IntRange(0, 2).Draw(t, "deps") {
-			op.deps = append(op.deps, id.Draw(t, "dep"))
+			op.Deps = append(op.Deps, id.Draw(t, "dep"))
 		}
 		switch rapid.IntRange(0, 2).Draw(t, "expected") {
 		case 1:
-			op.expected = ledger.Expect{Set: true, Cursor: rapid.Uint64().Draw(t, "cursor")}
+			op.Expected = ledger.Expect{Set: true, Cursor: rapid.Uint64().Draw(t, "cursor")}
 		case 2:
-			op.expected = ledger.Expect{Set: true, Ref: ref.Draw(t, "cursor ref")}
+			op.Expected = ledger.Expect{Set: true, Ref: ref.Draw(t, "cursor ref")}
 		}
 		if rapid.Bool().Draw(t, "retries") {
-			op.retries = id.Draw(t, "old")
+			op.Retries = id.Draw(t, "old")
 		}
 		if rapid.Bool().Draw(t, "decided") {
-			o := drawOutcome(t, op.id)
-			op.localOutcome = &o
+			o := drawOutcome(t, op.ID)
+			op.LocalOutcome = &o
 		}
-		op.void, op.dropRequested = rapid.Bool().Draw(t, "void"), rapid.Bool().Draw(t, "drop")
-		b.ops = append(b.ops, op)
+		op.Void, op.DropRequested = rapid.Bool().Draw(t, "void"), rapid.Bool().Draw(t, "drop")
+		b.Ops = append(b.Ops, op)
 	}
 	return b
 }
@@ -74,21 +74,21 @@ func TestRowsComeBack(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		batch := opid.NewBatch()
 		b := drawBody(t, batch)
-		got, err := decodeBody("ses_1", batch, b.encode("ses_1", batch))
+		got, err := Decode("ses_1", batch, b.Encode("ses_1", batch))
 		if err != nil || !reflect.DeepEqual(got, b) {
 			t.Fatalf("%v\n got %+v\nwant %+v", err, got, b)
 		}
 		var outs []ledger.Outcome
-		for i := range b.ops {
-			outs = append(outs, drawOutcome(t, b.ops[i].id))
+		for i := range b.Ops {
+			outs = append(outs, drawOutcome(t, b.Ops[i].ID))
 		}
-		again, err := decodeOutcomes(encodeOutcomes(outs, b.ops), b.ops)
+		again, err := DecodeOutcomes(EncodeOutcomes(outs, b.Ops), b.Ops)
 		if err != nil || !reflect.DeepEqual(again, outs) {
 			t.Fatalf("%v\n got %+v\nwant %+v", err, again, outs)
 		}
-		slim := body{atomic: b.atomic, compacted: true, ops: b.ops}
-		got, err = decodeBody("ses_1", batch, slim.encode("ses_1", batch))
-		if err != nil || !got.compacted || len(got.ops) != len(b.ops) || got.ops[0].id != b.ops[0].id || got.ops[0].method != b.ops[0].method || got.ops[0].args != nil {
+		slim := Batch{Atomic: b.Atomic, Compacted: true, Ops: b.Ops}
+		got, err = Decode("ses_1", batch, slim.Encode("ses_1", batch))
+		if err != nil || !got.Compacted || len(got.Ops) != len(b.Ops) || got.Ops[0].ID != b.Ops[0].ID || got.Ops[0].Method != b.Ops[0].Method || got.Ops[0].Args != nil {
 			t.Fatalf("slim: %v, %+v", err, got)
 		}
 	})
@@ -98,14 +98,14 @@ func TestRowsComeBack(t *testing.T) {
 func TestRowFormatStays(t *testing.T) {
 	t.Parallel()
 	const batch = "01M7XHJRC423DKMC0KKDH30000"
-	b := &body{atomic: true, ops: []opRow{
-		{id: opid.Of(batch, 0), method: "put", args: []ledger.Arg{{Name: "key", JSON: []byte(`"k"`)}, {Name: "v", Ref: &ledger.Ref{Op: opid.Of(batch, 7), Path: "a.b"}}},
-			deps: []string{opid.Of(batch, 8)}, expected: ledger.Expect{Set: true, Cursor: 300}},
-		{id: "01M7XHJRC423DKMC0KKDH3ZZZZ", method: "void", void: true, retries: opid.Of(batch, 9),
-			localOutcome: &ledger.Outcome{OpID: "01M7XHJRC423DKMC0KKDH3ZZZZ", Status: ledger.Rejected, Reason: fault.TooLarge, Message: "m"}},
+	b := &Batch{Atomic: true, Ops: []Op{
+		{ID: opid.Of(batch, 0), Method: "put", Args: []ledger.Arg{{Name: "key", JSON: []byte(`"k"`)}, {Name: "v", Ref: &ledger.Ref{Op: opid.Of(batch, 7), Path: "a.b"}}},
+			Deps: []string{opid.Of(batch, 8)}, Expected: ledger.Expect{Set: true, Cursor: 300}},
+		{ID: "01M7XHJRC423DKMC0KKDH3ZZZZ", Method: "void", Void: true, Retries: opid.Of(batch, 9),
+			LocalOutcome: &ledger.Outcome{OpID: "01M7XHJRC423DKMC0KKDH3ZZZZ", Status: ledger.Rejected, Reason: fault.TooLarge, Message: "m"}},
 	}}
-	data := b.encode("ses_1", batch)
-	got, err := decodeBody("ses_1", batch, data)
+	data := b.Encode("ses_1", batch)
+	got, err := Decode("ses_1", batch, data)
 	if err != nil || !reflect.DeepEqual(got, b) {
 		t.Fatalf("%v, %+v", err, got)
 	}
@@ -134,11 +134,11 @@ func TestRowsOfBefore(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, err := decodeBody("ses_1", batch, data)
-	if err != nil || !b.noDigest || len(b.ops) != 2 || string(b.ops[0].args[0].JSON) != `"k"` {
+	b, err := Decode("ses_1", batch, data)
+	if err != nil || !b.NoDigest || len(b.Ops) != 2 || string(b.Ops[0].Args[0].JSON) != `"k"` {
 		t.Fatalf("%v, %+v", err, b)
 	}
-	if b, err = decodeBody("ses_1", batch, b.encode("ses_1", batch)); err != nil || !b.noDigest {
+	if b, err = Decode("ses_1", batch, b.Encode("ses_1", batch)); err != nil || !b.NoDigest {
 		t.Errorf("written again: %v, %+v", err, b)
 	}
 }
@@ -148,23 +148,23 @@ func TestRowsOfBefore(t *testing.T) {
 func TestEveryBitCounts(t *testing.T) {
 	t.Parallel()
 	batch := opid.NewBatch()
-	b := &body{ops: []opRow{{id: opid.Of(batch, 0), method: "put", args: []ledger.Arg{{Name: "payload", JSON: []byte(`{"n":1}`)}}}}}
-	data := b.encode("ses_1", batch)
+	b := &Batch{Ops: []Op{{ID: opid.Of(batch, 0), Method: "put", Args: []ledger.Arg{{Name: "payload", JSON: []byte(`{"n":1}`)}}}}}
+	data := b.Encode("ses_1", batch)
 	for bit := range 8 * len(data) {
 		data[bit/8] ^= 1 << (bit % 8)
-		if got, err := decodeBody("ses_1", batch, data); err == nil && !got.noDigest {
+		if got, err := Decode("ses_1", batch, data); err == nil && !got.NoDigest {
 			t.Errorf("bit %d is another, and %+v is read", bit, got)
 		}
 		data[bit/8] ^= 1 << (bit % 8)
 	}
-	if _, err := decodeBody("ses_2", batch, data); err == nil {
+	if _, err := Decode("ses_2", batch, data); err == nil {
 		t.Error("the ops were another session's")
 	}
-	if _, err := decodeBody("ses_1", opid.NewBatch(), data); err == nil {
+	if _, err := Decode("ses_1", opid.NewBatch(), data); err == nil {
 		t.Error("the ops were another batch's")
 	}
 	for n := range data {
-		if _, err := decodeBody("ses_1", batch, data[:n]); err == nil {
+		if _, err := Decode("ses_1", batch, data[:n]); err == nil {
 			t.Errorf("cut after %d bytes, it is read", n)
 		}
 	}
@@ -174,14 +174,14 @@ func TestEveryBitCounts(t *testing.T) {
 // and what is read is written the same again.
 func FuzzRecover(f *testing.F) {
 	batch := opid.NewBatch()
-	for _, b := range []*body{
-		{ops: []opRow{{id: opid.Of(batch, 0), method: "put", args: []ledger.Arg{{Name: "a", JSON: []byte("1")}}}}},
-		{atomic: true, compacted: true, ops: []opRow{{id: opid.Of(batch, 0), method: "put"}, {id: opid.NewBatch(), method: "put"}}},
-		{ops: []opRow{{id: opid.Of(batch, 0), method: "m", void: true, localOutcome: &ledger.Outcome{Status: ledger.Skipped, Result: []byte("{}")},
-			deps: []string{"x"}, expected: ledger.Expect{Set: true, Ref: &ledger.Ref{Op: "o", Path: "p"}}, args: []ledger.Arg{{Name: "a", Ref: &ledger.Ref{Op: "o"}}}}}},
+	for _, b := range []*Batch{
+		{Ops: []Op{{ID: opid.Of(batch, 0), Method: "put", Args: []ledger.Arg{{Name: "a", JSON: []byte("1")}}}}},
+		{Atomic: true, Compacted: true, Ops: []Op{{ID: opid.Of(batch, 0), Method: "put"}, {ID: opid.NewBatch(), Method: "put"}}},
+		{Ops: []Op{{ID: opid.Of(batch, 0), Method: "m", Void: true, LocalOutcome: &ledger.Outcome{Status: ledger.Skipped, Result: []byte("{}")},
+			Deps: []string{"x"}, Expected: ledger.Expect{Set: true, Ref: &ledger.Ref{Op: "o", Path: "p"}}, Args: []ledger.Arg{{Name: "a", Ref: &ledger.Ref{Op: "o"}}}}}},
 	} {
-		f.Add(true, withoutDigest(b.encode("ses_1", batch)), encodeOutcomes(make([]ledger.Outcome, len(b.ops)), b.ops))
-		f.Add(false, withoutDigest(b.encode("ses_1", "")), []byte{outcomesVersion, 1})
+		f.Add(true, withoutDigest(b.Encode("ses_1", batch)), EncodeOutcomes(make([]ledger.Outcome, len(b.Ops)), b.Ops))
+		f.Add(false, withoutDigest(b.Encode("ses_1", "")), []byte{outcomesVersion, 1})
 	}
 	f.Add(true, []byte{noDigestVersion, 0, 0xff, 0xff, 0xff, 0xff, 0x0f}, []byte{outcomesVersion, 0xff, 0xff, 0x0f})
 	f.Fuzz(func(t *testing.T, derived bool, data, outcomes []byte) {
@@ -189,25 +189,25 @@ func FuzzRecover(f *testing.F) {
 		if derived {
 			id = batch
 		}
-		if len(data) > 0 && data[0] == opsVersion { // what has the right digest and is damaged all the same
+		if len(data) > 0 && data[0] == OpsVersion { // what has the right digest and is damaged all the same
 			data = append(bytes.Clone(data), digestOf("ses_1", id, data)...)
 		}
-		b, err := decodeBody("ses_1", id, data)
+		b, err := Decode("ses_1", id, data)
 		if err != nil {
 			return
 		}
-		again, err := decodeBody("ses_1", id, b.encode("ses_1", id))
-		if err != nil || !bytes.Equal(b.encode("ses_1", id), again.encode("ses_1", id)) {
+		again, err := Decode("ses_1", id, b.Encode("ses_1", id))
+		if err != nil || !bytes.Equal(b.Encode("ses_1", id), again.Encode("ses_1", id)) {
 			t.Fatalf("not the same again: %v", err)
 		}
-		if outs, err := decodeOutcomes(outcomes, b.ops); err == nil {
-			if _, err := decodeOutcomes(encodeOutcomes(outs, b.ops), b.ops); err != nil {
+		if outs, err := DecodeOutcomes(outcomes, b.Ops); err == nil {
+			if _, err := DecodeOutcomes(EncodeOutcomes(outs, b.Ops), b.Ops); err != nil {
 				t.Fatal(err)
 			}
-			b.count(outs)
+			b.Count(outs)
 		}
-		b.outcomes(nil)
-		b.skipDependents()
-		wireBatchOf(&entry{id: id, session: "s", firstSeq: 1, seqCount: b.seqCount(), body: b})
+		b.Outcomes(nil)
+		b.SkipDependents()
+		b.Wire("s", id, 1)
 	})
 }

@@ -1,4 +1,4 @@
-package outbox
+package machine
 
 // The machine, by transcripts (testdata/machine.txt): what happened, and what it asks for.
 
@@ -22,7 +22,7 @@ type story struct {
 // readStories reads those that the JavaScript client's machine is told as well, by name.
 func readStories(t *testing.T) map[string]story {
 	t.Helper()
-	text, err := os.ReadFile("../testdata/machine.txt")
+	text, err := os.ReadFile("../../../testdata/machine.txt")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,18 +81,18 @@ func TestMachine(t *testing.T) {
 
 func TestJudge(t *testing.T) {
 	t.Parallel()
-	for code, want := range map[fault.Code]errorClass{
-		fault.Fenced: leaseLost, fault.Gap: resendFirst, fault.ServerBehind: stopStream, fault.OutboxDiverged: stopStream,
-		fault.Overloaded: retryStream, fault.QuotaExceeded: retryStream, fault.NotYetKnown: retryStream, fault.Internal: retryStream, fault.DiskFull: retryStream,
-		fault.Unavailable: retryHost, fault.Disconnected: retryHost, fault.Draining: retryHost, fault.Canceled: retryHost,
-		fault.UnknownRef: stopStream, fault.WrongOutbox: stopStream, fault.Plaintext: stopStream, fault.Incompatible: stopStream, fault.Revoked: stopStream,
-		fault.TooLarge: unsendable, fault.Malformed: unsendable,
+	for code, want := range map[fault.Code]ErrorClass{
+		fault.Fenced: LeaseLost, fault.Gap: ResendFirst, fault.ServerBehind: StopStream, fault.OutboxDiverged: StopStream,
+		fault.Overloaded: RetryStream, fault.QuotaExceeded: RetryStream, fault.NotYetKnown: RetryStream, fault.Internal: RetryStream, fault.DiskFull: RetryStream,
+		fault.Unavailable: RetryHost, fault.Disconnected: RetryHost, fault.Draining: RetryHost, fault.Canceled: RetryHost,
+		fault.UnknownRef: StopStream, fault.WrongOutbox: StopStream, fault.Plaintext: StopStream, fault.Incompatible: StopStream, fault.Revoked: StopStream,
+		fault.TooLarge: Unsendable, fault.Malformed: Unsendable,
 	} {
-		if got, f := classifyError(fmt.Errorf("call: %w", code.With("x"))); got != want || f.Code != code {
+		if got, f := ClassifyError(fmt.Errorf("call: %w", code.With("x"))); got != want || f.Code != code {
 			t.Errorf("%s: %d, want %d", code, got, want)
 		}
 	}
-	if got, f := classifyError(fmt.Errorf("read tcp: reset")); got != retryHost || f.Code != fault.Disconnected || f.Message == "" {
+	if got, f := ClassifyError(fmt.Errorf("read tcp: reset")); got != RetryHost || f.Code != fault.Disconnected || f.Message == "" {
 		t.Errorf("unknown: %d %v", got, f)
 	}
 }

@@ -1,4 +1,4 @@
-package outbox
+package machine
 
 // The machine's timers.
 
@@ -10,7 +10,7 @@ import (
 // timer is when a stream or a host may next have something to do.
 type timer struct {
 	at     time.Time
-	stream *streamState
+	stream *Stream
 	host   *host
 	index  int // in the heap, from 1; 0: not set
 }
@@ -51,65 +51,65 @@ func (a *timerHeap) set(al *timer, at time.Time) {
 }
 
 // arm sets a stream's timer to its next due time.
-func (m *machine) arm(s *streamState, now time.Time) {
+func (m *Machine) arm(s *Stream, now time.Time) {
 	var next time.Time
 	due := func(at time.Time) {
 		if !at.IsZero() && (next.IsZero() || at.Before(next)) {
 			next = at
 		}
 	}
-	if s.recheck {
-		due(s.loadedAt.Add(recheckInterval))
+	if s.Recheck {
+		due(s.loadedAt.Add(RecheckInterval))
 	}
 	switch {
-	case s.phase == phaseClosed && s.retryAt.After(now):
-		due(s.retryAt)
-	case s.phase == phaseOpen && !s.idleSince.IsZero():
+	case s.Phase == PhaseClosed && s.RetryAt.After(now):
+		due(s.RetryAt)
+	case s.Phase == PhaseOpen && !s.idleSince.IsZero():
 		due(s.ackAt)
-		due(s.idleSince.Add(idleTimeout))
+		due(s.idleSince.Add(IdleTimeout))
 	}
-	m.timers.set(&s.timer, next)
+	m.Timers.set(&s.timer, next)
 }
 
-// wakeAt returns when tick must be called; zero for not at all.
-func (m *machine) wakeAt() time.Time {
-	if len(m.timers) == 0 {
+// WakeAt returns when tick must be called; zero for not at all.
+func (m *Machine) WakeAt() time.Time {
+	if len(m.Timers) == 0 {
 		return time.Time{}
 	}
-	return m.timers[0].at
+	return m.Timers[0].at
 }
 
-// tick handles the timers that are due.
-func (m *machine) tick(now time.Time) {
-	for len(m.timers) > 0 && !m.timers[0].at.After(now) {
-		a := heap.Pop(&m.timers).(*timer)
+// Tick handles the timers that are due.
+func (m *Machine) Tick(now time.Time) {
+	for len(m.Timers) > 0 && !m.Timers[0].at.After(now) {
+		a := heap.Pop(&m.Timers).(*timer)
 		if a.host != nil {
 			m.probeHost(a.host, now)
 			continue
 		}
 		s := a.stream
-		if s.phase == phaseOpen && !s.ackAt.IsZero() && !now.Before(s.ackAt) {
+		if s.Phase == PhaseOpen && !s.ackAt.IsZero() && !now.Before(s.ackAt) {
 			m.acknowledge(s)
 		}
-		if s.phase == phaseOpen && !s.idleSince.IsZero() && now.Sub(s.idleSince) >= idleTimeout {
+		if s.Phase == PhaseOpen && !s.idleSince.IsZero() && now.Sub(s.idleSince) >= IdleTimeout {
 			m.close(s, now)
 		}
-		if s.recheck && now.Sub(s.loadedAt) >= recheckInterval {
+		if s.Recheck && now.Sub(s.loadedAt) >= RecheckInterval {
 			m.unblock(s)
 			m.markBacklog(s, now)
 		} else {
-			m.step(s, now)
+			m.Step(s, now)
 		}
-		if m.streams[s.session] == s {
+		if m.Streams[s.Session] == s {
 			m.arm(s, now)
 		}
 	}
 }
 
-func (m *machine) acknowledge(s *streamState) {
+func (m *Machine) acknowledge(s *Stream) {
 	s.ackAt = time.Time{}
 	if through := s.ackable(); through > s.ackedThrough {
 		s.ackedThrough = through
-		m.emit(action{kind: actAck, session: s.session, connID: s.connID, through: through})
+		m.emit(Action{Kind: ActAck, Session: s.Session, ConnID: s.connID, Through: through})
 	}
 }
