@@ -1,5 +1,4 @@
-// Answers: JSON, errors with the codes of all protocols, and the minimum rate at which a client
-// must read.
+// Answers: JSON, and errors with the codes of all protocols.
 
 package httpapi
 
@@ -10,7 +9,6 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
-	"time"
 
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/server/objects"
@@ -89,66 +87,3 @@ func addMember(object []byte, name string, raw []byte) []byte {
 	b := append(object[:len(object)-1], `,"`+name+`":`...)
 	return append(append(b, raw...), '}')
 }
-
-// deadlineWriter disconnects a client that reads nothing for stallTimeout; it does not bound the
-// whole answer's time.
-type deadlineWriter struct {
-	http.ResponseWriter
-	stallTimeout time.Duration
-	wroteHeader  bool
-}
-
-// bytesPerStall is how many bytes a client must read in each stallTimeout.
-const bytesPerStall = 64 << 10
-
-// WriteHeader implements http.ResponseWriter.
-func (w *deadlineWriter) WriteHeader(status int) {
-	w.wroteHeader = true
-	w.extendDeadline()
-	w.ResponseWriter.WriteHeader(status)
-}
-
-// Write implements http.ResponseWriter.
-func (w *deadlineWriter) Write(b []byte) (n int, err error) {
-	w.wroteHeader = true
-	for {
-		piece := b[n:min(n+bytesPerStall, len(b))]
-		w.extendDeadline()
-		m, err := w.ResponseWriter.Write(piece)
-		if n += m; err != nil || n == len(b) {
-			return n, clientGone(err)
-		}
-	}
-}
-
-// clientGone returns the error of a write to a client that has gone or is too slow, which is not
-// a defect of this server.
-func clientGone(err error) error {
-	if err == nil {
-		return nil
-	}
-	return fault.ContextError(err, nil)
-}
-
-// writeUntil is Write with the caller's deadline.
-func (w *deadlineWriter) writeUntil(piece []byte, until time.Time) error {
-	w.wroteHeader = true
-	w.setDeadline(until)
-	_, err := w.ResponseWriter.Write(piece)
-	return clientGone(err)
-}
-
-// flushUntil flushes with the caller's deadline.
-func (w *deadlineWriter) flushUntil(until time.Time) error {
-	w.setDeadline(until)
-	return clientGone(http.NewResponseController(w.ResponseWriter).Flush())
-}
-
-func (w *deadlineWriter) extendDeadline() { w.setDeadline(time.Now().Add(w.stallTimeout)) }
-
-func (w *deadlineWriter) setDeadline(until time.Time) {
-	_ = http.NewResponseController(w.ResponseWriter).SetWriteDeadline(until) // a server without support has no deadlines either
-}
-
-// Unwrap is for http.ResponseController.
-func (w *deadlineWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }

@@ -150,7 +150,7 @@ func (q *request) follow(after objects.Position) *fault.Error {
 	h.Set("Content-Type", "text/event-stream")
 	h.Set("X-Accel-Buffering", "no")
 	q.w.WriteHeader(http.StatusOK)
-	s := &eventStream{out: trickle.Sender{Sent: after, Write: q.w.writeUntil, Flush: q.w.flushUntil, MinRateTime: q.api.cfg.StallTimeout, MinRateBytes: bytesPerStall,
+	s := &eventStream{out: trickle.Sender{Sent: after, Write: q.w.WriteUntil, Flush: q.w.FlushUntil, MinRateTime: q.api.cfg.StallTimeout, MinRateBytes: bytesPerStall,
 		Render: func(e *session.Event) ([]byte, error) { return encodeFrame(e), nil }}}
 	if err := s.write(": following\n\n"); err != nil {
 		return nil

@@ -43,9 +43,14 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/httpkit"
 	"github.com/mooring-rpc/mooring/internal/origin"
 	"github.com/mooring-rpc/mooring/internal/server/objects"
 )
+
+// bytesPerStall is how many bytes a client must read in each Config.StallTimeout. The whole
+// answer's time is not bounded.
+const bytesPerStall = 64 << 10
 
 // Path is where the API is mounted.
 const Path = "/api/v1/"
@@ -166,7 +171,7 @@ func (a *API) serve(w http.ResponseWriter, r *http.Request, do handler) {
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), a.cfg.Timeout)
 	defer cancel()
-	q := &request{api: a, Request: r.WithContext(ctx), w: &deadlineWriter{ResponseWriter: w, stallTimeout: a.cfg.StallTimeout}, clientCtx: r.Context(), done: done}
+	q := &request{api: a, Request: r.WithContext(ctx), w: httpkit.NewPacedWriter(w, httpkit.Pace{PieceBytes: bytesPerStall, PieceTime: a.cfg.StallTimeout}), clientCtx: r.Context(), done: done}
 	defer q.release()
 	began := time.Now()
 	_ = http.NewResponseController(w).SetReadDeadline(began.Add(a.cfg.Timeout)) // a server without support has no deadlines either
@@ -176,7 +181,7 @@ func (a *API) serve(w http.ResponseWriter, r *http.Request, do handler) {
 	}
 	switch {
 	case refused == nil:
-	case q.w.wroteHeader: // a partial answer must not look like a whole one
+	case q.w.Started(): // a partial answer must not look like a whole one
 		a.cfg.Server.Refused(w, refused)
 		a.cfg.Log.Debug("an answer was cut off", "request", objects.RequestID(ctx), "peer", r.RemoteAddr, "error", refused)
 		panic(http.ErrAbortHandler)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/httpkit"
 	"github.com/mooring-rpc/mooring/internal/membudget"
 	"github.com/mooring-rpc/mooring/internal/server/objects"
 	"github.com/mooring-rpc/mooring/session"
@@ -24,7 +25,7 @@ import (
 type request struct {
 	*http.Request
 	api       *API
-	w         *deadlineWriter
+	w         *httpkit.PacedWriter
 	clientCtx context.Context
 	done      func()             // ends its count as a connection
 	streaming bool               // see beginStream

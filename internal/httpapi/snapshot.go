@@ -7,6 +7,7 @@ import (
 	"net/http"
 
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/httpkit"
 	"github.com/mooring-rpc/mooring/internal/server/objects"
 	"github.com/mooring-rpc/mooring/session"
 )
@@ -63,7 +64,7 @@ func serveSnapshot(q *request) *fault.Error {
 // snapshotWriter writes {"cursor":N,"hash":"…","turns":[…],"entries":[…]}. All turns come before
 // the first entry.
 type snapshotWriter struct {
-	w       *deadlineWriter
+	w       *httpkit.PacedWriter
 	started bool
 	entries int
 	turns   int

@@ -12,10 +12,10 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
-	"time"
 	"unicode/utf8"
 
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/httpkit"
 )
 
 // creatorPrefix is the prefix of paths that carry a create-only ref, up to the next slash.
@@ -41,7 +41,7 @@ func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	// Throttled callers, and callers waiting for a slot, get their answer late.
 	lim := s.liveConfig.Load()
-	setDeadlines(w, s.cfg.StallTimeout, lim.BodyTimeout+2*lim.SyncTimeout)
+	httpkit.SetDeadlines(w, s.cfg.StallTimeout, lim.BodyTimeout+2*lim.SyncTimeout)
 	v := &visitor{Request: r, caller: s.cfg.Server.Caller(r.Context(), r.RemoteAddr), creator: creator}
 	h := w.Header()
 	h.Set("Cache-Control", "no-store")
@@ -108,14 +108,6 @@ func (s *Service) route(w http.ResponseWriter, v *visitor, at []string) {
 // maxSmallBody bounds bodies that are not a sync's.
 const maxSmallBody = 64 << 10
 
-// setDeadlines sets a request's read deadline, and then answer more to be answered: the HTTP
-// server's own deadlines are for requests answered at once.
-func setDeadlines(w http.ResponseWriter, read, answer time.Duration) {
-	now, timer := time.Now(), http.NewResponseController(w)
-	_ = timer.SetReadDeadline(now.Add(read)) // a server without support has no deadlines either
-	_ = timer.SetWriteDeadline(now.Add(read + answer))
-}
-
 // createReply is a create's reply: the only reply that carries a secret.
 type createReply struct {
 	ID     string `json:"id"`
@@ -168,7 +160,7 @@ type syncReply struct {
 
 func (s *Service) serveSync(w http.ResponseWriter, v *visitor, id string) {
 	lim := s.liveConfig.Load()
-	setDeadlines(w, lim.BodyTimeout, 2*(lim.BodyTimeout+lim.SyncTimeout))
+	httpkit.SetDeadlines(w, lim.BodyTimeout, 2*(lim.BodyTimeout+lim.SyncTimeout))
 	n, err := s.applySync(w, v, id, lim)
 	if err != nil {
 		s.refuse(w, v, err, forWriter)
@@ -225,7 +217,7 @@ func (s *Service) applySync(w http.ResponseWriter, v *visitor, id string, lim *C
 			err := sync.flush(context.WithoutCancel(ctx))
 			held.shrink(piece)
 			piece = 0
-			setDeadlines(w, lim.BodyTimeout, 2*(lim.BodyTimeout+lim.SyncTimeout))
+			httpkit.SetDeadlines(w, lim.BodyTimeout, 2*(lim.BodyTimeout+lim.SyncTimeout))
 			return err
 		},
 		onOversize: func(bytes int64, most int) {

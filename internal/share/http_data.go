@@ -10,11 +10,11 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/tidwall/gjson"
 
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/httpkit"
 	"github.com/mooring-rpc/mooring/internal/opencode"
 	"github.com/mooring-rpc/mooring/internal/server/objects"
 	"github.com/mooring-rpc/mooring/session"
@@ -117,20 +117,17 @@ func (s *Service) nextOrdered(ctx context.Context, h *objects.Capability, kind i
 	return first, more, err
 }
 
-// stream is a reply that is written while it is read. A client must take each piece within the
-// stall timeout.
+// stream is a reply that is written while it is read.
 type stream struct {
-	w            http.ResponseWriter
-	stallTimeout time.Duration
-	buf          []byte
-	started      bool
+	*httpkit.PacedWriter
+	buf []byte
 }
 
-// newStream begins a reply that may take as long as the client keeps up with it. It removes the
-// read deadline, which would end the reply midway; the request has no body.
+// newStream begins a reply that may take as long as the client takes each page of it within the
+// stall timeout.
 func (s *Service) newStream(w http.ResponseWriter) *stream {
-	_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // a server without support has none
-	return &stream{w: w, stallTimeout: s.cfg.StallTimeout}
+	httpkit.LiftReadDeadline(w)
+	return &stream{PacedWriter: httpkit.NewPacedWriter(w, httpkit.Pace{PieceBytes: pageBytes, PieceTime: s.cfg.StallTimeout})}
 }
 
 // flush sends the buffered bytes. The error says that the client has gone.
@@ -138,10 +135,7 @@ func (t *stream) flush() error {
 	if len(t.buf) == 0 {
 		return nil
 	}
-	t.started = true
-	control := http.NewResponseController(t.w)
-	_ = control.SetWriteDeadline(time.Now().Add(t.stallTimeout)) // a server without support has none
-	_, err := t.w.Write(t.buf)
+	_, err := t.Write(t.buf)
 	t.buf = t.buf[:0]
 	return err
 }
@@ -180,7 +174,7 @@ func (s *Service) serveRead(w http.ResponseWriter, v *visitor, id string, give f
 	}()
 	switch {
 	case err == nil:
-	case t.started:
+	case t.Started():
 		panic(http.ErrAbortHandler)
 	default:
 		s.refuse(w, v, err, forReader)
@@ -303,7 +297,7 @@ const listPage = 200
 func (s *Service) serveSessions(w http.ResponseWriter, v *visitor, _ string) {
 	t := s.newStream(w)
 	if err := s.sessions(t, v); err != nil {
-		if t.started {
+		if t.Started() {
 			panic(http.ErrAbortHandler)
 		}
 		s.refuse(w, v, err, forCreator)
@@ -341,7 +335,7 @@ func (s *Service) sessions(t *stream, v *visitor) error {
 			}
 			values = append(values, one)
 		}
-		t.w.Header().Set("Content-Type", "application/json")
+		t.Header().Set("Content-Type", "application/json")
 		first = t.list(values, first)
 		if next == "" {
 			t.buf = append(t.buf, ']')

@@ -12,6 +12,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capnweb"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/httpkit"
 	"github.com/mooring-rpc/mooring/internal/intake"
 )
 
@@ -206,7 +207,7 @@ func (s *Service) serveRPC(w http.ResponseWriter, v *visitor) {
 
 // serveRPCBatch answers one batch, under its own timeout.
 func (s *Service) serveRPCBatch(w http.ResponseWriter, v *visitor, opts capnweb.AcceptOptions) {
-	setDeadlines(w, s.cfg.RPCTimeout, s.cfg.StallTimeout)
+	httpkit.SetDeadlines(w, s.cfg.RPCTimeout, s.cfg.StallTimeout)
 	leave, err := s.slots.acquire(v.Context(), batchSlotPrefix+v.caller.Address())
 	if err != nil {
 		s.refuse(w, v, err, forWriter)

@@ -48,7 +48,7 @@ func (q *request) serveBlock(held resolver) {
 	q.w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	q.w.WriteHeader(http.StatusOK)
 	if q.r.Method != http.MethodHead {
-		_ = q.newDocumentWriter().send(body) // the reader may have gone
+		_ = send(q.newPacedWriter(), body) // the reader may have gone
 	}
 }
 

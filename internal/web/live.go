@@ -57,7 +57,7 @@ func (q *request) serveLive(held resolver) {
 	}
 	ctx, cancel := context.WithCancelCause(q.r.Context())
 	defer cancel(nil)
-	q.follow(ctx, q.site.newStream(q.newDeadlineWriter(), cancel, from), h, about, err)
+	q.follow(ctx, q.site.newStream(q.newPacedWriter(), cancel, from), h, about, err)
 }
 
 // follow sends a stream events until its link ends, or the session does, either for its reader or
@@ -171,8 +171,8 @@ func parseCursor(text string) (uint64, error) {
 
 // sender writes to a reader under deadlines.
 type sender interface {
-	write(piece []byte, until time.Time) error
-	flush(until time.Time) error // sends buffered bytes
+	WriteUntil(piece []byte, until time.Time) error
+	FlushUntil(until time.Time) error // sends buffered bytes
 }
 
 // stream is the state of one live reader.
@@ -188,7 +188,7 @@ type stream struct {
 }
 
 func (s *Site) newStream(to sender, gone context.CancelCauseFunc, at objects.Position) *stream {
-	return &stream{cancel: gone, out: trickle.Sender{Sent: at, Write: to.write, Flush: to.flush, MinRateTime: s.cfg.WriteTimeout, MinRateBytes: pieceBytes}}
+	return &stream{cancel: gone, out: trickle.Sender{Sent: at, Write: to.WriteUntil, Flush: to.FlushUntil, MinRateTime: s.cfg.WriteTimeout, MinRateBytes: pieceBytes}}
 }
 
 // sendEvents sends the changes of events to the page.

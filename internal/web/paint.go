@@ -15,6 +15,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/connlimit"
+	"github.com/mooring-rpc/mooring/internal/httpkit"
 	"github.com/mooring-rpc/mooring/internal/page"
 	"github.com/mooring-rpc/mooring/internal/server/objects"
 	"github.com/mooring-rpc/mooring/session"
@@ -25,7 +26,7 @@ type painting struct {
 	req        *request
 	capability *objects.Capability
 	doc        *page.Doc
-	out        *documentWriter
+	out        *httpkit.PacedWriter
 	buf        bytes.Buffer // rendered, not yet written
 }
 
@@ -55,7 +56,7 @@ func (q *request) paint(held resolver) {
 		return // the reader has gone
 	}
 	defer q.site.releaseRender()
-	p := &painting{req: q, capability: h, out: q.newDocumentWriter()}
+	p := &painting{req: q, capability: h, out: q.newPacedWriter()}
 	p.doc = page.Start(&p.buf, page.Head{ID: displayName(about), Live: q.path + "/live", Cursor: about.Row.Cursor, Hash: about.Row.Head, Info: about.Info, Base: q.base, Share: q.shareInfo(about)})
 	if err := p.send(); err != nil {
 		return // the reader has gone
@@ -210,7 +211,7 @@ var errReaderGone = errors.New("the reader has gone")
 // send writes the rendered bytes, and gives up the render slot meanwhile.
 func (p *painting) send() error {
 	p.req.site.releaseRender()
-	err := p.out.send(p.buf.Bytes())
+	err := send(p.out, p.buf.Bytes())
 	p.req.site.renderSlots <- struct{}{} // the slot is held while reading and rendering
 	if err != nil {
 		return errReaderGone
@@ -220,6 +221,27 @@ func (p *painting) send() error {
 	}
 	p.buf.Reset()
 	return nil
+}
+
+// pieceBytes is how many bytes of a document have one deadline; minReadRate is how many a second its
+// reader must take overall, since a page in progress keeps its place among Config.Paints.
+const (
+	pieceBytes  = 32 << 10
+	minReadRate = 16 << 10
+)
+
+// newPacedWriter returns the writer of a document, or of a stream, which sets its own deadlines.
+func (q *request) newPacedWriter() *httpkit.PacedWriter {
+	httpkit.LiftReadDeadline(q.w)
+	return httpkit.NewPacedWriter(q.w, httpkit.Pace{PieceBytes: pieceBytes, PieceTime: q.site.cfg.WriteTimeout, MinRate: minReadRate})
+}
+
+// send writes and flushes b. The error says that the reader has gone or is too slow.
+func send(w *httpkit.PacedWriter, b []byte) error {
+	if _, err := w.Write(b); err != nil {
+		return err
+	}
+	return w.Flush()
 }
 
 // fail ends a document whose session cannot be read further, with the reason.

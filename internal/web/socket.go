@@ -76,13 +76,13 @@ type socketWriter struct {
 	conn *wsock.Conn
 }
 
-// write implements sender.
-func (p *socketWriter) write(piece []byte, until time.Time) error {
+// WriteUntil implements sender.
+func (p *socketWriter) WriteUntil(piece []byte, until time.Time) error {
 	ctx, cancel := context.WithDeadline(p.ctx, until)
 	defer cancel()
 	// Binary, since a text message must be valid UTF-8 and a piece may end within a character.
 	return p.conn.Write(ctx, websocket.MessageBinary, piece)
 }
 
-// flush implements sender: nothing is buffered.
-func (p *socketWriter) flush(time.Time) error { return nil }
+// FlushUntil implements sender: nothing is buffered.
+func (p *socketWriter) FlushUntil(time.Time) error { return nil }
