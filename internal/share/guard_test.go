@@ -273,14 +273,14 @@ func TestCreatesHaveARate(t *testing.T) {
 	for i := range maxAddresses + 10 {
 		rate.allow(fmt.Sprint(i))
 	}
-	if len(rate.fullAt) > maxAddresses+1 {
-		t.Errorf("%d addresses are kept", len(rate.fullAt))
+	if len(rate.buckets) > maxAddresses+1 {
+		t.Errorf("%d addresses are kept", len(rate.buckets))
 	}
 	now = now.Add(time.Hour)
 	take("c", true)
 	take("a", true)
-	if len(rate.fullAt) > 10 {
-		t.Errorf("%d addresses are kept of whose nothing is owed", len(rate.fullAt))
+	if len(rate.buckets) > 10 {
+		t.Errorf("%d addresses are kept of whose nothing is owed", len(rate.buckets))
 	}
 	rate.setRate(60)
 	take("d", true)

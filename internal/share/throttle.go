@@ -5,10 +5,12 @@ package share
 
 import (
 	"context"
+	"maps"
 	"sync"
 	"time"
 
 	"golang.org/x/sync/semaphore"
+	"golang.org/x/time/rate"
 
 	"github.com/mooring-rpc/mooring/fault"
 )
@@ -21,13 +23,13 @@ type createThrottle struct {
 	burst int
 	now   func() time.Time
 
-	mu       sync.Mutex
-	interval time.Duration
-	fullAt   map[string]time.Time // when an address's bucket will be full
+	mu      sync.Mutex
+	refill  rate.Limit
+	buckets map[string]*rate.Limiter // by address; full ones are dropped when there are too many
 }
 
 func newCreateThrottle(burst, perHour int) *createThrottle {
-	r := &createThrottle{burst: burst, now: time.Now, fullAt: map[string]time.Time{}}
+	r := &createThrottle{burst: burst, now: time.Now, buckets: map[string]*rate.Limiter{}}
 	r.setRate(perHour)
 	return r
 }
@@ -36,7 +38,10 @@ func newCreateThrottle(burst, perHour int) *createThrottle {
 func (r *createThrottle) setRate(perHour int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.interval = time.Hour / time.Duration(perHour)
+	r.refill = rate.Every(time.Hour / time.Duration(perHour))
+	for _, bucket := range r.buckets {
+		bucket.SetLimitAt(r.now(), r.refill)
+	}
 }
 
 // allow takes a token from an address's bucket, if there is one.
@@ -44,25 +49,16 @@ func (r *createThrottle) allow(address string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := r.now()
-	if _, there := r.fullAt[address]; !there && len(r.fullAt) >= maxAddresses {
-		for a, full := range r.fullAt {
-			if !full.After(now) {
-				delete(r.fullAt, a)
-			}
-		}
-		if len(r.fullAt) >= maxAddresses {
+	if r.buckets[address] == nil && len(r.buckets) >= maxAddresses {
+		maps.DeleteFunc(r.buckets, func(_ string, bucket *rate.Limiter) bool { return bucket.TokensAt(now) >= float64(r.burst) })
+		if len(r.buckets) >= maxAddresses {
 			address = ""
 		}
 	}
-	full := r.fullAt[address]
-	if full.Before(now) {
-		full = now
+	if r.buckets[address] == nil {
+		r.buckets[address] = rate.NewLimiter(r.refill, r.burst)
 	}
-	if full.Add(r.interval).Sub(now) > time.Duration(r.burst)*r.interval {
-		return false
-	}
-	r.fullAt[address] = full.Add(r.interval)
-	return true
+	return r.buckets[address].AllowN(now, 1)
 }
 
 // addressSlots bounds the requests of each address. A request without a slot waits. It is safe

@@ -5,9 +5,12 @@
 package objects
 
 import (
+	"math"
 	"slices"
 	"sync"
 	"time"
+
+	"golang.org/x/time/rate"
 
 	"github.com/mooring-rpc/mooring/fault"
 )
@@ -35,7 +38,7 @@ type authThrottle struct {
 
 // throttleBucket is one address's bucket, with its delayed answers.
 type throttleBucket struct {
-	fullAt  time.Time // when the bucket is full again
+	tries   *rate.Limiter
 	waiting []delayedReply
 	timer   *time.Timer
 	ticking bool // tick runs, and will handle the bucket
@@ -59,11 +62,19 @@ func newAuthThrottle(burst int, every time.Duration, met *limitHits) *authThrott
 	return &authThrottle{burst: burst, interval: every, maxAddresses: maxThrottledAddresses, limitHits: met, buckets: map[string]*throttleBucket{}}
 }
 
-// setLimits changes the limits for further tries; delayed answers are due when they were.
+// setLimits changes the limits for further tries; delayed answers are due when they were. All
+// buckets are full under the new limits: a debt under other ones cannot be converted.
 func (w *authThrottle) setLimits(burst int, every time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.burst, w.interval = burst, every
+	for _, a := range w.buckets {
+		a.tries = w.newTries()
+	}
+}
+
+func (w *authThrottle) newTries() *rate.Limiter {
+	return rate.NewLimiter(rate.Every(w.interval), w.burst)
 }
 
 // respond calls give when a refusal may be sent to the address of from: now, or later in the
@@ -108,26 +119,23 @@ func (w *authThrottle) reserve(address string, from peerConn, give func()) (wait
 		a = w.buckets[address]
 	}
 	if a == nil {
-		a = &throttleBucket{fullAt: now}
+		a = &throttleBucket{tries: w.newTries()}
 		a.timer = time.AfterFunc(time.Duration(w.burst)*w.interval, func() { w.tick(address, a) })
 		w.buckets[address] = a
 	}
-	if a.fullAt.Before(now) {
-		a.fullAt = now
-	}
-	due := a.fullAt.Add(w.interval - time.Duration(w.burst)*w.interval)
-	if due.Sub(now) > maxDelayedReplies*w.interval {
-		w.limitHits.add(limitWrongTries)
-		return false, w.interval * maxDelayedReplies
-	}
-	a.fullAt = a.fullAt.Add(w.interval)
-	if !due.After(now) {
+	try := a.tries.ReserveN(now, 1)
+	delay := try.DelayFrom(now)
+	if delay == 0 {
 		return false, 0
 	}
 	w.limitHits.add(limitWrongTries)
-	a.waiting = append(a.waiting, delayedReply{due, from, give})
+	if delay > maxDelayedReplies*w.interval {
+		try.CancelAt(now)
+		return false, w.interval * maxDelayedReplies
+	}
+	a.waiting = append(a.waiting, delayedReply{now.Add(delay), from, give})
 	if len(a.waiting) == 1 && !a.ticking {
-		a.timer.Reset(due.Sub(now))
+		a.timer.Reset(delay)
 	}
 	return true, 0
 }
@@ -144,6 +152,7 @@ func (w *authThrottle) tick(address string, a *throttleBucket) {
 	defer func() { a.ticking = false }()
 	for w.buckets[address] == a {
 		now := time.Now()
+		spent := float64(w.burst) - a.tries.TokensAt(now)
 		switch {
 		case len(a.waiting) > 0 && !a.waiting[0].due.After(now):
 			next := a.waiting[0]
@@ -154,8 +163,8 @@ func (w *authThrottle) tick(address string, a *throttleBucket) {
 			continue
 		case len(a.waiting) > 0:
 			a.timer.Reset(a.waiting[0].due.Sub(now))
-		case a.fullAt.After(now):
-			a.timer.Reset(a.fullAt.Sub(now))
+		case spent > 0:
+			a.timer.Reset(time.Duration(math.Ceil(spent * float64(w.interval))))
 		default:
 			delete(w.buckets, address)
 		}
