@@ -13,13 +13,14 @@ import (
 )
 
 var (
-	// ensureAuditHeads creates the ends of new chains, in the order of the list.
-	ensureAuditHeads = statement("t", `
+	// ensureAuditHeads creates the ends of new chains, to be locked, in the order of the list.
+	ensureAuditHeads = postgresStatement("t", `
 		INSERT INTO audit_heads (target) SELECT a FROM {w} WHERE true ON CONFLICT (target) DO NOTHING`)
 
 	lockAuditHeads = statement("t", `
 		SELECT h.target, h.seq, h.head FROM audit_heads h
-		WHERE h.target IN (SELECT a FROM {w}) ORDER BY h.target {lock}`)
+		WHERE h.target IN (SELECT a FROM {w}) ORDER BY h.target {lock}`).rowByRow(`
+		SELECT h.target, h.seq, h.head FROM audit_heads h WHERE h.target = $1`)
 
 	readAuditHead = statement("", `SELECT h.target, h.seq, h.head FROM audit_heads h WHERE h.target = {1}`)
 
@@ -59,7 +60,7 @@ func (t *tx) saveAudit(ctx context.Context, rows []*capability.AuditRow) error {
 	}
 	heads := map[string]*auditHead{}
 	for _, r := range rows {
-		heads[r.Target] = nil
+		heads[r.Target] = &auditHead{} // of a new chain
 	}
 	targets := textRows(sortedKeys(heads))
 	t.queueList(ensureAuditHeads, targets, nil)
@@ -74,9 +75,6 @@ func (t *tx) saveAudit(ctx context.Context, rows []*capability.AuditRow) error {
 	list := make([][]any, len(rows))
 	for i, row := range rows {
 		a, h := *row, heads[row.Target]
-		if h == nil {
-			return fault.Internal.With("the audit of %s has no end", row.Target)
-		}
 		a.Seq, a.At, a.Count = h.seq+1, cmp.Or(a.At, t.now), max(a.Count, 1)
 		a.Hash = capability.HashAuditRow(h.hash, &a)
 		h.seq, h.hash = a.Seq, a.Hash

@@ -64,7 +64,8 @@ var (
 
 	// dropAllPayloads is dropPayloads for whole logs.
 	dropAllPayloads = statement("t", `
-		UPDATE events SET payload = NULL WHERE session IN (SELECT a FROM {w}) AND payload IS NOT NULL`)
+		UPDATE events SET payload = NULL WHERE session IN (SELECT a FROM {w}) AND payload IS NOT NULL`).rowByRow(`
+		UPDATE events SET payload = NULL WHERE session = $1 AND payload IS NOT NULL`)
 )
 
 func scanEvent(row Scanner) (*session.Event, error) {

@@ -20,7 +20,8 @@ var (
 
 	lockGrants = statement("tt", `
 		SELECT `+grantColumns+` FROM grants g
-		WHERE (g.target, g.tail) IN (SELECT a, b FROM {w}) ORDER BY g.target, g.tail {lock}`)
+		WHERE (g.target, g.tail) IN (SELECT a, b FROM {w}) ORDER BY g.target, g.tail {lock}`).rowByRow(`
+		SELECT ` + grantColumns + ` FROM grants g WHERE g.target = $1 AND g.tail = $2`)
 
 	// readLineages reads refs with all their ancestors.
 	readLineages = statement("tt", `
@@ -47,7 +48,8 @@ var (
 		WHERE (target, tail) IN (SELECT target, tail FROM below) AND revoked = 0`)
 
 	countRedemption = statement("tt", `
-		UPDATE grants SET redeemed = redeemed + 1 WHERE (target, tail) IN (SELECT a, b FROM {w})`)
+		UPDATE grants SET redeemed = redeemed + 1 WHERE (target, tail) IN (SELECT a, b FROM {w})`).rowByRow(`
+		UPDATE grants SET redeemed = redeemed + 1 WHERE target = $1 AND tail = $2`)
 	insertRedemption = statement("", `INSERT INTO redemptions (target, tail, redemption, at) VALUES ({1}, {2}, {3}, {4})`)
 	readRedemption   = statement("", `
 		SELECT d.at FROM redemptions d WHERE d.target = {1} AND d.tail = {2} AND d.redemption = {3}`)

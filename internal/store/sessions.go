@@ -37,7 +37,8 @@ var (
 
 	lockSessions = statement("t", `
 		SELECT `+sessionColumns+`, {version s} FROM sessions s
-		WHERE s.id IN (SELECT a FROM {w}) ORDER BY s.id {lock}`)
+		WHERE s.id IN (SELECT a FROM {w}) ORDER BY s.id {lock}`).rowByRow(`
+		SELECT ` + sessionColumns + `, 0 FROM sessions s WHERE s.id = $1`)
 
 	readSessions = statement("t", `
 		SELECT `+sessionColumns+` FROM {w} CROSS JOIN sessions s WHERE s.id = w.a`)

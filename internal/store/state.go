@@ -106,7 +106,8 @@ var (
 			outbox = excluded.outbox, final = excluded.final, ref = excluded.ref,
 			orphan = CASE WHEN turns.orphan > excluded.orphan THEN turns.orphan ELSE excluded.orphan END`)
 
-	dropState = statement("t", `DELETE FROM entries WHERE session IN (SELECT a FROM {w})`)
+	dropState = statement("t", `DELETE FROM entries WHERE session IN (SELECT a FROM {w})`).rowByRow(`
+		DELETE FROM entries WHERE session = $1`)
 	dropTurns = statement("t", `DELETE FROM turns WHERE session IN (SELECT a FROM {w})`)
 )
 

@@ -176,6 +176,13 @@ func (s *Statement) setOneRow(text string) *Statement {
 	return s
 }
 
+// rowByRow makes SQLite run text for each row of the list by itself. With a constant key it changes
+// rows while it finds them; with a list it first gathers the keys of all, and then seeks each again.
+func (s *Statement) rowByRow(text string) *Statement {
+	s.SQLite = Forms{One: text}
+	return s
+}
+
 // oneRow renders a list of one row for Postgres, empty if a condition is given and false.
 func (s *Statement) oneRow(mark, condition string) string {
 	return oneRow(mark, s.Columns, func(arg string, c Column) string { return arg + "::" + postgresTypes[c] }, condition)
