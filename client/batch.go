@@ -19,9 +19,9 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/opid"
+	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/ledger"
 	"github.com/mooring-rpc/mooring/outbox"
-	"github.com/mooring-rpc/mooring/session"
 )
 
 // Batch collects ops for one session. It belongs to one goroutine, and is frozen by Commit.

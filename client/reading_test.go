@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/mooring-rpc/mooring/client"
-	"github.com/mooring-rpc/mooring/session"
+	"github.com/mooring-rpc/mooring/internal/session"
 )
 
 func TestSubscribersSeeEveryEventOnceOverCutLinks(t *testing.T) {

@@ -13,9 +13,9 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/internal/until"
 	"github.com/mooring-rpc/mooring/outbox"
-	"github.com/mooring-rpc/mooring/session"
 )
 
 // savedRef is a ref that a server minted: its id does not tell whether a secret fits.

@@ -10,7 +10,7 @@ import (
 	"slices"
 
 	"github.com/mooring-rpc/mooring/fault"
-	"github.com/mooring-rpc/mooring/session"
+	"github.com/mooring-rpc/mooring/internal/session"
 )
 
 // Verification is the result of Verify.

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/mooring-rpc/mooring/session"
+	"github.com/mooring-rpc/mooring/internal/session"
 )
 
 func TestAbortTurns(t *testing.T) {

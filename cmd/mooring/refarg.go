@@ -12,8 +12,8 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/outbox"
-	"github.com/mooring-rpc/mooring/session"
 )
 
 // refHelp is in the help of every command that takes a REF.

@@ -16,8 +16,8 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/opencode"
 	"github.com/mooring-rpc/mooring/internal/server/objects"
+	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/internal/share"
-	"github.com/mooring-rpc/mooring/session"
 )
 
 // envShareKey is the environment variable of the share key, used without --share-key-file.

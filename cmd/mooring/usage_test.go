@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/mooring-rpc/mooring/session"
+	"github.com/mooring-rpc/mooring/internal/session"
 )
 
 // Wrong usage is told in words of the command's own, not of the libraries below it.

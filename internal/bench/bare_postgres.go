@@ -18,9 +18,9 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/mooring-rpc/mooring/internal/pgtune"
+	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/migrations"
 	outboxsql "github.com/mooring-rpc/mooring/migrations/outboxsql"
-	"github.com/mooring-rpc/mooring/session"
 )
 
 // maxConns is how many connections a database gets at most: beyond 32 Postgres

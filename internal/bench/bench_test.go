@@ -18,8 +18,8 @@ import (
 
 	"github.com/mooring-rpc/mooring/internal/measure"
 	"github.com/mooring-rpc/mooring/internal/pgtest"
+	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/ledger"
-	"github.com/mooring-rpc/mooring/session"
 )
 
 func TestMain(m *testing.M) {

@@ -15,8 +15,8 @@ import (
 
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/server/objects"
+	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/internal/trickle"
-	"github.com/mooring-rpc/mooring/session"
 )
 
 // eventJSON is an event. Its payload is a separate member.

@@ -17,7 +17,7 @@ import (
 	"github.com/mooring-rpc/mooring/internal/httpkit"
 	"github.com/mooring-rpc/mooring/internal/membudget"
 	"github.com/mooring-rpc/mooring/internal/server/objects"
-	"github.com/mooring-rpc/mooring/session"
+	"github.com/mooring-rpc/mooring/internal/session"
 )
 
 // request is one admitted request. Its context ends with its timeout; clientCtx ends only when

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/mooring-rpc/mooring/internal/page"
-	"github.com/mooring-rpc/mooring/session"
+	"github.com/mooring-rpc/mooring/internal/session"
 )
 
 // frame is one frame's data, decoded.

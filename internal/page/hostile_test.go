@@ -10,7 +10,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/internal/page"
 	"github.com/mooring-rpc/mooring/internal/page/internal/recorded"
-	"github.com/mooring-rpc/mooring/session"
+	"github.com/mooring-rpc/mooring/internal/session"
 )
 
 // anything is any JSON value, of texts that are trouble.

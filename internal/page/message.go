@@ -5,7 +5,7 @@ package page
 import (
 	"strconv"
 
-	"github.com/mooring-rpc/mooring/session"
+	"github.com/mooring-rpc/mooring/internal/session"
 )
 
 // messageOpen writes a message up to its parts. The values that the totals sum up are also

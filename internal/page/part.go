@@ -4,7 +4,7 @@ package page
 // length of the text shown (data-len, in bytes of UTF-8).
 
 import (
-	"github.com/mooring-rpc/mooring/session"
+	"github.com/mooring-rpc/mooring/internal/session"
 )
 
 // part writes a part of any type.

@@ -3,7 +3,7 @@ package page
 // A session's entries besides messages: its info, its diff, its models.
 
 import (
-	"github.com/mooring-rpc/mooring/session"
+	"github.com/mooring-rpc/mooring/internal/session"
 )
 
 // restID returns the element id of any other key: no message's or part's id has this prefix.

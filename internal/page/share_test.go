@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/mooring-rpc/mooring/session"
+	"github.com/mooring-rpc/mooring/internal/session"
 )
 
 // Of a share that is at work and silent the page says so from a lease on, and what it

@@ -6,7 +6,7 @@ import (
 	"strconv"
 
 	"github.com/mooring-rpc/mooring/fault"
-	"github.com/mooring-rpc/mooring/session"
+	"github.com/mooring-rpc/mooring/internal/session"
 )
 
 // shell is a document around a page's own content.

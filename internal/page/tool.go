@@ -6,7 +6,7 @@ package page
 import (
 	"strings"
 
-	"github.com/mooring-rpc/mooring/session"
+	"github.com/mooring-rpc/mooring/internal/session"
 )
 
 // toolPart writes a tool call in any state.

@@ -16,8 +16,8 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/opencode"
 	"github.com/mooring-rpc/mooring/internal/server/objects"
+	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/internal/wsock"
-	"github.com/mooring-rpc/mooring/session"
 )
 
 // maxClientMessage bounds a client's message, in bytes.

@@ -7,7 +7,7 @@ import (
 	"fmt"
 
 	"github.com/mooring-rpc/mooring/capability"
-	"github.com/mooring-rpc/mooring/session"
+	"github.com/mooring-rpc/mooring/internal/session"
 )
 
 // IntegrityReport counts the rows that CheckIntegrity has verified and lists its findings as text.

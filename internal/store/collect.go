@@ -4,7 +4,7 @@ package store
 
 import (
 	"github.com/mooring-rpc/mooring/capability"
-	"github.com/mooring-rpc/mooring/session"
+	"github.com/mooring-rpc/mooring/internal/session"
 )
 
 // collect returns a callback that appends each scanned row to a list.

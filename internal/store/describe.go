@@ -6,7 +6,7 @@ import (
 	"context"
 	"math"
 
-	"github.com/mooring-rpc/mooring/session"
+	"github.com/mooring-rpc/mooring/internal/session"
 )
 
 // infoKey is the key of a session's info.

@@ -7,7 +7,7 @@ import (
 	"math"
 	"strconv"
 
-	"github.com/mooring-rpc/mooring/session"
+	"github.com/mooring-rpc/mooring/internal/session"
 )
 
 const (

@@ -9,7 +9,7 @@ import (
 	"sync"
 
 	"github.com/mooring-rpc/mooring/fault"
-	"github.com/mooring-rpc/mooring/session"
+	"github.com/mooring-rpc/mooring/internal/session"
 )
 
 // maxExistingSessions is the maximum number of ids; above it the set is cleared.

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/mooring-rpc/mooring/fault"
-	"github.com/mooring-rpc/mooring/session"
+	"github.com/mooring-rpc/mooring/internal/session"
 )
 
 func TestKnownSessions(t *testing.T) {

@@ -7,7 +7,7 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/mooring-rpc/mooring/session"
+	"github.com/mooring-rpc/mooring/internal/session"
 )
 
 // The sizes of events v: in full, after a purge, and after trimming, when values stored only in

@@ -43,8 +43,8 @@ import (
 	"sync"
 
 	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/ledger"
-	"github.com/mooring-rpc/mooring/session"
 )
 
 // errStale ends a transaction whose cached rows were stale, or may have been.

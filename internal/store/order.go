@@ -10,7 +10,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/mooring-rpc/mooring/session"
+	"github.com/mooring-rpc/mooring/internal/session"
 )
 
 var (

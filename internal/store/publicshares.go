@@ -9,7 +9,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
-	"github.com/mooring-rpc/mooring/session"
+	"github.com/mooring-rpc/mooring/internal/session"
 )
 
 const shareColumns = `p.id, p.session, p.owner_tail, p.share_tail, p.reader_tail, p.created`

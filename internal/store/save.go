@@ -10,8 +10,8 @@ import (
 	"sync"
 
 	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/ledger"
-	"github.com/mooring-rpc/mooring/session"
 )
 
 // Save implements session.Tx. On Postgres the statements may still be queued when it returns: they

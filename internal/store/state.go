@@ -5,7 +5,7 @@ package store
 import (
 	"fmt"
 
-	"github.com/mooring-rpc/mooring/session"
+	"github.com/mooring-rpc/mooring/internal/session"
 )
 
 const (

@@ -22,7 +22,7 @@ import (
 	"strings"
 	"unicode"
 
-	"github.com/mooring-rpc/mooring/session"
+	"github.com/mooring-rpc/mooring/internal/session"
 )
 
 // Column is the type of a list's column.

@@ -53,7 +53,7 @@ import (
 	"sync/atomic"
 
 	"github.com/mooring-rpc/mooring/fault"
-	"github.com/mooring-rpc/mooring/session"
+	"github.com/mooring-rpc/mooring/internal/session"
 )
 
 // Scanner is one row of a statement's result.

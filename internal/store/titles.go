@@ -6,7 +6,7 @@ package store
 import (
 	"context"
 
-	"github.com/mooring-rpc/mooring/session"
+	"github.com/mooring-rpc/mooring/internal/session"
 )
 
 var (

@@ -5,7 +5,7 @@ package store
 import (
 	"context"
 
-	"github.com/mooring-rpc/mooring/session"
+	"github.com/mooring-rpc/mooring/internal/session"
 )
 
 // countSessions sums the next {2} sessions after id {1}.

@@ -8,7 +8,7 @@ import (
 	"slices"
 
 	"github.com/mooring-rpc/mooring/capability"
-	"github.com/mooring-rpc/mooring/session"
+	"github.com/mooring-rpc/mooring/internal/session"
 )
 
 // descendantsCTE selects a ref and all its descendants.

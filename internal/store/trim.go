@@ -8,7 +8,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/mooring-rpc/mooring/session"
+	"github.com/mooring-rpc/mooring/internal/session"
 )
 
 var (

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/mooring-rpc/mooring/internal/server/objects"
-	"github.com/mooring-rpc/mooring/session"
+	"github.com/mooring-rpc/mooring/internal/session"
 )
 
 // ChunkBytes is what is written at a time, and held while that is not taken.

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/mooring-rpc/mooring/internal/server/objects"
-	"github.com/mooring-rpc/mooring/session"
+	"github.com/mooring-rpc/mooring/internal/session"
 )
 
 // events are 1, 2, 3 … with payloads of these sizes.

@@ -18,8 +18,8 @@ import (
 	"github.com/mooring-rpc/mooring/internal/humantime"
 	"github.com/mooring-rpc/mooring/internal/page"
 	"github.com/mooring-rpc/mooring/internal/server/objects"
+	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/internal/trickle"
-	"github.com/mooring-rpc/mooring/session"
 )
 
 // retryMillis is how long a browser waits before it reconnects, in ms.

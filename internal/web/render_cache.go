@@ -7,7 +7,7 @@ import (
 	"container/list"
 	"sync"
 
-	"github.com/mooring-rpc/mooring/session"
+	"github.com/mooring-rpc/mooring/internal/session"
 )
 
 // renderCache holds the most recently used rendered events. It is safe for concurrent use.

@@ -9,7 +9,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/mooring-rpc/mooring/session"
+	"github.com/mooring-rpc/mooring/internal/session"
 )
 
 func putEvent(cursor uint64, text string) *session.Event {

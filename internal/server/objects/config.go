@@ -6,8 +6,8 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/rpc"
-	"github.com/mooring-rpc/mooring/session"
 )
 
 // Config configures a Server. Store is required. Every other zero field takes its value from

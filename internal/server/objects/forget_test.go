@@ -17,9 +17,9 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/capnp/wire"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/internal/store"
 	"github.com/mooring-rpc/mooring/rpc"
-	"github.com/mooring-rpc/mooring/session"
 )
 
 // A subscriber that takes nothing has events before it that were published in

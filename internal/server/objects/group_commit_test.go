@@ -4,9 +4,9 @@ import (
 	"context"
 	"testing"
 
+	"github.com/mooring-rpc/mooring/internal/session"
+	"github.com/mooring-rpc/mooring/internal/session/memtx"
 	"github.com/mooring-rpc/mooring/ledger"
-	"github.com/mooring-rpc/mooring/session"
-	"github.com/mooring-rpc/mooring/session/memtx"
 )
 
 // inMemory is a store of which only UpdateOptimistic is used.

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/mooring-rpc/mooring/fault"
-	"github.com/mooring-rpc/mooring/session"
+	"github.com/mooring-rpc/mooring/internal/session"
 )
 
 // hub holds the fan-outs. It is safe for concurrent use. Locks are taken in the order hub.mu,

@@ -13,7 +13,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
-	"github.com/mooring-rpc/mooring/session"
+	"github.com/mooring-rpc/mooring/internal/session"
 )
 
 // slowReaderTimeout is how long take may run before the events queued behind it are dropped.

@@ -7,8 +7,8 @@ import (
 	"context"
 
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/ledger"
-	"github.com/mooring-rpc/mooring/session"
 )
 
 // Stream is the right to send the batches of one outbox to one session. Its methods may be

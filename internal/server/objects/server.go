@@ -82,8 +82,8 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/connlimit"
 	"github.com/mooring-rpc/mooring/internal/intake"
+	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/rpc"
-	"github.com/mooring-rpc/mooring/session"
 )
 
 // Server serves the sessions of one database. All methods are safe for concurrent use; Run

@@ -10,7 +10,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
-	"github.com/mooring-rpc/mooring/session"
+	"github.com/mooring-rpc/mooring/internal/session"
 )
 
 // timedUpdates knows how long the last transaction might have taken.

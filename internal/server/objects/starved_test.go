@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/mooring-rpc/mooring/internal/seed"
-	"github.com/mooring-rpc/mooring/session"
+	"github.com/mooring-rpc/mooring/internal/session"
 )
 
 // countedReads counts how often the log is read.

@@ -20,9 +20,9 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 	byhand "github.com/mooring-rpc/mooring/internal/capnpfast"
 	"github.com/mooring-rpc/mooring/internal/capnpfasttest"
+	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/internal/wirelayout"
 	"github.com/mooring-rpc/mooring/ledger"
-	"github.com/mooring-rpc/mooring/session"
 )
 
 // randomText has any bytes, and now and then is a usual name.

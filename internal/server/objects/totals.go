@@ -6,7 +6,7 @@ package objects
 import (
 	"context"
 
-	"github.com/mooring-rpc/mooring/session"
+	"github.com/mooring-rpc/mooring/internal/session"
 )
 
 // countPage is the number of sessions counted in one read: some milliseconds.

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/mooring-rpc/mooring/capability"
-	"github.com/mooring-rpc/mooring/session"
+	"github.com/mooring-rpc/mooring/internal/session"
 )
 
 // maxUses is the number of (ref, actor, method) rows counted in a window. At the bound the window

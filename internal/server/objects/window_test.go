@@ -7,7 +7,7 @@ import (
 	"testing/synctest"
 
 	"github.com/mooring-rpc/mooring/fault"
-	"github.com/mooring-rpc/mooring/session"
+	"github.com/mooring-rpc/mooring/internal/session"
 )
 
 // holding is a sink whose peer answers when it is told to.

@@ -13,8 +13,8 @@ import (
 
 	"github.com/mooring-rpc/mooring/internal/pgtest"
 	"github.com/mooring-rpc/mooring/internal/pgtune"
+	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/internal/store"
-	"github.com/mooring-rpc/mooring/session"
 )
 
 // copied is a table that knows by which statement its rows came.

@@ -17,10 +17,10 @@ import (
 
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/pgtest"
+	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/internal/store"
 	"github.com/mooring-rpc/mooring/internal/store/storetest"
 	"github.com/mooring-rpc/mooring/internal/until"
-	"github.com/mooring-rpc/mooring/session"
 )
 
 const testTimeout = time.Minute

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/mooring-rpc/mooring/capability"
-	"github.com/mooring-rpc/mooring/session"
+	"github.com/mooring-rpc/mooring/internal/session"
 )
 
 // TestAnAccountOfBefore: what an account holds when it is first added up is spared, but not

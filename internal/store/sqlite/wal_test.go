@@ -14,11 +14,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/internal/stmtfault"
 	"github.com/mooring-rpc/mooring/internal/store"
 	"github.com/mooring-rpc/mooring/internal/store/storetest"
 	"github.com/mooring-rpc/mooring/internal/until"
-	"github.com/mooring-rpc/mooring/session"
 )
 
 // stands names the files of a data folder in which text stands.

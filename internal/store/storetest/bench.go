@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/internal/store"
 	"github.com/mooring-rpc/mooring/ledger"
-	"github.com/mooring-rpc/mooring/session"
 )
 
 // Bench measures Update with 1 and 32 ops a batch, alone and from several

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/mooring-rpc/mooring/capability"
-	"github.com/mooring-rpc/mooring/session"
+	"github.com/mooring-rpc/mooring/internal/session"
 )
 
 // testExpire: what has run out is noted once, and nothing else: no ref that was

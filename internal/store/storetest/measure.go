@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/mooring-rpc/mooring/capability"
-	"github.com/mooring-rpc/mooring/session"
+	"github.com/mooring-rpc/mooring/internal/session"
 )
 
 // testMeasure: a session of before there was a quota is found and measured, with its refs,

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/mooring-rpc/mooring/session"
+	"github.com/mooring-rpc/mooring/internal/session"
 )
 
 // rowsThatFit is how many rows of such weights a page has that is for so many bytes and

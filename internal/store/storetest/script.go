@@ -8,9 +8,9 @@ import (
 	"fmt"
 	"math/rand/v2"
 
+	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/ledger"
 	"github.com/mooring-rpc/mooring/ledger/ledgertest"
-	"github.com/mooring-rpc/mooring/session"
 )
 
 // author is one outbox's stream in a session, with the ref it goes by.

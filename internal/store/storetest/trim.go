@@ -10,9 +10,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/mooring-rpc/mooring/internal/session"
+	"github.com/mooring-rpc/mooring/internal/session/memtx"
 	"github.com/mooring-rpc/mooring/ledger"
-	"github.com/mooring-rpc/mooring/session"
-	"github.com/mooring-rpc/mooring/session/memtx"
 )
 
 // keepNothing is a keep that makes every event old.

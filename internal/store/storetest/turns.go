@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/mooring-rpc/mooring/capability"
-	"github.com/mooring-rpc/mooring/session"
+	"github.com/mooring-rpc/mooring/internal/session"
 )
 
 // testTurns: open turns are read but for orphans, streaming ones with these, and those that

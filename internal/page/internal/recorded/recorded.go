@@ -15,7 +15,7 @@ import (
 	"strings"
 
 	"github.com/mooring-rpc/mooring/internal/page"
-	"github.com/mooring-rpc/mooring/session"
+	"github.com/mooring-rpc/mooring/internal/session"
 )
 
 // State is a session's folded state.

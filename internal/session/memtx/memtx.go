@@ -1,0 +1,568 @@
+// Package memtx implements session.Tx in memory, for tests of the domain: one writer at a time,
+// nothing durable. It is as strict as a database: it returns only the rows in the read set, copies
+// everything, and refuses rows that a primary key or the contract of session.Changes would refuse.
+package memtx
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"unicode/utf8"
+
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/internal/session"
+	"github.com/mooring-rpc/mooring/ledger"
+)
+
+// Store holds the rows. It is safe for concurrent use.
+type Store struct {
+	mu sync.Mutex
+	rows
+
+	Now          int64 // the clock, Unix ms; set it between transactions
+	Loads        int   // Load calls so far
+	BytesRead    int   // bytes of payloads and texts returned so far
+	BytesWritten int   // bytes of payloads saved so far
+}
+
+type rows struct {
+	sessions map[string]*session.Row
+	streams  map[session.StreamKey]*ledger.Stream
+	records  map[session.StreamKey][][]byte // marshaled, by first seq
+	events   map[string][]*session.Event
+	entries  map[string]map[string]*session.Entry
+	turns    map[string]map[string]*session.Turn
+	grants   map[string]*capability.Grant
+	audit    []*capability.AuditRow
+}
+
+// New returns an empty store with the clock at 1,000,000.
+func New() *Store {
+	return &Store{Now: 1_000_000, rows: rows{
+		sessions: map[string]*session.Row{},
+		streams:  map[session.StreamKey]*ledger.Stream{},
+		records:  map[session.StreamKey][][]byte{},
+		events:   map[string][]*session.Event{},
+		entries:  map[string]map[string]*session.Entry{},
+		turns:    map[string]map[string]*session.Turn{},
+		grants:   map[string]*capability.Grant{},
+	}}
+}
+
+// Update runs do in a transaction: its changes are kept if do returns nil.
+func (s *Store) Update(_ context.Context, do func(session.Tx) error) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t := &tx{s: s}
+	if err := do(t); err != nil {
+		return err
+	}
+	for _, c := range t.saved {
+		if err := s.save(c); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// AddGrant inserts a ref, as the first start or a test of redeem would.
+func (s *Store) AddGrant(g capability.Grant) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.grants[g.ID] = clone(&g)
+}
+
+// OpenStream opens a stream, raising its incarnation.
+func (s *Store) OpenStream(sessionID, outbox string, incarnation uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.sessions[sessionID] == nil {
+		s.sessions[sessionID] = &session.Row{ID: sessionID}
+	}
+	k := session.StreamKey{Session: sessionID, Outbox: outbox}
+	if s.streams[k] == nil {
+		s.streams[k] = &ledger.Stream{Session: sessionID, Outbox: outbox}
+	}
+	s.streams[k].Incarnation = max(s.streams[k].Incarnation, incarnation)
+}
+
+// SetStreamSecret sets the hash of the secret that an open stream was opened with; none by default.
+func (s *Store) SetStreamSecret(sessionID, outbox string, hash [32]byte) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.streams[session.StreamKey{Session: sessionID, Outbox: outbox}].SecretHash = hash
+}
+
+// SetExemptBytes sets a session's bytes from before there was a quota; -1: not measured.
+func (s *Store) SetExemptBytes(id string, bytes int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.sessions[id].ExemptBytes = bytes
+}
+
+// Session returns a session's row; nil if there is none.
+func (s *Store) Session(id string) *session.Row {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return clone(s.sessions[id])
+}
+
+// Stream returns a stream's row; nil if there is none.
+func (s *Store) Stream(sessionID, outbox string) *ledger.Stream {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return clone(s.streams[session.StreamKey{Session: sessionID, Outbox: outbox}])
+}
+
+// Records counts a stream's unpruned records.
+func (s *Store) Records(sessionID, outbox string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.records[session.StreamKey{Session: sessionID, Outbox: outbox}])
+}
+
+// Grant returns a ref's row; nil if there is none.
+func (s *Store) Grant(id string) *capability.Grant {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return clone(s.grants[id])
+}
+
+// Events returns a session's log.
+func (s *Store) Events(id string) []*session.Event {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return cloneAll(s.events[id])
+}
+
+// Audit returns every audit row so far.
+func (s *Store) Audit() []*capability.AuditRow {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return cloneAll(s.audit)
+}
+
+// State returns a session's folded state from the rows: entries by key with their deltas, turns by
+// message.
+func (s *Store) State(id string) (entries []*session.Entry, turns []*session.Turn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, key := range slices.Sorted(maps.Keys(s.entries[id])) {
+		e := s.entry(id, key, true)
+		e.Payload = session.FoldText(e.Payload, s.delta(id, key, e.Cursor))
+		entries = append(entries, e)
+	}
+	for _, m := range slices.Sorted(maps.Keys(s.turns[id])) {
+		turns = append(turns, clone(s.turns[id][m]))
+	}
+	return entries, turns
+}
+
+func (r *rows) entry(id, key string, full bool) *session.Entry {
+	e := clone(r.entries[id][key])
+	switch {
+	case e == nil:
+		return nil
+	case !full:
+		e.Payload = nil
+	case e.Payload == nil:
+		e.Payload = r.events[id][e.Cursor-1].Payload
+	}
+	return e
+}
+
+func (r *rows) delta(id, key string, after uint64) []byte {
+	var text []byte
+	for _, e := range r.events[id] {
+		if e.Cursor > after && e.Key == key && e.Method == session.MethodAppendText {
+			text = append(text, session.DeltaText(e.Payload)...)
+		}
+	}
+	return text
+}
+
+// descends reports whether ref id is ancestor or a descendant of it.
+func (r *rows) descends(id, ancestor string) bool {
+	for g := r.grants[id]; g != nil; g = r.grants[g.Parent] {
+		if g.ID == ancestor {
+			return true
+		}
+	}
+	return false
+}
+
+func (s *Store) save(c *session.Changes) error {
+	for _, row := range c.Sessions {
+		s.sessions[row.ID] = clone(row)
+	}
+	for _, st := range c.Streams {
+		s.streams[session.StreamKey{Session: st.Session, Outbox: st.Outbox}] = clone(st)
+	}
+	for _, cut := range c.Prune {
+		s.records[cut.Stream] = slices.DeleteFunc(s.records[cut.Stream], func(text []byte) bool {
+			r, err := ledger.UnmarshalRecord(text)
+			return err == nil && r.LastSeq() <= cut.Through
+		})
+	}
+	for _, r := range c.Records {
+		text := r.Record.Marshal()
+		if _, err := ledger.UnmarshalRecord(text); err != nil {
+			return err
+		}
+		s.records[r.Stream] = append(s.records[r.Stream], text)
+	}
+	for _, e := range c.Events {
+		if want := uint64(len(s.events[e.Session]) + 1); e.Cursor != want {
+			return fmt.Errorf("memtx: event %d of %s where %d is next", e.Cursor, e.Session, want)
+		}
+		if e.Payload == nil && !slices.ContainsFunc(c.Events, func(p *session.Event) bool {
+			return p.Session == e.Session && p.Cursor > e.Cursor && p.Method == session.MethodPurge && p.Key == e.Key
+		}) {
+			return fmt.Errorf("memtx: event %d of %s has no payload", e.Cursor, e.Session)
+		}
+		s.BytesWritten += len(e.Payload)
+		s.events[e.Session] = append(s.events[e.Session], clone(e))
+	}
+	for _, p := range c.Purge {
+		e := s.events[p.Session][p.Cursor-1]
+		if e.Payload == nil || p.Payload != nil && len(p.Payload) >= len(e.Payload) {
+			return fmt.Errorf("memtx: event %d of %s has nothing to purge", p.Cursor, p.Session)
+		}
+		freed := int64(len(e.Payload) - len(p.Payload))
+		s.sessions[p.Session].Bytes -= freed
+		if g := s.grants[e.Ref]; g != nil && g.Target == e.Session {
+			g.Bytes = max(g.Bytes-freed, 0)
+		}
+		e.Payload = p.Payload
+	}
+	for _, list := range [][]*session.Entry{c.Entries, c.Appended} {
+		if !slices.IsSortedFunc(list, func(a, b *session.Entry) int {
+			return cmp.Or(strings.Compare(a.Session, b.Session), strings.Compare(a.Key, b.Key))
+		}) {
+			return fmt.Errorf("memtx: entries are not sorted")
+		}
+	}
+	for id, keys := range c.DropEntries {
+		if !slices.IsSorted(keys) {
+			return fmt.Errorf("memtx: dropped entries of %s are not sorted", id)
+		}
+		for _, key := range keys {
+			delete(s.entries[id], key)
+		}
+	}
+	for _, e := range c.Entries {
+		if e.Payload == nil && session.SumOf(s.events[e.Session][e.Cursor-1].Payload) != e.Sum {
+			return fmt.Errorf("memtx: entry %s is not the payload of its event %d", e.Key, e.Cursor)
+		}
+		if e.Payload != nil && e.Key == s.events[e.Session][e.Cursor-1].Key && session.SumOf(s.events[e.Session][e.Cursor-1].Payload) == e.Sum {
+			return fmt.Errorf("memtx: entry %s is written twice, here and as the payload of its event %d", e.Key, e.Cursor)
+		}
+		s.BytesWritten += len(e.Payload)
+		put(s.entries, e.Session, e.Key, clone(e))
+	}
+	for _, e := range c.Appended {
+		old := s.entries[e.Session][e.Key]
+		if old == nil || old.Cursor != e.Cursor {
+			return fmt.Errorf("memtx: entry %s grew and is not there", e.Key)
+		}
+		old.TextLen, old.LastAppend = e.TextLen, e.LastAppend
+	}
+	for _, t := range c.Turns {
+		put(s.turns, t.Session, t.Message, clone(t))
+	}
+	for _, g := range c.Grants {
+		if s.grants[g.ID] != nil {
+			return fmt.Errorf("memtx: ref %s is there already", g.ID)
+		}
+		s.grants[g.ID] = clone(g)
+	}
+	for _, ch := range c.Charges {
+		s.grants[ch.Ref].Bytes += ch.Bytes
+	}
+	for _, r := range c.Rotate {
+		for _, g := range s.grants {
+			if g.Parent == r.ID {
+				g.Parent = r.By
+			}
+		}
+		if g := s.grants[r.ID]; g.Revoked == 0 {
+			g.Revoked, g.RevokedBy, g.Cut = r.At, r.By, r.Cut
+		}
+	}
+	for _, r := range c.Revoke {
+		for id, g := range s.grants {
+			if g.Revoked != 0 || !s.descends(id, r.ID) {
+				continue
+			}
+			g.Revoked, g.RevokedBy, g.Cut = r.At, r.By, r.Cut
+			if row := s.sessions[g.Target]; row != nil && capability.IsSpace(capability.Target(r.ID)) {
+				g.Cut = row.Cursor
+			}
+		}
+	}
+	for _, id := range c.DropState {
+		delete(s.entries, id)
+		delete(s.turns, id)
+		for _, e := range s.events[id] {
+			e.Payload = nil
+		}
+	}
+	s.audit = append(s.audit, cloneAll(c.Audit)...)
+	return nil
+}
+
+// tx is one transaction.
+type tx struct {
+	s      *Store
+	loaded bool
+	locked bool
+	saved  []*session.Changes
+}
+
+// Load returns copies of the rows in w.
+func (t *tx) Load(_ context.Context, w *session.ReadSet) (*session.Rows, error) {
+	s := t.s
+	if t.loaded && len(w.Spaces)+len(w.ExclusiveSpaces) > 0 || t.locked && len(w.Sessions) > 0 {
+		return nil, fmt.Errorf("memtx: a later load locks")
+	}
+	for _, list := range [][]string{w.Sessions, w.Spaces, w.ExclusiveSpaces, w.Grants, w.Lineages, w.Trees, w.Turns, w.CountedTurns, w.StreamingTurns} {
+		if !slices.IsSorted(list) || len(slices.Compact(slices.Clone(list))) != len(list) {
+			return nil, fmt.Errorf("memtx: %q is not sorted or repeats", list)
+		}
+	}
+	for _, x := range w.External {
+		if !slices.Contains(w.Spaces, x.Space) {
+			return nil, fmt.Errorf("memtx: external ids of %s are asked for without its lock", x.Space)
+		}
+	}
+	for _, m := range []map[string][]string{w.EntryMeta, w.Entries, w.Prefixes, w.TurnsOf} {
+		for id, list := range m {
+			if !slices.IsSorted(list) || len(slices.Compact(slices.Clone(list))) != len(list) {
+				return nil, fmt.Errorf("memtx: %q of %s is not sorted or repeats", list, id)
+			}
+		}
+	}
+	if err := checkTexts(w); err != nil {
+		return nil, err
+	}
+	t.loaded, t.locked = true, t.locked || len(w.Sessions) > 0
+	s.Loads++
+	out := &session.Rows{Now: s.Now,
+		Sessions: map[string]*session.Row{}, Streams: map[session.StreamKey]*ledger.Stream{},
+		Records: map[session.StreamKey][]*ledger.Record{}, Grants: map[string]*capability.Grant{},
+		Entries: map[string]map[string]*session.Entry{}, Turns: map[string]map[string]*session.Turn{},
+		Deltas: map[string]map[string][]byte{}, Logs: map[string][]*session.Event{}, External: map[session.ExternalID]string{},
+		PayloadEvents: map[string][]*session.Event{},
+		Trees:         map[string]map[string]uint64{},
+	}
+	for _, id := range w.Sessions {
+		if s.sessions[id] == nil {
+			s.sessions[id] = &session.Row{ID: id}
+		}
+		out.Sessions[id] = clone(s.sessions[id])
+	}
+	for _, k := range w.Streams {
+		if st := s.streams[k]; st != nil {
+			out.Streams[k] = clone(st)
+		}
+	}
+	for _, r := range w.Records {
+		if err := s.loadRecords(out, &r); err != nil {
+			return nil, err
+		}
+	}
+	for _, id := range w.Grants {
+		if g := s.grants[id]; g != nil {
+			out.Grants[id] = clone(g)
+		}
+	}
+	for _, id := range w.Lineages {
+		for g := s.grants[id]; g != nil; g = s.grants[g.Parent] {
+			out.Grants[g.ID] = clone(g)
+		}
+	}
+	for _, id := range w.CountedTurns {
+		refs := slices.Clone(w.Grants)
+		for _, t := range s.turns[id] {
+			if t.Status.Open() && !t.Orphan {
+				refs = append(refs, t.Ref)
+			}
+		}
+		for _, ref := range refs {
+			for g := s.grants[ref]; g != nil && g.Target == id; g = s.grants[g.Parent] {
+				out.Grants[g.ID] = clone(g)
+			}
+		}
+	}
+	for _, root := range w.Trees {
+		for id, g := range s.grants {
+			if g.Revoked == 0 && s.descends(id, root) {
+				put(out.Trees, root, g.Target, out.Trees[root][g.Target]+1)
+			}
+		}
+	}
+	before := s.BytesRead
+	s.loadState(out, w)
+	for id, to := range w.Logs {
+		for _, e := range s.events[id] {
+			if e.Cursor <= to {
+				s.BytesRead += len(e.Payload)
+				out.Logs[id] = append(out.Logs[id], clone(e))
+			}
+		}
+	}
+	for id, key := range w.PayloadEvents {
+		for _, e := range s.events[id] {
+			if e.Payload != nil && session.HoldsPayload(e, key) {
+				h := &session.Event{Session: id, Cursor: e.Cursor, Method: e.Method}
+				if e.Key != key || e.Method == session.MethodFinalize {
+					h.Payload = e.Payload
+				}
+				s.BytesRead += len(h.Payload)
+				out.PayloadEvents[id] = append(out.PayloadEvents[id], h)
+			}
+		}
+	}
+	if out.Bytes = s.BytesRead - before; w.MaxBytes > 0 && out.Bytes > w.MaxBytes {
+		s.BytesRead = before
+		return &session.Rows{Bytes: out.Bytes}, nil
+	}
+	for _, x := range w.External {
+		if id := s.externalOf(x); id != "" {
+			out.External[x] = id
+		}
+	}
+	return out, nil
+}
+
+// externalOf returns the living session with an external id, "" if there is none.
+func (s *Store) externalOf(x session.ExternalID) string {
+	for _, g := range s.grants {
+		row := s.sessions[g.Target]
+		if g.Owner && g.Parent == x.SpaceRef && row != nil && row.Life == session.Live && row.Space == x.Space && row.External == x.ID {
+			return row.ID
+		}
+	}
+	return ""
+}
+
+// checkTexts returns an error if a database would refuse a text of w.
+func checkTexts(w *session.ReadSet) error {
+	lists := [][]string{w.Spaces, w.ExclusiveSpaces, w.Sessions, w.Grants, w.Lineages, w.Trees, w.Turns, w.CountedTurns, w.StreamingTurns}
+	for _, m := range []map[string][]string{w.EntryMeta, w.Entries, w.Prefixes, w.TurnsOf} {
+		lists = slices.AppendSeq(lists, maps.Values(m))
+	}
+	lists = append(lists, slices.Collect(maps.Values(w.PayloadEvents)))
+	for _, r := range w.Records {
+		lists = append(lists, r.Ops)
+	}
+	for _, x := range w.External {
+		lists = append(lists, []string{x.Space, x.SpaceRef, x.ID})
+	}
+	for _, text := range slices.Concat(lists...) {
+		if strings.ContainsRune(text, 0) || !utf8.ValidString(text) {
+			return fmt.Errorf("memtx: %q cannot be asked for", text)
+		}
+	}
+	return nil
+}
+
+func (s *Store) loadRecords(out *session.Rows, r *session.RecordRange) error {
+	for _, text := range s.records[r.Stream] {
+		rec, err := ledger.UnmarshalRecord(text)
+		if err != nil {
+			return err
+		}
+		held := slices.ContainsFunc(rec.Outcomes, func(o ledger.Outcome) bool { return slices.Contains(r.Ops, o.OpID) })
+		if held || r.To != 0 && rec.FirstSeq <= r.To && rec.LastSeq() >= r.From {
+			out.Records[r.Stream] = append(out.Records[r.Stream], rec)
+		}
+	}
+	return nil
+}
+
+func (s *Store) loadState(out *session.Rows, w *session.ReadSet) {
+	give := func(id, key string, full bool) {
+		if e := s.entry(id, key, full); e != nil {
+			s.BytesRead += len(e.Payload)
+			put(out.Entries, id, key, e)
+		}
+	}
+	for id, keys := range w.EntryMeta {
+		for _, key := range keys {
+			give(id, key, false)
+		}
+	}
+	for id, keys := range w.Entries {
+		for _, key := range keys {
+			give(id, key, true)
+		}
+	}
+	for id, prefixes := range w.Prefixes {
+		for key := range s.entries[id] {
+			if slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(key, p) }) {
+				give(id, key, true)
+			}
+		}
+	}
+	for id, keys := range w.Deltas {
+		for key, after := range keys {
+			text := s.delta(id, key, after)
+			s.BytesRead += len(text)
+			put(out.Deltas, id, key, text)
+		}
+	}
+	for _, id := range w.Turns {
+		for m, t := range s.turns[id] {
+			if t.Status.Open() && !t.Orphan {
+				put(out.Turns, id, m, clone(t))
+			}
+		}
+	}
+	for _, id := range w.StreamingTurns {
+		for m, t := range s.turns[id] {
+			if t.Status == session.Streaming {
+				put(out.Turns, id, m, clone(t))
+			}
+		}
+	}
+	for id, messages := range w.TurnsOf {
+		for _, m := range messages {
+			if t := s.turns[id][m]; t != nil {
+				put(out.Turns, id, m, clone(t))
+			}
+		}
+	}
+}
+
+// Save keeps c for the end of the transaction.
+func (t *tx) Save(_ context.Context, c *session.Changes) error {
+	t.saved = append(t.saved, c)
+	return nil
+}
+
+func put[V any](m map[string]map[string]V, a, b string, v V) {
+	if m[a] == nil {
+		m[a] = map[string]V{}
+	}
+	m[a][b] = v
+}
+
+func clone[T any](p *T) *T {
+	if p == nil {
+		return nil
+	}
+	return new(*p)
+}
+
+func cloneAll[T any](list []*T) []*T {
+	out := make([]*T, len(list))
+	for i, p := range list {
+		out[i] = clone(p)
+	}
+	return out
+}

@@ -1,0 +1,111 @@
+package session_test
+
+// What a ref for one message covers: what it may write, and what it is shown.
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"testing"
+
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/session"
+	"github.com/mooring-rpc/mooring/ledger"
+)
+
+func TestInScope(t *testing.T) {
+	t.Parallel()
+	for key, want := range map[string]bool{
+		"message/m": true, "part/m/p": true, "part/m/m": true,
+		"message/mm": false, "message/n": false, "part/mm/p": false, "part/n/m": false, "m": false, "m/m": false, "": false,
+		"session": false, "session_diff": false, "model/m": false, "ref/m": false, "epoch": false,
+	} {
+		if got := session.InScope(&capability.Grant{Message: "m"}, key); got != want {
+			t.Errorf("%q: %v", key, got)
+		}
+		if !session.InScope(&capability.Grant{}, key) {
+			t.Errorf("%q is hidden from who sees all", key)
+		}
+	}
+}
+
+func TestView(t *testing.T) {
+	t.Parallel()
+	var log []*session.Event
+	for i, key := range []string{"ref/x", "session", "message/m", "model/a", "message/n", "epoch", "part/m/p", "message/m", "part/n/m"} {
+		log = append(log, &session.Event{Session: "ses", Cursor: uint64(i + 1), Key: key, Payload: []byte(`{}`), Hash: session.Hash{byte(i)}})
+	}
+	var got []string
+	one, key := &capability.Grant{Message: "m"}, &session.HashKey{1}
+	for _, e := range session.VisibleEvents(one, log, key) {
+		whole := *log[e.Cursor-1]
+		whole.Hash = key.Mask(one, whole.Hash)
+		if e.Hash == log[e.Cursor-1].Hash || e.Hash != whole.Hash || e.Hash == new(session.HashKey).Mask(one, log[e.Cursor-1].Hash) {
+			t.Errorf("event %d has the hash %s", e.Cursor, e.Hash)
+		}
+		if !e.Hidden && !reflect.DeepEqual(e, &whole) || e.Hidden && (e.Session != "ses" || e.Key != "" || e.Payload != nil) {
+			t.Errorf("event %+v", e)
+		}
+		got = append(got, fmt.Sprintf("%d%s", e.Cursor, e.Key))
+	}
+	if want := []string{"2", "3message/m", "6", "7part/m/p", "8message/m", "9"}; !slices.Equal(got, want) {
+		t.Errorf("shown are %q, want %q", got, want)
+	}
+	if got := session.VisibleEvents(&capability.Grant{}, log, new(session.HashKey)); !slices.Equal(got, log) {
+		t.Errorf("to who sees all %d of %d are shown", len(got), len(log))
+	}
+}
+
+// Of what is about no key of its message a ref may do nothing, but hand on and revoke
+// what it covers; and a live capability only if the refs it would revoke are of its kind.
+func TestWhatARefForOneMessageMayDo(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	o := w.create()
+	ref := o.share(all)
+	one := o.under(o.share(all, "message", "m"))
+	for _, m := range []string{"m", "n"} {
+		begin, part := op("begin", "message", m, "payload", raw(`{}`)), op("put", "key", "part/"+m+"/p", "payload", raw(`{"text":""}`))
+		ops := []anOp{begin, part, op("appendText", "key", "part/"+m+"/p", "offset", 0, "text", "x"),
+			op("finalize", "message", m, "status", "completed"), put("message/" + m), op("remove", "key", "part/"+m+"/p")}
+		for _, x := range ops {
+			if m == "m" {
+				one.apply(x)
+			} else {
+				one.refuse(ledger.Denied, fault.MissingRight, x)
+			}
+		}
+	}
+	for _, x := range []anOp{put("session"), put("session_diff"), put("model/m"), op("bumpEpoch")} {
+		one.refuse(ledger.Denied, fault.MissingRight, x)
+	}
+	one.apply(op("revoke", "ref", one.share([]string{"read"})))
+
+	live := o.under(ref)
+	below := live.share([]string{"read"}, "message", "m")
+	revoke := func(narrow capability.MintRequest, ref string) fault.Code {
+		g, err := capability.Attenuate(w.store.Grant(live.ref), narrow, 1, w.store.Now)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sub := live.batch(false, op("revoke", "ref", ref))
+		sub.Attenuated = g
+		answers, _ := w.commit(sub)
+		return answers[0].Outcomes[0].Reason
+	}
+	mustEqual(t, "narrowed to a message", revoke(capability.MintRequest{Message: "m"}, below), fault.MissingRight)
+	mustEqual(t, "narrowed to less time", revoke(capability.MintRequest{Expires: w.store.Now + 9}, below), fault.None)
+	mustEqual(t, "narrowed to less time, the ref it stands on", revoke(capability.MintRequest{Expires: w.store.Now + 9}, ref), fault.MissingRight)
+	for name, c := range map[string]struct {
+		g, narrow *capability.Grant
+		want      bool
+	}{
+		"not narrowed": {&capability.Grant{Message: "m"}, nil, false}, "a ref that is gone": {nil, &capability.Grant{Message: "m"}, false},
+		"to its ref's": {&capability.Grant{Message: "m"}, &capability.Grant{Message: "m"}, false}, "to one of all": {&capability.Grant{}, &capability.Grant{Message: "m"}, true},
+	} {
+		if got := session.AttenuatedToMessage(c.g, c.narrow); got != c.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}

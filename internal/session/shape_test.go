@@ -1,0 +1,231 @@
+package session_test
+
+// What an op and a key may look like, before anything is asked of a session.
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/session"
+	"github.com/mooring-rpc/mooring/ledger"
+)
+
+func TestMalformedOps(t *testing.T) {
+	t.Parallel()
+	o := newWorld(t).create()
+	obj := raw(`{}`)
+	id, _ := newRef(o.session)
+	for name, c := range map[string]struct {
+		op   anOp
+		code fault.Code
+	}{
+		"no such method":          {op("shout", "key", "session"), fault.UnknownMethod},
+		"system method":           {op("interrupted", "key", "message/m"), fault.UnknownMethod},
+		"no key":                  {op("put", "payload", obj), fault.BadArgument},
+		"key not text":            {op("put", "key", 5, "payload", obj), fault.BadArgument},
+		"key a long number":       {op("put", "key", 12345, "payload", obj), fault.BadArgument},
+		"bad key":                 {op("put", "key", "messages/x", "payload", obj), fault.BadKey},
+		"ref key":                 {op("put", "key", "ref/x", "payload", obj), fault.BadKey},
+		"no payload":              {op("put", "key", "session"), fault.BadArgument},
+		"null payload":            {op("put", "key", "session", "payload", nil), fault.BadArgument},
+		"payload a list":          {op("put", "key", "session", "payload", raw(`[1]`)), fault.BadPayload},
+		"payload text":            {op("put", "key", "session", "payload", "x"), fault.BadPayload},
+		"payload broken":          {op("put", "key", "session", "payload", raw(`{"a":`)), fault.Malformed},
+		"payload not UTF-8":       {op("put", "key", "session", "payload", raw("{\"a\":\"\xff\"}")), fault.Malformed},
+		"payload too deep":        {op("put", "key", "session", "payload", raw(`{"a":%s1%s}`, strings.Repeat("[", 20000), strings.Repeat("]", 20000))), fault.Malformed},
+		"unknown argument":        {op("put", "key", "session", "payload", obj, "colour", 1), fault.BadArgument},
+		"schema 0":                {op("put", "key", "session", "payload", obj, "schema_version", 0), fault.BadArgument},
+		"schema a half":           {op("put", "key", "session", "payload", obj, "schema_version", 1.5), fault.BadArgument},
+		"schema too high":         {op("put", "key", "session", "payload", obj, "schema_version", int64(1)<<40), fault.BadArgument},
+		"remove without key":      {op("remove"), fault.BadArgument},
+		"begin no id":             {op("begin", "message", "", "payload", obj), fault.BadArgument},
+		"begin bad id":            {op("begin", "message", "a/b", "payload", obj), fault.BadKey},
+		"append to a message":     {op("appendText", "key", "message/m", "offset", 0, "text", "x"), fault.BadKey},
+		"append without offset":   {op("appendText", "key", "part/m/p", "text", "x"), fault.BadArgument},
+		"append negative offset":  {op("appendText", "key", "part/m/p", "offset", -1, "text", "x"), fault.BadArgument},
+		"append a number":         {op("appendText", "key", "part/m/p", "offset", 0, "text", 55), fault.BadArgument},
+		"append without text":     {op("appendText", "key", "part/m/p", "offset", 0), fault.BadArgument},
+		"append half a character": {op("appendText", "key", "part/m/p", "offset", 0, "text", raw(`"\ud83d"`)), fault.BadArgument},
+		"append the other half":   {op("appendText", "key", "part/m/p", "offset", 0, "text", raw(`"a\\\ude00"`)), fault.BadArgument},
+		"finalize without status": {op("finalize", "message", "m"), fault.BadArgument},
+		"finalize odd status":     {op("finalize", "message", "m", "status", "done"), fault.BadArgument},
+		"finalize odd parts":      {op("finalize", "message", "m", "status", "failed", "parts", raw(`{}`)), fault.BadArgument},
+		"finalize part twice":     {op("finalize", "message", "m", "status", "failed", "parts", raw(`[{"id":"a","payload":{}},{"id":"a","payload":{}}]`)), fault.BadArgument},
+		"finalize part extra":     {op("finalize", "message", "m", "status", "failed", "parts", raw(`[{"id":"a","payload":{},"x":1}]`)), fault.BadArgument},
+		"finalize part schema 0":  {op("finalize", "message", "m", "status", "failed", "parts", raw(`[{"id":"a","payload":{},"schema_version":0}]`)), fault.BadArgument},
+		"finalize part schema":    {op("finalize", "message", "m", "status", "failed", "parts", raw(`[{"schema_version":2147483648,"id":"a","payload":{}}]`)), fault.BadArgument},
+		"finalize part a text":    {op("finalize", "message", "m", "status", "failed", "parts", raw(`["a"]`)), fault.BadArgument},
+		"finalize part id":        {op("finalize", "message", "m", "status", "failed", "parts", raw(`[{"id":"a b","payload":{}}]`)), fault.BadKey},
+		"finalize part payload":   {op("finalize", "message", "m", "status", "failed", "parts", raw(`[{"id":"a","payload":[]}]`)), fault.BadPayload},
+		"finalize usage":          {op("finalize", "message", "m", "status", "failed", "usage", 7), fault.BadPayload},
+		"share without rights":    {op("share", "ref", id, "hash", sha(id)), fault.BadArgument},
+		"share odd right":         {op("share", "ref", id, "hash", sha(id), "rights", []string{"fly"}), fault.BadArgument},
+		"share rights text":       {op("share", "ref", id, "hash", sha(id), "rights", "read"), fault.BadArgument},
+		"share short hash":        {op("share", "ref", id, "hash", "abc", "rights", []string{"read"}), fault.BadArgument},
+		"share odd ref":           {op("share", "ref", "abc", "hash", sha(id), "rights", []string{"read"}), fault.BadArgument},
+		"share methods text":      {op("share", "ref", id, "hash", sha(id), "rights", []string{"append"}, "methods", "put"), fault.BadArgument},
+		"share odd methods":       {op("share", "ref", id, "hash", sha(id), "rights", []string{"append"}, "methods", []string{"share"}), fault.BadArgument},
+		"share control label":     {op("share", "ref", id, "hash", sha(id), "rights", []string{"read"}, "label", "a\x00b"), fault.BadArgument},
+		"share long label":        {op("share", "ref", id, "hash", sha(id), "rights", []string{"read"}, "label", strings.Repeat("x", 300)), fault.TooLarge},
+		"revoke odd ref":          {op("revoke", "ref", "x"), fault.BadArgument},
+		"bumpEpoch with more":     {op("bumpEpoch", "to", 5), fault.BadArgument},
+		"reference to nobody":     {op("put", "key", ledger.Ref{Op: "01ARZ3NDEKTSV4RRFFQ69G5FAV", Path: "key"}, "payload", obj), fault.BadReference},
+	} {
+		t.Run(name, func(t *testing.T) {
+			out := o.try(c.op)[0]
+			if out.Status != ledger.Rejected || out.Reason != c.code || out.Message == "" {
+				t.Fatalf("status %d reason %s (%s), want rejected %s", out.Status, out.Reason, out.Message, c.code)
+			}
+		})
+	}
+	mustEqual(t, "cursor", o.w.store.Session(o.session).Cursor, 1)
+	for takes, x := range map[string]anOp{
+		"it takes key, payload, schema_version": op("put", "payload", obj, "key", "session", "colour", 1),
+		"it takes nothing":                      op("bumpEpoch", "to", 5),
+	} {
+		if out := o.try(x)[0]; !strings.HasSuffix(out.Message, takes) {
+			t.Errorf("%s with too much: %s", x.method, out.Message)
+		}
+	}
+}
+
+func TestCheckOps(t *testing.T) {
+	t.Parallel()
+	lim := session.DefaultLimits()
+	check := func(o anOp) fault.Code {
+		// What comes before it leaves nothing behind, and what comes after it is not reached.
+		good := op("finalize", "message", "m", "status", "failed", "error", raw(`{}`))
+		ops := []ledger.Intent{{Method: good.method, Args: good.args}, {Method: o.method, Args: o.args}, {Method: "whisper"}}
+		at, err := session.CheckOps(ops[:2], lim)
+		if err == nil {
+			return fault.None
+		}
+		if again, same := session.CheckOps(ops, lim); at != 1 || again != 1 || same.Error() != err.Error() {
+			t.Errorf("%s: op %d: %v; with others behind it, op %d: %v", o.method, at, err, again, same)
+		}
+		return err.Code
+	}
+	ref := ledger.Ref{Op: "01ARZ3NDEKTSV4RRFFQ69G5FAV", Path: "x"}
+	for name, c := range map[string]struct {
+		op   anOp
+		code fault.Code
+	}{
+		"void":                           {op("void"), fault.None},
+		"good put":                       {op("put", "key", "session", "payload", raw(`{}`)), fault.None},
+		"all references":                 {op("put", "key", ref, "payload", ref, "schema_version", ref), fault.None},
+		"fork of references":             {op("fork", "source", ref, "via", ref, "at", ref, "ref", ref, "hash", ref), fault.None},
+		"delta of references":            {op("appendText", "key", ref, "offset", ref, "text", ref), fault.None},
+		"share of references":            {op("share", "ref", ref, "hash", ref, "rights", ref), fault.None},
+		"finalize of references":         {op("finalize", "message", ref, "status", ref), fault.None},
+		"a number at its limit":          {op("appendText", "key", ref, "offset", int64(1)<<53, "text", ref), fault.None},
+		"a number above it":              {op("appendText", "key", ref, "offset", int64(1)<<53+1, "text", ref), fault.BadArgument},
+		"a schema at its limit":          {op("put", "key", ref, "payload", ref, "schema_version", 1<<31-1), fault.None},
+		"a schema above it":              {op("put", "key", ref, "payload", ref, "schema_version", int64(1)<<31), fault.BadArgument},
+		"a payload at its limit":         {op("put", "key", ref, "payload", raw(`{"a":%q}`, strings.Repeat("x", lim.PayloadBytes-8))), fault.None},
+		"a payload above it":             {op("put", "key", ref, "payload", raw(`{"a":%q}`, strings.Repeat("x", lim.PayloadBytes-7))), fault.TooLarge},
+		"a label at its limit":           {op("create", "ref", ref, "hash", ref, "label", strings.Repeat("x", lim.LabelBytes)), fault.None},
+		"a label above it":               {op("create", "ref", ref, "hash", ref, "label", strings.Repeat("x", lim.LabelBytes+1)), fault.TooLarge},
+		"a label that is empty":          {op("create", "ref", ref, "hash", ref, "label", ""), fault.None},
+		"as many methods as may be":      {op("share", "ref", ref, "hash", ref, "rights", []string{"append"}, "methods", slices.Repeat([]string{"put"}, 64)), fault.None},
+		"one method more":                {op("share", "ref", ref, "hash", ref, "rights", []string{"append"}, "methods", slices.Repeat([]string{"put"}, 65)), fault.BadArgument},
+		"as many redemptions":            {op("share", "ref", ref, "hash", ref, "rights", []string{"read"}, "redemptions", int64(1)<<31), fault.None},
+		"one redemption more":            {op("share", "ref", ref, "hash", ref, "rights", []string{"read"}, "redemptions", int64(1)<<31+1), fault.BadArgument},
+		"redemptions beyond counting":    {op("share", "ref", ref, "hash", ref, "rights", []string{"read"}, "redemptions", int64(1)<<32), fault.BadArgument},
+		"no message's id":                {op("share", "ref", ref, "hash", ref, "rights", []string{"read"}, "message", "a/b"), fault.BadArgument},
+		"a short hash":                   {op("share", "ref", ref, "hash", sha("x")[1:], "rights", ref), fault.BadArgument},
+		"a short seal":                   {op("share", "ref", ref, "hash", ref, "rights", ref, "seal", sha("x")[1:]), fault.BadArgument},
+		"a right that is none":           {op("share", "ref", ref, "hash", ref, "rights", []string{"fly"}), fault.BadArgument},
+		"no rights":                      {op("share", "ref", ref, "hash", ref, "rights", []string{}), fault.BadArgument},
+		"no methods":                     {op("share", "ref", ref, "hash", ref, "rights", []string{"append"}, "methods", []string{}), fault.BadArgument},
+		"a source that is none":          {op("fork", "source", "x", "via", ref, "ref", ref, "hash", ref), fault.BadArgument},
+		"a reference and a bad value":    {op("put", "key", "nonsense", "payload", ref), fault.BadKey},
+		"a reference to no argument":     {op("put", "key", "session", "payload", raw(`{}`), "x", ref), fault.BadArgument},
+		"a reference, something missing": {op("put", "key", ref), fault.BadArgument},
+		"unknown method":                 {op("shout"), fault.UnknownMethod},
+	} {
+		if got := check(c.op); got != c.code {
+			t.Errorf("%s: %s, want %s", name, got, c.code)
+		}
+	}
+}
+
+// What encoding/json cannot read of an escape is half a character, and nothing else is.
+func TestHalfCharacters(t *testing.T) {
+	t.Parallel()
+	units := []string{`x`, `d800`, `ud800`, `udc00`, `\\`, `\"`, `\n`, `\u0041`, `\ud7ff`, `\ud800`, `\udbff`, `\udc00`, `\udfff`, `\ue000`, `\uD83D`, `\uDE00`}
+	texts := slices.Clone(units)
+	for _, a := range units {
+		for _, b := range units {
+			texts = append(texts, a+b)
+			for _, c := range units {
+				texts = append(texts, a+b+c)
+			}
+		}
+	}
+	for _, text := range texts {
+		var s string
+		if err := json.Unmarshal([]byte(`"`+text+`"`), &s); err != nil {
+			t.Fatal(err)
+		}
+		x := op("appendText", "key", "part/m/p", "offset", 0, "text", raw(`"%s"`, text))
+		_, err := session.CheckOps([]ledger.Intent{{Method: x.method, Args: x.args}}, session.DefaultLimits())
+		if half := strings.ContainsRune(s, utf8.RuneError); half != (err != nil) {
+			t.Errorf("%s reads as %q: %v", text, s, err)
+		}
+	}
+}
+
+// FuzzCheckOps gives an op one argument that may be anything, beside references:
+// what passes is JSON text, whatever reads it. The client relies on that. What is
+// said of the others is text too.
+func FuzzCheckOps(f *testing.F) {
+	var all []ledger.Intent
+	for m, names := range map[string]string{
+		"create": "ref hash external label actor", "fork": "source via at ref hash external label actor", "put": "key payload schema_version",
+		"remove": "key", "begin": "message payload schema_version", "appendText": "key offset text", "revoke": "ref", "purge": "key",
+		"finalize": "message status payload schema_version parts usage error completed",
+		"share":    "ref hash rights methods expires_at from message redemptions seal label actor",
+	} {
+		for _, name := range strings.Fields(names) {
+			in := ledger.Intent{Method: m, Args: []ledger.Arg{{Name: name}}}
+			for _, other := range strings.Fields(names) {
+				if other != name {
+					in.Args = append(in.Args, ledger.Arg{Name: other, Ref: &ledger.Ref{}})
+				}
+			}
+			all = append(all, in)
+		}
+	}
+	for _, text := range []string{`"session"`, `"part/m/p"`, `{}`, `1`, `null`, `["read"]`, "\u00a0{}", `{`, `"a" "b"`, "\"\xff\"", "\v1", "", `nul`, ` "x"`} {
+		f.Add([]byte(text))
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		for _, in := range all {
+			args := slices.Clone(in.Args)
+			args[0].JSON = text
+			_, err := session.CheckOps([]ledger.Intent{{Method: in.Method, Args: args}}, session.DefaultLimits())
+			if err == nil && !(utf8.Valid(text) && json.Valid(text)) {
+				t.Errorf("%s takes %q for %s", in.Method, text, args[0].Name)
+			}
+			if err != nil && !utf8.ValidString(err.Message) {
+				t.Errorf("%s refuses %q for %s with %q", in.Method, text, args[0].Name, err.Message)
+			}
+		}
+	})
+}
+
+// FuzzParseKey: a key has one text.
+func FuzzParseKey(f *testing.F) {
+	for _, text := range []string{"session", "session_diff", "message/m", "part/m/p", "model/a/b", "message/", "part/m", "part/m/p/q", "model//", "", "message/é"} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		if k, err := session.ParseKey(text); err == nil && k.String() != text {
+			t.Errorf("%q is printed as %q", text, k.String())
+		}
+	})
+}
