@@ -52,14 +52,14 @@ func (s *Session) AbortTurns(ctx context.Context, o AbortOptions) (a AbortedTurn
 	if err != nil {
 		return a, err
 	}
-	open := slices.DeleteFunc(state.Turns, func(t session.Turn) bool { return !t.Status.Open() })
+	open := slices.DeleteFunc(state.Turns, func(t Turn) bool { return !t.Open() })
 	if o.DeadOnly && len(open) > 0 {
 		dead, err := s.deadRefs(ctx) // after the turns, so that their refs are in the tree
 		if err != nil {
 			return a, err
 		}
 		all := len(open)
-		open = slices.DeleteFunc(open, func(t session.Turn) bool { return !dead(t.Ref) })
+		open = slices.DeleteFunc(open, func(t Turn) bool { return !dead(t.Ref) })
 		a.Skipped = all - len(open)
 	}
 	if o.Progress == nil {
@@ -112,7 +112,7 @@ func newDirectStream(s *Session) *directStream {
 }
 
 // abortTurns ends turns in one batch.
-func (w *directStream) abortTurns(ctx context.Context, turns []session.Turn, a *AbortedTurns) error {
+func (w *directStream) abortTurns(ctx context.Context, turns []Turn, a *AbortedTurns) error {
 	b := &ledger.Batch{Session: w.session.id, BatchID: outbox.NewBatchID(), Incarnation: 1, AckedThrough: w.seq}
 	for i := range turns {
 		message, err := json.Marshal(turns[i].Message)

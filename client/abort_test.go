@@ -53,7 +53,7 @@ func open(t *testing.T, s *client.Session) string {
 	}
 	var open []string
 	for _, turn := range state.Turns {
-		if turn.Status.Open() {
+		if turn.Open() {
 			open = append(open, turn.Message)
 		}
 	}

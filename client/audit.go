@@ -14,7 +14,6 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/capnp/wire"
 	"github.com/mooring-rpc/mooring/fault"
-	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/outbox"
 	"github.com/mooring-rpc/mooring/rpc"
 )
@@ -24,14 +23,14 @@ import (
 type AuditPage struct {
 	Rows []capability.AuditRow // by Seq
 	Seq  uint64                // of the last row in the audit
-	Head session.Hash          // that row's hash
+	Head Hash                  // that row's hash
 }
 
 // Follows checks that the page continues the audit from which a row was read: after is that row's
 // number, and its hash or zero if unknown. The error is ServerBehind if the page is of another
 // audit: one that ends before the row, or continues from a different row.
 func (p *AuditPage) Follows(after Position) error {
-	known := after.Hash != session.Hash{}
+	known := after.Hash != Hash{}
 	switch {
 	case p.Seq < after.Cursor:
 		return fault.ServerBehind.With("the audit ends at row %d: the server was restored to before row %d", p.Seq, after.Cursor).Pos(p.Seq)
@@ -57,7 +56,7 @@ func (sp *Space) Audit(ctx context.Context, after uint64, limit uint32) (AuditPa
 // AuditOptions are the options of FollowAudit.
 type AuditOptions struct {
 	After    uint64        // number of the last row read
-	Hash     session.Hash  // its hash; zero: not compared
+	Hash     Hash          // its hash; zero: not compared
 	Interval time.Duration // polling interval; 0 is a second
 	Trouble  func(error)   // called with each error that is retried; may be nil
 }

@@ -57,7 +57,7 @@ type Promise struct {
 }
 
 // OpID returns the op's id, known before the op is durable. A reference to it can be made in any
-// later process: ledger.Ref{Op: id, Path: "cursor"}.
+// later process: ResultRef{Op: id, Path: "cursor"}.
 func (p *Promise) OpID() string {
 	if !p.batch.frozen { // once frozen, OpID may be called concurrently
 		p.idUsed = true
@@ -67,9 +67,19 @@ func (p *Promise) OpID() string {
 
 // Field returns a reference to a field of the result by a dot-separated path: "cursor" (in every
 // result), "length", "ref", "session", "epoch", "cut". "" is the whole result.
-func (p *Promise) Field(path string) ledger.Ref { return ledger.Ref{Op: p.OpID(), Path: path} }
+func (p *Promise) Field(path string) ResultRef { return ResultRef{Op: p.OpID(), Path: path} }
 
-// MarshalJSON fails with [ledger.ErrRefInValue], like a reference: a promise has no value yet.
+// ResultRef stands for a field of the result of an op that was made before, perhaps in another process: as an argument, or as
+// an expected cursor.
+type ResultRef struct {
+	Op   string // the op's id
+	Path string // as Promise.Field has it
+}
+
+// MarshalJSON fails: a reference is a whole argument and cannot stand within a value.
+func (ResultRef) MarshalJSON() ([]byte, error) { return nil, ledger.ErrRefInValue }
+
+// MarshalJSON fails, as that of a ResultRef does: a promise has no value yet.
 func (p Promise) MarshalJSON() ([]byte, error) { return nil, ledger.ErrRefInValue }
 
 // Arg sets an argument of the op, replacing the one that the verb set.
@@ -282,13 +292,6 @@ func (b *Batch) Begin(message string, payload any) *Promise {
 func (b *Batch) AppendText(key string, offset any, text string) *Promise {
 	return b.add(session.MethodAppendText, 3).textArg("key", key).Arg("offset", offset).textArg("text", text)
 }
-
-// The statuses of Finalize: how a turn ends.
-const (
-	Completed = "completed"
-	Failed    = "failed"
-	Aborted   = "aborted"
-)
 
 // Finalize ends a message's turn as Completed, Failed or Aborted. Arg can also set payload,
 // parts, usage, error and completed.

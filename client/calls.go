@@ -4,6 +4,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"errors"
 
@@ -106,7 +107,7 @@ func callList(ctx context.Context, space *rpc.Ref, after string, o ListOptions, 
 		p := wire.Space_list_Params(s)
 		p.SetLimit(limit)
 		p.SetDeleted(o.Deleted)
-		return errors.Join(p.SetAfter(after), p.SetOrder(o.Order.String()), p.SetSearch(o.Search))
+		return errors.Join(p.SetAfter(after), p.SetOrder(string(cmp.Or(o.Order, OldestFirst))), p.SetSearch(o.Search))
 	})
 }
 

@@ -12,7 +12,6 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/fault"
-	"github.com/mooring-rpc/mooring/internal/session"
 )
 
 type object = map[string]any
@@ -67,7 +66,7 @@ func TestAClosedClientSaysSo(t *testing.T) {
 	started, ended := make(chan struct{}), make(chan error, 1)
 	go func() {
 		first := true
-		ended <- s.Subscribe(context.Background(), client.SubscribeOptions{}, func(session.Event) error {
+		ended <- s.Subscribe(context.Background(), client.SubscribeOptions{}, func(client.Event) error {
 			if first {
 				close(started)
 			}

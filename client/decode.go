@@ -185,16 +185,8 @@ func (t *textReader) bytes(b []byte, err error) []byte {
 	return b
 }
 
-// hashFrom decodes a hash, or zero.
-func hashFrom(b []byte) (h session.Hash) {
-	if len(b) == len(h) {
-		copy(h[:], b)
-	}
-	return h
-}
-
-func decodeEvents(sessionID string, list wire.Event_List) ([]session.Event, error) {
-	out := make([]session.Event, list.Len())
+func decodeEvents(sessionID string, list wire.Event_List) ([]Event, error) {
+	out := make([]Event, list.Len())
 	for i := range out {
 		w, t := list.At(i), textReader{}
 		hash, err := w.Hash()
@@ -202,17 +194,16 @@ func decodeEvents(sessionID string, list wire.Event_List) ([]session.Event, erro
 			return nil, fmt.Errorf("decode event: %w", err)
 		}
 		if w.Hidden() {
-			out[i] = *session.HiddenEvent(sessionID, w.Cursor(), hashFrom(hash))
+			out[i] = Event{Session: sessionID, Cursor: w.Cursor(), Hash: hashFrom(hash), Hidden: true}
 			continue
 		}
-		e := session.Event{
+		e := Event{
 			Session: sessionID, Cursor: w.Cursor(), Method: t.get(w.Method()), Key: t.get(w.Key()),
 			Schema: w.Schema(), Ref: t.get(w.Ref()), Actor: t.get(w.Actor()), Op: t.get(w.Op()),
-			Batch: t.get(w.Batch()), Outbox: t.get(w.Outbox()), At: w.At(), Hash: hashFrom(hash),
+			Batch: t.get(w.Batch()), Outbox: t.get(w.Outbox()), At: time.UnixMilli(w.At()), Hash: hashFrom(hash),
 		}
 		if !w.Purged() {
 			e.Payload = []byte(t.get(w.Payload()))
-			e.Sum = session.SumOf(e.Payload)
 		}
 		sum, err := w.Sum()
 		if err == nil {
@@ -221,15 +212,13 @@ func decodeEvents(sessionID string, list wire.Event_List) ([]session.Event, erro
 		if err != nil {
 			return nil, fmt.Errorf("decode event: %w", err)
 		}
-		if len(sum) > 0 {
-			copy(e.Sum[:], sum)
-		}
+		e.sum = hashFrom(sum)
 		out[i] = e
 	}
 	return out, nil
 }
 
-func decodeState(sessionID string, p wire.EventSink_state_Params) (entries []session.Entry, turns []session.Turn, err error) {
+func decodeState(p wire.EventSink_state_Params) (entries []Entry, turns []Turn, err error) {
 	es, err := p.Entries()
 	if err != nil {
 		return nil, nil, fmt.Errorf("decode state: %w", err)
@@ -241,14 +230,13 @@ func decodeState(sessionID string, p wire.EventSink_state_Params) (entries []ses
 	t := textReader{}
 	for i := range es.Len() {
 		w := es.At(i)
-		e := session.Entry{Session: sessionID, Key: t.get(w.Key()), Cursor: w.Cursor(), Schema: w.Schema(), Payload: []byte(t.get(w.Payload())),
-			Ord: session.Ord{At: w.Ord(), Index: w.OrdIndex()}}
-		e.Sum = session.SumOf(e.Payload)
-		entries = append(entries, e)
+		entries = append(entries, Entry{Key: t.get(w.Key()), Cursor: w.Cursor(), Schema: w.Schema(), Payload: []byte(t.get(w.Payload())),
+			ord: session.Ord{At: w.Ord(), Index: w.OrdIndex()}})
 	}
 	for i := range ts.Len() {
 		w := ts.At(i)
-		turns = append(turns, session.Turn{Session: sessionID, Message: t.get(w.Message_()), Status: session.TurnStatus(w.Status()), Begun: w.Begun(), Ended: w.Ended(), Outbox: t.get(w.Outbox()), Ref: t.get(w.Ref())})
+		status := session.TurnStatus(w.Status())
+		turns = append(turns, Turn{Message: t.get(w.Message_()), Status: status.String(), status: status, Begun: w.Begun(), Ended: w.Ended(), Outbox: t.get(w.Outbox()), Ref: t.get(w.Ref())})
 	}
 	if t.err != nil {
 		return nil, nil, fmt.Errorf("decode state: %w", t.err)
@@ -258,27 +246,28 @@ func decodeState(sessionID string, p wire.EventSink_state_Params) (entries []ses
 
 // SessionInfo describes a session in a list or a description.
 type SessionInfo struct {
-	ID       string `json:"id"`
-	External string `json:"external,omitempty"` // the id another system knows it by
-	Title    string `json:"title,omitempty"`
-	Cursor   uint64 `json:"cursor"`
-	Base     uint64 `json:"base,omitempty"` // the log starts after this cursor
-	Epoch    uint64 `json:"epoch"`
-	Created  int64  `json:"created"` // Unix ms
-	Updated  int64  `json:"updated"` // Unix ms
-	Deleted  bool   `json:"deleted,omitempty"`
-	Order    string `json:"order,omitempty"` // "time": ordered by creation time, not by the log (session.ParseOrder)
+	ID       string
+	External string // the id another system knows it by
+	Title    string
+	Cursor   uint64
+	Base     uint64 // the log starts after this cursor
+	Epoch    uint64
+	Created  time.Time
+	Updated  time.Time
+	Deleted  bool
+	ByTime   bool // the state is ordered by times of creation, not by the log
 
 	// Head is the hash of the event at Cursor, the end of the log's hash chain; zero for a ref
 	// that does not show the whole log, and in lists.
-	Head session.Hash `json:"-"`
+	Head Hash
 }
 
 func decodeSessionInfo(w wire.SessionInfo) (SessionInfo, error) {
 	t := textReader{}
 	info := SessionInfo{
 		ID: t.get(w.Id()), External: t.get(w.External()), Title: t.get(w.Title()), Cursor: w.Cursor(), Base: w.Base(),
-		Epoch: w.Epoch(), Created: w.Created(), Updated: w.Updated(), Deleted: w.Deleted(), Order: t.get(w.Order()),
+		Epoch: w.Epoch(), Created: timeOf(w.Created()), Updated: timeOf(w.Updated()), Deleted: w.Deleted(),
+		ByTime: session.ParseOrder(t.get(w.Order())) == session.ByTime,
 	}
 	head, err := w.Head()
 	if t.err == nil {

@@ -21,7 +21,6 @@ import (
 	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/internal/store/postgres"
 	"github.com/mooring-rpc/mooring/internal/store/sqlite"
-	"github.com/mooring-rpc/mooring/ledger"
 )
 
 // halting is a server's store. Once it is told to halt, the server's next commit waits
@@ -163,11 +162,11 @@ func dropped(t *testing.T, db string, making, earlier bool) {
 	proxy.Refuse(true)
 	proxy.SetTarget(other)
 	proxy.Cut()
-	want := ledger.Voided
+	want := client.Voided
 	if earlier {
 		one.goOn()
 		<-one.done
-		want, events = ledger.Applied, events+uint64(len(ticket.Ops))
+		want, events = client.Applied, events+uint64(len(ticket.Ops))
 	}
 	two.halt.Store(!earlier)
 	for _, op := range ticket.Ops {

@@ -10,7 +10,6 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/fault"
-	"github.com/mooring-rpc/mooring/ledger"
 	"github.com/mooring-rpc/mooring/outbox"
 )
 
@@ -178,7 +177,7 @@ func ExamplePromise_OpID() {
 	}
 
 	later := s.Batch() // in another process of the same outbox
-	later.Put("session", map[string]string{"title": "after it"}).DependsOnID(id).Expect(ledger.Ref{Op: id, Path: "cursor"})
+	later.Put("session", map[string]string{"title": "after it"}).DependsOnID(id).Expect(client.ResultRef{Op: id, Path: "cursor"})
 	results, err := later.CommitWait(ctx)
 	if err != nil {
 		log.Fatal(err)

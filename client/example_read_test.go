@@ -9,7 +9,6 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/fault"
-	"github.com/mooring-rpc/mooring/internal/session"
 )
 
 // A ref is redeemed to learn what it allows.
@@ -186,7 +185,7 @@ func ExampleSession_Subscribe() {
 		}
 	}
 	enough := errors.New("enough")
-	err = s.Subscribe(ctx, client.SubscribeOptions{After: state.Cursor}, func(e session.Event) error {
+	err = s.Subscribe(ctx, client.SubscribeOptions{After: state.Cursor}, func(e client.Event) error {
 		fmt.Println(e.Cursor, e.Actor, string(e.Payload))
 		if e.Cursor == state.Cursor+3 {
 			return enough

@@ -9,7 +9,6 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/fault"
-	"github.com/mooring-rpc/mooring/internal/session"
 )
 
 // Who keeps where it was, a cursor with its event's hash, is told when the server has
@@ -35,7 +34,7 @@ func ExampleSession_EventsFrom() {
 	}
 	page, err := s.EventsFrom(ctx, at, 100)
 	fmt.Println(len(page.Events), "events after", at.Cursor, err)
-	_, err = s.EventsFrom(ctx, client.Position{Cursor: at.Cursor, Hash: session.Hash{1}}, 100)
+	_, err = s.EventsFrom(ctx, client.Position{Cursor: at.Cursor, Hash: client.Hash{1}}, 100)
 	fmt.Println(fault.CodeOf(err))
 	// Output:
 	// 0 events after 2 <nil>
@@ -78,9 +77,9 @@ func ExampleLive_EventsFrom() {
 	at := state.Position()
 	page, err := live.EventsFrom(ctx, at, 100)
 	fmt.Println(len(page.Events), "events after", at.Cursor, err)
-	_, err = live.EventsFrom(ctx, client.Position{Cursor: at.Cursor, Hash: session.Hash{1}}, 100)
+	_, err = live.EventsFrom(ctx, client.Position{Cursor: at.Cursor, Hash: client.Hash{1}}, 100)
 	fmt.Println(fault.CodeOf(err))
-	_, err = live.SnapshotOf(ctx, client.Position{Cursor: at.Cursor, Hash: session.Hash{1}})
+	_, err = live.SnapshotOf(ctx, client.Position{Cursor: at.Cursor, Hash: client.Hash{1}})
 	fmt.Println(fault.CodeOf(err))
 	// Output:
 	// 0 events after 1 <nil>
@@ -98,11 +97,11 @@ func ExampleSession_Subscribe_startOver() {
 		log.Fatal(err)
 	}
 	enough := errors.New("enough")
-	after := client.Position{Cursor: 1, Hash: session.Hash{1}} // of a log that the server does not have any more
+	after := client.Position{Cursor: 1, Hash: client.Hash{1}} // of a log that the server does not have any more
 	err := s.Subscribe(ctx, client.SubscribeOptions{After: after.Cursor, Hash: after.Hash, StartOver: func(state *client.State) error {
 		fmt.Println("start over from", state.Cursor > 0)
 		return enough
-	}}, func(session.Event) error { return nil })
+	}}, func(client.Event) error { return nil })
 	fmt.Println(err)
 	// Output:
 	// start over from true

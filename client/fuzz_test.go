@@ -208,7 +208,7 @@ func decodeAll(t *testing.T, s capnp.Struct) (all []any) {
 			t.Errorf("an event of another session, or a mark with a payload: %+v", e)
 		}
 	}
-	entries, turns, err := decodeState("ses_x", wire.EventSink_state_Params(s))
+	entries, turns, err := decodeState(wire.EventSink_state_Params(s))
 	keep(entries, err)
 	keep(turns, err)
 	var ofSession, ofSpace Description

@@ -10,7 +10,6 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/fault"
-	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/internal/until"
 )
 
@@ -67,7 +66,7 @@ func TestDirectVerbsLeaveNothing(t *testing.T) {
 			return nil
 		},
 		"Subscribe": func() error {
-			err := mine.Subscribe(t.Context(), client.SubscribeOptions{}, func(session.Event) error { return enough })
+			err := mine.Subscribe(t.Context(), client.SubscribeOptions{}, func(client.Event) error { return enough })
 			if errors.Is(err, enough) {
 				return nil
 			}

@@ -56,8 +56,8 @@ func TestALifetimeBeginsWhereItApplies(t *testing.T) {
 		var p struct {
 			Expires int64 `json:"expires_at"`
 		}
-		if err := json.Unmarshal(e.Payload, &p); err != nil || p.Expires != e.At+hour.Milliseconds() {
-			t.Errorf("the ref made at %d expires at %d: %v", e.At, p.Expires, err)
+		if err := json.Unmarshal(e.Payload, &p); err != nil || p.Expires != e.At.Add(hour).UnixMilli() {
+			t.Errorf("the ref made at %v expires at %d: %v", e.At, p.Expires, err)
 		}
 	}
 	live, err := s.Attenuate(t.Context(), client.AttenuateOptions{Lifetime: hour})

@@ -10,8 +10,6 @@ import (
 
 	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/fault"
-	"github.com/mooring-rpc/mooring/internal/session"
-	"github.com/mooring-rpc/mooring/ledger"
 )
 
 func TestPromisesStandForValues(t *testing.T) {
@@ -51,7 +49,7 @@ func TestPromisesStandForValues(t *testing.T) {
 	if err := json.Unmarshal(state.Entry("part/msg_1/prt_1").Payload, &part); err != nil || part.Text != "Grüß Gott" {
 		t.Errorf("the text is %q (%v)", part.Text, err)
 	}
-	if len(state.Turns) != 1 || state.Turns[0].Status != session.Completed {
+	if len(state.Turns) != 1 || state.Turns[0].Status != client.Completed {
 		t.Errorf("turns %+v", state.Turns)
 	}
 }
@@ -134,7 +132,7 @@ func TestValuesAreKeptByteForByte(t *testing.T) {
 	if got := string(state.Entry("session").Payload); got != text {
 		t.Errorf("got %s", got)
 	}
-	var ref ledger.Ref
+	var ref client.ResultRef
 	if err := json.Unmarshal([]byte(`{"Op":"x","Path":"y"}`), &ref); err != nil || ref.Op != "x" {
 		t.Errorf("a reference does not survive JSON: %+v, %v", ref, err)
 	}

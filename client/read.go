@@ -106,9 +106,9 @@ const listPage = 200
 
 // ListOptions filter and order a list of sessions.
 type ListOptions struct {
-	Order   session.ListOrder // OldestFirst (the zero value), NewestFirst, ChangedFirst or ByTitle
-	Search  string            // a part of the title, or of an id, case-insensitive
-	Deleted bool              // include deleted sessions
+	Order   ListOrder
+	Search  string // a part of the title, or of an id, case-insensitive
+	Deleted bool   // include deleted sessions
 }
 
 // List yields the space's sessions, page by page: the server sorts and searches them. In
@@ -169,12 +169,12 @@ func (sp *Space) List(ctx context.Context, o ListOptions) iter.Seq2[SessionInfo,
 // answers ServerBehind if it differs, as it may on a server restored from a backup.
 type Position struct {
 	Cursor uint64
-	Hash   session.Hash
+	Hash   Hash
 }
 
 // String formats the position as commands print and read it: CURSOR:HASH, or CURSOR.
 func (p Position) String() string {
-	if p.Hash == (session.Hash{}) {
+	if p.Hash == (Hash{}) {
 		return strconv.FormatUint(p.Cursor, 10)
 	}
 	return fmt.Sprintf("%d:%s", p.Cursor, p.Hash)
@@ -184,7 +184,9 @@ func (p Position) String() string {
 func ParsePosition(text string) (p Position, err error) {
 	cursor, hash, named := strings.Cut(text, ":")
 	if p.Cursor, err = strconv.ParseUint(cursor, 10, 64); err == nil && named {
-		p.Hash, err = session.ParseHash(hash)
+		var sum session.Hash
+		sum, err = session.ParseHash(hash)
+		p.Hash = Hash(sum)
 	}
 	if err != nil {
 		return Position{}, fault.BadArgument.With("a position is CURSOR or CURSOR:HASH, a number and 64 hexadecimal digits")
@@ -194,7 +196,7 @@ func ParsePosition(text string) (p Position, err error) {
 
 // encode sets the hash, if there is one.
 func (p Position) encode(set func([]byte) error) error {
-	if p.Hash == (session.Hash{}) {
+	if p.Hash == (Hash{}) {
 		return nil
 	}
 	return set(p.Hash[:])
@@ -202,7 +204,7 @@ func (p Position) encode(set func([]byte) error) error {
 
 // Page is a part of a session's log.
 type Page struct {
-	Events []session.Event
+	Events []Event
 	Cursor uint64 // the session's: the log may continue beyond Events
 }
 
@@ -236,16 +238,16 @@ func (page *Page) read(session string, results capnp.Struct) error {
 // State is a session's folded state as of a cursor.
 type State struct {
 	Cursor  uint64
-	Hash    session.Hash    // of the event at Cursor; zero if the server sends none
-	Entries []session.Entry // in the session's order: by first put or, in a session ordered by time, by creation
-	Turns   []session.Turn
+	Hash    Hash    // of the event at Cursor; zero if the server sends none
+	Entries []Entry // in the session's order: by first put or, in a session ordered by time, by creation
+	Turns   []Turn
 }
 
 // Position returns where to go on from to follow the state.
 func (s *State) Position() Position { return Position{s.Cursor, s.Hash} }
 
 // Entry returns the entry of a key; nil if there is none.
-func (s *State) Entry(key string) *session.Entry {
+func (s *State) Entry(key string) *Entry {
 	for i := range s.Entries {
 		if s.Entries[i].Key == key {
 			return &s.Entries[i]

@@ -26,7 +26,7 @@ func TestSubscribersSeeEveryEventOnceOverCutLinks(t *testing.T) {
 		done := errors.New("all there")
 		go func() {
 			last := uint64(0)
-			err := reader.Subscribe(t.Context(), client.SubscribeOptions{WindowBytes: 4096}, func(e session.Event) error {
+			err := reader.Subscribe(t.Context(), client.SubscribeOptions{WindowBytes: 4096}, func(e client.Event) error {
 				if e.Cursor != last+1 {
 					return fmt.Errorf("cursor %d after %d", e.Cursor, last)
 				}

@@ -13,7 +13,6 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/fault"
-	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/internal/until"
 	"github.com/mooring-rpc/mooring/outbox"
 )
@@ -236,7 +235,7 @@ func TestASubscriptionTellsOfADeadRef(t *testing.T) {
 	if _, err := s.Revoke(t.Context(), second.ID); err != nil {
 		t.Fatal(err)
 	}
-	if err := mine.Subscribe(t.Context(), client.SubscribeOptions{}, func(session.Event) error { return nil }); !errors.Is(err, fault.Revoked) {
+	if err := mine.Subscribe(t.Context(), client.SubscribeOptions{}, func(client.Event) error { return nil }); !errors.Is(err, fault.Revoked) {
 		t.Errorf("through the revoked one: %v", err)
 	}
 	if _, err := mine.Snapshot(t.Context()); err != nil {

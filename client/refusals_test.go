@@ -11,7 +11,6 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/fault"
-	"github.com/mooring-rpc/mooring/ledger"
 	"github.com/mooring-rpc/mooring/outbox"
 )
 
@@ -122,7 +121,9 @@ func TestReferenceInsideAValue(t *testing.T) {
 			ref := p.Field("")
 			return tagged{Next: &tagged{Next: &tagged{Length: &ref}}}
 		},
-		"payload.m.cursor refers":          func(p *client.Promise) any { return object{"m": map[string]ledger.Ref{"cursor": p.Field("cursor")}} },
+		"payload.m.cursor refers": func(p *client.Promise) any {
+			return object{"m": map[string]client.ResultRef{"cursor": p.Field("cursor")}}
+		},
 		"within payload refers to another": func(p *client.Promise) any { return hiding{p} },
 	} {
 		b := s.Batch()
@@ -202,7 +203,7 @@ func TestNothingPanics(t *testing.T) {
 		"a zero batch":       {func() error { _, err := new(client.Batch).Commit(t.Context()); return err }, fault.Usage},
 		"no transaction":     {func() error { _, err := s.Batch().CommitTx(t.Context(), nil); return err }, fault.Usage},
 		"a nil promise":      {func() error { return commit(func(b *client.Batch) { b.Put("session", (*client.Promise)(nil)) }) }, fault.Usage},
-		"a nil reference":    {func() error { return commit(func(b *client.Batch) { b.Put("session", (*ledger.Ref)(nil)) }) }, fault.Usage},
+		"a nil reference":    {func() error { return commit(func(b *client.Batch) { b.Put("session", (*client.ResultRef)(nil)) }) }, fault.Usage},
 		"depends on nil":     {func() error { return commit(func(b *client.Batch) { b.Put("session", object{}).DependsOn(nil) }) }, fault.Usage},
 		"the outcome of nil": {func() error { _, err := client.Results{}.Of(nil); return err }, fault.Usage},
 		"the result of nil":  {func() error { return client.Results{}.Decode(nil, nil) }, fault.Usage},

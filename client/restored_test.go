@@ -22,7 +22,6 @@ import (
 	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/pgtest"
-	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/internal/store/sqlite"
 	"github.com/mooring-rpc/mooring/rpc"
 )
@@ -100,7 +99,7 @@ type follower struct {
 	err   error
 }
 
-func line(cursor uint64, hash session.Hash) string {
+func line(cursor uint64, hash client.Hash) string {
 	return client.Position{Cursor: cursor, Hash: hash}.String()
 }
 
@@ -118,7 +117,7 @@ func follow(ctx context.Context, s *client.Session, from client.Position, startO
 	}
 	go func() {
 		defer close(f.done)
-		f.err = s.Subscribe(ctx, o, func(e session.Event) error {
+		f.err = s.Subscribe(ctx, o, func(e client.Event) error {
 			f.mu.Lock()
 			defer f.mu.Unlock()
 			f.seen, f.last = append(f.seen, line(e.Cursor, e.Hash)), client.Position{Cursor: e.Cursor, Hash: e.Hash}

@@ -12,7 +12,6 @@ import (
 	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/faultproxy"
-	"github.com/mooring-rpc/mooring/internal/session"
 )
 
 func TestRevokeEndsWhatItShould(t *testing.T) {
@@ -37,7 +36,7 @@ func TestRevokeEndsWhatItShould(t *testing.T) {
 	seen := make(chan uint64, 100)
 	ended := make(chan error, 1)
 	go func() {
-		ended <- helper.Subscribe(t.Context(), client.SubscribeOptions{}, func(e session.Event) error {
+		ended <- helper.Subscribe(t.Context(), client.SubscribeOptions{}, func(e client.Event) error {
 			seen <- e.Cursor
 			return nil
 		})

@@ -21,7 +21,6 @@ import (
 	"github.com/mooring-rpc/mooring/internal/store"
 	"github.com/mooring-rpc/mooring/internal/store/postgres"
 	"github.com/mooring-rpc/mooring/internal/store/sqlite"
-	"github.com/mooring-rpc/mooring/ledger"
 )
 
 // rig is a server that can be stopped and started again on its data.
@@ -201,8 +200,8 @@ func brief(results client.Results) string {
 	var words []string
 	for i := range results {
 		o := &results[i]
-		s := o.Status.String()
-		if o.Status != ledger.Applied {
+		s := string(o.Status)
+		if o.Status != client.Applied {
 			s += "/" + o.Reason.String()
 		}
 		words = append(words, s)

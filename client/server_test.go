@@ -19,7 +19,6 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/capnp/wire"
 	"github.com/mooring-rpc/mooring/fault"
-	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/outbox"
 	"github.com/mooring-rpc/mooring/rpc"
 )
@@ -262,7 +261,7 @@ func TestAServerThatIsDownIsDialledAtAPace(t *testing.T) {
 		var all sync.WaitGroup
 		for range 200 {
 			all.Go(func() {
-				_ = sessionAt(c, "127.0.0.1:1").Subscribe(ctx, SubscribeOptions{}, func(session.Event) error { return nil })
+				_ = sessionAt(c, "127.0.0.1:1").Subscribe(ctx, SubscribeOptions{}, func(Event) error { return nil })
 			})
 		}
 		time.Sleep(time.Minute)
@@ -336,7 +335,7 @@ func TestARefWithoutHostsIsRefused(t *testing.T) {
 	if _, err := s.Describe(t.Context()); !errors.Is(err, fault.BadRefText) {
 		t.Errorf("described: %v", err)
 	}
-	if err := s.Subscribe(t.Context(), SubscribeOptions{}, func(session.Event) error { return nil }); !errors.Is(err, fault.BadRefText) {
+	if err := s.Subscribe(t.Context(), SubscribeOptions{}, func(Event) error { return nil }); !errors.Is(err, fault.BadRefText) {
 		t.Errorf("subscribed: %v", err)
 	}
 	if _, err := (link{s.client}).OpenStream(t.Context(), outbox.StreamRequest{Session: testSession, Ref: s.saved.Ref}); !errors.Is(err, fault.BadRefText) {

@@ -121,10 +121,10 @@ func (s *Session) Batch() *Batch {
 
 // CreateOptions are the options of a new session.
 type CreateOptions struct {
-	External string        // the id another system knows it by; unique among the sessions made under one ref
-	Label    string        // of the owner's ref
-	Actor    string        // of the owner's ref; "owner" if empty
-	Order    session.Order // of its state: ByTime for opencode's sessions; a fork has its source's
+	External string // the id another system knows it by; unique among the sessions made under one ref
+	Label    string // of the owner's ref
+	Actor    string // of the owner's ref; "owner" if empty
+	ByTime   bool   // its state is ordered by times of creation, as opencode's sessions are, not by its log; a fork has its source's order
 	// Owner is the owner's ref, if it was made before (Space.NewOwner): a caller that keeps it
 	// and the batch's id may repeat the creation after a crash.
 	Owner capability.Ref
@@ -132,7 +132,7 @@ type CreateOptions struct {
 	BatchID string
 	// AtHash, of a fork at a cursor, is the hash of the source's event there (Event.Hash):
 	// the op is rejected (BadArgument) if the source has another one.
-	AtHash session.Hash
+	AtHash Hash
 }
 
 // NewOwner returns an id for a new session and its owner's ref. Nothing is created.
@@ -153,7 +153,7 @@ func (sp *Space) Create(o CreateOptions) (*Session, *Batch) {
 // applies), under a ref that may read it. If source's log was trimmed, its earlier states are
 // gone: the op is then rejected.
 func (sp *Space) Fork(source *Session, at uint64, o CreateOptions) (*Session, *Batch) {
-	o.Order = session.ByLog
+	o.ByTime = false
 	s, b := sp.newSession(o)
 	if source == nil {
 		b.err = fault.Usage.With("fork: there is no session to fork")
@@ -164,7 +164,7 @@ func (sp *Space) Fork(source *Session, at uint64, o CreateOptions) (*Session, *B
 	if at != 0 {
 		args = append(args, Arg{"at", at})
 	}
-	if o.AtHash != (session.Hash{}) {
+	if o.AtHash != (Hash{}) {
 		args = append(args, Arg{"at_hash", o.AtHash.String()})
 	}
 	b.Do(session.MethodFork, append(args, s.createArgs(o)...)...)
@@ -191,7 +191,11 @@ func (sp *Space) newSession(o CreateOptions) (*Session, *Batch) {
 // createArgs returns the arguments that create and fork share.
 func (s *Session) createArgs(o CreateOptions) []Arg {
 	args := []Arg{{"ref", s.saved.ID}, {"hash", s.saved.Secret.HashText()}}
-	for _, a := range []struct{ name, value string }{{"external", o.External}, {"label", o.Label}, {"actor", o.Actor}, {"order", o.Order.String()}} {
+	order := session.ByLog
+	if o.ByTime {
+		order = session.ByTime
+	}
+	for _, a := range []struct{ name, value string }{{"external", o.External}, {"label", o.Label}, {"actor", o.Actor}, {"order", order.String()}} {
 		if a.value != "" {
 			args = append(args, Arg{a.name, a.value})
 		}

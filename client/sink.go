@@ -12,7 +12,6 @@ import (
 
 	"github.com/mooring-rpc/mooring/capnp/wire"
 	"github.com/mooring-rpc/mooring/fault"
-	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/rpc"
 )
 
@@ -41,7 +40,7 @@ func (k *snapshotSink) Serve(call *rpc.Call) {
 	}
 	params, _ := call.Params()
 	p := wire.EventSink_state_Params(params)
-	entries, turns, err := decodeState(k.session, p)
+	entries, turns, err := decodeState(p)
 	hash, unread := p.Hash()
 	if err == nil {
 		err = unread
@@ -73,7 +72,7 @@ func (k *snapshotSink) finish(cursor uint64) error {
 	if !k.last || k.state.Cursor != cursor {
 		return fault.Disconnected.With("the snapshot is not whole")
 	}
-	slices.SortFunc(k.state.Entries, func(a, b session.Entry) int { return session.CompareEntries(&a, &b) })
+	slices.SortFunc(k.state.Entries, compareEntries)
 	return nil
 }
 
@@ -117,7 +116,7 @@ func (k *eventSink) Serve(call *rpc.Call) {
 // delivery is one call of the sink: events, or the end with its reason. done returns its bytes to
 // the window.
 type delivery struct {
-	events []session.Event
+	events []Event
 	ended  *fault.Error
 	done   func()
 }

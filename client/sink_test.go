@@ -11,7 +11,6 @@ import (
 
 	"github.com/mooring-rpc/mooring/capnp/wire"
 	"github.com/mooring-rpc/mooring/fault"
-	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/rpc"
 )
 
@@ -121,10 +120,10 @@ func TestNoEventIsLeftOut(t *testing.T) {
 	} {
 		sub := &subscription{session: &Session{client: linkClient(t, Config{})}, position: Position{Cursor: tc.after}}
 		var got []uint64
-		sub.handle = func(e session.Event) error { got = append(got, e.Cursor); return nil }
-		var events []session.Event
+		sub.handle = func(e Event) error { got = append(got, e.Cursor); return nil }
+		var events []Event
 		for _, c := range tc.cursors {
-			events = append(events, session.Event{Cursor: c})
+			events = append(events, Event{Cursor: c})
 		}
 		err := sub.handleEvents(t.Context(), events, func(context.Context) (uint64, error) { return tc.from, nil })
 		if (err == nil) != tc.whole || err != nil && fault.CodeOf(err) != fault.Disconnected {
@@ -137,8 +136,8 @@ func TestNoEventIsLeftOut(t *testing.T) {
 		}
 	}
 	sub := &subscription{session: &Session{client: linkClient(t, Config{})}}
-	sub.handle = func(session.Event) error { return nil }
-	if err := sub.handleEvents(t.Context(), []session.Event{*session.HiddenEvent(testSession, 9, session.Hash{}), {Cursor: 10}}, nil); err != nil {
+	sub.handle = func(Event) error { return nil }
+	if err := sub.handleEvents(t.Context(), []Event{{Session: testSession, Cursor: 9, Hidden: true}, {Cursor: 10}}, nil); err != nil {
 		t.Errorf("a mark stands for what is not shown: %v", err)
 	}
 }
@@ -152,7 +151,7 @@ func TestNothingIsHandledAfterTheEnd(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		sub := &subscription{session: &Session{client: c}}
 		n := 0
-		sub.handle = func(e session.Event) error {
+		sub.handle = func(e Event) error {
 			if n++; e.Cursor == 2 && closing {
 				c.stop() // ctx hears of it a moment later
 			} else if e.Cursor == 2 {
@@ -160,7 +159,7 @@ func TestNothingIsHandledAfterTheEnd(t *testing.T) {
 			}
 			return nil
 		}
-		err := sub.handleEvents(ctx, []session.Event{{Cursor: 1}, {Cursor: 2}, {Cursor: 3}}, nil)
+		err := sub.handleEvents(ctx, []Event{{Cursor: 1}, {Cursor: 2}, {Cursor: 3}}, nil)
 		if n != 2 || !errors.Is(err, fault.Canceled) {
 			t.Errorf("handled %d events, %v", n, err)
 		}

@@ -9,7 +9,6 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
-	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/outbox"
 	"github.com/mooring-rpc/mooring/rpc"
 )
@@ -21,7 +20,7 @@ type SubscribeOptions struct {
 	// Hash is the hash of the event at After (Event.Hash, State.Hash). The server compares it, so that events written after a
 	// restore from a backup are not taken for the continuation. Zero compares nothing; the hashes of handled events are always
 	// compared.
-	Hash session.Hash
+	Hash Hash
 	// StartOver, if not nil, is called instead of ending with ServerBehind or CursorExpired, with the session's present state: it
 	// replaces everything handled so far, and later events follow it. It may be called again. Its error ends the subscription.
 	StartOver func(*State) error
@@ -44,7 +43,7 @@ type SubscribeOptions struct {
 // cursor or is another than the one followed (ServerBehind), or client and server speak no common version (Incompatible). A ref
 // without hosts is BadRefText, one whose secret would be sent unencrypted Plaintext, and a nil handle Usage. Nothing is handled
 // after any of these.
-func (s *Session) Subscribe(ctx context.Context, o SubscribeOptions, handle func(session.Event) error) error {
+func (s *Session) Subscribe(ctx context.Context, o SubscribeOptions, handle func(Event) error) error {
 	if handle == nil {
 		return fault.Usage.With("subscribe: there is no handler for the events")
 	}
@@ -94,10 +93,10 @@ func (s *Session) Subscribe(ctx context.Context, o SubscribeOptions, handle func
 }
 
 // Follow is Subscribe as an iterator: it ends after the one error it yields.
-func (s *Session) Follow(ctx context.Context, o SubscribeOptions) iter.Seq2[session.Event, error] {
-	return func(yield func(session.Event, error) bool) {
+func (s *Session) Follow(ctx context.Context, o SubscribeOptions) iter.Seq2[Event, error] {
+	return func(yield func(Event, error) bool) {
 		stopped := false
-		err := s.Subscribe(ctx, o, func(e session.Event) error {
+		err := s.Subscribe(ctx, o, func(e Event) error {
 			if !yield(e, nil) {
 				stopped = true
 				return fault.Canceled
@@ -105,7 +104,7 @@ func (s *Session) Follow(ctx context.Context, o SubscribeOptions) iter.Seq2[sess
 			return nil
 		})
 		if !stopped {
-			yield(session.Event{}, err)
+			yield(Event{}, err)
 		}
 	}
 }
@@ -114,7 +113,7 @@ func (s *Session) Follow(ctx context.Context, o SubscribeOptions) iter.Seq2[sess
 type subscription struct {
 	session    *Session
 	ref        outbox.SavedRef
-	handle     func(session.Event) error
+	handle     func(Event) error
 	window     uint32
 	position   Position // the last event handled
 	handledAny bool     // an event was handled
@@ -203,7 +202,7 @@ func (sub *subscription) firstVisible(ctx context.Context) (uint64, error) {
 }
 
 // handleEvents calls handle with events, each once and in order.
-func (sub *subscription) handleEvents(ctx context.Context, events []session.Event, shownFrom func(context.Context) (uint64, error)) error {
+func (sub *subscription) handleEvents(ctx context.Context, events []Event, shownFrom func(context.Context) (uint64, error)) error {
 	for _, e := range events {
 		if e.Cursor <= sub.position.Cursor {
 			continue // handled over an earlier connection

@@ -14,7 +14,6 @@ import (
 	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/server/objects"
-	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/rpc"
 )
 
@@ -94,7 +93,7 @@ func TestGivenUpSubscriptionsLeaveTheOthersTheirShare(t *testing.T) {
 	for i := range 10 {
 		briefly, giveUp := context.WithCancel(ctx)
 		pass := link.hold(i%3, giveUp)
-		err := reader.Subscribe(briefly, options, func(session.Event) error { return nil })
+		err := reader.Subscribe(briefly, options, func(client.Event) error { return nil })
 		pass()
 		giveUp()
 		if !errors.Is(err, fault.Canceled) || ctx.Err() != nil {
@@ -138,7 +137,7 @@ func TestAHandlersErrorIsTheReason(t *testing.T) {
 	s := r.newSession(t, r.open(t, "a"))
 	ctx, cancel := context.WithCancel(t.Context())
 	enough := errors.New("enough")
-	err := s.Subscribe(ctx, client.SubscribeOptions{}, func(session.Event) error { cancel(); return enough })
+	err := s.Subscribe(ctx, client.SubscribeOptions{}, func(client.Event) error { cancel(); return enough })
 	if !errors.Is(err, enough) {
 		t.Errorf("it ended with %v", err)
 	}

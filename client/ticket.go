@@ -24,7 +24,46 @@ type Ticket struct {
 func (c *Client) Ticket(batchID string) Ticket { return Ticket{client: c, Batch: batchID} }
 
 // Results are the outcomes of a batch's ops, in order.
-type Results []ledger.Outcome
+type Results []Outcome
+
+// Outcome says what became of an op.
+type Outcome struct {
+	OpID    string
+	Batch   string
+	Status  OutcomeStatus
+	Reason  fault.Code // why Status is not Applied: Revoked, WrongOffset, …; for Skipped and BatchAborted the cause's own reason
+	Message string     // what is wrong, and what to do about it
+	Cursor  uint64     // Applied: of its event, or the present one if nothing changed; Conflict: the session's
+	Result  []byte     // Applied: the text of a JSON object; it has "cursor" always
+	Cause   string     // Skipped, BatchAborted: the id of the op that is to blame
+	At      uint64     // with WrongOffset: the length of the text, in bytes
+}
+
+// OutcomeStatus is what the server recorded of an op.
+type OutcomeStatus string
+
+// The statuses of an op. Results.Err returns those after Applied as errors of the codes of the same names.
+const (
+	Applied      OutcomeStatus = "applied"
+	Skipped      OutcomeStatus = "skipped"       // an op that it refers to or depends on did not apply
+	Denied       OutcomeStatus = "denied"        // the ref did not allow it
+	Conflict     OutcomeStatus = "conflict"      // the session was not at the expected cursor
+	Rejected     OutcomeStatus = "rejected"      // it breaks a rule
+	Voided       OutcomeStatus = "voided"        // it was dropped here before the server had it
+	BatchAborted OutcomeStatus = "batch_aborted" // another op of its atomic batch did not apply
+)
+
+// Err returns nil for an op that applied; else why it did not, matching the code of its status and its reason in errors.Is.
+func (o *Outcome) Err() error { return o.recorded().Err() }
+
+// Decode unmarshals the result, a JSON object, into v. If the op did not apply, the error is why.
+func (o *Outcome) Decode(v any) error { return o.recorded().Decode(v) }
+
+// recorded returns the outcome as the outbox has it, but for its digest.
+func (o *Outcome) recorded() *ledger.Outcome {
+	return &ledger.Outcome{OpID: o.OpID, Batch: o.Batch, Status: ledger.ParseStatus(string(o.Status)), Reason: o.Reason, Message: o.Message,
+		Cursor: o.Cursor, Result: o.Result, Cause: o.Cause, At: o.At}
+}
 
 // Wait blocks until every op of the batch has its outcome; until ctx ends if no client sends the
 // outbox, that is if every client that has it open is Offline. It goes on waiting while the
@@ -39,10 +78,15 @@ func (t Ticket) Wait(ctx context.Context) (Results, error) {
 	if err != nil && ctx.Err() != nil {
 		return nil, fault.Canceled.Because(ctx.Err(), "stopped waiting for batch %s (%v): it stays in the outbox", t.Batch, ctx.Err())
 	}
-	for i := range outcomes {
-		outcomes[i].Batch = t.Batch
+	if len(outcomes) == 0 {
+		return nil, err
 	}
-	return outcomes, err
+	results := make(Results, len(outcomes))
+	for i, o := range outcomes {
+		results[i] = Outcome{OpID: o.OpID, Batch: t.Batch, Status: OutcomeStatus(o.Status.String()), Reason: o.Reason, Message: o.Message,
+			Cursor: o.Cursor, Result: o.Result, Cause: o.Cause, At: o.At}
+	}
+	return results, err
 }
 
 // Err returns the first refusal among the results, nil if every op applied. It matches the
@@ -57,7 +101,7 @@ func (r Results) Err() error {
 }
 
 // Of returns the outcome of one op; NotFound if it is not of this batch.
-func (r Results) Of(p *Promise) (*ledger.Outcome, error) {
+func (r Results) Of(p *Promise) (*Outcome, error) {
 	if p == nil {
 		return nil, fault.Usage.With("the outcome of a nil *Promise was asked for")
 	}
@@ -66,7 +110,7 @@ func (r Results) Of(p *Promise) (*ledger.Outcome, error) {
 
 // ByID returns the outcome of the op with an id, for a later process that does not have the
 // promise; NotFound if it is not of this batch.
-func (r Results) ByID(opID string) (*ledger.Outcome, error) {
+func (r Results) ByID(opID string) (*Outcome, error) {
 	for i := range r {
 		if r[i].OpID == opID {
 			return &r[i], nil

@@ -16,7 +16,6 @@ import (
 	rpccp "capnproto.org/go/capnp/v3/std/capnp/rpc"
 
 	"github.com/mooring-rpc/mooring/capability"
-	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/ledger"
 	"github.com/mooring-rpc/mooring/outbox"
 	"github.com/mooring-rpc/mooring/rpc"
@@ -146,7 +145,7 @@ func TestEverythingLeavesBeforeTheFirstReply(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() {
 		s := &Session{client: c, id: testSession, saved: outbox.SavedRef{Ref: ref}}
-		ended <- s.Subscribe(ctx, SubscribeOptions{}, func(session.Event) error { return nil })
+		ended <- s.Subscribe(ctx, SubscribeOptions{}, func(Event) error { return nil })
 	}()
 	got := silent.waitFor(t, 7)
 	want := `bootstrap q0

@@ -33,19 +33,18 @@ func (b *Batch) quote(s string) []byte {
 // encodeValue encodes a value, JSON text or a reference as an argument.
 func (b *Batch) encodeValue(name string, value any) (ledger.Arg, error) {
 	switch v := value.(type) {
-	case ledger.Ref:
-		return ledger.Arg{Name: name, Ref: &v}, nil
-	case *ledger.Ref:
+	case ResultRef:
+		return ledger.Arg{Name: name, Ref: &ledger.Ref{Op: v.Op, Path: v.Path}}, nil
+	case *ResultRef:
 		if v == nil {
-			return ledger.Arg{}, fault.Usage.With("%s is a nil *ledger.Ref", name)
+			return ledger.Arg{}, fault.Usage.With("%s is a nil *ResultRef", name)
 		}
-		return ledger.Arg{Name: name, Ref: v}, nil
+		return b.encodeValue(name, *v)
 	case *Promise:
 		if v == nil {
 			return ledger.Arg{}, fault.Usage.With("%s is a nil *Promise", name)
 		}
-		ref := v.Field("")
-		return ledger.Arg{Name: name, Ref: &ref}, nil
+		return ledger.Arg{Name: name, Ref: &ledger.Ref{Op: v.OpID()}}, nil
 	case json.RawMessage:
 		return ledger.Arg{Name: name, JSON: append(b.alloc(len(v)), v...)}, nil
 	case []byte:
@@ -81,7 +80,7 @@ func misplacedRef(name string, value any) error {
 	place := "within " + name
 	walk(reflect.ValueOf(value), name, func(v reflect.Value, path string) bool {
 		switch v.Type() {
-		case reflect.TypeFor[ledger.Ref](), reflect.TypeFor[Promise]():
+		case reflect.TypeFor[ResultRef](), reflect.TypeFor[Promise]():
 			place = path
 			return true
 		}

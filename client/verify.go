@@ -15,20 +15,26 @@ import (
 
 // Verification is the result of Verify.
 type Verification struct {
-	Cursor uint64       // of the last event read
-	Head   session.Hash // its hash: kept elsewhere, it detects a log that was rewritten later
-	From   uint64       // the first cursor that could be read
-	Events int          // events read
-	Purged int          // events read whose payload was purged
+	Cursor uint64 // of the last event read
+	Head   Hash   // its hash: kept elsewhere, it detects a log that was rewritten later
+	From   uint64 // the first cursor that could be read
+	Events int    // events read
+	Purged int    // events read whose payload was purged
 
 	// StateCursor is the cursor of the state that was compared, and State its hash as folded from
 	// the log; zero if it could not be compared.
 	StateCursor uint64
-	State       session.Hash
+	State       Hash
 
-	Findings    []session.Finding // errors in the log
-	Differences []string          // where the server's state differs from the folded one
-	Unverified  []string          // parts that could not be verified, and why
+	Findings    []Finding // errors in the log
+	Differences []string  // where the server's state differs from the folded one
+	Unverified  []string  // parts that could not be verified, and why
+}
+
+// Finding is an event that is not as it was written.
+type Finding struct {
+	Cursor uint64
+	What   string // what is wrong with it: "was changed", "is missing", …
 }
 
 // Err returns nil if everything that could be verified is as it was written; else an Internal
@@ -36,7 +42,11 @@ type Verification struct {
 func (v *Verification) Err() error {
 	switch {
 	case len(v.Findings) > 0:
-		return session.FindingsError(v.Findings)
+		found := make([]session.Finding, len(v.Findings))
+		for i, f := range v.Findings {
+			found[i] = session.Finding(f)
+		}
+		return session.FindingsError(found)
 	case len(v.Differences) > 0:
 		more := ""
 		if n := len(v.Differences) - 10; n > 0 {
@@ -80,7 +90,7 @@ func (s *Session) verify(ctx context.Context, progress func(cursor, end uint64))
 		return nil, false, dead.With("the ref is dead: nothing can be read through it")
 	}
 	r := &verification{v: &Verification{From: max(d.Grant.From, d.Session.Base+1, 1)}, described: d}
-	whole := d.Session.Head != session.Hash{}
+	whole := d.Session.Head != Hash{}
 	switch {
 	case r.v.From > 1 && d.Session.Base+1 >= d.Grant.From:
 		r.v.Unverified = append(r.v.Unverified, fmt.Sprintf("the log was trimmed and starts after cursor %d: what was before it, how its first event goes on from that, and the state", d.Session.Base))
@@ -102,7 +112,7 @@ func (s *Session) verify(ctx context.Context, progress func(cursor, end uint64))
 		}
 	}
 	if whole {
-		r.log.Expect(d.Session.Cursor, d.Session.Head)
+		r.log.Expect(d.Session.Cursor, session.Hash(d.Session.Head))
 	}
 	end := d.Session.Cursor
 	for after := r.v.From - 1; ; {
@@ -124,14 +134,17 @@ func (s *Session) verify(ctx context.Context, progress func(cursor, end uint64))
 		return r.v, true, nil
 	}
 	if head := r.log.Head(); whole && end == d.Session.Cursor {
-		r.log.End(end, d.Session.Head)
+		r.log.End(end, session.Hash(d.Session.Head))
 	} else {
 		r.log.End(max(end, r.log.Cursor()), head)
 	}
 	if n := r.log.RedactedEvents(); n > 0 {
 		r.v.Unverified = append(r.v.Unverified, fmt.Sprintf("%d events hold values from before cursor %d, which the ref does not show: what they hold", n, d.Grant.From))
 	}
-	r.v.Cursor, r.v.Head, r.v.Findings = r.log.Cursor(), r.log.Head(), r.log.Findings()
+	r.v.Cursor, r.v.Head = r.log.Cursor(), Hash(r.log.Head())
+	for _, f := range r.log.Findings() {
+		r.v.Findings = append(r.v.Findings, Finding(f))
+	}
 	r.compare()
 	return r.v, false, nil
 }
@@ -147,9 +160,9 @@ type verification struct {
 	purged    bool  // a purge or trim happened meanwhile: events already read may be gone
 }
 
-func (r *verification) add(events []session.Event) {
+func (r *verification) add(events []Event) {
 	for i := range events {
-		e := &events[i]
+		e := events[i].stored()
 		r.log.Add([]*session.Event{e})
 		r.v.Events++
 		if e.Payload == nil {
@@ -179,18 +192,19 @@ func (r *verification) compare() {
 	}
 	entries, turns := make([]*session.Entry, len(r.state.Entries)), make([]*session.Turn, len(r.state.Turns))
 	for i := range entries {
-		entries[i] = &r.state.Entries[i]
+		entries[i] = r.state.Entries[i].stored()
 	}
 	for i := range turns {
-		turns[i] = &r.state.Turns[i]
+		turns[i] = r.state.Turns[i].stored()
 	}
-	r.v.State = r.fold.Hash()
+	folded := r.fold.Hash()
+	r.v.State = Hash(folded)
 	for _, e := range entries {
 		if want := r.fold.Entry(e.Key); want != nil && e.Ord != (session.Ord{}) && e.Ord != want.Ord { // older servers send no Ord
 			r.v.Differences = append(r.v.Differences, "the place of "+e.Key)
 		}
 	}
-	if len(r.v.Differences) == 0 && r.v.State == session.StateHash(r.state.Cursor, r.fold.Epoch, r.fold.Life, entries, turns) {
+	if len(r.v.Differences) == 0 && folded == session.StateHash(r.state.Cursor, r.fold.Epoch, r.fold.Life, entries, turns) {
 		return
 	}
 	has := map[string]*session.Entry{}

@@ -53,7 +53,7 @@ func TestVerifyWhileOthersWrite(t *testing.T) {
 		if err := v.Err(); err != nil {
 			t.Fatalf("after %d that were good: %v", verified, err)
 		}
-		if verified++; v.State == (session.Hash{}) || v.Cursor < v.StateCursor || len(v.Unverified) != 0 {
+		if verified++; v.State == (client.Hash{}) || v.Cursor < v.StateCursor || len(v.Unverified) != 0 {
 			t.Errorf("verified: %+v", v)
 		}
 	}
@@ -117,15 +117,15 @@ func TestWhatAPurgeLeavesToReaders(t *testing.T) {
 
 	// Who has folded the payload before the purge came goes on to the same state.
 	entries := make([]*session.Entry, len(state.Entries))
-	for i := range entries {
-		entries[i] = &state.Entries[i]
+	for i, e := range state.Entries {
+		entries[i] = &session.Entry{Key: e.Key, Cursor: e.Cursor, Schema: e.Schema, Payload: e.Payload}
 	}
 	fold := session.FoldFrom(s.ID(), state.Cursor, 1, entries, nil)
 	for e, err := range s.Follow(t.Context(), client.SubscribeOptions{After: before}) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := fold.Apply(&e); err != nil {
+		if err := fold.Apply(&session.Event{Cursor: e.Cursor, Method: e.Method, Key: e.Key, Schema: e.Schema, Payload: e.Payload, Hash: session.Hash(e.Hash)}); err != nil {
 			t.Fatal(err)
 		}
 		break
@@ -155,10 +155,10 @@ func TestVerifyThroughOtherRefs(t *testing.T) {
 		}
 		return other.Verify(t.Context(), nil)
 	}
-	if v, err := through(reader); err != nil || v.Err() != nil || v.From != 1 || len(v.Unverified) != 0 || v.State == (session.Hash{}) {
+	if v, err := through(reader); err != nil || v.Err() != nil || v.From != 1 || len(v.Unverified) != 0 || v.State == (client.Hash{}) {
 		t.Errorf("through a reader: %+v, %v", v, err)
 	}
-	if v, err := through(late); err != nil || v.Err() != nil || v.From != 3 || v.Events != 3 || len(v.Unverified) != 1 || v.State != (session.Hash{}) {
+	if v, err := through(late); err != nil || v.Err() != nil || v.From != 3 || v.Events != 3 || len(v.Unverified) != 1 || v.State != (client.Hash{}) {
 		t.Errorf("through a later ref: %+v, %v", v, err)
 	}
 	if _, err := through(blind); fault.CodeOf(err) != fault.MissingRight {

@@ -103,6 +103,15 @@ func (s Status) String() string {
 	return s.Code().String()
 }
 
+// ParseStatus parses the result of String; for another text it returns a status that is none of this version's.
+func ParseStatus(name string) Status {
+	s := Status(0)
+	for s <= BatchAborted && s.String() != name {
+		s++
+	}
+	return s
+}
+
 // Err returns nil for an applied outcome, else why the op did not apply, as an error that
 // matches both its status's code (fault.Denied) and its reason (fault.Revoked) in errors.Is.
 func (o *Outcome) Err() error {

@@ -11,13 +11,13 @@ import (
 	"fmt"
 	"iter"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/fault"
-	"github.com/mooring-rpc/mooring/internal/session"
 )
 
 func auditCmd(sh *cliEnv) *cobra.Command {
@@ -93,7 +93,7 @@ func (h *homeFlags) printAudit(ctx context.Context, of auditable, from client.Po
 	after, end := from.Cursor, uint64(0)
 	for {
 		page, err := of.Audit(ctx, after, 0)
-		if err == nil && end == 0 && from.Hash != (session.Hash{}) {
+		if err == nil && end == 0 && from.Hash != (client.Hash{}) {
 			err = explainServerBehind("audit", page.Follows(from), from)
 		}
 		if err != nil {
@@ -182,7 +182,7 @@ func (h *homeFlags) printAuditRow(out *bufio.Writer, r *capability.AuditRow) err
 	if r.Cursor > 0 {
 		cursor = fmt.Sprint(r.Cursor)
 	}
-	cells := []string{formatTime(r.At), r.Act.String(), shortRef(r.Target, r.Ref), clipLine(r.Actor), shortRef(r.Target, r.Subject),
+	cells := []string{formatTime(time.UnixMilli(r.At)), r.Act.String(), shortRef(r.Target, r.Ref), clipLine(r.Actor), shortRef(r.Target, r.Subject),
 		fmt.Sprintf("%d×", r.Count), reason, cursor, clipLine(r.Peer)}
 	for i, cell := range cells {
 		cells[i] = orDash(cell)

@@ -107,7 +107,7 @@ func (h *homeFlags) printStatus(st *outbox.Status, full map[string]outbox.Row) e
 	for i, s := range st.Streams {
 		streams[i] = shownStream{Session: s.Session, Unfinished: s.Unfinished, Attempts: s.Attempts, LastError: sanitizeLine(s.LastError), Blocking: full[s.Session].Op}
 		if !s.NextRetry.IsZero() {
-			streams[i].NextRetry = formatTime(s.NextRetry.UnixMilli())
+			streams[i].NextRetry = formatTime(s.NextRetry)
 		}
 		if s.Stopped != fault.None {
 			streams[i].Stopped = s.Stopped.String()
@@ -137,7 +137,7 @@ func (h *homeFlags) printStatus(st *outbox.Status, full map[string]outbox.Row) e
 	}
 	if st.BlockingPID != 0 {
 		fmt.Fprintf(h.env.err, "process %d has stood in its transaction since %s, and nobody else can write: if it is stopped (Ctrl-Z, a debugger, a paused container) let it go on, or end it\n",
-			st.BlockingPID, formatTime(st.BlockingSince.UnixMilli()))
+			st.BlockingPID, formatTime(st.BlockingSince))
 	}
 	if n := st.Failed + st.Skipped; n > 0 {
 		fmt.Fprintf(h.env.err, "%s did not apply: mooring outbox list --state failed,skipped says why, and mooring outbox retry commits one again; they are forgotten after 30 days\n", plural(n, "op"))

@@ -130,10 +130,10 @@ type shownRow struct {
 func showRow(r *outbox.Row) shownRow {
 	s := shownRow{
 		Op: r.Op, Batch: r.Batch, Session: r.Session, Seq: r.Seq, Method: r.Method, State: r.State.String(), Attempts: r.Attempts,
-		LastError: r.LastError, Dropping: r.Dropping, Retries: r.Retries, Committed: formatTime(r.Committed.UnixMilli()), Unproven: r.NoDigest,
+		LastError: r.LastError, Dropping: r.Dropping, Retries: r.Retries, Committed: formatTime(r.Committed), Unproven: r.NoDigest,
 	}
 	if !r.NextRetry.IsZero() {
-		s.NextRetry = formatTime(r.NextRetry.UnixMilli())
+		s.NextRetry = formatTime(r.NextRetry)
 	}
 	if o := r.Outcome; o != nil {
 		s.NextRetry, s.LastError = "", "" // of attempts that no longer count

@@ -177,7 +177,7 @@ func formatExpiry(at, now time.Time) string {
 	}
 	left := at.Sub(now)
 	if left <= 0 {
-		return formatTime(unixMs(at)) + " (past)"
+		return formatTime(at) + " (past)"
 	}
-	return fmt.Sprintf("%s (in %s)", formatTime(unixMs(at)), humantime.Duration(left))
+	return fmt.Sprintf("%s (in %s)", formatTime(at), humantime.Duration(left))
 }

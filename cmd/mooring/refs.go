@@ -117,7 +117,7 @@ func limitsOf(r *client.RefInfo) string {
 		add("sealed")
 	}
 	if !r.Expires.IsZero() {
-		add("until %s", formatTime(unixMs(r.Expires)))
+		add("until %s", formatTime(r.Expires))
 	}
 	if r.MaxRedemptions != 0 {
 		add("%d of %d redeemed", r.Redemptions, r.MaxRedemptions)
@@ -212,5 +212,5 @@ func treeRow(r *client.RefInfo, lead string) []string {
 		rights += " (owner)"
 	}
 	return []string{lead + r.Ref, orDash(clipLine(r.Label)), orDash(clipLine(r.Actor)), rights, limitsOf(r),
-		formatTime(unixMs(r.Created)), formatTime(unixMs(r.LastUsed)), fmt.Sprint(r.Uses), stateOf(r)}
+		formatTime(r.Created), formatTime(r.LastUsed), fmt.Sprint(r.Uses), stateOf(r)}
 }

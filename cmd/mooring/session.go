@@ -65,12 +65,12 @@ func unixMs(t time.Time) int64 {
 	return t.UnixMilli()
 }
 
-// formatTime formats Unix milliseconds, in UTC; "-" for none.
-func formatTime(ms int64) string {
-	if ms == 0 {
+// formatTime formats a time, in UTC; "-" for none.
+func formatTime(t time.Time) string {
+	if t.IsZero() {
 		return "-"
 	}
-	return time.UnixMilli(ms).UTC().Format("2006-01-02T15:04:05Z")
+	return t.UTC().Format("2006-01-02T15:04:05Z")
 }
 
 // orDash returns s, or "-" for an empty column.

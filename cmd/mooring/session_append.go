@@ -437,8 +437,8 @@ func (h *homeFlags) report(ctx context.Context, c *client.Client, a *appendPlan,
 	return nil
 }
 
-func fillOutcome(to *shownOp, o *ledger.Outcome) {
-	to.Outcome, to.Cursor, to.Message, to.Cause = o.Status.String(), o.Cursor, o.Message, o.Cause
+func fillOutcome(to *shownOp, o *client.Outcome) {
+	to.Outcome, to.Cursor, to.Message, to.Cause = string(o.Status), o.Cursor, o.Message, o.Cause
 	to.Result = o.Result
 	if o.Reason != fault.None {
 		to.Reason = o.Reason.String()

@@ -147,7 +147,7 @@ func (im *importRun) begin(ctx context.Context, owner string) error {
 	if err := im.c.Outbox().PutRef(ctx, ref, meta); err != nil {
 		return fmt.Errorf("keep the session's ref: %w", err)
 	}
-	_, b := space.Create(client.CreateOptions{External: im.rec.External, Order: session.ByTime, Owner: ref, BatchID: im.journal.batchID(created)})
+	_, b := space.Create(client.CreateOptions{External: im.rec.External, ByTime: true, Owner: ref, BatchID: im.journal.batchID(created)})
 	if err := im.commitBatch(ctx, b, created); err != nil {
 		return err
 	}

@@ -17,7 +17,6 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/fault"
-	"github.com/mooring-rpc/mooring/internal/session"
 )
 
 func sessionListCmd(h *homeFlags) *cobra.Command {
@@ -32,8 +31,7 @@ func sessionListCmd(h *homeFlags) *cobra.Command {
 		Example: "  mooring session list --owner @data/owner.ref\n  mooring session list --search parser --limit 20\n  mooring session list --order title\n  mooring session list --json",
 		Args:    argCount(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			var refused *fault.Error
-			if o.Order, refused = session.ParseListOrder(order); refused != nil {
+			if o.Order = client.ListOrder(order); !slices.Contains([]client.ListOrder{"", client.OldestFirst, client.NewestFirst, client.ChangedFirst, client.ByTitle}, o.Order) {
 				return fault.Usage.With("--order is changed, newest, oldest or title")
 			}
 			if limit < 0 {
@@ -50,7 +48,7 @@ func sessionListCmd(h *homeFlags) *cobra.Command {
 	}
 	ownerFlag(cmd, &owner)
 	cmd.Flags().StringVar(&o.Search, "search", "", "only those with this text in their title or an id, in either case")
-	cmd.Flags().StringVar(&order, "order", session.ChangedFirst.String(), "changed (last changed first), newest, oldest or title (those without one last)")
+	cmd.Flags().StringVar(&order, "order", string(client.ChangedFirst), "changed (last changed first), newest, oldest or title (those without one last)")
 	cmd.Flags().BoolVar(&o.Deleted, "deleted", false, "deleted sessions, too")
 	cmd.Flags().IntVar(&limit, "limit", 0, "at most so many; 0 is all")
 	return cmd
@@ -69,7 +67,7 @@ func (h *homeFlags) list(ctx context.Context, sp *client.Space, o client.ListOpt
 		}
 		listed++
 		if h.env.json {
-			if err := h.env.printJSON(info); err != nil {
+			if err := h.env.printJSON(showInfo(info)); err != nil {
 				return err
 			}
 			if listed == limit {
@@ -126,9 +124,32 @@ type shownTurn struct {
 	Ref     string `json:"ref,omitempty"` // the ref it was begun under
 }
 
+// shownInfo is a session as list prints it, and the beginning of it as show does.
+type shownInfo struct {
+	ID       string `json:"id"`
+	External string `json:"external,omitempty"`
+	Title    string `json:"title,omitempty"`
+	Cursor   uint64 `json:"cursor"`
+	Base     uint64 `json:"base,omitempty"`
+	Epoch    uint64 `json:"epoch"`
+	Created  int64  `json:"created"` // Unix ms
+	Updated  int64  `json:"updated"` // Unix ms
+	Deleted  bool   `json:"deleted,omitempty"`
+	Order    string `json:"order,omitempty"` // "time", or none: by the log
+}
+
+func showInfo(i client.SessionInfo) shownInfo {
+	shown := shownInfo{ID: i.ID, External: i.External, Title: i.Title, Cursor: i.Cursor, Base: i.Base, Epoch: i.Epoch,
+		Created: unixMs(i.Created), Updated: unixMs(i.Updated), Deleted: i.Deleted}
+	if i.ByTime {
+		shown.Order = "time"
+	}
+	return shown
+}
+
 // shownSession is the output of show.
 type shownSession struct {
-	client.SessionInfo
+	shownInfo
 	Counts map[string]int `json:"counts"` // by kind of key
 	Turns  []shownTurn    `json:"turns"`
 	Grant  shownGrant     `json:"grant"`
@@ -143,7 +164,7 @@ func (h *homeFlags) show(ctx context.Context, s *client.Session) error {
 	if err != nil {
 		return err
 	}
-	shown := shownSession{SessionInfo: d.Session, Counts: map[string]int{"message": 0, "part": 0, "model": 0}, Turns: []shownTurn{}, Grant: showGrant(d)}
+	shown := shownSession{shownInfo: showInfo(d.Session), Counts: map[string]int{"message": 0, "part": 0, "model": 0}, Turns: []shownTurn{}, Grant: showGrant(d)}
 	shown.Cursor = state.Cursor // the cursor of the counts
 	for _, e := range state.Entries {
 		kind, _, _ := strings.Cut(e.Key, "/")
@@ -156,16 +177,16 @@ func (h *homeFlags) show(ctx context.Context, s *client.Session) error {
 		}
 	}
 	for _, t := range state.Turns {
-		shown.Turns = append(shown.Turns, shownTurn{t.Message, t.Status.String(), t.Begun, t.Ended, t.Ref})
+		shown.Turns = append(shown.Turns, shownTurn{t.Message, t.Status, t.Begun, t.Ended, t.Ref})
 	}
 	slices.SortFunc(shown.Turns, func(a, b shownTurn) int { return cmp.Compare(a.Begun, b.Begun) })
 	if h.env.json {
 		return h.env.printJSON(shown)
 	}
-	return h.printShown(&shown)
+	return h.printShown(d.Session, &shown)
 }
 
-func (h *homeFlags) printShown(s *shownSession) error {
+func (h *homeFlags) printShown(info client.SessionInfo, s *shownSession) error {
 	rows := [][]string{{"session", s.ID}}
 	add := func(name, value string) {
 		if value != "" {
@@ -176,8 +197,8 @@ func (h *homeFlags) printShown(s *shownSession) error {
 	add("title", clipLine(s.Title))
 	add("cursor", strconv.FormatUint(s.Cursor, 10))
 	add("epoch", strconv.FormatUint(s.Epoch, 10))
-	add("created", formatTime(s.Created))
-	add("updated", formatTime(s.Updated))
+	add("created", formatTime(info.Created))
+	add("updated", formatTime(info.Updated))
 	for _, kind := range []string{"message", "part", "model"} {
 		add(kind+"s", strconv.Itoa(s.Counts[kind]))
 	}

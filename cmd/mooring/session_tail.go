@@ -13,7 +13,6 @@ import (
 
 	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/fault"
-	"github.com/mooring-rpc/mooring/internal/session"
 )
 
 // tailPage is how many events are requested at once without --follow.
@@ -168,7 +167,7 @@ func (h *homeFlags) follow(ctx context.Context, s *client.Session, f *tailFlags)
 			return errors.Join(h.printState(out, state), out.Flush())
 		}
 	}
-	err := s.Subscribe(ctx, o, func(e session.Event) error {
+	err := s.Subscribe(ctx, o, func(e client.Event) error {
 		troubled, last = false, client.Position{Cursor: e.Cursor, Hash: e.Hash}
 		if err := h.printEvent(out, &e); err != nil {
 			return err
@@ -220,8 +219,8 @@ func (h *homeFlags) printState(out *bufio.Writer, state *client.State) error {
 }
 
 // hashText returns a hash as printed; "" for none.
-func hashText(h session.Hash) string {
-	if h == (session.Hash{}) {
+func hashText(h client.Hash) string {
+	if h == (client.Hash{}) {
 		return ""
 	}
 	return h.String()
@@ -250,7 +249,7 @@ type shownMark struct {
 	Hash   string `json:"hash,omitempty"`
 }
 
-func (h *homeFlags) printEvent(out *bufio.Writer, e *session.Event) error {
+func (h *homeFlags) printEvent(out *bufio.Writer, e *client.Event) error {
 	if e.Hidden {
 		if h.env.json {
 			return json.NewEncoder(out).Encode(shownMark{e.Cursor, true, hashText(e.Hash)})
@@ -266,7 +265,7 @@ func (h *homeFlags) printEvent(out *bufio.Writer, e *session.Event) error {
 	enc.SetEscapeHTML(false)
 	err := enc.Encode(shownEvent{
 		Cursor: e.Cursor, Method: e.Method, Key: e.Key, Actor: e.Actor, Ref: e.Ref, Op: e.Op, Batch: e.Batch,
-		Outbox: e.Outbox, At: e.At, Hash: hashText(e.Hash), Schema: e.Schema, Payload: e.Payload,
+		Outbox: e.Outbox, At: e.At.UnixMilli(), Hash: hashText(e.Hash), Schema: e.Schema, Payload: e.Payload,
 	})
 	if err != nil {
 		return fmt.Errorf("print event %d: %w", e.Cursor, err)

@@ -11,7 +11,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/mooring-rpc/mooring/client"
-	"github.com/mooring-rpc/mooring/internal/session"
 )
 
 func sessionVerifyCmd(h *homeFlags) *cobra.Command {
@@ -72,7 +71,7 @@ func (h *homeFlags) verify(ctx context.Context, s *client.Session) error {
 	}
 	shown := shownVerification{Session: s.ID(), Verified: v.Err() == nil, Events: v.Events, Purged: v.Purged, From: v.From,
 		Cursor: v.Cursor, Head: v.Head.String(), StateAt: v.StateCursor, Differs: v.Differences, Open: v.Unverified}
-	if v.State != (session.Hash{}) {
+	if v.State != (client.Hash{}) {
 		shown.State = v.State.String()
 	}
 	for _, f := range v.Findings {

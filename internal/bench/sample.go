@@ -70,10 +70,12 @@ func (s *sample) readEvents(ctx context.Context, w *writer, size int) error {
 		if len(page.Events) != size {
 			return fmt.Errorf("sample: %d events after cursor %d, want %d", len(page.Events), after, size)
 		}
-		for k := range page.Events {
-			page.Events[k].Sum = session.SumOf(page.Events[k].Payload) // the wire leaves it out
+		for _, e := range page.Events {
+			s.batches[i].events = append(s.batches[i].events, session.Event{
+				Session: e.Session, Cursor: e.Cursor, Method: e.Method, Key: e.Key, Schema: e.Schema, Payload: e.Payload, Hash: session.Hash(e.Hash),
+				Sum: session.SumOf(e.Payload), Ref: e.Ref, Actor: e.Actor, Outbox: e.Outbox, Op: e.Op, Batch: e.Batch, At: e.At.UnixMilli(),
+			})
 		}
-		s.batches[i].events = page.Events
 		after += uint64(size)
 	}
 	info, err := w.session.Describe(ctx)

@@ -69,7 +69,7 @@ func (p *plan) run(ctx context.Context) error {
 		return err
 	}
 	fmt.Println("committed")
-	results := map[string][]ledger.Outcome{}
+	results := map[string][]client.Outcome{}
 	if p.UntilDenied {
 		if err := p.goOn(ctx, c, results); err != nil {
 			return err
@@ -87,7 +87,7 @@ func (p *plan) run(ctx context.Context) error {
 }
 
 // wait fills in the results of tickets.
-func (p *plan) wait(ctx context.Context, c *client.Client, tickets []client.Ticket, results map[string][]ledger.Outcome) error {
+func (p *plan) wait(ctx context.Context, c *client.Client, tickets []client.Ticket, results map[string][]client.Outcome) error {
 	var mu sync.Mutex // guards results
 	all, ctx := errgroup.WithContext(ctx)
 	if !p.Together {
@@ -97,9 +97,6 @@ func (p *plan) wait(ctx context.Context, c *client.Client, tickets []client.Tick
 		all.Go(func() error {
 			// By the id alone, as a later process would.
 			got, err := c.Ticket(t.Batch).Wait(ctx)
-			for i := range got {
-				got[i].Digest = ledger.Digest{}
-			}
 			mu.Lock()
 			defer mu.Unlock()
 			results[t.Batch] = got
@@ -115,7 +112,7 @@ const answeredFormat = "answered by %d acks, %d of them of what had been committ
 
 // goOn commits the last batch again and again, under new ids, with some ahead of
 // the answers, until one is denied.
-func (p *plan) goOn(ctx context.Context, c *client.Client, results map[string][]ledger.Outcome) error {
+func (p *plan) goOn(ctx context.Context, c *client.Client, results map[string][]client.Outcome) error {
 	b := p.Batches[len(p.Batches)-1]
 	var waiting []client.Ticket
 	for denied := false; !denied || len(waiting) > 0; {
@@ -140,7 +137,7 @@ func (p *plan) goOn(ctx context.Context, c *client.Client, results map[string][]
 			}
 			results[waiting[0].Batch] = got
 			waiting = waiting[1:]
-			denied = denied || got[0].Status == ledger.Denied
+			denied = denied || got[0].Status == client.Denied
 		}
 	}
 	return nil
@@ -316,7 +313,7 @@ func (a *agent) start(point string) {
 
 // finish waits for the process's end, starting it again as often as it was
 // killed, and gives the results by batch id.
-func (a *agent) finish() map[string][]ledger.Outcome {
+func (a *agent) finish() map[string][]client.Outcome {
 	a.t.Helper()
 	for {
 		if !within(5*patience, a.run.done) {
@@ -336,13 +333,13 @@ func (a *agent) finish() map[string][]ledger.Outcome {
 }
 
 // results reads what the agent wrote down.
-func (a *agent) results() map[string][]ledger.Outcome {
+func (a *agent) results() map[string][]client.Outcome {
 	a.t.Helper()
 	text, err := os.ReadFile(a.plan.Out)
 	if err != nil {
 		a.t.Fatal(err)
 	}
-	var results map[string][]ledger.Outcome
+	var results map[string][]client.Outcome
 	if err := json.Unmarshal(text, &results); err != nil {
 		a.t.Fatal(err)
 	}

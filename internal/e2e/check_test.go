@@ -63,7 +63,9 @@ func readLog(t testing.TB, s *client.Session) []session.Event {
 		if err != nil {
 			t.Fatalf("read the log of %s after %d: %v", s.ID(), len(log), err)
 		}
-		log = append(log, page.Events...)
+		for i := range page.Events {
+			log = append(log, stored(&page.Events[i]))
+		}
 		if len(page.Events) == 0 {
 			if page.Cursor != uint64(len(log)) {
 				t.Fatalf("the session is at cursor %d, its log has %d events", page.Cursor, len(log))
@@ -79,6 +81,13 @@ func readLog(t testing.TB, s *client.Session) []session.Event {
 		t.Fatalf("the log of %s: %v", s.ID(), err)
 	}
 	return log
+}
+
+// stored is an event as the server has it, whose payload was not purged.
+func stored(e *client.Event) session.Event {
+	return session.Event{Session: e.Session, Cursor: e.Cursor, Method: e.Method, Key: e.Key, Schema: e.Schema, Payload: e.Payload,
+		Sum: session.SumOf(e.Payload), Hash: session.Hash(e.Hash), Ref: e.Ref, Actor: e.Actor, Outbox: e.Outbox, Op: e.Op, Batch: e.Batch,
+		At: e.At.UnixMilli()}
 }
 
 // checkLog fails the test unless every op of the log is of a batch, once, and
@@ -121,9 +130,9 @@ func checkLog(t testing.TB, log []session.Event, batches []planBatch) {
 
 // begins is the cursor a session was at when a batch began, as its outcomes and its
 // first event, 0 for none, tell; ok is false if they do not.
-func (s *modelSession) begins(log []session.Event, first uint64, stream string, got []ledger.Outcome) (cursor uint64, ok bool) {
+func (s *modelSession) begins(log []session.Event, first uint64, stream string, got []client.Outcome) (cursor uint64, ok bool) {
 	for _, o := range got {
-		if o.Status == ledger.Conflict {
+		if o.Status == client.Conflict {
 			return o.Cursor, true
 		}
 	}
@@ -131,7 +140,7 @@ func (s *modelSession) begins(log []session.Event, first uint64, stream string, 
 		return s.before(log, first-1, stream), true
 	}
 	for _, o := range got {
-		if o.Status == ledger.Applied {
+		if o.Status == client.Applied {
 			return s.before(log, o.Cursor, stream), true
 		}
 	}
@@ -166,7 +175,7 @@ func (w *world) advance(t testing.TB, s *modelSession, to uint64) {
 
 // replay runs one writer's batches through the model in the order they were
 // committed, and compares every outcome and event.
-func (w *world) replay(t testing.TB, batches []planBatch, stream string, results map[string][]ledger.Outcome) {
+func (w *world) replay(t testing.TB, batches []planBatch, stream string, results map[string][]client.Outcome) {
 	t.Helper()
 	for i := range batches {
 		w.step(t, &batches[i], stream, results[batches[i].ID])
@@ -179,7 +188,7 @@ func (w *world) replay(t testing.TB, batches []planBatch, stream string, results
 // replayMixed runs several writers' batches to one session through the model in
 // the order of its log. floors are cursors that the session had reached when a
 // batch was committed, for those that leave no trace in the log.
-func (w *world) replayMixed(t testing.TB, id string, streams map[string][]planBatch, results map[string][]ledger.Outcome, floors map[string]uint64) {
+func (w *world) replayMixed(t testing.TB, id string, streams map[string][]planBatch, results map[string][]client.Outcome, floors map[string]uint64) {
 	t.Helper()
 	s, log := w.session(id), w.logs[id]
 	first := map[string]uint64{} // batch → cursor of its first event
@@ -218,7 +227,7 @@ func (w *world) replayMixed(t testing.TB, id string, streams map[string][]planBa
 }
 
 // step runs one batch and compares.
-func (w *world) step(t testing.TB, b *planBatch, stream string, got []ledger.Outcome) {
+func (w *world) step(t testing.TB, b *planBatch, stream string, got []client.Outcome) {
 	t.Helper()
 	s := w.session(b.target())
 	log := w.logs[s.id]
@@ -252,7 +261,7 @@ func (w *world) step(t testing.TB, b *planBatch, stream string, got []ledger.Out
 }
 
 // checkOutcomes compares a batch's outcomes with the model's.
-func (w *world) checkOutcomes(t testing.TB, b *planBatch, want []modelOutcome, got []ledger.Outcome) {
+func (w *world) checkOutcomes(t testing.TB, b *planBatch, want []modelOutcome, got []client.Outcome) {
 	t.Helper()
 	if len(got) != len(want) {
 		t.Fatalf("batch %s has %d outcomes, not %d", b.ID, len(got), len(want))
@@ -263,13 +272,13 @@ func (w *world) checkOutcomes(t testing.TB, b *planBatch, want []modelOutcome, g
 		wrong := g.OpID != m.op || g.Status != m.status
 		switch {
 		case wrong:
-		case m.status == ledger.BatchAborted: // which of several causes is found first is free
-		case m.status == ledger.Applied:
+		case m.status == client.BatchAborted: // which of several causes is found first is free
+		case m.status == client.Applied:
 			wrong = canonical(parseValue(g.Result)) != canonical(m.result)
-		case m.status == ledger.Conflict:
+		case m.status == client.Conflict:
 			wrong = g.Cursor != m.at
-		case m.status == ledger.Skipped: // on account of any that it needs
-			wrong = !slices.Contains(b.Ops[i].needs(), g.Cause) || w.done[g.Cause].status == ledger.Applied ||
+		case m.status == client.Skipped: // on account of any that it needs
+			wrong = !slices.Contains(b.Ops[i].needs(), g.Cause) || w.done[g.Cause].status == client.Applied ||
 				g.Reason != w.reasons[g.Cause]
 		default:
 			wrong = g.Reason != m.reason && !slices.Contains(m.or, g.Reason)
@@ -310,7 +319,7 @@ func checkState(t testing.TB, s *modelSession, got *client.State) {
 	turns := map[string]bool{}
 	for _, g := range got.Turns {
 		w := s.turns[g.Message]
-		if w == nil || turns[g.Message] || g.Status.String() != w.status || g.Begun != w.begun || g.Ended != w.ended {
+		if w == nil || turns[g.Message] || g.Status != w.status || g.Begun != w.begun || g.Ended != w.ended {
 			t.Errorf("at cursor %d: turn %s is %s from %d to %d, should be %+v", got.Cursor, g.Message, g.Status, g.Begun, g.Ended, w)
 		}
 		turns[g.Message] = true

@@ -14,6 +14,7 @@ import (
 	"github.com/oklog/ulid/v2"
 
 	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/internal/pgtest"
 	"github.com/mooring-rpc/mooring/ledger"
 )
@@ -80,7 +81,7 @@ func TestWaitingAgentsLeaveServersConnections(t *testing.T) {
 			t.Errorf("%d of %d batches are answered", len(results), tickets)
 		}
 		for id, outs := range results {
-			if len(outs) != 1 || outs[0].Status != ledger.Applied {
+			if len(outs) != 1 || outs[0].Status != client.Applied {
 				t.Errorf("%s: %+v", id, outs)
 			}
 		}

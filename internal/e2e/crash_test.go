@@ -16,6 +16,7 @@ import (
 	"github.com/oklog/ulid/v2"
 
 	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/internal/crashpoint"
 	"github.com/mooring-rpc/mooring/internal/pgtest"
 	"github.com/mooring-rpc/mooring/ledger"
@@ -52,7 +53,7 @@ func newCrashed(t *testing.T, srv *server, name, outboxURL string, size int) *cr
 }
 
 // check fails the test unless everything is as if nothing had broken.
-func (c *crashed) check(results map[string][]ledger.Outcome) {
+func (c *crashed) check(results map[string][]client.Outcome) {
 	c.t.Helper()
 	s := view(c.t, openClient(c.t), c.ref)
 	log := readLog(c.t, s)

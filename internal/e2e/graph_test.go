@@ -12,6 +12,7 @@ import (
 	"github.com/oklog/ulid/v2"
 
 	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
@@ -117,7 +118,7 @@ func (g *graph) fork(owner capability.Ref, otherwise planBatch) planBatch {
 // applied says whether an op of an earlier batch applies.
 func (g *graph) applied(m madeOp) bool {
 	d := g.model.done[m.id]
-	return d != nil && d.status == ledger.Applied
+	return d != nil && d.status == client.Applied
 }
 
 // refer replaces a random argument of o, or adds one, by a reference to any result,

@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/ledger"
@@ -79,7 +80,7 @@ func (w *world) look(s *modelSession) {
 // modelOutcome is what must become of an op.
 type modelOutcome struct {
 	op     string
-	status ledger.Status
+	status client.OutcomeStatus
 	reason fault.Code
 	or     []fault.Code // reasons that would do as well: which is found first is free
 	cause  string
@@ -187,7 +188,7 @@ func (w *world) run(b *planBatch, stream string) []modelOutcome {
 		outs[i] = w.decide(s, b, i, stream, base)
 		w.look(s)
 		w.done[outs[i].op] = &outs[i]
-		if b.Atomic && outs[i].status != ledger.Applied {
+		if b.Atomic && outs[i].status != client.Applied {
 			*s = *before
 			for _, external := range w.claimed {
 				delete(w.externals, external)
@@ -197,7 +198,7 @@ func (w *world) run(b *planBatch, stream string) []modelOutcome {
 			}
 			cause := outs[i]
 			for j := range b.Ops {
-				outs[j] = modelOutcome{op: opID(b.ID, j), status: ledger.BatchAborted, reason: cause.reason, cause: cause.op}
+				outs[j] = modelOutcome{op: opID(b.ID, j), status: client.BatchAborted, reason: cause.reason, cause: cause.op}
 				w.done[outs[j].op] = &outs[j]
 			}
 			break
@@ -209,10 +210,10 @@ func (w *world) run(b *planBatch, stream string) []modelOutcome {
 // decide is one op of a batch: the first row of the ledger's table that fits.
 func (w *world) decide(s *modelSession, b *planBatch, place int, stream string, base uint64) modelOutcome {
 	o := &b.Ops[place]
-	out := modelOutcome{op: opID(b.ID, place), status: ledger.Rejected}
+	out := modelOutcome{op: opID(b.ID, place), status: client.Rejected}
 	for _, id := range o.needs() {
-		if d := w.done[id]; d != nil && d.status != ledger.Applied {
-			out.status, out.cause, out.reason = ledger.Skipped, d.op, d.reason
+		if d := w.done[id]; d != nil && d.status != client.Applied {
+			out.status, out.cause, out.reason = client.Skipped, d.op, d.reason
 			return out
 		}
 	}
@@ -227,7 +228,7 @@ func (w *world) decide(s *modelSession, b *planBatch, place int, stream string, 
 		args[a.Name] = v
 	}
 	if r := s.authorize(parseRef(b.Session).ID, o.Method, args); r != nil {
-		out.status, out.reason, out.at = ledger.Denied, r.code, r.at
+		out.status, out.reason, out.at = client.Denied, r.code, r.at
 		return out
 	}
 	w.alive = true
@@ -240,7 +241,7 @@ func (w *world) decide(s *modelSession, b *planBatch, place int, stream string, 
 			expected = v
 		}
 		if n, err := strconv.ParseUint(string(expected), 10, 64); err == nil && n != base {
-			out.status, out.reason, out.at = ledger.Conflict, fault.Conflict, base
+			out.status, out.reason, out.at = client.Conflict, fault.Conflict, base
 			return out
 		}
 	}
@@ -253,11 +254,11 @@ func (w *world) decide(s *modelSession, b *planBatch, place int, stream string, 
 	if r != nil {
 		out.reason, out.at, out.or = r.code, r.at, r.or
 		if r.code.Authority() {
-			out.status = ledger.Denied
+			out.status = client.Denied
 		}
 		return out
 	}
-	out.status, out.reason, out.result = ledger.Applied, fault.None, result
+	out.status, out.reason, out.result = client.Applied, fault.None, result
 	return out
 }
 

@@ -54,8 +54,8 @@ type planArg struct {
 	Ref  *planRef        `json:",omitempty"`
 }
 
-// planRef is a ledger.Ref that can be written into the file with the plan.
-type planRef ledger.Ref
+// planRef is a client.ResultRef that can be written into the file with the plan.
+type planRef client.ResultRef
 
 // opID is the id of the op at a place of a batch.
 func opID(batch string, place int) string { return outbox.OpID(batch, place) }
@@ -127,14 +127,14 @@ func (b *planBatch) fill(to *client.Batch) {
 		p := to.Do(o.Method)
 		for _, a := range o.Args {
 			if a.Ref != nil {
-				p.Arg(a.Name, ledger.Ref(*a.Ref))
+				p.Arg(a.Name, client.ResultRef(*a.Ref))
 			} else {
 				p.Arg(a.Name, a.JSON)
 			}
 		}
 		p.DependsOnID(o.DependsOn...)
 		if o.Expected != nil && o.Expected.Ref != nil {
-			p.Expect(ledger.Ref(*o.Expected.Ref))
+			p.Expect(client.ResultRef(*o.Expected.Ref))
 		} else if o.Expected != nil {
 			p.Expect(o.Expected.JSON)
 		}

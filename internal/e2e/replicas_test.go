@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/pgtest"
 	"github.com/mooring-rpc/mooring/ledger"
@@ -110,7 +111,7 @@ func TestClientGoesOnAtTheOtherServer(t *testing.T) {
 	}
 	for _, b := range batches {
 		for _, o := range results[b.ID] {
-			if o.Status != ledger.Applied {
+			if o.Status != client.Applied {
 				t.Errorf("op %s: %s %s", o.OpID, o.Status, o.Reason)
 			}
 		}

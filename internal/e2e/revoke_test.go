@@ -94,9 +94,9 @@ func revokeWhileAppending(t *testing.T, servers []*server, args []string, code f
 	for _, b := range batches {
 		for _, o := range results[b.ID] {
 			switch {
-			case o.Status == ledger.Applied && o.Cursor <= cut.Cut:
+			case o.Status == client.Applied && o.Cursor <= cut.Cut:
 				applied++
-			case o.Status == ledger.Denied && o.Reason == code:
+			case o.Status == client.Denied && o.Reason == code:
 				denied++
 			default:
 				t.Errorf("op %s: %s %s at cursor %d, the cut is at %d", o.OpID, o.Status, o.Reason, o.Cursor, cut.Cut)

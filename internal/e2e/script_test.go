@@ -29,7 +29,7 @@ type writer struct {
 	ref     capability.Ref
 	space   capability.Ref
 	batches []planBatch
-	results map[string][]ledger.Outcome
+	results map[string][]client.Outcome
 	known   *uint64           // the highest cursor that a result told of; of several writers together
 	floors  map[string]uint64 // batch → known when it was committed
 }
@@ -37,7 +37,7 @@ type writer struct {
 func newWriter(t *testing.T, ref, space capability.Ref) *writer {
 	seenAcks := &acks{}
 	c := openClientWith(t, client.Config{Home: t.TempDir(), Trace: seenAcks.see})
-	return &writer{t: t, c: c, acks: seenAcks, ref: ref, space: space, results: map[string][]ledger.Outcome{}, known: new(uint64), floors: map[string]uint64{}}
+	return &writer{t: t, c: c, acks: seenAcks, ref: ref, space: space, results: map[string][]client.Outcome{}, known: new(uint64), floors: map[string]uint64{}}
 }
 
 // beside is a writer under another ref, whose batches are told apart in time from w's.
@@ -63,9 +63,9 @@ func (w *writer) send(batches ...planBatch) []client.Ticket {
 }
 
 // wait gives the outcomes of tickets, in order.
-func (w *writer) wait(tickets ...client.Ticket) []ledger.Outcome {
+func (w *writer) wait(tickets ...client.Ticket) []client.Outcome {
 	w.t.Helper()
-	var all []ledger.Outcome
+	var all []client.Outcome
 	for _, t := range tickets {
 		got, err := t.Wait(bounded(w.t))
 		if err != nil {
@@ -81,7 +81,7 @@ func (w *writer) wait(tickets ...client.Ticket) []ledger.Outcome {
 }
 
 // do sends one batch of ops and waits.
-func (w *writer) do(ops ...planOp) []ledger.Outcome {
+func (w *writer) do(ops ...planOp) []client.Outcome {
 	w.t.Helper()
 	return w.wait(w.send(batch(w.ref, ops...))...)
 }
@@ -119,7 +119,7 @@ func (w *writer) steadily(n int, ops func(i int) []planOp) func() []client.Ticke
 }
 
 // must is do for ops that must apply.
-func (w *writer) must(ops ...planOp) []ledger.Outcome {
+func (w *writer) must(ops ...planOp) []client.Outcome {
 	w.t.Helper()
 	got := w.do(ops...)
 	if err := client.Results(got).Err(); err != nil {
@@ -129,7 +129,7 @@ func (w *writer) must(ops ...planOp) []ledger.Outcome {
 }
 
 // refusedWith is do for one op that must be recorded as refused.
-func (w *writer) refusedWith(status ledger.Status, reason fault.Code, o planOp) ledger.Outcome {
+func (w *writer) refusedWith(status client.OutcomeStatus, reason fault.Code, o planOp) client.Outcome {
 	w.t.Helper()
 	got := w.do(o)[0]
 	if got.Status != status || got.Reason != reason {
@@ -283,11 +283,11 @@ func streamLongTurn(t *testing.T, r *rand.Rand, srv *server, count meter, a, b *
 	if got := a.must(late)[0]; !strings.Contains(string(got.Result), `"unchanged":true`) {
 		t.Errorf("an equal finalize: %s", got.Result)
 	}
-	a.refusedWith(ledger.Rejected, fault.TurnEnded, finalize("m1", "failed"))
+	a.refusedWith(client.Rejected, fault.TurnEnded, finalize("m1", "failed"))
 	a.must(put("part/m1/p9", map[string]any{"type": "late"}))
 	o, _ := delta("part/m1/p1", offset, n)
-	a.refusedWith(ledger.Rejected, fault.TurnEnded, o)
-	a.refusedWith(ledger.Rejected, fault.TurnEnded, begin("m1", nil))
+	a.refusedWith(client.Rejected, fault.TurnEnded, o)
+	a.refusedWith(client.Rejected, fault.TurnEnded, begin("m1", nil))
 }
 
 // endEveryWay ends turns in every state and by whoever may.
@@ -297,13 +297,13 @@ func endEveryWay(t *testing.T, a, b *writer) {
 	a.must(begin("m2", nil), textPart("m2", "p1"), d, finalize("m2", "failed", arg("error", map[string]any{"name": "Broken"})))
 	a.must(begin("m3", map[string]any{"time": map[string]any{"completed": 7}}), textPart("m3", "p1"), finalize("m3", "aborted"))
 	b.must(begin("m4", nil), textPart("m4", "p1"))
-	a.refusedWith(ledger.Rejected, fault.NotYourTurn, finalize("m4", "completed"))
+	a.refusedWith(client.Rejected, fault.NotYourTurn, finalize("m4", "completed"))
 	d, _ = delta("part/m4/p1", 0, 1)
-	a.refusedWith(ledger.Rejected, fault.NotYourTurn, d)
-	b.refusedWith(ledger.Rejected, fault.WrongOffset, op("appendText", arg("key", "part/m4/p1"), arg("offset", end), arg("text", "x")))
+	a.refusedWith(client.Rejected, fault.NotYourTurn, d)
+	b.refusedWith(client.Rejected, fault.WrongOffset, op("appendText", arg("key", "part/m4/p1"), arg("offset", end), arg("text", "x")))
 	a.must(finalize("m4", "aborted", arg("completed", 99)))
-	b.refusedWith(ledger.Rejected, fault.TurnEnded, d)
-	b.refusedWith(ledger.Denied, fault.MissingRight, op("bumpEpoch"))
+	b.refusedWith(client.Rejected, fault.TurnEnded, d)
+	b.refusedWith(client.Denied, fault.MissingRight, op("bumpEpoch"))
 }
 
 // refuseAndAbort does removes, conflicts and atomic batches.
@@ -315,7 +315,7 @@ func refuseAndAbort(t *testing.T, a *writer) {
 	stale := put("session", map[string]any{"title": "stale"})
 	old := arg("", at-1)
 	stale.Expected = &old
-	if got := a.refusedWith(ledger.Conflict, fault.Conflict, stale); got.Cursor != at {
+	if got := a.refusedWith(client.Conflict, fault.Conflict, stale); got.Cursor != at {
 		t.Errorf("the conflict names cursor %d, not %d", got.Cursor, at)
 	}
 	right := arg("", at)
@@ -327,7 +327,7 @@ func refuseAndAbort(t *testing.T, a *writer) {
 	bad := batch(a.ref, put("message/at3", map[string]any{"n": 1}), op("appendText", arg("key", "part/none/p"), arg("offset", 0), arg("text", "x")), put("message/at4", map[string]any{"n": 2}))
 	bad.Atomic = true
 	for _, o := range a.wait(a.send(bad, good)...)[:3] {
-		if o.Status != ledger.BatchAborted {
+		if o.Status != client.BatchAborted {
 			t.Errorf("op of the atomic batch: %s", o.Status)
 		}
 	}
@@ -341,22 +341,22 @@ func lapseAndResume(t *testing.T, a *writer) {
 	for _, m := range []string{"m5", "m6"} {
 		d, next := delta("part/"+m+"/p1", 0, 1)
 		a.must(begin(m, nil), textPart(m, "p1"), d)
-		state := func() session.TurnStatus {
+		state := func() string {
 			for _, turn := range mustSnapshot(t, s, 0).Turns {
 				if turn.Message == m {
 					return turn.Status
 				}
 			}
-			return 0
+			return ""
 		}
-		eventually(t, m+" is interrupted", func() bool { return state() == session.Interrupted })
+		eventually(t, m+" is interrupted", func() bool { return state() == client.Interrupted })
 		if m == "m5" {
 			d, _ = delta("part/m5/p1", next, 2)
 			a.must(d)
 		} else {
 			a.must(op("remove", arg("key", "part/m6/none")))
 		}
-		if got := state(); got != session.Streaming {
+		if got := state(); got != client.Streaming {
 			t.Errorf("%s is %s after its own stream came back", m, got)
 		}
 	}

@@ -43,7 +43,7 @@ func stopReading(t *testing.T, db database) {
 	ctx := bounded(t)
 	go func() {
 		next := uint64(1 + total)
-		seen <- s.Subscribe(ctx, client.SubscribeOptions{After: next - 1, WindowBytes: 1 << 20}, func(e session.Event) error {
+		seen <- s.Subscribe(ctx, client.SubscribeOptions{After: next - 1, WindowBytes: 1 << 20}, func(e client.Event) error {
 			if e.Cursor != next {
 				return fmt.Errorf("got cursor %d, want %d", e.Cursor, next)
 			}

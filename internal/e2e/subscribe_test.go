@@ -22,17 +22,17 @@ var errSeenAll = errors.New("seen all")
 // follower is one subscription in this process. What it sees is checked as it comes.
 type follower struct {
 	cursor atomic.Uint64
-	hash   session.Hash
+	hash   client.Hash
 	err    error // why it ended, or what was wrong
 }
 
 // run follows a session until cursor last.
 func (f *follower) run(ctx context.Context, s *client.Session, last uint64) {
-	f.err = s.Subscribe(ctx, client.SubscribeOptions{}, func(e session.Event) error {
+	f.err = s.Subscribe(ctx, client.SubscribeOptions{}, func(e client.Event) error {
 		if want := f.cursor.Load() + 1; e.Cursor != want {
 			return fmt.Errorf("got cursor %d, want %d", e.Cursor, want)
 		}
-		if h := session.HashEvent(f.hash, &e); h != e.Hash {
+		if h := client.HashEvent(f.hash, &e); h != e.Hash {
 			return fmt.Errorf("the event at cursor %d is not the one that was written", e.Cursor)
 		}
 		f.hash = e.Hash

@@ -152,7 +152,7 @@ func (r *rig) overHTTP(ref capability.Ref, b *box, inline func(ledger.Arg) bool)
 			r.t.Fatal(err)
 		}
 		for _, o := range raw.Outcomes {
-			one := ledger.Outcome{OpID: o.OpID, Status: statusNamed(o.Status), Cursor: o.Cursor, Cause: o.Cause, Result: append([]byte(nil), o.Result...)}
+			one := ledger.Outcome{OpID: o.OpID, Status: ledger.ParseStatus(o.Status), Cursor: o.Cursor, Cause: o.Cause, Result: append([]byte(nil), o.Result...)}
 			if o.Error != nil {
 				one.Reason, one.Message, one.At = fault.Code(o.Error.Number), o.Error.Message, o.Error.At
 				if one.Reason.String() != o.Error.Code {
@@ -163,15 +163,6 @@ func (r *rig) overHTTP(ref capability.Ref, b *box, inline func(ledger.Arg) bool)
 		}
 		return out
 	}
-}
-
-func statusNamed(name string) ledger.Status {
-	for s := range ledger.BatchAborted + 1 {
-		if s.String() == name {
-			return s
-		}
-	}
-	return 255
 }
 
 func wholeOf(v any) uint64 {
@@ -297,7 +288,7 @@ func (r *rig) overWeb(t testing.TB, ref capability.Ref, b *box) func(*ledger.Bat
 		out := applyReply{duplicates: wholeOf(ack["duplicates"])}
 		for _, v := range ack["outcomes"].([]any) {
 			o := v.(obj)
-			one := ledger.Outcome{OpID: o["op"].(string), Status: statusNamed(o["status"].(string)), Message: o["message"].(string),
+			one := ledger.Outcome{OpID: o["op"].(string), Status: ledger.ParseStatus(o["status"].(string)), Message: o["message"].(string),
 				Cursor: wholeOf(o["cursor"]), Result: append([]byte(nil), o["result"].(string)...), Cause: o["cause"].(string), At: wholeOf(o["at"])}
 			if code, ok := o["reason"].(obj); ok {
 				one.Reason = fault.Code(wholeOf(code["code"]))
