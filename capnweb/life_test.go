@@ -297,7 +297,7 @@ func TestTimeouts(t *testing.T) {
 		{capnweb.LimitPingTimeout, capnweb.Limits{}, false, true, 9 * time.Second},
 		{capnweb.LimitWriteTimeout, capnweb.Limits{WriteTimeout: 3 * time.Second, PingInterval: time.Hour}, true, false, 3 * time.Second},
 	} {
-		t.Run(c.limit.String(), func(t *testing.T) {
+		t.Run(string(c.limit), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				a, _ := capnweb.Pipe()
 				hits := new(capnweb.LimitHits)

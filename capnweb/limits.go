@@ -4,8 +4,9 @@
 package capnweb
 
 import (
-	"sync/atomic"
 	"time"
+
+	"github.com/mooring-rpc/mooring/internal/peerconn"
 )
 
 // Limits bounds the cost of one connection. A zero field takes the value of DefaultLimits.
@@ -76,50 +77,38 @@ func (l Limits) withDefaults() Limits {
 	return l
 }
 
-// Limit identifies a field of Limits, for counting.
-type Limit int
+// Limit is the name of a field of Limits, for counting.
+type Limit = peerconn.Limit
 
 // The limits that a connection counts when they are reached.
 const (
-	LimitMessageBytes Limit = iota
-	LimitDepth
-	LimitBigIntDigits
-	LimitCalls
-	LimitCallBytes
-	LimitExports
-	LimitImports
-	LimitMapSteps
-	LimitBlobBytes
-	LimitStreamBytes
-	LimitQueuedBytes
-	LimitWriteTimeout
-	LimitPingTimeout
-	LimitHandshakeTimeout
-	LimitIdleTimeout
-	limitCount
+	LimitMessageBytes     Limit = "message_bytes"
+	LimitDepth            Limit = "depth"
+	LimitBigIntDigits     Limit = "bigint_digits"
+	LimitCalls            Limit = "calls"
+	LimitCallBytes        Limit = "call_bytes"
+	LimitExports          Limit = "exports"
+	LimitImports          Limit = "imports"
+	LimitMapSteps         Limit = "map_steps"
+	LimitBlobBytes        Limit = "blob_bytes"
+	LimitStreamBytes      Limit = "stream_bytes"
+	LimitQueuedBytes            = peerconn.LimitQueuedBytes
+	LimitWriteTimeout           = peerconn.LimitWriteTimeout
+	LimitPingTimeout            = peerconn.LimitPingTimeout
+	LimitHandshakeTimeout       = peerconn.LimitHandshakeTimeout
+	LimitIdleTimeout            = peerconn.LimitIdleTimeout
 )
-
-var limitNames = [limitCount]string{
-	"message_bytes", "depth", "bigint_digits", "calls", "call_bytes", "exports", "imports", "map_steps", "blob_bytes",
-	"stream_bytes", "queued_bytes", "write_timeout", "ping_timeout", "handshake_timeout", "idle_timeout",
-}
-
-// String returns the limit's name as used in metrics.
-func (l Limit) String() string { return limitNames[l] }
 
 // AllLimits returns the limits that are counted.
 func AllLimits() []Limit {
-	all := make([]Limit, limitCount)
-	for i := range all {
-		all[i] = Limit(i)
+	return []Limit{
+		LimitMessageBytes, LimitDepth, LimitBigIntDigits, LimitCalls, LimitCallBytes, LimitExports, LimitImports, LimitMapSteps,
+		LimitBlobBytes, LimitStreamBytes, LimitQueuedBytes, LimitWriteTimeout, LimitPingTimeout, LimitHandshakeTimeout,
+		LimitIdleTimeout,
 	}
-	return all
 }
 
 // LimitHits counts how often each limit was reached. Any number of connections may share one.
-type LimitHits struct{ n [limitCount]atomic.Uint64 }
+type LimitHits = peerconn.LimitHits
 
-// Of returns how often l was reached.
-func (h *LimitHits) Of(l Limit) uint64 { return h.n[l].Load() }
-
-func (c *Conn) countHit(l Limit) { c.limitHits.n[l].Add(1) }
+func (c *Conn) countHit(l Limit) { c.limitHits.Add(l) }

@@ -5,8 +5,9 @@ package rpc
 
 import (
 	"errors"
-	"sync/atomic"
 	"time"
+
+	"github.com/mooring-rpc/mooring/internal/peerconn"
 )
 
 // Limits bounds the cost of one connection. A zero field takes the value of DefaultLimits.
@@ -108,53 +109,41 @@ func (l Limits) withDefaults() Limits {
 	return l
 }
 
-// Limit identifies a field of Limits, for counting.
-type Limit int
+// Limit is the name of a field of Limits, for counting.
+type Limit = peerconn.Limit
 
 // The limits that a connection counts when they are reached. SendBytes is not among them: it bounds this side.
 const (
-	LimitMessageBytes Limit = iota
-	LimitSegments
-	LimitNesting
-	LimitTraversal
-	LimitQuestions
-	LimitAnswers
-	LimitAnswerBytes
-	LimitExports
-	LimitImports
-	LimitQueuedCalls
-	LimitQueuedBytes
-	LimitWriteTimeout
-	LimitPingTimeout
-	LimitHandshakeTimeout
-	LimitIdleTimeout
-	limitCount
+	LimitMessageBytes     Limit = "message_bytes"
+	LimitSegments         Limit = "segments"
+	LimitNesting          Limit = "nesting"
+	LimitTraversal        Limit = "traversal"
+	LimitQuestions        Limit = "questions"
+	LimitAnswers          Limit = "answers"
+	LimitAnswerBytes      Limit = "answer_bytes"
+	LimitExports          Limit = "exports"
+	LimitImports          Limit = "imports"
+	LimitQueuedCalls      Limit = "queued_calls"
+	LimitQueuedBytes            = peerconn.LimitQueuedBytes
+	LimitWriteTimeout           = peerconn.LimitWriteTimeout
+	LimitPingTimeout            = peerconn.LimitPingTimeout
+	LimitHandshakeTimeout       = peerconn.LimitHandshakeTimeout
+	LimitIdleTimeout            = peerconn.LimitIdleTimeout
 )
-
-var limitNames = [limitCount]string{
-	"message_bytes", "segments", "nesting", "traversal", "questions", "answers", "answer_bytes", "exports", "imports",
-	"queued_calls", "queued_bytes", "write_timeout", "ping_timeout", "handshake_timeout", "idle_timeout",
-}
-
-// String returns the limit's name as used in metrics.
-func (l Limit) String() string { return limitNames[l] }
 
 // AllLimits returns the limits that are counted.
 func AllLimits() []Limit {
-	all := make([]Limit, limitCount)
-	for i := range all {
-		all[i] = Limit(i)
+	return []Limit{
+		LimitMessageBytes, LimitSegments, LimitNesting, LimitTraversal, LimitQuestions, LimitAnswers, LimitAnswerBytes,
+		LimitExports, LimitImports, LimitQueuedCalls, LimitQueuedBytes, LimitWriteTimeout, LimitPingTimeout, LimitHandshakeTimeout,
+		LimitIdleTimeout,
 	}
-	return all
 }
 
 // LimitHits counts how often each limit was reached. Any number of connections may share one.
-type LimitHits struct{ n [limitCount]atomic.Uint64 }
+type LimitHits = peerconn.LimitHits
 
-// Of returns how often l was reached.
-func (h *LimitHits) Of(l Limit) uint64 { return h.n[l].Load() }
-
-func (co *core) countHit(l Limit) { co.hits.n[l].Add(1) }
+func (co *core) countHit(l Limit) { co.hits.Add(l) }
 
 // limitError is an error caused by a limit.
 type limitError struct {

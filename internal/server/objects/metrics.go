@@ -124,7 +124,7 @@ func (m metrics) Collect(ch chan<- prometheus.Metric) {
 		counter(descHits, s.limitHits.count(b), b.String())
 	}
 	for _, l := range rpc.AllLimits() {
-		counter(descHits, s.rpcLimitHits.Of(l), l.String())
+		counter(descHits, s.rpcLimitHits.Of(l), string(l))
 	}
 	strangers, known := s.MemoryBudgets()
 	for peers, budget := range map[string]*membudget.Budget{"strangers": strangers, "known": known} {
@@ -157,7 +157,7 @@ func (m metrics) collectCapnweb(gauge func(*prometheus.Desc, int, ...string), co
 	gauge(descCapnwebTables, sum.Calls, "calls")
 	gauge(descCapnwebQueued, int(sum.QueueBytes))
 	for _, l := range capnweb.AllLimits() {
-		counter(descHits, m.s.capnweb.limitHits.Of(l), "web_"+l.String())
+		counter(descHits, m.s.capnweb.limitHits.Of(l), "web_"+string(l))
 	}
 	counter(descCapnwebMessages, total.messagesIn, "in")
 	counter(descCapnwebMessages, total.messagesOut, "out")
