@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/mooring-rpc/mooring/internal/intake"
+	"github.com/mooring-rpc/mooring/internal/peerconn"
 )
 
 // Config configures a connection.
@@ -43,7 +44,6 @@ type Conn struct {
 	handlingMessage atomic.Bool  // a message is being handled: nobody reads, so the answer to a ping waits
 	readerPaused    atomic.Bool  // the reader is paused, and nobody reads
 	lastMessage     atomic.Int64 // when its last message came
-	unackedBytes    atomic.Int64 // bytes written since the peer's last message
 	hasEnded        atomic.Bool  // ended is set
 
 	mu sync.Mutex // guards all below; never held while anything outside of this package runs, except Trace
@@ -92,6 +92,10 @@ func NewConn(t Transport, cfg Config) *Conn {
 	}
 	if p, ok := t.(activityReporter); ok {
 		p.setOnActivity(c.markActivity)
+	}
+	if p, ok := t.(peerconn.ProgressReporter); ok {
+		c.reportsProgress = true
+		p.SetOnProgress(c.onWriteProgress)
 	}
 	if r, ok := t.(readAdmitter); ok {
 		r.setAdmitRead(func(n int, have []byte) error { return refusedRead(cfg.Intake.ReserveRead(n, have)) })

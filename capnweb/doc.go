@@ -92,6 +92,12 @@
 // delivering exists only while something is delivered that did not come from reading. The reader itself writes the answers
 // to the calls it has delivered; a release leaves with the next message, or 2 ms later.
 //
+// # Dead peers and slow ones
+//
+// A peer that has been silent is pinged, and is dead if it does not answer. While something is being written to it there is
+// no ping, which would wait behind that: as long as pieces of the message leave the peer is reading, however slowly; if none
+// leaves for as long as a ping and its answer may take, the peer is dead (Conn.startKeepalive).
+//
 // # Lock order
 //
 //	Writable.mu and pipe.mu, then Call.mu, then Conn.mu

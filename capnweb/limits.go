@@ -25,7 +25,7 @@ type Limits struct {
 
 	WriteTimeout     time.Duration // ends the connection when one write has made no progress for this long
 	PingInterval     time.Duration // how long a connection is silent before it is pinged
-	PingTimeout      time.Duration // ends the connection when a ping has no answer for this long
+	PingTimeout      time.Duration // ends it when a ping has no answer, and with PingInterval when a write makes no progress, for this long
 	CloseTimeout     time.Duration // how long the end may spend on sending pending output
 	HandshakeTimeout time.Duration // ends a connection on which no message came for this long after Run began; 0 never
 	IdleTimeout      time.Duration // ends a connection silent for this long while neither side waits or references anything; 0 never

@@ -5,6 +5,7 @@ package capnweb
 
 import (
 	"context"
+	"errors"
 	"runtime/debug"
 	"time"
 )
@@ -231,16 +232,14 @@ func (c *Conn) runTask(t task) {
 }
 
 // markActivity records a sign of life of the peer.
-func (c *Conn) markActivity() {
-	c.lastActivity.Store(int64(time.Since(c.start)))
-	c.unackedBytes.Store(0)
-}
+func (c *Conn) markActivity() { c.lastActivity.Store(int64(time.Since(c.start))) }
 
 // startKeepalive starts the timer that pings whenever the peer was silent for Limits.PingInterval, and that ends unused
 // connections.
 func (c *Conn) startKeepalive() *time.Timer {
 	began := time.Since(c.start)
 	var timer *time.Timer
+	var writing writeProgress
 	timer = time.AfterFunc(time.Hour, func() {
 		c.mu.Lock()
 		if c.ended != nil {
@@ -251,36 +250,70 @@ func (c *Conn) startKeepalive() *time.Timer {
 			c.unlockAndRun()
 			return
 		}
-		if c.readerPaused.Load() {
+		if c.readerPaused.Load() || c.handlingMessage.Load() { // nobody reads, so nobody would read the answer to a ping
 			c.markActivity()
 		}
-		writes := c.busy // during a write pings would not get through: the write has a timeout of its own
+		busy, pieces := c.busy, c.chunksWritten
 		c.workers++
 		c.replaceReader() // a handler that takes long is not the peer's fault
 		c.unlockAndRun()
 		defer c.workerDone()
-		if last := c.lastActivity.Load(); !writes && time.Since(c.start)-time.Duration(last) >= c.limits.PingInterval {
-			// The answer comes behind the bytes in flight to the peer.
-			catchUp := time.Duration(min(c.unackedBytes.Load(), maxUnackedBytes)/minWriteRate) * time.Second
-			ctx, cancel := context.WithTimeout(context.Background(), c.limits.PingTimeout+catchUp)
-			err := c.transport.Ping(ctx)
-			cancel()
-			if err != nil && c.lastActivity.Load() == last && !c.handlingMessage.Load() {
-				c.countHit(LimitPingTimeout)
-				c.end(ending{err: &BrokenError{Reason: "the peer is silent", Err: err}, code: closePolicyViolation,
-					reason: "no answer to a ping"})
+		switch silent := time.Since(c.start) - time.Duration(c.lastActivity.Load()); {
+		case silent < c.limits.PingInterval:
+			writing = writeProgress{}
+		case busy && writing.advanced(pieces):
+			c.markActivity()
+		case busy && silent < c.limits.PingInterval+c.limits.PingTimeout:
+			timer.Reset(max(c.limits.PingTimeout/4, time.Millisecond))
+			return
+		case busy:
+			c.endUnresponsive(errors.New("a write made no progress"))
+			return
+		default:
+			writing = writeProgress{}
+			if !c.ping() {
 				return
 			}
-			c.markActivity()
 		}
-		next := c.nextCheck(began, time.Since(c.start))
-		if writes {
-			next = max(next, c.limits.PingInterval/4)
-		}
-		timer.Reset(next)
+		timer.Reset(c.nextCheck(began, time.Since(c.start)))
 	})
 	timer.Reset(c.nextCheck(began, began))
 	return timer
+}
+
+// writeProgress watches a write that is under way while the peer is silent. A ping would wait behind it; but as long as
+// pieces are written, the peer reads.
+type writeProgress struct {
+	watched bool
+	chunks  uint64 // at the last check
+}
+
+// advanced reports whether pieces were written since the last check, if there was one.
+func (w *writeProgress) advanced(pieces uint64) bool {
+	on := w.watched && pieces != w.chunks
+	*w = writeProgress{watched: !on, chunks: pieces}
+	return on
+}
+
+// ping asks the peer for a sign of life, and ends the connection if none comes.
+func (c *Conn) ping() (alive bool) {
+	last := c.lastActivity.Load()
+	ctx, cancel := context.WithTimeout(context.Background(), c.limits.PingTimeout)
+	err := c.transport.Ping(ctx)
+	cancel()
+	// An answer may come behind a message that takes long to arrive, or to be handled.
+	if err != nil && c.lastActivity.Load() == last && !c.handlingMessage.Load() {
+		c.endUnresponsive(err)
+		return false
+	}
+	c.markActivity()
+	return true
+}
+
+func (c *Conn) endUnresponsive(err error) {
+	c.countHit(LimitPingTimeout)
+	c.end(ending{err: &BrokenError{Reason: "the peer is silent: " + err.Error(), Err: err}, code: closePolicyViolation,
+		reason: "no answer to a ping"})
 }
 
 // nextCheck returns how long the keepalive timer may sleep.

@@ -85,10 +85,16 @@ func newWSTransport(c *wsock.Conn) *wsTransport {
 
 // setLimits bounds received messages: one that is too large arrives truncated to a byte more than is allowed, so that the
 // peer is sent an abort and not just a close.
-func (t *wsTransport) setLimits(lim Limits) { t.c.TruncateAt(lim.MessageBytes + 1) }
+func (t *wsTransport) setLimits(lim Limits) {
+	t.c.TruncateAt(lim.MessageBytes + 1)
+	t.c.SetUserTimeout(lim.PingInterval + lim.PingTimeout)
+}
 
 // setOnActivity reports the peer's own pings: a peer that pings need not be pinged.
 func (t *wsTransport) setOnActivity(heard func()) { t.c.SetOnActivity(heard) }
+
+// SetOnProgress reports the pieces of a large message.
+func (t *wsTransport) SetOnProgress(wrote func()) { t.c.SetOnProgress(wrote) }
 
 func (t *wsTransport) setAdmitRead(reading func(int, []byte) error) { t.c.SetAdmitRead(reading) }
 

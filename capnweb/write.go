@@ -16,10 +16,9 @@ const (
 	// chunkBytes is how much is written at once: small enough for pings to get in between, and for an expired write deadline
 	// to mean no progress.
 	chunkBytes = 64 << 10
-	// minWriteRate is how many bytes a second are enough for a single large message not to count as stalled.
+	// minWriteRate is how many bytes a second are enough for a single large message not to count as stalled, where the
+	// transport does not report pieces.
 	minWriteRate = 64 << 10
-	// maxUnackedBytes is how many bytes may be in flight to a peer although they are written: the size of buffers.
-	maxUnackedBytes = 8 << 20
 	// coalesceBytes is the size below which the writer waits for more.
 	coalesceBytes = 8 << 10
 	// readerFlushBytes is how many bytes of answers make the reader write them while it has more to read: the peer can go on
@@ -58,6 +57,9 @@ type writeState struct {
 	overflowed bool          // too much output is pending: the connection is about to end
 	spareQueue outQueue      // to collect the next batch in
 	messages   [][]byte      // the argument of Transport.Write
+
+	reportsProgress bool   // the transport reports the pieces it writes
+	chunksWritten   uint64 // pieces and chunks written
 
 	stallTimer lazytimer.Timer // ends the connection when a write makes no progress
 	holdTimer  lazytimer.Timer // ends holdWrites
@@ -154,16 +156,20 @@ func (c *Conn) writeOut() (err error) {
 			i++
 		}
 		size := from - start
-		c.stallTimer.Set(c.limits.WriteTimeout + time.Duration(size/minWriteRate)*time.Second)
+		patience := c.limits.WriteTimeout
+		if !c.reportsProgress {
+			patience += time.Duration(size/minWriteRate) * time.Second
+		}
+		c.stallTimer.Set(patience)
 		c.unlockAndRun()
 		err = c.transport.Write(context.Background(), messages)
 		c.mu.Lock()
 		c.stallTimer.Clear()
+		c.chunksWritten++
 		if err != nil {
 			c.endLocked(transportEnding(err))
 		}
 		c.out.writing -= size
-		c.unackedBytes.Add(int64(size))
 		c.wakeLimitWaiters()
 	}
 	if cap(batch.b) <= chunkBytes && cap(batch.ends) <= 4096 {
@@ -172,6 +178,14 @@ func (c *Conn) writeOut() (err error) {
 	}
 	c.busy, c.out.writing = false, 0 // after an error the rest of it is lost
 	return err
+}
+
+// onWriteProgress records that a piece of the current write was written.
+func (c *Conn) onWriteProgress() {
+	c.mu.Lock()
+	c.chunksWritten++
+	c.stallTimer.Set(c.limits.WriteTimeout)
+	c.mu.Unlock()
 }
 
 // holdOutput leaves further answers for the reader to write, all together. The lock is held.

@@ -12,6 +12,7 @@ import (
 	rpccp "capnproto.org/go/capnp/v3/std/capnp/rpc"
 
 	"github.com/mooring-rpc/mooring/internal/intake"
+	"github.com/mooring-rpc/mooring/internal/peerconn"
 )
 
 // Config configures a connection.
@@ -79,9 +80,9 @@ func NewConn(t Transport, cfg Config) *Conn {
 	if p, ok := t.(activityReporter); ok {
 		p.setOnActivity(c.markActivity)
 	}
-	if p, ok := t.(progressReporter); ok {
+	if p, ok := t.(peerconn.ProgressReporter); ok {
 		c.reportsProgress = true
-		p.setOnProgress(c.onWriteProgress)
+		p.SetOnProgress(c.onWriteProgress)
 	}
 	if r, ok := t.(readAdmitter); ok {
 		r.setAdmitRead(func(n int, have []byte) error { return refusedRead(cfg.Intake.ReserveRead(n, have)) })

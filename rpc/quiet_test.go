@@ -68,7 +68,7 @@ type narrow struct {
 	closing chan struct{}
 }
 
-func (n *narrow) setOnProgress(f func()) { n.wrote = f }
+func (n *narrow) SetOnProgress(f func()) { n.wrote = f }
 
 func (n *narrow) WriteBatch(ctx context.Context, messages []byte) error {
 	n.turn <- struct{}{}

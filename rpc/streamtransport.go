@@ -63,7 +63,7 @@ func (t *streamTransport) admitBytes(n int) error {
 	return t.admitRead(n, t.buf[t.start:t.end])
 }
 
-func (t *streamTransport) setOnProgress(wrote func()) { t.onProgress = wrote }
+func (t *streamTransport) SetOnProgress(wrote func()) { t.onProgress = wrote }
 
 // streamBuffer is how many bytes are read at once, and kept by an idle connection that cannot wait without a buffer.
 const streamBuffer = 4 << 10

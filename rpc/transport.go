@@ -39,10 +39,6 @@ type readAdmitter interface {
 	setAdmitRead(reading func(bytes int, have []byte) error)
 }
 
-// progressReporter is implemented by transports that write large batches in pieces. NewConn sets the function that they
-// call when a piece was written and another follows.
-type progressReporter interface{ setOnProgress(wrote func()) }
-
 // tryWriter is implemented by transports that can write without waiting.
 type tryWriter interface {
 	// TryWriteBatch is WriteBatch as far as that goes without waiting. If done is false, the rest is written by the next

@@ -118,8 +118,8 @@ func newWSTransport(c *wsock.Conn) *wsTransport {
 // setOnActivity reports the peer's own pings: a peer that pings need not be pinged.
 func (t *wsTransport) setOnActivity(heard func()) { t.c.SetOnActivity(heard) }
 
-// setOnProgress reports the pieces of a large message.
-func (t *wsTransport) setOnProgress(wrote func()) { t.c.SetOnProgress(wrote) }
+// SetOnProgress reports the pieces of a large message.
+func (t *wsTransport) SetOnProgress(wrote func()) { t.c.SetOnProgress(wrote) }
 
 // setLimits bounds a WebSocket message by one Cap'n Proto message, or by the size of a merged chunk.
 func (t *wsTransport) setLimits(lim Limits) {

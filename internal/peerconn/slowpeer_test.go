@@ -1,0 +1,193 @@
+package peerconn_test
+
+// Slow peers and dead ones, over both codecs. All runs in a bubble, on its clock.
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"capnproto.org/go/capnp/v3"
+
+	"github.com/mooring-rpc/mooring/capnweb"
+	"github.com/mooring-rpc/mooring/internal/peerconn"
+	"github.com/mooring-rpc/mooring/rpc"
+)
+
+// link is what a peer reads from: so many bytes a second, piece by piece as over a WebSocket, and from a moment on nothing.
+// Pings wait for what is being written.
+type link struct {
+	rate    int
+	stopsAt time.Time     // if it does
+	turn    chan struct{} // held by a writer, or a ping
+	wrote   func()
+	closed  chan struct{}
+}
+
+func newLink(rate int) *link {
+	return &link{rate: rate, turn: make(chan struct{}, 1), wrote: func() {}, closed: make(chan struct{})}
+}
+
+func (l *link) SetOnProgress(f func()) { l.wrote = f }
+
+// carry waits until the peer has read a write of so many bytes.
+func (l *link) carry(bytes int) error {
+	const piece = 64 << 10
+	l.turn <- struct{}{}
+	defer func() { <-l.turn }()
+	for ; bytes > 0; bytes -= piece {
+		time.Sleep(time.Duration(min(bytes, piece)) * time.Second / time.Duration(l.rate))
+		if !l.stopsAt.IsZero() && time.Now().After(l.stopsAt) {
+			<-l.closed
+			return io.ErrClosedPipe
+		}
+		if bytes > piece {
+			l.wrote()
+		}
+	}
+	return nil
+}
+
+func (l *link) Ping(ctx context.Context) error {
+	select {
+	case l.turn <- struct{}{}:
+		<-l.turn
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+type rpcLink struct {
+	*link
+	rpc.Transport
+}
+
+func (l rpcLink) Ping(ctx context.Context) error { return l.link.Ping(ctx) }
+
+func (l rpcLink) WriteBatch(ctx context.Context, messages []byte) error {
+	if err := l.carry(len(messages)); err != nil {
+		return err
+	}
+	return l.Transport.WriteBatch(ctx, messages)
+}
+
+func (l rpcLink) Close(code int, reason string) error {
+	close(l.closed)
+	return l.Transport.Close(code, reason)
+}
+
+type webLink struct {
+	*link
+	capnweb.Transport
+}
+
+func (l webLink) Ping(ctx context.Context) error { return l.link.Ping(ctx) }
+
+func (l webLink) Write(ctx context.Context, messages [][]byte) error {
+	size := 0
+	for _, m := range messages {
+		size += len(m)
+	}
+	if err := l.carry(size); err != nil {
+		return err
+	}
+	return l.Transport.Write(ctx, messages)
+}
+
+func (l webLink) Close(code int, reason string) error {
+	close(l.closed)
+	return l.Transport.Close(code, reason)
+}
+
+type textObject string
+
+func (o textObject) Serve(c *rpc.Call) {
+	c.Return(capnp.ObjectSize{PointerCount: 1}, func(s capnp.Struct, _ *rpc.CapTable) error { return s.SetText(0, string(o)) })
+}
+
+// runner is a connection of either codec.
+type runner interface {
+	Run(ctx context.Context) error
+	Close(reason string)
+}
+
+// codecs have a server answer a call with a text, over a link; call waits for that.
+var codecs = map[string]func(over *link, text string, hits *peerconn.LimitHits) (server, client runner, call func() (length int, err error)){
+	"rpc": func(over *link, text string, hits *peerconn.LimitHits) (server, client runner, call func() (int, error)) {
+		near, far := rpc.Pipe()
+		c := rpc.NewConn(far, rpc.Config{})
+		call = func() (int, error) {
+			ctx := context.Background()
+			boot := c.Bootstrap(ctx)
+			defer boot.Release()
+			p := boot.Call(ctx, rpc.Method{Interface: 1}, capnp.ObjectSize{}, nil)
+			defer p.Release()
+			s, _, err := p.Wait(ctx)
+			if err != nil {
+				return 0, err
+			}
+			got, err := s.Ptr(0)
+			return len(got.TextBytes()), err
+		}
+		// It is left to the keepalive to find out who does not read.
+		return rpc.NewConn(rpcLink{over, near}, rpc.Config{Bootstrap: textObject(text), LimitHits: hits, Limits: rpc.Limits{WriteTimeout: time.Hour}}), c, call
+	},
+	"capnweb": func(over *link, text string, hits *peerconn.LimitHits) (server, client runner, call func() (int, error)) {
+		near, far := capnweb.Pipe()
+		c := capnweb.NewConn(far, capnweb.Config{})
+		call = func() (int, error) {
+			main := c.Main()
+			defer main.Release()
+			p := main.Call(context.Background(), "")
+			defer p.Release()
+			v, err := p.Await(context.Background())
+			s, _ := v.(string)
+			return len(s), err
+		}
+		main := capnweb.Func(func() string { return text })
+		return capnweb.NewConn(webLink{over, near}, capnweb.Config{Main: main, LimitHits: hits, Limits: capnweb.Limits{WriteTimeout: time.Hour}}), c, call
+	},
+}
+
+// A peer that reads a large message slowly but steadily lives, with the default limits, though that takes many times as long
+// as the answer to a ping may; one that stops in the middle is ended in time, and counted.
+func TestSlowPeers(t *testing.T) {
+	t.Parallel()
+	for name, connect := range codecs {
+		for _, rate := range []int{320 << 10, 20 << 10} {
+			for _, stops := range []time.Duration{0, 15 * time.Second} {
+				t.Run(fmt.Sprintf("%s at %d bytes a second, stops after %v", name, rate, stops), func(t *testing.T) {
+					t.Parallel()
+					synctest.Test(t, func(t *testing.T) {
+						text := strings.Repeat("x", 8<<20-1000)
+						var hits peerconn.LimitHits
+						over := newLink(rate)
+						server, client, call := connect(over, text, &hits)
+						ran := make(chan error, 2)
+						go func() { ran <- server.Run(context.Background()) }()
+						go func() { ran <- client.Run(context.Background()) }()
+						if stops > 0 {
+							over.stopsAt = time.Now().Add(stops)
+						}
+						start := time.Now()
+						length, err := call()
+						took := time.Since(start)
+						client.Close("over")
+						one, other := <-ran, <-ran
+						switch n := hits.Of(peerconn.LimitPingTimeout); {
+						case stops == 0 && (err != nil || length != len(text) || n != 0 || took < 20*time.Second):
+							t.Errorf("%d bytes of %d after %v, %v, %d hits: %v, %v", length, len(text), took, err, n, one, other)
+						case stops > 0 && (err == nil || n != 1 || took < stops || took > stops+10*time.Second):
+							t.Errorf("ended %v after it stopped to read, %d hits: %v, %v, %v", took-stops, n, err, one, other)
+						}
+					})
+				})
+			}
+		}
+	}
+}
