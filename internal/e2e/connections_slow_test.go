@@ -16,7 +16,6 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/internal/pgtest"
-	"github.com/mooring-rpc/mooring/ledger"
 )
 
 // TestWaitingAgentsLeaveServersConnections: four agents wait for 64 tickets each, on an outbox in a Postgres with connections for

@@ -19,7 +19,6 @@ import (
 	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/internal/crashpoint"
 	"github.com/mooring-rpc/mooring/internal/pgtest"
-	"github.com/mooring-rpc/mooring/ledger"
 )
 
 // crashed is a recording that an agent appends while something breaks.

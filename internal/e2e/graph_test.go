@@ -13,7 +13,6 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/client"
-	"github.com/mooring-rpc/mooring/ledger"
 )
 
 // graph makes batches. It runs the model as it goes, so that most of what it

@@ -16,7 +16,6 @@ import (
 	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/internal/crashpoint"
 	"github.com/mooring-rpc/mooring/internal/pgtest"
-	"github.com/mooring-rpc/mooring/ledger"
 )
 
 func TestGraphsOfReferences(t *testing.T) {

@@ -13,7 +13,6 @@ import (
 	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/pgtest"
-	"github.com/mooring-rpc/mooring/ledger"
 )
 
 // startPair starts two servers on one new database. Their refs name both.

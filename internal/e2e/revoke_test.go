@@ -13,7 +13,6 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/fault"
-	"github.com/mooring-rpc/mooring/ledger"
 )
 
 func TestRevokeAgainstAStreamOfAppends(t *testing.T) {

@@ -22,7 +22,7 @@ var errSeenAll = errors.New("seen all")
 // follower is one subscription in this process. What it sees is checked as it comes.
 type follower struct {
 	cursor atomic.Uint64
-	hash   client.Hash
+	hash   session.Hash
 	err    error // why it ended, or what was wrong
 }
 
@@ -32,10 +32,11 @@ func (f *follower) run(ctx context.Context, s *client.Session, last uint64) {
 		if want := f.cursor.Load() + 1; e.Cursor != want {
 			return fmt.Errorf("got cursor %d, want %d", e.Cursor, want)
 		}
-		if h := client.HashEvent(f.hash, &e); h != e.Hash {
+		had := stored(&e)
+		if h := session.HashEvent(f.hash, &had); h != had.Hash {
 			return fmt.Errorf("the event at cursor %d is not the one that was written", e.Cursor)
 		}
-		f.hash = e.Hash
+		f.hash = had.Hash
 		f.cursor.Store(e.Cursor)
 		if e.Cursor == last {
 			return errSeenAll
