@@ -501,7 +501,8 @@ func (b *Batch) prepare(ctx context.Context) error {
 		return f
 	}
 	if b.session.byID && !b.frozen {
-		if want := b.rightsNeeded(); want != capability.Append {
+		// No ref fits better than that of the session's owner.
+		if want := b.rightsNeeded(); want != capability.Append && b.session.saved.Role != outbox.SessionOwner {
 			saved := b.session.refFor(ctx, want)
 			b.batch.Via, b.batch.ViaSecret = saved.ID, saved.Secret
 		}

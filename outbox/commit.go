@@ -233,7 +233,11 @@ func (b *Box) commit(ctx context.Context, batch *Batch, bd *intent.Batch, res in
 				if b.w.seqs.isLeading() {
 					b.hub.noteQueued(row.id)
 				}
-				b.notifyBacklog(row.session)
+				if row.num = num; to.Confirmed && len(res.BlockedOn) == 0 {
+					b.notifyWaiting(row, bd)
+				} else {
+					b.notifyBacklog(row.session)
+				}
 			}
 		}
 	}

@@ -367,6 +367,14 @@ func (b *Box) sendCommitted(r *batchRow, bd *intent.Batch, hold uint64, to machi
 	})
 }
 
+// notifyWaiting is notifyBacklog for a row that was committed just now, through a confirmed ref,
+// and waits for no other: its stream is opened without reading it again.
+func (b *Box) notifyWaiting(r *batchRow, bd *intent.Batch) {
+	b.withLoop(func(l *loop) {
+		l.postAsync(func(now time.Time) { l.m.Waiting(l.unsequencedEntry(r, bd), now) })
+	})
+}
+
 // notifyBacklog reports that the session has a row without a seq.
 func (b *Box) notifyBacklog(session string) {
 	b.withLoop(func(l *loop) {

@@ -319,8 +319,15 @@ func (t *simulation) take(p *process, r *batchRow, bd *intent.Batch) {
 					s.m.Sequenced(e, t.now)
 				})
 			case p.s != nil:
-				s := p.s
-				s.postAsync(func() { s.m.BacklogFound([]string{r.session}, t.now) })
+				s, copied := p.s, *r
+				s.postAsync(func() {
+					head := newEntry(&copied, bd, 0)
+					if t.setRoute(head); head.RouteErr == nil && len(res.BlockedOn) == 0 {
+						s.m.Waiting(head, t.now)
+					} else {
+						s.m.BacklogFound([]string{r.session}, t.now)
+					}
+				})
 			}
 			durable()
 		}})

@@ -322,17 +322,19 @@ func (d *sqliteDB) read(ctx context.Context, f func(querier) error) (err error) 
 		}
 	}
 	q := &sqliteRead{sqliteTx{ctx: ctx, conn: c}}
-	defer func() { // it changed nothing
-		if _, err := q.sqliteTx.exec(context.WithoutCancel(ctx), "ROLLBACK"); err != nil {
-			c.discard()
-			return
+	err, ended := f(q), error(nil)
+	if _, still := errors.AsType[*StreamStoppedError](err); still {
+		if _, err = q.sqliteTx.exec(ctx, "BEGIN"); err == nil {
+			err = f(q)
+			_, ended = q.sqliteTx.exec(context.WithoutCancel(ctx), "ROLLBACK") // it changed nothing
 		}
-		d.idle.put(c)
-	}()
-	if _, err := q.sqliteTx.exec(ctx, "BEGIN"); err != nil {
-		return err
 	}
-	return f(q)
+	if ended != nil {
+		c.discard()
+	} else {
+		d.idle.put(c)
+	}
+	return err
 }
 
 func (d *sqliteDB) shareLease(querier, int64)                                {}

@@ -204,8 +204,9 @@ func (t *tables) oneBatch(ctx context.Context, q querier, sql string, args ...an
 }
 
 const (
+	// The cast keeps SQLite from compiling the statement anew for each limit.
 	sqlUnsequencedSizes = `SELECT num, bytes FROM mooring_outbox_batch
-		WHERE box = $1 AND session = $2 AND first_seq IS NULL ORDER BY num LIMIT $3`
+		WHERE box = $1 AND session = $2 AND first_seq IS NULL ORDER BY num LIMIT CAST($3 AS BIGINT)`
 	sqlUnsequenced = `SELECT ` + batchColumns + ` FROM mooring_outbox_batch
 		WHERE box = $1 AND session = $2 AND first_seq IS NULL AND num <= $3 ORDER BY num`
 )

@@ -192,12 +192,11 @@ func (n *outcomeHub) nextChange() <-chan struct{} {
 }
 
 // Polling for answers that another process stores begins often and slows down. For this
-// process's own it is only a precaution, since the hub delivers them: it begins later for
-// queued batches, and is slow for batches in flight.
+// process's own it is only a precaution, since the hub delivers them, and slow.
 const (
 	pollMin    = 10 * time.Millisecond
 	pollMax    = 250 * time.Millisecond
-	pollQueued = 50 * time.Millisecond
+	pollQueued = pollMax
 	pollSent   = time.Second
 )
 
@@ -302,8 +301,8 @@ func (n answerSource) poll(pause time.Duration) (look bool, next time.Duration) 
 	switch {
 	case n == fromSender:
 		return !first, pollSent
-	case n == fromQueue && first:
-		return false, pollQueued
+	case n == fromQueue:
+		return !first, pollQueued
 	}
 	return true, pause
 }

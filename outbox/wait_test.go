@@ -429,7 +429,7 @@ func TestNearness(t *testing.T) {
 		{fromDatabase, pollMin, pollMin, true},
 		{fromDatabase, pollMax, pollMax, true},
 		{fromQueue, pollMin, pollQueued, false},
-		{fromQueue, 2 * pollMin, 2 * pollMin, true},
+		{fromQueue, 2 * pollMin, pollQueued, true},
 		{fromSender, pollMin, pollSent, false},
 		{fromSender, pollMax, pollSent, true},
 	} {

@@ -84,6 +84,7 @@ type Stream struct {
 	queuedBytes   int      // bytes of queue
 	pins          int      // entries of queue with a PinSeq
 	Unsequenced   *Entry   // first batch without a seq, as last loaded
+	unread        bool     // Unsequenced was not loaded, but committed just now
 	hasBacklog    bool     // there may be rows without a seq
 	Loading       bool     // ActPeek or ActLoad is under way
 	loadAgain     bool     // more rows came while loading
@@ -230,13 +231,26 @@ func (m *Machine) Sequenced(e *Entry, now time.Time) {
 	m.Step(s, now)
 }
 
+// Waiting is BacklogFound for a row that was committed just now. If its session has no stream, one is
+// opened without loading the row first: rows before it are found once the stream is open, and that
+// the session's create did not apply, if opening fails.
+func (m *Machine) Waiting(head *Entry, now time.Time) {
+	if m.Streams[head.Session] != nil {
+		m.BacklogFound([]string{head.Session}, now)
+		return
+	}
+	s := m.StreamOf(head.Session)
+	s.Unsequenced, s.unread, s.hasBacklog = head, true, true
+	m.Step(s, now)
+}
+
 // Loaded is the answer to ActPeek and ActLoad: the batches that have seqs now, the first that
 // has none, or the batches it is blocked on. making is the route of an uncreated session, from
 // the database.
 func (m *Machine) Loaded(session string, entries []*Entry, head *Entry, more bool, blockedOn []string, making Route, now time.Time) {
 	s := m.StreamOf(session)
 	s.Loading = false
-	s.Unsequenced, s.hasBacklog = head, more || s.loadAgain
+	s.Unsequenced, s.unread, s.hasBacklog = head, false, more || s.loadAgain
 	s.loadedAt = now
 	m.noteUncreated(session, making)
 	s.enqueue(entries)

@@ -248,7 +248,7 @@ func (m *Machine) SortedStreams() []*Stream {
 func (m *Machine) Resume(session string, now time.Time) {
 	if s := m.Streams[session]; s != nil && s.Stopped != nil && !s.storeFailed {
 		s.Stopped = nil
-		s.Unsequenced = nil // its route may have changed
+		s.Unsequenced, s.unread = nil, false // its route may have changed
 		m.emit(Action{Kind: ActSetStopped, Session: session})
 		m.markBacklog(s, now)
 	}
@@ -310,6 +310,9 @@ func (m *Machine) fail(s *Stream, err error, now time.Time) {
 		return
 	}
 	m.tearDown(s)
+	if s.unread {
+		s.Unsequenced, s.unread = nil, false
+	}
 	retry := now
 	h := m.hostOf(s.OpenRoute.Host)
 	if what != RetryHost && h.down { // the host answers

@@ -21,7 +21,7 @@ import (
 // script drives a machine. Sessions are letters; batch A3 of session A has seq 3
 // (and more with +N). Words:
 //
-//	found A | sequenced A1 [hold N] [via R] | looked A [head] [newer] [more] [owed B1 C1]
+//	found A | waiting A (committed just now) | sequenced A1 [hold N] [via R] | looked A [head] [newer] [more] [owed B1 C1]
 //	loaded A A1 [via R] | recovered A A1 [only R] (by its row)
 //	loaded A A1 A2 [newer] [more] [owed B1 C1] | recovered A A1 A2 [drop A2] | opened A [last N]
 //	ok A1 | refused A1 | err A CODE [at N] | fail A CODE (opening) | broken A
@@ -119,6 +119,10 @@ func (s *script) line(line string) string {
 		m.BacklogFound(w[1:], now)
 	case "sequenced":
 		m.Sequenced(s.entry(w[1], w[2:]...), now)
+	case "waiting":
+		head := s.entry(session+"0", w[2:]...)
+		delete(s.pos, session+"0")
+		m.Waiting(head, now)
 	case "looked", "loaded":
 		var head *Entry
 		if has("head") || has("newer") {
