@@ -71,7 +71,9 @@ func surface(pkg *types.Package) (lines []string) {
 		}
 		if alias.IsAlias() {
 			say("type %s = %s", name, text(types.Unalias(o.Type())))
-			continue
+			if named, ok := types.Unalias(o.Type()).(*types.Named); !ok || !strings.Contains(named.Obj().Pkg().Path(), "/internal/") {
+				continue
+			} // else the fields and methods are seen nowhere else
 		}
 		switch under := o.Type().Underlying().(type) {
 		case *types.Struct:

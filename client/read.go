@@ -55,7 +55,9 @@ func (c *Client) Redeem(ctx context.Context, ref capability.Ref) (d Description,
 	d, err = c.describe(ctx, saved)
 	switch code := fault.CodeOf(err); {
 	case err == nil: // the ref redeemed last is preferred
-		c.confirm(context.WithoutCancel(ctx), saved.Ref, refStatusOf(&d, c.cfg.Now()), d.Session.External)
+		answer := d.refAnswer()
+		answer.Renew = true
+		c.saveAnswer(ctx, saved.Ref, answer)
 	case missing != nil && (code == fault.UnknownRef || code == fault.Sealed):
 		if err := c.box.DropRef(context.WithoutCancel(ctx), saved.ID); err != nil {
 			c.cfg.Logger.Warn("the ref could not be forgotten", "ref", saved.Ref, "error", err)

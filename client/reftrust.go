@@ -6,7 +6,6 @@ package client
 
 import (
 	"context"
-	"time"
 
 	"github.com/oklog/ulid/v2"
 
@@ -91,7 +90,7 @@ func (c *Client) describe(ctx context.Context, ref outbox.SavedRef) (d Descripti
 		return live.Call(ctx, method, structSize(0, 0), nil)
 	}, read)
 	if err == nil {
-		c.saveDescription(ctx, ref, &d)
+		c.saveAnswer(ctx, ref.Ref, d.refAnswer())
 	}
 	return d, err
 }
@@ -110,78 +109,35 @@ func (c *Client) learnRights(ctx context.Context, ref outbox.SavedRef) {
 // usedKey identifies a ref as it was used: its secret, at its address.
 func usedKey(ref capability.Ref) string { return liveKey(ref) + ref.Address() }
 
-// noteAccepted records, at the first call that a server has answered, that the server has
-// accepted the ref; err is the error of the call.
+// noteAccepted records what the answer to a call tells of its ref, until a server has accepted the
+// ref; err is the error of the call.
 func (c *Client) noteAccepted(ctx context.Context, ref outbox.SavedRef, err error) {
-	code := fault.CodeOf(err)
-	switch {
-	case c.box == nil:
-		return
-	case outbox.MeansDeadRef(code), code == fault.UnknownRef:
-	case code != fault.None && code != fault.MissingRight && code != fault.NotAnOwner:
-		return // says nothing about the secret
-	default:
-		c.mu.Lock()
-		before := c.confirmed[usedKey(ref.Ref)]
-		c.mu.Unlock()
-		if before {
-			return
-		}
+	c.mu.Lock()
+	before := c.confirmed[usedKey(ref.Ref)]
+	c.mu.Unlock()
+	if err != nil || !before {
+		c.saveAnswer(ctx, ref.Ref, outbox.RefAnswer{Code: fault.CodeOf(err)})
 	}
-	ctx = context.WithoutCancel(ctx)
-	kept, e := c.box.Ref(ctx, ref.ID)
-	if e != nil || kept.ID != ref.ID {
-		return // forgotten, or replaced by another ref
-	}
-	there := kept.Secret.Equal(ref.Secret) && kept.Address() == ref.Address()
-	status := outbox.RefStatus{Confirmed: c.cfg.Now()}
-	switch {
-	case code == fault.UnknownRef && (!there || kept.Confirmed.IsZero()), outbox.MeansDeadRef(code) && !there:
-		return // not about the saved ref
-	case code != fault.None && kept.Dead == code:
-		return // recorded already
-	case code == fault.UnknownRef:
-		status = outbox.RefStatus{Dead: code}
-	case outbox.MeansDeadRef(code):
-		status.Dead = code
-	case there && !kept.Confirmed.IsZero() && kept.Dead == fault.None:
-		c.markConfirmed(ref.Ref)
-		return
-	}
-	c.confirm(ctx, ref.Ref, status, "")
 }
 
-// saveDescription saves the status of a ref that a description contains.
-func (c *Client) saveDescription(ctx context.Context, ref outbox.SavedRef, d *Description) {
+// refAnswer is a description as an answer about the ref it was asked with.
+func (d *Description) refAnswer() outbox.RefAnswer {
+	g := &d.Grant
+	return outbox.RefAnswer{Described: true, Rights: g.Rights, Dead: g.Dead, External: d.Session.External,
+		Restricted: len(g.Methods) > 0 || g.Message != "" || g.From > 1}
+}
+
+// saveAnswer saves what a server's answer tells of a ref.
+func (c *Client) saveAnswer(ctx context.Context, ref capability.Ref, answer outbox.RefAnswer) {
 	if c.box == nil {
 		return
 	}
-	status := refStatusOf(d, c.cfg.Now())
 	ctx = context.WithoutCancel(ctx)
-	if kept, err := c.box.Ref(ctx, ref.ID); err == nil && kept.ID == ref.ID {
-		same := kept.Secret.Equal(ref.Secret) && kept.Address() == ref.Address() &&
-			(d.Session.External == "" || kept.External == d.Session.External)
-		known := kept.RefStatus
-		known.Confirmed = status.Confirmed
-		if same && !kept.Confirmed.IsZero() && known == status {
-			return
-		}
-	}
-	c.confirm(ctx, ref.Ref, status, d.Session.External)
-}
-
-// refStatusOf returns the status of the ref in a description.
-func refStatusOf(d *Description, now time.Time) outbox.RefStatus {
-	g := &d.Grant
-	return outbox.RefStatus{Confirmed: now, Rights: g.Rights, Dead: g.Dead, Restricted: len(g.Methods) > 0 || g.Message != "" || g.From > 1}
-}
-
-func (c *Client) confirm(ctx context.Context, ref capability.Ref, status outbox.RefStatus, external string) {
-	err := c.box.ConfirmRef(ctx, ref, status, external)
-	if err != nil && ctx.Err() == nil {
+	settled, err := c.box.RefAnswered(ctx, ref, answer)
+	if err != nil {
 		c.cfg.Logger.Warn("what a server told of a ref is not kept", "ref", ref, "error", err)
 	}
-	if err == nil && status.Dead == fault.None {
+	if settled {
 		c.markConfirmed(ref)
 	}
 }

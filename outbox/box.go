@@ -14,6 +14,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/outbox/internal/refs"
 )
 
 // Box is one opened outbox. All methods are safe for concurrent use.
@@ -33,7 +34,8 @@ type Box struct {
 	hub            outcomeHub
 	polls          pollBatcher
 	warnedBlocking atomic.Int64 // since when the last logged blocking process has blocked
-	refs           refCache
+	refs           refs.Cache
+	refSource      *boxRefs
 	usage          usage
 	damage         damageLog
 
@@ -69,7 +71,7 @@ func newBox(ctx context.Context, db database, name string, cfg Config) (*Box, er
 	me := ulid.Make().String()
 	b := &Box{cfg: cfg, name: name, id: named.id, secret: secret, oldSecret: old, holderID: me, openedAt: time.Now(), db: db, t: tables{db: db, box: named.box, holderID: me}}
 	b.ctx, b.cancel = context.WithCancel(context.Background())
-	b.w = newWorker(b)
+	b.w, b.refSource = newWorker(b), &boxRefs{box: b}
 	return b, nil
 }
 

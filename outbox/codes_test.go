@@ -126,7 +126,7 @@ func (d failing) checkFailing(t *testing.T, name string, verb func(context.Conte
 // it remembers: if it cannot, the next one does.
 func looksAfterwards(verb, sql string) bool {
 	switch verb {
-	case "PutRef", "ConfirmRef", "DropRef", "BeginRotation", "FinishRotation", "AbandonRotation":
+	case "PutRef", "RefAnswered", "DropRef", "BeginRotation", "FinishRotation", "AbandonRotation":
 		return sql == "BEGIN" || strings.Contains(sql, "LEFT JOIN mooring_outbox_ref AS r")
 	}
 	return false

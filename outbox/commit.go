@@ -15,6 +15,7 @@ import (
 	"github.com/mooring-rpc/mooring/ledger"
 	"github.com/mooring-rpc/mooring/outbox/internal/intent"
 	"github.com/mooring-rpc/mooring/outbox/internal/machine"
+	"github.com/mooring-rpc/mooring/outbox/internal/refs"
 )
 
 // Commit makes a batch durable and returns. It needs no server, but may send to one and write
@@ -55,8 +56,8 @@ func (b *Box) Commit(ctx context.Context, batch Batch) (Ticket, error) {
 			return Ticket{}, err
 		}
 	}
-	seen := b.refs.generation()
-	to, err := b.resolver().routeForCommit(ctx, &batch, bd) // a create's refs may have been references
+	seen := b.refs.Generation()
+	to, err := b.resolver().RouteForCommit(ctx, batch.Session, batch.Via, batch.ViaSecret, batch.ForkViaSecret, bd) // a create's refs may have been references
 	if err != nil {
 		return Ticket{}, fmt.Errorf("commit: %w", err)
 	}
@@ -153,7 +154,7 @@ func (b *Box) newRow(batch *Batch, bd *intent.Batch) *batchRow {
 
 // ownerRow returns the row of the ref that is stored with a batch which creates a session; nil
 // if there is none.
-func (b *Box) ownerRow(batch *Batch, bd *intent.Batch, to machine.Route) (*refRow, error) {
+func (b *Box) ownerRow(batch *Batch, bd *intent.Batch, to machine.Route) (*refs.Row, error) {
 	switch {
 	case batch.Owner == nil:
 		return nil, nil
@@ -162,13 +163,13 @@ func (b *Box) ownerRow(batch *Batch, bd *intent.Batch, to machine.Route) (*refRo
 	}
 	meta := batch.Owner.Meta
 	meta.Role, meta.RefStatus = SessionOwner, RefStatus{}
-	row, err := b.newRef(batch.Owner.Ref, meta)
+	row, err := refs.NewRow(batch.Owner.Ref, meta, b.cfg.Now())
 	return &row, err
 }
 
 // commit adds the batch to a transaction. owner is the row of its session's owner ref, nil for
 // none.
-func (b *Box) commit(ctx context.Context, batch *Batch, bd *intent.Batch, res intent.Resolution, to machine.Route, owner *refRow) error {
+func (b *Box) commit(ctx context.Context, batch *Batch, bd *intent.Batch, res intent.Resolution, to machine.Route, owner *refs.Row) error {
 	row := b.newRow(batch, bd)
 	if bd.Decided() {
 		return b.commitDecided(ctx, row, bd, owner)
@@ -221,7 +222,7 @@ func (b *Box) commit(ctx context.Context, batch *Batch, bd *intent.Batch, res in
 			b.usage.ops.Add(int64(row.ops))
 			b.usage.bytes.Add(int64(len(row.body)))
 			if made {
-				b.refs.put(*owner)
+				b.refs.Put(*owner)
 			}
 			if got {
 				b.w.seqs.confirm(la, first+uint64(n), row.id, len(row.body))
@@ -245,7 +246,7 @@ func (b *Box) commit(ctx context.Context, batch *Batch, bd *intent.Batch, res in
 }
 
 // commitDecided stores a batch that no server need see: every op was skipped.
-func (b *Box) commitDecided(ctx context.Context, row *batchRow, bd *intent.Batch, owner *refRow) error {
+func (b *Box) commitDecided(ctx context.Context, row *batchRow, bd *intent.Batch, owner *refs.Row) error {
 	var decided decidedRow
 	made := false
 	err := b.w.do(ctx, func(ctx context.Context, q querier) (err error) {
@@ -264,7 +265,7 @@ func (b *Box) commitDecided(ctx context.Context, row *batchRow, bd *intent.Batch
 		return err
 	}
 	if made {
-		b.refs.put(*owner)
+		b.refs.Put(*owner)
 	}
 	b.announceDecided([]decidedRow{decided})
 	return nil
@@ -340,7 +341,7 @@ func (b *Box) CommitTx(ctx context.Context, tx pgx.Tx, batch Batch) (Ticket, err
 
 func (b *Box) commitTx(ctx context.Context, tx pgx.Tx, batch *Batch, bd *intent.Batch) (Ticket, error) {
 	q := &postgresTx{ctx: ctx, conn: tx.Conn(), tx: tx}
-	to, err := b.resolverInCallerTx(q).routeForCommit(ctx, batch, bd)
+	to, err := b.resolverInCallerTx(q).RouteForCommit(ctx, batch.Session, batch.Via, batch.ViaSecret, batch.ForkViaSecret, bd)
 	if err != nil {
 		return Ticket{}, err
 	}
@@ -356,7 +357,7 @@ func (b *Box) commitTx(ctx context.Context, tx pgx.Tx, batch *Batch, bd *intent.
 			return Ticket{}, err
 		}
 	}
-	if _, err := b.resolverInCallerTx(q).routeOf(ctx, batch.Session, batch.Via, bd); err != nil {
+	if _, err := b.resolverInCallerTx(q).RouteOf(ctx, batch.Session, batch.Via, bd); err != nil {
 		return Ticket{}, err
 	}
 	row := b.newRow(batch, bd)

@@ -62,7 +62,7 @@
 //	Wait                                    NotFound, *StreamStoppedError; never Unavailable
 //	Drain                                   *StreamStoppedError; never Unavailable
 //	Drop                                    NotFound
-//	PutRef, ConfirmRef                      BadRefText, AlreadyExists
+//	PutRef, RefAnswered                     BadRefText, AlreadyExists
 //	Ref, RefFor                             NotFound, Ambiguous
 //	Abandon, NewLog, PlanReconcile          NotFound
 //	Reconcile                               NotFound, InUse
@@ -80,7 +80,7 @@
 // Box sends. internal/machine is the logic of queues and streams, without database, clock or
 // socket; run.go is the loop around it, and sending.go its transactions. worker.go writes one
 // transaction at a time: commits, outcomes and seqs that queued up meanwhile go into the next;
-// seqalloc.go knows the next seqs. restart.go gives up a stream that cannot go on and begins
+// seqalloc.go knows the next seqs. internal/refs decides by which refs a batch is sent. restart.go gives up a stream that cannot go on and begins
 // another for its session, fence.go keeps batches in flight on the old stream from arriving
 // late, and reconcile.go plans, without a database, what to send for the events that the
 // session lacks. sweep.go removes old rows. tables.go holds the SQL that both databases share,
@@ -90,7 +90,7 @@
 // # Lock order
 //
 // sqliteDB.mu is the outermost lock: it is held while a transaction writes, and the
-// transaction's jobs take leaf locks inside (writerLock.mu, seqAllocator.mu, refCache.mu). pools
+// transaction's jobs take leaf locks inside (writerLock.mu, seqAllocator.mu, Cache.mu). pools
 // is held while a pool is made, which may connect. All other mutexes are leaves, held for a few
 // statements and never across a database call, a Link or a callback; worker.mu is released
 // while a transaction runs and while its jobs' done functions are called. The machine has no

@@ -58,7 +58,7 @@ func (l *loop) setRoute(e *machine.Entry) {
 	if e.Damaged {
 		return
 	}
-	to, err := l.box.resolver().routeOf(l.ctx, e.Session, e.Via, e.Body)
+	to, err := l.box.resolver().RouteOf(l.ctx, e.Session, e.Via, e.Body)
 	e.Route, e.RouteErr, e.RetryRoute = to, nil, false
 	if err != nil {
 		var what machine.ErrorClass

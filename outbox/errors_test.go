@@ -21,6 +21,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/outbox/internal/refs"
 )
 
 // cutter ends one connection at one of the messages that are sent over all of them, once they
@@ -148,12 +149,12 @@ func verbsOf(b *Box, pool *pgxpool.Pool, session string, kept capability.Ref, x 
 		"PutRef": func(ctx context.Context) error {
 			return b.PutRef(ctx, testAddress.New(newSession()), RefMeta{Role: Shared})
 		},
-		"ConfirmRef": func(ctx context.Context) error { return b.ConfirmRef(ctx, kept, RefStatus{}, "") },
-		"DropRef":    func(ctx context.Context) error { return b.DropRef(ctx, "ref_none") },
-		"Refs":       func(ctx context.Context) error { b.refs = refCache{}; _, err := b.Refs(ctx); return err },
-		"Ref":        func(ctx context.Context) error { b.refs = refCache{}; _, err := b.Ref(ctx, kept.ID); return err },
+		"RefAnswered": func(ctx context.Context) error { return b.confirmRef(ctx, kept, RefStatus{}, "") },
+		"DropRef":     func(ctx context.Context) error { return b.DropRef(ctx, "ref_none") },
+		"Refs":        func(ctx context.Context) error { b.refs = refs.Cache{}; _, err := b.Refs(ctx); return err },
+		"Ref":         func(ctx context.Context) error { b.refs = refs.Cache{}; _, err := b.Ref(ctx, kept.ID); return err },
 		"RefFor": func(ctx context.Context) error {
-			b.refs = refCache{}
+			b.refs = refs.Cache{}
 			_, err := b.RefFor(ctx, session, 0)
 			return err
 		},

@@ -158,11 +158,11 @@ func TestWhatAFileIsOpenedFor(t *testing.T) {
 			t.Errorf("%s is %s, %v", pragma, got, err)
 		}
 	}
-	var refs []capability.Ref
+	var list []capability.Ref
 	for range 20 {
-		refs = append(refs, testRef(t, b, newSession(), RefMeta{Role: SessionOwner}))
+		list = append(list, testRef(t, b, newSession(), RefMeta{Role: SessionOwner}))
 	}
-	for _, ref := range refs {
+	for _, ref := range list {
 		if err := b.DropRef(ctx, ref.ID); err != nil {
 			t.Fatal(err)
 		}
@@ -174,7 +174,7 @@ func TestWhatAFileIsOpenedFor(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, ref := range refs {
+	for _, ref := range list {
 		if bytes.Contains(data, []byte(ref.Secret.RevealText())) {
 			t.Errorf("the file still has the secret of %s", ref.ID)
 		}

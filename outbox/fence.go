@@ -135,13 +135,13 @@ func (b *Box) fenceRoute(ctx context.Context, session string, gone bool) (to mac
 		return to, err
 	}
 	if first == nil {
-		return b.resolver().routeOf(ctx, session, "", &intent.Batch{Ops: []intent.Op{{Method: "put"}}})
+		return b.resolver().RouteOf(ctx, session, "", &intent.Batch{Ops: []intent.Op{{Method: "put"}}})
 	}
 	bd, err := first.decode()
 	if err != nil {
 		return to, err
 	}
-	return b.resolver().routeOf(ctx, session, first.via, bd)
+	return b.resolver().RouteOf(ctx, session, first.via, bd)
 }
 
 // lastBatchOf returns the batch that ends with seq last, as it was sent; nil if this outbox no

@@ -144,7 +144,7 @@ func (l *loop) checkNotKnown(session string, conn int, to machine.Route, err err
 	if fault.CodeOf(err) != fault.NotYetKnown || to.Space != "" {
 		return err
 	}
-	ref, unread := l.box.resolver().ref(l.ctx, to.Ref)
+	ref, unread := l.box.resolver().Ref(l.ctx, to.Ref)
 	if unread != nil || ref.Role != SessionOwner {
 		return err
 	}
@@ -257,7 +257,7 @@ func (l *loop) scan() {
 	var drops []drop
 	var dropped bool
 	var found refsSince
-	refs := l.box.refs.beginReading()
+	reading := l.box.refs.BeginReading()
 	err := l.box.db.read(l.ctx, func(q querier) (err error) {
 		if row, err = l.box.t.readBox(l.ctx, q, ""); err != nil {
 			return err
@@ -271,8 +271,8 @@ func (l *loop) scan() {
 				return err
 			}
 		}
-		if refs.incremental { // else no route was found through refs that could be old
-			found, err = l.box.t.refsSince(l.ctx, q, refs.since)
+		if reading.Incremental { // else no route was found through refs that could be old
+			found, err = l.box.t.refsSince(l.ctx, q, reading.Since)
 		}
 		return err
 	})
@@ -284,8 +284,8 @@ func (l *loop) scan() {
 	}
 	l.seenDrops.Store(row.drops)
 	var targets []string
-	if refs.incremental {
-		targets = l.box.mergeRefs(refs, found)
+	if reading.Incremental {
+		targets = l.box.mergeRefs(reading, found)
 	}
 	l.post(func(now time.Time) {
 		if row.holder != l.box.holderID {
@@ -356,7 +356,7 @@ func (b *Box) sendCommitted(r *batchRow, bd *intent.Batch, hold uint64, to machi
 		mine := l.enqueue(func(now time.Time) {
 			e := newEntry(r, bd, hold)
 			e.Route = to
-			if to.RefsGeneration != b.refs.generation() { // it may have been found before a rotation began
+			if to.RefsGeneration != b.refs.Generation() { // it may have been found before a rotation began
 				l.deferRoute(e)
 			}
 			l.m.Sequenced(e, now)

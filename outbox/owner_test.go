@@ -155,7 +155,7 @@ func TestCreatingInTransactions(t *testing.T) {
 	t.Cleanup(func() { _ = b.Close() })
 	ctx := limited(t)
 	space := testRef(t, b, newSpace(), RefMeta{})
-	b.refs.forget() // the first caller has to read them, on its transaction's connection
+	b.refs.Forget() // the first caller has to read them, on its transaction's connection
 	var all, ready sync.WaitGroup
 	ready.Add(conns)
 	for i := range conns {
@@ -176,7 +176,7 @@ func TestCreatingInTransactions(t *testing.T) {
 			if _, err := b.CommitTx(ctx, tx, Batch{Session: owner.Target(), Via: owner.ID, Ops: []Op{put("1")}}); err != nil {
 				t.Errorf("in the same transaction: %v", err)
 			}
-			if len(b.refs.get(owner.ID)) > 0 {
+			if len(b.refs.Get(owner.ID)) > 0 {
 				t.Error("it is remembered before it is there")
 			}
 			end := tx.Rollback
@@ -215,7 +215,7 @@ func TestTransactionsThatSeeThePast(t *testing.T) {
 	}
 	session := newSession()
 	ref := testRef(t, b, session, RefMeta{})
-	b.refs.forget()
+	b.refs.Forget()
 	if _, err := b.CommitTx(ctx, tx, Batch{Session: other, Ops: []Op{put("1")}}); err != nil {
 		t.Errorf("under a ref that it can see: %v", err)
 	}
@@ -231,7 +231,7 @@ func TestRefsThatATransactionHasReadBeside(t *testing.T) {
 	b, pool, _ := pgBox(t, quick())
 	ctx := limited(t)
 	space := testRef(t, b, newSpace(), RefMeta{})
-	b.refs.forget()
+	b.refs.Forget()
 	tx, err := pool.Begin(ctx)
 	if err != nil {
 		t.Fatal(err)

@@ -13,16 +13,8 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/outbox/internal/refs"
 )
-
-// forget has all refs be read again.
-func (c *refCache) forget() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.gen++
-	c.loaded, c.since = false, ""
-	c.rows, c.byKey, c.replaced, c.successors = nil, nil, nil, nil
-}
 
 // countingDB counts the refs that are read.
 type countingDB struct {
@@ -103,7 +95,7 @@ func TestRefDroppedByAnotherProcess(t *testing.T) {
 		if err := other.DropRef(ctx, ref.ID); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, "the sender knows", func() bool { return len(sender.refs.get(ref.ID)) == 0 })
+		eventually(t, "the sender knows", func() bool { return len(sender.refs.Get(ref.ID)) == 0 })
 		if _, err := sender.Commit(ctx, Batch{Session: session, Via: ref.ID, Ops: []Op{put("2")}}); fault.CodeOf(err) != fault.NotFound {
 			t.Errorf("committed under it: %v", err)
 		}
@@ -144,7 +136,7 @@ func TestDamagedRefIsLeftOut(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		b.refs.forget()
+		b.refs.Forget()
 		run(t, b, newFakeServer())
 		wait(t, b, commit(t, b, Batch{Session: session, Ops: []Op{put("1")}}))
 		if refs, err := b.Refs(ctx); err != nil || len(refs) != 1 {
@@ -251,7 +243,7 @@ func TestConfirmRef(t *testing.T) {
 		if err := b.PutRef(ctx, wrong, RefMeta{}); err != nil || !kept(right.ID).Secret.Equal(wrong.Secret) {
 			t.Errorf("a secret that nobody confirmed is not replaced: %v", err)
 		}
-		if err := b.ConfirmRef(ctx, right, status, "ses_outside"); err != nil {
+		if err := b.confirmRef(ctx, right, status, "ses_outside"); err != nil {
 			t.Fatal(err)
 		}
 		got := kept(right.ID)
@@ -261,24 +253,24 @@ func TestConfirmRef(t *testing.T) {
 		if err := b.PutRef(ctx, wrong, RefMeta{}); fault.CodeOf(err) != fault.AlreadyExists {
 			t.Errorf("another secret put over it: %v", err)
 		}
-		if err := b.ConfirmRef(ctx, far, status, ""); fault.CodeOf(err) != fault.AlreadyExists {
+		if err := b.confirmRef(ctx, far, status, ""); fault.CodeOf(err) != fault.AlreadyExists {
 			t.Errorf("another server's word for another secret: %v", err)
 		}
-		if err := b.ConfirmRef(ctx, wrong, RefStatus{Dead: fault.UnknownRef}, ""); err != nil || kept(right.ID).Dead != fault.None {
+		if err := b.confirmRef(ctx, wrong, RefStatus{Dead: fault.UnknownRef}, ""); err != nil || kept(right.ID).Dead != fault.None {
 			t.Errorf("a word about another secret: %v, %v", kept(right.ID).Dead, err)
 		}
 		moved := elsewhere.With(right.ID, right.Secret)
-		if err := b.ConfirmRef(ctx, moved, RefStatus{Confirmed: time.UnixMilli(2000)}, ""); err != nil {
+		if err := b.confirmRef(ctx, moved, RefStatus{Confirmed: time.UnixMilli(2000)}, ""); err != nil {
 			t.Fatal(err)
 		}
 		if got := kept(right.ID); got.Address() != moved.Address() || got.Rights != capability.Read || got.External != "ses_outside" {
 			t.Errorf("after a move: %v %+v", got.Ref, got.RefMeta)
 		}
-		if err := b.ConfirmRef(ctx, moved, RefStatus{Dead: fault.Revoked}, ""); err != nil || kept(right.ID).Dead != fault.Revoked || kept(right.ID).Confirmed.IsZero() {
+		if err := b.confirmRef(ctx, moved, RefStatus{Dead: fault.Revoked}, ""); err != nil || kept(right.ID).Dead != fault.Revoked || kept(right.ID).Confirmed.IsZero() {
 			t.Errorf("dead: %+v, %v", kept(right.ID).RefMeta, err)
 		}
 		unknown := testAddress.New(newSession())
-		if err := b.ConfirmRef(ctx, unknown, status, ""); err != nil {
+		if err := b.confirmRef(ctx, unknown, status, ""); err != nil {
 			t.Error(err)
 		}
 		if _, err := b.Ref(ctx, unknown.ID); fault.CodeOf(err) != fault.NotFound {
@@ -321,7 +313,7 @@ func TestRefsAreReadAndWrittenAtOnce(t *testing.T) {
 		}
 		all.Wait()
 		for _, b := range boxes {
-			refs, err := b.Refs(ctx)
+			list, err := b.Refs(ctx)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -331,10 +323,10 @@ func TestRefsAreReadAndWrittenAtOnce(t *testing.T) {
 					want++
 				}
 			}
-			if len(refs) != want || !slices.IsSortedFunc(refs, func(a, b SavedRef) int { return compareByAge(&a, &b) }) {
-				t.Errorf("%d refs, want %d", len(refs), want)
+			if len(list) != want || !slices.IsSortedFunc(list, func(a, b SavedRef) int { return refs.CompareByAge(&a, &b) }) {
+				t.Errorf("%d refs, want %d", len(list), want)
 			}
-			for _, r := range refs {
+			for _, r := range list {
 				if !stored[r.ID] {
 					t.Errorf("%s was dropped", r.ID)
 				}

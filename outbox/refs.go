@@ -6,10 +6,9 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/oklog/ulid/v2"
-
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/outbox/internal/refs"
 )
 
 // PutRef stores a ref to send through, or changes its metadata. A stream that stopped for lack
@@ -17,106 +16,42 @@ import (
 // has replaced (FinishRotation) is left as it is. The stored RefStatus stays, unless meta has
 // another or the secret differs. BadRefText for a ref without target, secret or hosts, or whose
 // text could not be parsed again; AlreadyExists if a server has confirmed the stored secret and
-// this one differs (ConfirmRef may replace it).
+// this one differs (a server may still confirm it).
 func (b *Box) PutRef(ctx context.Context, ref capability.Ref, meta RefMeta) error {
-	row, err := b.newRef(ref, meta)
+	row, err := refs.NewRow(ref, meta, b.cfg.Now())
 	if err != nil {
 		return fmt.Errorf("put ref: %w", err)
 	}
-	return b.changeRef(ctx, "put ref", ref.ID, func(old refRow) (refRow, error) { return mergePut(old, row) })
+	return b.changeRef(ctx, "put ref", ref.ID, func(old refs.Row) (refs.Row, error) { return refs.MergePut(old, row) })
 }
 
-// newRef returns the row of a ref that is stored now.
-func (b *Box) newRef(ref capability.Ref, meta RefMeta) (refRow, error) {
-	switch {
-	case ref.Target() == "" || ref.Secret.IsZero():
-		return refRow{}, fault.BadRefText.With("an address alone, or a ref without a secret, cannot be sent through")
-	case len(ref.Hosts) == 0:
-		return refRow{}, fault.BadRefText.With("the ref names no host, so there is nowhere to send to")
-	case meta.Role == "" && capability.IsSpace(ref.Target()):
-		meta.Role = SpaceOwner
-	case meta.Role == "":
-		meta.Role = Shared
+// RefAnswered stores what a server's answer to a call with ref tells of the ref, if that is
+// stored here: that the server accepts the secret at that address, what it allows, or why it is
+// dead. Which answer counts for what is a table in package refs: any server may accept any
+// secret. settled reports that later answers which accept the ref need not be given.
+// AlreadyExists if a server has confirmed another secret, elsewhere.
+func (b *Box) RefAnswered(ctx context.Context, ref capability.Ref, answer RefAnswer) (settled bool, err error) {
+	if !answer.Tells() {
+		return false, nil
 	}
-	text := ref.Text()
-	if again, err := capability.ParseRef(text); err != nil || again.Text() != text {
-		return refRow{}, fault.BadRefText.Because(err, "the ref's address cannot be read again, so it cannot be kept: make refs with ParseRef or ParseAddress")
+	stored, err := b.Ref(ctx, ref.ID)
+	if err != nil || stored.ID != ref.ID { // forgotten, or replaced by another ref
+		return false, nil
 	}
-	row := refRow{id: ref.ID, text: text, role: meta.Role, external: meta.External, label: meta.Label,
-		redemption: ulid.Make().String(), saved: b.cfg.Now().UnixMilli()}
-	row.setStatus(meta.RefStatus)
-	return row, nil
+	status, news, settled := answer.Status(&stored, ref, b.cfg.Now())
+	if news {
+		err = b.confirmRef(ctx, ref, status, answer.External)
+	}
+	return settled && err == nil, err
 }
 
-// mergePut returns the row after a PutRef.
-func mergePut(old, put refRow) (refRow, error) {
-	if !old.exists() {
-		return put, nil
-	}
-	if old.role == roleRotated || old.role == roleRotating {
-		return old, nil
-	}
-	put.redemption, put.saved = old.redemption, old.saved
-	if sameSecret(old, put) {
-		if put.status() == (RefStatus{}) {
-			put.setStatus(old.status())
-		}
-	} else if old.confirmed != 0 {
-		return old, fault.AlreadyExists.With("another secret is stored for ref %s, and a server has taken that one: drop it first", clip(put.id))
-	}
-	return put, nil
-}
-
-// sameSecret reports whether two rows of one ref have the same secret; an unreadable row has
-// none.
-func sameSecret(a, b refRow) bool {
-	x, errX := a.ref()
-	y, errY := b.ref()
-	return errX == nil && errY == nil && x.Secret.Equal(y.Secret)
-}
-
-// ConfirmRef stores a server's answer about a stored ref. A time in RefStatus.Confirmed says
-// that the server has accepted ref's secret at ref's address; both are stored then, replacing
-// others. Rights and external, if they are empty, stay as they were. ConfirmRef does nothing if
-// the ref is not stored, or stands for another one.
-//
-// If the stored secret was confirmed and ref's is another one, it replaces the stored one only
-// if it was accepted at the same address: any other server may accept any secret. Otherwise the
-// error is AlreadyExists.
-func (b *Box) ConfirmRef(ctx context.Context, ref capability.Ref, update RefStatus, external string) error {
-	row, err := b.newRef(ref, RefMeta{External: external, RefStatus: update})
+// confirmRef stores a ref's status from a server's answer (refs.MergeConfirmed).
+func (b *Box) confirmRef(ctx context.Context, ref capability.Ref, update RefStatus, external string) error {
+	row, err := refs.NewRow(ref, RefMeta{External: external, RefStatus: update}, b.cfg.Now())
 	if err != nil {
 		return fmt.Errorf("confirm ref: %w", err)
 	}
-	return b.changeRef(ctx, "confirm ref", ref.ID, func(old refRow) (refRow, error) { return mergeConfirmed(old, row, ref.Address()) })
-}
-
-// mergeConfirmed returns the row after a ConfirmRef.
-func mergeConfirmed(old, update refRow, address string) (refRow, error) {
-	if !old.exists() || old.role == roleRotated || old.role == roleRotating {
-		return old, nil
-	}
-	now := old
-	same := sameSecret(old, update)
-	switch {
-	case update.confirmed == 0 && !same:
-		return old, nil // it is about another secret
-	case update.confirmed == 0:
-		now.dead = update.dead
-		return now, nil
-	case !same && old.confirmed != 0:
-		if was, err := old.ref(); err != nil || was.Address() != address {
-			return old, fault.AlreadyExists.With("another secret is stored for ref %s, and its server has taken that one: drop it first, if it is the wrong one", clip(old.id))
-		}
-	}
-	now.text, now.confirmed, now.dead = update.text, update.confirmed, update.dead
-	if update.rights != 0 || !same {
-		now.rights, now.restricted = update.rights, update.restricted
-	}
-	if update.external != "" {
-		now.external = update.external
-	}
-	return now, nil
+	return b.changeRef(ctx, "confirm ref", ref.ID, func(old refs.Row) (refs.Row, error) { return refs.MergeConfirmed(old, row, ref.Address()) })
 }
 
 // DropRef deletes a ref; no error if it is not there. InUse if another is about to replace it,
@@ -137,13 +72,13 @@ func (b *Box) DropRef(ctx context.Context, id string) error {
 }
 
 // changeRef changes one ref and notifies the sender, in whatever process.
-func (b *Box) changeRef(ctx context.Context, what, id string, change func(old refRow) (refRow, error)) error {
+func (b *Box) changeRef(ctx context.Context, what, id string, change func(old refs.Row) (refs.Row, error)) error {
 	leave, err := b.enter()
 	if err != nil {
 		return err
 	}
 	defer leave()
-	var row refRow
+	var row refs.Row
 	err = b.w.do(ctx, func(ctx context.Context, q querier) (err error) {
 		row, err = b.t.changeRef(ctx, q, id, change)
 		if err == nil {
@@ -154,8 +89,8 @@ func (b *Box) changeRef(ctx context.Context, what, id string, change func(old re
 	if err != nil {
 		return fmt.Errorf("%s: %w", what, err)
 	}
-	if row.id != "" {
-		b.refs.put(row)
+	if row.ID != "" {
+		b.refs.Put(row)
 	}
 	b.refStored(capability.Target(id))
 	return nil
@@ -178,7 +113,7 @@ func (b *Box) changeRefs(ctx context.Context, what string, change func(ctx conte
 	if err != nil {
 		return fmt.Errorf("%s: %w", what, err)
 	}
-	if _, err := b.resolver().refresh(ctx); err != nil { // the next reading will find it
+	if err := b.refreshRefs(ctx); err != nil { // the next reading will find it
 		b.cfg.Logger.Warn("the stored refs could not be read again", "outbox", b.id, "error", err)
 	}
 	b.withLoop(func(l *loop) { l.postAsync(l.rerouteAll) })
@@ -187,18 +122,18 @@ func (b *Box) changeRefs(ctx context.Context, what string, change func(ctx conte
 
 // Refs lists the stored refs, oldest first.
 func (b *Box) Refs(ctx context.Context) ([]SavedRef, error) {
-	if _, err := b.resolver().refresh(ctx); err != nil {
+	if err := b.refreshRefs(ctx); err != nil {
 		return nil, err
 	}
-	return b.refs.all(), nil
+	return b.refs.All(), nil
 }
 
 // Ref returns a stored ref by its id, or the one that has replaced it; NotFound.
 func (b *Box) Ref(ctx context.Context, id string) (SavedRef, error) {
-	if _, err := b.resolver().refresh(ctx); err != nil {
+	if err := b.refreshRefs(ctx); err != nil {
 		return SavedRef{}, err
 	}
-	return b.resolver().ref(ctx, id)
+	return b.resolver().Ref(ctx, id)
 }
 
 // RefFor returns the ref to use for a session's or space's id, or for an external id; "" is the
@@ -209,10 +144,10 @@ func (b *Box) Ref(ctx context.Context, id string) (SavedRef, error) {
 // a ref with the right is preferred; then the owner's of a session that was created here; then
 // the one confirmed last.
 func (b *Box) RefFor(ctx context.Context, target string, want capability.Rights) (SavedRef, error) {
-	if _, err := b.resolver().refresh(ctx); err != nil {
+	if err := b.refreshRefs(ctx); err != nil {
 		return SavedRef{}, err
 	}
-	return b.resolver().refFor(ctx, target, want)
+	return b.resolver().RefFor(ctx, target, want)
 }
 
 // pendingRotation returns the ref that is to replace old; nil if there is none.
@@ -222,7 +157,7 @@ func (t *tables) pendingRotation(ctx context.Context, q querier, old string) (re
 		if err != nil {
 			return err
 		}
-		r, err := row.ref()
+		r, err := row.Ref()
 		if err != nil {
 			return fault.OutboxDamaged.Because(err, "a stored ref is damaged")
 		}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/outbox/internal/refs"
 )
 
 // refSQL are the statements for refs. $1 is the box in all of them.
@@ -19,7 +20,7 @@ type refSQL struct {
 	insert      string // a new row, in place of a dropped one
 	update      string
 	setStatus   string // a ref's status, from an answer
-	drop        string // replaces the row by one with roleGone
+	drop        string // replaces the row by one with RoleGone
 	dropRefused string // the same for the owner's ref of a session that was never created
 	repoint     string // makes rows that stand for a ref stand for another one
 	restamp     string // restamps rows of another database, whose stamps are ahead of this one's
@@ -50,20 +51,20 @@ func refStatements(stamp, mark, later, settled, ours string) *refSQL {
 				label = excluded.label, redemption = excluded.redemption, saved_at = excluded.saved_at,
 				confirmed = excluded.confirmed, rights = excluded.rights, narrow = excluded.narrow, dead = excluded.dead,
 				change = excluded.change
-			WHERE mooring_outbox_ref.role = '` + string(roleGone) + `'`),
+			WHERE mooring_outbox_ref.role = '` + string(refs.RoleGone) + `'`),
 		update: put(`UPDATE mooring_outbox_ref SET ref = $3, role = $4, external = $5, label = $6, confirmed = $7, rights = $8,
 				narrow = $9, dead = $10, change = {stamp} WHERE box = $1 AND id = $2`),
 		setStatus: put(`UPDATE mooring_outbox_ref SET confirmed = CASE WHEN CAST($3 AS BIGINT) > 0 THEN CAST($3 AS BIGINT) ELSE confirmed END,
 				rights = CASE WHEN CAST($4 AS INTEGER) > 0 THEN CAST($4 AS INTEGER) ELSE rights END, dead = $5, change = {stamp}
-			WHERE box = $1 AND id = $2 AND role NOT IN ('` + string(roleGone) + `', '` + string(roleRotated) + `', '` + string(roleRotating) + `')`),
-		dropRefused: put(`UPDATE mooring_outbox_ref SET ref = '', role = '` + string(roleGone) + `', external = '', label = '', redemption = '',
+			WHERE box = $1 AND id = $2 AND role NOT IN ('` + string(refs.RoleGone) + `', '` + string(refs.RoleRotated) + `', '` + string(refs.RoleRotating) + `')`),
+		dropRefused: put(`UPDATE mooring_outbox_ref SET ref = '', role = '` + string(refs.RoleGone) + `', external = '', label = '', redemption = '',
 				saved_at = $3, change = {stamp}
 			WHERE box = $1 AND id = $2 AND role = '` + string(SessionOwner) + `' AND dead <> 0 AND confirmed = 0`),
-		drop: put(`UPDATE mooring_outbox_ref SET ref = '', role = '` + string(roleGone) + `', external = '', label = '', redemption = '',
+		drop: put(`UPDATE mooring_outbox_ref SET ref = '', role = '` + string(refs.RoleGone) + `', external = '', label = '', redemption = '',
 				saved_at = $3, confirmed = 0, rights = 0, narrow = 0, dead = 0, change = {stamp}
-			WHERE box = $1 AND (id = $2 OR role = '` + string(roleRotated) + `' AND label = $2)`),
+			WHERE box = $1 AND (id = $2 OR role = '` + string(refs.RoleRotated) + `' AND label = $2)`),
 		repoint: put(`UPDATE mooring_outbox_ref SET label = $3, ref = $4, change = {stamp}
-			WHERE box = $1 AND role = '` + string(roleRotated) + `' AND label = $2`),
+			WHERE box = $1 AND role = '` + string(refs.RoleRotated) + `' AND label = $2`),
 		restamp: put(`UPDATE mooring_outbox_ref SET change = {stamp} WHERE box = $1 AND change > (SELECT {stamp})`),
 	}
 }
@@ -89,7 +90,7 @@ const (
 // sqlOldRefs selects the refs that sweeping removes. The row that was written last stays, so
 // that stamps only rise.
 const (
-	whereOldGone = `role = '` + string(roleGone) + `' AND saved_at < $2 AND change < (SELECT MAX(change) FROM mooring_outbox_ref WHERE box = $1)`
+	whereOldGone = `role = '` + string(refs.RoleGone) + `' AND saved_at < $2 AND change < (SELECT MAX(change) FROM mooring_outbox_ref WHERE box = $1)`
 	sqlOldRefs   = `SELECT id, role FROM mooring_outbox_ref WHERE box = $1 AND ` + whereOldGone + `
 		UNION ALL SELECT id, role FROM mooring_outbox_ref AS r WHERE box = $1 AND role = '` + string(SessionOwner) + `' AND dead <> 0
 			AND confirmed = 0 AND saved_at < $2
@@ -97,23 +98,23 @@ const (
 	sqlSweepRefs = `DELETE FROM mooring_outbox_ref WHERE box = $1 AND ` + whereOldGone
 )
 
-const sqlRotating = `SELECT ` + refColumns + ` FROM mooring_outbox_ref WHERE box = $1 AND role = '` + string(roleRotating) + `' AND label = $2`
+const sqlRotating = `SELECT ` + refColumns + ` FROM mooring_outbox_ref WHERE box = $1 AND role = '` + string(refs.RoleRotating) + `' AND label = $2`
 
-func scanRef(scan scanner, before ...any) (r refRow, err error) {
+func scanRef(scan scanner, before ...any) (r refs.Row, err error) {
 	var role string
 	var rights, dead int64
 	var narrow int
-	err = scan(append(before, &r.id, &r.text, &role, &r.external, &r.label, &r.redemption, &r.saved, &r.confirmed, &rights, &narrow, &dead)...)
-	r.role, r.rights, r.restricted, r.dead = Role(role), capability.Rights(rights), narrow != 0, fault.Code(dead)
+	err = scan(append(before, &r.ID, &r.Text, &role, &r.External, &r.Label, &r.Redemption, &r.Saved, &r.Confirmed, &rights, &narrow, &dead)...)
+	r.Role, r.Rights, r.Restricted, r.Dead = Role(role), capability.Rights(rights), narrow != 0, fault.Code(dead)
 	return r, err
 }
 
 // refsSince is the result of a reading of the refs.
 type refsSince struct {
-	rows         []refRow
-	ours         []refRow // that the present transaction may have written, and may roll back
-	next         string   // with which a later reading can begin; "" if unknown
-	sawCommitted bool     // all that is committed was visible
+	rows         []refs.Row
+	ours         []refs.Row // that the present transaction may have written, and may roll back
+	next         string     // with which a later reading can begin; "" if unknown
+	sawCommitted bool       // all that is committed was visible
 }
 
 // refsSince reads the rows that were written since mark; all if it is "".
@@ -126,7 +127,7 @@ func (t *tables) refsSince(ctx context.Context, q querier, mark string) (found r
 		var ours bool
 		r, err := scanRef(scan, &found.next, &found.sawCommitted, &ours)
 		switch {
-		case err != nil || r.id == "":
+		case err != nil || r.ID == "":
 		case ours:
 			found.ours = append(found.ours, r)
 		default:
@@ -139,7 +140,7 @@ func (t *tables) refsSince(ctx context.Context, q querier, mark string) (found r
 
 // ref reads a row; one for which exists is false if there is none. lock is "" or the dialect's
 // lockRows.
-func (t *tables) ref(ctx context.Context, q querier, id, lock string) (r refRow, err error) {
+func (t *tables) ref(ctx context.Context, q querier, id, lock string) (r refs.Row, err error) {
 	err = q.query(ctx, t.db.refs().one+lock, []any{t.box, id}, func(scan scanner) (err error) {
 		r, err = scanRef(scan)
 		return err
@@ -148,15 +149,15 @@ func (t *tables) ref(ctx context.Context, q querier, id, lock string) (r refRow,
 }
 
 // insertRef writes a new row; false if there is one already.
-func (t *tables) insertRef(ctx context.Context, q querier, r *refRow) (bool, error) {
-	n, err := q.exec(ctx, t.db.refs().insert, t.box, r.id, r.text, string(r.role), r.external, r.label, r.redemption, r.saved,
-		r.confirmed, int64(r.rights), boolToInt(r.restricted), int64(r.dead), capability.Target(r.id))
+func (t *tables) insertRef(ctx context.Context, q querier, r *refs.Row) (bool, error) {
+	n, err := q.exec(ctx, t.db.refs().insert, t.box, r.ID, r.Text, string(r.Role), r.External, r.Label, r.Redemption, r.Saved,
+		r.Confirmed, int64(r.Rights), boolToInt(r.Restricted), int64(r.Dead), capability.Target(r.ID))
 	return n > 0, err
 }
 
-func (t *tables) updateRef(q querier, r *refRow) {
-	q.enqueue(t.db.refs().update, []any{t.box, r.id, r.text, string(r.role), r.external, r.label, r.confirmed, int64(r.rights),
-		boolToInt(r.restricted), int64(r.dead)}, nil)
+func (t *tables) updateRef(q querier, r *refs.Row) {
+	q.enqueue(t.db.refs().update, []any{t.box, r.ID, r.Text, string(r.Role), r.External, r.Label, r.Confirmed, int64(r.Rights),
+		boolToInt(r.Restricted), int64(r.Dead)}, nil)
 }
 
 // dropRef drops a ref, and the refs that it has replaced: they have its secret too.
@@ -164,16 +165,9 @@ func (t *tables) dropRef(q querier, id string, at int64) {
 	q.enqueue(t.db.refs().drop, []any{t.box, id, at}, nil)
 }
 
-func boolToInt(b bool) int {
-	if b {
-		return 1
-	}
-	return 0
-}
-
 // changeRef reads the row of an id and writes the row that change returns, unless they are
 // equal. change gets a row for which exists is false if there is none, or if it was dropped.
-func (t *tables) changeRef(ctx context.Context, q querier, id string, change func(old refRow) (refRow, error)) (now refRow, err error) {
+func (t *tables) changeRef(ctx context.Context, q querier, id string, change func(old refs.Row) (refs.Row, error)) (now refs.Row, err error) {
 	for {
 		old, err := t.ref(ctx, q, id, t.db.lockRows())
 		if err != nil {
@@ -183,13 +177,31 @@ func (t *tables) changeRef(ctx context.Context, q querier, id string, change fun
 		if err != nil || now == old {
 			return old, err
 		}
-		if old.exists() {
+		if old.Exists() {
 			t.updateRef(q, &now)
 			return now, nil
 		}
-		now.id = id
+		now.ID = id
 		if made, err := t.insertRef(ctx, q, &now); err != nil || made {
 			return now, err
 		}
 	}
+}
+
+// writeRefStatus writes updates, along with the transaction's other statements.
+func (t *tables) writeRefStatus(q querier, news []refs.Update) {
+	for _, n := range news {
+		at := int64(0)
+		if !n.Status.Confirmed.IsZero() {
+			at = n.Status.Confirmed.UnixMilli()
+		}
+		q.enqueue(t.db.refs().setStatus, []any{t.box, n.ID, at, int64(n.Status.Rights), int64(n.Status.Dead)}, nil)
+	}
+}
+
+func boolToInt(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
 }

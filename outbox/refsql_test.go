@@ -4,7 +4,6 @@ package outbox
 
 import (
 	"context"
-	"errors"
 	"testing"
 	"time"
 
@@ -12,19 +11,20 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/outbox/internal/refs"
 )
 
 // oldRow puts a ref's row into the outbox as it is.
-func oldRow(t *testing.T, b *Box, row refRow) refRow {
+func oldRow(t *testing.T, b *Box, row refs.Row) refs.Row {
 	t.Helper()
-	if row.text == "" {
+	if row.Text == "" {
 		ref := testAddress.New(newSession())
-		row.id, row.text = ref.ID, ref.Text()
+		row.ID, row.Text = ref.ID, ref.Text()
 	}
 	err := b.w.do(limited(t), func(ctx context.Context, q querier) error {
 		made, err := b.t.insertRef(ctx, q, &row)
 		if !made {
-			t.Errorf("%s is there already", row.id)
+			t.Errorf("%s is there already", row.ID)
 		}
 		return err
 	})
@@ -35,7 +35,7 @@ func oldRow(t *testing.T, b *Box, row refRow) refRow {
 }
 
 // rowOf is a ref's row as it is now, after change, if that is not nil.
-func rowOf(t *testing.T, b *Box, id string, change func(ctx context.Context, q querier) error) (row refRow) {
+func rowOf(t *testing.T, b *Box, id string, change func(ctx context.Context, q querier) error) (row refs.Row) {
 	t.Helper()
 	err := b.w.do(limited(t), func(ctx context.Context, q querier) (err error) {
 		if change != nil {
@@ -57,25 +57,25 @@ func rowOf(t *testing.T, b *Box, id string, change func(ctx context.Context, q q
 func TestNewsOfARef(t *testing.T) {
 	both(t, func(t *testing.T, p place) {
 		b := p.open(t, quick())
-		known := refRow{role: Shared, external: "out", label: "mine", redemption: "r", saved: 3, confirmed: 1000, rights: capability.Read, restricted: true, dead: fault.Revoked}
+		known := refs.Row{Role: Shared, External: "out", Label: "mine", Redemption: "r", Saved: 3, Confirmed: 1000, Rights: capability.Read, Restricted: true, Dead: fault.Revoked}
 		for name, c := range map[string]struct {
 			status RefStatus
-			want   func(*refRow)
+			want   func(*refs.Row)
 		}{
-			"dead":      {RefStatus{Dead: fault.Expired}, func(r *refRow) { r.dead = fault.Expired }},
-			"confirmed": {RefStatus{Confirmed: time.UnixMilli(2000)}, func(r *refRow) { r.confirmed, r.dead = 2000, fault.None }},
-			"rights":    {RefStatus{Confirmed: time.UnixMilli(2000), Rights: capability.Share}, func(r *refRow) { r.confirmed, r.rights, r.dead = 2000, capability.Share, fault.None }},
+			"dead":      {RefStatus{Dead: fault.Expired}, func(r *refs.Row) { r.Dead = fault.Expired }},
+			"confirmed": {RefStatus{Confirmed: time.UnixMilli(2000)}, func(r *refs.Row) { r.Confirmed, r.Dead = 2000, fault.None }},
+			"rights":    {RefStatus{Confirmed: time.UnixMilli(2000), Rights: capability.Share}, func(r *refs.Row) { r.Confirmed, r.Rights, r.Dead = 2000, capability.Share, fault.None }},
 		} {
-			for role, update := range map[Role]bool{Shared: true, SessionOwner: true, roleGone: false, roleRotated: false, roleRotating: false} {
+			for role, update := range map[refs.Role]bool{Shared: true, SessionOwner: true, refs.RoleGone: false, refs.RoleRotated: false, refs.RoleRotating: false} {
 				row := known
-				row.role = role
+				row.Role = role
 				row = oldRow(t, b, row)
 				want := row
 				if update {
 					c.want(&want)
 				}
-				got := rowOf(t, b, row.id, func(_ context.Context, q querier) error {
-					b.t.writeRefStatus(q, []refUpdate{{row.id, c.status}})
+				got := rowOf(t, b, row.ID, func(_ context.Context, q querier) error {
+					b.t.writeRefStatus(q, []refs.Update{{ID: row.ID, Status: c.status}})
 					return nil
 				})
 				if got != want {
@@ -90,9 +90,9 @@ func TestNewsOfARef(t *testing.T) {
 func TestARefIsWrittenOnce(t *testing.T) {
 	both(t, func(t *testing.T, p place) {
 		b := p.open(t, quick())
-		old := oldRow(t, b, refRow{role: Shared, label: "old", redemption: "1"})
+		old := oldRow(t, b, refs.Row{Role: Shared, Label: "old", Redemption: "1"})
 		young := old
-		young.label, young.redemption = "young", "2"
+		young.Label, young.Redemption = "young", "2"
 		insert := func(want bool) func(context.Context, querier) error {
 			return func(ctx context.Context, q querier) error {
 				made, err := b.t.insertRef(ctx, q, &young)
@@ -102,11 +102,11 @@ func TestARefIsWrittenOnce(t *testing.T) {
 				return err
 			}
 		}
-		if got := rowOf(t, b, old.id, insert(false)); got != old {
+		if got := rowOf(t, b, old.ID, insert(false)); got != old {
 			t.Errorf("%+v", got)
 		}
-		rowOf(t, b, old.id, func(_ context.Context, q querier) error { b.t.dropRef(q, old.id, 1); return nil })
-		if got := rowOf(t, b, old.id, insert(true)); got != young {
+		rowOf(t, b, old.ID, func(_ context.Context, q querier) error { b.t.dropRef(q, old.ID, 1); return nil })
+		if got := rowOf(t, b, old.ID, insert(true)); got != young {
 			t.Errorf("in the place of one that is gone: %+v", got)
 		}
 	})
@@ -118,30 +118,30 @@ func TestOnlyOwnersRefsOfUnmadeSessionsAreRefused(t *testing.T) {
 	both(t, func(t *testing.T, p place) {
 		b := p.open(t, quick())
 		for name, c := range map[string]struct {
-			row     refRow
+			row     refs.Row
 			refused bool
 		}{
-			"never made":     {refRow{role: SessionOwner, dead: fault.Rejected}, true},
-			"living":         {refRow{role: SessionOwner}, false},
-			"made, and dead": {refRow{role: SessionOwner, dead: fault.Revoked, confirmed: 1}, false},
-			"another's":      {refRow{role: Shared, dead: fault.Rejected}, false},
+			"never made":     {refs.Row{Role: SessionOwner, Dead: fault.Rejected}, true},
+			"living":         {refs.Row{Role: SessionOwner}, false},
+			"made, and dead": {refs.Row{Role: SessionOwner, Dead: fault.Revoked, Confirmed: 1}, false},
+			"another's":      {refs.Row{Role: Shared, Dead: fault.Rejected}, false},
 		} {
 			row := oldRow(t, b, c.row)
-			var refs []string
-			got := rowOf(t, b, row.id, func(ctx context.Context, q querier) error {
+			var list []string
+			got := rowOf(t, b, row.ID, func(ctx context.Context, q querier) error {
 				err := q.query(ctx, sqlOldRefs, []any{b.t.box, 1}, func(scan scanner) error {
 					var id, role string
 					err := scan(&id, &role)
-					refs = append(refs, id)
+					list = append(list, id)
 					return err
 				})
-				q.enqueue(b.t.db.refs().dropRefused, []any{b.t.box, row.id, 1}, nil)
+				q.enqueue(b.t.db.refs().dropRefused, []any{b.t.box, row.ID, 1}, nil)
 				return err
 			})
-			if refused := got.role == roleGone; refused != c.refused || !refused && got != row {
+			if refused := got.Role == refs.RoleGone; refused != c.refused || !refused && got != row {
 				t.Errorf("%s: %+v", name, got)
 			}
-			if found := len(refs) > 0; found != c.refused {
+			if found := len(list) > 0; found != c.refused {
 				t.Errorf("%s: found (%t)", name, found)
 			}
 		}
@@ -176,50 +176,6 @@ func TestStampsOfAnotherDatabase(t *testing.T) {
 	}
 	if ahead(0) {
 		t.Error("it is still ahead")
-	}
-}
-
-// TestWhatStaysOfAPutRef, and of one that a server has told of.
-func TestWhatStaysOfAPutRef(t *testing.T) {
-	t.Parallel()
-	ref := testAddress.New(newSession())
-	other := ref.With(ref.ID, capability.NewSecret())
-	row := func(ref capability.Ref, role Role) refRow {
-		return refRow{id: ref.ID, text: ref.Text(), role: role, redemption: "r", saved: 1, rights: capability.Read, restricted: true}
-	}
-	old := row(ref, Shared)
-	old.confirmed = 1000
-
-	put := refRow{id: ref.ID, text: ref.Text(), role: SessionOwner, redemption: "another", saved: 2, confirmed: 2000}
-	want := put
-	want.redemption, want.saved = "r", 1
-	if got, err := mergePut(old, put); got != want || err != nil {
-		t.Errorf("put with a word: %+v, %v", got, err)
-	}
-	put.confirmed = 0
-	want.confirmed, want.rights, want.restricted = 1000, capability.Read, true
-	if got, err := mergePut(old, put); got != want || err != nil {
-		t.Errorf("put without a word: %+v, %v", got, err)
-	}
-
-	update := refRow{id: ref.ID, text: other.Text(), confirmed: 3000}
-	first := row(ref, Shared)
-	if got, err := mergeConfirmed(first, update, ref.Address()); got.rights != 0 || got.restricted || got.confirmed != 3000 || err != nil {
-		t.Errorf("another secret has the rights of the one before: %+v, %v", got, err)
-	}
-	damaged := old
-	damaged.text = "junk"
-	if got, err := mergeConfirmed(damaged, update, ref.Address()); got != damaged || !errors.Is(err, fault.AlreadyExists) {
-		t.Errorf("in the place of one that cannot be read: %+v, %v", got, err)
-	}
-	for _, role := range []Role{roleGone, roleRotated, roleRotating} {
-		was := row(ref, role)
-		if got, err := mergeConfirmed(was, refRow{id: ref.ID, text: ref.Text(), confirmed: 3000}, ref.Address()); got != was || err != nil {
-			t.Errorf("a word of one that is %s: %+v, %v", role, got, err)
-		}
-		if got, err := mergePut(was, put); err != nil || role != roleGone && got != was {
-			t.Errorf("put over one that is %s: %+v, %v", role, got, err)
-		}
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/mooring-rpc/mooring/ledger"
 	"github.com/mooring-rpc/mooring/outbox/internal/intent"
 	"github.com/mooring-rpc/mooring/outbox/internal/machine"
+	"github.com/mooring-rpc/mooring/outbox/internal/refs"
 )
 
 // TestWhatAnAnswerTells of the ref that its batch went through, and of the one that it
@@ -59,7 +60,7 @@ func TestWhatAnAnswerTells(t *testing.T) {
 		if _, err := b.Ref(limited(t), ref.ID); err != nil {
 			t.Fatal(err)
 		}
-		e := &machine.Entry{Route: machine.Route{Ref: ref.ID, Fingerprint: fingerprint(ref)}, Body: &intent.Batch{Ops: []intent.Op{{Method: "put"}}}}
+		e := &machine.Entry{Route: machine.Route{Ref: ref.ID, Fingerprint: refs.Fingerprint(ref)}, Body: &intent.Batch{Ops: []intent.Op{{Method: "put"}}}}
 		if c.create {
 			e.Route.Ref, e.Route.Space = "made", ref.ID
 			e.Body.Ops[0].Method = intent.MethodCreate
@@ -68,19 +69,19 @@ func TestWhatAnAnswerTells(t *testing.T) {
 			c.route(&e.Route)
 		}
 		got := ""
-		for _, n := range b.refUpdates(e, c.outs) {
+		for _, n := range b.refs.Updates(e, c.outs, b.cfg.Now()) {
 			if got != "" {
 				got += ", "
 			}
-			got += map[bool]string{true: "made", false: "through"}[n.id == "made"]
-			if !n.status.Confirmed.IsZero() {
+			got += map[bool]string{true: "made", false: "through"}[n.ID == "made"]
+			if !n.Status.Confirmed.IsZero() {
 				got += " confirmed"
 			}
-			if n.status.Rights == capability.SessionRights {
+			if n.Status.Rights == capability.SessionRights {
 				got += " rights"
 			}
-			if n.status.Dead != fault.None {
-				got += fmt.Sprintf(" dead:%v", n.status.Dead)
+			if n.Status.Dead != fault.None {
+				got += fmt.Sprintf(" dead:%v", n.Status.Dead)
 			}
 		}
 		if got != c.want {
@@ -103,20 +104,9 @@ func TestWhatIsRememberedOfNews(t *testing.T) {
 		{RefStatus{Confirmed: second}, RefStatus{Confirmed: second, Rights: capability.Read}},
 		{RefStatus{Confirmed: second, Rights: capability.Share}, RefStatus{Confirmed: second, Rights: capability.Share}},
 	} {
-		b.refs.applyUpdates([]refUpdate{{"another", c.news}, {ref.ID, c.news}})
-		if got := b.refs.byID(ref.ID); got.RefStatus != c.want {
+		b.refs.ApplyUpdates([]refs.Update{{ID: "another", Status: c.news}, {ID: ref.ID, Status: c.news}})
+		if got := b.refs.ByID(ref.ID); got.RefStatus != c.want {
 			t.Errorf("after %+v: %+v", c.news, got.RefStatus)
-		}
-	}
-}
-
-// TestDeadlyCodes are those after which a ref can do nothing any more.
-func TestDeadlyCodes(t *testing.T) {
-	t.Parallel()
-	for code, want := range map[fault.Code]bool{fault.Revoked: true, fault.StaleEpoch: true, fault.Expired: true, fault.SessionDeleted: true, fault.Exhausted: true,
-		fault.None: false, fault.UnknownRef: false, fault.Rejected: false, fault.Unavailable: false} {
-		if MeansDeadRef(code) != want {
-			t.Errorf("%v: %t", code, !want)
 		}
 	}
 }

@@ -15,7 +15,7 @@ import (
 // stored already.
 func (l *loop) endRefused(a machine.Action) {
 	l.postAsync(func(time.Time) { // an event of its own, since it reads the database
-		_, _ = l.box.resolver().refresh(l.ctx) // else the row's ref is the one that was refused
+		_ = l.box.refreshRefs(l.ctx) // else the row's ref is the one that was refused
 		win := l.box.cfg.Window
 		l.box.load(l.term, a.Session, machine.WindowsAhead*win.Batches, machine.WindowsAhead*win.Bytes, &machine.Refusal{Route: a.Route, Err: a.Err}, func(ld loadResult, err error) {
 			if err != nil {
@@ -67,7 +67,7 @@ func (b *Box) denyRow(ctx context.Context, q querier, r *batchRow, bd *intent.Ba
 	bd.Deny(no.Err)
 	d := b.finishLocally(ctx, q, r, bd)
 	if !intent.CreatesSession(bd.Ops[0].Method) {
-		d.refUpdates = b.refUpdates(&machine.Entry{Route: no.Route, Body: bd}, d.outs)
+		d.refUpdates = b.refs.Updates(&machine.Entry{Route: no.Route, Body: bd}, d.outs, b.cfg.Now())
 		b.t.writeRefStatus(q, d.refUpdates)
 	}
 	return d

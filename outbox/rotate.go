@@ -13,6 +13,7 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/outbox/internal/machine"
+	"github.com/mooring-rpc/mooring/outbox/internal/refs"
 )
 
 // BeginRotation stores ref, which is new, as the replacement of the stored ref old, and holds
@@ -22,7 +23,7 @@ func (b *Box) BeginRotation(ctx context.Context, old string, ref capability.Ref)
 	if ref.Target() != capability.Target(old) || ref.Secret.IsZero() {
 		return ref, fault.BadRefText.With("rotate: the new ref is not one for what the old one is for")
 	}
-	row, err := b.newRef(ref, RefMeta{Role: roleRotating, Label: old})
+	row, err := refs.NewRow(ref, RefMeta{Role: refs.RoleRotating, Label: old}, b.cfg.Now())
 	if err != nil {
 		return ref, fmt.Errorf("rotate: %w", err)
 	}
@@ -31,7 +32,7 @@ func (b *Box) BeginRotation(ctx context.Context, old string, ref capability.Ref)
 		if err != nil {
 			return err
 		}
-		if !was.exists() || was.role == roleRotated || was.role == roleRotating {
+		if !was.Exists() || was.Role == refs.RoleRotated || was.Role == refs.RoleRotating {
 			return fault.NotFound.With("ref %s is not stored here", clip(old))
 		}
 		pending, err := b.t.pendingRotation(ctx, q, old)
@@ -64,18 +65,18 @@ func (b *Box) FinishRotation(ctx context.Context, old string) error {
 		if err != nil {
 			return err
 		}
-		if now.role, now.external, now.label = was.role, was.external, was.label; !was.exists() { // dropped meanwhile
-			now.role = Shared
+		if now.Role, now.External, now.Label = was.Role, was.External, was.Label; !was.Exists() { // dropped meanwhile
+			now.Role = Shared
 		}
-		now.rights, now.restricted, now.confirmed = was.rights, was.restricted, b.cfg.Now().UnixMilli() // a server has put it in place
+		now.Rights, now.Restricted, now.Confirmed = was.Rights, was.Restricted, b.cfg.Now().UnixMilli() // a server has put it in place
 		b.t.updateRef(q, &now)
 		// The refs that old had replaced now stand for the new one too.
 		q.enqueue(b.db.refs().repoint, []any{b.t.box, old, pending.ID, pending.Text()}, nil)
 		hash := ""
-		if ref, err := was.ref(); err == nil {
+		if ref, err := was.Ref(); err == nil {
 			hash = ref.Secret.HashText()
 		}
-		was.id, was.role, was.external, was.label, was.text = old, roleRotated, hash, pending.ID, pending.Text()
+		was.ID, was.Role, was.External, was.Label, was.Text = old, refs.RoleRotated, hash, pending.ID, pending.Text()
 		b.t.updateRef(q, &was)
 		return nil
 	})
@@ -99,15 +100,12 @@ func (b *Box) Rotations(ctx context.Context) (map[string]capability.Ref, error) 
 	refs, err := b.Refs(ctx)
 	pending := map[string]capability.Ref{}
 	for _, r := range refs {
-		if r.successor != nil {
-			pending[r.ID] = *r.successor
+		if r.Successor != nil {
+			pending[r.ID] = *r.Successor
 		}
 	}
 	return pending, err
 }
-
-// Replaces reports whether the ref was made here by a rotation: nobody else need have it.
-func (r *SavedRef) Replaces() bool { return len(r.replaced) > 0 }
 
 // drainRefTimeout bounds how long a rotation waits for batches in flight.
 const drainRefTimeout = 5 * time.Second

@@ -16,6 +16,7 @@ import (
 	"github.com/mooring-rpc/mooring/internal/crashpoint"
 	"github.com/mooring-rpc/mooring/internal/fatal"
 	"github.com/mooring-rpc/mooring/outbox/internal/machine"
+	"github.com/mooring-rpc/mooring/outbox/internal/refs"
 )
 
 // Run sends committed batches, of this and other processes, until ctx ends or the Box is
@@ -362,8 +363,8 @@ func (l *loop) perform(a machine.Action, now time.Time) {
 		e := a.Entry
 		crashpoint.Hit(crashpoint.OutboxAckBefore)
 		outs := e.Body.Outcomes(a.Outcomes)
-		news := b.refUpdates(e, outs)
-		unmade := ownerRefused(news)
+		news := b.refs.Updates(e, outs, b.cfg.Now())
+		unmade := refs.OwnerRefused(news)
 		if !unmade {
 			b.hub.publish(e.ID, outs, false)
 		}
@@ -408,7 +409,7 @@ func (l *loop) perform(a machine.Action, now time.Time) {
 		b.w.submit(j)
 		if a.Err != nil { // a better ref may be stored already
 			l.postAsync(func(now time.Time) {
-				_, _ = b.resolver().refresh(l.ctx) // else the next scan does it
+				_ = b.refreshRefs(l.ctx) // else the next scan does it
 				l.resumeIfRerouted(a.Session, now)
 			})
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/mooring-rpc/mooring/ledger"
 	"github.com/mooring-rpc/mooring/outbox/internal/intent"
 	"github.com/mooring-rpc/mooring/outbox/internal/machine"
+	"github.com/mooring-rpc/mooring/outbox/internal/refs"
 )
 
 // loadResult is the result of load.
@@ -48,7 +49,7 @@ type decidedRow struct {
 	id         string
 	outs       []ledger.Outcome
 	ops        int
-	refUpdates []refUpdate
+	refUpdates []refs.Update
 	// damaged: the row could not be read and was quarantined.
 	damaged bool
 	// createRoute is how its session is reached, if the row was its create.
@@ -144,7 +145,7 @@ func (b *Box) loadRows(ctx context.Context, q querier, ld *loadResult, low int64
 			return nil
 		}
 		if no != nil {
-			to, err := b.resolverIn(q).routeOf(ctx, session, r.via, bd)
+			to, err := b.resolverIn(q).RouteOf(ctx, session, r.via, bd)
 			if err != nil || !no.Route.Serves(to) {
 				ld.more = true
 				return nil
@@ -196,10 +197,10 @@ func (b *Box) finishLocally(ctx context.Context, q querier, r *batchRow, bd *int
 	d := decidedRow{id: r.id, outs: bd.Outcomes(nil), ops: r.ops}
 	if intent.CreatesSession(bd.Ops[0].Method) {
 		// Nothing creates the session; later batches still have to reach a server that says so.
-		if to, err := b.resolverIn(q).routeOf(ctx, r.session, r.via, bd); err == nil {
+		if to, err := b.resolverIn(q).RouteOf(ctx, r.session, r.via, bd); err == nil {
 			b.t.setCreateRefs(q, r.num, to.Space, to.Ref)
 			d.createRoute = to
-			d.refUpdates = []refUpdate{refusedOwner(to.Ref, &d.outs[0])}
+			d.refUpdates = []refs.Update{refs.RefusedOwner(to.Ref, &d.outs[0])}
 			b.t.writeRefStatus(q, d.refUpdates)
 		}
 	}
@@ -223,7 +224,7 @@ func (b *Box) announceDecided(rows []decidedRow) {
 		return
 	}
 	for _, d := range rows {
-		b.refs.applyUpdates(d.refUpdates)
+		b.refs.ApplyUpdates(d.refUpdates)
 		b.usage.stored.Add(int64(d.ops))
 		if d.damaged {
 			b.damage.noteQuarantined(d.id)
@@ -254,7 +255,7 @@ func (b *Box) loadDone(ld *loadResult) {
 // the answer's updates of refs. then is called when they are stored, or with the error if they
 // never will be. errFenced says that they are stored, but that this Box must not acknowledge
 // them: the lease's holder may have sent batches that refer to them.
-func (b *Box) storeOutcomes(e *machine.Entry, incarnation int64, outs []ledger.Outcome, news []refUpdate, making machine.Route, then func(error)) {
+func (b *Box) storeOutcomes(e *machine.Entry, incarnation int64, outs []ledger.Outcome, news []refs.Update, making machine.Route, then func(error)) {
 	data := intent.EncodeOutcomes(outs, e.Body.Ops)
 	n := e.Body.Count(outs)
 	at := b.cfg.Now().UnixMilli()
@@ -274,7 +275,7 @@ func (b *Box) storeOutcomes(e *machine.Entry, incarnation int64, outs []ledger.O
 		done: func(err error, _ bool) {
 			if err == nil {
 				crashpoint.Hit(crashpoint.OutboxAckAfter)
-				b.refs.applyUpdates(news)
+				b.refs.ApplyUpdates(news)
 				b.w.seqs.markStored(e.Session, e.ID)
 				b.usage.stored.Add(int64(len(e.Body.Ops)))
 				b.hub.markStored(e.ID)

@@ -5,9 +5,9 @@ package outbox
 import (
 	"time"
 
-	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/ledger"
+	"github.com/mooring-rpc/mooring/outbox/internal/refs"
 )
 
 // State is the state of a row's op.
@@ -108,50 +108,23 @@ type Status struct {
 func (s *Status) Unfinished() int { return s.Pending + s.InFlight }
 
 // Role is what a stored ref is for.
-type Role string
+type Role = refs.Role
 
 // Roles.
 const (
-	SpaceOwner   Role = "space"   // a space's: creates and lists sessions
-	SessionOwner Role = "session" // the owner ref of a session created here
-	Shared       Role = "share"   // received from someone, or created here to give away
-
-	roleRotating Role = "rotating" // a new ref that is to replace another, whose id is its label
-	roleRotated  Role = "rotated"  // an old ref's id, replaced by the ref whose id is in label
-	roleGone     Role = "gone"     // a dropped ref: its id is kept for processes that cache the ref
+	SpaceOwner   = refs.SpaceOwner   // a space's: creates and lists sessions
+	SessionOwner = refs.SessionOwner // the owner ref of a session created here
+	Shared       = refs.Shared       // received from someone, or created here to give away
 )
 
 // RefMeta is what an outbox stores with a ref's text.
-type RefMeta struct {
-	Role     Role
-	External string // id by which another system knows the session
-	Label    string
-	RefStatus
-}
+type RefMeta = refs.RefMeta
 
-// RefStatus is a server's answer about a ref. A ref is confirmed once a server has accepted its
-// secret. Until then it may be mistyped, or its server may not know it yet; only the owner's
-// ref of a session created here needs no confirmation.
-type RefStatus struct {
-	Confirmed  time.Time         // when a server last accepted the secret; zero if none has
-	Rights     capability.Rights // the ref's rights; 0 if they are not known
-	Restricted bool              // the ref is limited to some methods, one message, or a part of the log
-	Dead       fault.Code        // why it will never be accepted again; None as far as is known
-}
+// RefStatus is a server's answer about a ref: whether it accepts the secret, and what it allows.
+type RefStatus = refs.RefStatus
 
 // SavedRef is a stored ref, with its secret.
-type SavedRef struct {
-	capability.Ref
-	RefMeta
-	Redemption string // redemption id to restore it with, always the same
-	Saved      time.Time
+type SavedRef = refs.SavedRef
 
-	replaced  []replacedRef   // refs that it has replaced
-	successor *capability.Ref // the ref that is about to replace it
-}
-
-// replacedRef is a ref that another has replaced.
-type replacedRef struct {
-	id   string
-	hash string // hash of its secret, as text; "" if not stored
-}
+// RefAnswer is a server's answer to a call that was made with a ref (Box.RefAnswered).
+type RefAnswer = refs.Answer

@@ -13,6 +13,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/opid"
+	"github.com/mooring-rpc/mooring/outbox/internal/refs"
 )
 
 const (
@@ -82,7 +83,7 @@ func (b *Box) sweepRefs(ctx context.Context, before int64) error {
 		return q.query(ctx, sqlOldRefs, []any{b.t.box, before}, func(scan scanner) error {
 			var id, role string
 			err := scan(&id, &role)
-			if dropped = dropped || Role(role) == roleGone; Role(role) != roleGone {
+			if dropped = dropped || Role(role) == refs.RoleGone; Role(role) != refs.RoleGone {
 				unmade = append(unmade, id)
 			}
 			return err

@@ -12,6 +12,7 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/opid"
 	"github.com/mooring-rpc/mooring/ledger"
+	"github.com/mooring-rpc/mooring/outbox/internal/refs"
 )
 
 // TestAStandstillIsFoundInOneSnapshot: what a reading looks at again, before it says that
@@ -52,17 +53,17 @@ func TestTwoChangesOfARef(t *testing.T) {
 		ctx := limited(t)
 		ref := testRef(t, one, newSession(), RefMeta{Role: Shared})
 		ended := make(chan error, 1)
-		err := one.changeRef(ctx, "test", ref.ID, func(old refRow) (refRow, error) {
+		err := one.changeRef(ctx, "test", ref.ID, func(old refs.Row) (refs.Row, error) {
 			go func() {
-				ended <- two.changeRef(ctx, "test", ref.ID, func(old refRow) (refRow, error) {
-					old.label = "two"
+				ended <- two.changeRef(ctx, "test", ref.ID, func(old refs.Row) (refs.Row, error) {
+					old.Label = "two"
 					return old, nil
 				})
 			}()
 			if p.kind == "postgres" {
 				eventually(t, "the other one waits, or is through", func() bool { return len(ended) > 0 || lockedOut(t, two) })
 			}
-			old.external = "one"
+			old.External = "one"
 			return old, nil
 		})
 		if err = errors.Join(err, <-ended); err != nil {

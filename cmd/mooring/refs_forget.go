@@ -62,7 +62,7 @@ func (h *homeFlags) forgetRef(ctx context.Context, c *client.Client, arg string,
 		return fault.InUse.With("this ref is being rotated, and the one to take its place may be the owner's already: run mooring rotate again, or give both up with --force")
 	case len(queued) > 0 && !force:
 		return fault.InUse.With("%s to go out under this ref: mooring outbox drain sends what waits, and --force gives it up", plural(len(queued), "op"))
-	case saved.Replaces() && !force:
+	case saved.Rotated && !force:
 		return fault.InUse.With("this ref was made here by a rotation, and is perhaps the only copy: rotate it --to a file first, or say --force")
 	case saved.Role == outbox.SessionOwner && !force:
 		return fault.InUse.With("this is the owner's ref of a session that was made here, and perhaps the only copy: share or save it first, or say --force")

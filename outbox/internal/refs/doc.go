@@ -1,0 +1,21 @@
+// Package refs decides which stored refs are used, and what counts of what is said of them. The
+// outbox is the only place where the refs' secrets are stored.
+//
+// Package outbox asks it by which refs a batch is sent (Resolver), and package sqlstore reads and
+// writes its Rows. It touches no database: a Resolver reads through the Source that it is given.
+//
+// The words:
+//
+//	target     the session or space that a ref is for
+//	status     a server's answer about a ref: confirmed, its rights, why it is dead
+//	confirmed  a server has accepted the secret
+//	dead       no server will accept it any more
+//	owner      the ref of a session that was created here
+//	rotation   a new ref takes the place of an old one: rotating, then rotated
+//	gone       of a row: its ref was dropped, which others that cache it find out so
+//	reading    one query for the rows written since a mark
+//	route      the refs through which a stream is opened (package machine)
+//
+// Cache.mu is a leaf: it is held for a few statements, never across a Source. The cache holds all
+// refs of an outbox, without a bound of its own.
+package refs
