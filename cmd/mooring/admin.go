@@ -17,6 +17,7 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/server/objects"
 	"github.com/mooring-rpc/mooring/internal/store"
+	"github.com/mooring-rpc/mooring/internal/store/postgres"
 	"github.com/mooring-rpc/mooring/internal/store/sqlite"
 )
 
@@ -62,7 +63,7 @@ func rotateOwnerCmd(sh *cliEnv) *cobra.Command {
 	}
 	o.addDatabaseFlags(cmd)
 	f := cmd.Flags()
-	f.StringVar(&o.advertise, "advertise", "", "where clients reach the server, if owner.ref is lost: mooring[s]://HOST[:PORT][,HOST…][/PREFIX]")
+	f.StringVar(&o.server.Address, "advertise", "", "where clients reach the server, if owner.ref is lost: mooring[s]://HOST[:PORT][,HOST…][/PREFIX]")
 	f.StringVar(&session, "session", "", "make the owner's ref of this session, not the space's")
 	f.StringVar(&file, "to", "", "write that ref to this new file (mode 0600) and not to the output")
 	return cmd
@@ -71,19 +72,19 @@ func rotateOwnerCmd(sh *cliEnv) *cobra.Command {
 // addDatabaseFlags adds the flags that name a server's database.
 func (o *serveOptions) addDatabaseFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringVar(&o.data, "data", "", "the server's data folder (default: "+defaultDataHint()+")")
-	f.StringVar(&o.databaseURL, "database-url", "", "the Postgres it uses instead of SQLite, postgres://… (default: "+envDatabaseURL+", which a password belongs in)")
+	f.StringVar(&o.server.Dir, "data", "", "the server's data folder (default: "+defaultDataHint()+")")
+	f.StringVar(&o.server.DatabaseURL, "database-url", "", "the Postgres it uses instead of SQLite, postgres://… (default: "+envDatabaseURL+", which a password belongs in)")
 	cmd.PreRun = func(cmd *cobra.Command, _ []string) {
 		if !cmd.Flags().Changed("database-url") {
-			o.databaseURL = os.Getenv(envDatabaseURL)
+			o.server.DatabaseURL = os.Getenv(envDatabaseURL)
 		}
 	}
 }
 
 // find locates the server's database if no flag names it, and checks it.
 func (o *serveOptions) find(ctx context.Context) (err error) {
-	if o.data == "" {
-		if o.data, err = dataFolder(); err != nil {
+	if o.server.Dir == "" {
+		if o.server.Dir, err = dataFolder(); err != nil {
 			return err
 		}
 	}
@@ -92,7 +93,7 @@ func (o *serveOptions) find(ctx context.Context) (err error) {
 
 // findSQLite is find for work on SQLite's file; instead says what to do with Postgres.
 func (o *serveOptions) findSQLite(ctx context.Context, instead string) error {
-	if o.databaseURL != "" {
+	if o.server.DatabaseURL != "" {
 		return fault.Incompatible.With("this is for SQLite databases, and this server's is in Postgres: %s", instead)
 	}
 	return o.find(ctx)
@@ -100,21 +101,21 @@ func (o *serveOptions) findSQLite(ctx context.Context, instead string) error {
 
 // checkServer checks that a server's database exists: opening would create one.
 func (o *serveOptions) checkServer(ctx context.Context) error {
-	if _, err := os.Stat(o.data); err != nil {
-		return fault.Usage.With("--data: %v", cannotRead(o.data, err))
+	if _, err := os.Stat(o.server.Dir); err != nil {
+		return fault.Usage.With("--data: %v", cannotRead(o.server.Dir, err))
 	}
-	if o.databaseURL == "" {
-		if _, err := os.Stat(filepath.Join(o.data, sqlite.FileName)); err != nil {
-			return fault.Usage.With("%s is no server's data folder, it has no %s: name the right one with --data, or the Postgres that the server uses with --database-url", o.data, sqlite.FileName)
+	if o.server.DatabaseURL == "" {
+		if _, err := os.Stat(filepath.Join(o.server.Dir, sqlite.FileName)); err != nil {
+			return fault.Usage.With("%s is no server's data folder, it has no %s: name the right one with --data, or the Postgres that the server uses with --database-url", o.server.Dir, sqlite.FileName)
 		}
 		return nil
 	}
-	if err := checkDatabaseURL(databaseURLFlag, o.databaseURL); err != nil {
+	if err := postgres.CheckURL(databaseURLFlag, o.server.DatabaseURL); err != nil {
 		return err
 	}
-	has, err := hasServer(ctx, o.databaseURL)
+	has, err := postgres.HasServer(ctx, o.server.DatabaseURL)
 	if err != nil {
-		return databaseError(databaseURLFlag, o.databaseURL, err)
+		return postgres.Explain(databaseURLFlag, o.server.DatabaseURL, err)
 	}
 	if !has {
 		return fault.Usage.With("the database of %s has no server's tables: name the one that the server uses", databaseURLFlag)
@@ -129,18 +130,23 @@ func (o *serveOptions) openForAdmin(ctx context.Context) (st *store.Store, addre
 	if err := o.find(ctx); err != nil {
 		return nil, address, err
 	}
-	if text, err := os.ReadFile(filepath.Join(o.data, objects.OwnerFile)); err == nil {
+	if text, err := os.ReadFile(filepath.Join(o.server.Dir, objects.OwnerFile)); err == nil {
 		if ref, err := capability.ParseRef(strings.TrimSpace(string(text))); err == nil {
 			address = ref.With("", capability.Secret{})
 		}
 	}
-	if o.advertise != "" {
-		if address, err = parseAdvertise(o.advertise); err != nil {
+	if o.server.Address != "" {
+		if address, err = parseAdvertise(o.server.Address); err != nil {
 			return nil, address, err
 		}
 	}
-	o.unsafe = true // the server refuses such a database, not this command
-	st, _, err = o.open(ctx, slog.New(slog.DiscardHandler))
+	if url := o.server.DatabaseURL; url == "" {
+		st, err = sqlite.Open(ctx, sqlite.Config{Dir: o.server.Dir})
+	} else {
+		// The server refuses an unsafe database, not this command.
+		st, err = postgres.Open(ctx, postgres.Config{URL: url, AllowUnsafe: true, Log: slog.New(slog.DiscardHandler), Wait: true})
+		err = postgres.Explain(databaseURLFlag, url, err)
+	}
 	if errors.Is(err, fault.InUse) {
 		err = fault.InUse.Because(err, "a server has the data folder open: stop it first")
 	}
@@ -152,7 +158,7 @@ func (o *serveOptions) rotateOwner(ctx context.Context, sh *cliEnv) (err error) 
 	if err != nil {
 		return err
 	}
-	done, err := objects.RotateOwner(ctx, st, o.data, address)
+	done, err := objects.RotateOwner(ctx, st, o.server.Dir, address)
 	if err = errors.Join(err, st.Close()); err != nil {
 		return err
 	}

@@ -48,7 +48,7 @@ func (o *serveOptions) backup(ctx context.Context, sh *cliEnv, file string, fast
 		return err
 	}
 	var bar *progress
-	made, err := sqlite.Backup(ctx, o.data, file, sqlite.BackupOptions{Fast: fast, Progress: func(done, total int64) {
+	made, err := sqlite.Backup(ctx, o.server.Dir, file, sqlite.BackupOptions{Fast: fast, Progress: func(done, total int64) {
 		if bar == nil {
 			bar = newProgress(sh, "MiB copied", int(total>>20))
 		}
@@ -63,7 +63,7 @@ func (o *serveOptions) backup(ctx context.Context, sh *cliEnv, file string, fast
 	if sh.json {
 		return sh.printJSON(map[string]any{"file": file, "bytes": made.Bytes, "schema_version": made.Version})
 	}
-	_, err = fmt.Fprintf(sh.out, "%s has the database of %s: %s\n", file, filepath.Clean(o.data), made)
+	_, err = fmt.Fprintf(sh.out, "%s has the database of %s: %s\n", file, filepath.Clean(o.server.Dir), made)
 	return err
 }
 

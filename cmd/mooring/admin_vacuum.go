@@ -40,7 +40,7 @@ func (o *serveOptions) vacuum(ctx context.Context, sh *cliEnv) error {
 	if err != nil {
 		return err
 	}
-	before, after, err := sqlite.Vacuum(ctx, o.data)
+	before, after, err := sqlite.Vacuum(ctx, o.server.Dir)
 	if errors.Is(err, fault.InUse) {
 		err = fault.InUse.Because(err, "a server has the data folder open: stop it first")
 	}

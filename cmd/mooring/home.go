@@ -20,6 +20,7 @@ import (
 	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/privatedir"
+	"github.com/mooring-rpc/mooring/internal/store/postgres"
 	"github.com/mooring-rpc/mooring/outbox"
 )
 
@@ -126,7 +127,7 @@ func (h *homeFlags) open(ctx context.Context, offline bool) (*client.Client, err
 	if cfg.OutboxURL != "" {
 		cfg.Home = ""
 	}
-	if err := checkDatabaseURL(outboxURLFlag, cfg.OutboxURL); err != nil {
+	if err := postgres.CheckURL(outboxURLFlag, cfg.OutboxURL); err != nil {
 		return nil, err
 	}
 	c, err := client.Open(ctx, cfg)
@@ -134,7 +135,7 @@ func (h *homeFlags) open(ctx context.Context, offline bool) (*client.Client, err
 		return nil, fault.Canceled.Because(err, "stopped before it was done")
 	}
 	if err != nil && cfg.OutboxURL != "" {
-		return nil, databaseError(outboxURLFlag, cfg.OutboxURL, err)
+		return nil, postgres.Explain(outboxURLFlag, cfg.OutboxURL, err)
 	}
 	return c, err
 }

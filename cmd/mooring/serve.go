@@ -11,7 +11,6 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"path"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -23,12 +22,8 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/gctune"
-	"github.com/mooring-rpc/mooring/internal/hostguard"
 	"github.com/mooring-rpc/mooring/internal/logdedup"
-	"github.com/mooring-rpc/mooring/internal/server/objects"
-	"github.com/mooring-rpc/mooring/internal/store"
-	"github.com/mooring-rpc/mooring/internal/store/postgres"
-	"github.com/mooring-rpc/mooring/internal/store/sqlite"
+	"github.com/mooring-rpc/mooring/server"
 )
 
 // envDatabaseURL is the environment variable used without --database-url. A URL with a password
@@ -40,48 +35,33 @@ const databaseURLFlag = "--database-url (or " + envDatabaseURL + ")"
 
 // serveOptions are the flags of serve.
 type serveOptions struct {
-	listen      string
-	streams     []string
-	metrics     string
-	data        string
-	databaseURL string
-	connections int
-	tlsCert     string
-	tlsKey      string
-	advertise   string
-	origins     []string
-	poll        time.Duration
-	drain       time.Duration
-	drainDelay  time.Duration
-	lease       time.Duration
-	keepLog     time.Duration
-	keepDeleted time.Duration
-	pageLife    time.Duration
-	unsafe      bool
-	verbose     bool
-	logFormat   string
-	logLevel    string
-
+	server     server.Config
+	listen     string
+	streams    []string
+	metrics    string
+	tlsCert    string
+	tlsKey     string
+	verbose    bool
+	logFormat  string
+	logLevel   string
 	limitsFile limitsFile
-	limits     objects.Config // only the limits of addLimits
 	share      shareOptions
 }
 
 func serveCmd(sh *cliEnv) *cobra.Command {
-	o := serveOptions{limits: objects.DefaultConfig(), share: newShareOptions()}
-	defaults := objects.DefaultConfig()
+	o := serveOptions{server: server.DefaultConfig()}
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Run the server",
 		Long: "Runs the server on embedded SQLite in the data folder, or on Postgres with\n" +
 			"--database-url (or " + envDatabaseURL + "), which any number of servers may share.\n" +
-			"The first start writes the owner's sturdy ref to the data folder's " + objects.OwnerFile + ".\n" +
+			"The first start writes the owner's sturdy ref to the data folder's owner.ref.\n" +
 			"SIGTERM, Ctrl-C and the end of its terminal drain: what runs is finished, new calls are refused.\n" +
 			"Where there is no terminal, SIGHUP has it read its certificate and its --limits again, which it also does by itself within a minute.",
 		Args: argCount(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if !cmd.Flags().Changed("database-url") {
-				o.databaseURL = os.Getenv(envDatabaseURL)
+				o.server.DatabaseURL = os.Getenv(envDatabaseURL)
 			}
 			if err := o.readLimits(cmd); err != nil {
 				return err
@@ -94,46 +74,46 @@ func serveCmd(sh *cliEnv) *cobra.Command {
 	f.StringVar(&o.listen, "listen", "127.0.0.1:"+capability.DefaultPort, "address to listen on, HOST:PORT; port 0 takes a free one")
 	f.StringArrayVar(&o.streams, "capnp-listen", nil, "also take the two-party byte stream of plain Cap'n Proto: tcp://HOST:PORT or unix:PATH; repeatable")
 	f.StringVar(&o.metrics, "metrics-listen", "", "serve Prometheus metrics at http://HOST:PORT/metrics (default: not at all)")
-	f.StringVar(&o.data, "data", "", "data folder (default: this user's, "+defaultDataHint()+")")
-	f.StringVar(&o.databaseURL, "database-url", "", "Postgres to use instead of SQLite, postgres://… (default: "+envDatabaseURL+", if that is not empty).\n"+
+	f.StringVar(&o.server.Dir, "data", "", "data folder (default: this user's, "+defaultDataHint()+")")
+	f.StringVar(&o.server.DatabaseURL, "database-url", "", "Postgres to use instead of SQLite, postgres://… (default: "+envDatabaseURL+", if that is not empty).\n"+
 		"What stands here can be seen in process lists: a URL with a password belongs in the environment")
-	f.IntVar(&o.connections, "database-connections", 0, "connections to keep with Postgres, never more and never fewer, one of which listens: 3 at least\n"+
+	f.IntVar(&o.server.DatabaseConnections, "database-connections", 0, "connections to keep with Postgres, never more and never fewer, one of which listens: 3 at least\n"+
 		"(default: as they are needed, four for each processor and one, but nine at least)")
 	f.StringVar(&o.tlsCert, "tls-cert", "", "PEM file of the TLS certificate chain")
 	f.StringVar(&o.tlsKey, "tls-key", "", "PEM file of its key")
-	f.StringVar(&o.advertise, "advertise", "", "where clients reach this server, if not at --listen: mooring[s]://HOST[:PORT][,HOST…][/PREFIX]")
-	f.StringSliceVar(&o.origins, "allow-origin", nil, "browser origin let in besides the server's own host, as host, host:port, *.host or https://host; repeatable")
-	durationVar(f, &o.poll, "poll-interval", defaults.PollInterval, "how often Postgres is looked at for other servers' commits; 0 relies on notifications alone")
-	durationVar(f, &o.drain, "drain-timeout", defaults.DrainTimeout, "how long stopping may take; what runs then has three quarters of it")
-	durationVar(f, &o.drainDelay, "drain-delay", 0, "how long a server that is to stop goes on serving before it drains, with /readyz saying 503: time for a balancer to see that;\n"+
+	f.StringVar(&o.server.Address, "advertise", "", "where clients reach this server, if not at --listen: mooring[s]://HOST[:PORT][,HOST…][/PREFIX]")
+	f.StringSliceVar(&o.server.Origins, "allow-origin", nil, "browser origin let in besides the server's own host, as host, host:port, *.host or https://host; repeatable")
+	durationVar(f, &o.server.PollInterval, "poll-interval", o.server.PollInterval, "how often Postgres is looked at for other servers' commits; 0 relies on notifications alone")
+	durationVar(f, &o.server.DrainTimeout, "drain-timeout", o.server.DrainTimeout, "how long stopping may take; what runs then has three quarters of it")
+	durationVar(f, &o.server.DrainDelay, "drain-delay", o.server.DrainDelay, "how long a server that is to stop goes on serving before it drains, with /readyz saying 503: time for a balancer to see that;\n"+
 		"a second signal ends it at once")
-	durationVar(f, &o.lease, "turn-lease", defaults.Session.Lease, "how long a streaming turn may be silent before it counts as interrupted")
-	durationVar(f, &o.keepLog, "keep-log", 0, "for how long events stay in the logs, such as 720h; what is older is lost to tail, to snapshots and forks at an earlier cursor,\n"+
+	durationVar(f, &o.server.TurnLease, "turn-lease", o.server.TurnLease, "how long a streaming turn may be silent before it counts as interrupted")
+	durationVar(f, &o.server.KeepLog, "keep-log", o.server.KeepLog, "for how long events stay in the logs, such as 720h; what is older is lost to tail, to snapshots and forks at an earlier cursor,\n"+
 		"and to subscribers away for longer (cursor_expired); the sessions' state stays whole. 0 keeps everything")
-	durationVar(f, &o.keepDeleted, "deleted-retention", 90*24*time.Hour, "for how long the events, streams and refs of deleted sessions stay, whose payloads are gone at once; a small row, the\n"+
+	durationVar(f, &o.server.KeepDeleted, "deleted-retention", o.server.KeepDeleted, "for how long the events, streams and refs of deleted sessions stay, whose payloads are gone at once; a small row, the\n"+
 		"owner's ref and the audit stay, so whatever comes again is answered session_deleted. 0 keeps everything")
-	durationVar(f, &o.pageLife, "page-life", 12*time.Hour, "how long a page that was opened by a ref's link stays open in a browser, which then needs the whole link again")
-	f.BoolVar(&o.unsafe, "allow-unsafe-database", false, "accept a Postgres that is set to lose commits (fsync or synchronous_commit off)")
+	durationVar(f, &o.server.PageLife, "page-life", o.server.PageLife, "how long a page that was opened by a ref's link stays open in a browser, which then needs the whole link again")
+	f.BoolVar(&o.server.AllowUnsafeDatabase, "allow-unsafe-database", false, "accept a Postgres that is set to lose commits (fsync or synchronous_commit off)")
 	f.BoolVarP(&o.verbose, "verbose", "v", false, "log every connection's end: the same as --log-level debug")
 	f.StringVar(&o.logFormat, "log-format", "", "how the log is written to standard error: json, an object a line, or text (default: text, and json with --json)")
 	f.StringVar(&o.logLevel, "log-level", "", "the least that is logged: debug, info, warn or error (default: info)")
 	f.StringVar(&o.limitsFile.path, "limits", "", "file of limits, a line each: NAME = VALUE, named as the flags below, # begins a comment. Flags that are given beat it.\n"+
 		"It is read again while the server runs, and what is wrong with it then changes nothing: the log says why")
 	o.share.addFlags(f)
-	addLimits(cmd, &o.limits, &o.share.limits)
+	addLimits(cmd, &o.server.Limits)
 	return cmd
 }
 
 // readLimits reads the limits of their file, if there is one, and of the flags.
 func (o *serveOptions) readLimits(cmd *cobra.Command) error {
 	if o.limitsFile.path == "" {
-		return checkLimits(cmd.Flags(), &o.limits)
+		return checkLimits(cmd.Flags(), o.server.Limits)
 	}
 	o.limitsFile.flags = cmd.Flags()
 	if _, _, err := o.limitsFile.load(cmd.Context()); err != nil {
 		return err
 	}
-	o.limits, o.share.limits = o.limitsFile.current.server, o.limitsFile.current.share
+	o.server.Limits = o.limitsFile.current.limits
 	return nil
 }
 
@@ -142,11 +122,6 @@ func serve(ctx context.Context, sh *cliEnv, o serveOptions) (err error) {
 	address, err := o.check(ctx)
 	if err != nil {
 		return err
-	}
-	if o.data == "" {
-		if o.data, err = dataFolder(); err != nil {
-			return err
-		}
 	}
 	hangups := sh.signals.hangups()
 	thinned := o.logger(sh)
@@ -163,11 +138,7 @@ func serve(ctx context.Context, sh *cliEnv, o serveOptions) (err error) {
 		return err
 	}
 	defer ln.Close()
-	listening := ln.Addr().String()
-	if address.Hosts == nil {
-		address.Hosts = []string{reachableAt(ln.Addr())}
-		address.TLS = o.tlsCert != ""
-	}
+	listening := ln.Addr()
 	if o.tlsCert != "" {
 		ln = tls.NewListener(ln, cert.config())
 	}
@@ -187,30 +158,22 @@ func serve(ctx context.Context, sh *cliEnv, o serveOptions) (err error) {
 		}
 		defer metrics.Close()
 	}
-	st, kind, err := o.open(ctx, log)
+	cfg, proxied := o.config(log, address, listening, streams)
+	srv, err := server.New(ctx, cfg)
 	if errors.Is(err, fault.Canceled) && ctx.Err() != nil { // nothing has started yet
 		log.Info("stopped while the database was waited for")
 		return nil
 	}
 	if err != nil {
+		return o.nameFlags(err)
+	}
+	defer func() { err = errors.Join(err, srv.Close()) }()
+	if err := o.announce(sh, log, listening.String(), streams, metrics, srv); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, st.Close()) }()
-	// With SQLite this is the only server, so its owner's ref should lead to its address.
-	owner, err := objects.Bootstrap(ctx, st, o.data, address, kind == "sqlite")
-	if err != nil {
-		return err
+	if proxied {
+		log.Info("a proxy is taken to stand before this server, so opencode on this machine needs a key or a create-only ref; --share-loopback says otherwise")
 	}
-	if err := o.announce(sh, log, listening, streams, metrics, kind, address, owner); err != nil {
-		return err
-	}
-	cfg := o.config(st, log, kind, address)
-	cfg.Audiences = audiences(address.Hosts, o.listen, ln, streams)
-	cfg.Hosts = ownHosts(cfg.Audiences)
-	srv := objects.New(cfg)
-	sharing := o.mountShare(srv, st, log, address, ln)
-	o.mountWeb(srv, log, address, st, sharing)
-	mountAPI(srv, cfg, log, address)
 	running, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var beside sync.WaitGroup
 	defer beside.Wait()
@@ -221,10 +184,7 @@ func serve(ctx context.Context, sh *cliEnv, o serveOptions) (err error) {
 		again = append(again, cert.reload)
 	}
 	if limits := &o.limitsFile; limits.path != "" {
-		limits.log, limits.apply = log, func(set limitSet) {
-			srv.SetLimits(set.server)
-			sharing.SetLimits(set.share)
-		}
+		limits.log, limits.apply = log, func(set limitSet) { _ = srv.SetLimits(set.limits) } // they were checked
 		again = append(again, limits.reload)
 	}
 	if len(again) > 0 {
@@ -232,45 +192,41 @@ func serve(ctx context.Context, sh *cliEnv, o serveOptions) (err error) {
 	}
 	if metrics != nil {
 		beside.Go(func() {
-			if err := serveMetrics(running, metrics, hostguard.Hosts{Names: cfg.Hosts}.Guard(srv.Metrics())); err != nil {
+			if err := serveMetrics(running, metrics, srv.Metrics()); err != nil {
 				log.Error("metrics are not served any more", "error", err)
 			}
 		})
 	}
-	return srv.Run(ctx, ln, streams...)
+	return srv.Serve(ctx, ln, streams...)
 }
 
 // check checks the flags and parses --advertise.
 func (o *serveOptions) check(ctx context.Context) (address capability.Ref, err error) {
-	switch {
+	switch c := &o.server; {
 	case (o.tlsCert == "") != (o.tlsKey == ""):
 		return address, fault.Usage.With("--tls-cert and --tls-key go together")
-	case o.poll < 0 || o.drain <= 0 || o.lease <= 0 || o.pageLife <= 0:
+	case c.PollInterval < 0 || c.DrainTimeout <= 0 || c.TurnLease <= 0 || c.PageLife <= 0:
 		return address, fault.Usage.With("--poll-interval, --drain-timeout, --turn-lease and --page-life are durations such as 1s")
-	case o.connections != 0 && (o.connections < 3 || o.connections > maxConnections):
-		return address, fault.Usage.With("--database-connections is a number from 3 to %d", maxConnections)
-	case o.connections != 0 && o.databaseURL == "":
-		return address, fault.Usage.With("--database-connections is for a Postgres: name it with %s", databaseURLFlag)
-	case o.drainDelay < 0:
+	case c.DrainDelay < 0:
 		return address, fault.Usage.With("--drain-delay is a duration such as 10s, or 0 to drain at once")
-	case o.keepLog < 0:
+	case c.KeepLog < 0:
 		return address, fault.Usage.With("--keep-log is a duration such as 720h, or 0 to keep everything")
-	case o.keepDeleted < 0:
+	case c.KeepDeleted < 0:
 		return address, fault.Usage.With("--deleted-retention is a duration such as 90d, or 0 to keep everything")
 	}
 	if err := o.checkLog(); err != nil {
 		return address, err
 	}
-	for _, origin := range o.origins {
-		if !isOrigin(origin) {
-			return address, fault.Usage.With("--allow-origin %q is neither HOST[:PORT] nor SCHEME://HOST[:PORT], with * for any part of the host", sanitizeLine(origin))
+	if o.server.ShareKey, err = o.share.readKey(ctx); err != nil {
+		return address, err
+	}
+	if o.server.Dir == "" {
+		if o.server.Dir, err = dataFolder(); err != nil {
+			return address, err
 		}
 	}
-	if err := checkDatabaseURL(databaseURLFlag, o.databaseURL); err != nil {
-		return address, err
-	}
-	if err := o.share.readKey(ctx); err != nil {
-		return address, err
+	if err := o.server.Validate(); err != nil {
+		return address, o.nameFlags(err)
 	}
 	if err := checkListen("--listen", o.listen); err != nil {
 		return address, err
@@ -285,10 +241,28 @@ func (o *serveOptions) check(ctx context.Context) (address capability.Ref, err e
 			return address, err
 		}
 	}
-	if o.advertise == "" {
+	if o.server.Address == "" {
 		return address, nil
 	}
-	return parseAdvertise(o.advertise)
+	return parseAdvertise(o.server.Address)
+}
+
+// nameFlags returns an error of package server with the flags' names instead of its fields'.
+func (o *serveOptions) nameFlags(err error) error {
+	return replaceMessage(err, strings.NewReplacer("Config.DatabaseConnections", "--database-connections", "Config.DatabaseURL", databaseURLFlag,
+		"Config.Origins", "--allow-origin", "Config.ShareKey", o.share.keySource()))
+}
+
+// replaceMessage returns a fault with other words in its message; other errors, and what wraps a
+// fault, stay as they are.
+func replaceMessage(err error, words *strings.Replacer) error {
+	f, is := err.(*fault.Error)
+	if !is {
+		return err
+	}
+	said := *f
+	said.Message = words.Replace(f.Message)
+	return &said
 }
 
 // parseAdvertise parses --advertise. An https:// address has the port of a TLS proxy; an http://
@@ -307,50 +281,27 @@ func parseAdvertise(text string) (capability.Ref, error) {
 	return address, nil
 }
 
-// isOrigin reports whether a pattern can match a page's origin.
-func isOrigin(pattern string) bool {
-	host := pattern
-	if scheme, rest, ok := strings.Cut(pattern, "://"); ok {
-		if host = rest; scheme == "" || strings.Trim(strings.ToLower(scheme), "abcdefghijklmnopqrstuvwxyz0123456789+-.*") != "" {
-			return false
-		}
+// config returns the configuration of a server at these listeners, for which 0 means the default.
+// If proxied is true, opencode on this machine may not share without a key because of a proxy.
+func (o *serveOptions) config(log *slog.Logger, address capability.Ref, listening net.Addr, streams []net.Listener) (cfg server.Config, proxied bool) {
+	cfg = o.server
+	cfg.Log, cfg.Name = log, "mooring/"+version()
+	cfg.TLS, cfg.Hosts, cfg.Addrs = o.tlsCert != "", listenNames(o.listen, listening), []net.Addr{listening}
+	for _, ln := range streams {
+		cfg.Addrs = append(cfg.Addrs, ln.Addr())
 	}
-	_, err := path.Match(host, "")
-	return err == nil && host != "" && !strings.ContainsFunc(host, func(r rune) bool {
-		return r <= ' ' || r == '/' || r == '#' || r == '@' || r == 0x7f
-	})
-}
-
-// maxConnections is the largest value of --database-connections.
-const maxConnections = 10_000
-
-// open opens the database, and creates and migrates it if needed.
-func (o *serveOptions) open(ctx context.Context, log *slog.Logger) (st *store.Store, kind string, err error) {
-	if o.databaseURL == "" {
-		st, err = sqlite.Open(ctx, sqlite.Config{Dir: o.data})
-		return st, "sqlite", err
+	if cfg.PollInterval == 0 {
+		cfg.PollInterval = -1
 	}
-	if err := os.MkdirAll(o.data, 0o700); err != nil {
-		return nil, "", fmt.Errorf("data folder: %w", err)
+	if cfg.KeepDeleted == 0 {
+		cfg.KeepDeleted = -1
 	}
-	cfg := postgres.Config{URL: o.databaseURL, AllowUnsafe: o.unsafe, Log: log, Wait: true}
-	if o.connections > 0 {
-		cfg.MaxConns, cfg.Reserve = o.connections-1, true // the store uses one more, which listens
+	if cfg.Address != "" {
+		cfg.PublicURL = webAddress(address)
 	}
-	st, err = postgres.Open(ctx, cfg)
-	return st, "postgres", databaseError(databaseURLFlag, o.databaseURL, err)
-}
-
-func (o *serveOptions) config(st *store.Store, log *slog.Logger, kind string, address capability.Ref) objects.Config {
-	cfg := o.limits
-	cfg.Store, cfg.Log, cfg.Name = st, log, "mooring/"+version()
-	cfg.Prefix, cfg.OriginPatterns = address.Prefix, o.origins
-	cfg.PollInterval, cfg.DrainTimeout, cfg.DrainDelay, cfg.Session.Lease = o.poll, o.drain, o.drainDelay, o.lease
-	cfg.KeepLog, cfg.KeepDeleted = o.keepLog, o.keepDeleted
-	if kind == "sqlite" {
-		cfg.SoleServer, cfg.PollInterval, cfg.Transactions = true, 0, 1
-	}
-	return cfg
+	proxied = o.share.loopback && !o.share.loopbackGiven && behindProxy(address, listening)
+	cfg.ShareLoopback = o.share.loopback && !proxied
+	return cfg, proxied
 }
 
 // logRepeats bounds repetitions of one message in the log.
@@ -386,8 +337,11 @@ func (o *serveOptions) logger(sh *cliEnv) *logdedup.Handler {
 
 // announce prints the server's address, on one line, and where the owner's ref is stored; never
 // the ref.
-func (o *serveOptions) announce(sh *cliEnv, log *slog.Logger, listening string, streams []net.Listener, metrics net.Listener,
-	kind string, address capability.Ref, owner *objects.Owner) error {
+func (o *serveOptions) announce(sh *cliEnv, log *slog.Logger, listening string, streams []net.Listener, metrics net.Listener, srv *server.Server) error {
+	owner, address, kind := srv.Owner(), srv.Address(), "sqlite"
+	if o.server.DatabaseURL != "" {
+		kind = "postgres"
+	}
 	if owner.Foreign {
 		log.Warn("the owner's ref in the data folder is for another database", "file", owner.Path)
 		owner.Path = ""
@@ -440,19 +394,6 @@ func (o *serveOptions) announce(sh *cliEnv, log *slog.Logger, listening string, 
 func listensBeyondLoopback(listening string) bool {
 	at, err := netip.ParseAddrPort(listening)
 	return err == nil && !at.Addr().Unmap().IsLoopback()
-}
-
-// reachableAt returns a HOST:PORT at which this machine reaches a listener.
-func reachableAt(addr net.Addr) string {
-	ap, err := netip.ParseAddrPort(addr.String())
-	if err != nil {
-		return addr.String()
-	}
-	ip := ap.Addr().Unmap()
-	if ip.IsUnspecified() {
-		ip = netip.AddrFrom4([4]byte{127, 0, 0, 1})
-	}
-	return netip.AddrPortFrom(ip, ap.Port()).String()
 }
 
 // dataFolder returns the folder for this user's data.

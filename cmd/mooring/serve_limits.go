@@ -12,63 +12,62 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/mooring-rpc/mooring/fault"
-	"github.com/mooring-rpc/mooring/internal/server/objects"
-	"github.com/mooring-rpc/mooring/internal/share"
+	"github.com/mooring-rpc/mooring/server"
 )
 
-// limitFlags returns a flag for every limit of cfg and sharing, whose values are the defaults.
-func limitFlags(cfg *objects.Config, sharing *share.Config) *pflag.FlagSet {
+// limitFlags returns a flag for every limit of l, whose values are the defaults.
+func limitFlags(l *server.Limits) *pflag.FlagSet {
 	limits := pflag.NewFlagSet("limits", pflag.ContinueOnError)
 	limits.SortFlags = false
 	count := func(p *int, name, help string) { limits.IntVar(p, name, *p, help) }
 	size := func(p *int, name, help string) { limits.Var((*byteSize)(p), name, help) }
 	span := func(p *time.Duration, name, help string) { durationVar(limits, p, name, *p, help) }
 
-	count(&cfg.Connections, "max-connections", "connections at once; beyond: refused")
-	count(&cfg.ConnectionsPerAddress, "max-connections-per-address",
+	count(&l.Connections, "max-connections", "connections at once; beyond: refused")
+	count(&l.ConnectionsPerAddress, "max-connections-per-address",
 		"of those from one address (an IPv6 /64); behind a proxy all clients have the proxy's")
-	count(&cfg.Handshakes, "max-handshakes", "HTTP connections that are no WebSocket yet; beyond: the address with most loses its oldest")
-	span(&cfg.RPC.HandshakeTimeout, "handshake-timeout", "a connection's time to become a WebSocket, and to send its first message")
-	span(&cfg.BatchTimeout, "batch-timeout", "the time of an HTTP batch of Cap'n Web, or of a request to the API, from its head to the last answer; beyond: cut off")
-	span(&cfg.RPC.IdleTimeout, "idle-timeout", "a silent connection is closed after so long if nothing is held over it")
-	span(&cfg.RPC.PingInterval, "ping-interval", "a silent WebSocket is pinged so often")
-	span(&cfg.RPC.PingTimeout, "ping-timeout", "its time to answer; beyond: closed")
-	span(&cfg.RPC.WriteTimeout, "write-timeout", "a peer that takes nothing for so long is closed")
-	size(&cfg.RPC.MessageBytes, "max-message-bytes", "one Cap'n Proto message, or half of one of Cap'n Web; beyond: aborted")
-	count(&cfg.RPC.Segments, "max-segments", "segments of one message; beyond: aborted")
-	count(&cfg.RPC.Nesting, "max-nesting", "depth of pointers, steps of a pipelined path; beyond: the call fails")
-	size(&cfg.RPC.Traversal, "max-traversal-bytes", "what may be read out of one message, repeats counted; beyond: the call fails")
-	count(&cfg.RPC.Questions, "max-questions", "the server's calls (events to subscribers) a connection leaves unanswered; beyond: they wait")
-	count(&cfg.RPC.Answers, "max-answers", "a peer's calls unanswered at once; beyond: overloaded, and aborted at twice as many unfinished")
-	size(&cfg.RPC.AnswerBytes, "max-answer-bytes", "what a peer's calls and results hold at once; beyond: overloaded")
-	count(&cfg.RPC.Exports, "max-exports", "capabilities a connection holds of the server; beyond: overloaded")
-	count(&cfg.RPC.Imports, "max-imports", "capabilities the server holds of a connection; beyond: aborted")
-	count(&cfg.RPC.QueuedCalls, "max-queued-calls", "calls waiting on one unresolved promise; beyond: overloaded")
-	size(&cfg.RPC.QueuedBytes, "max-queued-bytes", "what waits for a peer to read it; beyond: overloaded, and closed at four times as much")
-	size(&cfg.StrangerBytes, "max-stranger-bytes", "what all peers that have shown no ref hold, an address half of it; beyond: they wait 10s, then overloaded")
-	size(&cfg.KnownBytes, "max-peer-bytes", "what all others hold by what they send and is not answered; beyond: as above")
-	size(&cfg.RefBytes, "max-ref-bytes", "of that those under one ref; beyond: as above")
-	count(&cfg.Subscriptions, "max-subscriptions", "subscriptions of one connection; beyond: overloaded")
-	count(&cfg.BatchesInFlight, "max-batches-in-flight", "unanswered batches of one stream; beyond: overloaded")
-	count(&cfg.WrongTries, "max-wrong-tries", "unknown or wrong refs one address may try at once; beyond: their answers wait, and 64 later it is aborted")
-	span(&cfg.WrongTryInterval, "wrong-try-interval", "how long each of those waits for the one before; refs that are right never wait")
-	count(&cfg.QueueOps, "max-commit-queue", "op intents that wait for a transaction, of all connections; beyond: overloaded")
-	size(&cfg.Session.Limits.SessionBytes, "session-quota", "what one session may hold in log and state; beyond: quota_exceeded, but for what takes something away")
-	size(&cfg.Session.Limits.RefBytes, "ref-quota", "of that, what was written under one ref that is no owner's; beyond: quota_exceeded")
-	size(&cfg.Session.Limits.AccountBytes, "create-quota", "what all sessions hold that were made under one ref of the space, or one made from it, about; beyond: quota_exceeded")
-	size(&sharing.BodyBytes, "max-share-bytes", "one sync of opencode's share API, which is read item by item; beyond: 413")
-	size(&sharing.MessageBytes, "max-share-message", "one message of the same over Cap'n Web, which is held whole; beyond: closed")
-	count(&sharing.Requests, "max-share-requests", "such requests of one address at once; beyond: they wait, then 429")
-	count(&sharing.CreatesPerHour, "max-share-creates", "shares that one address creates an hour, repeats counted; beyond: 429")
-	count(&sharing.Writers, "max-share-secrets", "secrets of one share that are good at once; beyond: the oldest ends")
-	span(&sharing.BodyTimeout, "share-body-timeout", "a sync's time to arrive; beyond: cut off")
-	span(&sharing.SyncTimeout, "share-sync-timeout", "its time to be committed while the database is busy or away; beyond: 429 or 503")
+	count(&l.Handshakes, "max-handshakes", "HTTP connections that are no WebSocket yet; beyond: the address with most loses its oldest")
+	span(&l.HandshakeTimeout, "handshake-timeout", "a connection's time to become a WebSocket, and to send its first message")
+	span(&l.BatchTimeout, "batch-timeout", "the time of an HTTP batch of Cap'n Web, or of a request to the API, from its head to the last answer; beyond: cut off")
+	span(&l.IdleTimeout, "idle-timeout", "a silent connection is closed after so long if nothing is held over it")
+	span(&l.PingInterval, "ping-interval", "a silent WebSocket is pinged so often")
+	span(&l.PingTimeout, "ping-timeout", "its time to answer; beyond: closed")
+	span(&l.WriteTimeout, "write-timeout", "a peer that takes nothing for so long is closed")
+	size(&l.MessageBytes, "max-message-bytes", "one Cap'n Proto message, or half of one of Cap'n Web; beyond: aborted")
+	count(&l.Segments, "max-segments", "segments of one message; beyond: aborted")
+	count(&l.Nesting, "max-nesting", "depth of pointers, steps of a pipelined path; beyond: the call fails")
+	size(&l.TraversalBytes, "max-traversal-bytes", "what may be read out of one message, repeats counted; beyond: the call fails")
+	count(&l.Questions, "max-questions", "the server's calls (events to subscribers) a connection leaves unanswered; beyond: they wait")
+	count(&l.Answers, "max-answers", "a peer's calls unanswered at once; beyond: overloaded, and aborted at twice as many unfinished")
+	size(&l.AnswerBytes, "max-answer-bytes", "what a peer's calls and results hold at once; beyond: overloaded")
+	count(&l.Exports, "max-exports", "capabilities a connection holds of the server; beyond: overloaded")
+	count(&l.Imports, "max-imports", "capabilities the server holds of a connection; beyond: aborted")
+	count(&l.QueuedCalls, "max-queued-calls", "calls waiting on one unresolved promise; beyond: overloaded")
+	size(&l.QueuedBytes, "max-queued-bytes", "what waits for a peer to read it; beyond: overloaded, and closed at four times as much")
+	size(&l.StrangerBytes, "max-stranger-bytes", "what all peers that have shown no ref hold, an address half of it; beyond: they wait 10s, then overloaded")
+	size(&l.PeerBytes, "max-peer-bytes", "what all others hold by what they send and is not answered; beyond: as above")
+	size(&l.RefBytes, "max-ref-bytes", "of that those under one ref; beyond: as above")
+	count(&l.Subscriptions, "max-subscriptions", "subscriptions of one connection; beyond: overloaded")
+	count(&l.BatchesInFlight, "max-batches-in-flight", "unanswered batches of one stream; beyond: overloaded")
+	count(&l.WrongTries, "max-wrong-tries", "unknown or wrong refs one address may try at once; beyond: their answers wait, and 64 later it is aborted")
+	span(&l.WrongTryInterval, "wrong-try-interval", "how long each of those waits for the one before; refs that are right never wait")
+	count(&l.CommitQueue, "max-commit-queue", "op intents that wait for a transaction, of all connections; beyond: overloaded")
+	size(&l.SessionQuota, "session-quota", "what one session may hold in log and state; beyond: quota_exceeded, but for what takes something away")
+	size(&l.RefQuota, "ref-quota", "of that, what was written under one ref that is no owner's; beyond: quota_exceeded")
+	size(&l.CreateQuota, "create-quota", "what all sessions hold that were made under one ref of the space, or one made from it, about; beyond: quota_exceeded")
+	size(&l.ShareBytes, "max-share-bytes", "one sync of opencode's share API, which is read item by item; beyond: 413")
+	size(&l.ShareMessageBytes, "max-share-message", "one message of the same over Cap'n Web, which is held whole; beyond: closed")
+	count(&l.ShareRequests, "max-share-requests", "such requests of one address at once; beyond: they wait, then 429")
+	count(&l.ShareCreates, "max-share-creates", "shares that one address creates an hour, repeats counted; beyond: 429")
+	count(&l.ShareSecrets, "max-share-secrets", "secrets of one share that are good at once; beyond: the oldest ends")
+	span(&l.ShareBodyTimeout, "share-body-timeout", "a sync's time to arrive; beyond: cut off")
+	span(&l.ShareSyncTimeout, "share-sync-timeout", "its time to be committed while the database is busy or away; beyond: 429 or 503")
 	return limits
 }
 
 // addLimits adds the flags of limitFlags to cmd, and a section in its help.
-func addLimits(cmd *cobra.Command, cfg *objects.Config, sharing *share.Config) {
-	limits := limitFlags(cfg, sharing)
+func addLimits(cmd *cobra.Command, l *server.Limits) {
+	limits := limitFlags(l)
 	cmd.InitDefaultHelpFlag()
 	const all = "{{.LocalFlags.FlagUsages | trimTrailingWhitespaces}}"
 	trim := func(s string) string { return strings.TrimRight(s, " \n") }
@@ -78,7 +77,7 @@ func addLimits(cmd *cobra.Command, cfg *objects.Config, sharing *share.Config) {
 }
 
 // checkLimits returns an error for the first invalid limit.
-func checkLimits(flags *pflag.FlagSet, cfg *objects.Config) error {
+func checkLimits(flags *pflag.FlagSet, limits server.Limits) error {
 	var err error
 	flags.VisitAll(func(f *pflag.Flag) {
 		if err == nil && f.Changed {
@@ -88,19 +87,12 @@ func checkLimits(flags *pflag.FlagSet, cfg *objects.Config) error {
 	if err != nil {
 		return err
 	}
-	least := cfg.Session.Limits.BatchBytes + batchOverhead
-	switch {
-	case cfg.RPC.MessageBytes < least:
-		return fault.Usage.With("--max-message-bytes must hold a batch: at least %s", humanize.IBytes(uint64(least)))
-	case cfg.RPC.Traversal < cfg.RPC.MessageBytes:
-		return fault.Usage.With("--max-traversal-bytes must be at least --max-message-bytes")
-	case cfg.StrangerBytes < minStrangerBytes:
-		return fault.Usage.With("--max-stranger-bytes must be at least %s", humanize.IBytes(minStrangerBytes))
-	case min(cfg.RefBytes, cfg.KnownBytes) < 4*cfg.RPC.MessageBytes:
-		return fault.Usage.With("--max-ref-bytes and --max-peer-bytes must be at least four times --max-message-bytes")
-	}
-	return nil
+	return replaceMessage(limits.Validate(), limitNames)
 }
+
+// limitNames are the flags' names of limits that have to go together.
+var limitNames = strings.NewReplacer("Limits.MessageBytes", "--max-message-bytes", "Limits.TraversalBytes", "--max-traversal-bytes",
+	"Limits.StrangerBytes", "--max-stranger-bytes", "Limits.RefBytes", "--max-ref-bytes", "Limits.PeerBytes", "--max-peer-bytes")
 
 // checkLimit checks one limit.
 func checkLimit(f *pflag.Flag) error {
@@ -117,12 +109,6 @@ func checkLimit(f *pflag.Flag) error {
 	}
 	return nil
 }
-
-// minStrangerBytes is the memory for the first messages of a few unauthenticated clients.
-const minStrangerBytes = 8 << 20
-
-// batchOverhead is the maximum size of a batch's message besides its arguments.
-const batchOverhead = 1 << 20
 
 // byteSize is a flag's number of bytes: 65536, 64KiB, 16 MiB.
 type byteSize int

@@ -13,8 +13,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/mooring-rpc/mooring/fault"
-	"github.com/mooring-rpc/mooring/internal/server/objects"
-	"github.com/mooring-rpc/mooring/internal/share"
+	"github.com/mooring-rpc/mooring/server"
 )
 
 // maxLimitsFile bounds such a file, in bytes.
@@ -26,8 +25,7 @@ var fixedLimits = []string{"handshake-timeout", "batch-timeout", "write-timeout"
 
 // limitSet is all limits, each from the defaults, the file or the command line.
 type limitSet struct {
-	server objects.Config // only the limits of limitFlags
-	share  share.Config   // likewise
+	limits server.Limits
 	values map[string]string
 }
 
@@ -67,7 +65,7 @@ func (l *limitsFile) load(ctx context.Context) (changed, later []string, err err
 		return nil, nil, fault.Usage.With("--limits %s: %s", sanitizeLine(l.path), faultMessage(err))
 	}
 	changed = []string{}
-	limitFlags(&set.server, &set.share).VisitAll(func(f *pflag.Flag) {
+	limitFlags(&set.limits).VisitAll(func(f *pflag.Flag) {
 		if v := set.values[f.Name]; v != l.current.values[f.Name] {
 			changed = append(changed, f.Name+"="+v)
 		}
@@ -114,8 +112,8 @@ func faultMessage(err error) string {
 // after # is a comment. Flags given on the command line take precedence, as do the values of
 // running, if it is not nil, for limits that cannot change.
 func readLimits(text string, given *pflag.FlagSet, running map[string]string) (set limitSet, err error) {
-	set = limitSet{server: objects.DefaultConfig(), share: share.DefaultConfig(), values: map[string]string{}}
-	flags := limitFlags(&set.server, &set.share)
+	set = limitSet{limits: server.DefaultLimits(), values: map[string]string{}}
+	flags := limitFlags(&set.limits)
 	number := 0
 	for line := range strings.Lines(text) {
 		number++
@@ -152,7 +150,7 @@ func readLimits(text string, given *pflag.FlagSet, running map[string]string) (s
 		}
 	}
 	if err == nil {
-		err = checkLimits(flags, &set.server)
+		err = checkLimits(flags, set.limits)
 	}
 	flags.VisitAll(func(f *pflag.Flag) { set.values[f.Name] = f.Value.String() })
 	return set, err

@@ -15,15 +15,14 @@ import (
 
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/lockbuf"
-	"github.com/mooring-rpc/mooring/internal/server/objects"
-	"github.com/mooring-rpc/mooring/internal/share"
+	"github.com/mooring-rpc/mooring/server"
 )
 
 // givenLimits is a command line with these limits on it.
 func givenLimits(t *testing.T, args ...string) *pflag.FlagSet {
 	t.Helper()
-	cfg, sharing := objects.DefaultConfig(), share.DefaultConfig()
-	given := limitFlags(&cfg, &sharing)
+	limits := server.DefaultLimits()
+	given := limitFlags(&limits)
 	if err := given.Parse(args); err != nil {
 		t.Fatal(err)
 	}
@@ -62,7 +61,7 @@ func TestReadLimits(t *testing.T) {
 			}
 		} else {
 			plain, _ := readLimits("", givenLimits(t, "--max-imports", "6"), nil)
-			limitFlags(&set.server, &set.share).VisitAll(func(f *pflag.Flag) {
+			limitFlags(&set.limits).VisitAll(func(f *pflag.Flag) {
 				if v := set.values[f.Name]; v != plain.values[f.Name] {
 					got += f.Name + "=" + v + " "
 				}
@@ -104,8 +103,8 @@ func TestLimitsAreReadAgain(t *testing.T) {
 		if _, _, err := l.load(ctx); err != nil {
 			t.Fatal(err)
 		}
-		if l.current.server.Connections != 5 || l.current.server.RPC.Imports != 6 {
-			t.Errorf("%d connections, %d imports", l.current.server.Connections, l.current.server.RPC.Imports)
+		if l.current.limits.Connections != 5 || l.current.limits.Imports != 6 {
+			t.Errorf("%d connections, %d imports", l.current.limits.Connections, l.current.limits.Imports)
 		}
 		done := make(chan struct{})
 		go func() {
@@ -149,8 +148,8 @@ func TestLimitsAreReadAgain(t *testing.T) {
 				t.Errorf("%s: limits were changed %d times", step.what, n)
 			}
 		}
-		if def, now := objects.DefaultConfig(), now.Load().server; now.Connections != def.Connections || now.RPC.MessageBytes != def.RPC.MessageBytes ||
-			now.RPC.WriteTimeout != def.RPC.WriteTimeout || now.RPC.Imports != 6 {
+		if def, now := server.DefaultLimits(), now.Load().limits; now.Connections != def.Connections || now.MessageBytes != def.MessageBytes ||
+			now.WriteTimeout != def.WriteTimeout || now.Imports != 6 {
 			t.Errorf("%+v", now)
 		}
 		cancel()

@@ -11,10 +11,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"net/netip"
 	"os"
-	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -131,36 +128,18 @@ func listenStream(ctx context.Context, network, address string) (net.Listener, e
 	return lc.Listen(ctx, network, address)
 }
 
-// audiences returns the HOST:PORTs by which clients may address this server: those in refs, and
-// those it listens at.
-func audiences(advertised []string, listen string, web net.Listener, streams []net.Listener) []string {
-	own := slices.Clone(advertised)
-	if host, _, err := net.SplitHostPort(listen); err == nil && host != "" {
-		if _, port, err := net.SplitHostPort(web.Addr().String()); err == nil {
-			own = append(own, net.JoinHostPort(host, port)) // a name, for instance, where the listener knows its address
-		}
+// listenNames returns the HOST:PORT of --listen with the port that is listened at: a name, for
+// instance, of which the listener knows only the address.
+func listenNames(listen string, at net.Addr) []string {
+	host, _, err := net.SplitHostPort(listen)
+	if err != nil || host == "" {
+		return nil
 	}
-	for _, ln := range append([]net.Listener{web}, streams...) {
-		at, err := netip.ParseAddrPort(reachableAt(ln.Addr()))
-		if err != nil { // a Unix socket: its clients use their ref's address
-			continue
-		}
-		own = append(own, at.String())
-		if at.Addr().IsLoopback() {
-			own = append(own, net.JoinHostPort("localhost", strconv.Itoa(int(at.Port()))))
-		}
+	_, port, err := net.SplitHostPort(at.String())
+	if err != nil {
+		return nil
 	}
-	return own
-}
-
-// ownHosts returns the hosts by which this machine's clients address the server: its audiences,
-// and this machine's name, which may resolve to loopback.
-func ownHosts(audiences []string) []string {
-	own := slices.Clone(audiences)
-	if name, err := os.Hostname(); err == nil && name != "" {
-		own = append(own, name)
-	}
-	return own
+	return []string{net.JoinHostPort(host, port)}
 }
 
 // streamName returns a listener's address as its flag would have it.

@@ -21,9 +21,8 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/mooring-rpc/mooring/internal/server/objects"
-	"github.com/mooring-rpc/mooring/internal/share"
 	"github.com/mooring-rpc/mooring/rpc"
+	"github.com/mooring-rpc/mooring/server"
 )
 
 // shortDir is a folder whose path leaves room for a socket's name.
@@ -138,41 +137,41 @@ func TestServeKeepsFilesThatAreNoSockets(t *testing.T) {
 }
 
 // limitFields says which field each limit's flag is for.
-func limitFields(c *objects.Config, sharing *share.Config) map[string]any {
+func limitFields(l *server.Limits) map[string]any {
 	return map[string]any{
-		"max-connections": &c.Connections, "max-connections-per-address": &c.ConnectionsPerAddress, "max-handshakes": &c.Handshakes,
-		"max-stranger-bytes": &c.StrangerBytes, "max-peer-bytes": &c.KnownBytes, "max-ref-bytes": &c.RefBytes,
-		"max-subscriptions": &c.Subscriptions, "max-batches-in-flight": &c.BatchesInFlight, "max-commit-queue": &c.QueueOps,
-		"batch-timeout": &c.BatchTimeout, "max-wrong-tries": &c.WrongTries, "wrong-try-interval": &c.WrongTryInterval,
-		"handshake-timeout": &c.RPC.HandshakeTimeout, "idle-timeout": &c.RPC.IdleTimeout, "ping-interval": &c.RPC.PingInterval,
-		"ping-timeout": &c.RPC.PingTimeout, "write-timeout": &c.RPC.WriteTimeout,
-		"max-message-bytes": &c.RPC.MessageBytes, "max-segments": &c.RPC.Segments, "max-nesting": &c.RPC.Nesting,
-		"max-traversal-bytes": &c.RPC.Traversal, "max-questions": &c.RPC.Questions, "max-answers": &c.RPC.Answers,
-		"max-answer-bytes": &c.RPC.AnswerBytes, "max-exports": &c.RPC.Exports, "max-imports": &c.RPC.Imports,
-		"max-share-bytes": &sharing.BodyBytes, "max-share-message": &sharing.MessageBytes, "max-share-requests": &sharing.Requests,
-		"max-share-creates": &sharing.CreatesPerHour, "max-share-secrets": &sharing.Writers,
-		"share-body-timeout": &sharing.BodyTimeout, "share-sync-timeout": &sharing.SyncTimeout,
-		"session-quota": &c.Session.Limits.SessionBytes, "ref-quota": &c.Session.Limits.RefBytes, "create-quota": &c.Session.Limits.AccountBytes,
-		"max-queued-calls": &c.RPC.QueuedCalls, "max-queued-bytes": &c.RPC.QueuedBytes,
+		"max-connections": &l.Connections, "max-connections-per-address": &l.ConnectionsPerAddress, "max-handshakes": &l.Handshakes,
+		"max-stranger-bytes": &l.StrangerBytes, "max-peer-bytes": &l.PeerBytes, "max-ref-bytes": &l.RefBytes,
+		"max-subscriptions": &l.Subscriptions, "max-batches-in-flight": &l.BatchesInFlight, "max-commit-queue": &l.CommitQueue,
+		"batch-timeout": &l.BatchTimeout, "max-wrong-tries": &l.WrongTries, "wrong-try-interval": &l.WrongTryInterval,
+		"handshake-timeout": &l.HandshakeTimeout, "idle-timeout": &l.IdleTimeout, "ping-interval": &l.PingInterval,
+		"ping-timeout": &l.PingTimeout, "write-timeout": &l.WriteTimeout,
+		"max-message-bytes": &l.MessageBytes, "max-segments": &l.Segments, "max-nesting": &l.Nesting,
+		"max-traversal-bytes": &l.TraversalBytes, "max-questions": &l.Questions, "max-answers": &l.Answers,
+		"max-answer-bytes": &l.AnswerBytes, "max-exports": &l.Exports, "max-imports": &l.Imports,
+		"max-share-bytes": &l.ShareBytes, "max-share-message": &l.ShareMessageBytes, "max-share-requests": &l.ShareRequests,
+		"max-share-creates": &l.ShareCreates, "max-share-secrets": &l.ShareSecrets,
+		"share-body-timeout": &l.ShareBodyTimeout, "share-sync-timeout": &l.ShareSyncTimeout,
+		"session-quota": &l.SessionQuota, "ref-quota": &l.RefQuota, "create-quota": &l.CreateQuota,
+		"max-queued-calls": &l.QueuedCalls, "max-queued-bytes": &l.QueuedBytes,
 	}
 }
 
 // Every limit has a flag that sets its field and no other, and stands in the help once.
 func TestLimitFlags(t *testing.T) {
 	t.Parallel()
-	flags := func() (*cobra.Command, *objects.Config, *share.Config) {
-		cfg, sharing := objects.DefaultConfig(), share.DefaultConfig()
+	flags := func() (*cobra.Command, *server.Limits) {
+		limits := server.DefaultLimits()
 		cmd := &cobra.Command{Use: "x"}
-		addLimits(cmd, &cfg, &sharing)
-		return cmd, &cfg, &sharing
+		addLimits(cmd, &limits)
+		return cmd, &limits
 	}
 	code, help, _ := command(t, "serve", "--help")
 	if code != 0 {
 		t.Fatalf("--help: %d", code)
 	}
-	untouched, unshared := objects.DefaultConfig(), share.DefaultConfig()
-	fields := limitFields(&untouched, &unshared)
-	all, _, _ := flags()
+	untouched := server.DefaultLimits()
+	fields := limitFields(&untouched)
+	all, _ := flags()
 	all.Flags().VisitAll(func(f *pflag.Flag) {
 		if f.Name == "help" {
 			return
@@ -181,17 +180,17 @@ func TestLimitFlags(t *testing.T) {
 			t.Errorf("--%s is for no field that the test knows", f.Name)
 			return
 		}
-		cmd, cfg, sharing := flags()
+		cmd, limits := flags()
 		value := map[string]string{"int": "123", "size": "123MiB", "duration": "123s"}[f.Value.Type()]
 		if err := cmd.Flags().Set(f.Name, value); err != nil {
 			t.Errorf("--%s %s: %v", f.Name, value, err)
 		}
-		for name, field := range limitFields(cfg, sharing) {
+		for name, field := range limitFields(limits) {
 			if changed := !reflect.DeepEqual(field, fields[name]); changed != (name == f.Name) {
 				t.Errorf("--%s: the field of --%s has changed is %v", f.Name, name, changed)
 			}
 		}
-		if err := checkLimits(cmd.Flags(), cfg); (err != nil) != (f.Name == "max-message-bytes") { // above what may be traversed
+		if err := checkLimits(cmd.Flags(), *limits); (err != nil) != (f.Name == "max-message-bytes") { // above what may be traversed
 			t.Errorf("--%s %s: %v", f.Name, value, err)
 		}
 		if n := strings.Count(help, "--"+f.Name+" "); n != 1 {

@@ -35,6 +35,7 @@ import (
 	"github.com/mooring-rpc/mooring/internal/lockbuf"
 	"github.com/mooring-rpc/mooring/internal/pgtest"
 	"github.com/mooring-rpc/mooring/internal/stmtfault"
+	"github.com/mooring-rpc/mooring/internal/store/postgres"
 	"github.com/mooring-rpc/mooring/internal/until"
 	"github.com/mooring-rpc/mooring/rpc"
 )
@@ -356,7 +357,7 @@ func TestDatabasesThatDoNotLetOneIn(t *testing.T) {
 	if code != exitUsage || !strings.Contains(text, "no server's tables") {
 		t.Errorf("an empty database: exit %d, said %q", code, text)
 	}
-	if has, err := hasServer(t.Context(), good.String()); has || err != nil {
+	if has, err := postgres.HasServer(t.Context(), good.String()); has || err != nil {
 		t.Errorf("it has a server's tables now: %v, %v", has, err)
 	}
 	for _, args := range [][]string{{"outbox", "status", "--home", t.TempDir(), "--outbox-url"}, {"admin", "rotate-owner", "--data", t.TempDir(), "--database-url"}} {

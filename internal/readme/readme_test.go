@@ -1,5 +1,5 @@
-// Package readme holds the README to its word: the Go program in it compiles
-// against the client as it is, every dependency has its row, and every file that it
+// Package readme holds the README to its word: the Go programs in it
+// and in docs/operating.md compile, every dependency has its row, and every file that it
 // and the other documents link to is there.
 package readme
 
@@ -23,29 +23,35 @@ func read(t *testing.T) string {
 	return string(text)
 }
 
-func TestGoProgramCompiles(t *testing.T) {
+func TestGoProgramsCompile(t *testing.T) {
 	t.Parallel()
-	_, rest, ok := strings.Cut(read(t), "```go\n")
-	if !ok {
-		t.Fatal("the README has no Go program")
-	}
-	program, _, _ := strings.Cut(rest, "```")
-	// Below the module, so that it resolves as the module's own packages do.
-	dir, err := os.MkdirTemp(".", "testprogram-")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	if err := os.WriteFile(filepath.Join(dir, "main.go"), []byte(program), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	vet := exec.Command("go", "vet", "./"+dir)
-	vet.Env = append(os.Environ(), "CGO_ENABLED=0") // as the Makefile builds: it is built already
-	if out, err := vet.CombinedOutput(); err != nil {
-		t.Errorf("go vet: %v\n%s", err, out)
-	}
-	if out, err := exec.Command("gofmt", "-l", dir).CombinedOutput(); err != nil || len(out) > 0 {
-		t.Errorf("gofmt would change the program (%v): %s", err, out)
+	for _, file := range []string{"README.md", "docs/operating.md"} {
+		text, err := os.ReadFile(filepath.Join(root, file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, rest, ok := strings.Cut(string(text), "```go\n")
+		if !ok {
+			t.Fatalf("%s has no Go program", file)
+		}
+		program, _, _ := strings.Cut(rest, "```")
+		// Below the module, so that it resolves as the module's own packages do.
+		dir, err := os.MkdirTemp(".", "testprogram-")
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = os.RemoveAll(dir) })
+		if err := os.WriteFile(filepath.Join(dir, "main.go"), []byte(program), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		vet := exec.Command("go", "vet", "./"+dir)
+		vet.Env = append(os.Environ(), "CGO_ENABLED=0") // as the Makefile builds: it is built already
+		if out, err := vet.CombinedOutput(); err != nil {
+			t.Errorf("%s: go vet: %v\n%s", file, err, out)
+		}
+		if out, err := exec.Command("gofmt", "-l", dir).CombinedOutput(); err != nil || len(out) > 0 {
+			t.Errorf("%s: gofmt would change the program (%v): %s", file, err, out)
+		}
 	}
 }
 

@@ -23,7 +23,7 @@ import (
 // Handler serves GET /capnp (the WebSocket endpoint), /rpc (Cap'n Web: GET for a WebSocket, POST
 // for a batch), /healthz (the process is alive), /readyz (it accepts connections, its database
 // answers, and no outage of commits is known), and the mounted faces, at the root and, if Config
-// names a prefix, below it too. It may itself be mounted in another server, together with Run.
+// names a prefix, below it too. Another http.Server than Serve's may serve it, after Start.
 // Requests over loopback must name a host of this server.
 func (s *Server) Handler() http.Handler {
 	mux := http.NewServeMux()
@@ -43,10 +43,51 @@ func (s *Server) Handler() http.Handler {
 	}
 	own := s.withRequestID(hostguard.Hosts{Names: s.cfg.Hosts, Patterns: s.cfg.OriginPatterns}.Guard(mux))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		s.handshakes.requestReceived(r.Context())
+		if c, is := r.Context().Value(connKey{}).(net.Conn); is {
+			s.handshakes.setBusy(c, true) // a whole request has arrived: connections that are not busy are evicted first
+		} else {
+			var ended func()
+			if r, ended = s.beginForeign(w, r); r == nil {
+				return
+			}
+			defer ended()
+		}
 		own.ServeHTTP(w, r)
 		drainBody(w, r)
 	})
+}
+
+// beginForeign counts a request that another http.Server has received, since Serve's own waits
+// for its requests by itself: drain waits for ended, and cuts the request off in the end. While
+// the server drains it refuses the request and returns nil, except for a check of the process.
+func (s *Server) beginForeign(w http.ResponseWriter, r *http.Request) (_ *http.Request, ended func()) {
+	s.mu.Lock()
+	if s.stopping {
+		s.mu.Unlock()
+		if strings.HasSuffix(r.URL.Path, "/healthz") {
+			return r, func() {}
+		}
+		s.unavailable(w, fault.Draining.With("the server is stopping"))
+		return nil, nil
+	}
+	s.connWG.Add(1)
+	s.mu.Unlock()
+	ctx, cancel := context.WithCancel(r.Context())
+	cut := make(chan struct{})
+	stop := context.AfterFunc(s.connCtx, func() {
+		defer close(cut)
+		cancel()
+		conn := http.NewResponseController(w) // a server that has no deadlines cannot be cut off
+		_ = conn.SetReadDeadline(time.Now())
+		_ = conn.SetWriteDeadline(time.Now())
+	})
+	return r.WithContext(ctx), func() {
+		if !stop() {
+			<-cut // w is not used after the request
+		}
+		cancel()
+		s.connWG.Done()
+	}
 }
 
 // maxDrainBytes is how much of an unread body net/http reads.

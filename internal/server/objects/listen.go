@@ -4,7 +4,6 @@
 package objects
 
 import (
-	"context"
 	"crypto/tls"
 	"errors"
 	"net"
@@ -94,14 +93,6 @@ func (h *handshakes) closeConn(c net.Conn) {
 		c = t.NetConn()
 	}
 	_ = c.Close()
-}
-
-// requestReceived marks a connection busy, since a whole request has arrived: connections that are
-// not busy are evicted first.
-func (h *handshakes) requestReceived(ctx context.Context) {
-	if c, ok := ctx.Value(connKey{}).(net.Conn); ok {
-		h.setBusy(c, true)
-	}
 }
 
 func (h *handshakes) setBusy(c net.Conn, busy bool) {

@@ -86,8 +86,8 @@ import (
 	"github.com/mooring-rpc/mooring/rpc"
 )
 
-// Server serves the sessions of one database. All methods are safe for concurrent use; Run
-// is called once.
+// Server serves the sessions of one database. All methods are safe for concurrent use; Run,
+// or Start and Serve, are called once.
 type Server struct {
 	cfg        Config // at the start; liveConfig has what SetLimits changes
 	liveConfig *liveConfig
@@ -118,6 +118,9 @@ type Server struct {
 	limitHits    limitHits
 	outage       *outage
 
+	loops     sync.WaitGroup // what Start runs until stopLoops
+	stopLoops context.CancelFunc
+
 	drainAnnounced atomic.Bool // Config.DrainDelay has begun
 	history        atomic.Pointer[string]
 	totals         atomic.Pointer[session.Totals] // nil until the first count
@@ -135,7 +138,7 @@ type Server struct {
 	mounts  map[string]http.Handler // by path: Mount
 }
 
-// New returns a server; Run starts it. The server never closes the store.
+// New returns a server; Start starts it. The server never closes the store.
 func New(cfg Config) *Server {
 	cfg = cfg.withDefaults()
 	s := &Server{cfg: cfg, log: cfg.Log, drainStarted: make(chan struct{}), conns: map[*rpc.Conn]*connState{},
@@ -163,25 +166,33 @@ func New(cfg Config) *Server {
 	return s
 }
 
-// Run serves connections until ctx ends: HTTP from web (nil for none), and the standard
-// two-party byte stream from streams. After Config.DrainDelay it drains: it refuses new calls
-// and connections, finishes and answers running calls, and ends subscriptions with a reason,
-// all within Config.DrainTimeout. It returns nil after that, or the error that ended a
-// listener. The listeners are closed in any case.
+// Run is Start and Serve.
 func (s *Server) Run(ctx context.Context, web net.Listener, streams ...net.Listener) error {
+	s.Start(ctx)
+	return s.Serve(ctx, web, streams...)
+}
+
+// Start begins the work that Serve, and the requests of Handler, need: commits, fan-out, and
+// what runs without a call. It is called once, and Serve after it, which ends all of that.
+func (s *Server) Start(ctx context.Context) {
 	asking, answered := context.WithTimeout(ctx, readyTimeout)
 	if err := s.loadHistory(asking); err != nil { // /readyz asks again
 		s.log.Warn("the database's history is not known yet", "error", err)
 	}
 	answered()
-	looping, stop := context.WithCancel(context.WithoutCancel(ctx))
-	defer stop()
-	var loops sync.WaitGroup
+	ctx, s.stopLoops = context.WithCancel(context.WithoutCancel(ctx))
 	for _, loop := range []func(context.Context){s.listen, s.poll, s.expire, s.sweep, s.trim, s.trimDeleted, s.measure, s.refreshTitles, s.auditLoop, s.countSessions, s.watchCommits} {
-		loops.Go(func() { s.runLoop(looping, loop) })
+		s.loops.Go(func() { s.runLoop(ctx, loop) })
 	}
 	s.committer.run()
+}
 
+// Serve serves connections until ctx ends: HTTP from web (nil for none), and the standard
+// two-party byte stream from streams. After Config.DrainDelay it drains: it refuses new calls
+// and connections, finishes and answers running calls, and ends subscriptions with a reason,
+// all within Config.DrainTimeout. It returns nil after that, or the error that ended a
+// listener. The listeners are closed in any case.
+func (s *Server) Serve(ctx context.Context, web net.Listener, streams ...net.Listener) error {
 	served := make(chan error, 1+len(streams))
 	var listeners sync.WaitGroup
 	server := s.newHTTPServer()
@@ -209,10 +220,10 @@ func (s *Server) Run(ctx context.Context, web net.Listener, streams ...net.Liste
 	defer over.Stop()
 	s.drain(ctx, server, streams)
 	listeners.Wait()
-	stop()
+	s.stopLoops()
 	s.committer.close()
 	s.hub.close()
-	loops.Wait()
+	s.loops.Wait()
 	s.flushAudit(true)
 	return err
 }

@@ -1,6 +1,7 @@
-// Postgres databases named to commands: errors that say what to do and contain no secret.
+// Errors of opening a Postgres database that say what to do, name the setting that names the
+// database, and contain no secret.
 
-package main
+package postgres
 
 import (
 	"context"
@@ -19,21 +20,21 @@ import (
 	"github.com/mooring-rpc/mooring/internal/dbfault"
 )
 
-// checkDatabaseURL checks that a URL can be parsed; "" is valid. The parser's own error repeats
+// CheckURL checks that the URL of a setting can be parsed; "" is valid. The parser's own error repeats
 // the URL, which may contain a password.
-func checkDatabaseURL(flag, url string) error {
+func CheckURL(setting, url string) error {
 	if url == "" {
 		return nil
 	}
 	if _, err := pgxpool.ParseConfig(url); err != nil {
-		return fault.Usage.With("%s cannot be read: give postgres://USER@HOST:PORT/DATABASE", flag)
+		return fault.Usage.With("%s cannot be read: give postgres://USER@HOST:PORT/DATABASE", setting)
 	}
 	return nil
 }
 
-// databaseError returns why the database at url could not be opened, and where it is. Errors that
+// Explain returns why the database at the URL of a setting could not be opened, and where it is. Errors that
 // already say what to do are unchanged.
-func databaseError(flag, url string, err error) error {
+func Explain(setting, url string, err error) error {
 	cfg, e := pgxpool.ParseConfig(url)
 	if err == nil || e != nil {
 		return err
@@ -44,15 +45,15 @@ func databaseError(flag, url string, err error) error {
 	var network net.Error
 	switch {
 	case dbfault.Of(err) == dbfault.ReadOnly:
-		return fault.Unavailable.Because(err, "the database at %s takes no writes: it is a standby, in recovery, or set to be read only. Name the primary with %s, or try again when this one is", at, flag)
+		return fault.Unavailable.Because(err, "the database at %s takes no writes: it is a standby, in recovery, or set to be read only. Name the primary with %s, or try again when this one is", at, setting)
 	case errors.As(err, &refused):
 		switch {
 		case refused.Code == "3D000":
-			return fault.Unavailable.Because(err, "there is no database %q at %s: create it (createdb does), or name another with %s", cfg.ConnConfig.Database, at, flag)
+			return fault.Unavailable.Because(err, "there is no database %q at %s: create it (createdb does), or name another with %s", cfg.ConnConfig.Database, at, setting)
 		case strings.HasPrefix(refused.Code, "28"):
-			return fault.Unavailable.Because(err, "the database at %s does not know the user of %s, or not with this password: correct it, or let that user in", at, flag)
+			return fault.Unavailable.Because(err, "the database at %s does not know the user of %s, or not with this password: correct it, or let that user in", at, setting)
 		case refused.Code == "42501":
-			return fault.Unavailable.Because(err, "the user of %s may not make tables in the database at %s: give it that right, or its database to it", flag, at)
+			return fault.Unavailable.Because(err, "the user of %s may not make tables in the database at %s: give it that right, or its database to it", setting, at)
 		case refused.Code == "53300":
 			return fault.Unavailable.Because(err, "the database at %s has no connection left: end some, or raise its max_connections", at)
 		case strings.HasPrefix(refused.Code, "57P"):
@@ -99,8 +100,8 @@ func dialFailure(err error) string {
 	return "the connection failed"
 }
 
-// hasServer reports whether a Postgres database has a server's tables.
-func hasServer(ctx context.Context, url string) (has bool, err error) {
+// HasServer reports whether a Postgres database has a server's tables.
+func HasServer(ctx context.Context, url string) (has bool, err error) {
 	conn, err := pgx.Connect(ctx, url)
 	if err != nil {
 		return false, err

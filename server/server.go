@@ -1,0 +1,257 @@
+// Package server embeds a Mooring server in a program: the database, the objects, and
+// everything that serves them over Cap'n Proto, Cap'n Web and HTTP. `mooring serve` is its
+// first user: flags, signals and output are all that it adds.
+//
+//	srv, err := server.New(ctx, server.Config{Dir: "data", Addrs: []net.Addr{ln.Addr()}})
+//	defer srv.Close()
+//	err = srv.Serve(ctx, ln)
+//
+// New opens the database, migrates it, and at the first start makes the space, whose owner's
+// ref it writes to the data folder (Owner). Serve serves a listener until its context ends,
+// and then drains. A program with an HTTP server of its own gives that Handler instead, at the
+// root or below the path of Config.Address, and calls Close before it shuts that server down.
+//
+// Any number of servers may share a Postgres database; an SQLite database has one. One program
+// may hold several servers, each with a folder of its own.
+//
+// Handler's requests meet all limits but those of net/http itself, which the program sets on
+// its http.Server: the time for a request's head and body, and the number of connections that
+// are no WebSocket. The package changes nothing of the process: neither signals nor the standard
+// logger nor the collector's tuning.
+//
+// Words:
+//
+//	ref          sturdy ref: an id and a secret that grant access to a session or a space
+//	space        the set of sessions that a server has
+//	owner's ref  the ref that the first start makes, with all rights in the space
+//	drain        to refuse new calls, answer those that run, and end subscriptions
+//	objects      package internal/server/objects, which decides about every call
+//
+// # Lock order
+//
+// Server.mu is the only mutex. It is held while the objects start, which takes 2 seconds at most.
+//
+// # Bounds
+//
+// Limits has all of them.
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"sync"
+
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/hostguard"
+	"github.com/mooring-rpc/mooring/internal/httpapi"
+	"github.com/mooring-rpc/mooring/internal/opencode"
+	"github.com/mooring-rpc/mooring/internal/server/objects"
+	"github.com/mooring-rpc/mooring/internal/session"
+	"github.com/mooring-rpc/mooring/internal/share"
+	"github.com/mooring-rpc/mooring/internal/store"
+	"github.com/mooring-rpc/mooring/internal/store/postgres"
+	"github.com/mooring-rpc/mooring/internal/store/sqlite"
+	"github.com/mooring-rpc/mooring/internal/web"
+)
+
+// Server is a server with its database. All methods are safe for concurrent use.
+type Server struct {
+	store   *store.Store
+	objects *objects.Server
+	sharing *share.Service
+	owner   Owner
+	address capability.Ref
+	hosts   hostguard.Hosts // by which metrics may be asked for
+
+	closing context.Context // ends when Close begins
+	close   context.CancelFunc
+
+	mu      sync.Mutex
+	started bool          // the objects' own work runs
+	served  bool          // Serve, or Close in its place, was called
+	ended   chan struct{} // closed when that has returned
+
+	closeStore func() error
+}
+
+// Owner says where the owner's ref of the server's space is. It contains no secret.
+type Owner struct {
+	Path    string // of the file with the ref; "" if it is in the folder of the server that started first
+	Space   string // id of the space
+	Created bool   // New made the space
+	Foreign bool   // the file is of another database
+	Dead    bool   // the file's ref was rotated or revoked
+}
+
+// New opens the database and returns a server that serves nothing yet. ctx bounds New alone,
+// which waits for a Postgres that is starting, takes no writes or has no free connection. An
+// error is a *fault.Error with code Usage if cfg cannot be meant (Config.Validate).
+func New(ctx context.Context, cfg Config) (*Server, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	address, err := cfg.address()
+	if err != nil {
+		return nil, err
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	st, err := cfg.open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	// With SQLite this is the only server, so its owner's ref should lead to its address.
+	owner, err := objects.Bootstrap(ctx, st, cfg.Dir, address, cfg.DatabaseURL == "")
+	if err != nil {
+		return nil, errors.Join(err, st.Close())
+	}
+	s := &Server{store: st, owner: Owner(*owner), address: address, ended: make(chan struct{}), closeStore: sync.OnceValue(st.Close)}
+	s.closing, s.close = context.WithCancel(context.Background())
+	s.mount(cfg)
+	return s, nil
+}
+
+// open opens the database, and creates and migrates it if needed.
+func (c *Config) open(ctx context.Context) (*store.Store, error) {
+	if c.DatabaseURL == "" {
+		return sqlite.Open(ctx, sqlite.Config{Dir: c.Dir})
+	}
+	if err := os.MkdirAll(c.Dir, 0o700); err != nil {
+		return nil, fmt.Errorf("data folder: %w", err)
+	}
+	cfg := postgres.Config{URL: c.DatabaseURL, AllowUnsafe: c.AllowUnsafeDatabase, Log: c.Log, Wait: true}
+	if c.DatabaseConnections > 0 {
+		cfg.MaxConns, cfg.Reserve = c.DatabaseConnections-1, true // the store uses one more, which listens
+	}
+	st, err := postgres.Open(ctx, cfg)
+	return st, postgres.Explain("Config.DatabaseURL", c.DatabaseURL, err)
+}
+
+// mount makes the objects and everything that serves them.
+func (s *Server) mount(cfg Config) {
+	own, sharing := objects.DefaultConfig(), share.DefaultConfig()
+	cfg.Limits.apply(&own, &sharing)
+	own.Store, own.Log, own.Name = s.store, cfg.Log, cfg.Name
+	own.Prefix, own.OriginPatterns = s.address.Prefix, cfg.Origins
+	own.PollInterval, own.KeepDeleted = orDefault(cfg.PollInterval, own.PollInterval), orDefault(cfg.KeepDeleted, keepDeleted)
+	own.KeepLog, own.DrainTimeout, own.DrainDelay, own.Session.Lease = cfg.KeepLog, cfg.DrainTimeout, cfg.DrainDelay, cfg.TurnLease
+	if cfg.DatabaseURL == "" {
+		own.SoleServer, own.PollInterval, own.Transactions = true, 0, 1
+	}
+	own.Audiences = audiences(s.address.Hosts, cfg.Hosts, cfg.Addrs)
+	own.Hosts = ownHosts(own.Audiences)
+	s.hosts.Names = own.Hosts
+	s.objects = objects.New(own)
+
+	limits := session.DefaultLimits()
+	sharing.Store, sharing.Server, sharing.Log, sharing.OriginPatterns = s.store, s.objects, cfg.Log, cfg.Origins
+	sharing.Base, sharing.Key, sharing.NoLoopback = cfg.PublicURL, cfg.ShareKey, !cfg.ShareLoopback
+	sharing.CommitLimits = opencode.Limits{Ops: limits.BatchOps, Bytes: limits.BatchBytes, Payload: limits.PayloadBytes}
+	s.sharing = share.New(sharing)
+	s.sharing.Mount()
+
+	web.New(web.Config{Log: cfg.Log, Prefix: s.address.Prefix, Hosts: s.address.Hosts, TLS: s.address.TLS, TokenLife: cfg.PageLife, Lease: cfg.TurnLease},
+		s.objects, s.store, s.sharing).Mount()
+
+	s.objects.Mount(httpapi.Path, httpapi.New(httpapi.Config{
+		Server: s.objects, Address: s.address, Origins: cfg.Origins, Log: cfg.Log,
+		BodyBytes: 2 * own.RPC.MessageBytes, // as for Cap'n Web: JSON is larger than the data it encodes
+		Timeout:   own.BatchTimeout, StallTimeout: own.RPC.WriteTimeout,
+	}))
+}
+
+// Owner returns where the owner's ref is.
+func (s *Server) Owner() Owner { return s.owner }
+
+// Address returns where clients reach the server, as a ref without id and secret.
+func (s *Server) Address() capability.Ref { return s.address }
+
+// Serve serves HTTP on web (nil for none), and the two-party byte stream of plain Cap'n Proto
+// on streams, until ctx ends or Close is called. Then it waits for Config.DrainDelay and drains:
+// new calls and connections are refused, calls that run are answered, and subscriptions end
+// with a reason, all within Config.DrainTimeout. It returns nil after that, or the error that
+// ended a listener. The listeners are closed in any case. Serve is called once.
+func (s *Server) Serve(ctx context.Context, web net.Listener, streams ...net.Listener) error {
+	if !s.begin(true) {
+		for _, ln := range append(streams, web) {
+			if ln != nil {
+				_ = ln.Close()
+			}
+		}
+		return fault.Usage.With("the server has served already, or was closed")
+	}
+	defer close(s.ended)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(s.closing, cancel)()
+	return s.objects.Serve(ctx, web, streams...)
+}
+
+// Handler serves everything that is served over HTTP, from now on: WebSockets at /capnp and
+// /rpc, the API at /api/v1, the pages, opencode's shares, /healthz and /readyz, at the root and
+// below the path of Config.Address. Requests over loopback must name a host of this server.
+func (s *Server) Handler() http.Handler {
+	s.begin(false)
+	return s.objects.Handler()
+}
+
+// begin starts the objects' own work, once. It returns false if serving has begun before.
+func (s *Server) begin(serving bool) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.served {
+		return false
+	}
+	s.served = serving
+	if !s.started {
+		s.started = true
+		s.objects.Start(s.closing)
+	}
+	return true
+}
+
+// Metrics serves the metrics of the server and its process, in the Prometheus formats, to
+// requests that come from other machines or name a host of this server. They contain no
+// session, ref or peer.
+func (s *Server) Metrics() http.Handler { return s.hosts.Guard(s.objects.Metrics()) }
+
+// SetLimits replaces the limits while the server runs. HandshakeTimeout, BatchTimeout,
+// WriteTimeout and MessageBytes stay as they were for New: clients, or net/http, were given
+// them. Nothing is taken away that exceeds a new limit already.
+func (s *Server) SetLimits(limits Limits) error {
+	if err := limits.Validate(); err != nil {
+		return err
+	}
+	own, sharing := objects.DefaultConfig(), share.DefaultConfig()
+	limits.apply(&own, &sharing)
+	s.objects.SetLimits(own)
+	s.sharing.SetLimits(sharing)
+	return nil
+}
+
+// Close drains the server as the end of Serve does, waits for Serve, and closes the database.
+// Handler refuses later requests.
+func (s *Server) Close() error {
+	s.close()
+	s.mu.Lock()
+	begun, started := s.served, s.started
+	s.served = true
+	s.mu.Unlock()
+	switch {
+	case begun:
+		<-s.ended
+	case started:
+		_ = s.objects.Serve(s.closing, nil) // without listeners it only drains
+		close(s.ended)
+	default:
+		close(s.ended)
+	}
+	return s.closeStore()
+}
