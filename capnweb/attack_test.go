@@ -22,7 +22,7 @@ func sayAll(t *testing.T, c *Conn, messages ...string) {
 func saidBy(c *Conn) string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return string(c.out.b)
+	return string(c.out.Bytes)
 }
 
 func ended(c *Conn) {

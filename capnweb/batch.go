@@ -11,6 +11,7 @@ import (
 	"sync"
 
 	"github.com/mooring-rpc/mooring/internal/origin"
+	"github.com/mooring-rpc/mooring/internal/peerconn"
 )
 
 // ServeBatch answers one HTTP batch: POST, one message per line. The connection it serves lives as long as the request:
@@ -80,7 +81,7 @@ func batchTooLarge(w http.ResponseWriter) {
 
 // writeUnreadError answers a batch that could not be read.
 func (c *Conn) writeUnreadError(w http.ResponseWriter, err error) {
-	if refused, ok := asRefusal(err); ok {
+	if refused, ok := peerconn.AsRefusal(err); ok {
 		status := http.StatusServiceUnavailable
 		if refused == c.cfg.Intake.TooLarge() {
 			status = http.StatusRequestEntityTooLarge
@@ -98,7 +99,7 @@ func (c *Conn) writeUnreadError(w http.ResponseWriter, err error) {
 
 // endUnserved ends a connection that is not run.
 func (c *Conn) endUnserved() {
-	c.end(ending{code: closeNormal, noLog: true})
+	c.loop.End(peerconn.Ending{Code: peerconn.CloseNormal, NoLog: true})
 	_ = c.Run(context.Background()) // which only releases everything
 }
 
@@ -124,7 +125,7 @@ func newBatchTransport(body io.Reader, most int, remote string) *batchTransport 
 	return &batchTransport{body: lineReader{from: body}, maxOut: most, remote: remote, closed: make(chan struct{})}
 }
 
-func (t *batchTransport) setAdmitRead(reading func(int, []byte) error) { t.body.admitRead = reading }
+func (t *batchTransport) SetAdmitRead(reading func(int, []byte) error) { t.body.admitRead = reading }
 
 // Read returns the next line. After the last one it blocks: the client waits.
 func (t *batchTransport) Read(context.Context) ([]byte, error) {
@@ -191,7 +192,7 @@ type lineReader struct {
 
 // failed reports whether the body cannot be read; a refusal to read on is reported among the answers instead.
 func (l *lineReader) failed() bool {
-	_, refused := asRefusal(l.err)
+	_, refused := peerconn.AsRefusal(l.err)
 	return l.err != nil && l.err != io.EOF && !refused
 }
 
@@ -282,11 +283,11 @@ func (c *Conn) spawnPump(f func()) bool {
 		c.mu.Lock()
 		c.batch.pumps--
 		if c.batch.client {
-			c.wakeLimitWaiters()
+			c.out.WakeWaiters()
 		}
 		c.unlockAndRun()
 	}
-	if c.spawn(func() {
+	if c.loop.Spawn(func() {
 		defer done()
 		f()
 	}) {
@@ -307,7 +308,7 @@ func (c *Conn) batchInputDone() {
 	for _, e := range c.exports {
 		if n, ok := e.node.(*localNode); ok {
 			if p, ok := n.obj.(*pipe); ok {
-				c.tasks = append(c.tasks, task{f: func() { p.end(errBatchEnded, false) }}) // after the chunks written to it
+				c.out.Tasks = append(c.out.Tasks, peerconn.Func(func() { p.end(errBatchEnded, false) })) // after the chunks written to it
 			}
 		}
 	}
@@ -326,13 +327,13 @@ func (c *Conn) batchInputDone() {
 // endBatch ends the connection once everything in the batch is done and, on the server, answered. The lock is held.
 func (c *Conn) endBatch() {
 	b := &c.batch
-	if c.ended != nil || b.deferredRunning+b.pumps+len(c.tasks)+len(c.afterUnlock) > 0 || c.delivering {
+	if c.ended != nil || b.deferredRunning+b.pumps+len(c.afterUnlock) > 0 || c.loop.IsDelivering() {
 		return
 	}
 	switch {
 	case b.client:
-		c.endLocked(ending{err: errBatchDone, code: closeNormal, noLog: true})
+		c.loop.EndLocked(peerconn.Ending{Err: errBatchDone, Code: peerconn.CloseNormal, NoLog: true})
 	case b.pendingAnswers+c.calls-c.abandonedCalls == 0:
-		c.endLocked(ending{code: closeNormal, flush: true, noLog: true})
+		c.loop.EndLocked(peerconn.Ending{Code: peerconn.CloseNormal, Flush: true, NoLog: true})
 	}
 }

@@ -76,7 +76,7 @@ func (c *Conn) collectBatch(ctx context.Context) ([]byte, error) {
 	c.mu.Lock()
 	defer c.unlockAndRun()
 	for c.batch.pumps > 0 {
-		if err := c.waitForRoom(ctx); err != nil {
+		if err := c.loop.WaitForRoom(ctx); err != nil {
 			return nil, err
 		}
 	}
@@ -91,15 +91,14 @@ func (c *Conn) collectBatch(ctx context.Context) ([]byte, error) {
 	for _, id := range ids {
 		c.imports[id].sendPull()
 	}
-	out := c.out
-	c.out = outQueue{}
+	messages, ends := c.out.TakeMessages()
 	var body []byte
 	from := 0
-	for _, end := range out.ends {
+	for _, end := range ends {
 		if from > 0 {
 			body = append(body, '\n')
 		}
-		body = append(body, out.b[from:end]...)
+		body = append(body, messages[from:end]...)
 		from = end
 	}
 	return body, nil

@@ -72,7 +72,7 @@ func (c *Call) Go(f func(ctx context.Context)) {
 		go run()
 		return
 	}
-	if !c.via.spawn(run) {
+	if !c.via.loop.Spawn(run) {
 		c.answer(nil, c.via.brokenErr())
 	}
 }

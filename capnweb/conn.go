@@ -9,7 +9,6 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/mooring-rpc/mooring/internal/intake"
 	"github.com/mooring-rpc/mooring/internal/peerconn"
@@ -33,46 +32,32 @@ type Config struct {
 
 // Conn is one side of a connection. Run serves it; all other methods may be called from any goroutine.
 type Conn struct {
-	transport       Transport
-	peeker          peeker // the transport, if it is one
-	cfg             Config
-	log             *slog.Logger
-	limitHits       *LimitHits
-	done            chan struct{} // closed when ended is set
-	start           time.Time
-	lastActivity    atomic.Int64 // when the peer last showed a sign of life, nanoseconds since start
-	handlingMessage atomic.Bool  // a message is being handled: nobody reads, so the answer to a ping waits
-	readerPaused    atomic.Bool  // the reader is paused, and nobody reads
-	lastMessage     atomic.Int64 // when its last message came
-	hasEnded        atomic.Bool  // ended is set
+	transport Transport
+	cfg       Config
+	log       *slog.Logger
+	hasEnded  atomic.Bool // ended is set
+	messages  [][]byte    // the argument of Transport.Write; the writer's alone
 
 	mu sync.Mutex // guards all below; never held while anything outside of this package runs, except Trace
 	core
-	writeState
-	ending      ending
-	running     bool // Run was called
-	finished    bool // Run is about to return
-	workers     int  // goroutines that Run waits for
-	workersDone sync.Cond
-	tasks       []task // work for the delivery goroutine, in order
-	delivering  bool   // a goroutine is delivering tasks
-	readerBusy  bool   // it is the reader, and nobody reads meanwhile
-	readerGen   int    // number of the present reader
+	loop peerconn.Loop
 }
 
 // NewConn makes a connection over t, which it owns from then on. Calls may be made at once; nothing is sent or received
 // until Run, which must be called.
 func NewConn(t Transport, cfg Config) *Conn {
-	c := &Conn{transport: t, cfg: cfg, log: cfg.Logger, limitHits: cfg.LimitHits, done: make(chan struct{}), start: time.Now()}
-	if c.log == nil {
-		c.log = slog.New(slog.DiscardHandler)
-	}
-	if c.limitHits == nil {
-		c.limitHits = new(LimitHits)
-	}
-	c.workersDone.L = &c.mu
+	c := &Conn{transport: t, cfg: cfg}
 	c.core.init(cfg.Limits.withDefaults())
-	c.initWriteState()
+	if l, ok := t.(limitSetter); ok {
+		l.setLimits(c.limits)
+	}
+	lim := &c.limits
+	c.loop.Init((*codec)(c), peerconn.Config{
+		Lock: &c.mu, Output: &c.out, Transport: t, Log: cfg.Logger, Hits: cfg.LimitHits, Intake: cfg.Intake, RelieveDelivery: true,
+		Timeouts: peerconn.Timeouts{Write: lim.WriteTimeout, PingInterval: lim.PingInterval, Ping: lim.PingTimeout, Close: lim.CloseTimeout,
+			Handshake: lim.HandshakeTimeout, Idle: lim.IdleTimeout},
+	})
+	c.log = c.loop.Log()
 	var main node
 	switch m := cfg.Main.(type) {
 	case nil:
@@ -87,23 +72,15 @@ func NewConn(t Transport, cfg Config) *Conn {
 	in := &importNode{c: c, count: 0}
 	in.refs.Store(1)
 	c.imports[0] = in
-	if l, ok := t.(limitSetter); ok {
-		l.setLimits(c.limits)
-	}
-	if p, ok := t.(activityReporter); ok {
-		p.setOnActivity(c.markActivity)
-	}
-	if p, ok := t.(peerconn.ProgressReporter); ok {
-		c.reportsProgress = true
-		p.SetOnProgress(c.onWriteProgress)
-	}
-	if r, ok := t.(readAdmitter); ok {
-		r.setAdmitRead(func(n int, have []byte) error { return refusedRead(cfg.Intake.ReserveRead(n, have)) })
-	}
-	c.peeker, _ = t.(peeker)
 	c.initIntake()
 	return c
 }
+
+// Run reads and serves until the connection ends, and returns why: nil when either side closed it in an orderly way, ctx's
+// error, or the failure (a *BrokenError, or the protocol violation). When it returns, everything is released:
+// promises are broken, the contexts of running calls are cancelled and the goroutines of Call.Go have ended. Call it
+// once.
+func (c *Conn) Run(ctx context.Context) error { return c.loop.Run(ctx) }
 
 // Main returns a stub of the peer's main object. Each call returns a new reference.
 func (c *Conn) Main() *Stub {
@@ -120,28 +97,23 @@ func (c *Conn) Main() *Stub {
 // Close ends the connection in an orderly way, with a reason: pending output is sent, within Limits.CloseTimeout. It
 // returns at once; Run returns when it is done.
 func (c *Conn) Close(reason string) {
-	c.end(ending{code: closeNormal, reason: reason, flush: true})
+	c.loop.End(peerconn.Ending{Code: peerconn.CloseNormal, Reason: reason, Flush: true})
 }
 
 // Abort ends the connection with an error, which is sent to the peer as Call.Fail would send it. It returns at once.
 func (c *Conn) Abort(err error) {
 	wireErr := c.redact(err)
-	c.end(ending{err: &BrokenError{Reason: "aborted on this side: " + wireErr.Error(), Err: err}, code: closeAborted,
-		reason: wireErr.Message, flush: true, abort: wireErr})
+	c.loop.End(peerconn.Ending{Err: &BrokenError{Reason: "aborted on this side: " + wireErr.Error(), Err: err}, Code: closeAborted,
+		Reason: wireErr.Message, Flush: true, Abort: wireErr})
 }
 
 // Drain rejects new calls, waits until the peer's calls are answered and sent, or ctx ends, and closes. The error is
 // ctx's.
 func (c *Conn) Drain(ctx context.Context, reason string) error {
-	var err error
 	c.mu.Lock()
+	defer c.unlockAndRun()
 	c.draining = true
-	for err == nil && c.unanswered() > 0 && c.ended == nil {
-		err = c.waitForRoom(ctx)
-	}
-	c.endLocked(ending{code: closeGoingAway, reason: reason, flush: true})
-	c.unlockAndRun()
-	return err
+	return c.loop.Drain(ctx, reason, c.unanswered)
 }
 
 // unanswered is zero when the peer's calls are done and their answers sent: a call is done before its answer is sent. The
@@ -151,7 +123,7 @@ func (c *Conn) unanswered() int { return c.calls + c.batch.pendingAnswers }
 // waitAtLimit waits until a call of ours may be made.
 func (c *Conn) waitAtLimit(ctx context.Context) error {
 	c.mu.Lock()
-	if c.ended != nil || (c.out.size() < c.limits.QueuedBytes && c.pendingPulls < c.limits.Calls) {
+	if c.ended != nil || (c.out.Size() < c.limits.QueuedBytes && c.pendingPulls < c.limits.Calls) {
 		c.mu.Unlock()
 		return nil
 	}
@@ -159,54 +131,28 @@ func (c *Conn) waitAtLimit(ctx context.Context) error {
 	if c.batch.collecting {
 		return errOverloaded("the batch is full")
 	}
-	for c.ended == nil && (c.out.size() >= c.limits.QueuedBytes || c.pendingPulls >= c.limits.Calls) {
+	for c.ended == nil && (c.out.Size() >= c.limits.QueuedBytes || c.pendingPulls >= c.limits.Calls) {
 		if c.pendingPulls >= c.limits.Calls {
 			c.countHit(LimitCalls)
 		} else {
 			c.countHit(LimitQueuedBytes)
 		}
-		if err := c.waitForRoom(ctx); err != nil {
+		if err := c.loop.WaitForRoom(ctx); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// waitForRoom releases the lock until there may be room at a limit. If the reader is busy delivering, another takes
-// over reading, so that the peer's answers, which make room, are read even when a handler waits here.
-func (c *Conn) waitForRoom(ctx context.Context) error {
-	if c.room == nil {
-		c.room = make(chan struct{})
-	}
-	room := c.room
-	c.replaceReader()
-	c.unlockAndRun()
-	defer c.mu.Lock()
-	select {
-	case <-room:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
-// wakeLimitWaiters wakes the callers that wait at a limit. The lock is held.
-func (c *Conn) wakeLimitWaiters() {
-	if c.room != nil {
-		close(c.room)
-		c.room = nil
-	}
-}
-
 // Done returns a channel that is closed when the connection has ended, before its last goroutines have exited; Err then
 // returns why.
-func (c *Conn) Done() <-chan struct{} { return c.done }
+func (c *Conn) Done() <-chan struct{} { return c.loop.Done() }
 
 // Err returns why the connection has ended, after Done; nil before, and after an orderly close by either side.
 func (c *Conn) Err() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.ending.err
+	return c.loop.Ending().Err
 }
 
 // RemoteAddr returns the peer's name for logs.
@@ -224,7 +170,7 @@ func (c *Conn) Stats() Stats {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	s := c.counters
-	s.Exports, s.Calls, s.QueueBytes = c.exportCount, c.calls, uint64(c.out.size())
+	s.Exports, s.Calls, s.QueueBytes = c.exportCount, c.calls, uint64(c.out.Size())
 	if s.Imports = len(c.imports); c.imports[0] != nil {
 		s.Imports--
 	}
@@ -286,29 +232,25 @@ func (c *Conn) emit(msg []byte, urgent bool) {
 	if c.cfg.Trace != nil {
 		c.cfg.Trace(true, msg)
 	}
-	c.out.add(msg)
-	c.urgent = c.urgent || urgent
-	if n := c.out.size(); n > 4*c.limits.QueuedBytes && !c.overflowed {
+	c.out.Bytes = append(c.out.Bytes, msg...)
+	c.out.EndMessage(urgent)
+	if n := c.out.Size(); n > 4*c.limits.QueuedBytes && !c.overflowed {
 		c.overflowed = true
 		c.countHit(LimitQueuedBytes)
-		e := ending{err: &BrokenError{Reason: "the peer does not read what is sent"}, code: closePolicyViolation}
+		e := peerconn.Ending{Err: &BrokenError{Reason: "the peer does not read what is sent"}, Code: peerconn.ClosePolicyViolation}
 		if c.batch.responseOnly { // larger than the transport accepts, which reports that instead of the part that fits
-			e = ending{err: errAnswersTooLarge, code: closePolicyViolation, flush: true}
+			e = peerconn.Ending{Err: errAnswersTooLarge, Code: peerconn.ClosePolicyViolation, Flush: true}
 		}
-		c.afterUnlock = append(c.afterUnlock, func() { c.end(e) })
+		c.afterUnlock = append(c.afterUnlock, func() { c.loop.End(e) })
 	}
 }
 
 // enqueueTask queues t for the delivery goroutine; the caller then calls wakeDelivery. It is false when there is no such
 // goroutine any more.
-func (c *Conn) enqueueTask(t task) bool {
+func (c *Conn) enqueueTask(t peerconn.Task) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.finished {
-		return false
-	}
-	c.tasks = append(c.tasks, t)
-	return true
+	return c.loop.Post(t)
 }
 
 // wakeDelivery starts delivery, if there is something to deliver.
@@ -326,33 +268,15 @@ func (c *Conn) unlockAndRun() {
 	}
 	drop, drops, after := c.drop, c.drops, c.afterUnlock
 	c.drop, c.drops, c.afterUnlock = nil, nil, nil
-	wake := c.scheduleWrite()
-	deliver := len(c.tasks) > 0 && !c.delivering && (c.running || c.ended != nil)
-	if deliver {
-		c.delivering = true
-		c.workers++
-	}
 	more := drop != nil || len(drops)+len(after) > 0
-	if more {
-		c.workers++ // Run must not return before it is done
-		if c.batch.oneWay() {
-			c.batch.deferredRunning++
-		}
+	if more && c.batch.oneWay() {
+		c.batch.deferredRunning++
 	}
-	c.mu.Unlock()
-	if wake {
-		c.wakeWriter()
-	}
-	if deliver {
-		go func() {
-			defer c.workerDone()
-			c.drainTasks()
-		}()
-	}
+	c.loop.Unlock(more)
 	if !more {
 		return
 	}
-	defer c.workerDone()
+	defer c.loop.WorkerDone()
 	for _, f := range after {
 		f()
 	}

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	"github.com/mooring-rpc/mooring/internal/peerconn"
 )
 
 // core is guarded by Conn.mu.
@@ -31,13 +33,13 @@ type core struct {
 
 	peerVersion int // the newest version of which the peer has used a feature: 0, 5, 8 or 11
 
-	out            outQueue
+	out            peerconn.Output
+	overflowed     bool // too much output is pending: the connection is about to end
 	enc            encoder
 	ended          error // why there is no more input or output: a *BrokenError
 	afterUnlock    []func()
-	drop           node   // a node to be released when the lock is free
-	drops          []node // and further ones
-	room           chan struct{}
+	drop           node                 // a node to be released when the lock is free
+	drops          []node               // and further ones
 	pipes          map[*pipe]struct{}   // pipes of the peer's that have not ended
 	watchedCalls   map[*Call]struct{}   // calls whose Context was called
 	waitingFutures map[*future]struct{} // futures in which calls of the peer wait
@@ -184,7 +186,7 @@ func (c *Conn) receiveAbort(expr any, on via) error {
 	if !ok {
 		why = &Error{Name: "Error", Message: "the peer aborted the connection"}
 	}
-	c.end(ending{err: &BrokenError{Reason: "the peer aborted the connection: " + why.Error(), Err: why}, code: closeAborted,
-		reason: "aborted by the peer"})
+	c.loop.End(peerconn.Ending{Err: &BrokenError{Reason: "the peer aborted the connection: " + why.Error(), Err: why}, Code: closeAborted,
+		Reason: "aborted by the peer"})
 	return nil
 }

@@ -11,7 +11,6 @@
 //	lane              the calls and reads that wait in one future and came over one connection
 //	map, program      a function run by the peer for each element of a value (message remap), and its instructions
 //	stranger          a peer that has not authenticated yet (package internal/intake)
-//	urgent            of output: somebody waits for it, so it is written at once
 //
 // # API
 //
@@ -87,16 +86,9 @@
 // # Core and loop
 //
 // The core (core.go, exports.go, imports.go, eval.go, encode.go, remap.go) has no goroutine, socket or clock: a message goes
-// in, messages and deliveries come out. testdata has transcripts of it. Around it run a goroutine that reads and delivers,
-// one that writes everything pending in one go, and a timer that pings (run.go, write.go). A separate goroutine for
-// delivering exists only while something is delivered that did not come from reading. The reader itself writes the answers
-// to the calls it has delivered; a release leaves with the next message, or 2 ms later.
-//
-// # Dead peers and slow ones
-//
-// A peer that has been silent is pinged, and is dead if it does not answer. While something is being written to it there is
-// no ping, which would wait behind that: as long as pieces of the message leave the peer is reading, however slowly; if none
-// leaves for as long as a ping and its answer may take, the peer is dead (Conn.startKeepalive).
+// in, messages and deliveries come out. testdata has transcripts of it. Around it runs the loop of internal/peerconn, which
+// codec.go fits it into: it reads, delivers, writes, pings, finds out who is dead and ends. A message is handled without the
+// lock, which is taken for each change of the tables.
 //
 // # Lock order
 //

@@ -8,35 +8,21 @@ import (
 	"maps"
 	"slices"
 	"strconv"
-	"time"
+
+	"github.com/mooring-rpc/mooring/internal/peerconn"
 )
 
-// Status codes a transport is closed with.
-const (
-	closeNormal          = 1000
-	closeGoingAway       = 1001
-	closePolicyViolation = 1008
-	closeAborted         = 3000
-)
+// closeAborted is the status code that a transport is closed with after an abort.
+const closeAborted = 3000
 
 // maxCloseReason is how long the reason in a close frame may be.
 const maxCloseReason = 123
 
-// ending says why a connection ends, and how.
-type ending struct {
-	err    error  // what Run returns
-	code   int    // sent to the peer by the transport,
-	reason string // with this
-	flush  bool   // send pending output before
-	abort  *Error // send the peer an abort, after pending output
-	noLog  bool   // not worth a log line
-}
-
 // abortEnding ends a connection whose peer broke the protocol.
-func abortEnding(err error) ending {
+func abortEnding(err error) peerconn.Ending {
 	wireErr := &Error{Name: "TypeError", Message: err.Error()}
-	return ending{err: &BrokenError{Reason: "the peer broke the protocol: " + err.Error(), Err: err}, code: closeAborted,
-		reason: wireErr.Message, flush: true, abort: wireErr}
+	return peerconn.Ending{Err: &BrokenError{Reason: "the peer broke the protocol: " + err.Error(), Err: err}, Code: closeAborted,
+		Reason: wireErr.Message, Flush: true, Abort: wireErr}
 }
 
 // closedError says that the peer closed the connection, with a status and a reason. Transports return it.
@@ -53,60 +39,23 @@ func (e *closedError) Error() string {
 }
 
 // transportEnding ends a connection whose transport failed or was closed.
-func transportEnding(err error) ending {
+func transportEnding(err error) peerconn.Ending {
 	if v, ok := errors.AsType[*protocolError](err); ok {
 		return abortEnding(v)
 	}
 	if err == io.EOF {
-		return ending{code: closeNormal, noLog: true}
+		return peerconn.Ending{Code: peerconn.CloseNormal, NoLog: true}
 	}
 	if bye, ok := errors.AsType[*closedError](err); ok {
-		if bye.code == closeNormal || bye.code == closeGoingAway || bye.code == 1005 {
-			return ending{code: closeNormal, noLog: true}
+		if bye.code == peerconn.CloseNormal || bye.code == peerconn.CloseGoingAway || bye.code == 1005 {
+			return peerconn.Ending{Code: peerconn.CloseNormal, NoLog: true}
 		}
-		return ending{err: &BrokenError{Reason: bye.Error(), Err: err}, code: closeNormal, noLog: true}
+		return peerconn.Ending{Err: &BrokenError{Reason: bye.Error(), Err: err}, Code: peerconn.CloseNormal, NoLog: true}
 	}
 	if b, ok := errors.AsType[*BrokenError](err); ok {
-		return ending{err: b, code: closeNormal}
+		return peerconn.Ending{Err: b, Code: peerconn.CloseNormal}
 	}
-	return ending{err: &BrokenError{Reason: "the connection was lost: " + err.Error(), Err: err}, code: closeNormal}
-}
-
-func (c *Conn) end(e ending) {
-	c.mu.Lock()
-	defer c.unlockAndRun()
-	c.endLocked(e)
-}
-
-// endLocked ends the connection, unless it has ended. Steps that run code of the program, or need other locks, and closing
-// the transport, follow when the lock is free.
-func (c *Conn) endLocked(e ending) {
-	if c.ended != nil {
-		return
-	}
-	e.reason = truncateText(e.reason, maxCloseReason)
-	if e.abort != nil {
-		wireErr := *e.abort
-		wireErr.Props = nil
-		c.enc.start(c, `["abort",`)
-		_ = c.enc.error(&wireErr, 0) // it has no properties
-		c.enc.b = append(c.enc.b, ']')
-		c.enc.mustSend()
-	}
-	why, ok := e.err.(*BrokenError)
-	if !ok {
-		why = &BrokenError{Reason: "the connection was closed", Err: e.err}
-	}
-	c.ended, c.ending = why, e
-	c.hasEnded.Store(true)
-	c.breakAll(why)
-	c.wakeLimitWaiters()
-	close(c.done)
-	if c.running {
-		c.workers++ // for closing the transport
-	}
-	running := c.running
-	c.afterUnlock = append(c.afterUnlock, func() { c.closeTransport(e, running) })
+	return peerconn.Ending{Err: &BrokenError{Reason: "the connection was lost: " + err.Error(), Err: err}, Code: peerconn.CloseNormal}
 }
 
 // breakAll empties the tables.
@@ -130,7 +79,7 @@ func (c *Conn) breakAll(why error) {
 		c.afterUnlock = append(c.afterUnlock, func() {
 			in.resolve(nil, nil, why)
 			for _, f := range broken {
-				c.runTask(task{f: func() { f(why) }})
+				c.loop.RunTask(peerconn.Func(func() { f(why) }))
 			}
 			if main {
 				in.unref()
@@ -149,33 +98,4 @@ func (c *Conn) breakAll(why error) {
 	}
 	c.exports = make(map[int64]*export)
 	c.peerChosenImports, c.pendingPulls, c.exportCount, c.calls, c.callBytes = 0, 0, 0, 0, 0
-}
-
-// closeTransport closes the transport: when the writer has sent pending output, or now.
-func (c *Conn) closeTransport(e ending, running bool) {
-	switch {
-	case e.abort != nil:
-		c.log.Warn("connection aborted", "peer", c.RemoteAddr(), "reason", e.abort.Message)
-	case e.err != nil && e.noLog:
-		c.log.Debug("connection ended", "peer", c.RemoteAddr(), "reason", e.err)
-	case e.err != nil:
-		c.log.Info("connection ended", "peer", c.RemoteAddr(), "reason", e.err)
-	}
-	if !running {
-		c.transport.Close(e.code, e.reason)
-		return
-	}
-	c.wakeWriter()
-	go func() {
-		defer c.workerDone()
-		if e.flush {
-			late := time.NewTimer(c.limits.CloseTimeout)
-			defer late.Stop()
-			select {
-			case <-c.writerDone:
-			case <-late.C:
-			}
-		}
-		c.transport.Close(e.code, e.reason)
-	}()
 }

@@ -173,7 +173,7 @@ func (c *Conn) markAnswered(e *export) {
 		c.batch.pendingAnswers--
 		e.cancelAnswer()
 		if c.draining || !c.cfg.Intake.Trusted() {
-			c.wakeLimitWaiters()
+			c.out.WakeWaiters()
 		}
 	}
 }

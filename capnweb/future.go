@@ -6,6 +6,8 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+
+	"github.com/mooring-rpc/mooring/internal/peerconn"
 )
 
 // future is a result. Calls and reads of a pending one wait in it, in order.
@@ -192,7 +194,7 @@ func (f *future) resolve(p *payload, next node, err error) bool {
 	// Code that is notified, or asks from now on, comes behind the waiting work: it needs the lock until that is queued.
 	going := make([]*Conn, 0, len(f.lanes.byConn))
 	for c := range f.lanes.byConn {
-		via{c: c}.enqueue(task{f: func() { f.drainLane(c) }})
+		via{c: c}.enqueue(peerconn.Func(func() { f.drainLane(c) }))
 		going = append(going, c)
 	}
 	if f.state.Store(stateResolved); len(going) == 0 {

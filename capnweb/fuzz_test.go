@@ -5,6 +5,8 @@ package capnweb
 import (
 	"math/rand/v2"
 	"testing"
+
+	"github.com/mooring-rpc/mooring/internal/peerconn"
 )
 
 func wildLimits() Limits {
@@ -52,13 +54,13 @@ func FuzzMessage(f *testing.F) {
 		a, _ := Pipe()
 		c := NewConn(a, Config{Main: Func(func(v any) any { return v }), Limits: wildLimits()})
 		for _, first := range []string{`["push",[[1,["export",-1],["promise",-2]]]]`, `["pipe"]`, string(m)} {
-			var b taskBatch
+			var b []peerconn.Task
 			if err := c.receive([]byte(first), via{c: c, tasks: &b}); err != nil {
-				c.end(abortEnding(err))
+				c.loop.End(abortEnding(err))
 				break
 			}
-			for _, t := range b.tasks {
-				t.run()
+			for _, t := range b {
+				t.Run()
 			}
 		}
 		c.Close("over")

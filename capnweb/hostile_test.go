@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/mooring-rpc/mooring/internal/peerconn"
 )
 
 // bare is a connection with something in its tables: results 1 (a list) and 2 (a pipe), an export -1 of ours, an import
@@ -28,21 +30,21 @@ func bare(t *testing.T, lim Limits) (*Conn, *LimitHits) {
 }
 
 func say(c *Conn, m string) error {
-	var b taskBatch
+	var b []peerconn.Task
 	err := c.handleMessage([]byte(m), via{c: c, tasks: &b})
-	for _, t := range b.tasks {
-		c.runTask(t)
+	for _, t := range b {
+		c.loop.RunTask(t)
 	}
 	for {
 		c.mu.Lock()
-		todo := c.tasks
-		c.tasks = nil
+		todo := c.out.Tasks
+		c.out.Tasks = nil
 		c.mu.Unlock()
 		if len(todo) == 0 {
 			return err
 		}
 		for _, t := range todo {
-			c.runTask(t)
+			c.loop.RunTask(t)
 		}
 	}
 }
@@ -124,7 +126,7 @@ func TestBrokenRules(t *testing.T) {
 		if err == nil {
 			err = violation("over")
 		}
-		conn.end(abortEnding(err))
+		conn.loop.End(abortEnding(err))
 		conn.failUnanswered()
 		if s := conn.Stats(); s.Exports != 0 || s.Imports != 0 {
 			t.Errorf("%.100s: %+v is left", c.message, s)
@@ -237,7 +239,7 @@ func TestAmplification(t *testing.T) {
 		}
 	}
 	conn.mu.Lock()
-	said := string(conn.out.b)
+	said := string(conn.out.Bytes)
 	if conn.callBytes > 1<<20 {
 		t.Errorf("%d bytes are held", conn.callBytes)
 	}

@@ -43,7 +43,7 @@ func (c *Conn) dropImport(in *importNode) {
 	}
 	if in.pulled && in.id > 0 {
 		c.pendingPulls--
-		c.wakeLimitWaiters()
+		c.out.WakeWaiters()
 	}
 	if c.ended == nil && in.count > 0 {
 		c.sendRelease(in.id, in.count)

@@ -7,9 +7,9 @@ package capnweb
 import (
 	"bytes"
 	"context"
-	"errors"
 
 	"github.com/mooring-rpc/mooring/internal/intake"
+	"github.com/mooring-rpc/mooring/internal/peerconn"
 )
 
 const (
@@ -45,7 +45,7 @@ func (c *Conn) onIntakeChange() {
 	if c.cfg.Intake.Trusted() {
 		c.setBounds(false)
 	}
-	c.wakeLimitWaiters()
+	c.out.WakeWaiters()
 }
 
 // steps returns how many steps a map may take.
@@ -60,23 +60,13 @@ func (c *Conn) steps() int {
 func (c *Conn) awaitCalls(ctx context.Context) error {
 	c.mu.Lock()
 	defer c.unlockAndRun()
-	return c.pauseReader(ctx, func() (bool, error) { return c.unanswered() > 0, nil })
+	return c.pauseReader(ctx, func() bool { return c.unanswered() > 0 })
 }
 
 // pauseReader makes the reader wait, as long as the peer is a stranger and on reports true. The lock is held.
-func (c *Conn) pauseReader(ctx context.Context, on func() (bool, error)) error {
-	c.readerPaused.Store(true)
-	defer func() {
-		c.readerPaused.Store(false)
-		c.markActivity()
-	}()
-	for c.ended == nil && !c.cfg.Intake.Trusted() {
-		if wait, err := on(); !wait || err != nil {
-			return err
-		}
-		if c.waitForRoom(ctx) != nil {
-			return c.cfg.Intake.Overloaded()
-		}
+func (c *Conn) pauseReader(ctx context.Context, on func() bool) error {
+	if c.loop.PauseReader(ctx, func() bool { return !c.cfg.Intake.Trusted() && on() }) != nil {
+		return c.cfg.Intake.Overloaded()
 	}
 	return nil
 }
@@ -91,16 +81,16 @@ func (c *Conn) admitMessage(msg []byte) error {
 	defer cancel()
 	small, first := len(msg) <= in.MaxMessage() && !isStreamMessage(msg), mayAuthenticate(msg)
 	c.mu.Lock()
-	err := c.pauseReader(ctx, func() (bool, error) {
+	err := c.pauseReader(ctx, func() bool {
 		switch {
 		case !small && c.unanswered() > 0 && in.MaxMessage() == intake.MaxStrangerMessage:
-			return true, nil
+			return true
 		case !small:
-			return false, nil
-		case c.calls >= intake.PendingCalls, c.out.size() > intake.QueuedBytes:
-			return true, nil
+			return false
+		case c.calls >= intake.PendingCalls, c.out.Size() > intake.QueuedBytes:
+			return true
 		}
-		return c.calls > in.Throttled() && !first, nil
+		return c.calls > in.Throttled() && !first
 	})
 	c.unlockAndRun()
 	if err == nil && !small {
@@ -166,28 +156,9 @@ func decodedBytes(msg []byte) int {
 	return size
 }
 
-// refusal is the error a transport gets when it may not read on.
-type refusal struct{ error }
-
-func (e refusal) Unwrap() error { return e.error }
-
-// refusedRead wraps an error for a transport as a refusal.
-func refusedRead(err error) error {
-	if err == nil {
-		return nil
-	}
-	return refusal{err}
-}
-
 // rejectEnding ends the connection of a peer from which no more is accepted.
-func (c *Conn) rejectEnding(err error) ending {
+func (c *Conn) rejectEnding(err error) peerconn.Ending {
 	wireErr := c.redact(err)
-	return ending{err: &BrokenError{Reason: "no more is taken in: " + wireErr.Error(), Err: err}, code: closeAborted, reason: wireErr.Message,
-		flush: true, abort: wireErr}
-}
-
-// asRefusal returns the error inside a refusal.
-func asRefusal(err error) (error, bool) {
-	r, ok := errors.AsType[refusal](err)
-	return r.error, ok
+	return peerconn.Ending{Err: &BrokenError{Reason: "no more is taken in: " + wireErr.Error(), Err: err}, Code: closeAborted, Reason: wireErr.Message,
+		Flush: true, Abort: wireErr}
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/internal/intake"
 	"github.com/mooring-rpc/mooring/internal/membudget"
+	"github.com/mooring-rpc/mooring/internal/peerconn"
 )
 
 // strangerRig is a connection that takes its peer for a stranger. The peer is what the test writes and reads.
@@ -37,7 +38,7 @@ func newStrangerRig(t testing.TB, message int, patience time.Duration) *stranger
 	ran := make(chan error, 1)
 	go func() { ran <- s.c.Run(context.Background()) }()
 	t.Cleanup(func() {
-		_ = s.peer.Close(closeNormal, "")
+		_ = s.peer.Close(peerconn.CloseNormal, "")
 		<-ran
 		s.in.Close()
 		if n := s.strangers.Stats().Held + s.known.Stats().Held; n != 0 {

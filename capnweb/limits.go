@@ -111,4 +111,4 @@ func AllLimits() []Limit {
 // LimitHits counts how often each limit was reached. Any number of connections may share one.
 type LimitHits = peerconn.LimitHits
 
-func (c *Conn) countHit(l Limit) { c.limitHits.Add(l) }
+func (c *Conn) countHit(l Limit) { c.loop.CountHit(l) }

@@ -8,6 +8,8 @@ import (
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
+
+	"github.com/mooring-rpc/mooring/internal/peerconn"
 )
 
 // localNode is an object of this process.
@@ -96,11 +98,11 @@ func (n *localNode) call(on via, path []string, args *payload) node {
 			r := newFuture()
 			r.ref()
 			n.ref()
-			on.run(task{f: func() {
+			on.run(peerconn.Func(func() {
 				r.resolve(nil, n.callProperty(via{c: on.c, direct: true}, path, args), nil)
 				r.unref()
 				n.unref()
-			}})
+			}))
 			return r
 		}
 	}
@@ -130,7 +132,7 @@ func (n *localNode) callObject(on via, path []string, args *payload) node {
 	}
 	inLine := keepsOrder(n.obj) && n.pending.enqueue(c)
 	if len(args.promises) == 0 && !inLine {
-		on.run(task{call: c})
+		on.run((*callTask)(c))
 		return c.result
 	}
 	c.mu.Lock()
@@ -149,7 +151,7 @@ func (n *localNode) callObject(on via, path []string, args *payload) node {
 			c.answer(nil, err)
 			return
 		}
-		via{c: on.c}.run(task{call: c})
+		via{c: on.c}.run((*callTask)(c))
 	}, nil)
 	return c.result
 }
@@ -201,7 +203,7 @@ func (n *localNode) get(on via, path []string) node {
 	r := newFuture()
 	r.ref()
 	n.ref()
-	on.run(task{f: func() {
+	on.run(peerconn.Func(func() {
 		on := via{c: on.c, direct: true}
 		v, ok, err := n.property(on, path[0])
 		switch {
@@ -217,7 +219,7 @@ func (n *localNode) get(on via, path []string) node {
 		}
 		r.unref()
 		n.unref()
-	}})
+	}))
 	return r
 }
 

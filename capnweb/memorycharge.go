@@ -26,7 +26,7 @@ func (e *evaluator) chargeCall() (memoryCharge, error) {
 	case c.callBytes+e.size > c.limits.CallBytes:
 		c.countHit(LimitCallBytes)
 		return memoryCharge{}, errOverloaded("unanswered calls and results hold too much")
-	case c.out.size() > c.limits.QueuedBytes:
+	case c.out.Size() > c.limits.QueuedBytes:
 		c.countHit(LimitQueuedBytes)
 		return memoryCharge{}, errOverloaded("too much waits to be read")
 	}
@@ -66,7 +66,7 @@ func (b memoryCharge) release() {
 		b.c.refusedCalls = 0
 	}
 	if b.c.draining || !b.c.cfg.Intake.Trusted() {
-		b.c.wakeLimitWaiters()
+		b.c.out.WakeWaiters()
 	}
 	b.c.unlockAndRun()
 }

@@ -6,6 +6,7 @@ package capnweb
 import (
 	"sync/atomic"
 
+	"github.com/mooring-rpc/mooring/internal/peerconn"
 	"github.com/mooring-rpc/mooring/internal/serialqueue"
 )
 
@@ -30,34 +31,22 @@ type node interface {
 // via says which connection an operation came over, nil for the program itself, and when code of the program may run.
 type via struct {
 	c      *Conn
-	direct bool       // at once: this goroutine is the delivery goroutine
-	tasks  *taskBatch // soon: when the present message is in the tables
+	direct bool             // at once: this goroutine is the delivery goroutine
+	tasks  *[]peerconn.Task // soon: when the present message is in the tables
 }
 
-// task is one unit of work for the delivery goroutine.
-type task struct {
-	call *Call // deliver it,
-	f    func()
-}
+// callTask delivers a call.
+type callTask Call
 
-func (t task) run() {
-	if t.call != nil {
-		t.call.deliver()
-	} else {
-		t.f()
-	}
-}
-
-// taskBatch holds the tasks of one message.
-type taskBatch struct{ tasks []task }
+func (t *callTask) Run() { (*Call)(t).deliver() }
 
 // run runs t on the delivery goroutine.
-func (v via) run(t task) {
+func (v via) run(t peerconn.Task) {
 	switch {
 	case v.direct:
-		t.run()
+		t.Run()
 	case v.tasks != nil:
-		v.tasks.tasks = append(v.tasks.tasks, t)
+		*v.tasks = append(*v.tasks, t)
 	default:
 		v.enqueue(t)
 		v.c.wakeDelivery()
@@ -65,12 +54,12 @@ func (v via) run(t task) {
 }
 
 // enqueue queues t for the delivery goroutine; Conn.wakeDelivery starts it. It may be called with a future's lock held.
-func (v via) enqueue(t task) {
+func (v via) enqueue(t peerconn.Task) {
 	switch {
 	case v.c == nil:
-		detached.Post(t.run)
+		detached.Post(t.Run)
 	case !v.c.enqueueTask(t):
-		detached.Post(func() { v.c.runTask(t) })
+		detached.Post(func() { v.c.loop.RunTask(t) })
 	}
 }
 

@@ -5,6 +5,8 @@ package capnweb
 import (
 	"slices"
 	"sync"
+
+	"github.com/mooring-rpc/mooring/internal/peerconn"
 )
 
 // Orderer is an Object to which calls are delivered in the order of their arrival also where one of them waits for
@@ -78,7 +80,7 @@ func (l *callQueue) advance() (enlisted []*Conn) {
 		l.dispatched++
 		next.c.queued.Store(false)
 		enlisted = append(enlisted, next.c.via)
-		via{c: next.c.via}.enqueue(task{f: func() {
+		via{c: next.c.via}.enqueue(peerconn.Func(func() {
 			if next.err != nil {
 				next.c.answer(nil, next.err)
 			} else {
@@ -87,7 +89,7 @@ func (l *callQueue) advance() (enlisted []*Conn) {
 			l.mu.Lock()
 			l.dispatched--
 			l.mu.Unlock()
-		}})
+		}))
 	}
 	return enlisted
 }

@@ -225,9 +225,9 @@ func (c *Conn) context() (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(context.Background())
 	stop := make(chan struct{})
 	var once sync.Once
-	if !c.spawn(func() {
+	if !c.loop.Spawn(func() {
 		select {
-		case <-c.done:
+		case <-c.Done():
 		case <-stop:
 		}
 		cancel()

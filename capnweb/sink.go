@@ -53,7 +53,7 @@ func (s *sinkObject) add(c *Call, conn *Conn) {
 	if !start {
 		return
 	}
-	if conn == nil || !conn.spawn(s.run) {
+	if conn == nil || !conn.loop.Spawn(s.run) {
 		go s.run()
 	}
 }

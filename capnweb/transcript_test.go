@@ -27,6 +27,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/mooring-rpc/mooring/internal/peerconn"
 )
 
 var update = flag.Bool("update", false, "write the transcripts' answers")
@@ -140,13 +142,13 @@ func (s *story) receive(msg string) {
 		s.say("it is over")
 		return
 	}
-	var b taskBatch
+	var b []peerconn.Task
 	err := s.c.handleMessage([]byte(msg), via{c: s.c, tasks: &b})
 	if err != nil {
-		s.c.end(abortEnding(err))
+		s.c.loop.End(abortEnding(err))
 	}
-	for _, t := range b.tasks {
-		s.c.runTask(t)
+	for _, t := range b {
+		s.c.loop.RunTask(t)
 	}
 	s.drain()
 }
@@ -155,14 +157,14 @@ func (s *story) receive(msg string) {
 func (s *story) drain() {
 	for {
 		s.c.mu.Lock()
-		todo := s.c.tasks
-		s.c.tasks = nil
+		todo := s.c.out.Tasks
+		s.c.out.Tasks = nil
 		s.c.mu.Unlock()
 		if len(todo) == 0 {
 			return
 		}
 		for _, t := range todo {
-			s.c.runTask(t)
+			s.c.loop.RunTask(t)
 		}
 	}
 }
@@ -180,13 +182,13 @@ func (s *story) finish() {
 	s.over = nil
 	s.c.mu.Lock()
 	from := 0
-	for _, end := range s.c.out.ends {
-		s.lines = append(s.lines, "< "+string(s.c.out.b[from:end]))
+	for _, end := range s.c.out.Ends {
+		s.lines = append(s.lines, "< "+string(s.c.out.Bytes[from:end]))
 		from = end
 	}
-	s.c.out = outQueue{}
-	s.c.urgent = false
-	s.c.wakeLimitWaiters()
+	s.c.out.TakeMessages()
+	s.c.out.Urgent = false
+	s.c.out.WakeWaiters()
 	s.c.mu.Unlock()
 }
 

@@ -27,19 +27,6 @@ type Transport interface {
 // limitSetter is implemented by transports that check limits before they allocate. NewConn sets them.
 type limitSetter interface{ setLimits(lim Limits) }
 
-// activityReporter is implemented by transports over which a peer may show a sign of life without a message. NewConn sets the
-// function that they call.
-type activityReporter interface{ setOnActivity(heard func()) }
-
-// readAdmitter is implemented by transports that buffer a partial message. NewConn sets the function that they call before
-// they buffer so many bytes of one, with the bytes they have; it may wait or refuse. 0 says that the buffer is released.
-type readAdmitter interface {
-	setAdmitRead(reading func(bytes int, have []byte) error)
-}
-
-// peeker is implemented by transports that know whether another message has already been received. The reader calls it.
-type peeker interface{ more() bool }
-
 // Pipe returns two transports connected in memory, for tests: unbounded, in order, closed together.
 func Pipe() (a, b Transport) {
 	x, y := newPipeEnd("pipe a"), newPipeEnd("pipe b")

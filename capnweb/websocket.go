@@ -75,7 +75,9 @@ func redirectError(resp *http.Response) error {
 	return fmt.Errorf("the server redirects to %s, which is not followed", truncateText(to.Redacted(), 200))
 }
 
-type wsTransport struct{ c *wsock.Conn }
+// wsTransport also has what peerconn asks of a transport: the peer's own pings, the pieces of a large message, and partial
+// messages are reported.
+type wsTransport struct{ *wsock.Conn }
 
 func newWSTransport(c *wsock.Conn) *wsTransport {
 	t := &wsTransport{c}
@@ -86,20 +88,12 @@ func newWSTransport(c *wsock.Conn) *wsTransport {
 // setLimits bounds received messages: one that is too large arrives truncated to a byte more than is allowed, so that the
 // peer is sent an abort and not just a close.
 func (t *wsTransport) setLimits(lim Limits) {
-	t.c.TruncateAt(lim.MessageBytes + 1)
-	t.c.SetUserTimeout(lim.PingInterval + lim.PingTimeout)
+	t.Conn.TruncateAt(lim.MessageBytes + 1)
+	t.Conn.SetUserTimeout(lim.PingInterval + lim.PingTimeout)
 }
 
-// setOnActivity reports the peer's own pings: a peer that pings need not be pinged.
-func (t *wsTransport) setOnActivity(heard func()) { t.c.SetOnActivity(heard) }
-
-// SetOnProgress reports the pieces of a large message.
-func (t *wsTransport) SetOnProgress(wrote func()) { t.c.SetOnProgress(wrote) }
-
-func (t *wsTransport) setAdmitRead(reading func(int, []byte) error) { t.c.SetAdmitRead(reading) }
-
 func (t *wsTransport) Read(ctx context.Context) ([]byte, error) {
-	kind, b, err := t.c.Read(ctx)
+	kind, b, err := t.Conn.Read(ctx)
 	if err != nil {
 		if code, reason, ok := wsock.Closed(err); ok {
 			return nil, &closedError{code, reason}
@@ -112,14 +106,13 @@ func (t *wsTransport) Read(ctx context.Context) ([]byte, error) {
 	return b, nil
 }
 
-func (t *wsTransport) more() bool { return t.c.Buffered() }
+// More implements peerconn.Peeker.
+func (t *wsTransport) More() bool { return t.Buffered() }
 
 func (t *wsTransport) Write(ctx context.Context, messages [][]byte) error {
-	return t.c.Write(ctx, websocket.MessageText, messages...)
+	return t.Conn.Write(ctx, websocket.MessageText, messages...)
 }
 
-func (t *wsTransport) Ping(ctx context.Context) error { return t.c.Ping(ctx) }
-
-func (t *wsTransport) Close(code int, reason string) error { return t.c.Close(code, reason) }
-
-func (t *wsTransport) RemoteAddr() string { return t.c.RemoteAddr() }
+func (t *wsTransport) Close(code int, reason string) error {
+	return t.Conn.Close(code, truncateText(reason, maxCloseReason))
+}

@@ -29,7 +29,7 @@ func (c *crowd) Read(context.Context) ([]byte, error) {
 	return []byte(m), nil
 }
 
-func (c *crowd) more() bool { return c.left > 0 }
+func (c *crowd) More() bool { return c.left > 0 }
 
 func (c *crowd) Write(_ context.Context, messages [][]byte) error {
 	c.mu.Lock()
@@ -71,7 +71,7 @@ func TestAnswersLeaveInPieces(t *testing.T) {
 		<-ended // how is no matter here
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		if c.most > readerFlushBytes+400 {
+		if c.most > 4<<10+400 {
 			t.Errorf("%d bytes left at once", c.most)
 		}
 	})

@@ -6,6 +6,8 @@ import (
 	"io"
 	"strings"
 	"testing"
+
+	"github.com/mooring-rpc/mooring/internal/peerconn"
 )
 
 // A connection that is ended for what the peer did breaks with the reason on both sides; an error of
@@ -43,7 +45,7 @@ func TestWritingToAClosedPipe(t *testing.T) {
 	if err := b.WriteBatch(ctx, []byte("why")); err != nil {
 		t.Fatal(err)
 	}
-	if err := b.Close(closeNormal, ""); err != nil {
+	if err := b.Close(peerconn.CloseNormal, ""); err != nil {
 		t.Fatal(err)
 	}
 	if err := a.WriteBatch(ctx, []byte("something")); err != nil {

@@ -171,9 +171,9 @@ func (co *core) acceptCall(in *inMsg, said *incomingCall) error {
 		refuse = Overloadedf("calls and results of this connection hold %d bytes", co.answerBytes)
 	case !co.chargeCall(ans):
 		refuse, _ = exceptionFor(co.intake.Overloaded())
-	case co.queuedBytes() > co.limits.QueuedBytes:
+	case co.out.Size() > co.limits.QueuedBytes:
 		co.countHit(LimitQueuedBytes)
-		refuse = Overloadedf("%d bytes wait for this peer to read them", co.queuedBytes())
+		refuse = Overloadedf("%d bytes wait for this peer to read them", co.out.Size())
 	case dst.pending != nil && len(dst.pending.queue) >= co.limits.QueuedCalls:
 		co.countHit(LimitQueuedCalls)
 		refuse = Overloadedf("%d calls wait for question %d", len(dst.pending.queue), dst.pending.id)
@@ -215,7 +215,7 @@ func (co *core) deliverTo(ans *answer, to *Ref) {
 		return
 	}
 	ans.call.bind(to.node, co.conn)
-	co.tasks = append(co.tasks, task{call: &ans.call})
+	co.out.Tasks = append(co.out.Tasks, (*callTask)(&ans.call))
 }
 
 // sendResults answers a call, taking over the message and the capabilities.

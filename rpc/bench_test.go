@@ -108,7 +108,7 @@ func BenchmarkRaw(b *testing.B) {
 	for name, flight := range map[string]int{"1 in flight": 1, "64 in flight": 64} {
 		b.Run(name, func(b *testing.B) {
 			ta, tb := dialTest(b, nil)
-			x, y := ta.(*wsTransport).c, tb.(*wsTransport).c
+			x, y := ta.(*wsTransport).Conn, tb.(*wsTransport).Conn
 			ctx := context.Background()
 			go func() {
 				for {

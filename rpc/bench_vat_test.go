@@ -12,15 +12,15 @@ import (
 // bareVat is a connection that neither reads nor writes.
 func bareVat(boot Object) *Conn {
 	c := NewConn(quiet{}, Config{Bootstrap: boot})
-	c.manual = true
+	c.loop.Manual = true
 	return c
 }
 
 // carry hands what waits at one vat to the other, which delivers what comes of it.
 func carry(b *testing.B, from, to *Conn, spare []byte) []byte {
 	from.mu.Lock()
-	said := from.out
-	from.out = spare[:0]
+	said := from.out.Bytes
+	from.out.Bytes, from.out.Ends = spare[:0], from.out.Ends[:0]
 	from.unlockAndRun()
 	to.mu.Lock()
 	for rest := said; len(rest) > 0; {
@@ -33,9 +33,8 @@ func carry(b *testing.B, from, to *Conn, spare []byte) []byte {
 		}
 		rest = next
 	}
-	to.delivering = true
 	to.unlockAndRun()
-	to.drain()
+	to.loop.Deliver()
 	return said
 }
 

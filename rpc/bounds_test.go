@@ -317,16 +317,16 @@ func TestManyUnfinishedCalls(t *testing.T) {
 	// Not parallel: it measures the process.
 	obj := &holdingObject{}
 	c := NewConn(quiet{}, Config{Bootstrap: obj, Limits: Limits{Answers: 20001}})
-	c.manual = true
+	c.loop.Manual = true
 	take := func(b []byte) {
 		c.mu.Lock()
 		err := c.handle(b)
-		c.out = nil
+		c.out.TakeMessages()
 		c.unlockAndRun()
 		if err != nil {
 			t.Fatal(err)
 		}
-		c.drain()
+		c.loop.Deliver()
 	}
 	take(frameOf(t, "bootstrap q=0"))
 	frames := make([][]byte, 20000)
@@ -354,7 +354,7 @@ func TestManyUnfinishedCalls(t *testing.T) {
 	}
 	c.Close("done")
 	c.failOrphans()
-	c.drain()
+	c.loop.Deliver()
 }
 
 type holdingObject struct{ calls []*Call }

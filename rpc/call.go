@@ -127,7 +127,7 @@ func (c *Call) isCanceled() bool {
 func (c *Call) canceledLocked() bool {
 	if c.conn != nil {
 		select {
-		case <-c.conn.done:
+		case <-c.conn.Done():
 			return true
 		default:
 		}
@@ -277,7 +277,7 @@ func (c *Call) Go(f func(ctx context.Context)) {
 	}
 	if c.conn == nil {
 		go run()
-	} else if !c.conn.spawn(run) {
+	} else if !c.conn.loop.Spawn(run) {
 		c.Fail(errEnded)
 	}
 }

@@ -6,8 +6,6 @@ import (
 	"context"
 	"log/slog"
 	"sync"
-	"sync/atomic"
-	"time"
 
 	rpccp "capnproto.org/go/capnp/v3/std/capnp/rpc"
 
@@ -36,61 +34,43 @@ type Config struct {
 
 // Conn is one connection to a peer vat. All methods may be called from any goroutine.
 type Conn struct {
-	transport    Transport
-	log          *slog.Logger
-	done         chan struct{} // closed when ended is set
-	lastActivity atomic.Int64  // when the peer last showed a sign of life, nanoseconds since start
-	lastMessage  atomic.Int64  // when its last message came
-	start        time.Time
+	transport Transport
+	log       *slog.Logger
 
 	mu sync.Mutex // guards all below; never held while anything outside of this package runs, except Trace
 	core
-	writeState
-	ending      ending
-	running     bool // Run was called
-	finished    bool // Run is about to return: nothing is posted any more
-	workers     int  // goroutines that Run waits for
-	workersDone sync.Cond
-	delivering  bool // a goroutine is delivering todo
-	readerBusy  bool // it is the reader, and nobody reads meanwhile
-	readerGen   int  // number of the present reader
-	manual      bool // tests: deliver only when asked to
-	spareTasks  []task
-	lanes       map[*promiseCap]struct{} // promises of this vat that have a lane for this connection
+	loop  peerconn.Loop
+	lanes map[*promiseCap]struct{} // promises of this vat that have a lane for this connection
 }
 
 // NewConn makes a connection over a transport, which it owns from then on. Calls may be made at once; nothing is sent
 // or received until Run.
 func NewConn(t Transport, cfg Config) *Conn {
-	c := &Conn{
-		transport: t,
-		log:       cfg.Logger,
-		done:      make(chan struct{}),
-		start:     time.Now(),
-	}
-	if c.log == nil {
-		c.log = slog.New(slog.DiscardHandler)
-	}
-	c.workersDone.L = &c.mu
+	c := &Conn{transport: t}
 	c.core.init(c, &cfg, cfg.Limits.withDefaults())
-	c.initWriteState()
 	if l, ok := t.(limitSetter); ok {
 		l.setLimits(c.limits)
 	}
-	if p, ok := t.(activityReporter); ok {
-		p.setOnActivity(c.markActivity)
+	lim := &c.limits
+	runtime := peerconn.Config{
+		Lock: &c.mu, Output: &c.out, Transport: t, Log: cfg.Logger, Hits: cfg.LimitHits, Intake: cfg.Intake,
+		Timeouts: peerconn.Timeouts{Write: lim.WriteTimeout, PingInterval: lim.PingInterval, Ping: lim.PingTimeout, Close: lim.CloseTimeout,
+			Handshake: lim.HandshakeTimeout, Idle: lim.IdleTimeout},
 	}
-	if p, ok := t.(peerconn.ProgressReporter); ok {
-		c.reportsProgress = true
-		p.SetOnProgress(c.onWriteProgress)
+	if poisonFreed {
+		runtime.Freed = poison
 	}
-	if r, ok := t.(readAdmitter); ok {
-		r.setAdmitRead(func(n int, have []byte) error { return refusedRead(cfg.Intake.ReserveRead(n, have)) })
-	}
-	c.tryWriter, _ = t.(tryWriter)
+	c.loop.Init((*codec)(c), runtime)
+	c.log = c.loop.Log()
 	c.initIntake(cfg.Intake)
 	return c
 }
+
+// Run serves the connection until it ends and returns why: nil after Close or Drain on this side, ctx's error, or the
+// failure (*Exception of type Disconnected for a lost or silent or closing peer, of type Failed for a protocol
+// violation). When it returns, everything is released: promises are broken with Disconnected, no queued call runs any
+// more, the contexts of running calls are cancelled and the goroutines of Call.Go have ended. Call it once.
+func (c *Conn) Run(ctx context.Context) error { return c.loop.Run(ctx) }
 
 // Bootstrap returns a reference to the peer's bootstrap interface; calls on it are pipelined at once. ctx bounds waiting
 // at a limit only. Errors are reported by calls on the reference.
@@ -113,56 +93,44 @@ func (c *Conn) Bootstrap(ctx context.Context) *Ref {
 func (c *Conn) HasRoom() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.questions.n < c.limits.Questions/2 && c.queuedBytes() < c.limits.QueuedBytes/2
+	return c.questions.n < c.limits.Questions/2 && c.out.Size() < c.limits.QueuedBytes/2
 }
 
 // Done returns a channel that is closed when the connection has ended and its promises are broken, before its last
 // goroutines have exited.
-func (c *Conn) Done() <-chan struct{} { return c.done }
+func (c *Conn) Done() <-chan struct{} { return c.loop.Done() }
 
 // Err returns why the connection has ended, after Done; nil before, and after a Close on this side.
 func (c *Conn) Err() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.ending.err
+	return c.loop.Ending().Err
 }
 
 // Close ends the connection in an orderly way: pending output is sent (within Limits.CloseTimeout), then the transport is
 // closed with the reason. It returns at once; Run returns when it is done.
 func (c *Conn) Close(reason string) {
-	c.end(ending{code: closeNormal, reason: reason, flush: true})
+	c.loop.End(peerconn.Ending{Code: peerconn.CloseNormal, Reason: reason, Flush: true})
 }
 
 // Abort ends the connection because of the peer's behaviour, and sends it why, with the text that Call.Fail would send. It
 // returns at once; Run returns the reason.
 func (c *Conn) Abort(why error) {
-	ex, _ := exceptionFor(why)
-	c.end(ending{err: ex, code: closeTryAgainLater, reason: ex.Type.String(), flush: true, abort: ex})
-}
-
-func (c *Conn) end(e ending) {
-	c.mu.Lock()
-	defer c.unlockAndRun()
-	c.endLocked(e)
+	c.loop.End(refusedEnding(why))
 }
 
 // Drain answers new calls of the peer with Disconnected, waits until the running ones are answered, or ctx ends, and
 // closes with the reason; queued output is then sent. The error is ctx's.
 func (c *Conn) Drain(ctx context.Context, reason string) error {
-	var err error
 	c.mu.Lock()
+	defer c.unlockAndRun()
 	c.draining, c.preDrainBytes = true, len(c.deferred)-c.deferredOffset
-	for err == nil && c.unanswered+c.preDrainBytes > 0 && c.ended == nil {
-		err = c.waitForRoom(ctx)
-	}
-	c.endLocked(ending{code: closeGoingAway, reason: reason, flush: true})
-	c.unlockAndRun()
-	return err
+	return c.loop.Drain(ctx, reason, func() int { return c.unanswered + c.preDrainBytes })
 }
 
 // atLimit reports whether a call of ours has to wait.
 func (c *Conn) atLimit() bool {
-	return c.questions.n >= c.limits.Questions || c.queuedBytes() >= c.limits.QueuedBytes
+	return c.questions.n >= c.limits.Questions || c.out.Size() >= c.limits.QueuedBytes
 }
 
 // waitAtLimit waits, for as long as ctx allows, until a call of ours may be made, and returns ctx's error otherwise. A
@@ -176,28 +144,10 @@ func (c *Conn) waitAtLimit(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	return c.waitForRoom(ctx)
+	return c.loop.WaitForRoom(ctx)
 }
 
 var errTooManyCalls = Overloadedf("too many calls wait for the peer")
-
-// waitForRoom releases the lock until there may be room at a limit. If the reader is busy delivering, another takes
-// over reading, so that the peer's answers, which make room, are read even when a handler waits here.
-func (c *Conn) waitForRoom(ctx context.Context) error {
-	if c.room == nil {
-		c.room = make(chan struct{})
-	}
-	room := c.room
-	c.replaceReader()
-	c.unlockAndRun()
-	defer c.mu.Lock()
-	select {
-	case <-room:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
 
 // RemoteAddr returns the peer's name for logs.
 func (c *Conn) RemoteAddr() string { return c.transport.RemoteAddr() }
@@ -218,52 +168,27 @@ func (c *Conn) Stats() Stats {
 	s := c.counters
 	s.Questions, s.Answers, s.Exports = c.questions.n, len(c.answers), c.exports.n
 	s.Imports, s.Embargoes, s.QueuedCalls = len(c.imports), c.disembargoesOut.n, c.queuedCalls+c.deferredCalls()
-	s.QueuedBytes = c.queuedBytes()
+	s.QueuedBytes = c.out.Size()
 	return s
 }
 
 // post queues a task for the delivery goroutine; false if there is none any more.
-func (c *Conn) post(t task) bool {
+func (c *Conn) post(t peerconn.Task) bool {
 	c.mu.Lock()
 	defer c.unlockAndRun()
-	if c.finished {
-		return false
-	}
-	c.tasks = append(c.tasks, t)
-	return true
+	return c.loop.Post(t)
 }
 
 // unlockAndRun releases the lock and carries out the work that was queued under it.
 func (c *Conn) unlockAndRun() {
 	drops, cancels, after := c.drops, c.cancels, c.afterUnlock
 	c.drops, c.cancels, c.afterUnlock = nil, nil, nil
-	wake, batch := c.scheduleWrite()
-	deliver := len(c.tasks) > 0 && !c.delivering && !c.manual && (c.running || c.ended != nil)
-	if deliver {
-		c.delivering = true
-		c.workers++
-	}
-	more := len(drops)+len(cancels)+len(after)+len(batch) > 0
-	if more {
-		c.workers++ // Run must not return before it is done
-	}
-	c.mu.Unlock()
-	if wake {
-		c.wakeWriter()
-	}
-	if len(batch) > 0 {
-		c.tryWrite(batch)
-	}
-	if deliver {
-		go func() {
-			defer c.workerDone()
-			c.drain()
-		}()
-	}
+	more := len(drops)+len(cancels)+len(after) > 0
+	c.loop.Unlock(more)
 	if !more {
 		return
 	}
-	defer c.workerDone()
+	defer c.loop.WorkerDone()
 	for _, call := range cancels {
 		call.cancel()
 	}
@@ -272,12 +197,5 @@ func (c *Conn) unlockAndRun() {
 	}
 	for _, n := range drops {
 		n.unref(c)
-	}
-}
-
-func (c *Conn) wakeWriter() {
-	select {
-	case c.wake <- struct{}{}:
-	default:
 	}
 }

@@ -1,6 +1,6 @@
 // core: the state of one connection. It has no goroutine, socket or clock. Its input is a message of the peer or an action
-// of this vat; its output is appended to it: messages to send (out), deliveries (todo), references and calls to release
-// (drops, cancels). The Conn around it holds the lock and carries them out.
+// of this vat; its output is appended to it: messages to send and deliveries (out), references and calls to
+// release (drops, cancels). The Conn around it holds the lock and carries them out.
 
 package rpc
 
@@ -8,6 +8,8 @@ import (
 	"fmt"
 
 	rpccp "capnproto.org/go/capnp/v3/std/capnp/rpc"
+
+	"github.com/mooring-rpc/mooring/internal/peerconn"
 )
 
 // core is guarded by Conn.mu.
@@ -35,31 +37,24 @@ type core struct {
 
 	scratch inMsg // for messages that are not kept
 
-	out           []byte // framed messages
-	urgent        bool   // somebody waits for a message in out
-	writingBytes  int    // bytes taken from out that are being written
-	overflowed    bool   // too much output is pending: the connection is about to end
-	tasks         []task
+	out           peerconn.Output
+	overflowed    bool // too much output is pending: the connection is about to end
 	drops         []node
 	cancels       []*Call
 	afterUnlock   []func()       // to run when the lock is free: steps that need other locks
 	brokenExports []brokenExport // exports to resolve to errors right after the present message
 	counters      Stats          // counters
-	hits          *LimitHits
 	stranger
 
-	ended   *Exception    // set when there is no more input or output: the error of broken promises
-	orphans []*answer     // answers that were open when it ended
-	room    chan struct{} // if not nil, waiters at a limit wait for it to be closed, when there may be room
+	ended   *Exception // set when there is no more input or output: the error of broken promises
+	orphans []*answer  // answers that were open when it ended
 	trace   func(dir string, m rpccp.Message)
 }
 
-// task is one unit of work for the delivery goroutine, in order.
-type task struct {
-	call       *Call       // deliver it
-	disembargo *disembargo // or send a disembargo back
-	run        func()      // or anything else
-}
+// callTask delivers a call.
+type callTask Call
+
+func (t *callTask) Run() { (*Call)(t).deliver() }
 
 // brokenExport is an export that resolves to an error.
 type brokenExport struct {
@@ -83,9 +78,6 @@ func (co *core) init(conn *Conn, cfg *Config, lim Limits) {
 	co.exportIDs = make(map[node]uint32)
 	co.imports = make(map[uint32]*remoteCap)
 	co.trace = cfg.Trace
-	if co.hits = cfg.LimitHits; co.hits == nil {
-		co.hits = new(LimitHits)
-	}
 	if cfg.Bootstrap != nil {
 		co.boot = newLocalCap(cfg.Bootstrap)
 	}
@@ -102,15 +94,15 @@ func (co *core) send(build func(rpccp.Message) error) {
 		err = co.emit(out)
 	}
 	if err != nil {
-		co.endOnUnlock(ending{err: Failedf("a message could not be sent: %v", err), code: closeTryAgainLater})
+		co.endOnUnlock(peerconn.Ending{Err: Failedf("a message could not be sent: %v", err), Code: peerconn.CloseTryAgainLater})
 	}
 }
 
 // sendLazily is send for a message that nobody waits for: it may leave with the next one.
 func (co *core) sendLazily(build func(rpccp.Message) error) {
-	urgent := co.urgent
+	urgent := co.out.Urgent
 	co.send(build)
-	co.urgent = urgent
+	co.out.Urgent = urgent
 }
 
 // emit queues a message for sending and frees it. After an error nothing is sent.
@@ -137,34 +129,28 @@ func (co *core) emitReusable(m *outMsg) error {
 		co.trace("out", root)
 	}
 	var err error
-	if co.out, err = appendFrame(co.out, &m.msg); err != nil {
+	if co.out.Bytes, err = appendFrame(co.out.Bytes, &m.msg); err != nil {
 		return err
 	}
-	co.urgent = true
+	co.out.EndMessage(true)
 	co.counters.MessagesOut++
 	co.counters.BytesOut += uint64(size)
-	if n := co.queuedBytes(); n/4 > co.limits.QueuedBytes && !co.overflowed {
+	if n := co.out.Size(); n/4 > co.limits.QueuedBytes && !co.overflowed {
 		co.overflowed = true
 		co.countHit(LimitQueuedBytes)
-		co.endOnUnlock(ending{err: Disconnectedf("the peer does not read: %d bytes wait to be sent", n), code: closePolicyViolation})
+		co.endOnUnlock(peerconn.Ending{Err: Disconnectedf("the peer does not read: %d bytes wait to be sent", n), Code: peerconn.ClosePolicyViolation})
 	}
 	return nil
 }
 
 // endOnUnlock ends the connection when the lock is free: the present step is in the middle of changing the tables.
-func (co *core) endOnUnlock(e ending) {
+func (co *core) endOnUnlock(e peerconn.Ending) {
 	conn := co.conn
-	co.afterUnlock = append(co.afterUnlock, func() { conn.end(e) })
+	co.afterUnlock = append(co.afterUnlock, func() { conn.loop.End(e) })
 }
-
-// queuedBytes returns how many bytes the peer has not taken yet.
-func (co *core) queuedBytes() int { return len(co.out) + co.writingBytes }
 
 // wakeLimitWaiters wakes the callers that wait at a limit.
 func (co *core) wakeLimitWaiters() {
 	co.recheckDeferred()
-	if co.room != nil {
-		close(co.room)
-		co.room = nil
-	}
+	co.out.WakeWaiters()
 }

@@ -4,6 +4,8 @@ package rpc
 
 import (
 	rpccp "capnproto.org/go/capnp/v3/std/capnp/rpc"
+
+	"github.com/mooring-rpc/mooring/internal/peerconn"
 )
 
 // disembargo is a Disembargo of the peer on its way through this vat: it goes through the same queues as the calls before it.
@@ -11,6 +13,12 @@ type disembargo struct {
 	id   uint32
 	to   node // counted: its target
 	hops int  // how often it has waited
+}
+
+// embargoed is what waits for an embargo: a call or a disembargo.
+type embargoed struct {
+	call       *Call
+	disembargo *disembargo
 }
 
 // handleDisembargo handles both directions: the peer asks when its calls on a promise have come back to it, or answers ours.
@@ -39,7 +47,8 @@ func (co *core) handleDisembargo(in *inMsg, msg rpccp.Message) error {
 			return violation("disembargo of something that is gone")
 		}
 		co.disembargoesIn++
-		co.tasks = append(co.tasks, task{disembargo: &disembargo{id: ctx.SenderLoopback(), to: dst.ref.node}})
+		e := &disembargo{id: ctx.SenderLoopback(), to: dst.ref.node}
+		co.out.Tasks = append(co.out.Tasks, peerconn.Func(func() { co.conn.returnDisembargo(e) }))
 		return nil
 	case rpccp.Disembargo_context_Which_receiverLoopback:
 		return co.liftEmbargo(ctx.ReceiverLoopback())
@@ -54,7 +63,7 @@ func (co *core) liftEmbargo(id uint32) error {
 		return violation("disembargo answers %d, which was not sent", id)
 	}
 	co.disembargoesOut.remove(id)
-	co.tasks = append(co.tasks, task{run: func() { co.conn.drainEmbargoed(r) }})
+	co.out.Tasks = append(co.out.Tasks, peerconn.Func(func() { co.conn.drainEmbargoed(r) }))
 	return nil
 }
 
@@ -135,7 +144,7 @@ func (c *Conn) passDisembargo(e *disembargo, n node, back *remoteCap) {
 			}
 			if r.state == capEmbargoed && e.hops < maxHops { // the calls before it wait: so does it
 				if r.tryRef() {
-					r.queue = append(r.queue, task{disembargo: &disembargo{e.id, r, e.hops + 1}})
+					r.queue = append(r.queue, embargoed{disembargo: &disembargo{e.id, r, e.hops + 1}})
 				}
 				return
 			}
@@ -156,7 +165,7 @@ func (c *Conn) passDisembargo(e *disembargo, n node, back *remoteCap) {
 		return
 	}
 	if back == nil {
-		c.endLocked(abortEnding(violation("disembargo of something that does not lead back to the sender")))
+		c.loop.EndLocked(abortEnding(violation("disembargo of something that does not lead back to the sender")))
 		return
 	}
 	c.sendLoopback(e.id, back)

@@ -69,7 +69,7 @@ func (c *Call) post(n node, via *Conn) {
 		return
 	}
 	c.bind(n, via)
-	if via != nil && via.post(task{call: c}) {
+	if via != nil && via.post((*callTask)(c)) {
 		return
 	}
 	c.bind(n, nil)

@@ -11,7 +11,6 @@
 //	lane               the calls that wait on one promise and came on one delivery goroutine
 //	plain message      a Call on an export or a Return with results, in one segment and without capabilities
 //	stranger           a peer that has not authenticated yet (package internal/intake)
-//	urgent             of output: somebody waits for it, so it is written at once
 //
 // # API
 //
@@ -66,13 +65,12 @@
 // # Core and loop
 //
 // The core (core.go and the files of the tables) has no goroutine, socket or clock: messages and actions go in, messages
-// and deliveries come out, under one lock. testdata has transcripts of it. Around it run a goroutine that reads and
-// delivers, one that writes everything pending in one go, and a timer that pings. A separate goroutine for delivering
-// exists only while something is delivered that did not come from reading; a second reader takes over when a handler, or a
-// write of the reader's own, makes the first one wait. The reader itself writes the answers to the calls it has delivered,
-// and if they are many, the first before it has delivered the last; a Finish after a Return and a Release leave with the
-// next message, or 2 ms later (write.go). Before a reader parks it polls its socket for a moment, while that pays, and its
-// reads and writes bypass the scheduler where they can (internal/socket).
+// and deliveries come out, under one lock. testdata has transcripts of it. Around it runs the loop of internal/peerconn, which
+// codec.go fits it into: it reads, delivers, writes, pings, finds out who is dead and ends. The reader handles all messages of
+// a batch before it delivers, and writes the answers to the calls it has delivered; a Finish after a Return and a Release
+// leave with the next message, or 2 ms later. Before a reader parks it polls its socket for a moment, while that pays, and its
+// reads and writes bypass the scheduler where they can (internal/socket). Byte streams have no pings: on them the system itself
+// detects a dead peer.
 //
 // Each connection has one delivery goroutine at a time, and its deliveries (calls, notifications, disembargoes on their
 // way back) are in one queue. Order follows from that queue, from the wire, and from three rules:
@@ -88,21 +86,13 @@
 // to a peer that is given the promise meanwhile, which still receives it as a promise. So order is kept through vats in
 // between (hops_test.go).
 //
-// # Dead peers and slow ones
-//
-// A peer that has been silent is pinged, and is dead if it does not answer. While something is being written to it there is
-// no ping, which would wait behind that: a large message leaves in pieces, and as long as pieces leave the peer is reading,
-// however slowly; if none leaves for as long as a ping and its answer may take, the peer is dead (Conn.startKeepalive).
-// For that the system must not buffer much more than it can send; on byte streams, which have no pings, the system itself
-// detects a dead peer (internal/socket).
-//
 // # Lock order
 //
 //	Conn.mu, then Promise.mu or Call.mu; Conn.mu or Promise.mu, then promiseCap.mu; Flow.mu alone
 //
 // Nothing is locked under Call.mu, promiseCap.mu or the lock of a serialqueue.Queue, and two connections' locks are never
 // held together: a promise's resolution, and counts, are atomic. A step that needs another lock, a program's code or a
-// context leaves that in core.drops, core.cancels, core.afterUnlock or core.todo, to be done when the lock is free
+// context leaves that in core.drops, core.cancels, core.afterUnlock or core.out.Tasks, to be done when the lock is free
 // (Conn.unlockAndRun). No code of a program runs under any lock, except Config.Trace. Its panics are logged, and go no
 // further (panics.go).
 //

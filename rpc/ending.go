@@ -8,36 +8,23 @@ import (
 	"io"
 	"net"
 	"slices"
-	"time"
 
 	"capnproto.org/go/capnp/v3"
 	rpccp "capnproto.org/go/capnp/v3/std/capnp/rpc"
-)
 
-// WebSocket status codes a transport is closed with.
-const (
-	closeNormal          = 1000
-	closeGoingAway       = 1001
-	closeProtocolError   = 1002
-	closeUnsupportedData = 1003
-	closePolicyViolation = 1008
-	closeTryAgainLater   = 1013
+	"github.com/mooring-rpc/mooring/internal/peerconn"
 )
-
-// ending says why a connection ends, and how.
-type ending struct {
-	err    error      // what Run returns
-	code   int        // sent to the peer by the transport,
-	reason string     // with this
-	flush  bool       // send pending output before
-	abort  *Exception // send the peer an Abort, after pending output
-	noLog  bool       // not worth a log line
-}
 
 // abortEnding ends a connection whose peer broke the protocol.
-func abortEnding(err error) ending {
+func abortEnding(err error) peerconn.Ending {
 	ex := Failedf("%v", err)
-	return ending{err: ex, code: closeProtocolError, reason: "protocol error", flush: true, abort: ex}
+	return peerconn.Ending{Err: ex, Code: peerconn.CloseProtocolError, Reason: "protocol error", Flush: true, Abort: ex}
+}
+
+// refusedEnding ends the connection of a peer from which no more is accepted.
+func refusedEnding(err error) peerconn.Ending {
+	ex, _ := exceptionFor(err)
+	return peerconn.Ending{Err: ex, Code: peerconn.CloseTryAgainLater, Reason: ex.Type.String(), Flush: true, Abort: ex}
 }
 
 // closedError says that the peer closed the connection in an orderly way, and its reason.
@@ -51,54 +38,26 @@ func (e closedError) Error() string {
 }
 
 // transportEnding ends a connection whose transport failed.
-func transportEnding(err error) ending {
-	if refused, ok := errors.AsType[refusal](err); ok {
-		return refusedEnding(refused.error)
+func transportEnding(err error) peerconn.Ending {
+	if refused, ok := peerconn.AsRefusal(err); ok {
+		return refusedEnding(refused)
 	}
 	if _, ok := errors.AsType[frameError](err); ok {
 		return abortEnding(err)
 	}
 	if ex, ok := errors.AsType[*Exception](err); ok {
-		return ending{err: ex, code: closeNormal}
+		return peerconn.Ending{Err: ex, Code: peerconn.CloseNormal}
 	}
 	if err == io.EOF {
 		err = closedError("")
 	}
 	if bye, ok := errors.AsType[closedError](err); ok {
-		return ending{err: Disconnectedf("%v", bye), code: closeNormal, noLog: true}
+		return peerconn.Ending{Err: Disconnectedf("%v", bye), Code: peerconn.CloseNormal, NoLog: true}
 	}
 	if op, ok := errors.AsType[*net.OpError](err); ok && op.Err != nil {
 		err = op.Err // without addresses: callers through this vat receive the text too
 	}
-	return ending{err: Disconnectedf("the connection was lost: %v", err), code: closeNormal}
-}
-
-// endLocked ends the connection, unless it has ended. All promises break now; steps that need other locks, and closing the
-// transport, follow when the lock is free.
-func (c *Conn) endLocked(e ending) {
-	if c.ended != nil {
-		return
-	}
-	if e.abort != nil {
-		c.send(func(m rpccp.Message) error { return writeAbort(m, e.abort, c.maxReason()) })
-		if c.ended != nil { // the abort did not fit
-			return
-		}
-	}
-	why := e.err
-	if why == nil {
-		why = errors.New("closed on this side")
-	}
-	ex := Disconnectedf("the connection has ended: %s", reasonOf(why))
-	c.ended, c.ending = ex, e
-	c.core.breakAll(ex)
-	c.wakeLimitWaiters()
-	close(c.done)
-	if c.running {
-		c.workers++ // for closing the transport
-	}
-	running := c.running
-	c.afterUnlock = append(c.afterUnlock, func() { c.closeTransport(e, running) }, c.abandonLanes)
+	return peerconn.Ending{Err: Disconnectedf("the connection was lost: %v", err), Code: peerconn.CloseNormal}
 }
 
 // Refuse tells the peer of a transport that there will be no connection, and why, and closes the transport. It returns
@@ -116,7 +75,7 @@ func Refuse(t Transport, why error) error {
 		}
 		out.free()
 	}
-	return errors.Join(err, t.Close(closeTryAgainLater, ex.Reason))
+	return errors.Join(err, t.Close(peerconn.CloseTryAgainLater, ex.Reason))
 }
 
 // writeAbort makes m an abort that says why the connection ends.
@@ -201,35 +160,6 @@ func (co *core) breakRemote(r *remoteCap, ex *Exception) {
 			co.drops = append(co.drops, t.disembargo.to)
 		}
 	}
-}
-
-// closeTransport closes the transport: when the writer has sent pending output, or now.
-func (c *Conn) closeTransport(e ending, running bool) {
-	switch {
-	case e.abort != nil:
-		c.log.Warn("connection aborted", "peer", c.RemoteAddr(), "reason", e.abort.Reason)
-	case e.err != nil && e.noLog:
-		c.log.Debug("connection ended", "peer", c.RemoteAddr(), "reason", reasonOf(e.err))
-	case e.err != nil:
-		c.log.Info("connection ended", "peer", c.RemoteAddr(), "reason", reasonOf(e.err))
-	}
-	if !running {
-		c.transport.Close(e.code, e.reason)
-		return
-	}
-	c.wakeWriter()
-	go func() {
-		defer c.workerDone()
-		if e.flush {
-			late := time.NewTimer(c.limits.CloseTimeout)
-			defer late.Stop()
-			select {
-			case <-c.writerDone:
-			case <-late.C:
-			}
-		}
-		c.transport.Close(e.code, e.reason)
-	}()
 }
 
 // failOrphans releases what calls that handlers never answered still reference, when nothing runs any more.

@@ -62,7 +62,7 @@ func fuzzCore(t *testing.T, data []byte) {
 	}
 	boot := newTestObject("boot")
 	c := NewConn(quiet{}, Config{Bootstrap: boot, Limits: lim, Logger: nil})
-	c.manual = true
+	c.loop.Manual = true
 	own := newTestObject("own")
 	ownRef := NewLocal(own)
 	promise, resolve := NewPromise()
@@ -82,17 +82,14 @@ func fuzzCore(t *testing.T, data []byte) {
 			err = c.handle(frame)
 		}
 		if err != nil {
-			c.endLocked(abortEnding(err))
+			c.loop.EndLocked(abortEnding(err))
 		}
 		if step%3 == 2 {
-			c.out = nil // the writer gets a turn now and then
+			c.out.TakeMessages() // the writer gets a turn now and then
 		}
 		c.unlockAndRun()
 		if step%2 == 1 {
-			c.mu.Lock()
-			c.delivering = true
-			c.mu.Unlock()
-			c.drain()
+			c.loop.Deliver()
 		}
 		switch step {
 		case 4:
@@ -126,10 +123,7 @@ func fuzzCore(t *testing.T, data []byte) {
 		boot.kept = nil
 		boot.mu.Unlock()
 		kept.Release()
-		c.mu.Lock()
-		c.delivering = true
-		c.mu.Unlock()
-		c.drain()
+		c.loop.Deliver()
 	}
 	if s := c.Stats(); s.Questions+s.Answers+s.Exports+s.Imports+s.Embargoes+s.QueuedCalls != 0 {
 		t.Fatalf("tables are not empty: %+v", s)

@@ -210,7 +210,7 @@ func (w *world) link(a, b *hopVat) {
 			}
 		}
 		c := NewConn(quiet{}, cfg)
-		c.manual = true
+		c.loop.Manual = true
 		v.conns = append(v.conns, c)
 		return c
 	}
@@ -221,9 +221,8 @@ func (w *world) link(a, b *hopVat) {
 // collect takes what a connection has to send.
 func (l *hopLink) collect() error {
 	l.from.mu.Lock()
-	out := l.from.out
-	l.from.out = nil
-	err := l.from.ending.err
+	out, _ := l.from.out.TakeMessages()
+	err := l.from.loop.Ending().Err
 	l.from.unlockAndRun()
 	for len(out) > 0 {
 		frame, rest, err := splitFrame(out, &l.from.limits)
@@ -252,7 +251,7 @@ func (w *world) step() bool {
 		if len(l.frames) > 0 {
 			may(l.weight, l.arrive)
 		}
-		if len(l.to.tasks) > 0 {
+		if len(l.to.out.Tasks) > 0 {
 			may(3, l.to.deliverOne)
 		}
 	}
@@ -281,7 +280,7 @@ func (l *hopLink) arrive() {
 	l.frames = l.frames[1:]
 	l.to.mu.Lock()
 	if err := l.to.handle(frame); err != nil {
-		l.to.endLocked(abortEnding(err))
+		l.to.loop.EndLocked(abortEnding(err))
 	}
 	l.to.unlockAndRun()
 }
@@ -289,10 +288,10 @@ func (l *hopLink) arrive() {
 // deliverOne is drain, of one task.
 func (c *Conn) deliverOne() {
 	c.mu.Lock()
-	t := c.tasks[0]
-	c.tasks = c.tasks[1:]
+	t := c.out.Tasks[0]
+	c.out.Tasks = c.out.Tasks[1:]
 	c.unlockAndRun()
-	c.runTask(t)
+	c.loop.RunTask(t)
 }
 
 // act has a program do something.

@@ -64,7 +64,7 @@ func TestOneLineForAnEnd(t *testing.T) {
 		var log bytes.Buffer
 		h := &hostile{TB: t}
 		h.c = NewConn(quiet{}, Config{Bootstrap: newTestObject("boot"), Logger: slog.New(slog.NewTextHandler(&log, nil))})
-		h.c.manual = true
+		h.c.loop.Manual = true
 		for _, m := range messages {
 			words, err := splitWords(m)
 			if err != nil {

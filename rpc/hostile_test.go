@@ -31,7 +31,7 @@ func newHostile(t testing.TB, boot Object, lim Limits) *hostile {
 			h.said = append(h.said, formatMessage(m))
 		}
 	}})
-	h.c.manual = true
+	h.c.loop.Manual = true
 	t.Cleanup(h.end)
 	return h
 }
@@ -43,19 +43,16 @@ func (h *hostile) sendRaw(frame []byte) {
 	if h.c.ended == nil {
 		if err := h.c.handle(frame); err != nil {
 			h.abort = err.Error()
-			h.c.endLocked(abortEnding(err))
+			h.c.loop.EndLocked(abortEnding(err))
 		}
 	}
-	h.c.out = nil
+	h.c.out.TakeMessages()
 	h.c.unlockAndRun()
 	h.deliver()
 }
 
 func (h *hostile) deliver() {
-	h.c.mu.Lock()
-	h.c.delivering = true
-	h.c.mu.Unlock()
-	h.c.drain()
+	h.c.loop.Deliver()
 }
 
 func (h *hostile) end() {
@@ -310,7 +307,7 @@ func TestOverlappingCallIsPassedOn(t *testing.T) {
 			third.call = formatMessage(m)
 		}
 	}})
-	onward.manual = true
+	onward.loop.Manual = true
 	boot := onward.Bootstrap(context.Background())
 	defer onward.Close("over")
 	defer boot.Release()

@@ -8,6 +8,8 @@ import (
 	"runtime/debug"
 
 	rpccp "capnproto.org/go/capnp/v3/std/capnp/rpc"
+
+	"github.com/mooring-rpc/mooring/internal/peerconn"
 )
 
 // handle handles one framed message. An error means that the peer broke the protocol and the connection must be
@@ -176,6 +178,6 @@ func (co *core) handleAbort(m rpccp.Message) error {
 		ex.Reason = "no reason given"
 	}
 	ex.Reason = "the peer aborted the connection: " + ex.Reason
-	co.conn.endLocked(ending{err: ex, code: closeNormal})
+	co.conn.loop.EndLocked(peerconn.Ending{Err: ex, Code: peerconn.CloseNormal})
 	return nil
 }

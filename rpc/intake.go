@@ -25,7 +25,6 @@ type stranger struct {
 	deferred         []byte       // framed messages that are not decoded yet
 	deferredOffset   int          // where in deferred the first one begins
 	preDrainBytes    int          // bytes of deferred that came before draining began
-	readerPaused     bool         // the reader waits until deferred messages are handled
 }
 
 // strangerTable bounds each table for a stranger.
@@ -65,15 +64,8 @@ func (c *Conn) awaitAuthCalls(ctx context.Context) error {
 
 // pauseReader makes the reader wait, as long as the peer is a stranger and on reports true. The lock is held.
 func (c *Conn) pauseReader(ctx context.Context, on func() bool) error {
-	c.readerPaused = true
-	defer func() {
-		c.readerPaused = false
-		c.markActivity()
-	}()
-	for c.ended == nil && !c.intake.Trusted() && on() {
-		if c.waitForRoom(ctx) != nil {
-			return c.intake.Overloaded()
-		}
+	if c.loop.PauseReader(ctx, func() bool { return !c.intake.Trusted() && on() }) != nil {
+		return c.intake.Overloaded()
 	}
 	return nil
 }
@@ -84,7 +76,7 @@ func (c *Conn) receiveBatch(batch []byte) {
 		ctx, cancel := context.WithTimeout(context.Background(), c.intake.MaxWait())
 		defer cancel()
 		if err := c.pauseReader(ctx, func() bool { return len(c.deferred) > 0 }); err != nil {
-			c.endLocked(refusedEnding(err))
+			c.loop.EndLocked(refusedEnding(err))
 			return
 		}
 	}
@@ -95,7 +87,7 @@ func (c *Conn) receiveBatch(batch []byte) {
 		return
 	}
 	if !c.intake.TryGrow(len(batch)) {
-		c.endLocked(refusedEnding(c.intake.Overloaded()))
+		c.loop.EndLocked(refusedEnding(c.intake.Overloaded()))
 		return
 	}
 	c.deferred = append(c.deferred, batch...)
@@ -151,37 +143,18 @@ func (c *Conn) handleFrames(batch []byte) (rest []byte) {
 				return batch
 			}
 			if err != nil {
-				c.endLocked(refusedEnding(err))
+				c.loop.EndLocked(refusedEnding(err))
 				return nil
 			}
 			err = c.handle(frame)
 		}
 		if err != nil {
 			c.countHitOf(err)
-			c.endLocked(abortEnding(err))
+			c.loop.EndLocked(abortEnding(err))
 		}
 		batch = rest
 	}
 	return nil
-}
-
-// refusedEnding ends the connection of a peer from which no more is accepted.
-func refusedEnding(err error) ending {
-	ex, _ := exceptionFor(err)
-	return ending{err: ex, code: closeTryAgainLater, reason: ex.Type.String(), flush: true, abort: ex}
-}
-
-// refusal is the error a transport gets when it may not read on.
-type refusal struct{ error }
-
-func (e refusal) Unwrap() error { return e.error }
-
-// refusedRead wraps an error for a transport as a refusal.
-func refusedRead(err error) error {
-	if err == nil {
-		return nil
-	}
-	return refusal{err}
 }
 
 // chargeCall charges memory for a call; false if there is none.
@@ -202,7 +175,7 @@ func (co *core) admit(frame []byte) error {
 		return errDeferred
 	case len(frame) > intake.MaxStrangerMessage:
 		return co.intake.TooLarge()
-	case co.pendingAuthCalls >= intake.PendingCalls, co.queuedBytes() > intake.QueuedBytes:
+	case co.pendingAuthCalls >= intake.PendingCalls, co.out.Size() > intake.QueuedBytes:
 		return errDeferred
 	case co.pendingAuthCalls > co.intake.Throttled() && co.isPipelinedOnPending(frame):
 		return errDeferred

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/mooring-rpc/mooring/internal/lockbuf"
+	"github.com/mooring-rpc/mooring/internal/peerconn"
 	"github.com/mooring-rpc/mooring/internal/until"
 )
 
@@ -165,7 +166,7 @@ func TestDisconnect(t *testing.T) {
 			queued := x.Call(ctx, mEcho, testSize, fill(77, "", nil))
 			notified := make(chan struct{})
 			queued.Notify(func() { close(notified) })
-			tb.Close(closeGoingAway, "pulled")
+			tb.Close(peerconn.CloseGoingAway, "pulled")
 			<-v.a.Done()
 			for _, p := range []*Promise{running, held, queued} {
 				if _, _, err := p.Wait(ctx); !IsDisconnected(err) {
@@ -204,7 +205,7 @@ func TestNothingRunsOnceTheConnectionHasEnded(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	h.c.endLocked(ending{})
+	h.c.loop.EndLocked(peerconn.Ending{})
 	late := h.c.cancels
 	h.c.cancels = nil
 	h.c.unlockAndRun()
@@ -250,7 +251,7 @@ func TestLostConnectionNamesNoAddress(t *testing.T) {
 	at := func(s string) net.Addr { return &net.TCPAddr{IP: net.ParseIP(s), Port: 4711} }
 	err := fmt.Errorf("failed to read: %w", &net.OpError{Op: "read", Net: "tcp", Source: at("10.1.2.3"), Addr: at("10.3.2.1"),
 		Err: os.NewSyscallError("read", syscall.ECONNRESET)})
-	if e := transportEnding(err).err; !IsDisconnected(e) || strings.Contains(e.Error(), "10.") || !strings.Contains(e.Error(), "reset") {
+	if e := transportEnding(err).Err; !IsDisconnected(e) || strings.Contains(e.Error(), "10.") || !strings.Contains(e.Error(), "reset") {
 		t.Errorf("%v", e)
 	}
 }
@@ -278,7 +279,7 @@ func TestOnlyLostConnectionsAreLogged(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(b *Conn, link Transport){
 		"closed": func(b *Conn, _ Transport) { b.Close("gone fishing") },
-		"lost":   func(_ *Conn, link Transport) { link.(*wsTransport).c.CloseNow() },
+		"lost":   func(_ *Conn, link Transport) { link.(*wsTransport).Conn.CloseNow() },
 	} {
 		ta, tb := dialTest(t, nil)
 		var log bytes.Buffer

@@ -143,7 +143,7 @@ func AllLimits() []Limit {
 // LimitHits counts how often each limit was reached. Any number of connections may share one.
 type LimitHits = peerconn.LimitHits
 
-func (co *core) countHit(l Limit) { co.hits.Add(l) }
+func (co *core) countHit(l Limit) { co.conn.loop.CountHit(l) }
 
 // limitError is an error caused by a limit.
 type limitError struct {

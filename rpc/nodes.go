@@ -6,6 +6,7 @@ package rpc
 import (
 	"sync/atomic"
 
+	"github.com/mooring-rpc/mooring/internal/peerconn"
 	"github.com/mooring-rpc/mooring/internal/serialqueue"
 )
 
@@ -34,7 +35,7 @@ func (l *localCap) unref(c *Conn) {
 	if !ok {
 		return
 	}
-	if c != nil && c.post(task{run: func() { releaseObject(r) }}) {
+	if c != nil && c.post(peerconn.Func(func() { releaseObject(r) })) {
 		return
 	}
 	releaseObject(r)

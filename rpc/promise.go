@@ -10,6 +10,7 @@ import (
 	"capnproto.org/go/capnp/v3"
 
 	"github.com/mooring-rpc/mooring/internal/capnpfast"
+	"github.com/mooring-rpc/mooring/internal/peerconn"
 	"github.com/mooring-rpc/mooring/internal/serialqueue"
 )
 
@@ -246,7 +247,7 @@ func (p *Promise) runNotify(fs []func(), via *Conn, call *Call) {
 			notify(via, f)
 		}
 	}
-	if via != nil && via.post(task{run: run}) {
+	if via != nil && via.post(peerconn.Func(run)) {
 		return
 	}
 	if call != nil {

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+
+	"github.com/mooring-rpc/mooring/internal/peerconn"
 )
 
 // promiseCap holds calls back until it is resolved. They wait in lanes, one for each delivery goroutine they came on,
@@ -225,7 +227,7 @@ func (p *promiseCap) resolve(to *Ref) {
 		p.flush(own, nil, false)
 	}
 	for via, l := range lanes {
-		if via != nil && !via.post(task{run: func() { p.flush(l, via, true) }}) {
+		if via != nil && !via.post(peerconn.Func(func() { p.flush(l, via, true) })) {
 			p.flush(l, via, false)
 		}
 	}

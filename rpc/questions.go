@@ -8,6 +8,8 @@ import (
 
 	"capnproto.org/go/capnp/v3"
 	rpccp "capnproto.org/go/capnp/v3/std/capnp/rpc"
+
+	"github.com/mooring-rpc/mooring/internal/peerconn"
 )
 
 // question is the connection's side of a Promise. Its number is in use until the peer's Return and our Finish. We send
@@ -39,7 +41,7 @@ func (c *Conn) sendVia(ctx context.Context, r *remoteCap, call *Call) (next *Ref
 				c.countHit(LimitQueuedCalls)
 				return brokenRef(Overloadedf("%d calls wait for the promise to resolve", len(r.queue))), nil
 			}
-			r.queue = append(r.queue, task{call: call})
+			r.queue = append(r.queue, embargoed{call: call})
 			c.queuedCalls++
 			return nil, nil
 		}
@@ -314,7 +316,7 @@ func (co *core) completeQuestion(p *Promise, content capnp.Ptr, caps CapTable, e
 // queueCompletion queues a promise's notifications and releases unused results.
 func (co *core) queueCompletion(notify []func(), drop CapTable) {
 	for _, f := range notify {
-		co.tasks = append(co.tasks, task{run: f})
+		co.out.Tasks = append(co.out.Tasks, peerconn.Func(f))
 	}
 	co.dropCaps(drop)
 }

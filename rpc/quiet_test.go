@@ -10,6 +10,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/mooring-rpc/mooring/internal/peerconn"
 )
 
 // deaf is a transport whose peer has died: nothing comes, writes go through until they fill the pipe, pings are lost.
@@ -73,13 +75,13 @@ func (n *narrow) SetOnProgress(f func()) { n.wrote = f }
 func (n *narrow) WriteBatch(ctx context.Context, messages []byte) error {
 	n.turn <- struct{}{}
 	defer func() { <-n.turn }()
-	for rest := len(messages); rest > 0; rest -= chunkBytes {
-		time.Sleep(time.Duration(min(rest, chunkBytes)) * time.Second / time.Duration(n.rate))
+	for rest := len(messages); rest > 0; rest -= peerconn.ChunkBytes {
+		time.Sleep(time.Duration(min(rest, peerconn.ChunkBytes)) * time.Second / time.Duration(n.rate))
 		if !n.dead.IsZero() && time.Now().After(n.dead) {
 			<-n.closing
 			return io.ErrClosedPipe
 		}
-		if rest > chunkBytes {
+		if rest > peerconn.ChunkBytes {
 			n.wrote()
 		}
 	}
@@ -195,7 +197,7 @@ func TestUselessConnectionsEnd(t *testing.T) {
 				obj := newTestObject("a")
 				a := NewConn(near, Config{Bootstrap: obj, Limits: Limits{HandshakeTimeout: 10 * time.Second, IdleTimeout: time.Minute}})
 				b := NewConn(far, Config{Bootstrap: newTestObject("b")})
-				ran := make(chan error, 2)
+				ran, began := make(chan error, 2), time.Now()
 				for _, c := range []*Conn{a, b} {
 					go func() { ran <- c.Run(context.Background()) }()
 				}
@@ -213,8 +215,8 @@ func TestUselessConnectionsEnd(t *testing.T) {
 					t.Logf("it ended with %v", a.Err())
 				case <-time.After(time.Hour):
 				}
-				if c.ends == 0 && a.Err() != nil || c.ends > 0 && (a.Err() == nil || time.Since(a.start).Round(time.Second) != c.ends) {
-					t.Errorf("after %v: %v", time.Since(a.start), a.Err())
+				if c.ends == 0 && a.Err() != nil || c.ends > 0 && (a.Err() == nil || time.Since(began).Round(time.Second) != c.ends) {
+					t.Errorf("after %v: %v", time.Since(began), a.Err())
 				}
 				a.Close("over")
 				<-ran
@@ -231,7 +233,7 @@ type murmuring struct {
 	also  bool
 }
 
-func (m *murmuring) setOnActivity(f func()) { m.heard = f }
+func (m *murmuring) SetOnActivity(f func()) { m.heard = f }
 
 func (m *murmuring) Ping(ctx context.Context) error {
 	time.Sleep(time.Second)

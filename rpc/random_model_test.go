@@ -192,7 +192,7 @@ func (p *randomPeer) send(line string) {
 	}
 	if c := p.c; c.ended == nil {
 		if err := c.handle(b); err != nil {
-			c.endLocked(abortEnding(err))
+			c.loop.EndLocked(abortEnding(err))
 		}
 	}
 }

@@ -77,7 +77,7 @@ func runRandomPeer(t *testing.T, seed uint64) bool {
 		Bootstrap: boot, Logger: slog.New(panicCatcher{p: p}), Trace: p.trace,
 		Limits: Limits{QueuedCalls: 64, Answers: 256, Questions: 256},
 	})
-	p.c.manual = true
+	p.c.loop.Manual = true
 	ctx := context.Background()
 	own := newTestObject("own")
 	ownRef := NewLocal(own)
@@ -205,10 +205,9 @@ func pick[T any](p *randomPeer, from []T) T { return from[p.rnd.IntN(len(from))]
 func (p *randomPeer) drain() {
 	for {
 		p.c.mu.Lock()
-		p.c.delivering = true
-		p.c.out = nil
+		p.c.out.TakeMessages()
 		p.c.mu.Unlock()
-		p.c.drain()
+		p.c.loop.Deliver()
 		if len(p.due) == 0 {
 			return
 		}

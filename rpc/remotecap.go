@@ -31,7 +31,7 @@ type remoteCap struct {
 	called  bool // a call was sent to it, or went through it to its target
 	state   capState
 	target  *Ref // the resolution, counted
-	queue   []task
+	queue   []embargoed
 	dropped bool
 }
 

@@ -105,7 +105,7 @@ func (s *soakTotals) add(w *wild) {
 	if w.lies > 0 {
 		s.lies++
 	}
-	if w.c.ending.abort != nil {
+	if w.c.loop.Ending().Abort != nil {
 		s.aborted++
 	}
 }

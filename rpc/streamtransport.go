@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/mooring-rpc/mooring/internal/peerconn"
 	"github.com/mooring-rpc/mooring/internal/socket"
 )
 
@@ -52,7 +53,7 @@ func (t *streamTransport) setLimits(lim Limits) {
 	}
 }
 
-func (t *streamTransport) setAdmitRead(reading func(int, []byte) error) { t.admitRead = reading }
+func (t *streamTransport) SetAdmitRead(reading func(int, []byte) error) { t.admitRead = reading }
 
 // admitBytes asks whether the buffer may hold n bytes.
 func (t *streamTransport) admitBytes(n int) error {
@@ -169,7 +170,7 @@ func wholeFrames(b []byte, lim *Limits) (whole, need int, err error) {
 func (t *streamTransport) WriteBatch(_ context.Context, messages []byte) error {
 	for _, b := range [][]byte{t.unwritten, messages} {
 		for len(b) > 0 {
-			n := min(len(b), chunkBytes)
+			n := min(len(b), peerconn.ChunkBytes)
 			if _, err := t.sock.Write(b[:n]); err != nil {
 				return err
 			}
@@ -182,7 +183,7 @@ func (t *streamTransport) WriteBatch(_ context.Context, messages []byte) error {
 	return nil
 }
 
-// TryWriteBatch implements tryWriter.
+// TryWriteBatch implements peerconn.TryWriter.
 func (t *streamTransport) TryWriteBatch(messages []byte) (tried, done bool, err error) {
 	if !t.sock.NonBlocking() {
 		return false, false, nil

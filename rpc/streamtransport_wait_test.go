@@ -6,6 +6,8 @@ import (
 	"io"
 	"strings"
 	"testing"
+
+	"github.com/mooring-rpc/mooring/internal/peerconn"
 )
 
 // A byte stream over a socket reads that itself; one over anything else is read as it is.
@@ -17,7 +19,7 @@ func TestAStreamReadsItsSocket(t *testing.T) {
 			if got := tr.(*streamTransport).sock.NonBlocking(); got != want {
 				t.Errorf("%s: read as a socket: %t", over, got)
 			}
-			tr.Close(closeNormal, "")
+			tr.Close(peerconn.CloseNormal, "")
 		}
 	}
 }
@@ -34,7 +36,7 @@ func TestAnIdleStreamHoldsNoBuffer(t *testing.T) {
 		sent := make(chan error, 1)
 		go func() {
 			err := a.WriteBatch(context.Background(), all)
-			a.Close(closeNormal, "")
+			a.Close(peerconn.CloseNormal, "")
 			sent <- err
 		}()
 		var got []byte
@@ -48,7 +50,7 @@ func TestAnIdleStreamHoldsNoBuffer(t *testing.T) {
 			}
 			got = append(got, batch...)
 		}
-		b.Close(closeNormal, "")
+		b.Close(peerconn.CloseNormal, "")
 		if err := <-sent; err != nil || !bytes.Equal(got, all) {
 			t.Errorf("%s: %d bytes came of %d, %v", over, len(got), len(all), err)
 		}

@@ -144,7 +144,7 @@ func (s *story) vat() *Conn {
 				checkWords(s.t, formatMessage(m))
 			}
 		}})
-		s.conn.manual = true
+		s.conn.loop.Manual = true
 	}
 	return s.conn
 }
@@ -189,10 +189,7 @@ func (s *story) deliver() {
 	if s.paused || c == nil {
 		return
 	}
-	c.mu.Lock()
-	c.delivering = true
-	c.mu.Unlock()
-	c.drain()
+	c.loop.Deliver()
 }
 
 // step carries out one command and gives what was said.
@@ -205,7 +202,7 @@ func (s *story) step(line string) []string {
 	s.deliver()
 	if c := s.conn; c != nil && !s.unread {
 		c.mu.Lock()
-		c.out = nil
+		c.out.TakeMessages()
 		c.mu.Unlock()
 	}
 	return s.said
@@ -234,7 +231,7 @@ func (s *story) command(line string) error {
 		was := c.ended != nil
 		if !was {
 			if err := c.handle(frame); err != nil {
-				c.endLocked(abortEnding(err))
+				c.loop.EndLocked(abortEnding(err))
 			}
 		}
 		now := c.ended

@@ -29,23 +29,6 @@ type Transport interface {
 // limitSetter is implemented by transports that check limits before they allocate. NewConn sets them.
 type limitSetter interface{ setLimits(lim Limits) }
 
-// activityReporter is implemented by transports over which a peer may send pings, which are signs of life. NewConn sets
-// the function that they call.
-type activityReporter interface{ setOnActivity(heard func()) }
-
-// readAdmitter is implemented by transports that buffer a partial message. NewConn sets the function that they call before
-// they buffer so many bytes of one, with the bytes they have; it may wait or refuse. 0 says that the buffer is released.
-type readAdmitter interface {
-	setAdmitRead(reading func(bytes int, have []byte) error)
-}
-
-// tryWriter is implemented by transports that can write without waiting.
-type tryWriter interface {
-	// TryWriteBatch is WriteBatch as far as that goes without waiting. If done is false, the rest is written by the next
-	// WriteBatch, before its own messages, if any. If tried is false, nothing was written and done is false.
-	TryWriteBatch(messages []byte) (tried, done bool, err error)
-}
-
 // Pipe returns two transports connected in memory, for tests: unbounded, in order, closed together.
 func Pipe() (a, b Transport) {
 	x, y := newPipeEnd("pipe a"), newPipeEnd("pipe b")

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/mooring-rpc/mooring/internal/peerconn"
 	"github.com/mooring-rpc/mooring/internal/seed"
 	"github.com/mooring-rpc/mooring/internal/until"
 )
@@ -83,7 +84,8 @@ func TestCallersWriteWhatIsAlone(t *testing.T) {
 			until.True(t, "the writer rests", func() bool {
 				v.a.mu.Lock()
 				defer v.a.mu.Unlock()
-				return v.a.writeState.writerIdle && !v.a.busy && !v.a.flushTimer.IsSet() && len(v.a.out) == 0
+				is := v.a.loop.State()
+				return is.WriterIdle && !is.Writing && !is.FlushPending && len(v.a.out.Bytes) == 0
 			})
 			a.wrote.Store(0)
 		}
@@ -179,8 +181,8 @@ func TestNothingIsNoMessage(t *testing.T) {
 			if got, err := server.ReadBatch(context.Background()); !bytes.Equal(got, message) {
 				t.Errorf("the first message has %d bytes, %v", len(got), err)
 			}
-			client.Close(closeNormal, "")
-			server.Close(closeNormal, "")
+			client.Close(peerconn.CloseNormal, "")
+			server.Close(peerconn.CloseNormal, "")
 		})
 	}
 }

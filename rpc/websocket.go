@@ -14,6 +14,7 @@ import (
 	"github.com/coder/websocket"
 
 	"github.com/mooring-rpc/mooring/internal/dialerror"
+	"github.com/mooring-rpc/mooring/internal/peerconn"
 	"github.com/mooring-rpc/mooring/internal/wsock"
 )
 
@@ -104,8 +105,10 @@ func handshakeError(resp *http.Response) error {
 	return fmt.Errorf("open a WebSocket: %w", s)
 }
 
+// wsTransport also has what peerconn asks of a transport: the peer's own pings, the pieces of a large message, and partial
+// messages are reported.
 type wsTransport struct {
-	c      *wsock.Conn
+	*wsock.Conn
 	merged bool
 }
 
@@ -115,24 +118,16 @@ func newWSTransport(c *wsock.Conn) *wsTransport {
 	return t
 }
 
-// setOnActivity reports the peer's own pings: a peer that pings need not be pinged.
-func (t *wsTransport) setOnActivity(heard func()) { t.c.SetOnActivity(heard) }
-
-// SetOnProgress reports the pieces of a large message.
-func (t *wsTransport) SetOnProgress(wrote func()) { t.c.SetOnProgress(wrote) }
-
 // setLimits bounds a WebSocket message by one Cap'n Proto message, or by the size of a merged chunk.
 func (t *wsTransport) setLimits(lim Limits) {
-	t.c.SetReadLimit(int64(max(lim.MessageBytes, chunkBytes)))
-	t.c.SetUserTimeout(lim.PingInterval + lim.PingTimeout)
+	t.Conn.SetReadLimit(int64(max(lim.MessageBytes, peerconn.ChunkBytes)))
+	t.Conn.SetUserTimeout(lim.PingInterval + lim.PingTimeout)
 }
 
-func (t *wsTransport) setAdmitRead(reading func(int, []byte) error) { t.c.SetAdmitRead(reading) }
-
 func (t *wsTransport) ReadBatch(ctx context.Context) ([]byte, error) {
-	kind, b, err := t.c.Read(ctx)
+	kind, b, err := t.Conn.Read(ctx)
 	if err != nil {
-		if code, reason, ok := wsock.Closed(err); ok && (code == closeNormal || code == closeGoingAway) {
+		if code, reason, ok := wsock.Closed(err); ok && (code == peerconn.CloseNormal || code == peerconn.CloseGoingAway) {
 			return nil, closedError(reason)
 		}
 		if wsock.TooBig(err) {
@@ -148,26 +143,24 @@ func (t *wsTransport) ReadBatch(ctx context.Context) ([]byte, error) {
 
 func (t *wsTransport) WriteBatch(ctx context.Context, messages []byte) error {
 	if t.merged && len(messages) > 0 {
-		return t.c.Write(ctx, websocket.MessageBinary, messages)
+		return t.Conn.Write(ctx, websocket.MessageBinary, messages)
 	}
 	var each [][]byte
 	for len(messages) > 0 {
 		n := trustedFrameSize(messages)
 		each, messages = append(each, messages[:n]), messages[n:]
 	}
-	return t.c.Write(ctx, websocket.MessageBinary, each...)
+	return t.Conn.Write(ctx, websocket.MessageBinary, each...)
 }
 
-// TryWriteBatch implements tryWriter. It does not try several messages without merging: request-response traffic has one.
+// TryWriteBatch implements peerconn.TryWriter. It does not try several messages without merging: request-response traffic has one.
 func (t *wsTransport) TryWriteBatch(messages []byte) (tried, done bool, err error) {
 	if !t.merged && trustedFrameSize(messages) < len(messages) {
 		return false, false, nil
 	}
-	return t.c.TryWrite(websocket.MessageBinary, messages)
+	return t.Conn.TryWrite(websocket.MessageBinary, messages)
 }
 
-func (t *wsTransport) Ping(ctx context.Context) error { return t.c.Ping(ctx) }
-
-func (t *wsTransport) Close(code int, reason string) error { return t.c.Close(code, clip(reason, 120)) }
-
-func (t *wsTransport) RemoteAddr() string { return t.c.RemoteAddr() }
+func (t *wsTransport) Close(code int, reason string) error {
+	return t.Conn.Close(code, clip(reason, 120))
+}

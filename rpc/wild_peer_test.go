@@ -128,7 +128,7 @@ func (w *wild) tell(what string) {
 
 // runManual runs one connection without goroutines, and says what was wrong.
 func (w *wild) runManual() error {
-	w.c.manual = true
+	w.c.loop.Manual = true
 	ctx := noWaitCtx
 	for !w.d.over() && !w.b.ended {
 		switch act := w.d.n(8); {
@@ -165,7 +165,7 @@ func (w *wild) take(frame []byte) {
 			err = w.c.handle(one)
 		}
 		if err != nil {
-			w.c.endLocked(abortEnding(err))
+			w.c.loop.EndLocked(abortEnding(err))
 		}
 		frame = rest
 	}
@@ -178,10 +178,9 @@ func (w *wild) take(frame []byte) {
 func (w *wild) drain() {
 	for {
 		w.c.mu.Lock()
-		w.c.delivering = true
-		w.c.out = nil
+		w.c.out.TakeMessages()
 		w.c.mu.Unlock()
-		w.c.drain()
+		w.c.loop.Deliver()
 		due := w.p.due
 		if len(due) == 0 {
 			return
@@ -199,9 +198,9 @@ func (w *wild) finish() {
 	case 0:
 		w.c.Close("over")
 	case 1:
-		w.c.end(transportEnding(io.ErrUnexpectedEOF))
+		w.c.loop.End(transportEnding(io.ErrUnexpectedEOF))
 	case 2:
-		w.c.end(transportEnding(io.EOF))
+		w.c.loop.End(transportEnding(io.EOF))
 	case 3:
 		_ = w.c.Drain(noWaitCtx, "over") // its error is the context's
 	}
@@ -243,8 +242,8 @@ func (w *wild) verdict() error {
 		return fmt.Errorf("an object's references are not counted right")
 	case len(w.logged) > 1:
 		return fmt.Errorf("the end was logged as %q", w.logged)
-	case w.lies == 0 && !w.p.threads && w.c.ending.abort != nil: // with threads messages cross
-		return fmt.Errorf("the vat aborted an honest peer: %s", w.c.ending.abort.Reason)
+	case w.lies == 0 && !w.p.threads && w.c.loop.Ending().Abort != nil: // with threads messages cross
+		return fmt.Errorf("the vat aborted an honest peer: %s", w.c.loop.Ending().Abort)
 	}
 	return nil
 }

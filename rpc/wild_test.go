@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/mooring-rpc/mooring/internal/peerconn"
 	"github.com/mooring-rpc/mooring/internal/seed"
 )
 
@@ -77,7 +78,7 @@ func (w *wild) runThreads(link Transport) error {
 	}
 	switch w.d.n(3) {
 	case 0:
-		link.Close(closeNormal, "")
+		link.Close(peerconn.CloseNormal, "")
 	case 1:
 		w.c.Close("over")
 	case 2:
@@ -88,7 +89,7 @@ func (w *wild) runThreads(link Transport) error {
 	case <-time.After(testDeadline):
 		return fmt.Errorf("Run does not return")
 	}
-	link.Close(closeNormal, "")
+	link.Close(peerconn.CloseNormal, "")
 	<-drained
 	if n := w.p.undone(); n > 0 {
 		w.p.letGoOfPromises()

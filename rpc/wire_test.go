@@ -20,6 +20,7 @@ import (
 
 	rpccp "capnproto.org/go/capnp/v3/std/capnp/rpc"
 
+	"github.com/mooring-rpc/mooring/internal/peerconn"
 	"github.com/mooring-rpc/mooring/internal/until"
 )
 
@@ -202,7 +203,7 @@ func TestSubprotocols(t *testing.T) {
 			t.Errorf("%v: got %d messages, %v", tc.offer, len(got)/len(one), err)
 		}
 		for _, tr := range []Transport{a, b} {
-			go tr.Close(closeNormal, "done")
+			go tr.Close(peerconn.CloseNormal, "done")
 		}
 	}
 }
@@ -380,14 +381,19 @@ func TestPingIsHeard(t *testing.T) {
 		from Transport
 		to   *Conn
 	}{{ta, v.b}, {tb, v.a}} {
-		before := side.to.lastActivity.Load()
+		state := func() peerconn.State {
+			side.to.mu.Lock()
+			defer side.to.mu.Unlock()
+			return side.to.loop.State()
+		}
+		before := state().LastActivity
 		if err := side.from.Ping(testContext(t)); err != nil {
 			t.Fatal(err)
 		}
-		if side.to.lastActivity.Load() <= before {
+		if state().LastActivity <= before {
 			t.Error("a ping was not heard")
 		}
-		if side.to.lastMessage.Load() > before {
+		if state().LastMessage > before {
 			t.Error("a ping counts as a message")
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/mooring-rpc/mooring/internal/peerconn"
 	"github.com/mooring-rpc/mooring/internal/until"
 )
 
@@ -46,8 +47,9 @@ func TestFinishLeavesWithTheNextCall(t *testing.T) {
 		until.True(t, "no timer runs and all is written", func() bool {
 			v.a.mu.Lock()
 			defer v.a.mu.Unlock()
-			v.a.flushDelay = d
-			return !v.a.flushTimer.IsSet() && len(v.a.out) == 0 && !v.a.busy
+			v.a.loop.SetFlushDelay(d)
+			is := v.a.loop.State()
+			return !is.FlushPending && len(v.a.out.Bytes) == 0 && !is.Writing
 		})
 	}
 	call(0)
@@ -63,9 +65,9 @@ func TestFinishLeavesWithTheNextCall(t *testing.T) {
 		t.Errorf("the callee wrote %d times for %d calls", n, calls)
 	}
 	v.a.mu.Lock()
-	v.a.flushTimer.Set(0)
+	v.a.loop.Flush()
 	v.a.mu.Unlock()
-	leisure(lazyFlushDelay)
+	leisure(0)
 	call(calls)
 	until.True(t, "the last Finish arrives", func() bool { return v.b.Stats().Answers == 0 })
 }
@@ -148,7 +150,7 @@ func answersInPieces(t *testing.T) {
 		t.Errorf("%d answers left in %d writes", len(calls), n)
 	}
 	v.b.mu.Lock()
-	if !v.b.readerBusy {
+	if !v.b.loop.State().ReaderBusy {
 		t.Error("the reader is in a handler, and nobody knows")
 	}
 	v.b.mu.Unlock()
@@ -178,7 +180,7 @@ func TestReleaseBesideAWriteLeaves(t *testing.T) {
 	a.hold.Store(&stuck)
 	before := a.writes.Load()
 	v.a.mu.Lock()
-	v.a.holdOutput() // for the writer, which takes over after maxHold
+	v.a.loop.HoldOutput() // for the writer, which takes over after maxHold
 	v.a.mu.Unlock()
 	calls := []*Promise{boot.Call(ctx, mHold, testSize, nil), boot.Call(ctx, mHold, testSize, nil)}
 	until.True(t, "the writer writes", func() bool { return a.writes.Load() > before })
@@ -212,7 +214,8 @@ func TestIdleConnectionRests(t *testing.T) {
 		rested := func() bool {
 			for _, c := range []*Conn{v.a, v.b} {
 				c.mu.Lock()
-				away := c.writerRetired && c.out == nil && c.writeState.spareBuf == nil
+				is := c.loop.State()
+				away := is.WriterRetired && !is.Buffers
 				c.mu.Unlock()
 				if !away {
 					return false
@@ -249,14 +252,14 @@ func TestMuchOfNoUrgencyLeaves(t *testing.T) {
 	until.True(t, "the writer waits", func() bool {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		return c.writeState.writerIdle
+		return c.loop.State().WriterIdle
 	})
 	c.mu.Lock()
-	c.flushDelay = time.Hour
-	for len(c.out) <= chunkBytes {
+	c.loop.SetFlushDelay(time.Hour)
+	for len(c.out.Bytes) <= peerconn.ChunkBytes {
 		c.emitRelease(1, 1)
 	}
-	want := len(c.out)
+	want := len(c.out.Bytes)
 	c.unlockAndRun()
 	for got := 0; got < want; {
 		batch, err := far.ReadBatch(context.Background())
