@@ -14,7 +14,6 @@ import (
 
 	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/fault"
-	"github.com/mooring-rpc/mooring/internal/session"
 )
 
 // A subscriber that stops reading costs the server a window and no more, holds up
