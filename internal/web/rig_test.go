@@ -359,7 +359,7 @@ func (b *browser) post(url, body string, headers ...string) *answer {
 }
 
 // recordings is where opencode's traffic is.
-var recordings = filepath.Join("..", "testdata", "opencode")
+var recordings = filepath.Join("..", "..", "testdata", "opencode")
 
 // within is a context that ends when the test's patience does.
 func within(t testing.TB) context.Context {
