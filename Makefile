@@ -62,7 +62,7 @@ test: ## run all tests with the race detector, on SQLite and Postgres (PKG=./...
 	$(PGTEST) $(RACE) -p $(JOBS) -timeout 20m $(if $(filter ./...,$(PKG)),$(LONG)) $(PKG)
 ifeq ($(PKG),./...)
 	go test ./internal/socket # the race detector has it read and write in another way
-	go test -run '^Test(HubStories|MachineStories|RandomGroups|TreesOfRefsAgainstAModel)$$' ./internal/server/objects ./outbox ./internal/session # all their cases
+	go test -run '^Test(HubStories|MachineStories|RandomGroups|TreesOfRefsAgainstAModel)$$' ./internal/server/objects ./internal/server/fanout ./outbox ./internal/session # all their cases
 endif
 
 # The tests that only the crash tag brings; make test runs the others.
@@ -156,7 +156,7 @@ fuzz: ## fuzz every target for long (FUZZ=10m each), then 5,000,000 messages of 
 	go test -run '^TestOrderThroughOtherVats$$' -timeout 0 -count 1 ./rpc -worlds 1000000
 	go test -run '^TestOrderOverBothProtocols$$' -timeout 0 -count 1 ./bridge -chains 100000
 	go test -run '^TestMachineStories$$' -timeout 0 -count 1 ./outbox -stories 1000000
-	go test -run '^TestHubStories$$' -timeout 0 -count 1 ./internal/server/objects -stories 200000
+	go test -run '^TestHubStories$$' -timeout 0 -count 1 ./internal/server/fanout -stories 200000
 
 vulncheck: ## look for known vulnerabilities (needs vuln.go.dev)
 	$(TOOL) govulncheck $(PKG)

@@ -18,6 +18,7 @@ import (
 	"github.com/mooring-rpc/mooring/internal/faultproxy"
 	"github.com/mooring-rpc/mooring/internal/pgtest"
 	"github.com/mooring-rpc/mooring/internal/server/objects"
+	"github.com/mooring-rpc/mooring/internal/server/operator"
 	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/internal/store/postgres"
 	"github.com/mooring-rpc/mooring/internal/store/sqlite"
@@ -133,10 +134,10 @@ func dropped(t *testing.T, db string, making, earlier bool) {
 	}
 	t.Cleanup(func() { _ = proxy.Close() })
 	other, data := serve(t, two), t.TempDir()
-	if _, err := objects.Bootstrap(t.Context(), one, data, capability.Ref{Hosts: []string{proxy.Addr()}}, true); err != nil {
+	if _, err := operator.Bootstrap(t.Context(), one, data, capability.Ref{Hosts: []string{proxy.Addr()}}, true); err != nil {
 		t.Fatal(err)
 	}
-	owner, err := capability.ReadRefFile(filepath.Join(data, objects.OwnerFile))
+	owner, err := capability.ReadRefFile(filepath.Join(data, operator.OwnerFile))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/internal/faultproxy"
 	"github.com/mooring-rpc/mooring/internal/server/objects"
+	"github.com/mooring-rpc/mooring/internal/server/operator"
 	"github.com/mooring-rpc/mooring/internal/store"
 	"github.com/mooring-rpc/mooring/internal/store/postgres"
 	"github.com/mooring-rpc/mooring/internal/store/sqlite"
@@ -63,10 +64,10 @@ func (r *rig) start() error {
 		return errors.Join(err, ln.Close())
 	}
 	address := capability.Ref{Hosts: []string{r.proxy.Addr()}}
-	if _, err := objects.Bootstrap(ctx, st, filepath.Join(r.dir, "data"), address, true); err != nil {
+	if _, err := operator.Bootstrap(ctx, st, filepath.Join(r.dir, "data"), address, true); err != nil {
 		return errors.Join(err, ln.Close(), st.Close())
 	}
-	if r.owner, err = capability.ReadRefFile(filepath.Join(r.dir, "data", objects.OwnerFile)); err != nil {
+	if r.owner, err = capability.ReadRefFile(filepath.Join(r.dir, "data", operator.OwnerFile)); err != nil {
 		return errors.Join(err, ln.Close(), st.Close())
 	}
 	cfg := objects.DefaultConfig()

@@ -52,6 +52,7 @@ import (
 	"github.com/mooring-rpc/mooring/internal/httpapi"
 	"github.com/mooring-rpc/mooring/internal/opencode"
 	"github.com/mooring-rpc/mooring/internal/server/objects"
+	"github.com/mooring-rpc/mooring/internal/server/operator"
 	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/internal/share"
 	"github.com/mooring-rpc/mooring/internal/store"
@@ -108,7 +109,7 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 		return nil, err
 	}
 	// With SQLite this is the only server, so its owner's ref should lead to its address.
-	owner, err := objects.Bootstrap(ctx, st, cfg.Dir, address, cfg.DatabaseURL == "")
+	owner, err := operator.Bootstrap(ctx, st, cfg.Dir, address, cfg.DatabaseURL == "")
 	if err != nil {
 		return nil, errors.Join(err, st.Close())
 	}

@@ -15,7 +15,8 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
-	"github.com/mooring-rpc/mooring/internal/server/objects"
+	"github.com/mooring-rpc/mooring/internal/server/operator"
+
 	"github.com/mooring-rpc/mooring/internal/store"
 	"github.com/mooring-rpc/mooring/internal/store/postgres"
 	"github.com/mooring-rpc/mooring/internal/store/sqlite"
@@ -130,7 +131,7 @@ func (o *serveOptions) openForAdmin(ctx context.Context) (st *store.Store, addre
 	if err := o.find(ctx); err != nil {
 		return nil, address, err
 	}
-	if text, err := os.ReadFile(filepath.Join(o.server.Dir, objects.OwnerFile)); err == nil {
+	if text, err := os.ReadFile(filepath.Join(o.server.Dir, operator.OwnerFile)); err == nil {
 		if ref, err := capability.ParseRef(strings.TrimSpace(string(text))); err == nil {
 			address = ref.With("", capability.Secret{})
 		}
@@ -158,7 +159,7 @@ func (o *serveOptions) rotateOwner(ctx context.Context, sh *cliEnv) (err error) 
 	if err != nil {
 		return err
 	}
-	done, err := objects.RotateOwner(ctx, st, o.server.Dir, address)
+	done, err := operator.RotateOwner(ctx, st, o.server.Dir, address)
 	if err = errors.Join(err, st.Close()); err != nil {
 		return err
 	}
@@ -179,7 +180,7 @@ func (o *serveOptions) rotateSessionOwner(ctx context.Context, sh *cliEnv, sessi
 		return errors.Join(err, st.Close())
 	}
 	var made capability.Ref
-	old, err := objects.RotateSessionOwner(ctx, st, session, address, func(ref capability.Ref) error {
+	old, err := operator.RotateSessionOwner(ctx, st, session, address, func(ref capability.Ref) error {
 		made = ref
 		return file.write(ref)
 	})

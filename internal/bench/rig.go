@@ -23,6 +23,7 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/internal/server/objects"
+	"github.com/mooring-rpc/mooring/internal/server/operator"
 	"github.com/mooring-rpc/mooring/internal/store"
 	"github.com/mooring-rpc/mooring/internal/store/postgres"
 	"github.com/mooring-rpc/mooring/internal/store/sqlite"
@@ -76,7 +77,7 @@ func (b *bench) newRig(ctx context.Context, db string) (_ *rig, err error) {
 	if err != nil {
 		return nil, err
 	}
-	text, err := os.ReadFile(filepath.Join(data, objects.OwnerFile))
+	text, err := os.ReadFile(filepath.Join(data, operator.OwnerFile))
 	if err != nil {
 		return nil, err
 	}
@@ -142,7 +143,7 @@ func (r *rig) serveHere(ctx context.Context, data, url string) error {
 		return errors.Join(err, st.Close())
 	}
 	address := capability.Ref{Hosts: []string{ln.Addr().String()}}
-	if _, err := objects.Bootstrap(ctx, st, data, address, url == ""); err != nil {
+	if _, err := operator.Bootstrap(ctx, st, data, address, url == ""); err != nil {
 		return errors.Join(err, ln.Close(), st.Close())
 	}
 	cfg.Store = st

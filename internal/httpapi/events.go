@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/server/fanout"
 	"github.com/mooring-rpc/mooring/internal/server/objects"
 	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/internal/trickle"
@@ -94,7 +95,7 @@ func serveEvents(q *request) *fault.Error {
 			events.WriteByte(',')
 		}
 		events.Write(encodeEvent(e))
-		after = objects.Position{Cursor: e.Cursor, Hash: e.Hash}
+		after = fanout.Position{Cursor: e.Cursor, Hash: e.Hash}
 	}
 	events.WriteByte(']')
 	writeJSON(q.w, http.StatusOK, addMember(encode(struct {
@@ -119,7 +120,7 @@ func acceptsEvents(h http.Header) bool {
 // resumePosition returns where a stream starts: at Last-Event-ID, which browsers send when they
 // reconnect by themselves, with an unchanged URL. The parameter hash therefore belongs to the
 // parameter after, if it is set, and else to Last-Event-ID.
-func resumePosition(h http.Header, after string, named objects.Position) (objects.Position, *fault.Error) {
+func resumePosition(h http.Header, after string, named fanout.Position) (fanout.Position, *fault.Error) {
 	last := h.Get("Last-Event-ID")
 	if last == "" {
 		return named, nil
@@ -128,12 +129,12 @@ func resumePosition(h http.Header, after string, named objects.Position) (object
 	if after != "" && cursor != named.Cursor {
 		named.Hash = session.Hash{}
 	}
-	return objects.Position{Cursor: cursor, Hash: named.Hash}, refused
+	return fanout.Position{Cursor: cursor, Hash: named.Hash}, refused
 }
 
 // follow sends every event after a position until the client goes, the ref dies or the server
 // stops. An immediate refusal is an ordinary answer, so that browsers do not reconnect.
-func (q *request) follow(after objects.Position) *fault.Error {
+func (q *request) follow(after fanout.Position) *fault.Error {
 	ctx, leave := context.WithCancelCause(q.clientCtx)
 	defer leave(nil)
 	held, refused := q.session(ctx)

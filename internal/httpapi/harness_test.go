@@ -25,6 +25,7 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/internal/pgtest"
 	"github.com/mooring-rpc/mooring/internal/server/objects"
+	"github.com/mooring-rpc/mooring/internal/server/operator"
 	"github.com/mooring-rpc/mooring/internal/store"
 )
 
@@ -65,7 +66,7 @@ func start(t testing.TB, st *store.Store, change func(*objects.Config, *Config))
 	r := &rig{t: t, host: ln.Addr().String()}
 	address := capability.Ref{Hosts: []string{r.host}}
 	dir := t.TempDir()
-	owner, err := objects.Bootstrap(t.Context(), st, dir, address, false)
+	owner, err := operator.Bootstrap(t.Context(), st, dir, address, false)
 	if err != nil {
 		t.Fatal(err)
 	}

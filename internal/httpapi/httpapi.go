@@ -44,6 +44,7 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/httpkit"
+	"github.com/mooring-rpc/mooring/internal/incident"
 	"github.com/mooring-rpc/mooring/internal/origin"
 	"github.com/mooring-rpc/mooring/internal/server/objects"
 )
@@ -183,7 +184,7 @@ func (a *API) serve(w http.ResponseWriter, r *http.Request, do handler) {
 	case refused == nil:
 	case q.w.Started(): // a partial answer must not look like a whole one
 		a.cfg.Server.Refused(w, refused)
-		a.cfg.Log.Debug("an answer was cut off", "request", objects.RequestID(ctx), "peer", r.RemoteAddr, "error", refused)
+		a.cfg.Log.Debug("an answer was cut off", "request", incident.FromContext(ctx), "peer", r.RemoteAddr, "error", refused)
 		panic(http.ErrAbortHandler)
 	default:
 		a.refuse(q.w, refused)
@@ -202,5 +203,5 @@ func (q *request) catchPanic(do handler) (refused *fault.Error) {
 
 // toFault returns an error of the server as the client sees it.
 func (a *API) toFault(ctx context.Context, err error) *fault.Error {
-	return toFault(a.cfg.Log, objects.RequestID(ctx), err)
+	return toFault(a.cfg.Log, incident.FromContext(ctx), err)
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/httpkit"
 	"github.com/mooring-rpc/mooring/internal/membudget"
+	"github.com/mooring-rpc/mooring/internal/server/fanout"
 	"github.com/mooring-rpc/mooring/internal/server/objects"
 	"github.com/mooring-rpc/mooring/internal/session"
 )
@@ -194,7 +195,7 @@ func parseUintParam(name, text string, absent uint64) (uint64, *fault.Error) {
 }
 
 // parsePosition parses a position from two parameters.
-func parsePosition(name, cursor, hash string) (p objects.Position, refused *fault.Error) {
+func parsePosition(name, cursor, hash string) (p fanout.Position, refused *fault.Error) {
 	if p.Cursor, refused = parseUintParam(name, cursor, 0); refused != nil || hash == "" {
 		return p, refused
 	}

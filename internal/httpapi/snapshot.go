@@ -8,7 +8,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/httpkit"
-	"github.com/mooring-rpc/mooring/internal/server/objects"
+	"github.com/mooring-rpc/mooring/internal/server/fanout"
 	"github.com/mooring-rpc/mooring/internal/session"
 )
 
@@ -70,7 +70,7 @@ type snapshotWriter struct {
 	turns   int
 }
 
-func (s *snapshotWriter) begin(of objects.Position) error {
+func (s *snapshotWriter) begin(of fanout.Position) error {
 	if s.started {
 		return nil
 	}
@@ -82,7 +82,7 @@ func (s *snapshotWriter) begin(of objects.Position) error {
 }
 
 func (s *snapshotWriter) writePiece(p *session.StateChunk) error {
-	if err := s.begin(objects.Position{Cursor: p.Row.Cursor, Hash: p.Hash}); err != nil {
+	if err := s.begin(fanout.Position{Cursor: p.Row.Cursor, Hash: p.Hash}); err != nil {
 		return err
 	}
 	var b []byte
@@ -107,7 +107,7 @@ func (s *snapshotWriter) writePiece(p *session.StateChunk) error {
 	return err
 }
 
-func (s *snapshotWriter) end(of objects.Position) error {
+func (s *snapshotWriter) end(of fanout.Position) error {
 	if err := s.begin(of); err != nil {
 		return err
 	}

@@ -24,6 +24,7 @@ import (
 	"github.com/mooring-rpc/mooring/internal/lockbuf"
 	"github.com/mooring-rpc/mooring/internal/pgtest"
 	"github.com/mooring-rpc/mooring/internal/server/objects"
+	"github.com/mooring-rpc/mooring/internal/server/operator"
 	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/internal/store"
 )
@@ -40,7 +41,7 @@ const patience = time.Minute
 // fullStore is what both the server and the API need.
 type fullStore interface {
 	objects.Store
-	objects.SessionRescueStore
+	operator.SessionRescueStore
 	Store
 }
 
@@ -68,11 +69,11 @@ const testKey = "a key for the tests, quite long"
 func start(t *testing.T, st fullStore, change func(*settings)) *rig {
 	t.Helper()
 	dir := t.TempDir()
-	if _, err := objects.Bootstrap(t.Context(), st, dir, capability.Ref{Hosts: []string{"127.0.0.1:7600"}}, false); err != nil {
+	if _, err := operator.Bootstrap(t.Context(), st, dir, capability.Ref{Hosts: []string{"127.0.0.1:7600"}}, false); err != nil {
 		t.Fatal(err)
 	}
 	r := &rig{t: t, store: st, log: &lockbuf.Buffer{}}
-	if text, err := os.ReadFile(filepath.Join(dir, objects.OwnerFile)); err == nil { // a second replica has none
+	if text, err := os.ReadFile(filepath.Join(dir, operator.OwnerFile)); err == nil { // a second replica has none
 		if r.owner, err = capability.ParseRef(strings.TrimSpace(string(text))); err != nil {
 			t.Fatal(err)
 		}

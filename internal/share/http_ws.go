@@ -15,6 +15,8 @@ import (
 
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/opencode"
+	"github.com/mooring-rpc/mooring/internal/server/admission"
+	"github.com/mooring-rpc/mooring/internal/server/fanout"
 	"github.com/mooring-rpc/mooring/internal/server/objects"
 	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/internal/wsock"
@@ -49,7 +51,7 @@ func (s *Service) serveWS(w http.ResponseWriter, v *visitor, id string) {
 	if err != nil {
 		return // already answered
 	}
-	conn.SetLowMemory(objects.MaxUnsentBytes)
+	conn.SetLowMemory(admission.MaxUnsentBytes)
 	conn.SetReadLimit(maxClientMessage)
 	ctx, cancel := context.WithCancel(v.Context())
 	var beside sync.WaitGroup
@@ -63,7 +65,7 @@ func (s *Service) serveWS(w http.ResponseWriter, v *visitor, id string) {
 		}
 	})
 	beside.Go(func() { s.ping(ctx, conn, cancel) })
-	err = held.Follow(ctx, objects.Position{Cursor: d.Row.Cursor, Hash: d.Row.Head}, func(events []*session.Event) error { return s.sendEvents(ctx, conn, held, events) })
+	err = held.Follow(ctx, fanout.Position{Cursor: d.Row.Cursor, Hash: d.Row.Head}, func(events []*session.Event) error { return s.sendEvents(ctx, conn, held, events) })
 	code, why := websocket.StatusInternalError, ""
 	var f *fault.Error
 	switch {

@@ -59,6 +59,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/incident"
 	"github.com/mooring-rpc/mooring/internal/opencode"
 	"github.com/mooring-rpc/mooring/internal/server/objects"
 	"github.com/mooring-rpc/mooring/internal/session"
@@ -267,5 +268,5 @@ func (s *Service) faultOf(ctx context.Context, err error, doing string) *fault.E
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return fault.ContextError(err, nil)
 	}
-	return fault.Unexpected(s.cfg.Log, err, doing, "request", objects.RequestID(ctx))
+	return fault.Unexpected(s.cfg.Log, err, doing, "request", incident.FromContext(ctx))
 }

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/mooring-rpc/mooring/internal/server/fanout"
 	"github.com/mooring-rpc/mooring/internal/server/objects"
 	"github.com/mooring-rpc/mooring/internal/session"
 )
@@ -26,7 +27,7 @@ type Sender struct {
 	Render func(*session.Event) ([]byte, error)      // an event as it is sent; the same each time
 	Write  func(piece []byte, until time.Time) error // waits until the reader has room for it; keeps nothing
 	Flush  func(until time.Time) error               // has all leave that was written
-	Sent   objects.Position                          // of the last event that was written as a whole
+	Sent   fanout.Position                           // of the last event that was written as a whole
 
 	MinRateTime  time.Duration // a reader that is behind has to take,
 	MinRateBytes int           // in this time, so many bytes
@@ -141,7 +142,7 @@ func (s *Sender) fill(piece []byte) ([]byte, error) {
 		n := min(ChunkBytes-len(piece), len(s.rendered)-s.sent)
 		piece = append(piece, s.rendered[s.sent:s.sent+n]...)
 		if s.sent += n; s.sent == len(s.rendered) {
-			s.Sent = objects.Position{Cursor: e.Cursor, Hash: e.Hash}
+			s.Sent = fanout.Position{Cursor: e.Cursor, Hash: e.Hash}
 			s.events, s.rendered, s.sent = s.events[1:], nil, 0
 		}
 	}

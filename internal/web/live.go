@@ -17,6 +17,7 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/humantime"
 	"github.com/mooring-rpc/mooring/internal/page"
+	"github.com/mooring-rpc/mooring/internal/server/fanout"
 	"github.com/mooring-rpc/mooring/internal/server/objects"
 	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/internal/trickle"
@@ -142,7 +143,7 @@ func (s *Site) expired() error {
 
 // resumePosition returns the position where a stream resumes: the browser's Last-Event-ID takes
 // precedence; it has no hash.
-func resumePosition(r *http.Request) (from objects.Position, err error) {
+func resumePosition(r *http.Request) (from fanout.Position, err error) {
 	text := r.Header.Get("Last-Event-ID")
 	if hash := r.URL.Query().Get("hash"); hash != "" && text == "" {
 		if from.Hash, err = session.ParseHash(hash); err != nil {
@@ -187,7 +188,7 @@ type stream struct {
 	out     trickle.Sender // frames, and the position sent
 }
 
-func (s *Site) newStream(to sender, gone context.CancelCauseFunc, at objects.Position) *stream {
+func (s *Site) newStream(to sender, gone context.CancelCauseFunc, at fanout.Position) *stream {
 	return &stream{cancel: gone, out: trickle.Sender{Sent: at, Write: to.WriteUntil, Flush: to.FlushUntil, MinRateTime: s.cfg.WriteTimeout, MinRateBytes: pieceBytes}}
 }
 
@@ -201,7 +202,7 @@ func (s *stream) sendEvents(ctx context.Context, site *Site, events []*session.E
 	defer s.mu.Unlock()
 	s.placing = place
 	last := events[len(events)-1]
-	at := objects.Position{Cursor: last.Cursor, Hash: last.Hash}
+	at := fanout.Position{Cursor: last.Cursor, Hash: last.Hash}
 	then := appendPosition(nil, "at", at)
 	if at.Cursor >= s.startCursor {
 		then = appendCaughtUp(nil, at)
@@ -292,11 +293,11 @@ func (s *stream) sendHeartbeat() error {
 
 // appendCaughtUp appends an event saying that the page has everything that existed at the start,
 // or later events too.
-func appendCaughtUp(b []byte, at objects.Position) []byte { return appendPosition(b, "caught", at) }
+func appendCaughtUp(b []byte, at fanout.Position) []byte { return appendPosition(b, "caught", at) }
 
 // appendPosition appends the page's position, by cursor and hash, from which it resumes. Events
 // sent again after it change nothing.
-func appendPosition(b []byte, event string, at objects.Position) []byte {
+func appendPosition(b []byte, event string, at fanout.Position) []byte {
 	data := strconv.AppendUint([]byte(`{"cursor":`), at.Cursor, 10)
 	if at.Hash != (session.Hash{}) {
 		data = fmt.Appendf(data, `,"hash":"%s"`, at.Hash)

@@ -10,8 +10,8 @@ import (
 	"strings"
 
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/incident"
 	"github.com/mooring-rpc/mooring/internal/page"
-	"github.com/mooring-rpc/mooring/internal/server/objects"
 )
 
 // notFound answers an unknown path.
@@ -38,7 +38,7 @@ func (q *request) toFault(err error) *fault.Error {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return fault.ContextError(err, nil)
 	}
-	return fault.Unexpected(q.site.cfg.Log, err, "make the page", "request", objects.RequestID(q.r.Context()), "peer", q.r.RemoteAddr)
+	return fault.Unexpected(q.site.cfg.Log, err, "make the page", "request", incident.FromContext(q.r.Context()), "peer", q.r.RemoteAddr)
 }
 
 // writeFault answers with a page where a page was requested, and else with a line of JSON:

@@ -28,6 +28,7 @@ import (
 	"github.com/mooring-rpc/mooring/internal/lockbuf"
 	"github.com/mooring-rpc/mooring/internal/pgtest"
 	"github.com/mooring-rpc/mooring/internal/server/objects"
+	"github.com/mooring-rpc/mooring/internal/server/operator"
 	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/internal/share"
 	"github.com/mooring-rpc/mooring/internal/store"
@@ -81,7 +82,7 @@ func (r *rig) run() {
 	}
 	r.host = ln.Addr().String()
 	if r.owner.ID == "" {
-		owner, err := objects.Bootstrap(r.t.Context(), r.st, r.dir, capability.Ref{Hosts: []string{r.host}}, false)
+		owner, err := operator.Bootstrap(r.t.Context(), r.st, r.dir, capability.Ref{Hosts: []string{r.host}}, false)
 		if err != nil {
 			r.t.Fatal(err)
 		}

@@ -13,7 +13,9 @@ import (
 
 	"github.com/coder/websocket"
 
-	"github.com/mooring-rpc/mooring/internal/server/objects"
+	"github.com/mooring-rpc/mooring/internal/server/admission"
+	"github.com/mooring-rpc/mooring/internal/server/fanout"
+
 	"github.com/mooring-rpc/mooring/internal/wsock"
 )
 
@@ -29,7 +31,7 @@ func isSocketUpgrade(r *http.Request) bool {
 }
 
 // serveLiveSocket is serveLive over a WebSocket, for this server's own pages.
-func (q *request) serveLiveSocket(held resolver, from objects.Position) {
+func (q *request) serveLiveSocket(held resolver, from fanout.Position) {
 	done, err := q.site.server.Admit(q.r.RemoteAddr)
 	if err != nil {
 		q.refuse(err)
@@ -42,7 +44,7 @@ func (q *request) serveLiveSocket(held resolver, from objects.Position) {
 	}
 	defer func() { _ = conn.CloseNow() }() // no effect after a Close
 	conn.SetReadLimit(maxHello)
-	conn.SetLowMemory(objects.MaxUnsentBytes)
+	conn.SetLowMemory(admission.MaxUnsentBytes)
 	if strings.HasPrefix(q.path, "/s/") {
 		hello, cancel := context.WithTimeout(q.r.Context(), helloTimeout)
 		_, token, err := conn.Read(hello)

@@ -12,6 +12,7 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/capnp/wire"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/server/admission"
 	"github.com/mooring-rpc/mooring/rpc"
 )
 
@@ -23,11 +24,11 @@ func (o *sess) attenuate(ctx context.Context, c *rpc.Call) {
 		fail(c, refused)
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, o.server.cfg.ReadTimeout)
+	ctx, cancel := context.WithTimeout(ctx, o.service.cfg.ReadTimeout)
 	defer cancel()
-	sight, err := o.server.cfg.Store.ReadAccess(ctx, o.auth.session, o.auth.refs())
+	sight, err := o.service.cfg.Store.ReadAccess(ctx, o.auth.session, o.auth.Refs())
 	if err != nil {
-		fail(c, toFault(o.conn.log, err, "look up the ref"))
+		fail(c, admission.ToFault(o.conn.log, err, "look up the ref"))
 		return
 	}
 	grant, refused := o.check(sight, 0, "attenuate")
@@ -38,8 +39,8 @@ func (o *sess) attenuate(ctx context.Context, c *rpc.Call) {
 		fail(c, refused)
 		return
 	}
-	o.server.recordUse(o.conn.peer, grant, "attenuate", sight.Row.Cursor)
-	answerObject(c, newSess(o.server, o.conn, o.auth.attenuate(grant)))
+	o.service.cfg.Usage.Record(o.conn.peer, grant, "attenuate", sight.Row.Cursor)
+	answerObject(c, newSess(o.service, o.conn, o.auth.attenuate(grant)))
 }
 
 // attenuate serves Space.attenuate.
@@ -58,8 +59,8 @@ func (o *space) attenuate(ctx context.Context, c *rpc.Call) {
 		fail(c, refused)
 		return
 	}
-	o.server.recordUse(o.conn.peer, grant, "attenuate", 0)
-	answerObject(c, &space{server: o.server, conn: o.conn, id: o.id, ref: o.ref, attenuated: grant})
+	o.service.cfg.Usage.Record(o.conn.peer, grant, "attenuate", 0)
+	answerObject(c, &space{service: o.service, conn: o.conn, id: o.id, ref: o.ref, attenuated: grant})
 }
 
 // answerObject answers a call whose only result is a new object.

@@ -167,7 +167,7 @@ func TestNothingIsAttenuatedToMore(t *testing.T) {
 	r := start(t, sqliteStore(t), nil)
 	p := r.dial()
 	m := r.create(p)
-	now := r.server.now().UnixMilli()
+	now := r.server.cfg.Now().UnixMilli()
 	narrow := attenuating(t, m.sess, func(a wire.Attenuation) {
 		a.SetRights(uint16(capability.Read | capability.Append))
 		methods, _ := a.NewMethods(1)
@@ -393,7 +393,7 @@ func TestNothingOutlivesItsRef(t *testing.T) {
 				am.stream = guest.open(guest.restore(above), am.box)
 				args := []any{"rights", []string{"read", "append", "share"}}
 				if how == "its time" {
-					args = append(args, "expires_at", r.server.now().UnixMilli()+5000)
+					args = append(args, "expires_at", r.server.cfg.Now().UnixMilli()+5000)
 				}
 				ref := guest.share(am, args...)
 
@@ -506,7 +506,7 @@ func longSnapshot(t *testing.T, r *rig, later *atomic.Int64, want fault.Code, me
 	shot := k.shoot(t, guest.restore(ref))
 	k.until(t, "a piece", func() bool { return len(k.held) > 0 })
 	meanwhile(p, m, ref)
-	later.Add(int64(recheckInterval)) // it is looked at again no earlier
+	later.Add(int64(time.Second)) // it is looked at again no earlier
 	k.free()
 	wantCode(t, "the snapshot", refusedAs(t, shot), want)
 }

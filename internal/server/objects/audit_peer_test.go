@@ -7,7 +7,6 @@ package objects
 import (
 	"fmt"
 	"net"
-	"strings"
 	"testing"
 
 	"capnproto.org/go/capnp/v3"
@@ -39,18 +38,6 @@ func TestStrangersAreCountedByAddress(t *testing.T) {
 	}
 	if fmt.Sprint(counts) != "map[192.0.2.1:3 2001:db8::1:3]" {
 		t.Errorf("strangers: %v", counts)
-	}
-}
-
-func TestPeerNames(t *testing.T) {
-	t.Parallel()
-	for remote, want := range map[string]string{
-		"192.0.2.1:443": "192.0.2.1", "[2001:db8::5]:1": "2001:db8::5", "[::ffff:192.0.2.1]:1": "192.0.2.1", "[fe80::1%eth0]:1": "fe80::1",
-		"unix:/run/secret/place": "unix", "stream": "stream", "": "", "x\x00y": "", strings.Repeat("x", 65): "",
-	} {
-		if got := peerName(remote); got != want {
-			t.Errorf("%q is %q, want %q", remote, got, want)
-		}
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/server/fanout"
 	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/ledger"
 )
@@ -29,8 +30,8 @@ type authority struct {
 	streams []string // Space.create: ids of the streams opened through the object
 }
 
-// refs returns the ids of the grants that check needs.
-func (a *authority) refs() []string { return []string{a.ref} }
+// Refs returns the ids of the grants that check needs.
+func (a *authority) Refs() []string { return []string{a.ref} }
 
 // addStream records that a stream was opened, with its outbox's secret.
 func (a *authority) addStream(stream string) {
@@ -73,15 +74,15 @@ func (a *authority) direct(do *session.Direct, peer string) (session.Submission,
 	return sub, nil
 }
 
-// check returns the grant that allows need on the session now, or why not. It returns the grant
+// Check returns the grant that allows need on the session now, or why not. It returns the grant
 // of a dead ref too, and of a deleted session (SessionDeleted) unless the ref was removed with
 // the session.
-func (a *authority) check(at *session.Access, need capability.Rights) (*capability.Grant, *fault.Error) {
+func (a *authority) Check(at *session.Access, need capability.Rights) (*capability.Grant, *fault.Error) {
 	if at.Row == nil || at.Row.Life == session.Absent {
 		return nil, fault.NotFound.With("session %s is not there: its create op has not been applied", a.session)
 	}
 	if at.Row.Forgotten && (a.space != "" || at.Grants[a.ref] == nil) {
-		return nil, sessionDeleted()
+		return nil, fanout.SessionDeleted()
 	}
 	stream := ""
 	if a.hasStream(at.Row.Creator) {
@@ -97,7 +98,7 @@ func (a *authority) check(at *session.Access, need capability.Rights) (*capabili
 	}
 	acting, refused := capability.CheckLive(grant, a.attenuated, at.Row.Epoch, at.Now, need, "")
 	if refused == nil && at.Row.Life == session.Deleted {
-		refused = sessionDeleted()
+		refused = fanout.SessionDeleted()
 	}
 	return acting, refused
 }
@@ -106,9 +107,4 @@ func (a *authority) check(at *session.Access, need capability.Rights) (*capabili
 // It has that grant's ref, whoever the object is passed on to.
 func (a *authority) attenuate(limits *capability.Grant) *authority {
 	return &authority{session: a.session, ref: limits.ID, attenuated: limits}
-}
-
-// sessionDeleted is the fault for every ref to a deleted session.
-func sessionDeleted() *fault.Error {
-	return fault.SessionDeleted.With("the session was deleted, and all refs to it died with it")
 }

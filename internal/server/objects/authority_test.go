@@ -29,7 +29,7 @@ func TestCreatorReadsAsTheOwnerAlone(t *testing.T) {
 	} {
 		a := &authority{session: id, ref: c.ref, space: c.space}
 		a.addStream(c.opened)
-		grant, refused := a.check(at, capability.Read)
+		grant, refused := a.Check(at, capability.Read)
 		switch {
 		case c.code == fault.None && (refused != nil || grant.ID != c.ref),
 			c.code != fault.None && (refused == nil || refused.Code != c.code):

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/mooring-rpc/mooring/internal/server/fanout"
 	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/internal/until"
 	"github.com/mooring-rpc/mooring/ledger"
@@ -142,7 +143,7 @@ func BenchmarkFollow(b *testing.B) {
 	var all sync.WaitGroup
 	for range followers {
 		all.Go(func() {
-			_ = held.Follow(ctx, Position{}, func(events []*session.Event) error {
+			_ = held.Follow(ctx, fanout.Position{}, func(events []*session.Event) error {
 				behind.Add(-int64(len(events)))
 				return nil
 			})

@@ -16,6 +16,7 @@ import (
 	"github.com/mooring-rpc/mooring/capnp/wire"
 	"github.com/mooring-rpc/mooring/capnweb"
 	"github.com/mooring-rpc/mooring/internal/intake"
+	"github.com/mooring-rpc/mooring/internal/server/admission"
 	"github.com/mooring-rpc/mooring/rpc"
 )
 
@@ -32,10 +33,10 @@ type capnwebPeer struct {
 // newCapnwebPeer returns the objects of a connection from remote.
 func (s *Server) newCapnwebPeer(remote string) *capnwebPeer {
 	p := &capnwebPeer{server: s, remote: remote, side: capnwebBridge().Conn(s.cfg.RPC.MessageBytes)}
-	l := s.newConnState(remote)
-	l.peerConn, l.intake = p, s.intake.Open(l.address)
-	p.intake = l.intake
-	p.main = p.side.Object(rpc.NewLocal(&gateway{server: s, conn: l}), wire.Gateway_TypeID)
+	p.intake = s.intake.Open(admission.AddressOf(remote))
+	l := s.objects.newConnState(remote, p.intake)
+	l.setPeer(p)
+	p.main = p.side.Object(rpc.NewLocal(s.objects.gateway(l)), wire.Gateway_TypeID)
 	return p
 }
 
@@ -45,10 +46,10 @@ func (p *capnwebPeer) Serve(c *capnweb.Call) {
 	p.main.Serve(c)
 }
 
-// RemoteAddr implements peerConn.
+// RemoteAddr implements PeerConn.
 func (p *capnwebPeer) RemoteAddr() string { return p.remote }
 
-// Done implements peerConn.
+// Done implements PeerConn.
 func (p *capnwebPeer) Done() <-chan struct{} {
 	if conn := p.conn.Load(); conn != nil {
 		return conn.Done()
@@ -56,17 +57,17 @@ func (p *capnwebPeer) Done() <-chan struct{} {
 	return nil
 }
 
-// Abort implements peerConn.
+// Abort implements PeerConn.
 func (p *capnwebPeer) Abort(why error) {
 	if conn := p.conn.Load(); conn != nil {
-		conn.Abort(p.server.redact(why))
+		conn.Abort(p.server.objects.redact(why))
 	}
 }
 
 // close releases the objects of the ended connection, waits for its running calls, and counts
 // its traffic.
 func (p *capnwebPeer) close() {
-	for _, give := range p.server.authThrottle.dropConn(p) {
+	for _, give := range p.server.authThrottle.DropConn(p) {
 		give()
 	}
 	p.main.Release()
@@ -85,7 +86,7 @@ func (p *capnwebPeer) drain(ctx, notifyCtx context.Context) {
 // config returns the configuration of the connection.
 func (p *capnwebPeer) config() capnweb.Config {
 	s := p.server
-	return capnweb.Config{Main: p, Limits: s.capnwebLimits(), Logger: s.connLog, LimitHits: &s.capnweb.limitHits, Intake: p.intake, Redact: s.redact}
+	return capnweb.Config{Main: p, Limits: s.capnwebLimits(), Logger: s.connLog, LimitHits: &s.capnweb.limitHits, Intake: p.intake, Redact: s.objects.redact}
 }
 
 // capnwebLimits converts the rpc limits of a connection to Cap'n Web's. Messages may be twice as

@@ -8,7 +8,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capnweb"
 	"github.com/mooring-rpc/mooring/fault"
-	"github.com/mooring-rpc/mooring/rpc"
+	"github.com/mooring-rpc/mooring/internal/server/admission"
 )
 
 // capnwebError converts a fault to a JavaScript error. Its message begins with the code's name,
@@ -29,30 +29,11 @@ func jsNumber(n uint64) any {
 	return n
 }
 
-// exceptionFault converts an rpc exception to a fault.
-func exceptionFault(ex *rpc.Exception) *fault.Error {
-	if f, ok := fault.ParseReason(ex.Reason); ok {
-		return f
-	}
-	switch ex.Type {
-	case rpc.Overloaded:
-		return fault.Overloaded.With("%s", ex.Reason)
-	case rpc.Disconnected:
-		return fault.Disconnected.With("%s", ex.Reason)
-	case rpc.Unimplemented:
-		return fault.UnknownMethod.With("%s", ex.Reason)
-	}
-	return fault.Internal.With("%s", ex.Reason)
-}
-
 // redact returns the error that a peer is sent for err: a fault as it is, anything else as
 // Internal.
-func (s *Server) redact(err error) *capnweb.Error {
+func (s *service) redact(err error) *capnweb.Error {
 	if f, ok := errors.AsType[*fault.Error](err); ok {
 		return capnwebError(f)
 	}
-	if ex, ok := errors.AsType[exception](err); ok {
-		return capnwebError(ex.fault)
-	}
-	return capnwebError(toFault(s.log, err, "answer the call"))
+	return capnwebError(admission.ToFault(s.cfg.Log, err, "answer the call"))
 }

@@ -44,7 +44,7 @@ func (s *Server) serveCapnwebSocket(w http.ResponseWriter, r *http.Request) {
 // ServeCapnweb serves one connection of Cap'n Web over t, which it owns from now on, until it
 // ends. The errors are those of ServeConn.
 func (s *Server) ServeCapnweb(t capnweb.Transport) error {
-	done, refused := s.admit(t.RemoteAddr())
+	done, refused := s.connections.Admit(t.RemoteAddr())
 	if refused != nil {
 		_ = t.Close(closeTryAgain, refused.Error()) // fails only if the peer is gone
 		return refused
@@ -62,7 +62,7 @@ func (s *Server) serveCapnwebConn(t capnweb.Transport) {
 	conn := capnweb.NewConn(t, p.config())
 	p.conn.Store(conn)
 	s.capnweb.add(conn, p)
-	if s.draining() { // drain may have missed the connection
+	if s.connections.IsDraining() { // drain may have missed the connection
 		conn.Close("the server is stopping")
 	}
 	_ = conn.Run(s.connCtx) // it has logged its error
@@ -72,7 +72,7 @@ func (s *Server) serveCapnwebConn(t capnweb.Transport) {
 // serveBatch answers one batch. It has a time limit of its own: the HTTP server's is for requests
 // that are answered at once.
 func (s *Server) serveBatch(w http.ResponseWriter, r *http.Request) {
-	done, refused := s.admit(r.RemoteAddr)
+	done, refused := s.connections.Admit(r.RemoteAddr)
 	if refused != nil {
 		s.unavailable(w, refused)
 		return

@@ -274,7 +274,7 @@ func TestGuessingIsSlowOverTheWeb(t *testing.T) {
 		}
 	}
 	// Restores are answered in no order: the last guesses may still be looked up.
-	until.True(t, "eleven answers wait", func() bool { return r.server.limitHits.count(limitWrongTries) == 11 })
+	until.True(t, "eleven answers wait", func() bool { return r.hits("wrong_tries") == "11" })
 	for range 100 {
 		guesses = append(guesses, guesser.main.Call(within(t), "restore", forged.Text()))
 	}

@@ -60,9 +60,9 @@ func TestRefusalsAreTheSameOverBothWires(t *testing.T) {
 		fresh, again := m.owner.New(m.id), share([]string{"read"})
 		reader, blind, sharer := share([]string{"read"}), share([]string{"append"}), share([]string{"read", "share", "revoke"}, "actor", "owner/sharer")
 		limited, sealed := share([]string{"read"}, "redemptions", 1), p.shareSealed(m, newKey(t), "rights", []string{"read"})
-		expires := r.server.now().UnixMilli() + 300 // one that is past when it is made is refused
+		expires := r.server.cfg.Now().UnixMilli() + 300 // one that is past when it is made is refused
 		expired := share([]string{"read"}, "expires_at", expires)
-		until.True(t, "it has expired", func() bool { return r.server.now().UnixMilli() > expires })
+		until.True(t, "it has expired", func() bool { return r.server.cfg.Now().UnixMilli() > expires })
 		if err := p.restoreErr(limited, "one"); err != nil {
 			t.Fatal(err)
 		}

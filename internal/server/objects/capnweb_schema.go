@@ -16,6 +16,7 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/capnp/wire"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/server/admission"
 	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/ledger"
 	"github.com/mooring-rpc/mooring/rpc"
@@ -41,7 +42,7 @@ var capnwebBridge = sync.OnceValue(func() *bridge.Bridge {
 			}
 			return 0
 		},
-		MapException: func(ex *rpc.Exception) error { return capnwebError(exceptionFault(ex)) },
+		MapException: func(ex *rpc.Exception) error { return capnwebError(admission.ExceptionFault(ex)) },
 		TooLarge: func(limit int) error {
 			return capnwebError(fault.TooLarge.With("the call takes more than the %d bytes that one may have", limit))
 		},
@@ -112,7 +113,7 @@ func rightsNamed(v any) (any, error) {
 	}
 	set, err := capability.RightsNamed(names)
 	if err != nil {
-		return nil, capnwebError(toFault(nil, err, "read the rights"))
+		return nil, capnwebError(admission.ToFault(nil, err, "read the rights"))
 	}
 	return uint64(set), nil
 }
@@ -142,7 +143,7 @@ func refOf(v any) (any, error) {
 	}
 	ref, err := capability.ParseRef(strings.TrimSpace(text))
 	if err != nil {
-		return nil, capnwebError(toFault(nil, err, "read the ref"))
+		return nil, capnwebError(admission.ToFault(nil, err, "read the ref"))
 	}
 	return map[string]any{"id": ref.ID, "secret": ref.Secret.Reveal()}, nil
 }

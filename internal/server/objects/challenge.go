@@ -62,14 +62,14 @@ func (cs *challenges) consume(nonce []byte, now time.Time) bool {
 }
 
 func (g *gateway) challenge(c *rpc.Call) {
-	nonce := g.challenges.issue(g.server.now())
+	nonce := g.challenges.issue(g.service.cfg.Now())
 	c.Return(structSize(0, 1), func(s capnp.Struct, _ *rpc.CapTable) error { return s.SetData(0, nonce) })
 }
 
 // proofVerifier returns the check of a's proof against the grant of its ref. The nonce is consumed
 // at once, whatever the check returns.
 func (g *gateway) proofVerifier(a credential) func(*capability.Grant) *fault.Error {
-	fresh := len(a.proof.Nonce) > 0 && g.challenges.consume(a.proof.Nonce, g.server.now())
+	fresh := len(a.proof.Nonce) > 0 && g.challenges.consume(a.proof.Nonce, g.service.cfg.Now())
 	return func(grant *capability.Grant) *fault.Error {
 		if len(grant.Seal) == 0 {
 			return nil
@@ -80,7 +80,7 @@ func (g *gateway) proofVerifier(a credential) func(*capability.Grant) *fault.Err
 		switch {
 		case !fresh:
 			return fault.Sealed.With("the proof is for no challenge of this connection, for one that was used, or for one of more than %v ago: ask for a new one", challengeTTL)
-		case !g.server.isOwnAudience(a.proof.Audience):
+		case !g.service.isOwnAudience(a.proof.Audience):
 			return fault.Sealed.With("the proof was made for a server at another address than this one knows as its own: its owner must name that address with mooring serve --advertise")
 		}
 		return nil
@@ -88,6 +88,6 @@ func (g *gateway) proofVerifier(a credential) func(*capability.Grant) *fault.Err
 }
 
 // isOwnAudience reports whether audience is one of Config.Audiences.
-func (s *Server) isOwnAudience(audience string) bool {
+func (s *service) isOwnAudience(audience string) bool {
 	return slices.ContainsFunc(s.cfg.Audiences, func(own string) bool { return strings.EqualFold(own, audience) })
 }

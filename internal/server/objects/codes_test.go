@@ -19,6 +19,7 @@ import (
 	"github.com/mooring-rpc/mooring/capnp/wire"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/lockbuf"
+	"github.com/mooring-rpc/mooring/internal/server/operator"
 	"github.com/mooring-rpc/mooring/internal/stmtfault"
 	"github.com/mooring-rpc/mooring/internal/store"
 	"github.com/mooring-rpc/mooring/internal/teststore"
@@ -41,7 +42,7 @@ func onFailing(t *testing.T, f func(t *testing.T, d failing)) {
 		d := failing{Statements: s, log: new(lockbuf.Buffer)}
 		d.rig = start(t, st, func(c *Config) {
 			logInto(d.log)(c)
-			c.probe = probeConfig{interval: time.Hour, slowCommit: time.Hour} // probes are statements that nobody asked for
+			c.probe = operator.ProbeConfig{Interval: time.Hour, SlowCommit: time.Hour} // probes are statements that nobody asked for
 		})
 		f(t, d)
 		if text := d.log.String(); strings.Contains(text, "unexpected error") {
@@ -86,7 +87,7 @@ func (d failing) failingVerbs(t *testing.T) map[string]failingVerb {
 	}
 	follow := func(snapshot bool) error {
 		// Else the next one's first page may be read for this one, and what follows it may be what fails until somebody gives up.
-		defer until.True(t, "the subscription is over", func() bool { n, _, _, _ := d.server.hub.followers(); return n == 0 })
+		defer until.True(t, "the subscription is over", func() bool { n, _, _, _ := d.server.hub.Followers(); return n == 0 })
 		k := newRecorder()
 		promise := p.subscribing(m.sess, k, 0, 0, snapshot)
 		defer promise.Release()
@@ -122,7 +123,7 @@ func (d failing) failingVerbs(t *testing.T) map[string]failingVerb {
 		"trim": {
 			prepare: func() { n++; p.must(old.stream, old.batch(put(n))) },
 			ask: func() error {
-				_, err := d.server.cfg.Store.Trim(within(t), old.id, 1, trimEvents, trimBytes)
+				_, err := d.server.cfg.Store.Trim(within(t), old.id, 1, 500, 4<<20)
 				return err
 			},
 		},
@@ -155,10 +156,10 @@ func (d failing) failingVerbs(t *testing.T) map[string]failingVerb {
 				return fmt.Errorf("%d: %s", status, text)
 			}
 		},
-		"due for trimming":   func() error { _, _, err := d.server.cfg.Store.Trimmable(within(t), 1, "", trimPage); return err },
-		"due for forgetting": func() error { _, _, err := d.server.cfg.Store.TrimmableDeleted(within(t), 1, "", trimPage); return err },
-		"expiry":             func() error { _, err := d.server.cfg.Store.AuditExpired(within(t), expiryChunk); return err },
-		"lapse":              func() error { _, err := d.server.cfg.Store.LapsedTurns(within(t), 1, "", lapseChunk); return err },
+		"due for trimming":   func() error { _, _, err := d.server.cfg.Store.Trimmable(within(t), 1, "", 500); return err },
+		"due for forgetting": func() error { _, _, err := d.server.cfg.Store.TrimmableDeleted(within(t), 1, "", 500); return err },
+		"expiry":             func() error { _, err := d.server.cfg.Store.AuditExpired(within(t), 100); return err },
+		"lapse":              func() error { _, err := d.server.cfg.Store.LapsedTurns(within(t), 1, "", 100); return err },
 		"measure":            func() error { _, err := d.server.cfg.Store.Measure(within(t), m.id); return err },
 	} {
 		verbs[name] = failingVerb{ask: ask}

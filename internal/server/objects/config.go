@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/mooring-rpc/mooring/internal/server/operator"
 	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/rpc"
 )
@@ -107,7 +108,7 @@ type Config struct {
 	// are summed into one row of the audit.
 	AuditWindow time.Duration
 
-	probe probeConfig // checks whether commits succeed again after one has failed
+	probe operator.ProbeConfig // checks whether commits succeed again after one has failed
 
 	Now func() time.Time // this machine's clock, for hello and timers; the database's clock decides
 }
@@ -129,7 +130,7 @@ func DefaultConfig() Config {
 		Connections: 10_000, ConnectionsPerAddress: 1000, Handshakes: 2000, Subscriptions: 1024, WindowBytes: 1 << 20, MaxWindowBytes: 8 << 20, Snapshots: 4, FoldBytes: 128 << 20,
 		BatchTimeout: time.Minute, CommitTimeout: 30 * time.Second, ReadTimeout: 30 * time.Second, StallTimeout: 30 * time.Second,
 		SweepInterval: 5 * time.Second, DrainTimeout: 10 * time.Second, AuditWindow: time.Minute, MeasureInterval: 10 * time.Minute, CountInterval: 5 * time.Minute,
-		probe: probeConfig{interval: time.Second, timeout: 5 * time.Second, slowCommit: 2 * time.Second},
+		probe: operator.ProbeConfig{Interval: time.Second, Timeout: 5 * time.Second, SlowCommit: 2 * time.Second},
 		Now:   time.Now,
 	}
 }
@@ -146,7 +147,7 @@ func (c Config) withDefaults() Config {
 	if c.Session.Limits.BatchOps == 0 {
 		c.Session.Limits = d.Session.Limits
 	}
-	if c.probe == (probeConfig{}) {
+	if c.probe == (operator.ProbeConfig{}) {
 		c.probe = d.probe
 	}
 	if c.Now == nil {

@@ -7,16 +7,12 @@ package objects
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"capnproto.org/go/capnp/v3"
-	"github.com/oklog/ulid/v2"
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
@@ -104,38 +100,6 @@ func (p *peer) snapshotting(sess *rpc.Ref, k *recorder) (capnp.Struct, *rpc.Prom
 	return call(p.t, sess, sessionSnapshot, structSize(1, 1), func(s capnp.Struct, caps *rpc.CapTable) error { return caps.Set(s, 0, sink) })
 }
 
-// clerk takes audit rows and uses, and fails when it is told to.
-type clerk struct {
-	Store
-	mu    sync.Mutex
-	away  bool
-	rows  []*capability.AuditRow
-	uses  map[string]uint64
-	tries int
-}
-
-func (c *clerk) Audit(_ context.Context, _ capability.IdempotencyKey, rows []*capability.AuditRow) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.away {
-		return fault.Unavailable.With("away")
-	}
-	c.rows = append(c.rows, rows...)
-	return nil
-}
-
-func (c *clerk) AddUses(_ context.Context, _ capability.IdempotencyKey, uses []capability.RefUses) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.tries++; c.away {
-		return fault.Unavailable.With("away")
-	}
-	for _, u := range uses {
-		c.uses[u.Ref] += u.Count
-	}
-	return nil
-}
-
 // deaf writes, and does not hear that it has: its link breaks in the commit.
 type deaf struct {
 	Store
@@ -171,7 +135,7 @@ func TestNothingIsCountedTwice(t *testing.T) {
 		wantCode(t, "events", err, fault.MissingRight)
 		for range 4 {
 			d.times.Store(3) // each of those who write
-			r.server.flushAudit(true)
+			r.server.operator.FlushAudit(true)
 		}
 		p.must(m.stream, m.batch(put(4)))
 		r.stop()
@@ -186,94 +150,4 @@ func TestNothingIsCountedTwice(t *testing.T) {
 			t.Errorf("%d uses are counted, want 5", count)
 		}
 	})
-}
-
-// One row a window; the table of uses earlier; a database that is away costs
-// nothing but time.
-func TestUsesAreWrittenWhenTheirWindowIsOver(t *testing.T) {
-	t.Parallel()
-	now := time.UnixMilli(600_000)
-	c := &clerk{uses: map[string]uint64{}}
-	cfg := Config{Store: c, Now: func() time.Time { return now }}.withDefaults()
-	u := newUsageCounter(cfg)
-	ref := capability.ServerID(capability.SessionPrefix+ulid.Make().String(), ulid.Make())
-	put := session.Use{Ref: ref, Actor: "owner", Method: "put", Count: 2}
-	step := func(d time.Duration, rows int, counted uint64) {
-		t.Helper()
-		now = now.Add(d)
-		u.flush(t.Context(), false)
-		if len(c.rows) != rows || c.uses[ref] != counted {
-			t.Fatalf("at %v: %d rows, %d uses counted; want %d and %d", now.UnixMilli(), len(c.rows), c.uses[ref], rows, counted)
-		}
-	}
-	u.add("a", 3, put)
-	step(5*time.Second, 0, 2)
-	u.add("a", 4, put, session.Use{Ref: ref, Actor: "owner", Method: "remove", Count: 1})
-	step(5*time.Second, 0, 5)
-	step(time.Minute, 2, 5)
-	if r := c.rows[0]; r.Count != 4 || r.Cursor != 4 || r.Peer != "a" || r.At != 605_000 || r.Subject != "put" && r.Subject != "remove" {
-		if c.rows[1].Count != 4 {
-			t.Errorf("rows are %+v, %+v", r, c.rows[1])
-		}
-	}
-	u.add("a", 5, put)
-	c.away = true
-	step(2*time.Minute, 2, 5)
-	u.add("b", 6, put)
-	step(2*time.Minute, 2, 5)
-	c.away = false
-	step(time.Second, 4, 9)
-	u.add("b", 7, put)
-	u.flush(t.Context(), true) // the server stops
-	if len(c.rows) != 5 || c.uses[ref] != 11 {
-		t.Errorf("at the end %d rows, %d uses", len(c.rows), c.uses[ref])
-	}
-}
-
-// Counting must not cost what it counts. It is not parallel: it measures.
-func TestCountingUsesAllocatesNothing(t *testing.T) {
-	u := newUsageCounter(Config{Store: &clerk{}}.withDefaults())
-	uses := []session.Use{{Ref: "ses_1.sX", Actor: "owner", Method: "put", Count: 1}, {Ref: "ses_1.sX", Actor: "owner", Method: "remove", Count: 1}}
-	u.add("a", 1, uses...)
-	if n := testing.AllocsPerRun(1000, func() { u.add("a", 2, uses...) }); n > 0 {
-		t.Errorf("counting allocates %v times", n)
-	}
-}
-
-// However many refs are used while nothing can be written, memory is bounded
-// and every use is counted somewhere.
-func TestUsesAreBoundedAndNoneIsLost(t *testing.T) {
-	t.Parallel()
-	c := &clerk{uses: map[string]uint64{}, away: true}
-	cfg := Config{Store: c}.withDefaults()
-	u := newUsageCounter(cfg)
-	target, total := capability.SessionPrefix+ulid.Make().String(), uint64(0)
-	for i := range 6 * maxUses {
-		n := 1 + rand.Uint32N(3)
-		u.add("a", 1, session.Use{Ref: fmt.Sprintf("%s.%d", target, i), Method: "put", Count: n})
-		total += uint64(n)
-		if i%maxUses == 17 {
-			u.flush(t.Context(), false)
-		}
-	}
-	if held := len(u.open) + len(u.closed) + len(u.pendingCounts) + len(u.countWriter.pending) + len(u.auditWriter.pending); held > 8*maxUses {
-		t.Errorf("%d things are held", held)
-	}
-	select {
-	case <-u.windowFull:
-	default:
-		t.Error("nobody is told that a window ended early")
-	}
-	c.away = false
-	u.flush(t.Context(), true)
-	var rows, uses uint64
-	for _, r := range c.rows {
-		rows += uint64(r.Count)
-	}
-	for _, n := range c.uses {
-		uses += n
-	}
-	if rows != total || uses != total {
-		t.Errorf("%d uses are audited as %d and counted as %d", total, rows, uses)
-	}
 }

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/server/commit"
+	"github.com/mooring-rpc/mooring/internal/server/fanout"
 	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/internal/until"
 	"github.com/mooring-rpc/mooring/ledger"
@@ -122,48 +124,36 @@ func stalledSnapshot(p *peer, m *made) *recorder {
 	}
 	k := newRecorder()
 	k.hold = true
-	p.t.Cleanup(p.subscribing(p.restore(m.owner), k, 0, minWindow, true).Release)
+	p.t.Cleanup(p.subscribing(p.restore(m.owner), k, 0, fanout.MinWindow, true).Release)
 	k.until(p.t, "a piece", func() bool { return len(k.pieces) > 0 })
 	return k
 }
 
-// untilQueued waits until the committers have got n submissions, in a
-// transaction or before it.
+// untilQueued waits until the committers have got n submissions, in a transaction or
+// not.
 func untilQueued(t *testing.T, s *Server, n int) {
 	t.Helper()
-	untilSubmitted(t, s, n, func(c *committer) int {
-		have := c.inFlight
-		for _, l := range c.sessions {
-			have += len(l.pending)
-		}
-		return have
-	})
+	untilSubmitted(t, s, n, func(c commit.Stats) int { return c.InFlight + c.Pending })
 }
 
 // untilBegun waits until n submissions are in transactions.
 func untilBegun(t *testing.T, s *Server, n int) {
 	t.Helper()
-	untilSubmitted(t, s, n, func(c *committer) int { return c.inFlight })
+	untilSubmitted(t, s, n, func(c commit.Stats) int { return c.InFlight })
 }
 
 // untilRest waits until nothing is in a transaction, as what has just been answered may
 // be still.
 func untilRest(t *testing.T, s *Server) {
 	t.Helper()
-	until.True(t, "the committers rest", func() bool {
-		s.committer.mu.Lock()
-		defer s.committer.mu.Unlock()
-		return s.committer.inFlight == 0
-	})
+	until.True(t, "the committers rest", func() bool { return s.committer.Stats().InFlight == 0 })
 }
 
-func untilSubmitted(t *testing.T, s *Server, n int, count func(*committer) int) {
+func untilSubmitted(t *testing.T, s *Server, n int, count func(commit.Stats) int) {
 	t.Helper()
 	deadline := time.After(patience)
 	for {
-		s.committer.mu.Lock()
-		have := count(s.committer)
-		s.committer.mu.Unlock()
+		have := count(s.committer.Stats())
 		if have >= n {
 			return
 		}

@@ -53,25 +53,6 @@ func TestPurgedPayloadsAreSentToNobodyAnyMore(t *testing.T) {
 	})
 }
 
-// A purge that is published makes what was published before it unfit to send.
-func TestPublishedPurgeClearsTheTail(t *testing.T) {
-	t.Parallel()
-	r := start(t, sqliteStore(t), nil)
-	s := &subscription{conn: &connState{maxInFlight: 1 << 20, maxSubs: 1}, window: 1 << 20, authorized: true, authGen: 1, cursor: 1}
-	top := &sessionFanout{hub: r.server.hub, session: "ses_x", subs: map[*subscription]struct{}{s: {}}, running: true, cursor: 1, gen: 1}
-	s.fanout = top
-	put := &session.Event{Cursor: 2, Method: session.MethodPut, Payload: []byte(`{"leaked":1}`)}
-	top.publish(&session.PublishedSession{Row: session.Row{Cursor: 2, AuthGen: 1}, Events: []*session.Event{put}})
-	if !top.covers(2) {
-		t.Fatal("what was published is not in the tail: this test shows nothing")
-	}
-	purge := &session.Event{Cursor: 3, Method: session.MethodPurge, Payload: []byte(`{}`)}
-	top.publish(&session.PublishedSession{Row: session.Row{Cursor: 3, AuthGen: 2}, Events: []*session.Event{purge}, AuthChanged: true})
-	if r, _ := top.nextRound(); len(r.out) != 0 || len(r.readers) != 1 {
-		t.Errorf("%d deliveries from memory, %d readers of the log", len(r.out), len(r.readers))
-	}
-}
-
 // Nothing of a deleted session is given to anybody, and it says why.
 func TestEveryRefToADeletedSessionSaysSo(t *testing.T) {
 	t.Parallel()

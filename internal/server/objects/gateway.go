@@ -12,12 +12,13 @@ import (
 	"github.com/mooring-rpc/mooring/capnp/wire"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/crashpoint"
+	"github.com/mooring-rpc/mooring/internal/server/admission"
 	"github.com/mooring-rpc/mooring/rpc"
 )
 
 // gateway is one connection's bootstrap object.
 type gateway struct {
-	server     *Server
+	service    *service
 	conn       *connState
 	challenges challenges
 }
@@ -33,7 +34,7 @@ const maxRedemption = 64
 
 // Serve implements rpc.Object.
 func (g *gateway) Serve(c *rpc.Call) {
-	g.server.instruments.observeCall(c, g.server.instruments.gateway)
+	g.service.cfg.Instruments.ObserveCall(c, g.service.cfg.Instruments.Gateway)
 	switch c.Method() {
 	case gatewayHello:
 		g.hello(c)
@@ -54,16 +55,16 @@ func (g *gateway) hello(c *rpc.Call) {
 		fail(c, fault.Incompatible.With("the client names no protocol version; this server speaks 1 to %d: update the client", wire.ProtocolVersion))
 		return
 	}
-	limits := g.server.cfg.Session.Limits
+	limits := g.service.cfg.Limits
 	c.Return(structSize(2, 4), func(s capnp.Struct, _ *rpc.CapTable) error {
 		r := wire.Gateway_hello_Results(s)
 		r.SetVersion(min(version, wire.ProtocolVersion))
-		r.SetNow(g.server.now().UnixMilli())
+		r.SetNow(g.service.cfg.Now().UnixMilli())
 		l, err := r.NewLimits()
 		if err != nil {
 			return err
 		}
-		l.SetMessageBytes(uint64(g.server.cfg.RPC.MessageBytes))
+		l.SetMessageBytes(uint64(g.service.cfg.MessageBytes))
 		l.SetBatchOps(uint32(limits.BatchOps))
 		l.SetBatchBytes(uint64(limits.BatchBytes))
 		l.SetPayloadBytes(uint64(limits.PayloadBytes))
@@ -77,10 +78,10 @@ func (g *gateway) hello(c *rpc.Call) {
 				return err
 			}
 		}
-		if err := r.SetHistory(g.server.historyID()); err != nil {
+		if err := r.SetHistory(g.service.cfg.History()); err != nil {
 			return err
 		}
-		return r.SetServer(g.server.cfg.Name)
+		return r.SetServer(g.service.cfg.Name)
 	})
 }
 
@@ -98,7 +99,7 @@ func (g *gateway) restore(ctx context.Context, c *rpc.Call) {
 	case refused == nil:
 	case refused.Code == fault.UnknownRef:
 		g.conn.intake.BeginThrottle()
-		g.server.authThrottle.respond(g.conn.peerConn, func() {
+		g.service.cfg.AuthThrottle.Respond(g.conn.peerConn, func() {
 			fail(c, refused)
 			g.conn.intake.EndThrottle()
 		})
@@ -147,9 +148,9 @@ func decodeRestore(p wire.Gateway_restore_Params) (a credential, refused *fault.
 // redeem returns the live object of a ref: a Space, or a Session. A dead session ref with the
 // right secret gives a Session too, which repeats recorded outcomes and records denials.
 func (g *gateway) redeem(ctx context.Context, a credential) (rpc.Object, *fault.Error) {
-	grant, err := g.server.redeem(ctx, a.id, a.secret, a.redemption, g.conn.peer, g.proofVerifier(a))
+	grant, err := g.service.redeem(ctx, a.id, a.secret, a.redemption, g.conn.peer, g.proofVerifier(a))
 	if err != nil {
-		return nil, toFault(g.conn.log, err, "redeem the ref")
+		return nil, admission.ToFault(g.conn.log, err, "redeem the ref")
 	}
 	shown := grant.ID
 	if grant.Hash == [32]byte{} { // a forgotten session's ref, of which anyone can make up others
@@ -157,7 +158,7 @@ func (g *gateway) redeem(ctx context.Context, a credential) (rpc.Object, *fault.
 	}
 	g.conn.intake.Trust(shown)
 	if capability.IsSpace(grant.Target) {
-		return &space{server: g.server, conn: g.conn, id: grant.Target, ref: grant.ID}, nil
+		return &space{service: g.service, conn: g.conn, id: grant.Target, ref: grant.ID}, nil
 	}
-	return newSess(g.server, g.conn, &authority{session: grant.Target, ref: grant.ID}), nil
+	return newSess(g.service, g.conn, &authority{session: grant.Target, ref: grant.ID}), nil
 }

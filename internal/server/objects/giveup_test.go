@@ -5,12 +5,15 @@
 package objects
 
 import (
+	"context"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/internal/until"
 )
 
@@ -31,7 +34,6 @@ func leaveUnanswered(t *testing.T, snapshot bool) {
 	}
 	reader := r.dial()
 	sess := reader.restore(m.owner)
-	var l *connState
 	var gone []*recorder
 	for range 8 {
 		k := newRecorder()
@@ -39,14 +41,6 @@ func leaveUnanswered(t *testing.T, snapshot bool) {
 		gone = append(gone, k)
 		promise := reader.subscribing(sess, k, 0, window, snapshot)
 		k.until(t, "something", func() bool { return len(k.cursors)+len(k.pieces) > 0 })
-		if l == nil {
-			topic := r.server.hub.fanout(m.id)
-			topic.mu.Lock()
-			for s := range topic.subs {
-				l = s.conn
-			}
-			topic.mu.Unlock()
-		}
 		promise.Release()
 	}
 	k := newRecorder()
@@ -69,9 +63,8 @@ func leaveUnanswered(t *testing.T, snapshot bool) {
 		t.Fatal(err)
 	}
 	until.True(t, "nothing is under way to subscribers that have taken all or left", func() bool {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		return l.inFlight == 0
+		inFlight, _ := load(r)
+		return inFlight == 0
 	})
 }
 
@@ -86,7 +79,6 @@ func TestTheEndIsToldWhenThereIsRoomForIt(t *testing.T) {
 	defer guest.subscribe(guest.restore(stays), busy, 0).Release()
 	busy.until(t, "the one call there may be", func() bool { return len(busy.held) == 1 })
 	defer guest.subscribe(guest.restore(ends), quiet, 3).Release()
-	topic := r.server.hub.fanout(m.id)
 	revoking(t, m.sess, ends.ID)
 	deadline := time.After(patience)
 	for following := 2; following > 1; {
@@ -95,9 +87,7 @@ func TestTheEndIsToldWhenThereIsRoomForIt(t *testing.T) {
 			t.Fatal("the revoked subscription goes on")
 		case <-time.After(time.Millisecond):
 		}
-		topic.mu.Lock()
-		following = len(topic.subs)
-		topic.mu.Unlock()
+		following = r.subscriptions()
 	}
 	busy.free()
 	quiet.until(t, "the end", func() bool { return quiet.ended != nil })
@@ -105,4 +95,76 @@ func TestTheEndIsToldWhenThereIsRoomForIt(t *testing.T) {
 		t.Errorf("ended with %v", quiet.ended)
 	}
 	busy.untilCursor(t, 4)
+}
+
+// countedReads counts how often the log is read.
+type countedReads struct {
+	Store
+	reads atomic.Int64
+}
+
+func (c *countedReads) ReadLog(ctx context.Context, id string, after uint64, maxBytes, maxEvents int, refs []string, hashesAt ...uint64) (*session.LogPage, error) {
+	c.reads.Add(1)
+	return c.Store.ReadLog(ctx, id, after, maxBytes, maxEvents, refs, hashesAt...)
+}
+
+func TestWhoFindsNoRoomWaitsOnce(t *testing.T) {
+	t.Parallel()
+	const subs, commits, window = 6, 100, 32 << 10
+	st := &countedReads{Store: sqliteStore(t)}
+	r := start(t, st, func(c *Config) { c.RPC.QueuedBytes = 2 * window })
+	p, stalled := r.dial(), r.dial()
+	m := r.create(p)
+	write := func(n int) uint64 {
+		payload := map[string]string{"x": strings.Repeat("x", 4<<10)}
+		return p.must(m.stream, m.batch(op("put", "key", fmt.Sprintf("message/msg_%d", n), "payload", payload))).cursor
+	}
+	for n := range 10 {
+		write(n)
+	}
+	sess := stalled.restore(m.owner)
+	var all []*recorder
+	for range subs {
+		k := newRecorder()
+		k.hold = true
+		all = append(all, k)
+		promise := stalled.subscribing(sess, k, 0, window, false)
+		defer promise.Release()
+		if _, _, err := promise.Wait(within(t)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	healthy := newRecorder()
+	defer p.subscribe(m.sess, healthy, 0).Release()
+	healthy.untilCursor(t, 11)
+	before := st.reads.Load()
+	var last uint64
+	for n := range commits {
+		last = write(10 + n)
+		healthy.untilCursor(t, last) // by then the others were looked at too
+	}
+	if _, waiting := load(r); waiting > subs {
+		t.Errorf("%d wait for room, of %d subscriptions", waiting, subs)
+	}
+	if n := st.reads.Load() - before; n > commits/4 {
+		t.Errorf("the log was read %d times during %d commits", n, commits)
+	}
+	for _, k := range all {
+		k.free()
+	}
+	for _, k := range all {
+		k.untilCursor(t, last)
+		k.consecutive(t, 0)
+	}
+}
+
+// load returns the bytes in flight to all subscriptions, and how many of these wait for room.
+func load(r *rig) (inFlight, waiting int) {
+	r.server.mu.Lock()
+	defer r.server.mu.Unlock()
+	for _, l := range r.server.conns {
+		bytes, n := l.flowTo().Load()
+		inFlight, waiting = inFlight+bytes, waiting+n
+	}
+	return inFlight, waiting
 }

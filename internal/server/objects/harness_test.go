@@ -11,6 +11,8 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -23,6 +25,7 @@ import (
 	"github.com/mooring-rpc/mooring/capnp/wire"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/pgtest"
+	"github.com/mooring-rpc/mooring/internal/server/operator"
 	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/internal/store"
 	"github.com/mooring-rpc/mooring/internal/teststore"
@@ -65,12 +68,14 @@ func startOn(t testing.TB, st Store, change func(*Config), streams ...net.Listen
 	t.Helper()
 	dir := t.TempDir()
 	address := capability.Ref{Hosts: []string{"127.0.0.1:7600"}}
-	if _, err := Bootstrap(t.Context(), st, dir, address, false); err != nil {
+	if _, err := operator.Bootstrap(t.Context(), st, dir, address, false); err != nil {
 		t.Fatal(err)
 	}
 	r := &rig{t: t}
-	if ref, err := readOwnerFile(dir + "/" + OwnerFile); err == nil {
-		r.owner = ref
+	if text, err := os.ReadFile(dir + "/" + operator.OwnerFile); err == nil { // otherwise another server was first
+		if r.owner, err = capability.ParseRef(strings.TrimSpace(string(text))); err != nil {
+			t.Fatal(err)
+		}
 	}
 	cfg := DefaultConfig()
 	cfg.Store, cfg.PollInterval = st, 0

@@ -17,6 +17,8 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/dbfault"
 	"github.com/mooring-rpc/mooring/internal/hostguard"
+	"github.com/mooring-rpc/mooring/internal/incident"
+	"github.com/mooring-rpc/mooring/internal/server/admission"
 	"github.com/mooring-rpc/mooring/rpc"
 )
 
@@ -43,9 +45,7 @@ func (s *Server) Handler() http.Handler {
 	}
 	own := s.withRequestID(hostguard.Hosts{Names: s.cfg.Hosts, Patterns: s.cfg.OriginPatterns}.Guard(mux))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if c, is := r.Context().Value(connKey{}).(net.Conn); is {
-			s.handshakes.setBusy(c, true) // a whole request has arrived: connections that are not busy are evicted first
-		} else {
+		if !s.handshakes.RequestReceived(r.Context()) {
 			var ended func()
 			if r, ended = s.beginForeign(w, r); r == nil {
 				return
@@ -61,17 +61,14 @@ func (s *Server) Handler() http.Handler {
 // for its requests by itself: drain waits for ended, and cuts the request off in the end. While
 // the server drains it refuses the request and returns nil, except for a check of the process.
 func (s *Server) beginForeign(w http.ResponseWriter, r *http.Request) (_ *http.Request, ended func()) {
-	s.mu.Lock()
-	if s.stopping {
-		s.mu.Unlock()
+	done, refused := s.connections.AdmitForeign()
+	if refused != nil {
 		if strings.HasSuffix(r.URL.Path, "/healthz") {
 			return r, func() {}
 		}
-		s.unavailable(w, fault.Draining.With("the server is stopping"))
+		s.unavailable(w, refused)
 		return nil, nil
 	}
-	s.connWG.Add(1)
-	s.mu.Unlock()
 	ctx, cancel := context.WithCancel(r.Context())
 	cut := make(chan struct{})
 	stop := context.AfterFunc(s.connCtx, func() {
@@ -86,7 +83,7 @@ func (s *Server) beginForeign(w http.ResponseWriter, r *http.Request) (_ *http.R
 			<-cut // w is not used after the request
 		}
 		cancel()
-		s.connWG.Done()
+		done()
 	}
 }
 
@@ -123,11 +120,11 @@ func writePlain(w http.ResponseWriter, status int, text string) {
 const readyTimeout = 2 * time.Second
 
 func (s *Server) serveReady(w http.ResponseWriter, r *http.Request) {
-	if s.drainAnnounced.Load() || s.draining() {
+	if s.drainAnnounced.Load() || s.connections.IsDraining() {
 		writePlain(w, http.StatusServiceUnavailable, "draining\n")
 		return
 	}
-	if cause, why, since := s.outage.current(); cause != dbfault.None {
+	if cause, why, since := s.outage.Current(); cause != dbfault.None {
 		writePlain(w, http.StatusServiceUnavailable, fmt.Sprintf("nothing can be committed for %s (%s): %s\n", time.Since(since).Round(time.Second), cause, why))
 		return
 	}
@@ -140,7 +137,7 @@ func (s *Server) serveReady(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		level := slog.LevelWarn
 		if cause := dbfault.Of(err); cause != dbfault.None { // an outage that lasts is logged once
-			s.outage.suspect(cause)
+			s.outage.Suspect(cause)
 			level = slog.LevelDebug
 		}
 		s.log.Log(r.Context(), level, "not ready", "error", err)
@@ -170,7 +167,7 @@ func (s *Server) serveCapnpSocket(w http.ResponseWriter, r *http.Request) {
 // request's memory is freed at once, so that an idle connection costs little. The handshake
 // refuses browsers of other origins.
 func (s *Server) serveUpgrade(w http.ResponseWriter, r *http.Request, accept func() (serve func(), err error)) {
-	done, refused := s.admit(r.RemoteAddr)
+	done, refused := s.connections.Admit(r.RemoteAddr)
 	if refused != nil {
 		s.unavailable(w, refused)
 		return
@@ -178,7 +175,7 @@ func (s *Server) serveUpgrade(w http.ResponseWriter, r *http.Request, accept fun
 	serve, err := accept()
 	if err != nil {
 		done()
-		s.log.Info("handshake refused", "request", RequestID(r.Context()), "peer", r.RemoteAddr, "error", err)
+		s.log.Info("handshake refused", "request", incident.FromContext(r.Context()), "peer", r.RemoteAddr, "error", err)
 		return
 	}
 	go func() {
@@ -192,8 +189,8 @@ func (s *Server) serveUpgrade(w http.ResponseWriter, r *http.Request, accept fun
 func (s *Server) newHTTPServer() *http.Server {
 	return &http.Server{
 		Handler:           s.Handler(),
-		ConnState:         s.handshakes.track,
-		ConnContext:       withConn,
+		ConnState:         s.handshakes.Track,
+		ConnContext:       admission.WithConn,
 		ReadHeaderTimeout: s.cfg.RPC.HandshakeTimeout,
 		ReadTimeout:       s.cfg.RPC.HandshakeTimeout, // a WebSocket is exempt from both, a batch has its own
 		WriteTimeout:      s.cfg.RPC.HandshakeTimeout + readyTimeout,
@@ -218,3 +215,24 @@ func h2Limits(stall time.Duration) *http.HTTP2Config {
 		WriteByteTimeout:              stall,
 	}
 }
+
+// Caller returns the caller of a request from remote (http.Request.RemoteAddr).
+func (s *Server) Caller(ctx context.Context, remote string) *Caller {
+	return s.objects.Caller(ctx, remote)
+}
+
+// Mount serves face at path, and below it if it ends in a slash, at the root and below
+// Config.Prefix, which is stripped for the face. It is called before Run and Handler.
+func (s *Server) Mount(path string, face http.Handler) { s.mounts[path] = face }
+
+// Admit counts a long answer over HTTP (server-sent events, a WebSocket of a face) as a
+// connection. If the error is nil, the face calls done at its end, and ends it when the server
+// drains: subscriptions end then by themselves.
+func (s *Server) Admit(remote string) (done func(), err error) {
+	done, refused := s.connections.Admit(remote)
+	return done, errOrNil(refused)
+}
+
+// Draining returns a channel that is closed when the server begins to drain: a face ends
+// connections without a subscription then.
+func (s *Server) Draining() <-chan struct{} { return s.connections.Draining() }

@@ -6,13 +6,16 @@ package objects
 
 import (
 	"context"
-	"net/http"
 	"slices"
 
 	"github.com/oklog/ulid/v2"
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/incident"
+	"github.com/mooring-rpc/mooring/internal/server/admission"
+	"github.com/mooring-rpc/mooring/internal/server/commit"
+	"github.com/mooring-rpc/mooring/internal/server/fanout"
 	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/ledger"
 )
@@ -21,39 +24,39 @@ import (
 // with its context. Its methods and those of its capabilities may be called concurrently; their
 // errors are faults.
 type Caller struct {
-	server *Server
-	conn   *connState
-	ctx    context.Context
-	remote string
+	service *service
+	conn    *connState
+	ctx     context.Context
+	remote  string
 }
 
 // Caller returns the caller of a request from remote (http.Request.RemoteAddr).
-func (s *Server) Caller(ctx context.Context, remote string) *Caller {
-	c := &Caller{server: s, conn: s.newConnState(remote), ctx: ctx, remote: remote}
-	c.conn.log = logOf(ctx, s.log)
-	c.conn.peerConn = c
+func (s *service) Caller(ctx context.Context, remote string) *Caller {
+	c := &Caller{service: s, conn: s.newConnState(remote, nil), ctx: ctx, remote: remote}
+	c.conn.log = incident.Logger(ctx, s.cfg.Log)
+	c.conn.setPeer(c)
 	return c
 }
 
-// RemoteAddr implements peerConn.
+// RemoteAddr implements PeerConn.
 func (c *Caller) RemoteAddr() string { return c.remote }
 
-// Done implements peerConn.
+// Done implements PeerConn.
 func (c *Caller) Done() <-chan struct{} { return c.ctx.Done() }
 
-// Abort implements peerConn. It does nothing: a request has no connection of its own to close.
+// Abort implements PeerConn. It does nothing: a request has no connection of its own to close.
 func (c *Caller) Abort(error) {}
 
 // Address returns the address that the caller's limits count by: without its port, and a /64
 // for IPv6.
-func (c *Caller) Address() string { return addressOf(c.remote) }
+func (c *Caller) Address() string { return admission.AddressOf(c.remote) }
 
 // Restore redeems a ref. redemption is the idempotency key of the redemption (at most 64 bytes);
 // "" makes a new one. The error for an unknown ref or a wrong secret may be delayed, as over the
 // other wires (ThrottleFailure). A dead ref with the right secret is restored: its calls return
 // why it is dead.
 func (c *Caller) Restore(ref capability.Ref, redemption string) (*Capability, error) {
-	g := &gateway{server: c.server, conn: c.conn}
+	g := &gateway{service: c.service, conn: c.conn}
 	object, refused := g.redeem(c.ctx, credential{id: ref.ID, secret: ref.Secret, redemption: redemption})
 	if refused == nil {
 		h := &Capability{caller: c, ref: ref.ID}
@@ -74,34 +77,34 @@ func (c *Caller) Restore(ref capability.Ref, redemption string) (*Capability, er
 // many answers of the address are waiting already.
 func (c *Caller) ThrottleFailure() error {
 	from, due := &throttledCaller{Caller: c}, make(chan struct{})
-	c.server.authThrottle.respond(from, func() { close(due) })
+	c.service.cfg.AuthThrottle.Respond(from, func() { close(due) })
 	select {
 	case <-due:
 	case <-c.ctx.Done():
-		for _, give := range c.server.authThrottle.dropConn(from) {
+		for _, give := range c.service.cfg.AuthThrottle.DropConn(from) {
 			give()
 		}
 	}
 	return errOrNil(from.refused)
 }
 
-// throttledCaller is the peerConn of one wrong try.
+// throttledCaller is the PeerConn of one wrong try.
 type throttledCaller struct {
 	*Caller
 	refused *fault.Error
 }
 
-// Abort implements peerConn: it records the refusal, that too many answers are waiting.
-func (w *throttledCaller) Abort(why error) { w.refused = toFault(w.conn.log, why, "wait") }
+// Abort implements PeerConn: it records the refusal, that too many answers are waiting.
+func (w *throttledCaller) Abort(why error) { w.refused = admission.ToFault(w.conn.log, why, "wait") }
 
 // Assume returns the capability of the ref of this id without its secret: for a face that made
 // the ref and authenticates its clients in a way of its own.
 func (c *Caller) Assume(ref string) *Capability {
 	h := &Capability{caller: c, ref: ref}
 	if target := capability.Target(ref); capability.IsSpace(target) {
-		h.space = &space{server: c.server, conn: c.conn, id: target, ref: ref}
+		h.space = &space{service: c.service, conn: c.conn, id: target, ref: ref}
 	} else {
-		h.sess = newSess(c.server, c.conn, &authority{session: target, ref: ref})
+		h.sess = newSess(c.service, c.conn, &authority{session: target, ref: ref})
 	}
 	return h
 }
@@ -156,20 +159,20 @@ func (h *Capability) Describe(ctx context.Context) (*Description, error) {
 		if refused != nil {
 			return nil, refused
 		}
-		h.caller.server.recordUse(h.caller.conn.peer, grant, "describe", 0)
+		h.caller.service.cfg.Usage.Record(h.caller.conn.peer, grant, "describe", 0)
 		return &Description{Now: sight.Now, Grant: grant}, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, h.caller.server.cfg.ReadTimeout)
+	ctx, cancel := context.WithTimeout(ctx, h.caller.service.cfg.ReadTimeout)
 	defer cancel()
-	sight, info, err := h.caller.server.cfg.Store.Describe(ctx, h.Target(), []string{h.ref})
+	sight, info, err := h.caller.service.cfg.Store.Describe(ctx, h.Target(), []string{h.ref})
 	if err != nil {
-		return nil, toFault(h.caller.conn.log, err, "describe the session")
+		return nil, admission.ToFault(h.caller.conn.log, err, "describe the session")
 	}
 	grant, refused := h.sess.check(sight, capability.Read, "describe")
 	if refused != nil {
 		return nil, refused
 	}
-	h.caller.server.recordUse(h.caller.conn.peer, grant, "describe", sight.Row.Cursor)
+	h.caller.service.cfg.Usage.Record(h.caller.conn.peer, grant, "describe", sight.Row.Cursor)
 	if info != nil && !session.ShowsEntry(grant, info) {
 		info = nil
 	}
@@ -187,7 +190,7 @@ func (h *Capability) Range(ctx context.Context, after, below string, maxBytes, m
 		used = "snapshot"
 	}
 	page, err = h.readVisible(ctx, used, func(ctx context.Context, o *sess) (*session.StateRange, error) {
-		page, err := o.server.cfg.Store.ReadRange(ctx, h.Target(), after, below, maxBytes, maxEntries, []string{h.ref})
+		page, err := o.service.cfg.Store.ReadRange(ctx, h.Target(), after, below, maxBytes, maxEntries, []string{h.ref})
 		if err == nil && page.More {
 			next = page.Entries[len(page.Entries)-1].Key
 		}
@@ -208,7 +211,7 @@ const outlinePageKeys = 1 << 14
 func (h *Capability) Outline(ctx context.Context, after, below string, most int, each func([]*session.Entry) error) error {
 	for more := true; more; {
 		page, err := h.readVisible(ctx, "snapshot", func(ctx context.Context, o *sess) (*session.StateRange, error) {
-			page, err := o.server.cfg.Store.ReadOutline(ctx, h.Target(), after, below, min(outlinePageKeys, most), []string{h.ref})
+			page, err := o.service.cfg.Store.ReadOutline(ctx, h.Target(), after, below, min(outlinePageKeys, most), []string{h.ref})
 			if more = err == nil && page.More; more {
 				after = page.Entries[len(page.Entries)-1].Key
 			}
@@ -229,7 +232,7 @@ func (h *Capability) Outline(ctx context.Context, after, below string, most int,
 // are left out of the page.
 func (h *Capability) Values(ctx context.Context, keys []string, maxBytes int) (page *session.StateRange, next int, err error) {
 	page, err = h.readVisible(ctx, "", func(ctx context.Context, o *sess) (page *session.StateRange, err error) {
-		page, next, err = o.server.cfg.Store.ReadValues(ctx, h.Target(), keys, maxBytes, []string{h.ref})
+		page, next, err = o.service.cfg.Store.ReadValues(ctx, h.Target(), keys, maxBytes, []string{h.ref})
 		return page, err
 	})
 	return page, next, err
@@ -242,18 +245,18 @@ func (h *Capability) readVisible(ctx context.Context, used string, read func(con
 	if refused != nil {
 		return nil, refused
 	}
-	ctx, cancel := context.WithTimeout(ctx, o.server.cfg.ReadTimeout)
+	ctx, cancel := context.WithTimeout(ctx, o.service.cfg.ReadTimeout)
 	defer cancel()
 	page, err := read(ctx, o)
 	if err != nil {
-		return nil, toFault(o.conn.log, err, "read the state")
+		return nil, admission.ToFault(o.conn.log, err, "read the state")
 	}
 	grant, refused := o.check(&page.Access, capability.Read, "snapshot")
 	if refused != nil {
 		return nil, refused
 	}
 	if used != "" {
-		o.server.recordUse(o.conn.peer, grant, used, page.Row.Cursor)
+		o.service.cfg.Usage.Record(o.conn.peer, grant, used, page.Row.Cursor)
 	}
 	page.Entries = slices.DeleteFunc(page.Entries, func(e *session.Entry) bool { return !session.ShowsEntry(grant, e) })
 	page.Turns = slices.DeleteFunc(page.Turns, func(t *session.Turn) bool { return !session.ShowsTurn(grant, t) })
@@ -261,22 +264,14 @@ func (h *Capability) readVisible(ctx context.Context, used string, read func(con
 	return page, nil
 }
 
-// Position is a point in a log: after the event at Cursor. Hash is that event's hash as it was
-// shown, or zero. It is compared, since a server that was restored has other events at the same
-// cursors.
-type Position struct {
-	Cursor uint64
-	Hash   session.Hash
-}
-
 // Events returns a page of the log after a position: at most limit events, and at most the
 // limits of one answer (1000 events, 4 MiB).
-func (h *Capability) Events(ctx context.Context, after Position, limit int) (*session.LogPage, error) {
+func (h *Capability) Events(ctx context.Context, after fanout.Position, limit int) (*session.LogPage, error) {
 	o, refused := h.session()
 	if refused != nil {
 		return nil, refused
 	}
-	ctx, cancel := context.WithTimeout(ctx, o.server.cfg.ReadTimeout)
+	ctx, cancel := context.WithTimeout(ctx, o.service.cfg.ReadTimeout)
 	defer cancel()
 	page, refused := o.readEvents(ctx, after.Cursor, after.Hash, min(max(limit, 1), maxEvents))
 	return page, errOrNil(refused)
@@ -344,10 +339,10 @@ func (h *Capability) Revoke(ctx context.Context, ref string) (cut uint64, err er
 // commitDirect queues a commit without an outbox and waits for its answer.
 func (o *sess) commitDirect(ctx context.Context, batch ledger.Batch, do *session.Direct) session.Answer {
 	done := make(chan session.Answer, 1)
-	w := &pendingCommit{ops: max(len(batch.Ops), 1), bytes: 64 + opsSize(batch.Ops), caller: ctx, done: func(a session.Answer) { done <- a },
-		sub: session.Submission{Batch: batch, Direct: do}}
-	o.auth.stamp(&w.sub, o.conn.peer)
-	if refused := o.server.committer.submit(w); refused != nil {
+	w := &commit.Pending{Ops: max(len(batch.Ops), 1), Bytes: 64 + opsSize(batch.Ops), Caller: ctx, Done: func(a session.Answer) { done <- a },
+		Sub: session.Submission{Batch: batch, Direct: do}}
+	o.auth.stamp(&w.Sub, o.conn.peer)
+	if refused := o.service.cfg.Committer.Submit(w); refused != nil {
 		return session.Answer{Err: refused}
 	}
 	return <-done // once begun it is finished; before that ctx drops it
@@ -371,19 +366,3 @@ func (h *Capability) Refs(ctx context.Context, q session.TreeQuery) (*session.Tr
 	page, refused := h.sess.tree(ctx, q)
 	return page, errOrNil(refused)
 }
-
-// Mount serves face at path, and below it if it ends in a slash, at the root and below
-// Config.Prefix, which is stripped for the face. It is called before Run and Handler.
-func (s *Server) Mount(path string, face http.Handler) { s.mounts[path] = face }
-
-// Admit counts a long answer over HTTP (server-sent events, a WebSocket of a face) as a
-// connection. If the error is nil, the face calls done at its end, and ends it when the server
-// drains: subscriptions end then by themselves.
-func (s *Server) Admit(remote string) (done func(), err error) {
-	done, refused := s.admit(remote)
-	return done, errOrNil(refused)
-}
-
-// Draining returns a channel that is closed when the server begins to drain: a face ends
-// connections without a subscription then.
-func (s *Server) Draining() <-chan struct{} { return s.drainStarted }

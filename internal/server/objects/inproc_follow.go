@@ -11,8 +11,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/server/admission"
+	"github.com/mooring-rpc/mooring/internal/server/fanout"
 	"github.com/mooring-rpc/mooring/internal/session"
 )
 
@@ -25,7 +26,7 @@ const (
 
 // Rewind is the error that Follow's take returns to receive the events after a position again,
 // for a reader that has dropped them.
-type Rewind struct{ After Position }
+type Rewind struct{ After fanout.Position }
 
 // Error implements error.
 func (a Rewind) Error() string {
@@ -42,7 +43,7 @@ var errSlowReader = errors.New("what waited was let go of")
 // The log is the buffer: while take runs for longer than slowReaderTimeout, no events are queued
 // behind it. The subscription ends then, and another one continues after take's last event, as
 // for a reader that reconnects.
-func (h *Capability) Follow(ctx context.Context, after Position, take func([]*session.Event) error) error {
+func (h *Capability) Follow(ctx context.Context, after fanout.Position, take func([]*session.Event) error) error {
 	o, refused := h.session()
 	if refused != nil {
 		return refused
@@ -59,27 +60,24 @@ func (h *Capability) Follow(ctx context.Context, after Position, take func([]*se
 
 // follow is Follow until the reader is slow (errSlowReader) or rewinds. at is the reader's
 // position. The first call of a reader counts a use, or audits a refusal.
-func (o *sess) follow(ctx context.Context, at *Position, first bool, take func([]*session.Event) error) error {
+func (o *sess) follow(ctx context.Context, at *fanout.Position, first bool, take func([]*session.Event) error) error {
 	box := newInbox()
-	sub := &subscription{auth: o.auth, conn: o.conn, window: min(initialWindow, o.server.cfg.WindowBytes), windowMax: o.server.cfg.WindowBytes,
-		maxDelivery: maxFollowDelivery, sink: box, cursor: at.Cursor, resumeHash: at.Hash}
+	cfg := fanout.SubscriptionConfig{Authority: o.auth, Conn: o.conn.flow, Sink: box, Window: o.service.cfg.WindowBytes, MaxDelivery: maxFollowDelivery, After: *at}
 	if first {
-		sub.onStart = func(refused *fault.Error) {
-			if refused != nil {
-				o.server.auditDenial(o.conn.peer, o.auth.ref, &capability.Grant{Actor: sub.actor}, "subscribe", refused)
-				box.ended(refused)
-				return
+		cfg.OnStart = func(actor string, refused *fault.Error) {
+			if o.recordSubscribe(actor, refused); refused != nil {
+				box.Ended(refused)
 			}
-			o.server.recordUse(o.conn.peer, &capability.Grant{ID: o.auth.ref, Actor: sub.actor}, "subscribe", 0)
 		}
 	}
-	if refused := o.server.hub.subscribe(o.auth.session, sub, nil); refused != nil {
+	sub := fanout.NewSubscription(cfg)
+	if refused := o.service.cfg.Hub.Subscribe(o.auth.session, sub, nil); refused != nil {
 		return refused
 	}
-	defer sub.end(nil)
+	defer sub.End(nil)
 	slow := time.AfterFunc(slowReaderTimeout, func() {
 		if box.abandon() {
-			sub.end(nil)
+			sub.End(nil)
 		}
 	})
 	slow.Stop() // take is not running
@@ -92,7 +90,7 @@ func (o *sess) follow(ctx context.Context, at *Position, first bool, take func([
 			return why
 		}
 		last := got.events[len(got.events)-1]
-		to := Position{Cursor: last.Cursor, Hash: last.Hash}
+		to := fanout.Position{Cursor: last.Cursor, Hash: last.Hash}
 		slow.Reset(slowReaderTimeout)
 		err := take(got.events)
 		slow.Stop()
@@ -106,7 +104,7 @@ func (o *sess) follow(ctx context.Context, at *Position, first bool, take func([
 
 // Snapshot calls take with the folded state as of a position (cursor 0: now), piece by piece,
 // and returns the position of all pieces. A reader that stalls gets SlowConsumer.
-func (h *Capability) Snapshot(ctx context.Context, at Position, take func(*session.StateChunk) error) (of Position, err error) {
+func (h *Capability) Snapshot(ctx context.Context, at fanout.Position, take func(*session.StateChunk) error) (of fanout.Position, err error) {
 	o, refused := h.session()
 	if refused != nil {
 		return of, refused
@@ -114,14 +112,15 @@ func (h *Capability) Snapshot(ctx context.Context, at Position, take func(*sessi
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	box := newInbox()
-	shot := o.newSnapshotSender(&subscription{auth: o.auth, conn: o.conn, windowMax: o.server.cfg.WindowBytes, sink: box})
 	sent := make(chan struct{})
 	go func() {
 		defer close(sent)
-		if why := catchPanic(o.server.log, "send the state", func() { refused = shot.send(ctx, at) }); why != nil {
+		if why := admission.CatchPanic(o.service.cfg.Log, "send the state", func() {
+			_, of, refused = o.service.cfg.Snapshots.Send(ctx, o.snapshotTo(box, o.service.cfg.WindowBytes), at)
+		}); why != nil {
 			refused = why
 		}
-		box.ended(nil)
+		box.Ended(nil)
 	}()
 	for {
 		got, _ := box.next(context.Background()) // it ends when send does
@@ -139,11 +138,11 @@ func (h *Capability) Snapshot(ctx context.Context, at Position, take func(*sessi
 	<-sent
 	switch {
 	case err != nil:
-		return of, err
+		return fanout.Position{}, err
 	case refused != nil:
-		return of, refused
+		return fanout.Position{}, refused
 	}
-	return shot.position(), nil
+	return of, nil
 }
 
 // inboxItem is one queued call of a sink.
@@ -179,19 +178,19 @@ func (b *inbox) put(change func()) {
 	}
 }
 
-// events implements sink.
-func (b *inbox) events(events []*session.Event, done func(error)) {
+// Events implements sink.
+func (b *inbox) Events(events []*session.Event, done func(error)) {
 	events = slices.Clone(events) // so that the page they are part of can be freed
 	b.put(func() { b.items = append(b.items, inboxItem{events: events, done: done}) })
 }
 
-// state implements stateSink.
-func (b *inbox) state(piece *session.StateChunk, _ bool, done func(error)) {
+// State implements StateSink.
+func (b *inbox) State(piece *session.StateChunk, _ bool, done func(error)) {
 	b.put(func() { b.items = append(b.items, inboxItem{piece: piece, done: done}) })
 }
 
-// ended implements sink. The first reason counts.
-func (b *inbox) ended(why *fault.Error) bool {
+// Ended implements sink. The first reason counts.
+func (b *inbox) Ended(why *fault.Error) bool {
 	b.put(func() { b.err, b.closed = errOrNil(why), true })
 	return true
 }

@@ -4,25 +4,11 @@
 package objects
 
 import (
-	"context"
-	"net"
 	"net/http"
 	"time"
 
 	"github.com/mooring-rpc/mooring/fault"
-	"github.com/mooring-rpc/mooring/internal/socket"
 )
-
-// connKey is the context key of a request's net.Conn, for newHTTPServer's server.
-type connKey struct{}
-
-func withConn(ctx context.Context, c net.Conn) context.Context {
-	return context.WithValue(ctx, connKey{}, c)
-}
-
-// MaxUnsentBytes is how much of a long answer the operating system buffers beyond what it can
-// send: the reader may be very slow, and there may be thousands.
-const MaxUnsentBytes = 32 << 10
 
 // AdmitStream is Admit for a request with a long answer. It removes the request's connection
 // from the handshakes and lifts the request's time limits, so the face must set a write deadline
@@ -39,18 +25,10 @@ func (s *Server) AdmitStream(w http.ResponseWriter, r *http.Request) (done func(
 	if err != nil {
 		return nil, err
 	}
-	c, _ := r.Context().Value(connKey{}).(net.Conn)
-	switch {
-	case r.ProtoMajor == 1:
-		w.Header().Set("Connection", "close")
-		s.handshakes.remove(c)
-		socket.LimitUnsent(c, MaxUnsentBytes)
-	case c != nil: // the connection serves other requests too
-		admitted, over := done, s.handshakes.beginStream(c)
-		done = func() {
-			over()
-			admitted()
-		}
+	admitted, over := done, s.handshakes.BeginStream(w, r)
+	done = func() {
+		over()
+		admitted()
 	}
 	timer := http.NewResponseController(w) // a server that has no deadlines needs none lifted
 	_ = timer.SetReadDeadline(time.Time{})

@@ -7,6 +7,7 @@ import (
 	"context"
 
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/server/commit"
 	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/ledger"
 )
@@ -77,11 +78,11 @@ func (s *Stream) Apply(ctx context.Context, b ledger.Batch, with ...*Capability)
 		}
 	}
 	done := make(chan session.Answer, 1)
-	w := &pendingCommit{ops: max(len(b.Ops), 1), bytes: opsSize(b.Ops), caller: ctx, done: func(a session.Answer) { done <- a },
-		sub: session.Submission{Batch: b}}
+	w := &commit.Pending{Ops: max(len(b.Ops), 1), Bytes: opsSize(b.Ops), Caller: ctx, Done: func(a session.Answer) { done <- a },
+		Sub: session.Submission{Batch: b}}
 	for _, h := range with {
 		if h.sess != nil {
-			w.sub.PassedRefs = append(w.sub.PassedRefs, h.ref)
+			w.Sub.PassedRefs = append(w.Sub.PassedRefs, h.ref)
 		}
 	}
 	o.submit(&deferredCommit{commit: w})

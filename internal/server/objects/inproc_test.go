@@ -9,14 +9,13 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
-	"sync"
 	"testing"
-	"time"
 
 	"github.com/oklog/ulid/v2"
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/server/fanout"
 	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/internal/until"
 	"github.com/mooring-rpc/mooring/ledger"
@@ -89,7 +88,7 @@ func TestTheDoor(t *testing.T) {
 			t.Errorf("%+v, %q, %v", page, next, err)
 		}
 		var keys []string
-		at, err := held.Snapshot(t.Context(), Position{}, func(p *session.StateChunk) error {
+		at, err := held.Snapshot(t.Context(), fanout.Position{}, func(p *session.StateChunk) error {
 			for _, e := range p.Entries {
 				keys = append(keys, e.Key)
 			}
@@ -99,10 +98,10 @@ func TestTheDoor(t *testing.T) {
 			t.Errorf("%v at %v, %v", keys, at, err)
 		}
 		stop := errors.New("enough")
-		if _, err := held.Snapshot(t.Context(), Position{}, func(*session.StateChunk) error { return stop }); err != stop {
+		if _, err := held.Snapshot(t.Context(), fanout.Position{}, func(*session.StateChunk) error { return stop }); err != stop {
 			t.Errorf("the taker's error came back as %v", err)
 		}
-		if log, err := held.Events(t.Context(), Position{Cursor: 1}, 10); err != nil || len(log.Events) != 2 {
+		if log, err := held.Events(t.Context(), fanout.Position{Cursor: 1}, 10); err != nil || len(log.Events) != 2 {
 			t.Errorf("%+v, %v", log, err)
 		}
 
@@ -120,7 +119,7 @@ func TestTheDoor(t *testing.T) {
 		}
 		seen, over := make(chan uint64, 100), make(chan error, 1)
 		go func() {
-			over <- looking.Follow(t.Context(), Position{}, func(events []*session.Event) error {
+			over <- looking.Follow(t.Context(), fanout.Position{}, func(events []*session.Event) error {
 				for _, e := range events {
 					seen <- e.Cursor
 				}
@@ -145,89 +144,33 @@ func TestTheDoor(t *testing.T) {
 		if _, _, err := looking.Range(t.Context(), "", "z", 1, 1); !errors.Is(err, fault.Revoked) {
 			t.Errorf("a dead ref reads: %v", err)
 		}
-		if err := looking.Follow(t.Context(), Position{}, nil); !errors.Is(err, fault.Revoked) {
+		if err := looking.Follow(t.Context(), fanout.Position{}, nil); !errors.Is(err, fault.Revoked) {
 			t.Errorf("a dead ref follows: %v", err)
 		}
-		if err := me.Assume(reader).Follow(t.Context(), Position{}, nil); !errors.Is(err, fault.Revoked) {
+		if err := me.Assume(reader).Follow(t.Context(), fanout.Position{}, nil); !errors.Is(err, fault.Revoked) {
 			t.Errorf("a dead ref follows without its secret: %v", err)
 		}
 
 		// Who leaves stops following.
 		ctx, leave := context.WithCancel(t.Context())
 		go func() {
-			over <- held.Follow(ctx, Position{Cursor: 5}, func([]*session.Event) error { leave(); return nil })
+			over <- held.Follow(ctx, fanout.Position{Cursor: 5}, func([]*session.Event) error { leave(); return nil })
 		}()
 		if err := <-over; !errors.Is(err, context.Canceled) {
 			t.Errorf("it ends with %v", err)
 		}
-		if err := held.Follow(t.Context(), Position{}, func([]*session.Event) error { return stop }); err != stop {
+		if err := held.Follow(t.Context(), fanout.Position{}, func([]*session.Event) error { return stop }); err != stop {
 			t.Errorf("the taker's error came back as %v", err)
 		}
-		go func() { over <- held.Follow(t.Context(), Position{Cursor: 6}, nil) }()
+		go func() { over <- held.Follow(t.Context(), fanout.Position{Cursor: 6}, nil) }()
 		until.True(t, "it follows", func() bool {
-			r.server.hub.mu.Lock()
-			defer r.server.hub.mu.Unlock()
-			return len(r.server.hub.fanouts) == 1
+			return followedSessions(r) == 1
 		})
 		r.stop()
 		if err := <-over; !errors.Is(err, fault.Draining) {
 			t.Errorf("it ends with %v", err)
 		}
 	})
-}
-
-// ThrottleFailure refs wait here too, and those who leave keep nobody.
-func TestGuessingAtTheDoor(t *testing.T) {
-	t.Parallel()
-	r := start(t, sqliteStore(t), func(c *Config) { c.WrongTries, c.WrongTryInterval = 1, time.Hour })
-	forged := r.owner.With(r.owner.ID, capability.NewSecret())
-	if _, err := r.server.Caller(t.Context(), "127.0.0.1:1").Restore(forged, ""); !errors.Is(err, fault.UnknownRef) {
-		t.Errorf("the first: %v", err)
-	}
-	wait := func(address string, n int) {
-		t.Helper()
-		until.True(t, fmt.Sprintf("%d wait", n), func() bool {
-			r.server.authThrottle.mu.Lock()
-			defer r.server.authThrottle.mu.Unlock()
-			a := r.server.authThrottle.buckets[address]
-			return a != nil && len(a.waiting) >= n
-		})
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	second := make(chan error, 1)
-	go func() {
-		_, err := r.server.Caller(ctx, "127.0.0.1:2").Restore(forged, "")
-		second <- err
-	}()
-	wait("127.0.0.1", 1)
-	cancel()
-	if err := <-second; !errors.Is(err, fault.UnknownRef) {
-		t.Errorf("the second: %v", err)
-	}
-	if _, err := r.server.Caller(t.Context(), "127.0.0.1:3").Restore(r.owner, ""); err != nil {
-		t.Errorf("the right one: %v", err)
-	}
-	if err := r.server.Caller(t.Context(), "127.0.0.2:1").ThrottleFailure(); err != nil {
-		t.Errorf("another address: %v", err)
-	}
-
-	// Many at once are not answered any sooner.
-	hang, leave := context.WithCancel(t.Context())
-	var waiting sync.WaitGroup
-	for i := range maxDelayedReplies + 10 {
-		waiting.Go(func() {
-			if err := r.server.Caller(hang, fmt.Sprintf("127.0.0.2:%d", i+2)).ThrottleFailure(); err != nil && !errors.Is(err, fault.Overloaded) {
-				t.Error(err)
-			}
-		})
-	}
-	wait("127.0.0.2", maxDelayedReplies)
-	if _, err := r.server.Caller(t.Context(), "127.0.0.2:3").Restore(forged, ""); !errors.Is(err, fault.Overloaded) {
-		t.Errorf("one more: %v", err)
-	}
-	leave()
-	waiting.Wait()
 }
 
 func TestMount(t *testing.T) {

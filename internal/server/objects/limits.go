@@ -22,10 +22,17 @@ func (s *Server) SetLimits(cfg Config) {
 	quota := &cfg.Session.Limits
 	now.Session.Limits.SessionBytes, now.Session.Limits.RefBytes = quota.SessionBytes, quota.RefBytes
 	s.liveConfig.Store(&now)
+	s.committer.SetLimits(now.QueueOps, now.Session)
+	s.objects.setConnLimits(connLimits(&now))
 	s.connections.SetLimits(cfg.Connections, cfg.ConnectionsPerAddress)
-	s.handshakes.limiter.SetLimits(cfg.Handshakes, cfg.ConnectionsPerAddress)
+	s.handshakes.SetLimits(cfg.Handshakes, cfg.ConnectionsPerAddress)
 	s.intake.Strangers.SetLimits(int64(cfg.StrangerBytes), int64(cfg.StrangerBytes/2))
 	s.intake.Known.SetLimits(int64(cfg.KnownBytes), int64(cfg.RefBytes))
-	s.authThrottle.setLimits(cfg.WrongTries, cfg.WrongTryInterval)
-	s.accountQuotas.setQuota(quota.AccountBytes)
+	s.authThrottle.SetLimits(cfg.WrongTries, cfg.WrongTryInterval)
+	s.operator.SetQuotas(quota.SessionBytes, quota.AccountBytes)
+}
+
+// connLimits returns the limits of one connection.
+func connLimits(cfg *Config) ConnLimits {
+	return ConnLimits{InFlight: cfg.RPC.QueuedBytes / 2, Subscriptions: cfg.Subscriptions, Snapshots: cfg.Snapshots / 2, Batches: cfg.BatchesInFlight}
 }

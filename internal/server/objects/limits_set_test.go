@@ -3,11 +3,13 @@
 package objects
 
 import (
+	"context"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/mooring-rpc/mooring/fault"
-	"github.com/mooring-rpc/mooring/internal/connlimit"
+	"github.com/mooring-rpc/mooring/internal/until"
 )
 
 // Limits change while the server runs: those of all for everybody, those of one connection
@@ -50,23 +52,35 @@ func TestSetLimits(t *testing.T) {
 	set(func(c *Config) {
 		c.Connections, c.ConnectionsPerAddress, c.Handshakes = 2, 1, 1
 		c.StrangerBytes, c.KnownBytes, c.RefBytes = 64<<20, 65<<20, 66<<20
-		c.WrongTries, c.WrongTryInterval, c.Session.Limits.AccountBytes = 3, 7, 9
+		c.WrongTries, c.WrongTryInterval, c.Session.Limits.AccountBytes = 3, time.Hour, 9
 		c.QueueOps, c.BatchesInFlight, c.RPC.QueuedBytes = 5, 6, 800
 		c.RPC.MessageBytes, c.RPC.HandshakeTimeout, c.RPC.WriteTimeout = 1, 1, 1
 	})
 	s, was := r.server, DefaultConfig()
-	if met := s.connections.Acquire("elsewhere"); met != connlimit.Total {
-		t.Errorf("a third connection where two may be: %v", met)
+	if _, refused := s.connections.Admit("elsewhere"); refused == nil || !strings.Contains(refused.Message, "no more connections now") {
+		t.Errorf("a third connection where two may be: %v", refused)
 	}
 	strangers, known := s.MemoryBudgets()
 	if strangers.Stats().Total != 64<<20 || known.Stats().Total != 65<<20 {
 		t.Errorf("the budgets have %d and %d", strangers.Stats().Total, known.Stats().Total)
 	}
-	if s.authThrottle.burst != 3 || s.authThrottle.interval != 7 || s.accountQuotas.quota != 9 {
-		t.Errorf("%d tries, one in %v, and %d for an account", s.authThrottle.burst, s.authThrottle.interval, s.accountQuotas.quota)
+	guess := func(ctx context.Context) error { return s.Caller(ctx, "192.0.2.1:1").ThrottleFailure() }
+	for range 3 {
+		if err := guess(t.Context()); err != nil {
+			t.Errorf("one of three tries: %v", err)
+		}
 	}
-	if l := s.committer.liveConfig.Load(); l.QueueOps != 5 || s.newConnState("").maxBatches != 6 || s.newConnState("").maxInFlight != 400 || s.capnwebLimits().QueuedBytes != 800 {
-		t.Errorf("ops in line %d, batches %d", l.QueueOps, s.newConnState("").maxBatches)
+	leaving, leave := context.WithCancel(t.Context())
+	left := make(chan error, 1)
+	go func() { left <- guess(leaving) }()
+	until.True(t, "a fourth try waits", func() bool { return s.authThrottle.Waiting("192.0.2.1") == 1 })
+	leave()
+	<-left
+	if _, account := s.operator.Quotas(); account != 9 {
+		t.Errorf("%d for an account", account)
+	}
+	if n, conn := s.committer.Stats().QueueOps, connLimits(s.liveConfig.Load()); n != 5 || conn.Batches != 6 || conn.InFlight != 400 || s.capnwebLimits().QueuedBytes != 800 {
+		t.Errorf("%d ops in line, %+v for a connection", n, conn)
 	}
 	if l := s.liveConfig.Load().RPC; l.MessageBytes != was.RPC.MessageBytes || l.HandshakeTimeout != was.RPC.HandshakeTimeout || l.WriteTimeout != was.RPC.WriteTimeout {
 		t.Errorf("%+v: what was promised once has changed", l)

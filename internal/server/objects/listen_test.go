@@ -171,23 +171,6 @@ func TestByteStream(t *testing.T) {
 	}
 }
 
-func TestAddressOf(t *testing.T) {
-	t.Parallel()
-	for remote, want := range map[string]string{
-		"127.0.0.1:80":            "127.0.0.1",
-		"[::ffff:127.0.0.1]:80":   "127.0.0.1",
-		"[2001:db8:1:2:3::4]:80":  "2001:db8:1:2::/64",
-		"[2001:db8:1:2:ff::]:443": "2001:db8:1:2::/64",
-		"[fe80::1%eth0]:80":       "fe80::/64",
-		"unix:/run/mooring":       "unix:/run/mooring",
-		"":                        "",
-	} {
-		if got := addressOf(remote); got != want {
-			t.Errorf("%q counts for %q, want %q", remote, got, want)
-		}
-	}
-}
-
 // A request whose body never comes, and one whose answer nobody reads, hold no place for long.
 func TestRequestsThatDoNotEnd(t *testing.T) {
 	t.Parallel()

@@ -7,14 +7,6 @@ import (
 	"log/slog"
 )
 
-// logOf returns log with the id of the request that ctx belongs to, if any.
-func logOf(ctx context.Context, log *slog.Logger) *slog.Logger {
-	if id := RequestID(ctx); id != "" {
-		return log.With("request", id)
-	}
-	return log
-}
-
 // demoted is a handler for the logs of connections: Info about one connection is Debug for a
 // server with thousands.
 type demoted struct{ slog.Handler }

@@ -5,6 +5,8 @@ package objects
 
 import (
 	"net/http"
+	"runtime/debug"
+	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -12,6 +14,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capnweb"
 	"github.com/mooring-rpc/mooring/internal/membudget"
+	"github.com/mooring-rpc/mooring/internal/server/admission"
 	"github.com/mooring-rpc/mooring/rpc"
 )
 
@@ -19,7 +22,7 @@ import (
 // Prometheus formats. They contain no session, ref or peer. Its answers have a request id, as all do.
 func (s *Server) Metrics() http.Handler {
 	reg := prometheus.NewRegistry()
-	reg.MustRegister(s.instruments.collectors()...)
+	reg.MustRegister(s.instruments.Collectors()...)
 	reg.MustRegister(metrics{s}, buildInfo(s.cfg.Name), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return s.withRequestID(promhttp.HandlerFor(reg, promhttp.HandlerOpts{Registry: reg}))
 }
@@ -93,18 +96,18 @@ func (m metrics) Collect(ch chan<- prometheus.Metric) {
 	}
 	s := m.s
 	gauge(descConnections, s.connections.Count())
-	gauge(descHandshakes, s.handshakes.limiter.Count())
-	waiting, transactions, committed, bytes := s.committer.stats()
-	gauge(descPending, waiting)
-	counter(descCommits, transactions)
-	counter(descCommitted, committed)
-	counter(descCommittedB, bytes)
-	followers, sessions, behind, lag := s.hub.followers()
+	gauge(descHandshakes, s.handshakes.Count())
+	commits := s.committer.Stats()
+	gauge(descPending, commits.PendingOps)
+	counter(descCommits, commits.Transactions)
+	counter(descCommitted, commits.Ops)
+	counter(descCommittedB, commits.Bytes)
+	followers, sessions, behind, lag := s.hub.Followers()
 	gauge(descFollowers, followers)
 	gauge(descFollowed, sessions)
 	gauge(descBehind, int(behind))
 	gauge(descLag, int(lag))
-	if all := s.totals.Load(); all != nil {
+	if all := s.operator.Counted(); all != nil {
 		gauge(descSessions, int(all.Live), "live")
 		gauge(descSessions, int(all.Deleted), "deleted")
 		gauge(descEvents, int(all.Events))
@@ -118,10 +121,11 @@ func (m metrics) Collect(ch chan<- prometheus.Metric) {
 		gauge(descDatabase, most, "most")
 		gauge(descShort, map[bool]int{true: 1}[short])
 	}
-	counter(descReadBatches, s.fastBatches.Load(), "hand")
-	counter(descReadBatches, s.generatedBatches.Load(), "generated")
-	for b := limitNone + 1; b < numLimits; b++ {
-		counter(descHits, s.limitHits.count(b), b.String())
+	byHand, generated := s.objects.batchesRead()
+	counter(descReadBatches, byHand, "hand")
+	counter(descReadBatches, generated, "generated")
+	for _, b := range admission.AllLimits() {
+		counter(descHits, s.limitHits.Count(b), b.String())
 	}
 	for _, l := range rpc.AllLimits() {
 		counter(descHits, s.rpcLimitHits.Of(l), string(l))
@@ -182,4 +186,20 @@ func (s *Server) traffic() (sum rpc.Stats, total traffic) {
 		sum.QueuedBytes += one.QueuedBytes
 	}
 	return sum, total
+}
+
+// buildInfo is a series of value 1 labeled with the build.
+func buildInfo(name string) prometheus.Collector {
+	_, version, _ := strings.Cut(name, "/")
+	labels := prometheus.Labels{"version": version, "goversion": "", "revision": ""}
+	if info, ok := debug.ReadBuildInfo(); ok {
+		labels["goversion"] = info.GoVersion
+		for _, s := range info.Settings {
+			if s.Key == "vcs.revision" {
+				labels["revision"] = s.Value
+			}
+		}
+	}
+	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "mooring_build_info", Help: "1, for the build that is running.", ConstLabels: labels},
+		func() float64 { return 1 })
 }

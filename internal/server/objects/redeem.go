@@ -9,6 +9,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/server/fanout"
 	"github.com/mooring-rpc/mooring/internal/session"
 )
 
@@ -17,7 +18,7 @@ import (
 // is called only if the secret is right. A possible ref to a forgotten session, whose grants are
 // gone, gives a grant with an id and target alone. Errors: UnknownRef, NotYetKnown, Sealed,
 // Exhausted, and the store's.
-func (s *Server) redeem(ctx context.Context, id string, secret capability.Secret, redemption, peer string,
+func (s *service) redeem(ctx context.Context, id string, secret capability.Secret, redemption, peer string,
 	proven func(*capability.Grant) *fault.Error) (*capability.Grant, error) {
 	if redemption == "" {
 		redemption = ulid.Make().String() // without an id each redemption counts
@@ -40,7 +41,7 @@ func (s *Server) redeem(ctx context.Context, id string, secret capability.Secret
 		}
 		dead := capability.Check(grant, epochOf(&r.Access), r.Now, 0, "")
 		if dead == nil && r.Row != nil && r.Row.Life == session.Deleted {
-			dead = sessionDeleted()
+			dead = fanout.SessionDeleted()
 		}
 		if dead != nil {
 			refused = dead
@@ -55,19 +56,19 @@ func (s *Server) redeem(ctx context.Context, id string, secret capability.Secret
 	case err == errForgotten: // otherwise anyone who knows the session's id could write to its audit
 		return &capability.Grant{ID: id, Target: capability.Target(id)}, nil
 	case err == errDeadRef:
-		s.audit.addDenial(capability.AuditRow{Target: grant.Target, Act: capability.AuditDenial, Ref: id, Actor: grant.Actor, Subject: "restore", Reason: refused.Code, Peer: peer})
+		s.cfg.Audit.AddDenial(capability.AuditRow{Target: grant.Target, Act: capability.AuditDenial, Ref: id, Actor: grant.Actor, Subject: "restore", Reason: refused.Code, Peer: peer})
 		return grant, nil
 	case err == nil && seen.Uncounted:
-		s.audit.addDenial(capability.AuditRow{Target: grant.Target, Act: capability.AuditRedeem, Ref: id, Actor: grant.Actor})
+		s.cfg.Audit.AddDenial(capability.AuditRow{Target: grant.Target, Act: capability.AuditRedeem, Ref: id, Actor: grant.Actor})
 	case refused == nil || err == nil:
 	case refused.Code == fault.UnknownRef:
 		row := capability.AuditRow{Act: capability.AuditStranger, Reason: refused.Code, Peer: peer}
 		if grant != nil { // the id of an existing ref, with a wrong secret
 			row.Target, row.Ref = grant.Target, grant.ID
 		}
-		s.audit.addDenial(row)
+		s.cfg.Audit.AddDenial(row)
 	case refused.Code == fault.Exhausted, refused.Code == fault.Sealed:
-		s.audit.addDenial(capability.AuditRow{Target: grant.Target, Act: capability.AuditDenial, Ref: id, Actor: grant.Actor, Subject: "restore", Reason: refused.Code, Peer: peer})
+		s.cfg.Audit.AddDenial(capability.AuditRow{Target: grant.Target, Act: capability.AuditDenial, Ref: id, Actor: grant.Actor, Subject: "restore", Reason: refused.Code, Peer: peer})
 	}
 	if err != nil {
 		return nil, err

@@ -12,6 +12,7 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/capnp/wire"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/server/admission"
 	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/rpc"
 )
@@ -48,7 +49,7 @@ func (o *sess) tree(ctx context.Context, q session.TreeQuery) (*session.TreePage
 	if capability.Target(q.Under) != o.auth.session {
 		return nil, fault.NotFound.With("this session has no such ref")
 	}
-	return o.server.readTree(ctx, o.conn, o.auth.session, q, o.auth.refs(), func(page *session.TreePage) (*capability.Grant, bool, *fault.Error) {
+	return o.service.readTree(ctx, o.conn, o.auth.session, q, o.auth.Refs(), func(page *session.TreePage) (*capability.Grant, bool, *fault.Error) {
 		grant, refused := o.check(&page.Access, capability.Revoke, "refs")
 		return grant, refused == nil && (grant.Owner || slices.Contains(page.Lineage, grant.ID)) && !session.AttenuatedToMessage(page.Grants[o.auth.ref], o.auth.attenuated), refused
 	})
@@ -61,7 +62,7 @@ func (o *space) tree(ctx context.Context, q session.TreeQuery) (*session.TreePag
 	if capability.Target(q.Under) == "" {
 		return nil, fault.NotFound.With("there is no such ref here")
 	}
-	return o.server.readTree(ctx, o.conn, "", q, []string{o.ref}, func(page *session.TreePage) (*capability.Grant, bool, *fault.Error) {
+	return o.service.readTree(ctx, o.conn, "", q, []string{o.ref}, func(page *session.TreePage) (*capability.Grant, bool, *fault.Error) {
 		grant, refused := o.check(&page.Access, capability.Revoke, "refs")
 		return grant, slices.Contains(page.Lineage, o.ref), refused
 	})
@@ -79,24 +80,24 @@ func checkTreePage(page *session.TreePage) *fault.Error {
 }
 
 // readTree reads a page. admit returns the caller's grant, and whether that shows the page.
-func (s *Server) readTree(ctx context.Context, from *connState, id string, q session.TreeQuery, refs []string,
+func (s *service) readTree(ctx context.Context, from *connState, id string, q session.TreeQuery, refs []string,
 	admit func(*session.TreePage) (grant *capability.Grant, shows bool, refused *fault.Error)) (*session.TreePage, *fault.Error) {
 	if q.Limit <= 0 || q.Limit > maxRefs {
 		q.Limit = maxRefs
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.ReadTimeout)
 	defer cancel()
-	s.usage.flushIfStale(ctx)
+	s.cfg.Usage.FlushIfStale(ctx)
 	page, err := s.cfg.Store.ReadTree(ctx, id, q, refs)
 	if err != nil {
-		return nil, toFault(from.log, err, "read the refs")
+		return nil, admission.ToFault(from.log, err, "read the refs")
 	}
 	grant, shows, refused := admit(page)
 	if refused == nil && !shows {
 		refused = fault.MissingRight.With("this ref shows itself and what was minted below it; that one is not")
 	}
 	if refused == nil {
-		s.recordUse(from.peer, grant, "refs", cursorOf(&page.Access))
+		s.cfg.Usage.Record(from.peer, grant, "refs", cursorOf(&page.Access))
 		refused = checkTreePage(page)
 	}
 	return page, refused

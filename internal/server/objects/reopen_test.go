@@ -94,9 +94,7 @@ func TestReopeningTellsWhatWasOnItsWay(t *testing.T) {
 	opened := make(chan uint64, 1)
 	go func() { opened <- lastSeq(t, p, m) }()
 	until.True(t, "the opening waits", func() bool {
-		r.server.committer.mu.Lock()
-		defer r.server.committer.mu.Unlock()
-		return st.found.Load() || r.server.committer.sessions[m.id].txDone != nil
+		return st.found.Load() || r.server.committer.Stats().Waiting > 0
 	})
 	st.hold.Store(false)
 	close(st.free)

@@ -117,9 +117,7 @@ func TestGroupCommitGathers(t *testing.T) {
 			}
 			all[i] = writer{q, opening.Cap(0), b}
 		}
-		r.server.committer.mu.Lock()
-		before := r.server.committer.transactions
-		r.server.committer.mu.Unlock()
+		before := r.server.committer.Stats().Transactions
 		var wg sync.WaitGroup
 		for i, w := range all {
 			wg.Go(func() {
@@ -131,14 +129,12 @@ func TestGroupCommitGathers(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		r.server.committer.mu.Lock()
-		commits := r.server.committer.transactions - before
-		r.server.committer.mu.Unlock()
+		commits := r.server.committer.Stats().Transactions - before
 		t.Logf("%d ops in %d transactions", writers*rounds, commits)
 		if commits*8 >= writers*rounds {
 			t.Errorf("%d transactions for %d ops: more than an eighth", commits, writers*rounds)
 		}
-		if byHand := r.server.fastBatches.Load(); byHand < writers*rounds-writers || r.metric(`mooring_batches_read_total{way="hand"}`) != fmt.Sprint(byHand) {
+		if byHand := batchesByHand(r); byHand < writers*rounds-writers || r.metric(`mooring_batches_read_total{way="hand"}`) != fmt.Sprint(byHand) {
 			t.Errorf("of %d batches %d were read by hand", writers*rounds, byHand)
 		}
 		right, _ := st.OptimisticStats()
@@ -165,4 +161,9 @@ func TestCreatedObjectIsTheOwners(t *testing.T) {
 	if id, _ := grant.Id(); id != m.owner.ID || !grant.Owner() || capability.Rights(grant.Rights()) != capability.SessionRights {
 		t.Errorf("described as %v", grant)
 	}
+}
+
+func batchesByHand(r *rig) uint64 {
+	byHand, _ := r.server.objects.batchesRead()
+	return byHand
 }

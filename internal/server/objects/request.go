@@ -4,7 +4,6 @@
 package objects
 
 import (
-	"context"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -18,15 +17,6 @@ import (
 // RequestHeader is the header with the request's id in every answer over HTTP.
 const RequestHeader = "Mooring-Request"
 
-// requestKey is the context key of a request's id.
-type requestKey struct{}
-
-// RequestID returns the id of the request that ctx belongs to; "" if no Server serves it.
-func RequestID(ctx context.Context) string {
-	id, _ := ctx.Value(requestKey{}).(string)
-	return id
-}
-
 // withRequestID gives each request an id and logs each that was refused. The log line has the
 // pattern that the path matches, not the path, which may be a secret.
 func (s *Server) withRequestID(next http.Handler) http.Handler {
@@ -34,14 +24,14 @@ func (s *Server) withRequestID(next http.Handler) http.Handler {
 		began := time.Now()
 		id := incident.New()
 		w.Header().Set(RequestHeader, id)
-		r = r.WithContext(context.WithValue(r.Context(), requestKey{}, id))
+		r = r.WithContext(incident.NewContext(r.Context(), id))
 		a := &statusWriter{ResponseWriter: w}
 		defer func() {
 			p, cut := recover(), a.status != 0
 			if p != nil && p != http.ErrAbortHandler {
 				s.answerPanic(a, r, p)
 			}
-			s.instruments.countRequest(r.Pattern, a.status)
+			s.instruments.CountRequest(r.Pattern, a.status)
 			if a.status >= http.StatusBadRequest || a.code != fault.None {
 				s.log.Debug("request refused", "request", id, "method", r.Method, "route", r.Pattern, "status", a.status, "code", a.code,
 					"took", time.Since(began), "peer", r.RemoteAddr)
@@ -71,7 +61,7 @@ func (s *Server) answerPanic(a *statusWriter, r *http.Request, p any) {
 // LogPanic logs the panic of a handler and returns the fault for the client: it contains the
 // request's id, by which the log has it.
 func (s *Server) LogPanic(r *http.Request, p any) *fault.Error {
-	id := RequestID(r.Context())
+	id := incident.FromContext(r.Context())
 	s.log.Error("a request's handler panicked", "incident", id, slog.String("panic", fmt.Sprint(p)), "method", r.Method, "route", r.Pattern,
 		"peer", r.RemoteAddr, "stack", string(debug.Stack()))
 	return fault.Internal.With("%s", incident.Internal(id))
@@ -81,7 +71,7 @@ func (s *Server) LogPanic(r *http.Request, p any) *fault.Error {
 // it. w is nil for a call over a face's own wire. Each refusal is counted once, where it is sent:
 // one returned to a caller within the process is not, since the caller may react to it.
 func (s *Server) Refused(w http.ResponseWriter, f *fault.Error) {
-	s.instruments.countRefusal(f)
+	s.instruments.CountRefusal(f)
 	for w != nil {
 		switch at := w.(type) {
 		case *statusWriter:
@@ -120,3 +110,8 @@ func (w *statusWriter) Write(b []byte) (int, error) {
 
 // Unwrap supports http.ResponseController, and upgrades to a WebSocket.
 func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// ObserveRequest measures a request to a face that began at began and is answered now.
+func (s *Server) ObserveRequest(began time.Time) {
+	s.instruments.API.Observe(time.Since(began).Seconds())
+}

@@ -46,7 +46,7 @@ func (o *sess) rotate(c *rpc.Call) {
 		c.Return(structSize(1, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
 			r := wire.Session_rotate_Results(s)
 			r.SetCut(a.Cut)
-			return o.server.setRefusal(r.NewRefusal, a.Err)
+			return o.service.setRefusal(r.NewRefusal, a.Err)
 		})
 	}
 	if refused == nil {
@@ -73,7 +73,7 @@ func (o *space) rotate(c *rpc.Call) {
 			})
 	}
 	c.Return(structSize(0, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
-		return o.server.setRefusal(wire.Space_rotate_Results(s).NewRefusal, refused)
+		return o.service.setRefusal(wire.Space_rotate_Results(s).NewRefusal, refused)
 	})
 }
 
@@ -90,7 +90,7 @@ func (o *space) rotateRoot(ctx context.Context, tx session.Tx, at *session.Acces
 		return refused
 	case old.Parent != "" || o.attenuated != nil:
 		refused = fault.NotAnOwner.With("only the space's root ref may be rotated: revoke this one and have its giver share another")
-		o.server.auditDenial(o.conn.peer, o.ref, old, "rotate", refused)
+		o.service.cfg.Audit.Deny(o.conn.peer, o.ref, old, "rotate", refused)
 		return refused
 	case there != nil:
 		return fault.AlreadyExists.With("there is a ref with this id already")

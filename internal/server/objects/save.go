@@ -16,6 +16,7 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/capnp/wire"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/server/admission"
 	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/rpc"
 )
@@ -60,7 +61,7 @@ func (s *savedRefs) drop(id string) {
 }
 
 // save answers Persistent.save for an object with authority auth.
-func (s *Server) save(c *rpc.Call, l *connState, auth *authority) {
+func (s *service) save(c *rpc.Call, l *connState, auth *authority) {
 	ctx, cancel := s.commitContext()
 	defer cancel()
 	l.saved.sem <- struct{}{}
@@ -68,19 +69,19 @@ func (s *Server) save(c *rpc.Call, l *connState, auth *authority) {
 	var parent *capability.Grant
 	var saved savedRef
 	err := s.cfg.Store.Update(ctx, func(tx session.Tx) (err error) {
-		defer recoverPanic(&err)
-		parent, saved, err = mintSaved(ctx, tx, auth, l, &s.cfg.Session.Limits)
+		defer admission.RecoverPanic(&err)
+		parent, saved, err = mintSaved(ctx, tx, auth, l, &s.cfg.Limits)
 		return err
 	})
-	if refused := toFault(s.log, err, "save the capability"); refused != nil {
-		s.auditDenial(l.peer, auth.ref, parent, "save", refused)
+	if refused := admission.ToFault(s.cfg.Log, err, "save the capability"); refused != nil {
+		s.cfg.Audit.Deny(l.peer, auth.ref, parent, "save", refused)
 		fail(c, refused)
 		return
 	}
 	if _, again := l.saved.find(saved.grant); !again {
 		l.saved.refs = append(l.saved.refs, saved)
 	}
-	s.recordUse(l.peer, parent, "save", 0)
+	s.cfg.Usage.Record(l.peer, parent, "save", 0)
 	c.Return(structSize(0, 1), func(res capnp.Struct, _ *rpc.CapTable) error {
 		ref, err := wire.NewSturdyRef(res.Segment())
 		if err != nil {
@@ -100,7 +101,7 @@ func (s *Server) save(c *rpc.Call, l *connState, auth *authority) {
 // is alive. A refusal is returned as an error, so that the transaction is rolled back. parent is
 // the grant of auth's ref, in any case if there is one.
 func mintSaved(ctx context.Context, tx session.Tx, auth *authority, l *connState, lim *session.Limits) (parent *capability.Grant, saved savedRef, err error) {
-	want := &session.ReadSet{Grants: auth.refs()}
+	want := &session.ReadSet{Grants: auth.Refs()}
 	if auth.session != "" {
 		want.Sessions = []string{auth.session}
 	} else {
@@ -113,7 +114,7 @@ func mintSaved(ctx context.Context, tx session.Tx, auth *authority, l *connState
 	at := &session.Access{Now: rows.Now, Row: rows.Sessions[auth.session], Grants: rows.Grants}
 	var refused *fault.Error
 	if auth.session != "" {
-		parent, refused = auth.check(at, capability.Share)
+		parent, refused = auth.Check(at, capability.Share)
 	} else {
 		parent, refused = capability.CheckLive(at.Grants[auth.ref], auth.attenuated, 0, at.Now, capability.Share, "")
 	}

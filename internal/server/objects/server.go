@@ -1,28 +1,21 @@
 // Package objects binds the domain to the wire protocols. It serves the objects of
-// capnp/mooring.capnp over rpc connections and over Cap'n Web, groups pending batches into
-// transactions, and fans the committed events out to subscribers.
+// capnp/mooring.capnp over rpc connections and over Cap'n Web, and to faces: HTTP handlers in this
+// process. The server in it listens, and ties together the packages below internal/server.
 //
-// An op passes through one file per step: stream.go and stream_apply.go decode a batch and
-// queue it; group_commit.go groups the pending batches of all connections into one
-// transaction of the store, in which session.Commit decides everything, and answers;
-// hub.go, session_fanout.go, subscription.go and sink.go deliver the committed events to
-// subscribers, here and, through notifications and polling (replicas.go), on the other
-// replicas. Reads of the state take another path: snapshot.go, snapshot_slots.go and
-// send_window.go send it.
+// An op passes through one file per step: stream.go and stream_apply.go decode a batch and queue
+// it; package commit groups the pending batches of all connections into one transaction, in which
+// session.Commit decides everything, and answers; package fanout delivers the committed events to
+// subscribers, here and on the other replicas, and sends the state.
 //
-// gateway.go (with redeem.go, challenge.go and auth_throttle.go), space.go and sess.go are
-// the objects of the schema, and decode.go and encode.go convert their arguments and results.
-// authority.go checks what a reader may see. attenuate.go, save.go, rotate.go, refs.go and
-// the files that begin with space_ and sess_ change and list authority. audit.go and
-// usage_counter.go collect refusals and uses, and page_writer.go writes them.
+// service.go is what the objects of all connections share. gateway.go (with redeem.go and
+// challenge.go), space.go and sess.go are the objects of the schema, and decode.go and encode.go
+// convert their arguments and results. authority.go checks what a reader may see. attenuate.go,
+// save.go, rotate.go, refs.go and the files that begin with space_ and sess_ change and list
+// authority. sink.go sends to a peer's EventSink. inproc*.go serve the objects to faces (Mount).
+// faults.go maps errors to answers.
 //
-// config.go is the configuration. listen.go, http.go and address.go accept connections, and
-// intake.go bounds the memory for what they send. limit_hits.go, metrics.go, instruments.go
-// and log.go observe. outage.go probes whether commits succeed. sweeper.go and trim.go run
-// without a call. owner.go is the first start; owner_rotate.go and owner_session.go replace
-// a lost owner's ref. capnweb*.go serve the same objects over Cap'n Web, and inproc*.go serve
-// them to faces: HTTP handlers in this process (Mount). store.go is the interface to the
-// store, and faults.go maps errors to answers.
+// The server is server.go with config.go, limits.go and store.go (its database). listen.go and
+// http.go accept connections, capnweb*.go those of Cap'n Web, and metrics.go observes.
 //
 // A server holds no state that a transaction does not check again, so any number of servers
 // may share a database.
@@ -32,8 +25,6 @@
 //	ref           sturdy ref: an id and a secret that grant access to a session or a space
 //	grant         the stored row of a ref: rights, limits, parent, revocation
 //	authority     the ref, and its attenuation, under which a live object acts
-//	cursor        the number of an event in a session's log
-//	AuthGen       a session's counter, raised whenever authority over it changes
 //	outbox        a client's queue of ops, known by a secret
 //	stream        the right to send the batches of one outbox to one session
 //	direct        a commit without an outbox: share, revoke, rotate, repeatable ops
@@ -42,29 +33,20 @@
 //
 // # Lock order
 //
-// Each lock is taken before the ones to its right:
-//
-//	committer.replyMu, stream.mu, committer.mu
-//	committer.replyMu, hub.mu, sessionFanout.mu, connState.mu or hub.runMu
-//	sendWindow.mu, connState.mu or snapshotSlots.mu
-//
-// All other mutexes are leaves within this package. No mutex is held over a call of the store
-// or of a sink. session.Commit calls accountQuotas.check and auditor.reserveRows inside a
-// transaction. pageWriter.sem and savedRefs.sem, which are held over transactions, come
-// before every mutex.
+// stream.mu comes before the committer's mutex; savedRefs.sem, which is held over transactions,
+// before every mutex. All other mutexes are leaves within this package. No mutex is held over a
+// call of the store or of a sink. session.Commit calls the quota of package operator and the audit
+// of package admission inside a transaction.
 //
 // # Bounds
 //
 //	connections         Config.Connections, ConnectionsPerAddress; before an upgrade Handshakes
 //	messages in memory  Config.StrangerBytes, KnownBytes, RefBytes
 //	commit queue        Config.QueueOps, QueueBytes; in one transaction GroupOps, GroupBytes
-//	transactions        Config.Transactions at once, and 4 more that are not answered yet
+//	transactions        Config.Transactions at once
 //	one stream          Config.BatchesInFlight
 //	one connection      Config.Subscriptions; half of RPC.QueuedBytes in flight to them
-//	one fan-out         a tail of 1 MiB; on all fan-outs 4 reads of the log at once, 1 MiB each
 //	snapshots           Config.Snapshots at once, FoldBytes each
-//	wrong refs          64 delayed answers for each of 65536 addresses
-//	audit, one window   1000 single refusals, 1000 rows of counts, 10,000 rows of uses
 package objects
 
 import (
@@ -80,9 +62,11 @@ import (
 
 	"github.com/mooring-rpc/mooring/capnweb"
 	"github.com/mooring-rpc/mooring/fault"
-	"github.com/mooring-rpc/mooring/internal/connlimit"
 	"github.com/mooring-rpc/mooring/internal/intake"
-	"github.com/mooring-rpc/mooring/internal/session"
+	"github.com/mooring-rpc/mooring/internal/server/admission"
+	"github.com/mooring-rpc/mooring/internal/server/commit"
+	"github.com/mooring-rpc/mooring/internal/server/fanout"
+	"github.com/mooring-rpc/mooring/internal/server/operator"
 	"github.com/mooring-rpc/mooring/rpc"
 )
 
@@ -90,18 +74,14 @@ import (
 // or Start and Serve, are called once.
 type Server struct {
 	cfg        Config // at the start; liveConfig has what SetLimits changes
-	liveConfig *liveConfig
+	liveConfig liveConfig
 	log        *slog.Logger
 	// connLog is log for lines about one connection.
-	connLog      *slog.Logger
-	hub          *hub
-	committer    *committer
-	audit        *auditor
-	usage        *usageCounter
-	measureQueue *measureQueue
-
-	accountQuotas *accountQuotas
-	snapshotSlots *snapshotSlots // of the snapshots being sent
+	connLog   *slog.Logger
+	hub       *fanout.Hub
+	operator  *operator.Operator
+	committer *commit.Committer
+	objects   *service
 
 	connCtx     context.Context // of every connection; canceled when draining takes too long
 	cancelConns context.CancelFunc
@@ -109,30 +89,24 @@ type Server struct {
 	cancelWork  context.CancelCauseFunc
 
 	intake       *intake.Config // memory for what peers send
-	connections  *connlimit.Limiter
-	handshakes   *handshakes
-	authThrottle *authThrottle
+	connections  *admission.Connections
+	handshakes   *admission.Handshakes
+	authThrottle *admission.AuthThrottle
 	refusing     chan struct{} // bounds the goroutines that send a refusal
 	rpcLimitHits rpc.LimitHits
-	instruments  *instruments
-	limitHits    limitHits
-	outage       *outage
+	instruments  *admission.Instruments
+	limitHits    admission.LimitHits
+	outage       *operator.Outage
 
 	loops     sync.WaitGroup // what Start runs until stopLoops
 	stopLoops context.CancelFunc
 
 	drainAnnounced atomic.Bool // Config.DrainDelay has begun
 	history        atomic.Pointer[string]
-	totals         atomic.Pointer[session.Totals] // nil until the first count
-
-	fastBatches, generatedBatches atomic.Uint64 // batches by decoder
 
 	mu            sync.Mutex
-	stopping      bool
-	drainStarted  chan struct{} // closed when stopping is set
 	conns         map[*rpc.Conn]*connState
 	closedTraffic traffic // of connections that have ended
-	connWG        sync.WaitGroup
 
 	capnweb capnwebConns
 	mounts  map[string]http.Handler // by path: Mount
@@ -141,28 +115,42 @@ type Server struct {
 // New returns a server; Start starts it. The server never closes the store.
 func New(cfg Config) *Server {
 	cfg = cfg.withDefaults()
-	s := &Server{cfg: cfg, log: cfg.Log, drainStarted: make(chan struct{}), conns: map[*rpc.Conn]*connState{},
-		connections: connlimit.New(cfg.Connections, cfg.ConnectionsPerAddress), refusing: make(chan struct{}, maxRefusing)}
-	s.intake = newIntakeConfig(&cfg)
+	s := &Server{cfg: cfg, log: cfg.Log, conns: map[*rpc.Conn]*connState{}, refusing: make(chan struct{}, maxRefusing)}
+	s.intake = admission.NewIntake(cfg.StrangerBytes, cfg.KnownBytes, cfg.RefBytes)
 	s.capnweb.open, s.mounts = map[*capnweb.Conn]*capnwebPeer{}, map[string]http.Handler{}
-	s.handshakes = &handshakes{server: s, limiter: connlimit.NewEvictingLimiter(cfg.Handshakes, cfg.ConnectionsPerAddress), open: map[net.Conn]*httpConn{}}
+	s.connections = admission.NewConnections(cfg.Connections, cfg.ConnectionsPerAddress, &s.limitHits, s.log)
+	s.handshakes = admission.NewHandshakes(cfg.Handshakes, cfg.ConnectionsPerAddress, &s.limitHits, s.log)
 	s.connCtx, s.cancelConns = context.WithCancel(context.Background())
 	s.workCtx, s.cancelWork = context.WithCancelCause(context.Background())
 	s.connLog = slog.New(demoted{cfg.Log.Handler()})
-	s.instruments = newInstruments()
-	s.outage = newOutage(cfg, s.instruments)
+	s.instruments = admission.NewInstruments()
+	s.outage = operator.NewOutage(cfg.probe, cfg.Log, s.instruments)
 	cfg.Store = monitoredStore{cfg.Store, s.outage}
 	s.cfg.Store = cfg.Store
-	s.hub = newHub(cfg.Store, cfg.ReadTimeout, cfg.Log)
-	s.hub.observeDelivery = s.instruments.deliveries.Observe
-	s.audit, s.usage, s.measureQueue = newAuditor(cfg), newUsageCounter(cfg), newMeasureQueue()
-	s.accountQuotas = newAccountQuotas(cfg.Session.Limits.AccountBytes)
-	cfg.Session.DenialRows, cfg.Session.CheckQuota = s.audit.reserveRows, s.accountQuotas.check
+	s.hub = fanout.NewHub(fanout.HubConfig{Log: cfg.Log, Store: cfg.Store, ReadTimeout: cfg.ReadTimeout, ObserveDelivery: s.instruments.Deliveries.Observe,
+		Now: cfg.Now, PollInterval: cfg.PollInterval, IgnoreNotify: cfg.IgnoreNotify, Warn: s.outage.Warn})
+	snapshots := fanout.NewSnapshots(fanout.SnapshotsConfig{Log: cfg.Log, Now: cfg.Now, Store: cfg.Store, AtOnce: cfg.Snapshots, StallTimeout: cfg.StallTimeout,
+		FoldBytes: cfg.FoldBytes, LimitHits: &s.limitHits})
+	audits := admission.AuditConfig{Store: cfg.Store, Log: cfg.Log, Now: cfg.Now, Window: cfg.AuditWindow}
+	audit, usage := admission.NewAuditor(audits), admission.NewUsageCounter(audits)
+	s.operator = operator.New(operator.Config{Context: s.workCtx, Log: cfg.Log, Now: cfg.Now, KeepLog: cfg.KeepLog, KeepDeleted: cfg.KeepDeleted,
+		SoleServer: cfg.SoleServer, CommitTimeout: cfg.CommitTimeout, ReadTimeout: cfg.ReadTimeout, SweepInterval: cfg.SweepInterval,
+		MeasureInterval: cfg.MeasureInterval, CountInterval: cfg.CountInterval, AuditWindow: cfg.AuditWindow,
+		SessionBytes: cfg.Session.Limits.SessionBytes, AccountBytes: cfg.Session.Limits.AccountBytes,
+		Store: cfg.Store, Hub: s.hub, Outage: s.outage, Audit: audit, Usage: usage})
+	cfg.Session.DenialRows, cfg.Session.CheckQuota = audit.ReserveRows, s.operator.CheckQuota
 	s.cfg = cfg
-	s.committer = newCommitter(s.workCtx, cfg, s.hub, s.usage, &s.limitHits, s.measureQueue, s.instruments, s.outage)
-	s.committer.auditDenials, s.liveConfig = s.audit.addCounts, s.committer.liveConfig
-	s.snapshotSlots = newSnapshotSlots(cfg.Snapshots, cfg.StallTimeout, &s.limitHits)
-	s.authThrottle = newAuthThrottle(cfg.WrongTries, cfg.WrongTryInterval, &s.limitHits)
+	s.committer = commit.New(commit.Config{Context: s.workCtx, Log: cfg.Log, Session: cfg.Session, Transactions: cfg.Transactions,
+		GroupOps: cfg.GroupOps, GroupBytes: cfg.GroupBytes, QueueOps: cfg.QueueOps, QueueBytes: cfg.QueueBytes, Timeout: cfg.CommitTimeout,
+		SlowCommit: cfg.probe.SlowCommit, Store: cfg.Store, Hub: s.hub, Outage: s.outage, QuotaMet: s.operator.QuotaMet, Audit: audit,
+		Usage: usage, Instruments: s.instruments, LimitHits: &s.limitHits})
+	s.liveConfig.Store(&cfg)
+	s.authThrottle = admission.NewAuthThrottle(cfg.WrongTries, cfg.WrongTryInterval, &s.limitHits)
+	s.objects = newService(ServiceConfig{Context: s.workCtx, Log: cfg.Log, Now: cfg.Now, Name: cfg.Name, History: s.historyID, Audiences: cfg.Audiences,
+		Limits: cfg.Session.Limits, MessageBytes: cfg.RPC.MessageBytes, ReadOnlyStreams: cfg.ReadOnlyStreams, WindowBytes: cfg.WindowBytes,
+		MaxWindowBytes: cfg.MaxWindowBytes, Conn: connLimits(&cfg), ReadTimeout: cfg.ReadTimeout, CommitTimeout: cfg.CommitTimeout,
+		Store: cfg.Store, Hub: s.hub, Snapshots: snapshots, Committer: s.committer, AuthThrottle: s.authThrottle, Audit: audit, Usage: usage,
+		Instruments: s.instruments, LimitHits: &s.limitHits})
 	return s
 }
 
@@ -181,10 +169,10 @@ func (s *Server) Start(ctx context.Context) {
 	}
 	answered()
 	ctx, s.stopLoops = context.WithCancel(context.WithoutCancel(ctx))
-	for _, loop := range []func(context.Context){s.listen, s.poll, s.expire, s.sweep, s.trim, s.trimDeleted, s.measure, s.refreshTitles, s.auditLoop, s.countSessions, s.watchCommits} {
+	for _, loop := range append(s.operator.Loops(), s.hub.Loops()...) {
 		s.loops.Go(func() { s.runLoop(ctx, loop) })
 	}
-	s.committer.run()
+	s.committer.Run()
 }
 
 // Serve serves connections until ctx ends: HTTP from web (nil for none), and the standard
@@ -221,10 +209,10 @@ func (s *Server) Serve(ctx context.Context, web net.Listener, streams ...net.Lis
 	s.drain(ctx, server, streams)
 	listeners.Wait()
 	s.stopLoops()
-	s.committer.close()
-	s.hub.close()
+	s.committer.Close()
+	s.hub.Close()
 	s.loops.Wait()
-	s.flushAudit(true)
+	s.operator.FlushAudit(true)
 	return err
 }
 
@@ -246,7 +234,7 @@ func (s *Server) announceDrain(served <-chan error) error {
 
 // runLoop runs a loop until ctx ends, and restarts it after a panic.
 func (s *Server) runLoop(ctx context.Context, loop func(context.Context)) {
-	for catchPanic(s.log, "look after the database", func() { loop(ctx) }) != nil {
+	for admission.CatchPanic(s.log, "look after the database", func() { loop(ctx) }) != nil {
 		select {
 		case <-ctx.Done():
 			return
@@ -263,24 +251,23 @@ const loopPause = time.Second
 func (s *Server) drain(ctx context.Context, web *http.Server, streams []net.Listener) {
 	limit, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.DrainTimeout*3/4)
 	defer cancel()
+	s.connections.Drain()
 	s.mu.Lock()
-	s.stopping = true
-	close(s.drainStarted)
 	conns := maps.Clone(s.conns)
 	s.mu.Unlock()
 	webs := s.capnweb.list()
 	s.log.Info("draining", "connections", len(conns)+len(webs))
-	s.authThrottle.close()
+	s.authThrottle.Close()
 	for _, ln := range streams {
 		_ = ln.Close() // the only error is that it is closed already
 	}
-	s.hub.endAll(fault.Draining.With("the server is stopping: go to another, or come back"))
+	s.hub.EndAll(fault.Draining.With("the server is stopping: go to another, or come back"))
 	notifyCtx, cancel := context.WithTimeout(limit, s.cfg.RPC.PingTimeout)
 	defer cancel()
 	var all sync.WaitGroup
 	for c, l := range conns {
 		all.Go(func() {
-			l.waitNoSubs(notifyCtx) // a peer that does not read delays the drain by at most PingTimeout
+			l.flowTo().WaitNoSubs(notifyCtx) // a peer that does not read delays the drain by at most PingTimeout
 			_ = c.Drain(limit, "the server is stopping")
 		})
 	}
@@ -291,7 +278,7 @@ func (s *Server) drain(ctx context.Context, web *http.Server, streams []net.List
 	_ = web.Shutdown(limit)
 	ended := make(chan struct{})
 	go func() {
-		s.connWG.Wait()
+		s.connections.Wait()
 		close(ended)
 	}()
 	select {
@@ -303,17 +290,3 @@ func (s *Server) drain(ctx context.Context, web *http.Server, streams []net.List
 	_ = web.Close()
 	<-ended
 }
-
-func (s *Server) draining() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.stopping
-}
-
-// commitContext returns the context of a transaction that outlives its caller, with
-// Config.CommitTimeout.
-func (s *Server) commitContext() (context.Context, context.CancelFunc) {
-	return context.WithTimeout(s.workCtx, s.cfg.CommitTimeout)
-}
-
-func (s *Server) now() time.Time { return s.cfg.Now() }

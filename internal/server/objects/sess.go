@@ -15,6 +15,8 @@ import (
 	"github.com/mooring-rpc/mooring/capnp/wire"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/crashpoint"
+	"github.com/mooring-rpc/mooring/internal/server/admission"
+	"github.com/mooring-rpc/mooring/internal/server/fanout"
 	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/ledger"
 	"github.com/mooring-rpc/mooring/rpc"
@@ -22,12 +24,14 @@ import (
 
 // sess serves the schema's Session.
 type sess struct {
-	server *Server
-	conn   *connState
-	auth   *authority
+	service *service
+	conn    *connState
+	auth    *authority
 }
 
-func newSess(s *Server, l *connState, a *authority) *sess { return &sess{server: s, conn: l, auth: a} }
+func newSess(s *service, l *connState, a *authority) *sess {
+	return &sess{service: s, conn: l, auth: a}
+}
 
 var (
 	sessionDescribe   = rpc.Method{Interface: wire.Session_TypeID, ID: 0}
@@ -50,7 +54,7 @@ const (
 
 // Serve implements rpc.Object.
 func (o *sess) Serve(c *rpc.Call) {
-	o.server.instruments.observeCall(c, o.server.instruments.session)
+	o.service.cfg.Instruments.ObserveCall(c, o.service.cfg.Instruments.Session)
 	switch c.Method() {
 	case sessionDescribe:
 		c.Go(func(ctx context.Context) { o.describe(ctx, c) })
@@ -75,7 +79,7 @@ func (o *sess) Serve(c *rpc.Call) {
 	case sessionShare:
 		o.share(c)
 	case persistentSave:
-		c.Go(func(context.Context) { o.server.save(c, o.conn, o.auth) })
+		c.Go(func(context.Context) { o.service.save(c, o.conn, o.auth) })
 	default:
 		unknownMethod(c, "Session")
 	}
@@ -83,9 +87,9 @@ func (o *sess) Serve(c *rpc.Call) {
 
 // check is authority.check, and audits a refusal.
 func (o *sess) check(at *session.Access, need capability.Rights, what string) (*capability.Grant, *fault.Error) {
-	grant, refused := o.auth.check(at, need)
+	grant, refused := o.auth.Check(at, need)
 	if refused != nil {
-		o.server.auditDenial(o.conn.peer, o.auth.ref, at.Grants[o.auth.ref], what, refused)
+		o.service.cfg.Audit.Deny(o.conn.peer, o.auth.ref, at.Grants[o.auth.ref], what, refused)
 	}
 	return grant, refused
 }
@@ -93,20 +97,20 @@ func (o *sess) check(at *session.Access, need capability.Rights, what string) (*
 // describe returns the grant even of a dead ref, but the session's row only to a live ref, and
 // its content only to one that may read.
 func (o *sess) describe(ctx context.Context, c *rpc.Call) {
-	ctx, cancel := context.WithTimeout(ctx, o.server.cfg.ReadTimeout)
+	ctx, cancel := context.WithTimeout(ctx, o.service.cfg.ReadTimeout)
 	defer cancel()
-	sight, info, err := o.server.cfg.Store.Describe(ctx, o.auth.session, o.auth.refs())
+	sight, info, err := o.service.cfg.Store.Describe(ctx, o.auth.session, o.auth.Refs())
 	if err != nil {
-		fail(c, toFault(o.conn.log, err, "describe the session"))
+		fail(c, admission.ToFault(o.conn.log, err, "describe the session"))
 		return
 	}
-	grant, refused := o.auth.check(sight, capability.Read)
+	grant, refused := o.auth.Check(sight, capability.Read)
 	if grant == nil {
 		fail(c, refused)
 		return
 	}
 	if refused == nil || refused.Code == fault.MissingRight {
-		o.server.recordUse(o.conn.peer, grant, "describe", sight.Row.Cursor)
+		o.service.cfg.Usage.Record(o.conn.peer, grant, "describe", sight.Row.Cursor)
 	}
 	row, title := *sight.Row, ""
 	if grant.Message != "" {
@@ -195,33 +199,33 @@ func (o *sess) registerStream(outbox string, secret []byte, incarnation uint64) 
 		return nil, nil, fault.BadArgument.With("an outbox's incarnation counts from 1")
 	}
 	opening := session.StreamRequest{Key: session.StreamKey{Session: o.auth.session, Outbox: outbox}, SecretHash: shown.Hash(),
-		Incarnation: incarnation, MaxReadOnlyStreams: o.server.cfg.ReadOnlyStreams}
+		Incarnation: incarnation, MaxReadOnlyStreams: o.service.cfg.ReadOnlyStreams}
 	// It outlives the connection once begun.
-	ctx, cancel := o.server.commitContext()
+	ctx, cancel := o.service.commitContext()
 	defer cancel()
 	// The answer reports the stream's LastSeq, by which a client drops ops. So a transaction in
 	// flight, which may contain ops of the stream, ends first.
-	if err := o.server.committer.waitTx(ctx, opening.Key.Session); err != nil {
-		return nil, nil, toFault(o.conn.log, err, "open the stream")
+	if err := o.service.cfg.Committer.WaitTx(ctx, opening.Key.Session); err != nil {
+		return nil, nil, admission.ToFault(o.conn.log, err, "open the stream")
 	}
 	row, grant, idle, refused := o.findStream(ctx, &opening, shown)
 	if refused == nil && (row == nil || !opening.AlreadyOpen(row)) { // otherwise it changes nothing, and needs no lock
-		row, err = o.server.cfg.Store.OpenStream(ctx, opening)
+		row, err = o.service.cfg.Store.OpenStream(ctx, opening)
 		if errors.Is(err, session.ErrReadOnlyStreams) {
-			o.server.auditDenial(o.conn.peer, opening.ReadOnlyRef, grant, "openStream", idle)
+			o.service.cfg.Audit.Deny(o.conn.peer, opening.ReadOnlyRef, grant, "openStream", idle)
 			return nil, nil, idle.Code.Because(idle, "%s; %d streams were made under the ref, which can change nothing: no new one is", idle.Message, opening.MaxReadOnlyStreams).Pos(idle.At)
 		}
-		refused = toFault(o.conn.log, err, "open the stream")
+		refused = admission.ToFault(o.conn.log, err, "open the stream")
 	}
 	if refused != nil {
 		if refused.Code == fault.WrongOutbox {
-			o.server.auditDenial(o.conn.peer, o.auth.ref, grant, "openStream", refused)
+			o.service.cfg.Audit.Deny(o.conn.peer, o.auth.ref, grant, "openStream", refused)
 		}
 		return nil, nil, refused
 	}
 	crashpoint.Hit(crashpoint.ServerOpenStreamAfter)
 	o.auth.addStream(row.Outbox)
-	return &stream{server: o.server, peer: o.conn.peer, auth: o.auth, id: row.Outbox, incarnation: incarnation, maxInFlight: o.conn.maxBatches}, row, nil
+	return &stream{service: o.service, peer: o.conn.peer, auth: o.auth, id: row.Outbox, incarnation: incarnation, maxInFlight: o.conn.maxBatches}, row, nil
 }
 
 // findStream returns the stream as it is, nil if it is new, and the ref's grant, nil if there is
@@ -234,14 +238,14 @@ func (o *sess) registerStream(outbox string, secret []byte, incarnation uint64) 
 // outbox that has acknowledged the refusal would be told that the server is behind, while anyone
 // could set the secret and incarnation of its stream.
 func (o *sess) findStream(ctx context.Context, opening *session.StreamRequest, secret capability.Secret) (row *ledger.Stream, grant *capability.Grant, idle, refused *fault.Error) {
-	refs := o.auth.refs()
+	refs := o.auth.Refs()
 	if o.auth.space != "" {
 		refs = append(refs, o.auth.space)
 	}
 	key := opening.Key
-	sight, streams, err := o.server.cfg.Store.FindStreams(ctx, session.CandidateStreams(key, opening.SecretHash), refs)
+	sight, streams, err := o.service.cfg.Store.FindStreams(ctx, session.CandidateStreams(key, opening.SecretHash), refs)
 	if err != nil {
-		return nil, nil, nil, toFault(o.conn.log, err, "open the stream")
+		return nil, nil, nil, admission.ToFault(o.conn.log, err, "open the stream")
 	}
 	if sight.Row != nil && sight.Row.Forgotten {
 		return opening.Forgotten(), nil, nil, nil
@@ -269,7 +273,7 @@ func (o *sess) readOnlyRef(at *session.Access) (grant *capability.Grant, ref str
 			return nil, "", nil // only a space's ref can act on a session that does not exist
 		}
 		grant, why = capability.CheckLive(at.Grants[ref], o.auth.spaceAttenuated, 0, at.Now, capability.Create, "")
-	} else if grant, why = o.auth.check(at, 0); why == nil && grant.Rights&^capability.Read == 0 {
+	} else if grant, why = o.auth.Check(at, 0); why == nil && grant.Rights&^capability.Read == 0 {
 		why = fault.MissingRight.With("the ref carries %s", grant.Rights)
 	}
 	switch {
@@ -289,7 +293,7 @@ func (o *sess) events(ctx context.Context, c *rpc.Call) {
 	if limit == 0 {
 		limit = maxEvents
 	}
-	ctx, cancel := context.WithTimeout(ctx, o.server.cfg.ReadTimeout)
+	ctx, cancel := context.WithTimeout(ctx, o.service.cfg.ReadTimeout)
 	defer cancel()
 	hash, refused := hashOf(p.Hash())
 	if refused != nil {
@@ -323,9 +327,9 @@ func (o *sess) readEvents(ctx context.Context, from uint64, hash session.Hash, l
 		if hash != (session.Hash{}) {
 			hashesAt = []uint64{from}
 		}
-		page, err := o.server.cfg.Store.ReadLog(ctx, o.auth.session, from, maxEventsBytes, limit, o.auth.refs(), hashesAt...)
+		page, err := o.service.cfg.Store.ReadLog(ctx, o.auth.session, from, maxEventsBytes, limit, o.auth.Refs(), hashesAt...)
 		if err != nil {
-			return nil, toFault(o.conn.log, err, "read the log")
+			return nil, admission.ToFault(o.conn.log, err, "read the log")
 		}
 		grant, refused := o.check(&page.Access, capability.Read, "events")
 		if refused != nil {
@@ -337,13 +341,13 @@ func (o *sess) readEvents(ctx context.Context, from uint64, hash session.Hash, l
 		}
 		page.Events = session.VisibleEvents(grant, page.Events, &page.Key)
 		if from <= page.Row.Cursor || from >= grant.VisibleFrom { // otherwise no event is visible yet
-			refused = checkCursor(page.Row, from)
+			refused = fanout.CheckCursor(page.Row, from)
 		}
-		if refused == nil && hash != (session.Hash{}) && !sameLog(page, grant, from, hash) {
-			refused = logDiverged(from)
+		if refused == nil && hash != (session.Hash{}) && !fanout.SameLog(page, grant, from, hash) {
+			refused = fanout.LogDiverged(from)
 		}
 		if refused == nil {
-			o.server.recordUse(o.conn.peer, grant, "events", page.Row.Cursor)
+			o.service.cfg.Usage.Record(o.conn.peer, grant, "events", page.Row.Cursor)
 		}
 		return page, refused
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/capnp/wire"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/server/admission"
 	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/rpc"
 )
@@ -26,8 +27,8 @@ const maxAuditPage = 1000
 func (o *sess) audit(ctx context.Context, c *rpc.Call) {
 	s, _ := c.Params()
 	p := wire.Session_audit_Params(s)
-	answerAudit(ctx, o.server, c, o.auth.session, p.After(), p.Limit(), o.auth.refs(), func(at *session.Access) *fault.Error {
-		grant, refused := o.auth.check(at, 0)
+	answerAudit(ctx, o.service, c, o.auth.session, p.After(), p.Limit(), o.auth.Refs(), func(at *session.Access) *fault.Error {
+		grant, refused := o.auth.Check(at, 0)
 		if grant != nil && refused != nil && refused.Code == fault.SessionDeleted {
 			refused = nil // a deleted session's audit stays readable
 		}
@@ -35,10 +36,10 @@ func (o *sess) audit(ctx context.Context, c *rpc.Call) {
 			refused = fault.NotAnOwner.With("only the session's owner ref shows its audit")
 		}
 		if refused != nil {
-			o.server.auditDenial(o.conn.peer, o.auth.ref, grant, "audit", refused)
+			o.service.cfg.Audit.Deny(o.conn.peer, o.auth.ref, grant, "audit", refused)
 			return refused
 		}
-		o.server.recordUse(o.conn.peer, grant, "audit", at.Row.Cursor)
+		o.service.cfg.Usage.Record(o.conn.peer, grant, "audit", at.Row.Cursor)
 		return nil
 	})
 }
@@ -47,31 +48,31 @@ func (o *sess) audit(ctx context.Context, c *rpc.Call) {
 func (o *space) audit(ctx context.Context, c *rpc.Call) {
 	s, _ := c.Params()
 	p := wire.Space_audit_Params(s)
-	answerAudit(ctx, o.server, c, o.id, p.After(), p.Limit(), []string{o.ref}, func(at *session.Access) *fault.Error {
+	answerAudit(ctx, o.service, c, o.id, p.After(), p.Limit(), []string{o.ref}, func(at *session.Access) *fault.Error {
 		grant, refused := o.grant(at, capability.Revoke)
 		if refused == nil && (grant.Parent != "" || o.attenuated != nil) {
 			refused = fault.MissingRight.With("only the space's root ref shows its audit, this one was made from another")
 		}
 		if refused != nil {
-			o.server.auditDenial(o.conn.peer, o.ref, grant, "audit", refused)
+			o.service.cfg.Audit.Deny(o.conn.peer, o.ref, grant, "audit", refused)
 			return refused
 		}
-		o.server.recordUse(o.conn.peer, grant, "audit", 0)
+		o.service.cfg.Usage.Record(o.conn.peer, grant, "audit", 0)
 		return nil
 	})
 }
 
 // answerAudit reads a page of target's audit, and returns it if admit allows that in the
 // page's snapshot.
-func answerAudit(ctx context.Context, server *Server, c *rpc.Call, target string, after uint64, limit uint32, refs []string, admit func(*session.Access) *fault.Error) {
+func answerAudit(ctx context.Context, service *service, c *rpc.Call, target string, after uint64, limit uint32, refs []string, admit func(*session.Access) *fault.Error) {
 	if limit == 0 || limit > maxAuditPage {
 		limit = maxAuditPage
 	}
-	ctx, cancel := context.WithTimeout(ctx, server.cfg.ReadTimeout)
+	ctx, cancel := context.WithTimeout(ctx, service.cfg.ReadTimeout)
 	defer cancel()
-	page, err := server.cfg.Store.ReadAudit(ctx, target, after, int(limit), refs)
+	page, err := service.cfg.Store.ReadAudit(ctx, target, after, int(limit), refs)
 	if err != nil {
-		fail(c, toFault(server.log, err, "read the audit"))
+		fail(c, admission.ToFault(service.cfg.Log, err, "read the audit"))
 		return
 	}
 	if refused := admit(&page.Access); refused != nil {

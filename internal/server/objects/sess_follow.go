@@ -1,4 +1,4 @@
-// Session.subscribe: events for a peer's EventSink.
+// Session.subscribe and Session.snapshot: events and state for a peer's EventSink.
 
 package objects
 
@@ -10,6 +10,7 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/capnp/wire"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/server/fanout"
 	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/rpc"
 )
@@ -24,41 +25,54 @@ func (o *sess) subscribe(c *rpc.Call) {
 		fail(c, fault.Malformed.Because(err, "the call cannot be decoded"))
 		return
 	}
-	sub, refused := o.newSubscription(s, caps, 1, int(options.WindowBytes()))
+	sink, refused := sinkOf(s, caps, 1)
 	if refused != nil {
 		fail(c, refused)
 		return
 	}
-	sub.cursor = options.From()
-	if sub.resumeHash, refused = hashOf(options.Hash()); refused != nil {
-		sub.sink.ended(nil)
+	after := fanout.Position{Cursor: options.From()}
+	if after.Hash, refused = hashOf(options.Hash()); refused != nil {
+		sink.Ended(nil)
 		fail(c, refused)
 		return
 	}
-	handle := rpc.NewLocal(&subscriptionObject{sub: sub})
-	sub.onStart = func(refused *fault.Error) {
-		if refused != nil {
-			o.server.auditDenial(o.conn.peer, o.auth.ref, &capability.Grant{Actor: sub.actor}, "subscribe", refused)
-			fail(c, refused)
-		} else {
-			o.server.recordUse(o.conn.peer, &capability.Grant{ID: o.auth.ref, Actor: sub.actor}, "subscribe", 0)
-			c.Return(structSize(0, 1), func(s capnp.Struct, caps *rpc.CapTable) error { return caps.Set(s, 0, handle) })
-		}
-		handle.Release()
-	}
+	window := o.clampWindow(int(options.WindowBytes()))
+	object := &subscriptionObject{}
+	handle := rpc.NewLocal(object)
+	object.sub = fanout.NewSubscription(fanout.SubscriptionConfig{Authority: o.auth, Conn: o.conn.flow, Sink: sink, Window: window, After: after,
+		OnStart: func(actor string, refused *fault.Error) {
+			o.recordSubscribe(actor, refused)
+			if refused != nil {
+				fail(c, refused)
+			} else {
+				c.Return(structSize(0, 1), func(s capnp.Struct, caps *rpc.CapTable) error { return caps.Set(s, 0, handle) })
+			}
+			handle.Release()
+		}})
 	var first func(context.Context)
 	if options.Snapshot() {
-		first = func(ctx context.Context) { o.sendInitialState(ctx, sub) }
+		first = func(ctx context.Context) {
+			o.service.cfg.Snapshots.SendInitial(ctx, object.sub, o.snapshotTo(sink, window))
+		}
 	}
-	if refused := o.server.hub.subscribe(o.auth.session, sub, first); refused != nil {
-		sub.sink.ended(nil)
+	if refused := o.service.cfg.Hub.Subscribe(o.auth.session, object.sub, first); refused != nil {
+		sink.Ended(nil)
 		fail(c, refused)
 		handle.Release()
 	}
 }
 
-// newSubscription makes a subscription for the sink in a call's parameters.
-func (o *sess) newSubscription(s capnp.Struct, caps *rpc.CapTable, pointer uint16, window int) (*subscription, *fault.Error) {
+// recordSubscribe counts a use, or audits the refusal of a subscription.
+func (o *sess) recordSubscribe(actor string, refused *fault.Error) {
+	if refused != nil {
+		o.service.cfg.Audit.Deny(o.conn.peer, o.auth.ref, &capability.Grant{Actor: actor}, "subscribe", refused)
+		return
+	}
+	o.service.cfg.Usage.Record(o.conn.peer, &capability.Grant{ID: o.auth.ref, Actor: actor}, "subscribe", 0)
+}
+
+// sinkOf returns the sink in a call's parameters; its ended releases it.
+func sinkOf(s capnp.Struct, caps *rpc.CapTable, pointer uint16) (*peerSink, *fault.Error) {
 	ptr, err := s.Ptr(pointer)
 	if err != nil {
 		return nil, fault.Malformed.Because(err, "the call cannot be decoded")
@@ -67,11 +81,55 @@ func (o *sess) newSubscription(s capnp.Struct, caps *rpc.CapTable, pointer uint1
 	if ref == nil {
 		return nil, fault.BadArgument.With("a sink is needed: the events have nowhere to go")
 	}
+	return &peerSink{ref: ref}, nil
+}
+
+// clampWindow returns the window of a subscriber that asks for one; 0 asks for none.
+func (o *sess) clampWindow(window int) int {
 	if window == 0 {
-		window = o.server.cfg.WindowBytes
+		window = o.service.cfg.WindowBytes
 	}
-	window = min(max(window, minWindow), o.server.cfg.MaxWindowBytes)
-	return &subscription{auth: o.auth, conn: o.conn, window: min(initialWindow, window), windowMax: window, sink: &peerSink{ref: ref}}, nil
+	return min(max(window, fanout.MinWindow), o.service.cfg.MaxWindowBytes)
+}
+
+// snapshotTo returns the request for a snapshot under the object's authority.
+func (o *sess) snapshotTo(sink fanout.StateSink, window int) fanout.SnapshotRequest {
+	return fanout.SnapshotRequest{Session: o.auth.session, Ref: o.auth.ref, Refs: o.auth.Refs(), Conn: o.conn.flow, Sink: sink, Window: window,
+		Check: func(at *session.Access) (*capability.Grant, *fault.Error) {
+			return o.check(at, capability.Read, "snapshot")
+		},
+		OnStart: func(grant *capability.Grant, cursor uint64) {
+			o.service.cfg.Usage.Record(o.conn.peer, grant, "snapshot", cursor)
+		}}
+}
+
+// snapshot answers when the sink has acked all pieces.
+func (o *sess) snapshot(c *rpc.Call) {
+	s, caps := c.Params()
+	p := wire.Session_snapshot_Params(s)
+	sink, refused := sinkOf(s, caps, 0)
+	if refused != nil {
+		fail(c, refused)
+		return
+	}
+	at := fanout.Position{Cursor: p.At()}
+	if at.Hash, refused = hashOf(p.Hash()); refused != nil {
+		sink.Ended(nil)
+		fail(c, refused)
+		return
+	}
+	c.Go(func(ctx context.Context) {
+		defer sink.Ended(nil)
+		row, _, refused := o.service.cfg.Snapshots.Send(ctx, o.snapshotTo(sink, o.clampWindow(0)), at)
+		if refused != nil {
+			fail(c, refused)
+			return
+		}
+		c.Return(structSize(1, 0), func(s capnp.Struct, _ *rpc.CapTable) error {
+			wire.Session_snapshot_Results(s).SetCursor(row.Cursor)
+			return nil
+		})
+	})
 }
 
 // hashOf decodes a hash that a call may name; zero if it names none.
@@ -87,13 +145,9 @@ func hashOf(b []byte, err error) (h session.Hash, refused *fault.Error) {
 	return session.Hash(b), nil
 }
 
-// minWindow is the minimum window, in bytes: with less, every event would wait for the ack of
-// the one before.
-const minWindow = 4 << 10
-
 // subscriptionObject is the peer's handle of a subscription. Releasing it cancels the
 // subscription.
-type subscriptionObject struct{ sub *subscription }
+type subscriptionObject struct{ sub *fanout.Subscription }
 
 var subscriptionCancel = rpc.Method{Interface: wire.Subscription_TypeID, ID: 0}
 
@@ -103,9 +157,9 @@ func (o *subscriptionObject) Serve(c *rpc.Call) {
 		unknownMethod(c, "Subscription")
 		return
 	}
-	o.sub.end(nil)
+	o.sub.End(nil)
 	c.Return(structSize(0, 0), nil)
 }
 
 // Release implements rpc.Releaser.
-func (o *subscriptionObject) Release() { o.sub.end(nil) }
+func (o *subscriptionObject) Release() { o.sub.End(nil) }

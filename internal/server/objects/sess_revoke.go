@@ -7,6 +7,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capnp/wire"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/server/commit"
 	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/rpc"
 )
@@ -23,7 +24,7 @@ func (o *sess) revoke(c *rpc.Call) {
 			r := wire.Session_revoke_Results(s)
 			r.SetCut(a.Cut)
 			r.SetEpoch(a.Epoch)
-			return o.server.setRefusal(r.NewRefusal, a.Err)
+			return o.service.setRefusal(r.NewRefusal, a.Err)
 		})
 	}
 	refused := r.fault("the call")
@@ -44,5 +45,5 @@ func (o *sess) queueDirect(c *rpc.Call, do *session.Direct, answer func(session.
 	if refused != nil {
 		return refused
 	}
-	return o.server.committer.submit(&pendingCommit{sub: sub, ops: 1, bytes: 64, caller: c.Context(), done: answer})
+	return o.service.cfg.Committer.Submit(&commit.Pending{Sub: sub, Ops: 1, Bytes: 64, Caller: c.Context(), Done: answer})
 }

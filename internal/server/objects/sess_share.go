@@ -18,7 +18,7 @@ func (o *sess) share(c *rpc.Call) {
 	m, refused := decodeNewRef(w, err)
 	answer := func(a session.Answer) {
 		c.Return(structSize(0, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
-			return o.server.setRefusal(wire.Session_share_Results(s).NewRefusal, a.Err)
+			return o.service.setRefusal(wire.Session_share_Results(s).NewRefusal, a.Err)
 		})
 	}
 	if refused == nil {

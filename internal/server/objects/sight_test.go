@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/mooring-rpc/mooring/internal/server/fanout"
 	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/ledger"
 )
@@ -64,20 +65,20 @@ func TestARefFromACursorShowsNothingOlder(t *testing.T) {
 				return entries(page.Entries), err
 			},
 			"a snapshot": func() (b strings.Builder, err error) {
-				_, err = held.Snapshot(t.Context(), Position{}, func(p *session.StateChunk) error { b = entries(p.Entries); return nil })
+				_, err = held.Snapshot(t.Context(), fanout.Position{}, func(p *session.StateChunk) error { b = entries(p.Entries); return nil })
 				return b, err
 			},
 			"an earlier snapshot": func() (b strings.Builder, err error) {
-				_, err = held.Snapshot(t.Context(), Position{Cursor: end - 1}, func(p *session.StateChunk) error { b = entries(p.Entries); return nil })
+				_, err = held.Snapshot(t.Context(), fanout.Position{Cursor: end - 1}, func(p *session.StateChunk) error { b = entries(p.Entries); return nil })
 				return b, err
 			},
 			"a page of events": func() (strings.Builder, error) {
-				page, err := held.Events(t.Context(), Position{}, 100)
+				page, err := held.Events(t.Context(), fanout.Position{}, 100)
 				return log(page.Events), err
 			},
 			"following": func() (b strings.Builder, err error) {
 				var all []*session.Event
-				err = held.Follow(t.Context(), Position{}, func(events []*session.Event) error {
+				err = held.Follow(t.Context(), fanout.Position{}, func(events []*session.Event) error {
 					if all = append(all, events...); all[len(all)-1].Cursor == end {
 						return stop
 					}

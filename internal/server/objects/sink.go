@@ -11,6 +11,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capnp/wire"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/server/fanout"
 	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/rpc"
 )
@@ -20,9 +21,6 @@ var (
 	sinkState  = rpc.Method{Interface: wire.EventSink_TypeID, ID: 1, Name: "EventSink.state"}
 	sinkEnded  = rpc.Method{Interface: wire.EventSink_TypeID, ID: 2, Name: "EventSink.ended"}
 )
-
-// errWouldBlock reports that a call could not be sent without blocking on the peer.
-var errWouldBlock = errors.New("the peer does not read")
 
 // noWait is the context of calls that must not block. It is canceled, so a call that would block
 // fails instead.
@@ -35,8 +33,8 @@ var noWait = func() context.Context {
 // peerSink is a reference to a peer's EventSink, which it owns.
 type peerSink struct{ ref *rpc.Ref }
 
-// events implements sink.
-func (p *peerSink) events(events []*session.Event, done func(error)) {
+// Events implements sink.
+func (p *peerSink) Events(events []*session.Event, done func(error)) {
 	call := p.ref.Call(noWait, sinkEvents, structSize(0, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
 		list, err := wire.EventSink_events_Params(s).NewEvents(int32(len(events)))
 		if err != nil {
@@ -47,8 +45,8 @@ func (p *peerSink) events(events []*session.Event, done func(error)) {
 	notifyDone(call, done)
 }
 
-// state implements stateSink.
-func (p *peerSink) state(piece *session.StateChunk, last bool, done func(error)) {
+// State implements StateSink.
+func (p *peerSink) State(piece *session.StateChunk, last bool, done func(error)) {
 	call := p.ref.Call(noWait, sinkState, structSize(2, 3), func(s capnp.Struct, _ *rpc.CapTable) error {
 		to := wire.EventSink_state_Params(s)
 		to.SetCursor(piece.Row.Cursor)
@@ -81,8 +79,8 @@ func (p *peerSink) state(piece *session.StateChunk, last bool, done func(error))
 	notifyDone(call, done)
 }
 
-// ended implements sink.
-func (p *peerSink) ended(why *fault.Error) bool {
+// Ended implements sink.
+func (p *peerSink) Ended(why *fault.Error) bool {
 	if why != nil {
 		call := p.ref.Call(noWait, sinkEnded, structSize(0, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
 			r, err := wire.EventSink_ended_Params(s).NewRefusal()
@@ -117,7 +115,7 @@ func notifyDone(call *rpc.Promise, done func(error)) {
 		_, _, err := call.Wait(context.Background()) // it is done
 		call.Release()
 		if wouldBlock(err) {
-			err = errWouldBlock
+			err = fanout.ErrWouldBlock
 		}
 		done(err)
 	})

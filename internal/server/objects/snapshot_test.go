@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/server/fanout"
 	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/internal/until"
 	"github.com/mooring-rpc/mooring/ledger"
@@ -89,7 +90,7 @@ func TestSlowReaderLeavesOthersTheirSnapshots(t *testing.T) {
 	for range 20 {
 		k := newRecorder()
 		k.hold = true
-		defer slow.subscribing(held, k, 0, minWindow, true).Release()
+		defer slow.subscribing(held, k, 0, fanout.MinWindow, true).Release()
 	}
 	_, _ = describe(t, held) // by then all have been asked for
 	k := newRecorder()
@@ -104,7 +105,6 @@ func TestSlowReaderLeavesOthersTheirSnapshots(t *testing.T) {
 func TestSlowReaderLeavesItsPlace(t *testing.T) {
 	t.Parallel()
 	r := start(t, sqliteStore(t), func(c *Config) { c.Snapshots = 1 })
-	r.server.snapshotSlots.minRate = 1 << 30
 	slow, p := r.dial(), r.dial()
 	m := r.create(slow)
 	k := stalledSnapshot(slow, m)
@@ -134,10 +134,7 @@ func TestWaitingForASnapshotEndsWithTheConnection(t *testing.T) {
 	w.leave()
 	until.True(t, "the connections are gone", func() bool { return r.connections() == 1 })
 	until.True(t, "what they waited for is", func() bool {
-		topic := r.server.hub.fanout(m.id)
-		topic.mu.Lock()
-		defer topic.mu.Unlock()
-		return len(topic.subs) == 1
+		return r.subscriptions() == 1
 	})
 }
 
@@ -167,7 +164,7 @@ func TestDefectInASnapshotEndsThatAlone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = held.Snapshot(within(t), Position{}, func(*session.StateChunk) error { return nil })
+	_, err = held.Snapshot(within(t), fanout.Position{}, func(*session.StateChunk) error { return nil })
 	wantCode(t, "a face's", err, fault.Internal)
 	following.untilCursor(t, p.must(m.stream, m.batch(put(1))).cursor)
 }

@@ -10,13 +10,14 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/capnp/wire"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/server/admission"
 	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/rpc"
 )
 
 // space serves the schema's Space.
 type space struct {
-	server     *Server
+	service    *service
 	conn       *connState
 	id         string
 	ref        string            // id of the ref it acts under
@@ -39,7 +40,7 @@ const maxList = 500
 
 // Serve implements rpc.Object.
 func (o *space) Serve(c *rpc.Call) {
-	o.server.instruments.observeCall(c, o.server.instruments.space)
+	o.service.cfg.Instruments.ObserveCall(c, o.service.cfg.Instruments.Space)
 	switch c.Method() {
 	case spaceCreate:
 		o.create(c)
@@ -60,7 +61,7 @@ func (o *space) Serve(c *rpc.Call) {
 	case spaceRotate:
 		c.Go(func(context.Context) { o.rotate(c) })
 	case persistentSave:
-		c.Go(func(context.Context) { o.server.save(c, o.conn, &authority{ref: o.ref, attenuated: o.attenuated}) })
+		c.Go(func(context.Context) { o.service.save(c, o.conn, &authority{ref: o.ref, attenuated: o.attenuated}) })
 	default:
 		unknownMethod(c, "Space")
 	}
@@ -96,7 +97,7 @@ func (o *space) newSession(id, owner string) (*sess, *fault.Error) {
 	case capability.Target(owner) != id:
 		return nil, fault.BadArgument.With("the owner's ref must be one for %s", id)
 	}
-	return newSess(o.server, o.conn, &authority{session: id, ref: owner, space: o.ref, spaceAttenuated: o.attenuated}), nil
+	return newSess(o.service, o.conn, &authority{session: id, ref: owner, space: o.ref, spaceAttenuated: o.attenuated}), nil
 }
 
 // grant returns the space's grant, which a dead ref has too, and why it does not allow need.
@@ -108,18 +109,18 @@ func (o *space) grant(at *session.Access, need capability.Rights) (*capability.G
 func (o *space) check(at *session.Access, need capability.Rights, what string) (*capability.Grant, *fault.Error) {
 	grant, refused := o.grant(at, need)
 	if refused != nil {
-		o.server.auditDenial(o.conn.peer, o.ref, grant, what, refused)
+		o.service.cfg.Audit.Deny(o.conn.peer, o.ref, grant, what, refused)
 	}
 	return grant, refused
 }
 
 // readAccess reads the space's grant, and returns why it does not allow need.
 func (o *space) readAccess(ctx context.Context, need capability.Rights, what string) (*capability.Grant, *session.Access, *fault.Error) {
-	ctx, cancel := context.WithTimeout(ctx, o.server.cfg.ReadTimeout)
+	ctx, cancel := context.WithTimeout(ctx, o.service.cfg.ReadTimeout)
 	defer cancel()
-	sight, err := o.server.cfg.Store.ReadAccess(ctx, "", []string{o.ref})
+	sight, err := o.service.cfg.Store.ReadAccess(ctx, "", []string{o.ref})
 	if err != nil {
-		return nil, nil, toFault(o.conn.log, err, "look up the ref")
+		return nil, nil, admission.ToFault(o.conn.log, err, "look up the ref")
 	}
 	grant, refused := o.check(sight, need, what)
 	return grant, sight, refused
@@ -167,26 +168,26 @@ func (o *space) listPage(ctx context.Context, q session.ListQuery) (*session.Lis
 	if q.Limit <= 0 || q.Limit > maxList {
 		q.Limit = maxList
 	}
-	ctx, cancel := context.WithTimeout(ctx, o.server.cfg.ReadTimeout)
+	ctx, cancel := context.WithTimeout(ctx, o.service.cfg.ReadTimeout)
 	defer cancel()
-	page, err := o.server.cfg.Store.ListSessions(ctx, o.id, q, []string{o.ref})
+	page, err := o.service.cfg.Store.ListSessions(ctx, o.id, q, []string{o.ref})
 	if err != nil {
-		return nil, toFault(o.conn.log, err, "list the sessions")
+		return nil, admission.ToFault(o.conn.log, err, "list the sessions")
 	}
 	grant, refused := o.check(&page.Access, capability.List, "list")
 	if refused != nil {
 		return nil, refused
 	}
-	o.server.recordUse(o.conn.peer, grant, "list", 0)
+	o.service.cfg.Usage.Record(o.conn.peer, grant, "list", 0)
 	return page, nil
 }
 
 func (o *space) describe(ctx context.Context, c *rpc.Call) {
-	ctx, cancel := context.WithTimeout(ctx, o.server.cfg.ReadTimeout)
+	ctx, cancel := context.WithTimeout(ctx, o.service.cfg.ReadTimeout)
 	defer cancel()
-	sight, err := o.server.cfg.Store.ReadAccess(ctx, "", []string{o.ref})
+	sight, err := o.service.cfg.Store.ReadAccess(ctx, "", []string{o.ref})
 	if err != nil {
-		fail(c, toFault(o.conn.log, err, "describe the ref"))
+		fail(c, admission.ToFault(o.conn.log, err, "describe the ref"))
 		return
 	}
 	grant, refused := o.grant(sight, 0)
@@ -195,7 +196,7 @@ func (o *space) describe(ctx context.Context, c *rpc.Call) {
 		return
 	}
 	if refused == nil {
-		o.server.recordUse(o.conn.peer, grant, "describe", 0)
+		o.service.cfg.Usage.Record(o.conn.peer, grant, "describe", 0)
 	}
 	c.Return(structSize(1, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
 		res := wire.Space_describe_Results(s)

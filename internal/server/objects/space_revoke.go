@@ -29,7 +29,7 @@ func (o *space) revoke(c *rpc.Call) {
 	c.Return(structSize(1, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
 		r := wire.Space_revoke_Results(s)
 		r.SetRefs(died)
-		return o.server.setRefusal(r.NewRefusal, refused)
+		return o.service.setRefusal(r.NewRefusal, refused)
 	})
 }
 
@@ -51,7 +51,7 @@ func (o *space) revokeTree(ref string) (died uint64, refused *fault.Error) {
 			switch {
 			case up == nil || o.attenuated != nil && ref == own.ID: // also if ref does not exist, which is not disclosed
 				refused = fault.MissingRight.With("this ref may revoke itself and what was minted below it; that one is not")
-				o.server.auditDenial(o.conn.peer, o.ref, own, "revoke", refused)
+				o.service.cfg.Audit.Deny(o.conn.peer, o.ref, own, "revoke", refused)
 				return refused
 			case rows.Grants[ref].Revoked != 0:
 				return nil
@@ -64,7 +64,7 @@ func (o *space) revokeTree(ref string) (died uint64, refused *fault.Error) {
 	}
 	if published != nil { // the other replicas are notified of the events
 		for _, p := range published.Sessions {
-			o.server.hub.notify(p.Row.ID, p.Row.Cursor, p.Row.AuthGen)
+			o.service.cfg.Hub.Notify(p.Row.ID, p.Row.Cursor, p.Row.AuthGen)
 		}
 	}
 	return died, nil

@@ -10,6 +10,7 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/capnp/wire"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/server/admission"
 	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/rpc"
 )
@@ -24,11 +25,11 @@ const spaceCommitFactor = 20
 // revoked. Once begun it is finished, even if the connection ends.
 func (o *space) updateRefs(method string, want session.ReadSet, decide func(ctx context.Context, tx session.Tx, at *session.Access, rows *session.Rows) error) *fault.Error {
 	var under *capability.Grant
-	ctx, cancel := context.WithTimeout(o.server.workCtx, spaceCommitFactor*o.server.cfg.CommitTimeout)
+	ctx, cancel := context.WithTimeout(o.service.cfg.Context, spaceCommitFactor*o.service.cfg.CommitTimeout)
 	defer cancel()
 	want.ExclusiveSpaces, want.Grants = []string{o.id}, append(want.Grants, o.ref)
-	err := o.server.cfg.Store.Update(ctx, func(tx session.Tx) (err error) {
-		defer recoverPanic(&err)
+	err := o.service.cfg.Store.Update(ctx, func(tx session.Tx) (err error) {
+		defer admission.RecoverPanic(&err)
 		rows, err := tx.Load(ctx, &want)
 		if err != nil {
 			return err
@@ -38,9 +39,9 @@ func (o *space) updateRefs(method string, want session.ReadSet, decide func(ctx 
 		return decide(ctx, tx, at, rows)
 	})
 	if err == nil && under != nil {
-		o.server.recordUse(o.conn.peer, under, method, 0)
+		o.service.cfg.Usage.Record(o.conn.peer, under, method, 0)
 	}
-	return toFault(o.conn.log, err, method+" the space's ref")
+	return admission.ToFault(o.conn.log, err, method+" the space's ref")
 }
 
 func (o *space) share(c *rpc.Call) {
@@ -76,7 +77,7 @@ func (o *space) share(c *rpc.Call) {
 			})
 	}
 	c.Return(structSize(0, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
-		return o.server.setRefusal(wire.Space_share_Results(s).NewRefusal, refused)
+		return o.service.setRefusal(wire.Space_share_Results(s).NewRefusal, refused)
 	})
 }
 

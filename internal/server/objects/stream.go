@@ -11,6 +11,8 @@ import (
 	"github.com/mooring-rpc/mooring/capnp/wire"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/crashpoint"
+	"github.com/mooring-rpc/mooring/internal/server/admission"
+	"github.com/mooring-rpc/mooring/internal/server/commit"
 	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/ledger"
 	"github.com/mooring-rpc/mooring/rpc"
@@ -18,7 +20,7 @@ import (
 
 // stream serves the schema's Stream.
 type stream struct {
-	server      *Server
+	service     *service
 	peer        string
 	auth        *authority
 	id          string // the stream's id (session.StreamKey), opened by the outbox's secret
@@ -34,7 +36,7 @@ type stream struct {
 // deferredCommit is a batch that came with unresolved promises of capabilities, as when a session
 // is restored and forked in one round trip, or a batch behind it.
 type deferredCommit struct {
-	commit     *pendingCommit
+	commit     *commit.Pending
 	with       []*rpc.Ref // owned
 	unresolved int        // unresolved ones of with, and one for submit itself
 }
@@ -49,7 +51,7 @@ const maxWith = 64
 
 // Serve implements rpc.Object.
 func (o *stream) Serve(c *rpc.Call) {
-	o.server.instruments.observeCall(c, o.server.instruments.stream)
+	o.service.cfg.Instruments.ObserveCall(c, o.service.cfg.Instruments.Stream)
 	switch c.Method() {
 	case streamApply:
 		o.apply(c)
@@ -67,22 +69,22 @@ func (o *stream) apply(c *rpc.Call) {
 		o.answerApply(c, session.Answer{Err: refused})
 		return
 	}
-	o.submit(&deferredCommit{with: with, commit: &pendingCommit{
-		sub: session.Submission{Batch: batch}, ops: max(len(batch.Ops), 1), bytes: size, caller: c.Context(),
-		done: func(a session.Answer) { o.answerApply(c, a) },
+	o.submit(&deferredCommit{with: with, commit: &commit.Pending{
+		Sub: session.Submission{Batch: batch}, Ops: max(len(batch.Ops), 1), Bytes: size, Caller: c.Context(),
+		Done: func(a session.Answer) { o.answerApply(c, a) },
 	}})
 }
 
 func (o *stream) acknowledge(c *rpc.Call) {
 	s, _ := c.Params()
 	through := wire.Stream_acknowledge_Params(s).Through()
-	o.submit(&deferredCommit{commit: &pendingCommit{
-		sub: session.Submission{Ack: true, Batch: ledger.Batch{Session: o.auth.session, Outbox: o.id,
+	o.submit(&deferredCommit{commit: &commit.Pending{
+		Sub: session.Submission{Ack: true, Batch: ledger.Batch{Session: o.auth.session, Outbox: o.id,
 			Incarnation: o.incarnation, AckedThrough: through}},
-		ops: 1, bytes: 64, caller: c.Context(),
-		done: func(a session.Answer) {
+		Ops: 1, Bytes: 64, Caller: c.Context(),
+		Done: func(a session.Answer) {
 			c.Return(structSize(0, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
-				return o.server.setRefusal(wire.Stream_acknowledge_Results(s).NewRefusal, a.Err)
+				return o.service.setRefusal(wire.Stream_acknowledge_Results(s).NewRefusal, a.Err)
 			})
 		},
 	}})
@@ -91,13 +93,13 @@ func (o *stream) acknowledge(c *rpc.Call) {
 // submit queues p under the stream's authority, after the batches before it.
 func (o *stream) submit(p *deferredCommit) {
 	w := p.commit
-	w.sub.Opening = &o.opening
-	o.auth.stamp(&w.sub, o.peer)
-	answer := w.done
+	w.Sub.Opening = &o.opening
+	o.auth.stamp(&w.Sub, o.peer)
+	answer := w.Done
 	o.mu.Lock()
 	if o.inFlight >= o.maxInFlight {
 		n := o.inFlight
-		o.server.limitHits.add(limitBatches)
+		o.service.cfg.LimitHits.Add(admission.LimitBatches)
 		o.mu.Unlock()
 		p.release()
 		refused := fault.Overloaded.With("%d calls of this stream wait for their answers, the most that may: wait for some", n)
@@ -105,7 +107,7 @@ func (o *stream) submit(p *deferredCommit) {
 		return
 	}
 	o.inFlight++
-	w.done = func(a session.Answer) {
+	w.Done = func(a session.Answer) {
 		o.mu.Lock()
 		o.inFlight--
 		o.mu.Unlock()
@@ -128,10 +130,10 @@ func (o *stream) resolved(p *deferredCommit) {
 	for len(o.deferred) > 0 && o.deferred[0].unresolved == 0 {
 		next := o.deferred[0]
 		o.deferred = o.deferred[1:]
-		next.commit.sub.PassedRefs = append(next.commit.sub.PassedRefs, attachedRefs(next.with)...)
+		next.commit.Sub.PassedRefs = append(next.commit.Sub.PassedRefs, attachedRefs(next.with)...)
 		after = append(after, next.release)
-		if err := o.server.committer.submit(next.commit); err != nil {
-			after = append(after, func() { next.commit.done(session.Answer{Err: err}) })
+		if err := o.service.cfg.Committer.Submit(next.commit); err != nil {
+			after = append(after, func() { next.commit.Done(session.Answer{Err: err}) })
 			continue
 		}
 		crashpoint.Hit(crashpoint.ServerApplyQueued)

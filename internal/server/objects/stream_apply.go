@@ -21,14 +21,14 @@ import (
 
 // decodeApply decodes the parameters of an apply. The caller releases with.
 func (o *stream) decodeApply(c *rpc.Call) (b ledger.Batch, with []*rpc.Ref, size int, refused *fault.Error) {
-	limit := o.server.cfg.RPC.MessageBytes
+	limit := o.service.cfg.MessageBytes
 	if params, ok := c.PlainParams(); ok {
 		if b, size, ok = decodeFast(params, o.auth.session, o.id, o.incarnation, limit); ok {
-			o.server.fastBatches.Add(1)
+			o.service.fastBatches.Add(1)
 			return b, nil, size, nil
 		}
 	}
-	o.server.generatedBatches.Add(1)
+	o.service.generatedBatches.Add(1)
 	s, caps := c.Params()
 	from, err := wire.Stream_apply_Params(s).Batch()
 	if err != nil {
@@ -144,7 +144,7 @@ func (o *stream) answerApply(c *rpc.Call, a session.Answer) {
 			crashpoint.Hit(crashpoint.ServerOutcomeBefore)
 			return writeAck(reply, &a)
 		}
-		return o.server.setRefusal(reply.NewRefusal, a.Err)
+		return o.service.setRefusal(reply.NewRefusal, a.Err)
 	})
 }
 

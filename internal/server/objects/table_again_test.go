@@ -51,7 +51,7 @@ func skippedAgain(t *testing.T, r *rig, p *peer, m *made) {
 }
 
 func expiredAgain(t *testing.T, r *rig, p *peer, m *made) {
-	ref := p.share(m, "rights", []string{"append"}, "expires_at", r.server.now().UnixMilli()+400)
+	ref := p.share(m, "rights", []string{"append"}, "expires_at", r.server.cfg.Now().UnixMilli()+400)
 	box := newBox()
 	stream := p.open(p.restore(ref), box)
 	var applied *ledger.Batch

@@ -243,7 +243,7 @@ func rowDenied(t *testing.T, r *rig, p *peer, m *made) {
 }
 
 func rowDeniedExpired(t *testing.T, r *rig, p *peer, m *made) {
-	ref := p.share(m, "rights", []string{"append"}, "expires_at", r.server.now().UnixMilli()+400)
+	ref := p.share(m, "rights", []string{"append"}, "expires_at", r.server.cfg.Now().UnixMilli()+400)
 	b := newBox()
 	stream := p.open(p.restore(ref), b)
 	for n := 0; ; n++ {

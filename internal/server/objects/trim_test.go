@@ -78,7 +78,13 @@ func TestTrimmedLogIsFollowedFromItsStart(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		untilBase(t, st, m.id, 21, func() { r.server.trimAll(t.Context(), time.Nanosecond, st.Trimmable, r.server.trimPiece) })
+		untilBase(t, st, m.id, 21, func() {
+			for more, err := true, error(nil); more; {
+				if more, err = st.Trim(t.Context(), m.id, time.Nanosecond, 500, 4<<20); err != nil {
+					t.Fatal(err)
+				}
+			}
+		})
 
 		p.must(m.stream, m.batch(put(100), put(101)))
 		live.untilCursor(t, 23)

@@ -1,0 +1,72 @@
+//go:build unix
+
+package fanout
+
+import (
+	"testing"
+	"testing/synctest"
+
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/session"
+)
+
+// holding is a sink whose peer answers when it is told to.
+type holding struct {
+	bytes int // that are not answered
+	done  []func(error)
+	upTo  uint64
+}
+
+func (h *holding) Events(events []*session.Event, done func(error)) {
+	for _, e := range events {
+		h.bytes += eventBytes(e)
+		h.upTo = e.Cursor
+	}
+	h.done = append(h.done, done)
+}
+
+func (h *holding) Ended(*fault.Error) bool { return true }
+
+// answer answers all that there is.
+func (h *holding) answer() {
+	done := h.done
+	h.bytes, h.done = 0, nil
+	for _, d := range done {
+		d(nil)
+	}
+	synctest.Wait()
+}
+
+// A subscriber who has taken nothing yet is sent little; the more it takes, the more is on its way to it, and no more than
+// its window.
+func TestWindowGrowsWithWhatIsTaken(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const most = 300 << 10
+		log, sink := newLogged(), &holding{}
+		for range 400 {
+			log.append(4 << 10)
+		}
+		h := hubOn(t, log)
+		sub := &Subscription{auth: log.grant("owner", ""), conn: wideConnState(), window: initialWindow, windowMax: most, sink: sink, onStart: func(*fault.Error) {}}
+		if refused := h.Subscribe(log.row.ID, sub, nil); refused != nil {
+			t.Fatal(refused)
+		}
+		synctest.Wait()
+		if sink.bytes == 0 || sink.bytes > initialWindow {
+			t.Errorf("%d bytes are sent to who has taken nothing", sink.bytes)
+		}
+		widest := 0
+		for last := uint64(0); sink.upTo > last; {
+			last = sink.upTo
+			sink.answer()
+			if sink.bytes > most {
+				t.Errorf("%d bytes are on their way", sink.bytes)
+			}
+			widest = max(widest, sink.bytes)
+		}
+		if widest < most-32<<10 || sink.upTo != log.row.Cursor {
+			t.Errorf("at most %d bytes were on their way; the subscriber is at %d of %d", widest, sink.upTo, log.row.Cursor)
+		}
+	})
+}

@@ -1,0 +1,159 @@
+// Service: what the objects of all connections share, and a connection's state, which its objects
+// share.
+
+package objects
+
+import (
+	"context"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/mooring-rpc/mooring/internal/intake"
+	"github.com/mooring-rpc/mooring/internal/server/admission"
+	"github.com/mooring-rpc/mooring/internal/server/commit"
+	"github.com/mooring-rpc/mooring/internal/server/fanout"
+	"github.com/mooring-rpc/mooring/internal/session"
+	"github.com/mooring-rpc/mooring/ledger"
+	"github.com/mooring-rpc/mooring/rpc"
+)
+
+// ServiceConfig configures a service. All fields are required, unless zero says what it means.
+type ServiceConfig struct {
+	Context context.Context // of work that outlives its caller
+	Log     *slog.Logger
+	Now     func() time.Time
+
+	// What hello answers, beside the limits.
+	Name    string
+	History func() string // id of the database's history; "" if it is not known yet
+
+	Audiences []string // HOST:PORTs at which clients reach this server
+
+	Limits          session.Limits
+	MessageBytes    int // of one message
+	ReadOnlyStreams int // that may be made under a ref that can change nothing
+	WindowBytes     int // of a subscription that asks for none
+	MaxWindowBytes  int // that a subscription may ask for
+	Conn            ConnLimits
+
+	ReadTimeout   time.Duration // of one read
+	CommitTimeout time.Duration // of one transaction
+
+	Store        ServiceStore
+	Hub          *fanout.Hub
+	Snapshots    *fanout.Snapshots
+	Committer    *commit.Committer
+	AuthThrottle *admission.AuthThrottle
+	Audit        *admission.Auditor
+	Usage        *admission.UsageCounter
+	Instruments  *admission.Instruments
+	LimitHits    *admission.LimitHits
+}
+
+// ConnLimits are the limits of one connection.
+type ConnLimits struct {
+	InFlight      int // bytes in flight to its subscriptions
+	Subscriptions int // at once; beyond: overloaded
+	Snapshots     int // sent at once, or waiting for that
+	Batches       int // unanswered on one stream; beyond: overloaded
+}
+
+// ServiceStore is the store of the objects. A method that writes is one transaction. A method that
+// reads returns authority and rows of one snapshot.
+type ServiceStore interface {
+	fanout.SnapshotStore
+
+	// Update runs fn in one read-write transaction and commits if fn returns nil; otherwise
+	// it returns fn's error unchanged.
+	Update(ctx context.Context, fn func(session.Tx) error) error
+
+	// OpenStream opens the stream of the request's secret (session.StreamFor), or makes it,
+	// and raises its incarnation. Errors: WrongOutbox, Fenced, session.ErrReadOnlyStreams.
+	OpenStream(ctx context.Context, o session.StreamRequest) (*ledger.Stream, error)
+
+	// FindStreams returns the existing streams among keys, with the session's row and grants.
+	FindStreams(ctx context.Context, keys []session.StreamKey, refs []string) (*session.Access, map[session.StreamKey]*ledger.Stream, error)
+
+	// Redeem calls admit to decide on a ref. If admit returns nil, a redemption id not
+	// counted before is counted, and audited with the address of peer.
+	Redeem(ctx context.Context, ref, redemption, peer string, admit func(*session.Redemption) error) error
+
+	// ReadAudit returns at most limit rows of a session's or space's audit after row seq, and
+	// the end of its hash chain.
+	ReadAudit(ctx context.Context, target string, seq uint64, limit int, refs []string) (*session.AuditPage, error)
+
+	// Describe returns a session's row, the grants of the refs that exist, and the session's info
+	// entry, nil if there is none.
+	Describe(ctx context.Context, session string, refs []string) (*session.Access, *session.Entry, error)
+
+	// ReadRange returns the state of the keys between two keys.
+	ReadRange(ctx context.Context, session, after, below string, maxBytes, maxEntries int, refs []string) (*session.StateRange, error)
+	// ReadOutline returns the entries of the keys between two keys, by key and without values.
+	// ReadValues returns the entries of keys, in their order. Both stop at their limit.
+	ReadOutline(ctx context.Context, session, after, below string, most int, refs []string) (*session.StateRange, error)
+	ReadValues(ctx context.Context, session string, keys []string, maxBytes int, refs []string) (page *session.StateRange, next int, err error)
+
+	// ListSessions returns a page of a space's sessions.
+	ListSessions(ctx context.Context, space string, q session.ListQuery, refs []string) (*session.ListPage, error)
+
+	// ReadTree returns a page of the refs below one ref, with the row of the session ("" for
+	// none) and the grants of refs.
+	ReadTree(ctx context.Context, id string, q session.TreeQuery, refs []string) (*session.TreePage, error)
+}
+
+// service is what the objects of all connections share. It is safe for concurrent use.
+type service struct {
+	cfg        ServiceConfig
+	connLimits atomic.Pointer[ConnLimits]
+
+	fastBatches, generatedBatches atomic.Uint64 // batches by decoder
+}
+
+func newService(cfg ServiceConfig) *service {
+	s := &service{cfg: cfg}
+	s.setConnLimits(cfg.Conn)
+	return s
+}
+
+// setConnLimits changes the limits of further connections.
+func (s *service) setConnLimits(l ConnLimits) { s.connLimits.Store(&l) }
+
+// batchesRead returns how many batches were read by hand, and by the generated code.
+func (s *service) batchesRead() (byHand, generated uint64) {
+	return s.fastBatches.Load(), s.generatedBatches.Load()
+}
+
+// commitContext returns the context of a transaction that outlives its caller.
+func (s *service) commitContext() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(s.cfg.Context, s.cfg.CommitTimeout)
+}
+
+// connState is the state that the objects of one connection share.
+type connState struct {
+	log        *slog.Logger
+	peer       string             // the remote address, for the audit
+	peerConn   admission.PeerConn // the connection
+	intake     *intake.Peer       // memory for its messages; nil for a face in this process
+	maxBatches int                // unanswered on one stream
+	saved      *savedRefs
+	flow       *fanout.Flow // to its subscriptions
+}
+
+// newConnState returns the state of a connection from remote; setPeer completes it.
+func (s *service) newConnState(remote string, in *intake.Peer) *connState {
+	limits := s.connLimits.Load()
+	l := &connState{log: s.cfg.Log, peer: admission.PeerName(remote), intake: in, maxBatches: limits.Batches, saved: newSavedRefs()}
+	l.flow = fanout.NewFlow(fanout.FlowConfig{Address: admission.AddressOf(remote), Done: func() <-chan struct{} { return l.peerConn.Done() },
+		InFlight: limits.InFlight, Subscriptions: limits.Subscriptions, Snapshots: limits.Snapshots, LimitHits: s.cfg.LimitHits})
+	return l
+}
+
+// setPeer sets the connection itself, before its first call.
+func (l *connState) setPeer(conn admission.PeerConn) { l.peerConn = conn }
+
+// gateway returns the bootstrap object of the connection.
+func (s *service) gateway(l *connState) rpc.Object { return &gateway{service: s, conn: l} }
+
+// flowTo returns the flow to the connection's subscriptions.
+func (l *connState) flowTo() *fanout.Flow { return l.flow }
