@@ -11,51 +11,8 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/ledger"
 	"github.com/mooring-rpc/mooring/outbox/internal/intent"
+	"github.com/mooring-rpc/mooring/outbox/internal/sqlstore"
 )
-
-// unfinishedRows is a table expression for the rows that have no outcome yet. It does not read
-// the finished ones: rows below the low-water mark have no seq or are finished. (num + 0 keeps
-// the databases from walking all rows below the mark.)
-func unfinishedRows(columns string) string {
-	return `(SELECT ` + columns + ` FROM mooring_outbox_batch
-			WHERE box = $1 AND state < 2 AND num >= (SELECT low FROM mooring_outbox WHERE box = $1)
-		UNION ALL SELECT ` + columns + ` FROM mooring_outbox_batch
-			WHERE box = $1 AND first_seq IS NULL AND num + 0 < (SELECT low FROM mooring_outbox WHERE box = $1)) AS unfinished`
-}
-
-var (
-	sqlPendingCounts = `SELECT CASE WHEN state = 1 AND first_seq > 0 THEN 1 ELSE 0 END, SUM(ops), SUM(bytes),
-			SUM(failed), SUM(skipped), SUM(voided)
-		FROM ` + unfinishedRows("state, first_seq, ops, bytes, failed, skipped, voided") + ` GROUP BY 1`
-	sqlStreams = `SELECT b.session, b.ops, b.seq, b.attempts, b.next_retry_at, b.last_error, COALESCE(s.stopped, 0), COALESCE(s.reason, '')
-		FROM (SELECT session, SUM(ops - failed - skipped - voided) AS ops, COALESCE(MAX(first_seq), 0) AS seq,
-				MAX(attempts) AS attempts, MAX(next_retry_at) AS next_retry_at, MAX(last_error) AS last_error
-			FROM ` + unfinishedRows("session, ops, failed, skipped, voided, first_seq, attempts, next_retry_at, last_error") + ` GROUP BY session) b
-		LEFT JOIN mooring_outbox_stream s ON s.box = $1 AND s.session = b.session ORDER BY b.session`
-)
-
-const sqlFinishedCounts = `SELECT COALESCE(SUM(ops), 0), COALESCE(SUM(failed), 0), COALESCE(SUM(skipped), 0), COALESCE(SUM(voided), 0)
-	FROM mooring_outbox_batch WHERE box = $1 AND state = 2`
-
-// streamStatus lists the sessions that have unfinished rows.
-func (t *tables) streamStatus(ctx context.Context, q querier) (streams []StreamStatus, err error) {
-	err = q.query(ctx, sqlStreams, []any{t.box}, func(scan scanner) error {
-		var s StreamStatus
-		var next int64
-		var code int
-		var reason string
-		if err := scan(&s.Session, &s.Unfinished, &s.maxSeq, &s.Attempts, &next, &s.LastError, &code, &reason); err != nil {
-			return err
-		}
-		s.NextRetry = timeOf(next)
-		if s.Stopped = fault.Code(code); s.Stopped != fault.None {
-			s.LastError, s.NextRetry = reason, time.Time{}
-		}
-		streams = append(streams, s)
-		return nil
-	})
-	return streams, err
-}
 
 func timeOf(ms int64) time.Time {
 	if ms == 0 {
@@ -73,55 +30,47 @@ func (b *Box) Status(ctx context.Context) (Status, error) { return b.status(ctx,
 func (b *Box) Queue(ctx context.Context) (Status, error) { return b.status(ctx, false) }
 
 func (b *Box) status(ctx context.Context, finished bool) (st Status, err error) {
-	err = b.read(ctx, "outbox status", func(ctx context.Context, q querier) error {
+	err = b.read(ctx, "outbox status", func(ctx context.Context, q sqlstore.Querier) error {
 		st = Status{Outbox: b.id, Name: b.name}
-		row, err := b.t.readBox(ctx, q, "")
+		row, err := b.t.ReadBox(ctx, q, "")
 		if err != nil {
 			return err
 		}
-		now, err := b.db.now(ctx, q)
+		now, err := b.db.Now(ctx, q)
 		if err != nil {
 			return err
 		}
-		st.Incarnation = uint64(row.incarnation)
-		if row.holder != "" && row.leaseUntil > now {
-			st.LeasedUntil = time.UnixMilli(row.leaseUntil)
-			st.Sending = row.holder == b.holderID
+		st.Incarnation = uint64(row.Incarnation)
+		if row.Holder != "" && row.LeaseUntil > now {
+			st.LeasedUntil = time.UnixMilli(row.LeaseUntil)
+			st.Sending = row.Holder == b.holderID
 		}
-		err = q.query(ctx, sqlPendingCounts, []any{b.t.box}, func(scan scanner) error {
-			var flying, ops int
-			var bytes int64
-			var n intent.Tally
-			if err := scan(&flying, &ops, &bytes, &n.Failed, &n.Skipped, &n.Voided); err != nil {
-				return err
-			}
-			if st.Bytes += bytes; flying != 0 {
+		err = b.t.UnfinishedCounts(ctx, q, func(inFlight bool, ops int, bytes int64, n intent.Tally) {
+			if st.Bytes += bytes; inFlight {
 				st.InFlight = st.count(ops, n)
 			} else {
 				st.Pending = st.count(ops, n)
 			}
-			return nil
 		})
 		if err != nil {
 			return err
 		}
 		if finished {
-			err = q.query(ctx, sqlFinishedCounts, []any{b.t.box}, func(scan scanner) error {
-				var ops int
-				var n intent.Tally
-				err := scan(&ops, &n.Failed, &n.Skipped, &n.Voided)
-				st.Acked = st.count(ops, n)
-				return err
-			})
+			ops, n, err := b.t.FinishedCounts(ctx, q)
 			if err != nil {
 				return err
 			}
+			st.Acked = st.count(ops, n)
 		}
-		st.Streams, err = b.t.streamStatus(ctx, q)
+		streams, err := b.t.UnfinishedStreams(ctx, q)
+		for _, s := range streams {
+			st.Streams = append(st.Streams, StreamStatus{Session: s.Session, Unfinished: s.Unfinished, Stopped: s.Stopped,
+				LastError: s.LastError, Attempts: s.Attempts, NextRetry: timeOf(s.NextRetry)})
+		}
 		return err
 	})
 	if err == nil {
-		st.BlockingPID, st.BlockingSince = b.db.blockingWriter(ctx)
+		st.BlockingPID, st.BlockingSince = b.db.BlockingWriter(ctx)
 	}
 	return st, err
 }
@@ -134,16 +83,9 @@ func (s *Status) count(ops int, n intent.Tally) (left int) {
 	return ops - n.Failed - n.Skipped - n.Voided
 }
 
-var (
-	sqlList       = `SELECT ` + batchColumns + ` FROM mooring_outbox_batch WHERE box = $1 AND num > $2 AND ($3 = '' OR session = $3) ORDER BY num LIMIT 200`
-	sqlListOpen   = `SELECT ` + batchColumns + ` FROM ` + unfinishedRows(batchColumns) + ` WHERE num > $2 AND ($3 = '' OR session = $3) ORDER BY num LIMIT 200`
-	sqlListFailed = `SELECT ` + batchColumns + ` FROM mooring_outbox_batch WHERE box = $1 AND num > $2 AND ($3 = '' OR session = $3)
-		AND failed + skipped + voided > 0 ORDER BY num LIMIT 200`
-)
-
 // List returns rows in the order they were committed.
 func (b *Box) List(ctx context.Context, f Filter) (list []Row, err error) {
-	err = b.read(ctx, "outbox list", func(ctx context.Context, q querier) error {
+	err = b.read(ctx, "outbox list", func(ctx context.Context, q sqlstore.Querier) error {
 		list = nil
 		if f.Op != "" || f.Batch != "" {
 			r, err := b.oneRow(ctx, q, f)
@@ -154,12 +96,12 @@ func (b *Box) List(ctx context.Context, f Filter) (list []Row, err error) {
 			return err
 		}
 		for after := int64(-1); ; {
-			rows, err := b.t.batches(ctx, q, f.statement(), b.t.box, after, f.Session)
+			rows, err := b.t.List(ctx, q, f.rows(), after, f.Session)
 			if err != nil {
 				return err
 			}
 			for _, r := range rows {
-				after = r.num
+				after = r.Num
 				if list, err = f.appendRows(list, r); err != nil {
 					return err
 				}
@@ -176,16 +118,16 @@ func (b *Box) List(ctx context.Context, f Filter) (list []Row, err error) {
 	return list, err
 }
 
-func (b *Box) oneRow(ctx context.Context, q querier, f Filter) (*batchRow, error) {
+func (b *Box) oneRow(ctx context.Context, q sqlstore.Querier, f Filter) (*sqlstore.BatchRow, error) {
 	if f.Batch != "" {
-		return b.t.batch(ctx, q, f.Batch, "")
+		return b.t.Batch(ctx, q, f.Batch, "")
 	}
-	at, err := b.t.findOp(ctx, q, f.Op, "")
-	return at.row, err
+	at, err := b.t.FindOp(ctx, q, f.Op, "")
+	return at.Row, err
 }
 
-// statement returns the query that reads the fewest rows for the filter's states.
-func (f *Filter) statement() string {
+// rows returns the fewest rows that have all of the filter's states.
+func (f *Filter) rows() sqlstore.WhichRows {
 	waiting, ended := false, false
 	for _, s := range f.States {
 		switch s {
@@ -199,37 +141,37 @@ func (f *Filter) statement() string {
 	}
 	switch {
 	case waiting && !ended:
-		return sqlListOpen
+		return sqlstore.UnfinishedOnly
 	case ended && !waiting:
-		return sqlListFailed
+		return sqlstore.FailedOnly
 	}
-	return sqlList
+	return sqlstore.AllRows
 }
 
 // appendRows adds the row's ops that the filter selects.
-func (f *Filter) appendRows(list []Row, r *batchRow) ([]Row, error) {
-	if f.Session != "" && r.session != f.Session {
+func (f *Filter) appendRows(list []Row, r *sqlstore.BatchRow) ([]Row, error) {
+	if f.Session != "" && r.Session != f.Session {
 		return list, nil
 	}
-	base := Row{Batch: r.id, Session: r.session, Via: r.via, Attempts: r.attempts, NextRetry: timeOf(r.nextRetry),
-		LastError: r.lastError, Committed: time.UnixMilli(r.created)}
-	bd, err := r.decode()
+	base := Row{Batch: r.ID, Session: r.Session, Via: r.Via, Attempts: r.Attempts, NextRetry: timeOf(r.NextRetry),
+		LastError: r.LastError, Committed: time.UnixMilli(r.Created)}
+	bd, err := r.Decode()
 	if err != nil {
-		if base.State = Pending; r.state == rowFinished {
+		if base.State = Pending; r.State == sqlstore.RowFinished {
 			base.State = Failed
 		}
 		base.LastError = err.Error()
 		return append(list, base), nil
 	}
 	var outs []ledger.Outcome
-	if r.state == rowFinished {
-		if outs, err = r.readOutcomes(bd); err != nil {
+	if r.State == sqlstore.RowFinished {
+		if outs, err = r.ReadOutcomes(bd); err != nil {
 			base.LastError = err.Error()
 		}
 	}
 	seq := uint64(0)
-	if r.sequenced() {
-		seq = uint64(*r.firstSeq)
+	if r.Sequenced() {
+		seq = uint64(*r.FirstSeq)
 	}
 	for i := range bd.Ops {
 		op := &bd.Ops[i]
@@ -249,9 +191,9 @@ func (f *Filter) appendRows(list []Row, r *batchRow) ([]Row, error) {
 		switch {
 		case row.Outcome != nil:
 			row.State = Acked + State(intent.EndingOf(op, row.Outcome))
-		case r.state == rowFinished:
+		case r.State == sqlstore.RowFinished:
 			row.State = Failed
-		case r.state == rowInFlight && r.sequenced():
+		case r.State == sqlstore.RowInFlight && r.Sequenced():
 			row.State = InFlight
 		default:
 			row.State = Pending
@@ -271,23 +213,23 @@ func (f *Filter) appendRows(list []Row, r *batchRow) ([]Row, error) {
 // NotFound, Usage (it did not fail), AlreadyExists (it was retried before: retry that one).
 func (b *Box) Retry(ctx context.Context, op string) (Ticket, error) {
 	var batch Batch
-	err := b.read(ctx, "retry", func(ctx context.Context, q querier) error {
-		f, err := b.t.findOp(ctx, q, op, "")
+	err := b.read(ctx, "retry", func(ctx context.Context, q sqlstore.Querier) error {
+		f, err := b.t.FindOp(ctx, q, op, "")
 		if err != nil {
 			return err
 		}
-		if f.row == nil {
+		if f.Row == nil {
 			return fault.NotFound.With("op %s is not in this outbox", clip(op))
 		}
-		e, err := f.target()
+		e, err := f.Target()
 		if err != nil {
 			return err
 		}
-		if e.Outcome == nil || e.Outcome.Status == ledger.Applied || f.body.Compacted {
+		if e.Outcome == nil || e.Outcome.Status == ledger.Applied || f.Body.Compacted {
 			return fault.Usage.With("op %s did not fail: there is nothing to retry", op)
 		}
-		old := &f.body.Ops[f.index]
-		batch = Batch{Session: f.row.session, Via: f.row.via,
+		old := &f.Body.Ops[f.Index]
+		batch = Batch{Session: f.Row.Session, Via: f.Row.Via,
 			Ops: []Op{{Method: old.Method, Args: old.Args, DependsOn: old.Deps, Expected: old.Expected, Retries: op}}}
 		return nil
 	})
@@ -295,33 +237,6 @@ func (b *Box) Retry(ctx context.Context, op string) (Ticket, error) {
 		return Ticket{}, err
 	}
 	return b.Commit(ctx, batch)
-}
-
-const sqlDropping = `SELECT num, session FROM mooring_outbox_batch
-	WHERE box = $1 AND num >= $2 AND state < 2 AND dropping <> 0 AND first_seq > 0`
-
-// drop is a row with a seq in which an op is to be dropped.
-type drop struct {
-	num     int64
-	session string
-}
-
-func (t *tables) dropping(ctx context.Context, q querier, low int64) (drops []drop, err error) {
-	err = q.query(ctx, sqlDropping, []any{t.box, low}, func(scan scanner) error {
-		var d drop
-		err := scan(&d.num, &d.session)
-		drops = append(drops, d)
-		return err
-	})
-	return drops, err
-}
-
-const sqlCountDrop = `UPDATE mooring_outbox SET drops = drops + 1 WHERE box = $1`
-
-// announceDrop notifies the sender, in whatever process, of a drop.
-func (t *tables) announceDrop(q querier, outbox string) {
-	q.enqueue(sqlCountDrop, []any{t.box}, nil)
-	t.db.notify(q, outbox)
 }
 
 // Drop gives up an unfinished op. Without a seq it is void at once, and its dependents are
@@ -335,32 +250,32 @@ func (b *Box) Drop(ctx context.Context, op string) error {
 	}
 	defer leave()
 	var (
-		asked   *batchRow
+		asked   *sqlstore.BatchRow
 		decided []decidedRow
 	)
-	err = b.w.do(ctx, func(ctx context.Context, q querier) error {
+	err = b.w.do(ctx, func(ctx context.Context, q sqlstore.Querier) error {
 		asked, decided = nil, nil
-		f, err := b.t.findOp(ctx, q, op, b.db.lockRows())
-		r, bd, place := f.row, f.body, f.index
+		f, err := b.t.FindOp(ctx, q, op, b.db.LockRows())
+		r, bd, place := f.Row, f.Body, f.Index
 		switch {
 		case err != nil:
 			return err
 		case r == nil:
 			return fault.NotFound.With("op %s is not in this outbox", clip(op))
-		case r.state == rowFinished || bd.Ops[place].LocalOutcome != nil || bd.Ops[place].Void:
+		case r.State == sqlstore.RowFinished || bd.Ops[place].LocalOutcome != nil || bd.Ops[place].Void:
 			return fault.Usage.With("op %s is finished: there is nothing to drop", op)
-		case r.sequenced():
+		case r.Sequenced():
 			bd.Ops[place].DropRequested = true
-			b.t.setBody(q, r.num, bd.Encode(r.session, r.id), bd.Tally(), true)
-			b.t.announceDrop(q, b.id)
+			b.t.SetBody(q, r.Num, bd.Encode(r.Session, r.ID), bd.Tally(), true)
+			b.t.AnnounceDrop(q, b.id)
 			asked = r
 			return nil
 		}
 		bd.SetLocalOutcome(place, intent.VoidOutcome(op))
 		bd.SkipDependents()
-		b.t.announceDrop(q, b.id)
+		b.t.AnnounceDrop(q, b.id)
 		if !bd.Decided() {
-			b.t.setBody(q, r.num, bd.Encode(r.session, r.id), bd.Tally(), false)
+			b.t.SetBody(q, r.Num, bd.Encode(r.Session, r.ID), bd.Tally(), false)
 			return nil
 		}
 		decided = []decidedRow{b.finishLocally(ctx, q, r, bd)}
@@ -373,7 +288,7 @@ func (b *Box) Drop(ctx context.Context, op string) error {
 	b.withLoop(func(l *loop) {
 		l.postAsync(func(now time.Time) {
 			if asked != nil {
-				l.m.DropRequested(asked.session, asked.num, now)
+				l.m.DropRequested(asked.Session, asked.Num, now)
 			} else {
 				l.m.UnsequencedDropped(now)
 			}

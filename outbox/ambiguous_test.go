@@ -14,31 +14,32 @@ import (
 
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/opid"
+	"github.com/mooring-rpc/mooring/outbox/internal/sqlstore"
 )
 
 // ambiguousDB loses the answer to the transaction that writes a batch.
 type ambiguousDB struct {
-	database
-	t     tables
+	sqlstore.Database
+	t     sqlstore.Tables
 	batch atomic.Pointer[string] // whose transaction; nil for none
 	after func()                 // called before the failure is told
 	undo  bool                   // it was rolled back after all
 }
 
 func makeAmbiguous(b *Box) *ambiguousDB {
-	u := &ambiguousDB{database: b.db, t: b.t}
+	u := &ambiguousDB{Database: b.db, t: b.t}
 	b.db = u
 	return u
 }
 
-func (u *ambiguousDB) write(ctx context.Context, f func(querier) error) (bool, error) {
+func (u *ambiguousDB) Write(ctx context.Context, f func(sqlstore.Querier) error) (bool, error) {
 	id := u.batch.Load()
 	mine := false
-	ambiguous, err := u.database.write(ctx, func(q querier) error {
+	ambiguous, err := u.Database.Write(ctx, func(q sqlstore.Querier) error {
 		if err := f(q); err != nil || id == nil {
 			return err
 		}
-		row, err := u.t.batch(ctx, q, *id, "")
+		row, err := u.t.Batch(ctx, q, *id, "")
 		if mine = row != nil; mine && u.undo {
 			err = io.ErrUnexpectedEOF
 		}

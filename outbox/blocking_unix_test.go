@@ -21,6 +21,9 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/crashpoint"
 	"github.com/mooring-rpc/mooring/internal/lockbuf"
+	"github.com/mooring-rpc/mooring/outbox/internal/postgres"
+	"github.com/mooring-rpc/mooring/outbox/internal/sqlite"
+	"github.com/mooring-rpc/mooring/outbox/internal/sqlstore"
 )
 
 func TestWhoStandsInItsTransactionIsNamed(t *testing.T) {
@@ -31,7 +34,7 @@ func TestWhoStandsInItsTransactionIsNamed(t *testing.T) {
 	cfg := quick()
 	cfg.Logger = slog.New(slog.NewTextHandler(&log, nil))
 	b := p.open(t, cfg)
-	db := b.db.(*sqliteDB)
+	db := b.db.(*sqlite.DB)
 	session := withSession(t, b)
 	x := commit(t, b, Batch{Session: session, Ops: []Op{put("1")}})
 	standing := func() int {
@@ -42,14 +45,14 @@ func TestWhoStandsInItsTransactionIsNamed(t *testing.T) {
 		}
 		return st.BlockingPID
 	}
-	db.blockingAfter = 0
+	db.BlockingAfter = 0
 	if pid := standing(); pid != 0 {
 		t.Errorf("nobody writes, and %d stands", pid)
 	}
 	inside, thaw, over := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(over)
-		_, err := frozen.db.write(limited(t), func(querier) error { close(inside); <-thaw; return nil })
+		_, err := frozen.db.Write(limited(t), func(sqlstore.Querier) error { close(inside); <-thaw; return nil })
 		if err != nil {
 			t.Error(err)
 		}
@@ -59,17 +62,17 @@ func TestWhoStandsInItsTransactionIsNamed(t *testing.T) {
 		t.Errorf("%d stands", pid)
 	}
 	name := fmt.Sprintf("process %d has kept", os.Getpid())
-	if err := db.lockedBy(fault.Unavailable); !errors.Is(err, fault.Unavailable) || !strings.Contains(err.Error(), name) {
+	if err := db.LockedBy(fault.Unavailable); !errors.Is(err, fault.Unavailable) || !strings.Contains(err.Error(), name) {
 		t.Errorf("who cannot write is told %v", err)
 	}
-	db.blockingAfter = time.Hour
+	db.BlockingAfter = time.Hour
 	if pid := standing(); pid != 0 {
 		t.Errorf("%d stands, only just", pid)
 	}
-	if err := db.lockedBy(fault.Unavailable); strings.Contains(err.Error(), name) {
+	if err := db.LockedBy(fault.Unavailable); strings.Contains(err.Error(), name) {
 		t.Errorf("who waited for others too is told %v", err)
 	}
-	db.blockingAfter = 0
+	db.BlockingAfter = 0
 	waiting, stop := context.WithCancel(limited(t))
 	waited := make(chan error, 2)
 	go func() { _, err := b.Wait(waiting, x.Batch); waited <- err }()
@@ -98,27 +101,27 @@ func TestWhoStandsInItsTransactionIsNamed(t *testing.T) {
 func TestWhoDiedInItsTransactionStandsNowhere(t *testing.T) {
 	t.Parallel()
 	b := newPlace(t, "sqlite").open(t, quick())
-	db := b.db.(*sqliteDB)
+	db := b.db.(*sqlite.DB)
 	dead := exec.Command("true")
 	if err := dead.Run(); err != nil {
 		t.Fatal(err)
 	}
 	for _, pid := range []int{dead.Process.Pid, os.Getpid()} {
-		record := fmt.Appendf(nil, "%-*s", writerBytes, fmt.Sprintf("%d 1", pid))
-		if _, err := db.writerLock.file.WriteAt(record, 0); err != nil {
+		record := fmt.Appendf(nil, "%-*s", sqlite.WriterBytes, fmt.Sprintf("%d 1", pid))
+		if _, err := db.WriterLock.File.WriteAt(record, 0); err != nil {
 			t.Fatal(err)
 		}
-		if got, _ := db.blockingWriter(limited(t)); got != 0 {
+		if got, _ := db.BlockingWriter(limited(t)); got != 0 {
 			t.Errorf("%d stands", got)
 		}
-		err := db.lockedBy(fault.Unavailable)
+		err := db.LockedBy(fault.Unavailable)
 		if named := strings.Contains(err.Error(), fmt.Sprintf("process %d ", pid)); named != (pid == os.Getpid()) {
 			t.Errorf("who cannot write hears of %d: %v", pid, err)
 		}
 	}
 	withSession(t, b)
-	var left [writerBytes]byte
-	if _, err := db.writerLock.file.ReadAt(left[:], 0); err != nil || len(bytes.TrimSpace(left[:])) != 0 {
+	var left [sqlite.WriterBytes]byte
+	if _, err := db.WriterLock.File.ReadAt(left[:], 0); err != nil || len(bytes.TrimSpace(left[:])) != 0 {
 		t.Errorf("the file says %q, %v", left, err)
 	}
 }
@@ -172,15 +175,15 @@ func TestAFrozenProcessIsNamed(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, "sqlite")
 	b := p.open(t, quick())
-	db := b.db.(*sqliteDB)
+	db := b.db.(*sqlite.DB)
 	session := withSession(t, b)
 	child := frozen(t, p)
-	db.blockingAfter = 0
+	db.BlockingAfter = 0
 	patience := func(d time.Duration) {
 		t.Helper()
-		db.mu.Lock()
-		defer db.mu.Unlock()
-		if _, err := db.writer.conn.ExecContext(limited(t), fmt.Sprintf("PRAGMA busy_timeout = %d", d.Milliseconds())); err != nil {
+		db.Mu.Lock()
+		defer db.Mu.Unlock()
+		if _, err := db.Writer.Conn.ExecContext(limited(t), fmt.Sprintf("PRAGMA busy_timeout = %d", d.Milliseconds())); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -195,7 +198,7 @@ func TestAFrozenProcessIsNamed(t *testing.T) {
 	if err := child.Process.Signal(syscall.SIGCONT); err != nil {
 		t.Fatal(err)
 	}
-	patience(busyTimeout)
+	patience(sqlite.BusyTimeout)
 	commit(t, b, Batch{Session: session, Ops: []Op{put("1")}})
 	if err := child.Wait(); err != nil {
 		t.Errorf("the child, when it goes on: %v", err)
@@ -213,7 +216,7 @@ func TestAFrozenProcessOnPostgres(t *testing.T) {
 	b := p.open(t, quick())
 	child := frozen(t, p)
 	var n int
-	err := b.db.(*postgresDB).pool.QueryRow(limited(t), "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE $1",
+	err := b.db.(*postgres.DB).Pool.QueryRow(limited(t), "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE $1",
 		fmt.Sprintf("mooring %d on %%", child.Process.Pid)).Scan(&n)
 	if err != nil || n == 0 {
 		t.Errorf("%d connections of the child are named, %v", n, err)

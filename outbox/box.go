@@ -1,6 +1,6 @@
 package outbox
 
-// A Box: its fields, opening and closing.
+// A Box: its fields, making and closing one.
 
 import (
 	"context"
@@ -15,6 +15,7 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/outbox/internal/refs"
+	"github.com/mooring-rpc/mooring/outbox/internal/sqlstore"
 )
 
 // Box is one opened outbox. All methods are safe for concurrent use.
@@ -27,8 +28,8 @@ type Box struct {
 	holderID  string            // names this Box in the lease
 	openedAt  time.Time
 
-	db database
-	t  tables
+	db sqlstore.Database
+	t  sqlstore.Tables
 	w  *worker
 
 	hub            outcomeHub
@@ -53,23 +54,26 @@ type Box struct {
 const defaultName = "default"
 
 // newBox opens the outbox called name in db and takes ownership of db.
-func newBox(ctx context.Context, db database, name string, cfg Config) (*Box, error) {
-	named, err := openBox(ctx, db, name)
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("open outbox: %w", withCode(err)), db.close())
+func newBox(ctx context.Context, db sqlstore.Database, name string, cfg Config) (*Box, error) {
+	if name == "" {
+		name = defaultName
 	}
-	secret, err := capability.SecretFrom(named.secret)
+	named, err := sqlstore.OpenBox(ctx, db, name)
 	if err != nil {
-		return nil, errors.Join(fault.OutboxDamaged.Because(err, "the outbox's own row is damaged"), db.close())
+		return nil, errors.Join(fmt.Errorf("open outbox: %w", sqlstore.WithCode(err)), db.Close())
+	}
+	secret, err := capability.SecretFrom(named.Secret)
+	if err != nil {
+		return nil, errors.Join(fault.OutboxDamaged.Because(err, "the outbox's own row is damaged"), db.Close())
 	}
 	var old capability.Secret
-	if named.oldSecret != nil {
-		if old, err = capability.SecretFrom(named.oldSecret); err != nil {
-			return nil, errors.Join(fault.OutboxDamaged.Because(err, "the outbox's own row is damaged"), db.close())
+	if named.OldSecret != nil {
+		if old, err = capability.SecretFrom(named.OldSecret); err != nil {
+			return nil, errors.Join(fault.OutboxDamaged.Because(err, "the outbox's own row is damaged"), db.Close())
 		}
 	}
 	me := ulid.Make().String()
-	b := &Box{cfg: cfg, name: name, id: named.id, secret: secret, oldSecret: old, holderID: me, openedAt: time.Now(), db: db, t: tables{db: db, box: named.box, holderID: me}}
+	b := &Box{cfg: cfg, name: name, id: named.ID, secret: secret, oldSecret: old, holderID: me, openedAt: time.Now(), db: db, t: sqlstore.Tables{DB: db, Box: named.Box, HolderID: me}}
 	b.ctx, b.cancel = context.WithCancel(context.Background())
 	b.w, b.refSource = newWorker(b), &boxRefs{box: b}
 	return b, nil
@@ -93,7 +97,7 @@ func (b *Box) Close() error {
 	b.w.beginClose()
 	b.calls.Wait()
 	b.w.close()
-	return withCode(b.db.close())
+	return sqlstore.WithCode(b.db.Close())
 }
 
 // enter registers a call that keeps the database open until leave; it fails once the Box is
@@ -118,7 +122,7 @@ func (b *Box) withClose(ctx context.Context) (context.Context, context.CancelFun
 }
 
 // read runs f on committed data, perhaps twice, and names every error.
-func (b *Box) read(ctx context.Context, what string, f func(ctx context.Context, q querier) error) error {
+func (b *Box) read(ctx context.Context, what string, f func(ctx context.Context, q sqlstore.Querier) error) error {
 	leave, err := b.enter()
 	if err != nil {
 		return err
@@ -126,33 +130,11 @@ func (b *Box) read(ctx context.Context, what string, f func(ctx context.Context,
 	defer leave()
 	ctx, cancel := b.withClose(ctx)
 	defer cancel()
-	if err := b.db.read(ctx, func(q querier) error { return f(ctx, q) }); err != nil {
+	if err := b.db.Read(ctx, func(q sqlstore.Querier) error { return f(ctx, q) }); err != nil {
 		b.damage.observe(err)
-		return fmt.Errorf("%s: %w", what, withCode(err))
+		return fmt.Errorf("%s: %w", what, sqlstore.WithCode(err))
 	}
 	return nil
-}
-
-// asCanceled gives a context's error its code.
-func asCanceled(err error) error {
-	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
-		return fault.Canceled.Because(err, "given up before it was through")
-	}
-	return err
-}
-
-// withCode gives every error a code, so that no method returns a bare driver error.
-func withCode(err error) error {
-	var f *fault.Error
-	var c fault.Code
-	err = asCanceled(err)
-	switch {
-	case err == nil, errors.As(err, &f), errors.As(err, &c):
-		return err
-	case errors.Is(err, errTxConflict):
-		return fault.Unavailable.Because(err, "the outbox's database gave this up in favour of another transaction, again and again: try again")
-	}
-	return fault.Internal.Because(err, "the outbox's database failed: %v", err)
 }
 
 // usage estimates the unfinished ops and bytes, against the outbox's Limits. Each process adds
@@ -171,7 +153,7 @@ const recountAfter = 4096
 
 // checkQuota fails with OutboxFull if ops and bytes more do not fit. q is the transaction to
 // count in, nil for none.
-func (b *Box) checkQuota(ctx context.Context, q querier, ops, bytes int) error {
+func (b *Box) checkQuota(ctx context.Context, q sqlstore.Querier, ops, bytes int) error {
 	over := func() bool {
 		return b.usage.ops.Load()+int64(ops) > int64(b.cfg.Limits.Rows) || b.usage.bytes.Load()+int64(bytes) > b.cfg.Limits.Bytes
 	}
@@ -181,8 +163,8 @@ func (b *Box) checkQuota(ctx context.Context, q querier, ops, bytes int) error {
 		return nil
 	}
 	var n, size int64
-	count := func(ctx context.Context, q querier) (err error) {
-		n, size, err = b.t.usage(ctx, q)
+	count := func(ctx context.Context, q sqlstore.Querier) (err error) {
+		n, size, err = b.t.Usage(ctx, q)
 		return err
 	}
 	var err error

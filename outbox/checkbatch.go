@@ -10,6 +10,7 @@ import (
 	"github.com/mooring-rpc/mooring/internal/opid"
 	"github.com/mooring-rpc/mooring/ledger"
 	"github.com/mooring-rpc/mooring/outbox/internal/intent"
+	"github.com/mooring-rpc/mooring/outbox/internal/sqlstore"
 )
 
 // checkBatch checks a batch and returns its row form. It mints missing ids.
@@ -90,7 +91,7 @@ func clip(s string) string { return fault.Clip(s) }
 
 // sameOps reports whether row r holds the batch, as a second Commit under the same id requires.
 // Arguments are not compared: references may have become values since.
-func sameOps(r *batchRow, have *intent.Batch, batch *Batch, want *intent.Batch) bool {
-	return r.session == batch.Session && have.Atomic == want.Atomic &&
+func sameOps(r *sqlstore.BatchRow, have *intent.Batch, batch *Batch, want *intent.Batch) bool {
+	return r.Session == batch.Session && have.Atomic == want.Atomic &&
 		slices.EqualFunc(have.Ops, want.Ops, func(a, b intent.Op) bool { return a.ID == b.ID && (a.Method == b.Method || a.Void) })
 }

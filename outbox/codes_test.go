@@ -20,6 +20,7 @@ import (
 	"github.com/mooring-rpc/mooring/internal/stmtfault"
 	"github.com/mooring-rpc/mooring/internal/until"
 	"github.com/mooring-rpc/mooring/ledger"
+	"github.com/mooring-rpc/mooring/outbox/internal/sqlite"
 )
 
 // failing is an outbox whose statements can be told to fail.
@@ -114,7 +115,7 @@ func (d failing) checkFailing(t *testing.T, name string, verb func(context.Conte
 		t.Errorf("%s: %v, want %s", what, err, want)
 	}
 	err = verb(limited(t))
-	_, sqlite := errors.AsType[sqliteError](err)
+	_, sqlite := errors.AsType[sqlite.Error](err)
 	_, postgres := errors.AsType[*pgconn.PgError](err)
 	if sqlite || postgres || err != nil && fault.CodeOf(err) == fault.Internal {
 		t.Errorf("%s, then again: %v", what, err)

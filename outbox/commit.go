@@ -7,8 +7,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/crashpoint"
 	"github.com/mooring-rpc/mooring/internal/opid"
@@ -16,6 +14,7 @@ import (
 	"github.com/mooring-rpc/mooring/outbox/internal/intent"
 	"github.com/mooring-rpc/mooring/outbox/internal/machine"
 	"github.com/mooring-rpc/mooring/outbox/internal/refs"
+	"github.com/mooring-rpc/mooring/outbox/internal/sqlstore"
 )
 
 // Commit makes a batch durable and returns. It needs no server, but may send to one and write
@@ -45,7 +44,7 @@ func (b *Box) Commit(ctx context.Context, batch Batch) (Ticket, error) {
 	}
 	var res intent.Resolution
 	if bd.CustomIDs || bd.HasExternalRefs() {
-		err := b.read(ctx, "commit", func(ctx context.Context, q querier) (err error) {
+		err := b.read(ctx, "commit", func(ctx context.Context, q sqlstore.Querier) (err error) {
 			if err := b.checkOpIDs(ctx, q, batch.ID, bd); err != nil {
 				return err
 			}
@@ -68,7 +67,7 @@ func (b *Box) Commit(ctx context.Context, batch Batch) (Ticket, error) {
 	}
 	if err := b.commit(ctx, &batch, bd, res, to, owner); err != nil {
 		switch {
-		case errors.Is(err, errUnique):
+		case errors.Is(err, sqlstore.ErrUnique):
 			return b.recommit(ctx, &batch, bd)
 		case errors.Is(err, errAmbiguous):
 			return b.resolveAmbiguous(ctx, &batch, bd, err)
@@ -100,7 +99,7 @@ func ticket(id string, bd *intent.Batch) Ticket {
 
 // checkOpIDs fails if an op id that the caller chose belongs to another op. Derived ids need no
 // check.
-func (b *Box) checkOpIDs(ctx context.Context, q querier, batch string, bd *intent.Batch) error {
+func (b *Box) checkOpIDs(ctx context.Context, q sqlstore.Querier, batch string, bd *intent.Batch) error {
 	if !bd.CustomIDs {
 		return nil
 	}
@@ -110,11 +109,11 @@ func (b *Box) checkOpIDs(ctx context.Context, q querier, batch string, bd *inten
 		if ids.Has(i, op) {
 			continue
 		}
-		f, err := b.t.findOp(ctx, q, op, "")
+		f, err := b.t.FindOp(ctx, q, op, "")
 		if err != nil {
 			return err
 		}
-		if f.row != nil && f.row.id != batch {
+		if f.Row != nil && f.Row.ID != batch {
 			return fault.AlreadyExists.With("op id %s was used before", op)
 		}
 	}
@@ -122,8 +121,8 @@ func (b *Box) checkOpIDs(ctx context.Context, q querier, batch string, bd *inten
 }
 
 // resolveCommit resolves the batch's references as far as possible, on a snapshot.
-func (b *Box) resolveCommit(ctx context.Context, q querier, batch *Batch, bd *intent.Batch) (intent.Resolution, error) {
-	find := b.t.opLookup(ctx, q, unwrittenRow)
+func (b *Box) resolveCommit(ctx context.Context, q sqlstore.Querier, batch *Batch, bd *intent.Batch) (intent.Resolution, error) {
+	find := b.t.OpLookup(ctx, q, sqlstore.UnwrittenRow)
 	for i := range bd.Ops {
 		if old := bd.Ops[i].Retries; old != "" {
 			e, err := find(old)
@@ -146,10 +145,10 @@ func (b *Box) resolveCommit(ctx context.Context, q querier, batch *Batch, bd *in
 }
 
 // newRow returns the row of a batch that is committed now.
-func (b *Box) newRow(batch *Batch, bd *intent.Batch) *batchRow {
+func (b *Box) newRow(batch *Batch, bd *intent.Batch) *sqlstore.BatchRow {
 	data := bd.Encode(batch.Session, batch.ID)
-	return &batchRow{id: batch.ID, session: batch.Session, via: batch.Via, ops: len(bd.Ops), bytes: int64(len(data)),
-		created: b.cfg.Now().UnixMilli(), body: data}
+	return &sqlstore.BatchRow{ID: batch.ID, Session: batch.Session, Via: batch.Via, Ops: len(bd.Ops), Bytes: int64(len(data)),
+		Created: b.cfg.Now().UnixMilli(), Body: data}
 }
 
 // ownerRow returns the row of the ref that is stored with a batch which creates a session; nil
@@ -174,7 +173,7 @@ func (b *Box) commit(ctx context.Context, batch *Batch, bd *intent.Batch, res in
 	if bd.Decided() {
 		return b.commitDecided(ctx, row, bd, owner)
 	}
-	if err := b.checkQuota(ctx, nil, row.ops, len(row.body)); err != nil {
+	if err := b.checkQuota(ctx, nil, row.Ops, len(row.Body)); err != nil {
 		return err
 	}
 	var (
@@ -185,27 +184,27 @@ func (b *Box) commit(ctx context.Context, batch *Batch, bd *intent.Batch, res in
 		made  bool // owner was stored
 	)
 	n := bd.SeqCount()
-	run := func(ctx context.Context, q querier) error {
+	run := func(ctx context.Context, q sqlstore.Querier) error {
 		la, first, got, made = nil, 0, false, false
 		if len(res.BlockedOn) == 0 && !res.HasUnsequenced && n == len(bd.Ops) {
-			la, first = b.w.seqs.allocateNow(row.session, n, len(row.body), res.OwnBatches, b.cfg.Window)
+			la, first = b.w.seqs.allocateNow(row.Session, n, len(row.Body), res.OwnBatches, b.cfg.Window)
 		}
 		var held *bool
 		if la != nil {
 			held = b.shareLease(q, true)
 		} else if !b.w.seqs.isLeading() {
-			b.db.notify(q, b.id)
+			b.db.Notify(q, b.id)
 		}
-		b.t.insertBatch(q, row, first, held, func(n int64, sequenced bool) {
+		b.t.InsertBatch(q, row, first, held, func(n int64, sequenced bool) {
 			if num, got = n, sequenced; !got && la != nil {
 				b.w.seqs.deallocate(la, first)
 			}
 		})
-		b.t.setTally(q, row.id, bd.Tally())
-		b.indexOps(q, row.id, bd)
+		b.t.SetTally(q, row.ID, bd.Tally())
+		b.indexOps(q, row.ID, bd)
 		if owner != nil {
 			var err error
-			if made, err = b.t.insertRef(ctx, q, owner); err != nil {
+			if made, err = b.t.InsertRef(ctx, q, owner); err != nil {
 				return err
 			}
 		}
@@ -219,25 +218,25 @@ func (b *Box) commit(ctx context.Context, batch *Batch, bd *intent.Batch, res in
 		case err != nil:
 		default:
 			crashpoint.Hit(crashpoint.OutboxCommitAfter)
-			b.usage.ops.Add(int64(row.ops))
-			b.usage.bytes.Add(int64(len(row.body)))
+			b.usage.ops.Add(int64(row.Ops))
+			b.usage.bytes.Add(int64(len(row.Body)))
 			if made {
 				b.refs.Put(*owner)
 			}
 			if got {
-				b.w.seqs.confirm(la, first+uint64(n), row.id, len(row.body))
+				b.w.seqs.confirm(la, first+uint64(n), row.ID, len(row.Body))
 				seq := int64(first)
-				row.num, row.firstSeq, row.state = num, &seq, rowInFlight
-				b.hub.noteSent(row.id)
+				row.Num, row.FirstSeq, row.State = num, &seq, sqlstore.RowInFlight
+				b.hub.noteSent(row.ID)
 				b.sendCommitted(row, bd, res.PinSeq, to)
 			} else {
 				if b.w.seqs.isLeading() {
-					b.hub.noteQueued(row.id)
+					b.hub.noteQueued(row.ID)
 				}
-				if row.num = num; to.Confirmed && len(res.BlockedOn) == 0 {
+				if row.Num = num; to.Confirmed && len(res.BlockedOn) == 0 {
 					b.notifyWaiting(row, bd)
 				} else {
-					b.notifyBacklog(row.session)
+					b.notifyBacklog(row.Session)
 				}
 			}
 		}
@@ -246,17 +245,17 @@ func (b *Box) commit(ctx context.Context, batch *Batch, bd *intent.Batch, res in
 }
 
 // commitDecided stores a batch that no server need see: every op was skipped.
-func (b *Box) commitDecided(ctx context.Context, row *batchRow, bd *intent.Batch, owner *refs.Row) error {
+func (b *Box) commitDecided(ctx context.Context, row *sqlstore.BatchRow, bd *intent.Batch, owner *refs.Row) error {
 	var decided decidedRow
 	made := false
-	err := b.w.do(ctx, func(ctx context.Context, q querier) (err error) {
-		b.indexOps(q, row.id, bd)
+	err := b.w.do(ctx, func(ctx context.Context, q sqlstore.Querier) (err error) {
+		b.indexOps(q, row.ID, bd)
 		if owner != nil {
-			if made, err = b.t.insertRef(ctx, q, owner); err != nil {
+			if made, err = b.t.InsertRef(ctx, q, owner); err != nil {
 				return err
 			}
 		}
-		if row.num, err = b.t.insert(ctx, q, row); err == nil {
+		if row.Num, err = b.t.Insert(ctx, q, row); err == nil {
 			decided = b.finishLocally(ctx, q, row, bd)
 		}
 		return err
@@ -272,44 +271,50 @@ func (b *Box) commitDecided(ctx context.Context, row *batchRow, bd *intent.Batch
 }
 
 // indexOps indexes custom op ids and retries.
-func (b *Box) indexOps(q querier, id string, bd *intent.Batch) {
+func (b *Box) indexOps(q sqlstore.Querier, id string, bd *intent.Batch) {
 	ids := opid.DerivedFrom(id)
 	for i := range bd.Ops {
 		op := &bd.Ops[i]
 		if !ids.Has(i, op.ID) {
-			b.t.indexOp(q, op.ID, id)
+			b.t.IndexOp(q, op.ID, id)
 		}
 		if op.Retries != "" {
-			b.t.insertRetry(q, op.Retries, op.ID)
+			b.t.InsertRetry(q, op.Retries, op.ID)
 		}
 	}
 }
 
 // recommit answers a Commit whose batch id or op ids are there already.
 func (b *Box) recommit(ctx context.Context, batch *Batch, bd *intent.Batch) (t Ticket, err error) {
-	err = b.read(ctx, "commit", func(ctx context.Context, q querier) error {
+	err = b.read(ctx, "commit", func(ctx context.Context, q sqlstore.Querier) error {
 		t, err = b.existing(ctx, q, batch, bd)
 		return err
 	})
 	return t, err
 }
 
-func (b *Box) existing(ctx context.Context, q querier, batch *Batch, bd *intent.Batch) (Ticket, error) {
-	row, err := b.t.batch(ctx, q, batch.ID, "")
+func (b *Box) existing(ctx context.Context, q sqlstore.Querier, batch *Batch, bd *intent.Batch) (Ticket, error) {
+	row, err := b.t.Batch(ctx, q, batch.ID, "")
 	if err != nil {
 		return Ticket{}, err
 	}
 	if row == nil {
 		return Ticket{}, fault.AlreadyExists.With("an op id of the batch, or an op it retries, was used before")
 	}
-	have, err := row.decode()
+	have, err := row.Decode()
 	if err != nil {
 		return Ticket{}, err
 	}
 	if !sameOps(row, have, batch, bd) {
-		return Ticket{}, fault.AlreadyExists.With("batch id %s was used before for another batch", row.id)
+		return Ticket{}, fault.AlreadyExists.With("batch id %s was used before for another batch", row.ID)
 	}
-	return ticket(row.id, have), nil
+	return ticket(row.ID, have), nil
+}
+
+// Tx is a caller's transaction on an outbox's database: a pgx.Tx.
+type Tx interface {
+	Commit(ctx context.Context) error
+	Rollback(ctx context.Context) error
 }
 
 // CommitTx is Commit inside the caller's transaction, on the outbox's own database: the batch
@@ -319,28 +324,28 @@ func (b *Box) existing(ctx context.Context, q querier, batch *Batch, bd *intent.
 //
 // Batches of one transaction keep the order of their calls. A batch can refer to ops that were
 // committed before or earlier in the same transaction.
-func (b *Box) CommitTx(ctx context.Context, tx pgx.Tx, batch Batch) (Ticket, error) {
+func (b *Box) CommitTx(ctx context.Context, tx Tx, batch Batch) (Ticket, error) {
 	leave, err := b.enter()
 	if err != nil {
 		return Ticket{}, err
 	}
 	defer leave()
-	if _, ok := b.db.(*postgresDB); !ok {
-		return Ticket{}, fault.Usage.With("commit in a transaction: the outbox is not in Postgres")
+	q, err := b.db.InTx(ctx, tx)
+	if err != nil {
+		return Ticket{}, err
 	}
 	bd, err := b.checkBatch(&batch)
 	if err != nil {
 		return Ticket{}, fmt.Errorf("commit: %w", err)
 	}
-	t, err := b.commitTx(ctx, tx, &batch, bd)
+	t, err := b.commitTx(ctx, q, &batch, bd)
 	if err != nil {
-		return Ticket{}, fmt.Errorf("commit: %w", withCode(postgresFailure(err)))
+		return Ticket{}, fmt.Errorf("commit: %w", sqlstore.WithCode(err))
 	}
 	return t, nil
 }
 
-func (b *Box) commitTx(ctx context.Context, tx pgx.Tx, batch *Batch, bd *intent.Batch) (Ticket, error) {
-	q := &postgresTx{ctx: ctx, conn: tx.Conn(), tx: tx}
+func (b *Box) commitTx(ctx context.Context, q sqlstore.CallerTx, batch *Batch, bd *intent.Batch) (Ticket, error) {
 	to, err := b.resolverInCallerTx(q).RouteForCommit(ctx, batch.Session, batch.Via, batch.ViaSecret, batch.ForkViaSecret, bd)
 	if err != nil {
 		return Ticket{}, err
@@ -361,30 +366,28 @@ func (b *Box) commitTx(ctx context.Context, tx pgx.Tx, batch *Batch, bd *intent.
 		return Ticket{}, err
 	}
 	row := b.newRow(batch, bd)
-	if err := b.checkQuota(ctx, q, row.ops, len(row.body)); err != nil {
+	if err := b.checkQuota(ctx, q, row.Ops, len(row.Body)); err != nil {
 		return Ticket{}, err
 	}
-	n, err := q.exec(ctx, sqlInsertIfNew, b.t.box, row.id, row.session, row.via, row.ops, row.bytes, row.created, row.body)
-	if err != nil {
+	if made, err := b.t.InsertIfNew(ctx, q, row); err != nil {
 		return Ticket{}, err
-	}
-	if n == 0 {
+	} else if !made {
 		return b.existing(ctx, q, batch, bd)
 	}
 	if !bd.Decided() { // else the sender finishes it
-		b.t.setTally(q, row.id, bd.Tally())
+		b.t.SetTally(q, row.ID, bd.Tally())
 	}
-	b.indexOps(q, row.id, bd)
+	b.indexOps(q, row.ID, bd)
 	if owner != nil {
-		if _, err := b.t.insertRef(ctx, q, owner); err != nil {
+		if _, err := b.t.InsertRef(ctx, q, owner); err != nil {
 			return Ticket{}, err
 		}
 	}
-	b.db.notify(q, b.id)
-	if err := q.flush(); err != nil {
+	b.db.Notify(q, b.id)
+	if err := q.Flush(); err != nil {
 		return Ticket{}, err
 	}
-	b.usage.ops.Add(int64(row.ops))
-	b.usage.bytes.Add(int64(len(row.body)))
-	return ticket(row.id, bd), nil
+	b.usage.ops.Add(int64(row.Ops))
+	b.usage.bytes.Add(int64(len(row.Body)))
+	return ticket(row.ID, bd), nil
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/mooring-rpc/mooring/ledger"
+	"github.com/mooring-rpc/mooring/outbox/internal/sqlstore"
 )
 
 // logFunc is a log handler that calls f with every message.
@@ -57,11 +58,11 @@ func TestLoggerThatCommits(t *testing.T) {
 
 // slowReads is a database whose reads take long when asked to.
 type slowReads struct {
-	database
+	sqlstore.Database
 	slow atomic.Bool
 }
 
-func (d *slowReads) read(ctx context.Context, f func(querier) error) error {
+func (d *slowReads) Read(ctx context.Context, f func(sqlstore.Querier) error) error {
 	if d.slow.Load() {
 		select {
 		case <-ctx.Done():
@@ -69,7 +70,7 @@ func (d *slowReads) read(ctx context.Context, f func(querier) error) error {
 		case <-time.After(time.Minute):
 		}
 	}
-	return d.database.read(ctx, f)
+	return d.Database.Read(ctx, f)
 }
 
 // TestCommitDoesNotWaitForReads commits while the database writes and does not
@@ -77,7 +78,7 @@ func (d *slowReads) read(ctx context.Context, f func(querier) error) error {
 func TestCommitDoesNotWaitForReads(t *testing.T) {
 	both(t, func(t *testing.T, p place) {
 		b := p.open(t, quick())
-		db := &slowReads{database: b.db}
+		db := &slowReads{Database: b.db}
 		b.db = db
 		session := withSession(t, b)
 		stop := run(t, b, newFakeServer())
@@ -124,7 +125,7 @@ func (s *watchedStream) Apply(b *ledger.Batch, done func(Reply)) {
 func TestAnswersAreNotHeldUp(t *testing.T) {
 	both(t, func(t *testing.T, p place) {
 		b := p.open(t, quick())
-		db := &slowReads{database: b.db}
+		db := &slowReads{Database: b.db}
 		b.db = db
 		session := withSession(t, b)
 		other := testRef(t, b, session, RefMeta{})

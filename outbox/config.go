@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/mooring-rpc/mooring/ledger"
+	"github.com/mooring-rpc/mooring/outbox/internal/sqlstore"
 )
 
 // Limits bound Commit. Zero fields take the default.
@@ -59,7 +60,7 @@ type Config struct {
 }
 
 // withDefaults replaces zero fields by their defaults.
-func (c Config) withDefaults(poll time.Duration) Config {
+func (c Config) withDefaults() Config {
 	lim := ledger.DefaultLimits()
 	setDefault(&c.Limits.BatchOps, lim.BatchOps)
 	setDefault(&c.Limits.BatchBytes, lim.BatchBytes)
@@ -73,8 +74,7 @@ func (c Config) withDefaults(poll time.Duration) Config {
 	setDefault(&c.Backoff.Max, 30*time.Second)
 	setDefault(&c.Backoff.Factor, 2)
 	setDefault(&c.Backoff.Jitter, 0.5)
-	setDefault(&c.Lease, 10*time.Second)
-	setDefault(&c.Poll, poll)
+	setDefault(&c.Lease, sqlstore.DefaultLease)
 	setDefault(&c.AckDelay, 20*time.Millisecond)
 	setDefault(&c.Retention, 30*24*time.Hour)
 	setDefault(&c.driver, "sqlite")

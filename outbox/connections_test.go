@@ -17,6 +17,7 @@ import (
 	"github.com/mooring-rpc/mooring/internal/lockbuf"
 	"github.com/mooring-rpc/mooring/internal/pgtest"
 	"github.com/mooring-rpc/mooring/internal/until"
+	"github.com/mooring-rpc/mooring/outbox/internal/postgres"
 )
 
 // named gives a database's URL connections that can be counted.
@@ -103,10 +104,10 @@ func TestFewerConnectionsThanThePool(t *testing.T) {
 	session := withSession(t, b)
 	run(t, b, newFakeServer())
 	until.True(t, "one listens", func() bool {
-		listeners.Lock()
-		defer listeners.Unlock()
-		l := listeners.byPool[b.db.(*postgresDB).pool]
-		return l != nil && l.pid.Load() != 0
+		postgres.Listeners.Lock()
+		defer postgres.Listeners.Unlock()
+		l := postgres.Listeners.ByPool[b.db.(*postgres.DB).Pool]
+		return l != nil && l.PID.Load() != 0
 	})
 	commit(t, b, Batch{Session: session, Ops: []Op{put("1")}}) // so there is another
 	var all sync.WaitGroup

@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/outbox/internal/sqlstore"
 )
 
 // damageLog records the damage found by this process. Its methods may be called concurrently.
@@ -22,7 +23,7 @@ type damageLog struct {
 
 // observe records the result of a transaction or a read.
 func (d *damageLog) observe(err error) {
-	damaged := errors.Is(err, errFileDamaged)
+	damaged := errors.Is(err, sqlstore.ErrFileDamaged)
 	if err != nil && !damaged || errors.Is(err, context.Canceled) {
 		return
 	}

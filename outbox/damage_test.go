@@ -14,6 +14,7 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/ledger"
 	"github.com/mooring-rpc/mooring/outbox/internal/intent"
+	"github.com/mooring-rpc/mooring/outbox/internal/sqlstore"
 )
 
 // TestDamagedRows has rows that cannot be read: one without a seq is set aside,
@@ -52,8 +53,8 @@ func TestDamagedRows(t *testing.T) {
 // damage makes a column of a batch's row unreadable, and sets others.
 func damage(t *testing.T, b *Box, column string, x Ticket, set string) {
 	t.Helper()
-	err := b.w.do(limited(t), func(ctx context.Context, q querier) error {
-		n, err := q.exec(ctx, "UPDATE mooring_outbox_batch SET "+column+" = $1"+set+" WHERE batch = $2", []byte("junk"), x.Batch)
+	err := b.w.do(limited(t), func(ctx context.Context, q sqlstore.Querier) error {
+		n, err := q.Exec(ctx, "UPDATE mooring_outbox_batch SET "+column+" = $1"+set+" WHERE batch = $2", []byte("junk"), x.Batch)
 		if n != 1 {
 			t.Errorf("%d rows damaged", n)
 		}
@@ -145,13 +146,13 @@ func TestRowOfANewerBinary(t *testing.T) {
 		z := commit(t, b, Batch{Session: two, Ops: []Op{depends(x)}})
 		version := func(column string, v byte, x Ticket) {
 			t.Helper()
-			err := b.db.read(limited(t), func(q querier) error {
-				return q.query(t.Context(), "SELECT "+column+" FROM mooring_outbox_batch WHERE batch = $1", []any{x.Batch}, func(scan scanner) error {
+			err := b.db.Read(limited(t), func(q sqlstore.Querier) error {
+				return q.Query(t.Context(), "SELECT "+column+" FROM mooring_outbox_batch WHERE batch = $1", []any{x.Batch}, func(scan sqlstore.Scanner) error {
 					var data []byte
 					err := scan(&data)
 					data[0] = v
-					return errors.Join(err, b.w.do(limited(t), func(ctx context.Context, q querier) error {
-						_, err := q.exec(ctx, "UPDATE mooring_outbox_batch SET "+column+" = $1 WHERE batch = $2", data, x.Batch)
+					return errors.Join(err, b.w.do(limited(t), func(ctx context.Context, q sqlstore.Querier) error {
+						_, err := q.Exec(ctx, "UPDATE mooring_outbox_batch SET "+column+" = $1 WHERE batch = $2", data, x.Batch)
 						return err
 					}))
 				})
@@ -226,12 +227,12 @@ func TestTextThatNoDatabaseTakes(t *testing.T) {
 
 func TestStorableText(t *testing.T) {
 	t.Parallel()
-	long := strings.Repeat("x", maxColumnText-1)
+	long := strings.Repeat("x", sqlstore.MaxColumnText-1)
 	for text, want := range map[string]string{
 		"": "", "as it is": "as it is", "a\x00b\x00": "a\ufffdb\ufffd", "a\xff\xfeb": "a\ufffdb",
 		long + "y": long + "y", long + "yz": long + "y …", long + "ä": long + " …", long + "äz": long + " …",
 	} {
-		if got := columnText(text); got != want {
+		if got := sqlstore.ColumnText(text); got != want {
 			t.Errorf("%.20q… became %.20q…", text, got)
 		}
 	}
@@ -239,18 +240,18 @@ func TestStorableText(t *testing.T) {
 
 // choosyDB fails where a batch's outcomes are to be stored, as where a page of its table is damaged.
 type choosyDB struct {
-	database
+	sqlstore.Database
 	num atomic.Int64 // the batch's row
 }
 
 type choosyQuerier struct {
-	querier
+	sqlstore.Querier
 	num int64
 	met *bool
 }
 
-func (d *choosyDB) write(ctx context.Context, f func(querier) error) (bool, error) {
-	return d.database.write(ctx, func(q querier) error {
+func (d *choosyDB) Write(ctx context.Context, f func(sqlstore.Querier) error) (bool, error) {
+	return d.Database.Write(ctx, func(q sqlstore.Querier) error {
 		met := false
 		err := f(choosyQuerier{q, d.num.Load(), &met})
 		if met {
@@ -260,11 +261,11 @@ func (d *choosyDB) write(ctx context.Context, f func(querier) error) (bool, erro
 	})
 }
 
-func (q choosyQuerier) enqueue(sql string, args []any, one func(scanner) error) {
-	if sql == sqlFinish || sql == sqlFinishBody {
+func (q choosyQuerier) Enqueue(sql string, args []any, one func(sqlstore.Scanner) error) {
+	if sql == sqlstore.SQLFinish || sql == sqlstore.SQLFinishBody {
 		*q.met = *q.met || args[1] == q.num
 	}
-	q.querier.enqueue(sql, args, one)
+	q.Querier.Enqueue(sql, args, one)
 }
 
 // TestAnAnswerThatCannotBeStored stops its stream, and the server keeps it for the next term.
@@ -272,16 +273,16 @@ func TestAnAnswerThatCannotBeStored(t *testing.T) {
 	both(t, func(t *testing.T, p place) {
 		b := p.open(t, quick())
 		b.w.retryDelay = 5 * time.Millisecond
-		db := &choosyDB{database: b.db}
+		db := &choosyDB{Database: b.db}
 		srv := newFakeServer()
 		ctx := limited(t)
 		bad, good := withSession(t, b), withSession(t, b)
 		x := commit(t, b, Batch{Session: bad, Ops: []Op{put("1")}})
 		commit(t, b, Batch{Session: bad, Ops: []Op{put("2")}})
 		commit(t, b, Batch{Session: good, Ops: []Op{put("3")}})
-		err := b.db.read(ctx, func(q querier) error {
-			r, err := b.t.batch(ctx, q, x.Batch, "")
-			db.num.Store(r.num)
+		err := b.db.Read(ctx, func(q sqlstore.Querier) error {
+			r, err := b.t.Batch(ctx, q, x.Batch, "")
+			db.num.Store(r.Num)
 			return err
 		})
 		if err != nil {

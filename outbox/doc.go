@@ -76,21 +76,25 @@
 //
 // # How it is built
 //
-// commit.go commits a batch; internal/intent is a batch as it is stored. lease.go decides which
-// Box sends. internal/machine is the logic of queues and streams, without database, clock or
-// socket; run.go is the loop around it, and sending.go its transactions. worker.go writes one
-// transaction at a time: commits, outcomes and seqs that queued up meanwhile go into the next;
-// seqalloc.go knows the next seqs. internal/refs decides by which refs a batch is sent. restart.go gives up a stream that cannot go on and begins
-// another for its session, fence.go keeps batches in flight on the old stream from arriving
-// late, and reconcile.go plans, without a database, what to send for the events that the
-// session lacks. sweep.go removes old rows. tables.go holds the SQL that both databases share,
-// sqlite.go and postgres.go the differences. txbatch.go groups transactions of the Boxes of a
-// process on one Postgres into one.
+// commit.go commits a batch. lease.go decides which Box sends; run.go is the sender's loop and
+// sending.go its transactions. worker.go writes one transaction at a time: commits, outcomes and
+// seqs that queued up meanwhile go into the next; seqalloc.go knows the next seqs. restart.go gives
+// up a stream that cannot go on and begins another for its session, fence.go keeps batches in
+// flight on the old stream from arriving late, and reconcile.go plans, without a database, what to
+// send for the events that the session lacks. sweep.go removes old rows.
+//
+// Below, each imports only those after it:
+//
+//	internal/sqlite, internal/postgres  the two databases, their connections and group commit
+//	internal/sqlstore                   the SQL that both share
+//	internal/refs                       by which refs a batch is sent, and what counts about them
+//	internal/machine                    what is sent when, without database, clock or socket
+//	internal/intent                     a batch as it is stored
 //
 // # Lock order
 //
-// sqliteDB.mu is the outermost lock: it is held while a transaction writes, and the
-// transaction's jobs take leaf locks inside (writerLock.mu, seqAllocator.mu, Cache.mu). pools
+// DB.mu is the outermost lock: it is held while a transaction writes, and the
+// transaction's jobs take leaf locks inside (WriterLock.mu, seqAllocator.mu, Cache.mu). pools
 // is held while a pool is made, which may connect. All other mutexes are leaves, held for a few
 // statements and never across a database call, a Link or a callback; worker.mu is released
 // while a transaction runs and while its jobs' done functions are called. The machine has no
@@ -102,12 +106,12 @@
 //	             unfinished ops and their bytes
 //	Window       a stream's batches in flight and their bytes; a Box's open streams
 //	seqs         a stream's batches committed with seqs: at most machine.WindowsAhead windows
-//	references   ledger.MaxExternalRefs a batch, maxRetryChain retries each
-//	transaction  maxGroupJobs jobs; on Postgres maxTxParts parts or maxTxBytes
+//	references   ledger.MaxExternalRefs a batch, MaxRetryChain retries each
+//	transaction  maxGroupJobs jobs; on Postgres MaxTxParts parts or MaxTxBytes
 //	waiting      maxLazyJobs lazy jobs, or Config.AckDelay, until they are written
 //	outcomes     maxStoredOutcomes stored ones and maxQueued queued batches in memory
 //	connections  Config.Connections a Postgres URL; one writer and maxReaders on SQLite
-//	tickets      Config.Retention, then swept in pages of sweepRows
+//	tickets      Config.Retention, then swept in pages of SweepRows
 //
 // The refs of an outbox, its streams with unfinished rows and the waiters of a process are held
 // in memory without a bound of their own.

@@ -13,6 +13,7 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/opid"
 	"github.com/mooring-rpc/mooring/ledger"
+	"github.com/mooring-rpc/mooring/outbox/internal/sqlstore"
 )
 
 func TestRetryNamesTheOld(t *testing.T) {
@@ -209,11 +210,11 @@ func TestListOfDecidedOps(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		db := &seen{database: b.db} // what is finished need not be read for what is not
+		db := &seen{Database: b.db} // what is finished need not be read for what is not
 		b.db = db
 		queue, err := b.Queue(limited(t))
-		b.db = db.database
-		if err != nil || slices.Contains(db.reads, sqlFinishedCounts) || queue.Unfinished() != 2 || queue.Bytes != st.Bytes || !slices.Equal(queue.Streams, st.Streams) {
+		b.db = db.Database
+		if err != nil || slices.Contains(db.reads, sqlstore.SQLFinishedCounts) || queue.Unfinished() != 2 || queue.Bytes != st.Bytes || !slices.Equal(queue.Streams, st.Streams) {
 			t.Errorf("the queue: %+v, %v, read by %q", queue, err, db.reads)
 		}
 		if err := b.Drop(limited(t), y.Ops[1]); err != nil {
@@ -235,7 +236,7 @@ func TestDropThatComesTooLate(t *testing.T) {
 		cfg := quick()
 		cfg.Lease = time.Hour
 		b := p.open(t, cfg)
-		db := &haltedDB{database: b.db}
+		db := &haltedDB{Database: b.db}
 		b.db = db
 		session := withSession(t, b)
 		srv := newFakeServer()

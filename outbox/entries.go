@@ -8,21 +8,22 @@ import (
 	"github.com/mooring-rpc/mooring/ledger"
 	"github.com/mooring-rpc/mooring/outbox/internal/intent"
 	"github.com/mooring-rpc/mooring/outbox/internal/machine"
+	"github.com/mooring-rpc/mooring/outbox/internal/sqlstore"
 )
 
 // routedEntry returns a row with seqs as an entry with its route.
-func (l *loop) routedEntry(r *batchRow, bd *intent.Batch, hold uint64) *machine.Entry {
+func (l *loop) routedEntry(r *sqlstore.BatchRow, bd *intent.Batch, hold uint64) *machine.Entry {
 	e := newEntry(r, bd, hold)
 	l.setRoute(e)
 	return e
 }
 
 // newEntry is routedEntry without the route.
-func newEntry(r *batchRow, bd *intent.Batch, hold uint64) *machine.Entry {
-	e := &machine.Entry{Num: r.num, ID: r.id, Session: r.session, Via: r.via, SeqCount: bd.SeqCount(), Bytes: len(r.body), PinSeq: hold,
-		Body: bd, MarkedInFlight: r.state == rowInFlight, Attempts: r.attempts}
-	if r.sequenced() {
-		e.FirstSeq = uint64(*r.firstSeq)
+func newEntry(r *sqlstore.BatchRow, bd *intent.Batch, hold uint64) *machine.Entry {
+	e := &machine.Entry{Num: r.Num, ID: r.ID, Session: r.Session, Via: r.Via, SeqCount: bd.SeqCount(), Bytes: len(r.Body), PinSeq: hold,
+		Body: bd, MarkedInFlight: r.State == sqlstore.RowInFlight, Attempts: r.Attempts}
+	if r.Sequenced() {
+		e.FirstSeq = uint64(*r.FirstSeq)
 	}
 	e.WireBatch = bd.Wire(e.Session, e.ID, e.FirstSeq)
 	return e
@@ -31,7 +32,7 @@ func newEntry(r *batchRow, bd *intent.Batch, hold uint64) *machine.Entry {
 // unsequencedEntry returns the entry of a batch for which a stream is to be opened. It has the
 // ops that finding the route takes, not the batch: that is read when the stream is open, and
 // very many streams may wait for a server that is away.
-func (l *loop) unsequencedEntry(r *batchRow, bd *intent.Batch) *machine.Entry {
+func (l *loop) unsequencedEntry(r *sqlstore.BatchRow, bd *intent.Batch) *machine.Entry {
 	first := intent.Op{ID: bd.Ops[0].ID, Method: bd.Ops[0].Method}
 	if intent.CreatesSession(first.Method) {
 		for _, a := range bd.Ops[0].Args {
@@ -40,14 +41,14 @@ func (l *loop) unsequencedEntry(r *batchRow, bd *intent.Batch) *machine.Entry {
 			}
 		}
 	}
-	e := &machine.Entry{Num: r.num, ID: r.id, Session: r.session, Via: r.via, Body: &intent.Batch{Ops: []intent.Op{first}}, Attempts: r.attempts}
+	e := &machine.Entry{Num: r.Num, ID: r.ID, Session: r.Session, Via: r.Via, Body: &intent.Batch{Ops: []intent.Op{first}}, Attempts: r.Attempts}
 	l.setRoute(e)
 	return e
 }
 
 // damagedEntry returns the entry of a row that cannot be read: its stream stops there.
-func (l *loop) damagedEntry(r *batchRow, err error) *machine.Entry {
-	e := newEntry(r, &intent.Batch{Ops: []intent.Op{{ID: r.id, Method: ledger.MethodVoid}}}, 0)
+func (l *loop) damagedEntry(r *sqlstore.BatchRow, err error) *machine.Entry {
+	e := newEntry(r, &intent.Batch{Ops: []intent.Op{{ID: r.ID, Method: ledger.MethodVoid}}}, 0)
 	e.Damaged = true
 	_, e.RouteErr = machine.ClassifyError(err)
 	return e
@@ -73,16 +74,16 @@ func (l *loop) pinSeqOf(session string, bd *intent.Batch) (hold uint64, err erro
 	if len(needs) == 0 {
 		return 0, nil
 	}
-	err = l.box.db.read(l.ctx, func(q querier) error {
+	err = l.box.db.Read(l.ctx, func(q sqlstore.Querier) error {
 		for _, id := range needs {
-			f, err := l.box.t.findOp(l.ctx, q, id, "")
+			f, err := l.box.t.FindOp(l.ctx, q, id, "")
 			switch {
-			case f.row == nil && err != nil:
+			case f.Row == nil && err != nil:
 				return err
-			case f.row == nil || f.row.session != session:
+			case f.Row == nil || f.Row.Session != session:
 				continue
 			}
-			if seq := f.seq(); seq > 0 && (hold == 0 || seq < hold) {
+			if seq := f.Seq(); seq > 0 && (hold == 0 || seq < hold) {
 				hold = seq
 			}
 		}

@@ -21,7 +21,9 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/outbox/internal/postgres"
 	"github.com/mooring-rpc/mooring/outbox/internal/refs"
+	"github.com/mooring-rpc/mooring/outbox/internal/sqlstore"
 )
 
 // cutter ends one connection at one of the messages that are sent over all of them, once they
@@ -274,17 +276,17 @@ func TestEveryErrorHasACode(t *testing.T) {
 		err  error
 		want fault.Code
 	}{
-		{unknown, fault.Internal}, {fmt.Errorf("x: %w", unknown), fault.Internal}, {errTxConflict, fault.Unavailable}, {errUnique, fault.Internal},
+		{unknown, fault.Internal}, {fmt.Errorf("x: %w", unknown), fault.Internal}, {sqlstore.ErrTxConflict, fault.Unavailable}, {sqlstore.ErrUnique, fault.Internal},
 		{context.Canceled, fault.Canceled}, {context.DeadlineExceeded, fault.Canceled}, {fault.DiskFull, fault.DiskFull},
 		{fault.NotFound.With("x"), fault.NotFound}, {&StreamStoppedError{Code: fault.ServerBehind}, fault.ServerBehind},
-		{postgresFailure(io.ErrUnexpectedEOF), fault.Unavailable}, {postgresFailure(syscall.ECONNRESET), fault.Unavailable},
-		{postgresFailure(&net.OpError{Err: syscall.EPIPE}), fault.Unavailable}, {postgresFailure(unknown), fault.Internal},
+		{postgres.Failure(io.ErrUnexpectedEOF), fault.Unavailable}, {postgres.Failure(syscall.ECONNRESET), fault.Unavailable},
+		{postgres.Failure(&net.OpError{Err: syscall.EPIPE}), fault.Unavailable}, {postgres.Failure(unknown), fault.Internal},
 	} {
-		if err := withCode(c.err); fault.CodeOf(err) != c.want || !errors.Is(err, c.err) {
+		if err := sqlstore.WithCode(c.err); fault.CodeOf(err) != c.want || !errors.Is(err, c.err) {
 			t.Errorf("%v is %v, want %s", c.err, err, c.want)
 		}
 	}
-	if withCode(nil) != nil {
+	if sqlstore.WithCode(nil) != nil {
 		t.Error("nothing is an error")
 	}
 	dir := t.TempDir()

@@ -16,12 +16,15 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/outbox/internal/postgres"
+	"github.com/mooring-rpc/mooring/outbox/internal/sqlite"
+	"github.com/mooring-rpc/mooring/outbox/internal/sqlstore"
 )
 
 func TestWhatAnErrorOfSQLiteMeans(t *testing.T) {
 	t.Parallel()
 	for code, want := range map[int]error{
-		sqlite3.SQLITE_CONSTRAINT_UNIQUE: errUnique, sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY: errUnique,
+		sqlite3.SQLITE_CONSTRAINT_UNIQUE: sqlstore.ErrUnique, sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY: sqlstore.ErrUnique,
 		sqlite3.SQLITE_FULL: fault.DiskFull, sqlite3.SQLITE_IOERR_WRITE: fault.DiskFull, sqlite3.SQLITE_IOERR_SHMSIZE: fault.DiskFull,
 		sqlite3.SQLITE_BUSY: fault.Unavailable, sqlite3.SQLITE_BUSY_SNAPSHOT: fault.Unavailable, sqlite3.SQLITE_LOCKED: fault.Unavailable,
 		sqlite3.SQLITE_CORRUPT: fault.OutboxDamaged, sqlite3.SQLITE_CORRUPT_INDEX: fault.OutboxDamaged, sqlite3.SQLITE_NOTADB: fault.OutboxDamaged,
@@ -29,7 +32,7 @@ func TestWhatAnErrorOfSQLiteMeans(t *testing.T) {
 		sqlite3.SQLITE_READONLY: fault.Usage, sqlite3.SQLITE_READONLY_DBMOVED: fault.Usage, sqlite3.SQLITE_CANTOPEN: fault.Usage, sqlite3.SQLITE_PERM: fault.Usage,
 		sqlite3.SQLITE_CONSTRAINT_NOTNULL: codeError(sqlite3.SQLITE_CONSTRAINT_NOTNULL), sqlite3.SQLITE_IOERR_READ: codeError(sqlite3.SQLITE_IOERR_READ),
 	} {
-		if err := sqliteFailure(codeError(code)); !errors.Is(err, want) {
+		if err := sqlite.Failure(codeError(code)); !errors.Is(err, want) {
 			t.Errorf("%d: %v", code, err)
 		}
 	}
@@ -40,26 +43,26 @@ func TestAStatementThatFails(t *testing.T) {
 	both(t, func(t *testing.T, p place) {
 		b := p.open(t, quick())
 		ctx := limited(t)
-		name := func(op, batch string) func(context.Context, querier) error {
-			return func(_ context.Context, q querier) error {
-				b.t.indexOp(q, op, batch)
-				b.t.indexOp(q, "another of "+batch, batch)
+		name := func(op, batch string) func(context.Context, sqlstore.Querier) error {
+			return func(_ context.Context, q sqlstore.Querier) error {
+				b.t.IndexOp(q, op, batch)
+				b.t.IndexOp(q, "another of "+batch, batch)
 				return nil
 			}
 		}
 		if err := b.w.do(ctx, name("x", "first")); err != nil {
 			t.Fatal(err)
 		}
-		if err := b.w.do(ctx, func(ctx context.Context, q querier) error {
-			b.t.indexOp(q, "y", "second")
+		if err := b.w.do(ctx, func(ctx context.Context, q sqlstore.Querier) error {
+			b.t.IndexOp(q, "y", "second")
 			return name("x", "second")(ctx, q)
-		}); !errors.Is(err, errUnique) {
+		}); !errors.Is(err, sqlstore.ErrUnique) {
 			t.Errorf("an op that is there: %v", err)
 		}
 		for op, want := range map[string]string{"x": "first", "another of first": "first", "y": "", "another of second": ""} {
 			got := ""
-			err := b.read(ctx, "look", func(ctx context.Context, q querier) error {
-				return q.query(ctx, sqlBatchOf, []any{b.t.box, op}, func(scan scanner) error { return scan(&got) })
+			err := b.read(ctx, "look", func(ctx context.Context, q sqlstore.Querier) error {
+				return q.Query(ctx, sqlstore.SQLBatchOf, []any{b.t.Box, op}, func(scan sqlstore.Scanner) error { return scan(&got) })
 			})
 			if err != nil || got != want {
 				t.Errorf("op %s is in batch %q, want %q: %v", op, got, want, err)
@@ -73,13 +76,13 @@ func TestAReadingThatIsCutOff(t *testing.T) {
 	both(t, func(t *testing.T, p place) {
 		b := p.open(t, quick())
 		ctx, cancel := context.WithCancel(limited(t))
-		err := b.db.read(ctx, func(q querier) error {
-			return q.query(ctx, "WITH RECURSIVE n (x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT x FROM n", nil, func(scanner) error {
+		err := b.db.Read(ctx, func(q sqlstore.Querier) error {
+			return q.Query(ctx, "WITH RECURSIVE n (x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT x FROM n", nil, func(sqlstore.Scanner) error {
 				cancel()
 				return nil
 			})
 		})
-		if !errors.Is(err, context.Canceled) || errors.Is(err, errNoAnswer) {
+		if !errors.Is(err, context.Canceled) || errors.Is(err, postgres.ErrNoAnswer) {
 			t.Errorf("%v", err)
 		}
 	})
@@ -94,11 +97,11 @@ func TestAmbiguousEnds(t *testing.T) {
 	}{
 		{nil, false},
 		{fmt.Errorf("commit: %w", &pgconn.PgError{Code: "40001"}), false},
-		{errUnique, false},
+		{sqlstore.ErrUnique, false},
 		{io.ErrUnexpectedEOF, true},
 		{context.DeadlineExceeded, true},
 	} {
-		if end := txResultOf(c.err); end.ambiguous != c.ambiguous || end.rerun || !errors.Is(end.err, c.err) {
+		if end := postgres.TxResultOf(c.err); end.Ambiguous != c.ambiguous || end.Rerun || !errors.Is(end.Err, c.err) {
 			t.Errorf("%v: %+v", c.err, end)
 		}
 	}
@@ -109,7 +112,7 @@ func TestAmbiguousEnds(t *testing.T) {
 func TestAPoolThatIsTheCallersStays(t *testing.T) {
 	t.Parallel()
 	b, pool, _ := pgBox(t, quick())
-	db := b.db.(*postgresDB)
+	db := b.db.(*postgres.DB)
 	for _, own := range []bool{false, true} {
 		var pids [2]uint32
 		for i := range pids {
@@ -119,10 +122,10 @@ func TestAPoolThatIsTheCallersStays(t *testing.T) {
 			}
 			pids[i] = conn.Conn().PgConn().PID()
 			if i == 0 {
-				db.ownsPool = own
-				err = db.noAnswer(context.DeadlineExceeded)
-				db.ownsPool = false
-				if !errors.Is(err, fault.Unavailable) || !errors.Is(err, errNoAnswer) || !errors.Is(err, context.DeadlineExceeded) {
+				db.OwnsPool = own
+				err = db.NoAnswer(context.DeadlineExceeded)
+				db.OwnsPool = false
+				if !errors.Is(err, fault.Unavailable) || !errors.Is(err, postgres.ErrNoAnswer) || !errors.Is(err, context.DeadlineExceeded) {
 					t.Errorf("%v", err)
 				}
 			}
@@ -154,7 +157,7 @@ func TestWhatAFileIsOpenedFor(t *testing.T) {
 	}
 	for pragma, want := range map[string]string{"synchronous": "2", "journal_mode": "wal"} {
 		got := ""
-		if err := b.db.(*sqliteDB).writer.conn.QueryRowContext(ctx, "PRAGMA "+pragma).Scan(&got); err != nil || got != want {
+		if err := b.db.(*sqlite.DB).Writer.Conn.QueryRowContext(ctx, "PRAGMA "+pragma).Scan(&got); err != nil || got != want {
 			t.Errorf("%s is %s, %v", pragma, got, err)
 		}
 	}

@@ -11,13 +11,7 @@ import (
 	"github.com/mooring-rpc/mooring/ledger"
 	"github.com/mooring-rpc/mooring/outbox/internal/intent"
 	"github.com/mooring-rpc/mooring/outbox/internal/machine"
-)
-
-const (
-	sqlAddIncarnation = `UPDATE mooring_outbox SET incarnation = incarnation + $2 WHERE box = $1`
-
-	sqlBatchWithSeq = `SELECT num FROM mooring_outbox_batch WHERE box = $1 AND session = $2 AND first_seq > 0 AND first_seq <= $3
-		ORDER BY first_seq DESC LIMIT 1`
+	"github.com/mooring-rpc/mooring/outbox/internal/sqlstore"
 )
 
 // fenceTimeout bounds the attempts to reach a server.
@@ -69,12 +63,12 @@ func (b *Box) Fence(ctx context.Context, link Link, log *Log, session string, go
 
 // raiseIncarnationBy raises the incarnation by step, above all that were sent under.
 func (b *Box) raiseIncarnationBy(ctx context.Context, step int64) (incarnation int64, err error) {
-	err = b.w.do(ctx, func(ctx context.Context, q querier) error {
-		if _, err := q.exec(ctx, sqlAddIncarnation, b.t.box, step); err != nil {
+	err = b.w.do(ctx, func(ctx context.Context, q sqlstore.Querier) error {
+		if err := b.t.AddIncarnation(ctx, q, step); err != nil {
 			return err
 		}
-		row, err := b.t.readBox(ctx, q, "")
-		incarnation = row.incarnation
+		row, err := b.t.ReadBox(ctx, q, "")
+		incarnation = row.Incarnation
 		return err
 	})
 	return incarnation, err
@@ -121,10 +115,10 @@ func (b *Box) openFenced(ctx context.Context, link Link, session string, gone bo
 
 // fenceRoute returns the route for opening the session's stream with nothing to send.
 func (b *Box) fenceRoute(ctx context.Context, session string, gone bool) (to machine.Route, err error) {
-	var first *batchRow // the batch that creates the session
+	var first *sqlstore.BatchRow // the batch that creates the session
 	if gone {
-		err = b.read(ctx, "reconcile", func(ctx context.Context, q querier) error {
-			rows, err := b.t.batches(ctx, q, sqlList, b.t.box, int64(-1), session)
+		err = b.read(ctx, "reconcile", func(ctx context.Context, q sqlstore.Querier) error {
+			rows, err := b.t.List(ctx, q, sqlstore.AllRows, -1, session)
 			if len(rows) > 0 && rowCreatesSession(rows[0]) {
 				first = rows[0]
 			}
@@ -137,32 +131,27 @@ func (b *Box) fenceRoute(ctx context.Context, session string, gone bool) (to mac
 	if first == nil {
 		return b.resolver().RouteOf(ctx, session, "", &intent.Batch{Ops: []intent.Op{{Method: "put"}}})
 	}
-	bd, err := first.decode()
+	bd, err := first.Decode()
 	if err != nil {
 		return to, err
 	}
-	return b.resolver().RouteOf(ctx, session, first.via, bd)
+	return b.resolver().RouteOf(ctx, session, first.Via, bd)
 }
 
 // lastBatchOf returns the batch that ends with seq last, as it was sent; nil if this outbox no
 // longer has it in that form.
 func (b *Box) lastBatchOf(ctx context.Context, session string, last uint64) (repeat *ledger.Batch, err error) {
-	err = b.read(ctx, "reconcile", func(ctx context.Context, q querier) error {
+	err = b.read(ctx, "reconcile", func(ctx context.Context, q sqlstore.Querier) error {
 		repeat = nil
-		num := int64(-1)
-		err := q.query(ctx, sqlBatchWithSeq, []any{b.t.box, session, int64(last)}, func(scan scanner) error { return scan(&num) })
-		if err != nil || num < 0 {
+		r, err := b.t.BatchAt(ctx, q, session, last)
+		if err != nil || r == nil || !r.Sequenced() {
 			return err
 		}
-		r, err := b.t.batchNum(ctx, q, num, "")
-		if err != nil || r == nil || !r.sequenced() {
-			return err
-		}
-		bd, err := r.decode()
-		if err != nil || bd.Compacted || uint64(*r.firstSeq)+uint64(bd.SeqCount()) != last+1 {
+		bd, err := r.Decode()
+		if err != nil || bd.Compacted || uint64(*r.FirstSeq)+uint64(bd.SeqCount()) != last+1 {
 			return nil // the log decides
 		}
-		repeat = bd.Wire(session, r.id, uint64(*r.firstSeq))
+		repeat = bd.Wire(session, r.ID, uint64(*r.FirstSeq))
 		return nil
 	})
 	return repeat, err

@@ -13,11 +13,13 @@ import (
 
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/ledger"
+	"github.com/mooring-rpc/mooring/outbox/internal/sqlite"
+	"github.com/mooring-rpc/mooring/outbox/internal/sqlstore"
 )
 
 // haltedDB writes nothing while it is halted, as in a process that was stopped.
 type haltedDB struct {
-	database
+	sqlstore.Database
 	mu   sync.Mutex
 	goOn chan struct{} // not nil while it is halted
 }
@@ -35,14 +37,14 @@ func (d *haltedDB) resume() {
 	d.goOn = nil
 }
 
-func (d *haltedDB) write(ctx context.Context, f func(querier) error) (bool, error) {
+func (d *haltedDB) Write(ctx context.Context, f func(sqlstore.Querier) error) (bool, error) {
 	d.mu.Lock()
 	goOn := d.goOn
 	d.mu.Unlock()
 	if goOn != nil {
 		<-goOn
 	}
-	return d.database.write(ctx, f)
+	return d.Database.Write(ctx, f)
 }
 
 // TestFormerHolderStopsNoStream has a holder be stopped when it was about to write that a stream stands still. When it
@@ -60,11 +62,11 @@ func TestFormerHolderStopsNoStream(t *testing.T) {
 		}})
 		one, two, three := p.open(t, cfg), p.open(t, quick()), p.open(t, quick())
 		for _, b := range []*Box{one, two} {
-			if db, ok := b.db.(*sqliteDB); ok {
-				db.livenessPath = t.TempDir() // no file: leases alone decide
+			if db, ok := b.db.(*sqlite.DB); ok {
+				db.LivenessPath = t.TempDir() // no file: leases alone decide
 			}
 		}
-		db := &haltedDB{database: one.db}
+		db := &haltedDB{Database: one.db}
 		one.db = db
 		session := withSession(t, one)
 		srv, other := newFakeServer(), newFakeServer()
@@ -81,7 +83,7 @@ func TestFormerHolderStopsNoStream(t *testing.T) {
 		run(t, two, other)
 		eventually(t, "the other sends", func() bool { return len(other.log(session)) == 1 })
 		db.resume()
-		if err := one.w.do(limited(t), func(context.Context, querier) error { return nil }); err != nil { // takes along what waits
+		if err := one.w.do(limited(t), func(context.Context, sqlstore.Querier) error { return nil }); err != nil { // takes along what waits
 			t.Fatal(err)
 		}
 		if _, finished, err := three.outcomes(limited(t), x.Batch); finished || err != nil {
@@ -150,8 +152,8 @@ func TestFormerHolderAcknowledgesNothing(t *testing.T) {
 		cfg.Poll, cfg.Lease = time.Hour, time.Hour
 		one, two := p.open(t, cfg), p.open(t, cfg)
 		for _, b := range []*Box{one, two} {
-			if db, ok := b.db.(*sqliteDB); ok {
-				db.livenessPath = t.TempDir() // no file: leases alone decide
+			if db, ok := b.db.(*sqlite.DB); ok {
+				db.LivenessPath = t.TempDir() // no file: leases alone decide
 			}
 		}
 		session := withSession(t, one)
@@ -196,11 +198,11 @@ func TestTransactionsFindTheHolder(t *testing.T) {
 		for _, b := range []*Box{one, two} {
 			for _, committing := range []bool{false, true, false} {
 				var held *bool
-				err := b.w.do(limited(t), func(_ context.Context, q querier) error {
+				err := b.w.do(limited(t), func(_ context.Context, q sqlstore.Querier) error {
 					held = b.shareLease(q, false)
 					if committing {
-						row := &batchRow{id: ulid.Make().String(), session: session, ops: 1, body: []byte("{}")}
-						b.t.insertBatch(q, row, 0, b.shareLease(q, true), func(int64, bool) {})
+						row := &sqlstore.BatchRow{ID: ulid.Make().String(), Session: session, Ops: 1, Body: []byte("{}")}
+						b.t.InsertBatch(q, row, 0, b.shareLease(q, true), func(int64, bool) {})
 					}
 					return nil
 				})

@@ -9,18 +9,7 @@ import (
 	"github.com/cenkalti/backoff/v4"
 
 	"github.com/mooring-rpc/mooring/fault"
-)
-
-// holder_pid shows that the holder lives: a backend's number, or livenessHeld; 0 if unknown.
-const (
-	sqlTakeLease = `UPDATE mooring_outbox SET holder = $2, lease_until = $3, incarnation = incarnation + $4, holder_pid = $5, lease_for = $6
-		WHERE box = $1`
-	sqlRenewLease       = `UPDATE mooring_outbox SET lease_until = $3 WHERE box = $1 AND holder = $2`
-	sqlHolderPID        = `UPDATE mooring_outbox SET holder_pid = $3 WHERE box = $1 AND holder = $2`
-	sqlRaiseIncarnation = `UPDATE mooring_outbox SET incarnation = incarnation + 1 WHERE box = $1 AND holder = $2`
-	sqlReleaseLease     = `UPDATE mooring_outbox SET holder = '', lease_until = 0 WHERE box = $1 AND holder = $2`
-	sqlResetInFlight    = `UPDATE mooring_outbox_batch SET state = 0 WHERE box = $1 AND state = 1 AND num >= $2`
-	sqlClearStopped     = `UPDATE mooring_outbox_stream SET stopped = 0, reason = '' WHERE box = $1 AND stopped > 0`
+	"github.com/mooring-rpc/mooring/outbox/internal/sqlstore"
 )
 
 // leaseWaiter is a Box that waits for the lease, and the lease as it last read it.
@@ -36,9 +25,9 @@ type leaseWaiter struct {
 
 // unchangedFor is how long the lease has not changed. A living holder renews it every third of
 // its duration.
-func (w *leaseWaiter) unchangedFor(row boxRow) time.Duration {
-	if now := time.Now(); row.holder != w.holder || row.leaseUntil != w.until {
-		w.holder, w.until, w.since = row.holder, row.leaseUntil, now
+func (w *leaseWaiter) unchangedFor(row sqlstore.BoxRow) time.Duration {
+	if now := time.Now(); row.Holder != w.holder || row.LeaseUntil != w.until {
+		w.holder, w.until, w.since = row.Holder, row.LeaseUntil, now
 	}
 	return time.Since(w.since)
 }
@@ -47,7 +36,7 @@ func (w *leaseWaiter) unchangedFor(row boxRow) time.Duration {
 func (b *Box) awaitLease(ctx context.Context, step int64, again backoff.BackOff) (*takeover, error) {
 	w := &leaseWaiter{step: step}
 	for ctx.Err() == nil {
-		release, held, known := b.db.tryLivenessLock(b.t.box)
+		release, held, known := b.db.TryLivenessLock(b.t.Box)
 		w.hasLiveness, w.livenessTaken = held, known && !held
 		tk, until, err := b.tryAcquireLease(ctx, w)
 		if tk != nil {
@@ -73,8 +62,8 @@ type takeover struct {
 	term            int    // seqAllocator's term
 	incarnation     int64
 	drops           int64
-	rows            []*batchRow
-	streams         map[string]streamRow
+	rows            []*sqlstore.BatchRow
+	streams         map[string]sqlstore.StreamRow
 	unsequenced     []string
 }
 
@@ -86,43 +75,43 @@ type takeover struct {
 // that clock may have been put back. A living holder, with the liveness lock, may be late by
 // that clock when the machine has slept: it is given half a Lease more.
 func (b *Box) tryAcquireLease(ctx context.Context, w *leaseWaiter) (tk *takeover, until time.Duration, err error) {
-	err = b.w.doThen(ctx, func(ctx context.Context, q querier) error {
+	err = b.w.doThen(ctx, func(ctx context.Context, q sqlstore.Querier) error {
 		tk, until = nil, 0
-		row, err := b.t.readBox(ctx, q, "")
+		row, err := b.t.ReadBox(ctx, q, "")
 		if err != nil {
 			return err
 		}
-		now, err := b.db.now(ctx, q)
+		now, err := b.db.Now(ctx, q)
 		if err != nil {
 			return err
 		}
-		if row.holder != "" && row.holder != b.holderID {
-			dead := w.hasLiveness && row.holderPID != 0
+		if row.Holder != "" && row.Holder != b.holderID {
+			dead := w.hasLiveness && row.HolderPID != 0
 			if !dead {
-				if dead, err = b.db.holderDead(ctx, q, row.holderPID); err != nil {
+				if dead, err = b.db.HolderDead(ctx, q, row.HolderPID); err != nil {
 					return err
 				}
 			}
 			unchanged := w.unchangedFor(row)
-			lasts := row.leaseUntil > now && unchanged < b.leaseDuration(row)
-			spared := w.livenessTaken && row.holderPID != 0 && unchanged < b.cfg.Lease/2
+			lasts := row.LeaseUntil > now && unchanged < b.leaseDuration(row)
+			spared := w.livenessTaken && row.HolderPID != 0 && unchanged < b.cfg.Lease/2
 			if !dead && (lasts || spared) {
-				if until = time.Duration(row.leaseUntil-now) * time.Millisecond; spared {
+				if until = time.Duration(row.LeaseUntil-now) * time.Millisecond; spared {
 					until = b.cfg.Lease / 2
 				}
 				return nil
 			}
 		}
 		// Transactions that allocate seqs under the present incarnation end first.
-		if err := b.db.takeLease(ctx, q, b.t.box); err != nil {
+		if err := b.db.TakeLease(ctx, q, b.t.Box); err != nil {
 			return err
 		}
 		b.w.writeHighWater(q)
-		again, err := b.t.readBox(ctx, q, b.db.lockRows())
+		again, err := b.t.ReadBox(ctx, q, b.db.LockRows())
 		if err != nil {
 			return err
 		}
-		if again.incarnation != row.incarnation || again.holder != row.holder || again.leaseUntil != row.leaseUntil {
+		if again.Incarnation != row.Incarnation || again.Holder != row.Holder || again.LeaseUntil != row.LeaseUntil {
 			until = b.cfg.Lease // another Box was faster, or it was renewed after all
 			return nil
 		}
@@ -143,68 +132,62 @@ func (b *Box) tryAcquireLease(ctx context.Context, w *leaseWaiter) (tk *takeover
 }
 
 // leaseDuration is how long another holder's lease lasts without renewal.
-func (b *Box) leaseDuration(row boxRow) time.Duration {
-	if row.leaseFor == 0 {
+func (b *Box) leaseDuration(row sqlstore.BoxRow) time.Duration {
+	if row.LeaseFor == 0 {
 		return b.cfg.Lease // written by an older binary, which does not say
 	}
-	return time.Duration(row.leaseFor) * time.Millisecond
+	return time.Duration(row.LeaseFor) * time.Millisecond
 }
 
 // takeOver writes the lease and reads the former holder's unfinished state.
-func (b *Box) takeOver(ctx context.Context, q querier, row boxRow, now int64, w *leaseWaiter) (*takeover, error) {
+func (b *Box) takeOver(ctx context.Context, q sqlstore.Querier, row sqlstore.BoxRow, now int64, w *leaseWaiter) (*takeover, error) {
 	pid := 0
 	if w.hasLiveness {
-		pid = livenessHeld
+		pid = sqlstore.LivenessHeld
 	}
-	tk := &takeover{incarnation: row.incarnation + w.step, drops: row.drops, streams: make(map[string]streamRow)}
+	tk := &takeover{incarnation: row.Incarnation + w.step, drops: row.Drops, streams: make(map[string]sqlstore.StreamRow)}
 	lease := b.cfg.Lease.Milliseconds()
-	if _, err := q.exec(ctx, sqlTakeLease, b.t.box, b.holderID, now+lease, w.step, pid, lease); err != nil {
+	err := b.t.TakeOver(ctx, q, now+lease, w.step, pid, lease, row.LowWater)
+	if err != nil {
 		return nil, err
 	}
-	if _, err := q.exec(ctx, sqlResetInFlight, b.t.box, row.lowWater); err != nil {
-		return nil, err
-	}
-	if _, err := q.exec(ctx, sqlClearStopped, b.t.box); err != nil {
-		return nil, err
-	}
-	q.enqueue(b.db.refs().restamp, []any{b.t.box}, nil) // the database may have been restored to another server
-	var err error
-	if tk.rows, err = b.t.inFlight(ctx, q, row.lowWater); err != nil {
+	b.t.RestampRefs(q)
+	if tk.rows, err = b.t.InFlight(ctx, q, row.LowWater); err != nil {
 		return nil, err
 	}
 	for _, r := range tk.rows {
-		if _, known := tk.streams[r.session]; known {
+		if _, known := tk.streams[r.Session]; known {
 			continue
 		}
-		if tk.streams[r.session], err = b.t.stream(ctx, q, r.session); err != nil {
+		if tk.streams[r.Session], err = b.t.Stream(ctx, q, r.Session); err != nil {
 			return nil, err
 		}
 	}
-	tk.unsequenced, err = b.t.unsequencedSessions(ctx, q)
+	tk.unsequenced, err = b.t.UnsequencedSessions(ctx, q)
 	return tk, err
 }
 
-func bySession(rows []*batchRow) map[string][]*batchRow {
-	by := make(map[string][]*batchRow)
+func bySession(rows []*sqlstore.BatchRow) map[string][]*sqlstore.BatchRow {
+	by := make(map[string][]*sqlstore.BatchRow)
 	for _, r := range rows {
-		by[r.session] = append(by[r.session], r)
+		by[r.Session] = append(by[r.Session], r)
 	}
 	return by
 }
 
 // loadSeqs sets a session's next seq from its unfinished rows.
-func (b *Box) loadSeqs(session string, rows []*batchRow, st streamRow) {
-	next := st.lastSeq + 1
+func (b *Box) loadSeqs(session string, rows []*sqlstore.BatchRow, st sqlstore.StreamRow) {
+	next := st.LastSeq + 1
 	for _, r := range rows {
-		n := r.ops
-		if bd, err := r.decode(); err == nil {
+		n := r.Ops
+		if bd, err := r.Decode(); err == nil {
 			n = bd.SeqCount()
 		}
-		next = max(next, uint64(*r.firstSeq)+uint64(n))
+		next = max(next, uint64(*r.FirstSeq)+uint64(n))
 	}
 	la := b.w.seqs.addStream(session, next)
 	for _, r := range rows {
-		b.w.seqs.confirm(la, next, r.id, len(r.body))
+		b.w.seqs.confirm(la, next, r.ID, len(r.Body))
 	}
 }
 
@@ -232,7 +215,7 @@ func (l *loop) renewLoop() {
 			held = began
 			l.acquireLiveness()
 		case err == nil:
-			l.cancel(errFenced)
+			l.cancel(sqlstore.ErrFenced)
 			return
 		case time.Since(held) > b.cfg.Lease:
 			l.cancel(fault.Unavailable.Because(err, "the lease could not be renewed in time"))
@@ -244,14 +227,13 @@ func (l *loop) renewLoop() {
 // renewLease renews the lease; held is false if it is another Box's. It also raises the
 // low-water mark.
 func (b *Box) renewLease(ctx context.Context) (held bool, err error) {
-	err = b.w.do(ctx, func(ctx context.Context, q querier) error {
-		now, err := b.db.now(ctx, q)
+	err = b.w.do(ctx, func(ctx context.Context, q sqlstore.Querier) error {
+		now, err := b.db.Now(ctx, q)
 		if err != nil {
 			return err
 		}
-		n, err := q.exec(ctx, sqlRenewLease, b.t.box, b.holderID, now+b.cfg.Lease.Milliseconds())
-		held = n == 1
-		b.t.raiseLowWater(q)
+		held, err = b.t.RenewLease(ctx, q, now+b.cfg.Lease.Milliseconds())
+		b.t.RaiseLowWater(q)
 		return err
 	})
 	return held, err
@@ -263,51 +245,42 @@ func (l *loop) acquireLiveness() {
 	if l.releaseLiveness != nil {
 		return
 	}
-	if release, held, _ := l.box.db.tryLivenessLock(l.box.t.box); held {
+	if release, held, _ := l.box.db.TryLivenessLock(l.box.t.Box); held {
 		l.releaseLiveness = release
-		l.setHolderPID(livenessHeld)
+		l.setHolderPID(sqlstore.LivenessHeld)
 	}
 }
 
 // setHolderPID stores the pid by which others see that this process lives.
 func (l *loop) setHolderPID(pid int64) {
-	l.submitWrite(func(q querier) { q.enqueue(sqlHolderPID, []any{l.box.t.box, l.box.holderID, pid}, nil) })
+	l.submitWrite(func(q sqlstore.Querier) { l.box.t.SetHolderPID(q, pid) })
 }
 
 // confirmLease reports whether this Box still sends, in that term, and ensures that it does
 // until the transaction ends.
-func (b *Box) confirmLease(ctx context.Context, q querier, term int) (row boxRow, leads bool, err error) {
-	b.db.shareLease(q, b.t.box)
-	row, err = b.t.readBox(ctx, q, "")
-	return row, row.holder == b.holderID && b.w.seqs.leadsTerm(term), err
+func (b *Box) confirmLease(ctx context.Context, q sqlstore.Querier, term int) (row sqlstore.BoxRow, leads bool, err error) {
+	b.db.ShareLease(q, b.t.Box)
+	row, err = b.t.ReadBox(ctx, q, "")
+	return row, row.Holder == b.holderID && b.w.seqs.leadsTerm(term), err
 }
 
 // shareLease blocks takeovers until the transaction ends, once for all its jobs. *held is set
 // in the transaction to whether the lease is this Box's; tells says that a later statement of
 // the caller sets it.
-func (b *Box) shareLease(q querier, tells bool) (held *bool) {
+func (b *Box) shareLease(q sqlstore.Querier, tells bool) (held *bool) {
 	held, first := b.w.seqs.probeLease(tells)
 	if first {
-		b.db.shareLease(q, b.t.box)
+		b.db.ShareLease(q, b.t.Box)
 	}
 	return held
 }
 
-const sqlHolder = `SELECT holder FROM mooring_outbox WHERE box = $1`
-
 // checkHolder adds a statement that sets whether the lease is this Box's, if a job needs it and
 // no other statement sets it.
-func (b *Box) checkHolder(q querier) {
-	held := b.w.seqs.unansweredProbe()
-	if held == nil {
-		return
+func (b *Box) checkHolder(q sqlstore.Querier) {
+	if held := b.w.seqs.unansweredProbe(); held != nil {
+		b.t.IsHolder(q, held)
 	}
-	q.enqueue(sqlHolder, []any{b.t.box}, func(scan scanner) error {
-		holder := ""
-		err := scan(&holder)
-		*held = holder == b.holderID
-		return err
-	})
 }
 
 // raiseIncarnation raises the incarnation, so that batches sent under the present one are
@@ -325,7 +298,7 @@ func (l *loop) raiseIncarnation() {
 				})
 				return
 			case err == nil:
-				l.cancel(errFenced)
+				l.cancel(sqlstore.ErrFenced)
 				return
 			}
 			l.post(func(time.Time) { l.handleDBError(err) })
@@ -336,9 +309,8 @@ func (l *loop) raiseIncarnation() {
 
 // raiseIncarnation raises the incarnation by one, within the term.
 func (b *Box) raiseIncarnation(ctx context.Context) (held bool, err error) {
-	err = b.w.do(ctx, func(ctx context.Context, q querier) error {
-		n, err := q.exec(ctx, sqlRaiseIncarnation, b.t.box, b.holderID)
-		held = n == 1
+	err = b.w.do(ctx, func(ctx context.Context, q sqlstore.Querier) (err error) {
+		held, err = b.t.RaiseIncarnation(ctx, q)
 		return err
 	})
 	return held, err
@@ -346,9 +318,8 @@ func (b *Box) raiseIncarnation(ctx context.Context) (held bool, err error) {
 
 // releaseLease lets another Box take over at once.
 func (b *Box) releaseLease(ctx context.Context) error {
-	return b.w.do(ctx, func(ctx context.Context, q querier) error {
-		b.t.raiseLowWater(q)
-		_, err := q.exec(ctx, sqlReleaseLease, b.t.box, b.holderID)
-		return err
+	return b.w.do(ctx, func(ctx context.Context, q sqlstore.Querier) error {
+		b.t.RaiseLowWater(q)
+		return b.t.ReleaseLease(ctx, q)
 	})
 }

@@ -12,13 +12,14 @@ import (
 	"github.com/mooring-rpc/mooring/internal/opid"
 	"github.com/mooring-rpc/mooring/ledger"
 	"github.com/mooring-rpc/mooring/outbox/internal/intent"
+	"github.com/mooring-rpc/mooring/outbox/internal/sqlstore"
 )
 
 // setBox sets columns of the outbox's own row.
 func setBox(t *testing.T, b *Box, set string, args ...any) {
 	t.Helper()
-	err := b.w.do(limited(t), func(ctx context.Context, q querier) error {
-		_, err := q.exec(ctx, "UPDATE mooring_outbox SET "+set+" WHERE box = $1", append([]any{b.t.box}, args...)...)
+	err := b.w.do(limited(t), func(ctx context.Context, q sqlstore.Querier) error {
+		_, err := q.Exec(ctx, "UPDATE mooring_outbox SET "+set+" WHERE box = $1", append([]any{b.t.Box}, args...)...)
 		return err
 	})
 	if err != nil {
@@ -51,13 +52,13 @@ func TestWhoMayTakeTheLease(t *testing.T) {
 			"seen for less than that":                {holder: "x", until: day, seen: time.Hour - time.Minute, again: 24 * time.Hour},
 			"not renewed for as long as it lasts":    {holder: "x", until: day, lasts: 2 * minute, seen: 2 * time.Minute, taken: true},
 			"renewed more seldom than ours":          {holder: "x", until: day, lasts: day, seen: 2 * time.Hour, again: 24 * time.Hour},
-			"of a dead one":                          {holder: "x", until: minute, pid: livenessHeld, waiter: leaseWaiter{hasLiveness: true}, taken: true, mark: true},
+			"of a dead one":                          {holder: "x", until: minute, pid: sqlstore.LivenessHeld, waiter: leaseWaiter{hasLiveness: true}, taken: true, mark: true},
 			"of one that never had the mark":         {holder: "x", until: minute, waiter: leaseWaiter{hasLiveness: true}, again: time.Minute, mark: true},
-			"of one that lives and is late":          {holder: "x", until: -1, pid: livenessHeld, waiter: leaseWaiter{livenessTaken: true}, again: time.Hour / 2, mark: true},
-			"late for half a lease":                  {holder: "x", until: -1, pid: livenessHeld, seen: time.Hour / 2, waiter: leaseWaiter{livenessTaken: true}, taken: true, mark: true},
+			"of one that lives and is late":          {holder: "x", until: -1, pid: sqlstore.LivenessHeld, waiter: leaseWaiter{livenessTaken: true}, again: time.Hour / 2, mark: true},
+			"late for half a lease":                  {holder: "x", until: -1, pid: sqlstore.LivenessHeld, seen: time.Hour / 2, waiter: leaseWaiter{livenessTaken: true}, taken: true, mark: true},
 			"late, and another has the mark":         {holder: "x", until: -1, waiter: leaseWaiter{livenessTaken: true}, taken: true, mark: true},
-			"living, by a clock that was put back":   {holder: "x", until: day, pid: livenessHeld, seen: time.Hour, waiter: leaseWaiter{livenessTaken: true}, taken: true, mark: true},
-			"living, with a lease that looks lapsed": {holder: "x", until: day, pid: livenessHeld, lasts: minute, seen: time.Minute, waiter: leaseWaiter{livenessTaken: true}, again: time.Hour / 2, mark: true},
+			"living, by a clock that was put back":   {holder: "x", until: day, pid: sqlstore.LivenessHeld, seen: time.Hour, waiter: leaseWaiter{livenessTaken: true}, taken: true, mark: true},
+			"living, with a lease that looks lapsed": {holder: "x", until: day, pid: sqlstore.LivenessHeld, lasts: minute, seen: time.Minute, waiter: leaseWaiter{livenessTaken: true}, again: time.Hour / 2, mark: true},
 		} {
 			if c.mark && p.kind == "postgres" {
 				continue
@@ -73,17 +74,17 @@ func TestWhoMayTakeTheLease(t *testing.T) {
 			}
 			row := boxRowOf(t, b)
 			if !c.taken {
-				if until > c.again || until < c.again-10*time.Second || row.holder != c.holder || row.incarnation != 7 {
+				if until > c.again || until < c.again-10*time.Second || row.Holder != c.holder || row.Incarnation != 7 {
 					t.Errorf("%s: again in %v, %+v", name, until, row)
 				}
 				continue
 			}
 			pid := int64(0)
 			if c.waiter.hasLiveness {
-				pid = livenessHeld
+				pid = sqlstore.LivenessHeld
 			}
-			left := time.Until(time.UnixMilli(row.leaseUntil))
-			if tk.incarnation != 10 || row.incarnation != 10 || row.holder != b.holderID || row.holderPID != pid || row.leaseFor != cfg.Lease.Milliseconds() ||
+			left := time.Until(time.UnixMilli(row.LeaseUntil))
+			if tk.incarnation != 10 || row.Incarnation != 10 || row.Holder != b.holderID || row.HolderPID != pid || row.LeaseFor != cfg.Lease.Milliseconds() ||
 				left > cfg.Lease+time.Minute || left < cfg.Lease-time.Minute {
 				t.Errorf("%s: %+v, left behind %+v", name, tk, row)
 			}
@@ -95,12 +96,12 @@ func TestWhoMayTakeTheLease(t *testing.T) {
 func TestALeaseThatLooksDifferent(t *testing.T) {
 	t.Parallel()
 	ago := time.Now().Add(-time.Hour)
-	for i, row := range []boxRow{{holder: "x", leaseUntil: 5}, {holder: "y", leaseUntil: 5}, {holder: "x", leaseUntil: 6}} {
+	for i, row := range []sqlstore.BoxRow{{Holder: "x", LeaseUntil: 5}, {Holder: "y", LeaseUntil: 5}, {Holder: "x", LeaseUntil: 6}} {
 		w := &leaseWaiter{holder: "x", until: 5, since: ago}
 		if same := w.unchangedFor(row) >= time.Hour; same != (i == 0) {
 			t.Errorf("%+v looks the same (%t)", row, same)
 		}
-		if w.holder != row.holder || w.until != row.leaseUntil {
+		if w.holder != row.Holder || w.until != row.LeaseUntil {
 			t.Errorf("%+v was seen as %+v", row, w)
 		}
 	}
@@ -117,16 +118,16 @@ func TestWhatATakeoverFinds(t *testing.T) {
 			batches = append(batches, commit(t, b, Batch{Session: session, Ops: []Op{put("1"), put("2")}}).Batch)
 		}
 		low := int64(0)
-		err := b.w.do(limited(t), func(ctx context.Context, q querier) error {
+		err := b.w.do(limited(t), func(ctx context.Context, q sqlstore.Querier) error {
 			for i, set := range []string{"state = 2, first_seq = 1", "state = 1, first_seq = 5", "state = 1, first_seq = 3", "state = 0, first_seq = 1"} {
-				if _, err := q.exec(ctx, "UPDATE mooring_outbox_batch SET "+set+" WHERE batch = $1", batches[i]); err != nil {
+				if _, err := q.Exec(ctx, "UPDATE mooring_outbox_batch SET "+set+" WHERE batch = $1", batches[i]); err != nil {
 					return err
 				}
 			}
-			row, err := b.t.batch(ctx, q, batches[1], "")
-			b.t.setHighWater(q, one, highWaterMark{seq: 9})
-			b.t.setHighWater(q, one, highWaterMark{seq: 8})
-			low = row.num
+			row, err := b.t.Batch(ctx, q, batches[1], "")
+			b.t.SetHighWater(q, one, 9, 0)
+			b.t.SetHighWater(q, one, 8, 0)
+			low = row.Num
 			return err
 		})
 		if err != nil {
@@ -139,12 +140,12 @@ func TestWhatATakeoverFinds(t *testing.T) {
 		}
 		var found []string
 		for _, r := range tk.rows {
-			found = append(found, r.id)
+			found = append(found, r.ID)
 		}
 		if want := []string{batches[3], batches[2], batches[1]}; fmt.Sprint(found) != fmt.Sprint(want) {
 			t.Errorf("%v, want %v", found, want)
 		}
-		if len(tk.unsequenced) != 2 || tk.streams[one].lastSeq != 9 || len(tk.streams) != 2 {
+		if len(tk.unsequenced) != 2 || tk.streams[one].LastSeq != 9 || len(tk.streams) != 2 {
 			t.Errorf("%v wait, of %+v", tk.unsequenced, tk.streams)
 		}
 		for session, next := range map[string]uint64{one: 10, two: 3} {
@@ -152,17 +153,17 @@ func TestWhatATakeoverFinds(t *testing.T) {
 				t.Errorf("the next seq is %d, want %d", la.next, next)
 			}
 		}
-		if la := b.w.seqs.addStream(one, 0); len(la.pending) != 2 || la.bytes != len(tk.rows[1].body)+len(tk.rows[2].body) {
+		if la := b.w.seqs.addStream(one, 0); len(la.pending) != 2 || la.bytes != len(tk.rows[1].Body)+len(tk.rows[2].Body) {
 			t.Errorf("on their way: %+v", la)
 		}
 		states := make(map[string]int)
-		err = b.db.read(limited(t), func(q querier) error {
+		err = b.db.Read(limited(t), func(q sqlstore.Querier) error {
 			for _, id := range batches {
-				r, err := b.t.batch(limited(t), q, id, "")
+				r, err := b.t.Batch(limited(t), q, id, "")
 				if err != nil {
 					return err
 				}
-				states[id] = r.state
+				states[id] = r.State
 			}
 			return nil
 		})
@@ -170,7 +171,7 @@ func TestWhatATakeoverFinds(t *testing.T) {
 			t.Fatal(err)
 		}
 		for i, id := range batches {
-			if want := map[bool]int{true: rowFinished, false: rowPending}[i == 0]; states[id] != want {
+			if want := map[bool]int{true: sqlstore.RowFinished, false: sqlstore.RowPending}[i == 0]; states[id] != want {
 				t.Errorf("row %d has state %d", i, states[id])
 			}
 		}
@@ -194,7 +195,7 @@ func TestDecidedOpsTakeNoSeqs(t *testing.T) {
 		next uint64
 	}{{bd.Encode("0", id), 7}, {[]byte("junk"), 8}} {
 		session := fmt.Sprint(i)
-		b.loadSeqs(session, []*batchRow{{id: id, session: session, firstSeq: &first, ops: 3, body: c.body}}, streamRow{lastSeq: 2})
+		b.loadSeqs(session, []*sqlstore.BatchRow{{ID: id, Session: session, FirstSeq: &first, Ops: 3, Body: c.body}}, sqlstore.StreamRow{LastSeq: 2})
 		if la := b.w.seqs.addStream(session, 0); la.next != c.next {
 			t.Errorf("the next seq is %d, want %d", la.next, c.next)
 		}
@@ -215,17 +216,17 @@ func TestOnlyTheHolderChanges(t *testing.T) {
 		look := func() (text string) {
 			t.Helper()
 			ctx := limited(t)
-			err := holder.db.read(ctx, func(q querier) error {
+			err := holder.db.Read(ctx, func(q sqlstore.Querier) error {
 				for _, x := range []Ticket{sent, fresh} {
-					r, err := holder.t.batch(ctx, q, x.Batch, "")
+					r, err := holder.t.Batch(ctx, q, x.Batch, "")
 					if err != nil {
 						return err
 					}
-					num = r.num
-					text += fmt.Sprintln(r.state, r.attempts, r.nextRetry, r.lastError)
+					num = r.Num
+					text += fmt.Sprintln(r.State, r.Attempts, r.NextRetry, r.LastError)
 				}
 				stopped := 0
-				err := q.query(ctx, "SELECT stopped FROM mooring_outbox_stream WHERE box = $1", []any{holder.t.box}, func(scan scanner) error { return scan(&stopped) })
+				err := q.Query(ctx, "SELECT stopped FROM mooring_outbox_stream WHERE box = $1", []any{holder.t.Box}, func(scan sqlstore.Scanner) error { return scan(&stopped) })
 				text += fmt.Sprintln(boxRowOf(t, holder), stopped)
 				return err
 			})
@@ -234,8 +235,8 @@ func TestOnlyTheHolderChanges(t *testing.T) {
 			}
 			return text
 		}
-		err := holder.w.do(limited(t), func(ctx context.Context, q querier) error {
-			_, err := q.exec(ctx, "UPDATE mooring_outbox_batch SET state = 2, first_seq = 1 WHERE batch = $1", sent.Batch)
+		err := holder.w.do(limited(t), func(ctx context.Context, q sqlstore.Querier) error {
+			_, err := q.Exec(ctx, "UPDATE mooring_outbox_batch SET state = 2, first_seq = 1 WHERE batch = $1", sent.Batch)
 			return err
 		})
 		if err != nil {
@@ -243,30 +244,32 @@ func TestOnlyTheHolderChanges(t *testing.T) {
 		}
 		setBox(t, holder, "lease_until = lease_until - 1, holder_pid = 77")
 		last := look()
-		err = holder.w.do(limited(t), func(_ context.Context, q querier) error {
+		err = holder.w.do(limited(t), func(_ context.Context, q sqlstore.Querier) error {
 			for n := range num { // it has ended
-				holder.t.markInFlight(q, n)
-				holder.t.recordAttempt(q, n, 5, 6, "why")
+				holder.t.MarkInFlight(q, n)
+				holder.t.RecordAttempt(q, n, 5, 6, "why")
 			}
 			return nil
 		})
 		if now := look(); err != nil || now != last {
 			t.Errorf("%v, from\n%sto\n%s", err, last, now)
 		}
-		later := func(f func(b *Box, q querier)) func(*Box) (bool, error) {
+		later := func(f func(b *Box, q sqlstore.Querier)) func(*Box) (bool, error) {
 			return func(b *Box) (bool, error) {
-				return b == holder, b.w.do(limited(t), func(_ context.Context, q querier) error { f(b, q); return nil })
+				return b == holder, b.w.do(limited(t), func(_ context.Context, q sqlstore.Querier) error { f(b, q); return nil })
 			}
 		}
 		for _, c := range []struct {
 			name   string
 			change func(*Box) (held bool, err error)
 		}{
-			{"mark sent", later(func(b *Box, q querier) { b.t.markInFlight(q, num) })},
-			{"note", later(func(b *Box, q querier) { b.t.recordAttempt(q, num, 3, 4, "why") })},
-			{"stop", later(func(b *Box, q querier) { b.t.setStopped(q, session, fault.Revoked, "why") })},
-			{"raise the mark", later(func(b *Box, q querier) { b.t.raiseLowWater(q) })},
-			{"keep what is alive", later(func(b *Box, q querier) { q.enqueue(sqlHolderPID, []any{b.t.box, b.holderID, 78}, nil) })},
+			{"mark sent", later(func(b *Box, q sqlstore.Querier) { b.t.MarkInFlight(q, num) })},
+			{"note", later(func(b *Box, q sqlstore.Querier) { b.t.RecordAttempt(q, num, 3, 4, "why") })},
+			{"stop", later(func(b *Box, q sqlstore.Querier) { b.t.SetStopped(q, session, fault.Revoked, "why") })},
+			{"raise the mark", later(func(b *Box, q sqlstore.Querier) { b.t.RaiseLowWater(q) })},
+			{"keep what is alive", later(func(b *Box, q sqlstore.Querier) {
+				q.Enqueue(sqlstore.SQLHolderPID, []any{b.t.Box, b.holderID, 78}, nil)
+			})},
 			{"raise the incarnation", func(b *Box) (bool, error) { return b.raiseIncarnation(limited(t)) }},
 			{"renew", func(b *Box) (bool, error) { return b.renewLease(limited(t)) }},
 			{"release", func(b *Box) (bool, error) { return b == holder, b.releaseLease(limited(t)) }},
@@ -298,34 +301,43 @@ func TestWhereTheMarkGoes(t *testing.T) {
 		}
 		for i, c := range []struct {
 			row    int // that is changed
-			change func(q querier, num int64)
+			change func(q sqlstore.Querier, num int64)
 			mark   int // the row that it is at then; 4 is the one that comes next
 		}{
-			{1, func(q querier, num int64) { b.t.setSeq(q, num, 1, nil, intent.Tally{}); b.t.raiseLowWater(q) }, 1},
-			{2, func(q querier, num int64) { b.t.setSeq(q, num, 2, nil, intent.Tally{}); b.t.raiseLowWater(q) }, 1},
-			{1, func(q querier, num int64) { b.t.finish(q, num, 1, intent.Tally{}, 0, nil, nil); b.t.raiseLowWater(q) }, 2},
-			{2, func(q querier, num int64) { // a takeover makes it pending
-				q.enqueue(sqlResetInFlight, []any{b.t.box, num}, nil)
-				b.t.raiseLowWater(q)
+			{1, func(q sqlstore.Querier, num int64) { b.t.SetSeq(q, num, 1, nil, intent.Tally{}); b.t.RaiseLowWater(q) }, 1},
+			{2, func(q sqlstore.Querier, num int64) { b.t.SetSeq(q, num, 2, nil, intent.Tally{}); b.t.RaiseLowWater(q) }, 1},
+			{1, func(q sqlstore.Querier, num int64) {
+				b.t.Finish(q, num, 1, intent.Tally{}, 0, nil, nil)
+				b.t.RaiseLowWater(q)
 			}, 2},
-			{2, func(q querier, num int64) { b.t.finish(q, num, 1, intent.Tally{}, 0, nil, nil); b.t.raiseLowWater(q) }, 4},
-			{0, func(q querier, num int64) { b.t.lowerLowWater(q, num); b.t.setSeq(q, num, 3, nil, intent.Tally{}) }, 0},
-			{3, func(q querier, num int64) { b.t.lowerLowWater(q, num) }, 0},
-			{0, func(q querier, num int64) { b.t.raiseLowWater(q) }, 0},
+			{2, func(q sqlstore.Querier, num int64) { // a takeover makes it pending
+				q.Enqueue(sqlstore.SQLResetInFlight, []any{b.t.Box, num}, nil)
+				b.t.RaiseLowWater(q)
+			}, 2},
+			{2, func(q sqlstore.Querier, num int64) {
+				b.t.Finish(q, num, 1, intent.Tally{}, 0, nil, nil)
+				b.t.RaiseLowWater(q)
+			}, 4},
+			{0, func(q sqlstore.Querier, num int64) {
+				b.t.LowerLowWater(q, num)
+				b.t.SetSeq(q, num, 3, nil, intent.Tally{})
+			}, 0},
+			{3, func(q sqlstore.Querier, num int64) { b.t.LowerLowWater(q, num) }, 0},
+			{0, func(q sqlstore.Querier, num int64) { b.t.RaiseLowWater(q) }, 0},
 		} {
 			var nums [5]int64
-			err := b.w.do(limited(t), func(ctx context.Context, q querier) error {
+			err := b.w.do(limited(t), func(ctx context.Context, q sqlstore.Querier) error {
 				for i, id := range batches {
-					r, err := b.t.batch(ctx, q, id, "")
+					r, err := b.t.Batch(ctx, q, id, "")
 					if err != nil {
 						return err
 					}
-					nums[i], nums[4] = r.num, r.num+1
+					nums[i], nums[4] = r.Num, r.Num+1
 				}
 				c.change(q, nums[c.row])
 				return nil
 			})
-			if low := boxRowOf(t, b).lowWater; err != nil || low != nums[c.mark] {
+			if low := boxRowOf(t, b).LowWater; err != nil || low != nums[c.mark] {
 				t.Errorf("step %d: the mark is at %d of %v, %v", i, low, nums, err)
 			}
 		}
@@ -339,14 +351,14 @@ func TestAnEndStays(t *testing.T) {
 		x := commit(t, b, Batch{Session: withSession(t, b), Ops: []Op{put("1")}})
 		var got string
 		for _, body := range [][]byte{[]byte("a body"), nil, []byte("another")} {
-			err := b.w.do(limited(t), func(ctx context.Context, q querier) error {
-				r, err := b.t.batch(ctx, q, x.Batch, "")
+			err := b.w.do(limited(t), func(ctx context.Context, q sqlstore.Querier) error {
+				r, err := b.t.Batch(ctx, q, x.Batch, "")
 				if err != nil {
 					return err
 				}
-				b.t.finish(q, r.num, 100+int64(len(body)), intent.Tally{Failed: 1}, len(body), fmt.Append(nil, len(body)), body)
-				r, err = b.t.batch(ctx, q, x.Batch, "")
-				got = fmt.Sprintf("%d %d %d %s %s", r.state, r.finished, r.attempts, r.outcomes, r.body)
+				b.t.Finish(q, r.Num, 100+int64(len(body)), intent.Tally{Failed: 1}, len(body), fmt.Append(nil, len(body)), body)
+				r, err = b.t.Batch(ctx, q, x.Batch, "")
+				got = fmt.Sprintf("%d %d %d %s %s", r.State, r.Finished, r.Attempts, r.Outcomes, r.Body)
 				return err
 			})
 			if err != nil || got != "2 106 6 6 a body" {

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/mooring-rpc/mooring/outbox/internal/postgres"
 )
 
 // pooler is a connection to a pooler: what it says of its backend is its own.
@@ -47,7 +49,7 @@ func TestWhoListensThroughAPooler(t *testing.T) {
 		var pids []int64
 		looks := 0
 		ctx, cancel := context.WithCancel(limited(t))
-		listen(ctx, pool, "box", time.Hour, func() {
+		postgres.Listen(ctx, pool, "box", time.Hour, func() {
 			if looks++; looks == 2 { // the second is for what came before it listened
 				cancel()
 			}
@@ -64,25 +66,25 @@ func TestWhoListensThroughAPooler(t *testing.T) {
 func TestListenWhileNewsCome(t *testing.T) {
 	t.Parallel()
 	pool := new(pgxpool.Pool) // only a key
-	l := &listener{pool: pool, stop: func() {}, ended: make(chan struct{}), subscribers: map[*subscription]struct{}{{outbox: "another"}: {}}}
-	close(l.ended)
-	listeners.Lock()
-	if listeners.byPool == nil {
-		listeners.byPool = make(map[*pgxpool.Pool]*listener)
+	l := &postgres.Listener{Pool: pool, Stop: func() {}, Ended: make(chan struct{}), Subscribers: map[*postgres.Subscription]struct{}{{Outbox: "another"}: {}}}
+	close(l.Ended)
+	postgres.Listeners.Lock()
+	if postgres.Listeners.ByPool == nil {
+		postgres.Listeners.ByPool = make(map[*pgxpool.Pool]*postgres.Listener)
 	}
-	listeners.byPool[pool] = l
-	listeners.Unlock()
+	postgres.Listeners.ByPool[pool] = l
+	postgres.Listeners.Unlock()
 	t.Cleanup(func() {
-		listeners.Lock()
-		delete(listeners.byPool, pool)
-		listeners.Unlock()
+		postgres.Listeners.Lock()
+		delete(postgres.Listeners.ByPool, pool)
+		postgres.Listeners.Unlock()
 	})
 	hail, stop := context.WithCancel(context.Background())
 	stopped := make(chan struct{})
 	go func() {
 		defer close(stopped)
 		for hail.Err() == nil {
-			l.notify("box")
+			l.Notify("box")
 		}
 	}()
 	over := make(chan struct{})
@@ -90,17 +92,17 @@ func TestListenWhileNewsCome(t *testing.T) {
 		defer close(over)
 		began, looks := time.Now(), 0
 		ctx, cancel := context.WithCancel(context.Background())
-		listen(ctx, pool, "box", time.Hour, func() {
+		postgres.Listen(ctx, pool, "box", time.Hour, func() {
 			if looks++; looks == 5 {
 				cancel()
 			}
 		}, func(int64) {})
-		if took := time.Since(began); took < 4*debounce {
+		if took := time.Since(began); took < 4*postgres.Debounce {
 			t.Errorf("%d looks in %v", looks, took)
 		}
 		for range 5_000 {
 			ctx, cancel := context.WithCancel(context.Background())
-			listen(ctx, pool, "box", time.Hour, cancel, func(int64) {})
+			postgres.Listen(ctx, pool, "box", time.Hour, cancel, func(int64) {})
 		}
 	}()
 	select {
@@ -115,29 +117,29 @@ func TestListenWhileNewsCome(t *testing.T) {
 // TestWhoIsTold: those who wait for the outbox, however often, and nobody else.
 func TestWhoIsTold(t *testing.T) {
 	t.Parallel()
-	var waits []*subscription
-	l := &listener{subscribers: make(map[*subscription]struct{})}
+	var waits []*postgres.Subscription
+	l := &postgres.Listener{Subscribers: make(map[*postgres.Subscription]struct{})}
 	for _, outbox := range []string{"a", "b", "a"} {
-		w := &subscription{outbox, make(chan struct{}, 1)}
+		w := &postgres.Subscription{Outbox: outbox, Wake: make(chan struct{}, 1)}
 		waits = append(waits, w)
-		l.subscribers[w] = struct{}{}
+		l.Subscribers[w] = struct{}{}
 	}
 	counts := func() (n [3]int) {
 		for i, w := range waits {
-			n[i] = len(w.wake)
+			n[i] = len(w.Wake)
 		}
 		return n
 	}
-	l.notify("c")
+	l.Notify("c")
 	if got := counts(); got != [3]int{} {
 		t.Errorf("of another: %v", got)
 	}
-	l.notify("a")
-	l.notify("a")
+	l.Notify("a")
+	l.Notify("a")
 	if got := counts(); got != [3]int{1, 0, 1} {
 		t.Errorf("of one: %v", got)
 	}
-	l.notify("")
+	l.Notify("")
 	if got := counts(); got != [3]int{1, 1, 1} {
 		t.Errorf("of all: %v", got)
 	}
@@ -159,11 +161,11 @@ func TestPoolsOfAProcess(t *testing.T) {
 		query.Set(param, value)
 		of := *u
 		of.RawQuery = query.Encode()
-		p, release, err := sharedPool(limited(t), of.String(), conns, slog.New(slog.DiscardHandler))
+		p, release, err := postgres.SharedPool(limited(t), of.String(), conns, slog.New(slog.DiscardHandler))
 		if err != nil {
 			t.Fatal(err)
 		}
-		return p.pool, release
+		return p.Pool, release
 	}
 	one, releaseOne := get("connect_timeout", "20")
 	two, releaseTwo := get("connect_timeout", "20")
@@ -179,7 +181,7 @@ func TestPoolsOfAProcess(t *testing.T) {
 		pool *pgxpool.Pool
 		want int32
 	}{"by default": {one, 3}, "of the URL": {few, 5}, "of the Config": {said, 5}, "at least": {least, 2}} {
-		if cfg := c.pool.Config(); cfg.MaxConns != c.want || cfg.MaxConnIdleTime != connIdleTime || cfg.HealthCheckPeriod > connIdleTime {
+		if cfg := c.pool.Config(); cfg.MaxConns != c.want || cfg.MaxConnIdleTime != postgres.ConnIdleTime || cfg.HealthCheckPeriod > postgres.ConnIdleTime {
 			t.Errorf("%s: a pool of %d connections, idle for %s", what, cfg.MaxConns, cfg.MaxConnIdleTime)
 		}
 	}

@@ -11,12 +11,15 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/mooring-rpc/mooring/outbox/internal/sqlite"
+	"github.com/mooring-rpc/mooring/outbox/internal/sqlstore"
 )
 
 // withLiveness opens a Box in a new file and takes the mark as another process.
 func withLiveness(t *testing.T, cfg Config) (b *Box, release func()) {
 	b = newPlace(t, "sqlite").open(t, cfg)
-	release, held, known := lockFile(b.db.(*sqliteDB).livenessPath)
+	release, held, known := sqlite.LockFile(b.db.(*sqlite.DB).LivenessPath)
 	if !held || !known {
 		t.Fatal("the mark cannot be had")
 	}
@@ -27,8 +30,8 @@ func withLiveness(t *testing.T, cfg Config) (b *Box, release func()) {
 // leased writes the lease of another process, which has the mark or not.
 func leased(t *testing.T, b *Box, until time.Time, pid int) {
 	t.Helper()
-	err := b.w.do(limited(t), func(ctx context.Context, q querier) error {
-		_, err := q.exec(ctx, "UPDATE mooring_outbox SET holder = 'other', lease_until = $1, holder_pid = $2", until.UnixMilli(), pid)
+	err := b.w.do(limited(t), func(ctx context.Context, q sqlstore.Querier) error {
+		_, err := q.Exec(ctx, "UPDATE mooring_outbox SET holder = 'other', lease_until = $1, holder_pid = $2", until.UnixMilli(), pid)
 		return err
 	})
 	if err != nil {
@@ -48,12 +51,12 @@ func TestStoppedSenderLosesItsLease(t *testing.T) {
 	session := withSession(t, b)
 	run(t, b, newFakeServer())
 	wait(t, b, commit(t, b, Batch{Session: session, Ops: []Op{put("1")}}))
-	if row := boxRowOf(t, b); row.holder != b.holderID || row.holderPID != 0 {
+	if row := boxRowOf(t, b); row.Holder != b.holderID || row.HolderPID != 0 {
 		t.Fatalf("%+v", row)
 	}
 	release()
-	eventually(t, "it has the mark", func() bool { return boxRowOf(t, b).holderPID != 0 })
-	if _, held, known := lockFile(b.db.(*sqliteDB).livenessPath); held || !known {
+	eventually(t, "it has the mark", func() bool { return boxRowOf(t, b).HolderPID != 0 })
+	if _, held, known := sqlite.LockFile(b.db.(*sqlite.DB).LivenessPath); held || !known {
 		t.Error("the mark is free")
 	}
 }
@@ -92,7 +95,7 @@ func TestTwoNamesOfOneFile(t *testing.T) {
 	cfg.Lease = time.Hour
 	one := place{kind: "sqlite", at: path}.open(t, cfg)
 	run(t, one, newFakeServer())
-	eventually(t, "the first sends", func() bool { return boxRowOf(t, one).holderPID != 0 })
+	eventually(t, "the first sends", func() bool { return boxRowOf(t, one).HolderPID != 0 })
 	for to, name := range map[string]string{path: filepath.Join(links, "file"), dir: filepath.Join(links, "folder")} {
 		if err := os.Symlink(to, name); err != nil {
 			t.Fatal(err)
@@ -101,7 +104,7 @@ func TestTwoNamesOfOneFile(t *testing.T) {
 			name = filepath.Join(name, "o.db")
 		}
 		two := place{kind: "sqlite", at: name}.open(t, cfg)
-		if release, held, known := two.db.tryLivenessLock(two.t.box); held || !known {
+		if release, held, known := two.db.TryLivenessLock(two.t.Box); held || !known {
 			release()
 			t.Errorf("by %s it has the mark of a living sender, too", name)
 		}
@@ -127,21 +130,21 @@ func TestMarkIsNotTheLease(t *testing.T) {
 func TestMarks(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "mark")
-	release, held, known := lockFile(path)
+	release, held, known := sqlite.LockFile(path)
 	if !held || !known {
 		t.Fatal(held, known)
 	}
-	if again, held, known := lockFile(path); again != nil || held || !known {
+	if again, held, known := sqlite.LockFile(path); again != nil || held || !known {
 		t.Errorf("a second time: %t, %t", held, known)
 	}
 	release()
-	release, held, known = lockFile(path)
+	release, held, known = sqlite.LockFile(path)
 	if !held || !known {
 		t.Errorf("after it was given back: %t, %t", held, known)
 	} else {
 		release()
 	}
-	if release, held, known := lockFile(filepath.Join(path, "mark")); release != nil || held || known {
+	if release, held, known := sqlite.LockFile(filepath.Join(path, "mark")); release != nil || held || known {
 		t.Errorf("in no folder: %t, %t", held, known)
 	}
 }

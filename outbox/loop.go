@@ -13,6 +13,7 @@ import (
 	"github.com/mooring-rpc/mooring/internal/crashpoint"
 	"github.com/mooring-rpc/mooring/outbox/internal/intent"
 	"github.com/mooring-rpc/mooring/outbox/internal/machine"
+	"github.com/mooring-rpc/mooring/outbox/internal/sqlstore"
 )
 
 // openStream opens a stream in a goroutine of its own, which lives as long as the stream.
@@ -106,9 +107,9 @@ func (l *loop) checkPruned(e *machine.Entry, r Reply) Reply {
 	if !isPruned(r) {
 		return r
 	}
-	var row *batchRow
-	err := l.box.db.read(l.ctx, func(q querier) (err error) {
-		row, err = l.box.t.batchNum(l.ctx, q, e.Num, "")
+	var row *sqlstore.BatchRow
+	err := l.box.db.Read(l.ctx, func(q sqlstore.Querier) (err error) {
+		row, err = l.box.t.BatchNum(l.ctx, q, e.Num, "")
 		return err
 	})
 	switch {
@@ -116,10 +117,10 @@ func (l *loop) checkPruned(e *machine.Entry, r Reply) Reply {
 		return Reply{Err: fault.Unavailable.Because(err, "the outbox's database does not tell whether batch %s is finished", e.ID)}
 	case row == nil:
 		return r // swept: nobody waits for it
-	case row.state != rowFinished:
+	case row.State != sqlstore.RowFinished:
 		return Reply{Err: fault.OutboxDiverged.With("seq %d is done and its answer was stored, but not here: this outbox is a copy, or was restored from one: what the session lacks goes out in a new stream (mooring outbox reconcile)", e.FirstSeq).Pos(e.FirstSeq)}
 	}
-	if outs, err := intent.DecodeOutcomes(row.outcomes, e.Body.Ops); err == nil {
+	if outs, err := intent.DecodeOutcomes(row.Outcomes, e.Body.Ops); err == nil {
 		r.Outcomes = nil
 		for i := range outs {
 			if e.Body.Ops[i].TakesSeq() {
@@ -148,12 +149,12 @@ func (l *loop) checkNotKnown(session string, conn int, to machine.Route, err err
 	if unread != nil || ref.Role != SessionOwner {
 		return err
 	}
-	var st streamRow
-	unread = l.box.db.read(l.ctx, func(q querier) (err error) {
-		st, err = l.box.t.stream(l.ctx, q, session)
+	var st sqlstore.StreamRow
+	unread = l.box.db.Read(l.ctx, func(q sqlstore.Querier) (err error) {
+		st, err = l.box.t.Stream(l.ctx, q, session)
 		return err
 	})
-	if unread != nil || st.lastSeq == 0 || st.spaceRef != "" || !l.countNotKnown(session, conn) {
+	if unread != nil || st.LastSeq == 0 || st.SpaceRef != "" || !l.countNotKnown(session, conn) {
 		return err
 	}
 	return fault.ServerBehind.With("the server does not know session %s, whose creation it has answered: %s", session, machine.RestoredAdvice)
@@ -186,7 +187,7 @@ func (l *loop) postLoaded(session string, ld loadResult, err error) {
 		var entries []*machine.Entry
 		for _, s := range ld.rows {
 			entries = append(entries, l.routedEntry(s.row, s.body, s.pinSeq))
-			l.box.hub.noteSent(s.row.id)
+			l.box.hub.noteSent(s.row.ID)
 		}
 		var head *machine.Entry
 		switch {
@@ -207,8 +208,8 @@ func (b *Box) afterFunc(ctx context.Context, d time.Duration, f func()) {
 
 // handleDBError ends the term if the error says that the lease is another's.
 func (l *loop) handleDBError(err error) {
-	if errors.Is(err, errFenced) {
-		l.cancel(errFenced)
+	if errors.Is(err, sqlstore.ErrFenced) {
+		l.cancel(sqlstore.ErrFenced)
 		return
 	}
 	l.box.cfg.Logger.Warn("the outbox's database fails the sender", "outbox", l.box.id, "error", err)
@@ -217,8 +218,8 @@ func (l *loop) handleDBError(err error) {
 func (l *loop) resolveDrops(a machine.Action) {
 	l.box.resolveDrops(l.term, a.Session, a.Entries, a.Drops, a.Through, func(bodies map[int64]*intent.Batch, err error) {
 		l.postAsync(func(now time.Time) {
-			if errors.Is(err, errFenced) {
-				l.cancel(errFenced)
+			if errors.Is(err, sqlstore.ErrFenced) {
+				l.cancel(sqlstore.ErrFenced)
 				return
 			}
 			if err != nil {
@@ -253,26 +254,26 @@ func (l *loop) storeFailed(session string, err error, now time.Time) {
 // it.
 func (l *loop) scan() {
 	var sessions []string
-	var row boxRow
-	var drops []drop
+	var row sqlstore.BoxRow
+	var drops []sqlstore.Drop
 	var dropped bool
-	var found refsSince
+	var found sqlstore.RefsSince
 	reading := l.box.refs.BeginReading()
-	err := l.box.db.read(l.ctx, func(q querier) (err error) {
-		if row, err = l.box.t.readBox(l.ctx, q, ""); err != nil {
+	err := l.box.db.Read(l.ctx, func(q sqlstore.Querier) (err error) {
+		if row, err = l.box.t.ReadBox(l.ctx, q, ""); err != nil {
 			return err
 		}
-		if sessions, err = l.box.t.unsequencedSessions(l.ctx, q); err != nil {
+		if sessions, err = l.box.t.UnsequencedSessions(l.ctx, q); err != nil {
 			return err
 		}
-		drops, dropped = nil, row.drops != l.seenDrops.Load()
+		drops, dropped = nil, row.Drops != l.seenDrops.Load()
 		if dropped {
-			if drops, err = l.box.t.dropping(l.ctx, q, row.lowWater); err != nil {
+			if drops, err = l.box.t.Dropping(l.ctx, q, row.LowWater); err != nil {
 				return err
 			}
 		}
 		if reading.Incremental { // else no route was found through refs that could be old
-			found, err = l.box.t.refsSince(l.ctx, q, reading.Since)
+			found, err = l.box.t.RefsSince(l.ctx, q, reading.Since)
 		}
 		return err
 	})
@@ -282,19 +283,19 @@ func (l *loop) scan() {
 		}
 		return
 	}
-	l.seenDrops.Store(row.drops)
+	l.seenDrops.Store(row.Drops)
 	var targets []string
 	if reading.Incremental {
 		targets = l.box.mergeRefs(reading, found)
 	}
 	l.post(func(now time.Time) {
-		if row.holder != l.box.holderID {
-			l.cancel(errFenced)
+		if row.Holder != l.box.holderID {
+			l.cancel(sqlstore.ErrFenced)
 			return
 		}
 		l.m.BacklogFound(sessions, now)
 		for _, d := range drops {
-			l.m.DropRequested(d.session, d.num, now)
+			l.m.DropRequested(d.Session, d.Num, now)
 		}
 		if dropped {
 			l.m.UnsequencedDropped(now)
@@ -327,10 +328,10 @@ func (l *loop) resumeIfRerouted(session string, now time.Time) {
 }
 
 // submitWrite submits f as a write of this term; it is not run if the term is over by then.
-func (l *loop) submitWrite(f func(q querier)) { l.box.w.submit(l.termJob(f)) }
+func (l *loop) submitWrite(f func(q sqlstore.Querier)) { l.box.w.submit(l.termJob(f)) }
 
-func (l *loop) termJob(f func(q querier)) *job {
-	return &job{lazy: true, done: func(error, bool) {}, run: func(_ context.Context, q querier) error {
+func (l *loop) termJob(f func(q sqlstore.Querier)) *job {
+	return &job{lazy: true, done: func(error, bool) {}, run: func(_ context.Context, q sqlstore.Querier) error {
 		if l.box.w.seqs.leadsTerm(l.term) {
 			f(q)
 		}
@@ -351,7 +352,7 @@ func (b *Box) withLoop(f func(l *loop)) {
 
 // sendCommitted reports that a batch was committed with its seqs, and its route. If the sender
 // is idle, the committing goroutine sends it, when the next transaction may run.
-func (b *Box) sendCommitted(r *batchRow, bd *intent.Batch, hold uint64, to machine.Route) {
+func (b *Box) sendCommitted(r *sqlstore.BatchRow, bd *intent.Batch, hold uint64, to machine.Route) {
 	b.withLoop(func(l *loop) {
 		mine := l.enqueue(func(now time.Time) {
 			e := newEntry(r, bd, hold)
@@ -369,7 +370,7 @@ func (b *Box) sendCommitted(r *batchRow, bd *intent.Batch, hold uint64, to machi
 
 // notifyWaiting is notifyBacklog for a row that was committed just now, through a confirmed ref,
 // and waits for no other: its stream is opened without reading it again.
-func (b *Box) notifyWaiting(r *batchRow, bd *intent.Batch) {
+func (b *Box) notifyWaiting(r *sqlstore.BatchRow, bd *intent.Batch) {
 	b.withLoop(func(l *loop) {
 		l.postAsync(func(now time.Time) { l.m.Waiting(l.unsequencedEntry(r, bd), now) })
 	})

@@ -13,10 +13,11 @@ import (
 	"github.com/mooring-rpc/mooring/ledger"
 	"github.com/mooring-rpc/mooring/outbox/internal/intent"
 	"github.com/mooring-rpc/mooring/outbox/internal/machine"
+	"github.com/mooring-rpc/mooring/outbox/internal/sqlstore"
 )
 
 func (t *simulation) batchOf(batch string) *simBatch {
-	return t.batches[slices.IndexFunc(t.batches, func(b *simBatch) bool { return b.row.id == batch })]
+	return t.batches[slices.IndexFunc(t.batches, func(b *simBatch) bool { return b.row.ID == batch })]
 }
 
 func (t *simulation) called(e *machine.Entry) string { return t.names[e.ID] }
@@ -26,7 +27,7 @@ func plain(b *simBatch) (text string) {
 	for _, op := range b.ops {
 		text += fmt.Sprintf(" %s %v", op.Method, op.Needs())
 	}
-	return fmt.Sprintf("atomic %v, seq %v, retries %q:%s", b.atomic, b.row.firstSeq != nil, b.ops[0].Retries, text)
+	return fmt.Sprintf("atomic %v, seq %v, retries %q:%s", b.atomic, b.row.FirstSeq != nil, b.ops[0].Retries, text)
 }
 
 // durable holds what the holder of the lease sends against the row.
@@ -35,11 +36,11 @@ func (t *simulation) durable(s *sender, e *machine.Entry) {
 		return
 	}
 	r := t.row(e.Num)
-	if !r.sequenced() || *r.firstSeq != int64(e.FirstSeq) {
+	if !r.Sequenced() || *r.FirstSeq != int64(e.FirstSeq) {
 		t.fault("%s is sent with seq %d, which its row does not have", t.called(e), e.FirstSeq)
 		return
 	}
-	if r.state == rowFinished {
+	if r.State == sqlstore.RowFinished {
 		return // a former holder has stored its outcome
 	}
 	want := newEntry(r, bodyOf(r), 0).WireBatch.Ops
@@ -52,7 +53,7 @@ func (t *simulation) durable(s *sender, e *machine.Entry) {
 // as those behind a batch whose own could not be stored.
 func (t *simulation) done(session string, from, to uint64) bool {
 	for _, r := range t.rows {
-		if r.session == session && r.sequenced() && r.state != rowFinished && uint64(*r.firstSeq) >= from && uint64(*r.firstSeq) < to {
+		if r.Session == session && r.Sequenced() && r.State != sqlstore.RowFinished && uint64(*r.FirstSeq) >= from && uint64(*r.FirstSeq) < to {
 			return false
 		}
 	}
@@ -62,11 +63,11 @@ func (t *simulation) done(session string, from, to uint64) bool {
 // acknowledged holds what is acknowledged against what is stored and what is needed still.
 func (t *simulation) acknowledged(s *sender, session string, through uint64) {
 	for _, r := range t.rows {
-		if through == 0 || r.session != session || !r.sequenced() || r.state == rowFinished {
+		if through == 0 || r.Session != session || !r.Sequenced() || r.State == sqlstore.RowFinished {
 			continue
 		}
-		if uint64(*r.firstSeq) <= through {
-			t.fault("process %d acknowledges %d of %s, and the outcome of %d is not stored", s.p.name, through, session, *r.firstSeq)
+		if uint64(*r.FirstSeq) <= through {
+			t.fault("process %d acknowledges %d of %s, and the outcome of %d is not stored", s.p.name, through, session, *r.FirstSeq)
 		}
 		bd := bodyOf(r)
 		for i := range bd.Ops {
@@ -76,8 +77,8 @@ func (t *simulation) acknowledged(s *sender, session string, through uint64) {
 			}
 			for _, id := range op.Needs() {
 				f := t.opAt(id)
-				if seq := f.seq(); f.row.id != r.id && f.row.session == session && seq > 0 && seq <= through {
-					t.fault("process %d acknowledges %d of %s, and the op of seq %d refers to %d", s.p.name, through, session, *r.firstSeq, seq)
+				if seq := f.Seq(); f.Row.ID != r.ID && f.Row.Session == session && seq > 0 && seq <= through {
+					t.fault("process %d acknowledges %d of %s, and the op of seq %d refers to %d", s.p.name, through, session, *r.FirstSeq, seq)
 				}
 			}
 		}
@@ -202,7 +203,7 @@ func (t *simulation) passOn() {
 // somebody's decision.
 func (t *simulation) unfinished() bool {
 	for _, r := range t.rows {
-		if r.state != rowFinished && !t.stands(r.session, nil) {
+		if r.State != sqlstore.RowFinished && !t.stands(r.Session, nil) {
 			return true
 		}
 	}
@@ -218,14 +219,14 @@ func (t *simulation) stands(session string, seen []string) bool {
 		return false
 	}
 	for _, r := range t.rows {
-		if r.session != session || r.state == rowFinished {
+		if r.Session != session || r.State == sqlstore.RowFinished {
 			continue
 		}
-		if r.firstSeq != nil {
+		if r.FirstSeq != nil {
 			return false
 		}
 		bd := bodyOf(r)
-		res, err := intent.Resolve(bd, session, t.finder(r.num), false)
+		res, err := intent.Resolve(bd, session, t.finder(r.Num), false)
 		if err != nil || bd.Decided() || len(res.BlockedOn) == 0 {
 			return false
 		}
@@ -242,8 +243,8 @@ func (t *simulation) stands(session string, seen []string) bool {
 // over says what is not over.
 func (t *simulation) over(when string) {
 	for _, r := range t.rows {
-		if r.state != rowFinished && !t.stands(r.session, nil) {
-			t.fault("%s %s of %s is not finished", when, t.names[r.id], r.session)
+		if r.State != sqlstore.RowFinished && !t.stands(r.Session, nil) {
+			t.fault("%s %s of %s is not finished", when, t.names[r.ID], r.Session)
 		}
 	}
 	if s := t.leader(); s != nil && len(t.faults) > 0 {
@@ -274,18 +275,18 @@ func (t *simulation) reported() {
 			t.fault("%s is said to stand still: %s, it does: %s", session, t.stopped[session], code)
 		}
 		if st == nil {
-			if slices.ContainsFunc(t.rows, func(r *batchRow) bool { return r.session == session && r.state != rowFinished }) {
+			if slices.ContainsFunc(t.rows, func(r *sqlstore.BatchRow) bool { return r.Session == session && r.State != sqlstore.RowFinished }) {
 				t.fault("%s has rows and no stream", session)
 			}
 			continue
 		}
 		if e := st.Next(); e != nil && e.FirstSeq > 0 && st.Phase == machine.PhaseClosed && st.Stopped == nil && st.RetryAt.After(t.now) {
-			if r := t.row(e.Num); r.state != rowFinished && r.nextRetry > t.now.UnixNano() && r.nextRetry != st.RetryAt.UnixNano() {
-				t.fault("%s is tried again at %s, its row says %s", t.called(e), st.RetryAt.Sub(t.begun), time.Unix(0, r.nextRetry).Sub(t.begun))
+			if r := t.row(e.Num); r.State != sqlstore.RowFinished && r.NextRetry > t.now.UnixNano() && r.NextRetry != st.RetryAt.UnixNano() {
+				t.fault("%s is tried again at %s, its row says %s", t.called(e), st.RetryAt.Sub(t.begun), time.Unix(0, r.NextRetry).Sub(t.begun))
 			}
 		}
 		for _, e := range st.Queue[:st.InFlight] {
-			if r := t.row(e.Num); r.state == rowPending {
+			if r := t.row(e.Num); r.State == sqlstore.RowPending {
 				t.fault("%s is in flight, its row does not say so", t.called(e))
 			}
 		}
@@ -374,22 +375,22 @@ func (t *simulation) verify() {
 
 // verifyOrder holds seqs against the order in which batches were committed.
 func (t *simulation) verifyOrder(session string) {
-	var rows []*batchRow
+	var rows []*sqlstore.BatchRow
 	for _, r := range t.rows {
-		if r.session == session && r.sequenced() {
+		if r.Session == session && r.Sequenced() {
 			rows = append(rows, r)
 		}
 	}
-	slices.SortFunc(rows, func(a, b *batchRow) int { return cmp.Compare(*a.firstSeq, *b.firstSeq) })
+	slices.SortFunc(rows, func(a, b *sqlstore.BatchRow) int { return cmp.Compare(*a.FirstSeq, *b.FirstSeq) })
 	next := int64(1)
 	for i, r := range rows {
-		if *r.firstSeq != next {
-			t.fault("%s: seq %d where %d is next", session, *r.firstSeq, next)
+		if *r.FirstSeq != next {
+			t.fault("%s: seq %d where %d is next", session, *r.FirstSeq, next)
 		}
-		next = *r.firstSeq + int64(bodyOf(r).SeqCount())
+		next = *r.FirstSeq + int64(bodyOf(r).SeqCount())
 		for _, before := range rows[:i] {
-			if a, b := t.batchOf(before.id), t.batchOf(r.id); b.durable > 0 && b.durable < a.began {
-				t.fault("%s overtook %s", t.names[before.id], t.names[r.id])
+			if a, b := t.batchOf(before.ID), t.batchOf(r.ID); b.durable > 0 && b.durable < a.began {
+				t.fault("%s overtook %s", t.names[before.ID], t.names[r.ID])
 			}
 		}
 	}
@@ -397,7 +398,7 @@ func (t *simulation) verifyOrder(session string) {
 
 func (t *simulation) outcome(op string) ledger.Outcome {
 	f := t.opAt(op)
-	e, err := f.target()
+	e, err := f.Target()
 	if err != nil || e.Outcome == nil {
 		t.fault("op %s has no outcome: %v", op, err)
 		return ledger.Outcome{}
@@ -427,7 +428,7 @@ func (t *simulation) gives(r *ledger.Ref, value []byte) bool {
 
 // excused says whether there is a reason for an op not to apply.
 func (t *simulation) excused(op *simOp) bool {
-	se := t.server.session(op.of.row.session)
+	se := t.server.session(op.of.row.Session)
 	return op.Method != "put" && op.Method != intent.MethodCreate || op.dropped || op.of.spoiled || len(t.dead) > 0 && t.outcome(op.ID).Reason == fault.Revoked || se.managed && t.outcome(op.ID).Reason == fault.UnknownRef ||
 		slices.ContainsFunc(op.Args, func(a ledger.Arg) bool { return a.Name == "refuse" }) ||
 		slices.ContainsFunc(op.Needs(), func(id string) bool { return t.outcome(id).Status != ledger.Applied })

@@ -11,6 +11,7 @@ import (
 	"github.com/mooring-rpc/mooring/ledger"
 	"github.com/mooring-rpc/mooring/outbox/internal/intent"
 	"github.com/mooring-rpc/mooring/outbox/internal/machine"
+	"github.com/mooring-rpc/mooring/outbox/internal/sqlstore"
 )
 
 const simOutbox = "obx_01J00000000000000000000000"
@@ -196,11 +197,11 @@ func (s *sender) checkPruned(e *machine.Entry, r Reply) Reply {
 		return r
 	}
 	row := s.p.t.row(e.Num)
-	if row.state != rowFinished {
+	if row.State != sqlstore.RowFinished {
 		s.p.t.fault("seq %d of %s is pruned at the server, and its outcome is not stored", e.FirstSeq, e.Session)
 		return r
 	}
-	outs, _ := intent.DecodeOutcomes(row.outcomes, e.Body.Ops)
+	outs, _ := intent.DecodeOutcomes(row.Outcomes, e.Body.Ops)
 	r.Outcomes = nil
 	for i := range outs {
 		if e.Body.Ops[i].TakesSeq() {

@@ -18,6 +18,7 @@ import (
 	"github.com/mooring-rpc/mooring/ledger"
 	"github.com/mooring-rpc/mooring/outbox/internal/intent"
 	"github.com/mooring-rpc/mooring/outbox/internal/machine"
+	"github.com/mooring-rpc/mooring/outbox/internal/sqlstore"
 )
 
 var (
@@ -98,7 +99,7 @@ func (t *simulation) happen() {
 			b := t.batches[len(t.batches)-1-t.dice.IntN(min(len(t.batches), 6))]
 			op := b.ops[t.dice.IntN(len(b.ops))]
 			if b.durable > 0 && t.chance(70) {
-				t.note("op %d of %s is to be dropped", slices.Index(b.ops, op)+1, b.row.id)
+				t.note("op %d of %s is to be dropped", slices.Index(b.ops, op)+1, b.row.ID)
 				p.drop(op.ID)
 			} else if b.durable > 0 {
 				t.retry(p, op)
@@ -178,7 +179,7 @@ func (t *simulation) commit(p *process) {
 	session := t.sessions[t.dice.IntN(len(t.sessions))]
 	bd := &intent.Batch{Atomic: t.dice.IntN(5) == 0}
 	id := t.id()
-	first := !slices.ContainsFunc(t.batches, func(b *simBatch) bool { return b.row.session == session })
+	first := !slices.ContainsFunc(t.batches, func(b *simBatch) bool { return b.row.Session == session })
 	for i := range 1 + t.dice.IntN(3) {
 		op := intent.Op{ID: opid.Of(id, i), Method: "put"}
 		switch n := t.dice.IntN(40); {
@@ -215,31 +216,31 @@ func (t *simulation) commit(p *process) {
 	if t.dice.IntN(8) == 0 && !t.server.session(session).managed {
 		via = "v"
 	}
-	t.take(p, &batchRow{id: id, session: session, via: via}, bd)
+	t.take(p, &sqlstore.BatchRow{ID: id, Session: session, Via: via}, bd)
 }
 
 // retry has a process commit an op again that did not apply.
 func (t *simulation) retry(p *process, op *simOp) {
 	f := t.opAt(op.ID)
-	if e, err := f.target(); err != nil || e.Outcome == nil || e.Outcome.Status == ledger.Applied || t.retries[op.ID] != "" || f.body.Compacted || intent.CreatesSession(op.Method) {
+	if e, err := f.Target(); err != nil || e.Outcome == nil || e.Outcome.Status == ledger.Applied || t.retries[op.ID] != "" || f.Body.Compacted || intent.CreatesSession(op.Method) {
 		return
 	}
-	old := f.body.Ops[f.index]
+	old := f.Body.Ops[f.Index]
 	id := t.id()
 	t.note("%s is to be retried", op.ID)
-	t.take(p, &batchRow{id: id, session: f.row.session, via: f.row.via},
+	t.take(p, &sqlstore.BatchRow{ID: id, Session: f.Row.Session, Via: f.Row.Via},
 		&intent.Batch{Ops: []intent.Op{{ID: opid.Of(id, 0), Method: "put", Args: old.Args, Deps: old.Deps, Retries: op.ID}}})
 }
 
 // take is Box.commit, of a batch whose refs are found and whose references are looked up.
-func (t *simulation) take(p *process, r *batchRow, bd *intent.Batch) {
+func (t *simulation) take(p *process, r *sqlstore.BatchRow, bd *intent.Batch) {
 	b := &simBatch{row: r, began: t.moves, atomic: bd.Atomic}
 	for i := range bd.Ops {
 		b.ops = append(b.ops, &simOp{Op: bd.Ops[i], of: b})
 	}
-	res, err := intent.Resolve(bd, r.session, t.finder(unwrittenRow), true)
+	res, err := intent.Resolve(bd, r.Session, t.finder(sqlstore.UnwrittenRow), true)
 	if err != nil {
-		t.fault("batch %s cannot be committed: %v", r.id, err)
+		t.fault("batch %s cannot be committed: %v", r.ID, err)
 		return
 	}
 	t.setBody(r, bd)
@@ -251,7 +252,7 @@ func (t *simulation) take(p *process, r *batchRow, bd *intent.Batch) {
 		}
 		t.insert(r, bd)
 		t.batches = append(t.batches, b)
-		t.names[r.id] = fmt.Sprint("batch", len(t.batches))
+		t.names[r.ID] = fmt.Sprint("batch", len(t.batches))
 		for _, op := range b.ops {
 			t.ops[op.ID] = op
 		}
@@ -260,15 +261,15 @@ func (t *simulation) take(p *process, r *batchRow, bd *intent.Batch) {
 	durable := func() {
 		t.moves++
 		b.durable = t.moves
-		t.note("%s of %s is committed: %s", r.id, r.session, plain(b))
+		t.note("%s of %s is committed: %s", r.ID, r.Session, plain(b))
 	}
-	e := &machine.Entry{Session: r.session, Via: r.via, Body: bd}
+	e := &machine.Entry{Session: r.Session, Via: r.Via, Body: bd}
 	if t.setRoute(e); e.RouteErr != nil {
 		return // the caller is told
 	}
 	if t.inject(t.rates.stalled) && bd.Ops[0].Method != intent.MethodCreate && bd.Ops[0].Retries == "" && !bd.Decided() {
 		t.nums++
-		r.num = t.nums
+		r.Num = t.nums
 		t.unseen = append(t.unseen, func() { keep(); durable() })
 		return
 	}
@@ -279,12 +280,12 @@ func (t *simulation) take(p *process, r *batchRow, bd *intent.Batch) {
 		run: func() error {
 			la, first = nil, 0
 			if len(res.BlockedOn) == 0 && !res.HasUnsequenced && n == len(bd.Ops) && !bd.Decided() {
-				la, first = p.seqs.allocateNow(r.session, n, len(r.body), res.OwnBatches, t.win)
+				la, first = p.seqs.allocateNow(r.Session, n, len(r.Body), res.OwnBatches, t.win)
 			}
-			behind := t.waits(r.session)
+			behind := t.waits(r.Session)
 			if stays = keep(); la != nil && stays && t.holder == p && !behind {
 				at := int64(first)
-				r.firstSeq, r.state, got = &at, rowInFlight, true
+				r.FirstSeq, r.State, got = &at, sqlstore.RowInFlight, true
 			} else if la != nil {
 				p.seqs.deallocate(la, first)
 			}
@@ -298,9 +299,9 @@ func (t *simulation) take(p *process, r *batchRow, bd *intent.Batch) {
 			case err != nil || !stays:
 				return
 			case bd.Decided():
-				p.decided([]decidedRow{{id: r.id}})
+				p.decided([]decidedRow{{id: r.ID}})
 			case got:
-				p.seqs.confirm(la, first+uint64(n), r.id, len(r.body))
+				p.seqs.confirm(la, first+uint64(n), r.ID, len(r.Body))
 				s, copied := p.s, *r
 				if s == nil {
 					break
@@ -325,7 +326,7 @@ func (t *simulation) take(p *process, r *batchRow, bd *intent.Batch) {
 					if t.setRoute(head); head.RouteErr == nil && len(res.BlockedOn) == 0 {
 						s.m.Waiting(head, t.now)
 					} else {
-						s.m.BacklogFound([]string{r.session}, t.now)
+						s.m.BacklogFound([]string{r.Session}, t.now)
 					}
 				})
 			}

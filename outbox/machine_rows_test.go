@@ -12,27 +12,28 @@ import (
 	"github.com/mooring-rpc/mooring/ledger"
 	"github.com/mooring-rpc/mooring/outbox/internal/intent"
 	"github.com/mooring-rpc/mooring/outbox/internal/machine"
+	"github.com/mooring-rpc/mooring/outbox/internal/sqlstore"
 )
 
 // book is an outbox's database.
 type book struct {
-	rows        []*batchRow // by num, those that are visible
+	rows        []*sqlstore.BatchRow // by num, those that are visible
 	nums        int64
-	at          map[string]*batchRow // by op
+	at          map[string]*sqlstore.BatchRow // by op
 	retries     map[string]string
-	streams     map[string]streamRow
+	streams     map[string]sqlstore.StreamRow
 	stopped     map[string]fault.Code
 	incarnation int64
 	drops       int64
 	holder      *process
 }
 
-func (b *book) insert(r *batchRow, bd *intent.Batch) {
-	if r.num == 0 {
+func (b *book) insert(r *sqlstore.BatchRow, bd *intent.Batch) {
+	if r.Num == 0 {
 		b.nums++
-		r.num = b.nums
+		r.Num = b.nums
 	}
-	i, _ := slices.BinarySearchFunc(b.rows, r.num, func(r *batchRow, num int64) int { return cmp.Compare(r.num, num) })
+	i, _ := slices.BinarySearchFunc(b.rows, r.Num, func(r *sqlstore.BatchRow, num int64) int { return cmp.Compare(r.Num, num) })
 	b.rows = slices.Insert(b.rows, i, r)
 	for i := range bd.Ops {
 		b.at[bd.Ops[i].ID] = r
@@ -42,14 +43,14 @@ func (b *book) insert(r *batchRow, bd *intent.Batch) {
 	}
 }
 
-func (b *book) row(num int64) *batchRow {
-	i, _ := slices.BinarySearchFunc(b.rows, num, func(r *batchRow, num int64) int { return cmp.Compare(r.num, num) })
+func (b *book) row(num int64) *sqlstore.BatchRow {
+	i, _ := slices.BinarySearchFunc(b.rows, num, func(r *sqlstore.BatchRow, num int64) int { return cmp.Compare(r.Num, num) })
 	return b.rows[i]
 }
 
 // bodyOf is a row's body, which is nobody else's.
-func bodyOf(r *batchRow) *intent.Batch {
-	bd, err := r.decode()
+func bodyOf(r *sqlstore.BatchRow) *intent.Batch {
+	bd, err := r.Decode()
 	if err != nil {
 		panic(err)
 	}
@@ -57,13 +58,13 @@ func bodyOf(r *batchRow) *intent.Batch {
 }
 
 // opAt finds an op; found has no row if there is none.
-func (b *book) opAt(op string) foundOp {
+func (b *book) opAt(op string) sqlstore.FoundOp {
 	r := b.at[op]
 	if r == nil {
-		return foundOp{}
+		return sqlstore.FoundOp{}
 	}
 	bd := bodyOf(r)
-	return foundOp{r, bd, slices.IndexFunc(bd.Ops, func(o intent.Op) bool { return o.ID == op })}
+	return sqlstore.FoundOp{Row: r, Body: bd, Index: slices.IndexFunc(bd.Ops, func(o intent.Op) bool { return o.ID == op })}
 }
 
 // finder is that of tables.
@@ -72,11 +73,11 @@ func (b *book) finder(reader int64) intent.Lookup {
 		var e *intent.Target
 		for op != "" {
 			f := b.opAt(op)
-			if f.row == nil || e != nil && f.row.num > reader && f.row.state != rowFinished {
+			if f.Row == nil || e != nil && f.Row.Num > reader && f.Row.State != sqlstore.RowFinished {
 				return e, nil
 			}
 			var err error
-			if e, err = f.target(); err != nil || e.Outcome == nil || e.Outcome.Status == ledger.Applied {
+			if e, err = f.Target(); err != nil || e.Outcome == nil || e.Outcome.Status == ledger.Applied {
 				return e, err
 			}
 			op = b.retries[op]
@@ -86,52 +87,52 @@ func (b *book) finder(reader int64) intent.Lookup {
 }
 
 func (b *book) waits(session string) bool {
-	return slices.ContainsFunc(b.rows, func(r *batchRow) bool { return r.session == session && r.firstSeq == nil })
+	return slices.ContainsFunc(b.rows, func(r *sqlstore.BatchRow) bool { return r.Session == session && r.FirstSeq == nil })
 }
 
 func (b *book) unsequencedSessions() []string {
 	sessions := make(map[string]bool)
 	for _, r := range b.rows {
-		if r.firstSeq == nil {
-			sessions[r.session] = true
+		if r.FirstSeq == nil {
+			sessions[r.Session] = true
 		}
 	}
 	return slices.Sorted(maps.Keys(sessions))
 }
 
 // inFlight are the rows that have seqs and no outcomes, in the order of their seqs.
-func (b *book) inFlight() (rows []*batchRow) {
+func (b *book) inFlight() (rows []*sqlstore.BatchRow) {
 	for _, r := range b.rows {
-		if r.sequenced() && r.state != rowFinished {
+		if r.Sequenced() && r.State != sqlstore.RowFinished {
 			rows = append(rows, r)
 		}
 	}
-	slices.SortStableFunc(rows, func(x, y *batchRow) int { return cmp.Compare(*x.firstSeq, *y.firstSeq) })
+	slices.SortStableFunc(rows, func(x, y *sqlstore.BatchRow) int { return cmp.Compare(*x.FirstSeq, *y.FirstSeq) })
 	return rows
 }
 
-func (b *book) setBody(r *batchRow, bd *intent.Batch) {
-	r.body = bd.Encode(r.session, r.id)
-	r.bytes = int64(len(r.body))
+func (b *book) setBody(r *sqlstore.BatchRow, bd *intent.Batch) {
+	r.Body = bd.Encode(r.Session, r.ID)
+	r.Bytes = int64(len(r.Body))
 }
 
-func (b *book) finish(r *batchRow, outs []ledger.Outcome, ops []intent.Op, slim bool) {
-	if r.state == rowFinished {
+func (b *book) finish(r *sqlstore.BatchRow, outs []ledger.Outcome, ops []intent.Op, slim bool) {
+	if r.State == sqlstore.RowFinished {
 		return
 	}
-	r.state, r.outcomes, r.dropping, r.nextRetry = rowFinished, intent.EncodeOutcomes(outs, ops), false, 0
-	if r.firstSeq == nil {
-		r.firstSeq = new(int64)
+	r.State, r.Outcomes, r.Dropping, r.NextRetry = sqlstore.RowFinished, intent.EncodeOutcomes(outs, ops), false, 0
+	if r.FirstSeq == nil {
+		r.FirstSeq = new(int64)
 	}
 	if slim {
-		r.body = (&intent.Batch{Atomic: bodyOf(r).Atomic, Compacted: true, Ops: ops}).Encode(r.session, r.id)
+		r.Body = (&intent.Batch{Atomic: bodyOf(r).Atomic, Compacted: true, Ops: ops}).Encode(r.Session, r.ID)
 	}
 }
 
 // finishLocally finishes a row all of whose ops have verdicts.
-func (t *simulation) finishLocally(r *batchRow, bd *intent.Batch) {
+func (t *simulation) finishLocally(r *sqlstore.BatchRow, bd *intent.Batch) {
 	if intent.CreatesSession(bd.Ops[0].Method) {
-		t.streams[r.session] = streamRow{t.streams[r.session].lastSeq, "space", "own"}
+		t.streams[r.Session] = sqlstore.StreamRow{LastSeq: t.streams[r.Session].LastSeq, SpaceRef: "space", OwnerRef: "own"}
 	}
 	t.setBody(r, bd)
 	t.finish(r, bd.Outcomes(nil), bd.Ops, false)
@@ -141,27 +142,27 @@ func (t *simulation) finishLocally(r *batchRow, bd *intent.Batch) {
 func (s *sender) load(session string, batches, bytes int, no *machine.Refusal) (ld loadResult, err error) {
 	p, t := s.p, s.p.t
 	if t.holder != p || !p.seqs.leadsTerm(s.term) {
-		return ld, errFenced
+		return ld, sqlstore.ErrFenced
 	}
 	ld.st = t.streams[session]
-	if no != nil && ld.st.lastSeq > 0 {
+	if no != nil && ld.st.LastSeq > 0 {
 		ld.stopErr = no.Err
 		return ld, nil
 	} else if no != nil {
 		t.clearSeqs(session)
 	}
-	ld.seqs = p.seqs.addStream(session, ld.st.lastSeq+1)
+	ld.seqs = p.seqs.addStream(session, ld.st.LastSeq+1)
 	given := make(map[string]*intent.Target)
 	seen := 0
 	for _, r := range t.rows {
-		if r.session != session || r.firstSeq != nil {
+		if r.Session != session || r.FirstSeq != nil {
 			continue
 		}
 		if seen++; seen > max(batches, peekRows) {
 			ld.more = true
 			return ld, nil
 		}
-		stored := t.finder(r.num)
+		stored := t.finder(r.Num)
 		bd := bodyOf(r)
 		res, err := intent.Resolve(bd, session, func(op string) (*intent.Target, error) {
 			if e := given[op]; e != nil {
@@ -175,7 +176,7 @@ func (s *sender) load(session string, batches, bytes int, no *machine.Refusal) (
 		case bd.Decided():
 			t.finishLocally(r, bd)
 			ld.st = t.streams[session]
-			ld.decided = append(ld.decided, decidedRow{id: r.id})
+			ld.decided = append(ld.decided, decidedRow{id: r.ID})
 			continue
 		case len(res.BlockedOn) > 0:
 			for _, e := range res.BlockedOn {
@@ -192,14 +193,14 @@ func (s *sender) load(session string, batches, bytes int, no *machine.Refusal) (
 			bd.Deny(no.Err)
 			t.finishLocally(r, bd)
 			ld.st = t.streams[session]
-			ld.decided = append(ld.decided, decidedRow{id: r.id})
+			ld.decided = append(ld.decided, decidedRow{id: r.ID})
 			continue
 		case batches == 0:
 			t.setBody(r, bd)
 			ld.unsequenced, ld.unsequencedBody, ld.more = r, bd, true
 			return ld, nil
 		}
-		data := bd.Encode(r.session, r.id)
+		data := bd.Encode(r.Session, r.ID)
 		if n := len(ld.rows); n > 0 && (n >= batches || len(data) > bytes) {
 			ld.more = true
 			return ld, nil
@@ -207,9 +208,9 @@ func (s *sender) load(session string, batches, bytes int, no *machine.Refusal) (
 		bytes -= len(data)
 		t.setBody(r, bd)
 		first := int64(p.seqs.allocate(ld.seqs, bd.SeqCount()))
-		r.firstSeq, r.state = &first, rowInFlight
+		r.FirstSeq, r.State = &first, sqlstore.RowInFlight
 		for k := range bd.Ops {
-			if e, err := (foundOp{r, bd, k}).target(); err == nil {
+			if e, err := (sqlstore.FoundOp{Row: r, Body: bd, Index: k}).Target(); err == nil {
 				given[e.ID] = e
 			}
 		}
@@ -222,13 +223,13 @@ func (s *sender) load(session string, batches, bytes int, no *machine.Refusal) (
 // clearSeqs is that of tables.
 func (t *simulation) clearSeqs(session string) {
 	for _, r := range t.inFlight() {
-		if r.session != session {
+		if r.Session != session {
 			continue
 		}
 		if bd := bodyOf(r); bd.VoidRequestedDrops() {
 			t.setBody(r, bd)
 		}
-		r.firstSeq, r.state, r.dropping = nil, rowPending, false
+		r.FirstSeq, r.State, r.Dropping = nil, sqlstore.RowPending, false
 	}
 }
 
@@ -243,8 +244,8 @@ func (s *sender) endRefused(a machine.Action) {
 		},
 		done: func(err error) {
 			switch {
-			case err == errFenced:
-				s.postAsync(func() { s.end(errFenced) })
+			case err == sqlstore.ErrFenced:
+				s.postAsync(func() { s.end(sqlstore.ErrFenced) })
 			case err != nil:
 				s.later = append(s.later, func() { s.endRefused(a) })
 			case ld.stopErr != nil:
@@ -264,13 +265,13 @@ func (s *sender) loaded(session string, ld loadResult, err error) {
 	p, t := s.p, s.p.t
 	if err == nil {
 		for _, r := range ld.rows {
-			p.seqs.confirm(ld.seqs, uint64(*r.row.firstSeq)+uint64(r.body.SeqCount()), r.row.id, len(r.row.body))
+			p.seqs.confirm(ld.seqs, uint64(*r.row.FirstSeq)+uint64(r.body.SeqCount()), r.row.ID, len(r.row.Body))
 		}
 		p.decided(ld.decided)
 	}
 	s.postAsync(func() {
-		if err == errFenced {
-			s.end(errFenced)
+		if err == sqlstore.ErrFenced {
+			s.end(sqlstore.ErrFenced)
 			return
 		}
 		if err != nil {
@@ -293,7 +294,7 @@ func (s *sender) loaded(session string, ld loadResult, err error) {
 	})
 }
 
-func making(st streamRow) machine.Route { return (*loop)(nil).createRoute(st) }
+func making(st sqlstore.StreamRow) machine.Route { return (*loop)(nil).createRoute(st) }
 
 // decided tells the sender, if there is one, of batches that needed no server.
 func (p *process) decided(rows []decidedRow) {
@@ -316,11 +317,11 @@ func (s *sender) store(e *machine.Entry, answer []ledger.Outcome, reach machine.
 			p.seqs.markStoring(e.Session, e.ID)
 			r := t.row(e.Num)
 			st := t.streams[e.Session]
-			if intent.CreatesSession(e.Body.Ops[0].Method) && r.state != rowFinished {
-				st.spaceRef, st.ownerRef = reach.Space, reach.Ref
+			if intent.CreatesSession(e.Body.Ops[0].Method) && r.State != sqlstore.RowFinished {
+				st.SpaceRef, st.OwnerRef = reach.Space, reach.Ref
 			}
 			t.finish(r, outs, e.Body.Ops, e.Body.Count(outs) == (intent.Tally{}))
-			st.lastSeq = max(st.lastSeq, e.LastSeq())
+			st.LastSeq = max(st.LastSeq, e.LastSeq())
 			t.streams[e.Session] = st
 			return nil
 		},
@@ -330,7 +331,7 @@ func (s *sender) store(e *machine.Entry, answer []ledger.Outcome, reach machine.
 			}
 			s.postAsync(func() {
 				if err == nil && !held {
-					s.end(errFenced)
+					s.end(sqlstore.ErrFenced)
 					return
 				}
 				if err != nil {
@@ -350,13 +351,13 @@ func (s *sender) resolveDrops(a machine.Action) {
 	p.queue(&simJob{lazy: true,
 		run: func() error {
 			if t.holder != p || !p.seqs.leadsTerm(s.term) {
-				return errFenced
+				return sqlstore.ErrFenced
 			}
 			for _, e := range a.Entries {
-				if r := t.row(e.Num); r.state != rowFinished {
+				if r := t.row(e.Num); r.State != sqlstore.RowFinished {
 					bd := bodyOf(r)
 					bd.ResolveDrop(e.FirstSeq > a.Through, a.Drops[e.Num])
-					r.dropping = false
+					r.Dropping = false
 					t.setBody(r, bd)
 					bodies[e.Num] = bd
 				}
@@ -365,8 +366,8 @@ func (s *sender) resolveDrops(a machine.Action) {
 		},
 		done: func(err error) {
 			s.postAsync(func() {
-				if err == errFenced {
-					s.end(errFenced)
+				if err == sqlstore.ErrFenced {
+					s.end(sqlstore.ErrFenced)
 					return
 				}
 				if err != nil {
@@ -385,16 +386,16 @@ func (p *process) drop(op string) {
 	p.queue(&simJob{
 		run: func() error {
 			f := t.opAt(op)
-			r, bd := f.row, f.body
+			r, bd := f.Row, f.Body
 			switch {
-			case r.state == rowFinished || bd.Ops[f.index].LocalOutcome != nil || bd.Ops[f.index].Void:
+			case r.State == sqlstore.RowFinished || bd.Ops[f.Index].LocalOutcome != nil || bd.Ops[f.Index].Void:
 				return nil
-			case r.sequenced():
-				bd.Ops[f.index].DropRequested, r.dropping = true, true
+			case r.Sequenced():
+				bd.Ops[f.Index].DropRequested, r.Dropping = true, true
 				t.setBody(r, bd)
-				then = func(s *sender) { s.m.DropRequested(r.session, r.num, t.now) }
+				then = func(s *sender) { s.m.DropRequested(r.Session, r.Num, t.now) }
 			default:
-				bd.SetLocalOutcome(f.index, intent.VoidOutcome(op))
+				bd.SetLocalOutcome(f.Index, intent.VoidOutcome(op))
 				bd.SkipDependents()
 				t.setBody(r, bd)
 				if bd.Decided() {
@@ -403,7 +404,7 @@ func (p *process) drop(op string) {
 				over := bd.Decided()
 				then = func(s *sender) {
 					if over {
-						s.m.Finished(r.id, t.now)
+						s.m.Finished(r.ID, t.now)
 					}
 					s.m.UnsequencedDropped(t.now)
 				}

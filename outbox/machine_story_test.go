@@ -19,6 +19,7 @@ import (
 	"github.com/mooring-rpc/mooring/ledger"
 	"github.com/mooring-rpc/mooring/outbox/internal/intent"
 	"github.com/mooring-rpc/mooring/outbox/internal/machine"
+	"github.com/mooring-rpc/mooring/outbox/internal/sqlstore"
 )
 
 // faultRates are what a story is full of, in percent of the times that it could happen.
@@ -58,7 +59,7 @@ type simulation struct {
 
 // simBatch is a batch as its author knows it.
 type simBatch struct {
-	row            *batchRow
+	row            *sqlstore.BatchRow
 	began, durable int  // moves; 0: not yet
 	spoiled        bool // the server was told not to take it
 	ops            []*simOp
@@ -76,7 +77,7 @@ func newSimulation(seed uint64, aloud bool) *simulation {
 	t := &simulation{dice: d, aloud: aloud, begun: time.Unix(1_000_000, 0), server: newFakeServer(), names: map[string]string{}, down: map[string]bool{}, dead: map[string]bool{},
 		ways: map[string]*simRoute{}, ops: map[string]*simOp{}, ends: map[string]ledger.Outcome{}}
 	t.now = t.begun
-	t.book = book{at: map[string]*batchRow{}, retries: map[string]string{}, streams: map[string]streamRow{}, stopped: map[string]fault.Code{}}
+	t.book = book{at: map[string]*sqlstore.BatchRow{}, retries: map[string]string{}, streams: map[string]sqlstore.StreamRow{}, stopped: map[string]fault.Code{}}
 	often := func(percent int) int { return d.IntN(2) * d.IntN(percent) } // or never
 	t.rates = faultRates{refusing: often(40), deaf: often(40), down: often(12), eager: often(150), away: often(30), storeFails: often(4),
 		drops: often(12), noRoute: often(12), stalled: often(20)}
@@ -179,7 +180,7 @@ func (t *simulation) crash(p *process) {
 	t.note("process %d crashes", p.name)
 	p.chores, p.begins = nil, nil
 	if s := p.s; s != nil {
-		s.end(errFenced)
+		s.end(sqlstore.ErrFenced)
 	}
 	p.chores = nil
 	i := slices.Index(t.procs, p)
@@ -203,12 +204,12 @@ func (p *process) acquire(lapsed bool) {
 			t.incarnation += p.step
 			t.holder = p
 			clear(t.stopped)
-			tk = &takeover{incarnation: t.incarnation, drops: t.drops, streams: map[string]streamRow{}, unsequenced: t.unsequencedSessions()}
+			tk = &takeover{incarnation: t.incarnation, drops: t.drops, streams: map[string]sqlstore.StreamRow{}, unsequenced: t.unsequencedSessions()}
 			for _, r := range t.inFlight() {
-				r.state = rowPending
+				r.State = sqlstore.RowPending
 				copied := *r
 				tk.rows = append(tk.rows, &copied)
-				tk.streams[r.session] = t.streams[r.session]
+				tk.streams[r.Session] = t.streams[r.Session]
 			}
 			return nil
 		},
@@ -227,14 +228,14 @@ func (p *process) acquire(lapsed bool) {
 }
 
 // learn is Box.loadSeqs.
-func (p *process) learn(session string, rows []*batchRow, st streamRow) {
-	next := st.lastSeq + 1
+func (p *process) learn(session string, rows []*sqlstore.BatchRow, st sqlstore.StreamRow) {
+	next := st.LastSeq + 1
 	for _, r := range rows {
-		next = max(next, uint64(*r.firstSeq)+uint64(bodyOf(r).SeqCount()))
+		next = max(next, uint64(*r.FirstSeq)+uint64(bodyOf(r).SeqCount()))
 	}
 	la := p.seqs.addStream(session, next)
 	for _, r := range rows {
-		p.seqs.confirm(la, next, r.id, len(r.body))
+		p.seqs.confirm(la, next, r.ID, len(r.Body))
 	}
 }
 
@@ -277,8 +278,8 @@ func (p *process) lead(tk *takeover) {
 			bd := bodyOf(r)
 			e := newEntry(r, bd, t.pinSeqOf(session, bd))
 			t.setRoute(e)
-			if r.dropping {
-				drops[r.num] = nil
+			if r.Dropping {
+				drops[r.Num] = nil
 			}
 			entries = append(entries, e)
 		}
@@ -292,8 +293,8 @@ func (p *process) lead(tk *takeover) {
 // pinSeqOf is that of the loop.
 func (t *simulation) pinSeqOf(session string, bd *intent.Batch) (hold uint64) {
 	for _, id := range bd.ExternalRefs() {
-		if f := t.opAt(id); f.row != nil && f.row.session == session {
-			if seq := f.seq(); seq > 0 && (hold == 0 || seq < hold) {
+		if f := t.opAt(id); f.Row != nil && f.Row.Session == session {
+			if seq := f.Seq(); seq > 0 && (hold == 0 || seq < hold) {
 				hold = seq
 			}
 		}
@@ -316,7 +317,7 @@ func (s *sender) end(why error) {
 			s.drop(l)
 		}
 	}
-	if why != errFenced {
+	if why != sqlstore.ErrFenced {
 		p.step *= 2
 		p.queue(&simJob{done: func(error) {}, run: func() error {
 			if t.holder == p {
@@ -359,20 +360,20 @@ func (s *sender) scan() {
 	p, t := s.p, s.p.t
 	holder, sessions, dropped := t.holder, t.unsequencedSessions(), t.drops != s.seen
 	s.seen = t.drops
-	var drops []drop
+	var drops []sqlstore.Drop
 	for _, r := range t.inFlight() {
-		if dropped && r.dropping {
-			drops = append(drops, drop{r.num, r.session})
+		if dropped && r.Dropping {
+			drops = append(drops, sqlstore.Drop{Num: r.Num, Session: r.Session})
 		}
 	}
 	s.postAsync(func() {
 		if holder != p {
-			s.end(errFenced)
+			s.end(sqlstore.ErrFenced)
 			return
 		}
 		s.m.BacklogFound(sessions, t.now)
 		for _, d := range drops {
-			s.m.DropRequested(d.session, d.num, t.now)
+			s.m.DropRequested(d.Session, d.Num, t.now)
 		}
 		if dropped {
 			s.m.UnsequencedDropped(t.now)
@@ -433,15 +434,15 @@ func (s *sender) perform(a machine.Action) {
 	case machine.ActRecordAttempt:
 		for _, e := range a.Entries {
 			s.leading(func() {
-				if r := t.row(e.Num); r.state != rowFinished {
-					r.nextRetry = max(a.At.UnixNano(), 0)
+				if r := t.row(e.Num); r.State != sqlstore.RowFinished {
+					r.NextRetry = max(a.At.UnixNano(), 0)
 				}
 			})
 		}
 	case machine.ActMarkInFlight:
 		s.leading(func() {
-			if r := t.row(a.Entry.Num); r.state == rowPending {
-				r.state = rowInFlight
+			if r := t.row(a.Entry.Num); r.State == sqlstore.RowPending {
+				r.State = sqlstore.RowInFlight
 			}
 		})
 	case machine.ActSetStopped:
@@ -479,7 +480,7 @@ func (s *sender) raiseIncarnation() {
 	p.queue(&simJob{
 		run: func() error {
 			if t.holder != p {
-				return errFenced
+				return sqlstore.ErrFenced
 			}
 			t.incarnation++
 			return nil
@@ -487,8 +488,8 @@ func (s *sender) raiseIncarnation() {
 		done: func(err error) {
 			s.postAsync(func() {
 				switch {
-				case err == errFenced:
-					s.end(errFenced)
+				case err == sqlstore.ErrFenced:
+					s.end(sqlstore.ErrFenced)
 				case err != nil:
 					s.later = append(s.later, func() { s.raiseIncarnation() })
 				default:

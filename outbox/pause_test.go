@@ -9,17 +9,18 @@ import (
 	"time"
 
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/outbox/internal/sqlstore"
 )
 
 // awayDB is a database that is away once it is told so, and knows when it was asked to write.
 type awayDB struct {
-	database
+	sqlstore.Database
 	mu    sync.Mutex
 	away  bool
 	asked []time.Time
 }
 
-func (d *awayDB) write(ctx context.Context, f func(querier) error) (bool, error) {
+func (d *awayDB) Write(ctx context.Context, f func(sqlstore.Querier) error) (bool, error) {
 	d.mu.Lock()
 	away := d.away
 	if away {
@@ -29,7 +30,7 @@ func (d *awayDB) write(ctx context.Context, f func(querier) error) (bool, error)
 	if away {
 		return false, fault.Unavailable.With("it is away")
 	}
-	return d.database.write(ctx, f)
+	return d.Database.Write(ctx, f)
 }
 
 func (d *awayDB) leave() {
@@ -54,17 +55,17 @@ func (d *awayDB) writes() (n int, least time.Duration) {
 func TestOutcomesWaitForTheDatabase(t *testing.T) {
 	both(t, func(t *testing.T, p place) {
 		b := p.open(t, quick())
-		if b.w.retryDelay != lazyRetryDelay || b.w.grace != closeGrace {
+		if b.w.retryDelay != lazyRetryDelay || b.w.grace != writeGrace {
 			t.Errorf("it rests for %v, and has %v to be closed", b.w.retryDelay, b.w.grace)
 		}
 		b.w.retryDelay, b.w.grace = 20*time.Millisecond, 200*time.Millisecond
-		db := &awayDB{database: b.db}
+		db := &awayDB{Database: b.db}
 		b.db = db
 		db.leave()
 		var ended sync.WaitGroup
 		for range maxLazyJobs + 1 {
 			ended.Add(1)
-			b.w.submit(&job{lazy: true, run: func(context.Context, querier) error { return nil }, done: func(err error, _ bool) {
+			b.w.submit(&job{lazy: true, run: func(context.Context, sqlstore.Querier) error { return nil }, done: func(err error, _ bool) {
 				if err == nil {
 					t.Error("it was stored where there is no database")
 				}
@@ -93,7 +94,7 @@ func TestAJobThatFailsHoldsUpItsStreamAlone(t *testing.T) {
 		done := make(chan string, 8)
 		tries := 0
 		submit := func(name, stream string, err error) {
-			b.w.submit(&job{lazy: true, stream: stream, run: func(context.Context, querier) error {
+			b.w.submit(&job{lazy: true, stream: stream, run: func(context.Context, sqlstore.Querier) error {
 				if err != nil {
 					tries++
 				}

@@ -7,12 +7,14 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/mooring-rpc/mooring/outbox/internal/sqlstore"
 )
 
 // A queue is looked at while it is long: once through its rows, and not once
 // through them for each of them.
 func TestUnfinishedRowsAreReadOnce(t *testing.T) {
-	statements := map[string]string{"usage": sqlUsage, "counts": sqlPendingCounts, "streams": sqlStreams, "list": sqlListOpen, "old": sqlOldUnfinished}
+	statements := map[string]string{"usage": sqlstore.SQLUsage, "counts": sqlstore.SQLPendingCounts, "streams": sqlstore.SQLStreams, "list": sqlstore.SQLListOpen, "old": sqlstore.SQLOldUnfinished}
 	more := map[string][]any{"list": {0, "''"}, "old": {0}} // arguments beside the box
 	t.Run("postgres", func(t *testing.T) {
 		t.Parallel()
@@ -59,7 +61,7 @@ func TestUnfinishedRowsAreReadOnce(t *testing.T) {
 		t.Parallel()
 		b := newPlace(t, "sqlite").open(t, quick())
 		for name, sql := range statements {
-			plan := sqlitePlan(t, b, sql, append([]any{b.t.box}, more[name]...)...)
+			plan := sqlitePlan(t, b, sql, append([]any{b.t.Box}, more[name]...)...)
 			text := strings.ReplaceAll(plan, "SCAN mooring_outbox_batch USING INDEX mooring_outbox_batch_waiting", "")
 			if strings.Contains(text, "SCAN mooring_outbox_batch") || strings.Contains(text, "LIST SUBQUERY") {
 				t.Errorf("%s:\n%s", name, text)
@@ -72,7 +74,7 @@ func TestUnfinishedRowsAreReadOnce(t *testing.T) {
 func TestWhatIsOnItsWayIsFoundByNumber(t *testing.T) {
 	t.Parallel()
 	b := newPlace(t, "sqlite").open(t, quick())
-	if plan := sqlitePlan(t, b, sqlInFlightVia, b.t.box, "x"); strings.Contains(plan, "SCAN mooring_outbox_batch") {
+	if plan := sqlitePlan(t, b, sqlstore.SQLInFlightVia, b.t.Box, "x"); strings.Contains(plan, "SCAN mooring_outbox_batch") {
 		t.Error(plan)
 	}
 }
@@ -82,7 +84,7 @@ func TestWhatIsOnItsWayIsFoundByNumber(t *testing.T) {
 func TestStoppedStreamsHaveAnIndex(t *testing.T) {
 	t.Parallel()
 	b := newPlace(t, "sqlite").open(t, quick())
-	for sql, args := range map[string][]any{sqlAnyStopped: {b.t.box, 1}, sqlClearStopped: {b.t.box}} {
+	for sql, args := range map[string][]any{sqlstore.SQLAnyStopped: {b.t.Box, 1}, sqlstore.SQLClearStopped: {b.t.Box}} {
 		if plan := sqlitePlan(t, b, sql, args...); !strings.Contains(plan, "mooring_outbox_stream_stopped") {
 			t.Error(plan)
 		}
@@ -93,9 +95,9 @@ func TestStoppedStreamsHaveAnIndex(t *testing.T) {
 func sqlitePlan(t *testing.T, b *Box, sql string, args ...any) string {
 	t.Helper()
 	var plan strings.Builder
-	err := b.db.read(limited(t), func(q querier) error {
+	err := b.db.Read(limited(t), func(q sqlstore.Querier) error {
 		plan.Reset()
-		return q.query(t.Context(), "EXPLAIN QUERY PLAN "+sql, args, func(scan scanner) error {
+		return q.Query(t.Context(), "EXPLAIN QUERY PLAN "+sql, args, func(scan sqlstore.Scanner) error {
 			var id, parent, unused int
 			var line string
 			err := scan(&id, &parent, &unused, &line)

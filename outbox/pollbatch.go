@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/mooring-rpc/mooring/internal/fatal"
+	"github.com/mooring-rpc/mooring/outbox/internal/sqlstore"
 )
 
 // pollBatcher batches the polls of the callers that wait for batches: a caller that comes
@@ -47,7 +48,7 @@ func (b *Box) stillWaiting(ctx context.Context, batch string) (bool, error) {
 		_, waits := mine.unfinished[batch]
 		return waits, mine.err
 	case <-ctx.Done():
-		return false, asCanceled(ctx.Err())
+		return false, sqlstore.AsCanceled(ctx.Err())
 	case <-b.ctx.Done():
 		return false, errClosed
 	}
@@ -72,8 +73,6 @@ func (b *Box) runPolls() {
 	}
 }
 
-const sqlStillUnfinished = `SELECT batch FROM mooring_outbox_batch WHERE box = $1 AND state < 2 AND `
-
 // unfinishedOf returns the unfinished ones of batches; none while a stream has stopped, since
 // it may block some of them.
 func (b *Box) unfinishedOf(batches map[string]struct{}) (waiting map[string]struct{}, err error) {
@@ -81,19 +80,17 @@ func (b *Box) unfinishedOf(batches map[string]struct{}) (waiting map[string]stru
 	for id := range batches {
 		ids = append(ids, id)
 	}
-	among, arg := b.db.inClause("batch", "$2", ids)
-	err = b.read(b.ctx, "wait", func(ctx context.Context, q querier) error {
+	err = b.read(b.ctx, "wait", func(ctx context.Context, q sqlstore.Querier) error {
 		stopped, err := b.anyStopped(ctx, q)
 		waiting = make(map[string]struct{})
 		if err != nil || stopped {
 			return err
 		}
-		return q.query(ctx, sqlStillUnfinished+among, []any{b.t.box, arg}, func(scan scanner) error {
-			var id string
-			err := scan(&id)
+		unfinished, err := b.t.UnfinishedOf(ctx, q, ids)
+		for _, id := range unfinished {
 			waiting[id] = struct{}{}
-			return err
-		})
+		}
+		return err
 	})
 	return waiting, err
 }

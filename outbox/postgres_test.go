@@ -18,6 +18,8 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/pgtest"
 	"github.com/mooring-rpc/mooring/ledger"
+	"github.com/mooring-rpc/mooring/outbox/internal/postgres"
+	"github.com/mooring-rpc/mooring/outbox/internal/sqlstore"
 )
 
 // pgBox opens an outbox on a pool and in a database of the test's own.
@@ -186,23 +188,23 @@ func TestOverlappingTransactionsOnTheirWay(t *testing.T) {
 func (b *Box) raiseLowWaterNow(t *testing.T) {
 	t.Helper()
 	eventually(t, "outcomes are stored", func() bool {
-		err := b.w.do(limited(t), func(ctx context.Context, q querier) error {
-			b.t.raiseLowWater(q)
+		err := b.w.do(limited(t), func(ctx context.Context, q sqlstore.Querier) error {
+			b.t.RaiseLowWater(q)
 			return nil
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
-		var row boxRow
+		var row sqlstore.BoxRow
 		var open int64
-		err = b.db.read(limited(t), func(q querier) error {
-			if row, err = b.t.readBox(limited(t), q, ""); err != nil {
+		err = b.db.Read(limited(t), func(q sqlstore.Querier) error {
+			if row, err = b.t.ReadBox(limited(t), q, ""); err != nil {
 				return err
 			}
-			open, _, err = b.t.usage(limited(t), q)
+			open, _, err = b.t.Usage(limited(t), q)
 			return err
 		})
-		return err == nil && row.lowWater > 1 && open == 0
+		return err == nil && row.LowWater > 1 && open == 0
 	})
 }
 
@@ -263,18 +265,18 @@ func TestDeadSenderIsNotWaitedOut(t *testing.T) {
 		session := withSession(t, b)
 		kill, _, lines := startChild(t, p, session, neverReached)
 		eventually(t, "it sends and says that it lives", func() bool {
-			var row boxRow
-			err := b.db.read(limited(t), func(q querier) (err error) {
-				row, err = b.t.readBox(limited(t), q, "")
+			var row sqlstore.BoxRow
+			err := b.db.Read(limited(t), func(q sqlstore.Querier) (err error) {
+				row, err = b.t.ReadBox(limited(t), q, "")
 				return err
 			})
-			return err == nil && row.incarnation == 1 && (row.holderPID != 0 || p.kind == "sqlite") && len(lines()) > 0
+			return err == nil && row.Incarnation == 1 && (row.HolderPID != 0 || p.kind == "sqlite") && len(lines()) > 0
 		})
 		kill()
 		if p.kind == "postgres" { // what was on its way there is done nevertheless
 			eventually(t, "its connections are gone", func() bool {
 				var n int
-				err := b.db.(*postgresDB).pool.QueryRow(limited(t), "SELECT count(*) FROM pg_stat_activity WHERE application_name = $1", childOf(p)).Scan(&n)
+				err := b.db.(*postgres.DB).Pool.QueryRow(limited(t), "SELECT count(*) FROM pg_stat_activity WHERE application_name = $1", childOf(p)).Scan(&n)
 				return err == nil && n == 0
 			})
 		}
@@ -296,13 +298,13 @@ func TestDeadSenderIsNotWaitedOut(t *testing.T) {
 
 // renewing has a lease be renewed while another is about to take it.
 type renewing struct {
-	database
+	sqlstore.Database
 	renew func()
 }
 
-func (d renewing) takeLease(ctx context.Context, q querier, box int64) error {
+func (d renewing) TakeLease(ctx context.Context, q sqlstore.Querier, box int64) error {
 	d.renew()
-	return d.database.takeLease(ctx, q, box)
+	return d.Database.TakeLease(ctx, q, box)
 }
 
 // TestLeaseThatIsRenewedAfterAll: a holder that is late keeps it, if nobody has it yet.
@@ -365,7 +367,7 @@ func TestPoolOfRepeatableReads(t *testing.T) {
 	defer conn.Close(context.Background())
 	tx, err := conn.Begin(limited(t)) // another's takeover
 	if err == nil {
-		_, err = tx.Exec(limited(t), "SELECT pg_advisory_xact_lock($1, $2)", leaseLockSpace, int32(b.t.box))
+		_, err = tx.Exec(limited(t), "SELECT pg_advisory_xact_lock($1, $2)", postgres.LeaseLockSpace, int32(b.t.Box))
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -391,10 +393,10 @@ func TestSenderStoppedInATransaction(t *testing.T) {
 	cfg := quick()
 	cfg.Lease = 200 * time.Millisecond
 	one, two := p.open(t, cfg), p.open(t, cfg)
-	if db := one.db.(*postgresDB); db.txIdleTimeout != minTxIdleTimeout {
-		t.Errorf("it may be idle for %v", db.txIdleTimeout)
+	if db := one.db.(*postgres.DB); db.TxIdleTimeout != postgres.MinTxIdleTimeout {
+		t.Errorf("it may be idle for %v", db.TxIdleTimeout)
 	} else {
-		db.txIdleTimeout = cfg.Lease
+		db.TxIdleTimeout = cfg.Lease
 	}
 	session := withSession(t, one)
 	x := commit(t, two, Batch{Session: session, Ops: []Op{put("1")}})
@@ -403,13 +405,13 @@ func TestSenderStoppedInATransaction(t *testing.T) {
 		t.Fatal(tk, err)
 	}
 	stopped, goOn, ended := make(chan struct{}), make(chan struct{}), make(chan error, 1)
-	one.w.submit(&job{done: func(err error, ambiguous bool) { ended <- err }, run: func(ctx context.Context, q querier) error {
+	one.w.submit(&job{done: func(err error, ambiguous bool) { ended <- err }, run: func(ctx context.Context, q sqlstore.Querier) error {
 		if _, leads, err := one.confirmLease(ctx, q, tk.term); err != nil || !leads {
 			t.Errorf("it does not lead: %v", err)
 		}
 		close(stopped)
 		<-goOn
-		_, err := one.t.readBox(ctx, q, "")
+		_, err := one.t.ReadBox(ctx, q, "")
 		return err
 	}})
 	<-stopped

@@ -17,6 +17,8 @@ import (
 	"github.com/mooring-rpc/mooring/internal/crashpoint"
 	"github.com/mooring-rpc/mooring/ledger"
 	"github.com/mooring-rpc/mooring/outbox/internal/intent"
+	"github.com/mooring-rpc/mooring/outbox/internal/sqlite"
+	"github.com/mooring-rpc/mooring/outbox/internal/sqlstore"
 )
 
 func TestTakeover(t *testing.T) {
@@ -60,8 +62,8 @@ func TestTakeover(t *testing.T) {
 // lapse has the lease on an outbox be over, as if its time had passed.
 func lapse(t *testing.T, b *Box) {
 	t.Helper()
-	if err := b.w.do(t.Context(), func(ctx context.Context, q querier) error {
-		_, err := q.exec(ctx, "UPDATE mooring_outbox SET lease_until = 0 WHERE box = $1", b.t.box)
+	if err := b.w.do(t.Context(), func(ctx context.Context, q sqlstore.Querier) error {
+		_, err := q.Exec(ctx, "UPDATE mooring_outbox SET lease_until = 0 WHERE box = $1", b.t.Box)
 		return err
 	}); err != nil {
 		t.Fatal(err)
@@ -77,8 +79,8 @@ func TestFencedHolder(t *testing.T) {
 		cfg.Poll = time.Hour
 		one, two := p.open(t, cfg), p.open(t, quick())
 		for _, b := range []*Box{one, two} {
-			if db, ok := b.db.(*sqliteDB); ok {
-				db.livenessPath = t.TempDir() // no file: leases alone decide
+			if db, ok := b.db.(*sqlite.DB); ok {
+				db.LivenessPath = t.TempDir() // no file: leases alone decide
 			}
 		}
 		srv := newFakeServer()
@@ -111,10 +113,10 @@ func TestFencedHolder(t *testing.T) {
 	})
 }
 
-func boxRowOf(t *testing.T, b *Box) (row boxRow) {
+func boxRowOf(t *testing.T, b *Box) (row sqlstore.BoxRow) {
 	t.Helper()
-	err := b.db.read(limited(t), func(q querier) (err error) {
-		row, err = b.t.readBox(limited(t), q, "")
+	err := b.db.Read(limited(t), func(q sqlstore.Querier) (err error) {
+		row, err = b.t.ReadBox(limited(t), q, "")
 		return err
 	})
 	if err != nil {
@@ -150,7 +152,7 @@ func TestClockPutBack(t *testing.T) {
 		try(false, "renewed")
 		w.since = w.since.Add(-10 * time.Minute)
 		try(true, "not renewed for ten minutes")
-		if row := boxRowOf(t, b); row.holder != b.holderID || row.leaseFor != b.cfg.Lease.Milliseconds() {
+		if row := boxRowOf(t, b); row.Holder != b.holderID || row.LeaseFor != b.cfg.Lease.Milliseconds() {
 			t.Errorf("%+v", row)
 		}
 		set("lease_until", time.Now().Add(time.Hour).UnixMilli())
@@ -168,19 +170,19 @@ func TestCreatingGoesWithItsRow(t *testing.T) {
 		b := p.open(t, quick())
 		session := withSession(t, b)
 		commit(t, b, Batch{Session: session, Ops: []Op{put("1")}})
-		var st streamRow
-		err := b.w.do(limited(t), func(ctx context.Context, q querier) error {
-			rows, _, err := b.t.lockUnsequenced(ctx, q, session, 1, 1)
+		var st sqlstore.StreamRow
+		err := b.w.do(limited(t), func(ctx context.Context, q sqlstore.Querier) error {
+			rows, _, err := b.t.LockUnsequenced(ctx, q, session, 1, 1)
 			if err != nil {
 				return err
 			}
-			b.t.setCreateRefs(q, rows[0].num, "space", "owner")
-			b.t.finish(q, rows[0].num, 1, intent.Tally{}, 1, nil, nil)
-			b.t.setCreateRefs(q, rows[0].num, "another", "owner")
-			st, err = b.t.stream(ctx, q, session)
+			b.t.SetCreateRefs(q, rows[0].Num, "space", "owner")
+			b.t.Finish(q, rows[0].Num, 1, intent.Tally{}, 1, nil, nil)
+			b.t.SetCreateRefs(q, rows[0].Num, "another", "owner")
+			st, err = b.t.Stream(ctx, q, session)
 			return err
 		})
-		if err != nil || st.spaceRef != "space" {
+		if err != nil || st.SpaceRef != "space" {
 			t.Errorf("%+v, %v", st, err)
 		}
 	})
@@ -329,8 +331,8 @@ func child(kind string) int {
 
 // standInside changes the outbox's row and says so, and commits when it has read a byte.
 func standInside(ctx context.Context, b *Box) int {
-	_, err := b.db.write(ctx, func(q querier) error {
-		if _, err := q.exec(ctx, "UPDATE mooring_outbox SET holder = holder WHERE box = $1", b.t.box); err != nil {
+	_, err := b.db.Write(ctx, func(q sqlstore.Querier) error {
+		if _, err := q.Exec(ctx, "UPDATE mooring_outbox SET holder = holder WHERE box = $1", b.t.Box); err != nil {
 			return err
 		}
 		fmt.Println("inside")

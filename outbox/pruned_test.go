@@ -7,6 +7,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/ledger"
 	"github.com/mooring-rpc/mooring/outbox/internal/intent"
+	"github.com/mooring-rpc/mooring/outbox/internal/sqlstore"
 )
 
 // TestFormerHolderStoredTheAnswer has a former holder of the lease store and
@@ -35,14 +36,14 @@ func TestFormerHolderStoredTheAnswer(t *testing.T) {
 			if batch.BatchID != x.Batch {
 				return nil, false
 			}
-			err := b.w.do(ctx, func(ctx context.Context, q querier) error {
-				row, err := b.t.batch(ctx, q, x.Batch, "")
+			err := b.w.do(ctx, func(ctx context.Context, q sqlstore.Querier) error {
+				row, err := b.t.Batch(ctx, q, x.Batch, "")
 				if err != nil {
 					return err
 				}
-				bd, err := intent.Decode(row.session, row.id, row.body)
+				bd, err := intent.Decode(row.Session, row.ID, row.Body)
 				if err == nil {
-					b.t.finish(q, row.num, 1, bd.Count(want), 1, intent.EncodeOutcomes(want, bd.Ops), nil)
+					b.t.Finish(q, row.Num, 1, bd.Count(want), 1, intent.EncodeOutcomes(want, bd.Ops), nil)
 				}
 				return err
 			})
@@ -72,9 +73,9 @@ func TestFormerHolderStoredTheAnswer(t *testing.T) {
 		if err := b.Drain(ctx, nil); err != nil {
 			t.Fatal(err)
 		}
-		err := b.db.read(ctx, func(q querier) error {
-			st, err := b.t.stream(ctx, q, session)
-			if err == nil && st.spaceRef != "" {
+		err := b.db.Read(ctx, func(q sqlstore.Querier) error {
+			st, err := b.t.Stream(ctx, q, session)
+			if err == nil && st.SpaceRef != "" {
 				t.Errorf("the session counts as not made: %+v", st)
 			}
 			return err

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/outbox/internal/sqlstore"
 )
 
 // TestBoundWhereOthersCommit: a process that has sent what others committed takes no more than the outbox's bound.
@@ -46,12 +47,12 @@ func TestBoundWhereOthersCommit(t *testing.T) {
 
 // usageQuerier is one caller's: it answers a count of the outbox when every caller has asked for one, or has needed none.
 type usageQuerier struct {
-	querier
+	sqlstore.Querier
 	arrived *sync.WaitGroup
 	counted bool
 }
 
-func (q *usageQuerier) query(context.Context, string, []any, func(scanner) error) error {
+func (q *usageQuerier) Query(context.Context, string, []any, func(sqlstore.Scanner) error) error {
 	q.counted = true
 	q.arrived.Done()
 	q.arrived.Wait()

@@ -18,6 +18,7 @@ import (
 	"github.com/mooring-rpc/mooring/internal/opid"
 	"github.com/mooring-rpc/mooring/ledger"
 	"github.com/mooring-rpc/mooring/outbox/internal/intent"
+	"github.com/mooring-rpc/mooring/outbox/internal/sqlstore"
 )
 
 // Log is the content of a session's log, as its server shows it. Box.NewLog makes one, before
@@ -133,7 +134,7 @@ func (l *Log) isMissing(o *ledger.Outcome, seq uint64) bool {
 
 // resendBatch is a batch that is to be committed again.
 type resendBatch struct {
-	old  *batchRow
+	old  *sqlstore.BatchRow
 	id   string
 	body *intent.Batch
 }
@@ -147,7 +148,7 @@ type plan struct {
 
 // pendingRow is a row without outcomes, and its fate.
 type pendingRow struct {
-	row  *batchRow
+	row  *sqlstore.BatchRow
 	body *intent.Batch // nil if it is damaged
 	err  error         // why it is damaged
 	// recorded: the log has some of its ops, so all have outcomes.
@@ -168,7 +169,7 @@ type planner struct {
 
 // missingRow is a finished row with ops that the log does not have.
 type missingRow struct {
-	row     *batchRow
+	row     *sqlstore.BatchRow
 	body    *intent.Batch
 	indexes []int
 	cursor  uint64 // of the first missing op
@@ -179,8 +180,8 @@ func newPlanner(log *Log, o ReconcileOptions, find intent.Lookup, next func(op s
 }
 
 // reconciledOp returns an op as the plan shows it.
-func reconciledOp(r *batchRow, op *intent.Op, f Fate) Reconciled {
-	c := Reconciled{Op: op.ID, Batch: r.id, Method: op.Method, Fate: f}
+func reconciledOp(r *sqlstore.BatchRow, op *intent.Op, f Fate) Reconciled {
+	c := Reconciled{Op: op.ID, Batch: r.ID, Method: op.Method, Fate: f}
 	for _, a := range op.Args {
 		if (a.Name == "key" || a.Name == "message") && a.Ref == nil {
 			c.Key = intent.JSONString(a.JSON)
@@ -190,25 +191,25 @@ func reconciledOp(r *batchRow, op *intent.Op, f Fate) Reconciled {
 }
 
 // addFinished adds the missing ops of a row that has outcomes; planResend plans them.
-func (p *planner) addFinished(r *batchRow) error {
-	if p.log.answered != nil && !p.log.answered[r.id] {
+func (p *planner) addFinished(r *sqlstore.BatchRow) error {
+	if p.log.answered != nil && !p.log.answered[r.ID] {
 		return nil
 	}
-	bd, err := r.decode()
+	bd, err := r.Decode()
 	var outs []ledger.Outcome
 	if err == nil {
-		outs, err = r.readOutcomes(bd)
+		outs, err = r.ReadOutcomes(bd)
 	}
 	if fault.CodeOf(err) == fault.Incompatible {
 		return err
 	}
 	if err != nil {
-		p.plan.ops = append(p.plan.ops, Reconciled{Batch: r.id, Fate: Lost, Reason: "what it had is damaged"})
-		p.heldBack[r.id] = true
+		p.plan.ops = append(p.plan.ops, Reconciled{Batch: r.ID, Fate: Lost, Reason: "what it had is damaged"})
+		p.heldBack[r.ID] = true
 		return nil
 	}
 	l := missingRow{row: r, body: bd}
-	seqs := r.seqs(bd)
+	seqs := r.Seqs(bd)
 	for i := range bd.Ops {
 		o := &outs[i]
 		if o.Status != ledger.Applied || gjson.GetBytes(o.Result, "unchanged").Bool() || !p.log.isMissing(o, seqs[i]) {
@@ -278,7 +279,7 @@ func (p *planner) planResendRow(l *missingRow) (err error) {
 	if len(out.body.Ops) == 0 {
 		return nil
 	}
-	out.id = resentBatchID(r.id, out.body.Ops[0].Retries)
+	out.id = resentBatchID(r.ID, out.body.Ops[0].Retries)
 	for i := range p.plan.ops[first:] {
 		if c := &p.plan.ops[first+i]; c.Fate == SentAgain {
 			c.NewBatch = out.id
@@ -296,7 +297,7 @@ func (p *planner) renewOp(op *intent.Op, id string) (why string, err error) {
 	}
 	// now returns the op that replaces a needed op.
 	now := func(op string) (id, as, why string, err error) {
-		for range maxRetryChain {
+		for range sqlstore.MaxRetryChain {
 			next, err := p.retriedAs(op)
 			if err != nil {
 				return "", "", "", err
@@ -368,19 +369,19 @@ func (p *planner) renewOp(op *intent.Op, id string) (why string, err error) {
 }
 
 // addUnfinished plans a row that has no outcomes.
-func (p *planner) addUnfinished(r *batchRow) error {
-	bd, err := r.decode()
+func (p *planner) addUnfinished(r *sqlstore.BatchRow) error {
+	bd, err := r.Decode()
 	if fault.CodeOf(err) == fault.Incompatible {
 		return err
 	}
 	if err != nil {
-		p.plan.ops = append(p.plan.ops, Reconciled{Batch: r.id, Fate: Lost, Reason: "what it had is damaged"})
+		p.plan.ops = append(p.plan.ops, Reconciled{Batch: r.ID, Fate: Lost, Reason: "what it had is damaged"})
 		p.plan.pending = append(p.plan.pending, pendingRow{row: r, err: err})
 		return nil
 	}
 	pr := pendingRow{row: r, body: bd}
-	if r.sequenced() {
-		pr.recorded = p.recorded(bd, uint64(*r.firstSeq))
+	if r.Sequenced() {
+		pr.recorded = p.recorded(bd, uint64(*r.FirstSeq))
 	}
 	if pr.recorded == nil {
 		bd.VoidRequestedDrops()

@@ -15,6 +15,7 @@ import (
 	"github.com/mooring-rpc/mooring/internal/opid"
 	"github.com/mooring-rpc/mooring/ledger"
 	"github.com/mooring-rpc/mooring/outbox/internal/intent"
+	"github.com/mooring-rpc/mooring/outbox/internal/sqlstore"
 )
 
 var updateTable = goflag.Bool("update", false, "write testdata/reconcile.json anew")
@@ -121,16 +122,16 @@ func (p *planned) tabled(t *testing.T, name string, log *Log, expecting bool, ne
 	pl := p.plan(t, log, ReconcileOptions{WithExpectations: expecting}, next)
 	out := tablePlan{Name: name, Expecting: expecting, Log: log.Ops, Base: log.Base, Agrees: log.streamMatches, Last: log.lastSeq, Retried: next}
 	for _, r := range p.rows {
-		bd, err := r.decode()
+		bd, err := r.Decode()
 		if err != nil {
 			t.Fatal(err)
 		}
-		row := tableRow{ID: r.id, Atomic: bd.Atomic, Slim: bd.Compacted, Ops: opsIn(bd.Ops)}
-		if r.sequenced() {
-			row.First = *r.firstSeq
+		row := tableRow{ID: r.ID, Atomic: bd.Atomic, Slim: bd.Compacted, Ops: opsIn(bd.Ops)}
+		if r.Sequenced() {
+			row.First = *r.FirstSeq
 		}
-		if r.state == rowFinished {
-			outs, err := r.readOutcomes(bd)
+		if r.State == sqlstore.RowFinished {
+			outs, err := r.ReadOutcomes(bd)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -187,7 +188,7 @@ func TestPlansAreTheTables(t *testing.T) {
 
 	p = &planned{outs: map[string]*ledger.Outcome{}, id: fixed()}
 	first := func(n int64, ids []string) []string {
-		p.rows[len(p.rows)-1].firstSeq = &n
+		p.rows[len(p.rows)-1].FirstSeq = &n
 		return ids
 	}
 	first(1, p.add(false, keyed("put", "message/a"), intent.Op{Method: "put"}))
@@ -195,8 +196,8 @@ func TestPlansAreTheTables(t *testing.T) {
 	waits := func(n int64, ops ...intent.Op) []string {
 		ids := p.add(false, ops...)
 		r := p.rows[len(p.rows)-1]
-		if r.state, r.outcomes = rowPending, nil; n > 0 {
-			r.state, r.firstSeq = rowInFlight, &n
+		if r.State, r.Outcomes = sqlstore.RowPending, nil; n > 0 {
+			r.State, r.FirstSeq = sqlstore.RowInFlight, &n
 		}
 		return ids
 	}
@@ -215,12 +216,12 @@ func TestPlansAreTheTables(t *testing.T) {
 	p = &planned{outs: map[string]*ledger.Outcome{}, id: fixed()}
 	slim := p.add(false, keyed("put", "message/a"))
 	p.add(false, intent.Op{Method: "put", Deps: []string{slim[0]}}, intent.Op{Method: "put"})
-	bd, err := p.rows[0].decode()
+	bd, err := p.rows[0].Decode()
 	if err != nil {
 		t.Fatal(err)
 	}
 	bd.Compacted = true
-	p.rows[0].body = bd.Encode("ses_1", p.rows[0].id)
+	p.rows[0].Body = bd.Encode("ses_1", p.rows[0].ID)
 	add("arguments that were not kept", p, &Log{Ops: map[string]uint64{}}, false, nil)
 
 	var text bytes.Buffer

@@ -14,12 +14,13 @@ import (
 	"github.com/mooring-rpc/mooring/internal/opid"
 	"github.com/mooring-rpc/mooring/ledger"
 	"github.com/mooring-rpc/mooring/outbox/internal/intent"
+	"github.com/mooring-rpc/mooring/outbox/internal/sqlstore"
 )
 
 // planned is a session's rows for a plan: batches of ops, of which each has applied at
 // the next cursor unless its method says otherwise.
 type planned struct {
-	rows []*batchRow
+	rows []*sqlstore.BatchRow
 	outs map[string]*ledger.Outcome
 	at   uint64
 	id   func() string // of the next batch; nil: a new one
@@ -52,8 +53,8 @@ func (p *planned) add(atomic bool, ops ...intent.Op) (ids []string) {
 		ids = append(ids, op.ID)
 		p.outs[op.ID] = &o
 	}
-	p.rows = append(p.rows, &batchRow{num: int64(len(p.rows)), id: id, session: "ses_1", state: rowFinished, ops: len(ops),
-		body: bd.Encode("ses_1", id), outcomes: intent.EncodeOutcomes(outs, bd.Ops)})
+	p.rows = append(p.rows, &sqlstore.BatchRow{Num: int64(len(p.rows)), ID: id, Session: "ses_1", State: sqlstore.RowFinished, Ops: len(ops),
+		Body: bd.Encode("ses_1", id), Outcomes: intent.EncodeOutcomes(outs, bd.Ops)})
 	return ids
 }
 
@@ -69,7 +70,7 @@ func (p *planned) plan(t *testing.T, log *Log, o ReconcileOptions, next map[stri
 	pl := newPlanner(log, o, find, func(op string) (string, error) { return next[op], nil })
 	for _, r := range p.rows {
 		f := pl.addFinished
-		if r.state != rowFinished {
+		if r.State != sqlstore.RowFinished {
 			f = pl.addUnfinished
 		}
 		if err := f(r); err != nil {
@@ -146,15 +147,15 @@ func TestWhatASessionLacks(t *testing.T) {
 	if got := p.plan(t, &Log{Base: p.at}, ReconcileOptions{}, nil); len(got.ops) > 0 {
 		t.Errorf("of a log without old events the plan is %q", got.fates())
 	}
-	p.rows[1].body[20] ^= 1
-	slim, err := p.rows[0].decode()
+	p.rows[1].Body[20] ^= 1
+	slim, err := p.rows[0].Decode()
 	if err != nil {
 		t.Fatal(err)
 	}
 	slim.Compacted = true
-	p.rows[0].body = slim.Encode("ses_1", p.rows[0].id)
+	p.rows[0].Body = slim.Encode("ses_1", p.rows[0].ID)
 	lost := p.plan(t, &Log{Ops: map[string]uint64{a[0]: 1}}, ReconcileOptions{}, nil)
-	if f := lost.fates(); f[0] != " lost" || lost.ops[0].Batch != p.rows[1].id || f[1] != "b lost" || f[2] != "e held_back" {
+	if f := lost.fates(); f[0] != " lost" || lost.ops[0].Batch != p.rows[1].ID || f[1] != "b lost" || f[2] != "e held_back" {
 		t.Errorf("of damaged rows the plan is %q", f)
 	}
 }
@@ -166,9 +167,9 @@ func TestWhatASessionWaitsFor(t *testing.T) {
 	waits := func(first int64, ops ...intent.Op) []string {
 		ids := p.add(false, ops...)
 		r := p.rows[len(p.rows)-1]
-		r.state, r.outcomes = rowPending, nil
+		r.State, r.Outcomes = sqlstore.RowPending, nil
 		if first > 0 {
-			r.state, r.firstSeq = rowInFlight, &first
+			r.State, r.FirstSeq = sqlstore.RowInFlight, &first
 		}
 		return ids
 	}
@@ -300,8 +301,8 @@ func TestReconcileLeavesDamageBehind(t *testing.T) {
 		stop()
 		mute.Store(false)
 		srv.forget(session, b.ID(), 0)
-		err := b.w.do(ctx, func(ctx context.Context, q querier) error {
-			_, err := q.exec(ctx, `UPDATE mooring_outbox_batch SET body = $3 WHERE box = $1 AND batch = $2 AND state < 2`, b.t.box, bad.Batch, []byte{2, 0, 7})
+		err := b.w.do(ctx, func(ctx context.Context, q sqlstore.Querier) error {
+			_, err := q.Exec(ctx, `UPDATE mooring_outbox_batch SET body = $3 WHERE box = $1 AND batch = $2 AND state < 2`, b.t.Box, bad.Batch, []byte{2, 0, 7})
 			return err
 		})
 		if err != nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/crashpoint"
 	"github.com/mooring-rpc/mooring/outbox/internal/intent"
+	"github.com/mooring-rpc/mooring/outbox/internal/sqlstore"
 )
 
 // Reconciliation lists the fates of a session's ops.
@@ -40,36 +41,26 @@ func (r *Reconciliation) Count(f Fate) (n int) {
 	return n
 }
 
-const sqlSessions = `SELECT session FROM mooring_outbox_batch WHERE box = $1 GROUP BY session ORDER BY MIN(num)`
-
 // Sessions lists the sessions that the outbox has ops of, unfinished or of the last 30 days, in
 // the order in which they came.
 func (b *Box) Sessions(ctx context.Context) (sessions []string, err error) {
-	err = b.read(ctx, "list sessions", func(ctx context.Context, q querier) error {
-		sessions = nil
-		return q.query(ctx, sqlSessions, []any{b.t.box}, func(scan scanner) error {
-			var s string
-			err := scan(&s)
-			sessions = append(sessions, s)
-			return err
-		})
+	err = b.read(ctx, "list sessions", func(ctx context.Context, q sqlstore.Querier) (err error) {
+		sessions, err = b.t.Sessions(ctx, q)
+		return err
 	})
 	return sessions, err
 }
 
-const sqlAnswered = `SELECT batch FROM mooring_outbox_batch WHERE box = $1 AND session = $2 AND state = 2`
-
 // NewLog begins a Log of a session. The session's log is to be read after it.
 func (b *Box) NewLog(ctx context.Context, session string) (*Log, error) {
 	log := &Log{Ops: make(map[string]uint64)}
-	err := b.read(ctx, "reconcile", func(ctx context.Context, q querier) error {
+	err := b.read(ctx, "reconcile", func(ctx context.Context, q sqlstore.Querier) error {
+		batches, err := b.t.Answered(ctx, q, session)
 		log.answered = make(map[string]bool)
-		return q.query(ctx, sqlAnswered, []any{b.t.box, session}, func(scan scanner) error {
-			var batch string
-			err := scan(&batch)
+		for _, batch := range batches {
 			log.answered[batch] = true
-			return err
-		})
+		}
+		return err
 	})
 	return log, err
 }
@@ -80,7 +71,7 @@ func (b *Box) PlanReconcile(ctx context.Context, session string, log *Log, o Rec
 	if err != nil {
 		return r, err
 	}
-	err = b.read(ctx, "reconcile", func(ctx context.Context, q querier) error {
+	err = b.read(ctx, "reconcile", func(ctx context.Context, q sqlstore.Querier) error {
 		p, err := b.planFor(ctx, q, session, log, o, "")
 		if err == nil {
 			r = p.reconciliation(session, log)
@@ -103,17 +94,17 @@ func (b *Box) Reconcile(ctx context.Context, session string, log *Log, o Reconci
 		return r, err
 	}
 	still := r.Stopped
-	err = b.restartStream(ctx, "reconcile", session, func(ctx context.Context, q querier) ([]decidedRow, error) {
-		if row, err := b.t.readBox(ctx, q, ""); err != nil {
+	err = b.restartStream(ctx, "reconcile", session, func(ctx context.Context, q sqlstore.Querier) ([]decidedRow, error) {
+		if row, err := b.t.ReadBox(ctx, q, ""); err != nil {
 			return nil, err
-		} else if log.fenceIncarnation != 0 && row.incarnation != log.fenceIncarnation {
+		} else if log.fenceIncarnation != 0 && row.Incarnation != log.fenceIncarnation {
 			return nil, fault.InUse.With("a sender has begun since the stream of session %s was fenced off: what it has sent may not be in the log that was read", session)
 		}
-		p, err := b.planFor(ctx, q, session, log, o, b.db.lockRows())
+		p, err := b.planFor(ctx, q, session, log, o, b.db.LockRows())
 		if err != nil {
 			return nil, err
 		}
-		if still == nil && slices.ContainsFunc(p.pending, func(pr pendingRow) bool { return pr.row.sequenced() }) {
+		if still == nil && slices.ContainsFunc(p.pending, func(pr pendingRow) bool { return pr.row.Sequenced() }) {
 			return nil, fault.InUse.With("ops of session %s are on their way, and its stream has not stopped: wait for their answers first", session)
 		}
 		r = p.reconciliation(session, log)
@@ -135,11 +126,11 @@ func (p *plan) reconciliation(session string, log *Log) Reconciliation {
 }
 
 // planFor reads a session's rows and plans.
-func (b *Box) planFor(ctx context.Context, q querier, session string, log *Log, o ReconcileOptions, lock string) (*plan, error) {
-	p := newPlanner(log, o, b.t.opLookup(ctx, q, unwrittenRow), func(op string) (string, error) { return b.t.retriedAs(ctx, q, op) })
-	var waiting []*batchRow
+func (b *Box) planFor(ctx context.Context, q sqlstore.Querier, session string, log *Log, o ReconcileOptions, lock string) (*plan, error) {
+	p := newPlanner(log, o, b.t.OpLookup(ctx, q, sqlstore.UnwrittenRow), func(op string) (string, error) { return b.t.RetriedAs(ctx, q, op) })
+	var waiting []*sqlstore.BatchRow
 	for after := int64(-1); ; {
-		rows, err := b.t.batches(ctx, q, sqlList, b.t.box, after, session)
+		rows, err := b.t.List(ctx, q, sqlstore.AllRows, after, session)
 		if err != nil {
 			return nil, err
 		}
@@ -147,10 +138,10 @@ func (b *Box) planFor(ctx context.Context, q querier, session string, log *Log, 
 			break
 		}
 		for _, r := range rows {
-			after = r.num
-			if r.state != rowFinished {
+			after = r.Num
+			if r.State != sqlstore.RowFinished {
 				if lock != "" { // it may have changed, but no sender can finish it now
-					if r, err = b.t.batchNum(ctx, q, r.num, lock); err != nil {
+					if r, err = b.t.BatchNum(ctx, q, r.Num, lock); err != nil {
 						return nil, err
 					}
 				}
@@ -169,16 +160,16 @@ func (b *Box) planFor(ctx context.Context, q querier, session string, log *Log, 
 		return nil, fault.NotFound.With("the server does not know session %s, and its creation is not in this outbox: the home folder that made it has to reconcile first", session)
 	}
 	// Rows that had seqs go first, in order of seq.
-	slices.SortStableFunc(waiting, func(x, y *batchRow) int {
+	slices.SortStableFunc(waiting, func(x, y *sqlstore.BatchRow) int {
 		switch {
-		case x.sequenced() && y.sequenced():
-			return cmp.Compare(*x.firstSeq, *y.firstSeq)
-		case x.sequenced():
+		case x.Sequenced() && y.Sequenced():
+			return cmp.Compare(*x.FirstSeq, *y.FirstSeq)
+		case x.Sequenced():
 			return -1
-		case y.sequenced():
+		case y.Sequenced():
 			return 1
 		}
-		return cmp.Compare(x.num, y.num)
+		return cmp.Compare(x.Num, y.Num)
 	})
 	for _, r := range waiting {
 		if err := p.addUnfinished(r); err != nil {
@@ -194,32 +185,29 @@ func (p *planner) createsSession() bool {
 }
 
 // rowCreatesSession reports whether a row creates its session.
-func rowCreatesSession(r *batchRow) bool {
-	bd, err := r.decode()
+func rowCreatesSession(r *sqlstore.BatchRow) bool {
+	bd, err := r.Decode()
 	return err == nil && intent.CreatesSession(bd.Ops[0].Method)
 }
 
-const sqlClearSeq = `UPDATE mooring_outbox_batch SET first_seq = NULL, state = 0, dropping = 0, attempts = 0, next_retry_at = 0, last_error = ''
-	WHERE box = $1 AND num = $2 AND state < 2`
-
 // executePlan executes a plan, allocating seqs of the new stream.
-func (b *Box) executePlan(ctx context.Context, q querier, p *plan) (decided []decidedRow, err error) {
+func (b *Box) executePlan(ctx context.Context, q sqlstore.Querier, p *plan) (decided []decidedRow, err error) {
 	seq := int64(1)
 	for i := range p.resend {
 		a := &p.resend[i]
-		data := a.body.Encode(a.old.session, a.id)
-		row := &batchRow{id: a.id, session: a.old.session, via: a.old.via, ops: len(a.body.Ops), bytes: int64(len(data)),
-			created: b.cfg.Now().UnixMilli(), body: data}
-		num, err := b.t.insert(ctx, q, row)
-		if errors.Is(err, errUnique) {
-			return nil, fault.AlreadyExists.Because(err, "batch %s, which was to stand for batch %s, is there already", a.id, a.old.id)
+		data := a.body.Encode(a.old.Session, a.id)
+		row := &sqlstore.BatchRow{ID: a.id, Session: a.old.Session, Via: a.old.Via, Ops: len(a.body.Ops), Bytes: int64(len(data)),
+			Created: b.cfg.Now().UnixMilli(), Body: data}
+		num, err := b.t.Insert(ctx, q, row)
+		if errors.Is(err, sqlstore.ErrUnique) {
+			return nil, fault.AlreadyExists.Because(err, "batch %s, which was to stand for batch %s, is there already", a.id, a.old.ID)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("commit again: %w", err)
 		}
 		b.indexOps(q, a.id, a.body)
-		b.t.setSeq(q, num, seq, nil, intent.Tally{})
-		b.t.lowerLowWater(q, num)
+		b.t.SetSeq(q, num, seq, nil, intent.Tally{})
+		b.t.LowerLowWater(q, num)
 		seq += int64(len(a.body.Ops))
 	}
 	for _, pr := range p.pending {
@@ -233,8 +221,8 @@ func (b *Box) executePlan(ctx context.Context, q querier, p *plan) (decided []de
 				op := &bd.Ops[i]
 				op.Void, op.DropRequested, op.LocalOutcome = false, false, &pr.recorded[i]
 			}
-		case r.sequenced():
-			if _, err := intent.Resolve(bd, r.session, b.t.opLookup(ctx, q, r.num), false); err != nil {
+		case r.Sequenced():
+			if _, err := intent.Resolve(bd, r.Session, b.t.OpLookup(ctx, q, r.Num), false); err != nil {
 				return nil, err
 			}
 		}
@@ -242,12 +230,12 @@ func (b *Box) executePlan(ctx context.Context, q querier, p *plan) (decided []de
 			decided = append(decided, b.finishWithOutcomes(ctx, q, r, bd))
 			continue
 		}
-		data := bd.Encode(r.session, r.id)
-		b.t.setBody(q, r.num, data, bd.Tally(), false)
-		q.enqueue(sqlClearSeq, []any{b.t.box, r.num}, nil)
-		if r.sequenced() {
-			b.t.setSeq(q, r.num, seq, nil, intent.Tally{})
-			b.t.lowerLowWater(q, r.num)
+		data := bd.Encode(r.Session, r.ID)
+		b.t.SetBody(q, r.Num, data, bd.Tally(), false)
+		b.t.ClearSeq(q, r.Num)
+		if r.Sequenced() {
+			b.t.SetSeq(q, r.Num, seq, nil, intent.Tally{})
+			b.t.LowerLowWater(q, r.Num)
 			seq += int64(bd.SeqCount())
 		}
 	}

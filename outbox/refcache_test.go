@@ -14,30 +14,31 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/outbox/internal/refs"
+	"github.com/mooring-rpc/mooring/outbox/internal/sqlstore"
 )
 
 // countingDB counts the refs that are read.
 type countingDB struct {
-	database
+	sqlstore.Database
 	rows atomic.Int64
 }
 
-func (d *countingDB) read(ctx context.Context, f func(querier) error) error {
-	return d.database.read(ctx, func(q querier) error { return f(countingQuerier{q, d}) })
+func (d *countingDB) Read(ctx context.Context, f func(sqlstore.Querier) error) error {
+	return d.Database.Read(ctx, func(q sqlstore.Querier) error { return f(countingQuerier{q, d}) })
 }
 
 type countingQuerier struct {
-	querier
+	sqlstore.Querier
 	db *countingDB
 }
 
-func (q countingQuerier) query(ctx context.Context, sql string, args []any, each func(scanner) error) error {
-	if sql != q.db.refs().since && sql != q.db.refs().all {
-		return q.querier.query(ctx, sql, args, each)
+func (q countingQuerier) Query(ctx context.Context, sql string, args []any, each func(sqlstore.Scanner) error) error {
+	if sql != q.db.Refs().Since && sql != q.db.Refs().All {
+		return q.Querier.Query(ctx, sql, args, each)
 	}
 	n := int64(-1) // one row tells how a later reading begins, with a ref or without
 	defer func() { q.db.rows.Add(max(n, 0)) }()
-	return q.querier.query(ctx, sql, args, func(scan scanner) error { n++; return each(scan) })
+	return q.Querier.Query(ctx, sql, args, func(scan sqlstore.Scanner) error { n++; return each(scan) })
 }
 
 // TestOnlyNewRefsAreRead: with many refs stored, what one process stores costs the
@@ -50,7 +51,7 @@ func TestOnlyNewRefsAreRead(t *testing.T) {
 		for range many {
 			testRef(t, two, newSession(), RefMeta{})
 		}
-		db := &countingDB{database: one.db}
+		db := &countingDB{Database: one.db}
 		one.db = db
 		srv := newFakeServer()
 		run(t, one, srv)
@@ -129,8 +130,8 @@ func TestDamagedRefIsLeftOut(t *testing.T) {
 		ctx := limited(t)
 		session := withSession(t, b)
 		bad := testRef(t, b, newSession(), RefMeta{})
-		_, err := b.db.write(ctx, func(q querier) error {
-			_, err := q.exec(ctx, `UPDATE mooring_outbox_ref SET ref = 'mooring://Bad host/x' WHERE box = $1 AND id = $2`, b.t.box, bad.ID)
+		_, err := b.db.Write(ctx, func(q sqlstore.Querier) error {
+			_, err := q.Exec(ctx, `UPDATE mooring_outbox_ref SET ref = 'mooring://Bad host/x' WHERE box = $1 AND id = $2`, b.t.Box, bad.ID)
 			return err
 		})
 		if err != nil {
@@ -220,8 +221,8 @@ func TestWhichRefIsUsed(t *testing.T) {
 	}
 }
 
-// TestConfirmRef: which secret and which address are kept.
-func TestConfirmRef(t *testing.T) {
+// TestRefAnswered: which secret and which address are kept.
+func TestRefAnswered(t *testing.T) {
 	both(t, func(t *testing.T, p place) {
 		b, other := p.open(t, quick()), p.open(t, quick())
 		ctx := limited(t)

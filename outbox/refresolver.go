@@ -6,6 +6,7 @@ import (
 	"context"
 
 	"github.com/mooring-rpc/mooring/outbox/internal/refs"
+	"github.com/mooring-rpc/mooring/outbox/internal/sqlstore"
 )
 
 // boxRefs reads refs for a Box's cache.
@@ -13,17 +14,17 @@ type boxRefs struct {
 	box *Box
 	// q is the transaction that asks, nil for none. It may hold the last connection, so it does
 	// the reading; and it may see rows that others do not, and never will.
-	q querier
+	q sqlstore.Querier
 	// callerTx says that q is a caller's transaction: the committed rows that it sees are
 	// cached.
 	callerTx bool
 }
 
 func (b *Box) resolver() refs.Resolver { return refs.Resolver{Cache: &b.refs, Source: b.refSource} }
-func (b *Box) resolverIn(q querier) refs.Resolver {
+func (b *Box) resolverIn(q sqlstore.Querier) refs.Resolver {
 	return refs.Resolver{Cache: &b.refs, Source: &boxRefs{box: b, q: q}}
 }
-func (b *Box) resolverInCallerTx(q querier) refs.Resolver {
+func (b *Box) resolverInCallerTx(q sqlstore.Querier) refs.Resolver {
 	return refs.Resolver{Cache: &b.refs, Source: &boxRefs{box: b, q: q, callerTx: true}}
 }
 
@@ -36,9 +37,9 @@ func (b *Box) refreshRefs(ctx context.Context) error {
 func (s *boxRefs) Refresh(ctx context.Context) (txOnly *refs.Cache, err error) {
 	b := s.box
 	r := b.refs.BeginReading()
-	var found refsSince
-	read := func(ctx context.Context, q querier) (err error) {
-		found, err = b.t.refsSince(ctx, q, r.Since)
+	var found sqlstore.RefsSince
+	read := func(ctx context.Context, q sqlstore.Querier) (err error) {
+		found, err = b.t.RefsSince(ctx, q, r.Since)
 		return err
 	}
 	if s.q != nil {
@@ -49,11 +50,11 @@ func (s *boxRefs) Refresh(ctx context.Context) (txOnly *refs.Cache, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if s.q == nil || s.callerTx && found.sawCommitted {
+	if s.q == nil || s.callerTx && found.SawCommitted {
 		b.mergeRefs(r, found)
-		found.rows = nil
+		found.Rows = nil
 	}
-	if alone := append(found.rows, found.ours...); len(alone) > 0 {
+	if alone := append(found.Rows, found.Ours...); len(alone) > 0 {
 		txOnly = new(refs.Cache)
 		txOnly.Merge(refs.Reading{}, alone, "")
 	}
@@ -61,8 +62,8 @@ func (s *boxRefs) Refresh(ctx context.Context) (txOnly *refs.Cache, err error) {
 }
 
 // mergeRefs merges a reading into the cache, and returns the targets whose refs changed.
-func (b *Box) mergeRefs(r refs.Reading, found refsSince) (targets []string) {
-	targets, damaged := b.refs.Merge(r, found.rows, found.next)
+func (b *Box) mergeRefs(r refs.Reading, found sqlstore.RefsSince) (targets []string) {
+	targets, damaged := b.refs.Merge(r, found.Rows, found.Next)
 	for _, id := range damaged {
 		b.cfg.Logger.Error("a stored ref is damaged and is not used", "outbox", b.id, "ref", id)
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/outbox/internal/refs"
+	"github.com/mooring-rpc/mooring/outbox/internal/sqlstore"
 )
 
 // PutRef stores a ref to send through, or changes its metadata. A stream that stopped for lack
@@ -31,14 +32,14 @@ func (b *Box) PutRef(ctx context.Context, ref capability.Ref, meta RefMeta) erro
 // secret. settled reports that later answers which accept the ref need not be given.
 // AlreadyExists if a server has confirmed another secret, elsewhere.
 func (b *Box) RefAnswered(ctx context.Context, ref capability.Ref, answer RefAnswer) (settled bool, err error) {
-	if !answer.Tells() {
+	if !refs.Tells(&answer) {
 		return false, nil
 	}
 	stored, err := b.Ref(ctx, ref.ID)
 	if err != nil || stored.ID != ref.ID { // forgotten, or replaced by another ref
 		return false, nil
 	}
-	status, news, settled := answer.Status(&stored, ref, b.cfg.Now())
+	status, news, settled := refs.StatusFrom(&answer, &stored, ref, b.cfg.Now())
 	if news {
 		err = b.confirmRef(ctx, ref, status, answer.External)
 	}
@@ -58,15 +59,15 @@ func (b *Box) confirmRef(ctx context.Context, ref capability.Ref, update RefStat
 // which may be the only one a server knows: AbandonRotation gives that up.
 func (b *Box) DropRef(ctx context.Context, id string) error {
 	at := b.cfg.Now().UnixMilli()
-	return b.changeRefs(ctx, "drop ref", func(ctx context.Context, q querier) error {
-		pending, err := b.t.pendingRotation(ctx, q, id)
+	return b.changeRefs(ctx, "drop ref", func(ctx context.Context, q sqlstore.Querier) error {
+		pending, err := b.t.PendingRotation(ctx, q, id)
 		if err != nil {
 			return err
 		}
 		if pending != nil {
 			return fault.InUse.With("ref %s is being rotated: another is about to take its place", clip(id))
 		}
-		b.t.dropRef(q, id, at)
+		b.t.DropRef(q, id, at)
 		return nil
 	})
 }
@@ -79,10 +80,10 @@ func (b *Box) changeRef(ctx context.Context, what, id string, change func(old re
 	}
 	defer leave()
 	var row refs.Row
-	err = b.w.do(ctx, func(ctx context.Context, q querier) (err error) {
-		row, err = b.t.changeRef(ctx, q, id, change)
+	err = b.w.do(ctx, func(ctx context.Context, q sqlstore.Querier) (err error) {
+		row, err = b.t.ChangeRef(ctx, q, id, change)
 		if err == nil {
-			b.db.notify(q, b.id)
+			b.db.Notify(q, b.id)
 		}
 		return err
 	})
@@ -97,17 +98,17 @@ func (b *Box) changeRef(ctx context.Context, what, id string, change func(old re
 }
 
 // changeRefs changes several refs and notifies the sender, in whatever process.
-func (b *Box) changeRefs(ctx context.Context, what string, change func(ctx context.Context, q querier) error) error {
+func (b *Box) changeRefs(ctx context.Context, what string, change func(ctx context.Context, q sqlstore.Querier) error) error {
 	leave, err := b.enter()
 	if err != nil {
 		return err
 	}
 	defer leave()
-	err = b.w.do(ctx, func(ctx context.Context, q querier) error {
+	err = b.w.do(ctx, func(ctx context.Context, q sqlstore.Querier) error {
 		if err := change(ctx, q); err != nil {
 			return err
 		}
-		b.db.notify(q, b.id)
+		b.db.Notify(q, b.id)
 		return nil
 	})
 	if err != nil {
@@ -148,21 +149,4 @@ func (b *Box) RefFor(ctx context.Context, target string, want capability.Rights)
 		return SavedRef{}, err
 	}
 	return b.resolver().RefFor(ctx, target, want)
-}
-
-// pendingRotation returns the ref that is to replace old; nil if there is none.
-func (t *tables) pendingRotation(ctx context.Context, q querier, old string) (ref *capability.Ref, err error) {
-	err = q.query(ctx, sqlRotating, []any{t.box, old}, func(scan scanner) error {
-		row, err := scanRef(scan)
-		if err != nil {
-			return err
-		}
-		r, err := row.Ref()
-		if err != nil {
-			return fault.OutboxDamaged.Because(err, "a stored ref is damaged")
-		}
-		ref = &r
-		return nil
-	})
-	return ref, err
 }

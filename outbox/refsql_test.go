@@ -11,7 +11,9 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/outbox/internal/postgres"
 	"github.com/mooring-rpc/mooring/outbox/internal/refs"
+	"github.com/mooring-rpc/mooring/outbox/internal/sqlstore"
 )
 
 // oldRow puts a ref's row into the outbox as it is.
@@ -21,8 +23,8 @@ func oldRow(t *testing.T, b *Box, row refs.Row) refs.Row {
 		ref := testAddress.New(newSession())
 		row.ID, row.Text = ref.ID, ref.Text()
 	}
-	err := b.w.do(limited(t), func(ctx context.Context, q querier) error {
-		made, err := b.t.insertRef(ctx, q, &row)
+	err := b.w.do(limited(t), func(ctx context.Context, q sqlstore.Querier) error {
+		made, err := b.t.InsertRef(ctx, q, &row)
 		if !made {
 			t.Errorf("%s is there already", row.ID)
 		}
@@ -35,14 +37,14 @@ func oldRow(t *testing.T, b *Box, row refs.Row) refs.Row {
 }
 
 // rowOf is a ref's row as it is now, after change, if that is not nil.
-func rowOf(t *testing.T, b *Box, id string, change func(ctx context.Context, q querier) error) (row refs.Row) {
+func rowOf(t *testing.T, b *Box, id string, change func(ctx context.Context, q sqlstore.Querier) error) (row refs.Row) {
 	t.Helper()
-	err := b.w.do(limited(t), func(ctx context.Context, q querier) (err error) {
+	err := b.w.do(limited(t), func(ctx context.Context, q sqlstore.Querier) (err error) {
 		if change != nil {
 			err = change(ctx, q)
 		}
 		if err == nil {
-			row, err = b.t.ref(ctx, q, id, "")
+			row, err = b.t.Ref(ctx, q, id, "")
 		}
 		return err
 	})
@@ -74,8 +76,8 @@ func TestNewsOfARef(t *testing.T) {
 				if update {
 					c.want(&want)
 				}
-				got := rowOf(t, b, row.ID, func(_ context.Context, q querier) error {
-					b.t.writeRefStatus(q, []refs.Update{{ID: row.ID, Status: c.status}})
+				got := rowOf(t, b, row.ID, func(_ context.Context, q sqlstore.Querier) error {
+					b.t.WriteRefStatus(q, []refs.Update{{ID: row.ID, Status: c.status}})
 					return nil
 				})
 				if got != want {
@@ -93,9 +95,9 @@ func TestARefIsWrittenOnce(t *testing.T) {
 		old := oldRow(t, b, refs.Row{Role: Shared, Label: "old", Redemption: "1"})
 		young := old
 		young.Label, young.Redemption = "young", "2"
-		insert := func(want bool) func(context.Context, querier) error {
-			return func(ctx context.Context, q querier) error {
-				made, err := b.t.insertRef(ctx, q, &young)
+		insert := func(want bool) func(context.Context, sqlstore.Querier) error {
+			return func(ctx context.Context, q sqlstore.Querier) error {
+				made, err := b.t.InsertRef(ctx, q, &young)
 				if made != want {
 					t.Errorf("written (%t), want %t", made, want)
 				}
@@ -105,7 +107,7 @@ func TestARefIsWrittenOnce(t *testing.T) {
 		if got := rowOf(t, b, old.ID, insert(false)); got != old {
 			t.Errorf("%+v", got)
 		}
-		rowOf(t, b, old.ID, func(_ context.Context, q querier) error { b.t.dropRef(q, old.ID, 1); return nil })
+		rowOf(t, b, old.ID, func(_ context.Context, q sqlstore.Querier) error { b.t.DropRef(q, old.ID, 1); return nil })
 		if got := rowOf(t, b, old.ID, insert(true)); got != young {
 			t.Errorf("in the place of one that is gone: %+v", got)
 		}
@@ -128,14 +130,14 @@ func TestOnlyOwnersRefsOfUnmadeSessionsAreRefused(t *testing.T) {
 		} {
 			row := oldRow(t, b, c.row)
 			var list []string
-			got := rowOf(t, b, row.ID, func(ctx context.Context, q querier) error {
-				err := q.query(ctx, sqlOldRefs, []any{b.t.box, 1}, func(scan scanner) error {
+			got := rowOf(t, b, row.ID, func(ctx context.Context, q sqlstore.Querier) error {
+				err := q.Query(ctx, sqlstore.SQLOldRefs, []any{b.t.Box, 1}, func(scan sqlstore.Scanner) error {
 					var id, role string
 					err := scan(&id, &role)
 					list = append(list, id)
 					return err
 				})
-				q.enqueue(b.t.db.refs().dropRefused, []any{b.t.box, row.ID, 1}, nil)
+				q.Enqueue(b.t.DB.Refs().DropRefused, []any{b.t.Box, row.ID, 1}, nil)
 				return err
 			})
 			if refused := got.Role == refs.RoleGone; refused != c.refused || !refused && got != row {
@@ -156,12 +158,12 @@ func TestStampsOfAnotherDatabase(t *testing.T) {
 	ref := testRef(t, b, newSession(), RefMeta{})
 	ahead := func(add int) (ahead bool) {
 		t.Helper()
-		err := b.w.do(limited(t), func(ctx context.Context, q querier) error {
-			if _, err := q.exec(ctx, "UPDATE mooring_outbox_ref SET change = change + $2 WHERE box = $1", b.t.box, add); err != nil {
+		err := b.w.do(limited(t), func(ctx context.Context, q sqlstore.Querier) error {
+			if _, err := q.Exec(ctx, "UPDATE mooring_outbox_ref SET change = change + $2 WHERE box = $1", b.t.Box, add); err != nil {
 				return err
 			}
-			return q.query(ctx, "SELECT change > txid_current() FROM mooring_outbox_ref WHERE box = $1 AND id = $2", []any{b.t.box, ref.ID},
-				func(scan scanner) error { return scan(&ahead) })
+			return q.Query(ctx, "SELECT change > txid_current() FROM mooring_outbox_ref WHERE box = $1 AND id = $2", []any{b.t.Box, ref.ID},
+				func(scan sqlstore.Scanner) error { return scan(&ahead) })
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -190,7 +192,7 @@ func TestWhatSendersAreToldOf(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Release()
-	if _, err := conn.Exec(ctx, "LISTEN "+notifyChannel); err != nil {
+	if _, err := conn.Exec(ctx, "LISTEN "+postgres.NotifyChannel); err != nil {
 		t.Fatal(err)
 	}
 	session := newSession()

@@ -12,6 +12,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/ledger"
+	"github.com/mooring-rpc/mooring/outbox/internal/sqlstore"
 )
 
 // stopping is a server that answers what is sent of a session with an error, once told to.
@@ -145,11 +146,11 @@ func TestALateOutcomeIsOfTheStreamBefore(t *testing.T) {
 		}
 		last := func(to highWaterMark) (seq uint64) {
 			t.Helper()
-			err := b.w.do(ctx, func(context.Context, querier) error { b.w.seqs.raiseHighWater(session, to); return nil })
+			err := b.w.do(ctx, func(context.Context, sqlstore.Querier) error { b.w.seqs.raiseHighWater(session, to); return nil })
 			if err == nil {
-				err = b.read(ctx, "look", func(ctx context.Context, q querier) error {
-					st, err := b.t.stream(ctx, q, session)
-					seq = st.lastSeq
+				err = b.read(ctx, "look", func(ctx context.Context, q sqlstore.Querier) error {
+					st, err := b.t.Stream(ctx, q, session)
+					seq = st.LastSeq
 					return err
 				})
 			}

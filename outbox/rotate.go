@@ -14,6 +14,7 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/outbox/internal/machine"
 	"github.com/mooring-rpc/mooring/outbox/internal/refs"
+	"github.com/mooring-rpc/mooring/outbox/internal/sqlstore"
 )
 
 // BeginRotation stores ref, which is new, as the replacement of the stored ref old, and holds
@@ -27,15 +28,15 @@ func (b *Box) BeginRotation(ctx context.Context, old string, ref capability.Ref)
 	if err != nil {
 		return ref, fmt.Errorf("rotate: %w", err)
 	}
-	err = b.changeRefs(ctx, "begin the rotation", func(ctx context.Context, q querier) error {
-		was, err := b.t.ref(ctx, q, old, b.db.lockRows())
+	err = b.changeRefs(ctx, "begin the rotation", func(ctx context.Context, q sqlstore.Querier) error {
+		was, err := b.t.Ref(ctx, q, old, b.db.LockRows())
 		if err != nil {
 			return err
 		}
 		if !was.Exists() || was.Role == refs.RoleRotated || was.Role == refs.RoleRotating {
 			return fault.NotFound.With("ref %s is not stored here", clip(old))
 		}
-		pending, err := b.t.pendingRotation(ctx, q, old)
+		pending, err := b.t.PendingRotation(ctx, q, old)
 		if err != nil {
 			return err
 		}
@@ -43,7 +44,7 @@ func (b *Box) BeginRotation(ctx context.Context, old string, ref capability.Ref)
 			ref = *pending
 			return nil
 		}
-		_, err = b.t.insertRef(ctx, q, &row)
+		_, err = b.t.InsertRef(ctx, q, &row)
 		return err
 	})
 	return ref, err
@@ -52,16 +53,16 @@ func (b *Box) BeginRotation(ctx context.Context, old string, ref capability.Ref)
 // FinishRotation replaces old by the ref that BeginRotation stored. It does nothing if there is
 // none.
 func (b *Box) FinishRotation(ctx context.Context, old string) error {
-	return b.changeRefs(ctx, "finish the rotation", func(ctx context.Context, q querier) error {
-		pending, err := b.t.pendingRotation(ctx, q, old)
+	return b.changeRefs(ctx, "finish the rotation", func(ctx context.Context, q sqlstore.Querier) error {
+		pending, err := b.t.PendingRotation(ctx, q, old)
 		if err != nil || pending == nil {
 			return err
 		}
-		was, err := b.t.ref(ctx, q, old, b.db.lockRows())
+		was, err := b.t.Ref(ctx, q, old, b.db.LockRows())
 		if err != nil {
 			return err
 		}
-		now, err := b.t.ref(ctx, q, pending.ID, b.db.lockRows())
+		now, err := b.t.Ref(ctx, q, pending.ID, b.db.LockRows())
 		if err != nil {
 			return err
 		}
@@ -69,15 +70,14 @@ func (b *Box) FinishRotation(ctx context.Context, old string) error {
 			now.Role = Shared
 		}
 		now.Rights, now.Restricted, now.Confirmed = was.Rights, was.Restricted, b.cfg.Now().UnixMilli() // a server has put it in place
-		b.t.updateRef(q, &now)
-		// The refs that old had replaced now stand for the new one too.
-		q.enqueue(b.db.refs().repoint, []any{b.t.box, old, pending.ID, pending.Text()}, nil)
+		b.t.UpdateRef(q, &now)
+		b.t.RepointRefs(q, old, *pending)
 		hash := ""
 		if ref, err := was.Ref(); err == nil {
 			hash = ref.Secret.HashText()
 		}
 		was.ID, was.Role, was.External, was.Label, was.Text = old, refs.RoleRotated, hash, pending.ID, pending.Text()
-		b.t.updateRef(q, &was)
+		b.t.UpdateRef(q, &was)
 		return nil
 	})
 }
@@ -85,10 +85,10 @@ func (b *Box) FinishRotation(ctx context.Context, old string) error {
 // AbandonRotation drops the ref that BeginRotation stored: it was refused, and the held batches
 // go out under old again.
 func (b *Box) AbandonRotation(ctx context.Context, old string) error {
-	return b.changeRefs(ctx, "abandon the rotation", func(ctx context.Context, q querier) error {
-		pending, err := b.t.pendingRotation(ctx, q, old)
+	return b.changeRefs(ctx, "abandon the rotation", func(ctx context.Context, q sqlstore.Querier) error {
+		pending, err := b.t.PendingRotation(ctx, q, old)
 		if err == nil && pending != nil {
-			b.t.dropRef(q, pending.ID, b.cfg.Now().UnixMilli())
+			b.t.DropRef(q, pending.ID, b.cfg.Now().UnixMilli())
 		}
 		return err
 	})
@@ -109,11 +109,6 @@ func (b *Box) Rotations(ctx context.Context) (map[string]capability.Ref, error) 
 
 // drainRefTimeout bounds how long a rotation waits for batches in flight.
 const drainRefTimeout = 5 * time.Second
-
-// sqlInFlightVia counts the rows to which the outbox's sender, in whatever process, has given
-// seqs under a ref and that have no outcomes yet.
-const sqlInFlightVia = `SELECT count(*) FROM mooring_outbox_batch
-	WHERE box = $1 AND num >= (SELECT low FROM mooring_outbox WHERE box = $1) AND state = 1 AND first_seq > 0 AND via = $2`
 
 // DrainRef waits until nothing is in flight under ref, for which a rotation was begun: a server
 // records as denied any batch that arrives after the rotation. It gives up after
@@ -150,10 +145,11 @@ func (b *Box) DrainRef(ctx context.Context, ref string) {
 	}
 }
 
-// inFlightVia returns sqlInFlightVia's count; 0 if it is unknown.
+// inFlightVia counts the rows in flight under a ref; 0 if the number is unknown.
 func (b *Box) inFlightVia(ctx context.Context, ref string) (n int) {
-	_ = b.read(ctx, "rotate", func(ctx context.Context, q querier) error {
-		return q.query(ctx, sqlInFlightVia, []any{b.t.box, ref}, func(scan scanner) error { return scan(&n) })
+	_ = b.read(ctx, "rotate", func(ctx context.Context, q sqlstore.Querier) (err error) {
+		n, err = b.t.InFlightVia(ctx, q, ref)
+		return err
 	})
 	return n
 }

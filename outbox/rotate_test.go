@@ -9,6 +9,7 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/ledger"
+	"github.com/mooring-rpc/mooring/outbox/internal/sqlstore"
 )
 
 // TestRotationKeepsTheQueue: batches of before, of the time between and of after
@@ -241,9 +242,9 @@ func TestADroppedRefLeavesNoSecret(t *testing.T) {
 			t.Fatal(err)
 		}
 		left := 0
-		err := b.read(ctx, "count", func(ctx context.Context, q querier) error {
-			return q.query(ctx, `SELECT count(*) FROM mooring_outbox_ref WHERE box = $1 AND ref = $2`, []any{b.t.box, last.Text()},
-				func(scan scanner) error { return scan(&left) })
+		err := b.read(ctx, "count", func(ctx context.Context, q sqlstore.Querier) error {
+			return q.Query(ctx, `SELECT count(*) FROM mooring_outbox_ref WHERE box = $1 AND ref = $2`, []any{b.t.Box, last.Text()},
+				func(scan sqlstore.Scanner) error { return scan(&left) })
 		})
 		if err != nil || left != 0 {
 			t.Errorf("%d rows still have the secret, %v", left, err)
@@ -316,8 +317,8 @@ func TestRotationOfOneThatIsGone(t *testing.T) {
 		ctx := limited(t)
 		b := p.open(t, quick())
 		_, old, next := beginRotation(t, b)
-		err := b.w.do(ctx, func(_ context.Context, q querier) error {
-			b.t.dropRef(q, old.ID, 1)
+		err := b.w.do(ctx, func(_ context.Context, q sqlstore.Querier) error {
+			b.t.DropRef(q, old.ID, 1)
 			return nil
 		})
 		if err != nil {
@@ -353,10 +354,10 @@ func TestWhatIsOnItsWay(t *testing.T) {
 			{ref.ID, "state = 2, first_seq = 5", 2},
 		} {
 			x := commit(t, b, Batch{Session: session, Via: c.via, Ops: []Op{put("1")}})
-			err := b.w.do(ctx, func(ctx context.Context, q querier) error {
-				_, err := q.exec(ctx, "UPDATE mooring_outbox_batch SET "+c.set+" WHERE batch = $1", x.Batch)
+			err := b.w.do(ctx, func(ctx context.Context, q sqlstore.Querier) error {
+				_, err := q.Exec(ctx, "UPDATE mooring_outbox_batch SET "+c.set+" WHERE batch = $1", x.Batch)
 				if err == nil && i == 0 {
-					_, err = q.exec(ctx, "UPDATE mooring_outbox SET low = (SELECT num FROM mooring_outbox_batch WHERE batch = $1) WHERE box = $2", x.Batch, b.t.box)
+					_, err = q.Exec(ctx, "UPDATE mooring_outbox SET low = (SELECT num FROM mooring_outbox_batch WHERE batch = $1) WHERE box = $2", x.Batch, b.t.Box)
 				}
 				return err
 			})

@@ -7,6 +7,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/outbox/internal/machine"
+	"github.com/mooring-rpc/mooring/outbox/internal/sqlstore"
 )
 
 // streamRequest turns a route into a StreamRequest.
@@ -51,8 +52,8 @@ func (b *Box) streamRequest(ctx context.Context, session string, to machine.Rout
 func (b *Box) streamSecret(ctx context.Context, session string) (capability.Secret, error) {
 	var old bool
 	var life string
-	err := b.read(ctx, "open the stream", func(ctx context.Context, q querier) (err error) {
-		old, life, err = b.t.streamSecretOf(ctx, q, session)
+	err := b.read(ctx, "open the stream", func(ctx context.Context, q sqlstore.Querier) (err error) {
+		old, life, err = b.t.StreamSecretOf(ctx, q, session)
 		return err
 	})
 	switch {

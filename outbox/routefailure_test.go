@@ -6,28 +6,29 @@ import (
 	"testing"
 
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/outbox/internal/sqlstore"
 )
 
 // refReadErrDB fails to read refs so many times.
 type refReadErrDB struct {
-	database
+	sqlstore.Database
 	fail atomic.Int64
 }
 
-func (d *refReadErrDB) read(ctx context.Context, f func(querier) error) error {
-	return d.database.read(ctx, func(q querier) error { return f(refReadErrQuerier{q, d}) })
+func (d *refReadErrDB) Read(ctx context.Context, f func(sqlstore.Querier) error) error {
+	return d.Database.Read(ctx, func(q sqlstore.Querier) error { return f(refReadErrQuerier{q, d}) })
 }
 
 type refReadErrQuerier struct {
-	querier
+	sqlstore.Querier
 	db *refReadErrDB
 }
 
-func (q refReadErrQuerier) query(ctx context.Context, sql string, args []any, each func(scanner) error) error {
-	if (sql == q.db.refs().all || sql == q.db.refs().since) && q.db.fail.Add(-1) >= 0 {
+func (q refReadErrQuerier) Query(ctx context.Context, sql string, args []any, each func(sqlstore.Scanner) error) error {
+	if (sql == q.db.Refs().All || sql == q.db.Refs().Since) && q.db.fail.Add(-1) >= 0 {
 		return fault.Unavailable.With("too many connections")
 	}
-	return q.querier.query(ctx, sql, args, each)
+	return q.Querier.Query(ctx, sql, args, each)
 }
 
 // TestRefsCannotBeReadForAMoment has the database fail when the sender looks up
@@ -35,7 +36,7 @@ func (q refReadErrQuerier) query(ctx context.Context, sql string, args []any, ea
 func TestRefsCannotBeReadForAMoment(t *testing.T) {
 	both(t, func(t *testing.T, p place) {
 		b := p.open(t, quick())
-		db := &refReadErrDB{database: b.db}
+		db := &refReadErrDB{Database: b.db}
 		b.db = db
 		srv := newFakeServer()
 		one, two := withSession(t, b), withSession(t, b)

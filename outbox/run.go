@@ -17,6 +17,7 @@ import (
 	"github.com/mooring-rpc/mooring/internal/fatal"
 	"github.com/mooring-rpc/mooring/outbox/internal/machine"
 	"github.com/mooring-rpc/mooring/outbox/internal/refs"
+	"github.com/mooring-rpc/mooring/outbox/internal/sqlstore"
 )
 
 // Run sends committed batches, of this and other processes, until ctx ends or the Box is
@@ -154,7 +155,7 @@ func (b *Box) runTerm(ctx context.Context, link Link, tk *takeover) error {
 	// Batches that this process committed after the lease was taken and before b.loop was set
 	// were not announced, and are not in tk.
 	l.tasks.Go(l.scan)
-	l.tasks.Go(func() { b.db.watch(l.ctx, b.id, l.scan, l.setHolderPID) })
+	l.tasks.Go(func() { b.db.Watch(l.ctx, b.id, l.scan, l.setHolderPID) })
 	l.tasks.Go(l.renewLoop)
 	l.tasks.Go(l.sweepLoop)
 	l.run()
@@ -169,7 +170,7 @@ func (b *Box) runTerm(ctx context.Context, link Link, tk *takeover) error {
 	}
 	l.tasks.Wait()
 	why := context.Cause(l.ctx)
-	if !errors.Is(why, errFenced) {
+	if !errors.Is(why, sqlstore.ErrFenced) {
 		if err := b.releaseLease(context.WithoutCancel(ctx)); err != nil {
 			b.cfg.Logger.Warn("the lease could not be given back", "outbox", b.id, "error", err)
 		}
@@ -294,10 +295,10 @@ func (l *loop) recoverInFlight(tk *takeover) {
 		drops := make(map[int64]*fault.Error)
 		for _, r := range rows {
 			var e *machine.Entry
-			bd, err := r.decode()
+			bd, err := r.Decode()
 			if err == nil {
 				var hold uint64
-				if hold, err = l.pinSeqOf(r.session, bd); err != nil {
+				if hold, err = l.pinSeqOf(r.Session, bd); err != nil {
 					l.cancel(err)
 					return
 				}
@@ -305,8 +306,8 @@ func (l *loop) recoverInFlight(tk *takeover) {
 			} else { // later batches cannot be sent either: these seqs would be missing
 				e = l.damagedEntry(r, err)
 			}
-			if r.dropping {
-				drops[r.num] = nil
+			if r.Dropping {
+				drops[r.Num] = nil
 			}
 			entries = append(entries, e)
 		}
@@ -317,11 +318,11 @@ func (l *loop) recoverInFlight(tk *takeover) {
 	l.performActions(now)
 }
 
-func (l *loop) createRoute(st streamRow) machine.Route {
-	if st.spaceRef == "" {
+func (l *loop) createRoute(st sqlstore.StreamRow) machine.Route {
+	if st.SpaceRef == "" {
 		return machine.Route{}
 	}
-	return machine.Route{Ref: st.ownerRef, Space: st.spaceRef}
+	return machine.Route{Ref: st.OwnerRef, Space: st.SpaceRef}
 }
 
 // performActions performs the machine's actions.
@@ -370,11 +371,11 @@ func (l *loop) perform(a machine.Action, now time.Time) {
 		}
 		b.storeOutcomes(e, l.incarnation, outs, news, a.Route, func(err error) {
 			if unmade { // the caller may look the session up by its name next
-				b.hub.publish(e.ID, outs, err == nil || errors.Is(err, errFenced))
+				b.hub.publish(e.ID, outs, err == nil || errors.Is(err, sqlstore.ErrFenced))
 			}
 			l.postAsync(func(now time.Time) {
-				if errors.Is(err, errFenced) {
-					l.cancel(errFenced)
+				if errors.Is(err, sqlstore.ErrFenced) {
+					l.cancel(sqlstore.ErrFenced)
 					return
 				}
 				if err != nil {
@@ -391,20 +392,20 @@ func (l *loop) perform(a machine.Action, now time.Time) {
 		for i, e := range a.Entries {
 			notes[i] = machine.Entry{Num: e.Num, Attempts: e.Attempts}
 		}
-		l.submitWrite(func(q querier) {
+		l.submitWrite(func(q sqlstore.Querier) {
 			for _, e := range notes {
-				b.t.recordAttempt(q, e.Num, e.Attempts, at, text)
+				b.t.RecordAttempt(q, e.Num, e.Attempts, at, text)
 			}
 		})
 	case machine.ActMarkInFlight:
-		l.submitWrite(func(q querier) { b.t.markInFlight(q, a.Entry.Num) })
+		l.submitWrite(func(q sqlstore.Querier) { b.t.MarkInFlight(q, a.Entry.Num) })
 	case machine.ActSetStopped:
 		code, reason := fault.None, ""
 		if a.Err != nil {
 			code, reason = a.Err.Code, a.Err.Error()
 			b.cfg.Logger.Error("a stream stands still until someone decides", "outbox", b.id, "session", a.Session, "reason", reason)
 		}
-		j := l.termJob(func(q querier) { b.t.setStopped(q, a.Session, code, reason) })
+		j := l.termJob(func(q sqlstore.Querier) { b.t.SetStopped(q, a.Session, code, reason) })
 		j.stream, j.done = a.Session, func(error, bool) { b.hub.recheckAll() }
 		b.w.submit(j)
 		if a.Err != nil { // a better ref may be stored already

@@ -13,17 +13,18 @@ import (
 	"github.com/mooring-rpc/mooring/outbox/internal/intent"
 	"github.com/mooring-rpc/mooring/outbox/internal/machine"
 	"github.com/mooring-rpc/mooring/outbox/internal/refs"
+	"github.com/mooring-rpc/mooring/outbox/internal/sqlstore"
 )
 
 // loadResult is the result of load.
 type loadResult struct {
 	rows            []sequencedRow
-	unsequenced     *batchRow // the first row without a seq, if none was to be allocated
+	unsequenced     *sqlstore.BatchRow // the first row without a seq, if none was to be allocated
 	unsequencedBody *intent.Batch
 	incompatible    error // why only a newer binary can go on: unsequenced is then the row in question
 	more            bool
 	blockedOn       []string // batches of other sessions that the first row waits for
-	st              streamRow
+	st              sqlstore.StreamRow
 	decided         []decidedRow
 	seqs            *streamSeqs
 	stopErr         *fault.Error // why no row was denied
@@ -32,14 +33,14 @@ type loadResult struct {
 // addDecided adds a row that needs no server.
 func (ld *loadResult) addDecided(d decidedRow) {
 	if d.createRoute.Space != "" {
-		ld.st.spaceRef, ld.st.ownerRef = d.createRoute.Space, d.createRoute.Ref
+		ld.st.SpaceRef, ld.st.OwnerRef = d.createRoute.Space, d.createRoute.Ref
 	}
 	ld.decided = append(ld.decided, d)
 }
 
 // sequencedRow is a row that has its seqs now.
 type sequencedRow struct {
-	row    *batchRow
+	row    *sqlstore.BatchRow
 	body   *intent.Batch
 	pinSeq uint64 // the lowest seq of its stream that it still refers to
 }
@@ -67,7 +68,7 @@ const peekRows = 8
 // is written.
 func (b *Box) load(term int, session string, batches, bytes int, no *machine.Refusal, then func(loadResult, error)) {
 	var ld loadResult
-	run := func(ctx context.Context, q querier) error {
+	run := func(ctx context.Context, q sqlstore.Querier) error {
 		ld = loadResult{}
 		b.w.writeHighWater(q)
 		row, leads, err := b.confirmLease(ctx, q, term)
@@ -75,7 +76,7 @@ func (b *Box) load(term int, session string, batches, bytes int, no *machine.Ref
 		case err != nil:
 			return err
 		case !leads:
-			return errFenced
+			return sqlstore.ErrFenced
 		}
 		if no != nil {
 			if ok, err := b.clearRefusedSeqs(ctx, q, session); err != nil || !ok {
@@ -83,7 +84,7 @@ func (b *Box) load(term int, session string, batches, bytes int, no *machine.Ref
 				return err
 			}
 		}
-		return b.loadRows(ctx, q, &ld, row.lowWater, session, batches, bytes, no)
+		return b.loadRows(ctx, q, &ld, row.LowWater, session, batches, bytes, no)
 	}
 	b.w.submit(&job{run: run, done: func(err error, ambiguous bool) {
 		if err == nil {
@@ -98,20 +99,20 @@ func (b *Box) load(term int, session string, batches, bytes int, no *machine.Ref
 	}})
 }
 
-func (b *Box) loadRows(ctx context.Context, q querier, ld *loadResult, low int64, session string, batches, bytes int, no *machine.Refusal) (err error) {
-	if ld.st, err = b.t.stream(ctx, q, session); err != nil {
+func (b *Box) loadRows(ctx context.Context, q sqlstore.Querier, ld *loadResult, low int64, session string, batches, bytes int, no *machine.Refusal) (err error) {
+	if ld.st, err = b.t.Stream(ctx, q, session); err != nil {
 		return err
 	}
-	if ld.seqs = b.w.seqs.addStream(session, ld.st.lastSeq+1); ld.seqs == nil {
-		return errFenced
+	if ld.seqs = b.w.seqs.addStream(session, ld.st.LastSeq+1); ld.seqs == nil {
+		return sqlstore.ErrFenced
 	}
-	var rows []*batchRow
-	if rows, ld.more, err = b.t.lockUnsequenced(ctx, q, session, max(batches, peekRows), bytes); err != nil {
+	var rows []*sqlstore.BatchRow
+	if rows, ld.more, err = b.t.LockUnsequenced(ctx, q, session, max(batches, peekRows), bytes); err != nil {
 		return err
 	}
 	given := make(map[string]*intent.Target) // by op, of this transaction
 	for _, r := range rows {
-		stored := b.t.opLookup(ctx, q, r.num)
+		stored := b.t.OpLookup(ctx, q, r.Num)
 		find := func(op string) (*intent.Target, error) {
 			if e := given[op]; e != nil {
 				return e, nil
@@ -119,7 +120,7 @@ func (b *Box) loadRows(ctx context.Context, q querier, ld *loadResult, low int64
 			return stored(op)
 		}
 		var res intent.Resolution
-		bd, err := r.decode()
+		bd, err := r.Decode()
 		if err == nil {
 			res, err = intent.Resolve(bd, session, find, false)
 		}
@@ -145,7 +146,7 @@ func (b *Box) loadRows(ctx context.Context, q querier, ld *loadResult, low int64
 			return nil
 		}
 		if no != nil {
-			to, err := b.resolverIn(q).RouteOf(ctx, session, r.via, bd)
+			to, err := b.resolverIn(q).RouteOf(ctx, session, r.Via, bd)
 			if err != nil || !no.Route.Serves(to) {
 				ld.more = true
 				return nil
@@ -153,14 +154,14 @@ func (b *Box) loadRows(ctx context.Context, q querier, ld *loadResult, low int64
 			ld.addDecided(b.denyRow(ctx, q, r, bd, no))
 			continue
 		}
-		data, other := r.body, []byte(nil)
+		data, other := r.Body, []byte(nil)
 		if res.Changed {
-			other = bd.Encode(r.session, r.id)
+			other = bd.Encode(r.Session, r.ID)
 			data = other
 		}
 		if batches == 0 {
 			if res.Changed {
-				b.t.setBody(q, r.num, data, bd.Tally(), false)
+				b.t.SetBody(q, r.Num, data, bd.Tally(), false)
 			}
 			ld.unsequenced, ld.unsequencedBody, ld.more = r, bd, true
 			return nil
@@ -174,14 +175,14 @@ func (b *Box) loadRows(ctx context.Context, q querier, ld *loadResult, low int64
 			crashpoint.Hit(crashpoint.OutboxSeqBefore)
 		}
 		first := int64(b.w.seqs.allocate(ld.seqs, bd.SeqCount()))
-		b.t.setSeq(q, r.num, first, other, bd.Tally())
-		if r.num < low {
-			b.t.lowerLowWater(q, r.num)
-			low = r.num
+		b.t.SetSeq(q, r.Num, first, other, bd.Tally())
+		if r.Num < low {
+			b.t.LowerLowWater(q, r.Num)
+			low = r.Num
 		}
-		r.firstSeq, r.state, r.body = &first, rowInFlight, data
+		r.FirstSeq, r.State, r.Body = &first, sqlstore.RowInFlight, data
 		for k := range bd.Ops {
-			e, err := foundOp{r, bd, k}.target()
+			e, err := sqlstore.FoundOp{Row: r, Body: bd, Index: k}.Target()
 			if err != nil {
 				return err
 			}
@@ -193,28 +194,28 @@ func (b *Box) loadRows(ctx context.Context, q querier, ld *loadResult, low int64
 }
 
 // finishLocally finishes a row all of whose ops have local outcomes: no server need see it.
-func (b *Box) finishLocally(ctx context.Context, q querier, r *batchRow, bd *intent.Batch) decidedRow {
-	d := decidedRow{id: r.id, outs: bd.Outcomes(nil), ops: r.ops}
+func (b *Box) finishLocally(ctx context.Context, q sqlstore.Querier, r *sqlstore.BatchRow, bd *intent.Batch) decidedRow {
+	d := decidedRow{id: r.ID, outs: bd.Outcomes(nil), ops: r.Ops}
 	if intent.CreatesSession(bd.Ops[0].Method) {
 		// Nothing creates the session; later batches still have to reach a server that says so.
-		if to, err := b.resolverIn(q).RouteOf(ctx, r.session, r.via, bd); err == nil {
-			b.t.setCreateRefs(q, r.num, to.Space, to.Ref)
+		if to, err := b.resolverIn(q).RouteOf(ctx, r.Session, r.Via, bd); err == nil {
+			b.t.SetCreateRefs(q, r.Num, to.Space, to.Ref)
 			d.createRoute = to
 			d.refUpdates = []refs.Update{refs.RefusedOwner(to.Ref, &d.outs[0])}
-			b.t.writeRefStatus(q, d.refUpdates)
+			b.t.WriteRefStatus(q, d.refUpdates)
 		}
 	}
-	b.t.finish(q, r.num, b.cfg.Now().UnixMilli(), bd.Count(d.outs), r.attempts, intent.EncodeOutcomes(d.outs, bd.Ops), bd.Encode(r.session, r.id))
+	b.t.Finish(q, r.Num, b.cfg.Now().UnixMilli(), bd.Count(d.outs), r.Attempts, intent.EncodeOutcomes(d.outs, bd.Ops), bd.Encode(r.Session, r.ID))
 	return d
 }
 
 // quarantine finishes a row that cannot be read, so that it does not block others. It stays
 // without outcomes, which Wait reports.
-func (b *Box) quarantine(q querier, r *batchRow, err error) decidedRow {
-	b.cfg.Logger.Error("a row of the outbox is damaged and was set aside", "outbox", b.id, "batch", r.id, "error", err)
-	b.t.recordAttempt(q, r.num, r.attempts, 0, err.Error())
-	b.t.finish(q, r.num, b.cfg.Now().UnixMilli(), intent.Tally{Failed: r.ops}, r.attempts, nil, nil)
-	return decidedRow{id: r.id, ops: r.ops, damaged: true}
+func (b *Box) quarantine(q sqlstore.Querier, r *sqlstore.BatchRow, err error) decidedRow {
+	b.cfg.Logger.Error("a row of the outbox is damaged and was set aside", "outbox", b.id, "batch", r.ID, "error", err)
+	b.t.RecordAttempt(q, r.Num, r.Attempts, 0, err.Error())
+	b.t.Finish(q, r.Num, b.cfg.Now().UnixMilli(), intent.Tally{Failed: r.Ops}, r.Attempts, nil, nil)
+	return decidedRow{id: r.ID, ops: r.Ops, damaged: true}
 }
 
 // announceDecided notifies the waiters of rows that were decided and are stored, and the
@@ -242,7 +243,7 @@ func (b *Box) announceDecided(rows []decidedRow) {
 
 func (b *Box) loadDone(ld *loadResult) {
 	for _, s := range ld.rows {
-		b.w.seqs.confirm(ld.seqs, uint64(*s.row.firstSeq)+uint64(s.body.SeqCount()), s.row.id, len(s.row.body))
+		b.w.seqs.confirm(ld.seqs, uint64(*s.row.FirstSeq)+uint64(s.body.SeqCount()), s.row.ID, len(s.row.Body))
 	}
 	if len(ld.rows) > 0 {
 		crashpoint.Hit(crashpoint.OutboxSeqAfter)
@@ -253,7 +254,7 @@ func (b *Box) loadDone(ld *loadResult) {
 // storeOutcomes stores the outcomes of a batch, in a transaction with other writes. making is
 // how its session is reached if the batch was its create and that did not apply, and news are
 // the answer's updates of refs. then is called when they are stored, or with the error if they
-// never will be. errFenced says that they are stored, but that this Box must not acknowledge
+// never will be. ErrFenced says that they are stored, but that this Box must not acknowledge
 // them: the lease's holder may have sent batches that refer to them.
 func (b *Box) storeOutcomes(e *machine.Entry, incarnation int64, outs []ledger.Outcome, news []refs.Update, making machine.Route, then func(error)) {
 	data := intent.EncodeOutcomes(outs, e.Body.Ops)
@@ -261,14 +262,14 @@ func (b *Box) storeOutcomes(e *machine.Entry, incarnation int64, outs []ledger.O
 	at := b.cfg.Now().UnixMilli()
 	var held *bool
 	b.w.submit(&job{lazy: true, stream: e.Session,
-		run: func(ctx context.Context, q querier) error {
+		run: func(ctx context.Context, q sqlstore.Querier) error {
 			held = b.shareLease(q, false)
 			b.w.seqs.markStoring(e.Session, e.ID)
 			if intent.CreatesSession(e.Body.Ops[0].Method) {
-				b.t.setCreateRefs(q, e.Num, making.Space, making.Ref)
+				b.t.SetCreateRefs(q, e.Num, making.Space, making.Ref)
 			}
-			b.t.finish(q, e.Num, at, n, e.Attempts+1, data, nil)
-			b.t.writeRefStatus(q, news)
+			b.t.Finish(q, e.Num, at, n, e.Attempts+1, data, nil)
+			b.t.WriteRefStatus(q, news)
 			b.w.seqs.raiseHighWater(e.Session, highWaterMark{e.LastSeq(), incarnation})
 			return nil
 		},
@@ -280,7 +281,7 @@ func (b *Box) storeOutcomes(e *machine.Entry, incarnation int64, outs []ledger.O
 				b.usage.stored.Add(int64(len(e.Body.Ops)))
 				b.hub.markStored(e.ID)
 				if !*held {
-					err = errFenced
+					err = sqlstore.ErrFenced
 				}
 			}
 			then(err)
@@ -294,7 +295,7 @@ func (b *Box) resolveDrops(term int, session string, entries []*machine.Entry, d
 	var bodies map[int64]*intent.Batch
 	var fenced bool
 	b.w.submit(&job{lazy: true, stream: session,
-		run: func(ctx context.Context, q querier) error {
+		run: func(ctx context.Context, q sqlstore.Querier) error {
 			bodies, fenced = make(map[int64]*intent.Batch), false
 			_, leads, err := b.confirmLease(ctx, q, term)
 			if err != nil {
@@ -304,26 +305,26 @@ func (b *Box) resolveDrops(term int, session string, entries []*machine.Entry, d
 				return nil
 			}
 			for _, e := range entries {
-				r, err := b.t.batchNum(ctx, q, e.Num, b.db.lockRows())
+				r, err := b.t.BatchNum(ctx, q, e.Num, b.db.LockRows())
 				if err != nil {
 					return err
 				}
-				if r == nil || r.state == rowFinished {
+				if r == nil || r.State == sqlstore.RowFinished {
 					continue
 				}
-				bd, err := r.decode()
+				bd, err := r.Decode()
 				if err != nil {
 					return err
 				}
 				bd.ResolveDrop(e.FirstSeq > lastSeq, drops[e.Num])
-				b.t.setBody(q, e.Num, bd.Encode(r.session, r.id), bd.Tally(), false)
+				b.t.SetBody(q, e.Num, bd.Encode(r.Session, r.ID), bd.Tally(), false)
 				bodies[e.Num] = bd
 			}
 			return nil
 		},
 		done: func(err error, _ bool) {
 			if err == nil && fenced {
-				err = errFenced
+				err = sqlstore.ErrFenced
 			}
 			then(bodies, err)
 		}})

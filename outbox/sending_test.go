@@ -15,6 +15,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/ledger"
+	"github.com/mooring-rpc/mooring/outbox/internal/sqlstore"
 )
 
 func TestBatchWaitsForAnotherStream(t *testing.T) {
@@ -295,18 +296,18 @@ func TestMarkOfWhatIsFinished(t *testing.T) {
 			})
 		}
 		left(1)
-		if err := b.w.do(limited(t), func(_ context.Context, q querier) error { b.t.raiseLowWater(q); return nil }); err != nil {
+		if err := b.w.do(limited(t), func(_ context.Context, q sqlstore.Querier) error { b.t.RaiseLowWater(q); return nil }); err != nil {
 			t.Fatal(err)
 		}
-		row, rows := boxRow{}, []*batchRow{}
-		err := b.db.read(limited(t), func(q querier) (err error) {
-			if row, err = b.t.readBox(limited(t), q, ""); err == nil {
-				rows, err = b.t.batches(limited(t), q, sqlList, b.t.box, row.lowWater-1, "")
+		row, rows := sqlstore.BoxRow{}, []*sqlstore.BatchRow{}
+		err := b.db.Read(limited(t), func(q sqlstore.Querier) (err error) {
+			if row, err = b.t.ReadBox(limited(t), q, ""); err == nil {
+				rows, err = b.t.Batches(limited(t), q, sqlstore.SQLList, b.t.Box, row.LowWater-1, "")
 			}
 			return err
 		})
 		if err != nil || len(rows) > 0 {
-			t.Errorf("the mark is at %d, with %d rows behind it: %v", row.lowWater, len(rows), err)
+			t.Errorf("the mark is at %d, with %d rows behind it: %v", row.LowWater, len(rows), err)
 		}
 		link.down.Store(false)
 		wait(t, b, x)

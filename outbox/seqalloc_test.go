@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"testing"
+
+	"github.com/mooring-rpc/mooring/outbox/internal/sqlstore"
 )
 
 // TestLanesOfClosedStreamsAreLetGo sends to many sessions with few places: what
@@ -109,7 +111,7 @@ func TestLaneOfALookInVain(t *testing.T) {
 		if err := <-looked; err != nil {
 			t.Fatal(err)
 		}
-		if err := b.w.do(limited(t), func(context.Context, querier) error { return nil }); err != nil { // a transaction begins
+		if err := b.w.do(limited(t), func(context.Context, sqlstore.Querier) error { return nil }); err != nil { // a transaction begins
 			t.Fatal(err)
 		}
 		b.w.seqs.mu.Lock()

@@ -8,6 +8,7 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/ledger"
 	"github.com/mooring-rpc/mooring/outbox/internal/refs"
+	"github.com/mooring-rpc/mooring/outbox/internal/sqlstore"
 )
 
 // State is the state of a row's op.
@@ -82,8 +83,6 @@ type StreamStatus struct {
 	LastError  string
 	Attempts   int
 	NextRetry  time.Time
-
-	maxSeq int64 // highest seq of the unfinished rows; 0 for none
 }
 
 // Status is the outbox at one moment.
@@ -128,3 +127,8 @@ type SavedRef = refs.SavedRef
 
 // RefAnswer is a server's answer to a call that was made with a ref (Box.RefAnswered).
 type RefAnswer = refs.Answer
+
+// StreamStoppedError is the error of waiting for batches that are not sent until someone
+// decides: their session's stream has stopped. The batches stay in the outbox. errors.Is finds
+// its Code.
+type StreamStoppedError = sqlstore.StreamStoppedError

@@ -12,6 +12,7 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/opid"
 	"github.com/mooring-rpc/mooring/ledger"
+	"github.com/mooring-rpc/mooring/outbox/internal/sqlstore"
 )
 
 func TestTicketsAreSwept(t *testing.T) {
@@ -49,8 +50,8 @@ func inAMonth() int64 { return time.Now().Add(30 * 24 * time.Hour).UnixMilli() }
 
 func count(t *testing.T, b *Box, table string) (n int) {
 	t.Helper()
-	err := b.db.read(limited(t), func(q querier) error {
-		return q.query(limited(t), "SELECT count(*) FROM "+table+" WHERE box = $1", []any{b.t.box}, func(scan scanner) error { return scan(&n) })
+	err := b.db.Read(limited(t), func(q sqlstore.Querier) error {
+		return q.Query(limited(t), "SELECT count(*) FROM "+table+" WHERE box = $1", []any{b.t.Box}, func(scan sqlstore.Scanner) error { return scan(&n) })
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -129,36 +130,36 @@ func TestWhatIsReferredToIsNotSwept(t *testing.T) {
 
 // seen tells which statements a database is given.
 type seen struct {
-	database
+	sqlstore.Database
 	reads, writes []string
 }
 
 type seenQuerier struct {
-	querier
+	sqlstore.Querier
 	list *[]string
 }
 
-func (s *seen) read(ctx context.Context, f func(querier) error) error {
-	return s.database.read(ctx, func(q querier) error { return f(seenQuerier{q, &s.reads}) })
+func (s *seen) Read(ctx context.Context, f func(sqlstore.Querier) error) error {
+	return s.Database.Read(ctx, func(q sqlstore.Querier) error { return f(seenQuerier{q, &s.reads}) })
 }
 
-func (s *seen) write(ctx context.Context, f func(querier) error) (bool, error) {
-	return s.database.write(ctx, func(q querier) error { return f(seenQuerier{q, &s.writes}) })
+func (s *seen) Write(ctx context.Context, f func(sqlstore.Querier) error) (bool, error) {
+	return s.Database.Write(ctx, func(q sqlstore.Querier) error { return f(seenQuerier{q, &s.writes}) })
 }
 
-func (q seenQuerier) enqueue(sql string, args []any, one func(scanner) error) {
+func (q seenQuerier) Enqueue(sql string, args []any, one func(sqlstore.Scanner) error) {
 	*q.list = append(*q.list, sql)
-	q.querier.enqueue(sql, args, one)
+	q.Querier.Enqueue(sql, args, one)
 }
 
-func (q seenQuerier) exec(ctx context.Context, sql string, args ...any) (int64, error) {
+func (q seenQuerier) Exec(ctx context.Context, sql string, args ...any) (int64, error) {
 	*q.list = append(*q.list, sql)
-	return q.querier.exec(ctx, sql, args...)
+	return q.Querier.Exec(ctx, sql, args...)
 }
 
-func (q seenQuerier) query(ctx context.Context, sql string, args []any, each func(scanner) error) error {
+func (q seenQuerier) Query(ctx context.Context, sql string, args []any, each func(sqlstore.Scanner) error) error {
 	*q.list = append(*q.list, sql)
-	return q.querier.query(ctx, sql, args, each)
+	return q.Querier.Query(ctx, sql, args, each)
 }
 
 // TestSweepingCostsLittle: no more statements for a batch of many ops, no row of which all is young, and nothing is
@@ -174,35 +175,35 @@ func TestSweepingCostsLittle(t *testing.T) {
 		commit(t, b, Batch{Session: session, Ops: ops[:1]})
 		commit(t, b, Batch{Session: session, Ops: ops})
 		now := time.Now().UnixMilli()
-		err := b.w.do(limited(t), func(ctx context.Context, q querier) error {
-			if _, err := q.exec(ctx, "UPDATE mooring_outbox_batch SET state = 2, created_at = 1, finished_at = 1, first_seq = num WHERE box = $1", b.t.box); err != nil {
+		err := b.w.do(limited(t), func(ctx context.Context, q sqlstore.Querier) error {
+			if _, err := q.Exec(ctx, "UPDATE mooring_outbox_batch SET state = 2, created_at = 1, finished_at = 1, first_seq = num WHERE box = $1", b.t.Box); err != nil {
 				return err
 			}
-			_, err := q.exec(ctx, `WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < $3)
+			_, err := q.Exec(ctx, `WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < $3)
 				INSERT INTO mooring_outbox_batch (box, batch, session, state, first_seq, ops, bytes, created_at, finished_at, body, outcomes)
-				SELECT $1, 'b' || i, 's', 2, i, 1, 1, CAST($2 AS BIGINT), CAST($2 AS BIGINT), '', '' FROM n`, b.t.box, now, 3*sweepRows)
+				SELECT $1, 'b' || i, 's', 2, i, 1, 1, CAST($2 AS BIGINT), CAST($2 AS BIGINT), '', '' FROM n`, b.t.Box, now, 3*sqlstore.SweepRows)
 			return err
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
-		db := &seen{database: b.db}
+		db := &seen{Database: b.db}
 		b.db = db
 		if n, err := b.sweep(limited(t), now, 100); n != 2 || err != nil {
 			t.Fatalf("%d, %v", n, err)
 		}
-		each := []string{sqlDeleteRetries, sqlDeleteNamed, sqlDeleteOps, sqlDeleteBatch}
+		each := []string{sqlstore.SQLDeleteRetries, sqlstore.SQLDeleteNamed, sqlstore.SQLDeleteOps, sqlstore.SQLDeleteBatch}
 		if !slices.Equal(db.writes, append(each, each...)) {
 			t.Errorf("written: %q", db.writes)
 		}
-		if want := []string{sqlNewest, sqlPage, sqlOldUnfinished, sqlNewest, sqlPage, sqlOldRefs}; !slices.Equal(db.reads, want) {
+		if want := []string{sqlstore.SQLNewest, sqlstore.SQLPage, sqlstore.SQLOldUnfinished, sqlstore.SQLNewest, sqlstore.SQLPage, sqlstore.SQLOldRefs}; !slices.Equal(db.reads, want) {
 			t.Errorf("read: %q", db.reads)
 		}
 		db.writes, db.reads = nil, nil
 		if n, err := b.sweep(limited(t), now, 100); n != 0 || err != nil || len(db.writes) > 0 {
 			t.Errorf("with nothing to sweep: %d, %v, %q", n, err, db.writes)
 		}
-		if want := []string{sqlNewest, sqlPage, sqlOldRefs}; !slices.Equal(db.reads, want) {
+		if want := []string{sqlstore.SQLNewest, sqlstore.SQLPage, sqlstore.SQLOldRefs}; !slices.Equal(db.reads, want) {
 			t.Errorf("with nothing to sweep, read: %q", db.reads)
 		}
 	})
@@ -216,8 +217,8 @@ func TestSweptInPieces(t *testing.T) {
 		for range 6 {
 			commit(t, b, Batch{Session: session, Ops: []Op{put("1")}})
 		}
-		err := b.w.do(limited(t), func(ctx context.Context, q querier) error {
-			_, err := q.exec(ctx, "UPDATE mooring_outbox_batch SET state = 2, finished_at = 1, first_seq = num, bytes = $2 WHERE box = $1", b.t.box, sweepBytes/2)
+		err := b.w.do(limited(t), func(ctx context.Context, q sqlstore.Querier) error {
+			_, err := q.Exec(ctx, "UPDATE mooring_outbox_batch SET state = 2, finished_at = 1, first_seq = num, bytes = $2 WHERE box = $1", b.t.Box, sweepBytes/2)
 			return err
 		})
 		if err != nil {
@@ -233,13 +234,13 @@ func TestSweptInPieces(t *testing.T) {
 
 // begun is told of every transaction that begins.
 type begun struct {
-	database
+	sqlstore.Database
 	f func()
 }
 
-func (d begun) write(ctx context.Context, f func(querier) error) (bool, error) {
+func (d begun) Write(ctx context.Context, f func(sqlstore.Querier) error) (bool, error) {
 	d.f()
-	return d.database.write(ctx, f)
+	return d.Database.Write(ctx, f)
 }
 
 // TestSendersThatLiveShort sweep too, as commands do.
@@ -295,11 +296,11 @@ func TestWhatClocksOfTwoProcessesAllow(t *testing.T) {
 		x := commit(t, b, Batch{Session: one, Ops: []Op{put("1")}})
 		commit(t, b, Batch{Session: two, Ops: []Op{depends(x)}})
 		before := time.Now().UnixMilli()
-		err := b.w.do(limited(t), func(ctx context.Context, q querier) error {
-			if _, err := q.exec(ctx, "UPDATE mooring_outbox_batch SET state = 2, first_seq = 1, finished_at = $2 WHERE batch = $1", x.Batch, before-1); err != nil {
+		err := b.w.do(limited(t), func(ctx context.Context, q sqlstore.Querier) error {
+			if _, err := q.Exec(ctx, "UPDATE mooring_outbox_batch SET state = 2, first_seq = 1, finished_at = $2 WHERE batch = $1", x.Batch, before-1); err != nil {
 				return err
 			}
-			_, err := q.exec(ctx, "UPDATE mooring_outbox_batch SET created_at = $2 WHERE box = $1", b.t.box, before+maxClockSkew.Milliseconds()-1)
+			_, err := q.Exec(ctx, "UPDATE mooring_outbox_batch SET created_at = $2 WHERE box = $1", b.t.Box, before+sqlstore.MaxClockSkew.Milliseconds()-1)
 			return err
 		})
 		if err != nil {
@@ -319,19 +320,19 @@ func TestTheLastOpOfABatchIsSwept(t *testing.T) {
 		id := opid.NewBatch()
 		last := opid.DerivedFrom(id).Last()
 		next := last[:len(last)-1] + "~" // greater than all that the batch has
-		err := b.w.do(limited(t), func(_ context.Context, q querier) error {
+		err := b.w.do(limited(t), func(_ context.Context, q sqlstore.Querier) error {
 			for _, op := range []string{opid.Of(id, 0), last, next} {
-				b.t.insertRetry(q, op, "another")
+				b.t.InsertRetry(q, op, "another")
 			}
-			b.t.remove(q, sweepRow{num: 1, batch: id})
+			b.t.Remove(q, sqlstore.SweepRow{Num: 1, Batch: id})
 			return nil
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
-		err = b.db.read(limited(t), func(q querier) error {
+		err = b.db.Read(limited(t), func(q sqlstore.Querier) error {
 			for op, want := range map[string]string{opid.Of(id, 0): "", last: "", next: "another"} {
-				if got, err := b.t.retriedAs(limited(t), q, op); err != nil || got != want {
+				if got, err := b.t.RetriedAs(limited(t), q, op); err != nil || got != want {
 					t.Errorf("what stands for %s: %q, %v", op, got, err)
 				}
 			}

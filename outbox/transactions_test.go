@@ -12,7 +12,9 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/opid"
 	"github.com/mooring-rpc/mooring/ledger"
+	"github.com/mooring-rpc/mooring/outbox/internal/postgres"
 	"github.com/mooring-rpc/mooring/outbox/internal/refs"
+	"github.com/mooring-rpc/mooring/outbox/internal/sqlstore"
 )
 
 // TestAStandstillIsFoundInOneSnapshot: what a reading looks at again, before it says that
@@ -23,14 +25,14 @@ func TestAStandstillIsFoundInOneSnapshot(t *testing.T) {
 		session := withSession(t, b)
 		ctx := limited(t)
 		changed := true
-		err := b.db.read(ctx, func(q querier) error {
+		err := b.db.Read(ctx, func(q sqlstore.Querier) error {
 			var seen [2]int64
 			for i := range seen {
 				if i > 0 {
 					commit(t, b, Batch{Session: session, Ops: []Op{put("1")}})
 				}
 				var err error
-				if seen[i], _, err = b.t.usage(ctx, q); err != nil {
+				if seen[i], _, err = b.t.Usage(ctx, q); err != nil {
 					return err
 				}
 			}
@@ -78,7 +80,7 @@ func TestTwoChangesOfARef(t *testing.T) {
 // lockedOut says whether a transaction of the Box's database waits for another one's
 // row.
 func lockedOut(tb testing.TB, b *Box) (waits bool) {
-	err := b.db.(*postgresDB).pool.QueryRow(limited(tb), `SELECT EXISTS (SELECT 1 FROM pg_stat_activity
+	err := b.db.(*postgres.DB).Pool.QueryRow(limited(tb), `SELECT EXISTS (SELECT 1 FROM pg_stat_activity
 		WHERE datname = current_database() AND wait_event = 'transactionid' AND query LIKE '%mooring_outbox_ref%FOR UPDATE')`).Scan(&waits)
 	if err != nil {
 		tb.Error(err)
@@ -93,15 +95,15 @@ func TestTimeGoesOnInATransaction(t *testing.T) {
 	b := newPlace(t, "postgres").open(t, quick())
 	ctx := limited(t)
 	var began, ended int64
-	err := b.w.do(ctx, func(ctx context.Context, q querier) (err error) {
-		began, err = b.db.now(ctx, q)
+	err := b.w.do(ctx, func(ctx context.Context, q sqlstore.Querier) (err error) {
+		began, err = b.db.Now(ctx, q)
 		if err != nil {
 			return err
 		}
-		if _, err := q.exec(ctx, "SELECT pg_sleep(0.002)"); err != nil {
+		if _, err := q.Exec(ctx, "SELECT pg_sleep(0.002)"); err != nil {
 			return err
 		}
-		ended, err = b.db.now(ctx, q)
+		ended, err = b.db.Now(ctx, q)
 		return err
 	})
 	if err != nil || ended <= began {
@@ -160,8 +162,8 @@ func TestATransactionInWhichNothingHappens(t *testing.T) {
 		cfg := quick()
 		cfg.Lease = lease
 		b, got := p.open(t, cfg), ""
-		err := b.w.do(limited(t), func(ctx context.Context, q querier) error {
-			return q.query(ctx, "SELECT current_setting('idle_in_transaction_session_timeout')", nil, func(scan scanner) error { return scan(&got) })
+		err := b.w.do(limited(t), func(ctx context.Context, q sqlstore.Querier) error {
+			return q.Query(ctx, "SELECT current_setting('idle_in_transaction_session_timeout')", nil, func(scan sqlstore.Scanner) error { return scan(&got) })
 		})
 		if err != nil || got != want {
 			t.Errorf("with a lease of %v: after %s, %v", lease, got, err)

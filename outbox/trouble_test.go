@@ -18,6 +18,9 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/opid"
 	"github.com/mooring-rpc/mooring/ledger"
+	"github.com/mooring-rpc/mooring/outbox/internal/postgres"
+	"github.com/mooring-rpc/mooring/outbox/internal/sqlite"
+	"github.com/mooring-rpc/mooring/outbox/internal/sqlstore"
 )
 
 func TestFullDisk(t *testing.T) {
@@ -35,10 +38,10 @@ func TestFullDisk(t *testing.T) {
 	})
 	limit := func(pages string) {
 		t.Helper()
-		db := b.db.(*sqliteDB)
+		db := b.db.(*sqlite.DB)
 		done := make(chan struct{})
-		b.w.submit(&job{run: func(context.Context, querier) error {
-			_, err := db.writer.conn.ExecContext(ctx, "PRAGMA max_page_count = "+pages)
+		b.w.submit(&job{run: func(context.Context, sqlstore.Querier) error {
+			_, err := db.Writer.Conn.ExecContext(ctx, "PRAGMA max_page_count = "+pages)
 			return err
 		}, done: func(err error, _ bool) {
 			if err != nil {
@@ -76,11 +79,11 @@ func TestCommitThatCouldNotBeSynced(t *testing.T) {
 		sqlite3.SQLITE_IOERR_FSYNC: true, sqlite3.SQLITE_IOERR_DIR_FSYNC: true, sqlite3.SQLITE_IOERR: true,
 		sqlite3.SQLITE_FULL: false, sqlite3.SQLITE_IOERR_WRITE: false, sqlite3.SQLITE_BUSY: false, sqlite3.SQLITE_CORRUPT: false,
 	} {
-		if err := sqliteFailure(codeError(code)); ambiguousCommit(err) != unsure {
+		if err := sqlite.Failure(codeError(code)); sqlite.AmbiguousCommit(err) != unsure {
 			t.Errorf("%d: %v", code, err)
 		}
 	}
-	if ambiguousCommit(nil) || ambiguousCommit(context.Canceled) {
+	if sqlite.AmbiguousCommit(nil) || sqlite.AmbiguousCommit(context.Canceled) {
 		t.Error("without an error of SQLite's")
 	}
 }
@@ -127,10 +130,10 @@ func TestSecretsAreNowhereElse(t *testing.T) {
 		run(t, b, srv)
 		wait(t, b, commit(t, b, Batch{Session: session, Ops: []Op{put("1")}}))
 		secret := ref.Secret.RevealText()
-		err := b.db.read(limited(t), func(q querier) error {
+		err := b.db.Read(limited(t), func(q sqlstore.Querier) error {
 			for _, table := range []string{"mooring_outbox_batch", "mooring_outbox_op", "mooring_outbox_retry", "mooring_outbox_stream"} {
 				columns := map[bool]string{true: "CAST(x AS TEXT)", false: "*"}[p.kind == "postgres"]
-				err := q.query(limited(t), "SELECT "+columns+" FROM "+table+" x", nil, func(scan scanner) error {
+				err := q.Query(limited(t), "SELECT "+columns+" FROM "+table+" x", nil, func(scan sqlstore.Scanner) error {
 					dest := make([]any, map[string]int{"mooring_outbox_batch": 20, "mooring_outbox_op": 3, "mooring_outbox_retry": 3, "mooring_outbox_stream": 7}[table])
 					if p.kind == "postgres" {
 						dest = dest[:1]
@@ -247,10 +250,10 @@ func TestPostgresTrouble(t *testing.T) {
 	if !errors.Is(err, fault.Usage) || strings.Contains(err.Error(), "geheim") {
 		t.Errorf("no URL: %v", err)
 	}
-	for code, want := range map[string]error{"53100": fault.DiskFull, "23505": errUnique, "57P01": fault.Unavailable, "08006": fault.Unavailable,
+	for code, want := range map[string]error{"53100": fault.DiskFull, "23505": sqlstore.ErrUnique, "57P01": fault.Unavailable, "08006": fault.Unavailable,
 		"57014": fault.Unavailable, "25006": fault.Unavailable, "25P03": fault.Unavailable, "25P04": fault.Unavailable, "55P03": fault.Unavailable,
-		"53300": fault.Unavailable, "40P01": errTxConflict, "40001": errTxConflict} {
-		if err := postgresFailure(&pgconn.PgError{Code: code}); !errors.Is(err, want) {
+		"53300": fault.Unavailable, "40P01": sqlstore.ErrTxConflict, "40001": sqlstore.ErrTxConflict} {
+		if err := postgres.Failure(&pgconn.PgError{Code: code}); !errors.Is(err, want) {
 			t.Errorf("%s: %v", code, err)
 		}
 	}
@@ -304,7 +307,7 @@ func TestCloseWhileTheDatabaseHangs(t *testing.T) {
 	if err := b.Close(); err != nil {
 		t.Error(err)
 	}
-	if took := time.Since(began); took > writeTimeout/2 {
+	if took := time.Since(began); took > postgres.WriteTimeout/2 {
 		t.Errorf("it took %v", took)
 	}
 }
@@ -314,8 +317,8 @@ func TestCloseWhileTheDatabaseHangs(t *testing.T) {
 func TestConnectionsThatVanish(t *testing.T) {
 	t.Parallel()
 	b, pool, conns := overConns(t)
-	db := b.db.(*postgresDB)
-	db.ownsPool, db.timeout = true, 500*time.Millisecond
+	db := b.db.(*postgres.DB)
+	db.OwnsPool, db.Timeout = true, 500*time.Millisecond
 	session := withSession(t, b)
 	x := commit(t, b, Batch{Session: session, Ops: []Op{put("1")}})
 	idle := func() {

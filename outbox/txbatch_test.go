@@ -19,6 +19,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/opid"
+	"github.com/mooring-rpc/mooring/outbox/internal/postgres"
 )
 
 // boxGroup is Boxes of one pool. Each has a session whose stream seems open, so that
@@ -26,7 +27,7 @@ import (
 // but what the test commits.
 type boxGroup struct {
 	pool     *pgxpool.Pool
-	batcher  *txBatcher
+	batcher  *postgres.TxBatcher
 	boxes    []*Box
 	sessions []string
 	conns    *connsOf
@@ -129,9 +130,9 @@ func newBoxGroup(t *testing.T, n, conns int, pause time.Duration) *boxGroup {
 	}
 	t.Cleanup(f.pool.Close)
 	t.Cleanup(func() {
-		txBatchers.Lock()
-		defer txBatchers.Unlock()
-		if txBatchers.byPool[f.pool] != nil {
+		postgres.TxBatchers.Lock()
+		defer postgres.TxBatchers.Unlock()
+		if postgres.TxBatchers.ByPool[f.pool] != nil {
 			t.Error("the gatherer outlives its Boxes")
 		}
 	})
@@ -153,8 +154,8 @@ func newBoxGroup(t *testing.T, n, conns int, pause time.Duration) *boxGroup {
 		b.w.seqs.setOpen(session, true)
 		f.boxes, f.sessions = append(f.boxes, b), append(f.sessions, session)
 	}
-	f.batcher = f.boxes[0].db.(*postgresDB).batcher
-	f.batcher.stallTimeout = pause
+	f.batcher = f.boxes[0].db.(*postgres.DB).Batcher
+	f.batcher.StallTimeout = pause
 	t.Cleanup(func() {
 		eventually(t, "all places are free", func() bool { return f.waiting() == 0 && f.running() == 0 })
 	})
@@ -162,15 +163,15 @@ func newBoxGroup(t *testing.T, n, conns int, pause time.Duration) *boxGroup {
 }
 
 func (f *boxGroup) waiting() int {
-	f.batcher.mu.Lock()
-	defer f.batcher.mu.Unlock()
-	return len(f.batcher.waiting)
+	f.batcher.Mu.Lock()
+	defer f.batcher.Mu.Unlock()
+	return len(f.batcher.Waiting)
 }
 
 func (f *boxGroup) running() int {
-	f.batcher.mu.Lock()
-	defer f.batcher.mu.Unlock()
-	return f.batcher.running
+	f.batcher.Mu.Lock()
+	defer f.batcher.Mu.Unlock()
+	return f.batcher.Running
 }
 
 // batch is one for Box i.
@@ -198,14 +199,14 @@ func (f *boxGroup) together(t *testing.T, batches []Batch) (ends []chan error) {
 			t.Fatalf("box %d: %v", i, err)
 		}
 	}
-	for range maxConcurrentTx {
-		if !f.batcher.enter(&txPart{batch: new(pgx.Batch)}) {
+	for range postgres.MaxConcurrentTx {
+		if !f.batcher.Enter(&postgres.TxPart{Batch: new(pgx.Batch)}) {
 			t.Fatal("a place is taken")
 		}
 	}
 	free := sync.OnceFunc(func() {
-		for range maxConcurrentTx {
-			f.batcher.leave()
+		for range postgres.MaxConcurrentTx {
+			f.batcher.Leave()
 		}
 	})
 	t.Cleanup(free)
@@ -246,7 +247,7 @@ type stored struct {
 
 func (f *boxGroup) stored(t *testing.T, i int) (rows []stored) {
 	t.Helper()
-	found, err := f.pool.Query(limited(t), `SELECT num, batch, COALESCE(first_seq, 0), xmin::text FROM mooring_outbox_batch WHERE box = $1 ORDER BY num`, f.boxes[i].t.box)
+	found, err := f.pool.Query(limited(t), `SELECT num, batch, COALESCE(first_seq, 0), xmin::text FROM mooring_outbox_batch WHERE box = $1 ORDER BY num`, f.boxes[i].t.Box)
 	if err == nil {
 		rows, err = pgx.CollectRows(found, func(row pgx.CollectableRow) (s stored, err error) {
 			return s, row.Scan(&s.num, &s.batch, &s.seq, &s.tx)
@@ -287,7 +288,7 @@ func (f *boxGroup) locked(t *testing.T, boxes ...int) (unlock func()) {
 	})
 	t.Cleanup(unlock)
 	for _, i := range boxes {
-		if _, err := conn.Exec(limited(t), "SELECT pg_advisory_lock($1, $2)", leaseLockSpace, int32(f.boxes[i].t.box)); err != nil {
+		if _, err := conn.Exec(limited(t), "SELECT pg_advisory_lock($1, $2)", postgres.LeaseLockSpace, int32(f.boxes[i].t.Box)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -305,7 +306,7 @@ func blocked(t *testing.T, pool *pgxpool.Pool, b *Box) (pid int32) {
 	eventually(t, "it waits for the lease", func() bool {
 		err := pool.QueryRow(limited(t), `SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND NOT granted
 			AND classid = $1 AND objid = $2 AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`,
-			uint32(leaseLockSpace), uint32(b.t.box)).Scan(&pid)
+			uint32(postgres.LeaseLockSpace), uint32(b.t.Box)).Scan(&pid)
 		if err != nil && !errors.Is(err, pgx.ErrNoRows) {
 			t.Fatal(err)
 		}
@@ -316,7 +317,7 @@ func blocked(t *testing.T, pool *pgxpool.Pool, b *Box) (pid int32) {
 
 func TestCommitsOfManyBoxesAreOneTransaction(t *testing.T) {
 	t.Parallel()
-	f := newBoxGroup(t, 8, 8, stallTimeout)
+	f := newBoxGroup(t, 8, 8, postgres.StallTimeout)
 	batches := f.batches()
 	for _, end := range f.together(t, batches) {
 		if err := result(t, end); err != nil {
@@ -383,7 +384,7 @@ func (f *boxGroup) untouched(t *testing.T) {
 func TestOneOfManyFails(t *testing.T) {
 	t.Parallel()
 	const bad = 2
-	f := newBoxGroup(t, 5, 8, stallTimeout)
+	f := newBoxGroup(t, 5, 8, postgres.StallTimeout)
 	old := f.batch(bad)
 	if err := result(t, f.commit(t, bad, old)); err != nil {
 		t.Fatal(err)
@@ -438,21 +439,21 @@ func TestOneOfManyIsLockedOut(t *testing.T) {
 // transaction of its own, as there are places.
 func TestPlacesOfThoseThatHang(t *testing.T) {
 	t.Parallel()
-	f := newBoxGroup(t, maxConcurrentTx+3, maxConcurrentTx+4, 20*time.Millisecond)
+	f := newBoxGroup(t, postgres.MaxConcurrentTx+3, postgres.MaxConcurrentTx+4, 20*time.Millisecond)
 	batches := f.batches()
 	var out []int
-	for i := range maxConcurrentTx {
+	for i := range postgres.MaxConcurrentTx {
 		out = append(out, i)
 	}
 	unlock := f.locked(t, out...)
 	ends := make([]chan error, len(f.boxes))
 	for i := range f.boxes {
 		ends[i] = f.commit(t, i, batches[i])
-		if i < maxConcurrentTx {
+		if i < postgres.MaxConcurrentTx {
 			f.blocked(t, i)
 		}
 	}
-	for _, end := range ends[maxConcurrentTx:] {
+	for _, end := range ends[postgres.MaxConcurrentTx:] {
 		if err := result(t, end); err != nil {
 			t.Error(err)
 		}
@@ -530,7 +531,7 @@ func TestGatheredAndCutOff(t *testing.T) {
 // TestAloneIsOneRoundTrip counts what a Box that nobody else is beside sends.
 func TestAloneIsOneRoundTrip(t *testing.T) {
 	t.Parallel()
-	f := newBoxGroup(t, 1, 2, stallTimeout)
+	f := newBoxGroup(t, 1, 2, postgres.StallTimeout)
 	other, err := f.pool.Acquire(limited(t))
 	if err != nil {
 		t.Fatal(err)
@@ -554,22 +555,22 @@ func TestBoundsOfATransaction(t *testing.T) {
 	t.Parallel()
 	some := func(n, bytes int) []int { return slices.Repeat([]int{bytes}, n) }
 	for name, c := range map[string]struct{ sizes, want []int }{
-		"small":     {some(2*maxTxParts+3, 1), []int{maxTxParts, maxTxParts, 3}},
-		"large":     {some(5, maxTxBytes/2), []int{2, 2, 1}},
-		"too large": {[]int{1, 2 * maxTxBytes, 1, 1}, []int{1, 1, 2}},
+		"small":     {some(2*postgres.MaxTxParts+3, 1), []int{postgres.MaxTxParts, postgres.MaxTxParts, 3}},
+		"large":     {some(5, postgres.MaxTxBytes/2), []int{2, 2, 1}},
+		"too large": {[]int{1, 2 * postgres.MaxTxBytes, 1, 1}, []int{1, 1, 2}},
 	} {
-		g := &txBatcher{running: maxConcurrentTx}
+		g := &postgres.TxBatcher{Running: postgres.MaxConcurrentTx}
 		for _, size := range c.sizes {
 			b := new(pgx.Batch)
 			b.Queue("", int64(1), make([]byte, size))
-			if g.enter(newTxPart(t.Context(), nil, b)) {
+			if g.Enter(postgres.NewTxPart(t.Context(), nil, b)) {
 				t.Fatal("there is a place too many")
 			}
 		}
-		all, got := g.waiting, []int(nil)
+		all, got := g.Waiting, []int(nil)
 		for at := 0; at < len(all); {
-			g.leave()
-			lead := (<-all[at].signal).lead
+			g.Leave()
+			lead := (<-all[at].Signal).Lead
 			if !slices.Equal(lead, all[at:at+len(lead)]) {
 				t.Fatalf("%s: another order", name)
 			}
@@ -579,9 +580,9 @@ func TestBoundsOfATransaction(t *testing.T) {
 		if !slices.Equal(got, c.want) {
 			t.Errorf("%s: transactions of %v, want %v", name, got, c.want)
 		}
-		g.leave()
-		if g.running != maxConcurrentTx-1 {
-			t.Errorf("%s: %d run", name, g.running)
+		g.Leave()
+		if g.Running != postgres.MaxConcurrentTx-1 {
+			t.Errorf("%s: %d run", name, g.Running)
 		}
 	}
 }

@@ -6,16 +6,18 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/mooring-rpc/mooring/outbox/internal/postgres"
 )
 
 // TestCompanyIsWaitedFor: where all wrote together, the next transaction waits for all of them.
 func TestCompanyIsWaitedFor(t *testing.T) {
 	t.Parallel()
-	f := newBoxGroup(t, 4, 8, stallTimeout)
-	if f.batcher.groupDelay != groupDelay {
-		t.Errorf("company is waited for %v", f.batcher.groupDelay)
+	f := newBoxGroup(t, 4, 8, postgres.StallTimeout)
+	if f.batcher.GroupDelay != postgres.GroupDelay {
+		t.Errorf("company is waited for %v", f.batcher.GroupDelay)
 	}
-	f.batcher.groupDelay = time.Minute
+	f.batcher.GroupDelay = time.Minute
 	for _, end := range f.together(t, f.batches()) {
 		if err := result(t, end); err != nil {
 			t.Fatal(err)
@@ -45,50 +47,50 @@ func TestCompanyIsWaitedFor(t *testing.T) {
 // TestExpectedCompany: twice as many as there were, of those that wrote lately; and nobody for who wrote alone.
 func TestExpectedCompany(t *testing.T) {
 	t.Parallel()
-	g := &txBatcher{lastWrite: make(map[*postgresDB]int)}
-	parts := make([]*txPart, 10)
+	g := &postgres.TxBatcher{LastWrite: make(map[*postgres.DB]int)}
+	parts := make([]*postgres.TxPart, 10)
 	for i := range parts {
-		parts[i] = &txPart{db: new(postgresDB)}
+		parts[i] = &postgres.TxPart{DB: new(postgres.DB)}
 	}
 	for i, c := range []struct{ parts, want, lately int }{
 		{1, 1, 1}, {3, 3, 3}, {2, 3, 3}, {8, 8, 8}, {2, 4, 8}, {3, 6, 8}, {1, 1, 8}, {1, 1, 8}, {1, 1, 8}, {1, 1, 8}, {1, 1, 8}, {2, 3, 3},
 		{2, 3, 3}, {2, 2, 2},
 	} {
-		g.lastParts = 0 // so that it does not wait
-		g.awaitPeers(parts[:c.parts])
-		if got := g.expectedParts(); got != c.want || len(g.lastWrite) != c.lately {
-			t.Errorf("%d: after %d, %d of %d are expected, want %d of %d", i, c.parts, got, len(g.lastWrite), c.want, c.lately)
+		g.LastParts = 0 // so that it does not wait
+		g.AwaitPeers(parts[:c.parts])
+		if got := g.ExpectedParts(); got != c.want || len(g.LastWrite) != c.lately {
+			t.Errorf("%d: after %d, %d of %d are expected, want %d of %d", i, c.parts, got, len(g.LastWrite), c.want, c.lately)
 		}
 	}
-	many := make([]*txPart, maxTxParts)
+	many := make([]*postgres.TxPart, postgres.MaxTxParts)
 	for i := range many {
-		many[i] = &txPart{db: new(postgresDB)}
+		many[i] = &postgres.TxPart{DB: new(postgres.DB)}
 	}
-	g.lastParts = 0
-	if g.awaitPeers(many); g.expectedParts() != maxTxParts {
-		t.Errorf("%d are expected, which are more than a transaction takes", g.expectedParts())
+	g.LastParts = 0
+	if g.AwaitPeers(many); g.ExpectedParts() != postgres.MaxTxParts {
+		t.Errorf("%d are expected, which are more than a transaction takes", g.ExpectedParts())
 	}
 }
 
 // TestCompanyThatIsTooLarge: what comes and cannot go along does not wait for who waited for it.
 func TestCompanyThatIsTooLarge(t *testing.T) {
 	t.Parallel()
-	a, b := &txPart{db: new(postgresDB)}, &txPart{db: new(postgresDB), bytes: 2 * maxTxBytes}
-	g := &txBatcher{running: 1, lastParts: 2, groupDelay: time.Minute, lastWrite: map[*postgresDB]int{a.db: 0, b.db: 0}}
-	end := make(chan []*txPart)
-	go func() { end <- g.awaitPeers([]*txPart{a}) }()
+	a, b := &postgres.TxPart{DB: new(postgres.DB)}, &postgres.TxPart{DB: new(postgres.DB), Bytes: 2 * postgres.MaxTxBytes}
+	g := &postgres.TxBatcher{Running: 1, LastParts: 2, GroupDelay: time.Minute, LastWrite: map[*postgres.DB]int{a.DB: 0, b.DB: 0}}
+	end := make(chan []*postgres.TxPart)
+	go func() { end <- g.AwaitPeers([]*postgres.TxPart{a}) }()
 	eventually(t, "it waits for company", func() bool {
-		g.mu.Lock()
-		defer g.mu.Unlock()
-		return g.arrived != nil
+		g.Mu.Lock()
+		defer g.Mu.Unlock()
+		return g.Arrived != nil
 	})
-	if g.enter(b) {
+	if g.Enter(b) {
 		t.Fatal("it has a place where it is waited for")
 	}
-	if w := <-b.signal; !slices.Equal(w.lead, []*txPart{b}) {
+	if w := <-b.Signal; !slices.Equal(w.Lead, []*postgres.TxPart{b}) {
 		t.Errorf("it is told %+v", w)
 	}
-	if parts := <-end; !slices.Equal(parts, []*txPart{a}) || g.running != 2 || g.arrived != nil {
-		t.Errorf("%d go together, %d run", len(parts), g.running)
+	if parts := <-end; !slices.Equal(parts, []*postgres.TxPart{a}) || g.Running != 2 || g.Arrived != nil {
+		t.Errorf("%d go together, %d run", len(parts), g.Running)
 	}
 }

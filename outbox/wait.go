@@ -6,13 +6,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/ledger"
 	"github.com/mooring-rpc/mooring/outbox/internal/intent"
+	"github.com/mooring-rpc/mooring/outbox/internal/sqlstore"
 )
 
 // outcomeHub delivers outcomes to the waiters of this process as soon as an answer has arrived.
@@ -200,23 +200,6 @@ const (
 	pollSent   = time.Second
 )
 
-// StreamStoppedError is the error of waiting for batches that are not sent until someone
-// decides: their session's stream has stopped. The batches stay in the outbox. errors.Is finds
-// Code.
-type StreamStoppedError struct {
-	Session string
-	Code    fault.Code
-	Reason  string // for people; begins with the code
-}
-
-func (s *StreamStoppedError) Error() string {
-	reason := strings.TrimPrefix(s.Reason, s.Code.String()+": ")
-	return s.Code.String() + ": session " + s.Session + " cannot go on: " + reason
-}
-
-// Unwrap returns the code.
-func (s *StreamStoppedError) Unwrap() error { return s.Code }
-
 // Wait blocks until every op of the batch has its outcome, and returns them in order; the same
 // ones in every process, for as long as the ticket lasts. It may return them as soon as they
 // have arrived, a moment before they are stored here: after a crash in between the server gives
@@ -253,7 +236,7 @@ func (b *Box) Wait(ctx context.Context, batch string) ([]ledger.Outcome, error) 
 
 // warnBlocking logs, once, the process that blocks all writers, and so the sender.
 func (b *Box) warnBlocking(ctx context.Context) {
-	pid, since := b.db.blockingWriter(ctx)
+	pid, since := b.db.BlockingWriter(ctx)
 	if pid == 0 || b.warnedBlocking.Swap(since.UnixMilli()) == since.UnixMilli() {
 		return
 	}
@@ -288,7 +271,7 @@ func (b *Box) waitOnce(ctx context.Context, batch string, ch chan []ledger.Outco
 	case <-timer.C:
 		return nil, true, nil
 	case <-ctx.Done():
-		return nil, false, asCanceled(ctx.Err())
+		return nil, false, sqlstore.AsCanceled(ctx.Err())
 	case <-b.ctx.Done():
 		return nil, false, errClosed
 	}
@@ -313,93 +296,63 @@ func isUnavailable(err error) bool { return fault.CodeOf(err) == fault.Unavailab
 
 // outcomes reads a finished batch's outcomes.
 func (b *Box) outcomes(ctx context.Context, batch string) (outs []ledger.Outcome, finished bool, err error) {
-	err = b.read(ctx, "wait", func(ctx context.Context, q querier) error {
-		r, err := b.t.stage(ctx, q, batch)
+	err = b.read(ctx, "wait", func(ctx context.Context, q sqlstore.Querier) error {
+		r, err := b.t.Stage(ctx, q, batch)
 		if err != nil {
 			return err
 		}
 		if r == nil {
 			return fault.NotFound.With("batch %s is not in this outbox: tickets last %s after the batch is finished", clip(batch), b.cfg.Retention)
 		}
-		if finished = r.state == rowFinished; !finished {
+		if finished = r.State == sqlstore.RowFinished; !finished {
 			held := b.streamStopped
-			if r.firstSeq == nil {
+			if r.FirstSeq == nil {
 				held = b.unsequencedStopped
 			}
-			still, err := held(ctx, q, r.session)
+			still, err := held(ctx, q, r.Session)
 			if err == nil && still != nil {
 				err = still
 			}
 			return err
 		}
-		if r, err = b.t.batch(ctx, q, batch, ""); err != nil {
+		if r, err = b.t.Batch(ctx, q, batch, ""); err != nil {
 			return err
 		}
 		if r == nil {
 			return fault.NotFound.With("batch %s was swept just now", batch)
 		}
-		bd, err := r.decode()
+		bd, err := r.Decode()
 		if err == nil {
-			outs, err = r.readOutcomes(bd)
+			outs, err = r.ReadOutcomes(bd)
 		}
 		return err
 	})
 	return outs, finished, err
 }
 
-const sqlStage = `SELECT session, state, first_seq FROM mooring_outbox_batch WHERE box = $1 AND batch = $2`
-
-// stage reads how far a batch is, without its ops; nil if it is not there.
-func (t *tables) stage(ctx context.Context, q querier, batch string) (r *batchRow, err error) {
-	err = q.query(ctx, sqlStage, []any{t.box, batch}, func(scan scanner) error {
-		r = new(batchRow)
-		return scan(&r.session, &r.state, &r.firstSeq)
-	})
-	return r, err
-}
-
-// A stop stored by the former sender does not count: the next begins by trying again.
-const (
-	fromStopped = ` FROM mooring_outbox_stream s JOIN mooring_outbox o ON o.box = s.box
-		WHERE s.box = $1 AND s.stopped > 0 AND o.holder <> '' AND o.lease_until > $2`
-	sqlStopped    = `SELECT s.stopped, s.reason` + fromStopped + ` AND s.session = $3`
-	sqlAnyStopped = `SELECT 1` + fromStopped + ` LIMIT 1`
-)
-
 // streamStopped returns why a session's stream has stopped; nil if it has not.
-func (b *Box) streamStopped(ctx context.Context, q querier, session string) (still *StreamStoppedError, err error) {
-	now, err := b.db.now(ctx, q)
+func (b *Box) streamStopped(ctx context.Context, q sqlstore.Querier, session string) (still *StreamStoppedError, err error) {
+	now, err := b.db.Now(ctx, q)
 	if err != nil {
 		return nil, err
 	}
-	err = q.query(ctx, sqlStopped, []any{b.t.box, now, session}, func(scan scanner) error {
-		still = &StreamStoppedError{Session: session}
-		var code int
-		err := scan(&code, &still.Reason)
-		still.Code = fault.Code(code)
-		return err
-	})
-	return still, err
+	return b.t.Stopped(ctx, q, now, session)
 }
 
 // anyStopped reports whether any stream has stopped.
-func (b *Box) anyStopped(ctx context.Context, q querier) (some bool, err error) {
-	now, err := b.db.now(ctx, q)
+func (b *Box) anyStopped(ctx context.Context, q sqlstore.Querier) (some bool, err error) {
+	now, err := b.db.Now(ctx, q)
 	if err != nil {
 		return false, err
 	}
-	err = q.query(ctx, sqlAnyStopped, []any{b.t.box, now}, func(scanner) error { some = true; return nil })
-	return some, err
+	return b.t.AnyStopped(ctx, q, now)
 }
-
-const sqlNextUnsequenced = `SELECT ` + batchColumns + ` FROM mooring_outbox_batch
-	WHERE box = $1 AND session = $2 AND first_seq IS NULL ORDER BY num LIMIT 1`
 
 // unsequencedStopped is streamStopped for batches without a seq. Their stream also counts as
 // stopped if the session's next batch is blocked only on ops of streams that are stopped, or
 // blocked in turn. One running stream may decide the batch. Following references is not free,
 // so it is only done while some stream has stopped.
-func (b *Box) unsequencedStopped(ctx context.Context, q querier, session string) (still *StreamStoppedError, err error) {
+func (b *Box) unsequencedStopped(ctx context.Context, q sqlstore.Querier, session string) (still *StreamStoppedError, err error) {
 	if some, err := b.anyStopped(ctx, q); err != nil || !some {
 		return nil, err
 	}
@@ -422,16 +375,16 @@ func (b *Box) unsequencedStopped(ctx context.Context, q querier, session string)
 
 // blockersStopped returns why all streams have stopped whose ops block the session's next
 // batch; nil if one has not. follow returns it for a session whose op has no seq yet.
-func (b *Box) blockersStopped(ctx context.Context, q querier, session string, follow func(string) (*StreamStoppedError, error)) (*StreamStoppedError, error) {
-	r, err := b.t.oneBatch(ctx, q, sqlNextUnsequenced, b.t.box, session)
+func (b *Box) blockersStopped(ctx context.Context, q sqlstore.Querier, session string, follow func(string) (*StreamStoppedError, error)) (*StreamStoppedError, error) {
+	r, err := b.t.NextUnsequenced(ctx, q, session)
 	if err != nil || r == nil {
 		return nil, err
 	}
-	bd, err := r.decode()
+	bd, err := r.Decode()
 	if err != nil {
 		return nil, nil // its sender reports it
 	}
-	res, err := intent.Resolve(bd, session, b.t.opLookup(ctx, q, r.num), false)
+	res, err := intent.Resolve(bd, session, b.t.OpLookup(ctx, q, r.Num), false)
 	if err != nil || bd.Decided() {
 		return nil, err
 	}
@@ -490,7 +443,7 @@ func (b *Box) Drain(ctx context.Context, progress func(done, total int)) error {
 			still = 0
 		}
 		if still == checkAfterRounds {
-			if err := b.read(ctx, "check the outbox", b.db.checkIntegrity); err != nil && !isUnavailable(err) {
+			if err := b.read(ctx, "check the outbox", b.db.CheckIntegrity); err != nil && !isUnavailable(err) {
 				return fmt.Errorf("drain: %w", err)
 			}
 		}
@@ -520,7 +473,7 @@ func (b *Box) awaitStored(ctx context.Context, left int) error {
 		case <-timer.C:
 			return nil
 		case <-ctx.Done():
-			return asCanceled(ctx.Err())
+			return sqlstore.AsCanceled(ctx.Err())
 		case <-b.ctx.Done():
 			return errClosed
 		}
@@ -530,8 +483,8 @@ func (b *Box) awaitStored(ctx context.Context, left int) error {
 // remaining counts unfinished ops; stuck is a stopped stream's error if no other stream has ops
 // that could go on.
 func (b *Box) remaining(ctx context.Context) (left int, stuck, err error) {
-	err = b.read(ctx, "drain", func(ctx context.Context, q querier) error {
-		streams, err := b.t.streamStatus(ctx, q)
+	err = b.read(ctx, "drain", func(ctx context.Context, q sqlstore.Querier) error {
+		streams, err := b.t.UnfinishedStreams(ctx, q)
 		left = 0
 		var still *StreamStoppedError
 		running := false
@@ -541,7 +494,7 @@ func (b *Box) remaining(ctx context.Context) (left int, stuck, err error) {
 				continue
 			}
 			held := b.streamStopped
-			if s.Stopped == fault.None && s.maxSeq == 0 {
+			if s.Stopped == fault.None && s.MaxSeq == 0 {
 				held = b.unsequencedStopped
 			}
 			still, err = held(ctx, q, s.Session)

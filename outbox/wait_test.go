@@ -14,6 +14,7 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/ledger"
 	"github.com/mooring-rpc/mooring/outbox/internal/intent"
+	"github.com/mooring-rpc/mooring/outbox/internal/sqlstore"
 )
 
 func TestOutcomesAreKeptAMoment(t *testing.T) {
@@ -68,36 +69,36 @@ func TestOutcomesAreKeptAMoment(t *testing.T) {
 // hookedDB tells of every statement that is about to read outside the sender's
 // and the committers' transactions.
 type hookedDB struct {
-	database
+	sqlstore.Database
 	before func(sql string)
 }
 
 type hookedQuerier struct {
-	querier
+	sqlstore.Querier
 	before func(sql string)
 }
 
-func (o hookedDB) read(ctx context.Context, f func(querier) error) error {
-	return o.database.read(ctx, func(q querier) error { return f(hookedQuerier{q, o.before}) })
+func (o hookedDB) Read(ctx context.Context, f func(sqlstore.Querier) error) error {
+	return o.Database.Read(ctx, func(q sqlstore.Querier) error { return f(hookedQuerier{q, o.before}) })
 }
 
-func (o hookedQuerier) query(ctx context.Context, sql string, args []any, each func(scanner) error) error {
+func (o hookedQuerier) Query(ctx context.Context, sql string, args []any, each func(sqlstore.Scanner) error) error {
 	o.before(sql)
-	return o.querier.query(ctx, sql, args, each)
+	return o.Querier.Query(ctx, sql, args, each)
 }
 
 // standStill stops a stream, as if by another process that has the lease.
 func standStill(t *testing.T, b *Box, session string) {
 	t.Helper()
-	err := b.w.do(limited(t), func(ctx context.Context, q querier) error {
-		now, err := b.db.now(ctx, q)
+	err := b.w.do(limited(t), func(ctx context.Context, q sqlstore.Querier) error {
+		now, err := b.db.Now(ctx, q)
 		if err != nil {
 			return err
 		}
 		another := b.t
-		another.holderID = "another"
-		_, err = q.exec(ctx, sqlTakeLease, b.t.box, another.holderID, now+time.Hour.Milliseconds(), 1, 0, time.Hour.Milliseconds())
-		another.setStopped(q, session, fault.ServerBehind, "on request")
+		another.HolderID = "another"
+		_, err = q.Exec(ctx, sqlstore.SQLTakeLease, b.t.Box, another.HolderID, now+time.Hour.Milliseconds(), 1, 0, time.Hour.Milliseconds())
+		another.SetStopped(q, session, fault.ServerBehind, "on request")
 		return err
 	})
 	if err != nil {
@@ -205,9 +206,9 @@ func TestStandstillIsSeenAtOneMoment(t *testing.T) {
 			y := commit(t, b, Batch{Session: mine, Ops: []Op{put("2")}})
 			z := commit(t, b, Batch{Session: mine, Ops: []Op{depends(x)}})
 			standStill(t, b, bad)
-			var row *batchRow
-			err := b.db.read(limited(t), func(q querier) (err error) {
-				row, err = b.t.batch(limited(t), q, y.Batch, "")
+			var row *sqlstore.BatchRow
+			err := b.db.Read(limited(t), func(q sqlstore.Querier) (err error) {
+				row, err = b.t.Batch(limited(t), q, y.Batch, "")
 				return err
 			})
 			if err != nil {
@@ -215,12 +216,12 @@ func TestStandstillIsSeenAtOneMoment(t *testing.T) {
 			}
 			left := false
 			b.db = hookedDB{b.db, func(sql string) {
-				if left || sql != sqlNextUnsequenced {
+				if left || sql != sqlstore.SQLNextUnsequenced {
 					return
 				}
 				left = true
-				err := b.w.do(limited(t), func(_ context.Context, q querier) error {
-					b.t.setSeq(q, row.num, 1, nil, intent.Tally{})
+				err := b.w.do(limited(t), func(_ context.Context, q sqlstore.Querier) error {
+					b.t.SetSeq(q, row.Num, 1, nil, intent.Tally{})
 					return nil
 				})
 				if err != nil {
@@ -267,8 +268,8 @@ func TestDamagedNeed(t *testing.T) {
 		commit(t, b, Batch{Session: bad, Ops: []Op{put("1")}})
 		y := commit(t, b, Batch{Session: other, Ops: []Op{put("2")}})
 		z := commit(t, b, Batch{Session: mine, Ops: []Op{depends(y)}})
-		err := b.w.do(limited(t), func(ctx context.Context, q querier) error {
-			_, err := q.exec(ctx, "UPDATE mooring_outbox_batch SET body = $1 WHERE batch = $2", []byte("junk"), y.Batch)
+		err := b.w.do(limited(t), func(ctx context.Context, q sqlstore.Querier) error {
+			_, err := q.Exec(ctx, "UPDATE mooring_outbox_batch SET body = $1 WHERE batch = $2", []byte("junk"), y.Batch)
 			return err
 		})
 		if err != nil {
@@ -332,10 +333,10 @@ func TestWhatIsOnItsWayIsNotHeldUp(t *testing.T) {
 		behind := commit(t, b, Batch{Session: two, Ops: []Op{depends(x)}})
 		z := commit(t, b, Batch{Session: three, Ops: []Op{depends(y)}})
 		standStill(t, b, bad)
-		err := b.w.do(limited(t), func(ctx context.Context, q querier) error {
-			r, err := b.t.batch(ctx, q, y.Batch, "")
+		err := b.w.do(limited(t), func(ctx context.Context, q sqlstore.Querier) error {
+			r, err := b.t.Batch(ctx, q, y.Batch, "")
 			if err == nil {
-				b.t.setSeq(q, r.num, 1, nil, intent.Tally{})
+				b.t.SetSeq(q, r.Num, 1, nil, intent.Tally{})
 			}
 			return err
 		})

@@ -17,13 +17,14 @@ import (
 
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/fatal"
+	"github.com/mooring-rpc/mooring/outbox/internal/sqlstore"
 )
 
 // job is a part of a transaction.
 type job struct {
 	// run makes its statements. It may be run again, after a rollback, so it sets all its
 	// result variables anew each time.
-	run func(ctx context.Context, q querier) error
+	run func(ctx context.Context, q sqlstore.Querier) error
 	// done is called with the result, in the order of the jobs, by the writing goroutine and
 	// before anything else is written; it must not block. ambiguous: it failed but may have
 	// been committed.
@@ -55,7 +56,7 @@ const (
 	maxLazyJobs    = 128 // this many lazy jobs do not wait longer
 	lazyRetryDelay = 200 * time.Millisecond
 	maxLazyTries   = 10 // tries of a lazy job, until it is given up
-	closeGrace     = 5 * time.Second
+	writeGrace     = 5 * time.Second
 )
 
 type worker struct {
@@ -65,7 +66,7 @@ type worker struct {
 	ctx        context.Context // of all transactions; ends when closing takes too long
 	stop       context.CancelFunc
 	retryDelay time.Duration // lazyRetryDelay
-	grace      time.Duration // closeGrace
+	grace      time.Duration // writeGrace
 
 	mu         sync.Mutex // guards the fields below
 	jobs       []*job
@@ -83,7 +84,7 @@ type worker struct {
 }
 
 func newWorker(b *Box) *worker {
-	w := &worker{box: b, wake: make(chan struct{}, 1), ended: make(chan struct{}), retryDelay: lazyRetryDelay, grace: closeGrace}
+	w := &worker{box: b, wake: make(chan struct{}, 1), ended: make(chan struct{}), retryDelay: lazyRetryDelay, grace: writeGrace}
 	w.ctx, w.stop = context.WithCancel(context.Background())
 	go w.run()
 	return w
@@ -124,19 +125,19 @@ func (w *worker) signal() {
 
 // do submits a job and waits for it. If ctx ends before the job has begun it is withdrawn; once
 // begun its end is awaited, so that the result is certain.
-func (w *worker) do(ctx context.Context, run func(ctx context.Context, q querier) error) error {
+func (w *worker) do(ctx context.Context, run func(ctx context.Context, q sqlstore.Querier) error) error {
 	return w.doThen(ctx, run, func(error, bool) {})
 }
 
 // doThen is do, with then called before anything else is written.
-func (w *worker) doThen(ctx context.Context, run func(ctx context.Context, q querier) error, then func(err error, ambiguous bool)) error {
+func (w *worker) doThen(ctx context.Context, run func(ctx context.Context, q sqlstore.Querier) error, then func(err error, ambiguous bool)) error {
 	return w.doJob(ctx, &job{run: run, done: then})
 }
 
 // doJob is do for a job.
 func (w *worker) doJob(ctx context.Context, j *job) error {
 	if err := ctx.Err(); err != nil {
-		return asCanceled(err)
+		return sqlstore.AsCanceled(err)
 	}
 	end, then := make(chan error, 1), j.done
 	j.done = func(err error, ambiguous bool) { then(err, ambiguous); end <- err }
@@ -145,20 +146,20 @@ func (w *worker) doJob(ctx context.Context, j *job) error {
 	}
 	select {
 	case err := <-end:
-		return withCode(err)
+		return sqlstore.WithCode(err)
 	case <-ctx.Done():
 	}
 	w.mu.Lock()
 	if j.state == jobQueued {
 		j.state = jobWithdrawn
 		w.mu.Unlock()
-		return asCanceled(ctx.Err())
+		return sqlstore.AsCanceled(ctx.Err())
 	}
 	w.mu.Unlock()
-	return withCode(<-end)
+	return sqlstore.WithCode(<-end)
 }
 
-// beginClose announces close: from now on transactions have closeGrace, all together.
+// beginClose announces close: from now on transactions have writeGrace, all together.
 func (w *worker) beginClose() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -365,13 +366,8 @@ func isDBState(err error) bool {
 	case fault.Unavailable, fault.DiskFull, fault.Usage: // Usage: the file cannot be written
 		return true
 	}
-	return errors.Is(err, errTxConflict) || errors.Is(err, context.DeadlineExceeded)
+	return errors.Is(err, sqlstore.ErrTxConflict) || errors.Is(err, context.DeadlineExceeded)
 }
-
-// errTxConflict is in the error of a transaction that the database rolled back to break a
-// deadlock: as when one process drops a row while another takes the lease. Running it again is
-// the remedy.
-var errTxConflict = errors.New("outbox: undone for the sake of another transaction")
 
 // maxTxConflicts is how often a transaction may be rolled back to break deadlocks.
 const maxTxConflicts = 10
@@ -379,7 +375,7 @@ const maxTxConflicts = 10
 // writeGroup runs jobs in one transaction.
 func (w *worker) writeGroup(group []*job) (err error, ambiguous bool) {
 	for range maxTxConflicts {
-		if err, ambiguous = w.writeOnce(group); ambiguous || !errors.Is(err, errTxConflict) {
+		if err, ambiguous = w.writeOnce(group); ambiguous || !errors.Is(err, sqlstore.ErrTxConflict) {
 			break
 		}
 	}
@@ -388,7 +384,7 @@ func (w *worker) writeGroup(group []*job) (err error, ambiguous bool) {
 
 func (w *worker) writeOnce(group []*job) (err error, ambiguous bool) {
 	// No caller's context: a caller that gives up must not roll back others' jobs.
-	ambiguous, err = w.box.db.write(w.ctx, func(q querier) error {
+	ambiguous, err = w.box.db.Write(w.ctx, func(q sqlstore.Querier) error {
 		w.seqs.beginTx()
 		for _, j := range group {
 			if err := j.run(w.ctx, q); err != nil {
@@ -411,8 +407,8 @@ var errAmbiguous = errors.New("outbox: perhaps committed")
 
 // writeHighWater writes the high-water marks that raiseHighWater has gathered: at the
 // transaction's end, and before anything in it reads a stream's row.
-func (w *worker) writeHighWater(q querier) {
+func (w *worker) writeHighWater(q sqlstore.Querier) {
 	for session, to := range w.seqs.takeHighWater() {
-		w.box.t.setHighWater(q, session, to)
+		w.box.t.SetHighWater(q, session, to.seq, to.incarnation)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/outbox/internal/sqlstore"
 )
 
 // TestWhatATransactionTakes: which jobs go together, which wait for company, and how long.
@@ -130,7 +131,7 @@ func TestWhatBecomesOfATransactionThatFailed(t *testing.T) {
 		"it is away, for one":              {jobs: "a1X", err: fault.Unavailable.With("on request"), again: "a1X"},
 		"the disk is full":                 {jobs: "a1 b2X !3 c4", err: fault.DiskFull.With("on request"), done: "a1 !3", again: "b2X c4"},
 		"the file cannot be written":       {jobs: "a1 b2X !3 c4", err: fault.Usage.With("on request"), done: "a1 !3", again: "b2X c4"},
-		"it gives way for ever":            {jobs: "a1 b2X !3 c4", err: errTxConflict, done: "a1 !3", again: "b2X c4"},
+		"it gives way for ever":            {jobs: "a1 b2X !3 c4", err: sqlstore.ErrTxConflict, done: "a1 !3", again: "b2X c4"},
 		"it takes too long":                {jobs: "a1 b2X !3 c4", err: fmt.Errorf("write: %w", context.DeadlineExceeded), done: "a1 !3", again: "b2X c4"},
 		"it is in trouble, at the end":     {jobs: "a1X !2", err: fault.DiskFull.With("on request"), last: true, done: "a1X !2", fails: "a1X"},
 		"trouble is nobody's fault":        {jobs: "a1X", err: fault.DiskFull.With("on request"), tries: maxLazyTries, again: "a1X"},
@@ -144,7 +145,7 @@ func TestWhatBecomesOfATransactionThatFailed(t *testing.T) {
 		names := make(map[*job]string)
 		for _, one := range strings.Fields(c.jobs) {
 			j := &job{lazy: one[0] != '!', state: jobTaken, tries: c.tries, stream: strings.Trim(one[:1], "-!")}
-			j.run = func(context.Context, querier) error {
+			j.run = func(context.Context, sqlstore.Querier) error {
 				if strings.HasSuffix(one, "X") {
 					return c.err
 				}
@@ -191,9 +192,9 @@ func TestATransactionThatGivesWay(t *testing.T) {
 	both(t, func(t *testing.T, p place) {
 		b := p.open(t, quick())
 		times := 0
-		err := b.w.do(limited(t), func(context.Context, querier) error {
+		err := b.w.do(limited(t), func(context.Context, sqlstore.Querier) error {
 			if times++; times < maxTxConflicts {
-				return errTxConflict
+				return sqlstore.ErrTxConflict
 			}
 			return nil
 		})

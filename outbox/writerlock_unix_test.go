@@ -10,6 +10,9 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/mooring-rpc/mooring/outbox/internal/sqlite"
+	"github.com/mooring-rpc/mooring/outbox/internal/sqlstore"
 )
 
 // TestCommitBesideABusyProcess commits while another process writes without a
@@ -27,7 +30,7 @@ func TestCommitBesideABusyProcess(t *testing.T) {
 	go func() {
 		n := 0
 		for ctx.Err() == nil {
-			_, _ = busy.db.write(context.WithoutCancel(ctx), func(querier) error { time.Sleep(held); return nil })
+			_, _ = busy.db.Write(context.WithoutCancel(ctx), func(sqlstore.Querier) error { time.Sleep(held); return nil })
 			if n++; n == 1 {
 				close(began)
 			}
@@ -50,27 +53,27 @@ func TestCommitBesideABusyProcess(t *testing.T) {
 func TestTurnWaitedForInVain(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "turn")
-	one, two := openWriterLock(path), openWriterLock(path)
-	defer one.close()
-	defer two.close()
-	leave, err := one.acquire(limited(t))
+	one, two := sqlite.OpenWriterLock(path), sqlite.OpenWriterLock(path)
+	defer one.Close()
+	defer two.Close()
+	leave, err := one.Acquire(limited(t))
 	if err != nil {
 		t.Fatal(err)
 	}
 	short, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
-	if _, err := two.acquire(short); err == nil {
+	if _, err := two.Acquire(short); err == nil {
 		t.Fatal("both have the turn")
 	}
 	leave()
 	eventually(t, "who has given up gets it", func() bool {
-		two.mu.Lock()
-		defer two.mu.Unlock()
-		return two.waiting == nil
+		two.Mu.Lock()
+		defer two.Mu.Unlock()
+		return two.Waiting == nil
 	})
 	for range 2 { // also for who had given up
-		for _, turn := range []*writerLock{one, two} {
-			leave, err := turn.acquire(limited(t))
+		for _, turn := range []*sqlite.WriterLock{one, two} {
+			leave, err := turn.Acquire(limited(t))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -84,40 +87,40 @@ func TestTurnWaitedForInVain(t *testing.T) {
 func TestTurnThatIsWaitedFor(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "turn")
-	one, two, three := openWriterLock(path), openWriterLock(path), openWriterLock(path)
-	defer one.close()
-	defer two.close()
-	leave, err := one.acquire(limited(t))
+	one, two, three := sqlite.OpenWriterLock(path), sqlite.OpenWriterLock(path), sqlite.OpenWriterLock(path)
+	defer one.Close()
+	defer two.Close()
+	leave, err := one.Acquire(limited(t))
 	if err != nil {
 		t.Fatal(err)
 	}
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := two.acquire(over); err == nil {
+	if _, err := two.Acquire(over); err == nil {
 		t.Fatal("both have the turn")
 	}
 	got := make(chan error, 1)
 	var leaveTwo func()
 	go func() {
 		var err error
-		leaveTwo, err = two.acquire(limited(t))
+		leaveTwo, err = two.Acquire(limited(t))
 		got <- err
 	}()
 	eventually(t, "it waits again", func() bool {
-		two.mu.Lock()
-		defer two.mu.Unlock()
-		return two.wanted
+		two.Mu.Lock()
+		defer two.Mu.Unlock()
+		return two.Wanted
 	})
 	leave()
 	if err := <-got; err != nil {
 		t.Fatal(err)
 	}
-	if _, err := three.acquire(over); err == nil {
+	if _, err := three.Acquire(over); err == nil {
 		t.Error("one that did not wait has it, too")
 	}
 	leaveTwo()
-	three.close() // when it has had its turn
-	if leave, err = one.acquire(limited(t)); err != nil {
+	three.Close() // when it has had its turn
+	if leave, err = one.Acquire(limited(t)); err != nil {
 		t.Fatal(err)
 	}
 	leave()
@@ -129,9 +132,9 @@ func TestTurnOfAStoppedProcess(t *testing.T) {
 	t.Parallel()
 	b := newPlace(t, "sqlite").open(t, quick())
 	session := withSession(t, b)
-	stopped := openWriterLock(b.db.(*sqliteDB).writerLock.file.Name())
-	defer stopped.close()
-	leave, err := stopped.acquire(limited(t))
+	stopped := sqlite.OpenWriterLock(b.db.(*sqlite.DB).WriterLock.File.Name())
+	defer stopped.Close()
+	leave, err := stopped.Acquire(limited(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -152,7 +155,7 @@ func TestLookingWhileOthersCommit(t *testing.T) {
 	var watching sync.WaitGroup
 	defer watching.Wait() // before the box is closed
 	defer stop()
-	watching.Go(func() { looking.db.watch(ctx, "", func() {}, func(int64) {}) })
+	watching.Go(func() { looking.db.Watch(ctx, "", func() {}, func(int64) {}) })
 	var wg sync.WaitGroup
 	for _, b := range []*Box{looking, other} {
 		wg.Go(func() {

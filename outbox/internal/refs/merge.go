@@ -10,7 +10,7 @@ package refs
 //	                     another secret              not confirmed     the ref
 //	                     another secret              confirmed         nothing: AlreadyExists
 //	a server, accepting  no stored ref, or a ref of a rotation         nothing
-//	  (Answer.Status,    the stored ref              confirmed, lives  nothing, if it tells nothing new (but for Renew)
+//	  (StatusFrom,       the stored ref              confirmed, lives  nothing, if it tells nothing new (but for Renew)
 //	  MergeConfirmed)    the stored ref, moved       -                 address, time, what it tells
 //	                     another secret              not confirmed     the ref, time, what it tells
 //	                     another secret, same place  confirmed         the ref, time, what it tells
@@ -125,18 +125,18 @@ type Answer struct {
 	Renew      bool // the time is stored though nothing else is new: of equal refs the last confirmed is used
 }
 
-// Tells reports whether the answer says anything of the ref's secret.
-func (a *Answer) Tells() bool { return a.accepts() || a.Code == fault.UnknownRef || MeansDead(a.Code) }
+// Tells reports whether an answer says anything of the ref's secret.
+func Tells(a *Answer) bool { return a.accepts() || a.Code == fault.UnknownRef || MeansDead(a.Code) }
 
 // accepts reports whether the server has taken the secret.
 func (a *Answer) accepts() bool {
 	return a.Code == fault.None || a.Code == fault.MissingRight || a.Code == fault.NotAnOwner
 }
 
-// Status returns what an answer to a call with ref says of the stored ref with its id. news
+// StatusFrom returns what an answer to a call with ref says of the stored ref with its id. news
 // reports that it is to be stored, with MergeConfirmed; settled that no later answer that accepts
 // the ref tells more.
-func (a *Answer) Status(stored *SavedRef, ref capability.Ref, at time.Time) (s RefStatus, news, settled bool) {
+func StatusFrom(a *Answer, stored *SavedRef, ref capability.Ref, at time.Time) (s RefStatus, news, settled bool) {
 	same := stored.Secret.Equal(ref.Secret) && stored.Address() == ref.Address()
 	confirmed := !stored.Confirmed.IsZero()
 	switch {

@@ -65,10 +65,10 @@ func TestAnswerTable(t *testing.T) {
 		old := Row{ID: here.ID, Text: here.Text(), Role: c.role, Redemption: "r", Saved: 1}
 		old.setStatus(c.stored)
 		now, settled, err := old, false, error(nil)
-		if c.answer.Tells() {
+		if Tells(&c.answer) {
 			var status RefStatus
 			var news bool
-			if status, news, settled = c.answer.Status(&SavedRef{Ref: here, RefMeta: RefMeta{Role: c.role, RefStatus: c.stored}}, c.about, at(9)); news {
+			if status, news, settled = StatusFrom(&c.answer, &SavedRef{Ref: here, RefMeta: RefMeta{Role: c.role, RefStatus: c.stored}}, c.about, at(9)); news {
 				update, broken := NewRow(c.about, RefMeta{External: c.answer.External, RefStatus: status}, at(9))
 				if broken != nil {
 					t.Fatal(broken)

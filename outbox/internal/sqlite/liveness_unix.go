@@ -1,6 +1,6 @@
 //go:build unix
 
-package outbox
+package sqlite
 
 // The liveness lock of a sender: a file lock, which the kernel releases however the process
 // dies. With it a successor need not wait until a dead sender's lease lapses. The lease, not
@@ -11,9 +11,9 @@ import (
 	"syscall"
 )
 
-// lockFile tries to lock the file at path. release unlocks it; known is false if the file
+// LockFile tries to lock the file at path. release unlocks it; known is false if the file
 // cannot be opened.
-func lockFile(path string) (release func(), held, known bool) {
+func LockFile(path string) (release func(), held, known bool) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, false, false

@@ -1,4 +1,4 @@
-package outbox
+package postgres
 
 // The Postgres dialect: any number of outboxes in one database, by name, beside other tables.
 
@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -19,87 +20,85 @@ import (
 	"github.com/mooring-rpc/mooring/internal/pgtune"
 	"github.com/mooring-rpc/mooring/migrations"
 	outboxsql "github.com/mooring-rpc/mooring/migrations/outboxsql"
+	"github.com/mooring-rpc/mooring/outbox/internal/sqlstore"
 )
 
-// leaseLockSpace is the first key of the advisory locks for leases; the second is the outbox's
+// LeaseLockSpace is the first key of the advisory locks for leases; the second is the outbox's
 // number.
-const leaseLockSpace = 0x6d6f6f72
+const LeaseLockSpace = 0x6d6f6f72
 
-// notifyChannel is the channel that committers notify and senders listen on; the payload is the
+// NotifyChannel is the channel that committers notify and senders listen on; the payload is the
 // outbox's id.
-const notifyChannel = "mooring_outbox"
+const NotifyChannel = "mooring_outbox"
 
-// writeTimeout bounds a transaction, and a statement that reads, so that a dead database or
+// WriteTimeout bounds a transaction, and a statement that reads, so that a dead database or
 // connection is detected.
-const writeTimeout = 30 * time.Second
+const WriteTimeout = 30 * time.Second
 
-// minTxIdleTimeout is the shortest time after which the database rolls back an idle
+// MinTxIdleTimeout is the shortest time after which the database rolls back an idle
 // transaction. A process that was merely slow gets further by then.
-const minTxIdleTimeout = 2 * time.Second
+const MinTxIdleTimeout = 2 * time.Second
 
-// OpenPostgres opens the outbox called name in the database at url, creating its tables and
-// itself if they are not there. Outboxes of different names in one database are independent.
-// Boxes that this process opens with the same url share their connections, as many as the
-// Config of the first says.
-func OpenPostgres(ctx context.Context, url, name string, cfg Config) (*Box, error) {
-	cfg = cfg.withDefaults(pollPostgres)
-	p, release, err := sharedPool(ctx, url, cfg.Connections, cfg.Logger)
+// Options configure Open and New.
+type Options struct {
+	Connections int           // of a process to the URL; 0 leaves that to the URL
+	Poll        time.Duration // how often a sender polls for rows that it was not notified of
+	Lease       time.Duration // of a sender
+	AllowUnsafe bool          // accept a database that may lose commits
+	Logger      *slog.Logger
+}
+
+// Open opens the database at url, and makes the tables if they are not there. All that are
+// opened with the same url share their connections, as many as the options of the first say.
+func Open(ctx context.Context, url string, o Options) (*DB, error) {
+	p, release, err := SharedPool(ctx, url, o.Connections, o.Logger)
 	if err != nil {
-		return nil, fmt.Errorf("open outbox: %w", withCode(err))
+		return nil, err
 	}
-	box, err := openPostgres(ctx, p.pool, p.sized, release, name, cfg)
+	db, err := prepared(ctx, p.Pool, p.sized, release, o)
 	if err != nil {
 		release()
 	}
-	return box, err
+	return db, err
 }
 
-// NewPostgres is OpenPostgres on a pool that the caller keeps and closes. Beyond their
-// transactions, all Boxes of a pool that run together use one connection to listen on. The
-// outbox's transactions are read committed; with a pool whose default is another isolation
-// level, each takes two round trips more.
-func NewPostgres(ctx context.Context, pool *pgxpool.Pool, name string, cfg Config) (*Box, error) {
-	return openPostgres(ctx, pool, nil, func() {}, name, cfg.withDefaults(pollPostgres))
+// New is Open on a pool that the caller keeps and closes.
+func New(ctx context.Context, pool *pgxpool.Pool, o Options) (*DB, error) {
+	return prepared(ctx, pool, nil, func() {}, o)
 }
 
-// pollPostgres is how often a sender polls for rows that it was not notified of.
-const pollPostgres = time.Second
-
-func openPostgres(ctx context.Context, pool *pgxpool.Pool, sized *pgtune.AdaptivePool, release func(), name string, cfg Config) (*Box, error) {
-	if name == "" {
-		name = defaultName
+func prepared(ctx context.Context, pool *pgxpool.Pool, sized *pgtune.AdaptivePool, release func(), o Options) (*DB, error) {
+	db := &DB{Pool: pool, OwnsPool: sized != nil, sized: sized, poll: o.Poll, Timeout: WriteTimeout, TxIdleTimeout: max(o.Lease, MinTxIdleTimeout)}
+	if err := db.prepare(ctx, o.AllowUnsafe); err != nil {
+		return nil, Failure(err)
 	}
-	db := &postgresDB{pool: pool, ownsPool: sized != nil, sized: sized, poll: cfg.Poll, timeout: writeTimeout, txIdleTimeout: max(cfg.Lease, minTxIdleTimeout)}
-	if err := db.prepare(ctx, cfg.AllowUnsafe); err != nil {
-		return nil, fmt.Errorf("open outbox: %w", withCode(postgresFailure(err)))
-	}
-	gather, leave := txBatcherOf(pool, sized)
-	db.batcher, db.release = gather, func() { leave(); release() }
-	return newBox(ctx, db, name, cfg)
+	batcher, leave := txBatcherOf(pool, sized)
+	db.Batcher, db.release = batcher, func() { leave(); release() }
+	return db, nil
 }
 
-// postgresDB is the Postgres dialect.
-type postgresDB struct {
-	pool            *pgxpool.Pool
-	ownsPool        bool                 // the pool is this package's
+// DB is the Postgres dialect.
+type DB struct {
+	Pool            *pgxpool.Pool
+	OwnsPool        bool                 // the pool is this package's
 	sized           *pgtune.AdaptivePool // limits the use of an own pool; nil for a caller's
 	poll            time.Duration
-	timeout         time.Duration // writeTimeout
-	txIdleTimeout   time.Duration // after which the database rolls back an idle transaction
+	Timeout         time.Duration // WriteTimeout
+	TxIdleTimeout   time.Duration // after which the database rolls back an idle transaction
 	strictIsolation bool          // the pool's default isolation is above read committed
-	batcher         *txBatcher
+	Batcher         *TxBatcher
 	release         func()
 }
 
 // prepare migrates the tables and refuses a database that loses commits.
-func (d *postgresDB) prepare(ctx context.Context, allowUnsafe bool) error {
-	std := stdlib.OpenDBFromPool(d.pool)
+func (d *DB) prepare(ctx context.Context, allowUnsafe bool) error {
+	std := stdlib.OpenDBFromPool(d.Pool)
 	defer func() { _ = std.Close() }()
 	if err := migrations.Up(ctx, std, outboxsql.Postgres); err != nil {
 		return err
 	}
 	var fsync, commit, isolation string
-	conn, release, err := acquireConn(ctx, d.pool, d.sized)
+	conn, release, err := acquireConn(ctx, d.Pool, d.sized)
 	if err != nil {
 		return err
 	}
@@ -116,13 +115,13 @@ func (d *postgresDB) prepare(ctx context.Context, allowUnsafe bool) error {
 	return nil
 }
 
-// postgresFailure gives an error its code.
-func postgresFailure(err error) error {
+// Failure gives an error its code.
+func Failure(err error) error {
 	if err == nil {
 		return nil
 	}
 	var f *fault.Error
-	if errors.As(err, &f) || errors.Is(err, errUnique) {
+	if errors.As(err, &f) || errors.Is(err, sqlstore.ErrUnique) {
 		return err
 	}
 	why := "the link is down, or broke"
@@ -132,9 +131,9 @@ func postgresFailure(err error) error {
 		return err
 	case !answered:
 	case e.Code == "23505":
-		return errUnique
+		return sqlstore.ErrUnique
 	case e.Code == "40P01", e.Code == "40001":
-		return errors.Join(errTxConflict, err)
+		return errors.Join(sqlstore.ErrTxConflict, err)
 	default:
 		why = e.Code
 	}
@@ -154,49 +153,49 @@ func postgresFailure(err error) error {
 	}
 }
 
-// write runs f in one transaction. Enqueued statements go out together with the commit; if
+// Write runs f in one transaction. Enqueued statements go out together with the commit; if
 // there are no others, the whole transaction is one round trip, and may be grouped with
 // transactions of other Boxes. If a grouped transaction is rolled back, f runs again.
-func (d *postgresDB) write(ctx context.Context, f func(querier) error) (ambiguous bool, err error) {
-	end := d.attempt(ctx, f, d.batcher.write)
-	if end.rerun {
-		end = d.attempt(ctx, f, d.batcher.writeAlone)
+func (d *DB) Write(ctx context.Context, f func(sqlstore.Querier) error) (ambiguous bool, err error) {
+	end := d.attempt(ctx, f, d.Batcher.write)
+	if end.Rerun {
+		end = d.attempt(ctx, f, d.Batcher.writeAlone)
 	}
-	if end.err != nil && errors.Is(end.err, context.DeadlineExceeded) && ctx.Err() == nil {
-		end.err = d.noAnswer(end.err)
+	if end.Err != nil && errors.Is(end.Err, context.DeadlineExceeded) && ctx.Err() == nil {
+		end.Err = d.NoAnswer(end.Err)
 	}
-	return end.ambiguous, postgresFailure(end.err)
+	return end.Ambiguous, Failure(end.Err)
 }
 
-// noAnswer is the failure of a call that timed out without an answer. Other connections may be
+// NoAnswer is the failure of a call that timed out without an answer. Other connections may be
 // dead as well: idle ones of an own pool are closed.
-func (d *postgresDB) noAnswer(err error) error {
-	if d.ownsPool {
-		d.pool.Reset()
+func (d *DB) NoAnswer(err error) error {
+	if d.OwnsPool {
+		d.Pool.Reset()
 	}
-	return fault.Unavailable.Because(errors.Join(errNoAnswer, err), "the outbox's database has not answered for %s", d.timeout)
+	return fault.Unavailable.Because(errors.Join(ErrNoAnswer, err), "the outbox's database has not answered for %s", d.Timeout)
 }
 
-// errNoAnswer is in the error of a call that the database did not answer.
-var errNoAnswer = errors.New("outbox: no answer")
+// ErrNoAnswer is in the error of a call that the database did not answer.
+var ErrNoAnswer = errors.New("outbox: no answer")
 
 // attempt is write, with send for transactions that need no connection before they commit.
-func (d *postgresDB) attempt(ctx context.Context, f func(querier) error, send func(context.Context, *postgresDB, *pgx.Batch) txResult) txResult {
+func (d *DB) attempt(ctx context.Context, f func(sqlstore.Querier) error, send func(context.Context, *DB, *pgx.Batch) txResult) txResult {
 	q := &postgresTx{ctx: ctx, db: d}
 	defer q.release()
 	if d.strictIsolation { // a single round trip would have the pool's isolation
 		if err := q.begin(); err != nil {
-			return txResult{err: err}
+			return txResult{Err: err}
 		}
 	}
 	if err := f(q); err != nil || q.err != nil {
 		q.rollback()
-		return txResult{err: cmp.Or(err, q.err)}
+		return txResult{Err: cmp.Or(err, q.err)}
 	}
 	switch {
 	case q.tx != nil:
-		end := txResultOf(q.commit())
-		if end.err != nil {
+		end := TxResultOf(q.commit())
+		if end.Err != nil {
 			q.rollback()
 		}
 		return end
@@ -206,25 +205,25 @@ func (d *postgresDB) attempt(ctx context.Context, f func(querier) error, send fu
 	return txResult{}
 }
 
-// read gives every statement a snapshot of its own: to begin a transaction and to end it are
+// Read gives every statement a snapshot of its own: to begin a transaction and to end it are
 // round trips. A StreamStoppedError depends on several rows, which may each be as of another
 // moment. So f must find it again in one snapshot.
 //
 // A connection that has died is noticed after a while, and f runs again on another.
-func (d *postgresDB) read(ctx context.Context, f func(querier) error) error {
+func (d *DB) Read(ctx context.Context, f func(sqlstore.Querier) error) error {
 	err := d.readOnce(ctx, f)
-	if errors.Is(err, errNoAnswer) {
+	if errors.Is(err, ErrNoAnswer) {
 		err = d.readOnce(ctx, f)
 	}
-	return postgresFailure(err)
+	return Failure(err)
 }
 
-func (d *postgresDB) readOnce(ctx context.Context, f func(querier) error) error {
+func (d *DB) readOnce(ctx context.Context, f func(sqlstore.Querier) error) error {
 	q := &postgresTx{ctx: ctx, db: d, autocommit: true}
 	var conn *pgxpool.Conn
 	var release func()
 	err := q.withTimeout(func(ctx context.Context) (err error) {
-		conn, release, err = acquireConn(ctx, d.pool, d.sized)
+		conn, release, err = acquireConn(ctx, d.Pool, d.sized)
 		return err
 	})
 	if err != nil {
@@ -233,7 +232,7 @@ func (d *postgresDB) readOnce(ctx context.Context, f func(querier) error) error 
 	defer release()
 	q.conn = conn.Conn()
 	err = f(q)
-	if _, still := errors.AsType[*StreamStoppedError](err); still {
+	if _, still := errors.AsType[*sqlstore.StreamStoppedError](err); still {
 		one := pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
 		err = q.withTimeout(func(ctx context.Context) error {
 			return pgx.BeginTxFunc(ctx, conn, one, func(pgx.Tx) error { return f(q) })
@@ -244,64 +243,64 @@ func (d *postgresDB) readOnce(ctx context.Context, f func(querier) error) error 
 
 // withTimeout runs a step of a read, for at most the timeout.
 func (q *postgresTx) withTimeout(step func(ctx context.Context) error) error {
-	ctx, cancel := context.WithTimeout(q.ctx, q.db.timeout)
+	ctx, cancel := context.WithTimeout(q.ctx, q.db.Timeout)
 	defer cancel()
 	err := step(ctx)
-	if err != nil && ctx.Err() != nil && q.ctx.Err() == nil && !errors.Is(err, errNoAnswer) {
-		err = q.db.noAnswer(err)
+	if err != nil && ctx.Err() != nil && q.ctx.Err() == nil && !errors.Is(err, ErrNoAnswer) {
+		err = q.db.NoAnswer(err)
 	}
 	return err
 }
 
-func (d *postgresDB) shareLease(q querier, box int64) {
-	q.enqueue("SELECT pg_advisory_xact_lock_shared($1, $2)", []any{leaseLockSpace, int32(box)}, nil)
+func (d *DB) ShareLease(q sqlstore.Querier, box int64) {
+	q.Enqueue("SELECT pg_advisory_xact_lock_shared($1, $2)", []any{LeaseLockSpace, int32(box)}, nil)
 }
 
-func (d *postgresDB) takeLease(ctx context.Context, q querier, box int64) error {
-	_, err := q.exec(ctx, "SELECT pg_advisory_xact_lock($1, $2)", leaseLockSpace, int32(box))
+func (d *DB) TakeLease(ctx context.Context, q sqlstore.Querier, box int64) error {
+	_, err := q.Exec(ctx, "SELECT pg_advisory_xact_lock($1, $2)", LeaseLockSpace, int32(box))
 	return err
 }
 
-func (d *postgresDB) now(ctx context.Context, q querier) (ms int64, err error) {
-	err = q.query(ctx, "SELECT CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000 AS BIGINT)", nil,
-		func(scan scanner) error { return scan(&ms) })
+func (d *DB) Now(ctx context.Context, q sqlstore.Querier) (ms int64, err error) {
+	err = q.Query(ctx, "SELECT CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000 AS BIGINT)", nil,
+		func(scan sqlstore.Scanner) error { return scan(&ms) })
 	return ms, err
 }
 
-func (d *postgresDB) notify(q querier, outbox string) {
-	q.enqueue("SELECT pg_notify('"+notifyChannel+"', $1)", []any{outbox}, nil)
+func (d *DB) Notify(q sqlstore.Querier, outbox string) {
+	q.Enqueue("SELECT pg_notify('"+NotifyChannel+"', $1)", []any{outbox}, nil)
 }
 
-func (d *postgresDB) watch(ctx context.Context, outbox string, changed func(), alive func(pid int64)) {
-	listen(ctx, d.pool, outbox, d.poll, changed, alive)
+func (d *DB) Watch(ctx context.Context, outbox string, changed func(), alive func(pid int64)) {
+	Listen(ctx, d.Pool, outbox, d.poll, changed, alive)
 }
 
-// holderDead asks whether the backend that the holder listened on is gone. If the holder has
+// HolderDead asks whether the backend that the holder listened on is gone. If the holder has
 // only lost its connection, it is fenced and waits for the lease again.
-func (d *postgresDB) holderDead(ctx context.Context, q querier, pid int64) (gone bool, err error) {
+func (d *DB) HolderDead(ctx context.Context, q sqlstore.Querier, pid int64) (gone bool, err error) {
 	if pid == 0 {
 		return false, nil
 	}
-	err = q.query(ctx, "SELECT NOT EXISTS (SELECT 1 FROM pg_stat_activity WHERE pid = $1)", []any{int32(pid)},
-		func(scan scanner) error { return scan(&gone) })
+	err = q.Query(ctx, "SELECT NOT EXISTS (SELECT 1 FROM pg_stat_activity WHERE pid = $1)", []any{int32(pid)},
+		func(scan sqlstore.Scanner) error { return scan(&gone) })
 	return gone, err
 }
 
-func (d *postgresDB) inClause(column, placeholder string, ids []string) (clause string, arg any) {
+func (d *DB) InClause(column, placeholder string, ids []string) (clause string, arg any) {
 	return column + " = ANY(" + placeholder + ")", ids
 }
 
-// blockingWriter is none: the database rolls back idle transactions.
-func (d *postgresDB) blockingWriter(context.Context) (pid int, since time.Time) { return 0, since }
+// BlockingWriter is none: the database rolls back idle transactions.
+func (d *DB) BlockingWriter(context.Context) (pid int, since time.Time) { return 0, since }
 
-func (d *postgresDB) checkIntegrity(context.Context, querier) error { return nil } // the database server's task
-func (d *postgresDB) lockRows() string                              { return " FOR UPDATE" }
-func (d *postgresDB) refs() *refSQL                                 { return postgresRefs }
-func (d *postgresDB) tryLivenessLock(int64) (release func(), held, known bool) {
+func (d *DB) CheckIntegrity(context.Context, sqlstore.Querier) error { return nil } // the database server's task
+func (d *DB) LockRows() string                                       { return " FOR UPDATE" }
+func (d *DB) Refs() *sqlstore.RefSQL                                 { return sqlstore.PostgresRefs }
+func (d *DB) TryLivenessLock(int64) (release func(), held, known bool) {
 	return nil, false, false
 }
 
-func (d *postgresDB) close() error {
+func (d *DB) Close() error {
 	d.release()
 	return nil
 }
@@ -310,7 +309,7 @@ func (d *postgresDB) close() error {
 // own.
 type postgresTx struct {
 	ctx        context.Context // for all statements: the transaction's, with its timeout
-	db         *postgresDB     // conn and tx come from its pool; nil if they are given
+	db         *DB             // conn and tx come from its pool; nil if they are given
 	conn       *pgx.Conn
 	tx         pgx.Tx // nil until a statement waits for a result
 	cleanup    func() // releases what begin has acquired; nil for nothing
@@ -319,7 +318,7 @@ type postgresTx struct {
 	err        error
 }
 
-func (q *postgresTx) enqueue(sql string, args []any, one func(scanner) error) {
+func (q *postgresTx) Enqueue(sql string, args []any, one func(sqlstore.Scanner) error) {
 	queued := q.queue.Queue(sql, args...)
 	if one != nil {
 		queued.QueryRow(func(row pgx.Row) error { return one(row.Scan) })
@@ -348,14 +347,14 @@ func (q *postgresTx) ensureTx() error {
 const beginWithIdleTimeout = `BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL idle_in_transaction_session_timeout = %d`
 
 func (q *postgresTx) begin() error {
-	ctx, cancel := context.WithTimeout(q.ctx, q.db.timeout)
-	conn, release, err := acquireConn(ctx, q.db.pool, q.db.sized)
+	ctx, cancel := context.WithTimeout(q.ctx, q.db.Timeout)
+	conn, release, err := acquireConn(ctx, q.db.Pool, q.db.sized)
 	if err != nil {
 		cancel()
 		return err
 	}
 	q.cleanup = func() { release(); cancel() }
-	tx, err := conn.Conn().BeginTx(ctx, pgx.TxOptions{BeginQuery: fmt.Sprintf(beginWithIdleTimeout, q.db.txIdleTimeout.Milliseconds())})
+	tx, err := conn.Conn().BeginTx(ctx, pgx.TxOptions{BeginQuery: fmt.Sprintf(beginWithIdleTimeout, q.db.TxIdleTimeout.Milliseconds())})
 	if err != nil {
 		return err
 	}
@@ -406,17 +405,17 @@ func (q *postgresTx) runner() pgxRunner {
 	return q.conn
 }
 
-func (q *postgresTx) exec(_ context.Context, sql string, args ...any) (int64, error) {
+func (q *postgresTx) Exec(_ context.Context, sql string, args ...any) (int64, error) {
 	if err := q.ensureTx(); err != nil {
-		return 0, postgresFailure(err)
+		return 0, Failure(err)
 	}
 	tag, err := q.runner().Exec(q.ctx, sql, args...)
-	return tag.RowsAffected(), postgresFailure(err)
+	return tag.RowsAffected(), Failure(err)
 }
 
-func (q *postgresTx) query(_ context.Context, sql string, args []any, each func(scanner) error) error {
+func (q *postgresTx) Query(_ context.Context, sql string, args []any, each func(sqlstore.Scanner) error) error {
 	if err := q.ensureTx(); err != nil {
-		return postgresFailure(err)
+		return Failure(err)
 	}
 	if q.autocommit {
 		return q.withTimeout(func(ctx context.Context) error { return q.rows(ctx, sql, args, each) })
@@ -424,10 +423,10 @@ func (q *postgresTx) query(_ context.Context, sql string, args []any, each func(
 	return q.rows(q.ctx, sql, args, each)
 }
 
-func (q *postgresTx) rows(ctx context.Context, sql string, args []any, each func(scanner) error) error {
+func (q *postgresTx) rows(ctx context.Context, sql string, args []any, each func(sqlstore.Scanner) error) error {
 	rows, err := q.runner().Query(ctx, sql, args...)
 	if err != nil {
-		return postgresFailure(err)
+		return Failure(err)
 	}
 	defer rows.Close()
 	for rows.Next() {
@@ -435,5 +434,17 @@ func (q *postgresTx) rows(ctx context.Context, sql string, args []any, each func
 			return err
 		}
 	}
-	return postgresFailure(rows.Err())
+	return Failure(rows.Err())
 }
+
+// InTx takes a pgx.Tx.
+func (d *DB) InTx(ctx context.Context, tx any) (sqlstore.CallerTx, error) {
+	t, ok := tx.(pgx.Tx)
+	if !ok {
+		return nil, fault.Usage.With("commit in a transaction: it takes one of pgx")
+	}
+	return &postgresTx{ctx: ctx, conn: t.Conn(), tx: t}, nil
+}
+
+// Flush runs the enqueued statements, in a caller's transaction.
+func (q *postgresTx) Flush() error { return Failure(q.flush()) }

@@ -1,4 +1,4 @@
-package outbox
+package sqlstore
 
 // The SQL of the refs. The databases differ in how they find the rows written since a reading,
 // so each has its own statements.
@@ -12,18 +12,18 @@ import (
 	"github.com/mooring-rpc/mooring/outbox/internal/refs"
 )
 
-// refSQL are the statements for refs. $1 is the box in all of them.
-type refSQL struct {
-	all         string // all rows, and the mark with which a later reading begins
-	since       string // the rows that were written since a mark, and the next mark
+// RefSQL are the statements for refs. $1 is the box in all of them.
+type RefSQL struct {
+	All         string // all rows, and the mark with which a later reading begins
+	Since       string // the rows that were written since a mark, and the next mark
 	one         string
 	insert      string // a new row, in place of a dropped one
 	update      string
 	setStatus   string // a ref's status, from an answer
 	drop        string // replaces the row by one with RoleGone
-	dropRefused string // the same for the owner's ref of a session that was never created
+	DropRefused string // the same for the owner's ref of a session that was never created
 	repoint     string // makes rows that stand for a ref stand for another one
-	restamp     string // restamps rows of another database, whose stamps are ahead of this one's
+	Restamp     string // restamps rows of another database, whose stamps are ahead of this one's
 }
 
 const refColumns = `id, ref, role, external, label, redemption, saved_at, confirmed, rights, narrow, dead`
@@ -32,7 +32,7 @@ const refColumns = `id, ref, role, external, label, redemption, saved_at, confir
 // written now, mark for the text that says what is visible now; later is the condition that row
 // r was written since the mark $2. settled tells whether a statement sees everything that is
 // committed, and ours whether the present transaction may have written r itself.
-func refStatements(stamp, mark, later, settled, ours string) *refSQL {
+func refStatements(stamp, mark, later, settled, ours string) *RefSQL {
 	put := strings.NewReplacer("{stamp}", stamp, "{mark}", mark, "{later}", later, "{settled}", settled, "{ours}", ours, "{columns}", refColumns).Replace
 	read := func(which string) string {
 		return put(`SELECT {mark}, {settled}, COALESCE({ours}, false), COALESCE(r.id, ''), COALESCE(r.ref, ''), COALESCE(r.role, ''),
@@ -41,9 +41,9 @@ func refStatements(stamp, mark, later, settled, ours string) *refSQL {
 			FROM (SELECT 1 AS one) AS o LEFT JOIN mooring_outbox_ref AS r ON r.box = $1` + which + `
 			ORDER BY r.saved_at, r.id`)
 	}
-	return &refSQL{
-		all:   read(``),
-		since: read(` AND {later}`),
+	return &RefSQL{
+		All:   read(``),
+		Since: read(` AND {later}`),
 		one:   put(`SELECT {columns} FROM mooring_outbox_ref WHERE box = $1 AND id = $2`),
 		insert: put(`INSERT INTO mooring_outbox_ref (box, {columns}, target, change)
 				VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, {stamp})
@@ -57,15 +57,15 @@ func refStatements(stamp, mark, later, settled, ours string) *refSQL {
 		setStatus: put(`UPDATE mooring_outbox_ref SET confirmed = CASE WHEN CAST($3 AS BIGINT) > 0 THEN CAST($3 AS BIGINT) ELSE confirmed END,
 				rights = CASE WHEN CAST($4 AS INTEGER) > 0 THEN CAST($4 AS INTEGER) ELSE rights END, dead = $5, change = {stamp}
 			WHERE box = $1 AND id = $2 AND role NOT IN ('` + string(refs.RoleGone) + `', '` + string(refs.RoleRotated) + `', '` + string(refs.RoleRotating) + `')`),
-		dropRefused: put(`UPDATE mooring_outbox_ref SET ref = '', role = '` + string(refs.RoleGone) + `', external = '', label = '', redemption = '',
+		DropRefused: put(`UPDATE mooring_outbox_ref SET ref = '', role = '` + string(refs.RoleGone) + `', external = '', label = '', redemption = '',
 				saved_at = $3, change = {stamp}
-			WHERE box = $1 AND id = $2 AND role = '` + string(SessionOwner) + `' AND dead <> 0 AND confirmed = 0`),
+			WHERE box = $1 AND id = $2 AND role = '` + string(refs.SessionOwner) + `' AND dead <> 0 AND confirmed = 0`),
 		drop: put(`UPDATE mooring_outbox_ref SET ref = '', role = '` + string(refs.RoleGone) + `', external = '', label = '', redemption = '',
 				saved_at = $3, confirmed = 0, rights = 0, narrow = 0, dead = 0, change = {stamp}
 			WHERE box = $1 AND (id = $2 OR role = '` + string(refs.RoleRotated) + `' AND label = $2)`),
 		repoint: put(`UPDATE mooring_outbox_ref SET label = $3, ref = $4, change = {stamp}
 			WHERE box = $1 AND role = '` + string(refs.RoleRotated) + `' AND label = $2`),
-		restamp: put(`UPDATE mooring_outbox_ref SET change = {stamp} WHERE box = $1 AND change > (SELECT {stamp})`),
+		Restamp: put(`UPDATE mooring_outbox_ref SET change = {stamp} WHERE box = $1 AND change > (SELECT {stamp})`),
 	}
 }
 
@@ -75,11 +75,11 @@ func refStatements(stamp, mark, later, settled, ours string) *refSQL {
 // transactions.) A snapshot never lists its own transaction; so one that has an id, and may
 // write refs under it, gives no mark. A SQLite file has one writer at a time.
 var (
-	postgresRefs = refStatements(`txid_current()`,
+	PostgresRefs = refStatements(`txid_current()`,
 		`CASE WHEN txid_current_if_assigned() IS NULL THEN CAST(txid_current_snapshot() AS TEXT) ELSE '' END`,
 		`r.change >= txid_snapshot_xmin(`+sinceParam+`) AND NOT txid_visible_in_snapshot(r.change, `+sinceParam+`)`,
 		`current_setting('transaction_isolation') = 'read committed'`, `r.change >= txid_current_if_assigned()`)
-	sqliteRefs = refStatements(nextStamp, `CAST(`+nextStamp+` AS TEXT)`, `r.change >= CAST($2 AS INTEGER)`, `true`, `false`)
+	SQLiteRefs = refStatements(nextStamp, `CAST(`+nextStamp+` AS TEXT)`, `r.change >= CAST($2 AS INTEGER)`, `true`, `false`)
 )
 
 const (
@@ -87,89 +87,87 @@ const (
 	nextStamp  = `(SELECT COALESCE(MAX(change), 0) + 1 FROM mooring_outbox_ref WHERE box = $1)`
 )
 
-// sqlOldRefs selects the refs that sweeping removes. The row that was written last stays, so
+// SQLOldRefs selects the refs that sweeping removes. The row that was written last stays, so
 // that stamps only rise.
 const (
 	whereOldGone = `role = '` + string(refs.RoleGone) + `' AND saved_at < $2 AND change < (SELECT MAX(change) FROM mooring_outbox_ref WHERE box = $1)`
-	sqlOldRefs   = `SELECT id, role FROM mooring_outbox_ref WHERE box = $1 AND ` + whereOldGone + `
-		UNION ALL SELECT id, role FROM mooring_outbox_ref AS r WHERE box = $1 AND role = '` + string(SessionOwner) + `' AND dead <> 0
+	SQLOldRefs   = `SELECT id, role FROM mooring_outbox_ref WHERE box = $1 AND ` + whereOldGone + `
+		UNION ALL SELECT id, role FROM mooring_outbox_ref AS r WHERE box = $1 AND role = '` + string(refs.SessionOwner) + `' AND dead <> 0
 			AND confirmed = 0 AND saved_at < $2
 			AND NOT EXISTS (SELECT 1 FROM mooring_outbox_batch AS b WHERE b.box = $1 AND b.session = r.target)`
 	sqlSweepRefs = `DELETE FROM mooring_outbox_ref WHERE box = $1 AND ` + whereOldGone
 )
 
-const sqlRotating = `SELECT ` + refColumns + ` FROM mooring_outbox_ref WHERE box = $1 AND role = '` + string(refs.RoleRotating) + `' AND label = $2`
-
-func scanRef(scan scanner, before ...any) (r refs.Row, err error) {
+func scanRef(scan Scanner, before ...any) (r refs.Row, err error) {
 	var role string
 	var rights, dead int64
 	var narrow int
 	err = scan(append(before, &r.ID, &r.Text, &role, &r.External, &r.Label, &r.Redemption, &r.Saved, &r.Confirmed, &rights, &narrow, &dead)...)
-	r.Role, r.Rights, r.Restricted, r.Dead = Role(role), capability.Rights(rights), narrow != 0, fault.Code(dead)
+	r.Role, r.Rights, r.Restricted, r.Dead = refs.Role(role), capability.Rights(rights), narrow != 0, fault.Code(dead)
 	return r, err
 }
 
-// refsSince is the result of a reading of the refs.
-type refsSince struct {
-	rows         []refs.Row
-	ours         []refs.Row // that the present transaction may have written, and may roll back
-	next         string     // with which a later reading can begin; "" if unknown
-	sawCommitted bool       // all that is committed was visible
+// RefsSince is the result of a reading of the refs.
+type RefsSince struct {
+	Rows         []refs.Row
+	Ours         []refs.Row // that the present transaction may have written, and may roll back
+	Next         string     // with which a later reading can begin; "" if unknown
+	SawCommitted bool       // all that is committed was visible
 }
 
-// refsSince reads the rows that were written since mark; all if it is "".
-func (t *tables) refsSince(ctx context.Context, q querier, mark string) (found refsSince, err error) {
-	sql, args := t.db.refs().all, []any{t.box}
+// RefsSince reads the rows that were written since mark; all if it is "".
+func (t *Tables) RefsSince(ctx context.Context, q Querier, mark string) (found RefsSince, err error) {
+	sql, args := t.DB.Refs().All, []any{t.Box}
 	if mark != "" {
-		sql, args = t.db.refs().since, append(args, mark)
+		sql, args = t.DB.Refs().Since, append(args, mark)
 	}
-	err = q.query(ctx, sql, args, func(scan scanner) error {
+	err = q.Query(ctx, sql, args, func(scan Scanner) error {
 		var ours bool
-		r, err := scanRef(scan, &found.next, &found.sawCommitted, &ours)
+		r, err := scanRef(scan, &found.Next, &found.SawCommitted, &ours)
 		switch {
 		case err != nil || r.ID == "":
 		case ours:
-			found.ours = append(found.ours, r)
+			found.Ours = append(found.Ours, r)
 		default:
-			found.rows = append(found.rows, r)
+			found.Rows = append(found.Rows, r)
 		}
 		return err
 	})
 	return found, err
 }
 
-// ref reads a row; one for which exists is false if there is none. lock is "" or the dialect's
-// lockRows.
-func (t *tables) ref(ctx context.Context, q querier, id, lock string) (r refs.Row, err error) {
-	err = q.query(ctx, t.db.refs().one+lock, []any{t.box, id}, func(scan scanner) (err error) {
+// Ref reads a row; one for which exists is false if there is none. lock is "" or the dialect's
+// LockRows.
+func (t *Tables) Ref(ctx context.Context, q Querier, id, lock string) (r refs.Row, err error) {
+	err = q.Query(ctx, t.DB.Refs().one+lock, []any{t.Box, id}, func(scan Scanner) (err error) {
 		r, err = scanRef(scan)
 		return err
 	})
 	return r, err
 }
 
-// insertRef writes a new row; false if there is one already.
-func (t *tables) insertRef(ctx context.Context, q querier, r *refs.Row) (bool, error) {
-	n, err := q.exec(ctx, t.db.refs().insert, t.box, r.ID, r.Text, string(r.Role), r.External, r.Label, r.Redemption, r.Saved,
+// InsertRef writes a new row; false if there is one already.
+func (t *Tables) InsertRef(ctx context.Context, q Querier, r *refs.Row) (bool, error) {
+	n, err := q.Exec(ctx, t.DB.Refs().insert, t.Box, r.ID, r.Text, string(r.Role), r.External, r.Label, r.Redemption, r.Saved,
 		r.Confirmed, int64(r.Rights), boolToInt(r.Restricted), int64(r.Dead), capability.Target(r.ID))
 	return n > 0, err
 }
 
-func (t *tables) updateRef(q querier, r *refs.Row) {
-	q.enqueue(t.db.refs().update, []any{t.box, r.ID, r.Text, string(r.Role), r.External, r.Label, r.Confirmed, int64(r.Rights),
+func (t *Tables) UpdateRef(q Querier, r *refs.Row) {
+	q.Enqueue(t.DB.Refs().update, []any{t.Box, r.ID, r.Text, string(r.Role), r.External, r.Label, r.Confirmed, int64(r.Rights),
 		boolToInt(r.Restricted), int64(r.Dead)}, nil)
 }
 
-// dropRef drops a ref, and the refs that it has replaced: they have its secret too.
-func (t *tables) dropRef(q querier, id string, at int64) {
-	q.enqueue(t.db.refs().drop, []any{t.box, id, at}, nil)
+// DropRef drops a ref, and the refs that it has replaced: they have its secret too.
+func (t *Tables) DropRef(q Querier, id string, at int64) {
+	q.Enqueue(t.DB.Refs().drop, []any{t.Box, id, at}, nil)
 }
 
-// changeRef reads the row of an id and writes the row that change returns, unless they are
+// ChangeRef reads the row of an id and writes the row that change returns, unless they are
 // equal. change gets a row for which exists is false if there is none, or if it was dropped.
-func (t *tables) changeRef(ctx context.Context, q querier, id string, change func(old refs.Row) (refs.Row, error)) (now refs.Row, err error) {
+func (t *Tables) ChangeRef(ctx context.Context, q Querier, id string, change func(old refs.Row) (refs.Row, error)) (now refs.Row, err error) {
 	for {
-		old, err := t.ref(ctx, q, id, t.db.lockRows())
+		old, err := t.Ref(ctx, q, id, t.DB.LockRows())
 		if err != nil {
 			return old, err
 		}
@@ -178,24 +176,24 @@ func (t *tables) changeRef(ctx context.Context, q querier, id string, change fun
 			return old, err
 		}
 		if old.Exists() {
-			t.updateRef(q, &now)
+			t.UpdateRef(q, &now)
 			return now, nil
 		}
 		now.ID = id
-		if made, err := t.insertRef(ctx, q, &now); err != nil || made {
+		if made, err := t.InsertRef(ctx, q, &now); err != nil || made {
 			return now, err
 		}
 	}
 }
 
-// writeRefStatus writes updates, along with the transaction's other statements.
-func (t *tables) writeRefStatus(q querier, news []refs.Update) {
+// WriteRefStatus writes updates, along with the transaction's other statements.
+func (t *Tables) WriteRefStatus(q Querier, news []refs.Update) {
 	for _, n := range news {
 		at := int64(0)
 		if !n.Status.Confirmed.IsZero() {
 			at = n.Status.Confirmed.UnixMilli()
 		}
-		q.enqueue(t.db.refs().setStatus, []any{t.box, n.ID, at, int64(n.Status.Rights), int64(n.Status.Dead)}, nil)
+		q.Enqueue(t.DB.Refs().setStatus, []any{t.Box, n.ID, at, int64(n.Status.Rights), int64(n.Status.Dead)}, nil)
 	}
 }
 
@@ -204,4 +202,47 @@ func boolToInt(b bool) int {
 		return 1
 	}
 	return 0
+}
+
+// OldRefs returns the refs that sweeping removes: the owner's of sessions that were never created,
+// and whether there are rows of refs that were dropped.
+func (t *Tables) OldRefs(ctx context.Context, q Querier, before int64) (unmade []string, dropped bool, err error) {
+	err = q.Query(ctx, SQLOldRefs, []any{t.Box, before}, func(scan Scanner) error {
+		var id, role string
+		err := scan(&id, &role)
+		if refs.Role(role) == refs.RoleGone {
+			dropped = true
+		} else {
+			unmade = append(unmade, id)
+		}
+		return err
+	})
+	return unmade, dropped, err
+}
+
+// SweepRefs removes the refs that OldRefs has found.
+func (t *Tables) SweepRefs(q Querier, unmade []string, before int64) {
+	for _, id := range unmade {
+		q.Enqueue(t.DB.Refs().DropRefused, []any{t.Box, id, before}, nil)
+	}
+	q.Enqueue(sqlSweepRefs, []any{t.Box, before}, nil)
+}
+
+// RestampRefs restamps rows of another database: this one may have been restored to another server.
+func (t *Tables) RestampRefs(q Querier) { q.Enqueue(t.DB.Refs().Restamp, []any{t.Box}, nil) }
+
+// RepointRefs makes the refs that old had replaced stand for the ref that has replaced it.
+func (t *Tables) RepointRefs(q Querier, old string, by capability.Ref) {
+	q.Enqueue(t.DB.Refs().repoint, []any{t.Box, old, by.ID, by.Text()}, nil)
+}
+
+// SQLInFlightVia counts the rows to which the outbox's sender, in whatever process, has given
+// seqs under a ref and that have no outcomes yet.
+const SQLInFlightVia = `SELECT count(*) FROM mooring_outbox_batch
+	WHERE box = $1 AND num >= (SELECT low FROM mooring_outbox WHERE box = $1) AND state = 1 AND first_seq > 0 AND via = $2`
+
+// InFlightVia counts the rows in flight under a ref, whichever process sends.
+func (t *Tables) InFlightVia(ctx context.Context, q Querier, ref string) (n int, err error) {
+	err = q.Query(ctx, SQLInFlightVia, []any{t.Box, ref}, func(scan Scanner) error { return scan(&n) })
+	return n, err
 }

@@ -1,4 +1,4 @@
-package outbox
+package postgres
 
 // Connections shared by the Boxes of one process: a pool for each URL, and for each pool one
 // connection that listens for all of its Boxes.
@@ -27,21 +27,24 @@ const (
 	minConns     = 3 // a migration takes two
 )
 
-// connIdleTime is how long an idle connection is kept: the server has few.
-const connIdleTime = 3 * time.Second
+// ConnIdleTime is how long an idle connection is kept: the server has few.
+const ConnIdleTime = 3 * time.Second
+
+// closeGrace bounds the wait for connections that do not answer while a pool is closed.
+const closeGrace = 5 * time.Second
 
 // pingTimeout bounds the test of an idle connection before it is used; after it another is
 // taken.
 const pingTimeout = 3 * time.Second
 
-// pools are the pools of OpenPostgres, by URL.
+// pools are the shared pools, by URL.
 var pools struct {
 	sync.Mutex
 	byURL map[string]*poolEntry
 }
 
 type poolEntry struct {
-	pool     *pgxpool.Pool
+	Pool     *pgxpool.Pool
 	sized    *pgtune.AdaptivePool // limits the use of pool
 	refCount int
 }
@@ -58,10 +61,10 @@ func acquireConn(ctx context.Context, pool *pgxpool.Pool, sized *pgtune.Adaptive
 	return conn, conn.Release, nil
 }
 
-// sharedPool returns the process's pool for url; release is called once. conns bounds its
+// SharedPool returns the process's pool for url; release is called once. conns bounds its
 // connections, including the one that listens; 0 leaves that to the URL. A database that grants
 // fewer is logged to log.
-func sharedPool(ctx context.Context, url string, conns int, log *slog.Logger) (*poolEntry, func(), error) {
+func SharedPool(ctx context.Context, url string, conns int, log *slog.Logger) (*poolEntry, func(), error) {
 	pools.Lock()
 	defer pools.Unlock()
 	p := pools.byURL[url]
@@ -78,10 +81,10 @@ func sharedPool(ctx context.Context, url string, conns int, log *slog.Logger) (*
 		}
 		cfg.MaxConns = max(cfg.MaxConns, minConns) - 1 // the listener takes one out of the pool
 		if !strings.Contains(url, "pool_max_conn_idle_time") {
-			cfg.MaxConnIdleTime = connIdleTime
+			cfg.MaxConnIdleTime = ConnIdleTime
 		}
 		if !strings.Contains(url, "pool_health_check_period") {
-			cfg.HealthCheckPeriod = min(cfg.MaxConnIdleTime, connIdleTime) / 3
+			cfg.HealthCheckPeriod = min(cfg.MaxConnIdleTime, ConnIdleTime) / 3
 		}
 		pgtune.Config(cfg.ConnConfig)
 		cfg.AfterConnect = prepareConn
@@ -89,7 +92,7 @@ func sharedPool(ctx context.Context, url string, conns int, log *slog.Logger) (*
 			cfg.PingTimeout = pingTimeout
 		}
 		if err := pgtune.CheckPooler(ctx, cfg.ConnConfig); err != nil {
-			return nil, nil, postgresFailure(err)
+			return nil, nil, Failure(err)
 		}
 		pool, err := pgxpool.NewWithConfig(ctx, cfg)
 		if err != nil {
@@ -98,7 +101,7 @@ func sharedPool(ctx context.Context, url string, conns int, log *slog.Logger) (*
 		if pools.byURL == nil {
 			pools.byURL = make(map[string]*poolEntry)
 		}
-		p = &poolEntry{pool: pool, sized: pgtune.NewAdaptivePool(pool, func(size pgtune.Size) { logPoolSize(log, size) })}
+		p = &poolEntry{Pool: pool, sized: pgtune.NewAdaptivePool(pool, func(size pgtune.Size) { logPoolSize(log, size) })}
 		pools.byURL[url] = p
 	}
 	p.refCount++
@@ -137,7 +140,7 @@ func prepareConn(ctx context.Context, conn *pgx.Conn) error {
 	if err := pgtune.Connection(ctx, conn); err != nil {
 		return err
 	}
-	_, err := conn.Exec(ctx, sqlSendTimeout, pgx.QueryExecModeExec, strconv.FormatInt(writeTimeout.Milliseconds(), 10))
+	_, err := conn.Exec(ctx, sqlSendTimeout, pgx.QueryExecModeExec, strconv.FormatInt(WriteTimeout.Milliseconds(), 10))
 	return err
 }
 
@@ -147,7 +150,7 @@ func (p *poolEntry) close() {
 	closed := make(chan struct{})
 	go func() {
 		defer close(closed)
-		p.pool.Close()
+		p.Pool.Close()
 	}()
 	late := time.NewTimer(closeGrace)
 	defer late.Stop()
@@ -157,48 +160,48 @@ func (p *poolEntry) close() {
 	}
 }
 
-// listeners are the listeners of watch, by pool.
-var listeners struct {
+// Listeners are the listeners of watch, by pool.
+var Listeners struct {
 	sync.Mutex
-	byPool map[*pgxpool.Pool]*listener
+	ByPool map[*pgxpool.Pool]*Listener
 }
 
-// listener has one connection and wakes the subscribers of an outbox's name.
-type listener struct {
-	pool        *pgxpool.Pool
-	stop        context.CancelFunc
-	ended       chan struct{}
-	pid         atomic.Int64               // of its backend
-	subscribers map[*subscription]struct{} // guarded by listeners
+// Listener has one connection and wakes the subscribers of an outbox's name.
+type Listener struct {
+	Pool        *pgxpool.Pool
+	Stop        context.CancelFunc
+	Ended       chan struct{}
+	PID         atomic.Int64               // of its backend
+	Subscribers map[*Subscription]struct{} // guarded by listeners
 }
 
-type subscription struct {
-	outbox string
-	wake   chan struct{}
+type Subscription struct {
+	Outbox string
+	Wake   chan struct{}
 }
 
-// debounce is the pause after a wake-up: others may commit thousands of batches a second.
-const debounce = 5 * time.Millisecond
+// Debounce is the pause after a wake-up: others may commit thousands of batches a second.
+const Debounce = 5 * time.Millisecond
 
-// listen calls changed soon after every notification about outbox, and every poll interval,
+// Listen calls changed soon after every notification about outbox, and every poll interval,
 // until ctx ends. alive gets the pid of the backend that listens, whenever it changes. Both are
 // called from one goroutine.
-func listen(ctx context.Context, pool *pgxpool.Pool, outbox string, poll time.Duration, changed func(), alive func(pid int64)) {
-	w := &subscription{outbox, make(chan struct{}, 1)}
-	w.wake <- struct{}{} // the listener may be connected already, so check once
-	listeners.Lock()
-	l := listeners.byPool[pool]
+func Listen(ctx context.Context, pool *pgxpool.Pool, outbox string, poll time.Duration, changed func(), alive func(pid int64)) {
+	w := &Subscription{outbox, make(chan struct{}, 1)}
+	w.Wake <- struct{}{} // the listener may be connected already, so check once
+	Listeners.Lock()
+	l := Listeners.ByPool[pool]
 	if l == nil {
-		if listeners.byPool == nil {
-			listeners.byPool = make(map[*pgxpool.Pool]*listener)
+		if Listeners.ByPool == nil {
+			Listeners.ByPool = make(map[*pgxpool.Pool]*Listener)
 		}
 		run, stop := context.WithCancel(context.Background())
-		l = &listener{pool: pool, stop: stop, ended: make(chan struct{}), subscribers: make(map[*subscription]struct{})}
-		listeners.byPool[pool] = l
+		l = &Listener{Pool: pool, Stop: stop, Ended: make(chan struct{}), Subscribers: make(map[*Subscription]struct{})}
+		Listeners.ByPool[pool] = l
 		go l.run(run)
 	}
-	l.subscribers[w] = struct{}{}
-	listeners.Unlock()
+	l.Subscribers[w] = struct{}{}
+	Listeners.Unlock()
 
 	pid := int64(0)
 	tick := time.NewTicker(poll)
@@ -210,35 +213,35 @@ func listen(ctx context.Context, pool *pgxpool.Pool, outbox string, poll time.Du
 		case <-ctx.Done():
 		case <-tick.C:
 			changed()
-		case <-w.wake:
-			if now := l.pid.Load(); now != pid {
+		case <-w.Wake:
+			if now := l.PID.Load(); now != pid {
 				pid = now
 				alive(pid)
 			}
 			changed()
-			breath.Reset(debounce)
+			breath.Reset(Debounce)
 			select {
 			case <-ctx.Done():
 			case <-breath.C:
 			}
 		}
 	}
-	listeners.Lock()
-	delete(l.subscribers, w)
-	last := len(l.subscribers) == 0
+	Listeners.Lock()
+	delete(l.Subscribers, w)
+	last := len(l.Subscribers) == 0
 	if last {
-		delete(listeners.byPool, pool)
+		delete(Listeners.ByPool, pool)
 	}
-	listeners.Unlock()
+	Listeners.Unlock()
 	if last {
-		l.stop()
-		<-l.ended
+		l.Stop()
+		<-l.Ended
 	}
 }
 
 // run listens, reconnecting, until it is stopped.
-func (l *listener) run(ctx context.Context) {
-	defer close(l.ended)
+func (l *Listener) run(ctx context.Context) {
+	defer close(l.Ended)
 	for ctx.Err() == nil {
 		l.listenOnce(ctx)
 		select {
@@ -249,8 +252,8 @@ func (l *listener) run(ctx context.Context) {
 }
 
 // listenOnce listens on one connection until it breaks.
-func (l *listener) listenOnce(ctx context.Context) {
-	held, err := l.pool.Acquire(ctx)
+func (l *Listener) listenOnce(ctx context.Context) {
+	held, err := l.Pool.Acquire(ctx)
 	if err != nil {
 		return
 	}
@@ -267,28 +270,28 @@ func (l *listener) listenOnce(ctx context.Context) {
 	if pid != int64(conn.PgConn().PID()) {
 		pid = 0 // behind a pooler, whose backends come and go, the pid says nothing
 	}
-	if _, err := conn.Exec(ctx, "LISTEN "+pgx.Identifier{notifyChannel}.Sanitize()); err != nil {
+	if _, err := conn.Exec(ctx, "LISTEN "+pgx.Identifier{NotifyChannel}.Sanitize()); err != nil {
 		return
 	}
-	l.pid.Store(pid)
-	l.notify("") // notifications before the LISTEN were missed
+	l.PID.Store(pid)
+	l.Notify("") // notifications before the LISTEN were missed
 	for {
 		n, err := conn.WaitForNotification(ctx)
 		if err != nil {
 			return
 		}
-		l.notify(n.Payload)
+		l.Notify(n.Payload)
 	}
 }
 
-// notify wakes the subscribers of outbox; "" is all.
-func (l *listener) notify(outbox string) {
-	listeners.Lock()
-	defer listeners.Unlock()
-	for w := range l.subscribers {
-		if outbox == "" || w.outbox == outbox {
+// Notify wakes the subscribers of outbox; "" is all.
+func (l *Listener) Notify(outbox string) {
+	Listeners.Lock()
+	defer Listeners.Unlock()
+	for w := range l.Subscribers {
+		if outbox == "" || w.Outbox == outbox {
 			select {
-			case w.wake <- struct{}{}:
+			case w.Wake <- struct{}{}:
 			default:
 			}
 		}
