@@ -88,6 +88,11 @@ type StreamRequest struct {
 	// gap.
 	ReadOnlyRef        string
 	MaxReadOnlyStreams int
+
+	// Decide, if not nil, decides on the session's row, the grants of Refs and the streams of
+	// CandidateStreams, under the session's lock. It may set ReadOnlyRef; an error refuses the request.
+	Decide func(o *StreamRequest, at *Access, streams map[StreamKey]*ledger.Stream) error
+	Refs   []string
 }
 
 // ErrReadOnlyStreams is returned when a stream is not created because its ref, which has no write

@@ -70,13 +70,19 @@ func (s *Store) OpenStream(ctx context.Context, o session.StreamRequest) (stream
 	defer leave()
 	var refused error
 	err = s.update(ctx, func(t *tx) error {
-		rows, err := t.Load(ctx, &session.ReadSet{Sessions: []string{o.Key.Session}, Streams: session.CandidateStreams(o.Key, o.SecretHash)})
+		rows, err := t.Load(ctx, &session.ReadSet{Sessions: []string{o.Key.Session}, Streams: session.CandidateStreams(o.Key, o.SecretHash), Grants: o.Refs})
 		if err != nil {
 			return err
 		}
-		if rows.Sessions[o.Key.Session].Forgotten {
+		row := rows.Sessions[o.Key.Session]
+		if row.Forgotten {
 			stream = o.Forgotten()
 			return nil
+		}
+		if o.Decide != nil {
+			if refused = o.Decide(&o, &session.Access{Row: row, Grants: rows.Grants, Now: rows.Now}, rows.Streams); refused != nil {
+				return refused
+			}
 		}
 		at, found, taken := session.MatchStream(o.Key, o.SecretHash, rows.Streams)
 		stream = found
@@ -232,6 +238,7 @@ func (s *Store) Redeem(ctx context.Context, ref, redemption, peer string, admit 
 		row := &capability.AuditRow{Target: target, Act: capability.AuditRedeem, Ref: ref, Actor: r.Grant.Actor, Peer: peer}
 		if r.Row != nil {
 			row.Cursor = r.Row.Cursor
+			t.prior = map[string]priorRow{target: {space: r.Row.Space, external: r.Row.External}} // a session that exists
 		}
 		return t.Save(ctx, &session.Changes{Audit: []*capability.AuditRow{row}})
 	})

@@ -23,6 +23,8 @@ type authority struct {
 	ref     string // id of the ref
 	space   string // Space.create: id of the space ref; else ""
 
+	firstRedeemed bool // the ref was redeemed anew, not again after a lost connection
+
 	// Limits of an attenuated object; nil if there are none.
 	attenuated, spaceAttenuated *capability.Grant
 

@@ -148,7 +148,7 @@ func decodeRestore(p wire.Gateway_restore_Params) (a credential, refused *fault.
 // redeem returns the live object of a ref: a Space, or a Session. A dead session ref with the
 // right secret gives a Session too, which repeats recorded outcomes and records denials.
 func (g *gateway) redeem(ctx context.Context, a credential) (rpc.Object, *fault.Error) {
-	grant, err := g.service.redeem(ctx, a.id, a.secret, a.redemption, g.conn.peer, g.proofVerifier(a))
+	grant, first, err := g.service.redeem(ctx, a.id, a.secret, a.redemption, g.conn.peer, g.proofVerifier(a))
 	if err != nil {
 		return nil, admission.ToFault(g.conn.log, err, "redeem the ref")
 	}
@@ -160,5 +160,5 @@ func (g *gateway) redeem(ctx context.Context, a credential) (rpc.Object, *fault.
 	if capability.IsSpace(grant.Target) {
 		return &space{service: g.service, conn: g.conn, id: grant.Target, ref: grant.ID}, nil
 	}
-	return newSess(g.service, g.conn, &authority{session: grant.Target, ref: grant.ID}), nil
+	return newSess(g.service, g.conn, &authority{session: grant.Target, ref: grant.ID, firstRedeemed: first}), nil
 }

@@ -14,21 +14,21 @@ import (
 )
 
 // redeem checks a ref's secret and counts the redemption. It returns the grant of a dead ref with
-// the right secret too, without counting. proven checks the proof of a sealed ref, dead or not; it
+// the right secret too, without counting. first reports that the redemption was counted, or could have
+// been, and was none that is repeated. proven checks the proof of a sealed ref, dead or not; it
 // is called only if the secret is right. A possible ref to a forgotten session, whose grants are
 // gone, gives a grant with an id and target alone. Errors: UnknownRef, NotYetKnown, Sealed,
 // Exhausted, and the store's.
 func (s *service) redeem(ctx context.Context, id string, secret capability.Secret, redemption, peer string,
-	proven func(*capability.Grant) *fault.Error) (*capability.Grant, error) {
+	proven func(*capability.Grant) *fault.Error) (grant *capability.Grant, first bool, err error) {
 	if redemption == "" {
 		redemption = ulid.Make().String() // without an id each redemption counts
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.ReadTimeout)
 	defer cancel()
-	var grant *capability.Grant
 	var refused *fault.Error
 	var seen *session.Redemption
-	err := s.cfg.Store.Redeem(ctx, id, redemption, peer, func(r *session.Redemption) error {
+	err = s.cfg.Store.Redeem(ctx, id, redemption, peer, func(r *session.Redemption) error {
 		seen, grant, refused = r, r.Grant, capability.Authenticate(r.Grant, id, secret)
 		if grant == nil && r.Row != nil && r.Row.Forgotten && (capability.DerivedFrom(id, secret) || !capability.ClientMade(id)) {
 			return errForgotten
@@ -54,10 +54,10 @@ func (s *service) redeem(ctx context.Context, id string, secret capability.Secre
 	})
 	switch {
 	case err == errForgotten: // otherwise anyone who knows the session's id could write to its audit
-		return &capability.Grant{ID: id, Target: capability.Target(id)}, nil
+		return &capability.Grant{ID: id, Target: capability.Target(id)}, false, nil
 	case err == errDeadRef:
 		s.cfg.Audit.AddDenial(capability.AuditRow{Target: grant.Target, Act: capability.AuditDenial, Ref: id, Actor: grant.Actor, Subject: "restore", Reason: refused.Code, Peer: peer})
-		return grant, nil
+		return grant, false, nil
 	case err == nil && seen.Uncounted:
 		s.cfg.Audit.AddDenial(capability.AuditRow{Target: grant.Target, Act: capability.AuditRedeem, Ref: id, Actor: grant.Actor})
 	case refused == nil || err == nil:
@@ -71,9 +71,9 @@ func (s *service) redeem(ctx context.Context, id string, secret capability.Secre
 		s.cfg.Audit.AddDenial(capability.AuditRow{Target: grant.Target, Act: capability.AuditDenial, Ref: id, Actor: grant.Actor, Subject: "restore", Reason: refused.Code, Peer: peer})
 	}
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	return grant, nil
+	return grant, !seen.AlreadyCounted, nil
 }
 
 // errDeadRef aborts the transaction of a redemption that is not counted, without refusing it.

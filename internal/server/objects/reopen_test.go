@@ -80,6 +80,24 @@ func (h *heldCommits) FindStreams(ctx context.Context, keys []session.StreamKey,
 	return h.Store.FindStreams(ctx, keys, refs)
 }
 
+// Under a ref that was redeemed just now a stream is probably new, and is not looked for first; under
+// one that is redeemed again it probably is there.
+func TestFirstOpeningIsLookedUpOnce(t *testing.T) {
+	t.Parallel()
+	st := &heldCommits{Store: sqliteStore(t)}
+	r := start(t, st, nil)
+	p := r.dial()
+	m := r.create(p)
+	for i, found := range []bool{false, true} {
+		st.found.Store(false)
+		restored := p.restoring(m.owner, "the same")
+		if n := lastSeq(t, p, &made{sess: restored.Cap(0), box: m.box}); n != 1 || st.found.Load() != found {
+			t.Errorf("opening %d: at %d, looked for: %t", i, n, st.found.Load())
+		}
+		restored.Release()
+	}
+}
+
 // A client that drops an op opens its stream anew to learn whether it is too late for that.
 func TestReopeningTellsWhatWasOnItsWay(t *testing.T) {
 	t.Parallel()

@@ -199,7 +199,10 @@ func (o *sess) registerStream(outbox string, secret []byte, incarnation uint64) 
 		return nil, nil, fault.BadArgument.With("an outbox's incarnation counts from 1")
 	}
 	opening := session.StreamRequest{Key: session.StreamKey{Session: o.auth.session, Outbox: outbox}, SecretHash: shown.Hash(),
-		Incarnation: incarnation, MaxReadOnlyStreams: o.service.cfg.ReadOnlyStreams}
+		Incarnation: incarnation, MaxReadOnlyStreams: o.service.cfg.ReadOnlyStreams, Refs: o.auth.Refs()}
+	if o.auth.space != "" {
+		opening.Refs = append(opening.Refs, o.auth.space)
+	}
 	// It outlives the connection once begun.
 	ctx, cancel := o.service.commitContext()
 	defer cancel()
@@ -208,18 +211,37 @@ func (o *sess) registerStream(outbox string, secret []byte, incarnation uint64) 
 	if err := o.service.cfg.Committer.WaitTx(ctx, opening.Key.Session); err != nil {
 		return nil, nil, admission.ToFault(o.conn.log, err, "open the stream")
 	}
-	row, grant, idle, refused := o.findStream(ctx, &opening, shown)
+	var found openingDecision
+	opening.Decide = func(opening *session.StreamRequest, sight *session.Access, streams map[session.StreamKey]*ledger.Stream) error {
+		if found = o.decideOpening(opening, shown, sight, streams); found.refused != nil {
+			return found.refused
+		}
+		return nil
+	}
+	if !o.auth.firstRedeemed { // else the stream is probably new
+		sight, streams, err := o.service.cfg.Store.FindStreams(ctx, session.CandidateStreams(opening.Key, opening.SecretHash), opening.Refs)
+		if err != nil {
+			return nil, nil, admission.ToFault(o.conn.log, err, "open the stream")
+		}
+		if sight.Row != nil && sight.Row.Forgotten {
+			found.stream = opening.Forgotten()
+		} else {
+			found = o.decideOpening(&opening, shown, sight, streams)
+		}
+	}
+	row, refused := found.stream, found.refused
 	if refused == nil && (row == nil || !opening.AlreadyOpen(row)) { // otherwise it changes nothing, and needs no lock
 		row, err = o.service.cfg.Store.OpenStream(ctx, opening)
 		if errors.Is(err, session.ErrReadOnlyStreams) {
-			o.service.cfg.Audit.Deny(o.conn.peer, opening.ReadOnlyRef, grant, "openStream", idle)
+			idle := found.idle
+			o.service.cfg.Audit.Deny(o.conn.peer, found.idleRef, found.grant, "openStream", idle)
 			return nil, nil, idle.Code.Because(idle, "%s; %d streams were made under the ref, which can change nothing: no new one is", idle.Message, opening.MaxReadOnlyStreams).Pos(idle.At)
 		}
 		refused = admission.ToFault(o.conn.log, err, "open the stream")
 	}
 	if refused != nil {
 		if refused.Code == fault.WrongOutbox {
-			o.service.cfg.Audit.Deny(o.conn.peer, o.auth.ref, grant, "openStream", refused)
+			o.service.cfg.Audit.Deny(o.conn.peer, o.auth.ref, found.grant, "openStream", refused)
 		}
 		return nil, nil, refused
 	}
@@ -228,40 +250,38 @@ func (o *sess) registerStream(outbox string, secret []byte, incarnation uint64) 
 	return &stream{service: o.service, peer: o.conn.peer, auth: o.auth, id: row.Outbox, incarnation: incarnation, maxInFlight: o.conn.maxBatches}, row, nil
 }
 
-// findStream returns the stream as it is, nil if it is new, and the ref's grant, nil if there is
-// none. idle is why the ref can change nothing in the session, nil if it can; opening is then
-// counted as a read-only stream of that ref.
+// openingDecision is what is decided on a session's row, its grants and streams, before a stream is
+// opened.
+type openingDecision struct {
+	stream  *ledger.Stream    // nil if it is new
+	grant   *capability.Grant // of the ref; nil if there is none
+	idle    *fault.Error      // why the ref can change nothing in the session; nil if it can
+	idleRef string            // the ref that the stream counts as a read-only one of, if idle is set
+	refused *fault.Error
+}
+
+// decideOpening decides whether a stream may be opened, and sets the opening's ReadOnlyRef.
 //
-// The streams of such a ref are never swept, however old, until the session is deleted and
-// forgotten; nor are sessions that do not exist. Otherwise a late copy of a refused create would
-// be decided again, possibly under a better ref, in addition to its writer's replacement. And an
-// outbox that has acknowledged the refusal would be told that the server is behind, while anyone
-// could set the secret and incarnation of its stream.
-func (o *sess) findStream(ctx context.Context, opening *session.StreamRequest, secret capability.Secret) (row *ledger.Stream, grant *capability.Grant, idle, refused *fault.Error) {
-	refs := o.auth.Refs()
-	if o.auth.space != "" {
-		refs = append(refs, o.auth.space)
-	}
+// The streams of a ref that can change nothing are never swept, however old, until the session is
+// deleted and forgotten; nor are sessions that do not exist. Otherwise a late copy of a refused
+// create would be decided again, possibly under a better ref, in addition to its writer's
+// replacement. And an outbox that has acknowledged the refusal would be told that the server is
+// behind, while anyone could set the secret and incarnation of its stream.
+func (o *sess) decideOpening(opening *session.StreamRequest, secret capability.Secret, sight *session.Access, streams map[session.StreamKey]*ledger.Stream) (d openingDecision) {
 	key := opening.Key
-	sight, streams, err := o.service.cfg.Store.FindStreams(ctx, session.CandidateStreams(key, opening.SecretHash), refs)
-	if err != nil {
-		return nil, nil, nil, admission.ToFault(o.conn.log, err, "open the stream")
-	}
-	if sight.Row != nil && sight.Row.Forgotten {
-		return opening.Forgotten(), nil, nil, nil
-	}
-	grant, opening.ReadOnlyRef, idle = o.readOnlyRef(sight)
-	_, row, _ = session.MatchStream(key, opening.SecretHash, streams)
+	d.grant, d.idleRef, d.idle = o.readOnlyRef(sight)
+	opening.ReadOnlyRef = d.idleRef
+	_, d.stream, _ = session.MatchStream(key, opening.SecretHash, streams)
 	switch first := streams[key]; {
-	case row != nil:
+	case d.stream != nil:
 	case first != nil && first.SecretHash == secret.StreamSecret(key.Session).Hash():
 		// An older client continues a newer client's outbox. With a stream of its own, ops that
 		// the newer one has sent would count as new, and be done twice.
-		refused = fault.WrongOutbox.With("the session knows this outbox by a secret that newer clients derive from the one that was shown: use the client that wrote to the outbox last")
+		d.refused = fault.WrongOutbox.With("the session knows this outbox by a secret that newer clients derive from the one that was shown: use the client that wrote to the outbox last")
 	case first == nil && strings.Contains(key.Outbox, session.FallbackSep):
-		refused = fault.BadArgument.With("a new outbox's id has no %s in it", session.FallbackSep)
+		d.refused = fault.BadArgument.With("a new outbox's id has no %s in it", session.FallbackSep)
 	}
-	return row, grant, idle, refused
+	return d
 }
 
 // readOnlyRef returns the grant of the acting ref, which may be dead, and, if that can change

@@ -95,6 +95,44 @@ func testFindStreams(t *testing.T, fresh Fresh) {
 	}
 }
 
+// testDecidedOpening: who decides on an opening sees what is there under the session's lock, and a refusal
+// leaves nothing behind.
+func testDecidedOpening(t *testing.T, fresh Fresh) {
+	f := begin(t, fresh)
+	id, none := newSession(), newSession()
+	g := grant(newRef(id), "")
+	f.save(&session.Changes{Grants: []*capability.Grant{g}}, id)
+	secret, refusal := hash(), fault.MissingRight.With("not this one")
+	open := func(key session.StreamKey, decide func(*session.StreamRequest, *session.Access, map[session.StreamKey]*ledger.Stream) error) (*ledger.Stream, error) {
+		return f.Store.OpenStream(f.ctx, session.StreamRequest{Key: key, SecretHash: secret, Incarnation: 1, MaxReadOnlyStreams: 1, Refs: []string{g.ID}, Decide: decide})
+	}
+	for _, key := range []session.StreamKey{{Session: id, Outbox: newOutbox()}, {Session: none, Outbox: newOutbox()}} {
+		if _, err := open(key, func(*session.StreamRequest, *session.Access, map[session.StreamKey]*ledger.Stream) error {
+			return refusal
+		}); err != error(refusal) {
+			t.Errorf("refused: %v", err)
+		}
+		if _, streams, err := f.FindStreams(f.ctx, []session.StreamKey{key}, nil); err != nil || streams[key] != nil {
+			t.Errorf("left behind: %+v, %v", streams, err)
+		}
+	}
+	if sight, err := f.ReadAccess(f.ctx, none, nil); err != nil || sight.Row != nil {
+		t.Errorf("a refused opening made %+v, %v", sight.Row, err)
+	}
+	key := session.StreamKey{Session: id, Outbox: newOutbox()}
+	for there := range 2 {
+		opened, err := open(key, func(o *session.StreamRequest, at *session.Access, streams map[session.StreamKey]*ledger.Stream) error {
+			if at.Row == nil || at.Row.ID != id || at.Grants[g.ID] == nil || at.Now == 0 || len(streams) != there {
+				t.Errorf("decided on %+v, %+v", at, streams)
+			}
+			o.ReadOnlyRef = g.ID
+			return nil
+		})
+		f.must("open", err)
+		same(f, "the stream", opened, &ledger.Stream{Session: id, Outbox: key.Outbox, SecretHash: secret, Incarnation: 1, ReadOnlyRef: g.ID})
+	}
+}
+
 // testIdleStreams: a ref that can change nothing makes so many streams and no more, until
 // some of them are opened under another.
 func testIdleStreams(t *testing.T, fresh Fresh) {

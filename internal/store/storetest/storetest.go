@@ -118,6 +118,7 @@ var sharedTests = []test{
 	{"PageOnce", testPageOnce},
 	{"OpenStream", testOpenStream},
 	{"FindStreams", testFindStreams},
+	{"DecidedOpening", testDecidedOpening},
 	{"IdleStreams", testIdleStreams},
 	{"Measure", testMeasure},
 	{"Totals", testTotals},
