@@ -13,7 +13,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/oklog/ulid/v2"
 
 	"github.com/mooring-rpc/mooring/capability"
@@ -453,7 +452,7 @@ func (b *Batch) CommitWait(ctx context.Context) (Results, error) {
 
 // CommitTx is Commit inside the caller's transaction, on the Postgres database that holds the
 // outbox: the batch is sent if, and as soon as, tx commits.
-func (b *Batch) CommitTx(ctx context.Context, tx pgx.Tx) (Ticket, error) {
+func (b *Batch) CommitTx(ctx context.Context, tx outbox.Tx) (Ticket, error) {
 	if tx == nil {
 		return Ticket{}, fault.Usage.With("commit: there is no transaction")
 	}

@@ -26,14 +26,12 @@ import (
 )
 
 // Config says where the outbox is and how to reach servers. Exactly one of Home, Outbox and
-// OutboxURL must be set; every other field may be zero.
+// OpenOutbox must be set; every other field may be zero.
 type Config struct {
 	// Home is the folder whose outbox.db is the outbox; it is created if missing.
 	Home string
-	// OutboxURL is a Postgres database that holds the outbox instead, under OutboxName
-	// ("default").
-	OutboxURL  string
-	OutboxName string
+	// OpenOutbox opens another outbox, which Close closes: one in Postgres (pgclient.Outbox).
+	OpenOutbox func(ctx context.Context, cfg outbox.Config) (*outbox.Box, error)
 	// Outbox is an outbox that the caller has opened. Close leaves it open. Several clients may
 	// share one: the first client opened sends for all of them, and when it is closed another one
 	// does.
@@ -97,9 +95,6 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Agent == "" {
 		c.Agent = "mooring-go"
-	}
-	if c.OutboxName == "" {
-		c.OutboxName = "default"
 	}
 	if c.OutboxConfig.Logger == nil {
 		c.OutboxConfig.Logger = c.Logger
@@ -199,25 +194,25 @@ func Open(ctx context.Context, cfg Config) (*Client, error) {
 
 func openBox(ctx context.Context, cfg Config) (box *outbox.Box, own bool, err error) {
 	named := 0
-	for _, is := range []bool{cfg.Outbox != nil, cfg.OutboxURL != "", cfg.Home != ""} {
+	for _, is := range []bool{cfg.Outbox != nil, cfg.OpenOutbox != nil, cfg.Home != ""} {
 		if is {
 			named++
 		}
 	}
 	switch {
 	case named > 1:
-		return nil, false, fault.Usage.With("client.Config names more than one outbox: set one of Home, OutboxURL and Outbox")
+		return nil, false, fault.Usage.With("client.Config names more than one outbox: set one of Home, OpenOutbox and Outbox")
 	case cfg.Outbox != nil:
 		return cfg.Outbox, false, nil
-	case cfg.OutboxURL != "":
-		box, err = outbox.OpenPostgres(ctx, cfg.OutboxURL, cfg.OutboxName, cfg.OutboxConfig)
+	case cfg.OpenOutbox != nil:
+		box, err = cfg.OpenOutbox(ctx, cfg.OutboxConfig)
 	case cfg.Home != "":
 		if err := privatedir.Make(cfg.Home, "the home folder"); err != nil {
 			return nil, false, err
 		}
 		box, err = outbox.OpenSQLite(ctx, filepath.Join(cfg.Home, "outbox.db"), cfg.OutboxConfig)
 	default:
-		return nil, false, fault.Usage.With("client.Config names no outbox: set Home, OutboxURL or Outbox")
+		return nil, false, fault.Usage.With("client.Config names no outbox: set Home, OpenOutbox or Outbox")
 	}
 	if err != nil {
 		return nil, false, err // names the outbox

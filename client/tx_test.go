@@ -15,6 +15,7 @@ import (
 	"github.com/oklog/ulid/v2"
 
 	"github.com/mooring-rpc/mooring/client"
+	"github.com/mooring-rpc/mooring/client/pgclient"
 	"github.com/mooring-rpc/mooring/internal/pgtest"
 )
 
@@ -51,7 +52,7 @@ func ExampleBatch_CommitTx() {
 	defer stop()
 	dsn, drop := exampleDatabase(ctx)
 	defer drop()
-	c, err := client.Open(ctx, client.Config{OutboxURL: dsn})
+	c, err := client.Open(ctx, client.Config{OpenOutbox: pgclient.Outbox(dsn, "")})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -98,7 +99,7 @@ func TestRollbackSendsNothingAndOrderIsKept(t *testing.T) {
 	t.Parallel()
 	r := testRig(t)
 	dsn := pgtest.URL(t)
-	c := r.open(t, "a", func(cfg *client.Config) { cfg.Home, cfg.OutboxURL = "", dsn })
+	c := r.open(t, "a", func(cfg *client.Config) { cfg.Home, cfg.OpenOutbox = "", pgclient.Outbox(dsn, "") })
 	s := r.newSession(t, c)
 	db, err := pgx.Connect(t.Context(), dsn)
 	if err != nil {
@@ -154,7 +155,7 @@ func TestSessionsMadeInATransactionOrNotAtAll(t *testing.T) {
 	t.Parallel()
 	r := testRig(t)
 	dsn := pgtest.URL(t)
-	c := r.open(t, "a", func(cfg *client.Config) { cfg.Home, cfg.OutboxURL = "", dsn })
+	c := r.open(t, "a", func(cfg *client.Config) { cfg.Home, cfg.OpenOutbox = "", pgclient.Outbox(dsn, "") })
 	sp := r.space(t, c)
 	db, err := pgx.Connect(t.Context(), dsn)
 	if err != nil {

@@ -66,7 +66,7 @@ func onFailing(t *testing.T, f func(t *testing.T, d failing)) {
 			t.Fatal(err)
 		}
 		t.Cleanup(pool.Close)
-		b, err := NewPostgres(limited(t), pool, newSession(), quick())
+		b, err := newPostgres(limited(t), pool, newSession(), quick())
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -168,7 +168,7 @@ func verbsOf(b *Box, pool *pgxpool.Pool, session string, kept capability.Ref, x 
 		"AbandonRotation": func(ctx context.Context) error { return b.AbandonRotation(ctx, "ref_none") },
 		"Rotations":       func(ctx context.Context) error { _, err := b.Rotations(ctx); return err },
 		"NewPostgres": func(ctx context.Context) error {
-			other, err := NewPostgres(ctx, pool, newSession(), quick())
+			other, err := newPostgres(ctx, pool, newSession(), quick())
 			if err == nil {
 				return other.Close()
 			}
@@ -186,7 +186,7 @@ func TestErrorsOfVerbs(t *testing.T) {
 	t.Parallel()
 	var cut cutter
 	pool := cut.over(t, shared.get(t))
-	b, err := NewPostgres(limited(t), pool, newSession(), quick())
+	b, err := newPostgres(limited(t), pool, newSession(), quick())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -237,7 +237,7 @@ func TestWaitGoesOnOverARestart(t *testing.T) {
 	t.Parallel()
 	var cut cutter
 	name := newSession()
-	b, err := NewPostgres(limited(t), cut.over(t, shared.get(t)), name, quick())
+	b, err := newPostgres(limited(t), cut.over(t, shared.get(t)), name, quick())
 	if err != nil {
 		t.Fatal(err)
 	}

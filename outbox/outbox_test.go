@@ -136,7 +136,7 @@ func (p place) tryOpen(cfg Config) (*Box, error) {
 	if p.kind == "sqlite" {
 		return OpenSQLite(context.Background(), p.at, cfg)
 	}
-	return OpenPostgres(context.Background(), p.at, p.name, cfg)
+	return openPostgres(context.Background(), p.at, p.name, cfg)
 }
 
 // newPlace makes a fresh place of a kind.

@@ -148,7 +148,7 @@ func TestCreatingInTransactions(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(pool.Close)
-	b, err := NewPostgres(limited(t), pool, "", quick())
+	b, err := newPostgres(limited(t), pool, "", quick())
 	if err != nil {
 		t.Fatal(err)
 	}

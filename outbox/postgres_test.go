@@ -30,7 +30,7 @@ func pgBox(t *testing.T, cfg Config) (*Box, *pgxpool.Pool, place) {
 		t.Fatal(err)
 	}
 	t.Cleanup(pool.Close)
-	b, err := NewPostgres(context.Background(), pool, p.name, cfg)
+	b, err := newPostgres(context.Background(), pool, p.name, cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -347,7 +347,7 @@ func TestPoolOfRepeatableReads(t *testing.T) {
 	t.Cleanup(pool.Close)
 	own := quick()
 	own.Lease, own.Poll = time.Hour, time.Hour
-	b, err := NewPostgres(limited(t), pool, "box", own)
+	b, err := newPostgres(limited(t), pool, "box", own)
 	if err != nil {
 		t.Fatal(err)
 	}

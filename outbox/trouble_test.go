@@ -230,23 +230,23 @@ func TestPostgresTrouble(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer pool.Close()
-	if _, err := NewPostgres(limited(t), pool, "x", quick()); !errors.Is(err, fault.UnsafeStore) {
+	if _, err := newPostgres(limited(t), pool, "x", quick()); !errors.Is(err, fault.UnsafeStore) {
 		t.Errorf("unsafe: %v", err)
 	}
 	allowed := quick()
 	allowed.AllowUnsafe = true
-	b, err := NewPostgres(limited(t), pool, "x", allowed)
+	b, err := newPostgres(limited(t), pool, "x", allowed)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := b.Close(); err != nil {
 		t.Error(err)
 	}
-	_, err = OpenPostgres(limited(t), "postgres://u:geheim@127.0.0.1:1/none?connect_timeout=1", "x", quick())
+	_, err = openPostgres(limited(t), "postgres://u:geheim@127.0.0.1:1/none?connect_timeout=1", "x", quick())
 	if !errors.Is(err, fault.Unavailable) || strings.Contains(err.Error(), "geheim") {
 		t.Errorf("away: %v", err)
 	}
-	_, err = OpenPostgres(limited(t), "postgres://u:geheim@[::x/none", "x", quick())
+	_, err = openPostgres(limited(t), "postgres://u:geheim@[::x/none", "x", quick())
 	if !errors.Is(err, fault.Usage) || strings.Contains(err.Error(), "geheim") {
 		t.Errorf("no URL: %v", err)
 	}
@@ -275,7 +275,7 @@ func overConns(t *testing.T) (*Box, *pgxpool.Pool, *connsOf) {
 	}
 	t.Cleanup(pool.Close)
 	t.Cleanup(conns.end) // the pool need not wait for them
-	b, err := NewPostgres(limited(t), pool, p.name, quick())
+	b, err := newPostgres(limited(t), pool, p.name, quick())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -137,7 +137,7 @@ func newBoxGroup(t *testing.T, n, conns int, pause time.Duration) *boxGroup {
 		}
 	})
 	for range n {
-		b, err := NewPostgres(context.Background(), f.pool, newPlace(t, "postgres").name, quick())
+		b, err := newPostgres(context.Background(), f.pool, newPlace(t, "postgres").name, quick())
 		if err != nil {
 			t.Fatal(err)
 		}

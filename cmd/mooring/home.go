@@ -18,6 +18,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/client"
+	"github.com/mooring-rpc/mooring/client/pgclient"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/privatedir"
 	"github.com/mooring-rpc/mooring/internal/store/postgres"
@@ -116,26 +117,24 @@ func (h *homeFlags) open(ctx context.Context, offline bool) (*client.Client, err
 		return nil, err
 	}
 	cfg := client.Config{
-		Home: dir, SealKey: key, TLS: trust, OutboxURL: h.outboxURL, Offline: offline, AllowPlaintext: h.plaintext,
+		Home: dir, SealKey: key, TLS: trust, Offline: offline, AllowPlaintext: h.plaintext,
 		RetryTimeout: 2 * time.Second, Agent: "mooring/" + version(),
 		// Commands are short, and a killed one blocks the next for this long.
 		OutboxConfig: outbox.Config{Lease: 3 * time.Second},
 	}
-	if cfg.OutboxURL == "" {
-		cfg.OutboxURL = os.Getenv("MOORING_OUTBOX_URL")
+	url := cmp.Or(h.outboxURL, os.Getenv("MOORING_OUTBOX_URL"))
+	if url != "" {
+		cfg.Home, cfg.OpenOutbox = "", pgclient.Outbox(url, "")
 	}
-	if cfg.OutboxURL != "" {
-		cfg.Home = ""
-	}
-	if err := postgres.CheckURL(outboxURLFlag, cfg.OutboxURL); err != nil {
+	if err := postgres.CheckURL(outboxURLFlag, url); err != nil {
 		return nil, err
 	}
 	c, err := client.Open(ctx, cfg)
 	if err != nil && ctx.Err() != nil {
 		return nil, fault.Canceled.Because(err, "stopped before it was done")
 	}
-	if err != nil && cfg.OutboxURL != "" {
-		return nil, postgres.Explain(outboxURLFlag, cfg.OutboxURL, err)
+	if err != nil && url != "" {
+		return nil, postgres.Explain(outboxURLFlag, url, err)
 	}
 	return c, err
 }

@@ -22,6 +22,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/client"
+	"github.com/mooring-rpc/mooring/client/pgclient"
 	"github.com/mooring-rpc/mooring/internal/server/objects"
 	"github.com/mooring-rpc/mooring/internal/server/operator"
 	"github.com/mooring-rpc/mooring/internal/store"
@@ -179,7 +180,7 @@ func (r *rig) config(name string) client.Config {
 	if strings.Contains(r.pair.client, "?") {
 		sep = "&"
 	}
-	return client.Config{OutboxURL: r.pair.client + sep + "pool_max_conns=" + strconv.Itoa(maxConns), OutboxName: name}
+	return client.Config{OpenOutbox: pgclient.Outbox(r.pair.client+sep+"pool_max_conns="+strconv.Itoa(maxConns), name)}
 }
 
 // newWriter opens an outbox and creates a session from it.

@@ -7,14 +7,10 @@
 package dbfault
 
 import (
-	"database/sql/driver"
 	"errors"
-	"io"
 	"maps"
-	"net"
 	"slices"
 
-	"github.com/jackc/pgx/v5/pgconn"
 	lib "modernc.org/sqlite/lib"
 
 	"github.com/mooring-rpc/mooring/fault"
@@ -124,22 +120,6 @@ func Postgres(state, routine string) Cause {
 		return c
 	}
 	return states[state[:min(2, len(state))]]
-}
-
-// OfPostgres is what an error of pgx means: what Postgres answered, or a link to it that could
-// not be made or broke.
-func OfPostgres(err error) Cause {
-	if e, ok := errors.AsType[*pgconn.PgError](err); ok {
-		return Postgres(e.Code, e.Routine)
-	}
-	var connect *pgconn.ConnectError
-	var network net.Error
-	switch {
-	case errors.As(err, &connect), errors.As(err, &network), pgconn.Timeout(err), pgconn.SafeToRetry(err),
-		errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, net.ErrClosed), errors.Is(err, driver.ErrBadConn):
-		return Unreachable
-	}
-	return None
 }
 
 // results has SQLite's result codes, extended ones before those that they extend.

@@ -1,15 +1,10 @@
 package dbfault
 
 import (
-	"database/sql/driver"
 	"errors"
 	"fmt"
-	"io"
-	"net"
-	"syscall"
 	"testing"
 
-	"github.com/jackc/pgx/v5/pgconn"
 	lib "modernc.org/sqlite/lib"
 
 	"github.com/mooring-rpc/mooring/fault"
@@ -81,22 +76,6 @@ func TestEveryCauseIsTriedAgain(t *testing.T) {
 	for state, c := range states {
 		if c == None {
 			t.Errorf("%s has no cause", state)
-		}
-	}
-}
-
-func TestWhatErrorsOfPgxMean(t *testing.T) {
-	t.Parallel()
-	for _, c := range []struct {
-		err  error
-		want Cause
-	}{
-		{fmt.Errorf("commit: %w", &pgconn.PgError{Code: "53300"}), NoConnection}, {&pgconn.PgError{Code: "23505"}, None},
-		{fmt.Errorf("read: %w", io.ErrUnexpectedEOF), Unreachable}, {io.EOF, Unreachable}, {&net.OpError{Op: "read", Err: syscall.ECONNRESET}, Unreachable},
-		{net.ErrClosed, Unreachable}, {driver.ErrBadConn, Unreachable}, {errors.New("a defect"), None}, {nil, None},
-	} {
-		if got := OfPostgres(c.err); got != c.want {
-			t.Errorf("%v: %q, want %q", c.err, got, c.want)
 		}
 	}
 }

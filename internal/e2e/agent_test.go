@@ -23,6 +23,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/client"
+	"github.com/mooring-rpc/mooring/client/pgclient"
 	"github.com/mooring-rpc/mooring/ledger"
 	"github.com/mooring-rpc/mooring/outbox"
 )
@@ -51,10 +52,18 @@ func agentMain(file string) int {
 	return 0
 }
 
+// openOutbox opens the plan's outbox in Postgres; nil if it is in the home folder.
+func (p *plan) openOutbox() func(context.Context, outbox.Config) (*outbox.Box, error) {
+	if p.OutboxURL == "" {
+		return nil
+	}
+	return pgclient.Outbox(p.OutboxURL, "")
+}
+
 // run works the plan off.
 func (p *plan) run(ctx context.Context) error {
 	seenAcks, kill := &acks{}, killAt(os.Getenv(killAtVar))
-	c, err := client.Open(ctx, client.Config{Home: p.Home, OutboxURL: p.OutboxURL,
+	c, err := client.Open(ctx, client.Config{Home: p.Home, OpenOutbox: p.openOutbox(),
 		OutboxConfig: outbox.Config{Window: outbox.Window{Batches: p.Window}},
 		Trace: func(dir string, m rpccp.Message) {
 			kill(dir, m)

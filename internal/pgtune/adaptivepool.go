@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"github.com/mooring-rpc/mooring/internal/dbfault"
+	"github.com/mooring-rpc/mooring/internal/pgfault"
 )
 
 const (
@@ -80,7 +81,7 @@ func (s *AdaptivePool) Acquire(ctx context.Context) (conn *pgxpool.Conn, release
 			return nil, nil, err
 		}
 		conn, hung, err := s.try(ctx)
-		if ctx.Err() == nil && (hung || dbfault.OfPostgres(err) == dbfault.NoConnection) {
+		if ctx.Err() == nil && (hung || pgfault.Of(err) == dbfault.NoConnection) {
 			if s.retireSlot() {
 				continue
 			}

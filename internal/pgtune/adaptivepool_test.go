@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/mooring-rpc/mooring/internal/dbfault"
+	"github.com/mooring-rpc/mooring/internal/pgfault"
 	"github.com/mooring-rpc/mooring/internal/pgtest"
 	"github.com/mooring-rpc/mooring/internal/until"
 )
@@ -151,7 +152,7 @@ func TestAPoolWithoutAny(t *testing.T) {
 	url, _ := pgtest.Role(t, pgtest.URL(t), 0)
 	s, changes := sizedPool(t, url, 4, nil)
 	for range 3 {
-		if _, _, err := s.Acquire(t.Context()); dbfault.OfPostgres(err) != dbfault.NoConnection {
+		if _, _, err := s.Acquire(t.Context()); pgfault.Of(err) != dbfault.NoConnection {
 			t.Errorf("%v", err)
 		}
 	}

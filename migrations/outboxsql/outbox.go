@@ -10,21 +10,21 @@ import (
 	"github.com/pressly/goose/v3"
 
 	"github.com/mooring-rpc/mooring/migrations"
+	"github.com/mooring-rpc/mooring/migrations/outboxsql/sqlite"
 )
 
-//go:embed postgres/*.sql sqlite/*.sql
-var files embed.FS
+//go:embed postgres/*.sql
+var postgresFiles embed.FS
 
 // Postgres and SQLite are the outbox's schema.
 var (
 	Postgres = migrations.Schema{Name: "outbox", Dialect: goose.DialectPostgres, Table: "mooring_outbox_version",
 		Files: subFS("postgres"), Lock: 0x6d6f6f72696e6702}
-	SQLite = migrations.Schema{Name: "outbox", Dialect: goose.DialectSQLite3, Table: "mooring_outbox_version",
-		Files: subFS("sqlite")}
+	SQLite = migrations.Schema{Name: "outbox", Dialect: goose.DialectSQLite3, Table: sqlite.Table, Files: sqlite.Files}
 )
 
 func subFS(name string) fs.FS {
-	sub, err := fs.Sub(files, name)
+	sub, err := fs.Sub(postgresFiles, name)
 	if err != nil {
 		panic("migrations/outbox: " + err.Error()) // the name is not a valid path: a defect
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/dbfault"
+	"github.com/mooring-rpc/mooring/internal/pgfault"
 	"github.com/mooring-rpc/mooring/internal/store"
 )
 
@@ -42,7 +43,7 @@ func translate(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return contextError(ctx, dbfault.Timeout, err)
 	}
-	if cause := dbfault.OfPostgres(err); cause != dbfault.None {
+	if cause := pgfault.Of(err); cause != dbfault.None {
 		return cause.Fault(err, messages[cause])
 	}
 	if e, ok := errors.AsType[*pgconn.PgError](err); ok && e.Code == "23505" { // of any constraint: the name in a partition differs

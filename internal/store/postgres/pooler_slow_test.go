@@ -27,6 +27,7 @@ import (
 	"github.com/mooring-rpc/mooring/internal/store/storetest"
 	"github.com/mooring-rpc/mooring/internal/until"
 	"github.com/mooring-rpc/mooring/outbox"
+	"github.com/mooring-rpc/mooring/outbox/pgoutbox"
 )
 
 // pooled starts a PgBouncer before a database and gives the URL that leads through it.
@@ -108,7 +109,7 @@ func TestPoolersThatLoseLocksAreRefused(t *testing.T) {
 		if _, err := Open(t.Context(), Config{URL: through, AllowUnsafe: true}); fault.CodeOf(err) != fault.UnsafeStore || !strings.Contains(err.Error(), "pool_mode = session") {
 			t.Errorf("%s: %v", mode, err)
 		}
-		if _, err := outbox.OpenPostgres(t.Context(), through, "", outbox.Config{}); fault.CodeOf(err) != fault.UnsafeStore {
+		if _, err := pgoutbox.Open(t.Context(), through, "", outbox.Config{}); fault.CodeOf(err) != fault.UnsafeStore {
 			t.Errorf("%s: an outbox: %v", mode, err)
 		}
 	}

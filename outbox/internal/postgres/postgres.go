@@ -17,6 +17,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/dbfault"
+	"github.com/mooring-rpc/mooring/internal/pgfault"
 	"github.com/mooring-rpc/mooring/internal/pgtune"
 	"github.com/mooring-rpc/mooring/migrations"
 	outboxsql "github.com/mooring-rpc/mooring/migrations/outboxsql"
@@ -137,7 +138,7 @@ func Failure(err error) error {
 	default:
 		why = e.Code
 	}
-	switch cause := dbfault.OfPostgres(err); cause {
+	switch cause := pgfault.Of(err); cause {
 	case dbfault.None:
 		return err
 	case dbfault.DiskFull:

@@ -23,8 +23,6 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/dbfault"
 	"github.com/mooring-rpc/mooring/internal/privatedir"
-	"github.com/mooring-rpc/mooring/migrations"
-	outboxsql "github.com/mooring-rpc/mooring/migrations/outboxsql"
 	"github.com/mooring-rpc/mooring/outbox/internal/sqlstore"
 )
 
@@ -163,7 +161,7 @@ func openFile(ctx context.Context, path string, o Options) (_ *DB, err error) {
 	if db.pool, err = sql.Open(o.Driver, dsn); err != nil {
 		return nil, err
 	}
-	if err := migrations.Up(ctx, db.pool, outboxsql.SQLite); err != nil {
+	if err := migrate(ctx, db.pool); err != nil {
 		return nil, Failure(err)
 	}
 	if db.writePool, err = sql.Open(o.Driver, dsn); err != nil {

@@ -1,0 +1,50 @@
+// Package pgoutbox opens outboxes that are kept in Postgres. It stands apart from package outbox, so
+// that a program which keeps its outbox in SQLite carries no pgx.
+package pgoutbox
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/mooring-rpc/mooring/outbox"
+	"github.com/mooring-rpc/mooring/outbox/internal/postgres"
+	"github.com/mooring-rpc/mooring/outbox/internal/sqlstore"
+)
+
+// Open opens the outbox called name, "" for "default", in the database at url, creating its tables
+// and itself if they are not there. Outboxes of different names in one database are independent.
+// Outboxes that this process opens with the same url share their connections, as many as the
+// Config of the first says.
+func Open(ctx context.Context, url, name string, cfg outbox.Config) (*outbox.Box, error) {
+	db, err := postgres.Open(ctx, url, options(cfg))
+	return open(ctx, db, err, name, cfg)
+}
+
+// New is Open on a pool that the caller keeps and closes. Beyond their transactions, all outboxes
+// of a pool that run together use one connection to listen on. The outbox's transactions are read
+// committed; with a pool whose default is another isolation level, each takes two round trips more.
+func New(ctx context.Context, pool *pgxpool.Pool, name string, cfg outbox.Config) (*outbox.Box, error) {
+	db, err := postgres.New(ctx, pool, options(cfg))
+	return open(ctx, db, err, name, cfg)
+}
+
+func open(ctx context.Context, db *postgres.DB, err error, name string, cfg outbox.Config) (*outbox.Box, error) {
+	if err != nil {
+		return nil, fmt.Errorf("open outbox: %w", sqlstore.WithCode(err))
+	}
+	return outbox.New(ctx, db, name, cfg)
+}
+
+func options(cfg outbox.Config) postgres.Options {
+	logger := cfg.Logger
+	if logger == nil {
+		logger = slog.New(slog.DiscardHandler)
+	}
+	return postgres.Options{Connections: cfg.Connections, Poll: cmp.Or(cfg.Poll, time.Second), Lease: cmp.Or(cfg.Lease, sqlstore.DefaultLease),
+		AllowUnsafe: cfg.AllowUnsafe, Logger: logger}
+}
