@@ -3,6 +3,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"crypto/ed25519"
 	"crypto/tls"
@@ -84,30 +85,18 @@ type Reconnect struct {
 const maxMessageBytes = 64 << 20
 
 func (c Config) withDefaults() Config {
-	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
-	}
+	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	if c.Now == nil {
 		c.Now = time.Now
 	}
-	if c.RetryTimeout == 0 {
-		c.RetryTimeout = 10 * time.Second
-	}
-	if c.Agent == "" {
-		c.Agent = "mooring-go"
-	}
-	if c.OutboxConfig.Logger == nil {
-		c.OutboxConfig.Logger = c.Logger
-	}
+	c.RetryTimeout = cmp.Or(c.RetryTimeout, 10*time.Second)
+	c.Agent = cmp.Or(c.Agent, "mooring-go")
+	c.OutboxConfig.Logger = cmp.Or(c.OutboxConfig.Logger, c.Logger)
 	if c.OutboxConfig.Now == nil {
 		c.OutboxConfig.Now = c.Now
 	}
-	if c.Reconnect.Initial == 0 {
-		c.Reconnect.Initial = 100 * time.Millisecond
-	}
-	if c.Reconnect.Max == 0 {
-		c.Reconnect.Max = 5 * time.Second
-	}
+	c.Reconnect.Initial = cmp.Or(c.Reconnect.Initial, 100*time.Millisecond)
+	c.Reconnect.Max = cmp.Or(c.Reconnect.Max, 5*time.Second)
 	if c.Dial == nil {
 		opts := rpc.DialOptions{TLS: c.TLS, DialContext: dialLoopback(c.DialContext), Timeout: dialTimeout}
 		c.Dial = func(ctx context.Context, url string) (rpc.Transport, error) { return rpc.Dial(ctx, url, opts) }

@@ -33,6 +33,7 @@
 package httpapi
 
 import (
+	"cmp"
 	"context"
 	_ "embed" // openapi.json
 	"log/slog"
@@ -43,6 +44,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/defaults"
 	"github.com/mooring-rpc/mooring/internal/httpkit"
 	"github.com/mooring-rpc/mooring/internal/incident"
 	"github.com/mooring-rpc/mooring/internal/origin"
@@ -70,20 +72,11 @@ type Config struct {
 }
 
 func (c Config) withDefaults() Config {
-	if c.BodyBytes <= 0 {
-		c.BodyBytes = 32 << 20
-	}
-	for _, f := range []struct {
-		have *time.Duration
-		want time.Duration
-	}{{&c.Timeout, time.Minute}, {&c.StallTimeout, 10 * time.Second}, {&c.Heartbeat, 15 * time.Second}} {
-		if *f.have <= 0 {
-			*f.have = f.want
-		}
-	}
-	if c.Log == nil {
-		c.Log = slog.New(slog.DiscardHandler)
-	}
+	c.Log = cmp.Or(c.Log, slog.New(slog.DiscardHandler))
+	defaults.Set(&c.BodyBytes, 32<<20)
+	defaults.Set(&c.Timeout, time.Minute)
+	defaults.Set(&c.StallTimeout, 10*time.Second)
+	defaults.Set(&c.Heartbeat, 15*time.Second)
 	return c
 }
 

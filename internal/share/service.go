@@ -50,6 +50,7 @@
 package share
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -59,6 +60,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/defaults"
 	"github.com/mooring-rpc/mooring/internal/incident"
 	"github.com/mooring-rpc/mooring/internal/opencode"
 	"github.com/mooring-rpc/mooring/internal/server/objects"
@@ -141,34 +143,21 @@ func DefaultConfig() Config {
 
 func (c Config) withDefaults() Config {
 	d := DefaultConfig()
-	if c.Log == nil {
-		c.Log = d.Log
-	}
-	if c.CommitLimits == (opencode.Limits{}) {
-		c.CommitLimits = d.CommitLimits
-	}
-	for _, f := range []struct {
-		have *int
-		want int
-	}{
-		{&c.BodyBytes, d.BodyBytes}, {&c.MessageBytes, d.MessageBytes}, {&c.MaxOrdered, d.MaxOrdered}, {&c.Requests, d.Requests},
-		{&c.CreatesPerHour, d.CreatesPerHour}, {&c.CreateBurst, d.CreateBurst}, {&c.Writers, d.Writers},
-	} {
-		if *f.have <= 0 {
-			*f.have = f.want
-		}
-	}
-	for _, f := range []struct {
-		have *time.Duration
-		want time.Duration
-	}{
-		{&c.DedupeWindow, d.DedupeWindow}, {&c.BodyTimeout, d.BodyTimeout}, {&c.SyncTimeout, d.SyncTimeout}, {&c.StallTimeout, d.StallTimeout},
-		{&c.PingInterval, d.PingInterval}, {&c.RPCTimeout, d.RPCTimeout},
-	} {
-		if *f.have <= 0 {
-			*f.have = f.want
-		}
-	}
+	c.Log = cmp.Or(c.Log, d.Log)
+	c.CommitLimits = cmp.Or(c.CommitLimits, d.CommitLimits)
+	defaults.Set(&c.BodyBytes, d.BodyBytes)
+	defaults.Set(&c.MessageBytes, d.MessageBytes)
+	defaults.Set(&c.MaxOrdered, d.MaxOrdered)
+	defaults.Set(&c.Requests, d.Requests)
+	defaults.Set(&c.CreatesPerHour, d.CreatesPerHour)
+	defaults.Set(&c.CreateBurst, d.CreateBurst)
+	defaults.Set(&c.Writers, d.Writers)
+	defaults.Set(&c.DedupeWindow, d.DedupeWindow)
+	defaults.Set(&c.BodyTimeout, d.BodyTimeout)
+	defaults.Set(&c.SyncTimeout, d.SyncTimeout)
+	defaults.Set(&c.StallTimeout, d.StallTimeout)
+	defaults.Set(&c.PingInterval, d.PingInterval)
+	defaults.Set(&c.RPCTimeout, d.RPCTimeout)
 	c.MessageBytes = min(c.MessageBytes, c.BodyBytes)
 	return c
 }

@@ -44,6 +44,7 @@
 package web
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"net/http"
@@ -53,6 +54,7 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/connlimit"
+	"github.com/mooring-rpc/mooring/internal/defaults"
 	"github.com/mooring-rpc/mooring/internal/hostguard"
 	"github.com/mooring-rpc/mooring/internal/page"
 	"github.com/mooring-rpc/mooring/internal/server/objects"
@@ -90,25 +92,18 @@ type Config struct {
 }
 
 func (c Config) withDefaults() Config {
-	if c.Log == nil {
-		c.Log = slog.New(slog.DiscardHandler)
-	}
-	for _, f := range []struct {
-		have *int
-		want int
-	}{{&c.PageBytes, 256 << 10}, {&c.PageBlocks, 1 << 18}, {&c.Paints, 256}, {&c.PaintsPerAddr, 64}, {&c.Renders, 8}, {&c.EventBytes, 16 << 20}, {&c.TokensPerRef, 1000}} {
-		if *f.have <= 0 {
-			*f.have = f.want
-		}
-	}
-	for _, f := range []struct {
-		have *time.Duration
-		want time.Duration
-	}{{&c.Lease, 30 * time.Second}, {&c.Heartbeat, 15 * time.Second}, {&c.WriteTimeout, 30 * time.Second}, {&c.TokenLife, 12 * time.Hour}} {
-		if *f.have <= 0 {
-			*f.have = f.want
-		}
-	}
+	c.Log = cmp.Or(c.Log, slog.New(slog.DiscardHandler))
+	defaults.Set(&c.PageBytes, 256<<10)
+	defaults.Set(&c.PageBlocks, 1<<18)
+	defaults.Set(&c.Paints, 256)
+	defaults.Set(&c.PaintsPerAddr, 64)
+	defaults.Set(&c.Renders, 8)
+	defaults.Set(&c.EventBytes, 16<<20)
+	defaults.Set(&c.TokensPerRef, 1000)
+	defaults.Set(&c.Lease, 30*time.Second)
+	defaults.Set(&c.Heartbeat, 15*time.Second)
+	defaults.Set(&c.WriteTimeout, 30*time.Second)
+	defaults.Set(&c.TokenLife, 12*time.Hour)
 	return c
 }
 

@@ -3,9 +3,11 @@
 package objects
 
 import (
+	"cmp"
 	"log/slog"
 	"time"
 
+	"github.com/mooring-rpc/mooring/internal/defaults"
 	"github.com/mooring-rpc/mooring/internal/server/operator"
 	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/rpc"
@@ -138,18 +140,12 @@ func DefaultConfig() Config {
 // withDefaults fills the zero fields for which zero means nothing.
 func (c Config) withDefaults() Config {
 	d := DefaultConfig()
-	if c.Log == nil {
-		c.Log = d.Log
-	}
-	if c.Name == "" {
-		c.Name = d.Name
-	}
+	c.Log = cmp.Or(c.Log, d.Log)
+	c.Name = cmp.Or(c.Name, d.Name)
 	if c.Session.Limits.BatchOps == 0 {
 		c.Session.Limits = d.Session.Limits
 	}
-	if c.probe == (operator.ProbeConfig{}) {
-		c.probe = d.probe
-	}
+	c.probe = cmp.Or(c.probe, d.probe)
 	if c.Now == nil {
 		c.Now = d.Now
 	}
@@ -166,9 +162,7 @@ func (c Config) withDefaults() Config {
 		{&c.WindowBytes, d.WindowBytes}, {&c.MaxWindowBytes, d.MaxWindowBytes}, {&c.Snapshots, d.Snapshots}, {&c.FoldBytes, d.FoldBytes},
 		{&c.RPC.MessageBytes, d.RPC.MessageBytes}, {&c.RPC.SendBytes, d.RPC.SendBytes}, {&c.RPC.QueuedBytes, d.RPC.QueuedBytes}, {&c.RPC.Questions, d.RPC.Questions},
 	} {
-		if *f.have <= 0 {
-			*f.have = f.want
-		}
+		defaults.Set(f.have, f.want)
 	}
 	for _, f := range []struct {
 		have *time.Duration
@@ -179,9 +173,7 @@ func (c Config) withDefaults() Config {
 		{&c.RPC.HandshakeTimeout, d.RPC.HandshakeTimeout}, {&c.RPC.IdleTimeout, d.RPC.IdleTimeout},
 		{&c.RPC.PingInterval, d.RPC.PingInterval}, {&c.RPC.PingTimeout, d.RPC.PingTimeout}, {&c.Session.Lease, d.Session.Lease},
 	} {
-		if *f.have <= 0 {
-			*f.have = f.want
-		}
+		defaults.Set(f.have, f.want)
 	}
 	return c
 }
