@@ -14,6 +14,7 @@ import (
 	"github.com/tidwall/gjson"
 
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/httpkit"
 	"github.com/mooring-rpc/mooring/internal/server/objects"
 	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/ledger"
@@ -161,7 +162,7 @@ func (q *request) apply(stream *objects.Stream, s *sentBatch) *fault.Error {
 	if err != nil {
 		return q.toFault(err)
 	}
-	writeJSON(q.w, http.StatusOK, encodeAck(&a))
+	httpkit.WriteJSON(q.w, http.StatusOK, encodeAck(&a))
 	return nil
 }
 
@@ -178,7 +179,7 @@ type outcomeJSON struct {
 // encodeAck returns an ack as JSON text.
 func encodeAck(a *session.Answer) []byte {
 	applied, duplicates, rejected := a.Counts()
-	b := encode(struct {
+	b := httpkit.JSON(struct {
 		Cursor     uint64 `json:"cursor"`
 		Applied    int    `json:"applied"`
 		Duplicates int    `json:"duplicates"`
@@ -203,5 +204,5 @@ func encodeOutcome(o *ledger.Outcome, duplicate bool) []byte {
 	if len(o.Result) > 0 {
 		result = o.Result
 	}
-	return addMember(encode(shown), "result", result)
+	return addMember(httpkit.JSON(shown), "result", result)
 }

@@ -5,7 +5,6 @@ package httpapi
 
 import (
 	"errors"
-	"io"
 	"mime"
 	"net/http"
 	"unicode/utf8"
@@ -13,6 +12,7 @@ import (
 	"github.com/tidwall/gjson"
 
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/httpkit"
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
@@ -45,27 +45,18 @@ func (q *request) read() ([]byte, *fault.Error) {
 	if q.ContentLength > most {
 		return nil, tooLarge
 	}
-	from := http.MaxBytesReader(q.w.ResponseWriter, q.Body, most)
-	var text []byte
-	for {
-		if len(text) == cap(text) {
-			// Twice: parsing holds a second copy.
-			grown := max(2*cap(text), bodyChunk)
-			if !q.memory.TryGrow(int64(2 * (grown - cap(text)))) {
-				return nil, fault.Overloaded.With("the server holds as much of this ref, or of all, as it can: try again later")
-			}
-			text = append(make([]byte, 0, grown), text...)
+	text, err := httpkit.ReadBody(http.MaxBytesReader(q.w, q.Body, most), bodyChunk, func(n int) error {
+		if q.memory.TryGrow(int64(2 * n)) { // twice: parsing holds a second copy
+			return nil
 		}
-		n, err := from.Read(text[len(text):cap(text)])
-		text = text[:len(text)+n]
-		switch _, long := errors.AsType[*http.MaxBytesError](err); {
-		case err == nil:
-		case err == io.EOF:
-			return text, nil
-		case long:
-			return nil, tooLarge
-		default:
-			return nil, fault.Malformed.Because(err, "the body did not come whole, or not in time")
-		}
+		return fault.Overloaded.With("the server holds as much of this ref, or of all, as it can: try again later")
+	})
+	refused, _ := errors.AsType[*fault.Error](err)
+	switch _, long := errors.AsType[*http.MaxBytesError](err); {
+	case long:
+		return nil, tooLarge
+	case err != nil && refused == nil:
+		return nil, fault.Malformed.Because(err, "the body did not come whole, or not in time")
 	}
+	return text, refused
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/httpkit"
 	"github.com/mooring-rpc/mooring/internal/server/fanout"
 	"github.com/mooring-rpc/mooring/internal/server/objects"
 	"github.com/mooring-rpc/mooring/internal/session"
@@ -54,9 +55,9 @@ func hashJSON(h session.Hash) string {
 // encodeEvent returns an event as JSON text, with the payload unchanged.
 func encodeEvent(e *session.Event) []byte {
 	if e.Hidden {
-		return encode(hiddenJSON{e.Cursor, hashJSON(e.Hash), true})
+		return httpkit.JSON(hiddenJSON{e.Cursor, hashJSON(e.Hash), true})
 	}
-	return addMember(encode(eventJSON{Cursor: e.Cursor, Method: e.Method, Key: e.Key, Schema: e.Schema, Actor: e.Actor,
+	return addMember(httpkit.JSON(eventJSON{Cursor: e.Cursor, Method: e.Method, Key: e.Key, Schema: e.Schema, Actor: e.Actor,
 		Ref: e.Ref, Op: e.Op, Batch: e.Batch, Outbox: e.Outbox, At: e.At, Hash: hashJSON(e.Hash), Purged: e.Payload == nil}), "payload", e.Payload)
 }
 
@@ -98,7 +99,7 @@ func serveEvents(q *request) *fault.Error {
 		after = fanout.Position{Cursor: e.Cursor, Hash: e.Hash}
 	}
 	events.WriteByte(']')
-	writeJSON(q.w, http.StatusOK, addMember(encode(struct {
+	httpkit.WriteJSON(q.w, http.StatusOK, addMember(httpkit.JSON(struct {
 		Cursor uint64 `json:"cursor"`
 		After  uint64 `json:"after"`
 		Hash   string `json:"hash,omitempty"` // the position's, to continue from; "" if unknown
@@ -165,7 +166,7 @@ func (q *request) follow(after fanout.Position) *fault.Error {
 		return nil
 	}
 	if why := q.toFault(err); !why.Code.Transient() && why.Code != fault.Canceled { // else the client reconnects
-		_ = s.write("event: ended\ndata: " + string(encode(newErrorJSON(why))) + "\n\n") // the client may have gone
+		_ = s.write("event: ended\ndata: " + string(httpkit.JSON(newErrorJSON(why))) + "\n\n") // the client may have gone
 	}
 	return nil
 }

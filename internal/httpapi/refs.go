@@ -10,6 +10,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/httpkit"
 	"github.com/mooring-rpc/mooring/internal/server/objects"
 	"github.com/mooring-rpc/mooring/internal/session"
 )
@@ -72,7 +73,7 @@ func (q *request) refs(held *objects.Capability) *fault.Error {
 	for i := range page.Rows {
 		shown[i] = newRefJSON(&page.Rows[i], page.Now)
 	}
-	writeJSON(q.w, http.StatusOK, encode(struct {
+	httpkit.WriteJSON(q.w, http.StatusOK, httpkit.JSON(struct {
 		Refs []refJSON `json:"refs"`
 		More bool      `json:"more"`
 		Next string    `json:"next,omitempty"`
@@ -153,12 +154,12 @@ func revokeRef(q *request) *fault.Error {
 	if err != nil {
 		return q.toFault(err)
 	}
-	writeJSON(q.w, http.StatusOK, encode(map[string]any{"cut": cut}))
+	httpkit.WriteJSON(q.w, http.StatusOK, httpkit.JSON(map[string]any{"cut": cut}))
 	return nil
 }
 
 // serveDescription serves GET /openapi.json, without a ref.
 func serveDescription(q *request) *fault.Error {
-	writeJSON(q.w, http.StatusOK, description)
+	httpkit.WriteJSON(q.w, http.StatusOK, description)
 	return nil
 }

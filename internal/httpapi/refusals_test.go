@@ -18,6 +18,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/httpkit"
 	"github.com/mooring-rpc/mooring/internal/lockbuf"
 	"github.com/mooring-rpc/mooring/internal/scrape"
 	"github.com/mooring-rpc/mooring/internal/server/objects"
@@ -139,7 +140,7 @@ func TestRefusals(t *testing.T) {
 			{"POST", at + "/batches", owner, strings.Replace(string(put(newBox())), `"outbox":"`, `"outbox":"`+strings.Repeat("x", 70), 1), fault.BadArgument},
 			{"POST", at + "/batches", owner, newBox().json(newBox().batch(m.id)), fault.Malformed},
 			{"POST", at + "/batches", owner, obj{"outbox": "x"}, fault.Malformed},
-			{"POST", at + "/batches", owner, json.RawMessage(addMember(encode(obj{"with": []string{"x"}, "outbox": "o", "incarnation": 1}), "secret", encode(hashText(m.owner.Secret)))), fault.BadRefText},
+			{"POST", at + "/batches", owner, json.RawMessage(addMember(httpkit.JSON(obj{"with": []string{"x"}, "outbox": "o", "incarnation": 1}), "secret", httpkit.JSON(hashText(m.owner.Secret)))), fault.BadRefText},
 		} {
 			got := r.ask(c.method, c.path, c.ref, c.body)
 			counted[c.code.String()]++

@@ -11,6 +11,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/httpkit"
 	"github.com/mooring-rpc/mooring/internal/server/objects"
 	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/ledger"
@@ -74,7 +75,7 @@ func describeSession(q *request) *fault.Error {
 	if d.Grant.Message != "" {
 		row.External = ""
 	}
-	writeJSON(q.w, http.StatusOK, encode(map[string]any{"session": newSessionJSON(&row, title), "grant": newGrantJSON(d.Grant), "now": d.Now}))
+	httpkit.WriteJSON(q.w, http.StatusOK, httpkit.JSON(map[string]any{"session": newSessionJSON(&row, title), "grant": newGrantJSON(d.Grant), "now": d.Now}))
 	return nil
 }
 
@@ -109,7 +110,7 @@ func listSessions(q *request) *fault.Error {
 	for i, one := range page.Sessions {
 		shown[i] = newSessionJSON(&one.Row, one.Title)
 	}
-	writeJSON(q.w, http.StatusOK, encode(struct {
+	httpkit.WriteJSON(q.w, http.StatusOK, httpkit.JSON(struct {
 		Sessions []sessionJSON `json:"sessions"`
 		More     bool          `json:"more"`
 		Next     string        `json:"next,omitempty"`
@@ -191,7 +192,7 @@ func (q *request) create(held *objects.Capability, c *creation) *fault.Error {
 	return nil
 }
 
-func stringArg(name, text string) ledger.Arg { return ledger.Arg{Name: name, JSON: encode(text)} }
+func stringArg(name, text string) ledger.Arg { return ledger.Arg{Name: name, JSON: httpkit.JSON(text)} }
 
 // answerMinted answers with a new ref, and its text if it was minted here: its secret is stored
 // nowhere else and not sent again.
@@ -204,5 +205,5 @@ func (q *request) answerMinted(session, id string, made capability.Ref) {
 	if !made.Secret.IsZero() {
 		shown.Text = made.Text()
 	}
-	writeJSON(q.w, http.StatusCreated, encode(shown))
+	httpkit.WriteJSON(q.w, http.StatusCreated, httpkit.JSON(shown))
 }

@@ -90,7 +90,7 @@ func (s *snapshotWriter) writePiece(p *session.StateChunk) error {
 		if s.turns++; s.turns > 1 {
 			b = append(b, ',')
 		}
-		b = append(b, encode(turnJSON{Message: t.Message, Status: t.Status.String(), Begun: t.Begun, Ended: t.Ended, Outbox: session.OutboxOf(t.Outbox), Ref: t.Ref})...)
+		b = append(b, httpkit.JSON(turnJSON{Message: t.Message, Status: t.Status.String(), Begun: t.Begun, Ended: t.Ended, Outbox: session.OutboxOf(t.Outbox), Ref: t.Ref})...)
 	}
 	for _, e := range p.Entries {
 		if s.entries++; s.entries == 1 {
@@ -98,7 +98,7 @@ func (s *snapshotWriter) writePiece(p *session.StateChunk) error {
 		} else {
 			b = append(b, ',')
 		}
-		b = append(b, addMember(encode(entryJSON{Key: e.Key, Cursor: e.Cursor, Schema: e.Schema, Ord: [2]uint64{e.Ord.At, e.Ord.Index}}), "payload", e.Payload)...)
+		b = append(b, addMember(httpkit.JSON(entryJSON{Key: e.Key, Cursor: e.Cursor, Schema: e.Schema, Ord: [2]uint64{e.Ord.At, e.Ord.Index}}), "payload", e.Payload)...)
 	}
 	if len(b) == 0 {
 		return nil

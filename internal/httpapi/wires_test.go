@@ -23,6 +23,7 @@ import (
 	"github.com/mooring-rpc/mooring/capnp/wire"
 	"github.com/mooring-rpc/mooring/capnweb"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/httpkit"
 	"github.com/mooring-rpc/mooring/ledger"
 	"github.com/mooring-rpc/mooring/rpc"
 )
@@ -89,11 +90,11 @@ func (b *box) jsonWith(batch *ledger.Batch, inline func(ledger.Arg) bool) json.R
 		for _, a := range in.Args {
 			switch {
 			case a.Ref != nil:
-				args = append(args, encode(obj{"name": a.Name, "ref": obj{"op": a.Ref.Op, "path": a.Ref.Path}}))
+				args = append(args, httpkit.JSON(obj{"name": a.Name, "ref": obj{"op": a.Ref.Op, "path": a.Ref.Path}}))
 			case inline(a) && json.Valid(a.JSON) && bytes.Equal(bytes.TrimSpace(a.JSON), a.JSON):
-				args = append(args, addMember(encode(obj{"name": a.Name}), "value", a.JSON))
+				args = append(args, addMember(httpkit.JSON(obj{"name": a.Name}), "value", a.JSON))
 			default:
-				args = append(args, encode(obj{"name": a.Name, "json": string(a.JSON)}))
+				args = append(args, httpkit.JSON(obj{"name": a.Name, "json": string(a.JSON)}))
 			}
 		}
 		o := obj{"op_id": in.OpID, "seq": in.Seq, "method": in.Method}
@@ -103,9 +104,9 @@ func (b *box) jsonWith(batch *ledger.Batch, inline func(ledger.Arg) bool) json.R
 		if in.Expected.Set {
 			o["expected_cursor"] = strconv.FormatUint(in.Expected.Cursor, 10)
 		}
-		ops = append(ops, addMember(encode(o), "args", array(args)))
+		ops = append(ops, addMember(httpkit.JSON(o), "args", array(args)))
 	}
-	return addMember(encode(obj{"outbox": b.id, "secret": base64.RawURLEncoding.EncodeToString(b.secret), "incarnation": 1,
+	return addMember(httpkit.JSON(obj{"outbox": b.id, "secret": base64.RawURLEncoding.EncodeToString(b.secret), "incarnation": 1,
 		"batch_id": batch.BatchID, "atomic": batch.Atomic, "acked_through": batch.AckedThrough}), "ops", array(ops))
 }
 

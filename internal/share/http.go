@@ -6,9 +6,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"strings"
@@ -107,6 +105,9 @@ func (s *Service) route(w http.ResponseWriter, v *visitor, at []string) {
 
 // maxSmallBody bounds bodies that are not a sync's.
 const maxSmallBody = 64 << 10
+
+// firstBodyBytes is the initial buffer of a small body: a stranger's, so little is held for it.
+const firstBodyBytes = 512
 
 // createReply is a create's reply: the only reply that carries a secret.
 type createReply struct {
@@ -273,16 +274,10 @@ func (s *Service) delete(ctx context.Context, v *visitor, id, secret string) err
 func (s *Service) readJSON(w http.ResponseWriter, v *visitor, to any) error {
 	held := s.newMemory(v.Context(), v.caller)
 	defer held.close()
-	data, err := io.ReadAll(held.reader(http.MaxBytesReader(w, v.Body, maxSmallBody)))
-	var long *http.MaxBytesError
-	var refused *fault.Error
+	data, err := httpkit.ReadBody(http.MaxBytesReader(w, v.Body, maxSmallBody), firstBodyBytes, held.grow)
 	switch {
-	case errors.As(err, &refused):
-		return refused
-	case errors.As(err, &long):
-		return fault.TooLarge.With("a body has at most %d bytes", long.Limit)
 	case err != nil:
-		return fault.Malformed.Because(err, "the body did not come whole")
+		return orMalformed(err, "")
 	case !utf8.Valid(data):
 		return fault.Malformed.With("the body is not UTF-8")
 	}
@@ -292,11 +287,7 @@ func (s *Service) readJSON(w http.ResponseWriter, v *visitor, to any) error {
 	return nil
 }
 
-// writeJSON writes a JSON reply.
+// writeJSON writes a JSON reply: a line.
 func writeJSON(w http.ResponseWriter, status int, v any) {
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(status)
-	enc := json.NewEncoder(w)
-	enc.SetEscapeHTML(false)
-	_ = enc.Encode(v) // the client may have gone
+	httpkit.WriteJSON(w, status, append(httpkit.JSON(v), '\n'))
 }

@@ -8,6 +8,8 @@ import (
 
 	"github.com/mooring-rpc/mooring/capnweb"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/httpkit"
+	"github.com/mooring-rpc/mooring/internal/incident"
 )
 
 // audience is whom a refusal is for: a dead ref is reported differently to a creator of shares
@@ -32,7 +34,7 @@ type errorBody struct {
 // reported in the words of opencode's own server. It counts the refusal, of the request that w
 // answers or of a call.
 func (s *Service) errorReply(ctx context.Context, w http.ResponseWriter, err error, what audience) (int, *fault.Error, errorBody) {
-	f := s.faultOf(ctx, err, "answer")
+	f := fault.From(s.cfg.Log, err, "answer", "request", incident.FromContext(ctx))
 	s.cfg.Server.Refused(w, f)
 	status, text := f.Code.HTTPStatus(), f.Message
 	if text == "" {
@@ -55,9 +57,7 @@ func (s *Service) errorReply(ctx context.Context, w http.ResponseWriter, err err
 
 func (s *Service) refuse(w http.ResponseWriter, v *visitor, err error, what audience) {
 	status, f, body := s.errorReply(v.Context(), w, err, what)
-	if after := f.Code.RetryAfter(); after != "" {
-		w.Header().Set("Retry-After", after)
-	}
+	httpkit.SetRetryAfter(w, f.Code)
 	writeJSON(w, status, body)
 }
 

@@ -7,7 +7,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"io"
 
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/membudget"
@@ -62,23 +61,6 @@ func (m *requestMemory) shrink(n int) {
 	if m != nil {
 		m.account.Shrink(int64(n))
 	}
-}
-
-// reader returns a reader that charges the bytes read from a body.
-func (m *requestMemory) reader(from io.Reader) io.Reader { return chargedReader{m, from} }
-
-type chargedReader struct {
-	memory *requestMemory
-	from   io.Reader
-}
-
-// Read implements io.Reader.
-func (c chargedReader) Read(p []byte) (int, error) {
-	n, err := c.from.Read(p)
-	if full := c.memory.grow(n); full != nil {
-		return 0, full
-	}
-	return n, err
 }
 
 // encodeItems returns the JSON text of each item of a sync's Cap'n Web array.

@@ -239,23 +239,10 @@ func (s *Service) throttled(c *objects.Caller, why *fault.Error) error {
 	return why
 }
 
-// toFault returns err as a fault, nil for nil. An error that is not a fault is a defect of this
-// server, and is logged.
+// toFault returns err as a fault, nil for nil.
 func (s *Service) toFault(ctx context.Context, err error, doing string) error {
 	if err == nil {
 		return nil
 	}
-	return s.faultOf(ctx, err, doing)
-}
-
-// faultOf is toFault for an err that is not nil.
-func (s *Service) faultOf(ctx context.Context, err error, doing string) *fault.Error {
-	var f *fault.Error
-	switch {
-	case errors.As(err, &f):
-		return f
-	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
-		return fault.ContextError(err, nil)
-	}
-	return fault.Unexpected(s.cfg.Log, err, doing, "request", incident.FromContext(ctx))
+	return fault.From(s.cfg.Log, err, doing, "request", incident.FromContext(ctx))
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/httpkit"
 	"github.com/mooring-rpc/mooring/internal/page"
 )
 
@@ -134,8 +135,7 @@ func (q *request) openPage(id string, secret capability.Secret, redemption strin
 
 // writeJSON writes an object.
 func (q *request) writeJSON(v map[string]string) {
-	q.w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(q.w).Encode(v) // the browser may have gone
+	httpkit.WriteJSON(q.w, http.StatusOK, append(httpkit.JSON(v), '\n'))
 }
 
 // servePublicShare writes the id of the session's public share, for a ref that may share the

@@ -3,13 +3,12 @@
 package web
 
 import (
-	"context"
 	"encoding/json"
-	"errors"
 	"net/http"
 	"strings"
 
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/httpkit"
 	"github.com/mooring-rpc/mooring/internal/incident"
 	"github.com/mooring-rpc/mooring/internal/page"
 )
@@ -22,23 +21,13 @@ func (q *request) notFound() {
 // refuse answers with an error.
 func (q *request) refuse(err error) {
 	f := q.toFault(err)
-	if after := f.Code.RetryAfter(); after != "" {
-		q.w.Header().Set("Retry-After", after)
-	}
+	httpkit.SetRetryAfter(q.w, f.Code)
 	q.writeFault(f.Code.HTTPStatus(), f)
 }
 
-// toFault returns err as a fault. An error that is not a fault is a defect of this server, and is
-// logged.
+// toFault returns err as a fault.
 func (q *request) toFault(err error) *fault.Error {
-	var f *fault.Error
-	if errors.As(err, &f) {
-		return f
-	}
-	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
-		return fault.ContextError(err, nil)
-	}
-	return fault.Unexpected(q.site.cfg.Log, err, "make the page", "request", incident.FromContext(q.r.Context()), "peer", q.r.RemoteAddr)
+	return fault.From(q.site.cfg.Log, err, "make the page", "request", incident.FromContext(q.r.Context()), "peer", q.r.RemoteAddr)
 }
 
 // writeFault answers with a page where a page was requested, and else with a line of JSON:
@@ -53,11 +42,11 @@ func (q *request) writeFault(status int, f *fault.Error) {
 		}
 		return
 	}
-	q.w.Header().Set("Content-Type", "application/json")
-	q.w.WriteHeader(status)
+	var line []byte // none for HEAD
 	if q.r.Method != http.MethodHead {
-		_, _ = q.w.Write(append(faultJSON(f), '\n'))
+		line = append(faultJSON(f), '\n')
 	}
+	httpkit.WriteJSON(q.w, status, line)
 }
 
 // wantsHTML reports whether a browser navigates to the page: a script sends an Accept header of

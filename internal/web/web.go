@@ -56,6 +56,7 @@ import (
 	"github.com/mooring-rpc/mooring/internal/connlimit"
 	"github.com/mooring-rpc/mooring/internal/defaults"
 	"github.com/mooring-rpc/mooring/internal/hostguard"
+	"github.com/mooring-rpc/mooring/internal/httpkit"
 	"github.com/mooring-rpc/mooring/internal/page"
 	"github.com/mooring-rpc/mooring/internal/server/objects"
 )
@@ -227,15 +228,13 @@ func (q *request) routeBelow(name string, open func(), held resolver) {
 	}
 }
 
-// serveRead serves a GET. It accepts no body: net/http would wait for the body before it answers,
-// without limit where the answer has no deadline.
+// serveRead serves a GET, which takes no body.
 func (q *request) serveRead(serve func()) {
 	if !q.allowMethods(http.MethodGet, http.MethodHead) {
 		return
 	}
-	if q.r.ContentLength != 0 {
-		q.w.Header().Set("Connection", "close")
-		q.refuse(fault.BadArgument.With("what is read takes no body"))
+	if refused := httpkit.RefuseBody(q.w, q.r); refused != nil {
+		q.refuse(refused)
 		return
 	}
 	serve()

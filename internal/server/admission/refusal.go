@@ -4,8 +4,6 @@
 package admission
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"runtime/debug"
@@ -18,19 +16,7 @@ import (
 // neither a fault nor a context's is a defect of the server: it is logged, and the peer gets
 // Internal only.
 func ToFault(log *slog.Logger, err error, doing string) *fault.Error {
-	var f *fault.Error
-	var code fault.Code
-	switch {
-	case err == nil:
-		return nil
-	case errors.As(err, &f):
-		return f
-	case errors.As(err, &code):
-		return code.Because(err, "the server could not %s", doing)
-	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
-		return fault.ContextError(err, nil)
-	}
-	return fault.Unexpected(log, err, doing)
+	return fault.From(log, err, doing)
 }
 
 // exception is a fault as the error of a call.

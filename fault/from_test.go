@@ -17,8 +17,8 @@ func TestUnexpectedNamesItsIncident(t *testing.T) {
 	var log lockbuf.Buffer
 	logger := slog.New(slog.NewJSONHandler(&log, nil))
 	cause := errors.New("disk 7 burns")
-	first := Unexpected(logger, cause, "commit", "session", "ses_1", "batch", "b_1")
-	second := Unexpected(logger, cause, "commit")
+	first := From(logger, cause, "commit", "session", "ses_1", "batch", "b_1")
+	second := From(logger, cause, "commit")
 	if first.Code != Internal || !errors.Is(first, cause) || strings.Contains(first.Error(), "burns") || first.Message == second.Message {
 		t.Errorf("the peer has %q, then %q", first, second)
 	}
