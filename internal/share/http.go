@@ -26,68 +26,65 @@ func (s *Service) Mount() {
 	}
 }
 
-// ServeHTTP serves the API at the paths that Mount registers. It removes a ref from the path
-// before any other code sees the request.
-func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	path, creator := r.URL.Path, ""
-	if rest, ok := strings.CutPrefix(path, creatorPrefix); ok {
-		creator, path, _ = strings.Cut(rest, "/")
-		path = "/" + path
-		bare := *r
-		bare.URL, bare.RequestURI, bare.Pattern = &url.URL{Path: path, RawQuery: r.URL.RawQuery}, "", ""
-		r = &bare
+// verb answers a visitor's request for the share that the path names, or "".
+type verb = func(w http.ResponseWriter, v *visitor, id string)
+
+// newMux routes each path, also below a create-only ref, to its verbs by method; "" is any method.
+func (s *Service) newMux() *http.ServeMux {
+	read := func(do verb) map[string]verb { return map[string]verb{http.MethodGet: do, http.MethodHead: do} }
+	mux := http.NewServeMux()
+	for path, verbs := range map[string]map[string]verb{
+		"/api/sessions":            read(s.serveSessions),
+		"/api/share":               {http.MethodPost: s.serveCreate},
+		"/api/share/{id}":          {http.MethodGet: s.serveShare, http.MethodHead: s.serveShare, http.MethodDelete: s.serveDelete},
+		"/api/share/{id}/sync":     {http.MethodPost: s.serveSync},
+		"/api/share/{id}/data":     read(s.serveData),
+		"/api/share/{id}/metadata": read(s.serveMetadata),
+		"/rpc/share":               {"": s.serveRPC},
+		"/ws/{id}":                 {http.MethodGet: s.serveWS},
+	} {
+		for _, prefix := range []string{"", creatorPrefix + "{creator}"} {
+			mux.HandleFunc(prefix+path, func(w http.ResponseWriter, r *http.Request) { s.serve(w, r, verbs) })
+		}
 	}
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { s.serve(w, r, nil) })
+	return mux
+}
+
+// ServeHTTP serves the API at the paths that Mount registers, with or without a slash at the end.
+func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	// Throttled callers, and callers waiting for a slot, get their answer late.
 	lim := s.liveConfig.Load()
 	httpkit.SetDeadlines(w, s.cfg.StallTimeout, lim.BodyTimeout+2*lim.SyncTimeout)
-	v := &visitor{Request: r, caller: s.cfg.Server.Caller(r.Context(), r.RemoteAddr), creator: creator}
 	h := w.Header()
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Referrer-Policy", "no-referrer")
-	s.route(w, v, strings.Split(strings.Trim(path, "/"), "/"))
+	own := *r // the server counts requests by the pattern in its own
+	own.URL = &url.URL{Path: "/" + strings.Trim(r.URL.Path, "/"), RawQuery: r.URL.RawQuery}
+	s.mux.ServeHTTP(w, &own)
 }
 
-// route dispatches the request by path.
-func (s *Service) route(w http.ResponseWriter, v *visitor, at []string) {
-	type verb = func(http.ResponseWriter, *visitor, string)
-	var verbs map[string]verb
-	id := ""
-	if len(at) > 1 {
-		id = at[len(at)-1]
+// serve dispatches a request by its method. It removes a ref from the path before any verb sees
+// the request.
+func (s *Service) serve(w http.ResponseWriter, r *http.Request, verbs map[string]verb) {
+	v := &visitor{Request: r, caller: s.cfg.Server.Caller(r.Context(), r.RemoteAddr), creator: r.PathValue("creator")}
+	if v.creator != "" {
+		r.URL.Path, r.RequestURI = strings.TrimPrefix(r.URL.Path, creatorPrefix+v.creator), ""
 	}
-	switch n := len(at); {
-	case n == 2 && at[0] == "rpc" && at[1] == "share":
-		s.serveRPC(w, v)
-		return
-	case n == 2 && at[0] == "ws":
-		verbs = map[string]verb{http.MethodGet: s.serveWS}
-	case n == 2 && at[0] == "api" && at[1] == "sessions":
-		verbs = map[string]verb{http.MethodGet: s.serveSessions}
-	case n == 2 && at[0] == "api" && at[1] == "share":
-		verbs = map[string]verb{http.MethodPost: s.serveCreate}
-	case n == 3 && at[0] == "api" && at[1] == "share":
-		verbs = map[string]verb{http.MethodGet: s.serveShare, http.MethodDelete: s.serveDelete}
-	case n == 4 && at[0] == "api" && at[1] == "share":
-		id = at[2]
-		switch at[3] {
-		case "sync":
-			verbs = map[string]verb{http.MethodPost: s.serveSync}
-		case "data":
-			verbs = map[string]verb{http.MethodGet: s.serveData}
-		case "metadata":
-			verbs = map[string]verb{http.MethodGet: s.serveMetadata}
+	do, known := verbs[v.Method]
+	if !known {
+		do = verbs[""]
+	}
+	if verbs[http.MethodGet] != nil && (v.Method == http.MethodGet || v.Method == http.MethodHead) {
+		if refused := httpkit.RefuseBody(w, r); refused != nil {
+			s.refuse(w, v, refused, forReader)
+			return
 		}
 	}
-	do := verbs[v.Method]
 	switch {
-	case verbs[http.MethodGet] != nil && (v.Method == http.MethodGet || v.Method == http.MethodHead) && v.ContentLength != 0:
-		w.Header().Set("Connection", "close") // or net/http waits for the body before it answers
-		s.refuse(w, v, fault.BadArgument.With("what is read takes no body"), forReader)
 	case do != nil:
-		do(w, v, id)
-	case v.Method == http.MethodHead && verbs[http.MethodGet] != nil && at[0] == "api":
-		verbs[http.MethodGet](w, v, id)
+		do(w, v, r.PathValue("id"))
 	case verbs == nil:
 		s.refuse(w, v, fault.NotFound.With("there is nothing at this path"), forCreator)
 	default:

@@ -172,7 +172,7 @@ func (h warningsOnly) WithGroup(name string) slog.Handler {
 // serveRPC opens a WebSocket (GET) or answers a batch. Browser origins are checked as for every
 // WebSocket of this server; whether the caller may create is checked by create, on the request
 // that opened the connection.
-func (s *Service) serveRPC(w http.ResponseWriter, v *visitor) {
+func (s *Service) serveRPC(w http.ResponseWriter, v *visitor, _ string) {
 	done, err := s.cfg.Server.Admit(v.RemoteAddr)
 	if err != nil {
 		s.refuse(w, v, err, forWriter)

@@ -54,6 +54,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net/http"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -170,6 +171,7 @@ type Service struct {
 	createThrottle *createThrottle
 	slots          *addressSlots
 	writeQueue     writeQueue
+	mux            *http.ServeMux
 
 	mu          sync.Mutex
 	serverRefID string // of the server's own ref, once it is known to exist
@@ -180,6 +182,7 @@ func New(cfg Config) *Service {
 	cfg = cfg.withDefaults()
 	s := &Service{cfg: cfg, createThrottle: newCreateThrottle(cfg.CreateBurst, cfg.CreatesPerHour), slots: newAddressSlots(cfg.Requests, cfg.SyncTimeout)}
 	s.liveConfig.Store(&cfg)
+	s.mux = s.newMux()
 	return s
 }
 
