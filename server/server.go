@@ -48,9 +48,9 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
-	"github.com/mooring-rpc/mooring/internal/hostguard"
 	"github.com/mooring-rpc/mooring/internal/httpapi"
 	"github.com/mooring-rpc/mooring/internal/opencode"
+	"github.com/mooring-rpc/mooring/internal/origin"
 	"github.com/mooring-rpc/mooring/internal/server/objects"
 	"github.com/mooring-rpc/mooring/internal/server/operator"
 	"github.com/mooring-rpc/mooring/internal/session"
@@ -68,7 +68,7 @@ type Server struct {
 	sharing *share.Service
 	owner   Owner
 	address capability.Ref
-	hosts   hostguard.Hosts // by which metrics may be asked for
+	hosts   origin.Hosts // by which metrics may be asked for
 
 	closing context.Context // ends when Close begins
 	close   context.CancelFunc

@@ -1,6 +1,6 @@
-// Package origin says which pages of browsers may talk to a server, and tells them
-// so. The rule is the same for every endpoint: pages of the server's own host, and
-// those of the origins that it was told of.
+// Package origin decides which pages of browsers may talk to a server, and by which hosts it may be called. The rule is
+// the same for every endpoint: pages of the server's own host, and those of the origins that it was told of (origin.go);
+// over loopback, the server's own hosts (host.go).
 package origin
 
 import (
@@ -17,12 +17,12 @@ func Allowed(r *http.Request, patterns []string) bool {
 	if origin == "" {
 		return true
 	}
+	if IsOwn(r, origin) {
+		return true
+	}
 	u, err := url.Parse(origin)
 	if err != nil {
 		return false
-	}
-	if strings.EqualFold(u.Host, r.Host) {
-		return true
 	}
 	for _, pattern := range patterns {
 		target := u.Host
@@ -38,6 +38,12 @@ func Allowed(r *http.Request, patterns []string) bool {
 		}
 	}
 	return false
+}
+
+// IsOwn reports whether an origin is of the host by which a request calls the server.
+func IsOwn(r *http.Request, origin string) bool {
+	u, err := url.Parse(origin)
+	return err == nil && u.Host != "" && strings.EqualFold(u.Host, r.Host)
 }
 
 // exposed are the headers of answers that pages may read besides those that they always may.

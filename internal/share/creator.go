@@ -15,6 +15,7 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/loopback"
+	"github.com/mooring-rpc/mooring/internal/origin"
 	"github.com/mooring-rpc/mooring/internal/server/objects"
 )
 
@@ -144,13 +145,8 @@ func isLocal(r *http.Request) bool {
 	if site := r.Header.Get("Sec-Fetch-Site"); site != "" && site != "same-origin" && site != "none" {
 		return false
 	}
-	if origins := r.Header.Values("Origin"); len(origins) > 0 {
-		u, err := url.Parse(origins[0])
-		if err != nil || len(origins) > 1 || !strings.EqualFold(u.Host, r.Host) {
-			return false
-		}
-	}
-	return true
+	origins := r.Header.Values("Origin")
+	return len(origins) == 0 || len(origins) == 1 && origin.IsOwn(r, origins[0])
 }
 
 // forwardedFor returns everything that proxies report about a request's origin.

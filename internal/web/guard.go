@@ -5,10 +5,10 @@ package web
 import (
 	"mime"
 	"net/http"
-	"net/url"
 	"strings"
 
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/origin"
 )
 
 // contentPolicy is the pages' Content-Security-Policy: nothing inline, nothing from outside,
@@ -49,8 +49,7 @@ func (q *request) checkSameOrigin() *fault.Error {
 	case site != "":
 		own = site == "same-origin"
 	default: // browsers that send no such header, and http from another machine
-		origin, err := url.Parse(h.Get("Origin"))
-		own = err == nil && origin.Host != "" && strings.EqualFold(origin.Host, q.r.Host)
+		own = origin.IsOwn(q.r, h.Get("Origin"))
 	}
 	if !own {
 		return fault.Denied.With("only this server's own pages may do this: open the page itself and try there")

@@ -55,8 +55,8 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/connlimit"
 	"github.com/mooring-rpc/mooring/internal/defaults"
-	"github.com/mooring-rpc/mooring/internal/hostguard"
 	"github.com/mooring-rpc/mooring/internal/httpkit"
+	"github.com/mooring-rpc/mooring/internal/origin"
 	"github.com/mooring-rpc/mooring/internal/page"
 	"github.com/mooring-rpc/mooring/internal/server/objects"
 )
@@ -288,7 +288,7 @@ func (s *Site) base(r *http.Request) string {
 		return ""
 	}
 	prefix := "/" + s.cfg.Prefix
-	if strings.HasPrefix(r.RequestURI, prefix+"/") || hostguard.Named(r.Host, s.cfg.Hosts) {
+	if strings.HasPrefix(r.RequestURI, prefix+"/") || origin.Named(r.Host, s.cfg.Hosts) {
 		return prefix
 	}
 	return ""

@@ -16,8 +16,8 @@ import (
 
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/dbfault"
-	"github.com/mooring-rpc/mooring/internal/hostguard"
 	"github.com/mooring-rpc/mooring/internal/incident"
+	"github.com/mooring-rpc/mooring/internal/origin"
 	"github.com/mooring-rpc/mooring/internal/server/admission"
 	"github.com/mooring-rpc/mooring/rpc"
 )
@@ -43,7 +43,7 @@ func (s *Server) Handler() http.Handler {
 			mux.Handle(prefix+path, http.StripPrefix(prefix, face))
 		}
 	}
-	own := s.withRequestID(hostguard.Hosts{Names: s.cfg.Hosts, Patterns: s.cfg.OriginPatterns}.Guard(mux))
+	own := s.withRequestID(origin.Hosts{Names: s.cfg.Hosts, Patterns: s.cfg.OriginPatterns}.Guard(mux))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !s.handshakes.RequestReceived(r.Context()) {
 			var ended func()

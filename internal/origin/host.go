@@ -1,5 +1,6 @@
-// Package hostguard keeps a server from being called by names of somebody else's that lead to this machine (DNS rebinding).
-package hostguard
+// Hosts by which a server may be called: none of somebody else's whose name leads to this machine (DNS rebinding).
+
+package origin
 
 import (
 	"io"

@@ -1,4 +1,4 @@
-package hostguard
+package origin
 
 import (
 	"context"
