@@ -22,7 +22,7 @@
 //
 // # Lock order
 //
-//	hub.mu, sessionFanout.mu, Flow.mu or hub.runMu
+//	Hub.mu, sessionFanout.mu, Flow.mu or Hub.runMu
 //	sendWindow.mu, Flow.mu or snapshotSlots.mu
 //
 // No mutex is held over a call of the store or of a sink.
