@@ -1,3 +1,5 @@
+//go:build unix
+
 // Logs that are put back to an earlier state under their subscribers.
 
 package fanout
