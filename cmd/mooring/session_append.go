@@ -259,14 +259,14 @@ func (a *appendPlan) add(group []opLine) error {
 		}
 		for _, arg := range in.Args {
 			if arg.Ref != nil {
-				p.Arg(arg.Name, *arg.Ref)
+				p.Arg(arg.Name, client.ResultRef(*arg.Ref))
 			} else {
 				p.Arg(arg.Name, json.RawMessage(arg.JSON))
 			}
 		}
 		p.DependsOnID(in.DependsOn...)
 		if in.Expected.Set && in.Expected.Ref != nil {
-			p.Expect(*in.Expected.Ref)
+			p.Expect(client.ResultRef(*in.Expected.Ref))
 		} else if in.Expected.Set {
 			p.Expect(in.Expected.Cursor)
 		}
