@@ -105,19 +105,22 @@ func checkGraph(t *testing.T, g *graph, results map[string][]client.Outcome) {
 	t.Helper()
 	c := openClient(t)
 	w := newWorld().keepPast()
-	views := map[string]*client.Session{}
+	states := map[string]*client.State{}
 	for _, owner := range g.owners {
 		if !made(g.batches, owner.Target(), results) {
 			continue // no ref to it leads anywhere
 		}
 		s := view(t, c, owner)
-		views[s.ID()] = s
-		w.logs[s.ID()] = readLog(t, s)
-		checkLog(t, w.logs[s.ID()], batchesFor(g.batches, s.ID()))
+		state, log := mustSnapshot(t, s, 0), readLog(t, s)
+		for state.Cursor != uint64(len(log)) { // a turn's lease has ended in between
+			state, log = mustSnapshot(t, s, 0), readLog(t, s)
+		}
+		states[s.ID()], w.logs[s.ID()] = state, log
+		checkLog(t, log, batchesFor(g.batches, s.ID()))
 	}
 	w.replay(t, g.batches, "agent", results)
-	for id, s := range views {
-		checkState(t, w.session(id), mustSnapshot(t, s, 0))
+	for id, state := range states {
+		checkState(t, w.session(id), state)
 	}
 }
 
