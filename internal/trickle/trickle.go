@@ -30,11 +30,11 @@ type Sender struct {
 	Sent   fanout.Position                           // of the last event that was written as a whole
 
 	MinRateTime  time.Duration // a reader that is behind has to take,
-	MinRateBytes int           // in this time, so many bytes
+	MinRateBytes int           // in this time of being waited for, so many bytes
 
-	since     time.Time // it has been behind, or took MinRateBytes last
-	taken     int       // bytes since then
-	behind    bool      // the last Send has not sent all
+	waited    time.Duration // for it in Write, since it fell behind or took MinRateBytes last
+	taken     int           // bytes since then
+	behind    bool          // the last Send has not sent all
 	dropTimer *time.Timer
 
 	mu       sync.Mutex
@@ -57,7 +57,7 @@ func (s *Sender) Send(events []*session.Event, then []byte) error {
 	defer s.end()
 	some := len(events) > 0 // they are not held on to below
 	if !s.behind {          // it has taken all that there was
-		s.since, s.taken = time.Now(), 0
+		s.waited, s.taken = 0, 0
 	}
 	s.behind = s.behind || some
 	pooled := chunkBuffers.Get().(*[]byte)
@@ -72,14 +72,16 @@ func (s *Sender) Send(events []*session.Event, then []byte) error {
 		}
 		if len(piece) > 0 {
 			s.dropTimer.Reset(dropAfter)
-			err = s.Write(piece, s.since.Add(s.MinRateTime))
+			start := time.Now()
+			err = s.Write(piece, s.deadline(start))
+			s.waited += time.Since(start)
 			s.dropTimer.Stop()
 		}
 		if err != nil {
 			return err
 		}
 		if s.taken += len(piece); s.taken >= s.MinRateBytes {
-			s.since, s.taken = time.Now(), 0
+			s.waited, s.taken = 0, 0
 		}
 		if s.anyDropped() {
 			return objects.Rewind{After: s.Sent}
@@ -88,8 +90,12 @@ func (s *Sender) Send(events []*session.Event, then []byte) error {
 	if some {
 		s.behind = false
 	}
-	return s.Flush(s.since.Add(s.MinRateTime))
+	return s.Flush(s.deadline(time.Now()))
 }
+
+// deadline returns until when the reader must have taken what is written now. What the server takes to read and to render is
+// not counted against it.
+func (s *Sender) deadline(now time.Time) time.Time { return now.Add(s.MinRateTime - s.waited) }
 
 // Partial says that an event was sent in part, and nothing else can follow.
 func (s *Sender) Partial() bool { return s.sent > 0 }
@@ -149,7 +155,7 @@ func (s *Sender) fill(piece []byte) ([]byte, error) {
 	return piece, nil
 }
 
-// allWritten says that every event is written; lost that some were let go of instead.
+// allWritten reports whether every event is written, and none was dropped instead.
 func (s *Sender) allWritten() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

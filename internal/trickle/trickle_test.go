@@ -149,3 +149,24 @@ func TestLeastRate(t *testing.T) {
 		}
 	})
 }
+
+// What the server needs to read and render is not the reader's time.
+func TestOwnTimeIsNotTheReaders(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := newFakeReader(0, 2*dropAfter)
+		render := r.Render
+		r.Render = func(e *session.Event) ([]byte, error) {
+			time.Sleep(2 * r.MinRateTime)
+			return render(e)
+		}
+		flushed := false
+		r.Flush = func(until time.Time) error {
+			flushed = time.Until(until) > 0
+			return nil
+		}
+		if _, err := r.follow(events(ChunkBytes/2, ChunkBytes/2, 3*ChunkBytes)); err != nil || !flushed {
+			t.Errorf("a reader who takes it at once, of a server that is slow: %v, flushed in time: %t", err, flushed)
+		}
+	})
+}
