@@ -6,6 +6,7 @@ package capnweb
 import (
 	"time"
 
+	"github.com/mooring-rpc/mooring/internal/defaults"
 	"github.com/mooring-rpc/mooring/internal/peerconn"
 )
 
@@ -52,28 +53,25 @@ func DefaultLimits() Limits {
 	}
 }
 
-// withDefaults fills zero fields.
+// withDefaults fills fields that have no value.
 func (l Limits) withDefaults() Limits {
 	d := DefaultLimits()
-	for _, f := range []struct{ have, want *int }{
-		{&l.MessageBytes, &d.MessageBytes}, {&l.Depth, &d.Depth}, {&l.BigIntDigits, &d.BigIntDigits},
-		{&l.Calls, &d.Calls}, {&l.CallBytes, &d.CallBytes}, {&l.Exports, &d.Exports}, {&l.Imports, &d.Imports},
-		{&l.MapSteps, &d.MapSteps}, {&l.BlobBytes, &d.BlobBytes}, {&l.StreamBytes, &d.StreamBytes},
-		{&l.QueuedBytes, &d.QueuedBytes},
-	} {
-		if *f.have <= 0 {
-			*f.have = *f.want
-		}
-	}
+	defaults.Set(&l.MessageBytes, d.MessageBytes)
+	defaults.Set(&l.Depth, d.Depth)
+	defaults.Set(&l.BigIntDigits, d.BigIntDigits)
+	defaults.Set(&l.Calls, d.Calls)
+	defaults.Set(&l.CallBytes, d.CallBytes)
+	defaults.Set(&l.Exports, d.Exports)
+	defaults.Set(&l.Imports, d.Imports)
+	defaults.Set(&l.MapSteps, d.MapSteps)
+	defaults.Set(&l.BlobBytes, d.BlobBytes)
+	defaults.Set(&l.StreamBytes, d.StreamBytes)
+	defaults.Set(&l.QueuedBytes, d.QueuedBytes)
+	defaults.Set(&l.WriteTimeout, d.WriteTimeout)
+	defaults.Set(&l.PingInterval, d.PingInterval)
+	defaults.Set(&l.PingTimeout, d.PingTimeout)
+	defaults.Set(&l.CloseTimeout, d.CloseTimeout)
 	l.Depth = min(l.Depth, maxDepth)
-	for _, f := range []struct{ have, want *time.Duration }{
-		{&l.WriteTimeout, &d.WriteTimeout}, {&l.PingInterval, &d.PingInterval}, {&l.PingTimeout, &d.PingTimeout},
-		{&l.CloseTimeout, &d.CloseTimeout},
-	} {
-		if *f.have <= 0 {
-			*f.have = *f.want
-		}
-	}
 	return l
 }
 

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/mooring-rpc/mooring/internal/defaults"
 	"github.com/mooring-rpc/mooring/ledger"
 	"github.com/mooring-rpc/mooring/outbox/internal/sqlstore"
 )
@@ -62,22 +63,22 @@ type Config struct {
 // withDefaults replaces zero fields by their defaults.
 func (c Config) withDefaults() Config {
 	lim := ledger.DefaultLimits()
-	setDefault(&c.Limits.BatchOps, lim.BatchOps)
-	setDefault(&c.Limits.BatchBytes, lim.BatchBytes)
-	setDefault(&c.Limits.PayloadBytes, lim.PayloadBytes)
-	setDefault(&c.Limits.Rows, 1_000_000)
-	setDefault(&c.Limits.Bytes, 4<<30)
-	setDefault(&c.Window.Batches, 64)
-	setDefault(&c.Window.Bytes, 4<<20)
-	setDefault(&c.Window.Streams, 128)
-	setDefault(&c.Backoff.Initial, 200*time.Millisecond)
-	setDefault(&c.Backoff.Max, 30*time.Second)
-	setDefault(&c.Backoff.Factor, 2)
-	setDefault(&c.Backoff.Jitter, 0.5)
-	setDefault(&c.Lease, sqlstore.DefaultLease)
-	setDefault(&c.AckDelay, 20*time.Millisecond)
-	setDefault(&c.Retention, 30*24*time.Hour)
-	setDefault(&c.driver, "sqlite")
+	defaults.Set(&c.Limits.BatchOps, lim.BatchOps)
+	defaults.Set(&c.Limits.BatchBytes, lim.BatchBytes)
+	defaults.Set(&c.Limits.PayloadBytes, lim.PayloadBytes)
+	defaults.Set(&c.Limits.Rows, 1_000_000)
+	defaults.Set(&c.Limits.Bytes, 4<<30)
+	defaults.Set(&c.Window.Batches, 64)
+	defaults.Set(&c.Window.Bytes, 4<<20)
+	defaults.Set(&c.Window.Streams, 128)
+	defaults.Set(&c.Backoff.Initial, 200*time.Millisecond)
+	defaults.Set(&c.Backoff.Max, 30*time.Second)
+	defaults.Set(&c.Backoff.Factor, 2)
+	defaults.Set(&c.Backoff.Jitter, 0.5)
+	defaults.Set(&c.Lease, sqlstore.DefaultLease)
+	defaults.Set(&c.AckDelay, 20*time.Millisecond)
+	defaults.Set(&c.Retention, 30*24*time.Hour)
+	defaults.Set(&c.driver, "sqlite")
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -85,12 +86,6 @@ func (c Config) withDefaults() Config {
 		c.Now = time.Now
 	}
 	return c
-}
-
-func setDefault[T int | int64 | float64 | string | time.Duration](field *T, value T) {
-	if *field == *new(T) {
-		*field = value
-	}
 }
 
 // ledger returns the limits that the server checks too.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/mooring-rpc/mooring/internal/defaults"
 	"github.com/mooring-rpc/mooring/internal/peerconn"
 )
 
@@ -82,30 +83,25 @@ func DefaultLimits() Limits {
 	}
 }
 
-// withDefaults fills zero fields.
+// withDefaults fills fields that have no value.
 func (l Limits) withDefaults() Limits {
 	d := DefaultLimits()
-	for _, f := range []struct{ have, want *int }{
-		{&l.MessageBytes, &d.MessageBytes}, {&l.Segments, &d.Segments}, {&l.Nesting, &d.Nesting},
-		{&l.Traversal, &d.Traversal}, {&l.Questions, &d.Questions}, {&l.Answers, &d.Answers},
-		{&l.AnswerBytes, &d.AnswerBytes}, {&l.Exports, &d.Exports}, {&l.Imports, &d.Imports},
-		{&l.QueuedCalls, &d.QueuedCalls}, {&l.QueuedBytes, &d.QueuedBytes},
-	} {
-		if *f.have <= 0 {
-			*f.have = *f.want
-		}
-	}
-	if l.SendBytes <= 0 {
-		l.SendBytes = l.MessageBytes
-	}
-	for _, f := range []struct{ have, want *time.Duration }{
-		{&l.WriteTimeout, &d.WriteTimeout}, {&l.PingInterval, &d.PingInterval}, {&l.PingTimeout, &d.PingTimeout},
-		{&l.CloseTimeout, &d.CloseTimeout},
-	} {
-		if *f.have <= 0 {
-			*f.have = *f.want
-		}
-	}
+	defaults.Set(&l.MessageBytes, d.MessageBytes)
+	defaults.Set(&l.Segments, d.Segments)
+	defaults.Set(&l.Nesting, d.Nesting)
+	defaults.Set(&l.Traversal, d.Traversal)
+	defaults.Set(&l.Questions, d.Questions)
+	defaults.Set(&l.Answers, d.Answers)
+	defaults.Set(&l.AnswerBytes, d.AnswerBytes)
+	defaults.Set(&l.Exports, d.Exports)
+	defaults.Set(&l.Imports, d.Imports)
+	defaults.Set(&l.QueuedCalls, d.QueuedCalls)
+	defaults.Set(&l.QueuedBytes, d.QueuedBytes)
+	defaults.Set(&l.WriteTimeout, d.WriteTimeout)
+	defaults.Set(&l.PingInterval, d.PingInterval)
+	defaults.Set(&l.PingTimeout, d.PingTimeout)
+	defaults.Set(&l.CloseTimeout, d.CloseTimeout)
+	defaults.Set(&l.SendBytes, l.MessageBytes)
 	return l
 }
 
