@@ -272,7 +272,7 @@ func TestDropOfWhatAStreamIsOpenedFor(t *testing.T) {
 			}
 			eventually(t, "its stream is gone", func() bool {
 				n := 0
-				return inTurn(b, func(l *loop) { n = len(l.m.Streams) }) && n == 0
+				return onLoop(b, func(l *loop) { n = len(l.m.Streams) }) && n == 0
 			})
 		}
 	})

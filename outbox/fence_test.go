@@ -91,7 +91,7 @@ func TestFence(t *testing.T) {
 		}
 		log.Base = 100
 		stop = run(t, b, srv)
-		eventually(t, "a sender begins", func() bool { return inTurn(b, func(*loop) {}) })
+		eventually(t, "a sender begins", func() bool { return onLoop(b, func(*loop) {}) })
 		stop()
 		if _, err := b.Reconcile(ctx, session, log, ReconcileOptions{}); fault.CodeOf(err) != fault.InUse {
 			t.Errorf("after another has begun to send: %v", err)

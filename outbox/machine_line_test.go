@@ -360,7 +360,7 @@ func (s *sender) resumeIfRerouted(session string) {
 // simRoute is a ref, by its session and id.
 type simRoute struct {
 	host  string
-	state string // "", held, astray or lost
+	state string // "", held, routeless or lost
 }
 
 // setRoute sets how an entry is sent, or why it cannot be.
@@ -371,7 +371,7 @@ func (t *simulation) setRoute(e *machine.Entry) {
 		e.Route.Space = "space"
 	}
 	switch w.state {
-	case "astray":
+	case "routeless":
 		e.Route, e.RouteErr, e.RetryRoute = machine.Route{}, fault.Unavailable.With("on request"), true
 	case "lost":
 		e.Route, e.RouteErr = machine.Route{}, fault.UnknownRef.With("on request")

@@ -91,7 +91,7 @@ func (t *simulation) happen() {
 		session := t.sessions[t.dice.IntN(len(t.sessions))]
 		state := ""
 		if t.inject(4 * t.rates.noRoute) {
-			state = []string{"held", "astray", "lost"}[t.dice.IntN(3)]
+			state = []string{"held", "routeless", "lost"}[t.dice.IntN(3)]
 		}
 		t.changeRoute(session, state)
 	default:

@@ -257,8 +257,8 @@ func eventually(tb testing.TB, what string, f func() bool) {
 	}
 }
 
-// inTurn has f see what the sender has in hand; false if nobody sends just now.
-func inTurn(b *Box, f func(l *loop)) bool {
+// onLoop has f see what the sender has in hand; false if nobody sends just now.
+func onLoop(b *Box, f func(l *loop)) bool {
 	done, sends := make(chan struct{}), false
 	b.withLoop(func(l *loop) {
 		sends = true

@@ -190,7 +190,7 @@ func TestAStopIsRemembered(t *testing.T) {
 		stop()
 		srv.setDown(fault.Disconnected.With("nobody is there"))
 		stop = run(t, b, srv)
-		eventually(t, "it is tried again", func() bool { return inTurn(b, func(*loop) {}) })
+		eventually(t, "it is tried again", func() bool { return onLoop(b, func(*loop) {}) })
 		if still := stopped(); still == nil || still.Code != fault.OutboxDiverged || !strings.Contains(still.Error(), "on request") {
 			t.Errorf("while the server is away: %v", still)
 		}

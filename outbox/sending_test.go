@@ -129,7 +129,7 @@ func TestWaitingForAServerKeepsNoPayloads(t *testing.T) {
 	run(t, b, srv)
 	eventually(t, "their streams wait, and keep nothing", func() bool {
 		heads, kept := 0, ""
-		return inTurn(b, func(l *loop) {
+		return onLoop(b, func(l *loop) {
 			for _, s := range l.m.Streams {
 				if s.Unsequenced == nil {
 					continue

@@ -17,7 +17,7 @@ interface Stored {
   at?: number; // when it was removed
 }
 
-const relook = 1000;
+const recheckEvery = 1000;
 
 /** How long it is remembered that a row was removed: for tabs that sleep and have it in memory. */
 const keepRemoved = 24 * 3600_000;
@@ -44,7 +44,7 @@ export class IndexedDBStore extends Store {
       this.#channel = new BroadcastChannel(name);
       this.#channel.onmessage = () => this.#look();
     }
-    this.#timer = setInterval(() => this.#look(), relook);
+    this.#timer = setInterval(() => this.#look(), recheckEvery);
     db.onversionchange = () => { // somebody deletes the outbox
       this.breakWith(fault("unavailable", "the outbox's database is being deleted"));
       db.close();

@@ -16,7 +16,7 @@ import { type OpRow, travels } from "./rows.js";
 export const ackIdle = 1000; // acked_through goes without a batch after so long
 export const idleClose = 5 * 60_000; // a stream with nothing to do is closed after so long
 const fairTurn = 1000; // a stream that is never idle gives up its place after so long, if others wait for one
-const owedRelook = 1000; // how often a batch that waits for another stream is looked at anyway
+const recheckAfter = 1000; // how often a batch that waits for another stream is looked at anyway
 const firstRoom = 16; // how many batches a stream may have in flight at first
 
 /** How many windows of batches may have seqs. */
@@ -93,13 +93,13 @@ export interface Stream {
   backlog: boolean; // there may be rows without a seq
   asking: boolean; // the storage is being asked about them
   again: boolean; // … and more came meanwhile
-  owed: readonly string[]; // batches of other sessions that the head waits for: any may decide it
+  blockedOn: readonly string[]; // batches of other sessions that the head waits for: any may decide it
   lookedAt: number;
-  relook: boolean;
+  recheck: boolean;
   unstored: number[]; // last seqs of answered batches whose outcomes are not stored, in order
   stored: number; // outcomes are stored through here
   storedTo: number; // … and, where all before have followed, through here
-  told: number; // … and the server knows
+  ackedTo: number; // … and the server knows
   ackAt: number;
   drops: Map<number, MooringError | null>; // batches with ops to void; the error is why, null if asked for
   early: Set<number>; // batches to be dropped that were not in queue when that was asked for
@@ -152,7 +152,7 @@ export class Machine {
   readonly streams = new Map<string, Stream>();
   readonly unmade = new Map<string, Route>(); // sessions whose create did not apply, and how they are reached
   readonly hosts = new Map<string, MachineHost>();
-  readonly owing = new Map<string, Set<string>>(); // batch → sessions that wait for it
+  readonly blockedSessions = new Map<string, Set<string>>(); // batch → sessions that wait for it
   ready: Stream[] = []; // wait for a place
   places = 0; // taken
   conns = 0;
@@ -171,7 +171,7 @@ export class Machine {
     if (s === undefined) {
       s = {
         session, phase: "closed", conn: 0, opened: noRoute, queue: [], sent: 0, inflight: 0, queued: 0, holds: 0, head: undefined,
-        backlog: false, asking: false, again: false, owed: [], lookedAt: -Infinity, relook: false, unstored: [], stored: 0, storedTo: 0, told: 0,
+        backlog: false, asking: false, again: false, blockedOn: [], lookedAt: -Infinity, recheck: false, unstored: [], stored: 0, storedTo: 0, ackedTo: 0,
         ackAt: 0, drops: new Map(), early: new Set(), needRaise: false, deciding: false, recorded: 0, refusal: undefined, room: Math.min(firstRoom, this.win.batches), roomFor: 0,
         crowded: false, heard: false, gaps: 0, backoff: this.newBackoff(), retryAt: 0, stopped: undefined, inReady: false,
         inWaiting: false, hostEpoch: 0, since: 0, idleSince: 0,
@@ -195,16 +195,16 @@ export class Machine {
   found(sessions: Iterable<string>, now: number): void {
     for (const id of sessions) {
       const s = this.stream(id);
-      if (s.owed.length > 0 && now - s.lookedAt >= owedRelook) this.paid(s);
-      else if (s.owed.length > 0) this.#relook(s);
+      if (s.blockedOn.length > 0 && now - s.lookedAt >= recheckAfter) this.unblock(s);
+      else if (s.blockedOn.length > 0) this.#recheck(s);
       this.#more(s, now);
     }
   }
 
-  #relook(s: Stream): void {
-    if (s.relook) return;
-    s.relook = true;
-    this.alarm({ at: s.lookedAt + owedRelook, s });
+  #recheck(s: Stream): void {
+    if (s.recheck) return;
+    s.recheck = true;
+    this.alarm({ at: s.lookedAt + recheckAfter, s });
   }
 
   #more(s: Stream, now: number): void {
@@ -222,7 +222,7 @@ export class Machine {
   }
 
   /** The answer to look and load: batches that have seqs now, the first that has none, or all that it waits for. */
-  looked(session: string, entries: Entry[], head: Entry | undefined, more: boolean, owed: readonly string[], making: Route, now: number): void {
+  looked(session: string, entries: Entry[], head: Entry | undefined, more: boolean, blockedOn: readonly string[], making: Route, now: number): void {
     const s = this.stream(session);
     s.asking = false;
     s.head = head;
@@ -230,12 +230,12 @@ export class Machine {
     s.lookedAt = now;
     this.#know(session, making);
     this.#add(s, entries);
-    s.owed = owed;
-    for (const batch of owed) {
-      const who = this.owing.get(batch) ?? new Set();
-      this.owing.set(batch, who.add(session));
+    s.blockedOn = blockedOn;
+    for (const batch of blockedOn) {
+      const who = this.blockedSessions.get(batch) ?? new Set();
+      this.blockedSessions.set(batch, who.add(session));
     }
-    if (owed.length > 0 && s.again) this.#relook(s);
+    if (blockedOn.length > 0 && s.again) this.#recheck(s);
     s.again = false;
     fenceEarly(this, s, entries, now);
     this.step(s, now);
@@ -256,22 +256,22 @@ export class Machine {
 
   /** A batch has its outcomes stored, here or elsewhere. */
   finished(batch: string, now: number): void {
-    for (const session of this.owing.get(batch) ?? []) {
+    for (const session of this.blockedSessions.get(batch) ?? []) {
       const s = this.streams.get(session)!;
-      this.paid(s);
+      this.unblock(s);
       this.#more(s, now);
     }
   }
 
   /** Has a stream wait for no batch any more. */
-  paid(s: Stream): void {
-    for (const batch of s.owed) {
-      const who = this.owing.get(batch);
+  unblock(s: Stream): void {
+    for (const batch of s.blockedOn) {
+      const who = this.blockedSessions.get(batch);
       who?.delete(s.session);
-      if (who?.size === 0) this.owing.delete(batch);
+      if (who?.size === 0) this.blockedSessions.delete(batch);
     }
-    s.owed = [];
-    s.relook = false;
+    s.blockedOn = [];
+    s.recheck = false;
   }
 
   /** Outcomes are stored up to a seq. */
@@ -303,7 +303,7 @@ export class Machine {
       if (!s.asking) this.#ask(s, { do: "refuse", session: s.session, ...s.refusal });
     }
     else if (s.queue.length > 0 || s.head) tryOpen(this, s, now);
-    else if (s.asking || s.owed.length > 0) return;
+    else if (s.asking || s.blockedOn.length > 0) return;
     else if (s.backlog) this.#ask(s, { do: "look", session: s.session });
     else if (s.unstored.length === 0 && !s.needRaise) this.streams.delete(s.session);
   }
@@ -336,20 +336,20 @@ export class Machine {
       s.sent++;
       s.inflight += e.bytes;
       sentUnder(e, groundsOf(s.opened));
-      s.told = Math.max(s.told, this.ackable(s));
-      this.out.push({ do: "send", session: s.session, conn: s.conn, entry: e, through: s.told });
+      s.ackedTo = Math.max(s.ackedTo, this.ackable(s));
+      this.out.push({ do: "send", session: s.session, conn: s.conn, entry: e, through: s.ackedTo });
       if (!e.marked) {
         e.marked = true;
         this.out.push({ do: "mark", entry: e });
       }
     }
-    if (s.backlog && !s.asking && s.owed.length === 0 && !over) {
+    if (s.backlog && !s.asking && s.blockedOn.length === 0 && !over) {
       const batches = aheadFactor * this.win.batches - s.queue.length, bytes = aheadFactor * this.win.bytes - s.queued;
       if (s.queue.length === 0 || (batches * 2 >= aheadFactor * this.win.batches && bytes * 2 >= aheadFactor * this.win.bytes)) {
         this.#ask(s, { do: "load", session: s.session, batches, bytes });
       }
     }
-    if (s.queue.length > 0 || s.asking || (s.backlog && s.owed.length === 0)) {
+    if (s.queue.length > 0 || s.asking || (s.backlog && s.blockedOn.length === 0)) {
       s.idleSince = s.ackAt = 0;
       return;
     }
@@ -362,7 +362,7 @@ export class Machine {
       this.step(s, now);
       return;
     }
-    if (this.ackable(s) > s.told && s.ackAt === 0) {
+    if (this.ackable(s) > s.ackedTo && s.ackAt === 0) {
       s.ackAt = now + ackIdle;
       this.alarm({ at: s.ackAt, s });
     }
@@ -463,8 +463,8 @@ export class Machine {
   acknowledge(s: Stream): void {
     s.ackAt = 0;
     const through = this.ackable(s);
-    if (through > s.told) {
-      s.told = through;
+    if (through > s.ackedTo) {
+      s.ackedTo = through;
       this.out.push({ do: "ack", session: s.session, conn: s.conn, through });
     }
   }
@@ -500,8 +500,8 @@ export class Machine {
       if (!s || this.streams.get(s.session) !== s) continue;
       if (s.phase === "open" && s.ackAt > 0 && now >= s.ackAt) this.acknowledge(s);
       if (s.phase === "open" && s.idleSince > 0 && now - s.idleSince >= idleClose) this.close(s, now);
-      if (s.relook && now - s.lookedAt >= owedRelook) {
-        this.paid(s);
+      if (s.recheck && now - s.lookedAt >= recheckAfter) {
+        this.unblock(s);
         this.#more(s, now);
         continue;
       }

@@ -52,7 +52,7 @@ export function refused(m: Machine, session: string, known: MooringError | undef
     m.out.push({ do: "stop", session, err: known });
     return;
   }
-  m.paid(s);
+  m.unblock(s);
   s.queue = [];
   s.queued = s.holds = 0;
   s.head = undefined;

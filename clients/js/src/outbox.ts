@@ -157,7 +157,7 @@ export class Outbox {
 
   #planCommit(t: Tables, base: Omit<BatchRow, "num" | "ops" | "bytes">, ops: OpRow[]): Plan<{ row: BatchRow | undefined; res: Resolution }> {
     const there = t.batches.get(base.id);
-    let res: Resolution = { ops, changed: false, owed: [], hold: 0, near: [], loose: false };
+    let res: Resolution = { ops, changed: false, blockedOn: [], hold: 0, near: [], loose: false };
     if (there) {
       const same = there.session === base.session && there.atomic === base.atomic && there.ops.length === ops.length &&
         there.ops.every((o, i) => o.id === ops[i]!.id && (o.method === ops[i]!.method || o.void === true));
@@ -178,7 +178,7 @@ export class Outbox {
       row = { ...row, state: "finished", finishedAt: Date.now(), outcomes: mergeOutcomes(row.ops, []) };
     } else {
       this.#checkRoom(t, row);
-      const clear = res.owed.length === 0 && !res.loose && n === row.ops.length && t.waiting(row.session, 1).length === 0;
+      const clear = res.blockedOn.length === 0 && !res.loose && n === row.ops.length && t.waiting(row.session, 1).length === 0;
       if (clear && this.#sender?.takes(t, row)) row = { ...row, first: t.nextSeq(row.session), state: "in_flight" };
     }
     changes.push({ t: "batch", k: row.id, v: row }, { t: "box", k: "box", p: { nextNum: row.num + 1 } });

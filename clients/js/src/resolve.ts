@@ -21,7 +21,7 @@ export type Finder = (op: string) => Earlier | undefined;
 export interface Resolution {
   ops: OpRow[];
   changed: boolean;
-  owed: string[]; // the batches of other sessions that this one has to wait for
+  blockedOn: string[]; // the batches of other sessions that this one has to wait for
   hold: number; // the lowest seq of its own stream that it still refers to; 0 for none
   near: string[]; // the batches of its own session that it still refers to
   loose: boolean; // one of them has no seq yet
@@ -42,7 +42,7 @@ export function refersOutside(ops: readonly OpRow[]): boolean {
  * (bad_reference) instead: an op that find does not know, and a path that is not in a known result.
  */
 export function resolve(ops: readonly OpRow[], atomic: boolean, session: string, find: Finder, strict: boolean): Resolution {
-  const res: Resolution = { ops: [...ops], changed: false, owed: [], hold: 0, near: [], loose: false };
+  const res: Resolution = { ops: [...ops], changed: false, blockedOn: [], hold: 0, near: [], loose: false };
   const inside = new Map<string, number>();
   for (let i = 0; i < ops.length; i++) {
     resolveOp(res, atomic, i, session, inside, find, strict);
@@ -57,7 +57,7 @@ const stop = Symbol("skipped");
 function resolveOp(res: Resolution, atomic: boolean, i: number, session: string, inside: Map<string, number>, find: Finder, strict: boolean): void {
   const op = res.ops[i]!;
   if (op.verdict !== undefined || needs(op).length === 0) return;
-  const owed: string[] = []; // counts only if the op is not settled here: one that is waits for nothing any more
+  const blockedOn: string[] = []; // counts only if the op is not settled here: one that is waits for nothing any more
   let broken: MooringError | undefined;
 
   const skip = (cause: Outcome): never => {
@@ -78,7 +78,7 @@ function resolveOp(res: Resolution, atomic: boolean, i: number, session: string,
       return undefined;
     }
     if (e.outcome && e.outcome.status !== "applied") skip(e.outcome);
-    if (e.outcome === undefined && e.session !== session) owed.push(e.batch);
+    if (e.outcome === undefined && e.session !== session) blockedOn.push(e.batch);
     else if (e.outcome === undefined) {
       res.near.push(e.batch);
       res.loose ||= e.seq === 0;
@@ -131,7 +131,7 @@ function resolveOp(res: Resolution, atomic: boolean, i: number, session: string,
       return;
     }
     const { dependsOn: _, expected: __, ...rest } = op;
-    res.owed.push(...owed);
+    res.blockedOn.push(...blockedOn);
     res.ops[i] = { ...rest, args, ...(deps.length > 0 && { dependsOn: deps }), ...(expected && { expected }) };
   } catch (err) {
     if (err !== stop) throw err;

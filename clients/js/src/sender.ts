@@ -31,7 +31,7 @@ interface Loaded {
   rows: { row: BatchRow; hold: number }[]; // have seqs now
   head: BatchRow | undefined; // the first that has none, if nothing was to be given
   more: boolean;
-  owed: string[]; // batches of other sessions that the first one waits for
+  blockedOn: string[]; // batches of other sessions that the first one waits for
   stream: StreamRow;
   done: BatchRow[]; // need no server
   known?: MooringError; // why nothing was refused
@@ -400,7 +400,7 @@ export class Sender {
         const entries = ld.rows.map(({ row, hold }) => this.#entry(row, hold));
         const head = ld.head && this.#entry(ld.head, 0);
         if (head) head.marked = true; // it is not sent as it is
-        this.#m.looked(session, entries, head, ld.more, ld.owed, makingOf(ld.stream), now);
+        this.#m.looked(session, entries, head, ld.more, ld.blockedOn, makingOf(ld.stream), now);
         for (const r of ld.done) this.#m.finished(r.id, now);
       });
     };
@@ -412,7 +412,7 @@ export class Sender {
   }
 
   #planLoad(t: Tables, session: string, batches: number, bytes: number, no: Refusal | undefined): Plan<Loaded> {
-    const ld: Loaded = { rows: [], head: undefined, more: false, owed: [], stream: t.streams.get(session) ?? noStream(session), done: [] };
+    const ld: Loaded = { rows: [], head: undefined, more: false, blockedOn: [], stream: t.streams.get(session) ?? noStream(session), done: [] };
     const changes: Change[] = [], given = new Map<string, Earlier>(), stored = finderOf(t);
     if (this.#over || this.#moved(t)) return { changes, value: ld };
     let all = t.waiting(session, Math.max(batches, headRows) + 1);
@@ -427,7 +427,7 @@ export class Sender {
     let seq = t.nextSeq(session);
     for (let row of some) {
       const res = resolve(row.ops, row.atomic, session, (op) => given.get(op) ?? stored(op), false);
-      const denied = no && res.owed.length === 0 && travelling(res.ops) > 0 && this.#goes(no.to, row);
+      const denied = no && res.blockedOn.length === 0 && travelling(res.ops) > 0 && this.#goes(no.to, row);
       if (denied) res.ops = deny({ ...row, ops: res.ops }, no.why);
       if (travelling(res.ops) === 0) {
         row = { ...row, ops: res.ops };
@@ -440,8 +440,8 @@ export class Sender {
         ld.done.push(row);
         continue;
       }
-      if (res.owed.length > 0) {
-        ld.owed = res.owed;
+      if (res.blockedOn.length > 0) {
+        ld.blockedOn = res.blockedOn;
         ld.more = true;
         break;
       }

@@ -88,7 +88,7 @@ export class Waits {
     const res = resolve(head.ops, head.atomic, session, finderOf(t), false);
     if (travelling(res.ops) === 0) return undefined; // it is decided: what is left to do needs no server
     let still: Standstill | undefined;
-    for (const batch of res.owed) if (!(still = this.standstill(t.batches.get(batch)!.session, seen))) return undefined;
+    for (const batch of res.blockedOn) if (!(still = this.standstill(t.batches.get(batch)!.session, seen))) return undefined;
     seen.set(session, still);
     return still;
   }

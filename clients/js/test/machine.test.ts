@@ -13,7 +13,7 @@ import { repo } from "./paths.js";
 
 const begin = 1_000_000_000;
 
-/** Drives a machine by the words that outbox/script_test.go explains. */
+/** Drives a machine by the words that outbox/internal/machine/script_test.go explains. */
 class Script {
   readonly m: Machine;
   now = begin;
@@ -41,7 +41,7 @@ class Script {
     const w = line.split(/\s+/), m = this.m, { now } = this;
     const session = w[1]?.[0] ?? "", conn = m.streams.get(session)?.conn ?? 0;
     const after = (word: string): string => (w.includes(word) ? (w[w.indexOf(word) + 1] ?? "") : "");
-    const owed = (): string[] => (w.includes("owed") ? w.slice(w.indexOf("owed") + 1) : []);
+    const blockedOn = (): string[] => (w.includes("blocked") ? w.slice(w.indexOf("blocked") + 1) : []);
     const has = (word: string): boolean => w.includes(word);
     const batches = (): Entry[] => w.slice(2).filter((n) => /^.\d/.test(n) && n[0] === session && after("drop") !== n).map((n) => this.entry(n, w.slice(w.indexOf(n) + 1)));
     const code = (name: string) => (name in codes ? fault(name as CodeName, "told to", Number(after("at") || 0)) : fault("disconnected", name));
@@ -55,7 +55,7 @@ class Script {
           head = this.entry(`${session}0`, w.slice(2));
           this.pos.delete(`${session}0`);
         }
-        m.looked(session, batches(), head, has("more") || head !== undefined, owed(), noRoute, now);
+        m.looked(session, batches(), head, has("more") || head !== undefined, blockedOn(), noRoute, now);
         break;
       }
       case "recovered": {
@@ -142,14 +142,14 @@ class Script {
     let places = 0;
     for (const s of this.m.streams.values()) {
       if (s.phase !== "closed") places++;
-      for (const batch of s.owed) assert.ok(this.m.owing.get(batch)?.has(s.session), `${s.session} waits for ${batch}, which nobody knows`);
+      for (const batch of s.blockedOn) assert.ok(this.m.blockedSessions.get(batch)?.has(s.session), `${s.session} waits for ${batch}, which nobody knows`);
       assert.equal(s.queue.reduce((n, e) => n + e.bytes, 0), s.queued);
       assert.equal(s.queue.filter((e) => e.hold > 0).length, s.holds);
       for (const [i, e] of s.queue.entries()) if (i > 0) assert.equal(e.first, lastSeqOf(s.queue[i - 1]!) + 1);
-      assert.ok(s.sent <= s.queue.length && (s.phase !== "closed" || s.sent === 0) && s.told <= s.stored, s.session);
+      assert.ok(s.sent <= s.queue.length && (s.phase !== "closed" || s.sent === 0) && s.ackedTo <= s.stored, s.session);
     }
-    for (const [batch, sessions] of this.m.owing) {
-      for (const id of sessions) assert.ok(this.m.streams.get(id)?.owed.includes(batch), `${id} does not wait for ${batch}`);
+    for (const [batch, sessions] of this.m.blockedSessions) {
+      for (const id of sessions) assert.ok(this.m.streams.get(id)?.blockedOn.includes(batch), `${id} does not wait for ${batch}`);
     }
     assert.equal(places, this.m.places);
   }

@@ -21,13 +21,13 @@ import (
 // script drives a machine. Sessions are letters; batch A3 of session A has seq 3
 // (and more with +N). Words:
 //
-//	found A | waiting A (committed just now) | sequenced A1 [hold N] [via R] | looked A [head] [newer] [more] [owed B1 C1]
+//	found A | waiting A (committed just now) | sequenced A1 [hold N] [via R] | looked A [head] [newer] [more] [blocked B1 C1]
 //	loaded A A1 [via R] | recovered A A1 [only R] (by its row)
-//	loaded A A1 A2 [newer] [more] [owed B1 C1] | recovered A A1 A2 [drop A2] | opened A [last N]
+//	loaded A A1 A2 [newer] [more] [blocked B1 C1] | recovered A A1 A2 [drop A2] | opened A [last N]
 //	ok A1 | refused A1 | err A CODE [at N] | fail A CODE (opening) | broken A
 //	stale A CODE, late A CODE (err and fail, of the opening before)
-//	sequenced A1 pending again (its row says so) | sequenced A1 astray on (the way cannot be looked up)
-//	routed A [astray] | lost A1 (its way) | through A1 R (is its way now)
+//	sequenced A1 pending again (its row says so) | sequenced A1 routeless on (the way cannot be looked up)
+//	routed A [routeless] | lost A1 (its way) | through A1 R (is its way now)
 //	given back A [known] (after refuse; known: outcomes are stored)
 //	stored A1 | unstorable A1 | finished B1 | drop A1 | heads dropped | raised | settled A | wake | at DURATION
 type script struct {
@@ -55,7 +55,7 @@ func (s *script) entry(name string, args ...string) *Entry {
 			e.Via = args[i+1]
 		case "space":
 			e.Route.Space, e.Body.Ops[0].Method = args[i+1], intent.MethodCreate
-		case "astray":
+		case "routeless":
 			e.Route, e.RouteErr, e.RetryRoute = Route{}, fault.Unavailable.With("on request"), true
 		case "pending":
 			e.MarkedInFlight = false
@@ -95,7 +95,7 @@ func (s *script) line(line string) string {
 		return ""
 	}
 	blockedOn := func() []string {
-		_, names, _ := strings.Cut(line, " owed ")
+		_, names, _ := strings.Cut(line, " blocked ")
 		return strings.Fields(names)
 	}
 	has := func(word string) bool { return strings.Contains(" "+line+" ", " "+word+" ") }
@@ -196,7 +196,7 @@ func (s *script) line(line string) string {
 		m.Wake(now)
 	case "routed":
 		for _, e := range m.Streams[session].Queue {
-			if !has("astray") {
+			if !has("routeless") {
 				e.Route, e.RouteErr, e.RetryRoute = Route{Ref: "r" + session, Host: "h"}, nil, false
 			}
 		}
