@@ -11,6 +11,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"net"
 	"strings"
 
 	"github.com/mooring-rpc/mooring/fault"
@@ -52,6 +53,24 @@ func (r Ref) Target() string { return Target(r.ID) }
 // Text returns the ref's whole text, including the secret. Its holder has the capability: write it
 // only to files of mode 0600 and to the user who asked for it.
 func (r Ref) Text() string { return r.public() + "#" + r.Secret.RevealText() }
+
+// WebAddress returns the address for browsers, of the first host: http[s]://HOST[:PORT][/PREFIX].
+func (r Ref) WebAddress() string {
+	scheme, standard := "http://", "80"
+	if r.TLS {
+		scheme, standard = "https://", "443"
+	}
+	host := r.Hosts[0]
+	if name, port, err := net.SplitHostPort(host); err == nil && port == standard {
+		if host = name; strings.Contains(name, ":") {
+			host = "[" + name + "]"
+		}
+	}
+	if r.Prefix != "" {
+		host += "/" + r.Prefix
+	}
+	return scheme + host
+}
 
 // Address returns the text without id and secret: mooring://HOST[,HOST…][/PREFIX].
 func (r Ref) Address() string {

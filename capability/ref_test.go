@@ -349,3 +349,19 @@ func TestFixedIDs(t *testing.T) {
 		t.Errorf("the fixed id is %s", id)
 	}
 }
+
+func TestWebAddress(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"https://share.example": "https://share.example", "http://share.example": "http://share.example", "mooring://share.example": "http://share.example:7600",
+		"moorings://share.example:443/a/b": "https://share.example/a/b", "https://[2001:db8::1]": "https://[2001:db8::1]", "mooring://[::1]:7611,other.example": "http://[::1]:7611",
+	} {
+		address, err := capability.ParseAddress(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := address.WebAddress(); got != want {
+			t.Errorf("%s is %s in a browser, want %s", text, got, want)
+		}
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"net/url"
 	"os"
 	"path"
 	"slices"
@@ -80,7 +81,7 @@ type Config struct {
 	PageLife time.Duration
 
 	// PublicURL begins the addresses of opencode's shares: https://HOST[/PREFIX]. By default
-	// they begin with the host that a request names.
+	// they begin with Address, or, without one, with the host that a request names.
 	PublicURL string
 	// ShareKey lets opencode share from anywhere, and lists all shares: at least 16 characters.
 	// By default there is no such key.
@@ -135,6 +136,14 @@ func (c Config) Validate() error {
 			return fault.Usage.With("Config.Origins %q is neither HOST[:PORT] nor SCHEME://HOST[:PORT], with * for any part of the host", origin)
 		}
 	}
+	if c.Address != "" {
+		if _, err := c.address(); err != nil {
+			return err
+		}
+	}
+	if at, err := url.Parse(c.PublicURL); c.PublicURL != "" && (err != nil || at.Host == "" || at.Scheme != "http" && at.Scheme != "https") {
+		return fault.Usage.With("Config.PublicURL is no http://HOST or https://HOST with a path below it")
+	}
 	if err := postgres.CheckURL("Config.DatabaseURL", c.DatabaseURL); err != nil {
 		return err
 	}
@@ -162,6 +171,9 @@ func (c *Config) address() (capability.Ref, error) {
 		address, err := capability.ParseAddress(c.Address)
 		if err != nil {
 			return address, fault.Usage.Because(err, "Config.Address: %v", err)
+		}
+		if address.Prefix == "api" {
+			return address, fault.Usage.With("Config.Address: a server cannot be below /api, where its own API is: take another path")
 		}
 		return address, nil
 	case len(c.Addrs) == 0:

@@ -8,6 +8,7 @@ import (
 	"github.com/dustin/go-humanize"
 
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/defaults"
 	"github.com/mooring-rpc/mooring/internal/server/objects"
 	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/internal/share"
@@ -83,9 +84,7 @@ func (l *Limits) apply(own *objects.Config, sharing *share.Config) {
 		{&l.ShareBytes, &sharing.BodyBytes}, {&l.ShareMessageBytes, &sharing.MessageBytes}, {&l.ShareRequests, &sharing.Requests},
 		{&l.ShareCreates, &sharing.CreatesPerHour}, {&l.ShareSecrets, &sharing.Writers},
 	} {
-		if *f.limit <= 0 {
-			*f.limit = *f.of
-		}
+		defaults.Set(f.limit, *f.of)
 		*f.of = *f.limit
 	}
 	for _, f := range []struct{ limit, of *time.Duration }{
@@ -93,9 +92,7 @@ func (l *Limits) apply(own *objects.Config, sharing *share.Config) {
 		{&l.PingInterval, &rpc.PingInterval}, {&l.PingTimeout, &rpc.PingTimeout}, {&l.WriteTimeout, &rpc.WriteTimeout},
 		{&l.WrongTryInterval, &own.WrongTryInterval}, {&l.ShareBodyTimeout, &sharing.BodyTimeout}, {&l.ShareSyncTimeout, &sharing.SyncTimeout},
 	} {
-		if *f.limit <= 0 {
-			*f.limit = *f.of
-		}
+		defaults.Set(f.limit, *f.of)
 		*f.of = *f.limit
 	}
 }

@@ -44,6 +44,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"slices"
 	"sync"
 
 	"github.com/mooring-rpc/mooring/capability"
@@ -151,6 +152,9 @@ func (s *Server) mount(cfg Config) {
 	s.hosts.Names = own.Hosts
 	s.objects = objects.New(own)
 
+	if cfg.PublicURL == "" && cfg.Address != "" {
+		cfg.PublicURL = s.address.WebAddress()
+	}
 	limits := session.DefaultLimits()
 	sharing.Store, sharing.Server, sharing.Log, sharing.OriginPatterns = s.store, s.objects, cfg.Log, cfg.Origins
 	sharing.Base, sharing.Key, sharing.NoLoopback = cfg.PublicURL, cfg.ShareKey, !cfg.ShareLoopback
@@ -181,7 +185,7 @@ func (s *Server) Address() capability.Ref { return s.address }
 // ended a listener. The listeners are closed in any case. Serve is called once.
 func (s *Server) Serve(ctx context.Context, web net.Listener, streams ...net.Listener) error {
 	if !s.begin(true) {
-		for _, ln := range append(streams, web) {
+		for _, ln := range slices.Concat(streams, []net.Listener{web}) {
 			if ln != nil {
 				_ = ln.Close()
 			}
@@ -225,7 +229,8 @@ func (s *Server) Metrics() http.Handler { return s.hosts.Guard(s.objects.Metrics
 
 // SetLimits replaces the limits while the server runs. HandshakeTimeout, BatchTimeout,
 // WriteTimeout and MessageBytes stay as they were for New: clients, or net/http, were given
-// them. Nothing is taken away that exceeds a new limit already.
+// them. Fields left out go back to their
+// defaults. Nothing is taken away that exceeds a new limit already.
 func (s *Server) SetLimits(limits Limits) error {
 	if err := limits.Validate(); err != nil {
 		return err
@@ -252,6 +257,7 @@ func (s *Server) Close() error {
 		_ = s.objects.Serve(s.closing, nil) // without listeners it only drains
 		close(s.ended)
 	default:
+		s.objects.Refuse()
 		close(s.ended)
 	}
 	return s.closeStore()

@@ -114,15 +114,53 @@ func TestCloseEndsTheStreamsOfAnotherServer(t *testing.T) {
 	}
 	for lines.Scan() {
 	}
-	e.says("/healthz", 200, "ok\n")
-	e.says("/readyz", 503, "the server is stopping\n")
-	e.says("/api/v1/sessions", 503, "the server is stopping\n")
+	e.refuses()
 	if err := e.srv.Serve(t.Context(), nil); fault.CodeOf(err) != fault.Usage {
 		t.Errorf("served after Close: %v", err)
 	}
 }
 
-// A request that does not end is cut off, so that Close does.
+// refuses checks what the handler answers after Close.
+func (e *embedded) refuses() {
+	e.t.Helper()
+	e.says("/healthz", 200, "ok\n")
+	e.says("/readyz", 503, "draining\n")
+	e.says("/api/v1/sessions/x/snapshot", 503, `{"error":{"code":"draining",`)
+	e.says("/s/healthz", 503, "the server is stopping\n")
+	e.says("/sessions", 503, "the server is stopping\n")
+}
+
+// A handler of a server that was closed before refuses everything.
+func TestCloseBeforeHandler(t *testing.T) {
+	t.Parallel()
+	web := httptest.NewUnstartedServer(nil)
+	srv, err := New(t.Context(), Config{Dir: t.TempDir(), Addrs: []net.Addr{web.Listener.Addr()}})
+	if err == nil {
+		err = srv.Close()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	web.Config.Handler = srv.Handler()
+	web.Start()
+	defer web.Close()
+	(&embedded{t: t, srv: srv, web: web}).refuses()
+}
+
+// Below a path of a program's own, what opencode is given leads there.
+func TestSharesBelowAPath(t *testing.T) {
+	t.Parallel()
+	e := embed(t, func(c *Config) { c.Address, c.ShareLoopback = "mooring://"+c.Addrs[0].String()+"/agents", true })
+	res := e.ask("POST", "/agents/api/share", `{"sessionID":"ses_1"}`, "Authorization", "")
+	defer res.Body.Close()
+	var made struct{ URL string }
+	if err := json.NewDecoder(res.Body).Decode(&made); err != nil || !strings.HasPrefix(made.URL, e.web.URL+"/agents/share/") {
+		t.Fatalf("%d %+v, %v", res.StatusCode, made, err)
+	}
+	e.says(strings.TrimPrefix(made.URL, e.web.URL), 200, "<!doctype html>")
+}
+
+// Close waits for a program's own requests, and cuts off one that does not end.
 func TestCloseCutsOffARequest(t *testing.T) {
 	t.Parallel()
 	e := embed(t, func(c *Config) { c.DrainTimeout = 200 * time.Millisecond })
@@ -136,8 +174,12 @@ func TestCloseCutsOffARequest(t *testing.T) {
 	if line, err := bufio.NewReader(conn).ReadString('\n'); err != nil || !strings.Contains(line, "100") { // its body is read from here on
 		t.Fatalf("%q, %v", line, err)
 	}
+	began := time.Now()
 	if err := e.srv.Close(); err != nil {
 		t.Error(err)
+	}
+	if took := time.Since(began); took < 100*time.Millisecond { // calls have three quarters of DrainTimeout
+		t.Errorf("Close waited for a request for %v", took)
 	}
 }
 
@@ -204,8 +246,13 @@ func TestSetLimits(t *testing.T) {
 	if err := e.srv.SetLimits(Limits{StrangerBytes: 1}); fault.CodeOf(err) != fault.Usage {
 		t.Errorf("limits that cannot be: %v", err)
 	}
-	if err := e.srv.SetLimits(Limits{Connections: 1}); err != nil {
+	if err := e.srv.SetLimits(Limits{Connections: 1, ShareBytes: 10}); err != nil {
 		t.Fatal(err)
+	}
+	res := e.ask("POST", "/api/share/x/sync", `{"secret":"a","data":[]}`, "Content-Type", "application/json")
+	res.Body.Close()
+	if res.StatusCode != 413 {
+		t.Errorf("a sync beyond the new limit: %d", res.StatusCode)
 	}
 	for _, want := range []int{101, 503} {
 		res := e.ask("GET", "/rpc", "", "Connection", "Upgrade", "Upgrade", "websocket", "Sec-WebSocket-Version", "13", "Sec-WebSocket-Key", "AAAAAAAAAAAAAAAAAAAAAA==")

@@ -90,7 +90,7 @@ func (h *homeFlags) link(ref capability.Ref) error {
 		path, fragment = "/sessions", ref.ID+"#"+ref.Secret.RevealText()
 	}
 	h.warnOfSecret()
-	return h.printLink(webAddress(ref) + path + "#" + fragment)
+	return h.printLink(ref.WebAddress() + path + "#" + fragment)
 }
 
 // linkCreator prints the URL prefix under which opencode shares with a create-only ref. A ref
@@ -114,7 +114,7 @@ func (h *homeFlags) linkCreator(ctx context.Context, ref capability.Ref) (err er
 		return fault.BadArgument.With("the ref allows %s, and an address must hold one that can create and nothing else: make it with mooring share REF --rights create", d.Grant.Rights)
 	}
 	h.warnOfSecret()
-	return h.printLink(webAddress(ref) + share.CreatorPath(ref))
+	return h.printLink(ref.WebAddress() + share.CreatorPath(ref))
 }
 
 func (h *homeFlags) warnOfSecret() {
@@ -154,7 +154,7 @@ func (h *homeFlags) linkPublic(ctx context.Context, ref capability.Ref, redempti
 	if err != nil {
 		return fmt.Errorf("ask for the public share: %w", err)
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, webAddress(ref)+"/s/"+ref.ID+"/public", bytes.NewReader(body))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, ref.WebAddress()+"/s/"+ref.ID+"/public", bytes.NewReader(body))
 	if err != nil {
 		return fmt.Errorf("ask for the public share: %w", err)
 	}
@@ -181,5 +181,5 @@ func (h *homeFlags) linkPublic(ctx context.Context, ref capability.Ref, redempti
 		}
 		return fault.Incompatible.With("the server answered with status %d", res.StatusCode)
 	}
-	return h.printLink(webAddress(ref) + answer.Public)
+	return h.printLink(ref.WebAddress() + answer.Public)
 }

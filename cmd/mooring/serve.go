@@ -250,7 +250,7 @@ func (o *serveOptions) check(ctx context.Context) (address capability.Ref, err e
 // nameFlags returns an error of package server with the flags' names instead of its fields'.
 func (o *serveOptions) nameFlags(err error) error {
 	return replaceMessage(err, strings.NewReplacer("Config.DatabaseConnections", "--database-connections", "Config.DatabaseURL", databaseURLFlag,
-		"Config.Origins", "--allow-origin", "Config.ShareKey", o.share.keySource()))
+		"Config.Origins", "--allow-origin", "Config.Address", "--advertise", "Config.ShareKey", o.share.keySource()))
 }
 
 // replaceMessage returns a fault with other words in its message; other errors, and what wraps a
@@ -295,9 +295,6 @@ func (o *serveOptions) config(log *slog.Logger, address capability.Ref, listenin
 	}
 	if cfg.KeepDeleted == 0 {
 		cfg.KeepDeleted = -1
-	}
-	if cfg.Address != "" {
-		cfg.PublicURL = webAddress(address)
 	}
 	proxied = o.share.loopback && !o.share.loopbackGiven && behindProxy(address, listening)
 	cfg.ShareLoopback = o.share.loopback && !proxied

@@ -66,21 +66,3 @@ func behindProxy(address capability.Ref, listens net.Addr) bool {
 	address.TLS = false
 	return !listensBeyondLoopback(listens.String()) && address.ClearTextHost() != ""
 }
-
-// webAddress returns the address for browsers: the first host.
-func webAddress(at capability.Ref) string {
-	scheme, standard := "http://", "80"
-	if at.TLS {
-		scheme, standard = "https://", "443"
-	}
-	host := at.Hosts[0]
-	if name, port, err := net.SplitHostPort(host); err == nil && port == standard {
-		if host = name; strings.Contains(name, ":") {
-			host = "[" + name + "]"
-		}
-	}
-	if at.Prefix != "" {
-		host += "/" + at.Prefix
-	}
-	return scheme + host
-}

@@ -291,22 +291,6 @@ func TestShareFlags(t *testing.T) {
 	}
 }
 
-func TestWebAddress(t *testing.T) {
-	t.Parallel()
-	for text, want := range map[string]string{
-		"https://share.example": "https://share.example", "http://share.example": "http://share.example", "mooring://share.example": "http://share.example:7600",
-		"moorings://share.example:443/a/b": "https://share.example/a/b", "https://[2001:db8::1]": "https://[2001:db8::1]", "mooring://[::1]:7611,other.example": "http://[::1]:7611",
-	} {
-		address, err := capability.ParseAddress(text)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := webAddress(address); got != want {
-			t.Errorf("%s is %s in a browser, want %s", text, got, want)
-		}
-	}
-}
-
 // What listens to this machine alone and is known elsewhere has a proxy before it, to which everybody is of this machine.
 func TestBehindProxy(t *testing.T) {
 	t.Parallel()

@@ -1,5 +1,4 @@
-// Package httpkit is what all HTTP APIs of a server share: opencode's share API, the pages, /api/v1
-// and package server's own endpoints. It decides at which pace readers must take an answer. It
+// Package httpkit is what all HTTP APIs of a server share: opencode's share API, the pages and /api/v1. It decides at which pace readers must take an answer. It
 // knows neither sessions nor refs, and imports nothing of this module but package fault.
 //
 // Words:

@@ -45,6 +45,9 @@ func TestEachPieceHasItsTime(t *testing.T) {
 		if w.Started() {
 			t.Error("nothing was written, and the answer is started")
 		}
+		if w.WriteHeader(200); time.Until(to.deadline) != time.Second || !w.Started() {
+			t.Errorf("the head has until %v", to.deadline)
+		}
 		if n, err := w.Write(make([]byte, 25)); n != 25 || err != nil || !slices.Equal(to.sizes, []int{10, 10, 5}) {
 			t.Errorf("%d bytes were written, %v, in %v", n, err, to.sizes)
 		}

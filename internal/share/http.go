@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"path"
 	"strings"
 	"unicode/utf8"
 
@@ -62,6 +63,10 @@ func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.Set("Referrer-Policy", "no-referrer")
 	own := *r // the server counts requests by the pattern in its own
 	own.URL = &url.URL{Path: "/" + strings.Trim(r.URL.Path, "/"), RawQuery: r.URL.RawQuery}
+	if path.Clean(own.URL.Path) != own.URL.Path { // the mux would redirect, and a redirect's address has what a path may hide: a ref
+		s.serve(w, &own, nil)
+		return
+	}
 	s.mux.ServeHTTP(w, &own)
 }
 

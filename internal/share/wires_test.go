@@ -353,6 +353,7 @@ func TestPaths(t *testing.T) {
 		{"POST", "/api/share/" + c.ID + "/data", 405, "GET"}, {"GET", "/api/share/" + c.ID + "/more", 404, ""}, {"GET", "/api/share/" + c.ID + "/data/x", 404, ""},
 		{"GET", "/t/x", 404, ""}, {"GET", "/ws/", 404, ""}, {"HEAD", "/api/share/" + c.ID + "/data", 200, ""}, {"PUT", "/rpc/share", 405, "OPTIONS, POST"},
 		{"GET", "/below/api/share/" + c.ID + "/data", 200, ""}, {"POST", "/below/api/share", 400, ""}, {"GET", "/ws/" + c.ID, 426, ""},
+		{"GET", "/api/share/%2E%2E/data", 404, ""}, {"GET", "/below/api/share/%2E%2E/data", 404, ""}, {"GET", "/t/x/api%2F%2Fshare/x", 404, ""}, // and no redirect
 	} {
 		got := r.request(q.method, q.path, "")
 		if got.status != q.status || got.header.Get("Allow") != q.allow {
@@ -362,7 +363,7 @@ func TestPaths(t *testing.T) {
 			t.Errorf("%s %s: headers %v", q.method, q.path, got.header)
 		}
 	}
-	if n := scrape.Refusals(r.server.Metrics()); !maps.Equal(n, map[string]int{"unknown_method": 4, "not_found": 4, "malformed": 1}) {
+	if n := scrape.Refusals(r.server.Metrics()); !maps.Equal(n, map[string]int{"unknown_method": 4, "not_found": 7, "malformed": 1}) {
 		t.Errorf("counted are %v", n)
 	}
 }

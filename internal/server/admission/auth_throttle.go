@@ -62,14 +62,16 @@ func NewAuthThrottle(burst int, every time.Duration, met *LimitHits) *AuthThrott
 	return &AuthThrottle{burst: burst, interval: every, maxAddresses: maxThrottledAddresses, limitHits: met, buckets: map[string]*throttleBucket{}}
 }
 
-// SetLimits changes the limits for further tries; delayed answers are due when they were. All
-// buckets are full under the new limits: a debt under other ones cannot be converted.
+// SetLimits changes the limits for further tries; delayed answers are due when they were. An
+// address keeps the tries that it has, or owes, up to the new burst.
 func (w *AuthThrottle) SetLimits(burst int, every time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.burst, w.interval = burst, every
+	now := time.Now()
 	for _, a := range w.buckets {
-		a.tries = w.newTries()
+		a.tries.SetLimitAt(now, rate.Every(every))
+		a.tries.SetBurstAt(now, burst)
 	}
 }
 
@@ -78,7 +80,7 @@ func (w *AuthThrottle) newTries() *rate.Limiter {
 }
 
 // Respond calls give when a refusal may be sent to the address of from: now, or later in the
-// order of its tries. If the address has too many delayed answers, respond aborts the connection
+// order of its tries. If the address has too many delayed answers, it aborts the connection
 // and calls give at once.
 func (w *AuthThrottle) Respond(from PeerConn, give func()) {
 	wait, over := w.reserve(AddressOf(from.RemoteAddr()), from, give)

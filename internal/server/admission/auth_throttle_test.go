@@ -143,7 +143,7 @@ func TestWrongTriesUnderOtherLimits(t *testing.T) {
 			k.try(w, "b", nil, fmt.Sprint("b", i))
 		}
 		time.Sleep(time.Hour)
-		k.want(t, "0 0s", "2 0s", "b0 0s", "b1 0s", "b2 0s", "b3 0s", "1 1s", "b4 1m0s")
+		k.want(t, "0 0s", "b0 0s", "b1 0s", "b2 0s", "b3 0s", "1 1s", "b4 1m0s", "2 2m0s")
 		w.Close()
 	})
 }

@@ -12,13 +12,6 @@ import (
 	"github.com/mooring-rpc/mooring/rpc"
 )
 
-// ToFault returns the fault to send to a peer for err, nil for nil. An error that is
-// neither a fault nor a context's is a defect of the server: it is logged, and the peer gets
-// Internal only.
-func ToFault(log *slog.Logger, err error, doing string) *fault.Error {
-	return fault.From(log, err, doing)
-}
-
 // exception is a fault as the error of a call.
 type exception struct{ fault *fault.Error }
 
@@ -75,7 +68,7 @@ func callFault(err error) *fault.Error {
 // CatchPanic runs f and recovers a panic, so that it ends f and not the server. The panic is
 // logged; the fault to send for it is returned.
 func CatchPanic(log *slog.Logger, doing string, f func()) *fault.Error {
-	return ToFault(log, func() (err error) {
+	return fault.From(log, func() (err error) {
 		defer RecoverPanic(&err)
 		f()
 		return nil

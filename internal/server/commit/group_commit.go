@@ -389,7 +389,7 @@ func (c *Committer) commitGroup(group []*Pending) {
 		return
 	}
 	if len(live) == 1 || retryFutile(err) {
-		c.refuse(admission.ToFault(c.logOf(live[0]), err, "commit"), live...)
+		c.refuse(fault.From(c.logOf(live[0]), err, "commit"), live...)
 		return
 	}
 	c.cfg.Log.Warn("a group failed and is tried one by one", "submissions", len(live), "error", err)
@@ -399,13 +399,13 @@ func (c *Committer) commitGroup(group []*Pending) {
 		if err == nil {
 			continue
 		}
-		c.refuse(admission.ToFault(c.logOf(w), err, "commit"), w)
+		c.refuse(fault.From(c.logOf(w), err, "commit"), w)
 		if errors.Is(err, context.DeadlineExceeded) {
 			late++
 		}
 		// One may be slow by itself; if a second is, the database is.
 		if retryFutile(err) || late > 1 {
-			c.refuse(admission.ToFault(c.cfg.Log, err, "commit"), live[i+1:]...)
+			c.refuse(fault.From(c.cfg.Log, err, "commit"), live[i+1:]...)
 			return
 		}
 	}

@@ -14,7 +14,6 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
-	"github.com/mooring-rpc/mooring/internal/server/admission"
 	"github.com/mooring-rpc/mooring/internal/session"
 )
 
@@ -276,7 +275,7 @@ func (f *follower) send(ctx context.Context, p *sendWindow) (of *session.Row, re
 	row, _ := f.of.now("")
 	page, err := f.s.ReadLog(ctx, row.ID, row.Cursor, 1, 1, nil)
 	if err != nil {
-		return nil, admission.ToFault(f.s.h.log, err, "read the state")
+		return nil, fault.From(f.s.h.log, err, "read the state")
 	}
 	if _, refused := f.sub.auth.Check(&page.Access, capability.Read); refused != nil {
 		return nil, refused
@@ -287,10 +286,10 @@ func (f *follower) send(ctx context.Context, p *sendWindow) (of *session.Row, re
 	for range 1 + f.dice.n(4) {
 		bytes := 256 + f.dice.n(2000)
 		if err := p.send(ctx, bytes, func(done func(error)) { f.state(nil, bytes, done) }); err != nil {
-			return nil, admission.ToFault(f.s.h.log, err, "send the state")
+			return nil, fault.From(f.s.h.log, err, "send the state")
 		}
 	}
-	return page.Row, admission.ToFault(f.s.h.log, p.drain(ctx), "send the state")
+	return page.Row, fault.From(f.s.h.log, p.drain(ctx), "send the state")
 }
 
 // Ended implements sink.

@@ -416,7 +416,7 @@ func (t *sessionFanout) continues(s *Subscription, events []*session.Event) bool
 // not begun are refused instead: their callers decide when to retry. If the fan-out is ending,
 // all subscriptions are ended.
 func (t *sessionFanout) deferReaders(readers []*Subscription, err error) {
-	why := admission.ToFault(t.hub.log, err, "read the log")
+	why := fault.From(t.hub.log, err, "read the log")
 	t.mu.Lock()
 	var over []func()
 	if t.endReason != nil {

@@ -152,7 +152,7 @@ func (h *snapshotSender) send(ctx context.Context, at Position) *fault.Error {
 	case errors.Is(err, errStalled) || errors.Is(context.Cause(ctx), errStalled):
 		return fault.SlowConsumer.With("the snapshot was not taken in time: subscribe from a cursor, or ask again")
 	}
-	return admission.ToFault(h.cfg.Log, err, "read the state")
+	return fault.From(h.cfg.Log, err, "read the state")
 }
 
 var (

@@ -12,7 +12,6 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/capnp/wire"
 	"github.com/mooring-rpc/mooring/fault"
-	"github.com/mooring-rpc/mooring/internal/server/admission"
 	"github.com/mooring-rpc/mooring/rpc"
 )
 
@@ -28,7 +27,7 @@ func (o *sess) attenuate(ctx context.Context, c *rpc.Call) {
 	defer cancel()
 	sight, err := o.service.cfg.Store.ReadAccess(ctx, o.auth.session, o.auth.Refs())
 	if err != nil {
-		fail(c, admission.ToFault(o.conn.log, err, "look up the ref"))
+		fail(c, fault.From(o.conn.log, err, "look up the ref"))
 		return
 	}
 	grant, refused := o.check(sight, 0, "attenuate")

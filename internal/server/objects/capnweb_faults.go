@@ -8,7 +8,6 @@ import (
 
 	"github.com/mooring-rpc/mooring/capnweb"
 	"github.com/mooring-rpc/mooring/fault"
-	"github.com/mooring-rpc/mooring/internal/server/admission"
 )
 
 // capnwebError converts a fault to a JavaScript error. Its message begins with the code's name,
@@ -35,5 +34,5 @@ func (s *service) redact(err error) *capnweb.Error {
 	if f, ok := errors.AsType[*fault.Error](err); ok {
 		return capnwebError(f)
 	}
-	return capnwebError(admission.ToFault(s.cfg.Log, err, "answer the call"))
+	return capnwebError(fault.From(s.cfg.Log, err, "answer the call"))
 }

@@ -113,7 +113,7 @@ func rightsNamed(v any) (any, error) {
 	}
 	set, err := capability.RightsNamed(names)
 	if err != nil {
-		return nil, capnwebError(admission.ToFault(nil, err, "read the rights"))
+		return nil, capnwebError(fault.From(nil, err, "read the rights"))
 	}
 	return uint64(set), nil
 }
@@ -143,7 +143,7 @@ func refOf(v any) (any, error) {
 	}
 	ref, err := capability.ParseRef(strings.TrimSpace(text))
 	if err != nil {
-		return nil, capnwebError(admission.ToFault(nil, err, "read the ref"))
+		return nil, capnwebError(fault.From(nil, err, "read the ref"))
 	}
 	return map[string]any{"id": ref.ID, "secret": ref.Secret.Reveal()}, nil
 }

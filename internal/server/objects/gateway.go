@@ -12,7 +12,6 @@ import (
 	"github.com/mooring-rpc/mooring/capnp/wire"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/crashpoint"
-	"github.com/mooring-rpc/mooring/internal/server/admission"
 	"github.com/mooring-rpc/mooring/rpc"
 )
 
@@ -150,7 +149,7 @@ func decodeRestore(p wire.Gateway_restore_Params) (a credential, refused *fault.
 func (g *gateway) redeem(ctx context.Context, a credential) (rpc.Object, *fault.Error) {
 	grant, first, err := g.service.redeem(ctx, a.id, a.secret, a.redemption, g.conn.peer, g.proofVerifier(a))
 	if err != nil {
-		return nil, admission.ToFault(g.conn.log, err, "redeem the ref")
+		return nil, fault.From(g.conn.log, err, "redeem the ref")
 	}
 	shown := grant.ID
 	if grant.Hash == [32]byte{} { // a forgotten session's ref, of which anyone can make up others

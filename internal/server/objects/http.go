@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -43,32 +44,51 @@ func (s *Server) Handler() http.Handler {
 			mux.Handle(prefix+path, http.StripPrefix(prefix, face))
 		}
 	}
-	own := s.withRequestID(origin.Hosts{Names: s.cfg.Hosts, Patterns: s.cfg.OriginPatterns}.Guard(mux))
+	hosts := origin.Hosts{Names: s.cfg.Hosts, Patterns: s.cfg.OriginPatterns}
+	own, foreign := s.withRequestID(hosts.Guard(mux)), s.withRequestID(hosts.Guard(s.countForeign(mux)))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !s.handshakes.RequestReceived(r.Context()) {
-			var ended func()
-			if r, ended = s.beginForeign(w, r); r == nil {
-				return
-			}
-			defer ended()
+		if s.handshakes.RequestReceived(r.Context()) {
+			own.ServeHTTP(w, r)
+		} else {
+			foreign.ServeHTTP(w, r)
 		}
-		own.ServeHTTP(w, r)
 		drainBody(w, r)
 	})
 }
 
-// beginForeign counts a request that another http.Server has received, since Serve's own waits
-// for its requests by itself: drain waits for ended, and cuts the request off in the end. While
-// the server drains it refuses the request and returns nil, except for a check of the process.
-func (s *Server) beginForeign(w http.ResponseWriter, r *http.Request) (_ *http.Request, ended func()) {
-	done, refused := s.connections.AdmitForeign()
-	if refused != nil {
-		if strings.HasSuffix(r.URL.Path, "/healthz") {
-			return r, func() {}
+// countForeign counts requests that another http.Server has received, since Serve's own waits for
+// its requests by itself: drain waits for their end, and cuts off what does not end. While the
+// server drains it refuses them, except for those that refuse by themselves or say how the server
+// is: /healthz, /readyz and /api/v1.
+func (s *Server) countForeign(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		done, refused := s.connections.AdmitForeign()
+		switch {
+		case refused == nil:
+			defer done()
+			counted, ended := s.cutOffInTheEnd(w, r)
+			defer ended()
+			defer func() { r.Pattern = counted.Pattern }() // which metrics count by
+			next.ServeHTTP(w, counted)
+		case s.refusesItself(r.URL.Path):
+			next.ServeHTTP(w, r)
+		default:
+			s.unavailable(w, refused)
 		}
-		s.unavailable(w, refused)
-		return nil, nil
-	}
+	})
+}
+
+// refusesItself reports whether the endpoint at a path answers while the server drains.
+func (s *Server) refusesItself(path string) bool {
+	return slices.ContainsFunc(s.prefixes(), func(prefix string) bool {
+		below, ok := strings.CutPrefix(path, prefix)
+		return ok && (below == "/healthz" || below == "/readyz" || strings.HasPrefix(below, "/api/v1/"))
+	})
+}
+
+// cutOffInTheEnd returns a request that ends when the last connections are cut off. The caller
+// calls ended when it has been answered.
+func (s *Server) cutOffInTheEnd(w http.ResponseWriter, r *http.Request) (_ *http.Request, ended func()) {
 	ctx, cancel := context.WithCancel(r.Context())
 	cut := make(chan struct{})
 	stop := context.AfterFunc(s.connCtx, func() {
@@ -83,9 +103,11 @@ func (s *Server) beginForeign(w http.ResponseWriter, r *http.Request) (_ *http.R
 			<-cut // w is not used after the request
 		}
 		cancel()
-		done()
 	}
 }
+
+// Refuse refuses all requests from now on, of a server that has not been started.
+func (s *Server) Refuse() { s.connections.Drain() }
 
 // maxDrainBytes is how much of an unread body net/http reads.
 const maxDrainBytes = 256 << 10

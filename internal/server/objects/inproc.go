@@ -95,7 +95,7 @@ type throttledCaller struct {
 }
 
 // Abort implements PeerConn: it records the refusal, that too many answers are waiting.
-func (w *throttledCaller) Abort(why error) { w.refused = admission.ToFault(w.conn.log, why, "wait") }
+func (w *throttledCaller) Abort(why error) { w.refused = fault.From(w.conn.log, why, "wait") }
 
 // Assume returns the capability of the ref of this id without its secret: for a face that made
 // the ref and authenticates its clients in a way of its own.
@@ -166,7 +166,7 @@ func (h *Capability) Describe(ctx context.Context) (*Description, error) {
 	defer cancel()
 	sight, info, err := h.caller.service.cfg.Store.Describe(ctx, h.Target(), []string{h.ref})
 	if err != nil {
-		return nil, admission.ToFault(h.caller.conn.log, err, "describe the session")
+		return nil, fault.From(h.caller.conn.log, err, "describe the session")
 	}
 	grant, refused := h.sess.check(sight, capability.Read, "describe")
 	if refused != nil {
@@ -249,7 +249,7 @@ func (h *Capability) readVisible(ctx context.Context, used string, read func(con
 	defer cancel()
 	page, err := read(ctx, o)
 	if err != nil {
-		return nil, admission.ToFault(o.conn.log, err, "read the state")
+		return nil, fault.From(o.conn.log, err, "read the state")
 	}
 	grant, refused := o.check(&page.Access, capability.Read, "snapshot")
 	if refused != nil {

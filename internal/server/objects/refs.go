@@ -12,7 +12,6 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/capnp/wire"
 	"github.com/mooring-rpc/mooring/fault"
-	"github.com/mooring-rpc/mooring/internal/server/admission"
 	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/rpc"
 )
@@ -90,7 +89,7 @@ func (s *service) readTree(ctx context.Context, from *connState, id string, q se
 	s.cfg.Usage.FlushIfStale(ctx)
 	page, err := s.cfg.Store.ReadTree(ctx, id, q, refs)
 	if err != nil {
-		return nil, admission.ToFault(from.log, err, "read the refs")
+		return nil, fault.From(from.log, err, "read the refs")
 	}
 	grant, shows, refused := admit(page)
 	if refused == nil && !shows {

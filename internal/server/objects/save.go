@@ -73,7 +73,7 @@ func (s *service) save(c *rpc.Call, l *connState, auth *authority) {
 		parent, saved, err = mintSaved(ctx, tx, auth, l, &s.cfg.Limits)
 		return err
 	})
-	if refused := admission.ToFault(s.cfg.Log, err, "save the capability"); refused != nil {
+	if refused := fault.From(s.cfg.Log, err, "save the capability"); refused != nil {
 		s.cfg.Audit.Deny(l.peer, auth.ref, parent, "save", refused)
 		fail(c, refused)
 		return

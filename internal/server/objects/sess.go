@@ -15,7 +15,6 @@ import (
 	"github.com/mooring-rpc/mooring/capnp/wire"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/crashpoint"
-	"github.com/mooring-rpc/mooring/internal/server/admission"
 	"github.com/mooring-rpc/mooring/internal/server/fanout"
 	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/ledger"
@@ -101,7 +100,7 @@ func (o *sess) describe(ctx context.Context, c *rpc.Call) {
 	defer cancel()
 	sight, info, err := o.service.cfg.Store.Describe(ctx, o.auth.session, o.auth.Refs())
 	if err != nil {
-		fail(c, admission.ToFault(o.conn.log, err, "describe the session"))
+		fail(c, fault.From(o.conn.log, err, "describe the session"))
 		return
 	}
 	grant, refused := o.auth.Check(sight, capability.Read)
@@ -209,7 +208,7 @@ func (o *sess) registerStream(outbox string, secret []byte, incarnation uint64) 
 	// The answer reports the stream's LastSeq, by which a client drops ops. So a transaction in
 	// flight, which may contain ops of the stream, ends first.
 	if err := o.service.cfg.Committer.WaitTx(ctx, opening.Key.Session); err != nil {
-		return nil, nil, admission.ToFault(o.conn.log, err, "open the stream")
+		return nil, nil, fault.From(o.conn.log, err, "open the stream")
 	}
 	var found openingDecision
 	opening.Decide = func(opening *session.StreamRequest, sight *session.Access, streams map[session.StreamKey]*ledger.Stream) error {
@@ -221,7 +220,7 @@ func (o *sess) registerStream(outbox string, secret []byte, incarnation uint64) 
 	if !o.auth.firstRedeemed { // else the stream is probably new
 		sight, streams, err := o.service.cfg.Store.FindStreams(ctx, session.CandidateStreams(opening.Key, opening.SecretHash), opening.Refs)
 		if err != nil {
-			return nil, nil, admission.ToFault(o.conn.log, err, "open the stream")
+			return nil, nil, fault.From(o.conn.log, err, "open the stream")
 		}
 		if sight.Row != nil && sight.Row.Forgotten {
 			found.stream = opening.Forgotten()
@@ -237,7 +236,7 @@ func (o *sess) registerStream(outbox string, secret []byte, incarnation uint64) 
 			o.service.cfg.Audit.Deny(o.conn.peer, found.idleRef, found.grant, "openStream", idle)
 			return nil, nil, idle.Code.Because(idle, "%s; %d streams were made under the ref, which can change nothing: no new one is", idle.Message, opening.MaxReadOnlyStreams).Pos(idle.At)
 		}
-		refused = admission.ToFault(o.conn.log, err, "open the stream")
+		refused = fault.From(o.conn.log, err, "open the stream")
 	}
 	if refused != nil {
 		if refused.Code == fault.WrongOutbox {
@@ -349,7 +348,7 @@ func (o *sess) readEvents(ctx context.Context, from uint64, hash session.Hash, l
 		}
 		page, err := o.service.cfg.Store.ReadLog(ctx, o.auth.session, from, maxEventsBytes, limit, o.auth.Refs(), hashesAt...)
 		if err != nil {
-			return nil, admission.ToFault(o.conn.log, err, "read the log")
+			return nil, fault.From(o.conn.log, err, "read the log")
 		}
 		grant, refused := o.check(&page.Access, capability.Read, "events")
 		if refused != nil {

@@ -10,7 +10,6 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/capnp/wire"
 	"github.com/mooring-rpc/mooring/fault"
-	"github.com/mooring-rpc/mooring/internal/server/admission"
 	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/rpc"
 )
@@ -72,7 +71,7 @@ func answerAudit(ctx context.Context, service *service, c *rpc.Call, target stri
 	defer cancel()
 	page, err := service.cfg.Store.ReadAudit(ctx, target, after, int(limit), refs)
 	if err != nil {
-		fail(c, admission.ToFault(service.cfg.Log, err, "read the audit"))
+		fail(c, fault.From(service.cfg.Log, err, "read the audit"))
 		return
 	}
 	if refused := admit(&page.Access); refused != nil {

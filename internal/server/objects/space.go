@@ -10,7 +10,6 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/capnp/wire"
 	"github.com/mooring-rpc/mooring/fault"
-	"github.com/mooring-rpc/mooring/internal/server/admission"
 	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/rpc"
 )
@@ -120,7 +119,7 @@ func (o *space) readAccess(ctx context.Context, need capability.Rights, what str
 	defer cancel()
 	sight, err := o.service.cfg.Store.ReadAccess(ctx, "", []string{o.ref})
 	if err != nil {
-		return nil, nil, admission.ToFault(o.conn.log, err, "look up the ref")
+		return nil, nil, fault.From(o.conn.log, err, "look up the ref")
 	}
 	grant, refused := o.check(sight, need, what)
 	return grant, sight, refused
@@ -172,7 +171,7 @@ func (o *space) listPage(ctx context.Context, q session.ListQuery) (*session.Lis
 	defer cancel()
 	page, err := o.service.cfg.Store.ListSessions(ctx, o.id, q, []string{o.ref})
 	if err != nil {
-		return nil, admission.ToFault(o.conn.log, err, "list the sessions")
+		return nil, fault.From(o.conn.log, err, "list the sessions")
 	}
 	grant, refused := o.check(&page.Access, capability.List, "list")
 	if refused != nil {
@@ -187,7 +186,7 @@ func (o *space) describe(ctx context.Context, c *rpc.Call) {
 	defer cancel()
 	sight, err := o.service.cfg.Store.ReadAccess(ctx, "", []string{o.ref})
 	if err != nil {
-		fail(c, admission.ToFault(o.conn.log, err, "describe the ref"))
+		fail(c, fault.From(o.conn.log, err, "describe the ref"))
 		return
 	}
 	grant, refused := o.grant(sight, 0)

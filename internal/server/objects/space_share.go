@@ -41,7 +41,7 @@ func (o *space) updateRefs(method string, want session.ReadSet, decide func(ctx 
 	if err == nil && under != nil {
 		o.service.cfg.Usage.Record(o.conn.peer, under, method, 0)
 	}
-	return admission.ToFault(o.conn.log, err, method+" the space's ref")
+	return fault.From(o.conn.log, err, method+" the space's ref")
 }
 
 func (o *space) share(c *rpc.Call) {

@@ -1,5 +1,5 @@
 // Store: the interface of the server to its database. The packages store/sqlite and
-// store/postgres implement it; only cmd and tests import them.
+// store/postgres implement it; only package server and tests import them.
 
 package objects
 

@@ -1,8 +1,8 @@
 // Package operator is what an operator of a server has it do, without a call of a peer: the first
 // start and the owner's refs, quotas, trimming, sweeping, counting, and probing in an outage.
 //
-// The server runs Operator.Loops and asks the Outage whether commits succeed; cmd/mooring calls
-// Bootstrap, RotateOwner and RotateSessionOwner. Package commit asks for quotas and reports to the
+// The server runs Operator.Loops and asks the Outage whether commits succeed; package server calls
+// Bootstrap, and cmd/mooring RotateOwner and RotateSessionOwner. Package commit asks for quotas and reports to the
 // Outage. This package writes rows of the database in transactions of its own, and the files of the
 // owner's ref. It knows neither connections nor objects.
 //

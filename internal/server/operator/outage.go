@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/dbfault"
 	"github.com/mooring-rpc/mooring/internal/periodic"
 	"github.com/mooring-rpc/mooring/internal/server/admission"
@@ -141,7 +142,7 @@ func (o *Outage) recordProbe(err error) {
 	if o.cause != dbfault.None {
 		o.instruments.Stopped.WithLabelValues(string(o.cause)).Set(0)
 	}
-	o.cause, o.reason = cause, admission.ToFault(o.log, err, "commit").Message
+	o.cause, o.reason = cause, fault.From(o.log, err, "commit").Message
 	o.instruments.Stopped.WithLabelValues(string(cause)).Set(1)
 	if o.logged == nil {
 		o.logged = map[dbfault.Cause]bool{}
