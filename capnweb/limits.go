@@ -24,9 +24,14 @@ type Limits struct {
 	StreamBytes  int // bytes of a stream that wait for its reader. Beyond it: the stream fails
 	QueuedBytes  int // bytes that may wait to be written. At it our calls wait and the peer's are rejected; at four times: abort
 
-	WriteTimeout     time.Duration // ends the connection when one write has made no progress for this long
-	PingInterval     time.Duration // how long a connection is silent before it is pinged
-	PingTimeout      time.Duration // ends it when a ping has no answer, and with PingInterval when a write makes no progress, for this long
+	// WriteTimeout ends the connection when one write has made no progress for this long.
+	WriteTimeout time.Duration
+	// PingInterval is how long a connection is silent before it is pinged.
+	PingInterval time.Duration
+	// PingTimeout ends the connection when a ping has no answer for this long, and a second more for each 64 KiB, up to
+	// 8 MiB, that may be in a buffer of the system or a proxy still. With PingInterval it is also the
+	// longest that a silent peer may read nothing of a write under way.
+	PingTimeout      time.Duration
 	CloseTimeout     time.Duration // how long the end may spend on sending pending output
 	HandshakeTimeout time.Duration // ends a connection on which no message came for this long after Run began; 0 never
 	IdleTimeout      time.Duration // ends a connection silent for this long while neither side waits or references anything; 0 never

@@ -49,7 +49,8 @@ type Limits struct {
 	WriteTimeout time.Duration
 	// PingInterval is how long a connection is silent before it is pinged.
 	PingInterval time.Duration
-	// PingTimeout closes the connection when a ping has no answer for this long. Interval plus timeout is the time in
+	// PingTimeout closes the connection when a ping has no answer for this long, and a second more for each 64 KiB, up to
+	// 8 MiB, that may be in a buffer of the system or a proxy still. Interval plus timeout is the time in
 	// which a dead peer is found. It is also the longest that a silent peer may read nothing of a write under way, which
 	// a ping would wait behind; and on TCP, where the system has a setting for it, that it may acknowledge nothing.
 	PingTimeout time.Duration

@@ -31,8 +31,9 @@
 // A peer that has been silent is pinged, and is dead if it does not answer. While something is being written to it there is
 // no ping, which would wait behind that: a large message leaves in pieces, and as long as pieces leave the peer is reading,
 // however slowly; if none leaves for as long as a ping and its answer may take, the peer is dead (keepalive.go). For that the
-// system must not buffer much more than it can send (internal/socket). While our own reader is made to wait, or handles a
-// message, an answer to a ping would not be read, and there is none.
+// system must not buffer much more than it can send (internal/socket). Bytes that it, or a proxy, has accepted may be on their
+// way to the peer for long, and an answer to a ping comes behind them: it is given a second more for each 64 KiB. While our
+// own reader is made to wait, or handles a message, an answer to a ping would not be read, and there is none.
 //
 // # Lock order
 //
@@ -42,7 +43,8 @@
 //
 // # Bounds
 //
-// A write that makes no progress ends the connection after Timeouts.Write; a silent peer after PingInterval and Ping; the
-// last output may take Timeouts.Close. Output is bounded by the core, which makes callers wait (Loop.WaitForRoom). Memory for
-// the next batch is kept up to ChunkBytes, and released when the connection is idle.
+// A write that makes no progress ends the connection after Timeouts.Write; a silent peer after PingInterval and Ping, or up to 128 s
+// later if 8 MiB were written shortly before; the last output may take Timeouts.Close. Output is bounded by the core, which
+// makes callers wait (Loop.WaitForRoom). Memory for the next batch is kept up to ChunkBytes, and released when the connection is
+// idle.
 package peerconn

@@ -10,8 +10,16 @@ import (
 	"time"
 )
 
-// MarkActivity records a sign of life of the peer. The lock need not be held.
-func (l *Loop) MarkActivity() { l.lastActivity.Store(int64(time.Since(l.start))) }
+// heard records a sign of life of the peer. The lock need not be held.
+func (l *Loop) heard() {
+	l.restartSilence()
+	if l.arrival.Load()-l.lastActivity.Load() < int64(time.Second) {
+		l.arrival.Store(0)
+	}
+}
+
+// restartSilence has the peer's silence begin now: it could not be heard, or is reading. The lock need not be held.
+func (l *Loop) restartSilence() { l.lastActivity.Store(int64(time.Since(l.start))) }
 
 // startKeepalive starts the timer that pings whenever the peer was silent for Timeouts.PingInterval, and that ends unused
 // connections. The lock is not held.
@@ -37,7 +45,7 @@ func (l *Loop) startKeepalive() *time.Timer {
 		}
 		busy, pieces := l.busy, l.chunksWritten
 		if l.readerPaused {
-			l.MarkActivity()
+			l.restartSilence()
 		}
 		l.codec.UnlockAndRun()
 		defer l.WorkerDone()
@@ -45,7 +53,7 @@ func (l *Loop) startKeepalive() *time.Timer {
 		case silent < interval:
 			writing = writeProgress{}
 		case busy && writing.advanced(pieces):
-			l.MarkActivity()
+			l.restartSilence()
 		case busy && silent < interval+timeout:
 			timer.Reset(max(timeout/4, time.Millisecond))
 			return
@@ -78,17 +86,30 @@ func (w *writeProgress) advanced(pieces uint64) bool {
 	return on
 }
 
-// ping asks the peer for a sign of life, and ends the connection if none comes. The lock is not held.
+// maxUnackedBytes is how many bytes may be on their way to a peer although they are written: the size of buffers.
+const maxUnackedBytes = 8 << 20
+
+// written records that bytes were written, and may be in a buffer of the system or a proxy still. An answer to a ping shows that
+// they have arrived; a message shows that of few, as it may have been sent before. The lock is held.
+func (l *Loop) written(bytes int) {
+	now := time.Since(l.start)
+	by := max(time.Duration(l.arrival.Load()), now) + time.Duration(bytes)*time.Second/minWriteRate
+	l.arrival.Store(int64(min(by, now+maxUnackedBytes/minWriteRate*time.Second)))
+}
+
+// ping asks the peer for a sign of life, and ends the connection if none comes. The answer comes behind what was written
+// before, which is given time to arrive. The lock is not held.
 func (l *Loop) ping() (alive bool) {
 	last := l.lastActivity.Load()
-	ctx, cancel := context.WithTimeout(context.Background(), l.cfg.Timeouts.Ping)
+	ctx, cancel := context.WithTimeout(context.Background(), l.cfg.Timeouts.Ping+max(-l.since(&l.arrival), 0))
 	err := l.cfg.Transport.Ping(ctx)
 	cancel()
 	if err != nil && l.lastActivity.Load() == last { // else the answer comes behind a message that takes long
 		l.endUnresponsive(err)
 		return false
 	}
-	l.MarkActivity()
+	l.arrival.Store(0)
+	l.heard()
 	return true
 }
 
@@ -97,7 +118,7 @@ func (l *Loop) endUnresponsive(err error) {
 	l.End(Ending{Err: l.codec.Disconnected(fmt.Errorf("the peer is silent: %w", err)), Code: ClosePolicyViolation, Reason: "no answer to a ping"})
 }
 
-// since returns the time since lastActivity or lastMessage.
+// since returns the time since lastActivity, lastMessage or arrival.
 func (l *Loop) since(at *atomic.Int64) time.Duration {
 	return time.Since(l.start) - time.Duration(at.Load())
 }

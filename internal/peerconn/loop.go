@@ -87,6 +87,7 @@ type Loop struct {
 	start        time.Time
 	lastActivity atomic.Int64 // when the peer last showed a sign of life, nanoseconds since start
 	lastMessage  atomic.Int64 // when its last message came
+	arrival      atomic.Int64 // when what was written will have arrived, at minWriteRate
 
 	ended        bool
 	ending       Ending
@@ -146,7 +147,7 @@ func (l *Loop) Run(ctx context.Context) error {
 	if !l.ended {
 		l.workers += 2
 		l.codec.UnlockAndRun()
-		l.MarkActivity()
+		l.restartSilence()
 		stop := context.AfterFunc(ctx, func() {
 			l.End(Ending{Err: ctx.Err(), Code: CloseGoingAway, Reason: "going away", Flush: true})
 		})

@@ -47,7 +47,7 @@ func (l *Loop) read() {
 			l.codec.UnlockAndRun()
 			return
 		}
-		l.MarkActivity()
+		l.heard()
 		l.lastMessage.Store(l.lastActivity.Load())
 		l.codec.Receive(batch, &r)
 		if !r.claimed && len(l.out.Tasks) > 0 {
@@ -109,7 +109,7 @@ func (l *Loop) replaceReader() {
 func (l *Loop) SetPaused(paused bool) {
 	l.readerPaused = paused
 	if !paused {
-		l.MarkActivity()
+		l.restartSilence()
 	}
 }
 

@@ -3,6 +3,7 @@ package peerconn_test
 // Slow peers and dead ones, over both codecs. All runs in a bubble, on its clock.
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -20,8 +21,12 @@ import (
 
 // link is what a peer reads from: so many bytes a second, piece by piece as over a WebSocket, and from a moment on nothing.
 // Pings wait for what is being written.
+//
+// A link that buffers accepts all at once, and delivers it at its rate.
 type link struct {
 	rate    int
+	buffers bool
+	arrived time.Time     // when all that was accepted will be delivered
 	stopsAt time.Time     // if it does
 	turn    chan struct{} // held by a writer, or a ping
 	wrote   func()
@@ -34,8 +39,18 @@ func newLink(rate int) *link {
 
 func (l *link) SetOnProgress(f func()) { l.wrote = f }
 
-// carry waits until the peer has read a write of so many bytes.
-func (l *link) carry(bytes int) error {
+// carry has deliver called when the peer has read a write of so many bytes, and waits for that unless it buffers.
+func (l *link) carry(bytes int, deliver func() error) error {
+	if l.buffers {
+		if l.arrived.Before(time.Now()) {
+			l.arrived = time.Now()
+		}
+		l.arrived = l.arrived.Add(time.Duration(bytes) * time.Second / time.Duration(l.rate))
+		if l.stopsAt.IsZero() || l.arrived.Before(l.stopsAt) {
+			time.AfterFunc(time.Until(l.arrived), func() { _ = deliver() })
+		}
+		return nil
+	}
 	const piece = 64 << 10
 	l.turn <- struct{}{}
 	defer func() { <-l.turn }()
@@ -49,13 +64,25 @@ func (l *link) carry(bytes int) error {
 			l.wrote()
 		}
 	}
-	return nil
+	return deliver()
 }
 
 func (l *link) Ping(ctx context.Context) error {
 	select {
 	case l.turn <- struct{}{}:
 		<-l.turn
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	if !l.buffers {
+		return nil
+	}
+	if !l.stopsAt.IsZero() && l.arrived.After(l.stopsAt) {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	select {
+	case <-time.After(time.Until(l.arrived)):
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
@@ -70,10 +97,8 @@ type rpcLink struct {
 func (l rpcLink) Ping(ctx context.Context) error { return l.link.Ping(ctx) }
 
 func (l rpcLink) WriteBatch(ctx context.Context, messages []byte) error {
-	if err := l.carry(len(messages)); err != nil {
-		return err
-	}
-	return l.Transport.WriteBatch(ctx, messages)
+	messages = bytes.Clone(messages)
+	return l.carry(len(messages), func() error { return l.Transport.WriteBatch(ctx, messages) })
 }
 
 func (l rpcLink) Close(code int, reason string) error {
@@ -89,14 +114,13 @@ type webLink struct {
 func (l webLink) Ping(ctx context.Context) error { return l.link.Ping(ctx) }
 
 func (l webLink) Write(ctx context.Context, messages [][]byte) error {
+	var copies [][]byte
 	size := 0
 	for _, m := range messages {
+		copies = append(copies, bytes.Clone(m))
 		size += len(m)
 	}
-	if err := l.carry(size); err != nil {
-		return err
-	}
-	return l.Transport.Write(ctx, messages)
+	return l.carry(size, func() error { return l.Transport.Write(ctx, copies) })
 }
 
 func (l webLink) Close(code int, reason string) error {
@@ -188,6 +212,43 @@ func TestSlowPeers(t *testing.T) {
 					})
 				})
 			}
+		}
+	}
+}
+
+// A peer behind a buffer that has accepted a large message lives while the message is on its way, though pings are answered
+// behind it; one that has died meanwhile is ended once the buffer would be empty.
+func TestSlowPeersBehindABuffer(t *testing.T) {
+	t.Parallel()
+	for name, connect := range codecs {
+		for _, dies := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, dies %v", name, dies), func(t *testing.T) {
+				t.Parallel()
+				synctest.Test(t, func(t *testing.T) {
+					text := strings.Repeat("x", 8<<20-1000)
+					var hits peerconn.LimitHits
+					over := newLink(80 << 10)
+					over.buffers = true
+					if dies {
+						over.stopsAt = time.Now().Add(time.Second)
+					}
+					server, client, call := connect(over, text, &hits)
+					ran := make(chan error, 2)
+					go func() { ran <- server.Run(context.Background()) }()
+					go func() { ran <- client.Run(context.Background()) }()
+					start := time.Now()
+					length, err := call()
+					took := time.Since(start)
+					client.Close("over")
+					one, other := <-ran, <-ran
+					switch n := hits.Of(peerconn.LimitPingTimeout); {
+					case !dies && (err != nil || length != len(text) || n != 0 || took < 100*time.Second):
+						t.Errorf("%d bytes of %d after %v, %v, %d hits: %v, %v", length, len(text), took, err, n, one, other)
+					case dies && (err == nil || n != 1 || took < 130*time.Second || took > 140*time.Second):
+						t.Errorf("ended after %v, %d hits: %v, %v, %v", took, n, err, one, other)
+					}
+				})
+			})
 		}
 	}
 }

@@ -32,7 +32,7 @@ type Peeker interface{ More() bool }
 func (l *Loop) initTransport() {
 	t := l.cfg.Transport
 	if p, ok := t.(ActivityReporter); ok {
-		p.SetOnActivity(l.MarkActivity)
+		p.SetOnActivity(l.heard)
 	}
 	if p, ok := t.(ProgressReporter); ok {
 		l.reportsProgress = true

@@ -18,8 +18,8 @@ const (
 	// ChunkBytes is how much is written at once: small enough for pings to get in between, and for an expired write deadline
 	// to mean no progress.
 	ChunkBytes = 64 << 10
-	// minWriteRate is how many bytes a second are enough for a single large message not to count as stalled, where the
-	// transport does not report pieces.
+	// minWriteRate is how many bytes a second are enough for a peer not to count as silent while written bytes are on their way
+	// to it, and for a single large message not to count as stalled where the transport does not report pieces.
 	minWriteRate = 64 << 10
 	// coalesceBytes is the size below which the writer waits for more.
 	coalesceBytes = 8 << 10
@@ -130,7 +130,9 @@ func (l *Loop) tryWrite(batch messages) {
 	if err != nil {
 		l.EndLocked(l.codec.TransportEnding(err))
 	}
-	if !tried { // it goes back, before what came meanwhile
+	if tried {
+		l.written(len(batch.b))
+	} else { // it goes back, before what came meanwhile
 		later := messages{l.out.Bytes, l.out.Ends}
 		for _, end := range later.ends {
 			batch.ends = append(batch.ends, len(batch.b)+end)
@@ -223,6 +225,7 @@ func (l *Loop) writeOut() (err error) {
 			l.EndLocked(l.codec.TransportEnding(err))
 		}
 		l.out.writing -= end - start
+		l.written(end - start)
 		l.codec.Wrote()
 		start, rest = end, rest[n:]
 	}
