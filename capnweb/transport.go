@@ -12,6 +12,16 @@ import (
 // Transport moves whole messages. One goroutine reads at a time, one writes; Ping and Close may be called at any time,
 // and Close unblocks all others. Ending the context of one operation may close the transport. An error of Read or Write is
 // the end of the connection: io.EOF an orderly one by the peer; a *BrokenError is reported as it is.
+//
+// A Transport may also have these methods, which are described in internal/peerconn/transport.go:
+//
+//	SetOnActivity(heard func())
+//	SetOnProgress(wrote func())
+//	SetAdmitRead(reading func(bytes int, have []byte) error)
+//	More() bool
+//
+// One that wraps another has to pass them on. Without them the peer's own pings and the pieces of a large write are not noticed,
+// and a partial message is not charged.
 type Transport interface {
 	// Read waits for the next message. The bytes are valid until the next Read.
 	Read(ctx context.Context) ([]byte, error)

@@ -12,6 +12,17 @@ import (
 // Close may be called at any time, and Close unblocks all others. Ending the context of one operation may close the
 // transport. An error of ReadBatch or WriteBatch is the end of the connection: io.EOF an orderly one by the peer; an
 // *Exception is reported as it is.
+//
+// A Transport may also have these methods, which are described in internal/peerconn/transport.go:
+//
+//	SetOnActivity(heard func())
+//	SetOnProgress(wrote func())
+//	SetAdmitRead(reading func(bytes int, have []byte) error)
+//	TryWriteBatch(messages []byte) (tried, done bool, err error)
+//	More() bool
+//
+// One that wraps another has to pass them on. Without them the peer's own pings and the pieces of a large write are not noticed,
+// a partial message is not charged, and each write waits for the goroutine that writes.
 type Transport interface {
 	// ReadBatch waits for one or more whole messages. The bytes are valid until the next ReadBatch.
 	ReadBatch(ctx context.Context) ([]byte, error)

@@ -30,10 +30,11 @@
 //
 // A peer that has been silent is pinged, and is dead if it does not answer. While something is being written to it there is
 // no ping, which would wait behind that: a large message leaves in pieces, and as long as pieces leave the peer is reading,
-// however slowly; if none leaves for as long as a ping and its answer may take, the peer is dead (keepalive.go). For that the
-// system must not buffer much more than it can send (internal/socket). Bytes that it, or a proxy, has accepted may be on their
-// way to the peer for long, and an answer to a ping comes behind them: it is given a second more for each 64 KiB. While our
-// own reader is made to wait, or handles a message, an answer to a ping would not be read, and there is none.
+// however slowly; if none leaves for as long as a ping and its answer may take, the peer is dead (keepalive.go). Over a
+// transport that reports no pieces, a write as a whole has Timeouts.Write and a second for each 64 KiB. For that the system must
+// not buffer much more than it can send (internal/socket). Bytes that it, or a proxy, has accepted may be on their way to the
+// peer for long, and an answer to a ping comes behind them: it is given a second more for each 64 KiB. While our own reader is
+// made to wait, or handles a message, an answer to a ping would not be read, and there is none.
 //
 // # Lock order
 //

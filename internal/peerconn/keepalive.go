@@ -52,7 +52,7 @@ func (l *Loop) startKeepalive() *time.Timer {
 		switch silent := l.since(&l.lastActivity); {
 		case silent < interval:
 			writing = writeProgress{}
-		case busy && writing.advanced(pieces):
+		case busy && (!l.reportsProgress || writing.advanced(pieces)): // the former is left to stallTimer
 			l.restartSilence()
 		case busy && silent < interval+timeout:
 			timer.Reset(max(timeout/4, time.Millisecond))

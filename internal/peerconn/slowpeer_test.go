@@ -26,11 +26,13 @@ import (
 type link struct {
 	rate    int
 	buffers bool
-	arrived time.Time     // when all that was accepted will be delivered
-	stopsAt time.Time     // if it does
-	turn    chan struct{} // held by a writer, or a ping
-	wrote   func()
-	closed  chan struct{}
+	// unreported hides the pieces, as a wrapper does that has the methods of Transport only.
+	unreported bool
+	arrived    time.Time     // when all that was accepted will be delivered
+	stopsAt    time.Time     // if it does
+	turn       chan struct{} // held by a writer, or a ping
+	wrote      func()
+	closed     chan struct{}
 }
 
 func newLink(rate int) *link {
@@ -106,6 +108,13 @@ func (l rpcLink) Close(code int, reason string) error {
 	return l.Transport.Close(code, reason)
 }
 
+func rpcTransport(over *link, near rpc.Transport) rpc.Transport {
+	if over.unreported {
+		return struct{ rpc.Transport }{rpcLink{over, near}}
+	}
+	return rpcLink{over, near}
+}
+
 type webLink struct {
 	*link
 	capnweb.Transport
@@ -126,6 +135,13 @@ func (l webLink) Write(ctx context.Context, messages [][]byte) error {
 func (l webLink) Close(code int, reason string) error {
 	close(l.closed)
 	return l.Transport.Close(code, reason)
+}
+
+func webTransport(over *link, near capnweb.Transport) capnweb.Transport {
+	if over.unreported {
+		return struct{ capnweb.Transport }{webLink{over, near}}
+	}
+	return webLink{over, near}
 }
 
 type textObject string
@@ -159,7 +175,7 @@ var codecs = map[string]func(over *link, text string, hits *peerconn.LimitHits) 
 			return len(got.TextBytes()), err
 		}
 		// It is left to the keepalive to find out who does not read.
-		return rpc.NewConn(rpcLink{over, near}, rpc.Config{Bootstrap: textObject(text), LimitHits: hits, Limits: rpc.Limits{WriteTimeout: time.Hour}}), c, call
+		return rpc.NewConn(rpcTransport(over, near), rpc.Config{Bootstrap: textObject(text), LimitHits: hits, Limits: rpc.Limits{WriteTimeout: time.Hour}}), c, call
 	},
 	"capnweb": func(over *link, text string, hits *peerconn.LimitHits) (server, client runner, call func() (int, error)) {
 		near, far := capnweb.Pipe()
@@ -174,7 +190,7 @@ var codecs = map[string]func(over *link, text string, hits *peerconn.LimitHits) 
 			return len(s), err
 		}
 		main := capnweb.Func(func() string { return text })
-		return capnweb.NewConn(webLink{over, near}, capnweb.Config{Main: main, LimitHits: hits, Limits: capnweb.Limits{WriteTimeout: time.Hour}}), c, call
+		return capnweb.NewConn(webTransport(over, near), capnweb.Config{Main: main, LimitHits: hits, Limits: capnweb.Limits{WriteTimeout: time.Hour}}), c, call
 	},
 }
 
@@ -213,6 +229,31 @@ func TestSlowPeers(t *testing.T) {
 				})
 			}
 		}
+	}
+}
+
+// A transport that reports no pieces of a write, as one that a program has wrapped, is no reason to take its peer for dead.
+func TestSlowPeersWithoutProgress(t *testing.T) {
+	t.Parallel()
+	for name, connect := range codecs {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				text := strings.Repeat("x", 8<<20-1000)
+				var hits peerconn.LimitHits
+				over := newLink(320 << 10)
+				over.unreported = true
+				server, client, call := connect(over, text, &hits)
+				ran := make(chan error, 2)
+				go func() { ran <- server.Run(context.Background()) }()
+				go func() { ran <- client.Run(context.Background()) }()
+				length, err := call()
+				client.Close("over")
+				if one, other := <-ran, <-ran; err != nil || length != len(text) || hits.Of(peerconn.LimitPingTimeout) != 0 {
+					t.Errorf("%d bytes of %d, %v: %v, %v", length, len(text), err, one, other)
+				}
+			})
+		})
 	}
 }
 
