@@ -18,7 +18,7 @@ PGTEST  := go run ./internal/pgtest/cmd/pgtest --
 RACE    := env CGO_ENABLED=1 GOGC=300 GORACE=atexit_sleep_ms=50 \
 	go test -race -vet=off '-gcflags=modernc.org/...=-d=checkptr=0 -race=false'
 # What takes longest begins first, so that no core has nothing to do in the end.
-LONG    := ./internal/server/objects ./cmd/mooring ./internal/web ./internal/store/postgres ./outbox ./internal/e2e ./internal/share ./internal/store/sqlite
+LONG    := ./internal/server/node ./cmd/mooring ./internal/web ./internal/store/postgres ./outbox ./internal/e2e ./internal/share ./internal/store/sqlite
 
 # One way to build whatever is not raced, so that it is built once.
 export CGO_ENABLED := 0
@@ -62,7 +62,7 @@ test: ## run all tests with the race detector, on SQLite and Postgres (PKG=./...
 	$(PGTEST) $(RACE) -p $(JOBS) -timeout 20m $(if $(filter ./...,$(PKG)),$(LONG)) $(PKG)
 ifeq ($(PKG),./...)
 	go test ./internal/socket # the race detector has it read and write in another way
-	go test -run '^Test(HubStories|MachineStories|RandomGroups|TreesOfRefsAgainstAModel)$$' ./internal/server/objects ./internal/server/fanout ./outbox ./internal/session # all their cases
+	go test -run '^Test(HubStories|MachineStories|RandomGroups|TreesOfRefsAgainstAModel)$$' ./internal/server/node ./internal/server/fanout ./outbox ./internal/session # all their cases
 endif
 
 # The tests that only the crash tag brings; make test runs the others.
@@ -71,7 +71,7 @@ SLOW = $(shell sed -n 's/^func \(Test[A-Za-z0-9]*\).*/\1/p' internal/*/*_slow_te
 test-slow: ## run the crash and soak tests, minutes long, and those of the benchmarks' own module
 	@PATH="$$PATH:/usr/sbin" .ci/need cc pgbouncer
 	@test -n '$(SLOW)'
-	$(PGTEST) $(RACE) -timeout 20m -tags crash -run '^($(SLOW))$$' ./internal/e2e ./internal/bench ./internal/server/objects ./internal/store/postgres ./client ./outbox
+	$(PGTEST) $(RACE) -timeout 20m -tags crash -run '^($(SLOW))$$' ./internal/e2e ./internal/bench ./internal/server/node ./internal/store/postgres ./client ./outbox
 	cd internal/benchrpc && go test ./...
 
 upgrade: build ## an older binary (OLD=COMMIT) and this one at work on one Postgres, with clients of either

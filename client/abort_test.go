@@ -13,7 +13,7 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/fault"
-	"github.com/mooring-rpc/mooring/internal/server/objects"
+	"github.com/mooring-rpc/mooring/internal/server/node"
 	"github.com/mooring-rpc/mooring/internal/session"
 )
 
@@ -143,7 +143,7 @@ func TestAbortTurns(t *testing.T) {
 // What is too much to be read for one batch ends turn by turn.
 func TestAbortLargeTurns(t *testing.T) {
 	t.Parallel()
-	r := testRig(t, func(c *objects.Config) {
+	r := testRig(t, func(c *node.Config) {
 		c.Session = session.DefaultConfig()
 		c.Session.Limits.EventBytes = 16 << 10 // a batch reads four times as much
 	})

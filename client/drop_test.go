@@ -17,7 +17,7 @@ import (
 	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/internal/faultproxy"
 	"github.com/mooring-rpc/mooring/internal/pgtest"
-	"github.com/mooring-rpc/mooring/internal/server/objects"
+	"github.com/mooring-rpc/mooring/internal/server/node"
 	"github.com/mooring-rpc/mooring/internal/server/operator"
 	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/internal/store/postgres"
@@ -27,19 +27,19 @@ import (
 // halting is a server's store. Once it is told to halt, the server's next commit waits
 // until goOn is called, as on a machine that stands still.
 type halting struct {
-	objects.Store
+	node.Store
 	halt            atomic.Bool
 	goOn            func()
 	begun, on, done chan struct{}
 }
 
-func newHalting(st objects.Store) *halting {
+func newHalting(st node.Store) *halting {
 	h := &halting{Store: st, begun: make(chan struct{}), on: make(chan struct{}), done: make(chan struct{})}
 	h.goOn = sync.OnceFunc(func() { close(h.on) })
 	return h
 }
 
-// UpdateOptimistic implements objects.Store.
+// UpdateOptimistic implements node.Store.
 func (h *halting) UpdateOptimistic(ctx context.Context, fn func(session.Tx) error) error {
 	if h.halt.CompareAndSwap(true, false) {
 		close(h.begun)
@@ -56,11 +56,11 @@ func serve(t *testing.T, st *halting) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg := objects.DefaultConfig()
+	cfg := node.DefaultConfig()
 	cfg.Store = st
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	go func() { ended <- objects.New(cfg).Run(ctx, ln) }()
+	go func() { ended <- node.New(cfg).Run(ctx, ln) }()
 	t.Cleanup(func() {
 		st.goOn()
 		cancel()
@@ -72,7 +72,7 @@ func serve(t *testing.T, st *halting) string {
 }
 
 // openStores opens two stores on a new database, where there may be two.
-func openStores(t *testing.T, db string) (one, two objects.Store) {
+func openStores(t *testing.T, db string) (one, two node.Store) {
 	t.Helper()
 	closed := func(st interface{ Close() error }) {
 		t.Cleanup(func() {
@@ -90,7 +90,7 @@ func openStores(t *testing.T, db string) (one, two objects.Store) {
 		return st, st
 	}
 	url := pgtest.URL(t)
-	var both [2]objects.Store
+	var both [2]node.Store
 	for i := range both {
 		st, err := postgres.Open(t.Context(), postgres.Config{URL: url, AllowUnsafe: true, Log: slog.New(slog.DiscardHandler)})
 		if err != nil {

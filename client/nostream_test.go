@@ -9,14 +9,14 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/client"
-	"github.com/mooring-rpc/mooring/internal/server/objects"
+	"github.com/mooring-rpc/mooring/internal/server/node"
 	"github.com/mooring-rpc/mooring/outbox"
 )
 
 func TestWhoGetsNoStreamIsDenied(t *testing.T) {
 	t.Parallel()
 	const most = 3
-	r := testRig(t, func(c *objects.Config) { c.ReadOnlyStreams = most })
+	r := testRig(t, func(c *node.Config) { c.ReadOnlyStreams = most })
 	owner := r.newSession(t, r.open(t, "owner"))
 	shares := owner.Batch()
 	reader, _ := shares.Share(client.ShareOptions{Rights: capability.Read})

@@ -14,7 +14,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/client"
-	"github.com/mooring-rpc/mooring/internal/server/objects"
+	"github.com/mooring-rpc/mooring/internal/server/node"
 	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/internal/until"
 	"github.com/mooring-rpc/mooring/ledger"
@@ -225,7 +225,7 @@ func (o *openings) seen() []session.StreamRequest {
 }
 
 type openingStore struct {
-	objects.Store
+	node.Store
 	openings *openings
 }
 
@@ -241,7 +241,7 @@ func (s openingStore) OpenStream(ctx context.Context, o session.StreamRequest) (
 func TestReconcileFencesOff(t *testing.T) {
 	t.Parallel()
 	var opened openings
-	r := testRig(t, func(c *objects.Config) { c.Store = openingStore{c.Store, &opened} })
+	r := testRig(t, func(c *node.Config) { c.Store = openingStore{c.Store, &opened} })
 	c := r.open(t, "a")
 	s := r.newSession(t, c)
 	put := func(n string) { b := s.Batch(); b.Put("message/"+n, object{}); applied(t, b) }

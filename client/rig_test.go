@@ -17,7 +17,7 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/internal/faultproxy"
-	"github.com/mooring-rpc/mooring/internal/server/objects"
+	"github.com/mooring-rpc/mooring/internal/server/node"
 	"github.com/mooring-rpc/mooring/internal/server/operator"
 	"github.com/mooring-rpc/mooring/internal/store"
 	"github.com/mooring-rpc/mooring/internal/store/postgres"
@@ -33,11 +33,11 @@ type rig struct {
 	owner capability.Ref
 	stop  func() error // drains; nil while it does not run
 
-	change []func(*objects.Config)
+	change []func(*node.Config)
 }
 
 // newRig makes a data folder and runs a server on it.
-func newRig(change ...func(*objects.Config)) (*rig, error) {
+func newRig(change ...func(*node.Config)) (*rig, error) {
 	dir, err := os.MkdirTemp("", "mooring-client-test-")
 	if err != nil {
 		return nil, err
@@ -70,7 +70,7 @@ func (r *rig) start() error {
 	if r.owner, err = capability.ReadRefFile(filepath.Join(r.dir, "data", operator.OwnerFile)); err != nil {
 		return errors.Join(err, ln.Close(), st.Close())
 	}
-	cfg := objects.DefaultConfig()
+	cfg := node.DefaultConfig()
 	cfg.Store, cfg.SoleServer, cfg.PollInterval, cfg.Transactions = st, r.url == "", 0, 1
 	cfg.Audiences = address.Hosts
 	for _, f := range r.change {
@@ -78,7 +78,7 @@ func (r *rig) start() error {
 	}
 	run, cancel := context.WithCancel(ctx)
 	ended := make(chan error, 1)
-	go func() { ended <- objects.New(cfg).Run(run, ln) }()
+	go func() { ended <- node.New(cfg).Run(run, ln) }()
 	r.stop = func() error {
 		r.stop = nil
 		cancel()
@@ -107,7 +107,7 @@ func (r *rig) close() error {
 func (r *rig) home(name string) string { return filepath.Join(r.dir, "home-"+name) }
 
 // testRig is newRig for a test.
-func testRig(t *testing.T, change ...func(*objects.Config)) *rig {
+func testRig(t *testing.T, change ...func(*node.Config)) *rig {
 	t.Helper()
 	r, err := newRig(change...)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/fault"
-	"github.com/mooring-rpc/mooring/internal/server/objects"
+	"github.com/mooring-rpc/mooring/internal/server/node"
 	"github.com/mooring-rpc/mooring/outbox"
 )
 
@@ -161,7 +161,7 @@ func TestSealedOutboxStandsStillWithoutTheKey(t *testing.T) {
 // A server that does not know where it is reached says what is to be done.
 func TestSealedRefNeedsAKnownAddress(t *testing.T) {
 	t.Parallel()
-	r := testRig(t, func(c *objects.Config) { c.Audiences = []string{"elsewhere.example:7600"} })
+	r := testRig(t, func(c *node.Config) { c.Audiences = []string{"elsewhere.example:7600"} })
 	owner := r.open(t, "owner")
 	s := r.newSession(t, owner)
 	public, withKey := sealKey(t)

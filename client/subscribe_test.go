@@ -13,7 +13,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/fault"
-	"github.com/mooring-rpc/mooring/internal/server/objects"
+	"github.com/mooring-rpc/mooring/internal/server/node"
 	"github.com/mooring-rpc/mooring/rpc"
 )
 
@@ -64,7 +64,7 @@ func (l *heldLink) ReadBatch(ctx context.Context) ([]byte, error) {
 func TestGivenUpSubscriptionsLeaveTheOthersTheirShare(t *testing.T) {
 	t.Parallel()
 	const window = 16 << 10
-	r := testRig(t, func(cfg *objects.Config) {
+	r := testRig(t, func(cfg *node.Config) {
 		cfg.RPC.QueuedBytes = 4 * window // half of it may be under way
 	})
 	s := r.newSession(t, r.open(t, "writer"))

@@ -16,7 +16,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
-	"github.com/mooring-rpc/mooring/internal/server/objects"
+	"github.com/mooring-rpc/mooring/internal/server/node"
 	"github.com/mooring-rpc/mooring/internal/store/postgres"
 )
 
@@ -99,7 +99,7 @@ const keepDeleted = 90 * 24 * time.Hour
 
 // DefaultConfig returns the defaults of durations and limits. A zero field means the same.
 func DefaultConfig() Config {
-	own := objects.DefaultConfig()
+	own := node.DefaultConfig()
 	return Config{PollInterval: own.PollInterval, DrainTimeout: own.DrainTimeout, TurnLease: own.Session.Lease,
 		KeepDeleted: keepDeleted, PageLife: 12 * time.Hour, Limits: DefaultLimits()}
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/dustin/go-humanize"
 
 	"github.com/mooring-rpc/mooring/fault"
-	"github.com/mooring-rpc/mooring/internal/server/objects"
+	"github.com/mooring-rpc/mooring/internal/server/node"
 	"github.com/mooring-rpc/mooring/internal/share"
 )
 
@@ -88,7 +88,7 @@ func TestValidate(t *testing.T) {
 }
 
 // limited says which field each limit is for.
-func limited(c *objects.Config, sharing *share.Config) map[string]any {
+func limited(c *node.Config, sharing *share.Config) map[string]any {
 	return map[string]any{
 		"Connections": &c.Connections, "ConnectionsPerAddress": &c.ConnectionsPerAddress, "Handshakes": &c.Handshakes,
 		"StrangerBytes": &c.StrangerBytes, "PeerBytes": &c.KnownBytes, "RefBytes": &c.RefBytes,
@@ -120,7 +120,7 @@ func TestLimits(t *testing.T) {
 		}
 		return true
 	})
-	defaults, shared := objects.DefaultConfig(), share.DefaultConfig()
+	defaults, shared := node.DefaultConfig(), share.DefaultConfig()
 	fields, all := limited(&defaults, &shared), reflect.ValueOf(DefaultLimits())
 	if all.NumField() != len(fields) {
 		t.Errorf("there are %d limits, the test knows %d", all.NumField(), len(fields))
@@ -136,7 +136,7 @@ func TestLimits(t *testing.T) {
 		}
 		var limits Limits
 		reflect.ValueOf(&limits).Elem().Field(i).SetInt(123456789)
-		own, sharing := objects.DefaultConfig(), share.DefaultConfig()
+		own, sharing := node.DefaultConfig(), share.DefaultConfig()
 		limits.apply(&own, &sharing)
 		for other, field := range limited(&own, &sharing) {
 			if changed := !reflect.DeepEqual(field, fields[other]); changed != (other == name) {

@@ -9,7 +9,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/defaults"
-	"github.com/mooring-rpc/mooring/internal/server/objects"
+	"github.com/mooring-rpc/mooring/internal/server/node"
 	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/internal/share"
 )
@@ -65,13 +65,13 @@ type Limits struct {
 // DefaultLimits returns the limits of a server on a small machine.
 func DefaultLimits() Limits {
 	var l Limits
-	own, sharing := objects.DefaultConfig(), share.DefaultConfig()
+	own, sharing := node.DefaultConfig(), share.DefaultConfig()
 	l.apply(&own, &sharing)
 	return l
 }
 
 // apply sets the fields that l limits, and takes the limits that l leaves open from them.
-func (l *Limits) apply(own *objects.Config, sharing *share.Config) {
+func (l *Limits) apply(own *node.Config, sharing *share.Config) {
 	rpc, quota := &own.RPC, &own.Session.Limits
 	for _, f := range []struct{ limit, of *int }{
 		{&l.Connections, &own.Connections}, {&l.ConnectionsPerAddress, &own.ConnectionsPerAddress}, {&l.Handshakes, &own.Handshakes},
@@ -105,7 +105,7 @@ const (
 // Validate returns which limits do not go together, as a *fault.Error with code Usage that
 // names their fields.
 func (l Limits) Validate() error {
-	own, sharing := objects.DefaultConfig(), share.DefaultConfig()
+	own, sharing := node.DefaultConfig(), share.DefaultConfig()
 	l.apply(&own, &sharing)
 	least := session.DefaultLimits().BatchBytes + batchOverhead
 	switch {

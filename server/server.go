@@ -1,5 +1,5 @@
-// Package server embeds a Mooring server in a program: the database, the objects, and
-// everything that serves them over Cap'n Proto, Cap'n Web and HTTP. `mooring serve` is its
+// Package server embeds a Mooring server in a program: the database, and
+// everything that serves it over Cap'n Proto, Cap'n Web and HTTP. `mooring serve` is its
 // first user: flags, signals and output are all that it adds.
 //
 //	srv, err := server.New(ctx, server.Config{Dir: "data", Addrs: []net.Addr{ln.Addr()}})
@@ -25,11 +25,11 @@
 //	space        the set of sessions that a server has
 //	owner's ref  the ref that the first start makes, with all rights in the space
 //	drain        to refuse new calls, answer those that run, and end subscriptions
-//	objects      package internal/server/objects, which decides about every call
+//	node         package internal/server/node, which serves; internal/server/objects decides about every call
 //
 // # Lock order
 //
-// Server.mu is the only mutex. It is held while the objects start, which takes 2 seconds at most.
+// Server.mu is the only mutex. It is held while the node starts, which takes 2 seconds at most.
 //
 // # Bounds
 //
@@ -52,7 +52,7 @@ import (
 	"github.com/mooring-rpc/mooring/internal/httpapi"
 	"github.com/mooring-rpc/mooring/internal/opencode"
 	"github.com/mooring-rpc/mooring/internal/origin"
-	"github.com/mooring-rpc/mooring/internal/server/objects"
+	"github.com/mooring-rpc/mooring/internal/server/node"
 	"github.com/mooring-rpc/mooring/internal/server/operator"
 	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/internal/share"
@@ -65,7 +65,7 @@ import (
 // Server is a server with its database. All methods are safe for concurrent use.
 type Server struct {
 	store   *store.Store
-	objects *objects.Server
+	node    *node.Server
 	sharing *share.Service
 	owner   Owner
 	address capability.Ref
@@ -75,7 +75,7 @@ type Server struct {
 	close   context.CancelFunc
 
 	mu      sync.Mutex
-	started bool          // the objects' own work runs
+	started bool          // the node's own work runs
 	served  bool          // Serve, or Close in its place, was called
 	ended   chan struct{} // closed when that has returned
 
@@ -136,9 +136,9 @@ func (c *Config) open(ctx context.Context) (*store.Store, error) {
 	return st, postgres.Explain("Config.DatabaseURL", c.DatabaseURL, err)
 }
 
-// mount makes the objects and everything that serves them.
+// mount makes the node and the handlers that it serves.
 func (s *Server) mount(cfg Config) {
-	own, sharing := objects.DefaultConfig(), share.DefaultConfig()
+	own, sharing := node.DefaultConfig(), share.DefaultConfig()
 	cfg.Limits.apply(&own, &sharing)
 	own.Store, own.Log, own.Name = s.store, cfg.Log, cfg.Name
 	own.Prefix, own.OriginPatterns = s.address.Prefix, cfg.Origins
@@ -150,23 +150,23 @@ func (s *Server) mount(cfg Config) {
 	own.Audiences = audiences(s.address.Hosts, cfg.Hosts, cfg.Addrs)
 	own.Hosts = ownHosts(own.Audiences)
 	s.hosts.Names = own.Hosts
-	s.objects = objects.New(own)
+	s.node = node.New(own)
 
 	if cfg.PublicURL == "" && cfg.Address != "" {
 		cfg.PublicURL = s.address.WebAddress()
 	}
 	limits := session.DefaultLimits()
-	sharing.Store, sharing.Server, sharing.Log, sharing.OriginPatterns = s.store, s.objects, cfg.Log, cfg.Origins
+	sharing.Store, sharing.Server, sharing.Log, sharing.OriginPatterns = s.store, s.node, cfg.Log, cfg.Origins
 	sharing.Base, sharing.Key, sharing.NoLoopback = cfg.PublicURL, cfg.ShareKey, !cfg.ShareLoopback
 	sharing.CommitLimits = opencode.Limits{Ops: limits.BatchOps, Bytes: limits.BatchBytes, Payload: limits.PayloadBytes}
 	s.sharing = share.New(sharing)
 	s.sharing.Mount()
 
 	web.New(web.Config{Log: cfg.Log, Prefix: s.address.Prefix, Hosts: s.address.Hosts, TLS: s.address.TLS, TokenLife: cfg.PageLife, Lease: cfg.TurnLease},
-		s.objects, s.store, s.sharing).Mount()
+		s.node, s.store, s.sharing).Mount()
 
-	s.objects.Mount(httpapi.Path, httpapi.New(httpapi.Config{
-		Server: s.objects, Address: s.address, Origins: cfg.Origins, Log: cfg.Log,
+	s.node.Mount(httpapi.Path, httpapi.New(httpapi.Config{
+		Server: s.node, Address: s.address, Origins: cfg.Origins, Log: cfg.Log,
 		BodyBytes: 2 * own.RPC.MessageBytes, // as for Cap'n Web: JSON is larger than the data it encodes
 		Timeout:   own.BatchTimeout, StallTimeout: own.RPC.WriteTimeout,
 	}))
@@ -196,7 +196,7 @@ func (s *Server) Serve(ctx context.Context, web net.Listener, streams ...net.Lis
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(s.closing, cancel)()
-	return s.objects.Serve(ctx, web, streams...)
+	return s.node.Serve(ctx, web, streams...)
 }
 
 // Handler serves everything that is served over HTTP, from now on: WebSockets at /capnp and
@@ -204,10 +204,10 @@ func (s *Server) Serve(ctx context.Context, web net.Listener, streams ...net.Lis
 // below the path of Config.Address. Requests over loopback must name a host of this server.
 func (s *Server) Handler() http.Handler {
 	s.begin(false)
-	return s.objects.Handler()
+	return s.node.Handler()
 }
 
-// begin starts the objects' own work, once. It returns false if serving has begun before.
+// begin starts the node's own work, once. It returns false if serving has begun before.
 func (s *Server) begin(serving bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -217,7 +217,7 @@ func (s *Server) begin(serving bool) bool {
 	s.served = serving
 	if !s.started {
 		s.started = true
-		s.objects.Start(s.closing)
+		s.node.Start(s.closing)
 	}
 	return true
 }
@@ -225,7 +225,7 @@ func (s *Server) begin(serving bool) bool {
 // Metrics serves the metrics of the server and its process, in the Prometheus formats, to
 // requests that come from other machines or name a host of this server. They contain no
 // session, ref or peer.
-func (s *Server) Metrics() http.Handler { return s.hosts.Guard(s.objects.Metrics()) }
+func (s *Server) Metrics() http.Handler { return s.hosts.Guard(s.node.Metrics()) }
 
 // SetLimits replaces the limits while the server runs. HandshakeTimeout, BatchTimeout,
 // WriteTimeout and MessageBytes stay as they were for New: clients, or net/http, were given
@@ -235,9 +235,9 @@ func (s *Server) SetLimits(limits Limits) error {
 	if err := limits.Validate(); err != nil {
 		return err
 	}
-	own, sharing := objects.DefaultConfig(), share.DefaultConfig()
+	own, sharing := node.DefaultConfig(), share.DefaultConfig()
 	limits.apply(&own, &sharing)
-	s.objects.SetLimits(own)
+	s.node.SetLimits(own)
 	s.sharing.SetLimits(sharing)
 	return nil
 }
@@ -254,10 +254,10 @@ func (s *Server) Close() error {
 	case begun:
 		<-s.ended
 	case started:
-		_ = s.objects.Serve(s.closing, nil) // without listeners it only drains
+		_ = s.node.Serve(s.closing, nil) // without listeners it only drains
 		close(s.ended)
 	default:
-		s.objects.Refuse()
+		s.node.Refuse()
 		close(s.ended)
 	}
 	return s.closeStore()

@@ -23,7 +23,7 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/client/pgclient"
-	"github.com/mooring-rpc/mooring/internal/server/objects"
+	"github.com/mooring-rpc/mooring/internal/server/node"
 	"github.com/mooring-rpc/mooring/internal/server/operator"
 	"github.com/mooring-rpc/mooring/internal/store"
 	"github.com/mooring-rpc/mooring/internal/store/postgres"
@@ -129,7 +129,7 @@ func (r *rig) serve(ctx context.Context, binary, data, url string) error {
 func (r *rig) serveHere(ctx context.Context, data, url string) error {
 	var st *store.Store
 	var err error
-	cfg := objects.DefaultConfig()
+	cfg := node.DefaultConfig()
 	if url == "" {
 		st, err = sqlite.Open(ctx, sqlite.Config{Dir: data})
 		cfg.SoleServer, cfg.PollInterval, cfg.Transactions = true, 0, 1
@@ -150,7 +150,7 @@ func (r *rig) serveHere(ctx context.Context, data, url string) error {
 	cfg.Store = st
 	running, end := context.WithCancel(context.WithoutCancel(ctx))
 	ended := make(chan error, 1)
-	go func() { ended <- objects.New(cfg).Run(running, ln) }()
+	go func() { ended <- node.New(cfg).Run(running, ln) }()
 	r.stop = func() error {
 		end()
 		return errors.Join(<-ended, st.Close())

@@ -8,7 +8,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/httpkit"
-	"github.com/mooring-rpc/mooring/internal/server/objects"
+	"github.com/mooring-rpc/mooring/internal/server/node"
 )
 
 // errorJSON is an error. Number is the code's, At the cursor it is about, Request the id of the
@@ -38,7 +38,7 @@ func (a *API) refuse(w http.ResponseWriter, f *fault.Error) {
 // answerError answers with a fault and a status that is not its code's.
 func (a *API) answerError(w http.ResponseWriter, status int, f *fault.Error) {
 	shown := newErrorJSON(f)
-	shown.Request = w.Header().Get(objects.RequestHeader)
+	shown.Request = w.Header().Get(node.RequestHeader)
 	a.cfg.Server.Refused(w, f)
 	httpkit.WriteJSON(w, status, httpkit.JSON(map[string]any{"error": shown}))
 }

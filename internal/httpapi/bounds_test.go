@@ -17,7 +17,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/internal/lockbuf"
-	"github.com/mooring-rpc/mooring/internal/server/objects"
+	"github.com/mooring-rpc/mooring/internal/server/node"
 	"github.com/mooring-rpc/mooring/internal/teststore"
 	"github.com/mooring-rpc/mooring/internal/until"
 )
@@ -25,7 +25,7 @@ import (
 // A body is bounded, and so are all bodies together; what was held is given back.
 func TestBodiesAreBounded(t *testing.T) {
 	t.Parallel()
-	r := start(t, teststore.SQLite(t), func(s *objects.Config, c *Config) { c.BodyBytes, s.RefBytes = 1<<20, 3*bodyChunk })
+	r := start(t, teststore.SQLite(t), func(s *node.Config, c *Config) { c.BodyBytes, s.RefBytes = 1<<20, 3*bodyChunk })
 	m := r.create()
 	path := "/sessions/" + m.id + "/batches"
 	long := `{"outbox":"` + strings.Repeat("x", 1<<20) + `"}`
@@ -56,7 +56,7 @@ func TestBodiesAreBounded(t *testing.T) {
 // Chunked bodies have no length to be told by.
 func TestALongBodyOfNoLength(t *testing.T) {
 	t.Parallel()
-	r := start(t, teststore.SQLite(t), func(_ *objects.Config, c *Config) { c.BodyBytes = 1 << 20 })
+	r := start(t, teststore.SQLite(t), func(_ *node.Config, c *Config) { c.BodyBytes = 1 << 20 })
 	m := r.create()
 	req := r.request("POST", "/sessions/"+m.id+"/batches", m.owner.Text(), "")
 	req.Body, req.ContentLength = io.NopCloser(io.MultiReader(strings.NewReader(`{"outbox":"`), strings.NewReader(strings.Repeat("x", 2<<20)))), -1
@@ -73,7 +73,7 @@ func TestALongBodyOfNoLength(t *testing.T) {
 // A body that does not come is not waited for long, and one that breaks off is none.
 func TestBodiesThatDoNotCome(t *testing.T) {
 	t.Parallel()
-	r := start(t, teststore.SQLite(t), func(_ *objects.Config, c *Config) { c.Timeout = 3 * time.Second })
+	r := start(t, teststore.SQLite(t), func(_ *node.Config, c *Config) { c.Timeout = 3 * time.Second })
 	m := r.create()
 	for _, cut := range []bool{false, true} {
 		c, err := net.Dial("tcp", r.host)
@@ -101,7 +101,7 @@ func TestBodiesThatDoNotCome(t *testing.T) {
 // Who guesses waits, and nobody else does.
 func TestGuessing(t *testing.T) {
 	t.Parallel()
-	r := start(t, teststore.SQLite(t), func(s *objects.Config, _ *Config) { s.WrongTries, s.WrongTryInterval = 1, time.Hour })
+	r := start(t, teststore.SQLite(t), func(s *node.Config, _ *Config) { s.WrongTries, s.WrongTryInterval = 1, time.Hour })
 	m := r.create()
 	forged := m.owner.With(m.owner.ID, capability.NewSecret()).Text()
 	if got := r.ask("GET", "/sessions/"+m.id, forged, nil); got.status != 401 || got.code() != "unknown_ref" {
@@ -121,7 +121,7 @@ func TestGuessing(t *testing.T) {
 // A wait that is longer than a request's time ends with the answer that it is.
 func TestGuessingTakesNoLongerThanARequest(t *testing.T) {
 	t.Parallel()
-	r := start(t, teststore.SQLite(t), func(s *objects.Config, c *Config) {
+	r := start(t, teststore.SQLite(t), func(s *node.Config, c *Config) {
 		s.WrongTries, s.WrongTryInterval, c.Timeout = 1, time.Hour, 2*time.Second
 	})
 	forged := r.owner.With(r.owner.ID, capability.NewSecret()).Text()
@@ -165,7 +165,7 @@ func (w *answered) Write(b []byte) (int, error) { return w.text.Write(b) }
 func TestSecretsStayAway(t *testing.T) {
 	t.Parallel()
 	var log lockbuf.Buffer
-	r := start(t, teststore.SQLite(t), func(s *objects.Config, c *Config) {
+	r := start(t, teststore.SQLite(t), func(s *node.Config, c *Config) {
 		s.Log = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 		c.Log = s.Log
 	})

@@ -15,7 +15,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/internal/lockbuf"
-	"github.com/mooring-rpc/mooring/internal/server/objects"
+	"github.com/mooring-rpc/mooring/internal/server/node"
 	"github.com/mooring-rpc/mooring/internal/stmtfault"
 	"github.com/mooring-rpc/mooring/internal/store"
 	"github.com/mooring-rpc/mooring/internal/teststore"
@@ -83,7 +83,7 @@ func TestCodesAtStatements(t *testing.T) {
 	t.Parallel()
 	teststore.OnFailing(t, func(t *testing.T, st *store.Store, s *stmtfault.Statements) {
 		var log lockbuf.Buffer
-		d := failing{start(t, st, func(c *objects.Config, _ *Config) { c.Log = slog.New(slog.NewTextHandler(&log, nil)) }), s}
+		d := failing{start(t, st, func(c *node.Config, _ *Config) { c.Log = slog.New(slog.NewTextHandler(&log, nil)) }), s}
 		requests := d.requests()
 		names, met := slices.Sorted(maps.Keys(requests)), map[string]bool{}
 		for i, f := range d.Failures {

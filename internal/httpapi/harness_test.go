@@ -24,7 +24,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/internal/pgtest"
-	"github.com/mooring-rpc/mooring/internal/server/objects"
+	"github.com/mooring-rpc/mooring/internal/server/node"
 	"github.com/mooring-rpc/mooring/internal/server/operator"
 	"github.com/mooring-rpc/mooring/internal/store"
 )
@@ -46,7 +46,7 @@ func within(t testing.TB) context.Context {
 // rig is a running server with the API, and its owner's ref.
 type rig struct {
 	t      testing.TB
-	server *objects.Server
+	server *node.Server
 	owner  capability.Ref
 	base   string // http://HOST:PORT/api/v1
 	host   string
@@ -57,7 +57,7 @@ type rig struct {
 }
 
 // start runs a server until the test ends. change may be nil.
-func start(t testing.TB, st *store.Store, change func(*objects.Config, *Config)) *rig {
+func start(t testing.TB, st *store.Store, change func(*node.Config, *Config)) *rig {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -74,12 +74,12 @@ func start(t testing.TB, st *store.Store, change func(*objects.Config, *Config))
 	if r.owner, err = capability.ParseRef(strings.TrimSpace(text)); err != nil {
 		t.Fatal(err)
 	}
-	cfg, api := objects.DefaultConfig(), Config{Address: address}
+	cfg, api := node.DefaultConfig(), Config{Address: address}
 	cfg.Store, cfg.PollInterval = st, 0
 	if change != nil {
 		change(&cfg, &api)
 	}
-	r.server = objects.New(cfg)
+	r.server = node.New(cfg)
 	api.Server = r.server
 	r.api = New(api)
 	r.server.Mount(Path, r.api)

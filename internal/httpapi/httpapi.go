@@ -48,7 +48,7 @@ import (
 	"github.com/mooring-rpc/mooring/internal/httpkit"
 	"github.com/mooring-rpc/mooring/internal/incident"
 	"github.com/mooring-rpc/mooring/internal/origin"
-	"github.com/mooring-rpc/mooring/internal/server/objects"
+	"github.com/mooring-rpc/mooring/internal/server/node"
 )
 
 // bytesPerStall is how many bytes a client must read in each Config.StallTimeout. The whole
@@ -60,7 +60,7 @@ const Path = "/api/v1/"
 
 // Config configures an API. Server is required; other zero fields take the defaults given.
 type Config struct {
-	Server  *objects.Server
+	Server  *node.Server
 	Address capability.Ref // where clients reach the server: in the texts of refs minted here
 	Origins []string       // of pages allowed besides those of the server's own host, as for /rpc
 	Log     *slog.Logger   // nil discards; never gets a secret

@@ -16,7 +16,7 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/lockbuf"
 	"github.com/mooring-rpc/mooring/internal/scrape"
-	"github.com/mooring-rpc/mooring/internal/server/objects"
+	"github.com/mooring-rpc/mooring/internal/server/node"
 	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/internal/teststore"
 	"github.com/mooring-rpc/mooring/internal/until"
@@ -47,7 +47,7 @@ func TestUnexpectedErrors(t *testing.T) {
 	t.Parallel()
 	var log lockbuf.Buffer
 	var st *odd
-	r := start(t, teststore.SQLite(t), func(c *objects.Config, _ *Config) {
+	r := start(t, teststore.SQLite(t), func(c *node.Config, _ *Config) {
 		st = &odd{Store: c.Store}
 		c.Store, c.Log = st, slog.New(slog.NewTextHandler(&log, nil))
 	})
@@ -70,7 +70,7 @@ func TestUnexpectedErrors(t *testing.T) {
 				line = l
 			}
 		}
-		if got.code() != "internal" || !strings.Contains(line, "request="+got.header.Get(objects.RequestHeader)) || !strings.Contains(line, c.says) {
+		if got.code() != "internal" || !strings.Contains(line, "request="+got.header.Get(node.RequestHeader)) || !strings.Contains(line, c.says) {
 			t.Errorf("%s %s: %d %s, and the log has %s", c.method, c.path, got.status, got.text, line)
 		}
 	}
@@ -81,7 +81,7 @@ func TestUnexpectedErrors(t *testing.T) {
 
 // odd is a database that fails in a way nobody has foreseen.
 type odd struct {
-	objects.Store
+	node.Store
 	now atomic.Bool
 }
 

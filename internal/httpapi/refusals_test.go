@@ -21,7 +21,7 @@ import (
 	"github.com/mooring-rpc/mooring/internal/httpkit"
 	"github.com/mooring-rpc/mooring/internal/lockbuf"
 	"github.com/mooring-rpc/mooring/internal/scrape"
-	"github.com/mooring-rpc/mooring/internal/server/objects"
+	"github.com/mooring-rpc/mooring/internal/server/node"
 	"github.com/mooring-rpc/mooring/internal/store"
 	"github.com/mooring-rpc/mooring/internal/teststore"
 	"github.com/mooring-rpc/mooring/internal/until"
@@ -31,7 +31,7 @@ import (
 func TestRefusals(t *testing.T) {
 	t.Parallel()
 	teststore.OnBoth(t, func(t *testing.T, st *store.Store) {
-		r := start(t, st, func(c *objects.Config, _ *Config) { c.ReadOnlyStreams, c.WrongTries = 1, 1000 })
+		r := start(t, st, func(c *node.Config, _ *Config) { c.ReadOnlyStreams, c.WrongTries = 1, 1000 })
 		m, other := r.create(), r.create()
 		r.put(m, 2)
 		at, space := "/sessions/"+m.id, "/spaces/"+r.owner.Target()+"/sessions"
@@ -144,8 +144,8 @@ func TestRefusals(t *testing.T) {
 		} {
 			got := r.ask(c.method, c.path, c.ref, c.body)
 			counted[c.code.String()]++
-			if why, _ := got.json["error"].(obj); why["request"] == nil || why["request"] != got.header.Get(objects.RequestHeader) {
-				t.Errorf("%d: %s %s: %s, and the request is %q", i, c.method, c.path, got.text, got.header.Get(objects.RequestHeader))
+			if why, _ := got.json["error"].(obj); why["request"] == nil || why["request"] != got.header.Get(node.RequestHeader) {
+				t.Errorf("%d: %s %s: %s, and the request is %q", i, c.method, c.path, got.text, got.header.Get(node.RequestHeader))
 			}
 			if got.status != c.code.HTTPStatus() || got.code() != c.code.String() {
 				t.Errorf("%d: %s %s: %d %s, want %s", i, c.method, c.path, got.status, got.text, c.code)
@@ -184,7 +184,7 @@ func TestRefusals(t *testing.T) {
 // What a trimmed log no longer has.
 func TestCursorExpired(t *testing.T) {
 	t.Parallel()
-	r := start(t, teststore.SQLite(t), func(c *objects.Config, _ *Config) { c.KeepLog, c.SweepInterval = time.Millisecond, 10*time.Millisecond })
+	r := start(t, teststore.SQLite(t), func(c *node.Config, _ *Config) { c.KeepLog, c.SweepInterval = time.Millisecond, 10*time.Millisecond })
 	m := r.create()
 	r.put(m, 3)
 	until.True(t, "the log is trimmed", func() bool {
@@ -313,7 +313,7 @@ func TestPathsAndMethods(t *testing.T) {
 // Pages of other origins are refused, but for those that are let in.
 func TestOrigins(t *testing.T) {
 	t.Parallel()
-	r := start(t, teststore.SQLite(t), func(_ *objects.Config, c *Config) { c.Origins = []string{"app.example"} })
+	r := start(t, teststore.SQLite(t), func(_ *node.Config, c *Config) { c.Origins = []string{"app.example"} })
 	m := r.create()
 	for from, status := range map[string]int{"https://app.example": 200, "https://evil.example": 403, "http://" + r.host: 200, "null": 403} {
 		for _, path := range []string{"/sessions/" + m.id, "/sessions/" + m.id + "/snapshot"} {
@@ -343,7 +343,7 @@ func TestOrigins(t *testing.T) {
 func TestPanic(t *testing.T) {
 	t.Parallel()
 	var log lockbuf.Buffer
-	r := start(t, teststore.SQLite(t), func(c *objects.Config, a *Config) {
+	r := start(t, teststore.SQLite(t), func(c *node.Config, a *Config) {
 		c.Log = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 		a.Log = c.Log
 	})
@@ -364,7 +364,7 @@ func TestPanic(t *testing.T) {
 		return resp, text, err
 	}
 	resp, text, err := req("/panics")
-	id := resp.Header.Get(objects.RequestHeader)
+	id := resp.Header.Get(node.RequestHeader)
 	var got struct{ Error errorJSON }
 	if err != nil || json.Unmarshal(text, &got) != nil || resp.StatusCode != 500 || got.Error.Code != "internal" || got.Error.Request != id ||
 		!strings.Contains(got.Error.Message, id) {
@@ -386,7 +386,7 @@ func TestPanic(t *testing.T) {
 	if err == nil {
 		t.Errorf("half an answer came whole, of %d bytes", len(text))
 	}
-	if !strings.Contains(log.String(), "in the middle") || !strings.Contains(log.String(), `msg="an answer was cut off" request=`+resp.Header.Get(objects.RequestHeader)) {
+	if !strings.Contains(log.String(), "in the middle") || !strings.Contains(log.String(), `msg="an answer was cut off" request=`+resp.Header.Get(node.RequestHeader)) {
 		t.Errorf("the log has %s", log.String())
 	}
 	if n := scrape.Refusals(r.server.Metrics())["internal"]; n != 3 {

@@ -19,7 +19,7 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/lockbuf"
 	"github.com/mooring-rpc/mooring/internal/seed"
-	"github.com/mooring-rpc/mooring/internal/server/objects"
+	"github.com/mooring-rpc/mooring/internal/server/node"
 	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/internal/store"
 	"github.com/mooring-rpc/mooring/internal/teststore"
@@ -89,7 +89,7 @@ func TestLinesOfAnEvent(t *testing.T) {
 // and just ends when the server stops: the client is to come again.
 func TestHeartbeatsAndDraining(t *testing.T) {
 	t.Parallel()
-	r := start(t, teststore.SQLite(t), func(s *objects.Config, c *Config) { c.Heartbeat, s.Connections = 5*time.Millisecond, 2 })
+	r := start(t, teststore.SQLite(t), func(s *node.Config, c *Config) { c.Heartbeat, s.Connections = 5*time.Millisecond, 2 })
 	m := r.create()
 	first, second := r.follow(m, m.owner.Text(), 0), r.follow(m, m.owner.Text(), 1)
 	if e, ok := first.next(); !ok || e.name != "create" {
@@ -134,7 +134,7 @@ func (s *away) ReadLog(ctx context.Context, id string, after uint64, maxBytes, m
 func TestStreamThatMayGoOnJustEnds(t *testing.T) {
 	t.Parallel()
 	st := &away{Store: teststore.SQLite(t)}
-	r := start(t, st.Store, func(s *objects.Config, _ *Config) { s.Store = st })
+	r := start(t, st.Store, func(s *node.Config, _ *Config) { s.Store = st })
 	m := r.create()
 	if e, ok := r.follow(m, m.owner.Text(), 0).next(); ok {
 		t.Errorf("it ends with %+v", e)
@@ -149,7 +149,7 @@ func TestStreamThatMayGoOnJustEnds(t *testing.T) {
 func TestSlowReaders(t *testing.T) {
 	t.Parallel()
 	var log lockbuf.Buffer
-	r := start(t, teststore.SQLite(t), func(s *objects.Config, c *Config) {
+	r := start(t, teststore.SQLite(t), func(s *node.Config, c *Config) {
 		c.StallTimeout, s.Connections = time.Second, 3
 		s.Log = slog.New(slog.NewTextHandler(&log, nil))
 		c.Log = s.Log

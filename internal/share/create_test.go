@@ -17,6 +17,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/server/node"
 	"github.com/mooring-rpc/mooring/internal/server/objects"
 	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/internal/store"
@@ -487,7 +488,7 @@ func TestUnexpectedErrors(t *testing.T) {
 				line = l
 			}
 		}
-		if !met || got.status != 500 || !strings.Contains(line, "request="+got.header.Get(objects.RequestHeader)) {
+		if !met || got.status != 500 || !strings.Contains(line, "request="+got.header.Get(node.RequestHeader)) {
 			t.Errorf("%d: %v, %d %s, and the log has %s", step, met, got.status, got.body, line)
 		}
 	}

@@ -23,6 +23,7 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/internal/lockbuf"
 	"github.com/mooring-rpc/mooring/internal/pgtest"
+	"github.com/mooring-rpc/mooring/internal/server/node"
 	"github.com/mooring-rpc/mooring/internal/server/objects"
 	"github.com/mooring-rpc/mooring/internal/server/operator"
 	"github.com/mooring-rpc/mooring/internal/session"
@@ -40,7 +41,7 @@ const patience = time.Minute
 
 // fullStore is what both the server and the API need.
 type fullStore interface {
-	objects.Store
+	node.Store
 	operator.SessionRescueStore
 	Store
 }
@@ -49,7 +50,7 @@ type fullStore interface {
 type rig struct {
 	t       *testing.T
 	store   fullStore
-	server  *objects.Server
+	server  *node.Server
 	service *Service
 	owner   capability.Ref
 	addr    string // HOST:PORT
@@ -60,7 +61,7 @@ type rig struct {
 // settings may be changed before a rig starts.
 type settings struct {
 	share  Config
-	server objects.Config
+	server node.Config
 }
 
 const testKey = "a key for the tests, quite long"
@@ -79,13 +80,13 @@ func start(t *testing.T, st fullStore, change func(*settings)) *rig {
 		}
 	}
 	log := slog.New(slog.NewTextHandler(r.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
-	c := settings{share: DefaultConfig(), server: objects.DefaultConfig()}
+	c := settings{share: DefaultConfig(), server: node.DefaultConfig()}
 	c.server.Store, c.server.PollInterval, c.server.Log = st, 50*time.Millisecond, log
 	c.share.Store, c.share.Log, c.share.Key = st, log, testKey
 	if change != nil {
 		change(&c)
 	}
-	r.server = objects.New(c.server)
+	r.server = node.New(c.server)
 	c.share.Server = r.server
 	r.service = New(c.share)
 	r.service.Mount()

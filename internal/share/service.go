@@ -1,5 +1,5 @@
 // Package share serves opencode's share API: sharing a session from an unmodified opencode
-// creates a session, refs and ops on this server. It is mounted on the server (objects.Server.Mount),
+// creates a session, refs and ops on this server. It is mounted on the server (node.Server.Mount),
 // over HTTP (http.go) and over Cap'n Web (rpc.go).
 //
 // The refs of a share, each minted from the one above it:
@@ -64,6 +64,7 @@ import (
 	"github.com/mooring-rpc/mooring/internal/defaults"
 	"github.com/mooring-rpc/mooring/internal/incident"
 	"github.com/mooring-rpc/mooring/internal/opencode"
+	"github.com/mooring-rpc/mooring/internal/server/node"
 	"github.com/mooring-rpc/mooring/internal/server/objects"
 	"github.com/mooring-rpc/mooring/internal/session"
 )
@@ -98,7 +99,7 @@ type Store interface {
 // from DefaultConfig, except where zero has a meaning.
 type Config struct {
 	Store  Store
-	Server *objects.Server
+	Server *node.Server
 	Log    *slog.Logger // nil discards
 
 	// Base is the start of public URLs, "https://host[/prefix]"; "" takes the host that a request

@@ -20,7 +20,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/internal/scrape"
-	"github.com/mooring-rpc/mooring/internal/server/objects"
+	"github.com/mooring-rpc/mooring/internal/server/node"
 	"github.com/mooring-rpc/mooring/internal/teststore"
 )
 
@@ -135,7 +135,7 @@ func TestUnexpectedErrors(t *testing.T) {
 	own := httptest.NewServer(r.server.Handler())
 	defer own.Close()
 	got := newBrowser(t).send(http.MethodGet, own.URL+"/s/"+m.owner.ID, "", tokenHeader+": "+m.owner.ID+"."+m.owner.Secret.RevealText())
-	if id := got.Header.Get(objects.RequestHeader); got.StatusCode != 500 || !strings.Contains(r.log.String(), `doing="make the page" error=odd request=`+id) {
+	if id := got.Header.Get(node.RequestHeader); got.StatusCode != 500 || !strings.Contains(r.log.String(), `doing="make the page" error=odd request=`+id) {
 		t.Errorf("%d %s %s, and the log has %s", got.StatusCode, got.body, id, r.log.String())
 	}
 }
@@ -230,7 +230,7 @@ func TestTheLogHasNoSecrets(t *testing.T) {
 // holds no connection beyond the time of a request.
 func TestBodiesOfReaders(t *testing.T) {
 	t.Parallel()
-	r := start(t, teststore.SQLite(t), func(c *objects.Config, _ *Config) { c.RPC.HandshakeTimeout = 2 * time.Second })
+	r := start(t, teststore.SQLite(t), func(c *node.Config, _ *Config) { c.RPC.HandshakeTimeout = 2 * time.Second })
 	m := r.create()
 	m.do(put("message/m", `{"role":"user"}`))
 	page := "/share/" + m.publish().ID

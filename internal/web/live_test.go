@@ -20,7 +20,7 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/internal/scrape"
 	"github.com/mooring-rpc/mooring/internal/seed"
-	"github.com/mooring-rpc/mooring/internal/server/objects"
+	"github.com/mooring-rpc/mooring/internal/server/node"
 	"github.com/mooring-rpc/mooring/internal/store"
 	"github.com/mooring-rpc/mooring/internal/teststore"
 	"github.com/mooring-rpc/mooring/internal/until"
@@ -327,7 +327,7 @@ func (c *cutting) browser(t testing.TB) *browser {
 func TestFollowToTheEnd(t *testing.T) {
 	t.Parallel()
 	teststore.OnBoth(t, func(t *testing.T, st *store.Store) {
-		r := start(t, st, func(_ *objects.Config, c *Config) { c.Heartbeat = 20 * time.Millisecond })
+		r := start(t, st, func(_ *node.Config, c *Config) { c.Heartbeat = 20 * time.Millisecond })
 		m := r.create()
 		public := m.publish()
 		reader := m.share(capability.MintRequest{})
@@ -499,7 +499,7 @@ func TestRestart(t *testing.T) {
 // Who does not read is ended, costs the others nothing, and comes back to where it was.
 func TestSlowReader(t *testing.T) {
 	t.Parallel()
-	r := start(t, teststore.SQLite(t), func(_ *objects.Config, c *Config) { c.WriteTimeout = time.Second })
+	r := start(t, teststore.SQLite(t), func(_ *node.Config, c *Config) { c.WriteTimeout = time.Second })
 	m := r.create()
 	live := "/share/" + m.publish().ID + "/live?after=0"
 	c, err := net.Dial("tcp", r.host)
@@ -559,7 +559,7 @@ func TestSlowReader(t *testing.T) {
 // Streams are connections, and bounded as such.
 func TestStreamsAreBounded(t *testing.T) {
 	t.Parallel()
-	r := start(t, teststore.SQLite(t), func(c *objects.Config, _ *Config) {
+	r := start(t, teststore.SQLite(t), func(c *node.Config, _ *Config) {
 		c.ConnectionsPerAddress, c.RPC.HandshakeTimeout = 3, 2*time.Second
 	})
 	m := r.create()

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/mooring-rpc/mooring/capability"
-	"github.com/mooring-rpc/mooring/internal/server/objects"
+	"github.com/mooring-rpc/mooring/internal/server/node"
 	"github.com/mooring-rpc/mooring/internal/store"
 	"github.com/mooring-rpc/mooring/internal/teststore"
 	"github.com/mooring-rpc/mooring/internal/until"
@@ -116,7 +116,7 @@ func TestOpening(t *testing.T) {
 }
 
 // replicaOf is another server on the store of a rig.
-func replicaOf(t *testing.T, r *rig, config func(*objects.Config, *Config)) *rig {
+func replicaOf(t *testing.T, r *rig, config func(*node.Config, *Config)) *rig {
 	t.Helper()
 	other := &rig{t: t, st: r.st, config: config, host: "127.0.0.1:0", owner: r.owner}
 	other.run()
@@ -128,7 +128,7 @@ func replicaOf(t *testing.T, r *rig, config func(*objects.Config, *Config)) *rig
 func TestTokensEnd(t *testing.T) {
 	t.Parallel()
 	st := teststore.SQLite(t)
-	r := start(t, st, func(_ *objects.Config, c *Config) { c.Heartbeat, c.TokensPerRef = 20*time.Millisecond, 3 })
+	r := start(t, st, func(_ *node.Config, c *Config) { c.Heartbeat, c.TokensPerRef = 20*time.Millisecond, 3 })
 	m := r.create()
 	ref := m.share(capability.MintRequest{})
 	page, live := r.url("/s/"+ref.ID), "/s/"+ref.ID+"/live?after=0"
@@ -149,7 +149,7 @@ func TestTokensEnd(t *testing.T) {
 	}
 
 	// Its time is over when it is, whether the server looks at it again before that or not.
-	calm := replicaOf(t, r, func(_ *objects.Config, c *Config) { c.Heartbeat = time.Hour })
+	calm := replicaOf(t, r, func(_ *node.Config, c *Config) { c.Heartbeat = time.Hour })
 	for _, at := range []*rig{r, calm} {
 		page := at.url("/s/" + ref.ID)
 		// The time is long enough for a page to be open before it is over, however slow the machine is.
@@ -336,7 +336,7 @@ func TestForgedRequests(t *testing.T) {
 // sees.
 func TestBehindAProxy(t *testing.T) {
 	t.Parallel()
-	r := start(t, teststore.SQLite(t), func(c *objects.Config, w *Config) {
+	r := start(t, teststore.SQLite(t), func(c *node.Config, w *Config) {
 		c.Prefix, w.Prefix, w.TLS, w.Hosts = "tools/mooring", "tools/mooring", true, []string{"pages.example:443"}
 	})
 	m := r.create()

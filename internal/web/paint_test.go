@@ -20,7 +20,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/internal/opencode"
-	"github.com/mooring-rpc/mooring/internal/server/objects"
+	"github.com/mooring-rpc/mooring/internal/server/node"
 	"github.com/mooring-rpc/mooring/internal/store"
 	"github.com/mooring-rpc/mooring/internal/teststore"
 	"github.com/mooring-rpc/mooring/internal/until"
@@ -86,7 +86,7 @@ func (m *made) record(name string) (messages, parts []string) {
 func TestFirstPaint(t *testing.T) {
 	t.Parallel()
 	teststore.OnBoth(t, func(t *testing.T, st *store.Store) {
-		r := start(t, st, func(_ *objects.Config, c *Config) { c.PageBytes = 4 << 10 }) // many pieces
+		r := start(t, st, func(_ *node.Config, c *Config) { c.PageBytes = 4 << 10 }) // many pieces
 		for _, name := range []string{"a-edit-1.18.33", "b-long-1.18.33"} {
 			m := r.create()
 			messages, parts := m.record(name)
@@ -116,7 +116,7 @@ func TestFirstPaint(t *testing.T) {
 // Ids say nothing of the order: a page has that of the first puts, of parts too.
 func TestPaintInTheOrderOfTheLog(t *testing.T) {
 	t.Parallel()
-	r := start(t, teststore.SQLite(t), func(_ *objects.Config, c *Config) { c.PageBytes = 300 }) // many pieces
+	r := start(t, teststore.SQLite(t), func(_ *node.Config, c *Config) { c.PageBytes = 300 }) // many pieces
 	m := r.create()
 	var want []string
 	for _, message := range []string{"msg_1", "msg_2", "msg_3", "msg_9", "msg_10", "msg_11"} {
@@ -138,7 +138,7 @@ func TestPaintInTheOrderOfTheLog(t *testing.T) {
 // A session of more than a page holds says so, and where the rest is.
 func TestMoreThanAPage(t *testing.T) {
 	t.Parallel()
-	r := start(t, teststore.SQLite(t), func(_ *objects.Config, c *Config) { c.PageBlocks = 3 })
+	r := start(t, teststore.SQLite(t), func(_ *node.Config, c *Config) { c.PageBlocks = 3 })
 	m := r.create()
 	url := r.url("/share/" + m.publish().ID)
 	m.do(put("message/a", `{"role":"user"}`), put("part/a/1", `{"type":"text","text":"one"}`), put("part/a/2", `{"type":"text","text":"two"}`))
@@ -155,7 +155,7 @@ func TestMoreThanAPage(t *testing.T) {
 // messages, and parts of no message are shown too.
 func TestPartsFindTheirMessages(t *testing.T) {
 	t.Parallel()
-	r := start(t, teststore.SQLite(t), func(_ *objects.Config, c *Config) { c.PageBytes = 1 })
+	r := start(t, teststore.SQLite(t), func(_ *node.Config, c *Config) { c.PageBytes = 1 })
 	m := r.create()
 	var ops []ledger.Intent
 	want := map[string][]string{}
@@ -323,7 +323,7 @@ func TestRevokedInTheMiddleOfAPaint(t *testing.T) {
 // Who takes nothing of a page is cut off, and keeps nobody else from it for longer.
 func TestASlowPaint(t *testing.T) {
 	t.Parallel()
-	r := start(t, teststore.SQLite(t), func(_ *objects.Config, c *Config) { c.PaintsPerAddr, c.WriteTimeout = 1, 4*time.Second })
+	r := start(t, teststore.SQLite(t), func(_ *node.Config, c *Config) { c.PaintsPerAddr, c.WriteTimeout = 1, 4*time.Second })
 	m := r.create()
 	m.long(60, 1, 200<<10) // more than sockets hold
 	page := r.url("/share/" + m.publish().ID)

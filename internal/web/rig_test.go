@@ -27,6 +27,7 @@ import (
 	"github.com/mooring-rpc/mooring/internal/httpapi"
 	"github.com/mooring-rpc/mooring/internal/lockbuf"
 	"github.com/mooring-rpc/mooring/internal/pgtest"
+	"github.com/mooring-rpc/mooring/internal/server/node"
 	"github.com/mooring-rpc/mooring/internal/server/objects"
 	"github.com/mooring-rpc/mooring/internal/server/operator"
 	"github.com/mooring-rpc/mooring/internal/session"
@@ -50,18 +51,18 @@ type rig struct {
 	t      testing.TB
 	st     *store.Store
 	dir    string
-	config func(*objects.Config, *Config)
+	config func(*node.Config, *Config)
 	log    lockbuf.Buffer
 
 	host   string // HOST:PORT
 	owner  capability.Ref
-	server *objects.Server
+	server *node.Server
 	shares *share.Service
 	stop   func() // drains; nil while it does not run
 }
 
 // start runs a server on st. change may be nil.
-func start(t testing.TB, st *store.Store, change func(*objects.Config, *Config)) *rig {
+func start(t testing.TB, st *store.Store, change func(*node.Config, *Config)) *rig {
 	t.Helper()
 	r := &rig{t: t, st: st, dir: t.TempDir(), config: change, host: "127.0.0.1:0"}
 	r.run()
@@ -88,14 +89,14 @@ func (r *rig) run() {
 		}
 		r.owner = readRef(r.t, owner.Path)
 	}
-	cfg, pages := objects.DefaultConfig(), Config{Hosts: []string{r.host}}
+	cfg, pages := node.DefaultConfig(), Config{Hosts: []string{r.host}}
 	cfg.Store, cfg.PollInterval = r.st, 0
 	cfg.Log = slog.New(slog.NewTextHandler(&r.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	if r.config != nil {
 		r.config(&cfg, &pages)
 	}
 	pages.Log, cfg.Hosts = cfg.Log, append(cfg.Hosts, pages.Hosts...)
-	r.server = objects.New(cfg)
+	r.server = node.New(cfg)
 	r.shares = share.New(share.Config{Store: r.st, Server: r.server, Log: cfg.Log, StallTimeout: 2 * patience, PingInterval: 2 * patience})
 	New(pages, r.server, r.st, r.shares).Mount()
 	r.shares.Mount()

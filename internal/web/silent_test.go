@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/mooring-rpc/mooring/internal/server/objects"
+	"github.com/mooring-rpc/mooring/internal/server/node"
 	"github.com/mooring-rpc/mooring/internal/slowreader"
 	"github.com/mooring-rpc/mooring/internal/teststore"
 )
@@ -23,7 +23,7 @@ const silentBytes = 16 << 10
 // reads again it has missed nothing and gets nothing twice.
 func TestSilentReaders(t *testing.T) { // not beside others: the heap is looked at
 	const each, some, round, bytes = 25, 2, 60, 16 << 10
-	r := start(t, teststore.SQLite(t), func(_ *objects.Config, pages *Config) {
+	r := start(t, teststore.SQLite(t), func(_ *node.Config, pages *Config) {
 		pages.EventBytes, pages.WriteTimeout = 64<<10, 2*patience // what is kept for all readers together is full at once
 	})
 	text := strings.Repeat("x", bytes)

@@ -18,7 +18,7 @@ import (
 
 	"github.com/coder/websocket"
 
-	"github.com/mooring-rpc/mooring/internal/server/objects"
+	"github.com/mooring-rpc/mooring/internal/server/node"
 	"github.com/mooring-rpc/mooring/internal/store"
 	"github.com/mooring-rpc/mooring/internal/teststore"
 	"github.com/mooring-rpc/mooring/internal/until"
@@ -143,7 +143,7 @@ func TestSocketsEndWithTheServer(t *testing.T) {
 
 func TestWhoGetsNoSocket(t *testing.T) {
 	t.Parallel()
-	r := start(t, teststore.SQLite(t), func(c *objects.Config, _ *Config) { c.Connections = 2 })
+	r := start(t, teststore.SQLite(t), func(c *node.Config, _ *Config) { c.Connections = 2 })
 	m := r.create()
 	path := "/share/" + m.publish().ID
 	for _, c := range []struct {
@@ -191,7 +191,7 @@ func TestWhoGetsNoSocket(t *testing.T) {
 // Who does not read is ended.
 func TestSlowSocket(t *testing.T) {
 	t.Parallel()
-	r := start(t, teststore.SQLite(t), func(_ *objects.Config, c *Config) { c.WriteTimeout = time.Second })
+	r := start(t, teststore.SQLite(t), func(_ *node.Config, c *Config) { c.WriteTimeout = time.Second })
 	m := r.create()
 	live := "/share/" + m.publish().ID + "/live?after="
 	c, err := net.Dial("tcp", r.host)

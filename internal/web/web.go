@@ -58,6 +58,7 @@ import (
 	"github.com/mooring-rpc/mooring/internal/httpkit"
 	"github.com/mooring-rpc/mooring/internal/origin"
 	"github.com/mooring-rpc/mooring/internal/page"
+	"github.com/mooring-rpc/mooring/internal/server/node"
 	"github.com/mooring-rpc/mooring/internal/server/objects"
 )
 
@@ -75,7 +76,7 @@ type Shares interface {
 // Config configures a Site. Zero times and counts take their defaults.
 type Config struct {
 	Log    *slog.Logger // nil discards; never gets an id or a secret
-	Prefix string       // objects.Config's: the path below which a proxy may serve the server
+	Prefix string       // node.Config's: the path below which a proxy may serve the server
 	Hosts  []string     // HOST:PORTs at which browsers reach the server, where known (--advertise)
 	TLS    bool         // browsers reach it over TLS
 
@@ -111,7 +112,7 @@ func (c Config) withDefaults() Config {
 // Site serves the pages. It is safe for concurrent use.
 type Site struct {
 	cfg          Config
-	server       *objects.Server
+	server       *node.Server
 	tokens       Tokens
 	shares       Shares
 	assets       http.Handler
@@ -122,7 +123,7 @@ type Site struct {
 
 // New returns the pages of a server; Mount registers them. shares may be nil: then there are no
 // public shares.
-func New(cfg Config, srv *objects.Server, tokens Tokens, shares Shares) *Site {
+func New(cfg Config, srv *node.Server, tokens Tokens, shares Shares) *Site {
 	cfg = cfg.withDefaults()
 	return &Site{cfg: cfg, server: srv, tokens: tokens, shares: shares, assets: page.Assets(), renderSlots: make(chan struct{}, cfg.Renders),
 		paintLimiter: connlimit.New(cfg.Paints, cfg.PaintsPerAddr),

@@ -28,9 +28,9 @@ func jsNumber(n uint64) any {
 	return n
 }
 
-// redact returns the error that a peer is sent for err: a fault as it is, anything else as
+// Redact returns the error that a peer is sent for err: a fault as it is, anything else as
 // Internal.
-func (s *service) redact(err error) *capnweb.Error {
+func (s *Service) Redact(err error) *capnweb.Error {
 	if f, ok := errors.AsType[*fault.Error](err); ok {
 		return capnwebError(f)
 	}

@@ -66,7 +66,7 @@ func FuzzWebCalls(f *testing.F) {
 		if json.Unmarshal(text, &args) != nil {
 			return
 		}
-		side := capnwebBridge().Conn(1 << 20)
+		side := CapnwebBridge().Conn(1 << 20)
 		for _, m := range methods {
 			object := capnweb.NewStub(side.Object(rpc.NewLocal(arrived{}), m.of))
 			p := object.Call(context.Background(), m.name, args...)

@@ -22,9 +22,9 @@ import (
 	"github.com/mooring-rpc/mooring/rpc"
 )
 
-// capnwebBridge returns the bridge of the schema, compiled once. It panics if the schema does not
+// CapnwebBridge returns the bridge of the schema, compiled once. It panics if the schema does not
 // compile, which depends on nothing but the program.
-var capnwebBridge = sync.OnceValue(func() *bridge.Bridge {
+var CapnwebBridge = sync.OnceValue(func() *bridge.Bridge {
 	reg := new(schemas.Registry)
 	wire.RegisterSchema(reg)
 	persistent.RegisterSchema(reg)

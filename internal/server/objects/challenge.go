@@ -88,6 +88,6 @@ func (g *gateway) proofVerifier(a credential) func(*capability.Grant) *fault.Err
 }
 
 // isOwnAudience reports whether audience is one of Config.Audiences.
-func (s *service) isOwnAudience(audience string) bool {
+func (s *Service) isOwnAudience(audience string) bool {
 	return slices.ContainsFunc(s.cfg.Audiences, func(own string) bool { return strings.EqualFold(own, audience) })
 }

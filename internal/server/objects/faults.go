@@ -20,7 +20,7 @@ func unknownMethod(c *rpc.Call, object string) {
 }
 
 // setRefusal encodes and counts the refusal of an answer, if there is one.
-func (s *service) setRefusal(field func() (wire.Refusal, error), refused *fault.Error) error {
+func (s *Service) setRefusal(field func() (wire.Refusal, error), refused *fault.Error) error {
 	if refused == nil {
 		return nil
 	}

@@ -11,17 +11,21 @@ import (
 	"capnproto.org/go/capnp/v3"
 
 	"github.com/mooring-rpc/mooring/capnp/wire"
+	"github.com/mooring-rpc/mooring/internal/server/batchtest"
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
 func FuzzDecode(f *testing.F) {
 	seed := func(ops ...ledger.Intent) {
+		for i := range ops {
+			ops[i].Seq = uint64(i + 1)
+		}
 		msg, seg := capnp.NewSingleSegmentMessage(nil)
 		b, err := wire.NewRootBatch(seg)
 		if err != nil {
 			f.Fatal(err)
 		}
-		if err := writeBatch(b, newBox().batch("ses_x", ops...)); err != nil {
+		if err := batchtest.Write(b, &ledger.Batch{BatchID: "bat_1", Ops: ops}); err != nil {
 			f.Fatal(err)
 		}
 		raw, err := msg.Marshal()
@@ -30,12 +34,12 @@ func FuzzDecode(f *testing.F) {
 		}
 		f.Add(raw)
 	}
-	refers := op("put", "key", ledger.Ref{Op: "01ARZ3NDEKTSV4RRFFQ69G5FAV", Path: "a.b"}, "payload", map[string]int{"n": 1})
+	refers := batchtest.Op("put", "key", ledger.Ref{Op: "01ARZ3NDEKTSV4RRFFQ69G5FAV", Path: "a.b"}, "payload", map[string]int{"n": 1})
 	refers.DependsOn = []string{"x", "y"}
 	refers.Expected = ledger.Expect{Set: true, Cursor: 7}
 	seed()
-	seed(put(1))
-	seed(refers, put(2))
+	seed(batchtest.Put(1))
+	seed(refers, batchtest.Put(2))
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		msg, err := capnp.Unmarshal(raw)
 		if err != nil {

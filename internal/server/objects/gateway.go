@@ -17,8 +17,8 @@ import (
 
 // gateway is one connection's bootstrap object.
 type gateway struct {
-	service    *service
-	conn       *connState
+	service    *Service
+	conn       *ConnState
 	challenges challenges
 }
 

@@ -24,17 +24,17 @@ import (
 // with its context. Its methods and those of its capabilities may be called concurrently; their
 // errors are faults.
 type Caller struct {
-	service *service
-	conn    *connState
+	service *Service
+	conn    *ConnState
 	ctx     context.Context
 	remote  string
 }
 
 // Caller returns the caller of a request from remote (http.Request.RemoteAddr).
-func (s *service) Caller(ctx context.Context, remote string) *Caller {
-	c := &Caller{service: s, conn: s.newConnState(remote, nil), ctx: ctx, remote: remote}
+func (s *Service) Caller(ctx context.Context, remote string) *Caller {
+	c := &Caller{service: s, conn: s.NewConnState(remote, nil), ctx: ctx, remote: remote}
 	c.conn.log = incident.Logger(ctx, s.cfg.Log)
-	c.conn.setPeer(c)
+	c.conn.SetPeer(c)
 	return c
 }
 

@@ -19,7 +19,7 @@ import (
 // is called only if the secret is right. A possible ref to a forgotten session, whose grants are
 // gone, gives a grant with an id and target alone. Errors: UnknownRef, NotYetKnown, Sealed,
 // Exhausted, and the store's.
-func (s *service) redeem(ctx context.Context, id string, secret capability.Secret, redemption, peer string,
+func (s *Service) redeem(ctx context.Context, id string, secret capability.Secret, redemption, peer string,
 	proven func(*capability.Grant) *fault.Error) (grant *capability.Grant, first bool, err error) {
 	if redemption == "" {
 		redemption = ulid.Make().String() // without an id each redemption counts

@@ -79,7 +79,7 @@ func checkTreePage(page *session.TreePage) *fault.Error {
 }
 
 // readTree reads a page. admit returns the caller's grant, and whether that shows the page.
-func (s *service) readTree(ctx context.Context, from *connState, id string, q session.TreeQuery, refs []string,
+func (s *Service) readTree(ctx context.Context, from *ConnState, id string, q session.TreeQuery, refs []string,
 	admit func(*session.TreePage) (grant *capability.Grant, shows bool, refused *fault.Error)) (*session.TreePage, *fault.Error) {
 	if q.Limit <= 0 || q.Limit > maxRefs {
 		q.Limit = maxRefs

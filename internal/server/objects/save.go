@@ -61,7 +61,7 @@ func (s *savedRefs) drop(id string) {
 }
 
 // save answers Persistent.save for an object with authority auth.
-func (s *service) save(c *rpc.Call, l *connState, auth *authority) {
+func (s *Service) save(c *rpc.Call, l *ConnState, auth *authority) {
 	ctx, cancel := s.commitContext()
 	defer cancel()
 	l.saved.sem <- struct{}{}
@@ -100,7 +100,7 @@ func (s *service) save(c *rpc.Call, l *connState, auth *authority) {
 // mintSaved mints, inside tx, a ref from auth's, or returns the one minted before over l, if that
 // is alive. A refusal is returned as an error, so that the transaction is rolled back. parent is
 // the grant of auth's ref, in any case if there is one.
-func mintSaved(ctx context.Context, tx session.Tx, auth *authority, l *connState, lim *session.Limits) (parent *capability.Grant, saved savedRef, err error) {
+func mintSaved(ctx context.Context, tx session.Tx, auth *authority, l *ConnState, lim *session.Limits) (parent *capability.Grant, saved savedRef, err error) {
 	want := &session.ReadSet{Grants: auth.Refs()}
 	if auth.session != "" {
 		want.Sessions = []string{auth.session}

@@ -18,8 +18,8 @@ import (
 	"github.com/mooring-rpc/mooring/rpc"
 )
 
-// ServiceConfig configures a service. All fields are required, unless zero says what it means.
-type ServiceConfig struct {
+// Config configures a Service. All fields are required, unless zero says what it means.
+type Config struct {
 	Context context.Context // of work that outlives its caller
 	Log     *slog.Logger
 	Now     func() time.Time
@@ -40,7 +40,7 @@ type ServiceConfig struct {
 	ReadTimeout   time.Duration // of one read
 	CommitTimeout time.Duration // of one transaction
 
-	Store        ServiceStore
+	Store        Store
 	Hub          *fanout.Hub
 	Snapshots    *fanout.Snapshots
 	Committer    *commit.Committer
@@ -59,9 +59,9 @@ type ConnLimits struct {
 	Batches       int // unanswered on one stream; beyond: overloaded
 }
 
-// ServiceStore is the store of the objects. A method that writes is one transaction. A method that
+// Store is the store of the objects. A method that writes is one transaction. A method that
 // reads returns authority and rows of one snapshot.
-type ServiceStore interface {
+type Store interface {
 	fanout.SnapshotStore
 
 	// Update runs fn in one read-write transaction and commits if fn returns nil; otherwise
@@ -102,35 +102,36 @@ type ServiceStore interface {
 	ReadTree(ctx context.Context, id string, q session.TreeQuery, refs []string) (*session.TreePage, error)
 }
 
-// service is what the objects of all connections share. It is safe for concurrent use.
-type service struct {
-	cfg        ServiceConfig
+// Service is what the objects of all connections share. It is safe for concurrent use.
+type Service struct {
+	cfg        Config
 	connLimits atomic.Pointer[ConnLimits]
 
 	fastBatches, generatedBatches atomic.Uint64 // batches by decoder
 }
 
-func newService(cfg ServiceConfig) *service {
-	s := &service{cfg: cfg}
-	s.setConnLimits(cfg.Conn)
+// New returns a Service.
+func New(cfg Config) *Service {
+	s := &Service{cfg: cfg}
+	s.SetConnLimits(cfg.Conn)
 	return s
 }
 
-// setConnLimits changes the limits of further connections.
-func (s *service) setConnLimits(l ConnLimits) { s.connLimits.Store(&l) }
+// SetConnLimits changes the limits of further connections.
+func (s *Service) SetConnLimits(l ConnLimits) { s.connLimits.Store(&l) }
 
-// batchesRead returns how many batches were read by hand, and by the generated code.
-func (s *service) batchesRead() (byHand, generated uint64) {
+// BatchesRead returns how many batches were read by hand, and by the generated code.
+func (s *Service) BatchesRead() (byHand, generated uint64) {
 	return s.fastBatches.Load(), s.generatedBatches.Load()
 }
 
 // commitContext returns the context of a transaction that outlives its caller.
-func (s *service) commitContext() (context.Context, context.CancelFunc) {
+func (s *Service) commitContext() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(s.cfg.Context, s.cfg.CommitTimeout)
 }
 
-// connState is the state that the objects of one connection share.
-type connState struct {
+// ConnState is the state that the objects of one connection share.
+type ConnState struct {
 	log        *slog.Logger
 	peer       string             // the remote address, for the audit
 	peerConn   admission.PeerConn // the connection
@@ -140,20 +141,20 @@ type connState struct {
 	flow       *fanout.Flow // to its subscriptions
 }
 
-// newConnState returns the state of a connection from remote; setPeer completes it.
-func (s *service) newConnState(remote string, in *intake.Peer) *connState {
+// NewConnState returns the state of a connection from remote; SetPeer completes it.
+func (s *Service) NewConnState(remote string, in *intake.Peer) *ConnState {
 	limits := s.connLimits.Load()
-	l := &connState{log: s.cfg.Log, peer: admission.PeerName(remote), intake: in, maxBatches: limits.Batches, saved: newSavedRefs()}
+	l := &ConnState{log: s.cfg.Log, peer: admission.PeerName(remote), intake: in, maxBatches: limits.Batches, saved: newSavedRefs()}
 	l.flow = fanout.NewFlow(fanout.FlowConfig{Address: admission.AddressOf(remote), Done: func() <-chan struct{} { return l.peerConn.Done() },
 		InFlight: limits.InFlight, Subscriptions: limits.Subscriptions, Snapshots: limits.Snapshots, LimitHits: s.cfg.LimitHits})
 	return l
 }
 
-// setPeer sets the connection itself, before its first call.
-func (l *connState) setPeer(conn admission.PeerConn) { l.peerConn = conn }
+// SetPeer sets the connection itself, before its first call.
+func (l *ConnState) SetPeer(conn admission.PeerConn) { l.peerConn = conn }
 
-// gateway returns the bootstrap object of the connection.
-func (s *service) gateway(l *connState) rpc.Object { return &gateway{service: s, conn: l} }
+// Gateway returns the bootstrap object of the connection.
+func (s *Service) Gateway(l *ConnState) rpc.Object { return &gateway{service: s, conn: l} }
 
-// flowTo returns the flow to the connection's subscriptions.
-func (l *connState) flowTo() *fanout.Flow { return l.flow }
+// Flow returns the flow to the connection's subscriptions.
+func (l *ConnState) Flow() *fanout.Flow { return l.flow }

@@ -23,12 +23,12 @@ import (
 
 // sess serves the schema's Session.
 type sess struct {
-	service *service
-	conn    *connState
+	service *Service
+	conn    *ConnState
 	auth    *authority
 }
 
-func newSess(s *service, l *connState, a *authority) *sess {
+func newSess(s *Service, l *ConnState, a *authority) *sess {
 	return &sess{service: s, conn: l, auth: a}
 }
 

@@ -63,7 +63,7 @@ func (o *space) audit(ctx context.Context, c *rpc.Call) {
 
 // answerAudit reads a page of target's audit, and returns it if admit allows that in the
 // page's snapshot.
-func answerAudit(ctx context.Context, service *service, c *rpc.Call, target string, after uint64, limit uint32, refs []string, admit func(*session.Access) *fault.Error) {
+func answerAudit(ctx context.Context, service *Service, c *rpc.Call, target string, after uint64, limit uint32, refs []string, admit func(*session.Access) *fault.Error) {
 	if limit == 0 || limit > maxAuditPage {
 		limit = maxAuditPage
 	}

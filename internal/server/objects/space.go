@@ -16,8 +16,8 @@ import (
 
 // space serves the schema's Space.
 type space struct {
-	service    *service
-	conn       *connState
+	service    *Service
+	conn       *ConnState
 	id         string
 	ref        string            // id of the ref it acts under
 	attenuated *capability.Grant // limits of an attenuated object; else nil

@@ -20,7 +20,7 @@ import (
 
 // stream serves the schema's Stream.
 type stream struct {
-	service     *service
+	service     *Service
 	peer        string
 	auth        *authority
 	id          string // the stream's id (session.StreamKey), opened by the outbox's secret

@@ -20,6 +20,7 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 	byhand "github.com/mooring-rpc/mooring/internal/capnpfast"
 	"github.com/mooring-rpc/mooring/internal/capnpfasttest"
+	"github.com/mooring-rpc/mooring/internal/server/batchtest"
 	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/internal/wirelayout"
 	"github.com/mooring-rpc/mooring/ledger"
@@ -75,7 +76,7 @@ func leaner(s capnp.Struct, b *ledger.Batch, more int) error {
 	}
 	from, err := wire.NewRootBatch(seg)
 	if err == nil {
-		err = writeBatch(from, b)
+		err = batchtest.Write(from, b)
 	}
 	if err != nil {
 		return err
@@ -192,7 +193,7 @@ func TestReadBatches(t *testing.T) {
 // TestUnusualBatches are left to the generated code, which takes or refuses them.
 func TestUnusualBatches(t *testing.T) {
 	t.Parallel()
-	for name, craft := range crafted {
+	for name, craft := range batchtest.Crafted {
 		raw := capnpfasttest.Segment(t, structSize(0, 2), func(s capnp.Struct) error {
 			b, err := wire.Stream_apply_Params(s).NewBatch()
 			if err == nil {
@@ -278,7 +279,7 @@ func oneOp(p wire.Stream_apply_Params, place func(wire.Op) error) error {
 // alone: it measures.
 func TestASmallMessageIsReadSmall(t *testing.T) {
 	const limit = 1 << 20
-	for name, craft := range crafted {
+	for name, craft := range batchtest.Crafted {
 		seg := capnpfasttest.Segment(t, structSize(0, 2), func(s capnp.Struct) error {
 			b, err := wire.Stream_apply_Params(s).NewBatch()
 			if err == nil {
@@ -486,7 +487,7 @@ func TestFewValuesLeaveTheirMessage(t *testing.T) {
 			var w fieldWriter
 			to, err := wire.Stream_apply_Params(s).NewBatch()
 			w.do(err)
-			w.do(writeBatch(to, b))
+			w.do(batchtest.Write(to, b))
 			ops, err := to.Ops()
 			w.do(err)
 			w.do(capnp.Struct(ops.At(0)).SetPtr(wirelayout.OpDependsOn, capnp.Ptr{}))

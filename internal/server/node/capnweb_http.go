@@ -1,0 +1,115 @@
+// The Cap'n Web endpoint: WebSockets, and batches of calls by POST.
+
+package node
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/mooring-rpc/mooring/capnweb"
+	"github.com/mooring-rpc/mooring/fault"
+)
+
+// serveCapnweb answers at /rpc: GET opens a WebSocket, POST is a batch, OPTIONS is a browser's
+// preflight of one.
+func (s *Server) serveCapnweb(w http.ResponseWriter, r *http.Request) {
+	switch r.Method {
+	case http.MethodGet:
+		s.serveCapnwebSocket(w, r)
+	default: // it answers other methods too
+		s.serveBatch(w, r)
+	}
+}
+
+func (s *Server) capnwebAccept(r *http.Request) capnweb.AcceptOptions {
+	return capnweb.AcceptOptions{OriginPatterns: s.cfg.OriginPatterns, RemoteAddr: r.RemoteAddr}
+}
+
+// unavailable answers a request that is not admitted.
+func (s *Server) unavailable(w http.ResponseWriter, refused *fault.Error) {
+	s.Refused(w, refused)
+	w.Header().Set("Retry-After", "1")
+	writePlain(w, http.StatusServiceUnavailable, refused.Message+"\n")
+}
+
+// serveCapnwebSocket is serveCapnpSocket for Cap'n Web.
+func (s *Server) serveCapnwebSocket(w http.ResponseWriter, r *http.Request) {
+	s.serveUpgrade(w, r, func() (serve func(), err error) {
+		t, err := capnweb.Accept(w, r, s.capnwebAccept(r))
+		return func() { s.serveCapnwebConn(t) }, err
+	})
+}
+
+// ServeCapnweb serves one connection of Cap'n Web over t, which it owns from now on, until it
+// ends. The errors are those of ServeConn.
+func (s *Server) ServeCapnweb(t capnweb.Transport) error {
+	done, refused := s.connections.Admit(t.RemoteAddr())
+	if refused != nil {
+		_ = t.Close(closeTryAgain, refused.Error()) // fails only if the peer is gone
+		return refused
+	}
+	defer done()
+	s.serveCapnwebConn(t)
+	return nil
+}
+
+// closeTryAgain is the WebSocket status of a server that accepts no connections now.
+const closeTryAgain = 1013
+
+func (s *Server) serveCapnwebConn(t capnweb.Transport) {
+	p := s.newCapnwebPeer(t.RemoteAddr())
+	conn := capnweb.NewConn(t, p.config())
+	p.conn.Store(conn)
+	s.capnweb.add(conn, p)
+	if s.connections.IsDraining() { // drain may have missed the connection
+		conn.Close("the server is stopping")
+	}
+	_ = conn.Run(s.connCtx) // it has logged its error
+	p.close()
+}
+
+// serveBatch answers one batch. It has a time limit of its own: the HTTP server's is for requests
+// that are answered at once.
+func (s *Server) serveBatch(w http.ResponseWriter, r *http.Request) {
+	done, refused := s.connections.Admit(r.RemoteAddr)
+	if refused != nil {
+		s.unavailable(w, refused)
+		return
+	}
+	defer done()
+	limit := s.cfg.BatchTimeout
+	now, timer := time.Now(), http.NewResponseController(w)
+	_ = timer.SetReadDeadline(now.Add(limit)) // a server without deadlines needs none
+	_ = timer.SetWriteDeadline(now.Add(limit + s.cfg.RPC.WriteTimeout))
+	ctx, cancel := context.WithTimeout(r.Context(), limit)
+	defer cancel()
+	p, answer := s.newCapnwebPeer(r.RemoteAddr), &trackingWriter{ResponseWriter: w}
+	capnweb.ServeBatch(answer, r.WithContext(ctx), p.config(), s.capnwebAccept(r))
+	if ctx.Err() != nil && !answer.written {
+		writePlain(w, http.StatusServiceUnavailable, "the batch was not answered in time\n")
+	}
+	p.close()
+	s.capnweb.countBatch()
+}
+
+// trackingWriter records whether a request was answered.
+type trackingWriter struct {
+	http.ResponseWriter
+	written bool
+}
+
+// WriteHeader implements http.ResponseWriter.
+func (w *trackingWriter) WriteHeader(status int) {
+	w.written = true
+	w.ResponseWriter.WriteHeader(status)
+}
+
+// Write implements http.ResponseWriter.
+func (w *trackingWriter) Write(b []byte) (int, error) {
+	w.written = true
+	return w.ResponseWriter.Write(b)
+}
+
+// Unwrap supports http.ResponseController.
+func (w *trackingWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }

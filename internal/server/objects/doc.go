@@ -1,0 +1,46 @@
+// Package objects decides what a call may do. It serves the objects of capnp/mooring.capnp (gateway,
+// space, session, stream) to peers over rpc connections and over Cap'n Web, and to faces: HTTP
+// handlers in this process.
+//
+// Package node makes the Service and hands each connection's calls to its gateway; packages share,
+// web and httpapi restore a Capability through a Caller. This package reads and writes the rows of
+// the Store under the authority of each call. It knows no sockets, listeners or HTTP.
+//
+// An op passes through one file per step: stream.go and stream_apply.go decode a batch and queue
+// it; package commit groups the pending batches of all connections into one transaction, in which
+// session.Commit decides everything, and answers; package fanout delivers the committed events to
+// subscribers, here and on the other replicas, and sends the state.
+//
+// service.go is what the objects of all connections share. gateway.go (with redeem.go and
+// challenge.go), space.go and sess.go are the objects of the schema, and decode.go and encode.go
+// convert their arguments and results. authority.go checks what a reader may see. attenuate.go,
+// save.go, rotate.go, refs.go and the files that begin with space_ and sess_ change and list
+// authority. sink.go sends to a peer's EventSink. inproc*.go serve the objects to faces.
+// faults.go maps errors to answers, capnweb_schema.go and capnweb_faults.go say how JavaScript
+// sees the schema and its errors.
+//
+// Tests that need a running server are those of package node.
+//
+//	ref           sturdy ref: an id and a secret that grant access to a session or a space
+//	grant         the stored row of a ref: rights, limits, parent, revocation
+//	authority     the ref, and its attenuation, under which a live object acts
+//	outbox        a client's queue of ops, known by a secret
+//	stream        the right to send the batches of one outbox to one session
+//	direct        a commit without an outbox: share, revoke, rotate, repeatable ops
+//	turn          a message that is being streamed, under a lease
+//	face          an HTTP handler in this process that uses Caller and Capability
+//
+// # Lock order
+//
+// stream.mu comes before the committer's mutex; savedRefs.sem, which is held over transactions,
+// before every mutex. All other mutexes are leaves within this package. No mutex is held over a
+// call of the store or of a sink. session.Commit calls the quota of package operator and the audit
+// of package admission inside a transaction.
+//
+// # Bounds
+//
+//	one stream      ConnLimits.Batches unanswered
+//	one connection  ConnLimits.Subscriptions, Snapshots; InFlight bytes in flight to them
+//	one message     Config.MessageBytes; a batch stands for no more than session.Limits has
+//	commit queue    commit.Config: QueueOps, QueueBytes; in one transaction GroupOps, GroupBytes
+package objects
