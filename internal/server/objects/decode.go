@@ -1,5 +1,5 @@
 // Decoding: the structs of the schema to the domain's values. Everything is copied, so no decoded
-// value refers to a message, except in stream_apply.go. A struct that cannot be read is Malformed.
+// value refers to a message, except in stream.go. A struct that cannot be read is Malformed.
 //
 // A message may stand for far more than its bytes: lists of structs without a size cost nothing,
 // and many pointers may share a target. So a list's length is checked before memory is allocated

@@ -6,18 +6,16 @@
 // web and httpapi restore a Capability through a Caller. This package reads and writes the rows of
 // the Store under the authority of each call. It knows no sockets, listeners or HTTP.
 //
-// An op passes through one file per step: stream.go and stream_apply.go decode a batch and queue
-// it; package commit groups the pending batches of all connections into one transaction, in which
-// session.Commit decides everything, and answers; package fanout delivers the committed events to
-// subscribers, here and on the other replicas, and sends the state.
+// An op passes through one file per step: stream.go decodes a batch and queues it; package commit
+// groups the pending batches of all connections into one transaction, in which session.Commit
+// decides everything, and answers; package fanout delivers the committed events to subscribers,
+// here and on the other replicas, and sends the state.
 //
-// service.go is what the objects of all connections share. gateway.go (with redeem.go and
-// challenge.go), space.go and sess.go are the objects of the schema, and decode.go and encode.go
-// convert their arguments and results. authority.go checks what a reader may see. attenuate.go,
-// save.go, rotate.go, refs.go and the files that begin with space_ and sess_ change and list
-// authority. sink.go sends to a peer's EventSink. inproc*.go serve the objects to faces.
-// faults.go maps errors to answers, capnweb_schema.go and capnweb_faults.go say how JavaScript
-// sees the schema and its errors.
+// service.go is what the objects of all connections share. gateway.go (with redeem.go), space.go
+// and sess.go (with sess_follow.go) are the objects of the schema, and decode.go and encode.go
+// convert their arguments and results. authority.go checks what a reader may see. share.go,
+// save.go, revoke.go and refs.go change and list authority. inproc*.go serve the objects to faces.
+// faults.go maps errors to answers, capnweb_schema.go says how JavaScript sees the schema.
 //
 // Tests that need a running server are those of package node.
 //
