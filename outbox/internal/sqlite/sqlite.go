@@ -274,13 +274,13 @@ func (d *DB) BlockingWriter(ctx context.Context) (pid int, since time.Time) {
 		return 0, time.Time{}
 	}
 	defer conn.Close()
+	steady := context.WithoutCancel(ctx) // a canceled BEGIN fails, and may have begun; none of these waits
+	_, _ = conn.ExecContext(steady, "PRAGMA busy_timeout = 0")
 	defer func() {
-		_, _ = conn.ExecContext(context.WithoutCancel(ctx), fmt.Sprintf("PRAGMA busy_timeout = %d", BusyTimeout.Milliseconds()))
+		_, _ = conn.ExecContext(steady, fmt.Sprintf("PRAGMA busy_timeout = %d", BusyTimeout.Milliseconds()))
 	}()
-	_, _ = conn.ExecContext(ctx, "PRAGMA busy_timeout = 0")
-	_, err = conn.ExecContext(ctx, "BEGIN IMMEDIATE")
-	if err == nil {
-		_, _ = conn.ExecContext(context.WithoutCancel(ctx), "ROLLBACK")
+	if _, err = conn.ExecContext(steady, "BEGIN IMMEDIATE"); err == nil {
+		_, _ = conn.ExecContext(steady, "ROLLBACK")
 	}
 	if dbfault.Of(Failure(err)) != dbfault.Locked {
 		return 0, time.Time{}
@@ -324,14 +324,18 @@ func (d *DB) Read(ctx context.Context, f func(sqlstore.Querier) error) (err erro
 		}
 	}
 	q := &sqliteRead{sqliteTx{ctx: ctx, conn: c}}
-	err, ended := f(q), error(nil)
+	err, clean := f(q), true
 	if _, still := errors.AsType[*sqlstore.StreamStoppedError](err); still {
-		if _, err = q.sqliteTx.Exec(ctx, "BEGIN"); err == nil {
+		steady := context.WithoutCancel(ctx) // a canceled BEGIN fails, and may have begun
+		if _, err = q.sqliteTx.Exec(steady, "BEGIN"); err == nil {
 			err = f(q)
-			_, ended = q.sqliteTx.Exec(context.WithoutCancel(ctx), "ROLLBACK") // it changed nothing
+			_, ended := q.sqliteTx.Exec(steady, "ROLLBACK") // it changed nothing
+			clean = ended == nil
+		} else {
+			clean = false
 		}
 	}
-	if ended != nil {
+	if !clean {
 		c.discard()
 	} else {
 		d.idle.put(c)
