@@ -310,9 +310,6 @@ func (m *Machine) fail(s *Stream, err error, now time.Time) {
 		return
 	}
 	m.tearDown(s)
-	if s.unread {
-		s.Unsequenced, s.unread = nil, false
-	}
 	retry := now
 	h := m.hostOf(s.OpenRoute.Host)
 	if what != RetryHost && h.down { // the host answers
@@ -362,6 +359,8 @@ func (m *Machine) fail(s *Stream, err error, now time.Time) {
 		s.Stopped = f
 		m.emit(Action{Kind: ActSetStopped, Session: s.Session, Err: f})
 		retry = time.Time{}
+	} else if s.unread { // a stopped stream keeps it, to see whether its route changes
+		s.Unsequenced, s.unread = nil, false
 	}
 	s.RetryAt = retry
 	for _, e := range tried {
