@@ -19,12 +19,12 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"strings"
 	"time"
 
 	"github.com/pressly/goose/v3"
 
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/schemafile"
 )
 
 //go:embed postgres/*.sql
@@ -123,35 +123,19 @@ func up(ctx context.Context, db *sql.DB, set Schema) error {
 	return nil
 }
 
-// migrations are the files as migrations, each a script that runs in one transaction.
-// (goose's own reader takes each statement apart, at 4 MB of memory a line: most of the
-// time that a new database took.)
+// migrations are the files as migrations. (goose's own reader takes each statement apart, at 4 MB of
+// memory a line: most of the time that a new database took.)
 func (set Schema) migrations() (list []*goose.Migration, err error) {
-	names, err := fs.Glob(set.Files, "*.sql")
-	if err != nil {
-		return nil, err
-	}
-	for _, name := range names {
-		version, err := goose.NumericComponent(name)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", name, err)
-		}
-		text, err := fs.ReadFile(set.Files, name)
-		if err != nil {
-			return nil, err
-		}
-		_, script, ok := strings.Cut(string(text), "-- +goose Up\n")
-		if !ok {
-			return nil, fmt.Errorf("%s has no line -- +goose Up", name)
-		}
-		list = append(list, goose.NewGoMigration(version, &goose.GoFunc{RunTx: func(ctx context.Context, tx *sql.Tx) error {
-			if _, err := tx.ExecContext(ctx, script); err != nil {
-				return fmt.Errorf("%s: %w", name, err)
+	all, err := schemafile.Read(set.Files)
+	for _, m := range all {
+		list = append(list, goose.NewGoMigration(m.Version, &goose.GoFunc{RunTx: func(ctx context.Context, tx *sql.Tx) error {
+			if _, err := tx.ExecContext(ctx, m.Script); err != nil {
+				return fmt.Errorf("%s: %w", m.Name, err)
 			}
 			return nil
 		}}, nil))
 	}
-	return list, nil
+	return list, err
 }
 
 // subFS is a folder of an embedded tree as a tree of its own.
@@ -165,19 +149,15 @@ func subFS(files embed.FS, name string) fs.FS {
 
 // Newest is the version that Up brings a database to.
 func (set Schema) Newest() (version int64, err error) {
-	list, err := set.migrations()
-	for _, m := range list {
-		version = max(version, m.Version)
-	}
-	return version, err
+	all, err := schemafile.Read(set.Files)
+	return schemafile.Newest(all), err
 }
 
 // CheckVersion fails with fault.Incompatible where a database's version is beyond what Up takes.
 func (set Schema) CheckVersion(version int64) error {
 	newest, err := set.Newest()
-	if err == nil && version > newest+1 {
-		err = fault.Incompatible.With("the %s database is at version %d and this binary knows %d at most: "+
-			"run a newer mooring (servers may be one version apart, not more)", set.Name, version, newest)
+	if err != nil {
+		return err
 	}
-	return err
+	return schemafile.CheckVersion(set.Name, "servers", version, newest)
 }

@@ -10,10 +10,13 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"strconv"
-	"strings"
+	"time"
+
+	sqlite3 "modernc.org/sqlite/lib"
 
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/dbfault"
+	"github.com/mooring-rpc/mooring/internal/schemafile"
 	schema "github.com/mooring-rpc/mooring/migrations/outboxsql/sqlite"
 )
 
@@ -24,37 +27,63 @@ const (
 	sqlSetVersion = `INSERT INTO ` + schema.Table + ` (version_id, is_applied) VALUES ($1, 1)`
 )
 
-// migrate applies what is missing, all of it or nothing. It fails with fault.Incompatible, having
-// changed nothing, on a file that is more than one version ahead of this binary.
-func migrate(ctx context.Context, pool *sql.DB) (err error) {
-	names, err := fs.Glob(schema.Files, "*.sql")
+// migrate applies what is missing of files, all of it or nothing. It fails with fault.Incompatible,
+// having changed nothing, on a file that is more than one version ahead of this binary.
+func migrate(ctx context.Context, pool *sql.DB, files fs.FS) (err error) {
+	all, err := schemafile.Read(files)
 	if err != nil {
 		return err
 	}
-	conn, err := pool.Conn(ctx)
+	newest := schemafile.Newest(all)
+	conn, err := connect(ctx, pool)
 	if err != nil {
-		return fmt.Errorf("migrate outbox: %w", err)
+		return err
 	}
 	defer func() { err = errors.Join(err, conn.Close()) }()
 	var at int64
-	if conn.QueryRowContext(ctx, sqlVersion).Scan(&at) == nil && at == int64(len(names)) {
-		return nil
+	if conn.QueryRowContext(ctx, sqlVersion).Scan(&at) == nil && (at == newest || at == newest+1) {
+		return nil // without the lock
 	}
-	if _, err := conn.ExecContext(ctx, "BEGIN IMMEDIATE"); err != nil { // other processes wait
-		return fmt.Errorf("migrate outbox: %w", err)
+	steady := context.WithoutCancel(ctx)                                   // a canceled BEGIN fails, and may have begun
+	if _, err := conn.ExecContext(steady, "BEGIN IMMEDIATE"); err != nil { // other processes wait
+		return err
 	}
-	if err = upgrade(ctx, conn, names); err == nil {
+	if err = upgrade(ctx, conn, all); err == nil {
 		_, err = conn.ExecContext(ctx, "COMMIT")
 	}
 	if err != nil {
-		_, _ = conn.ExecContext(context.WithoutCancel(ctx), "ROLLBACK")
-		return fmt.Errorf("migrate outbox: %w", err)
+		_, _ = conn.ExecContext(steady, "ROLLBACK")
 	}
-	return nil
+	return err
 }
 
-// upgrade applies the files above the present version, whose numbers run from 1.
-func upgrade(ctx context.Context, conn *sql.Conn, names []string) error {
+// migrateFailure gives an error of migrate its code. A script that SQLite refuses says nothing about
+// the file: it is a defect of the script, or of what else has changed the tables.
+func migrateFailure(err error) error {
+	if e, ok := errors.AsType[Error](err); ok && dbfault.SQLite(e.Code()) == dbfault.None && e.Code()&0xff != sqlite3.SQLITE_CANTOPEN {
+		return fault.Internal.Because(err, "the outbox's file is as it was: it could not be made one of this version: %v", err)
+	}
+	return Failure(err)
+}
+
+// connect opens a connection, which sets the modes of a new file. SQLite does not wait for another
+// process that sets them at the same moment (SQLITE_BUSY), so connect tries again, for BusyTimeout.
+func connect(ctx context.Context, pool *sql.DB) (conn *sql.Conn, err error) {
+	for end := time.Now().Add(BusyTimeout); ; {
+		conn, err = pool.Conn(ctx)
+		if dbfault.Of(Failure(err)) != dbfault.Locked || time.Now().After(end) {
+			return conn, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, err
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+}
+
+// upgrade applies the migrations above the present version.
+func upgrade(ctx context.Context, conn *sql.Conn, all []schemafile.Migration) error {
 	if _, err := conn.ExecContext(ctx, sqlVersionTable); err != nil {
 		return err
 	}
@@ -62,37 +91,22 @@ func upgrade(ctx context.Context, conn *sql.Conn, names []string) error {
 	if err := conn.QueryRowContext(ctx, sqlVersion).Scan(&at); err != nil {
 		return err
 	}
-	if newest := int64(len(names)); at > newest+1 {
-		return fault.Incompatible.With("the outbox database is at version %d and this binary knows %d at most: "+
-			"run a newer mooring (versions may be one apart, not more)", at, newest)
+	if err := schemafile.CheckVersion("outbox", "programs", at, schemafile.Newest(all)); err != nil {
+		return err
 	}
 	if at < 0 {
 		if _, err := conn.ExecContext(ctx, sqlSetVersion, 0); err != nil { // as goose begins
 			return err
 		}
-		at = 0
 	}
-	for _, name := range names {
-		number, _, _ := strings.Cut(name, "_")
-		version, err := strconv.ParseInt(number, 10, 64)
-		if err != nil || version <= at {
-			if err != nil {
-				return fmt.Errorf("%s: %w", name, err)
-			}
+	for _, m := range all {
+		if m.Version <= at {
 			continue
 		}
-		text, err := fs.ReadFile(schema.Files, name)
-		if err != nil {
-			return err
+		if _, err := conn.ExecContext(ctx, m.Script); err != nil {
+			return fmt.Errorf("%s: %w", m.Name, err)
 		}
-		_, script, ok := strings.Cut(string(text), "-- +goose Up\n")
-		if !ok {
-			return fmt.Errorf("%s has no line -- +goose Up", name)
-		}
-		if _, err := conn.ExecContext(ctx, script); err != nil {
-			return fmt.Errorf("%s: %w", name, err)
-		}
-		if _, err := conn.ExecContext(ctx, sqlSetVersion, version); err != nil {
+		if _, err := conn.ExecContext(ctx, sqlSetVersion, m.Version); err != nil {
 			return err
 		}
 	}

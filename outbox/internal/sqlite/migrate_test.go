@@ -3,11 +3,14 @@ package sqlite
 import (
 	"database/sql"
 	"fmt"
+	"maps"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/fstest"
+	"time"
 
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/migrations"
@@ -57,7 +60,7 @@ func TestEitherGoesOnWhereTheOtherStopped(t *testing.T) {
 		t.Fatal(err)
 	}
 	fresh := testFile(t, filepath.Join(t.TempDir(), "a.db"))
-	if err := migrate(t.Context(), fresh); err != nil {
+	if err := migrate(t.Context(), fresh, schema.Files); err != nil {
 		t.Fatal(err)
 	}
 	want := schemaOf(t, fresh)
@@ -80,7 +83,7 @@ func TestEitherGoesOnWhereTheOtherStopped(t *testing.T) {
 			if err := migrations.Up(t.Context(), db, set); err != nil {
 				t.Fatal(err)
 			}
-			if err := migrate(t.Context(), db); err != nil {
+			if err := migrate(t.Context(), db, schema.Files); err != nil {
 				t.Fatal(err)
 			}
 			if got := schemaOf(t, db); !slices.Equal(got, want) {
@@ -105,7 +108,7 @@ func TestNewerFiles(t *testing.T) {
 		if ahead > 0 {
 			before = schemaOf(t, db)
 		}
-		if err := migrate(t.Context(), db); fault.CodeOf(err) != want {
+		if err := migrate(t.Context(), db, schema.Files); fault.CodeOf(err) != want {
 			t.Errorf("%d ahead: %v", ahead, err)
 		}
 		if ahead > 0 && !slices.Equal(schemaOf(t, db), before) {
@@ -114,23 +117,104 @@ func TestNewerFiles(t *testing.T) {
 	}
 }
 
-// TestManyMigrateAtOnce: one does it, the others find it done.
-func TestManyMigrateAtOnce(t *testing.T) {
+// TestManyOpenANewFileAtOnce: one makes it, the others find it done. Setting a new file's mode waits
+// for nobody.
+func TestManyOpenANewFileAtOnce(t *testing.T) {
+	t.Parallel()
+	for range 40 {
+		path := filepath.Join(t.TempDir(), "a.db")
+		var all sync.WaitGroup
+		for range 6 {
+			all.Go(func() {
+				db, err := Open(t.Context(), path, Options{Now: time.Now, Poll: time.Hour, Driver: "sqlite"})
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if err := db.Close(); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		all.Wait()
+	}
+}
+
+// TestOpenWhileAnotherWrites: a file at the newest version, or one ahead, is opened while another process
+// writes.
+func TestOpenWhileAnotherWrites(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "a.db")
-	testFile(t, path) // the first connection sets the file's mode
-	var all sync.WaitGroup
-	for range 6 {
-		db := testFile(t, path)
-		all.Go(func() {
-			if err := migrate(t.Context(), db); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	all.Wait()
 	db := testFile(t, path)
-	if n := len(schemaOf(t, db)); n == 0 {
-		t.Error("nothing was made")
+	if err := migrate(t.Context(), db, schema.Files); err != nil {
+		t.Fatal(err)
+	}
+	names, _ := schema.Files.ReadDir(".")
+	if _, err := db.ExecContext(t.Context(), sqlSetVersion, len(names)+1); err != nil {
+		t.Fatal(err)
+	}
+	conn, err := db.Conn(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := conn.ExecContext(t.Context(), "BEGIN IMMEDIATE"); err != nil {
+		t.Fatal(err)
+	}
+	other, err := sql.Open("sqlite", "file:"+path+"?_pragma=busy_timeout(0)")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	if err := migrate(t.Context(), other, schema.Files); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestAllOrNothing: where the last script fails, those before it are undone with it, on a new file and
+// on one of the version before; it is not the file that is damaged.
+func TestAllOrNothing(t *testing.T) {
+	t.Parallel()
+	names, err := schema.Files.ReadDir(".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	whole := fstest.MapFS{}
+	for _, f := range names {
+		text, err := schema.Files.ReadFile(f.Name())
+		if err != nil {
+			t.Fatal(err)
+		}
+		whole[f.Name()] = &fstest.MapFile{Data: text}
+	}
+	more := maps.Clone(whole)
+	more["99998_good.sql"] = &fstest.MapFile{Data: []byte("-- +goose Up\nCREATE TABLE mooring_outbox_new (n INTEGER);\n")}
+	more["99999_bad.sql"] = &fstest.MapFile{Data: []byte("-- +goose Up\nCREATE INDEX mooring_outbox_newer ON mooring_outbox_new (n);\nCREATE TABLE mooring_outbox (n INTEGER);\n")}
+	for name, before := range map[string]fstest.MapFS{"a new file": nil, "the version before": whole} {
+		db := testFile(t, filepath.Join(t.TempDir(), "a.db"))
+		objects := func() (n int) {
+			if err := db.QueryRowContext(t.Context(), "SELECT count(*) FROM sqlite_master").Scan(&n); err != nil {
+				t.Fatal(err)
+			}
+			return n
+		}
+		var schemaThen []string
+		if before != nil {
+			if err := migrate(t.Context(), db, before); err != nil {
+				t.Fatal(err)
+			}
+			schemaThen = schemaOf(t, db)
+		}
+		n := objects()
+		err := migrate(t.Context(), db, more)
+		if err == nil || fault.CodeOf(migrateFailure(err)) != fault.Internal || !strings.Contains(err.Error(), "99999_bad.sql") {
+			t.Errorf("%s: %v", name, err)
+		}
+		if objects() != n || before != nil && !slices.Equal(schemaOf(t, db), schemaThen) {
+			t.Errorf("%s: %d tables and indexes, %d before", name, objects(), n)
+		}
+		if err := migrate(t.Context(), db, whole); err != nil {
+			t.Errorf("%s: then: %v", name, err)
+		}
 	}
 }

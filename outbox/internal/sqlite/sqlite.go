@@ -23,6 +23,7 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/dbfault"
 	"github.com/mooring-rpc/mooring/internal/privatedir"
+	schema "github.com/mooring-rpc/mooring/migrations/outboxsql/sqlite"
 	"github.com/mooring-rpc/mooring/outbox/internal/sqlstore"
 )
 
@@ -59,7 +60,7 @@ type sqliteConn struct {
 }
 
 func newSQLiteConn(ctx context.Context, pool *sql.DB) (*sqliteConn, error) {
-	conn, err := pool.Conn(ctx)
+	conn, err := connect(ctx, pool)
 	if err != nil {
 		return nil, err
 	}
@@ -161,8 +162,8 @@ func openFile(ctx context.Context, path string, o Options) (_ *DB, err error) {
 	if db.pool, err = sql.Open(o.Driver, dsn); err != nil {
 		return nil, err
 	}
-	if err := migrate(ctx, db.pool); err != nil {
-		return nil, Failure(err)
+	if err := migrate(ctx, db.pool, schema.Files); err != nil {
+		return nil, migrateFailure(err)
 	}
 	if db.writePool, err = sql.Open(o.Driver, dsn); err != nil {
 		return nil, err
@@ -222,7 +223,7 @@ func Failure(err error) error {
 	case cause == dbfault.DiskFull:
 		return cause.Fault(err, "no space left where the outbox is, or a quota is used up: nothing was committed; free some and try again")
 	case cause == dbfault.Locked:
-		return cause.Fault(err, fmt.Sprintf("another process kept the outbox locked for %s", BusyTimeout))
+		return cause.Fault(err, "another process keeps the outbox locked")
 	// The statements are the program's own and the schema is at its newest version: if SQLite
 	// does not understand one (ERROR), the schema's text was damaged.
 	case cause == dbfault.Damaged, code == sqlite3.SQLITE_ERROR, code&0xff == sqlite3.SQLITE_MISMATCH:
