@@ -230,10 +230,8 @@ func (b *Box) commit(ctx context.Context, batch *Batch, bd *intent.Batch, res in
 				b.hub.noteSent(row.ID)
 				b.sendCommitted(row, bd, res.PinSeq, to)
 			} else {
-				if b.w.seqs.isLeading() {
-					b.hub.noteQueued(row.ID)
-				}
-				if row.Num = num; to.Confirmed && len(res.BlockedOn) == 0 {
+				b.hub.noteQueued(row.ID)
+				if row.Num = num; opensUnread(to, res) {
 					b.notifyWaiting(row, bd)
 				} else {
 					b.notifyBacklog(row.Session)

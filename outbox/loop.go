@@ -368,8 +368,14 @@ func (b *Box) sendCommitted(r *sqlstore.BatchRow, bd *intent.Batch, hold uint64,
 	})
 }
 
-// notifyWaiting is notifyBacklog for a row that was committed just now, through a confirmed ref,
-// and waits for no other: its stream is opened without reading it again.
+// opensUnread reports whether a stream may be opened for a row that was committed just now without
+// reading it: the session's server knows its ref, so the session is there, and nothing blocks the
+// row.
+func opensUnread(to machine.Route, res intent.Resolution) bool {
+	return to.Confirmed && len(res.BlockedOn) == 0
+}
+
+// notifyWaiting is notifyBacklog for a row for which opensUnread holds.
 func (b *Box) notifyWaiting(r *sqlstore.BatchRow, bd *intent.Batch) {
 	b.withLoop(func(l *loop) {
 		l.postAsync(func(now time.Time) { l.m.Waiting(l.unsequencedEntry(r, bd), now) })

@@ -365,8 +365,9 @@ type simRoute struct {
 
 // setRoute sets how an entry is sent, or why it cannot be.
 func (t *simulation) setRoute(e *machine.Entry) {
-	w := t.ways[e.Session+e.Via]
-	e.Route, e.RouteErr, e.RetryRoute = machine.Route{Ref: cmp.Or(e.Via, "own"), Host: w.host, Rotating: w.state == "held"}, nil, false
+	w, made := t.ways[e.Session+e.Via], t.server.session(e.Session)
+	e.Route, e.RouteErr, e.RetryRoute = machine.Route{Ref: cmp.Or(e.Via, "own"), Host: w.host, Rotating: w.state == "held",
+		Confirmed: made.made || !made.managed}, nil, false
 	if intent.CreatesSession(e.Body.Ops[0].Method) {
 		e.Route.Space = "space"
 	}

@@ -323,7 +323,7 @@ func (t *simulation) take(p *process, r *sqlstore.BatchRow, bd *intent.Batch) {
 				s, copied := p.s, *r
 				s.postAsync(func() {
 					head := newEntry(&copied, bd, 0)
-					if t.setRoute(head); head.RouteErr == nil && len(res.BlockedOn) == 0 {
+					if t.setRoute(head); head.RouteErr == nil && opensUnread(head.Route, res) {
 						s.m.Waiting(head, t.now)
 					} else {
 						s.m.BacklogFound([]string{r.Session}, t.now)

@@ -147,6 +147,7 @@ func (b *Box) runTerm(ctx context.Context, link Link, tk *takeover) error {
 	defer l.cancel(nil)
 	l.seenDrops.Store(tk.drops)
 	b.cfg.Logger.Debug("sending", "outbox", b.id, "incarnation", tk.incarnation)
+	b.hub.senderStarted()
 	b.mu.Lock()
 	b.loop = l
 	b.mu.Unlock()

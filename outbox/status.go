@@ -85,7 +85,8 @@ type StreamStatus struct {
 	NextRetry  time.Time
 }
 
-// Status is the outbox at one moment.
+// Status is the outbox as it was read, statement by statement: an op that finished meanwhile may be
+// counted as unfinished and as finished.
 type Status struct {
 	Outbox      string
 	Name        string // in Postgres; "default" in a file

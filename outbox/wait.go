@@ -18,6 +18,7 @@ import (
 // outcomeHub delivers outcomes to the waiters of this process as soon as an answer has arrived.
 type outcomeHub struct {
 	mu             sync.Mutex // guards the fields below
+	sending        bool       // this process sends
 	waiting        map[string][]chan []ledger.Outcome
 	sources        map[string]answerSource  // of the batches that this process's sender will announce
 	received       map[string]receivedBatch // outcomes that are not stored yet, or were stored lately
@@ -114,11 +115,11 @@ func (n *outcomeHub) noteSent(batch string) {
 // maxQueued bounds the batches that are fromQueue: beyond it they are polled for.
 const maxQueued = 4096
 
-// noteQueued records that a batch was committed here, while this process sends.
+// noteQueued records that a batch was committed here, if this process sends.
 func (n *outcomeHub) noteQueued(batch string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if len(n.sources) < maxQueued {
+	if n.sending && len(n.sources) < maxQueued {
 		n.setSource(batch, fromQueue)
 	}
 }
@@ -130,11 +131,18 @@ func (n *outcomeHub) setSource(batch string, near answerSource) {
 	n.sources[batch] = max(n.sources[batch], near)
 }
 
+// senderStarted records that this process sends.
+func (n *outcomeHub) senderStarted() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.sending = true
+}
+
 // senderStopped records that this process no longer sends.
 func (n *outcomeHub) senderStopped() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.sources = nil
+	n.sending, n.sources = false, nil
 }
 
 // maxStoredOutcomes bounds the outcomes cached after they were stored, for waiters that come a
@@ -192,11 +200,12 @@ func (n *outcomeHub) nextChange() <-chan struct{} {
 }
 
 // Polling for answers that another process stores begins often and slows down. For this
-// process's own it is only a precaution, since the hub delivers them, and slow.
+// process's own it is only a precaution, since the hub delivers them, and slow: its sender may
+// still lose the lease before it reads a queued batch.
 const (
 	pollMin    = 10 * time.Millisecond
 	pollMax    = 250 * time.Millisecond
-	pollQueued = pollMax
+	pollQueued = 50 * time.Millisecond // the first time; then pollMax
 	pollSent   = time.Second
 )
 
@@ -284,8 +293,10 @@ func (n answerSource) poll(pause time.Duration) (look bool, next time.Duration) 
 	switch {
 	case n == fromSender:
 		return !first, pollSent
+	case n == fromQueue && first:
+		return false, pollQueued
 	case n == fromQueue:
-		return !first, pollQueued
+		return true, pollMax
 	}
 	return true, pause
 }
@@ -305,11 +316,11 @@ func (b *Box) outcomes(ctx context.Context, batch string) (outs []ledger.Outcome
 			return fault.NotFound.With("batch %s is not in this outbox: tickets last %s after the batch is finished", clip(batch), b.cfg.Retention)
 		}
 		if finished = r.State == sqlstore.RowFinished; !finished {
-			held := b.streamStopped
+			stopped := b.streamStopped
 			if r.FirstSeq == nil {
-				held = b.unsequencedStopped
+				stopped = b.unsequencedStopped
 			}
-			still, err := held(ctx, q, r.Session)
+			still, err := stopped(ctx, q, r.Session)
 			if err == nil && still != nil {
 				err = still
 			}
@@ -493,11 +504,11 @@ func (b *Box) remaining(ctx context.Context) (left int, stuck, err error) {
 			if running || err != nil {
 				continue
 			}
-			held := b.streamStopped
+			stopped := b.streamStopped
 			if s.Stopped == fault.None && s.MaxSeq == 0 {
-				held = b.unsequencedStopped
+				stopped = b.unsequencedStopped
 			}
-			still, err = held(ctx, q, s.Session)
+			still, err = stopped(ctx, q, s.Session)
 			running = still == nil
 		}
 		if err == nil && still != nil {
