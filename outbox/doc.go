@@ -93,7 +93,7 @@
 //
 // # Lock order
 //
-// DB.mu is the outermost lock: it is held while a transaction writes, and the
+// DB.Mu (of the two databases) is the outermost lock: it is held while a transaction writes, and the
 // transaction's jobs take leaf locks inside (WriterLock.mu, seqAllocator.mu, Cache.mu). pools
 // is held while a pool is made, which may connect. All other mutexes are leaves, held for a few
 // statements and never across a database call, a Link or a callback; worker.mu is released

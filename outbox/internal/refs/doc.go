@@ -1,8 +1,8 @@
-// Package refs decides which stored refs are used, and what counts of what is said of them. The
-// outbox is the only place where the refs' secrets are stored.
+// Package refs decides which stored ref is used for a batch, and how the answers of servers change
+// what is stored of one. The outbox is the only place where the refs' secrets are stored.
 //
-// Package outbox asks it by which refs a batch is sent (Resolver), and package sqlstore reads and
-// writes its Rows. It touches no database: a Resolver reads through the Source that it is given.
+// Package outbox asks its Resolver for the refs through which a batch is sent; package sqlstore
+// reads and writes its Rows. It touches no database: a Resolver reads through the Source that it is given.
 //
 // The words:
 //
@@ -12,7 +12,7 @@
 //	dead       no server will accept it any more
 //	owner      the ref of a session that was created here
 //	rotation   a new ref takes the place of an old one: rotating, then rotated
-//	gone       of a row: its ref was dropped, which others that cache it find out so
+//	gone       of a row: its ref was dropped; the row stays for a while, for processes that cache it
 //	reading    one query for the rows written since a mark
 //	route      the refs through which a stream is opened (package machine)
 //

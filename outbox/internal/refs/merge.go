@@ -1,20 +1,21 @@
 package refs
 
-// What is said of a ref, by whom, and what of it counts. The ref that a word is about is the
-// stored one if the id, the secret and the address are; "moved" if the address differs.
+// How statements about a ref change its row: those of callers, which store refs, and of servers,
+// which answer calls made with them. A statement is about the stored ref if the id, the secret and
+// the address are the stored ones; about the same ref, moved, if only the address differs.
 //
-//	who                  about                       and               what is stored
+//	by                   about                       if it is          stored then
 //	a caller (Put)       no stored ref               -                 the ref
 //	                     a ref of a rotation         -                 nothing
-//	                     the stored secret           -                 all but its status, unless it brings one
+//	                     the stored secret           -                 all but its status, unless it has one
 //	                     another secret              not confirmed     the ref
 //	                     another secret              confirmed         nothing: AlreadyExists
 //	a server, accepting  no stored ref, or a ref of a rotation         nothing
-//	  (StatusFrom,       the stored ref              confirmed, lives  nothing, if it tells nothing new (but for Renew)
-//	  MergeConfirmed)    the stored ref, moved       -                 address, time, what it tells
-//	                     another secret              not confirmed     the ref, time, what it tells
-//	                     another secret, same place  confirmed         the ref, time, what it tells
-//	                     another secret, elsewhere   confirmed         nothing: AlreadyExists; any server may accept any secret
+//	  (StatusFrom,       the stored ref              confirmed, lives  nothing, if nothing is new (but for Renew)
+//	  MergeConfirmed)    the stored ref, moved       -                 address, time, description
+//	                     another secret              not confirmed     the ref, time, description
+//	                     another secret, same place  confirmed         the ref, time, description
+//	                     another secret, elsewhere   confirmed         nothing: AlreadyExists, since any server may accept any secret
 //	a server, refusing   the stored ref              -                 that it is dead, and the time
 //	  (a deadly code)    another secret, or moved    -                 nothing
 //	a server that does   the stored ref              confirmed         that it is dead

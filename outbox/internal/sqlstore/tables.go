@@ -261,14 +261,8 @@ const sqlUnsequencedSessions = `WITH RECURSIVE s (session) AS (
 	SELECT session FROM s WHERE session IS NOT NULL`
 
 // UnsequencedSessions lists the sessions that have rows without a seq.
-func (t *Tables) UnsequencedSessions(ctx context.Context, q Querier) (sessions []string, err error) {
-	err = q.Query(ctx, sqlUnsequencedSessions, []any{t.Box}, func(scan Scanner) error {
-		var s string
-		err := scan(&s)
-		sessions = append(sessions, s)
-		return err
-	})
-	return sessions, err
+func (t *Tables) UnsequencedSessions(ctx context.Context, q Querier) ([]string, error) {
+	return t.texts(ctx, q, sqlUnsequencedSessions, t.Box)
 }
 
 const (
