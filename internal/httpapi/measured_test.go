@@ -87,11 +87,11 @@ type odd struct {
 
 var errOdd = errors.New("odd")
 
-func (s *odd) Describe(context.Context, string, []string) (*session.Access, *session.Entry, error) {
-	return nil, nil, errOdd
+func (s *odd) Describe(context.Context, string, []string) (*session.Unscoped[*session.Description], error) {
+	return nil, errOdd
 }
 
-func (s *odd) ReadLog(context.Context, string, uint64, int, int, []string, ...uint64) (*session.LogPage, error) {
+func (s *odd) ReadLog(context.Context, string, uint64, int, int, []string, ...uint64) (*session.Unscoped[*session.LogPage], error) {
 	return nil, errOdd
 }
 

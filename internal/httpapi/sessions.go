@@ -68,14 +68,7 @@ func describeSession(q *request) *fault.Error {
 	if err != nil {
 		return q.toFault(err)
 	}
-	row, title := *d.Row, ""
-	if d.Info != nil {
-		title = gjson.GetBytes(d.Info.Payload, "title").String()
-	}
-	if d.Grant.Message != "" {
-		row.External = ""
-	}
-	httpkit.WriteJSON(q.w, http.StatusOK, httpkit.JSON(map[string]any{"session": newSessionJSON(&row, title), "grant": newGrantJSON(d.Grant), "now": d.Now}))
+	httpkit.WriteJSON(q.w, http.StatusOK, httpkit.JSON(map[string]any{"session": newSessionJSON(d.Row, d.Title()), "grant": newGrantJSON(d.Grant), "now": d.Now}))
 	return nil
 }
 

@@ -123,7 +123,7 @@ type away struct {
 	reads atomic.Int32
 }
 
-func (s *away) ReadLog(ctx context.Context, id string, after uint64, maxBytes, maxEvents int, refs []string, hashesAt ...uint64) (*session.LogPage, error) {
+func (s *away) ReadLog(ctx context.Context, id string, after uint64, maxBytes, maxEvents int, refs []string, hashesAt ...uint64) (*session.Unscoped[*session.LogPage], error) {
 	if s.reads.Add(1) == 2 { // the first says whether there is something to follow
 		return nil, fault.Unavailable.With("away")
 	}

@@ -26,7 +26,7 @@ func (v *view) changes() (*Changes, *Published) {
 			c.Purge = append(c.Purge, PurgedEvent{Session: id, Cursor: cursor, Payload: s.purged[cursor]})
 		}
 		if len(s.events) > 0 {
-			p.Sessions = append(p.Sessions, PublishedSession{Row: s.row, Events: s.events, AuthChanged: s.row.AuthGen != s.before.AuthGen})
+			p.Sessions = append(p.Sessions, PublishedSession{Row: s.row, Events: UnscopedEvents{list: s.events}, AuthChanged: s.row.AuthGen != s.before.AuthGen})
 		}
 		if s.row.Life == Deleted {
 			if s.before.Life != Deleted {

@@ -27,7 +27,7 @@ func TestPlainOpsApplyWhollyOrNotAtAll(t *testing.T) {
 	o := w.create()
 	a, b := op("put", "key", "message/a", "payload", raw(`{"n":1}`)), op("put", "key", "part/a/b", "payload", raw(`{"n":2}`))
 	answers, published := w.commit(o.plain(o.ref, a, b))
-	if answers[0].Err != nil || answers[0].Cursor != 3 || len(published.Sessions[0].Events) != 2 {
+	if answers[0].Err != nil || answers[0].Cursor != 3 || len(published.Sessions[0].Events.List()) != 2 {
 		t.Fatalf("%+v", answers[0])
 	}
 	mustEqual(t, "uses", answers[0].Uses[0].Count, 2)

@@ -34,7 +34,7 @@ func TestOneBatchCreatesSharesAndAppends(t *testing.T) {
 	if g := w.store.Grant(guest); g.Revoked == 0 || g.Cut != 4 {
 		t.Fatalf("guest %+v", g)
 	}
-	if len(published.Sessions) != 1 || len(published.Sessions[0].Events) != 4 || !published.Sessions[0].AuthChanged {
+	if len(published.Sessions) != 1 || len(published.Sessions[0].Events.List()) != 4 || !published.Sessions[0].AuthChanged {
 		t.Fatalf("published %+v", published)
 	}
 }

@@ -176,8 +176,8 @@ func (w *twins) commit(subs []session.Submission) {
 	answers, published := w.group.commit(subs...)
 	cursors := map[string]uint64{}
 	for _, p := range published.Sessions {
-		if p.Events[len(p.Events)-1].Cursor != p.Row.Cursor {
-			w.Fatalf("published up to %d, the row is at %d", p.Events[len(p.Events)-1].Cursor, p.Row.Cursor)
+		if p.Events.Last() != p.Row.Cursor {
+			w.Fatalf("published up to %d, the row is at %d", p.Events.Last(), p.Row.Cursor)
 		}
 		cursors[p.Row.ID] = p.Row.Cursor
 	}

@@ -126,12 +126,12 @@ func TestPurgeInOneGroup(t *testing.T) {
 		op("purge", "key", "message/b"),
 		op("put", "key", "message/a", "payload", raw(`{"a":2}`)),
 	))
-	for _, e := range published.Sessions[0].Events {
+	for _, e := range published.Sessions[0].Events.List() {
 		if strings.Contains(string(e.Payload), leaked) {
 			t.Errorf("published with the secret: %s", e.Method)
 		}
 	}
-	if !published.Sessions[0].AuthChanged || len(published.Sessions[0].Events) != 4 {
+	if !published.Sessions[0].AuthChanged || len(published.Sessions[0].Events.List()) != 4 {
 		t.Errorf("published: %+v", published.Sessions[0])
 	}
 	o.clean(t, "after the group")
@@ -178,7 +178,7 @@ func TestPurgesOfOneEvent(t *testing.T) {
 
 	// An event of this very group has all of it back.
 	_, published := w.commit(o.batch(false, op("put", "key", "message/n", "payload", raw(`{"n":1}`))), o.batch(true, append(purge("message/n"), put("nonsense"))...))
-	mustEqual(t, "published", string(published.Sessions[0].Events[0].Payload), `{"n":1}`)
+	mustEqual(t, "published", string(published.Sessions[0].Events.List()[0].Payload), `{"n":1}`)
 	mustEqual(t, "there", o.payload("message/n"), `{"n":1}`)
 }
 

@@ -1,5 +1,5 @@
 // Results of reads. Each is one snapshot, in which the rows and the authority to see them belong
-// together. The server checks the grants of a snapshot before any of its rows leaves the process.
+// together. The store returns them as Unscoped, so no row leaves the process without its scope.
 
 package session
 
@@ -42,7 +42,7 @@ type StateChunk struct {
 	Turns   []*Turn  // by message over all chunks, before the first entry
 	Entries []*Entry // in no particular order: their Ord is the order (CompareEntries, SortDocument)
 	Last    bool
-	Hash    Hash // of the event at Row.Cursor, masked for the ref; set by the caller that sends the state
+	Hash    Hash // of the event at Row.Cursor, as the ref is shown it; zero in what the store read
 }
 
 // StateRange is a range of keys of the folded state, in one snapshot. Deltas of open turns are
@@ -56,6 +56,9 @@ type StateRange struct {
 
 // Bytes is about the size of a turn in a chunk.
 func (t *Turn) Bytes() int { return len(t.Message) + len(t.Outbox) + len(t.Ref) + 64 }
+
+// Bytes is the approximate cost of an event on its way to a subscriber.
+func (e *Event) Bytes() int { return len(e.Payload) + len(e.Key) + len(e.Actor) + 256 }
 
 // Bytes is about the size of an entry in a chunk.
 func (e *Entry) Bytes() int { return len(e.Payload) + len(e.Key) + 128 }

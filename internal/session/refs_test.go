@@ -373,8 +373,8 @@ func TestRevokeTree(t *testing.T) {
 		t.Errorf("a space's ref: %d, %+v, %q, want %q", refs, published, audit, want)
 	}
 	for i, p := range published.Sessions {
-		ev := p.Events[0]
-		if p.Row.ID != made[i].session || !p.AuthChanged || len(p.Events) != 1 || ev.Method != session.MethodRevoke || ev.Key != "ref/"+clerk || ev.Schema != 1 ||
+		ev := p.Events.List()[0]
+		if p.Row.ID != made[i].session || !p.AuthChanged || p.Events.Len() != 1 || ev.Method != session.MethodRevoke || ev.Key != "ref/"+clerk || ev.Schema != 1 ||
 			string(ev.Payload) != `{"ref":"`+clerk+`"}` || ev.Ref != by.ID || ev.Actor != "ann" || ev.At != w.store.Now {
 			t.Errorf("published %+v", ev)
 		}

@@ -74,7 +74,7 @@ func TestResultsEventsAndAudit(t *testing.T) {
 		if step.payload == "" {
 			mustEqual(t, "events", len(published.Sessions), 0)
 		} else {
-			ev := published.Sessions[0].Events[0]
+			ev := published.Sessions[0].Events.List()[0]
 			left := "" // of the finalize
 			if log := w.store.Events(o.session); len(log) > 4 {
 				left = session.SumOf(log[4].Payload).String()

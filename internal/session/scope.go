@@ -56,23 +56,26 @@ func HiddenEvent(session string, cursor uint64, hash Hash) *Event {
 	return &Event{Session: session, Cursor: cursor, Hash: hash, Hidden: true}
 }
 
-// ShowsEntry reports whether a ref shows an entry: it covers the key, and all of the value was
+// showsAll reports whether a ref shows all of its session.
+func showsAll(g *capability.Grant) bool { return g.Message == "" && g.VisibleFrom <= 1 }
+
+// showsEntry reports whether a ref shows an entry: it covers the key, and all of the value was
 // written since its first visible cursor. A part that a later turn's end or deltas have extended is
 // hidden until it is put whole.
-func ShowsEntry(g *capability.Grant, e *Entry) bool {
+func showsEntry(g *capability.Grant, e *Entry) bool {
 	return InScope(g, e.Key) && (g.VisibleFrom <= 1 || e.Since >= g.VisibleFrom)
 }
 
-// ShowsTurn reports whether a ref shows a turn.
-func ShowsTurn(g *capability.Grant, t *Turn) bool {
+// showsTurn reports whether a ref shows a turn.
+func showsTurn(g *capability.Grant, t *Turn) bool {
 	return InScope(g, MessageKey(t.Message)) && t.Begun >= g.VisibleFrom
 }
 
-// VisibleEvents returns consecutive events as a ref shows them, none of them before its first
+// visibleEvents returns consecutive events as a ref shows them, none of them before its first
 // visible cursor: the events in scope, and a cursor mark for each run of others. The events are
 // shared, except ones that are redacted or whose hash is masked with key.
-func VisibleEvents(g *capability.Grant, events []*Event, key *HashKey) []*Event {
-	if g.Message == "" && g.VisibleFrom <= 1 {
+func visibleEvents(g *capability.Grant, events []*Event, key *HashKey) []*Event {
+	if showsAll(g) {
 		return events
 	}
 	shown := make([]*Event, 0, len(events))

@@ -148,6 +148,6 @@ type Published struct {
 // that authority over it changed: the refs of live objects of it must be checked again.
 type PublishedSession struct {
 	Row         Row
-	Events      []*Event
+	Events      UnscopedEvents
 	AuthChanged bool
 }

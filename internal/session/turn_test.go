@@ -324,11 +324,11 @@ func TestLease(t *testing.T) {
 	at := cursor()
 	w.store.Now += 10 * second
 	p := w.lapse(false, o.session)
-	if len(p.Sessions) != 1 || len(p.Sessions[0].Events) != 2 || cursor() != at+2 {
+	if len(p.Sessions) != 1 || len(p.Sessions[0].Events.List()) != 2 || cursor() != at+2 {
 		t.Fatalf("lapse published %+v", p)
 	}
 	for i, m := range []string{"m", "n"} {
-		ev := p.Sessions[0].Events[i]
+		ev := p.Sessions[0].Events.List()[i]
 		mustEqual(t, "state of "+m, o.turn(m), session.Interrupted)
 		if ev.Method != session.MethodInterrupted || ev.Key != "message/"+m || ev.Op != "" || ev.Outbox != "" || ev.Ref != "" {
 			t.Fatalf("event %+v", ev)
@@ -400,15 +400,15 @@ func TestLeaseBounds(t *testing.T) {
 	w.store.Now++
 	p := w.lapse(false, o.session)
 	mustEqual(t, "at its end", o.turn("m"), session.Interrupted)
-	mustEqual(t, "why", string(p.Sessions[0].Events[0].Payload), `{"reason":"its lease lapsed"}`)
-	mustEqual(t, "schema", p.Sessions[0].Events[0].Schema, 1)
+	mustEqual(t, "why", string(p.Sessions[0].Events.List()[0].Payload), `{"reason":"its lease lapsed"}`)
+	mustEqual(t, "schema", p.Sessions[0].Events.List()[0].Schema, 1)
 	o.apply(put("message/other"))
 	events := w.store.Events(o.session)
 	resumed := events[len(events)-1]
 	mustEqual(t, "resumed", fmt.Sprint(resumed.Method, string(resumed.Payload), resumed.Schema), "resumed{}1")
 	mustEqual(t, "lease", lease(), 30_000)
 	p = w.lapse(true, o.session)
-	mustEqual(t, "why, on a start", string(p.Sessions[0].Events[0].Payload), `{"reason":"the server started"}`)
+	mustEqual(t, "why, on a start", string(p.Sessions[0].Events.List()[0].Payload), `{"reason":"the server started"}`)
 
 	// What was taken back has changed the row's time no more than its cursor.
 	before := w.store.Session(o.session)

@@ -11,8 +11,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/tidwall/gjson"
-
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/httpkit"
 	"github.com/mooring-rpc/mooring/internal/opencode"
@@ -276,11 +274,7 @@ func (s *Service) metadata(v *visitor, h *objects.Capability, id string) ([]byte
 	if err != nil {
 		return nil, err
 	}
-	title := ""
-	if d.Info != nil {
-		title = gjson.GetBytes(d.Info.Payload, "title").String()
-	}
-	return json.Marshal(newMetadata(id, at, d.Row, title))
+	return json.Marshal(newMetadata(id, at, d.Row, d.Title()))
 }
 
 func (s *Service) serveMetadata(w http.ResponseWriter, v *visitor, id string) {

@@ -87,7 +87,7 @@ func (s *Store) ensureOrds(ctx context.Context, id string) error {
 func (s *Store) ordByLog(ctx context.Context, row *session.Row, rows []*session.Entry) error {
 	places := session.NewOrdTracker()
 	for after := uint64(0); after < row.Cursor; {
-		page, err := s.ReadLog(ctx, row.ID, after, orderPageBytes, 1000, nil)
+		page, err := s.readLog(ctx, row.ID, after, orderPageBytes, 1000, nil)
 		if err != nil {
 			return err
 		}
@@ -151,7 +151,7 @@ var (
 
 // ReadOutline returns the entries with keys above after and below below, without their values, in
 // key order: at most most entries. More reports that there are others.
-func (s *Store) ReadOutline(ctx context.Context, id, after, below string, most int, refIDs []string) (*session.StateRange, error) {
+func (s *Store) ReadOutline(ctx context.Context, id, after, below string, most int, refIDs []string) (*session.Unscoped[*session.StateRange], error) {
 	if err := checkText(after, below); err != nil {
 		return nil, err
 	}
@@ -159,7 +159,11 @@ func (s *Store) ReadOutline(ctx context.Context, id, after, below string, most i
 		return nil, err
 	}
 	page := &session.StateRange{}
-	err := s.backend.Snapshot(ctx, func(run Runner) error {
+	var err error
+	if page.Key, err = s.hashKey(ctx); err != nil {
+		return nil, wrap("read outline", err)
+	}
+	err = s.backend.Snapshot(ctx, func(run Runner) error {
 		queueAccess(run, &page.Access, id, refIDs)
 		run.Queue(readOutline, nil, []any{id, after, below, int64(most) + 1}, func(row Scanner) error {
 			e, err := scanEntryMeta(row)
@@ -174,17 +178,20 @@ func (s *Store) ReadOutline(ctx context.Context, id, after, below string, most i
 	if page.More = len(page.Entries) > most; page.More {
 		page.Entries = page.Entries[:most]
 	}
-	return page, nil
+	return session.NewUnscoped(page), nil
 }
 
 // ReadValues returns the entries of keys, in the order of keys: entries of about maxBytes in all,
 // or the first existing one if it is larger, and the turns of the messages among them. More reports
 // that keys are left; next is the number of keys processed.
-func (s *Store) ReadValues(ctx context.Context, id string, keys []string, maxBytes int, refIDs []string) (page *session.StateRange, next int, err error) {
+func (s *Store) ReadValues(ctx context.Context, id string, keys []string, maxBytes int, refIDs []string) (values *session.Unscoped[*session.StateRange], next int, err error) {
 	if err := checkText(keys...); err != nil {
 		return nil, 0, err
 	}
-	page = &session.StateRange{}
+	page := &session.StateRange{}
+	if page.Key, err = s.hashKey(ctx); err != nil {
+		return nil, 0, wrap("read values", err)
+	}
 	err = s.backend.Snapshot(ctx, func(run Runner) error {
 		queueAccess(run, &page.Access, id, refIDs)
 		sizes := map[string]int64{}
@@ -240,5 +247,5 @@ func (s *Store) ReadValues(ctx context.Context, id string, keys []string, maxByt
 	if err != nil {
 		return nil, 0, wrap("read values", err)
 	}
-	return page, next, nil
+	return session.NewUnscoped(page), next, nil
 }

@@ -51,7 +51,16 @@ func (s *Store) ReadAccess(ctx context.Context, id string, refIDs []string) (*se
 // maxEvents and, except for the first, at most about maxBytes. If after is below Row.Base, the page
 // starts where the log does and has the checkpoint before it; the caller compares. The page also
 // has the hashes of the events at hashesAt.
-func (s *Store) ReadLog(ctx context.Context, id string, after uint64, maxBytes, maxEvents int, refIDs []string, hashesAt ...uint64) (*session.LogPage, error) {
+func (s *Store) ReadLog(ctx context.Context, id string, after uint64, maxBytes, maxEvents int, refIDs []string, hashesAt ...uint64) (*session.Unscoped[*session.LogPage], error) {
+	page, err := s.readLog(ctx, id, after, maxBytes, maxEvents, refIDs, hashesAt...)
+	if err != nil {
+		return nil, err
+	}
+	return session.NewUnscoped(page), nil
+}
+
+// readLog is ReadLog, for the store itself.
+func (s *Store) readLog(ctx context.Context, id string, after uint64, maxBytes, maxEvents int, refIDs []string, hashesAt ...uint64) (*session.LogPage, error) {
 	page := &session.LogPage{}
 	size := 0
 	var err error
@@ -138,7 +147,7 @@ const statePageBytes = 1 << 20
 // about pieceBytes or one row, the last one marked; there is at least one. piece runs inside the
 // snapshot, so it must not wait for a peer without a time limit. Its error ends the read and is
 // returned unchanged.
-func (s *Store) ReadState(ctx context.Context, id string, refIDs []string, pieceBytes int, piece func(*session.StateChunk) error) error {
+func (s *Store) ReadState(ctx context.Context, id string, refIDs []string, pieceBytes int, piece func(*session.Unscoped[*session.StateChunk]) error) error {
 	if err := s.ensureOrds(ctx, id); err != nil {
 		return err
 	}
@@ -148,34 +157,18 @@ func (s *Store) ReadState(ctx context.Context, id string, refIDs []string, piece
 		return wrap("read state", err)
 	}
 	err = s.backend.Snapshot(ctx, func(run Runner) error {
-		sight := session.Access{Key: key}
-		next := &session.StateChunk{}
-		size := 0
-		give := func(last bool) error {
-			next.Access, next.Last = sight, last
-			if own = piece(next); own != nil {
-				return own
-			}
-			next, size = &session.StateChunk{}, 0
-			return nil
-		}
-		room := func(bytes int) error { // makes room for a row in next
-			if size > 0 && size+bytes > pieceBytes {
-				if err := give(false); err != nil {
-					return err
-				}
-			}
-			size += bytes
-			return nil
-		}
-		queueAccess(run, &sight, id, refIDs)
+		access := session.Access{Key: key}
+		chunks := session.Chunker{Access: &access, PieceBytes: pieceBytes, Give: func(c *session.Unscoped[*session.StateChunk]) error {
+			own = piece(c)
+			return own
+		}}
+		queueAccess(run, &access, id, refIDs)
 		run.Queue(readAllTurns, nil, []any{id}, func(row Scanner) error {
 			t, err := scanTurn(row)
-			if err == nil {
-				err = room(t.Bytes())
+			if err != nil {
+				return err
 			}
-			next.Turns = append(next.Turns, t)
-			return err
+			return chunks.Turn(t)
 		})
 		for after, more := "", true; more; {
 			entries, others, err := entryPage(ctx, run, id, after, maxKey, statePageBytes, statePageBytes/entryOverhead)
@@ -183,14 +176,14 @@ func (s *Store) ReadState(ctx context.Context, id string, refIDs []string, piece
 				return err
 			}
 			for _, e := range entries {
-				if err := room(e.Bytes()); err != nil {
+				if err := chunks.Entry(e); err != nil {
 					return err
 				}
-				next.Entries, after = append(next.Entries, e), e.Key
+				after = e.Key
 			}
 			more = others
 		}
-		return give(true)
+		return chunks.Flush(true)
 	})
 	if own != nil {
 		return own
@@ -201,7 +194,7 @@ func (s *Store) ReadState(ctx context.Context, id string, refIDs []string, piece
 // ReadRange returns the folded state of the keys above after and below below, in order: at most
 // maxEntries and, except for the first, at most about maxBytes, with the turns of the messages
 // among them.
-func (s *Store) ReadRange(ctx context.Context, id, after, below string, maxBytes, maxEntries int, refIDs []string) (*session.StateRange, error) {
+func (s *Store) ReadRange(ctx context.Context, id, after, below string, maxBytes, maxEntries int, refIDs []string) (*session.Unscoped[*session.StateRange], error) {
 	if err := checkText(after, below); err != nil {
 		return nil, err
 	}
@@ -231,7 +224,7 @@ func (s *Store) ReadRange(ctx context.Context, id, after, below string, maxBytes
 		return nil, wrap("read range", err)
 	}
 	slices.SortFunc(page.Turns, func(a, b *session.Turn) int { return strings.Compare(a.Message, b.Message) })
-	return page, nil
+	return session.NewUnscoped(page), nil
 }
 
 // entryPage flushes the queue, and returns the entries of the keys above after and below below, in

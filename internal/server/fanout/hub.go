@@ -38,7 +38,7 @@ type HubConfig struct {
 type HubStore interface {
 	// ReadLog returns events after a cursor; hashesAt are cursors whose event hashes are
 	// returned too. ReadRows returns the rows of the sessions that exist.
-	ReadLog(ctx context.Context, session string, after uint64, maxBytes, maxEvents int, refs []string, hashesAt ...uint64) (*session.LogPage, error)
+	ReadLog(ctx context.Context, session string, after uint64, maxBytes, maxEvents int, refs []string, hashesAt ...uint64) (*session.Unscoped[*session.LogPage], error)
 	ReadRows(ctx context.Context, sessions []string) (map[string]*session.Row, error)
 
 	// Listen calls heard for commits until ctx ends; heard("", 0) reports that notifications
@@ -316,7 +316,7 @@ func (h *Hub) runAfter(delay time.Duration, f func()) {
 
 // readLog reads a page after cursor from, no larger than a subscriber's window, with the
 // grants of refs in the same snapshot.
-func (h *Hub) readLog(id string, from uint64, window int, refs []string, hashesAt ...uint64) (*session.LogPage, error) {
+func (h *Hub) readLog(id string, from uint64, window int, refs []string, hashesAt ...uint64) (*session.Unscoped[*session.LogPage], error) {
 	select {
 	case h.reads <- struct{}{}:
 		defer func() { <-h.reads }()

@@ -150,7 +150,7 @@ func (f *follower) Events(events []*session.Event, done func(error)) {
 			s.fault("%s is sent %d (hidden: %v) after %d: %s", f.name, e.Cursor, e.Hidden, at, why)
 		}
 		if at = e.Cursor; !e.Hidden {
-			bytes += eventBytes(e)
+			bytes += e.Bytes()
 		}
 	}
 	if began == 0 && !gone {
@@ -277,7 +277,7 @@ func (f *follower) send(ctx context.Context, p *sendWindow) (of *session.Row, re
 	if err != nil {
 		return nil, fault.From(f.s.h.log, err, "read the state")
 	}
-	if _, refused := f.sub.auth.Check(&page.Access, capability.Read); refused != nil {
+	if _, refused := f.sub.auth.Check(page.Access(), capability.Read); refused != nil {
 		return nil, refused
 	}
 	if started := f.sub.takeOnStart(); started != nil {
@@ -289,7 +289,7 @@ func (f *follower) send(ctx context.Context, p *sendWindow) (of *session.Row, re
 			return nil, fault.From(f.s.h.log, err, "send the state")
 		}
 	}
-	return page.Row, fault.From(f.s.h.log, p.drain(ctx), "send the state")
+	return page.Access().Row, fault.From(f.s.h.log, p.drain(ctx), "send the state")
 }
 
 // Ended implements sink.

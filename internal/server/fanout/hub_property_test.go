@@ -187,7 +187,7 @@ func (t *sessionFanout) keeps() bool {
 			return false
 		}
 	}
-	return len(t.tail) > 0 && !t.running && len(t.ready) == 0
+	return t.tail.Len() > 0 && !t.running && len(t.ready) == 0
 }
 
 // stopped says that f's topic, or f, waits for a time or for the log.
@@ -208,7 +208,7 @@ func (f *follower) finished() bool {
 func (s *story) show() {
 	for _, c := range s.logs {
 		if t := s.h.fanout(c.row.ID); t != nil {
-			s.note("%s: thought to be at %d, authority %d, %d ready, running %v, %d reads failed, %d events kept", c.name, t.cursor, t.gen, len(t.ready), t.running, t.failedReads, len(t.tail))
+			s.note("%s: thought to be at %d, authority %d, %d ready, running %v, %d reads failed, %d events kept", c.name, t.cursor, t.gen, len(t.ready), t.running, t.failedReads, t.tail.Len())
 		}
 	}
 	for i, l := range s.conns {

@@ -159,6 +159,7 @@ func (c *chronicle) write(d *dice, authority bool) *session.PublishedSession {
 		return nil
 	}
 	p := &session.PublishedSession{}
+	first := len(c.events)
 	events, at := 1+d.n(3), -1
 	if authority {
 		at = d.n(events)
@@ -172,7 +173,6 @@ func (c *chronicle) write(d *dice, authority bool) *session.PublishedSession {
 		e := &session.Event{Session: c.row.ID, Cursor: c.row.Cursor, At: clock(), Payload: make([]byte, size),
 			Key: oneOf(d, "message/msg_1", "message/msg_2", "part/msg_1/prt", "ref/other")}
 		c.events = append(c.events, e)
-		p.Events = append(p.Events, e)
 		if i == at {
 			p.AuthChanged = true
 			c.row.AuthGen++
@@ -182,7 +182,7 @@ func (c *chronicle) write(d *dice, authority bool) *session.PublishedSession {
 			}
 		}
 	}
-	p.Row = c.row
+	p.Row, p.Events = c.row, session.NewUnscopedEvents(c.events[first:len(c.events):len(c.events)])
 	c.s.note("%s is at %d, authority %d", c.name, c.row.Cursor, c.row.AuthGen)
 	return p
 }
@@ -238,7 +238,7 @@ func (c *chronicle) isDown() bool {
 }
 
 // ReadLog is logged's, of a log that may be trimmed, away or slow.
-func (s *story) ReadLog(ctx context.Context, id string, after uint64, maxBytes, maxEvents int, refs []string, hashesAt ...uint64) (*session.LogPage, error) {
+func (s *story) ReadLog(ctx context.Context, id string, after uint64, maxBytes, maxEvents int, refs []string, hashesAt ...uint64) (*session.Unscoped[*session.LogPage], error) {
 	c := s.of(id)
 	s.mu.Lock()
 	s.reads++
@@ -269,8 +269,8 @@ func (s *story) ReadLog(ctx context.Context, id string, after uint64, maxBytes, 
 	}
 	row, _ := c.now("")
 	page, err := c.logged.ReadLog(ctx, id, max(after, row.Base), maxBytes, maxEvents, refs, hashesAt...)
-	page.Now = clock()
-	s.note("%s is read from %d: %d events of %d", c.name, after, len(page.Events), page.Row.Cursor)
+	page.Access().Now = clock()
+	s.note("%s is read from %d: %d events of %d", c.name, after, session.EventsOf(page).Len(), page.Access().Row.Cursor)
 	for c.quirkAmid(c.dice) {
 		s.happen(c.dice)
 	}
@@ -434,7 +434,7 @@ func (s *story) commit(d *dice) {
 		defer s.mu.Unlock()
 		s.written = append(s.written, func() {
 			for _, p := range published.Sessions {
-				s.note("%s is published, %d to %d", s.of(p.Row.ID).name, p.Events[0].Cursor, p.Row.Cursor)
+				s.note("%s is published, %d to %d", s.of(p.Row.ID).name, p.Events.First(), p.Row.Cursor)
 			}
 			s.h.EndCommit(ids, published)
 			for _, p := range published.Sessions {

@@ -59,7 +59,7 @@ func (l *logged) append(bytes int) uint64 {
 	return l.row.Cursor
 }
 
-func (l *logged) ReadLog(_ context.Context, _ string, after uint64, maxBytes, maxEvents int, refs []string, hashesAt ...uint64) (*session.LogPage, error) {
+func (l *logged) ReadLog(_ context.Context, _ string, after uint64, maxBytes, maxEvents int, refs []string, hashesAt ...uint64) (*session.Unscoped[*session.LogPage], error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.reads++
@@ -74,7 +74,7 @@ func (l *logged) ReadLog(_ context.Context, _ string, after uint64, maxBytes, ma
 		}
 		page.Events = append(page.Events, e)
 	}
-	return page, nil
+	return session.NewUnscoped(page), nil
 }
 
 // hubOn is a hub on a log, until its bubble ends.
@@ -171,7 +171,7 @@ type midway struct {
 	then func()
 }
 
-func (m *midway) ReadLog(ctx context.Context, id string, after uint64, maxBytes, maxEvents int, refs []string, hashesAt ...uint64) (*session.LogPage, error) {
+func (m *midway) ReadLog(ctx context.Context, id string, after uint64, maxBytes, maxEvents int, refs []string, hashesAt ...uint64) (*session.Unscoped[*session.LogPage], error) {
 	page, err := m.logged.ReadLog(ctx, id, after, maxBytes, maxEvents, refs, hashesAt...)
 	if then := m.then; then != nil {
 		m.then = nil
@@ -347,7 +347,7 @@ type stuck struct {
 	on atomic.Bool
 }
 
-func (s *stuck) ReadLog(ctx context.Context, id string, after uint64, maxBytes, maxEvents int, refs []string, hashesAt ...uint64) (*session.LogPage, error) {
+func (s *stuck) ReadLog(ctx context.Context, id string, after uint64, maxBytes, maxEvents int, refs []string, hashesAt ...uint64) (*session.Unscoped[*session.LogPage], error) {
 	if s.on.Load() {
 		<-ctx.Done()
 		return nil, context.Cause(ctx)
@@ -478,12 +478,12 @@ func TestPublishedPurgeClearsTheTail(t *testing.T) {
 	top := &sessionFanout{hub: h, session: "ses_x", subs: map[*Subscription]struct{}{s: {}}, running: true, cursor: 1, gen: 1}
 	s.fanout = top
 	put := &session.Event{Cursor: 2, Method: session.MethodPut, Payload: []byte(`{"leaked":1}`)}
-	top.publish(&session.PublishedSession{Row: session.Row{Cursor: 2, AuthGen: 1}, Events: []*session.Event{put}})
-	if !top.covers(2) {
+	top.publish(&session.PublishedSession{Row: session.Row{Cursor: 2, AuthGen: 1}, Events: session.NewUnscopedEvents([]*session.Event{put})})
+	if !top.tail.Covers(2) {
 		t.Fatal("what was published is not in the tail: this test shows nothing")
 	}
 	purge := &session.Event{Cursor: 3, Method: session.MethodPurge, Payload: []byte(`{}`)}
-	top.publish(&session.PublishedSession{Row: session.Row{Cursor: 3, AuthGen: 2}, Events: []*session.Event{purge}, AuthChanged: true})
+	top.publish(&session.PublishedSession{Row: session.Row{Cursor: 3, AuthGen: 2}, Events: session.NewUnscopedEvents([]*session.Event{purge}), AuthChanged: true})
 	if r, _ := top.nextRound(); len(r.out) != 0 || len(r.readers) != 1 {
 		t.Errorf("%d deliveries from memory, %d readers of the log", len(r.out), len(r.readers))
 	}

@@ -3,7 +3,6 @@
 package fanout
 
 import (
-	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/session"
 )
@@ -14,12 +13,6 @@ import (
 type Position struct {
 	Cursor uint64
 	Hash   session.Hash
-}
-
-// SameLog reports whether hash is the one shown for the event at cursor. The page has been
-// read with that cursor in hashesAt.
-func SameLog(page *session.LogPage, g *capability.Grant, cursor uint64, hash session.Hash) bool {
-	return cursor == 0 || page.Key.Mask(g, page.Hashes[cursor]) == hash
 }
 
 // LogDiverged is the fault for a peer whose events up to cursor are not those of the log.

@@ -35,7 +35,7 @@ func (c chained) restore(cursor uint64) {
 // publish tells the hub of the log's last events as a commit of its own replica does.
 func (c chained) publish(h *Hub, n int) {
 	h.BeginCommit([]string{c.row.ID})
-	h.EndCommit([]string{c.row.ID}, &session.Published{Sessions: []session.PublishedSession{{Row: c.row, Events: c.events[len(c.events)-n:]}}})
+	h.EndCommit([]string{c.row.ID}, &session.Published{Sessions: []session.PublishedSession{{Row: c.row, Events: session.NewUnscopedEvents(c.events[len(c.events)-n:])}}})
 }
 
 // A database that is put back under a server takes nobody along who follows: neither by

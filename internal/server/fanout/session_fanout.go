@@ -56,16 +56,11 @@ type sessionFanout struct {
 
 	// tail holds the events published here while the runner was running: consecutive, and all
 	// committed at AuthGen tailGen.
-	tail      []*session.Event
+	tail      session.UnscopedEvents
 	tailGen   uint64
 	tailBytes int
 
-	// lastChained is the last event whose hash was verified to follow head, so that it is
-	// hashed once for all subscribers.
-	lastChained struct {
-		head session.Hash
-		next *session.Event
-	}
+	chain session.ChainCheck // of what is delivered
 }
 
 // wake puts s on the ready list and starts the runner unless it runs. mu is held.
@@ -160,25 +155,22 @@ func (t *sessionFanout) finishAll(why *fault.Error, meant func(*Subscription) bo
 func (t *sessionFanout) publish(p *session.PublishedSession) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	first, bytes := p.Row.Cursor+1-uint64(len(p.Events)), 0
-	for _, e := range p.Events {
-		bytes += eventBytes(e)
-	}
+	bytes := p.Events.TotalBytes()
 	switch {
-	case len(p.Events) == 0 || len(t.tail) > 0 && p.Row.Cursor <= t.tail[len(t.tail)-1].Cursor:
+	case p.Events.Len() == 0 || t.tail.Len() > 0 && p.Row.Cursor <= t.tail.Last():
 		// nothing new, or a later commit was published first
 	case p.AuthChanged || bytes > t.hub.tailBytes:
 		t.clearTail() // authority changed: every subscription reads the log, and is checked
-	case len(t.tail) > 0 && t.tailGen == p.Row.AuthGen && t.tail[len(t.tail)-1].Cursor+1 == first && t.tailBytes+bytes <= t.hub.tailBytes:
-		t.tail, t.tailBytes = append(t.tail, p.Events...), t.tailBytes+bytes
+	case t.tail.Len() > 0 && t.tailGen == p.Row.AuthGen && t.tail.Last()+1 == p.Events.First() && t.tailBytes+bytes <= t.hub.tailBytes:
+		t.tail, t.tailBytes = t.tail.Append(p.Events), t.tailBytes+bytes
 	default:
-		t.tail, t.tailGen, t.tailBytes = append([]*session.Event(nil), p.Events...), p.Row.AuthGen, bytes
+		t.tail, t.tailGen, t.tailBytes = session.UnscopedEvents{}.Append(p.Events), p.Row.AuthGen, bytes
 	}
 	t.advance(p.Row.Cursor, p.Row.AuthGen)
 	t.wakeAll()
 }
 
-func (t *sessionFanout) clearTail() { t.tail, t.tailGen, t.tailBytes = nil, 0, 0 }
+func (t *sessionFanout) clearTail() { t.tail, t.tailGen, t.tailBytes = session.UnscopedEvents{}, 0, 0 }
 
 // run is the goroutine of the runner.
 func (t *sessionFanout) run() {
@@ -243,13 +235,13 @@ func (t *sessionFanout) nextRound() (r round, more bool) {
 			read = true
 		case s.cursor >= t.cursor:
 		case s.conn.isWaiting(&s.waiter): // woken when its connection has room
-		case t.covers(s.cursor+1) && t.tailGen == s.authGen && !t.tailExpired(s):
+		case t.tail.Covers(s.cursor+1) && t.tailGen == s.authGen && !t.tailExpired(s):
 			if !t.continues(s, t.tail) {
 				r.ended = append(r.ended, t.finish(s, LogDiverged(s.cursor)))
 				continue
 			}
 			r.out = s.nextDeliveries(r.out, t.tail)
-			if s.cursor < t.cursor && !t.covers(s.cursor+1) {
+			if s.cursor < t.cursor && !t.tail.Covers(s.cursor+1) {
 				t.wake(s)
 			}
 		case s.hasRoom(s.window / 2): // otherwise the next ack wakes it
@@ -264,13 +256,9 @@ func (t *sessionFanout) nextRound() (r round, more bool) {
 	return r, true
 }
 
-func (t *sessionFanout) covers(cursor uint64) bool {
-	return len(t.tail) > 0 && t.tail[0].Cursor <= cursor && cursor <= t.tail[len(t.tail)-1].Cursor
-}
-
 // tailExpired reports whether the ref of s may have expired by the tail's last event.
 func (t *sessionFanout) tailExpired(s *Subscription) bool {
-	return s.expires != 0 && len(t.tail) > 0 && t.tail[len(t.tail)-1].At >= s.expires
+	return s.expires != 0 && t.tail.LastAt() >= s.expires
 }
 
 // read serves readers from one page of the log. The page starts at the first reader that the
@@ -313,13 +301,14 @@ func (t *sessionFanout) read(readers []*Subscription) bool {
 }
 
 // distribute gives each reader its events of a page that was read after cursor from.
-func (t *sessionFanout) distribute(page *session.LogPage, readers []*Subscription, from uint64) (begun []func(), out []delivery, over []func()) {
+func (t *sessionFanout) distribute(page *session.Unscoped[*session.LogPage], readers []*Subscription, from uint64) (begun []func(), out []delivery, over []func()) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.failedReads = 0
-	if page.Row != nil {
-		found := t.advance(page.Row.Cursor, page.Row.AuthGen) // no other notification of it may come
-		t.cursor, t.gen = page.Row.Cursor, page.Row.AuthGen
+	row, events := page.Access().Row, session.EventsOf(page)
+	if row != nil {
+		found := t.advance(row.Cursor, row.AuthGen) // no other notification of it may come
+		t.cursor, t.gen = row.Cursor, row.AuthGen
 		if t.advance(t.heardDuringRead.cursor, t.heardDuringRead.gen) || found {
 			t.wakeAll() // including subscriptions that waited for a higher cursor, which was wrong
 		}
@@ -329,7 +318,7 @@ func (t *sessionFanout) distribute(page *session.LogPage, readers []*Subscriptio
 			continue
 		}
 		why := t.admit(s, page)
-		if why == nil && !t.continues(s, page.Events) {
+		if why == nil && !t.continues(s, events) {
 			why = LogDiverged(s.cursor)
 		}
 		if why != nil {
@@ -342,50 +331,52 @@ func (t *sessionFanout) distribute(page *session.LogPage, readers []*Subscriptio
 			begun = append(begun, func() { started(nil) })
 		}
 		before := s.cursor
-		out = s.nextDeliveries(out, page.Events)
-		s.skipped = s.cursor == before && before != from && s.cursor < page.Row.Cursor
+		out = s.nextDeliveries(out, events)
+		s.skipped = s.cursor == before && before != from && s.cursor < row.Cursor
 		switch {
-		case s.cursor < page.Row.Cursor:
+		case s.cursor < row.Cursor:
 			// If the page has its next event but there was no room, the next ack
 			// wakes it.
 			if s.cursor != before || before != from || s.authGen != t.gen {
 				t.wake(s)
 			}
-		case page.Row.Life == session.Deleted:
-			over = append(over, func() { s.endAfter(page.Row.Cursor, SessionDeleted()) }) // once its last event was sent
+		case row.Life == session.Deleted:
+			over = append(over, func() { s.endAfter(row.Cursor, SessionDeleted()) }) // once its last event was sent
 		}
 	}
 	return begun, out, over
 }
 
 // admit checks the authority of s against a page and records how long that holds. mu is held.
-func (t *sessionFanout) admit(s *Subscription, page *session.LogPage) *fault.Error {
-	grant, why := s.auth.Check(&page.Access, capability.Read)
+func (t *sessionFanout) admit(s *Subscription, page *session.Unscoped[*session.LogPage]) *fault.Error {
+	access := page.Access()
+	row := access.Row
+	grant, why := s.auth.Check(access, capability.Read)
 	if grant != nil {
 		s.actor = grant.Actor
 	}
 	if why != nil && why.Code != fault.SessionDeleted { // it is ended with that after the log's last event
 		return why
 	}
-	s.authorized, s.authGen, s.expires, s.grant, s.hashKey = true, page.Row.AuthGen, grant.Expires, grant, page.Key
+	s.authorized, s.authGen, s.expires, s.grant, s.hashKey = true, row.AuthGen, grant.Expires, grant, access.Key
 	before := max(grant.VisibleFrom, 1) - 1 // the first event that the ref shows comes after it
-	if s.cursor < before && s.cursor <= page.Row.Cursor {
+	if s.cursor < before && s.cursor <= row.Cursor {
 		s.cursor, s.head, s.resumeHash = before, session.Hash{}, session.Hash{} // its last event is not adjacent to the first one shown
 	}
-	if s.cursor == before && s.cursor > page.Row.Cursor {
+	if s.cursor == before && s.cursor > row.Cursor {
 		return nil // that event is still to come
 	}
-	if why := CheckCursor(page.Row, s.cursor); why != nil {
+	if why := CheckCursor(row, s.cursor); why != nil {
 		return why
 	}
 	if s.resumeHash != (session.Hash{}) {
-		s.head = page.Hashes[s.cursor]
-		if !SameLog(page, grant, s.cursor, s.resumeHash) {
+		s.head = session.HashAt(page, s.cursor)
+		if !session.SameLog(page, grant, s.cursor, s.resumeHash) {
 			return LogDiverged(s.cursor)
 		}
 		s.resumeHash = session.Hash{}
 	}
-	if s.cursor == page.Row.Cursor && s.head != (session.Hash{}) && s.head != page.Row.Head {
+	if s.cursor == row.Cursor && s.head != (session.Hash{}) && s.head != row.Head {
 		return LogDiverged(s.cursor)
 	}
 	return nil
@@ -393,23 +384,9 @@ func (t *sessionFanout) admit(s *Subscription, page *session.LogPage) *fault.Err
 
 // continues reports whether events follow the last one of s, by its hash; true if that hash is
 // not known or the next event is not among them. mu is held.
-func (t *sessionFanout) continues(s *Subscription, events []*session.Event) bool {
+func (t *sessionFanout) continues(s *Subscription, events session.UnscopedEvents) bool {
 	next := s.cursor + 1
-	if s.head == (session.Hash{}) || len(events) == 0 || events[0].Cursor > next || events[len(events)-1].Cursor < next {
-		return true
-	}
-	i := next - events[0].Cursor
-	e := events[i]
-	switch {
-	case i > 0:
-		return events[i-1].Hash == s.head
-	case t.lastChained.next == e && t.lastChained.head == s.head:
-		return true
-	case session.HashEvent(s.head, e) != e.Hash:
-		return false
-	}
-	t.lastChained.next, t.lastChained.head = e, s.head
-	return true
+	return s.head == (session.Hash{}) || !events.Covers(next) || t.chain.Follows(events, next, s.head)
 }
 
 // deferReaders retries readers after a backoff, since the log cannot be read. Readers that have

@@ -38,9 +38,9 @@ type SnapshotStore interface {
 	ReadAccess(ctx context.Context, session string, refs []string) (*session.Access, error)
 	// ReadState calls piece with the folded state in pieces (piece runs inside the snapshot, so
 	// it must not wait without bound).
-	ReadState(ctx context.Context, session string, refs []string, pieceBytes int, piece func(*session.StateChunk) error) error
+	ReadState(ctx context.Context, session string, refs []string, pieceBytes int, piece func(*session.Unscoped[*session.StateChunk]) error) error
 	// ReadLog returns events after a cursor.
-	ReadLog(ctx context.Context, session string, after uint64, maxBytes, maxEvents int, refs []string, hashesAt ...uint64) (*session.LogPage, error)
+	ReadLog(ctx context.Context, session string, after uint64, maxBytes, maxEvents int, refs []string, hashesAt ...uint64) (*session.Unscoped[*session.LogPage], error)
 }
 
 // Snapshots sends snapshots. It is safe for concurrent use.
@@ -129,16 +129,16 @@ func (h *snapshotSender) send(ctx context.Context, at Position) *fault.Error {
 	h.window.onAck = func() { h.slots.acked(place) }
 	ctx, cancel := context.WithTimeoutCause(ctx, maxSnapshotStalls*h.cfg.StallTimeout, errStalled)
 	defer cancel()
-	err := h.cfg.Store.ReadState(ctx, h.req.Session, h.req.Refs, h.pieceBytes(), func(p *session.StateChunk) error {
+	err := h.cfg.Store.ReadState(ctx, h.req.Session, h.req.Refs, h.pieceBytes(), func(p *session.Unscoped[*session.StateChunk]) error {
 		if h.access.Row == nil {
-			if err := h.admit(p, at); err != nil {
+			if err := h.admit(p.Access(), at); err != nil {
 				return err
 			}
 		}
-		if at.Cursor != 0 && at.Cursor != p.Row.Cursor {
+		if at.Cursor != 0 && at.Cursor != h.access.Row.Cursor {
 			return errEarlier
 		}
-		return h.sendPiece(ctx, p, p.Last)
+		return h.sendChunk(ctx, p)
 	})
 	if errors.Is(err, errEarlier) {
 		err = h.sendEarlier(ctx, at)
@@ -166,31 +166,32 @@ func (h *snapshotSender) pieceBytes() int {
 }
 
 // admit checks the ref in the snapshot of the first piece.
-func (h *snapshotSender) admit(p *session.StateChunk, at Position) error {
-	grant, refused := h.req.Check(&p.Access)
+func (h *snapshotSender) admit(access *session.Access, at Position) error {
+	grant, refused := h.req.Check(access)
 	if refused != nil {
 		return refused
 	}
 	h.grant, h.verifiedAt = grant, h.cfg.Now()
 	if at.Cursor != 0 {
-		if refused := CheckCursor(p.Row, at.Cursor); refused != nil {
+		row := access.Row
+		if refused := CheckCursor(row, at.Cursor); refused != nil {
 			return refused
 		}
-		if at.Cursor == p.Row.Cursor && !h.matchesHash(p.Key, p.Row.Head, at.Hash) {
+		if at.Cursor == row.Cursor && !h.matchesHash(access, at.Hash) {
 			return LogDiverged(at.Cursor)
 		}
-		if p.Row.Base > 0 && at.Cursor != p.Row.Cursor {
-			return fault.CursorExpired.With("the log starts after cursor %d, so earlier states are gone: ask for the present one", p.Row.Base).Pos(p.Row.Base + 1)
+		if row.Base > 0 && at.Cursor != row.Cursor {
+			return fault.CursorExpired.With("the log starts after cursor %d, so earlier states are gone: ask for the present one", row.Base).Pos(row.Base + 1)
 		}
 	}
-	h.access = p.Access
-	h.req.OnStart(grant, p.Row.Cursor)
+	h.access = *access
+	h.req.OnStart(grant, access.Row.Cursor)
 	return nil
 }
 
-// matchesHash reports whether hash, if one was named, is what the ref is shown of an event's.
-func (h *snapshotSender) matchesHash(key session.HashKey, event, hash session.Hash) bool {
-	return hash == (session.Hash{}) || hash == key.Mask(h.grant, event)
+// matchesHash reports whether hash, if one was named, is what the ref is shown of the log's end.
+func (h *snapshotSender) matchesHash(access *session.Access, hash session.Hash) bool {
+	return hash == (session.Hash{}) || hash == access.Key.Mask(h.grant, access.Row.Head)
 }
 
 // recheckInterval is how long a ref that was found alive is not checked again while a
@@ -224,105 +225,51 @@ func (h *snapshotSender) recheck(ctx context.Context) error {
 	return nil
 }
 
-// sendPiece sends the rows of p that the ref may see: none put before its first visible cursor,
-// and none out of its scope.
-func (h *snapshotSender) sendPiece(ctx context.Context, p *session.StateChunk, last bool) error {
+// sendChunk sends the rows of a chunk that the ref may see: none put before its first visible
+// cursor, and none out of its scope.
+func (h *snapshotSender) sendChunk(ctx context.Context, c *session.Unscoped[*session.StateChunk]) error {
 	if err := h.recheck(ctx); err != nil {
 		return err
 	}
-	out, bytes := session.StateChunk{Access: h.access, Hash: h.position().Hash}, 256
-	for _, e := range p.Entries {
-		if session.ShowsEntry(h.grant, e) {
-			out.Entries = append(out.Entries, e)
-			bytes += e.Bytes()
-		}
+	shown, bytes := c.Shown(h.grant), 256
+	for _, e := range shown.Entries {
+		bytes += e.Bytes()
 	}
-	for _, t := range p.Turns {
-		if session.ShowsTurn(h.grant, t) {
-			out.Turns = append(out.Turns, t)
-			bytes += t.Bytes()
-		}
+	for _, t := range shown.Turns {
+		bytes += t.Bytes()
 	}
-	return h.window.send(ctx, bytes, func(done func(error)) { h.req.Sink.State(&out, last, done) })
+	return h.window.send(ctx, bytes, func(done func(error)) { h.req.Sink.State(shown, shown.Last, done) })
 }
 
 // sendEarlier folds the log up to a position and sends that state. Its memory is bounded by
 // FoldBytes: by the bytes read or, beyond that, by the bytes of the folded state, so that a
 // long log with a small state can be folded.
 func (h *snapshotSender) sendEarlier(ctx context.Context, pos Position) error {
-	fold, at := session.NewFold(h.req.Session), pos.Cursor
-	var head session.Hash // of the event at fold.Cursor
-	held, limit := 0, h.cfg.FoldBytes
-	for fold.Cursor < at {
-		page, err := h.cfg.Store.ReadLog(ctx, h.req.Session, fold.Cursor, hubPageBytes, hubPageEvents, h.req.Refs)
+	fold, at := session.NewUnscopedFold(h.req.Session), pos.Cursor
+	for fold.Cursor() < at {
+		page, err := h.cfg.Store.ReadLog(ctx, h.req.Session, fold.Cursor(), hubPageBytes, hubPageEvents, h.req.Refs)
 		if err != nil {
 			return err
 		}
-		if _, refused := h.req.Check(&page.Access); refused != nil {
+		if _, refused := h.req.Check(page.Access()); refused != nil {
 			return refused
 		}
-		if refused := CheckCursor(page.Row, fold.Cursor); refused != nil { // trimmed meanwhile
+		if refused := CheckCursor(page.Access().Row, fold.Cursor()); refused != nil { // trimmed meanwhile
 			return refused
 		}
-		if len(page.Events) == 0 {
+		if session.EventsOf(page).Len() == 0 {
 			return fault.Internal.With("the log ends before cursor %d", at)
 		}
-		for _, e := range page.Events {
-			if e.Cursor > at {
-				break
-			}
-			if err := fold.Apply(e); err != nil {
-				return err
-			}
-			held, head = held+eventBytes(e), e.Hash
+		if err := fold.Add(page, at); err != nil {
+			return err
 		}
-		if held <= limit {
-			continue
-		}
-		// Half of it, so that much is read before it is summed again.
-		if held = stateBytes(fold); held > limit/2 {
+		if !fold.Fits(h.cfg.FoldBytes) {
 			return fault.TooLarge.With("the state at cursor %d is too large to be folded here: ask for the present one, or read the events", at)
 		}
 	}
-	if !h.matchesHash(h.access.Key, head, pos.Hash) {
+	h.access = fold.AccessAt(&h.access)
+	if !h.matchesHash(&h.access, pos.Hash) {
 		return LogDiverged(at)
 	}
-	row := *h.access.Row
-	row.Cursor, row.Head = at, head
-	h.access.Row = &row
-	piece, size := &session.StateChunk{}, 0
-	room := func(bytes int) error { // for a row in piece
-		if size > 0 && size+bytes > h.pieceBytes() {
-			if err := h.sendPiece(ctx, piece, false); err != nil {
-				return err
-			}
-			piece, size = &session.StateChunk{}, 0
-		}
-		size += bytes
-		return nil
-	}
-	for _, t := range fold.Turns() {
-		if err := room(t.Bytes()); err != nil {
-			return err
-		}
-		piece.Turns = append(piece.Turns, t)
-	}
-	for _, e := range fold.Entries() {
-		if err := room(e.Bytes()); err != nil {
-			return err
-		}
-		piece.Entries = append(piece.Entries, e)
-	}
-	return h.sendPiece(ctx, piece, true)
-}
-
-// stateBytes is the approximate size of the state of a fold.
-func stateBytes(fold *session.Fold) (bytes int) {
-	for _, t := range fold.Turns() {
-		bytes += t.Bytes()
-	}
-	for _, e := range fold.Entries() {
-		bytes += e.Bytes()
-	}
-	return bytes
+	return fold.Chunks(&h.access, h.pieceBytes(), func(c *session.Unscoped[*session.StateChunk]) error { return h.sendChunk(ctx, c) })
 }

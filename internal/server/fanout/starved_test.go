@@ -122,7 +122,7 @@ func TestTurnEndsWithWhatWasPublished(t *testing.T) {
 			case 1: // n finds no room, and is the first in line
 				last = log.append(100)
 				h.BeginCommit([]string{log.row.ID})
-				h.EndCommit([]string{log.row.ID}, &session.Published{Sessions: []session.PublishedSession{{Row: log.row, Events: log.events[last-1:]}}})
+				h.EndCommit([]string{log.row.ID}, &session.Published{Sessions: []session.PublishedSession{{Row: log.row, Events: session.NewUnscopedEvents(log.events[last-1:])}}})
 			case 2: // it is read for, and the page is of another place
 				narrow.reserve(1, &next, func() { served = last })
 				h.expire(1)

@@ -127,9 +127,6 @@ func (s *Subscription) deliveryBytes() int {
 	return s.maxDelivery
 }
 
-// eventBytes is the approximate cost of an event on its way to a subscriber.
-func eventBytes(e *session.Event) int { return len(e.Payload) + len(e.Key) + len(e.Actor) + 256 }
-
 // delivery is one call of a sink.
 type delivery struct {
 	sub        *Subscription
@@ -140,25 +137,18 @@ type delivery struct {
 	bytes      int
 }
 
-// hiddenEventBytes is the cost of an event that is not shown: a run of them is replaced by few
-// cursor marks.
-const hiddenEventBytes = 16
-
 // nextDelivery cuts the next delivery for s from events, which are consecutive, as far as its
 // window has room. ok is false if the next event of s is not among them or there is no room.
 // The fan-out's lock is held.
-func (s *Subscription) nextDelivery(events []*session.Event) (d delivery, ok bool) {
+func (s *Subscription) nextDelivery(events session.UnscopedEvents) (d delivery, ok bool) {
 	next := s.cursor + 1
-	if len(events) == 0 || events[0].Cursor > next || events[len(events)-1].Cursor < next {
+	if !events.Covers(next) {
 		return d, false
 	}
-	rest := events[next-events[0].Cursor:]
+	rest := events.From(next)
 	n, bytes := 0, 0
-	for _, e := range rest {
-		size := eventBytes(e)
-		if !session.InScope(s.grant, e.Key) {
-			size = hiddenEventBytes
-		}
+	for n < rest.Len() {
+		size := rest.Bytes(n, s.grant)
 		if n > 0 && (bytes+size > s.deliveryBytes() || !s.hasRoom(bytes+size)) {
 			break
 		}
@@ -170,8 +160,8 @@ func (s *Subscription) nextDelivery(events []*session.Event) (d delivery, ok boo
 	if !s.conn.reserve(bytes, &s.waiter, s.requeue) {
 		return d, false
 	}
-	d = delivery{sub: s, generation: s.generation, after: s.cursor, head: s.head, events: session.VisibleEvents(s.grant, rest[:n:n], &s.hashKey), bytes: bytes}
-	s.cursor, s.head = rest[n-1].Cursor, rest[n-1].Hash
+	d = delivery{sub: s, generation: s.generation, after: s.cursor, head: s.head, bytes: bytes}
+	d.events, s.cursor, s.head = rest.Shown(n, s.grant, &s.hashKey)
 	s.inFlight += bytes
 	return d, true
 }
@@ -228,7 +218,7 @@ func (s *Subscription) endAfter(cursor uint64, why *fault.Error) {
 }
 
 // nextDeliveries appends as many deliveries to out as there is room for.
-func (s *Subscription) nextDeliveries(out []delivery, events []*session.Event) []delivery {
+func (s *Subscription) nextDeliveries(out []delivery, events session.UnscopedEvents) []delivery {
 	for {
 		d, ok := s.nextDelivery(events)
 		if !ok {

@@ -19,7 +19,7 @@ type holding struct {
 
 func (h *holding) Events(events []*session.Event, done func(error)) {
 	for _, e := range events {
-		h.bytes += eventBytes(e)
+		h.bytes += e.Bytes()
 		h.upTo = e.Cursor
 	}
 	h.done = append(h.done, done)

@@ -180,7 +180,7 @@ func (s *overdue) OpenStream(ctx context.Context, o session.StreamRequest) (*led
 	return s.Store.OpenStream(ctx, o)
 }
 
-func (s *overdue) ReadLog(ctx context.Context, id string, after uint64, maxBytes, maxEvents int, refs []string, hashesAt ...uint64) (*session.LogPage, error) {
+func (s *overdue) ReadLog(ctx context.Context, id string, after uint64, maxBytes, maxEvents int, refs []string, hashesAt ...uint64) (*session.Unscoped[*session.LogPage], error) {
 	ctx, cancel := s.limit(ctx)
 	defer cancel()
 	if s.late.CompareAndSwap(true, false) { // the next read is in time

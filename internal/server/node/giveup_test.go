@@ -103,7 +103,7 @@ type countedReads struct {
 	reads atomic.Int64
 }
 
-func (c *countedReads) ReadLog(ctx context.Context, id string, after uint64, maxBytes, maxEvents int, refs []string, hashesAt ...uint64) (*session.LogPage, error) {
+func (c *countedReads) ReadLog(ctx context.Context, id string, after uint64, maxBytes, maxEvents int, refs []string, hashesAt ...uint64) (*session.Unscoped[*session.LogPage], error) {
 	c.reads.Add(1)
 	return c.Store.ReadLog(ctx, id, after, maxBytes, maxEvents, refs, hashesAt...)
 }

@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/internal/periodic"
 	"github.com/mooring-rpc/mooring/internal/seed"
 	"github.com/mooring-rpc/mooring/internal/session"
@@ -45,11 +46,12 @@ func TestHubDeliversOnceAndInOrderWhateverItHears(t *testing.T) {
 					return
 				default:
 				}
-				page, err := st.ReadLog(t.Context(), m.id, 0, 1<<20, events+10, nil)
+				found, err := st.ReadLog(t.Context(), m.id, 0, 1<<20, events+10, nil)
 				if err != nil {
 					t.Errorf("read log: %v", err)
 					return
 				}
+				page := found.Shown(&capability.Grant{})
 				switch rng.IntN(4) {
 				case 0: // a notification, or a wrong one
 					h.Notify(m.id, rng.Uint64N(events+20), 0)
@@ -61,7 +63,7 @@ func TestHubDeliversOnceAndInOrderWhateverItHears(t *testing.T) {
 					to := from + 1 + rng.IntN(n-from)
 					row := *page.Row
 					row.Cursor = page.Events[to-1].Cursor
-					published := &session.Published{Sessions: []session.PublishedSession{{Row: row, Events: page.Events[from:to], AuthChanged: rng.IntN(5) == 0}}}
+					published := &session.Published{Sessions: []session.PublishedSession{{Row: row, Events: session.NewUnscopedEvents(page.Events[from:to]), AuthChanged: rng.IntN(5) == 0}}}
 					h.BeginCommit([]string{m.id})
 					h.EndCommit([]string{m.id}, published)
 				}

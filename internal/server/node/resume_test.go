@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/server/fanout"
 	"github.com/mooring-rpc/mooring/internal/server/objects"
@@ -152,8 +153,12 @@ func TestHashesOfWhatIsHiddenAreKeyed(t *testing.T) {
 			}
 		}
 		row := rowOf(t, st, m.id)
-		page, err := st.ReadLog(t.Context(), m.id, 0, 1<<20, 100, nil, row.Cursor, 1, 77)
-		if err != nil || page.Key == (session.HashKey{}) || len(page.Hashes) != 2 || page.Hashes[row.Cursor] != row.Head || page.Hashes[1] != all.Events[0].Hash {
+		found, err := st.ReadLog(t.Context(), m.id, 0, 1<<20, 100, nil, row.Cursor, 1, 77)
+		if err != nil {
+			t.Fatal(err)
+		}
+		page := found.Shown(&capability.Grant{})
+		if page.Key == (session.HashKey{}) || len(page.Hashes) != 2 || page.Hashes[row.Cursor] != row.Head || page.Hashes[1] != all.Events[0].Hash {
 			t.Errorf("the log has key %x and hashes %v: %v", page.Key, page.Hashes, err)
 		}
 	})

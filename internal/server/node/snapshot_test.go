@@ -141,7 +141,7 @@ func TestWaitingForASnapshotEndsWithTheConnection(t *testing.T) {
 // defective is a store that panics when the state is read.
 type defective struct{ Store }
 
-func (defective) ReadState(context.Context, string, []string, int, func(*session.StateChunk) error) error {
+func (defective) ReadState(context.Context, string, []string, int, func(*session.Unscoped[*session.StateChunk]) error) error {
 	panic("a defect")
 }
 

@@ -6,7 +6,6 @@ package objects
 
 import (
 	"context"
-	"slices"
 
 	"github.com/oklog/ulid/v2"
 
@@ -143,16 +142,13 @@ func errOrNil(refused *fault.Error) error {
 	return refused
 }
 
-// Description is the answer of Describe.
+// Description is the answer of Describe. Its Row is nil for a space.
 type Description struct {
-	Now   int64 // database clock, Unix ms
+	session.Description
 	Grant *capability.Grant
-	Row   *session.Row // nil for a space; Head is masked as the ref is shown it
-	Info  *session.Entry
 }
 
-// Describe needs the right to read, or a live ref of a space. Info is the session's info entry,
-// nil if there is none or the ref does not show it.
+// Describe needs the right to read, or a live ref of a space.
 func (h *Capability) Describe(ctx context.Context) (*Description, error) {
 	if h.space != nil {
 		grant, sight, refused := h.space.readAccess(ctx, 0, "describe")
@@ -160,24 +156,20 @@ func (h *Capability) Describe(ctx context.Context) (*Description, error) {
 			return nil, refused
 		}
 		h.caller.service.cfg.Usage.Record(h.caller.conn.peer, grant, "describe", 0)
-		return &Description{Now: sight.Now, Grant: grant}, nil
+		return &Description{Description: session.Description{Access: *sight}, Grant: grant}, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, h.caller.service.cfg.ReadTimeout)
 	defer cancel()
-	sight, info, err := h.caller.service.cfg.Store.Describe(ctx, h.Target(), []string{h.ref})
+	found, err := h.caller.service.cfg.Store.Describe(ctx, h.Target(), []string{h.ref})
 	if err != nil {
 		return nil, fault.From(h.caller.conn.log, err, "describe the session")
 	}
-	grant, refused := h.sess.check(sight, capability.Read, "describe")
+	grant, refused := h.sess.check(found.Access(), capability.Read, "describe")
 	if refused != nil {
 		return nil, refused
 	}
-	h.caller.service.cfg.Usage.Record(h.caller.conn.peer, grant, "describe", sight.Row.Cursor)
-	if info != nil && !session.ShowsEntry(grant, info) {
-		info = nil
-	}
-	sight.Row.Head = sight.Key.Mask(grant, sight.Row.Head)
-	return &Description{Now: sight.Now, Grant: grant, Row: sight.Row, Info: info}, nil
+	h.caller.service.cfg.Usage.Record(h.caller.conn.peer, grant, "describe", found.Access().Row.Cursor)
+	return &Description{Description: *found.Shown(grant), Grant: grant}, nil
 }
 
 // Range returns the folded state of the keys above after and below below, in order and from one
@@ -189,12 +181,12 @@ func (h *Capability) Range(ctx context.Context, after, below string, maxBytes, m
 	if after == "" {
 		used = "snapshot"
 	}
-	page, err = h.readVisible(ctx, used, func(ctx context.Context, o *sess) (*session.StateRange, error) {
-		page, err := o.service.cfg.Store.ReadRange(ctx, h.Target(), after, below, maxBytes, maxEntries, []string{h.ref})
-		if err == nil && page.More {
-			next = page.Entries[len(page.Entries)-1].Key
+	page, err = h.readVisible(ctx, used, func(ctx context.Context, o *sess) (found *session.Unscoped[*session.StateRange], err error) {
+		found, err = o.service.cfg.Store.ReadRange(ctx, h.Target(), after, below, maxBytes, maxEntries, []string{h.ref})
+		if err == nil {
+			next = session.NextKey(found)
 		}
-		return page, err
+		return found, err
 	})
 	if err != nil {
 		return nil, "", err
@@ -209,13 +201,13 @@ const outlinePageKeys = 1 << 14
 // without values. A page has at most most entries and comes from a snapshot of its own. Entries
 // that the ref does not show are left out. An error of each ends Outline, which returns it.
 func (h *Capability) Outline(ctx context.Context, after, below string, most int, each func([]*session.Entry) error) error {
-	for more := true; more; {
-		page, err := h.readVisible(ctx, "snapshot", func(ctx context.Context, o *sess) (*session.StateRange, error) {
-			page, err := o.service.cfg.Store.ReadOutline(ctx, h.Target(), after, below, min(outlinePageKeys, most), []string{h.ref})
-			if more = err == nil && page.More; more {
-				after = page.Entries[len(page.Entries)-1].Key
+	for more := true; more; more = after != "" {
+		page, err := h.readVisible(ctx, "snapshot", func(ctx context.Context, o *sess) (found *session.Unscoped[*session.StateRange], err error) {
+			found, err = o.service.cfg.Store.ReadOutline(ctx, h.Target(), after, below, min(outlinePageKeys, most), []string{h.ref})
+			if err == nil {
+				after = session.NextKey(found)
 			}
-			return page, err
+			return found, err
 		})
 		if err == nil {
 			err = each(page.Entries)
@@ -231,37 +223,34 @@ func (h *Capability) Outline(ctx context.Context, after, below string, most int,
 // about maxBytes. next is the number of keys read; keys that are gone, or not shown by the ref,
 // are left out of the page.
 func (h *Capability) Values(ctx context.Context, keys []string, maxBytes int) (page *session.StateRange, next int, err error) {
-	page, err = h.readVisible(ctx, "", func(ctx context.Context, o *sess) (page *session.StateRange, err error) {
-		page, next, err = o.service.cfg.Store.ReadValues(ctx, h.Target(), keys, maxBytes, []string{h.ref})
-		return page, err
+	page, err = h.readVisible(ctx, "", func(ctx context.Context, o *sess) (found *session.Unscoped[*session.StateRange], err error) {
+		found, next, err = o.service.cfg.Store.ReadValues(ctx, h.Target(), keys, maxBytes, []string{h.ref})
+		return found, err
 	})
 	return page, next, err
 }
 
 // readVisible reads a part of the state and removes what the ref does not show. used is the
 // method that is counted as a use, "" for none.
-func (h *Capability) readVisible(ctx context.Context, used string, read func(context.Context, *sess) (*session.StateRange, error)) (*session.StateRange, error) {
+func (h *Capability) readVisible(ctx context.Context, used string, read func(context.Context, *sess) (*session.Unscoped[*session.StateRange], error)) (*session.StateRange, error) {
 	o, refused := h.session()
 	if refused != nil {
 		return nil, refused
 	}
 	ctx, cancel := context.WithTimeout(ctx, o.service.cfg.ReadTimeout)
 	defer cancel()
-	page, err := read(ctx, o)
+	found, err := read(ctx, o)
 	if err != nil {
 		return nil, fault.From(o.conn.log, err, "read the state")
 	}
-	grant, refused := o.check(&page.Access, capability.Read, "snapshot")
+	grant, refused := o.check(found.Access(), capability.Read, "snapshot")
 	if refused != nil {
 		return nil, refused
 	}
 	if used != "" {
-		o.service.cfg.Usage.Record(o.conn.peer, grant, used, page.Row.Cursor)
+		o.service.cfg.Usage.Record(o.conn.peer, grant, used, found.Access().Row.Cursor)
 	}
-	page.Entries = slices.DeleteFunc(page.Entries, func(e *session.Entry) bool { return !session.ShowsEntry(grant, e) })
-	page.Turns = slices.DeleteFunc(page.Turns, func(t *session.Turn) bool { return !session.ShowsTurn(grant, t) })
-	page.Row.Head = page.Key.Mask(grant, page.Row.Head)
-	return page, nil
+	return found.Shown(grant), nil
 }
 
 // Events returns a page of the log after a position: at most limit events, and at most the

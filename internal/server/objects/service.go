@@ -83,16 +83,15 @@ type Store interface {
 	// the end of its hash chain.
 	ReadAudit(ctx context.Context, target string, seq uint64, limit int, refs []string) (*session.AuditPage, error)
 
-	// Describe returns a session's row, the grants of the refs that exist, and the session's info
-	// entry, nil if there is none.
-	Describe(ctx context.Context, session string, refs []string) (*session.Access, *session.Entry, error)
+	// Describe returns a session's row and info entry.
+	Describe(ctx context.Context, session string, refs []string) (*session.Unscoped[*session.Description], error)
 
 	// ReadRange returns the state of the keys between two keys.
-	ReadRange(ctx context.Context, session, after, below string, maxBytes, maxEntries int, refs []string) (*session.StateRange, error)
+	ReadRange(ctx context.Context, session, after, below string, maxBytes, maxEntries int, refs []string) (*session.Unscoped[*session.StateRange], error)
 	// ReadOutline returns the entries of the keys between two keys, by key and without values.
 	// ReadValues returns the entries of keys, in their order. Both stop at their limit.
-	ReadOutline(ctx context.Context, session, after, below string, most int, refs []string) (*session.StateRange, error)
-	ReadValues(ctx context.Context, session string, keys []string, maxBytes int, refs []string) (page *session.StateRange, next int, err error)
+	ReadOutline(ctx context.Context, session, after, below string, most int, refs []string) (*session.Unscoped[*session.StateRange], error)
+	ReadValues(ctx context.Context, session string, keys []string, maxBytes int, refs []string) (values *session.Unscoped[*session.StateRange], next int, err error)
 
 	// ListSessions returns a page of a space's sessions.
 	ListSessions(ctx context.Context, space string, q session.ListQuery, refs []string) (*session.ListPage, error)

@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"capnproto.org/go/capnp/v3"
-	"github.com/tidwall/gjson"
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/capnp/wire"
@@ -98,28 +97,24 @@ func (o *sess) check(at *session.Access, need capability.Rights, what string) (*
 func (o *sess) describe(ctx context.Context, c *rpc.Call) {
 	ctx, cancel := context.WithTimeout(ctx, o.service.cfg.ReadTimeout)
 	defer cancel()
-	sight, info, err := o.service.cfg.Store.Describe(ctx, o.auth.session, o.auth.Refs())
+	found, err := o.service.cfg.Store.Describe(ctx, o.auth.session, o.auth.Refs())
 	if err != nil {
 		fail(c, fault.From(o.conn.log, err, "describe the session"))
 		return
 	}
-	grant, refused := o.auth.Check(sight, capability.Read)
+	grant, refused := o.auth.Check(found.Access(), capability.Read)
 	if grant == nil {
 		fail(c, refused)
 		return
 	}
+	shown := found.Shown(grant)
+	row, title := *shown.Row, ""
 	if refused == nil || refused.Code == fault.MissingRight {
-		o.service.cfg.Usage.Record(o.conn.peer, grant, "describe", sight.Row.Cursor)
-	}
-	row, title := *sight.Row, ""
-	if grant.Message != "" {
-		row.External = ""
+		o.service.cfg.Usage.Record(o.conn.peer, grant, "describe", row.Cursor)
 	}
 	switch {
 	case refused == nil:
-		if info != nil && session.ShowsEntry(grant, info) {
-			title = gjson.GetBytes(info.Payload, "title").String()
-		}
+		title = shown.Title()
 	case refused.Code == fault.MissingRight:
 		row.External = "" // the cursor stays: the ack of any op would show it
 	default:
@@ -129,7 +124,7 @@ func (o *sess) describe(ctx context.Context, c *rpc.Call) {
 	whole := refused == nil && grant.VisibleFrom <= 1 && grant.Message == ""
 	c.Return(structSize(1, 2), func(s capnp.Struct, _ *rpc.CapTable) error {
 		r := wire.Session_describe_Results(s)
-		r.SetNow(sight.Now)
+		r.SetNow(shown.Now)
 		info, err := r.NewInfo()
 		if err != nil {
 			return err
@@ -146,7 +141,7 @@ func (o *sess) describe(ctx context.Context, c *rpc.Call) {
 		if err != nil {
 			return err
 		}
-		if err := encodeGrantInfo(to, grant, sight.Row.Epoch, sight.Now); err != nil {
+		if err := encodeGrantInfo(to, grant, shown.Row.Epoch, shown.Now); err != nil {
 			return err
 		}
 		if to.Dead() == 0 && row.Life == session.Deleted {
@@ -350,7 +345,8 @@ func (o *sess) readEvents(ctx context.Context, from uint64, hash session.Hash, l
 		if err != nil {
 			return nil, fault.From(o.conn.log, err, "read the log")
 		}
-		grant, refused := o.check(&page.Access, capability.Read, "events")
+		access := page.Access()
+		grant, refused := o.check(access, capability.Read, "events")
 		if refused != nil {
 			return nil, refused
 		}
@@ -358,16 +354,16 @@ func (o *sess) readEvents(ctx context.Context, from uint64, hash session.Hash, l
 			from, hash = grant.VisibleFrom-1, session.Hash{} // the page read is discarded
 			continue
 		}
-		page.Events = session.VisibleEvents(grant, page.Events, &page.Key)
-		if from <= page.Row.Cursor || from >= grant.VisibleFrom { // otherwise no event is visible yet
-			refused = fanout.CheckCursor(page.Row, from)
+		if from <= access.Row.Cursor || from >= grant.VisibleFrom { // otherwise no event is visible yet
+			refused = fanout.CheckCursor(access.Row, from)
 		}
-		if refused == nil && hash != (session.Hash{}) && !fanout.SameLog(page, grant, from, hash) {
+		if refused == nil && hash != (session.Hash{}) && !session.SameLog(page, grant, from, hash) {
 			refused = fanout.LogDiverged(from)
 		}
-		if refused == nil {
-			o.service.cfg.Usage.Record(o.conn.peer, grant, "events", page.Row.Cursor)
+		if refused != nil {
+			return nil, refused
 		}
-		return page, refused
+		o.service.cfg.Usage.Record(o.conn.peer, grant, "events", access.Row.Cursor)
+		return page.Shown(grant), nil
 	}
 }

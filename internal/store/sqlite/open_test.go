@@ -184,8 +184,8 @@ func TestDiskFull(t *testing.T) {
 		}
 	}
 	page, err := s.ReadLog(ctx, id, 0, 1<<30, 1000, nil)
-	if err != nil || uint64(len(page.Events)) != cursor || page.Row.Cursor != cursor {
-		t.Errorf("the log of a full disk: %d events of %d, %v", len(page.Events), cursor, err)
+	if err != nil || uint64(session.EventsOf(page).Len()) != cursor || page.Access().Row.Cursor != cursor {
+		t.Errorf("the log of a full disk: %d events of %d, %v", session.EventsOf(page).Len(), cursor, err)
 	}
 	pages("PRAGMA max_page_count = 150")
 	if err := s.Probe(ctx, 0); err != nil {
@@ -251,7 +251,7 @@ func TestInterrupt(t *testing.T) {
 	}
 	for range 5 {
 		ctx, cancel := context.WithCancel(t.Context())
-		err = s.ReadState(ctx, id, nil, 0, func(*session.StateChunk) error {
+		err = s.ReadState(ctx, id, nil, 0, func(*session.Unscoped[*session.StateChunk]) error {
 			cancel()
 			return nil
 		})

@@ -182,6 +182,52 @@ func (f *fixture) OpenStream(ctx context.Context, key session.StreamKey, secretH
 	return f.Store.OpenStream(ctx, session.StreamRequest{Key: key, SecretHash: secretHash, Incarnation: incarnation})
 }
 
+// everything is a grant that shows all of a session.
+var everything = &capability.Grant{}
+
+// The reads are the store's, with all rows.
+
+func (f *fixture) ReadLog(ctx context.Context, id string, after uint64, maxBytes, maxEvents int, refs []string, hashesAt ...uint64) (*session.LogPage, error) {
+	page, err := f.Store.ReadLog(ctx, id, after, maxBytes, maxEvents, refs, hashesAt...)
+	return whole(page, err)
+}
+
+func (f *fixture) ReadState(ctx context.Context, id string, refs []string, pieceBytes int, piece func(*session.StateChunk) error) error {
+	return f.Store.ReadState(ctx, id, refs, pieceBytes, func(p *session.Unscoped[*session.StateChunk]) error { return piece(p.Shown(everything)) })
+}
+
+func (f *fixture) ReadRange(ctx context.Context, id, after, below string, maxBytes, maxEntries int, refs []string) (*session.StateRange, error) {
+	page, err := f.Store.ReadRange(ctx, id, after, below, maxBytes, maxEntries, refs)
+	return whole(page, err)
+}
+
+func (f *fixture) ReadOutline(ctx context.Context, id, after, below string, most int, refs []string) (*session.StateRange, error) {
+	page, err := f.Store.ReadOutline(ctx, id, after, below, most, refs)
+	return whole(page, err)
+}
+
+func (f *fixture) ReadValues(ctx context.Context, id string, keys []string, maxBytes int, refs []string) (*session.StateRange, int, error) {
+	found, next, err := f.Store.ReadValues(ctx, id, keys, maxBytes, refs)
+	page, err := whole(found, err)
+	return page, next, err
+}
+
+func (f *fixture) Describe(ctx context.Context, id string, refs []string) (*session.Access, *session.Entry, error) {
+	found, err := f.Store.Describe(ctx, id, refs)
+	if err != nil {
+		return nil, nil, err
+	}
+	d := found.Shown(everything)
+	return &d.Access, d.Info, nil
+}
+
+func whole[P any](page interface{ Shown(*capability.Grant) P }, err error) (all P, _ error) {
+	if err == nil {
+		all = page.Shown(everything)
+	}
+	return all, err
+}
+
 // begin opens a store on an empty database for the time of a test.
 func begin(t testing.TB, fresh Fresh) *fixture {
 	t.Helper()

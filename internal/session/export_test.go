@@ -1,0 +1,10 @@
+package session
+
+// What a ref shows, for the tests of it.
+var (
+	VisibleEvents = visibleEvents
+	ShowsEntry    = showsEntry
+)
+
+// List returns all events.
+func (u UnscopedEvents) List() []*Event { return u.list }

@@ -1,0 +1,341 @@
+// Rows of a session as the store has read them, before they are limited to the scope of a ref.
+// Whoever reads for a peer gets these types from the store and from a commit. Their rows can be
+// taken out only as a grant shows them, so a new reader cannot forget the scope.
+
+package session
+
+import (
+	"slices"
+
+	"github.com/tidwall/gjson"
+
+	"github.com/mooring-rpc/mooring/capability"
+)
+
+// scopable is a result of a read that can be limited to what a ref shows.
+type scopable[P any] interface {
+	access() *Access
+	limitedTo(g *capability.Grant) P
+}
+
+// Unscoped is a result of a read, with rows that a reader's ref may not show. It is safe for
+// concurrent use.
+type Unscoped[P scopable[P]] struct{ whole P }
+
+// NewUnscoped returns the result of a read; the caller does not change it afterwards.
+func NewUnscoped[P scopable[P]](whole P) *Unscoped[P] { return &Unscoped[P]{whole: whole} }
+
+// Access returns the rows by which a reader's ref is checked, in the snapshot of the result.
+func (u *Unscoped[P]) Access() *Access { return u.whole.access() }
+
+// Shown returns the result as g shows it. g is the grant that a check of Access returned.
+func (u *Unscoped[P]) Shown(g *capability.Grant) P { return u.whole.limitedTo(g) }
+
+// limitedTo returns the access with the session's row as a ref shows it: the head of the log is
+// masked, and a ref of one message is not shown the session's external id.
+func (a *Access) limitedTo(g *capability.Grant) Access {
+	shown := *a
+	if a.Row != nil {
+		row := *a.Row
+		row.Head = a.Key.Mask(g, row.Head)
+		if g.Message != "" {
+			row.External = ""
+		}
+		shown.Row = &row
+	}
+	return shown
+}
+
+// Description is a session's row and its info entry, which has the title.
+type Description struct {
+	Access
+	Info *Entry // nil if none was put, or the ref does not show it
+}
+
+// Title returns the info's title; "" if there is none.
+func (d *Description) Title() string {
+	if d.Info == nil {
+		return ""
+	}
+	return gjson.GetBytes(d.Info.Payload, "title").String()
+}
+
+func (d *Description) access() *Access { return &d.Access }
+
+func (d *Description) limitedTo(g *capability.Grant) *Description {
+	shown := &Description{Access: d.Access.limitedTo(g), Info: d.Info}
+	if d.Info != nil && !showsEntry(g, d.Info) {
+		shown.Info = nil
+	}
+	return shown
+}
+
+func (p *LogPage) access() *Access { return &p.Access }
+
+func (p *LogPage) limitedTo(g *capability.Grant) *LogPage {
+	if showsAll(g) {
+		return p
+	}
+	return &LogPage{Access: p.Access.limitedTo(g), Events: visibleEvents(g, p.Events, &p.Key), More: p.More}
+}
+
+func (p *StateRange) access() *Access { return &p.Access }
+
+func (p *StateRange) limitedTo(g *capability.Grant) *StateRange {
+	if showsAll(g) {
+		return p
+	}
+	return &StateRange{Access: p.Access.limitedTo(g), Entries: shownEntries(g, p.Entries), Turns: shownTurns(g, p.Turns), More: p.More}
+}
+
+func (p *StateChunk) access() *Access { return &p.Access }
+
+func (p *StateChunk) limitedTo(g *capability.Grant) *StateChunk {
+	shown := &StateChunk{Access: p.Access.limitedTo(g), Entries: shownEntries(g, p.Entries), Turns: shownTurns(g, p.Turns), Last: p.Last}
+	if shown.Row != nil {
+		shown.Hash = shown.Row.Head
+	}
+	return shown
+}
+
+func shownEntries(g *capability.Grant, all []*Entry) []*Entry {
+	if showsAll(g) {
+		return all
+	}
+	shown := make([]*Entry, 0, len(all))
+	for _, e := range all {
+		if showsEntry(g, e) {
+			shown = append(shown, e)
+		}
+	}
+	return shown
+}
+
+func shownTurns(g *capability.Grant, all []*Turn) []*Turn {
+	if showsAll(g) {
+		return all
+	}
+	return slices.DeleteFunc(slices.Clone(all), func(t *Turn) bool { return !showsTurn(g, t) })
+}
+
+// NextKey returns the key to continue after, which the ref may not show; "" if the range has no more
+// keys.
+func NextKey(page *Unscoped[*StateRange]) string {
+	if !page.whole.More {
+		return ""
+	}
+	return page.whole.Entries[len(page.whole.Entries)-1].Key
+}
+
+// SameLog reports whether hash is what g shows of the event at cursor. The page has been read with
+// that cursor in hashesAt.
+func SameLog(page *Unscoped[*LogPage], g *capability.Grant, cursor uint64, hash Hash) bool {
+	return cursor == 0 || page.whole.Key.Mask(g, page.whole.Hashes[cursor]) == hash
+}
+
+// HashAt returns the chain's hash of the event at cursor, which the page was read with in hashesAt;
+// zero if there is no such event. It is for comparing: refs of one message are not shown it.
+func HashAt(page *Unscoped[*LogPage], cursor uint64) Hash { return page.whole.Hashes[cursor] }
+
+// EventsOf returns the events of a page.
+func EventsOf(page *Unscoped[*LogPage]) UnscopedEvents {
+	return UnscopedEvents{list: page.whole.Events}
+}
+
+// UnscopedEvents are consecutive events of a session's log, of which a reader's ref may not show
+// all. The zero value has none.
+type UnscopedEvents struct{ list []*Event }
+
+// NewUnscopedEvents returns consecutive events; the caller changes neither list nor events
+// afterwards.
+func NewUnscopedEvents(list []*Event) UnscopedEvents { return UnscopedEvents{list: list} }
+
+// Len returns the number of events.
+func (u UnscopedEvents) Len() int { return len(u.list) }
+
+// First and Last return the cursors of the first and the last event, of which there is one.
+func (u UnscopedEvents) First() uint64 { return u.list[0].Cursor }
+func (u UnscopedEvents) Last() uint64  { return u.list[len(u.list)-1].Cursor }
+
+// Covers reports whether the event at cursor is among the events.
+func (u UnscopedEvents) Covers(cursor uint64) bool {
+	return len(u.list) > 0 && u.First() <= cursor && cursor <= u.Last()
+}
+
+// From returns the events from cursor on, which Covers.
+func (u UnscopedEvents) From(cursor uint64) UnscopedEvents {
+	return UnscopedEvents{list: u.list[cursor-u.First():]}
+}
+
+// Append returns the events and those of next, which follow them. It may use the memory of u.
+func (u UnscopedEvents) Append(next UnscopedEvents) UnscopedEvents {
+	return UnscopedEvents{list: append(u.list, next.list...)}
+}
+
+// LastAt returns when the last event was committed, Unix ms; 0 if there is none.
+func (u UnscopedEvents) LastAt() int64 {
+	if len(u.list) == 0 {
+		return 0
+	}
+	return u.list[len(u.list)-1].At
+}
+
+// hiddenEventBytes is the cost of an event that is not shown: a run of them is replaced by few
+// cursor marks.
+const hiddenEventBytes = 16
+
+// Bytes is the approximate cost of event i on its way to a subscriber under g.
+func (u UnscopedEvents) Bytes(i int, g *capability.Grant) int {
+	if !InScope(g, u.list[i].Key) {
+		return hiddenEventBytes
+	}
+	return u.list[i].Bytes()
+}
+
+// TotalBytes is the approximate cost of all events to a subscriber that is shown them.
+func (u UnscopedEvents) TotalBytes() (bytes int) {
+	for _, e := range u.list {
+		bytes += e.Bytes()
+	}
+	return bytes
+}
+
+// Shown returns the first n events as g shows them, and the cursor and the chain's hash of the last.
+func (u UnscopedEvents) Shown(n int, g *capability.Grant, key *HashKey) (shown []*Event, cursor uint64, head Hash) {
+	last := u.list[n-1]
+	return visibleEvents(g, u.list[:n:n], key), last.Cursor, last.Hash
+}
+
+// ChainCheck remembers the last event whose hash was found to follow from the one before, so that
+// it is hashed once for all readers. The zero value is ready; it is not safe for concurrent use.
+type ChainCheck struct {
+	head Hash
+	next *Event
+}
+
+// Follows reports whether the event at cursor, which is among the events, follows an event with
+// the hash head.
+func (c *ChainCheck) Follows(u UnscopedEvents, cursor uint64, head Hash) bool {
+	i := cursor - u.First()
+	e := u.list[i]
+	switch {
+	case i > 0:
+		return u.list[i-1].Hash == head
+	case c.next == e && c.head == head:
+		return true
+	case HashEvent(head, e) != e.Hash:
+		return false
+	}
+	c.head, c.next = head, e
+	return true
+}
+
+// UnscopedFold folds a log, as it is stored, to the state at an earlier cursor.
+type UnscopedFold struct {
+	fold *Fold
+	head Hash // of the event at the fold's cursor
+	read int  // bytes of the events since the state was summed
+}
+
+// NewUnscopedFold returns the fold of no events of a session.
+func NewUnscopedFold(session string) *UnscopedFold { return &UnscopedFold{fold: NewFold(session)} }
+
+// Cursor returns the cursor of the last event that was folded.
+func (f *UnscopedFold) Cursor() uint64 { return f.fold.Cursor }
+
+// Add folds the events of a page, up to cursor through.
+func (f *UnscopedFold) Add(page *Unscoped[*LogPage], through uint64) error {
+	for _, e := range page.whole.Events {
+		if e.Cursor > through {
+			break
+		}
+		if err := f.fold.Apply(e); err != nil {
+			return err
+		}
+		f.read, f.head = f.read+e.Bytes(), e.Hash
+	}
+	return nil
+}
+
+// Fits reports whether the fold holds at most about limit bytes: of the events read or, if those
+// are more, of the folded state.
+func (f *UnscopedFold) Fits(limit int) bool {
+	if f.read <= limit {
+		return true
+	}
+	f.read = 0
+	for _, t := range f.fold.Turns() {
+		f.read += t.Bytes()
+	}
+	for _, e := range f.fold.Entries() {
+		f.read += e.Bytes()
+	}
+	return f.read <= limit/2 // so that much is read before it is summed again
+}
+
+// AccessAt returns the access of the session as it is now, with its row as of the fold's cursor.
+func (f *UnscopedFold) AccessAt(now *Access) Access {
+	at, row := *now, *now.Row
+	row.Cursor, row.Head = f.fold.Cursor, f.head
+	at.Row = &row
+	return at
+}
+
+// Chunks calls give with the folded state in chunks of at most about pieceBytes or one row, turns
+// before entries, the last one marked. at is what AccessAt returned.
+func (f *UnscopedFold) Chunks(at *Access, pieceBytes int, give func(*Unscoped[*StateChunk]) error) error {
+	chunks := Chunker{Access: at, PieceBytes: pieceBytes, Give: give}
+	for _, t := range f.fold.Turns() {
+		if err := chunks.Turn(t); err != nil {
+			return err
+		}
+	}
+	for _, e := range f.fold.Entries() {
+		if err := chunks.Entry(e); err != nil {
+			return err
+		}
+	}
+	return chunks.Flush(true)
+}
+
+// Chunker cuts a state into chunks of at most about PieceBytes or one row.
+type Chunker struct {
+	Access     *Access // of all chunks; it is read when a chunk is given
+	PieceBytes int
+	Give       func(*Unscoped[*StateChunk]) error
+
+	next StateChunk
+	size int
+}
+
+// Turn adds a turn; all turns come before the first entry. Its error is Give's.
+func (c *Chunker) Turn(t *Turn) error {
+	err := c.room(t.Bytes())
+	c.next.Turns = append(c.next.Turns, t)
+	return err
+}
+
+// Entry adds an entry. Its error is Give's.
+func (c *Chunker) Entry(e *Entry) error {
+	err := c.room(e.Bytes())
+	c.next.Entries = append(c.next.Entries, e)
+	return err
+}
+
+func (c *Chunker) room(bytes int) error {
+	if c.size > 0 && c.size+bytes > c.PieceBytes {
+		if err := c.Flush(false); err != nil {
+			return err
+		}
+	}
+	c.size += bytes
+	return nil
+}
+
+// Flush gives what was added since the last chunk.
+func (c *Chunker) Flush(last bool) error {
+	chunk := c.next
+	chunk.Access, chunk.Last = *c.Access, last
+	c.next, c.size = StateChunk{}, 0
+	return c.Give(NewUnscoped(&chunk))
+}
