@@ -2,106 +2,258 @@
 
 package node
 
-// What was written before the first cursor that a ref shows is shown by no way of
-// reading, also where what came later embeds it.
+// What a ref does not show is shown by no way of reading, also where what came later embeds it.
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/capnp/wire"
+	"github.com/mooring-rpc/mooring/capnweb"
 	"github.com/mooring-rpc/mooring/internal/server/fanout"
+	"github.com/mooring-rpc/mooring/internal/server/objects"
 	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
-func TestARefFromACursorShowsNothingOlder(t *testing.T) {
+// inProcess has every method of a capability that reads a session, and "" for those that do not.
+// end is the cursor up to which there are events.
+var inProcess = map[string]func(ctx context.Context, held *objects.Capability, end uint64) (any, error){
+	"Describe": func(ctx context.Context, held *objects.Capability, _ uint64) (any, error) { return held.Describe(ctx) },
+	"Range": func(ctx context.Context, held *objects.Capability, _ uint64) (any, error) {
+		page, _, err := held.Range(ctx, "", "z", 1<<20, 100)
+		return page, err
+	},
+	"Outline": func(ctx context.Context, held *objects.Capability, _ uint64) (all any, err error) {
+		var entries []*session.Entry
+		err = held.Outline(ctx, "", "z", 100, func(page []*session.Entry) error { entries = append(entries, page...); return nil })
+		return entries, err
+	},
+	"Values": func(ctx context.Context, held *objects.Capability, _ uint64) (any, error) {
+		page, _, err := held.Values(ctx, sightKeys, 1<<20)
+		return page, err
+	},
+	"Snapshot": func(ctx context.Context, held *objects.Capability, end uint64) (any, error) {
+		var pieces []*session.StateChunk
+		take := func(p *session.StateChunk) error { pieces = append(pieces, p); return nil }
+		_, err := held.Snapshot(ctx, fanout.Position{}, take)
+		_, earlier := held.Snapshot(ctx, fanout.Position{Cursor: end - 1}, take)
+		return pieces, errors.Join(err, earlier)
+	},
+	"Events": func(ctx context.Context, held *objects.Capability, _ uint64) (any, error) {
+		return held.Events(ctx, fanout.Position{}, 100)
+	},
+	"Follow": func(ctx context.Context, held *objects.Capability, end uint64) (any, error) {
+		var all []*session.Event
+		stop := errors.New("enough")
+		err := held.Follow(ctx, fanout.Position{}, func(events []*session.Event) error {
+			if all = append(all, events...); all[len(all)-1].Cursor == end {
+				return stop
+			}
+			return nil
+		})
+		if err == stop {
+			err = nil
+		}
+		return all, err
+	},
+	"Refs": nil, "List": nil, // neither shows what is in a session
+	"Ref": nil, "Target": nil, "IsSpace": nil,
+	"ApplyDirect": nil, "Create": nil, "CreateSharedExternalID": nil, "Share": nil, "Revoke": nil, "OpenStream": nil, "CreateStream": nil,
+}
+
+// overWires has every method of the schema's Session in the same way, by its name over Cap'n Web.
+var overWires = map[string]func(w *webClient, sess *capnweb.Stub, end uint64) any{
+	"describe": func(w *webClient, sess *capnweb.Stub, _ uint64) any { return w.give(sess, "info") },
+	"events":   func(w *webClient, sess *capnweb.Stub, _ uint64) any { return w.give(sess, "events") },
+	"snapshot": func(w *webClient, sess *capnweb.Stub, end uint64) any {
+		return []any{w.give(sess, "snapshot"), w.give(sess, "snapshot", end-1)}
+	},
+	"subscribe": func(w *webClient, sess *capnweb.Stub, end uint64) any {
+		k, s := &webListener{webRecorder: newWebRecorder()}, &webListener{webRecorder: newWebRecorder()}
+		w.give(sess, "subscribe", object{"from": 1}, k)
+		k.untilCursor(w.t, end)
+		w.give(sess, "subscribe", object{"snapshot": true}, s)
+		s.until(w.t, "the state", func() bool { return s.last })
+		return []any{k.heard(), s.heard()}
+	},
+	"audit": nil, "refs": nil, // neither shows what is in a session
+	"openStream": nil, "save": nil, "revoke": nil, "attenuate": nil, "rotate": nil, "share": nil,
+}
+
+// webListener is a sink that keeps all that it is sent.
+type webListener struct {
+	*webRecorder
+	sent []any
+}
+
+// Serve implements capnweb.Object.
+func (k *webListener) Serve(c *capnweb.Call) {
+	k.mu.Lock()
+	k.sent = append(k.sent, c.Args()...)
+	k.mu.Unlock()
+	k.webRecorder.Serve(c)
+}
+
+func (k *webListener) heard() []any {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return slices.Clone(k.sent)
+}
+
+var sightKeys = []string{"session", "message/a", "message/b", "part/a/given", "part/a/grown", "part/a/new", "part/a/purged", "part/b/other"}
+
+func TestEveryReaderIsLimited(t *testing.T) {
 	t.Parallel()
+	for capability, i := reflect.TypeFor[*objects.Capability](), 0; i < capability.NumMethod(); i++ {
+		if _, listed := inProcess[capability.Method(i).Name]; !listed {
+			t.Errorf("Capability.%s: does it show only what the ref shows? It is in no list here", capability.Method(i).Name)
+		}
+	}
+	for _, m := range wire.Session_Methods(nil, nil) {
+		if _, listed := overWires[m.MethodName]; !listed {
+			t.Errorf("Session.%s: does it show only what the ref shows? It is in no list here", m.MethodName)
+		}
+	}
 	onBoth(t, func(t *testing.T, st Store) {
 		r := start(t, st, nil)
+		w := r.dialWebIn(t)
 		p := r.dial()
 		m := r.create(p)
 		part := func(key, text string) ledger.Intent {
 			return op("put", "key", key, "payload", map[string]string{"text": text})
 		}
 		p.must(m.stream, m.batch(
-			op("put", "key", "session", "payload", map[string]string{"title": "OLD"}),
+			op("put", "key", "session", "payload", map[string]string{"title": "OLD OTHER"}),
 			op("begin", "message", "a", "payload", map[string]string{"x": "OLD"}),
 			part("part/a/grown", "OLD"), part("part/a/given", "OLD"), part("part/a/purged", "OLD")))
 		late := p.share(m, "rights", []string{"read"}, "from", 8) // its own is 7
+		one := p.share(m, "rights", []string{"read"}, "message", "a")
 		p.must(m.stream, m.batch(
 			op("appendText", "key", "part/a/grown", "offset", 3, "text", " NEW delta"),
 			op("put", "key", "part/a/new", "payload", map[string]string{"text": "NEW part"}),
+			op("put", "key", "message/b", "payload", map[string]string{"text": "OTHER"}), part("part/b/other", "OTHER"),
 			op("finalize", "message", "a", "status", "completed", "usage", map[string]string{"n": "NEW usage"},
 				"parts", []any{map[string]any{"id": "given", "payload": map[string]string{"text": "NEW given"}}}),
 			op("purge", "key", "part/a/purged")))
+		end := rowOf(t, st, m.id).Cursor
 
-		held, err := r.server.Caller(t.Context(), "127.0.0.1:1").Restore(late, "")
-		if err != nil {
-			t.Fatal(err)
-		}
-		about, err := held.Describe(t.Context())
-		if err != nil || about.Info != nil {
-			t.Fatalf("described: %+v, %v", about, err)
-		}
-		end := about.Row.Cursor
-		entries := func(list []*session.Entry) (b strings.Builder) {
-			for _, e := range list {
-				fmt.Fprintf(&b, "%s %s\n", e.Key, e.Payload)
+		for _, c := range []struct {
+			name, hides string
+			ref         capability.Ref
+		}{{"from a cursor", "OLD", late}, {"for one message", "OTHER", one}} {
+			held, err := r.server.Caller(t.Context(), "127.0.0.1:1").Restore(c.ref, "")
+			if err != nil {
+				t.Fatal(err)
 			}
-			return b
-		}
-		log := func(list []*session.Event) (b strings.Builder) {
-			for _, e := range list {
-				fmt.Fprintf(&b, "%d %s %s\n", e.Cursor, e.Method, e.Payload)
-			}
-			return b
-		}
-		stop := errors.New("enough")
-		for name, read := range map[string]func() (strings.Builder, error){
-			"a page of the state": func() (strings.Builder, error) {
-				page, _, err := held.Range(t.Context(), "", "z", 1<<20, 100)
-				return entries(page.Entries), err
-			},
-			"a snapshot": func() (b strings.Builder, err error) {
-				_, err = held.Snapshot(t.Context(), fanout.Position{}, func(p *session.StateChunk) error { b = entries(p.Entries); return nil })
-				return b, err
-			},
-			"an earlier snapshot": func() (b strings.Builder, err error) {
-				_, err = held.Snapshot(t.Context(), fanout.Position{Cursor: end - 1}, func(p *session.StateChunk) error { b = entries(p.Entries); return nil })
-				return b, err
-			},
-			"a page of events": func() (strings.Builder, error) {
-				page, err := held.Events(t.Context(), fanout.Position{}, 100)
-				return log(page.Events), err
-			},
-			"following": func() (b strings.Builder, err error) {
-				var all []*session.Event
-				err = held.Follow(t.Context(), fanout.Position{}, func(events []*session.Event) error {
-					if all = append(all, events...); all[len(all)-1].Cursor == end {
-						return stop
-					}
-					return nil
-				})
-				if err == stop {
-					err = nil
+			check := func(reader string, got any, err error) {
+				text := allText(got)
+				shown := reader == "Describe" || reader == "describe" || strings.Contains(text, "NEW part") || reader == "Outline" && strings.Contains(text, "part/a/new")
+				if err != nil || strings.Contains(text, c.hides) || !shown {
+					t.Errorf("%s by a ref %s: %v\n%s", reader, c.name, err, text)
 				}
-				return log(all), err
-			},
-		} {
-			b, err := read()
-			got := b.String()
-			if err != nil || strings.Contains(got, "OLD") || !strings.Contains(got, "NEW part") || !strings.Contains(got, "NEW given") {
-				t.Errorf("%s: %v\n%s", name, err, got)
 			}
-		}
-		k := newRecorder()
-		promise := p.subscribing(p.restore(late), k, 0, 0, true)
-		defer promise.Release()
-		k.until(t, "the state", func() bool { return k.last })
-		if len(k.keys) != 2 || len(k.turns) != 0 || k.keys["part/a/new"] == "" || k.keys["part/a/given"] == "" {
-			t.Errorf("over the wire: %v, turns %v", k.keys, k.turns)
+			for name, read := range inProcess {
+				if read != nil {
+					got, err := read(t.Context(), held, end)
+					check(name, got, err)
+				}
+			}
+			sess := w.give(w.main, "restore", c.ref.Text()).(*capnweb.Stub)
+			for name, read := range overWires {
+				if read != nil {
+					check(name, read(w, sess, end), nil)
+				}
+			}
 		}
 	})
+}
+
+// allText returns all texts and bytes in a value, line by line.
+func allText(v any) string {
+	var b strings.Builder
+	var walk func(reflect.Value)
+	walk = func(v reflect.Value) {
+		switch v.Kind() {
+		case reflect.Pointer, reflect.Interface:
+			if !v.IsNil() {
+				walk(v.Elem())
+			}
+		case reflect.Struct:
+			for i := range v.NumField() {
+				walk(v.Field(i))
+			}
+		case reflect.Map:
+			for _, key := range v.MapKeys() {
+				walk(key)
+				walk(v.MapIndex(key))
+			}
+		case reflect.Slice:
+			if v.Type().Elem().Kind() == reflect.Uint8 {
+				fmt.Fprintf(&b, "%s\n", v.Bytes())
+				return
+			}
+			for i := range v.Len() {
+				walk(v.Index(i))
+			}
+		case reflect.String:
+			fmt.Fprintln(&b, v.String())
+		}
+	}
+	walk(reflect.ValueOf(v))
+	return b.String()
+}
+
+// TestTheStoreShowsNoRows: no method of the store gives out events, entries or turns that were not
+// limited to what a ref shows.
+func TestTheStoreShowsNoRows(t *testing.T) {
+	t.Parallel()
+	rows := []reflect.Type{reflect.TypeFor[session.Event](), reflect.TypeFor[session.Entry](), reflect.TypeFor[session.Turn]()}
+	var reaches func(seen map[reflect.Type]bool, t reflect.Type) bool
+	reaches = func(seen map[reflect.Type]bool, t reflect.Type) bool {
+		if slices.Contains(rows, t) {
+			return true
+		}
+		if seen[t] {
+			return false
+		}
+		seen[t] = true
+		switch t.Kind() {
+		case reflect.Pointer, reflect.Slice, reflect.Array, reflect.Map:
+			return reaches(seen, t.Elem())
+		case reflect.Struct:
+			for i := range t.NumField() {
+				if f := t.Field(i); f.IsExported() && reaches(seen, f.Type) {
+					return true
+				}
+			}
+		case reflect.Func: // what it is called with, and what it returns
+			for i := range t.NumIn() {
+				if reaches(seen, t.In(i)) {
+					return true
+				}
+			}
+			for i := range t.NumOut() {
+				if reaches(seen, t.Out(i)) {
+					return true
+				}
+			}
+		}
+		return false
+	}
+	store := reflect.TypeFor[Store]()
+	for i := range store.NumMethod() {
+		if m := store.Method(i); reaches(map[reflect.Type]bool{}, m.Type) {
+			t.Errorf("Store.%s gives out rows: it is to return session.Unscoped ones", m.Name)
+		}
+	}
+	if !reaches(map[reflect.Type]bool{}, reflect.TypeFor[func(*session.LogPage)]()) {
+		t.Error("a page of the log is not known to have rows: this test shows nothing")
+	}
 }
