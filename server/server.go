@@ -201,7 +201,10 @@ func (s *Server) Serve(ctx context.Context, web net.Listener, streams ...net.Lis
 
 // Handler serves everything that is served over HTTP, from now on: WebSockets at /capnp and
 // /rpc, the API at /api/v1, the pages, opencode's shares, /healthz and /readyz, at the root and
-// below the path of Config.Address. Requests over loopback must name a host of this server.
+// below the path of Config.Address. Requests over loopback must name a host of this server. The
+// ResponseWriter of middleware around it must have an Unwrap method (http.ResponseController):
+// without, WebSockets cannot be opened, slow readers have no deadlines, and Close cannot cut off a
+// request, but leaves it behind when DrainTimeout is over.
 func (s *Server) Handler() http.Handler {
 	s.begin(false)
 	return s.node.Handler()

@@ -34,6 +34,12 @@ type embedded struct {
 
 func embed(t *testing.T, change func(*Config)) *embedded {
 	t.Helper()
+	return embedIn(t, func(h http.Handler) http.Handler { return h }, change)
+}
+
+// embedIn is embed with middleware around the server's handler.
+func embedIn(t *testing.T, middleware func(http.Handler) http.Handler, change func(*Config)) *embedded {
+	t.Helper()
 	web := httptest.NewUnstartedServer(nil)
 	cfg := Config{Dir: t.TempDir(), Addrs: []net.Addr{web.Listener.Addr()}}
 	if change != nil {
@@ -43,7 +49,7 @@ func embed(t *testing.T, change func(*Config)) *embedded {
 	if err != nil {
 		t.Fatal(err)
 	}
-	web.Config.Handler = srv.Handler()
+	web.Config.Handler = middleware(srv.Handler())
 	web.Start()
 	text, err := os.ReadFile(srv.Owner().Path)
 	if err != nil {
@@ -163,7 +169,21 @@ func TestSharesBelowAPath(t *testing.T) {
 // Close waits for a program's own requests, and cuts off one that does not end.
 func TestCloseCutsOffARequest(t *testing.T) {
 	t.Parallel()
-	e := embed(t, func(c *Config) { c.DrainTimeout = 200 * time.Millisecond })
+	cutsOff(t, embed(t, func(c *Config) { c.DrainTimeout = 200 * time.Millisecond }))
+}
+
+// Close goes on without a request that it cannot cut off.
+func TestCloseBehindMiddlewareWithoutUnwrap(t *testing.T) {
+	t.Parallel()
+	hide := func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { next.ServeHTTP(struct{ http.ResponseWriter }{w}, r) })
+	}
+	cutsOff(t, embedIn(t, hide, func(c *Config) { c.DrainTimeout = 200 * time.Millisecond }))
+}
+
+// cutsOff checks that Close ends although the body of a request never comes.
+func cutsOff(t *testing.T, e *embedded) {
+	t.Helper()
 	conn, err := net.Dial("tcp", e.web.Listener.Addr().String())
 	if err != nil {
 		t.Fatal(err)
@@ -174,9 +194,12 @@ func TestCloseCutsOffARequest(t *testing.T) {
 	if line, err := bufio.NewReader(conn).ReadString('\n'); err != nil || !strings.Contains(line, "100") { // its body is read from here on
 		t.Fatalf("%q, %v", line, err)
 	}
-	began := time.Now()
+	began, patience := time.Now(), time.AfterFunc(20*time.Second, func() { conn.Close() })
 	if err := e.srv.Close(); err != nil {
 		t.Error(err)
+	}
+	if !patience.Stop() {
+		t.Errorf("Close waited until its peer left")
 	}
 	if took := time.Since(began); took < 100*time.Millisecond { // calls have three quarters of DrainTimeout
 		t.Errorf("Close waited for a request for %v", took)

@@ -137,7 +137,7 @@ func (a *API) byMethod(methods map[string]handler) http.Handler {
 		h.Set("X-Content-Type-Options", "nosniff")
 		h.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
 		if !origin.Admit(w, r, a.cfg.Origins) {
-			a.answerError(w, http.StatusForbidden, fault.MissingRight.With("pages of this origin are not let in: mooring serve --allow-origin names those that are"))
+			a.answerError(w, http.StatusForbidden, fault.MissingRight.With("pages of this origin are not allowed: the server's operator can allow them (mooring serve --allow-origin, or server.Config.Origins)"))
 			return
 		}
 		do, ok := methods[r.Method]

@@ -11,7 +11,7 @@ import (
 
 // Pace is how fast a reader must take an answer.
 type Pace struct {
-	PieceBytes int           // of one piece
+	PieceBytes int           // of one piece, at least 1
 	PieceTime  time.Duration // in which a reader must take it, and the answer's head
 	MinRate    int           // bytes a second of the whole answer, which has two PieceTimes more; 0 does not bound the whole
 }
@@ -45,7 +45,7 @@ func (w *PacedWriter) WriteHeader(status int) {
 // Write implements http.ResponseWriter.
 func (w *PacedWriter) Write(b []byte) (n int, err error) {
 	for {
-		piece := b[n:min(n+w.pace.PieceBytes, len(b))]
+		piece := b[n:min(n+max(w.pace.PieceBytes, 1), len(b))]
 		m, err := w.write(piece, w.deadline())
 		if n += m; err != nil || n == len(b) {
 			return n, err

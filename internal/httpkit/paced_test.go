@@ -64,6 +64,16 @@ func TestEachPieceHasItsTime(t *testing.T) {
 	})
 }
 
+// TestPieceWithoutSize writes under a pace whose pieces have no size: each has a byte.
+func TestPieceWithoutSize(t *testing.T) {
+	t.Parallel()
+	to := &timedWriter{}
+	w := NewPacedWriter(to, Pace{PieceTime: time.Minute})
+	if n, err := w.Write(make([]byte, 3)); n != 3 || err != nil || !slices.Equal(to.sizes, []int{1, 1, 1}) {
+		t.Errorf("%d bytes were written, %v, in %v", n, err, to.sizes)
+	}
+}
+
 // TestTheWholeHasItsTime writes pieces that each come in time, to a reader whose rate is too low for the whole.
 func TestTheWholeHasItsTime(t *testing.T) {
 	t.Parallel()

@@ -20,7 +20,7 @@ type Hosts struct {
 
 // unknownHost is what a request for another's host is told.
 const unknownHost = "this server does not know the name it was called by, and a page of somebody else's could have made that name lead here:\n" +
-	"call the server localhost, or start it with --advertise and the name that people use\n"
+	"call the server localhost, or set its address to the name that people use (mooring serve --advertise, or server.Config.Address)\n"
 
 // Guard refuses what was sent over loopback to a host that is none of the server's, before next sees anything of it. A
 // browser sends that for a page of somebody else's whose name was made to lead here (DNS rebinding): to the browser that page

@@ -172,7 +172,7 @@ func (s *Service) baseURL(v *visitor) (string, error) {
 	}
 	u, err := url.Parse(scheme + v.Host)
 	if err != nil || u.Host == "" || u.Host != v.Host || u.User != nil || strings.ContainsAny(v.Host, "/\\@?#<>\"' ") {
-		return "", fault.BadArgument.Because(errNoHost, "the request's Host is no host: name the server's address with --advertise")
+		return "", fault.BadArgument.Because(errNoHost, "the request's Host is no host: set the server's address (mooring serve --advertise, or server.Config.Address)")
 	}
 	return scheme + v.Host, nil
 }

@@ -88,20 +88,29 @@ func (s *Server) refusesItself(path string) bool {
 }
 
 // cutOffInTheEnd returns a request that ends when the last connections are cut off. The caller
-// calls ended when it has been answered.
+// calls ended when it has been answered. A request that cannot be cut off, since its ResponseWriter
+// has no deadlines, ends drain's wait if it does not end by itself.
 func (s *Server) cutOffInTheEnd(w http.ResponseWriter, r *http.Request) (_ *http.Request, ended func()) {
 	ctx, cancel := context.WithCancel(r.Context())
 	cut := make(chan struct{})
+	var abandon *time.Timer // set before cut is closed
 	stop := context.AfterFunc(s.connCtx, func() {
 		defer close(cut)
 		cancel()
-		conn := http.NewResponseController(w) // a server that has no deadlines cannot be cut off
-		_ = conn.SetReadDeadline(time.Now())
-		_ = conn.SetWriteDeadline(time.Now())
+		conn := http.NewResponseController(w)
+		if err := errors.Join(conn.SetReadDeadline(time.Now()), conn.SetWriteDeadline(time.Now())); err != nil {
+			abandon = time.AfterFunc(s.cfg.DrainTimeout/8, func() { // half of what drain leaves
+				s.log.Warn("a request that does not end is left behind", "request", incident.FromContext(ctx), "error", err)
+				s.abandonRequests()
+			})
+		}
 	})
 	return r.WithContext(ctx), func() {
 		if !stop() {
 			<-cut // w is not used after the request
+		}
+		if abandon != nil {
+			abandon.Stop()
 		}
 		cancel()
 	}

@@ -55,6 +55,9 @@ type Server struct {
 	loops     sync.WaitGroup // what Start runs until stopLoops
 	stopLoops context.CancelFunc
 
+	abandoned       chan struct{} // closed by abandonRequests: drain waits for no more requests
+	abandonRequests func()
+
 	drainAnnounced atomic.Bool // Config.DrainDelay has begun
 	history        atomic.Pointer[string]
 
@@ -74,6 +77,8 @@ func New(cfg Config) *Server {
 	s.capnweb.open, s.mounts = map[*capnweb.Conn]*capnwebPeer{}, map[string]http.Handler{}
 	s.connections = admission.NewConnections(cfg.Connections, cfg.ConnectionsPerAddress, &s.limitHits, s.log)
 	s.handshakes = admission.NewHandshakes(cfg.Handshakes, cfg.ConnectionsPerAddress, &s.limitHits, s.log)
+	s.abandoned = make(chan struct{})
+	s.abandonRequests = sync.OnceFunc(func() { close(s.abandoned) })
 	s.connCtx, s.cancelConns = context.WithCancel(context.Background())
 	s.workCtx, s.cancelWork = context.WithCancelCause(context.Background())
 	s.connLog = slog.New(demoted{cfg.Log.Handler()})
@@ -242,5 +247,8 @@ func (s *Server) drain(ctx context.Context, web *http.Server, streams []net.List
 	}
 	s.cancelConns()
 	_ = web.Close()
-	<-ended
+	select {
+	case <-ended:
+	case <-s.abandoned:
+	}
 }

@@ -168,7 +168,7 @@ func (g *gateway) proofVerifier(a credential) func(*capability.Grant) *fault.Err
 		case !fresh:
 			return fault.Sealed.With("the proof is for no challenge of this connection, for one that was used, or for one of more than %v ago: ask for a new one", challengeTTL)
 		case !g.service.isOwnAudience(a.proof.Audience):
-			return fault.Sealed.With("the proof was made for a server at another address than this one knows as its own: its owner must name that address with mooring serve --advertise")
+			return fault.Sealed.With("the proof was made for a server at another address than this one knows as its own: its operator must add that address (mooring serve --advertise, or server.Config.Hosts)")
 		}
 		return nil
 	}

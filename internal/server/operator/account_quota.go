@@ -67,7 +67,7 @@ func (a *accountQuotas) check(id string) *fault.Error {
 	if held.exempt < 0 || held.bytes < a.quota+held.exempt {
 		return nil
 	}
-	return fault.QuotaExceeded.With("the sessions that were made under one ref of the space hold %s, and may hold %s together: purge or delete some of them, or have the server's operator raise --create-quota",
+	return fault.QuotaExceeded.With("the sessions that were made under one ref of the space hold %s, and may hold %s together: purge or delete some of them, or have the server's operator raise the quota (mooring serve --create-quota, or server.Limits.CreateQuota)",
 		humanize.IBytes(uint64(held.bytes)), humanize.IBytes(uint64(a.quota+held.exempt)))
 }
 
