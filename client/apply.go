@@ -10,6 +10,7 @@ import (
 	"capnproto.org/go/capnp/v3"
 
 	"github.com/mooring-rpc/mooring/capnp/wire"
+	"github.com/mooring-rpc/mooring/capnp/wire/methods"
 	byhand "github.com/mooring-rpc/mooring/internal/capnpfast"
 	"github.com/mooring-rpc/mooring/internal/wirelayout"
 	"github.com/mooring-rpc/mooring/ledger"
@@ -18,7 +19,7 @@ import (
 
 // callApply sends a batch; held are the live sessions that its ops refer to.
 func callApply(ctx context.Context, stream *rpc.Ref, b *ledger.Batch, held []*rpc.Ref) *rpc.Promise {
-	return stream.Call(ctx, methodApply, structSize(0, 2), func(s capnp.Struct, caps *rpc.CapTable) error {
+	return call(ctx, stream, methods.StreamApply, func(s capnp.Struct, caps *rpc.CapTable) error {
 		if err := fillBatch(wire.Stream_apply_Params(s), b); err != nil {
 			return err
 		}

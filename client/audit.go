@@ -13,6 +13,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/capnp/wire"
+	"github.com/mooring-rpc/mooring/capnp/wire/methods"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/outbox"
 	"github.com/mooring-rpc/mooring/rpc"
@@ -45,12 +46,12 @@ func (p *AuditPage) Follows(after Position) error {
 // Audit returns up to limit rows (0: the server's maximum) of the session's audit after a row.
 // The error is NotAnOwner for a ref that is not an owner's.
 func (s *Session) Audit(ctx context.Context, after uint64, limit uint32) (AuditPage, error) {
-	return s.client.audit(ctx, s.refFor(ctx, capability.SessionRights), methodAudit, after, limit)
+	return s.client.audit(ctx, s.refFor(ctx, capability.SessionRights), methods.SessionAudit, after, limit)
 }
 
 // Audit is Session.Audit for a space. The error is MissingRight for any ref but its root ref.
 func (sp *Space) Audit(ctx context.Context, after uint64, limit uint32) (AuditPage, error) {
-	return sp.client.audit(ctx, sp.saved, methodSpaceAudit, after, limit)
+	return sp.client.audit(ctx, sp.saved, methods.SpaceAudit, after, limit)
 }
 
 // AuditOptions are the options of FollowAudit.
@@ -115,7 +116,7 @@ func followAudit(ctx context.Context, o AuditOptions, read func(context.Context,
 	}
 }
 
-func (c *Client) audit(ctx context.Context, ref outbox.SavedRef, method rpc.Method, after uint64, limit uint32) (page AuditPage, err error) {
+func (c *Client) audit(ctx context.Context, ref outbox.SavedRef, method methods.Method, after uint64, limit uint32) (page AuditPage, err error) {
 	err = c.call(ctx, ref, func(ctx context.Context, live *rpc.Ref) *rpc.Promise {
 		return callAudit(ctx, live, method, after, limit)
 	}, func(results capnp.Struct) error {

@@ -9,45 +9,23 @@ import (
 	"errors"
 
 	"capnproto.org/go/capnp/v3"
-	"capnproto.org/go/capnp/v3/std/capnp/persistent"
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/capnp/wire"
+	"github.com/mooring-rpc/mooring/capnp/wire/methods"
 	"github.com/mooring-rpc/mooring/rpc"
 )
 
 // protocolVersion is the schema's protocolVersion that this client speaks.
 const protocolVersion = wire.ProtocolVersion
 
-var (
-	methodHello          = rpc.Method{Interface: wire.Gateway_TypeID, ID: 0, Name: "Gateway.hello"}
-	methodRestore        = rpc.Method{Interface: wire.Gateway_TypeID, ID: 1, Name: "Gateway.restore"}
-	methodChallenge      = rpc.Method{Interface: wire.Gateway_TypeID, ID: 2, Name: "Gateway.challenge"}
-	methodCreate         = rpc.Method{Interface: wire.Space_TypeID, ID: 0, Name: "Space.create"}
-	methodList           = rpc.Method{Interface: wire.Space_TypeID, ID: 1, Name: "Space.list"}
-	methodSpaceDescribe  = rpc.Method{Interface: wire.Space_TypeID, ID: 2, Name: "Space.describe"}
-	methodDescribe       = rpc.Method{Interface: wire.Session_TypeID, ID: 0, Name: "Session.describe"}
-	methodOpenStream     = rpc.Method{Interface: wire.Session_TypeID, ID: 1, Name: "Session.openStream"}
-	methodSnapshot       = rpc.Method{Interface: wire.Session_TypeID, ID: 2, Name: "Session.snapshot"}
-	methodSubscribe      = rpc.Method{Interface: wire.Session_TypeID, ID: 3, Name: "Session.subscribe"}
-	methodRevoke         = rpc.Method{Interface: wire.Session_TypeID, ID: 4, Name: "Session.revoke"}
-	methodEvents         = rpc.Method{Interface: wire.Session_TypeID, ID: 5, Name: "Session.events"}
-	methodAttenuate      = rpc.Method{Interface: wire.Session_TypeID, ID: 6, Name: "Session.attenuate"}
-	methodSpaceAttenuate = rpc.Method{Interface: wire.Space_TypeID, ID: 3, Name: "Space.attenuate"}
-	methodAudit          = rpc.Method{Interface: wire.Session_TypeID, ID: 8, Name: "Session.audit"}
-	methodSpaceAudit     = rpc.Method{Interface: wire.Space_TypeID, ID: 7, Name: "Space.audit"}
-	methodApply          = rpc.Method{Interface: wire.Stream_TypeID, ID: 0, Name: "Stream.apply"}
-	methodSave           = rpc.Method{Interface: persistent.Persistent_TypeID, ID: 0, Name: "Persistent.save"}
-	methodAcknowledge    = rpc.Method{Interface: wire.Stream_TypeID, ID: 1, Name: "Stream.acknowledge"}
-)
-
-// structSize returns the size of a parameter struct, in the layout of the schema's compiler.
-func structSize(data capnp.Size, pointers uint16) capnp.ObjectSize {
-	return capnp.ObjectSize{DataSize: data * 8, PointerCount: pointers}
+// call calls a method, with the parameters that fill sets.
+func call(ctx context.Context, on *rpc.Ref, m methods.Method, fill func(params capnp.Struct, caps *rpc.CapTable) error) *rpc.Promise {
+	return on.Call(ctx, m.Method, m.Params, fill)
 }
 
 func callHello(ctx context.Context, gateway *rpc.Ref, agent string) *rpc.Promise {
-	return gateway.Call(ctx, methodHello, structSize(1, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
+	return call(ctx, gateway, methods.GatewayHello, func(s capnp.Struct, _ *rpc.CapTable) error {
 		p := wire.Gateway_hello_Params(s)
 		p.SetVersion(protocolVersion)
 		return p.SetAgent(agent)
@@ -55,11 +33,11 @@ func callHello(ctx context.Context, gateway *rpc.Ref, agent string) *rpc.Promise
 }
 
 func callRestore(ctx context.Context, gateway *rpc.Ref, ref capability.Ref, redemption string, proof capability.Proof) *rpc.Promise {
-	pointers := uint16(2) // without a proof, as before sealed refs; absent reads as null
-	if proof.Signature != nil {
-		pointers = 3
+	size := methods.GatewayRestore.Params
+	if proof.Signature == nil {
+		size.PointerCount = 2 // as before sealed refs; absent reads as null
 	}
-	return gateway.Call(ctx, methodRestore, structSize(0, pointers), func(s capnp.Struct, _ *rpc.CapTable) error {
+	return gateway.Call(ctx, methods.GatewayRestore.Method, size, func(s capnp.Struct, _ *rpc.CapTable) error {
 		p := wire.Gateway_restore_Params(s)
 		sturdy, err := p.NewRef()
 		if err != nil {
@@ -89,11 +67,11 @@ func callRestore(ctx context.Context, gateway *rpc.Ref, ref capability.Ref, rede
 }
 
 func callChallenge(ctx context.Context, gateway *rpc.Ref) *rpc.Promise {
-	return gateway.Call(ctx, methodChallenge, structSize(0, 0), nil)
+	return call(ctx, gateway, methods.GatewayChallenge, nil)
 }
 
 func callCreate(ctx context.Context, space *rpc.Ref, session, owner string) *rpc.Promise {
-	return space.Call(ctx, methodCreate, structSize(0, 2), func(s capnp.Struct, _ *rpc.CapTable) error {
+	return call(ctx, space, methods.SpaceCreate, func(s capnp.Struct, _ *rpc.CapTable) error {
 		p := wire.Space_create_Params(s)
 		if err := p.SetSession(session); err != nil {
 			return err
@@ -103,7 +81,7 @@ func callCreate(ctx context.Context, space *rpc.Ref, session, owner string) *rpc
 }
 
 func callList(ctx context.Context, space *rpc.Ref, after string, o ListOptions, limit uint32) *rpc.Promise {
-	return space.Call(ctx, methodList, structSize(1, 3), func(s capnp.Struct, _ *rpc.CapTable) error {
+	return call(ctx, space, methods.SpaceList, func(s capnp.Struct, _ *rpc.CapTable) error {
 		p := wire.Space_list_Params(s)
 		p.SetLimit(limit)
 		p.SetDeleted(o.Deleted)
@@ -112,7 +90,7 @@ func callList(ctx context.Context, space *rpc.Ref, after string, o ListOptions, 
 }
 
 func callOpenStream(ctx context.Context, session *rpc.Ref, outbox string, secret []byte, incarnation uint64) *rpc.Promise {
-	return session.Call(ctx, methodOpenStream, structSize(1, 2), func(s capnp.Struct, _ *rpc.CapTable) error {
+	return call(ctx, session, methods.SessionOpenStream, func(s capnp.Struct, _ *rpc.CapTable) error {
 		p := wire.Session_openStream_Params(s)
 		p.SetIncarnation(incarnation)
 		if err := p.SetOutbox(outbox); err != nil {
@@ -123,7 +101,7 @@ func callOpenStream(ctx context.Context, session *rpc.Ref, outbox string, secret
 }
 
 func callSnapshot(ctx context.Context, session *rpc.Ref, at Position, sink *rpc.Ref) *rpc.Promise {
-	return session.Call(ctx, methodSnapshot, structSize(1, 2), func(s capnp.Struct, caps *rpc.CapTable) error {
+	return call(ctx, session, methods.SessionSnapshot, func(s capnp.Struct, caps *rpc.CapTable) error {
 		p := wire.Session_snapshot_Params(s)
 		p.SetAt(at.Cursor)
 		if err := at.encode(p.SetHash); err != nil {
@@ -134,7 +112,7 @@ func callSnapshot(ctx context.Context, session *rpc.Ref, at Position, sink *rpc.
 }
 
 func callSubscribe(ctx context.Context, session *rpc.Ref, from Position, window uint32, sink *rpc.Ref) *rpc.Promise {
-	return session.Call(ctx, methodSubscribe, structSize(0, 2), func(s capnp.Struct, caps *rpc.CapTable) error {
+	return call(ctx, session, methods.SessionSubscribe, func(s capnp.Struct, caps *rpc.CapTable) error {
 		opts, err := wire.Session_subscribe_Params(s).NewOptions()
 		if err != nil {
 			return err
@@ -149,7 +127,7 @@ func callSubscribe(ctx context.Context, session *rpc.Ref, from Position, window 
 }
 
 func callRevoke(ctx context.Context, session *rpc.Ref, refID string, epoch bool) *rpc.Promise {
-	return session.Call(ctx, methodRevoke, structSize(1, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
+	return call(ctx, session, methods.SessionRevoke, func(s capnp.Struct, _ *rpc.CapTable) error {
 		p := wire.Session_revoke_Params(s)
 		p.SetEpoch(epoch)
 		return p.SetRef(refID)
@@ -157,7 +135,7 @@ func callRevoke(ctx context.Context, session *rpc.Ref, refID string, epoch bool)
 }
 
 func callEvents(ctx context.Context, session *rpc.Ref, from Position, limit uint32) *rpc.Promise {
-	return session.Call(ctx, methodEvents, structSize(2, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
+	return call(ctx, session, methods.SessionEvents, func(s capnp.Struct, _ *rpc.CapTable) error {
 		p := wire.Session_events_Params(s)
 		p.SetFrom(from.Cursor)
 		p.SetLimit(limit)
@@ -165,10 +143,10 @@ func callEvents(ctx context.Context, session *rpc.Ref, from Position, limit uint
 	})
 }
 
-// callAttenuate narrows a session or, by methodSpaceAttenuate, a space: the calls are laid out
+// callAttenuate narrows a session or, by methods.SpaceAttenuate, a space: the calls are laid out
 // alike.
-func callAttenuate(ctx context.Context, live *rpc.Ref, method rpc.Method, o AttenuateOptions) *rpc.Promise {
-	return live.Call(ctx, method, structSize(0, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
+func callAttenuate(ctx context.Context, live *rpc.Ref, method methods.Method, o AttenuateOptions) *rpc.Promise {
+	return call(ctx, live, method, func(s capnp.Struct, _ *rpc.CapTable) error {
 		limits, err := wire.Session_attenuate_Params(s).NewLimits()
 		if err != nil {
 			return err
@@ -208,8 +186,8 @@ func encodeAttenuation(to wire.Attenuation, o AttenuateOptions) error {
 }
 
 // callAudit is Session.audit or Space.audit, whose parameters are laid out alike.
-func callAudit(ctx context.Context, of *rpc.Ref, method rpc.Method, after uint64, limit uint32) *rpc.Promise {
-	return of.Call(ctx, method, structSize(2, 0), func(s capnp.Struct, _ *rpc.CapTable) error {
+func callAudit(ctx context.Context, of *rpc.Ref, method methods.Method, after uint64, limit uint32) *rpc.Promise {
+	return call(ctx, of, method, func(s capnp.Struct, _ *rpc.CapTable) error {
 		p := wire.Session_audit_Params(s)
 		p.SetAfter(after)
 		p.SetLimit(limit)
@@ -218,7 +196,7 @@ func callAudit(ctx context.Context, of *rpc.Ref, method rpc.Method, after uint64
 }
 
 func callAcknowledge(ctx context.Context, stream *rpc.Ref, through uint64) *rpc.Promise {
-	return stream.Call(ctx, methodAcknowledge, structSize(1, 0), func(s capnp.Struct, _ *rpc.CapTable) error {
+	return call(ctx, stream, methods.StreamAcknowledge, func(s capnp.Struct, _ *rpc.CapTable) error {
 		wire.Stream_acknowledge_Params(s).SetThrough(through)
 		return nil
 	})

@@ -12,6 +12,7 @@ import (
 	"capnproto.org/go/capnp/v3"
 
 	"github.com/mooring-rpc/mooring/capnp/wire"
+	"github.com/mooring-rpc/mooring/capnp/wire/methods"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/outbox"
 	"github.com/mooring-rpc/mooring/rpc"
@@ -24,7 +25,7 @@ type helloServer struct {
 }
 
 func (h *helloServer) Serve(call *rpc.Call) {
-	if call.Method().ID != methodHello.ID {
+	if call.Method().ID != methods.GatewayHello.ID {
 		return // never answered
 	}
 	call.Return(capnp.ObjectSize{DataSize: 16, PointerCount: 2}, func(s capnp.Struct, _ *rpc.CapTable) error {

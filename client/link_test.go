@@ -17,6 +17,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/capnp/wire"
+	"github.com/mooring-rpc/mooring/capnp/wire/methods"
 	"github.com/mooring-rpc/mooring/ledger"
 	"github.com/mooring-rpc/mooring/outbox"
 	"github.com/mooring-rpc/mooring/rpc"
@@ -27,11 +28,11 @@ type counting struct{ n int }
 
 func (c *counting) Serve(call *rpc.Call) {
 	switch call.Method() {
-	case rpc.Method{Interface: methodOpenStream.Interface, ID: methodOpenStream.ID}:
+	case rpc.Method{Interface: methods.SessionOpenStream.Interface, ID: methods.SessionOpenStream.ID}:
 		call.Return(structSize(1, 1), func(s capnp.Struct, caps *rpc.CapTable) error {
 			return caps.Set(s, 0, rpc.NewLocal(c))
 		})
-	case rpc.Method{Interface: methodApply.Interface, ID: methodApply.ID}:
+	case rpc.Method{Interface: methods.StreamApply.Interface, ID: methods.StreamApply.ID}:
 		c.n++
 		call.Fail(rpc.Failedf("batch %d", c.n))
 	default:
@@ -167,7 +168,7 @@ func TestABatchThatIsJustLeaving(t *testing.T) {
 			leaving, gone := make(chan struct{}), make(chan struct{})
 			leave := sync.OnceFunc(func() { close(leaving); <-gone })
 			s, _, begin := pairedStream(t, rpc.Config{Trace: func(dir string, m rpccp.Message) {
-				if dir == "out" && strings.Contains(describe(m), methodApply.Name) {
+				if dir == "out" && strings.Contains(describe(m), methods.StreamApply.Name) {
 					leave()
 				}
 			}})
@@ -228,7 +229,7 @@ type recording struct {
 }
 
 func (o *recording) Serve(call *rpc.Call) {
-	for _, m := range []rpc.Method{methodHello, methodRestore, methodCreate, methodOpenStream} {
+	for _, m := range []methods.Method{methods.GatewayHello, methods.GatewayRestore, methods.SpaceCreate, methods.SessionOpenStream} {
 		if got := call.Method(); m.Interface == got.Interface && m.ID == got.ID {
 			o.serve(call, m.Name)
 			return
@@ -240,7 +241,7 @@ func (o *recording) Serve(call *rpc.Call) {
 func (o *recording) serve(call *rpc.Call, line string) {
 	give := func(context.Context) {
 		call.Return(structSize(2, 2), func(s capnp.Struct, caps *rpc.CapTable) error {
-			if line == methodHello.Name {
+			if line == methods.GatewayHello.Name {
 				wire.Gateway_hello_Results(s).SetVersion(1)
 				return nil
 			}
@@ -251,7 +252,7 @@ func (o *recording) serve(call *rpc.Call, line string) {
 	}
 	params, _ := call.Params()
 	id := ""
-	if line == methodRestore.Name {
+	if line == methods.GatewayRestore.Name {
 		p := wire.Gateway_restore_Params(params)
 		ref, _ := p.Ref()
 		id, _ = ref.Id()

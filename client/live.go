@@ -6,6 +6,7 @@ package client
 
 import (
 	"context"
+	"github.com/mooring-rpc/mooring/capnp/wire/methods"
 	"time"
 
 	"capnproto.org/go/capnp/v3"
@@ -49,7 +50,7 @@ type Live struct {
 // call. It takes no right, and is tried once. The error is Widening if it would allow more. The
 // caller releases it.
 func (s *Session) Attenuate(ctx context.Context, o AttenuateOptions) (*Live, error) {
-	cap, err := s.client.attenuate(ctx, s.saved, methodAttenuate, o)
+	cap, err := s.client.attenuate(ctx, s.saved, methods.SessionAttenuate, o)
 	if err != nil {
 		return nil, err
 	}
@@ -58,14 +59,14 @@ func (s *Session) Attenuate(ctx context.Context, o AttenuateOptions) (*Live, err
 
 // Attenuate is Session.Attenuate for a space.
 func (sp *Space) Attenuate(ctx context.Context, o AttenuateOptions) (*Live, error) {
-	cap, err := sp.client.attenuate(ctx, sp.saved, methodSpaceAttenuate, o)
+	cap, err := sp.client.attenuate(ctx, sp.saved, methods.SpaceAttenuate, o)
 	if err != nil {
 		return nil, err
 	}
 	return &Live{cap: cap, space: true}, nil
 }
 
-func (c *Client) attenuate(ctx context.Context, ref outbox.SavedRef, method rpc.Method, o AttenuateOptions) (cap *rpc.Ref, err error) {
+func (c *Client) attenuate(ctx context.Context, ref outbox.SavedRef, method methods.Method, o AttenuateOptions) (cap *rpc.Ref, err error) {
 	if err := o.check(); err != nil {
 		return nil, err
 	}
@@ -96,9 +97,9 @@ func (l *Live) Attenuate(ctx context.Context, o AttenuateOptions) (*Live, error)
 	if err := o.check(); err != nil {
 		return nil, err
 	}
-	method := methodAttenuate
+	method := methods.SessionAttenuate
 	if l.space {
-		method = methodSpaceAttenuate
+		method = methods.SpaceAttenuate
 	}
 	answer := callAttenuate(ctx, l.cap, method, o)
 	defer answer.Release()
@@ -111,9 +112,9 @@ func (l *Live) Attenuate(ctx context.Context, o AttenuateOptions) (*Live, error)
 // Describe returns the capability's target and what it allows.
 func (l *Live) Describe(ctx context.Context) (d Description, err error) {
 	if l.space {
-		err = l.call(ctx, l.cap.Call(ctx, methodSpaceDescribe, structSize(0, 0), nil), d.readSpace)
+		err = l.call(ctx, call(ctx, l.cap, methods.SpaceDescribe, nil), d.readSpace)
 	} else {
-		err = l.call(ctx, l.cap.Call(ctx, methodDescribe, structSize(0, 0), nil), d.readSession)
+		err = l.call(ctx, call(ctx, l.cap, methods.SessionDescribe, nil), d.readSession)
 	}
 	return d, err
 }
@@ -150,7 +151,7 @@ func (l *Live) Save(ctx context.Context, at capability.Ref) (made capability.Ref
 	if err := checkHosts(at); err != nil {
 		return made, err
 	}
-	err = l.call(ctx, l.cap.Call(ctx, methodSave, structSize(0, 1), nil), func(s capnp.Struct) error {
+	err = l.call(ctx, call(ctx, l.cap, methods.PersistentSave, nil), func(s capnp.Struct) error {
 		id, secret, err := readSaved(s)
 		made = at.With(id, secret)
 		return err
@@ -174,9 +175,9 @@ func (l *Live) Share(ctx context.Context, at capability.Ref, o ShareOptions) (ca
 	if err != nil {
 		return capability.Ref{}, err
 	}
-	method, ref := methodShare, o.newRef(at, d.Grant.Target)
+	method, ref := methods.SessionShare, o.newRef(at, d.Grant.Target)
 	if l.space {
-		method = methodSpaceShare
+		method = methods.SpaceShare
 	}
 	err = l.call(ctx, callShare(ctx, l.cap, method, ref, o), readShared)
 	if err != nil {

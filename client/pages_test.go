@@ -11,6 +11,7 @@ import (
 	"capnproto.org/go/capnp/v3"
 
 	"github.com/mooring-rpc/mooring/capnp/wire"
+	"github.com/mooring-rpc/mooring/capnp/wire/methods"
 	"github.com/mooring-rpc/mooring/outbox"
 	"github.com/mooring-rpc/mooring/rpc"
 )
@@ -22,20 +23,20 @@ type paging map[string][]string
 
 func (o paging) Serve(call *rpc.Call) {
 	params, _ := call.Params()
-	is := func(m rpc.Method) bool { return m.Interface == call.Method().Interface && m.ID == call.Method().ID }
+	is := func(m methods.Method) bool { return m.Interface == call.Method().Interface && m.ID == call.Method().ID }
 	var after string
 	var err error
 	switch {
-	case is(methodList):
+	case is(methods.SpaceList):
 		after, err = wire.Space_list_Params(params).After()
-	case is(methodRefs):
+	case is(methods.SessionRefs):
 		var query wire.RefsQuery
 		if query, err = wire.Session_refs_Params(params).Query(); err == nil {
 			after, err = query.After()
 		}
 	default: // hello, or restore
 		call.Return(structSize(2, 2), func(s capnp.Struct, caps *rpc.CapTable) error {
-			if is(methodHello) {
+			if is(methods.GatewayHello) {
 				wire.Gateway_hello_Results(s).SetVersion(1)
 				return nil
 			}
@@ -54,7 +55,7 @@ func (o paging) Serve(call *rpc.Call) {
 		last, _, _ := strings.Cut(page[len(page)-1], "/")
 		_, more := o[last]
 		_, says := o["after "+last]
-		if is(methodList) {
+		if is(methods.SpaceList) {
 			r := wire.Space_list_Results(s)
 			r.SetMore(more)
 			list, err := r.NewSessions(int32(len(page)))

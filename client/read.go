@@ -17,6 +17,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/capnp/wire"
+	"github.com/mooring-rpc/mooring/capnp/wire/methods"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/outbox"
@@ -333,7 +334,7 @@ func (sp *Space) Save(ctx context.Context) (capability.Ref, error) {
 
 func (c *Client) save(ctx context.Context, ref outbox.SavedRef) (made capability.Ref, err error) {
 	err = c.try(ctx, ref, func(ctx context.Context, live *rpc.Ref) *rpc.Promise {
-		return live.Call(ctx, methodSave, structSize(0, 1), nil)
+		return call(ctx, live, methods.PersistentSave, nil)
 	}, func(results capnp.Struct) error {
 		id, secret, err := readSaved(results)
 		if err == nil && capability.Target(id) != ref.Target() {

@@ -4,6 +4,7 @@ package client
 
 import (
 	"context"
+	"github.com/mooring-rpc/mooring/capnp/wire/methods"
 	"time"
 
 	"capnproto.org/go/capnp/v3"
@@ -118,7 +119,7 @@ func (s *Session) notKnownToServer(ctx context.Context) (bool, error) {
 	wait := s.client.cfg.newBackOff()
 	for range notKnownTries {
 		err := s.client.try(ctx, s.refFor(ctx, capability.Read), func(ctx context.Context, live *rpc.Ref) *rpc.Promise {
-			return live.Call(ctx, methodDescribe, structSize(0, 0), nil)
+			return call(ctx, live, methods.SessionDescribe, nil)
 		}, func(capnp.Struct) error { return nil })
 		if code := fault.CodeOf(err); code != fault.NotYetKnown && code != fault.UnknownRef {
 			return false, nil // the next call reports the error

@@ -6,6 +6,7 @@ package client
 
 import (
 	"context"
+	"github.com/mooring-rpc/mooring/capnp/wire/methods"
 
 	"github.com/oklog/ulid/v2"
 
@@ -82,12 +83,12 @@ func (c *Client) probeAddress(ref outbox.SavedRef) {
 
 // describe asks the server what a ref is for and what it allows.
 func (c *Client) describe(ctx context.Context, ref outbox.SavedRef) (d Description, err error) {
-	method, read := methodDescribe, d.readSession
+	method, read := methods.SessionDescribe, d.readSession
 	if capability.IsSpace(ref.Target()) {
-		method, read = methodSpaceDescribe, d.readSpace
+		method, read = methods.SpaceDescribe, d.readSpace
 	}
 	err = c.retry(ctx, ref, func(ctx context.Context, live *rpc.Ref) *rpc.Promise {
-		return live.Call(ctx, method, structSize(0, 0), nil)
+		return call(ctx, live, method, nil)
 	}, read)
 	if err == nil {
 		c.saveAnswer(ctx, ref.Ref, d.refAnswer())

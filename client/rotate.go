@@ -11,14 +11,10 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/capnp/wire"
+	"github.com/mooring-rpc/mooring/capnp/wire/methods"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/outbox"
 	"github.com/mooring-rpc/mooring/rpc"
-)
-
-var (
-	methodRotate      = rpc.Method{Interface: wire.Session_TypeID, ID: 9, Name: "Session.rotate"}
-	methodSpaceRotate = rpc.Method{Interface: wire.Space_TypeID, ID: 8, Name: "Space.rotate"}
 )
 
 // Rotate replaces this ref, which must be an owner's, by a new one: the new ref takes over its
@@ -93,12 +89,12 @@ func (c *Client) rotatedBefore(ctx context.Context, old outbox.SavedRef, notFoun
 
 func (c *Client) requestRotation(ctx context.Context, old outbox.SavedRef, made capability.Ref) (cut Cut, err error) {
 	space := capability.IsSpace(old.Target())
-	method := methodRotate
+	method := methods.SessionRotate
 	if space {
-		method = methodSpaceRotate
+		method = methods.SpaceRotate
 	}
 	err = c.call(ctx, old, func(ctx context.Context, live *rpc.Ref) *rpc.Promise {
-		return live.Call(ctx, method, structSize(0, 2), func(s capnp.Struct, _ *rpc.CapTable) error {
+		return call(ctx, live, method, func(s capnp.Struct, _ *rpc.CapTable) error {
 			p := wire.Session_rotate_Params(s) // Space.rotate's are laid out alike
 			hash := made.Secret.Hash()
 			if err := p.SetHash(hash[:]); err != nil {

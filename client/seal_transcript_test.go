@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/ed25519"
+	"github.com/mooring-rpc/mooring/capnp/wire/methods"
 	"slices"
 	"strings"
 	"sync"
@@ -24,7 +25,7 @@ import (
 type challenger struct{ let chan struct{} }
 
 func (g *challenger) Serve(c *rpc.Call) {
-	if c.Method().ID != methodChallenge.ID || c.Method().Interface != methodChallenge.Interface {
+	if c.Method().ID != methods.GatewayChallenge.ID || c.Method().Interface != methods.GatewayChallenge.Interface {
 		return
 	}
 	c.Go(func(ctx context.Context) {

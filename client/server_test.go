@@ -18,6 +18,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/capnp/wire"
+	"github.com/mooring-rpc/mooring/capnp/wire/methods"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/outbox"
 	"github.com/mooring-rpc/mooring/rpc"
@@ -27,7 +28,7 @@ import (
 type revoking struct{}
 
 func (revoking) Serve(call *rpc.Call) {
-	if call.Method().ID != methodHello.ID {
+	if call.Method().ID != methods.GatewayHello.ID {
 		call.Fail(rpc.Failedf("%s", fault.Revoked.With("on request").Reason()))
 		return
 	}
@@ -196,7 +197,7 @@ func TestALostConnectionIsSaidToBeLost(t *testing.T) {
 			synctest.Wait()
 			live := p.restore(t.Context(), ref, "")
 			defer live.Release()
-			answer := live.Call(t.Context(), methodDescribe, structSize(0, 0), nil)
+			answer := call(t.Context(), live, methods.SessionDescribe, nil)
 			defer answer.Release()
 			if _, _, err := answer.Wait(t.Context()); fault.CodeOf(p.fail(err)) != fault.Disconnected {
 				t.Errorf("%s: %v", name, err)
@@ -208,7 +209,7 @@ func TestALostConnectionIsSaidToBeLost(t *testing.T) {
 			defer late.Release()
 			r := &restoredRef{cap: late, resolved: make(chan struct{})}
 			p.challenges.start(func() { p.challenge(ref, "", r, resolve) })
-			after := late.Call(t.Context(), methodDescribe, structSize(0, 0), nil)
+			after := call(t.Context(), late, methods.SessionDescribe, nil)
 			defer after.Release()
 			if _, _, err := after.Wait(t.Context()); fault.CodeOf(p.fail(err)) != fault.Disconnected {
 				t.Errorf("%s, under way: %v", name, err)

@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"github.com/mooring-rpc/mooring/capnp/wire/methods"
 	"strings"
 	"sync"
 	"testing"
@@ -80,7 +81,7 @@ func describe(m rpccp.Message) string {
 			}
 		}
 		name := fmt.Sprintf("%x.%d", c.InterfaceId(), c.MethodId())
-		for _, known := range []rpc.Method{methodHello, methodRestore, methodChallenge, methodCreate, methodOpenStream, methodApply, methodSubscribe, methodSnapshot} {
+		for _, known := range []methods.Method{methods.GatewayHello, methods.GatewayRestore, methods.GatewayChallenge, methods.SpaceCreate, methods.SessionOpenStream, methods.StreamApply, methods.SessionSubscribe, methods.SessionSnapshot} {
 			if known.Interface == c.InterfaceId() && known.ID == c.MethodId() {
 				name = known.Name
 			}

@@ -13,16 +13,9 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/capnp/wire"
+	"github.com/mooring-rpc/mooring/capnp/wire/methods"
 	"github.com/mooring-rpc/mooring/outbox"
 	"github.com/mooring-rpc/mooring/rpc"
-)
-
-var (
-	methodRefs        = rpc.Method{Interface: wire.Session_TypeID, ID: 7, Name: "Session.refs"}
-	methodShare       = rpc.Method{Interface: wire.Session_TypeID, ID: 10, Name: "Session.share"}
-	methodSpaceShare  = rpc.Method{Interface: wire.Space_TypeID, ID: 4, Name: "Space.share"}
-	methodSpaceRevoke = rpc.Method{Interface: wire.Space_TypeID, ID: 5, Name: "Space.revoke"}
-	methodSpaceRefs   = rpc.Method{Interface: wire.Space_TypeID, ID: 6, Name: "Space.refs"}
 )
 
 // RefInfo is a ref of a tree.
@@ -47,15 +40,15 @@ const refsPage = 500
 // position has not been passed; revoked ones keep their position. The iteration ends after an
 // error: Conflict if a rotation has moved refs at the list's position.
 func (s *Session) Refs(ctx context.Context, under string) iter.Seq2[RefInfo, error] {
-	return s.client.refs(ctx, s.refFor(ctx, capability.Revoke), methodRefs, under)
+	return s.client.refs(ctx, s.refFor(ctx, capability.Revoke), methods.SessionRefs, under)
 }
 
 // Refs is Session.Refs for a space's ref. The tree includes the refs of sessions made under it.
 func (sp *Space) Refs(ctx context.Context, under string) iter.Seq2[RefInfo, error] {
-	return sp.client.refs(ctx, sp.saved, methodSpaceRefs, under)
+	return sp.client.refs(ctx, sp.saved, methods.SpaceRefs, under)
 }
 
-func (c *Client) refs(ctx context.Context, ref outbox.SavedRef, method rpc.Method, under string) iter.Seq2[RefInfo, error] {
+func (c *Client) refs(ctx context.Context, ref outbox.SavedRef, method methods.Method, under string) iter.Seq2[RefInfo, error] {
 	return func(yield func(RefInfo, error) bool) {
 		var level []RefInfo // an older server's refs, by depth, over all pages
 		for after, more := "", true; more; {
@@ -102,8 +95,8 @@ func (c *Client) refs(ctx context.Context, ref outbox.SavedRef, method rpc.Metho
 	}
 }
 
-func callRefs(ctx context.Context, live *rpc.Ref, method rpc.Method, under, after string) *rpc.Promise {
-	return live.Call(ctx, method, structSize(0, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
+func callRefs(ctx context.Context, live *rpc.Ref, method methods.Method, under, after string) *rpc.Promise {
+	return call(ctx, live, method, func(s capnp.Struct, _ *rpc.CapTable) error {
 		q, err := wire.Session_refs_Params(s).NewQuery()
 		if err != nil {
 			return err
@@ -164,7 +157,7 @@ func (sp *Space) Share(ctx context.Context, o ShareOptions) (capability.Ref, err
 	}
 	ref := o.newRef(sp.saved.Ref, sp.id)
 	err := sp.client.call(ctx, sp.saved, func(ctx context.Context, live *rpc.Ref) *rpc.Promise {
-		return callShare(ctx, live, methodSpaceShare, ref, o)
+		return callShare(ctx, live, methods.SpaceShare, ref, o)
 	}, readShared)
 	if err != nil {
 		return capability.Ref{}, err
@@ -173,8 +166,8 @@ func (sp *Space) Share(ctx context.Context, o ShareOptions) (capability.Ref, err
 }
 
 // callShare mints ref from a session or space, whose calls are laid out alike.
-func callShare(ctx context.Context, live *rpc.Ref, method rpc.Method, ref capability.Ref, o ShareOptions) *rpc.Promise {
-	return live.Call(ctx, method, structSize(0, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
+func callShare(ctx context.Context, live *rpc.Ref, method methods.Method, ref capability.Ref, o ShareOptions) *rpc.Promise {
+	return call(ctx, live, method, func(s capnp.Struct, _ *rpc.CapTable) error {
 		w, err := wire.Space_share_Params(s).NewRef()
 		if err != nil {
 			return err
@@ -214,7 +207,7 @@ func encodeNewRef(to wire.NewRef, ref capability.Ref, o ShareOptions) error {
 // returns, whatever the number: a repeat returns 0, as may a call whose first answer was lost.
 func (sp *Space) Revoke(ctx context.Context, refID string) (refs uint64, err error) {
 	err = sp.client.call(ctx, sp.saved, func(ctx context.Context, live *rpc.Ref) *rpc.Promise {
-		return live.Call(ctx, methodSpaceRevoke, structSize(0, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
+		return call(ctx, live, methods.SpaceRevoke, func(s capnp.Struct, _ *rpc.CapTable) error {
 			return wire.Space_revoke_Params(s).SetRef(refID)
 		})
 	}, func(results capnp.Struct) error {

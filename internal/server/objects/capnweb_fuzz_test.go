@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/mooring-rpc/mooring/capnp/wire"
+	"github.com/mooring-rpc/mooring/capnp/wire/methods"
 	"github.com/mooring-rpc/mooring/capnweb"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/rpc"
@@ -19,8 +20,8 @@ type arrived struct{}
 
 func (arrived) Serve(c *rpc.Call) {
 	s, _ := c.Params()
-	switch c.Method() { // what the server reads of it can be read
-	case streamApply:
+	switch unnamed(c.Method()) { // what the server reads of it can be read
+	case unnamed(methods.StreamApply.Method):
 		from, err := wire.Stream_apply_Params(s).Batch()
 		if err == nil {
 			_, _, refused := decodeBatch(from, "ses_", "obx_", 1, 1<<20)
@@ -29,7 +30,7 @@ func (arrived) Serve(c *rpc.Call) {
 				return
 			}
 		}
-	case gatewayRestore:
+	case unnamed(methods.GatewayRestore.Method):
 		if _, refused := decodeRestore(wire.Gateway_restore_Params(s)); refused != nil && refused.Code == fault.Malformed {
 			fail(c, refused)
 			return

@@ -10,12 +10,6 @@ import (
 	"github.com/mooring-rpc/mooring/internal/session"
 )
 
-// structSize returns the size of a params or results struct, as the schema's compiler laid it
-// out: words of data and pointers.
-func structSize(data capnp.Size, pointers uint16) capnp.ObjectSize {
-	return capnp.ObjectSize{DataSize: data * 8, PointerCount: pointers}
-}
-
 // fieldWriter collects the first error of several setters.
 type fieldWriter struct{ err error }
 

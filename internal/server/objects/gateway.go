@@ -10,6 +10,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/capnp/wire"
+	"github.com/mooring-rpc/mooring/capnp/wire/methods"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/crashpoint"
 	"github.com/mooring-rpc/mooring/rpc"
@@ -22,28 +23,19 @@ type gateway struct {
 	challenges challenges
 }
 
-var (
-	gatewayHello     = rpc.Method{Interface: wire.Gateway_TypeID, ID: 0}
-	gatewayRestore   = rpc.Method{Interface: wire.Gateway_TypeID, ID: 1}
-	gatewayChallenge = rpc.Method{Interface: wire.Gateway_TypeID, ID: 2}
-)
-
 // maxRedemption is the maximum length of a client's redemption id, in bytes.
 const maxRedemption = 64
+
+var gatewayMethods = newMethodTable("Gateway", map[methods.Method]func(*gateway, *rpc.Call){
+	methods.GatewayHello:     (*gateway).hello,
+	methods.GatewayRestore:   inBackground((*gateway).restore),
+	methods.GatewayChallenge: (*gateway).challenge,
+})
 
 // Serve implements rpc.Object.
 func (g *gateway) Serve(c *rpc.Call) {
 	g.service.cfg.Instruments.ObserveCall(c, g.service.cfg.Instruments.Gateway)
-	switch c.Method() {
-	case gatewayHello:
-		g.hello(c)
-	case gatewayRestore:
-		c.Go(func(ctx context.Context) { g.restore(ctx, c) })
-	case gatewayChallenge:
-		g.challenge(c)
-	default:
-		unknownMethod(c, "Gateway")
-	}
+	gatewayMethods.serve(g, c)
 }
 
 // hello negotiates the lower of both sides' protocol versions.
@@ -55,7 +47,7 @@ func (g *gateway) hello(c *rpc.Call) {
 		return
 	}
 	limits := g.service.cfg.Limits
-	c.Return(structSize(2, 4), func(s capnp.Struct, _ *rpc.CapTable) error {
+	reply(c, func(s capnp.Struct, _ *rpc.CapTable) error {
 		r := wire.Gateway_hello_Results(s)
 		r.SetVersion(min(version, wire.ProtocolVersion))
 		r.SetNow(g.service.cfg.Now().UnixMilli())
@@ -110,7 +102,7 @@ func (g *gateway) restore(ctx context.Context, c *rpc.Call) {
 	crashpoint.Hit(crashpoint.ServerRestoreAfter)
 	cap := rpc.NewLocal(object)
 	defer cap.Release()
-	c.Return(structSize(0, 1), func(s capnp.Struct, caps *rpc.CapTable) error { return caps.Set(s, 0, cap) })
+	reply(c, func(s capnp.Struct, caps *rpc.CapTable) error { return caps.Set(s, 0, cap) })
 }
 
 // credential is the argument of a restore: a ref, a redemption id and a proof.

@@ -150,7 +150,7 @@ func (cs *challenges) consume(nonce []byte, now time.Time) bool {
 
 func (g *gateway) challenge(c *rpc.Call) {
 	nonce := g.challenges.issue(g.service.cfg.Now())
-	c.Return(structSize(0, 1), func(s capnp.Struct, _ *rpc.CapTable) error { return s.SetData(0, nonce) })
+	reply(c, func(s capnp.Struct, _ *rpc.CapTable) error { return s.SetData(0, nonce) })
 }
 
 // proofVerifier returns the check of a's proof against the grant of its ref. The nonce is consumed

@@ -114,7 +114,7 @@ func returnTree(c *rpc.Call, w wire.RefsQuery, err error, read func(session.Tree
 		fail(c, refused)
 		return
 	}
-	c.Return(structSize(1, 2), func(s capnp.Struct, _ *rpc.CapTable) error {
+	reply(c, func(s capnp.Struct, _ *rpc.CapTable) error {
 		r := wire.Session_refs_Results(s)
 		r.SetMore(page.Next != "")
 		if err := r.SetNext(page.Next); err != nil {
@@ -148,11 +148,6 @@ func encodeTreeRow(to wire.RefInfo, r *session.TreeRow, now int64) error {
 	}
 	return w.err
 }
-
-var (
-	sessionAudit = rpc.Method{Interface: wire.Session_TypeID, ID: 8}
-	spaceAudit   = rpc.Method{Interface: wire.Space_TypeID, ID: 7}
-)
 
 // maxAuditPage is the maximum number of rows in one answer.
 const maxAuditPage = 1000
@@ -213,7 +208,7 @@ func answerAudit(ctx context.Context, service *Service, c *rpc.Call, target stri
 		fail(c, refused)
 		return
 	}
-	c.Return(structSize(0, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
+	reply(c, func(s capnp.Struct, _ *rpc.CapTable) error {
 		to, err := wire.NewAuditPage(s.Segment())
 		if err != nil {
 			return err

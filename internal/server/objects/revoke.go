@@ -24,7 +24,7 @@ func (o *sess) revoke(c *rpc.Call) {
 	var r fieldReader
 	ref := r.text(p.Ref())
 	answer := func(a session.Answer) {
-		c.Return(structSize(2, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
+		reply(c, func(s capnp.Struct, _ *rpc.CapTable) error {
 			r := wire.Session_revoke_Results(s)
 			r.SetCut(a.Cut)
 			r.SetEpoch(a.Epoch)
@@ -64,7 +64,7 @@ func (o *space) revoke(c *rpc.Call) {
 	if refused == nil {
 		died, refused = o.revokeTree(ref)
 	}
-	c.Return(structSize(1, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
+	reply(c, func(s capnp.Struct, _ *rpc.CapTable) error {
 		r := wire.Space_revoke_Results(s)
 		r.SetRefs(died)
 		return o.service.setRefusal(r.NewRefusal, refused)

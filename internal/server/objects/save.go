@@ -11,7 +11,6 @@ import (
 	"slices"
 
 	"capnproto.org/go/capnp/v3"
-	"capnproto.org/go/capnp/v3/std/capnp/persistent"
 	"github.com/oklog/ulid/v2"
 
 	"github.com/mooring-rpc/mooring/capability"
@@ -21,8 +20,6 @@ import (
 	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/rpc"
 )
-
-var persistentSave = rpc.Method{Interface: persistent.Persistent_TypeID, ID: 0}
 
 // savedLabel is the label of the refs that save mints.
 const savedLabel = "saved"
@@ -83,7 +80,7 @@ func (s *Service) save(c *rpc.Call, l *ConnState, auth *authority) {
 		l.saved.refs = append(l.saved.refs, saved)
 	}
 	s.cfg.Usage.Record(l.peer, parent, "save", 0)
-	c.Return(structSize(0, 1), func(res capnp.Struct, _ *rpc.CapTable) error {
+	reply(c, func(res capnp.Struct, _ *rpc.CapTable) error {
 		ref, err := wire.NewSturdyRef(res.Segment())
 		if err != nil {
 			return err
@@ -187,7 +184,7 @@ func (o *sess) rotate(c *rpc.Call) {
 		refused = fault.BadArgument.With("the new ref's id is not one for %s", o.auth.session)
 	}
 	answer := func(a session.Answer) {
-		c.Return(structSize(1, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
+		reply(c, func(s capnp.Struct, _ *rpc.CapTable) error {
 			r := wire.Session_rotate_Results(s)
 			r.SetCut(a.Cut)
 			return o.service.setRefusal(r.NewRefusal, a.Err)
@@ -216,7 +213,7 @@ func (o *space) rotate(c *rpc.Call) {
 				return o.rotateRoot(ctx, tx, at, to)
 			})
 	}
-	c.Return(structSize(0, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
+	reply(c, func(s capnp.Struct, _ *rpc.CapTable) error {
 		return o.service.setRefusal(wire.Space_rotate_Results(s).NewRefusal, refused)
 	})
 }

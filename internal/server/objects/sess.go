@@ -12,6 +12,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/capnp/wire"
+	"github.com/mooring-rpc/mooring/capnp/wire/methods"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/crashpoint"
 	"github.com/mooring-rpc/mooring/internal/server/fanout"
@@ -31,56 +32,31 @@ func newSess(s *Service, l *ConnState, a *authority) *sess {
 	return &sess{service: s, conn: l, auth: a}
 }
 
-var (
-	sessionDescribe   = rpc.Method{Interface: wire.Session_TypeID, ID: 0}
-	sessionOpenStream = rpc.Method{Interface: wire.Session_TypeID, ID: 1}
-	sessionSnapshot   = rpc.Method{Interface: wire.Session_TypeID, ID: 2}
-	sessionSubscribe  = rpc.Method{Interface: wire.Session_TypeID, ID: 3}
-	sessionRevoke     = rpc.Method{Interface: wire.Session_TypeID, ID: 4}
-	sessionEvents     = rpc.Method{Interface: wire.Session_TypeID, ID: 5}
-	sessionAttenuate  = rpc.Method{Interface: wire.Session_TypeID, ID: 6}
-	sessionRefs       = rpc.Method{Interface: wire.Session_TypeID, ID: 7}
-	sessionRotate     = rpc.Method{Interface: wire.Session_TypeID, ID: 9}
-	sessionShare      = rpc.Method{Interface: wire.Session_TypeID, ID: 10}
-)
-
 // Limits of one answer of events.
 const (
 	maxEvents      = 1000
 	maxEventsBytes = 4 << 20
 )
 
+var sessMethods = newMethodTable("Session", map[methods.Method]func(*sess, *rpc.Call){
+	methods.SessionDescribe:   inBackground((*sess).describe),
+	methods.SessionOpenStream: uncanceled((*sess).openStream),
+	methods.SessionSnapshot:   (*sess).snapshot,
+	methods.SessionSubscribe:  (*sess).subscribe,
+	methods.SessionRevoke:     (*sess).revoke,
+	methods.SessionEvents:     inBackground((*sess).events),
+	methods.SessionAttenuate:  inBackground((*sess).attenuate),
+	methods.SessionAudit:      inBackground((*sess).audit),
+	methods.SessionRefs:       inBackground((*sess).refs),
+	methods.SessionRotate:     (*sess).rotate,
+	methods.SessionShare:      (*sess).share,
+	methods.PersistentSave:    uncanceled(func(o *sess, c *rpc.Call) { o.service.save(c, o.conn, o.auth) }),
+})
+
 // Serve implements rpc.Object.
 func (o *sess) Serve(c *rpc.Call) {
 	o.service.cfg.Instruments.ObserveCall(c, o.service.cfg.Instruments.Session)
-	switch c.Method() {
-	case sessionDescribe:
-		c.Go(func(ctx context.Context) { o.describe(ctx, c) })
-	case sessionOpenStream:
-		c.Go(func(context.Context) { o.openStream(c) })
-	case sessionSnapshot:
-		o.snapshot(c)
-	case sessionSubscribe:
-		o.subscribe(c)
-	case sessionRevoke:
-		o.revoke(c)
-	case sessionEvents:
-		c.Go(func(ctx context.Context) { o.events(ctx, c) })
-	case sessionAttenuate:
-		c.Go(func(ctx context.Context) { o.attenuate(ctx, c) })
-	case sessionAudit:
-		c.Go(func(ctx context.Context) { o.audit(ctx, c) })
-	case sessionRefs:
-		c.Go(func(ctx context.Context) { o.refs(ctx, c) })
-	case sessionRotate:
-		o.rotate(c)
-	case sessionShare:
-		o.share(c)
-	case persistentSave:
-		c.Go(func(context.Context) { o.service.save(c, o.conn, o.auth) })
-	default:
-		unknownMethod(c, "Session")
-	}
+	sessMethods.serve(o, c)
 }
 
 // check is authority.check, and audits a refusal.
@@ -122,7 +98,7 @@ func (o *sess) describe(ctx context.Context, c *rpc.Call) {
 	}
 	// The head of the log's hash chain is shown only to a ref that can read the whole chain.
 	whole := refused == nil && grant.VisibleFrom <= 1 && grant.Message == ""
-	c.Return(structSize(1, 2), func(s capnp.Struct, _ *rpc.CapTable) error {
+	reply(c, func(s capnp.Struct, _ *rpc.CapTable) error {
 		r := wire.Session_describe_Results(s)
 		r.SetNow(shown.Now)
 		info, err := r.NewInfo()
@@ -170,7 +146,7 @@ func (o *sess) openStream(c *rpc.Call) {
 	}
 	cap := rpc.NewLocal(opened)
 	defer cap.Release()
-	c.Return(structSize(2, 1), func(s capnp.Struct, caps *rpc.CapTable) error {
+	reply(c, func(s capnp.Struct, caps *rpc.CapTable) error {
 		r := wire.Session_openStream_Results(s)
 		r.SetLastSeq(row.LastSeq)
 		r.SetAckedThrough(row.AckedThrough)
@@ -319,7 +295,7 @@ func (o *sess) events(ctx context.Context, c *rpc.Call) {
 		fail(c, refused)
 		return
 	}
-	c.Return(structSize(1, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
+	reply(c, func(s capnp.Struct, _ *rpc.CapTable) error {
 		r := wire.Session_events_Results(s)
 		r.SetCursor(page.Row.Cursor)
 		list, err := r.NewEvents(int32(len(page.Events)))

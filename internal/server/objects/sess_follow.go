@@ -11,6 +11,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/capnp/wire"
+	"github.com/mooring-rpc/mooring/capnp/wire/methods"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/server/fanout"
 	"github.com/mooring-rpc/mooring/internal/session"
@@ -47,7 +48,7 @@ func (o *sess) subscribe(c *rpc.Call) {
 			if refused != nil {
 				fail(c, refused)
 			} else {
-				c.Return(structSize(0, 1), func(s capnp.Struct, caps *rpc.CapTable) error { return caps.Set(s, 0, handle) })
+				reply(c, func(s capnp.Struct, caps *rpc.CapTable) error { return caps.Set(s, 0, handle) })
 			}
 			handle.Release()
 		}})
@@ -127,7 +128,7 @@ func (o *sess) snapshot(c *rpc.Call) {
 			fail(c, refused)
 			return
 		}
-		c.Return(structSize(1, 0), func(s capnp.Struct, _ *rpc.CapTable) error {
+		reply(c, func(s capnp.Struct, _ *rpc.CapTable) error {
 			wire.Session_snapshot_Results(s).SetCursor(row.Cursor)
 			return nil
 		})
@@ -151,26 +152,22 @@ func hashOf(b []byte, err error) (h session.Hash, refused *fault.Error) {
 // subscription.
 type subscriptionObject struct{ sub *fanout.Subscription }
 
-var subscriptionCancel = rpc.Method{Interface: wire.Subscription_TypeID, ID: 0}
+var subscriptionMethods = newMethodTable("Subscription", map[methods.Method]func(*subscriptionObject, *rpc.Call){
+	methods.SubscriptionCancel: (*subscriptionObject).cancel,
+})
 
 // Serve implements rpc.Object.
 func (o *subscriptionObject) Serve(c *rpc.Call) {
-	if c.Method() != subscriptionCancel {
-		unknownMethod(c, "Subscription")
-		return
-	}
+	subscriptionMethods.serve(o, c)
+}
+
+func (o *subscriptionObject) cancel(c *rpc.Call) {
 	o.sub.End(nil)
-	c.Return(structSize(0, 0), nil)
+	reply(c, nil)
 }
 
 // Release implements rpc.Releaser.
 func (o *subscriptionObject) Release() { o.sub.End(nil) }
-
-var (
-	sinkEvents = rpc.Method{Interface: wire.EventSink_TypeID, ID: 0, Name: "EventSink.events"}
-	sinkState  = rpc.Method{Interface: wire.EventSink_TypeID, ID: 1, Name: "EventSink.state"}
-	sinkEnded  = rpc.Method{Interface: wire.EventSink_TypeID, ID: 2, Name: "EventSink.ended"}
-)
 
 // noWait is the context of calls that must not block. It is canceled, so a call that would block
 // fails instead.
@@ -185,7 +182,7 @@ type peerSink struct{ ref *rpc.Ref }
 
 // Events implements sink.
 func (p *peerSink) Events(events []*session.Event, done func(error)) {
-	call := p.ref.Call(noWait, sinkEvents, structSize(0, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
+	call := p.ref.Call(noWait, methods.EventSinkEvents.Method, methods.EventSinkEvents.Params, func(s capnp.Struct, _ *rpc.CapTable) error {
 		list, err := wire.EventSink_events_Params(s).NewEvents(int32(len(events)))
 		if err != nil {
 			return err
@@ -197,7 +194,7 @@ func (p *peerSink) Events(events []*session.Event, done func(error)) {
 
 // State implements StateSink.
 func (p *peerSink) State(piece *session.StateChunk, last bool, done func(error)) {
-	call := p.ref.Call(noWait, sinkState, structSize(2, 3), func(s capnp.Struct, _ *rpc.CapTable) error {
+	call := p.ref.Call(noWait, methods.EventSinkState.Method, methods.EventSinkState.Params, func(s capnp.Struct, _ *rpc.CapTable) error {
 		to := wire.EventSink_state_Params(s)
 		to.SetCursor(piece.Row.Cursor)
 		to.SetLast(last)
@@ -232,7 +229,7 @@ func (p *peerSink) State(piece *session.StateChunk, last bool, done func(error))
 // Ended implements sink.
 func (p *peerSink) Ended(why *fault.Error) bool {
 	if why != nil {
-		call := p.ref.Call(noWait, sinkEnded, structSize(0, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
+		call := p.ref.Call(noWait, methods.EventSinkEnded.Method, methods.EventSinkEnded.Params, func(s capnp.Struct, _ *rpc.CapTable) error {
 			r, err := wire.EventSink_ended_Params(s).NewRefusal()
 			if err != nil {
 				return err

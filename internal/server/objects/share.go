@@ -67,7 +67,7 @@ func (o *space) attenuate(ctx context.Context, c *rpc.Call) {
 func answerObject(c *rpc.Call, object rpc.Object) {
 	cap := rpc.NewLocal(object)
 	defer cap.Release()
-	c.Return(structSize(0, 1), func(s capnp.Struct, caps *rpc.CapTable) error { return caps.Set(s, 0, cap) })
+	reply(c, func(s capnp.Struct, caps *rpc.CapTable) error { return caps.Set(s, 0, cap) })
 }
 
 // maxMethods bounds the methods decoded. It is above the maximum of a grant, so that package
@@ -106,7 +106,7 @@ func (o *sess) share(c *rpc.Call) {
 	w, err := wire.Session_share_Params(s).Ref()
 	m, refused := decodeNewRef(w, err)
 	answer := func(a session.Answer) {
-		c.Return(structSize(0, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
+		reply(c, func(s capnp.Struct, _ *rpc.CapTable) error {
 			return o.service.setRefusal(wire.Session_share_Results(s).NewRefusal, a.Err)
 		})
 	}
@@ -179,7 +179,7 @@ func (o *space) share(c *rpc.Call) {
 					{Target: o.id, At: at.Now, Act: capability.AuditShare, Ref: parent.ID, Actor: parent.Actor, Subject: g.ID, Peer: o.conn.peer}}})
 			})
 	}
-	c.Return(structSize(0, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
+	reply(c, func(s capnp.Struct, _ *rpc.CapTable) error {
 		return o.service.setRefusal(wire.Space_share_Results(s).NewRefusal, refused)
 	})
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/capnp/wire"
+	"github.com/mooring-rpc/mooring/capnp/wire/methods"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/rpc"
@@ -23,47 +24,28 @@ type space struct {
 	attenuated *capability.Grant // limits of an attenuated object; else nil
 }
 
-var (
-	spaceCreate    = rpc.Method{Interface: wire.Space_TypeID, ID: 0}
-	spaceList      = rpc.Method{Interface: wire.Space_TypeID, ID: 1}
-	spaceDescribe  = rpc.Method{Interface: wire.Space_TypeID, ID: 2}
-	spaceAttenuate = rpc.Method{Interface: wire.Space_TypeID, ID: 3}
-	spaceShare     = rpc.Method{Interface: wire.Space_TypeID, ID: 4}
-	spaceRevoke    = rpc.Method{Interface: wire.Space_TypeID, ID: 5}
-	spaceRefs      = rpc.Method{Interface: wire.Space_TypeID, ID: 6}
-	spaceRotate    = rpc.Method{Interface: wire.Space_TypeID, ID: 8}
-)
-
 // maxList is the maximum number of sessions in one answer.
 const maxList = 500
+
+var spaceMethods = newMethodTable("Space", map[methods.Method]func(*space, *rpc.Call){
+	methods.SpaceCreate:    (*space).create,
+	methods.SpaceList:      inBackground((*space).list),
+	methods.SpaceDescribe:  inBackground((*space).describe),
+	methods.SpaceAttenuate: inBackground((*space).attenuate),
+	methods.SpaceAudit:     inBackground((*space).audit),
+	methods.SpaceShare:     uncanceled((*space).share),
+	methods.SpaceRevoke:    uncanceled((*space).revoke),
+	methods.SpaceRefs:      inBackground((*space).refs),
+	methods.SpaceRotate:    uncanceled((*space).rotate),
+	methods.PersistentSave: uncanceled(func(o *space, c *rpc.Call) {
+		o.service.save(c, o.conn, &authority{ref: o.ref, attenuated: o.attenuated})
+	}),
+})
 
 // Serve implements rpc.Object.
 func (o *space) Serve(c *rpc.Call) {
 	o.service.cfg.Instruments.ObserveCall(c, o.service.cfg.Instruments.Space)
-	switch c.Method() {
-	case spaceCreate:
-		o.create(c)
-	case spaceList:
-		c.Go(func(ctx context.Context) { o.list(ctx, c) })
-	case spaceDescribe:
-		c.Go(func(ctx context.Context) { o.describe(ctx, c) })
-	case spaceAttenuate:
-		c.Go(func(ctx context.Context) { o.attenuate(ctx, c) })
-	case spaceAudit:
-		c.Go(func(ctx context.Context) { o.audit(ctx, c) })
-	case spaceShare:
-		c.Go(func(context.Context) { o.share(c) })
-	case spaceRevoke:
-		c.Go(func(context.Context) { o.revoke(c) })
-	case spaceRefs:
-		c.Go(func(ctx context.Context) { o.refs(ctx, c) })
-	case spaceRotate:
-		c.Go(func(context.Context) { o.rotate(c) })
-	case persistentSave:
-		c.Go(func(context.Context) { o.service.save(c, o.conn, &authority{ref: o.ref, attenuated: o.attenuated}) })
-	default:
-		unknownMethod(c, "Space")
-	}
+	spaceMethods.serve(o, c)
 }
 
 // create returns the object of a session that is about to be made. It does not read the
@@ -84,7 +66,7 @@ func (o *space) create(c *rpc.Call) {
 	}
 	cap := rpc.NewLocal(made)
 	defer cap.Release()
-	c.Return(structSize(0, 1), func(s capnp.Struct, caps *rpc.CapTable) error { return caps.Set(s, 0, cap) })
+	reply(c, func(s capnp.Struct, caps *rpc.CapTable) error { return caps.Set(s, 0, cap) })
 }
 
 // newSession returns the object of the session id that is about to be made, with owner as the
@@ -143,7 +125,7 @@ func (o *space) list(ctx context.Context, c *rpc.Call) {
 		fail(c, refused)
 		return
 	}
-	c.Return(structSize(1, 2), func(s capnp.Struct, _ *rpc.CapTable) error {
+	reply(c, func(s capnp.Struct, _ *rpc.CapTable) error {
 		res := wire.Space_list_Results(s)
 		res.SetMore(page.Next != "")
 		if err := res.SetNext(page.Next); err != nil {
@@ -197,7 +179,7 @@ func (o *space) describe(ctx context.Context, c *rpc.Call) {
 	if refused == nil {
 		o.service.cfg.Usage.Record(o.conn.peer, grant, "describe", 0)
 	}
-	c.Return(structSize(1, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
+	reply(c, func(s capnp.Struct, _ *rpc.CapTable) error {
 		res := wire.Space_describe_Results(s)
 		res.SetNow(sight.Now)
 		info, err := res.NewInfo()

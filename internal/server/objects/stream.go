@@ -13,6 +13,7 @@ import (
 	"capnproto.org/go/capnp/v3"
 
 	"github.com/mooring-rpc/mooring/capnp/wire"
+	"github.com/mooring-rpc/mooring/capnp/wire/methods"
 	"github.com/mooring-rpc/mooring/fault"
 	byhand "github.com/mooring-rpc/mooring/internal/capnpfast"
 	"github.com/mooring-rpc/mooring/internal/crashpoint"
@@ -47,25 +48,18 @@ type deferredCommit struct {
 	unresolved int        // unresolved ones of with, and one for submit itself
 }
 
-var (
-	streamApply       = rpc.Method{Interface: wire.Stream_TypeID, ID: 0}
-	streamAcknowledge = rpc.Method{Interface: wire.Stream_TypeID, ID: 1}
-)
-
 // maxWith is the maximum number of live sessions that come with one batch.
 const maxWith = 64
+
+var streamMethods = newMethodTable("Stream", map[methods.Method]func(*stream, *rpc.Call){
+	methods.StreamApply:       (*stream).apply,
+	methods.StreamAcknowledge: (*stream).acknowledge,
+})
 
 // Serve implements rpc.Object.
 func (o *stream) Serve(c *rpc.Call) {
 	o.service.cfg.Instruments.ObserveCall(c, o.service.cfg.Instruments.Stream)
-	switch c.Method() {
-	case streamApply:
-		o.apply(c)
-	case streamAcknowledge:
-		o.acknowledge(c)
-	default:
-		unknownMethod(c, "Stream")
-	}
+	streamMethods.serve(o, c)
 }
 
 func (o *stream) apply(c *rpc.Call) {
@@ -89,7 +83,7 @@ func (o *stream) acknowledge(c *rpc.Call) {
 			Incarnation: o.incarnation, AckedThrough: through}},
 		Ops: 1, Bytes: 64, Caller: c.Context(),
 		Done: func(a session.Answer) {
-			c.Return(structSize(0, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
+			reply(c, func(s capnp.Struct, _ *rpc.CapTable) error {
 				return o.service.setRefusal(wire.Stream_acknowledge_Results(s).NewRefusal, a.Err)
 			})
 		},
@@ -302,7 +296,7 @@ func (r *fieldReader) internLike(b []byte, likely string) string {
 
 // answerApply answers a call of apply: with the outcomes, or with a refusal if none were recorded.
 func (o *stream) answerApply(c *rpc.Call, a session.Answer) {
-	c.Return(structSize(0, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
+	c.Return(methods.StreamApply.Results, func(s capnp.Struct, _ *rpc.CapTable) error {
 		reply, err := wire.Stream_apply_Results(s).NewReply()
 		if err != nil {
 			return err
