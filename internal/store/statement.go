@@ -18,6 +18,7 @@ package store
 
 import (
 	"fmt"
+	"regexp"
 	"strconv"
 	"strings"
 	"unicode"
@@ -310,8 +311,13 @@ func postgresStatement(columns, text string) *Statement {
 	return s
 }
 
-// render replaces each {mark} by its expansion.
+// bareLimit is a LIMIT whose number is a parameter and nothing else.
+var bareLimit = regexp.MustCompile(`\bLIMIT (\{\d+\})`)
+
+// render replaces each {mark} by its expansion. A limit's parameter is cast, since SQLite compiles
+// a statement anew for each value of a bare one.
 func render(text string, mark func(string) string) string {
+	text = bareLimit.ReplaceAllString(text, "LIMIT CAST($1 AS BIGINT)")
 	var b strings.Builder
 	for {
 		before, rest, found := strings.Cut(text, "{")

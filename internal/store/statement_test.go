@@ -29,6 +29,15 @@ func TestStatementForms(t *testing.T) {
 		v.SQLite.One != `INSERT INTO t (a, b) VALUES ($1, $2)` || v.SQLite.Many != "" {
 		t.Errorf("values: %+v", v)
 	}
+	if l := statement("", `SELECT x FROM t ORDER BY x LIMIT {1}`); l.SQLite.One != `SELECT x FROM t ORDER BY x LIMIT CAST($1 AS BIGINT)` || l.Postgres.One != l.SQLite.One {
+		t.Errorf("a limit: %+v", l)
+	}
+	bare := regexp.MustCompile(`LIMIT [$?]`)
+	for name, s := range statements {
+		if text := strings.Join([]string{s.SQLite.One, s.SQLite.Many, s.SQLite.Bulk, s.SQLite.BulkShared}, "; "); bare.MatchString(text) {
+			t.Errorf("SQLite compiles %s anew for each limit: %s", name, text)
+		}
+	}
 	if p := postgresStatement("t", `SELECT pg_notify('x', w.a) FROM {w}`); p.SQLite != (Forms{}) || p.Postgres.Many == "" {
 		t.Errorf("for Postgres alone: %+v", p)
 	}
