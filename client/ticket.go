@@ -42,7 +42,10 @@ type Outcome struct {
 // OutcomeStatus is what the server recorded of an op.
 type OutcomeStatus string
 
-// The statuses of an op. Results.Err returns those after Applied as errors of the codes of the same names.
+// The statuses of an op. Results.Err returns those after Applied as errors of the codes of the same names, and Incompatible for
+// a status that this version does not know. There is none for an op whose outcome the server has deleted: this outbox has
+// stored it then, or is a copy of the one that has, which stops the stream (fault.OutboxDiverged). After Client.Reconcile
+// such an op may be Rejected for the reason fault.Pruned.
 const (
 	Applied      OutcomeStatus = "applied"
 	Skipped      OutcomeStatus = "skipped"       // an op that it refers to or depends on did not apply

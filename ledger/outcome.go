@@ -113,14 +113,20 @@ func ParseStatus(name string) Status {
 }
 
 // Err returns nil for an applied outcome, else why the op did not apply, as an error that
-// matches both its status's code (fault.Denied) and its reason (fault.Revoked) in errors.Is.
+// matches both its status's code (fault.Denied) and its reason (fault.Revoked) in errors.Is. Of a
+// status that this version does not know it has the reason alone; without one it is Incompatible.
 func (o *Outcome) Err() error {
 	if o.Status == Applied {
 		return nil
 	}
 	e := &fault.Error{Code: o.Reason, Message: o.Message, At: o.At}
 	kind := o.Status.Code()
-	if kind == fault.None || kind == o.Reason {
+	if kind == fault.None && o.Reason == fault.None {
+		e.Code, e.Message = fault.Incompatible, "this version does not know what became of the op"
+		if o.Message != "" {
+			e.Message += ": " + o.Message
+		}
+	} else if kind == fault.None || kind == o.Reason {
 		if o.Status == Conflict {
 			e.At = o.Cursor
 		}

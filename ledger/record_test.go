@@ -185,6 +185,7 @@ func TestOutcomeErr(t *testing.T) {
 		{ledger.Outcome{Status: ledger.Voided, Reason: fault.Voided}, []fault.Code{fault.Voided}, 0},
 		{ledger.Outcome{Reason: fault.Pruned}, []fault.Code{fault.Pruned}, 0},
 		{ledger.Outcome{Status: ledger.BatchAborted + 1, Reason: fault.TooLarge, Message: "of a later version"}, []fault.Code{fault.TooLarge}, 0},
+		{ledger.Outcome{Status: ledger.BatchAborted + 1, Message: "of a later version"}, []fault.Code{fault.Incompatible}, 0},
 	} {
 		err := row.o.Err()
 		if !strings.Contains(err.Error(), row.o.Message) || errors.Is(err, fault.None) {
