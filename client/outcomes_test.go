@@ -10,6 +10,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/ledger"
 )
 
 func TestPromisesStandForValues(t *testing.T) {
@@ -51,6 +52,27 @@ func TestPromisesStandForValues(t *testing.T) {
 	}
 	if len(state.Turns) != 1 || state.Turns[0].Status != client.Completed {
 		t.Errorf("turns %+v", state.Turns)
+	}
+}
+
+// A reference of package ledger and a Promise that is no pointer are references as well, as whole arguments.
+func TestEveryKindOfReference(t *testing.T) {
+	t.Parallel()
+	r := testRig(t)
+	s := r.newSession(t, r.open(t, "a"))
+	b := s.Batch()
+	first := b.Put("session", object{"title": "t"})
+	at := ledger.Ref{Op: first.OpID(), Path: "cursor"}
+	b.Put("model/m", *first)
+	b.Put("model/n", ledger.Ref{Op: first.OpID()})
+	b.Put("session", object{"title": "u"}).Expect(&at)
+	if got := brief(outcomes(t, b)); got != "applied applied applied conflict/conflict" {
+		t.Errorf("outcomes %s", got)
+	}
+	b = s.Batch()
+	b.Put("session", (*ledger.Ref)(nil))
+	if _, err := b.Commit(t.Context()); !errors.Is(err, fault.Usage) {
+		t.Errorf("a nil reference: %v", err)
 	}
 }
 

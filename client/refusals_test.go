@@ -11,6 +11,7 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/ledger"
 	"github.com/mooring-rpc/mooring/outbox"
 )
 
@@ -124,6 +125,7 @@ func TestReferenceInsideAValue(t *testing.T) {
 		"payload.m.cursor refers": func(p *client.Promise) any {
 			return object{"m": map[string]client.ResultRef{"cursor": p.Field("cursor")}}
 		},
+		"payload[0] refers":                func(p *client.Promise) any { return []any{ledger.Ref{Op: p.OpID()}} },
 		"within payload refers to another": func(p *client.Promise) any { return hiding{p} },
 	} {
 		b := s.Batch()

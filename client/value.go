@@ -45,6 +45,15 @@ func (b *Batch) encodeValue(name string, value any) (ledger.Arg, error) {
 			return ledger.Arg{}, fault.Usage.With("%s is a nil *Promise", name)
 		}
 		return ledger.Arg{Name: name, Ref: &ledger.Ref{Op: v.OpID()}}, nil
+	case Promise:
+		return b.encodeValue(name, &v)
+	case ledger.Ref:
+		return ledger.Arg{Name: name, Ref: &v}, nil
+	case *ledger.Ref:
+		if v == nil {
+			return ledger.Arg{}, fault.Usage.With("%s is a nil *ledger.Ref", name)
+		}
+		return b.encodeValue(name, *v)
 	case json.RawMessage:
 		return ledger.Arg{Name: name, JSON: append(b.alloc(len(v)), v...)}, nil
 	case []byte:
@@ -80,7 +89,7 @@ func misplacedRef(name string, value any) error {
 	place := "within " + name
 	walk(reflect.ValueOf(value), name, func(v reflect.Value, path string) bool {
 		switch v.Type() {
-		case reflect.TypeFor[ResultRef](), reflect.TypeFor[Promise]():
+		case reflect.TypeFor[ResultRef](), reflect.TypeFor[ledger.Ref](), reflect.TypeFor[Promise]():
 			place = path
 			return true
 		}
