@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/mooring-rpc/mooring/capnweb"
+	"github.com/mooring-rpc/mooring/internal/peerconn"
 	"github.com/mooring-rpc/mooring/internal/until"
 )
 
@@ -144,6 +145,39 @@ func TestHandlerWaitsForThePeer(t *testing.T) {
 			t.Fatal(v)
 		}
 		q.Release()
+	}
+}
+
+// refusing is a transport that may not be read on.
+type refusing struct{ capnweb.Transport }
+
+func (refusing) Read(context.Context) ([]byte, error) {
+	return nil, peerconn.RefusedRead(errors.New("no more memory"))
+}
+
+// Redact is called without the connection's lock, also for the error that ends it.
+func TestRedactOfARefusal(t *testing.T) {
+	t.Parallel()
+	near, far := capnweb.Pipe()
+	var c *capnweb.Conn
+	var asked atomic.Int64
+	c = capnweb.NewConn(refusing{near}, capnweb.Config{Redact: func(error) *capnweb.Error {
+		c.Stats()
+		asked.Add(1)
+		return &capnweb.Error{Message: "refused"}
+	}})
+	ran := make(chan error, 1)
+	go func() { ran <- c.Run(bg) }()
+	select {
+	case err := <-ran:
+		if err == nil || asked.Load() != 1 {
+			t.Errorf("ended with %v, Redact was called %d times", err, asked.Load())
+		}
+	case <-time.After(20 * time.Second):
+		t.Fatal("the connection does not end")
+	}
+	if m, err := far.Read(bg); string(m) != `["abort",["error","Error","refused"]]` {
+		t.Errorf("the peer is sent %s, %v", m, err)
 	}
 }
 

@@ -53,6 +53,17 @@ func (l *Loop) EndLocked(e Ending) {
 	l.closeWaits = l.running
 }
 
+// lockAfter takes the lock after the transport was used, and ends the connection if it failed.
+func (l *Loop) lockAfter(err error) {
+	if err == nil {
+		l.mu.Lock()
+		return
+	}
+	e := l.codec.TransportEnding(err)
+	l.mu.Lock()
+	l.EndLocked(e)
+}
+
 // closeTransport closes the transport: when the writer has sent pending output, or now.
 func (l *Loop) closeTransport() {
 	e := l.ending

@@ -31,9 +31,9 @@ type Codec interface {
 	InFlight() int
 	// IsUnused reports whether neither side waits for anything, or references anything but the other's first object.
 	IsUnused() bool
-	// TransportEnding returns how a connection ends whose transport failed.
+	// TransportEnding returns how a connection ends whose transport failed. It may call code of the program. The lock is not held.
 	TransportEnding(err error) Ending
-	// Disconnected returns the error of a connection that the loop ends.
+	// Disconnected returns the error of a connection that the loop ends. The lock need not be held.
 	Disconnected(why error) error
 	// SendAbort queues the message that tells the peer why the connection ends.
 	SendAbort(why error)
@@ -43,7 +43,7 @@ type Codec interface {
 	// Finish is called when no goroutine of the connection runs any more. It fails the calls that no handler has answered, and
 	// reports whether nothing was left to do. It may release the lock.
 	Finish() (done bool)
-	// LogText returns an error as the log has it.
+	// LogText returns an error as the log has it. The lock is not held.
 	LogText(err error) string
 }
 

@@ -39,10 +39,7 @@ func (l *Loop) read() {
 	var r Reading
 	for {
 		batch, err := l.codec.Read()
-		l.mu.Lock()
-		if err != nil {
-			l.EndLocked(l.codec.TransportEnding(err))
-		}
+		l.lockAfter(err)
 		if l.ended {
 			l.codec.UnlockAndRun()
 			return
@@ -180,13 +177,10 @@ func (l *Loop) runTasks(tasks []Task, reader bool) {
 
 // RunTask runs a task. A panic is logged: those of objects are recovered before. The lock is not held.
 func (l *Loop) RunTask(t Task) {
-	defer l.LogPanic("a notification panicked")
+	defer func() {
+		if r := recover(); r != nil {
+			l.log.Error("a notification panicked", "peer", l.cfg.Transport.RemoteAddr(), "panic", r, "stack", string(debug.Stack()))
+		}
+	}()
 	t.Run()
-}
-
-// LogPanic recovers a panic, when deferred, and logs it.
-func (l *Loop) LogPanic(what string) {
-	if r := recover(); r != nil {
-		l.log.Error(what, "peer", l.cfg.Transport.RemoteAddr(), "panic", r, "stack", string(debug.Stack()))
-	}
 }

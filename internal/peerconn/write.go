@@ -126,10 +126,7 @@ func (l *Loop) finishWrite(batch messages) {
 // tryWrite writes a batch as far as that goes without waiting, and leaves the rest to the writer. The lock is not held.
 func (l *Loop) tryWrite(batch messages) {
 	tried, done, err := l.tryWriter.TryWriteBatch(batch.b)
-	l.mu.Lock()
-	if err != nil {
-		l.EndLocked(l.codec.TransportEnding(err))
-	}
+	l.lockAfter(err)
 	if tried {
 		l.written(len(batch.b))
 	} else { // it goes back, before what came meanwhile
@@ -218,12 +215,9 @@ func (l *Loop) writeOut() (err error) {
 		l.stallTimer.Set(patience)
 		l.codec.UnlockAndRun()
 		err = l.codec.Write(batch.b, start, chunk)
-		l.mu.Lock()
+		l.lockAfter(err)
 		l.stallTimer.Clear()
 		l.chunksWritten++
-		if err != nil {
-			l.EndLocked(l.codec.TransportEnding(err))
-		}
 		l.out.writing -= end - start
 		l.written(end - start)
 		l.codec.Wrote()
