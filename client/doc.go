@@ -33,6 +33,9 @@
 //	  Space.Share, Redeem, Attenuate, Verify
 //	Results.Err, Of, ByID, Decode                   that an op was refused, with its reason's code; NotFound
 //
+// The structs of this package are no JSON formats: encoding/json would write payloads and hashes as bytes, and leaves out what is
+// not exported. The JSON of a server's HTTP API, and of the command line, has forms of its own.
+//
 // All methods of Client, Space, Session, Live, Ticket and Results are safe for concurrent use. A Batch and its Promises are for
 // one goroutine and are frozen by Commit: a verb called afterwards changes nothing, and the next Commit reports it.
 //
