@@ -30,7 +30,7 @@ func (d *codec) Write(batch []byte, from int, ends []int) error {
 	}
 	err := d.transport.Write(context.Background(), messages)
 	clear(messages)
-	if d.messages = messages; cap(messages) > 4096 {
+	if d.messages = messages; cap(messages) > 64 { // as after a burst
 		d.messages = nil
 	}
 	return err

@@ -18,12 +18,10 @@ func logPanic(c *Conn, what string, r any, more ...any) {
 
 // notify runs a program's notification, on c's delivery goroutine or within the vat.
 func notify(c *Conn, f func()) {
-	defer notificationPanics(c)
+	defer func() {
+		if r := recover(); r != nil {
+			logPanic(c, "a notification panicked", r)
+		}
+	}()
 	f()
-}
-
-func notificationPanics(c *Conn) {
-	if r := recover(); r != nil {
-		logPanic(c, "a notification panicked", r)
-	}
 }

@@ -184,7 +184,11 @@ func serve(ctx context.Context, sh *cliEnv, o serveOptions) (err error) {
 		again = append(again, cert.reload)
 	}
 	if limits := &o.limitsFile; limits.path != "" {
-		limits.log, limits.apply = log, func(set limitSet) { _ = srv.SetLimits(set.limits) } // they were checked
+		limits.log, limits.apply = log, func(set limitSet) {
+			if err := srv.SetLimits(set.limits); err != nil { // they were checked
+				log.Error("the limits were not applied", "error", err)
+			}
+		}
 		again = append(again, limits.reload)
 	}
 	if len(again) > 0 {
