@@ -97,6 +97,9 @@ func TestWhatAPurgeLeavesToReaders(t *testing.T) {
 	b.Purge(message(1))
 	applied(t, b)
 
+	if v, err := s.Verify(t.Context(), nil); err != nil || v.Err() != nil || v.Purged != 1 {
+		t.Errorf("verified: %+v, %v", v, err)
+	}
 	earlier, err := s.SnapshotAt(t.Context(), before)
 	if err != nil {
 		t.Fatal(err)

@@ -164,6 +164,59 @@ func TestAttemptsAndTheEnd(t *testing.T) {
 	}
 }
 
+// A call that is made while another could not be written without waiting leaves behind it.
+func TestACallDuringAnAttempt(t *testing.T) {
+	t.Parallel()
+	near, far := Pipe()
+	var during atomic.Pointer[func()]
+	outcome := func() tryOutcome {
+		if f := during.Swap(nil); f != nil {
+			(*f)()
+		}
+		return isTaken
+	}
+	v := startVats(t, &fakeTryWriter{Transport: near, outcome: outcome}, far, Limits{PingInterval: time.Hour})
+	ctx := testContext(t)
+	boot := v.a.Bootstrap(ctx)
+	defer boot.Release()
+	p := boot.Call(ctx, mEcho, testSize, fill(0, "", nil))
+	if _, _, err := p.Wait(ctx); err != nil {
+		t.Fatal(err)
+	}
+	p.Release()
+	for range 20 {
+		until.True(t, "nothing else is under way", func() bool {
+			v.a.mu.Lock()
+			defer v.a.mu.Unlock()
+			is := v.a.loop.State()
+			return (is.WriterIdle || is.WriterRetired) && !is.Writing && v.a.questions.n == 0 && len(v.a.out.Bytes) == 0
+		})
+		var second *Promise
+		call := func() { second = boot.Call(ctx, mHold, testSize, fill(2, "", nil)) }
+		during.Store(&call)
+		first := boot.Call(ctx, mHold, testSize, fill(1, "", nil))
+		if second == nil {
+			t.Fatal("the first call was not tried")
+		}
+		for range 2 {
+			(<-v.bObj.holding).Return(testSize, nil)
+		}
+		for _, p := range []*Promise{first, second} {
+			if _, _, err := p.Wait(ctx); err != nil {
+				t.Fatal(err)
+			}
+			p.Release()
+		}
+	}
+	v.bObj.mu.Lock()
+	defer v.bObj.mu.Unlock()
+	for i, n := range v.bObj.calls[1:] {
+		if n != uint64(i%2)+1 {
+			t.Fatalf("calls in the order %d", v.bObj.calls)
+		}
+	}
+}
+
 // The next write may have nothing to add to what an attempt left behind: then it says nothing.
 func TestNothingIsNoMessage(t *testing.T) {
 	t.Parallel()
