@@ -144,7 +144,7 @@ fuzz-peers: ## two minutes of hostile peers: bytes, and messages to what lives, 
 	ONLY=FuzzPeer .ci/fuzz 10s ./rpc
 	go test $(SOAK) -for 10s
 	$(RACE) $(SOAK) -for 10s
-	ONLY='FuzzMessage|FuzzParseJSON|FuzzBatch' .ci/fuzz 5s ./capnweb
+	ONLY='FuzzMessage|FuzzParse|FuzzBatch' .ci/fuzz 5s ./capnweb ./capnweb/internal/jsontext
 	ONLY=FuzzPeer .ci/fuzz 10s ./capnweb
 	go test $(SOAKWEB) -for 10s
 	$(RACE) $(SOAKWEB) -for 10s

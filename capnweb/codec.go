@@ -8,6 +8,7 @@ import (
 	"errors"
 	"runtime/debug"
 
+	"github.com/mooring-rpc/mooring/capnweb/internal/jsontext"
 	"github.com/mooring-rpc/mooring/internal/peerconn"
 )
 
@@ -63,7 +64,7 @@ func (c *Conn) handleMessage(msg []byte, on via) (err error) {
 		}
 	}()
 	if c.cfg.Intake != nil {
-		if c.messageCost = decodedBytes(msg); c.messageCost > minChargedMessage {
+		if c.messageCost = jsontext.DecodedBytes(msg); c.messageCost > minChargedMessage {
 			if err := c.cfg.Intake.Grow(c.messageCost); err != nil {
 				c.loop.End(c.rejectEnding(err))
 				return nil

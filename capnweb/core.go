@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/mooring-rpc/mooring/capnweb/internal/jsontext"
 	"github.com/mooring-rpc/mooring/internal/peerconn"
 )
 
@@ -86,9 +87,9 @@ func (c *Conn) receive(msg []byte, on via) error {
 	if done, err := c.receiveFast(msg, on); done {
 		return err
 	}
-	v, err := parseJSON(msg, 2*c.limits.Depth+8) // an array takes two: eval counts the levels it evaluates
+	v, err := jsontext.Parse(msg, 2*c.limits.Depth+8) // an array takes two: eval counts the levels it evaluates
 	if err != nil {
-		if err == errTooDeep {
+		if err == jsontext.ErrTooDeep {
 			c.countHit(LimitDepth)
 		}
 		return &protocolError{err.Error()}

@@ -8,6 +8,8 @@ import (
 	"math/big"
 	"strconv"
 	"time"
+
+	"github.com/mooring-rpc/mooring/capnweb/internal/jsontext"
 )
 
 // encoder writes one message. Its exports are taken back if the message cannot be sent.
@@ -44,7 +46,7 @@ func appendPath(b []byte, path []string) []byte {
 		if arrayIndex(p) >= 0 {
 			b = append(b, p...)
 		} else {
-			b = appendString(b, p)
+			b = jsontext.AppendString(b, p)
 		}
 	}
 	return append(b, ']')
@@ -132,7 +134,7 @@ func (e *encoder) value(v any, depth int) error {
 	case bool:
 		e.b = strconv.AppendBool(e.b, v)
 	case string:
-		e.b = appendString(e.b, v)
+		e.b = jsontext.AppendString(e.b, v)
 	case float64:
 		switch {
 		case math.IsNaN(v):
@@ -142,7 +144,7 @@ func (e *encoder) value(v any, depth int) error {
 		case math.IsInf(v, -1):
 			e.b = append(e.b, `["-inf"]`...)
 		default:
-			e.b = appendNumber(e.b, v)
+			e.b = jsontext.AppendNumber(e.b, v)
 		}
 	case Undefined:
 		e.b = append(e.b, `["undefined"]`...)
@@ -176,7 +178,7 @@ func (e *encoder) value(v any, depth int) error {
 	case *Error:
 		return e.error(v, depth)
 	case URL:
-		e.b = append(appendString(append(e.b, `["url",`...), string(v)), ']')
+		e.b = append(jsontext.AppendString(append(e.b, `["url",`...), string(v)), ']')
 	case Headers:
 		e.b = append(e.b, `["headers",`...)
 		e.headers(v)
@@ -209,12 +211,12 @@ func (e *encoder) value(v any, depth int) error {
 func (e *encoder) object(m map[string]any, depth int) error {
 	e.b = append(e.b, '{')
 	first := true
-	for _, k := range sortedNames(m) {
+	for _, k := range jsontext.SortedNames(m) {
 		if !first {
 			e.b = append(e.b, ',')
 		}
 		first = false
-		e.b = append(appendString(e.b, k), ':')
+		e.b = append(jsontext.AppendString(e.b, k), ':')
 		if err := e.value(m[k], depth+1); err != nil {
 			return err
 		}
@@ -306,13 +308,13 @@ func (e *encoder) error(v *Error, depth int) error {
 	if name == "" {
 		name = "Error"
 	}
-	e.b = appendString(append(e.b, `["error",`...), name)
-	e.b = appendString(append(e.b, ','), v.Message)
+	e.b = jsontext.AppendString(append(e.b, `["error",`...), name)
+	e.b = jsontext.AppendString(append(e.b, ','), v.Message)
 	if len(v.Props) > 0 {
 		mark := len(e.b)
 		e.b = append(e.b, `,null,{`...)
 		first := true
-		for _, k := range sortedNames(v.Props) {
+		for _, k := range jsontext.SortedNames(v.Props) {
 			if k == "name" || k == "message" || k == "stack" {
 				continue
 			}
@@ -320,7 +322,7 @@ func (e *encoder) error(v *Error, depth int) error {
 			if !first {
 				e.b = append(e.b, ',')
 			}
-			e.b = append(appendString(e.b, k), ':')
+			e.b = append(jsontext.AppendString(e.b, k), ':')
 			if err := e.value(v.Props[k], depth+1); err != nil {
 				for _, id := range e.exports[exports:] {
 					e.c.releaseExport(id, 1)

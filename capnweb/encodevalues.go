@@ -7,6 +7,8 @@ import (
 	"math"
 	"strconv"
 	"time"
+
+	"github.com/mooring-rpc/mooring/capnweb/internal/jsontext"
 )
 
 // maxDate is the largest time of a JavaScript Date, in milliseconds.
@@ -65,8 +67,8 @@ func (e *encoder) headers(h Headers) {
 		if i > 0 {
 			e.b = append(e.b, ',')
 		}
-		e.b = appendString(append(e.b, '['), p[0])
-		e.b = append(appendString(append(e.b, ','), p[1]), ']')
+		e.b = jsontext.AppendString(append(e.b, '['), p[0])
+		e.b = append(jsontext.AppendString(append(e.b, ','), p[1]), ']')
 	}
 	e.b = append(e.b, ']')
 }
@@ -85,11 +87,11 @@ func (e *encoder) request(r *Request, depth int) error {
 	if !isBody(r.Body) {
 		return errBody
 	}
-	e.b = appendString(append(e.b, `["request",`...), r.URL)
+	e.b = jsontext.AppendString(append(e.b, `["request",`...), r.URL)
 	e.b = append(e.b, ',', '{')
 	start := len(e.b)
 	if r.Method != "" && r.Method != "GET" {
-		e.b = appendString(append(e.field(start), `"method":`...), r.Method)
+		e.b = jsontext.AppendString(append(e.field(start), `"method":`...), r.Method)
 	}
 	if len(r.Headers) > 0 {
 		e.b = append(e.field(start), `"headers":`...)
@@ -123,7 +125,7 @@ func (e *encoder) response(r *Response, depth int) error {
 		e.b = strconv.AppendInt(append(e.field(start), `"status":`...), int64(r.Status), 10)
 	}
 	if r.StatusText != "" {
-		e.b = appendString(append(e.field(start), `"statusText":`...), r.StatusText)
+		e.b = jsontext.AppendString(append(e.field(start), `"statusText":`...), r.StatusText)
 	}
 	if len(r.Headers) > 0 {
 		e.b = append(e.field(start), `"headers":`...)
@@ -146,7 +148,7 @@ func (e *encoder) field(start int) []byte {
 // init writes the other members of an init object, which are plain JSON.
 func (e *encoder) init(init map[string]any, start int, but ...string) error {
 next:
-	for _, k := range sortedNames(init) {
+	for _, k := range jsontext.SortedNames(init) {
 		for _, b := range but {
 			if k == b {
 				continue next
@@ -155,8 +157,8 @@ next:
 		if !plainJSON(init[k], 0) {
 			return TypeErrorf("%s of a request or response is no plain value", quoted(k))
 		}
-		e.b = append(appendString(e.field(start), k), ':')
-		e.b = appendJSON(e.b, init[k])
+		e.b = append(jsontext.AppendString(e.field(start), k), ':')
+		e.b = jsontext.Append(e.b, init[k])
 	}
 	return nil
 }

@@ -4,6 +4,8 @@ package capnweb
 
 import (
 	"math"
+
+	"github.com/mooring-rpc/mooring/capnweb/internal/jsontext"
 )
 
 // evaluator evaluates one expression. An error is a violation of the protocol.
@@ -313,7 +315,7 @@ func (e *evaluator) path(v any) ([]string, error) {
 		case string:
 			path[i] = x
 		case float64:
-			path[i] = string(appendNumber(nil, x))
+			path[i] = string(jsontext.AppendNumber(nil, x))
 		default:
 			return nil, violation("a bad path")
 		}

@@ -5,6 +5,8 @@ package capnweb
 import (
 	"strings"
 	"testing"
+
+	"github.com/mooring-rpc/mooring/capnweb/internal/jsontext"
 )
 
 var plainTexts = []string{`["pull",1]`, `["pull",-1]`, `["pull",0]`, `["pull",-0]`, `["pull",01]`, `["pull",123456789012345]`,
@@ -17,7 +19,7 @@ func checkPlain(t *testing.T, msg []byte) {
 	if kind == 0 {
 		return
 	}
-	v, err := parseJSON(msg, 8)
+	v, err := jsontext.Parse(msg, 8)
 	if err != nil {
 		t.Fatalf("%s: %v", msg, err)
 	}

@@ -3,7 +3,11 @@
 
 package capnweb
 
-import "bytes"
+import (
+	"bytes"
+
+	"github.com/mooring-rpc/mooring/capnweb/internal/jsontext"
+)
 
 var (
 	fastResolve = []byte(`["resolve",`)
@@ -22,7 +26,7 @@ func (c *Conn) receiveFast(msg []byte, on via) (done bool, err error) {
 		if !ok || len(rest) < 4 || rest[0] != '[' || string(rest[len(rest)-3:]) != "]]]" {
 			return false, nil
 		}
-		args, err := parseJSON(rest[:len(rest)-2], c.limits.Depth)
+		args, err := jsontext.Parse(rest[:len(rest)-2], c.limits.Depth)
 		if err != nil {
 			return false, nil
 		}
@@ -36,7 +40,7 @@ func (c *Conn) receiveFast(msg []byte, on via) (done bool, err error) {
 		if !ok || len(rest) < 2 || rest[len(rest)-1] != ']' {
 			return false, nil
 		}
-		expr, err := parseJSON(rest[:len(rest)-1], c.limits.Depth)
+		expr, err := jsontext.Parse(rest[:len(rest)-1], c.limits.Depth)
 		if err != nil {
 			return false, nil
 		}

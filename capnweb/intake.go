@@ -1,6 +1,6 @@
-// Intake of a stranger, a peer that has not authenticated with a ref yet (Config.Intake), and what decoding costs. A
-// stranger's calls on the main object are decoded, if they are small. The reader waits with messages behind them until it is
-// known whether they succeed, and messages received by then stay raw.
+// Intake of a stranger, a peer that has not authenticated with a ref yet (Config.Intake). Its calls on the main object
+// are decoded, if they are small. The reader waits with messages behind them until it is known whether they succeed, and messages
+// received by then stay raw.
 
 package capnweb
 
@@ -118,42 +118,6 @@ func hasAnyPrefix(msg []byte, with [][]byte) bool {
 		}
 	}
 	return false
-}
-
-// Memory of decoded values, about, in bytes.
-const (
-	valueBytes  = 56 // its slot in a list, in that under construction, and a number's own
-	memberBytes = 48
-	objectBytes = 336
-)
-
-// decodedBytes estimates the memory of a decoded message: for small values many times its length. It does not check the
-// syntax.
-func decodedBytes(msg []byte) int {
-	size := len(msg)
-	for i := 0; i < len(msg); i++ {
-		switch msg[i] {
-		case '"':
-			for i++; i < len(msg) && msg[i] != '"'; i++ {
-				n := bytes.IndexByte(msg[i:], '"')
-				if n < 0 {
-					return size
-				}
-				if k := bytes.IndexByte(msg[i:i+n], '\\'); k >= 0 {
-					i += k + 1 // and past the escaped byte
-					continue
-				}
-				i += n - 1
-			}
-		case ',', '[':
-			size += valueBytes
-		case ':':
-			size += memberBytes
-		case '{':
-			size += objectBytes
-		}
-	}
-	return size
 }
 
 // rejectEnding ends the connection of a peer from which no more is accepted.

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/mooring-rpc/mooring/capnweb/internal/jsontext"
 	"github.com/mooring-rpc/mooring/internal/intake"
 	"github.com/mooring-rpc/mooring/internal/membudget"
 	"github.com/mooring-rpc/mooring/internal/peerconn"
@@ -153,7 +154,7 @@ func TestStrangersCallsWait(t *testing.T) {
 	}
 }
 
-// decodedBytes is no less than what decoding takes, and not much more.
+// jsontext.DecodedBytes is no less than what decoding takes, and not much more.
 func TestDecodedBytes(t *testing.T) {
 	const size = 1 << 20
 	for _, unit := range []string{`0,`, `1.5,`, `[],`, `[[]],`, `[0],`, `{},`, `{"":{}},`, `{"":{},"a":0},`, `{"a":0,"b":1,"c":2,"d":3,"e":4,"f":5,"g":6,"h":7,"i":8},`,
@@ -162,13 +163,13 @@ func TestDecodedBytes(t *testing.T) {
 		var before, after runtime.MemStats
 		runtime.GC()
 		runtime.ReadMemStats(&before)
-		v, err := parseJSON(msg, 100)
+		v, err := jsontext.Parse(msg, 100)
 		if err != nil {
 			t.Fatal(unit, err)
 		}
 		runtime.GC()
 		runtime.ReadMemStats(&after)
-		took, said := int(after.HeapAlloc)-int(before.HeapAlloc), decodedBytes(msg)
+		took, said := int(after.HeapAlloc)-int(before.HeapAlloc), jsontext.DecodedBytes(msg)
 		runtime.KeepAlive(v)
 		runtime.KeepAlive(msg)
 		if said < took || said > 12*took+2*len(msg) {
@@ -181,7 +182,7 @@ func TestDecodedBytes(t *testing.T) {
 func TestDecodedBytesOfWhatIsNoJSON(t *testing.T) {
 	t.Parallel()
 	for _, msg := range []string{``, `"`, `"\`, `"\"`, `["a`, `\\"`, `}{][`} {
-		if n := decodedBytes([]byte(msg)); n < len(msg) {
+		if n := jsontext.DecodedBytes([]byte(msg)); n < len(msg) {
 			t.Errorf("%q: %d", msg, n)
 		}
 	}

@@ -2,7 +2,11 @@
 
 package capnweb
 
-import "sync/atomic"
+import (
+	"sync/atomic"
+
+	"github.com/mooring-rpc/mooring/capnweb/internal/jsontext"
+)
 
 // mapBuilder is a map that is being recorded.
 type mapBuilder struct {
@@ -117,7 +121,7 @@ func (b *mapBuilder) expression(v any) (any, error) {
 	if b.err != nil {
 		return nil, b.err
 	}
-	return parseJSON(e.b, 2*maxDepth)
+	return jsontext.Parse(e.b, 2*maxDepth)
 }
 
 // sendMap records a map and sends it.

@@ -6,6 +6,8 @@ import (
 	"context"
 	"io"
 	"sync"
+
+	"github.com/mooring-rpc/mooring/capnweb/internal/jsontext"
 )
 
 // streamCall calls a method of a stream: with a stream message if it is a peer's.
@@ -242,7 +244,7 @@ const blobChunk = 64 << 10
 
 func (e *encoder) blob(b *Blob) error {
 	c := e.c
-	e.b = append(appendString(append(e.b, `["blob",`...), b.Type), ',')
+	e.b = append(jsontext.AppendString(append(e.b, `["blob",`...), b.Type), ',')
 	in := e.openPipe()
 	e.b = append(e.b, ']')
 	e.pumps = append(e.pumps, func() {

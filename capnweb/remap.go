@@ -2,7 +2,11 @@
 
 package capnweb
 
-import "sync/atomic"
+import (
+	"sync/atomic"
+
+	"github.com/mooring-rpc/mooring/capnweb/internal/jsontext"
+)
 
 // mapProgram is the instructions of a remap, and the steps that remain.
 type mapProgram struct {
@@ -244,6 +248,6 @@ func (c *Conn) sendRemap(id int64, path []string, captures []node, m *mapProgram
 		}
 	}
 	c.enc.b = append(c.enc.b, ']', ',')
-	c.enc.b = append(appendJSON(c.enc.b, m.instructions), ']', ']')
+	c.enc.b = append(jsontext.Append(c.enc.b, m.instructions), ']', ']')
 	return c.sendEncodedPush()
 }

@@ -28,6 +28,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/mooring-rpc/mooring/capnweb/internal/jsontext"
 	"github.com/mooring-rpc/mooring/internal/peerconn"
 )
 
@@ -365,7 +366,7 @@ func (s *story) named(name string) any {
 
 // value reads JSON in which "$name" is something named, and {"$type": …} something that JSON lacks.
 func (s *story) value(text string) any {
-	v, err := parseJSON([]byte(text), maxDepth)
+	v, err := jsontext.Parse([]byte(text), maxDepth)
 	if err != nil {
 		s.t.Fatalf("%s: %v", text, err)
 	}

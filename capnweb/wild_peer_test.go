@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	"github.com/mooring-rpc/mooring/capnweb/internal/jsontext"
 )
 
 // wildPeer knows what it may say next.
@@ -309,7 +311,7 @@ func (p *wildPeer) wrong() {
 
 // hear takes in what the connection says. An error is its defect.
 func (p *wildPeer) hear(msg []byte) error {
-	v, err := parseJSON(msg, 2000)
+	v, err := jsontext.Parse(msg, 2000)
 	if err != nil {
 		return fmt.Errorf("it says %s: %w", msg, err)
 	}

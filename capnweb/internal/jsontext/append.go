@@ -1,6 +1,6 @@
 // Writing JSON text, as JavaScript's JSON.stringify does.
 
-package capnweb
+package jsontext
 
 import (
 	"maps"
@@ -18,8 +18,8 @@ var plainInString = func() (plain [utf8.RuneSelf]bool) {
 	return plain
 }()
 
-// appendString appends s as a JSON string. Each byte that is not UTF-8 becomes U+FFFD.
-func appendString(b []byte, s string) []byte {
+// AppendString appends s as a JSON string. Each byte that is not UTF-8 becomes U+FFFD.
+func AppendString(b []byte, s string) []byte {
 	b = append(b, '"')
 	from := 0
 	for i := 0; i < len(s); {
@@ -67,8 +67,8 @@ func appendEscape(b []byte, c byte) []byte {
 	return append(b, '\\', c)
 }
 
-// appendNumber appends f as JavaScript prints it: -0 is 0, and NaN and the infinities are null.
-func appendNumber(b []byte, f float64) []byte {
+// AppendNumber appends f as JavaScript prints it: -0 is 0, and NaN and the infinities are null.
+func AppendNumber(b []byte, f float64) []byte {
 	if f == math.Trunc(f) && math.Abs(f) < 1e15 {
 		return strconv.AppendInt(b, int64(f), 10)
 	}
@@ -86,37 +86,37 @@ func appendNumber(b []byte, f float64) []byte {
 	return b
 }
 
-// sortedNames returns the names of an object's members, sorted: equal objects have equal bytes.
-func sortedNames[V any](members map[string]V) []string {
+// SortedNames returns the names of an object's members, sorted: equal objects have equal bytes.
+func SortedNames[V any](members map[string]V) []string {
 	return slices.Sorted(maps.Keys(members))
 }
 
-// appendJSON appends a value of parseJSON's types. Other types are null.
-func appendJSON(b []byte, v any) []byte {
+// Append appends a value of Parse's types. Other types are null.
+func Append(b []byte, v any) []byte {
 	switch v := v.(type) {
 	case bool:
 		return strconv.AppendBool(b, v)
 	case float64:
-		return appendNumber(b, v)
+		return AppendNumber(b, v)
 	case string:
-		return appendString(b, v)
+		return AppendString(b, v)
 	case []any:
 		b = append(b, '[')
 		for i, e := range v {
 			if i > 0 {
 				b = append(b, ',')
 			}
-			b = appendJSON(b, e)
+			b = Append(b, e)
 		}
 		return append(b, ']')
 	case map[string]any:
 		b = append(b, '{')
-		for i, name := range sortedNames(v) {
+		for i, name := range SortedNames(v) {
 			if i > 0 {
 				b = append(b, ',')
 			}
-			b = append(appendString(b, name), ':')
-			b = appendJSON(b, v[name])
+			b = append(AppendString(b, name), ':')
+			b = Append(b, v[name])
 		}
 		return append(b, '}')
 	}

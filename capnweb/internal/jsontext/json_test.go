@@ -1,6 +1,6 @@
 // JSON text, held against encoding/json.
 
-package capnweb
+package jsontext
 
 import (
 	"bytes"
@@ -63,7 +63,7 @@ var jsonTexts = []string{
 func checkParse(t *testing.T, data []byte) {
 	t.Helper()
 	before := bytes.Clone(data)
-	v, err := parseJSON(data, 9000) // encoding/json goes 10,000 deep
+	v, err := Parse(data, 9000) // encoding/json goes 10,000 deep
 	if !utf8.Valid(data) {
 		if err == nil {
 			t.Fatalf("took %q, which is no UTF-8", data)
@@ -71,7 +71,7 @@ func checkParse(t *testing.T, data []byte) {
 		return
 	}
 	want, wantErr := oracle(data)
-	if (err == nil) != (wantErr == nil) && !errors.Is(err, errTooDeep) {
+	if (err == nil) != (wantErr == nil) && !errors.Is(err, ErrTooDeep) {
 		t.Fatalf("%q: %v; encoding/json says: %v", data, err, wantErr)
 	}
 	if err != nil {
@@ -83,7 +83,7 @@ func checkParse(t *testing.T, data []byte) {
 	if !reflect.DeepEqual(v, want) {
 		t.Fatalf("%q: got %#v; encoding/json says %#v", before, v, want)
 	}
-	again, err := parseJSON(appendJSON(nil, v), 9000)
+	again, err := Parse(Append(nil, v), 9000)
 	if err == nil && !hasInf(v) && !reflect.DeepEqual(again, v) {
 		t.Fatalf("%q: written and read again it is %#v", before, again)
 	}
@@ -112,58 +112,58 @@ func hasInf(v any) bool {
 	return false
 }
 
-func TestParseJSON(t *testing.T) {
+func TestParse(t *testing.T) {
 	for _, text := range jsonTexts {
 		checkParse(t, []byte(text))
 	}
 	for _, text := range []string{"\"\xff\"", "\"\xed\xa0\x80\"", "\xff", "\"\xc3\""} {
-		if _, err := parseJSON([]byte(text), 8); err == nil || !strings.Contains(err.Error(), "UTF-8") {
+		if _, err := Parse([]byte(text), 8); err == nil || !strings.Contains(err.Error(), "UTF-8") {
 			t.Errorf("%q: %v", text, err)
 		}
 	}
 }
 
-func TestParseJSONValues(t *testing.T) {
+func TestParseValues(t *testing.T) {
 	for text, want := range map[string]any{
 		`"\ud83d"`: "\ufffd", `"\ude00\ud83dx"`: "\ufffd\ufffdx", `"\ud83d\ud83d\ude00"`: "\ufffd😀",
 		`1e400`: math.Inf(1), `-1e400`: math.Inf(-1), `{"a":1,"a":2}`: map[string]any{"a": 2.0},
 		`{"a":{"b":1},"a":{"c":1}}`: map[string]any{"a": map[string]any{"c": 1.0}},
 	} {
-		if v, err := parseJSON([]byte(text), 8); err != nil || !reflect.DeepEqual(v, want) {
+		if v, err := Parse([]byte(text), 8); err != nil || !reflect.DeepEqual(v, want) {
 			t.Errorf("%s: %#v, %v", text, v, err)
 		}
 	}
-	if v, _ := parseJSON([]byte("-0"), 8); !math.Signbit(v.(float64)) {
+	if v, _ := Parse([]byte("-0"), 8); !math.Signbit(v.(float64)) {
 		t.Error("-0 lost its sign")
 	}
 }
 
-func TestParseJSONDepth(t *testing.T) {
+func TestParseDepth(t *testing.T) {
 	for text, depth := range map[string]int{`1`: 0, `[]`: 1, `{}`: 1, `[[1],[[2]]]`: 3, `{"a":[{"b":[]}]}`: 4, `[[],[],[]]`: 2} {
-		if _, err := parseJSON([]byte(text), depth); err != nil {
+		if _, err := Parse([]byte(text), depth); err != nil {
 			t.Errorf("%s at %d: %v", text, depth, err)
 		}
-		if _, err := parseJSON([]byte(text), depth-1); depth > 0 && !errors.Is(err, errTooDeep) {
+		if _, err := Parse([]byte(text), depth-1); depth > 0 && !errors.Is(err, ErrTooDeep) {
 			t.Errorf("%s at %d: %v", text, depth-1, err)
 		}
 	}
 	for _, open := range []string{"[", `{"a":`} {
-		if _, err := parseJSON(bytes.Repeat([]byte(open), 1<<20), 256); !errors.Is(err, errTooDeep) {
+		if _, err := Parse(bytes.Repeat([]byte(open), 1<<20), 256); !errors.Is(err, ErrTooDeep) {
 			t.Errorf("a million of %s: %v", open, err)
 		}
 	}
 }
 
-func TestParseJSONErrorsTellNothing(t *testing.T) {
+func TestParseErrorsTellNothing(t *testing.T) {
 	for _, text := range []string{`["secret"`, `["secret" secret]`, `{"secret":secret}`, `"secret` + "\x00", `"\secret"`} {
-		if _, err := parseJSON([]byte(text), 8); err == nil || strings.Contains(err.Error(), "secret") {
+		if _, err := Parse([]byte(text), 8); err == nil || strings.Contains(err.Error(), "secret") {
 			t.Errorf("%q: %v", text, err)
 		}
 	}
 }
 
 // What parsers remember of one message must not show in the next.
-func TestParseJSONAgain(t *testing.T) {
+func TestParseAgain(t *testing.T) {
 	for range 3 {
 		for _, text := range jsonTexts {
 			checkParse(t, []byte(text))
@@ -177,7 +177,7 @@ func TestAppendString(t *testing.T) {
 		"": `""`, "a/b<&>": `"a/b<&>"`, "\"\\\b\f\n\r\t": `"\"\\\b\f\n\r\t"`, "\x00\x1f\x7f": `"\u0000\u001f` + "\x7f\"",
 		"é€😀\u2028": "\"é€😀\u2028\"", "a\xffb\xed\xa0\x80": "\"a\ufffdb\ufffd\ufffd\ufffd\"", "\ufffd": "\"\ufffd\"",
 	} {
-		if got := string(appendString(nil, in)); got != want {
+		if got := string(AppendString(nil, in)); got != want {
 			t.Errorf("%q: %s, want %s", in, got, want)
 		}
 	}
@@ -191,13 +191,13 @@ func TestAppendNumber(t *testing.T) {
 		"1000000000000000": 1e15, "-999999999999999": -999999999999999, "123456789.125": 123456789.125, "null": math.NaN(),
 		"9007199254740992": 1 << 53,
 	} {
-		if got := string(appendNumber([]byte("e-07"), f)); got != "e-07"+want {
+		if got := string(AppendNumber([]byte("e-07"), f)); got != "e-07"+want {
 			t.Errorf("%v: %s, want %s", f, got, want)
 		}
 	}
 }
 
-func FuzzParseJSON(f *testing.F) {
+func FuzzParse(f *testing.F) {
 	for _, text := range jsonTexts {
 		f.Add([]byte(text))
 	}
@@ -210,7 +210,7 @@ func FuzzAppend(f *testing.F) {
 	f.Add("", 1e21)
 	f.Fuzz(func(t *testing.T, s string, n float64) {
 		var text string
-		if err := json.Unmarshal(appendString(nil, s), &text); err != nil || text != strings.ToValidUTF8(text, "") {
+		if err := json.Unmarshal(AppendString(nil, s), &text); err != nil || text != strings.ToValidUTF8(text, "") {
 			t.Fatalf("%q: %q, %v", s, text, err)
 		}
 		if utf8.ValidString(s) && text != s {
@@ -219,7 +219,7 @@ func FuzzAppend(f *testing.F) {
 		if math.IsNaN(n) || math.IsInf(n, 0) {
 			return
 		}
-		got, want := string(appendNumber(nil, n)), "0"
+		got, want := string(AppendNumber(nil, n)), "0"
 		if n != 0 {
 			b, _ := json.Marshal(n)
 			want = string(b)
@@ -230,7 +230,7 @@ func FuzzAppend(f *testing.F) {
 	})
 }
 
-func BenchmarkParseJSON(b *testing.B) {
+func BenchmarkParse(b *testing.B) {
 	for name, text := range map[string]string{
 		"push":    `["push",["pipeline",0,["square"],[71234]]]`,
 		"resolve": `["resolve",1,{"session":"ses_01JDAAAAAAAAAAAAAAAAAAAAAA","cursor":41,"events":[[{"kind":"put","payload":"{\"a\":1}"}]]}]`,
@@ -241,7 +241,7 @@ func BenchmarkParseJSON(b *testing.B) {
 			b.SetBytes(int64(len(data)))
 			b.ReportAllocs()
 			for b.Loop() {
-				if _, err := parseJSON(data, 64); err != nil {
+				if _, err := Parse(data, 64); err != nil {
 					b.Fatal(err)
 				}
 			}

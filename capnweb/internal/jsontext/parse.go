@@ -1,6 +1,6 @@
 // Reading JSON text, the hot path of every message: strict, bounded in depth, and sparing with memory.
 
-package capnweb
+package jsontext
 
 import (
 	"encoding/binary"
@@ -13,10 +13,10 @@ import (
 	"unicode/utf8"
 )
 
-// errTooDeep is parseJSON's error for values that nest deeper than maxDepth.
-var errTooDeep = errors.New("the message nests too deep")
+// ErrTooDeep is Parse's error for values that nest deeper than maxDepth.
+var ErrTooDeep = errors.New("the message nests too deep")
 
-// syntaxError is parseJSON's error for text that is no JSON. It has the position and never the text: messages
+// syntaxError is Parse's error for text that is no JSON. It has the position and never the text: messages
 // carry secrets.
 type syntaxError struct {
 	what   string
@@ -27,11 +27,11 @@ func (e *syntaxError) Error() string {
 	return "not JSON: " + e.what + " at byte " + strconv.Itoa(e.offset)
 }
 
-// parseJSON reads one JSON value according to RFC 8259: nil, bool, float64, string, []any or map[string]any. Of members of
+// Parse reads one JSON value according to RFC 8259: nil, bool, float64, string, []any or map[string]any. Of members of
 // an object with the same name the last counts, a number beyond float64 is infinite and half a surrogate pair is U+FFFD.
-// Arrays and objects may nest maxDepth deep: errTooDeep; other errors are a *syntaxError. Nothing in the value refers
-// to data, and the caller may change all of it. It may be called from any goroutine.
-func parseJSON(data []byte, maxDepth int) (any, error) {
+// Arrays and objects may nest maxDepth deep: the error is ErrTooDeep beyond. Nothing in the value refers to data, and the caller
+// may change all of it.
+func Parse(data []byte, maxDepth int) (any, error) {
 	if !utf8.Valid(data) {
 		return nil, &syntaxError{"text that is not UTF-8", invalidAt(data)}
 	}
@@ -165,7 +165,7 @@ var noElements any = []any{}
 
 func (p *parser) array() (any, error) {
 	if p.depth <= 0 {
-		return nil, errTooDeep
+		return nil, ErrTooDeep
 	}
 	p.depth--
 	p.at++
@@ -213,7 +213,7 @@ func (p *parser) array() (any, error) {
 
 func (p *parser) object() (any, error) {
 	if p.depth <= 0 {
-		return nil, errTooDeep
+		return nil, ErrTooDeep
 	}
 	p.depth--
 	p.at++
