@@ -191,8 +191,15 @@ func (c *compiler) method(p *interfacePlan, n schema.Node, from schema.Method, o
 	if rule, ok := c.cfg.Rules.Methods[key]; ok {
 		m.rule, m.name = &rule, cmp.Or(rule.Name, name)
 	}
-	if p.methods[m.name] != nil {
-		return fmt.Errorf("%s has two methods %s", p.name, m.name)
+	names := []string{m.name}
+	if m.rule != nil && m.rule.Alias != "" {
+		names = append(names, m.rule.Alias)
+	}
+	for _, n := range names {
+		if p.methods[n] != nil {
+			return fmt.Errorf("%s has two methods %s", p.name, n)
+		}
+		p.methods[n] = m
 	}
 	paramBrand, err := from.ParamBrand()
 	if err != nil {
@@ -208,7 +215,7 @@ func (c *compiler) method(p *interfacePlan, n schema.Node, from schema.Method, o
 	if m.results, err = c.methodStruct(from.ResultStructType(), resultBrand, in); err != nil {
 		return fmt.Errorf("%s.%s: %w", p.name, name, err)
 	}
-	p.methods[m.name], p.byID[m.call] = m, m
+	p.byID[m.call] = m
 	return nil
 }
 

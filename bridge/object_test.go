@@ -213,7 +213,7 @@ func TestRulesOfAnInterface(t *testing.T) {
 			Out: func(v any) (any, error) { return strings.Repeat("x", int(v.(uint64))), nil },
 		}},
 		Methods: map[MethodKey]MethodRule{
-			{kinds.Server_TypeID, "two"}: {Name: "pair", Results: func(o map[string]any) (any, error) { return []any{o["first"], o["second"]}, nil }},
+			{kinds.Server_TypeID, "two"}: {Name: "pair", Alias: "duo", Results: func(o map[string]any) (any, error) { return []any{o["first"], o["second"]}, nil }},
 			{kinds.Server_TypeID, "nothing"}: {Args: func(args []any) ([]any, func(any, error) (any, error), error) {
 				return args, func(any, error) (any, error) { return "done", nil }, nil
 			}},
@@ -250,6 +250,7 @@ func TestRulesOfAnInterface(t *testing.T) {
 		{"keep", []any{7}, 7.0, ""},
 		{"keep", []any{99}, nil, "Error: no 99"},
 		{"pair", []any{"a", 2}, []any{"a", 2.0}, ""},
+		{"duo", []any{"a", 2}, []any{"a", 2.0}, ""},
 		{"pair", []any{"refuse"}, nil, "Error: internal error"}, // an error that is made for nobody
 		{"pair", []any{"panic"}, nil, "Error: internal error: the log says why at incident ID"},
 		{"two", nil, nil, `TypeError: Server has no method "two"`},

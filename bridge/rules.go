@@ -64,7 +64,8 @@ type FieldRule struct {
 
 // MethodRule replaces a method's mapping.
 type MethodRule struct {
-	Name string // the name for peers; empty: as in the schema
+	Name  string // the name for peers; empty: as in the schema
+	Alias string // another one beside it; empty: none
 	// Args may change the arguments, which are positional and as many as the parameters, omitted ones nil.
 	// If it returns done, that is called with the call's result, and returns the answer.
 	Args func(args []any) (changed []any, done func(result any, err error) (any, error), err error)

@@ -262,6 +262,23 @@ interface Session extends(Persistent(SturdyRef, Text)) {
   share @10 (ref :NewRef) -> (refusal :Refusal);
   # At once and without an outbox: mints a durable ref from this one, by the same
   # rules as the op share. The same again changes nothing. It takes share.
+
+  stat @11 () -> (stat :SessionStat);
+  # How much of the session the ref shows. It takes read.
+}
+
+struct SessionStat {
+  cursor @0 :UInt64;            # of the last event
+  events @1 :UInt64;            # that the log has and the ref shows, without cursor marks
+  first @2 :Int64;              # when the first and the last of them were committed, Unix ms;
+  last @3 :Int64;               # 0 if there is none
+  kinds @4 :List(KindStat);     # of the keys that the ref shows, by name
+}
+
+struct KindStat {
+  kind @0 :Text;                # message, part, model, session, session_diff
+  keys @1 :UInt64;
+  bytes @2 :UInt64;             # of their values
 }
 
 struct SubscribeOptions {

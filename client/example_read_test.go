@@ -222,6 +222,30 @@ func ExampleSession_Events() {
 	// 2 put
 }
 
+// How much a session has, without reading it.
+func ExampleSession_Stat() {
+	ctx := context.Background()
+	_, s, stop := exampleSession(ctx)
+	defer stop()
+	b := s.Batch()
+	b.Put("message/msg_1", map[string]string{"role": "user"})
+	b.Put("message/msg_2", map[string]string{"role": "assistant"})
+	if _, err := b.CommitWait(ctx); err != nil {
+		log.Fatal(err)
+	}
+	stat, err := s.Stat(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(stat.Events, "events")
+	for _, kind := range stat.Kinds {
+		fmt.Println(kind.Kind, kind.Keys, kind.Bytes)
+	}
+	// Output:
+	// 3 events
+	// message 2 35
+}
+
 // A session and the ref it is reached by describe themselves.
 func ExampleSession_Describe() {
 	ctx := context.Background()

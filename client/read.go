@@ -238,6 +238,46 @@ func (page *Page) read(session string, results capnp.Struct) error {
 	return err
 }
 
+// Stat is how much of a session a ref shows.
+type Stat struct {
+	Cursor      uint64    // of the session's last event
+	Events      uint64    // that are in the log and that the ref shows, without cursor marks
+	First, Last time.Time // when the first and the last of them were committed; zero if there is none
+	Kinds       []KindStat
+}
+
+// KindStat is how many keys of a kind a ref shows, and how many bytes their values have. What was
+// appended to a part since it was put is counted as text, without the escapes of JSON.
+type KindStat struct {
+	Kind        string // message, part, model, session or session_diff
+	Keys, Bytes uint64
+}
+
+// Stat returns how much of the session the ref shows. It costs the server a look at each of the keys
+// and, under a ref of one message, at each event. Incompatible is the error of a server that is too
+// old for it.
+func (s *Session) Stat(ctx context.Context) (stat Stat, err error) {
+	err = s.call(ctx, capability.Read, func(ctx context.Context, live *rpc.Ref) *rpc.Promise {
+		return call(ctx, live, methods.SessionStat, nil)
+	}, stat.read)
+	return stat, err
+}
+
+func (s *Stat) read(results capnp.Struct) error {
+	r, err := wire.Session_stat_Results(results).Stat()
+	if err != nil {
+		return err
+	}
+	*s = Stat{Cursor: r.Cursor(), Events: r.Events(), First: timeOf(r.First()), Last: timeOf(r.Last())}
+	kinds, err := r.Kinds()
+	for i := 0; err == nil && i < kinds.Len(); i++ {
+		k := KindStat{Keys: kinds.At(i).Keys(), Bytes: kinds.At(i).Bytes()}
+		k.Kind, err = kinds.At(i).Kind()
+		s.Kinds = append(s.Kinds, k)
+	}
+	return err
+}
+
 // State is a session's folded state as of a cursor.
 type State struct {
 	Cursor  uint64

@@ -28,7 +28,7 @@ type ambiguousDB struct {
 
 func makeAmbiguous(b *Box) *ambiguousDB {
 	u := &ambiguousDB{Database: b.db, t: b.t}
-	useDB(b, u)
+	b.db = u
 	return u
 }
 
@@ -82,7 +82,9 @@ func TestCommitOfUnknownEnd(t *testing.T) {
 				next <- ticket
 			}()
 			eventually(t, "it is queued", func() bool {
-				return b.w.Pending() > 0
+				b.w.mu.Lock()
+				defer b.w.mu.Unlock()
+				return b.w.urgent > 0
 			})
 		}
 		id := opid.NewBatch()

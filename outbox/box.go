@@ -16,7 +16,6 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/outbox/internal/refs"
 	"github.com/mooring-rpc/mooring/outbox/internal/sqlstore"
-	"github.com/mooring-rpc/mooring/outbox/internal/writer"
 )
 
 // Box is one opened outbox. All methods are safe for concurrent use.
@@ -31,7 +30,7 @@ type Box struct {
 
 	db sqlstore.Database
 	t  sqlstore.Tables
-	w  *writer.Writer
+	w  *worker
 
 	hub            outcomeHub
 	polls          pollBatcher
@@ -76,8 +75,7 @@ func newBox(ctx context.Context, db sqlstore.Database, name string, cfg Config) 
 	me := ulid.Make().String()
 	b := &Box{cfg: cfg, name: name, id: named.ID, secret: secret, oldSecret: old, holderID: me, openedAt: time.Now(), db: db, t: sqlstore.Tables{DB: db, Box: named.Box, HolderID: me}}
 	b.ctx, b.cancel = context.WithCancel(context.Background())
-	b.w = writer.New(writer.Config{DB: db, Tables: &b.t, Outbox: b.id, Logger: cfg.Logger, Delay: cfg.AckDelay, Observe: b.damage.observe})
-	b.refSource = &boxRefs{box: b}
+	b.w, b.refSource = newWorker(b), &boxRefs{box: b}
 	return b, nil
 }
 
@@ -96,9 +94,9 @@ func (b *Box) Close() error {
 	b.closed = true
 	b.mu.Unlock()
 	b.cancel()
-	b.w.BeginClose()
+	b.w.beginClose()
 	b.calls.Wait()
-	b.w.Close()
+	b.w.close()
 	return sqlstore.WithCode(b.db.Close())
 }
 
@@ -108,11 +106,13 @@ func (b *Box) enter() (leave func(), err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed {
-		return nil, writer.ErrClosed
+		return nil, errClosed
 	}
 	b.calls.Add(1)
 	return b.calls.Done, nil
 }
+
+var errClosed = fault.Canceled.With("the outbox is closed")
 
 // withClose derives a context from ctx that Close also cancels.
 func (b *Box) withClose(ctx context.Context) (context.Context, context.CancelFunc) {

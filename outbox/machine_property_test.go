@@ -19,7 +19,6 @@ import (
 	"github.com/mooring-rpc/mooring/outbox/internal/intent"
 	"github.com/mooring-rpc/mooring/outbox/internal/machine"
 	"github.com/mooring-rpc/mooring/outbox/internal/sqlstore"
-	"github.com/mooring-rpc/mooring/outbox/internal/writer"
 )
 
 var (
@@ -274,21 +273,21 @@ func (t *simulation) take(p *process, r *sqlstore.BatchRow, bd *intent.Batch) {
 		t.unseen = append(t.unseen, func() { keep(); durable() })
 		return
 	}
-	var la *writer.StreamSeqs
+	var la *streamSeqs
 	var first uint64
 	n, stays, got := bd.SeqCount(), false, false
 	p.queue(&simJob{
 		run: func() error {
 			la, first = nil, 0
 			if len(res.BlockedOn) == 0 && !res.HasUnsequenced && n == len(bd.Ops) && !bd.Decided() {
-				la, first = p.seqs.AllocateNow(r.Session, n, len(r.Body), res.OwnBatches, machine.Window(t.win))
+				la, first = p.seqs.allocateNow(r.Session, n, len(r.Body), res.OwnBatches, t.win)
 			}
 			behind := t.waits(r.Session)
 			if stays = keep(); la != nil && stays && t.holder == p && !behind {
 				at := int64(first)
 				r.FirstSeq, r.State, got = &at, sqlstore.RowInFlight, true
 			} else if la != nil {
-				p.seqs.Deallocate(la, first)
+				p.seqs.deallocate(la, first)
 			}
 			if stays && bd.Decided() {
 				t.finishLocally(r, bd)
@@ -302,7 +301,7 @@ func (t *simulation) take(p *process, r *sqlstore.BatchRow, bd *intent.Batch) {
 			case bd.Decided():
 				p.decided([]decidedRow{{id: r.ID}})
 			case got:
-				p.seqs.Confirm(la, first+uint64(n), r.ID, len(r.Body))
+				p.seqs.confirm(la, first+uint64(n), r.ID, len(r.Body))
 				s, copied := p.s, *r
 				if s == nil {
 					break

@@ -24,7 +24,10 @@ import (
 // crash ends a Box the way a power cut would: what it has not written is lost,
 // its lease is not given back.
 func (b *Box) crash() {
-	b.w.Discard()
+	b.w.mu.Lock()
+	b.w.closing = true
+	b.w.jobs, b.w.urgent = nil, 0
+	b.w.mu.Unlock()
 	_ = b.Close()
 }
 

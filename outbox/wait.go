@@ -13,7 +13,6 @@ import (
 	"github.com/mooring-rpc/mooring/ledger"
 	"github.com/mooring-rpc/mooring/outbox/internal/intent"
 	"github.com/mooring-rpc/mooring/outbox/internal/sqlstore"
-	"github.com/mooring-rpc/mooring/outbox/internal/writer"
 )
 
 // outcomeHub delivers outcomes to the waiters of this process as soon as an answer has arrived.
@@ -283,7 +282,7 @@ func (b *Box) waitOnce(ctx context.Context, batch string, ch chan []ledger.Outco
 	case <-ctx.Done():
 		return nil, false, sqlstore.AsCanceled(ctx.Err())
 	case <-b.ctx.Done():
-		return nil, false, writer.ErrClosed
+		return nil, false, errClosed
 	}
 }
 
@@ -487,7 +486,7 @@ func (b *Box) awaitStored(ctx context.Context, left int) error {
 		case <-ctx.Done():
 			return sqlstore.AsCanceled(ctx.Err())
 		case <-b.ctx.Done():
-			return writer.ErrClosed
+			return errClosed
 		}
 	}
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/mooring-rpc/mooring/internal/lockbuf"
 	"github.com/mooring-rpc/mooring/internal/opencode/opencodetest"
 	"github.com/mooring-rpc/mooring/internal/pgtest"
+	"github.com/mooring-rpc/mooring/internal/session"
 )
 
 // cliRig is a data folder, a home folder and a server that comes and goes.
@@ -352,6 +353,19 @@ func TestAppendLinesWithReferences(t *testing.T) {
 	}
 	if shown.Title != "after" || shown.Counts["message"] != 2 || shown.Counts["part"] != 1 || len(shown.Turns) != 1 || shown.Turns[0].Status != "completed" {
 		t.Errorf("show says %s", show)
+	}
+	stat := r.ok("session", "stat", id, "--json")
+	var counted session.Stat
+	if err := json.Unmarshal([]byte(stat), &counted); err != nil || counted.Cursor != shown.Cursor || counted.Events != shown.Cursor || counted.First == 0 || counted.Last < counted.First {
+		t.Errorf("stat says %s: %v", stat, err)
+	}
+	for _, kind := range counted.Kinds {
+		if kind.Keys != uint64(shown.Counts[kind.Kind]) || kind.Bytes == 0 {
+			t.Errorf("stat counts %+v, show %v", kind, shown.Counts)
+		}
+	}
+	if out := r.ok("session", "stat", id); len(counted.Kinds) != 3 || !regexp.MustCompile(`(?m)^events  +\d+\n(.*\n)+\nKIND +KEYS +BYTES\nmessage +2 +\d+\npart +1 +\d+\nsession +1 +\d+\nall +4 +\d+\n$`).MatchString(out) {
+		t.Errorf("stat says\n%s", out)
 	}
 	// A refusal is told and gives exit code 1; what is around it applies.
 	refused := r.runIn(`{"method":"put","key":"message/msg_3","payload":{}}`+"\n"+`{"method":"finalize","message":"msg_2","status":"failed"}`,

@@ -21,7 +21,7 @@ func TestExitCodes(t *testing.T) {
 	secret := strings.Repeat("A", 43)
 	foreign := strings.Replace(good, "127.0.0.1", "example.org", 1) + secret
 	onRef := [][]string{
-		{"session", "export"}, {"session", "show"}, {"session", "append"}, {"session", "tail"}, {"session", "verify"}, {"session", "abort-turns"}, {"session", "delete", "--yes"},
+		{"session", "export"}, {"session", "show"}, {"session", "stat"}, {"session", "append"}, {"session", "tail"}, {"session", "verify"}, {"session", "abort-turns"}, {"session", "delete", "--yes"},
 		{"share", "--rights", "read"}, {"link"}, {"redeem"}, {"revoke"}, {"revoke", "--epoch"}, {"refs"}, {"refs", "forget"}, {"rotate"}, {"audit"}, {"audit", "verify"},
 		{"session", "list", "--owner"}, {"session", "import", "-", "--owner"},
 	}

@@ -15,17 +15,17 @@ import (
 func sessionCmd(sh *cliEnv) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "session",
-		Short: "Import, export, list, show, append to, follow, verify and end sessions",
-		Long:  "Import, export, list, show, append to, follow, verify and end sessions.\n\n" + refHelp,
+		Short: "Import, export, list, show, count, append to, follow, verify and end sessions",
+		Long:  "Import, export, list, show, count, append to, follow, verify and end sessions.\n\n" + refHelp,
 		Args:  cobra.NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	h := withHome(sh, cmd)
 	cmd.AddCommand(
-		sessionImportCmd(h), sessionExportCmd(h), sessionListCmd(h),
-		sessionShowCmd(h), sessionAppendCmd(h), sessionTailCmd(h),
+		sessionImportCmd(h), sessionExportCmd(h), sessionAppendCmd(h), sessionTailCmd(h),
 		sessionVerifyCmd(h), sessionAbortTurnsCmd(h), sessionPurgeCmd(h), sessionDeleteCmd(h),
 	)
+	cmd.AddCommand(sessionLookCmds(h)...)
 	h.completeRefs(cmd)
 	return cmd
 }

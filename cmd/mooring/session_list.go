@@ -1,4 +1,4 @@
-// mooring session list and show: a space's sessions, and one session.
+// mooring session list, show and stat: a space's sessions, and one session.
 
 package main
 
@@ -17,7 +17,13 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/session"
 )
+
+// sessionLookCmds returns the commands that look at sessions and change nothing.
+func sessionLookCmds(h *homeFlags) []*cobra.Command {
+	return []*cobra.Command{sessionListCmd(h), sessionShowCmd(h), sessionStatCmd(h)}
+}
 
 func sessionListCmd(h *homeFlags) *cobra.Command {
 	var owner, order string
@@ -113,6 +119,51 @@ func sessionShowCmd(h *homeFlags) *cobra.Command {
 			return h.withSession(cmd.Context(), args[0], h.show)
 		},
 	}
+}
+
+func sessionStatCmd(h *homeFlags) *cobra.Command {
+	return &cobra.Command{
+		Use:   "stat REF",
+		Short: "Count a session's events, keys and bytes",
+		Long: "Count what the ref shows of a session: its events, when the first and the last of them were\n" +
+			"committed, and its keys by kind with the bytes of their values. Nothing of it is sent but the\n" +
+			"counts, however large the session is.\n\n" + refHelp,
+		Example: "  mooring session stat ses_01J…\n  mooring session stat @reader.ref --json",
+		Args:    argCount(1, 1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return h.withSession(cmd.Context(), args[0], h.stat)
+		},
+	}
+}
+
+func (h *homeFlags) stat(ctx context.Context, s *client.Session) error {
+	d, err := s.Stat(ctx)
+	if err != nil {
+		return err
+	}
+	shown := session.Stat{Cursor: d.Cursor, Events: d.Events, First: unixMs(d.First), Last: unixMs(d.Last), Kinds: []session.KindStat{}}
+	for _, kind := range d.Kinds {
+		shown.Kinds = append(shown.Kinds, session.KindStat(kind))
+	}
+	if h.env.json {
+		return h.env.printJSON(shown)
+	}
+	keys, bytes := uint64(0), uint64(0)
+	rows := [][]string{{"KIND", "KEYS", "BYTES"}}
+	row := func(kind string, keys, bytes uint64) {
+		rows = append(rows, []string{kind, strconv.FormatUint(keys, 10), strconv.FormatUint(bytes, 10)})
+	}
+	for _, kind := range d.Kinds {
+		keys, bytes = keys+kind.Keys, bytes+kind.Bytes
+		row(kind.Kind, kind.Keys, kind.Bytes)
+	}
+	row("all", keys, bytes)
+	if err := writeTable(h.env.out, [][]string{{"cursor", strconv.FormatUint(d.Cursor, 10)}, {"events", strconv.FormatUint(d.Events, 10)},
+		{"first", formatTime(d.First)}, {"last", formatTime(d.Last)}}); err != nil {
+		return err
+	}
+	fmt.Fprintln(h.env.out)
+	return writeTable(h.env.out, rows)
 }
 
 // shownTurn is a turn as show prints it.

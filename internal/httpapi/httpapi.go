@@ -37,6 +37,7 @@ import (
 	"context"
 	_ "embed" // openapi.json
 	"log/slog"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -105,19 +106,22 @@ func New(cfg Config) *API {
 // handler handles a request; it returns why it refused, or nil.
 type handler func(*request) *fault.Error
 
-// routes returns the handlers by pattern and method.
-func (a *API) routes() map[string]map[string]handler {
-	return map[string]map[string]handler{
+// routeTable has handlers by pattern and method.
+type routeTable map[string]map[string]handler
+
+// routes returns all handlers: those of sessions.go and the others.
+func (a *API) routes() routeTable {
+	all := routeTable{
 		Path + "openapi.json":                {http.MethodGet: serveDescription},
-		Path + "spaces/{id}/sessions":        {http.MethodGet: listSessions, http.MethodPost: createSession},
 		Path + "spaces/{id}/refs":            {http.MethodGet: listSpaceRefs},
-		Path + "sessions/{id}":               {http.MethodGet: describeSession},
 		Path + "sessions/{id}/events":        {http.MethodGet: serveEvents},
 		Path + "sessions/{id}/snapshot":      {http.MethodGet: serveSnapshot},
 		Path + "sessions/{id}/batches":       {http.MethodPost: applyBatch},
 		Path + "sessions/{id}/refs":          {http.MethodGet: listRefs, http.MethodPost: shareSession},
 		Path + "sessions/{id}/refs/{ref_id}": {http.MethodDelete: revokeRef},
 	}
+	maps.Copy(all, sessionRoutes)
+	return all
 }
 
 // ServeHTTP implements http.Handler.

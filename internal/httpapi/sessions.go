@@ -1,4 +1,4 @@
-// Sessions: listed and created under their space's ref, described under their own.
+// Sessions: listed and created under their space's ref, described and counted under their own.
 
 package httpapi
 
@@ -16,6 +16,12 @@ import (
 	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/ledger"
 )
+
+var sessionRoutes = routeTable{
+	Path + "spaces/{id}/sessions": {http.MethodGet: listSessions, http.MethodPost: createSession},
+	Path + "sessions/{id}":        {http.MethodGet: describeSession},
+	Path + "sessions/{id}/stat":   {http.MethodGet: statSession},
+}
 
 // sessionJSON describes a session.
 type sessionJSON struct {
@@ -69,6 +75,20 @@ func describeSession(q *request) *fault.Error {
 		return q.toFault(err)
 	}
 	httpkit.WriteJSON(q.w, http.StatusOK, httpkit.JSON(map[string]any{"session": newSessionJSON(d.Row, d.Title()), "grant": newGrantJSON(d.Grant), "now": d.Now}))
+	return nil
+}
+
+// statSession serves GET /sessions/{id}/stat.
+func statSession(q *request) *fault.Error {
+	held, refused := q.sessionWithoutQuery()
+	if refused != nil {
+		return refused
+	}
+	stat, err := held.Stat(q.Context())
+	if err != nil {
+		return q.toFault(err)
+	}
+	httpkit.WriteJSON(q.w, http.StatusOK, httpkit.JSON(stat))
 	return nil
 }
 

@@ -62,6 +62,11 @@ func TestTheStory(t *testing.T) {
 			t.Errorf("%v", described)
 		}
 
+		stat := r.must(200, "GET", at+"/stat", owner, nil)
+		if kinds, want := fmt.Sprint(stat["kinds"]), fmt.Sprintf("[map[bytes:%d keys:1 kind:message] map[bytes:14 keys:1 kind:session]]", len(payload)); stat["cursor"] != json.Number("3") || stat["events"] != json.Number("3") || stat["first"] == json.Number("0") || kinds != want {
+			t.Errorf("%v, want %s", stat, want)
+		}
+
 		// Read: whole, by pages, and as it was.
 		shot := r.ask("GET", at+"/snapshot", owner, nil)
 		if want := `{"key":"message/m","cursor":3,"schema_version":3,"ord":[3,0],"payload":` + payload + `}`; shot.status != 200 || !strings.Contains(string(shot.text), want) || shot.json["cursor"] != json.Number("3") || len(shot.json["entries"].([]any)) != 2 {

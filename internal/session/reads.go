@@ -3,7 +3,40 @@
 
 package session
 
-import "github.com/mooring-rpc/mooring/capability"
+import (
+	"context"
+
+	"github.com/mooring-rpc/mooring/capability"
+)
+
+// Reader is what the objects read of sessions and spaces. A method returns authority and rows of one
+// snapshot.
+type Reader interface {
+	// ReadAudit returns at most limit rows of a session's or space's audit after row seq, and
+	// the end of its hash chain.
+	ReadAudit(ctx context.Context, target string, seq uint64, limit int, refs []string) (*AuditPage, error)
+
+	// Describe returns a session's row and info entry.
+	Describe(ctx context.Context, session string, refs []string) (*Unscoped[*Description], error)
+
+	// ReadRange returns the state of the keys between two keys.
+	ReadRange(ctx context.Context, session, after, below string, maxBytes, maxEntries int, refs []string) (*Unscoped[*StateRange], error)
+	// ReadOutline returns the entries of the keys between two keys, by key and without values.
+	// ReadValues returns the entries of keys, in their order. Both stop at their limit.
+	ReadOutline(ctx context.Context, session, after, below string, most int, refs []string) (*Unscoped[*StateRange], error)
+	ReadValues(ctx context.Context, session string, keys []string, maxBytes int, refs []string) (values *Unscoped[*StateRange], next int, err error)
+
+	// ListSessions returns a page of a space's sessions.
+	ListSessions(ctx context.Context, space string, q ListQuery, refs []string) (*ListPage, error)
+
+	// ReadTree returns a page of the refs below one ref, with the row of the session ("" for
+	// none) and the grants of refs.
+	ReadTree(ctx context.Context, id string, q TreeQuery, refs []string) (*TreePage, error)
+
+	// ReadStat returns how much of a session a ref shows: by the grant that admit returns, which is
+	// called with the session's row and the grants of refs. It returns admit's error unchanged.
+	ReadStat(ctx context.Context, session string, refs []string, admit func(*Access) (*capability.Grant, error)) (*Stat, error)
+}
 
 // Access is a session's row and some refs' rows in one snapshot.
 type Access struct {
@@ -52,6 +85,22 @@ type StateRange struct {
 	Entries []*Entry // in key order
 	Turns   []*Turn  // turns of the messages among Entries, in their order
 	More    bool     // the range has more keys
+}
+
+// Stat is how much of a session a ref shows.
+type Stat struct {
+	Cursor uint64     `json:"cursor"` // of the session's last event
+	Events uint64     `json:"events"` // that are in the log, without cursor marks
+	First  int64      `json:"first"`  // when the first and the last of them were committed, Unix ms; 0 if there is none
+	Last   int64      `json:"last"`
+	Kinds  []KindStat `json:"kinds"` // of the keys, by name, without kinds that have none
+}
+
+// KindStat is how many keys of a kind there are, and about how many bytes their values have.
+type KindStat struct {
+	Kind  string `json:"kind"`
+	Keys  uint64 `json:"keys"`
+	Bytes uint64 `json:"bytes"`
 }
 
 // Bytes is about the size of a turn in a chunk.

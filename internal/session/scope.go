@@ -32,6 +32,21 @@ func InScope(g *capability.Grant, key string) bool {
 	return ok && id == g.Message
 }
 
+// KeyRange are keys of one kind: from From on and below Below.
+type KeyRange struct{ Kind, From, Below string }
+
+// ScopeRanges returns the keys of the state that a ref covers (InScope), in the order of their kinds.
+func ScopeRanges(g *capability.Grant) []KeyRange {
+	if g.Message != "" {
+		return []KeyRange{oneKey("message", MessageKey(g.Message)), keysBelow("part", "part/"+g.Message)}
+	}
+	return []KeyRange{keysBelow("message", "message"), keysBelow("model", "model"), keysBelow("part", "part"),
+		oneKey("session", "session"), oneKey("session_diff", "session_diff")}
+}
+
+func oneKey(kind, key string) KeyRange       { return KeyRange{kind, key, key + " "} }
+func keysBelow(kind, prefix string) KeyRange { return KeyRange{kind, prefix + "/", prefix + "0"} }
+
 // HashKey is a database's key for masking the hashes that a ref of one message is shown.
 //
 // A follower sends the hash at its cursor when it resumes, so cursor marks have one too. The

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/mooring-rpc/mooring/capability"
@@ -26,6 +27,40 @@ func TestInScope(t *testing.T) {
 		}
 		if !session.InScope(&capability.Grant{}, key) {
 			t.Errorf("%q is hidden from who sees all", key)
+		}
+	}
+}
+
+// TestScopeRanges: a ref covers the keys of the ranges and no others.
+func TestScopeRanges(t *testing.T) {
+	t.Parallel()
+	var keys []string
+	for _, id := range []string{"m", "m.", "m0", "m-", "mm", "M", "a", "~"} {
+		keys = append(keys, "message/"+id, "part/"+id+"/p", "part/"+id+"/m", "part/p/"+id, "model/"+id, "model/m/"+id)
+	}
+	keys = append(keys, "session", "session_diff")
+	for _, g := range []*capability.Grant{{}, {Message: "m"}, {Message: "m0"}} {
+		kinds := map[string]bool{}
+		for _, key := range keys {
+			if _, err := session.ParseKey(key); err != nil {
+				continue
+			}
+			kind, _, _ := strings.Cut(key, "/")
+			in := 0
+			for _, r := range session.ScopeRanges(g) {
+				if key >= r.From && key < r.Below {
+					kinds[r.Kind] = true
+					if in++; r.Kind != kind {
+						t.Errorf("%s is in the range of %s", key, r.Kind)
+					}
+				}
+			}
+			if want := session.InScope(g, key); in > 1 || (in == 1) != want {
+				t.Errorf("for message %q %s is in %d ranges, in scope: %t", g.Message, key, in, want)
+			}
+		}
+		if len(kinds) != len(session.ScopeRanges(g)) {
+			t.Errorf("for message %q keys were tried of %v", g.Message, kinds)
 		}
 	}
 }

@@ -14,7 +14,7 @@ import type { Role } from "./rows.js";
 import type { ReconcileOptions, Reconciliation } from "./reconcile.js";
 import { reconcile } from "./reconciling.js";
 import { type Peer, Server } from "./server.js";
-import { type Cut, type Description, type Events, follow, hashFor, readEvents, readInfo, readRefs, readSnapshot, type RefInfo, type RefsOptions, type SessionEvent, type SessionInfo, type State, subscribe, type SubscribeOptions } from "./session.js";
+import { type Cut, type Description, type Events, follow, hashFor, readEvents, readInfo, readRefs, readSnapshot, readStat, type RefInfo, type RefsOptions, type SessionEvent, type SessionInfo, type Stat, type State, subscribe, type SubscribeOptions } from "./session.js";
 import type { Store } from "./store.js";
 import type { WebSocketConstructor } from "./transport.js";
 import { newULID } from "./ulid.js";
@@ -388,8 +388,13 @@ export class Space {
   }
 
   /** What the ref allows. */
-  info(options?: Waiting): Promise<Description> {
+  describe(options?: Waiting): Promise<Description> {
     return this.#client.call(this.#held, async (live) => readInfo(await live["info"]!()), options);
+  }
+
+  /** describe, by its former name. */
+  info(options?: Waiting): Promise<Description> {
+    return this.describe(options);
   }
 
   /** The space's sessions, however many there are: the server sorts and searches them. */
@@ -451,8 +456,18 @@ export class Session {
   }
 
   /** Tells of the session and of the ref it is reached by. */
+  describe(options?: Waiting): Promise<Description> {
+    return this.#client.call(this.#now(), async (live) => readInfo(await live["info"]!()), options); // which older servers know too
+  }
+
+  /** describe, by its former name. */
   info(options?: Waiting): Promise<Description> {
-    return this.#client.call(this.#now(), async (live) => readInfo(await live["info"]!()), options);
+    return this.describe(options);
+  }
+
+  /** How much of the session the ref shows; incompatible if the server is too old for it. */
+  stat(options?: Waiting): Promise<Stat> {
+    return this.#client.call(this.#now(), async (live) => readStat(await live["stat"]!()), options);
   }
 
   /**

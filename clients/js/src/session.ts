@@ -130,6 +130,19 @@ export interface Description {
   now: number;
 }
 
+/** How much of a session a ref shows. */
+export interface Stat {
+  /** Of the session's last event. */
+  cursor: number;
+  /** How many are in the log and shown, without cursor marks. */
+  events: number;
+  /** When the first and the last of them were committed, Unix milliseconds; 0 if there is none. */
+  first: number;
+  last: number;
+  /** The keys that are shown, and about how many bytes their values have. */
+  kinds: { kind: string; keys: number; bytes: number }[];
+}
+
 /** Where an authority ended. */
 export interface Cut {
   /** Nothing under that authority commits after it. */
@@ -147,6 +160,15 @@ export function readInfo(answer: Struct): Description {
   const session = answer["grant"] === undefined ? undefined : readSessionInfo(answer["info"] as Struct);
   const out: Description = { session, now: num(answer["now"]), grant: readGrant(grant) };
   dispose(answer);
+  return out;
+}
+
+export function readStat(stat: Struct): Stat {
+  const out = {
+    cursor: num(stat["cursor"]), events: num(stat["events"]), first: num(stat["first"]), last: num(stat["last"]),
+    kinds: ((stat["kinds"] ?? []) as Struct[]).map((k) => ({ kind: str(k["kind"]), keys: num(k["keys"]), bytes: num(k["bytes"]) })),
+  };
+  dispose(stat);
   return out;
 }
 

@@ -53,7 +53,10 @@ test("the program of the README", async (t) => {
   const state = await shared.snapshot();
   assert.equal((JSON.parse(state.entries.get("part/msg_1/prt_1")!.payload) as { text: string }).text, "Hello, wörld");
   assert.equal(state.turns[0]?.status, "completed");
-  const info = await shared.info();
+  const stat = await shared.stat();
+  assert.deepEqual([stat.cursor, stat.events, stat.kinds.map((k) => `${k.kind} ${k.keys}`)], [state.cursor, 7, ["message 1", "part 1"]]);
+  assert.ok(stat.first > 0 && stat.last >= stat.first);
+  const info = await shared.describe();
   assert.deepEqual([info.session!.external, info.session!.cursor, info.grant.rights, info.grant.dead], ["my-id", state.cursor, ["read"], "none"]);
   assert.deepEqual((await space.info()).grant.target, space.id);
   const listed = [];

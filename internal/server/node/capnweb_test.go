@@ -168,6 +168,9 @@ func webSessionMethods(t *testing.T, r *rig, w *webClient) {
 	sess := w.give(w.main, "restore", m.owner.Text()).(*capnweb.Stub)
 
 	info := fields(t, "info", w.give(sess, "info"), "info grant now")
+	same(t, "by the schema's name", w.give(sess, "describe").(object)["grant"], info["grant"])
+	stat := fields(t, "stat", w.give(sess, "stat"), "cursor events first last kinds")
+	same(t, "what is counted", []any{stat["cursor"], stat["events"], stat["kinds"].([]any)[0].(object)["keys"]}, []any{3.0, 3.0, 2.0})
 	fields(t, "its grant", info["grant"], grantFields)
 	at := fields(t, "its session", info["info"], "id external cursor created updated title epoch base deleted head order")
 	same(t, "the cursor", at["cursor"], 3.0)

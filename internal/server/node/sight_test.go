@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -63,6 +64,7 @@ var inProcess = map[string]func(ctx context.Context, held *objects.Capability, e
 		}
 		return all, err
 	},
+	"Stat": func(ctx context.Context, held *objects.Capability, _ uint64) (any, error) { return held.Stat(ctx) },
 	"Refs": nil, "List": nil, // neither shows what is in a session
 	"Ref": nil, "Target": nil, "IsSpace": nil,
 	"ApplyDirect": nil, "Create": nil, "CreateSharedExternalID": nil, "Share": nil, "Revoke": nil, "OpenStream": nil, "CreateStream": nil,
@@ -83,6 +85,7 @@ var overWires = map[string]func(w *webClient, sess *capnweb.Stub, end uint64) an
 		s.until(w.t, "the state", func() bool { return s.last })
 		return []any{k.heard(), s.heard()}
 	},
+	"stat":  func(w *webClient, sess *capnweb.Stub, _ uint64) any { return w.give(sess, "stat") },
 	"audit": nil, "refs": nil, // neither shows what is in a session
 	"openStream": nil, "save": nil, "revoke": nil, "attenuate": nil, "rotate": nil, "share": nil,
 }
@@ -154,7 +157,7 @@ func TestEveryReaderIsLimited(t *testing.T) {
 			}
 			check := func(reader string, got any, err error) {
 				text := allText(got)
-				shown := reader == "Describe" || reader == "describe" || strings.Contains(text, "NEW part") || reader == "Outline" && strings.Contains(text, "part/a/new")
+				shown := slices.Contains([]string{"Describe", "describe", "Stat", "stat"}, reader) || strings.Contains(text, "NEW part") || reader == "Outline" && strings.Contains(text, "part/a/new")
 				if err != nil || strings.Contains(text, c.hides) || !shown {
 					t.Errorf("%s by a ref %s: %v\n%s", reader, c.name, err, text)
 				}
@@ -171,6 +174,69 @@ func TestEveryReaderIsLimited(t *testing.T) {
 					check(name, read(w, sess, end), nil)
 				}
 			}
+		}
+	})
+}
+
+// TestStat: what is counted is what a snapshot and the log show.
+func TestStat(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, st Store) {
+		r := start(t, st, nil)
+		p := r.dial()
+		m := r.create(p)
+		refs := map[string]capability.Ref{"all": m.owner}
+		p.must(m.stream, m.batch(op("put", "key", "session", "payload", map[string]string{"title": "T"}), put(1), put(2),
+			op("put", "key", "part/msg_1/b", "payload", map[string]string{"text": "old"})))
+		refs["a message"] = p.share(m, "rights", []string{"read"}, "message", "msg_1")
+		refs["a message that is not there"] = p.share(m, "rights", []string{"read"}, "message", "msg_")
+		refs["from a cursor"] = p.share(m, "rights", []string{"read"}, "from", rowOf(t, st, m.id).Cursor+2)
+		p.must(m.stream, m.batch(op("put", "key", "model/x/y", "payload", map[string]int{"n": 1}), put(1), op("remove", "key", "message/msg_2"),
+			op("put", "key", "part/msg_1/a", "payload", map[string]string{"text": "é"}), op("put", "key", "part/msg_11/a", "payload", map[string]int{"n": 2}),
+			op("put", "key", "session_diff", "payload", map[string]any{"diff": []int{}})))
+		for name, ref := range refs {
+			held, err := r.server.Caller(t.Context(), "127.0.0.1:1").Restore(ref, "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := held.Stat(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := session.Stat{Cursor: rowOf(t, st, m.id).Cursor, Kinds: []session.KindStat{}}
+			page, err := held.Events(t.Context(), fanout.Position{}, 100)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, e := range page.Events {
+				if !e.Hidden {
+					want.Events++
+					want.Last = e.At
+					if want.First == 0 {
+						want.First = e.At
+					}
+				}
+			}
+			kinds := map[string]session.KindStat{}
+			if _, err := held.Snapshot(t.Context(), fanout.Position{}, func(piece *session.StateChunk) error {
+				for _, e := range piece.Entries {
+					kind, _, _ := strings.Cut(e.Key, "/")
+					k := kinds[kind]
+					kinds[kind] = session.KindStat{Kind: kind, Keys: k.Keys + 1, Bytes: k.Bytes + uint64(len(e.Payload))}
+				}
+				return nil
+			}); err != nil {
+				t.Fatal(err)
+			}
+			for _, kind := range slices.Sorted(maps.Keys(kinds)) {
+				want.Kinds = append(want.Kinds, kinds[kind])
+			}
+			if !reflect.DeepEqual(got, &want) {
+				t.Errorf("%s: %+v, want %+v", name, got, want)
+			}
+		}
+		if len(refs) != 4 {
+			t.Error("not all refs were tried")
 		}
 	})
 }

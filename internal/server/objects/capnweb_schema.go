@@ -79,8 +79,8 @@ func capnwebRules() bridge.Rules {
 			{Struct: wire.Turn_TypeID, Field: "status"}:        named(func(n uint64) string { return session.TurnStatus(n).String() }),
 		},
 		Methods: map[bridge.MethodKey]bridge.MethodRule{
-			{Interface: wire.Space_TypeID, Method: "describe"}:     {Name: "info"},
-			{Interface: wire.Session_TypeID, Method: "describe"}:   {Name: "info"},
+			{Interface: wire.Space_TypeID, Method: "describe"}:     {Name: "info", Alias: "describe"},
+			{Interface: wire.Session_TypeID, Method: "describe"}:   {Name: "info", Alias: "describe"},
 			{Interface: wire.Session_TypeID, Method: "snapshot"}:   {Args: gatherSnapshot},
 			{Interface: wire.Session_TypeID, Method: "openStream"}: {Results: streamOpened},
 		},

@@ -63,6 +63,7 @@ type ConnLimits struct {
 // reads returns authority and rows of one snapshot.
 type Store interface {
 	fanout.SnapshotStore
+	session.Reader
 
 	// Update runs fn in one read-write transaction and commits if fn returns nil; otherwise
 	// it returns fn's error unchanged.
@@ -78,27 +79,6 @@ type Store interface {
 	// Redeem calls admit to decide on a ref. If admit returns nil, a redemption id not
 	// counted before is counted, and audited with the address of peer.
 	Redeem(ctx context.Context, ref, redemption, peer string, admit func(*session.Redemption) error) error
-
-	// ReadAudit returns at most limit rows of a session's or space's audit after row seq, and
-	// the end of its hash chain.
-	ReadAudit(ctx context.Context, target string, seq uint64, limit int, refs []string) (*session.AuditPage, error)
-
-	// Describe returns a session's row and info entry.
-	Describe(ctx context.Context, session string, refs []string) (*session.Unscoped[*session.Description], error)
-
-	// ReadRange returns the state of the keys between two keys.
-	ReadRange(ctx context.Context, session, after, below string, maxBytes, maxEntries int, refs []string) (*session.Unscoped[*session.StateRange], error)
-	// ReadOutline returns the entries of the keys between two keys, by key and without values.
-	// ReadValues returns the entries of keys, in their order. Both stop at their limit.
-	ReadOutline(ctx context.Context, session, after, below string, most int, refs []string) (*session.Unscoped[*session.StateRange], error)
-	ReadValues(ctx context.Context, session string, keys []string, maxBytes int, refs []string) (values *session.Unscoped[*session.StateRange], next int, err error)
-
-	// ListSessions returns a page of a space's sessions.
-	ListSessions(ctx context.Context, space string, q session.ListQuery, refs []string) (*session.ListPage, error)
-
-	// ReadTree returns a page of the refs below one ref, with the row of the session ("" for
-	// none) and the grants of refs.
-	ReadTree(ctx context.Context, id string, q session.TreeQuery, refs []string) (*session.TreePage, error)
 }
 
 // Service is what the objects of all connections share. It is safe for concurrent use.

@@ -50,6 +50,7 @@ var sessMethods = newMethodTable("Session", map[methods.Method]func(*sess, *rpc.
 	methods.SessionRefs:       inBackground((*sess).refs),
 	methods.SessionRotate:     (*sess).rotate,
 	methods.SessionShare:      (*sess).share,
+	methods.SessionStat:       inBackground((*sess).stat),
 	methods.PersistentSave:    uncanceled(func(o *sess, c *rpc.Call) { o.service.save(c, o.conn, o.auth) }),
 })
 
@@ -122,6 +123,60 @@ func (o *sess) describe(ctx context.Context, c *rpc.Call) {
 		}
 		if to.Dead() == 0 && row.Life == session.Deleted {
 			to.SetDead(uint16(fault.SessionDeleted))
+		}
+		return nil
+	})
+}
+
+// readStat reads how much of the session the ref shows.
+func (o *sess) readStat(ctx context.Context) (*session.Stat, *fault.Error) {
+	ctx, cancel := context.WithTimeout(ctx, o.service.cfg.ReadTimeout)
+	defer cancel()
+	stat, err := o.service.cfg.Store.ReadStat(ctx, o.auth.session, o.auth.Refs(), func(at *session.Access) (*capability.Grant, error) {
+		grant, refused := o.check(at, capability.Read, "stat")
+		if refused == nil {
+			o.service.cfg.Usage.Record(o.conn.peer, grant, "stat", at.Row.Cursor)
+		}
+		return grant, errOrNil(refused)
+	})
+	return stat, fault.From(o.conn.log, err, "count what the session has")
+}
+
+// Stat returns how much of the session the ref shows. It needs the right to read.
+func (h *Capability) Stat(ctx context.Context) (*session.Stat, error) {
+	o, refused := h.session()
+	if refused != nil {
+		return nil, refused
+	}
+	stat, refused := o.readStat(ctx)
+	return stat, errOrNil(refused)
+}
+
+func (o *sess) stat(ctx context.Context, c *rpc.Call) {
+	stat, refused := o.readStat(ctx)
+	if refused != nil {
+		fail(c, refused)
+		return
+	}
+	reply(c, func(s capnp.Struct, _ *rpc.CapTable) error {
+		to, err := wire.Session_stat_Results(s).NewStat()
+		if err != nil {
+			return err
+		}
+		to.SetCursor(stat.Cursor)
+		to.SetEvents(stat.Events)
+		to.SetFirst(stat.First)
+		to.SetLast(stat.Last)
+		kinds, err := to.NewKinds(int32(len(stat.Kinds)))
+		if err != nil {
+			return err
+		}
+		for i, kind := range stat.Kinds {
+			kinds.At(i).SetKeys(kind.Keys)
+			kinds.At(i).SetBytes(kind.Bytes)
+			if err := kinds.At(i).SetKind(kind.Kind); err != nil {
+				return err
+			}
 		}
 		return nil
 	})

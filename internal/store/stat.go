@@ -1,0 +1,85 @@
+// Stat: how much of a session a ref shows.
+
+package store
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/internal/session"
+)
+
+var (
+	// statKeys counts the keys from {2} to below {3} whose values were written from cursor {4} on.
+	statKeys = statement("", fmt.Sprintf(`
+		SELECT count(*), CAST(coalesce(sum(coalesce(octet_length(%s), 0) + CASE WHEN e.grown > 0 THEN e.text_len ELSE 0 END), 0) AS bigint)
+		FROM entries e WHERE e.session = {1} AND e.key >= {2} AND e.key < {3}
+			AND CASE WHEN e.payload IS NULL THEN e.cursor ELSE e.since END >= {4}`, entryValue))
+
+	// statEvents counts the events from cursor {2} on that are about the message {3} or its parts, from
+	// {4} to below {5}.
+	statEvents = statement("", `
+		SELECT count(*), coalesce(min(v.at), 0), coalesce(max(v.at), 0) FROM events v
+		WHERE v.session = {1} AND v.cursor >= {2} AND (v.key = {3} OR v.key >= {4} AND v.key < {5})`)
+
+	// statEnds reads the times of the first and the last event from cursor {2} on.
+	statEnds = statement("", `
+		SELECT coalesce((SELECT v.at FROM events v WHERE v.session = {1} AND v.cursor >= {2} ORDER BY v.cursor LIMIT 1), 0),
+			coalesce((SELECT v.at FROM events v WHERE v.session = {1} AND v.cursor >= {2} ORDER BY v.cursor DESC LIMIT 1), 0)`)
+)
+
+// ReadStat implements session.Reader. What a ref of one message shows of the log is counted event by
+// event.
+func (s *Store) ReadStat(ctx context.Context, id string, refIDs []string, admit func(*session.Access) (*capability.Grant, error)) (*session.Stat, error) {
+	stat := &session.Stat{Kinds: []session.KindStat{}}
+	var refused error
+	err := s.backend.Snapshot(ctx, func(run Runner) error {
+		var access session.Access
+		queueAccess(run, &access, id, refIDs)
+		if err := run.Flush(ctx); err != nil {
+			return err
+		}
+		var g *capability.Grant
+		if g, refused = admit(&access); refused != nil {
+			return refused
+		}
+		first := max(g.VisibleFrom, access.Row.Base+1)
+		stat.Cursor = access.Row.Cursor
+		ranges := session.ScopeRanges(g)
+		var events, from, to int64
+		if g.Message == "" {
+			if stat.Cursor >= first {
+				events = int64(stat.Cursor - first + 1)
+			}
+			run.Queue(statEnds, nil, []any{id, clamp(first)}, func(row Scanner) error { return row.Scan(&from, &to) })
+		} else {
+			message, parts := ranges[0], ranges[1]
+			run.Queue(statEvents, nil, []any{id, clamp(first), message.From, parts.From, parts.Below}, func(row Scanner) error {
+				return row.Scan(&events, &from, &to)
+			})
+		}
+		for _, r := range ranges {
+			run.Queue(statKeys, nil, []any{id, r.From, r.Below, clamp(g.VisibleFrom)}, func(row Scanner) error {
+				var keys, bytes int64
+				err := row.Scan(&keys, &bytes)
+				if keys > 0 {
+					stat.Kinds = append(stat.Kinds, session.KindStat{Kind: r.Kind, Keys: uint64(keys), Bytes: uint64(bytes)})
+				}
+				return err
+			})
+		}
+		if err := run.Flush(ctx); err != nil {
+			return err
+		}
+		stat.Events, stat.First, stat.Last = uint64(events), from, to
+		return nil
+	})
+	if refused != nil {
+		return nil, refused
+	}
+	if err != nil {
+		return nil, wrap("read stat", err)
+	}
+	return stat, nil
+}
