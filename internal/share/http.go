@@ -8,8 +8,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"net/url"
-	"path"
 	"strings"
 	"unicode/utf8"
 
@@ -48,7 +46,7 @@ func (s *Service) newMux() *http.ServeMux {
 			mux.HandleFunc(prefix+path, func(w http.ResponseWriter, r *http.Request) { s.serve(w, r, verbs) })
 		}
 	}
-	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { s.serve(w, r, nil) })
+	mux.HandleFunc("/", s.serveUnknown)
 	return mux
 }
 
@@ -61,14 +59,11 @@ func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Referrer-Policy", "no-referrer")
-	own := *r // the server counts requests by the pattern in its own
-	own.URL = &url.URL{Path: "/" + strings.Trim(r.URL.Path, "/"), RawQuery: r.URL.RawQuery}
-	if path.Clean(own.URL.Path) != own.URL.Path { // the mux would redirect, and a redirect's address has what a path may hide: a ref
-		s.serve(w, &own, nil)
-		return
-	}
-	s.mux.ServeHTTP(w, &own)
+	httpkit.Route(s.mux, w, r, "/"+strings.Trim(r.URL.Path, "/"), s.serveUnknown)
 }
+
+// serveUnknown serves a path that is none of the API's.
+func (s *Service) serveUnknown(w http.ResponseWriter, r *http.Request) { s.serve(w, r, nil) }
 
 // serve dispatches a request by its method. It removes a ref from the path before any verb sees
 // the request.

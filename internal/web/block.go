@@ -11,14 +11,14 @@ import (
 )
 
 // serveBlock writes the HTML of the block ?key=KEY.
-func (q *request) serveBlock(held resolver) {
+func (q *request) serveBlock() {
 	key := q.r.URL.Query().Get("key")
 	parsed, refused := session.ParseKey(key)
 	if refused != nil {
 		q.refuse(refused)
 		return
 	}
-	h, err := held(q.caller())
+	h, err := q.resolve(q.caller())
 	if err != nil {
 		q.refuse(err)
 		return

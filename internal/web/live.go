@@ -28,14 +28,14 @@ const retryMillis = "1000"
 
 // serveLive follows a session until the session or the connection ends, or the reader is too
 // slow.
-func (q *request) serveLive(held resolver) {
+func (q *request) serveLive() {
 	from, err := resumePosition(q.r)
 	if err != nil {
 		q.refuse(err)
 		return
 	}
 	if isSocketUpgrade(q.r) {
-		q.serveLiveSocket(held, from)
+		q.serveLiveSocket(from)
 		return
 	}
 	done, err := q.site.server.AdmitStream(q.w, q.r)
@@ -44,7 +44,7 @@ func (q *request) serveLive(held resolver) {
 		return
 	}
 	defer done()
-	h, about, err := q.describe(held)
+	h, about, err := q.describe()
 	if err != nil && q.toFault(err).Code.Transient() {
 		q.refuse(err)
 		return

@@ -27,12 +27,11 @@ type opening struct {
 
 // serveUnlock writes the page of a ref without a token: the same for any ref.
 func (q *request) serveUnlock() {
-	id := strings.TrimPrefix(q.path, "/s/")
-	if capability.Sealed(id) {
+	if capability.Sealed(q.id) {
 		q.refuse(sealedFault())
 		return
 	}
-	q.writeHTML(func(w io.Writer) error { return page.Unlock(w, q.base, id) })
+	q.writeHTML(func(w io.Writer) error { return page.Unlock(w, q.base, q.id) })
 }
 
 func sealedFault() *fault.Error {
@@ -49,7 +48,7 @@ func (q *request) writeHTML(write func(io.Writer) error) {
 }
 
 // openSession opens a session's page with its ref's secret.
-func (q *request) openSession(id string) {
+func (q *request) openSession() {
 	sent, err := q.readOpening()
 	if err != nil {
 		q.refuse(err)
@@ -60,7 +59,7 @@ func (q *request) openSession(id string) {
 		q.refuse(err)
 		return
 	}
-	q.openPage(id, secret, sent.Redemption)
+	q.openPage(q.id, secret, sent.Redemption)
 }
 
 // openSpace opens the list with a space's ref.
@@ -148,7 +147,7 @@ func (q *request) servePublicShare() {
 	}
 	var id string
 	if err == nil {
-		id, err = q.publicShare(capability.Ref{}.With(strings.TrimPrefix(q.path, "/s/"), secret), sent.Redemption)
+		id, err = q.publicShare(capability.Ref{}.With(q.id, secret), sent.Redemption)
 	}
 	if err != nil {
 		q.refuse(err)

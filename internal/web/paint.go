@@ -31,7 +31,7 @@ type painting struct {
 }
 
 // paint writes the page of a session.
-func (q *request) paint(held resolver) {
+func (q *request) paint() {
 	address := q.caller().Address()
 	switch q.site.paintLimiter.Acquire(address) {
 	case connlimit.Total:
@@ -42,7 +42,7 @@ func (q *request) paint(held resolver) {
 		return
 	}
 	defer q.site.paintLimiter.Release(address)
-	h, about, err := q.describe(held)
+	h, about, err := q.describe()
 	if err != nil {
 		q.refuse(err)
 		return
@@ -67,8 +67,8 @@ func (q *request) paint(held resolver) {
 }
 
 // describe returns the session shown, and its description before it is read.
-func (q *request) describe(held resolver) (*objects.Capability, *objects.Description, error) {
-	h, err := held(q.caller())
+func (q *request) describe() (*objects.Capability, *objects.Description, error) {
+	h, err := q.resolve(q.caller())
 	if err != nil {
 		return nil, nil, err
 	}
@@ -84,7 +84,7 @@ func (q *request) describe(held resolver) (*objects.Capability, *objects.Descrip
 
 // shareInfo returns the facts of a public share; nil for another page.
 func (q *request) shareInfo(about *objects.Description) *page.Share {
-	if !strings.HasPrefix(q.path, "/share/") {
+	if !q.isShare() {
 		return nil
 	}
 	s := &page.Share{Changed: about.Row.Updated, Silence: time.Duration(about.Now-about.Row.Updated) * time.Millisecond, Lease: q.site.cfg.Lease}

@@ -50,10 +50,10 @@ func (q *request) serveSessions() {
 		q.writeHTML(func(w io.Writer) error { return page.SignIn(w, q.base) })
 		return
 	}
-	held, err := q.fromToken(q.caller(), "")
+	space, err := q.fromToken(q.caller())
 	var list page.List
 	if err == nil {
-		list, err = q.readList(held)
+		list, err = q.readList(space)
 	}
 	if err != nil {
 		q.refuse(err)
@@ -63,7 +63,7 @@ func (q *request) serveSessions() {
 }
 
 // readList reads one page of the list.
-func (q *request) readList(held *objects.Capability) (page.List, error) {
+func (q *request) readList(space *objects.Capability) (page.List, error) {
 	asked, refused := parseList(q.r.URL.Query())
 	if refused != nil {
 		return page.List{}, refused
@@ -79,7 +79,7 @@ func (q *request) readList(held *objects.Capability) (page.List, error) {
 	piece := asked
 	for looks := 0; looks < maxListReads; looks++ {
 		piece.Limit = rowsPerPage - len(list.Rows)
-		found, err := held.List(q.r.Context(), piece)
+		found, err := space.List(q.r.Context(), piece)
 		if err != nil {
 			return list, err
 		}

@@ -31,7 +31,7 @@ func isSocketUpgrade(r *http.Request) bool {
 }
 
 // serveLiveSocket is serveLive over a WebSocket, for this server's own pages.
-func (q *request) serveLiveSocket(held resolver, from fanout.Position) {
+func (q *request) serveLiveSocket(from fanout.Position) {
 	done, err := q.site.server.Admit(q.r.RemoteAddr)
 	if err != nil {
 		q.refuse(err)
@@ -45,7 +45,7 @@ func (q *request) serveLiveSocket(held resolver, from fanout.Position) {
 	defer func() { _ = conn.CloseNow() }() // no effect after a Close
 	conn.SetReadLimit(maxHello)
 	conn.SetLowMemory(admission.MaxUnsentBytes)
-	if strings.HasPrefix(q.path, "/s/") {
+	if !q.isShare() {
 		hello, cancel := context.WithTimeout(q.r.Context(), helloTimeout)
 		_, token, err := conn.Read(hello)
 		cancel()
@@ -63,7 +63,7 @@ func (q *request) serveLiveSocket(held resolver, from fanout.Position) {
 		_, _, err := conn.Read(context.WithoutCancel(ctx))
 		cancel(err)
 	})
-	h, about, err := q.describe(held)
+	h, about, err := q.describe()
 	if err == nil || !q.toFault(err).Code.Transient() {
 		q.follow(ctx, q.site.newStream(&socketWriter{ctx: ctx, conn: conn}, cancel, from), h, about, err)
 	}

@@ -67,11 +67,11 @@ func (q *request) issueToken(ref string) (string, error) {
 	return ref + "." + secret.RevealText(), nil
 }
 
-// fromToken returns the capability of the presented token; ref "" accepts any space's. It records
-// the token's expiry.
-func (q *request) fromToken(c *objects.Caller, ref string) (*objects.Capability, error) {
+// fromToken returns the capability of the presented token, which has to be for the page's ref, or
+// for any of a space where the page has none. It records the token's expiry.
+func (q *request) fromToken(c *objects.Caller) (*objects.Capability, error) {
 	id, _, ok := parseToken(q.token)
-	if !ok || ref != "" && id != ref || ref == "" && !capability.IsSpace(capability.Target(id)) {
+	if !ok || q.id != "" && id != q.id || q.id == "" && !capability.IsSpace(capability.Target(id)) {
 		return nil, errNoToken
 	}
 	if err := q.checkToken(q.r.Context()); err != nil {

@@ -48,6 +48,7 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
+	"path"
 	"strings"
 	"time"
 
@@ -116,6 +117,7 @@ type Site struct {
 	tokens       Tokens
 	shares       Shares
 	assets       http.Handler
+	mux          *http.ServeMux
 	paintLimiter *connlimit.Limiter
 	renderSlots  chan struct{}
 	renderCache  *renderCache
@@ -125,24 +127,62 @@ type Site struct {
 // public shares.
 func New(cfg Config, srv *node.Server, tokens Tokens, shares Shares) *Site {
 	cfg = cfg.withDefaults()
-	return &Site{cfg: cfg, server: srv, tokens: tokens, shares: shares, assets: page.Assets(), renderSlots: make(chan struct{}, cfg.Renders),
+	s := &Site{cfg: cfg, server: srv, tokens: tokens, shares: shares, assets: page.Assets(), renderSlots: make(chan struct{}, cfg.Renders),
 		paintLimiter: connlimit.New(cfg.Paints, cfg.PaintsPerAddr),
 		renderCache:  newRenderCache(cfg.EventBytes)}
+	s.mux = s.newMux()
+	return s
 }
 
 // Mount registers the pages with the server, before it runs.
 func (s *Site) Mount() {
-	for _, path := range []string{"/share/", "/s/", "/sessions", "/sessions/", "/assets/"} {
+	for _, path := range []string{"/share/", "/s/", "/sessions", "/sessions/"} {
 		s.server.Mount(path, s)
 	}
+	s.server.Mount("/assets/", http.HandlerFunc(s.serveAssets))
+}
+
+// newMux routes each path to its page, or to what is below a page.
+func (s *Site) newMux() *http.ServeMux {
+	mux := http.NewServeMux()
+	for pattern, serve := range map[string]func(*request){
+		"/sessions":        func(q *request) { q.serveRead(q.serveSessions) },
+		"/sessions/open":   func(q *request) { q.servePost(q.openSpace) },
+		"/sessions/close":  func(q *request) { q.servePost(q.dropToken) },
+		"/share/{id}":      func(q *request) { q.serveRead(q.paint) },
+		"/share/{id}/live": func(q *request) { q.serveRead(q.serveLive) },
+		"/s/{id}":          func(q *request) { q.serveRead(q.serveSession) },
+		"/s/{id}/live":     func(q *request) { q.serveRead(q.serveLive) },
+		"/s/{id}/open":     func(q *request) { q.servePost(q.openSession) },
+		"/s/{id}/close":    func(q *request) { q.servePost(q.dropToken) },
+		"/s/{id}/public":   func(q *request) { q.servePost(q.servePublicShare) },
+
+		"/share/{id}/block": func(q *request) { q.serveRead(q.serveBlock) },
+		"/s/{id}/block":     func(q *request) { q.serveRead(q.serveBlock) },
+	} {
+		kind, _, _ := strings.Cut(pattern[1:], "/")
+		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) { s.newRequest(w, r).serve(kind, serve) })
+	}
+	mux.HandleFunc("/", s.serveUnknown)
+	return mux
 }
 
 // ServeHTTP implements http.Handler. The path is without the server's prefix.
 func (s *Site) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.setSecurityHeaders(w, r)
-	q := &request{site: s, w: w, r: r, base: s.base(r), token: r.Header.Get(tokenHeader)}
-	q.route()
+	httpkit.Route(s.mux, w, r, r.URL.Path, s.serveUnknown)
 }
+
+// serveAssets serves what the pages load.
+func (s *Site) serveAssets(w http.ResponseWriter, r *http.Request) {
+	s.setSecurityHeaders(w, r)
+	if s.newRequest(w, r).allowMethods(http.MethodGet, http.MethodHead) {
+		s.assets.ServeHTTP(w, r)
+	}
+}
+
+// serveUnknown serves a path that no page has.
+func (s *Site) serveUnknown(w http.ResponseWriter, r *http.Request) { s.newRequest(w, r).notFound() }
 
 // request is one request in progress.
 type request struct {
@@ -151,82 +191,44 @@ type request struct {
 	r    *http.Request
 	base string // the prefix below which the browser sees the server, "" or "/prefix"
 	path string // of the page, below base: /share/ID, /s/REF or /sessions
+	id   string // of the share or the ref; "" for /sessions
+
+	resolve func(*objects.Caller) (*objects.Capability, error) // returns the session of a page
 
 	token       string    // presented; "" for none
 	tokenExpiry time.Time // set when the token was looked up
 }
 
-// route dispatches the request by path.
-func (q *request) route() {
-	kind, rest, _ := strings.Cut(strings.TrimPrefix(q.r.URL.Path, "/"), "/")
-	switch kind {
-	case "assets":
-		if q.allowMethods(http.MethodGet, http.MethodHead) {
-			q.site.assets.ServeHTTP(q.w, q.r)
-		}
-	case "sessions":
-		q.path = "/sessions"
-		q.clearOldCookies()
-		if q.r.URL.Path == "/sessions" {
-			q.serveRead(q.serveSessions)
-			return
-		}
-		q.routeBelow(rest, q.openSpace, nil)
-	case "share":
-		id, below, deeper := strings.Cut(rest, "/")
-		if !isPublicID(id) {
-			q.notFound()
-			return
-		}
-		q.path = "/share/" + id
-		q.routeSession(below, deeper, nil, func(c *objects.Caller) (*objects.Capability, error) { return q.publicSession(c, id) })
-	case "s":
-		id, below, deeper := strings.Cut(rest, "/")
-		if !capability.IsSession(capability.Target(id)) {
-			q.notFound()
-			return
-		}
-		q.path = "/s/" + id
-		q.clearOldCookies()
-		if !deeper && q.token == "" {
-			q.serveRead(q.serveUnlock)
-			return
-		}
-		q.routeSession(below, deeper, func() { q.openSession(id) }, func(c *objects.Caller) (*objects.Capability, error) { return q.fromToken(c, id) })
-	default:
-		q.notFound()
-	}
+func (s *Site) newRequest(w http.ResponseWriter, r *http.Request) *request {
+	return &request{site: s, w: w, r: r, base: s.base(r), token: r.Header.Get(tokenHeader)}
 }
 
-// resolver returns the session or space that a page shows.
-type resolver func(*objects.Caller) (*objects.Capability, error)
-
-// routeSession serves a session's page and the paths below it; open is nil for one without a
-// secret.
-func (q *request) routeSession(below string, deeper bool, open func(), held resolver) {
-	if !deeper {
-		q.serveRead(func() { q.paint(held) })
+// serve serves a request for a page, or below one, of a kind: "sessions", "share" or "s".
+func (q *request) serve(kind string, serve func(*request)) {
+	q.id = q.r.PathValue("id")
+	if kind == "share" && !isPublicID(q.id) || kind == "s" && !capability.IsSession(capability.Target(q.id)) {
+		q.notFound()
 		return
 	}
-	q.routeBelow(below, open, held)
+	q.path = path.Join("/", kind, q.id)
+	if q.resolve = q.fromToken; kind == "share" {
+		q.resolve = q.publicSession
+	} else {
+		q.clearOldCookies()
+	}
+	serve(q)
 }
 
-// routeBelow serves a path below a page.
-func (q *request) routeBelow(name string, open func(), held resolver) {
-	switch {
-	case name == "live" && held != nil:
-		q.serveRead(func() { q.serveLive(held) })
-	case name == "block" && held != nil:
-		q.serveRead(func() { q.serveBlock(held) })
-	case name == "open" && open != nil:
-		q.servePost(open)
-	case name == "public" && open != nil && held != nil:
-		q.servePost(q.servePublicShare)
-	case name == "close" && open != nil:
-		q.servePost(q.dropToken)
-	default:
-		q.notFound()
+// isShare reports whether the page is a public share's.
+func (q *request) isShare() bool { return strings.HasPrefix(q.path, "/share/") }
+
+// serveSession writes the page of a ref's session, or without a token the one that asks for it.
+func (q *request) serveSession() {
+	if q.token == "" {
+		q.serveUnlock()
+		return
 	}
+	q.paint()
 }
 
 // serveRead serves a GET, which takes no body.
@@ -259,11 +261,11 @@ func (q *request) caller() *objects.Caller {
 }
 
 // publicSession returns the session that a public share shows.
-func (q *request) publicSession(c *objects.Caller, id string) (*objects.Capability, error) {
+func (q *request) publicSession(c *objects.Caller) (*objects.Capability, error) {
 	if q.site.shares == nil {
 		return nil, fault.NotFound.With("there is no such share")
 	}
-	return q.site.shares.Public(q.r.Context(), c, id)
+	return q.site.shares.Public(q.r.Context(), c, q.id)
 }
 
 // maxPublicID bounds a public share's id.
