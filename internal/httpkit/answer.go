@@ -1,10 +1,11 @@
-// Answers: JSON, and what goes with a refusal.
+// Answers: JSON, text, and what goes with a refusal.
 
 package httpkit
 
 import (
 	"bytes"
 	"encoding/json"
+	"io"
 	"net/http"
 
 	"github.com/mooring-rpc/mooring/fault"
@@ -27,6 +28,15 @@ func WriteJSON(w http.ResponseWriter, status int, text []byte) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
 	_, _ = w.Write(text)
+}
+
+// WriteText answers with a text that nothing may cache. An error of the write is ignored, as by
+// WriteJSON.
+func WriteText(w http.ResponseWriter, status int, text string) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(status)
+	_, _ = io.WriteString(w, text)
 }
 
 // SetRetryAfter sets when a request that was refused with a code may be repeated, if it may.

@@ -16,6 +16,12 @@ func SetDeadlines(w http.ResponseWriter, read, answer time.Duration) {
 	_ = control.SetWriteDeadline(now.Add(read + answer))
 }
 
+// LiftDeadlines removes both deadlines, for an answer without end, each of whose writes has its own.
+func LiftDeadlines(w http.ResponseWriter) {
+	LiftReadDeadline(w)
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Time{})
+}
+
 // LiftReadDeadline removes the deadline by which a request must have been read: at it, an answer
 // that takes longer would end midway. The request must have no body.
 func LiftReadDeadline(w http.ResponseWriter) {

@@ -3,12 +3,12 @@
 package origin
 
 import (
-	"io"
 	"net"
 	"net/http"
 	"path"
 	"strings"
 
+	"github.com/mooring-rpc/mooring/internal/httpkit"
 	"github.com/mooring-rpc/mooring/internal/loopback"
 )
 
@@ -29,11 +29,8 @@ const unknownHost = "this server does not know the name it was called by, and a 
 func (h Hosts) Guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !h.Allows(r) {
-			w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 			w.Header().Set("X-Content-Type-Options", "nosniff")
-			w.Header().Set("Cache-Control", "no-store")
-			w.WriteHeader(http.StatusMisdirectedRequest)
-			_, _ = io.WriteString(w, unknownHost) // the asker may have gone
+			httpkit.WriteText(w, http.StatusMisdirectedRequest, unknownHost)
 			return
 		}
 		next.ServeHTTP(w, r)

@@ -5,10 +5,10 @@ package node
 import (
 	"context"
 	"net/http"
-	"time"
 
 	"github.com/mooring-rpc/mooring/capnweb"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/httpkit"
 )
 
 // serveCapnweb answers at /rpc: GET opens a WebSocket, POST is a batch, OPTIONS is a browser's
@@ -30,7 +30,7 @@ func (s *Server) capnwebAccept(r *http.Request) capnweb.AcceptOptions {
 func (s *Server) unavailable(w http.ResponseWriter, refused *fault.Error) {
 	s.Refused(w, refused)
 	w.Header().Set("Retry-After", "1")
-	writePlain(w, http.StatusServiceUnavailable, refused.Message+"\n")
+	httpkit.WriteText(w, http.StatusServiceUnavailable, refused.Message+"\n")
 }
 
 // serveCapnwebSocket is serveCapnpSocket for Cap'n Web.
@@ -79,37 +79,14 @@ func (s *Server) serveBatch(w http.ResponseWriter, r *http.Request) {
 	}
 	defer done()
 	limit := s.cfg.BatchTimeout
-	now, timer := time.Now(), http.NewResponseController(w)
-	_ = timer.SetReadDeadline(now.Add(limit)) // a server without deadlines needs none
-	_ = timer.SetWriteDeadline(now.Add(limit + s.cfg.RPC.WriteTimeout))
+	httpkit.SetDeadlines(w, limit, s.cfg.RPC.WriteTimeout)
 	ctx, cancel := context.WithTimeout(r.Context(), limit)
 	defer cancel()
-	p, answer := s.newCapnwebPeer(r.RemoteAddr), &trackingWriter{ResponseWriter: w}
+	p, answer := s.newCapnwebPeer(r.RemoteAddr), &statusWriter{ResponseWriter: w}
 	capnweb.ServeBatch(answer, r.WithContext(ctx), p.config(), s.capnwebAccept(r))
-	if ctx.Err() != nil && !answer.written {
-		writePlain(w, http.StatusServiceUnavailable, "the batch was not answered in time\n")
+	if ctx.Err() != nil && answer.status == 0 {
+		httpkit.WriteText(w, http.StatusServiceUnavailable, "the batch was not answered in time\n")
 	}
 	p.close()
 	s.capnweb.countBatch()
 }
-
-// trackingWriter records whether a request was answered.
-type trackingWriter struct {
-	http.ResponseWriter
-	written bool
-}
-
-// WriteHeader implements http.ResponseWriter.
-func (w *trackingWriter) WriteHeader(status int) {
-	w.written = true
-	w.ResponseWriter.WriteHeader(status)
-}
-
-// Write implements http.ResponseWriter.
-func (w *trackingWriter) Write(b []byte) (int, error) {
-	w.written = true
-	return w.ResponseWriter.Write(b)
-}
-
-// Unwrap supports http.ResponseController.
-func (w *trackingWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/dbfault"
+	"github.com/mooring-rpc/mooring/internal/httpkit"
 	"github.com/mooring-rpc/mooring/internal/incident"
 	"github.com/mooring-rpc/mooring/internal/origin"
 	"github.com/mooring-rpc/mooring/internal/server/admission"
@@ -35,7 +36,7 @@ func (s *Server) Handler() http.Handler {
 		mux.HandleFunc("GET "+prefix+"/capnp", s.serveCapnpSocket)
 		mux.HandleFunc(prefix+"/rpc", s.serveCapnweb)
 		mux.HandleFunc("GET "+prefix+"/healthz", func(w http.ResponseWriter, _ *http.Request) {
-			writePlain(w, http.StatusOK, "ok\n")
+			httpkit.WriteText(w, http.StatusOK, "ok\n")
 		})
 		mux.HandleFunc("GET "+prefix+"/readyz", s.serveReady)
 		for path, face := range s.mounts {
@@ -141,23 +142,16 @@ func (s *Server) prefixes() []string {
 	return []string{"", "/" + s.cfg.Prefix}
 }
 
-func writePlain(w http.ResponseWriter, status int, text string) {
-	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-	w.Header().Set("Cache-Control", "no-store")
-	w.WriteHeader(status)
-	_, _ = io.WriteString(w, text)
-}
-
 // readyTimeout bounds the database's answer to a readiness check.
 const readyTimeout = 2 * time.Second
 
 func (s *Server) serveReady(w http.ResponseWriter, r *http.Request) {
 	if s.drainAnnounced.Load() || s.connections.IsDraining() {
-		writePlain(w, http.StatusServiceUnavailable, "draining\n")
+		httpkit.WriteText(w, http.StatusServiceUnavailable, "draining\n")
 		return
 	}
 	if cause, why, since := s.outage.Current(); cause != dbfault.None {
-		writePlain(w, http.StatusServiceUnavailable, fmt.Sprintf("nothing can be committed for %s (%s): %s\n", time.Since(since).Round(time.Second), cause, why))
+		httpkit.WriteText(w, http.StatusServiceUnavailable, fmt.Sprintf("nothing can be committed for %s (%s): %s\n", time.Since(since).Round(time.Second), cause, why))
 		return
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), readyTimeout)
@@ -177,14 +171,14 @@ func (s *Server) serveReady(w http.ResponseWriter, r *http.Request) {
 		if f, ok := errors.AsType[*fault.Error](err); ok && !errors.Is(err, context.DeadlineExceeded) {
 			why = f.Message
 		}
-		writePlain(w, http.StatusServiceUnavailable, why+"\n")
+		httpkit.WriteText(w, http.StatusServiceUnavailable, why+"\n")
 		return
 	}
 	said := "ready"
 	if have, most, short := s.cfg.Store.PoolStats(); short {
 		said += fmt.Sprintf(", with %d of %d connections to the database: there are no more to be had", have, most)
 	}
-	writePlain(w, http.StatusOK, said+"\nhistory "+s.historyID()+"\n")
+	httpkit.WriteText(w, http.StatusOK, said+"\nhistory "+s.historyID()+"\n")
 }
 
 // serveCapnpSocket upgrades a request to an rpc connection.

@@ -5,9 +5,8 @@ package node
 
 import (
 	"net/http"
-	"time"
 
-	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/httpkit"
 )
 
 // AdmitStream is Admit for a request with a long answer. It removes the request's connection
@@ -17,9 +16,8 @@ import (
 // refused (BadArgument): once its time limit is lifted, net/http would wait for the rest of the
 // body without end.
 func (s *Server) AdmitStream(w http.ResponseWriter, r *http.Request) (done func(), err error) {
-	if r.ContentLength != 0 {
-		w.Header().Set("Connection", "close")
-		return nil, fault.BadArgument.With("a stream's request has no body")
+	if refused := httpkit.RefuseBody(w, r); refused != nil {
+		return nil, refused
 	}
 	done, err = s.Admit(r.RemoteAddr)
 	if err != nil {
@@ -30,8 +28,6 @@ func (s *Server) AdmitStream(w http.ResponseWriter, r *http.Request) (done func(
 		over()
 		admitted()
 	}
-	timer := http.NewResponseController(w) // a server that has no deadlines needs none lifted
-	_ = timer.SetReadDeadline(time.Time{})
-	_ = timer.SetWriteDeadline(time.Time{})
+	httpkit.LiftDeadlines(w)
 	return done, nil
 }

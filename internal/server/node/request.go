@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/httpkit"
 	"github.com/mooring-rpc/mooring/internal/incident"
 )
 
@@ -54,7 +55,7 @@ func (s *Server) answerPanic(a *statusWriter, r *http.Request, p any) {
 				a.Header().Del(name)
 			}
 		}
-		writePlain(a, f.Code.HTTPStatus(), f.Message+"\n")
+		httpkit.WriteText(a, f.Code.HTTPStatus(), f.Message+"\n")
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/mooring-rpc/mooring/internal/httpkit"
 	"github.com/mooring-rpc/mooring/internal/lockbuf"
 	"github.com/mooring-rpc/mooring/internal/until"
 	"github.com/mooring-rpc/mooring/rpc"
@@ -26,7 +27,7 @@ func TestRequestsHaveIDs(t *testing.T) {
 	})
 	faces := map[string]func(http.ResponseWriter){
 		"fine":     func(w http.ResponseWriter) { _, _ = io.WriteString(w, "fine") },
-		"refuses":  func(w http.ResponseWriter) { writePlain(w, http.StatusForbidden, "no") },
+		"refuses":  func(w http.ResponseWriter) { httpkit.WriteText(w, http.StatusForbidden, "no") },
 		"panics":   func(w http.ResponseWriter) { w.Header().Set("Content-Length", "3"); panic("of its own") },
 		"half":     func(w http.ResponseWriter) { _, _ = io.WriteString(w, "half"); flush(w); panic("in the middle") },
 		"aborts":   func(http.ResponseWriter) { panic(http.ErrAbortHandler) },
