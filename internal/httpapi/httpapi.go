@@ -81,11 +81,10 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
+// description is the OpenAPI description of the API.
+//
 //go:embed openapi.json
 var description []byte
-
-// Description returns the OpenAPI description of the API, as it is served.
-func Description() []byte { return slices.Clone(description) }
 
 // API serves everything below Path. It is safe for concurrent use.
 type API struct {

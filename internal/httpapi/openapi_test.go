@@ -34,7 +34,7 @@ type described struct {
 }
 
 var theDescription = sync.OnceValues(func() (*described, error) {
-	doc, err := openapi3.NewLoader().LoadFromData(Description())
+	doc, err := openapi3.NewLoader().LoadFromData(description)
 	if err != nil {
 		return nil, err
 	}
@@ -181,7 +181,7 @@ func TestTheDescriptionIsServed(t *testing.T) {
 	t.Parallel()
 	r := start(t, teststore.SQLite(t), nil)
 	got := r.ask("GET", "/openapi.json", "", nil) // without a ref
-	if got.status != 200 || !bytes.Equal(got.text, Description()) || got.json["openapi"] != "3.1.0" {
+	if got.status != 200 || !bytes.Equal(got.text, description) || got.json["openapi"] != "3.1.0" {
 		t.Errorf("%d %.100s", got.status, got.text)
 	}
 }

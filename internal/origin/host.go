@@ -28,7 +28,7 @@ const unknownHost = "this server does not know the name it was called by, and a 
 // network cannot know all its names, and who reaches it there needs no browser's help.
 func (h Hosts) Guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !h.Allows(r) {
+		if !h.allows(r) {
 			w.Header().Set("X-Content-Type-Options", "nosniff")
 			httpkit.WriteText(w, http.StatusMisdirectedRequest, unknownHost)
 			return
@@ -37,8 +37,8 @@ func (h Hosts) Guard(next http.Handler) http.Handler {
 	})
 }
 
-// Allows says whether a request may have been meant for the server. Browsers always name a host.
-func (h Hosts) Allows(r *http.Request) bool {
+// allows says whether a request may have been meant for the server. Browsers always name a host.
+func (h Hosts) allows(r *http.Request) bool {
 	local, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
 	if local == nil || !loopback.Is(local.String()) || r.Host == "" || loopback.Is(r.Host) || Named(r.Host, h.Names) {
 		return true
@@ -48,7 +48,7 @@ func (h Hosts) Allows(r *http.Request) bool {
 		if !schemed {
 			host = pattern
 		}
-		if matches(host, r.Host) || matches(host, HostOf(r.Host)) {
+		if matches(host, r.Host) || matches(host, hostOf(r.Host)) {
 			return true
 		}
 	}
@@ -62,17 +62,17 @@ func matches(pattern, host string) bool {
 
 // Named says whether HOST or HOST:PORT names the host, with any port, of one of names.
 func Named(host string, names []string) bool {
-	host = HostOf(host)
+	host = hostOf(host)
 	for _, name := range names {
-		if strings.EqualFold(HostOf(name), host) {
+		if strings.EqualFold(hostOf(name), host) {
 			return true
 		}
 	}
 	return false
 }
 
-// HostOf is HOST or HOST:PORT without its port, an address's brackets, or a dot at a name's end.
-func HostOf(hostport string) string {
+// hostOf returns HOST or HOST:PORT without its port, an address's brackets, or a dot at a name's end.
+func hostOf(hostport string) string {
 	host, _, err := net.SplitHostPort(hostport)
 	if err != nil {
 		host = strings.TrimSuffix(strings.TrimPrefix(hostport, "["), "]")

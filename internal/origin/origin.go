@@ -10,9 +10,9 @@ import (
 	"strings"
 )
 
-// Allowed says whether the page that sent a request may: one of the server's own host, or one that fits a pattern.
+// allowed says whether the page that sent a request may: one of the server's own host, or one that fits a pattern.
 // It is the rule that holds for WebSockets. Requests without an origin are not sent by pages.
-func Allowed(r *http.Request, patterns []string) bool {
+func allowed(r *http.Request, patterns []string) bool {
 	origin := r.Header.Get("Origin")
 	if origin == "" {
 		return true
@@ -54,7 +54,7 @@ const exposed = "Mooring-History, Mooring-Request, Retry-After"
 // are never let in.
 func Admit(w http.ResponseWriter, r *http.Request, patterns []string) bool {
 	w.Header().Add("Vary", "Origin")
-	if !Allowed(r, patterns) {
+	if !allowed(r, patterns) {
 		return false
 	}
 	if origin := r.Header.Get("Origin"); origin != "" {

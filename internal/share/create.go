@@ -31,8 +31,8 @@ const (
 	maxCreateTries = 5   // other calls may create, or end, the share meanwhile
 )
 
-// Created is a share with a secret to write it. The secret is stored nowhere else.
-type Created struct {
+// createdShare is a share with a secret to write it. The secret is stored nowhere else.
+type createdShare struct {
 	ID     string
 	Secret string
 }
@@ -40,14 +40,14 @@ type Created struct {
 // errRetry is the error of a step that another call did first, or undid.
 var errRetry = errors.New("another was faster")
 
-// Create makes a share of the session that opencode calls external, under the space ref by: a
+// createShare makes a share of the session that opencode calls external, under the space ref by: a
 // session of its own, a public id and a secret. Other creators who share a session of that name
 // get other sessions. The same create again, from the same address under the same ref within
 // Config.DedupeWindow, returns the same share unless it has ended, with another secret; earlier
 // secrets stay valid, up to Config.Writers of them. via is the client address that proxies
 // report, "" without proxies. Errors: Revoked and other errors of the ref by; BadArgument;
 // Overloaded at the caller's rate.
-func (s *Service) Create(ctx context.Context, c *objects.Caller, by, via, external string) (*Created, error) {
+func (s *Service) createShare(ctx context.Context, c *objects.Caller, by, via, external string) (*createdShare, error) {
 	if external == "" || len(external) > maxSessionID || !utf8.ValidString(external) || strings.ContainsFunc(external, unicode.IsControl) {
 		return nil, fault.BadArgument.With("sessionID is the session's id: 1 to %d bytes of text", maxSessionID)
 	}
@@ -65,7 +65,7 @@ func (s *Service) Create(ctx context.Context, c *objects.Caller, by, via, extern
 			secret, err = s.mintWriter(ctx, c, p)
 		}
 		if err == nil {
-			return &Created{ID: p.ID, Secret: secret}, nil
+			return &createdShare{ID: p.ID, Secret: secret}, nil
 		}
 		if !errors.Is(err, errRetry) {
 			return nil, s.toFault(ctx, err, "create the share")

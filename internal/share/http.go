@@ -143,7 +143,7 @@ func (s *Service) create(ctx context.Context, v *visitor, external string) (*cre
 	if err != nil {
 		return nil, err
 	}
-	made, err := s.Create(ctx, v.caller, by, forwardedFor(v.Request), external)
+	made, err := s.createShare(ctx, v.caller, by, forwardedFor(v.Request), external)
 	if err != nil {
 		return nil, err
 	}
@@ -182,18 +182,18 @@ func (s *Service) applySync(w http.ResponseWriter, v *visitor, id string, lim *C
 	if err := held.grow(bodyBufBytes); err != nil {
 		return 0, err
 	}
-	var writer *Writer
+	var writer *writer
 	var sync *syncRun
 	defer func() {
 		if writer != nil {
 			err = sync.finish(err)
-			writer.Close()
+			writer.close()
 		}
 	}()
 	piece := 0 // bytes charged for the piece being collected
 	body := bodyReader{in: bufio.NewReaderSize(http.MaxBytesReader(w, v.Body, int64(lim.BodyBytes)), bodyBufBytes), charge: held,
 		onSecret: func(secret string) (err error) {
-			if writer, err = s.Writer(ctx, v.caller, id, secret); err != nil {
+			if writer, err = s.openWriter(ctx, v.caller, id, secret); err != nil {
 				return err
 			}
 			sync = writer.newSync()
@@ -264,7 +264,7 @@ func (s *Service) delete(ctx context.Context, v *visitor, id, secret string) err
 	defer leave()
 	ctx, cancel := context.WithTimeout(ctx, s.liveConfig.Load().SyncTimeout)
 	defer cancel()
-	return s.Delete(ctx, v.caller, id, secret)
+	return s.deleteShare(ctx, v.caller, id, secret)
 }
 
 // readJSON reads the whole body, one JSON value, before anything is changed.

@@ -13,8 +13,8 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 )
 
-// Refusal is a synced item that a share lacks.
-type Refusal = capability.ShareRefusal
+// refusal is a synced item that a share lacks.
+type refusal = capability.ShareRefusal
 
 // maxRefusals bounds the refusals of a share; beyond it, only that there are more is recorded.
 const maxRefusals = 64
@@ -42,7 +42,7 @@ func (s *Service) recordRefusals(sync *syncRun, whole bool, err error) {
 		if errors.As(err, &f) {
 			why = f.Message
 		}
-		add = append(add, Refusal{Why: why})
+		add = append(add, refusal{Why: why})
 	}
 	var drop []string
 	for _, r := range known {
@@ -54,13 +54,13 @@ func (s *Service) recordRefusals(sync *syncRun, whole bool, err error) {
 	for _, r := range known {
 		seen[r.Key] = !slices.Contains(drop, r.Key)
 	}
-	add = slices.DeleteFunc(add, func(r Refusal) bool {
+	add = slices.DeleteFunc(add, func(r refusal) bool {
 		before := seen[r.Key]
 		seen[r.Key] = true
 		return before
 	})
 	if room := maxRefusals - len(known); len(add) > room {
-		add = append(add[:max(room, 0)], Refusal{Why: "more than is listed"})
+		add = append(add[:max(room, 0)], refusal{Why: "more than is listed"})
 	}
 	if len(add)+len(drop) == 0 {
 		return
@@ -74,7 +74,7 @@ func (s *Service) recordRefusals(sync *syncRun, whole bool, err error) {
 }
 
 // LeftOut returns the synced items that a session lacks.
-func (s *Service) LeftOut(ctx context.Context, session string) ([]Refusal, error) {
+func (s *Service) LeftOut(ctx context.Context, session string) ([]refusal, error) {
 	list, err := s.cfg.Store.Refusals(ctx, session)
 	return list, s.toFault(ctx, err, "look what the share lacks")
 }

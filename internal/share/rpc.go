@@ -96,13 +96,13 @@ func (s *Service) rpcSync(ctx context.Context, v *visitor, held *requestMemory, 
 		return 0, err
 	}
 	defer leave()
-	writer, err := s.Writer(ctx, v.caller, id, secret)
+	writer, err := s.openWriter(ctx, v.caller, id, secret)
 	if err != nil {
 		return 0, err
 	}
-	defer writer.Close()
+	defer writer.close()
 	held.chargeToShare(writer.share.ID)
-	return len(items), writer.Sync(context.WithoutCancel(ctx), items)
+	return len(items), writer.sync(context.WithoutCancel(ctx), items)
 }
 
 // rpcLimits returns the limits of one connection: clients make one call at a time.
@@ -130,11 +130,11 @@ func (s *Service) findRef(ctx context.Context, v *visitor, have []byte) (string,
 	ctx, cancel := context.WithTimeout(ctx, s.liveConfig.Load().SyncTimeout)
 	defer cancel()
 	if m := syncPrefix.FindSubmatch(have[:min(len(have), bodyBufBytes)]); m != nil {
-		writer, err := s.Writer(ctx, v.caller, string(m[1]), string(m[2]))
+		writer, err := s.openWriter(ctx, v.caller, string(m[1]), string(m[2]))
 		if err != nil {
 			return "", s.rejection(ctx, err, forWriter)
 		}
-		writer.Close()
+		writer.close()
 		return budgetKey(string(m[1])), nil
 	}
 	if v.creator == "" && len(v.Header.Values(shareKeyHeader)) == 0 {

@@ -81,8 +81,8 @@ type Store interface {
 
 	// Refusals returns the refusals of a session; ChangeRefusals adds some and drops others by
 	// key.
-	Refusals(ctx context.Context, session string) ([]Refusal, error)
-	ChangeRefusals(ctx context.Context, session string, add []Refusal, drop []string) error
+	Refusals(ctx context.Context, session string) ([]refusal, error)
+	ChangeRefusals(ctx context.Context, session string, add []refusal, drop []string) error
 
 	// MintedFrom returns the living refs minted from one, oldest first; ReadAccess the rows of a
 	// session and refs.

@@ -20,9 +20,9 @@ import (
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
-// Writer is a caller that has presented a share's secret, with a place in the queue of the
-// share's writers. Close gives the place up.
-type Writer struct {
+// writer is a caller that has presented a share's secret, with a place in the queue of the
+// share's writers. close gives its place up.
+type writer struct {
 	service    *Service
 	capability *objects.Capability
 	share      *capability.PublicShare
@@ -31,10 +31,10 @@ type Writer struct {
 	ticket     ticket
 }
 
-// Writer checks a share's secret and joins the queue of the share's writers. The error is
+// openWriter checks a share's secret and joins the queue of the share's writers. The error is
 // NotFound if there is no such share, UnknownRef if the secret is wrong (both may be delayed by
 // the throttle); Revoked, for instance, if the share has ended.
-func (s *Service) Writer(ctx context.Context, c *objects.Caller, id, secret string) (*Writer, error) {
+func (s *Service) openWriter(ctx context.Context, c *objects.Caller, id, secret string) (*writer, error) {
 	p, held, sight, err := s.verifySecret(ctx, c, id, secret)
 	if err != nil {
 		return nil, err
@@ -42,7 +42,7 @@ func (s *Service) Writer(ctx context.Context, c *objects.Caller, id, secret stri
 	if why := refDead(sight, held.Ref()); why != nil {
 		return nil, why
 	}
-	return &Writer{service: s, capability: held, share: p, external: sight.Row.External,
+	return &writer{service: s, capability: held, share: p, external: sight.Row.External,
 		createdAt: sight.Grants[held.Ref()].Created, ticket: s.writeQueue.join(p.ID)}, nil
 }
 
@@ -88,14 +88,14 @@ func refDead(sight *session.Access, ref string) error {
 	return nil
 }
 
-// Close leaves the queue.
-func (w *Writer) Close() { w.ticket.leave() }
+// close leaves the queue.
+func (w *writer) close() { w.ticket.leave() }
 
-// Sync puts items, in the order in which the writers joined the queue. When it returns nil, all
+// sync puts items, in the order in which the writers joined the queue. When it returns nil, all
 // of them are committed. Items too large for the session are left out, all others are committed,
 // and the error is TooLarge. An unreadable item ends the sync (Malformed), and nothing of its
 // piece is applied. A database that is away or busy is retried within Config.SyncTimeout.
-func (w *Writer) Sync(ctx context.Context, items []json.RawMessage) error {
+func (w *writer) sync(ctx context.Context, items []json.RawMessage) error {
 	s := w.newSync()
 	for _, item := range items {
 		if s.add(item) {
@@ -119,17 +119,17 @@ func tooManyFault() error {
 // as large as the session's commit limits: pieces are applied in order, each whole or not at all,
 // and putting one again changes nothing.
 type syncRun struct {
-	writer   *Writer
+	writer   *writer
 	reader   opencode.Reader
 	items    []json.RawMessage // of the piece being collected
 	bytes    int
 	stored   []string  // keys that were put
-	leftOut  []Refusal // refusals of items left out
+	leftOut  []refusal // refusals of items left out
 	maxValue int       // bytes of one value
 	admitted bool      // it has had its turn in the queue
 }
 
-func (w *Writer) newSync() *syncRun {
+func (w *writer) newSync() *syncRun {
 	return &syncRun{writer: w, reader: opencode.Reader{Session: w.external}, maxValue: w.service.cfg.CommitLimits.Payload}
 }
 
@@ -142,7 +142,7 @@ func (s *syncRun) add(item json.RawMessage) (full bool) {
 
 // leaveOut records that an item is not stored, under its key, or "" if that is unknown.
 func (s *syncRun) leaveOut(key, why string) {
-	s.leftOut = append(s.leftOut, Refusal{Key: key, Why: why})
+	s.leftOut = append(s.leftOut, refusal{Key: key, Why: why})
 }
 
 // flush commits the collected piece.
@@ -188,7 +188,7 @@ func (s *syncRun) finish(err error) error {
 
 // waitTurn waits for the writers earlier in the queue, one of which may still be sending its
 // body.
-func (w *Writer) waitTurn(ctx context.Context) error {
+func (w *writer) waitTurn(ctx context.Context) error {
 	lim := w.service.liveConfig.Load()
 	limit := time.NewTimer(lim.BodyTimeout + lim.SyncTimeout)
 	defer limit.Stop()
@@ -204,7 +204,7 @@ func (w *Writer) waitTurn(ctx context.Context) error {
 
 // commitPiece puts one piece. Putting it again is harmless, so it is retried until ctx ends: the
 // client would not retry.
-func (w *Writer) commitPiece(ctx context.Context, piece []opencode.Put) error {
+func (w *writer) commitPiece(ctx context.Context, piece []opencode.Put) error {
 	batch := ulid.Make().String()
 	ops := make([]ledger.Intent, len(piece))
 	for i, p := range piece {
@@ -224,9 +224,9 @@ func (w *Writer) commitPiece(ctx context.Context, piece []opencode.Put) error {
 	}
 }
 
-// Delete ends a share: afterwards nothing under it can be read or written. Deleting an ended
+// deleteShare ends a share: afterwards nothing under it can be read or written. Deleting an ended
 // share again with one of its secrets succeeds. Errors as for Writer.
-func (s *Service) Delete(ctx context.Context, c *objects.Caller, id, secret string) error {
+func (s *Service) deleteShare(ctx context.Context, c *objects.Caller, id, secret string) error {
 	p, _, sight, err := s.verifySecret(ctx, c, id, secret)
 	switch {
 	case err != nil:

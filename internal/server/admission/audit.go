@@ -62,6 +62,7 @@ type tally struct {
 	last int64
 }
 
+// NewAuditor returns an auditor; Flush writes what it has collected.
 func NewAuditor(cfg AuditConfig) *Auditor {
 	a := &Auditor{writer: newPageWriter("audit", cfg.Log, cfg.Store.Audit), clock: cfg.Now, window: cfg.Window}
 	a.rotate(a.windowOf(a.clock()))

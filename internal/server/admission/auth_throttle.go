@@ -46,8 +46,8 @@ type throttleBucket struct {
 
 // PeerConn is the connection that a call came over, on any wire.
 type PeerConn interface {
-	RemoteAddr() string
-	Abort(why error)
+	RemoteAddr() string    // http.Request.RemoteAddr, or what a transport calls its peer
+	Abort(why error)       // ends the connection
 	Done() <-chan struct{} // closed when the connection has ended
 }
 
@@ -58,6 +58,8 @@ type delayedReply struct {
 	send func()
 }
 
+// NewAuthThrottle returns a throttle that answers so many tries of an address at once, and further
+// ones at an interval.
 func NewAuthThrottle(burst int, every time.Duration, met *LimitHits) *AuthThrottle {
 	return &AuthThrottle{burst: burst, interval: every, maxAddresses: maxThrottledAddresses, limitHits: met, buckets: map[string]*throttleBucket{}}
 }

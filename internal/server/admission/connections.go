@@ -19,9 +19,10 @@ type Connections struct {
 
 	mu         sync.Mutex
 	drained    bool
-	drainBegun chan struct{} // closed when drained is set
+	drainBegun chan struct{} // closed with drained set
 }
 
+// NewConnections returns a bound on connections, in all and from one address.
 func NewConnections(total, perAddress int, met *LimitHits, log *slog.Logger) *Connections {
 	return &Connections{limiter: connlimit.New(total, perAddress), limitHits: met, log: log, drainBegun: make(chan struct{})}
 }
@@ -82,15 +83,15 @@ func (c *Connections) Drain() {
 	}
 }
 
-// IsDraining reports whether drain was called.
+// IsDraining reports whether Drain was called.
 func (c *Connections) IsDraining() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.drained
 }
 
-// Draining returns a channel that is closed by drain.
+// Draining returns a channel that Drain closes.
 func (c *Connections) Draining() <-chan struct{} { return c.drainBegun }
 
-// Wait waits until all connections have ended, after drain.
+// Wait waits until all connections have ended. It is called after Drain.
 func (c *Connections) Wait() { c.running.Wait() }

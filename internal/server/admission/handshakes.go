@@ -33,6 +33,7 @@ type httpConn struct {
 	streams int
 }
 
+// NewHandshakes returns a bound on handshakes, in all and from one address.
 func NewHandshakes(total, perAddress int, met *LimitHits, log *slog.Logger) *Handshakes {
 	return &Handshakes{limiter: connlimit.NewEvictingLimiter(total, perAddress), limitHits: met, log: log, open: map[net.Conn]*httpConn{}}
 }

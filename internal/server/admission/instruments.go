@@ -33,6 +33,7 @@ type Instruments struct {
 	Gateway, Space, Session, Stream, API prometheus.Observer
 }
 
+// NewInstruments returns instruments that have measured nothing yet.
 func NewInstruments() *Instruments {
 	histogram := func(name, help string) prometheus.HistogramOpts {
 		return prometheus.HistogramOpts{Name: "mooring_" + name, Help: help, Buckets: durationBuckets}

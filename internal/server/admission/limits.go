@@ -17,11 +17,11 @@ const (
 	limitConnections
 	limitPerAddress
 	limitHandshakes
-	LimitSubscriptions
-	LimitBatches
-	LimitQueue
+	LimitSubscriptions // of one connection
+	LimitBatches       // unanswered on one stream
+	LimitQueue         // ops that wait for a transaction
 	limitWrongTries
-	LimitSnapshots
+	LimitSnapshots // of one connection, or waiting for a slot for too long
 	numLimits
 )
 
@@ -54,5 +54,6 @@ func (b Limit) String() string { return limitNames[b] }
 // LimitHits counts how often each limit was met. It is safe for concurrent use.
 type LimitHits struct{ n [numLimits]atomic.Uint64 }
 
+// Add counts that a limit was met; Count returns how often.
 func (h *LimitHits) Add(b Limit)          { h.n[b].Add(1) }
 func (h *LimitHits) Count(b Limit) uint64 { return h.n[b].Load() }

@@ -56,6 +56,7 @@ type UsageCounter struct {
 	pendingCounts map[string]capability.RefUses // taken from use.unflushed, on no page of the table of uses yet
 }
 
+// NewUsageCounter returns a counter of uses; Flush writes what it has counted.
 func NewUsageCounter(cfg AuditConfig) *UsageCounter {
 	audit := func(ctx context.Context, page capability.IdempotencyKey, uses []*use) error {
 		rows := make([]*capability.AuditRow, len(uses))

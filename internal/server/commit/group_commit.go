@@ -134,6 +134,7 @@ type Committer struct {
 	committedBytes          uint64 // of their arguments
 }
 
+// New returns a committer; Run starts it.
 func New(cfg Config) *Committer {
 	c := &Committer{cfg: cfg, sessions: map[string]*sessionQueue{}, replies: make(chan func(), maxPendingReplies), repliesDone: make(chan struct{})}
 	c.ready = sync.NewCond(&c.mu)

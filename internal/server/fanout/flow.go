@@ -38,6 +38,7 @@ type FlowConfig struct {
 	LimitHits     *admission.LimitHits
 }
 
+// NewFlow returns the flow of a connection that begins.
 func NewFlow(cfg FlowConfig) *Flow {
 	return &Flow{address: cfg.Address, done: cfg.Done, snapshotSem: make(chan struct{}, max(cfg.Snapshots, 1)),
 		maxInFlight: cfg.InFlight, maxSubs: cfg.Subscriptions, limitHits: cfg.LimitHits}

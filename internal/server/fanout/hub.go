@@ -82,6 +82,7 @@ const (
 	hubPageEvents = 4096
 )
 
+// NewHub returns a hub without followers; its Loops have to run.
 func NewHub(cfg HubConfig) *Hub {
 	ctx, cancel := context.WithCancel(context.Background())
 	return &Hub{cfg: cfg, ctx: ctx, cancel: cancel, log: cfg.Log, reads: make(chan struct{}, hubReads), pageBytes: hubPageBytes, tailBytes: hubTailBytes,

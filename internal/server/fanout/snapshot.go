@@ -49,6 +49,7 @@ type Snapshots struct {
 	slots *snapshotSlots
 }
 
+// NewSnapshots returns the sender of a server's snapshots.
 func NewSnapshots(cfg SnapshotsConfig) *Snapshots {
 	return &Snapshots{cfg: cfg, slots: newSnapshotSlots(cfg.AtOnce, cfg.StallTimeout, cfg.LimitHits)}
 }

@@ -97,6 +97,7 @@ type Operator struct {
 	totals        atomic.Pointer[session.Totals] // nil until the first count
 }
 
+// New returns an operator; its Loops have to run.
 func New(cfg Config) *Operator {
 	o := &Operator{cfg: cfg, accountQuotas: newAccountQuotas(cfg.AccountBytes), measureQueue: newMeasureQueue()}
 	o.sessionBytes.Store(int64(cfg.SessionBytes))

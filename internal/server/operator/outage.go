@@ -55,6 +55,7 @@ type Outage struct {
 	bytes        int                    // of the largest transaction that a disk had no room for
 }
 
+// NewOutage returns an outage that has not begun.
 func NewOutage(probe ProbeConfig, log *slog.Logger, seen *admission.Instruments) *Outage {
 	return &Outage{probe: probe, log: log, instruments: seen, wake: make(chan struct{}, 1)}
 }
