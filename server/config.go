@@ -99,8 +99,8 @@ const keepDeleted = 90 * 24 * time.Hour
 
 // DefaultConfig returns the defaults of durations and limits. A zero field means the same.
 func DefaultConfig() Config {
-	own := node.DefaultConfig()
-	return Config{PollInterval: own.PollInterval, DrainTimeout: own.DrainTimeout, TurnLease: own.Session.Lease,
+	nodeCfg := node.DefaultConfig()
+	return Config{PollInterval: nodeCfg.PollInterval, DrainTimeout: nodeCfg.DrainTimeout, TurnLease: nodeCfg.Session.Lease,
 		KeepDeleted: keepDeleted, PageLife: 12 * time.Hour, Limits: DefaultLimits()}
 }
 

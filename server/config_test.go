@@ -88,7 +88,7 @@ func TestValidate(t *testing.T) {
 }
 
 // limited says which field each limit is for.
-func limited(c *node.Config, sharing *share.Config) map[string]any {
+func limited(c *node.Config, shareCfg *share.Config) map[string]any {
 	return map[string]any{
 		"Connections": &c.Connections, "ConnectionsPerAddress": &c.ConnectionsPerAddress, "Handshakes": &c.Handshakes,
 		"StrangerBytes": &c.StrangerBytes, "PeerBytes": &c.KnownBytes, "RefBytes": &c.RefBytes,
@@ -98,9 +98,9 @@ func limited(c *node.Config, sharing *share.Config) map[string]any {
 		"PingTimeout": &c.RPC.PingTimeout, "WriteTimeout": &c.RPC.WriteTimeout, "MessageBytes": &c.RPC.MessageBytes,
 		"Segments": &c.RPC.Segments, "Nesting": &c.RPC.Nesting, "TraversalBytes": &c.RPC.Traversal,
 		"Questions": &c.RPC.Questions, "Answers": &c.RPC.Answers, "AnswerBytes": &c.RPC.AnswerBytes, "Exports": &c.RPC.Exports,
-		"Imports": &c.RPC.Imports, "ShareBytes": &sharing.BodyBytes, "ShareMessageBytes": &sharing.MessageBytes,
-		"ShareRequests": &sharing.Requests, "ShareCreates": &sharing.CreatesPerHour, "ShareSecrets": &sharing.Writers,
-		"ShareBodyTimeout": &sharing.BodyTimeout, "ShareSyncTimeout": &sharing.SyncTimeout,
+		"Imports": &c.RPC.Imports, "ShareBytes": &shareCfg.BodyBytes, "ShareMessageBytes": &shareCfg.MessageBytes,
+		"ShareRequests": &shareCfg.Requests, "ShareCreates": &shareCfg.CreatesPerHour, "ShareSecrets": &shareCfg.Writers,
+		"ShareBodyTimeout": &shareCfg.BodyTimeout, "ShareSyncTimeout": &shareCfg.SyncTimeout,
 		"SessionQuota": &c.Session.Limits.SessionBytes, "RefQuota": &c.Session.Limits.RefBytes,
 		"CreateQuota": &c.Session.Limits.AccountBytes, "QueuedCalls": &c.RPC.QueuedCalls, "QueuedBytes": &c.RPC.QueuedBytes,
 	}
@@ -130,15 +130,15 @@ func TestLimits(t *testing.T) {
 		if have := reflect.ValueOf(fields[name]).Elem().Interface(); have != standard {
 			t.Errorf("%s: the default is %v, the server's %v", name, standard, have)
 		}
-		said := regexp.MustCompile(`\(([^()]*)\)\n$`).FindStringSubmatch(comments[name])
-		if said == nil || !same(said[1], standard) {
+		message := regexp.MustCompile(`\(([^()]*)\)\n$`).FindStringSubmatch(comments[name])
+		if message == nil || !same(message[1], standard) {
 			t.Errorf("%s is %v by default: %s", name, standard, comments[name])
 		}
 		var limits Limits
 		reflect.ValueOf(&limits).Elem().Field(i).SetInt(123456789)
-		own, sharing := node.DefaultConfig(), share.DefaultConfig()
-		limits.apply(&own, &sharing)
-		for other, field := range limited(&own, &sharing) {
+		nodeCfg, shareCfg := node.DefaultConfig(), share.DefaultConfig()
+		limits.apply(&nodeCfg, &shareCfg)
+		for other, field := range limited(&nodeCfg, &shareCfg) {
 			if changed := !reflect.DeepEqual(field, fields[other]); changed != (other == name) {
 				t.Errorf("%s: that the field of %s has changed is %v", name, other, changed)
 			}

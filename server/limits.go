@@ -65,32 +65,32 @@ type Limits struct {
 // DefaultLimits returns the limits of a server on a small machine.
 func DefaultLimits() Limits {
 	var l Limits
-	own, sharing := node.DefaultConfig(), share.DefaultConfig()
-	l.apply(&own, &sharing)
+	nodeCfg, shareCfg := node.DefaultConfig(), share.DefaultConfig()
+	l.apply(&nodeCfg, &shareCfg)
 	return l
 }
 
 // apply sets the fields that l limits, and takes the limits that l leaves open from them.
-func (l *Limits) apply(own *node.Config, sharing *share.Config) {
-	rpc, quota := &own.RPC, &own.Session.Limits
+func (l *Limits) apply(nodeCfg *node.Config, shareCfg *share.Config) {
+	rpc, quota := &nodeCfg.RPC, &nodeCfg.Session.Limits
 	for _, f := range []struct{ limit, of *int }{
-		{&l.Connections, &own.Connections}, {&l.ConnectionsPerAddress, &own.ConnectionsPerAddress}, {&l.Handshakes, &own.Handshakes},
+		{&l.Connections, &nodeCfg.Connections}, {&l.ConnectionsPerAddress, &nodeCfg.ConnectionsPerAddress}, {&l.Handshakes, &nodeCfg.Handshakes},
 		{&l.MessageBytes, &rpc.MessageBytes}, {&l.Segments, &rpc.Segments}, {&l.Nesting, &rpc.Nesting}, {&l.TraversalBytes, &rpc.Traversal},
 		{&l.Questions, &rpc.Questions}, {&l.Answers, &rpc.Answers}, {&l.AnswerBytes, &rpc.AnswerBytes}, {&l.Exports, &rpc.Exports},
 		{&l.Imports, &rpc.Imports}, {&l.QueuedCalls, &rpc.QueuedCalls}, {&l.QueuedBytes, &rpc.QueuedBytes},
-		{&l.StrangerBytes, &own.StrangerBytes}, {&l.PeerBytes, &own.KnownBytes}, {&l.RefBytes, &own.RefBytes},
-		{&l.Subscriptions, &own.Subscriptions}, {&l.BatchesInFlight, &own.BatchesInFlight}, {&l.WrongTries, &own.WrongTries}, {&l.CommitQueue, &own.QueueOps},
+		{&l.StrangerBytes, &nodeCfg.StrangerBytes}, {&l.PeerBytes, &nodeCfg.KnownBytes}, {&l.RefBytes, &nodeCfg.RefBytes},
+		{&l.Subscriptions, &nodeCfg.Subscriptions}, {&l.BatchesInFlight, &nodeCfg.BatchesInFlight}, {&l.WrongTries, &nodeCfg.WrongTries}, {&l.CommitQueue, &nodeCfg.QueueOps},
 		{&l.SessionQuota, &quota.SessionBytes}, {&l.RefQuota, &quota.RefBytes}, {&l.CreateQuota, &quota.AccountBytes},
-		{&l.ShareBytes, &sharing.BodyBytes}, {&l.ShareMessageBytes, &sharing.MessageBytes}, {&l.ShareRequests, &sharing.Requests},
-		{&l.ShareCreates, &sharing.CreatesPerHour}, {&l.ShareSecrets, &sharing.Writers},
+		{&l.ShareBytes, &shareCfg.BodyBytes}, {&l.ShareMessageBytes, &shareCfg.MessageBytes}, {&l.ShareRequests, &shareCfg.Requests},
+		{&l.ShareCreates, &shareCfg.CreatesPerHour}, {&l.ShareSecrets, &shareCfg.Writers},
 	} {
 		defaults.Set(f.limit, *f.of)
 		*f.of = *f.limit
 	}
 	for _, f := range []struct{ limit, of *time.Duration }{
-		{&l.HandshakeTimeout, &rpc.HandshakeTimeout}, {&l.BatchTimeout, &own.BatchTimeout}, {&l.IdleTimeout, &rpc.IdleTimeout},
+		{&l.HandshakeTimeout, &rpc.HandshakeTimeout}, {&l.BatchTimeout, &nodeCfg.BatchTimeout}, {&l.IdleTimeout, &rpc.IdleTimeout},
 		{&l.PingInterval, &rpc.PingInterval}, {&l.PingTimeout, &rpc.PingTimeout}, {&l.WriteTimeout, &rpc.WriteTimeout},
-		{&l.WrongTryInterval, &own.WrongTryInterval}, {&l.ShareBodyTimeout, &sharing.BodyTimeout}, {&l.ShareSyncTimeout, &sharing.SyncTimeout},
+		{&l.WrongTryInterval, &nodeCfg.WrongTryInterval}, {&l.ShareBodyTimeout, &shareCfg.BodyTimeout}, {&l.ShareSyncTimeout, &shareCfg.SyncTimeout},
 	} {
 		defaults.Set(f.limit, *f.of)
 		*f.of = *f.limit
@@ -105,8 +105,8 @@ const (
 // Validate returns which limits do not go together, as a *fault.Error with code Usage that
 // names their fields.
 func (l Limits) Validate() error {
-	own, sharing := node.DefaultConfig(), share.DefaultConfig()
-	l.apply(&own, &sharing)
+	nodeCfg, shareCfg := node.DefaultConfig(), share.DefaultConfig()
+	l.apply(&nodeCfg, &shareCfg)
 	least := session.DefaultLimits().BatchBytes + batchOverhead
 	switch {
 	case l.MessageBytes < least:

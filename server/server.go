@@ -138,28 +138,28 @@ func (c *Config) open(ctx context.Context) (*store.Store, error) {
 
 // mount makes the node and the handlers that it serves.
 func (s *Server) mount(cfg Config) {
-	own, sharing := node.DefaultConfig(), share.DefaultConfig()
-	cfg.Limits.apply(&own, &sharing)
-	own.Store, own.Log, own.Name = s.store, cfg.Log, cfg.Name
-	own.Prefix, own.OriginPatterns = s.address.Prefix, cfg.Origins
-	own.PollInterval, own.KeepDeleted = orDefault(cfg.PollInterval, own.PollInterval), orDefault(cfg.KeepDeleted, keepDeleted)
-	own.KeepLog, own.DrainTimeout, own.DrainDelay, own.Session.Lease = cfg.KeepLog, cfg.DrainTimeout, cfg.DrainDelay, cfg.TurnLease
+	nodeCfg, shareCfg := node.DefaultConfig(), share.DefaultConfig()
+	cfg.Limits.apply(&nodeCfg, &shareCfg)
+	nodeCfg.Store, nodeCfg.Log, nodeCfg.Name = s.store, cfg.Log, cfg.Name
+	nodeCfg.Prefix, nodeCfg.OriginPatterns = s.address.Prefix, cfg.Origins
+	nodeCfg.PollInterval, nodeCfg.KeepDeleted = orDefault(cfg.PollInterval, nodeCfg.PollInterval), orDefault(cfg.KeepDeleted, keepDeleted)
+	nodeCfg.KeepLog, nodeCfg.DrainTimeout, nodeCfg.DrainDelay, nodeCfg.Session.Lease = cfg.KeepLog, cfg.DrainTimeout, cfg.DrainDelay, cfg.TurnLease
 	if cfg.DatabaseURL == "" {
-		own.SoleServer, own.PollInterval, own.Transactions = true, 0, 1
+		nodeCfg.SoleServer, nodeCfg.PollInterval, nodeCfg.Transactions = true, 0, 1
 	}
-	own.Audiences = audiences(s.address.Hosts, cfg.Hosts, cfg.Addrs)
-	own.Hosts = ownHosts(own.Audiences)
-	s.hosts.Names = own.Hosts
-	s.node = node.New(own)
+	nodeCfg.Audiences = audiences(s.address.Hosts, cfg.Hosts, cfg.Addrs)
+	nodeCfg.Hosts = ownHosts(nodeCfg.Audiences)
+	s.hosts.Names = nodeCfg.Hosts
+	s.node = node.New(nodeCfg)
 
 	if cfg.PublicURL == "" && cfg.Address != "" {
 		cfg.PublicURL = s.address.WebAddress()
 	}
 	limits := session.DefaultLimits()
-	sharing.Store, sharing.Server, sharing.Log, sharing.OriginPatterns = s.store, s.node, cfg.Log, cfg.Origins
-	sharing.Base, sharing.Key, sharing.NoLoopback = cfg.PublicURL, cfg.ShareKey, !cfg.ShareLoopback
-	sharing.CommitLimits = opencode.Limits{Ops: limits.BatchOps, Bytes: limits.BatchBytes, Payload: limits.PayloadBytes}
-	s.sharing = share.New(sharing)
+	shareCfg.Store, shareCfg.Server, shareCfg.Log, shareCfg.OriginPatterns = s.store, s.node, cfg.Log, cfg.Origins
+	shareCfg.Base, shareCfg.Key, shareCfg.NoLoopback = cfg.PublicURL, cfg.ShareKey, !cfg.ShareLoopback
+	shareCfg.CommitLimits = opencode.Limits{Ops: limits.BatchOps, Bytes: limits.BatchBytes, Payload: limits.PayloadBytes}
+	s.sharing = share.New(shareCfg)
 	s.sharing.Mount()
 
 	web.New(web.Config{Log: cfg.Log, Prefix: s.address.Prefix, Hosts: s.address.Hosts, TLS: s.address.TLS, TokenLife: cfg.PageLife, Lease: cfg.TurnLease},
@@ -167,8 +167,8 @@ func (s *Server) mount(cfg Config) {
 
 	s.node.Mount(httpapi.Path, httpapi.New(httpapi.Config{
 		Server: s.node, Address: s.address, Origins: cfg.Origins, Log: cfg.Log,
-		BodyBytes: 2 * own.RPC.MessageBytes, // as for Cap'n Web: JSON is larger than the data it encodes
-		Timeout:   own.BatchTimeout, StallTimeout: own.RPC.WriteTimeout,
+		BodyBytes: 2 * nodeCfg.RPC.MessageBytes, // as for Cap'n Web: JSON is larger than the data it encodes
+		Timeout:   nodeCfg.BatchTimeout, StallTimeout: nodeCfg.RPC.WriteTimeout,
 	}))
 }
 
@@ -238,10 +238,10 @@ func (s *Server) SetLimits(limits Limits) error {
 	if err := limits.Validate(); err != nil {
 		return err
 	}
-	own, sharing := node.DefaultConfig(), share.DefaultConfig()
-	limits.apply(&own, &sharing)
-	s.node.SetLimits(own)
-	s.sharing.SetLimits(sharing)
+	nodeCfg, shareCfg := node.DefaultConfig(), share.DefaultConfig()
+	limits.apply(&nodeCfg, &shareCfg)
+	s.node.SetLimits(nodeCfg)
+	s.sharing.SetLimits(shareCfg)
 	return nil
 }
 

@@ -25,10 +25,10 @@ func TestAbortTurns(t *testing.T) {
 		}
 		return a
 	}
-	begin := func(what string, n int) string {
+	begin := func(label string, n int) string {
 		var lines strings.Builder
 		for i := range n {
-			fmt.Fprintf(&lines, `{"method":"begin","message":"%s%d","payload":{"role":"assistant"}}`+"\n", what, i)
+			fmt.Fprintf(&lines, `{"method":"begin","message":"%s%d","payload":{"role":"assistant"}}`+"\n", label, i)
 		}
 		return lines.String()
 	}

@@ -22,9 +22,9 @@ func TestBackupOfARunningServer(t *testing.T) {
 	file := r.file("copy.db", "")
 	admin := func(want int, words string, args ...string) string {
 		t.Helper()
-		code, out, said := command(t, append([]string{"admin"}, args...)...)
-		if code != want || !strings.Contains(out+said, words) {
-			t.Errorf("admin %s: exit %d, %s%s; want %d with %q", strings.Join(args, " "), code, out, said, want, words)
+		code, out, message := command(t, append([]string{"admin"}, args...)...)
+		if code != want || !strings.Contains(out+message, words) {
+			t.Errorf("admin %s: exit %d, %s%s; want %d with %q", strings.Join(args, " "), code, out, message, want, words)
 		}
 		return out
 	}
@@ -95,14 +95,14 @@ func TestRestoredBeginsAnotherHistory(t *testing.T) {
 		}
 		was := history()
 		if database == "" {
-			if code, _, said := command(t, args...); code != exitRefused || !strings.Contains(said, "stop it first") {
-				t.Errorf("while the server runs: exit %d, %s", code, said)
+			if code, _, message := command(t, args...); code != exitRefused || !strings.Contains(message, "stop it first") {
+				t.Errorf("while the server runs: exit %d, %s", code, message)
 			}
 		}
 		r.stop()
-		code, out, said := command(t, args...)
+		code, out, message := command(t, args...)
 		if code != exitOK {
-			t.Fatalf("exit %d, %s", code, said)
+			t.Fatalf("exit %d, %s", code, message)
 		}
 		r.start()
 		if is := history(); is == was || !strings.Contains(out, is) {
@@ -124,9 +124,9 @@ func TestVacuumOfAStoppedServer(t *testing.T) {
 	was := r.ok("session", "export", id)
 	vacuum := func(want int, words string, more ...string) {
 		t.Helper()
-		code, out, said := command(t, append([]string{"admin", "vacuum"}, more...)...)
-		if code != want || !strings.Contains(out+said, words) {
-			t.Errorf("vacuum %v: exit %d, %s%s; want %d with %q", more, code, out, said, want, words)
+		code, out, message := command(t, append([]string{"admin", "vacuum"}, more...)...)
+		if code != want || !strings.Contains(out+message, words) {
+			t.Errorf("vacuum %v: exit %d, %s%s; want %d with %q", more, code, out, message, want, words)
 		}
 	}
 	vacuum(exitRefused, "stop it first", "--data", r.data())

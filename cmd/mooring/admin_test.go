@@ -64,8 +64,8 @@ func TestARescueLeavesTheServerItsFiles(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if code, _, said := command(t, "admin", "rotate-owner", "--data", r.data()); code != exitOK {
-			t.Fatalf("lost %v: exit %d, %s", lost, code, said)
+		if code, _, message := command(t, "admin", "rotate-owner", "--data", r.data()); code != exitOK {
+			t.Fatalf("lost %v: exit %d, %s", lost, code, message)
 		}
 		there := false
 		each(func(name string, info fs.FileInfo) {

@@ -77,11 +77,11 @@ func TestAuditShowsWhoDidWhat(t *testing.T) {
 			if row.Seq != uint64(i+1) || row.Peer != "127.0.0.1" || row.At == 0 || len(row.Hash) != 64 {
 				t.Errorf("row %d: %+v", i+1, row)
 			}
-			what := strings.Join([]string{row.Act, row.Subject, row.Reason}, " ")
+			label := strings.Join([]string{row.Act, row.Subject, row.Reason}, " ")
 			if strings.HasPrefix(row.Subject, id+".") {
-				what = row.Act
+				label = row.Act
 			}
-			if was, again := found[what]; again { // of the same by others, the reviewer's counts
+			if was, again := found[label]; again { // of the same by others, the reviewer's counts
 				if was.Actor == "owner/reviewer" && row.Actor != was.Actor {
 					continue
 				}
@@ -89,17 +89,17 @@ func TestAuditShowsWhoDidWhat(t *testing.T) {
 					row.Count += was.Count
 				}
 			}
-			found[what] = row
+			found[label] = row
 		}
-		for what, want := range map[string]shownAuditRow{
+		for label, want := range map[string]shownAuditRow{
 			"share": {Actor: "owner", Count: 1}, "revoke": {Actor: "owner", Count: 1, Cursor: 5}, "bump  ": {Actor: "owner", Count: 1, Cursor: 6},
 			"redeem  ": {Actor: "owner/reviewer", Count: 1}, "use events ": {Actor: "owner/reviewer"}, "use describe ": {Actor: "owner/reviewer"},
 			"denial put missing_right": {Actor: "owner/reviewer", Count: 1, Cursor: 4}, "denial audit revoked": {Actor: "owner/reviewer", Count: 1},
 			"denial audit not_an_owner": {Actor: "owner", Count: 1}, "use share ": {Actor: "owner"}, "use put ": {Actor: "owner", Count: 3},
 		} {
-			got, ok := found[what]
+			got, ok := found[label]
 			if !ok || got.Actor != want.Actor || want.Count != 0 && got.Count != want.Count || want.Cursor != 0 && got.Cursor != want.Cursor {
-				t.Errorf("%s: %+v (there: %v)", what, got, ok)
+				t.Errorf("%s: %+v (there: %v)", label, got, ok)
 			}
 		}
 		if d := found["denial put missing_right"]; d.Op == "" || !strings.HasPrefix(d.Ref, id+".") {

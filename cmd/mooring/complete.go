@@ -43,17 +43,17 @@ func (h *homeFlags) refsWithPrefix(ctx context.Context, begun string) (list []st
 		return filesWithPrefix(name)
 	}
 	for _, r := range h.savedRefs(ctx) {
-		what := "session"
+		label := "session"
 		if capability.IsSpace(r.Target()) {
-			what = "space"
+			label = "space"
 		}
 		if r.External != "" {
 			list = append(list, r.External+"\t"+r.Target())
-			what += " " + clipLine(r.External)
+			label += " " + clipLine(r.External)
 		}
-		list = append(list, r.Target()+"\t"+what)
+		list = append(list, r.Target()+"\t"+label)
 		if strings.HasPrefix(begun, r.Target()) {
-			list = append(list, r.ID+"\tref of "+what)
+			list = append(list, r.ID+"\tref of "+label)
 		}
 	}
 	slices.Sort(list)
@@ -138,13 +138,13 @@ func (h *homeFlags) completeStreams(cmd *cobra.Command) {
 // completeList completes a flag's value, a comma-separated list of values.
 func completeList(cmd *cobra.Command, flag string, values ...string) {
 	_ = cmd.RegisterFlagCompletionFunc(flag, func(_ *cobra.Command, _ []string, begun string) (list []string, after cobra.ShellCompDirective) { // the flag exists
-		said := ""
+		message := ""
 		if i := strings.LastIndexByte(begun, ','); i >= 0 {
-			said = begun[:i+1]
+			message = begun[:i+1]
 		}
 		for _, v := range values {
-			if !slices.Contains(strings.Split(said, ","), v) && strings.HasPrefix(said+v, begun) {
-				list = append(list, said+v)
+			if !slices.Contains(strings.Split(message, ","), v) && strings.HasPrefix(message+v, begun) {
+				list = append(list, message+v)
 			}
 		}
 		return list, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace

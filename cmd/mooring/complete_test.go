@@ -22,9 +22,9 @@ func TestCompletion(t *testing.T) {
 	words := func(home string, args ...string) (list []string, directive string) {
 		t.Helper()
 		line := append([]string{"__complete", "--home", home}, args...)
-		code, out, said := command(t, line...)
+		code, out, message := command(t, line...)
 		if code != exitOK {
-			t.Fatalf("%q: exit %d, %s", line, code, said)
+			t.Fatalf("%q: exit %d, %s", line, code, message)
 		}
 		for _, l := range strings.Split(strings.TrimSpace(out), "\n") {
 			word, _, _ := strings.Cut(l, "\t")
@@ -80,8 +80,8 @@ func TestCompletion(t *testing.T) {
 		t.Error("completing made a home folder")
 	}
 	for _, shell := range []string{"bash", "zsh", "fish", "powershell"} {
-		if code, out, said := command(t, "completion", shell); code != exitOK || !strings.Contains(out, "__complete") {
-			t.Errorf("%s: exit %d, %s", shell, code, said)
+		if code, out, message := command(t, "completion", shell); code != exitOK || !strings.Contains(out, "__complete") {
+			t.Errorf("%s: exit %d, %s", shell, code, message)
 		}
 	}
 }

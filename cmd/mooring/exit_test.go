@@ -27,9 +27,9 @@ func TestExitCodes(t *testing.T) {
 	}
 	try := func(code int, words string, args ...string) {
 		t.Helper()
-		got, out, said := command(t, append(args, "--home", home)...)
-		if got != code || out != "" || !strings.Contains(said, words) || strings.Count(said, "\n") != 1 {
-			t.Errorf("mooring %s: exit %d, %q %q; want %d and %q", strings.Join(args, " "), got, out, said, code, words)
+		got, out, message := command(t, append(args, "--home", home)...)
+		if got != code || out != "" || !strings.Contains(message, words) || strings.Count(message, "\n") != 1 {
+			t.Errorf("mooring %s: exit %d, %q %q; want %d and %q", strings.Join(args, " "), got, out, message, code, words)
 		}
 	}
 	for _, args := range onRef {

@@ -19,8 +19,8 @@ func TestShareRefusesALimitThatIsNone(t *testing.T) {
 		{"--home", ""}, {"--outbox-url", ""}, {"--tls-ca", ""},
 	} {
 		args := append([]string{"share", "ses_1", "--rights", "read"}, limit...)
-		if code, out, said := command(t, args...); code != exitUsage || out != "" || !strings.Contains(said, limit[0]) {
-			t.Errorf("%q: exit %d, %q %q", limit, code, out, said)
+		if code, out, message := command(t, args...); code != exitUsage || out != "" || !strings.Contains(message, limit[0]) {
+			t.Errorf("%q: exit %d, %q %q", limit, code, out, message)
 		}
 	}
 }
@@ -33,8 +33,8 @@ func TestLimitsAreAboveZero(t *testing.T) {
 		{"outbox", "drain", "--timeout", "-2s"}, {"outbox", "drain", "--timeout", "0"}, {"outbox", "list", "--limit", "-1"}, {"outbox", "list", "--limit", "0"},
 		{"share", "ses_1", "--rights", "read", "--expires", "-1s"},
 	} {
-		if code, out, said := command(t, append(args, "--home", home)...); code != exitUsage || out != "" || !strings.Contains(said, args[len(args)-2]+" "+args[len(args)-1]) {
-			t.Errorf("%q: exit %d, %q %q", args, code, out, said)
+		if code, out, message := command(t, append(args, "--home", home)...); code != exitUsage || out != "" || !strings.Contains(message, args[len(args)-2]+" "+args[len(args)-1]) {
+			t.Errorf("%q: exit %d, %q %q", args, code, out, message)
 		}
 	}
 }
@@ -60,8 +60,8 @@ func TestNoFlagIsTakenEmpty(t *testing.T) {
 				return
 			}
 			flags++
-			if code, _, said := command(t, append(line, "--"+f.Name, "")...); code != exitUsage || !strings.Contains(said, "--"+f.Name+" is empty") {
-				t.Errorf("%s --%s '': exit %d, %q", cmd.CommandPath(), f.Name, code, said)
+			if code, _, message := command(t, append(line, "--"+f.Name, "")...); code != exitUsage || !strings.Contains(message, "--"+f.Name+" is empty") {
+				t.Errorf("%s --%s '': exit %d, %q", cmd.CommandPath(), f.Name, code, message)
 			}
 		}
 		cmd.InheritedFlags()

@@ -185,8 +185,8 @@ func TestADeletedSessionIsOverForEveryRef(t *testing.T) {
 		r.refusedAs(r.otherHome("writer"), putLine("late"), over, "session", "append", writer, "--wait")
 		r.refusedAs(r.home(), "", over, "session", "delete", id, "--yes")
 		r.refusedAs(r.home(), "", over, "session", "purge", id, "part/m/p", "--yes")
-		if said := r.ok("audit", id); !strings.Contains(said, "\tdelete\t") {
-			t.Errorf("the audit of what was: %s", said)
+		if message := r.ok("audit", id); !strings.Contains(message, "\tdelete\t") {
+			t.Errorf("the audit of what was: %s", message)
 		}
 		if list := r.ok("session", "list"); strings.Contains(list, id) {
 			t.Errorf("the list: %s", list)
@@ -205,8 +205,8 @@ func TestAForgottenSessionStopsNoOutbox(t *testing.T) {
 		r := newCLI(t, database)
 		id, other := r.create("ses_forgotten"), r.create("ses_kept")
 		late, writer := r.shareTo("late", id, "--rights", "read"), r.shareTo("writer", id, "--rights", "read,append")
-		append1 := func(home, what string, flags ...string) result {
-			return r.runAs(home, putLine(what), append([]string{"session", "append", writer}, flags...)...)
+		append1 := func(home, label string, flags ...string) result {
+			return r.runAs(home, putLine(label), append([]string{"session", "append", writer}, flags...)...)
 		}
 		if got := append1(r.otherHome("writer"), "first", "--wait"); got.code != exitOK {
 			t.Fatalf("the first append: %+v", got)
@@ -240,14 +240,14 @@ func TestAForgottenSessionStopsNoOutbox(t *testing.T) {
 		r.refusedAs(r.otherHome("late"), "", over, "redeem", late)
 		r.refusedAs(r.otherHome("late"), "", over, "session", "show", late)
 		r.refusedAs(r.home(), "", over, "session", "show", id)
-		if said := r.ok("audit", id); !strings.Contains(said, "\tdelete\t") {
-			t.Errorf("the audit of what was: %s", said)
+		if message := r.ok("audit", id); !strings.Contains(message, "\tdelete\t") {
+			t.Errorf("the audit of what was: %s", message)
 		}
 		r.okIn(putLine("more"), "session", "append", other, "--wait")
 		file := filepath.Join(r.dir, "copy.db")
 		for _, args := range [][]string{{"backup", file, "--data", r.data()}, {"check", file}} {
-			if code, out, said := command(t, append([]string{"admin"}, args...)...); code != exitOK {
-				t.Errorf("admin %q: exit %d, %s%s", args, code, out, said)
+			if code, out, message := command(t, append([]string{"admin"}, args...)...); code != exitOK {
+				t.Errorf("admin %q: exit %d, %s%s", args, code, out, message)
 			}
 		}
 	})

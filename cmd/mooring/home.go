@@ -280,7 +280,7 @@ func (h *homeFlags) reportWaiting(ctx context.Context, c *client.Client) (stop f
 		tick := time.NewTicker(quietWait / 10)
 		defer tick.Stop()
 		var since time.Time
-		for said := ""; ; {
+		for message := ""; ; {
 			select {
 			case <-ctx.Done():
 				return
@@ -291,9 +291,9 @@ func (h *homeFlags) reportWaiting(ctx context.Context, c *client.Client) (stop f
 					since = time.Time{}
 				case since.IsZero():
 					since = now
-				case now.Sub(since) >= quietWait && err.Error() != said:
-					said = err.Error()
-					fmt.Fprintf(h.env.err, "waiting: %s\n", sanitizeLine(said))
+				case now.Sub(since) >= quietWait && err.Error() != message:
+					message = err.Error()
+					fmt.Fprintf(h.env.err, "waiting: %s\n", sanitizeLine(message))
 				}
 			}
 		}

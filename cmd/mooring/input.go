@@ -80,20 +80,20 @@ func cannotRead(name string, err error) error {
 }
 
 // readFileLimited reads a whole file of any kind, of at most most bytes.
-func readFileLimited(ctx context.Context, name string, most int) ([]byte, error) {
+func readFileLimited(ctx context.Context, name string, limit int) ([]byte, error) {
 	f, err := openFile(ctx, name)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(utf8Reader(&ctxReader{ctx: ctx, r: f}), int64(most)+1))
+	data, err := io.ReadAll(io.LimitReader(utf8Reader(&ctxReader{ctx: ctx, r: f}), int64(limit)+1))
 	switch {
 	case errors.Is(err, errStopped):
 		return nil, err
 	case err != nil:
 		return nil, cannotRead(name, err)
-	case len(data) > most:
-		return nil, fmt.Errorf("%s has more than %d bytes: is it the right file?", name, most)
+	case len(data) > limit:
+		return nil, fmt.Errorf("%s has more than %d bytes: is it the right file?", name, limit)
 	}
 	return data, nil
 }

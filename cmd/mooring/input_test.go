@@ -162,9 +162,9 @@ func TestInputIsBounded(t *testing.T) {
 		if c.args[0] != "serve" {
 			c.args = append(c.args, "--home", home)
 		}
-		code, out, said := command(t, c.args...)
-		if code != c.code || !strings.Contains(said, c.words) || strings.Count(said, "\n") != 1 || out != "" || strings.Contains(said, secret) {
-			t.Errorf("mooring %s: exit %d, %q %q", strings.Join(c.args[:2], " "), code, out, said)
+		code, out, message := command(t, c.args...)
+		if code != c.code || !strings.Contains(message, c.words) || strings.Count(message, "\n") != 1 || out != "" || strings.Contains(message, secret) {
+			t.Errorf("mooring %s: exit %d, %q %q", strings.Join(c.args[:2], " "), code, out, message)
 		}
 	}
 	in := &boundedInput{Reader: strings.NewReader("xx"), n: maxInput - 1}
@@ -287,8 +287,8 @@ func TestAppendWithoutItsRef(t *testing.T) {
 			t.Errorf("%s: exit %d, %q", arg, code, errOut.String())
 		}
 	}
-	if code, _, said := command(t, "session", "show", ops, "--home", filepath.Join(dir, "home")); code != exitRefused || !strings.Contains(said, "@"+ops+" stands for a ref in it") {
-		t.Errorf("exit %d, %q", code, said)
+	if code, _, message := command(t, "session", "show", ops, "--home", filepath.Join(dir, "home")); code != exitRefused || !strings.Contains(message, "@"+ops+" stands for a ref in it") {
+		t.Errorf("exit %d, %q", code, message)
 	}
 }
 

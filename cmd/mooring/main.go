@@ -105,11 +105,11 @@ func runEnv(ctx context.Context, sh *cliEnv, args []string) int {
 		return exitOK
 	}
 	if !sh.parsed && !errors.Is(err, fault.Usage) { // cobra's errors about arguments
-		what, like, _ := strings.Cut(err.Error(), "\n\nDid you mean this?\n")
+		label, like, _ := strings.Cut(err.Error(), "\n\nDid you mean this?\n")
 		if names := strings.Fields(like); len(names) > 0 {
-			what += "; did you mean " + strings.Join(names, " or ") + "?"
+			label += "; did you mean " + strings.Join(names, " or ") + "?"
 		}
-		err = fault.Usage.With("%s (see %s --help)", what, cmd.CommandPath())
+		err = fault.Usage.With("%s (see %s --help)", label, cmd.CommandPath())
 	}
 	if ctx.Err() != nil && fault.CodeOf(err) == fault.Internal { // an error caused by the cancellation that has no code
 		err = fault.Canceled.Because(err, "stopped before it was done")

@@ -93,14 +93,14 @@ func parseOpLine(n int, text []byte) (*opLine, error) {
 	}
 	l := &opLine{Line: n}
 	var refs map[string]opLineRef
-	take := func(name string, into any, what string) error {
+	take := func(name string, into any, label string) error {
 		raw, ok := fields[name]
 		delete(fields, name)
 		if !ok {
 			return nil
 		}
 		if err := json.Unmarshal(raw, into); err != nil {
-			return lineError(n, "%s must be %s", name, what)
+			return lineError(n, "%s must be %s", name, label)
 		}
 		return nil
 	}

@@ -108,18 +108,18 @@ func (h *homeFlags) reconcileOne(ctx context.Context, c *client.Client, session 
 	if r, err = c.Reconcile(ctx, session, o); err != nil {
 		return err
 	}
-	said, refused := h.awaitReconciled(ctx, c, &r)
+	message, refused := h.awaitReconciled(ctx, c, &r)
 	if yes {
-		err = h.printReconciled(&r, false, said)
+		err = h.printReconciled(&r, false, message)
 	} else if !h.env.json {
-		_, err = fmt.Fprintln(h.env.out, said)
+		_, err = fmt.Fprintln(h.env.out, message)
 	}
 	return errors.Join(err, refused)
 }
 
 // awaitReconciled waits, while the server is reachable, for the ops committed again, and
 // describes their outcomes. The error is about ops that no longer apply.
-func (h *homeFlags) awaitReconciled(ctx context.Context, c *client.Client, r *outbox.Reconciliation) (said string, refused error) {
+func (h *homeFlags) awaitReconciled(ctx context.Context, c *client.Client, r *outbox.Reconciliation) (message string, refused error) {
 	wait, stop := whileReachable(ctx, c, 0)
 	defer stop()
 	defer h.reportWaiting(wait, c)()
@@ -142,21 +142,21 @@ func (h *homeFlags) awaitReconciled(ctx context.Context, c *client.Client, r *ou
 			}
 		}
 	}
-	said = fmt.Sprintf("%s: %s sent again and there", r.Session, plural(applied, "op"))
+	message = fmt.Sprintf("%s: %s sent again and there", r.Session, plural(applied, "op"))
 	if waiting > 0 {
-		said += fmt.Sprintf(", %d not answered yet", waiting)
+		message += fmt.Sprintf(", %d not answered yet", waiting)
 	}
 	if n := r.Count(outbox.HeldBack); n > 0 {
-		said += fmt.Sprintf(", %d held back", n)
+		message += fmt.Sprintf(", %d held back", n)
 	}
 	if n := r.Count(outbox.Lost); n > 0 {
-		said += fmt.Sprintf(", %d lost", n)
+		message += fmt.Sprintf(", %d lost", n)
 	}
 	if first != nil {
 		refused = fmt.Errorf("%d of %s sent again did not apply (mooring outbox list --session %s --state failed,skipped): %w",
 			bad, plural(applied+bad, "op"), r.Session, first)
 	}
-	return said, refused
+	return message, refused
 }
 
 // shownReconciled is an op as reconcile prints it with --json.
@@ -173,7 +173,7 @@ type shownReconciled struct {
 
 // printReconciled prints a reconciliation op by op, and what was done, or with plan what would be
 // done.
-func (h *homeFlags) printReconciled(r *outbox.Reconciliation, plan bool, said string) error {
+func (h *homeFlags) printReconciled(r *outbox.Reconciliation, plan bool, message string) error {
 	if h.env.json {
 		for i := range r.Ops {
 			c := &r.Ops[i]
@@ -205,14 +205,14 @@ func (h *homeFlags) printReconciled(r *outbox.Reconciliation, plan bool, said st
 		}
 	}
 	if !r.Needed() {
-		said = r.Session + ": nothing is missing"
+		message = r.Session + ": nothing is missing"
 		if n := r.Count(outbox.HeldBack) + r.Count(outbox.Lost); n > 0 {
-			said = fmt.Sprintf("%s: nothing is to be sent; %s held back or lost", r.Session, plural(n, "op"))
+			message = fmt.Sprintf("%s: nothing is to be sent; %s held back or lost", r.Session, plural(n, "op"))
 		}
 	}
-	if said == "" {
+	if message == "" {
 		return nil
 	}
-	_, err := fmt.Fprintln(h.env.out, said)
+	_, err := fmt.Fprintln(h.env.out, message)
 	return err
 }

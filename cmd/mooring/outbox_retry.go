@@ -104,19 +104,19 @@ func (h *homeFlags) printDropped(ctx context.Context, box *outbox.Box, op string
 	if err != nil {
 		return false, err
 	}
-	state, said := "void", "dropped: it will not be sent"
+	state, message := "void", "dropped: it will not be sent"
 	if len(rows) > 0 && !rows[0].State.Finished() {
-		left, state, said = true, "dropping", "may have been sent: a void takes its place, unless the server has recorded it already"
+		left, state, message = true, "dropping", "may have been sent: a void takes its place, unless the server has recorded it already"
 	}
 	if h.env.json {
 		return left, h.env.printJSON(map[string]string{"op": op, "state": state})
 	}
-	_, err = fmt.Fprintf(h.env.out, "%s  %s\n", op, said)
+	_, err = fmt.Fprintf(h.env.out, "%s  %s\n", op, message)
 	return left, err
 }
 
 // checkNotStopped fails if a decision about an op has no effect because its stream has stopped.
-func checkNotStopped(ctx context.Context, box *outbox.Box, op, what string) error {
+func checkNotStopped(ctx context.Context, box *outbox.Box, op, label string) error {
 	rows, err := box.List(ctx, outbox.Filter{Op: op})
 	if err != nil || len(rows) == 0 {
 		return err
@@ -125,12 +125,12 @@ func checkNotStopped(ctx context.Context, box *outbox.Box, op, what string) erro
 	if err != nil || still == nil {
 		return err
 	}
-	return fmt.Errorf("%s: %w", what, stoppedError(still))
+	return fmt.Errorf("%s: %w", label, stoppedError(still))
 }
 
 // explainState adds to an error why an op's state does not allow what was asked, and which states
 // do.
-func (h *homeFlags) explainState(ctx context.Context, box *outbox.Box, op string, err error, what string) error {
+func (h *homeFlags) explainState(ctx context.Context, box *outbox.Box, op string, err error, label string) error {
 	if fault.CodeOf(err) != fault.Usage {
 		return err
 	}
@@ -142,5 +142,5 @@ func (h *homeFlags) explainState(ctx context.Context, box *outbox.Box, op string
 	if state == outbox.Failed.String() || state == outbox.Skipped.String() {
 		then = "; it holds nothing up, mooring outbox retry commits it again, and it is forgotten 30 days after its answer"
 	}
-	return fault.BadArgument.With("op %s is %s: %s%s", op, state, what, then)
+	return fault.BadArgument.With("op %s is %s: %s%s", op, state, label, then)
 }

@@ -59,14 +59,14 @@ func TestOutboxShowsAttempts(t *testing.T) {
 		t.Errorf("the next retry is at %s, %v", rows[0].NextRetry, err)
 	}
 	const waits = ` +[1-9]\d* +20\d\d-\d\d-\d\dT\d\d:\d\d:\d\dZ  unavailable: what listens at mooring://`
-	for what, c := range map[string]struct {
+	for label, c := range map[string]struct {
 		args []string
 		line string
 	}{
 		"list": {[]string{"outbox", "list"}, `(?m)^` + op + ` +` + id + ` +put +(pending|in_flight)` + waits}, "status": {[]string{"outbox", "status"}, `(?m)^` + id + ` +1` + waits},
 	} {
 		if out := r.ok(c.args...); !regexp.MustCompile(c.line).MatchString(out) {
-			t.Errorf("%s prints\n%s", what, out)
+			t.Errorf("%s prints\n%s", label, out)
 		}
 	}
 	var st struct {
@@ -170,14 +170,14 @@ func TestOutboxURL(t *testing.T) {
 		p.start()
 		return p.end(), p.out.String() + p.err.String()
 	}
-	if code, said := env(url, "session", "show", "ses_pg"); code != exitOK || !strings.Contains(said, id) {
-		t.Errorf("by the environment: exit %d, %s", code, said)
+	if code, message := env(url, "session", "show", "ses_pg"); code != exitOK || !strings.Contains(message, id) {
+		t.Errorf("by the environment: exit %d, %s", code, message)
 	}
 	if _, err := os.Stat(r.home() + "/outbox.db"); err == nil {
 		t.Error("there is an outbox in the home folder")
 	}
-	if code, said := env("", "session", "show", "ses_pg"); code != exitRefused || !strings.Contains(said, "not_found") {
-		t.Errorf("by an empty variable: exit %d, %s", code, said)
+	if code, message := env("", "session", "show", "ses_pg"); code != exitRefused || !strings.Contains(message, "not_found") {
+		t.Errorf("by an empty variable: exit %d, %s", code, message)
 	}
 }
 

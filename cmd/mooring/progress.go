@@ -28,14 +28,14 @@ const lineEvery = 2 * time.Second
 
 // newProgress begins to show how many of total are done; 0 shows nothing, a negative total is
 // unknown. what is their name: "ops sent".
-func newProgress(sh *cliEnv, what string, total int) *progress {
-	p := &progress{what: what, total: total, last: time.Now()}
+func newProgress(sh *cliEnv, label string, total int) *progress {
+	p := &progress{what: label, total: total, last: time.Now()}
 	if sh.json || total == 0 {
 		return p
 	}
 	if f, ok := sh.err.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
 		p.bar = progressbar.NewOptions(total,
-			progressbar.OptionSetWriter(f), progressbar.OptionSetDescription(what),
+			progressbar.OptionSetWriter(f), progressbar.OptionSetDescription(label),
 			progressbar.OptionShowCount(), progressbar.OptionThrottle(65*time.Millisecond),
 			progressbar.OptionSetWidth(30), progressbar.OptionClearOnFinish(), progressbar.OptionSetRenderBlankState(true))
 		return p

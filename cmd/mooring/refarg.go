@@ -158,17 +158,17 @@ func notSavedError(id string, err error) error {
 	if fault.CodeOf(err) != fault.NotFound {
 		return err
 	}
-	what := "no ref for this session"
+	label := "no ref for this session"
 	switch {
 	case capability.Target(id) != "":
-		what = "no such ref"
+		label = "no such ref"
 	case capability.IsSpace(id):
-		what = "no ref for this space"
+		label = "no ref for this space"
 	}
 	if info, e := os.Stat(id); e == nil && !info.IsDir() {
-		return fault.NotFound.With("the home folder knows %s, but %s is a file: @%s stands for a ref in it", what, id, id)
+		return fault.NotFound.With("the home folder knows %s, but %s is a file: @%s stands for a ref in it", label, id, id)
 	}
-	return fault.NotFound.With("the home folder knows %s: give the ref's text or @FILE, or another --home", what)
+	return fault.NotFound.With("the home folder knows %s: give the ref's text or @FILE, or another --home", label)
 }
 
 // session returns the session of a REF. For a session's id each verb uses the saved ref that has

@@ -420,8 +420,8 @@ func TestAdminRotateOwner(t *testing.T) {
 	})
 	wrong := t.TempDir()
 	for _, dir := range []string{filepath.Join(wrong, "none"), wrong} {
-		if code, _, said := command(t, "admin", "rotate-owner", "--data", dir); code != exitUsage || !strings.Contains(said, dir) {
-			t.Errorf("a folder without a server: exit %d, %s", code, said)
+		if code, _, message := command(t, "admin", "rotate-owner", "--data", dir); code != exitUsage || !strings.Contains(message, dir) {
+			t.Errorf("a folder without a server: exit %d, %s", code, message)
 		}
 	}
 	if left, err := os.ReadDir(wrong); err != nil || len(left) > 0 {

@@ -98,26 +98,26 @@ func (h *homeFlags) confirmRevoke(ctx context.Context, tree func(context.Context
 	if *sure {
 		return nil
 	}
-	what := "the owner's ref of its session"
+	label := "the owner's ref of its session"
 	for info, err := range tree(ctx, target) {
 		switch {
 		case fault.CodeOf(err) == fault.TooLarge:
-			what = "a ref with more refs below it than can be shown"
+			label = "a ref with more refs below it than can be shown"
 		case refusedAuthority(err):
 			return nil
 		case err != nil:
 			return err
 		case capability.IsSpace(info.Target) && info.Parent == "":
-			what = "the root ref of its space"
+			label = "the root ref of its space"
 		case !info.Owner:
 			return nil
 		}
 		break // the first is target itself
 	}
 	if !h.env.canAsk() {
-		return fault.Usage.With("this is %s, with which every ref that was made from it ends for good, and there is no terminal to ask on: say --yes, or replace it with mooring rotate", what)
+		return fault.Usage.With("this is %s, with which every ref that was made from it ends for good, and there is no terminal to ask on: say --yes, or replace it with mooring rotate", label)
 	}
-	if !h.env.confirm(ctx, fmt.Sprintf("%s is %s: revoke it, and every ref that was made from it, for good?", target, what)) {
+	if !h.env.confirm(ctx, fmt.Sprintf("%s is %s: revoke it, and every ref that was made from it, for good?", target, label)) {
 		return fault.Canceled.With("nothing was done")
 	}
 	*sure = true

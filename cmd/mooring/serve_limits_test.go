@@ -134,14 +134,14 @@ func TestLimitsAreReadAgain(t *testing.T) {
 			before, took := log.String(), applied.Load()
 			time.Sleep(5 * time.Minute)
 			synctest.Wait()
-			said := strings.ReplaceAll(strings.TrimPrefix(log.String(), before), file, "FILE")
+			message := strings.ReplaceAll(strings.TrimPrefix(log.String(), before), file, "FILE")
 			want := strings.Split(step.log, "|")
-			if strings.Count(said, "\n") != len(want) && step.log != "" || step.log == "" && said != "" {
-				t.Errorf("%s: it is logged: %s", step.what, said)
+			if strings.Count(message, "\n") != len(want) && step.log != "" || step.log == "" && message != "" {
+				t.Errorf("%s: it is logged: %s", step.what, message)
 			}
 			for _, part := range want {
-				if !strings.Contains(said, part) {
-					t.Errorf("%s: it is not logged that %s: %s", step.what, part, said)
+				if !strings.Contains(message, part) {
+					t.Errorf("%s: it is not logged that %s: %s", step.what, part, message)
 				}
 			}
 			if n := applied.Load() - took; (n > 0) != step.apply {

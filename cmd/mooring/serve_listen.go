@@ -86,13 +86,13 @@ func listenTCP(ctx context.Context, flag, address string) (net.Listener, error) 
 
 // listenError returns why an address cannot be listened at, and what to do.
 func listenError(flag, address string, err error) error {
-	switch what := ""; {
+	switch label := ""; {
 	case errors.Is(err, syscall.EADDRINUSE) && strings.HasPrefix(address, "unix:"):
-		what = "the file is there already"
+		label = "the file is there already"
 		if _, detail, ok := strings.Cut(err.Error(), ": "+syscall.EADDRINUSE.Error()+": "); ok {
-			what += ": " + detail
+			label += ": " + detail
 		}
-		return fault.InUse.Because(err, "%s %s: %s", flag, address, what)
+		return fault.InUse.Because(err, "%s %s: %s", flag, address, label)
 	case errors.Is(err, syscall.EADDRINUSE):
 		return fault.InUse.Because(err, "%s %s: another program listens there: stop that, or take another port (port 0 takes a free one)", flag, address)
 	case errors.Is(err, syscall.EACCES):

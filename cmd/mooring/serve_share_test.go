@@ -246,8 +246,8 @@ func TestTheOwnerOfASharedSession(t *testing.T) {
 		if database == "" {
 			r.stop()
 		}
-		if said := admin(exitRefused, "--session", rec.External); !strings.Contains(said, ref.Target()) || !strings.Contains(said, "ambiguous") {
-			t.Errorf("of two sessions of that name it says %s", said)
+		if message := admin(exitRefused, "--session", rec.External); !strings.Contains(message, ref.Target()) || !strings.Contains(message, "ambiguous") {
+			t.Errorf("of two sessions of that name it says %s", message)
 		}
 	})
 }
@@ -263,10 +263,10 @@ func TestShareFlags(t *testing.T) {
 		}
 		return path
 	}
-	for what, path := range map[string]string{"short": file("short", "key\n"), "empty": file("empty", "\nsecond line that is long enough\n"), "missing": filepath.Join(dir, "none")} {
+	for label, path := range map[string]string{"short": file("short", "key\n"), "empty": file("empty", "\nsecond line that is long enough\n"), "missing": filepath.Join(dir, "none")} {
 		code, _, errText := command(t, "serve", "--data", filepath.Join(dir, "data"), "--share-key-file", path)
 		if code == exitOK || strings.Contains(errText, "second line") {
-			t.Errorf("a %s key: exit %d, %s", what, code, errText)
+			t.Errorf("a %s key: exit %d, %s", label, code, errText)
 		}
 	}
 	const key = "a key that is long enough"

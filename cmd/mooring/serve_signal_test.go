@@ -96,11 +96,11 @@ func (s *signalled) code() int {
 	return s.cmd.ProcessState.ExitCode()
 }
 
-func (s *signalled) until(what string, cond func() bool) {
+func (s *signalled) until(label string, cond func() bool) {
 	s.t.Helper()
 	for deadline := time.Now().Add(servePatience); !cond(); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			s.t.Fatalf("the server never %s: %s", what, s.log.String())
+			s.t.Fatalf("the server never %s: %s", label, s.log.String())
 		}
 	}
 }

@@ -195,10 +195,10 @@ func TestServeRefusesASecondServerOnAFolder(t *testing.T) {
 		t.Errorf("exit %d, printed %q, said %q", code, out, text)
 	}
 	code, _, text = command(t, "serve", "--json", "--listen", "127.0.0.1:0", "--data", dir)
-	var said struct {
+	var message struct {
 		Error struct{ Code, Message string }
 	}
-	if err := json.Unmarshal([]byte(text), &said); err != nil || code != exitRefused || said.Error.Code != "in_use" {
+	if err := json.Unmarshal([]byte(text), &message); err != nil || code != exitRefused || message.Error.Code != "in_use" {
 		t.Errorf("exit %d, said %q", code, text)
 	}
 }
@@ -301,7 +301,7 @@ func TestServeUsage(t *testing.T) {
 	if err := os.WriteFile(sock, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for what, c := range map[string]struct {
+	for label, c := range map[string]struct {
 		args  []string
 		words []string
 	}{
@@ -317,11 +317,11 @@ func TestServeUsage(t *testing.T) {
 	} {
 		code, _, text := command(t, append([]string{"serve", "--data", t.TempDir(), "--listen", "127.0.0.1:0"}, c.args...)...)
 		if code != exitRefused || !strings.HasPrefix(text, "mooring: ") || strings.Count(text, "\n") != 1 || strings.Contains(text, "p4ss") || strings.Contains(text, "nobody") || strings.Contains(text, "again: it") {
-			t.Errorf("%s: exit %d, said %q", what, code, text)
+			t.Errorf("%s: exit %d, said %q", label, code, text)
 		}
 		for _, w := range c.words {
 			if !strings.Contains(text, w) {
-				t.Errorf("%s: said %q, without %q", what, text, w)
+				t.Errorf("%s: said %q, without %q", label, text, w)
 			}
 		}
 	}

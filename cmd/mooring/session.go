@@ -46,15 +46,15 @@ func writeTable(w io.Writer, rows [][]string) error {
 }
 
 // plural formats a number of things: 1 op, 2 ops.
-func plural(n int, what string) string {
+func plural(n int, label string) string {
 	switch {
 	case n == 1:
-	case strings.HasSuffix(what, "ch"):
-		what += "es"
+	case strings.HasSuffix(label, "ch"):
+		label += "es"
 	default:
-		what += "s"
+		label += "s"
 	}
-	return fmt.Sprintf("%d %s", n, what)
+	return fmt.Sprintf("%d %s", n, label)
 }
 
 // unixMs converts a time as printed with --json: Unix milliseconds, 0 for none.

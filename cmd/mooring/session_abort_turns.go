@@ -77,18 +77,18 @@ func (h *homeFlags) abortTurns(ctx context.Context, s *client.Session, dead bool
 
 // text returns the result on one line.
 func (a *shownAborted) text() string {
-	said := []string{"aborted " + plural(a.Aborted, "turn")}
+	message := []string{"aborted " + plural(a.Aborted, "turn")}
 	if a.Aborted+a.Ended+a.Left+a.Refused == 0 {
 		return "no turn is open"
 	}
 	if a.Ended > 0 {
-		said = append(said, fmt.Sprintf("%d had ended meanwhile", a.Ended))
+		message = append(message, fmt.Sprintf("%d had ended meanwhile", a.Ended))
 	}
 	if a.Left > 0 {
-		said = append(said, fmt.Sprintf("%d left, not of refs known to be dead", a.Left))
+		message = append(message, fmt.Sprintf("%d left, not of refs known to be dead", a.Left))
 	}
 	if a.Refused > 0 {
-		said = append(said, fmt.Sprintf("%d refused", a.Refused))
+		message = append(message, fmt.Sprintf("%d refused", a.Refused))
 	}
-	return strings.Join(said, "; ")
+	return strings.Join(message, "; ")
 }

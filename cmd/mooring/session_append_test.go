@@ -155,9 +155,9 @@ func TestTheTextOfARefIsInText(t *testing.T) {
 		t.Errorf("with a file: %s", out)
 	}
 	r.stop()
-	code, out, said := command(t, "admin", "rotate-owner", "--data", r.data(), "--session", id, "--json")
+	code, out, message := command(t, "admin", "rotate-owner", "--data", r.data(), "--session", id, "--json")
 	if code != exitOK {
-		t.Fatal(code, said)
+		t.Fatal(code, message)
 	}
 	check(out)
 }

@@ -126,25 +126,25 @@ func (h *homeFlags) tail(ctx context.Context, s *client.Session, f *tailFlags) e
 
 // explainServerBehind rewrites, for this command, an error that the log, or the audit, is not the one seen
 // before.
-func explainServerBehind(what string, err error, from client.Position) error {
+func explainServerBehind(label string, err error, from client.Position) error {
 	var f *fault.Error
 	if errors.As(err, &f) && f.Code == fault.ServerBehind && f.At != 0 {
-		return beyondEndError(what, from.Cursor, f.At)
+		return beyondEndError(label, from.Cursor, f.At)
 	}
 	return err
 }
 
 // warnBeyondEnd warns the user that the requested position lies beyond the end.
-func (h *homeFlags) warnBeyondEnd(what string, from, end uint64) {
+func (h *homeFlags) warnBeyondEnd(label string, from, end uint64) {
 	if from > end && !h.env.json {
-		fmt.Fprintf(h.env.err, "the %s ends at %d\n", what, end)
+		fmt.Fprintf(h.env.err, "the %s ends at %d\n", label, end)
 	}
 }
 
 // beyondEndError returns the error of following from beyond the end: on a server restored meanwhile, later
 // events may differ from those seen.
-func beyondEndError(what string, from, end uint64) error {
-	return fault.ServerBehind.With("the %s ends at %d, before --from %d: give what you have seen last; if that was %d, the server was restored to an earlier state since", what, end, from, from).Pos(end)
+func beyondEndError(label string, from, end uint64) error {
+	return fault.ServerBehind.With("the %s ends at %d, before --from %d: give what you have seen last; if that was %d, the server was restored to an earlier state since", label, end, from, from).Pos(end)
 }
 
 // follow prints the present events, then new ones until it is interrupted, which is not an error.

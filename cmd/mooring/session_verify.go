@@ -87,19 +87,19 @@ func (h *homeFlags) verify(ctx context.Context, s *client.Session) error {
 	if err := writeTable(h.env.out, rows); err != nil {
 		return err
 	}
-	for _, what := range v.Unverified {
-		fmt.Fprintf(h.env.out, "not verified: %s\n", what)
+	for _, label := range v.Unverified {
+		fmt.Fprintf(h.env.out, "not verified: %s\n", label)
 	}
 	if err := v.Err(); err != nil {
 		return err
 	}
-	said := fmt.Sprintf("log of %s verified", plural(v.Events, "event"))
+	message := fmt.Sprintf("log of %s verified", plural(v.Events, "event"))
 	if v.Purged > 0 {
-		said += fmt.Sprintf(", %d of them purged", v.Purged)
+		message += fmt.Sprintf(", %d of them purged", v.Purged)
 	}
 	if shown.State != "" {
-		said += "; state hash " + shown.State
+		message += "; state hash " + shown.State
 	}
-	_, err = fmt.Fprintln(h.env.out, said)
+	_, err = fmt.Fprintln(h.env.out, message)
 	return err
 }

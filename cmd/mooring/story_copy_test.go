@@ -26,10 +26,10 @@ func TestACopiedOutboxStopsAndMixesNothingIn(t *testing.T) {
 				r.okAs(home, putLine(fmt.Sprint("a", i)), "session", "append", ref, "--wait")
 			}
 
-			said := []string{"outbox_diverged", id, "copy", "mooring outbox reconcile"}
-			r.refusedAs(twin, putLine("b0"), said, "session", "append", ref, "--wait")
-			r.refusedAs(twin, manyLines("c", ahead+1), said, "session", "append", ref, "--wait") // b0 goes before them
-			r.refusedAs(twin, "", said, "outbox", "drain")
+			message := []string{"outbox_diverged", id, "copy", "mooring outbox reconcile"}
+			r.refusedAs(twin, putLine("b0"), message, "session", "append", ref, "--wait")
+			r.refusedAs(twin, manyLines("c", ahead+1), message, "session", "append", ref, "--wait") // b0 goes before them
+			r.refusedAs(twin, "", message, "outbox", "drain")
 			if st := r.statusOf(twin); len(st.Streams) != 1 || st.Streams[0].Stopped != "outbox_diverged" || st.Streams[0].Unfinished != ahead+2 {
 				t.Errorf("the copy's status: %+v", st)
 			}

@@ -36,8 +36,8 @@ func restoredCLI(t *testing.T) (r *cliRig, session, home, ref string) {
 func TestNothingIsDoneOnAStoppedStream(t *testing.T) {
 	t.Parallel()
 	r, session, home, ref := restoredCLI(t)
-	said := []string{"server_behind", session, "mooring outbox reconcile " + session, "mooring outbox abandon " + session}
-	r.refusedAs(home, putLine("late"), append(said, "durable in the outbox and not sent"), "session", "append", ref, "--wait")
+	message := []string{"server_behind", session, "mooring outbox reconcile " + session, "mooring outbox abandon " + session}
+	r.refusedAs(home, putLine("late"), append(message, "durable in the outbox and not sent"), "session", "append", ref, "--wait")
 	file := filepath.Join(r.dir, "never.ref")
 	for _, away := range []bool{false, true} {
 		if away {
@@ -47,7 +47,7 @@ func TestNothingIsDoneOnAStoppedStream(t *testing.T) {
 			{"share", ref, "--rights", "read", "--to", file}, {"share", ref, "--rights", "read"}, {"session", "purge", ref, "message/kept", "--yes"},
 			{"session", "append", ref, r.file("op", putLine("later"))},
 		} {
-			if got := r.refusedAs(home, "", said, args...); args[0] == "share" && got.out != "" {
+			if got := r.refusedAs(home, "", message, args...); args[0] == "share" && got.out != "" {
 				t.Errorf("share prints %q", got.out)
 			}
 		}
@@ -58,7 +58,7 @@ func TestNothingIsDoneOnAStoppedStream(t *testing.T) {
 	r.start()
 	void := r.okAs(home, "", "outbox", "list", "--state", "void", "--json")
 	op := void[strings.Index(void, `"op":"`)+6:][:26]
-	got := r.refusedAs(home, "", append(said, "committed again and not sent"), "outbox", "retry", op)
+	got := r.refusedAs(home, "", append(message, "committed again and not sent"), "outbox", "retry", op)
 	if got := r.runAs(home, "", "outbox", "drop", strings.TrimSpace(got.out)); got.code != exitOK && !strings.Contains(got.err, "given up") {
 		t.Errorf("drop of one that has its place or not: exit %d, %q", got.code, got.err)
 	}

@@ -95,14 +95,14 @@ func TestARestoredServerIsNoticedAndNothingIsLost(t *testing.T) {
 	r.start()
 
 	// The stream stops, at once and with the reason; what was appended stays.
-	said := []string{"server_behind", hit, "restored", "put its newer data back", "mooring outbox reconcile"}
-	got := r.refusedAs(home, putLine("m4"), said, "session", "append", helper, "--wait")
+	message := []string{"server_behind", hit, "restored", "put its newer data back", "mooring outbox reconcile"}
+	got := r.refusedAs(home, putLine("m4"), message, "session", "append", helper, "--wait")
 	if !strings.Contains(got.out, "queued") {
 		t.Errorf("append --wait prints %q", got.out)
 	}
-	r.refusedAs(home, "", said, "outbox", "drain")
+	r.refusedAs(home, "", message, "outbox", "drain")
 	text := r.okAs(home, "", "outbox", "status")
-	for _, w := range append(said, "stopped") {
+	for _, w := range append(message, "stopped") {
 		if !strings.Contains(text, w) {
 			t.Errorf("outbox status is without %q:\n%s", w, text)
 		}
@@ -110,7 +110,7 @@ func TestARestoredServerIsNoticedAndNothingIsLost(t *testing.T) {
 	if st := r.statusOf(home); len(st.Streams) != 1 || st.Streams[0].Stopped != "server_behind" || st.Streams[0].Unfinished != 1 {
 		t.Errorf("outbox status: %+v", st)
 	}
-	r.refusedAs(home, putLine("m5"), append(said, "durable", "not sent"), "session", "append", helper)
+	r.refusedAs(home, putLine("m5"), append(message, "durable", "not sent"), "session", "append", helper)
 	// Readers are told as well, who have seen more than there is now.
 	r.refusedAs(home, "", []string{"server_behind"}, "session", "tail", helper, "--from", "6", "--follow")
 	if keys := r.keys(hit); count(keys, "m1") != 1 || count(keys, "m2")+count(keys, "m3")+count(keys, "m4")+count(keys, "m5") != 0 {

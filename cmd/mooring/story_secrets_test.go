@@ -211,13 +211,13 @@ func TestNoSecretIsShown(t *testing.T) {
 				ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
 				defer cancel()
 				code := runContext(ctx, args, strings.NewReader(in), &out, &errOut)
-				what := fmt.Sprintf("%d: mooring %s", n, args[:2])
+				label := fmt.Sprintf("%d: mooring %s", n, args[:2])
 				if code != want {
-					t.Errorf("%s: exit %d, %s%s", what, code, out.String(), errOut.String())
+					t.Errorf("%s: exit %d, %s%s", label, code, out.String(), errOut.String())
 				}
-				s.shown["the arguments of "+what] = []byte(strings.Join(args, " "))
-				s.shown["the output of "+what] = []byte(out.String())
-				s.shown["the errors of "+what] = []byte(errOut.String())
+				s.shown["the arguments of "+label] = []byte(strings.Join(args, " "))
+				s.shown["the output of "+label] = []byte(out.String())
+				s.shown["the errors of "+label] = []byte(errOut.String())
 				return strings.TrimSpace(out.String())
 			}
 			file := func(name string) string { return filepath.Join(dir, name+".ref") }
@@ -342,6 +342,6 @@ func (s *secrecy) client(dir, file string) {
 	if err != nil || results.Err() == nil {
 		s.t.Errorf("a revoked ref's op: %v, %v", results, err)
 	}
-	said := fmt.Sprintf("%v %+v %#v %v %+v %v", ref, ref, ref.Secret, session, results, results.Err())
-	s.shown["what a program prints"] = []byte(said)
+	message := fmt.Sprintf("%v %+v %#v %v %+v %v", ref, ref, ref.Secret, session, results, results.Err())
+	s.shown["what a program prints"] = []byte(message)
 }

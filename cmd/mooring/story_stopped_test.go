@@ -83,13 +83,13 @@ func (r *cliRig) runUnanswered(args ...string) *process {
 }
 
 // until waits for what the proxy sees of the process.
-func (p *process) until(what string, cond func(faultproxy.Stats) bool) {
+func (p *process) until(label string, cond func(faultproxy.Stats) bool) {
 	p.r.t.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	for deadline := time.Now().Add(time.Minute); !cond(p.r.proxy.Stats()); <-tick.C {
 		if time.Now().After(deadline) {
-			p.r.t.Fatalf("mooring %s never %s", p.args, what)
+			p.r.t.Fatalf("mooring %s never %s", p.args, label)
 		}
 	}
 }

@@ -21,14 +21,14 @@ import (
 func flagError(cmd *cobra.Command, err error) error {
 	var value *pflag.InvalidValueError
 	var missing *pflag.ValueRequiredError
-	what := err.Error()
+	label := err.Error()
 	switch {
 	case errors.As(err, &value):
-		what = "--" + value.GetFlag().Name + " takes " + flagValueHelp(value.GetFlag())
+		label = "--" + value.GetFlag().Name + " takes " + flagValueHelp(value.GetFlag())
 	case errors.As(err, &missing):
-		what = "--" + missing.GetFlag().Name + " takes " + flagValueHelp(missing.GetFlag()) + ", and none was given"
+		label = "--" + missing.GetFlag().Name + " takes " + flagValueHelp(missing.GetFlag()) + ", and none was given"
 	}
-	return fault.Usage.With("%s (see %s --help)", what, cmd.CommandPath())
+	return fault.Usage.With("%s (see %s --help)", label, cmd.CommandPath())
 }
 
 // flagValueHelp describes a flag's value.
@@ -52,9 +52,9 @@ func flagValueHelp(f *pflag.Flag) string {
 
 // argCount checks a command's number of arguments; a negative most is unlimited. The command's
 // first line of help names them.
-func argCount(least, most int) cobra.PositionalArgs {
+func argCount(least, limit int) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
-		if len(args) >= least && (most < 0 || len(args) <= most) {
+		if len(args) >= least && (limit < 0 || len(args) <= limit) {
 			return nil
 		}
 		_, takes, _ := strings.Cut(cmd.Use, " ")

@@ -32,13 +32,13 @@ func TestUsageIsInWords(t *testing.T) {
 		if !strings.HasPrefix(c.line, "serve") && !strings.HasSuffix(c.line, "--limit") && c.line != "sesion" {
 			args = append(args, "--home", home)
 		}
-		code, out, said := command(t, args...)
-		if code != exitUsage || out != "" || !strings.HasPrefix(said, "mooring: usage: "+c.words) || strings.Count(said, "\n") != 1 {
-			t.Errorf("mooring %s: exit %d, %q %q", c.line, code, out, said)
+		code, out, message := command(t, args...)
+		if code != exitUsage || out != "" || !strings.HasPrefix(message, "mooring: usage: "+c.words) || strings.Count(message, "\n") != 1 {
+			t.Errorf("mooring %s: exit %d, %q %q", c.line, code, out, message)
 		}
 		for _, raw := range []string{"strconv", "arg(s)", "invalid argument", "json:", "invalid syntax"} {
-			if strings.Contains(said, raw) {
-				t.Errorf("mooring %s says %q", c.line, said)
+			if strings.Contains(message, raw) {
+				t.Errorf("mooring %s says %q", c.line, message)
 			}
 		}
 	}
@@ -91,18 +91,18 @@ func TestPlainLine(t *testing.T) {
 
 func TestOrigins(t *testing.T) {
 	t.Parallel()
-	code, out, said := command(t, "serve", "--listen", occupied(t), "--data", t.TempDir(), "--allow-origin", "http://x y")
-	if code != exitUsage || out != "" || !strings.Contains(said, "--allow-origin") {
-		t.Errorf("exit %d, %q %q", code, out, said)
+	code, out, message := command(t, "serve", "--listen", occupied(t), "--data", t.TempDir(), "--allow-origin", "http://x y")
+	if code != exitUsage || out != "" || !strings.Contains(message, "--allow-origin") {
+		t.Errorf("exit %d, %q %q", code, out, message)
 	}
 }
 
 // What a secret in clear takes is named as the flag that it is.
 func TestPlaintextNamesItsFlag(t *testing.T) {
 	t.Parallel()
-	code, _, said := command(t, "redeem", "mooring://example.org/ses_01JABCDEFGHJKMNPQRSTVWXYZ0.s01JABCDEFGHJKMNPQRSTVWXYZ0#"+strings.Repeat("A", 43), "--home", t.TempDir())
-	if code != exitRefused || !strings.HasPrefix(said, "mooring: plaintext: ") || !strings.Contains(said, "--allow-plaintext") {
-		t.Errorf("exit %d, %s", code, said)
+	code, _, message := command(t, "redeem", "mooring://example.org/ses_01JABCDEFGHJKMNPQRSTVWXYZ0.s01JABCDEFGHJKMNPQRSTVWXYZ0#"+strings.Repeat("A", 43), "--home", t.TempDir())
+	if code != exitRefused || !strings.HasPrefix(message, "mooring: plaintext: ") || !strings.Contains(message, "--allow-plaintext") {
+		t.Errorf("exit %d, %s", code, message)
 	}
 }
 

@@ -125,7 +125,7 @@ func parseArg(at *bodyPath, v gjson.Result, to *ledger.Arg) *fault.Error {
 
 // applyBatch serves POST /sessions/{id}/batches.
 func applyBatch(q *request) *fault.Error {
-	held, refused := q.sessionWithoutQuery()
+	live, refused := q.sessionWithoutQuery()
 	if refused != nil {
 		return refused
 	}
@@ -137,7 +137,7 @@ func applyBatch(q *request) *fault.Error {
 	if refused := parseBatch(nil, body, &s); refused != nil {
 		return refused
 	}
-	stream, err := held.OpenStream(q.Context(), s.outbox, s.secret, s.incarnation)
+	stream, err := live.OpenStream(q.Context(), s.outbox, s.secret, s.incarnation)
 	if err != nil {
 		return q.toFault(err)
 	}
@@ -152,11 +152,11 @@ func (q *request) apply(stream *objects.Stream, s *sentBatch) *fault.Error {
 		if refused != nil {
 			return refused
 		}
-		held, refused := q.restore(q.Context(), ref)
+		live, refused := q.restore(q.Context(), ref)
 		if refused != nil {
 			return refused
 		}
-		with = append(with, held)
+		with = append(with, live)
 	}
 	a, err := stream.Apply(q.Context(), s.batch, with...)
 	if err != nil {

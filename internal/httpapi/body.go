@@ -40,12 +40,12 @@ func (q *request) body() (gjson.Result, *fault.Error) {
 }
 
 func (q *request) read() ([]byte, *fault.Error) {
-	most := int64(q.api.cfg.BodyBytes)
-	tooLarge := fault.TooLarge.With("the body has more than the %d bytes that one may have: send smaller batches", most)
-	if q.ContentLength > most {
+	limit := int64(q.api.cfg.BodyBytes)
+	tooLarge := fault.TooLarge.With("the body has more than the %d bytes that one may have: send smaller batches", limit)
+	if q.ContentLength > limit {
 		return nil, tooLarge
 	}
-	text, err := httpkit.ReadBody(http.MaxBytesReader(q.w, q.Body, most), bodyChunk, func(n int) error {
+	text, err := httpkit.ReadBody(http.MaxBytesReader(q.w, q.Body, limit), bodyChunk, func(n int) error {
 		if q.memory.TryGrow(int64(2 * n)) { // twice: parsing holds a second copy
 			return nil
 		}

@@ -205,7 +205,7 @@ func TestSecretsStayAway(t *testing.T) {
 		}
 	}
 	r.stop()
-	if said := log.String(); said == "" || strings.Contains(said, secret[:20]) || strings.Contains(said, outbox[1:20]) {
-		t.Errorf("the log: %s", said)
+	if message := log.String(); message == "" || strings.Contains(message, secret[:20]) || strings.Contains(message, outbox[1:20]) {
+		t.Errorf("the log: %s", message)
 	}
 }

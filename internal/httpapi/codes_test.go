@@ -119,12 +119,12 @@ func (d failing) check(name string, request func() *reply, at int, f stmtfault.F
 	if len(failed) == 0 {
 		return false
 	}
-	what := fmt.Sprintf("%s, %s at %d, %.60q", name, f, at, failed[0])
+	label := fmt.Sprintf("%s, %s at %d, %.60q", name, f, at, failed[0])
 	if want := f.Cause().Code().String(); got.code() != "" && (got.code() != want || got.status < 500 && got.status != 200) || at == 1 && got.code() == "" {
-		d.t.Errorf("%s: %d %s, want %s", what, got.status, got.text, want)
+		d.t.Errorf("%s: %d %s, want %s", label, got.status, got.text, want)
 	}
 	if again := request(); again.code() != "" {
-		d.t.Errorf("%s, then again: %d %s", what, again.status, again.text)
+		d.t.Errorf("%s, then again: %d %s", label, again.status, again.text)
 	}
 	return true
 }

@@ -77,15 +77,15 @@ func serveEvents(q *request) *fault.Error {
 		}
 		return q.follow(after)
 	}
-	most, refused := parseLimit(params["limit"])
+	limit, refused := parseLimit(params["limit"])
 	if refused != nil {
 		return refused
 	}
-	held, refused := q.session(q.Context())
+	live, refused := q.session(q.Context())
 	if refused != nil {
 		return refused
 	}
-	page, err := held.Events(q.Context(), after, most)
+	page, err := live.Events(q.Context(), after, limit)
 	if err != nil {
 		return q.toFault(err)
 	}
@@ -138,11 +138,11 @@ func resumePosition(h http.Header, after string, named fanout.Position) (fanout.
 func (q *request) follow(after fanout.Position) *fault.Error {
 	ctx, leave := context.WithCancelCause(q.clientCtx)
 	defer leave(nil)
-	held, refused := q.session(ctx)
+	live, refused := q.session(ctx)
 	if refused != nil {
 		return refused
 	}
-	if _, err := held.Events(q.Context(), after, 1); err != nil {
+	if _, err := live.Events(q.Context(), after, 1); err != nil {
 		return q.toFault(err)
 	}
 	if refused := q.beginStream(); refused != nil {
@@ -161,7 +161,7 @@ func (q *request) follow(after fanout.Position) *fault.Error {
 	defer beating.Wait()
 	defer leave(nil)
 	beating.Go(func() { s.heartbeats(ctx, q.api.cfg.Heartbeat, leave) })
-	err := held.Follow(ctx, after, s.writeEvents)
+	err := live.Follow(ctx, after, s.writeEvents)
 	if err == nil || ctx.Err() != nil || s.broken() {
 		return nil
 	}

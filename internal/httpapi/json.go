@@ -83,14 +83,14 @@ func parseObject(at *bodyPath, v gjson.Result, members ...member) (refused *faul
 }
 
 // parseArray parses an array of at most most elements.
-func parseArray(at *bodyPath, v gjson.Result, most int, take func(at *bodyPath, v gjson.Result) *fault.Error) (refused *fault.Error) {
+func parseArray(at *bodyPath, v gjson.Result, limit int, take func(at *bodyPath, v gjson.Result) *fault.Error) (refused *fault.Error) {
 	if !v.IsArray() {
 		return wantFault(at, "an array")
 	}
 	n := 0
 	v.ForEach(func(_, value gjson.Result) bool {
-		if n == most {
-			refused = fault.TooLarge.With("%s has more than %d elements, which are never taken", at, most)
+		if n == limit {
+			refused = fault.TooLarge.With("%s has more than %d elements, which are never taken", at, limit)
 			return false
 		}
 		refused = take(&bodyPath{parent: at, index: n}, value)
@@ -112,10 +112,10 @@ func parseText(at *bodyPath, v gjson.Result, to *string) *fault.Error {
 	return nil
 }
 
-func texts(name string, most int, to *[]string) member {
+func texts(name string, limit int, to *[]string) member {
 	return member{name: name, parse: func(at *bodyPath, v gjson.Result) *fault.Error {
 		*to = []string{} // not nil, even if empty
-		return parseArray(at, v, most, func(at *bodyPath, v gjson.Result) *fault.Error {
+		return parseArray(at, v, limit, func(at *bodyPath, v gjson.Result) *fault.Error {
 			var s string
 			refused := parseText(at, v, &s)
 			*to = append(*to, s)

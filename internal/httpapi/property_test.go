@@ -103,11 +103,11 @@ func TestARetryOverAnotherWireIsADuplicate(t *testing.T) {
 				}
 				return s
 			}
-			retry := func(what string, s sent) {
+			retry := func(label string, s sent) {
 				wire := anyWire()
 				again := send[wire](s.batch)
 				if again.refusal != fault.None || !reflect.DeepEqual(again.outcomes, s.first.outcomes) || int(again.duplicates) != len(s.batch.Ops) {
-					rt.Fatalf("%s, %s:\n%+v\nwas, %s,\n%+v", what, wires[wire], again, wires[s.wire], s.first)
+					rt.Fatalf("%s, %s:\n%+v\nwas, %s,\n%+v", label, wires[wire], again, wires[s.wire], s.first)
 				}
 			}
 			var all []sent

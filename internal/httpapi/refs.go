@@ -40,23 +40,23 @@ func newRefJSON(r *session.TreeRow, now int64) refJSON {
 
 // listRefs serves GET /sessions/{id}/refs.
 func listRefs(q *request) *fault.Error {
-	held, refused := q.session(q.Context())
+	live, refused := q.session(q.Context())
 	if refused != nil {
 		return refused
 	}
-	return q.refs(held)
+	return q.refs(live)
 }
 
 // listSpaceRefs serves GET /spaces/{id}/refs.
 func listSpaceRefs(q *request) *fault.Error {
-	held, refused := q.space()
+	live, refused := q.space()
 	if refused != nil {
 		return refused
 	}
-	return q.refs(held)
+	return q.refs(live)
 }
 
-func (q *request) refs(held *objects.Capability) *fault.Error {
+func (q *request) refs(live *objects.Capability) *fault.Error {
 	params, refused := q.query("under", "after", "limit")
 	if refused != nil {
 		return refused
@@ -65,7 +65,7 @@ func (q *request) refs(held *objects.Capability) *fault.Error {
 	if tree.Limit, refused = parseLimit(params["limit"]); refused != nil {
 		return refused
 	}
-	page, err := held.Refs(q.Context(), tree)
+	page, err := live.Refs(q.Context(), tree)
 	if err != nil {
 		return q.toFault(err)
 	}
@@ -83,7 +83,7 @@ func (q *request) refs(held *objects.Capability) *fault.Error {
 
 // shareSession serves POST /sessions/{id}/refs.
 func shareSession(q *request) *fault.Error {
-	held, refused := q.sessionWithoutQuery()
+	live, refused := q.sessionWithoutQuery()
 	if refused != nil {
 		return refused
 	}
@@ -97,16 +97,16 @@ func shareSession(q *request) *fault.Error {
 	}
 	var made capability.Ref
 	if m.ID == "" {
-		made = q.api.cfg.Address.New(held.Target())
+		made = q.api.cfg.Address.New(live.Target())
 		if m.Seal != nil {
-			made = q.api.cfg.Address.NewSealed(held.Target())
+			made = q.api.cfg.Address.NewSealed(live.Target())
 		}
 		m.ID, m.Hash = made.ID, made.Secret.Hash()
 	}
-	if err := held.Share(q.Context(), m); err != nil {
+	if err := live.Share(q.Context(), m); err != nil {
 		return q.toFault(err)
 	}
-	q.answerMinted(held.Target(), m.ID, made)
+	q.answerMinted(live.Target(), m.ID, made)
 	return nil
 }
 
@@ -142,15 +142,15 @@ func parseMintRequest(body gjson.Result) (m capability.MintRequest, refused *fau
 
 // revokeRef serves DELETE /sessions/{id}/refs/{ref_id}.
 func revokeRef(q *request) *fault.Error {
-	held, refused := q.sessionWithoutQuery()
+	live, refused := q.sessionWithoutQuery()
 	if refused != nil {
 		return refused
 	}
 	id := q.PathValue("ref_id")
-	if capability.Target(id) != held.Target() {
+	if capability.Target(id) != live.Target() {
 		return fault.NotFound.With("the path names no ref of this session: it is the id that is wanted, without its secret")
 	}
-	cut, err := held.Revoke(q.Context(), id)
+	cut, err := live.Revoke(q.Context(), id)
 	if err != nil {
 		return q.toFault(err)
 	}

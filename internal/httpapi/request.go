@@ -74,11 +74,11 @@ func (q *request) session(ctx context.Context) (*objects.Capability, *fault.Erro
 
 // sessionWithoutQuery is session for a path without parameters.
 func (q *request) sessionWithoutQuery() (*objects.Capability, *fault.Error) {
-	held, refused := q.session(q.Context())
+	live, refused := q.session(q.Context())
 	if refused == nil {
 		_, refused = q.query()
 	}
-	return held, refused
+	return live, refused
 }
 
 // space restores the request's ref for the space that the path names.
@@ -107,10 +107,10 @@ func (q *request) restore(ctx context.Context, ref capability.Ref) (*objects.Cap
 	if refused != nil {
 		return nil, refused
 	}
-	held, err := caller.Restore(ref, redemption)
+	live, err := caller.Restore(ref, redemption)
 	if err == nil {
-		q.ref = cmp.Or(q.ref, held.Ref())
-		return held, nil
+		q.ref = cmp.Or(q.ref, live.Ref())
+		return live, nil
 	}
 	f := q.toFault(err)
 	if f.Code == fault.Sealed {

@@ -66,11 +66,11 @@ func newGrantJSON(g *capability.Grant) grantJSON {
 
 // describeSession serves GET /sessions/{id}.
 func describeSession(q *request) *fault.Error {
-	held, refused := q.sessionWithoutQuery()
+	live, refused := q.sessionWithoutQuery()
 	if refused != nil {
 		return refused
 	}
-	d, err := held.Describe(q.Context())
+	d, err := live.Describe(q.Context())
 	if err != nil {
 		return q.toFault(err)
 	}
@@ -80,11 +80,11 @@ func describeSession(q *request) *fault.Error {
 
 // statSession serves GET /sessions/{id}/stat.
 func statSession(q *request) *fault.Error {
-	held, refused := q.sessionWithoutQuery()
+	live, refused := q.sessionWithoutQuery()
 	if refused != nil {
 		return refused
 	}
-	stat, err := held.Stat(q.Context())
+	stat, err := live.Stat(q.Context())
 	if err != nil {
 		return q.toFault(err)
 	}
@@ -111,11 +111,11 @@ func listSessions(q *request) *fault.Error {
 	if refused = list.Check(); refused != nil {
 		return refused
 	}
-	held, refused := q.space()
+	live, refused := q.space()
 	if refused != nil {
 		return refused
 	}
-	page, err := held.List(q.Context(), list)
+	page, err := live.List(q.Context(), list)
 	if err != nil {
 		return q.toFault(err)
 	}
@@ -143,7 +143,7 @@ type creation struct {
 // createSession serves POST /spaces/{id}/sessions: the session alone, or an outbox's first batch,
 // which creates it.
 func createSession(q *request) *fault.Error {
-	held, refused := q.space()
+	live, refused := q.space()
 	if refused == nil {
 		_, refused = q.query()
 	}
@@ -169,11 +169,11 @@ func createSession(q *request) *fault.Error {
 		if named != (c.hash != nil) || named != (c.session != "" || c.ref != "") {
 			return fault.Malformed.With("session, ref and hash go together: the client makes all of them, or none")
 		}
-		return q.create(held, &c)
+		return q.create(live, &c)
 	case !named || c.hash != nil || c.external != "" || c.label != "" || c.actor != "" || c.order != "":
 		return fault.Malformed.With("beside batch stand session and ref, and no others: the batch's create op says the rest")
 	}
-	stream, err := held.CreateStream(q.Context(), c.session, c.ref, c.batch.outbox, c.batch.secret, c.batch.incarnation)
+	stream, err := live.CreateStream(q.Context(), c.session, c.ref, c.batch.outbox, c.batch.secret, c.batch.incarnation)
 	if err != nil {
 		return q.toFault(err)
 	}
@@ -181,7 +181,7 @@ func createSession(q *request) *fault.Error {
 }
 
 // create creates a session without an outbox.
-func (q *request) create(held *objects.Capability, c *creation) *fault.Error {
+func (q *request) create(live *objects.Capability, c *creation) *fault.Error {
 	var made capability.Ref
 	if c.ref == "" {
 		c.session = capability.SessionPrefix + ulid.Make().String()
@@ -198,7 +198,7 @@ func (q *request) create(held *objects.Capability, c *creation) *fault.Error {
 			args = append(args, stringArg(a.name, a.text))
 		}
 	}
-	if err := held.Create(q.Context(), c.session, c.ref, args...); err != nil {
+	if err := live.Create(q.Context(), c.session, c.ref, args...); err != nil {
 		return q.toFault(err)
 	}
 	q.answerMinted(c.session, c.ref, made)

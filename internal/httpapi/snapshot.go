@@ -43,7 +43,7 @@ func serveSnapshot(q *request) *fault.Error {
 	if refused != nil {
 		return refused
 	}
-	held, refused := q.session(q.clientCtx)
+	live, refused := q.session(q.clientCtx)
 	if refused == nil {
 		refused = q.beginStream()
 	}
@@ -51,7 +51,7 @@ func serveSnapshot(q *request) *fault.Error {
 		return refused
 	}
 	s := &snapshotWriter{w: q.w}
-	of, err := held.Snapshot(q.clientCtx, at, s.writePiece)
+	of, err := live.Snapshot(q.clientCtx, at, s.writePiece)
 	if err == nil {
 		err = s.end(of)
 	}

@@ -23,11 +23,11 @@ const maxBuffered = 32 << 20
 // bodyReader parses a body. An error of a callback ends the parse and is returned.
 type bodyReader struct {
 	in         *bufio.Reader
-	charge     *requestMemory              // charged for buffers
-	onSecret   func(string) error          // called once, before any item
-	onItem     func(json.RawMessage) error // of valid JSON, owned by the callee, which releases its capacity
-	onOversize func(bytes int64, most int) // an item larger than most was skipped
-	seenSecret string                      // the secret, once read
+	charge     *requestMemory               // charged for buffers
+	onSecret   func(string) error           // called once, before any item
+	onItem     func(json.RawMessage) error  // of valid JSON, owned by the callee, which releases its capacity
+	onOversize func(bytes int64, limit int) // an item larger than limit was skipped
+	seenSecret string                       // the secret, once read
 }
 
 // read parses the whole body.
@@ -187,7 +187,7 @@ func (b *bodyReader) shortValue() ([]byte, error) {
 
 // value reads a value's text, checking only where it ends, and returns its length n. text is nil
 // if n exceeds most.
-func (b *bodyReader) value(most int) (text []byte, n int64, err error) {
+func (b *bodyReader) value(limit int) (text []byte, n int64, err error) {
 	c, err := b.nextByte()
 	if err != nil {
 		return nil, 0, err
@@ -197,12 +197,12 @@ func (b *bodyReader) value(most int) (text []byte, n int64, err error) {
 	}
 	depth, quoted, escaped := 0, false, false
 	for {
-		if n++; n > int64(most) {
+		if n++; n > int64(limit) {
 			b.charge.shrink(cap(text))
 			text = nil
 		} else {
 			if len(text) == cap(text) {
-				if text, err = b.growBuf(text, most); err != nil {
+				if text, err = b.growBuf(text, limit); err != nil {
 					return nil, 0, err
 				}
 			}
@@ -237,23 +237,23 @@ func (b *bodyReader) value(most int) (text []byte, n int64, err error) {
 }
 
 // growBuf returns text with twice the capacity, at most most.
-func (b *bodyReader) growBuf(text []byte, most int) ([]byte, error) {
-	room := min(max(2*cap(text), 64), most)
-	if err := b.charge.grow(room); err != nil {
+func (b *bodyReader) growBuf(text []byte, limit int) ([]byte, error) {
+	size := min(max(2*cap(text), 64), limit)
+	if err := b.charge.grow(size); err != nil {
 		return nil, err
 	}
-	wider := append(make([]byte, 0, room), text...)
+	wider := append(make([]byte, 0, size), text...)
 	b.charge.shrink(cap(text))
 	return wider, nil
 }
 
 // orMalformed returns err, or if it is nil a Malformed fault about what.
-func orMalformed(err error, what string) error {
+func orMalformed(err error, label string) error {
 	var refused *fault.Error
 	var long *http.MaxBytesError
 	switch {
 	case err == nil:
-		return fault.Malformed.With("%s", what)
+		return fault.Malformed.With("%s", label)
 	case errors.As(err, &refused):
 		return err
 	case errors.As(err, &long):

@@ -80,16 +80,16 @@ func (s *Service) ensureShare(ctx context.Context, c *objects.Caller, by *capabi
 	if err != nil {
 		return nil, err
 	}
-	sight, err := s.cfg.Store.ReadAccess(ctx, p.Session, []string{p.Share, p.Reader})
+	access, err := s.cfg.Store.ReadAccess(ctx, p.Session, []string{p.Share, p.Reader})
 	if err != nil {
 		return nil, err
 	}
-	if sight.Row == nil || sight.Row.Life == session.Absent {
+	if access.Row == nil || access.Row.Life == session.Absent {
 		if err := s.ensureSession(ctx, c, by, p, external); err != nil {
 			return nil, err
 		}
 	}
-	return p, s.mintRefs(ctx, c, p, sight.Grants)
+	return p, s.mintRefs(ctx, c, p, access.Grants)
 }
 
 // newShareIDs returns new ids for a share, its session and its refs.

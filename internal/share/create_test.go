@@ -60,8 +60,8 @@ func TestSharingAgain(t *testing.T) {
 	t.Parallel()
 	teststore.OnBoth(t, func(t *testing.T, st *store.Store) {
 		r := start(t, st, nil)
-		for what, w := range map[string]sharer{"HTTP": byHTTP{r}, "a batch": r.batches(), "a WebSocket": r.webSocket("/rpc/share")} {
-			external := "ses_again_over_" + strings.ReplaceAll(what, " ", "_")
+		for label, w := range map[string]sharer{"HTTP": byHTTP{r}, "a batch": r.batches(), "a WebSocket": r.webSocket("/rpc/share")} {
+			external := "ses_again_over_" + strings.ReplaceAll(label, " ", "_")
 			first, twin := w.create(external), w.create(external)
 			old := []json.RawMessage{json.RawMessage(message("msg_1", "OLDTEXT")), json.RawMessage(`{"type":"session","data":{"id":"` + external + `","title":"OLDTITLE"}}`),
 				json.RawMessage(`{"type":"part","data":{"id":"prt_1","messageID":"msg_1","type":"text","text":"OLDPART"}}`)}
@@ -70,48 +70,48 @@ func TestSharingAgain(t *testing.T) {
 			w.delete(first) // a client that did not hear of it
 			second := w.create(external)
 			if second.ID == first.ID {
-				t.Fatalf("%s: the id of a share that was ended is given again", what)
+				t.Fatalf("%s: the id of a share that was ended is given again", label)
 			}
 			arrays, _ := r.watch(second)
 			w.sync(second, []json.RawMessage{json.RawMessage(message("msg_1", "kept"))})
 			if got := next(t, arrays); strings.Contains(got, "OLD") {
-				t.Errorf("%s: who follows is sent %s", what, got)
+				t.Errorf("%s: who follows is sent %s", label, got)
 			}
 			for _, path := range []string{"", "/data", "/metadata"} {
 				got := r.want(200, r.request("GET", "/api/share/"+second.ID+path, ""))
 				if strings.Contains(got.body, "OLD") || path != "/metadata" && !strings.Contains(got.body, "kept") {
-					t.Errorf("%s: %s is %s", what, path, got.body)
+					t.Errorf("%s: %s is %s", label, path, got.body)
 				}
 				if old := r.request("GET", "/api/share/"+first.ID+path, ""); old.status != 404 {
-					t.Errorf("%s: the old %s is %d %s", what, path, old.status, old.body)
+					t.Errorf("%s: the old %s is %d %s", label, path, old.status, old.body)
 				}
 			}
-			for what, c := range map[string]createReply{"the old share": first, "the old share, by another secret": twin} {
+			for label, c := range map[string]createReply{"the old share": first, "the old share, by another secret": twin} {
 				if got := r.sync(c, message("msg_2", "lost")); got.status != 404 {
-					t.Errorf("%s: %d %s", what, got.status, got.body)
+					t.Errorf("%s: %d %s", label, got.status, got.body)
 				}
 			}
-			for what, c := range map[string]createReply{
+			for label, c := range map[string]createReply{
 				"the new share with an old secret": {ID: second.ID, Secret: first.Secret}, "the old share with a new secret": {ID: first.ID, Secret: second.Secret},
 			} {
 				if got := r.sync(c, message("msg_2", "lost")); got.status != 403 || !strings.Contains(got.body, `"error":"Invalid secret"`) {
-					t.Errorf("%s: %d %s", what, got.status, got.body)
+					t.Errorf("%s: %d %s", label, got.status, got.body)
 				}
 				if got := r.request("DELETE", "/api/share/"+c.ID, `{"secret":"`+c.Secret+`"}`); got.status != 403 {
-					t.Errorf("%s, deleting: %d %s", what, got.status, got.body)
+					t.Errorf("%s, deleting: %d %s", label, got.status, got.body)
 				}
 			}
 			if made := r.sessions(); made[external] != 2 {
-				t.Errorf("%s: the sessions are %v", what, made)
+				t.Errorf("%s: the sessions are %v", label, made)
 			}
 			was, is := shared(t, r, first).Session, shared(t, r, second).Session
 			ids, err := r.service.PublicIDs(t.Context(), []string{was, is})
 			if err != nil || len(ids) != 1 || ids[is] != second.ID {
-				t.Errorf("%s: the living shares are %v, %v", what, ids, err)
+				t.Errorf("%s: the living shares are %v, %v", label, ids, err)
 			}
 			page, _, err := r.server.Caller(t.Context(), "127.0.0.1:1").Assume(shared(t, r, first).Owner).Range(t.Context(), "", "z", 1<<20, 10)
 			if err != nil || len(page.Entries) != len(old) {
-				t.Errorf("%s: the owner sees %v, %v", what, page, err)
+				t.Errorf("%s: the owner sees %v, %v", label, page, err)
 			}
 		}
 	})
@@ -158,7 +158,7 @@ func TestWhoIsGivenAShareAgain(t *testing.T) {
 			t.Errorf("the same again is given %+v, it was %+v", again, mine)
 		}
 		seen := map[string]string{mine.ID: "mine"}
-		for what, ask := range map[string]func() createReply{
+		for label, ask := range map[string]func() createReply{
 			"another address":           func() createReply { return ask(r, "127.0.0.2", one) },
 			"another ref":               func() createReply { return ask(r, "127.0.0.1", two) },
 			"no ref":                    func() createReply { return ask(r, "127.0.0.1", "") },
@@ -168,13 +168,13 @@ func TestWhoIsGivenAShareAgain(t *testing.T) {
 		} {
 			c := ask()
 			if other, there := seen[c.ID]; there {
-				t.Errorf("%s is given the share of %s", what, other)
+				t.Errorf("%s is given the share of %s", label, other)
 			}
-			seen[c.ID] = what
+			seen[c.ID] = label
 			if items := r.data(c); len(items) != 0 {
-				t.Errorf("%s sees %v", what, items)
+				t.Errorf("%s sees %v", label, items)
 			}
-			r.want(200, r.sync(c, message("msg_1", what)))
+			r.want(200, r.sync(c, message("msg_1", label)))
 		}
 		if items := r.data(mine); len(items) != 1 || !strings.Contains(items[0], "mine") {
 			t.Errorf("it has %v", items)
@@ -192,11 +192,11 @@ func TestAWritersSecretPuts(t *testing.T) {
 	if !ok {
 		t.Fatal("the secret is no ref's")
 	}
-	about, err := r.held(ref).Describe(t.Context())
+	desc, err := r.held(ref).Describe(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if g := about.Grant; g.Rights != capability.Read|capability.Append || !slices.Equal(g.Methods, []string{session.MethodPut}) {
+	if g := desc.Grant; g.Rights != capability.Read|capability.Append || !slices.Equal(g.Methods, []string{session.MethodPut}) {
 		t.Errorf("it allows %v by %v", g.Rights, g.Methods)
 	}
 }
@@ -233,11 +233,11 @@ func TestAPlannedShare(t *testing.T) {
 	if err != nil || len(ids) != 0 {
 		t.Errorf("its session has %v, %v", ids, err)
 	}
-	held, err := r.service.Public(t.Context(), r.server.Caller(t.Context(), "127.0.0.1:1"), p.ID)
+	live, err := r.service.Public(t.Context(), r.server.Caller(t.Context(), "127.0.0.1:1"), p.ID)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := held.Describe(t.Context()); err == nil {
+	if _, err := live.Describe(t.Context()); err == nil {
 		t.Error("it shows something")
 	}
 }
@@ -283,11 +283,11 @@ func TestForeignSessions(t *testing.T) {
 	imported := create(r.held(r.owner), "ses_imported")
 	only := r.spaceRef(capability.Create)
 	own := create(r.held(only), "ses_by_client")
-	for what, of := range map[string]struct{ path, id string }{"ses_imported": {"", imported}, "ses_by_client": {CreatorPath(only), own}} {
-		got := r.want(200, r.request("POST", of.path+"/api/share", fmt.Sprintf(`{"sessionID":%q}`, what)))
+	for label, of := range map[string]struct{ path, id string }{"ses_imported": {"", imported}, "ses_by_client": {CreatorPath(only), own}} {
+		got := r.want(200, r.request("POST", of.path+"/api/share", fmt.Sprintf(`{"sessionID":%q}`, label)))
 		var c createReply
 		if err := json.Unmarshal([]byte(got.body), &c); err != nil || shared(t, r, c).Session == of.id {
-			t.Errorf("%s: %s, %v", what, got.body, err)
+			t.Errorf("%s: %s, %v", label, got.body, err)
 		}
 	}
 	id := capability.SessionPrefix + ulid.Make().String()

@@ -70,11 +70,11 @@ func (s *Service) redeemCreator(ctx context.Context, v *visitor) (string, error)
 	if !ok {
 		return "", s.throttled(v.caller, fault.BadRefText.With("what follows /t/ is not the id and secret of a space's ref: ID.SECRET"))
 	}
-	held, err := v.caller.Restore(ref, redemptionID)
+	live, err := v.caller.Restore(ref, redemptionID)
 	if err != nil {
 		return "", err
 	}
-	d, err := held.Describe(ctx)
+	d, err := live.Describe(ctx)
 	if err != nil {
 		return "", err
 	}
@@ -151,11 +151,11 @@ func isLocal(r *http.Request) bool {
 
 // forwardedFor returns everything that proxies report about a request's origin.
 func forwardedFor(r *http.Request) string {
-	var said []string
+	var message []string
 	for _, name := range proxyHeaders {
-		said = append(said, r.Header.Values(name)...)
+		message = append(message, r.Header.Values(name)...)
 	}
-	return strings.Join(said, "\n")
+	return strings.Join(message, "\n")
 }
 
 // errNoHost is the error of a request without a host to make a URL of.

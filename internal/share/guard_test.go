@@ -77,16 +77,16 @@ func TestWhoCreatesOverCapnWeb(t *testing.T) {
 	t.Parallel()
 	r := start(t, teststore.SQLite(t), func(c *settings) { c.share.OriginPatterns = []string{"friend.example"} })
 	friend := []string{"Origin", "https://friend.example"}
-	for what, w := range map[string]byCapnWeb{"a batch": r.batches(friend...), "a WebSocket": r.webSocket("/rpc/share", friend...)} {
+	for label, w := range map[string]byCapnWeb{"a batch": r.batches(friend...), "a WebSocket": r.webSocket("/rpc/share", friend...)} {
 		if _, err := w.call("createShare", "ses_by_page"); err == nil || !strings.Contains(err.Error(), "share key") {
-			t.Errorf("%s of a page: %v", what, err)
+			t.Errorf("%s of a page: %v", label, err)
 		}
 	}
-	for what, w := range map[string]byCapnWeb{
+	for label, w := range map[string]byCapnWeb{
 		"a batch with the key": r.batches(shareKeyHeader, testKey), "a WebSocket with the key": r.webSocket("/rpc/share", append(friend, shareKeyHeader, testKey)...),
 	} {
 		if c := w.create("ses_by_key"); !isPublicID(c.ID) {
-			t.Errorf("%s gave %+v", what, c)
+			t.Errorf("%s gave %+v", label, c)
 		}
 	}
 	if _, err := r.batches("Origin", "https://evil.example").call("probeValue"); err == nil {
@@ -101,9 +101,9 @@ func TestWhoCreatesOverCapnWeb(t *testing.T) {
 func TestLoopbackMayBeSwitchedOff(t *testing.T) {
 	t.Parallel()
 	r := start(t, teststore.SQLite(t), func(c *settings) { c.share.NoLoopback, c.share.Key = true, "" })
-	for what, headers := range map[string][]string{"nothing": nil, "no key": {shareKeyHeader, ""}, "some key": {shareKeyHeader, testKey}} {
+	for label, headers := range map[string][]string{"nothing": nil, "no key": {shareKeyHeader, ""}, "some key": {shareKeyHeader, testKey}} {
 		if got := r.request("POST", "/api/share", `{"sessionID":"ses_1"}`, headers...); got.status == 200 {
-			t.Errorf("with %s: %s", what, got.body)
+			t.Errorf("with %s: %s", label, got.body)
 		}
 	}
 	if got := r.request("GET", "/api/sessions", "", shareKeyHeader, ""); got.status == 200 {
@@ -128,7 +128,7 @@ func TestRefsInThePath(t *testing.T) {
 	if n := r.webSocket(at + "/rpc/share").create("ses_1"); n.ID != c.ID {
 		t.Errorf("over Cap'n Web it is %s, was %s", n.ID, c.ID)
 	}
-	for what, path := range map[string]string{
+	for label, path := range map[string]string{
 		"a ref that may list":  CreatorPath(r.spaceRef(capability.Create | capability.List)),
 		"a ref that may not":   CreatorPath(r.spaceRef(capability.List)),
 		"the owner's":          CreatorPath(r.owner),
@@ -139,7 +139,7 @@ func TestRefsInThePath(t *testing.T) {
 		"a path of two pieces": at + "/t/x",
 	} {
 		if got := r.request("POST", path+"/api/share", `{"sessionID":"ses_2"}`); got.status < 400 || got.status >= 500 {
-			t.Errorf("%s: %d %s", what, got.status, got.body)
+			t.Errorf("%s: %d %s", label, got.status, got.body)
 		}
 	}
 	if made := r.sessions(); made["ses_2"] != 0 {
@@ -206,7 +206,7 @@ func TestGuessing(t *testing.T) {
 	}
 	var guesses sync.WaitGroup
 	impatient := &http.Client{Timeout: 200 * time.Millisecond, Transport: &http.Transport{DisableKeepAlives: true}}
-	for what, q := range map[string][3]string{
+	for label, q := range map[string][3]string{
 		"an id":                   {"GET", "/api/share/" + newPublicID() + "/data", ""},
 		"an id of another form":   {"GET", "/api/share/x", ""},
 		"a secret":                {"POST", "/api/share/" + c.ID + "/sync", syncBody(strings.SplitN(c.Secret, ".", 2)[0] + "." + capability.NewSecret().RevealText())},
@@ -224,7 +224,7 @@ func TestGuessing(t *testing.T) {
 		req.Header.Set(shareKeyHeader, "another")
 		guesses.Go(func() {
 			if res, err := impatient.Do(req); err == nil {
-				t.Errorf("%s: answered at once: %d", what, res.StatusCode)
+				t.Errorf("%s: answered at once: %d", label, res.StatusCode)
 				_ = res.Body.Close()
 			}
 		})
@@ -372,8 +372,8 @@ func TestRequestsAreCharged(t *testing.T) {
 		_ = conn.Close()
 		idle()
 	}
-	if most := strangers.Stats().Peak; most > 8*size {
-		t.Errorf("strangers held %d", most)
+	if limit := strangers.Stats().Peak; limit > 8*size {
+		t.Errorf("strangers held %d", limit)
 	}
 }
 
@@ -389,10 +389,10 @@ func TestStrangersTakeNoMemoryOfOthers(t *testing.T) {
 		if !other.TryGrow(others) {
 			t.Fatal("the other one is refused")
 		}
-		held := &requestMemory{ctx: t.Context(), knownBudget: known, account: strangers.Open("one")}
-		defer held.close()
-		b := bodyReader{in: bufio.NewReader(strings.NewReader(body)), charge: held,
-			onSecret: func(string) error { held.chargeToShare("x"); return nil },
+		memory := &requestMemory{ctx: t.Context(), knownBudget: known, account: strangers.Open("one")}
+		defer memory.close()
+		b := bodyReader{in: bufio.NewReader(strings.NewReader(body)), charge: memory,
+			onSecret: func(string) error { memory.chargeToShare("x"); return nil },
 			onItem:   func(json.RawMessage) error { return nil }}
 		return b.read()
 	}

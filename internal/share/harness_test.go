@@ -216,11 +216,11 @@ func (r *rig) cursor(c createReply) uint64 {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	sight, err := r.store.ReadAccess(r.t.Context(), p.Session, nil)
-	if err != nil || sight.Row == nil {
-		r.t.Fatal(sight, err)
+	access, err := r.store.ReadAccess(r.t.Context(), p.Session, nil)
+	if err != nil || access.Row == nil {
+		r.t.Fatal(access, err)
 	}
-	return sight.Row.Cursor
+	return access.Row.Cursor
 }
 
 // sessions are those of the space that were made, by their external ids.
@@ -240,11 +240,11 @@ func (r *rig) sessions() map[string]int {
 // held is the owner's space, or another ref, within the process.
 func (r *rig) held(ref capability.Ref) *objects.Capability {
 	r.t.Helper()
-	held, err := r.server.Caller(r.t.Context(), "127.0.0.9:1").Restore(ref, "test")
+	live, err := r.server.Caller(r.t.Context(), "127.0.0.9:1").Restore(ref, "test")
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	return held
+	return live
 }
 
 // spaceRef mints a ref of the owner's space.

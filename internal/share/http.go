@@ -177,9 +177,9 @@ func (s *Service) applySync(w http.ResponseWriter, v *visitor, id string, lim *C
 		return 0, err
 	}
 	defer leave()
-	held := s.newMemory(ctx, v.caller)
-	defer held.close()
-	if err := held.grow(bodyBufBytes); err != nil {
+	memory := s.newMemory(ctx, v.caller)
+	defer memory.close()
+	if err := memory.grow(bodyBufBytes); err != nil {
 		return 0, err
 	}
 	var writer *writer
@@ -191,13 +191,13 @@ func (s *Service) applySync(w http.ResponseWriter, v *visitor, id string, lim *C
 		}
 	}()
 	piece := 0 // bytes charged for the piece being collected
-	body := bodyReader{in: bufio.NewReaderSize(http.MaxBytesReader(w, v.Body, int64(lim.BodyBytes)), bodyBufBytes), charge: held,
+	body := bodyReader{in: bufio.NewReaderSize(http.MaxBytesReader(w, v.Body, int64(lim.BodyBytes)), bodyBufBytes), charge: memory,
 		onSecret: func(secret string) (err error) {
 			if writer, err = s.openWriter(ctx, v.caller, id, secret); err != nil {
 				return err
 			}
 			sync = writer.newSync()
-			held.chargeToShare(writer.share.ID)
+			memory.chargeToShare(writer.share.ID)
 			if v.ContentLength > int64(lim.BodyBytes) {
 				return tooLargeFault(lim)
 			}
@@ -205,7 +205,7 @@ func (s *Service) applySync(w http.ResponseWriter, v *visitor, id string, lim *C
 		},
 		onItem: func(item json.RawMessage) error {
 			n++
-			if err := held.grow(len(item)); err != nil { // parsing holds a second copy
+			if err := memory.grow(len(item)); err != nil { // parsing holds a second copy
 				return err
 			}
 			piece += cap(item) + len(item)
@@ -213,14 +213,14 @@ func (s *Service) applySync(w http.ResponseWriter, v *visitor, id string, lim *C
 				return nil
 			}
 			err := sync.flush(context.WithoutCancel(ctx))
-			held.shrink(piece)
+			memory.shrink(piece)
 			piece = 0
 			httpkit.SetDeadlines(w, lim.BodyTimeout, 2*(lim.BodyTimeout+lim.SyncTimeout))
 			return err
 		},
-		onOversize: func(bytes int64, most int) {
+		onOversize: func(bytes int64, limit int) {
 			n++
-			sync.leaveOut("", fmt.Sprintf("an item has %d bytes, the limit is %d", bytes, most))
+			sync.leaveOut("", fmt.Sprintf("an item has %d bytes, the limit is %d", bytes, limit))
 		}}
 	if err := body.read(); err != nil {
 		return 0, err
@@ -269,9 +269,9 @@ func (s *Service) delete(ctx context.Context, v *visitor, id, secret string) err
 
 // readJSON reads the whole body, one JSON value, before anything is changed.
 func (s *Service) readJSON(w http.ResponseWriter, v *visitor, to any) error {
-	held := s.newMemory(v.Context(), v.caller)
-	defer held.close()
-	data, err := httpkit.ReadBody(http.MaxBytesReader(w, v.Body, maxSmallBody), firstBodyBytes, held.grow)
+	memory := s.newMemory(v.Context(), v.caller)
+	defer memory.close()
+	data, err := httpkit.ReadBody(http.MaxBytesReader(w, v.Body, maxSmallBody), firstBodyBytes, memory.grow)
 	switch {
 	case err != nil:
 		return orMalformed(err, "")

@@ -93,20 +93,20 @@ func (p orderedKey) compare(q orderedKey) int {
 // nextOrdered returns a kind's first keys after last, in order; more reports whether others
 // follow.
 func (s *Service) nextOrdered(ctx context.Context, h *objects.Capability, kind int, last orderedKey) (first []orderedKey, more bool, err error) {
-	most := s.cfg.MaxOrdered
+	limit := s.cfg.MaxOrdered
 	keep := func() {
 		slices.SortFunc(first, orderedKey.compare)
-		if len(first) > most {
-			first, more = first[:most], true
+		if len(first) > limit {
+			first, more = first[:limit], true
 		}
 	}
-	err = h.Outline(ctx, entryKinds[kind].after, entryKinds[kind].below, most, func(entries []*session.Entry) error {
+	err = h.Outline(ctx, entryKinds[kind].after, entryKinds[kind].below, limit, func(entries []*session.Entry) error {
 		for _, e := range entries {
 			if p := (orderedKey{e.Ord, e.Key}); p.compare(last) > 0 {
 				first = append(first, p)
 			}
 		}
-		if len(first) > 2*most {
+		if len(first) > 2*limit {
 			keep()
 		}
 		return nil
@@ -160,12 +160,12 @@ func (s *Service) serveRead(w http.ResponseWriter, v *visitor, id string, give f
 			return err
 		}
 		defer leave()
-		held, err := s.Public(v.Context(), v.caller, id)
+		live, err := s.Public(v.Context(), v.caller, id)
 		if err != nil {
 			return err
 		}
 		w.Header().Set("Content-Type", "application/json")
-		if err := give(t, held); err != nil {
+		if err := give(t, live); err != nil {
 			return err
 		}
 		return t.flush()

@@ -32,10 +32,10 @@ var errRemoved = errors.New("something was removed: load the share again")
 // serveWS follows a share from its present cursor until it ends or the client goes. The client's
 // messages are ignored.
 func (s *Service) serveWS(w http.ResponseWriter, v *visitor, id string) {
-	held, err := s.Public(v.Context(), v.caller, id)
+	live, err := s.Public(v.Context(), v.caller, id)
 	var d *objects.Description
 	if err == nil {
-		d, err = held.Describe(v.Context())
+		d, err = live.Describe(v.Context())
 	}
 	if err != nil {
 		s.refuse(w, v, err, forReader)
@@ -65,7 +65,7 @@ func (s *Service) serveWS(w http.ResponseWriter, v *visitor, id string) {
 		}
 	})
 	beside.Go(func() { s.ping(ctx, conn, cancel) })
-	err = held.Follow(ctx, fanout.Position{Cursor: d.Row.Cursor, Hash: d.Row.Head}, func(events []*session.Event) error { return s.sendEvents(ctx, conn, held, events) })
+	err = live.Follow(ctx, fanout.Position{Cursor: d.Row.Cursor, Hash: d.Row.Head}, func(events []*session.Event) error { return s.sendEvents(ctx, conn, live, events) })
 	code, why := websocket.StatusInternalError, ""
 	var f *fault.Error
 	switch {
@@ -106,7 +106,7 @@ func (s *Service) ping(ctx context.Context, conn *wsock.Conn, gone func()) {
 // sendEvents sends the events of each sync as one array of items, up to the first that removes
 // something (errRemoved). That last array may be empty: a page may load the share again at any
 // message.
-func (s *Service) sendEvents(ctx context.Context, conn *wsock.Conn, held *objects.Capability, events []*session.Event) error {
+func (s *Service) sendEvents(ctx context.Context, conn *wsock.Conn, live *objects.Capability, events []*session.Event) error {
 	for len(events) > 0 {
 		n := 1
 		for n < len(events) && events[n].Batch == events[0].Batch {
@@ -115,7 +115,7 @@ func (s *Service) sendEvents(ctx context.Context, conn *wsock.Conn, held *object
 		items, removed := []byte{'['}, false
 		for _, e := range events[:n] {
 			removed = removed || e.Method == session.MethodRemove || e.Method == session.MethodPurge
-			changed, err := changedBy(ctx, held, e)
+			changed, err := changedBy(ctx, live, e)
 			if err != nil {
 				return err
 			}
@@ -149,7 +149,7 @@ func (s *Service) sendEvents(ctx context.Context, conn *wsock.Conn, held *object
 
 // changedBy returns the keys that an event has changed, with their values. opencode only puts,
 // but a session's owner may use every method.
-func changedBy(ctx context.Context, held *objects.Capability, e *session.Event) ([]opencode.Put, error) {
+func changedBy(ctx context.Context, live *objects.Capability, e *session.Event) ([]opencode.Put, error) {
 	switch e.Method {
 	case session.MethodPut, session.MethodBegin:
 		if e.Payload == nil { // purged meanwhile
@@ -157,7 +157,7 @@ func changedBy(ctx context.Context, held *objects.Capability, e *session.Event) 
 		}
 		return []opencode.Put{{Key: e.Key, Payload: e.Payload}}, nil
 	case session.MethodAppendText:
-		page, _, err := held.Range(ctx, e.Key[:len(e.Key)-1], e.Key+"!", pageBytes, 1)
+		page, _, err := live.Range(ctx, e.Key[:len(e.Key)-1], e.Key+"!", pageBytes, 1)
 		if err != nil || len(page.Entries) == 0 || page.Entries[0].Key != e.Key {
 			return nil, err
 		}

@@ -59,8 +59,8 @@ func (s *Service) recordRefusals(sync *syncRun, whole bool, err error) {
 		seen[r.Key] = true
 		return before
 	})
-	if room := maxRefusals - len(known); len(add) > room {
-		add = append(add[:max(room, 0)], refusal{Why: "more than is listed"})
+	if free := maxRefusals - len(known); len(add) > free {
+		add = append(add[:max(free, 0)], refusal{Why: "more than is listed"})
 	}
 	if len(add)+len(drop) == 0 {
 		return

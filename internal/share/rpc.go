@@ -29,18 +29,18 @@ func (s *Service) rpcMain(v *visitor) capnweb.Object {
 	var calls writeQueue // of syncShare: calls arrive in order, and may be sent without waiting for answers
 	return capnweb.NewMethods(map[string]any{
 		"createShare": func(ctx context.Context, external string, initial *[]any) (*createReply, error) {
-			held := s.newMemory(ctx, v.caller)
-			defer held.close()
+			memory := s.newMemory(ctx, v.caller)
+			defer memory.close()
 			var items []json.RawMessage
 			var err error
 			if initial != nil { // before an object is made of it
-				if items, err = held.encodeItems(*initial); err != nil {
+				if items, err = memory.encodeItems(*initial); err != nil {
 					return nil, s.rejection(ctx, err, forCreator)
 				}
 			}
 			got, err := s.create(ctx, v, external)
 			if err == nil && initial != nil {
-				_, err = s.rpcSync(ctx, v, held, got.ID, got.Secret, items)
+				_, err = s.rpcSync(ctx, v, memory, got.ID, got.Secret, items)
 			}
 			return got, s.rejection(ctx, err, forCreator)
 		},
@@ -52,12 +52,12 @@ func (s *Service) rpcMain(v *visitor) capnweb.Object {
 				case <-turn.ready:
 				case <-ctx.Done():
 				}
-				held := s.newMemory(ctx, v.caller)
-				defer held.close()
-				items, err := held.encodeItems(data)
+				memory := s.newMemory(ctx, v.caller)
+				defer memory.close()
+				items, err := memory.encodeItems(data)
 				var n int
 				if err == nil {
-					n, err = s.rpcSync(ctx, v, held, id, secret, items)
+					n, err = s.rpcSync(ctx, v, memory, id, secret, items)
 				}
 				if err != nil {
 					c.Fail(s.rejection(ctx, err, forWriter))
@@ -90,7 +90,7 @@ func (s *Service) rpcMain(v *visitor) capnweb.Object {
 }
 
 // rpcSync applies a sync that arrived whole, whose items are charged to held.
-func (s *Service) rpcSync(ctx context.Context, v *visitor, held *requestMemory, id, secret string, items []json.RawMessage) (int, error) {
+func (s *Service) rpcSync(ctx context.Context, v *visitor, memory *requestMemory, id, secret string, items []json.RawMessage) (int, error) {
 	leave, err := s.slots.acquire(ctx, v.caller.Address())
 	if err != nil {
 		return 0, err
@@ -101,7 +101,7 @@ func (s *Service) rpcSync(ctx context.Context, v *visitor, held *requestMemory, 
 		return 0, err
 	}
 	defer writer.close()
-	held.chargeToShare(writer.share.ID)
+	memory.chargeToShare(writer.share.ID)
 	return len(items), writer.sync(context.WithoutCancel(ctx), items)
 }
 

@@ -35,15 +35,15 @@ type writer struct {
 // NotFound if there is no such share, UnknownRef if the secret is wrong (both may be delayed by
 // the throttle); Revoked, for instance, if the share has ended.
 func (s *Service) openWriter(ctx context.Context, c *objects.Caller, id, secret string) (*writer, error) {
-	p, held, sight, err := s.verifySecret(ctx, c, id, secret)
+	p, live, access, err := s.verifySecret(ctx, c, id, secret)
 	if err != nil {
 		return nil, err
 	}
-	if why := refDead(sight, held.Ref()); why != nil {
+	if why := refDead(access, live.Ref()); why != nil {
 		return nil, why
 	}
-	return &writer{service: s, capability: held, share: p, external: sight.Row.External,
-		createdAt: sight.Grants[held.Ref()].Created, ticket: s.writeQueue.join(p.ID)}, nil
+	return &writer{service: s, capability: live, share: p, external: access.Row.External,
+		createdAt: access.Grants[live.Ref()].Created, ticket: s.writeQueue.join(p.ID)}, nil
 }
 
 // verifySecret returns the share and the capability of a secret, whether the ref is living or
@@ -58,31 +58,31 @@ func (s *Service) verifySecret(ctx context.Context, c *objects.Caller, id, secre
 	if !ok {
 		return nil, nil, nil, s.throttled(c, wrong)
 	}
-	held, err := c.Restore(ref, redemptionID)
+	live, err := c.Restore(ref, redemptionID)
 	if errors.Is(err, fault.UnknownRef) {
 		return nil, nil, nil, wrong
 	}
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	sight, err := s.cfg.Store.ReadAccess(ctx, p.Session, []string{ref.ID})
+	access, err := s.cfg.Store.ReadAccess(ctx, p.Session, []string{ref.ID})
 	if err != nil {
 		return nil, nil, nil, s.toFault(ctx, err, "look at the share")
 	}
-	g := sight.Grants[ref.ID]
-	gone := g == nil && sight.Row != nil && sight.Row.Forgotten         // its ref's row is gone, and with it the record of its share
-	if !gone && (g == nil || g.Parent != p.Share || sight.Row == nil) { // of another share of the session
+	g := access.Grants[ref.ID]
+	gone := g == nil && access.Row != nil && access.Row.Forgotten        // its ref's row is gone, and with it the record of its share
+	if !gone && (g == nil || g.Parent != p.Share || access.Row == nil) { // of another share of the session
 		return nil, nil, nil, s.throttled(c, wrong)
 	}
-	return p, held, sight, nil
+	return p, live, access, nil
 }
 
 // refDead returns why a ref of a session allows nothing any more, nil if it does.
-func refDead(sight *session.Access, ref string) error {
-	if sight.Row.Life == session.Deleted {
+func refDead(access *session.Access, ref string) error {
+	if access.Row.Life == session.Deleted {
 		return fault.SessionDeleted.With("the session was deleted")
 	}
-	if why := capability.Check(sight.Grants[ref], sight.Row.Epoch, sight.Now, 0, ""); why != nil {
+	if why := capability.Check(access.Grants[ref], access.Row.Epoch, access.Now, 0, ""); why != nil {
 		return why
 	}
 	return nil
@@ -227,11 +227,11 @@ func (w *writer) commitPiece(ctx context.Context, piece []opencode.Put) error {
 // deleteShare ends a share: afterwards nothing under it can be read or written. Deleting an ended
 // share again with one of its secrets succeeds. Errors as for Writer.
 func (s *Service) deleteShare(ctx context.Context, c *objects.Caller, id, secret string) error {
-	p, _, sight, err := s.verifySecret(ctx, c, id, secret)
+	p, _, access, err := s.verifySecret(ctx, c, id, secret)
 	switch {
 	case err != nil:
 		return err
-	case sight.Row.Life == session.Deleted:
+	case access.Row.Life == session.Deleted:
 		return nil
 	}
 	// A secret that was ended because of Config.Writers is no longer valid.
@@ -240,7 +240,7 @@ func (s *Service) deleteShare(ctx context.Context, c *objects.Caller, id, secret
 		return s.toFault(ctx, err, "look at the share")
 	}
 	ref, _ := parseWriterSecret(p.Session, secret)
-	shareOver, mineOver := refDead(look, p.Share), refDead(sight, ref.ID)
+	shareOver, mineOver := refDead(look, p.Share), refDead(access, ref.ID)
 	switch {
 	case shareOver != nil:
 		return nil

@@ -74,7 +74,7 @@ func TestTornRequests(t *testing.T) {
 			t.Errorf("cut at %d: %d %s", at, got.status, got.body)
 		}
 	}
-	for what, bad := range map[string]string{
+	for label, bad := range map[string]string{
 		"more behind it": body + "{}", "two secrets": strings.Replace(body, `"data"`, `"secret":"x","data"`, 1), "no data": syncBody(c.Secret)[:10+len(c.Secret)+2] + "}",
 		"data that is no array": `{"secret":"` + c.Secret + `","data":{}}`, "no UTF-8": strings.Replace(body, "torn", "\xff", 1),
 		"a message without its id": syncBody(c.Secret, message("msg_1", "torn"), `{"type":"message","data":{}}`),
@@ -85,8 +85,8 @@ func TestTornRequests(t *testing.T) {
 		"nothing":                  "", "null": "null", "a list": "[]",
 	} {
 		got := r.request("POST", "/api/share/"+c.ID+"/sync", bad)
-		if got.status != 400 && (got.status != 403 || what != "null") {
-			t.Errorf("%s: %d %s", what, got.status, got.body)
+		if got.status != 400 && (got.status != 403 || label != "null") {
+			t.Errorf("%s: %d %s", label, got.status, got.body)
 		}
 	}
 	if after := r.cursor(c); after != before {
@@ -248,16 +248,16 @@ func TestTurns(t *testing.T) {
 	t.Parallel()
 	var line writeQueue
 	a, b, c, other := line.join("x"), line.join("x"), line.join("x"), line.join("y")
-	open := func(what string, turn ticket, want bool) {
+	open := func(label string, turn ticket, want bool) {
 		t.Helper()
 		select {
 		case <-turn.ready:
 			if !want {
-				t.Errorf("%s: it is its turn", what)
+				t.Errorf("%s: it is its turn", label)
 			}
 		default:
 			if want {
-				t.Errorf("%s: it is not its turn", what)
+				t.Errorf("%s: it is not its turn", label)
 			}
 		}
 	}
@@ -470,11 +470,11 @@ func TestWhatAShareLacks(t *testing.T) {
 // clockOf is a database's clock, lastLack when a share last lost something, in Unix ms.
 func clockOf(t *testing.T, st *store.Store) int64 {
 	t.Helper()
-	sight, err := st.ReadAccess(t.Context(), "", nil)
+	access, err := st.ReadAccess(t.Context(), "", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return sight.Now
+	return access.Now
 }
 
 func lastLack(t *testing.T, r *rig, c createReply) (last int64) {

@@ -76,17 +76,17 @@ type slot struct {
 	users int // requests that have or want a slot
 }
 
-func newAddressSlots(places int, wait time.Duration) *addressSlots {
-	return &addressSlots{perAddress: places, maxWait: wait, byAddress: map[string]*slot{}}
+func newAddressSlots(slots int, wait time.Duration) *addressSlots {
+	return &addressSlots{perAddress: slots, maxWait: wait, byAddress: map[string]*slot{}}
 }
 
 // setLimits changes the limits of later requests. Requests in progress do not count against a
 // changed number of slots.
-func (r *addressSlots) setLimits(places int, wait time.Duration) {
+func (r *addressSlots) setLimits(slots int, wait time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.maxWait = wait; r.perAddress != places {
-		r.perAddress, r.byAddress = places, map[string]*slot{}
+	if r.maxWait = wait; r.perAddress != slots {
+		r.perAddress, r.byAddress = slots, map[string]*slot{}
 	}
 }
 
@@ -119,13 +119,13 @@ func (r *addressSlots) acquire(ctx context.Context, address string) (leave func(
 }
 
 // acquireSem acquires the semaphore, waiting at most wait; Overloaded if it is full.
-func acquireSem(ctx context.Context, places *semaphore.Weighted, wait time.Duration) error {
-	if places.TryAcquire(1) {
+func acquireSem(ctx context.Context, slots *semaphore.Weighted, wait time.Duration) error {
+	if slots.TryAcquire(1) {
 		return nil
 	}
 	limit, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
-	if places.Acquire(limit, 1) != nil {
+	if slots.Acquire(limit, 1) != nil {
 		if ctx.Err() != nil {
 			return fault.ContextError(context.Cause(ctx), nil)
 		}

@@ -117,9 +117,9 @@ func TestFollowingTheOwner(t *testing.T) {
 	c := r.create("ses_owned")
 	arrays, _ := r.watch(c)
 	p := shared(t, r, c)
-	held := r.server.Caller(t.Context(), "127.0.0.1:1").Assume(p.Owner)
+	live := r.server.Caller(t.Context(), "127.0.0.1:1").Assume(p.Owner)
 	batch := intent
-	if _, err := held.ApplyDirect(t.Context(), batch("put", "key", `"message/m"`, "payload", `{"id":"m"}`), batch("put", "key", `"message/n"`, "payload", `{"id":"n"}`)); err != nil {
+	if _, err := live.ApplyDirect(t.Context(), batch("put", "key", `"message/m"`, "payload", `{"id":"m"}`), batch("put", "key", `"message/n"`, "payload", `{"id":"n"}`)); err != nil {
 		t.Fatal(err)
 	}
 	for _, id := range []string{"m", "n"} { // two batches
@@ -127,7 +127,7 @@ func TestFollowingTheOwner(t *testing.T) {
 			t.Errorf("came as %s", got)
 		}
 	}
-	do := r.writer(held)
+	do := r.writer(live)
 	do("begin", "message", `"t"`, "payload", `{"id":"t"}`)
 	do("put", "key", `"part/t/p"`, "payload", `{"id":"p","messageID":"t","text":""}`)
 	do("appendText", "key", `"part/t/p"`, "offset", "0", "text", `"Hello"`)
@@ -149,9 +149,9 @@ func intent(method string, args ...string) ledger.Intent {
 }
 
 // writer applies ops over a stream, one after the other.
-func (r *rig) writer(held *objects.Capability) func(method string, args ...string) {
+func (r *rig) writer(live *objects.Capability) func(method string, args ...string) {
 	r.t.Helper()
-	stream, err := held.OpenStream(r.t.Context(), "obx_"+ulid.Make().String(), capability.NewSecret().Reveal(), 1)
+	stream, err := live.OpenStream(r.t.Context(), "obx_"+ulid.Make().String(), capability.NewSecret().Reveal(), 1)
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -175,8 +175,8 @@ func TestRemovalsEndTheStream(t *testing.T) {
 	teststore.OnBoth(t, func(t *testing.T, st *store.Store) {
 		r := start(t, st, nil)
 		c := r.create("ses_removed")
-		held := r.server.Caller(t.Context(), "127.0.0.1:1").Assume(shared(t, r, c).Owner)
-		do := r.writer(held)
+		live := r.server.Caller(t.Context(), "127.0.0.1:1").Assume(shared(t, r, c).Owner)
+		do := r.writer(live)
 		for _, q := range []struct{ method, key, put, item string }{
 			{"remove", "message/a", `{"id":"a"}`, `{"type":"message","data":{"id":"a"}}`},
 			{"purge", "part/a/p", `{"id":"p","messageID":"a"}`, `{"type":"part","data":{"id":"p","messageID":"a"}}`},
@@ -204,7 +204,7 @@ func TestRemovalsEndTheStream(t *testing.T) {
 		arrays, end := r.watch(c)
 		ops := []ledger.Intent{intent("put", "key", `"message/b"`, "payload", `{"id":"b"}`), intent("remove", "key", `"message/b"`)}
 		ops[1].BatchID = ops[0].BatchID
-		if _, err := held.ApplyDirect(t.Context(), ops...); err != nil {
+		if _, err := live.ApplyDirect(t.Context(), ops...); err != nil {
 			t.Fatal(err)
 		}
 		if got := next(t, arrays); got != `[{"type":"message","data":{"id":"b"}}]` {
@@ -265,17 +265,17 @@ func TestProbes(t *testing.T) {
 	r := start(t, teststore.SQLite(t), nil)
 	when := time.Date(2026, 3, 4, 5, 6, 7, 89_000_000, time.UTC)
 	ws, batch := r.webSocket("/rpc/share"), r.batches()
-	for what, w := range map[string]byCapnWeb{"WebSocket": ws, "batch": batch} {
+	for label, w := range map[string]byCapnWeb{"WebSocket": ws, "batch": batch} {
 		got := w.must("probeValue", map[string]any{"when": when, "bytes": []byte{0, 1, 255}, "nested": map[string]any{"x": 7}})
 		want := map[string]any{"when": "2026-03-04T05:06:07.089Z", "bytes": []any{0.0, 1.0, 255.0}, "size": 3.0, "nested": map[string]any{"x": 7.0}}
 		if !reflect.DeepEqual(got, want) {
-			t.Errorf("%s: probeValue gave %v, want %v", what, got, want)
+			t.Errorf("%s: probeValue gave %v, want %v", label, got, want)
 		}
 		if _, err := w.call("probeValue", 7); err == nil {
-			t.Errorf("%s: probeValue took a number", what)
+			t.Errorf("%s: probeValue took a number", label)
 		}
 		if _, err := w.call("noSuchMethod"); err == nil {
-			t.Errorf("%s: there is a method without a name", what)
+			t.Errorf("%s: there is a method without a name", label)
 		}
 	}
 	got, err := ws.call("probeCallback", func(text string) string { return "was " + text })
@@ -291,17 +291,17 @@ func TestProbes(t *testing.T) {
 func TestCapnWebShares(t *testing.T) {
 	t.Parallel()
 	r := start(t, teststore.SQLite(t), nil)
-	for what, w := range map[string]byCapnWeb{"WebSocket": r.webSocket("/rpc/share"), "batch": r.batches()} {
+	for label, w := range map[string]byCapnWeb{"WebSocket": r.webSocket("/rpc/share"), "batch": r.batches()} {
 		first := []any{map[string]any{"type": "message", "data": map[string]any{"id": "msg_1", "text": "<é>\u2028", "n": 1795203727476.0, "left": capnweb.Undefined{},
 			"when": time.UnixMilli(0).UTC(), "f": 0.5, "list": []any{nil, true, capnweb.Undefined{}}}}}
-		got := w.must("createShare", "ses_"+what, first)
+		got := w.must("createShare", "ses_"+label, first)
 		c := createReply{ID: got["id"].(string), URL: got["url"].(string), Secret: got["secret"].(string)}
 		want := `[{"type":"message","data":{"f":0.5,"id":"msg_1","list":[null,true,null],"n":1795203727476,"text":"<é>\u2028","when":"1970-01-01T00:00:00.000Z"}}]`
 		if items := fmt.Sprint(r.data(c)); items != want {
-			t.Errorf("%s: the share has %s, want %s", what, items, want)
+			t.Errorf("%s: the share has %s, want %s", label, items, want)
 		}
-		if again := w.create("ses_" + what); again.ID != c.ID {
-			t.Errorf("%s: created again it is %s, was %s", what, again.ID, c.ID)
+		if again := w.create("ses_" + label); again.ID != c.ID {
+			t.Errorf("%s: created again it is %s, was %s", label, again.ID, c.ID)
 		}
 		for method, args := range map[string][]any{
 			"syncShare: Invalid secret":    {c.ID, "x", []any{}},
@@ -312,28 +312,28 @@ func TestCapnWebShares(t *testing.T) {
 			"syncShare: no JSON":           {c.ID, c.Secret, []any{map[string]any{"type": "message", "data": map[string]any{"id": "msg_1", "x": func() {}}}}},
 			"syncShare: an array":          {c.ID, c.Secret, "data"},
 			"createShare: sessionID":       {""},
-			"createShare: item 1":          {"ses_" + what, []any{7}},
+			"createShare: item 1":          {"ses_" + label, []any{7}},
 		} {
 			name, words, _ := strings.Cut(method, ": ")
 			if _, err := w.call(name, args...); err == nil || !strings.Contains(err.Error(), words) || strings.Contains(err.Error(), c.Secret) {
-				t.Errorf("%s: %s: %v", what, method, err)
+				t.Errorf("%s: %s: %v", label, method, err)
 			}
 		}
 		if items := r.data(c); len(items) != 1 {
-			t.Errorf("%s: what was refused is there: %v", what, items)
+			t.Errorf("%s: what was refused is there: %v", label, items)
 		}
 		w.delete(c)
 		if _, err := w.call("syncShare", c.ID, c.Secret, []any{}); err == nil || !strings.Contains(err.Error(), "Share not found") {
-			t.Errorf("%s: after the delete: %v", what, err)
+			t.Errorf("%s: after the delete: %v", label, err)
 		}
 	}
 	// A message beyond the bounds ends the connection, not the server.
 	small := start(t, teststore.SQLite(t), func(c *settings) { c.share.BodyBytes = 1 << 16 })
 	c := small.create("ses_small")
 	large := []any{map[string]any{"type": "message", "data": map[string]any{"id": "m", "text": strings.Repeat("x", 1<<17)}}}
-	for what, w := range map[string]byCapnWeb{"WebSocket": small.webSocket("/rpc/share"), "batch": small.batches()} {
+	for label, w := range map[string]byCapnWeb{"WebSocket": small.webSocket("/rpc/share"), "batch": small.batches()} {
 		if _, err := w.call("syncShare", c.ID, c.Secret, large); err == nil {
-			t.Errorf("%s: a large message is taken", what)
+			t.Errorf("%s: a large message is taken", label)
 		}
 	}
 	small.want(200, small.sync(c, message("m", "x")))
@@ -452,17 +452,17 @@ func TestBodiesOfReaders(t *testing.T) {
 	c := before.create("ses_body")
 	before.stop()
 	r := start(t, st, func(c *settings) { c.share.StallTimeout = 300 * time.Millisecond })
-	for _, what := range []string{"GET /api/share/" + c.ID + "/data", "HEAD /api/share/" + c.ID, "GET /ws/" + c.ID, "GET /api/sessions"} {
+	for _, label := range []string{"GET /api/share/" + c.ID + "/data", "HEAD /api/share/" + c.ID, "GET /ws/" + c.ID, "GET /api/sessions"} {
 		conn, err := net.Dial("tcp", r.addr)
 		if err != nil {
 			t.Fatal(err)
 		}
 		_ = conn.SetDeadline(time.Now().Add(patience))
-		fmt.Fprintf(conn, "%s HTTP/1.1\r\nHost: %s\r\n%s: %s\r\nContent-Length: 5\r\n\r\n", what, r.addr, shareKeyHeader, testKey)
+		fmt.Fprintf(conn, "%s HTTP/1.1\r\nHost: %s\r\n%s: %s\r\nContent-Length: 5\r\n\r\n", label, r.addr, shareKeyHeader, testKey)
 		answer, err := io.ReadAll(conn)
 		_ = conn.Close()
 		if err != nil || !strings.HasPrefix(string(answer), "HTTP/1.1 400 ") {
-			t.Errorf("%s: %.20q, %v", what, answer, err)
+			t.Errorf("%s: %.20q, %v", label, answer, err)
 		}
 	}
 }

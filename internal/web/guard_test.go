@@ -218,10 +218,10 @@ func TestTheLogHasNoSecrets(t *testing.T) {
 	if !strings.Contains(log, "draining") || !strings.Contains(log, "level=DEBUG") {
 		t.Errorf("the log is no whole one: %s", log)
 	}
-	for what, text := range map[string]string{"the ref's secret": ref.Secret.RevealText(), "the owner's": r.owner.Secret.RevealText(), "the public id": public.ID,
+	for label, text := range map[string]string{"the ref's secret": ref.Secret.RevealText(), "the owner's": r.owner.Secret.RevealText(), "the public id": public.ID,
 		"the token": strings.Split(token, `"`)[3], "the title": "private title", "a path": "/live", "a ref's page": "/s/ses_"} {
 		if strings.Contains(log, text) {
-			t.Errorf("the log has %s", what)
+			t.Errorf("the log has %s", label)
 		}
 	}
 }
@@ -234,18 +234,18 @@ func TestBodiesOfReaders(t *testing.T) {
 	m := r.create()
 	m.do(put("message/m", `{"role":"user"}`))
 	page := "/share/" + m.publish().ID
-	for _, what := range []string{"GET " + page, "GET " + page + "/block?key=message/m", "GET " + page + "/live?after=0", "HEAD " + page + "/live?after=0"} {
+	for _, label := range []string{"GET " + page, "GET " + page + "/block?key=message/m", "GET " + page + "/live?after=0", "HEAD " + page + "/live?after=0"} {
 		for _, body := range []string{"Content-Length: 5", "Transfer-Encoding: chunked"} {
 			c, err := net.Dial("tcp", r.host)
 			if err != nil {
 				t.Fatal(err)
 			}
 			_ = c.SetDeadline(time.Now().Add(patience / 3))
-			fmt.Fprintf(c, "%s HTTP/1.1\r\nHost: %s\r\n%s\r\n\r\n", what, r.host, body)
+			fmt.Fprintf(c, "%s HTTP/1.1\r\nHost: %s\r\n%s\r\n\r\n", label, r.host, body)
 			answer, err := io.ReadAll(c)
 			_ = c.Close()
 			if err != nil || !strings.HasPrefix(string(answer), "HTTP/1.1 400 ") {
-				t.Errorf("%s, %s: %.20q, %v", what, body, answer, err)
+				t.Errorf("%s, %s: %.20q, %v", label, body, answer, err)
 			}
 		}
 	}

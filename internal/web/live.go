@@ -44,7 +44,7 @@ func (q *request) serveLive() {
 		return
 	}
 	defer done()
-	h, about, err := q.describe()
+	h, desc, err := q.describe()
 	if err != nil && q.toFault(err).Code.Transient() {
 		q.refuse(err)
 		return
@@ -58,30 +58,30 @@ func (q *request) serveLive() {
 	}
 	ctx, cancel := context.WithCancelCause(q.r.Context())
 	defer cancel(nil)
-	q.follow(ctx, q.site.newStream(q.newPacedWriter(), cancel, from), h, about, err)
+	q.follow(ctx, q.site.newStream(q.newPacedWriter(), cancel, from), h, desc, err)
 }
 
 // follow sends a stream events until its link ends, or the session does, either for its reader or
 // because it could not be described. A permanent reason is sent in the stream: any other answer
 // would leave the page without it. A transient one is not: the page then reconnects.
-func (q *request) follow(link context.Context, s *stream, h *objects.Capability, about *objects.Description, err error) {
+func (q *request) follow(link context.Context, s *stream, h *objects.Capability, desc *objects.Description, err error) {
 	switch {
 	case err != nil:
 		f := q.toFault(err)
 		q.site.server.Refused(q.w, f)
 		s.sendOver(f)
 		return
-	case s.out.Sent.Cursor > about.Row.Cursor: // the server was restored to an earlier cursor than the page has
+	case s.out.Sent.Cursor > desc.Row.Cursor: // the server was restored to an earlier cursor than the page has
 		_ = s.sendFrame("reload", []byte("{}")) // the reader may have gone
 		return
 	}
 	from := s.out.Sent
-	s.startCursor, s.order = about.Row.Cursor, about.Row.Order
-	if about.Grant.VisibleFrom > 1 {
+	s.startCursor, s.order = desc.Row.Cursor, desc.Row.Order
+	if desc.Grant.VisibleFrom > 1 {
 		s.partial = h
 	}
 	hello := []byte("retry: " + retryMillis + "\n\n")
-	if from.Cursor == s.startCursor && (from.Hash == session.Hash{} || from.Hash == about.Row.Head) {
+	if from.Cursor == s.startCursor && (from.Hash == session.Hash{} || from.Hash == desc.Row.Head) {
 		hello = appendCaughtUp(hello, from)
 	}
 	if s.send(hello) != nil {

@@ -112,13 +112,13 @@ func (q *request) openPage(id string, secret capability.Secret, redemption strin
 		q.refuse(sealedFault())
 		return
 	}
-	held, err := q.caller().Restore(capability.Ref{}.With(id, secret), redemption)
+	live, err := q.caller().Restore(capability.Ref{}.With(id, secret), redemption)
 	if err != nil {
 		q.refuse(err)
 		return
 	}
-	about, err := held.Describe(q.r.Context())
-	if err == nil && held.IsSpace() && !about.Grant.Rights.Has(capability.List) {
+	desc, err := live.Describe(q.r.Context())
+	if err == nil && live.IsSpace() && !desc.Grant.Rights.Has(capability.List) {
 		err = fault.MissingRight.With("the ref does not allow to list sessions")
 	}
 	var token string
@@ -158,24 +158,24 @@ func (q *request) servePublicShare() {
 
 // publicShare returns the id of the living public share of a ref's session.
 func (q *request) publicShare(ref capability.Ref, redemption string) (id string, err error) {
-	held, err := q.caller().Restore(ref, redemption)
+	live, err := q.caller().Restore(ref, redemption)
 	if err != nil {
 		return "", err
 	}
-	about, err := held.Describe(q.r.Context())
+	desc, err := live.Describe(q.r.Context())
 	if err != nil {
 		return "", err
 	}
 	// The id shows the whole session, even after the ref has ended.
-	if g := about.Grant; !g.Rights.Has(capability.Share) || g.Message != "" || g.VisibleFrom != 0 || g.Expires != 0 {
+	if g := desc.Grant; !g.Rights.Has(capability.Share) || g.Message != "" || g.VisibleFrom != 0 || g.Expires != 0 {
 		return "", fault.MissingRight.With("the public share is told to refs that may share the whole session, for good: use the owner's")
 	}
 	if q.site.shares != nil {
-		ids, err := q.site.shares.PublicIDs(q.r.Context(), []string{held.Target()})
+		ids, err := q.site.shares.PublicIDs(q.r.Context(), []string{live.Target()})
 		if err != nil {
 			return "", err
 		}
-		id = ids[held.Target()]
+		id = ids[live.Target()]
 	}
 	if id == "" {
 		return "", fault.NotFound.With("the session has no public share: share it in opencode, or link a ref of it")

@@ -76,7 +76,7 @@ func TestOpening(t *testing.T) {
 			}
 			// Elsewhere it is worth nothing.
 			elsewhere := other.share(capability.MintRequest{})
-			for what, got := range map[string]*answer{
+			for label, got := range map[string]*answer{
 				"another page":       shows(replica.url("/s/"+elsewhere.ID), token, at),
 				"the list":           shows(replica.url("/sessions"), token, at),
 				"another port":       shows(replica.url("/s/"+ref.ID), token, "Host: 127.0.0.1:1"),
@@ -89,7 +89,7 @@ func TestOpening(t *testing.T) {
 				"a cookie of before": newBrowser(t).send(http.MethodGet, replica.url("/s/"+ref.ID+"/block?key=session"), "", at, "Cookie: mooring=1."+ref.Secret.RevealText()+".AAAAAAAAAAAAAAAAAAAAAA."+ref.ID),
 			} {
 				if got.StatusCode != http.StatusUnauthorized || got.codeOf() != "unknown_ref" || strings.Contains(got.body, "Shown") {
-					t.Errorf("%s: %d %s", what, got.StatusCode, got.body)
+					t.Errorf("%s: %d %s", label, got.StatusCode, got.body)
 				}
 			}
 			if got := newBrowser(t).send(http.MethodGet, replica.url("/s/"+ref.ID), "", at, "Cookie: mooring=x; __Secure-mooring=y"); len(got.Cookies()) != 2 ||

@@ -42,7 +42,7 @@ func (q *request) paint() {
 		return
 	}
 	defer q.site.paintLimiter.Release(address)
-	h, about, err := q.describe()
+	h, desc, err := q.describe()
 	if err != nil {
 		q.refuse(err)
 		return
@@ -57,7 +57,7 @@ func (q *request) paint() {
 	}
 	defer q.site.releaseRender()
 	p := &painting{req: q, capability: h, out: q.newPacedWriter()}
-	p.doc = page.Start(&p.buf, page.Head{ID: displayName(about), Live: q.path + "/live", Cursor: about.Row.Cursor, Hash: about.Row.Head, Info: about.Info, Base: q.base, Share: q.shareInfo(about)})
+	p.doc = page.Start(&p.buf, page.Head{ID: displayName(desc), Live: q.path + "/live", Cursor: desc.Row.Cursor, Hash: desc.Row.Head, Info: desc.Info, Base: q.base, Share: q.shareInfo(desc)})
 	if err := p.send(); err != nil {
 		return // the reader has gone
 	}
@@ -72,23 +72,23 @@ func (q *request) describe() (*objects.Capability, *objects.Description, error) 
 	if err != nil {
 		return nil, nil, err
 	}
-	about, err := h.Describe(q.r.Context())
+	desc, err := h.Describe(q.r.Context())
 	if err != nil {
 		return nil, nil, err
 	}
-	if about.Row == nil {
+	if desc.Row == nil {
 		return nil, nil, fault.BadArgument.With("this is no session's page")
 	}
-	return h, about, nil
+	return h, desc, nil
 }
 
 // shareInfo returns the facts of a public share; nil for another page.
-func (q *request) shareInfo(about *objects.Description) *page.Share {
+func (q *request) shareInfo(desc *objects.Description) *page.Share {
 	if !q.isShare() {
 		return nil
 	}
-	s := &page.Share{Changed: about.Row.Updated, Silence: time.Duration(about.Now-about.Row.Updated) * time.Millisecond, Lease: q.site.cfg.Lease}
-	lacks, err := q.site.shares.LeftOut(q.r.Context(), about.Row.ID)
+	s := &page.Share{Changed: desc.Row.Updated, Silence: time.Duration(desc.Now-desc.Row.Updated) * time.Millisecond, Lease: q.site.cfg.Lease}
+	lacks, err := q.site.shares.LeftOut(q.r.Context(), desc.Row.ID)
 	if err != nil {
 		return s // LeftOut has logged the error
 	}
@@ -99,11 +99,11 @@ func (q *request) shareInfo(about *objects.Description) *page.Share {
 }
 
 // displayName returns the name of a session: its external id, or its own.
-func displayName(about *objects.Description) string {
-	if about.Row.External != "" {
-		return about.Row.External
+func displayName(desc *objects.Description) string {
+	if desc.Row.External != "" {
+		return desc.Row.External
 	}
-	return about.Row.ID
+	return desc.Row.ID
 }
 
 // writeState writes the whole state.
@@ -164,11 +164,11 @@ func (p *painting) writeMessages() error {
 
 // outline returns the messages and parts, without values and unordered.
 func (p *painting) outline() (all []*session.Entry, err error) {
-	most := p.req.site.cfg.PageBlocks
+	limit := p.req.site.cfg.PageBlocks
 	for _, keys := range [][2]string{{"message/", "message0"}, {"part/", "part0"}} {
-		err := p.capability.Outline(p.req.r.Context(), keys[0], keys[1], most+1, func(some []*session.Entry) error {
-			if all = append(all, some...); len(all) > most {
-				return fault.TooLarge.With("a page has at most %s messages and parts, and this session has more: all of it is in mooring session export REF, and in /api/share/ID/data of a public share", humanize.Comma(int64(most)))
+		err := p.capability.Outline(p.req.r.Context(), keys[0], keys[1], limit+1, func(some []*session.Entry) error {
+			if all = append(all, some...); len(all) > limit {
+				return fault.TooLarge.With("a page has at most %s messages and parts, and this session has more: all of it is in mooring session export REF, and in /api/share/ID/data of a public share", humanize.Comma(int64(limit)))
 			}
 			return nil
 		})

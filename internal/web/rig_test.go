@@ -163,11 +163,11 @@ func put(key, payload string) ledger.Intent {
 // do applies ops as the owner and gives the session's cursor.
 func (m *made) do(ops ...ledger.Intent) uint64 {
 	m.r.t.Helper()
-	held, err := m.r.me().Restore(m.owner, "test")
+	live, err := m.r.me().Restore(m.owner, "test")
 	if err != nil {
 		m.r.t.Fatal(err)
 	}
-	cursor, err := held.ApplyDirect(m.r.t.Context(), ops...)
+	cursor, err := live.ApplyDirect(m.r.t.Context(), ops...)
 	if err != nil {
 		m.r.t.Fatal(err)
 	}
@@ -184,12 +184,12 @@ type writer struct {
 // write opens a stream of a new outbox.
 func (m *made) write() *writer {
 	m.r.t.Helper()
-	held, err := m.r.me().Restore(m.owner, "test")
+	live, err := m.r.me().Restore(m.owner, "test")
 	if err != nil {
 		m.r.t.Fatal(err)
 	}
 	secret := capability.NewSecret()
-	stream, err := held.OpenStream(m.r.t.Context(), "obx_"+ulid.Make().String(), secret.Reveal(), 1)
+	stream, err := live.OpenStream(m.r.t.Context(), "obx_"+ulid.Make().String(), secret.Reveal(), 1)
 	if err != nil {
 		m.r.t.Fatal(err)
 	}

@@ -63,9 +63,9 @@ func (q *request) serveLiveSocket(from fanout.Position) {
 		_, _, err := conn.Read(context.WithoutCancel(ctx))
 		cancel(err)
 	})
-	h, about, err := q.describe()
+	h, desc, err := q.describe()
 	if err == nil || !q.toFault(err).Code.Transient() {
-		q.follow(ctx, q.site.newStream(&socketWriter{ctx: ctx, conn: conn}, cancel, from), h, about, err)
+		q.follow(ctx, q.site.newStream(&socketWriter{ctx: ctx, conn: conn}, cancel, from), h, desc, err)
 	}
 	if ctx.Err() == nil || q.r.Context().Err() != nil { // else the page has gone
 		_ = conn.Close(int(websocket.StatusNormalClosure), "")

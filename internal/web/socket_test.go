@@ -103,9 +103,9 @@ func TestSocketSaysWhatEventsDo(t *testing.T) {
 		}
 		listenSocket(t, r, fmt.Sprintf("%s?after=%s&hash=%s", path, painted[1], painted[2])).caughtUp(end)
 		other := fmt.Sprintf("%s?after=%s&hash=%064d", path, painted[1], 1)
-		for what, s := range map[string]*source{"a WebSocket": listenSocket(t, r, other), "server-sent events": listen(t, newBrowser(t), r.url(other), "")} {
+		for label, s := range map[string]*source{"a WebSocket": listenSocket(t, r, other), "server-sent events": listen(t, newBrowser(t), r.url(other), "")} {
 			if got := s.ends(); len(got) != 1 || got[0] != "reload {}" {
-				t.Errorf("from another event, over %s: %q", what, got)
+				t.Errorf("from another event, over %s: %q", label, got)
 			}
 		}
 		s := listenSocket(t, r, path+"?after=0")

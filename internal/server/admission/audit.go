@@ -155,11 +155,11 @@ func (a *Auditor) Flush(ctx context.Context, all bool) {
 
 // Deny audits a call from peer, under ref, that was refused for lack of authority. grant
 // is nil if it was not read.
-func (a *Auditor) Deny(peer, ref string, grant *capability.Grant, what string, f *fault.Error) {
+func (a *Auditor) Deny(peer, ref string, grant *capability.Grant, label string, f *fault.Error) {
 	if f.Code < fault.UnknownRef || f.Code >= fault.Malformed {
 		return
 	}
-	row := capability.AuditRow{Target: capability.Target(ref), Act: capability.AuditDenial, Ref: ref, Subject: what, Reason: f.Code, Peer: peer}
+	row := capability.AuditRow{Target: capability.Target(ref), Act: capability.AuditDenial, Ref: ref, Subject: label, Reason: f.Code, Peer: peer}
 	if grant != nil {
 		row.Actor = grant.Actor
 	}

@@ -27,14 +27,14 @@ func TestFloodOfDenialsIsAFewRows(t *testing.T) {
 			}
 		}
 	}
-	written := func(what string, rows int, denials uint32) {
+	written := func(label string, rows int, denials uint32) {
 		t.Helper()
 		var n uint32
 		for _, r := range c.rows {
 			n += r.Count
 		}
 		if len(c.rows) != rows || n != denials {
-			t.Errorf("%s: %d denials in %d rows, want %d in %d", what, n, len(c.rows), denials, rows)
+			t.Errorf("%s: %d denials in %d rows, want %d in %d", label, n, len(c.rows), denials, rows)
 		}
 	}
 	for range 10 { // rounds of account, in one window

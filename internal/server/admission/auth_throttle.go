@@ -60,8 +60,8 @@ type delayedReply struct {
 
 // NewAuthThrottle returns a throttle that answers so many tries of an address at once, and further
 // ones at an interval.
-func NewAuthThrottle(burst int, every time.Duration, met *LimitHits) *AuthThrottle {
-	return &AuthThrottle{burst: burst, interval: every, maxAddresses: maxThrottledAddresses, limitHits: met, buckets: map[string]*throttleBucket{}}
+func NewAuthThrottle(burst int, every time.Duration, hit *LimitHits) *AuthThrottle {
+	return &AuthThrottle{burst: burst, interval: every, maxAddresses: maxThrottledAddresses, limitHits: hit, buckets: map[string]*throttleBucket{}}
 }
 
 // SetLimits changes the limits for further tries; delayed answers are due when they were. An

@@ -59,8 +59,8 @@ func (w *AuthThrottle) kept() int {
 func TestWrongTriesWait(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		var met LimitHits
-		w := NewAuthThrottle(2, time.Second, &met)
+		var hit LimitHits
+		w := NewAuthThrottle(2, time.Second, &hit)
 		k := &answerLog{began: time.Now()}
 		for i := range 5 {
 			k.try(w, "a", nil, fmt.Sprint("a", i))
@@ -71,7 +71,7 @@ func TestWrongTriesWait(t *testing.T) {
 		k.try(w, "a", nil, "a5")
 		time.Sleep(2 * time.Second)
 		k.want(t, "a2 1s", "a3 2s", "a4 3s", "a5 4s")
-		if n := met.Count(limitWrongTries); n != 4 {
+		if n := hit.Count(limitWrongTries); n != 4 {
 			t.Errorf("%d were counted", n)
 		}
 		// Both are forgotten when their buckets are full, and not before.

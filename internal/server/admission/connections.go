@@ -23,13 +23,13 @@ type Connections struct {
 }
 
 // NewConnections returns a bound on connections, in all and from one address.
-func NewConnections(total, perAddress int, met *LimitHits, log *slog.Logger) *Connections {
-	return &Connections{limiter: connlimit.New(total, perAddress), limitHits: met, log: log, drainBegun: make(chan struct{})}
+func NewConnections(total, perAddress int, hit *LimitHits, log *slog.Logger) *Connections {
+	return &Connections{limiter: connlimit.New(total, perAddress), limitHits: hit, log: log, drainBegun: make(chan struct{})}
 }
 
 // admissionRefusal is the fault for a connection that is not admitted.
-func admissionRefusal(met Limit) *fault.Error {
-	if met == limitPerAddress {
+func admissionRefusal(hit Limit) *fault.Error {
+	if hit == limitPerAddress {
 		return fault.Overloaded.With("no more connections from this address now: close some, or try again later")
 	}
 	return fault.Overloaded.With("no more connections now: try again later")
@@ -43,10 +43,10 @@ func (c *Connections) Admit(remote string) (done func(), refused *fault.Error) {
 	if c.drained {
 		return nil, fault.Draining.With("the server is stopping")
 	}
-	if met := limitOf(c.limiter.Acquire(address), limitConnections); met != limitNone {
-		c.limitHits.Add(met)
-		c.log.Debug("connection refused", "peer", remote, "limit", met.String())
-		return nil, admissionRefusal(met)
+	if hit := limitOf(c.limiter.Acquire(address), limitConnections); hit != limitNone {
+		c.limitHits.Add(hit)
+		c.log.Debug("connection refused", "peer", remote, "limit", hit.String())
+		return nil, admissionRefusal(hit)
 	}
 	c.running.Add(1)
 	return func() {

@@ -34,8 +34,8 @@ type httpConn struct {
 }
 
 // NewHandshakes returns a bound on handshakes, in all and from one address.
-func NewHandshakes(total, perAddress int, met *LimitHits, log *slog.Logger) *Handshakes {
-	return &Handshakes{limiter: connlimit.NewEvictingLimiter(total, perAddress), limitHits: met, log: log, open: map[net.Conn]*httpConn{}}
+func NewHandshakes(total, perAddress int, hit *LimitHits, log *slog.Logger) *Handshakes {
+	return &Handshakes{limiter: connlimit.NewEvictingLimiter(total, perAddress), limitHits: hit, log: log, open: map[net.Conn]*httpConn{}}
 }
 
 // SetLimits changes the limits for further connections.
@@ -61,8 +61,8 @@ func (h *Handshakes) Track(c net.Conn, state http.ConnState) {
 
 // enter counts a connection, evicting an older one at the bound.
 func (h *Handshakes) enter(c net.Conn) *connlimit.Entry {
-	entry, met := h.limiter.Acquire(AddressOf(c.RemoteAddr().String()), func() { h.closeConn(c) })
-	if bound := limitOf(met, limitHandshakes); bound != limitNone {
+	entry, hit := h.limiter.Acquire(AddressOf(c.RemoteAddr().String()), func() { h.closeConn(c) })
+	if bound := limitOf(hit, limitHandshakes); bound != limitNone {
 		h.limitHits.Add(bound)
 		h.log.Debug("a connection took the place of an older one", "peer", c.RemoteAddr(), "limit", bound.String())
 	}

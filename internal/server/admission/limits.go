@@ -29,8 +29,8 @@ var limitNames = [numLimits]string{"", "connections", "connections_per_address",
 	"batches_in_flight", "commit_queue", "wrong_tries", "snapshots"}
 
 // limitOf converts the bound that a limiter reports; all is the kind of its bound on all addresses.
-func limitOf(met connlimit.Bound, all Limit) Limit {
-	switch met {
+func limitOf(hit connlimit.Bound, all Limit) Limit {
+	switch hit {
 	case connlimit.None:
 		return limitNone
 	case connlimit.PerAddress:

@@ -27,8 +27,8 @@ type pageWriter[T any] struct {
 	pending []T // the rows of the current page, and those after it
 }
 
-func newPageWriter[T any](what string, log *slog.Logger, to func(context.Context, capability.IdempotencyKey, []T) error) *pageWriter[T] {
-	return &pageWriter[T]{label: what, log: log, store: to, sem: make(chan struct{}, 1), key: capability.IdempotencyKey{Writer: ulid.Make().String(), Seq: 1}}
+func newPageWriter[T any](label string, log *slog.Logger, to func(context.Context, capability.IdempotencyKey, []T) error) *pageWriter[T] {
+	return &pageWriter[T]{label: label, log: log, store: to, sem: make(chan struct{}, 1), key: capability.IdempotencyKey{Writer: ulid.Make().String(), Seq: 1}}
 }
 
 // write writes the pending rows, then the rows that take returns. take is called only when no

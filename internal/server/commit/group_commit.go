@@ -265,14 +265,14 @@ func (c *Committer) WaitTx(ctx context.Context, session string) error {
 // are waiting and those of w's session. Only sessions with at most a quarter of the bound may
 // use the last quarter. A change of authority gets an eighth more: filling the queue must not
 // protect a peer from being revoked.
-func queueFull(w *Pending, waiting, session, own, most int) bool {
+func queueFull(w *Pending, waiting, session, own, limit int) bool {
 	switch do := w.Sub.Direct; {
 	case do != nil && !do.Ops:
-		most += most / 8
-	case session+own > most/4:
-		most -= most / 4
+		limit += limit / 8
+	case session+own > limit/4:
+		limit -= limit / 4
 	}
-	return waiting+own > most
+	return waiting+own > limit
 }
 
 // charge adds to the counts of l and of c. mu is held.

@@ -29,9 +29,9 @@ type HubConfig struct {
 
 	// The loops, for what other replicas commit.
 	Now          func() time.Time
-	PollInterval time.Duration                // 0 switches polling off
-	IgnoreNotify bool                         // notifications are dropped
-	Warn         func(what string, err error) // logs that something was not done
+	PollInterval time.Duration                 // 0 switches polling off
+	IgnoreNotify bool                          // notifications are dropped
+	Warn         func(label string, err error) // logs that something was not done
 }
 
 // HubStore is the store of a hub. A method returns authority and rows of one snapshot.
@@ -138,7 +138,7 @@ func (h *Hub) Subscribe(id string, s *Subscription, snapshot func(context.Contex
 
 // Followers returns the number of subscriptions and of followed sessions here, and how many
 // known events the subscriptions have not been sent: the sum, and the largest lag of one.
-func (h *Hub) Followers() (followers, sessions int, behind, most uint64) {
+func (h *Hub) Followers() (followers, sessions int, behind, lag uint64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, t := range h.fanouts {
@@ -146,12 +146,12 @@ func (h *Hub) Followers() (followers, sessions int, behind, most uint64) {
 		followers += len(t.subs)
 		for s := range t.subs {
 			if s.cursor < t.cursor {
-				behind, most = behind+t.cursor-s.cursor, max(most, t.cursor-s.cursor)
+				behind, lag = behind+t.cursor-s.cursor, max(lag, t.cursor-s.cursor)
 			}
 		}
 		t.mu.Unlock()
 	}
-	return followers, len(h.fanouts), behind, most
+	return followers, len(h.fanouts), behind, lag
 }
 
 // forget removes a fan-out without subscriptions.
@@ -189,11 +189,11 @@ func (h *Hub) EndCommit(sessions []string, published *session.Published) {
 	}
 	for _, id := range sessions {
 		h.mu.Lock()
-		held := h.holds[id]
-		cursor, gen := held.cursor, held.gen // even if the next commit runs already: there might always be one
-		held.cursor, held.gen = 0, 0
-		held.commits--
-		if held.commits == 0 {
+		hold := h.holds[id]
+		cursor, gen := hold.cursor, hold.gen // even if the next commit runs already: there might always be one
+		hold.cursor, hold.gen = 0, 0
+		hold.commits--
+		if hold.commits == 0 {
 			delete(h.holds, id)
 		}
 		t := h.fanouts[id]
@@ -216,8 +216,8 @@ func (h *Hub) fanout(id string) *sessionFanout {
 func (h *Hub) Notify(id string, cursor, gen uint64) {
 	h.mu.Lock()
 	t := h.fanouts[id]
-	if held := h.holds[id]; held != nil {
-		held.cursor, held.gen = max(held.cursor, cursor), max(held.gen, gen)
+	if hold := h.holds[id]; hold != nil {
+		hold.cursor, hold.gen = max(hold.cursor, cursor), max(hold.gen, gen)
 		t = nil
 	}
 	h.mu.Unlock()

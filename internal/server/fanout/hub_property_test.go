@@ -137,7 +137,7 @@ func (s *story) promises(polled bool) {
 	if len(s.faults) > 0 {
 		s.show()
 	}
-	if most := 100 + 20*s.stirs; s.reads > most {
+	if limit := 100 + 20*s.stirs; s.reads > limit {
 		s.fault("%d reads after %d causes", s.reads, s.stirs)
 	}
 }

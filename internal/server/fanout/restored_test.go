@@ -41,11 +41,11 @@ func (c chained) publish(h *Hub, n int) {
 // A database that is put back under a server takes nobody along who follows: neither by
 // what the server reads, nor by what it has just committed itself.
 func TestALogThatIsPutBackIsNotGoneOnWith(t *testing.T) {
-	for what, c := range map[string]struct {
+	for label, c := range map[string]struct {
 		since   int // events, after 3
 		publish int // of these
 	}{"read": {3, 0}, "published": {3, 1}, "as long as it was": {2, 0}} {
-		t.Run(what, func(t *testing.T) {
+		t.Run(label, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				log := chained{newLogged()}
 				log.events[0].Session = log.row.ID

@@ -212,14 +212,14 @@ func (h *snapshotSender) recheck(ctx context.Context) error {
 	// This runs inside a read of the database: if all connections send snapshots, it times out.
 	look, cancel := context.WithTimeout(ctx, recheckTimeout)
 	defer cancel()
-	sight, err := h.cfg.Store.ReadAccess(look, h.req.Session, h.req.Refs)
+	access, err := h.cfg.Store.ReadAccess(look, h.req.Session, h.req.Refs)
 	if err != nil {
 		return err
 	}
-	if _, refused := h.req.Check(sight); refused != nil {
+	if _, refused := h.req.Check(access); refused != nil {
 		return refused
 	}
-	if sight.Row.AuthGen != h.access.Row.AuthGen {
+	if access.Row.AuthGen != h.access.Row.AuthGen {
 		return fault.Overloaded.With("something was revoked or purged while the snapshot was sent: ask again")
 	}
 	h.verifiedAt = h.cfg.Now()

@@ -54,9 +54,9 @@ type snapshotSlot struct {
 	evicted    bool
 }
 
-func newSnapshotSlots(n int, wait time.Duration, met *admission.LimitHits) *snapshotSlots {
-	most := max(n-1, 1)
-	return &snapshotSlots{byAddress: connlimit.New(n, most), byRef: connlimit.New(n, most), maxWait: wait, limitHits: met}
+func newSnapshotSlots(n int, wait time.Duration, hit *admission.LimitHits) *snapshotSlots {
+	limit := max(n-1, 1)
+	return &snapshotSlots{byAddress: connlimit.New(n, limit), byRef: connlimit.New(n, limit), maxWait: wait, limitHits: hit}
 }
 
 // acquire waits for a slot for a snapshot under ref over l; release returns it. It gives up when

@@ -59,10 +59,10 @@ func TestPlacesAreSharedByConnectionAndAddress(t *testing.T) {
 		p := newSnapshotSlots(3, time.Minute, new(admission.LimitHits))
 		one, two, three, other := p.asker("a"), p.asker("a"), p.asker("a"), p.asker("b")
 		ctx := t.Context()
-		has := func(what string, ok func() (bool, *fault.Error), want bool) {
+		has := func(label string, ok func() (bool, *fault.Error), want bool) {
 			t.Helper()
 			if got, refused := ok(); got != want || refused != nil {
-				t.Fatalf("%s has a place: %v, %v", what, got, refused)
+				t.Fatalf("%s has a place: %v, %v", label, got, refused)
 			}
 		}
 		has("the first", one.asks(ctx), true)
@@ -91,8 +91,8 @@ func TestPlacesAreSharedByConnectionAndAddress(t *testing.T) {
 func TestWaitingForAPlaceEnds(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		met := new(admission.LimitHits)
-		p := newSnapshotSlots(1, time.Minute, met)
+		hit := new(admission.LimitHits)
+		p := newSnapshotSlots(1, time.Minute, hit)
 		hog := p.asker("a")
 		hog.asks(t.Context())
 		synctest.Wait()
@@ -108,11 +108,11 @@ func TestWaitingForAPlaceEnds(t *testing.T) {
 		synctest.Wait()
 		cancel()
 		close(gone.gone)
-		ended := func(what string, want fault.Code) {
+		ended := func(label string, want fault.Code) {
 			t.Helper()
-			got, refused := asked[what]()
+			got, refused := asked[label]()
 			if got || want == fault.None && refused != nil || want != fault.None && (refused == nil || refused.Code != want) {
-				t.Errorf("%s: %v, %v", what, got, refused)
+				t.Errorf("%s: %v, %v", label, got, refused)
 			}
 		}
 		ended("who gave up", fault.Canceled)
@@ -123,8 +123,8 @@ func TestWaitingForAPlaceEnds(t *testing.T) {
 		time.Sleep(time.Minute)
 		ended("who waits", fault.Overloaded)
 		ended("who waits behind him", fault.Overloaded)
-		if met.Count(admission.LimitSnapshots) != 2 || len(p.waiting) != 0 {
-			t.Errorf("the bound was met %d times, %d are in line", met.Count(admission.LimitSnapshots), len(p.waiting))
+		if hit.Count(admission.LimitSnapshots) != 2 || len(p.waiting) != 0 {
+			t.Errorf("the bound was met %d times, %d are in line", hit.Count(admission.LimitSnapshots), len(p.waiting))
 		}
 		hog.release(hog.has)
 		for _, a := range []*asker{left, late, patient} {
@@ -146,10 +146,10 @@ func TestPlacesAreSharedByRef(t *testing.T) {
 			a.ref = ref
 			return a, a.asks(t.Context())
 		}
-		has := func(what string, ok func() (bool, *fault.Error), want bool) {
+		has := func(label string, ok func() (bool, *fault.Error), want bool) {
 			t.Helper()
 			if got, refused := ok(); got != want || refused != nil {
-				t.Fatalf("%s has a place: %v, %v", what, got, refused)
+				t.Fatalf("%s has a place: %v, %v", label, got, refused)
 			}
 		}
 		one, first := ask("a", "link")

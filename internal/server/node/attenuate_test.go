@@ -86,20 +86,20 @@ func TestAViewOfOneMessage(t *testing.T) {
 			_ = a.SetActor("owner/reader")
 		})
 		before := []string{"2 hidden", "3 put message/m1", "4 put part/m1/p"}
-		for what, sess := range map[string]*rpc.Ref{"durable": p.restore(durable), "live": live.Cap(0)} {
+		for label, sess := range map[string]*rpc.Ref{"durable": p.restore(durable), "live": live.Cap(0)} {
 			k, state := newRecorder(), newRecorder()
 			defer p.subscribe(sess, k, 0).Release()
 			if err := refusedAs(t, state.shoot(t, sess)); err != nil {
 				t.Fatal(err)
 			}
 			if got := strings.Join(slices.Sorted(maps.Keys(state.keys)), " "); got != "message/m1 part/m1/p" || state.turns != nil {
-				t.Errorf("%s: the state shows %q, turns of %q", what, got, state.turns)
+				t.Errorf("%s: the state shows %q, turns of %q", label, got, state.turns)
 			}
 			info, grant := describe(t, sess)
 			title, _ := info.Title()
 			message, _ := grant.Message_()
 			if title != "" || message != "m1" || grant.Owner() || grant.Rights() != uint16(capability.Read|capability.Append|capability.Share) {
-				t.Errorf("%s: title %q, message %q, owner %v, rights %v", what, title, message, grant.Owner(), grant.Rights())
+				t.Errorf("%s: title %q, message %q, owner %v, rights %v", label, title, message, grant.Owner(), grant.Rights())
 			}
 			s, _, err := call(t, sess, sessionEvents, structSize(2, 0), nil)
 			if err != nil {
@@ -108,11 +108,11 @@ func TestAViewOfOneMessage(t *testing.T) {
 			list, _ := wire.Session_events_Results(s).Events()
 			page, end := shownAs(list), list.At(list.Len()-1).Cursor()
 			if !slices.Equal(page[:3], before) || !strings.HasSuffix(page[3], "hidden") || end != wire.Session_events_Results(s).Cursor() {
-				t.Errorf("%s: a page shows %q", what, page)
+				t.Errorf("%s: a page shows %q", label, page)
 			}
 			b := newBox()
 			ack := p.must(p.open(sess, b), b.batch(m.id,
-				op("put", "key", "message/m1", "payload", map[string]string{"by": what}),
+				op("put", "key", "message/m1", "payload", map[string]string{"by": label}),
 				op("put", "key", "message/m2", "payload", map[string]any{}),
 				op("put", "key", "message/m11", "payload", map[string]any{}),
 				op("put", "key", "session", "payload", map[string]any{}),
@@ -120,25 +120,25 @@ func TestAViewOfOneMessage(t *testing.T) {
 				op("begin", "message", "m3", "payload", map[string]any{})))
 			for i, o := range ack.outcomes {
 				if want := ledger.Denied; i == 0 && o.Status != ledger.Applied || i > 0 && (o.Status != want || o.Reason != fault.MissingRight) {
-					t.Errorf("%s: op %d: %+v", what, i, o)
+					t.Errorf("%s: op %d: %+v", label, i, o)
 				}
 			}
 			k.until(t, "its own event", func() bool {
 				return slices.Contains(k.shown, fmt.Sprintf("%d put message/m1", ack.outcomes[0].Cursor))
 			})
-			p.must(m.stream, m.batch(op("put", "key", "part/m2/p", "payload", map[string]string{"by": what}), op("put", "key", "part/m1/p", "payload", map[string]string{"by": what})))
+			p.must(m.stream, m.batch(op("put", "key", "part/m2/p", "payload", map[string]string{"by": label}), op("put", "key", "part/m1/p", "payload", map[string]string{"by": label})))
 			k.until(t, "what the owner does to it", func() bool { return strings.HasSuffix(k.shown[len(k.shown)-1], "put part/m1/p") })
 			k.mu.Lock()
 			for i, text := range k.shown {
 				if strings.Contains(text, "m2") || strings.Contains(text, "m11") || strings.Contains(text, "ref/") || i < 3 && text != before[i] {
-					t.Errorf("%s: event %d is shown as %q", what, i, text)
+					t.Errorf("%s: event %d is shown as %q", label, i, text)
 				}
 			}
 			k.mu.Unlock()
 			saved := refOfSave(t, m, sess)
 			_, grant = describe(t, p.restore(saved))
 			if message, _ := grant.Message_(); message != "m1" || grant.Owner() {
-				t.Errorf("%s: saved for message %q, owner %v", what, message, grant.Owner())
+				t.Errorf("%s: saved for message %q, owner %v", label, message, grant.Owner())
 			}
 		}
 	})
@@ -177,7 +177,7 @@ func TestNothingIsAttenuatedToMore(t *testing.T) {
 		_ = a.SetMessage_("m1")
 		_ = a.SetActor("owner/a")
 	}).Cap(0)
-	for what, c := range map[string]struct {
+	for label, c := range map[string]struct {
 		code fault.Code
 		set  func(wire.Attenuation)
 	}{
@@ -192,7 +192,7 @@ func TestNothingIsAttenuatedToMore(t *testing.T) {
 		"an actor's":  {fault.BadArgument, func(a wire.Attenuation) { _ = a.SetActor("owner/a/../b") }},
 		"a message's": {fault.BadArgument, func(a wire.Attenuation) { _ = a.SetMessage_("\x01") }},
 	} {
-		wantCode(t, what, refusedAs(t, attenuating(t, narrow, c.set)), c.code)
+		wantCode(t, label, refusedAs(t, attenuating(t, narrow, c.set)), c.code)
 	}
 	// Asking for nothing changes nothing; and what is pipelined on it goes through.
 	b := newBox()
@@ -292,9 +292,9 @@ func TestANarrowedRootIsNoRoot(t *testing.T) {
 			peers[fmt.Sprint(row.Act, " ", row.Subject)] = row.Peer
 		}
 	}
-	for _, what := range []string{"denial audit", "denial rotate", "denial revoke", "share " + narrower.ID, "revoke " + narrower.ID, "use share", "use revoke"} {
-		if peer, there := peers[what]; !there || peer == "" {
-			t.Errorf("%s: from %q, of %v", what, peer, peers)
+	for _, label := range []string{"denial audit", "denial rotate", "denial revoke", "share " + narrower.ID, "revoke " + narrower.ID, "use share", "use revoke"} {
+		if peer, there := peers[label]; !there || peer == "" {
+			t.Errorf("%s: from %q, of %v", label, peer, peers)
 		}
 	}
 }
@@ -414,14 +414,14 @@ func TestNothingOutlivesItsRef(t *testing.T) {
 					k      *recorder
 				}
 				all := map[string]*handed{}
-				for what, s := range live {
+				for label, s := range live {
 					h := &handed{box: newBox(), k: newRecorder()}
 					h.stream = guest.open(s, h.box)
-					if ack := guest.must(h.stream, h.box.batch(m.id, op("put", "key", "message/m1", "payload", map[string]string{"by": what}))); ack.applied != 1 {
-						t.Fatalf("%s: %+v", what, ack.outcomes)
+					if ack := guest.must(h.stream, h.box.batch(m.id, op("put", "key", "message/m1", "payload", map[string]string{"by": label}))); ack.applied != 1 {
+						t.Fatalf("%s: %+v", label, ack.outcomes)
 					}
 					defer guest.subscribe(s, h.k, 0).Release()
-					all[what] = h
+					all[label] = h
 				}
 				// A snapshot whose taker does not answer is still on its way at the cut.
 				slow := newRecorder()
@@ -438,31 +438,31 @@ func TestNothingOutlivesItsRef(t *testing.T) {
 				case "the epoch":
 					_, at = revoking(t, m.sess, "")
 				}
-				for what, h := range all {
-					h.k.until(t, what+"'s end", func() bool { return h.k.ended != nil })
+				for label, h := range all {
+					h.k.until(t, label+"'s end", func() bool { return h.k.ended != nil })
 					if h.k.ended.Code != want {
-						t.Errorf("%s: the subscription ended with %v", what, h.k.ended)
+						t.Errorf("%s: the subscription ended with %v", label, h.k.ended)
 					}
 				}
 				owner.must(m.stream, m.batch(op("put", "key", "message/m1", "payload", map[string]string{"by": "the owner, after"})))
-				for what, h := range all {
+				for label, h := range all {
 					ack := guest.must(h.stream, h.box.batch(m.id, op("put", "key", "message/m1", "payload", map[string]any{})))
 					if o := ack.outcomes[0]; o.Status != ledger.Denied || o.Reason != want {
-						t.Errorf("%s: append: %+v", what, o)
+						t.Errorf("%s: append: %+v", label, o)
 					}
 					if ack.cursor != 0 {
-						t.Errorf("%s was told of cursor %d", what, ack.cursor)
+						t.Errorf("%s was told of cursor %d", label, ack.cursor)
 					}
 					for method, make := range map[string]func() *rpc.Promise{
-						"events":    func() *rpc.Promise { return live[what].Call(within(t), sessionEvents, structSize(2, 0), nil) },
-						"attenuate": func() *rpc.Promise { return attenuating(t, live[what], func(wire.Attenuation) {}) },
-						"save":      func() *rpc.Promise { return live[what].Call(within(t), persistentSave, structSize(0, 1), nil) },
-						"snapshot":  func() *rpc.Promise { return newRecorder().shoot(t, live[what]) },
+						"events":    func() *rpc.Promise { return live[label].Call(within(t), sessionEvents, structSize(2, 0), nil) },
+						"attenuate": func() *rpc.Promise { return attenuating(t, live[label], func(wire.Attenuation) {}) },
+						"save":      func() *rpc.Promise { return live[label].Call(within(t), persistentSave, structSize(0, 1), nil) },
+						"snapshot":  func() *rpc.Promise { return newRecorder().shoot(t, live[label]) },
 					} {
 						err := refusedAs(t, make())
-						wantCode(t, what+", "+method, err, want)
+						wantCode(t, label+", "+method, err, want)
 						if f, _ := err.(*fault.Error); f != nil && at != 0 && f.At != at {
-							t.Errorf("%s, %s: at %d, want %d: %v", what, method, f.At, at, f)
+							t.Errorf("%s, %s: at %d, want %d: %v", label, method, f.At, at, f)
 						}
 					}
 				}

@@ -133,7 +133,7 @@ func BenchmarkFollow(b *testing.B) {
 	const followers = 100
 	r := start(b, sqliteStore(b), nil)
 	m := r.create(r.dial())
-	held, err := r.server.Caller(b.Context(), "127.0.0.1:1").Restore(m.owner, "")
+	live, err := r.server.Caller(b.Context(), "127.0.0.1:1").Restore(m.owner, "")
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -143,7 +143,7 @@ func BenchmarkFollow(b *testing.B) {
 	var all sync.WaitGroup
 	for range followers {
 		all.Go(func() {
-			_ = held.Follow(ctx, fanout.Position{}, func(events []*session.Event) error {
+			_ = live.Follow(ctx, fanout.Position{}, func(events []*session.Event) error {
 				behind.Add(-int64(len(events)))
 				return nil
 			})

@@ -330,10 +330,10 @@ func (k *webRecorder) take(call object) {
 }
 
 // same fails the test if two values are not equal.
-func same(t testing.TB, what string, got, want any) {
+func same(t testing.TB, label string, got, want any) {
 	t.Helper()
 	if !reflect.DeepEqual(got, want) {
-		t.Errorf("%s: %s, want %s", what, asText(got), asText(want))
+		t.Errorf("%s: %s, want %s", label, asText(got), asText(want))
 	}
 }
 

@@ -116,16 +116,16 @@ func TestARetryOverTheOtherWireIsADuplicate(t *testing.T) {
 			}
 			var all []sent
 			var done []string
-			retry := func(what string, s sent) {
+			retry := func(label string, s sent) {
 				wire := rapid.IntRange(0, 1).Draw(rt, "wire")
 				again := x.send[wire](s.batch)
 				switch {
 				case again.refusal != nil:
-					rt.Fatalf("%s, %s: %v", what, wires[wire], again.refusal)
+					rt.Fatalf("%s, %s: %v", label, wires[wire], again.refusal)
 				case !reflect.DeepEqual(again.outcomes, s.first.outcomes):
-					rt.Fatalf("%s, %s:\n%+v\nwas\n%+v", what, wires[wire], again.outcomes, s.first.outcomes)
+					rt.Fatalf("%s, %s:\n%+v\nwas\n%+v", label, wires[wire], again.outcomes, s.first.outcomes)
 				case int(again.duplicates) != len(s.batch.Ops) || slices.Contains(again.repeated, false):
-					rt.Fatalf("%s, %s: %d duplicates of %d", what, wires[wire], again.duplicates, len(s.batch.Ops))
+					rt.Fatalf("%s, %s: %d duplicates of %d", label, wires[wire], again.duplicates, len(s.batch.Ops))
 				}
 			}
 			for range rapid.IntRange(1, 12).Draw(rt, "steps") {

@@ -31,10 +31,10 @@ func TestSecretsStayOutOfLogsOverTheWeb(t *testing.T) {
 	m := r.createWeb(w)
 	forged := capability.NewSecret()
 	secrets := []capability.Secret{m.owner.Secret, r.owner.Secret, forged}
-	var said []string
+	var message []string
 	note := func(_ any, err error) {
 		if err != nil {
-			said = append(said, err.Error())
+			message = append(message, err.Error())
 		}
 	}
 	for _, s := range append(secrets, capability.NewSecret()) {
@@ -55,7 +55,7 @@ func TestSecretsStayOutOfLogsOverTheWeb(t *testing.T) {
 		for _, bad := range []string{`["push",["pipeline",0,["restore"],[` + string(quoted) + `]]`, `["push",["pipeline",0,["restore"],[["bytes","` + text + `!"]]]]`,
 			`["push",["pipeline",0,["restore"],[["export","` + text + `"]]]]`, `["pull","` + text + `"]`, `["push",["pipeline",0,["restore"],[["bigint","` + text + `"]]]]`} {
 			_, answer := post(t, url, bad+"\n"+`["pull",1]`, nil)
-			said = append(said, answer)
+			message = append(message, answer)
 			c, err := capnweb.Dial(within(t), url, capnweb.DialOptions{})
 			if err != nil {
 				t.Fatal(err)
@@ -77,12 +77,12 @@ func TestSecretsStayOutOfLogsOverTheWeb(t *testing.T) {
 				at := strings.Index(log.String(), form)
 				t.Errorf("the log has a secret: …%s…", log.String()[max(0, at-200):at])
 			}
-			if strings.Contains(strings.Join(said, "\n"), form) {
+			if strings.Contains(strings.Join(message, "\n"), form) {
 				t.Errorf("an error has a secret")
 			}
 		}
 	}
-	if log.String() == "" || len(said) == 0 {
+	if log.String() == "" || len(message) == 0 {
 		t.Error("nothing was logged or said")
 	}
 }

@@ -22,11 +22,11 @@ import (
 )
 
 // fields checks that an object has these and no other fields.
-func fields(t testing.TB, what string, v any, want string) object {
+func fields(t testing.TB, label string, v any, want string) object {
 	t.Helper()
 	o, ok := v.(object)
 	if !ok {
-		t.Fatalf("%s is %#v, want an object", what, v)
+		t.Fatalf("%s is %#v, want an object", label, v)
 	}
 	var names []string
 	for name := range o {
@@ -36,7 +36,7 @@ func fields(t testing.TB, what string, v any, want string) object {
 	wanted := strings.Fields(want)
 	slices.Sort(wanted)
 	if !slices.Equal(names, wanted) {
-		t.Errorf("%s has the fields %v, want %v", what, names, wanted)
+		t.Errorf("%s has the fields %v, want %v", label, names, wanted)
 	}
 	return o
 }

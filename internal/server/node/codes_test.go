@@ -190,13 +190,13 @@ func (d failing) checkFailing(t *testing.T, name string, verb failingVerb, at in
 		}
 		return false
 	}
-	what := fmt.Sprintf("%s, %s at %d, %.60q", name, f, at, failed[0])
+	label := fmt.Sprintf("%s, %s at %d, %.60q", name, f, at, failed[0])
 	if want := f.Cause().Code(); err != nil && fault.CodeOf(err) != want && err != errNotReady || err == nil && at == 1 && name == "apply" {
-		t.Errorf("%s: %v, want %s", what, err, want)
+		t.Errorf("%s: %v, want %s", label, err, want)
 	}
 	if err != nil {
 		if err := verb.ask(); err != nil {
-			t.Errorf("%s, then again: %v", what, err)
+			t.Errorf("%s, then again: %v", label, err)
 		}
 	}
 	return true

@@ -161,16 +161,16 @@ func revokeUnderFire(t *testing.T, r *rig, how string) {
 	t.Logf("cut at %d; %d of %d ops denied, %d answered before the revocation was", cut, denied, len(outcomes), seen)
 
 	// Live capabilities fail with the reason, restored ones too.
-	for what, sess := range map[string]*rpc.Ref{"live": held, "restored": guest.restore(ref)} {
+	for label, sess := range map[string]*rpc.Ref{"live": held, "restored": guest.restore(ref)} {
 		_, _, err := call(t, sess, sessionEvents, structSize(2, 0), nil)
-		wantCode(t, what+", events", err, want)
+		wantCode(t, label+", events", err, want)
 		_, _, err = guest.subscribing(sess, newRecorder(), 0, 0, false).Wait(within(t))
 		if f, ok := fault.ParseReason(reasonOf(err)); !ok || f.Code != want {
-			t.Errorf("%s, subscribe: %v", what, err)
+			t.Errorf("%s, subscribe: %v", label, err)
 		}
 		_, grant := describe(t, sess)
 		if fault.Code(grant.Dead()) != want {
-			t.Errorf("%s, described as %v", what, fault.Code(grant.Dead()))
+			t.Errorf("%s, described as %v", label, fault.Code(grant.Dead()))
 		}
 	}
 }
@@ -256,12 +256,12 @@ func TestFollowingFromACursorStillToCome(t *testing.T) {
 	for n := range 10 {
 		p.must(m.stream, m.batch(put(n)))
 	}
-	for what, k := range map[string]*recorder{"events": events, "state": state} {
+	for label, k := range map[string]*recorder{"events": events, "state": state} {
 		k.untilCursor(t, 13)
 		k.consecutive(t, 9)
 		k.mu.Lock()
 		if k.ended != nil {
-			t.Errorf("%s: ended with %v", what, k.ended)
+			t.Errorf("%s: ended with %v", label, k.ended)
 		}
 		k.mu.Unlock()
 	}

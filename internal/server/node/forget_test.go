@@ -47,7 +47,7 @@ func TestPurgedPayloadsAreSentToNobodyAnyMore(t *testing.T) {
 		slow.consecutive(t, 0)
 		slow.mu.Lock()
 		defer slow.mu.Unlock()
-		if most := window + size + 64*puts; slow.bytes > most {
+		if limit := window + size + 64*puts; slow.bytes > limit {
 			t.Errorf("%d bytes were sent to who had room for %d before the purge", slow.bytes, window)
 		}
 	})

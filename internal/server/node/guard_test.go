@@ -44,7 +44,7 @@ func TestNamingASessionLeavesNothing(t *testing.T) {
 		if _, refused := cutting(t, root, dead.ID); refused != nil {
 			t.Fatal(refused)
 		}
-		for what, ask := range map[string]func(sess *rpc.Ref, id string) *fault.Error{
+		for label, ask := range map[string]func(sess *rpc.Ref, id string) *fault.Error{
 			"revoke": func(sess *rpc.Ref, _ string) *fault.Error {
 				s, _, err := call(t, sess, sessionRevoke, structSize(1, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
 					wire.Session_revoke_Params(s).SetEpoch(true)
@@ -64,10 +64,10 @@ func TestNamingASessionLeavesNothing(t *testing.T) {
 		} {
 			id := capability.SessionPrefix + ulid.Make().String()
 			if refused := ask(naming(t, space, id, r.owner.New(id).ID), id); refused == nil || refused.Code != fault.UnknownRef {
-				t.Errorf("%s: %v", what, refused)
+				t.Errorf("%s: %v", label, refused)
 			}
 			if rows, err := st.ReadRows(t.Context(), []string{id}); err != nil || len(rows) != 0 {
-				t.Errorf("%s left behind: %v, %v", what, rows[id], err)
+				t.Errorf("%s left behind: %v, %v", label, rows[id], err)
 			}
 		}
 	})

@@ -381,7 +381,7 @@ func shownAs(list wire.Event_List) (shown []string) {
 }
 
 // until waits until ok, which is called with the recorder locked.
-func (k *recorder) until(t testing.TB, what string, ok func() bool) {
+func (k *recorder) until(t testing.TB, label string, ok func() bool) {
 	t.Helper()
 	deadline := time.After(patience)
 	for {
@@ -396,7 +396,7 @@ func (k *recorder) until(t testing.TB, what string, ok func() bool) {
 		case <-deadline:
 			k.mu.Lock()
 			defer k.mu.Unlock()
-			t.Fatalf("waited in vain for %s: %d events, ended %v", what, len(k.cursors), k.ended)
+			t.Fatalf("waited in vain for %s: %d events, ended %v", label, len(k.cursors), k.ended)
 		}
 	}
 }
@@ -469,10 +469,10 @@ func (p *peer) subscribe(sess *rpc.Ref, k *recorder, from uint64) *rpc.Ref {
 	return promise.Cap(0)
 }
 
-func wantCode(t testing.TB, what string, err error, want fault.Code) {
+func wantCode(t testing.TB, label string, err error, want fault.Code) {
 	t.Helper()
 	if !errors.Is(err, want) {
-		t.Fatalf("%s: %v, want %s", what, err, want)
+		t.Fatalf("%s: %v, want %s", label, err, want)
 	}
 }
 

@@ -174,11 +174,11 @@ func (s *Server) serveReady(w http.ResponseWriter, r *http.Request) {
 		httpkit.WriteText(w, http.StatusServiceUnavailable, why+"\n")
 		return
 	}
-	said := "ready"
-	if have, most, short := s.cfg.Store.PoolStats(); short {
-		said += fmt.Sprintf(", with %d of %d connections to the database: there are no more to be had", have, most)
+	message := "ready"
+	if have, limit, short := s.cfg.Store.PoolStats(); short {
+		message += fmt.Sprintf(", with %d of %d connections to the database: there are no more to be had", have, limit)
 	}
-	httpkit.WriteText(w, http.StatusOK, said+"\nhistory "+s.historyID()+"\n")
+	httpkit.WriteText(w, http.StatusOK, message+"\nhistory "+s.historyID()+"\n")
 }
 
 // serveCapnpSocket upgrades a request to an rpc connection.

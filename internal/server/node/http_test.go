@@ -112,7 +112,7 @@ func TestGarbageOverWebSocketEndsThatConnectionOnly(t *testing.T) {
 	web := httpOf(t, r)
 	good := r.dial()
 	m := r.create(good)
-	for what, send := range map[string]struct {
+	for label, send := range map[string]struct {
 		kind websocket.MessageType
 		data []byte
 	}{
@@ -123,10 +123,10 @@ func TestGarbageOverWebSocketEndsThatConnectionOnly(t *testing.T) {
 	} {
 		c, _, err := websocket.Dial(within(t), web+"/capnp", &websocket.DialOptions{HTTPClient: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}})
 		if err != nil {
-			t.Fatalf("%s: %v", what, err)
+			t.Fatalf("%s: %v", label, err)
 		}
 		if err := c.Write(within(t), send.kind, send.data); err != nil {
-			t.Fatalf("%s: %v", what, err)
+			t.Fatalf("%s: %v", label, err)
 		}
 		for { // an abort message perhaps, then the end
 			if _, _, err := c.Read(within(t)); err != nil {
@@ -176,7 +176,7 @@ type pooledStore struct {
 	short      bool
 }
 
-func (s pooledStore) PoolStats() (have, most int, short bool) { return s.have, s.most, s.short }
+func (s pooledStore) PoolStats() (have, limit int, short bool) { return s.have, s.most, s.short }
 
 // TestFewConnectionsAreSeen: a server that has fewer than it may use is ready, and says so.
 func TestFewConnectionsAreSeen(t *testing.T) {

@@ -36,11 +36,11 @@ func TestAnOutboxAtTheDoor(t *testing.T) {
 		if a, err := making.Apply(t.Context(), *create); err != nil || a.Outcomes[0].Status != ledger.Applied || a.Cursor != 1 {
 			t.Fatalf("%+v, %v", a, err)
 		}
-		held, err := me.Restore(owner, "")
+		live, err := me.Restore(owner, "")
 		if err != nil {
 			t.Fatal(err)
 		}
-		stream, err := held.OpenStream(t.Context(), b.id, b.secret, 1)
+		stream, err := live.OpenStream(t.Context(), b.id, b.secret, 1)
 		if err != nil || stream.LastSeq != 1 || stream.AckedThrough != 0 {
 			t.Fatalf("%+v, %v", stream, err)
 		}
@@ -60,7 +60,7 @@ func TestAnOutboxAtTheDoor(t *testing.T) {
 				t.Errorf("%+v", again)
 			}
 		}
-		if s, err := held.OpenStream(t.Context(), b.id, b.secret, 2); err != nil || s.LastSeq != 2 || s.AckedThrough != 1 {
+		if s, err := live.OpenStream(t.Context(), b.id, b.secret, 2); err != nil || s.LastSeq != 2 || s.AckedThrough != 1 {
 			t.Errorf("%+v, %v", s, err)
 		}
 		if _, err := stream.Apply(t.Context(), *b.batch(id, op("remove", "key", "message/m"))); !errors.Is(err, fault.Fenced) {
@@ -68,7 +68,7 @@ func TestAnOutboxAtTheDoor(t *testing.T) {
 		}
 
 		// A fork needs to hold its source.
-		for _, with := range [][]*objects.Capability{nil, {space}, {held}} {
+		for _, with := range [][]*objects.Capability{nil, {space}, {live}} {
 			forked, c := capability.SessionPrefix+ulid.Make().String(), newBox()
 			ref := r.owner.New(forked)
 			s, err := space.CreateStream(t.Context(), forked, ref.ID, c.id, c.secret, 1)
@@ -76,7 +76,7 @@ func TestAnOutboxAtTheDoor(t *testing.T) {
 				t.Fatal(err)
 			}
 			a, err := s.Apply(t.Context(), *c.batch(forked, op("fork", "ref", ref.ID, "hash", hashText(ref.Secret), "source", id, "via", owner.ID)), with...)
-			if holds := len(with) > 0 && with[0] == held; err != nil || (a.Outcomes[0].Status == ledger.Applied) != holds {
+			if holds := len(with) > 0 && with[0] == live; err != nil || (a.Outcomes[0].Status == ledger.Applied) != holds {
 				t.Errorf("with %d: %+v, %v", len(with), a, err)
 			}
 		}
@@ -88,8 +88,8 @@ func TestRefusedAtTheDoor(t *testing.T) {
 	r := start(t, sqliteStore(t), nil)
 	m := r.create(r.dial())
 	me := r.server.Caller(t.Context(), "127.0.0.1:1")
-	space, held := me.Assume(r.owner.ID), me.Assume(m.owner.ID)
-	stream, err := held.OpenStream(t.Context(), "o", make([]byte, 32), 1)
+	space, live := me.Assume(r.owner.ID), me.Assume(m.owner.ID)
+	stream, err := live.OpenStream(t.Context(), "o", make([]byte, 32), 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -114,11 +114,11 @@ func TestRefusedAtTheDoor(t *testing.T) {
 		code fault.Code
 	}{
 		{open(space, "o", make([]byte, 32), 1), fault.BadArgument},
-		{open(held, "", make([]byte, 32), 1), fault.BadArgument},
-		{open(held, "o", make([]byte, 31), 1), fault.BadArgument},
-		{open(held, "o", make([]byte, 32), 0), fault.BadArgument},
-		{open(held, "o~", make([]byte, 32), 1), fault.BadArgument},
-		{create(held, m.id, m.owner.ID), fault.BadArgument},
+		{open(live, "", make([]byte, 32), 1), fault.BadArgument},
+		{open(live, "o", make([]byte, 31), 1), fault.BadArgument},
+		{open(live, "o", make([]byte, 32), 0), fault.BadArgument},
+		{open(live, "o~", make([]byte, 32), 1), fault.BadArgument},
+		{create(live, m.id, m.owner.ID), fault.BadArgument},
 		{create(space, "x", m.owner.ID), fault.BadArgument},
 		{create(space, m.id, r.owner.ID), fault.BadArgument},
 		{space.Create(t.Context(), m.id, r.owner.ID), fault.BadArgument},

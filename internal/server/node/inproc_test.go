@@ -60,18 +60,18 @@ func TestTheDoor(t *testing.T) {
 		if _, err := space.ApplyDirect(t.Context(), plainOp("put")); !errors.Is(err, fault.BadArgument) {
 			t.Errorf("a put in a space: %v", err)
 		}
-		held, err := me.Restore(r.owner.With(owner, secret), "r1")
+		live, err := me.Restore(r.owner.With(owner, secret), "r1")
 		if err != nil {
 			t.Fatal(err)
 		}
-		cursor, err := held.ApplyDirect(t.Context(), plainOp("put", "key", `"session"`, "payload", `{"title":"Hi"}`), plainOp("put", "key", `"message/m"`, "payload", `{}`))
+		cursor, err := live.ApplyDirect(t.Context(), plainOp("put", "key", `"session"`, "payload", `{"title":"Hi"}`), plainOp("put", "key", `"message/m"`, "payload", `{}`))
 		if err != nil || cursor != 3 {
 			t.Fatal(cursor, err)
 		}
-		if _, err := held.ApplyDirect(t.Context(), plainOp("put", "key", `"message/n"`, "payload", `{}`), plainOp("put", "key", `"x"`, "payload", `{}`)); !errors.Is(err, fault.BadKey) {
+		if _, err := live.ApplyDirect(t.Context(), plainOp("put", "key", `"message/n"`, "payload", `{}`), plainOp("put", "key", `"x"`, "payload", `{}`)); !errors.Is(err, fault.BadKey) {
 			t.Errorf("a bad op: %v", err)
 		}
-		if d, err := held.Describe(t.Context()); err != nil || d.Row.Cursor != 3 || !strings.Contains(string(d.Info.Payload), "Hi") {
+		if d, err := live.Describe(t.Context()); err != nil || d.Row.Cursor != 3 || !strings.Contains(string(d.Info.Payload), "Hi") {
 			t.Errorf("%+v, %v", d, err)
 		}
 		if list, err := space.List(t.Context(), session.ListQuery{Limit: 10}); err != nil || list.Next != "" || len(list.Sessions) != 1 || list.Sessions[0].Title != "Hi" {
@@ -79,16 +79,16 @@ func TestTheDoor(t *testing.T) {
 		}
 
 		// The state by keys, and whole; the log.
-		page, next, err := held.Range(t.Context(), "", "z", 1<<20, 1)
+		page, next, err := live.Range(t.Context(), "", "z", 1<<20, 1)
 		if err != nil || len(page.Entries) != 1 || page.Entries[0].Key != "message/m" || next != "message/m" {
 			t.Errorf("%+v, %q, %v", page, next, err)
 		}
-		page, next, err = held.Range(t.Context(), next, "z", 1<<20, 1)
+		page, next, err = live.Range(t.Context(), next, "z", 1<<20, 1)
 		if err != nil || len(page.Entries) != 1 || page.Entries[0].Key != "session" || next != "" {
 			t.Errorf("%+v, %q, %v", page, next, err)
 		}
 		var keys []string
-		at, err := held.Snapshot(t.Context(), fanout.Position{}, func(p *session.StateChunk) error {
+		at, err := live.Snapshot(t.Context(), fanout.Position{}, func(p *session.StateChunk) error {
 			for _, e := range p.Entries {
 				keys = append(keys, e.Key)
 			}
@@ -98,16 +98,16 @@ func TestTheDoor(t *testing.T) {
 			t.Errorf("%v at %v, %v", keys, at, err)
 		}
 		stop := errors.New("enough")
-		if _, err := held.Snapshot(t.Context(), fanout.Position{}, func(*session.StateChunk) error { return stop }); err != stop {
+		if _, err := live.Snapshot(t.Context(), fanout.Position{}, func(*session.StateChunk) error { return stop }); err != stop {
 			t.Errorf("the taker's error came back as %v", err)
 		}
-		if log, err := held.Events(t.Context(), fanout.Position{Cursor: 1}, 10); err != nil || len(log.Events) != 2 {
+		if log, err := live.Events(t.Context(), fanout.Position{Cursor: 1}, 10); err != nil || len(log.Events) != 2 {
 			t.Errorf("%+v, %v", log, err)
 		}
 
 		// A reader follows, without a gap, until its ref is revoked.
 		reader, rs, rh := newRefOf(id)
-		if err := held.Share(t.Context(), capability.MintRequest{ID: reader, Hash: rh, Rights: capability.Read}); err != nil {
+		if err := live.Share(t.Context(), capability.MintRequest{ID: reader, Hash: rh, Rights: capability.Read}); err != nil {
 			t.Fatal(err)
 		}
 		looking, err := me.Restore(r.owner.With(reader, rs), "")
@@ -126,7 +126,7 @@ func TestTheDoor(t *testing.T) {
 				return nil
 			})
 		}()
-		if _, err := held.ApplyDirect(t.Context(), plainOp("remove", "key", `"message/m"`)); err != nil {
+		if _, err := live.ApplyDirect(t.Context(), plainOp("remove", "key", `"message/m"`)); err != nil {
 			t.Fatal(err)
 		}
 		for want := range uint64(5) {
@@ -134,7 +134,7 @@ func TestTheDoor(t *testing.T) {
 				t.Fatalf("event %d in place of %d", got, want+1)
 			}
 		}
-		cut, err := held.Revoke(t.Context(), reader)
+		cut, err := live.Revoke(t.Context(), reader)
 		if err != nil || cut != 6 {
 			t.Fatal(cut, err)
 		}
@@ -154,15 +154,15 @@ func TestTheDoor(t *testing.T) {
 		// Who leaves stops following.
 		ctx, leave := context.WithCancel(t.Context())
 		go func() {
-			over <- held.Follow(ctx, fanout.Position{Cursor: 5}, func([]*session.Event) error { leave(); return nil })
+			over <- live.Follow(ctx, fanout.Position{Cursor: 5}, func([]*session.Event) error { leave(); return nil })
 		}()
 		if err := <-over; !errors.Is(err, context.Canceled) {
 			t.Errorf("it ends with %v", err)
 		}
-		if err := held.Follow(t.Context(), fanout.Position{}, func([]*session.Event) error { return stop }); err != stop {
+		if err := live.Follow(t.Context(), fanout.Position{}, func([]*session.Event) error { return stop }); err != stop {
 			t.Errorf("the taker's error came back as %v", err)
 		}
-		go func() { over <- held.Follow(t.Context(), fanout.Position{Cursor: 6}, nil) }()
+		go func() { over <- live.Follow(t.Context(), fanout.Position{Cursor: 6}, nil) }()
 		until.True(t, "it follows", func() bool {
 			return followedSessions(r) == 1
 		})

@@ -157,7 +157,7 @@ func TestRefusedCallsAreCountedOnce(t *testing.T) {
 	gap := m.batch(put(1))
 	gap.Ops[0].Seq += 7
 	empty := m.batch()
-	for what, ask := range map[string]func() *fault.Error{
+	for label, ask := range map[string]func() *fault.Error{
 		"a gap":       func() *fault.Error { return p.apply(m.stream, gap).refusal },
 		"no ops":      func() *fault.Error { return p.apply(m.stream, empty).refusal },
 		"acknowledge": func() *fault.Error { return acknowledge(t, m.stream, 99) },
@@ -179,12 +179,12 @@ func TestRefusedCallsAreCountedOnce(t *testing.T) {
 		counted := scrape.Refusals(r.server.Metrics())
 		refused := ask()
 		if refused == nil {
-			t.Errorf("%s is not refused", what)
+			t.Errorf("%s is not refused", label)
 			continue
 		}
 		counted[refused.Code.String()]++
 		if have := scrape.Refusals(r.server.Metrics()); !maps.Equal(have, counted) {
-			t.Errorf("%s: %v: counted are %v, want %v", what, refused, have, counted)
+			t.Errorf("%s: %v: counted are %v, want %v", label, refused, have, counted)
 		}
 	}
 }

@@ -82,13 +82,13 @@ func TestRefsThatCannotCreateLeaveFewSessions(t *testing.T) {
 			}
 			last()
 			// Without an outbox nothing is recorded.
-			held, err := r.server.Caller(within(t), "192.0.2.1:1").Restore(ref, "")
+			live, err := r.server.Caller(within(t), "192.0.2.1:1").Restore(ref, "")
 			if err != nil {
 				t.Fatal(err)
 			}
 			ids = append(ids, capability.SessionPrefix+ulid.Make().String())
 			owner, s, _ := newRefOf(ids[5])
-			wantCode(t, "create without an outbox", held.Create(within(t), ids[5], owner,
+			wantCode(t, "create without an outbox", live.Create(within(t), ids[5], owner,
 				plainOp("create", "ref", owner, "hash", hashText(s)).Args...), want)
 			if rows, err := st.ReadRows(t.Context(), ids); err != nil || len(rows) != 2 {
 				t.Errorf("%d sessions that are not there have rows, %v", len(rows), err)

@@ -116,9 +116,9 @@ func (m metrics) Collect(ch chan<- prometheus.Metric) {
 	right, wrong := s.cfg.Store.OptimisticStats()
 	counter(descOptimistic, right, "right")
 	counter(descOptimistic, wrong, "wrong")
-	if have, most, short := s.cfg.Store.PoolStats(); most > 0 {
+	if have, limit, short := s.cfg.Store.PoolStats(); limit > 0 {
 		gauge(descDatabase, have, "open")
-		gauge(descDatabase, most, "most")
+		gauge(descDatabase, limit, "most")
 		gauge(descShort, map[bool]int{true: 1}[short])
 	}
 	byHand, generated := s.objects.BatchesRead()

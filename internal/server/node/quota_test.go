@@ -178,14 +178,14 @@ func TestAnAccountIsFilledOnce(t *testing.T) {
 		}
 		until.True(t, "it is full", func() bool { return full(first) }) // it is added up now and then
 		until.True(t, "so is another session", func() bool { return full(second) })
-		held, err := r.server.Caller(within(t), "192.0.2.1:1").Restore(below, "")
+		live, err := r.server.Caller(within(t), "192.0.2.1:1").Restore(below, "")
 		if err != nil {
 			t.Fatal(err)
 		}
 		until.True(t, "so is one yet to be made", func() bool {
 			id := capability.SessionPrefix + ulid.Make().String()
 			owner, secret, _ := newRefOf(id)
-			err := held.Create(within(t), id, owner, op("create", "ref", owner, "hash", hashText(secret)).Args...)
+			err := live.Create(within(t), id, owner, op("create", "ref", owner, "hash", hashText(secret)).Args...)
 			if err != nil {
 				wantCode(t, "create", err, fault.QuotaExceeded)
 			}

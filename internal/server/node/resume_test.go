@@ -46,7 +46,7 @@ func TestAResumeNamesTheEventThatItStandsAt(t *testing.T) {
 		one := p.share(m, "rights", []string{"read"}, "message", "msg_4") // shows event 6 alone
 		late := p.share(m, "rights", []string{"read"}, "from", 5)
 		ctx := within(t)
-		check := func(what string, h *objects.Capability, first uint64) {
+		check := func(label string, h *objects.Capability, first uint64) {
 			t.Helper()
 			log, err := h.Events(ctx, fanout.Position{}, 100)
 			if err != nil {
@@ -54,44 +54,44 @@ func TestAResumeNamesTheEventThatItStandsAt(t *testing.T) {
 			}
 			last := log.Events[len(log.Events)-1]
 			if end := (fanout.Position{Cursor: last.Cursor, Hash: last.Hash}); last.Hash == (session.Hash{}) {
-				t.Errorf("%s: the last event has no hash", what)
+				t.Errorf("%s: the last event has no hash", label)
 			} else if page, err := h.Events(ctx, end, 10); err != nil || len(page.Events) != 0 {
-				t.Errorf("%s: at the very end: %v", what, err)
+				t.Errorf("%s: at the very end: %v", label, err)
 			}
 			for i, e := range log.Events[:len(log.Events)-1] {
 				at, wrong := fanout.Position{Cursor: e.Cursor, Hash: e.Hash}, fanout.Position{Cursor: e.Cursor, Hash: session.Hash{1}}
 				page, err := h.Events(ctx, at, 1)
 				if err != nil || len(page.Events) != 1 || page.Events[0].Cursor <= e.Cursor {
-					t.Errorf("%s: a page after %d: %v", what, e.Cursor, err)
+					t.Errorf("%s: a page after %d: %v", label, e.Cursor, err)
 				}
 				if next, err := followed(ctx, h, at); err != nil || next.Cursor <= e.Cursor {
-					t.Errorf("%s: following after %d: %v", what, e.Cursor, err)
+					t.Errorf("%s: following after %d: %v", label, e.Cursor, err)
 				}
 				if _, err := h.Events(ctx, wrong, 1); !errors.Is(err, fault.ServerBehind) {
-					t.Errorf("%s: a page after another event %d: %v", what, e.Cursor, err)
+					t.Errorf("%s: a page after another event %d: %v", label, e.Cursor, err)
 				}
 				if _, err := followed(ctx, h, wrong); !errors.Is(err, fault.ServerBehind) {
-					t.Errorf("%s: following after another event %d: %v", what, e.Cursor, err)
+					t.Errorf("%s: following after another event %d: %v", label, e.Cursor, err)
 				}
 				if i == 0 && e.Cursor != first {
-					t.Errorf("%s: the first event shown is %d", what, e.Cursor)
+					t.Errorf("%s: the first event shown is %d", label, e.Cursor)
 				}
 			}
 			for _, e := range log.Events {
 				of, err := h.Snapshot(ctx, fanout.Position{Cursor: e.Cursor, Hash: e.Hash}, func(*session.StateChunk) error { return nil })
 				if err != nil || of != (fanout.Position{Cursor: e.Cursor, Hash: e.Hash}) {
-					t.Errorf("%s: the state of %d is of %+v: %v", what, e.Cursor, of, err)
+					t.Errorf("%s: the state of %d is of %+v: %v", label, e.Cursor, of, err)
 				}
 				if _, err := h.Snapshot(ctx, fanout.Position{Cursor: e.Cursor, Hash: session.Hash{1}}, func(*session.StateChunk) error { return nil }); !errors.Is(err, fault.ServerBehind) {
-					t.Errorf("%s: the state of another event %d: %v", what, e.Cursor, err)
+					t.Errorf("%s: the state of another event %d: %v", label, e.Cursor, err)
 				}
 			}
 			if of, err := h.Snapshot(ctx, fanout.Position{}, func(*session.StateChunk) error { return nil }); err != nil || of != (fanout.Position{Cursor: last.Cursor, Hash: last.Hash}) {
-				t.Errorf("%s: the present state is of %+v: %v", what, of, err)
+				t.Errorf("%s: the present state is of %+v: %v", label, of, err)
 			}
 			beyond := fanout.Position{Cursor: 99}
 			if _, err := h.Events(ctx, beyond, 1); !errors.Is(err, fault.ServerBehind) {
-				t.Errorf("%s: a page from beyond the log: %v", what, err)
+				t.Errorf("%s: a page from beyond the log: %v", label, err)
 			}
 		}
 		caller := r.server.Caller(ctx, "192.0.2.1:1")

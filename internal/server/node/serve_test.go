@@ -80,7 +80,7 @@ func TestRestoreOpenApplySubscribeLeaveTogether(t *testing.T) {
 	opened := p.opening(sess, b)
 	applied := applying(t, opened.Cap(0), b.batch(m.id, put(1)))
 	subscribed := p.subscribing(sess, k, 0, 0, false)
-	for what, promise := range map[string]*rpc.Promise{"restore": restored, "openStream": opened, "apply": applied, "subscribe": subscribed} {
+	for label, promise := range map[string]*rpc.Promise{"restore": restored, "openStream": opened, "apply": applied, "subscribe": subscribed} {
 		select {
 		case <-promise.Done():
 			if promise == applied {
@@ -89,7 +89,7 @@ func TestRestoreOpenApplySubscribeLeaveTogether(t *testing.T) {
 		default:
 		}
 		if _, _, err := promise.Wait(within(t)); err != nil {
-			t.Errorf("%s: %v", what, err)
+			t.Errorf("%s: %v", label, err)
 		}
 	}
 	k.untilCursor(t, 2)
@@ -318,11 +318,11 @@ func TestUnknownMethodsAndGarbage(t *testing.T) {
 	r := start(t, sqliteStore(t), nil)
 	p := r.dial()
 	m := r.create(p)
-	for what, ref := range map[string]*rpc.Ref{"gateway": p.gateway, "space": p.restore(r.owner), "session": m.sess, "stream": m.stream} {
+	for label, ref := range map[string]*rpc.Ref{"gateway": p.gateway, "space": p.restore(r.owner), "session": m.sess, "stream": m.stream} {
 		for _, method := range []rpc.Method{{Interface: 1, ID: 0}, {Interface: wire.Session_TypeID, ID: 99}} {
 			_, _, err := call(t, ref, method, structSize(0, 0), nil)
 			if !rpc.IsUnimplemented(err) {
-				t.Errorf("%s, method %v: %v", what, method, err)
+				t.Errorf("%s, method %v: %v", label, method, err)
 			}
 		}
 	}
@@ -441,7 +441,7 @@ func TestDescribeTellsNoMoreThanTheRefMaySee(t *testing.T) {
 		reader := p.share(m, "rights", []string{"read"})
 		late := p.share(m, "rights", []string{"read"}, "from", 3)
 		blind := p.share(m, "rights", []string{"append"})
-		for what, c := range map[string]struct {
+		for label, c := range map[string]struct {
 			ref    capability.Ref
 			title  string
 			cursor uint64
@@ -453,7 +453,7 @@ func TestDescribeTellsNoMoreThanTheRefMaySee(t *testing.T) {
 		} {
 			info, grant := describe(t, p.restore(c.ref))
 			if title, _ := info.Title(); title != c.title || info.Cursor() != c.cursor || grant.Dead() != 0 {
-				t.Errorf("%s: %v, %v", what, info, grant)
+				t.Errorf("%s: %v, %v", label, info, grant)
 			}
 		}
 		p.must(m.stream, m.batch(op("revoke", "ref", reader.ID)))

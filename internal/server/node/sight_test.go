@@ -25,35 +25,35 @@ import (
 
 // inProcess has every method of a capability that reads a session, and "" for those that do not.
 // end is the cursor up to which there are events.
-var inProcess = map[string]func(ctx context.Context, held *objects.Capability, end uint64) (any, error){
-	"Describe": func(ctx context.Context, held *objects.Capability, _ uint64) (any, error) { return held.Describe(ctx) },
-	"Range": func(ctx context.Context, held *objects.Capability, _ uint64) (any, error) {
-		page, _, err := held.Range(ctx, "", "z", 1<<20, 100)
+var inProcess = map[string]func(ctx context.Context, live *objects.Capability, end uint64) (any, error){
+	"Describe": func(ctx context.Context, live *objects.Capability, _ uint64) (any, error) { return live.Describe(ctx) },
+	"Range": func(ctx context.Context, live *objects.Capability, _ uint64) (any, error) {
+		page, _, err := live.Range(ctx, "", "z", 1<<20, 100)
 		return page, err
 	},
-	"Outline": func(ctx context.Context, held *objects.Capability, _ uint64) (all any, err error) {
+	"Outline": func(ctx context.Context, live *objects.Capability, _ uint64) (all any, err error) {
 		var entries []*session.Entry
-		err = held.Outline(ctx, "", "z", 100, func(page []*session.Entry) error { entries = append(entries, page...); return nil })
+		err = live.Outline(ctx, "", "z", 100, func(page []*session.Entry) error { entries = append(entries, page...); return nil })
 		return entries, err
 	},
-	"Values": func(ctx context.Context, held *objects.Capability, _ uint64) (any, error) {
-		page, _, err := held.Values(ctx, sightKeys, 1<<20)
+	"Values": func(ctx context.Context, live *objects.Capability, _ uint64) (any, error) {
+		page, _, err := live.Values(ctx, sightKeys, 1<<20)
 		return page, err
 	},
-	"Snapshot": func(ctx context.Context, held *objects.Capability, end uint64) (any, error) {
+	"Snapshot": func(ctx context.Context, live *objects.Capability, end uint64) (any, error) {
 		var pieces []*session.StateChunk
 		take := func(p *session.StateChunk) error { pieces = append(pieces, p); return nil }
-		_, err := held.Snapshot(ctx, fanout.Position{}, take)
-		_, earlier := held.Snapshot(ctx, fanout.Position{Cursor: end - 1}, take)
+		_, err := live.Snapshot(ctx, fanout.Position{}, take)
+		_, earlier := live.Snapshot(ctx, fanout.Position{Cursor: end - 1}, take)
 		return pieces, errors.Join(err, earlier)
 	},
-	"Events": func(ctx context.Context, held *objects.Capability, _ uint64) (any, error) {
-		return held.Events(ctx, fanout.Position{}, 100)
+	"Events": func(ctx context.Context, live *objects.Capability, _ uint64) (any, error) {
+		return live.Events(ctx, fanout.Position{}, 100)
 	},
-	"Follow": func(ctx context.Context, held *objects.Capability, end uint64) (any, error) {
+	"Follow": func(ctx context.Context, live *objects.Capability, end uint64) (any, error) {
 		var all []*session.Event
 		stop := errors.New("enough")
-		err := held.Follow(ctx, fanout.Position{}, func(events []*session.Event) error {
+		err := live.Follow(ctx, fanout.Position{}, func(events []*session.Event) error {
 			if all = append(all, events...); all[len(all)-1].Cursor == end {
 				return stop
 			}
@@ -64,7 +64,7 @@ var inProcess = map[string]func(ctx context.Context, held *objects.Capability, e
 		}
 		return all, err
 	},
-	"Stat": func(ctx context.Context, held *objects.Capability, _ uint64) (any, error) { return held.Stat(ctx) },
+	"Stat": func(ctx context.Context, live *objects.Capability, _ uint64) (any, error) { return live.Stat(ctx) },
 	"Refs": nil, "List": nil, // neither shows what is in a session
 	"Ref": nil, "Target": nil, "IsSpace": nil,
 	"ApplyDirect": nil, "Create": nil, "CreateSharedExternalID": nil, "Share": nil, "Revoke": nil, "OpenStream": nil, "CreateStream": nil,
@@ -151,7 +151,7 @@ func TestEveryReaderIsLimited(t *testing.T) {
 			name, hides string
 			ref         capability.Ref
 		}{{"from a cursor", "OLD", late}, {"for one message", "OTHER", one}} {
-			held, err := r.server.Caller(t.Context(), "127.0.0.1:1").Restore(c.ref, "")
+			live, err := r.server.Caller(t.Context(), "127.0.0.1:1").Restore(c.ref, "")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -164,7 +164,7 @@ func TestEveryReaderIsLimited(t *testing.T) {
 			}
 			for name, read := range inProcess {
 				if read != nil {
-					got, err := read(t.Context(), held, end)
+					got, err := read(t.Context(), live, end)
 					check(name, got, err)
 				}
 			}
@@ -195,16 +195,16 @@ func TestStat(t *testing.T) {
 			op("put", "key", "part/msg_1/a", "payload", map[string]string{"text": "é"}), op("put", "key", "part/msg_11/a", "payload", map[string]int{"n": 2}),
 			op("put", "key", "session_diff", "payload", map[string]any{"diff": []int{}})))
 		for name, ref := range refs {
-			held, err := r.server.Caller(t.Context(), "127.0.0.1:1").Restore(ref, "")
+			live, err := r.server.Caller(t.Context(), "127.0.0.1:1").Restore(ref, "")
 			if err != nil {
 				t.Fatal(err)
 			}
-			got, err := held.Stat(t.Context())
+			got, err := live.Stat(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}
 			want := session.Stat{Cursor: rowOf(t, st, m.id).Cursor, Kinds: []session.KindStat{}}
-			page, err := held.Events(t.Context(), fanout.Position{}, 100)
+			page, err := live.Events(t.Context(), fanout.Position{}, 100)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -218,7 +218,7 @@ func TestStat(t *testing.T) {
 				}
 			}
 			kinds := map[string]session.KindStat{}
-			if _, err := held.Snapshot(t.Context(), fanout.Position{}, func(piece *session.StateChunk) error {
+			if _, err := live.Snapshot(t.Context(), fanout.Position{}, func(piece *session.StateChunk) error {
 				for _, e := range piece.Entries {
 					kind, _, _ := strings.Cut(e.Key, "/")
 					k := kinds[kind]

@@ -41,17 +41,17 @@ func TestSnapshotOfManyTurns(t *testing.T) {
 		}
 	}
 	at := p.must(m.stream, m.batch(put(1))).cursor
-	for what, at := range map[string]uint64{"now": 0, "earlier": at - 1} {
+	for label, at := range map[string]uint64{"now": 0, "earlier": at - 1} {
 		k, err := snapshotOf(t, m.sess, at)
 		if err != nil {
-			t.Errorf("%s: %v", what, err)
+			t.Errorf("%s: %v", label, err)
 			continue
 		}
 		if !slices.Equal(k.turns, want) || len(k.keys) != 1-min(int(at), 1) || !k.last {
-			t.Errorf("%s: %d turns and %d keys came, the last is %v", what, len(k.turns), len(k.keys), k.last)
+			t.Errorf("%s: %d turns and %d keys came, the last is %v", label, len(k.turns), len(k.keys), k.last)
 		}
-		if most := slices.Max(k.pieces); most > window/4/len(long)+1 {
-			t.Errorf("%s: %d turns came at once", what, most)
+		if limit := slices.Max(k.pieces); limit > window/4/len(long)+1 {
+			t.Errorf("%s: %d turns came at once", label, limit)
 		}
 	}
 }
@@ -61,7 +61,7 @@ func TestSnapshotOfAnEarlierLargeState(t *testing.T) {
 	r := start(t, sqliteStore(t), func(c *Config) { c.FoldBytes = 64 << 10 })
 	p := r.dial()
 	filler := strings.Repeat("x", 8<<10)
-	for what, keys := range map[string]int{"a small state of a long log": 2, "a large one": 40} {
+	for label, keys := range map[string]int{"a small state of a long log": 2, "a large one": 40} {
 		m := r.create(p)
 		for n := range 40 {
 			key := fmt.Sprintf("message/msg_%d", n%keys)
@@ -69,12 +69,12 @@ func TestSnapshotOfAnEarlierLargeState(t *testing.T) {
 		}
 		k, err := snapshotOf(t, m.sess, 40)
 		if keys == 2 && (err != nil || len(k.keys) != keys) {
-			t.Errorf("%s: %v, %d keys", what, err, len(k.keys))
+			t.Errorf("%s: %v, %d keys", label, err, len(k.keys))
 		} else if keys == 40 {
-			wantCode(t, what, err, fault.TooLarge)
+			wantCode(t, label, err, fault.TooLarge)
 		}
 		if k, err = snapshotOf(t, m.sess, 41); err != nil || len(k.keys) != keys {
-			t.Errorf("%s, now: %v, %d keys", what, err, len(k.keys))
+			t.Errorf("%s, now: %v, %d keys", label, err, len(k.keys))
 		}
 	}
 }
@@ -160,11 +160,11 @@ func TestDefectInASnapshotEndsThatAlone(t *testing.T) {
 	if f, ok := fault.ParseReason(reasonOf(err)); !ok || f.Code != fault.Internal {
 		t.Errorf("a subscription with one: %v", err)
 	}
-	held, err := r.server.Caller(within(t), "192.0.2.1:1").Restore(m.owner, "")
+	live, err := r.server.Caller(within(t), "192.0.2.1:1").Restore(m.owner, "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = held.Snapshot(within(t), fanout.Position{}, func(*session.StateChunk) error { return nil })
+	_, err = live.Snapshot(within(t), fanout.Position{}, func(*session.StateChunk) error { return nil })
 	wantCode(t, "a face's", err, fault.Internal)
 	following.untilCursor(t, p.must(m.stream, m.batch(put(1))).cursor)
 }

@@ -34,7 +34,7 @@ type Store interface {
 
 	// PoolStats returns the open connections to the database and their maximum, 0 and 0
 	// without a pool. short reports that the database granted no more connections.
-	PoolStats() (have, most int, short bool)
+	PoolStats() (have, limit int, short bool)
 
 	// HistoryID returns the id of the history that the database's commits belong to.
 	HistoryID(ctx context.Context) (id string, err error)

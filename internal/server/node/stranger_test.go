@@ -43,11 +43,11 @@ func TestAnOutboxIDIsNobodysToTake(t *testing.T) {
 			"a reader, over Cap'n Proto": func(b *box) error { return plainFault(t, p.opening(p.restore(reader), b)) },
 			"a reader, over Cap'n Web":   func(b *box) error { _, err := awaitWeb(t, w.open(w.restore(reader), b)); return err },
 			"one who was revoked, over HTTP": func(b *box) error {
-				held, err := r.server.Caller(t.Context(), "192.0.2.1:1").Restore(revoked, "")
+				live, err := r.server.Caller(t.Context(), "192.0.2.1:1").Restore(revoked, "")
 				if err != nil {
 					return err
 				}
-				stream, err := held.OpenStream(t.Context(), b.id, b.secret, b.incarnation)
+				stream, err := live.OpenStream(t.Context(), b.id, b.secret, b.incarnation)
 				if err != nil {
 					return err
 				}

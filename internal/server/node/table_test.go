@@ -56,21 +56,21 @@ func TestEveryRowOfTheTable(t *testing.T) {
 	})
 }
 
-func wantRefusal(t *testing.T, what string, r *reply, code fault.Code, at uint64) {
+func wantRefusal(t *testing.T, label string, r *reply, code fault.Code, at uint64) {
 	t.Helper()
 	if r.refusal == nil || r.refusal.Code != code || at != 0 && r.refusal.At != at {
-		t.Fatalf("%s: %+v, want %s at %d", what, r, code, at)
+		t.Fatalf("%s: %+v, want %s at %d", label, r, code, at)
 	}
 	if r.refusal.Message == "" {
-		t.Errorf("%s: refused without a word", what)
+		t.Errorf("%s: refused without a word", label)
 	}
 }
 
 // wantRecorded checks one outcome that is not applied.
-func wantRecorded(t *testing.T, what string, o ledger.Outcome, status ledger.Status, reason fault.Code) {
+func wantRecorded(t *testing.T, label string, o ledger.Outcome, status ledger.Status, reason fault.Code) {
 	t.Helper()
 	if o.Status != status || o.Reason != reason || o.Message == "" || len(o.Result) > 0 {
-		t.Fatalf("%s: %+v, want status %d, reason %s", what, o, status, reason)
+		t.Fatalf("%s: %+v, want status %d, reason %s", label, o, status, reason)
 	}
 }
 
@@ -169,8 +169,8 @@ func rowDiverged(t *testing.T, _ *rig, p *peer, m *made) {
 	otherArgs.Ops = append([]ledger.Intent(nil), b.Ops...)
 	otherArgs.Ops[0].Args = put(3).Args
 	shorter.Ops = b.Ops[:1]
-	for what, b := range map[string]*ledger.Batch{"another op id": &otherID, "other arguments": &otherArgs, "a shorter batch": &shorter} {
-		wantRefusal(t, what, p.apply(m.stream, b), fault.OutboxDiverged, 0)
+	for label, b := range map[string]*ledger.Batch{"another op id": &otherID, "other arguments": &otherArgs, "a shorter batch": &shorter} {
+		wantRefusal(t, label, p.apply(m.stream, b), fault.OutboxDiverged, 0)
 	}
 	wantRefusal(t, "the next seq, behind one that diverged", p.apply(m.stream, m.batch(put(4))), fault.OutboxDiverged, 0)
 }
@@ -211,11 +211,11 @@ func rowDenied(t *testing.T, r *rig, p *peer, m *made) {
 		g.stream = p.open(p.restore(g.ref), g.box)
 		return g
 	}
-	denied := func(what string, g *guest, o ledger.Intent, reason fault.Code) {
+	denied := func(label string, g *guest, o ledger.Intent, reason fault.Code) {
 		t.Helper()
 		b := g.box.batch(m.id, o)
 		first := p.must(g.stream, b)
-		wantRecorded(t, what, first.outcomes[0], ledger.Denied, reason)
+		wantRecorded(t, label, first.outcomes[0], ledger.Denied, reason)
 		wantAgain(t, p, g.stream, b, first)
 	}
 	reader := guestOf("rights", []string{"read"})
@@ -272,7 +272,7 @@ func rowConflict(t *testing.T, _ *rig, p *peer, m *made) {
 }
 
 func rowRejected(t *testing.T, _ *rig, p *peer, m *made) {
-	for what, c := range map[string]struct {
+	for label, c := range map[string]struct {
 		op     ledger.Intent
 		reason fault.Code
 	}{
@@ -287,9 +287,9 @@ func rowRejected(t *testing.T, _ *rig, p *peer, m *made) {
 	} {
 		b := m.batch(c.op, put(1))
 		ack := p.must(m.stream, b)
-		wantRecorded(t, what, ack.outcomes[0], ledger.Rejected, c.reason)
+		wantRecorded(t, label, ack.outcomes[0], ledger.Rejected, c.reason)
 		if ack.outcomes[1].Status != ledger.Applied {
-			t.Errorf("%s: a sibling: %+v", what, ack.outcomes[1])
+			t.Errorf("%s: a sibling: %+v", label, ack.outcomes[1])
 		}
 		wantAgain(t, p, m.stream, b, ack)
 	}

@@ -112,16 +112,16 @@ func cutAtOnce(t *testing.T, refs int) {
 	for i, ref := range below {
 		ids[i] = ref.ID
 	}
-	sight, err := replicas[2].server.cfg.Store.ReadAccess(t.Context(), m.id, ids)
+	access, err := replicas[2].server.cfg.Store.ReadAccess(t.Context(), m.id, ids)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, id := range ids {
-		if g := sight.Grants[id]; g == nil || g.Cut != cut || g.RevokedBy != m.owner.ID {
+		if g := access.Grants[id]; g == nil || g.Cut != cut || g.RevokedBy != m.owner.ID {
 			t.Fatalf("ref %s: %+v, the cut is at %d", id, g, cut)
 		}
 	}
-	if sight.Row.Life != session.Live {
-		t.Errorf("the session: %+v", sight.Row)
+	if access.Row.Life != session.Live {
+		t.Errorf("the session: %+v", access.Row)
 	}
 }

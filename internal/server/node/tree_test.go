@@ -174,13 +174,13 @@ func (r *rig) under(ref capability.Ref) *rig {
 	return &rig{t: r.t, server: r.server, owner: ref, stop: r.stop}
 }
 
-func refusedWith(t testing.TB, what string, got *fault.Error, want fault.Code) {
+func refusedWith(t testing.TB, label string, got *fault.Error, want fault.Code) {
 	t.Helper()
 	switch {
 	case want == fault.None && got != nil:
-		t.Errorf("%s: %v", what, got)
+		t.Errorf("%s: %v", label, got)
 	case want != fault.None && (got == nil || got.Code != want):
-		t.Errorf("%s: %v, want %s", what, got, want)
+		t.Errorf("%s: %v, want %s", label, got, want)
 	}
 }
 
@@ -525,9 +525,9 @@ func TestRotateAnOwnersRef(t *testing.T) {
 		refusedWith(t, "share", sharing(t, root, team, capability.SpaceRights, ""), fault.None)
 		_, refused = rotating(t, p.restore(team), spaceRotate, fresh)
 		refusedWith(t, "of a space's ref that is no root", refused, fault.NotAnOwner)
-		for _, what := range []string{"rotate the root", "the same again"} {
+		for _, label := range []string{"rotate the root", "the same again"} {
 			_, refused = rotating(t, p.restore(r.owner), spaceRotate, fresh)
-			refusedWith(t, what, refused, fault.None)
+			refusedWith(t, label, refused, fault.None)
 		}
 		_, refused = rotating(t, root, spaceRotate, r.owner.New(r.owner.Target()))
 		refusedWith(t, "once more through the dead root", refused, fault.Revoked)

@@ -50,11 +50,11 @@ func snapshotOf(t *testing.T, sess *rpc.Ref, at uint64) (*recorder, error) {
 	return k, err
 }
 
-func wantExpired(t *testing.T, what string, err error, first uint64) {
+func wantExpired(t *testing.T, label string, err error, first uint64) {
 	t.Helper()
 	var f *fault.Error
 	if !errors.As(err, &f) || f.Code != fault.CursorExpired || f.At != first {
-		t.Errorf("%s: %v, want cursor_expired at %d", what, err, first)
+		t.Errorf("%s: %v, want cursor_expired at %d", label, err, first)
 	}
 }
 
@@ -192,11 +192,11 @@ func TestDeletedSessionsAreForgotten(t *testing.T) {
 		own := session.FallbackStream(session.StreamKey{Session: m.id, Outbox: m.box.id}, [32]byte{}).Outbox // as an outbox of before may be called
 		streams := []*rpc.Ref{m.stream, p.open(m.sess, m.box), p.open(m.sess, &box{id: own, secret: m.box.secret, incarnation: 1})}
 		for _, stream := range streams { // which have heard of 5 more
-			for what, b := range map[string]*ledger.Batch{"the same again": last, "more of it": m.batch(put(2), put(3))} {
+			for label, b := range map[string]*ledger.Batch{"the same again": last, "more of it": m.batch(put(2), put(3))} {
 				b.AckedThrough = b.Ops[0].Seq + 5
 				for _, o := range p.must(stream, b).outcomes {
 					if o.Status != ledger.Rejected || o.Reason != fault.SessionDeleted {
-						t.Errorf("%s: %+v", what, o)
+						t.Errorf("%s: %+v", label, o)
 					}
 				}
 			}

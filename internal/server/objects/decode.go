@@ -62,12 +62,12 @@ func (r *fieldReader) data(b []byte, err error) []byte {
 	if r.charge(len(b)); len(b) == 0 {
 		return nil
 	}
-	room := min(r.sizeHint, bufBytes)
-	if len(b) > room/4 {
+	size := min(r.sizeHint, bufBytes)
+	if len(b) > size/4 {
 		return append([]byte(nil), b...)
 	}
 	if len(b) > cap(r.buf)-len(r.buf) {
-		r.buf = make([]byte, 0, room)
+		r.buf = make([]byte, 0, size)
 	}
 	from := len(r.buf)
 	r.buf = append(r.buf, b...)
@@ -107,16 +107,16 @@ func (r *fieldReader) charge(bytes int) {
 }
 
 // checkListLen refuses a list of an op that is too long to be decoded.
-func checkListLen(n int, what string) *fault.Error {
+func checkListLen(n int, label string) *fault.Error {
 	if n <= maxListLen {
 		return nil
 	}
-	return fault.TooLarge.With("an op has %d %s; more than %d are never taken", n, what, maxListLen)
+	return fault.TooLarge.With("an op has %d %s; more than %d are never taken", n, label, maxListLen)
 }
 
 // checkList reports whether a list of n elements, each of at least bytes, may be decoded.
-func (r *fieldReader) checkList(n, bytes int, what string) bool {
-	if refused := checkListLen(n, what); refused != nil {
+func (r *fieldReader) checkList(n, bytes int, label string) bool {
+	if refused := checkListLen(n, label); refused != nil {
 		r.fail(refused)
 	} else {
 		r.charge(n * bytes)
@@ -125,7 +125,7 @@ func (r *fieldReader) checkList(n, bytes int, what string) bool {
 }
 
 // fault returns the fault to send if a getter failed; nil if none did.
-func (r *fieldReader) fault(what string) *fault.Error {
+func (r *fieldReader) fault(label string) *fault.Error {
 	var large *fault.Error
 	switch {
 	case r.err == nil:
@@ -133,7 +133,7 @@ func (r *fieldReader) fault(what string) *fault.Error {
 	case errors.As(r.err, &large) && large.Code == fault.TooLarge:
 		return large
 	}
-	return fault.Malformed.Because(r.err, "%s cannot be decoded", what)
+	return fault.Malformed.Because(r.err, "%s cannot be decoded", label)
 }
 
 // decodeBatch decodes a batch for the stream of session and outbox, which stands for at most
@@ -255,14 +255,14 @@ func (r *fieldReader) opRef(from wire.OpRef) *ledger.Ref {
 }
 
 // capabilities returns the interface pointers of a List(Capability); more than most are TooLarge.
-func capabilities(s capnp.Struct, pointer uint16, most int) ([]capnp.Ptr, error) {
+func capabilities(s capnp.Struct, pointer uint16, limit int) ([]capnp.Ptr, error) {
 	p, err := s.Ptr(pointer)
 	if err != nil || !p.IsValid() {
 		return nil, err
 	}
 	list := capnp.PointerList(p.List())
-	if n := list.Len(); n > most {
-		return nil, fault.TooLarge.With("%d sessions came with the batch, the limit is %d", n, most)
+	if n := list.Len(); n > limit {
+		return nil, fault.TooLarge.With("%d sessions came with the batch, the limit is %d", n, limit)
 	}
 	ptrs := make([]capnp.Ptr, list.Len())
 	for i := range ptrs {

@@ -151,12 +151,12 @@ type Description struct {
 // Describe needs the right to read, or a live ref of a space.
 func (h *Capability) Describe(ctx context.Context) (*Description, error) {
 	if h.space != nil {
-		grant, sight, refused := h.space.readAccess(ctx, 0, "describe")
+		grant, access, refused := h.space.readAccess(ctx, 0, "describe")
 		if refused != nil {
 			return nil, refused
 		}
 		h.caller.service.cfg.Usage.Record(h.caller.conn.peer, grant, "describe", 0)
-		return &Description{Description: session.Description{Access: *sight}, Grant: grant}, nil
+		return &Description{Description: session.Description{Access: *access}, Grant: grant}, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, h.caller.service.cfg.ReadTimeout)
 	defer cancel()
@@ -198,12 +198,12 @@ func (h *Capability) Range(ctx context.Context, after, below string, maxBytes, m
 const outlinePageKeys = 1 << 14
 
 // Outline calls each with pages of the entries of the keys above after and below below, by key and
-// without values. A page has at most most entries and comes from a snapshot of its own. Entries
+// without values. A page has at most limit entries and comes from a snapshot of its own. Entries
 // that the ref does not show are left out. An error of each ends Outline, which returns it.
-func (h *Capability) Outline(ctx context.Context, after, below string, most int, each func([]*session.Entry) error) error {
+func (h *Capability) Outline(ctx context.Context, after, below string, limit int, each func([]*session.Entry) error) error {
 	for more := true; more; more = after != "" {
 		page, err := h.readVisible(ctx, "snapshot", func(ctx context.Context, o *sess) (found *session.Unscoped[*session.StateRange], err error) {
-			found, err = o.service.cfg.Store.ReadOutline(ctx, h.Target(), after, below, min(outlinePageKeys, most), []string{h.ref})
+			found, err = o.service.cfg.Store.ReadOutline(ctx, h.Target(), after, below, min(outlinePageKeys, limit), []string{h.ref})
 			if err == nil {
 				after = session.NextKey(found)
 			}

@@ -61,10 +61,10 @@ func (o *sess) Serve(c *rpc.Call) {
 }
 
 // check is authority.check, and audits a refusal.
-func (o *sess) check(at *session.Access, need capability.Rights, what string) (*capability.Grant, *fault.Error) {
+func (o *sess) check(at *session.Access, need capability.Rights, label string) (*capability.Grant, *fault.Error) {
 	grant, refused := o.auth.Check(at, need)
 	if refused != nil {
-		o.service.cfg.Audit.Deny(o.conn.peer, o.auth.ref, at.Grants[o.auth.ref], what, refused)
+		o.service.cfg.Audit.Deny(o.conn.peer, o.auth.ref, at.Grants[o.auth.ref], label, refused)
 	}
 	return grant, refused
 }
@@ -237,21 +237,21 @@ func (o *sess) registerStream(outbox string, secret []byte, incarnation uint64) 
 		return nil, nil, fault.From(o.conn.log, err, "open the stream")
 	}
 	var found openingDecision
-	opening.Decide = func(opening *session.StreamRequest, sight *session.Access, streams map[session.StreamKey]*ledger.Stream) error {
-		if found = o.decideOpening(opening, shown, sight, streams); found.refused != nil {
+	opening.Decide = func(opening *session.StreamRequest, access *session.Access, streams map[session.StreamKey]*ledger.Stream) error {
+		if found = o.decideOpening(opening, shown, access, streams); found.refused != nil {
 			return found.refused
 		}
 		return nil
 	}
 	if !o.auth.firstRedeemed { // else the stream is probably new
-		sight, streams, err := o.service.cfg.Store.FindStreams(ctx, session.CandidateStreams(opening.Key, opening.SecretHash), opening.Refs)
+		access, streams, err := o.service.cfg.Store.FindStreams(ctx, session.CandidateStreams(opening.Key, opening.SecretHash), opening.Refs)
 		if err != nil {
 			return nil, nil, fault.From(o.conn.log, err, "open the stream")
 		}
-		if sight.Row != nil && sight.Row.Forgotten {
+		if access.Row != nil && access.Row.Forgotten {
 			found.stream = opening.Forgotten()
 		} else {
-			found = o.decideOpening(&opening, shown, sight, streams)
+			found = o.decideOpening(&opening, shown, access, streams)
 		}
 	}
 	row, refused := found.stream, found.refused
@@ -292,9 +292,9 @@ type openingDecision struct {
 // create would be decided again, possibly under a better ref, in addition to its writer's
 // replacement. And an outbox that has acknowledged the refusal would be told that the server is
 // behind, while anyone could set the secret and incarnation of its stream.
-func (o *sess) decideOpening(opening *session.StreamRequest, secret capability.Secret, sight *session.Access, streams map[session.StreamKey]*ledger.Stream) (d openingDecision) {
+func (o *sess) decideOpening(opening *session.StreamRequest, secret capability.Secret, access *session.Access, streams map[session.StreamKey]*ledger.Stream) (d openingDecision) {
 	key := opening.Key
-	d.grant, d.idleRef, d.idle = o.readOnlyRef(sight)
+	d.grant, d.idleRef, d.idle = o.readOnlyRef(access)
 	opening.ReadOnlyRef = d.idleRef
 	_, d.stream, _ = session.MatchStream(key, opening.SecretHash, streams)
 	switch first := streams[key]; {

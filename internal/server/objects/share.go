@@ -26,20 +26,20 @@ func (o *sess) attenuate(ctx context.Context, c *rpc.Call) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, o.service.cfg.ReadTimeout)
 	defer cancel()
-	sight, err := o.service.cfg.Store.ReadAccess(ctx, o.auth.session, o.auth.Refs())
+	access, err := o.service.cfg.Store.ReadAccess(ctx, o.auth.session, o.auth.Refs())
 	if err != nil {
 		fail(c, fault.From(o.conn.log, err, "look up the ref"))
 		return
 	}
-	grant, refused := o.check(sight, 0, "attenuate")
+	grant, refused := o.check(access, 0, "attenuate")
 	if refused == nil {
-		grant, refused = capability.Attenuate(grant, limits, sight.Row.Epoch, sight.Now)
+		grant, refused = capability.Attenuate(grant, limits, access.Row.Epoch, access.Now)
 	}
 	if refused != nil {
 		fail(c, refused)
 		return
 	}
-	o.service.cfg.Usage.Record(o.conn.peer, grant, "attenuate", sight.Row.Cursor)
+	o.service.cfg.Usage.Record(o.conn.peer, grant, "attenuate", access.Row.Cursor)
 	answerObject(c, newSess(o.service, o.conn, o.auth.attenuate(grant)))
 }
 
@@ -51,9 +51,9 @@ func (o *space) attenuate(ctx context.Context, c *rpc.Call) {
 		fail(c, refused)
 		return
 	}
-	grant, sight, refused := o.readAccess(ctx, 0, "attenuate")
+	grant, access, refused := o.readAccess(ctx, 0, "attenuate")
 	if refused == nil {
-		grant, refused = capability.Attenuate(grant, limits, 0, sight.Now)
+		grant, refused = capability.Attenuate(grant, limits, 0, access.Now)
 	}
 	if refused != nil {
 		fail(c, refused)

@@ -87,24 +87,24 @@ func (o *space) grant(at *session.Access, need capability.Rights) (*capability.G
 }
 
 // check is grant, and audits a refusal.
-func (o *space) check(at *session.Access, need capability.Rights, what string) (*capability.Grant, *fault.Error) {
+func (o *space) check(at *session.Access, need capability.Rights, label string) (*capability.Grant, *fault.Error) {
 	grant, refused := o.grant(at, need)
 	if refused != nil {
-		o.service.cfg.Audit.Deny(o.conn.peer, o.ref, grant, what, refused)
+		o.service.cfg.Audit.Deny(o.conn.peer, o.ref, grant, label, refused)
 	}
 	return grant, refused
 }
 
 // readAccess reads the space's grant, and returns why it does not allow need.
-func (o *space) readAccess(ctx context.Context, need capability.Rights, what string) (*capability.Grant, *session.Access, *fault.Error) {
+func (o *space) readAccess(ctx context.Context, need capability.Rights, label string) (*capability.Grant, *session.Access, *fault.Error) {
 	ctx, cancel := context.WithTimeout(ctx, o.service.cfg.ReadTimeout)
 	defer cancel()
-	sight, err := o.service.cfg.Store.ReadAccess(ctx, "", []string{o.ref})
+	access, err := o.service.cfg.Store.ReadAccess(ctx, "", []string{o.ref})
 	if err != nil {
 		return nil, nil, fault.From(o.conn.log, err, "look up the ref")
 	}
-	grant, refused := o.check(sight, need, what)
-	return grant, sight, refused
+	grant, refused := o.check(access, need, label)
+	return grant, access, refused
 }
 
 func (o *space) list(ctx context.Context, c *rpc.Call) {
@@ -166,12 +166,12 @@ func (o *space) listPage(ctx context.Context, q session.ListQuery) (*session.Lis
 func (o *space) describe(ctx context.Context, c *rpc.Call) {
 	ctx, cancel := context.WithTimeout(ctx, o.service.cfg.ReadTimeout)
 	defer cancel()
-	sight, err := o.service.cfg.Store.ReadAccess(ctx, "", []string{o.ref})
+	access, err := o.service.cfg.Store.ReadAccess(ctx, "", []string{o.ref})
 	if err != nil {
 		fail(c, fault.From(o.conn.log, err, "describe the ref"))
 		return
 	}
-	grant, refused := o.grant(sight, 0)
+	grant, refused := o.grant(access, 0)
 	if grant == nil {
 		fail(c, refused)
 		return
@@ -181,11 +181,11 @@ func (o *space) describe(ctx context.Context, c *rpc.Call) {
 	}
 	reply(c, func(s capnp.Struct, _ *rpc.CapTable) error {
 		res := wire.Space_describe_Results(s)
-		res.SetNow(sight.Now)
+		res.SetNow(access.Now)
 		info, err := res.NewInfo()
 		if err != nil {
 			return err
 		}
-		return encodeGrantInfo(info, grant, 0, sight.Now)
+		return encodeGrantInfo(info, grant, 0, access.Now)
 	})
 }

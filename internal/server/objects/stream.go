@@ -116,8 +116,8 @@ func (o *stream) submit(p *deferredCommit) {
 	p.unresolved = len(p.with) + 1
 	o.deferred = append(o.deferred, p)
 	o.mu.Unlock()
-	for _, held := range p.with {
-		held.WhenResolved(func() { o.resolved(p) })
+	for _, source := range p.with {
+		source.WhenResolved(func() { o.resolved(p) })
 	}
 	o.resolved(p)
 }
@@ -145,8 +145,8 @@ func (o *stream) resolved(p *deferredCommit) {
 }
 
 func (p *deferredCommit) release() {
-	for _, held := range p.with {
-		held.Release()
+	for _, source := range p.with {
+		source.Release()
 	}
 	p.with = nil
 }
@@ -161,8 +161,8 @@ func decodeWith(s capnp.Struct, caps *rpc.CapTable) ([]*rpc.Ref, *fault.Error) {
 	}
 	var with []*rpc.Ref
 	for _, p := range ptrs {
-		if held := caps.Get(p); held != nil {
-			with = append(with, held)
+		if source := caps.Get(p); source != nil {
+			with = append(with, source)
 		}
 	}
 	return with, nil
@@ -172,8 +172,8 @@ func decodeWith(s capnp.Struct, caps *rpc.CapTable) ([]*rpc.Ref, *fault.Error) {
 // session of this server, which prove nothing; objects of Space.create, for whose ref no secret
 // was shown; and attenuated ones, which allow less than the ref that the op names.
 func attachedRefs(with []*rpc.Ref) (refs []string) {
-	for _, held := range with {
-		if o, ok := held.Object().(*sess); ok && o.auth.space == "" && o.auth.attenuated == nil {
+	for _, source := range with {
+		if o, ok := source.Object().(*sess); ok && o.auth.space == "" && o.auth.attenuated == nil {
 			refs = append(refs, o.auth.ref)
 		}
 	}

@@ -27,11 +27,11 @@ import (
 )
 
 // randomText has any bytes, and now and then is a usual name.
-func randomText(rnd *rand.Rand, most int) string {
+func randomText(rnd *rand.Rand, limit int) string {
 	if rnd.IntN(4) == 0 {
 		return "payload"
 	}
-	return capnpfasttest.Text(rnd, most)
+	return capnpfasttest.Text(rnd, limit)
 }
 
 // randomBatch is any batch; a plain one refers to nothing.

@@ -59,16 +59,16 @@ func (a *accountQuotas) check(id string) *fault.Error {
 	if !known && len(a.unresolved) < maxAccountEntries {
 		a.unresolved[id] = struct{}{}
 	}
-	held := a.usage[ref]
-	if held == nil {
+	usage := a.usage[ref]
+	if usage == nil {
 		return nil
 	}
-	held.dirty = true
-	if held.exempt < 0 || held.bytes < a.quota+held.exempt {
+	usage.dirty = true
+	if usage.exempt < 0 || usage.bytes < a.quota+usage.exempt {
 		return nil
 	}
 	return fault.QuotaExceeded.With("the sessions that were made under one ref of the space hold %s, and may hold %s together: purge or delete some of them, or have the server's operator raise the quota (mooring serve --create-quota, or server.Limits.CreateQuota)",
-		humanize.IBytes(uint64(held.bytes)), humanize.IBytes(uint64(a.quota+held.exempt)))
+		humanize.IBytes(uint64(usage.bytes)), humanize.IBytes(uint64(a.quota+usage.exempt)))
 }
 
 // takeDue returns the ids whose account is to be looked up, and the accounts to be summed.
@@ -79,9 +79,9 @@ func (a *accountQuotas) takeDue() (ids, refs []string) {
 		ids = append(ids, id)
 	}
 	clear(a.unresolved)
-	for ref, held := range a.usage {
-		if held.dirty {
-			held.dirty = false
+	for ref, usage := range a.usage {
+		if usage.dirty {
+			usage.dirty = false
 			refs = append(refs, ref)
 		}
 	}
@@ -109,12 +109,12 @@ func (a *accountQuotas) hasUsage(ref string) bool {
 func (a *accountQuotas) setUsage(ref string, bytes, spared int64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	held := a.usage[ref]
-	if held == nil {
-		held = &accountUsage{}
-		a.usage[ref] = held
+	usage := a.usage[ref]
+	if usage == nil {
+		usage = &accountUsage{}
+		a.usage[ref] = usage
 	}
-	held.bytes, held.exempt = bytes, spared
+	usage.bytes, usage.exempt = bytes, spared
 }
 
 // refreshAccounts sums the accounts that were written to.

@@ -111,12 +111,12 @@ func (o *Outage) Current() (cause dbfault.Cause, why string, since time.Time) {
 }
 
 // Warn logs that something was not done; at debug level if the current outage explains it.
-func (o *Outage) Warn(what string, err error) {
+func (o *Outage) Warn(label string, err error) {
 	level := slog.LevelWarn
 	if cause, _, _ := o.Current(); cause != dbfault.None && dbfault.Of(err) != dbfault.None {
 		level = slog.LevelDebug
 	}
-	o.log.Log(context.Background(), level, what, "error", err)
+	o.log.Log(context.Background(), level, label, "error", err)
 }
 
 // probeDue reports whether a probe is due, and its size in bytes.
@@ -172,7 +172,7 @@ func (o *Outage) lowOnSpace() {
 }
 
 // watch probes while an outage is suspected, until ctx ends; room returns the disk's free space.
-func (o *Outage) watch(ctx context.Context, probe func(ctx context.Context, bytes int) error, room func() (bytes uint64, known bool)) {
+func (o *Outage) watch(ctx context.Context, probe func(ctx context.Context, bytes int) error, free func() (bytes uint64, known bool)) {
 	for {
 		due, bytes := o.probeDue()
 		pause := freeSpaceInterval
@@ -187,7 +187,7 @@ func (o *Outage) watch(ctx context.Context, probe func(ctx context.Context, byte
 		case <-time.After(periodic.Jitter(pause)):
 		}
 		if !due {
-			if left, known := room(); known && left < minFreeSpace {
+			if left, known := free(); known && left < minFreeSpace {
 				o.lowOnSpace()
 			}
 			continue

@@ -23,8 +23,8 @@ import (
 // linesOf are what a log says of an outage, without times.
 func linesOf(log string) (lines []string) {
 	for line := range strings.Lines(log) {
-		for what, short := range map[string]string{"nothing can be committed": "begins", "commits succeed again": "ends"} {
-			if _, rest, ok := strings.Cut(line, what); ok {
+		for label, short := range map[string]string{"nothing can be committed": "begins", "commits succeed again": "ends"} {
+			if _, rest, ok := strings.Cut(line, label); ok {
 				_, rest, _ = strings.Cut(rest, "cause=")
 				cause, _, _ := strings.Cut(rest, " ")
 				_, failed, _ := strings.Cut(rest, "failed=")

@@ -67,11 +67,11 @@ func Bootstrap(ctx context.Context, st BootstrapStore, dir string, address capab
 	}
 	crashpoint.Hit(crashpoint.ServerStartBefore)
 	owner := &Owner{Path: path, Space: ref.Target()}
-	sight, err := st.ReadAccess(ctx, "", []string{ref.ID})
+	access, err := st.ReadAccess(ctx, "", []string{ref.ID})
 	if err != nil {
 		return nil, err
 	}
-	if sight.Grants[ref.ID] == nil {
+	if access.Grants[ref.ID] == nil {
 		owner.Space, owner.Created, err = st.Init(ctx, &capability.Grant{ID: ref.ID, Target: ref.Target(),
 			Hash: ref.Secret.Hash(), Rights: capability.SpaceRights, Label: "root"})
 		if err != nil {
@@ -79,7 +79,7 @@ func Bootstrap(ctx context.Context, st BootstrapStore, dir string, address capab
 		}
 	}
 	crashpoint.Hit(crashpoint.ServerStartAfter)
-	if g := sight.Grants[ref.ID]; g != nil {
+	if g := access.Grants[ref.ID]; g != nil {
 		owner.Dead = g.Revoked != 0
 	}
 	switch {

@@ -102,11 +102,11 @@ func recoverRotateOwner(ctx context.Context, st interface {
 	if err != nil {
 		return err
 	}
-	sight, err := st.ReadAccess(ctx, "", []string{ref.ID})
+	access, err := st.ReadAccess(ctx, "", []string{ref.ID})
 	if err != nil {
 		return err
 	}
-	if g := sight.Grants[ref.ID]; g == nil || g.Revoked != 0 || !capability.SecretMatches(g, ref.Secret) {
+	if g := access.Grants[ref.ID]; g == nil || g.Revoked != 0 || !capability.SecretMatches(g, ref.Secret) {
 		return nil
 	}
 	return commitOwnerFile(dir)

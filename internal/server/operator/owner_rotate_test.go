@@ -29,21 +29,21 @@ func TestRotateOwnerOutlivesACrash(t *testing.T) {
 			t.Fatal(err)
 		}
 		path, fresh := filepath.Join(dir, OwnerFile), filepath.Join(dir, newOwnerFile)
-		lives := func(what string) capability.Ref {
+		lives := func(label string) capability.Ref {
 			t.Helper()
 			ref, err := readOwnerFile(path)
 			if err != nil {
 				t.Fatal(err)
 			}
-			sight, err := st.ReadAccess(t.Context(), "", []string{ref.ID})
+			access, err := st.ReadAccess(t.Context(), "", []string{ref.ID})
 			if err != nil {
 				t.Fatal(err)
 			}
-			if g := sight.Grants[ref.ID]; g == nil || g.Revoked != 0 || !capability.SecretMatches(g, ref.Secret) || g.Rights != capability.SpaceRights {
-				t.Errorf("%s: the file's ref is %+v", what, g)
+			if g := access.Grants[ref.ID]; g == nil || g.Revoked != 0 || !capability.SecretMatches(g, ref.Secret) || g.Rights != capability.SpaceRights {
+				t.Errorf("%s: the file's ref is %+v", label, g)
 			}
 			if _, err := os.Stat(fresh); !errors.Is(err, os.ErrNotExist) {
-				t.Errorf("%s: the other file is there still (%v)", what, err)
+				t.Errorf("%s: the other file is there still (%v)", label, err)
 			}
 			return ref
 		}
