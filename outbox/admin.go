@@ -253,7 +253,7 @@ func (b *Box) Drop(ctx context.Context, op string) error {
 		asked   *sqlstore.BatchRow
 		decided []decidedRow
 	)
-	err = b.w.do(ctx, func(ctx context.Context, q sqlstore.Querier) error {
+	err = b.w.Do(ctx, func(ctx context.Context, q sqlstore.Querier) error {
 		asked, decided = nil, nil
 		f, err := b.t.FindOp(ctx, q, op, b.db.LockRows())
 		r, bd, place := f.Row, f.Body, f.Index

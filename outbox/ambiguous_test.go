@@ -28,7 +28,7 @@ type ambiguousDB struct {
 
 func makeAmbiguous(b *Box) *ambiguousDB {
 	u := &ambiguousDB{Database: b.db, t: b.t}
-	b.db = u
+	useDB(b, u)
 	return u
 }
 
@@ -82,9 +82,7 @@ func TestCommitOfUnknownEnd(t *testing.T) {
 				next <- ticket
 			}()
 			eventually(t, "it is queued", func() bool {
-				b.w.mu.Lock()
-				defer b.w.mu.Unlock()
-				return b.w.urgent > 0
+				return b.w.Pending() > 0
 			})
 		}
 		id := opid.NewBatch()

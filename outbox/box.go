@@ -16,6 +16,7 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/outbox/internal/refs"
 	"github.com/mooring-rpc/mooring/outbox/internal/sqlstore"
+	"github.com/mooring-rpc/mooring/outbox/internal/writer"
 )
 
 // Box is one opened outbox. All methods are safe for concurrent use.
@@ -30,7 +31,7 @@ type Box struct {
 
 	db sqlstore.Database
 	t  sqlstore.Tables
-	w  *worker
+	w  *writer.Writer
 
 	hub            outcomeHub
 	polls          pollBatcher
@@ -75,7 +76,8 @@ func newBox(ctx context.Context, db sqlstore.Database, name string, cfg Config) 
 	me := ulid.Make().String()
 	b := &Box{cfg: cfg, name: name, id: named.ID, secret: secret, oldSecret: old, holderID: me, openedAt: time.Now(), db: db, t: sqlstore.Tables{DB: db, Box: named.Box, HolderID: me}}
 	b.ctx, b.cancel = context.WithCancel(context.Background())
-	b.w, b.refSource = newWorker(b), &boxRefs{box: b}
+	b.w = writer.New(writer.Config{DB: db, Tables: &b.t, Outbox: b.id, Logger: cfg.Logger, Delay: cfg.AckDelay, Observe: b.damage.observe})
+	b.refSource = &boxRefs{box: b}
 	return b, nil
 }
 
@@ -94,9 +96,9 @@ func (b *Box) Close() error {
 	b.closed = true
 	b.mu.Unlock()
 	b.cancel()
-	b.w.beginClose()
+	b.w.BeginClose()
 	b.calls.Wait()
-	b.w.close()
+	b.w.Close()
 	return sqlstore.WithCode(b.db.Close())
 }
 
@@ -106,13 +108,11 @@ func (b *Box) enter() (leave func(), err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed {
-		return nil, errClosed
+		return nil, writer.ErrClosed
 	}
 	b.calls.Add(1)
 	return b.calls.Done, nil
 }
-
-var errClosed = fault.Canceled.With("the outbox is closed")
 
 // withClose derives a context from ctx that Close also cancels.
 func (b *Box) withClose(ctx context.Context) (context.Context, context.CancelFunc) {

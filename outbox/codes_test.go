@@ -21,6 +21,7 @@ import (
 	"github.com/mooring-rpc/mooring/internal/until"
 	"github.com/mooring-rpc/mooring/ledger"
 	"github.com/mooring-rpc/mooring/outbox/internal/sqlite"
+	"github.com/mooring-rpc/mooring/outbox/internal/writer"
 )
 
 // failing is an outbox whose statements can be told to fail.
@@ -111,7 +112,7 @@ func (d failing) checkFailing(t *testing.T, name string, verb func(context.Conte
 	want, unsure := codeOf(f)
 	switch code := fault.CodeOf(err); {
 	case err == nil && looksAfterwards(name, failed[0]):
-	case err == nil || code != want && !(unsure && code == fault.Unavailable && errors.Is(err, errAmbiguous)):
+	case err == nil || code != want && !(unsure && code == fault.Unavailable && errors.Is(err, writer.ErrAmbiguous)):
 		t.Errorf("%s: %v, want %s", what, err, want)
 	}
 	err = verb(limited(t))
@@ -187,7 +188,7 @@ func (d failing) sendThrough(t *testing.T, atOf func(i int) []int) {
 			checkCode := func(verb string, err error) {
 				t.Helper()
 				before, unsureBefore := codeOf(last)
-				if code := fault.CodeOf(err); code != want && code != before && !((unsure || unsureBefore) && errors.Is(err, errAmbiguous)) {
+				if code := fault.CodeOf(err); code != want && code != before && !((unsure || unsureBefore) && errors.Is(err, writer.ErrAmbiguous)) {
 					t.Fatalf("%s, %s at %d: %v, want %s", verb, f, at, err, want)
 				}
 			}

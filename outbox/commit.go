@@ -15,6 +15,7 @@ import (
 	"github.com/mooring-rpc/mooring/outbox/internal/machine"
 	"github.com/mooring-rpc/mooring/outbox/internal/refs"
 	"github.com/mooring-rpc/mooring/outbox/internal/sqlstore"
+	"github.com/mooring-rpc/mooring/outbox/internal/writer"
 )
 
 // Commit makes a batch durable and returns. It needs no server, but may send to one and write
@@ -69,7 +70,7 @@ func (b *Box) Commit(ctx context.Context, batch Batch) (Ticket, error) {
 		switch {
 		case errors.Is(err, sqlstore.ErrUnique):
 			return b.recommit(ctx, &batch, bd)
-		case errors.Is(err, errAmbiguous):
+		case errors.Is(err, writer.ErrAmbiguous):
 			return b.resolveAmbiguous(ctx, &batch, bd, err)
 		}
 		return Ticket{}, fmt.Errorf("commit: %w", err)
@@ -177,7 +178,7 @@ func (b *Box) commit(ctx context.Context, batch *Batch, bd *intent.Batch, res in
 		return err
 	}
 	var (
-		la    *streamSeqs
+		seqs  *writer.StreamSeqs
 		first uint64
 		num   int64
 		got   bool
@@ -185,19 +186,19 @@ func (b *Box) commit(ctx context.Context, batch *Batch, bd *intent.Batch, res in
 	)
 	n := bd.SeqCount()
 	run := func(ctx context.Context, q sqlstore.Querier) error {
-		la, first, got, made = nil, 0, false, false
+		seqs, first, got, made = nil, 0, false, false
 		if len(res.BlockedOn) == 0 && !res.HasUnsequenced && n == len(bd.Ops) {
-			la, first = b.w.seqs.allocateNow(row.Session, n, len(row.Body), res.OwnBatches, b.cfg.Window)
+			seqs, first = b.w.Seqs.AllocateNow(row.Session, n, len(row.Body), res.OwnBatches, machine.Window(b.cfg.Window))
 		}
 		var held *bool
-		if la != nil {
-			held = b.shareLease(q, true)
-		} else if !b.w.seqs.isLeading() {
+		if seqs != nil {
+			held = b.w.ShareLease(q, true)
+		} else if !b.w.Seqs.IsLeading() {
 			b.db.Notify(q, b.id)
 		}
 		b.t.InsertBatch(q, row, first, held, func(n int64, sequenced bool) {
-			if num, got = n, sequenced; !got && la != nil {
-				b.w.seqs.deallocate(la, first)
+			if num, got = n, sequenced; !got && seqs != nil {
+				b.w.Seqs.Deallocate(seqs, first)
 			}
 		})
 		b.t.SetTally(q, row.ID, bd.Tally())
@@ -213,7 +214,7 @@ func (b *Box) commit(ctx context.Context, batch *Batch, bd *intent.Batch, res in
 	}
 	done := func(err error, ambiguous bool) {
 		switch {
-		case err != nil && ambiguous && la != nil:
+		case err != nil && ambiguous && seqs != nil:
 			b.endTerm(fault.Unavailable.Because(err, "it is not known whether a seq was given")) // nobody may allocate it again
 		case err != nil:
 		default:
@@ -224,7 +225,7 @@ func (b *Box) commit(ctx context.Context, batch *Batch, bd *intent.Batch, res in
 				b.refs.Put(*owner)
 			}
 			if got {
-				b.w.seqs.confirm(la, first+uint64(n), row.ID, len(row.Body))
+				b.w.Seqs.Confirm(seqs, first+uint64(n), row.ID, len(row.Body))
 				seq := int64(first)
 				row.Num, row.FirstSeq, row.State = num, &seq, sqlstore.RowInFlight
 				b.hub.noteSent(row.ID)
@@ -239,14 +240,14 @@ func (b *Box) commit(ctx context.Context, batch *Batch, bd *intent.Batch, res in
 			}
 		}
 	}
-	return b.w.doJob(ctx, &job{run: run, done: done, commit: true})
+	return b.w.DoJob(ctx, &writer.Job{Run: run, Done: done, Commit: true})
 }
 
 // commitDecided stores a batch that no server need see: every op was skipped.
 func (b *Box) commitDecided(ctx context.Context, row *sqlstore.BatchRow, bd *intent.Batch, owner *refs.Row) error {
 	var decided decidedRow
 	made := false
-	err := b.w.do(ctx, func(ctx context.Context, q sqlstore.Querier) (err error) {
+	err := b.w.Do(ctx, func(ctx context.Context, q sqlstore.Querier) (err error) {
 		b.indexOps(q, row.ID, bd)
 		if owner != nil {
 			if made, err = b.t.InsertRef(ctx, q, owner); err != nil {

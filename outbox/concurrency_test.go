@@ -79,7 +79,7 @@ func TestCommitDoesNotWaitForReads(t *testing.T) {
 	both(t, func(t *testing.T, p place) {
 		b := p.open(t, quick())
 		db := &slowReads{Database: b.db}
-		b.db = db
+		useDB(b, db)
 		session := withSession(t, b)
 		stop := run(t, b, newFakeServer())
 		defer stop()
@@ -126,7 +126,7 @@ func TestAnswersAreNotHeldUp(t *testing.T) {
 	both(t, func(t *testing.T, p place) {
 		b := p.open(t, quick())
 		db := &slowReads{Database: b.db}
-		b.db = db
+		useDB(b, db)
 		session := withSession(t, b)
 		other := testRef(t, b, session, RefMeta{})
 		commit(t, b, Batch{Session: session, Ops: []Op{put("1")}})

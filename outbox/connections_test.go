@@ -168,7 +168,7 @@ func TestOneLookForAllWhoWait(t *testing.T) {
 		look(two.Batch)
 
 		statements := 0
-		b.db = hookedDB{b.db, func(string) { statements++ }}
+		useDB(b, hookedDB{b.db, func(string) { statements++ }})
 		b.polls.busy = true // a look is under way
 		const askers = 64
 		answers := make(chan bool, askers)

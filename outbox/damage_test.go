@@ -53,7 +53,7 @@ func TestDamagedRows(t *testing.T) {
 // damage makes a column of a batch's row unreadable, and sets others.
 func damage(t *testing.T, b *Box, column string, x Ticket, set string) {
 	t.Helper()
-	err := b.w.do(limited(t), func(ctx context.Context, q sqlstore.Querier) error {
+	err := b.w.Do(limited(t), func(ctx context.Context, q sqlstore.Querier) error {
 		n, err := q.Exec(ctx, "UPDATE mooring_outbox_batch SET "+column+" = $1"+set+" WHERE batch = $2", []byte("junk"), x.Batch)
 		if n != 1 {
 			t.Errorf("%d rows damaged", n)
@@ -151,7 +151,7 @@ func TestRowOfANewerBinary(t *testing.T) {
 					var data []byte
 					err := scan(&data)
 					data[0] = v
-					return errors.Join(err, b.w.do(limited(t), func(ctx context.Context, q sqlstore.Querier) error {
+					return errors.Join(err, b.w.Do(limited(t), func(ctx context.Context, q sqlstore.Querier) error {
 						_, err := q.Exec(ctx, "UPDATE mooring_outbox_batch SET "+column+" = $1 WHERE batch = $2", data, x.Batch)
 						return err
 					}))
@@ -272,7 +272,7 @@ func (q choosyQuerier) Enqueue(sql string, args []any, one func(sqlstore.Scanner
 func TestAnAnswerThatCannotBeStored(t *testing.T) {
 	both(t, func(t *testing.T, p place) {
 		b := p.open(t, quick())
-		b.w.retryDelay = 5 * time.Millisecond
+		b.w.RetryDelay = 5 * time.Millisecond
 		db := &choosyDB{Database: b.db}
 		srv := newFakeServer()
 		ctx := limited(t)
@@ -288,7 +288,7 @@ func TestAnAnswerThatCannotBeStored(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		b.db = db
+		useDB(b, db)
 		stop := run(t, b, srv)
 		eventually(t, "its stream stands still, and all else is stored", func() bool {
 			st, err := b.Status(ctx)

@@ -77,14 +77,13 @@
 // # How it is built
 //
 // commit.go commits a batch. lease.go decides which Box sends; run.go is the sender's loop and
-// sending.go its transactions. worker.go writes one transaction at a time: commits, outcomes and
-// seqs that queued up meanwhile go into the next; seqalloc.go knows the next seqs. restart.go gives
-// up a stream that cannot go on and begins another for its session, fence.go keeps batches in
+// sending.go its transactions. restart.go gives up a stream that cannot go on and begins another for its session, fence.go keeps batches in
 // flight on the old stream from arriving late, and reconcile.go plans, without a database, what to
 // send for the events that the session lacks. sweep.go removes old rows.
 //
 // Below, each imports only those after it:
 //
+//	internal/writer                     which writes share a transaction, and which seqs they get
 //	internal/sqlite, internal/postgres  the two databases, their connections and group commit
 //	internal/sqlstore                   the SQL that both share
 //	internal/refs                       by which refs a batch is sent, and what counts about them
@@ -94,10 +93,10 @@
 // # Lock order
 //
 // DB.Mu (of the two databases) is the outermost lock: it is held while a transaction writes, and the
-// transaction's jobs take leaf locks inside (WriterLock.mu, seqAllocator.mu, Cache.mu). pools
+// transaction's jobs take leaf locks inside (WriterLock.mu, Seqs.mu, Cache.mu). pools
 // is held while a pool is made, which may connect. All other mutexes are leaves, held for a few
-// statements and never across a database call, a Link or a callback; worker.mu is released
-// while a transaction runs and while its jobs' done functions are called. The machine has no
+// statements and never across a database call, a Link or a callback; Writer.mu is released
+// while a transaction runs and while its jobs' Done functions are called. The machine has no
 // lock: the goroutine that has the loop's turn uses it.
 //
 // # Bounds
@@ -107,8 +106,8 @@
 //	Window       a stream's batches in flight and their bytes; a Box's open streams
 //	seqs         a stream's batches committed with seqs: at most machine.WindowsAhead windows
 //	references   ledger.MaxExternalRefs a batch, MaxRetryChain retries each
-//	transaction  maxGroupJobs jobs; on Postgres MaxTxParts parts or MaxTxBytes
-//	waiting      maxLazyJobs lazy jobs, or Config.AckDelay, until they are written
+//	transaction  512 jobs (package writer); on Postgres MaxTxParts parts or MaxTxBytes
+//	waiting      writer.MaxLazyJobs lazy jobs, or Config.AckDelay, until they are written
 //	outcomes     maxStoredOutcomes stored ones and maxQueued queued batches in memory
 //	connections  Config.Connections a Postgres URL; one writer and maxReaders on SQLite
 //	tickets      Config.Retention, then swept in pages of SweepRows

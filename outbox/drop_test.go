@@ -211,9 +211,9 @@ func TestListOfDecidedOps(t *testing.T) {
 			t.Fatal(err)
 		}
 		db := &seen{Database: b.db} // what is finished need not be read for what is not
-		b.db = db
+		useDB(b, db)
 		queue, err := b.Queue(limited(t))
-		b.db = db.Database
+		useDB(b, db.Database)
 		if err != nil || slices.Contains(db.reads, sqlstore.SQLFinishedCounts) || queue.Unfinished() != 2 || queue.Bytes != st.Bytes || !slices.Equal(queue.Streams, st.Streams) {
 			t.Errorf("the queue: %+v, %v, read by %q", queue, err, db.reads)
 		}
@@ -237,7 +237,7 @@ func TestDropThatComesTooLate(t *testing.T) {
 		cfg.Lease = time.Hour
 		b := p.open(t, cfg)
 		db := &haltedDB{Database: b.db}
-		b.db = db
+		useDB(b, db)
 		session := withSession(t, b)
 		srv := newFakeServer()
 		srv.before = func(*ledger.Batch) (error, bool) { db.halt(); return nil, false }

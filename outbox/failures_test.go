@@ -50,10 +50,10 @@ func TestAStatementThatFails(t *testing.T) {
 				return nil
 			}
 		}
-		if err := b.w.do(ctx, name("x", "first")); err != nil {
+		if err := b.w.Do(ctx, name("x", "first")); err != nil {
 			t.Fatal(err)
 		}
-		if err := b.w.do(ctx, func(ctx context.Context, q sqlstore.Querier) error {
+		if err := b.w.Do(ctx, func(ctx context.Context, q sqlstore.Querier) error {
 			b.t.IndexOp(q, "y", "second")
 			return name("x", "second")(ctx, q)
 		}); !errors.Is(err, sqlstore.ErrUnique) {

@@ -63,7 +63,7 @@ func (b *Box) Fence(ctx context.Context, link Link, log *Log, session string, go
 
 // raiseIncarnationBy raises the incarnation by step, above all that were sent under.
 func (b *Box) raiseIncarnationBy(ctx context.Context, step int64) (incarnation int64, err error) {
-	err = b.w.do(ctx, func(ctx context.Context, q sqlstore.Querier) error {
+	err = b.w.Do(ctx, func(ctx context.Context, q sqlstore.Querier) error {
 		if err := b.t.AddIncarnation(ctx, q, step); err != nil {
 			return err
 		}

@@ -67,7 +67,7 @@ func TestFormerHolderStopsNoStream(t *testing.T) {
 			}
 		}
 		db := &haltedDB{Database: one.db}
-		one.db = db
+		useDB(one, db)
 		session := withSession(t, one)
 		srv, other := newFakeServer(), newFakeServer()
 		srv.before = func(*ledger.Batch) (error, bool) { db.halt(); return fault.OutboxDiverged.With("on request"), false }
@@ -83,7 +83,7 @@ func TestFormerHolderStopsNoStream(t *testing.T) {
 		run(t, two, other)
 		eventually(t, "the other sends", func() bool { return len(other.log(session)) == 1 })
 		db.resume()
-		if err := one.w.do(limited(t), func(context.Context, sqlstore.Querier) error { return nil }); err != nil { // takes along what waits
+		if err := one.w.Do(limited(t), func(context.Context, sqlstore.Querier) error { return nil }); err != nil { // takes along what waits
 			t.Fatal(err)
 		}
 		if _, finished, err := three.outcomes(limited(t), x.Batch); finished || err != nil {
@@ -167,7 +167,7 @@ func TestFormerHolderAcknowledgesNothing(t *testing.T) {
 		lapse(t, two)
 		late := lateLink{srv, make(chan struct{})}
 		run(t, two, late)
-		eventually(t, "the other sends", func() bool { return two.w.seqs.isLeading() })
+		eventually(t, "the other sends", func() bool { return two.w.Seqs.IsLeading() })
 		y := commit(t, two, Batch{Session: session, Ops: []Op{{Method: "put", Args: []ledger.Arg{{Name: "v", Ref: &ledger.Ref{Op: x.Ops[0], Path: "cursor"}}}}}})
 		eventually(t, "what refers to it has its seq", func() bool {
 			rows, err := two.List(limited(t), Filter{Batch: y.Batch})
@@ -176,10 +176,10 @@ func TestFormerHolderAcknowledgesNothing(t *testing.T) {
 		release()
 		eventually(t, "its outcome is stored, unless the former holder has noticed", func() bool {
 			_, finished, err := two.outcomes(limited(t), x.Batch)
-			return finished && err == nil || !one.w.seqs.isLeading()
+			return finished && err == nil || !one.w.Seqs.IsLeading()
 		})
 		eventually(t, "the former holder has noticed, or told the server", func() bool {
-			return !one.w.seqs.isLeading() || srv.ackedThrough(session, one.id) > 0
+			return !one.w.Seqs.IsLeading() || srv.ackedThrough(session, one.id) > 0
 		})
 		close(late.gate)
 		if o := wait(t, two, y)[0]; o.Status != ledger.Applied {
@@ -194,15 +194,15 @@ func TestTransactionsFindTheHolder(t *testing.T) {
 		one, two := p.open(t, quick()), p.open(t, quick())
 		session := withSession(t, one)
 		run(t, two, newFakeServer())
-		eventually(t, "the second one has the lease", func() bool { return two.w.seqs.isLeading() })
+		eventually(t, "the second one has the lease", func() bool { return two.w.Seqs.IsLeading() })
 		for _, b := range []*Box{one, two} {
 			for _, committing := range []bool{false, true, false} {
 				var held *bool
-				err := b.w.do(limited(t), func(_ context.Context, q sqlstore.Querier) error {
-					held = b.shareLease(q, false)
+				err := b.w.Do(limited(t), func(_ context.Context, q sqlstore.Querier) error {
+					held = b.w.ShareLease(q, false)
 					if committing {
 						row := &sqlstore.BatchRow{ID: ulid.Make().String(), Session: session, Ops: 1, Body: []byte("{}")}
-						b.t.InsertBatch(q, row, 0, b.shareLease(q, true), func(int64, bool) {})
+						b.t.InsertBatch(q, row, 0, b.w.ShareLease(q, true), func(int64, bool) {})
 					}
 					return nil
 				})

@@ -59,7 +59,7 @@ func (b *Box) awaitLease(ctx context.Context, step int64, again backoff.BackOff)
 // takeover is the state that a new holder of the lease finds.
 type takeover struct {
 	releaseLiveness func() // releases the liveness lock; nil without
-	term            int    // seqAllocator's term
+	term            int    // its number (writer.Seqs)
 	incarnation     int64
 	drops           int64
 	rows            []*sqlstore.BatchRow
@@ -75,7 +75,7 @@ type takeover struct {
 // that clock may have been put back. A living holder, with the liveness lock, may be late by
 // that clock when the machine has slept: it is given half a Lease more.
 func (b *Box) tryAcquireLease(ctx context.Context, w *leaseWaiter) (tk *takeover, until time.Duration, err error) {
-	err = b.w.doThen(ctx, func(ctx context.Context, q sqlstore.Querier) error {
+	err = b.w.DoThen(ctx, func(ctx context.Context, q sqlstore.Querier) error {
 		tk, until = nil, 0
 		row, err := b.t.ReadBox(ctx, q, "")
 		if err != nil {
@@ -106,7 +106,7 @@ func (b *Box) tryAcquireLease(ctx context.Context, w *leaseWaiter) (tk *takeover
 		if err := b.db.TakeLease(ctx, q, b.t.Box); err != nil {
 			return err
 		}
-		b.w.writeHighWater(q)
+		b.w.WriteHighWater(q)
 		again, err := b.t.ReadBox(ctx, q, b.db.LockRows())
 		if err != nil {
 			return err
@@ -119,7 +119,7 @@ func (b *Box) tryAcquireLease(ctx context.Context, w *leaseWaiter) (tk *takeover
 		return err
 	}, func(err error, _ bool) {
 		if err == nil && tk != nil {
-			tk.term = b.w.seqs.setLeading(true)
+			tk.term = b.w.Seqs.SetLeading(true)
 			for session, rows := range bySession(tk.rows) {
 				b.loadSeqs(session, rows, tk.streams[session])
 			}
@@ -185,9 +185,9 @@ func (b *Box) loadSeqs(session string, rows []*sqlstore.BatchRow, st sqlstore.St
 		}
 		next = max(next, uint64(*r.FirstSeq)+uint64(n))
 	}
-	la := b.w.seqs.addStream(session, next)
+	seqs := b.w.Seqs.AddStream(session, next)
 	for _, r := range rows {
-		b.w.seqs.confirm(la, next, r.ID, len(r.Body))
+		b.w.Seqs.Confirm(seqs, next, r.ID, len(r.Body))
 	}
 }
 
@@ -227,7 +227,7 @@ func (l *loop) renewLoop() {
 // renewLease renews the lease; held is false if it is another Box's. It also raises the
 // low-water mark.
 func (b *Box) renewLease(ctx context.Context) (held bool, err error) {
-	err = b.w.do(ctx, func(ctx context.Context, q sqlstore.Querier) error {
+	err = b.w.Do(ctx, func(ctx context.Context, q sqlstore.Querier) error {
 		now, err := b.db.Now(ctx, q)
 		if err != nil {
 			return err
@@ -261,26 +261,7 @@ func (l *loop) setHolderPID(pid int64) {
 func (b *Box) confirmLease(ctx context.Context, q sqlstore.Querier, term int) (row sqlstore.BoxRow, leads bool, err error) {
 	b.db.ShareLease(q, b.t.Box)
 	row, err = b.t.ReadBox(ctx, q, "")
-	return row, row.Holder == b.holderID && b.w.seqs.leadsTerm(term), err
-}
-
-// shareLease blocks takeovers until the transaction ends, once for all its jobs. *held is set
-// in the transaction to whether the lease is this Box's; tells says that a later statement of
-// the caller sets it.
-func (b *Box) shareLease(q sqlstore.Querier, tells bool) (held *bool) {
-	held, first := b.w.seqs.probeLease(tells)
-	if first {
-		b.db.ShareLease(q, b.t.Box)
-	}
-	return held
-}
-
-// checkHolder adds a statement that sets whether the lease is this Box's, if a job needs it and
-// no other statement sets it.
-func (b *Box) checkHolder(q sqlstore.Querier) {
-	if held := b.w.seqs.unansweredProbe(); held != nil {
-		b.t.IsHolder(q, held)
-	}
+	return row, row.Holder == b.holderID && b.w.Seqs.LeadsTerm(term), err
 }
 
 // raiseIncarnation raises the incarnation, so that batches sent under the present one are
@@ -309,7 +290,7 @@ func (l *loop) raiseIncarnation() {
 
 // raiseIncarnation raises the incarnation by one, within the term.
 func (b *Box) raiseIncarnation(ctx context.Context) (held bool, err error) {
-	err = b.w.do(ctx, func(ctx context.Context, q sqlstore.Querier) (err error) {
+	err = b.w.Do(ctx, func(ctx context.Context, q sqlstore.Querier) (err error) {
 		held, err = b.t.RaiseIncarnation(ctx, q)
 		return err
 	})
@@ -318,7 +299,7 @@ func (b *Box) raiseIncarnation(ctx context.Context) (held bool, err error) {
 
 // releaseLease lets another Box take over at once.
 func (b *Box) releaseLease(ctx context.Context) error {
-	return b.w.do(ctx, func(ctx context.Context, q sqlstore.Querier) error {
+	return b.w.Do(ctx, func(ctx context.Context, q sqlstore.Querier) error {
 		b.t.RaiseLowWater(q)
 		return b.t.ReleaseLease(ctx, q)
 	})

@@ -18,7 +18,7 @@ import (
 // setBox sets columns of the outbox's own row.
 func setBox(t *testing.T, b *Box, set string, args ...any) {
 	t.Helper()
-	err := b.w.do(limited(t), func(ctx context.Context, q sqlstore.Querier) error {
+	err := b.w.Do(limited(t), func(ctx context.Context, q sqlstore.Querier) error {
 		_, err := q.Exec(ctx, "UPDATE mooring_outbox SET "+set+" WHERE box = $1", append([]any{b.t.Box}, args...)...)
 		return err
 	})
@@ -118,7 +118,7 @@ func TestWhatATakeoverFinds(t *testing.T) {
 			batches = append(batches, commit(t, b, Batch{Session: session, Ops: []Op{put("1"), put("2")}}).Batch)
 		}
 		low := int64(0)
-		err := b.w.do(limited(t), func(ctx context.Context, q sqlstore.Querier) error {
+		err := b.w.Do(limited(t), func(ctx context.Context, q sqlstore.Querier) error {
 			for i, set := range []string{"state = 2, first_seq = 1", "state = 1, first_seq = 5", "state = 1, first_seq = 3", "state = 0, first_seq = 1"} {
 				if _, err := q.Exec(ctx, "UPDATE mooring_outbox_batch SET "+set+" WHERE batch = $1", batches[i]); err != nil {
 					return err
@@ -149,11 +149,11 @@ func TestWhatATakeoverFinds(t *testing.T) {
 			t.Errorf("%v wait, of %+v", tk.unsequenced, tk.streams)
 		}
 		for session, next := range map[string]uint64{one: 10, two: 3} {
-			if la := b.w.seqs.addStream(session, 0); la.next != next || la.txNext != next {
-				t.Errorf("the next seq is %d, want %d", la.next, next)
+			if la := b.w.Seqs.AddStream(session, 0); la.Next != next || la.TxNext != next {
+				t.Errorf("the next seq is %d, want %d", la.Next, next)
 			}
 		}
-		if la := b.w.seqs.addStream(one, 0); len(la.pending) != 2 || la.bytes != len(tk.rows[1].Body)+len(tk.rows[2].Body) {
+		if la := b.w.Seqs.AddStream(one, 0); len(la.Pending) != 2 || la.Bytes != len(tk.rows[1].Body)+len(tk.rows[2].Body) {
 			t.Errorf("on their way: %+v", la)
 		}
 		states := make(map[string]int)
@@ -183,7 +183,7 @@ func TestWhatATakeoverFinds(t *testing.T) {
 func TestDecidedOpsTakeNoSeqs(t *testing.T) {
 	t.Parallel()
 	b := newPlace(t, "sqlite").open(t, quick())
-	b.w.seqs.setLeading(true)
+	b.w.Seqs.SetLeading(true)
 	id, first := opid.NewBatch(), int64(5)
 	bd := &intent.Batch{Ops: make([]intent.Op, 3)}
 	for i := range bd.Ops {
@@ -196,8 +196,8 @@ func TestDecidedOpsTakeNoSeqs(t *testing.T) {
 	}{{bd.Encode("0", id), 7}, {[]byte("junk"), 8}} {
 		session := fmt.Sprint(i)
 		b.loadSeqs(session, []*sqlstore.BatchRow{{ID: id, Session: session, FirstSeq: &first, Ops: 3, Body: c.body}}, sqlstore.StreamRow{LastSeq: 2})
-		if la := b.w.seqs.addStream(session, 0); la.next != c.next {
-			t.Errorf("the next seq is %d, want %d", la.next, c.next)
+		if la := b.w.Seqs.AddStream(session, 0); la.Next != c.next {
+			t.Errorf("the next seq is %d, want %d", la.Next, c.next)
 		}
 	}
 }
@@ -235,7 +235,7 @@ func TestOnlyTheHolderChanges(t *testing.T) {
 			}
 			return text
 		}
-		err := holder.w.do(limited(t), func(ctx context.Context, q sqlstore.Querier) error {
+		err := holder.w.Do(limited(t), func(ctx context.Context, q sqlstore.Querier) error {
 			_, err := q.Exec(ctx, "UPDATE mooring_outbox_batch SET state = 2, first_seq = 1 WHERE batch = $1", sent.Batch)
 			return err
 		})
@@ -244,7 +244,7 @@ func TestOnlyTheHolderChanges(t *testing.T) {
 		}
 		setBox(t, holder, "lease_until = lease_until - 1, holder_pid = 77")
 		last := look()
-		err = holder.w.do(limited(t), func(_ context.Context, q sqlstore.Querier) error {
+		err = holder.w.Do(limited(t), func(_ context.Context, q sqlstore.Querier) error {
 			for n := range num { // it has ended
 				holder.t.MarkInFlight(q, n)
 				holder.t.RecordAttempt(q, n, 5, 6, "why")
@@ -256,7 +256,7 @@ func TestOnlyTheHolderChanges(t *testing.T) {
 		}
 		later := func(f func(b *Box, q sqlstore.Querier)) func(*Box) (bool, error) {
 			return func(b *Box) (bool, error) {
-				return b == holder, b.w.do(limited(t), func(_ context.Context, q sqlstore.Querier) error { f(b, q); return nil })
+				return b == holder, b.w.Do(limited(t), func(_ context.Context, q sqlstore.Querier) error { f(b, q); return nil })
 			}
 		}
 		for _, c := range []struct {
@@ -326,7 +326,7 @@ func TestWhereTheMarkGoes(t *testing.T) {
 			{0, func(q sqlstore.Querier, num int64) { b.t.RaiseLowWater(q) }, 0},
 		} {
 			var nums [5]int64
-			err := b.w.do(limited(t), func(ctx context.Context, q sqlstore.Querier) error {
+			err := b.w.Do(limited(t), func(ctx context.Context, q sqlstore.Querier) error {
 				for i, id := range batches {
 					r, err := b.t.Batch(ctx, q, id, "")
 					if err != nil {
@@ -351,7 +351,7 @@ func TestAnEndStays(t *testing.T) {
 		x := commit(t, b, Batch{Session: withSession(t, b), Ops: []Op{put("1")}})
 		var got string
 		for _, body := range [][]byte{[]byte("a body"), nil, []byte("another")} {
-			err := b.w.do(limited(t), func(ctx context.Context, q sqlstore.Querier) error {
+			err := b.w.Do(limited(t), func(ctx context.Context, q sqlstore.Querier) error {
 				r, err := b.t.Batch(ctx, q, x.Batch, "")
 				if err != nil {
 					return err

@@ -30,7 +30,7 @@ func withLiveness(t *testing.T, cfg Config) (b *Box, release func()) {
 // leased writes the lease of another process, which has the mark or not.
 func leased(t *testing.T, b *Box, until time.Time, pid int) {
 	t.Helper()
-	err := b.w.do(limited(t), func(ctx context.Context, q sqlstore.Querier) error {
+	err := b.w.Do(limited(t), func(ctx context.Context, q sqlstore.Querier) error {
 		_, err := q.Exec(ctx, "UPDATE mooring_outbox SET holder = 'other', lease_until = $1, holder_pid = $2", until.UnixMilli(), pid)
 		return err
 	})

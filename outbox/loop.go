@@ -14,6 +14,7 @@ import (
 	"github.com/mooring-rpc/mooring/outbox/internal/intent"
 	"github.com/mooring-rpc/mooring/outbox/internal/machine"
 	"github.com/mooring-rpc/mooring/outbox/internal/sqlstore"
+	"github.com/mooring-rpc/mooring/outbox/internal/writer"
 )
 
 // openStream opens a stream in a goroutine of its own, which lives as long as the stream.
@@ -35,7 +36,7 @@ func (l *loop) openStream(a machine.Action) {
 				return
 			}
 			c.stream = s
-			l.box.w.seqs.setOpen(a.Session, true)
+			l.box.w.Seqs.SetOpen(a.Session, true)
 			l.m.StreamOpened(a.Session, a.ConnID, last, nil, now)
 		})
 		select {
@@ -70,7 +71,7 @@ func (b *Box) openStream(ctx context.Context, link Link, a machine.Action, incar
 func (l *loop) closeStream(session string, c *streamConn) {
 	if l.conns[session] == c {
 		delete(l.conns, session)
-		l.box.w.seqs.setOpen(session, false)
+		l.box.w.Seqs.SetOpen(session, false)
 	}
 	c.cancel()
 }
@@ -328,11 +329,11 @@ func (l *loop) resumeIfRerouted(session string, now time.Time) {
 }
 
 // submitWrite submits f as a write of this term; it is not run if the term is over by then.
-func (l *loop) submitWrite(f func(q sqlstore.Querier)) { l.box.w.submit(l.termJob(f)) }
+func (l *loop) submitWrite(f func(q sqlstore.Querier)) { l.box.w.Submit(l.termJob(f)) }
 
-func (l *loop) termJob(f func(q sqlstore.Querier)) *job {
-	return &job{lazy: true, done: func(error, bool) {}, run: func(_ context.Context, q sqlstore.Querier) error {
-		if l.box.w.seqs.leadsTerm(l.term) {
+func (l *loop) termJob(f func(q sqlstore.Querier)) *writer.Job {
+	return &writer.Job{Lazy: true, Done: func(error, bool) {}, Run: func(_ context.Context, q sqlstore.Querier) error {
+		if l.box.w.Seqs.LeadsTerm(l.term) {
 			f(q)
 		}
 		return nil
@@ -362,7 +363,7 @@ func (b *Box) sendCommitted(r *sqlstore.BatchRow, bd *intent.Batch, hold uint64,
 			}
 			l.m.Sequenced(e, now)
 		})
-		if mine && !b.w.onTxEnd(func() { l.handleEvents(1) }) {
+		if mine && !b.w.OnTxEnd(func() { l.handleEvents(1) }) {
 			l.handoff <- struct{}{}
 		}
 	})
@@ -393,7 +394,7 @@ func (b *Box) notifyBacklog(session string) {
 // begins by reading them. It is called where a transaction ends; none allocates seqs from then
 // on, even before the loop gets the event.
 func (b *Box) endTerm(err *fault.Error) {
-	b.w.seqs.setLeading(false)
+	b.w.Seqs.SetLeading(false)
 	b.withLoop(func(l *loop) { l.cancel(err) })
 }
 

@@ -71,7 +71,7 @@ func (l *line) opened(last uint64, err error) {
 		}
 		if err == nil {
 			l.live = true
-			s.p.seqs.setOpen(l.session, true)
+			s.p.seqs.SetOpen(l.session, true)
 		}
 		s.m.StreamOpened(l.session, l.conn, last, err, l.t.now)
 	})
@@ -80,7 +80,7 @@ func (l *line) opened(last uint64, err error) {
 // drop lets go of a line.
 func (s *sender) drop(l *line) {
 	delete(s.conns, l.session)
-	s.p.seqs.setOpen(l.session, false)
+	s.p.seqs.SetOpen(l.session, false)
 	l.closed = true
 	if s.p.t.dice.IntN(2) == 0 {
 		l.cut()

@@ -19,6 +19,7 @@ import (
 	"github.com/mooring-rpc/mooring/outbox/internal/intent"
 	"github.com/mooring-rpc/mooring/outbox/internal/machine"
 	"github.com/mooring-rpc/mooring/outbox/internal/sqlstore"
+	"github.com/mooring-rpc/mooring/outbox/internal/writer"
 )
 
 var (
@@ -273,21 +274,21 @@ func (t *simulation) take(p *process, r *sqlstore.BatchRow, bd *intent.Batch) {
 		t.unseen = append(t.unseen, func() { keep(); durable() })
 		return
 	}
-	var la *streamSeqs
+	var la *writer.StreamSeqs
 	var first uint64
 	n, stays, got := bd.SeqCount(), false, false
 	p.queue(&simJob{
 		run: func() error {
 			la, first = nil, 0
 			if len(res.BlockedOn) == 0 && !res.HasUnsequenced && n == len(bd.Ops) && !bd.Decided() {
-				la, first = p.seqs.allocateNow(r.Session, n, len(r.Body), res.OwnBatches, t.win)
+				la, first = p.seqs.AllocateNow(r.Session, n, len(r.Body), res.OwnBatches, machine.Window(t.win))
 			}
 			behind := t.waits(r.Session)
 			if stays = keep(); la != nil && stays && t.holder == p && !behind {
 				at := int64(first)
 				r.FirstSeq, r.State, got = &at, sqlstore.RowInFlight, true
 			} else if la != nil {
-				p.seqs.deallocate(la, first)
+				p.seqs.Deallocate(la, first)
 			}
 			if stays && bd.Decided() {
 				t.finishLocally(r, bd)
@@ -301,7 +302,7 @@ func (t *simulation) take(p *process, r *sqlstore.BatchRow, bd *intent.Batch) {
 			case bd.Decided():
 				p.decided([]decidedRow{{id: r.ID}})
 			case got:
-				p.seqs.confirm(la, first+uint64(n), r.ID, len(r.Body))
+				p.seqs.Confirm(la, first+uint64(n), r.ID, len(r.Body))
 				s, copied := p.s, *r
 				if s == nil {
 					break

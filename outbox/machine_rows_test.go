@@ -141,7 +141,7 @@ func (t *simulation) finishLocally(r *sqlstore.BatchRow, bd *intent.Batch) {
 // load is Box.load's transaction.
 func (s *sender) load(session string, batches, bytes int, no *machine.Refusal) (ld loadResult, err error) {
 	p, t := s.p, s.p.t
-	if t.holder != p || !p.seqs.leadsTerm(s.term) {
+	if t.holder != p || !p.seqs.LeadsTerm(s.term) {
 		return ld, sqlstore.ErrFenced
 	}
 	ld.st = t.streams[session]
@@ -151,7 +151,7 @@ func (s *sender) load(session string, batches, bytes int, no *machine.Refusal) (
 	} else if no != nil {
 		t.clearSeqs(session)
 	}
-	ld.seqs = p.seqs.addStream(session, ld.st.LastSeq+1)
+	ld.seqs = p.seqs.AddStream(session, ld.st.LastSeq+1)
 	given := make(map[string]*intent.Target)
 	seen := 0
 	for _, r := range t.rows {
@@ -207,7 +207,7 @@ func (s *sender) load(session string, batches, bytes int, no *machine.Refusal) (
 		}
 		bytes -= len(data)
 		t.setBody(r, bd)
-		first := int64(p.seqs.allocate(ld.seqs, bd.SeqCount()))
+		first := int64(p.seqs.Allocate(ld.seqs, bd.SeqCount()))
 		r.FirstSeq, r.State = &first, sqlstore.RowInFlight
 		for k := range bd.Ops {
 			if e, err := (sqlstore.FoundOp{Row: r, Body: bd, Index: k}).Target(); err == nil {
@@ -251,7 +251,7 @@ func (s *sender) endRefused(a machine.Action) {
 			case ld.stopErr != nil:
 				s.postAsync(func() { s.m.StreamRefused(a.Session, ld.stopErr) })
 			default:
-				p.seqs.forget(a.Session)
+				p.seqs.Forget(a.Session)
 				t.note("process %d: the server makes no %s, %d batches end", p.name, a.Session, len(ld.decided))
 				s.postAsync(func() { s.m.StreamRefused(a.Session, nil) })
 				s.loaded(a.Session, ld, nil)
@@ -265,7 +265,7 @@ func (s *sender) loaded(session string, ld loadResult, err error) {
 	p, t := s.p, s.p.t
 	if err == nil {
 		for _, r := range ld.rows {
-			p.seqs.confirm(ld.seqs, uint64(*r.row.FirstSeq)+uint64(r.body.SeqCount()), r.row.ID, len(r.row.Body))
+			p.seqs.Confirm(ld.seqs, uint64(*r.row.FirstSeq)+uint64(r.body.SeqCount()), r.row.ID, len(r.row.Body))
 		}
 		p.decided(ld.decided)
 	}
@@ -314,7 +314,7 @@ func (s *sender) store(e *machine.Entry, answer []ledger.Outcome, reach machine.
 	p.queue(&simJob{lazy: true,
 		run: func() error {
 			held = t.holder == p
-			p.seqs.markStoring(e.Session, e.ID)
+			p.seqs.MarkStoring(e.Session, e.ID)
 			r := t.row(e.Num)
 			st := t.streams[e.Session]
 			if intent.CreatesSession(e.Body.Ops[0].Method) && r.State != sqlstore.RowFinished {
@@ -327,7 +327,7 @@ func (s *sender) store(e *machine.Entry, answer []ledger.Outcome, reach machine.
 		},
 		done: func(err error) {
 			if err == nil {
-				p.seqs.markStored(e.Session, e.ID)
+				p.seqs.MarkStored(e.Session, e.ID)
 			}
 			s.postAsync(func() {
 				if err == nil && !held {
@@ -350,7 +350,7 @@ func (s *sender) resolveDrops(a machine.Action) {
 	bodies := make(map[int64]*intent.Batch)
 	p.queue(&simJob{lazy: true,
 		run: func() error {
-			if t.holder != p || !p.seqs.leadsTerm(s.term) {
+			if t.holder != p || !p.seqs.LeadsTerm(s.term) {
 				return sqlstore.ErrFenced
 			}
 			for _, e := range a.Entries {

@@ -20,6 +20,7 @@ import (
 	"github.com/mooring-rpc/mooring/outbox/internal/intent"
 	"github.com/mooring-rpc/mooring/outbox/internal/machine"
 	"github.com/mooring-rpc/mooring/outbox/internal/sqlstore"
+	"github.com/mooring-rpc/mooring/outbox/internal/writer"
 )
 
 // faultRates are what a story is full of, in percent of the times that it could happen.
@@ -121,7 +122,7 @@ func (t *simulation) fault(format string, args ...any) {
 type process struct {
 	t      *simulation
 	name   int
-	seqs   seqAllocator
+	seqs   writer.Seqs
 	chores []*simJob
 	asks   bool   // for the lease
 	begins func() // its term
@@ -150,7 +151,7 @@ func (p *process) write() {
 	group := slices.Clone(p.chores[:n])
 	p.chores = p.chores[n:]
 	errs := make([]error, n)
-	p.seqs.beginTx()
+	p.seqs.BeginTx()
 	if t.inject(t.rates.away) {
 		var again []*simJob
 		for _, c := range group {
@@ -217,7 +218,7 @@ func (p *process) acquire(lapsed bool) {
 			if p.asks = false; err != nil || tk == nil {
 				return
 			}
-			tk.term = p.seqs.setLeading(true)
+			tk.term = p.seqs.SetLeading(true)
 			for _, session := range t.sessions {
 				if rows := bySession(tk.rows)[session]; len(rows) > 0 {
 					p.learn(session, rows, tk.streams[session])
@@ -233,9 +234,9 @@ func (p *process) learn(session string, rows []*sqlstore.BatchRow, st sqlstore.S
 	for _, r := range rows {
 		next = max(next, uint64(*r.FirstSeq)+uint64(bodyOf(r).SeqCount()))
 	}
-	la := p.seqs.addStream(session, next)
+	la := p.seqs.AddStream(session, next)
 	for _, r := range rows {
-		p.seqs.confirm(la, next, r.ID, len(r.Body))
+		p.seqs.Confirm(la, next, r.ID, len(r.Body))
 	}
 }
 
@@ -311,7 +312,7 @@ func (s *sender) end(why error) {
 	t.note("process %d leads no more: %v", p.name, why)
 	s.over = true
 	p.s = nil
-	p.seqs.setLeading(false)
+	p.seqs.SetLeading(false)
 	for _, session := range t.sessions {
 		if l := s.conns[session]; l != nil {
 			s.drop(l)
@@ -467,7 +468,7 @@ func (s *sender) perform(a machine.Action) {
 // leading writes something of this term.
 func (s *sender) leading(f func()) {
 	s.p.queue(&simJob{lazy: true, neverDropped: true, done: func(error) {}, run: func() error {
-		if s.p.t.holder == s.p && s.p.seqs.leadsTerm(s.term) {
+		if s.p.t.holder == s.p && s.p.seqs.LeadsTerm(s.term) {
 			f()
 		}
 		return nil

@@ -25,6 +25,7 @@ import (
 	"github.com/mooring-rpc/mooring/internal/opid"
 	"github.com/mooring-rpc/mooring/internal/pgtest"
 	"github.com/mooring-rpc/mooring/ledger"
+	"github.com/mooring-rpc/mooring/outbox/internal/sqlstore"
 )
 
 func TestMain(m *testing.M) {
@@ -178,6 +179,9 @@ func limitedRapid(*rapid.T) context.Context {
 	time.AfterFunc(30*time.Second, cancel)
 	return ctx
 }
+
+// useDB puts a database in the place of a Box's own.
+func useDB(b *Box, db sqlstore.Database) { b.db, b.w.DB = db, db }
 
 func newSession() string { return "ses_" + ulid.Make().String() }
 func newSpace() string   { return "spc_" + ulid.Make().String() }

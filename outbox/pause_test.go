@@ -10,6 +10,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/outbox/internal/sqlstore"
+	"github.com/mooring-rpc/mooring/outbox/internal/writer"
 )
 
 // awayDB is a database that is away once it is told so, and knows when it was asked to write.
@@ -55,17 +56,17 @@ func (d *awayDB) writes() (n int, least time.Duration) {
 func TestOutcomesWaitForTheDatabase(t *testing.T) {
 	both(t, func(t *testing.T, p place) {
 		b := p.open(t, quick())
-		if b.w.retryDelay != lazyRetryDelay || b.w.grace != writeGrace {
-			t.Errorf("it rests for %v, and has %v to be closed", b.w.retryDelay, b.w.grace)
+		if b.w.RetryDelay != 200*time.Millisecond || b.w.Grace != 5*time.Second {
+			t.Errorf("it rests for %v, and has %v to be closed", b.w.RetryDelay, b.w.Grace)
 		}
-		b.w.retryDelay, b.w.grace = 20*time.Millisecond, 200*time.Millisecond
+		b.w.RetryDelay, b.w.Grace = 20*time.Millisecond, 200*time.Millisecond
 		db := &awayDB{Database: b.db}
-		b.db = db
+		useDB(b, db)
 		db.leave()
 		var ended sync.WaitGroup
-		for range maxLazyJobs + 1 {
+		for range writer.MaxLazyJobs + 1 {
 			ended.Add(1)
-			b.w.submit(&job{lazy: true, run: func(context.Context, sqlstore.Querier) error { return nil }, done: func(err error, _ bool) {
+			b.w.Submit(&writer.Job{Lazy: true, Run: func(context.Context, sqlstore.Querier) error { return nil }, Done: func(err error, _ bool) {
 				if err == nil {
 					t.Error("it was stored where there is no database")
 				}
@@ -79,7 +80,7 @@ func TestOutcomesWaitForTheDatabase(t *testing.T) {
 			t.Error(err)
 		}
 		ended.Wait()
-		if n, least := db.writes(); least < b.w.retryDelay*9/10 {
+		if n, least := db.writes(); least < b.w.RetryDelay*9/10 {
 			t.Errorf("%d tries, two of them %v apart", n, least)
 		}
 	})
@@ -90,16 +91,16 @@ func TestOutcomesWaitForTheDatabase(t *testing.T) {
 func TestAJobThatFailsHoldsUpItsStreamAlone(t *testing.T) {
 	both(t, func(t *testing.T, p place) {
 		b := p.open(t, quick())
-		b.w.retryDelay = 5 * time.Millisecond
+		b.w.RetryDelay = 5 * time.Millisecond
 		done := make(chan string, 8)
 		tries := 0
 		submit := func(name, stream string, err error) {
-			b.w.submit(&job{lazy: true, stream: stream, run: func(context.Context, sqlstore.Querier) error {
+			b.w.Submit(&writer.Job{Lazy: true, Stream: stream, Run: func(context.Context, sqlstore.Querier) error {
 				if err != nil {
 					tries++
 				}
 				return err
-			}, done: func(got error, ambiguous bool) {
+			}, Done: func(got error, ambiguous bool) {
 				if !errors.Is(got, err) || ambiguous {
 					t.Errorf("%s ended with %v, %t", name, got, ambiguous)
 				}
@@ -120,7 +121,7 @@ func TestAJobThatFailsHoldsUpItsStreamAlone(t *testing.T) {
 			}
 		}
 		slices.Sort(order[:2])
-		if !slices.Equal(order, []string{"B1", "none", "A1", "A2"}) || tries < maxLazyTries {
+		if !slices.Equal(order, []string{"B1", "none", "A1", "A2"}) || tries < writer.MaxLazyTries {
 			t.Errorf("written were %v, after %d tries", order, tries)
 		}
 	})

@@ -8,6 +8,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/internal/fatal"
 	"github.com/mooring-rpc/mooring/outbox/internal/sqlstore"
+	"github.com/mooring-rpc/mooring/outbox/internal/writer"
 )
 
 // pollBatcher batches the polls of the callers that wait for batches: a caller that comes
@@ -50,7 +51,7 @@ func (b *Box) stillWaiting(ctx context.Context, batch string) (bool, error) {
 	case <-ctx.Done():
 		return false, sqlstore.AsCanceled(ctx.Err())
 	case <-b.ctx.Done():
-		return false, errClosed
+		return false, writer.ErrClosed
 	}
 }
 

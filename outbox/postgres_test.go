@@ -20,6 +20,7 @@ import (
 	"github.com/mooring-rpc/mooring/ledger"
 	"github.com/mooring-rpc/mooring/outbox/internal/postgres"
 	"github.com/mooring-rpc/mooring/outbox/internal/sqlstore"
+	"github.com/mooring-rpc/mooring/outbox/internal/writer"
 )
 
 // pgBox opens an outbox on a pool and in a database of the test's own.
@@ -188,7 +189,7 @@ func TestOverlappingTransactionsOnTheirWay(t *testing.T) {
 func (b *Box) raiseLowWaterNow(t *testing.T) {
 	t.Helper()
 	eventually(t, "outcomes are stored", func() bool {
-		err := b.w.do(limited(t), func(ctx context.Context, q sqlstore.Querier) error {
+		err := b.w.Do(limited(t), func(ctx context.Context, q sqlstore.Querier) error {
 			b.t.RaiseLowWater(q)
 			return nil
 		})
@@ -318,11 +319,11 @@ func TestLeaseThatIsRenewedAfterAll(t *testing.T) {
 	lapse(t, one)
 	db := two.db
 	for what, change := range map[string]func(context.Context) (bool, error){"raised": one.raiseIncarnation, "renewed": one.renewLease} {
-		two.db = renewing{db, func() {
+		useDB(two, renewing{db, func() {
 			if held, err := change(limited(t)); err != nil || !held {
 				t.Error(held, err)
 			}
-		}}
+		}})
 		if tk, _, err := two.tryAcquireLease(limited(t), &leaseWaiter{step: 1}); err != nil || tk != nil {
 			t.Errorf("taken from a living holder, which has %s: %+v, %v", what, tk, err)
 		}
@@ -405,7 +406,7 @@ func TestSenderStoppedInATransaction(t *testing.T) {
 		t.Fatal(tk, err)
 	}
 	stopped, goOn, ended := make(chan struct{}), make(chan struct{}), make(chan error, 1)
-	one.w.submit(&job{done: func(err error, ambiguous bool) { ended <- err }, run: func(ctx context.Context, q sqlstore.Querier) error {
+	one.w.Submit(&writer.Job{Done: func(err error, ambiguous bool) { ended <- err }, Run: func(ctx context.Context, q sqlstore.Querier) error {
 		if _, leads, err := one.confirmLease(ctx, q, tk.term); err != nil || !leads {
 			t.Errorf("it does not lead: %v", err)
 		}

@@ -62,7 +62,7 @@ func TestTakeover(t *testing.T) {
 // lapse has the lease on an outbox be over, as if its time had passed.
 func lapse(t *testing.T, b *Box) {
 	t.Helper()
-	if err := b.w.do(t.Context(), func(ctx context.Context, q sqlstore.Querier) error {
+	if err := b.w.Do(t.Context(), func(ctx context.Context, q sqlstore.Querier) error {
 		_, err := q.Exec(ctx, "UPDATE mooring_outbox SET lease_until = 0 WHERE box = $1", b.t.Box)
 		return err
 	}); err != nil {
@@ -171,7 +171,7 @@ func TestCreatingGoesWithItsRow(t *testing.T) {
 		session := withSession(t, b)
 		commit(t, b, Batch{Session: session, Ops: []Op{put("1")}})
 		var st sqlstore.StreamRow
-		err := b.w.do(limited(t), func(ctx context.Context, q sqlstore.Querier) error {
+		err := b.w.Do(limited(t), func(ctx context.Context, q sqlstore.Querier) error {
 			rows, _, err := b.t.LockUnsequenced(ctx, q, session, 1, 1)
 			if err != nil {
 				return err

@@ -24,10 +24,7 @@ import (
 // crash ends a Box the way a power cut would: what it has not written is lost,
 // its lease is not given back.
 func (b *Box) crash() {
-	b.w.mu.Lock()
-	b.w.closing = true
-	b.w.jobs, b.w.urgent = nil, 0
-	b.w.mu.Unlock()
+	b.w.Discard()
 	_ = b.Close()
 }
 

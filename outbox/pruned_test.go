@@ -36,7 +36,7 @@ func TestFormerHolderStoredTheAnswer(t *testing.T) {
 			if batch.BatchID != x.Batch {
 				return nil, false
 			}
-			err := b.w.do(ctx, func(ctx context.Context, q sqlstore.Querier) error {
+			err := b.w.Do(ctx, func(ctx context.Context, q sqlstore.Querier) error {
 				row, err := b.t.Batch(ctx, q, x.Batch, "")
 				if err != nil {
 					return err

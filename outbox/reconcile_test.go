@@ -301,7 +301,7 @@ func TestReconcileLeavesDamageBehind(t *testing.T) {
 		stop()
 		mute.Store(false)
 		srv.forget(session, b.ID(), 0)
-		err := b.w.do(ctx, func(ctx context.Context, q sqlstore.Querier) error {
+		err := b.w.Do(ctx, func(ctx context.Context, q sqlstore.Querier) error {
 			_, err := q.Exec(ctx, `UPDATE mooring_outbox_batch SET body = $3 WHERE box = $1 AND batch = $2 AND state < 2`, b.t.Box, bad.Batch, []byte{2, 0, 7})
 			return err
 		})

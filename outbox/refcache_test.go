@@ -52,7 +52,7 @@ func TestOnlyNewRefsAreRead(t *testing.T) {
 			testRef(t, two, newSession(), RefMeta{})
 		}
 		db := &countingDB{Database: one.db}
-		one.db = db
+		useDB(one, db)
 		srv := newFakeServer()
 		run(t, one, srv)
 		// Other tests' transactions on this Postgres hold back what is known to be through.

@@ -80,7 +80,7 @@ func (b *Box) changeRef(ctx context.Context, what, id string, change func(old re
 	}
 	defer leave()
 	var row refs.Row
-	err = b.w.do(ctx, func(ctx context.Context, q sqlstore.Querier) (err error) {
+	err = b.w.Do(ctx, func(ctx context.Context, q sqlstore.Querier) (err error) {
 		row, err = b.t.ChangeRef(ctx, q, id, change)
 		if err == nil {
 			b.db.Notify(q, b.id)
@@ -104,7 +104,7 @@ func (b *Box) changeRefs(ctx context.Context, what string, change func(ctx conte
 		return err
 	}
 	defer leave()
-	err = b.w.do(ctx, func(ctx context.Context, q sqlstore.Querier) error {
+	err = b.w.Do(ctx, func(ctx context.Context, q sqlstore.Querier) error {
 		if err := change(ctx, q); err != nil {
 			return err
 		}

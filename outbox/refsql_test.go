@@ -23,7 +23,7 @@ func oldRow(t *testing.T, b *Box, row refs.Row) refs.Row {
 		ref := testAddress.New(newSession())
 		row.ID, row.Text = ref.ID, ref.Text()
 	}
-	err := b.w.do(limited(t), func(ctx context.Context, q sqlstore.Querier) error {
+	err := b.w.Do(limited(t), func(ctx context.Context, q sqlstore.Querier) error {
 		made, err := b.t.InsertRef(ctx, q, &row)
 		if !made {
 			t.Errorf("%s is there already", row.ID)
@@ -39,7 +39,7 @@ func oldRow(t *testing.T, b *Box, row refs.Row) refs.Row {
 // rowOf is a ref's row as it is now, after change, if that is not nil.
 func rowOf(t *testing.T, b *Box, id string, change func(ctx context.Context, q sqlstore.Querier) error) (row refs.Row) {
 	t.Helper()
-	err := b.w.do(limited(t), func(ctx context.Context, q sqlstore.Querier) (err error) {
+	err := b.w.Do(limited(t), func(ctx context.Context, q sqlstore.Querier) (err error) {
 		if change != nil {
 			err = change(ctx, q)
 		}
@@ -158,7 +158,7 @@ func TestStampsOfAnotherDatabase(t *testing.T) {
 	ref := testRef(t, b, newSession(), RefMeta{})
 	ahead := func(add int) (ahead bool) {
 		t.Helper()
-		err := b.w.do(limited(t), func(ctx context.Context, q sqlstore.Querier) error {
+		err := b.w.Do(limited(t), func(ctx context.Context, q sqlstore.Querier) error {
 			if _, err := q.Exec(ctx, "UPDATE mooring_outbox_ref SET change = change + $2 WHERE box = $1", b.t.Box, add); err != nil {
 				return err
 			}

@@ -54,11 +54,11 @@ func (b *Box) restartStream(ctx context.Context, what, session string, change fu
 	}
 	defer leave()
 	var decided []decidedRow
-	err = b.w.do(ctx, func(ctx context.Context, q sqlstore.Querier) error {
+	err = b.w.Do(ctx, func(ctx context.Context, q sqlstore.Querier) error {
 		if err := b.db.TakeLease(ctx, q, b.t.Box); err != nil {
 			return err
 		}
-		b.w.writeHighWater(q)
+		b.w.WriteHighWater(q)
 		row, err := b.t.ReadBox(ctx, q, b.db.LockRows())
 		if err != nil {
 			return err

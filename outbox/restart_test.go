@@ -13,6 +13,7 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/ledger"
 	"github.com/mooring-rpc/mooring/outbox/internal/sqlstore"
+	"github.com/mooring-rpc/mooring/outbox/internal/writer"
 )
 
 // stopping is a server that answers what is sent of a session with an error, once told to.
@@ -144,9 +145,9 @@ func TestALateOutcomeIsOfTheStreamBefore(t *testing.T) {
 		if _, err := b.Abandon(ctx, session); err != nil {
 			t.Fatal(err)
 		}
-		last := func(to highWaterMark) (seq uint64) {
+		last := func(to writer.HighWater) (seq uint64) {
 			t.Helper()
-			err := b.w.do(ctx, func(context.Context, sqlstore.Querier) error { b.w.seqs.raiseHighWater(session, to); return nil })
+			err := b.w.Do(ctx, func(context.Context, sqlstore.Querier) error { b.w.Seqs.RaiseHighWater(session, to); return nil })
 			if err == nil {
 				err = b.read(ctx, "look", func(ctx context.Context, q sqlstore.Querier) error {
 					st, err := b.t.Stream(ctx, q, session)
@@ -159,10 +160,10 @@ func TestALateOutcomeIsOfTheStreamBefore(t *testing.T) {
 			}
 			return seq
 		}
-		if seq := last(highWaterMark{9, 0}); seq != 0 {
+		if seq := last(writer.HighWater{Seq: 9, Incarnation: 0}); seq != 0 {
 			t.Errorf("the former stream's seq counts: %d", seq)
 		}
-		if seq := last(highWaterMark{2, 1}); seq != 2 {
+		if seq := last(writer.HighWater{Seq: 2, Incarnation: 1}); seq != 2 {
 			t.Errorf("the present stream's does not: %d", seq)
 		}
 	})

@@ -317,7 +317,7 @@ func TestRotationOfOneThatIsGone(t *testing.T) {
 		ctx := limited(t)
 		b := p.open(t, quick())
 		_, old, next := beginRotation(t, b)
-		err := b.w.do(ctx, func(_ context.Context, q sqlstore.Querier) error {
+		err := b.w.Do(ctx, func(_ context.Context, q sqlstore.Querier) error {
 			b.t.DropRef(q, old.ID, 1)
 			return nil
 		})
@@ -354,7 +354,7 @@ func TestWhatIsOnItsWay(t *testing.T) {
 			{ref.ID, "state = 2, first_seq = 5", 2},
 		} {
 			x := commit(t, b, Batch{Session: session, Via: c.via, Ops: []Op{put("1")}})
-			err := b.w.do(ctx, func(ctx context.Context, q sqlstore.Querier) error {
+			err := b.w.Do(ctx, func(ctx context.Context, q sqlstore.Querier) error {
 				_, err := q.Exec(ctx, "UPDATE mooring_outbox_batch SET "+c.set+" WHERE batch = $1", x.Batch)
 				if err == nil && i == 0 {
 					_, err = q.Exec(ctx, "UPDATE mooring_outbox SET low = (SELECT num FROM mooring_outbox_batch WHERE batch = $1) WHERE box = $2", x.Batch, b.t.Box)

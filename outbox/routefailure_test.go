@@ -37,7 +37,7 @@ func TestRefsCannotBeReadForAMoment(t *testing.T) {
 	both(t, func(t *testing.T, p place) {
 		b := p.open(t, quick())
 		db := &refReadErrDB{Database: b.db}
-		b.db = db
+		useDB(b, db)
 		srv := newFakeServer()
 		one, two := withSession(t, b), withSession(t, b)
 		x := commit(t, b, Batch{Session: one, Ops: []Op{put("1")}})

@@ -113,7 +113,7 @@ type loop struct {
 	box             *Box
 	link            Link
 	m               *machine.Machine
-	term            int // seqAllocator's term
+	term            int // its number (writer.Seqs)
 	incarnation     int64
 	releaseLiveness func()       // releases the liveness lock; nil without. renewLoop's, then runTerm's
 	seenDrops       atomic.Int64 // the box row's drops, as last read
@@ -164,7 +164,7 @@ func (b *Box) runTerm(ctx context.Context, link Link, tk *takeover) error {
 	b.mu.Lock()
 	b.loop = nil
 	b.mu.Unlock()
-	b.w.seqs.setLeading(false)
+	b.w.Seqs.SetLeading(false)
 	b.hub.senderStopped()
 	for session, c := range l.conns {
 		l.closeStream(session, c)
@@ -407,8 +407,8 @@ func (l *loop) perform(a machine.Action, now time.Time) {
 			b.cfg.Logger.Error("a stream stands still until someone decides", "outbox", b.id, "session", a.Session, "reason", reason)
 		}
 		j := l.termJob(func(q sqlstore.Querier) { b.t.SetStopped(q, a.Session, code, reason) })
-		j.stream, j.done = a.Session, func(error, bool) { b.hub.recheckAll() }
-		b.w.submit(j)
+		j.Stream, j.Done = a.Session, func(error, bool) { b.hub.recheckAll() }
+		b.w.Submit(j)
 		if a.Err != nil { // a better ref may be stored already
 			l.postAsync(func(now time.Time) {
 				_ = b.refreshRefs(l.ctx) // else the next scan does it

@@ -14,6 +14,7 @@ import (
 	"github.com/mooring-rpc/mooring/outbox/internal/machine"
 	"github.com/mooring-rpc/mooring/outbox/internal/refs"
 	"github.com/mooring-rpc/mooring/outbox/internal/sqlstore"
+	"github.com/mooring-rpc/mooring/outbox/internal/writer"
 )
 
 // loadResult is the result of load.
@@ -26,7 +27,7 @@ type loadResult struct {
 	blockedOn       []string // batches of other sessions that the first row waits for
 	st              sqlstore.StreamRow
 	decided         []decidedRow
-	seqs            *streamSeqs
+	seqs            *writer.StreamSeqs
 	stopErr         *fault.Error // why no row was denied
 }
 
@@ -70,7 +71,7 @@ func (b *Box) load(term int, session string, batches, bytes int, no *machine.Ref
 	var ld loadResult
 	run := func(ctx context.Context, q sqlstore.Querier) error {
 		ld = loadResult{}
-		b.w.writeHighWater(q)
+		b.w.WriteHighWater(q)
 		row, leads, err := b.confirmLease(ctx, q, term)
 		switch {
 		case err != nil:
@@ -86,10 +87,10 @@ func (b *Box) load(term int, session string, batches, bytes int, no *machine.Ref
 		}
 		return b.loadRows(ctx, q, &ld, row.LowWater, session, batches, bytes, no)
 	}
-	b.w.submit(&job{run: run, done: func(err error, ambiguous bool) {
+	b.w.Submit(&writer.Job{Run: run, Done: func(err error, ambiguous bool) {
 		if err == nil {
 			if no != nil && ld.stopErr == nil {
-				b.w.seqs.forget(session)
+				b.w.Seqs.Forget(session)
 			}
 			b.loadDone(&ld)
 		} else if ambiguous && batches > 0 && no == nil {
@@ -103,7 +104,7 @@ func (b *Box) loadRows(ctx context.Context, q sqlstore.Querier, ld *loadResult, 
 	if ld.st, err = b.t.Stream(ctx, q, session); err != nil {
 		return err
 	}
-	if ld.seqs = b.w.seqs.addStream(session, ld.st.LastSeq+1); ld.seqs == nil {
+	if ld.seqs = b.w.Seqs.AddStream(session, ld.st.LastSeq+1); ld.seqs == nil {
 		return sqlstore.ErrFenced
 	}
 	var rows []*sqlstore.BatchRow
@@ -174,7 +175,7 @@ func (b *Box) loadRows(ctx context.Context, q sqlstore.Querier, ld *loadResult, 
 		if len(ld.rows) == 0 {
 			crashpoint.Hit(crashpoint.OutboxSeqBefore)
 		}
-		first := int64(b.w.seqs.allocate(ld.seqs, bd.SeqCount()))
+		first := int64(b.w.Seqs.Allocate(ld.seqs, bd.SeqCount()))
 		b.t.SetSeq(q, r.Num, first, other, bd.Tally())
 		if r.Num < low {
 			b.t.LowerLowWater(q, r.Num)
@@ -243,7 +244,7 @@ func (b *Box) announceDecided(rows []decidedRow) {
 
 func (b *Box) loadDone(ld *loadResult) {
 	for _, s := range ld.rows {
-		b.w.seqs.confirm(ld.seqs, uint64(*s.row.FirstSeq)+uint64(s.body.SeqCount()), s.row.ID, len(s.row.Body))
+		b.w.Seqs.Confirm(ld.seqs, uint64(*s.row.FirstSeq)+uint64(s.body.SeqCount()), s.row.ID, len(s.row.Body))
 	}
 	if len(ld.rows) > 0 {
 		crashpoint.Hit(crashpoint.OutboxSeqAfter)
@@ -261,23 +262,23 @@ func (b *Box) storeOutcomes(e *machine.Entry, incarnation int64, outs []ledger.O
 	n := e.Body.Count(outs)
 	at := b.cfg.Now().UnixMilli()
 	var held *bool
-	b.w.submit(&job{lazy: true, stream: e.Session,
-		run: func(ctx context.Context, q sqlstore.Querier) error {
-			held = b.shareLease(q, false)
-			b.w.seqs.markStoring(e.Session, e.ID)
+	b.w.Submit(&writer.Job{Lazy: true, Stream: e.Session,
+		Run: func(ctx context.Context, q sqlstore.Querier) error {
+			held = b.w.ShareLease(q, false)
+			b.w.Seqs.MarkStoring(e.Session, e.ID)
 			if intent.CreatesSession(e.Body.Ops[0].Method) {
 				b.t.SetCreateRefs(q, e.Num, making.Space, making.Ref)
 			}
 			b.t.Finish(q, e.Num, at, n, e.Attempts+1, data, nil)
 			b.t.WriteRefStatus(q, news)
-			b.w.seqs.raiseHighWater(e.Session, highWaterMark{e.LastSeq(), incarnation})
+			b.w.Seqs.RaiseHighWater(e.Session, writer.HighWater{Seq: e.LastSeq(), Incarnation: incarnation})
 			return nil
 		},
-		done: func(err error, _ bool) {
+		Done: func(err error, _ bool) {
 			if err == nil {
 				crashpoint.Hit(crashpoint.OutboxAckAfter)
 				b.refs.ApplyUpdates(news)
-				b.w.seqs.markStored(e.Session, e.ID)
+				b.w.Seqs.MarkStored(e.Session, e.ID)
 				b.usage.stored.Add(int64(len(e.Body.Ops)))
 				b.hub.markStored(e.ID)
 				if !*held {
@@ -294,8 +295,8 @@ func (b *Box) storeOutcomes(e *machine.Entry, incarnation int64, outs []ledger.O
 func (b *Box) resolveDrops(term int, session string, entries []*machine.Entry, drops map[int64]*fault.Error, lastSeq uint64, then func(map[int64]*intent.Batch, error)) {
 	var bodies map[int64]*intent.Batch
 	var fenced bool
-	b.w.submit(&job{lazy: true, stream: session,
-		run: func(ctx context.Context, q sqlstore.Querier) error {
+	b.w.Submit(&writer.Job{Lazy: true, Stream: session,
+		Run: func(ctx context.Context, q sqlstore.Querier) error {
 			bodies, fenced = make(map[int64]*intent.Batch), false
 			_, leads, err := b.confirmLease(ctx, q, term)
 			if err != nil {
@@ -322,7 +323,7 @@ func (b *Box) resolveDrops(term int, session string, entries []*machine.Entry, d
 			}
 			return nil
 		},
-		done: func(err error, _ bool) {
+		Done: func(err error, _ bool) {
 			if err == nil && fenced {
 				err = sqlstore.ErrFenced
 			}

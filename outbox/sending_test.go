@@ -296,7 +296,7 @@ func TestMarkOfWhatIsFinished(t *testing.T) {
 			})
 		}
 		left(1)
-		if err := b.w.do(limited(t), func(_ context.Context, q sqlstore.Querier) error { b.t.RaiseLowWater(q); return nil }); err != nil {
+		if err := b.w.Do(limited(t), func(_ context.Context, q sqlstore.Querier) error { b.t.RaiseLowWater(q); return nil }); err != nil {
 			t.Fatal(err)
 		}
 		row, rows := sqlstore.BoxRow{}, []*sqlstore.BatchRow{}

@@ -80,7 +80,7 @@ func (b *Box) sweepRefs(ctx context.Context, before int64) error {
 	if err != nil || len(unmade) == 0 && !dropped {
 		return err
 	}
-	return b.w.do(ctx, func(_ context.Context, q sqlstore.Querier) error {
+	return b.w.Do(ctx, func(_ context.Context, q sqlstore.Querier) error {
 		b.t.SweepRefs(q, unmade, before)
 		return nil
 	})
@@ -88,7 +88,7 @@ func (b *Box) sweepRefs(ctx context.Context, before int64) error {
 
 // remove deletes rows and the index entries of their ops, in one transaction.
 func (b *Box) remove(ctx context.Context, rows []sqlstore.SweepRow) error {
-	err := b.w.do(ctx, func(_ context.Context, q sqlstore.Querier) error {
+	err := b.w.Do(ctx, func(_ context.Context, q sqlstore.Querier) error {
 		for _, r := range rows {
 			b.t.Remove(q, r)
 		}

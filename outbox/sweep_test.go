@@ -175,7 +175,7 @@ func TestSweepingCostsLittle(t *testing.T) {
 		commit(t, b, Batch{Session: session, Ops: ops[:1]})
 		commit(t, b, Batch{Session: session, Ops: ops})
 		now := time.Now().UnixMilli()
-		err := b.w.do(limited(t), func(ctx context.Context, q sqlstore.Querier) error {
+		err := b.w.Do(limited(t), func(ctx context.Context, q sqlstore.Querier) error {
 			if _, err := q.Exec(ctx, "UPDATE mooring_outbox_batch SET state = 2, created_at = 1, finished_at = 1, first_seq = num WHERE box = $1", b.t.Box); err != nil {
 				return err
 			}
@@ -188,7 +188,7 @@ func TestSweepingCostsLittle(t *testing.T) {
 			t.Fatal(err)
 		}
 		db := &seen{Database: b.db}
-		b.db = db
+		useDB(b, db)
 		if n, err := b.sweep(limited(t), now, 100); n != 2 || err != nil {
 			t.Fatalf("%d, %v", n, err)
 		}
@@ -217,7 +217,7 @@ func TestSweptInPieces(t *testing.T) {
 		for range 6 {
 			commit(t, b, Batch{Session: session, Ops: []Op{put("1")}})
 		}
-		err := b.w.do(limited(t), func(ctx context.Context, q sqlstore.Querier) error {
+		err := b.w.Do(limited(t), func(ctx context.Context, q sqlstore.Querier) error {
 			_, err := q.Exec(ctx, "UPDATE mooring_outbox_batch SET state = 2, finished_at = 1, first_seq = num, bytes = $2 WHERE box = $1", b.t.Box, sweepBytes/2)
 			return err
 		})
@@ -225,7 +225,7 @@ func TestSweptInPieces(t *testing.T) {
 			t.Fatal(err)
 		}
 		transactions := 0
-		b.db = begun{b.db, func() { transactions++ }}
+		useDB(b, begun{b.db, func() { transactions++ }})
 		if n, err := b.sweep(limited(t), inAMonth(), 1); n != 5 || err != nil || transactions != 3 {
 			t.Errorf("%d rows in %d transactions, %v", n, transactions, err)
 		}
@@ -296,7 +296,7 @@ func TestWhatClocksOfTwoProcessesAllow(t *testing.T) {
 		x := commit(t, b, Batch{Session: one, Ops: []Op{put("1")}})
 		commit(t, b, Batch{Session: two, Ops: []Op{depends(x)}})
 		before := time.Now().UnixMilli()
-		err := b.w.do(limited(t), func(ctx context.Context, q sqlstore.Querier) error {
+		err := b.w.Do(limited(t), func(ctx context.Context, q sqlstore.Querier) error {
 			if _, err := q.Exec(ctx, "UPDATE mooring_outbox_batch SET state = 2, first_seq = 1, finished_at = $2 WHERE batch = $1", x.Batch, before-1); err != nil {
 				return err
 			}
@@ -320,7 +320,7 @@ func TestTheLastOpOfABatchIsSwept(t *testing.T) {
 		id := opid.NewBatch()
 		last := opid.DerivedFrom(id).Last()
 		next := last[:len(last)-1] + "~" // greater than all that the batch has
-		err := b.w.do(limited(t), func(_ context.Context, q sqlstore.Querier) error {
+		err := b.w.Do(limited(t), func(_ context.Context, q sqlstore.Querier) error {
 			for _, op := range []string{opid.Of(id, 0), last, next} {
 				b.t.InsertRetry(q, op, "another")
 			}

@@ -15,6 +15,7 @@ import (
 	"github.com/mooring-rpc/mooring/outbox/internal/postgres"
 	"github.com/mooring-rpc/mooring/outbox/internal/refs"
 	"github.com/mooring-rpc/mooring/outbox/internal/sqlstore"
+	"github.com/mooring-rpc/mooring/outbox/internal/writer"
 )
 
 // TestAStandstillIsFoundInOneSnapshot: what a reading looks at again, before it says that
@@ -95,7 +96,7 @@ func TestTimeGoesOnInATransaction(t *testing.T) {
 	b := newPlace(t, "postgres").open(t, quick())
 	ctx := limited(t)
 	var began, ended int64
-	err := b.w.do(ctx, func(ctx context.Context, q sqlstore.Querier) (err error) {
+	err := b.w.Do(ctx, func(ctx context.Context, q sqlstore.Querier) (err error) {
 		began, err = b.db.Now(ctx, q)
 		if err != nil {
 			return err
@@ -162,7 +163,7 @@ func TestATransactionInWhichNothingHappens(t *testing.T) {
 		cfg := quick()
 		cfg.Lease = lease
 		b, got := p.open(t, cfg), ""
-		err := b.w.do(limited(t), func(ctx context.Context, q sqlstore.Querier) error {
+		err := b.w.Do(limited(t), func(ctx context.Context, q sqlstore.Querier) error {
 			return q.Query(ctx, "SELECT current_setting('idle_in_transaction_session_timeout')", nil, func(scan sqlstore.Scanner) error { return scan(&got) })
 		})
 		if err != nil || got != want {
@@ -190,6 +191,23 @@ func TestWhatWaitsForAnotherSessionGetsNoSeq(t *testing.T) {
 		link.down.Store(false)
 		if o := wait(t, b, y)[0]; o.Status != ledger.Applied {
 			t.Errorf("%+v", o)
+		}
+	})
+}
+
+// TestATransactionThatGivesWay is run again.
+func TestATransactionThatGivesWay(t *testing.T) {
+	both(t, func(t *testing.T, p place) {
+		b := p.open(t, quick())
+		times := 0
+		err := b.w.Do(limited(t), func(context.Context, sqlstore.Querier) error {
+			if times++; times < writer.MaxTxConflicts {
+				return sqlstore.ErrTxConflict
+			}
+			return nil
+		})
+		if err != nil || times != writer.MaxTxConflicts {
+			t.Errorf("after %d times: %v", times, err)
 		}
 	})
 }

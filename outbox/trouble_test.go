@@ -20,6 +20,7 @@ import (
 	"github.com/mooring-rpc/mooring/outbox/internal/postgres"
 	"github.com/mooring-rpc/mooring/outbox/internal/sqlite"
 	"github.com/mooring-rpc/mooring/outbox/internal/sqlstore"
+	"github.com/mooring-rpc/mooring/outbox/internal/writer"
 )
 
 func TestFullDisk(t *testing.T) {
@@ -39,10 +40,10 @@ func TestFullDisk(t *testing.T) {
 		t.Helper()
 		db := b.db.(*sqlite.DB)
 		done := make(chan struct{})
-		b.w.submit(&job{run: func(context.Context, sqlstore.Querier) error {
+		b.w.Submit(&writer.Job{Run: func(context.Context, sqlstore.Querier) error {
 			_, err := db.Writer.Conn.ExecContext(ctx, "PRAGMA max_page_count = "+pages)
 			return err
-		}, done: func(err error, _ bool) {
+		}, Done: func(err error, _ bool) {
 			if err != nil {
 				t.Error(err)
 			}
@@ -279,7 +280,7 @@ func overConns(t *testing.T) (*Box, *pgxpool.Pool, *connsOf) {
 func TestCloseWhileTheDatabaseHangs(t *testing.T) {
 	t.Parallel()
 	b, _, conns := overConns(t)
-	b.w.grace = 200 * time.Millisecond
+	b.w.Grace = 200 * time.Millisecond
 	session := withSession(t, b)
 	srv := newFakeServer()
 	srv.before = func(*ledger.Batch) (error, bool) { conns.die(); return nil, false }

@@ -20,6 +20,7 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/opid"
 	"github.com/mooring-rpc/mooring/outbox/internal/postgres"
+	"github.com/mooring-rpc/mooring/outbox/internal/writer"
 )
 
 // boxGroup is Boxes of one pool. Each has a session whose stream seems open, so that
@@ -150,8 +151,8 @@ func newBoxGroup(t *testing.T, n, conns int, pause time.Duration) *boxGroup {
 		if tk, _, err := b.tryAcquireLease(limited(t), &leaseWaiter{step: 1}); err != nil || tk == nil {
 			t.Fatalf("the lease: %v, %v", tk, err)
 		}
-		b.w.seqs.addStream(session, 1)
-		b.w.seqs.setOpen(session, true)
+		b.w.Seqs.AddStream(session, 1)
+		b.w.Seqs.SetOpen(session, true)
 		f.boxes, f.sessions = append(f.boxes, b), append(f.sessions, session)
 	}
 	f.batcher = f.boxes[0].db.(*postgres.DB).Batcher
@@ -484,7 +485,7 @@ func TestGatheredAndKilled(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i, end := range ends {
-		if err := result(t, end); !errors.Is(err, fault.Unavailable) || errors.Is(err, errAmbiguous) {
+		if err := result(t, end); !errors.Is(err, fault.Unavailable) || errors.Is(err, writer.ErrAmbiguous) {
 			t.Errorf("box %d: %v", i, err)
 		}
 	}
@@ -509,10 +510,10 @@ func TestGatheredAndCutOff(t *testing.T) {
 	f.blocked(t, 3)
 	f.conns.cut()
 	for i, end := range ends {
-		if err := result(t, end); !errors.Is(err, fault.Unavailable) || !errors.Is(err, errAmbiguous) {
+		if err := result(t, end); !errors.Is(err, fault.Unavailable) || !errors.Is(err, writer.ErrAmbiguous) {
 			t.Errorf("box %d: %v", i, err)
 		}
-		if f.boxes[i].w.seqs.isLeading() {
+		if f.boxes[i].w.Seqs.IsLeading() {
 			t.Errorf("box %d would give a seq again that it may have given", i)
 		}
 	}

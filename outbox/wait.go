@@ -13,6 +13,7 @@ import (
 	"github.com/mooring-rpc/mooring/ledger"
 	"github.com/mooring-rpc/mooring/outbox/internal/intent"
 	"github.com/mooring-rpc/mooring/outbox/internal/sqlstore"
+	"github.com/mooring-rpc/mooring/outbox/internal/writer"
 )
 
 // outcomeHub delivers outcomes to the waiters of this process as soon as an answer has arrived.
@@ -282,7 +283,7 @@ func (b *Box) waitOnce(ctx context.Context, batch string, ch chan []ledger.Outco
 	case <-ctx.Done():
 		return nil, false, sqlstore.AsCanceled(ctx.Err())
 	case <-b.ctx.Done():
-		return nil, false, errClosed
+		return nil, false, writer.ErrClosed
 	}
 }
 
@@ -486,7 +487,7 @@ func (b *Box) awaitStored(ctx context.Context, left int) error {
 		case <-ctx.Done():
 			return sqlstore.AsCanceled(ctx.Err())
 		case <-b.ctx.Done():
-			return errClosed
+			return writer.ErrClosed
 		}
 	}
 }

@@ -90,7 +90,7 @@ func (o hookedQuerier) Query(ctx context.Context, sql string, args []any, each f
 // standStill stops a stream, as if by another process that has the lease.
 func standStill(t *testing.T, b *Box, session string) {
 	t.Helper()
-	err := b.w.do(limited(t), func(ctx context.Context, q sqlstore.Querier) error {
+	err := b.w.Do(limited(t), func(ctx context.Context, q sqlstore.Querier) error {
 		now, err := b.db.Now(ctx, q)
 		if err != nil {
 			return err
@@ -215,19 +215,19 @@ func TestStandstillIsSeenAtOneMoment(t *testing.T) {
 				t.Fatal(err)
 			}
 			left := false
-			b.db = hookedDB{b.db, func(sql string) {
+			useDB(b, hookedDB{b.db, func(sql string) {
 				if left || sql != sqlstore.SQLNextUnsequenced {
 					return
 				}
 				left = true
-				err := b.w.do(limited(t), func(_ context.Context, q sqlstore.Querier) error {
+				err := b.w.Do(limited(t), func(_ context.Context, q sqlstore.Querier) error {
 					b.t.SetSeq(q, row.Num, 1, nil, intent.Tally{})
 					return nil
 				})
 				if err != nil {
 					t.Error(err)
 				}
-			}}
+			}})
 			if err := look(b, y.Batch); err != nil || !left {
 				t.Errorf("it is on its way (%t): %v", left, err)
 			}
@@ -250,7 +250,7 @@ func TestLooksThatCostLittle(t *testing.T) {
 		}
 		z := commit(t, b, Batch{Session: two, Ops: []Op{depends(xs...)}})
 		var asked []string
-		b.db = hookedDB{b.db, func(sql string) { asked = append(asked, sql) }}
+		useDB(b, hookedDB{b.db, func(sql string) { asked = append(asked, sql) }})
 		for name, x := range map[string]Ticket{"plain": xs[0], "with references": z} {
 			asked = nil
 			if goesOn(t, b, x); len(asked) > 6 || slices.ContainsFunc(asked, func(sql string) bool { return strings.Contains(sql, "body") }) {
@@ -268,7 +268,7 @@ func TestDamagedNeed(t *testing.T) {
 		commit(t, b, Batch{Session: bad, Ops: []Op{put("1")}})
 		y := commit(t, b, Batch{Session: other, Ops: []Op{put("2")}})
 		z := commit(t, b, Batch{Session: mine, Ops: []Op{depends(y)}})
-		err := b.w.do(limited(t), func(ctx context.Context, q sqlstore.Querier) error {
+		err := b.w.Do(limited(t), func(ctx context.Context, q sqlstore.Querier) error {
 			_, err := q.Exec(ctx, "UPDATE mooring_outbox_batch SET body = $1 WHERE batch = $2", []byte("junk"), y.Batch)
 			return err
 		})
@@ -333,7 +333,7 @@ func TestWhatIsOnItsWayIsNotHeldUp(t *testing.T) {
 		behind := commit(t, b, Batch{Session: two, Ops: []Op{depends(x)}})
 		z := commit(t, b, Batch{Session: three, Ops: []Op{depends(y)}})
 		standStill(t, b, bad)
-		err := b.w.do(limited(t), func(ctx context.Context, q sqlstore.Querier) error {
+		err := b.w.Do(limited(t), func(ctx context.Context, q sqlstore.Querier) error {
 			r, err := b.t.Batch(ctx, q, y.Batch, "")
 			if err == nil {
 				b.t.SetSeq(q, r.Num, 1, nil, intent.Tally{})

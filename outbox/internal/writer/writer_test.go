@@ -1,15 +1,18 @@
-package outbox
+package writer
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/outbox/internal/sqlite"
 	"github.com/mooring-rpc/mooring/outbox/internal/sqlstore"
 )
 
@@ -17,44 +20,44 @@ import (
 func TestWhatATransactionTakes(t *testing.T) {
 	t.Parallel()
 	const delay = time.Minute // AckDelay
-	jobs := func(n int, like job) (js []*job) {
+	jobs := func(n int, like Job) (js []*Job) {
 		for range n {
 			j := like
 			js = append(js, &j)
 		}
 		return js
 	}
-	lazy, commit, other := job{lazy: true}, job{commit: true}, job{}
-	withdrawn := job{commit: true, state: jobWithdrawn}
+	lazy, commit, other := Job{Lazy: true}, Job{Commit: true}, Job{}
+	withdrawn := Job{Commit: true, state: jobWithdrawn}
 	for name, c := range map[string]struct {
-		before  func(w *worker)
-		jobs    [][]*job
-		after   func(w *worker)
+		before  func(w *Writer)
+		jobs    [][]*Job
+		after   func(w *Writer)
 		takes   string // lazy ones, commits, others
 		left    int
 		atMost  time.Duration // to wait, if nothing is taken
 		atLeast time.Duration
 	}{
 		"nothing":                         {takes: "0 0 0", atMost: time.Hour, atLeast: time.Hour},
-		"a lazy one":                      {jobs: [][]*job{jobs(1, lazy)}, takes: "0 0 0", left: 1, atMost: delay, atLeast: delay / 2},
-		"a lazy one that has waited":      {jobs: [][]*job{jobs(1, lazy)}, after: func(w *worker) { w.oldest = w.oldest.Add(-delay) }, takes: "1 0 0"},
-		"many lazy ones":                  {jobs: [][]*job{jobs(maxLazyJobs, lazy)}, takes: fmt.Sprint(maxLazyJobs, 0, 0)},
-		"one less":                        {jobs: [][]*job{jobs(maxLazyJobs-1, lazy)}, takes: "0 0 0", left: maxLazyJobs - 1, atMost: delay, atLeast: delay / 2},
-		"a lazy one when it is closed":    {jobs: [][]*job{jobs(1, lazy)}, after: func(w *worker) { w.closing = true }, takes: "1 0 0"},
-		"nothing when it is closed":       {after: func(w *worker) { w.closing = true }, takes: "0 0 0"},
-		"a commit leaves lazy ones":       {jobs: [][]*job{jobs(1, commit), jobs(2, lazy), jobs(1, commit)}, takes: "0 2 0", left: 2},
-		"a commit takes those along":      {jobs: [][]*job{jobs(2, lazy), jobs(1, commit)}, after: func(w *worker) { w.oldest = w.oldest.Add(-delay) }, takes: "2 1 0"},
-		"another takes lazy ones along":   {jobs: [][]*job{jobs(1, lazy), jobs(1, commit), jobs(1, other), jobs(1, lazy)}, takes: "2 1 1"},
-		"no more than it has room for":    {jobs: [][]*job{jobs(maxGroupJobs-1, commit), jobs(3, other)}, takes: fmt.Sprint(0, maxGroupJobs-1, 1), left: 2},
-		"one that was taken back":         {jobs: [][]*job{jobs(1, withdrawn), jobs(1, commit), jobs(2, withdrawn)}, takes: "0 1 0"},
-		"only such":                       {jobs: [][]*job{jobs(2, withdrawn)}, takes: "0 0 0"},
-		"lazy ones that failed":           {before: func(w *worker) { w.requeue(jobs(2*maxLazyJobs, lazy)) }, takes: "0 0 0", left: 2 * maxLazyJobs, atMost: delay / 2, atLeast: delay / 4},
-		"such when it is closed":          {before: func(w *worker) { w.requeue(jobs(1, lazy)); w.closing = true }, takes: "0 0 0", left: 1, atMost: delay / 2, atLeast: delay / 4},
-		"such with what cannot wait":      {before: func(w *worker) { w.requeue(jobs(2, lazy)) }, jobs: [][]*job{jobs(1, other)}, takes: "2 0 1"},
-		"such with a commit":              {before: func(w *worker) { w.requeue(jobs(2, lazy)) }, jobs: [][]*job{jobs(1, commit)}, takes: "0 1 0", left: 2},
-		"a lazy one after what goes soon": {before: func(w *worker) { w.oldest = time.Now().Add(-time.Hour) }, jobs: [][]*job{jobs(1, commit), jobs(1, lazy)}, takes: "0 1 0", left: 1},
+		"a lazy one":                      {jobs: [][]*Job{jobs(1, lazy)}, takes: "0 0 0", left: 1, atMost: delay, atLeast: delay / 2},
+		"a lazy one that has waited":      {jobs: [][]*Job{jobs(1, lazy)}, after: func(w *Writer) { w.oldest = w.oldest.Add(-delay) }, takes: "1 0 0"},
+		"many lazy ones":                  {jobs: [][]*Job{jobs(MaxLazyJobs, lazy)}, takes: fmt.Sprint(MaxLazyJobs, 0, 0)},
+		"one less":                        {jobs: [][]*Job{jobs(MaxLazyJobs-1, lazy)}, takes: "0 0 0", left: MaxLazyJobs - 1, atMost: delay, atLeast: delay / 2},
+		"a lazy one when it is closed":    {jobs: [][]*Job{jobs(1, lazy)}, after: func(w *Writer) { w.closing = true }, takes: "1 0 0"},
+		"nothing when it is closed":       {after: func(w *Writer) { w.closing = true }, takes: "0 0 0"},
+		"a commit leaves lazy ones":       {jobs: [][]*Job{jobs(1, commit), jobs(2, lazy), jobs(1, commit)}, takes: "0 2 0", left: 2},
+		"a commit takes those along":      {jobs: [][]*Job{jobs(2, lazy), jobs(1, commit)}, after: func(w *Writer) { w.oldest = w.oldest.Add(-delay) }, takes: "2 1 0"},
+		"another takes lazy ones along":   {jobs: [][]*Job{jobs(1, lazy), jobs(1, commit), jobs(1, other), jobs(1, lazy)}, takes: "2 1 1"},
+		"no more than it has room for":    {jobs: [][]*Job{jobs(maxGroupJobs-1, commit), jobs(3, other)}, takes: fmt.Sprint(0, maxGroupJobs-1, 1), left: 2},
+		"one that was taken back":         {jobs: [][]*Job{jobs(1, withdrawn), jobs(1, commit), jobs(2, withdrawn)}, takes: "0 1 0"},
+		"only such":                       {jobs: [][]*Job{jobs(2, withdrawn)}, takes: "0 0 0"},
+		"lazy ones that failed":           {before: func(w *Writer) { w.requeue(jobs(2*MaxLazyJobs, lazy)) }, takes: "0 0 0", left: 2 * MaxLazyJobs, atMost: delay / 2, atLeast: delay / 4},
+		"such when it is closed":          {before: func(w *Writer) { w.requeue(jobs(1, lazy)); w.closing = true }, takes: "0 0 0", left: 1, atMost: delay / 2, atLeast: delay / 4},
+		"such with what cannot wait":      {before: func(w *Writer) { w.requeue(jobs(2, lazy)) }, jobs: [][]*Job{jobs(1, other)}, takes: "2 0 1"},
+		"such with a commit":              {before: func(w *Writer) { w.requeue(jobs(2, lazy)) }, jobs: [][]*Job{jobs(1, commit)}, takes: "0 1 0", left: 2},
+		"a lazy one after what goes soon": {before: func(w *Writer) { w.oldest = time.Now().Add(-time.Hour) }, jobs: [][]*Job{jobs(1, commit), jobs(1, lazy)}, takes: "0 1 0", left: 1},
 	} {
-		w := &worker{box: &Box{cfg: Config{AckDelay: delay}}, retryDelay: delay / 2}
+		w := &Writer{Config: Config{Delay: delay}, RetryDelay: delay / 2}
 		if c.before != nil {
 			c.before(w)
 		}
@@ -72,9 +75,9 @@ func TestWhatATransactionTakes(t *testing.T) {
 		group, wait := w.nextGroup()
 		for _, j := range group {
 			switch {
-			case j.lazy:
+			case j.Lazy:
 				n[0]++
-			case j.commit:
+			case j.Commit:
 				n[1]++
 			default:
 				n[2]++
@@ -91,7 +94,7 @@ func TestWhatATransactionTakes(t *testing.T) {
 		}
 		urgent := 0
 		for _, j := range w.jobs {
-			if !j.lazy {
+			if !j.Lazy {
 				urgent++
 			}
 		}
@@ -106,7 +109,11 @@ func TestWhatATransactionTakes(t *testing.T) {
 // in trouble all lazy ones wait.
 func TestWhatBecomesOfATransactionThatFailed(t *testing.T) {
 	t.Parallel()
-	b := newPlace(t, "sqlite").open(t, quick())
+	db, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "a.db"), sqlite.Options{Now: time.Now, Poll: time.Hour, Driver: "sqlite"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
 	bad := fault.Internal.With("on request")
 	for name, c := range map[string]struct {
 		jobs  string // a stream and a number; with an X those that fail; - is no stream, ! not lazy
@@ -124,8 +131,8 @@ func TestWhatBecomesOfATransactionThatFailed(t *testing.T) {
 		"a lazy one fails":                 {jobs: "a1 a2X !3 a4 b5 -6", err: bad, done: "a1 !3 b5 -6", again: "a2X a4", tried: "a2X"},
 		"a lazy one fails by itself":       {jobs: "a1X", err: bad, again: "a1X", tried: "a1X"},
 		"one without a stream fails":       {jobs: "-1X -2 a3", err: bad, done: "-2 a3", again: "-1X", tried: "-1X"},
-		"a lazy one is given up":           {jobs: "a1X a2", err: bad, tries: maxLazyTries - 1, done: "a1X a2", fails: "a1X"},
-		"one is not given up yet":          {jobs: "a1X a2", err: bad, tries: maxLazyTries - 2, again: "a1X a2", tried: "a1X"},
+		"a lazy one is given up":           {jobs: "a1X a2", err: bad, tries: MaxLazyTries - 1, done: "a1X a2", fails: "a1X"},
+		"one is not given up yet":          {jobs: "a1X a2", err: bad, tries: MaxLazyTries - 2, again: "a1X a2", tried: "a1X"},
 		"a lazy one fails in the end":      {jobs: "a1X a2 b3", err: bad, last: true, done: "a1X a2 b3", fails: "a1X"},
 		"the database is away":             {jobs: "a1X !2 b3", err: fault.Unavailable.With("on request"), done: "!2", fails: "!2", again: "a1X b3"},
 		"it is away, for one":              {jobs: "a1X", err: fault.Unavailable.With("on request"), again: "a1X"},
@@ -134,24 +141,24 @@ func TestWhatBecomesOfATransactionThatFailed(t *testing.T) {
 		"it gives way for ever":            {jobs: "a1 b2X !3 c4", err: sqlstore.ErrTxConflict, done: "a1 !3", again: "b2X c4"},
 		"it takes too long":                {jobs: "a1 b2X !3 c4", err: fmt.Errorf("write: %w", context.DeadlineExceeded), done: "a1 !3", again: "b2X c4"},
 		"it is in trouble, at the end":     {jobs: "a1X !2", err: fault.DiskFull.With("on request"), last: true, done: "a1X !2", fails: "a1X"},
-		"trouble is nobody's fault":        {jobs: "a1X", err: fault.DiskFull.With("on request"), tries: maxLazyTries, again: "a1X"},
+		"trouble is nobody's fault":        {jobs: "a1X", err: fault.DiskFull.With("on request"), tries: MaxLazyTries, again: "a1X"},
 		"an urgent one that is in trouble": {jobs: "!1X a2", err: fault.DiskFull.With("on request"), done: "!1X a2", fails: "!1X"},
 	} {
-		w := &worker{box: b, ctx: limited(t), retryDelay: time.Hour}
-		waiting := &job{lazy: true}
+		w := &Writer{Config: Config{DB: db, Logger: slog.New(slog.DiscardHandler), Observe: func(error) {}}, ctx: t.Context(), RetryDelay: time.Hour}
+		waiting := &Job{Lazy: true}
 		w.enqueue(waiting)
-		var group []*job
+		var group []*Job
 		var done, fails, again, tried []string
-		names := make(map[*job]string)
+		names := make(map[*Job]string)
 		for _, one := range strings.Fields(c.jobs) {
-			j := &job{lazy: one[0] != '!', state: jobTaken, tries: c.tries, stream: strings.Trim(one[:1], "-!")}
-			j.run = func(context.Context, sqlstore.Querier) error {
+			j := &Job{Lazy: one[0] != '!', state: jobTaken, tries: c.tries, Stream: strings.Trim(one[:1], "-!")}
+			j.Run = func(context.Context, sqlstore.Querier) error {
 				if strings.HasSuffix(one, "X") {
 					return c.err
 				}
 				return nil
 			}
-			j.done = func(err error, _ bool) {
+			j.Done = func(err error, _ bool) {
 				done = append(done, one)
 				if err != nil {
 					fails = append(fails, one)
@@ -185,21 +192,4 @@ func TestWhatBecomesOfATransactionThatFailed(t *testing.T) {
 			}
 		}
 	}
-}
-
-// TestATransactionThatGivesWay is run again.
-func TestATransactionThatGivesWay(t *testing.T) {
-	both(t, func(t *testing.T, p place) {
-		b := p.open(t, quick())
-		times := 0
-		err := b.w.do(limited(t), func(context.Context, sqlstore.Querier) error {
-			if times++; times < maxTxConflicts {
-				return sqlstore.ErrTxConflict
-			}
-			return nil
-		})
-		if err != nil || times != maxTxConflicts {
-			t.Errorf("after %d times: %v", times, err)
-		}
-	})
 }
