@@ -14,6 +14,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/outbox/internal/outcomes"
 	"github.com/mooring-rpc/mooring/outbox/internal/refs"
 	"github.com/mooring-rpc/mooring/outbox/internal/sqlstore"
 	"github.com/mooring-rpc/mooring/outbox/internal/writer"
@@ -33,8 +34,8 @@ type Box struct {
 	t  sqlstore.Tables
 	w  *writer.Writer
 
-	hub            outcomeHub
-	polls          pollBatcher
+	hub            outcomes.Hub
+	polls          outcomes.Polls
 	warnedBlocking atomic.Int64 // since when the last logged blocking process has blocked
 	refs           refs.Cache
 	refSource      *boxRefs
@@ -77,6 +78,7 @@ func newBox(ctx context.Context, db sqlstore.Database, name string, cfg Config) 
 	b := &Box{cfg: cfg, name: name, id: named.ID, secret: secret, oldSecret: old, holderID: me, openedAt: time.Now(), db: db, t: sqlstore.Tables{DB: db, Box: named.Box, HolderID: me}}
 	b.ctx, b.cancel = context.WithCancel(context.Background())
 	b.w = writer.New(writer.Config{DB: db, Tables: &b.t, Outbox: b.id, Logger: cfg.Logger, Delay: cfg.AckDelay, Observe: b.damage.observe})
+	b.polls.Read = b.unfinishedOf
 	b.refSource = &boxRefs{box: b}
 	return b, nil
 }
@@ -108,7 +110,7 @@ func (b *Box) enter() (leave func(), err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed {
-		return nil, writer.ErrClosed
+		return nil, sqlstore.ErrClosed
 	}
 	b.calls.Add(1)
 	return b.calls.Done, nil

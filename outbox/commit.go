@@ -228,10 +228,10 @@ func (b *Box) commit(ctx context.Context, batch *Batch, bd *intent.Batch, res in
 				b.w.Seqs.Confirm(seqs, first+uint64(n), row.ID, len(row.Body))
 				seq := int64(first)
 				row.Num, row.FirstSeq, row.State = num, &seq, sqlstore.RowInFlight
-				b.hub.noteSent(row.ID)
+				b.hub.NoteSent(row.ID)
 				b.sendCommitted(row, bd, res.PinSeq, to)
 			} else {
-				b.hub.noteQueued(row.ID)
+				b.hub.NoteQueued(row.ID)
 				if row.Num = num; opensUnread(to, res) {
 					b.notifyWaiting(row, bd)
 				} else {

@@ -83,6 +83,7 @@
 //
 // Below, each imports only those after it:
 //
+//	internal/outcomes                   when waiters get a batch's outcomes
 //	internal/writer                     which writes share a transaction, and which seqs they get
 //	internal/sqlite, internal/postgres  the two databases, their connections and group commit
 //	internal/sqlstore                   the SQL that both share
@@ -108,7 +109,7 @@
 //	references   ledger.MaxExternalRefs a batch, MaxRetryChain retries each
 //	transaction  512 jobs (package writer); on Postgres MaxTxParts parts or MaxTxBytes
 //	waiting      writer.MaxLazyJobs lazy jobs, or Config.AckDelay, until they are written
-//	outcomes     maxStoredOutcomes stored ones and maxQueued queued batches in memory
+//	outcomes     512 stored ones and 4,096 queued batches in memory (package outcomes)
 //	connections  Config.Connections a Postgres URL; one writer and maxReaders on SQLite
 //	tickets      Config.Retention, then swept in pages of SweepRows
 //

@@ -188,7 +188,7 @@ func (l *loop) postLoaded(session string, ld loadResult, err error) {
 		var entries []*machine.Entry
 		for _, s := range ld.rows {
 			entries = append(entries, l.routedEntry(s.row, s.body, s.pinSeq))
-			l.box.hub.noteSent(s.row.ID)
+			l.box.hub.NoteSent(s.row.ID)
 		}
 		var head *machine.Entry
 		switch {

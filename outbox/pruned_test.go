@@ -59,7 +59,7 @@ func TestFormerHolderStoredTheAnswer(t *testing.T) {
 			s.history.Prune(2)
 			return nil, false
 		}
-		_, notified, _ := b.hub.subscribe(x.Batch)
+		_, notified, _ := b.hub.Subscribe(x.Batch)
 		run(t, b, srv)
 		select {
 		case outs := <-notified:

@@ -75,7 +75,7 @@ func (b *Box) restartStream(ctx context.Context, what, session string, change fu
 	}
 	b.withLoop(func(l *loop) { l.cancel(sqlstore.ErrFenced) })
 	b.announceDecided(decided)
-	b.hub.recheckAll()
+	b.hub.RecheckAll()
 	return nil
 }
 

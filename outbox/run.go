@@ -147,7 +147,7 @@ func (b *Box) runTerm(ctx context.Context, link Link, tk *takeover) error {
 	defer l.cancel(nil)
 	l.seenDrops.Store(tk.drops)
 	b.cfg.Logger.Debug("sending", "outbox", b.id, "incarnation", tk.incarnation)
-	b.hub.senderStarted()
+	b.hub.SenderStarted()
 	b.mu.Lock()
 	b.loop = l
 	b.mu.Unlock()
@@ -165,7 +165,7 @@ func (b *Box) runTerm(ctx context.Context, link Link, tk *takeover) error {
 	b.loop = nil
 	b.mu.Unlock()
 	b.w.Seqs.SetLeading(false)
-	b.hub.senderStopped()
+	b.hub.SenderStopped()
 	for session, c := range l.conns {
 		l.closeStream(session, c)
 	}
@@ -368,11 +368,11 @@ func (l *loop) perform(a machine.Action, now time.Time) {
 		news := b.refs.Updates(e, outs, b.cfg.Now())
 		unmade := refs.OwnerRefused(news)
 		if !unmade {
-			b.hub.publish(e.ID, outs, false)
+			b.hub.Publish(e.ID, outs, false)
 		}
 		b.storeOutcomes(e, l.incarnation, outs, news, a.Route, func(err error) {
 			if unmade { // the caller may look the session up by its name next
-				b.hub.publish(e.ID, outs, err == nil || errors.Is(err, sqlstore.ErrFenced))
+				b.hub.Publish(e.ID, outs, err == nil || errors.Is(err, sqlstore.ErrFenced))
 			}
 			l.postAsync(func(now time.Time) {
 				if errors.Is(err, sqlstore.ErrFenced) {
@@ -407,7 +407,7 @@ func (l *loop) perform(a machine.Action, now time.Time) {
 			b.cfg.Logger.Error("a stream stands still until someone decides", "outbox", b.id, "session", a.Session, "reason", reason)
 		}
 		j := l.termJob(func(q sqlstore.Querier) { b.t.SetStopped(q, a.Session, code, reason) })
-		j.Stream, j.Done = a.Session, func(error, bool) { b.hub.recheckAll() }
+		j.Stream, j.Done = a.Session, func(error, bool) { b.hub.RecheckAll() }
 		b.w.Submit(j)
 		if a.Err != nil { // a better ref may be stored already
 			l.postAsync(func(now time.Time) {

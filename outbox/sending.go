@@ -231,7 +231,7 @@ func (b *Box) announceDecided(rows []decidedRow) {
 		if d.damaged {
 			b.damage.noteQuarantined(d.id)
 		}
-		b.hub.publish(d.id, d.outs, true)
+		b.hub.Publish(d.id, d.outs, true)
 	}
 	b.withLoop(func(l *loop) {
 		l.postAsync(func(now time.Time) {
@@ -280,7 +280,7 @@ func (b *Box) storeOutcomes(e *machine.Entry, incarnation int64, outs []ledger.O
 				b.refs.ApplyUpdates(news)
 				b.w.Seqs.MarkStored(e.Session, e.ID)
 				b.usage.stored.Add(int64(len(e.Body.Ops)))
-				b.hub.markStored(e.ID)
+				b.hub.MarkStored(e.ID)
 				if !*held {
 					err = sqlstore.ErrFenced
 				}

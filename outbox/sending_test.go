@@ -187,7 +187,7 @@ func TestStreamStandsStillAndOthersGoOn(t *testing.T) {
 				return nil, false
 			}
 			x := commit(t, b, Batch{Session: bad, Ops: []Op{put("1")}})
-			_, notified, _ := b.hub.subscribe(x.Batch)
+			_, notified, _ := b.hub.Subscribe(x.Batch)
 			waited := make(chan error, 1)
 			go func() {
 				_, err := b.Wait(ctx, x.Batch)

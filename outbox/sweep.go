@@ -94,6 +94,6 @@ func (b *Box) remove(ctx context.Context, rows []sqlstore.SweepRow) error {
 		}
 		return nil
 	})
-	b.hub.dropStored()
+	b.hub.DropStored()
 	return err
 }

@@ -285,7 +285,7 @@ func TestCloseWhileTheDatabaseHangs(t *testing.T) {
 	srv := newFakeServer()
 	srv.before = func(*ledger.Batch) (error, bool) { conns.die(); return nil, false }
 	x := commit(t, b, Batch{Session: session, Ops: []Op{put("1")}})
-	_, notified, _ := b.hub.subscribe(x.Batch)
+	_, notified, _ := b.hub.Subscribe(x.Batch)
 	run(t, b, srv)
 	select {
 	case <-notified: // and the outcome cannot be stored

@@ -6,208 +6,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/ledger"
 	"github.com/mooring-rpc/mooring/outbox/internal/intent"
+	"github.com/mooring-rpc/mooring/outbox/internal/outcomes"
 	"github.com/mooring-rpc/mooring/outbox/internal/sqlstore"
-	"github.com/mooring-rpc/mooring/outbox/internal/writer"
-)
-
-// outcomeHub delivers outcomes to the waiters of this process as soon as an answer has arrived.
-type outcomeHub struct {
-	mu             sync.Mutex // guards the fields below
-	sending        bool       // this process sends
-	waiting        map[string][]chan []ledger.Outcome
-	sources        map[string]answerSource  // of the batches that this process's sender will announce
-	received       map[string]receivedBatch // outcomes that are not stored yet, or were stored lately
-	storedOrder    []string                 // keys of received that are stored, in order
-	storedOutcomes int                      // number of outcomes in storedOrder
-	changed        chan struct{}            // closed and replaced when a batch finishes
-}
-
-// answerSource is where a batch's answer will be seen first.
-type answerSource int
-
-const (
-	fromDatabase answerSource = iota // another process may store the answer: poll the database
-	fromQueue                        // committed here, while this process sends
-	fromSender                       // this process's sender has it
-)
-
-// receivedBatch is a batch's outcomes as they arrived.
-type receivedBatch struct {
-	outs   []ledger.Outcome
-	stored bool
-}
-
-// subscribe registers a waiter for a batch, unless its outcomes have arrived: then it returns
-// them.
-func (n *outcomeHub) subscribe(batch string) (outs []ledger.Outcome, ch chan []ledger.Outcome, near answerSource) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if a := n.received[batch]; a.outs != nil {
-		return a.outs, nil, fromSender
-	}
-	ch = make(chan []ledger.Outcome, 1)
-	if n.waiting == nil {
-		n.waiting = make(map[string][]chan []ledger.Outcome)
-	}
-	n.waiting[batch] = append(n.waiting[batch], ch)
-	return nil, ch, n.sources[batch]
-}
-
-func (n *outcomeHub) unsubscribe(batch string, ch chan []ledger.Outcome) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	for i, c := range n.waiting[batch] {
-		if c == ch {
-			n.waiting[batch] = append(n.waiting[batch][:i], n.waiting[batch][i+1:]...)
-			break
-		}
-	}
-	if len(n.waiting[batch]) == 0 {
-		delete(n.waiting, batch)
-	}
-}
-
-// publish delivers a batch's outcomes to its waiters; nil makes them read the database. stored
-// reports that they are stored already.
-func (n *outcomeHub) publish(batch string, outs []ledger.Outcome, stored bool) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if a := n.received[batch]; !stored && !a.stored { // else it is a repeated answer, already delivered
-		if n.received == nil {
-			n.received = make(map[string]receivedBatch)
-		}
-		n.received[batch] = receivedBatch{outs: outs}
-	}
-	delete(n.sources, batch)
-	for _, ch := range n.waiting[batch] {
-		ch <- outs // never blocks: a channel gets one value
-	}
-	delete(n.waiting, batch)
-	n.broadcast()
-}
-
-// recheckAll makes all waiters, present and future, read the database.
-func (n *outcomeHub) recheckAll() {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.sources = nil
-	for _, waiting := range n.waiting {
-		for _, ch := range waiting {
-			ch <- nil
-		}
-	}
-	clear(n.waiting)
-	n.broadcast()
-}
-
-// noteSent records that a batch is with this process's sender.
-func (n *outcomeHub) noteSent(batch string) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.setSource(batch, fromSender)
-}
-
-// maxQueued bounds the batches that are fromQueue: beyond it they are polled for.
-const maxQueued = 4096
-
-// noteQueued records that a batch was committed here, if this process sends.
-func (n *outcomeHub) noteQueued(batch string) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.sending && len(n.sources) < maxQueued {
-		n.setSource(batch, fromQueue)
-	}
-}
-
-func (n *outcomeHub) setSource(batch string, near answerSource) {
-	if n.sources == nil {
-		n.sources = make(map[string]answerSource)
-	}
-	n.sources[batch] = max(n.sources[batch], near)
-}
-
-// senderStarted records that this process sends.
-func (n *outcomeHub) senderStarted() {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.sending = true
-}
-
-// senderStopped records that this process no longer sends.
-func (n *outcomeHub) senderStopped() {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.sending, n.sources = false, nil
-}
-
-// maxStoredOutcomes bounds the outcomes cached after they were stored, for waiters that come a
-// moment later.
-const maxStoredOutcomes = 512
-
-// markStored records that a batch's outcomes can be found in the database.
-func (n *outcomeHub) markStored(batch string) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if a, ok := n.received[batch]; ok && !a.stored { // else the answer was repeated
-		a.stored = true
-		n.received[batch] = a
-		n.storedOrder = append(n.storedOrder, batch)
-		n.storedOutcomes += len(a.outs)
-	}
-	n.trim(maxStoredOutcomes)
-	n.broadcast()
-}
-
-// trim removes the oldest stored batches, until no more than most outcomes are left.
-func (n *outcomeHub) trim(most int) {
-	for n.storedOutcomes > most {
-		oldest := n.storedOrder[0]
-		n.storedOrder = n.storedOrder[1:]
-		n.storedOutcomes -= len(n.received[oldest].outs)
-		delete(n.received, oldest)
-	}
-}
-
-// dropStored removes all stored batches, since tickets have ended.
-func (n *outcomeHub) dropStored() {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.trim(0)
-}
-
-// broadcast wakes the waiters of nextChange.
-func (n *outcomeHub) broadcast() {
-	if n.changed != nil {
-		close(n.changed)
-		n.changed = nil
-	}
-}
-
-// nextChange returns a channel that is closed when outcomes of a batch arrive at this process
-// or are stored by it.
-func (n *outcomeHub) nextChange() <-chan struct{} {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.changed == nil {
-		n.changed = make(chan struct{})
-	}
-	return n.changed
-}
-
-// Polling for answers that another process stores begins often and slows down. For this
-// process's own it is only a precaution, since the hub delivers them, and slow: its sender may
-// still lose the lease before it reads a queued batch.
-const (
-	pollMin    = 10 * time.Millisecond
-	pollMax    = 250 * time.Millisecond
-	pollQueued = 50 * time.Millisecond // the first time; then pollMax
-	pollSent   = time.Second
 )
 
 // Wait blocks until every op of the batch has its outcome, and returns them in order; the same
@@ -223,24 +28,24 @@ func (b *Box) Wait(ctx context.Context, batch string) ([]ledger.Outcome, error) 
 		return nil, err
 	}
 	defer leave()
-	pause := pollMin
+	pause := outcomes.PollMin
 	for {
-		outs, ch, near := b.hub.subscribe(batch)
+		outs, ch, near := b.hub.Subscribe(batch)
 		if outs != nil {
 			return append([]ledger.Outcome(nil), outs...), nil
 		}
 		outs, again, err := b.waitOnce(ctx, batch, ch, near, pause)
-		b.hub.unsubscribe(batch, ch)
+		b.hub.Unsubscribe(batch, ch)
 		if !again {
 			return outs, err
 		}
-		if err := b.damage.fileErr(); err != nil && pause == pollMax {
+		if err := b.damage.fileErr(); err != nil && pause == outcomes.PollMax {
 			return nil, fmt.Errorf("wait: %w", err)
 		}
-		if pause == pollMax {
+		if pause == outcomes.PollMax {
 			b.warnBlocking(ctx)
 		}
-		pause = min(2*pause, pollMax)
+		pause = min(2*pause, outcomes.PollMax)
 	}
 }
 
@@ -256,10 +61,10 @@ func (b *Box) warnBlocking(ctx context.Context) {
 
 // waitOnce reads the batch, at first only if another process may have its answer first, and
 // then waits for a delivery or the next poll. again: there is no answer yet.
-func (b *Box) waitOnce(ctx context.Context, batch string, ch chan []ledger.Outcome, near answerSource, pause time.Duration) (outs []ledger.Outcome, again bool, err error) {
-	look, next := near.poll(pause)
+func (b *Box) waitOnce(ctx context.Context, batch string, ch chan []ledger.Outcome, near outcomes.Source, pause time.Duration) (outs []ledger.Outcome, again bool, err error) {
+	look, next := near.Poll(pause)
 	if look {
-		waits, err := b.stillWaiting(ctx, batch)
+		waits, err := b.polls.StillWaiting(ctx, b.ctx, batch)
 		if err == nil && !waits {
 			var finished bool
 			if outs, finished, err = b.outcomes(ctx, batch); err == nil && finished {
@@ -270,8 +75,8 @@ func (b *Box) waitOnce(ctx context.Context, batch string, ch chan []ledger.Outco
 			return nil, false, err
 		}
 	}
-	if next == pollMax { // aligned, so that long waiters poll together
-		next -= time.Since(b.openedAt) % pollMax
+	if next == outcomes.PollMax { // aligned, so that long waiters poll together
+		next -= time.Since(b.openedAt) % outcomes.PollMax
 	}
 	timer := time.NewTimer(next)
 	defer timer.Stop()
@@ -283,23 +88,8 @@ func (b *Box) waitOnce(ctx context.Context, batch string, ch chan []ledger.Outco
 	case <-ctx.Done():
 		return nil, false, sqlstore.AsCanceled(ctx.Err())
 	case <-b.ctx.Done():
-		return nil, false, writer.ErrClosed
+		return nil, false, sqlstore.ErrClosed
 	}
-}
-
-// poll reports whether to read the database now, when polls are pause apart, and how long it is
-// until the next poll.
-func (n answerSource) poll(pause time.Duration) (look bool, next time.Duration) {
-	first := pause == pollMin
-	switch {
-	case n == fromSender:
-		return !first, pollSent
-	case n == fromQueue && first:
-		return false, pollQueued
-	case n == fromQueue:
-		return true, pollMax
-	}
-	return true, pause
 }
 
 // isUnavailable reports that an error is temporary: the database is away, or starts again.
@@ -468,15 +258,15 @@ func (b *Box) Drain(ctx context.Context, progress func(done, total int)) error {
 
 // checkAfterRounds is the number of Drain's rounds without progress after which it checks the
 // file for damage, once: two seconds.
-const checkAfterRounds = int(2 * time.Second / pollMax)
+const checkAfterRounds = int(2 * time.Second / outcomes.PollMax)
 
 // awaitStored waits until this process has stored left outcomes, by its own count, or for a
 // while: counting rows is not free.
 func (b *Box) awaitStored(ctx context.Context, left int) error {
-	timer := time.NewTimer(pollMax)
+	timer := time.NewTimer(outcomes.PollMax)
 	defer timer.Stop()
 	for until := b.usage.stored.Load() + int64(left); ; {
-		next := b.hub.nextChange()
+		next := b.hub.NextChange()
 		if b.usage.stored.Load() >= until {
 			return nil
 		}
@@ -487,7 +277,7 @@ func (b *Box) awaitStored(ctx context.Context, left int) error {
 		case <-ctx.Done():
 			return sqlstore.AsCanceled(ctx.Err())
 		case <-b.ctx.Done():
-			return writer.ErrClosed
+			return sqlstore.ErrClosed
 		}
 	}
 }
@@ -521,4 +311,26 @@ func (b *Box) remaining(ctx context.Context) (left int, stuck, err error) {
 		return left, still, nil
 	}
 	return left, nil, err
+}
+
+// unfinishedOf returns the unfinished ones of batches; none while a stream has stopped, since
+// it may block some of them.
+func (b *Box) unfinishedOf(batches map[string]struct{}) (waiting map[string]struct{}, err error) {
+	ids := make([]string, 0, len(batches))
+	for id := range batches {
+		ids = append(ids, id)
+	}
+	err = b.read(b.ctx, "wait", func(ctx context.Context, q sqlstore.Querier) error {
+		stopped, err := b.anyStopped(ctx, q)
+		waiting = make(map[string]struct{})
+		if err != nil || stopped {
+			return err
+		}
+		unfinished, err := b.t.UnfinishedOf(ctx, q, ids)
+		for _, id := range unfinished {
+			waiting[id] = struct{}{}
+		}
+		return err
+	})
+	return waiting, err
 }

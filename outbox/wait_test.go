@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -14,57 +13,9 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/ledger"
 	"github.com/mooring-rpc/mooring/outbox/internal/intent"
+	"github.com/mooring-rpc/mooring/outbox/internal/outcomes"
 	"github.com/mooring-rpc/mooring/outbox/internal/sqlstore"
 )
-
-func TestOutcomesAreKeptAMoment(t *testing.T) {
-	t.Parallel()
-	var n outcomeHub
-	here := func(batch string) bool {
-		outs, ch, _ := n.subscribe(batch)
-		if ch != nil {
-			n.unsubscribe(batch, ch)
-		}
-		return outs != nil
-	}
-	finish := func(batch string, ops int) {
-		n.publish(batch, make([]ledger.Outcome, ops), false)
-		n.markStored(batch)
-	}
-	const each = 64
-	for i := range 100 {
-		finish(strconv.Itoa(i), each)
-		if i%10 == 0 { // a new holder of the lease got the same answer again
-			finish(strconv.Itoa(i), each)
-		}
-		for j := range i + 1 {
-			if want := i-j < maxStoredOutcomes/each; here(strconv.Itoa(j)) != want {
-				t.Fatalf("after batch %d: batch %d is here: %t", i, j, !want)
-			}
-		}
-	}
-	n.publish("unstored", make([]ledger.Outcome, 1), false)
-	finish("large", maxStoredOutcomes+1)
-	if here("large") || here("99") || !here("unstored") {
-		t.Error("the bound is not kept, or what is not stored is forgotten")
-	}
-	n.publish("another's", make([]ledger.Outcome, 1), true)
-	if here("another's") {
-		t.Error("what is stored already, whoever did, is kept and never forgotten")
-	}
-	for range 2 { // told of more than is kept, and told again of what is stored
-		n.publish("twice", make([]ledger.Outcome, maxStoredOutcomes+1), false)
-		n.publish("twice", make([]ledger.Outcome, maxStoredOutcomes+1), false)
-		n.markStored("twice")
-		n.markStored("twice")
-	}
-	finish("last", 1)
-	n.publish("last", make([]ledger.Outcome, 2), false)
-	n.dropStored()
-	if here("last") || len(n.received) != 1 || len(n.storedOrder) != 0 || n.storedOutcomes != 0 {
-		t.Errorf("after a sweep: %v, %v", n.received, n.storedOrder)
-	}
-}
 
 // hookedDB tells of every statement that is about to read outside the sender's
 // and the committers' transactions.
@@ -306,22 +257,6 @@ func TestSkippedOpNeedsNothing(t *testing.T) {
 	})
 }
 
-// TestWhoIsMadeToLook is told so once.
-func TestWhoIsMadeToLook(t *testing.T) {
-	t.Parallel()
-	var n outcomeHub
-	_, first, _ := n.subscribe("a")
-	_, second, _ := n.subscribe("a")
-	n.recheckAll()
-	if len(first) != 1 || len(second) != 1 || len(n.waiting) != 0 {
-		t.Fatalf("%d and %d words, and %d batches are waited for", len(first), len(second), len(n.waiting))
-	}
-	n.publish("a", make([]ledger.Outcome, 1), false)
-	if outs := <-first; outs != nil {
-		t.Errorf("told %v", outs)
-	}
-}
-
 // TestWhatIsOnItsWayIsNotHeldUp by what is behind it in its session, nor is what waits for
 // it.
 func TestWhatIsOnItsWayIsNotHeldUp(t *testing.T) {
@@ -391,16 +326,16 @@ func TestWhoSendsIsNotAskedForByReading(t *testing.T) {
 	both(t, func(t *testing.T, p place) {
 		b, srv := p.open(t, quick()), newFakeServer()
 		session := withSession(t, b)
-		near := func(batch string) answerSource {
-			_, ch, near := b.hub.subscribe(batch)
-			b.hub.unsubscribe(batch, ch)
+		near := func(batch string) outcomes.Source {
+			_, ch, near := b.hub.Subscribe(batch)
+			b.hub.Unsubscribe(batch, ch)
 			return near
 		}
 		x := commit(t, b, Batch{Session: session, Ops: []Op{put("1")}})
-		if got := near(x.Batch); got != fromDatabase {
+		if got := near(x.Batch); got != outcomes.FromDatabase {
 			t.Errorf("nobody sends: %d", got)
 		}
-		sent := make(chan answerSource, 1)
+		sent := make(chan outcomes.Source, 1)
 		srv.before = func(*ledger.Batch) (error, bool) {
 			select {
 			case sent <- near(x.Batch):
@@ -410,69 +345,12 @@ func TestWhoSendsIsNotAskedForByReading(t *testing.T) {
 		}
 		stop := run(t, b, srv)
 		wait(t, b, x)
-		if got := <-sent; got != fromSender {
+		if got := <-sent; got != outcomes.FromSender {
 			t.Errorf("it was loaded and sent: %d", got)
 		}
 		stop()
-		if got := near(commit(t, b, Batch{Session: session, Ops: []Op{put("2")}}).Batch); got != fromDatabase {
+		if got := near(commit(t, b, Batch{Session: session, Ops: []Op{put("2")}}).Batch); got != outcomes.FromDatabase {
 			t.Errorf("nobody sends any more: %d", got)
 		}
 	})
-}
-
-func TestNearness(t *testing.T) {
-	t.Parallel()
-	for _, c := range []struct {
-		near        answerSource
-		pause, next time.Duration
-		look        bool
-	}{
-		{fromDatabase, pollMin, pollMin, true},
-		{fromDatabase, pollMax, pollMax, true},
-		{fromQueue, pollMin, 50 * time.Millisecond, false},
-		{fromQueue, 2 * pollMin, pollMax, true},
-		{fromQueue, pollMax, pollMax, true},
-		{fromSender, pollMin, pollSent, false},
-		{fromSender, pollMax, pollSent, true},
-	} {
-		if look, next := c.near.poll(c.pause); look != c.look || next != c.next {
-			t.Errorf("%d after %v: %t, then in %v", c.near, c.pause, look, next)
-		}
-	}
-	var n outcomeHub
-	near := func(batch string) answerSource {
-		_, ch, near := n.subscribe(batch)
-		n.unsubscribe(batch, ch)
-		return near
-	}
-	n.senderStarted()
-	n.noteQueued("a")
-	if got := near("a"); got != fromQueue {
-		t.Errorf("queued: %d", got)
-	}
-	n.noteSent("a")
-	n.noteQueued("a")
-	if got := near("a"); got != fromSender {
-		t.Errorf("sent: %d", got)
-	}
-	n.publish("a", nil, true)
-	if got := near("a"); got != fromDatabase {
-		t.Errorf("told: %d", got)
-	}
-	n.noteSent("b")
-	n.recheckAll()
-	if got := near("b"); got != fromDatabase {
-		t.Errorf("a stream has stopped: %d", got)
-	}
-	for i := range maxQueued + 1 {
-		n.noteQueued(strconv.Itoa(i))
-	}
-	if near(strconv.Itoa(maxQueued-1)) != fromQueue || near(strconv.Itoa(maxQueued)) != fromDatabase {
-		t.Error("the bound is not kept")
-	}
-	n.senderStopped()
-	n.noteQueued("0") // its committer has found that this process sends, a moment before
-	if got := near("0"); got != fromDatabase {
-		t.Errorf("nobody sends any more: %d", got)
-	}
 }

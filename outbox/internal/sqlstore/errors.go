@@ -15,6 +15,9 @@ var ErrUnique = errors.New("outbox: key exists already")
 // ErrFenced is returned by a sender's transaction that finds another incarnation.
 var ErrFenced = fault.Fenced.With("another process has taken over this outbox's lease")
 
+// ErrClosed is the error of calls on a closed Box.
+var ErrClosed = fault.Canceled.With("the outbox is closed")
+
 // ErrTxConflict is in the error of a transaction that the database rolled back to break a
 // deadlock: as when one process drops a row while another takes the lease. Running it again is
 // the remedy.

@@ -114,7 +114,7 @@ func (w *Writer) enqueue(j *Job) bool {
 	w.mu.Lock()
 	if w.closing {
 		w.mu.Unlock()
-		j.Done(ErrClosed, false)
+		j.Done(sqlstore.ErrClosed, false)
 		return false
 	}
 	if j.Lazy {
@@ -444,9 +444,6 @@ func (w *Writer) checkHolder(q sqlstore.Querier) {
 		w.Tables.IsHolder(q, held)
 	}
 }
-
-// ErrClosed is the error of calls on a closed Box.
-var ErrClosed = fault.Canceled.With("the outbox is closed")
 
 // Discard closes the Writer without writing what is queued, as a crash would: for tests.
 func (w *Writer) Discard() {
