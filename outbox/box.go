@@ -40,7 +40,7 @@ type Box struct {
 	refs           refs.Cache
 	refSource      *boxRefs
 	usage          usage
-	damage         damageLog
+	damage         sqlstore.DamageLog
 
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
@@ -77,7 +77,7 @@ func newBox(ctx context.Context, db sqlstore.Database, name string, cfg Config) 
 	me := ulid.Make().String()
 	b := &Box{cfg: cfg, name: name, id: named.ID, secret: secret, oldSecret: old, holderID: me, openedAt: time.Now(), db: db, t: sqlstore.Tables{DB: db, Box: named.Box, HolderID: me}}
 	b.ctx, b.cancel = context.WithCancel(context.Background())
-	b.w = writer.New(writer.Config{DB: db, Tables: &b.t, Outbox: b.id, Logger: cfg.Logger, Delay: cfg.AckDelay, Observe: b.damage.observe})
+	b.w = writer.New(writer.Config{DB: db, Tables: &b.t, Outbox: b.id, Logger: cfg.Logger, Delay: cfg.AckDelay, Observe: b.damage.Observe})
 	b.polls.Read = b.unfinishedOf
 	b.refSource = &boxRefs{box: b}
 	return b, nil
@@ -133,7 +133,7 @@ func (b *Box) read(ctx context.Context, what string, f func(ctx context.Context,
 	ctx, cancel := b.withClose(ctx)
 	defer cancel()
 	if err := b.db.Read(ctx, func(q sqlstore.Querier) error { return f(ctx, q) }); err != nil {
-		b.damage.observe(err)
+		b.damage.Observe(err)
 		return fmt.Errorf("%s: %w", what, sqlstore.WithCode(err))
 	}
 	return nil

@@ -39,7 +39,7 @@ func (b *Box) Wait(ctx context.Context, batch string) ([]ledger.Outcome, error) 
 		if !again {
 			return outs, err
 		}
-		if err := b.damage.fileErr(); err != nil && pause == outcomes.PollMax {
+		if err := b.damage.FileErr(); err != nil && pause == outcomes.PollMax {
 			return nil, fmt.Errorf("wait: %w", err)
 		}
 		if pause == outcomes.PollMax {
@@ -233,12 +233,12 @@ func (b *Box) Drain(ctx context.Context, progress func(done, total int)) error {
 			shown = done
 		}
 		if left == 0 && why == nil {
-			return b.damage.rowsErr()
+			return b.damage.RowsErr()
 		}
 		if why != nil {
-			return errors.Join(why, b.damage.rowsErr())
+			return errors.Join(why, b.damage.RowsErr())
 		}
-		if err := b.damage.fileErr(); err != nil && left == was {
+		if err := b.damage.FileErr(); err != nil && left == was {
 			return fmt.Errorf("drain: %w", err)
 		}
 		if still++; left != was {

@@ -2,7 +2,8 @@
 // its scan, and the Database that packages sqlite and postgres implement.
 //
 // Package outbox calls it, within the transactions of Database.Write and Database.Read. It touches
-// no database but through the Querier that it is given, no clock and no socket, and has no locks.
+// no database but through the Querier that it is given, no clock and no socket. DamageLog.mu, its only
+// lock, is a leaf.
 //
 // The words:
 //

@@ -1,4 +1,4 @@
-package outbox
+package sqlstore
 
 // The damage that this process has found: rows that cannot be read, and a damaged file. Waiters
 // get it as an error, since they would wait for ever.
@@ -10,20 +10,19 @@ import (
 	"sync"
 
 	"github.com/mooring-rpc/mooring/fault"
-	"github.com/mooring-rpc/mooring/outbox/internal/sqlstore"
 )
 
-// damageLog records the damage found by this process. Its methods may be called concurrently.
-type damageLog struct {
+// DamageLog records the damage found by this process. Its methods may be called concurrently.
+type DamageLog struct {
 	mu      sync.Mutex
 	file    error    // the last error that found the file damaged; nil once a transaction has succeeded
 	rows    int      // quarantined rows
 	batches []string // the first few of their batches
 }
 
-// observe records the result of a transaction or a read.
-func (d *damageLog) observe(err error) {
-	damaged := errors.Is(err, sqlstore.ErrFileDamaged)
+// Observe records the result of a transaction or a read.
+func (d *DamageLog) Observe(err error) {
+	damaged := errors.Is(err, ErrFileDamaged)
 	if err != nil && !damaged || errors.Is(err, context.Canceled) {
 		return
 	}
@@ -32,8 +31,8 @@ func (d *damageLog) observe(err error) {
 	d.file = err
 }
 
-// noteQuarantined records a batch whose row was quarantined.
-func (d *damageLog) noteQuarantined(batch string) {
+// NoteQuarantined records a batch whose row was quarantined.
+func (d *DamageLog) NoteQuarantined(batch string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.rows++; len(d.batches) < maxNamedBatches {
@@ -41,8 +40,8 @@ func (d *damageLog) noteQuarantined(batch string) {
 	}
 }
 
-// fileErr is the error that found the file damaged; nil if the file is usable.
-func (d *damageLog) fileErr() error {
+// FileErr is the error that found the file damaged; nil if the file is usable.
+func (d *DamageLog) FileErr() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.file
@@ -51,8 +50,8 @@ func (d *damageLog) fileErr() error {
 // maxNamedBatches is how many damaged batches an error names.
 const maxNamedBatches = 10
 
-// rowsErr is OutboxDamaged with the quarantined batches; nil if there are none.
-func (d *damageLog) rowsErr() error {
+// RowsErr is OutboxDamaged with the quarantined batches; nil if there are none.
+func (d *DamageLog) RowsErr() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.rows == 0 {
