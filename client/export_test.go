@@ -54,16 +54,6 @@ func (c *Client) FastPathAcks() (n uint64) {
 // RequestRotation asks once for the rotation of a ref that was begun, as is done in
 // the background.
 func (c *Client) RequestRotation(ctx context.Context, old string) error {
-	pending, err := c.box.Rotations(ctx)
-	if err != nil {
-		return err
-	}
-	saved, err := c.box.Ref(ctx, old)
-	if err != nil {
-		return err
-	}
-	if _, err = c.requestRotation(ctx, saved, pending[old]); err != nil {
-		c.abandonIfRefused(ctx, old, err)
-	}
+	_, err := c.resumeRotation(ctx, old)
 	return err
 }

@@ -60,7 +60,7 @@ func (c *Client) Redeem(ctx context.Context, ref capability.Ref) (d Description,
 		answer.Renew = true
 		c.saveAnswer(ctx, saved.Ref, answer)
 	case missing != nil && (code == fault.UnknownRef || code == fault.Sealed):
-		if err := c.box.DropRef(context.WithoutCancel(ctx), saved.ID); err != nil {
+		if err := c.box.DropRef(context.WithoutCancel(ctx), saved.ID, false); err != nil {
 			c.cfg.Logger.Warn("the ref could not be forgotten", "ref", saved.Ref, "error", err)
 		}
 	}

@@ -164,7 +164,7 @@ func (c *Client) Refs(ctx context.Context) ([]outbox.SavedRef, error) { return c
 // Batches queued under it are not sent until the ref is saved again. The ref itself stays valid:
 // Revoke ends it for everyone. The error is InUse while the ref is being rotated.
 func (c *Client) Forget(ctx context.Context, refID string) error {
-	if err := c.box.DropRef(ctx, refID); err != nil {
+	if err := c.box.DropRef(ctx, refID, false); err != nil {
 		return err
 	}
 	c.mu.Lock()

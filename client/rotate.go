@@ -49,26 +49,20 @@ func (c *Client) rotate(ctx context.Context, old outbox.SavedRef) (saved outbox.
 	if capability.Sealed(old.ID) {
 		made = old.Ref.NewSealed(old.Target())
 	}
-	made, err = c.box.BeginRotation(ctx, old.ID, made)
-	if fault.CodeOf(err) == fault.NotFound {
-		return c.rotatedBefore(ctx, old, err)
-	}
-	if err != nil {
-		return saved, cut, err
-	}
-	c.box.DrainRef(ctx, old.ID)
-	cut, err = c.requestRotation(ctx, old, made)
-	if err != nil {
-		if !c.abandonIfRefused(ctx, old.ID, err) {
-			c.finishInBackground(old.ID)
-		}
-		return saved, cut, err
-	}
-	if err := c.box.FinishRotation(context.WithoutCancel(ctx), old.ID); err != nil {
+	pending, err := c.box.Rotate(ctx, old.ID, made, func(ctx context.Context, fresh capability.Ref) (refused bool, err error) {
+		cut, err = c.requestRotation(ctx, old, fresh)
+		return isRotationRefused(err), err
+	})
+	switch {
+	case pending:
 		c.finishInBackground(old.ID)
 		return saved, cut, err
+	case fault.CodeOf(err) == fault.NotFound:
+		return c.rotatedBefore(ctx, old, err)
+	case err != nil:
+		return saved, cut, err
 	}
-	saved, err = c.box.Ref(ctx, made.ID)
+	saved, err = c.box.Ref(ctx, old.ID)
 	return saved, cut, err
 }
 
@@ -114,24 +108,20 @@ func (c *Client) requestRotation(ctx context.Context, old outbox.SavedRef, made 
 	return cut, err
 }
 
-// abandonIfRefused drops a rotation that was refused, and reports whether it was: after any other
-// error the server may or may not have rotated.
-func (c *Client) abandonIfRefused(ctx context.Context, old string, err error) bool {
-	var ex *rpc.Exception
-	switch code := fault.CodeOf(err); {
-	case errors.As(err, &ex) && ex.Type == rpc.Unimplemented: // an older server
-	case code == fault.Canceled, code == fault.Internal, code == fault.Incompatible:
-		return false
-	case code == fault.Plaintext: // not sent now, but may have been before
-		return false
-	case code.Transient() && code != fault.NotYetKnown:
-		return false
+// isRotationRefused reports whether the server has refused a rotation: after any other error it may
+// or may not have replaced the ref.
+func isRotationRefused(err error) bool {
+	if ex, ok := errors.AsType[*rpc.Exception](err); ok && ex.Type == rpc.Unimplemented { // an older server
+		return true
 	}
-	if err := c.box.AbandonRotation(context.WithoutCancel(ctx), old); err != nil {
-		c.cfg.Logger.Warn("a refused rotation could not be forgotten", "ref", old, "error", err)
+	switch code := fault.CodeOf(err); code {
+	case fault.None, fault.Canceled, fault.Internal, fault.Incompatible:
 		return false
+	case fault.Plaintext: // not sent now, but may have been before
+		return false
+	default:
+		return !code.Transient() || code == fault.NotYetKnown
 	}
-	return true
 }
 
 // finishInBackground starts finishRotation in the background.
@@ -158,22 +148,8 @@ func (c *Client) resumeRotations() {
 func (c *Client) finishRotation(old string) {
 	wait := c.cfg.newBackOff()
 	for c.ctx.Err() == nil {
-		pending, err := c.box.Rotations(c.ctx)
-		made, waits := pending[old]
-		if err == nil && !waits {
-			return // another client has finished it
-		}
-		var saved outbox.SavedRef
-		if err == nil {
-			saved, err = c.box.Ref(c.ctx, old)
-		}
-		if err == nil {
-			_, err = c.requestRotation(c.ctx, saved, made)
-		}
-		if err == nil {
-			err = c.box.FinishRotation(c.ctx, old)
-		}
-		if err == nil || c.abandonIfRefused(c.ctx, old, err) {
+		pending, err := c.resumeRotation(c.ctx, old)
+		if !pending { // perhaps another client has finished it
 			return
 		}
 		if fault.CodeOf(err) == fault.Plaintext {
@@ -186,4 +162,16 @@ func (c *Client) finishRotation(old string) {
 		case <-c.ctx.Done():
 		}
 	}
+}
+
+// resumeRotation asks the server once for a rotation that was begun, if it is not over.
+func (c *Client) resumeRotation(ctx context.Context, old string) (pending bool, err error) {
+	return c.box.Rotate(ctx, old, capability.Ref{}, func(ctx context.Context, fresh capability.Ref) (refused bool, err error) {
+		saved, err := c.box.Ref(ctx, old)
+		if err != nil {
+			return false, err
+		}
+		_, err = c.requestRotation(ctx, saved, fresh)
+		return isRotationRefused(err), err
+	})
 }

@@ -1,6 +1,7 @@
 package client_test
 
 import (
+	"context"
 	"sync"
 	"testing"
 
@@ -184,9 +185,11 @@ func TestRotationOutlivesARefusalToAsk(t *testing.T) {
 	if _, err := c.Space(t.Context(), far); err != nil {
 		t.Fatal(err)
 	}
-	made, err := c.Outbox().BeginRotation(t.Context(), far.ID, far.New(far.Target()))
-	if err != nil {
-		t.Fatal(err)
+	made := far.New(far.Target())
+	if pending, err := c.Outbox().Rotate(t.Context(), far.ID, made, func(context.Context, capability.Ref) (bool, error) {
+		return false, fault.Unavailable.With("on request")
+	}); !pending || fault.CodeOf(err) != fault.Unavailable {
+		t.Fatal(pending, err)
 	}
 	if err := c.Close(); err != nil {
 		t.Fatal(err)

@@ -41,7 +41,7 @@ func TestLoggerThatCommits(t *testing.T) {
 		lost := newSession()
 		ref := testRef(t, b, lost, RefMeta{Role: SessionOwner})
 		commit(t, b, Batch{Session: lost, Ops: []Op{put("1")}})
-		if err := b.DropRef(limited(t), ref.ID); err != nil {
+		if err := b.DropRef(limited(t), ref.ID, false); err != nil {
 			t.Fatal(err)
 		}
 		run(t, b, newFakeServer())
@@ -131,7 +131,7 @@ func TestAnswersAreNotHeldUp(t *testing.T) {
 		other := testRef(t, b, session, RefMeta{})
 		commit(t, b, Batch{Session: session, Ops: []Op{put("1")}})
 		commit(t, b, Batch{Session: session, Via: other.ID, Ops: []Op{put("2")}})
-		if err := b.DropRef(limited(t), other.ID); err != nil {
+		if err := b.DropRef(limited(t), other.ID, false); err != nil {
 			t.Fatal(err)
 		}
 		link := &watched{Link: newFakeServer(), first: func() { db.slow.Store(true) }, taken: make(chan struct{}, 10)}

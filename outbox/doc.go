@@ -68,9 +68,9 @@
 //	Reconcile                               NotFound, InUse
 //	Fence                                   NotFound, and the server's refusals
 //	DropRef                                 InUse
-//	BeginRotation                           BadRefText, NotFound
+//	Rotate                                  BadRefText, NotFound, and what its ask returns
 //	Run                                     Canceled of a closed Box, and nothing else
-//	Status, Queue, List, Refs, Sessions, Stopped, FinishRotation, AbandonRotation, Rotations, Close
+//	Status, Queue, List, Refs, Sessions, Stopped, Rotations, Close
 //
 // Wait, Drain and Run go on while the database is away.
 //

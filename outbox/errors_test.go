@@ -152,7 +152,7 @@ func verbsOf(b *Box, pool *pgxpool.Pool, session string, kept capability.Ref, x 
 			return b.PutRef(ctx, testAddress.New(newSession()), RefMeta{Role: Shared})
 		},
 		"RefAnswered": func(ctx context.Context) error { return b.confirmRef(ctx, kept, RefStatus{}, "") },
-		"DropRef":     func(ctx context.Context) error { return b.DropRef(ctx, "ref_none") },
+		"DropRef":     func(ctx context.Context) error { return b.DropRef(ctx, "ref_none", false) },
 		"Refs":        func(ctx context.Context) error { b.refs = refs.Cache{}; _, err := b.Refs(ctx); return err },
 		"Ref":         func(ctx context.Context) error { b.refs = refs.Cache{}; _, err := b.Ref(ctx, kept.ID); return err },
 		"RefFor": func(ctx context.Context) error {
@@ -161,11 +161,11 @@ func verbsOf(b *Box, pool *pgxpool.Pool, session string, kept capability.Ref, x 
 			return err
 		},
 		"BeginRotation": func(ctx context.Context) error {
-			_, err := b.BeginRotation(ctx, kept.ID, testAddress.New(session))
+			_, err := b.beginRotation(ctx, kept.ID, testAddress.New(session))
 			return err
 		},
-		"FinishRotation":  func(ctx context.Context) error { return b.FinishRotation(ctx, "ref_none") },
-		"AbandonRotation": func(ctx context.Context) error { return b.AbandonRotation(ctx, "ref_none") },
+		"FinishRotation":  func(ctx context.Context) error { return b.finishRotation(ctx, "ref_none") },
+		"AbandonRotation": func(ctx context.Context) error { return b.abandonRotation(ctx, "ref_none") },
 		"Rotations":       func(ctx context.Context) error { _, err := b.Rotations(ctx); return err },
 		"NewPostgres": func(ctx context.Context) error {
 			other, err := newPostgres(ctx, pool, newSession(), quick())
@@ -178,7 +178,8 @@ func verbsOf(b *Box, pool *pgxpool.Pool, session string, kept capability.Ref, x 
 }
 
 // elsewhere are the verbs that other tests here are about.
-var elsewhere = []string{"Wait", "Drain", "Run", "Close"}
+// Rotate's parts are here.
+var elsewhere = []string{"Wait", "Drain", "Run", "Close", "Rotate"}
 
 // TestErrorsOfVerbs: whatever a verb was doing when its connection was cut, its error has a
 // code, and that says that the database is away.

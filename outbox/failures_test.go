@@ -166,7 +166,7 @@ func TestWhatAFileIsOpenedFor(t *testing.T) {
 		list = append(list, testRef(t, b, newSession(), RefMeta{Role: SessionOwner}))
 	}
 	for _, ref := range list {
-		if err := b.DropRef(ctx, ref.ID); err != nil {
+		if err := b.DropRef(ctx, ref.ID, false); err != nil {
 			t.Fatal(err)
 		}
 	}

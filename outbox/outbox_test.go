@@ -537,7 +537,7 @@ func TestRefs(t *testing.T) {
 		if _, err := b.RefFor(ctx, "ses_outside", 0); !errors.Is(err, fault.Ambiguous) {
 			t.Errorf("two sessions with one external id: %v", err)
 		}
-		if err := b.DropRef(ctx, share.ID); err != nil {
+		if err := b.DropRef(ctx, share.ID, false); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := b.Ref(ctx, share.ID); !errors.Is(err, fault.NotFound) {

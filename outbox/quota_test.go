@@ -32,7 +32,7 @@ func TestBoundWhereOthersCommit(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := b.BeginRotation(limited(t), ref.ID, ref.New(away)); err != nil { // nothing of it is sent
+		if _, err := b.beginRotation(limited(t), ref.ID, ref.New(away)); err != nil { // nothing of it is sent
 			t.Fatal(err)
 		}
 		n := 0

@@ -93,7 +93,7 @@ func TestRefDroppedByAnotherProcess(t *testing.T) {
 		srv := newFakeServer()
 		run(t, sender, srv)
 		wait(t, other, commit(t, other, Batch{Session: session, Ops: []Op{put("1")}}))
-		if err := other.DropRef(ctx, ref.ID); err != nil {
+		if err := other.DropRef(ctx, ref.ID, false); err != nil {
 			t.Fatal(err)
 		}
 		eventually(t, "the sender knows", func() bool { return len(sender.refs.Get(ref.ID)) == 0 })
@@ -299,7 +299,7 @@ func TestRefsAreReadAndWrittenAtOnce(t *testing.T) {
 					}
 					drop := j%3 == 0
 					if drop {
-						if err := boxes[j%2].DropRef(ctx, ref.ID); err != nil {
+						if err := boxes[j%2].DropRef(ctx, ref.ID, false); err != nil {
 							t.Error(err)
 						}
 					}

@@ -14,7 +14,7 @@ import (
 
 // PutRef stores a ref to send through, or changes its metadata. A stream that stopped for lack
 // of it, or because another was refused, resumes, whichever process sends. A ref that another
-// has replaced (FinishRotation) is left as it is. The stored RefStatus stays, unless meta has
+// has replaced (Rotate) is left as it is. The stored RefStatus stays, unless meta has
 // another or the secret differs. BadRefText for a ref without target, secret or hosts, or whose
 // text could not be parsed again; AlreadyExists if a server has confirmed the stored secret and
 // this one differs (a server may still confirm it).
@@ -56,15 +56,17 @@ func (b *Box) confirmRef(ctx context.Context, ref capability.Ref, update RefStat
 }
 
 // DropRef deletes a ref; no error if it is not there. InUse if another is about to replace it,
-// which may be the only one a server knows: AbandonRotation gives that up.
-func (b *Box) DropRef(ctx context.Context, id string) error {
+// which may be the only one a server knows; withSuccessor drops both.
+func (b *Box) DropRef(ctx context.Context, id string, withSuccessor bool) error {
 	at := b.cfg.Now().UnixMilli()
 	return b.changeRefs(ctx, "drop ref", func(ctx context.Context, q sqlstore.Querier) error {
-		pending, err := b.t.PendingRotation(ctx, q, id)
-		if err != nil {
+		if withSuccessor {
+			if err := b.dropSuccessor(ctx, q, id); err != nil {
+				return err
+			}
+		} else if pending, err := b.t.PendingRotation(ctx, q, id); err != nil {
 			return err
-		}
-		if pending != nil {
+		} else if pending != nil {
 			return fault.InUse.With("ref %s is being rotated: another is about to take its place", clip(id))
 		}
 		b.t.DropRef(q, id, at)

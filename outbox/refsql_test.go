@@ -199,7 +199,7 @@ func TestWhatSendersAreToldOf(t *testing.T) {
 	ref := testAddress.New(session)
 	for what, f := range []func() error{
 		func() error { return b.PutRef(ctx, ref, RefMeta{}) },
-		func() error { _, err := b.BeginRotation(ctx, ref.ID, ref.New(session)); return err },
+		func() error { _, err := b.beginRotation(ctx, ref.ID, ref.New(session)); return err },
 		func() error { _, err := b.Commit(ctx, Batch{Session: session, Ops: []Op{put("1")}}); return err },
 		func() error {
 			return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {

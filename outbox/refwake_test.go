@@ -34,7 +34,7 @@ func TestRefStoredByAnotherProcess(t *testing.T) {
 					return nil, false
 				}
 			case "not there":
-				if err := one.DropRef(ctx, bad.ID); err != nil {
+				if err := one.DropRef(ctx, bad.ID, false); err != nil {
 					t.Fatal(err)
 				}
 			case "another secret":

@@ -17,10 +17,48 @@ import (
 	"github.com/mooring-rpc/mooring/outbox/internal/sqlstore"
 )
 
-// BeginRotation stores ref, which is new, as the replacement of the stored ref old, and holds
+// Rotate replaces the stored ref old by fresh, which ask has a server put in its place. fresh is
+// durable here before ask is called, with nothing new sent under old from then on; batches in
+// flight are waited for, but not for long. If a rotation of old was begun before, also by another
+// process, it goes on with the ref that was stored then; with a zero fresh, Rotate does nothing
+// but go on with one.
+//
+// If ask returns nil, every batch that names old is sent under the new ref, and Ref returns that for
+// old's id. If ask returns refused, with the server's error, old stays. After any other error the
+// server may or may not have replaced it: the rotation stays pending (Rotations) until a Rotate has
+// an answer, and batches under old wait. pending is reported with every error after which that may be
+// so. BadRefText for a fresh ref to something else; NotFound if old is not stored, or was replaced.
+func (b *Box) Rotate(ctx context.Context, old string, fresh capability.Ref, ask func(ctx context.Context, fresh capability.Ref) (refused bool, err error)) (pending bool, err error) {
+	if fresh.Secret.IsZero() {
+		begun, err := b.Rotations(ctx)
+		if fresh = begun[old]; err != nil || fresh.Secret.IsZero() {
+			return err != nil, err
+		}
+	} else {
+		if fresh, err = b.beginRotation(ctx, old, fresh); err != nil {
+			return false, err
+		}
+		b.drainRef(ctx, old)
+	}
+	refused, err := ask(ctx, fresh)
+	steady := context.WithoutCancel(ctx) // the server's answer is stored in any case
+	if err == nil {
+		err = b.finishRotation(steady, old)
+		return err != nil, err
+	}
+	if refused {
+		if failed := b.abandonRotation(steady, old); failed != nil {
+			b.cfg.Logger.Warn("a refused rotation could not be dropped", "outbox", b.id, "ref", old, "error", failed)
+			refused = false
+		}
+	}
+	return !refused, err
+}
+
+// beginRotation stores ref, which is new, as the replacement of the stored ref old, and holds
 // back batches under old. If a replacement was stored before, it stays and is returned: an
 // interrupted rotation goes on with it. NotFound if old is not stored.
-func (b *Box) BeginRotation(ctx context.Context, old string, ref capability.Ref) (capability.Ref, error) {
+func (b *Box) beginRotation(ctx context.Context, old string, ref capability.Ref) (capability.Ref, error) {
 	if ref.Target() != capability.Target(old) || ref.Secret.IsZero() {
 		return ref, fault.BadRefText.With("rotate: the new ref is not one for what the old one is for")
 	}
@@ -50,9 +88,9 @@ func (b *Box) BeginRotation(ctx context.Context, old string, ref capability.Ref)
 	return ref, err
 }
 
-// FinishRotation replaces old by the ref that BeginRotation stored. It does nothing if there is
+// finishRotation replaces old by the ref that beginRotation stored. It does nothing if there is
 // none.
-func (b *Box) FinishRotation(ctx context.Context, old string) error {
+func (b *Box) finishRotation(ctx context.Context, old string) error {
 	return b.changeRefs(ctx, "finish the rotation", func(ctx context.Context, q sqlstore.Querier) error {
 		pending, err := b.t.PendingRotation(ctx, q, old)
 		if err != nil || pending == nil {
@@ -82,16 +120,21 @@ func (b *Box) FinishRotation(ctx context.Context, old string) error {
 	})
 }
 
-// AbandonRotation drops the ref that BeginRotation stored: it was refused, and the held batches
+// abandonRotation drops the ref that beginRotation stored: it was refused, and the held batches
 // go out under old again.
-func (b *Box) AbandonRotation(ctx context.Context, old string) error {
+func (b *Box) abandonRotation(ctx context.Context, old string) error {
 	return b.changeRefs(ctx, "abandon the rotation", func(ctx context.Context, q sqlstore.Querier) error {
-		pending, err := b.t.PendingRotation(ctx, q, old)
-		if err == nil && pending != nil {
-			b.t.DropRef(q, pending.ID, b.cfg.Now().UnixMilli())
-		}
-		return err
+		return b.dropSuccessor(ctx, q, old)
 	})
+}
+
+// dropSuccessor drops the ref that is about to replace old, if there is one.
+func (b *Box) dropSuccessor(ctx context.Context, q sqlstore.Querier, old string) error {
+	pending, err := b.t.PendingRotation(ctx, q, old)
+	if err == nil && pending != nil {
+		b.t.DropRef(q, pending.ID, b.cfg.Now().UnixMilli())
+	}
+	return err
 }
 
 // Rotations returns the pending rotations: the replacement of each stored ref, by that ref's
@@ -110,10 +153,10 @@ func (b *Box) Rotations(ctx context.Context) (map[string]capability.Ref, error) 
 // drainRefTimeout bounds how long a rotation waits for batches in flight.
 const drainRefTimeout = 5 * time.Second
 
-// DrainRef waits until nothing is in flight under ref, for which a rotation was begun: a server
+// drainRef waits until nothing is in flight under ref, for which a rotation was begun: a server
 // records as denied any batch that arrives after the rotation. It gives up after
 // drainRefTimeout, also where there is no link.
-func (b *Box) DrainRef(ctx context.Context, ref string) {
+func (b *Box) drainRef(ctx context.Context, ref string) {
 	ctx, cancel := context.WithTimeout(ctx, drainRefTimeout)
 	defer cancel()
 	ctx, stop := b.withClose(ctx)

@@ -2,6 +2,7 @@ package outbox
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"testing"
 	"time"
@@ -39,11 +40,11 @@ func TestRotationKeepsTheQueue(t *testing.T) {
 		eventually(t, "it is down", func() bool { srv.mu.Lock(); defer srv.mu.Unlock(); return srv.down != nil && len(srv.links) == 0 })
 		tickets = append(tickets, commit(t, b, Batch{Session: session, Ops: []Op{put("2")}}))
 
-		next, err := b.BeginRotation(ctx, old.ID, old.New(session))
+		next, err := b.beginRotation(ctx, old.ID, old.New(session))
 		if err != nil {
 			t.Fatal(err)
 		}
-		b.DrainRef(ctx, old.ID)
+		b.drainRef(ctx, old.ID)
 		srv.setDown(nil)
 		b.Wake()
 		tickets = append(tickets, commit(t, b, Batch{Session: session, Via: old.ID, Ops: []Op{put("3")}}))
@@ -55,7 +56,7 @@ func TestRotationKeepsTheQueue(t *testing.T) {
 		if n := len(srv.log(session)); n != 1 {
 			t.Errorf("%d batches arrived while a rotation was pending", n)
 		}
-		if err := b.FinishRotation(ctx, old.ID); err != nil {
+		if err := b.finishRotation(ctx, old.ID); err != nil {
 			t.Fatal(err)
 		}
 		tickets = append(tickets, commit(t, b, Batch{Session: session, Via: old.ID, Ops: []Op{put("4")}}),
@@ -79,18 +80,18 @@ func TestRotationKeepsTheQueue(t *testing.T) {
 		if err != nil || saved.ID != next.ID || saved.Role != SessionOwner || saved.Label != "mine" {
 			t.Errorf("the ref that is kept: %v %+v, %v", saved.Ref, saved.RefMeta, err)
 		}
-		if err := b.FinishRotation(ctx, old.ID); err != nil {
+		if err := b.finishRotation(ctx, old.ID); err != nil {
 			t.Errorf("finished again: %v", err)
 		}
 	})
 }
 
-// beginRotation has another ref begin to take the place of a session's owner's.
-func beginRotation(t *testing.T, b *Box) (session string, old, next capability.Ref) {
+// begunRotation has another ref begin to take the place of a session's owner's.
+func begunRotation(t *testing.T, b *Box) (session string, old, next capability.Ref) {
 	t.Helper()
 	session = newSession()
 	old = testRef(t, b, session, RefMeta{Role: SessionOwner})
-	next, err := b.BeginRotation(limited(t), old.ID, old.New(session))
+	next, err := b.beginRotation(limited(t), old.ID, old.New(session))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -103,26 +104,26 @@ func TestRotationSurvivesACrash(t *testing.T) {
 	both(t, func(t *testing.T, p place) {
 		ctx := limited(t)
 		one := p.open(t, quick())
-		session, old, first := beginRotation(t, one)
+		session, old, first := begunRotation(t, one)
 		two := p.open(t, quick())
 		if pending, err := two.Rotations(ctx); err != nil || len(pending) != 1 || pending[old.ID].Text() != first.Text() {
 			t.Fatalf("pending: %v, %v", pending, err)
 		}
-		again, err := two.BeginRotation(ctx, old.ID, old.New(session))
+		again, err := two.beginRotation(ctx, old.ID, old.New(session))
 		if err != nil || again.Text() != first.Text() {
 			t.Fatalf("begun again with %v, %v, it was %v", again, err, first)
 		}
-		if err := two.FinishRotation(ctx, old.ID); err != nil {
+		if err := two.finishRotation(ctx, old.ID); err != nil {
 			t.Fatal(err)
 		}
-		last, err := two.BeginRotation(ctx, first.ID, old.New(session))
+		last, err := two.beginRotation(ctx, first.ID, old.New(session))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := two.FinishRotation(ctx, first.ID); err != nil {
+		if err := two.finishRotation(ctx, first.ID); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := two.BeginRotation(ctx, old.ID, old.New(session)); fault.CodeOf(err) != fault.NotFound {
+		if _, err := two.beginRotation(ctx, old.ID, old.New(session)); fault.CodeOf(err) != fault.NotFound {
 			t.Errorf("of one whose place is taken: %v", err)
 		}
 		three := p.open(t, quick())
@@ -155,16 +156,16 @@ func TestRotationThatIsRefused(t *testing.T) {
 		srv := newFakeServer()
 		run(t, b, srv)
 		wait(t, b, commit(t, b, Batch{Session: session, Ops: []Op{put("1")}}))
-		if _, err := b.BeginRotation(ctx, old.ID, testAddress.New(newSession())); fault.CodeOf(err) != fault.BadRefText {
+		if _, err := b.beginRotation(ctx, old.ID, testAddress.New(newSession())); fault.CodeOf(err) != fault.BadRefText {
 			t.Errorf("to a ref for something else: %v", err)
 		}
-		next, err := b.BeginRotation(ctx, old.ID, old.New(session))
+		next, err := b.beginRotation(ctx, old.ID, old.New(session))
 		if err != nil {
 			t.Fatal(err)
 		}
-		b.DrainRef(ctx, old.ID)
+		b.drainRef(ctx, old.ID)
 		ticket := commit(t, b, Batch{Session: session, Ops: []Op{put("2")}})
-		if err := b.AbandonRotation(ctx, old.ID); err != nil {
+		if err := b.abandonRotation(ctx, old.ID); err != nil {
 			t.Fatal(err)
 		}
 		wait(t, b, ticket)
@@ -192,12 +193,12 @@ func TestRotationOfASpace(t *testing.T) {
 		srv.sessions[session] = &fakeSession{managed: true}
 		ticket := commit(t, b, Batch{Session: session, Via: space.ID, Ops: []Op{{Method: "create",
 			Args: []ledger.Arg{{Name: "ref", JSON: []byte(`"` + owner.ID + `"`)}, {Name: "hash", JSON: []byte(`"x"`)}}}}})
-		next, err := b.BeginRotation(ctx, space.ID, space.New(space.Target()))
+		next, err := b.beginRotation(ctx, space.ID, space.New(space.Target()))
 		if err != nil {
 			t.Fatal(err)
 		}
 		run(t, b, srv)
-		if err := b.FinishRotation(ctx, space.ID); err != nil {
+		if err := b.finishRotation(ctx, space.ID); err != nil {
 			t.Fatal(err)
 		}
 		wait(t, b, ticket)
@@ -222,11 +223,11 @@ func TestADroppedRefLeavesNoSecret(t *testing.T) {
 		old := testRef(t, b, session, RefMeta{Role: SessionOwner})
 		last := old
 		for range 2 {
-			next, err := b.BeginRotation(ctx, last.ID, old.New(session))
+			next, err := b.beginRotation(ctx, last.ID, old.New(session))
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := b.FinishRotation(ctx, last.ID); err != nil {
+			if err := b.finishRotation(ctx, last.ID); err != nil {
 				t.Fatal(err)
 			}
 			last = next
@@ -238,7 +239,7 @@ func TestADroppedRefLeavesNoSecret(t *testing.T) {
 		if got, err := b.Ref(ctx, old.ID); err != nil || got.ID != last.ID {
 			t.Errorf("the first one's id leads to %v, %v", got.Ref, err)
 		}
-		if err := b.DropRef(ctx, last.ID); err != nil {
+		if err := b.DropRef(ctx, last.ID, false); err != nil {
 			t.Fatal(err)
 		}
 		left := 0
@@ -261,8 +262,8 @@ func TestARefIsNotDroppedInARotation(t *testing.T) {
 	both(t, func(t *testing.T, p place) {
 		ctx := limited(t)
 		b := p.open(t, quick())
-		session, old, next := beginRotation(t, b)
-		if err := b.DropRef(ctx, old.ID); fault.CodeOf(err) != fault.InUse {
+		session, old, next := begunRotation(t, b)
+		if err := b.DropRef(ctx, old.ID, false); fault.CodeOf(err) != fault.InUse {
 			t.Errorf("dropped in the middle: %v", err)
 		}
 		if err := b.PutRef(ctx, next, RefMeta{}); err != nil {
@@ -272,17 +273,17 @@ func TestARefIsNotDroppedInARotation(t *testing.T) {
 			t.Errorf("the rotation that was begun: %v, %v", pending, err)
 		}
 		for what, id := range map[string]string{"one that is to take another's place": next.ID, "one that is not there": old.New(session).ID} {
-			if _, err := b.BeginRotation(ctx, id, old.New(session)); fault.CodeOf(err) != fault.NotFound {
+			if _, err := b.beginRotation(ctx, id, old.New(session)); fault.CodeOf(err) != fault.NotFound {
 				t.Errorf("%s: %v", what, err)
 			}
 		}
-		if err := b.AbandonRotation(ctx, old.ID); err != nil {
+		if err := b.abandonRotation(ctx, old.ID); err != nil {
 			t.Fatal(err)
 		}
-		if err := b.DropRef(ctx, old.ID); err != nil {
+		if err := b.DropRef(ctx, old.ID, false); err != nil {
 			t.Error(err)
 		}
-		if _, err := b.BeginRotation(ctx, old.ID, old.New(session)); fault.CodeOf(err) != fault.NotFound {
+		if _, err := b.beginRotation(ctx, old.ID, old.New(session)); fault.CodeOf(err) != fault.NotFound {
 			t.Errorf("one that was dropped: %v", err)
 		}
 	})
@@ -294,8 +295,8 @@ func TestSecretOfTheOneBefore(t *testing.T) {
 	both(t, func(t *testing.T, p place) {
 		ctx := limited(t)
 		b := p.open(t, quick())
-		session, old, next := beginRotation(t, b)
-		if err := b.FinishRotation(ctx, old.ID); err != nil {
+		session, old, next := begunRotation(t, b)
+		if err := b.finishRotation(ctx, old.ID); err != nil {
 			t.Fatal(err)
 		}
 		batch := Batch{Session: session, Via: old.ID, Ops: []Op{put("1")}}
@@ -316,7 +317,7 @@ func TestRotationOfOneThatIsGone(t *testing.T) {
 	both(t, func(t *testing.T, p place) {
 		ctx := limited(t)
 		b := p.open(t, quick())
-		_, old, next := beginRotation(t, b)
+		_, old, next := begunRotation(t, b)
 		err := b.w.Do(ctx, func(_ context.Context, q sqlstore.Querier) error {
 			b.t.DropRef(q, old.ID, 1)
 			return nil
@@ -324,7 +325,7 @@ func TestRotationOfOneThatIsGone(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := b.FinishRotation(ctx, old.ID); err != nil {
+		if err := b.finishRotation(ctx, old.ID); err != nil {
 			t.Fatal(err)
 		}
 		if got, err := b.Ref(ctx, next.ID); err != nil || got.ID != next.ID || got.Role != Shared {
@@ -388,11 +389,11 @@ func TestRotationWaitsForTheSender(t *testing.T) {
 		run(t, sender, srv)
 		ticket := commit(t, sender, Batch{Session: session, Via: old.ID, Ops: []Op{put("1")}})
 		<-arrived
-		if _, err := b.BeginRotation(ctx, old.ID, old.New(session)); err != nil {
+		if _, err := b.beginRotation(ctx, old.ID, old.New(session)); err != nil {
 			t.Fatal(err)
 		}
 		time.AfterFunc(200*time.Millisecond, func() { close(answer) })
-		b.DrainRef(ctx, old.ID)
+		b.drainRef(ctx, old.ID)
 		select {
 		case <-answer:
 		default:
@@ -400,6 +401,67 @@ func TestRotationWaitsForTheSender(t *testing.T) {
 		}
 		if got := statuses(wait(t, sender, ticket)); !slices.Equal(got, []ledger.Status{ledger.Applied}) {
 			t.Errorf("%v", got)
+		}
+	})
+}
+
+// TestRotate: what becomes of a rotation by the server's answer, and going on with one.
+func TestRotate(t *testing.T) {
+	both(t, func(t *testing.T, p place) {
+		ctx := limited(t)
+		b := p.open(t, quick())
+		session := newSession()
+		old := testRef(t, b, session, RefMeta{Role: SessionOwner})
+		fresh, away, no := old.New(session), fault.Unavailable.With("on request"), fault.Rejected.With("on request")
+		asked := 0
+		answer := func(refused bool, err error) func(context.Context, capability.Ref) (bool, error) {
+			return func(ctx context.Context, ref capability.Ref) (bool, error) {
+				asked++
+				if pending, err := b.Rotations(ctx); err != nil || pending[old.ID].Text() != ref.Text() || ref.Text() != fresh.Text() {
+					t.Errorf("asked for %v, and %v is stored: %v", ref, pending, err)
+				}
+				return refused, err
+			}
+		}
+		for _, c := range []struct {
+			what    string
+			made    capability.Ref
+			ask     func(context.Context, capability.Ref) (bool, error)
+			asks    bool
+			pending bool
+			err     error
+		}{
+			{"none to go on with", capability.Ref{}, answer(false, nil), false, false, nil},
+			{"refused", fresh, answer(true, no), true, false, no},
+			{"none after a refusal", capability.Ref{}, answer(false, nil), false, false, nil},
+			{"not answered", fresh, answer(false, away), true, true, away},
+			{"begun again, with the same ref", old.New(session), answer(false, away), true, true, away},
+			{"gone on with, and not answered", capability.Ref{}, answer(false, away), true, true, away},
+			{"gone on with", capability.Ref{}, answer(false, nil), true, false, nil},
+			{"replaced before", old.New(session), answer(false, nil), false, false, fault.NotFound},
+		} {
+			if c.what == "not answered" { // the refused one was dropped
+				fresh = old.New(session)
+				c.made = fresh
+			}
+			asked = 0
+			pending, err := b.Rotate(ctx, old.ID, c.made, c.ask)
+			if pending != c.pending || !errors.Is(err, c.err) || (asked == 1) != c.asks {
+				t.Errorf("%s: pending %t, %v, asked %d times", c.what, pending, err, asked)
+			}
+		}
+		if got, err := b.Ref(ctx, old.ID); err != nil || got.Text() != fresh.Text() || got.Role != SessionOwner {
+			t.Errorf("in its place is %v, %v", got.Ref, err)
+		}
+		last := fresh.New(session)
+		if pending, err := b.Rotate(ctx, fresh.ID, last, func(context.Context, capability.Ref) (bool, error) { return false, away }); !pending {
+			t.Error(err)
+		}
+		if err := b.DropRef(ctx, fresh.ID, true); err != nil {
+			t.Error(err)
+		}
+		if all, err := b.Refs(ctx); err != nil || len(all) != 0 {
+			t.Errorf("dropped with its successor: %v, %v", all, err)
 		}
 	})
 }

@@ -274,7 +274,7 @@ func TestDroppedRefsAreSwept(t *testing.T) {
 		b := p.open(t, quick())
 		for range 3 {
 			ref := testRef(t, b, newSession(), RefMeta{})
-			if err := b.DropRef(limited(t), ref.ID); err != nil {
+			if err := b.DropRef(limited(t), ref.ID, false); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -87,12 +87,7 @@ func (h *homeFlags) forgetRef(ctx context.Context, c *client.Client, arg string,
 	if err != nil {
 		return err
 	}
-	if rotating {
-		if err := c.Outbox().AbandonRotation(ctx, saved.ID); err != nil {
-			return err
-		}
-	}
-	if err := c.Outbox().DropRef(ctx, saved.ID); err != nil {
+	if err := c.Outbox().DropRef(ctx, saved.ID, force); err != nil {
 		return err
 	}
 	if h.env.json {

@@ -6,7 +6,9 @@ package main
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -16,6 +18,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/client"
+	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/lockbuf"
 	"github.com/mooring-rpc/mooring/outbox"
 )
@@ -261,11 +264,7 @@ func TestRotateKilledBeforeItsAnswer(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		made, err := offline.Outbox().BeginRotation(t.Context(), old.ID, old.New(target))
-		if err != nil {
-			t.Fatal(err)
-		}
-		begun[old.Text()] = made
+		begun[old.Text()] = beginRotation(t, offline, old.Ref, old.New(target))
 	}
 	if err := offline.Close(); err != nil {
 		t.Fatal(err)
@@ -298,9 +297,7 @@ func TestRotateKilledBeforeItsAnswer(t *testing.T) {
 		if err := twin.Outbox().PutRef(t.Context(), old, outbox.RefMeta{}); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := twin.Outbox().BeginRotation(t.Context(), old.ID, made); err != nil {
-			t.Fatal(err)
-		}
+		beginRotation(t, twin, old, made)
 		if err := rotate(); err != nil {
 			t.Fatal(err)
 		}
@@ -427,4 +424,18 @@ func TestAdminRotateOwner(t *testing.T) {
 	if left, err := os.ReadDir(wrong); err != nil || len(left) > 0 {
 		t.Errorf("there it made %v, %v", left, err)
 	}
+}
+
+// beginRotation has another ref begin to take the place of old, without an answer of a server.
+func beginRotation(t *testing.T, c *client.Client, old, made capability.Ref) (fresh capability.Ref) {
+	t.Helper()
+	away := fault.Unavailable.With("on request")
+	pending, err := c.Outbox().Rotate(t.Context(), old.ID, made, func(_ context.Context, ref capability.Ref) (bool, error) {
+		fresh = ref
+		return false, away
+	})
+	if !pending || !errors.Is(err, away) {
+		t.Fatal(pending, err)
+	}
+	return fresh
 }

@@ -293,7 +293,7 @@ func (im *importRun) explainRefusal(ctx context.Context, batch string, why error
 	if !errors.Is(why, fault.AlreadyExists) {
 		return fmt.Errorf("session %s: an op was refused, mooring outbox list --session %s says which: %w", im.session.ID(), im.session.ID(), why)
 	}
-	err := errors.Join(im.c.Outbox().DropRef(ctx, im.session.Ref().ID), im.journal.forget())
+	err := errors.Join(im.c.Outbox().DropRef(ctx, im.session.Ref().ID, false), im.journal.forget())
 	there := fault.AlreadyExists.Because(why, "the owner has session %s already, imported from another home folder: use that one, or redeem a ref to it here", im.rec.External)
 	there.Batch = batch
 	return errors.Join(there, err)
