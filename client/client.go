@@ -23,6 +23,7 @@ import (
 	"github.com/mooring-rpc/mooring/internal/loopback"
 	"github.com/mooring-rpc/mooring/internal/privatedir"
 	"github.com/mooring-rpc/mooring/outbox"
+	"github.com/mooring-rpc/mooring/outbox/sqliteoutbox"
 	"github.com/mooring-rpc/mooring/rpc"
 )
 
@@ -199,7 +200,7 @@ func openBox(ctx context.Context, cfg Config) (box *outbox.Box, own bool, err er
 		if err := privatedir.Make(cfg.Home, "the home folder"); err != nil {
 			return nil, false, err
 		}
-		box, err = outbox.OpenSQLite(ctx, filepath.Join(cfg.Home, "outbox.db"), cfg.OutboxConfig)
+		box, err = sqliteoutbox.Open(ctx, filepath.Join(cfg.Home, "outbox.db"), cfg.OutboxConfig)
 	default:
 		return nil, false, fault.Usage.With("client.Config names no outbox: set Home, OpenOutbox or Outbox")
 	}

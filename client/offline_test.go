@@ -8,7 +8,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/client"
-	"github.com/mooring-rpc/mooring/outbox"
+	"github.com/mooring-rpc/mooring/outbox/sqliteoutbox"
 )
 
 func TestOfflineWorkArrivesWhenTheServerComes(t *testing.T) {
@@ -98,7 +98,7 @@ func TestTwoClientsOfOneOutbox(t *testing.T) {
 	t.Parallel()
 	r := testRig(t)
 	cfg := r.config("a")
-	box, err := outbox.OpenSQLite(t.Context(), filepath.Join(r.dir, "x.db"), cfg.OutboxConfig)
+	box, err := sqliteoutbox.Open(t.Context(), filepath.Join(r.dir, "x.db"), cfg.OutboxConfig)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -55,10 +55,17 @@ type Box struct {
 // defaultName is the name of an outbox that was opened without one.
 const defaultName = "default"
 
-// newBox opens the outbox called name in db and takes ownership of db.
-func newBox(ctx context.Context, db sqlstore.Database, name string, cfg Config) (*Box, error) {
+// New opens the outbox called name, "" for "default", in the database that open opens, which the Box
+// closes. open gets the Config with its defaults, but for Poll's. Programs call package sqliteoutbox
+// or pgoutbox.
+func New(ctx context.Context, name string, cfg Config, open func(Config) (sqlstore.Database, error)) (*Box, error) {
 	if name == "" {
 		name = defaultName
+	}
+	cfg = cfg.withDefaults()
+	db, err := open(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("open outbox: %w", sqlstore.WithCode(err))
 	}
 	named, err := sqlstore.OpenBox(ctx, db, name)
 	if err != nil {

@@ -77,9 +77,12 @@ func onFailing(t *testing.T, f func(t *testing.T, d failing)) {
 	t.Run("sqlite", func(t *testing.T) {
 		t.Parallel()
 		driver := stmtfault.SQLite(t, aside)
-		cfg := quick()
-		cfg.driver = driver.Name()
-		f(t, failing{&driver.Statements, newPlace(t, "sqlite").open(t, cfg), nil})
+		b, err := openSQLiteBy(limited(t), driver.Name(), newPlace(t, "sqlite").at, quick())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = b.Close() })
+		f(t, failing{&driver.Statements, b, nil})
 	})
 }
 

@@ -56,8 +56,6 @@ type Config struct {
 	Connections int
 
 	AllowUnsafe bool // accept a Postgres that may lose commits (fsync or synchronous_commit off)
-
-	driver string // SQLite driver name for tests; default "sqlite"
 }
 
 // withDefaults replaces zero fields by their defaults.
@@ -78,7 +76,6 @@ func (c Config) withDefaults() Config {
 	defaults.Set(&c.Lease, sqlstore.DefaultLease)
 	defaults.Set(&c.AckDelay, 20*time.Millisecond)
 	defaults.Set(&c.Retention, 30*24*time.Hour)
-	defaults.Set(&c.driver, "sqlite")
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}

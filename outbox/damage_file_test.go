@@ -28,7 +28,7 @@ func TestFlippedBitsAreNotSent(t *testing.T) {
 	text := strings.Repeat("x", 300)
 	value := func(i int) string { return fmt.Sprintf(`{"n":%d,"t":%q}`, i, text) }
 	file := filepath.Join(t.TempDir(), "whole.db")
-	b, err := OpenSQLite(limited(t), file, quick())
+	b, err := openSQLite(limited(t), file, quick())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,7 +67,7 @@ func TestFlippedBitsAreNotSent(t *testing.T) {
 			if err := os.WriteFile(name, data, 0o600); err != nil {
 				t.Fatal(err)
 			}
-			b, err := OpenSQLite(limited(t), name, quick())
+			b, err := openSQLite(limited(t), name, quick())
 			if err != nil {
 				return // it says so at once
 			}
@@ -100,7 +100,7 @@ func TestFlippedBitsAreNotSent(t *testing.T) {
 func TestAnIndexThatDoesNotFitIsFound(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "outbox.db")
-	b, err := OpenSQLite(limited(t), file, quick())
+	b, err := openSQLite(limited(t), file, quick())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -123,7 +123,7 @@ func TestAnIndexThatDoesNotFitIsFound(t *testing.T) {
 	if err := os.WriteFile(file, data, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if b, err = OpenSQLite(limited(t), file, quick()); err != nil {
+	if b, err = openSQLite(limited(t), file, quick()); err != nil {
 		t.Fatal(err)
 	}
 	defer b.Close()

@@ -55,7 +55,7 @@
 //
 // and in addition:
 //
-//	OpenSQLite, pgoutbox.Open and New       UnsafeStore, Incompatible, NotFound
+//	sqliteoutbox.Open, pgoutbox.Open and New  UnsafeStore, Incompatible, NotFound
 //	Commit, CommitTx, Retry                 Malformed, TooLarge, BadReference, BadArgument, NotFound, UnknownRef, Ambiguous,
 //	                                        AlreadyExists, OutboxFull. Unavailable may leave it open whether the batch is there:
 //	                                        then it names the id to commit it again under

@@ -292,7 +292,7 @@ func TestEveryErrorHasACode(t *testing.T) {
 	}
 	dir := t.TempDir()
 	for path, want := range map[string]fault.Code{dir: fault.BadArgument, dir + "/none/outbox.db": fault.BadArgument, strings.Repeat("x", 300): fault.BadArgument} {
-		if _, err := OpenSQLite(limited(t), path, Config{}); fault.CodeOf(err) != want {
+		if _, err := openSQLite(limited(t), path, Config{}); fault.CodeOf(err) != want {
 			t.Errorf("%s: %v", path, err)
 		}
 	}

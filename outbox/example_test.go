@@ -12,6 +12,7 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/ledger"
 	"github.com/mooring-rpc/mooring/outbox"
+	"github.com/mooring-rpc/mooring/outbox/sqliteoutbox"
 )
 
 // What is committed is durable, with no server anywhere.
@@ -22,7 +23,7 @@ func ExampleBox_Commit() {
 		log.Fatal(err)
 	}
 	defer os.RemoveAll(dir)
-	box, err := outbox.OpenSQLite(ctx, filepath.Join(dir, "outbox.db"), outbox.Config{})
+	box, err := sqliteoutbox.Open(ctx, filepath.Join(dir, "outbox.db"), outbox.Config{})
 	if err != nil {
 		log.Fatal(err)
 	}

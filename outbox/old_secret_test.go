@@ -10,12 +10,15 @@ import (
 	"testing/fstest"
 	"time"
 
+	"github.com/pressly/goose/v3"
+
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/internal/opid"
 	"github.com/mooring-rpc/mooring/internal/pgtest"
 	"github.com/mooring-rpc/mooring/ledger"
 	"github.com/mooring-rpc/mooring/migrations"
 	outboxsql "github.com/mooring-rpc/mooring/migrations/outboxsql"
+	schema "github.com/mooring-rpc/mooring/migrations/outboxsql/sqlite"
 	"github.com/mooring-rpc/mooring/outbox/internal/intent"
 )
 
@@ -49,7 +52,7 @@ func TestOldStreamsGoOn(t *testing.T) {
 	for _, kind := range []string{"sqlite", "postgres"} {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
-			p, driver, set := newPlace(t, kind), "sqlite", before(t, outboxsql.SQLite, "00006_stream_secrets.sql")
+			p, driver, set := newPlace(t, kind), "sqlite", before(t, migrations.Schema{Name: "outbox", Dialect: goose.DialectSQLite3, Table: schema.Table, Files: schema.Files}, "00006_stream_secrets.sql")
 			if kind == "postgres" {
 				p.at, driver, set = pgtest.URL(t), "pgx", before(t, outboxsql.Postgres, "00007_stream_secrets.sql")
 			} else {

@@ -5,32 +5,35 @@ package outbox
 import (
 	"cmp"
 	"context"
-	"fmt"
+
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/mooring-rpc/mooring/outbox/internal/postgres"
+	"github.com/mooring-rpc/mooring/outbox/internal/sqlite"
 	"github.com/mooring-rpc/mooring/outbox/internal/sqlstore"
 )
 
 func openPostgres(ctx context.Context, url, name string, cfg Config) (*Box, error) {
-	db, err := postgres.Open(ctx, url, postgresOptions(cfg))
-	if err != nil {
-		return nil, fmt.Errorf("open outbox: %w", sqlstore.WithCode(err))
-	}
-	return New(ctx, db, name, cfg)
+	return New(ctx, name, cfg, func(cfg Config) (sqlstore.Database, error) { return postgres.Open(ctx, url, postgresOptions(cfg)) })
 }
 
 func newPostgres(ctx context.Context, pool *pgxpool.Pool, name string, cfg Config) (*Box, error) {
-	db, err := postgres.New(ctx, pool, postgresOptions(cfg))
-	if err != nil {
-		return nil, fmt.Errorf("open outbox: %w", sqlstore.WithCode(err))
-	}
-	return New(ctx, db, name, cfg)
+	return New(ctx, name, cfg, func(cfg Config) (sqlstore.Database, error) { return postgres.New(ctx, pool, postgresOptions(cfg)) })
 }
 
 func postgresOptions(cfg Config) postgres.Options {
-	cfg = cfg.withDefaults()
 	return postgres.Options{Connections: cfg.Connections, Poll: cmp.Or(cfg.Poll, time.Second), Lease: cfg.Lease, AllowUnsafe: cfg.AllowUnsafe, Logger: cfg.Logger}
+}
+
+func openSQLite(ctx context.Context, path string, cfg Config) (*Box, error) {
+	return openSQLiteBy(ctx, "", path, cfg)
+}
+
+// openSQLiteBy opens a file by another driver.
+func openSQLiteBy(ctx context.Context, driver, path string, cfg Config) (*Box, error) {
+	return New(ctx, "", cfg, func(cfg Config) (sqlstore.Database, error) {
+		return sqlite.Open(ctx, path, sqlite.Options{Now: cfg.Now, Poll: cmp.Or(cfg.Poll, 100*time.Millisecond), Driver: driver})
+	})
 }

@@ -135,7 +135,7 @@ func (p place) open(tb testing.TB, cfg Config) *Box {
 
 func (p place) tryOpen(cfg Config) (*Box, error) {
 	if p.kind == "sqlite" {
-		return OpenSQLite(context.Background(), p.at, cfg)
+		return openSQLite(context.Background(), p.at, cfg)
 	}
 	return openPostgres(context.Background(), p.at, p.name, cfg)
 }

@@ -107,7 +107,7 @@ func TestFileModeAndTrouble(t *testing.T) {
 		t.Errorf("mode %v", info.Mode())
 	}
 	for name, path := range map[string]string{"no folder": t.TempDir() + "/no/such/box.db", "a folder": t.TempDir()} {
-		_, err := OpenSQLite(limited(t), path, quick())
+		_, err := openSQLite(limited(t), path, quick())
 		if err == nil || strings.Contains(err.Error(), path) {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -116,7 +116,7 @@ func TestFileModeAndTrouble(t *testing.T) {
 	if err := os.WriteFile(garbage, []byte(strings.Repeat("this is no database ", 100)), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := OpenSQLite(limited(t), garbage, quick()); !errors.Is(err, fault.OutboxDamaged) {
+	if _, err := openSQLite(limited(t), garbage, quick()); !errors.Is(err, fault.OutboxDamaged) {
 		t.Errorf("garbage: %v", err)
 	}
 }

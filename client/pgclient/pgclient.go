@@ -1,5 +1,5 @@
 // Package pgclient opens clients whose outbox is kept in Postgres. It stands apart from package
-// client, so that a program which keeps its outbox in SQLite carries no pgx.
+// client, so that a program which keeps its outbox in SQLite carries no pgx, and carries no SQLite itself.
 //
 //	c, err := client.Open(ctx, client.Config{OpenOutbox: pgclient.Outbox(url, "")})
 //

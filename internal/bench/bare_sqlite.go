@@ -14,10 +14,11 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/pressly/goose/v3"
 	_ "modernc.org/sqlite" // the driver "sqlite", as the whole path uses it
 
 	"github.com/mooring-rpc/mooring/migrations"
-	outboxsql "github.com/mooring-rpc/mooring/migrations/outboxsql"
+	schema "github.com/mooring-rpc/mooring/migrations/outboxsql/sqlite"
 )
 
 // bareSQLite implements bareTarget in a folder of its own.
@@ -50,7 +51,7 @@ func (b *bareSQLite) prepare(ctx context.Context, writers []*writerRows) (err er
 				return err
 			}
 		}
-		box, err := openLite(ctx, filepath.Join(b.dir, fmt.Sprintf("outbox%d.db", i)), outboxsql.SQLite)
+		box, err := openLite(ctx, filepath.Join(b.dir, fmt.Sprintf("outbox%d.db", i)), migrations.Schema{Name: "outbox", Dialect: goose.DialectSQLite3, Table: schema.Table, Files: schema.Files})
 		if err != nil {
 			return err
 		}

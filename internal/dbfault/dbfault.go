@@ -11,8 +11,6 @@ import (
 	"maps"
 	"slices"
 
-	lib "modernc.org/sqlite/lib"
-
 	"github.com/mooring-rpc/mooring/fault"
 )
 
@@ -122,27 +120,51 @@ func Postgres(state, routine string) Cause {
 	return states[state[:min(2, len(state))]]
 }
 
+// SQLite's numbers of its results (https://sqlite.org/rescode.html), said again here so that a program
+// without SQLite carries none of it.
+const (
+	sqlitePerm           = 3
+	sqliteBusy           = 5
+	sqliteLocked         = 6
+	sqliteNomem          = 7
+	sqliteReadonly       = 8
+	sqliteInterrupt      = 9
+	sqliteIoerr          = 10
+	sqliteCorrupt        = 11
+	sqliteFull           = 13
+	sqliteCantopen       = 14
+	sqliteProtocol       = 15
+	sqliteSchema         = 17
+	sqliteNolfs          = 22
+	sqliteNotadb         = 26
+	sqliteIoerrWrite     = 10 | 3<<8
+	sqliteIoerrNomem     = 10 | 12<<8
+	sqliteIoerrShmsize   = 10 | 19<<8
+	sqliteIoerrData      = 10 | 32<<8
+	sqliteIoerrCorruptfs = 10 | 33<<8
+)
+
 // results has SQLite's result codes, extended ones before those that they extend.
 var results = map[int]Cause{
-	lib.SQLITE_PERM:            ReadOnly,
-	lib.SQLITE_BUSY:            Locked,
-	lib.SQLITE_LOCKED:          Locked,
-	lib.SQLITE_PROTOCOL:        Locked, // of the write-ahead log's locks
-	lib.SQLITE_SCHEMA:          Locked, // somebody changes the tables
-	lib.SQLITE_NOMEM:           NoMemory,
-	lib.SQLITE_IOERR_NOMEM:     NoMemory,
-	lib.SQLITE_READONLY:        ReadOnly,
-	lib.SQLITE_INTERRUPT:       Timeout,
-	lib.SQLITE_IOERR:           DiskError,
-	lib.SQLITE_CANTOPEN:        DiskError,
-	lib.SQLITE_NOLFS:           DiskError, // a file too large for its file system
-	lib.SQLITE_FULL:            DiskFull,
-	lib.SQLITE_IOERR_WRITE:     DiskFull, // as disk quotas and limits on file sizes show
-	lib.SQLITE_IOERR_SHMSIZE:   DiskFull,
-	lib.SQLITE_CORRUPT:         Damaged,
-	lib.SQLITE_NOTADB:          Damaged,
-	lib.SQLITE_IOERR_CORRUPTFS: Damaged,
-	lib.SQLITE_IOERR_DATA:      Damaged, // a checksum
+	sqlitePerm:           ReadOnly,
+	sqliteBusy:           Locked,
+	sqliteLocked:         Locked,
+	sqliteProtocol:       Locked, // of the write-ahead log's locks
+	sqliteSchema:         Locked, // somebody changes the tables
+	sqliteNomem:          NoMemory,
+	sqliteIoerrNomem:     NoMemory,
+	sqliteReadonly:       ReadOnly,
+	sqliteInterrupt:      Timeout,
+	sqliteIoerr:          DiskError,
+	sqliteCantopen:       DiskError,
+	sqliteNolfs:          DiskError, // a file too large for its file system
+	sqliteFull:           DiskFull,
+	sqliteIoerrWrite:     DiskFull, // as disk quotas and limits on file sizes show
+	sqliteIoerrShmsize:   DiskFull,
+	sqliteCorrupt:        Damaged,
+	sqliteNotadb:         Damaged,
+	sqliteIoerrCorruptfs: Damaged,
+	sqliteIoerrData:      Damaged, // a checksum
 }
 
 // SQLite is what a result code means.

@@ -5,8 +5,6 @@ package pgoutbox
 import (
 	"cmp"
 	"context"
-	"fmt"
-	"log/slog"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -21,30 +19,20 @@ import (
 // Outboxes that this process opens with the same url share their connections, as many as the
 // Config of the first says.
 func Open(ctx context.Context, url, name string, cfg outbox.Config) (*outbox.Box, error) {
-	db, err := postgres.Open(ctx, url, options(cfg))
-	return open(ctx, db, err, name, cfg)
+	return outbox.New(ctx, name, cfg, func(cfg outbox.Config) (sqlstore.Database, error) {
+		return postgres.Open(ctx, url, options(cfg))
+	})
 }
 
 // New is Open on a pool that the caller keeps and closes. Beyond their transactions, all outboxes
 // of a pool that run together use one connection to listen on. The outbox's transactions are read
 // committed; with a pool whose default is another isolation level, each takes two round trips more.
 func New(ctx context.Context, pool *pgxpool.Pool, name string, cfg outbox.Config) (*outbox.Box, error) {
-	db, err := postgres.New(ctx, pool, options(cfg))
-	return open(ctx, db, err, name, cfg)
-}
-
-func open(ctx context.Context, db *postgres.DB, err error, name string, cfg outbox.Config) (*outbox.Box, error) {
-	if err != nil {
-		return nil, fmt.Errorf("open outbox: %w", sqlstore.WithCode(err))
-	}
-	return outbox.New(ctx, db, name, cfg)
+	return outbox.New(ctx, name, cfg, func(cfg outbox.Config) (sqlstore.Database, error) {
+		return postgres.New(ctx, pool, options(cfg))
+	})
 }
 
 func options(cfg outbox.Config) postgres.Options {
-	logger := cfg.Logger
-	if logger == nil {
-		logger = slog.New(slog.DiscardHandler)
-	}
-	return postgres.Options{Connections: cfg.Connections, Poll: cmp.Or(cfg.Poll, time.Second), Lease: cmp.Or(cfg.Lease, sqlstore.DefaultLease),
-		AllowUnsafe: cfg.AllowUnsafe, Logger: logger}
+	return postgres.Options{Connections: cfg.Connections, Poll: cmp.Or(cfg.Poll, time.Second), Lease: cfg.Lease, AllowUnsafe: cfg.AllowUnsafe, Logger: cfg.Logger}
 }

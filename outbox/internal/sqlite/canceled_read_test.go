@@ -18,7 +18,7 @@ import (
 // cancel may come when BEGIN has been run and its statement fails all the same.
 func TestCanceledReads(t *testing.T) {
 	t.Parallel()
-	db, err := Open(t.Context(), filepath.Join(t.TempDir(), "a.db"), Options{Now: time.Now, Poll: time.Hour, Driver: "sqlite"})
+	db, err := Open(t.Context(), filepath.Join(t.TempDir(), "a.db"), Options{Now: time.Now, Poll: time.Hour})
 	if err != nil {
 		t.Fatal(err)
 	}

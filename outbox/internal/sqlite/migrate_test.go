@@ -12,11 +12,15 @@ import (
 	"testing/fstest"
 	"time"
 
+	"github.com/pressly/goose/v3"
+
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/migrations"
-	"github.com/mooring-rpc/mooring/migrations/outboxsql"
 	schema "github.com/mooring-rpc/mooring/migrations/outboxsql/sqlite"
 )
+
+// goosed is the schema as goose applies it.
+var goosed = migrations.Schema{Name: "outbox", Dialect: goose.DialectSQLite3, Table: schema.Table, Files: schema.Files}
 
 func testFile(t *testing.T, path string) *sql.DB {
 	t.Helper()
@@ -64,13 +68,13 @@ func TestEitherGoesOnWhereTheOtherStopped(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := schemaOf(t, fresh)
-	if err := migrations.Up(t.Context(), fresh, outboxsql.SQLite); err != nil || !slices.Equal(schemaOf(t, fresh), want) {
+	if err := migrations.Up(t.Context(), fresh, goosed); err != nil || !slices.Equal(schemaOf(t, fresh), want) {
 		t.Errorf("goose does not find its own versions: %v", err)
 	}
 	for n := 1; n <= len(names); n++ {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			t.Parallel()
-			set, some := outboxsql.SQLite, fstest.MapFS{}
+			set, some := goosed, fstest.MapFS{}
 			for _, f := range names[:n] {
 				text, err := schema.Files.ReadFile(f.Name())
 				if err != nil {
@@ -126,7 +130,7 @@ func TestManyOpenANewFileAtOnce(t *testing.T) {
 		var all sync.WaitGroup
 		for range 6 {
 			all.Go(func() {
-				db, err := Open(t.Context(), path, Options{Now: time.Now, Poll: time.Hour, Driver: "sqlite"})
+				db, err := Open(t.Context(), path, Options{Now: time.Now, Poll: time.Hour})
 				if err != nil {
 					t.Error(err)
 					return

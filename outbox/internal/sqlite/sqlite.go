@@ -4,6 +4,7 @@ package sqlite
 // Several processes may have the file open.
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"database/sql/driver"
@@ -118,7 +119,7 @@ func (c *sqliteConn) discard() {
 type Options struct {
 	Now    func() time.Time
 	Poll   time.Duration
-	Driver string // the driver's name: for tests
+	Driver string // the driver's name; "" for SQLite's own
 }
 
 // Open opens the file at path, creating it (mode 0600) if it is not there. Its errors name no
@@ -159,13 +160,14 @@ func openFile(ctx context.Context, path string, o Options) (_ *DB, err error) {
 			_ = db.Close()
 		}
 	}()
-	if db.pool, err = sql.Open(o.Driver, dsn); err != nil {
+	driver := cmp.Or(o.Driver, "sqlite")
+	if db.pool, err = sql.Open(driver, dsn); err != nil {
 		return nil, err
 	}
 	if err := migrate(ctx, db.pool, schema.Files); err != nil {
 		return nil, migrateFailure(err)
 	}
-	if db.writePool, err = sql.Open(o.Driver, dsn); err != nil {
+	if db.writePool, err = sql.Open(driver, dsn); err != nil {
 		return nil, err
 	}
 	if db.Writer, err = newSQLiteConn(ctx, db.writePool); err != nil {

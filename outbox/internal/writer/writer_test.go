@@ -109,7 +109,7 @@ func TestWhatATransactionTakes(t *testing.T) {
 // in trouble all lazy ones wait.
 func TestWhatBecomesOfATransactionThatFailed(t *testing.T) {
 	t.Parallel()
-	db, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "a.db"), sqlite.Options{Now: time.Now, Poll: time.Hour, Driver: "sqlite"})
+	db, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "a.db"), sqlite.Options{Now: time.Now, Poll: time.Hour})
 	if err != nil {
 		t.Fatal(err)
 	}
