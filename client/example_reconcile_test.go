@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"log"
 
-	"github.com/mooring-rpc/mooring/client"
+	"github.com/mooring-rpc/mooring/outbox"
 )
 
 // After a restore of the server each outbox that wrote to it brings back what was lost.
@@ -25,7 +25,7 @@ func ExampleClient_Reconcile() {
 		log.Fatal(err)
 	}
 	for _, id := range sessions {
-		r, err := c.Reconcile(ctx, id, client.ReconcileOptions{})
+		r, err := c.Reconcile(ctx, id, outbox.ReconcileOptions{})
 		if err != nil {
 			log.Fatal(err)
 		}

@@ -142,7 +142,7 @@ func testDrill(t *testing.T, r *rig, writers, sessions int) {
 		sessions, err := c.Outbox().Sessions(ctx)
 		for _, s := range sessions {
 			var rec outbox.Reconciliation
-			if rec, err = c.Reconcile(ctx, s, client.ReconcileOptions{}); err != nil {
+			if rec, err = c.Reconcile(ctx, s, outbox.ReconcileOptions{}); err != nil {
 				return again, err
 			}
 			again += rec.Count(outbox.SentAgain)
@@ -270,7 +270,7 @@ func TestReconcileFencesOff(t *testing.T) {
 	})
 	before := opened.seen()
 	left := before[len(before)-1]
-	if _, err := c.Reconcile(t.Context(), s.ID(), client.ReconcileOptions{}); err != nil {
+	if _, err := c.Reconcile(t.Context(), s.ID(), outbox.ReconcileOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if !slices.ContainsFunc(opened.seen()[len(before):], func(o session.StreamRequest) bool {

@@ -64,9 +64,8 @@
 //	Drop                                    NotFound
 //	PutRef, RefAnswered                     BadRefText, AlreadyExists
 //	Ref, RefFor                             NotFound, Ambiguous
-//	Abandon, NewLog, PlanReconcile          NotFound
-//	Reconcile                               NotFound, InUse
-//	Fence                                   NotFound, and the server's refusals
+//	Abandon                                 NotFound
+//	Reconcile                               NotFound, InUse, and the server's refusals
 //	DropRef                                 InUse
 //	Rotate                                  BadRefText, NotFound, and what its ask returns
 //	Run                                     Canceled of a closed Box, and nothing else
@@ -77,9 +76,9 @@
 // # How it is built
 //
 // commit.go commits a batch. lease.go decides which Box sends; run.go is the sender's loop and
-// sending.go its transactions. restart.go gives up a stream that cannot go on and begins another for its session, fence.go keeps batches in
-// flight on the old stream from arriving late, and reconcile.go plans, without a database, what to
-// send for the events that the session lacks. sweep.go removes old rows.
+// sending.go its transactions. restart.go gives up a stream that cannot go on and begins another
+// for its session, and reconcile.go sends again what a session lacks: reconcile_plan.go plans that,
+// without a database. sweep.go removes old rows.
 //
 // Below, each imports only those after it:
 //

@@ -138,14 +138,14 @@ func verbsOf(b *Box, pool *pgxpool.Pool, session string, kept capability.Ref, x 
 		"Stopped":  func(ctx context.Context) error { _, err := b.Stopped(ctx, session); return err },
 		"Sessions": func(ctx context.Context) error { _, err := b.Sessions(ctx); return err },
 		"Abandon":  func(ctx context.Context) error { _, err := b.Abandon(ctx, newSession()); return err },
-		"NewLog":   func(ctx context.Context) error { _, err := b.NewLog(ctx, session); return err },
-		"Fence":    func(ctx context.Context) error { return b.Fence(ctx, newFakeServer(), &Log{}, session, false) },
+		"NewLog":   func(ctx context.Context) error { _, err := b.newLog(ctx, session); return err },
+		"Fence":    func(ctx context.Context) error { return b.fence(ctx, newFakeServer(), &sessionLog{}, session, false) },
 		"PlanReconcile": func(ctx context.Context) error {
-			_, err := b.PlanReconcile(ctx, session, &Log{}, ReconcileOptions{})
+			_, err := b.planReconcile(ctx, session, &sessionLog{}, ReconcileOptions{})
 			return err
 		},
 		"Reconcile": func(ctx context.Context) error {
-			_, err := b.Reconcile(ctx, session, &Log{}, ReconcileOptions{})
+			_, err := b.reconcile(ctx, session, &sessionLog{}, ReconcileOptions{})
 			return err
 		},
 		"PutRef": func(ctx context.Context) error {

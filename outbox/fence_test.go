@@ -61,11 +61,11 @@ func TestFence(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer late.Close()
-		fenced := func() *Log {
+		fenced := func() *sessionLog {
 			t.Helper()
-			log, err := b.NewLog(ctx, session)
+			log, err := b.newLog(ctx, session)
 			if err == nil {
-				err = b.Fence(ctx, srv, log, session, false)
+				err = b.fence(ctx, srv, log, session, false)
 			}
 			if err != nil {
 				t.Fatal(err)
@@ -86,25 +86,25 @@ func TestFence(t *testing.T) {
 		if r := <-answer; fault.CodeOf(r.Err) != fault.Fenced {
 			t.Errorf("what was on its way: %+v", r)
 		}
-		if r, err := b.PlanReconcile(ctx, session, &Log{Base: 100}, ReconcileOptions{}); err != nil || len(r.Ops) > 0 {
+		if r, err := b.planReconcile(ctx, session, &sessionLog{Base: 100}, ReconcileOptions{}); err != nil || len(r.Ops) > 0 {
 			t.Errorf("by the log alone: %+v, %v", r, err)
 		}
 		log.Base = 100
 		stop = run(t, b, srv)
 		eventually(t, "a sender begins", func() bool { return onLoop(b, func(*loop) {}) })
 		stop()
-		if _, err := b.Reconcile(ctx, session, log, ReconcileOptions{}); fault.CodeOf(err) != fault.InUse {
+		if _, err := b.reconcile(ctx, session, log, ReconcileOptions{}); fault.CodeOf(err) != fault.InUse {
 			t.Errorf("after another has begun to send: %v", err)
 		}
 		log = fenced()
 		log.Base = 100
-		r, err := b.Reconcile(ctx, session, log, ReconcileOptions{})
+		r, err := b.reconcile(ctx, session, log, ReconcileOptions{})
 		if err != nil || r.Count(SentAgain) != 4 || r.Ops[0].Op != tickets[2].Ops[0] {
 			t.Fatalf("%+v, %v", r, err)
 		}
 		// The next stream counts anew, and what is finished has no seqs in it.
-		log = &Log{streamMatches: true, lastSeq: 100}
-		if r, err := b.PlanReconcile(ctx, session, log, ReconcileOptions{}); err != nil || r.Count(SentAgain) != 4 || r.Count(InLog)+r.Count(HeldBack) != 4 {
+		log = &sessionLog{streamMatches: true, lastSeq: 100}
+		if r, err := b.planReconcile(ctx, session, log, ReconcileOptions{}); err != nil || r.Count(SentAgain) != 4 || r.Count(InLog)+r.Count(HeldBack) != 4 {
 			t.Errorf("afterwards: %+v, %v", r.Ops, err)
 		}
 	})
@@ -126,9 +126,9 @@ func TestFenceOfACopy(t *testing.T) {
 		stop()
 		look := func(what string, agrees bool, last uint64) {
 			t.Helper()
-			log, err := b.NewLog(ctx, session)
+			log, err := b.newLog(ctx, session)
 			if err == nil {
-				err = b.Fence(ctx, srv, log, session, false)
+				err = b.fence(ctx, srv, log, session, false)
 			}
 			if err != nil || log.streamMatches != agrees || log.lastSeq != last || log.fenceIncarnation == 0 {
 				t.Errorf("%s: %+v, %v", what, log, err)
@@ -149,7 +149,7 @@ func TestFenceOfACopy(t *testing.T) {
 		srv.setDown(fault.Revoked.With("on request"))
 		look("a ref that can change nothing", false, 0)
 		srv.setDown(fault.Usage.With("on request"))
-		if err := b.Fence(ctx, srv, &Log{}, session, false); fault.CodeOf(err) != fault.Usage {
+		if err := b.fence(ctx, srv, &sessionLog{}, session, false); fault.CodeOf(err) != fault.Usage {
 			t.Errorf("a refusal: %v", err)
 		}
 	})

@@ -1,435 +1,482 @@
 package outbox
 
-// The plan of a reconciliation: the ops whose events a session's log lacks, computed from the
-// outbox's rows and the log, without database or server. Ops that applied once and whose events
-// are no longer in the log are committed again under new ids, in the order in which they were
-// committed, in the same batches, keeping references to each other.
+// Reconciling a session: the log is read once its stream is fenced, planned from, and the plan is
+// executed in one transaction. Until that is durable nothing has changed, and afterwards only
+// sending is left; so it may be interrupted anywhere, and repeated.
 
 import (
 	"cmp"
-	"crypto/sha256"
+	"context"
+	"errors"
 	"fmt"
 	"slices"
-
-	"github.com/oklog/ulid/v2"
-	"github.com/tidwall/gjson"
+	"time"
 
 	"github.com/mooring-rpc/mooring/fault"
-	"github.com/mooring-rpc/mooring/internal/opid"
+	"github.com/mooring-rpc/mooring/internal/crashpoint"
 	"github.com/mooring-rpc/mooring/ledger"
 	"github.com/mooring-rpc/mooring/outbox/internal/intent"
+	"github.com/mooring-rpc/mooring/outbox/internal/machine"
 	"github.com/mooring-rpc/mooring/outbox/internal/sqlstore"
 )
 
-// Log is the content of a session's log, as its server shows it. Box.NewLog makes one, before
-// the log is read.
-type Log struct {
-	// Ops are the cursors of the events made by ops, by op id.
-	Ops map[string]uint64
-	// Base is the cursor up to which events have been pruned from the log: their ops count as
-	// in the log.
-	Base uint64
-	// Gone reports that the server does not know the session.
-	Gone bool
-
-	// fenceIncarnation is the incarnation under which the session's stream was opened before
-	// the log was read; 0: no sender was fenced. With streamMatches, the server has this
-	// outbox's batches of the stream up to lastSeq, and nothing else.
-	fenceIncarnation int64
-	lastSeq          uint64
-	streamMatches    bool
-
-	// answered are the batches that had outcomes before the log was read: later ones need not
-	// be in it. nil: all.
-	answered map[string]bool
+// Reconciliation lists the fates of a session's ops.
+type Reconciliation struct {
+	Session string
+	Stopped *StreamStoppedError // why its stream sends nothing; nil if it is not known to have stopped
+	Gone    bool                // the server does not know the session: it is created again first
+	Ops     []Reconciled
+	Batches []string // batches that are committed again
 }
 
-// Fate is the result of a reconciliation for one op.
-type Fate uint8
+// Needed reports whether Reconcile has anything to do.
+func (r *Reconciliation) Needed() bool {
+	return r.Stopped != nil || slices.ContainsFunc(r.Ops, func(c Reconciled) bool { return c.Fate == SentAgain || c.Fate == InLog })
+}
 
-// The fates of an op.
+// Count counts the ops of a fate.
+func (r *Reconciliation) Count(f Fate) (n int) {
+	for i := range r.Ops {
+		if r.Ops[i].Fate == f {
+			n++
+		}
+	}
+	return n
+}
+
+// Sessions lists the sessions that the outbox has ops of, unfinished or of the last 30 days, in
+// the order in which they came.
+func (b *Box) Sessions(ctx context.Context) (sessions []string, err error) {
+	err = b.read(ctx, "list sessions", func(ctx context.Context, q sqlstore.Querier) (err error) {
+		sessions, err = b.t.Sessions(ctx, q)
+		return err
+	})
+	return sessions, err
+}
+
+// LogReader asks a session's server for its log.
+type LogReader interface {
+	// Gone reports that the server does not know the session.
+	Gone(ctx context.Context) (bool, error)
+	// Read calls add for each event that an op has made, with its cursor. base is the cursor up to
+	// which events have been pruned from the log: their ops count as in the log.
+	Read(ctx context.Context, add func(op string, cursor uint64)) (base uint64, err error)
+}
+
+// Bounds of Reconcile while other processes send.
 const (
-	SentAgain Fate = 1 + iota // it applied and is not in the log: it is committed again, as another op
-	Waits                     // it is unfinished, and goes on waiting, behind the ops that are sent again
-	HeldBack                  // it was not sent again, or is not sent any more; Reason says why
-	InLog                     // it was not answered, but the log has it
-	Lost                      // its row is damaged, or no longer has its arguments
+	reconcileTries  = 5
+	inFlightTimeout = 10 * time.Second // how long ops in flight are waited for
 )
 
-var fateNames = [...]string{"", "sent_again", "waits", "held_back", "in_log", "lost"}
-
-// String returns the fate's name: sent_again, waits, held_back, in_log, lost.
-func (f Fate) String() string {
-	if int(f) < len(fateNames) {
-		return fateNames[f]
-	}
-	return "unknown"
-}
-
-// Reconciled is the fate of one op; of an unreadable row, of the batch.
-type Reconciled struct {
-	Op, Batch string
-	Method    string
-	Key       string // the argument key or message, if it has one
-	Fate      Fate
-	NewOp     string // SentAgain: the op that replaces it
-	NewBatch  string // … and its batch
-	Reason    string
-}
-
-// ReconcileOptions select the ops that are sent again.
-type ReconcileOptions struct {
-	// WithExpectations also sends ops with an expected cursor or a text offset. They were meant
-	// for the session as it was.
-	WithExpectations bool
-}
-
-// resentID derives the id under which an op is committed again. Copies of an outbox derive the
-// same.
-func resentID(op string) string { return deriveID(op, op).String() }
-
-// resentBatchID derives the batch id for the ops of a batch that are committed again, from op
-// on.
-func resentBatchID(batch, op string) string {
-	id := deriveID(batch, batch+" "+op)
-	id[14], id[15] = 0, 0
-	return id.String()
-}
-
-// deriveID makes a ULID of a hash of text, with the time of the ULID from.
-func deriveID(from, text string) (id ulid.ULID) {
-	id, _ = ulid.ParseStrict(from) // zero time if it is not a ULID
-	sum := sha256.Sum256([]byte("mooring reconcile v1\x00" + text))
-	copy(id[6:], sum[:])
-	return id
-}
-
-// maxResends bounds how often copies of this outbox can have committed an op again and still be
-// recognized.
-const maxResends = 8
-
-// has reports whether the log has an op, or the op that a copy of this outbox has committed in
-// its place.
-func (l *Log) has(op string) bool {
-	for range maxResends {
-		if _, there := l.Ops[op]; there {
-			return true
+// Reconcile commits again the ops that applied once and are no longer in the session's log,
+// under new ids, in a new stream, in order; unanswered ops go out behind them. Each op's
+// replacement is durable before anything is sent. The log is read twice, the second time once
+// every present sender of the session's stream is fenced. Ops with an expectation are held back,
+// unless o says otherwise; they lose nothing but their position: a later Reconcile with
+// WithExpectations sends them. If nothing is Needed nothing is done. InUse while the stream has
+// not stopped and ops stay in flight, or others send; NotFound if the session is gone from its
+// server and its creation is not in this outbox.
+func (b *Box) Reconcile(ctx context.Context, link Link, session string, from LogReader, o ReconcileOptions) (r Reconciliation, err error) {
+	for range reconcileTries { // other processes may be sending
+		var log *sessionLog
+		if log, err = b.readLog(ctx, nil, session, from); err != nil {
+			return r, err
 		}
-		op = resentID(op)
-	}
-	return false
-}
-
-// isMissing reports whether an op that applied is missing: by its seq in the session's present
-// stream, if that decides, else by its event, which may have been pruned from the log.
-func (l *Log) isMissing(o *ledger.Outcome, seq uint64) bool {
-	switch {
-	case l.streamMatches && seq > 0 && seq <= l.lastSeq:
-		return false
-	case l.streamMatches && seq > 0:
-		return !l.has(o.OpID) // perhaps as another op
-	}
-	return o.Cursor > l.Base && !l.has(o.OpID)
-}
-
-// resendBatch is a batch that is to be committed again.
-type resendBatch struct {
-	old  *sqlstore.BatchRow
-	id   string
-	body *intent.Batch
-}
-
-// plan is the set of changes that reconcile a session.
-type plan struct {
-	ops     []Reconciled
-	resend  []resendBatch
-	pending []pendingRow
-}
-
-// pendingRow is a row without outcomes, and its fate.
-type pendingRow struct {
-	row  *sqlstore.BatchRow
-	body *intent.Batch // nil if it is damaged
-	err  error         // why it is damaged
-	// recorded: the log has some of its ops, so all have outcomes.
-	recorded []ledger.Outcome
-}
-
-// planner makes a plan. Its rows come in the order in which they were committed.
-type planner struct {
-	log       *Log
-	opts      ReconcileOptions
-	lookup    intent.Lookup // finds ops of other sessions, and older ones
-	retriedAs func(op string) (string, error)
-	plan      plan
-	missing   []missingRow
-	resentAs  map[string]string // new op ids, by the op that is committed again
-	heldBack  map[string]bool   // ops that are not committed again, though the log lacks them; unreadable batches
-}
-
-// missingRow is a finished row with ops that the log does not have.
-type missingRow struct {
-	row     *sqlstore.BatchRow
-	body    *intent.Batch
-	indexes []int
-	cursor  uint64 // of the first missing op
-}
-
-func newPlanner(log *Log, o ReconcileOptions, find intent.Lookup, next func(op string) (string, error)) *planner {
-	return &planner{log: log, opts: o, lookup: find, retriedAs: next, resentAs: make(map[string]string), heldBack: make(map[string]bool)}
-}
-
-// reconciledOp returns an op as the plan shows it.
-func reconciledOp(r *sqlstore.BatchRow, op *intent.Op, f Fate) Reconciled {
-	c := Reconciled{Op: op.ID, Batch: r.ID, Method: op.Method, Fate: f}
-	for _, a := range op.Args {
-		if (a.Name == "key" || a.Name == "message") && a.Ref == nil {
-			c.Key = intent.JSONString(a.JSON)
+		if r, err = b.planReconcile(ctx, session, log, o); err != nil || o.DryRun || !r.Needed() {
+			return r, err
+		}
+		if log, err = b.readLog(ctx, link, session, from); err != nil {
+			return r, err
+		}
+		if r, err = b.reconcile(ctx, session, log, o); fault.CodeOf(err) != fault.InUse {
+			return r, err
 		}
 	}
-	return c
+	return r, err
 }
 
-// addFinished adds the missing ops of a row that has outcomes; planResend plans them.
-func (p *planner) addFinished(r *sqlstore.BatchRow) error {
-	if p.log.answered != nil && !p.log.answered[r.ID] {
-		return nil
-	}
-	bd, err := r.Decode()
-	var outs []ledger.Outcome
-	if err == nil {
-		outs, err = r.ReadOutcomes(bd)
-	}
-	if fault.CodeOf(err) == fault.Incompatible {
-		return err
-	}
+// readLog reads which ops the session's log contains, once none is in flight; with a link, also
+// once no batch of the session's stream can arrive any more.
+func (b *Box) readLog(ctx context.Context, link Link, session string, from LogReader) (*sessionLog, error) {
+	gone, err := from.Gone(ctx)
 	if err != nil {
-		p.plan.ops = append(p.plan.ops, Reconciled{Batch: r.ID, Fate: Lost, Reason: "what it had is damaged"})
-		p.heldBack[r.ID] = true
-		return nil
+		return nil, err
 	}
-	l := missingRow{row: r, body: bd}
-	seqs := r.Seqs(bd)
-	for i := range bd.Ops {
-		o := &outs[i]
-		if o.Status != ledger.Applied || gjson.GetBytes(o.Result, "unchanged").Bool() || !p.log.isMissing(o, seqs[i]) {
-			continue
+	if err := b.awaitInFlight(ctx, session); err != nil {
+		return nil, err
+	}
+	log, err := b.newLog(ctx, session)
+	if err != nil {
+		return nil, err
+	}
+	if log.Gone = gone; link != nil {
+		if err := b.fence(ctx, link, log, session, gone); err != nil {
+			return nil, err
 		}
-		next, err := p.retriedAs(o.OpID)
+	}
+	if !gone {
+		log.Base, err = from.Read(ctx, func(op string, cursor uint64) { log.Ops[op] = cursor })
+	}
+	return log, err
+}
+
+// awaitInFlight waits until no op of a session is unfinished, unless its stream has stopped. Else
+// an op in flight could be taken for missing.
+func (b *Box) awaitInFlight(ctx context.Context, session string) error {
+	for limit := time.Now().Add(inFlightTimeout); ; {
+		still, err := b.Stopped(ctx, session)
+		if err != nil || still != nil {
+			return err
+		}
+		st, err := b.Queue(ctx)
 		if err != nil {
 			return err
 		}
-		if next == "" {
-			l.indexes = append(l.indexes, i)
-			l.cursor = cmp.Or(l.cursor, o.Cursor)
+		left := 0
+		for _, s := range st.Streams {
+			if s.Session == session {
+				left = s.Unfinished
+			}
+		}
+		if left == 0 {
+			return nil
+		}
+		if time.Now().After(limit) {
+			return fault.InUse.With("%d ops of session %s are on their way and its stream has not stopped: wait for their answers first", left, session)
+		}
+		if b.pause(ctx, 10*time.Millisecond); ctx.Err() != nil {
+			return fault.Canceled.Because(ctx.Err(), "stopped waiting for what is on its way to session %s", session)
 		}
 	}
-	if len(l.indexes) > 0 {
-		p.missing = append(p.missing, l)
-	}
-	return nil
 }
 
-// planResend plans the rows that addFinished found, in the order in which they applied.
-func (p *planner) planResend() error {
-	slices.SortStableFunc(p.missing, func(x, y missingRow) int { return cmp.Compare(x.cursor, y.cursor) })
-	for i := range p.missing {
-		if err := p.planResendRow(&p.missing[i]); err != nil {
-			return err
+// newLog begins a sessionLog. The session's log is to be read after it.
+func (b *Box) newLog(ctx context.Context, session string) (*sessionLog, error) {
+	log := &sessionLog{Ops: make(map[string]uint64)}
+	err := b.read(ctx, "reconcile", func(ctx context.Context, q sqlstore.Querier) error {
+		batches, err := b.t.Answered(ctx, q, session)
+		log.answered = make(map[string]bool)
+		for _, batch := range batches {
+			log.answered[batch] = true
 		}
-	}
-	return nil
-}
-
-func (p *planner) planResendRow(l *missingRow) (err error) {
-	r, bd := l.row, l.body
-	out := resendBatch{old: r, body: &intent.Batch{Atomic: bd.Atomic, NoDigest: bd.NoDigest}}
-	first := len(p.plan.ops)
-	why := ""
-	for _, i := range l.indexes {
-		op := bd.Ops[i]
-		c := reconciledOp(r, &op, SentAgain)
-		c.NewOp = resentID(op.ID)
-		if bd.Compacted {
-			c.Fate, c.Reason = Lost, "its arguments were not kept"
-		} else if c.Reason, err = p.renewOp(&op, c.NewOp); err != nil {
-			return err
-		} else if c.Reason != "" {
-			c.Fate = HeldBack
-		}
-		if c.Fate != SentAgain {
-			c.NewOp, why = "", c.Reason
-			p.heldBack[c.Op] = true
-		} else {
-			p.resentAs[c.Op] = c.NewOp
-			out.body.Ops = append(out.body.Ops, op)
-		}
-		p.plan.ops = append(p.plan.ops, c)
-	}
-	if bd.Atomic && why != "" { // all or nothing
-		for i := range p.plan.ops[first:] {
-			c := &p.plan.ops[first+i]
-			if delete(p.resentAs, c.Op); c.Fate == SentAgain {
-				c.Fate, c.NewOp, c.Reason = HeldBack, "", "another op of its atomic batch is: "+why
-				p.heldBack[c.Op] = true
-			}
-		}
-		return nil
-	}
-	if len(out.body.Ops) == 0 {
-		return nil
-	}
-	out.id = resentBatchID(r.ID, out.body.Ops[0].Retries)
-	for i := range p.plan.ops[first:] {
-		if c := &p.plan.ops[first+i]; c.Fate == SentAgain {
-			c.NewBatch = out.id
-		}
-	}
-	p.plan.resend = append(p.plan.resend, out)
-	return nil
-}
-
-// renewOp turns an op that applied once into one that is to be committed again; why is the
-// reason if it must not be.
-func (p *planner) renewOp(op *intent.Op, id string) (why string, err error) {
-	if why := op.Expectation(); why != "" && !p.opts.WithExpectations {
-		return why, nil
-	}
-	// now returns the op that replaces a needed op.
-	now := func(op string) (id, as, why string, err error) {
-		for range sqlstore.MaxRetryChain {
-			next, err := p.retriedAs(op)
-			if err != nil {
-				return "", "", "", err
-			}
-			if next == "" {
-				break
-			}
-			op = next
-		}
-		if p.heldBack[op] || p.heldBack[opid.BatchOf(op)] {
-			why = "it needs op " + op + ", which is not sent again"
-		}
-		return op, p.resentAs[op], why, nil
-	}
-	var deps []string
-	for _, d := range op.Deps {
-		_, as, why, err := now(d)
-		if err != nil || why != "" {
-			return why, err
-		}
-		if as != "" { // its other dependencies are there
-			deps = append(deps, as)
-		}
-	}
-	value := func(r *ledger.Ref) (v []byte, to *ledger.Ref, why string, err error) {
-		op, as, why, err := now(r.Op)
-		if err != nil || why != "" {
-			return nil, nil, why, err
-		}
-		if as != "" {
-			return nil, &ledger.Ref{Op: as, Path: r.Path}, "", nil
-		}
-		e, err := p.lookup(op)
-		if err != nil {
-			return nil, nil, "", err
-		}
-		if e != nil && e.Outcome != nil {
-			if v, ok := ledger.Resolve(e.Outcome.Result, r.Path); ok {
-				return v, nil, "", nil
-			}
-		}
-		return nil, nil, "what op " + r.Op + " gave, which it needs, is not known here any more", nil
-	}
-	args := make([]ledger.Arg, len(op.Args))
-	for i, a := range op.Args {
-		if args[i] = a; a.Ref == nil {
-			continue
-		}
-		v, to, why, err := value(a.Ref)
-		if err != nil || why != "" {
-			return why, err
-		}
-		args[i].JSON, args[i].Ref = v, to
-	}
-	if r := op.Expected.Ref; r != nil {
-		v, to, why, err := value(r)
-		if err != nil || why != "" {
-			return why, err
-		}
-		if op.Expected.Ref = to; to == nil {
-			if _, err := fmt.Sscan(string(v), &op.Expected.Cursor); err != nil {
-				return "what it expects is no cursor", nil
-			}
-		}
-	}
-	op.Deps, op.Args = deps, args
-	op.Retries, op.ID, op.LocalOutcome, op.Void, op.DropRequested = op.ID, id, nil, false, false
-	return "", nil
-}
-
-// addUnfinished plans a row that has no outcomes.
-func (p *planner) addUnfinished(r *sqlstore.BatchRow) error {
-	bd, err := r.Decode()
-	if fault.CodeOf(err) == fault.Incompatible {
 		return err
-	}
+	})
+	return log, err
+}
+
+// planReconcile returns what reconcile would do, without doing it.
+func (b *Box) planReconcile(ctx context.Context, session string, log *sessionLog, o ReconcileOptions) (r Reconciliation, err error) {
+	still, err := b.Stopped(ctx, session)
 	if err != nil {
-		p.plan.ops = append(p.plan.ops, Reconciled{Batch: r.ID, Fate: Lost, Reason: "what it had is damaged"})
-		p.plan.pending = append(p.plan.pending, pendingRow{row: r, err: err})
-		return nil
+		return r, err
 	}
-	pr := pendingRow{row: r, body: bd}
-	if r.Sequenced() {
-		pr.recorded = p.recorded(bd, uint64(*r.FirstSeq))
+	err = b.read(ctx, "reconcile", func(ctx context.Context, q sqlstore.Querier) error {
+		p, err := b.planFor(ctx, q, session, log, o, "")
+		if err == nil {
+			r = p.reconciliation(session, log)
+		}
+		return err
+	})
+	r.Stopped = still
+	return r, err
+}
+
+// reconcile executes the plan for a log that was read just now. InUse if a sender has begun since its
+// stream was fenced, or while the stream has not stopped and ops are in flight: the log may have them
+// by now.
+func (b *Box) reconcile(ctx context.Context, session string, log *sessionLog, o ReconcileOptions) (r Reconciliation, err error) {
+	if r, err = b.planReconcile(ctx, session, log, o); err != nil || !r.Needed() {
+		return r, err
 	}
-	if pr.recorded == nil {
-		bd.VoidRequestedDrops()
-		for i := range bd.Ops {
-			if op := &bd.Ops[i]; op.LocalOutcome == nil && op.Expectation() != "" && !p.opts.WithExpectations {
-				v := intent.VoidOutcome(op.ID)
-				v.Message = "held back: " + op.Expectation() + ", and its stream was left (mooring outbox retry commits it again)"
-				bd.SetLocalOutcome(i, v)
+	still := r.Stopped
+	err = b.restartStream(ctx, "reconcile", session, func(ctx context.Context, q sqlstore.Querier) ([]decidedRow, error) {
+		if row, err := b.t.ReadBox(ctx, q, ""); err != nil {
+			return nil, err
+		} else if log.fenceIncarnation != 0 && row.Incarnation != log.fenceIncarnation {
+			return nil, fault.InUse.With("a sender has begun since the stream of session %s was fenced off: what it has sent may not be in the log that was read", session)
+		}
+		p, err := b.planFor(ctx, q, session, log, o, b.db.LockRows())
+		if err != nil {
+			return nil, err
+		}
+		if still == nil && slices.ContainsFunc(p.pending, func(pr pendingRow) bool { return pr.row.Sequenced() }) {
+			return nil, fault.InUse.With("ops of session %s are on their way, and its stream has not stopped: wait for their answers first", session)
+		}
+		r = p.reconciliation(session, log)
+		decided, err := b.executePlan(ctx, q, p)
+		crashpoint.Hit(crashpoint.OutboxCommitBefore)
+		return decided, err
+	})
+	r.Stopped = still
+	b.usage.commitsSinceCount.Store(0) // count again
+	return r, err
+}
+
+func (p *plan) reconciliation(session string, log *sessionLog) Reconciliation {
+	r := Reconciliation{Session: session, Gone: log.Gone, Ops: p.ops}
+	for i := range p.resend {
+		r.Batches = append(r.Batches, p.resend[i].id)
+	}
+	return r
+}
+
+// planFor reads a session's rows and plans.
+func (b *Box) planFor(ctx context.Context, q sqlstore.Querier, session string, log *sessionLog, o ReconcileOptions, lock string) (*plan, error) {
+	p := newPlanner(log, o, b.t.OpLookup(ctx, q, sqlstore.UnwrittenRow), func(op string) (string, error) { return b.t.RetriedAs(ctx, q, op) })
+	var waiting []*sqlstore.BatchRow
+	for after := int64(-1); ; {
+		rows, err := b.t.List(ctx, q, sqlstore.AllRows, after, session)
+		if err != nil {
+			return nil, err
+		}
+		if len(rows) == 0 {
+			break
+		}
+		for _, r := range rows {
+			after = r.Num
+			if r.State != sqlstore.RowFinished {
+				if lock != "" { // it may have changed, but no sender can finish it now
+					if r, err = b.t.BatchNum(ctx, q, r.Num, lock); err != nil {
+						return nil, err
+					}
+				}
+				waiting = append(waiting, r)
+				continue
+			}
+			if err := p.addFinished(r); err != nil {
+				return nil, err
 			}
 		}
-		bd.SkipDependents()
 	}
-	for i := range bd.Ops {
-		op := &bd.Ops[i]
-		c := reconciledOp(r, op, Waits)
+	if err := p.planResend(); err != nil {
+		return nil, err
+	}
+	if log.Gone && !p.createsSession() && !slices.ContainsFunc(waiting, rowCreatesSession) {
+		return nil, fault.NotFound.With("the server does not know session %s, and its creation is not in this outbox: the home folder that made it has to reconcile first", session)
+	}
+	// Rows that had seqs go first, in order of seq.
+	slices.SortStableFunc(waiting, func(x, y *sqlstore.BatchRow) int {
 		switch {
-		case pr.recorded != nil && pr.recorded[i].Status == ledger.Applied:
-			c.Fate = InLog
-		case pr.recorded != nil:
-			c.Fate, c.Reason = HeldBack, pr.recorded[i].Message
-		case op.LocalOutcome != nil:
-			c.Fate, c.Reason = HeldBack, op.LocalOutcome.Message
+		case x.Sequenced() && y.Sequenced():
+			return cmp.Compare(*x.FirstSeq, *y.FirstSeq)
+		case x.Sequenced():
+			return -1
+		case y.Sequenced():
+			return 1
 		}
-		p.plan.ops = append(p.plan.ops, c)
+		return cmp.Compare(x.Num, y.Num)
+	})
+	for _, r := range waiting {
+		if err := p.addUnfinished(r); err != nil {
+			return nil, err
+		}
 	}
-	p.plan.pending = append(p.plan.pending, pr)
-	return nil
+	return &p.plan, nil
 }
 
-// recorded returns the outcomes of a batch that was sent, if the server has its seqs or the log
-// any of its ops: then the server has decided them all.
-func (p *planner) recorded(bd *intent.Batch, first uint64) []ledger.Outcome {
-	outs, any := make([]ledger.Outcome, len(bd.Ops)), p.log.streamMatches && first <= p.log.lastSeq
-	for i := range bd.Ops {
-		op := &bd.Ops[i]
-		cursor, there := p.log.Ops[op.ID]
-		switch any = any || there; {
-		case there:
-			outs[i] = ledger.Outcome{OpID: op.ID, Status: ledger.Applied, Cursor: cursor, Result: fmt.Appendf(nil, `{"cursor":%d}`, cursor)}
-		case op.LocalOutcome != nil:
-			outs[i] = *op.LocalOutcome
-		default:
-			outs[i] = ledger.Outcome{OpID: op.ID, Status: ledger.Rejected, Reason: fault.Pruned,
-				Message: "the server has decided its batch, and the log has no event of it: it was refused, or changed nothing, or its event has left the log"}
+// CreatesSession reports whether an op that is committed again creates the session.
+func (p *planner) createsSession() bool {
+	return len(p.plan.resend) > 0 && intent.CreatesSession(p.plan.resend[0].body.Ops[0].Method)
+}
+
+// rowCreatesSession reports whether a row creates its session.
+func rowCreatesSession(r *sqlstore.BatchRow) bool {
+	bd, err := r.Decode()
+	return err == nil && intent.CreatesSession(bd.Ops[0].Method)
+}
+
+// executePlan executes a plan, allocating seqs of the new stream.
+func (b *Box) executePlan(ctx context.Context, q sqlstore.Querier, p *plan) (decided []decidedRow, err error) {
+	seq := int64(1)
+	for i := range p.resend {
+		a := &p.resend[i]
+		data := a.body.Encode(a.old.Session, a.id)
+		row := &sqlstore.BatchRow{ID: a.id, Session: a.old.Session, Via: a.old.Via, Ops: len(a.body.Ops), Bytes: int64(len(data)),
+			Created: b.cfg.Now().UnixMilli(), Body: data}
+		num, err := b.t.Insert(ctx, q, row)
+		if errors.Is(err, sqlstore.ErrUnique) {
+			return nil, fault.AlreadyExists.Because(err, "batch %s, which was to stand for batch %s, is there already", a.id, a.old.ID)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("commit again: %w", err)
+		}
+		b.indexOps(q, a.id, a.body)
+		b.t.SetSeq(q, num, seq, nil, intent.Tally{})
+		b.t.LowerLowWater(q, num)
+		seq += int64(len(a.body.Ops))
+	}
+	for _, pr := range p.pending {
+		r, bd := pr.row, pr.body
+		switch {
+		case bd == nil:
+			decided = append(decided, b.quarantine(q, r, pr.err))
+			continue
+		case pr.recorded != nil:
+			for i := range bd.Ops {
+				op := &bd.Ops[i]
+				op.Void, op.DropRequested, op.LocalOutcome = false, false, &pr.recorded[i]
+			}
+		case r.Sequenced():
+			if _, err := intent.Resolve(bd, r.Session, b.t.OpLookup(ctx, q, r.Num), false); err != nil {
+				return nil, err
+			}
+		}
+		if bd.Decided() {
+			decided = append(decided, b.finishWithOutcomes(ctx, q, r, bd))
+			continue
+		}
+		data := bd.Encode(r.Session, r.ID)
+		b.t.SetBody(q, r.Num, data, bd.Tally(), false)
+		b.t.ClearSeq(q, r.Num)
+		if r.Sequenced() {
+			b.t.SetSeq(q, r.Num, seq, nil, intent.Tally{})
+			b.t.LowerLowWater(q, r.Num)
+			seq += int64(bd.SeqCount())
 		}
 	}
-	if !any {
-		return nil
+	return decided, nil
+}
+
+// fenceTimeout bounds the attempts to reach a server.
+const fenceTimeout = 10 * time.Second
+
+// fence makes a session's server refuse every present sender of the session's stream, and asks
+// for its last seq. The log that is read after it is then complete: reconcile refuses a log if
+// a sender has begun since (InUse). gone says that the session is to be created again.
+//
+// Ops up to the server's last seq are not missing from the log, if this outbox's batch there is
+// the server's: it is shown to the server as a repeat, which compares the digests. In a copied
+// or restored outbox the digests differ: then the log decides.
+func (b *Box) fence(ctx context.Context, link Link, log *sessionLog, session string, gone bool) error {
+	leave, err := b.enter()
+	if err != nil {
+		return err
 	}
-	return outs
+	defer leave()
+	again, limit := b.newBackoff(), time.Now().Add(fenceTimeout)
+	for step := int64(1); ; {
+		incarnation, err := b.raiseIncarnationBy(ctx, step)
+		if err != nil {
+			return err
+		}
+		var agrees bool
+		last, err := b.openFenced(ctx, link, session, gone, incarnation, &agrees)
+		if err == nil {
+			log.fenceIncarnation, log.lastSeq, log.streamMatches = incarnation, last, agrees
+			return nil
+		}
+		switch what, f := machine.ClassifyError(err); {
+		case f.Code == fault.WrongOutbox, machine.GrantsNothing(f.Code): // there is no stream that a batch could arrive on
+			log.fenceIncarnation = incarnation
+			return nil
+		case what == machine.LeaseLost: // this outbox is older than its last sender: raise the incarnation by doubling steps
+			if step *= 2; step > 1<<40 {
+				return err
+			}
+			continue
+		case what != machine.RetryHost && what != machine.RetryStream || time.Now().After(limit):
+			return err
+		}
+		b.pause(ctx, again.NextBackOff())
+		if ctx.Err() != nil {
+			return fault.Canceled.Because(ctx.Err(), "stopped asking how far the server has the stream")
+		}
+	}
+}
+
+// raiseIncarnationBy raises the incarnation by step, above all that were sent under.
+func (b *Box) raiseIncarnationBy(ctx context.Context, step int64) (incarnation int64, err error) {
+	err = b.w.Do(ctx, func(ctx context.Context, q sqlstore.Querier) error {
+		if err := b.t.AddIncarnation(ctx, q, step); err != nil {
+			return err
+		}
+		row, err := b.t.ReadBox(ctx, q, "")
+		incarnation = row.Incarnation
+		return err
+	})
+	return incarnation, err
+}
+
+// openFenced opens the stream under an incarnation and compares the batch at its last seq.
+func (b *Box) openFenced(ctx context.Context, link Link, session string, gone bool, incarnation int64, agrees *bool) (last uint64, err error) {
+	to, err := b.fenceRoute(ctx, session, gone)
+	if err != nil {
+		return 0, err
+	}
+	req, err := b.streamRequest(ctx, session, to, incarnation)
+	if err != nil {
+		return 0, err
+	}
+	s, err := link.OpenStream(ctx, req)
+	if err != nil {
+		return 0, err
+	}
+	defer s.Close()
+	if last, err = s.Opened(ctx); err != nil || last == 0 {
+		*agrees = err == nil
+		return last, err
+	}
+	repeat, err := b.lastBatchOf(ctx, session, last)
+	if err != nil || repeat == nil {
+		return last, err
+	}
+	repeat.Outbox, repeat.Incarnation = b.id, uint64(incarnation)
+	answer := make(chan Reply, 1)
+	s.Apply(repeat, func(r Reply) { answer <- r })
+	select {
+	case r := <-answer:
+		if *agrees = r.Err == nil; !*agrees {
+			if what, _ := machine.ClassifyError(r.Err); what != machine.StopStream {
+				return last, r.Err
+			}
+		}
+		return last, nil // it diverged, or cannot be compared: the log decides
+	case <-ctx.Done():
+		return last, fault.Canceled.Because(ctx.Err(), "stopped asking how far the server has the stream")
+	}
+}
+
+// fenceRoute returns the route for opening the session's stream with nothing to send.
+func (b *Box) fenceRoute(ctx context.Context, session string, gone bool) (to machine.Route, err error) {
+	var first *sqlstore.BatchRow // the batch that creates the session
+	if gone {
+		err = b.read(ctx, "reconcile", func(ctx context.Context, q sqlstore.Querier) error {
+			rows, err := b.t.List(ctx, q, sqlstore.AllRows, -1, session)
+			if len(rows) > 0 && rowCreatesSession(rows[0]) {
+				first = rows[0]
+			}
+			return err
+		})
+	}
+	if err != nil {
+		return to, err
+	}
+	if first == nil {
+		return b.resolver().RouteOf(ctx, session, "", &intent.Batch{Ops: []intent.Op{{Method: "put"}}})
+	}
+	bd, err := first.Decode()
+	if err != nil {
+		return to, err
+	}
+	return b.resolver().RouteOf(ctx, session, first.Via, bd)
+}
+
+// lastBatchOf returns the batch that ends with seq last, as it was sent; nil if this outbox no
+// longer has it in that form.
+func (b *Box) lastBatchOf(ctx context.Context, session string, last uint64) (repeat *ledger.Batch, err error) {
+	err = b.read(ctx, "reconcile", func(ctx context.Context, q sqlstore.Querier) error {
+		repeat = nil
+		r, err := b.t.BatchAt(ctx, q, session, last)
+		if err != nil || r == nil || !r.Sequenced() {
+			return err
+		}
+		bd, err := r.Decode()
+		if err != nil || bd.Compacted || uint64(*r.FirstSeq)+uint64(bd.SeqCount()) != last+1 {
+			return nil // the log decides
+		}
+		repeat = bd.Wire(session, r.ID, uint64(*r.FirstSeq))
+		return nil
+	})
+	return repeat, err
 }

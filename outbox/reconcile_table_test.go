@@ -117,7 +117,7 @@ func outcomesIn(outs []ledger.Outcome) (all []tableOutcome) {
 }
 
 // tabled has a plan made and writes it down.
-func (p *planned) tabled(t *testing.T, name string, log *Log, expecting bool, next map[string]string) tablePlan {
+func (p *planned) tabled(t *testing.T, name string, log *sessionLog, expecting bool, next map[string]string) tablePlan {
 	t.Helper()
 	pl := p.plan(t, log, ReconcileOptions{WithExpectations: expecting}, next)
 	out := tablePlan{Name: name, Expecting: expecting, Log: log.Ops, Base: log.Base, Agrees: log.streamMatches, Last: log.lastSeq, Retried: next}
@@ -173,9 +173,9 @@ func TestPlansAreTheTables(t *testing.T) {
 		intent.Op{Method: "following", Expected: ledger.Expect{Set: true, Ref: &ledger.Ref{Op: c[0], Path: "cursor"}}}, intent.Op{Method: "knowing", Expected: ledger.Expect{Set: true, Ref: &ledger.Ref{Op: a[0], Path: "cursor"}}})
 	offset := p.add(true, intent.Op{Method: "put"}, intent.Op{Method: "appendText", Args: []ledger.Arg{{Name: "offset", JSON: []byte("3")}}})
 	needs := p.add(false, intent.Op{Method: "put", Deps: []string{e[1]}}, intent.Op{Method: "put", Args: refTo(offset[0], "cursor")}, intent.Op{Method: "put", Args: refTo(a[0], "none")}, keyed("begin", "message/i"))
-	log := func() *Log { return &Log{Ops: map[string]uint64{a[0]: 1, a[1]: 2}} }
+	log := func() *sessionLog { return &sessionLog{Ops: map[string]uint64{a[0]: 1, a[1]: 2}} }
 	var plans []tablePlan
-	add := func(name string, p *planned, log *Log, expecting bool, next map[string]string) {
+	add := func(name string, p *planned, log *sessionLog, expecting bool, next map[string]string) {
 		plans = append(plans, p.tabled(t, name, log, expecting, next))
 	}
 	add("the log has the beginning", p, log(), false, nil)
@@ -184,7 +184,7 @@ func TestPlansAreTheTables(t *testing.T) {
 	copied := log()
 	copied.Ops[resentID(c[0])], copied.Ops[resentID(resentID(c[3]))] = 3, 4
 	add("a copy committed some again", p, copied, false, nil)
-	add("the log has lost its beginning", p, &Log{Ops: map[string]uint64{}, Base: 4}, false, nil)
+	add("the log has lost its beginning", p, &sessionLog{Ops: map[string]uint64{}, Base: 4}, false, nil)
 
 	p = &planned{outs: map[string]*ledger.Outcome{}, id: fixed()}
 	first := func(n int64, ids []string) []string {
@@ -206,12 +206,12 @@ func TestPlansAreTheTables(t *testing.T) {
 	late := waits(0, intent.Op{Method: "put"}, intent.Op{Method: "expecting", Expected: ledger.Expect{Set: true}}, intent.Op{Method: "put"})
 	waits(0, intent.Op{Method: "put", Deps: []string{late[1]}})
 	all := func() map[string]uint64 { return map[string]uint64{sent[0]: 3} }
-	add("what was sent is in the log", p, &Log{Ops: all()}, false, nil)
-	add("the server has nothing of the stream", p, &Log{Ops: map[string]uint64{}, Base: 100, streamMatches: true}, false, nil)
-	add("it has what was not answered", p, &Log{Ops: map[string]uint64{}, Base: 100, streamMatches: true, lastSeq: 6}, false, nil)
-	add("it has a part", p, &Log{Ops: map[string]uint64{}, streamMatches: true, lastSeq: 2}, true, nil)
-	add("a copy committed again what the stream lacks", p, &Log{Ops: map[string]uint64{resentID(x[1]): 9}, streamMatches: true, lastSeq: 2}, false, nil)
-	add("it disagrees", p, &Log{Ops: map[string]uint64{x[1]: 4}, lastSeq: 6}, false, nil)
+	add("what was sent is in the log", p, &sessionLog{Ops: all()}, false, nil)
+	add("the server has nothing of the stream", p, &sessionLog{Ops: map[string]uint64{}, Base: 100, streamMatches: true}, false, nil)
+	add("it has what was not answered", p, &sessionLog{Ops: map[string]uint64{}, Base: 100, streamMatches: true, lastSeq: 6}, false, nil)
+	add("it has a part", p, &sessionLog{Ops: map[string]uint64{}, streamMatches: true, lastSeq: 2}, true, nil)
+	add("a copy committed again what the stream lacks", p, &sessionLog{Ops: map[string]uint64{resentID(x[1]): 9}, streamMatches: true, lastSeq: 2}, false, nil)
+	add("it disagrees", p, &sessionLog{Ops: map[string]uint64{x[1]: 4}, lastSeq: 6}, false, nil)
 
 	p = &planned{outs: map[string]*ledger.Outcome{}, id: fixed()}
 	slim := p.add(false, keyed("put", "message/a"))
@@ -222,7 +222,7 @@ func TestPlansAreTheTables(t *testing.T) {
 	}
 	bd.Compacted = true
 	p.rows[0].Body = bd.Encode("ses_1", p.rows[0].ID)
-	add("arguments that were not kept", p, &Log{Ops: map[string]uint64{}}, false, nil)
+	add("arguments that were not kept", p, &sessionLog{Ops: map[string]uint64{}}, false, nil)
 
 	var text bytes.Buffer
 	enc := json.NewEncoder(&text)

@@ -59,7 +59,7 @@ func (p *planned) add(atomic bool, ops ...intent.Op) (ids []string) {
 }
 
 // plan plans, with these next ops of ops.
-func (p *planned) plan(t *testing.T, log *Log, o ReconcileOptions, next map[string]string) *plan {
+func (p *planned) plan(t *testing.T, log *sessionLog, o ReconcileOptions, next map[string]string) *plan {
 	t.Helper()
 	find := func(op string) (*intent.Target, error) {
 		if out := p.outs[op]; out != nil {
@@ -103,7 +103,7 @@ func TestWhatASessionLacks(t *testing.T) {
 	e := p.add(false, intent.Op{Method: "e", Deps: []string{c[0]}, Args: refTo(c[3], "cursor")}, intent.Op{Method: "expecting", Expected: ledger.Expect{Set: true, Cursor: 4}})
 	offset := p.add(true, intent.Op{Method: "f"}, intent.Op{Method: "appendText", Args: []ledger.Arg{{Name: "offset", JSON: []byte("3")}}})
 	needs := p.add(false, intent.Op{Method: "g", Deps: []string{e[1]}}, intent.Op{Method: "h", Args: refTo(offset[0], "cursor")}, intent.Op{Method: "i"})
-	log := &Log{Ops: map[string]uint64{a[0]: 1, a[1]: 2}}
+	log := &sessionLog{Ops: map[string]uint64{a[0]: 1, a[1]: 2}}
 
 	got := p.plan(t, log, ReconcileOptions{}, nil)
 	want := []string{"c sent_again", "d sent_again", "e sent_again", "expecting held_back", "f held_back", "appendText held_back",
@@ -144,7 +144,7 @@ func TestWhatASessionLacks(t *testing.T) {
 		t.Errorf("after a copy the plan is %q", got.fates())
 	}
 	// Events that have left the log are not missing.
-	if got := p.plan(t, &Log{Base: p.at}, ReconcileOptions{}, nil); len(got.ops) > 0 {
+	if got := p.plan(t, &sessionLog{Base: p.at}, ReconcileOptions{}, nil); len(got.ops) > 0 {
 		t.Errorf("of a log without old events the plan is %q", got.fates())
 	}
 	p.rows[1].Body[20] ^= 1
@@ -154,7 +154,7 @@ func TestWhatASessionLacks(t *testing.T) {
 	}
 	slim.Compacted = true
 	p.rows[0].Body = slim.Encode("ses_1", p.rows[0].ID)
-	lost := p.plan(t, &Log{Ops: map[string]uint64{a[0]: 1}}, ReconcileOptions{}, nil)
+	lost := p.plan(t, &sessionLog{Ops: map[string]uint64{a[0]: 1}}, ReconcileOptions{}, nil)
 	if f := lost.fates(); f[0] != " lost" || lost.ops[0].Batch != p.rows[1].ID || f[1] != "b lost" || f[2] != "e held_back" {
 		t.Errorf("of damaged rows the plan is %q", f)
 	}
@@ -177,7 +177,7 @@ func TestWhatASessionWaitsFor(t *testing.T) {
 	waits(7, intent.Op{Method: "c"}, intent.Op{Method: "d", Void: true})
 	late := waits(0, intent.Op{Method: "e"}, intent.Op{Method: "expecting", Expected: ledger.Expect{Set: true}}, intent.Op{Method: "f"})
 	waits(0, intent.Op{Method: "g", Deps: []string{late[1]}})
-	got := p.plan(t, &Log{Ops: map[string]uint64{sent[0]: 3}}, ReconcileOptions{}, nil)
+	got := p.plan(t, &sessionLog{Ops: map[string]uint64{sent[0]: 3}}, ReconcileOptions{}, nil)
 	want := []string{"a in_log", "b held_back", "c waits", "d held_back", "e waits", "expecting held_back", "f waits", "g waits"}
 	if !slices.Equal(got.fates(), want) {
 		t.Errorf("the plan is %q", got.fates())
@@ -188,8 +188,8 @@ func TestWhatASessionWaitsFor(t *testing.T) {
 }
 
 // logOf is a fake server's log as a client reads it.
-func (s *fakeServer) logOf(session string) *Log {
-	log := &Log{Ops: map[string]uint64{}}
+func (s *fakeServer) logOf(session string) *sessionLog {
+	log := &sessionLog{Ops: map[string]uint64{}}
 	for i, e := range s.log(session) {
 		log.Ops[e.op] = uint64(i + 1)
 	}
@@ -234,12 +234,12 @@ func TestReconcileBringsBackInOrder(t *testing.T) {
 		for _, kept := range []int{4, 6} {
 			srv.forget(session, b.ID(), kept)
 			log := srv.logOf(session)
-			plan, err := b.PlanReconcile(ctx, session, log, ReconcileOptions{})
+			plan, err := b.planReconcile(ctx, session, log, ReconcileOptions{})
 			if err != nil || !plan.Needed() {
 				t.Fatalf("%+v, %v", plan, err)
 			}
 			for i := range 3 { // what was not sent goes along in its place
-				r, err := p.open(t, quick()).Reconcile(ctx, session, log, ReconcileOptions{})
+				r, err := p.open(t, quick()).reconcile(ctx, session, log, ReconcileOptions{})
 				if i == 0 && (err != nil || !slices.Equal(r.Ops, plan.Ops)) {
 					t.Errorf("it does %+v, and %+v was planned: %v", r.Ops, plan.Ops, err)
 				}
@@ -276,7 +276,7 @@ func TestReconcileBringsBackInOrder(t *testing.T) {
 				t.Errorf("%+v", got)
 			}
 		}
-		if r, err := b.Reconcile(ctx, session, srv.logOf(session), ReconcileOptions{}); err != nil || r.Needed() || len(r.Ops) > 0 {
+		if r, err := b.reconcile(ctx, session, srv.logOf(session), ReconcileOptions{}); err != nil || r.Needed() || len(r.Ops) > 0 {
 			t.Errorf("nothing is missing: %+v, %v", r, err)
 		}
 	})
@@ -314,7 +314,7 @@ func TestReconcileLeavesDamageBehind(t *testing.T) {
 			still, err := b.Stopped(ctx, session)
 			return err == nil && still != nil && still.Code == fault.OutboxDamaged
 		})
-		r, err := b.Reconcile(ctx, session, srv.logOf(session), ReconcileOptions{})
+		r, err := b.reconcile(ctx, session, srv.logOf(session), ReconcileOptions{})
 		if err != nil || r.Stopped == nil || r.Count(Lost) != 1 || r.Count(Waits) != 1 {
 			t.Fatalf("%+v, %v", r, err)
 		}
@@ -344,10 +344,10 @@ func TestReconcileMakesTheSessionAgain(t *testing.T) {
 			t.Fatal(err)
 		}
 		stop()
-		if _, err := b.Reconcile(ctx, session, &Log{Gone: true}, ReconcileOptions{}); fault.CodeOf(err) != fault.NotFound || !strings.Contains(err.Error(), "the home folder that made it") {
+		if _, err := b.reconcile(ctx, session, &sessionLog{Gone: true}, ReconcileOptions{}); fault.CodeOf(err) != fault.NotFound || !strings.Contains(err.Error(), "the home folder that made it") {
 			t.Errorf("without its creation: %v", err)
 		}
-		if r, err := b.PlanReconcile(ctx, session, &Log{}, ReconcileOptions{}); err != nil || r.Count(SentAgain) != 1 {
+		if r, err := b.planReconcile(ctx, session, &sessionLog{}, ReconcileOptions{}); err != nil || r.Count(SentAgain) != 1 {
 			t.Errorf("%+v, %v", r, err)
 		}
 	})
@@ -369,7 +369,7 @@ func TestReconcileWhileOthersSend(t *testing.T) {
 		if err := b.Drain(ctx, nil); err != nil {
 			t.Fatal(err)
 		}
-		log, err := b.NewLog(ctx, session)
+		log, err := b.newLog(ctx, session)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -378,7 +378,7 @@ func TestReconcileWhileOthersSend(t *testing.T) {
 		if err := b.Drain(ctx, nil); err != nil {
 			t.Fatal(err)
 		}
-		r, err := b.PlanReconcile(ctx, session, log, ReconcileOptions{})
+		r, err := b.planReconcile(ctx, session, log, ReconcileOptions{})
 		if err != nil || len(r.Ops) != 1 || r.Ops[0].Op != x.Ops[0] || r.Ops[0].Fate != SentAgain {
 			t.Errorf("%+v, %v", r, err)
 		}
@@ -388,7 +388,7 @@ func TestReconcileWhileOthersSend(t *testing.T) {
 			rows, err := b.List(ctx, Filter{Batch: z.Batch})
 			return err == nil && rows[0].Seq > 0
 		})
-		if _, err := b.Reconcile(ctx, session, log, ReconcileOptions{}); fault.CodeOf(err) != fault.InUse {
+		if _, err := b.reconcile(ctx, session, log, ReconcileOptions{}); fault.CodeOf(err) != fault.InUse {
 			t.Errorf("while an op is on its way: %v", err)
 		}
 		mute.Store(false)
@@ -422,7 +422,7 @@ func TestReconcileKeepsWhatWasSentInOrder(t *testing.T) {
 		})
 		stop()
 		srv.forget(session, b.ID(), 0)
-		r, err := b.Reconcile(ctx, session, srv.logOf(session), ReconcileOptions{})
+		r, err := b.reconcile(ctx, session, srv.logOf(session), ReconcileOptions{})
 		if err != nil || r.Count(SentAgain) != 1 || r.Count(Waits) != 6 {
 			t.Fatalf("%+v, %v", r, err)
 		}
@@ -435,6 +435,65 @@ func TestReconcileKeepsWhatWasSentInOrder(t *testing.T) {
 		}
 		if want := []string{"1", "2", "1", "3", "2", "4", "3"}; !slices.Equal(log, want) {
 			t.Errorf("the log has %q, want %q", log, want)
+		}
+	})
+}
+
+// fakeLog reads a fake server's log, and counts how often.
+type fakeLog struct {
+	srv     *fakeServer
+	session string
+	reads   int
+	before  func() // a reading
+}
+
+func (l *fakeLog) Gone(context.Context) (bool, error) { return false, nil }
+
+func (l *fakeLog) Read(_ context.Context, add func(string, uint64)) (uint64, error) {
+	l.reads++
+	l.before()
+	for op, cursor := range l.srv.logOf(l.session).Ops {
+		add(op, cursor)
+	}
+	return 0, nil
+}
+
+// TestReconcileReadsTheLogAgain: the log is read again if a sender has begun since its stream was
+// fenced, and nothing is changed by a dry run.
+func TestReconcileReadsTheLogAgain(t *testing.T) {
+	both(t, func(t *testing.T, p place) {
+		ctx := limited(t)
+		b := p.open(t, quick())
+		srv := newFakeServer()
+		session := withSession(t, b)
+		stop := run(t, b, srv)
+		x := commit(t, b, Batch{Session: session, Ops: []Op{put("1")}})
+		wait(t, b, x)
+		if err := b.Drain(ctx, nil); err != nil {
+			t.Fatal(err)
+		}
+		stop()
+		srv.forget(session, b.ID(), 0)
+		log := &fakeLog{srv: srv, session: session, before: func() {}}
+		r, err := b.Reconcile(ctx, srv, session, log, ReconcileOptions{DryRun: true})
+		if err != nil || r.Count(SentAgain) != 1 || log.reads != 1 {
+			t.Fatalf("%+v after %d readings, %v", r, log.reads, err)
+		}
+		log.reads = 0
+		log.before = func() {
+			if log.reads == 2 { // after the fence
+				if _, err := b.raiseIncarnationBy(ctx, 1); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+		if r, err = b.Reconcile(ctx, srv, session, log, ReconcileOptions{}); err != nil || r.Count(SentAgain) != 1 || log.reads != 4 {
+			t.Fatalf("%+v after %d readings, %v", r, log.reads, err)
+		}
+		srv.forget(session, b.ID(), 0) // the new stream is another one
+		defer run(t, b, srv)()
+		if o := wait(t, b, Ticket{Batch: r.Batches[0]})[0]; o.Status != ledger.Applied || o.OpID != r.Ops[0].NewOp {
+			t.Errorf("%+v", o)
 		}
 	})
 }

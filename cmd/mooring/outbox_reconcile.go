@@ -83,7 +83,7 @@ func (h *homeFlags) reconcile(ctx context.Context, c *client.Client, args []stri
 }
 
 func (h *homeFlags) reconcileOne(ctx context.Context, c *client.Client, session string, yes, expecting bool) error {
-	o := client.ReconcileOptions{DryRun: true}
+	o := outbox.ReconcileOptions{DryRun: true}
 	o.WithExpectations = expecting
 	r, err := c.Reconcile(ctx, session, o)
 	if err != nil {
