@@ -192,13 +192,13 @@ func (b *Box) commit(ctx context.Context, batch *Batch, bd *intent.Batch, res in
 		if len(res.BlockedOn) == 0 && !res.HasUnsequenced && n == len(bd.Ops) {
 			seqs, first = b.w.Seqs.AllocateNow(row.Session, n, len(row.Body), res.OwnBatches, machine.Window(b.cfg.Window))
 		}
-		var held *bool
+		var isHolder *bool
 		if seqs != nil {
-			held = b.w.ShareLease(q, true)
+			isHolder = b.w.ShareLease(q, true)
 		} else if !b.w.Seqs.IsLeading() {
 			b.db.Notify(q, b.id)
 		}
-		b.t.InsertBatch(q, row, first, held, func(n int64, sequenced bool) {
+		b.t.InsertBatch(q, row, first, isHolder, func(n int64, sequenced bool) {
 			if num, got = n, sequenced; !got && seqs != nil {
 				b.w.Seqs.Deallocate(seqs, first)
 			}

@@ -14,15 +14,15 @@ import (
 )
 
 // routedEntry returns a row with seqs as an entry with its route.
-func (l *loop) routedEntry(r *sqlstore.BatchRow, bd *intent.Batch, hold uint64) *machine.Entry {
-	e := newEntry(r, bd, hold)
+func (l *loop) routedEntry(r *sqlstore.BatchRow, bd *intent.Batch, pin uint64) *machine.Entry {
+	e := newEntry(r, bd, pin)
 	l.setRoute(e)
 	return e
 }
 
 // newEntry is routedEntry without the route.
-func newEntry(r *sqlstore.BatchRow, bd *intent.Batch, hold uint64) *machine.Entry {
-	e := &machine.Entry{Num: r.Num, ID: r.ID, Session: r.Session, Via: r.Via, SeqCount: bd.SeqCount(), Bytes: len(r.Body), PinSeq: hold,
+func newEntry(r *sqlstore.BatchRow, bd *intent.Batch, pin uint64) *machine.Entry {
+	e := &machine.Entry{Num: r.Num, ID: r.ID, Session: r.Session, Via: r.Via, SeqCount: bd.SeqCount(), Bytes: len(r.Body), PinSeq: pin,
 		Body: bd, MarkedInFlight: r.State == sqlstore.RowInFlight, Attempts: r.Attempts}
 	if r.Sequenced() {
 		e.FirstSeq = uint64(*r.FirstSeq)
@@ -71,7 +71,7 @@ func (l *loop) setRoute(e *machine.Entry) {
 }
 
 // pinSeqOf returns the lowest seq of its own stream that an unfinished batch refers to.
-func (l *loop) pinSeqOf(session string, bd *intent.Batch) (hold uint64, err error) {
+func (l *loop) pinSeqOf(session string, bd *intent.Batch) (pin uint64, err error) {
 	needs := bd.ExternalRefs()
 	if len(needs) == 0 {
 		return 0, nil
@@ -85,13 +85,13 @@ func (l *loop) pinSeqOf(session string, bd *intent.Batch) (hold uint64, err erro
 			case f.Row == nil || f.Row.Session != session:
 				continue
 			}
-			if seq := f.Seq(); seq > 0 && (hold == 0 || seq < hold) {
-				hold = seq
+			if seq := f.Seq(); seq > 0 && (pin == 0 || seq < pin) {
+				pin = seq
 			}
 		}
 		return nil
 	})
-	return hold, err
+	return pin, err
 }
 
 // streamRequest turns a route into a StreamRequest.

@@ -36,8 +36,8 @@ func (w *leaseWaiter) unchangedFor(row sqlstore.BoxRow) time.Duration {
 func (b *Box) awaitLease(ctx context.Context, step int64, again backoff.BackOff) (*takeover, error) {
 	w := &leaseWaiter{step: step}
 	for ctx.Err() == nil {
-		release, held, known := b.db.TryLivenessLock(b.t.Box)
-		w.hasLiveness, w.livenessTaken = held, known && !held
+		release, locked, known := b.db.TryLivenessLock(b.t.Box)
+		w.hasLiveness, w.livenessTaken = locked, known && !locked
 		tk, until, err := b.tryAcquireLease(ctx, w)
 		if tk != nil {
 			again.Reset()
@@ -200,7 +200,7 @@ func (l *loop) renewLoop() {
 	b := l.box
 	tick := time.NewTicker(min(max(b.cfg.Lease/3, time.Millisecond), maxRenewInterval))
 	defer tick.Stop()
-	for held := time.Now(); ; {
+	for renewed := time.Now(); ; {
 		select {
 		case <-l.ctx.Done():
 			return
@@ -212,40 +212,40 @@ func (l *loop) renewLoop() {
 		case l.ctx.Err() != nil:
 			return
 		case err == nil && ok:
-			held = began
+			renewed = began
 			l.acquireLiveness()
 		case err == nil:
 			l.cancel(sqlstore.ErrFenced)
 			return
-		case time.Since(held) > b.cfg.Lease:
+		case time.Since(renewed) > b.cfg.Lease:
 			l.cancel(fault.Unavailable.Because(err, "the lease could not be renewed in time"))
 			return
 		}
 	}
 }
 
-// renewLease renews the lease; held is false if it is another Box's. It also raises the
+// renewLease renews the lease, if it is this Box's. It also raises the
 // low-water mark.
-func (b *Box) renewLease(ctx context.Context) (held bool, err error) {
+func (b *Box) renewLease(ctx context.Context) (isHolder bool, err error) {
 	err = b.w.Do(ctx, func(ctx context.Context, q sqlstore.Querier) error {
 		now, err := b.db.Now(ctx, q)
 		if err != nil {
 			return err
 		}
-		held, err = b.t.RenewLease(ctx, q, now+b.cfg.Lease.Milliseconds())
+		isHolder, err = b.t.RenewLease(ctx, q, now+b.cfg.Lease.Milliseconds())
 		b.t.RaiseLowWater(q)
 		return err
 	})
-	return held, err
+	return isHolder, err
 }
 
-// acquireLiveness gets the liveness lock if another process still held it when the lease was
+// acquireLiveness gets the liveness lock if another process still had it when the lease was
 // taken.
 func (l *loop) acquireLiveness() {
 	if l.releaseLiveness != nil {
 		return
 	}
-	if release, held, _ := l.box.db.TryLivenessLock(l.box.t.Box); held {
+	if release, locked, _ := l.box.db.TryLivenessLock(l.box.t.Box); locked {
 		l.releaseLiveness = release
 		l.setHolderPID(sqlstore.LivenessHeld)
 	}
@@ -270,9 +270,9 @@ func (l *loop) raiseIncarnation() {
 	from := l.incarnation
 	l.tasks.Go(func() {
 		for l.ctx.Err() == nil {
-			held, err := l.box.raiseIncarnation(l.ctx)
+			isHolder, err := l.box.raiseIncarnation(l.ctx)
 			switch {
-			case err == nil && held:
+			case err == nil && isHolder:
 				l.post(func(now time.Time) {
 					l.incarnation = from + 1
 					l.m.IncarnationRaised(now)
@@ -289,12 +289,12 @@ func (l *loop) raiseIncarnation() {
 }
 
 // raiseIncarnation raises the incarnation by one, within the term.
-func (b *Box) raiseIncarnation(ctx context.Context) (held bool, err error) {
+func (b *Box) raiseIncarnation(ctx context.Context) (isHolder bool, err error) {
 	err = b.w.Do(ctx, func(ctx context.Context, q sqlstore.Querier) (err error) {
-		held, err = b.t.RaiseIncarnation(ctx, q)
+		isHolder, err = b.t.RaiseIncarnation(ctx, q)
 		return err
 	})
-	return held, err
+	return isHolder, err
 }
 
 // releaseLease lets another Box take over at once.

@@ -353,10 +353,10 @@ func (b *Box) withLoop(f func(l *loop)) {
 
 // sendCommitted reports that a batch was committed with its seqs, and its route. If the sender
 // is idle, the committing goroutine sends it, when the next transaction may run.
-func (b *Box) sendCommitted(r *sqlstore.BatchRow, bd *intent.Batch, hold uint64, to machine.Route) {
+func (b *Box) sendCommitted(r *sqlstore.BatchRow, bd *intent.Batch, pin uint64, to machine.Route) {
 	b.withLoop(func(l *loop) {
 		mine := l.enqueue(func(now time.Time) {
-			e := newEntry(r, bd, hold)
+			e := newEntry(r, bd, pin)
 			e.Route = to
 			if to.RefsGeneration != b.refs.Generation() { // it may have been found before a rotation began
 				l.deferRoute(e)

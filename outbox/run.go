@@ -198,9 +198,9 @@ func (l *loop) postAsync(f func(now time.Time)) {
 	}
 }
 
-// handleEvents takes a turn of up to most events; the rest is left to run.
-func (l *loop) handleEvents(most int) {
-	if !l.drainEvents(most) {
+// handleEvents takes a turn of up to limit events; the rest is left to run.
+func (l *loop) handleEvents(limit int) {
+	if !l.drainEvents(limit) {
 		l.handoff <- struct{}{}
 	}
 }
@@ -252,13 +252,13 @@ func (l *loop) run() {
 	}
 }
 
-// drainEvents handles up to most events. It reports false if there are more: then the caller
+// drainEvents handles up to limit events. It reports false if there are more: then the caller
 // still has the turn, to hand on.
-func (l *loop) drainEvents(most int) bool {
+func (l *loop) drainEvents(limit int) bool {
 	defer fatal.OnPanic()
 	for ticked := false; ; ticked = true {
 		l.mu.Lock()
-		n := min(len(l.events), most)
+		n := min(len(l.events), limit)
 		if n == 0 && ticked || l.done != nil {
 			left := len(l.events) > 0 && l.done == nil
 			l.busy = left
@@ -271,7 +271,7 @@ func (l *loop) drainEvents(most int) bool {
 		events := l.events[:n:n]
 		l.events = l.events[n:]
 		l.mu.Unlock()
-		most -= n
+		limit -= n
 		now := time.Now()
 		for i, f := range events {
 			events[i] = nil
@@ -298,12 +298,12 @@ func (l *loop) recoverInFlight(tk *takeover) {
 			var e *machine.Entry
 			bd, err := r.Decode()
 			if err == nil {
-				var hold uint64
-				if hold, err = l.pinSeqOf(r.Session, bd); err != nil {
+				var pin uint64
+				if pin, err = l.pinSeqOf(r.Session, bd); err != nil {
 					l.cancel(err)
 					return
 				}
-				e = l.routedEntry(r, bd, hold)
+				e = l.routedEntry(r, bd, pin)
 			} else { // later batches cannot be sent either: these seqs would be missing
 				e = l.damagedEntry(r, err)
 			}
@@ -366,12 +366,12 @@ func (l *loop) perform(a machine.Action, now time.Time) {
 		crashpoint.Hit(crashpoint.OutboxAckBefore)
 		outs := e.Body.Outcomes(a.Outcomes)
 		news := b.refs.Updates(e, outs, b.cfg.Now())
-		unmade := refs.OwnerRefused(news)
-		if !unmade {
+		notCreated := refs.OwnerRefused(news)
+		if !notCreated {
 			b.hub.Publish(e.ID, outs, false)
 		}
 		b.storeOutcomes(e, l.incarnation, outs, news, a.Route, func(err error) {
-			if unmade { // the caller may look the session up by its name next
+			if notCreated { // the caller may look the session up by its name next
 				b.hub.Publish(e.ID, outs, err == nil || errors.Is(err, sqlstore.ErrFenced))
 			}
 			l.postAsync(func(now time.Time) {

@@ -261,10 +261,10 @@ func (b *Box) storeOutcomes(e *machine.Entry, incarnation int64, outs []ledger.O
 	data := intent.EncodeOutcomes(outs, e.Body.Ops)
 	n := e.Body.Count(outs)
 	at := b.cfg.Now().UnixMilli()
-	var held *bool
+	var isHolder *bool
 	b.w.Submit(&writer.Job{Lazy: true, Stream: e.Session,
 		Run: func(ctx context.Context, q sqlstore.Querier) error {
-			held = b.w.ShareLease(q, false)
+			isHolder = b.w.ShareLease(q, false)
 			b.w.Seqs.MarkStoring(e.Session, e.ID)
 			if intent.CreatesSession(e.Body.Ops[0].Method) {
 				b.t.SetCreateRefs(q, e.Num, making.Space, making.Ref)
@@ -281,7 +281,7 @@ func (b *Box) storeOutcomes(e *machine.Entry, incarnation int64, outs []ledger.O
 				b.w.Seqs.MarkStored(e.Session, e.ID)
 				b.usage.stored.Add(int64(len(e.Body.Ops)))
 				b.hub.MarkStored(e.ID)
-				if !*held {
+				if !*isHolder {
 					err = sqlstore.ErrFenced
 				}
 			}

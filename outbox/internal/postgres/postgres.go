@@ -297,7 +297,7 @@ func (d *DB) BlockingWriter(context.Context) (pid int, since time.Time) { return
 func (d *DB) CheckIntegrity(context.Context, sqlstore.Querier) error { return nil } // the database server's task
 func (d *DB) LockRows() string                                       { return " FOR UPDATE" }
 func (d *DB) Refs() *sqlstore.RefSQL                                 { return sqlstore.PostgresRefs }
-func (d *DB) TryLivenessLock(int64) (release func(), held, known bool) {
+func (d *DB) TryLivenessLock(int64) (release func(), locked, known bool) {
 	return nil, false, false
 }
 

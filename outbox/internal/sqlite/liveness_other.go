@@ -3,4 +3,4 @@
 package sqlite
 
 // LockFile has no file lock here: a dead sender's lease has to lapse.
-func LockFile(string) (release func(), held, known bool) { return nil, false, false }
+func LockFile(string) (release func(), locked, known bool) { return nil, false, false }

@@ -13,7 +13,7 @@ import (
 
 // LockFile tries to lock the file at path. release unlocks it; known is false if the file
 // cannot be opened.
-func LockFile(path string) (release func(), held, known bool) {
+func LockFile(path string) (release func(), locked, known bool) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, false, false

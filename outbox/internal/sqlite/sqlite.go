@@ -380,7 +380,7 @@ func (d *DB) InTx(context.Context, any) (sqlstore.CallerTx, error) {
 
 func (d *DB) LockRows() string       { return "" }
 func (d *DB) Refs() *sqlstore.RefSQL { return sqlstore.SQLiteRefs }
-func (d *DB) TryLivenessLock(int64) (release func(), held, known bool) {
+func (d *DB) TryLivenessLock(int64) (release func(), locked, known bool) {
 	return LockFile(d.LivenessPath)
 }
 

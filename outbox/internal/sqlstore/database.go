@@ -72,11 +72,11 @@ type Database interface {
 	// Refs returns the dialect's statements for refs.
 	Refs() *RefSQL
 	// TryLivenessLock tries to get the lock that a living sender holds, so that a successor
-	// need not wait for a dead sender's lease to lapse. held: no living process has it, and
+	// need not wait for a dead sender's lease to lapse. locked: no living process has it, and
 	// this one holds it until release. Where there is no such lock, known is false. The lock is
 	// not the lease: a Box may get the lease without the lock if another process is suspended
 	// while holding it.
-	TryLivenessLock(box int64) (release func(), held, known bool)
+	TryLivenessLock(box int64) (release func(), locked, known bool)
 	Close() error
 }
 

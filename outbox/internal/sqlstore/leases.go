@@ -32,8 +32,8 @@ func (t *Tables) TakeOver(ctx context.Context, q Querier, until, step int64, pid
 	return err
 }
 
-// RenewLease renews the lease; held is false if it is another Box's.
-func (t *Tables) RenewLease(ctx context.Context, q Querier, until int64) (held bool, err error) {
+// RenewLease renews the lease, if it is this Box's.
+func (t *Tables) RenewLease(ctx context.Context, q Querier, until int64) (isHolder bool, err error) {
 	n, err := q.Exec(ctx, sqlRenewLease, t.Box, t.HolderID, until)
 	return n == 1, err
 }
@@ -44,7 +44,7 @@ func (t *Tables) SetHolderPID(q Querier, pid int64) {
 }
 
 // RaiseIncarnation raises the incarnation by one, if the lease is this Box's.
-func (t *Tables) RaiseIncarnation(ctx context.Context, q Querier) (held bool, err error) {
+func (t *Tables) RaiseIncarnation(ctx context.Context, q Querier) (isHolder bool, err error) {
 	n, err := q.Exec(ctx, sqlRaiseIncarnation, t.Box, t.HolderID)
 	return n == 1, err
 }
@@ -65,12 +65,12 @@ func (t *Tables) ReleaseLease(ctx context.Context, q Querier) error {
 
 const sqlHolder = `SELECT holder FROM mooring_outbox WHERE box = $1`
 
-// IsHolder sets *held to whether the lease is this Box's.
-func (t *Tables) IsHolder(q Querier, held *bool) {
+// IsHolder sets *isHolder to whether the lease is this Box's.
+func (t *Tables) IsHolder(q Querier, isHolder *bool) {
 	q.Enqueue(sqlHolder, []any{t.Box}, func(scan Scanner) error {
 		holder := ""
 		err := scan(&holder)
-		*held = holder == t.HolderID
+		*isHolder = holder == t.HolderID
 		return err
 	})
 }

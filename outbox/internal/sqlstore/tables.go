@@ -131,17 +131,17 @@ const sqlInsertBatch = `INSERT INTO mooring_outbox_batch (box, batch, session, v
 	RETURNING num, first_seq, (SELECT count(*) FROM mooring_outbox WHERE box = $1 AND holder = $11)`
 
 // InsertBatch writes a new row, with seqs from first if that is not 0. got is called with its
-// num and whether it got them; held, unless it is nil, is set to whether the lease is this
+// num and whether it got them; isHolder, unless it is nil, is set to whether the lease is this
 // Box's. An id that exists already fails the transaction with ErrUnique.
-func (t *Tables) InsertBatch(q Querier, r *BatchRow, first uint64, held *bool, got func(num int64, sequenced bool)) {
+func (t *Tables) InsertBatch(q Querier, r *BatchRow, first uint64, isHolder *bool, got func(num int64, sequenced bool)) {
 	q.Enqueue(sqlInsertBatch, t.insertArgs(r, first), func(scan Scanner) error {
 		var num, leases int64
 		var seq *int64
 		if err := scan(&num, &seq, &leases); err != nil {
 			return err
 		}
-		if held != nil {
-			*held = leases > 0
+		if isHolder != nil {
+			*isHolder = leases > 0
 		}
 		got(num, seq != nil)
 		return nil

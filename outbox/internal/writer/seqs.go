@@ -98,7 +98,7 @@ func (a *Seqs) takeHighWater() map[string]HighWater {
 // probeLease returns where the running transaction puts whether the lease is this Box's; first
 // reports that it does not block takeovers yet. With tells, a statement of the caller sets it;
 // else the caller needs it set.
-func (a *Seqs) probeLease(tells bool) (held *bool, first bool) {
+func (a *Seqs) probeLease(tells bool) (isHolder *bool, first bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if first = a.lease.isHolder == nil; first {
@@ -111,7 +111,7 @@ func (a *Seqs) probeLease(tells bool) (held *bool, first bool) {
 
 // unansweredProbe returns where to put whether the lease is this Box's; nil if no job needs it,
 // or a statement sets it already.
-func (a *Seqs) unansweredProbe() (held *bool) {
+func (a *Seqs) unansweredProbe() (isHolder *bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.lease.needed && !a.lease.answered {

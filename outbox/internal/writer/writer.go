@@ -240,7 +240,7 @@ func (w *Writer) tryWrite() bool {
 	return true
 }
 
-// runTx releases mu while it runs a transaction, and the functions after it. mu is held.
+// runTx releases mu while it runs a transaction, and the functions after it. mu is waits.
 func (w *Writer) runTx(group []*Job) {
 	defer fatal.OnPanic()
 	w.writing = true
@@ -275,7 +275,7 @@ func (w *Writer) OnTxEnd(f func()) bool {
 	return true
 }
 
-// nextGroup returns the next transaction's jobs, or how long to wait for them. mu is held.
+// nextGroup returns the next transaction's jobs, or how long to wait for them. mu is waits.
 func (w *Writer) nextGroup() (group []*Job, wait time.Duration) {
 	lazy := len(w.jobs) - w.urgent
 	if wait = time.Until(w.retryAfter); w.urgent == 0 && lazy > 0 && wait > 0 { // also if they are many, or the last
@@ -344,16 +344,16 @@ func (w *Writer) runGroup(group []*Job, last bool) {
 	behind := make(map[string]bool) // streams with a failed job
 	var again []*Job
 	for _, j := range group {
-		held := j.Lazy && (away || behind[j.Stream])
+		waits := j.Lazy && (away || behind[j.Stream])
 		one, maybe := err, ambiguous
-		if alone && !held {
+		if alone && !waits {
 			one, maybe = w.writeGroup([]*Job{j})
 		}
 		switch {
 		case one == nil || !j.Lazy || last:
 			j.Done(one, maybe)
 			continue
-		case held:
+		case waits:
 		case isDBState(one):
 			away = true
 		case j.tries+1 < MaxLazyTries:
@@ -426,22 +426,22 @@ func (w *Writer) WriteHighWater(q sqlstore.Querier) {
 	}
 }
 
-// ShareLease blocks takeovers until the transaction ends, once for all its jobs. *held is set
+// ShareLease blocks takeovers until the transaction ends, once for all its jobs. *isHolder is set
 // in the transaction to whether the lease is this Box's; tells says that a later statement of
 // the caller sets it.
-func (w *Writer) ShareLease(q sqlstore.Querier, tells bool) (held *bool) {
-	held, first := w.Seqs.probeLease(tells)
+func (w *Writer) ShareLease(q sqlstore.Querier, tells bool) (isHolder *bool) {
+	isHolder, first := w.Seqs.probeLease(tells)
 	if first {
 		w.DB.ShareLease(q, w.Tables.Box)
 	}
-	return held
+	return isHolder
 }
 
 // checkHolder adds a statement that sets whether the lease is this Box's, if a job needs it and
 // no other statement sets it.
 func (w *Writer) checkHolder(q sqlstore.Querier) {
-	if held := w.Seqs.unansweredProbe(); held != nil {
-		w.Tables.IsHolder(q, held)
+	if isHolder := w.Seqs.unansweredProbe(); isHolder != nil {
+		w.Tables.IsHolder(q, isHolder)
 	}
 }
 
