@@ -27,8 +27,8 @@ const (
 	minConns     = 3 // a migration takes two
 )
 
-// ConnIdleTime is how long an idle connection is kept: the server has few.
-const ConnIdleTime = 3 * time.Second
+// connIdleTime is how long an idle connection is kept: the server has few.
+const connIdleTime = 3 * time.Second
 
 // closeGrace bounds the wait for connections that do not answer while a pool is closed.
 const closeGrace = 5 * time.Second
@@ -61,10 +61,10 @@ func acquireConn(ctx context.Context, pool *pgxpool.Pool, sized *pgtune.Adaptive
 	return conn, conn.Release, nil
 }
 
-// SharedPool returns the process's pool for url; release is called once. conns bounds its
+// sharedPool returns the process's pool for url; release is called once. conns bounds its
 // connections, including the one that listens; 0 leaves that to the URL. A database that grants
 // fewer is logged to log.
-func SharedPool(ctx context.Context, url string, conns int, log *slog.Logger) (*poolEntry, func(), error) {
+func sharedPool(ctx context.Context, url string, conns int, log *slog.Logger) (*poolEntry, func(), error) {
 	pools.Lock()
 	defer pools.Unlock()
 	p := pools.byURL[url]
@@ -81,10 +81,10 @@ func SharedPool(ctx context.Context, url string, conns int, log *slog.Logger) (*
 		}
 		cfg.MaxConns = max(cfg.MaxConns, minConns) - 1 // the listener takes one out of the pool
 		if !strings.Contains(url, "pool_max_conn_idle_time") {
-			cfg.MaxConnIdleTime = ConnIdleTime
+			cfg.MaxConnIdleTime = connIdleTime
 		}
 		if !strings.Contains(url, "pool_health_check_period") {
-			cfg.HealthCheckPeriod = min(cfg.MaxConnIdleTime, ConnIdleTime) / 3
+			cfg.HealthCheckPeriod = min(cfg.MaxConnIdleTime, connIdleTime) / 3
 		}
 		pgtune.Config(cfg.ConnConfig)
 		cfg.AfterConnect = prepareConn
@@ -172,22 +172,22 @@ type Listener struct {
 	Stop        context.CancelFunc
 	Ended       chan struct{}
 	PID         atomic.Int64               // of its backend
-	Subscribers map[*Subscription]struct{} // guarded by listeners
+	subscribers map[*subscription]struct{} // guarded by listeners
 }
 
-type Subscription struct {
+type subscription struct {
 	Outbox string
 	Wake   chan struct{}
 }
 
-// Debounce is the pause after a wake-up: others may commit thousands of batches a second.
-const Debounce = 5 * time.Millisecond
+// debounce is the pause after a wake-up: others may commit thousands of batches a second.
+const debounce = 5 * time.Millisecond
 
-// Listen calls changed soon after every notification about outbox, and every poll interval,
+// listen calls changed soon after every notification about outbox, and every poll interval,
 // until ctx ends. alive gets the pid of the backend that listens, whenever it changes. Both are
 // called from one goroutine.
-func Listen(ctx context.Context, pool *pgxpool.Pool, outbox string, poll time.Duration, changed func(), alive func(pid int64)) {
-	w := &Subscription{outbox, make(chan struct{}, 1)}
+func listen(ctx context.Context, pool *pgxpool.Pool, outbox string, poll time.Duration, changed func(), alive func(pid int64)) {
+	w := &subscription{outbox, make(chan struct{}, 1)}
 	w.Wake <- struct{}{} // the listener may be connected already, so check once
 	Listeners.Lock()
 	l := Listeners.ByPool[pool]
@@ -196,11 +196,11 @@ func Listen(ctx context.Context, pool *pgxpool.Pool, outbox string, poll time.Du
 			Listeners.ByPool = make(map[*pgxpool.Pool]*Listener)
 		}
 		run, stop := context.WithCancel(context.Background())
-		l = &Listener{Pool: pool, Stop: stop, Ended: make(chan struct{}), Subscribers: make(map[*Subscription]struct{})}
+		l = &Listener{Pool: pool, Stop: stop, Ended: make(chan struct{}), subscribers: make(map[*subscription]struct{})}
 		Listeners.ByPool[pool] = l
 		go l.run(run)
 	}
-	l.Subscribers[w] = struct{}{}
+	l.subscribers[w] = struct{}{}
 	Listeners.Unlock()
 
 	pid := int64(0)
@@ -219,7 +219,7 @@ func Listen(ctx context.Context, pool *pgxpool.Pool, outbox string, poll time.Du
 				alive(pid)
 			}
 			changed()
-			breath.Reset(Debounce)
+			breath.Reset(debounce)
 			select {
 			case <-ctx.Done():
 			case <-breath.C:
@@ -227,8 +227,8 @@ func Listen(ctx context.Context, pool *pgxpool.Pool, outbox string, poll time.Du
 		}
 	}
 	Listeners.Lock()
-	delete(l.Subscribers, w)
-	last := len(l.Subscribers) == 0
+	delete(l.subscribers, w)
+	last := len(l.subscribers) == 0
 	if last {
 		delete(Listeners.ByPool, pool)
 	}
@@ -288,7 +288,7 @@ func (l *Listener) listenOnce(ctx context.Context) {
 func (l *Listener) Notify(outbox string) {
 	Listeners.Lock()
 	defer Listeners.Unlock()
-	for w := range l.Subscribers {
+	for w := range l.subscribers {
 		if outbox == "" || w.Outbox == outbox {
 			select {
 			case w.Wake <- struct{}{}:

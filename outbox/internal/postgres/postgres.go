@@ -52,7 +52,7 @@ type Options struct {
 // Open opens the database at url, and makes the tables if they are not there. All that are
 // opened with the same url share their connections, as many as the options of the first say.
 func Open(ctx context.Context, url string, o Options) (*DB, error) {
-	p, release, err := SharedPool(ctx, url, o.Connections, o.Logger)
+	p, release, err := sharedPool(ctx, url, o.Connections, o.Logger)
 	if err != nil {
 		return nil, err
 	}
@@ -273,7 +273,7 @@ func (d *DB) Notify(q sqlstore.Querier, outbox string) {
 }
 
 func (d *DB) Watch(ctx context.Context, outbox string, changed func(), alive func(pid int64)) {
-	Listen(ctx, d.Pool, outbox, d.poll, changed, alive)
+	listen(ctx, d.Pool, outbox, d.poll, changed, alive)
 }
 
 // HolderDead asks whether the backend that the holder listened on is gone. If the holder has

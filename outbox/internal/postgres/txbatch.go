@@ -60,11 +60,11 @@ type TxBatcher struct {
 	GroupDelay   time.Duration        // the constant, except in tests
 
 	Mu        sync.Mutex // guards the fields below
-	Running   int        // slots in use; while one is free no part waits, except in AwaitPeers
+	Running   int        // slots in use; while one is free no part waits, except in awaitPeers
 	Waiting   []*TxPart
-	LastParts int           // parts of the last transaction
+	lastParts int           // parts of the last transaction
 	missing   int           // parts that a leader in awaitParts waits for
-	Arrived   chan struct{} // closed when they have arrived; nil if no leader waits
+	arrived   chan struct{} // closed when they have arrived; nil if no leader waits
 
 	txCount   int
 	LastWrite map[*DB]int // recent writers, with the number of their last transaction
@@ -76,17 +76,17 @@ type TxPart struct {
 	DB     *DB
 	Batch  *pgx.Batch
 	Bytes  int             // bytes of its arguments
-	Signal chan partSignal // gets one signal, if the part waits
+	signal chan partSignal // gets one signal, if the part waits
 }
 
-func NewTxPart(ctx context.Context, of *DB, b *pgx.Batch) *TxPart {
+func newTxPart(ctx context.Context, of *DB, b *pgx.Batch) *TxPart {
 	return &TxPart{ctx: ctx, DB: of, Batch: b, Bytes: pgtune.EstimateSize(b)}
 }
 
 // partSignal wakes a waiting part: to lead the parts in lead, of which it is the first, or with
 // the result of its transaction.
 type partSignal struct {
-	Lead   []*TxPart
+	lead   []*TxPart
 	result txResult
 }
 
@@ -129,22 +129,22 @@ func txBatcherOf(pool *pgxpool.Pool, sized *pgtune.AdaptivePool) (g *TxBatcher, 
 // write runs a batch as a transaction, or as a part of one, and returns when that has ended. A
 // waiting part leads the next one.
 func (g *TxBatcher) write(ctx context.Context, of *DB, b *pgx.Batch) txResult {
-	p := NewTxPart(ctx, of, b)
+	p := newTxPart(ctx, of, b)
 	parts := []*TxPart{p}
 	if !g.Enter(p) {
-		w := <-p.Signal // from leave, within StallTimeout
-		if parts = w.Lead; parts == nil {
+		w := <-p.signal // from leave, within StallTimeout
+		if parts = w.lead; parts == nil {
 			return w.result
 		}
 	}
-	parts = g.AwaitPeers(parts)
+	parts = g.awaitPeers(parts)
 	late := time.AfterFunc(g.StallTimeout, g.Leave) // a transaction that hangs, on a lock or a connection, gives up its slot
 	end := g.run(parts)
 	if late.Stop() {
 		g.Leave()
 	}
 	for _, other := range parts[1:] {
-		other.Signal <- partSignal{result: end}
+		other.signal <- partSignal{result: end}
 	}
 	return end
 }
@@ -153,31 +153,31 @@ func (g *TxBatcher) write(ctx context.Context, of *DB, b *pgx.Batch) txResult {
 func (g *TxBatcher) Enter(p *TxPart) bool {
 	g.Mu.Lock()
 	defer g.Mu.Unlock()
-	if g.Running < MaxConcurrentTx && g.Arrived == nil {
+	if g.Running < MaxConcurrentTx && g.arrived == nil {
 		g.Running++
 		return true
 	}
-	p.Signal = make(chan partSignal, 1)
+	p.signal = make(chan partSignal, 1)
 	g.Waiting = append(g.Waiting, p)
-	if g.Arrived != nil {
+	if g.arrived != nil {
 		if g.missing--; g.missing == 0 {
-			close(g.Arrived)
+			close(g.arrived)
 		}
 	}
 	return false
 }
 
-// AwaitPeers waits, holding a slot, until the expected number of parts has arrived or
+// awaitPeers waits, holding a slot, until the expected number of parts has arrived or
 // GroupDelay has passed, unless another part does already. It returns all parts of the
 // transaction.
-func (g *TxBatcher) AwaitPeers(parts []*TxPart) []*TxPart {
+func (g *TxBatcher) awaitPeers(parts []*TxPart) []*TxPart {
 	g.Mu.Lock()
 	defer g.Mu.Unlock()
-	if g.Arrived == nil {
-		if missing := g.ExpectedParts() - len(parts); missing > 0 {
+	if g.arrived == nil {
+		if missing := g.expectedParts() - len(parts); missing > 0 {
 			parts = g.awaitParts(parts, missing)
 		}
-		g.LastParts = len(parts)
+		g.lastParts = len(parts)
 	}
 	g.txCount++
 	for _, p := range parts {
@@ -189,7 +189,7 @@ func (g *TxBatcher) AwaitPeers(parts []*TxPart) []*TxPart {
 // awaitParts releases mu until missing more parts have arrived, or GroupDelay has passed.
 func (g *TxBatcher) awaitParts(parts []*TxPart, missing int) []*TxPart {
 	come := make(chan struct{})
-	g.missing, g.Arrived = missing, come
+	g.missing, g.arrived = missing, come
 	g.Mu.Unlock()
 	timer := time.NewTimer(g.GroupDelay)
 	select {
@@ -198,7 +198,7 @@ func (g *TxBatcher) awaitParts(parts []*TxPart, missing int) []*TxPart {
 	}
 	timer.Stop()
 	g.Mu.Lock()
-	g.Arrived = nil
+	g.arrived = nil
 	parts = g.addWaiting(parts)
 	if len(g.Waiting) > 0 && g.Running < MaxConcurrentTx { // too many, or too large
 		g.Running++
@@ -207,19 +207,19 @@ func (g *TxBatcher) awaitParts(parts []*TxPart, missing int) []*TxPart {
 	return parts
 }
 
-// ExpectedParts returns how many parts the next transaction should have. mu is held.
-func (g *TxBatcher) ExpectedParts() int {
+// expectedParts returns how many parts the next transaction should have. mu is held.
+func (g *TxBatcher) expectedParts() int {
 	maps.DeleteFunc(g.LastWrite, func(_ *DB, last int) bool { return last <= g.txCount-recentTx })
-	if g.LastParts < 2 {
+	if g.lastParts < 2 {
 		return 1
 	}
-	return min(2*g.LastParts, len(g.LastWrite), MaxTxParts)
+	return min(2*g.lastParts, len(g.LastWrite), MaxTxParts)
 }
 
 // wakeWaiting gives a slot to the waiting parts. mu is held.
 func (g *TxBatcher) wakeWaiting() {
 	lead := g.addWaiting(nil)
-	lead[0].Signal <- partSignal{Lead: lead}
+	lead[0].signal <- partSignal{lead: lead}
 }
 
 // addWaiting adds waiting parts to a transaction, within its bounds. mu is held.
@@ -242,7 +242,7 @@ func (g *TxBatcher) addWaiting(parts []*TxPart) []*TxPart {
 func (g *TxBatcher) Leave() {
 	g.Mu.Lock()
 	defer g.Mu.Unlock()
-	if len(g.Waiting) == 0 || g.Arrived != nil { // the waiting parts join the leader in awaitParts
+	if len(g.Waiting) == 0 || g.arrived != nil { // the waiting parts join the leader in awaitParts
 		g.Running--
 		return
 	}
@@ -291,5 +291,5 @@ func (g *TxBatcher) run(parts []*TxPart) txResult {
 
 // writeAlone runs a batch as a transaction of its own, whatever else runs.
 func (g *TxBatcher) writeAlone(ctx context.Context, of *DB, b *pgx.Batch) txResult {
-	return g.run([]*TxPart{NewTxPart(ctx, of, b)})
+	return g.run([]*TxPart{newTxPart(ctx, of, b)})
 }

@@ -1,4 +1,4 @@
-package outbox
+package postgres
 
 import (
 	"bytes"
@@ -11,7 +11,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/mooring-rpc/mooring/outbox/internal/postgres"
+	"github.com/mooring-rpc/mooring/internal/pgtest"
 )
 
 // pooler is a connection to a pooler: what it says of its backend is its own.
@@ -33,7 +33,7 @@ func TestWhoListensThroughAPooler(t *testing.T) {
 		"direct": func(c net.Conn) net.Conn { return c },
 		"pooler": func(c net.Conn) net.Conn { return pooler{c} },
 	} {
-		cfg, err := pgxpool.ParseConfig(shared.get(t))
+		cfg, err := pgxpool.ParseConfig(pgtest.URL(t))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -48,8 +48,8 @@ func TestWhoListensThroughAPooler(t *testing.T) {
 		t.Cleanup(pool.Close)
 		var pids []int64
 		looks := 0
-		ctx, cancel := context.WithCancel(limited(t))
-		postgres.Listen(ctx, pool, "box", time.Hour, func() {
+		ctx, cancel := context.WithCancel(t.Context())
+		listen(ctx, pool, "box", time.Hour, func() {
 			if looks++; looks == 2 { // the second is for what came before it listened
 				cancel()
 			}
@@ -66,18 +66,18 @@ func TestWhoListensThroughAPooler(t *testing.T) {
 func TestListenWhileNewsCome(t *testing.T) {
 	t.Parallel()
 	pool := new(pgxpool.Pool) // only a key
-	l := &postgres.Listener{Pool: pool, Stop: func() {}, Ended: make(chan struct{}), Subscribers: map[*postgres.Subscription]struct{}{{Outbox: "another"}: {}}}
+	l := &Listener{Pool: pool, Stop: func() {}, Ended: make(chan struct{}), subscribers: map[*subscription]struct{}{{Outbox: "another"}: {}}}
 	close(l.Ended)
-	postgres.Listeners.Lock()
-	if postgres.Listeners.ByPool == nil {
-		postgres.Listeners.ByPool = make(map[*pgxpool.Pool]*postgres.Listener)
+	Listeners.Lock()
+	if Listeners.ByPool == nil {
+		Listeners.ByPool = make(map[*pgxpool.Pool]*Listener)
 	}
-	postgres.Listeners.ByPool[pool] = l
-	postgres.Listeners.Unlock()
+	Listeners.ByPool[pool] = l
+	Listeners.Unlock()
 	t.Cleanup(func() {
-		postgres.Listeners.Lock()
-		delete(postgres.Listeners.ByPool, pool)
-		postgres.Listeners.Unlock()
+		Listeners.Lock()
+		delete(Listeners.ByPool, pool)
+		Listeners.Unlock()
 	})
 	hail, stop := context.WithCancel(context.Background())
 	stopped := make(chan struct{})
@@ -92,22 +92,22 @@ func TestListenWhileNewsCome(t *testing.T) {
 		defer close(over)
 		began, looks := time.Now(), 0
 		ctx, cancel := context.WithCancel(context.Background())
-		postgres.Listen(ctx, pool, "box", time.Hour, func() {
+		listen(ctx, pool, "box", time.Hour, func() {
 			if looks++; looks == 5 {
 				cancel()
 			}
 		}, func(int64) {})
-		if took := time.Since(began); took < 4*postgres.Debounce {
+		if took := time.Since(began); took < 4*debounce {
 			t.Errorf("%d looks in %v", looks, took)
 		}
 		for range 5_000 {
 			ctx, cancel := context.WithCancel(context.Background())
-			postgres.Listen(ctx, pool, "box", time.Hour, cancel, func(int64) {})
+			listen(ctx, pool, "box", time.Hour, cancel, func(int64) {})
 		}
 	}()
 	select {
 	case <-over:
-	case <-limited(t).Done():
+	case <-time.After(time.Minute):
 		t.Error("it listens to nothing and does not end")
 	}
 	stop()
@@ -117,12 +117,12 @@ func TestListenWhileNewsCome(t *testing.T) {
 // TestWhoIsTold: those who wait for the outbox, however often, and nobody else.
 func TestWhoIsTold(t *testing.T) {
 	t.Parallel()
-	var waits []*postgres.Subscription
-	l := &postgres.Listener{Subscribers: make(map[*postgres.Subscription]struct{})}
+	var waits []*subscription
+	l := &Listener{subscribers: make(map[*subscription]struct{})}
 	for _, outbox := range []string{"a", "b", "a"} {
-		w := &postgres.Subscription{Outbox: outbox, Wake: make(chan struct{}, 1)}
+		w := &subscription{Outbox: outbox, Wake: make(chan struct{}, 1)}
 		waits = append(waits, w)
-		l.Subscribers[w] = struct{}{}
+		l.subscribers[w] = struct{}{}
 	}
 	counts := func() (n [3]int) {
 		for i, w := range waits {
@@ -149,7 +149,7 @@ func TestWhoIsTold(t *testing.T) {
 // connections as the URL says.
 func TestPoolsOfAProcess(t *testing.T) {
 	t.Parallel()
-	u, err := url.Parse(shared.get(t))
+	u, err := url.Parse(pgtest.URL(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -161,7 +161,7 @@ func TestPoolsOfAProcess(t *testing.T) {
 		query.Set(param, value)
 		of := *u
 		of.RawQuery = query.Encode()
-		p, release, err := postgres.SharedPool(limited(t), of.String(), conns, slog.New(slog.DiscardHandler))
+		p, release, err := sharedPool(t.Context(), of.String(), conns, slog.New(slog.DiscardHandler))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -181,7 +181,7 @@ func TestPoolsOfAProcess(t *testing.T) {
 		pool *pgxpool.Pool
 		want int32
 	}{"by default": {one, 3}, "of the URL": {few, 5}, "of the Config": {said, 5}, "at least": {least, 2}} {
-		if cfg := c.pool.Config(); cfg.MaxConns != c.want || cfg.MaxConnIdleTime != postgres.ConnIdleTime || cfg.HealthCheckPeriod > postgres.ConnIdleTime {
+		if cfg := c.pool.Config(); cfg.MaxConns != c.want || cfg.MaxConnIdleTime != connIdleTime || cfg.HealthCheckPeriod > connIdleTime {
 			t.Errorf("%s: a pool of %d connections, idle for %s", what, cfg.MaxConns, cfg.MaxConnIdleTime)
 		}
 	}
@@ -191,16 +191,16 @@ func TestPoolsOfAProcess(t *testing.T) {
 	releaseFew()
 	releaseOne()
 	releaseOne()
-	if err := two.Ping(limited(t)); err != nil {
+	if err := two.Ping(t.Context()); err != nil {
 		t.Errorf("closed while it is used: %v", err)
 	}
 	releaseTwo()
-	if err := two.Ping(limited(t)); err == nil {
+	if err := two.Ping(t.Context()); err == nil {
 		t.Error("it is open, and nobody uses it")
 	}
 	again, release := get("connect_timeout", "20")
 	defer release()
-	if err := again.Ping(limited(t)); err != nil {
+	if err := again.Ping(t.Context()); err != nil {
 		t.Errorf("one that was closed is used again: %v", err)
 	}
 }
