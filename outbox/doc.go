@@ -55,7 +55,7 @@
 //
 // and in addition:
 //
-//	sqliteoutbox.Open, pgoutbox.Open and New  UnsafeStore, Incompatible, NotFound
+//	sqliteoutbox.Open, pgoutbox.Open, New   UnsafeStore, Incompatible, NotFound
 //	Commit, CommitTx, Retry                 Malformed, TooLarge, BadReference, BadArgument, NotFound, UnknownRef, Ambiguous,
 //	                                        AlreadyExists, OutboxFull. Unavailable may leave it open whether the batch is there:
 //	                                        then it names the id to commit it again under
@@ -93,8 +93,8 @@
 // # Lock order
 //
 // DB.Mu (of the two databases) is the outermost lock: it is held while a transaction writes, and the
-// transaction's jobs take leaf locks inside (WriterLock.mu, Seqs.mu, Cache.mu). pools
-// is held while a pool is made, which may connect. All other mutexes are leaves, held for a few
+// transaction's jobs take leaf locks inside (WriterLock.mu, Seqs.mu, Cache.mu).
+// The lock of package postgres's pools is held while one is made, which may connect. All other mutexes are leaves, held for a few
 // statements and never across a database call, a Link or a callback; Writer.mu is released
 // while a transaction runs and while its jobs' Done functions are called. The machine has no
 // lock: the goroutine that has the loop's turn uses it.

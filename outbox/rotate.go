@@ -7,6 +7,7 @@ package outbox
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 	"github.com/mooring-rpc/mooring/outbox/internal/machine"
 	"github.com/mooring-rpc/mooring/outbox/internal/refs"
 	"github.com/mooring-rpc/mooring/outbox/internal/sqlstore"
+	"github.com/mooring-rpc/mooring/outbox/internal/writer"
 )
 
 // Rotate replaces the stored ref old by fresh, which ask has a server put in its place. fresh is
@@ -36,7 +38,7 @@ func (b *Box) Rotate(ctx context.Context, old string, fresh capability.Ref, ask 
 		}
 	} else {
 		if fresh, err = b.beginRotation(ctx, old, fresh); err != nil {
-			return false, err
+			return errors.Is(err, writer.ErrAmbiguous), err
 		}
 		b.drainRef(ctx, old)
 	}

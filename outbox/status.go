@@ -3,12 +3,12 @@ package outbox
 // Status, rows and refs, as callers see them.
 
 import (
+	"strings"
 	"time"
 
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/ledger"
 	"github.com/mooring-rpc/mooring/outbox/internal/refs"
-	"github.com/mooring-rpc/mooring/outbox/internal/sqlstore"
 )
 
 // State is the state of a row's op.
@@ -131,5 +131,17 @@ type RefAnswer = refs.Answer
 
 // StreamStoppedError is the error of waiting for batches that are not sent until someone
 // decides: their session's stream has stopped. The batches stay in the outbox. errors.Is finds
-// its Code.
-type StreamStoppedError = sqlstore.StreamStoppedError
+// Code.
+type StreamStoppedError struct {
+	Session string
+	Code    fault.Code
+	Reason  string // for people; begins with the code
+}
+
+func (s *StreamStoppedError) Error() string {
+	reason := strings.TrimPrefix(s.Reason, s.Code.String()+": ")
+	return s.Code.String() + ": session " + s.Session + " cannot go on: " + reason
+}
+
+// Unwrap returns the code.
+func (s *StreamStoppedError) Unwrap() error { return s.Code }

@@ -38,7 +38,7 @@ func TestAStandstillIsFoundInOneSnapshot(t *testing.T) {
 				}
 			}
 			if changed = seen[0] != seen[1]; changed {
-				return &StreamStoppedError{Session: session}
+				return sqlstore.SnapshotError{Err: &StreamStoppedError{Session: session}}
 			}
 			return nil
 		})

@@ -113,7 +113,7 @@ func (b *Box) outcomes(ctx context.Context, batch string) (outs []ledger.Outcome
 			}
 			still, err := stopped(ctx, q, r.Session)
 			if err == nil && still != nil {
-				err = still
+				err = sqlstore.SnapshotError{Err: still}
 			}
 			return err
 		}
@@ -138,7 +138,11 @@ func (b *Box) streamStopped(ctx context.Context, q sqlstore.Querier, session str
 	if err != nil {
 		return nil, err
 	}
-	return b.t.Stopped(ctx, q, now, session)
+	code, reason, err := b.t.Stopped(ctx, q, now, session)
+	if err != nil || code == fault.None {
+		return nil, err
+	}
+	return &StreamStoppedError{session, code, reason}, nil
 }
 
 // anyStopped reports whether any stream has stopped.
@@ -303,7 +307,7 @@ func (b *Box) remaining(ctx context.Context) (left int, stuck, err error) {
 			running = still == nil
 		}
 		if err == nil && still != nil {
-			err = still
+			err = sqlstore.SnapshotError{Err: still}
 		}
 		return err
 	})

@@ -207,7 +207,7 @@ func (d *DB) attempt(ctx context.Context, f func(sqlstore.Querier) error, send f
 }
 
 // Read gives every statement a snapshot of its own: to begin a transaction and to end it are
-// round trips. A StreamStoppedError depends on several rows, which may each be as of another
+// round trips. A SnapshotError depends on several rows, which may each be as of another
 // moment. So f must find it again in one snapshot.
 //
 // A connection that has died is noticed after a while, and f runs again on another.
@@ -233,7 +233,7 @@ func (d *DB) readOnce(ctx context.Context, f func(sqlstore.Querier) error) error
 	defer release()
 	q.conn = conn.Conn()
 	err = f(q)
-	if _, still := errors.AsType[*sqlstore.StreamStoppedError](err); still {
+	if _, again := errors.AsType[sqlstore.SnapshotError](err); again {
 		one := pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
 		err = q.withTimeout(func(ctx context.Context) error {
 			return pgx.BeginTxFunc(ctx, conn, one, func(pgx.Tx) error { return f(q) })

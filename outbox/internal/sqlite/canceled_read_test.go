@@ -31,7 +31,7 @@ func TestCanceledReads(t *testing.T) {
 			if err := q.Query(ctx, "SELECT 1", nil, func(scan sqlstore.Scanner) error { return scan(new(int)) }); err != nil {
 				return err
 			}
-			return &sqlstore.StreamStoppedError{Session: "s", Code: fault.Revoked}
+			return sqlstore.SnapshotError{Err: fault.Revoked}
 		})
 	}
 	for i := range 3000 {
@@ -44,7 +44,7 @@ func TestCanceledReads(t *testing.T) {
 		}()
 		_ = stopped(ctx)
 		<-ctx.Done()
-		if _, want := errors.AsType[*sqlstore.StreamStoppedError](stopped(t.Context())); !want {
+		if _, want := errors.AsType[sqlstore.SnapshotError](stopped(t.Context())); !want {
 			t.Fatalf("read %d, canceled after %s: the next one fails: %v", i, after, stopped(t.Context()))
 		}
 	}

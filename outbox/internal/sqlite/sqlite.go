@@ -328,7 +328,7 @@ func (d *DB) Read(ctx context.Context, f func(sqlstore.Querier) error) (err erro
 	}
 	q := &sqliteRead{sqliteTx{ctx: ctx, conn: c}}
 	err, clean := f(q), true
-	if _, still := errors.AsType[*sqlstore.StreamStoppedError](err); still {
+	if _, again := errors.AsType[sqlstore.SnapshotError](err); again {
 		steady := context.WithoutCancel(ctx) // a canceled BEGIN fails, and may have begun
 		if _, err = q.sqliteTx.Exec(steady, "BEGIN"); err == nil {
 			err = f(q)

@@ -38,7 +38,7 @@ type Database interface {
 	// run again, after a rollback. ambiguous reports that a failed transaction may have been
 	// committed.
 	Write(ctx context.Context, f func(Querier) error) (ambiguous bool, err error)
-	// Read runs f on committed data. A StreamStoppedError that f returns was true at one
+	// Read runs f on committed data. A SnapshotError that f returns was true at one
 	// moment; f may run again to ensure that, and on another connection if one dies.
 	Read(ctx context.Context, f func(Querier) error) error
 

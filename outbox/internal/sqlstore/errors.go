@@ -26,6 +26,13 @@ var ErrTxConflict = errors.New("outbox: undone for the sake of another transacti
 // ErrFileDamaged is in the error that found the database itself damaged.
 var ErrFileDamaged = errors.New("outbox: the database is damaged")
 
+// SnapshotError is an error about several rows, from a function that Database.Read has run: Read runs
+// the function again on one snapshot before it returns one.
+type SnapshotError struct{ Err error }
+
+func (e SnapshotError) Error() string { return e.Err.Error() }
+func (e SnapshotError) Unwrap() error { return e.Err }
+
 // AsCanceled gives a context's error its code.
 func AsCanceled(err error) error {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {

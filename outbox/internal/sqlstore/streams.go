@@ -4,29 +4,11 @@ package sqlstore
 
 import (
 	"context"
-	"strings"
 
 	"github.com/oklog/ulid/v2"
 
 	"github.com/mooring-rpc/mooring/fault"
 )
-
-// StreamStoppedError is the error of waiting for batches that are not sent until someone
-// decides: their session's stream has stopped. The batches stay in the outbox. errors.Is finds
-// Code.
-type StreamStoppedError struct {
-	Session string
-	Code    fault.Code
-	Reason  string // for people; begins with the code
-}
-
-func (s *StreamStoppedError) Error() string {
-	reason := strings.TrimPrefix(s.Reason, s.Code.String()+": ")
-	return s.Code.String() + ": session " + s.Session + " cannot go on: " + reason
-}
-
-// Unwrap returns the code.
-func (s *StreamStoppedError) Unwrap() error { return s.Code }
 
 // A stop stored by the former sender does not count: the next begins by trying again.
 const (
@@ -36,16 +18,20 @@ const (
 	SQLAnyStopped = `SELECT 1` + fromStopped + ` LIMIT 1`
 )
 
-// Stopped returns why a session's stream has stopped, by the leases' clock; nil if it has not.
-func (t *Tables) Stopped(ctx context.Context, q Querier, now int64, session string) (still *StreamStoppedError, err error) {
-	err = q.Query(ctx, sqlStopped, []any{t.Box, now, session}, func(scan Scanner) error {
-		still = &StreamStoppedError{Session: session}
-		var code int
-		err := scan(&code, &still.Reason)
-		still.Code = fault.Code(code)
+// Stopped returns why a session's stream has stopped, by the leases' clock; None if it has not.
+func (t *Tables) Stopped(ctx context.Context, q Querier, now int64, session string) (code fault.Code, reason string, err error) {
+	return t.why(ctx, q, sqlStopped, t.Box, now, session)
+}
+
+// why reads a code and its text; None if there is no row.
+func (t *Tables) why(ctx context.Context, q Querier, sql string, args ...any) (code fault.Code, reason string, err error) {
+	err = q.Query(ctx, sql, args, func(scan Scanner) error {
+		var n int
+		err := scan(&n, &reason)
+		code = fault.Code(n)
 		return err
 	})
-	return still, err
+	return code, reason, err
 }
 
 // AnyStopped reports whether any stream has stopped.
@@ -59,13 +45,7 @@ const sqlHalted = `SELECT CASE WHEN stopped > 0 THEN stopped ELSE halted END, CA
 
 // Halted returns why a stream has stopped, or had stopped for good before its sender's term.
 func (t *Tables) Halted(ctx context.Context, q Querier, session string) (code fault.Code, reason string, err error) {
-	err = q.Query(ctx, sqlHalted, []any{t.Box, session}, func(scan Scanner) error {
-		var n int
-		err := scan(&n, &reason)
-		code = fault.Code(n)
-		return err
-	})
-	return code, reason, err
+	return t.why(ctx, q, sqlHalted, t.Box, session)
 }
 
 const (
