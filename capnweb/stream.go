@@ -1,4 +1,4 @@
-// Streams of chunks, as the program sees them. Their messages: pipe.go; their flow control: flow.go.
+// Streams of chunks, as the program sees them. Their messages: pipe.go; their flow control: package flow.
 
 package capnweb
 
@@ -7,6 +7,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/mooring-rpc/mooring/capnweb/internal/flow"
 )
 
 // Readable is a stream to read once, by one goroutine at a time. A received one is cancelled when the call it came with
@@ -75,7 +77,7 @@ type Writable struct {
 	writeToken chan struct{} // holds one token, which a writer takes
 
 	mu     sync.Mutex
-	window *window
+	window *flow.Window
 	err    error
 	closed bool
 	room   chan struct{} // closed when the window may have room
@@ -85,7 +87,7 @@ func newWriter(n node, most int) *Writable {
 	if most <= 0 {
 		most = DefaultLimits().StreamBytes / 2
 	}
-	w := &Writable{node: n, writeToken: make(chan struct{}, 1), window: newWindow(time.Now, most)}
+	w := &Writable{node: n, writeToken: make(chan struct{}, 1), window: flow.New(time.Now, most)}
 	w.writeToken <- struct{}{}
 	return w
 }
@@ -117,7 +119,7 @@ func (w *Writable) write(ctx context.Context, chunk any, answered func(error)) e
 		return ctx.Err()
 	}
 	defer func() { w.writeToken <- struct{}{} }()
-	if err := w.await(ctx, func() bool { return !w.window.full() }); err != nil {
+	if err := w.await(ctx, func() bool { return !w.window.Full() }); err != nil {
 		return err
 	}
 	args, _, err := copyInArgs([]any{chunk}, nil)
@@ -132,15 +134,15 @@ func (w *Writable) write(ctx context.Context, chunk any, answered func(error)) e
 	}
 	size := sizeOf(args.value, 0)
 	w.mu.Lock()
-	sent := w.window.onSend(size)
+	sent := w.window.OnSend(size)
 	w.mu.Unlock()
 	w.send("write", args, func(err error) {
 		w.mu.Lock()
 		if err != nil {
-			w.window.onError(sent)
+			w.window.OnError(sent)
 			w.fail(err)
 		} else {
-			w.window.onAck(sent)
+			w.window.OnAck(sent)
 		}
 		w.signal()
 		w.mu.Unlock()
@@ -277,7 +279,7 @@ func (w *Writable) transfer() (*Writable, error) {
 			return nil, errStreamReleased
 		}
 		w.node.ref()
-		return &Writable{node: w.node, borrowed: true, writeToken: w.writeToken, window: newWindow(time.Now, DefaultLimits().StreamBytes/2)}, nil
+		return &Writable{node: w.node, borrowed: true, writeToken: w.writeToken, window: flow.New(time.Now, DefaultLimits().StreamBytes/2)}, nil
 	}
 	if !w.moved.CompareAndSwap(false, true) {
 		return nil, errHandedOver

@@ -1,6 +1,7 @@
-// Flow control of streams: a window in bytes that follows the path's capacity.
-
-package capnweb
+// Package flow decides how many bytes of a stream may be in flight: a window that follows the path's capacity. A stream of package
+// capnweb asks it, under a lock of its own. It touches nothing but the clock that it is given; a window is between 64 KiB and what
+// its maker allows.
+package flow
 
 import "time"
 
@@ -12,7 +13,7 @@ const (
 	minRTTAge     = 10 * time.Second // how long the shortest round trip counts
 )
 
-// window controls the flow of one stream. It has no lock and no timer: the writer calls full before each chunk, waits while
+// Window controls the flow of one stream. It has no lock and no timer: the writer calls Full before each chunk, waits while
 // it is true, and reports what is sent and acked.
 //
 // It aims to keep twice the path's capacity in flight. The capacity is the best recent rate at which chunks were acked,
@@ -20,7 +21,7 @@ const (
 // so it doubles each round trip until something else is the limit. Chunks sent while the writer had no more to write measure
 // the writer, not the path: they can only raise the rate. A round trip is only known to be short when nothing queues, so now
 // and then the window is made small for one.
-type window struct {
+type Window struct {
 	now      func() time.Time
 	size     int // bytes
 	maxBytes int
@@ -39,8 +40,8 @@ type window struct {
 	rates     [rateSamples]float64 // the best of each round, bytes per second
 }
 
-// sentChunk is the record of a chunk that the window needs when it is acked.
-type sentChunk struct {
+// Chunk is the record of a chunk that the window needs when it is acked.
+type Chunk struct {
 	bytes         int
 	at            time.Time
 	delivered     int64
@@ -49,14 +50,14 @@ type sentChunk struct {
 	probing       bool // it was sent during a probe
 }
 
-// newWindow returns the window of a stream of which at most this many bytes may be in flight.
-func newWindow(now func() time.Time, most int) *window {
+// New returns the window of a stream of which at most this many bytes may be in flight.
+func New(now func() time.Time, most int) *Window {
 	most = max(most, minWindow)
-	return &window{now: now, size: min(initialWindow, most), maxBytes: most}
+	return &Window{now: now, size: min(initialWindow, most), maxBytes: most}
 }
 
-// full reports whether to wait before the next chunk. An empty window accepts any chunk, however large.
-func (w *window) full() bool {
+// Full reports whether to wait before the next chunk. An empty window accepts any chunk, however large.
+func (w *Window) Full() bool {
 	size := w.size
 	if w.probeWindow > 0 {
 		size = min(size, w.probeWindow)
@@ -64,22 +65,22 @@ func (w *window) full() bool {
 	return w.inFlight >= size
 }
 
-// onSend counts a chunk that is sent.
-func (w *window) onSend(bytes int) sentChunk {
+// OnSend counts a chunk that is sent.
+func (w *Window) OnSend(bytes int) Chunk {
 	now := w.now()
 	if w.inFlight == 0 {
 		w.deliveredAt = now // silence is not the path's slowness
 	}
 	calm := w.inFlight < w.probeWindow
 	w.inFlight += bytes
-	return sentChunk{bytes, now, w.delivered, w.deliveredAt, w.inFlight >= w.size, calm}
+	return Chunk{bytes, now, w.delivered, w.deliveredAt, w.inFlight >= w.size, calm}
 }
 
-// onError counts a chunk that failed, or will not be acked.
-func (w *window) onError(c sentChunk) { w.inFlight -= c.bytes }
+// OnError counts a chunk that failed, or will not be acked.
+func (w *Window) OnError(c Chunk) { w.inFlight -= c.bytes }
 
-// onAck counts an acked chunk, and adjusts the window.
-func (w *window) onAck(c sentChunk) {
+// OnAck counts an acked chunk, and adjusts the window.
+func (w *Window) OnAck(c Chunk) {
 	now := w.now()
 	w.inFlight -= c.bytes
 	w.delivered += int64(c.bytes)
@@ -117,7 +118,7 @@ func (w *window) onAck(c sentChunk) {
 }
 
 // measure updates the shortest round trip. over says that a round ends.
-func (w *window) measure(now time.Time, c sentChunk, over bool) {
+func (w *Window) measure(now time.Time, c Chunk, over bool) {
 	rtt := now.Sub(c.at)
 	if w.minRTT <= 0 || rtt <= w.minRTT {
 		w.minRTT, w.minRTTAt = rtt, now
@@ -136,7 +137,7 @@ func (w *window) measure(now time.Time, c sentChunk, over bool) {
 	}
 }
 
-func (w *window) bestRate() (best float64) {
+func (w *Window) bestRate() (best float64) {
 	for _, r := range w.rates {
 		best = max(best, r)
 	}
@@ -144,6 +145,6 @@ func (w *window) bestRate() (best float64) {
 }
 
 // resize sets the window within its bounds.
-func (w *window) resize(bytes float64) {
+func (w *Window) resize(bytes float64) {
 	w.size = int(min(max(bytes, minWindow), float64(w.maxBytes)))
 }

@@ -1,6 +1,6 @@
 // The window of streams, over links that exist on paper only.
 
-package capnweb
+package flow
 
 import (
 	"testing"
@@ -18,34 +18,34 @@ type link struct {
 }
 
 type linkChunk struct {
-	sentChunk
+	Chunk
 	back time.Time
 }
 
-func (l *link) send(w *window, bytes int) {
+func (l *link) send(w *Window, bytes int) {
 	if l.free.Before(l.now) {
 		l.free = l.now
 	}
 	if l.rate > 0 {
 		l.free = l.free.Add(time.Duration(float64(bytes) / l.rate * float64(time.Second)))
 	}
-	l.sent = append(l.sent, linkChunk{w.onSend(bytes), l.free.Add(l.delay)})
+	l.sent = append(l.sent, linkChunk{w.OnSend(bytes), l.free.Add(l.delay)})
 }
 
 // ack lets time go on to the next acknowledgement.
-func (l *link) ack(w *window) {
+func (l *link) ack(w *Window) {
 	c := l.sent[0]
 	l.sent = l.sent[1:]
 	l.now = c.back
 	l.took += int64(c.bytes)
-	w.onAck(c.sentChunk)
+	w.OnAck(c.Chunk)
 }
 
 // stream writes as fast as the window lets it, for a time.
-func (l *link) stream(w *window, chunk int, d time.Duration) (rate float64) {
+func (l *link) stream(w *Window, chunk int, d time.Duration) (rate float64) {
 	start, took := l.now, l.took
 	for l.now.Sub(start) < d {
-		for !w.full() {
+		for !w.Full() {
 			l.send(w, chunk)
 		}
 		l.ack(w)
@@ -53,15 +53,15 @@ func (l *link) stream(w *window, chunk int, d time.Duration) (rate float64) {
 	return float64(l.took-took) / l.now.Sub(start).Seconds()
 }
 
-func (l *link) drain(w *window) {
+func (l *link) drain(w *Window) {
 	for len(l.sent) > 0 {
 		l.ack(w)
 	}
 }
 
-func newLink(rate float64, delay time.Duration, most int) (*link, *window) {
+func newLink(rate float64, delay time.Duration, most int) (*link, *Window) {
 	l := &link{now: time.Unix(1000, 0), rate: rate, delay: delay}
-	return l, newWindow(func() time.Time { return l.now }, most)
+	return l, New(func() time.Time { return l.now }, most)
 }
 
 func TestWindowFindsThePath(t *testing.T) {
@@ -136,7 +136,7 @@ func TestWindowOfASlowWriter(t *testing.T) {
 func TestWindowWithoutTime(t *testing.T) {
 	l, w := newLink(0, 0, 4<<20)
 	for range 10000 {
-		for !w.full() {
+		for !w.Full() {
 			l.send(w, 1<<10)
 		}
 		l.ack(w)
@@ -148,23 +148,23 @@ func TestWindowWithoutTime(t *testing.T) {
 
 func TestWindowCounts(t *testing.T) {
 	l, w := newLink(1e6, time.Millisecond, 1<<20)
-	if w.size != initialWindow || w.full() {
+	if w.size != initialWindow || w.Full() {
 		t.Fatal("it begins wrong")
 	}
-	a, b := w.onSend(initialWindow-1), sentChunk{}
-	if w.full() {
+	a, b := w.OnSend(initialWindow-1), Chunk{}
+	if w.Full() {
 		t.Error("full a byte too early")
 	}
-	if b = w.onSend(1); !w.full() || a.windowLimited || !b.windowLimited {
+	if b = w.OnSend(1); !w.Full() || a.windowLimited || !b.windowLimited {
 		t.Error("not full")
 	}
 	l.now = l.now.Add(time.Second)
-	w.onError(a)
+	w.OnError(a)
 	if w.inFlight != 1 || w.delivered != 0 || w.size != initialWindow {
 		t.Error("a failed chunk counts as taken")
 	}
-	w.onError(b)
-	if c := w.onSend(10 << 20); !c.windowLimited || !w.full() {
+	w.OnError(b)
+	if c := w.OnSend(10 << 20); !c.windowLimited || !w.Full() {
 		t.Error("a large chunk does not fill it")
 	}
 }
@@ -173,7 +173,7 @@ func TestWindowCounts(t *testing.T) {
 func TestWindowAcksInBursts(t *testing.T) {
 	l, w := newLink(1e6, 100*time.Millisecond, 1<<30)
 	for range 200 {
-		for !w.full() {
+		for !w.Full() {
 			l.send(w, 4<<10)
 		}
 		at := l.sent[len(l.sent)-1].back
