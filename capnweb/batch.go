@@ -3,13 +3,12 @@
 package capnweb
 
 import (
-	"bytes"
+	"cmp"
 	"context"
 	"errors"
-	"io"
 	"net/http"
-	"sync"
 
+	"github.com/mooring-rpc/mooring/capnweb/internal/transport"
 	"github.com/mooring-rpc/mooring/internal/origin"
 	"github.com/mooring-rpc/mooring/internal/peerconn"
 )
@@ -43,24 +42,21 @@ func serveBatch(w http.ResponseWriter, r *http.Request, config func() Config, op
 		batchTooLarge(w)
 		return
 	}
-	t := newBatchTransport(http.MaxBytesReader(w, r.Body, int64(most)), 4*most, opts.RemoteAddr)
-	if t.remote == "" {
-		t.remote = r.RemoteAddr
-	}
+	t := transport.NewBatch(http.MaxBytesReader(w, r.Body, int64(most)), 4*most, cmp.Or(opts.RemoteAddr, r.RemoteAddr))
 	c := NewConn(t, cfg)
 	// A small batch is read wholly or refused; the rest of a larger one is read while it is handled.
-	if err := t.body.fill(bufferedBatchBytes); err != nil {
+	if err := t.Fill(bufferedBatchBytes); err != nil {
 		c.endUnserved()
 		c.writeUnreadError(w, err)
 		return
 	}
-	c.batch.responseOnly, t.onInputDone = true, c.batchInputDone
+	c.batch.responseOnly, t.OnInputDone = true, c.batchInputDone
 	_ = c.Run(r.Context()) // the error is logged, and sent to the client
-	answer, err := t.finish()
+	answer, err := t.Finish()
 	switch {
 	case r.Context().Err() != nil:
-	case t.body.failed():
-		c.writeUnreadError(w, t.body.err)
+	case t.ReadErr() != nil:
+		c.writeUnreadError(w, t.ReadErr())
 	case err != nil:
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 	default:
@@ -101,159 +97,6 @@ func (c *Conn) writeUnreadError(w http.ResponseWriter, err error) {
 func (c *Conn) endUnserved() {
 	c.loop.End(peerconn.Ending{Code: peerconn.CloseNormal, NoLog: true})
 	_ = c.Run(context.Background()) // which only releases everything
-}
-
-// batchTransport reads from one body and writes into another.
-type batchTransport struct {
-	body          lineReader
-	maxOut        int
-	remote        string
-	onInputDone   func() // called when the whole body has been handled
-	inputDoneSent bool
-
-	mu         sync.Mutex
-	out        []byte
-	wrote      bool
-	overflowed bool
-	closed     chan struct{}
-	once       sync.Once
-}
-
-var errAnswersTooLarge = errors.New("the answers of the batch are too large")
-
-func newBatchTransport(body io.Reader, most int, remote string) *batchTransport {
-	return &batchTransport{body: lineReader{from: body}, maxOut: most, remote: remote, closed: make(chan struct{})}
-}
-
-func (t *batchTransport) SetAdmitRead(reading func(int, []byte) error) { t.body.admitRead = reading }
-
-// Read returns the next line. After the last one it blocks: the client waits.
-func (t *batchTransport) Read(context.Context) ([]byte, error) {
-	if m, ok := t.body.next(); ok {
-		return m, nil
-	}
-	if t.body.err != nil && t.body.err != io.EOF {
-		return nil, t.body.err
-	}
-	if !t.inputDoneSent {
-		t.inputDoneSent = true
-		t.onInputDone()
-	}
-	<-t.closed
-	return nil, io.EOF
-}
-
-func (t *batchTransport) Write(_ context.Context, messages [][]byte) error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for _, m := range messages {
-		if t.overflowed = t.overflowed || len(t.out)+len(m) >= t.maxOut; t.overflowed {
-			t.out = nil
-			return errAnswersTooLarge
-		}
-		if t.wrote {
-			t.out = append(t.out, '\n')
-		}
-		t.wrote = true
-		t.out = append(t.out, m...)
-	}
-	return nil
-}
-
-// finish returns the bytes written, once Run has returned. The transport does not keep them any longer, nor the body.
-func (t *batchTransport) finish() ([]byte, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	out := t.out
-	t.out, t.body = nil, lineReader{err: t.body.err}
-	if t.overflowed {
-		return nil, errAnswersTooLarge
-	}
-	return out, nil
-}
-
-func (t *batchTransport) Ping(context.Context) error { return nil }
-
-func (t *batchTransport) Close(int, string) error {
-	t.once.Do(func() { close(t.closed) })
-	return nil
-}
-
-func (t *batchTransport) RemoteAddr() string { return t.remote }
-
-// lineReader splits a body into its messages while it is read. Empty lines are skipped.
-type lineReader struct {
-	from      io.Reader
-	admitRead func(int, []byte) error // called before buf grows to so many bytes
-	buf       []byte
-	unread    []byte // of buf: read, and not yet split
-	err       error  // the read error: io.EOF at the end
-}
-
-// failed reports whether the body cannot be read; a refusal to read on is reported among the answers instead.
-func (l *lineReader) failed() bool {
-	_, refused := peerconn.AsRefusal(l.err)
-	return l.err != nil && l.err != io.EOF && !refused
-}
-
-// fill reads until n bytes are unread, or the body ends. The error is err, except io.EOF.
-func (l *lineReader) fill(n int) error {
-	for len(l.unread) < n && l.more() {
-	}
-	if l.err == io.EOF {
-		return nil
-	}
-	return l.err
-}
-
-// more reads some more; false after an error or the end.
-func (l *lineReader) more() bool {
-	if l.err != nil || l.from == nil {
-		return false
-	}
-	if used := len(l.buf) - len(l.unread); len(l.buf) == cap(l.buf) {
-		if size := max(2*len(l.unread), initialLineBuffer); size > cap(l.buf) || used == 0 {
-			if l.err = l.admitRead(size, l.unread); l.err != nil {
-				return false
-			}
-			l.buf = append(make([]byte, 0, size), l.unread...)
-		} else {
-			l.buf = l.buf[:copy(l.buf[:cap(l.buf)], l.unread)]
-		}
-	}
-	have := len(l.unread)
-	k, err := l.from.Read(l.buf[len(l.buf):cap(l.buf)])
-	l.buf = l.buf[:len(l.buf)+k]
-	l.unread, l.err = l.buf[len(l.buf)-have-k:], err
-	return k > 0 || err == nil
-}
-
-// initialLineBuffer is how many bytes are read at first.
-const initialLineBuffer = 4 << 10
-
-// next returns the next message; it is valid until the next call.
-func (l *lineReader) next() (line []byte, ok bool) {
-	for searched := 0; ; {
-		at := bytes.IndexByte(l.unread[searched:], '\n')
-		if at < 0 {
-			if searched = len(l.unread); l.more() {
-				continue
-			}
-			if l.err != nil && l.err != io.EOF {
-				return nil, false
-			}
-			line, l.unread = l.unread, nil
-		} else {
-			line, l.unread = l.unread[:searched+at], l.unread[searched+at+1:]
-			searched = 0
-		}
-		if line = bytes.TrimSuffix(line, []byte{'\r'}); len(line) > 0 {
-			return line, true
-		}
-		if at < 0 {
-			return nil, false
-		}
-	}
 }
 
 // batchState is a connection's state as a batch. Conn.mu guards it.

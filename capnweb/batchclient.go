@@ -3,15 +3,12 @@
 package capnweb
 
 import (
-	"bytes"
 	"context"
 	"errors"
-	"fmt"
-	"io"
-	"net/http"
 	"slices"
-	"strings"
 	"sync"
+
+	"github.com/mooring-rpc/mooring/capnweb/internal/transport"
 )
 
 // Batch collects calls and sends them in one POST. Main and Send may be called from any goroutine.
@@ -22,20 +19,19 @@ import (
 //	if err := b.Send(ctx); err != nil { … }
 //	v, err := name.Await(ctx)
 type Batch struct {
-	url  string
 	opts DialOptions
 	conn *Conn
-	t    *batchClientTransport
+	t    *transport.Answer
 	once sync.Once
 }
 
 // NewBatch makes a batch to url. Calls on Main and pipelined on their promises are collected until Send; beyond
 // Limits.QueuedBytes of them they fail.
 func NewBatch(url string, opts DialOptions, cfg Config) *Batch {
-	t := &batchClientTransport{url: url, closed: make(chan struct{})}
-	b := &Batch{url: url, opts: opts, conn: NewConn(t, cfg), t: t}
+	t := transport.NewAnswer(url)
+	b := &Batch{opts: opts, conn: NewConn(t, cfg), t: t}
 	b.conn.batch.client, b.conn.batch.collecting = true, true
-	t.onInputDone = b.conn.batchInputDone
+	t.OnInputDone = b.conn.batchInputDone
 	return b
 }
 
@@ -55,14 +51,14 @@ func (b *Batch) Send(ctx context.Context) error {
 func (b *Batch) send(ctx context.Context) error {
 	body, err := b.conn.collectBatch(ctx)
 	if err == nil {
-		body, err = b.post(ctx, body)
+		body, err = transport.Post(ctx, b.t.URL, b.opts.client(), b.opts.Header, body, 4*b.conn.limits.QueuedBytes)
 	}
 	if err != nil {
-		b.t.err = &BrokenError{Reason: "the batch failed: " + err.Error(), Err: err}
+		b.t.Set(nil, &BrokenError{Reason: "the batch failed: " + err.Error(), Err: err})
 		_ = b.conn.Run(context.WithoutCancel(ctx))
 		return err
 	}
-	b.t.body = lineReader{unread: body, err: io.EOF}
+	b.t.Set(body, nil)
 	if err := b.conn.Run(ctx); err != errBatchDone {
 		return err
 	}
@@ -102,78 +98,6 @@ func (c *Conn) collectBatch(ctx context.Context) ([]byte, error) {
 		from = end
 	}
 	return body, nil
-}
-
-// post sends the body and reads the answer.
-func (b *Batch) post(ctx context.Context, body []byte) ([]byte, error) {
-	url := b.url
-	if strings.HasPrefix(url, "ws:") || strings.HasPrefix(url, "wss:") {
-		url = "http" + url[len("ws"):]
-	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(body))
-	if err != nil {
-		return nil, err
-	}
-	for name, values := range b.opts.Header {
-		req.Header[name] = values
-	}
-	if req.Header.Get("Content-Type") == "" {
-		req.Header.Set("Content-Type", "text/plain; charset=utf-8")
-	}
-	client := *b.opts.client()
-	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	resp, err := client.Do(req)
-	if err != nil {
-		return nil, err
-	}
-	defer resp.Body.Close()
-	if moved := redirectError(resp); moved != nil {
-		return nil, moved
-	}
-	most := 4 * b.conn.limits.QueuedBytes
-	if resp.StatusCode != http.StatusOK {
-		said, _ := io.ReadAll(io.LimitReader(resp.Body, 200))
-		return nil, fmt.Errorf("the server answered %s: %s", resp.Status, bytes.TrimSpace(said))
-	}
-	answer, err := io.ReadAll(io.LimitReader(resp.Body, int64(most)+1))
-	if err != nil {
-		return nil, err
-	}
-	if len(answer) > most {
-		return nil, errAnswersTooLarge
-	}
-	return answer, nil
-}
-
-// batchClientTransport reads the answer. Messages after the batch was sent are dropped.
-type batchClientTransport struct {
-	url         string
-	body        lineReader
-	err         error  // instead of an answer
-	onInputDone func() // called when the whole answer has been handled
-	closed      chan struct{}
-	once        sync.Once
-}
-
-func (t *batchClientTransport) Read(context.Context) ([]byte, error) {
-	if t.err != nil {
-		return nil, t.err
-	}
-	if m, ok := t.body.next(); ok {
-		return m, nil
-	}
-	t.onInputDone()
-	<-t.closed
-	return nil, io.EOF
-}
-
-func (t *batchClientTransport) Write(context.Context, [][]byte) error { return nil }
-func (t *batchClientTransport) Ping(context.Context) error            { return nil }
-func (t *batchClientTransport) RemoteAddr() string                    { return t.url }
-
-func (t *batchClientTransport) Close(int, string) error {
-	t.once.Do(func() { close(t.closed) })
-	return nil
 }
 
 // newGet returns a promise of a property of n, whose reference it takes over. In a batch it is asked for at once: there

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/mooring-rpc/mooring/capnweb/internal/transport"
 	"github.com/mooring-rpc/mooring/internal/intake"
 	"github.com/mooring-rpc/mooring/internal/peerconn"
 )
@@ -48,9 +49,7 @@ type Conn struct {
 func NewConn(t Transport, cfg Config) *Conn {
 	c := &Conn{transport: t, cfg: cfg}
 	c.core.init(cfg.Limits.withDefaults())
-	if l, ok := t.(limitSetter); ok {
-		l.setLimits(c.limits)
-	}
+	setLimits(t, c.limits)
 	lim := &c.limits
 	c.loop.Init((*codec)(c), peerconn.Config{
 		Lock: &c.mu, Output: &c.out, Transport: t, Log: cfg.Logger, Hits: cfg.LimitHits, Intake: cfg.Intake, RelieveDelivery: true,
@@ -239,7 +238,7 @@ func (c *Conn) emit(msg []byte, urgent bool) {
 		c.countHit(LimitQueuedBytes)
 		e := peerconn.Ending{Err: &BrokenError{Reason: "the peer does not read what is sent"}, Code: peerconn.ClosePolicyViolation}
 		if c.batch.responseOnly { // larger than the transport accepts, which reports that instead of the part that fits
-			e = peerconn.Ending{Err: errAnswersTooLarge, Code: peerconn.ClosePolicyViolation, Flush: true}
+			e = peerconn.Ending{Err: transport.ErrAnswersTooLarge, Code: peerconn.ClosePolicyViolation, Flush: true}
 		}
 		c.afterUnlock = append(c.afterUnlock, func() { c.loop.End(e) })
 	}

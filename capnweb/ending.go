@@ -7,16 +7,13 @@ import (
 	"io"
 	"maps"
 	"slices"
-	"strconv"
 
+	"github.com/mooring-rpc/mooring/capnweb/internal/transport"
 	"github.com/mooring-rpc/mooring/internal/peerconn"
 )
 
 // closeAborted is the status code that a transport is closed with after an abort.
 const closeAborted = 3000
-
-// maxCloseReason is how long the reason in a close frame may be.
-const maxCloseReason = 123
 
 // abortEnding ends a connection whose peer broke the protocol.
 func abortEnding(err error) peerconn.Ending {
@@ -25,29 +22,19 @@ func abortEnding(err error) peerconn.Ending {
 		Reason: wireErr.Message, Flush: true, Abort: wireErr}
 }
 
-// closedError says that the peer closed the connection, with a status and a reason. Transports return it.
-type closedError struct {
-	code   int
-	reason string
-}
-
-func (e *closedError) Error() string {
-	if e.reason == "" {
-		return "the peer closed the connection: " + strconv.Itoa(e.code)
-	}
-	return "the peer closed the connection: " + strconv.Itoa(e.code) + " " + e.reason
-}
-
 // transportEnding ends a connection whose transport failed or was closed.
 func transportEnding(err error) peerconn.Ending {
 	if v, ok := errors.AsType[*protocolError](err); ok {
 		return abortEnding(v)
 	}
+	if err == transport.ErrBinary {
+		return abortEnding(err)
+	}
 	if err == io.EOF {
 		return peerconn.Ending{Code: peerconn.CloseNormal, NoLog: true}
 	}
-	if bye, ok := errors.AsType[*closedError](err); ok {
-		if bye.code == peerconn.CloseNormal || bye.code == peerconn.CloseGoingAway || bye.code == 1005 {
+	if bye, ok := errors.AsType[*transport.ClosedError](err); ok {
+		if bye.Code == peerconn.CloseNormal || bye.Code == peerconn.CloseGoingAway || bye.Code == 1005 {
 			return peerconn.Ending{Code: peerconn.CloseNormal, NoLog: true}
 		}
 		return peerconn.Ending{Err: &BrokenError{Reason: bye.Error(), Err: err}, Code: peerconn.CloseNormal, NoLog: true}

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/mooring-rpc/mooring/capnweb/internal/transport"
 	"github.com/mooring-rpc/mooring/internal/peerconn"
 )
 
@@ -307,7 +308,7 @@ func (f *future) leafStub(path []string) (*Stub, bool) {
 func notAFunction(path []string) error {
 	name := strings.Join(path, ".")
 	if len(name) > 200 {
-		name = truncateText(name, 200)
+		name = transport.Truncate(name, 200)
 	}
 	return TypeErrorf("'%s' is not a function.", name)
 }

@@ -12,6 +12,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/mooring-rpc/mooring/capnweb/internal/transport"
 )
 
 // What a peer waited for and has released waits no more.
@@ -202,11 +204,11 @@ func TestWhatIsOverIsNotKept(t *testing.T) {
 ["pull",1]
 ["push",["pipeline",0,["echo"],["%s"]]]
 ["pull",2]`, text(i))
-			tr := newBatchTransport(strings.NewReader(body), 8*size, "")
+			tr := transport.NewBatch(strings.NewReader(body), 8*size, "")
 			c := NewConn(tr, Config{Main: main})
-			c.batch.responseOnly, tr.onInputDone = true, func() { c.batchInputDone(); goAway() }
+			c.batch.responseOnly, tr.OnInputDone = true, func() { c.batchInputDone(); goAway() }
 			_ = c.Run(ctx)
-			_, _ = tr.finish()
+			_, _ = tr.Finish()
 		},
 	} {
 		there, open := NewPromise()

@@ -1,12 +1,13 @@
-// Transport: the carrier of messages between two peers. Also the in-memory one.
+// Transports: what carries messages between two peers. Those of this package are made here, and are in internal/transport.
 
 package capnweb
 
 import (
 	"context"
-	"io"
-	"slices"
-	"sync"
+	"net/http"
+
+	"github.com/mooring-rpc/mooring/capnweb/internal/transport"
+	"github.com/mooring-rpc/mooring/internal/wsock"
 )
 
 // Transport moves whole messages. One goroutine reads at a time, one writes; Ping and Close may be called at any time,
@@ -34,79 +35,57 @@ type Transport interface {
 	RemoteAddr() string
 }
 
-// limitSetter is implemented by transports that check limits before they allocate. NewConn sets them.
-type limitSetter interface{ setLimits(lim Limits) }
-
 // Pipe returns two transports connected in memory, for tests: unbounded, in order, closed together.
-func Pipe() (a, b Transport) {
-	x, y := newPipeEnd("pipe a"), newPipeEnd("pipe b")
-	x.peer, y.peer = y, x
-	return x, y
+func Pipe() (a, b Transport) { return transport.Pipe() }
+
+// AcceptOptions are the server's side of a WebSocket handshake, and of an HTTP batch.
+type AcceptOptions struct {
+	// OriginPatterns are the browser origins accepted besides the server's own host: hosts ("app.example", "*.example"), or
+	// with a scheme before them ("https://app.example"), in the syntax of path.Match. Requests without an origin come
+	// from no browser's page and are accepted.
+	OriginPatterns []string
+	RemoteAddr     string // name of the peer for logs; empty is the request's address
 }
 
-// pipeEnd is one side of a Pipe and the messages that the other side has written to it.
-type pipeEnd struct {
-	name string
-	peer *pipeEnd
-
-	mu      sync.Mutex
-	arrived sync.Cond
-	queue   [][]byte
-	at      int
-	closed  bool
-	code    int
-	reason  string
+// Accept answers a WebSocket handshake. On an error the response has been written. Pass the transport to NewConn, which
+// sets its limits.
+func Accept(w http.ResponseWriter, r *http.Request, opts AcceptOptions) (Transport, error) {
+	t, err := transport.Accept(w, r, wsock.AcceptOptions{OriginPatterns: opts.OriginPatterns, RemoteAddr: opts.RemoteAddr})
+	return limited(t, err)
 }
 
-func newPipeEnd(name string) *pipeEnd {
-	p := &pipeEnd{name: name}
-	p.arrived.L = &p.mu
-	return p
+// DialOptions are the client's side of a WebSocket handshake, and of an HTTP batch.
+type DialOptions struct {
+	HTTPClient *http.Client // used unchanged, except for redirects; nil: one without cookies or kept connections
+	Header     http.Header
 }
 
-func (p *pipeEnd) Read(context.Context) ([]byte, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for p.at == len(p.queue) {
-		if p.closed {
-			return nil, io.EOF
-		}
-		p.arrived.Wait()
+func (o DialOptions) client() *http.Client {
+	if o.HTTPClient != nil {
+		return o.HTTPClient
 	}
-	m := p.queue[p.at]
-	p.queue[p.at] = nil
-	if p.at++; p.at == len(p.queue) {
-		p.queue, p.at = p.queue[:0], 0
-	}
-	return m, nil
+	return &http.Client{Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, DisableKeepAlives: true}}
 }
 
-func (p *pipeEnd) Write(_ context.Context, messages [][]byte) error {
-	to := p.peer
-	to.mu.Lock()
-	defer to.mu.Unlock()
-	if to.closed {
-		return nil // it is lost, as on a socket; reading returns the error, after the messages the peer sent before
-	}
-	for _, m := range messages {
-		to.queue = append(to.queue, slices.Clone(m))
-	}
-	to.arrived.Signal()
-	return nil
+// Dial opens a WebSocket to url (ws, wss, http or https), within ctx and 10 seconds. It follows no redirects: secrets
+// that will be sent are meant for the host of the URL only.
+func Dial(ctx context.Context, url string, opts DialOptions) (Transport, error) {
+	t, err := transport.Dial(ctx, url, opts.client(), opts.Header)
+	return limited(t, err)
 }
 
-func (p *pipeEnd) Ping(context.Context) error { return nil }
-
-func (p *pipeEnd) Close(code int, reason string) error {
-	for _, e := range []*pipeEnd{p, p.peer} {
-		e.mu.Lock()
-		if !e.closed {
-			e.closed, e.code, e.reason = true, code, reason
-		}
-		e.arrived.Broadcast()
-		e.mu.Unlock()
+// limited returns a WebSocket with the default limits.
+func limited(t *transport.WebSocket, err error) (Transport, error) {
+	if err != nil {
+		return nil, err
 	}
-	return nil
+	setLimits(t, DefaultLimits())
+	return t, nil
 }
 
-func (p *pipeEnd) RemoteAddr() string { return p.peer.name }
+// setLimits gives a transport the limits that it checks before it allocates.
+func setLimits(t Transport, lim Limits) {
+	if ws, ok := t.(*transport.WebSocket); ok {
+		ws.SetLimits(lim.MessageBytes, lim.PingInterval+lim.PingTimeout)
+	}
+}

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/mooring-rpc/mooring/capnweb/internal/transport"
 )
 
 // dice decides. It says no more when it has run out.
@@ -66,14 +68,11 @@ func wildRun(t *testing.T, d dice, hostile, messages int, lim Limits) (processed
 	var wg sync.WaitGroup
 	wg.Go(func() { _ = c.Run(context.Background()) })
 	p := newWildPeer(d, hostile)
-	end := b.(*pipeEnd)
+	end := b.(*transport.End)
 	over := false
 	heard := func() {
 		for {
-			end.mu.Lock()
-			empty := end.at == len(end.queue)
-			end.mu.Unlock()
-			if empty {
+			if end.Pending() == 0 {
 				return
 			}
 			msg, err := b.Read(context.Background())
