@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"reflect"
 	"strconv"
+
+	"github.com/mooring-rpc/mooring/capnweb/internal/convert"
 )
 
 // Methods is an Object made of functions by name, each as Func takes it.
@@ -58,7 +60,7 @@ func noMethod(name string) *Error {
 	if name == "" {
 		return TypeErrorf("this is an object, and cannot be called as a function")
 	}
-	return TypeErrorf("%s is not a method", clipName(name))
+	return TypeErrorf("%s is not a method", convert.ClipName(name))
 }
 
 // Get implements Getter. A method is a property too: a function.
@@ -97,9 +99,9 @@ func Func(f any) Object {
 type function struct {
 	f            reflect.Value
 	params       []reflect.Type
-	setters      []setter // of params
+	setters      []convert.Setter // of params
 	variadic     reflect.Type
-	setVariadic  setter // setter of the variadic parameter, else nil
+	setVariadic  convert.Setter // setter of the variadic parameter, else nil
 	required     int
 	takesCtx     bool
 	takesCall    bool
@@ -110,6 +112,7 @@ type function struct {
 var (
 	typeContext = reflect.TypeFor[context.Context]()
 	typeCall    = reflect.TypeFor[*Call]()
+	typeOfError = reflect.TypeFor[error]()
 )
 
 func newFunction(f any) (*function, error) {
@@ -140,7 +143,7 @@ func newFunction(f any) (*function, error) {
 		if p == typeContext || p == typeCall {
 			return nil, fmt.Errorf("%s: the context and the call come first, in that order", t)
 		}
-		set, err := setterOf(p)
+		set, err := convert.SetterOf(p)
 		if err != nil {
 			return nil, fmt.Errorf("%s: argument %d: %w", t, len(fn.params)+1, err)
 		}
@@ -149,12 +152,12 @@ func newFunction(f any) (*function, error) {
 			continue
 		}
 		fn.params, fn.setters = append(fn.params, p), append(fn.setters, set)
-		if !optional(p) {
+		if !convert.Optional(p) {
 			fn.required = len(fn.params)
 		}
 	}
 	n := t.NumOut()
-	if n > 0 && t.Out(n-1) == typeError {
+	if n > 0 && t.Out(n-1) == typeOfError {
 		fn.returnsError = true
 		n--
 	}
@@ -252,7 +255,7 @@ func (fn *function) convert(in []reflect.Value, method string, args []any) ([]re
 		to := reflect.New(t).Elem()
 		if i < len(args) {
 			if bad := set(to, args[i]); bad != nil {
-				return nil, bad.typeError(argumentName(method, i))
+				return nil, typeError(bad, argumentName(method, i))
 			}
 		}
 		in = append(in, to)
@@ -281,7 +284,7 @@ func countArguments(method string, args []any, required, most int, variadic bool
 	if method == "" {
 		method = "the function"
 	}
-	return nil, TypeErrorf("%s takes %s, got %d", clipName(method), takes, got)
+	return nil, TypeErrorf("%s takes %s, got %d", convert.ClipName(method), takes, got)
 }
 
 func plural(n int) string {
@@ -294,7 +297,7 @@ func plural(n int) string {
 func argumentName(method string, i int) string {
 	name := "argument " + strconv.Itoa(i+1)
 	if method != "" {
-		name += " of " + clipName(method)
+		name += " of " + convert.ClipName(method)
 	}
 	return name
 }
@@ -310,7 +313,7 @@ func scan(method string, args, dst []any) error {
 		if t == nil || t.Kind() != reflect.Pointer {
 			return fmt.Errorf("capnweb: Scan takes pointers, and its argument %d is a %T", i+1, d)
 		}
-		if !optional(t.Elem()) {
+		if !convert.Optional(t.Elem()) {
 			required = i + 1
 		}
 	}
@@ -324,12 +327,12 @@ func scan(method string, args, dst []any) error {
 			to.SetZero()
 			continue
 		}
-		set, err := setterOf(to.Type())
+		set, err := convert.SetterOf(to.Type())
 		if err != nil {
 			return err
 		}
 		if bad := set(to, args[i]); bad != nil {
-			return bad.typeError(argumentName(method, i))
+			return typeError(bad, argumentName(method, i))
 		}
 	}
 	return nil

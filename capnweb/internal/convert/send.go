@@ -1,6 +1,6 @@
-// Conversion of Go values to values to send.
+// Go values into values to send.
 
-package capnweb
+package convert
 
 import (
 	"encoding"
@@ -10,10 +10,17 @@ import (
 	"time"
 )
 
-// goValue converts a Go value of a type that the package comment does not list to one that it does: one level of it, so
-// that the caller, which walks the value, bounds its depth. Elements and members may need conversion in turn. The error is a
-// TypeError. Nil pointers are null, nil slices and maps are empty.
-func goValue(v any) (any, error) {
+// Unsendable is the error of a value that cannot be sent.
+type Unsendable string
+
+func (e Unsendable) Error() string { return string(e) }
+
+func unsendable(format string, args ...any) error { return Unsendable(fmt.Sprintf(format, args...)) }
+
+// FromGo converts a Go value of a type that the doc of capnweb does not list to one that it does: one level of it, so
+// that the caller, which walks the value, bounds its depth. Elements and members may need conversion in turn. Nil pointers are
+// null, nil slices and maps are empty. function makes an object of a function.
+func FromGo(v any, function func(any) (any, error)) (any, error) {
 	r := reflect.ValueOf(v)
 	switch r.Kind() {
 	case reflect.Invalid:
@@ -32,7 +39,7 @@ func goValue(v any) (any, error) {
 	case reflect.String:
 		return r.String(), nil
 	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
-		return exactInt(r.Int())
+		return ExactInt(r.Int())
 	case reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64, reflect.Uintptr:
 		return exactUint(r.Uint())
 	case reflect.Float32, reflect.Float64:
@@ -40,9 +47,9 @@ func goValue(v any) (any, error) {
 	case reflect.Pointer:
 		return r.Elem().Interface(), nil
 	case reflect.Func:
-		f, err := newFunction(v)
+		f, err := function(v)
 		if err != nil {
-			return nil, TypeErrorf("a function of type %T cannot be sent: %v", v, err)
+			return nil, unsendable("a function of type %T cannot be sent: %v", v, err)
 		}
 		return f, nil
 	case reflect.Slice:
@@ -57,7 +64,7 @@ func goValue(v any) (any, error) {
 	case reflect.Struct:
 		return structMembers(r), nil
 	}
-	return nil, TypeErrorf("a Go value of type %T cannot be sent", v)
+	return nil, unsendable("a Go value of type %T cannot be sent", v)
 }
 
 // marshaledText returns the text of types that implement encoding.TextMarshaler. A time is a Date, not text, behind a pointer
@@ -77,16 +84,17 @@ func marshaledText(v any) (text any, ok bool, err error) {
 // maxExact is the largest number up to which all integers are exact in JavaScript.
 const maxExact = 1 << 53
 
-func exactInt(n int64) (any, error) {
+// ExactInt returns n as a number, or that it is none that JavaScript has.
+func ExactInt(n int64) (any, error) {
 	if n < -maxExact || n > maxExact {
-		return nil, TypeErrorf("an integer beyond 2^53 is no exact number in JavaScript: send it as a *big.Int")
+		return nil, unsendable("an integer beyond 2^53 is no exact number in JavaScript: send it as a *big.Int")
 	}
 	return float64(n), nil
 }
 
 func exactUint(n uint64) (any, error) {
 	if n > maxExact {
-		return exactInt(math.MaxInt64)
+		return ExactInt(math.MaxInt64)
 	}
 	return float64(n), nil
 }
@@ -101,7 +109,7 @@ func elements(r reflect.Value) []any {
 
 func mapMembers(r reflect.Value) (any, error) {
 	if r.Type().Key().Kind() != reflect.String {
-		return nil, TypeErrorf("a Go value of type %s cannot be sent: its keys are no strings", r.Type())
+		return nil, unsendable("a Go value of type %s cannot be sent: its keys are no strings", r.Type())
 	}
 	members := make(map[string]any, r.Len())
 	for i := r.MapRange(); i.Next(); {

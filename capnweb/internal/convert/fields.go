@@ -1,6 +1,6 @@
 // Structs as objects: their fields, by their json tags, and how objects are converted to structs.
 
-package capnweb
+package convert
 
 import (
 	"cmp"
@@ -107,7 +107,7 @@ func embeddedStruct(f reflect.StructField) reflect.Type {
 		}
 		t = t.Elem()
 	}
-	if t.Kind() != reflect.Struct || wantNames[t] != "" {
+	if t.Kind() != reflect.Struct || passedOn(t) {
 		return nil
 	}
 	return t
@@ -127,9 +127,9 @@ func dominant(fs []field) field {
 }
 
 // structSetter converts objects to structs. Fields missing in the object, or undefined in it, are zero.
-func structSetter(t reflect.Type, made map[reflect.Type]*setter) (setter, error) {
+func structSetter(t reflect.Type, made map[reflect.Type]*Setter) (Setter, error) {
 	fields := fieldsOf(t)
-	sets := make([]setter, len(fields.list))
+	sets := make([]Setter, len(fields.list))
 	for i, f := range fields.list {
 		set, err := makeSetter(f.t, made)
 		if err != nil {
@@ -137,7 +137,7 @@ func structSetter(t reflect.Type, made map[reflect.Type]*setter) (setter, error)
 		}
 		sets[i] = set
 	}
-	return func(dst reflect.Value, v any) *mismatch {
+	return func(dst reflect.Value, v any) *Mismatch {
 		members, ok := v.(map[string]any)
 		if !ok {
 			return newMismatch("an object", v)
@@ -151,7 +151,7 @@ func structSetter(t reflect.Type, made map[reflect.Type]*setter) (setter, error)
 		for i := range fields.list {
 			f := &fields.list[i]
 			v, ok := members[f.name]
-			if !ok || v == any(Undefined{}) {
+			if !ok || v == undefined {
 				continue
 			}
 			if bad := sets[i](reach(dst, f.index), v); bad != nil {
@@ -162,12 +162,12 @@ func structSetter(t reflect.Type, made map[reflect.Type]*setter) (setter, error)
 	}, nil
 }
 
-// unknownMember returns a mismatch for the first member, by name, that has no field.
-func unknownMember(list []field, members map[string]any) *mismatch {
+// unknownMember returns a Mismatch for the first member, by name, that has no field.
+func unknownMember(list []field, members map[string]any) *Mismatch {
 	for _, name := range slices.Sorted(maps.Keys(members)) {
 		_, known := slices.BinarySearchFunc(list, name, func(f field, name string) int { return cmp.Compare(f.name, name) })
 		if !known {
-			return &mismatch{want: "no such member", got: "one", at: "." + clipName(name)}
+			return &Mismatch{want: "no such member", got: "one", at: "." + ClipName(name)}
 		}
 	}
 	return nil
