@@ -7,6 +7,9 @@ import (
 
 	"capnproto.org/go/capnp/v3"
 	rpccp "capnproto.org/go/capnp/v3/std/capnp/rpc"
+
+	"github.com/mooring-rpc/mooring/internal/peerconn"
+	"github.com/mooring-rpc/mooring/rpc/internal/framing"
 )
 
 // answer is a call of the peer. It is dropped when both Return is sent and Finish received. Until the Finish the peer may
@@ -46,7 +49,7 @@ type queuedCall struct {
 func (co *core) handleBootstrap(msg rpccp.Message) error {
 	b, err := msg.Bootstrap()
 	if err != nil {
-		return frameError(err.Error())
+		return framing.Error(err.Error())
 	}
 	id := b.QuestionId()
 	ans, err := co.newAnswer(id)
@@ -80,7 +83,7 @@ func (co *core) newAnswer(id uint32) (*answer, error) {
 		return nil, violation("question %d is asked again before it is returned and finished", id)
 	}
 	if len(co.answers)/2 >= co.limits.Answers {
-		return nil, limitError{LimitAnswers, violation("%d questions are not finished", len(co.answers))}
+		return nil, peerconn.OverLimit(LimitAnswers, violation("%d questions are not finished", len(co.answers)))
 	}
 	ans := &answer{id: id}
 	ans.call.conn, ans.call.via, ans.call.ans = co.conn, co.conn, ans
@@ -104,7 +107,7 @@ type incomingCall struct {
 func (co *core) handleCall(in *inMsg, msg rpccp.Message) error {
 	m, err := msg.Call()
 	if err != nil {
-		return frameError(err.Error())
+		return framing.Error(err.Error())
 	}
 	to := m.SendResultsTo().Which()
 	if to != rpccp.Call_sendResultsTo_Which_caller && to != rpccp.Call_sendResultsTo_Which_yourself {
@@ -112,7 +115,7 @@ func (co *core) handleCall(in *inMsg, msg rpccp.Message) error {
 	}
 	target, err := m.Target()
 	if err != nil {
-		return frameError(err.Error())
+		return framing.Error(err.Error())
 	}
 	dst, err := co.destination(target, "call")
 	if err != nil {
@@ -120,7 +123,7 @@ func (co *core) handleCall(in *inMsg, msg rpccp.Message) error {
 	}
 	params, err := m.Params()
 	if err != nil {
-		return frameError(err.Error())
+		return framing.Error(err.Error())
 	}
 	caps, err := co.receiveCaps(in, params) // before the question exists, so that it cannot be its own argument
 	if err != nil {
@@ -376,7 +379,7 @@ func (co *core) completeAnswer(ans *answer, out *outMsg, content capnp.Ptr, caps
 	switch {
 	case ex != nil:
 	case ans.keepResults || caps.Len() > 0:
-		ans.bytes = messageSize(&out.msg)
+		ans.bytes = framing.MessageSize(&out.msg)
 		co.answerBytes += ans.bytes
 	default:
 		ans.content = capnp.Ptr{}
@@ -394,7 +397,7 @@ func (co *core) completeAnswer(ans *answer, out *outMsg, content capnp.Ptr, caps
 func (co *core) handleFinish(msg rpccp.Message) error {
 	m, err := msg.Finish()
 	if err != nil {
-		return frameError(err.Error())
+		return framing.Error(err.Error())
 	}
 	if co.finishOptional.remove(m.QuestionId()) { // it crossed the Return, or the peer ignores noFinishNeeded
 		return nil

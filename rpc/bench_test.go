@@ -15,6 +15,8 @@ import (
 	"github.com/coder/websocket"
 
 	"capnproto.org/go/capnp/v3"
+
+	"github.com/mooring-rpc/mooring/rpc/internal/transport"
 )
 
 // echoObject returns its text.
@@ -108,7 +110,7 @@ func BenchmarkRaw(b *testing.B) {
 	for name, flight := range map[string]int{"1 in flight": 1, "64 in flight": 64} {
 		b.Run(name, func(b *testing.B) {
 			ta, tb := dialTest(b, nil)
-			x, y := ta.(*wsTransport).Conn, tb.(*wsTransport).Conn
+			x, y := ta.(*transport.WebSocket).Conn, tb.(*transport.WebSocket).Conn
 			ctx := context.Background()
 			go func() {
 				for {

@@ -48,8 +48,8 @@ type Conn struct {
 func NewConn(t Transport, cfg Config) *Conn {
 	c := &Conn{transport: t}
 	c.core.init(c, &cfg, cfg.Limits.withDefaults())
-	if l, ok := t.(limitSetter); ok {
-		l.setLimits(c.limits)
+	if l, ok := t.(limited); ok {
+		withLimits(l, c.limits)
 	}
 	lim := &c.limits
 	runtime := peerconn.Config{

@@ -10,6 +10,7 @@ import (
 	rpccp "capnproto.org/go/capnp/v3/std/capnp/rpc"
 
 	"github.com/mooring-rpc/mooring/internal/peerconn"
+	"github.com/mooring-rpc/mooring/rpc/internal/framing"
 )
 
 // core is guarded by Conn.mu.
@@ -117,7 +118,7 @@ func (co *core) emitReusable(m *outMsg) error {
 	if co.ended != nil {
 		return nil
 	}
-	size := messageSize(&m.msg)
+	size := framing.MessageSize(&m.msg)
 	if size > co.limits.SendBytes {
 		return Failedf("%d bytes, the limit is %d", size, co.limits.SendBytes)
 	}
@@ -129,7 +130,7 @@ func (co *core) emitReusable(m *outMsg) error {
 		co.trace("out", root)
 	}
 	var err error
-	if co.out.Bytes, err = appendFrame(co.out.Bytes, &m.msg); err != nil {
+	if co.out.Bytes, err = framing.Append(co.out.Bytes, &m.msg); err != nil {
 		return err
 	}
 	co.out.EndMessage(true)

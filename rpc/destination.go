@@ -4,6 +4,8 @@ package rpc
 
 import (
 	rpccp "capnproto.org/go/capnp/v3/std/capnp/rpc"
+
+	"github.com/mooring-rpc/mooring/rpc/internal/framing"
 )
 
 // destination is the target of a message of the peer: a reference, or a path of a pending answer. The reference is borrowed:
@@ -24,7 +26,7 @@ func (co *core) destination(t rpccp.MessageTarget, what string) (destination, er
 	case rpccp.MessageTarget_Which_promisedAnswer:
 		pa, err := t.PromisedAnswer()
 		if err != nil {
-			return destination{}, frameError(err.Error())
+			return destination{}, framing.Error(err.Error())
 		}
 		return co.promisedAnswer(pa, what)
 	}
@@ -75,7 +77,7 @@ func (co *core) resultOf(ans *answer, path []uint16) *Ref {
 func (co *core) readTransform(pa rpccp.PromisedAnswer) (path []uint16, bad *Exception, err error) {
 	ops, err := pa.Transform()
 	if err != nil {
-		return nil, nil, frameError(err.Error())
+		return nil, nil, framing.Error(err.Error())
 	}
 	if ops.Len() > co.limits.Nesting {
 		co.countHit(LimitNesting)

@@ -6,6 +6,7 @@ import (
 	rpccp "capnproto.org/go/capnp/v3/std/capnp/rpc"
 
 	"github.com/mooring-rpc/mooring/internal/peerconn"
+	"github.com/mooring-rpc/mooring/rpc/internal/framing"
 )
 
 // disembargo is a Disembargo of the peer on its way through this vat: it goes through the same queues as the calls before it.
@@ -25,13 +26,13 @@ type embargoed struct {
 func (co *core) handleDisembargo(in *inMsg, msg rpccp.Message) error {
 	m, err := msg.Disembargo()
 	if err != nil {
-		return frameError(err.Error())
+		return framing.Error(err.Error())
 	}
 	switch ctx := m.Context(); ctx.Which() {
 	case rpccp.Disembargo_context_Which_senderLoopback:
 		target, err := m.Target()
 		if err != nil {
-			return frameError(err.Error())
+			return framing.Error(err.Error())
 		}
 		dst, err := co.destination(target, "disembargo")
 		if err != nil {
@@ -41,7 +42,7 @@ func (co *core) handleDisembargo(in *inMsg, msg rpccp.Message) error {
 			return violation("disembargo of question %d, which has not returned", dst.pending.id)
 		}
 		if co.disembargoesIn >= co.limits.Answers {
-			return limitError{LimitAnswers, violation("%d disembargoes wait for what was called before", co.disembargoesIn)}
+			return peerconn.OverLimit(LimitAnswers, violation("%d disembargoes wait for what was called before", co.disembargoesIn))
 		}
 		if !dst.ref.node.tryRef() {
 			return violation("disembargo of something that is gone")

@@ -86,6 +86,9 @@
 // to a peer that is given the promise meanwhile, which still receives it as a promise. So order is kept through vats in
 // between (hops_test.go).
 //
+// Below it are internal/framing (where a message ends, before anything is allocated for it) and internal/transport (the WebSocket,
+// the byte stream and the pipe).
+//
 // # Lock order
 //
 //	Conn.mu, then Promise.mu or Call.mu; Conn.mu or Promise.mu, then promiseCap.mu; Flow.mu alone

@@ -13,6 +13,8 @@ import (
 	rpccp "capnproto.org/go/capnp/v3/std/capnp/rpc"
 
 	"github.com/mooring-rpc/mooring/internal/peerconn"
+	"github.com/mooring-rpc/mooring/rpc/internal/framing"
+	"github.com/mooring-rpc/mooring/rpc/internal/transport"
 )
 
 // abortEnding ends a connection whose peer broke the protocol.
@@ -27,31 +29,21 @@ func refusedEnding(err error) peerconn.Ending {
 	return peerconn.Ending{Err: ex, Code: peerconn.CloseTryAgainLater, Reason: ex.Type.String(), Flush: true, Abort: ex}
 }
 
-// closedError says that the peer closed the connection in an orderly way, and its reason.
-type closedError string
-
-func (e closedError) Error() string {
-	if e == "" {
-		return "the peer closed the connection"
-	}
-	return "the peer closed the connection: " + string(e)
-}
-
 // transportEnding ends a connection whose transport failed.
 func transportEnding(err error) peerconn.Ending {
 	if refused, ok := peerconn.AsRefusal(err); ok {
 		return refusedEnding(refused)
 	}
-	if _, ok := errors.AsType[frameError](err); ok {
+	if _, ok := errors.AsType[framing.Error](err); ok {
 		return abortEnding(err)
 	}
 	if ex, ok := errors.AsType[*Exception](err); ok {
 		return peerconn.Ending{Err: ex, Code: peerconn.CloseNormal}
 	}
 	if err == io.EOF {
-		err = closedError("")
+		err = transport.ClosedError("")
 	}
-	if bye, ok := errors.AsType[closedError](err); ok {
+	if bye, ok := errors.AsType[transport.ClosedError](err); ok {
 		return peerconn.Ending{Err: Disconnectedf("%v", bye), Code: peerconn.CloseNormal, NoLog: true}
 	}
 	if op, ok := errors.AsType[*net.OpError](err); ok && op.Err != nil {
@@ -70,7 +62,7 @@ func Refuse(t Transport, why error) error {
 	}
 	if err == nil {
 		var b []byte
-		if b, err = appendFrame(nil, &out.msg); err == nil {
+		if b, err = framing.Append(nil, &out.msg); err == nil {
 			err = t.WriteBatch(context.Background(), b)
 		}
 		out.free()

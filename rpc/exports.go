@@ -6,6 +6,8 @@ import (
 	"math"
 
 	rpccp "capnproto.org/go/capnp/v3/std/capnp/rpc"
+
+	"github.com/mooring-rpc/mooring/rpc/internal/framing"
 )
 
 // export is one entry. It holds one count on its node, however often it was sent to the peer.
@@ -198,7 +200,7 @@ func (co *core) releaseExport(id uint32, n uint32) error {
 
 // checkSize returns an error if a message is too large to be sent, and takes back the references that it would have given.
 func (co *core) checkSize(what string, out *outMsg, exports []uint32) *Exception {
-	size := messageSize(&out.msg)
+	size := framing.MessageSize(&out.msg)
 	if size <= co.limits.SendBytes {
 		return nil
 	}
@@ -226,7 +228,7 @@ func (co *core) releaseExports(ids []uint32) error {
 func (co *core) handleRelease(msg rpccp.Message) error {
 	m, err := msg.Release()
 	if err != nil {
-		return frameError(err.Error())
+		return framing.Error(err.Error())
 	}
 	return co.releaseExport(m.Id(), m.ReferenceCount())
 }

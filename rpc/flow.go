@@ -7,6 +7,8 @@ import (
 	"sync"
 
 	"capnproto.org/go/capnp/v3"
+
+	"github.com/mooring-rpc/mooring/rpc/internal/framing"
 )
 
 // DefaultFlowWindow is the window that the C++ implementation gives to streaming calls.
@@ -47,7 +49,7 @@ func (f *Flow) Call(ctx context.Context, m Method, sz capnp.ObjectSize, place fu
 		if place != nil {
 			err = place(s, caps)
 		}
-		size = messageSize(s.Message())
+		size = framing.MessageSize(s.Message())
 		f.add(size, nil)
 		return err
 	})

@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	rpccp "capnproto.org/go/capnp/v3/std/capnp/rpc"
+
+	"github.com/mooring-rpc/mooring/rpc/internal/framing"
 )
 
 // FuzzDecode feeds bytes to the frame decoder and reads the message it finds.
@@ -30,7 +32,7 @@ func FuzzDecode(f *testing.F) {
 				if m, err := rpccp.ReadRootMessage(&in.msg); err == nil && m.IsValid() {
 					_ = m.Which()
 				}
-				again, err := appendFrame(nil, &in.msg)
+				again, err := framing.Append(nil, &in.msg)
 				if err != nil || len(again) != len(frame) {
 					t.Fatalf("framed again: %d bytes of %d, %v", len(again), len(frame), err)
 				}

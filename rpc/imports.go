@@ -6,6 +6,9 @@ import (
 	"slices"
 
 	rpccp "capnproto.org/go/capnp/v3/std/capnp/rpc"
+
+	"github.com/mooring-rpc/mooring/internal/peerconn"
+	"github.com/mooring-rpc/mooring/rpc/internal/framing"
 )
 
 // receiveCaps makes references of a payload's descriptors. On an error the table has those made so far.
@@ -16,10 +19,10 @@ func (co *core) receiveCaps(in *inMsg, payload rpccp.Payload) (CapTable, error) 
 	}
 	list, err := payload.CapTable()
 	if err != nil {
-		return t, frameError(err.Error())
+		return t, framing.Error(err.Error())
 	}
 	if list.Len() > co.limits.Imports {
-		return t, limitError{LimitImports, violation("%d capabilities in one message, the limit is %d", list.Len(), co.limits.Imports)}
+		return t, peerconn.OverLimit(LimitImports, violation("%d capabilities in one message, the limit is %d", list.Len(), co.limits.Imports))
 	}
 	if list.Len() > in.size/wordBytes { // descriptors of no bytes are legal, but many of them are an attack
 		return t, violation("%d capabilities in a message of %d bytes", list.Len(), in.size)
@@ -57,7 +60,7 @@ func (co *core) receiveCap(d rpccp.CapDescriptor) (*Ref, error) {
 	case rpccp.CapDescriptor_Which_receiverAnswer:
 		pa, err := d.ReceiverAnswer()
 		if err != nil {
-			return nil, frameError(err.Error())
+			return nil, framing.Error(err.Error())
 		}
 		dst, err := co.promisedAnswer(pa, "a capability")
 		if err != nil {
@@ -72,7 +75,7 @@ func (co *core) receiveCap(d rpccp.CapDescriptor) (*Ref, error) {
 	case rpccp.CapDescriptor_Which_thirdPartyHosted:
 		tp, err := d.ThirdPartyHosted()
 		if err != nil {
-			return nil, frameError(err.Error())
+			return nil, framing.Error(err.Error())
 		}
 		return co.importCap(tp.VineId(), false) // calls go through the sender
 	}
@@ -84,7 +87,7 @@ func (co *core) importCap(id uint32, promise bool) (*Ref, error) {
 	r := co.imports[id]
 	if r == nil {
 		if len(co.imports) >= co.limits.Imports {
-			return nil, limitError{LimitImports, violation("%d capabilities are held, the limit is %d", len(co.imports), co.limits.Imports)}
+			return nil, peerconn.OverLimit(LimitImports, violation("%d capabilities are held, the limit is %d", len(co.imports), co.limits.Imports))
 		}
 		r = &remoteCap{conn: co.conn, id: id, promise: promise}
 		co.imports[id] = r
@@ -130,14 +133,14 @@ func (co *core) dropCaps(t CapTable) {
 func (co *core) handleResolve(msg rpccp.Message) error {
 	m, err := msg.Resolve()
 	if err != nil {
-		return frameError(err.Error())
+		return framing.Error(err.Error())
 	}
 	var to *Ref
 	switch m.Which() {
 	case rpccp.Resolve_Which_cap:
 		d, err := m.Cap()
 		if err != nil {
-			return frameError(err.Error())
+			return framing.Error(err.Error())
 		}
 		if to, err = co.receiveCap(d); err != nil {
 			return err
@@ -148,7 +151,7 @@ func (co *core) handleResolve(msg rpccp.Message) error {
 	case rpccp.Resolve_Which_exception:
 		e, err := m.Exception()
 		if err != nil {
-			return frameError(err.Error())
+			return framing.Error(err.Error())
 		}
 		to = brokenRef(readException(e))
 	default:
@@ -165,7 +168,7 @@ func (co *core) handleResolve(msg rpccp.Message) error {
 	}
 	if co.resolvedImports >= co.limits.Imports {
 		co.drops = append(co.drops, to.node)
-		return limitError{LimitImports, violation("%d promises that have resolved are held, the limit is %d", co.resolvedImports, co.limits.Imports)}
+		return peerconn.OverLimit(LimitImports, violation("%d promises that have resolved are held, the limit is %d", co.resolvedImports, co.limits.Imports))
 	}
 	co.resolveRemote(r, to)
 	co.sendRelease(r)

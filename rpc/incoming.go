@@ -10,6 +10,7 @@ import (
 	rpccp "capnproto.org/go/capnp/v3/std/capnp/rpc"
 
 	"github.com/mooring-rpc/mooring/internal/peerconn"
+	"github.com/mooring-rpc/mooring/rpc/internal/framing"
 )
 
 // handle handles one framed message. An error means that the peer broke the protocol and the connection must be
@@ -39,16 +40,16 @@ func (co *core) handle(frame []byte) (err error) {
 	}
 	if plain {
 		if err := in.readContent(frame, &said); err != nil { // cannot happen: readPlain has checked all that is read
-			return frameError(err.Error())
+			return framing.Error(err.Error())
 		}
 		return co.handlePlain(in, &said)
 	}
 	m, err := rpccp.ReadRootMessage(&in.msg)
 	if err != nil {
-		return frameError(err.Error())
+		return framing.Error(err.Error())
 	}
 	if !m.IsValid() {
-		return frameError("it has no root")
+		return framing.Error("it has no root")
 	}
 	switch m.Which() {
 	case rpccp.Message_Which_unimplemented:
@@ -106,7 +107,7 @@ func isCallOrReturn(frame []byte) bool {
 func (co *core) unimplemented(in *inMsg) error {
 	out, err := copyMessage(&in.msg, 64)
 	if err != nil {
-		return frameError(err.Error())
+		return framing.Error(err.Error())
 	}
 	echoed := out.root
 	if err := out.newEnvelope(); err != nil {
@@ -125,7 +126,7 @@ func (co *core) unimplemented(in *inMsg) error {
 func (co *core) handleUnimplemented(m rpccp.Message) error {
 	m, err := m.Unimplemented()
 	if err != nil {
-		return frameError(err.Error())
+		return framing.Error(err.Error())
 	}
 	if !m.IsValid() {
 		return violation("unimplemented carries no message")
@@ -134,27 +135,27 @@ func (co *core) handleUnimplemented(m rpccp.Message) error {
 	case rpccp.Message_Which_bootstrap:
 		b, err := m.Bootstrap()
 		if err != nil {
-			return frameError(err.Error())
+			return framing.Error(err.Error())
 		}
 		return co.questionUnimplemented(b.QuestionId())
 	case rpccp.Message_Which_call:
 		call, err := m.Call()
 		if err != nil {
-			return frameError(err.Error())
+			return framing.Error(err.Error())
 		}
 		return co.questionUnimplemented(call.QuestionId())
 	case rpccp.Message_Which_resolve:
 		// It has released the promise's target.
 		r, err := m.Resolve()
 		if err != nil {
-			return frameError(err.Error())
+			return framing.Error(err.Error())
 		}
 		if r.Which() != rpccp.Resolve_Which_cap {
 			return nil
 		}
 		d, err := r.Cap()
 		if err != nil {
-			return frameError(err.Error())
+			return framing.Error(err.Error())
 		}
 		switch d.Which() {
 		case rpccp.CapDescriptor_Which_senderHosted:
@@ -171,7 +172,7 @@ func (co *core) handleUnimplemented(m rpccp.Message) error {
 func (co *core) handleAbort(m rpccp.Message) error {
 	e, err := m.Abort()
 	if err != nil {
-		return frameError(err.Error())
+		return framing.Error(err.Error())
 	}
 	ex := readException(e)
 	if ex.Reason == "" {

@@ -18,6 +18,7 @@ import (
 	"github.com/mooring-rpc/mooring/internal/lockbuf"
 	"github.com/mooring-rpc/mooring/internal/peerconn"
 	"github.com/mooring-rpc/mooring/internal/until"
+	"github.com/mooring-rpc/mooring/rpc/internal/transport"
 )
 
 func TestReleaseCancels(t *testing.T) {
@@ -279,7 +280,7 @@ func TestOnlyLostConnectionsAreLogged(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(b *Conn, link Transport){
 		"closed": func(b *Conn, _ Transport) { b.Close("gone fishing") },
-		"lost":   func(_ *Conn, link Transport) { link.(*wsTransport).Conn.CloseNow() },
+		"lost":   func(_ *Conn, link Transport) { link.(*transport.WebSocket).Conn.CloseNow() },
 	} {
 		ta, tb := dialTest(t, nil)
 		var log bytes.Buffer

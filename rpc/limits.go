@@ -9,6 +9,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/internal/defaults"
 	"github.com/mooring-rpc/mooring/internal/peerconn"
+	"github.com/mooring-rpc/mooring/rpc/internal/framing"
 )
 
 // Limits bounds the cost of one connection. A zero field takes the value of DefaultLimits.
@@ -111,8 +112,8 @@ type Limit = peerconn.Limit
 
 // The limits that a connection counts when they are reached. SendBytes is not among them: it bounds this side.
 const (
-	LimitMessageBytes     Limit = "message_bytes"
-	LimitSegments         Limit = "segments"
+	LimitMessageBytes     Limit = framing.LimitMessageBytes
+	LimitSegments         Limit = framing.LimitSegments
 	LimitNesting          Limit = "nesting"
 	LimitTraversal        Limit = "traversal"
 	LimitQuestions        Limit = "questions"
@@ -142,19 +143,11 @@ type LimitHits = peerconn.LimitHits
 
 func (co *core) countHit(l Limit) { co.conn.loop.CountHit(l) }
 
-// limitError is an error caused by a limit.
-type limitError struct {
-	limit Limit
-	error
-}
-
-func (e limitError) Unwrap() error { return e.error }
-
 // countHitOf counts the limit that caused err, if one did. The serialization library identifies its own limits by error text
 // only: the innermost error's text is compared whole, so text of others around it does not count.
 func (co *core) countHitOf(err error) {
-	if over, ok := errors.AsType[limitError](err); ok {
-		co.countHit(over.limit)
+	if over, ok := errors.AsType[peerconn.LimitError](err); ok {
+		co.countHit(over.Limit)
 		return
 	}
 	if err == nil {

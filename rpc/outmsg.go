@@ -10,6 +10,8 @@ import (
 
 	"capnproto.org/go/capnp/v3"
 	rpccp "capnproto.org/go/capnp/v3/std/capnp/rpc"
+
+	"github.com/mooring-rpc/mooring/rpc/internal/transport"
 )
 
 // outMsg is a message to be sent, or one that stays in the vat. Its owner may free it once, when nothing points
@@ -180,7 +182,7 @@ func (co *core) maxReason() int { return min(maxReasonBytes, co.limits.SendBytes
 
 func writeException(e rpccp.Exception, ex *Exception, most int) error {
 	e.SetType(rpccp.Exception_Type(ex.Type))
-	return e.SetReason(clip(ex.Reason, most))
+	return e.SetReason(transport.Clip(ex.Reason, most))
 }
 
 func readException(e rpccp.Exception) *Exception {
@@ -193,19 +195,7 @@ func readException(e rpccp.Exception) *Exception {
 		t = Failed
 	}
 	text := strings.ToValidUTF8(string(reason[:min(len(reason), maxReasonBytes+utf8.UTFMax)]), "?")
-	return &Exception{Type: t, Reason: clip(text, maxReasonBytes), Remote: true}
-}
-
-// clip shortens s to n bytes, between two characters, and marks that it did.
-func clip(s string, n int) string {
-	if len(s) <= n {
-		return s
-	}
-	end := n - len("...")
-	for end > 0 && !utf8.RuneStart(s[end]) {
-		end--
-	}
-	return s[:end] + "..."
+	return &Exception{Type: t, Reason: transport.Clip(text, maxReasonBytes), Remote: true}
 }
 
 // envelopeBytes bounds the envelope of a message with caps capabilities.

@@ -13,6 +13,7 @@ import (
 	rpccp "capnproto.org/go/capnp/v3/std/capnp/rpc"
 
 	"github.com/mooring-rpc/mooring/internal/capnpfast"
+	"github.com/mooring-rpc/mooring/rpc/internal/framing"
 )
 
 // readGenerated reads a plain message as handle does with all others: every pointer once. It is not plain if something
@@ -121,7 +122,7 @@ func plainFrames(t testing.TB) (frames [][]byte) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		frame, err := appendFrame(nil, &out.msg)
+		frame, err := framing.Append(nil, &out.msg)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -165,7 +166,7 @@ func wider(t testing.TB) []byte {
 	if e := msg.SetRoot(root.ToPtr()); err == nil {
 		err = e
 	}
-	frame, e := appendFrame(nil, msg)
+	frame, e := framing.Append(nil, msg)
 	if err != nil || e != nil {
 		t.Fatal(err, e)
 	}

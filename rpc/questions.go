@@ -10,6 +10,7 @@ import (
 	rpccp "capnproto.org/go/capnp/v3/std/capnp/rpc"
 
 	"github.com/mooring-rpc/mooring/internal/peerconn"
+	"github.com/mooring-rpc/mooring/rpc/internal/framing"
 )
 
 // question is the connection's side of a Promise. Its number is in use until the peer's Return and our Finish. We send
@@ -182,7 +183,7 @@ type incomingReturn struct {
 func (co *core) handleReturn(in *inMsg, msg rpccp.Message) error {
 	ret, err := msg.Return()
 	if err != nil {
-		return frameError(err.Error())
+		return framing.Error(err.Error())
 	}
 	return co.acceptReturn(in, &incomingReturn{
 		id: ret.AnswerId(), releaseParams: ret.ReleaseParamCaps(), noFinish: ret.NoFinishNeeded(), ret: ret,
@@ -226,7 +227,7 @@ func (co *core) applyReturn(p *Promise, in *inMsg, said *incomingReturn) error {
 	case rpccp.Return_Which_results:
 		payload, err := ret.Results()
 		if err != nil {
-			return frameError(err.Error())
+			return framing.Error(err.Error())
 		}
 		caps, err := co.receiveCaps(in, payload)
 		if err != nil {
@@ -243,7 +244,7 @@ func (co *core) applyReturn(p *Promise, in *inMsg, said *incomingReturn) error {
 	case rpccp.Return_Which_exception:
 		e, err := ret.Exception()
 		if err != nil {
-			return frameError(err.Error())
+			return framing.Error(err.Error())
 		}
 		co.completeQuestion(p, capnp.Ptr{}, CapTable{}, readException(e))
 	case rpccp.Return_Which_canceled:

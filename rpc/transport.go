@@ -1,11 +1,18 @@
-// Transport: the carrier of whole Cap'n Proto messages between two vats. Also the in-memory one.
+// Transports: what carries messages between two vats. Those of this package are made here, and are in internal/transport.
 
 package rpc
 
 import (
 	"context"
+	"crypto/tls"
 	"io"
-	"sync"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/mooring-rpc/mooring/internal/wsock"
+	"github.com/mooring-rpc/mooring/rpc/internal/framing"
+	"github.com/mooring-rpc/mooring/rpc/internal/transport"
 )
 
 // Transport moves Cap'n Proto messages in standard stream framing. One goroutine reads at a time, one writes; Ping and
@@ -37,68 +44,85 @@ type Transport interface {
 	RemoteAddr() string
 }
 
-// limitSetter is implemented by transports that check limits before they allocate. NewConn sets them.
-type limitSetter interface{ setLimits(lim Limits) }
+// limited is a transport that checks limits before it allocates. NewConn sets them.
+type limited interface {
+	Transport
+	SetLimits(lim framing.Limits, interval, timeout time.Duration)
+}
+
+// withLimits gives a transport its limits.
+func withLimits(t limited, lim Limits) Transport {
+	t.SetLimits(lim.frame(), lim.PingInterval, lim.PingTimeout)
+	return t
+}
 
 // Pipe returns two transports connected in memory, for tests: unbounded, in order, closed together.
-func Pipe() (a, b Transport) {
-	x, y := newPipeEnd("pipe a"), newPipeEnd("pipe b")
-	x.peer, y.peer = y, x
-	return x, y
+func Pipe() (a, b Transport) { return transport.Pipe() }
+
+// NewStreamTransport speaks the standard two-party protocol over a byte stream. There is no ping in it. On TCP, TLS over it
+// included, the system finds a dead peer in Limits.PingInterval and PingTimeout, which are 9 seconds by default: by
+// keep-alives while no data is in flight to the peer, and else, on Linux, macOS and Windows, by unacknowledged data.
+// (Other systems retransmit for minutes, unless a write has to wait for it.) Streams that are not TCP end with the peer's
+// process.
+func NewStreamTransport(rwc io.ReadWriteCloser) Transport {
+	return withLimits(transport.NewStream(rwc), DefaultLimits())
 }
 
-// pipeEnd is one side of a Pipe and the messages that the other side has written to it.
-type pipeEnd struct {
-	name string
-	peer *pipeEnd
+const (
+	// SubprotocolMerged lets several Cap'n Proto messages travel in one binary WebSocket message.
+	SubprotocolMerged = transport.SubprotocolMerged
+	// SubprotocolPlain has one Cap'n Proto message in each binary WebSocket message when sending. Several are accepted
+	// always.
+	SubprotocolPlain = transport.SubprotocolPlain
+)
 
-	mu      sync.Mutex
-	arrived sync.Cond
-	queue   []byte
-	reading []byte
-	closed  bool
+// AcceptOptions are the server's side of a handshake.
+type AcceptOptions struct {
+	OriginPatterns []string // browser origins accepted besides the server's own host
+	RemoteAddr     string   // name of the peer for logs; empty is the request's address
 }
 
-func newPipeEnd(name string) *pipeEnd {
-	p := &pipeEnd{name: name}
-	p.arrived.L = &p.mu
-	return p
-}
-
-func (p *pipeEnd) ReadBatch(context.Context) ([]byte, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for len(p.queue) == 0 {
-		if p.closed {
-			return nil, io.EOF
-		}
-		p.arrived.Wait()
+// Accept answers a WebSocket handshake, preferring the merged subprotocol; a client that offers none gets plain
+// messages. On an error the response has been written. Pass the transport to NewConn, which sets its limits.
+func Accept(w http.ResponseWriter, r *http.Request, opts AcceptOptions) (Transport, error) {
+	t, err := transport.Accept(w, r, opts.OriginPatterns, opts.RemoteAddr)
+	if err != nil {
+		return nil, err
 	}
-	p.reading, p.queue = p.queue, p.reading[:0]
-	return p.reading, nil
+	return withLimits(t, DefaultLimits()), nil
 }
 
-func (p *pipeEnd) WriteBatch(_ context.Context, messages []byte) error {
-	to := p.peer
-	to.mu.Lock()
-	defer to.mu.Unlock()
-	if !to.closed { // else it is lost, as on a socket; reading returns the error, after the messages the peer sent before
-		to.queue = append(to.queue, messages...)
-		to.arrived.Signal()
+// DialOptions are the client's side of a handshake.
+type DialOptions struct {
+	TLS          *tls.Config  // for wss
+	HTTPClient   *http.Client // used unchanged, except for redirects; TLS and DialContext are ignored then
+	DialContext  func(ctx context.Context, network, addr string) (net.Conn, error)
+	Header       http.Header
+	Timeout      time.Duration // for the handshake; 0 is 10 s
+	Subprotocols []string      // offered; nil is merged, then plain
+}
+
+// Dial opens a WebSocket to a ws:// or wss:// (http, https) URL. It follows no redirects: secrets that will be sent
+// are meant for the host of the URL only, and over TLS if it says so.
+func Dial(ctx context.Context, url string, opts DialOptions) (Transport, error) {
+	timeout := opts.Timeout
+	if timeout <= 0 {
+		timeout = 10 * time.Second
 	}
-	return nil
-}
-
-func (p *pipeEnd) Ping(context.Context) error { return nil }
-
-func (p *pipeEnd) Close(int, string) error {
-	for _, e := range []*pipeEnd{p, p.peer} {
-		e.mu.Lock()
-		e.closed = true
-		e.arrived.Broadcast()
-		e.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	client := opts.HTTPClient
+	if client == nil {
+		client = &http.Client{Transport: &http.Transport{
+			Proxy:             http.ProxyFromEnvironment,
+			DialContext:       opts.DialContext,
+			TLSClientConfig:   opts.TLS,
+			DisableKeepAlives: true, // a connection that does not become a WebSocket is not reused
+		}}
 	}
-	return nil
+	t, err := transport.Dial(ctx, url, wsock.DialOptions{HTTPClient: client, Header: opts.Header, Subprotocols: opts.Subprotocols})
+	if err != nil {
+		return nil, err
+	}
+	return withLimits(t, DefaultLimits()), nil
 }
-
-func (p *pipeEnd) RemoteAddr() string { return p.peer.name }

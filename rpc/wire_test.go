@@ -22,6 +22,8 @@ import (
 
 	"github.com/mooring-rpc/mooring/internal/peerconn"
 	"github.com/mooring-rpc/mooring/internal/until"
+	"github.com/mooring-rpc/mooring/rpc/internal/framing"
+	"github.com/mooring-rpc/mooring/rpc/internal/transport"
 )
 
 // rawPeer dials a vat with a WebSocket client that sends what it likes.
@@ -190,8 +192,8 @@ func TestSubprotocols(t *testing.T) {
 		{nil, true}, {[]string{SubprotocolPlain, SubprotocolMerged}, true}, {[]string{SubprotocolPlain}, false}, {[]string{}, false},
 	} {
 		a, b := dialTest(t, tc.offer)
-		if a.(*wsTransport).merged != tc.merged || b.(*wsTransport).merged != tc.merged {
-			t.Errorf("%v: merged %v and %v", tc.offer, a.(*wsTransport).merged, b.(*wsTransport).merged)
+		if a.(*transport.WebSocket).Merged != tc.merged || b.(*transport.WebSocket).Merged != tc.merged {
+			t.Errorf("%v: merged %v and %v", tc.offer, a.(*transport.WebSocket).Merged, b.(*transport.WebSocket).Merged)
 		}
 		one := frameOf(t, "bootstrap q=0")
 		three := bytes.Repeat(one, 3)
@@ -323,11 +325,11 @@ func TestFrameSize(t *testing.T) {
 		{[]byte{0, 0, 0, 0, 12, 0, 0, 0}, 0, 0, true},
 		{[]byte{255, 255, 255, 255, 255, 255, 255, 255}, 0, 0, true},
 	} {
-		size, need, err := frameSize(tc.in, &lim)
+		size, need, err := framing.Size(tc.in, lim.frame())
 		if size != tc.size || need != tc.need || (err != nil) != tc.bad {
 			t.Errorf("%v: got %d, %d, %v", tc.in, size, need, err)
 		}
-		if _, ok := errors.AsType[frameError](err); err != nil && !ok {
+		if _, ok := errors.AsType[framing.Error](err); err != nil && !ok {
 			t.Errorf("%v: error is a %T", tc.in, err)
 		}
 	}

@@ -39,3 +39,16 @@ func (h *LimitHits) Of(l Limit) uint64 {
 	defer h.mu.Unlock()
 	return h.n[l]
 }
+
+// LimitError is an error caused by a limit.
+type LimitError struct {
+	Limit Limit
+	Err   error
+}
+
+func (e LimitError) Error() string { return e.Err.Error() }
+
+func (e LimitError) Unwrap() error { return e.Err }
+
+// OverLimit returns err as one that l caused.
+func OverLimit(l Limit, err error) error { return LimitError{l, err} }

@@ -1,6 +1,6 @@
 // The byte stream transport: the standard two-party protocol over TCP, Unix sockets and the like.
 
-package rpc
+package transport
 
 import (
 	"bytes"
@@ -12,25 +12,22 @@ import (
 
 	"github.com/mooring-rpc/mooring/internal/peerconn"
 	"github.com/mooring-rpc/mooring/internal/socket"
+	"github.com/mooring-rpc/mooring/rpc/internal/framing"
 )
 
-// NewStreamTransport speaks the standard two-party protocol over a byte stream. There is no ping in it. On TCP, TLS over it
-// included, the system finds a dead peer in Limits.PingInterval and PingTimeout, which are 9 seconds by default: by
-// keep-alives while no data is in flight to the peer, and else, on Linux, macOS and Windows, by unacknowledged data.
-// (Other systems retransmit for minutes, unless a write has to wait for it.) Streams that are not TCP end with the peer's
-// process.
-func NewStreamTransport(rwc io.ReadWriteCloser) Transport {
+// NewStream returns the transport of a byte stream.
+func NewStream(rwc io.ReadWriteCloser) *Stream {
 	conn, _ := rwc.(net.Conn)
-	t := &streamTransport{rwc: rwc, sock: socket.New(rwc, conn), onProgress: func() {}, admitRead: func(int, []byte) error { return nil }}
+	t := &Stream{rwc: rwc, sock: socket.New(rwc, conn), onProgress: func() {}, admitRead: func(int, []byte) error { return nil }}
 	t.sock.LimitUnsent()
-	t.setLimits(DefaultLimits())
 	return t
 }
 
-type streamTransport struct {
+// Stream is a byte stream. There is no ping in it: the system finds a dead peer.
+type Stream struct {
 	rwc  io.ReadWriteCloser
 	sock *socket.Conn // over rwc
-	lim  Limits
+	lim  framing.Limits
 	once sync.Once
 
 	buf        []byte // read but not returned yet: buf[start:end]
@@ -44,19 +41,20 @@ type streamTransport struct {
 	onProgress func() // called when a piece was written
 }
 
-func (t *streamTransport) setLimits(lim Limits) {
+// SetLimits bounds received messages, and has the system find a dead peer in interval and timeout.
+func (t *Stream) SetLimits(lim framing.Limits, interval, timeout time.Duration) {
 	t.lim = lim
 	if tcp := t.sock.TCP(); tcp != nil {
 		// An error means a socket that is dead, which reading will show.
-		_ = tcp.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: lim.PingInterval, Interval: lim.PingTimeout / 4, Count: 4})
-		t.sock.SetUserTimeout(lim.PingInterval + lim.PingTimeout)
+		_ = tcp.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: interval, Interval: timeout / 4, Count: 4})
+		t.sock.SetUserTimeout(interval + timeout)
 	}
 }
 
-func (t *streamTransport) SetAdmitRead(reading func(int, []byte) error) { t.admitRead = reading }
+func (t *Stream) SetAdmitRead(reading func(int, []byte) error) { t.admitRead = reading }
 
 // admitBytes asks whether the buffer may hold n bytes.
-func (t *streamTransport) admitBytes(n int) error {
+func (t *Stream) admitBytes(n int) error {
 	if n == t.admittedBytes {
 		return nil
 	}
@@ -64,7 +62,7 @@ func (t *streamTransport) admitBytes(n int) error {
 	return t.admitRead(n, t.buf[t.start:t.end])
 }
 
-func (t *streamTransport) SetOnProgress(wrote func()) { t.onProgress = wrote }
+func (t *Stream) SetOnProgress(wrote func()) { t.onProgress = wrote }
 
 // streamBuffer is how many bytes are read at once, and kept by an idle connection that cannot wait without a buffer.
 const streamBuffer = 4 << 10
@@ -72,9 +70,9 @@ const streamBuffer = 4 << 10
 // streamBuffers are for reading available data; an idle connection has none.
 var streamBuffers = sync.Pool{New: func() any { b := make([]byte, 16<<10); return &b }}
 
-func (t *streamTransport) ReadBatch(context.Context) ([]byte, error) {
+func (t *Stream) ReadBatch(context.Context) ([]byte, error) {
 	for {
-		whole, need, err := wholeFrames(t.buf[t.start:t.end], &t.lim)
+		whole, need, err := wholeFrames(t.buf[t.start:t.end], t.lim)
 		if err != nil {
 			return nil, err
 		}
@@ -86,7 +84,7 @@ func (t *streamTransport) ReadBatch(context.Context) ([]byte, error) {
 		n, err := t.fill(need)
 		if n == 0 && err != nil {
 			if t.end > t.start && err == io.EOF {
-				return nil, frameError("the stream ends in the middle of it")
+				return nil, framing.Error("the stream ends in the middle of it")
 			}
 			return nil, err
 		}
@@ -94,7 +92,7 @@ func (t *streamTransport) ReadBatch(context.Context) ([]byte, error) {
 }
 
 // fill reads available bytes, up to a message of need bytes and a little more.
-func (t *streamTransport) fill(need int) (n int, err error) {
+func (t *Stream) fill(need int) (n int, err error) {
 	if t.start < t.end || !t.sock.NonBlocking() {
 		if err := t.ensureSpace(need); err != nil {
 			return 0, err
@@ -115,7 +113,7 @@ func (t *streamTransport) fill(need int) (n int, err error) {
 }
 
 // releaseBuffer returns a pooled buffer in which nothing is left.
-func (t *streamTransport) releaseBuffer() {
+func (t *Stream) releaseBuffer() {
 	if t.pooled != nil {
 		streamBuffers.Put(t.pooled)
 		t.pooled = nil
@@ -123,7 +121,7 @@ func (t *streamTransport) releaseBuffer() {
 }
 
 // ensureSpace makes room for the rest of a message of need bytes, and a little more.
-func (t *streamTransport) ensureSpace(need int) error {
+func (t *Stream) ensureSpace(need int) error {
 	rest := t.buf[t.start:t.end]
 	size := max(need, streamBuffer)
 	if cap(t.buf) < size || (cap(t.buf) > 16*streamBuffer && size <= streamBuffer) {
@@ -142,7 +140,7 @@ func (t *streamTransport) ensureSpace(need int) error {
 }
 
 // resizeBuffer replaces the buffer by one of size bytes.
-func (t *streamTransport) resizeBuffer(size int) error {
+func (t *Stream) resizeBuffer(size int) error {
 	if err := t.admitBytes(size); err != nil {
 		return err
 	}
@@ -154,9 +152,9 @@ func (t *streamTransport) resizeBuffer(size int) error {
 }
 
 // wholeFrames returns how many bytes at the start of b are whole messages, and how many the first needs if none is.
-func wholeFrames(b []byte, lim *Limits) (whole, need int, err error) {
+func wholeFrames(b []byte, lim framing.Limits) (whole, need int, err error) {
 	for {
-		size, n, err := frameSize(b[whole:], lim)
+		size, n, err := framing.Size(b[whole:], lim)
 		if err != nil {
 			return 0, 0, err
 		}
@@ -167,7 +165,7 @@ func wholeFrames(b []byte, lim *Limits) (whole, need int, err error) {
 	}
 }
 
-func (t *streamTransport) WriteBatch(_ context.Context, messages []byte) error {
+func (t *Stream) WriteBatch(_ context.Context, messages []byte) error {
 	for _, b := range [][]byte{t.unwritten, messages} {
 		for len(b) > 0 {
 			n := min(len(b), peerconn.ChunkBytes)
@@ -184,7 +182,7 @@ func (t *streamTransport) WriteBatch(_ context.Context, messages []byte) error {
 }
 
 // TryWriteBatch implements peerconn.TryWriter.
-func (t *streamTransport) TryWriteBatch(messages []byte) (tried, done bool, err error) {
+func (t *Stream) TryWriteBatch(messages []byte) (tried, done bool, err error) {
 	if !t.sock.NonBlocking() {
 		return false, false, nil
 	}
@@ -195,11 +193,11 @@ func (t *streamTransport) TryWriteBatch(messages []byte) (tried, done bool, err 
 	return true, t.unwritten == nil, err
 }
 
-func (t *streamTransport) Ping(context.Context) error { return nil }
+func (t *Stream) Ping(context.Context) error { return nil }
 
 // Close sends an end of stream first and reads for a moment what the peer still sends: closing a socket with unread
 // data would reset the connection, and the peer might never receive our last messages.
-func (t *streamTransport) Close(int, string) error {
+func (t *Stream) Close(int, string) error {
 	var err error
 	t.once.Do(func() {
 		type halfCloser interface {
@@ -219,7 +217,7 @@ const (
 	lingerBytes = 1 << 20
 )
 
-func (t *streamTransport) RemoteAddr() string {
+func (t *Stream) RemoteAddr() string {
 	if c, ok := t.rwc.(*net.UnixConn); ok { // the other end seldom has a name
 		return "unix:" + c.LocalAddr().String()
 	}
