@@ -17,11 +17,10 @@ import (
 
 	"github.com/cenkalti/backoff/v4"
 
-	rpccp "capnproto.org/go/capnp/v3/std/capnp/rpc"
-
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/loopback"
 	"github.com/mooring-rpc/mooring/internal/privatedir"
+	"github.com/mooring-rpc/mooring/internal/rpctrace"
 	"github.com/mooring-rpc/mooring/outbox"
 	"github.com/mooring-rpc/mooring/outbox/sqliteoutbox"
 	"github.com/mooring-rpc/mooring/rpc"
@@ -66,13 +65,12 @@ type Config struct {
 
 	// DialContext opens the connection below the WebSocket, for proxies.
 	DialContext func(ctx context.Context, network, addr string) (net.Conn, error)
-	// Dial replaces the WebSocket: it opens a transport to a ref's ws:// or wss:// URL. ctx bounds
-	// the opening only.
-	Dial func(ctx context.Context, url string) (rpc.Transport, error)
-	// Trace, for tests, sees every message of every connection (rpc.Config).
-	Trace func(dir string, msg rpccp.Message)
 	// Reconnect bounds the wait between attempts to connect.
 	Reconnect Reconnect
+
+	// dial opens a transport to a ref's ws:// or wss:// URL; nil is a WebSocket. ctx bounds the opening only.
+	dial  func(ctx context.Context, url string) (rpc.Transport, error)
+	trace rpctrace.Func // sees every message of every connection
 }
 
 // Reconnect bounds the wait between attempts to connect to a server, which grows from Initial to
@@ -98,9 +96,9 @@ func (c Config) withDefaults() Config {
 	}
 	c.Reconnect.Initial = cmp.Or(c.Reconnect.Initial, 100*time.Millisecond)
 	c.Reconnect.Max = cmp.Or(c.Reconnect.Max, 5*time.Second)
-	if c.Dial == nil {
+	if c.dial == nil {
 		opts := rpc.DialOptions{TLS: c.TLS, DialContext: dialLoopback(c.DialContext), Timeout: dialTimeout}
-		c.Dial = func(ctx context.Context, url string) (rpc.Transport, error) { return rpc.Dial(ctx, url, opts) }
+		c.dial = func(ctx context.Context, url string) (rpc.Transport, error) { return rpc.Dial(ctx, url, opts) }
 	}
 	return c
 }
@@ -169,6 +167,9 @@ type Client struct {
 // opening only.
 func Open(ctx context.Context, cfg Config) (*Client, error) {
 	cfg = cfg.withDefaults()
+	if cfg.trace == nil {
+		cfg.trace = rpctrace.From(ctx)
+	}
 	box, own, err := openBox(ctx, cfg)
 	if err != nil {
 		return nil, err

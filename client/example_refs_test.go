@@ -6,13 +6,10 @@ import (
 	"fmt"
 	"log"
 
-	"capnproto.org/go/capnp/v3"
-
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/outbox"
-	"github.com/mooring-rpc/mooring/rpc"
 )
 
 // A session whose ref was used here before is found by its id, or by the name that
@@ -194,16 +191,8 @@ func ExampleSpace_Attenuate() {
 	// Output: list clerk true
 }
 
-// handing is what one program serves another: a capability for whoever asks.
-type handing struct{ cap *rpc.Ref }
-
-func (h handing) Serve(c *rpc.Call) {
-	c.Return(capnp.ObjectSize{PointerCount: 1}, func(s capnp.Struct, caps *rpc.CapTable) error { return caps.Set(s, 0, h.cap) })
-}
-
-// One program hands another a capability in a call, over whatever connection there is
-// between them. The other reads with it, and makes itself a ref that lasts.
-func ExampleLive_Cap() {
+// What a live capability shows can be read through it, and it can be kept: as a ref that lasts.
+func ExampleLive_Save() {
 	ctx := context.Background()
 	c, s, stop := exampleSession(ctx)
 	defer stop()
@@ -213,24 +202,15 @@ func ExampleLive_Cap() {
 	}
 	defer live.Release()
 
-	here, there := rpc.Pipe()
-	one, other := rpc.NewConn(here, rpc.Config{Bootstrap: handing{live.Cap()}}), rpc.NewConn(there, rpc.Config{})
-	ended := make(chan error, 2)
-	for _, conn := range []*rpc.Conn{one, other} {
-		go func() { ended <- conn.Run(ctx) }()
-	}
-	asked := other.Bootstrap(ctx).Call(ctx, rpc.Method{Interface: 1}, capnp.ObjectSize{}, nil)
-	given := client.LiveSession(asked.Cap(0))
-
-	page, err := given.Events(ctx, 0, 10)
+	page, err := live.Events(ctx, 0, 10)
 	if err != nil {
 		log.Fatal(err)
 	}
-	state, err := given.Snapshot(ctx)
+	state, err := live.Snapshot(ctx)
 	if err != nil {
 		log.Fatal(err)
 	}
-	ref, err := given.Save(ctx, s.Ref()) // any ref to the same server says where it is
+	ref, err := live.Save(ctx, s.Ref()) // any ref to the same server says where it is
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -239,11 +219,5 @@ func ExampleLive_Cap() {
 		log.Fatal(err)
 	}
 	fmt.Println(len(page.Events), state.Cursor, d.Grant.Rights)
-	given.Release()
-	asked.Release()
-	for _, conn := range []*rpc.Conn{one, other} {
-		conn.Close("done")
-		<-ended
-	}
 	// Output: 1 1 read,share
 }

@@ -3,8 +3,23 @@ package client
 import (
 	"context"
 
+	"github.com/mooring-rpc/mooring/internal/rpctrace"
 	"github.com/mooring-rpc/mooring/rpc"
 )
+
+// SetDial replaces the WebSocket.
+func (c *Config) SetDial(dial func(ctx context.Context, url string) (rpc.Transport, error)) {
+	c.dial = dial
+}
+
+// SetTrace has trace see every message of every connection.
+func (c *Config) SetTrace(trace rpctrace.Func) { c.trace = trace }
+
+// LiveSession returns a session received as a capability, which it owns.
+func LiveSession(cap *rpc.Ref) *Live { return &Live{cap: cap} }
+
+// Cap returns the capability, which l still owns.
+func (l *Live) Cap() *rpc.Ref { return l.cap }
 
 // ConnStats are the table sizes of the present connections.
 func (c *Client) ConnStats() []rpc.Stats {

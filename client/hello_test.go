@@ -49,7 +49,7 @@ func (h *helloServer) dial(ctx context.Context, _ string) (rpc.Transport, error)
 
 func TestAnotherVersionIsToldAsSuch(t *testing.T) {
 	t.Parallel()
-	c := linkClient(t, Config{Dial: (&helloServer{version: 99}).dial, RetryTimeout: -1})
+	c := linkClient(t, Config{dial: (&helloServer{version: 99}).dial, RetryTimeout: -1})
 	s := &Session{client: c, id: testSession, saved: outbox.SavedRef{Ref: testAddress().New(testSession)}}
 	if _, err := s.Describe(t.Context()); !errors.Is(err, fault.Incompatible) {
 		t.Errorf("a server of another version: %v", err)
@@ -58,7 +58,7 @@ func TestAnotherVersionIsToldAsSuch(t *testing.T) {
 
 func TestCommitKeepsToTheServersLimits(t *testing.T) {
 	t.Parallel()
-	c := linkClient(t, Config{Dial: (&helloServer{version: 1, payload: 10}).dial})
+	c := linkClient(t, Config{dial: (&helloServer{version: 1, payload: 10}).dial})
 	ref := testAddress().New(testSession)
 	if got := c.limitsFor(ref).PayloadBytes; got != 4<<20 {
 		t.Errorf("before anything is known a payload may have %d bytes", got)

@@ -278,7 +278,7 @@ func TestWhatAStreamIsOpenedWith(t *testing.T) {
 		space, owner, source := testAddress().New(testSpace), testAddress().New(testSession), testAddress().New(testSession)
 		elsewhere := capability.Ref{Hosts: []string{"127.0.0.2:2"}}.New(testSession)
 		record := &recording{held: source.ID, wait: make(chan struct{})}
-		c := linkClient(t, Config{Dial: hosts{"127.0.0.1:1": record}.dial})
+		c := linkClient(t, Config{dial: hosts{"127.0.0.1:1": record}.dial})
 		opened := make(chan outbox.Stream, 1)
 		go func() {
 			s, err := link{c}.OpenStream(t.Context(), outbox.StreamRequest{

@@ -82,13 +82,6 @@ func (c *Client) attenuate(ctx context.Context, ref outbox.SavedRef, method meth
 	return cap, err
 }
 
-// LiveSession returns a session received as a capability in a call's parameters or results. It
-// owns cap. Describe returns its id.
-func LiveSession(cap *rpc.Ref) *Live { return &Live{cap: cap} }
-
-// Cap returns the capability, to be passed in a call; l still owns it.
-func (l *Live) Cap() *rpc.Ref { return l.cap }
-
 // Release releases the capability. Further calls fail.
 func (l *Live) Release() { l.cap.Release() }
 

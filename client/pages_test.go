@@ -87,7 +87,7 @@ func TestPagesFollowOnOneAnother(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		pages := paging{"": {"a", "b"}, "b": {"c"}, "c": {"d", "e"}}
-		c := linkClient(t, Config{Dial: hosts{"127.0.0.1:1": pages}.dial, RetryTimeout: -1})
+		c := linkClient(t, Config{dial: hosts{"127.0.0.1:1": pages}.dial, RetryTimeout: -1})
 		at := testAddress()
 		sp := &Space{client: c, id: testSpace, saved: outbox.SavedRef{Ref: at.New(testSpace)}}
 		check := func(what string, got []string, err error) {
@@ -132,7 +132,7 @@ func TestTreesAreGivenDepthFirst(t *testing.T) {
 		"nothing is left out of it": {paging{"": {"a/up", "b/a"}, "b": {"c/x", "d/c"}}, "abcd"},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			client := linkClient(t, Config{Dial: hosts{"127.0.0.1:1": c.pages}.dial, RetryTimeout: -1})
+			client := linkClient(t, Config{dial: hosts{"127.0.0.1:1": c.pages}.dial, RetryTimeout: -1})
 			got := ""
 			for ref, err := range sessionAt(client, testAddress().Hosts...).Refs(t.Context(), "") {
 				if got += ref.Ref; err != nil || len(got) > len("abcdef") {

@@ -83,9 +83,9 @@ func (r *rig) restored(t *testing.T) {
 
 // past has a client go to the server past the proxy.
 func (r *rig) past(c *client.Config) {
-	c.Dial = func(ctx context.Context, url string) (rpc.Transport, error) {
+	c.SetDial(func(ctx context.Context, url string) (rpc.Transport, error) {
 		return rpc.Dial(ctx, strings.Replace(url, r.proxy.Addr(), r.here, 1), rpc.DialOptions{})
-	}
+	})
 }
 
 // follower follows a session and keeps what it is given: a line for each event, or for

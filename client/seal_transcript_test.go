@@ -51,14 +51,14 @@ func TestASealedRefCostsOneRoundTripAndOnlyItself(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := linkClient(t, Config{SealKey: key, Trace: func(dir string, m rpccp.Message) {
+	c := linkClient(t, Config{SealKey: key, trace: func(dir string, m rpccp.Message) {
 		if dir == "out" && m.Which() == rpccp.Message_Which_call {
 			mu.Lock()
 			calls = append(calls, strings.Fields(describe(m))[2]) // how they hang together depends on when the bootstrap is answered
 			mu.Unlock()
 			more <- struct{}{}
 		}
-	}, Dial: func(context.Context, string) (rpc.Transport, error) {
+	}, dial: func(context.Context, string) (rpc.Transport, error) {
 		near, far := rpc.Pipe()
 		served.Go(func() { _ = rpc.NewConn(far, rpc.Config{Bootstrap: gateway}).Run(context.Background()) })
 		return near, nil

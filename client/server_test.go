@@ -89,7 +89,7 @@ func TestAGoodHostIsFoundBehindOthers(t *testing.T) {
 			if tc.there {
 				h["127.0.0.1:1"], h["127.0.0.2:2"] = tc.bad, tc.bad
 			}
-			c := linkClient(t, Config{RetryTimeout: time.Second, Dial: h.dial})
+			c := linkClient(t, Config{RetryTimeout: time.Second, dial: h.dial})
 			defer func() { _ = c.Close() }()
 			began := time.Now()
 			_, err := sessionAt(c, "127.0.0.1:1", "127.0.0.2:2", "127.0.0.9:9").Describe(t.Context())
@@ -108,7 +108,7 @@ func TestPatienceIsForFindingAServer(t *testing.T) {
 		within time.Duration
 	}{"it refuses": {nil, time.Second}, "it is mute": {mute{}, helloTimeout}} {
 		synctest.Test(t, func(t *testing.T) {
-			c := linkClient(t, Config{RetryTimeout: time.Second, Dial: hosts{"127.0.0.1:1": tc.o}.dial})
+			c := linkClient(t, Config{RetryTimeout: time.Second, dial: hosts{"127.0.0.1:1": tc.o}.dial})
 			defer func() { _ = c.Close() }()
 			for range 3 {
 				began := time.Now()
@@ -121,7 +121,7 @@ func TestPatienceIsForFindingAServer(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) { // a slow one is not one that is not there
 		h := hosts{"127.0.0.1:1": revoking{}}
-		c := linkClient(t, Config{RetryTimeout: time.Second, Dial: func(ctx context.Context, url string) (rpc.Transport, error) {
+		c := linkClient(t, Config{RetryTimeout: time.Second, dial: func(ctx context.Context, url string) (rpc.Transport, error) {
 			time.Sleep(dialTimeout - time.Second)
 			return h.dial(ctx, url)
 		}})
@@ -131,7 +131,7 @@ func TestPatienceIsForFindingAServer(t *testing.T) {
 		}
 	})
 	synctest.Test(t, func(t *testing.T) {
-		c := linkClient(t, Config{RetryTimeout: time.Second, Dial: hosts{"127.0.0.1:1": &helloServer{version: 1}}.dial})
+		c := linkClient(t, Config{RetryTimeout: time.Second, dial: hosts{"127.0.0.1:1": &helloServer{version: 1}}.dial})
 		defer func() { _ = c.Close() }()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
@@ -142,7 +142,7 @@ func TestPatienceIsForFindingAServer(t *testing.T) {
 		}
 	})
 	synctest.Test(t, func(t *testing.T) { // one try, which ends by itself
-		c := linkClient(t, Config{RetryTimeout: -1, Dial: hosts{"127.0.0.1:1": mute{}}.dial})
+		c := linkClient(t, Config{RetryTimeout: -1, dial: hosts{"127.0.0.1:1": mute{}}.dial})
 		defer func() { _ = c.Close() }()
 		began := time.Now()
 		_, err := sessionAt(c, "127.0.0.1:1").Describe(t.Context())
@@ -156,7 +156,7 @@ func TestPatienceIsForFindingAServer(t *testing.T) {
 func TestWhatWasMetIsTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var dialled atomic.Int32
-		c := linkClient(t, Config{RetryTimeout: time.Second, Dial: func(ctx context.Context, _ string) (rpc.Transport, error) {
+		c := linkClient(t, Config{RetryTimeout: time.Second, dial: func(ctx context.Context, _ string) (rpc.Transport, error) {
 			if dialled.Add(1) == 1 {
 				return nil, errors.New("the certificate is of another server")
 			}
@@ -180,7 +180,7 @@ func TestWhatWasMetIsTold(t *testing.T) {
 func TestALostConnectionIsSaidToBeLost(t *testing.T) {
 	for name, key := range map[string]ed25519.PrivateKey{"plain": nil, "sealed": ed25519.NewKeyFromSeed(make([]byte, ed25519.SeedSize))} {
 		synctest.Test(t, func(t *testing.T) {
-			c := linkClient(t, Config{SealKey: key, Dial: hosts{"127.0.0.1:1": revoking{}}.dial})
+			c := linkClient(t, Config{SealKey: key, dial: hosts{"127.0.0.1:1": revoking{}}.dial})
 			defer func() { _ = c.Close() }()
 			ref := testAddress().New(testSession)
 			if key != nil {
@@ -221,7 +221,7 @@ func TestALostConnectionIsSaidToBeLost(t *testing.T) {
 // A call that its caller has given up says so, and what it met until then.
 func TestACallThatWasGivenUpSaysSo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := linkClient(t, Config{Dial: hosts{"127.0.0.1:1": nil}.dial})
+		c := linkClient(t, Config{dial: hosts{"127.0.0.1:1": nil}.dial})
 		defer func() { _ = c.Close() }()
 		s := sessionAt(c, "127.0.0.1:1")
 		for range 3 { // at whatever stage it is
@@ -254,7 +254,7 @@ func TestACallThatWasGivenUpSaysSo(t *testing.T) {
 func TestAServerThatIsDownIsDialledAtAPace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var dials atomic.Int64
-		c := linkClient(t, Config{Dial: func(context.Context, string) (rpc.Transport, error) {
+		c := linkClient(t, Config{dial: func(context.Context, string) (rpc.Transport, error) {
 			dials.Add(1)
 			return nil, errors.New("connection refused")
 		}})
@@ -280,7 +280,7 @@ func TestAServerThatNobodyUsesEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := hosts{"127.0.0.1:1": nil}
 		var dials atomic.Int64
-		c := linkClient(t, Config{RetryTimeout: -1, Dial: func(ctx context.Context, url string) (rpc.Transport, error) {
+		c := linkClient(t, Config{RetryTimeout: -1, dial: func(ctx context.Context, url string) (rpc.Transport, error) {
 			dials.Add(1)
 			return h.dial(ctx, url)
 		}})

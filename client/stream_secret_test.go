@@ -21,7 +21,7 @@ func TestAServerIsShownNothingOfUseElsewhere(t *testing.T) {
 	var mu sync.Mutex
 	var shown [][]byte
 	c := one.open(t, "a", func(cfg *client.Config) {
-		cfg.Trace = func(dir string, msg rpccp.Message) {
+		cfg.SetTrace(func(dir string, msg rpccp.Message) {
 			if dir != "out" || msg.Which() != rpccp.Message_Which_call {
 				return
 			}
@@ -35,7 +35,7 @@ func TestAServerIsShownNothingOfUseElsewhere(t *testing.T) {
 			mu.Lock()
 			defer mu.Unlock()
 			shown = append(shown, bytes.Clone(secret))
-		}
+		})
 	})
 	first := one.newSession(t, c)
 	one.newSession(t, c)

@@ -77,11 +77,11 @@ func TestGivenUpSubscriptionsLeaveTheOthersTheirShare(t *testing.T) {
 
 	link := &heldLink{}
 	c := r.open(t, "reader", func(cfg *client.Config) {
-		cfg.Dial = func(ctx context.Context, url string) (rpc.Transport, error) {
+		cfg.SetDial(func(ctx context.Context, url string) (rpc.Transport, error) {
 			transport, err := rpc.Dial(ctx, url, rpc.DialOptions{})
 			link.Transport = transport // there is one connection
 			return link, err
-		}
+		})
 	})
 	reader, err := c.Session(t.Context(), s.Ref())
 	if err != nil {

@@ -130,7 +130,7 @@ const (
 func TestEverythingLeavesBeforeTheFirstReply(t *testing.T) {
 	t.Parallel()
 	silent := &silentServer{more: make(chan struct{})}
-	c := linkClient(t, Config{Dial: silent.dial})
+	c := linkClient(t, Config{dial: silent.dial})
 	ref := testAddress().New(testSession)
 	st, err := link{c}.OpenStream(t.Context(), outbox.StreamRequest{Session: testSession, Ref: ref, Outbox: "obx_1", Secret: capability.NewSecret(), Incarnation: 1})
 	if err != nil {
@@ -174,7 +174,7 @@ call q6 Session.subscribe on q2.0`
 func TestCreatingASessionIsOneRoundTripToo(t *testing.T) {
 	t.Parallel()
 	silent := &silentServer{more: make(chan struct{})}
-	c := linkClient(t, Config{Dial: silent.dial})
+	c := linkClient(t, Config{dial: silent.dial})
 	space, owner := testAddress().New(testSpace), testAddress().New(testSession)
 	st, err := link{c}.OpenStream(t.Context(), outbox.StreamRequest{
 		Session: testSession, Ref: owner, SpaceRef: &space, OwnerRef: owner.ID, Outbox: "obx_1", Secret: capability.NewSecret(), Incarnation: 1,
@@ -211,7 +211,7 @@ func TestAllHostsAreTriedInTurn(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
 	var dialed []string
-	c := linkClient(t, Config{Dial: func(ctx context.Context, url string) (rpc.Transport, error) {
+	c := linkClient(t, Config{dial: func(ctx context.Context, url string) (rpc.Transport, error) {
 		mu.Lock()
 		dialed = append(dialed, url)
 		mu.Unlock()

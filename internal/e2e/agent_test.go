@@ -24,6 +24,7 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/client/pgclient"
+	"github.com/mooring-rpc/mooring/internal/rpctrace"
 	"github.com/mooring-rpc/mooring/ledger"
 	"github.com/mooring-rpc/mooring/outbox"
 )
@@ -63,12 +64,12 @@ func (p *plan) openOutbox() func(context.Context, outbox.Config) (*outbox.Box, e
 // run works the plan off.
 func (p *plan) run(ctx context.Context) error {
 	seenAcks, kill := &acks{}, killAt(os.Getenv(killAtVar))
-	c, err := client.Open(ctx, client.Config{Home: p.Home, OpenOutbox: p.openOutbox(),
-		OutboxConfig: outbox.Config{Window: outbox.Window{Batches: p.Window}},
-		Trace: func(dir string, m rpccp.Message) {
-			kill(dir, m)
-			seenAcks.see(dir, m)
-		}})
+	traced := rpctrace.With(ctx, func(dir string, m rpccp.Message) {
+		kill(dir, m)
+		seenAcks.see(dir, m)
+	})
+	c, err := client.Open(traced, client.Config{Home: p.Home, OpenOutbox: p.openOutbox(),
+		OutboxConfig: outbox.Config{Window: outbox.Window{Batches: p.Window}}})
 	if err != nil {
 		return err
 	}

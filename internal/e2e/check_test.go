@@ -20,10 +20,15 @@ func openClient(t testing.TB) *client.Client {
 
 func openClientWith(t testing.TB, cfg client.Config) *client.Client {
 	t.Helper()
+	return openClientIn(t.Context(), t, cfg)
+}
+
+func openClientIn(ctx context.Context, t testing.TB, cfg client.Config) *client.Client {
+	t.Helper()
 	if cfg.RetryTimeout == 0 {
 		cfg.RetryTimeout = patience
 	}
-	c, err := client.Open(t.Context(), cfg)
+	c, err := client.Open(ctx, cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
