@@ -1,6 +1,6 @@
 package sqlstore
 
-// The rows of streams: what has stopped, and a stream's place being taken by another.
+// The rows of streams: how far a stream is, how it is reached, what has stopped, and a stream's place being taken by another.
 
 import (
 	"context"
@@ -133,4 +133,73 @@ func (t *Tables) BatchAt(ctx context.Context, q Querier, session string, seq uin
 		return nil, err
 	}
 	return t.BatchNum(ctx, q, num, "")
+}
+
+// StreamRow is one row of mooring_outbox_stream.
+type StreamRow struct {
+	LastSeq  uint64
+	SpaceRef string
+	OwnerRef string
+}
+
+const sqlStream = `SELECT last_seq, space_ref, owner_ref FROM mooring_outbox_stream WHERE box = $1 AND session = $2`
+
+// Stream reads a stream's row; the zero row if it has none.
+func (t *Tables) Stream(ctx context.Context, q Querier, session string) (s StreamRow, err error) {
+	err = q.Query(ctx, sqlStream, []any{t.Box, session}, func(scan Scanner) error {
+		var last int64
+		err := scan(&last, &s.SpaceRef, &s.OwnerRef)
+		s.LastSeq = uint64(last)
+		return err
+	})
+	return s, err
+}
+
+const sqlStreamSecret = `SELECT old_secret, life FROM mooring_outbox_stream WHERE box = $1 AND session = $2`
+
+// StreamSecretOf returns which secret the session's server knows the outbox by: its old one, or
+// that of the session's present stream, which is its first if life is "".
+func (t *Tables) StreamSecretOf(ctx context.Context, q Querier, session string) (old bool, life string, err error) {
+	err = q.Query(ctx, sqlStreamSecret, []any{t.Box, session}, func(scan Scanner) error {
+		var n int
+		err := scan(&n, &life)
+		old = n != 0 && life == ""
+		return err
+	})
+	return old, life, err
+}
+
+const sqlSetHighWater = `INSERT INTO mooring_outbox_stream (box, session, last_seq) VALUES ($1, $2, $3)
+	ON CONFLICT (box, session) DO UPDATE SET last_seq = excluded.last_seq, halted = 0, halted_reason = ''
+	WHERE mooring_outbox_stream.last_seq < excluded.last_seq AND mooring_outbox_stream.since <= $4`
+
+// SetHighWater stores the last seq whose outcome is stored, of the stream that was sent on
+// under that incarnation.
+func (t *Tables) SetHighWater(q Querier, session string, seq uint64, incarnation int64) {
+	q.Enqueue(sqlSetHighWater, []any{t.Box, session, int64(seq), incarnation}, nil)
+}
+
+const sqlSetCreateRefs = `INSERT INTO mooring_outbox_stream (box, session, space_ref, owner_ref)
+	SELECT box, session, CAST($3 AS TEXT), CAST($4 AS TEXT) FROM mooring_outbox_batch WHERE box = $1 AND num = $2 AND state < 2
+	ON CONFLICT (box, session) DO UPDATE SET space_ref = excluded.space_ref, owner_ref = excluded.owner_ref`
+
+// SetCreateRefs stores the refs through which a session is reached whose create, in row num,
+// did not apply; none if it did. It goes before finish, and does nothing to a row that another
+// process has finished: a later batch may have created the session since.
+func (t *Tables) SetCreateRefs(q Querier, num int64, spaceRef, ownerRef string) {
+	q.Enqueue(sqlSetCreateRefs, []any{t.Box, num, spaceRef, ownerRef}, nil)
+}
+
+const sqlSetStopped = `INSERT INTO mooring_outbox_stream (box, session, stopped, reason, halted, halted_reason)
+	SELECT box, CAST($3 AS TEXT), CAST($4 AS INTEGER), CAST($5 AS TEXT), CAST($4 AS INTEGER), CAST($5 AS TEXT)
+	FROM mooring_outbox WHERE box = $1 AND holder = $2
+	ON CONFLICT (box, session) DO UPDATE SET stopped = excluded.stopped, reason = excluded.reason,
+		halted = CASE WHEN excluded.stopped > 0 THEN excluded.halted ELSE mooring_outbox_stream.halted END,
+		halted_reason = CASE WHEN excluded.stopped > 0 THEN excluded.halted_reason ELSE mooring_outbox_stream.halted_reason END`
+
+// SetStopped stores why a stream stopped; None: it runs. It waits for a pending takeover, which
+// resumes all streams.
+func (t *Tables) SetStopped(q Querier, session string, code fault.Code, reason string) {
+	t.DB.ShareLease(q, t.Box)
+	q.Enqueue(sqlSetStopped, []any{t.Box, t.HolderID, session, int(code), ColumnText(reason)}, nil)
 }
