@@ -19,7 +19,7 @@
 // goroutine (read.go, write.go). The core decides what a message does, what is still unanswered, and which error an ending is
 // for callers (Codec.Break). The differences between the two cores are: rpc handles a batch of many messages with the lock
 // held; capnweb reads one message at a time and handles it without the lock, so it claims delivery before that
-// (Loop.ClaimDelivery), and its delivery is taken for slow sooner (Config.RelieveDelivery). What a transport can do beside
+// (Loop.ClaimDelivery), and its delivery is taken for slow sooner (Config.RelieveDelivery). What a transport can do besides
 // reading and writing is in the interfaces of transport.go; a Loop uses what there is.
 //
 // Each connection has one delivery goroutine at a time, and its tasks are in one queue. A goroutine of its own exists only

@@ -1,4 +1,4 @@
-// Keepalive: who is silent is pinged, who does not answer or read is dead, and who is of no use is disconnected.
+// Keepalive: a silent peer is pinged, one that does not answer or read is dead, and an unused connection is ended.
 
 package peerconn
 

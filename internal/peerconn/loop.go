@@ -47,7 +47,7 @@ type Codec interface {
 	LogText(err error) string
 }
 
-// Transport is what a Loop needs of a transport beside Codec.Read and Codec.Write.
+// Transport is what a Loop needs of a transport besides Codec.Read and Codec.Write.
 type Transport interface {
 	Ping(ctx context.Context) error
 	Close(code int, reason string) error
@@ -104,7 +104,7 @@ type Loop struct {
 	spareTasks   []Task
 	writeState
 
-	// Manual, for tests, leaves delivery to Deliver.
+	// Manual leaves delivery to Deliver, in tests of the owners.
 	Manual bool
 }
 
@@ -193,7 +193,8 @@ func (l *Loop) Spawn(f func()) bool {
 	return true
 }
 
-// WorkerDone records that a goroutine that Run waits for has ended, or what Unlock was told of is done. The lock is not held.
+// WorkerDone records that a goroutine that Run waits for has ended, or that the work is done for which Unlock
+// was called with more set. The lock is not held.
 func (l *Loop) WorkerDone() {
 	l.mu.Lock()
 	l.workerDone()

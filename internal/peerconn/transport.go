@@ -1,4 +1,4 @@
-// What a transport may offer beside its codec's interface, and how its errors say that it was not let read on.
+// What a transport may offer besides its codec's interface, and the error by which reading was refused to it.
 
 package peerconn
 
