@@ -163,11 +163,8 @@ func (o *serveOptions) rotateOwner(ctx context.Context, sh *cliEnv) (err error) 
 	if err = errors.Join(err, st.Close()); err != nil {
 		return err
 	}
-	if sh.json {
-		return sh.printJSON(map[string]any{"owner_ref": done.Path, "space": done.Space, "ref": done.Ref, "replaced": done.Old})
-	}
-	_, err = fmt.Fprintf(sh.out, "the new owner's ref is in %s; the old one is dead, what was made under it goes on\n", done.Path)
-	return err
+	return sh.print(map[string]any{"owner_ref": done.Path, "space": done.Space, "ref": done.Ref, "replaced": done.Old},
+		"the new owner's ref is in %s; the old one is dead, what was made under it goes on\n", done.Path)
 }
 
 func (o *serveOptions) rotateSessionOwner(ctx context.Context, sh *cliEnv, session, name string) (err error) {
@@ -200,9 +197,5 @@ func (o *serveOptions) rotateSessionOwner(ctx context.Context, sh *cliEnv, sessi
 		text = made.ID
 		fmt.Fprintf(sh.err, "the ref is in %s\n", name)
 	}
-	if sh.json {
-		return sh.printJSON(shown)
-	}
-	_, err = fmt.Fprintln(sh.out, text)
-	return err
+	return sh.print(shown, "%s\n", text)
 }

@@ -60,11 +60,8 @@ func (o *serveOptions) backup(ctx context.Context, sh *cliEnv, file string, fast
 	if err != nil {
 		return err
 	}
-	if sh.json {
-		return sh.printJSON(map[string]any{"file": file, "bytes": made.Bytes, "schema_version": made.Version})
-	}
-	_, err = fmt.Fprintf(sh.out, "%s has the database of %s: %s\n", file, filepath.Clean(o.server.Dir), made)
-	return err
+	return sh.print(map[string]any{"file": file, "bytes": made.Bytes, "schema_version": made.Version},
+		"%s has the database of %s: %s\n", file, filepath.Clean(o.server.Dir), made)
 }
 
 func checkCmd(sh *cliEnv) *cobra.Command {
@@ -92,11 +89,7 @@ func checkCmd(sh *cliEnv) *cobra.Command {
 				return fmt.Errorf("%s: %w", file, err)
 			}
 			for _, flaw := range found.Flaws {
-				if sh.json {
-					err = sh.printJSON(map[string]any{"flaw": flaw})
-				} else {
-					_, err = fmt.Fprintln(sh.out, flaw)
-				}
+				err = sh.print(map[string]any{"flaw": flaw}, "%s\n", flaw)
 				if err != nil {
 					return err
 				}
@@ -104,13 +97,10 @@ func checkCmd(sh *cliEnv) *cobra.Command {
 			if n := len(found.Flaws) + found.More; n > 0 {
 				return fault.Internal.With("%s is not what was written, in %s: see above", file, plural(n, "place"))
 			}
-			if sh.json {
-				return sh.printJSON(map[string]any{"file": file, "bytes": made.Bytes, "schema_version": made.Version,
-					"sessions": found.Sessions, "events": found.Events, "audit_rows": found.AuditRows})
-			}
-			_, err = fmt.Fprintf(sh.out, "%s is good: %s; %s, %s and %s are as they were written\n", file, made,
+			return sh.print(map[string]any{"file": file, "bytes": made.Bytes, "schema_version": made.Version,
+				"sessions": found.Sessions, "events": found.Events, "audit_rows": found.AuditRows},
+				"%s is good: %s; %s, %s and %s are as they were written\n", file, made,
 				plural(found.Sessions, "session"), plural(found.Events, "event"), plural(found.AuditRows, "audit row"))
-			return err
 		},
 	}
 }

@@ -5,7 +5,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"github.com/spf13/cobra"
 )
@@ -39,9 +38,5 @@ func (o *serveOptions) restored(ctx context.Context, sh *cliEnv) error {
 	if err = errors.Join(err, st.Close()); err != nil {
 		return err
 	}
-	if sh.json {
-		return sh.printJSON(map[string]any{"history": id})
-	}
-	_, err = fmt.Fprintf(sh.out, "the database's history is %s from now on\n", id)
-	return err
+	return sh.print(map[string]any{"history": id}, "the database's history is %s from now on\n", id)
 }

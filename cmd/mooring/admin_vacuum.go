@@ -5,7 +5,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"github.com/spf13/cobra"
 
@@ -47,9 +46,5 @@ func (o *serveOptions) vacuum(ctx context.Context, sh *cliEnv) error {
 	if err != nil {
 		return err
 	}
-	if sh.json {
-		return sh.printJSON(map[string]any{"before": before, "after": after})
-	}
-	_, err = fmt.Fprintf(sh.out, "the database had %d bytes and has %d\n", before, after)
-	return err
+	return sh.print(map[string]any{"before": before, "after": after}, "the database had %d bytes and has %d\n", before, after)
 }

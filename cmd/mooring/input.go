@@ -79,7 +79,7 @@ func cannotRead(name string, err error) error {
 	return fmt.Errorf("cannot read %s: %w", name, err)
 }
 
-// readFileLimited reads a whole file of any kind, of at most most bytes.
+// readFileLimited reads a whole file of any kind, of at most limit bytes.
 func readFileLimited(ctx context.Context, name string, limit int) ([]byte, error) {
 	f, err := openFile(ctx, name)
 	if err != nil {

@@ -44,11 +44,7 @@ func keyCmd(sh *cliEnv) *cobra.Command {
 			return err
 		}
 		text := capability.SealKeyText(key.Public().(ed25519.PublicKey))
-		if sh.json {
-			return sh.printJSON(map[string]string{"key": text})
-		}
-		_, err = fmt.Fprintln(sh.out, text)
-		return err
+		return sh.print(map[string]string{"key": text}, "%s\n", text)
 	}
 	return cmd
 }

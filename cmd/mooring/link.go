@@ -124,11 +124,7 @@ func (h *homeFlags) warnOfSecret() {
 }
 
 func (h *homeFlags) printLink(url string) error {
-	if h.env.json {
-		return h.env.printJSON(map[string]string{"url": url})
-	}
-	_, err := fmt.Fprintln(h.env.out, url)
-	return err
+	return h.env.print(map[string]string{"url": url}, "%s\n", url)
 }
 
 // linkTimeout bounds the request for a session's public share.

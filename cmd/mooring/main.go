@@ -184,6 +184,15 @@ func (sh *cliEnv) report(err error) {
 	fmt.Fprintf(&escapingWriter{w: sh.err}, "%s\n", line)
 }
 
+// print writes a result: v as JSON on one line with --json, else as text.
+func (sh *cliEnv) print(v any, format string, args ...any) error {
+	if sh.json {
+		return sh.printJSON(v)
+	}
+	_, err := fmt.Fprintf(sh.out, format, args...)
+	return err
+}
+
 // printJSON writes v to the results, on one line.
 func (sh *cliEnv) printJSON(v any) error {
 	line, err := json.Marshal(v)

@@ -236,11 +236,8 @@ func (h *homeFlags) drain(ctx context.Context, c *client.Client, before outbox.S
 		return statusErr
 	}
 	failed, skipped := max(after.Failed-before.Failed, 0), max(after.Skipped-before.Skipped, 0) // rows 30 days old may have been deleted
-	if h.env.json {
-		err = h.env.printJSON(map[string]int{"answered": max(drained, before.Unfinished()), "failed": failed, "skipped": skipped})
-	} else {
-		_, err = fmt.Fprintf(h.env.out, "the outbox is empty: %s answered just now\n", plural(max(drained, before.Unfinished()), "op"))
-	}
+	err = h.env.print(map[string]int{"answered": max(drained, before.Unfinished()), "failed": failed, "skipped": skipped},
+		"the outbox is empty: %s answered just now\n", plural(max(drained, before.Unfinished()), "op"))
 	if err == nil && failed+skipped > 0 {
 		err = fmt.Errorf("%d of them did not apply: see mooring outbox list --state failed,skipped", failed+skipped)
 	}

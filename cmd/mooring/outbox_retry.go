@@ -43,11 +43,7 @@ func outboxRetryCmd(h *homeFlags) *cobra.Command {
 					if err != nil {
 						return h.explainState(ctx, c.Outbox(), op, err, "retry commits ops again that did not apply")
 					}
-					if h.env.json {
-						err = h.env.printJSON(map[string]any{"op": op, "batch": t.Batch, "ops": t.Ops})
-					} else {
-						_, err = fmt.Fprintln(h.env.out, strings.Join(t.Ops, "\n"))
-					}
+					err = h.env.print(map[string]any{"op": op, "batch": t.Batch, "ops": t.Ops}, "%s\n", strings.Join(t.Ops, "\n"))
 					if err == nil {
 						err = checkNotStopped(ctx, c.Outbox(), op, "committed again and not sent")
 					}

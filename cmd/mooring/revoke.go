@@ -179,11 +179,7 @@ func (h *homeFlags) revokeUnderSpace(ctx context.Context, c *client.Client, arg,
 		}
 		died, err := sp.Revoke(ctx, target)
 		if err == nil {
-			if h.env.json {
-				return h.env.printJSON(map[string]any{"ref": target, "refs": died})
-			}
-			_, err = fmt.Fprintf(h.env.out, "revoked; %s died\n", plural(int(died), "ref"))
-			return err
+			return h.env.print(map[string]any{"ref": target, "refs": died}, "revoked; %s died\n", plural(int(died), "ref"))
 		}
 		if !refusedAuthority(err) {
 			return err

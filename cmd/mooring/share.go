@@ -186,11 +186,7 @@ func (h *homeFlags) printShared(ref capability.Ref, file string, queued bool) er
 		text = ref.ID
 		fmt.Fprintf(h.env.err, "the ref is in %s\n", file)
 	}
-	if h.env.json {
-		return h.env.printJSON(shown)
-	}
-	_, err := fmt.Fprintln(h.env.out, text)
-	return err
+	return h.env.print(shown, "%s\n", text)
 }
 
 // sendGrace is how long a command whose work is durable waits for a server that can be reached.

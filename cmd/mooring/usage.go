@@ -50,7 +50,7 @@ func flagValueHelp(f *pflag.Flag) string {
 	return "a value"
 }
 
-// argCount checks a command's number of arguments; a negative most is unlimited. The command's
+// argCount checks a command's number of arguments; a negative limit is none. The command's
 // first line of help names them.
 func argCount(least, limit int) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {

@@ -8,9 +8,10 @@ import (
 	"github.com/tidwall/gjson"
 	"pgregory.net/rapid"
 
+	"github.com/oklog/ulid/v2"
+
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/ledger"
-	"github.com/oklog/ulid/v2"
 )
 
 // What is read has the digests of what was written, however its arguments are spelt.

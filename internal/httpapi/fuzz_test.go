@@ -9,10 +9,11 @@ import (
 
 	"github.com/tidwall/gjson"
 
+	"github.com/oklog/ulid/v2"
+
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/ledger"
-	"github.com/oklog/ulid/v2"
 )
 
 // FuzzBatchJSON reads any body as a batch. What is taken stands in the body, and

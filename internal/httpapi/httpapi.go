@@ -33,7 +33,6 @@
 package httpapi
 
 import (
-	"cmp"
 	"context"
 	_ "embed" // openapi.json
 	"log/slog"
@@ -73,11 +72,7 @@ type Config struct {
 }
 
 func (c Config) withDefaults() Config {
-	c.Log = cmp.Or(c.Log, slog.New(slog.DiscardHandler))
-	defaults.Set(&c.BodyBytes, 32<<20)
-	defaults.Set(&c.Timeout, time.Minute)
-	defaults.Set(&c.StallTimeout, 10*time.Second)
-	defaults.Set(&c.Heartbeat, 15*time.Second)
+	defaults.Fill(&c, Config{Log: slog.New(slog.DiscardHandler), BodyBytes: 32 << 20, Timeout: time.Minute, StallTimeout: 10 * time.Second, Heartbeat: 15 * time.Second})
 	return c
 }
 

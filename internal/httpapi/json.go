@@ -82,7 +82,7 @@ func parseObject(at *bodyPath, v gjson.Result, members ...member) (refused *faul
 	return refused
 }
 
-// parseArray parses an array of at most most elements.
+// parseArray parses an array of at most limit elements.
 func parseArray(at *bodyPath, v gjson.Result, limit int, take func(at *bodyPath, v gjson.Result) *fault.Error) (refused *fault.Error) {
 	if !v.IsArray() {
 		return wantFault(at, "an array")

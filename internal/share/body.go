@@ -236,7 +236,7 @@ func (b *bodyReader) value(limit int) (text []byte, n int64, err error) {
 	}
 }
 
-// growBuf returns text with twice the capacity, at most most.
+// growBuf returns text with twice the capacity, at most limit bytes.
 func (b *bodyReader) growBuf(text []byte, limit int) ([]byte, error) {
 	size := min(max(2*cap(text), 64), limit)
 	if err := b.charge.grow(size); err != nil {

@@ -89,7 +89,7 @@ func (s *Service) rpcMain(v *visitor) capnweb.Object {
 	})
 }
 
-// rpcSync applies a sync that arrived whole, whose items are charged to held.
+// rpcSync applies a sync that arrived whole, whose items are charged to memory.
 func (s *Service) rpcSync(ctx context.Context, v *visitor, memory *requestMemory, id, secret string, items []json.RawMessage) (int, error) {
 	leave, err := s.slots.acquire(ctx, v.caller.Address())
 	if err != nil {

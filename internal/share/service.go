@@ -50,7 +50,6 @@
 package share
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -144,22 +143,7 @@ func DefaultConfig() Config {
 }
 
 func (c Config) withDefaults() Config {
-	d := DefaultConfig()
-	c.Log = cmp.Or(c.Log, d.Log)
-	c.CommitLimits = cmp.Or(c.CommitLimits, d.CommitLimits)
-	defaults.Set(&c.BodyBytes, d.BodyBytes)
-	defaults.Set(&c.MessageBytes, d.MessageBytes)
-	defaults.Set(&c.MaxOrdered, d.MaxOrdered)
-	defaults.Set(&c.Requests, d.Requests)
-	defaults.Set(&c.CreatesPerHour, d.CreatesPerHour)
-	defaults.Set(&c.CreateBurst, d.CreateBurst)
-	defaults.Set(&c.Writers, d.Writers)
-	defaults.Set(&c.DedupeWindow, d.DedupeWindow)
-	defaults.Set(&c.BodyTimeout, d.BodyTimeout)
-	defaults.Set(&c.SyncTimeout, d.SyncTimeout)
-	defaults.Set(&c.StallTimeout, d.StallTimeout)
-	defaults.Set(&c.PingInterval, d.PingInterval)
-	defaults.Set(&c.RPCTimeout, d.RPCTimeout)
+	defaults.Fill(&c, DefaultConfig())
 	c.MessageBytes = min(c.MessageBytes, c.BodyBytes)
 	return c
 }

@@ -44,7 +44,6 @@
 package web
 
 import (
-	"cmp"
 	"context"
 	"log/slog"
 	"net/http"
@@ -95,18 +94,8 @@ type Config struct {
 }
 
 func (c Config) withDefaults() Config {
-	c.Log = cmp.Or(c.Log, slog.New(slog.DiscardHandler))
-	defaults.Set(&c.PageBytes, 256<<10)
-	defaults.Set(&c.PageBlocks, 1<<18)
-	defaults.Set(&c.Paints, 256)
-	defaults.Set(&c.PaintsPerAddr, 64)
-	defaults.Set(&c.Renders, 8)
-	defaults.Set(&c.EventBytes, 16<<20)
-	defaults.Set(&c.TokensPerRef, 1000)
-	defaults.Set(&c.Lease, 30*time.Second)
-	defaults.Set(&c.Heartbeat, 15*time.Second)
-	defaults.Set(&c.WriteTimeout, 30*time.Second)
-	defaults.Set(&c.TokenLife, 12*time.Hour)
+	defaults.Fill(&c, Config{Log: slog.New(slog.DiscardHandler), PageBytes: 256 << 10, PageBlocks: 1 << 18, Paints: 256, PaintsPerAddr: 64, Renders: 8,
+		EventBytes: 16 << 20, TokensPerRef: 1000, Lease: 30 * time.Second, Heartbeat: 15 * time.Second, WriteTimeout: 30 * time.Second, TokenLife: 12 * time.Hour})
 	return c
 }
 

@@ -140,40 +140,11 @@ func DefaultConfig() Config {
 // withDefaults fills the zero fields for which zero means nothing.
 func (c Config) withDefaults() Config {
 	d := DefaultConfig()
-	c.Log = cmp.Or(c.Log, d.Log)
-	c.Name = cmp.Or(c.Name, d.Name)
-	if c.Session.Limits.BatchOps == 0 {
-		c.Session.Limits = d.Session.Limits
+	d.PollInterval = 0
+	if c.Session.Limits.BatchOps != 0 { // the limits are given as a whole: some are 0 for none
+		d.Session.Limits = session.Limits{}
 	}
+	defaults.Fill(&c, d)
 	c.probe = cmp.Or(c.probe, d.probe)
-	if c.Now == nil {
-		c.Now = d.Now
-	}
-	for _, f := range []struct {
-		have *int
-		want int
-	}{
-		{&c.Transactions, d.Transactions}, {&c.GroupOps, d.GroupOps}, {&c.GroupBytes, d.GroupBytes},
-		{&c.QueueOps, d.QueueOps}, {&c.QueueBytes, d.QueueBytes}, {&c.BatchesInFlight, d.BatchesInFlight},
-		{&c.ReadOnlyStreams, d.ReadOnlyStreams}, {&c.WrongTries, d.WrongTries},
-		{&c.StrangerBytes, d.StrangerBytes}, {&c.KnownBytes, d.KnownBytes}, {&c.RefBytes, d.RefBytes},
-		{&c.Connections, d.Connections}, {&c.ConnectionsPerAddress, d.ConnectionsPerAddress}, {&c.Handshakes, d.Handshakes},
-		{&c.Subscriptions, d.Subscriptions},
-		{&c.WindowBytes, d.WindowBytes}, {&c.MaxWindowBytes, d.MaxWindowBytes}, {&c.Snapshots, d.Snapshots}, {&c.FoldBytes, d.FoldBytes},
-		{&c.RPC.MessageBytes, d.RPC.MessageBytes}, {&c.RPC.SendBytes, d.RPC.SendBytes}, {&c.RPC.QueuedBytes, d.RPC.QueuedBytes}, {&c.RPC.Questions, d.RPC.Questions},
-	} {
-		defaults.Set(f.have, f.want)
-	}
-	for _, f := range []struct {
-		have *time.Duration
-		want time.Duration
-	}{
-		{&c.BatchTimeout, d.BatchTimeout}, {&c.CommitTimeout, d.CommitTimeout}, {&c.ReadTimeout, d.ReadTimeout}, {&c.StallTimeout, d.StallTimeout},
-		{&c.SweepInterval, d.SweepInterval}, {&c.WrongTryInterval, d.WrongTryInterval}, {&c.DrainTimeout, d.DrainTimeout}, {&c.AuditWindow, d.AuditWindow}, {&c.MeasureInterval, d.MeasureInterval}, {&c.CountInterval, d.CountInterval},
-		{&c.RPC.HandshakeTimeout, d.RPC.HandshakeTimeout}, {&c.RPC.IdleTimeout, d.RPC.IdleTimeout},
-		{&c.RPC.PingInterval, d.RPC.PingInterval}, {&c.RPC.PingTimeout, d.RPC.PingTimeout}, {&c.Session.Lease, d.Session.Lease},
-	} {
-		defaults.Set(f.have, f.want)
-	}
 	return c
 }

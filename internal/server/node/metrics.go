@@ -77,14 +77,9 @@ var (
 	descReadBatches     = desc("batches_read_total", "Batches, by whether they were usual enough to be read by hand, or read by the generated code, as all of Cap'n Web are.", "way")
 )
 
-// Describe implements prometheus.Collector.
-func (m metrics) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{descConnections, descHandshakes, descHits, descPeerBytes, descPeerRefused, descTables, descQueued,
-		descMessages, descBytes, descCapnwebOpen, descCapnwebBatches, descCapnwebTables, descCapnwebQueued, descCapnwebMessages, descCapnwebBytes, descPending, descCommits, descCommitted,
-		descOptimistic, descDatabase, descShort, descReadBatches, descCommittedB, descFollowers, descFollowed, descBehind, descLag, descSessions, descEvents, descStored} {
-		ch <- d
-	}
-}
+// Describe implements prometheus.Collector: it describes nothing, since Collect's series are not all
+// there at every time.
+func (m metrics) Describe(chan<- *prometheus.Desc) {}
 
 // Collect implements prometheus.Collector.
 func (m metrics) Collect(ch chan<- prometheus.Metric) {

@@ -254,7 +254,7 @@ func (r *fieldReader) opRef(from wire.OpRef) *ledger.Ref {
 	return &ledger.Ref{Op: r.text(from.Op()), Path: r.text(from.Path())}
 }
 
-// capabilities returns the interface pointers of a List(Capability); more than most are TooLarge.
+// capabilities returns the interface pointers of a List(Capability); more than limit are TooLarge.
 func capabilities(s capnp.Struct, pointer uint16, limit int) ([]capnp.Ptr, error) {
 	p, err := s.Ptr(pointer)
 	if err != nil || !p.IsValid() {
