@@ -243,16 +243,16 @@ function wholeOnly(value: unknown): string | undefined {
   return undefined;
 }
 
-/** The JSON text of a value. Throws bad_reference, with the place, for a reference or a promise inside it, which JSON.stringify would take for a plain object. */
+/** The JSON text of a value. Throws bad_reference, with the path, for a reference or a promise inside it, which JSON.stringify would take for a plain object. */
 function stringify(name: string, value: unknown): string | undefined {
-  const places = new Map<unknown, string>();
+  const paths = new Map<unknown, string>();
   return JSON.stringify(value, function (this: unknown, key: string, v: unknown) {
     if (typeof v !== "object" || v === null) return v;
-    const parent = places.get(this);
-    const place = parent === undefined ? name : Array.isArray(this) ? `${parent}[${key}]` : `${parent}.${key}`;
+    const parent = paths.get(this);
+    const path = parent === undefined ? name : Array.isArray(this) ? `${parent}[${key}]` : `${parent}.${key}`;
     const wrong = wholeOnly(v);
-    if (wrong) throw fault("bad_reference", `${clip(place)} ${wrong} can only be a whole argument, not a part of its value`);
-    places.set(v, place);
+    if (wrong) throw fault("bad_reference", `${clip(path)} ${wrong} can only be a whole argument, not a part of its value`);
+    paths.set(v, path);
     return v;
   });
 }

@@ -17,7 +17,7 @@ export const ackIdle = 1000; // acked_through goes without a batch after so long
 export const idleClose = 5 * 60_000; // a stream with nothing to do is closed after so long
 const fairTurn = 1000; // a stream that is never idle gives up its place after so long, if others wait for one
 const recheckAfter = 1000; // how often a batch that waits for another stream is looked at anyway
-const firstRoom = 16; // how many batches a stream may have in flight at first
+const initialCwnd = 16; // how many batches a stream may have in flight at first
 
 /** How many windows of batches may have seqs. */
 export const aheadFactor = 4;
@@ -76,7 +76,7 @@ export interface Reply {
   err?: MooringError;
 }
 
-export type Phase = "closed" | "opening" | "settling" | "open"; // settling: open, but a drop has to be decided first
+export type Phase = "closed" | "opening" | "resolvingDrops" | "open"; // resolvingDrops: open, but a drop has to be decided first
 
 /** The queue of one session. */
 export interface Stream {
@@ -102,14 +102,14 @@ export interface Stream {
   ackedTo: number; // … and the server knows
   ackAt: number;
   drops: Map<number, MooringError | null>; // batches with ops to void; the error is why, null if asked for
-  early: Set<number>; // batches to be dropped that were not in queue when that was asked for
+  dropEarly: Set<number>; // batches to be dropped that were not in queue when that was asked for
   needRaise: boolean; // before it may be opened again
   deciding: boolean; // the storage is being told what becomes of drops: send nothing
   recorded: number; // the server's last seq when a drop was decided last
   refusal: Refusal | undefined; // the server makes no such stream: nothing is sent until that is settled here
-  room: number; // batches that may be in flight, as far as is known
-  roomFor: number; // answers since room last grew
-  crowded: boolean; // the server was too busy for more once
+  cwnd: number; // congestion window: batches that may be in flight
+  acksAtCwnd: number; // answers since cwnd last grew
+  sawOverload: boolean; // the server was too busy for more once
   heard: boolean; // an answer came in this opening
   gaps: number; // in a row
   readonly backoff: Backoff;
@@ -154,7 +154,7 @@ export class Machine {
   readonly hosts = new Map<string, MachineHost>();
   readonly blockedSessions = new Map<string, Set<string>>(); // batch → sessions that wait for it
   ready: Stream[] = []; // wait for a place
-  places = 0; // taken
+  openStreams = 0; // at most win.streams
   conns = 0;
   raising = false;
   isFenced = false;
@@ -172,8 +172,8 @@ export class Machine {
       s = {
         session, phase: "closed", conn: 0, opened: noRoute, queue: [], sent: 0, inflight: 0, queued: 0, holds: 0, head: undefined,
         backlog: false, asking: false, again: false, blockedOn: [], lookedAt: -Infinity, recheck: false, unstored: [], stored: 0, storedTo: 0, ackedTo: 0,
-        ackAt: 0, drops: new Map(), early: new Set(), needRaise: false, deciding: false, recorded: 0, refusal: undefined, room: Math.min(firstRoom, this.win.batches), roomFor: 0,
-        crowded: false, heard: false, gaps: 0, backoff: this.newBackoff(), retryAt: 0, stopped: undefined, inReady: false,
+        ackAt: 0, drops: new Map(), dropEarly: new Set(), needRaise: false, deciding: false, recorded: 0, refusal: undefined, cwnd: Math.min(initialCwnd, this.win.batches), acksAtCwnd: 0,
+        sawOverload: false, heard: false, gaps: 0, backoff: this.newBackoff(), retryAt: 0, stopped: undefined, inReady: false,
         inWaiting: false, hostEpoch: 0, since: 0, idleSince: 0,
       };
       this.streams.set(session, s);
@@ -332,7 +332,7 @@ export class Machine {
         }
         break;
       }
-      if (s.sent > 0 && (s.sent >= s.room || s.inflight + e.bytes > this.win.bytes)) break;
+      if (s.sent > 0 && (s.sent >= s.cwnd || s.inflight + e.bytes > this.win.bytes)) break;
       s.sent++;
       s.inflight += e.bytes;
       sentUnder(e, groundsOf(s.opened));
@@ -383,7 +383,7 @@ export class Machine {
     s.backoff.reset();
     s.heard = true;
     s.gaps = 0;
-    widen(s, this.win.batches);
+    onAck(s, this.win.batches);
     s.queue.shift();
     s.sent--;
     s.inflight -= e.bytes;
@@ -419,7 +419,7 @@ export class Machine {
     if (!s) return;
     for (const e of entries) s.queue = s.queue.map((q) => (q.num === e.num ? e : q));
     s.deciding = false;
-    if (s.conn === conn && s.phase === "settling") s.phase = "open";
+    if (s.conn === conn && s.phase === "resolvingDrops") s.phase = "open";
     this.step(s, now);
   }
 
@@ -457,7 +457,7 @@ export class Machine {
   close(s: Stream, now: number): void {
     this.acknowledge(s);
     closeQuietly(this, s);
-    this.fillPlaces(now);
+    this.openReady(now);
   }
 
   acknowledge(s: Stream): void {
@@ -469,9 +469,9 @@ export class Machine {
     }
   }
 
-  /** Gives places that have become free to those who wait. */
-  fillPlaces(now: number): void {
-    while (this.ready.length > 0 && this.places < this.win.streams) {
+  /** Opens streams that wait for others to close. */
+  openReady(now: number): void {
+    while (this.ready.length > 0 && this.openStreams < this.win.streams) {
       const next = this.ready.shift()!;
       next.inReady = false;
       if (this.streams.get(next.session) === next) this.step(next, now);
@@ -514,13 +514,13 @@ export class Machine {
 export const serves = (r: Route, want: Route): boolean =>
   r.ref === want.ref && (want.space === "" || r.space === want.space) && (want.with === "" || r.with === want.with);
 
-// How many batches in flight a server has room for: slow start, then additive increase and multiplicative decrease (RFC
-// 5681, section 3.1, by batches). One more costs little; too many are all sent again. fail has the decrease.
-function widen(s: Stream, window: number): void {
-  s.roomFor++;
-  if (!s.crowded || s.roomFor >= s.room) {
-    s.room = Math.min(s.room + 1, window);
-    s.roomFor = 0;
+// onAck adapts the congestion window to a server's capacity: slow start, then additive increase and multiplicative decrease
+// (RFC 5681, section 3.1, by batches). One more costs little; too many are all sent again. fail has the decrease.
+function onAck(s: Stream, window: number): void {
+  s.acksAtCwnd++;
+  if (!s.sawOverload || s.acksAtCwnd >= s.cwnd) {
+    s.cwnd = Math.min(s.cwnd + 1, window);
+    s.acksAtCwnd = 0;
   }
 }
 

@@ -57,7 +57,7 @@ export function tryOpen(m: Machine, s: Stream, now: number): void {
     }
     return;
   }
-  if (m.places >= m.win.streams && !makePlace(m, now)) {
+  if (m.openStreams >= m.win.streams && !closeIdle(m, now)) {
     if (!s.inReady) {
       s.inReady = true;
       m.ready.push(s);
@@ -67,7 +67,7 @@ export function tryOpen(m: Machine, s: Stream, now: number): void {
   if (h.down) h.probe = s;
   const making = m.unmade.get(s.session);
   if (making && to.space === "" && making.ref === to.ref) to = { ...to, space: making.space };
-  m.places++;
+  m.openStreams++;
   m.conns++;
   s.phase = "opening";
   s.conn = m.conns;
@@ -79,7 +79,7 @@ export function tryOpen(m: Machine, s: Stream, now: number): void {
 }
 
 /** Closes the open stream that has had nothing to do for longest. */
-function makePlace(m: Machine, now: number): boolean {
+function closeIdle(m: Machine, now: number): boolean {
   let oldest: Stream | undefined;
   for (const s of m.streams.values()) {
     if (s.phase === "open" && s.idleSince > 0 && (!oldest || s.idleSince < oldest.idleSince)) oldest = s;
@@ -92,7 +92,7 @@ function makePlace(m: Machine, now: number): boolean {
 }
 
 export function closeQuietly(m: Machine, s: Stream): void {
-  m.places--;
+  m.openStreams--;
   s.phase = "closed";
   s.sent = s.inflight = 0;
   s.idleSince = s.ackAt = 0;
@@ -117,7 +117,7 @@ export function openedStream(m: Machine, session: string, conn: number, lastSeq:
   s.phase = "open";
   s.since = now;
   if (s.drops.size > 0) {
-    s.phase = "settling";
+    s.phase = "resolvingDrops";
     startSettling(m, s, lastSeq);
   }
   if (h.down) {
@@ -233,9 +233,9 @@ export function fail(m: Machine, s: Stream, err: MooringError, now: number): voi
       break;
     case "tryStream":
       if (err.codeName === "overloaded" && sending) {
-        s.room = Math.max(Math.floor(tried.length / 2), 1);
-        s.roomFor = 0;
-        s.crowded = true;
+        s.cwnd = Math.max(Math.floor(tried.length / 2), 1);
+        s.acksAtCwnd = 0;
+        s.sawOverload = true;
       }
       retry = now + s.backoff.next();
       break;
@@ -244,7 +244,7 @@ export function fail(m: Machine, s: Stream, err: MooringError, now: number): voi
     s.refusal = { to: s.opened, why: err };
     s.retryAt = 0;
     m.step(s, now);
-    m.fillPlaces(now);
+    m.openReady(now);
     if (answered) release(m, h, now);
     return;
   }
@@ -258,7 +258,7 @@ export function fail(m: Machine, s: Stream, err: MooringError, now: number): voi
   if (tried.length > 0) m.out.push({ do: "note", entries: tried, at: retry, err });
   if (what === "tryLink" && h.down) s.retryAt = 0; // the host's time counts
   m.step(s, now);
-  m.fillPlaces(now);
+  m.openReady(now);
   if (answered) release(m, h, now);
 }
 
@@ -273,7 +273,7 @@ export function dropAsked(m: Machine, session: string, num: number, now: number)
   const s = m.streams.get(session);
   if (!s) return; // its outcome is stored
   if (s.queue.some((e) => e.num === num)) fence(m, s, num, now);
-  else s.early.add(num); // its outcome is being stored, or it has its seq and is on its way here
+  else s.dropEarly.add(num); // its outcome is being stored, or it has its seq and is on its way here
 }
 
 /** Closes a stream, so that a batch in its queue can be dropped. */
@@ -281,12 +281,12 @@ function fence(m: Machine, s: Stream, num: number, now: number): void {
   if (s.phase !== "closed") closeQuietly(m, s);
   askDrop(s, num, null);
   m.step(s, now);
-  m.fillPlaces(now);
+  m.openReady(now);
 }
 
 /** Does what was asked of entries before they came. */
 export function fenceEarly(m: Machine, s: Stream, entries: readonly Entry[], now: number): void {
-  for (const e of entries) if (s.early.delete(e.num)) fence(m, s, e.num, now);
+  for (const e of entries) if (s.dropEarly.delete(e.num)) fence(m, s, e.num, now);
 }
 
 function askDrop(s: Stream, num: number, why: MooringError | null): void {

@@ -57,7 +57,7 @@ export function refused(m: Machine, session: string, known: MooringError | undef
   s.queued = s.holds = 0;
   s.head = undefined;
   s.drops = new Map();
-  s.early = new Set();
+  s.dropEarly = new Set();
   // What is on its way in vain must not find the stream that another ref may be used for.
   s.needRaise = true;
   if (!m.raising) {

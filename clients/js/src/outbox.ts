@@ -494,11 +494,11 @@ export class Outbox {
   routeOf(session: string, via: string, ops: readonly OpRow[]): Route {
     const first = ops[0]!;
     if (!creates(first.method)) {
-      const row = via !== "" && !isSpace(targetOf(via)) ? this.#kept(via) : this.refFor(session);
+      const row = via !== "" && !isSpace(targetOf(via)) ? this.#savedRef(via) : this.refFor(session);
       if (targetOf(row.id) !== session) throw fault("bad_argument", `ref ${row.id} is not for session ${session}`);
       return { ...noRoute, ref: row.id, host: Ref.parse(row.text).address, proof: row.text };
     }
-    const space = via === "" ? this.refFor("") : this.#kept(via);
+    const space = via === "" ? this.refFor("") : this.#savedRef(via);
     if (!isSpace(targetOf(space.id))) throw fault("bad_argument", `${first.method} goes through a space's ref, which ${space.id} is not`);
     const text = (name: string): string => {
       const json = first.args.find((a) => a.name === name)?.json;
@@ -507,7 +507,7 @@ export class Outbox {
     };
     const ref = text("ref"), held = first.method === "fork" ? text("via") : "";
     if (targetOf(ref) !== session) throw fault("bad_argument", `${first.method} needs an argument ref: the id of the session's owner ref`);
-    const proof = held === "" ? space.text : `${space.text} ${this.#kept(held).text}`;
+    const proof = held === "" ? space.text : `${space.text} ${this.#savedRef(held).text}`;
     return { ref, space: space.id, with: held, host: Ref.parse(space.text).address, proof };
   }
 
@@ -526,7 +526,7 @@ export class Outbox {
     };
   }
 
-  #kept(id: string): RefRow {
+  #savedRef(id: string): RefRow {
     const row = this.tables.refs.get(id);
     if (!row) throw fault("not_found", `ref ${clip(id)} is not stored here`);
     return row;

@@ -133,7 +133,7 @@ export class Planner {
   readonly #expecting: boolean;
   readonly #find: Finder; // ops of other sessions, and older ones
   readonly #next: (op: string) => string | undefined;
-  readonly #done: { row: BatchRow; places: number[]; cursor: number }[] = []; // with ops that the session lacks
+  readonly #done: { row: BatchRow; positions: number[]; cursor: number }[] = []; // with ops that the session lacks
   readonly #as = new Map<string, string>(); // by op that is committed again: the new one
   readonly #held = new Set<string>(); // ops that are not, though the session lacks them
 
@@ -147,27 +147,27 @@ export class Planner {
   /** Looks at a row that has its outcomes; resend plans what it finds. */
   finished(row: BatchRow): void {
     if (this.#log.answered && !this.#log.answered.has(row.id)) return;
-    const places: number[] = [];
+    const positions: number[] = [];
     let seq = row.first, cursor = 0;
     for (const [i, op] of row.ops.entries()) {
       const own = row.first > 0 && travels(op) ? seq++ : 0, o = row.outcomes![i]!;
       if (o.status !== "applied" || unchanged(o) || !lacks(this.#log, o, own) || this.#next(o.op) !== undefined) continue;
-      places.push(i);
+      positions.push(i);
       cursor ||= o.cursor;
     }
-    if (places.length > 0) this.#done.push({ row, places, cursor });
+    if (positions.length > 0) this.#done.push({ row, positions, cursor });
   }
 
   /** Plans what finished has found, in the order in which it applied. */
   resend(): void {
     this.#done.sort((a, b) => a.cursor - b.cursor);
-    for (const d of this.#done) this.#resendRow(d.row, d.places);
+    for (const d of this.#done) this.#resendRow(d.row, d.positions);
   }
 
-  #resendRow(row: BatchRow, places: number[]): void {
+  #resendRow(row: BatchRow, positions: number[]): void {
     const shown: Reconciled[] = [], ops: OpRow[] = [];
     let why = "";
-    for (const i of places) {
+    for (const i of positions) {
       const old = row.ops[i]!, as = again(old.id);
       let c = describe(row, old, "sent_again");
       const op = isSlim(row) ? "" : this.#renew(old, as);

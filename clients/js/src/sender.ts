@@ -491,7 +491,7 @@ export class Sender {
       if (e.route.space !== "") Object.assign(stream, { spaceRef: making?.space ?? "", ownerRef: making?.ref ?? "" });
       return {
         changes: [
-          ...(fits ? roomFor(t, row, most) : []),
+          ...(fits ? freeArguments(t, row, most) : []),
           { t: "batch", k: e.id, p: { ...(fits ? { kept: true } : { ops: good ? slimmed(e.ops) : e.ops }), state: "finished", finishedAt: Date.now(), outcomes, attempts: e.attempts + 1, nextRetryAt: 0, dropping: false } },
           streamChange(t, e.session, stream),
         ],
@@ -546,7 +546,7 @@ export class Sender {
 const makingOf = (s: StreamRow | undefined): Route => (s && s.spaceRef !== "" ? { ...noRoute, ref: s.ownerRef, space: s.spaceRef } : noRoute);
 
 /** Lets go of the arguments of the oldest batches that have applied, so that there is room for another one's. */
-function roomFor(t: Tables, row: BatchRow, most: number): Change[] {
+function freeArguments(t: Tables, row: BatchRow, most: number): Change[] {
   const changes: Change[] = [];
   let bytes = t.keptBytes + row.bytes;
   for (const id of t.kept) {

@@ -16,7 +16,7 @@ import { dispose, type Struct, type Stub, type StubPromise } from "./wire.js";
 /** The version of the protocol that this client speaks. */
 const protocolVersion = 1;
 
-const keptLive = 256; // how many capabilities are kept to be used again
+const maxIdle = 256; // how many capabilities are kept to be used again
 
 const lasting = 5000; // how long a connection must have held for the next wait to be short again
 
@@ -172,9 +172,9 @@ export class Peer {
   readonly #live = new Map<string, StubPromise>(); // by liveName, or "create " and of what; the last used is last
   readonly #got = new Map<string, unknown>(); // what those have come to
   #bad: MooringError | undefined; // why this server is of no use
-  #told!: (features: ReadonlySet<string>) => void;
+  #setFeatures!: (features: ReadonlySet<string>) => void;
   /** What the server understands that the first version did not: Cap'n Web refuses what a server does not know. */
-  readonly features = new Promise<ReadonlySet<string>>((told) => { this.#told = told; });
+  readonly features = new Promise<ReadonlySet<string>>((resolve) => { this.#setFeatures = resolve; });
 
   /** at: HOST:PORT as it was dialled. */
   constructor(transport: Transport, at: string, { agent, quiet, sealKey }: ServerOptions, limits: (l: Partial<Limits>) => void) {
@@ -189,7 +189,7 @@ export class Peer {
     this.ended = transport.ended.then((why) => {
       this.over = true;
       clearInterval(watch);
-      this.#told(new Set()); // if it has not said
+      this.#setFeatures(new Set()); // if it has not said
       why = this.#bad ?? why;
       for (const f of this.onEnd) f(why);
       return why;
@@ -221,7 +221,7 @@ export class Peer {
         if (n > 0) l[name] = n;
       }
       limits(l);
-      this.#told(new Set(answer.features ?? []));
+      this.#setFeatures(new Set(answer.features ?? []));
       dispose(answer);
     } catch (err) {
       const f = faultOf(err);
@@ -276,7 +276,7 @@ export class Peer {
   /** Lets go of the capabilities that nobody has used for longest: a server holds only so many for a connection. */
   #letGo(): void {
     for (const [key, live] of this.#live) {
-      if (this.#live.size <= keptLive) return;
+      if (this.#live.size <= maxIdle) return;
       if (!this.#got.has(key)) continue; // it is on its way
       const stub = this.#got.get(key);
       this.#live.delete(key);

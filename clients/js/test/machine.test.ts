@@ -139,9 +139,9 @@ class Script {
 
   /** What holds at all times. */
   sound(): void {
-    let places = 0;
+    let open = 0;
     for (const s of this.m.streams.values()) {
-      if (s.phase !== "closed") places++;
+      if (s.phase !== "closed") open++;
       for (const batch of s.blockedOn) assert.ok(this.m.blockedSessions.get(batch)?.has(s.session), `${s.session} waits for ${batch}, which nobody knows`);
       assert.equal(s.queue.reduce((n, e) => n + e.bytes, 0), s.queued);
       assert.equal(s.queue.filter((e) => e.hold > 0).length, s.holds);
@@ -151,7 +151,7 @@ class Script {
     for (const [batch, sessions] of this.m.blockedSessions) {
       for (const id of sessions) assert.ok(this.m.streams.get(id)?.blockedOn.includes(batch), `${id} does not wait for ${batch}`);
     }
-    assert.equal(places, this.m.places);
+    assert.equal(open, this.m.openStreams);
   }
 }
 
