@@ -268,7 +268,7 @@ func TestTypeErrorsNameTheField(t *testing.T) {
 		want   string
 	}{
 		"an unknown method":      {w.main, "describe", nil, `Gateway has no method "describe"`},
-		"an old name":            {m.sess, "describe", nil, `Session has no method "describe"`},
+		"an unknown name":        {m.sess, "rows", nil, `Session has no method "rows"`},
 		"a number for a ref":     {w.main, "restore", []any{5}, "ref: want an object, got a number"},
 		"a field that is not":    {w.main, "restore", []any{object{"id": "x", "sceret": secret}}, "ref.sceret: there is no such field: there are id, secret"},
 		"no base64":              {w.main, "restore", []any{object{"id": "x", "secret": secret}}, "ref.secret: not base64url"},
