@@ -36,8 +36,8 @@ demo: ## show the whole thing at work: a broken link, a killed server, a revoked
 build: ## build bin/mooring
 	go build -ldflags='-s -w' -o bin/mooring ./cmd/mooring # no tables for debuggers: 35 MB instead of 50
 
-generate: ## generate capnp/wire from the schemas (needs the capnp compiler)
-	.ci/generate capnp/wire
+generate: ## generate the Go code of the schemas (needs the capnp compiler)
+	.ci/generate .
 
 web: ## build what browsers load (internal/page/dist) from internal/page/src
 	.ci/web internal/page/dist
@@ -88,7 +88,7 @@ bench-rpc: ## measure package rpc against go-capnp, gRPC and a raw echo, capnweb
 
 # vet compiles, tests included: so what does not compile where there are 32 bits, or no Unix, is found here.
 lint: ## go vet and staticcheck (what is off, and why: staticcheck.conf)
-	go vet -tags crash,interop,soak,linear,unlocked,lockgap,curl,nginx,upgrade $$(go list $(PKG) | grep -v /capnp/wire) # generated: unkeyed fields
+	go vet -tags crash,interop,soak,linear,unlocked,lockgap,curl,nginx,upgrade $$(go list $(PKG) | grep -v -e /capnp/wire -e /internal/testschema) # generated: unkeyed fields
 	GOOS=linux GOARCH=386 go vet -composites=false $(PKG)
 	GOOS=windows GOARCH=amd64 go vet -composites=false $(PKG)
 	$(TOOL) staticcheck -tags crash,interop,soak,linear,unlocked,lockgap,curl,nginx,upgrade $(PKG)

@@ -9,8 +9,8 @@ import (
 
 	"capnproto.org/go/capnp/v3"
 
-	"github.com/mooring-rpc/mooring/capnp/wire/kinds"
 	"github.com/mooring-rpc/mooring/capnweb"
+	"github.com/mooring-rpc/mooring/internal/testschema/kinds"
 )
 
 // roomy is more than any of these take.

@@ -18,9 +18,9 @@ import (
 	"capnproto.org/go/capnp/v3/schemas"
 	"capnproto.org/go/capnp/v3/std/capnp/stream"
 
-	"github.com/mooring-rpc/mooring/capnp/wire/interop"
 	"github.com/mooring-rpc/mooring/capnweb"
 	"github.com/mooring-rpc/mooring/internal/seed"
+	"github.com/mooring-rpc/mooring/internal/testschema/interop"
 	"github.com/mooring-rpc/mooring/rpc"
 )
 

@@ -9,13 +9,13 @@ import (
 	"capnproto.org/go/capnp/v3/schemas"
 	"go.uber.org/goleak"
 
-	"github.com/mooring-rpc/mooring/capnp/wire/kinds"
+	"github.com/mooring-rpc/mooring/internal/testschema/kinds"
 	"github.com/mooring-rpc/mooring/rpc"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// kindsConfig compiles capnp/kinds.capnp.
+// kindsConfig compiles internal/testschema/kinds.capnp.
 func kindsConfig() Config {
 	reg := new(schemas.Registry)
 	kinds.RegisterSchema(reg)

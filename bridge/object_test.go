@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/mooring-rpc/mooring/capnp/wire/kinds"
 	"github.com/mooring-rpc/mooring/capnweb"
+	"github.com/mooring-rpc/mooring/internal/testschema/kinds"
 	"github.com/mooring-rpc/mooring/rpc"
 )
 

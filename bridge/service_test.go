@@ -1,4 +1,4 @@
-// A service of capnp/kinds.capnp, served to a peer over a bridge.
+// A service of internal/testschema/kinds.capnp, served to a peer over a bridge.
 
 package bridge
 
@@ -10,8 +10,8 @@ import (
 
 	"capnproto.org/go/capnp/v3"
 
-	"github.com/mooring-rpc/mooring/capnp/wire/kinds"
 	"github.com/mooring-rpc/mooring/capnweb"
+	"github.com/mooring-rpc/mooring/internal/testschema/kinds"
 	"github.com/mooring-rpc/mooring/rpc"
 )
 

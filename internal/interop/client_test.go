@@ -11,7 +11,7 @@ import (
 
 	"capnproto.org/go/capnp/v3"
 
-	wire "github.com/mooring-rpc/mooring/capnp/wire/interop"
+	wire "github.com/mooring-rpc/mooring/internal/testschema/interop"
 	"github.com/mooring-rpc/mooring/internal/until"
 	"github.com/mooring-rpc/mooring/rpc"
 )

@@ -1,4 +1,4 @@
-// The methods of capnp/interop.capnp, and calling them with our vat.
+// The methods of internal/testschema/interop.capnp, and calling them with our vat.
 
 package interop
 
@@ -7,7 +7,7 @@ import (
 
 	"capnproto.org/go/capnp/v3"
 
-	wire "github.com/mooring-rpc/mooring/capnp/wire/interop"
+	wire "github.com/mooring-rpc/mooring/internal/testschema/interop"
 	"github.com/mooring-rpc/mooring/rpc"
 )
 

@@ -1,4 +1,4 @@
-// What our vat serves: the Peer of capnp/interop.capnp and its objects.
+// What our vat serves: the Peer of internal/testschema/interop.capnp and its objects.
 
 package interop
 
@@ -8,7 +8,7 @@ import (
 
 	"capnproto.org/go/capnp/v3"
 
-	wire "github.com/mooring-rpc/mooring/capnp/wire/interop"
+	wire "github.com/mooring-rpc/mooring/internal/testschema/interop"
 	"github.com/mooring-rpc/mooring/rpc"
 )
 

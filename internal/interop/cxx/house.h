@@ -1,4 +1,4 @@
-// The Peer of capnp/interop.capnp and its objects, on the C++ implementation.
+// The Peer of internal/testschema/interop.capnp and its objects, on the C++ implementation.
 #pragma once
 
 #include <capnp/capability.h>

@@ -16,7 +16,7 @@ import (
 	"capnproto.org/go/capnp/v3/rpc/transport"
 	"github.com/coder/websocket"
 
-	wire "github.com/mooring-rpc/mooring/capnp/wire/interop"
+	wire "github.com/mooring-rpc/mooring/internal/testschema/interop"
 )
 
 // Main runs a peer and gives its exit code: "server SUBPROTOCOL" or "client SUBPROTOCOL URL".

@@ -1,6 +1,6 @@
 package gocapnp
 
-// The Peer of capnp/interop.capnp on go-capnp's package server.
+// The Peer of internal/testschema/interop.capnp on go-capnp's package server.
 
 import (
 	"context"
@@ -11,7 +11,7 @@ import (
 	"capnproto.org/go/capnp/v3/exc"
 	"capnproto.org/go/capnp/v3/server"
 
-	wire "github.com/mooring-rpc/mooring/capnp/wire/interop"
+	wire "github.com/mooring-rpc/mooring/internal/testschema/interop"
 )
 
 // sharedState is what all objects of one side share.

@@ -7,7 +7,7 @@
 using Go = import "/go.capnp";
 
 $Go.package("interop");
-$Go.import("github.com/mooring-rpc/mooring/capnp/wire/interop");
+$Go.import("github.com/mooring-rpc/mooring/internal/testschema/interop");
 
 interface Node {
   # An object that its side counts for as long as it lives.

@@ -5,7 +5,7 @@
 using Go = import "/go.capnp";
 
 $Go.package("kinds");
-$Go.import("github.com/mooring-rpc/mooring/capnp/wire/kinds");
+$Go.import("github.com/mooring-rpc/mooring/internal/testschema/kinds");
 
 enum Colour {
   red @0;
