@@ -72,6 +72,7 @@ test-slow: ## run the crash and soak tests, minutes long, and those of the bench
 	@PATH="$$PATH:/usr/sbin" .ci/need cc pgbouncer
 	@test -n '$(SLOW)'
 	$(PGTEST) $(RACE) -timeout 20m -tags crash -run '^($(SLOW))$$' ./internal/e2e ./internal/bench ./internal/server/node ./internal/store/postgres ./client ./outbox
+	go test -count=1 -tags plainsockets ./internal/socket ./internal/wsock ./rpc # without the system calls past the scheduler
 	cd internal/benchrpc && go test ./...
 
 upgrade: build ## an older binary (OLD=COMMIT) and this one at work on one Postgres, with clients of either

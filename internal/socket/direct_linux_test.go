@@ -1,4 +1,4 @@
-//go:build linux && !race && !386 && !s390x
+//go:build linux && !race && !386 && !s390x && !plainsockets
 
 package socket
 

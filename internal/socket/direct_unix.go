@@ -1,6 +1,7 @@
-//go:build unix && (!linux || race || 386 || s390x)
+//go:build unix && (!linux || race || 386 || s390x || plainsockets)
 
-// Reads and writes by the system calls of package syscall.
+// Reads and writes by the system calls of package syscall: on other systems than Linux, under the race detector, and wherever a
+// program is built with -tags plainsockets.
 
 package socket
 
