@@ -89,9 +89,9 @@ bench-rpc: ## measure package rpc against go-capnp, gRPC and a raw echo, capnweb
 
 # vet compiles, tests included: so what does not compile where there are 32 bits, or no Unix, is found here.
 lint: ## go vet and staticcheck (what is off, and why: staticcheck.conf)
-	go vet -tags crash,interop,soak,linear,unlocked,lockgap,curl,nginx,upgrade $$(go list $(PKG) | grep -v -e /capnp/wire -e /internal/testschema) # generated: unkeyed fields
-	GOOS=linux GOARCH=386 go vet -composites=false $(PKG)
-	GOOS=windows GOARCH=amd64 go vet -composites=false $(PKG)
+	go vet -tags crash,interop,soak,linear,unlocked,lockgap,curl,nginx,upgrade $(PKG)
+	GOOS=linux GOARCH=386 go vet $(PKG)
+	GOOS=windows GOARCH=amd64 go vet $(PKG)
 	$(TOOL) staticcheck -tags crash,interop,soak,linear,unlocked,lockgap,curl,nginx,upgrade $(PKG)
 	cd internal/benchrpc && go vet ./... && go tool -modfile=../../.ci/tools.mod staticcheck ./...
 

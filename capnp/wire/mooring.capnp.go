@@ -1739,7 +1739,7 @@ func Space_Methods(methods []server.Method, s Space_Server) []server.Method {
 			MethodName:    "save",
 		},
 		Impl: func(ctx context.Context, call *server.Call) error {
-			return s.Save(ctx, persistent.Persistent_save{call})
+			return s.Save(ctx, persistent.Persistent_save{Call: call})
 		},
 	})
 
@@ -5505,7 +5505,7 @@ func Session_Methods(methods []server.Method, s Session_Server) []server.Method 
 			MethodName:    "save",
 		},
 		Impl: func(ctx context.Context, call *server.Call) error {
-			return s.Save(ctx, persistent.Persistent_save{call})
+			return s.Save(ctx, persistent.Persistent_save{Call: call})
 		},
 	})
 
