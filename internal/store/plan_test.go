@@ -54,7 +54,7 @@ var statements = map[string]*Statement{
 	"findExpiredTokens": findExpiredTokens, "limitLocks": limitLocks, "touchedSessions": writtenTables[0], "touchedEvents": writtenTables[1], "touchedStreams": writtenTables[2],
 	"saveMeta": saveMeta, "countSessions": countSessions, "readMeta": readMeta, "claimMeta": claimMeta, "insertSpace": insertSpace,
 	"readSpaceRef": readSpaceRef, "readAccount": readAccount, "sumAccount": sumAccount, "exemptAccount": exemptAccount, "readExempt": readExempt,
-	"statKeys": statKeys, "statEvents": statEvents, "statEnds": statEnds,
+	"statKeys": statKeys, "statGrown": statGrown, "statEvents": statEvents, "statEnds": statEnds,
 	"pageSessions": pageSessions, "pageAuditHeads": pageAuditHeads, "readHashes": readHashes, "claimKey": claimKey, "pruneWriters": pruneWriters,
 }
 

@@ -4,18 +4,22 @@ package store
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/internal/session"
+	"github.com/mooring-rpc/mooring/ledger"
 )
+
+const statRange = `FROM entries e WHERE e.session = {1} AND e.key >= {2} AND e.key < {3}
+			AND CASE WHEN e.payload IS NULL THEN e.cursor ELSE e.since END >= {4}`
 
 var (
 	// statKeys counts the keys from {2} to below {3} whose values were written from cursor {4} on.
-	statKeys = statement("", fmt.Sprintf(`
-		SELECT count(*), CAST(coalesce(sum(coalesce(octet_length(%s), 0) + CASE WHEN e.grown > 0 THEN e.text_len ELSE 0 END), 0) AS bigint)
-		FROM entries e WHERE e.session = {1} AND e.key >= {2} AND e.key < {3}
-			AND CASE WHEN e.payload IS NULL THEN e.cursor ELSE e.since END >= {4}`, entryValue))
+	statKeys = statement("", `
+		SELECT count(*), CAST(coalesce(sum(octet_length(`+entryValue+`)), 0) AS bigint) `+statRange)
+
+	// statGrown reads those of them that were appended to since they were put.
+	statGrown = statement("", `SELECT e.text_len, `+entryValue+` `+statRange+` AND e.grown > 0`)
 
 	// statEvents counts the events from cursor {2} on that are about the message {3} or its parts, from
 	// {4} to below {5}.
@@ -66,6 +70,14 @@ func (s *Store) ReadStat(ctx context.Context, id string, refIDs []string, admit 
 				if keys > 0 {
 					stat.Kinds = append(stat.Kinds, session.KindStat{Kind: r.Kind, Keys: uint64(keys), Bytes: uint64(bytes)})
 				}
+				return err
+			})
+			run.Queue(statGrown, nil, []any{id, r.From, r.Below, clamp(g.VisibleFrom)}, func(row Scanner) error {
+				var length int64
+				var put []byte
+				err := row.Scan(&length, &put)
+				text, _ := ledger.Member(put, "text")
+				stat.Kinds[len(stat.Kinds)-1].Bytes += uint64(length) - uint64(len(ledger.Unquote(text)))
 				return err
 			})
 		}

@@ -13,10 +13,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/capnp/wire"
 	"github.com/mooring-rpc/mooring/capnweb"
+	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/server/fanout"
 	"github.com/mooring-rpc/mooring/internal/server/objects"
 	"github.com/mooring-rpc/mooring/internal/session"
@@ -194,51 +196,72 @@ func TestStat(t *testing.T) {
 		p.must(m.stream, m.batch(op("put", "key", "model/x/y", "payload", map[string]int{"n": 1}), put(1), op("remove", "key", "message/msg_2"),
 			op("put", "key", "part/msg_1/a", "payload", map[string]string{"text": "é"}), op("put", "key", "part/msg_11/a", "payload", map[string]int{"n": 2}),
 			op("put", "key", "session_diff", "payload", map[string]any{"diff": []int{}})))
-		for name, ref := range refs {
-			live, err := r.server.Caller(t.Context(), "127.0.0.1:1").Restore(ref, "")
-			if err != nil {
+		p.must(m.stream, m.batch(op("begin", "message", "msg_1", "payload", map[string]int{"n": 3}),
+			op("put", "key", "part/msg_1/grows", "payload", map[string]string{"text": "base"}), op("appendText", "key", "part/msg_1/grows", "offset", 4, "text", " and more")))
+		appender, err := r.server.Caller(t.Context(), "127.0.0.1:1").Restore(p.share(m, "rights", []string{"append"}), "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := appender.Stat(t.Context()); fault.CodeOf(err) != fault.MissingRight {
+			t.Errorf("a ref that may not read: %v", err)
+		}
+		checkStat(t, r, st, m.id, refs)
+		for more := true; more; {
+			if more, err = st.Trim(t.Context(), m.id, time.Nanosecond, 6, 1<<20); err != nil {
 				t.Fatal(err)
-			}
-			got, err := live.Stat(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
-			want := session.Stat{Cursor: rowOf(t, st, m.id).Cursor, Kinds: []session.KindStat{}}
-			page, err := live.Events(t.Context(), fanout.Position{}, 100)
-			if err != nil {
-				t.Fatal(err)
-			}
-			for _, e := range page.Events {
-				if !e.Hidden {
-					want.Events++
-					want.Last = e.At
-					if want.First == 0 {
-						want.First = e.At
-					}
-				}
-			}
-			kinds := map[string]session.KindStat{}
-			if _, err := live.Snapshot(t.Context(), fanout.Position{}, func(piece *session.StateChunk) error {
-				for _, e := range piece.Entries {
-					kind, _, _ := strings.Cut(e.Key, "/")
-					k := kinds[kind]
-					kinds[kind] = session.KindStat{Kind: kind, Keys: k.Keys + 1, Bytes: k.Bytes + uint64(len(e.Payload))}
-				}
-				return nil
-			}); err != nil {
-				t.Fatal(err)
-			}
-			for _, kind := range slices.Sorted(maps.Keys(kinds)) {
-				want.Kinds = append(want.Kinds, kinds[kind])
-			}
-			if !reflect.DeepEqual(got, &want) {
-				t.Errorf("%s: %+v, want %+v", name, got, want)
 			}
 		}
-		if len(refs) != 4 {
-			t.Error("not all refs were tried")
+		if rowOf(t, st, m.id).Base == 0 {
+			t.Error("nothing was trimmed")
 		}
+		checkStat(t, r, st, m.id, refs)
 	})
+}
+
+// checkStat compares what is counted under each ref with what a snapshot and the log show.
+func checkStat(t *testing.T, r *rig, st Store, id string, refs map[string]capability.Ref) {
+	t.Helper()
+	for name, ref := range refs {
+		live, err := r.server.Caller(t.Context(), "127.0.0.1:1").Restore(ref, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := live.Stat(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := session.Stat{Cursor: rowOf(t, st, id).Cursor, Kinds: []session.KindStat{}}
+		page, err := live.Events(t.Context(), fanout.Position{Cursor: rowOf(t, st, id).Base}, 100)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range page.Events {
+			if !e.Hidden {
+				want.Events++
+				want.Last = e.At
+				if want.First == 0 {
+					want.First = e.At
+				}
+			}
+		}
+		kinds := map[string]session.KindStat{}
+		if _, err := live.Snapshot(t.Context(), fanout.Position{}, func(piece *session.StateChunk) error {
+			for _, e := range piece.Entries {
+				kind, _, _ := strings.Cut(e.Key, "/")
+				k := kinds[kind]
+				kinds[kind] = session.KindStat{Kind: kind, Keys: k.Keys + 1, Bytes: k.Bytes + uint64(len(e.Payload))}
+			}
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		for _, kind := range slices.Sorted(maps.Keys(kinds)) {
+			want.Kinds = append(want.Kinds, kinds[kind])
+		}
+		if !reflect.DeepEqual(got, &want) {
+			t.Errorf("%s: %+v, want %+v", name, got, want)
+		}
+	}
 }
 
 // allText returns all texts and bytes in a value, line by line.
