@@ -52,6 +52,7 @@ type Outage struct {
 	since        time.Time              // of the first failure
 	failed       int                    // transactions
 	committed    int                    // transactions that wrote something, since the last probe
+	repeated     bool                   // the next probe follows one that failed while others committed
 	bytes        int                    // of the largest transaction that a disk had no room for
 }
 
@@ -132,8 +133,15 @@ func (o *Outage) recordProbe(err error) {
 	defer o.mu.Unlock()
 	others := o.committed
 	o.committed = 0
-	if err == nil || others > 0 && o.bytes == 0 { // on a nearly full disk, small commits may succeed
+	if err == nil {
 		o.end()
+		return
+	}
+	if others > 0 && o.bytes == 0 { // on a nearly full disk, small commits may succeed
+		if o.cause != dbfault.None || o.repeated {
+			o.end()
+		}
+		o.repeated = o.suspectCause != dbfault.None // they may have been committed before what the probe met began
 		return
 	}
 	cause := dbfault.Of(err)
@@ -160,7 +168,7 @@ func (o *Outage) end() {
 		o.instruments.Stopped.WithLabelValues(string(o.cause)).Set(0)
 		o.log.Info("commits succeed again", "cause", string(o.cause), "after", time.Since(o.since).Round(time.Millisecond), "failed", o.failed)
 	}
-	o.suspectCause, o.cause, o.reason, o.logged, o.failed, o.bytes = dbfault.None, dbfault.None, "", nil, 0, 0
+	o.suspectCause, o.cause, o.reason, o.logged, o.failed, o.bytes, o.repeated = dbfault.None, dbfault.None, "", nil, 0, 0, false
 }
 
 // lowOnSpace suspects a full disk.

@@ -102,9 +102,14 @@ func TestAnOutageIsFromTheFirstProbeThatFailsUntilOneSucceeds(t *testing.T) {
 			lines: []string{"begins disk_full 1", "begins away 1", "ends away 1"},
 		},
 		"a slow transaction, while others commit": {
-			probes: []error{fails(late)}, stands: []dbfault.Cause{""}, bytes: []int{0},
+			probes: []error{fails(late), fails(late)}, stands: []dbfault.Cause{"", ""}, bytes: []int{0, 0},
 			do:     func(o *Outage) { o.Suspect(late) },
 			during: func(o *Outage) { o.RecordSuccess() },
+		},
+		"a slow transaction that commits, and then nothing": {
+			probes: []error{fails(locked), fails(locked)}, stands: []dbfault.Cause{"", locked, ""}, bytes: []int{0, 0, 0},
+			do:    func(o *Outage) { o.Suspect(late); o.RecordSuccess() },
+			lines: []string{"begins locked 0", "ends locked 0"},
 		},
 		"a slow transaction, and nothing commits": {
 			probes: []error{fails(locked)}, stands: []dbfault.Cause{locked, ""}, bytes: []int{0, 0},
