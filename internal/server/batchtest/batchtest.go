@@ -155,3 +155,8 @@ func Set(t testing.TB, s capnp.Struct, pointer uint16, to capnp.Ptr) {
 		t.Fatal(err)
 	}
 }
+
+// StructSize returns the size of a struct, in words of data and pointers.
+func StructSize(data capnp.Size, pointers uint16) capnp.ObjectSize {
+	return capnp.ObjectSize{DataSize: data * 8, PointerCount: pointers}
+}

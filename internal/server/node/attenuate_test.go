@@ -19,14 +19,16 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/capnp/wire"
+	"github.com/mooring-rpc/mooring/capnp/wire/methods"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/server/batchtest"
 	"github.com/mooring-rpc/mooring/ledger"
 	"github.com/mooring-rpc/mooring/rpc"
 )
 
 // attenuating narrows a session to what set says; nothing is waited for.
 func attenuating(t testing.TB, sess *rpc.Ref, set func(wire.Attenuation)) *rpc.Promise {
-	return sess.Call(within(t), sessionAttenuate, structSize(0, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
+	return sess.Call(within(t), methods.SessionAttenuate.Method, methods.SessionAttenuate.Params, func(s capnp.Struct, _ *rpc.CapTable) error {
 		limits, err := wire.Session_attenuate_Params(s).NewLimits()
 		if err == nil {
 			set(limits)
@@ -49,7 +51,7 @@ func refusedAs(t testing.TB, p *rpc.Promise) error {
 func (k *recorder) shoot(t testing.TB, sess *rpc.Ref) *rpc.Promise {
 	sink := rpc.NewLocal(k)
 	defer sink.Release()
-	return sess.Call(within(t), sessionSnapshot, structSize(1, 1), func(s capnp.Struct, caps *rpc.CapTable) error {
+	return sess.Call(within(t), methods.SessionSnapshot.Method, methods.SessionSnapshot.Params, func(s capnp.Struct, caps *rpc.CapTable) error {
 		return caps.Set(s, 0, sink)
 	})
 }
@@ -101,7 +103,7 @@ func TestAViewOfOneMessage(t *testing.T) {
 			if title != "" || message != "m1" || grant.Owner() || grant.Rights() != uint16(capability.Read|capability.Append|capability.Share) {
 				t.Errorf("%s: title %q, message %q, owner %v, rights %v", label, title, message, grant.Owner(), grant.Rights())
 			}
-			s, _, err := call(t, sess, sessionEvents, structSize(2, 0), nil)
+			s, _, err := call(t, sess, methods.SessionEvents.Method, methods.SessionEvents.Params, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -147,7 +149,7 @@ func TestAViewOfOneMessage(t *testing.T) {
 // refOfSave calls Persistent.save.
 func refOfSave(t testing.TB, m *made, sess *rpc.Ref) capability.Ref {
 	t.Helper()
-	s, _, err := call(t, sess, persistentSave, structSize(0, 1), nil)
+	s, _, err := call(t, sess, methods.PersistentSave.Method, methods.PersistentSave.Params, nil)
 	if err != nil {
 		t.Fatalf("save: %v", err)
 	}
@@ -201,7 +203,7 @@ func TestNothingIsAttenuatedToMore(t *testing.T) {
 	if ack.outcomes[0].Status != ledger.Applied || ack.outcomes[1].Reason != fault.MissingRight {
 		t.Errorf("%+v", ack.outcomes)
 	}
-	s, _, _ := call(t, m.sess, sessionEvents, structSize(2, 0), nil)
+	s, _, _ := call(t, m.sess, methods.SessionEvents.Method, methods.SessionEvents.Params, nil)
 	list, _ := wire.Session_events_Results(s).Events()
 	if actor, _ := list.At(list.Len() - 1).Actor(); actor != "owner/a/b" {
 		t.Errorf("it was done by %q", actor)
@@ -213,7 +215,7 @@ func TestANarrowedSpace(t *testing.T) {
 	r := start(t, sqliteStore(t), nil)
 	p := r.dial()
 	space := p.restore(r.owner)
-	narrow := space.Call(within(t), spaceAttenuate, structSize(0, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
+	narrow := space.Call(within(t), methods.SpaceAttenuate.Method, methods.SpaceAttenuate.Params, func(s capnp.Struct, _ *rpc.CapTable) error {
 		limits, err := wire.Space_attenuate_Params(s).NewLimits()
 		if err != nil {
 			return err
@@ -224,12 +226,12 @@ func TestANarrowedSpace(t *testing.T) {
 	if err := refusedAs(t, narrow); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := call(t, narrow.Cap(0), spaceList, structSize(1, 1), nil); err != nil {
+	if _, _, err := call(t, narrow.Cap(0), methods.SpaceList.Method, methods.SpaceList.Params, nil); err != nil {
 		t.Errorf("list: %v", err)
 	}
 	m := &made{id: r.create(p).id[:4] + "01J00000000000000000000000", box: newBox()}
 	m.owner = r.owner.New(m.id)
-	created := narrow.Cap(0).Call(within(t), spaceCreate, structSize(0, 2), func(s capnp.Struct, _ *rpc.CapTable) error {
+	created := narrow.Cap(0).Call(within(t), methods.SpaceCreate.Method, methods.SpaceCreate.Params, func(s capnp.Struct, _ *rpc.CapTable) error {
 		_ = wire.Space_create_Params(s).SetSession(m.id)
 		return wire.Space_create_Params(s).SetOwner(m.owner.ID)
 	}).Cap(0)
@@ -247,7 +249,7 @@ func TestANarrowedRootIsNoRoot(t *testing.T) {
 	st := sqliteStore(t)
 	r := start(t, st, nil)
 	p := r.dial()
-	narrowed := p.restore(r.owner).Call(within(t), spaceAttenuate, structSize(0, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
+	narrowed := p.restore(r.owner).Call(within(t), methods.SpaceAttenuate.Method, methods.SpaceAttenuate.Params, func(s capnp.Struct, _ *rpc.CapTable) error {
 		limits, err := wire.Space_attenuate_Params(s).NewLimits()
 		if err != nil {
 			return err
@@ -255,9 +257,9 @@ func TestANarrowedRootIsNoRoot(t *testing.T) {
 		limits.SetRights(uint16(capability.Share | capability.Revoke | capability.List))
 		return limits.SetActor("clerk")
 	}).Cap(0)
-	_, _, err := call(t, narrowed, spaceAudit, structSize(2, 0), nil)
+	_, _, err := call(t, narrowed, methods.SpaceAudit.Method, methods.SpaceAudit.Params, nil)
 	wantCode(t, "audit", err, fault.MissingRight)
-	_, refused := rotating(t, narrowed, spaceRotate, r.owner.New(r.owner.Target()))
+	_, refused := rotating(t, narrowed, methods.SpaceRotate.Method, r.owner.New(r.owner.Target()))
 	refusedWith(t, "rotate", refused, fault.NotAnOwner)
 	_, refused = cutting(t, narrowed, r.owner.ID)
 	refusedWith(t, "revoke the ref it stands on", refused, fault.MissingRight)
@@ -269,11 +271,11 @@ func TestANarrowedRootIsNoRoot(t *testing.T) {
 	if died, refused := cutting(t, narrowed, narrower.ID); refused != nil || died != 1 {
 		t.Errorf("revoke what it shared: %d, %v", died, refused)
 	}
-	if _, _, err := call(t, p.restore(r.owner), spaceList, structSize(1, 1), nil); err != nil {
+	if _, _, err := call(t, p.restore(r.owner), methods.SpaceList.Method, methods.SpaceList.Params, nil); err != nil {
 		t.Errorf("the root, afterwards: %v", err)
 	}
 	saved := refOfSave(t, &made{owner: r.owner}, narrowed)
-	s, _, err := call(t, p.restore(saved), spaceDescribe, structSize(0, 0), nil)
+	s, _, err := call(t, p.restore(saved), methods.SpaceDescribe.Method, methods.SpaceDescribe.Params, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -309,7 +311,7 @@ func TestANarrowedOwnerIsNoOwner(t *testing.T) {
 	ref := p.share(m, "rights", []string{"read"})
 	reads := attenuating(t, m.sess, func(a wire.Attenuation) { a.SetRights(uint16(capability.Read)) }).Cap(0)
 	for _, ref := range []string{ref.ID, ""} { // a ref, and the epoch
-		s, _, err := call(t, reads, sessionRevoke, structSize(1, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
+		s, _, err := call(t, reads, methods.SessionRevoke.Method, methods.SessionRevoke.Params, func(s capnp.Struct, _ *rpc.CapTable) error {
 			wire.Session_revoke_Params(s).SetEpoch(ref == "")
 			return wire.Session_revoke_Params(s).SetRef(ref)
 		})
@@ -320,9 +322,9 @@ func TestANarrowedOwnerIsNoOwner(t *testing.T) {
 		}
 	}
 	all := attenuating(t, m.sess, func(wire.Attenuation) {}).Cap(0)
-	_, refused := rotating(t, all, sessionRotate, m.owner.New(m.id))
+	_, refused := rotating(t, all, methods.SessionRotate.Method, m.owner.New(m.id))
 	refusedWith(t, "rotate", refused, fault.NotAnOwner)
-	_, _, err := call(t, all, sessionAudit, structSize(2, 0), nil)
+	_, _, err := call(t, all, methods.SessionAudit.Method, methods.SessionAudit.Params, nil)
 	wantCode(t, "audit", err, fault.NotAnOwner)
 	b := newBox()
 	for _, o := range p.must(p.open(all, b), b.batch(m.id, op("delete"), op("purge", "key", "session"))).outcomes {
@@ -341,14 +343,14 @@ func TestOneMessagesHolderHasNoTree(t *testing.T) {
 	hm.stream = p.open(hm.sess, hm.box)
 	below := p.share(hm, "rights", []string{"read"})
 	one := attenuating(t, hm.sess, func(a wire.Attenuation) { _ = a.SetMessage_("m1") }).Cap(0)
-	_, err := refsOf(t, one, sessionRefs, "", 0)
+	_, err := refsOf(t, one, methods.SessionRefs.Method, "", 0)
 	wantCode(t, "the tree", err, fault.MissingRight)
 	b := newBox()
 	ack := p.must(p.open(one, b), b.batch(m.id, op("revoke", "ref", below.ID), op("bumpEpoch")))
 	for _, o := range ack.outcomes {
 		wantRecorded(t, "what is beside it", o, ledger.Denied, fault.MissingRight)
 	}
-	if got := tree(t, hm.sess, sessionRefs, "", 0); len(got) != 2 {
+	if got := tree(t, hm.sess, methods.SessionRefs.Method, "", 0); len(got) != 2 {
 		t.Errorf("the whole capability's tree: %v", got)
 	}
 }
@@ -357,7 +359,7 @@ func TestOneMessagesHolderHasNoTree(t *testing.T) {
 type giver struct{ cap *rpc.Ref }
 
 func (g giver) Serve(c *rpc.Call) {
-	c.Return(structSize(0, 1), func(s capnp.Struct, caps *rpc.CapTable) error { return caps.Set(s, 0, g.cap) })
+	c.Return(batchtest.StructSize(0, 1), func(s capnp.Struct, caps *rpc.CapTable) error { return caps.Set(s, 0, g.cap) })
 }
 
 // passedOn is a capability as a third party has it, over a connection of its own
@@ -374,7 +376,7 @@ func passedOn(t *testing.T, cap *rpc.Ref) *rpc.Ref {
 		<-ran
 	})
 	third := newPeer(t, near)
-	return third.gateway.Call(within(t), rpc.Method{Interface: 1}, structSize(0, 0), nil).Cap(0)
+	return third.gateway.Call(within(t), rpc.Method{Interface: 1}, batchtest.StructSize(0, 0), nil).Cap(0)
 }
 
 // Every live capability that was handed out under a ref is behind the same guard:
@@ -454,10 +456,14 @@ func TestNothingOutlivesItsRef(t *testing.T) {
 						t.Errorf("%s was told of cursor %d", label, ack.cursor)
 					}
 					for method, make := range map[string]func() *rpc.Promise{
-						"events":    func() *rpc.Promise { return live[label].Call(within(t), sessionEvents, structSize(2, 0), nil) },
+						"events": func() *rpc.Promise {
+							return live[label].Call(within(t), methods.SessionEvents.Method, methods.SessionEvents.Params, nil)
+						},
 						"attenuate": func() *rpc.Promise { return attenuating(t, live[label], func(wire.Attenuation) {}) },
-						"save":      func() *rpc.Promise { return live[label].Call(within(t), persistentSave, structSize(0, 1), nil) },
-						"snapshot":  func() *rpc.Promise { return newRecorder().shoot(t, live[label]) },
+						"save": func() *rpc.Promise {
+							return live[label].Call(within(t), methods.PersistentSave.Method, methods.PersistentSave.Params, nil)
+						},
+						"snapshot": func() *rpc.Promise { return newRecorder().shoot(t, live[label]) },
 					} {
 						err := refusedAs(t, make())
 						wantCode(t, label+", "+method, err, want)

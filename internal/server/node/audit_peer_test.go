@@ -13,6 +13,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/capnp/wire"
+	"github.com/mooring-rpc/mooring/capnp/wire/methods"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/rpc"
 )
@@ -59,19 +60,19 @@ func TestRowsHaveTheirPeer(t *testing.T) {
 		m := r.create(p)
 		ref := p.share(m, "rights", []string{"read"})
 		sess := p.restore(m.owner)
-		saved, _, err := call(t, sess, persistentSave, structSize(0, 1), nil)
+		saved, _, err := call(t, sess, methods.PersistentSave.Method, methods.PersistentSave.Params, nil)
 		if err != nil || !saved.IsValid() {
 			t.Fatal(err)
 		}
 		for _, epoch := range []bool{false, true} {
-			if _, _, err := call(t, sess, sessionRevoke, structSize(1, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
+			if _, _, err := call(t, sess, methods.SessionRevoke.Method, methods.SessionRevoke.Params, func(s capnp.Struct, _ *rpc.CapTable) error {
 				wire.Session_revoke_Params(s).SetEpoch(epoch)
 				return wire.Session_revoke_Params(s).SetRef(ref.ID)
 			}); err != nil {
 				t.Fatal(err)
 			}
 		}
-		_, _, _ = call(t, p.restore(ref), sessionEvents, structSize(2, 0), nil)
+		_, _, _ = call(t, p.restore(ref), methods.SessionEvents.Method, methods.SessionEvents.Params, nil)
 		wantCode(t, "a stranger", p.restoreErr(m.owner.With(m.owner.ID, capability.NewSecret()), ""), fault.UnknownRef)
 		r.stop()
 		acts := map[capability.AuditAct]bool{}

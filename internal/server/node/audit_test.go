@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/capnp/wire/methods"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/pgtest"
 	"github.com/mooring-rpc/mooring/internal/session"
@@ -77,7 +78,7 @@ func TestRefusalsAreKeptOneByOne(t *testing.T) {
 		q.must(q.open(sess, b), batch)
 		blind := p.share(m, "rights", []string{"append"}, "actor", "owner/blind")
 		for range 3 {
-			_, _, err := call(t, q.restore(blind), sessionEvents, structSize(2, 0), nil)
+			_, _, err := call(t, q.restore(blind), methods.SessionEvents.Method, methods.SessionEvents.Params, nil)
 			wantCode(t, "events", err, fault.MissingRight)
 		}
 		promise := q.subscribing(q.restore(blind), newRecorder(), 0, 0, false)
@@ -150,7 +151,7 @@ func TestAuditIsWrittenWhileTheServerRuns(t *testing.T) {
 	m := r.create(p)
 	p.must(m.stream, m.batch(put(1)))
 	blind := p.share(m, "rights", []string{"append"})
-	_, _, err := call(t, p.restore(blind), sessionEvents, structSize(2, 0), nil)
+	_, _, err := call(t, p.restore(blind), methods.SessionEvents.Method, methods.SessionEvents.Params, nil)
 	wantCode(t, "events", err, fault.MissingRight)
 	wantCode(t, "a stranger", p.restoreErr(m.owner.With(m.owner.ID, capability.NewSecret()), ""), fault.UnknownRef)
 	until.True(t, "all of it is there", func() bool {
@@ -223,7 +224,7 @@ func TestAuditHasDenialsAndCountsOfStrangers(t *testing.T) {
 		wantCode(t, "a stranger", p.restoreErr(forged, ""), fault.UnknownRef)
 	}
 	blind := p.share(m, "rights", []string{"append"}, "actor", "owner/blind")
-	_, _, err := call(t, p.restore(blind), sessionEvents, structSize(2, 0), nil)
+	_, _, err := call(t, p.restore(blind), methods.SessionEvents.Method, methods.SessionEvents.Params, nil)
 	wantCode(t, "a denial", err, fault.MissingRight)
 	r.stop()
 	page, err := st.ReadAudit(t.Context(), m.id, 0, 100, nil)

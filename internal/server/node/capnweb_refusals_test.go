@@ -13,6 +13,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/capnp/wire"
+	"github.com/mooring-rpc/mooring/capnp/wire/methods"
 	"github.com/mooring-rpc/mooring/capnweb"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/session"
@@ -88,7 +89,7 @@ func TestRefusalsAreTheSameOverBothWires(t *testing.T) {
 			}
 		}
 		events := func(ref capability.Ref) [2]func() error {
-			return calling(ref, sessionEvents, structSize(2, 0), nil, "events")
+			return calling(ref, methods.SessionEvents.Method, methods.SessionEvents.Params, nil, "events")
 		}
 		opening := func(ref capability.Ref, b *box) [2]func() error {
 			return [2]func() error{
@@ -115,7 +116,7 @@ func TestRefusalsAreTheSameOverBothWires(t *testing.T) {
 		cuttingRef := func(by capability.Ref, ref string) [2]func() error {
 			return [2]func() error{
 				func() error {
-					s, _, err := call(t, p.restore(by), sessionRevoke, structSize(1, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
+					s, _, err := call(t, p.restore(by), methods.SessionRevoke.Method, methods.SessionRevoke.Params, func(s capnp.Struct, _ *rpc.CapTable) error {
 						return wire.Session_revoke_Params(s).SetRef(ref)
 					})
 					if err != nil {
@@ -184,13 +185,13 @@ func TestRefusalsAreTheSameOverBothWires(t *testing.T) {
 			"sharing without":       {fault.MissingRight, minting(reader, fresh, capability.MintRequest{Rights: capability.Read}, object{"rights": []any{"read"}})},
 			"sharing nothing":       {fault.BadArgument, minting(m.owner, fresh, capability.MintRequest{}, nil)},
 			"sharing for another":   {fault.BadArgument, minting(m.owner, other.owner.New(other.id), capability.MintRequest{Rights: capability.Read}, object{"rights": []any{"read"}})},
-			"the audit":             {fault.NotAnOwner, calling(reader, sessionAudit, structSize(2, 0), nil, "audit")},
-			"the tree":              {fault.MissingRight, calling(reader, sessionRefs, structSize(0, 1), nil, "refs")},
+			"the audit":             {fault.NotAnOwner, calling(reader, methods.SessionAudit.Method, methods.SessionAudit.Params, nil, "audit")},
+			"the tree":              {fault.MissingRight, calling(reader, methods.SessionRefs.Method, methods.SessionRefs.Params, nil, "refs")},
 			"a future state": {fault.ServerBehind, [2]func() error{
 				func() error {
 					sink := rpc.NewLocal(newRecorder())
 					defer sink.Release()
-					return plainFault(t, p.restore(m.owner).Call(within(t), sessionSnapshot, structSize(1, 1), func(s capnp.Struct, caps *rpc.CapTable) error {
+					return plainFault(t, p.restore(m.owner).Call(within(t), methods.SessionSnapshot.Method, methods.SessionSnapshot.Params, func(s capnp.Struct, caps *rpc.CapTable) error {
 						wire.Session_snapshot_Params(s).SetAt(999)
 						return caps.Set(s, 0, sink)
 					}))
@@ -209,7 +210,7 @@ func TestRefusalsAreTheSameOverBothWires(t *testing.T) {
 				func() error { return plainFault(t, p.subscribing(p.restore(m.owner), newRecorder(), 999, 0, false)) },
 				func() error { _, err := w.ask(w.restore(m.owner), "subscribe", 999, func(object) {}); return err },
 			}},
-			"subscribing with nothing": {fault.BadArgument, calling(m.owner, sessionSubscribe, structSize(0, 2), nil, "subscribe")},
+			"subscribing with nothing": {fault.BadArgument, calling(m.owner, methods.SessionSubscribe.Method, methods.SessionSubscribe.Params, nil, "subscribe")},
 			"attenuating to more": {fault.Widening, [2]func() error{
 				func() error {
 					return plainFault(t, attenuating(t, p.restore(reader), func(a wire.Attenuation) { a.SetRights(uint16(capability.Append)) }))
@@ -221,19 +222,21 @@ func TestRefusalsAreTheSameOverBothWires(t *testing.T) {
 			}},
 			"rotating no owner": {fault.NotAnOwner, [2]func() error{
 				func() error {
-					_, refused := rotating(t, p.restore(reader), sessionRotate, fresh)
+					_, refused := rotating(t, p.restore(reader), methods.SessionRotate.Method, fresh)
 					return asError(refused)
 				},
 				func() error { _, err := w.ask(w.restore(reader), "rotate", newHash(fresh)...); return err },
 			}},
-			"listing without": {fault.MissingRight, calling(team, spaceList, structSize(1, 1), nil, "list")},
-			"a bad session":   {fault.BadArgument, calling(r.owner, spaceCreate, structSize(0, 2), nil, "create")},
+			"listing without": {fault.MissingRight, calling(team, methods.SpaceList.Method, methods.SpaceList.Params, nil, "list")},
+			"a bad session":   {fault.BadArgument, calling(r.owner, methods.SpaceCreate.Method, methods.SpaceCreate.Params, nil, "create")},
 			"revoking in a space": {fault.NotFound, [2]func() error{
 				func() error { _, refused := cutting(t, p.restore(r.owner), "nonsense"); return asError(refused) },
 				func() error { _, err := w.ask(w.restore(r.owner), "revoke", "nonsense"); return err },
 			}},
 			"no version": {fault.Incompatible, [2]func() error{
-				func() error { return plainFault(t, p.gateway.Call(within(t), gatewayHello, structSize(1, 1), nil)) },
+				func() error {
+					return plainFault(t, p.gateway.Call(within(t), methods.GatewayHello.Method, methods.GatewayHello.Params, nil))
+				},
 				func() error { _, err := w.ask(w.main, "hello"); return err },
 			}},
 		} {

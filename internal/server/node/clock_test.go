@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/mooring-rpc/mooring/capnp/wire/methods"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/ledger"
 	"github.com/mooring-rpc/mooring/rpc"
@@ -53,7 +54,7 @@ func TestExpiryIsByTheDatabasesClock(t *testing.T) {
 				if last == 0 {
 					t.Fatal("a ref was dead before its time")
 				}
-				_, _, err := call(t, p.restore(soon), sessionEvents, structSize(2, 0), nil)
+				_, _, err := call(t, p.restore(soon), methods.SessionEvents.Method, methods.SessionEvents.Params, nil)
 				wantCode(t, "reading under it", err, fault.Expired)
 
 				// What comes later is not for its subscriber, but for the other's.

@@ -17,6 +17,7 @@ import (
 	"capnproto.org/go/capnp/v3"
 
 	"github.com/mooring-rpc/mooring/capnp/wire"
+	"github.com/mooring-rpc/mooring/capnp/wire/methods"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/lockbuf"
 	"github.com/mooring-rpc/mooring/internal/server/operator"
@@ -130,7 +131,7 @@ func (d failing) failingVerbs(t *testing.T) map[string]failingVerb {
 	}
 	for name, ask := range map[string]func() error{
 		"hello": func() error {
-			_, promise, err := call(t, p.gateway, gatewayHello, structSize(1, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
+			_, promise, err := call(t, p.gateway, methods.GatewayHello.Method, methods.GatewayHello.Params, func(s capnp.Struct, _ *rpc.CapTable) error {
 				wire.Gateway_hello_Params(s).SetVersion(1)
 				return nil
 			})

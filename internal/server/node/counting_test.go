@@ -15,6 +15,7 @@ import (
 	"capnproto.org/go/capnp/v3"
 
 	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/capnp/wire/methods"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/rpc"
@@ -34,7 +35,7 @@ func TestUsesAreCountedByRefActorAndMethod(t *testing.T) {
 		reader := p.share(m, "rights", []string{"read"}, "actor", "owner/reader")
 		sess, own := q.restore(reader), p.restore(reader)
 		for _, s := range []*rpc.Ref{sess, sess, own} {
-			if _, _, err := call(t, s, sessionEvents, structSize(2, 0), nil); err != nil {
+			if _, _, err := call(t, s, methods.SessionEvents.Method, methods.SessionEvents.Params, nil); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -50,7 +51,7 @@ func TestUsesAreCountedByRefActorAndMethod(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer promise.Release()
-		if _, _, err := call(t, sess, sessionDescribe, structSize(0, 0), nil); err != nil {
+		if _, _, err := call(t, sess, methods.SessionDescribe.Method, methods.SessionDescribe.Params, nil); err != nil {
 			t.Fatal(err)
 		}
 		r.stop()
@@ -97,7 +98,7 @@ func usesOf(t *testing.T, st Store, ref string) (count uint64, last int64) {
 func (p *peer) snapshotting(sess *rpc.Ref, k *recorder) (capnp.Struct, *rpc.Promise, error) {
 	sink := rpc.NewLocal(k)
 	defer sink.Release()
-	return call(p.t, sess, sessionSnapshot, structSize(1, 1), func(s capnp.Struct, caps *rpc.CapTable) error { return caps.Set(s, 0, sink) })
+	return call(p.t, sess, methods.SessionSnapshot.Method, methods.SessionSnapshot.Params, func(s capnp.Struct, caps *rpc.CapTable) error { return caps.Set(s, 0, sink) })
 }
 
 // deaf writes, and does not hear that it has: its link breaks in the commit.
@@ -131,7 +132,7 @@ func TestNothingIsCountedTwice(t *testing.T) {
 		m := r.create(p)
 		blind := p.share(m, "rights", []string{"append"})
 		p.must(m.stream, m.batch(put(1), put(2), put(3)))
-		_, _, err := call(t, p.restore(blind), sessionEvents, structSize(2, 0), nil)
+		_, _, err := call(t, p.restore(blind), methods.SessionEvents.Method, methods.SessionEvents.Params, nil)
 		wantCode(t, "events", err, fault.MissingRight)
 		for range 4 {
 			d.times.Store(3) // each of those who write

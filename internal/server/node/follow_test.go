@@ -16,6 +16,7 @@ import (
 	"capnproto.org/go/capnp/v3"
 
 	"github.com/mooring-rpc/mooring/capnp/wire"
+	"github.com/mooring-rpc/mooring/capnp/wire/methods"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/ledger"
@@ -25,7 +26,7 @@ import (
 // revoking revokes at once: ref and its subtree, or, if it is "", the epoch.
 func revoking(t *testing.T, sess *rpc.Ref, ref string) (cut, epoch uint64) {
 	t.Helper()
-	s, _, err := call(t, sess, sessionRevoke, structSize(1, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
+	s, _, err := call(t, sess, methods.SessionRevoke.Method, methods.SessionRevoke.Params, func(s capnp.Struct, _ *rpc.CapTable) error {
 		wire.Session_revoke_Params(s).SetEpoch(ref == "")
 		return wire.Session_revoke_Params(s).SetRef(ref)
 	})
@@ -162,7 +163,7 @@ func revokeUnderFire(t *testing.T, r *rig, how string) {
 
 	// Live capabilities fail with the reason, restored ones too.
 	for label, sess := range map[string]*rpc.Ref{"live": held, "restored": guest.restore(ref)} {
-		_, _, err := call(t, sess, sessionEvents, structSize(2, 0), nil)
+		_, _, err := call(t, sess, methods.SessionEvents.Method, methods.SessionEvents.Params, nil)
 		wantCode(t, label+", events", err, want)
 		_, _, err = guest.subscribing(sess, newRecorder(), 0, 0, false).Wait(within(t))
 		if f, ok := fault.ParseReason(reasonOf(err)); !ok || f.Code != want {
@@ -276,7 +277,7 @@ func TestCancelledSubscriptionsAreForgotten(t *testing.T) {
 	k := newRecorder()
 	sub := p.subscribe(m.sess, k, 0)
 	gone.subscribe(gone.restore(m.owner), newRecorder(), 0)
-	if _, _, err := call(t, sub, subscriptionCancel, structSize(0, 0), nil); err != nil {
+	if _, _, err := call(t, sub, methods.SubscriptionCancel.Method, methods.SubscriptionCancel.Params, nil); err != nil {
 		t.Fatal(err)
 	}
 	gone.leave()

@@ -16,6 +16,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/capnp/wire"
+	"github.com/mooring-rpc/mooring/capnp/wire/methods"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/internal/store"
@@ -83,7 +84,7 @@ func TestEveryRefToADeletedSessionSaysSo(t *testing.T) {
 					t.Fatalf("forgetting: %v, %v", more, err)
 				}
 			}
-			_, promise, err := call(t, one, sessionEvents, structSize(2, 0), nil)
+			_, promise, err := call(t, one, methods.SessionEvents.Method, methods.SessionEvents.Params, nil)
 			promise.Release()
 			wantCode(t, "events", err, fault.SessionDeleted)
 			shot := p.subscribing(one, newRecorder(), 0, 0, true)
@@ -92,10 +93,10 @@ func TestEveryRefToADeletedSessionSaysSo(t *testing.T) {
 			if f, ok := fault.ParseReason(reasonOf(err)); !ok || f.Code != fault.SessionDeleted {
 				t.Errorf("a snapshot: %v", err)
 			}
-			_, promise, err = call(t, one, persistentSave, structSize(0, 1), nil)
+			_, promise, err = call(t, one, methods.PersistentSave.Method, methods.PersistentSave.Params, nil)
 			promise.Release()
 			wantCode(t, "save", err, fault.SessionDeleted)
-			results, promise, err := call(t, one, sessionDescribe, structSize(0, 0), nil)
+			results, promise, err := call(t, one, methods.SessionDescribe.Method, methods.SessionDescribe.Params, nil)
 			if forgotten && one != late { // of which nothing is known any more
 				promise.Release()
 				wantCode(t, "describe", err, fault.SessionDeleted)
@@ -118,15 +119,15 @@ func TestEveryRefToADeletedSessionSaysSo(t *testing.T) {
 			}
 			promise.Release()
 		}
-		if seqs, _, err := readAuditPage(t, late, sessionAudit, 0, 0); err != nil || len(seqs) == 0 {
+		if seqs, _, err := readAuditPage(t, late, methods.SessionAudit.Method, 0, 0); err != nil || len(seqs) == 0 {
 			t.Errorf("the owner is shown %d rows of the audit: %v", len(seqs), err)
 		}
-		_, _, err := readAuditPage(t, later, sessionAudit, 0, 0)
+		_, _, err := readAuditPage(t, later, methods.SessionAudit.Method, 0, 0)
 		wantCode(t, "another's audit", err, fault.SessionDeleted)
 		for _, gone := range []capability.Ref{ref, ref.With(capability.ServerID(m.id, ulid.Make()), capability.NewSecret())} {
 			again := p.restore(gone)
 			defer again.Release()
-			_, _, err = call(t, again, sessionEvents, structSize(2, 0), nil)
+			_, _, err = call(t, again, methods.SessionEvents.Method, methods.SessionEvents.Params, nil)
 			wantCode(t, "events after another restore", err, fault.SessionDeleted)
 		}
 		wantCode(t, "another secret", p.restoreErr(ref.With(ref.ID, capability.NewSecret()), ""), fault.UnknownRef)
@@ -166,7 +167,7 @@ func TestTheChainIsShownToWhoSeesAll(t *testing.T) {
 		sess *rpc.Ref
 		want string
 	}{{m.sess, string(row.Head[:])}, {late, ""}} {
-		results, promise, err := call(t, c.sess, sessionDescribe, structSize(0, 0), nil)
+		results, promise, err := call(t, c.sess, methods.SessionDescribe.Method, methods.SessionDescribe.Params, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -179,7 +180,7 @@ func TestTheChainIsShownToWhoSeesAll(t *testing.T) {
 		}
 		promise.Release()
 	}
-	results, promise, err := call(t, m.sess, sessionEvents, structSize(2, 0), func(s capnp.Struct, _ *rpc.CapTable) error {
+	results, promise, err := call(t, m.sess, methods.SessionEvents.Method, methods.SessionEvents.Params, func(s capnp.Struct, _ *rpc.CapTable) error {
 		wire.Session_events_Params(s).SetFrom(1)
 		return nil
 	})

@@ -13,13 +13,14 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/capnp/wire"
+	"github.com/mooring-rpc/mooring/capnp/wire/methods"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/rpc"
 )
 
 // naming gives the object that Space.create gives for a session and its owner's ref.
 func naming(t testing.TB, space *rpc.Ref, id, owner string) *rpc.Ref {
-	return space.Call(within(t), spaceCreate, structSize(0, 2), func(s capnp.Struct, _ *rpc.CapTable) error {
+	return space.Call(within(t), methods.SpaceCreate.Method, methods.SpaceCreate.Params, func(s capnp.Struct, _ *rpc.CapTable) error {
 		params := wire.Space_create_Params(s)
 		if err := params.SetSession(id); err != nil {
 			return err
@@ -46,7 +47,7 @@ func TestNamingASessionLeavesNothing(t *testing.T) {
 		}
 		for label, ask := range map[string]func(sess *rpc.Ref, id string) *fault.Error{
 			"revoke": func(sess *rpc.Ref, _ string) *fault.Error {
-				s, _, err := call(t, sess, sessionRevoke, structSize(1, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
+				s, _, err := call(t, sess, methods.SessionRevoke.Method, methods.SessionRevoke.Params, func(s capnp.Struct, _ *rpc.CapTable) error {
 					wire.Session_revoke_Params(s).SetEpoch(true)
 					return nil
 				})
@@ -58,7 +59,7 @@ func TestNamingASessionLeavesNothing(t *testing.T) {
 				return refusalOf(res.HasRefusal(), f, err)
 			},
 			"rotate": func(sess *rpc.Ref, id string) *fault.Error {
-				_, refused := rotating(t, sess, sessionRotate, r.owner.New(id))
+				_, refused := rotating(t, sess, methods.SessionRotate.Method, r.owner.New(id))
 				return refused
 			},
 		} {
@@ -118,7 +119,7 @@ func TestASpacesNewRefHasAnId(t *testing.T) {
 			if refused := sharing(t, space, ref, capability.List, ""); refused == nil || refused.Code != fault.BadArgument {
 				t.Errorf("%q: %v", id, refused)
 			}
-			if _, refused := rotating(t, space, spaceRotate, ref); refused == nil || refused.Code != fault.BadArgument {
+			if _, refused := rotating(t, space, methods.SpaceRotate.Method, ref); refused == nil || refused.Code != fault.BadArgument {
 				t.Errorf("rotating to %q: %v", id, refused)
 			}
 		}

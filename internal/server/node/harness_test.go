@@ -23,8 +23,10 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/capnp/wire"
+	"github.com/mooring-rpc/mooring/capnp/wire/methods"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/pgtest"
+	"github.com/mooring-rpc/mooring/internal/server/batchtest"
 	"github.com/mooring-rpc/mooring/internal/server/operator"
 	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/internal/store"
@@ -180,7 +182,7 @@ func call(t testing.TB, to *rpc.Ref, m rpc.Method, sz capnp.ObjectSize, place fu
 
 // restoring pipelines on restoring a ref; nothing is waited for.
 func (p *peer) restoring(ref capability.Ref, redemption string) *rpc.Promise {
-	return p.gateway.Call(within(p.t), gatewayRestore, structSize(0, 2), func(s capnp.Struct, _ *rpc.CapTable) error {
+	return p.gateway.Call(within(p.t), methods.GatewayRestore.Method, methods.GatewayRestore.Params, func(s capnp.Struct, _ *rpc.CapTable) error {
 		params := wire.Gateway_restore_Params(s)
 		w, err := params.NewRef()
 		if err != nil {
@@ -227,7 +229,7 @@ func newBox() *box {
 }
 
 func (p *peer) opening(sess *rpc.Ref, b *box) *rpc.Promise {
-	return sess.Call(within(p.t), sessionOpenStream, structSize(1, 2), func(s capnp.Struct, _ *rpc.CapTable) error {
+	return sess.Call(within(p.t), methods.SessionOpenStream.Method, methods.SessionOpenStream.Params, func(s capnp.Struct, _ *rpc.CapTable) error {
 		params := wire.Session_openStream_Params(s)
 		params.SetIncarnation(b.incarnation)
 		if err := params.SetOutbox(b.id); err != nil {
@@ -254,7 +256,7 @@ func (r *rig) create(p *peer) *made {
 	m := &made{id: capability.SessionPrefix + ulid.Make().String(), box: newBox()}
 	m.owner = r.owner.New(m.id)
 	space := p.restore(r.owner)
-	m.sess = space.Call(within(p.t), spaceCreate, structSize(0, 2), func(s capnp.Struct, _ *rpc.CapTable) error {
+	m.sess = space.Call(within(p.t), methods.SpaceCreate.Method, methods.SpaceCreate.Params, func(s capnp.Struct, _ *rpc.CapTable) error {
 		params := wire.Space_create_Params(s)
 		if err := params.SetSession(m.id); err != nil {
 			return err
@@ -326,7 +328,7 @@ func (k *recorder) Serve(c *rpc.Call) {
 	defer k.mu.Unlock()
 	s, _ := c.Params()
 	switch c.Method().ID {
-	case sinkEvents.ID:
+	case methods.EventSinkEvents.ID:
 		list, _ := wire.EventSink_events_Params(s).Events()
 		k.shown = append(k.shown, shownAs(list)...)
 		for i := range list.Len() {
@@ -334,7 +336,7 @@ func (k *recorder) Serve(c *rpc.Call) {
 			payload, _ := list.At(i).PayloadBytes()
 			k.bytes += len(payload)
 		}
-	case sinkState.ID:
+	case methods.EventSinkState.ID:
 		p := wire.EventSink_state_Params(s)
 		list, _ := p.Entries()
 		for i := range list.Len() {
@@ -349,7 +351,7 @@ func (k *recorder) Serve(c *rpc.Call) {
 		}
 		k.pieces = append(k.pieces, list.Len()+turns.Len())
 		k.stateAt, k.last = p.Cursor(), p.Last()
-	case sinkEnded.ID:
+	case methods.EventSinkEnded.ID:
 		r, _ := wire.EventSink_ended_Params(s).Refusal()
 		k.ended = readRefusal(r)
 	}
@@ -361,7 +363,7 @@ func (k *recorder) Serve(c *rpc.Call) {
 	case k.fails != nil:
 		c.Fail(k.fails)
 	default:
-		c.Return(structSize(0, 0), nil)
+		c.Return(batchtest.StructSize(0, 0), nil)
 	}
 }
 
@@ -437,7 +439,7 @@ func (k *recorder) free() {
 	k.hold, k.held = false, nil
 	k.mu.Unlock()
 	for _, c := range held {
-		c.Return(structSize(0, 0), nil)
+		c.Return(batchtest.StructSize(0, 0), nil)
 	}
 }
 
@@ -446,7 +448,7 @@ func (k *recorder) free() {
 func (p *peer) subscribing(sess *rpc.Ref, k *recorder, from uint64, window uint32, snapshot bool) *rpc.Promise {
 	sink := rpc.NewLocal(k)
 	defer sink.Release()
-	return sess.Call(within(p.t), sessionSubscribe, structSize(0, 2), func(s capnp.Struct, caps *rpc.CapTable) error {
+	return sess.Call(within(p.t), methods.SessionSubscribe.Method, methods.SessionSubscribe.Params, func(s capnp.Struct, caps *rpc.CapTable) error {
 		o, err := wire.Session_subscribe_Params(s).NewOptions()
 		if err != nil {
 			return err

@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 
 	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/capnp/wire/methods"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/scrape"
 	"github.com/mooring-rpc/mooring/internal/server/fanout"
@@ -167,13 +168,19 @@ func TestRefusedCallsAreCountedOnce(t *testing.T) {
 		"share elsewhere": func() *fault.Error {
 			return sharingSession(t, reader, capability.Ref{ID: "x"}, capability.MintRequest{Rights: capability.Read})
 		},
-		"rotate": func() *fault.Error { _, f := rotating(t, reader, sessionRotate, m.owner.New(m.id)); return f },
-		"rotate elsewhere": func() *fault.Error {
-			_, f := rotating(t, m.sess, sessionRotate, r.owner.New(r.owner.Target()))
+		"rotate": func() *fault.Error {
+			_, f := rotating(t, reader, methods.SessionRotate.Method, m.owner.New(m.id))
 			return f
 		},
-		"a space's share":  func() *fault.Error { return sharing(t, space, capability.Ref{ID: "x"}, capability.List, "") },
-		"a space's rotate": func() *fault.Error { _, f := rotating(t, space, spaceRotate, m.owner.New(m.id)); return f },
+		"rotate elsewhere": func() *fault.Error {
+			_, f := rotating(t, m.sess, methods.SessionRotate.Method, r.owner.New(r.owner.Target()))
+			return f
+		},
+		"a space's share": func() *fault.Error { return sharing(t, space, capability.Ref{ID: "x"}, capability.List, "") },
+		"a space's rotate": func() *fault.Error {
+			_, f := rotating(t, space, methods.SpaceRotate.Method, m.owner.New(m.id))
+			return f
+		},
 		"a space's revoke": func() *fault.Error { _, f := cutting(t, space, "x"); return f },
 	} {
 		counted := scrape.Refusals(r.server.Metrics())

@@ -12,6 +12,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/capnp/wire"
+	"github.com/mooring-rpc/mooring/capnp/wire/methods"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/ledger"
@@ -24,14 +25,14 @@ func TestSaveOfASessionThatIsNotThereLeavesNothing(t *testing.T) {
 		r := start(t, st, nil)
 		p := r.dial()
 		id := capability.SessionPrefix + ulid.Make().String()
-		sess := p.restore(r.owner).Call(within(t), spaceCreate, structSize(0, 2), func(s capnp.Struct, _ *rpc.CapTable) error {
+		sess := p.restore(r.owner).Call(within(t), methods.SpaceCreate.Method, methods.SpaceCreate.Params, func(s capnp.Struct, _ *rpc.CapTable) error {
 			params := wire.Space_create_Params(s)
 			if err := params.SetSession(id); err != nil {
 				return err
 			}
 			return params.SetOwner(r.owner.New(id).ID)
 		}).Cap(0)
-		_, _, err := call(t, sess, persistentSave, structSize(0, 1), nil)
+		_, _, err := call(t, sess, methods.PersistentSave.Method, methods.PersistentSave.Params, nil)
 		wantCode(t, "save", err, fault.NotFound)
 		if rows, err := st.ReadRows(t.Context(), []string{id}); err != nil || len(rows) != 0 {
 			t.Errorf("left behind: %v, %v", rows[id], err)

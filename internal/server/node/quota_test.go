@@ -14,6 +14,7 @@ import (
 	"github.com/oklog/ulid/v2"
 
 	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/capnp/wire/methods"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/lockbuf"
 	"github.com/mooring-rpc/mooring/internal/session"
@@ -58,7 +59,7 @@ func TestAQuotaIsToldAndGoesAway(t *testing.T) {
 		}
 		// What is saved counts for the ref, too.
 		for n := 0; ; n++ {
-			_, _, err := call(t, r.dial().restore(guest), persistentSave, structSize(0, 1), nil)
+			_, _, err := call(t, r.dial().restore(guest), methods.PersistentSave.Method, methods.PersistentSave.Params, nil)
 			if fault.CodeOf(err) == fault.QuotaExceeded && n > 10 {
 				break
 			}

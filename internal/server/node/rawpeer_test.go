@@ -20,6 +20,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/capnp/wire"
+	"github.com/mooring-rpc/mooring/capnp/wire/methods"
 )
 
 // unixSocket listens on a Unix socket of its own.
@@ -148,7 +149,7 @@ func (p *rawPeer) call(question, on uint32, steps int, iface uint64, method uint
 
 // hello calls a method that needs nothing.
 func (p *rawPeer) hello(question uint32) {
-	p.call(question, 0, 0, wire.Gateway_TypeID, gatewayHello.ID, nil, func(s capnp.Struct) error {
+	p.call(question, 0, 0, wire.Gateway_TypeID, methods.GatewayHello.ID, nil, func(s capnp.Struct) error {
 		s.SetUint32(0, wire.ProtocolVersion)
 		return nil
 	})
@@ -156,7 +157,7 @@ func (p *rawPeer) hello(question uint32) {
 
 // restore calls Gateway.restore.
 func (p *rawPeer) restore(question uint32, id string, ref capability.Ref) {
-	p.call(question, 0, 0, wire.Gateway_TypeID, gatewayRestore.ID, nil, func(s capnp.Struct) error {
+	p.call(question, 0, 0, wire.Gateway_TypeID, methods.GatewayRestore.ID, nil, func(s capnp.Struct) error {
 		r, err := wire.Gateway_restore_Params(s).NewRef()
 		if err == nil {
 			err = r.SetId(id)

@@ -18,6 +18,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/capnp/wire"
+	"github.com/mooring-rpc/mooring/capnp/wire/methods"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/ledger"
@@ -51,7 +52,7 @@ func (p *peer) shareSealed(m *made, key ed25519.PrivateKey, args ...any) capabil
 // challenge asks for a nonce.
 func (p *peer) challenge() []byte {
 	p.t.Helper()
-	s, _, err := call(p.t, p.gateway, gatewayChallenge, structSize(0, 0), nil)
+	s, _, err := call(p.t, p.gateway, methods.GatewayChallenge.Method, methods.GatewayChallenge.Params, nil)
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -64,7 +65,7 @@ func (p *peer) challenge() []byte {
 
 // proving is restoring with a proof.
 func (p *peer) proving(ref capability.Ref, redemption string, proof capability.Proof) *rpc.Promise {
-	return p.gateway.Call(within(p.t), gatewayRestore, structSize(0, 3), func(s capnp.Struct, _ *rpc.CapTable) error {
+	return p.gateway.Call(within(p.t), methods.GatewayRestore.Method, methods.GatewayRestore.Params, func(s capnp.Struct, _ *rpc.CapTable) error {
 		params := wire.Gateway_restore_Params(s)
 		var w fieldWriter
 		sturdy, err := params.NewRef()
@@ -144,7 +145,7 @@ func TestSealedRefTakesAProof(t *testing.T) {
 		_, err = p.proveErr(ref, "two", proof(key, audience, "two"))
 		wantCode(t, "a second redemption", err, fault.Exhausted)
 
-		_, _, err = call(t, restored.Cap(0), persistentSave, structSize(0, 1), nil)
+		_, _, err = call(t, restored.Cap(0), methods.PersistentSave.Method, methods.PersistentSave.Params, nil)
 		wantCode(t, "save", err, fault.Widening)
 
 		// A dead one is no different: what killed it learns who has the key.

@@ -14,7 +14,9 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/capnp/wire"
+	"github.com/mooring-rpc/mooring/capnp/wire/methods"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/server/batchtest"
 	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/ledger"
 	"github.com/mooring-rpc/mooring/rpc"
@@ -24,7 +26,7 @@ func TestHelloAgreesOnAVersion(t *testing.T) {
 	t.Parallel()
 	p := start(t, sqliteStore(t), nil).dial()
 	hello := func(version uint32) (capnp.Struct, error) {
-		s, _, err := call(t, p.gateway, gatewayHello, structSize(1, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
+		s, _, err := call(t, p.gateway, methods.GatewayHello.Method, methods.GatewayHello.Params, func(s capnp.Struct, _ *rpc.CapTable) error {
 			wire.Gateway_hello_Params(s).SetVersion(version)
 			return nil
 		})
@@ -138,7 +140,7 @@ func TestSpaceListsAndDescribes(t *testing.T) {
 	space := p.restore(r.owner)
 	after, pages := "", 0
 	for {
-		s, _, err := call(t, space, spaceList, structSize(1, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
+		s, _, err := call(t, space, methods.SpaceList.Method, methods.SpaceList.Params, func(s capnp.Struct, _ *rpc.CapTable) error {
 			wire.Space_list_Params(s).SetLimit(2)
 			return wire.Space_list_Params(s).SetAfter(after)
 		})
@@ -161,7 +163,7 @@ func TestSpaceListsAndDescribes(t *testing.T) {
 	if len(want) != 0 || pages != 2 {
 		t.Errorf("not listed: %v, in %d pages", want, pages)
 	}
-	s, _, err := call(t, space, spaceDescribe, structSize(0, 0), nil)
+	s, _, err := call(t, space, methods.SpaceDescribe.Method, methods.SpaceDescribe.Params, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -182,7 +184,7 @@ func TestSpaceListsSessionsWithLongTitles(t *testing.T) {
 		m := r.create(p)
 		p.must(m.stream, m.batch(op("put", "key", "session", "payload", map[string]string{"title": strings.Repeat("ö", 20<<10)})))
 	}
-	s, _, err := call(t, p.restore(r.owner), spaceList, structSize(1, 1), nil)
+	s, _, err := call(t, p.restore(r.owner), methods.SpaceList.Method, methods.SpaceList.Params, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -200,7 +202,7 @@ func TestSpaceListsSessionsWithLongTitles(t *testing.T) {
 // describe gives what a session tells of itself and of the ref.
 func describe(t *testing.T, sess *rpc.Ref) (wire.SessionInfo, wire.GrantInfo) {
 	t.Helper()
-	s, _, err := call(t, sess, sessionDescribe, structSize(0, 0), nil)
+	s, _, err := call(t, sess, methods.SessionDescribe.Method, methods.SessionDescribe.Params, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -223,7 +225,7 @@ func TestSaveGivesARefThatDiesWithItsParent(t *testing.T) {
 		m := r.create(p)
 		shared := p.share(m, "rights", []string{"read", "append", "share"}, "label", "peer", "actor", "owner/peer", "from", 1)
 		save := func(sess *rpc.Ref) (capability.Ref, error) {
-			s, _, err := call(t, sess, persistentSave, structSize(0, 1), nil)
+			s, _, err := call(t, sess, methods.PersistentSave.Method, methods.PersistentSave.Params, nil)
 			if err != nil {
 				return capability.Ref{}, err
 			}
@@ -283,7 +285,7 @@ func TestSaveGivesARefThatDiesWithItsParent(t *testing.T) {
 		if err != nil || len(page.Rows) != 1+3 {
 			t.Errorf("%d refs below the one that was saved, %v", len(page.Rows)-1, err)
 		}
-		if _, _, err := call(t, m.sess, sessionRevoke, structSize(1, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
+		if _, _, err := call(t, m.sess, methods.SessionRevoke.Method, methods.SessionRevoke.Params, func(s capnp.Struct, _ *rpc.CapTable) error {
 			return wire.Session_revoke_Params(s).SetRef(saved.ID)
 		}); err != nil {
 			t.Fatal(err)
@@ -320,19 +322,19 @@ func TestUnknownMethodsAndGarbage(t *testing.T) {
 	m := r.create(p)
 	for label, ref := range map[string]*rpc.Ref{"gateway": p.gateway, "space": p.restore(r.owner), "session": m.sess, "stream": m.stream} {
 		for _, method := range []rpc.Method{{Interface: 1, ID: 0}, {Interface: wire.Session_TypeID, ID: 99}} {
-			_, _, err := call(t, ref, method, structSize(0, 0), nil)
+			_, _, err := call(t, ref, method, batchtest.StructSize(0, 0), nil)
 			if !rpc.IsUnimplemented(err) {
 				t.Errorf("%s, method %v: %v", label, method, err)
 			}
 		}
 	}
 	// Every known method with no parameters at all: refused or answered, never a crash.
-	for _, method := range []rpc.Method{gatewayHello, gatewayRestore} {
-		_, _, _ = call(t, p.gateway, method, structSize(0, 0), nil)
+	for _, method := range []rpc.Method{methods.GatewayHello.Method, methods.GatewayRestore.Method} {
+		_, _, _ = call(t, p.gateway, method, batchtest.StructSize(0, 0), nil)
 	}
-	for _, method := range []rpc.Method{sessionOpenStream, sessionSnapshot, sessionSubscribe, sessionRevoke} {
-		s, _, err := call(t, m.sess, method, structSize(0, 0), nil)
-		if method == sessionRevoke {
+	for _, method := range []rpc.Method{methods.SessionOpenStream.Method, methods.SessionSnapshot.Method, methods.SessionSubscribe.Method, methods.SessionRevoke.Method} {
+		s, _, err := call(t, m.sess, method, batchtest.StructSize(0, 0), nil)
+		if method == methods.SessionRevoke.Method {
 			refusal, _ := wire.Session_revoke_Results(s).Refusal()
 			err = readRefusal(refusal)
 		}
@@ -360,7 +362,7 @@ func TestSnapshot(t *testing.T) {
 			k := newRecorder()
 			sink := rpc.NewLocal(k)
 			defer sink.Release()
-			s, _, err := call(t, sess, sessionSnapshot, structSize(1, 1), func(s capnp.Struct, caps *rpc.CapTable) error {
+			s, _, err := call(t, sess, methods.SessionSnapshot.Method, methods.SessionSnapshot.Params, func(s capnp.Struct, caps *rpc.CapTable) error {
 				wire.Session_snapshot_Params(s).SetAt(at)
 				return caps.Set(s, 0, sink)
 			})
@@ -401,7 +403,7 @@ func TestEventsPages(t *testing.T) {
 		p.must(m.stream, m.batch(put(n)))
 	}
 	page := func(sess *rpc.Ref, from uint64, limit uint32) ([]uint64, uint64, error) {
-		s, _, err := call(t, sess, sessionEvents, structSize(2, 0), func(s capnp.Struct, _ *rpc.CapTable) error {
+		s, _, err := call(t, sess, methods.SessionEvents.Method, methods.SessionEvents.Params, func(s capnp.Struct, _ *rpc.CapTable) error {
 			wire.Session_events_Params(s).SetFrom(from)
 			wire.Session_events_Params(s).SetLimit(limit)
 			return nil
@@ -478,7 +480,7 @@ func TestForkTakesALiveSourceAndIsDeliveredWhole(t *testing.T) {
 	}
 	fork := &made{id: capability.SessionPrefix + ulid.Make().String(), box: newBox()}
 	fork.owner = r.owner.New(fork.id)
-	fork.sess = p.restore(r.owner).Call(within(t), spaceCreate, structSize(0, 2), func(s capnp.Struct, _ *rpc.CapTable) error {
+	fork.sess = p.restore(r.owner).Call(within(t), methods.SpaceCreate.Method, methods.SpaceCreate.Params, func(s capnp.Struct, _ *rpc.CapTable) error {
 		params := wire.Space_create_Params(s)
 		if err := params.SetSession(fork.id); err != nil {
 			return err

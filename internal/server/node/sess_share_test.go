@@ -9,6 +9,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/capnp/wire"
+	"github.com/mooring-rpc/mooring/capnp/wire/methods"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/rpc"
 )
@@ -16,7 +17,7 @@ import (
 // sharingSession mints ref from a live session, without an outbox.
 func sharingSession(t testing.TB, live *rpc.Ref, ref capability.Ref, m capability.MintRequest) *fault.Error {
 	t.Helper()
-	s, _, err := call(t, live, sessionShare, structSize(0, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
+	s, _, err := call(t, live, methods.SessionShare.Method, methods.SessionShare.Params, func(s capnp.Struct, _ *rpc.CapTable) error {
 		w, err := wire.Session_share_Params(s).NewRef()
 		if err != nil {
 			return err
@@ -104,7 +105,7 @@ func TestSessionShareMintsWithoutAnOutbox(t *testing.T) {
 		}
 
 		// A retry tells of the minting, whatever has become of the ref.
-		if _, _, err := call(t, whole, sessionRevoke, structSize(1, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
+		if _, _, err := call(t, whole, methods.SessionRevoke.Method, methods.SessionRevoke.Params, func(s capnp.Struct, _ *rpc.CapTable) error {
 			wire.Session_revoke_Params(s).SetEpoch(true)
 			return nil
 		}); err != nil {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/capnp/wire"
+	"github.com/mooring-rpc/mooring/capnp/wire/methods"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/ledger"
 	"github.com/mooring-rpc/mooring/rpc"
@@ -101,7 +102,7 @@ func outboxesShown(t *testing.T, p *peer, m *made) (outboxes []string) {
 	for _, b := range []*box{open, under(open)} {
 		p.must(p.open(p.restore(m.owner), b), b.batch(m.id, op("begin", "message", ulid.Make().String(), "payload", map[string]string{"role": "assistant"})))
 	}
-	s, _, err := call(t, m.sess, sessionEvents, structSize(2, 0), nil)
+	s, _, err := call(t, m.sess, methods.SessionEvents.Method, methods.SessionEvents.Params, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -134,7 +135,7 @@ func TestASessionIsItsMakersStreams(t *testing.T) {
 		r := start(t, st, nil)
 		p := r.dial()
 		making := func(m *made) *rpc.Ref {
-			return p.restore(r.owner).Call(within(t), spaceCreate, structSize(0, 2), func(s capnp.Struct, _ *rpc.CapTable) error {
+			return p.restore(r.owner).Call(within(t), methods.SpaceCreate.Method, methods.SpaceCreate.Params, func(s capnp.Struct, _ *rpc.CapTable) error {
 				params := wire.Space_create_Params(s)
 				if err := params.SetSession(m.id); err != nil {
 					return err
@@ -163,12 +164,12 @@ func TestASessionIsItsMakersStreams(t *testing.T) {
 			}
 			ack := p.must(stream, stranger.batch(m.id, put(2)))
 			wantRecorded(t, "under the creator's outbox id", ack.outcomes[0], ledger.Denied, fault.UnknownRef)
-			_, _, err := call(t, theirs, sessionEvents, structSize(2, 0), nil)
+			_, _, err := call(t, theirs, methods.SessionEvents.Method, methods.SessionEvents.Params, nil)
 			wantCode(t, "events under the creator's outbox id", err, fault.UnknownRef)
 			if ack := p.must(m.stream, m.batch(put(3))); ack.applied != 1 {
 				t.Errorf("a stranger first, %v: the maker goes on: %+v", first, ack.outcomes)
 			}
-			if _, _, err := call(t, m.sess, sessionEvents, structSize(2, 0), nil); err != nil {
+			if _, _, err := call(t, m.sess, methods.SessionEvents.Method, methods.SessionEvents.Params, nil); err != nil {
 				t.Errorf("a stranger first, %v: the maker reads: %v", first, err)
 			}
 		}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/capnp/wire"
+	"github.com/mooring-rpc/mooring/capnp/wire/methods"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/pgtest"
 	"github.com/mooring-rpc/mooring/internal/session"
@@ -122,7 +123,7 @@ func rowServerBehind(t *testing.T, _ *rig, p *peer, m *made) {
 
 func acknowledge(t *testing.T, stream *rpc.Ref, through uint64) *fault.Error {
 	t.Helper()
-	s, _, err := call(t, stream, streamAcknowledge, structSize(1, 0), func(s capnp.Struct, _ *rpc.CapTable) error {
+	s, _, err := call(t, stream, methods.StreamAcknowledge.Method, methods.StreamAcknowledge.Params, func(s capnp.Struct, _ *rpc.CapTable) error {
 		wire.Stream_acknowledge_Params(s).SetThrough(through)
 		return nil
 	})
@@ -456,7 +457,7 @@ func TestFloodLeavesRoomForOthersAndForItsRevocation(t *testing.T) {
 	untilQueued(t, r.server, 14)
 	late := other.batch(put(100))
 	wantRefusal(t, "beyond the queue", p.apply(other.stream, late), fault.Overloaded, 0)
-	revoked := m.sess.Call(within(t), sessionRevoke, structSize(1, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
+	revoked := m.sess.Call(within(t), methods.SessionRevoke.Method, methods.SessionRevoke.Params, func(s capnp.Struct, _ *rpc.CapTable) error {
 		return wire.Session_revoke_Params(s).SetRef(ref.ID)
 	})
 	untilQueued(t, r.server, 15)
@@ -510,7 +511,7 @@ func spaceCreateGivesNoOthersSession(t *testing.T, r *rig, p *peer, m *made) {
 	// of create must not be the owner of what another has made.
 	other := r.dial()
 	b := newBox()
-	sess := other.restore(r.owner).Call(within(t), spaceCreate, structSize(0, 2), func(s capnp.Struct, _ *rpc.CapTable) error {
+	sess := other.restore(r.owner).Call(within(t), methods.SpaceCreate.Method, methods.SpaceCreate.Params, func(s capnp.Struct, _ *rpc.CapTable) error {
 		params := wire.Space_create_Params(s)
 		if err := params.SetSession(m.id); err != nil {
 			return err
@@ -520,13 +521,13 @@ func spaceCreateGivesNoOthersSession(t *testing.T, r *rig, p *peer, m *made) {
 	stream := other.open(sess, b)
 	ack := other.must(stream, b.batch(m.id, put(1)))
 	wantRecorded(t, "append", ack.outcomes[0], ledger.Denied, fault.UnknownRef)
-	_, _, err := call(t, sess, sessionEvents, structSize(2, 0), nil)
+	_, _, err := call(t, sess, methods.SessionEvents.Method, methods.SessionEvents.Params, nil)
 	wantCode(t, "events", err, fault.UnknownRef)
-	_, _, err = call(t, sess, sessionDescribe, structSize(0, 0), nil)
+	_, _, err = call(t, sess, methods.SessionDescribe.Method, methods.SessionDescribe.Params, nil)
 	wantCode(t, "describe", err, fault.UnknownRef)
-	_, _, err = call(t, sess, persistentSave, structSize(0, 1), nil)
+	_, _, err = call(t, sess, methods.PersistentSave.Method, methods.PersistentSave.Params, nil)
 	wantCode(t, "save", err, fault.UnknownRef)
-	s, _, err := call(t, sess, sessionRevoke, structSize(1, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
+	s, _, err := call(t, sess, methods.SessionRevoke.Method, methods.SessionRevoke.Params, func(s capnp.Struct, _ *rpc.CapTable) error {
 		wire.Session_revoke_Params(s).SetEpoch(true)
 		return nil
 	})
@@ -538,7 +539,7 @@ func spaceCreateGivesNoOthersSession(t *testing.T, r *rig, p *peer, m *made) {
 		t.Errorf("revoke: %v", refusal)
 	}
 	// The one who made it goes on, and its own object of create reads.
-	if _, _, err := call(t, m.sess, sessionEvents, structSize(2, 0), nil); err != nil {
+	if _, _, err := call(t, m.sess, methods.SessionEvents.Method, methods.SessionEvents.Params, nil); err != nil {
 		t.Errorf("the maker's events: %v", err)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/capnp/wire/methods"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/pgtest"
 	"github.com/mooring-rpc/mooring/internal/session"
@@ -96,7 +97,7 @@ func cutAtOnce(t *testing.T, refs int) {
 
 	p.must(m.stream, m.batch(put(1))) // something above the cut
 	for _, h := range all {
-		_, _, err := call(t, h.sess, sessionEvents, structSize(2, 0), nil)
+		_, _, err := call(t, h.sess, methods.SessionEvents.Method, methods.SessionEvents.Params, nil)
 		wantCode(t, "a holder's next call", err, fault.Revoked)
 		o := h.stream
 		if out := p.must(o, h.box.batch(m.id, put(2))).outcomes[0]; out.Status != ledger.Denied || out.Reason != fault.Revoked {

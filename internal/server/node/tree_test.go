@@ -15,7 +15,9 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/capnp/wire"
+	"github.com/mooring-rpc/mooring/capnp/wire/methods"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/server/batchtest"
 	"github.com/mooring-rpc/mooring/ledger"
 	"github.com/mooring-rpc/mooring/rpc"
 )
@@ -45,7 +47,7 @@ func refsOf(t testing.TB, live *rpc.Ref, m rpc.Method, under string, limit uint3
 // refsAfter gives a page of a tree, and where the next one goes on.
 func refsAfter(t testing.TB, live *rpc.Ref, m rpc.Method, under, after string, limit uint32) (nodes []node, next string, err error) {
 	t.Helper()
-	s, _, err := call(t, live, m, structSize(0, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
+	s, _, err := call(t, live, m, batchtest.StructSize(0, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
 		q, err := wire.Session_refs_Params(s).NewQuery()
 		if err != nil {
 			return err
@@ -104,7 +106,7 @@ func refusalOf(has bool, r wire.Refusal, err error) *fault.Error {
 // sharing mints ref from the live space.
 func sharing(t testing.TB, space *rpc.Ref, ref capability.Ref, rights capability.Rights, actor string) *fault.Error {
 	t.Helper()
-	s, _, err := call(t, space, spaceShare, structSize(0, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
+	s, _, err := call(t, space, methods.SpaceShare.Method, methods.SpaceShare.Params, func(s capnp.Struct, _ *rpc.CapTable) error {
 		w, err := wire.Space_share_Params(s).NewRef()
 		if err != nil {
 			return err
@@ -134,7 +136,7 @@ func sharing(t testing.TB, space *rpc.Ref, ref capability.Ref, rights capability
 // cutting revokes ref through the live space.
 func cutting(t testing.TB, space *rpc.Ref, ref string) (died uint64, refused *fault.Error) {
 	t.Helper()
-	s, _, err := call(t, space, spaceRevoke, structSize(0, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
+	s, _, err := call(t, space, methods.SpaceRevoke.Method, methods.SpaceRevoke.Params, func(s capnp.Struct, _ *rpc.CapTable) error {
 		return wire.Space_revoke_Params(s).SetRef(ref)
 	})
 	if err != nil {
@@ -148,7 +150,7 @@ func cutting(t testing.TB, space *rpc.Ref, ref string) (died uint64, refused *fa
 // rotating puts ref in the place of the one of a live session or space.
 func rotating(t testing.TB, live *rpc.Ref, m rpc.Method, ref capability.Ref) (cut uint64, refused *fault.Error) {
 	t.Helper()
-	s, _, err := call(t, live, m, structSize(0, 2), func(s capnp.Struct, _ *rpc.CapTable) error {
+	s, _, err := call(t, live, m, batchtest.StructSize(0, 2), func(s capnp.Struct, _ *rpc.CapTable) error {
 		hash := ref.Secret.Hash()
 		p := wire.Session_rotate_Params(s)
 		if err := p.SetHash(hash[:]); err != nil {
@@ -159,7 +161,7 @@ func rotating(t testing.TB, live *rpc.Ref, m rpc.Method, ref capability.Ref) (cu
 	if err != nil {
 		t.Fatalf("rotate: %v", err)
 	}
-	if m == spaceRotate {
+	if m == methods.SpaceRotate.Method {
 		r := wire.Space_rotate_Results(s)
 		f, err := r.Refusal()
 		return 0, refusalOf(r.HasRefusal(), f, err)
@@ -194,17 +196,17 @@ func TestRefsChangeWhileTheyAreListed(t *testing.T) {
 		m := r.create(p)
 		one := p.share(m, "rights", []string{"read"})
 		space := p.restore(r.owner)
-		first, next, err := refsAfter(t, space, spaceRefs, "", "", 3)
+		first, next, err := refsAfter(t, space, methods.SpaceRefs.Method, "", "", 3)
 		if err != nil || len(first) != 3 || first[2].id != one.ID || next != "" {
 			t.Fatalf("the tree: %v, next %q, %v", first, next, err)
 		}
 		two := p.share(m, "rights", []string{"read"})
-		if first, next, err = refsAfter(t, space, spaceRefs, "", "", 2); err != nil || first[1].id != m.owner.ID {
+		if first, next, err = refsAfter(t, space, methods.SpaceRefs.Method, "", "", 2); err != nil || first[1].id != m.owner.ID {
 			t.Fatalf("the first page: %v, %v", first, err)
 		}
 		cut, _ := revoking(t, m.sess, one.ID)
 		three := p.share(m, "rights", []string{"read"})
-		rest, end, err := refsAfter(t, space, spaceRefs, "", next, 10)
+		rest, end, err := refsAfter(t, space, methods.SpaceRefs.Method, "", next, 10)
 		if err != nil || end != "" || len(rest) != 3 {
 			t.Fatalf("the rest: %v, next %q, %v", rest, end, err)
 		}
@@ -219,19 +221,19 @@ func TestRefsChangeWhileTheyAreListed(t *testing.T) {
 				t.Errorf("what was revoked between two pages: %+v, at %d", n, cut)
 			}
 		}
-		_, next, err = refsAfter(t, space, spaceRefs, "", "", 3)
+		_, next, err = refsAfter(t, space, methods.SpaceRefs.Method, "", "", 3)
 		if err != nil {
 			t.Fatal(err)
 		}
 		owner := m.owner.New(m.id)
-		if _, refused := rotating(t, m.sess, sessionRotate, owner); refused != nil {
+		if _, refused := rotating(t, m.sess, methods.SessionRotate.Method, owner); refused != nil {
 			t.Fatal(refused)
 		}
-		_, _, err = refsAfter(t, space, spaceRefs, "", next, 10)
+		_, _, err = refsAfter(t, space, methods.SpaceRefs.Method, "", next, 10)
 		wantCode(t, "after a rotation above the place", err, fault.Conflict)
-		_, _, err = refsAfter(t, space, spaceRefs, m.owner.ID, one.ID, 10)
+		_, _, err = refsAfter(t, space, methods.SpaceRefs.Method, m.owner.ID, one.ID, 10)
 		wantCode(t, "after a ref that is not there any more", err, fault.Conflict)
-		if got := tree(t, space, spaceRefs, "", 2); len(got) != 6 {
+		if got := tree(t, space, methods.SpaceRefs.Method, "", 2); len(got) != 6 {
 			t.Errorf("from the start: %v", got)
 		}
 	})
@@ -255,28 +257,28 @@ func TestRefsShowATreeToWhoMayCutIt(t *testing.T) {
 
 		owner := p.restore(m.owner)
 		for _, limit := range []uint32{0, 1, 3} {
-			if got := tree(t, owner, sessionRefs, "", limit); !slices.Equal(got, all) {
+			if got := tree(t, owner, methods.SessionRefs.Method, "", limit); !slices.Equal(got, all) {
 				t.Errorf("the owner's tree by %d: %v", limit, got)
 			}
 		}
-		if got := tree(t, owner, sessionRefs, helper.ID, 0); !slices.Equal(got, mine) {
+		if got := tree(t, owner, methods.SessionRefs.Method, helper.ID, 0); !slices.Equal(got, mine) {
 			t.Errorf("the helper's tree, as its owner sees it: %v", got)
 		}
-		if got := tree(t, hm.sess, sessionRefs, "", 0); !slices.Equal(got, mine) {
+		if got := tree(t, hm.sess, methods.SessionRefs.Method, "", 0); !slices.Equal(got, mine) {
 			t.Errorf("the helper's own tree: %v", got)
 		}
-		_, err := refsOf(t, hm.sess, sessionRefs, other.ID, 0)
+		_, err := refsOf(t, hm.sess, methods.SessionRefs.Method, other.ID, 0)
 		wantCode(t, "a tree beside one's own", err, fault.MissingRight)
-		_, err = refsOf(t, hm.sess, sessionRefs, m.owner.ID, 0)
+		_, err = refsOf(t, hm.sess, methods.SessionRefs.Method, m.owner.ID, 0)
 		wantCode(t, "the tree above", err, fault.MissingRight)
-		_, err = refsOf(t, p.restore(other), sessionRefs, "", 0)
+		_, err = refsOf(t, p.restore(other), methods.SessionRefs.Method, "", 0)
 		wantCode(t, "without revoke", err, fault.MissingRight)
 		stranger := r.create(p)
-		_, err = refsOf(t, owner, sessionRefs, stranger.owner.ID, 0)
+		_, err = refsOf(t, owner, methods.SessionRefs.Method, stranger.owner.ID, 0)
 		wantCode(t, "another session's", err, fault.NotFound)
 
 		cut, _ := revoking(t, owner, helper.ID)
-		nodes, err := refsOf(t, owner, sessionRefs, "", 0)
+		nodes, err := refsOf(t, owner, methods.SessionRefs.Method, "", 0)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -286,7 +288,7 @@ func TestRefsShowATreeToWhoMayCutIt(t *testing.T) {
 				t.Errorf("after the revocation at %d: %+v", cut, n)
 			}
 		}
-		_, err = refsOf(t, hm.sess, sessionRefs, "", 0)
+		_, err = refsOf(t, hm.sess, methods.SessionRefs.Method, "", 0)
 		wantCode(t, "through a dead ref", err, fault.Revoked)
 	})
 }
@@ -317,13 +319,13 @@ func TestSpaceRefsAreSharedNarrowedAndRevoked(t *testing.T) {
 		reader := p.share(m, "rights", []string{"read"})
 		want := []string{team.ID, guest.ID, m.owner.ID, reader.ID}
 		slices.Sort(want)
-		if got := tree(t, live, spaceRefs, "", 2); !slices.Equal(got, want) {
+		if got := tree(t, live, methods.SpaceRefs.Method, "", 2); !slices.Equal(got, want) {
 			t.Errorf("the team's tree: %v, want %v", got, want)
 		}
-		if got := tree(t, root, spaceRefs, m.owner.ID, 0); len(got) != 2 {
+		if got := tree(t, root, methods.SpaceRefs.Method, m.owner.ID, 0); len(got) != 2 {
 			t.Errorf("a session's tree through its space: %v", got)
 		}
-		_, err := refsOf(t, live, spaceRefs, mine.owner.ID, 0)
+		_, err := refsOf(t, live, methods.SpaceRefs.Method, mine.owner.ID, 0)
 		wantCode(t, "a session beside", err, fault.MissingRight)
 
 		// A session's ref can be cut through the space too; its owner lives.
@@ -348,7 +350,7 @@ func TestSpaceRefsAreSharedNarrowedAndRevoked(t *testing.T) {
 		if died != 0 {
 			t.Errorf("%d died twice", died)
 		}
-		_, err = refsOf(t, visitor, spaceRefs, "", 0)
+		_, err = refsOf(t, visitor, methods.SpaceRefs.Method, "", 0)
 		wantCode(t, "the guest", err, fault.Revoked)
 		if o := p.must(m.stream, m.batch(put(2))).outcomes[0]; o.Status != ledger.Denied || o.Reason != fault.Revoked {
 			t.Errorf("the team's session: %+v", o)
@@ -413,7 +415,7 @@ func TestSpaceRevokeUnderFire(t *testing.T) {
 			for {
 				id, b := capability.SessionPrefix+ulid.Make().String(), newBox()
 				owner := team.New(id)
-				sess := maker.restore(team).Call(within(t), spaceCreate, structSize(0, 2), func(s capnp.Struct, _ *rpc.CapTable) error {
+				sess := maker.restore(team).Call(within(t), methods.SpaceCreate.Method, methods.SpaceCreate.Params, func(s capnp.Struct, _ *rpc.CapTable) error {
 					params := wire.Space_create_Params(s)
 					if err := params.SetSession(id); err != nil {
 						return err
@@ -435,7 +437,7 @@ func TestSpaceRevokeUnderFire(t *testing.T) {
 			k.until(t, "the end", func() bool { return k.ended != nil })
 		}
 
-		nodes, err := refsOf(t, root, spaceRefs, team.ID, 0)
+		nodes, err := refsOf(t, root, methods.SpaceRefs.Method, team.ID, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -478,16 +480,16 @@ func TestRotateAnOwnersRef(t *testing.T) {
 		kept := newRecorder()
 		defer p.subscribe(held, kept, 0).Release()
 		next := m.owner.New(m.id)
-		_, refused := rotating(t, held, sessionRotate, next)
+		_, refused := rotating(t, held, methods.SessionRotate.Method, next)
 		refusedWith(t, "through a helper", refused, fault.NotAnOwner)
-		cut, refused := rotating(t, old, sessionRotate, next)
+		cut, refused := rotating(t, old, methods.SessionRotate.Method, next)
 		refusedWith(t, "rotate", refused, fault.None)
-		again, refused := rotating(t, p.restore(m.owner), sessionRotate, next)
+		again, refused := rotating(t, p.restore(m.owner), methods.SessionRotate.Method, next)
 		refusedWith(t, "the same again", refused, fault.None)
 		if again != cut || cut == 0 {
 			t.Errorf("cut at %d, then at %d", cut, again)
 		}
-		_, refused = rotating(t, old, sessionRotate, m.owner.New(m.id))
+		_, refused = rotating(t, old, methods.SessionRotate.Method, m.owner.New(m.id))
 		refusedWith(t, "once more through the dead one", refused, fault.Revoked)
 		k.until(t, "the old one's end", func() bool { return k.ended != nil && k.ended.Code == fault.Revoked && k.ended.At == cut })
 
@@ -495,7 +497,7 @@ func TestRotateAnOwnersRef(t *testing.T) {
 		if o := p.must(m.stream, m.batch(put(1))).outcomes[0]; o.Status != ledger.Denied {
 			t.Errorf("the maker's object: %+v", o)
 		}
-		named := p.restore(r.owner).Call(within(t), spaceCreate, structSize(0, 2), func(s capnp.Struct, _ *rpc.CapTable) error {
+		named := p.restore(r.owner).Call(within(t), methods.SpaceCreate.Method, methods.SpaceCreate.Params, func(s capnp.Struct, _ *rpc.CapTable) error {
 			params := wire.Space_create_Params(s)
 			if err := params.SetSession(m.id); err != nil {
 				return err
@@ -514,7 +516,7 @@ func TestRotateAnOwnersRef(t *testing.T) {
 		kept.untilCursor(t, cut+1) // the helper goes on
 		want := []string{next.ID, helper.ID}
 		slices.Sort(want)
-		if got := tree(t, owner, sessionRefs, "", 0); !slices.Equal(got, want) {
+		if got := tree(t, owner, methods.SessionRefs.Method, "", 0); !slices.Equal(got, want) {
 			t.Errorf("the new one's tree: %v, want %v", got, want)
 		}
 
@@ -523,17 +525,17 @@ func TestRotateAnOwnersRef(t *testing.T) {
 		fresh := r.owner.New(r.owner.Target())
 		team := r.owner.New(r.owner.Target())
 		refusedWith(t, "share", sharing(t, root, team, capability.SpaceRights, ""), fault.None)
-		_, refused = rotating(t, p.restore(team), spaceRotate, fresh)
+		_, refused = rotating(t, p.restore(team), methods.SpaceRotate.Method, fresh)
 		refusedWith(t, "of a space's ref that is no root", refused, fault.NotAnOwner)
 		for _, label := range []string{"rotate the root", "the same again"} {
-			_, refused = rotating(t, p.restore(r.owner), spaceRotate, fresh)
+			_, refused = rotating(t, p.restore(r.owner), methods.SpaceRotate.Method, fresh)
 			refusedWith(t, label, refused, fault.None)
 		}
-		_, refused = rotating(t, root, spaceRotate, r.owner.New(r.owner.Target()))
+		_, refused = rotating(t, root, methods.SpaceRotate.Method, r.owner.New(r.owner.Target()))
 		refusedWith(t, "once more through the dead root", refused, fault.Revoked)
 		want = []string{fresh.ID, team.ID, next.ID, helper.ID, m.owner.ID} // the owner that was rotated is below the root still
 		slices.Sort(want)
-		if got := tree(t, p.restore(fresh), spaceRefs, "", 0); !slices.Equal(got, want) {
+		if got := tree(t, p.restore(fresh), methods.SpaceRefs.Method, "", 0); !slices.Equal(got, want) {
 			t.Errorf("the new root's tree: %v, want %v", got, want)
 		}
 		refusedWith(t, "share through the new root", sharing(t, p.restore(fresh), r.owner.New(r.owner.Target()), capability.List, ""), fault.None)
@@ -550,11 +552,11 @@ func TestRefsShowWhatWasJustUsed(t *testing.T) {
 	ref := p.share(m, "rights", []string{"read"})
 	reader := p.restore(ref)
 	for range 3 {
-		if _, _, err := call(t, reader, sessionEvents, structSize(2, 0), nil); err != nil {
+		if _, _, err := call(t, reader, methods.SessionEvents.Method, methods.SessionEvents.Params, nil); err != nil {
 			t.Fatal(err)
 		}
 	}
-	s, _, err := call(t, m.sess, sessionRefs, structSize(0, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
+	s, _, err := call(t, m.sess, methods.SessionRefs.Method, methods.SessionRefs.Params, func(s capnp.Struct, _ *rpc.CapTable) error {
 		_, err := wire.Session_refs_Params(s).NewQuery()
 		return err
 	})

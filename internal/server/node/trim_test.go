@@ -13,6 +13,7 @@ import (
 	"capnproto.org/go/capnp/v3"
 
 	"github.com/mooring-rpc/mooring/capnp/wire"
+	"github.com/mooring-rpc/mooring/capnp/wire/methods"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/ledger"
@@ -43,7 +44,7 @@ func snapshotOf(t *testing.T, sess *rpc.Ref, at uint64) (*recorder, error) {
 	k := newRecorder()
 	sink := rpc.NewLocal(k)
 	defer sink.Release()
-	_, _, err := call(t, sess, sessionSnapshot, structSize(1, 1), func(s capnp.Struct, caps *rpc.CapTable) error {
+	_, _, err := call(t, sess, methods.SessionSnapshot.Method, methods.SessionSnapshot.Params, func(s capnp.Struct, caps *rpc.CapTable) error {
 		wire.Session_snapshot_Params(s).SetAt(at)
 		return caps.Set(s, 0, sink)
 	})
@@ -106,7 +107,7 @@ func TestTrimmedLogIsFollowedFromItsStart(t *testing.T) {
 		late.consecutive(t, 21)
 
 		for from, first := range map[uint64]uint64{0: 22, 20: 22, 21: 0, 22: 0} {
-			s, _, err := call(t, m.sess, sessionEvents, structSize(2, 0), func(s capnp.Struct, _ *rpc.CapTable) error {
+			s, _, err := call(t, m.sess, methods.SessionEvents.Method, methods.SessionEvents.Params, func(s capnp.Struct, _ *rpc.CapTable) error {
 				wire.Session_events_Params(s).SetFrom(from)
 				return nil
 			})

@@ -14,6 +14,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/capnp/wire"
+	"github.com/mooring-rpc/mooring/capnp/wire/methods"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/server/batchtest"
 	"github.com/mooring-rpc/mooring/ledger"
@@ -50,7 +51,7 @@ type reply struct {
 }
 
 func applying(t testing.TB, stream *rpc.Ref, b *ledger.Batch, with ...*rpc.Ref) *rpc.Promise {
-	return stream.Call(within(t), streamApply, structSize(0, 2), func(s capnp.Struct, caps *rpc.CapTable) error {
+	return stream.Call(within(t), methods.StreamApply.Method, methods.StreamApply.Params, func(s capnp.Struct, caps *rpc.CapTable) error {
 		to, err := wire.Stream_apply_Params(s).NewBatch()
 		if err != nil {
 			return err
@@ -146,7 +147,7 @@ func TestASmallMessageIsRefused(t *testing.T) {
 	p := r.dial()
 	m := r.create(p)
 	for name, craft := range batchtest.Crafted {
-		got := readReply(t, m.stream.Call(within(t), streamApply, structSize(0, 2), func(s capnp.Struct, _ *rpc.CapTable) error {
+		got := readReply(t, m.stream.Call(within(t), methods.StreamApply.Method, methods.StreamApply.Params, func(s capnp.Struct, _ *rpc.CapTable) error {
 			b, err := wire.Stream_apply_Params(s).NewBatch()
 			craft(t, b)
 			return err

@@ -47,7 +47,7 @@ func TestASmallMessageDecodesSmall(t *testing.T) {
 func TestManySessionsWithABatch(t *testing.T) {
 	t.Parallel()
 	_, seg := capnp.NewSingleSegmentMessage(nil)
-	s, err := capnp.NewStruct(seg, structSize(0, 2))
+	s, err := capnp.NewStruct(seg, batchtest.StructSize(0, 2))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -62,7 +62,7 @@ func randomBatch(rnd *rand.Rand, plain bool) *ledger.Batch {
 // without lists that have nothing in them.
 func leaner(s capnp.Struct, b *ledger.Batch, more int) error {
 	resized := func(l capnp.List, data, pointers int) (capnp.List, error) {
-		to, err := capnp.NewCompositeList(s.Segment(), structSize(capnp.Size(data+more), uint16(pointers+more)), int32(l.Len()))
+		to, err := capnp.NewCompositeList(s.Segment(), batchtest.StructSize(capnp.Size(data+more), uint16(pointers+more)), int32(l.Len()))
 		for i := range l.Len() {
 			if err == nil {
 				err = to.SetStruct(i, l.Struct(i))
@@ -172,7 +172,7 @@ func TestReadBatches(t *testing.T) {
 		if n%3 == 0 {
 			more = 2 - rnd.IntN(4)
 		}
-		raw := capnpfasttest.Segment(t, structSize(0, 2), func(s capnp.Struct) error { return leaner(s, b, more) })
+		raw := capnpfasttest.Segment(t, batchtest.StructSize(0, 2), func(s capnp.Struct) error { return leaner(s, b, more) })
 		plain := checkBatch(t, raw, uint64(len(raw)), 1<<20)
 		if n%4 > 0 && !plain {
 			t.Fatalf("not plain: %+v\n%x", b, raw)
@@ -194,7 +194,7 @@ func TestReadBatches(t *testing.T) {
 func TestUnusualBatches(t *testing.T) {
 	t.Parallel()
 	for name, craft := range batchtest.Crafted {
-		raw := capnpfasttest.Segment(t, structSize(0, 2), func(s capnp.Struct) error {
+		raw := capnpfasttest.Segment(t, batchtest.StructSize(0, 2), func(s capnp.Struct) error {
 			b, err := wire.Stream_apply_Params(s).NewBatch()
 			if err == nil {
 				craft(t, b)
@@ -241,7 +241,7 @@ func TestUnusualBatches(t *testing.T) {
 			return err
 		},
 	} {
-		raw := capnpfasttest.Segment(t, structSize(0, 2), func(s capnp.Struct) error { return place(wire.Stream_apply_Params(s)) })
+		raw := capnpfasttest.Segment(t, batchtest.StructSize(0, 2), func(s capnp.Struct) error { return place(wire.Stream_apply_Params(s)) })
 		if checkBatch(t, raw, 64<<20, 1<<20) {
 			t.Errorf("%s: plain", name)
 		}
@@ -256,7 +256,7 @@ func TestUnusualBatches(t *testing.T) {
 			return oneOp(p, func(op wire.Op) error { _, err := op.NewArgs(0); return err })
 		},
 	} {
-		raw := capnpfasttest.Segment(t, structSize(0, 2), func(s capnp.Struct) error { return place(wire.Stream_apply_Params(s)) })
+		raw := capnpfasttest.Segment(t, batchtest.StructSize(0, 2), func(s capnp.Struct) error { return place(wire.Stream_apply_Params(s)) })
 		if !checkBatch(t, raw, 64<<20, 1<<20) {
 			t.Errorf("%s: not plain", name)
 		}
@@ -280,7 +280,7 @@ func oneOp(p wire.Stream_apply_Params, place func(wire.Op) error) error {
 func TestASmallMessageIsReadSmall(t *testing.T) {
 	const limit = 1 << 20
 	for name, craft := range batchtest.Crafted {
-		seg := capnpfasttest.Segment(t, structSize(0, 2), func(s capnp.Struct) error {
+		seg := capnpfasttest.Segment(t, batchtest.StructSize(0, 2), func(s capnp.Struct) error {
 			b, err := wire.Stream_apply_Params(s).NewBatch()
 			if err == nil {
 				craft(t, b)
@@ -311,7 +311,7 @@ func FuzzPlainBatch(f *testing.F) {
 				b.Ops[i].DependsOn = []string{"x"}
 			}
 		}
-		raw := capnpfasttest.Segment(f, structSize(0, 2), func(s capnp.Struct) error { return leaner(s, b, n/4-1) })
+		raw := capnpfasttest.Segment(f, batchtest.StructSize(0, 2), func(s capnp.Struct) error { return leaner(s, b, n/4-1) })
 		f.Add(raw, uint16(4095), uint16(4095))
 	}
 	f.Fuzz(func(t *testing.T, raw []byte, traversal, limit uint16) {
@@ -368,8 +368,8 @@ func TestWrittenAcks(t *testing.T) {
 		if n == 0 {
 			a = &session.Answer{}
 		}
-		got := capnpfasttest.Segment(t, structSize(0, 1), func(s capnp.Struct) error { return writtenAck(s, a) })
-		want := capnpfasttest.Segment(t, structSize(0, 1), func(s capnp.Struct) error { return generatedAck(s, a) })
+		got := capnpfasttest.Segment(t, batchtest.StructSize(0, 1), func(s capnp.Struct) error { return writtenAck(s, a) })
+		want := capnpfasttest.Segment(t, batchtest.StructSize(0, 1), func(s capnp.Struct) error { return generatedAck(s, a) })
 		if !bytes.Equal(got, want) {
 			t.Fatalf("%+v is\n%x, but generated\n%x", a, got, want)
 		}
@@ -419,7 +419,7 @@ func BenchmarkReadBatch(b *testing.B) {
 		batch.Ops = append(batch.Ops, ledger.Intent{OpID: fmt.Sprintf("01ARZ3NDEKTSV4RRFFQ69G5F%02d", i), Seq: uint64(i), Method: "put",
 			Args: []ledger.Arg{{Name: "key", JSON: []byte(`"message/msg_1"`)}, {Name: "payload", JSON: bytes.Repeat([]byte("x"), 300)}}})
 	}
-	seg := capnpfasttest.Segment(b, structSize(0, 2), func(s capnp.Struct) error { return leaner(s, batch, 0) })
+	seg := capnpfasttest.Segment(b, batchtest.StructSize(0, 2), func(s capnp.Struct) error { return leaner(s, batch, 0) })
 	b.Run("hand", func(b *testing.B) {
 		root, _ := byhand.Segment(seg).Follow(0)
 		m := byhand.NewMessage(seg, root, 1<<20)
@@ -464,7 +464,7 @@ func BenchmarkWriteAck(b *testing.B) {
 				if err != nil {
 					b.Fatal(err)
 				}
-				root, err := capnp.NewRootStruct(seg, structSize(0, 1))
+				root, err := capnp.NewRootStruct(seg, batchtest.StructSize(0, 1))
 				if err == nil {
 					err = place(root, a)
 				}
@@ -483,7 +483,7 @@ func TestFewValuesLeaveTheirMessage(t *testing.T) {
 	value := `{"a":"` + strings.Repeat("x", 400) + `"}` // as long as they mostly are
 	b := &ledger.Batch{BatchID: "b", Ops: []ledger.Intent{{OpID: "o", Method: "put", Args: []ledger.Arg{{Name: "payload", JSON: []byte(value)}}}}}
 	for _, idle := range []int32{0, 1000} {
-		seg := capnpfasttest.Segment(t, structSize(0, 2), func(s capnp.Struct) error {
+		seg := capnpfasttest.Segment(t, batchtest.StructSize(0, 2), func(s capnp.Struct) error {
 			var w fieldWriter
 			to, err := wire.Stream_apply_Params(s).NewBatch()
 			w.do(err)
