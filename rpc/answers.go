@@ -10,6 +10,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/internal/peerconn"
 	"github.com/mooring-rpc/mooring/rpc/internal/framing"
+	"github.com/mooring-rpc/mooring/rpc/internal/table"
 )
 
 // answer is a call of the peer. It is dropped when both Return is sent and Finish received. Until the Finish the peer may
@@ -88,7 +89,7 @@ func (co *core) newAnswer(id uint32) (*answer, error) {
 	ans := &answer{id: id}
 	ans.call.conn, ans.call.via, ans.call.ans = co.conn, co.conn, ans
 	co.answers[id] = ans
-	co.finishOptional.remove(id)
+	co.finishOptional.Remove(id)
 	co.unanswered++
 	return ans, nil
 }
@@ -269,7 +270,7 @@ func (co *core) returnResults(ans *answer, out *outMsg, caps CapTable) {
 		co.returnException(ans, ex)
 		return
 	}
-	hint := caps.Len() == 0 && ans.id < idSetSize
+	hint := caps.Len() == 0 && ans.id < table.IDSetSize
 	if plain {
 		out.addressReturn(ans.id, hint)
 	} else {
@@ -292,7 +293,7 @@ func (co *core) returnResults(ans *answer, out *outMsg, caps CapTable) {
 	co.completeAnswer(ans, out, content, caps, nil)
 	if hint {
 		co.dropAnswer(ans)
-		co.finishOptional.add(ans.id)
+		co.finishOptional.Add(ans.id)
 	}
 }
 
@@ -399,7 +400,7 @@ func (co *core) handleFinish(msg rpccp.Message) error {
 	if err != nil {
 		return framing.Error(err.Error())
 	}
-	if co.finishOptional.remove(m.QuestionId()) { // it crossed the Return, or the peer ignores noFinishNeeded
+	if co.finishOptional.Remove(m.QuestionId()) { // it crossed the Return, or the peer ignores noFinishNeeded
 		return nil
 	}
 	ans := co.answers[m.QuestionId()]
@@ -469,7 +470,7 @@ func (co *core) cancelAnswer(ans *answer) {
 func (co *core) dropAnswer(ans *answer) {
 	co.answerBytes -= ans.bytes
 	ans.bytes = 0
-	remove(&co.answers, ans.id, &co.peakSizes.answers)
+	table.Delete(&co.answers, ans.id, &co.peakSizes.answers)
 	co.dropCaps(ans.caps)
 	ans.caps, ans.content, ans.exports = CapTable{}, capnp.Ptr{}, nil
 }

@@ -33,17 +33,17 @@ func (d *codec) UnlockAndRun() { (*Conn)(d).unlockAndRun() }
 
 func (d *codec) Wrote() { d.wakeLimitWaiters() }
 
-func (d *codec) InFlight() int { return d.questions.n + len(d.answers) }
+func (d *codec) InFlight() int { return d.questions.Len() + len(d.answers) }
 
 // IsUnused counts our bootstrap interface as no reference of the peer's.
 func (d *codec) IsUnused() bool {
-	exports := d.exports.n
+	exports := d.exports.Len()
 	if d.boot != nil {
 		if _, ok := d.exportIDs[d.boot]; ok {
 			exports--
 		}
 	}
-	return exports == 0 && d.questions.n == 0 && len(d.answers) == 0 && len(d.imports) == 0
+	return exports == 0 && d.questions.Len() == 0 && len(d.answers) == 0 && len(d.imports) == 0
 }
 
 func (d *codec) TransportEnding(err error) peerconn.Ending {

@@ -93,7 +93,7 @@ func (c *Conn) Bootstrap(ctx context.Context) *Ref {
 func (c *Conn) HasRoom() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.questions.n < c.limits.Questions/2 && c.out.Size() < c.limits.QueuedBytes/2
+	return c.questions.Len() < c.limits.Questions/2 && c.out.Size() < c.limits.QueuedBytes/2
 }
 
 // Done returns a channel that is closed when the connection has ended and its promises are broken, before its last
@@ -130,13 +130,13 @@ func (c *Conn) Drain(ctx context.Context, reason string) error {
 
 // atLimit reports whether a call of ours has to wait.
 func (c *Conn) atLimit() bool {
-	return c.questions.n >= c.limits.Questions || c.out.Size() >= c.limits.QueuedBytes
+	return c.questions.Len() >= c.limits.Questions || c.out.Size() >= c.limits.QueuedBytes
 }
 
 // waitAtLimit waits, for as long as ctx allows, until a call of ours may be made, and returns ctx's error otherwise. A
 // caller that must not wait, as on a delivery goroutine, passes a ctx that has ended.
 func (c *Conn) waitAtLimit(ctx context.Context) error {
-	if c.questions.n >= c.limits.Questions {
+	if c.questions.Len() >= c.limits.Questions {
 		c.countHit(LimitQuestions)
 	} else {
 		c.countHit(LimitQueuedBytes)
@@ -166,8 +166,8 @@ func (c *Conn) Stats() Stats {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	s := c.counters
-	s.Questions, s.Answers, s.Exports = c.questions.n, len(c.answers), c.exports.n
-	s.Imports, s.Embargoes, s.QueuedCalls = len(c.imports), c.disembargoesOut.n, c.queuedCalls+c.deferredCalls()
+	s.Questions, s.Answers, s.Exports = c.questions.Len(), len(c.answers), c.exports.Len()
+	s.Imports, s.Embargoes, s.QueuedCalls = len(c.imports), c.disembargoesOut.Len(), c.queuedCalls+c.deferredCalls()
 	s.QueuedBytes = c.out.Size()
 	return s
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/internal/peerconn"
 	"github.com/mooring-rpc/mooring/rpc/internal/framing"
+	"github.com/mooring-rpc/mooring/rpc/internal/table"
 )
 
 // core is guarded by Conn.mu.
@@ -19,13 +20,13 @@ type core struct {
 	limits Limits
 	boot   *localCap // our bootstrap interface, counted, or nil
 
-	questions       table[*Promise]
+	questions       table.Table[*Promise]
 	answers         map[uint32]*answer
-	finishOptional  idSet // numbers of answers dropped with their Return: they need no Finish, but one may come; none is in answers
-	exports         table[*export]
+	finishOptional  table.IDSet // numbers of answers dropped with their Return: they need no Finish, but one may come; none is in answers
+	exports         table.Table[*export]
 	exportIDs       map[node]uint32 // the number of each node in exports
 	imports         map[uint32]*remoteCap
-	disembargoesOut table[*remoteCap]
+	disembargoesOut table.Table[*remoteCap]
 	peakSizes       struct{ answers, exported, imports, lanes int } // largest sizes of the maps (remove)
 
 	unanswered        int // answers without a return

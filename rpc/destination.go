@@ -35,7 +35,7 @@ func (co *core) destination(t rpccp.MessageTarget, what string) (destination, er
 
 // importedCap returns the destination of a message that is targeted at an import of the peer's.
 func (co *core) importedCap(id uint32, what string) (destination, error) {
-	exp := co.exports.get(id)
+	exp := co.exports.Get(id)
 	if exp == nil {
 		return destination{}, violation("%s is targeted at export %d, which does not exist", what, id)
 	}
@@ -61,6 +61,18 @@ func (co *core) promisedAnswer(pa rpccp.PromisedAnswer, what string) (destinatio
 		return destination{pending: ans, path: path}, nil
 	}
 	return destination{ref: co.resultOf(ans, path)}, nil
+}
+
+// openAnswer finds the answer to a question that the peer may name, or nil. One that needed no Finish can be named until
+// the peer sends it or reuses the number: until then it is an answer whose results hold no capabilities.
+func (co *core) openAnswer(id uint32) *answer {
+	if co.finishOptional.Has(id) {
+		return &answer{id: id, returned: true}
+	}
+	if ans := co.answers[id]; ans != nil && !ans.finished {
+		return ans
+	}
+	return nil
 }
 
 // resultOf returns the capability at a path of a returned answer, borrowed from it or broken.

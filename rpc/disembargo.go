@@ -59,11 +59,11 @@ func (co *core) handleDisembargo(in *inMsg, msg rpccp.Message) error {
 
 // liftEmbargo hands over the calls held back, behind those that have come round.
 func (co *core) liftEmbargo(id uint32) error {
-	r := co.disembargoesOut.get(id)
+	r := co.disembargoesOut.Get(id)
 	if r == nil {
 		return violation("disembargo answers %d, which was not sent", id)
 	}
-	co.disembargoesOut.remove(id)
+	co.disembargoesOut.Remove(id)
 	co.out.Tasks = append(co.out.Tasks, peerconn.Func(func() { co.conn.drainEmbargoed(r) }))
 	return nil
 }

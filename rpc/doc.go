@@ -41,7 +41,7 @@
 // Return cancels the call, unless something else waits for its results: a call pipelined on it, an object that was passed a
 // promise of them, or a question of ours that takes its answer from them. Results with capabilities, and exceptions, are
 // kept until the Finish. Calls pipelined on other results can only fail, so their Return says that it needs no Finish and
-// they are dropped with it; a Finish that comes nevertheless is ignored, once (nofinish.go).
+// they are dropped with it; a Finish that comes nevertheless is ignored, once (core.finishOptional).
 //
 // An export holds one count on its object, however often it was sent to the peer, and counts how often that was.
 // An import counts how often it was received and returns the whole count in one Release when our last reference is
@@ -86,8 +86,8 @@
 // to a peer that is given the promise meanwhile, which still receives it as a promise. So order is kept through vats in
 // between (hops_test.go).
 //
-// Below it are internal/framing (where a message ends, before anything is allocated for it) and internal/transport (the WebSocket,
-// the byte stream and the pipe).
+// Below it are internal/table (the data structures of the tables), internal/framing (where a message ends, before anything is
+// allocated for it) and internal/transport (the WebSocket, the byte stream and the pipe).
 //
 // # Lock order
 //

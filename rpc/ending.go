@@ -14,6 +14,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/internal/peerconn"
 	"github.com/mooring-rpc/mooring/rpc/internal/framing"
+	"github.com/mooring-rpc/mooring/rpc/internal/table"
 	"github.com/mooring-rpc/mooring/rpc/internal/transport"
 )
 
@@ -89,8 +90,8 @@ func reasonOf(err error) string {
 
 // breakAll empties the tables.
 func (co *core) breakAll(ex *Exception) {
-	for _, p := range co.questions.slots {
-		if p == nil || p.q.returned {
+	for p := range co.questions.All() {
+		if p.q.returned {
 			continue
 		}
 		p.q.returned = true
@@ -100,23 +101,19 @@ func (co *core) breakAll(ex *Exception) {
 		p.q.pipelined = nil
 		co.queueCompletion(p.complete(capnp.Ptr{}, CapTable{}, ex))
 	}
-	co.questions = table[*Promise]{}
+	co.questions = table.Table[*Promise]{}
 	for _, r := range co.imports {
 		co.breakRemote(r, ex)
 	}
 	co.imports = nil
-	for _, r := range co.disembargoesOut.slots {
-		if r != nil {
-			co.breakRemote(r, ex)
-		}
+	for r := range co.disembargoesOut.All() {
+		co.breakRemote(r, ex)
 	}
-	co.disembargoesOut = table[*remoteCap]{}
-	for _, exp := range co.exports.slots {
-		if exp != nil {
-			co.drops = append(co.drops, exp.ref.node)
-		}
+	co.disembargoesOut = table.Table[*remoteCap]{}
+	for exp := range co.exports.All() {
+		co.drops = append(co.drops, exp.ref.node)
 	}
-	co.exports, co.exportIDs = table[*export]{}, nil
+	co.exports, co.exportIDs = table.Table[*export]{}, nil
 	for _, ans := range co.answers {
 		co.cancels = append(co.cancels, &ans.call)
 		co.dropCaps(ans.caps)

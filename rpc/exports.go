@@ -8,6 +8,7 @@ import (
 	rpccp "capnproto.org/go/capnp/v3/std/capnp/rpc"
 
 	"github.com/mooring-rpc/mooring/rpc/internal/framing"
+	"github.com/mooring-rpc/mooring/rpc/internal/table"
 )
 
 // export is one entry. It holds one count on its node, however often it was sent to the peer.
@@ -119,7 +120,7 @@ func (co *core) followPromise(n node) node {
 // roomForExports returns an error if the capabilities of a message may not be exported. Those that the peer references
 // already, or hosts itself, need no room.
 func (co *core) roomForExports(caps *CapTable) *Exception {
-	if co.exports.n+caps.Len() <= co.limits.Exports {
+	if co.exports.Len()+caps.Len() <= co.limits.Exports {
 		return nil
 	}
 	more := 0
@@ -128,9 +129,9 @@ func (co *core) roomForExports(caps *CapTable) *Exception {
 			more++
 		}
 	}
-	if more > 0 && co.exports.n+more > co.limits.Exports {
+	if more > 0 && co.exports.Len()+more > co.limits.Exports {
 		co.countHit(LimitExports)
-		return Overloadedf("the peer holds %d capabilities, the limit is %d", co.exports.n, co.limits.Exports)
+		return Overloadedf("the peer holds %d capabilities, the limit is %d", co.exports.Len(), co.limits.Exports)
 	}
 	return nil
 }
@@ -147,7 +148,7 @@ func (co *core) needsExport(n node) bool {
 // export returns the number under which the peer knows n, counting one more reference.
 func (co *core) export(n node, promise bool) uint32 {
 	if id, ok := co.exportIDs[n]; ok {
-		exp := co.exports.get(id)
+		exp := co.exports.Get(id)
 		if exp.wireRefs++; exp.wireRefs == math.MaxUint32 {
 			co.endOnUnlock(abortEnding(violation("export %d was never released", id)))
 		}
@@ -155,7 +156,7 @@ func (co *core) export(n node, promise bool) uint32 {
 	}
 	n.tryRef() // the message that names it holds a count, so this cannot fail
 	exp := &export{ref: &Ref{node: n}, wireRefs: 1, promise: promise}
-	exp.id = co.exports.add(exp)
+	exp.id = co.exports.Add(exp)
 	if _, broken := n.(*brokenCap); !broken {
 		co.exportIDs[n] = exp.id
 	}
@@ -171,12 +172,12 @@ func (co *core) exportOf(n node) *export {
 	if !ok {
 		return nil
 	}
-	return co.exports.get(id)
+	return co.exports.Get(id)
 }
 
 // releaseExport releases references that the peer had.
 func (co *core) releaseExport(id uint32, n uint32) error {
-	exp := co.exports.get(id)
+	exp := co.exports.Get(id)
 	if exp == nil {
 		return violation("release of export %d, which does not exist", id)
 	}
@@ -187,12 +188,12 @@ func (co *core) releaseExport(id uint32, n uint32) error {
 	if exp.wireRefs > 0 {
 		return nil
 	}
-	co.exports.remove(id)
+	co.exports.Remove(id)
 	if p, ok := exp.ref.node.(*promiseCap); ok && exp.promise {
 		co.afterUnlock = append(co.afterUnlock, func() { p.abandon(co.conn, exp) })
 	}
 	if at, ok := co.exportIDs[exp.ref.node]; ok && at == id {
-		remove(&co.exportIDs, exp.ref.node, &co.peakSizes.exported)
+		table.Delete(&co.exportIDs, exp.ref.node, &co.peakSizes.exported)
 	}
 	co.drops = append(co.drops, exp.ref.node)
 	return nil
@@ -241,7 +242,7 @@ func (c *Conn) watchExport(exp *export, p *promiseCap) {
 		c.resolveExport(exp, p.target.Load())
 	}})
 	c.mu.Lock()
-	gone := c.ended != nil || c.exports.get(exp.id) != exp
+	gone := c.ended != nil || c.exports.Get(exp.id) != exp
 	c.mu.Unlock()
 	if gone { // released or ended in the meantime
 		p.abandon(c, exp)
@@ -250,19 +251,19 @@ func (c *Conn) watchExport(exp *export, p *promiseCap) {
 
 // resolveExport announces the target of a promise to the peer. The calls that waited for the promise have been sent on.
 func (co *core) resolveExport(exp *export, target *Ref) {
-	if co.ended != nil || co.exports.get(exp.id) != exp || !exp.promise {
+	if co.ended != nil || co.exports.Get(exp.id) != exp || !exp.promise {
 		return
 	}
 	exp.promise = false
-	remove(&co.exportIDs, exp.ref.node, &co.peakSizes.exported) // from now on its target is exported instead
-	to := co.resolvedNode(target)                               // read once: it may resolve further at any moment
+	table.Delete(&co.exportIDs, exp.ref.node, &co.peakSizes.exported) // from now on its target is exported instead
+	to := co.resolvedNode(target)                                     // read once: it may resolve further at any moment
 	if b, ok := to.(*brokenCap); ok {
 		co.sendResolveException(exp.id, b.err)
 		return
 	}
-	if co.exports.n >= co.limits.Exports && co.needsExport(to) {
+	if co.exports.Len() >= co.limits.Exports && co.needsExport(to) {
 		co.countHit(LimitExports)
-		co.sendResolveException(exp.id, Overloadedf("the peer holds %d capabilities", co.exports.n))
+		co.sendResolveException(exp.id, Overloadedf("the peer holds %d capabilities", co.exports.Len()))
 		return
 	}
 	co.send(func(m rpccp.Message) error {

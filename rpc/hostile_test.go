@@ -438,7 +438,7 @@ func TestCountsDoNotOverflow(t *testing.T) {
 		obj.calls[len(obj.calls)-1].Return(testSize, fill(0, "", again))
 	}
 	give(4)
-	h.c.exports.get(1).wireRefs = math.MaxUint32 - 2
+	h.c.exports.Get(1).wireRefs = math.MaxUint32 - 2
 	give(5)
 	if h.c.ended != nil {
 		t.Fatal("ended before the count is full")

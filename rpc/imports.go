@@ -9,6 +9,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/internal/peerconn"
 	"github.com/mooring-rpc/mooring/rpc/internal/framing"
+	"github.com/mooring-rpc/mooring/rpc/internal/table"
 )
 
 // receiveCaps makes references of a payload's descriptors. On an error the table has those made so far.
@@ -51,7 +52,7 @@ func (co *core) receiveCap(d rpccp.CapDescriptor) (*Ref, error) {
 	case rpccp.CapDescriptor_Which_senderPromise:
 		return co.importCap(d.SenderPromise(), true)
 	case rpccp.CapDescriptor_Which_receiverHosted:
-		exp := co.exports.get(d.ReceiverHosted())
+		exp := co.exports.Get(d.ReceiverHosted())
 		if exp == nil {
 			return nil, violation("a capability is named as export %d, which does not exist", d.ReceiverHosted())
 		}
@@ -180,7 +181,7 @@ func (co *core) sendRelease(r *remoteCap) {
 	if co.imports[r.id] != r {
 		return
 	}
-	remove(&co.imports, r.id, &co.peakSizes.imports)
+	table.Delete(&co.imports, r.id, &co.peakSizes.imports)
 	co.emitRelease(r.id, r.wireRefs)
 }
 

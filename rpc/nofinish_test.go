@@ -2,7 +2,11 @@
 
 package rpc
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/mooring-rpc/mooring/rpc/internal/table"
+)
 
 // A plain call is a Call and a Return.
 func TestPlainCallIsTwoMessages(t *testing.T) {
@@ -49,13 +53,13 @@ func TestUnneededFinishHoldsNothing(t *testing.T) {
 	holds(true)
 	h.say("finish q=0 keepcaps")
 	holds(false)
-	for q := range idSetSize {
+	for q := range table.IDSetSize {
 		h.say("call q=%d to=cap:0 echo", q)
 		holds(false)
 	}
-	h.say("call q=%d to=cap:0 echo", idSetSize)
+	h.say("call q=%d to=cap:0 echo", table.IDSetSize)
 	holds(true)
-	h.say("finish q=%d", idSetSize)
+	h.say("finish q=%d", table.IDSetSize)
 	holds(false)
 	h.say("call q=1 to=cap:0 hold")
 	holds(true)

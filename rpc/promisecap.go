@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 
 	"github.com/mooring-rpc/mooring/internal/peerconn"
+	"github.com/mooring-rpc/mooring/rpc/internal/table"
 )
 
 // promiseCap holds calls back until it is resolved. They wait in lanes, one for each delivery goroutine they came on,
@@ -359,7 +360,7 @@ func (c *Conn) registerLaneLocked(p *promiseCap) {
 
 func (c *Conn) unregisterLane(p *promiseCap) {
 	c.mu.Lock()
-	remove(&c.lanes, p, &c.peakSizes.lanes)
+	table.Delete(&c.lanes, p, &c.peakSizes.lanes)
 	c.mu.Unlock()
 }
 

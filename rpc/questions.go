@@ -87,15 +87,15 @@ func (co *core) sendCall(r *remoteCap, p *Promise, out *outMsg, caps *CapTable, 
 	if ex := co.roomForExports(caps); ex != nil {
 		return ex
 	}
-	p.q.id = co.questions.add(p)
+	p.q.id = co.questions.Add(p)
 	if out.seg != nil && r.p == nil && caps.Len() == 0 {
 		out.addressCall(p.q.id, r.id)
 	} else if err := co.completeCall(out, p, r, caps); err != nil {
-		co.questions.remove(p.q.id)
+		co.questions.Remove(p.q.id)
 		return Failedf("call: %v", err)
 	}
 	if ex := co.checkSize("the call is", out, p.q.params); ex != nil {
-		co.questions.remove(p.q.id)
+		co.questions.Remove(p.q.id)
 		return ex
 	}
 	r.called = true
@@ -156,7 +156,7 @@ func (co *core) addQuestion(p *Promise) {
 // bootstrap asks for the peer's bootstrap interface.
 func (co *core) bootstrap() *Ref {
 	p := newPromise()
-	p.q.id = co.questions.add(p)
+	p.q.id = co.questions.Add(p)
 	p.released = true // only the reference uses the answer
 	ref := co.pipelineCap(p, nil)
 	co.addQuestion(p)
@@ -192,7 +192,7 @@ func (co *core) handleReturn(in *inMsg, msg rpccp.Message) error {
 
 // acceptReturn finds the question and applies the return to it.
 func (co *core) acceptReturn(in *inMsg, said *incomingReturn) error {
-	p := co.questions.get(said.id)
+	p := co.questions.Get(said.id)
 	if p == nil {
 		return violation("return of question %d, which was not asked", said.id)
 	}
@@ -211,7 +211,7 @@ func (co *core) applyReturn(p *Promise, in *inMsg, said *incomingReturn) error {
 	q := &p.q
 	if q.finished { // cancelled: our Finish has released the capabilities in it
 		q.returned = true
-		co.questions.remove(q.id)
+		co.questions.Remove(q.id)
 		co.wakeLimitWaiters()
 		return nil
 	}
@@ -293,7 +293,7 @@ func (co *core) completeQuestion(p *Promise, content capnp.Ptr, caps CapTable, e
 	q.returned = true
 	co.releaseParent(p)
 	if q.finished { // cancelled while it waited for the other answer
-		co.questions.remove(q.id)
+		co.questions.Remove(q.id)
 		co.wakeLimitWaiters()
 		co.dropCaps(caps)
 		return
@@ -309,7 +309,7 @@ func (co *core) completeQuestion(p *Promise, content capnp.Ptr, caps CapTable, e
 	if !q.noFinish {
 		co.sendFinish(q.id, false)
 	}
-	co.questions.remove(q.id)
+	co.questions.Remove(q.id)
 	co.wakeLimitWaiters()
 	co.queueCompletion(p.complete(content, caps, ex))
 }
@@ -372,7 +372,7 @@ func (co *core) releaseParent(p *Promise) {
 
 // questionUnimplemented fails a question of ours that the peer echoed as unimplemented.
 func (co *core) questionUnimplemented(id uint32) error {
-	p := co.questions.get(id)
+	p := co.questions.Get(id)
 	if p == nil {
 		return violation("unimplemented carries question %d, which was not asked", id)
 	}
@@ -385,7 +385,7 @@ func (co *core) questionUnimplemented(id uint32) error {
 	}
 	if p.q.finished {
 		p.q.returned = true
-		co.questions.remove(id)
+		co.questions.Remove(id)
 		co.wakeLimitWaiters()
 		return nil
 	}

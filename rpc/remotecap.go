@@ -245,13 +245,13 @@ func (co *core) leadsBack(n node, r *remoteCap) bool {
 
 // embargo holds calls on r back until those sent before have come round, which a Disembargo sent after them will show.
 func (co *core) embargo(r *remoteCap) {
-	if co.disembargoesOut.n >= co.limits.Imports {
+	if co.disembargoesOut.Len() >= co.limits.Imports {
 		co.countHit(LimitImports)
-		co.endOnUnlock(abortEnding(violation("%d disembargoes have not come back, the limit is %d", co.disembargoesOut.n, co.limits.Imports)))
+		co.endOnUnlock(abortEnding(violation("%d disembargoes have not come back, the limit is %d", co.disembargoesOut.Len(), co.limits.Imports)))
 		return
 	}
 	r.state = capEmbargoed
-	id := co.disembargoesOut.add(r)
+	id := co.disembargoesOut.Add(r)
 	co.send(func(m rpccp.Message) error {
 		d, err := newDisembargo(m, r)
 		if err == nil {

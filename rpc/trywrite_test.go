@@ -189,7 +189,7 @@ func TestACallDuringAnAttempt(t *testing.T) {
 			v.a.mu.Lock()
 			defer v.a.mu.Unlock()
 			is := v.a.loop.State()
-			return (is.WriterIdle || is.WriterRetired) && !is.Writing && v.a.questions.n == 0 && len(v.a.out.Bytes) == 0
+			return (is.WriterIdle || is.WriterRetired) && !is.Writing && v.a.questions.Len() == 0 && len(v.a.out.Bytes) == 0
 		})
 		var second *Promise
 		call := func() { second = boot.Call(ctx, mHold, testSize, fill(2, "", nil)) }

@@ -8,6 +8,8 @@ import (
 	"slices"
 
 	rpccp "capnproto.org/go/capnp/v3/std/capnp/rpc"
+
+	"github.com/mooring-rpc/mooring/rpc/internal/table"
 )
 
 // books are guarded by the connection's lock.
@@ -217,7 +219,7 @@ func (b *books) out(m rpccp.Message) {
 			b.check(err == nil, "results that cannot be read")
 			q.exports = b.gets(p)
 			list, err := p.CapTable()
-			hint = err == nil && list.Len() == 0 && v.AnswerId() < idSetSize
+			hint = err == nil && list.Len() == 0 && v.AnswerId() < table.IDSetSize
 		}
 		b.check(q.noFinish == hint, "return of question %d says %v of needing no finish", v.AnswerId(), q.noFinish)
 		if q.finished {
@@ -384,9 +386,9 @@ func (b *books) dropN(id, n uint32) {
 
 // compare compares the vat's tables with the books. Its lock is held, and it has not ended the connection.
 func (b *books) compare(co *core) {
-	b.check(len(b.held) == co.exports.n, "the peer holds %d exports, the vat has %d", len(b.held), co.exports.n)
+	b.check(len(b.held) == co.exports.Len(), "the peer holds %d exports, the vat has %d", len(b.held), co.exports.Len())
 	for id, n := range b.held {
-		exp := co.exports.get(id)
+		exp := co.exports.Get(id)
 		b.check(exp != nil && exp.wireRefs == n, "export %d is held %d times: %+v", id, n, exp)
 	}
 	b.check(len(b.hosted) == len(co.imports), "the vat holds %d imports, has %d", len(b.hosted), len(co.imports))
@@ -396,11 +398,11 @@ func (b *books) compare(co *core) {
 	}
 	b.check(b.unfinished() == len(co.answers), "the peer has to finish %d questions, the vat has %d", b.unfinished(),
 		len(co.answers))
-	for id := range uint32(idSetSize) {
+	for id := range uint32(table.IDSetSize) {
 		q := b.asked[id]
-		b.check((q != nil && q.noFinish) == co.finishOptional.has(id), "question %d: %+v, a finish may come: %v", id, q, co.finishOptional.has(id))
+		b.check((q != nil && q.noFinish) == co.finishOptional.Has(id), "question %d: %+v, a finish may come: %v", id, q, co.finishOptional.Has(id))
 	}
-	b.check(len(b.lifts) == co.disembargoesOut.n, "the vat waits for %d disembargoes, has %d", len(b.lifts), co.disembargoesOut.n)
+	b.check(len(b.lifts) == co.disembargoesOut.Len(), "the vat waits for %d disembargoes, has %d", len(b.lifts), co.disembargoesOut.Len())
 	unanswered, promised, queued := 0, 0, 0
 	for id, ans := range co.answers {
 		q := b.asked[id]
@@ -418,7 +420,7 @@ func (b *books) compare(co *core) {
 		p.mu.Lock()
 		if l := p.lanes[co.conn]; l != nil && p.target.Load() == nil { // else it is on its way, and tells its hooks once
 			for _, h := range l.hooks {
-				b.check(h.export == nil || co.exports.get(h.export.id) == h.export, "a promise remembers a released export")
+				b.check(h.export == nil || co.exports.Get(h.export.id) == h.export, "a promise remembers a released export")
 			}
 		}
 		p.mu.Unlock()

@@ -7,6 +7,8 @@ import (
 	"slices"
 
 	rpccp "capnproto.org/go/capnp/v3/std/capnp/rpc"
+
+	"github.com/mooring-rpc/mooring/rpc/internal/table"
 )
 
 // message writes the next thing to say; nil if there is nothing.
@@ -302,7 +304,7 @@ func (w *wild) writeOdd(lie bool) bool {
 
 // question is a number that is free, low or about where numbers begin to need their finish always.
 func (w *wild) question() uint32 {
-	for id := []uint32{0, 1, idSetSize - 2}[w.d.n(3)]; ; id++ {
+	for id := []uint32{0, 1, table.IDSetSize - 2}[w.d.n(3)]; ; id++ {
 		if w.b.free(id) {
 			return id
 		}
