@@ -141,7 +141,7 @@ SOAKWEB := -tags soak -run '^TestSoakPeers$$' -count 1 -v -timeout 0 ./capnweb
 
 fuzz-peers: ## two minutes of hostile peers: bytes, and messages to what lives, a part of it raced
 	@.ci/need cc
-	ONLY='FuzzDecode|FuzzConn' .ci/fuzz 15s ./rpc
+	ONLY='FuzzConn|FuzzDecode' .ci/fuzz 15s ./rpc ./rpc/internal/wire
 	ONLY=FuzzPeer .ci/fuzz 10s ./rpc
 	go test $(SOAK) -for 10s
 	$(RACE) $(SOAK) -for 10s

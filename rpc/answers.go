@@ -11,6 +11,7 @@ import (
 	"github.com/mooring-rpc/mooring/internal/peerconn"
 	"github.com/mooring-rpc/mooring/rpc/internal/framing"
 	"github.com/mooring-rpc/mooring/rpc/internal/table"
+	"github.com/mooring-rpc/mooring/rpc/internal/wire"
 )
 
 // answer is a call of the peer. It is dropped when both Return is sent and Finish received. Until the Finish the peer may
@@ -66,8 +67,8 @@ func (co *core) handleBootstrap(msg rpccp.Message) error {
 		co.returnException(ans, errDraining)
 		return nil
 	}
-	out, err := newBootstrapResults()
-	if err != nil {
+	out := newOutMsg()
+	if err := out.InitCapability(); err != nil {
 		co.returnException(ans, Failedf("bootstrap: %v", err))
 		return nil
 	}
@@ -105,7 +106,7 @@ type incomingCall struct {
 }
 
 // handleCall handles a call of the peer: on an object of ours, a promise of ours, or a result of a question of its own.
-func (co *core) handleCall(in *inMsg, msg rpccp.Message) error {
+func (co *core) handleCall(in *wire.In, msg rpccp.Message) error {
 	m, err := msg.Call()
 	if err != nil {
 		return framing.Error(err.Error())
@@ -138,19 +139,19 @@ func (co *core) handleCall(in *inMsg, msg rpccp.Message) error {
 		dst:         dst,
 		caps:        caps,
 	}
-	in.content, said.unreadable = params.Content()
+	in.Content, said.unreadable = params.Content()
 	return co.acceptCall(in, &said)
 }
 
-// acceptCall makes an answer for a call, whose parameters are in.content, and sends the call to its target.
-func (co *core) acceptCall(in *inMsg, said *incomingCall) error {
+// acceptCall makes an answer for a call, whose parameters are in.Content, and sends the call to its target.
+func (co *core) acceptCall(in *wire.In, said *incomingCall) error {
 	ans, err := co.newAnswer(said.id)
 	if err != nil {
 		co.dropCaps(said.caps)
 		return err
 	}
 	ans.keepResults = said.keepResults
-	ans.bytes = in.size + refBytes*said.caps.Len()
+	ans.bytes = in.Size + refBytes*said.caps.Len()
 	co.answerBytes += ans.bytes
 	co.noteAuthCall(ans, &said.dst)
 	call := &ans.call
@@ -250,9 +251,9 @@ func (co *core) returnResults(ans *answer, out *outMsg, caps CapTable) {
 		content capnp.Ptr
 		err     error
 	)
-	plain := out.seg != nil && caps.Len() == 0
+	plain := out.IsPlain() && caps.Len() == 0
 	if !plain || ans.keepResults || len(ans.queue)+len(ans.pipelined) > 0 {
-		if ret, payload, err = out.results(); err == nil {
+		if ret, payload, err = out.Results(); err == nil {
 			content, err = payload.Content()
 		}
 	}
@@ -272,7 +273,7 @@ func (co *core) returnResults(ans *answer, out *outMsg, caps CapTable) {
 	}
 	hint := caps.Len() == 0 && ans.id < table.IDSetSize
 	if plain {
-		out.addressReturn(ans.id, hint)
+		out.AddressReturn(ans.id, hint)
 	} else {
 		ret.SetAnswerId(ans.id)
 		ret.SetNoFinishNeeded(hint)
@@ -301,7 +302,7 @@ func (co *core) returnResults(ans *answer, out *outMsg, caps CapTable) {
 func (co *core) returnException(ans *answer, ex *Exception) {
 	if !co.returnWithoutResults(ans) {
 		co.send(func(m rpccp.Message) error {
-			ret, err := newReturn(m)
+			ret, err := wire.NewReturn(m)
 			if err != nil {
 				return err
 			}
@@ -323,7 +324,7 @@ func (co *core) returnWithoutResults(ans *answer) bool {
 		return false
 	}
 	co.send(func(m rpccp.Message) error {
-		ret, err := newReturn(m)
+		ret, err := wire.NewReturn(m)
 		if err != nil {
 			return err
 		}
@@ -380,7 +381,7 @@ func (co *core) completeAnswer(ans *answer, out *outMsg, content capnp.Ptr, caps
 	switch {
 	case ex != nil:
 	case ans.keepResults || caps.Len() > 0:
-		ans.bytes = framing.MessageSize(&out.msg)
+		ans.bytes = out.Size()
 		co.answerBytes += ans.bytes
 	default:
 		ans.content = capnp.Ptr{}

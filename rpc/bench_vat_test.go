@@ -7,6 +7,8 @@ package rpc
 import (
 	"context"
 	"testing"
+
+	"github.com/mooring-rpc/mooring/rpc/internal/framing"
 )
 
 // bareVat is a connection that neither reads nor writes.
@@ -24,7 +26,7 @@ func carry(b *testing.B, from, to *Conn, spare []byte) []byte {
 	from.unlockAndRun()
 	to.mu.Lock()
 	for rest := said; len(rest) > 0; {
-		frame, next, err := splitFrame(rest, &to.limits)
+		frame, next, err := framing.Split(rest, to.limits.frame())
 		if err == nil {
 			err = to.handle(frame)
 		}

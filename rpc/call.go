@@ -1,9 +1,12 @@
-// Object and Call: a call as its callee sees it.
+// Object and Call: a call as its callee sees it; and panics of a program's code, each of which is logged and affects nothing
+// else.
 
 package rpc
 
 import (
 	"context"
+	"log/slog"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 
@@ -11,6 +14,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/internal/capnpfast"
 	"github.com/mooring-rpc/mooring/internal/incident"
+	"github.com/mooring-rpc/mooring/rpc/internal/wire"
 )
 
 // Object serves calls. The calls that come over one connection to one object are delivered one by one, in the order in
@@ -32,8 +36,8 @@ type Call struct {
 	ans  *answer  // where the answer goes: the peer's question, or
 	p    *Promise // a promise of this vat
 
-	in  atomic.Pointer[inMsg] // the message the parameters are in: received, until the answer, or
-	out *outMsg               // built by Ref.Call
+	in  atomic.Pointer[wire.In] // the message the parameters are in: received, until the answer, or
+	out *outMsg                 // built by Ref.Call
 
 	// Both change on the way to the callee, under mu, and not after that, except that the answer clears dst.
 	via *Conn // on whose delivery goroutine it runs
@@ -139,12 +143,12 @@ func (c *Call) canceledLocked() bool {
 // referenced; the table's capabilities are released with the answer: use CapTable.Get before that for those to keep.
 func (c *Call) Params() (capnp.Struct, *CapTable) {
 	if in := c.in.Load(); in != nil {
-		return in.content.Struct(), &c.caps
+		return in.Content.Struct(), &c.caps
 	}
 	if c.out == nil { // answered
 		return capnp.Struct{}, &c.caps
 	}
-	_, payload, err := c.out.params()
+	_, payload, err := c.out.Params()
 	if err != nil {
 		return capnp.Struct{}, &c.caps
 	}
@@ -160,7 +164,7 @@ func (c *Call) Params() (capnp.Struct, *CapTable) {
 // as nearly all are. Params returns them in any case.
 func (c *Call) PlainParams() (params capnpfast.Message, ok bool) {
 	if in := c.in.Load(); in != nil {
-		params = in.plain
+		params = in.PlainContent
 	}
 	return params, params.IsValid()
 }
@@ -201,7 +205,8 @@ func (c *Call) build(sz capnp.ObjectSize, place func(capnp.Struct, *CapTable) er
 			err = c.panicError(r)
 		}
 	}()
-	out, results, err := returnTemplate.newContent(sz)
+	out = newOutMsg()
+	results, err := out.InitResults(sz)
 	if err == nil && place != nil {
 		err = place(results, &out.caps)
 	}
@@ -214,7 +219,7 @@ func (c *Call) sendResults(out *outMsg, caps CapTable) {
 		c.conn.sendResults(c.ans, out, caps)
 	} else {
 		var content capnp.Ptr
-		_, payload, err := out.results()
+		_, payload, err := out.Results()
 		if err == nil {
 			content, err = payload.Content()
 		}
@@ -302,4 +307,23 @@ func (c *Call) panicError(r any) error {
 	name := incident.New()
 	logPanic(c.conn, "handler panicked", r, "incident", name, "interface", c.method.Interface, "method", c.method.ID)
 	return Failedf("%s", incident.Internal(name))
+}
+
+// logPanic logs a recovered panic: to c's logger, or the default one for calls within the vat, where c is nil.
+func logPanic(c *Conn, what string, r any, more ...any) {
+	log := slog.Default()
+	if c != nil {
+		log, more = c.log, append([]any{"peer", c.RemoteAddr()}, more...)
+	}
+	log.Error(what, append(more, "panic", r, "stack", string(debug.Stack()))...)
+}
+
+// notify runs a program's notification, on c's delivery goroutine or within the vat.
+func notify(c *Conn, f func()) {
+	defer func() {
+		if r := recover(); r != nil {
+			logPanic(c, "a notification panicked", r)
+		}
+	}()
+	f()
 }

@@ -1,9 +1,13 @@
-// CapTable: the capabilities that travel with a message.
+// CapTable: the capabilities that travel with a message; and outMsg, a message of ours with its CapTable.
 
 package rpc
 
 import (
+	"sync"
+
 	"capnproto.org/go/capnp/v3"
+
+	"github.com/mooring-rpc/mooring/rpc/internal/wire"
 )
 
 // CapTable holds the capabilities of one message. An interface pointer inside the message is an index into it, so
@@ -106,3 +110,61 @@ func capAt(content capnp.Ptr, caps *CapTable, path []uint16) *Ref {
 }
 
 var errNullCall = Failedf("called a null capability")
+
+// outMsg is a message of ours with the capabilities that place has put in. Its owner may free it once, when nothing points into
+// it any more; a message that was passed to program code beyond a place function is left to the garbage collector.
+type outMsg struct {
+	wire.Out
+	caps CapTable // taken before the message is freed
+}
+
+var outMsgs = sync.Pool{New: func() any { return new(outMsg) }}
+
+func newOutMsg() *outMsg { return outMsgs.Get().(*outMsg) }
+
+// free returns the memory to the pool. Nothing may point into the message any more.
+func (m *outMsg) free() {
+	if m == nil {
+		return
+	}
+	m.caps = CapTable{}
+	if m.Reset() {
+		outMsgs.Put(m)
+	}
+}
+
+// takeCaps returns the capabilities that place has put in, for the caller to release.
+func (m *outMsg) takeCaps() CapTable {
+	if m == nil {
+		return CapTable{}
+	}
+	caps := m.caps
+	m.caps = CapTable{}
+	return caps
+}
+
+// newCall returns a message with a call whose parameters place has filled in. If place fails, or panics, the message is
+// freed.
+func newCall(m Method, sz capnp.ObjectSize, place func(capnp.Struct, *CapTable) error) (*outMsg, error) {
+	out := newOutMsg()
+	params, err := out.InitCall(m.Interface, m.ID, sz)
+	if err != nil {
+		return nil, err
+	}
+	if place == nil {
+		return out, nil
+	}
+	placed := false
+	defer func() {
+		if !placed {
+			caps := out.takeCaps()
+			caps.release(nil)
+			out.free()
+		}
+	}()
+	if err := place(params, &out.caps); err != nil {
+		return nil, err
+	}
+	placed = true
+	return out, nil
+}

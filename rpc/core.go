@@ -10,8 +10,8 @@ import (
 	rpccp "capnproto.org/go/capnp/v3/std/capnp/rpc"
 
 	"github.com/mooring-rpc/mooring/internal/peerconn"
-	"github.com/mooring-rpc/mooring/rpc/internal/framing"
 	"github.com/mooring-rpc/mooring/rpc/internal/table"
+	"github.com/mooring-rpc/mooring/rpc/internal/wire"
 )
 
 // core is guarded by Conn.mu.
@@ -37,7 +37,8 @@ type core struct {
 	disembargoesIn    int // disembargoes of the peer that wait for their turn to go back
 	draining          bool
 
-	scratch inMsg // for messages that are not kept
+	reading wire.Limits // of limits, what reading a message needs
+	scratch wire.In     // for messages that are not kept
 
 	out           peerconn.Output
 	overflowed    bool // too much output is pending: the connection is about to end
@@ -76,6 +77,7 @@ func violation(format string, args ...any) error {
 func (co *core) init(conn *Conn, cfg *Config, lim Limits) {
 	co.conn = conn
 	co.limits = lim
+	co.reading = wire.Limits{Limits: lim.frame(), Nesting: lim.Nesting, Traversal: lim.Traversal}
 	co.answers = make(map[uint32]*answer)
 	co.exportIDs = make(map[node]uint32)
 	co.imports = make(map[uint32]*remoteCap)
@@ -88,9 +90,10 @@ func (co *core) init(conn *Conn, cfg *Config, lim Limits) {
 // send builds a message and queues it for sending. It is for small messages that the protocol cannot do without: if one
 // cannot be built or queued, the connection ends.
 func (co *core) send(build func(rpccp.Message) error) {
-	out, err := newOutMsg()
+	out := newOutMsg()
+	root, err := out.Init()
 	if err == nil {
-		err = build(out.root)
+		err = build(root)
 	}
 	if err == nil {
 		err = co.emit(out)
@@ -119,19 +122,19 @@ func (co *core) emitReusable(m *outMsg) error {
 	if co.ended != nil {
 		return nil
 	}
-	size := framing.MessageSize(&m.msg)
+	size := m.Size()
 	if size > co.limits.SendBytes {
 		return Failedf("%d bytes, the limit is %d", size, co.limits.SendBytes)
 	}
 	if co.trace != nil {
-		root, err := m.envelope()
+		root, err := m.Root()
 		if err != nil {
 			return err
 		}
 		co.trace("out", root)
 	}
 	var err error
-	if co.out.Bytes, err = framing.Append(co.out.Bytes, &m.msg); err != nil {
+	if co.out.Bytes, err = m.Append(co.out.Bytes); err != nil {
 		return err
 	}
 	co.out.EndMessage(true)

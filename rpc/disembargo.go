@@ -7,6 +7,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/internal/peerconn"
 	"github.com/mooring-rpc/mooring/rpc/internal/framing"
+	"github.com/mooring-rpc/mooring/rpc/internal/wire"
 )
 
 // disembargo is a Disembargo of the peer on its way through this vat: it goes through the same queues as the calls before it.
@@ -23,7 +24,7 @@ type embargoed struct {
 }
 
 // handleDisembargo handles both directions: the peer asks when its calls on a promise have come back to it, or answers ours.
-func (co *core) handleDisembargo(in *inMsg, msg rpccp.Message) error {
+func (co *core) handleDisembargo(in *wire.In, msg rpccp.Message) error {
 	m, err := msg.Disembargo()
 	if err != nil {
 		return framing.Error(err.Error())

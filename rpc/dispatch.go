@@ -1,5 +1,6 @@
 // Dispatch: how a call reaches its object: through resolved promises, over connections, into delivery queues. No lock is
-// held on the way except for single steps, and handlers run on delivery goroutines only.
+// held on the way except for single steps, and handlers run on delivery goroutines only. A call of one peer that is bound for
+// another, or the same, is forwarded, and so is its answer.
 
 package rpc
 
@@ -129,6 +130,66 @@ func (c *Call) deliver() {
 	if late {
 		c.cancel()
 	}
+}
+
+// transmitCall puts a call on the wire: a call of this vat unchanged, a peer's as a copy whose answer is forwarded.
+func (co *core) transmitCall(r *remoteCap, call *Call) *Exception {
+	if call.ans != nil {
+		p, out, ex := co.forward(call)
+		if ex != nil {
+			return ex
+		}
+		return co.sendCall(r, p, out, &call.caps, true)
+	}
+	if call.isCanceled() {
+		return errCanceled
+	}
+	ex := co.sendCall(r, call.p, call.out, &call.caps, false)
+	if ex == nil {
+		call.out = nil
+	}
+	return ex
+}
+
+// forward makes a question of a call that came over a connection and is bound for the peer of this one (which may be
+// the same): a copy of the message, so that capability indexes stay valid.
+func (co *core) forward(call *Call) (*Promise, *outMsg, *Exception) {
+	in := call.in.Load()
+	if in == nil { // answered
+		return nil, nil, errCanceled
+	}
+	out := new(outMsg)
+	if err := out.CopyCall(in, call.method.Interface, call.method.ID, call.caps.Len()); err != nil {
+		return nil, nil, Failedf("a call cannot be passed on: %v", err)
+	}
+	p := newPromise()
+	if !call.markForwarded(p) {
+		return nil, nil, errCanceled
+	}
+	p.Notify(func() { call.forwardAnswer(p) }) // the call owns p: it releases p when it is answered or cancelled
+	return p, out, nil
+}
+
+// forwardAnswer answers the call with the answer of p, which has arrived.
+func (c *Call) forwardAnswer(p *Promise) {
+	if !c.answered.CompareAndSwap(false, true) {
+		return
+	}
+	p.mu.Lock()
+	ex, content, caps := p.err, p.content, p.caps.clone()
+	p.mu.Unlock()
+	if ex != nil {
+		caps.release(c.via)
+		c.fail(ex)
+		return
+	}
+	out := new(outMsg)
+	if err := out.CopyResults(content, caps.Len()); err != nil {
+		caps.release(c.via)
+		c.fail(Failedf("results cannot be passed on: %v", err))
+		return
+	}
+	c.sendResults(out, caps)
 }
 
 // noWaitCtx is the context of callers that cannot wait at a limit: delivery goroutines.

@@ -53,24 +53,24 @@
 // queue or a table is a count of its own. Functions named place are given messages in pooled memory, which is reused when
 // they return. Received messages are never pooled: parameters and results stay valid for as long as they are referenced.
 //
-// # Envelopes
+// # Messages
 //
-// The envelope that rpc.capnp puts around parameters and results is read and written by the generated code, except for
-// plain messages, which are nearly all. These are written from a template (envelope.go) and read at fixed positions
-// (plain.go): reading and writing them pointer by pointer would cost more than all the rest of a call. A message that is
-// unusual in any way takes the generated code's path, with the same rules: both end in acceptCall or acceptReturn, and a
-// fuzzer compares the results of the two. Programs can read the content of plain messages without the generated code too
-// (PlainParams, PlainResults; package internal/capnpfast), and use the generated code for unusual content.
+// Whole messages are made, read and copied in internal/wire; their fields are read and written here, by the code that acts on
+// them. The envelope that rpc.capnp puts around parameters and results is read and written by the generated code, except for
+// plain messages, which are nearly all: reading and writing these pointer by pointer would cost more than all the rest of a
+// call. A message that is unusual in any way takes the generated code's path, with the same rules: both end in acceptCall or
+// acceptReturn, and a fuzzer compares what the two read. Programs can read the content of plain messages without the generated
+// code too (PlainParams, PlainResults; package internal/capnpfast), and use the generated code for unusual content.
 //
 // # Core and loop
 //
-// The core (core.go and the files of the tables) has no goroutine, socket or clock: messages and actions go in, messages
-// and deliveries come out, under one lock. testdata has transcripts of it. Around it runs the loop of internal/peerconn, which
-// codec.go fits it into: it reads, delivers, writes, pings, finds out who is dead and ends. The reader handles all messages of
-// a batch before it delivers, and writes the answers to the calls it has delivered; a Finish after a Return and a Release
-// leave with the next message, or 2 ms later. Before a reader parks it polls its socket for a moment, while that pays, and its
-// reads and writes bypass the scheduler where they can (internal/socket). Byte streams have no pings: on them the system itself
-// detects a dead peer.
+// The core (core.go and the files of the tables) has no goroutine, socket or clock: messages and actions go in, messages and
+// deliveries come out, under one lock. testdata has transcripts of it. Around it runs the loop of internal/peerconn, which codec
+// fits it into (conn.go): it reads, delivers, writes, pings, finds out who is dead and ends. The reader handles all messages of a
+// batch before it delivers, and writes the answers to the calls it has delivered; a Finish after a Return and a Release leave
+// with the next message, or 2 ms later. Before a reader parks it polls its socket for a moment, while that pays, and its reads
+// and writes bypass the scheduler where they can (internal/socket). Byte streams have no pings: on them the system itself detects
+// a dead peer.
 //
 // Each connection has one delivery goroutine at a time, and its deliveries (calls, notifications, disembargoes on their
 // way back) are in one queue. Order follows from that queue, from the wire, and from three rules:
@@ -86,8 +86,9 @@
 // to a peer that is given the promise meanwhile, which still receives it as a promise. So order is kept through vats in
 // between (hops_test.go).
 //
-// Below it are internal/table (the data structures of the tables), internal/framing (where a message ends, before anything is
-// allocated for it) and internal/transport (the WebSocket, the byte stream and the pipe).
+// Below it are internal/table (the data structures of the tables), internal/wire (whole messages), internal/transport (the
+// WebSocket, the byte stream and the pipe), and below the last two internal/framing (where a message ends, before anything is
+// allocated for it).
 //
 // # Lock order
 //
@@ -97,7 +98,7 @@
 // held together: a promise's resolution, and counts, are atomic. A step that needs another lock, a program's code or a
 // context leaves that in core.drops, core.cancels, core.afterUnlock or core.out.Tasks, to be done when the lock is free
 // (Conn.unlockAndRun). No code of a program runs under any lock, except Config.Trace. Its panics are logged, and go no
-// further (panics.go).
+// further (call.go).
 //
 // # Bounds
 //

@@ -57,13 +57,14 @@ func transportEnding(err error) peerconn.Ending {
 // the error of writing; a peer that does not read can delay it for as long as the transport allows.
 func Refuse(t Transport, why error) error {
 	ex, _ := exceptionFor(why)
-	out, err := newOutMsg()
+	out := newOutMsg()
+	root, err := out.Init()
 	if err == nil {
-		err = writeAbort(out.root, ex, maxReasonBytes)
+		err = writeAbort(root, ex, maxReasonBytes)
 	}
 	if err == nil {
 		var b []byte
-		if b, err = framing.Append(nil, &out.msg); err == nil {
+		if b, err = out.Append(nil); err == nil {
 			err = t.WriteBatch(context.Background(), b)
 		}
 		out.free()

@@ -6,8 +6,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
+	"unicode/utf8"
 
 	rpccp "capnproto.org/go/capnp/v3/std/capnp/rpc"
+
+	"github.com/mooring-rpc/mooring/rpc/internal/transport"
 )
 
 // ExceptionType says how a caller might react to an Exception (rpc.capnp's Exception.Type, same numbers).
@@ -128,4 +132,33 @@ func exceptionFor(err error) (ex *Exception, hidden bool) {
 		return Overloadedf("the operation took too long"), false
 	}
 	return Failedf("internal error"), true
+}
+
+// maxReasonBytes bounds the bytes of a reason that are sent and kept.
+const maxReasonBytes = 4096
+
+// writeException writes an exception, shortened to fit into a message.
+func (co *core) writeException(e rpccp.Exception, ex *Exception) error {
+	return writeException(e, ex, co.maxReason())
+}
+
+// maxReason is how long a reason may be for its exception to fit into SendBytes: the rest takes less than 100.
+func (co *core) maxReason() int { return min(maxReasonBytes, co.limits.SendBytes/3) }
+
+func writeException(e rpccp.Exception, ex *Exception, most int) error {
+	e.SetType(rpccp.Exception_Type(ex.Type))
+	return e.SetReason(transport.Clip(ex.Reason, most))
+}
+
+func readException(e rpccp.Exception) *Exception {
+	reason, err := e.ReasonBytes()
+	if err != nil {
+		reason = []byte("an exception that cannot be read")
+	}
+	t := ExceptionType(e.Type())
+	if t > Unimplemented {
+		t = Failed
+	}
+	text := strings.ToValidUTF8(string(reason[:min(len(reason), maxReasonBytes+utf8.UTFMax)]), "?")
+	return &Exception{Type: t, Reason: transport.Clip(text, maxReasonBytes), Remote: true}
 }

@@ -201,7 +201,7 @@ func (co *core) releaseExport(id uint32, n uint32) error {
 
 // checkSize returns an error if a message is too large to be sent, and takes back the references that it would have given.
 func (co *core) checkSize(what string, out *outMsg, exports []uint32) *Exception {
-	size := framing.MessageSize(&out.msg)
+	size := out.Size()
 	if size <= co.limits.SendBytes {
 		return nil
 	}

@@ -1,4 +1,4 @@
-// Fuzzing: bytes into the frame decoder, and sequences of messages into a live core.
+// Fuzzing: sequences of messages into a live core.
 
 package rpc
 
@@ -9,38 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	rpccp "capnproto.org/go/capnp/v3/std/capnp/rpc"
-
 	"github.com/mooring-rpc/mooring/rpc/internal/framing"
 )
-
-// FuzzDecode feeds bytes to the frame decoder and reads the message it finds.
-func FuzzDecode(f *testing.F) {
-	for _, m := range transcriptMessages(f) {
-		f.Add(m)
-	}
-	lim := Limits{MessageBytes: 64 << 10, Segments: 16, Traversal: 256 << 10, Nesting: 16}.withDefaults()
-	f.Fuzz(func(t *testing.T, data []byte) {
-		rest := data
-		for len(rest) > 0 {
-			frame, next, err := splitFrame(rest, &lim)
-			if err != nil {
-				return
-			}
-			in, err := parseFrame(frame, &lim)
-			if err == nil {
-				if m, err := rpccp.ReadRootMessage(&in.msg); err == nil && m.IsValid() {
-					_ = m.Which()
-				}
-				again, err := framing.Append(nil, &in.msg)
-				if err != nil || len(again) != len(frame) {
-					t.Fatalf("framed again: %d bytes of %d, %v", len(again), len(frame), err)
-				}
-			}
-			rest = next
-		}
-	})
-}
 
 // FuzzConn feeds bytes, cut into frames, to a live core with objects, promises and calls under way in it. The core
 // must neither panic nor hang, and when the connection ends nothing may be left.
@@ -78,7 +48,7 @@ func fuzzCore(t *testing.T, data []byte) {
 	p3 := y.Call(ctx, mEcho, testSize, fill(3, "z", x))
 	step := 0
 	for rest := data; len(rest) > 0; step++ {
-		frame, next, err := splitFrame(rest, &c.limits)
+		frame, next, err := framing.Split(rest, c.limits.frame())
 		c.mu.Lock()
 		if err == nil && c.ended == nil {
 			err = c.handle(frame)

@@ -16,6 +16,7 @@ import (
 	rpccp "capnproto.org/go/capnp/v3/std/capnp/rpc"
 
 	"github.com/mooring-rpc/mooring/internal/seed"
+	"github.com/mooring-rpc/mooring/rpc/internal/framing"
 )
 
 var hopWorlds = flag.Int("worlds", 250, "how many networks of vats to try")
@@ -225,7 +226,7 @@ func (l *hopLink) collect() error {
 	err := l.from.loop.Ending().Err
 	l.from.unlockAndRun()
 	for len(out) > 0 {
-		frame, rest, err := splitFrame(out, &l.from.limits)
+		frame, rest, err := framing.Split(out, l.from.limits.frame())
 		if err != nil {
 			return err
 		}

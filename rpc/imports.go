@@ -10,10 +10,11 @@ import (
 	"github.com/mooring-rpc/mooring/internal/peerconn"
 	"github.com/mooring-rpc/mooring/rpc/internal/framing"
 	"github.com/mooring-rpc/mooring/rpc/internal/table"
+	"github.com/mooring-rpc/mooring/rpc/internal/wire"
 )
 
 // receiveCaps makes references of a payload's descriptors. On an error the table has those made so far.
-func (co *core) receiveCaps(in *inMsg, payload rpccp.Payload) (CapTable, error) {
+func (co *core) receiveCaps(in *wire.In, payload rpccp.Payload) (CapTable, error) {
 	var t CapTable
 	if !payload.HasCapTable() {
 		return t, nil
@@ -25,8 +26,8 @@ func (co *core) receiveCaps(in *inMsg, payload rpccp.Payload) (CapTable, error) 
 	if list.Len() > co.limits.Imports {
 		return t, peerconn.OverLimit(LimitImports, violation("%d capabilities in one message, the limit is %d", list.Len(), co.limits.Imports))
 	}
-	if list.Len() > in.size/wordBytes { // descriptors of no bytes are legal, but many of them are an attack
-		return t, violation("%d capabilities in a message of %d bytes", list.Len(), in.size)
+	if list.Len() > in.Size/framing.WordBytes { // descriptors of no bytes are legal, but many of them are an attack
+		return t, violation("%d capabilities in a message of %d bytes", list.Len(), in.Size)
 	}
 	if list.Len() == 0 {
 		return t, nil

@@ -1,16 +1,17 @@
-// Incoming messages, dispatched by their type in rpc.capnp.
+// Incoming messages, dispatched by their type in rpc.capnp, and their target: an export, or something in the results of one of
+// the peer's questions.
 
 package rpc
 
 import (
 	"bytes"
-	"encoding/binary"
 	"runtime/debug"
 
 	rpccp "capnproto.org/go/capnp/v3/std/capnp/rpc"
 
 	"github.com/mooring-rpc/mooring/internal/peerconn"
 	"github.com/mooring-rpc/mooring/rpc/internal/framing"
+	"github.com/mooring-rpc/mooring/rpc/internal/wire"
 )
 
 // handle handles one framed message. An error means that the peer broke the protocol and the connection must be
@@ -31,25 +32,22 @@ func (co *core) handle(frame []byte) (err error) {
 		co.traceIn(frame)
 	}
 	in := &co.scratch
-	said, plain := readPlain(frame, &co.limits)
-	if plain || isCallOrReturn(frame) { // parameters and results outlive the read buffer
-		in, frame = new(inMsg), bytes.Clone(frame)
+	said, plain := wire.ReadPlain(frame, &co.reading)
+	if plain || wire.IsCallOrReturn(frame) { // parameters and results outlive the read buffer
+		in, frame = new(wire.In), bytes.Clone(frame)
 	}
-	if err := in.parse(frame, &co.limits); err != nil {
+	if err := in.Parse(frame, &co.reading); err != nil {
 		return err
 	}
 	if plain {
-		if err := in.readContent(frame, &said); err != nil { // cannot happen: readPlain has checked all that is read
+		if err := in.ReadContent(frame, &said); err != nil { // cannot happen: ReadPlain has checked all that is read
 			return framing.Error(err.Error())
 		}
 		return co.handlePlain(in, &said)
 	}
-	m, err := rpccp.ReadRootMessage(&in.msg)
+	m, err := in.Root()
 	if err != nil {
-		return framing.Error(err.Error())
-	}
-	if !m.IsValid() {
-		return framing.Error("it has no root")
+		return err
 	}
 	switch m.Which() {
 	case rpccp.Message_Which_unimplemented:
@@ -75,46 +73,36 @@ func (co *core) handle(frame []byte) (err error) {
 	return co.unimplemented(in)
 }
 
+// handlePlain handles a plain message.
+func (co *core) handlePlain(in *wire.In, m *wire.Plain) error {
+	if m.Which == rpccp.Message_Which_return {
+		return co.acceptReturn(in, &incomingReturn{
+			id: m.ID, releaseParams: m.ReleaseParams, noFinish: m.NoFinish, plain: true,
+		})
+	}
+	dst, err := co.importedCap(m.Target, "call")
+	if err != nil {
+		return err
+	}
+	return co.acceptCall(in, &incomingCall{id: m.ID, method: Method{Interface: m.Interface, ID: m.Method}, dst: dst})
+}
+
 // traceIn passes a message that can be read to Trace before it is handled.
 func (co *core) traceIn(frame []byte) {
-	in, err := parseFrame(frame, &co.limits)
-	if err != nil {
+	var in wire.In
+	if in.Parse(frame, &co.reading) != nil {
 		return
 	}
-	if m, err := rpccp.ReadRootMessage(&in.msg); err == nil && m.IsValid() {
+	if m, err := in.Root(); err == nil {
 		co.trace("in", m)
 	}
 }
 
-// isCallOrReturn reports from a frame's bytes whether it is a Call or a Return. It reports true for frames it cannot decide,
-// as those of several segments.
-func isCallOrReturn(frame []byte) bool {
-	const header, unknown = 2 * wordBytes, true // the segment table of one segment, and the root pointer
-	if len(frame) < header || binary.LittleEndian.Uint32(frame) != 0 {
-		return unknown
-	}
-	root := binary.LittleEndian.Uint64(frame[wordBytes:])
-	at := header + int64(int32(uint32(root))>>2)*wordBytes
-	if root&3 != 0 || root>>32&0xffff == 0 || at < header || at+wordBytes > int64(len(frame)) {
-		return unknown
-	}
-	which := rpccp.Message_Which(binary.LittleEndian.Uint16(frame[at:]))
-	return which == rpccp.Message_Which_call || which == rpccp.Message_Which_return
-}
-
-// unimplemented echoes a message we do not implement, as level 1 vats do with those of levels 2 to 4. The content is
-// copied unchanged, segment by segment, so the echo is hardly larger than the message.
-func (co *core) unimplemented(in *inMsg) error {
-	out, err := copyMessage(&in.msg, 64)
-	if err != nil {
+// unimplemented echoes a message we do not implement, as level 1 vats do with those of levels 2 to 4.
+func (co *core) unimplemented(in *wire.In) error {
+	out := new(outMsg)
+	if err := out.CopyUnimplemented(in); err != nil {
 		return framing.Error(err.Error())
-	}
-	echoed := out.root
-	if err := out.newEnvelope(); err != nil {
-		return err
-	}
-	if err := out.root.SetUnimplemented(echoed); err != nil {
-		return err
 	}
 	if err := co.emitReusable(out); err != nil {
 		return violation("a message that is not implemented cannot be sent back: %v", err)
@@ -181,4 +169,107 @@ func (co *core) handleAbort(m rpccp.Message) error {
 	ex.Reason = "the peer aborted the connection: " + ex.Reason
 	co.conn.loop.EndLocked(peerconn.Ending{Err: ex, Code: peerconn.CloseNormal})
 	return nil
+}
+
+// destination is the target of a message of the peer: a reference, or a path of a pending answer. The reference is borrowed:
+// code that keeps it takes its own count while the lock is held.
+type destination struct {
+	ref     *Ref
+	pending *answer
+	path    []uint16
+}
+
+func (co *core) destination(t rpccp.MessageTarget, what string) (destination, error) {
+	if !t.IsValid() {
+		return destination{}, violation("%s has no target", what)
+	}
+	switch t.Which() {
+	case rpccp.MessageTarget_Which_importedCap:
+		return co.importedCap(t.ImportedCap(), what)
+	case rpccp.MessageTarget_Which_promisedAnswer:
+		pa, err := t.PromisedAnswer()
+		if err != nil {
+			return destination{}, framing.Error(err.Error())
+		}
+		return co.promisedAnswer(pa, what)
+	}
+	return destination{}, violation("%s is targeted at a kind of thing that is not known", what)
+}
+
+// importedCap returns the destination of a message that is targeted at an import of the peer's.
+func (co *core) importedCap(id uint32, what string) (destination, error) {
+	exp := co.exports.Get(id)
+	if exp == nil {
+		return destination{}, violation("%s is targeted at export %d, which does not exist", what, id)
+	}
+	return destination{ref: exp.ref}, nil
+}
+
+// promisedAnswer returns the destination in the results of a question of the peer, returned or not.
+func (co *core) promisedAnswer(pa rpccp.PromisedAnswer, what string) (destination, error) {
+	if !pa.IsValid() {
+		return destination{}, violation("%s names no question", what)
+	}
+	ans := co.openAnswer(pa.QuestionId())
+	if ans == nil { // a question's own number is not in the table yet when it is targeted at itself
+		return destination{}, violation("%s names question %d, which is not open", what, pa.QuestionId())
+	}
+	path, bad, err := co.readTransform(pa)
+	switch {
+	case err != nil:
+		return destination{}, err
+	case bad != nil:
+		return destination{ref: brokenRef(bad)}, nil
+	case !ans.returned:
+		return destination{pending: ans, path: path}, nil
+	}
+	return destination{ref: co.resultOf(ans, path)}, nil
+}
+
+// openAnswer finds the answer to a question that the peer may name, or nil. One that needed no Finish can be named until
+// the peer sends it or reuses the number: until then it is an answer whose results hold no capabilities.
+func (co *core) openAnswer(id uint32) *answer {
+	if co.finishOptional.Has(id) {
+		return &answer{id: id, returned: true}
+	}
+	if ans := co.answers[id]; ans != nil && !ans.finished {
+		return ans
+	}
+	return nil
+}
+
+// resultOf returns the capability at a path of a returned answer, borrowed from it or broken.
+func (co *core) resultOf(ans *answer, path []uint16) *Ref {
+	if ans.ex != nil {
+		return brokenRef(ans.ex)
+	}
+	r := capAt(ans.content, &ans.caps, path)
+	co.drops = append(co.drops, r.node) // released when the lock is free; until then it lives
+	return r
+}
+
+// readTransform reads a pipeline's path. bad says that it cannot be followed, with which that one call fails.
+func (co *core) readTransform(pa rpccp.PromisedAnswer) (path []uint16, bad *Exception, err error) {
+	ops, err := pa.Transform()
+	if err != nil {
+		return nil, nil, framing.Error(err.Error())
+	}
+	if ops.Len() > co.limits.Nesting {
+		co.countHit(LimitNesting)
+		return nil, Failedf("a pipelined path of %d steps, the limit is %d", ops.Len(), co.limits.Nesting), nil
+	}
+	if ops.Len() == 0 {
+		return nil, nil, nil
+	}
+	path = make([]uint16, 0, ops.Len())
+	for i := range ops.Len() {
+		switch op := ops.At(i); op.Which() {
+		case rpccp.PromisedAnswer_Op_Which_noop:
+		case rpccp.PromisedAnswer_Op_Which_getPointerField:
+			path = append(path, op.GetPointerField())
+		default:
+			return nil, Unimplementedf("a pipelined path has a step that is not known"), nil
+		}
+	}
+	return path, nil, nil
 }

@@ -9,9 +9,9 @@ import (
 	"context"
 	"errors"
 
-	rpccp "capnproto.org/go/capnp/v3/std/capnp/rpc"
-
 	"github.com/mooring-rpc/mooring/internal/intake"
+	"github.com/mooring-rpc/mooring/rpc/internal/framing"
+	"github.com/mooring-rpc/mooring/rpc/internal/wire"
 )
 
 // errDeferred says that a message is not to be decoded yet.
@@ -113,7 +113,7 @@ func (c *Conn) receiveDeferred() {
 	}
 	c.intake.Shrink(len(kept) - len(left))
 	if c.deferredOffset = len(c.deferred) - len(left); len(left) == 0 {
-		poison(c.deferred)
+		wire.Poison(c.deferred)
 		c.deferred, c.deferredOffset = nil, 0
 		c.wakeLimitWaiters()
 	}
@@ -124,10 +124,10 @@ func (co *core) deferredCalls() (n int) {
 	for rest := co.deferred[co.deferredOffset:]; len(rest) > 0; {
 		var frame []byte
 		var err error
-		if frame, rest, err = splitFrame(rest, &co.limits); err != nil {
+		if frame, rest, err = framing.Split(rest, co.reading.Limits); err != nil {
 			break
 		}
-		if isCallOrReturn(frame) {
+		if wire.IsCallOrReturn(frame) {
 			n++
 		}
 	}
@@ -137,7 +137,7 @@ func (co *core) deferredCalls() (n int) {
 // handleFrames handles messages up to the first that is not to be decoded yet, and returns the rest. The lock is held.
 func (c *Conn) handleFrames(batch []byte) (rest []byte) {
 	for len(batch) > 0 && c.ended == nil {
-		frame, rest, err := splitFrame(batch, &c.limits)
+		frame, rest, err := framing.Split(batch, c.reading.Limits)
 		if err == nil {
 			if err = c.admit(frame); err == errDeferred {
 				return batch
@@ -185,28 +185,9 @@ func (co *core) admit(frame []byte) error {
 
 // isPipelinedOnPending reports whether a message is a call on a result of an unanswered call. The message is not kept.
 func (co *core) isPipelinedOnPending(frame []byte) bool {
-	var in inMsg
-	if in.parse(frame, &co.limits) != nil {
-		return false // handling it will report the error
-	}
-	m, err := rpccp.ReadRootMessage(&in.msg)
-	if err != nil || m.Which() != rpccp.Message_Which_call {
-		return false
-	}
-	call, err := m.Call()
-	if err != nil {
-		return false
-	}
-	target, err := call.Target()
-	if err != nil || target.Which() != rpccp.MessageTarget_Which_promisedAnswer {
-		return false
-	}
-	on, err := target.PromisedAnswer()
-	if err != nil {
-		return false
-	}
-	ans := co.answers[on.QuestionId()]
-	return ans != nil && !ans.returned
+	id, ok := wire.PipelinedOn(frame, &co.reading)
+	ans := co.answers[id]
+	return ok && ans != nil && !ans.returned
 }
 
 // noteAuthCall records a stranger's call on the bootstrap interface, which may make it trusted.

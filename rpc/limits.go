@@ -107,6 +107,11 @@ func (l Limits) withDefaults() Limits {
 	return l
 }
 
+// frame returns the bounds of a message's frame.
+func (l *Limits) frame() framing.Limits {
+	return framing.Limits{MessageBytes: l.MessageBytes, Segments: l.Segments}
+}
+
 // Limit is the name of a field of Limits, for counting.
 type Limit = peerconn.Limit
 

@@ -13,12 +13,14 @@ import (
 
 	"capnproto.org/go/capnp/v3"
 	"go.uber.org/goleak"
+
+	"github.com/mooring-rpc/mooring/rpc/internal/wire"
 )
 
 // Memory that is used again is poisoned in all tests and fuzzers, but not where time is measured.
 func TestMain(m *testing.M) {
 	flag.Parse()
-	poisonFreed = flag.Lookup("test.bench").Value.String() == ""
+	wire.PoisonFreed = flag.Lookup("test.bench").Value.String() == ""
 	slog.SetDefault(slog.New(slog.DiscardHandler)) // it would be told of every panic that tests have within the vat
 	goleak.VerifyTestMain(m)
 }

@@ -19,7 +19,9 @@ func resolved(t *testing.T, v *vats) *Ref {
 	t.Helper()
 	r := v.a.Bootstrap(testContext(t))
 	_, p, err := ask(t, r, mEcho, 0, "", nil)
-	noError(t, err)
+	if err != nil {
+		t.Fatal(err)
+	}
 	p.Release()
 	return r
 }
@@ -95,10 +97,13 @@ func TestPlainContents(t *testing.T) {
 	local.Release()
 }
 
+// envelopeDepth is how many pointers lead to the content of a message.
+const envelopeDepth = 3
+
 // Where nothing may nest deep, who reads by hand would not notice that something does.
 func TestPlainContentsOfShallowMessages(t *testing.T) {
 	t.Parallel()
-	for nesting, plain := range map[int]bool{plainDepth + capnpfast.MaxDepth: false, plainDepth + capnpfast.MaxDepth + 1: true} {
+	for nesting, plain := range map[int]bool{envelopeDepth + capnpfast.MaxDepth: false, envelopeDepth + capnpfast.MaxDepth + 1: true} {
 		a, b := Pipe()
 		v := startVats(t, a, b, Limits{Nesting: nesting})
 		ctx := testContext(t)

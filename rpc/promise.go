@@ -12,6 +12,7 @@ import (
 	"github.com/mooring-rpc/mooring/internal/capnpfast"
 	"github.com/mooring-rpc/mooring/internal/peerconn"
 	"github.com/mooring-rpc/mooring/internal/serialqueue"
+	"github.com/mooring-rpc/mooring/rpc/internal/wire"
 )
 
 // Promise is the answer to a call, which may not have arrived yet. All methods may be called from any goroutine.
@@ -26,7 +27,7 @@ type Promise struct {
 	ready     chan struct{}
 	notify    []func()
 	content   capnp.Ptr
-	msg       *inMsg // the message that holds content, if it is plain
+	msg       *wire.In // the message that holds content, if it is plain
 	caps      CapTable
 	err       *Exception
 	pipelined []pipelinedPromise // promises of results, made before the call went to a peer, if it does
@@ -82,7 +83,7 @@ func (p *Promise) PlainResults() (results capnpfast.Message, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.msg != nil && p.done && p.err == nil {
-		results = p.msg.plain
+		results = p.msg.PlainContent
 	}
 	return results, results.IsValid()
 }

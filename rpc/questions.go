@@ -11,6 +11,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/internal/peerconn"
 	"github.com/mooring-rpc/mooring/rpc/internal/framing"
+	"github.com/mooring-rpc/mooring/rpc/internal/wire"
 )
 
 // question is the connection's side of a Promise. Its number is in use until the peer's Return and our Finish. We send
@@ -88,8 +89,8 @@ func (co *core) sendCall(r *remoteCap, p *Promise, out *outMsg, caps *CapTable, 
 		return ex
 	}
 	p.q.id = co.questions.Add(p)
-	if out.seg != nil && r.p == nil && caps.Len() == 0 {
-		out.addressCall(p.q.id, r.id)
+	if out.IsPlain() && r.p == nil && caps.Len() == 0 {
+		out.AddressCall(p.q.id, r.id)
 	} else if err := co.completeCall(out, p, r, caps); err != nil {
 		co.questions.Remove(p.q.id)
 		return Failedf("call: %v", err)
@@ -117,7 +118,7 @@ func (co *core) sendCall(r *remoteCap, p *Promise, out *outMsg, caps *CapTable, 
 // completeCall writes the parts of a call that are known only when it is sent: the number of p, r as the target and the
 // capabilities.
 func (co *core) completeCall(out *outMsg, p *Promise, r *remoteCap, caps *CapTable) error {
-	m, payload, err := out.params()
+	m, payload, err := out.Params()
 	if err != nil {
 		return err
 	}
@@ -180,7 +181,7 @@ type incomingReturn struct {
 }
 
 // handleReturn handles the peer's answer to a question of ours.
-func (co *core) handleReturn(in *inMsg, msg rpccp.Message) error {
+func (co *core) handleReturn(in *wire.In, msg rpccp.Message) error {
 	ret, err := msg.Return()
 	if err != nil {
 		return framing.Error(err.Error())
@@ -191,7 +192,7 @@ func (co *core) handleReturn(in *inMsg, msg rpccp.Message) error {
 }
 
 // acceptReturn finds the question and applies the return to it.
-func (co *core) acceptReturn(in *inMsg, said *incomingReturn) error {
+func (co *core) acceptReturn(in *wire.In, said *incomingReturn) error {
 	p := co.questions.Get(said.id)
 	if p == nil {
 		return violation("return of question %d, which was not asked", said.id)
@@ -207,7 +208,7 @@ func (co *core) acceptReturn(in *inMsg, said *incomingReturn) error {
 }
 
 // applyReturn applies a return to its question.
-func (co *core) applyReturn(p *Promise, in *inMsg, said *incomingReturn) error {
+func (co *core) applyReturn(p *Promise, in *wire.In, said *incomingReturn) error {
 	q := &p.q
 	if q.finished { // cancelled: our Finish has released the capabilities in it
 		q.returned = true
@@ -220,7 +221,7 @@ func (co *core) applyReturn(p *Promise, in *inMsg, said *incomingReturn) error {
 		p.mu.Lock()
 		p.msg = in
 		p.mu.Unlock()
-		co.completeQuestion(p, in.content, CapTable{}, nil)
+		co.completeQuestion(p, in.Content, CapTable{}, nil)
 		return nil
 	}
 	switch ret := said.ret; ret.Which() {

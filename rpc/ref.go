@@ -1,4 +1,5 @@
-// Ref: a counted reference to an object, wherever the object is.
+// Ref: a counted reference to an object, wherever the object is; and the kinds of node that live in this vat: objects, and
+// references broken from the start. Imports are remoteCap, promises of this vat promiseCap.
 
 package rpc
 
@@ -7,6 +8,9 @@ import (
 	"sync/atomic"
 
 	"capnproto.org/go/capnp/v3"
+
+	"github.com/mooring-rpc/mooring/internal/peerconn"
+	"github.com/mooring-rpc/mooring/internal/serialqueue"
 )
 
 // Method names a method of an interface. Interface and ID go on the wire; Name is for errors and logs only.
@@ -169,3 +173,75 @@ func (r *Ref) Object() Object {
 const maxHops = 64
 
 var errTooManyHops = Failedf("the promise resolves through more than %d others, or to itself", maxHops)
+
+// WhenResolved calls f once it is known where the reference leads: to an object of this vat, which Object then returns,
+// to one of a peer, or nowhere. f is called at once, on this goroutine, if that is known, and also for a peer's
+// promise, since that leads to the peer; else on a delivery goroutine, where it must not block. The reference must not
+// be released before.
+func (r *Ref) WhenResolved(f func()) {
+	if r == nil || r.released.Load() {
+		f()
+		return
+	}
+	whenResolved(r.node, r.via, f, maxHops)
+}
+
+func whenResolved(n node, via *Conn, f func(), hops int) {
+	for ; hops > 0 && n != nil; hops-- {
+		if p, ok := n.(*promiseCap); ok {
+			p.onResolve(via, hook{run: func() {
+				notify(via, func() { whenResolved(p.resolution(), via, f, hops-1) })
+			}})
+			return
+		}
+		n = n.resolution()
+	}
+	f()
+}
+
+// localCap is an object of this vat and the count of its references.
+type localCap struct {
+	object     Object
+	refs       atomic.Int64
+	deliveries serialqueue.Queue // delivers calls made within the vat
+}
+
+func newLocalCap(o Object) *localCap {
+	l := &localCap{object: o}
+	l.refs.Store(1)
+	return l
+}
+
+func (l *localCap) tryRef() bool { return tryInc(&l.refs) }
+
+func (*localCap) resolution() node { return nil }
+
+func (l *localCap) unref(c *Conn) {
+	if l.refs.Add(-1) != 0 {
+		return
+	}
+	r, ok := l.object.(Releaser)
+	if !ok {
+		return
+	}
+	if c != nil && c.post(peerconn.Func(func() { releaseObject(r) })) {
+		return
+	}
+	releaseObject(r)
+}
+
+func releaseObject(r Releaser) {
+	defer func() {
+		if p := recover(); p != nil {
+			logPanic(nil, "an object's Release panicked", p)
+		}
+	}()
+	r.Release()
+}
+
+// brokenCap fails every call.
+type brokenCap struct{ err *Exception }
+
+func (*brokenCap) tryRef() bool     { return true }
+func (*brokenCap) unref(*Conn)      {}
+func (*brokenCap) resolution() node { return nil }

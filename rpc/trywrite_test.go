@@ -13,6 +13,7 @@ import (
 	"github.com/mooring-rpc/mooring/internal/peerconn"
 	"github.com/mooring-rpc/mooring/internal/seed"
 	"github.com/mooring-rpc/mooring/internal/until"
+	"github.com/mooring-rpc/mooring/rpc/internal/framing"
 )
 
 // fakeTryWriter is a transport that can write without waiting, when it likes to.
@@ -224,7 +225,7 @@ func TestNothingIsNoMessage(t *testing.T) {
 		t.Run(protocol, func(t *testing.T) {
 			t.Parallel()
 			client, server := dialTest(t, []string{protocol})
-			message := make([]byte, 2*wordBytes)
+			message := make([]byte, 2*framing.WordBytes)
 			message[4] = 1 // a segment of one word
 			for _, b := range [][]byte{nil, message} {
 				if err := client.WriteBatch(context.Background(), b); err != nil {

@@ -16,6 +16,8 @@ import (
 	"time"
 
 	rpccp "capnproto.org/go/capnp/v3/std/capnp/rpc"
+
+	"github.com/mooring-rpc/mooring/rpc/internal/framing"
 )
 
 // dice decide. When a fuzzer's bytes are used up all is over.
@@ -160,7 +162,7 @@ func (w *wild) runManual() error {
 // take has the vat take a message in, in memory that is then used for another.
 func (w *wild) take(frame []byte) {
 	for len(frame) > 0 && w.c.ended == nil {
-		one, rest, err := splitFrame(frame, &w.c.limits)
+		one, rest, err := framing.Split(frame, w.c.limits.frame())
 		if err == nil {
 			err = w.c.handle(one)
 		}

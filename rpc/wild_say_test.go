@@ -8,6 +8,7 @@ import (
 
 	rpccp "capnproto.org/go/capnp/v3/std/capnp/rpc"
 
+	"github.com/mooring-rpc/mooring/rpc/internal/framing"
 	"github.com/mooring-rpc/mooring/rpc/internal/table"
 )
 
@@ -27,15 +28,15 @@ func (w *wild) message() []byte {
 
 // spoil damages a message.
 func (w *wild) spoil(b []byte) []byte {
-	words := len(b)/wordBytes - 1
-	at := penHeader + wordBytes*w.d.n(words)
+	words := len(b)/framing.WordBytes - 1
+	at := penHeader + framing.WordBytes*w.d.n(words)
 	switch w.d.n(8) {
 	case 0: // one bit
 		b[w.d.n(len(b))] ^= 1 << w.d.n(8)
 	case 1: // one byte
 		b[at+w.d.n(8)] = byte(w.d.n(256))
 	case 2: // one word is another
-		copy(b[at:at+wordBytes], b[penHeader+wordBytes*w.d.n(words):])
+		copy(b[at:at+framing.WordBytes], b[penHeader+framing.WordBytes*w.d.n(words):])
 	case 3: // a pointer somewhere else
 		v := binary.LittleEndian.Uint64(b[at:])
 		binary.LittleEndian.PutUint64(b[at:], v+uint64(w.d.n(9)-4)<<2)
@@ -43,10 +44,10 @@ func (w *wild) spoil(b []byte) []byte {
 		b[at+4+w.d.n(4)] += byte(w.d.n(16))
 	case 5: // cut short
 		words = w.d.n(words)
-		b = b[:penHeader+words*wordBytes]
+		b = b[:penHeader+words*framing.WordBytes]
 		binary.LittleEndian.PutUint32(b[4:], uint32(words))
 	case 6: // a null
-		clear(b[at : at+wordBytes])
+		clear(b[at : at+framing.WordBytes])
 	case 7: // the header
 		b[w.d.n(penHeader)] ^= byte(1 << w.d.n(8))
 	}

@@ -7,6 +7,8 @@ import (
 	"encoding/binary"
 
 	rpccp "capnproto.org/go/capnp/v3/std/capnp/rpc"
+
+	"github.com/mooring-rpc/mooring/rpc/internal/framing"
 )
 
 // pen writes one message of one segment, header first.
@@ -30,15 +32,15 @@ func (p *pen) end() []byte {
 	return p.b
 }
 
-func (p *pen) words() int { return (len(p.b) - penHeader) / wordBytes }
+func (p *pen) words() int { return (len(p.b) - penHeader) / framing.WordBytes }
 
 func (p *pen) room(words int) int {
 	at := p.words()
-	p.b = append(p.b, make([]byte, words*wordBytes)...)
+	p.b = append(p.b, make([]byte, words*framing.WordBytes)...)
 	return at
 }
 
-func (p *pen) word(i int) []byte { return p.b[penHeader+i*wordBytes:] }
+func (p *pen) word(i int) []byte { return p.b[penHeader+i*framing.WordBytes:] }
 
 func (p *pen) put8(at, off int, v uint8)   { p.word(at)[off] = v }
 func (p *pen) put16(at, off int, v uint16) { binary.LittleEndian.PutUint16(p.word(at)[off:], v) }

@@ -24,6 +24,7 @@ import (
 	"github.com/mooring-rpc/mooring/internal/until"
 	"github.com/mooring-rpc/mooring/rpc/internal/framing"
 	"github.com/mooring-rpc/mooring/rpc/internal/transport"
+	"github.com/mooring-rpc/mooring/rpc/internal/wire"
 )
 
 // rawPeer dials a vat with a WebSocket client that sends what it likes.
@@ -59,14 +60,14 @@ func expectAbort(t *testing.T, c *websocket.Conn, want string) {
 		}
 		for len(b) > 0 {
 			var frame []byte
-			if frame, b, err = splitFrame(b, &lim); err != nil {
+			if frame, b, err = framing.Split(b, lim.frame()); err != nil {
 				t.Fatal(err)
 			}
-			in, err := parseFrame(frame, &lim)
-			if err != nil {
+			var in wire.In
+			if err := in.Parse(frame, &wire.Limits{Limits: lim.frame()}); err != nil {
 				t.Fatal(err)
 			}
-			m, err := rpccp.ReadRootMessage(&in.msg)
+			m, err := in.Root()
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -171,7 +172,7 @@ func TestMergedAndFragmented(t *testing.T) {
 			t.Fatal(err)
 		}
 		for ; len(b) > 0; answers++ {
-			if _, b, err = splitFrame(b, &lim); err != nil {
+			if _, b, err = framing.Split(b, lim.frame()); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -55,6 +55,18 @@ func Size(b []byte, lim Limits) (size, need int, err error) {
 	return int(total), int(total), nil
 }
 
+// Split splits the first framed message off b.
+func Split(b []byte, lim Limits) (one, rest []byte, err error) {
+	size, need, err := Size(b, lim)
+	if err != nil {
+		return nil, nil, err
+	}
+	if need > len(b) {
+		return nil, nil, Error(fmt.Sprintf("truncated: %d bytes of %d", len(b), need))
+	}
+	return b[:size:size], b[size:], nil
+}
+
 // HeaderSize returns the size of the segment table for n segments, in bytes.
 func HeaderSize(n int) int { return (4 + 4*n + 7) &^ 7 }
 

@@ -3,7 +3,7 @@
 // than acting on them. A message that is unusual in any way is not plain, and is read by the generated code: so no rule of
 // the protocol is implemented here alone.
 
-package rpc
+package wire
 
 import (
 	"encoding/binary"
@@ -13,16 +13,17 @@ import (
 	"github.com/mooring-rpc/mooring/internal/capnpfast"
 )
 
-// plain is the content of a plain Call or Return.
-type plain struct {
-	which rpccp.Message_Which
-	id    uint32 // of the question
+// Plain is the envelope of a plain Call or Return.
+type Plain struct {
+	Which rpccp.Message_Which
+	ID    uint32 // of the question
 
-	target uint32 // of a Call: our export
-	method Method
+	Target    uint32 // of a Call: our export
+	Interface uint64
+	Method    uint16
 
-	releaseParams bool // of a Return
-	noFinish      bool
+	ReleaseParams bool // of a Return
+	NoFinish      bool
 
 	content uint64           // the pointer to the content, as it would be at the root pointer's position
 	root    capnpfast.Region // where the content is
@@ -32,8 +33,8 @@ type plain struct {
 // plainDepth is how many pointers lead to the content, its own not counted.
 const plainDepth = 3
 
-// readPlain reads the envelope of a message; ok is false if it is not plain.
-func readPlain(frame []byte, lim *Limits) (m plain, ok bool) {
+// ReadPlain reads the envelope of a message; ok is false if it is not plain.
+func ReadPlain(frame []byte, lim *Limits) (m Plain, ok bool) {
 	if len(frame) < 2*wordBytes || binary.LittleEndian.Uint32(frame) != 0 ||
 		uint64(binary.LittleEndian.Uint32(frame[4:])) != uint64(len(frame)/wordBytes-1) || len(frame)%wordBytes != 0 {
 		return m, false
@@ -47,10 +48,10 @@ func readPlain(frame []byte, lim *Limits) (m plain, ok bool) {
 	if !ok {
 		return m, false
 	}
-	m.which = rpccp.Message_Which(binary.LittleEndian.Uint16(s[root.At*wordBytes:]))
+	m.Which = rpccp.Message_Which(binary.LittleEndian.Uint16(s[root.At*wordBytes:]))
 	data, pointers := s[body.At*wordBytes:], body.At+body.Data
 	m.cost = root.Cost() + body.Cost()
-	switch m.which {
+	switch m.Which {
 	case rpccp.Message_Which_call:
 		if body.Data < 2 || body.Pointers < 2 || binary.LittleEndian.Uint16(data[callResultsToAt:]) != 0 {
 			return m, false
@@ -63,26 +64,26 @@ func readPlain(frame []byte, lim *Limits) (m plain, ok bool) {
 		if binary.LittleEndian.Uint16(to[targetWhichAt:]) != 0 {
 			return m, false
 		}
-		m.id = binary.LittleEndian.Uint32(data[callQuestionAt:])
-		m.target = binary.LittleEndian.Uint32(to[targetImportAt:])
-		m.method.Interface = binary.LittleEndian.Uint64(data[callInterfaceAt:])
-		m.method.ID = binary.LittleEndian.Uint16(data[callMethodAt:])
+		m.ID = binary.LittleEndian.Uint32(data[callQuestionAt:])
+		m.Target = binary.LittleEndian.Uint32(to[targetImportAt:])
+		m.Interface = binary.LittleEndian.Uint64(data[callInterfaceAt:])
+		m.Method = binary.LittleEndian.Uint16(data[callMethodAt:])
 		m.cost += target.Cost()
 		return m, m.readPayload(s, pointers+1, lim)
 	case rpccp.Message_Which_return:
 		if body.Data < 1 || body.Pointers < 1 || binary.LittleEndian.Uint16(data[returnWhichAt:]) != 0 {
 			return m, false
 		}
-		m.id = binary.LittleEndian.Uint32(data[returnAnswerAt:])
-		m.releaseParams = data[returnHintsAt]&keepParamCaps == 0
-		m.noFinish = data[returnHintsAt]&noFinishNeeded != 0
+		m.ID = binary.LittleEndian.Uint32(data[returnAnswerAt:])
+		m.ReleaseParams = data[returnHintsAt]&keepParamCaps == 0
+		m.NoFinish = data[returnHintsAt]&noFinishNeeded != 0
 		return m, m.readPayload(s, pointers, lim)
 	}
 	return m, false
 }
 
 // readPayload reads the Payload that the pointer at a word points to.
-func (m *plain) readPayload(s capnpfast.Segment, at int, lim *Limits) bool {
+func (m *Plain) readPayload(s capnpfast.Segment, at int, lim *Limits) bool {
 	payload, ok := s.Follow(at)
 	if !ok || payload.Pointers < 1 {
 		return false
@@ -103,36 +104,22 @@ func (m *plain) readPayload(s capnpfast.Segment, at int, lim *Limits) bool {
 		m.cost+max(content.Cost(), 1) <= uint64(lim.Traversal)
 }
 
-// readContent finds the content of a plain message, parsed from the frame that m was read from: for the generated code,
+// ReadContent finds the content of a plain message, parsed from the frame that m was read from: for the generated code,
 // and for programs that read without it. The former reaches it through the root pointer only, which is changed for that and
 // restored.
-func (in *inMsg) readContent(frame []byte, m *plain) error {
+func (in *In) ReadContent(frame []byte, m *Plain) error {
 	root := frame[wordBytes : 2*wordBytes]
 	was := binary.LittleEndian.Uint64(root)
 	binary.LittleEndian.PutUint64(root, m.content)
 	in.msg.DepthLimit -= plainDepth
 	in.msg.TraverseLimit -= m.cost
 	var err error
-	in.content, err = in.msg.Root()
+	in.Content, err = in.msg.Root()
 	if in.msg.DepthLimit > capnpfast.MaxDepth {
-		in.plain = capnpfast.NewMessage(frame[wordBytes:], m.root, in.msg.TraverseLimit-m.root.Cost())
+		in.PlainContent = capnpfast.NewMessage(frame[wordBytes:], m.root, in.msg.TraverseLimit-m.root.Cost())
 	}
 	in.msg.DepthLimit += plainDepth
 	in.msg.TraverseLimit += m.cost
 	binary.LittleEndian.PutUint64(root, was)
 	return err
-}
-
-// handlePlain handles a plain message.
-func (co *core) handlePlain(in *inMsg, m *plain) error {
-	if m.which == rpccp.Message_Which_return {
-		return co.acceptReturn(in, &incomingReturn{
-			id: m.id, releaseParams: m.releaseParams, noFinish: m.noFinish, plain: true,
-		})
-	}
-	dst, err := co.importedCap(m.target, "call")
-	if err != nil {
-		return err
-	}
-	return co.acceptCall(in, &incomingCall{id: m.id, method: m.method, dst: dst})
 }

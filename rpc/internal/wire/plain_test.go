@@ -1,6 +1,6 @@
 // That plain messages, read by hand, say what the generated code reads in them.
 
-package rpc
+package wire
 
 import (
 	"bytes"
@@ -18,13 +18,13 @@ import (
 
 // readGenerated reads a plain message as handle does with all others: every pointer once. It is not plain if something
 // cannot be read or is none of the few things that a plain one may say.
-func readGenerated(t *testing.T, in *inMsg) plain {
+func readGenerated(t *testing.T, in *In) Plain {
 	t.Helper()
-	root, err := rpccp.ReadRootMessage(&in.msg)
+	root, err := in.Root()
 	noError(t, err)
-	m := plain{which: root.Which()}
+	m := Plain{Which: root.Which()}
 	var payload rpccp.Payload
-	switch m.which {
+	switch m.Which {
 	case rpccp.Message_Which_call:
 		call, err := root.Call()
 		noError(t, err)
@@ -34,8 +34,8 @@ func readGenerated(t *testing.T, in *inMsg) plain {
 			call.SendResultsTo().Which() != rpccp.Call_sendResultsTo_Which_caller {
 			t.Fatalf("a call is targeted at %v, its results at %v", target.Which(), call.SendResultsTo().Which())
 		}
-		m.id, m.target = call.QuestionId(), target.ImportedCap()
-		m.method = Method{Interface: call.InterfaceId(), ID: call.MethodId()}
+		m.ID, m.Target = call.QuestionId(), target.ImportedCap()
+		m.Interface, m.Method = call.InterfaceId(), call.MethodId()
 		payload, err = call.Params()
 		noError(t, err)
 	case rpccp.Message_Which_return:
@@ -44,16 +44,16 @@ func readGenerated(t *testing.T, in *inMsg) plain {
 		if ret.Which() != rpccp.Return_Which_results {
 			t.Fatalf("a return is %v", ret.Which())
 		}
-		m.id, m.releaseParams, m.noFinish = ret.AnswerId(), ret.ReleaseParamCaps(), ret.NoFinishNeeded()
+		m.ID, m.ReleaseParams, m.NoFinish = ret.AnswerId(), ret.ReleaseParamCaps(), ret.NoFinishNeeded()
 		payload, err = ret.Results()
 		noError(t, err)
 	default:
-		t.Fatalf("a message is %v", m.which)
+		t.Fatalf("a message is %v", m.Which)
 	}
 	if payload.HasCapTable() {
 		t.Fatal("there are capabilities")
 	}
-	in.content, err = payload.Content()
+	in.Content, err = payload.Content()
 	noError(t, err)
 	return m
 }
@@ -62,7 +62,7 @@ func readGenerated(t *testing.T, in *inMsg) plain {
 func checkPlain(t *testing.T, frame []byte, lim *Limits) bool {
 	t.Helper()
 	was := bytes.Clone(frame)
-	got, ok := readPlain(frame, lim)
+	got, ok := ReadPlain(frame, lim)
 	if !ok {
 		return false
 	}
@@ -70,7 +70,7 @@ func checkPlain(t *testing.T, frame []byte, lim *Limits) bool {
 	if err != nil { // it is too large: handle parses first
 		return false
 	}
-	noError(t, byHand.readContent(frame, &got))
+	noError(t, byHand.ReadContent(frame, &got))
 	if !bytes.Equal(frame, was) {
 		t.Fatalf("the frame was\n%x and is\n%x", was, frame)
 	}
@@ -82,7 +82,7 @@ func checkPlain(t *testing.T, frame []byte, lim *Limits) bool {
 		t.Fatalf("read by hand\n%+v, by the generated code\n%+v", got, want)
 	}
 	checkRead(t, byHand, lim)
-	byHand.plain = capnpfast.Message{}
+	byHand.PlainContent = capnpfast.Message{}
 	// The pointers, what may be read still and how deep, and all of the messages around them.
 	if !reflect.DeepEqual(byHand, generated) {
 		t.Fatalf("read by hand\n%+v, by the generated code\n%+v", byHand, generated)
@@ -91,15 +91,15 @@ func checkPlain(t *testing.T, frame []byte, lim *Limits) bool {
 }
 
 // checkRead holds the content as it is for readers by hand to the content as the generated code has it.
-func checkRead(t *testing.T, in *inMsg, lim *Limits) {
+func checkRead(t *testing.T, in *In, lim *Limits) {
 	t.Helper()
-	if got, want := in.plain.IsValid(), lim.Nesting-plainDepth > capnpfast.MaxDepth; got != want {
+	if got, want := in.PlainContent.IsValid(), lim.Nesting-plainDepth > capnpfast.MaxDepth; got != want {
 		t.Fatalf("with a nesting of %d, to be read by hand is %v", lim.Nesting, got)
 	}
-	if !in.plain.IsValid() {
+	if !in.PlainContent.IsValid() {
 		return
 	}
-	byHand, s := in.plain.Root(), in.content.Struct()
+	byHand, s := in.PlainContent.Root(), in.Content.Struct()
 	if sz := s.Size(); byHand.Data*wordBytes != int(sz.DataSize) || byHand.Pointers != int(sz.PointerCount) {
 		t.Fatalf("by hand the content is %+v, by the generated code %v", byHand.Region, sz)
 	}
@@ -118,25 +118,30 @@ func checkRead(t *testing.T, in *inMsg, lim *Limits) {
 // plainFrames are messages that must be plain.
 func plainFrames(t testing.TB) (frames [][]byte) {
 	t.Helper()
-	add := func(out *outMsg, err error) {
-		if err != nil {
-			t.Fatal(err)
-		}
-		frame, err := framing.Append(nil, &out.msg)
-		if err != nil {
-			t.Fatal(err)
-		}
-		frames = append(frames, frame)
-	}
 	for _, sz := range contentSizes {
-		call, err := newCall(Method{Interface: 1 << 60, ID: 1 << 15}, sz, plainContent)
-		call.addressCall(3, 4)
-		add(call, err)
-		results, err := plainResults(sz)
-		results.addressReturn(5, true)
-		add(results, err)
+		call, results := plainCall(t, 1<<60, 1<<15, sz), plainResults(t, sz)
+		call.AddressCall(3, 4)
+		results.AddressReturn(5, true)
+		frames = append(frames, frameOf(t, call), frameOf(t, results))
 	}
 	return frames
+}
+
+func frameOf(t testing.TB, out *Out) []byte {
+	t.Helper()
+	frame, err := out.Append(nil)
+	noError(t, err)
+	return frame
+}
+
+func parseFrame(frame []byte, lim *Limits) (*In, error) {
+	in := new(In)
+	return in, in.Parse(frame, lim)
+}
+
+// limits are those of a connection of package rpc.
+func limits(nesting, traversal int) *Limits {
+	return &Limits{Limits: framing.Limits{MessageBytes: 8 << 20, Segments: 64}, Nesting: nesting, Traversal: traversal}
 }
 
 // wider is a plain call whose structs have fields that we do not know.
@@ -175,13 +180,13 @@ func wider(t testing.TB) []byte {
 
 func TestPlainMessages(t *testing.T) {
 	t.Parallel()
-	lim := Limits{}.withDefaults()
+	lim := limits(64, 64<<20)
 	for _, frame := range append(plainFrames(t), wider(t)) {
-		if !checkPlain(t, frame, &lim) {
+		if !checkPlain(t, frame, lim) {
 			t.Errorf("not plain:\n%x", frame)
 		}
 		for cut := range len(frame) { // no length may make it read beyond
-			if _, ok := readPlain(frame[:cut:cut], &lim); ok {
+			if _, ok := ReadPlain(frame[:cut:cut], lim); ok {
 				t.Errorf("%d bytes of %d are plain", cut, len(frame))
 			}
 		}
@@ -193,15 +198,15 @@ func TestPlainAtLimits(t *testing.T) {
 	t.Parallel()
 	for _, frame := range append(plainFrames(t), wider(t)) {
 		for n := 1; n <= 8; n++ {
-			lim := Limits{Nesting: n}.withDefaults()
-			if got := checkPlain(t, frame, &lim); got != (n > plainDepth) {
+			lim := limits(n, 64<<20)
+			if got := checkPlain(t, frame, lim); got != (n > plainDepth) {
 				t.Errorf("with a nesting of %d, plain is %v", n, got)
 			}
 		}
 		plain := 0
 		for n := 1; n <= len(frame)+8; n++ {
-			lim := Limits{Traversal: n}.withDefaults()
-			if checkPlain(t, frame, &lim) {
+			lim := limits(64, n)
+			if checkPlain(t, frame, lim) {
 				plain++
 			}
 		}
@@ -239,23 +244,12 @@ func TestPlainMutated(t *testing.T) {
 			}
 			binary.LittleEndian.PutUint64(frame[at:], word)
 		}
-		lim := Limits{Nesting: 1 + r.IntN(70), Traversal: 1 + r.IntN(3000)}.withDefaults()
-		if checkPlain(t, frame, &lim) {
+		lim := limits(1+r.IntN(70), 1+r.IntN(3000))
+		if checkPlain(t, frame, lim) {
 			plain++
 		}
 	}
 	if plain < rounds/20 {
 		t.Errorf("of %d messages only %d were plain", rounds, plain)
 	}
-}
-
-// FuzzPlain is the same for any bytes.
-func FuzzPlain(f *testing.F) {
-	for _, m := range append(append(transcriptMessages(f), plainFrames(f)...), wider(f)) {
-		f.Add(m, uint8(64), uint16(1<<15))
-	}
-	f.Fuzz(func(t *testing.T, frame []byte, nesting uint8, traversal uint16) {
-		lim := Limits{Nesting: int(nesting), Traversal: int(traversal), MessageBytes: 64 << 10}.withDefaults()
-		checkPlain(t, bytes.Clone(frame), &lim)
-	})
 }

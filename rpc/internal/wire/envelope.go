@@ -3,7 +3,7 @@
 // and writing the envelope pointer by pointer would cost more than all the rest: so it is written as one piece, laid out
 // once by the generated code.
 
-package rpc
+package wire
 
 import (
 	"encoding/binary"
@@ -85,25 +85,42 @@ func encodeMessage(build func(rpccp.Message) error) []byte {
 	return append([]byte(nil), seg.Data()...)
 }
 
-// newContent returns a message with the envelope and room for content in it.
-func (t *template) newContent(sz capnp.ObjectSize) (*outMsg, capnp.Struct, error) {
-	m, seg, err := emptyMsg()
+// InitCall makes m a call, and returns its parameters, a struct of size sz.
+func (m *Out) InitCall(iface uint64, method uint16, sz capnp.ObjectSize) (params capnp.Struct, err error) {
+	params, err = m.initPlain(&callTemplate, sz)
 	if err != nil {
-		return nil, capnp.Struct{}, err
+		return params, err
+	}
+	b := m.seg.Data()[callTemplate.body:]
+	binary.LittleEndian.PutUint64(b[callInterfaceAt:], iface)
+	binary.LittleEndian.PutUint16(b[callMethodAt:], method)
+	return params, nil
+}
+
+// InitResults makes m a return, and returns its results, a struct of size sz.
+func (m *Out) InitResults(sz capnp.ObjectSize) (capnp.Struct, error) {
+	return m.initPlain(&returnTemplate, sz)
+}
+
+// initPlain makes m a message with the envelope and room for content in it.
+func (m *Out) initPlain(t *template, sz capnp.ObjectSize) (capnp.Struct, error) {
+	seg, err := m.init()
+	if err != nil {
+		return capnp.Struct{}, err
 	}
 	// The root pointer's word comes by itself before the first struct.
 	if _, err := capnp.NewStruct(seg, capnp.ObjectSize{DataSize: capnp.Size(len(t.words) - wordBytes)}); err != nil {
-		return nil, capnp.Struct{}, err
+		return capnp.Struct{}, err
 	}
 	content, err := capnp.NewStruct(seg, sz)
 	if err != nil {
-		return nil, capnp.Struct{}, err
+		return capnp.Struct{}, err
 	}
 	m.seg = seg
 	b := seg.Data()
 	copy(b, t.words)
 	binary.LittleEndian.PutUint64(b[t.content:], structPointer(t.content, len(t.words), content.Size()))
-	return m, content, nil
+	return content, nil
 }
 
 // structPointer returns a pointer at one offset of a segment to a struct at another.
@@ -115,22 +132,19 @@ func structPointer(at, to int, sz capnp.ObjectSize) uint64 {
 	return uint64(uint32(words)<<2) | uint64(sz.DataSize/wordBytes)<<32 | uint64(sz.PointerCount)<<48
 }
 
-// setMethod fills in the parts of a call that newContent left open and the program knows.
-func (m *outMsg) setMethod(method Method) {
-	b := m.seg.Data()[callTemplate.body:]
-	binary.LittleEndian.PutUint64(b[callInterfaceAt:], method.Interface)
-	binary.LittleEndian.PutUint16(b[callMethodAt:], method.ID)
-}
+// IsPlain reports whether m was made by InitCall or InitResults: AddressCall or AddressReturn completes it then, if it has no
+// capabilities.
+func (m *Out) IsPlain() bool { return m.seg != nil }
 
-// addressCall fills in the rest of a plain call.
-func (m *outMsg) addressCall(question, target uint32) {
+// AddressCall fills in the rest of a plain call.
+func (m *Out) AddressCall(question, target uint32) {
 	b := m.seg.Data()
 	binary.LittleEndian.PutUint32(b[callTemplate.body+callQuestionAt:], question)
 	binary.LittleEndian.PutUint32(b[callTemplate.target+targetImportAt:], target)
 }
 
-// addressReturn fills in the parts of plain results that newContent left open.
-func (m *outMsg) addressReturn(answer uint32, noFinish bool) {
+// AddressReturn fills in the rest of plain results.
+func (m *Out) AddressReturn(answer uint32, noFinish bool) {
 	b := m.seg.Data()[returnTemplate.body:]
 	binary.LittleEndian.PutUint32(b[returnAnswerAt:], answer)
 	if noFinish {

@@ -1,6 +1,6 @@
 // That plain envelopes are written as the generated code would write them.
 
-package rpc
+package wire
 
 import (
 	"bytes"
@@ -14,7 +14,7 @@ import (
 var contentSizes = []capnp.ObjectSize{{}, {DataSize: 8}, {DataSize: 4}, {PointerCount: 1}, {DataSize: 24, PointerCount: 3}, {DataSize: 2000}}
 
 // plainContent fills in a struct of any size: every byte, and a text in every pointer.
-func plainContent(s capnp.Struct, _ *CapTable) error {
+func plainContent(s capnp.Struct) error {
 	for i := range s.Size().DataSize {
 		s.SetUint8(capnp.DataOffset(i), uint8(i+1))
 	}
@@ -38,28 +38,42 @@ func generated(t *testing.T, sz capnp.ObjectSize, payload func(rpccp.Message) (r
 	content, err := capnp.NewStruct(seg, sz)
 	noError(t, err)
 	noError(t, p.SetContent(content.ToPtr()))
-	noError(t, plainContent(content, nil))
+	noError(t, plainContent(content))
 	return seg.Data()
 }
 
-func noError(t *testing.T, err error) {
+func noError(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
 	}
 }
 
-// plainResults is a return as Call.Return builds it.
-func plainResults(sz capnp.ObjectSize) (*outMsg, error) {
-	return new(Call).build(sz, plainContent)
+// plainCall is a call with content.
+func plainCall(t testing.TB, iface uint64, method uint16, sz capnp.ObjectSize) *Out {
+	t.Helper()
+	out := new(Out)
+	params, err := out.InitCall(iface, method, sz)
+	noError(t, err)
+	noError(t, plainContent(params))
+	return out
+}
+
+// plainResults is a return with content.
+func plainResults(t testing.TB, sz capnp.ObjectSize) *Out {
+	t.Helper()
+	out := new(Out)
+	results, err := out.InitResults(sz)
+	noError(t, err)
+	noError(t, plainContent(results))
+	return out
 }
 
 func TestWrittenEnvelopes(t *testing.T) {
 	t.Parallel()
 	for _, sz := range contentSizes {
-		out, err := newCall(Method{Interface: 0x0123456789abcdef, ID: 0xfedc}, sz, plainContent)
-		noError(t, err)
-		out.addressCall(0x89abcdef, 0x76543210)
+		out := plainCall(t, 0x0123456789abcdef, 0xfedc, sz)
+		out.AddressCall(0x89abcdef, 0x76543210)
 		want := generated(t, sz, func(m rpccp.Message) (rpccp.Payload, error) {
 			call, err := m.NewCall()
 			noError(t, err)
@@ -74,11 +88,10 @@ func TestWrittenEnvelopes(t *testing.T) {
 		if got := out.seg.Data(); !bytes.Equal(got, want) {
 			t.Errorf("a call with %v is\n%x, but generated\n%x", sz, got, want)
 		}
-		out.free()
+		out.Reset()
 		for _, hint := range []bool{false, true} {
-			out, err := plainResults(sz)
-			noError(t, err)
-			out.addressReturn(0xfedcba98, hint)
+			out := plainResults(t, sz)
+			out.AddressReturn(0xfedcba98, hint)
 			want := generated(t, sz, func(m rpccp.Message) (rpccp.Payload, error) {
 				ret, err := m.NewReturn()
 				noError(t, err)
@@ -90,7 +103,7 @@ func TestWrittenEnvelopes(t *testing.T) {
 			if got := out.seg.Data(); !bytes.Equal(got, want) {
 				t.Errorf("a return with %v is\n%x, but generated\n%x", sz, got, want)
 			}
-			out.free()
+			out.Reset()
 		}
 	}
 }

@@ -1,7 +1,7 @@
 // Poison: a mode for tests, in which memory is overwritten with a pattern before it is reused, so that a use after free
 // reads garbage rather than whatever happened to be there.
 
-package rpc
+package wire
 
 import (
 	"sync"
@@ -9,15 +9,15 @@ import (
 	"capnproto.org/go/capnp/v3"
 )
 
-// poisonFreed is set by tests, before anything runs.
-var poisonFreed bool
+// PoisonFreed is set by tests, before anything runs.
+var PoisonFreed bool
 
 // poisonByte makes conspicuous numbers and pointers that cannot be followed.
 const poisonByte = 0xa7
 
-// poison overwrites bytes that must not be used any more.
-func poison(b []byte) {
-	if !poisonFreed {
+// Poison overwrites bytes that must not be used any more.
+func Poison(b []byte) {
+	if !PoisonFreed {
 		return
 	}
 	for i := range b {
@@ -30,7 +30,7 @@ func poison(b []byte) {
 func poisonMessage(m *capnp.Message) {
 	for i := range m.NumSegments() {
 		if seg, err := m.Segment(capnp.SegmentID(i)); err == nil {
-			poison(seg.Data())
+			Poison(seg.Data())
 			freedRing.add(seg.Data())
 		}
 	}
