@@ -8,6 +8,7 @@ import (
 	"errors"
 	"runtime/debug"
 
+	"github.com/mooring-rpc/mooring/capnweb/internal/expr"
 	"github.com/mooring-rpc/mooring/capnweb/internal/jsontext"
 	"github.com/mooring-rpc/mooring/internal/peerconn"
 )
@@ -60,7 +61,7 @@ func (c *Conn) handleMessage(msg []byte, on via) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			c.log.Error("a message caused a panic", "peer", c.RemoteAddr(), "panic", r, "stack", string(debug.Stack()))
-			err = violation("internal error")
+			err = expr.Violationf("internal error")
 		}
 	}()
 	if c.cfg.Intake != nil {

@@ -4,10 +4,7 @@
 package capnweb
 
 import (
-	"fmt"
-	"strconv"
-	"strings"
-
+	"github.com/mooring-rpc/mooring/capnweb/internal/expr"
 	"github.com/mooring-rpc/mooring/capnweb/internal/jsontext"
 	"github.com/mooring-rpc/mooring/internal/peerconn"
 )
@@ -46,17 +43,8 @@ type core struct {
 	waitingFutures map[*future]struct{} // futures in which calls of the peer wait
 	counters       Stats
 	batch          batchState
-	messageCost    int                 // decoded size of the present message; the reader's alone
-	pathCache      map[string][]string // paths of methods that were called; the reader's alone
-}
-
-// protocolError is a violation of the protocol by the peer: the connection ends.
-type protocolError struct{ reason string }
-
-func (e *protocolError) Error() string { return e.reason }
-
-func violation(format string, args ...any) error {
-	return &protocolError{fmt.Sprintf(format, args...)}
+	messageCost    int        // decoded size of the present message; the reader's alone
+	pathCache      expr.Paths // the reader's alone
 }
 
 func (co *core) init(lim Limits) {
@@ -66,7 +54,7 @@ func (co *core) init(lim Limits) {
 	co.watchedCalls = make(map[*Call]struct{})
 	co.waitingFutures = make(map[*future]struct{})
 	co.pipes = make(map[*pipe]struct{})
-	co.pathCache = make(map[string][]string)
+	co.pathCache = make(expr.Paths)
 	co.nextExport, co.nextPush, co.nextID = -1, 1, 1
 }
 
@@ -75,10 +63,10 @@ func (co *core) init(lim Limits) {
 func (c *Conn) receive(msg []byte, on via) error {
 	if len(msg) > c.limits.MessageBytes {
 		c.countHit(LimitMessageBytes)
-		return violation("a message of %d bytes is too large", len(msg))
+		return expr.Violationf("a message of %d bytes is too large", len(msg))
 	}
 	c.traceReceived(false, msg)
-	switch a, b, kind := parsePullOrRelease(msg); kind {
+	switch a, b, kind := expr.PullOrRelease(msg); kind {
 	case 'p':
 		return c.receivePull(a)
 	case 'r':
@@ -92,11 +80,11 @@ func (c *Conn) receive(msg []byte, on via) error {
 		if err == jsontext.ErrTooDeep {
 			c.countHit(LimitDepth)
 		}
-		return &protocolError{err.Error()}
+		return &expr.Violation{Reason: err.Error()}
 	}
 	m, ok := v.([]any)
 	if !ok || len(m) == 0 {
-		return violation("a message is no array with a name")
+		return expr.Violationf("a message is no array with a name")
 	}
 	name, _ := m[0].(string)
 	switch name {
@@ -115,16 +103,16 @@ func (c *Conn) receive(msg []byte, on via) error {
 			return c.receivePipe()
 		}
 	case "pull":
-		if id, ok := idOf(m, 1); ok && len(m) == 2 {
+		if id, ok := expr.IDAt(m, 1); ok && len(m) == 2 {
 			return c.receivePull(id)
 		}
 	case "resolve", "reject":
-		if id, ok := idOf(m, 1); ok && len(m) == 3 {
+		if id, ok := expr.IDAt(m, 1); ok && len(m) == 3 {
 			return c.receiveAnswer(id, m[2], name == "reject", len(msg), on)
 		}
 	case "release":
-		id, ok := idOf(m, 1)
-		n, ok2 := idOf(m, 2)
+		id, ok := expr.IDAt(m, 1)
+		n, ok2 := expr.IDAt(m, 2)
 		if ok && ok2 && len(m) == 3 {
 			return c.receiveRelease(id, n)
 		}
@@ -133,9 +121,25 @@ func (c *Conn) receive(msg []byte, on via) error {
 			return c.receiveAbort(m[1], on)
 		}
 	default:
-		return violation("unknown message %s", quoted(name))
+		return expr.Violationf("unknown message %s", expr.Quoted(name))
 	}
-	return violation("a bad %s message", name)
+	return expr.Violationf("a bad %s message", name)
+}
+
+// receiveFast handles a usual call or answer without making values of the arrays around it. A message of any other form is read by
+// the parser, which decides.
+func (c *Conn) receiveFast(msg []byte, on via) (done bool, err error) {
+	if id, path, text, ok := expr.Call(msg, c.pathCache); ok {
+		args, err := jsontext.Parse(text, c.limits.Depth)
+		if list, ok := args.([]any); ok && err == nil {
+			return true, c.receiveCall(id, path, list, len(msg), on)
+		}
+	} else if id, text, ok := expr.Resolve(msg); ok {
+		if v, err := jsontext.Parse(text, c.limits.Depth); err == nil {
+			return true, c.receiveAnswer(id, v, false, len(msg), on)
+		}
+	}
+	return false, nil
 }
 
 // notePeerVersion records that the peer has used a feature new in version 0.n.
@@ -145,49 +149,19 @@ func (c *Conn) notePeerVersion(n int) {
 	c.mu.Unlock()
 }
 
-// maxID is the largest integer that JavaScript represents exactly.
-const maxID = 1<<53 - 1
-
-// idOf reads an integer in a message.
-func idOf(m []any, at int) (int64, bool) {
-	if at >= len(m) {
-		return 0, false
-	}
-	return integerID(m[at])
-}
-
-func integerID(v any) (int64, bool) {
-	f, ok := v.(float64)
-	if !ok || f != float64(int64(f)) || f > maxID || f < -maxID {
-		return 0, false
-	}
-	return int64(f), true
-}
-
-// quoted returns a peer's word for an error text, if it could be a name. Other text may be a secret in the wrong place, and
-// errors are logged.
-func quoted(s string) string {
-	if len(s) > 20 || strings.Trim(s, letters) != "" {
-		return "(of " + strconv.Itoa(len(s)) + " bytes)"
-	}
-	return strconv.Quote(s)
-}
-
-const letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-
 // receiveAbort ends the connection at the peer's request.
-func (c *Conn) receiveAbort(expr any, on via) error {
+func (c *Conn) receiveAbort(why any, on via) error {
 	p := &payload{}
-	v, err := (&evaluator{c: c, on: on, noCalls: true}).eval(expr, 0, p)
+	v, err := (&evaluator{c: c, on: on, noCalls: true}).eval(why, 0, p)
 	p.release()
 	if err != nil {
 		v = nil
 	}
-	why, ok := v.(*Error)
+	sent, ok := v.(*Error)
 	if !ok {
-		why = &Error{Name: "Error", Message: "the peer aborted the connection"}
+		sent = &Error{Name: "Error", Message: "the peer aborted the connection"}
 	}
-	c.loop.End(peerconn.Ending{Err: &BrokenError{Reason: "the peer aborted the connection: " + why.Error(), Err: why}, Code: closeAborted,
+	c.loop.End(peerconn.Ending{Err: &BrokenError{Reason: "the peer aborted the connection: " + sent.Error(), Err: sent}, Code: closeAborted,
 		Reason: "aborted by the peer"})
 	return nil
 }

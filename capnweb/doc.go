@@ -90,8 +90,9 @@
 // codec.go fits it into: it reads, delivers, writes, pings, finds out who is dead and ends. A message is handled without the
 // lock, which is taken for each change of the tables.
 //
-// Below it are internal/jsontext (JSON), internal/convert (Go types), internal/flow (the window of a stream) and
-// internal/transport (the WebSocket, HTTP batches and the pipe). None of them knows this package.
+// Below it are internal/jsontext (JSON), internal/expr (ids, paths and plain values in it), internal/convert (Go types),
+// internal/flow (the window of a stream) and internal/transport (the WebSocket, HTTP batches and the pipe). None of them knows
+// this package.
 //
 // # Lock order
 //

@@ -4,11 +4,11 @@
 package capnweb
 
 import (
-	"math"
 	"math/big"
 	"strconv"
 	"time"
 
+	"github.com/mooring-rpc/mooring/capnweb/internal/expr"
 	"github.com/mooring-rpc/mooring/capnweb/internal/jsontext"
 )
 
@@ -31,25 +31,6 @@ func (e *encoder) start(c *Conn, head string) []byte {
 	e.exports, e.promises, e.pumps, e.pipes = e.exports[:0], e.promises[:0], nil, e.pipes[:0]
 	e.b = append(e.b[:0], head...)
 	return e.b
-}
-
-func appendID(b []byte, id int64) []byte { return strconv.AppendInt(b, id, 10) }
-
-// appendPath writes a path. A name that may be an array index is written as a number: JavaScript's arrays require that, and
-// its objects accept it.
-func appendPath(b []byte, path []string) []byte {
-	b = append(b, '[')
-	for i, p := range path {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		if arrayIndex(p) >= 0 {
-			b = append(b, p...)
-		} else {
-			b = jsontext.AppendString(b, p)
-		}
-	}
-	return append(b, ']')
 }
 
 var errTooLarge = &Error{Name: "RangeError", Message: "the message is too large"}
@@ -136,16 +117,7 @@ func (e *encoder) value(v any, depth int) error {
 	case string:
 		e.b = jsontext.AppendString(e.b, v)
 	case float64:
-		switch {
-		case math.IsNaN(v):
-			e.b = append(e.b, `["nan"]`...)
-		case math.IsInf(v, 1):
-			e.b = append(e.b, `["inf"]`...)
-		case math.IsInf(v, -1):
-			e.b = append(e.b, `["-inf"]`...)
-		default:
-			e.b = jsontext.AppendNumber(e.b, v)
-		}
+		e.b = expr.AppendNumber(e.b, v)
 	case Undefined:
 		e.b = append(e.b, `["undefined"]`...)
 	case *big.Int:
@@ -155,14 +127,14 @@ func (e *encoder) value(v any, depth int) error {
 		}
 		e.b = append(v.Append(e.b, 10), '"', ']')
 	case time.Time:
-		e.date(v)
+		e.b = expr.AppendDate(e.b, v, e.limits.peerVersion)
 	case []byte:
-		e.bytes(v, "")
+		e.b = expr.AppendBytes(e.b, v, "", e.limits.peerVersion)
 	case Bytes:
-		if err := checkBytes(v); err != nil {
-			return err
+		if err := expr.CheckBytes(v.Container, len(v.Data)); err != nil {
+			return TypeErrorf("%v", err)
 		}
-		e.bytes(v.Data, v.Container)
+		e.b = expr.AppendBytes(e.b, v.Data, v.Container, e.limits.peerVersion)
 	case []any:
 		e.b = append(e.b, '[')
 		if err := e.list(v, depth+1); err != nil {
@@ -180,9 +152,7 @@ func (e *encoder) value(v any, depth int) error {
 	case URL:
 		e.b = append(jsontext.AppendString(append(e.b, `["url",`...), string(v)), ']')
 	case Headers:
-		e.b = append(e.b, `["headers",`...)
-		e.headers(v)
-		e.b = append(e.b, ']')
+		e.b = append(expr.AppendHeaders(append(e.b, `["headers",`...), v), ']')
 	case *Request:
 		return e.request(v, depth)
 	case *Response:
@@ -228,7 +198,7 @@ func (e *encoder) object(m map[string]any, depth int) error {
 // stub writes a stub's target: an import from this peer by its id, or an export.
 func (e *encoder) stub(s *Stub) error {
 	if e.builder != nil {
-		e.b = append(appendID(append(e.b, `["import",`...), int64(e.builder.variable(s.node))), ']')
+		e.b = append(expr.AppendID(append(e.b, `["import",`...), int64(e.builder.variable(s.node))), ']')
 		return nil
 	}
 	if _, ok := s.node.(*placeholder); ok {
@@ -236,7 +206,7 @@ func (e *encoder) stub(s *Stub) error {
 	}
 	n := shortcut(s.node)
 	if in, ok := n.(*importNode); ok && in.c == e.c && !in.dropped {
-		e.b = append(appendID(append(e.b, `["import",`...), in.id), ']')
+		e.b = append(expr.AppendID(append(e.b, `["import",`...), in.id), ']')
 		return nil
 	}
 	id, err := e.c.newExport(n)
@@ -244,16 +214,16 @@ func (e *encoder) stub(s *Stub) error {
 		return err
 	}
 	e.exports = append(e.exports, id)
-	e.b = append(appendID(append(e.b, `["export",`...), id), ']')
+	e.b = append(expr.AppendID(append(e.b, `["export",`...), id), ']')
 	return nil
 }
 
 // promise writes a promise's target: an import from this peer, or an export that is answered without being pulled.
 func (e *encoder) promise(p *Promise, depth int) error {
 	if e.builder != nil {
-		e.b = appendID(append(e.b, `["pipeline",`...), int64(e.builder.variable(p.node)))
+		e.b = expr.AppendID(append(e.b, `["pipeline",`...), int64(e.builder.variable(p.node)))
 		if len(p.path) > 0 {
-			e.b = appendPath(append(e.b, ','), p.path)
+			e.b = expr.AppendPath(append(e.b, ','), p.path)
 		}
 		e.b = append(e.b, ']')
 		return nil
@@ -263,9 +233,9 @@ func (e *encoder) promise(p *Promise, depth int) error {
 	}
 	n := shortcut(p.node)
 	if in, ok := n.(*importNode); ok && in.c == e.c && !in.dropped {
-		e.b = appendID(append(e.b, `["pipeline",`...), in.id)
+		e.b = expr.AppendID(append(e.b, `["pipeline",`...), in.id)
 		if len(p.path) > 0 {
-			e.b = appendPath(append(e.b, ','), p.path)
+			e.b = expr.AppendPath(append(e.b, ','), p.path)
 		}
 		e.b = append(e.b, ']')
 		return nil
@@ -298,7 +268,7 @@ func (e *encoder) promise(p *Promise, depth int) error {
 	e.c.markPulled(e.c.exports[id])
 	e.exports = append(e.exports, id)
 	e.promises = append(e.promises, id)
-	e.b = append(appendID(append(e.b, `["promise",`...), id), ']')
+	e.b = append(expr.AppendID(append(e.b, `["promise",`...), id), ']')
 	return nil
 }
 
@@ -343,5 +313,71 @@ func (e *encoder) error(v *Error, depth int) error {
 		}
 	}
 	e.b = append(e.b, ']')
+	return nil
+}
+
+var errBody = &Error{Name: "TypeError", Message: "a body must be null, a string, bytes or a stream"}
+
+func isBody(v any) bool {
+	switch v.(type) {
+	case nil, string, []byte, *Readable:
+		return true
+	}
+	return false
+}
+
+func (e *encoder) request(r *Request, depth int) error {
+	if !isBody(r.Body) {
+		return errBody
+	}
+	b := append(jsontext.AppendString(append(e.b, `["request",`...), r.URL), ',', '{')
+	start := len(b)
+	if r.Method != "" && r.Method != "GET" {
+		b = jsontext.AppendString(expr.AppendField(b, start, "method"), r.Method)
+	}
+	if len(r.Headers) > 0 {
+		b = expr.AppendHeaders(expr.AppendField(b, start, "headers"), r.Headers)
+	}
+	e.b = b
+	if r.Body != nil {
+		e.b = expr.AppendField(b, start, "body")
+		if err := e.value(r.Body, depth+1); err != nil {
+			return err
+		}
+		e.b = append(e.b, `,"duplex":"half"`...)
+	}
+	return e.init(r.Init, start, "method", "headers", "body", "duplex", "signal")
+}
+
+func (e *encoder) response(r *Response, depth int) error {
+	if !isBody(r.Body) {
+		return errBody
+	}
+	e.b = append(e.b, `["response",`...)
+	if err := e.value(r.Body, depth+1); err != nil {
+		return err
+	}
+	b := append(e.b, ',', '{')
+	start := len(b)
+	if r.Status != 0 && r.Status != 200 {
+		b = strconv.AppendInt(expr.AppendField(b, start, "status"), int64(r.Status), 10)
+	}
+	if r.StatusText != "" {
+		b = jsontext.AppendString(expr.AppendField(b, start, "statusText"), r.StatusText)
+	}
+	if len(r.Headers) > 0 {
+		b = expr.AppendHeaders(expr.AppendField(b, start, "headers"), r.Headers)
+	}
+	e.b = b
+	return e.init(r.Init, start, "status", "statusText", "headers", "webSocket")
+}
+
+// init writes the other members of an init object, which are plain JSON, and its end.
+func (e *encoder) init(init map[string]any, start int, but ...string) error {
+	b, err := expr.AppendInit(e.b, start, init, but...)
+	if err != nil {
+		return TypeErrorf("%v", err)
+	}
+	e.b = append(b, '}', ']')
 	return nil
 }

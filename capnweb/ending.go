@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/mooring-rpc/mooring/capnweb/internal/expr"
 	"github.com/mooring-rpc/mooring/capnweb/internal/transport"
 	"github.com/mooring-rpc/mooring/internal/peerconn"
 )
@@ -24,7 +25,7 @@ func abortEnding(err error) peerconn.Ending {
 
 // transportEnding ends a connection whose transport failed or was closed.
 func transportEnding(err error) peerconn.Ending {
-	if v, ok := errors.AsType[*protocolError](err); ok {
+	if v, ok := errors.AsType[*expr.Violation](err); ok {
 		return abortEnding(v)
 	}
 	if err == transport.ErrBinary {

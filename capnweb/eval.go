@@ -3,9 +3,10 @@
 package capnweb
 
 import (
+	"maps"
 	"math"
 
-	"github.com/mooring-rpc/mooring/capnweb/internal/jsontext"
+	"github.com/mooring-rpc/mooring/capnweb/internal/expr"
 )
 
 // evaluator evaluates one expression. An error is a violation of the protocol.
@@ -43,12 +44,12 @@ func (e *evaluator) countHit(l Limit) {
 }
 
 // node evaluates an expression to a node: a reference for the caller.
-func (e *evaluator) node(expr any) (node, error) {
-	if a, ok := expr.([]any); ok && len(a) == 4 && a[0] == "pipeline" { // a single call
+func (e *evaluator) node(x any) (node, error) {
+	if a, ok := x.([]any); ok && len(a) == 4 && a[0] == "pipeline" { // a single call
 		return e.pipeline(a, 0)
 	}
 	p := &payload{}
-	v, err := e.eval(expr, 0, p)
+	v, err := e.eval(x, 0, p)
 	if err != nil {
 		p.release()
 		return nil, err
@@ -78,7 +79,7 @@ func (e *evaluator) eval(v any, depth int, p *payload) (any, error) {
 
 func (e *evaluator) tooDeep() error {
 	e.countHit(LimitDepth)
-	return violation("a value nests too deep")
+	return expr.Violationf("a value nests too deep")
 }
 
 // object evaluates in place, except in maps, whose instructions are evaluated repeatedly.
@@ -104,7 +105,7 @@ func (e *evaluator) object(m map[string]any, depth int, p *payload) (any, error)
 				out[k] = x
 			}
 		}
-		if k == "toJSON" || isReserved(k) {
+		if k == "toJSON" || expr.IsReserved(k) {
 			delete(out, k) // its contents have been evaluated, and are released with the rest
 		}
 	}
@@ -141,14 +142,14 @@ func (e *evaluator) special(a []any, depth int, p *payload) (any, error) {
 		}
 	}
 	if len(a) == 0 {
-		return nil, violation("an empty array is no expression")
+		return nil, expr.Violationf("an empty array is no expression")
 	}
 	tag, ok := a[0].(string)
 	if !ok {
-		return nil, violation("an array that is no expression")
+		return nil, expr.Violationf("an array that is no expression")
 	}
 	if e.vars != nil {
-		if err := e.vars.spend(stepCost(tag, a)); err != nil {
+		if err := e.vars.spend(expr.Steps(tag, a)); err != nil {
 			return nil, err
 		}
 	}
@@ -164,30 +165,45 @@ func (e *evaluator) special(a []any, depth int, p *payload) (any, error) {
 	case "nan":
 		return math.NaN(), nil
 	case "bigint":
-		if s, ok := str(a, 1); ok && len(a) == 2 {
-			return e.bigint(s)
+		if s, ok := expr.TextAt(a, 1); ok && len(a) == 2 {
+			if len(s) > e.limits().BigIntDigits {
+				e.countHit(LimitBigIntDigits)
+				return nil, expr.Violationf("a bigint of %d digits is too large", len(s))
+			}
+			return expr.BigInt(s)
 		}
 	case "date":
 		if len(a) == 2 {
-			return e.date(a[1])
+			if a[1] == nil {
+				e.notePeerVersion(8)
+			}
+			return expr.Date(a[1])
 		}
 	case "bytes":
-		if s, ok := str(a, 1); ok && (len(a) == 2 || len(a) == 3) {
-			return e.bytes(s, a[2:])
+		if s, ok := expr.TextAt(a, 1); ok && (len(a) == 2 || len(a) == 3) {
+			data, container, err := expr.Bytes(s, a[2:])
+			if len(a) == 3 {
+				e.notePeerVersion(11)
+			}
+			if err != nil || container == "" {
+				return data, err
+			}
+			return Bytes{container, data}, nil
 		}
 	case "error":
 		if len(a) >= 3 && len(a) <= 5 {
 			return e.error(a, depth, p)
 		}
 	case "url":
-		if s, ok := str(a, 1); ok && len(a) == 2 {
+		if s, ok := expr.TextAt(a, 1); ok && len(a) == 2 {
 			e.notePeerVersion(11)
 			return URL(s), nil
 		}
 	case "headers":
 		if len(a) == 2 {
 			e.notePeerVersion(5)
-			return headersOf(a[1])
+			h, err := expr.Headers(a[1])
+			return Headers(h), err
 		}
 	case "request":
 		if len(a) == 3 {
@@ -217,12 +233,12 @@ func (e *evaluator) special(a []any, depth int, p *payload) (any, error) {
 		}
 		return addPromise(p, n), nil
 	case "export", "promise":
-		id, ok := idOf(a, 1)
+		id, ok := expr.IDAt(a, 1)
 		if !ok || len(a) != 2 {
 			break
 		}
 		if e.vars != nil {
-			return nil, violation("a map cannot export")
+			return nil, expr.Violationf("a map cannot export")
 		}
 		in, err := e.c.importStub(id, tag == "promise")
 		if err != nil {
@@ -233,19 +249,19 @@ func (e *evaluator) special(a []any, depth int, p *payload) (any, error) {
 		}
 		return addStub(p, in), nil
 	case "writable":
-		if id, ok := idOf(a, 1); ok && len(a) == 2 && e.vars == nil {
+		if id, ok := expr.IDAt(a, 1); ok && len(a) == 2 && e.vars == nil {
 			e.notePeerVersion(5)
 			return e.writable(id, p)
 		}
 	case "readable":
-		if id, ok := idOf(a, 1); ok && len(a) == 2 && e.vars == nil {
+		if id, ok := expr.IDAt(a, 1); ok && len(a) == 2 && e.vars == nil {
 			e.notePeerVersion(5)
 			return e.readable(id, p)
 		}
 	default:
-		return nil, violation("unknown expression %s", quoted(tag))
+		return nil, expr.Violationf("unknown expression %s", expr.Quoted(tag))
 	}
-	return nil, violation("a bad %s expression", tag)
+	return nil, expr.Violationf("a bad %s expression", tag)
 }
 
 func addStub(p *payload, n node) *Stub {
@@ -269,64 +285,38 @@ func (e *evaluator) notePeerVersion(n int) {
 	}
 }
 
-func str(a []any, at int) (string, bool) {
-	if at >= len(a) {
-		return "", false
-	}
-	s, ok := a[at].(string)
-	return s, ok
-}
-
 // lookup returns the node of an id: a reference.
 func (e *evaluator) lookup(v any) (node, error) {
-	id, ok := integerID(v)
+	id, ok := expr.ID(v)
 	if !ok {
-		return nil, violation("an id that is no integer")
+		return nil, expr.Violationf("an id that is no integer")
 	}
 	if e.vars != nil {
 		return e.vars.lookup(id)
 	}
 	if e.noCalls {
-		return nil, violation("an error cannot call")
+		return nil, expr.Violationf("an error cannot call")
 	}
 	n := e.c.lookup(id)
 	if n == nil {
-		return nil, violation("no export %d", id)
+		return nil, expr.Violationf("no export %d", id)
 	}
 	return n, nil
 }
 
-// path reads the path of an expression: text, and numbers as array indexes.
+// path reads the path of an expression.
 func (e *evaluator) path(v any) ([]string, error) {
-	a, ok := v.([]any)
-	if !ok {
-		return nil, violation("a bad path")
-	}
-	if len(a) > e.limits().Depth {
+	if a, _ := v.([]any); len(a) > e.limits().Depth {
 		e.countHit(LimitDepth)
-		return nil, violation("a path is too long")
+		return nil, expr.Violationf("a path is too long")
 	}
-	if len(a) == 0 {
-		return nil, nil
-	}
-	path := make([]string, len(a))
-	for i, x := range a {
-		switch x := x.(type) {
-		case string:
-			path[i] = x
-		case float64:
-			path[i] = string(jsontext.AppendNumber(nil, x))
-		default:
-			return nil, violation("a bad path")
-		}
-	}
-	return path, nil
+	return expr.Path(v)
 }
 
 // pipeline evaluates an import or pipeline expression.
 func (e *evaluator) pipeline(a []any, depth int) (node, error) {
 	if len(a) < 2 || len(a) > 4 {
-		return nil, violation("a bad pipeline expression")
+		return nil, expr.Violationf("a bad pipeline expression")
 	}
 	n, err := e.lookup(a[1])
 	if err != nil {
@@ -344,7 +334,7 @@ func (e *evaluator) pipeline(a []any, depth int) (node, error) {
 	}
 	list, ok := a[3].([]any)
 	if !ok {
-		return nil, violation("a bad pipeline expression")
+		return nil, expr.Violationf("a bad pipeline expression")
 	}
 	return e.call(n, path, list, depth)
 }
@@ -365,7 +355,7 @@ func (e *evaluator) get(n node, path []string) (node, error) {
 
 // chargeError converts an error of chargeCall: to a violation of the protocol, or to a node with that error.
 func chargeError(err error) (node, error) {
-	if v, ok := err.(*protocolError); ok {
+	if v, ok := err.(*expr.Violation); ok {
 		return nil, v
 	}
 	return newError(err), nil
@@ -389,5 +379,111 @@ func (e *evaluator) call(n node, path []string, list []any, depth int) (node, er
 	}
 	r := n.call(e.on, path, args)
 	b.releaseWhenResolved(r)
+	return r, nil
+}
+
+func (e *evaluator) error(a []any, depth int, p *payload) (any, error) {
+	name, ok1 := a[1].(string)
+	message, ok2 := a[2].(string)
+	if !ok1 || !ok2 {
+		return nil, expr.Violationf("a bad error expression")
+	}
+	err := &Error{Name: expr.ErrorName(name), Message: message}
+	if len(a) > 3 {
+		switch stack := a[3].(type) {
+		case string:
+			err.Stack = stack
+		case nil:
+		default:
+			return nil, expr.Violationf("a bad error expression")
+		}
+	}
+	if len(a) == 5 {
+		props, ok := a[4].(map[string]any)
+		if !ok {
+			return nil, expr.Violationf("a bad error expression")
+		}
+		e.notePeerVersion(8)
+		delete(props, "name")
+		delete(props, "message")
+		delete(props, "stack")
+		v, verr := e.eval(props, depth+1, p)
+		if verr != nil {
+			return nil, verr
+		}
+		if m := v.(map[string]any); len(m) > 0 {
+			err.Props = m
+		}
+	}
+	return err, nil
+}
+
+func (e *evaluator) request(a []any, depth int, p *payload) (any, error) {
+	url, ok1 := a[1].(string)
+	init, ok2 := a[2].(map[string]any)
+	if !ok1 || !ok2 {
+		return nil, expr.Violationf("a bad request expression")
+	}
+	e.notePeerVersion(5)
+	init = maps.Clone(init)
+	r := &Request{URL: url}
+	var err error
+	if r.Headers, err = expr.TakeHeaders(init); err != nil {
+		return nil, err
+	}
+	if m, ok := init["method"]; ok {
+		if r.Method, ok = m.(string); !ok {
+			return nil, expr.Violationf("a bad request expression")
+		}
+	}
+	if b, ok := init["body"]; ok && b != nil {
+		if r.Body, err = e.eval(b, depth+1, p); err != nil {
+			return nil, err
+		}
+		if !isBody(r.Body) {
+			return nil, expr.Violationf("a request's body must be a stream, a string or bytes")
+		}
+	}
+	if s, ok := init["signal"]; ok && s != nil {
+		return nil, expr.Violationf("a request cannot carry a signal")
+	}
+	r.Init = expr.Rest(init, "method", "body", "signal", "duplex")
+	return r, nil
+}
+
+func (e *evaluator) response(a []any, depth int, p *payload) (any, error) {
+	init, ok := a[2].(map[string]any)
+	if !ok {
+		return nil, expr.Violationf("a bad response expression")
+	}
+	e.notePeerVersion(5)
+	init = maps.Clone(init)
+	r := &Response{}
+	var err error
+	if r.Body, err = e.eval(a[1], depth+1, p); err != nil {
+		return nil, err
+	}
+	if !isBody(r.Body) {
+		return nil, expr.Violationf("a response's body must be a stream, a string or bytes")
+	}
+	if r.Headers, err = expr.TakeHeaders(init); err != nil {
+		return nil, err
+	}
+	if s, ok := init["status"]; ok {
+		f, ok := s.(float64)
+		if !ok || f != math.Trunc(f) || f < 200 || f > 599 {
+			return nil, expr.Violationf("a bad response expression")
+		}
+		r.Status = int(f)
+	}
+	if s, ok := init["statusText"]; ok {
+		if r.StatusText, ok = s.(string); !ok {
+			return nil, expr.Violationf("a bad response expression")
+		}
+	}
+	if s, ok := init["webSocket"]; ok && s != nil {
+		return nil, expr.Violationf("a response cannot carry a socket")
+	}
+	r.Init = expr.Rest(init, "status", "statusText", "webSocket")
 	return r, nil
 }

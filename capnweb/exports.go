@@ -3,7 +3,11 @@
 
 package capnweb
 
-import "sync/atomic"
+import (
+	"sync/atomic"
+
+	"github.com/mooring-rpc/mooring/capnweb/internal/expr"
+)
 
 // export is an entry of the table.
 type export struct {
@@ -80,11 +84,11 @@ func (c *Conn) lookup(id int64) node {
 	return e.node
 }
 
-func (c *Conn) receivePush(expr any, size int, on via, stream bool) error {
+func (c *Conn) receivePush(pushed any, size int, on via, stream bool) error {
 	if c.tooManyPushes() {
-		return violation("too much is held: results have to be released")
+		return expr.Violationf("too much is held: results have to be released")
 	}
-	n, err := (&evaluator{c: c, on: on, size: size, cost: c.messageCost}).node(expr)
+	n, err := (&evaluator{c: c, on: on, size: size, cost: c.messageCost}).node(pushed)
 	if err != nil {
 		return err
 	}
@@ -95,12 +99,12 @@ func (c *Conn) receivePush(expr any, size int, on via, stream bool) error {
 // receiveCall is receivePush for an expression that is a single call.
 func (c *Conn) receiveCall(id int64, path []string, list []any, size int, on via) error {
 	if c.tooManyPushes() {
-		return violation("too much is held: results have to be released")
+		return expr.Violationf("too much is held: results have to be released")
 	}
 	e := evaluator{c: c, on: on, size: size, cost: c.messageCost}
 	target := c.lookup(id)
 	if target == nil {
-		return violation("no export %d", id)
+		return expr.Violationf("no export %d", id)
 	}
 	n, err := e.call(target, path, list, 0)
 	target.unref()
@@ -147,7 +151,7 @@ func (c *Conn) receivePull(id int64) error {
 	e := c.exports[id]
 	if e == nil {
 		c.mu.Unlock()
-		return violation("no export %d to pull", id)
+		return expr.Violationf("no export %d to pull", id)
 	}
 	if e.pulled {
 		c.mu.Unlock()
@@ -232,7 +236,7 @@ func (c *Conn) sendResolve(id int64, p *payload) {
 		return
 	}
 	b := c.enc.start(c, `["resolve",`)
-	b = appendID(b, id)
+	b = expr.AppendID(b, id)
 	c.enc.b = append(b, ',')
 	var err error = errTooLarge
 	if int64(c.limits.MessageBytes) > p.tooLargeFor.Load() {
@@ -275,7 +279,7 @@ func (c *Conn) sendReject(id int64, err error) {
 	}
 	for {
 		b := c.enc.start(c, `["reject",`)
-		b = appendID(b, id)
+		b = expr.AppendID(b, id)
 		c.enc.b = append(b, ',')
 		err := c.enc.value(v, 0)
 		if err == nil {
@@ -300,11 +304,11 @@ func (c *Conn) receiveRelease(id, n int64) error {
 	e := c.exports[id]
 	switch {
 	case n < 1:
-		return violation("a release of %d counts", n)
+		return expr.Violationf("a release of %d counts", n)
 	case e == nil:
-		return violation("no export %d to release", id)
+		return expr.Violationf("no export %d to release", id)
 	case n > e.count:
-		return violation("a release of %d counts of export %d, which has %d", n, id, e.count)
+		return expr.Violationf("a release of %d counts of export %d, which has %d", n, id, e.count)
 	case id == 0:
 		return nil // the main object stays
 	}

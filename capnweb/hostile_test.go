@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/mooring-rpc/mooring/capnweb/internal/expr"
 	"github.com/mooring-rpc/mooring/internal/peerconn"
 )
 
@@ -124,7 +125,7 @@ func TestBrokenRules(t *testing.T) {
 			t.Errorf("%.100s: an error of %d bytes", c.message, len(err.Error()))
 		}
 		if err == nil {
-			err = violation("over")
+			err = expr.Violationf("over")
 		}
 		conn.loop.End(abortEnding(err))
 		conn.failUnanswered()

@@ -3,7 +3,11 @@
 
 package capnweb
 
-import "sync/atomic"
+import (
+	"sync/atomic"
+
+	"github.com/mooring-rpc/mooring/capnweb/internal/expr"
+)
 
 // importNode is an import. It is in its connection's table until it is resolved or not referenced here any more. Its future
 // is resolved once the import is, or when it cannot be reached any more.
@@ -52,9 +56,9 @@ func (c *Conn) dropImport(in *importNode) {
 
 func (c *Conn) sendRelease(id, n int64) {
 	b := c.enc.start(c, `["release",`)
-	b = appendID(b, id)
+	b = expr.AppendID(b, id)
 	b = append(b, ',')
-	b = appendID(b, n)
+	b = expr.AppendID(b, n)
 	c.enc.b = append(b, ']')
 	c.enc.sendLazily()
 }
@@ -62,7 +66,7 @@ func (c *Conn) sendRelease(id, n int64) {
 // importStub returns a reference to a stub of the peer's that was received once more.
 func (c *Conn) importStub(id int64, promise bool) (*importNode, error) {
 	if id >= 0 {
-		return nil, violation("an export of the id %d, which is not the sender's to choose", id)
+		return nil, expr.Violationf("an export of the id %d, which is not the sender's to choose", id)
 	}
 	c.mu.Lock()
 	defer c.unlockAndRun()
@@ -71,7 +75,7 @@ func (c *Conn) importStub(id int64, promise bool) (*importNode, error) {
 	case in == nil:
 		if c.peerChosenImports >= c.limits.Imports {
 			c.countHit(LimitImports)
-			return nil, violation("too many exports")
+			return nil, expr.Violationf("too many exports")
 		}
 		in = c.newImport(id, promise)
 		in.pulled = promise
@@ -84,7 +88,7 @@ func (c *Conn) importStub(id int64, promise bool) (*importNode, error) {
 		}
 		return in, nil
 	case promise || in.promise:
-		return nil, violation("the promise %d was exported twice", id)
+		return nil, expr.Violationf("the promise %d was exported twice", id)
 	}
 	in.count++
 	in.refs.Add(1)
@@ -140,8 +144,8 @@ func (n *importNode) call(on via, path []string, args *payload) node {
 // sendPush sends a call or get and returns its result. The lock is held.
 func (c *Conn) sendPush(head string, id int64, path []string, args *payload, call bool) (*importNode, error) {
 	b := c.enc.start(c, head)
-	b = appendID(b, id)
-	b = appendPath(append(b, ','), path)
+	b = expr.AppendID(b, id)
+	b = expr.AppendPath(append(b, ','), path)
 	c.enc.b = b
 	if call {
 		c.enc.b = append(c.enc.b, ',')
@@ -215,7 +219,7 @@ func (n *importNode) sendPull() {
 	n.pulled = true
 	c.pendingPulls++
 	b := c.enc.start(c, `["pull",`)
-	b = appendID(b, n.id)
+	b = expr.AppendID(b, n.id)
 	c.enc.b = append(b, ']')
 	c.enc.mustSend()
 }
@@ -254,19 +258,19 @@ func (n *importNode) remap(on via, path []string, captures []node, m *mapProgram
 }
 
 // receiveAnswer handles the resolution of a promise of the peer.
-func (c *Conn) receiveAnswer(id int64, expr any, failed bool, size int, on via) error {
+func (c *Conn) receiveAnswer(id int64, answer any, failed bool, size int, on via) error {
 	c.mu.Lock()
 	in := c.imports[id]
 	if in != nil {
 		if !in.promise {
 			c.mu.Unlock()
-			return violation("an answer for %d, which is no promise", id)
+			return expr.Violationf("an answer for %d, which is no promise", id)
 		}
 		in.ref() // so that it is not released meanwhile
 	}
 	c.mu.Unlock()
 	p := &payload{}
-	v, err := (&evaluator{c: c, on: on}).eval(expr, 0, p)
+	v, err := (&evaluator{c: c, on: on}).eval(answer, 0, p)
 	if err != nil {
 		p.release()
 		if in != nil {

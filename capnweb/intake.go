@@ -5,9 +5,9 @@
 package capnweb
 
 import (
-	"bytes"
 	"context"
 
+	"github.com/mooring-rpc/mooring/capnweb/internal/expr"
 	"github.com/mooring-rpc/mooring/internal/intake"
 	"github.com/mooring-rpc/mooring/internal/peerconn"
 )
@@ -79,7 +79,8 @@ func (c *Conn) admitMessage(msg []byte) error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), in.MaxWait())
 	defer cancel()
-	small, first := len(msg) <= in.MaxMessage() && !isStreamMessage(msg), mayAuthenticate(msg)
+	first := expr.MayAuthenticate(msg)
+	small := len(msg) <= in.MaxMessage() && !expr.IsStream(msg) // streams buffer much for their reader
 	c.mu.Lock()
 	err := c.pauseReader(ctx, func() bool {
 		switch {
@@ -97,27 +98,6 @@ func (c *Conn) admitMessage(msg []byte) error {
 		err = in.FindRef(msg)
 	}
 	return err
-}
-
-// authPrefixes are the beginnings of messages that wait for no answer: calls on the main object, and messages that are no
-// calls.
-var authPrefixes = [][]byte{[]byte(`["push",["pipeline",0,`), []byte(`["push",["import",0,`), []byte(`["pull",`), []byte(`["release",`),
-	[]byte(`["resolve",`), []byte(`["reject",`), []byte(`["abort",`)}
-
-func mayAuthenticate(msg []byte) bool { return hasAnyPrefix(msg, authPrefixes) }
-
-// streamPrefixes are the beginnings of messages refused of a stranger: streams buffer much for their reader.
-var streamPrefixes = [][]byte{[]byte(`["pipe"`), []byte(`["stream"`)}
-
-func isStreamMessage(msg []byte) bool { return hasAnyPrefix(msg, streamPrefixes) }
-
-func hasAnyPrefix(msg []byte, with [][]byte) bool {
-	for _, b := range with {
-		if bytes.HasPrefix(msg, b) {
-			return true
-		}
-	}
-	return false
 }
 
 // rejectEnding ends the connection of a peer from which no more is accepted.

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/mooring-rpc/mooring/capnweb/internal/expr"
 	"github.com/mooring-rpc/mooring/internal/peerconn"
 )
 
@@ -84,7 +85,7 @@ func (n *localNode) unref() {
 
 func (n *localNode) call(on via, path []string, args *payload) node {
 	for _, name := range path {
-		if isReserved(name) {
+		if expr.IsReserved(name) {
 			args.release()
 			return newError(notAFunction(path))
 		}
@@ -187,7 +188,7 @@ func (n *localNode) get(on via, path []string) node {
 		return n
 	}
 	for _, name := range path {
-		if isReserved(name) {
+		if expr.IsReserved(name) {
 			return newValue(&payload{value: Undefined{}})
 		}
 	}
@@ -264,7 +265,7 @@ func (n *methodNode) unref() {
 }
 
 func (n *methodNode) call(on via, path []string, args *payload) node {
-	return n.on.call(on, joinPath(n.path, path), args)
+	return n.on.call(on, expr.JoinPath(n.path, path), args)
 }
 
 func (n *methodNode) get(on via, path []string) node {

@@ -5,6 +5,7 @@ package capnweb
 import (
 	"sync/atomic"
 
+	"github.com/mooring-rpc/mooring/capnweb/internal/expr"
 	"github.com/mooring-rpc/mooring/capnweb/internal/jsontext"
 )
 
@@ -93,23 +94,12 @@ func (b *mapBuilder) call(n node, path []string, args *payload) *Promise {
 	if b.finished {
 		return &Promise{node: newError(errPlaceholder)}
 	}
-	expr, err := b.expression(args.value)
+	call, err := b.expression(args.value)
 	if err != nil {
 		return &Promise{node: newError(err)}
 	}
-	list := expr.([]any)[0] // unescaped
-	return b.add([]any{"pipeline", float64(b.variable(n)), pathExpr(path), list})
-}
-
-func pathExpr(path []string) []any {
-	list := make([]any, len(path))
-	for i, p := range path {
-		list[i] = p
-		if k := arrayIndex(p); k >= 0 {
-			list[i] = float64(k)
-		}
-	}
-	return list
+	list := call.([]any)[0] // unescaped
+	return b.add([]any{"pipeline", float64(b.variable(n)), expr.OfPath(path), list})
 }
 
 // expression makes an expression of a value in which stubs and promises are variables.
@@ -144,7 +134,7 @@ func sendMap(n node, path []string, f func(in *Promise) any) *Promise {
 			caps[i] = []any{"import", float64(p.variable(c))}
 		}
 		releaseNodes(captures)
-		return p.add([]any{"remap", float64(p.variable(n)), pathExpr(path), caps, program})
+		return p.add([]any{"remap", float64(p.variable(n)), expr.OfPath(path), caps, program})
 	}
 	m := &mapProgram{instructions: program, stepsLeft: new(atomic.Int64)}
 	m.stepsLeft.Store(int64(DefaultLimits().MapSteps))
@@ -166,11 +156,11 @@ func (b *mapBuilder) write(f func(in *Promise) any) (captures []node, program []
 		return b.captures, nil, err
 	}
 	defer p.release()
-	expr, err := b.expression(p.value)
+	result, err := b.expression(p.value)
 	if err != nil {
 		return b.captures, nil, err
 	}
-	return b.captures, append(b.instructions, expr), nil
+	return b.captures, append(b.instructions, result), nil
 }
 
 var errInMap = &Error{Name: "TypeError", Message: "streams and blobs cannot be made in a map"}

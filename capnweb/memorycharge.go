@@ -2,7 +2,11 @@
 
 package capnweb
 
-import "github.com/mooring-rpc/mooring/internal/intake"
+import (
+	"github.com/mooring-rpc/mooring/internal/intake"
+
+	"github.com/mooring-rpc/mooring/capnweb/internal/expr"
+)
 
 // chargeCall counts a call of the peer's as unanswered. An error that is no protocolError is its answer.
 func (e *evaluator) chargeCall() (memoryCharge, error) {
@@ -20,7 +24,7 @@ func (e *evaluator) chargeCall() (memoryCharge, error) {
 	case c.calls >= c.limits.Calls:
 		c.countHit(LimitCalls)
 		if c.refusedCalls++; c.refusedCalls > c.limits.Calls {
-			return memoryCharge{}, violation("too many calls are unanswered")
+			return memoryCharge{}, expr.Violationf("too many calls are unanswered")
 		}
 		return memoryCharge{}, errOverloaded("too many calls are unanswered")
 	case c.callBytes+e.size > c.limits.CallBytes:

@@ -2,7 +2,11 @@
 
 package capnweb
 
-import "sync/atomic"
+import (
+	"sync/atomic"
+
+	"github.com/mooring-rpc/mooring/capnweb/internal/expr"
+)
 
 type pathNode struct {
 	refs    atomic.Int32
@@ -43,13 +47,13 @@ func (n *pathNode) target(on via) node {
 }
 
 func (n *pathNode) call(on via, path []string, args *payload) node {
-	return n.on.call(on, joinPath(n.path, path), args)
+	return n.on.call(on, expr.JoinPath(n.path, path), args)
 }
 
-func (n *pathNode) get(on via, path []string) node { return n.on.get(on, joinPath(n.path, path)) }
+func (n *pathNode) get(on via, path []string) node { return n.on.get(on, expr.JoinPath(n.path, path)) }
 
 func (n *pathNode) remap(on via, path []string, captures []node, m *mapProgram) node {
-	return n.on.remap(on, joinPath(n.path, path), captures, m)
+	return n.on.remap(on, expr.JoinPath(n.path, path), captures, m)
 }
 
 func (n *pathNode) pull(f func(*payload, error), over *atomic.Bool) { n.target(via{}).pull(f, over) }

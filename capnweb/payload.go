@@ -5,6 +5,8 @@ package capnweb
 import (
 	"sync"
 	"sync/atomic"
+
+	"github.com/mooring-rpc/mooring/capnweb/internal/expr"
 )
 
 // ownedRef is a reference that a payload releases: a stub, promise or stream in its value.
@@ -297,20 +299,6 @@ func isScalar(v any) bool {
 	return false
 }
 
-// reservedNames are the names that every JavaScript object has. They read as undefined.
-var reservedNames = map[string]bool{
-	"constructor": true, "__defineGetter__": true, "__defineSetter__": true, "hasOwnProperty": true,
-	"__lookupGetter__": true, "__lookupSetter__": true, "isPrototypeOf": true, "propertyIsEnumerable": true,
-	"toString": true, "valueOf": true, "__proto__": true, "toLocaleString": true,
-}
-
-func isReserved(name string) bool {
-	if len(name) < 7 || len(name) > 20 {
-		return false
-	}
-	return reservedNames[name]
-}
-
 // follow follows a path into a value: to a part of it, or to a node and the rest of the path.
 func follow(v any, path []string) (leaf any, n node, rest []string, err error) {
 	for i, name := range path {
@@ -318,9 +306,9 @@ func follow(v any, path []string) (leaf any, n node, rest []string, err error) {
 		case *Stub:
 			return nil, t.node, path[i:], nil
 		case *Promise:
-			return nil, t.node, joinPath(t.path, path[i:]), nil
+			return nil, t.node, expr.JoinPath(t.path, path[i:]), nil
 		}
-		if isReserved(name) {
+		if expr.IsReserved(name) {
 			v = Undefined{}
 			continue
 		}
@@ -331,7 +319,7 @@ func follow(v any, path []string) (leaf any, n node, rest []string, err error) {
 				v = Undefined{}
 			}
 		case []any:
-			if k := arrayIndex(name); k >= 0 && k < len(t) {
+			if k := expr.ArrayIndex(name); k >= 0 && k < len(t) {
 				v = t[k]
 			} else {
 				v = Undefined{}
@@ -346,29 +334,4 @@ func follow(v any, path []string) (leaf any, n node, rest []string, err error) {
 		return nil, t.node, t.path, nil
 	}
 	return v, nil, nil, nil
-}
-
-// arrayIndex parses a canonical array index, -1 if it is none.
-func arrayIndex(s string) int {
-	if s == "" || len(s) > 9 || (s[0] == '0' && len(s) > 1) {
-		return -1
-	}
-	n := 0
-	for i := range len(s) {
-		if s[i] < '0' || s[i] > '9' {
-			return -1
-		}
-		n = n*10 + int(s[i]-'0')
-	}
-	return n
-}
-
-func joinPath(a, b []string) []string {
-	if len(a) == 0 {
-		return b
-	}
-	if len(b) == 0 {
-		return a
-	}
-	return append(append(make([]string, 0, len(a)+len(b)), a...), b...)
 }

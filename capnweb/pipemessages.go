@@ -7,6 +7,7 @@ import (
 	"io"
 	"sync"
 
+	"github.com/mooring-rpc/mooring/capnweb/internal/expr"
 	"github.com/mooring-rpc/mooring/capnweb/internal/jsontext"
 )
 
@@ -47,7 +48,7 @@ func streamCall(n node, method string, args *payload) node {
 // receivePipe makes a pipe for the peer to write to.
 func (c *Conn) receivePipe() error {
 	if c.tooManyPushes() {
-		return violation("too much is held: results have to be released")
+		return expr.Violationf("too much is held: results have to be released")
 	}
 	p := newPipe(c.limits.StreamBytes, func() { c.countHit(LimitStreamBytes) })
 	if c.batch.oneWay() {
@@ -71,7 +72,7 @@ func (e *evaluator) readable(id int64, p *payload) (*Readable, error) {
 	defer c.mu.Unlock()
 	ex := c.exports[id]
 	if ex == nil || ex.pipe == nil {
-		return nil, violation("export %d is no pipe, or was read already", id)
+		return nil, expr.Violationf("export %d is no pipe, or was read already", id)
 	}
 	r := ex.pipe
 	ex.pipe = nil
@@ -95,9 +96,9 @@ func (e *evaluator) writable(id int64, p *payload) (any, error) {
 func (e *evaluator) blob(a []any, p *payload) (any, error) {
 	kind, ok := a[1].(string)
 	r, _ := a[2].([]any)
-	id, ok2 := idOf(r, 1)
+	id, ok2 := expr.IDAt(r, 1)
 	if !ok || !ok2 || len(r) != 2 || r[0] != "readable" || e.vars != nil {
-		return nil, violation("a bad blob expression")
+		return nil, expr.Violationf("a bad blob expression")
 	}
 	e.notePeerVersion(8)
 	from, err := e.readable(id, &payload{})
@@ -149,7 +150,7 @@ func (e *encoder) openPipe() *importNode {
 	in := c.newImport(c.nextID, false)
 	c.nextID++
 	e.pipes = append(e.pipes, in.id)
-	e.b = append(appendID(append(e.b, `["readable",`...), in.id), ']')
+	e.b = append(expr.AppendID(append(e.b, `["readable",`...), in.id), ']')
 	return in
 }
 
@@ -281,6 +282,6 @@ func (e *encoder) writable(w *Writable) error {
 		return err
 	}
 	e.exports = append(e.exports, id)
-	e.b = append(appendID(append(e.b, `["writable",`...), id), ']')
+	e.b = append(expr.AppendID(append(e.b, `["writable",`...), id), ']')
 	return nil
 }

@@ -5,6 +5,7 @@ package capnweb
 import (
 	"sync/atomic"
 
+	"github.com/mooring-rpc/mooring/capnweb/internal/expr"
 	"github.com/mooring-rpc/mooring/capnweb/internal/jsontext"
 )
 
@@ -46,7 +47,7 @@ func (v *variables) lookup(id int64) (node, error) {
 	case id >= 0 && id < int64(len(v.values)):
 		n = v.values[id]
 	default:
-		return nil, violation("no variable %d", id)
+		return nil, expr.Violationf("no variable %d", id)
 	}
 	n.ref()
 	return n, nil
@@ -55,12 +56,12 @@ func (v *variables) lookup(id int64) (node, error) {
 // remap evaluates a remap expression.
 func (e *evaluator) remap(a []any, depth int) (node, error) {
 	if len(a) != 5 {
-		return nil, violation("a bad remap expression")
+		return nil, expr.Violationf("a bad remap expression")
 	}
 	caps, ok1 := a[3].([]any)
 	instructions, ok2 := a[4].([]any)
 	if !ok1 || !ok2 {
-		return nil, violation("a bad remap expression")
+		return nil, expr.Violationf("a bad remap expression")
 	}
 	path, err := e.path(a[2])
 	if err != nil {
@@ -100,68 +101,19 @@ func (e *evaluator) remap(a []any, depth int) (node, error) {
 func (e *evaluator) capture(x any) (node, error) {
 	a, _ := x.([]any)
 	if len(a) != 2 {
-		return nil, violation("a bad capture of a map")
+		return nil, expr.Violationf("a bad capture of a map")
 	}
 	switch a[0] {
 	case "import":
 		return e.lookup(a[1])
 	case "export":
-		id, ok := integerID(a[1])
+		id, ok := expr.ID(a[1])
 		if !ok || e.vars != nil {
 			break
 		}
 		return e.c.importStub(id, false)
 	}
-	return nil, violation("a bad capture of a map")
-}
-
-// stepBytes is about how many bytes a step of a map allocates.
-const stepBytes = 32
-
-// stepCost returns how many steps it takes to evaluate a tagged expression. Arguments and properties are counted
-// where they are evaluated.
-func stepCost(tag string, a []any) int {
-	n := len(a)
-	text, _ := str(a, 1)
-	switch tag {
-	case "bytes":
-		return n + len(text)/stepBytes
-	case "bigint":
-		return n + len(text)/4 // parsing digits is slow
-	case "import", "pipeline":
-		return n + lengthAt(a, 2)
-	case "remap":
-		return n + lengthAt(a, 2) + lengthAt(a, 3)
-	case "headers":
-		return n + headersCost(a[min(1, n):])
-	case "request", "response":
-		for _, x := range a {
-			if init, ok := x.(map[string]any); ok {
-				n += len(init) + headersCost([]any{init["headers"]})
-			}
-		}
-	}
-	return n
-}
-
-func lengthAt(a []any, at int) int {
-	if at >= len(a) {
-		return 0
-	}
-	list, _ := a[at].([]any)
-	return len(list)
-}
-
-func headersCost(a []any) (n int) {
-	for _, x := range a {
-		pairs, _ := x.([]any)
-		for _, x := range pairs {
-			pair, _ := x.([]any)
-			name, _ := str(pair, 0)
-			n += 1 + len(name)/stepBytes
-		}
-	}
-	return n
+	return nil, expr.Violationf("a bad capture of a map")
 }
 
 // apply runs the program for each element of a value, which is a part of owner's, and takes captures over.
@@ -184,7 +136,7 @@ func (m *mapProgram) apply(on via, v any, owner *payload, captures []node) node 
 			out.refs = append(out.refs, p.refs...)
 			out.promises = append(out.promises, p.promises...)
 		}
-		out.value, out.size = list, int(before-m.stepsLeft.Load())*stepBytes
+		out.value, out.size = list, int(before-m.stepsLeft.Load())*expr.StepBytes
 		return on.chargeHeld(newValue(out))
 	}
 	p, err := m.run(on, v, owner, captures)
@@ -227,8 +179,8 @@ func (m *mapProgram) run(on via, x any, owner *payload, captures []node) (*paylo
 
 // mapError converts a violation of the protocol inside of a map to an answer.
 func mapError(err error) error {
-	if v, ok := err.(*protocolError); ok {
-		return TypeErrorf("in a map: %s", v.reason)
+	if v, ok := err.(*expr.Violation); ok {
+		return TypeErrorf("in a map: %s", v.Reason)
 	}
 	return err
 }
@@ -236,7 +188,7 @@ func mapError(err error) error {
 // sendRemap sends a map. The lock is held.
 func (c *Conn) sendRemap(id int64, path []string, captures []node, m *mapProgram) (*importNode, error) {
 	b := c.enc.start(c, `["push",["remap",`)
-	b = appendPath(append(appendID(b, id), ','), path)
+	b = expr.AppendPath(append(expr.AppendID(b, id), ','), path)
 	c.enc.b = append(b, ',', '[')
 	for i, n := range captures {
 		if i > 0 {

@@ -7,6 +7,8 @@ import (
 	"log/slog"
 	"runtime/debug"
 	"sync/atomic"
+
+	"github.com/mooring-rpc/mooring/capnweb/internal/expr"
 )
 
 // Stub is a counted reference to something that can be called: an object or function of the peer, of this side, or of
@@ -213,7 +215,7 @@ func (p *Promise) Call(ctx context.Context, method string, args ...any) *Promise
 func (p *Promise) Get(path ...string) *Promise {
 	n := p.liveNode()
 	n.ref()
-	return newGet(n, joinPath(p.path, path))
+	return newGet(n, expr.JoinPath(p.path, path))
 }
 
 // Map runs f for each element of the result, where it is.

@@ -1,6 +1,6 @@
 // Messages that need no parser, held against the parser.
 
-package capnweb
+package expr
 
 import (
 	"strings"
@@ -15,7 +15,7 @@ var plainTexts = []string{`["pull",1]`, `["pull",-1]`, `["pull",0]`, `["pull",-0
 	`["release",,1]`, `["release",1,1]]`, `["release",1,-1]`, `["pull",9`, `["pulls",1]`, `["release",1,999999999999999]`, ``, `[`}
 
 func checkPlain(t *testing.T, msg []byte) {
-	id, n, kind := parsePullOrRelease(msg)
+	id, n, kind := PullOrRelease(msg)
 	if kind == 0 {
 		return
 	}
@@ -24,11 +24,11 @@ func checkPlain(t *testing.T, msg []byte) {
 		t.Fatalf("%s: %v", msg, err)
 	}
 	m := v.([]any)
-	a, ok := idOf(m, 1)
+	a, ok := IDAt(m, 1)
 	if !ok || a != id || kind == 'p' && (m[0] != "pull" || len(m) != 2) {
 		t.Fatalf("%s: %d, %d, %c", msg, id, n, kind)
 	}
-	if b, ok := idOf(m, 2); kind == 'r' && (!ok || b != n || m[0] != "release" || len(m) != 3) {
+	if b, ok := IDAt(m, 2); kind == 'r' && (!ok || b != n || m[0] != "release" || len(m) != 3) {
 		t.Fatalf("%s: %d, %d, %c", msg, id, n, kind)
 	}
 }
@@ -38,11 +38,11 @@ func TestPlainMessages(t *testing.T) {
 		checkPlain(t, []byte(text))
 	}
 	for text, want := range map[string]byte{`["pull",7]`: 'p', `["release",-7,1]`: 'r', `["release",7,123456789012345]`: 'r'} {
-		if _, _, kind := parsePullOrRelease([]byte(text)); kind != want {
+		if _, _, kind := PullOrRelease([]byte(text)); kind != want {
 			t.Errorf("%s is not known", text)
 		}
 	}
-	if _, _, kind := parsePullOrRelease([]byte(`["pull",` + strings.Repeat("1", 16) + `]`)); kind != 0 {
+	if _, _, kind := PullOrRelease([]byte(`["pull",` + strings.Repeat("1", 16) + `]`)); kind != 0 {
 		t.Error("a number that may be rounded is known")
 	}
 }
