@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/mooring-rpc/mooring/capnweb/internal/convert"
 	"github.com/mooring-rpc/mooring/capnweb/internal/jsontext"
 )
 
@@ -126,7 +127,7 @@ func TestConvert(t *testing.T) {
 		{obj("a", "10.0.0.1"), map[string]*netip.Addr{"a": ptr(netip.MustParseAddr("10.0.0.1"))}, ""},
 	} {
 		dst := reflect.New(reflect.TypeOf(c.want))
-		err := convertInto(dst.Interface(), c.v)
+		err := typeError(convert.Into(dst.Interface(), c.v))
 		if c.err != "" {
 			var e *Error
 			if !errors.As(err, &e) || e.Name != "TypeError" || !strings.Contains(e.Message, c.err) || strings.Contains(e.Message, "secret") {
@@ -158,7 +159,7 @@ func TestConvertIntoInterfaces(t *testing.T) {
 func TestConvertIntoNothing(t *testing.T) {
 	for _, dst := range []any{nil, 1, (*int)(nil), new(chan int), new(func()), new(complex128), new(map[int]string), new(struct{ C chan int }),
 		new([]Object), new(*chan int), new(Object)} {
-		if err := convertInto(dst, 1.0); err == nil {
+		if err := convert.Into(dst, 1.0); err == nil {
 			t.Errorf("into %T", dst)
 		}
 	}
@@ -273,7 +274,7 @@ func FuzzConvert(f *testing.F) {
 			return
 		}
 		dst := reflect.New(reflect.TypeOf(types[int(which)%len(types)]))
-		if convertInto(dst.Interface(), unusual(v)) != nil {
+		if convert.Into(dst.Interface(), unusual(v)) != nil {
 			return
 		}
 		again := reflect.New(dst.Type().Elem())
@@ -284,7 +285,7 @@ func FuzzConvert(f *testing.F) {
 		if err != nil {
 			t.Fatalf("%s into %s cannot be sent: %v", data, dst.Type().Elem(), err)
 		}
-		if err := convertInto(again.Interface(), sent); err != nil {
+		if err := convert.Into(again.Interface(), sent); err != nil {
 			t.Fatalf("%s into %s, sent as %#v: %v", data, dst.Type().Elem(), sent, err)
 		}
 	})

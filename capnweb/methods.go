@@ -1,4 +1,4 @@
-// Go functions as objects: typed arguments in, results and errors out.
+// Go functions as objects, and values as Go types: package convert decides, and knows the types of this package as kinds.
 
 package capnweb
 
@@ -6,7 +6,7 @@ import (
 	"context"
 	"fmt"
 	"reflect"
-	"strconv"
+	"time"
 
 	"github.com/mooring-rpc/mooring/capnweb/internal/convert"
 )
@@ -96,104 +96,19 @@ func Func(f any) Object {
 }
 
 // function is a Go function that can be called with received values.
-type function struct {
-	f            reflect.Value
-	params       []reflect.Type
-	setters      []convert.Setter // of params
-	variadic     reflect.Type
-	setVariadic  convert.Setter // setter of the variadic parameter, else nil
-	required     int
-	takesCtx     bool
-	takesCall    bool
-	result       bool // it returns a value
-	returnsError bool // its last result is an error
-}
-
-var (
-	typeContext = reflect.TypeFor[context.Context]()
-	typeCall    = reflect.TypeFor[*Call]()
-	typeOfError = reflect.TypeFor[error]()
-)
+type function struct{ convert.Function }
 
 func newFunction(f any) (*function, error) {
-	v := reflect.ValueOf(f)
-	if v.Kind() != reflect.Func {
-		return nil, fmt.Errorf("%T is not a function", f)
+	fn, err := convert.NewFunction(f, reflect.TypeFor[*Call]())
+	if err != nil {
+		return nil, err
 	}
-	if v.IsNil() {
-		return nil, fmt.Errorf("%T is nil", f)
-	}
-	t := v.Type()
-	fn := &function{f: v}
-	i := 0
-	if i < t.NumIn() && t.In(i) == typeContext {
-		fn.takesCtx = true
-		i++
-	}
-	if i < t.NumIn() && t.In(i) == typeCall {
-		fn.takesCall = true
-		i++
-	}
-	for ; i < t.NumIn(); i++ {
-		p := t.In(i)
-		variadic := t.IsVariadic() && i == t.NumIn()-1
-		if variadic {
-			p = p.Elem()
-		}
-		if p == typeContext || p == typeCall {
-			return nil, fmt.Errorf("%s: the context and the call come first, in that order", t)
-		}
-		set, err := convert.SetterOf(p)
-		if err != nil {
-			return nil, fmt.Errorf("%s: argument %d: %w", t, len(fn.params)+1, err)
-		}
-		if variadic {
-			fn.variadic, fn.setVariadic = p, set
-			continue
-		}
-		fn.params, fn.setters = append(fn.params, p), append(fn.setters, set)
-		if !convert.Optional(p) {
-			fn.required = len(fn.params)
-		}
-	}
-	n := t.NumOut()
-	if n > 0 && t.Out(n-1) == typeOfError {
-		fn.returnsError = true
-		n--
-	}
-	if n > 1 {
-		return nil, fmt.Errorf("%s: it may give one result and an error", t)
-	}
-	if fn.result = n == 1; fn.result {
-		if err := sendable(t.Out(0), nil); err != nil {
-			return nil, fmt.Errorf("%s: its result: %w", t, err)
-		}
-	}
-	return fn, nil
-}
-
-// sendable returns an error for a result type of which no value can be sent.
-func sendable(t reflect.Type, seen []reflect.Type) error {
-	for _, s := range seen {
-		if s == t {
-			return nil
-		}
-	}
-	switch t.Kind() {
-	case reflect.Chan, reflect.Complex64, reflect.Complex128, reflect.UnsafePointer:
-		return fmt.Errorf("a %s cannot be sent", t)
-	case reflect.Pointer, reflect.Slice, reflect.Array, reflect.Map:
-		if t.Kind() == reflect.Map && t.Key().Kind() != reflect.String {
-			return fmt.Errorf("a %s cannot be sent: its keys are no strings", t)
-		}
-		return sendable(t.Elem(), append(seen, t))
-	}
-	return nil
+	return &function{*fn}, nil
 }
 
 // Serve implements Object.
 func (fn *function) Serve(c *Call) {
-	if fn.takesCtx {
+	if fn.TakesContext {
 		in, err := fn.arguments([]reflect.Value{{}}, c)
 		if err != nil {
 			c.Fail(err)
@@ -201,7 +116,7 @@ func (fn *function) Serve(c *Call) {
 		}
 		c.Go(func(ctx context.Context) {
 			in[0] = reflect.ValueOf(ctx)
-			fn.answer(c, fn.f.Call(in))
+			fn.answer(c, fn.F.Call(in))
 		})
 		return
 	}
@@ -211,129 +126,116 @@ func (fn *function) Serve(c *Call) {
 		c.Fail(err)
 		return
 	}
-	fn.answer(c, fn.f.Call(in))
+	fn.answer(c, fn.F.Call(in))
 }
 
 // answer answers the call with the function's results.
 func (fn *function) answer(c *Call, out []reflect.Value) {
-	if fn.returnsError {
+	if fn.ReturnsError {
 		if err, _ := out[len(out)-1].Interface().(error); err != nil {
 			c.Fail(err)
 			return
 		}
 	}
 	switch {
-	case fn.result:
+	case fn.HasResult:
 		c.Return(out[0].Interface())
-	case fn.returnsError || !fn.takesCall:
+	case fn.ReturnsError || !fn.TakesCall:
 		c.Return(Undefined{})
 	}
 }
 
 // arguments appends the function's arguments after its context to in. The error is a TypeError to the caller.
 func (fn *function) arguments(in []reflect.Value, c *Call) ([]reflect.Value, error) {
-	if fn.takesCall {
+	if fn.TakesCall {
 		in = append(in, reflect.ValueOf(c))
 	}
-	return fn.convert(in, c.Method(), c.Args())
-}
-
-func (fn *function) convert(in []reflect.Value, method string, args []any) ([]reflect.Value, error) {
-	args, err := countArguments(method, args, fn.required, len(fn.params), fn.setVariadic != nil)
-	if err != nil {
-		return nil, err
-	}
-	for i := range max(len(args), len(fn.params)) {
-		t, set := fn.variadic, fn.setVariadic
-		if i < len(fn.params) {
-			t, set = fn.params[i], fn.setters[i]
-		}
-		if i < len(args) && reflect.TypeOf(args[i]) == t {
-			in = append(in, reflect.ValueOf(args[i]))
-			continue
-		}
-		to := reflect.New(t).Elem()
-		if i < len(args) {
-			if bad := set(to, args[i]); bad != nil {
-				return nil, typeError(bad, argumentName(method, i))
-			}
-		}
-		in = append(in, to)
-	}
-	return in, nil
-}
-
-// countArguments checks the number of arguments, and drops superfluous undefined ones.
-func countArguments(method string, args []any, required, most int, variadic bool) ([]any, error) {
-	got := len(args)
-	for !variadic && len(args) > most && args[len(args)-1] == any(Undefined{}) {
-		args = args[:len(args)-1]
-	}
-	if len(args) >= required && (variadic || len(args) <= most) {
-		return args, nil
-	}
-	takes := "no arguments"
-	switch {
-	case variadic:
-		takes = "at least " + plural(required)
-	case required != most:
-		takes = strconv.Itoa(required) + " to " + plural(most)
-	case most > 0:
-		takes = plural(most)
-	}
-	if method == "" {
-		method = "the function"
-	}
-	return nil, TypeErrorf("%s takes %s, got %d", convert.ClipName(method), takes, got)
-}
-
-func plural(n int) string {
-	if n == 1 {
-		return "1 argument"
-	}
-	return strconv.Itoa(n) + " arguments"
-}
-
-func argumentName(method string, i int) string {
-	name := "argument " + strconv.Itoa(i+1)
-	if method != "" {
-		name += " of " + convert.ClipName(method)
-	}
-	return name
+	in, err := fn.Arguments(in, c.Method(), c.Args())
+	return in, typeError(err)
 }
 
 // Scan converts the arguments into the variables that dst point at, as Func does: a wrong type, too many or too few are a
 // TypeError that names the argument, to be passed to Fail. A pointer type that is optional for Func is optional here.
-func (c *Call) Scan(dst ...any) error { return scan(c.Method(), c.Args(), dst) }
+func (c *Call) Scan(dst ...any) error { return typeError(convert.Scan(c.Method(), c.Args(), dst)) }
 
-func scan(method string, args, dst []any) error {
-	required := 0
-	for i, d := range dst {
-		t := reflect.TypeOf(d)
-		if t == nil || t.Kind() != reflect.Pointer {
-			return fmt.Errorf("capnweb: Scan takes pointers, and its argument %d is a %T", i+1, d)
-		}
-		if !convert.Optional(t.Elem()) {
-			required = i + 1
-		}
+// As converts a value as arguments of Func are converted. The error is a TypeError that names the expected type.
+func As[T any](v any) (T, error) {
+	var to T
+	if same, ok := v.(T); ok {
+		return same, nil
 	}
-	args, err := countArguments(method, args, required, len(dst), false)
+	err := typeError(convert.Into(&to, v))
+	return to, err
+}
+
+// Into awaits the result and converts it to the variable dst points at, as arguments of Func are.
+func (p *Promise) Into(ctx context.Context, dst any) error {
+	v, err := p.Await(ctx)
 	if err != nil {
 		return err
 	}
-	for i, d := range dst {
-		to := reflect.ValueOf(d).Elem()
-		if i >= len(args) {
-			to.SetZero()
-			continue
-		}
-		set, err := convert.SetterOf(to.Type())
-		if err != nil {
-			return err
-		}
-		if bad := set(to, args[i]); bad != nil {
-			return typeError(bad, argumentName(method, i))
-		}
-	}
-	return nil
+	return typeError(convert.Into(dst, v))
 }
+
+// goValue converts a Go value to one to send, one level of it.
+func goValue(v any) (any, error) {
+	w, err := convert.FromGo(v, func(f any) (any, error) { return newFunction(f) })
+	return w, typeError(err)
+}
+
+// exactInt returns a number to send.
+func exactInt(n int64) (any, error) {
+	v, err := convert.ExactInt(n)
+	return v, typeError(err)
+}
+
+// typeError returns what package convert says of a value as a TypeError.
+func typeError(err error) error {
+	if e, ok := err.(convert.TypeError); ok {
+		return TypeErrorf("%s", e)
+	}
+	return err
+}
+
+var _ = convert.Use(Undefined{}, map[reflect.Type]convert.Kind{
+	reflect.TypeFor[Undefined](): {Want: "undefined", Got: "undefined"},
+	reflect.TypeFor[time.Time](): {Want: "a Date", Got: "a Date"},
+	reflect.TypeFor[Headers]():   {Want: "Headers", Got: "Headers"},
+	reflect.TypeFor[*Request]():  {Want: "a Request", Got: "a Request"},
+	reflect.TypeFor[*Response](): {Want: "a Response", Got: "a Response"},
+	reflect.TypeFor[*Blob]():     {Want: "a Blob", Got: "a Blob"},
+	reflect.TypeFor[*Error]():    {Want: "an Error", Got: "an Error"},
+	reflect.TypeFor[*Stub]():     {Want: "a function or an object with methods", Got: "a stub"},
+	reflect.TypeFor[*Promise]():  {Want: "a promise", Got: "a promise"},
+	reflect.TypeFor[*Readable](): {Want: "a ReadableStream", Got: "a ReadableStream"},
+	reflect.TypeFor[*Writable](): {Want: "a WritableStream", Got: "a WritableStream"},
+	reflect.TypeFor[error](): {Want: "an Error", Set: func(dst reflect.Value, v any) bool {
+		e, ok := v.(*Error)
+		if ok {
+			dst.Set(reflect.ValueOf(e))
+		}
+		return ok
+	}},
+	reflect.TypeFor[URL](): {Want: "a URL", Got: "a URL", Set: func(dst reflect.Value, v any) bool {
+		if u, ok := v.(URL); ok {
+			v = string(u)
+		}
+		s, ok := v.(string)
+		if ok {
+			dst.SetString(s)
+		}
+		return ok
+	}},
+	reflect.TypeFor[Bytes](): {Want: "a container of bytes", Got: "a container of bytes", Bytes: func(v any) []byte { return v.(Bytes).Data },
+		Set: func(dst reflect.Value, v any) bool {
+			switch v := v.(type) {
+			case Bytes:
+				dst.Set(reflect.ValueOf(v))
+			case []byte:
+				dst.Set(reflect.ValueOf(Bytes{Container: "Uint8Array", Data: v}))
+			default:
+				return false
+			}
+			return true
+		}},
+})

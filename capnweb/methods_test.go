@@ -9,6 +9,8 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+
+	"github.com/mooring-rpc/mooring/capnweb/internal/convert"
 )
 
 func TestSignatures(t *testing.T) {
@@ -72,40 +74,40 @@ func TestArguments(t *testing.T) {
 		err  string
 	}{
 		{square, list(3.0), list(3), ""},
-		{square, list("x"), nil, "TypeError: argument 1 of m: want a number, got a string"},
-		{square, nil, nil, "TypeError: m takes 1 argument, got 0"},
-		{square, list(1.0, 2.0, 3.0), nil, "TypeError: m takes 1 argument, got 3"},
+		{square, list("x"), nil, "argument 1 of m: want a number, got a string"},
+		{square, nil, nil, "m takes 1 argument, got 0"},
+		{square, list(1.0, 2.0, 3.0), nil, "m takes 1 argument, got 3"},
 		{square, list(1.0, Undefined{}, Undefined{}), list(1), ""},
-		{square, list(1.0, Undefined{}, 3.0), nil, "TypeError: m takes 1 argument, got 3"},
-		{square, list(Undefined{}), nil, "TypeError: argument 1 of m: want a number, got undefined"},
-		{square, list(list(1.0)), nil, "TypeError: argument 1 of m: want a number, got an array"},
+		{square, list(1.0, Undefined{}, 3.0), nil, "m takes 1 argument, got 3"},
+		{square, list(Undefined{}), nil, "argument 1 of m: want a number, got undefined"},
+		{square, list(list(1.0)), nil, "argument 1 of m: want a number, got an array"},
 		{func() {}, nil, nil, ""}, {func() {}, list(Undefined{}), nil, ""},
-		{func() {}, list(nil), nil, "TypeError: m takes no arguments, got 1"},
-		{func(int, string) {}, list(1.0), nil, "TypeError: m takes 2 arguments, got 1"},
+		{func() {}, list(nil), nil, "m takes no arguments, got 1"},
+		{func(int, string) {}, list(1.0), nil, "m takes 2 arguments, got 1"},
 		{opt, list("a"), list("a", (*int)(nil), (**Stub)(nil)), ""},
 		{opt, list("a", Undefined{}, aStub), list("a", (*int)(nil), ptr(aStub)), ""},
 		{opt, list("a", nil), list("a", (*int)(nil), (**Stub)(nil)), ""},
-		{opt, list("a", 4.0, nil, nil), nil, "TypeError: m takes 1 to 3 arguments, got 4"},
-		{opt, nil, nil, "TypeError: m takes 1 to 3 arguments, got 0"},
+		{opt, list("a", 4.0, nil, nil), nil, "m takes 1 to 3 arguments, got 4"},
+		{opt, nil, nil, "m takes 1 to 3 arguments, got 0"},
 		{rest, list("a"), list("a"), ""}, {rest, list("a", 1.0, 2.0), list("a", 1, 2), ""},
-		{rest, nil, nil, "TypeError: m takes at least 1 argument, got 0"},
-		{rest, list("a", 1.0, "b"), nil, "TypeError: argument 3 of m: want a number, got a string"},
-		{rest, list("a", Undefined{}), nil, "TypeError: argument 2 of m: want a number, got undefined"},
+		{rest, nil, nil, "m takes at least 1 argument, got 0"},
+		{rest, list("a", 1.0, "b"), nil, "argument 3 of m: want a number, got a string"},
+		{rest, list("a", Undefined{}), nil, "argument 2 of m: want a number, got undefined"},
 		{func(any) {}, list(Undefined{}), list(Undefined{}), ""}, {func(any) {}, list(nil), list(nil), ""},
-		{func(any) {}, nil, nil, "TypeError: m takes 1 argument, got 0"},
+		{func(any) {}, nil, nil, "m takes 1 argument, got 0"},
 		{func(...any) {}, list(nil, Undefined{}), list(nil, Undefined{}), ""},
-		{func(*Stub) {}, nil, nil, "TypeError: m takes 1 argument, got 0"},
-		{func(*Stub) {}, list(nil), nil, "TypeError: argument 1 of m: want a function or an object with methods, got null"},
+		{func(*Stub) {}, nil, nil, "m takes 1 argument, got 0"},
+		{func(*Stub) {}, list(nil), nil, "argument 1 of m: want a function or an object with methods, got null"},
 		{func(record) {}, list(obj("next", obj("count", -1.0))), nil,
-			"TypeError: argument 1 of m at next.count: want a whole number from 0 to 65535, got another number"},
-		{func([]inner) {}, list(list(obj(), obj("X", ""))), nil, "TypeError: argument 1 of m at [1].X: want a number, got a string"},
+			"argument 1 of m at next.count: want a whole number from 0 to 65535, got another number"},
+		{func([]inner) {}, list(list(obj(), obj("X", ""))), nil, "argument 1 of m at [1].X: want a number, got a string"},
 		{func(int64) {}, list(big.NewInt(1 << 60)), list(int64(1 << 60)), ""},
 	} {
 		fn, err := newFunction(c.f)
 		if err != nil {
 			t.Fatal(err)
 		}
-		in, err := fn.convert(nil, "m", c.args)
+		in, err := fn.Arguments(nil, "m", c.args)
 		if c.err != "" || err != nil {
 			if err == nil || err.Error() != c.err {
 				t.Errorf("%T of %v: %v, want %s", c.f, c.args, err, c.err)
@@ -119,8 +121,8 @@ func TestArguments(t *testing.T) {
 		if !reflect.DeepEqual(got, c.want) {
 			t.Errorf("%T of %v: %#v", c.f, c.args, got)
 		}
-		if len(in) == fn.f.Type().NumIn() || fn.f.Type().IsVariadic() {
-			fn.f.Call(in)
+		if len(in) == fn.F.Type().NumIn() || fn.F.Type().IsVariadic() {
+			fn.F.Call(in)
 		}
 	}
 }
@@ -128,40 +130,45 @@ func TestArguments(t *testing.T) {
 func TestArgumentsOfFunction(t *testing.T) {
 	fn, _ := newFunction(func(int) {})
 	for want, args := range map[string][]any{
-		"TypeError: argument 1: want a number, got null":  {nil},
-		"TypeError: the function takes 1 argument, got 2": {1.0, 2.0},
+		"argument 1: want a number, got null":  {nil},
+		"the function takes 1 argument, got 2": {1.0, 2.0},
 	} {
-		if _, err := fn.convert(nil, "", args); err == nil || err.Error() != want {
+		if _, err := fn.Arguments(nil, "", args); err == nil || err.Error() != want {
 			t.Errorf("%v: %v", args, err)
 		}
 	}
 }
 
 func TestScan(t *testing.T) {
+	fn, _ := newFunction(func(int) {})
 	var (
 		n    int
 		s    *string
 		stub *Stub
 	)
-	if err := scan("m", list(1.0, aStub, "x"), []any{&n, &stub, &s}); err != nil || n != 1 || stub != aStub || *s != "x" {
+	if err := convert.Scan("m", list(1.0, aStub, "x"), []any{&n, &stub, &s}); err != nil || n != 1 || stub != aStub || *s != "x" {
 		t.Error(n, stub, s, err)
 	}
-	if err := scan("m", list(2.0, aStub), []any{&n, &stub, &s}); err != nil || n != 2 || s != nil {
+	if err := convert.Scan("m", list(2.0, aStub), []any{&n, &stub, &s}); err != nil || n != 2 || s != nil {
 		t.Error(n, s, err)
 	}
 	for want, f := range map[string]func() error{
-		"TypeError: m takes 2 to 3 arguments, got 1":         func() error { return scan("m", list(1.0), []any{&n, &stub, &s}) },
-		"TypeError: m takes no arguments, got 1":             func() error { return scan("m", list(1.0), nil) },
-		"TypeError: argument 2 of m: want a string, got a n": func() error { return scan("m", list(1.0, 2.0), []any{&n, &s}) },
-		"capnweb: Scan takes pointers, and its argument 1 i": func() error { return scan("m", list(1.0), []any{n}) },
-		"capnweb: no value can be converted into a chan int": func() error { return scan("m", list(1.0), []any{new(chan int)}) },
+		"m takes 2 to 3 arguments, got 1":                    func() error { return convert.Scan("m", list(1.0), []any{&n, &stub, &s}) },
+		"m takes no arguments, got 1":                        func() error { return convert.Scan("m", list(1.0), nil) },
+		"argument 2 of m: want a string, got a n":            func() error { return convert.Scan("m", list(1.0, 2.0), []any{&n, &s}) },
+		"capnweb: Scan takes pointers, and its argument 1 i": func() error { return convert.Scan("m", list(1.0), []any{n}) },
+		"capnweb: no value can be converted into a chan int": func() error { return convert.Scan("m", list(1.0), []any{new(chan int)}) },
 	} {
 		if err := f(); err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("%v, want %s", err, want)
 		}
 	}
-	if err := scan("m", list("x"), []any{&n}); !errors.As(err, new(*Error)) {
-		t.Error("not an *Error")
+	c := &Call{path: []string{"m"}, argValues: list("x")}
+	if err := c.Scan(&n); !errors.As(err, new(*Error)) || err.Error() != "TypeError: argument 1 of m: want a number, got a string" {
+		t.Error("not an *Error", err)
+	}
+	if _, err := fn.arguments(nil, c); !errors.As(err, new(*Error)) {
+		t.Error("not an *Error", err)
 	}
 }
 
@@ -187,7 +194,7 @@ func BenchmarkArguments(b *testing.B) {
 	args := list(1.0, obj("X", 1.0, "Y", 2.0))
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := fn.convert(nil, "m", args); err != nil {
+		if _, err := fn.Arguments(nil, "m", args); err != nil {
 			b.Fatal(err)
 		}
 	}

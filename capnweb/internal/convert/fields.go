@@ -127,9 +127,9 @@ func dominant(fs []field) field {
 }
 
 // structSetter converts objects to structs. Fields missing in the object, or undefined in it, are zero.
-func structSetter(t reflect.Type, made map[reflect.Type]*Setter) (Setter, error) {
+func structSetter(t reflect.Type, made map[reflect.Type]*setter) (setter, error) {
 	fields := fieldsOf(t)
-	sets := make([]Setter, len(fields.list))
+	sets := make([]setter, len(fields.list))
 	for i, f := range fields.list {
 		set, err := makeSetter(f.t, made)
 		if err != nil {
@@ -137,7 +137,7 @@ func structSetter(t reflect.Type, made map[reflect.Type]*Setter) (Setter, error)
 		}
 		sets[i] = set
 	}
-	return func(dst reflect.Value, v any) *Mismatch {
+	return func(dst reflect.Value, v any) *mismatch {
 		members, ok := v.(map[string]any)
 		if !ok {
 			return newMismatch("an object", v)
@@ -155,19 +155,19 @@ func structSetter(t reflect.Type, made map[reflect.Type]*Setter) (Setter, error)
 				continue
 			}
 			if bad := sets[i](reach(dst, f.index), v); bad != nil {
-				return bad.in("." + f.name)
+				return bad.within("." + f.name)
 			}
 		}
 		return nil
 	}, nil
 }
 
-// unknownMember returns a Mismatch for the first member, by name, that has no field.
-func unknownMember(list []field, members map[string]any) *Mismatch {
+// unknownMember returns a mismatch for the first member, by name, that has no field.
+func unknownMember(list []field, members map[string]any) *mismatch {
 	for _, name := range slices.Sorted(maps.Keys(members)) {
 		_, known := slices.BinarySearchFunc(list, name, func(f field, name string) int { return cmp.Compare(f.name, name) })
 		if !known {
-			return &Mismatch{want: "no such member", got: "one", at: "." + ClipName(name)}
+			return &mismatch{want: "no such member", got: "one", at: "." + ClipName(name)}
 		}
 	}
 	return nil

@@ -36,7 +36,7 @@ func passedOn(t reflect.Type) bool {
 }
 
 // setter returns the kind's setter of variables of type t.
-func (k Kind) setter(t reflect.Type) Setter {
+func (k Kind) setter(t reflect.Type) setter {
 	set := k.Set
 	if set == nil {
 		set = func(dst reflect.Value, v any) bool {
@@ -47,7 +47,7 @@ func (k Kind) setter(t reflect.Type) Setter {
 			return true
 		}
 	}
-	return func(dst reflect.Value, v any) *Mismatch {
+	return func(dst reflect.Value, v any) *mismatch {
 		if !set(dst, v) {
 			return newMismatch(k.Want, v)
 		}
@@ -55,19 +55,26 @@ func (k Kind) setter(t reflect.Type) Setter {
 	}
 }
 
-// Mismatch says that a value had another type than expected. It never contains the value itself.
-type Mismatch struct {
+// TypeError is what the caller is told of a value that cannot be converted.
+type TypeError string
+
+func (e TypeError) Error() string { return string(e) }
+
+func typeErrorf(format string, args ...any) error { return TypeError(fmt.Sprintf(format, args...)) }
+
+// mismatch says that a value had another type than expected. It never contains the value itself.
+type mismatch struct {
 	want, got string
 	at        string // path to the value, from its root: .name and [index]
 }
 
-func (m *Mismatch) in(at string) *Mismatch {
+func (m *mismatch) within(at string) *mismatch {
 	m.at = at + m.at
 	return m
 }
 
-// Text returns the message. where names the value in which it was found; "" for none.
-func (m *Mismatch) Text(where string) string {
+// in returns the error. where names the value in which it was found; "" for none.
+func (m *mismatch) in(where string) error {
 	at := m.at
 	if at != "" && at[0] == '.' {
 		at = at[1:]
@@ -78,10 +85,10 @@ func (m *Mismatch) Text(where string) string {
 	if where += at; where != "" {
 		where += ": "
 	}
-	return where + "want " + m.want + ", got " + m.got
+	return TypeError(where + "want " + m.want + ", got " + m.got)
 }
 
-func newMismatch(want string, v any) *Mismatch { return &Mismatch{want: want, got: describe(v)} }
+func newMismatch(want string, v any) *mismatch { return &mismatch{want: want, got: describe(v)} }
 
 // describe returns the kind of value v is, in a user's terms.
 func describe(v any) string {

@@ -13,36 +13,39 @@ import (
 	"sync"
 )
 
-// Into converts v to the variable dst points at. bad says that v is of another kind; err that dst is none that can be set.
-func Into(dst, v any) (bad *Mismatch, err error) {
+// Into converts v to the variable dst points at.
+func Into(dst, v any) error {
 	to := reflect.ValueOf(dst)
 	if to.Kind() != reflect.Pointer || to.IsNil() {
-		return nil, errors.New("capnweb: a value is converted into what a pointer points at, and this is none")
+		return errors.New("capnweb: a value is converted into what a pointer points at, and this is none")
 	}
-	set, err := SetterOf(to.Type().Elem())
+	set, err := setterOf(to.Type().Elem())
 	if err != nil {
-		return nil, err
+		return err
 	}
-	return set(to.Elem(), v), nil
+	if bad := set(to.Elem(), v); bad != nil {
+		return bad.in("")
+	}
+	return nil
 }
 
-// Setter converts v into dst, which can be set.
-type Setter func(dst reflect.Value, v any) *Mismatch
+// setter converts v into dst, which can be set.
+type setter func(dst reflect.Value, v any) *mismatch
 
 // setterCache has the setter of each type, or the error why there is none.
 var setterCache sync.Map // of reflect.Type to setterEntry
 
 type setterEntry struct {
-	set Setter
+	set setter
 	err error
 }
 
-// SetterOf returns the setter of a type. It fails for types to which no value can be converted.
-func SetterOf(t reflect.Type) (Setter, error) {
+// setterOf returns the setter of a type. It fails for types to which no value can be converted.
+func setterOf(t reflect.Type) (setter, error) {
 	if e, ok := setterCache.Load(t); ok {
 		return e.(setterEntry).set, e.(setterEntry).err
 	}
-	made := map[reflect.Type]*Setter{}
+	made := map[reflect.Type]*setter{}
 	set, err := makeSetter(t, made)
 	setterCache.Store(t, setterEntry{set, err})
 	return set, err
@@ -54,24 +57,24 @@ var (
 	typeTextUnmarshaler = reflect.TypeFor[encoding.TextUnmarshaler]()
 )
 
-// Optional reports whether a type can represent an omitted value: a pointer to a type that is not passed as a pointer anyway.
-func Optional(t reflect.Type) bool {
+// optional reports whether a type can represent an omitted value: a pointer to a type that is not passed as a pointer anyway.
+func optional(t reflect.Type) bool {
 	return t.Kind() == reflect.Pointer && !passedOn(t) && t != typeBigInt
 }
 
 // makeSetter builds the setter of t. made has those under construction: types may contain themselves.
-func makeSetter(t reflect.Type, made map[reflect.Type]*Setter) (Setter, error) {
+func makeSetter(t reflect.Type, made map[reflect.Type]*setter) (setter, error) {
 	if set, ok := made[t]; ok {
-		return func(dst reflect.Value, v any) *Mismatch { return (*set)(dst, v) }, nil
+		return func(dst reflect.Value, v any) *mismatch { return (*set)(dst, v) }, nil
 	}
-	set := new(Setter)
+	set := new(setter)
 	made[t] = set
 	var err error
 	*set, err = newSetter(t, made)
 	return *set, err
 }
 
-func newSetter(t reflect.Type, made map[reflect.Type]*Setter) (Setter, error) {
+func newSetter(t reflect.Type, made map[reflect.Type]*setter) (setter, error) {
 	if k, ok := kinds[t]; ok {
 		return k.setter(t), nil
 	}
@@ -112,7 +115,7 @@ func newSetter(t reflect.Type, made map[reflect.Type]*Setter) (Setter, error) {
 	return nil, fmt.Errorf("capnweb: no value can be converted into a %s", t)
 }
 
-func setAny(dst reflect.Value, v any) *Mismatch {
+func setAny(dst reflect.Value, v any) *mismatch {
 	if v == nil {
 		dst.SetZero()
 	} else {
@@ -121,7 +124,7 @@ func setAny(dst reflect.Value, v any) *Mismatch {
 	return nil
 }
 
-func setBool(dst reflect.Value, v any) *Mismatch {
+func setBool(dst reflect.Value, v any) *mismatch {
 	b, ok := v.(bool)
 	if !ok {
 		return newMismatch("a boolean", v)
@@ -130,7 +133,7 @@ func setBool(dst reflect.Value, v any) *Mismatch {
 	return nil
 }
 
-func setString(dst reflect.Value, v any) *Mismatch {
+func setString(dst reflect.Value, v any) *mismatch {
 	s, ok := v.(string)
 	if !ok {
 		return newMismatch("a string", v)
@@ -139,24 +142,24 @@ func setString(dst reflect.Value, v any) *Mismatch {
 	return nil
 }
 
-func setFloat(dst reflect.Value, v any) *Mismatch {
+func setFloat(dst reflect.Value, v any) *mismatch {
 	f, ok := v.(float64)
 	if !ok {
 		return newMismatch("a number", v)
 	}
 	if dst.OverflowFloat(f) && !math.IsInf(f, 0) {
-		return &Mismatch{want: "a number that fits 32 bits", got: "a larger one"}
+		return &mismatch{want: "a number that fits 32 bits", got: "a larger one"}
 	}
 	dst.SetFloat(f)
 	return nil
 }
 
 // setInt returns a setter for numbers and bigints that the type holds exactly.
-func setInt(t reflect.Type) Setter {
+func setInt(t reflect.Type) setter {
 	size := t.Bits()
 	want := fmt.Sprintf("a whole number from %d to %d", int64(-1)<<(size-1), int64(1)<<(size-1)-1)
 	limit := math.Ldexp(1, size-1)
-	return func(dst reflect.Value, v any) *Mismatch {
+	return func(dst reflect.Value, v any) *mismatch {
 		switch v := v.(type) {
 		case float64:
 			if v != math.Trunc(v) || v < -limit || v >= limit { // NaN fails the first
@@ -166,7 +169,7 @@ func setInt(t reflect.Type) Setter {
 			return nil
 		case *big.Int:
 			if !v.IsInt64() || dst.OverflowInt(v.Int64()) {
-				return &Mismatch{want: want, got: "another bigint"}
+				return &mismatch{want: want, got: "another bigint"}
 			}
 			dst.SetInt(v.Int64())
 			return nil
@@ -175,11 +178,11 @@ func setInt(t reflect.Type) Setter {
 	}
 }
 
-func setUint(t reflect.Type) Setter {
+func setUint(t reflect.Type) setter {
 	size := t.Bits()
 	want := fmt.Sprintf("a whole number from 0 to %d", uint64(math.MaxUint64)>>(64-size))
 	limit := math.Ldexp(1, size)
-	return func(dst reflect.Value, v any) *Mismatch {
+	return func(dst reflect.Value, v any) *mismatch {
 		switch v := v.(type) {
 		case float64:
 			if v != math.Trunc(v) || v < 0 || v >= limit {
@@ -189,7 +192,7 @@ func setUint(t reflect.Type) Setter {
 			return nil
 		case *big.Int:
 			if !v.IsUint64() || dst.OverflowUint(v.Uint64()) {
-				return &Mismatch{want: want, got: "another bigint"}
+				return &mismatch{want: want, got: "another bigint"}
 			}
 			dst.SetUint(v.Uint64())
 			return nil
@@ -198,17 +201,17 @@ func setUint(t reflect.Type) Setter {
 	}
 }
 
-func notWhole(want string, f float64) *Mismatch {
+func notWhole(want string, f float64) *mismatch {
 	switch {
 	case math.IsNaN(f):
-		return &Mismatch{want: want, got: "NaN"}
+		return &mismatch{want: want, got: "NaN"}
 	case f != math.Trunc(f):
-		return &Mismatch{want: want, got: "a fraction"}
+		return &mismatch{want: want, got: "a fraction"}
 	}
-	return &Mismatch{want: want, got: "another number"}
+	return &mismatch{want: want, got: "another number"}
 }
 
-func setBigInt(dst reflect.Value, v any) *Mismatch {
+func setBigInt(dst reflect.Value, v any) *mismatch {
 	switch v := v.(type) {
 	case *big.Int:
 		dst.Set(reflect.ValueOf(v))
@@ -224,7 +227,7 @@ func setBigInt(dst reflect.Value, v any) *Mismatch {
 	return newMismatch("a bigint", v)
 }
 
-func setBytes(dst reflect.Value, v any) *Mismatch {
+func setBytes(dst reflect.Value, v any) *mismatch {
 	b, ok := v.([]byte)
 	if !ok {
 		k := kinds[reflect.TypeOf(v)]
@@ -238,13 +241,13 @@ func setBytes(dst reflect.Value, v any) *Mismatch {
 }
 
 // pointerSetter sets nil for null and undefined.
-func pointerSetter(t reflect.Type, made map[reflect.Type]*Setter) (Setter, error) {
+func pointerSetter(t reflect.Type, made map[reflect.Type]*setter) (setter, error) {
 	elem := t.Elem()
 	set, err := makeSetter(elem, made)
 	if err != nil {
 		return nil, err
 	}
-	return func(dst reflect.Value, v any) *Mismatch {
+	return func(dst reflect.Value, v any) *mismatch {
 		if v == nil || v == undefined {
 			dst.SetZero()
 			return nil
@@ -259,28 +262,28 @@ func pointerSetter(t reflect.Type, made map[reflect.Type]*Setter) (Setter, error
 }
 
 // textSetter is for types that implement encoding.TextUnmarshaler.
-func textSetter(t reflect.Type) Setter {
+func textSetter(t reflect.Type) setter {
 	want := "the text of a " + t.Name()
-	return func(dst reflect.Value, v any) *Mismatch {
+	return func(dst reflect.Value, v any) *mismatch {
 		s, ok := v.(string)
 		if !ok {
 			return newMismatch(want, v)
 		}
 		to := reflect.New(t) // a failure halfway leaves dst unchanged
 		if to.Interface().(encoding.TextUnmarshaler).UnmarshalText([]byte(s)) != nil {
-			return &Mismatch{want: want, got: "a string that is none"}
+			return &mismatch{want: want, got: "a string that is none"}
 		}
 		dst.Set(to.Elem())
 		return nil
 	}
 }
 
-func sliceSetter(t reflect.Type, made map[reflect.Type]*Setter) (Setter, error) {
+func sliceSetter(t reflect.Type, made map[reflect.Type]*setter) (setter, error) {
 	set, err := makeSetter(t.Elem(), made)
 	if err != nil {
 		return nil, err
 	}
-	return func(dst reflect.Value, v any) *Mismatch {
+	return func(dst reflect.Value, v any) *mismatch {
 		list, ok := v.([]any)
 		if !ok {
 			return newMismatch("an array", v)
@@ -294,34 +297,34 @@ func sliceSetter(t reflect.Type, made map[reflect.Type]*Setter) (Setter, error) 
 	}, nil
 }
 
-func arraySetter(t reflect.Type, made map[reflect.Type]*Setter) (Setter, error) {
+func arraySetter(t reflect.Type, made map[reflect.Type]*setter) (setter, error) {
 	set, err := makeSetter(t.Elem(), made)
 	if err != nil {
 		return nil, err
 	}
 	want := "an array of " + strconv.Itoa(t.Len())
-	return func(dst reflect.Value, v any) *Mismatch {
+	return func(dst reflect.Value, v any) *mismatch {
 		list, ok := v.([]any)
 		if !ok {
 			return newMismatch(want, v)
 		}
 		if len(list) != t.Len() {
-			return &Mismatch{want: want, got: "one of " + strconv.Itoa(len(list))}
+			return &mismatch{want: want, got: "one of " + strconv.Itoa(len(list))}
 		}
 		return setElements(set, dst, list)
 	}, nil
 }
 
-func setElements(set Setter, to reflect.Value, list []any) *Mismatch {
+func setElements(set setter, to reflect.Value, list []any) *mismatch {
 	for i, v := range list {
 		if bad := set(to.Index(i), v); bad != nil {
-			return bad.in("[" + strconv.Itoa(i) + "]")
+			return bad.within("[" + strconv.Itoa(i) + "]")
 		}
 	}
 	return nil
 }
 
-func mapSetter(t reflect.Type, made map[reflect.Type]*Setter) (Setter, error) {
+func mapSetter(t reflect.Type, made map[reflect.Type]*setter) (setter, error) {
 	if t.Key().Kind() != reflect.String {
 		return nil, fmt.Errorf("capnweb: no value can be converted into a %s: its keys are no strings", t)
 	}
@@ -329,7 +332,7 @@ func mapSetter(t reflect.Type, made map[reflect.Type]*Setter) (Setter, error) {
 	if err != nil {
 		return nil, err
 	}
-	return func(dst reflect.Value, v any) *Mismatch {
+	return func(dst reflect.Value, v any) *mismatch {
 		members, ok := v.(map[string]any)
 		if !ok {
 			return newMismatch("an object", v)
@@ -338,7 +341,7 @@ func mapSetter(t reflect.Type, made map[reflect.Type]*Setter) (Setter, error) {
 		for name, v := range members {
 			elem := reflect.New(t.Elem()).Elem()
 			if bad := set(elem, v); bad != nil {
-				return bad.in("." + ClipName(name))
+				return bad.within("." + ClipName(name))
 			}
 			to.SetMapIndex(reflect.ValueOf(name).Convert(t.Key()), elem)
 		}

@@ -10,13 +10,6 @@ import (
 	"time"
 )
 
-// Unsendable is the error of a value that cannot be sent.
-type Unsendable string
-
-func (e Unsendable) Error() string { return string(e) }
-
-func unsendable(format string, args ...any) error { return Unsendable(fmt.Sprintf(format, args...)) }
-
 // FromGo converts a Go value of a type that the doc of capnweb does not list to one that it does: one level of it, so
 // that the caller, which walks the value, bounds its depth. Elements and members may need conversion in turn. Nil pointers are
 // null, nil slices and maps are empty. function makes an object of a function.
@@ -49,7 +42,7 @@ func FromGo(v any, function func(any) (any, error)) (any, error) {
 	case reflect.Func:
 		f, err := function(v)
 		if err != nil {
-			return nil, unsendable("a function of type %T cannot be sent: %v", v, err)
+			return nil, typeErrorf("a function of type %T cannot be sent: %v", v, err)
 		}
 		return f, nil
 	case reflect.Slice:
@@ -64,7 +57,7 @@ func FromGo(v any, function func(any) (any, error)) (any, error) {
 	case reflect.Struct:
 		return structMembers(r), nil
 	}
-	return nil, unsendable("a Go value of type %T cannot be sent", v)
+	return nil, typeErrorf("a Go value of type %T cannot be sent", v)
 }
 
 // marshaledText returns the text of types that implement encoding.TextMarshaler. A time is a Date, not text, behind a pointer
@@ -87,7 +80,7 @@ const maxExact = 1 << 53
 // ExactInt returns n as a number, or that it is none that JavaScript has.
 func ExactInt(n int64) (any, error) {
 	if n < -maxExact || n > maxExact {
-		return nil, unsendable("an integer beyond 2^53 is no exact number in JavaScript: send it as a *big.Int")
+		return nil, typeErrorf("an integer beyond 2^53 is no exact number in JavaScript: send it as a *big.Int")
 	}
 	return float64(n), nil
 }
@@ -109,7 +102,7 @@ func elements(r reflect.Value) []any {
 
 func mapMembers(r reflect.Value) (any, error) {
 	if r.Type().Key().Kind() != reflect.String {
-		return nil, unsendable("a Go value of type %s cannot be sent: its keys are no strings", r.Type())
+		return nil, typeErrorf("a Go value of type %s cannot be sent: its keys are no strings", r.Type())
 	}
 	members := make(map[string]any, r.Len())
 	for i := r.MapRange(); i.Next(); {
