@@ -1,15 +1,17 @@
-// codec: the core, as the loop of internal/peerconn drives it. Messages are read and written one by one. They are handled
-// without the lock, for which decoding them would take too long.
+// codec: the core, as the loop of internal/peerconn drives it, and how a connection ends: once, for one reason. Messages are read and
+// written one by one. They are handled without the lock, for which decoding them would take too long.
 
 package capnweb
 
 import (
 	"context"
 	"errors"
+	"io"
 	"runtime/debug"
 
 	"github.com/mooring-rpc/mooring/capnweb/internal/expr"
 	"github.com/mooring-rpc/mooring/capnweb/internal/jsontext"
+	"github.com/mooring-rpc/mooring/capnweb/internal/transport"
 	"github.com/mooring-rpc/mooring/internal/peerconn"
 )
 
@@ -132,4 +134,37 @@ func (d *codec) LogText(err error) string {
 		return e.Message
 	}
 	return err.Error()
+}
+
+// closeAborted is the status code that a transport is closed with after an abort.
+const closeAborted = 3000
+
+// abortEnding ends a connection whose peer broke the protocol.
+func abortEnding(err error) peerconn.Ending {
+	wireErr := &Error{Name: "TypeError", Message: err.Error()}
+	return peerconn.Ending{Err: &BrokenError{Reason: "the peer broke the protocol: " + err.Error(), Err: err}, Code: closeAborted,
+		Reason: wireErr.Message, Flush: true, Abort: wireErr}
+}
+
+// transportEnding ends a connection whose transport failed or was closed.
+func transportEnding(err error) peerconn.Ending {
+	if v, ok := errors.AsType[*expr.Violation](err); ok {
+		return abortEnding(v)
+	}
+	if err == transport.ErrBinary {
+		return abortEnding(err)
+	}
+	if err == io.EOF {
+		return peerconn.Ending{Code: peerconn.CloseNormal, NoLog: true}
+	}
+	if bye, ok := errors.AsType[*transport.ClosedError](err); ok {
+		if bye.Code == peerconn.CloseNormal || bye.Code == peerconn.CloseGoingAway || bye.Code == 1005 {
+			return peerconn.Ending{Code: peerconn.CloseNormal, NoLog: true}
+		}
+		return peerconn.Ending{Err: &BrokenError{Reason: bye.Error(), Err: err}, Code: peerconn.CloseNormal, NoLog: true}
+	}
+	if b, ok := errors.AsType[*BrokenError](err); ok {
+		return peerconn.Ending{Err: b, Code: peerconn.CloseNormal}
+	}
+	return peerconn.Ending{Err: &BrokenError{Reason: "the connection was lost: " + err.Error(), Err: err}, Code: peerconn.CloseNormal}
 }

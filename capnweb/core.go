@@ -4,6 +4,9 @@
 package capnweb
 
 import (
+	"maps"
+	"slices"
+
 	"github.com/mooring-rpc/mooring/capnweb/internal/expr"
 	"github.com/mooring-rpc/mooring/capnweb/internal/jsontext"
 	"github.com/mooring-rpc/mooring/internal/peerconn"
@@ -164,4 +167,46 @@ func (c *Conn) receiveAbort(why any, on via) error {
 	c.loop.End(peerconn.Ending{Err: &BrokenError{Reason: "the peer aborted the connection: " + sent.Error(), Err: sent}, Code: closeAborted,
 		Reason: "aborted by the peer"})
 	return nil
+}
+
+// breakAll empties the tables.
+func (c *Conn) breakAll(why error) {
+	for call := range c.watchedCalls {
+		c.afterUnlock = append(c.afterUnlock, call.onConnEnd)
+	}
+	for f := range c.waitingFutures {
+		c.afterUnlock = append(c.afterUnlock, func() { f.failCalls(c, why) })
+	}
+	c.waitingFutures = make(map[*future]struct{})
+	for p := range c.pipes { // even one kept by a waiter for its end
+		c.afterUnlock = append(c.afterUnlock, func() { p.end(&BrokenError{Reason: "the stream's writer has gone", Err: why}, false) })
+	}
+	for _, id := range slices.Sorted(maps.Keys(c.imports)) {
+		in := c.imports[id]
+		in.dropped = true
+		broken := in.broken
+		in.broken = nil
+		main := in.id == 0
+		c.afterUnlock = append(c.afterUnlock, func() {
+			in.resolve(nil, nil, why)
+			for _, f := range broken {
+				c.loop.RunTask(peerconn.Func(func() { f(why) }))
+			}
+			if main {
+				in.unref()
+			}
+		})
+	}
+	c.imports = make(map[int64]*importNode) // a large map never shrinks
+	for _, id := range slices.Sorted(maps.Keys(c.exports)) {
+		e := c.exports[id]
+		e.cancelAnswer()
+		c.drops = append(c.drops, e.node)
+		if e.pipe != nil {
+			r := e.pipe
+			c.afterUnlock = append(c.afterUnlock, func() { r.Cancel(why) })
+		}
+	}
+	c.exports = make(map[int64]*export)
+	c.peerChosenImports, c.pendingPulls, c.exportCount, c.calls, c.callBytes = 0, 0, 0, 0, 0
 }

@@ -65,9 +65,9 @@
 // are to live longer. Values that a program sends as arguments are duplicated, values it returns are taken over. An [Object]
 // that is a [Releaser] is released after the last reference on any connection and in this process.
 //
-// Stubs point at nodes (node.go): an object here (local.go), an import (imports.go), or a future (future.go). Calls on a
+// Stubs point at nodes (node.go): an object here (object.go), an import (imports.go), or a future (future.go). Calls on a
 // pending future wait in it, in order. Nodes are counted. No node may lead to itself, or to a value that refers to it:
-// that is detected when a future is resolved (link.go), and is an error.
+// that is detected when a future is resolved (node.go), and is an error.
 //
 // # Order
 //
@@ -85,7 +85,7 @@
 //
 // # Core and loop
 //
-// The core (core.go, exports.go, imports.go, eval.go, encode.go, remap.go) has no goroutine, socket or clock: a message goes
+// The core (core.go, exports.go, imports.go, eval.go, encode.go, map.go) has no goroutine, socket or clock: a message goes
 // in, messages and deliveries come out. testdata has transcripts of it. Around it runs the loop of internal/peerconn, which
 // codec.go fits it into: it reads, delivers, writes, pings, finds out who is dead and ends. A message is handled without the
 // lock, which is taken for each change of the tables.
@@ -117,7 +117,7 @@
 // # Bounds
 //
 // [Limits] names every bound and what happens at it: our calls wait, the peer's are rejected as overloaded, and a peer that
-// goes on regardless is disconnected. Strangers have much lower bounds (intake.go). [LimitHits] counts. The work of a map is
+// goes on regardless is disconnected. Strangers have much lower bounds (Config.Intake). [LimitHits] counts. The work of a map is
 // bounded over all elements and nested maps, and the memory of results is counted however they were made, so that a few
 // messages cannot be amplified. An error that is no [Error] is sent as "internal error", or as Config.Redact returns; a
 // panic in a handler is too, with the incident's name in the log, and the connection lives.

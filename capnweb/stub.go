@@ -365,12 +365,3 @@ func NewPromise() (p *Promise, resolve func(v any, err error)) {
 		f.unref()
 	}
 }
-
-// BrokenError says why something cannot be reached any more: the connection has ended, or the stub was released.
-type BrokenError struct {
-	Reason string
-	Err    error
-}
-
-func (e *BrokenError) Error() string { return e.Reason }
-func (e *BrokenError) Unwrap() error { return e.Err }

@@ -1,13 +1,129 @@
-// copyIn: copies of a program's values, made of the package's own types, with their own references.
+// Values: the types for which Go has none, errors among them, and copies of a program's values, made of the package's own types, with
+// their own references.
 
 package capnweb
 
 import (
 	"bytes"
 	"errors"
+	"fmt"
+	"log/slog"
 	"math/big"
+	"runtime/debug"
 	"time"
+
+	"github.com/mooring-rpc/mooring/internal/incident"
 )
+
+// Undefined is JavaScript's undefined.
+type Undefined struct{}
+
+// Bytes is a container of bytes other than Uint8Array, numbers in it little-endian.
+type Bytes struct {
+	Container string // ArrayBuffer, DataView, Int8Array … Float64Array
+	Data      []byte
+}
+
+// URL is the text of a URL.
+type URL string
+
+// Headers are HTTP headers, names in lower case, in order.
+type Headers [][2]string
+
+// Request is an HTTP request as a value.
+type Request struct {
+	URL     string
+	Method  string // empty: GET
+	Headers Headers
+	Body    any            // nil, string, []byte or *Readable
+	Init    map[string]any // other members of RequestInit that were sent: cache, redirect, …
+}
+
+// Response is an HTTP response as a value.
+type Response struct {
+	Status     int // 0: 200
+	StatusText string
+	Headers    Headers
+	Body       any // nil, string, []byte or *Readable
+	Init       map[string]any
+}
+
+// Blob is bytes with a media type. On the wire it is a pipe; a received one is delivered whole, within
+// Limits.BlobBytes.
+type Blob struct {
+	Type string
+	Data []byte
+}
+
+// Error is an error on the wire. A handler that returns one determines exactly what is sent to the peer; any other error
+// is sent as Config.Redact returns it.
+type Error struct {
+	Name    string // Error, TypeError, RangeError, …; others arrive as Error
+	Message string
+	Stack   string
+	Props   map[string]any // own properties, cause and errors among them; peers before 0.8 drop them
+}
+
+func (e *Error) Error() string {
+	if e.Name == "" || e.Name == "Error" {
+		return e.Message
+	}
+	return e.Name + ": " + e.Message
+}
+
+// TypeErrorf returns a TypeError.
+func TypeErrorf(format string, args ...any) *Error {
+	return &Error{Name: "TypeError", Message: fmt.Sprintf(format, args...)}
+}
+
+// BrokenError says why something cannot be reached any more: the connection has ended, or the stub was released.
+type BrokenError struct {
+	Reason string
+	Err    error
+}
+
+func (e *BrokenError) Error() string { return e.Reason }
+func (e *BrokenError) Unwrap() error { return e.Err }
+
+// errInternal is sent to a peer for an error whose text is withheld.
+var errInternal = &Error{Name: "Error", Message: "internal error"}
+
+// panicError logs a panic of a program's code and returns the error for the caller.
+func panicError(log *slog.Logger, what string, p any, more ...any) *Error {
+	name := incident.New()
+	log.Error(what, append([]any{"incident", name, "panic", p, "stack", string(debug.Stack())}, more...)...)
+	return &Error{Name: "Error", Message: incident.Internal(name)}
+}
+
+// redact returns the error to send to a peer for err.
+func (c *Conn) redact(err error) *Error {
+	if e, ok := err.(*Error); ok && e != nil {
+		return e
+	}
+	if e, ok := errors.AsType[*BrokenError](err); ok {
+		c.log.Debug("a call met something broken", "peer", c.RemoteAddr(), "reason", e.Reason)
+		return errUnreachable
+	}
+	if c.cfg.Redact != nil {
+		if e := c.callRedact(err); e != nil {
+			return e
+		}
+		return errInternal
+	}
+	c.log.Warn("an error was told as internal", "peer", c.RemoteAddr(), "error", err)
+	return errInternal
+}
+
+func (c *Conn) callRedact(err error) (e *Error) {
+	defer func() {
+		if p := recover(); p != nil {
+			e = panicError(c.log, "Redact panicked", p)
+		}
+	}()
+	return c.cfg.Redact(err)
+}
+
+var errUnreachable = &Error{Name: "Error", Message: "what was called cannot be reached any more"}
 
 // maxDepth is how deep a value to be sent may nest: no peer accepts more.
 const maxDepth = 256
