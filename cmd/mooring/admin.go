@@ -25,8 +25,8 @@ import (
 func adminCmd(sh *cliEnv) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "admin",
-		Short: "Rescue or copy what a server has, on the server's machine",
-		Long:  "What takes no ref but the server's data folder or database.",
+		Short: "Rescue, copy and compact a server's data, on the server's machine",
+		Long:  "Commands that take the server's data folder or database instead of a ref.",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return fault.Usage.With("say what to do (see %s --help)", cmd.CommandPath())
@@ -42,12 +42,12 @@ func rotateOwnerCmd(sh *cliEnv) *cobra.Command {
 	var session, file string
 	cmd := &cobra.Command{
 		Use:   "rotate-owner",
-		Short: "Make a new owner's ref for a space whose own is lost or in wrong hands, or for a session",
-		Long: "Make a new owner's ref, write it to owner.ref in the data folder and kill the old one.\n" +
-			"Sessions and refs that were made under the old one go on. With SQLite the server must\n" +
+		Short: "Replace the owner's ref of a space, or of a session, that is lost or has leaked",
+		Long: "Make a new owner's ref, write it to owner.ref in the data folder and end the old one.\n" +
+			"Sessions and refs that were made under the old one stay valid. With SQLite the server must\n" +
 			"be stopped first; with Postgres it may run. The secret is not printed.\n\n" +
-			"With --session it makes the owner's ref of one session instead, by our id or the one\n" +
-			"it has elsewhere, and prints it. Of a session that opencode shared nobody has one before.",
+			"With --session it makes the owner's ref of one session instead, named by its id or its\n" +
+			"external id, and prints it. Sessions that opencode shared have none before.",
 		Example: "  mooring admin rotate-owner --data srv\n" +
 			"  mooring admin rotate-owner --data srv --database-url postgres://…\n" +
 			"  mooring admin rotate-owner --data srv --session ses_… --to session.ref",
@@ -65,8 +65,8 @@ func rotateOwnerCmd(sh *cliEnv) *cobra.Command {
 	o.addDatabaseFlags(cmd)
 	f := cmd.Flags()
 	f.StringVar(&o.server.Address, "advertise", "", "where clients reach the server, if owner.ref is lost: mooring[s]://HOST[:PORT][,HOST…][/PREFIX]")
-	f.StringVar(&session, "session", "", "make the owner's ref of this session, not the space's")
-	f.StringVar(&file, "to", "", "write that ref to this new file (mode 0600) and not to the output")
+	f.StringVar(&session, "session", "", "make the owner's ref of this session instead of the space's")
+	f.StringVar(&file, "to", "", "write that ref to this new file (mode 0600) instead of printing it")
 	return cmd
 }
 

@@ -23,13 +23,13 @@ func backupCmd(sh *cliEnv) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "backup FILE",
 		Short: "Copy a server's SQLite database to a new file, while the server runs",
-		Long: "Copy the database in the data folder, as it is at one moment, to a new file of mode 0600.\n" +
-			"The server goes on meanwhile. The file gets its name when it is whole, on the disk and\n" +
-			"found sound; one that is there is never replaced, and Ctrl-C leaves none. It holds the\n" +
-			"hashes of refs' secrets and every session: keep it as you keep the data folder.\n\n" +
-			"It is copied piece by piece, with pauses, so that commits take hardly longer. While it\n" +
-			"takes, the database's write-ahead log grows by what is committed. --fast is done sooner.\n\n" +
-			"A database in Postgres is copied with Postgres's own tools.",
+		Long: "Copy the database in the data folder, as it is at one moment, to a new file of mode 0600,\n" +
+			"while the server runs. The file gets its name when it is complete, on disk and checked; an\n" +
+			"existing file is never replaced, and Ctrl-C leaves none. It has the hashes of refs' secrets\n" +
+			"and every session: protect it like the data folder.\n\n" +
+			"It is copied in pieces, with pauses, so that commits are hardly slower. Meanwhile the\n" +
+			"database's write-ahead log grows by what is committed. --fast leaves out the pauses.\n\n" +
+			"Copy a database in Postgres with Postgres's own tools.",
 		Example: "  mooring admin backup --data srv /backups/mooring.db",
 		Args:    argCount(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -37,7 +37,7 @@ func backupCmd(sh *cliEnv) *cobra.Command {
 		},
 	}
 	o.addDatabaseFlags(cmd)
-	cmd.Flags().BoolVar(&fast, "fast", false, "copy without pauses: the server's commits take longer meanwhile")
+	cmd.Flags().BoolVar(&fast, "fast", false, "copy without pauses: the server's commits are slower meanwhile")
 	return cmd
 }
 
@@ -67,11 +67,11 @@ func (o *serveOptions) backup(ctx context.Context, sh *cliEnv, file string, fast
 func checkCmd(sh *cliEnv) *cobra.Command {
 	return &cobra.Command{
 		Use:   "check FILE",
-		Short: "See whether a copy of a server's SQLite database is good",
-		Long: "Read a copy that admin backup made, or a mooring.db, without changing it: is it sound\n" +
-			"(SQLite's integrity_check), of a version that this binary can start on, and are its event\n" +
-			"logs and audits the ones that were written (their hash chains, and the hashes of what\n" +
-			"they hold)? What is wrong is named, one a line, and the exit code is 1.",
+		Short: "Check a copy of a server's SQLite database",
+		Long: "Check a copy that admin backup made, or a mooring.db, without changing it: SQLite's\n" +
+			"integrity_check, whether this binary can start on its version, and whether event logs and\n" +
+			"audits are as they were written (their hash chains, and the hashes of their payloads).\n" +
+			"Faults are printed, one a line, and the exit code is then 1.",
 		Example: "  mooring admin check /backups/mooring.db",
 		Args:    argCount(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {

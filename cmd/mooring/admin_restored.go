@@ -15,9 +15,9 @@ func restoredCmd(sh *cliEnv) *cobra.Command {
 		Use:   "restored",
 		Short: "Give a database that was restored from a copy a new history id",
 		Long: "Give the database a new random history id, which /readyz, the answers of /api/v1 and hello\n" +
-			"name: who knew another one can see that it lacks what was acknowledged since the copy.\n" +
-			"Say it once after each restore, before a server is started on it: with SQLite one that runs\n" +
-			"is refused, with Postgres stop all of them first.",
+			"name: a client that knows another one can see that acknowledged data since the copy may be\n" +
+			"missing. Run it once after each restore, before a server is started on the database: on\n" +
+			"SQLite a running server makes it fail, on Postgres stop all servers first.",
 		Example: "  mooring admin restored --data srv\n" +
 			"  mooring admin restored --data srv --database-url postgres://…",
 		Args: argCount(0, 0),

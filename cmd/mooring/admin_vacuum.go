@@ -16,13 +16,13 @@ func vacuumCmd(sh *cliEnv) *cobra.Command {
 	var o serveOptions
 	cmd := &cobra.Command{
 		Use:   "vacuum",
-		Short: "Give the disk back what a server's SQLite database does not use any more",
-		Long: "Write the database in the data folder anew, without the space of what was purged, trimmed\n" +
-			"or deleted. SQLite uses that again for what comes, but its file never shrinks by itself.\n" +
-			"The server must be stopped first. The disk needs room for the database twice more meanwhile,\n" +
-			"once in the data folder and once where temporary files go (SQLITE_TMPDIR, TMPDIR). Ctrl-C\n" +
-			"leaves everything as it was.\n\n" +
-			"Postgres makes such space free by itself, with autovacuum.",
+		Short: "Return unused space of a server's SQLite database to the disk",
+		Long: "Rewrite the database in the data folder without the space of purged, trimmed or deleted\n" +
+			"data. SQLite reuses that space, but its file never shrinks by itself. The server must be\n" +
+			"stopped first. Meanwhile the disk needs room for the database twice more, in the data folder\n" +
+			"and in the folder of temporary files (SQLITE_TMPDIR, TMPDIR). Ctrl-C leaves everything\n" +
+			"unchanged.\n\n" +
+			"Postgres frees such space by itself, with autovacuum.",
 		Example: "  mooring admin vacuum --data srv",
 		Args:    argCount(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -25,17 +25,17 @@ func auditCmd(sh *cliEnv) *cobra.Command {
 	var follow bool
 	cmd := &cobra.Command{
 		Use:   "audit REF",
-		Short: "Print who did what under which ref, and verify that record",
-		Long: "Print the audit of a session, or of a space, one row a line: time, act, ref, actor, what it\n" +
-			"was done to (a ref or a method), how often, why it was refused, the session's cursor, and the\n" +
-			"address it came from. Calls and ops are counted for a minute by ref, actor and method; what\n" +
-			"was refused to a ref has a row each; tries with a wrong secret are counted by address.\n" +
-			"--from N begins after row N; --follow goes on until it is stopped. With --json each line is\n" +
-			"an object that has the row's number and hash too.\n\n" +
-			"A server that was restored from a backup may have gone on with other rows of the same\n" +
-			"numbers. --follow notices that by the rows' hashes, and so does --from N:HASH, with the hash\n" +
-			"that --json has printed for row N: then audit ends with server_behind.\n\n" +
-			"It takes an owner's ref, or the root ref of a space.\n\n" + refHelp,
+		Short: "Print the audit: what was done under which ref",
+		Long: "Print the audit of a session, or of a space, one row a line: time, act, ref, actor, target\n" +
+			"(a ref or a method), count, reason of a refusal, the session's cursor, and the peer's\n" +
+			"address. Calls and ops are counted per minute by ref, actor and method; each refusal to a\n" +
+			"ref has a row; wrong secrets are counted by address. --from N begins after row N; --follow\n" +
+			"continues until it is stopped. With --json each line is an object that also has the row's\n" +
+			"number and hash.\n\n" +
+			"A server that was restored from a backup may have other rows with the same numbers. --follow\n" +
+			"detects that by the rows' hashes, and so does --from N:HASH, with the hash that --json\n" +
+			"printed for row N: then audit ends with server_behind.\n\n" +
+			"It needs an owner's ref, or the root ref of a space.\n\n" + refHelp,
 		Example: "  mooring audit ses_01J…\n  mooring audit @srv/owner.ref --follow\n  mooring audit verify ses_01J…",
 		Args:    argCount(1, 1),
 	}
@@ -52,8 +52,8 @@ func auditCmd(sh *cliEnv) *cobra.Command {
 			return h.printAudit(ctx, of, from)
 		})
 	}
-	cmd.Flags().Var((*rowFlag)(&from), "from", "the number of the last row one has, and its hash: rows after it are printed")
-	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on with what comes")
+	cmd.Flags().Var((*rowFlag)(&from), "from", "print the rows after this one (the last row's number, and its hash)")
+	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "print what is added, until stopped")
 	cmd.AddCommand(auditVerifyCmd(h))
 	h.completeRefs(cmd)
 	return cmd

@@ -18,12 +18,11 @@ func auditVerifyCmd(h *homeFlags) *cobra.Command {
 	return &cobra.Command{
 		Use:   "verify REF",
 		Short: "Find rows of audit and log that were changed, removed or reordered by hand",
-		Long: "Read the whole audit of a session, and its whole event log, and check the hash chain of\n" +
-			"each, from its first row to its end. Rows that were changed, removed or reordered in the\n" +
-			"database are named, one a line, and the exit code is 1. Of a space, which has no log, the\n" +
-			"audit is checked.\n\n" +
-			"Whoever can write to the database can also make a whole new chain. Keep what is printed as\n" +
-			"the end of each somewhere else, and compare: a row that was the end stays in the chain.",
+		Long: "Read the whole audit and event log of a session and check both hash chains, from the first\n" +
+			"row to the end. Rows that were changed, removed or reordered in the database are printed,\n" +
+			"one a line, and the exit code is then 1. A space has no log: its audit is checked.\n\n" +
+			"Anyone who can write to the database can also make a whole new chain. Keep the printed ends\n" +
+			"somewhere else, and compare: a row that was the end stays in the chain.",
 		Example: "  mooring audit verify ses_01J…",
 		Args:    argCount(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -43,9 +43,9 @@ func withHome(sh *cliEnv, cmd *cobra.Command) *homeFlags {
 	h := &homeFlags{env: sh}
 	f := cmd.PersistentFlags()
 	f.StringVar(&h.home, "home", "", "folder of the outbox and the refs (MOORING_HOME; default: mooring in the user's config folder)")
-	f.StringVar(&h.outboxURL, "outbox-url", "", "keep the outbox in this Postgres database instead (MOORING_OUTBOX_URL, where a URL with a password belongs)")
-	f.BoolVar(&h.plaintext, "allow-plaintext", false, "let secrets go in clear to hosts that are not this machine")
-	f.StringVar(&h.tlsCA, "tls-ca", "", "PEM file of certificates to trust for moorings:// refs besides the system's (MOORING_TLS_CA)")
+	f.StringVar(&h.outboxURL, "outbox-url", "", "keep the outbox in this Postgres database instead (put a URL with a password in MOORING_OUTBOX_URL)")
+	f.BoolVar(&h.plaintext, "allow-plaintext", false, "allow sending secrets in clear to other machines")
+	f.StringVar(&h.tlsCA, "tls-ca", "", "PEM file of certificates to trust for moorings:// refs, in addition to the system's (MOORING_TLS_CA)")
 	return h
 }
 

@@ -27,9 +27,9 @@ func keyCmd(sh *cliEnv) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "key",
 		Short: "Print the public key that refs can be sealed to",
-		Long: "Print the home folder's public key, made at the first time. Give it to whoever shares a\n" +
-			"ref with you: a ref made with share --seal KEY can be redeemed with this home folder only,\n" +
-			"so its text alone is worth nothing. The private key is the folder's " + sealKeyFile + ".",
+		Long: "Print the home folder's public key; the first call makes it. Give it to those who share refs\n" +
+			"with you: a ref made with share --seal KEY can only be redeemed with this home folder, so\n" +
+			"its text alone is useless. The private key is the folder's " + sealKeyFile + ".",
 		Example: "  mooring share ses_01J… --rights read --seal \"$(mooring --home helper key)\" --to helper.ref",
 		Args:    argCount(0, 0),
 	}

@@ -26,13 +26,12 @@ func linkCmd(sh *cliEnv) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "link REF",
 		Short: "Print the address of the page that shows a session, or a space's sessions",
-		Long: "Print the address at which a browser shows what a ref allows to see: a session live, or the\n" +
-			"list of a space's sessions. It carries the ref's secret behind a #, which no browser sends:\n" +
-			"whoever has the address has the ref, so make a narrow one with mooring share first. With\n" +
-			"--public, for a ref that may share the session, it is the address of its public share, if it\n" +
-			"has one: that has no secret.\n" +
-			"With --opencode it is what goes into opencode's config as enterprise.url, for a space's ref\n" +
-			"that allows to create and nothing else.\n\n" + refHelp,
+		Long: "Print the address at which a browser shows what a ref allows to see: a session live, or a\n" +
+			"space's list of sessions. The ref's secret is in the part after the #, which browsers do not\n" +
+			"send. Anyone who has the address has the ref, so make a limited one with mooring share\n" +
+			"first. With --public, for a ref that may share the session, it is the address of its public\n" +
+			"share, if it has one, without a secret. With --opencode it is the value of enterprise.url in\n" +
+			"opencode's config, for a space's ref that allows only to create.\n\n" + refHelp,
 		Example: "  mooring share ses_01J… --rights read --to reader.ref && mooring link @reader.ref\n" +
 			"  mooring link @srv/owner.ref\n  mooring link ses_01J… --public\n" +
 			"  mooring share @srv/owner.ref --rights create --to creator.ref && mooring link @creator.ref --opencode",
@@ -40,7 +39,7 @@ func linkCmd(sh *cliEnv) *cobra.Command {
 	}
 	h := withHome(sh, cmd)
 	cmd.Flags().BoolVar(&public, "public", false, "the address of the session's public share; asks the server")
-	cmd.Flags().BoolVar(&creator, "opencode", false, "what opencode's config takes as enterprise.url, of a create-only space's ref; asks the server")
+	cmd.Flags().BoolVar(&creator, "opencode", false, "the value of enterprise.url in opencode's config, for a create-only ref of a space; asks the server")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if public && creator {
 			return fault.Usage.With("--public and --opencode are of different refs: say one of them")

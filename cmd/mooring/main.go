@@ -131,13 +131,12 @@ func newRoot(sh *cliEnv) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "mooring",
 		Short: "Agent sessions as objects that are reached only through a capability",
-		Long: "Mooring keeps agents' sessions on a server and hands out capabilities to them.\n" +
-			"What an agent appends offline or through a broken link waits in a durable outbox\n" +
-			"and arrives exactly once.\n\n" +
-			"All commands but serve, admin and version work in a home folder, which has the outbox and\n" +
-			"the refs; they take --home DIR, --outbox-url URL, --tls-ca FILE and --allow-plaintext.\n" +
-			"With --json the field ref is a ref's id, and text, where there is one, the whole ref with\n" +
-			"its secret.",
+		Long: "Mooring keeps agents' sessions on a server and gives out capabilities to them. What an agent\n" +
+			"appends is stored in a durable outbox first and arrives exactly once, also after offline\n" +
+			"time and broken links.\n\n" +
+			"All commands except serve, admin and version use a home folder with the outbox and the refs;\n" +
+			"they have the flags --home DIR, --outbox-url URL, --tls-ca FILE and --allow-plaintext. In\n" +
+			"--json output the field ref is a ref's id, and text is a whole ref with its secret.",
 		Version:       version(),
 		SilenceErrors: true, // run reports errors, with their exit code
 		SilenceUsage:  true,

@@ -20,8 +20,8 @@ import (
 func outboxCmd(sh *cliEnv) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "outbox",
-		Short: "See and tend what waits to be sent",
-		Long:  "See and tend the outbox: the durable queue of everything that was appended here.",
+		Short: "Show and manage what is pending",
+		Long:  "Show and manage the outbox: the durable queue of everything that was appended in this home folder.",
 		Args:  cobra.NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -31,8 +31,8 @@ func outboxCmd(sh *cliEnv) *cobra.Command {
 }
 
 // finishedHelp explains the finished states in help texts.
-const finishedHelp = "What is acked, failed, skipped or void is over, and holds nothing up: it is forgotten 30 days\n" +
-	"after its answer. mooring outbox retry commits one that did not apply again."
+const finishedHelp = "Ops that are acked, failed, skipped or void are finished and block nothing: they are removed 30 days\n" +
+	"after their answer. mooring outbox retry commits an op that did not apply again."
 
 // withOfflineClient runs a body that only reads the outbox: nothing is sent meanwhile.
 func (h *homeFlags) withOfflineClient(ctx context.Context, body func(ctx context.Context, c *client.Client) error) error {
@@ -46,8 +46,9 @@ func (h *homeFlags) withOfflineClient(ctx context.Context, body func(ctx context
 func outboxStatusCmd(h *homeFlags) *cobra.Command {
 	return &cobra.Command{
 		Use:   "status",
-		Short: "Count ops by state and show what holds them up",
-		Long: "Count ops by state, and for each session that has unfinished ones show attempts, the next\nretry and the last error.\n\n" +
+		Short: "Count ops by state and show why they are pending",
+		Long: "Count ops by state, and show attempts, next retry and last error of each session with\n" +
+			"unfinished ops.\n\n" +
 			finishedHelp,
 		Example: "  mooring outbox status --json",
 		Args:    argCount(0, 0),
@@ -170,9 +171,9 @@ func outboxDrainCmd(h *homeFlags) *cobra.Command {
 	var timeout time.Duration
 	cmd := &cobra.Command{
 		Use:   "drain",
-		Short: "Send what waits, and wait until all of it is answered",
-		Long: "Send what waits, and wait until all of it is answered, showing progress. It goes on while\n" +
-			"no server can be reached, until --timeout or Ctrl-C; nothing is lost by stopping it.",
+		Short: "Send everything pending, and wait for the answers",
+		Long: "Send everything pending and wait until it is answered, showing progress. While no server can\n" +
+			"be reached it keeps trying, until --timeout or Ctrl-C; stopping it loses nothing.",
 		Example: "  mooring outbox drain --timeout 1m",
 		Args:    argCount(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {

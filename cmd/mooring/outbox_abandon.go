@@ -19,13 +19,13 @@ func outboxAbandonCmd(h *homeFlags) *cobra.Command {
 	var yes bool
 	cmd := &cobra.Command{
 		Use:   "abandon SESSION",
-		Short: "Give up all that waits for a session, and begin anew there",
-		Long: "Give up all that waits for a session: its ops end as void, and those of other sessions that\n" +
-			"need one of them as skipped. What is appended from then on goes out in a new stream. It is the\n" +
-			"way on for a session whose stream has stopped (mooring outbox status) where nothing of it is to\n" +
-			"be sent any more; mooring outbox reconcile is the way that loses nothing. Other sessions go on.\n\n" +
-			"It is done at once and needs no server. Of ops that were sent nobody will know here whether\n" +
-			"the server has applied them. On a terminal it asks, without one it takes --yes.",
+		Short: "Give up everything pending for a session, and begin a new stream",
+		Long: "Give up everything pending for a session: its ops end as void, and ops of other sessions\n" +
+			"that need one of them as skipped. Later ops are sent in a new stream. Use it for a session\n" +
+			"whose stream has stopped (mooring outbox status) if nothing of it is to be sent any more;\n" +
+			"mooring outbox reconcile loses nothing. Other sessions continue.\n\n" +
+			"It is done at once and needs no server. Whether the server has applied ops that were sent\n" +
+			"will not be known here. It asks on a terminal; otherwise it needs --yes.",
 		Example: "  mooring outbox abandon ses_01J…",
 		Args:    argCount(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -52,7 +52,7 @@ func (h *homeFlags) abandon(ctx context.Context, box *outbox.Box, arg string, ye
 		if err != nil {
 			return err
 		}
-		if !h.env.confirm(ctx, fmt.Sprintf("%s: give up %s that wait, for good?", session, plural(len(rows), "op"))) {
+		if !h.env.confirm(ctx, fmt.Sprintf("%s: give up %s that are pending, for good?", session, plural(len(rows), "op"))) {
 			return fault.Canceled.With("nothing was done")
 		}
 	}

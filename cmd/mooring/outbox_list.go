@@ -24,8 +24,8 @@ func outboxListCmd(h *homeFlags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List ops with state, attempts, next retry and last error",
-		Long: "List ops in the order they were committed. With --json one object a line, with the outcome.\n" +
-			"Unproven ops were stored by a former version, without a digest that would show damage.\n\n" +
+		Long: "List ops in the order they were committed. With --json each line is an object, with the\n" +
+			"outcome. Unproven ops were stored by an older version, without a digest that detects damage.\n\n" +
 			finishedHelp,
 		Example: "  mooring outbox list --state pending,in_flight\n  mooring outbox list --state failed --json",
 		Args:    argCount(0, 0),
@@ -59,7 +59,7 @@ func outboxListCmd(h *homeFlags) *cobra.Command {
 	_ = cmd.RegisterFlagCompletionFunc("session", func(cmd *cobra.Command, _ []string, begun string) ([]string, cobra.ShellCompDirective) { // the flag exists
 		return h.refsWithPrefix(cmd.Context(), begun)
 	})
-	cmd.Flags().IntVar(&f.Limit, "limit", 0, "at most so many (default: all)")
+	cmd.Flags().IntVar(&f.Limit, "limit", 0, "maximum number (default: all)")
 	return cmd
 }
 

@@ -19,21 +19,21 @@ func outboxReconcileCmd(h *homeFlags) *cobra.Command {
 	var yes, expecting bool
 	cmd := &cobra.Command{
 		Use:   "reconcile [SESSION]",
-		Short: "Send again what a session lacks of what was answered, and go on in a new stream",
-		Long: "Compare the logs of sessions with what was appended from here in the last 30 days, and send again\n" +
-			"what they lack: after a restore of the server, or for a session whose stream has stopped (mooring\n" +
-			"outbox status). Without SESSION it is done for all that the outbox has ops of.\n\n" +
-			"Every op concerned is shown with what becomes of it:\n\n" +
-			"  sent_again  it was answered, and the log does not have it: it is committed again, as another\n" +
-			"              op, in order, in batches as before; refs that it makes are the same ones\n" +
-			"  waits       it was not answered, and goes out behind those\n" +
-			"  held_back   it is not sent, and why: so is what expects the session as it was (a cursor, the\n" +
-			"              length of a text), unless --with-expectations says otherwise, and what needs that\n" +
-			"  in_log      it was not answered, and the log has it\n" +
-			"  lost        its row is damaged, or does not have its arguments any more\n\n" +
-			"What was refused, or changed nothing, is not sent again. On a terminal it asks before it does\n" +
-			"anything; without one it takes --yes. It may be interrupted and run again. A session that the\n" +
-			"server has lost is made again by the home folder that made it: begin there.",
+		Short: "Send again what a session has lost, in a new stream",
+		Long: "Compare the logs of sessions with what this outbox appended in the last 30 days, and send\n" +
+			"again what they lack: after a restore of the server, or for a session whose stream has\n" +
+			"stopped (mooring outbox status). Without SESSION it does so for all sessions of the outbox.\n\n" +
+			"Every op concerned is shown with what will be done:\n\n" +
+			"  sent_again  it was answered, but is not in the log: it is committed again, as another op,\n" +
+			"              in order, in the same batches; refs that it makes are the same ones\n" +
+			"  waits       it was not answered yet, and is sent after those\n" +
+			"  held_back   it is not sent, for the reason shown: it expects the session as it was (a cursor,\n" +
+			"              the length of a text), which --with-expectations overrides, or needs an op that is not sent\n" +
+			"  in_log      it was not answered, but is in the log\n" +
+			"  lost        its row is damaged, or no longer has its arguments\n\n" +
+			"Ops that were refused or changed nothing are not sent again. It asks on a terminal;\n" +
+			"otherwise it needs --yes. It may be interrupted and run again. A session that the server has\n" +
+			"lost is made again by the home folder that made it: begin there.",
 		Example: "  mooring outbox reconcile\n  mooring outbox reconcile ses_01J… --yes",
 		Args:    argCount(0, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -43,7 +43,7 @@ func outboxReconcileCmd(h *homeFlags) *cobra.Command {
 		},
 	}
 	yesFlag(cmd, &yes)
-	cmd.Flags().BoolVar(&expecting, "with-expectations", false, "send again, too, what expects the session at a cursor or a text of a length")
+	cmd.Flags().BoolVar(&expecting, "with-expectations", false, "also send ops again that expect the session at a cursor or a text of a length")
 	h.completeStreams(cmd)
 	return cmd
 }
@@ -100,7 +100,7 @@ func (h *homeFlags) reconcileOne(ctx context.Context, c *client.Client, session 
 		switch {
 		case !h.env.canAsk():
 			return fault.Canceled.With("nothing was sent: --yes sends %s again to session %s, and what waits behind them", plural(again, "op"), session)
-		case !h.env.confirm(ctx, fmt.Sprintf("%s: send %s again, and what waits behind them?", session, plural(again, "op"))):
+		case !h.env.confirm(ctx, fmt.Sprintf("%s: send %s again, and then those that are pending?", session, plural(again, "op"))):
 			return fault.Canceled.With("nothing was done")
 		}
 	}

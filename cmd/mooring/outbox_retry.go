@@ -62,9 +62,9 @@ func outboxRetryCmd(h *homeFlags) *cobra.Command {
 func outboxDropCmd(h *homeFlags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "drop OP…",
-		Short: "Give unfinished ops up",
-		Long: "Give unfinished ops up. One that may have been sent is replaced by a void where the server\n" +
-			"has not recorded it; where it has, its outcome stands. The others of an atomic batch go with it.\n\n" +
+		Short: "Give up unfinished ops",
+		Long: "Give up unfinished ops. One that may have been sent is replaced by a void, unless the server has\n" +
+			"recorded it: then its outcome stands. The other ops of an atomic batch are given up with it.\n\n" +
 			finishedHelp,
 		Example: "  mooring outbox drop 01J…",
 		Args:    argCount(1, -1),

@@ -22,9 +22,9 @@ import (
 func redeemCmd(sh *cliEnv) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "redeem REF",
-		Short: "Redeem a ref and say what it allows",
-		Long: "Redeem a ref and say what it allows, for how long, at which epoch and cursor. A good\n" +
-			"ref is kept in the home folder: its session's id is enough from then on.\n\n" + refHelp,
+		Short: "Redeem a ref and print what it allows",
+		Long: "Redeem a ref and print what it allows, for how long, at which epoch and cursor. A valid ref\n" +
+			"is stored in the home folder: from then on its session's id can stand for it.\n\n" + refHelp,
 		Example: "  mooring redeem @reader.ref\n  mooring redeem 'mooring://127.0.0.1:7600/ses_…#…'",
 		Args:    argCount(1, 1),
 	}

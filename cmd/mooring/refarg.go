@@ -17,9 +17,9 @@ import (
 )
 
 // refHelp is in the help of every command that takes a REF.
-const refHelp = "REF is a ref's text, @FILE that holds one, or the id of a session (ours, or an\n" +
-	"unambiguous external one) or of a ref that the home folder knows. A text as an argument\n" +
-	"can be seen in process lists, with its secret: @FILE cannot."
+const refHelp = "REF is a ref's text, @FILE that contains one, or the id of a session (or its external id, if it is\n" +
+	"unambiguous) or of a ref that the home folder knows. Process lists show a text given as an\n" +
+	"argument, with its secret; use @FILE to avoid that."
 
 // usageError is an error visible from the command line alone: a usage error, whatever its code.
 type usageError struct{ error }

@@ -22,9 +22,9 @@ func refsCmd(sh *cliEnv) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "refs REF",
 		Short: "Show the tree of refs below one, with their uses",
-		Long: "Show the tree of refs that were made from one, and from those: what each allows, when it\n" +
-			"was made and last used, how often, and whether it lives. It takes the right to revoke; any\n" +
-			"of them can be cut with mooring revoke. The tree of a space's ref has its sessions' refs.\n\n" + refHelp,
+		Long: "Show the tree of refs that were made from a ref: what each allows, when it was made and last\n" +
+			"used, how often, and whether it is valid. It needs the right to revoke; mooring revoke ends\n" +
+			"any of them. The tree of a space's ref includes its sessions' refs.\n\n" + refHelp,
 		Example: "  mooring refs ses_01J…\n  mooring refs @srv/owner.ref --json",
 		Args:    argCount(1, 1),
 	}

@@ -20,12 +20,12 @@ func refsForgetCmd(h *homeFlags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "forget REF",
 		Short: "Drop a ref from the home folder",
-		Long: "Drop a ref from the home folder. It stays what it is on the server: to end it, mooring revoke.\n" +
-			"What waits in the outbox to go out under it keeps it, and so does a rotation that is not\n" +
-			"answered yet; --force gives that up too. --force is also needed for what may be the only\n" +
-			"copy: the owner's ref of a session that was made here, and a ref that a rotation made.\n" +
-			"A command that works under it at this moment (session tail --follow) goes on until it ends.\n\n" +
-			"REF is the ref's text, @FILE that holds it, its id, or the id of a session to which the home\n" +
+		Long: "Drop a ref from the home folder. On the server it stays valid; mooring revoke ends it. The\n" +
+			"ref is kept while ops in the outbox are to be sent under it, or a rotation of it is not\n" +
+			"answered; --force gives these up. --force is also needed if this may be the only copy: the\n" +
+			"owner's ref of a session that was made here, and a ref that a rotation made. A command that\n" +
+			"is running under it (session tail --follow) continues until it ends.\n\n" +
+			"REF is the ref's text, @FILE that contains it, its id, or the id of a session of which the home\n" +
 			"folder knows one ref.",
 		Example: "  mooring refs forget @reader.ref\n  mooring refs forget ses_01J….o4tq…",
 		Args:    argCount(1, 1),
@@ -39,7 +39,7 @@ func refsForgetCmd(h *homeFlags) *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().BoolVar(&force, "force", false, "give up what waits to go out under it; forget an owner's ref")
+	cmd.Flags().BoolVar(&force, "force", false, "give up ops that are to be sent under it; forget an owner's ref")
 	return cmd
 }
 

@@ -21,21 +21,20 @@ func revokeCmd(sh *cliEnv) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "revoke REF",
 		Short: "Revoke a ref and all made from it, or every share of a session",
-		Long: "Revoke a ref and all refs made from it, or with --epoch every share of a session, and\n" +
-			"print the cursor of the cut: nothing under that authority commits after it. It is done at\n" +
-			"once, under the home folder's best ref for the session, or else under REF itself. With a\n" +
-			"space's ref the refs of all sessions that were made under it die too, and the number of\n" +
-			"refs that died is printed. A session's ref can also be revoked under its space's.\n" +
-			"An owner's ref, and the root ref of a space, take every ref with them, and there may be no\n" +
-			"other: on a terminal it asks, without one it takes --yes. One that has leaked is replaced\n" +
-			"with mooring rotate.\n\n" +
-			"REF is the text of the ref to revoke, @FILE that holds one, or the ref's id (as share, redeem\n" +
+		Long: "Revoke a ref and all refs made from it, or with --epoch every share of a session, and print\n" +
+			"the cursor of the cut: nothing under that authority commits after it. It is done at once,\n" +
+			"under the home folder's best ref for the session, or else under REF itself. Revoking a\n" +
+			"space's ref also ends the refs of all sessions that were made under it, and prints the\n" +
+			"number of refs that died. A session's ref can also be revoked under its space's. Revoking an\n" +
+			"owner's ref or a space's root ref ends every ref, maybe the only ones: it asks on a\n" +
+			"terminal; otherwise it needs --yes. To replace one that has leaked, use mooring rotate.\n\n" +
+			"REF is the text of the ref to revoke, @FILE that contains it, or the ref's id (as share, redeem\n" +
 			"and tail print it). With --epoch it can be a session's id too.",
 		Example: "  mooring revoke @helper.ref\n  mooring revoke ses_01J….o4tq…\n  mooring revoke --epoch ses_01J…",
 		Args:    argCount(1, 1),
 	}
 	h := withHome(sh, cmd)
-	cmd.Flags().BoolVar(&epoch, "epoch", false, "revoke every share of the session: it goes on to a new epoch")
+	cmd.Flags().BoolVar(&epoch, "epoch", false, "revoke every share of the session, which begins a new epoch")
 	yesFlag(cmd, &yes)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		return h.withRef(cmd.Context(), args[0], func(ctx context.Context, c *client.Client) error {

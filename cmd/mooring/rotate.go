@@ -20,13 +20,13 @@ func rotateCmd(sh *cliEnv) *cobra.Command {
 	var file string
 	cmd := &cobra.Command{
 		Use:   "rotate REF",
-		Short: "Put a new ref in the place of an owner's, and kill the old one",
-		Long: "Put a new ref in the place of a session's owner's ref, or of a space's root ref. It takes\n" +
-			"over everything that was made from the old one, which alone is dead from then on. The new\n" +
-			"one is kept in the home folder, where what is queued goes out under it, and is printed\n" +
-			"nowhere: --to writes its text to a file. If the answer is lost, run it again: REF may be the\n" +
-			"old one still. Until the server has answered nothing is sent under the old one, and the\n" +
-			"next command of the home folder goes on with it.\n\n" + refHelp,
+		Short: "Replace an owner's ref with a new one",
+		Long: "Replace a session's owner's ref, or a space's root ref, with a new one. Everything that was\n" +
+			"made from the old one then belongs to the new one; only the old ref itself dies. The new one\n" +
+			"is stored in the home folder, where pending ops are sent under it. It is not printed: --to\n" +
+			"writes it to a file. If the answer is lost, run it again; REF may still be the old one.\n" +
+			"Until the server has answered, nothing is sent under the old one, and the next command of\n" +
+			"the home folder continues the rotation.\n\n" + refHelp,
 		Example: "  mooring rotate ses_01J…\n  mooring rotate @srv/owner.ref --to srv/owner.ref",
 		Args:    argCount(1, 1),
 	}

@@ -53,11 +53,11 @@ func serveCmd(sh *cliEnv) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Run the server",
-		Long: "Runs the server on embedded SQLite in the data folder, or on Postgres with\n" +
+		Long: "Run the server on embedded SQLite in the data folder, or on Postgres with\n" +
 			"--database-url (or " + envDatabaseURL + "), which any number of servers may share.\n" +
 			"The first start writes the owner's sturdy ref to the data folder's owner.ref.\n" +
-			"SIGTERM, Ctrl-C and the end of its terminal drain: what runs is finished, new calls are refused.\n" +
-			"Where there is no terminal, SIGHUP has it read its certificate and its --limits again, which it also does by itself within a minute.",
+			"SIGTERM, Ctrl-C and the end of its terminal drain it: running calls are finished, new ones refused.\n" +
+			"Without a terminal, SIGHUP reloads the certificate and --limits, as the server does by itself within a minute.",
 		Args: argCount(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if !cmd.Flags().Changed("database-url") {
@@ -72,33 +72,33 @@ func serveCmd(sh *cliEnv) *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.listen, "listen", "127.0.0.1:"+capability.DefaultPort, "address to listen on, HOST:PORT; port 0 takes a free one")
-	f.StringArrayVar(&o.streams, "capnp-listen", nil, "also take the two-party byte stream of plain Cap'n Proto: tcp://HOST:PORT or unix:PATH; repeatable")
+	f.StringArrayVar(&o.streams, "capnp-listen", nil, "also serve plain Cap'n Proto's two-party byte stream: tcp://HOST:PORT or unix:PATH; repeatable")
 	f.StringVar(&o.metrics, "metrics-listen", "", "serve Prometheus metrics at http://HOST:PORT/metrics (default: not at all)")
 	f.StringVar(&o.server.Dir, "data", "", "data folder (default: this user's, "+defaultDataHint()+")")
 	f.StringVar(&o.server.DatabaseURL, "database-url", "", "Postgres to use instead of SQLite, postgres://… (default: "+envDatabaseURL+", if that is not empty).\n"+
-		"What stands here can be seen in process lists: a URL with a password belongs in the environment")
-	f.IntVar(&o.server.DatabaseConnections, "database-connections", 0, "connections to keep with Postgres, never more and never fewer, one of which listens: 3 at least\n"+
-		"(default: as they are needed, four for each processor and one, but nine at least)")
+		"Process lists show this flag: put a URL with a password in the environment")
+	f.IntVar(&o.server.DatabaseConnections, "database-connections", 0, "exact number of connections to Postgres, one of which listens; at least 3\n"+
+		"(default: as needed, up to four for each processor and one, but at least nine)")
 	f.StringVar(&o.tlsCert, "tls-cert", "", "PEM file of the TLS certificate chain")
 	f.StringVar(&o.tlsKey, "tls-key", "", "PEM file of its key")
 	f.StringVar(&o.server.Address, "advertise", "", "where clients reach this server, if not at --listen: mooring[s]://HOST[:PORT][,HOST…][/PREFIX]")
-	f.StringSliceVar(&o.server.Origins, "allow-origin", nil, "browser origin let in besides the server's own host, as host, host:port, *.host or https://host; repeatable")
-	durationVar(f, &o.server.PollInterval, "poll-interval", o.server.PollInterval, "how often Postgres is looked at for other servers' commits; 0 relies on notifications alone")
-	durationVar(f, &o.server.DrainTimeout, "drain-timeout", o.server.DrainTimeout, "how long stopping may take; what runs then has three quarters of it")
-	durationVar(f, &o.server.DrainDelay, "drain-delay", o.server.DrainDelay, "how long a server that is to stop goes on serving before it drains, with /readyz saying 503: time for a balancer to see that;\n"+
-		"a second signal ends it at once")
+	f.StringSliceVar(&o.server.Origins, "allow-origin", nil, "browser origin to accept besides the server's own host, as host, host:port, *.host or https://host; repeatable")
+	durationVar(f, &o.server.PollInterval, "poll-interval", o.server.PollInterval, "how often Postgres is polled for other servers' commits; 0 relies on notifications only")
+	durationVar(f, &o.server.DrainTimeout, "drain-timeout", o.server.DrainTimeout, "how long stopping may take; running calls have three quarters of it")
+	durationVar(f, &o.server.DrainDelay, "drain-delay", o.server.DrainDelay, "how long a server that was told to stop keeps serving before it drains, while /readyz answers 503, so that a balancer notices;\n"+
+		"a second signal ends the delay")
 	durationVar(f, &o.server.TurnLease, "turn-lease", o.server.TurnLease, "how long a streaming turn may be silent before it counts as interrupted")
-	durationVar(f, &o.server.KeepLog, "keep-log", o.server.KeepLog, "for how long events stay in the logs, such as 720h; what is older is lost to tail, to snapshots and forks at an earlier cursor,\n"+
-		"and to subscribers away for longer (cursor_expired); the sessions' state stays whole. 0 keeps everything")
-	durationVar(f, &o.server.KeepDeleted, "deleted-retention", o.server.KeepDeleted, "for how long the events, streams and refs of deleted sessions stay, whose payloads are gone at once; a small row, the\n"+
-		"owner's ref and the audit stay, so whatever comes again is answered session_deleted. 0 keeps everything")
-	durationVar(f, &o.server.PageLife, "page-life", o.server.PageLife, "how long a page that was opened by a ref's link stays open in a browser, which then needs the whole link again")
-	f.BoolVar(&o.server.AllowUnsafeDatabase, "allow-unsafe-database", false, "accept a Postgres that is set to lose commits (fsync or synchronous_commit off)")
+	durationVar(f, &o.server.KeepLog, "keep-log", o.server.KeepLog, "how long events stay in the logs, such as 720h; older ones are lost to tail, to snapshots and forks at an earlier cursor,\n"+
+		"and to subscribers away for longer (cursor_expired); the sessions' state stays complete. 0 keeps everything")
+	durationVar(f, &o.server.KeepDeleted, "deleted-retention", o.server.KeepDeleted, "how long the events, streams and refs of deleted sessions stay (payloads are removed at once); a small row, the owner's ref\n"+
+		"and the audit stay, so that later requests get session_deleted. 0 keeps everything")
+	durationVar(f, &o.server.PageLife, "page-life", o.server.PageLife, "how long a browser keeps the ref that a link opened; afterwards it needs the whole link again")
+	f.BoolVar(&o.server.AllowUnsafeDatabase, "allow-unsafe-database", false, "accept a Postgres whose settings can lose commits (fsync or synchronous_commit off)")
 	f.BoolVarP(&o.verbose, "verbose", "v", false, "log every connection's end: the same as --log-level debug")
 	f.StringVar(&o.logFormat, "log-format", "", "how the log is written to standard error: json, an object a line, or text (default: text, and json with --json)")
 	f.StringVar(&o.logLevel, "log-level", "", "the least that is logged: debug, info, warn or error (default: info)")
-	f.StringVar(&o.limitsFile.path, "limits", "", "file of limits, a line each: NAME = VALUE, named as the flags below, # begins a comment. Flags that are given beat it.\n"+
-		"It is read again while the server runs, and what is wrong with it then changes nothing: the log says why")
+	f.StringVar(&o.limitsFile.path, "limits", "", "file of limits, one a line: NAME = VALUE, with the names of the flags below; # begins a comment. Flags override it.\n"+
+		"It is reloaded while the server runs; a faulty file then changes nothing, and the log says why")
 	o.share.addFlags(f)
 	addLimits(cmd, &o.server.Limits)
 	return cmd

@@ -26,10 +26,10 @@ type shareOptions struct {
 }
 
 func (o *shareOptions) addFlags(f *pflag.FlagSet) {
-	f.StringVar(&o.keyFile, "share-key-file", "", "file with the key that lets opencode elsewhere share here (x-opencode-share-key), and lists all shares;\n"+
+	f.StringVar(&o.keyFile, "share-key-file", "", "file with the key with which opencode on other machines may share here (x-opencode-share-key), and which lists all shares;\n"+
 		"its first line, at least 16 characters (default: "+envShareKey+"; without either there is none)")
-	f.BoolVar(&o.loopback, "share-loopback", true, "let opencode on this machine share without a key. A proxy on this machine makes everybody a caller from it,\n"+
-		"so this is off where --listen is this machine alone and --advertise is not, unless said; requests that have\n"+
+	f.BoolVar(&o.loopback, "share-loopback", true, "let opencode on this machine share without a key. Through a proxy on this machine all callers seem to be on it,\n"+
+		"so the default is off if --listen is this machine only and --advertise is not; requests with\n"+
 		"a Forwarded, X-Forwarded-For or Via header never count as this machine's")
 }
 

@@ -16,16 +16,16 @@ func sessionAbortTurnsCmd(h *homeFlags) *cobra.Command {
 	var dead bool
 	cmd := &cobra.Command{
 		Use:   "abort-turns REF",
-		Short: "End open turns, of others too, as aborted",
-		Long: "End all turns of a session that are open, streaming or interrupted, as aborted: turns that\n" +
-			"nobody is there any more to end. They count against the bounds on open turns, at which a begin\n" +
-			"waits, and keep the log from being trimmed. What was written to them stays; an agent that is\n" +
-			"still writing to one is refused (turn_ended), and goes on with another message. It takes the\n" +
-			"rights to read and to revoke.\n\n" +
-			"With --dead only those end that were begun under refs which are dead now: revoked, expired or\n" +
-			"of an earlier epoch. They count no more, and their agents may have been given other refs. But\n" +
-			"for an owner's, REF lists only the refs that were made from it; turns of others are left.\n\n" +
-			"It goes to the server at once, past what waits in the outbox.\n\n" + refHelp,
+		Short: "End open turns as aborted, those of others too",
+		Long: "End all open turns of a session (streaming or interrupted) as aborted: turns whose writers\n" +
+			"are gone. Open turns count for the limits at which a begin waits, and keep the log from\n" +
+			"being trimmed. What was written to them stays; an agent that still writes to one is refused\n" +
+			"(turn_ended), and continues with another message. It needs the rights to read and to revoke.\n\n" +
+			"With --dead it ends only turns that were begun under refs which are dead now: revoked,\n" +
+			"expired or of an earlier epoch. They no longer count for the limits, and their agents may\n" +
+			"have got other refs. Unless REF is an owner's, only the refs that were made from it can be\n" +
+			"seen to be dead; other turns are left.\n\n" +
+			"It is sent to the server at once, before anything pending in the outbox.\n\n" + refHelp,
 		Example: "  mooring session abort-turns ses_01J… --dead\n  mooring session abort-turns @owner-of-session.ref --json",
 		Args:    argCount(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -34,7 +34,7 @@ func sessionAbortTurnsCmd(h *homeFlags) *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().BoolVar(&dead, "dead", false, "only those that were begun under refs which are dead now")
+	cmd.Flags().BoolVar(&dead, "dead", false, "only turns that were begun under refs which are dead now")
 	return cmd
 }
 

@@ -74,11 +74,11 @@ func checkMethod(l *opLine) error {
 }
 
 var appendHelp = `Append op intents to a session, one JSON object a line, from FILE or standard input (-).
-The command returns when they are durable in the outbox, with or without a server;
-what cannot be sent at once is sent by any later command. --wait waits for the answers.
-If a line is wrong nothing is committed.
+The command returns when they are durable in the outbox, with or without a server; any
+later command sends what could not be sent at once. --wait waits for the answers. If a
+line is wrong, nothing is committed.
 
-A line has a method, its arguments, and what else it needs:
+A line has a method, its arguments, and optional fields:
 
   {"method":"put","key":"message/msg_1","payload":{"role":"user"}}
 
@@ -88,14 +88,14 @@ A line has a method, its arguments, and what else it needs:
 
   as                 a label by which later lines refer to this op
   refs               {"ARGUMENT":{"op":"LABEL or op id","path":"cursor"}}: the argument
-                     is a field of that op's result, put in by the server
+                     is a field of that op's result, filled in by the server
   depends_on         ["LABEL or op id"]: skipped if one of them does not apply
-  expected_cursor    a number or {"op","path"}: a conflict if the session is elsewhere
-  batch              lines next to each other with one batch name are committed together;
-                     without one all lines are, up to 1000 at a time
+  expected_cursor    a number or {"op","path"}: a conflict if the session's cursor differs
+  batch              adjacent lines with the same batch name are committed together;
+                     without names all lines are, up to 1000 at a time
   atomic             true: the batch applies as a whole or not at all
-  op_id              a ULID of your own; a batch whose lines all have one is known by
-                     them: appended again it gives the first answers and changes nothing`
+  op_id              a ULID of your own; if all lines of a batch have one, appending the
+                     batch again gives the first answers and changes nothing`
 
 func sessionAppendCmd(h *homeFlags) *cobra.Command {
 	var wait bool

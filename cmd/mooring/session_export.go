@@ -17,10 +17,10 @@ func sessionExportCmd(h *homeFlags) *cobra.Command {
 	return &cobra.Command{
 		Use:   "export REF",
 		Short: "Print the folded session as an opencode export",
-		Long: "Print the folded session as an opencode export: its info, then its messages, each with\n" +
-			"its parts, in the session's order: as they were first put, or, of an imported or shared\n" +
-			"session of opencode's, created. Every value is printed byte for byte as it was put. The export is one\n" +
-			"JSON document of many lines, with --json too, which is for its errors then.\n\n" + refHelp,
+		Long: "Print the folded session as an opencode export: its info, then its messages, each with its\n" +
+			"parts, in the session's order: by first put, or by creation time if opencode made the\n" +
+			"session (imported or shared). Every value is printed byte for byte as it was put. The export\n" +
+			"is always one JSON document of many lines; --json changes only errors.\n\n" + refHelp,
 		Example: "  mooring session export ses_01J… > session.json\n" +
 			"  mooring session export @reader.ref",
 		Args: argCount(1, 1),

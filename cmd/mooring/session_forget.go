@@ -24,12 +24,11 @@ func sessionDeleteCmd(h *homeFlags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "delete REF...",
 		Short: "End sessions and all refs to them, for good",
-		Long: "End sessions for good: their state and every payload of their logs are removed, all refs to them\n" +
-			"answer session_deleted from then on, and who follows them is told. REF must be an owner's ref.\n" +
-			"It goes through the outbox; what was appended before goes first. On a terminal it asks; without\n" +
-			"one it takes --yes. Several are deleted at a time, which takes a fraction of one after the other;\n" +
-			"what becomes of each is a line of its own. A REF of - reads more of them from standard input, one\n" +
-			"a line.\n\n" + refHelp,
+		Long: "End sessions for good: their state and every payload of their logs are removed, all refs to\n" +
+			"them answer session_deleted from then on, and their subscribers are told so. REF must be an\n" +
+			"owner's ref. It goes through the outbox, after what was appended before. It asks on a\n" +
+			"terminal; otherwise it needs --yes. Several sessions are deleted concurrently, and each has\n" +
+			"a line of output. A REF of - reads more of them from standard input, one a line.\n\n" + refHelp,
 		Example: "  mooring session delete ses_01J…\n  mooring session delete @owner-of-session.ref --yes\n" +
 			"  mooring session delete --yes - < old-sessions.txt",
 		Args: argCount(1, -1),
@@ -54,14 +53,14 @@ func sessionPurgeCmd(h *homeFlags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "purge REF KEY",
 		Short: "Remove every payload of a key from log and state, for good",
-		Long: "Remove every payload that a key ever had (a secret that leaked, say) from the log, the state\n" +
-			"and every row of the database, for good. The log's rows stay, with the payloads' hashes, so it\n" +
-			"can still be verified; who follows the session is told. REF must be an owner's ref. KEY is\n" +
-			"session, message/ID, part/MESSAGE/ID, session_diff or model/ID.\n\n" +
-			"It cannot reach what has left the server: subscribers that were sent it, forks (purge them\n" +
-			"too), backups, the outbox it was sent from (which keeps batches for 30 days). SQLite's files\n" +
-			"are overwritten at once; Postgres has earlier versions of rows until it vacuums.\n\n" +
-			"It goes through the outbox. On a terminal it asks; without one it takes --yes.\n\n" + refHelp,
+		Long: "Remove every payload that a key ever had (a leaked secret, say) from the log, the state and\n" +
+			"every row of the database, for good. The log's rows stay, with the payloads' hashes, so it\n" +
+			"can still be verified; subscribers get an event. REF must be an owner's ref. KEY is session,\n" +
+			"message/ID, part/MESSAGE/ID, session_diff or model/ID.\n\n" +
+			"It cannot remove what has left the server: what subscribers received, forks (purge them\n" +
+			"too), backups, and the outbox that sent it (which keeps batches for 30 days). SQLite's files\n" +
+			"are overwritten at once; Postgres keeps old versions of rows until it vacuums.\n\n" +
+			"It goes through the outbox. It asks on a terminal; otherwise it needs --yes.\n\n" + refHelp,
 		Example: "  mooring session purge ses_01J… part/msg_1/prt_3\n  mooring session purge @owner-of-session.ref message/msg_1 --yes",
 		Args:    argCount(2, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -25,11 +25,11 @@ func sessionImportCmd(h *homeFlags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "import FILE",
 		Short: "Import an opencode export or a recording of its share traffic",
-		Long: "Import an opencode export (JSON) or a recording of its share traffic (JSONL, one request\n" +
-			"a line; each sync request becomes one batch), and print the session's id. Its ref is kept in\n" +
+		Long: "Import an opencode export (JSON) or a recording of its share traffic (JSONL, one request a\n" +
+			"line; each sync request becomes one batch), and print the session's id. Its ref is stored in\n" +
 			"the home folder. Everything is durable in the outbox before anything is sent; without a\n" +
-			"server it stays there. Run again on the same file it continues or changes nothing, and on\n" +
-			"a file that has grown it goes on.",
+			"server it stays there. Run again on the same file, it continues or changes nothing; on a\n" +
+			"file that has grown, it imports the rest.",
 		Example: "  mooring session import recording.jsonl --owner @data/owner.ref\n  opencode export ses_… | mooring session import -",
 		Args:    argCount(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -53,7 +53,7 @@ func sessionImportCmd(h *homeFlags) *cobra.Command {
 		},
 	}
 	ownerFlag(cmd, &owner)
-	cmd.Flags().BoolVar(&skipTooLarge, "skip-too-large", false, "leave out, and name, what is larger than a payload may be, instead of refusing the file")
+	cmd.Flags().BoolVar(&skipTooLarge, "skip-too-large", false, "leave out payloads that are too large, and name them, instead of refusing the file")
 	return cmd
 }
 

@@ -33,7 +33,7 @@ func sessionListCmd(h *homeFlags) *cobra.Command {
 		Use:   "list",
 		Short: "List the owner's sessions",
 		Long: "List the sessions of an owner's space, last changed first. The server sorts and searches\n" +
-			"them, however many there are. With --json one object a line.",
+			"them, any number of them. With --json each line is an object.",
 		Example: "  mooring session list --owner @data/owner.ref\n  mooring session list --search parser --limit 20\n  mooring session list --order title\n  mooring session list --json",
 		Args:    argCount(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -53,10 +53,10 @@ func sessionListCmd(h *homeFlags) *cobra.Command {
 		},
 	}
 	ownerFlag(cmd, &owner)
-	cmd.Flags().StringVar(&o.Search, "search", "", "only those with this text in their title or an id, in either case")
-	cmd.Flags().StringVar(&order, "order", string(client.ChangedFirst), "changed (last changed first), newest, oldest or title (those without one last)")
-	cmd.Flags().BoolVar(&o.Deleted, "deleted", false, "deleted sessions, too")
-	cmd.Flags().IntVar(&limit, "limit", 0, "at most so many; 0 is all")
+	cmd.Flags().StringVar(&o.Search, "search", "", "only those with this text in their title or an id, ignoring case")
+	cmd.Flags().StringVar(&order, "order", string(client.ChangedFirst), "changed (last changed first), newest, oldest or title (sessions without one last)")
+	cmd.Flags().BoolVar(&o.Deleted, "deleted", false, "include deleted sessions")
+	cmd.Flags().IntVar(&limit, "limit", 0, "maximum number; 0 is all")
 	return cmd
 }
 
@@ -126,8 +126,8 @@ func sessionStatCmd(h *homeFlags) *cobra.Command {
 		Use:   "stat REF",
 		Short: "Count a session's events, keys and bytes",
 		Long: "Count what the ref shows of a session: its events, when the first and the last of them were\n" +
-			"committed, and its keys by kind with the bytes of their values. Nothing of it is sent but the\n" +
-			"counts, however large the session is.\n\n" + refHelp,
+			"committed, and its keys by kind with the bytes of their values. Only the counts are sent,\n" +
+			"however large the session is.\n\n" + refHelp,
 		Example: "  mooring session stat ses_01J…\n  mooring session stat @reader.ref --json",
 		Args:    argCount(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {

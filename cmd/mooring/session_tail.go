@@ -29,17 +29,16 @@ func sessionTailCmd(h *homeFlags) *cobra.Command {
 	var f tailFlags
 	cmd := &cobra.Command{
 		Use:   "tail REF",
-		Short: "Print events, one a line, and with --follow go on",
-		Long: "Print a session's events, one a line: cursor, method, key, actor. With --json each line\n" +
-			"is an object that has the payload and the event's hash too. --from N begins after cursor N,\n" +
-			"so the last cursor seen is what to give. --follow goes on until it is stopped, over\n" +
-			"disconnects, without a gap or a repeat; it ends with the reason when the ref is revoked.\n\n" +
-			"A server that was restored from a backup may have gone on with other events at the same\n" +
-			"cursors. --follow notices that by the events' hashes, and so does --from N:HASH, with the\n" +
-			"hash that --json has printed for event N: then tail ends with server_behind. With\n" +
-			"--start-over it prints the session's state anew instead, a line that says so (method\n" +
-			"startOver) and one for each key (method state), and goes on from there; so it does where the\n" +
-			"log no longer reaches back to N.\n\n" + refHelp,
+		Short: "Print events, one a line; with --follow also new ones",
+		Long: "Print a session's events, one a line: cursor, method, key, actor. With --json each line is\n" +
+			"an object that also has the payload and the event's hash. --from N begins after cursor N,\n" +
+			"the last cursor that was printed. --follow continues until it is stopped, over disconnects,\n" +
+			"without a gap or a repeat; when the ref is revoked it ends with the reason.\n\n" +
+			"A server that was restored from a backup may have other events at the same cursors. --follow\n" +
+			"detects that by the events' hashes, and so does --from N:HASH, with the hash that --json\n" +
+			"printed for event N: then tail ends with server_behind. With --start-over it instead prints\n" +
+			"one line (method startOver) and the session's present state, a line for each key (method\n" +
+			"state), and continues from there. It does the same if the log no longer reaches back to N.\n\n" + refHelp,
 		Example: "  mooring session tail ses_01J…\n  mooring session tail @reader.ref --from 120 --follow\n" +
 			"  mooring session tail @reader.ref --from 120:5f0c… --follow --start-over --json",
 		Args: argCount(1, 1),
@@ -52,9 +51,9 @@ func sessionTailCmd(h *homeFlags) *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().Var((*positionFlag)(&f.from), "from", "the last cursor one has, and its event's hash: events after it are printed")
-	cmd.Flags().BoolVarP(&f.follow, "follow", "f", false, "go on with what comes")
-	cmd.Flags().BoolVar(&f.startOver, "start-over", false, "where the log is not the one that was seen, print the state anew and go on")
+	cmd.Flags().Var((*positionFlag)(&f.from), "from", "print the events after this one (the last cursor, and its event's hash)")
+	cmd.Flags().BoolVarP(&f.follow, "follow", "f", false, "print what is added, until stopped")
+	cmd.Flags().BoolVar(&f.startOver, "start-over", false, "if the log is not the one that was seen, print the state again and continue")
 	return cmd
 }
 

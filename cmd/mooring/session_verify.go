@@ -17,14 +17,13 @@ func sessionVerifyCmd(h *homeFlags) *cobra.Command {
 	return &cobra.Command{
 		Use:   "verify REF",
 		Short: "Check a session's log against its hash chain, and its state against the log",
-		Long: "Read a session's whole log, check that its rows are those that were written, one after the\n" +
-			"other (none changed, missing or moved in the database by hand), fold it, and check that the\n" +
-			"server's state is what the log alone makes. Print the cursor, the hash of the last event and\n" +
-			"the state hash; exit 1 naming what is wrong. Payloads that were purged are explained by the\n" +
-			"log itself. Keep the cursor and the head elsewhere to be able to tell that a whole log was\n" +
-			"written anew.\n\n" +
-			"Of a log that was trimmed, and through a ref that shows the log from a later cursor, what is\n" +
-			"there is checked, and what could not be is said.\n\n" + refHelp,
+		Long: "Read a session's whole log and check that its rows are those that were written, in order\n" +
+			"(none changed, missing or moved by hand in the database). Fold it, and check that the\n" +
+			"server's state is the same. Print the cursor, the hash of the last event and the state hash;\n" +
+			"name faults and exit with 1. The log itself explains payloads that were purged. Keep cursor\n" +
+			"and hash elsewhere to be able to detect a log that was written anew as a whole.\n\n" +
+			"If the log was trimmed, or the ref shows only a part of it, that part is checked, and the\n" +
+			"output says what was not.\n\n" + refHelp,
 		Example: "  mooring session verify ses_01J…\n  mooring session verify @owner-of-session.ref --json",
 		Args:    argCount(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -38,12 +38,12 @@ func shareCmd(sh *cliEnv) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "share REF --rights read[,append,share,revoke]",
 		Short: "Make a new ref to a session or space and print it",
-		Long: "Make a new ref to a session, allowing at most what REF allows, and print it. Whoever\n" +
-			"has the text has the capability. It is made here and goes through the outbox, so it can\n" +
-			"be handed on without a server, and works as soon as it has arrived there. REF may be a\n" +
-			"space's too: the new one is then made by the server at once.\n\n" +
-			"--to names a file that is not there yet. It is written when the share is durable, with or\n" +
-			"without a server; where the server refuses the share there is no file.\n\n" + refHelp,
+		Long: "Make a new ref to a session that allows at most what REF allows, and print it. Anyone who\n" +
+			"has the text has the capability. The ref is made here and sent through the outbox, so it can\n" +
+			"be given away without a server, and works once it has arrived there. If REF is a space's,\n" +
+			"the server makes the new one at once.\n\n" +
+			"--to names a new file. It is written when the share is durable, with or without a server; if\n" +
+			"the server refuses the share there is no file.\n\n" + refHelp,
 		Example: "  mooring share ses_01J… --rights read --expires 24h --label reviewer\n" +
 			"  mooring share ses_01J… --rights read --message msg_01 --redemptions 1\n" +
 			"  mooring share ses_01J… --rights read,append --actor helper --to helper.ref\n" +
@@ -55,13 +55,13 @@ func shareCmd(sh *cliEnv) *cobra.Command {
 	flags.StringVar(&f.rights, "rights", "", "read, append, share, revoke; of a space create, list, share, revoke; with commas (required)")
 	durationVar(flags, &f.expires, "expires", 0, "how long it lasts from when the server makes it, such as 30m, 24h, 7d or 2w (default: for ever)")
 	flags.StringVar(&f.label, "label", "", "a name for people")
-	flags.StringVar(&f.actor, "actor", "", "who acts under it: a path below REF's actor")
-	flags.StringSliceVar(&f.methods, "methods", nil, "append only these methods")
+	flags.StringVar(&f.actor, "actor", "", "name of its user in events and audit: a path below REF's actor")
+	flags.StringSliceVar(&f.methods, "methods", nil, "allow appending with these methods only")
 	flags.Uint64Var(&f.from, "from", 0, "first cursor it can see")
-	flags.StringVar(&f.message, "message", "", "this message alone, with its parts and turn")
+	flags.StringVar(&f.message, "message", "", "only this message, with its parts and turn")
 	flags.Uint32Var(&f.redemptions, "redemptions", 0, "how often it may be redeemed (default: any number)")
-	flags.StringVar(&f.seal, "seal", "", "bind the new ref to a key, which its receiver's mooring key prints")
-	flags.StringVar(&f.file, "to", "", "write the ref to this new file (mode 0600) and not to the output")
+	flags.StringVar(&f.seal, "seal", "", "bind the new ref to this key, which mooring key prints at its receiver")
+	flags.StringVar(&f.file, "to", "", "write the ref to this new file (mode 0600) instead of printing it")
 	completeList(cmd, "rights", (capability.SessionRights | capability.SpaceRights).Names()...)
 	completeList(cmd, "methods", appendable...)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
