@@ -39,14 +39,14 @@ func newHalting(st node.Store) *halting {
 	return h
 }
 
-// UpdateOptimistic implements node.Store.
-func (h *halting) UpdateOptimistic(ctx context.Context, fn func(session.Tx) error) error {
+// Update implements node.Store.
+func (h *halting) Update(ctx context.Context, fn func(session.Tx) error) error {
 	if h.halt.CompareAndSwap(true, false) {
 		close(h.begun)
 		<-h.on
 		defer close(h.done)
 	}
-	return h.Store.UpdateOptimistic(ctx, fn)
+	return h.Store.Update(ctx, fn)
 }
 
 // serve runs a server on a store until the test ends, and gives where it listens.

@@ -95,9 +95,9 @@ func (s *odd) ReadLog(context.Context, string, uint64, int, int, []string, ...ui
 	return nil, errOdd
 }
 
-func (s *odd) UpdateOptimistic(ctx context.Context, decide func(session.Tx) error) error {
+func (s *odd) Update(ctx context.Context, decide func(session.Tx) error) error {
 	if s.now.Load() {
 		return errOdd
 	}
-	return s.Store.UpdateOptimistic(ctx, decide)
+	return s.Store.Update(ctx, decide)
 }

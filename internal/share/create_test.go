@@ -436,10 +436,6 @@ func (f *faulty) Update(ctx context.Context, fn func(session.Tx) error) error {
 	return f.write(func() error { return f.fullStore.Update(ctx, fn) })
 }
 
-func (f *faulty) UpdateOptimistic(ctx context.Context, fn func(session.Tx) error) error {
-	return f.write(func() error { return f.fullStore.UpdateOptimistic(ctx, fn) })
-}
-
 // A crash between any two steps of a create leaves what the next create finishes.
 func TestCreatesThatAreCutShort(t *testing.T) {
 	t.Parallel()

@@ -307,13 +307,6 @@ func (a *away) Update(ctx context.Context, fn func(session.Tx) error) error {
 	return a.fullStore.Update(ctx, fn)
 }
 
-func (a *away) UpdateOptimistic(ctx context.Context, fn func(session.Tx) error) error {
-	if err := a.asked(); err != nil {
-		return err
-	}
-	return a.fullStore.UpdateOptimistic(ctx, fn)
-}
-
 func (a *away) asked() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -43,8 +43,8 @@ func sessionsByID(rows map[string]*session.Row, more ...any) func(Scanner) error
 func scanRef(row Scanner) (*capability.Grant, error) { return scanGrant(row) }
 
 // setClock returns a callback that stores the database's time.
-func setClock(to *int64) func(now, version int64) {
-	return func(now, _ int64) { *to = now }
+func setClock(to *int64) func(now int64) {
+	return func(now int64) { *to = now }
 }
 
 func scanText(row Scanner) (text string, err error) {

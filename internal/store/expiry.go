@@ -75,7 +75,7 @@ func (s *Store) auditExpired(ctx context.Context, due [][]any) error {
 	targets = slices.Compact(targets)
 	err := s.update(ctx, func(t *tx) error {
 		rows := map[string]*session.Row{}
-		t.run.Queue(lockSessions, textRows(targets), nil, sessionsByID(rows, new(int64)))
+		t.run.Queue(lockSessions, textRows(targets), nil, sessionsByID(rows))
 		t.run.QueueNow(setClock(&t.now))
 		if err := t.run.Flush(ctx); err != nil {
 			return err

@@ -27,13 +27,7 @@ type tx struct {
 	advanced map[string]uint64   // sessions whose log grew, with their cursor, to be announced after the commit
 	deltas   []delta             // of the current Load, in any order
 
-	guarded []guardedList             // statements that depend on the assumptions, not queued yet
-	cache   *rowCache                 // nil where rows have no versions
-	assumed *assumptions              // nil once rows are read from the database
-	cached  map[string]*cachedSession // the cached rows of its sessions, taken out of cache
-	saved   []*session.Changes        // to be applied to the cached rows
-	buffers []*rowBuffer              // in use by queued statements
-	version int64                     // of the rows it writes
+	buffers []*rowBuffer // in use by queued statements
 }
 
 // priorRow has the columns of a session's loaded row that Save needs.
@@ -45,15 +39,6 @@ type priorRow struct {
 func (t *tx) Load(ctx context.Context, w *session.ReadSet) (*session.Rows, error) {
 	if t.loaded && len(w.Spaces)+len(w.ExclusiveSpaces) > 0 || t.locked && len(w.Sessions) > 0 {
 		return nil, fault.Internal.With("load: spaces can be locked only by a transaction's first load, and sessions only by one")
-	}
-	if t.assumed != nil {
-		if t.loaded {
-			return nil, errStale
-		}
-		if rows := t.loadCached(w); rows != nil {
-			return rows, nil
-		}
-		t.assumed = nil // from here on rows are read from the database
 	}
 	out := &session.Rows{
 		Sessions:      map[string]*session.Row{},
@@ -68,14 +53,10 @@ func (t *tx) Load(ctx context.Context, w *session.ReadSet) (*session.Rows, error
 		External:      map[session.ExternalID]string{},
 		Trees:         map[string]map[string]uint64{},
 	}
-	t.checkOut(w)
 	locked := t.lock(w, out)
 	if !t.loaded || len(locked) > 0 {
 		// After the locks: transactions that they waited for come before this time.
-		t.run.QueueNow(func(now, version int64) {
-			t.now, t.version = now, version
-			t.cache.observeClock(now)
-		})
+		t.run.QueueNow(setClock(&t.now))
 	}
 	t.readLedger(w, out)
 	t.readAuthority(w, out)
@@ -89,9 +70,6 @@ func (t *tx) Load(ctx context.Context, w *session.ReadSet) (*session.Rows, error
 		t.now = max(t.now, row.Updated) // time does not run backwards along a log
 	}
 	t.loaded, t.locked = true, t.locked || len(locked) > 0
-	for _, id := range w.Turns {
-		t.cached[id].setAllOpenTurns()
-	}
 	if err := t.existing.verify(locked, out.Sessions); err != nil {
 		return nil, err
 	}
@@ -152,25 +130,15 @@ func (t *tx) lock(w *session.ReadSet, out *session.Rows) (sessions []string) {
 	slices.Sort(ids)
 	ids = slices.Compact(ids)
 	t.queueList(ensureSessions, textRows(t.existing.unknown(ids)), nil)
-	t.run.Queue(lockSessions, textRows(ids), nil, func(row Scanner) error {
-		var version int64
-		s, err := scanSession(row, &version)
-		if err == nil {
-			out.Sessions[s.ID] = s
-			t.cached[s.ID].setRow(s, version)
-		}
-		return err
-	})
+	t.run.Queue(lockSessions, textRows(ids), nil, sessionsByID(out.Sessions))
 	return ids
 }
 
 func (t *tx) readLedger(w *session.ReadSet, out *session.Rows) {
 	t.queueList(readStreams, streamRows(w.Streams), func(row Scanner) error {
-		var version int64
-		m, err := scanStream(row, &version)
+		m, err := scanStream(row)
 		if err == nil {
 			out.Streams[session.StreamKey{Session: m.Session, Outbox: m.Outbox}] = m
-			t.cached[m.Session].setStream(m, version)
 		}
 		return err
 	})
@@ -200,7 +168,6 @@ func (t *tx) readLedger(w *session.ReadSet, out *session.Rows) {
 		key, r, err := scanRecord(row)
 		if err == nil {
 			out.Records[key] = append(out.Records[key], r)
-			t.cached[key.Session].setRecord(key.Outbox, r)
 		}
 		return err
 	})
@@ -234,7 +201,6 @@ func (t *tx) readAuthority(w *session.ReadSet, out *session.Rows) {
 		g, err := scanGrant(row)
 		if err == nil {
 			keep(g)
-			t.cached[g.Target].setGrant(g)
 		}
 		return err
 	}
@@ -272,7 +238,6 @@ func (t *tx) readState(w *session.ReadSet, out *session.Rows) {
 		e, err := scanEntryMeta(row)
 		if err == nil {
 			put(out.Entries, e.Session, e.Key, e)
-			t.cached[e.Session].setEntry(e)
 		}
 		return err
 	})
@@ -299,7 +264,6 @@ func (t *tx) readState(w *session.ReadSet, out *session.Rows) {
 		u, err := scanTurn(row)
 		if err == nil && out.Turns[u.Session][u.Message] == nil {
 			put(out.Turns, u.Session, u.Message, u)
-			t.cached[u.Session].setTurn(u)
 		}
 		return err
 	}
@@ -389,11 +353,7 @@ func (t *tx) queueBounded(w *session.ReadSet, s *Statement, list [][]any, each f
 
 // queueList queues a statement on a list, unless the list is empty.
 func (t *tx) queueList(s *Statement, list [][]any, each func(Scanner) error) {
-	switch {
-	case len(list) == 0:
-	case t.assumed != nil:
-		t.guarded = append(t.guarded, guardedList{s, list})
-	default:
+	if len(list) > 0 {
 		t.run.Queue(s, list, nil, each)
 	}
 }

@@ -11,7 +11,6 @@ package store
 const lockGap = "0.003" // s
 
 func init() {
-	lockGapClause = "WHERE pg_sleep(" + lockGap + ") IS NOT NULL"
 	for _, text := range []*string{&lockSessions.Postgres.One, &lockSessions.Postgres.Many} {
 		*text = "WITH held AS MATERIALIZED (" + *text + ") SELECT * FROM held WHERE pg_sleep(" + lockGap + ") IS NOT NULL"
 	}

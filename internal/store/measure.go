@@ -99,7 +99,7 @@ func (s *Store) Measure(ctx context.Context, id string) (bytes int64, err error)
 	err = s.update(ctx, func(t *tx) error {
 		var row *session.Row
 		t.run.Queue(lockSessions, textRows([]string{id}), nil, func(found Scanner) (err error) {
-			row, err = scanSession(found, new(int64))
+			row, err = scanSession(found)
 			return err
 		})
 		if err := t.run.Flush(ctx); err != nil || row == nil {

@@ -73,7 +73,7 @@ func (s *Store) ensureOrds(ctx context.Context, id string) error {
 	}
 	err = s.update(ctx, func(t *tx) error {
 		t.run.Queue(lockSessions, textRows([]string{id}), nil, func(found Scanner) error {
-			_, err := scanSession(found, new(int64))
+			_, err := scanSession(found)
 			return err
 		})
 		t.queueList(setOrds, mapRows(rows, func(e *session.Entry) []any {

@@ -315,7 +315,7 @@ func (s *Store) FindStreams(ctx context.Context, keys []session.StreamKey, refID
 	err = s.backend.Snapshot(ctx, func(run Runner) error {
 		queueAccess(run, sight, keys[0].Session, refIDs)
 		run.Queue(readStreams, streamRows(keys), nil, func(row Scanner) error {
-			m, err := scanStream(row, new(int64))
+			m, err := scanStream(row)
 			if err == nil {
 				streams[session.StreamKey{Session: m.Session, Outbox: m.Outbox}] = m
 			}

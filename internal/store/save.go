@@ -11,7 +11,6 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/internal/session"
-	"github.com/mooring-rpc/mooring/ledger"
 )
 
 // Save implements session.Tx. On Postgres the statements may still be queued when it returns: they
@@ -21,14 +20,6 @@ func (t *tx) Save(ctx context.Context, c *session.Changes) error {
 		return err
 	}
 	fresh, others := t.splitEntries(c)
-	if t.assumed != nil {
-		if err := t.queueValidation(c); err != nil {
-			return err
-		}
-	}
-	if t.cache != nil {
-		t.saved = append(t.saved, c)
-	}
 	grants := make([][]any, len(c.Grants))
 	for i, g := range c.Grants {
 		values, err := grantValues(g)
@@ -38,8 +29,7 @@ func (t *tx) Save(ctx context.Context, c *session.Changes) error {
 		grants[i] = values
 	}
 	t.saveSessions(c)
-	t.bumpVersions(c)
-	t.saveStreams(c.Streams)
+	t.queueList(saveStreams, mapRows(c.Streams, streamValues), nil)
 	t.queueList(pruneRecords, mapRows(c.Prune, func(p session.StreamPrune) []any {
 		return []any{p.Stream.Session, p.Stream.Outbox, clamp(p.Through)}
 	}), nil)
@@ -68,7 +58,6 @@ func (t *tx) Save(ctx context.Context, c *session.Changes) error {
 		t.run.Queue(revokeSubtree, nil, []any{target, tail, r.At, int64(r.Cut), r.By}, nil)
 	}
 	t.dropState(c.DropState)
-	t.queueGuarded()
 	return t.saveAudit(ctx, c.Audit)
 }
 
@@ -79,13 +68,7 @@ func (t *tx) saveSessions(c *session.Changes) {
 			claims = append(claims, []any{s.Space, s.External, s.ID})
 		}
 	}
-	if t.assumed != nil {
-		t.queueList(advanceSessions, mapRows(c.Sessions, func(s *session.Row) []any {
-			return []any{s.ID, int64(s.Cursor), s.Head[:], s.Updated, s.Bytes}
-		}), nil)
-	} else {
-		t.queueList(saveSessions, mapRows(c.Sessions, sessionValues), nil)
-	}
+	t.queueList(saveSessions, mapRows(c.Sessions, sessionValues), nil)
 	slices.SortFunc(claims, func(a, b []any) int { // in order, or two transactions could deadlock
 		return cmp.Or(cmp.Compare(a[0].(string), b[0].(string)), cmp.Compare(a[1].(string), b[1].(string)))
 	})
@@ -102,41 +85,6 @@ func (t *tx) saveSessions(c *session.Changes) {
 			t.prior[s.ID] = priorRow{space: s.Space, external: s.External}
 		}
 	}
-}
-
-// bumpVersions gives a new version to the rows of sessions that lose refs, also where the row does
-// not change: a deleted session gets no event of it. Servers that have cached a session's refs
-// compare no other version (optimistic.go).
-func (t *tx) bumpVersions(c *session.Changes) {
-	if len(c.Revoke) > 0 {
-		t.queueList(bumpSessionVersions, textRows(sortedKeys(t.prior)), nil)
-	}
-}
-
-// onlyAdvanced reports whether rows differ from the cached ones only in the columns that events
-// change.
-func (t *tx) onlyAdvanced(rows []*session.Row) bool {
-	for _, s := range rows {
-		was := t.cached[s.ID].row
-		if was.Cursor, was.Head, was.Updated, was.Bytes = s.Cursor, s.Head, s.Updated, s.Bytes; was != *s {
-			return false
-		}
-	}
-	return true
-}
-
-func (t *tx) saveStreams(rows []*ledger.Stream) {
-	moved := t.assumed != nil && !slices.ContainsFunc(rows, func(m *ledger.Stream) bool {
-		was := t.cached[m.Session].streams[m.Outbox].row
-		return was.Incarnation != m.Incarnation || was.SecretHash != m.SecretHash
-	})
-	if moved {
-		t.queueList(advanceStreams, mapRows(rows, func(m *ledger.Stream) []any {
-			return []any{m.Session, m.Outbox, int64(m.LastSeq), int64(m.AckedThrough), m.AckedOp, m.AckedDigest[:]}
-		}), nil)
-		return
-	}
-	t.queueList(saveStreams, mapRows(rows, streamValues), nil)
 }
 
 // splitEntries separates entries known to be absent under their session's lock, which are inserted,

@@ -36,9 +36,9 @@ var (
 		INSERT INTO sessions (id, spared) SELECT a, 0 FROM {w} WHERE true ON CONFLICT (id) DO NOTHING`)
 
 	lockSessions = statement("t", `
-		SELECT `+sessionColumns+`, {version s} FROM sessions s
+		SELECT `+sessionColumns+` FROM sessions s
 		WHERE s.id IN (SELECT a FROM {w}) ORDER BY s.id {lock}`).rowByRow(`
-		SELECT ` + sessionColumns + `, 0 FROM sessions s WHERE s.id = $1`)
+		SELECT ` + sessionColumns + ` FROM sessions s WHERE s.id = $1`)
 
 	readSessions = statement("t", `
 		SELECT `+sessionColumns+` FROM {w} CROSS JOIN sessions s WHERE s.id = w.a`)
@@ -50,14 +50,6 @@ var (
 			base = excluded.base, head = excluded.head, epoch = excluded.epoch, auth_gen = excluded.auth_gen,
 			created = excluded.created, updated = excluded.updated, creator = excluded.creator,
 			bytes = excluded.bytes, spared = excluded.spared, ordered_by = excluded.ordered_by`)
-
-	// bumpSessionVersions gives rows new versions without a change.
-	bumpSessionVersions = postgresStatement("t", `UPDATE sessions SET cursor = cursor WHERE id IN (SELECT a FROM {w})`)
-
-	// advanceSessions is saveSessions for existing rows that differ only in the columns that events
-	// change.
-	advanceSessions = postgresStatement("tibii", `
-		UPDATE sessions SET cursor = w.b, head = w.c, updated = w.d, bytes = w.e FROM {w} WHERE sessions.id = w.a`)
 
 	// listOldest and the lists below also select the info that has the title. It is read outside
 	// the limited select, for the listed sessions only.

@@ -98,7 +98,7 @@ var (
 		WHERE t.status = 1 AND t.lease < {1} AND t.session > {2}
 		ORDER BY t.session LIMIT {3}`)
 
-	// saveTurns inserts or replaces turns. An orphan stays one, whatever the cached row had.
+	// saveTurns inserts or replaces turns. An orphan stays one.
 	saveTurns = statement("ttiiiitbit", `
 		INSERT INTO turns (session, message, status, lease, begun, ended, outbox, final, orphan, ref)
 		{values} ON CONFLICT (session, message) DO UPDATE SET
@@ -115,23 +115,16 @@ var (
 // payload among them, are neither read, sent nor rewritten by the server.
 var updateAppended = &Statement{
 	Postgres: Forms{
-		Many: updateAppendedMany,
-		One:  updateAppendedOne,
+		Many: `UPDATE entries SET text_len = w.c, grown = w.d
+			FROM unnest($1::text[], $2::text[], $3::bigint[], $4::bigint[]) AS w(a, b, c, d)
+			WHERE entries.session = w.a AND entries.key = w.b`,
+		One: updateOneAppended,
 	},
-	SQLite:  Forms{One: updateAppendedOne},
+	SQLite:  Forms{One: updateOneAppended},
 	Columns: []Column{Text, Text, Int, Int},
-	guarded: &Statement{
-		Postgres: Forms{Many: updateAppendedMany + andFresh, One: updateAppendedOne + andFresh},
-		Columns:  []Column{Text, Text, Int, Int},
-	},
 }
 
-const (
-	updateAppendedOne  = `UPDATE entries SET text_len = $3, grown = $4 WHERE session = $1 AND key = $2`
-	updateAppendedMany = `UPDATE entries SET text_len = w.c, grown = w.d
-		FROM unnest($1::text[], $2::text[], $3::bigint[], $4::bigint[]) AS w(a, b, c, d)
-		WHERE entries.session = w.a AND entries.key = w.b`
-)
+const updateOneAppended = `UPDATE entries SET text_len = $3, grown = $4 WHERE session = $1 AND key = $2`
 
 // scanEntryMeta scans an entry without its payload.
 func scanEntryMeta(row Scanner, more ...any) (*session.Entry, error) {

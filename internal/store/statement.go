@@ -10,7 +10,6 @@
 //	{values}   the same as the source of an INSERT
 //	{1} {2}    single values
 //	{lock}     FOR UPDATE, where there are row locks
-//	{version X} the version of table X's row, 0 where rows have none
 //	{holds X Y} whether the bytes X contain the text Y
 //	{by X}     makes SQLite use the index X, where it would scan a session's other rows
 
@@ -47,8 +46,6 @@ type Statement struct {
 	// Into is the table and columns of a statement that only inserts its list: long lists may be
 	// inserted another way (COPY).
 	Into string
-
-	guarded *Statement // the same, without effect if the assumptions are stale; nil if it has no list
 }
 
 // Value returns a list's value itself: a string, an int64, []byte or nil. Lists may also hold
@@ -137,19 +134,15 @@ var postgresTypes = map[Column]string{Text: "text", Int: "bigint", Bytes: "bytea
 func statement(columns, text string) *Statement {
 	s := &Statement{Columns: []Column(strings.ToLower(columns))}
 	s.SharedColumns = strings.IndexFunc(columns+"x", unicode.IsLower)
-	s.Postgres.One = render(text, postgres.expander(func(mark string) string { return s.oneRow(mark, "") }, len(columns)))
+	s.Postgres.One = render(text, postgres.expander(s.oneRow, len(columns)))
 	s.SQLite.One = render(text, sqlite.expander(func(mark string) string {
-		return oneRow(mark, s.Columns, func(arg string, _ Column) string { return arg }, "")
+		return oneRow(mark, s.Columns, func(arg string, _ Column) string { return arg })
 	}, len(columns)))
 	if len(columns) == 0 {
 		s.Postgres.Many, s.SQLite.Many = s.Postgres.One, s.SQLite.One
 		return s
 	}
-	s.Postgres.Many = render(text, postgres.expander(func(mark string) string { return s.unnest(mark, "") }, len(columns)))
-	s.guarded = &Statement{Columns: s.Columns, SharedColumns: s.SharedColumns, Postgres: Forms{
-		One:  render(text, postgres.expander(func(mark string) string { return s.oneRow(mark, whereFresh) }, len(columns))),
-		Many: render(text, postgres.expander(func(mark string) string { return s.unnest(mark, whereFresh) }, len(columns))),
-	}}
+	s.Postgres.Many = render(text, postgres.expander(s.unnest, len(columns)))
 	insert := strings.Contains(text, "{values}")
 	if insert || s.SharedColumns > 0 {
 		s.SQLite.Bulk = render(text, sqlite.expander(s.bulk, 0))
@@ -167,13 +160,13 @@ func statement(columns, text string) *Statement {
 // exactly the types of the list.
 func insertStatement(columns, into string) *Statement {
 	s := statement(columns, "INSERT INTO "+into+" {values}")
-	s.Into, s.guarded.Into = into, into
+	s.Into = into
 	return s
 }
 
-// setOneRow replaces the text for one row. Its values are $1, $2, …, and it ends in a condition.
+// setOneRow replaces the text for one row. Its values are $1, $2, ….
 func (s *Statement) setOneRow(text string) *Statement {
-	s.Postgres.One, s.SQLite.One, s.guarded.Postgres.One = text, text, text+andFresh
+	s.Postgres.One, s.SQLite.One = text, text
 	return s
 }
 
@@ -184,13 +177,13 @@ func (s *Statement) rowByRow(text string) *Statement {
 	return s
 }
 
-// oneRow renders a list of one row for Postgres, empty if a condition is given and false.
-func (s *Statement) oneRow(mark, condition string) string {
-	return oneRow(mark, s.Columns, func(arg string, c Column) string { return arg + "::" + postgresTypes[c] }, condition)
+// oneRow renders a list of one row for Postgres.
+func (s *Statement) oneRow(mark string) string {
+	return oneRow(mark, s.Columns, func(arg string, c Column) string { return arg + "::" + postgresTypes[c] })
 }
 
 // oneRow renders a list of one row.
-func oneRow(mark string, columns []Column, typed func(arg string, c Column) string, condition string) string {
+func oneRow(mark string, columns []Column, typed func(arg string, c Column) string) string {
 	args := make([]string, len(columns))
 	for i, c := range columns {
 		args[i] = typed("$"+strconv.Itoa(i+1), c)
@@ -199,33 +192,25 @@ func oneRow(mark string, columns []Column, typed func(arg string, c Column) stri
 		}
 	}
 	list := strings.Join(args, ", ")
-	switch {
-	case mark == "w":
-		return "(SELECT " + list + condition + ") AS w"
-	case condition != "":
-		return "SELECT " + list + condition
+	if mark == "w" {
+		return "(SELECT " + list + ") AS w"
 	}
 	return "VALUES (" + list + ")"
 }
 
-// unnest renders a list as arrays, empty if a condition is given and false. An INSERT unnests all
-// arrays in step in its select list; in FROM each would be materialized first, which costs a sixth
-// more.
-func (s *Statement) unnest(mark, condition string) string {
+// unnest renders a list as arrays. An INSERT unnests all arrays in step in its select list; in FROM
+// each would be materialized first, which costs a sixth more.
+func (s *Statement) unnest(mark string) string {
 	args := make([]string, len(s.Columns))
 	names := make([]string, len(s.Columns))
 	for i, c := range s.Columns {
 		args[i] = fmt.Sprintf("$%d::%s[]", i+1, postgresTypes[c])
 		names[i] = string(rune('a' + i))
 	}
-	list := "unnest(" + strings.Join(args, ", ") + ")"
-	switch {
-	case mark == "values":
-		return "SELECT unnest(" + strings.Join(args, "), unnest(") + ")" + condition
-	case condition == "":
-		return list + " AS w(" + strings.Join(names, ", ") + ")"
+	if mark == "values" {
+		return "SELECT unnest(" + strings.Join(args, "), unnest(") + ")"
 	}
-	return "(SELECT * FROM " + list + " AS u(" + strings.Join(names, ", ") + ")" + condition + ") AS w"
+	return "unnest(" + strings.Join(args, ", ") + ") AS w(" + strings.Join(names, ", ") + ")"
 }
 
 // bulk renders a list of BulkRows rows.
@@ -269,11 +254,11 @@ func (s *Statement) jsonEach(string) string {
 }
 
 // dialect has the expansions of the marks that are not lists.
-type dialect struct{ lock, version, contains, indexedBy string }
+type dialect struct{ lock, contains, indexedBy string }
 
 var (
-	postgres = dialect{lock: "FOR UPDATE", version: "%s.xmin::text::bigint", contains: "position(convert_to(%[2]s, 'UTF8') in %[1]s) > 0"}
-	sqlite   = dialect{version: "0", contains: "instr(%s, CAST(%s AS BLOB)) > 0", indexedBy: "INDEXED BY "}
+	postgres = dialect{lock: "FOR UPDATE", contains: "position(convert_to(%[2]s, 'UTF8') in %[1]s) > 0"}
+	sqlite   = dialect{contains: "instr(%s, CAST(%s AS BLOB)) > 0", indexedBy: "INDEXED BY "}
 )
 
 // expander returns a function that expands marks; list expands the marks of the list, which takes
@@ -286,8 +271,6 @@ func (d dialect) expander(list func(mark string) string, before int) func(string
 			return list(mark)
 		case "lock":
 			return d.lock
-		case "version":
-			return strings.ReplaceAll(d.version, "%s", args)
 		case "holds":
 			x, y, _ := strings.Cut(args, " ")
 			return fmt.Sprintf(d.contains, x, y)
@@ -300,9 +283,6 @@ func (d dialect) expander(list func(mark string) string, before int) func(string
 		return "$" + strconv.Itoa(argNumber(mark)+before)
 	}
 }
-
-// versionOf is the SQL for the number of the transaction that wrote a row of a table.
-func versionOf(table string) string { return fmt.Sprintf(postgres.version, table) }
 
 // postgresStatement returns a statement that SQLite, with one writer at a time, does not need.
 func postgresStatement(columns, text string) *Statement {

@@ -12,7 +12,7 @@
 //     and the ledger makes a retry harmless).
 //   - A method that reads sees one snapshot, authority and rows together.
 //   - Statements run in few round trips: they are queued and sent together.
-//   - Nothing is retried here, except a transaction whose cached rows were stale (optimistic.go).
+//   - Nothing is retried here.
 //
 // Errors that callers can act on are faults: Unavailable (the database is unreachable, or took
 // longer than the context's deadline), DiskFull, InUse, UnsafeStore, Incompatible (the schema is
@@ -20,10 +20,6 @@
 //
 // All methods of Store are safe for concurrent use.
 //
-//	row cache    rows of sessions in memory, with their versions; Postgres only (rowcache.go)
-//	version      the transaction number (xmin) that wrote a row; 0 on SQLite
-//	optimistic   decided on cached rows and validated under lock at commit (optimistic.go)
-//	assumptions  the versions and absences that an optimistic decision relies on
 //	prior row    a session's row as the transaction loaded it
 //	delta        the text of one appendText event
 //	lineage      a ref and all refs that it was minted from
@@ -40,8 +36,7 @@
 //
 // # Bounds
 //
-// The row cache is bounded by maxCachedRows rows, existingSessions by maxExistingSessions ids. A
-// Load reads about ReadSet.MaxBytes of payloads; reads of logs, states and lists take their limits
+// existingSessions is bounded by maxExistingSessions ids. A Load reads about ReadSet.MaxBytes of payloads; reads of logs, states and lists take their limits
 // as arguments. A page of a search scans about maxListScan sessions. CheckIntegrity lists at most
 // maxFlaws flaws.
 package store
@@ -72,10 +67,8 @@ type Runner interface {
 	// without text in the runner's dialect is skipped.
 	Queue(s *Statement, list [][]any, args []any, each func(Scanner) error)
 
-	// QueueNow queues a read of the database's clock, Unix ms, and of the version that the
-	// transaction gives to the rows it writes: 0 where rows have no versions, and before anything
-	// was locked or written.
-	QueueNow(each func(now, version int64))
+	// QueueNow queues a read of the database's clock, Unix ms.
+	QueueNow(each func(now int64))
 
 	// Erase asks that the rows this transaction removes do not stay in the database's files, as far
 	// as the database can ensure that itself.
@@ -89,10 +82,6 @@ type Runner interface {
 // ErrStopRows is returned by a row callback to skip the remaining rows of its statement; later
 // statements still run. The database may have sent the skipped rows anyway.
 var ErrStopRows = errors.New("enough rows")
-
-// ErrRowExists is wrapped by the error of a transaction that inserted a row which already exists,
-// on a database whose rows have versions.
-var ErrRowExists = errors.New("a row is there already")
 
 // ErrClosed is returned by the methods of a closed store.
 var ErrClosed = fault.Draining.With("the store is closed")
@@ -117,10 +106,6 @@ type Backend interface {
 	// that announcements may have been lost. Where no other process can commit it only waits.
 	Listen(ctx context.Context, heard func(session string, cursor uint64)) error
 
-	// HasRowVersions reports whether rows have versions, so that committing on cached rows saves
-	// round trips. The errors of inserts of existing rows then wrap ErrRowExists.
-	HasRowVersions() bool
-
 	// Ping checks that the database answers.
 	Ping(ctx context.Context) error
 
@@ -133,17 +118,12 @@ type Store struct {
 	backend      Backend
 	existing     existingSessions
 	locks        sessionLocks
-	cache        *rowCache // nil where rows have no versions
 	hashKeyCache atomic.Pointer[session.HashKey]
 }
 
 // New returns a Store on an open and migrated backend, which it then owns.
 func New(b Backend) *Store {
-	s := &Store{backend: b}
-	if b.HasRowVersions() {
-		s.cache = &rowCache{}
-	}
-	return s
+	return &Store{backend: b}
 }
 
 // Update runs fn once in one read-write transaction and commits if it returns nil; fn's error is
@@ -154,26 +134,16 @@ func (s *Store) Update(ctx context.Context, fn func(session.Tx) error) error {
 
 // update is Update for the store's own methods.
 func (s *Store) update(ctx context.Context, fn func(*tx) error) error {
-	return s.runUpdate(ctx, nil, fn)
-}
-
-// runUpdate is update, on the assumptions g if that is not nil.
-func (s *Store) runUpdate(ctx context.Context, g *assumptions, fn func(*tx) error) error {
 	var t *tx
 	err := s.backend.Update(ctx, func(r Runner) error {
-		t = &tx{run: r, existing: &s.existing, cache: s.cache, assumed: g}
+		t = &tx{run: r, existing: &s.existing}
 		return fn(t)
 	})
 	if t != nil {
 		t.releaseBuffers()
 	}
-	if t != nil && t.assumed != nil && (err == nil && !g.fresh || errors.Is(err, errStale) || errors.Is(err, ErrRowExists)) {
-		t.invalidate()
-		return errStale
-	}
 	if err == nil {
 		s.existing.add(t.prior)
-		t.updateCache()
 		s.backend.Announce(t.advanced)
 	}
 	return err

@@ -14,7 +14,7 @@ const (
 
 var (
 	readStreams = statement("tt", `
-		SELECT `+streamColumns+`, {version m} FROM {w} CROSS JOIN streams m WHERE m.session = w.a AND m.outbox = w.b`)
+		SELECT `+streamColumns+` FROM {w} CROSS JOIN streams m WHERE m.session = w.a AND m.outbox = w.b`)
 
 	saveStreams = statement("ttiiitbbt", `
 		INSERT INTO streams (session, outbox, incarnation, last_seq, acked_through, acked_op, acked_digest, secret_hash, idle_ref)
@@ -27,12 +27,6 @@ var (
 	// write right.
 	nthReadOnlyStream = statement("", `
 		SELECT m.outbox FROM streams m WHERE m.idle_ref = {1} AND m.idle_ref <> '' LIMIT 1 OFFSET {2}`)
-
-	// advanceStreams is saveStreams for existing rows that only batches and acknowledgements have
-	// changed.
-	advanceStreams = postgresStatement("ttiitb", `
-		UPDATE streams SET last_seq = w.c, acked_through = w.d, acked_op = w.e, acked_digest = w.f
-		FROM {w} WHERE streams.session = w.a AND streams.outbox = w.b`)
 
 	readRecords = statement("ttii", `
 		SELECT `+recordColumns+` FROM {w} CROSS JOIN records r

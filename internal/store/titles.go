@@ -44,7 +44,7 @@ func (s *Store) RefreshTitles(ctx context.Context, limit int) (more bool, err er
 	}
 	err = s.update(ctx, func(t *tx) error {
 		t.run.Queue(lockSessions, textRows(ids), nil, func(row Scanner) error {
-			_, err := scanSession(row, new(int64))
+			_, err := scanSession(row)
 			return err
 		})
 		if err := t.run.Flush(ctx); err != nil { // or the infos might be the ones from before the lock

@@ -33,15 +33,12 @@ var (
 			cut = COALESCE((SELECT s.cursor FROM sessions s WHERE s.id = grants.target), 0)
 		WHERE (target, tail) IN (SELECT target, tail FROM below) AND revoked = 0`)
 
-	// bumpDescendantVersions locks the sessions whose refs were minted from a space's ref, in id
-	// order, and gives their rows new versions (see bumpVersions). It runs before the rotation
-	// changes any of their refs.
-	bumpDescendantVersions = postgresStatement("", `
-		WITH held AS MATERIALIZED (
-			SELECT s.id FROM sessions s WHERE s.id IN (
-				SELECT g.target FROM grants g WHERE g.parent_target = {1} AND g.parent_tail = {2})
-			ORDER BY s.id FOR UPDATE)
-		UPDATE sessions SET cursor = cursor FROM held WHERE sessions.id = held.id`)
+	// lockDescendants locks the sessions whose refs were minted from a space's ref, in id order. It
+	// runs before the rotation changes any of their refs.
+	lockDescendants = postgresStatement("", `
+		SELECT s.id FROM sessions s WHERE s.id IN (
+			SELECT g.target FROM grants g WHERE g.parent_target = {1} AND g.parent_tail = {2})
+		ORDER BY s.id FOR UPDATE`)
 
 	moveChildren = statement("", `
 		UPDATE grants SET parent_target = {3}, parent_tail = {4} WHERE parent_target = {1} AND parent_tail = {2}`)
@@ -123,7 +120,7 @@ func (t *tx) saveRotations(rotations []session.RotatedGrant) {
 		target, tail := splitRef(r.ID)
 		newTarget, newTail := splitRef(r.By)
 		if capability.IsSpace(target) {
-			t.run.Queue(bumpDescendantVersions, nil, []any{target, tail}, nil)
+			t.run.Queue(lockDescendants, nil, []any{target, tail}, nil)
 		}
 		t.run.Queue(moveChildren, nil, []any{target, tail, newTarget, newTail}, nil)
 		t.run.Queue(revokeOne, nil, []any{target, tail, r.At, int64(r.Cut), r.By}, nil)

@@ -89,7 +89,7 @@ func (s *Store) Trim(ctx context.Context, id string, keep time.Duration, maxEven
 	err = s.update(ctx, func(t *tx) error {
 		row, open := &session.Row{}, []*session.Turn(nil)
 		t.run.Queue(lockSessions, textRows([]string{id}), nil, func(found Scanner) (err error) {
-			row, err = scanSession(found, new(int64))
+			row, err = scanSession(found)
 			return err
 		})
 		t.run.QueueNow(setClock(&t.now))
@@ -162,7 +162,7 @@ func (s *Store) Forget(ctx context.Context, id string, keep time.Duration, most 
 	err = s.update(ctx, func(t *tx) error {
 		row := &session.Row{}
 		t.run.Queue(lockSessions, textRows([]string{id}), nil, func(found Scanner) (err error) {
-			row, err = scanSession(found, new(int64))
+			row, err = scanSession(found)
 			return err
 		})
 		t.run.QueueNow(setClock(&t.now))

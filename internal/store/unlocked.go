@@ -8,7 +8,6 @@ package store
 import "strings"
 
 func init() {
-	sessionLockClause, streamLockClause = "", ""
 	for _, text := range []*string{&lockSessions.Postgres.One, &lockSessions.Postgres.Many} {
 		without := strings.Replace(*text, "FOR UPDATE", "", 1)
 		if without == *text {

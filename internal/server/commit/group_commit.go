@@ -84,10 +84,9 @@ type Config struct {
 
 // Store is the store of a committer.
 type Store interface {
-	// UpdateOptimistic runs fn in one read-write transaction and commits if fn returns nil;
-	// otherwise it returns fn's error unchanged. fn decides on the rows it loads and has no other
-	// effect: it may run twice, first on cached rows and again if these were stale.
-	UpdateOptimistic(ctx context.Context, fn func(session.Tx) error) error
+	// Update runs fn in one read-write transaction and commits if fn returns nil; otherwise it
+	// returns fn's error unchanged.
+	Update(ctx context.Context, fn func(session.Tx) error) error
 }
 
 // Publisher delivers the events of commits to subscribers.
@@ -473,7 +472,7 @@ func (c *Committer) transact(group []*Pending) error {
 	began := time.Now()
 	late := time.AfterFunc(c.cfg.SlowCommit, func() { c.cfg.Outage.Suspect(dbfault.Timeout) })
 	defer late.Stop()
-	err := c.cfg.Store.UpdateOptimistic(ctx, func(tx session.Tx) (err error) {
+	err := c.cfg.Store.Update(ctx, func(tx session.Tx) (err error) {
 		defer admission.RecoverPanic(&err)
 		answers, published, err = session.Commit(ctx, tx, subs, c.live.Load().session)
 		crashpoint.Hit(crashpoint.ServerCommitBefore)

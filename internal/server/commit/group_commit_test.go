@@ -17,7 +17,7 @@ import (
 // inMemory is a store in memory.
 type inMemory struct{ rows *memtx.Store }
 
-func (s inMemory) UpdateOptimistic(ctx context.Context, do func(session.Tx) error) error {
+func (s inMemory) Update(ctx context.Context, do func(session.Tx) error) error {
 	return s.rows.Update(ctx, do)
 }
 

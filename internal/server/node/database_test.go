@@ -35,16 +35,8 @@ type spoiled struct {
 }
 
 func (s *spoiled) Update(ctx context.Context, fn func(session.Tx) error) error {
-	return s.update(ctx, s.Store.Update, fn)
-}
-
-func (s *spoiled) UpdateOptimistic(ctx context.Context, fn func(session.Tx) error) error {
-	return s.update(ctx, s.Store.UpdateOptimistic, fn)
-}
-
-func (s *spoiled) update(ctx context.Context, do func(context.Context, func(session.Tx) error) error, fn func(session.Tx) error) error {
 	s.updates.Add(1)
-	return do(ctx, func(tx session.Tx) error {
+	return s.Store.Update(ctx, func(tx session.Tx) error {
 		if spoil := s.spoil.Load(); spoil != nil {
 			var err error
 			if tx, err = (*spoil)(tx); err != nil {
@@ -168,10 +160,10 @@ func (s *overdue) limit(ctx context.Context) (context.Context, context.CancelFun
 	return context.WithTimeout(ctx, 20*time.Millisecond)
 }
 
-func (s *overdue) UpdateOptimistic(ctx context.Context, fn func(session.Tx) error) error {
+func (s *overdue) Update(ctx context.Context, fn func(session.Tx) error) error {
 	ctx, cancel := s.limit(ctx)
 	defer cancel()
-	return s.Store.UpdateOptimistic(ctx, func(tx session.Tx) error { return fn(limited{tx, ctx}) })
+	return s.Store.Update(ctx, func(tx session.Tx) error { return fn(limited{tx, ctx}) })
 }
 
 func (s *overdue) OpenStream(ctx context.Context, o session.StreamRequest) (*ledger.Stream, error) {

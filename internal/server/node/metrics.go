@@ -63,7 +63,6 @@ var (
 	descPending         = desc("commit_queue_ops", "Op intents that wait for a transaction.")
 	descCommits         = desc("commits_total", "Transactions that committed batches.")
 	descCommitted       = desc("committed_ops_total", "Op intents in them.")
-	descOptimistic      = desc("commit_guesses_total", "Transactions decided on remembered rows, by whether these were right; the others were decided again.", "rows")
 	descDatabase        = desc("database_connections", "Connections to Postgres: those that there are, and how many there may be.", "which")
 	descShort           = desc("database_connections_short", "1 while the database, its role or a pooler has fewer connections than there may be.")
 	descCommittedB      = desc("committed_bytes_total", "Bytes of their arguments.")
@@ -108,9 +107,6 @@ func (m metrics) Collect(ch chan<- prometheus.Metric) {
 		gauge(descEvents, int(all.Events))
 		gauge(descStored, int(all.Bytes))
 	}
-	right, wrong := s.cfg.Store.OptimisticStats()
-	counter(descOptimistic, right, "right")
-	counter(descOptimistic, wrong, "wrong")
 	if have, limit, short := s.cfg.Store.PoolStats(); limit > 0 {
 		gauge(descDatabase, have, "open")
 		gauge(descDatabase, limit, "most")

@@ -67,12 +67,12 @@ type heldCommits struct {
 	found atomic.Bool // a stream was looked for meanwhile
 }
 
-func (h *heldCommits) UpdateOptimistic(ctx context.Context, fn func(session.Tx) error) error {
+func (h *heldCommits) Update(ctx context.Context, fn func(session.Tx) error) error {
 	if h.hold.Load() {
 		close(h.begun)
 		<-h.free
 	}
-	return h.Store.UpdateOptimistic(ctx, fn)
+	return h.Store.Update(ctx, fn)
 }
 
 func (h *heldCommits) FindStreams(ctx context.Context, keys []session.StreamKey, refs []string) (*session.Access, map[session.StreamKey]*ledger.Stream, error) {

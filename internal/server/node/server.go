@@ -84,6 +84,7 @@ func New(cfg Config) *Server {
 	s.connLog = slog.New(demoted{cfg.Log.Handler()})
 	s.instruments = admission.NewInstruments()
 	s.outage = operator.NewOutage(cfg.probe, cfg.Log, s.instruments)
+	unmonitored := cfg.Store
 	cfg.Store = monitoredStore{cfg.Store, s.outage}
 	s.cfg.Store = cfg.Store
 	s.hub = fanout.NewHub(fanout.HubConfig{Log: cfg.Log, Store: cfg.Store, ReadTimeout: cfg.ReadTimeout, ObserveDelivery: s.instruments.Deliveries.Observe,
@@ -101,7 +102,7 @@ func New(cfg Config) *Server {
 	s.cfg = cfg
 	s.committer = commit.New(commit.Config{Context: s.workCtx, Log: cfg.Log, Session: cfg.Session, Transactions: cfg.Transactions,
 		GroupOps: cfg.GroupOps, GroupBytes: cfg.GroupBytes, QueueOps: cfg.QueueOps, QueueBytes: cfg.QueueBytes, Timeout: cfg.CommitTimeout,
-		SlowCommit: cfg.probe.SlowCommit, Store: cfg.Store, Hub: s.hub, Outage: s.outage, QuotaMet: s.operator.QuotaMet, Audit: audit,
+		SlowCommit: cfg.probe.SlowCommit, Store: unmonitored, Hub: s.hub, Outage: s.outage, QuotaMet: s.operator.QuotaMet, Audit: audit,
 		Usage: usage, Instruments: s.instruments, LimitHits: &s.limitHits})
 	s.liveConfig.Store(&cfg)
 	s.authThrottle = admission.NewAuthThrottle(cfg.WrongTries, cfg.WrongTryInterval, &s.limitHits)

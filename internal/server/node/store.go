@@ -28,10 +28,6 @@ type Store interface {
 	operator.Store
 	operator.BootstrapStore
 
-	// OptimisticStats returns the number of transactions committed on cached rows, and of
-	// those decided again because a cached row was stale.
-	OptimisticStats() (right, wrong uint64)
-
 	// PoolStats returns the open connections to the database and their maximum, 0 and 0
 	// without a pool. short reports that the database granted no more connections.
 	PoolStats() (have, limit int, short bool)
@@ -44,7 +40,7 @@ type Store interface {
 }
 
 // monitoredStore is a store that reports its failed writes to an outage. The committer reports
-// those of UpdateOptimistic, since it knows their size.
+// those of its own, since it knows their size: it gets the store itself.
 type monitoredStore struct {
 	Store
 	outage *operator.Outage

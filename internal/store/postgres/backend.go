@@ -128,16 +128,16 @@ func (r *runner) Queue(s *store.Statement, list [][]any, args []any, each func(s
 	})
 }
 
-const nowQuery = `SELECT ` + store.PostgresNow
+const nowQuery = `SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint`
 
 // QueueNow implements store.Runner.
-func (r *runner) QueueNow(each func(now, version int64)) {
+func (r *runner) QueueNow(each func(now int64)) {
 	r.batch.Queue(nowQuery).QueryRow(func(row pgx.Row) error {
-		var now, version int64
-		if err := row.Scan(&now, &version); err != nil {
+		var now int64
+		if err := row.Scan(&now); err != nil {
 			return err
 		}
-		each(now, version)
+		each(now)
 		return nil
 	})
 }
@@ -256,9 +256,6 @@ func (r *runner) rollback(ctx context.Context) {
 
 // Announce implements store.Backend.
 func (b *backend) Announce(cursors map[string]uint64) { b.announcer.add(cursors) }
-
-// HasRowVersions implements store.Backend.
-func (b *backend) HasRowVersions() bool { return true }
 
 // Ping implements store.Backend. It returns UnsafeStore for a database that was set to lose commits
 // since it was opened, Unavailable for one that takes no writes.

@@ -5,14 +5,10 @@ package postgres
 import (
 	"context"
 	"errors"
-	"fmt"
-
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/dbfault"
 	"github.com/mooring-rpc/mooring/internal/pgfault"
-	"github.com/mooring-rpc/mooring/internal/store"
 )
 
 // messages are the texts for callers, by cause. They do not contain the database's address.
@@ -45,9 +41,6 @@ func translate(ctx context.Context, err error) error {
 	}
 	if cause := pgfault.Of(err); cause != dbfault.None {
 		return cause.Fault(err, messages[cause])
-	}
-	if e, ok := errors.AsType[*pgconn.PgError](err); ok && e.Code == "23505" { // of any constraint: the name in a partition differs
-		return fmt.Errorf("%w: %w", store.ErrRowExists, err)
 	}
 	return err
 }

@@ -4,8 +4,7 @@
 // Isolation is READ COMMITTED with row locks: a transaction locks its sessions' rows in id order
 // and reads all else after that. Statements of a transaction are sent together (pipelined), so that
 // a group of batches takes two round trips: one that locks and reads, one that writes and commits.
-// An optimistic decision on cached rows (store.UpdateOptimistic) takes one. Groups of thousands of
-// rows take a few more, for COPY. Commits are announced by NOTIFY afterwards.
+// Groups of thousands of rows take a few more, for COPY. Commits are announced by NOTIFY afterwards.
 //
 //	announce   NOTIFY of sessions' cursors, in batches after the commits (announce.go)
 //	stage      a batch of statements that is sent before a COPY (backend.go)

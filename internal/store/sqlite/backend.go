@@ -100,9 +100,6 @@ func (b *backend) Listen(ctx context.Context, heard func(string, uint64)) error 
 	return nil
 }
 
-// HasRowVersions implements store.Backend: a read costs less than caching.
-func (b *backend) HasRowVersions() bool { return false }
-
 // Ping implements store.Backend.
 func (b *backend) Ping(ctx context.Context) error {
 	c, err := acquire(ctx, b.readConns)

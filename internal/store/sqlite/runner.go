@@ -172,9 +172,9 @@ func (r *runner) Queue(s *store.Statement, list [][]any, args []any, each func(s
 }
 
 // QueueNow implements store.Runner.
-func (r *runner) QueueNow(each func(now, version int64)) {
+func (r *runner) QueueNow(each func(now int64)) {
 	r.queue = append(r.queue, func(context.Context) error {
-		each(r.conn.now().UnixMilli(), 0)
+		each(r.conn.now().UnixMilli())
 		return nil
 	})
 }

@@ -20,11 +20,10 @@ import (
 // commit is session.Commit in one transaction; now is the one it had.
 func (f *fixture) commit(subs ...session.Submission) (answers []session.Answer, now int64) {
 	f.Helper()
-	err := f.UpdateOptimistic(f.ctx, func(tx session.Tx) (err error) {
+	err := f.Update(f.ctx, func(tx session.Tx) (err error) {
 		clock := &clockTx{Tx: tx}
 		answers, _, err = session.Commit(f.ctx, clock, subs, session.DefaultConfig())
 		now = clock.now
-		time.Sleep(f.decideDelay)
 		return err
 	})
 	if err != nil {
@@ -360,7 +359,7 @@ func testCommitFails(t *testing.T, fresh Fresh) {
 	f := begin(t, fresh)
 	o := newAuthor(f.space().ID)
 	ctx, cancel := context.WithCancel(f.ctx)
-	err := f.UpdateOptimistic(ctx, func(tx session.Tx) error {
+	err := f.Update(ctx, func(tx session.Tx) error {
 		cancel()
 		_, _, err := session.Commit(ctx, tx, []session.Submission{o.batch(false, o.create())}, session.DefaultConfig())
 		return err

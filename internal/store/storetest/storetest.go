@@ -150,8 +150,8 @@ var sharedTests = []test{
 	{"OppositeOrder", testOppositeOrder},
 	{"SnapshotsAreWhole", testSnapshots},
 	{"CommitScripts", testCommitScripts},
-	{"GuessScripts", testOptimisticScripts},
-	{"StaleRows", testStaleRows},
+	{"ReplicaScripts", testReplicaScripts},
+	{"ReplicasMeanwhile", testReplicasMeanwhile},
 	{"CommitClaim", testCommitClaim},
 	{"CommitRevoke", testCommitRevoke},
 	{"CommitOpposite", testCommitOpposite},
@@ -174,7 +174,6 @@ type fixture struct {
 	testing.TB
 	ctx context.Context
 	*store.Store
-	decideDelay time.Duration // how long a commit is decided on
 }
 
 // OpenStream is the store's for a ref that may do something.

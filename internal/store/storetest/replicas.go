@@ -1,4 +1,4 @@
-// Deciding on rows as they are remembered, with other servers that change them.
+// Several servers of one database: each decides on what the others have committed.
 
 package storetest
 
@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"testing"
-	"time"
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/internal/session"
@@ -50,17 +49,9 @@ func (s *replicas) both(what string, do func(session.Tx) error) {
 	s.must(what+" in memory", s.model.Update(s.ctx, do))
 }
 
-func (s *replicas) optimisticStats() (right, wrong uint64) {
-	for _, st := range s.all {
-		r, w := st.OptimisticStats()
-		right, wrong = right+r, wrong+w
-	}
-	return right, wrong
-}
-
-// testOptimisticScripts: random scripts come to the same, answer by answer, on several
+// testReplicaScripts: random scripts come to the same, answer by answer, on several
 // servers in turns, which do not know of one another.
-func testOptimisticScripts(t *testing.T, fresh Fresh) {
+func testReplicaScripts(t *testing.T, fresh Fresh) {
 	s := beginReplicas(t, fresh, 3, 0)
 	for _, seed := range []uint64{1, 2, 3, uint64(s.load(&session.ReadSet{}).Now)} {
 		s.twin.seed, s.twin.model = seed, memtx.New()
@@ -80,12 +71,9 @@ func testOptimisticScripts(t *testing.T, fresh Fresh) {
 		}
 		script.finish()
 	}
-	if right, wrong := s.optimisticStats(); len(s.all) > 1 && (right < 20 || wrong < 10) { // else little was tested
-		t.Errorf("%d guesses were right, %d wrong", right, wrong)
-	}
 }
 
-// puts commits a batch or two of an author, of what is mostly guessed on.
+// puts commits a batch or two of an author.
 func (s *script) puts() {
 	o := pick(s, s.authors)
 	var group []session.Submission
@@ -101,13 +89,12 @@ func (s *script) puts() {
 	s.commit(group...)
 }
 
-// staleCase is what another server does to a session.
-type staleCase struct {
-	name                 string
-	before               func(s *replicas, o *author) // done by the server that remembers it
-	meanwhile            func(s *replicas, o *author) // done by another
-	next                 func(o *author) session.Submission
-	notOptimistic, stale bool // next is an op that is not guessed on; the guess is wrong
+// replicaCase is what another server does to a session.
+type replicaCase struct {
+	name      string
+	before    func(s *replicas, o *author) // done by the first server
+	meanwhile func(s *replicas, o *author) // done by the second
+	next      func(o *author) session.Submission
 }
 
 func appends(key string) func(*replicas, *author) {
@@ -142,29 +129,28 @@ func byVisitor(o *author) session.Submission {
 
 func visitorBegins(s *replicas, o *author) { s.commit(o.visitor.batch(false, beginOp("visit")())) }
 
-var staleCases = []staleCase{
+var replicaCases = []replicaCase{
 	{name: "nothing", meanwhile: func(*replicas, *author) {}},
-	{name: "nothing, and the next is decided on slowly", meanwhile: func(s *replicas, _ *author) { s.decideDelay = 150 * time.Millisecond }},
-	{name: "an append", notOptimistic: true, meanwhile: appends("message/b")}, // what comes then seems to leave a gap
-	{name: "an append by somebody else", stale: true, meanwhile: secondOutbox(func() ledger.Intent { return putOp("message/b", `{}`) })},
-	{name: "an acknowledgement", stale: true, meanwhile: func(s *replicas, o *author) {
+	{name: "an append", meanwhile: appends("message/b")},
+	{name: "an append by somebody else", meanwhile: secondOutbox(func() ledger.Intent { return putOp("message/b", `{}`) })},
+	{name: "an acknowledgement", meanwhile: func(s *replicas, o *author) {
 		o.acked = o.seq - 1
 		s.commit(session.Submission{Ack: true, Ref: o.ref,
 			Batch: ledger.Batch{Session: o.session, Outbox: o.outbox, Incarnation: 1, AckedThrough: o.acked}})
 	}},
-	{name: "a takeover of the outbox", stale: true, meanwhile: func(s *replicas, o *author) {
+	{name: "a takeover of the outbox", meanwhile: func(s *replicas, o *author) {
 		_, err := s.OpenStream(s.ctx, session.StreamKey{Session: o.session, Outbox: o.outbox}, o.secret, 2)
 		s.must("take over", err)
 		s.model.OpenStream(o.session, o.outbox, 2)
 	}},
-	{name: "the key put", stale: true, meanwhile: secondOutbox(func() ledger.Intent { return putOp("message/next", `{"n":1}`) })},
-	{name: "the key removed", before: appends("message/next"), stale: true,
+	{name: "the key put", meanwhile: secondOutbox(func() ledger.Intent { return putOp("message/next", `{"n":1}`) })},
+	{name: "the key removed", before: appends("message/next"),
 		meanwhile: secondOutbox(func() ledger.Intent { return newIntent(session.MethodRemove, "key", "message/next") })},
-	{name: "the key put otherwise", before: appends("message/next"), stale: true,
+	{name: "the key put otherwise", before: appends("message/next"),
 		meanwhile: secondOutbox(func() ledger.Intent { return putOp("message/next", `{"n":2}`) })},
-	{name: "the turn begun", meanwhile: secondOutbox(beginOp("next")), stale: true,
+	{name: "the turn begun", meanwhile: secondOutbox(beginOp("next")),
 		next: func(o *author) session.Submission { return o.batch(false, beginOp("next")()) }},
-	{name: "nothing, but the key was put long before", stale: true, meanwhile: func(*replicas, *author) {}, before: func(s *replicas, o *author) {
+	{name: "nothing, but the key was put long before", meanwhile: func(*replicas, *author) {}, before: func(s *replicas, o *author) {
 		appends("message/next")(s, o)
 		for range 3 { // more than the store remembers of a session
 			var ops []ledger.Intent
@@ -175,11 +161,11 @@ var staleCases = []staleCase{
 			o.acked = o.seq
 		}
 	}},
-	{name: "a turn ended", before: func(s *replicas, o *author) { s.commit(o.batch(false, beginOp("turn")())) }, stale: true,
+	{name: "a turn ended", before: func(s *replicas, o *author) { s.commit(o.batch(false, beginOp("turn")())) },
 		meanwhile: secondOutbox(func() ledger.Intent {
 			return newIntent(session.MethodFinalize, "message", "turn", "status", "aborted")
 		})},
-	{name: "a turn interrupted", before: func(s *replicas, o *author) { s.commit(o.batch(false, beginOp("turn")())) }, stale: true,
+	{name: "a turn interrupted", before: func(s *replicas, o *author) { s.commit(o.batch(false, beginOp("turn")())) },
 		meanwhile: func(s *replicas, o *author) {
 			s.both("lapse", func(tx session.Tx) error {
 				_, err := session.Lapse(s.ctx, tx, []string{o.session}, true)
@@ -190,15 +176,15 @@ var staleCases = []staleCase{
 		next: func(o *author) session.Submission { return o.batch(false, beginOp("next")()) }},
 	{name: "nothing, and a turn is begun by somebody else", meanwhile: func(*replicas, *author) {}, before: visitorBegins,
 		next: func(o *author) session.Submission { return o.visitor.batch(false, beginOp("next")()) }},
-	{name: "a ref revoked whose turn is open", stale: true, before: visitorBegins,
+	{name: "a ref revoked whose turn is open", before: visitorBegins,
 		meanwhile: directly(func(o *author) *session.Direct { return &session.Direct{Ref: o.visitor.ref} }),
 		next:      func(o *author) session.Submission { return o.batch(false, beginOp("next")()) }},
-	{name: "a ref revoked", stale: true, next: byVisitor,
+	{name: "a ref revoked", next: byVisitor,
 		meanwhile: directly(func(o *author) *session.Direct { return &session.Direct{Ref: o.visitor.ref} })},
-	{name: "a new epoch", stale: true, next: byVisitor, meanwhile: directly(func(*author) *session.Direct { return &session.Direct{Epoch: true} })},
-	{name: "the session deleted", stale: true,
+	{name: "a new epoch", next: byVisitor, meanwhile: directly(func(*author) *session.Direct { return &session.Direct{Epoch: true} })},
+	{name: "the session deleted",
 		meanwhile: secondOutbox(func() ledger.Intent { return newIntent(session.MethodDelete) })},
-	{name: "its space's ref revoked, after its end", stale: true, before: func(s *replicas, o *author) {
+	{name: "its space's ref revoked, after its end", before: func(s *replicas, o *author) {
 		s.commit(o.batch(false, newIntent(session.MethodDelete)))
 		s.commit(o.batch(false, putOp("message/b", `{}`)))
 	}, meanwhile: func(s *replicas, o *author) {
@@ -210,7 +196,7 @@ var staleCases = []staleCase{
 			return err
 		})
 	}},
-	{name: "its space's root rotated", stale: true, meanwhile: func(s *replicas, o *author) {
+	{name: "its space's root rotated", meanwhile: func(s *replicas, o *author) {
 		fresh := &capability.Grant{ID: newRef(capability.Target(o.space)), Target: capability.Target(o.space), Hash: hash()}
 		s.both("rotate the space's root", func(tx session.Tx) error {
 			rows, err := tx.Load(s.ctx, &session.ReadSet{ExclusiveSpaces: []string{fresh.Target}, Grants: []string{o.space}})
@@ -224,11 +210,11 @@ var staleCases = []staleCase{
 			return tx.Save(s.ctx, c)
 		})
 	}},
-	{name: "the log trimmed", stale: true, meanwhile: func(s *replicas, o *author) {
+	{name: "the log trimmed", meanwhile: func(s *replicas, o *author) {
 		_, err := s.Trim(s.ctx, o.session, keepNothing, 2, 1<<20)
 		s.must("trim", err)
 	}},
-	{name: "the key put otherwise, before a stream is opened here", before: appends("message/next"), notOptimistic: true,
+	{name: "the key put otherwise, before a stream is opened here", before: appends("message/next"),
 		meanwhile: func(s *replicas, o *author) {
 			secondOutbox(func() ledger.Intent { return putOp("message/next", `{"n":2}`) })(s, o)
 			s.use(0)
@@ -239,18 +225,14 @@ var staleCases = []staleCase{
 		sub.Batch.Incarnation = 2
 		return sub
 	}},
-	{name: "a batch sent again", notOptimistic: true, meanwhile: appends("message/b"),
+	{name: "a batch sent again", meanwhile: appends("message/b"),
 		next: func(o *author) session.Submission { return o.last }},
 }
 
-// slowCommit is how long a commit, or what is decided on in it, may take on a busy
-// machine before the clock of a guess has run away.
-const slowCommit = 400 * time.Millisecond
-
-// testStaleRows: whatever another server does to a session, the next batch gets
-// the answer that it would get there, and was guessed on wrong rows first.
-func testStaleRows(t *testing.T, fresh Fresh) {
-	for _, c := range staleCases {
+// testReplicasMeanwhile: whatever another server does to a session, the next batch gets
+// the answer that it would get there.
+func testReplicasMeanwhile(t *testing.T, fresh Fresh) {
+	for _, c := range replicaCases {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			s := beginReplicas(t, fresh, 2, 0)
@@ -266,12 +248,10 @@ func testStaleRows(t *testing.T, fresh Fresh) {
 			if c.before != nil {
 				c.before(s, o)
 			}
-			begun := time.Now()
 			s.commit(o.batch(false, putOp("message/c", `{}`)))
 			s.use(1)
 			c.meanwhile(s, o)
 			s.use(0)
-			right, wrong := s.OptimisticStats()
 			sub := session.Submission{}
 			if c.next != nil {
 				sub = c.next(o)
@@ -279,22 +259,6 @@ func testStaleRows(t *testing.T, fresh Fresh) {
 				sub = o.batch(false, putOp("message/next", `{"n":2}`))
 			}
 			s.commit(sub)
-			s.decideDelay = 0
-			late := time.Since(begun) > slowCommit
-			nowRight, nowWrong := s.OptimisticStats()
-			got, want := [2]uint64{nowRight - right, nowWrong - wrong}, [2]uint64{1, 0}
-			switch {
-			case c.notOptimistic:
-				want = [2]uint64{}
-			case c.stale:
-				want = [2]uint64{0, 1}
-			}
-			if late && want == [2]uint64{1, 0} && got == [2]uint64{0, 1} { // the guess was right, and too old
-				got = want
-			}
-			if len(s.all) > 1 && got != want {
-				t.Errorf("guesses right and wrong: %v, want %v", got, want)
-			}
 			// It goes on from there.
 			for range 3 {
 				s.commit(o.batch(false, putOp("message/next", `{"n":3}`)), o.batch(false, putOp("message/d", `{"n":%d}`, o.seq)))

@@ -1,0 +1,81 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/mooring-rpc/mooring/internal/session"
+)
+
+// TestSplitEntries: a key that was found absent is inserted, unless the same Save drops it first.
+func TestSplitEntries(t *testing.T) {
+	t.Parallel()
+	trans := &tx{absent: map[string][]string{"ses_A": {"a", "b", "c", "d"}, "ses_B": {"a"}}}
+	c := &session.Changes{
+		Entries:     []*session.Entry{{Session: "ses_A", Key: "a"}, {Session: "ses_A", Key: "c"}, {Session: "ses_A", Key: "e"}},
+		DropEntries: map[string][]string{"ses_A": {"b", "c"}, "ses_B": {"a"}},
+	}
+	fresh, others := trans.splitEntries(c)
+	if !slices.Equal(fresh, c.Entries[:1]) || !slices.Equal(others, c.Entries[1:]) {
+		t.Errorf("inserts %v, and is ready for either with %v", fresh, others)
+	}
+	if left := trans.absent["ses_A"]; !slices.Equal(left, []string{"b", "c", "d"}) {
+		t.Errorf("still absent: %v", left)
+	}
+}
+
+// TestBufferedRows: rows are what each makes of them, and what they were leaves nothing behind.
+func TestBufferedRows(t *testing.T) {
+	t.Parallel()
+	for _, n := range []int{3, 500, 2, 0} {
+		trans := &tx{}
+		events := make([]*session.Event, n)
+		for i := range events {
+			events[i] = &session.Event{Key: fmt.Sprint(i), Cursor: uint64(i)}
+		}
+		list := bufferedRows(trans, events, insertEvents, eventValues)
+		if len(list) != n {
+			t.Fatalf("%d rows of %d", len(list), n)
+		}
+		for i, row := range list {
+			if !slices.Equal(row, eventValues(nil, events[i])) {
+				t.Errorf("row %d is %v", i, row)
+			}
+		}
+		buffers := trans.buffers
+		trans.releaseBuffers()
+		for _, p := range buffers {
+			if slices.ContainsFunc(p.values[:cap(p.values)], func(v any) bool { return v != nil }) {
+				t.Error("values are kept")
+			}
+		}
+	}
+}
+
+// inPlace is a backend whose transactions go nowhere.
+type inPlace struct{ Backend }
+
+func (inPlace) Update(_ context.Context, fn func(Runner) error) error { return fn(nil) }
+func (inPlace) Announce(map[string]uint64)                            {}
+
+var errEnd = errors.New("the end")
+
+// TestBuffersComeBack: with the end of a transaction, however it ends.
+func TestBuffersComeBack(t *testing.T) {
+	t.Parallel()
+	for _, end := range []error{nil, errEnd} {
+		var used *tx
+		s := &Store{backend: inPlace{}}
+		err := s.update(t.Context(), func(trans *tx) error {
+			used = trans
+			bufferedRows(trans, []*session.Event{{}}, insertEvents, eventValues)
+			return end
+		})
+		if !errors.Is(err, end) || len(used.buffers) > 0 {
+			t.Errorf("%d are in use after %v", len(used.buffers), err)
+		}
+	}
+}
