@@ -15,7 +15,6 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/outbox/internal/outcomes"
-	"github.com/mooring-rpc/mooring/outbox/internal/refs"
 	"github.com/mooring-rpc/mooring/outbox/internal/sqlstore"
 	"github.com/mooring-rpc/mooring/outbox/internal/writer"
 )
@@ -37,8 +36,7 @@ type Box struct {
 	hub            outcomes.Hub
 	polls          outcomes.Polls
 	warnedBlocking atomic.Int64 // since when the last logged blocking process has blocked
-	refs           refs.Cache
-	refSource      *boxRefs
+	refs           sqlstore.StoredRefs
 	usage          usage
 	damage         sqlstore.DamageLog
 
@@ -86,7 +84,7 @@ func New(ctx context.Context, name string, cfg Config, open func(Config) (sqlsto
 	b.ctx, b.cancel = context.WithCancel(context.Background())
 	b.w = writer.New(writer.Config{DB: db, Tables: &b.t, Outbox: b.id, Logger: cfg.Logger, Delay: cfg.AckDelay, Observe: b.damage.Observe})
 	b.polls.Read = b.unfinishedOf
-	b.refSource = &boxRefs{box: b}
+	b.refs.Tables, b.refs.Outbox, b.refs.Logger, b.refs.Read = &b.t, b.id, cfg.Logger, b.read
 	return b, nil
 }
 

@@ -59,7 +59,7 @@ func (b *Box) Commit(ctx context.Context, batch Batch) (Ticket, error) {
 		}
 	}
 	seen := b.refs.Generation()
-	to, err := b.resolver().RouteForCommit(ctx, batch.Session, batch.Via, batch.ViaSecret, batch.ForkViaSecret, bd) // a create's refs may have been references
+	to, err := b.refs.Resolver().RouteForCommit(ctx, batch.Session, batch.Via, batch.ViaSecret, batch.ForkViaSecret, bd) // a create's refs may have been references
 	if err != nil {
 		return Ticket{}, fmt.Errorf("commit: %w", err)
 	}
@@ -347,7 +347,7 @@ func (b *Box) CommitTx(ctx context.Context, tx Tx, batch Batch) (Ticket, error) 
 }
 
 func (b *Box) commitTx(ctx context.Context, q sqlstore.CallerTx, batch *Batch, bd *intent.Batch) (Ticket, error) {
-	to, err := b.resolverInCallerTx(q).RouteForCommit(ctx, batch.Session, batch.Via, batch.ViaSecret, batch.ForkViaSecret, bd)
+	to, err := b.refs.ResolverIn(q, true).RouteForCommit(ctx, batch.Session, batch.Via, batch.ViaSecret, batch.ForkViaSecret, bd)
 	if err != nil {
 		return Ticket{}, err
 	}
@@ -363,7 +363,7 @@ func (b *Box) commitTx(ctx context.Context, q sqlstore.CallerTx, batch *Batch, b
 			return Ticket{}, err
 		}
 	}
-	if _, err := b.resolverInCallerTx(q).RouteOf(ctx, batch.Session, batch.Via, bd); err != nil {
+	if _, err := b.refs.ResolverIn(q, true).RouteOf(ctx, batch.Session, batch.Via, bd); err != nil {
 		return Ticket{}, err
 	}
 	row := b.newRow(batch, bd)

@@ -61,7 +61,7 @@ func (l *loop) setRoute(e *machine.Entry) {
 	if e.Damaged {
 		return
 	}
-	to, err := l.box.resolver().RouteOf(l.ctx, e.Session, e.Via, e.Body)
+	to, err := l.box.refs.Resolver().RouteOf(l.ctx, e.Session, e.Via, e.Body)
 	e.Route, e.RouteErr, e.RetryRoute = to, nil, false
 	if err != nil {
 		var what machine.ErrorClass
@@ -103,7 +103,7 @@ func (b *Box) streamRequest(ctx context.Context, session string, to machine.Rout
 	req := StreamRequest{Session: session, Outbox: b.id, Secret: secret, Incarnation: uint64(incarnation),
 		Redemptions: make(map[string]string)}
 	get := func(id string) (capability.Ref, error) {
-		r, err := b.resolver().Ref(ctx, id)
+		r, err := b.refs.Resolver().Ref(ctx, id)
 		if err == nil {
 			req.Redemptions[id] = r.Redemption
 		}

@@ -153,10 +153,14 @@ func verbsOf(b *Box, pool *pgxpool.Pool, session string, kept capability.Ref, x 
 		},
 		"RefAnswered": func(ctx context.Context) error { return b.confirmRef(ctx, kept, RefStatus{}, "") },
 		"DropRef":     func(ctx context.Context) error { return b.DropRef(ctx, "ref_none", false) },
-		"Refs":        func(ctx context.Context) error { b.refs = refs.Cache{}; _, err := b.Refs(ctx); return err },
-		"Ref":         func(ctx context.Context) error { b.refs = refs.Cache{}; _, err := b.Ref(ctx, kept.ID); return err },
+		"Refs":        func(ctx context.Context) error { b.refs.Cache = refs.Cache{}; _, err := b.Refs(ctx); return err },
+		"Ref": func(ctx context.Context) error {
+			b.refs.Cache = refs.Cache{}
+			_, err := b.Ref(ctx, kept.ID)
+			return err
+		},
 		"RefFor": func(ctx context.Context) error {
-			b.refs = refs.Cache{}
+			b.refs.Cache = refs.Cache{}
 			_, err := b.RefFor(ctx, session, 0)
 			return err
 		},

@@ -146,7 +146,7 @@ func (l *loop) checkNotKnown(session string, conn int, to machine.Route, err err
 	if fault.CodeOf(err) != fault.NotYetKnown || to.Space != "" {
 		return err
 	}
-	ref, unread := l.box.resolver().Ref(l.ctx, to.Ref)
+	ref, unread := l.box.refs.Resolver().Ref(l.ctx, to.Ref)
 	if unread != nil || ref.Role != SessionOwner {
 		return err
 	}
@@ -287,7 +287,7 @@ func (l *loop) scan() {
 	l.seenDrops.Store(row.Drops)
 	var targets []string
 	if reading.Incremental {
-		targets = l.box.mergeRefs(reading, found)
+		targets = l.box.refs.MergeFound(reading, found)
 	}
 	l.post(func(now time.Time) {
 		if row.Holder != l.box.holderID {

@@ -453,13 +453,13 @@ func (b *Box) fenceRoute(ctx context.Context, session string, gone bool) (to mac
 		return to, err
 	}
 	if first == nil {
-		return b.resolver().RouteOf(ctx, session, "", &intent.Batch{Ops: []intent.Op{{Method: "put"}}})
+		return b.refs.Resolver().RouteOf(ctx, session, "", &intent.Batch{Ops: []intent.Op{{Method: "put"}}})
 	}
 	bd, err := first.Decode()
 	if err != nil {
 		return to, err
 	}
-	return b.resolver().RouteOf(ctx, session, first.Via, bd)
+	return b.refs.Resolver().RouteOf(ctx, session, first.Via, bd)
 }
 
 // lastBatchOf returns the batch that ends with seq last, as it was sent; nil if this outbox no

@@ -116,7 +116,7 @@ func (b *Box) changeRefs(ctx context.Context, what string, change func(ctx conte
 	if err != nil {
 		return fmt.Errorf("%s: %w", what, err)
 	}
-	if err := b.refreshRefs(ctx); err != nil { // the next reading will find it
+	if _, err := b.refs.Refresh(ctx); err != nil { // the next reading will find it
 		b.cfg.Logger.Warn("the stored refs could not be read again", "outbox", b.id, "error", err)
 	}
 	b.withLoop(func(l *loop) { l.postAsync(l.rerouteAll) })
@@ -125,7 +125,7 @@ func (b *Box) changeRefs(ctx context.Context, what string, change func(ctx conte
 
 // Refs lists the stored refs, oldest first.
 func (b *Box) Refs(ctx context.Context) ([]SavedRef, error) {
-	if err := b.refreshRefs(ctx); err != nil {
+	if _, err := b.refs.Refresh(ctx); err != nil {
 		return nil, err
 	}
 	return b.refs.All(), nil
@@ -133,10 +133,10 @@ func (b *Box) Refs(ctx context.Context) ([]SavedRef, error) {
 
 // Ref returns a stored ref by its id, or the one that has replaced it; NotFound.
 func (b *Box) Ref(ctx context.Context, id string) (SavedRef, error) {
-	if err := b.refreshRefs(ctx); err != nil {
+	if _, err := b.refs.Refresh(ctx); err != nil {
 		return SavedRef{}, err
 	}
-	return b.resolver().Ref(ctx, id)
+	return b.refs.Resolver().Ref(ctx, id)
 }
 
 // RefFor returns the ref to use for a session's or space's id, or for an external id; "" is the
@@ -147,69 +147,8 @@ func (b *Box) Ref(ctx context.Context, id string) (SavedRef, error) {
 // a ref with the right is preferred; then the owner's of a session that was created here; then
 // the one confirmed last.
 func (b *Box) RefFor(ctx context.Context, target string, want capability.Rights) (SavedRef, error) {
-	if err := b.refreshRefs(ctx); err != nil {
+	if _, err := b.refs.Refresh(ctx); err != nil {
 		return SavedRef{}, err
 	}
-	return b.resolver().RefFor(ctx, target, want)
-}
-
-// boxRefs reads refs for a Box's cache.
-type boxRefs struct {
-	box *Box
-	// q is the transaction that asks, nil for none. It may hold the last connection, so it does
-	// the reading; and it may see rows that others do not, and never will.
-	q sqlstore.Querier
-	// callerTx says that q is a caller's transaction: the committed rows that it sees are
-	// cached.
-	callerTx bool
-}
-
-func (b *Box) resolver() refs.Resolver { return refs.Resolver{Cache: &b.refs, Source: b.refSource} }
-func (b *Box) resolverIn(q sqlstore.Querier) refs.Resolver {
-	return refs.Resolver{Cache: &b.refs, Source: &boxRefs{box: b, q: q}}
-}
-func (b *Box) resolverInCallerTx(q sqlstore.Querier) refs.Resolver {
-	return refs.Resolver{Cache: &b.refs, Source: &boxRefs{box: b, q: q, callerTx: true}}
-}
-
-// refreshRefs reads the rows written since the last reading.
-func (b *Box) refreshRefs(ctx context.Context) error {
-	_, err := b.refSource.Refresh(ctx)
-	return err
-}
-
-func (s *boxRefs) Refresh(ctx context.Context) (txOnly *refs.Cache, err error) {
-	b := s.box
-	r := b.refs.BeginReading()
-	var found sqlstore.RefsSince
-	read := func(ctx context.Context, q sqlstore.Querier) (err error) {
-		found, err = b.t.RefsSince(ctx, q, r.Since)
-		return err
-	}
-	if s.q != nil {
-		err = read(ctx, s.q)
-	} else {
-		err = b.read(ctx, "read refs", read)
-	}
-	if err != nil {
-		return nil, err
-	}
-	if s.q == nil || s.callerTx && found.SawCommitted {
-		b.mergeRefs(r, found)
-		found.Rows = nil
-	}
-	if alone := append(found.Rows, found.Ours...); len(alone) > 0 {
-		txOnly = new(refs.Cache)
-		txOnly.Merge(refs.Reading{}, alone, "")
-	}
-	return txOnly, nil
-}
-
-// mergeRefs merges a reading into the cache, and returns the targets whose refs changed.
-func (b *Box) mergeRefs(r refs.Reading, found sqlstore.RefsSince) (targets []string) {
-	targets, damaged := b.refs.Merge(r, found.Rows, found.Next)
-	for _, id := range damaged {
-		b.cfg.Logger.Error("a stored ref is damaged and is not used", "outbox", b.id, "ref", id)
-	}
-	return targets
+	return b.refs.Resolver().RefFor(ctx, target, want)
 }

@@ -411,7 +411,7 @@ func (l *loop) perform(a machine.Action, now time.Time) {
 		b.w.Submit(j)
 		if a.Err != nil { // a better ref may be stored already
 			l.postAsync(func(now time.Time) {
-				_ = b.refreshRefs(l.ctx) // else the next scan does it
+				_, _ = b.refs.Refresh(l.ctx) // else the next scan does it
 				l.resumeIfRerouted(a.Session, now)
 			})
 		}

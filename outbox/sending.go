@@ -147,7 +147,7 @@ func (b *Box) loadRows(ctx context.Context, q sqlstore.Querier, ld *loadResult, 
 			return nil
 		}
 		if no != nil {
-			to, err := b.resolverIn(q).RouteOf(ctx, session, r.Via, bd)
+			to, err := b.refs.ResolverIn(q, false).RouteOf(ctx, session, r.Via, bd)
 			if err != nil || !no.Route.Serves(to) {
 				ld.more = true
 				return nil
@@ -199,7 +199,7 @@ func (b *Box) finishLocally(ctx context.Context, q sqlstore.Querier, r *sqlstore
 	d := decidedRow{id: r.ID, outs: bd.Outcomes(nil), ops: r.Ops}
 	if intent.CreatesSession(bd.Ops[0].Method) {
 		// Nothing creates the session; later batches still have to reach a server that says so.
-		if to, err := b.resolverIn(q).RouteOf(ctx, r.Session, r.Via, bd); err == nil {
+		if to, err := b.refs.ResolverIn(q, false).RouteOf(ctx, r.Session, r.Via, bd); err == nil {
 			b.t.SetCreateRefs(q, r.Num, to.Space, to.Ref)
 			d.createRoute = to
 			d.refUpdates = []refs.Update{refs.RefusedOwner(to.Ref, &d.outs[0])}
@@ -335,7 +335,7 @@ func (b *Box) resolveDrops(term int, session string, entries []*machine.Entry, d
 // stored already.
 func (l *loop) endRefused(a machine.Action) {
 	l.postAsync(func(time.Time) { // an event of its own, since it reads the database
-		_ = l.box.refreshRefs(l.ctx) // else the row's ref is the one that was refused
+		_, _ = l.box.refs.Refresh(l.ctx) // else the row's ref is the one that was refused
 		win := l.box.cfg.Window
 		l.box.load(l.term, a.Session, machine.WindowsAhead*win.Batches, machine.WindowsAhead*win.Bytes, &machine.Refusal{Route: a.Route, Err: a.Err}, func(ld loadResult, err error) {
 			if err != nil {
