@@ -11,6 +11,8 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/ledger"
 	"github.com/mooring-rpc/mooring/outbox/internal/intent"
+	"github.com/mooring-rpc/mooring/outbox/internal/machine"
+	"github.com/mooring-rpc/mooring/outbox/internal/sender"
 	"github.com/mooring-rpc/mooring/outbox/internal/sqlstore"
 )
 
@@ -43,7 +45,7 @@ func (b *Box) status(ctx context.Context, finished bool) (st Status, err error) 
 		st.Incarnation = uint64(row.Incarnation)
 		if row.Holder != "" && row.LeaseUntil > now {
 			st.LeasedUntil = time.UnixMilli(row.LeaseUntil)
-			st.Sending = row.Holder == b.holderID
+			st.Sending = row.Holder == b.t.HolderID
 		}
 		err = b.t.UnfinishedCounts(ctx, q, func(inFlight bool, ops int, bytes int64, n intent.Tally) {
 			if st.Bytes += bytes; inFlight {
@@ -251,7 +253,7 @@ func (b *Box) Drop(ctx context.Context, op string) error {
 	defer leave()
 	var (
 		asked   *sqlstore.BatchRow
-		decided []decidedRow
+		decided []sender.Decided
 	)
 	err = b.w.Do(ctx, func(ctx context.Context, q sqlstore.Querier) error {
 		asked, decided = nil, nil
@@ -278,21 +280,19 @@ func (b *Box) Drop(ctx context.Context, op string) error {
 			b.t.SetBody(q, r.Num, bd.Encode(r.Session, r.ID), bd.Tally(), false)
 			return nil
 		}
-		decided = []decidedRow{b.finishLocally(ctx, q, r, bd)}
+		decided = []sender.Decided{b.sender.FinishLocally(ctx, q, r, bd)}
 		return nil
 	})
 	if err != nil {
 		return fmt.Errorf("drop: %w", err)
 	}
-	b.announceDecided(decided)
-	b.withLoop(func(l *loop) {
-		l.postAsync(func(now time.Time) {
-			if asked != nil {
-				l.m.DropRequested(asked.Session, asked.Num, now)
-			} else {
-				l.m.UnsequencedDropped(now)
-			}
-		})
+	b.sender.AnnounceDecided(decided)
+	b.sender.Post(func(m *machine.Machine, now time.Time) {
+		if asked != nil {
+			m.DropRequested(asked.Session, asked.Num, now)
+		} else {
+			m.UnsequencedDropped(now)
+		}
 	})
 	return nil
 }

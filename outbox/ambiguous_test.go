@@ -14,6 +14,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/opid"
+	"github.com/mooring-rpc/mooring/outbox/internal/machine"
 	"github.com/mooring-rpc/mooring/outbox/internal/sqlstore"
 )
 
@@ -70,7 +71,7 @@ func TestCommitOfUnknownEnd(t *testing.T) {
 		free := sync.OnceFunc(func() { close(busy) })
 		t.Cleanup(free)
 		begun := make(chan struct{})
-		b.withLoop(func(l *loop) { go l.post(func(time.Time) { close(begun); <-busy }) })
+		b.sender.Post(func(*machine.Machine, time.Time) { close(begun); <-busy })
 		<-begun
 		next := make(chan Ticket, 1)
 		u.after = func() {

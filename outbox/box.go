@@ -10,24 +10,25 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/cenkalti/backoff/v4"
 	"github.com/oklog/ulid/v2"
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/outbox/internal/lease"
+	"github.com/mooring-rpc/mooring/outbox/internal/machine"
 	"github.com/mooring-rpc/mooring/outbox/internal/outcomes"
+	"github.com/mooring-rpc/mooring/outbox/internal/sender"
 	"github.com/mooring-rpc/mooring/outbox/internal/sqlstore"
 	"github.com/mooring-rpc/mooring/outbox/internal/writer"
 )
 
 // Box is one opened outbox. All methods are safe for concurrent use.
 type Box struct {
-	cfg       Config
-	name      string
-	id        string
-	secret    capability.Secret // the secrets shown to servers are derived from it
-	oldSecret capability.Secret // shown to servers by former versions; zero for none
-	holderID  string            // names this Box in the lease
-	openedAt  time.Time
+	cfg      Config
+	name     string
+	id       string
+	openedAt time.Time
 
 	db sqlstore.Database
 	t  sqlstore.Tables
@@ -44,10 +45,11 @@ type Box struct {
 	cancel context.CancelFunc
 	calls  sync.WaitGroup
 
-	mu      sync.Mutex // guards the fields below
-	closed  bool
-	loop    *loop         // the sender, while this Box has the lease
-	runDone chan struct{} // non-nil while Run is running; closed when it ends
+	lease  lease.Lease
+	sender sender.Sender
+
+	mu     sync.Mutex // guards closed
+	closed bool
 }
 
 // defaultName is the name of an outbox that was opened without one.
@@ -80,11 +82,15 @@ func New(ctx context.Context, name string, cfg Config, open func(Config) (sqlsto
 		}
 	}
 	me := ulid.Make().String()
-	b := &Box{cfg: cfg, name: name, id: named.ID, secret: secret, oldSecret: old, holderID: me, openedAt: time.Now(), db: db, t: sqlstore.Tables{DB: db, Box: named.Box, HolderID: me}}
+	b := &Box{cfg: cfg, name: name, id: named.ID, openedAt: time.Now(), db: db, t: sqlstore.Tables{DB: db, Box: named.Box, HolderID: me}}
 	b.ctx, b.cancel = context.WithCancel(context.Background())
 	b.w = writer.New(writer.Config{DB: db, Tables: &b.t, Outbox: b.id, Logger: cfg.Logger, Delay: cfg.AckDelay, Observe: b.damage.Observe})
 	b.polls.Read = b.unfinishedOf
 	b.refs.Tables, b.refs.Outbox, b.refs.Logger, b.refs.Read = &b.t, b.id, cfg.Logger, b.read
+	b.lease = lease.Lease{Outbox: b.id, T: &b.t, W: b.w, Lasts: cfg.Lease, Logger: cfg.Logger}
+	b.sender = sender.Sender{Outbox: b.id, Secret: secret, OldSecret: old, T: &b.t, W: b.w, Hub: &b.hub, Refs: &b.refs,
+		Damage: &b.damage, Stored: &b.usage.stored, Read: b.read, Window: machine.Window(cfg.Window), NewBackoff: b.newBackoff,
+		RetryAfter: cfg.Backoff.Initial, Lease: &b.lease, Retention: cfg.Retention, Logger: cfg.Logger, Now: cfg.Now}
 	return b, nil
 }
 
@@ -107,6 +113,31 @@ func (b *Box) Close() error {
 	b.calls.Wait()
 	b.w.Close()
 	return sqlstore.WithCode(b.db.Close())
+}
+
+// Run sends committed batches, of this and other processes, until ctx ends or the Box is
+// closed; then it returns nil. It holds the outbox's lease when it can get it and waits
+// otherwise: also for another Run of the same Box, whose link sends everything until that one
+// ends. Errors of the database or the link are logged and retried for ever.
+func (b *Box) Run(ctx context.Context, link Link) error {
+	leave, err := b.enter()
+	if err != nil {
+		return err
+	}
+	defer leave()
+	ctx, cancel := b.withClose(ctx)
+	defer cancel()
+	b.sender.Run(ctx, link)
+	return nil
+}
+
+// Wake reports that the link is back: all pending retries are tried now.
+func (b *Box) Wake() { b.sender.Post((*machine.Machine).Wake) }
+
+func (b *Box) newBackoff() backoff.BackOff {
+	c := b.cfg.Backoff
+	return backoff.NewExponentialBackOff(backoff.WithInitialInterval(c.Initial), backoff.WithMaxInterval(c.Max),
+		backoff.WithMultiplier(c.Factor), backoff.WithRandomizationFactor(c.Jitter), backoff.WithMaxElapsedTime(0))
 }
 
 // enter registers a call that keeps the database open until leave; it fails once the Box is

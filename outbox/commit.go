@@ -16,6 +16,7 @@ import (
 	"github.com/mooring-rpc/mooring/outbox/internal/intent"
 	"github.com/mooring-rpc/mooring/outbox/internal/machine"
 	"github.com/mooring-rpc/mooring/outbox/internal/refs"
+	"github.com/mooring-rpc/mooring/outbox/internal/sender"
 	"github.com/mooring-rpc/mooring/outbox/internal/sqlstore"
 	"github.com/mooring-rpc/mooring/outbox/internal/writer"
 )
@@ -88,7 +89,7 @@ func (b *Box) resolveAmbiguous(ctx context.Context, batch *Batch, bd *intent.Bat
 		return Ticket{}, fmt.Errorf("commit: it is not known whether batch %s is there; to find out commit it again under that id: %w", batch.ID, unsure)
 	}
 	b.usage.commitsSinceCount.Store(0) // count again
-	b.notifyBacklog(batch.Session)
+	b.sender.NotifyBacklog(batch.Session)
 	return t, nil
 }
 
@@ -217,7 +218,7 @@ func (b *Box) commit(ctx context.Context, batch *Batch, bd *intent.Batch, res in
 	done := func(err error, ambiguous bool) {
 		switch {
 		case err != nil && ambiguous && seqs != nil:
-			b.endTerm(fault.Unavailable.Because(err, "it is not known whether a seq was given")) // nobody may allocate it again
+			b.sender.EndTerm(fault.Unavailable.Because(err, "it is not known whether a seq was given")) // nobody may allocate it again
 		case err != nil:
 		default:
 			crashpoint.Hit(crashpoint.OutboxCommitAfter)
@@ -231,13 +232,13 @@ func (b *Box) commit(ctx context.Context, batch *Batch, bd *intent.Batch, res in
 				seq := int64(first)
 				row.Num, row.FirstSeq, row.State = num, &seq, sqlstore.RowInFlight
 				b.hub.NoteSent(row.ID)
-				b.sendCommitted(row, bd, res.PinSeq, to)
+				b.sender.SendCommitted(row, bd, res.PinSeq, to)
 			} else {
 				b.hub.NoteQueued(row.ID)
 				if row.Num = num; opensUnread(to, res) {
-					b.notifyWaiting(row, bd)
+					b.sender.NotifyWaiting(row, bd)
 				} else {
-					b.notifyBacklog(row.Session)
+					b.sender.NotifyBacklog(row.Session)
 				}
 			}
 		}
@@ -245,9 +246,16 @@ func (b *Box) commit(ctx context.Context, batch *Batch, bd *intent.Batch, res in
 	return b.w.DoJob(ctx, &writer.Job{Run: run, Done: done, Commit: true})
 }
 
+// opensUnread reports whether a stream may be opened for a row that was committed just now without
+// reading it: the session's server knows its ref, so the session is there, and nothing blocks the
+// row.
+func opensUnread(to machine.Route, res intent.Resolution) bool {
+	return to.Confirmed && len(res.BlockedOn) == 0
+}
+
 // commitDecided stores a batch that no server need see: every op was skipped.
 func (b *Box) commitDecided(ctx context.Context, row *sqlstore.BatchRow, bd *intent.Batch, owner *refs.Row) error {
-	var decided decidedRow
+	var decided sender.Decided
 	made := false
 	err := b.w.Do(ctx, func(ctx context.Context, q sqlstore.Querier) (err error) {
 		b.indexOps(q, row.ID, bd)
@@ -257,7 +265,7 @@ func (b *Box) commitDecided(ctx context.Context, row *sqlstore.BatchRow, bd *int
 			}
 		}
 		if row.Num, err = b.t.Insert(ctx, q, row); err == nil {
-			decided = b.finishLocally(ctx, q, row, bd)
+			decided = b.sender.FinishLocally(ctx, q, row, bd)
 		}
 		return err
 	})
@@ -267,7 +275,7 @@ func (b *Box) commitDecided(ctx context.Context, row *sqlstore.BatchRow, bd *int
 	if made {
 		b.refs.Put(*owner)
 	}
-	b.announceDecided([]decidedRow{decided})
+	b.sender.AnnounceDecided([]sender.Decided{decided})
 	return nil
 }
 

@@ -1,6 +1,6 @@
 package outbox
 
-// Config and its limits.
+// Config and its limits; and the Link that Run gets.
 
 import (
 	"log/slog"
@@ -8,6 +8,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/internal/defaults"
 	"github.com/mooring-rpc/mooring/ledger"
+	"github.com/mooring-rpc/mooring/outbox/internal/sender"
 	"github.com/mooring-rpc/mooring/outbox/internal/sqlstore"
 )
 
@@ -89,3 +90,15 @@ func (c Config) withDefaults() Config {
 func (l Limits) ledger() ledger.Limits {
 	return ledger.Limits{BatchOps: l.BatchOps, BatchBytes: l.BatchBytes, PayloadBytes: l.PayloadBytes}
 }
+
+// Link opens streams, for Run. The client implements it over rpc.
+type Link = sender.Link
+
+// StreamRequest describes the stream to open.
+type StreamRequest = sender.StreamRequest
+
+// Stream is one opened stream.
+type Stream = sender.Stream
+
+// Reply is the answer to one Stream.Apply.
+type Reply = sender.Reply

@@ -172,7 +172,7 @@ func TestRowOfANewerBinary(t *testing.T) {
 		if rows, err := b.List(limited(t), Filter{Batch: x.Batch}); err != nil || rows[0].State != Pending || rows[0].LastError == "" {
 			t.Errorf("%+v, %v", rows, err)
 		}
-		if n, err := b.sweep(limited(t), inAMonth(), 10); n != 0 || !errors.Is(err, fault.Incompatible) {
+		if n, err := b.sender.Sweep(limited(t), inAMonth(), 10); n != 0 || !errors.Is(err, fault.Incompatible) {
 			t.Errorf("%d swept, and one of them may be what it refers to: %v", n, err)
 		}
 		if err := b.Drop(limited(t), x.Ops[0]); !errors.Is(err, fault.Incompatible) {

@@ -75,13 +75,13 @@
 //
 // # How it is built
 //
-// commit.go commits a batch. lease.go decides which Box sends; run.go is the sender's loop and
-// sending.go its transactions. restart.go gives up a stream that cannot go on and begins another
-// for its session, and reconcile.go sends again what a session lacks: reconcile_plan.go plans that,
-// without a database. sweep.go removes old rows.
+// box.go opens a Box and has its Run; commit.go commits a batch. restart.go gives up a stream that cannot go on and begins another
+// for its session, and reconcile.go sends again what a session lacks: reconcile_plan.go plans that, without a database.
 //
 // Below, each imports only those after it:
 //
+//	internal/sender                     the loop that sends, while this Box has the lease
+//	internal/lease                      which Box sends
 //	internal/outcomes                   when waiters get a batch's outcomes
 //	internal/writer                     which writes share a transaction, and which seqs they get
 //	internal/sqlite, internal/postgres  the two databases, their connections and group commit

@@ -13,6 +13,7 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/opid"
 	"github.com/mooring-rpc/mooring/ledger"
+	"github.com/mooring-rpc/mooring/outbox/internal/machine"
 	"github.com/mooring-rpc/mooring/outbox/internal/sqlstore"
 )
 
@@ -272,7 +273,7 @@ func TestDropOfWhatAStreamIsOpenedFor(t *testing.T) {
 			}
 			eventually(t, "its stream is gone", func() bool {
 				n := 0
-				return onLoop(b, func(l *loop) { n = len(l.m.Streams) }) && n == 0
+				return onLoop(b, func(m *machine.Machine) { n = len(m.Streams) }) && n == 0
 			})
 		}
 	})
@@ -311,9 +312,7 @@ func TestDropAfterSeq(t *testing.T) {
 		}
 		eventually(t, "the sender has noticed", func() bool {
 			n := make(chan int, 1)
-			b.withLoop(func(l *loop) {
-				l.post(func(time.Time) { n <- len(l.m.StreamOf(session).Drops) })
-			})
+			b.sender.Post(func(m *machine.Machine, _ time.Time) { n <- len(m.StreamOf(session).Drops) })
 			select {
 			case n := <-n:
 				return n == 2

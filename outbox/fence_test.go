@@ -10,6 +10,7 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/opid"
 	"github.com/mooring-rpc/mooring/ledger"
+	"github.com/mooring-rpc/mooring/outbox/internal/machine"
 )
 
 // copied takes a copy of a session as it is, and gives what restores it.
@@ -91,7 +92,7 @@ func TestFence(t *testing.T) {
 		}
 		log.Base = 100
 		stop = run(t, b, srv)
-		eventually(t, "a sender begins", func() bool { return onLoop(b, func(*loop) {}) })
+		eventually(t, "a sender begins", func() bool { return onLoop(b, func(*machine.Machine) {}) })
 		stop()
 		if _, err := b.reconcile(ctx, session, log, ReconcileOptions{}); fault.CodeOf(err) != fault.InUse {
 			t.Errorf("after another has begun to send: %v", err)

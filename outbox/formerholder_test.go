@@ -13,6 +13,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/ledger"
+	"github.com/mooring-rpc/mooring/outbox/internal/machine"
 	"github.com/mooring-rpc/mooring/outbox/internal/sqlite"
 	"github.com/mooring-rpc/mooring/outbox/internal/sqlstore"
 )
@@ -75,7 +76,7 @@ func TestFormerHolderStopsNoStream(t *testing.T) {
 		run(t, one, srv)
 		<-refused
 		done := make(chan struct{})
-		one.withLoop(func(l *loop) { l.post(func(time.Time) { close(done) }) })
+		one.sender.Post(func(*machine.Machine, time.Time) { close(done) })
 		<-done // the loop has done what it had to
 		other.hold.Lock()
 		release := sync.OnceFunc(other.hold.Unlock)

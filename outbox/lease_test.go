@@ -9,9 +9,8 @@ import (
 	"time"
 
 	"github.com/mooring-rpc/mooring/fault"
-	"github.com/mooring-rpc/mooring/internal/opid"
-	"github.com/mooring-rpc/mooring/ledger"
 	"github.com/mooring-rpc/mooring/outbox/internal/intent"
+	"github.com/mooring-rpc/mooring/outbox/internal/lease"
 	"github.com/mooring-rpc/mooring/outbox/internal/sqlstore"
 )
 
@@ -39,26 +38,26 @@ func TestWhoMayTakeTheLease(t *testing.T) {
 			lasts  int64 // as its holder said
 			pid    int64
 			seen   time.Duration // the lease has looked so for this long
-			waiter leaseWaiter
+			waiter lease.Waiter
 			taken  bool
 			again  time.Duration // when to try again, about
 			mark   bool          // it is for a database with marks
 		}{
 			"nobody's":                               {holder: "", taken: true},
-			"our own":                                {holder: b.holderID, until: minute, taken: true},
+			"our own":                                {holder: b.t.HolderID, until: minute, taken: true},
 			"another's":                              {holder: "x", until: minute, again: time.Minute},
 			"lapsed":                                 {holder: "x", until: -1, taken: true},
 			"not renewed for as long as ours last":   {holder: "x", until: day, seen: time.Hour, taken: true},
 			"seen for less than that":                {holder: "x", until: day, seen: time.Hour - time.Minute, again: 24 * time.Hour},
 			"not renewed for as long as it lasts":    {holder: "x", until: day, lasts: 2 * minute, seen: 2 * time.Minute, taken: true},
 			"renewed more seldom than ours":          {holder: "x", until: day, lasts: day, seen: 2 * time.Hour, again: 24 * time.Hour},
-			"of a dead one":                          {holder: "x", until: minute, pid: sqlstore.LivenessHeld, waiter: leaseWaiter{hasLiveness: true}, taken: true, mark: true},
-			"of one that never had the mark":         {holder: "x", until: minute, waiter: leaseWaiter{hasLiveness: true}, again: time.Minute, mark: true},
-			"of one that lives and is late":          {holder: "x", until: -1, pid: sqlstore.LivenessHeld, waiter: leaseWaiter{livenessTaken: true}, again: time.Hour / 2, mark: true},
-			"late for half a lease":                  {holder: "x", until: -1, pid: sqlstore.LivenessHeld, seen: time.Hour / 2, waiter: leaseWaiter{livenessTaken: true}, taken: true, mark: true},
-			"late, and another has the mark":         {holder: "x", until: -1, waiter: leaseWaiter{livenessTaken: true}, taken: true, mark: true},
-			"living, by a clock that was put back":   {holder: "x", until: day, pid: sqlstore.LivenessHeld, seen: time.Hour, waiter: leaseWaiter{livenessTaken: true}, taken: true, mark: true},
-			"living, with a lease that looks lapsed": {holder: "x", until: day, pid: sqlstore.LivenessHeld, lasts: minute, seen: time.Minute, waiter: leaseWaiter{livenessTaken: true}, again: time.Hour / 2, mark: true},
+			"of a dead one":                          {holder: "x", until: minute, pid: sqlstore.LivenessHeld, waiter: lease.Waiter{HasLiveness: true}, taken: true, mark: true},
+			"of one that never had the mark":         {holder: "x", until: minute, waiter: lease.Waiter{HasLiveness: true}, again: time.Minute, mark: true},
+			"of one that lives and is late":          {holder: "x", until: -1, pid: sqlstore.LivenessHeld, waiter: lease.Waiter{LivenessTaken: true}, again: time.Hour / 2, mark: true},
+			"late for half a lease":                  {holder: "x", until: -1, pid: sqlstore.LivenessHeld, seen: time.Hour / 2, waiter: lease.Waiter{LivenessTaken: true}, taken: true, mark: true},
+			"late, and another has the mark":         {holder: "x", until: -1, waiter: lease.Waiter{LivenessTaken: true}, taken: true, mark: true},
+			"living, by a clock that was put back":   {holder: "x", until: day, pid: sqlstore.LivenessHeld, seen: time.Hour, waiter: lease.Waiter{LivenessTaken: true}, taken: true, mark: true},
+			"living, with a lease that looks lapsed": {holder: "x", until: day, pid: sqlstore.LivenessHeld, lasts: minute, seen: time.Minute, waiter: lease.Waiter{LivenessTaken: true}, again: time.Hour / 2, mark: true},
 		} {
 			if c.mark && p.kind == "postgres" {
 				continue
@@ -66,8 +65,8 @@ func TestWhoMayTakeTheLease(t *testing.T) {
 			now := time.Now()
 			setBox(t, b, "incarnation = 7, holder = $2, lease_until = $3, lease_for = $4, holder_pid = $5", c.holder, now.UnixMilli()+c.until, c.lasts, c.pid)
 			w := c.waiter
-			w.step, w.holder, w.until, w.since = 3, c.holder, now.UnixMilli()+c.until, now.Add(-c.seen)
-			tk, until, err := b.tryAcquireLease(limited(t), &w)
+			w.Step, w.Holder, w.Until, w.Since = 3, c.holder, now.UnixMilli()+c.until, now.Add(-c.seen)
+			tk, until, err := b.lease.TryAcquire(limited(t), &w)
 			if err != nil || (tk != nil) != c.taken {
 				t.Errorf("%s: %v, %v", name, tk, err)
 				continue
@@ -80,31 +79,16 @@ func TestWhoMayTakeTheLease(t *testing.T) {
 				continue
 			}
 			pid := int64(0)
-			if c.waiter.hasLiveness {
+			if c.waiter.HasLiveness {
 				pid = sqlstore.LivenessHeld
 			}
 			left := time.Until(time.UnixMilli(row.LeaseUntil))
-			if tk.incarnation != 10 || row.Incarnation != 10 || row.Holder != b.holderID || row.HolderPID != pid || row.LeaseFor != cfg.Lease.Milliseconds() ||
+			if tk.Incarnation != 10 || row.Incarnation != 10 || row.Holder != b.t.HolderID || row.HolderPID != pid || row.LeaseFor != cfg.Lease.Milliseconds() ||
 				left > cfg.Lease+time.Minute || left < cfg.Lease-time.Minute {
 				t.Errorf("%s: %+v, left behind %+v", name, tk, row)
 			}
 		}
 	})
-}
-
-// TestALeaseThatLooksDifferent was renewed, whatever changed of it.
-func TestALeaseThatLooksDifferent(t *testing.T) {
-	t.Parallel()
-	ago := time.Now().Add(-time.Hour)
-	for i, row := range []sqlstore.BoxRow{{Holder: "x", LeaseUntil: 5}, {Holder: "y", LeaseUntil: 5}, {Holder: "x", LeaseUntil: 6}} {
-		w := &leaseWaiter{holder: "x", until: 5, since: ago}
-		if same := w.unchangedFor(row) >= time.Hour; same != (i == 0) {
-			t.Errorf("%+v looks the same (%t)", row, same)
-		}
-		if w.holder != row.Holder || w.until != row.LeaseUntil {
-			t.Errorf("%+v was seen as %+v", row, w)
-		}
-	}
 }
 
 // TestWhatATakeoverFinds: all that the former holder gave seqs and had no answer to, in
@@ -134,26 +118,26 @@ func TestWhatATakeoverFinds(t *testing.T) {
 			t.Fatal(err)
 		}
 		setBox(t, b, "low = $2", low)
-		tk, _, err := b.tryAcquireLease(limited(t), &leaseWaiter{step: 1})
+		tk, _, err := b.lease.TryAcquire(limited(t), &lease.Waiter{Step: 1})
 		if err != nil || tk == nil {
 			t.Fatal(tk, err)
 		}
 		var found []string
-		for _, r := range tk.rows {
+		for _, r := range tk.Rows {
 			found = append(found, r.ID)
 		}
 		if want := []string{batches[3], batches[2], batches[1]}; fmt.Sprint(found) != fmt.Sprint(want) {
 			t.Errorf("%v, want %v", found, want)
 		}
-		if len(tk.unsequenced) != 2 || tk.streams[one].LastSeq != 9 || len(tk.streams) != 2 {
-			t.Errorf("%v wait, of %+v", tk.unsequenced, tk.streams)
+		if len(tk.Unsequenced) != 2 || tk.Streams[one].LastSeq != 9 || len(tk.Streams) != 2 {
+			t.Errorf("%v wait, of %+v", tk.Unsequenced, tk.Streams)
 		}
 		for session, next := range map[string]uint64{one: 10, two: 3} {
 			if la := b.w.Seqs.AddStream(session, 0); la.Next != next || la.TxNext != next {
 				t.Errorf("the next seq is %d, want %d", la.Next, next)
 			}
 		}
-		if la := b.w.Seqs.AddStream(one, 0); len(la.Pending) != 2 || la.Bytes != len(tk.rows[1].Body)+len(tk.rows[2].Body) {
+		if la := b.w.Seqs.AddStream(one, 0); len(la.Pending) != 2 || la.Bytes != len(tk.Rows[1].Body)+len(tk.Rows[2].Body) {
 			t.Errorf("on their way: %+v", la)
 		}
 		states := make(map[string]int)
@@ -178,30 +162,6 @@ func TestWhatATakeoverFinds(t *testing.T) {
 	})
 }
 
-// TestDecidedOpsTakeNoSeqs: a takeover counts those of a batch that travel, if it can be
-// read, else all.
-func TestDecidedOpsTakeNoSeqs(t *testing.T) {
-	t.Parallel()
-	b := newPlace(t, "sqlite").open(t, quick())
-	b.w.Seqs.SetLeading(true)
-	id, first := opid.NewBatch(), int64(5)
-	bd := &intent.Batch{Ops: make([]intent.Op, 3)}
-	for i := range bd.Ops {
-		bd.Ops[i] = intent.Op{ID: opid.Of(id, i), Method: "put"}
-	}
-	bd.Ops[1].LocalOutcome = &ledger.Outcome{OpID: bd.Ops[1].ID, Status: ledger.Skipped}
-	for i, c := range []struct {
-		body []byte
-		next uint64
-	}{{bd.Encode("0", id), 7}, {[]byte("junk"), 8}} {
-		session := fmt.Sprint(i)
-		b.loadSeqs(session, []*sqlstore.BatchRow{{ID: id, Session: session, FirstSeq: &first, Ops: 3, Body: c.body}}, sqlstore.StreamRow{LastSeq: 2})
-		if la := b.w.Seqs.AddStream(session, 0); la.Next != c.next {
-			t.Errorf("the next seq is %d, want %d", la.Next, c.next)
-		}
-	}
-}
-
 // TestOnlyTheHolderChanges what is the sender's to change.
 func TestOnlyTheHolderChanges(t *testing.T) {
 	both(t, func(t *testing.T, p place) {
@@ -209,7 +169,7 @@ func TestOnlyTheHolderChanges(t *testing.T) {
 		session := withSession(t, holder)
 		sent := commit(t, holder, Batch{Session: session, Ops: []Op{put("1")}})
 		fresh := commit(t, holder, Batch{Session: session, Ops: []Op{put("2")}})
-		if tk, _, err := holder.tryAcquireLease(limited(t), &leaseWaiter{step: 1}); err != nil || tk == nil {
+		if tk, _, err := holder.lease.TryAcquire(limited(t), &lease.Waiter{Step: 1}); err != nil || tk == nil {
 			t.Fatal(tk, err)
 		}
 		num := int64(0)
@@ -268,11 +228,11 @@ func TestOnlyTheHolderChanges(t *testing.T) {
 			{"stop", later(func(b *Box, q sqlstore.Querier) { b.t.SetStopped(q, session, fault.Revoked, "why") })},
 			{"raise the mark", later(func(b *Box, q sqlstore.Querier) { b.t.RaiseLowWater(q) })},
 			{"keep what is alive", later(func(b *Box, q sqlstore.Querier) {
-				q.Enqueue(sqlstore.SQLHolderPID, []any{b.t.Box, b.holderID, 78}, nil)
+				q.Enqueue(sqlstore.SQLHolderPID, []any{b.t.Box, b.t.HolderID, 78}, nil)
 			})},
-			{"raise the incarnation", func(b *Box) (bool, error) { return b.raiseIncarnation(limited(t)) }},
-			{"renew", func(b *Box) (bool, error) { return b.renewLease(limited(t)) }},
-			{"release", func(b *Box) (bool, error) { return b == holder, b.releaseLease(limited(t)) }},
+			{"raise the incarnation", func(b *Box) (bool, error) { return b.lease.RaiseIncarnation(limited(t)) }},
+			{"renew", func(b *Box) (bool, error) { return b.lease.Renew(limited(t)) }},
+			{"release", func(b *Box) (bool, error) { return b == holder, b.lease.Release(limited(t)) }},
 		} {
 			for _, b := range []*Box{former, holder} {
 				held, err := c.change(b)
@@ -296,7 +256,7 @@ func TestWhereTheMarkGoes(t *testing.T) {
 		for range 4 {
 			batches = append(batches, commit(t, b, Batch{Session: session, Ops: []Op{put("1")}}).Batch)
 		}
-		if tk, _, err := b.tryAcquireLease(limited(t), &leaseWaiter{step: 1}); err != nil || tk == nil {
+		if tk, _, err := b.lease.TryAcquire(limited(t), &lease.Waiter{Step: 1}); err != nil || tk == nil {
 			t.Fatal(tk, err)
 		}
 		for i, c := range []struct {

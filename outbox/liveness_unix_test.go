@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/mooring-rpc/mooring/outbox/internal/lease"
 	"github.com/mooring-rpc/mooring/outbox/internal/sqlite"
 	"github.com/mooring-rpc/mooring/outbox/internal/sqlstore"
 )
@@ -51,7 +52,7 @@ func TestStoppedSenderLosesItsLease(t *testing.T) {
 	session := withSession(t, b)
 	run(t, b, newFakeServer())
 	wait(t, b, commit(t, b, Batch{Session: session, Ops: []Op{put("1")}}))
-	if row := boxRowOf(t, b); row.Holder != b.holderID || row.HolderPID != 0 {
+	if row := boxRowOf(t, b); row.Holder != b.t.HolderID || row.HolderPID != 0 {
 		t.Fatalf("%+v", row)
 	}
 	release()
@@ -68,10 +69,10 @@ func TestLivingSenderIsLeftAlone(t *testing.T) {
 	cfg := quick()
 	cfg.Lease = time.Hour
 	b, _ := withLiveness(t, cfg)
-	w := &leaseWaiter{livenessTaken: true, step: 1}
+	w := &lease.Waiter{LivenessTaken: true, Step: 1}
 	try := func(want bool, what string) {
 		t.Helper()
-		tk, _, err := b.tryAcquireLease(limited(t), w)
+		tk, _, err := b.lease.TryAcquire(limited(t), w)
 		if err != nil || (tk != nil) != want {
 			t.Fatalf("%s: %+v, %v", what, tk, err)
 		}
@@ -79,10 +80,10 @@ func TestLivingSenderIsLeftAlone(t *testing.T) {
 	lapsed := time.Now().Add(-time.Minute)
 	leased(t, b, lapsed, 1)
 	try(false, "lapsed, and seen for the first time")
-	w.since = w.since.Add(-cfg.Lease)
+	w.Since = w.Since.Add(-cfg.Lease)
 	leased(t, b, lapsed.Add(time.Second), 1)
 	try(false, "renewed meanwhile")
-	w.since = w.since.Add(-cfg.Lease)
+	w.Since = w.Since.Add(-cfg.Lease)
 	try(true, "not renewed for so long")
 }
 
@@ -117,11 +118,11 @@ func TestMarkIsNotTheLease(t *testing.T) {
 	t.Parallel()
 	b := newPlace(t, "sqlite").open(t, quick())
 	leased(t, b, time.Now().Add(time.Hour), 0)
-	if tk, _, err := b.tryAcquireLease(limited(t), &leaseWaiter{hasLiveness: true, step: 1}); err != nil || tk != nil {
+	if tk, _, err := b.lease.TryAcquire(limited(t), &lease.Waiter{HasLiveness: true, Step: 1}); err != nil || tk != nil {
 		t.Fatalf("a living holder lost its lease: %+v, %v", tk, err)
 	}
 	leased(t, b, time.Now().Add(time.Hour), 1)
-	if tk, _, err := b.tryAcquireLease(limited(t), &leaseWaiter{hasLiveness: true, step: 1}); err != nil || tk == nil {
+	if tk, _, err := b.lease.TryAcquire(limited(t), &lease.Waiter{HasLiveness: true, Step: 1}); err != nil || tk == nil {
 		t.Fatalf("a dead holder kept its lease: %v", err)
 	}
 }

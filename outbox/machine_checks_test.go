@@ -31,7 +31,7 @@ func plain(b *simBatch) (text string) {
 }
 
 // durable holds what the holder of the lease sends against the row.
-func (t *simulation) durable(s *sender, e *machine.Entry) {
+func (t *simulation) durable(s *simSender, e *machine.Entry) {
 	if t.holder != s.p {
 		return
 	}
@@ -43,7 +43,7 @@ func (t *simulation) durable(s *sender, e *machine.Entry) {
 	if r.State == sqlstore.RowFinished {
 		return // a former holder has stored its outcome
 	}
-	want := newEntry(r, bodyOf(r), 0).WireBatch.Ops
+	want := r.Entry(bodyOf(r), 0).WireBatch.Ops
 	if !slices.EqualFunc(e.WireBatch.Ops, want, func(a, b ledger.Intent) bool { return a.Digest() == b.Digest() }) {
 		t.fault("%s is sent as %v, its row has %v", t.called(e), e.WireBatch.Ops, want)
 	}
@@ -61,7 +61,7 @@ func (t *simulation) done(session string, from, to uint64) bool {
 }
 
 // acknowledged holds what is acknowledged against what is stored and what is needed still.
-func (t *simulation) acknowledged(s *sender, session string, through uint64) {
+func (t *simulation) acknowledged(s *simSender, session string, through uint64) {
 	for _, r := range t.rows {
 		if through == 0 || r.Session != session || !r.Sequenced() || r.State == sqlstore.RowFinished {
 			continue
@@ -86,7 +86,7 @@ func (t *simulation) acknowledged(s *sender, session string, through uint64) {
 }
 
 // checkInvariants holds the machine's own accounts against each other.
-func (s *sender) checkInvariants() {
+func (s *simSender) checkInvariants() {
 	if wrong := s.m.BrokenInvariant(); wrong != "" {
 		s.p.t.fault("process %d: %s", s.p.name, wrong)
 	}
@@ -160,7 +160,7 @@ func (t *simulation) settle() {
 }
 
 // leader is the sender that has the lease.
-func (t *simulation) leader() *sender {
+func (t *simulation) leader() *simSender {
 	for _, p := range t.procs {
 		if p.s != nil && t.holder == p {
 			return p.s

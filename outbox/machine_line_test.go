@@ -19,7 +19,7 @@ const simOutbox = "obx_01J00000000000000000000000"
 // line is one opening of a stream.
 type line struct {
 	t           *simulation
-	s           *sender
+	s           *simSender
 	session     string
 	conn        int
 	incarnation uint64
@@ -36,7 +36,7 @@ type line struct {
 	last        uint64           // seq sent
 }
 
-func (s *sender) open(a machine.Action) {
+func (s *simSender) open(a machine.Action) {
 	t := s.p.t
 	if s.conns[a.Session] != nil {
 		t.fault("process %d opens %s twice", s.p.name, a.Session)
@@ -78,7 +78,7 @@ func (l *line) opened(last uint64, err error) {
 }
 
 // drop lets go of a line.
-func (s *sender) drop(l *line) {
+func (s *simSender) drop(l *line) {
 	delete(s.conns, l.session)
 	s.p.seqs.SetOpen(l.session, false)
 	l.closed = true
@@ -132,7 +132,7 @@ func (l *line) arrive() {
 	l.deliver(&l.forth)
 }
 
-func (s *sender) send(a machine.Action) {
+func (s *simSender) send(a machine.Action) {
 	t, e := s.p.t, a.Entry
 	l := s.conns[a.Session]
 	if l == nil || l.conn != a.ConnID || !l.live {
@@ -192,8 +192,8 @@ func (s *sender) send(a machine.Action) {
 }
 
 // checkPruned is that of the loop.
-func (s *sender) checkPruned(e *machine.Entry, r Reply) Reply {
-	if !isPruned(r) {
+func (s *simSender) checkPruned(e *machine.Entry, r Reply) Reply {
+	if r.Err != nil || len(r.Outcomes) == 0 || r.Outcomes[0].Reason != fault.Pruned {
 		return r
 	}
 	row := s.p.t.row(e.Num)
@@ -322,7 +322,7 @@ func (t *simulation) recorded(b *ledger.Batch, outs []ledger.Outcome) {
 }
 
 // rerouted has a session's stream look again how it is sent, for there was news of its refs.
-func (s *sender) rerouted(session string) {
+func (s *simSender) rerouted(session string) {
 	st := s.m.Streams[session]
 	if st == nil {
 		return
@@ -341,7 +341,7 @@ func (s *sender) rerouted(session string) {
 }
 
 // resumeIfRerouted lets a stream that stands still go on if its way is there now.
-func (s *sender) resumeIfRerouted(session string) {
+func (s *simSender) resumeIfRerouted(session string) {
 	st := s.m.Streams[session]
 	if st == nil || st.Stopped == nil || st.Stopped.Code != fault.UnknownRef {
 		return

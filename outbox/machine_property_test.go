@@ -300,7 +300,7 @@ func (t *simulation) take(p *process, r *sqlstore.BatchRow, bd *intent.Batch) {
 			case err != nil || !stays:
 				return
 			case bd.Decided():
-				p.decided([]decidedRow{{id: r.ID}})
+				p.decided([]string{r.ID})
 			case got:
 				p.seqs.Confirm(la, first+uint64(n), r.ID, len(r.Body))
 				s, copied := p.s, *r
@@ -308,7 +308,7 @@ func (t *simulation) take(p *process, r *sqlstore.BatchRow, bd *intent.Batch) {
 					break
 				}
 				s.postAsync(func() {
-					e := newEntry(&copied, bd, res.PinSeq)
+					e := copied.Entry(bd, res.PinSeq)
 					if t.setRoute(e); t.inject(20) {
 						e.Route.Rotating = true
 						s.postAsync(func() {
@@ -323,7 +323,7 @@ func (t *simulation) take(p *process, r *sqlstore.BatchRow, bd *intent.Batch) {
 			case p.s != nil:
 				s, copied := p.s, *r
 				s.postAsync(func() {
-					head := newEntry(&copied, bd, 0)
+					head := copied.Entry(bd, 0)
 					if t.setRoute(head); head.RouteErr == nil && opensUnread(head.Route, res) {
 						s.m.Waiting(head, t.now)
 					} else {

@@ -13,6 +13,7 @@ import (
 	"github.com/mooring-rpc/mooring/outbox/internal/intent"
 	"github.com/mooring-rpc/mooring/outbox/internal/machine"
 	"github.com/mooring-rpc/mooring/outbox/internal/sqlstore"
+	"github.com/mooring-rpc/mooring/outbox/internal/writer"
 )
 
 // book is an outbox's database.
@@ -138,8 +139,27 @@ func (t *simulation) finishLocally(r *sqlstore.BatchRow, bd *intent.Batch) {
 	t.finish(r, bd.Outcomes(nil), bd.Ops, false)
 }
 
-// load is Box.load's transaction.
-func (s *sender) load(session string, batches, bytes int, no *machine.Refusal) (ld loadResult, err error) {
+// loadResult is what load finds and changes, as the sender's.
+type loadResult struct {
+	rows            []loadedRow
+	unsequenced     *sqlstore.BatchRow
+	unsequencedBody *intent.Batch
+	more            bool
+	blockedOn       []string
+	st              sqlstore.StreamRow
+	decided         []string
+	seqs            *writer.StreamSeqs
+	stopErr         *fault.Error
+}
+
+type loadedRow struct {
+	row    *sqlstore.BatchRow
+	body   *intent.Batch
+	pinSeq uint64
+}
+
+// load is the sender's transaction of that name.
+func (s *simSender) load(session string, batches, bytes int, no *machine.Refusal) (ld loadResult, err error) {
 	p, t := s.p, s.p.t
 	if t.holder != p || !p.seqs.LeadsTerm(s.term) {
 		return ld, sqlstore.ErrFenced
@@ -158,7 +178,7 @@ func (s *sender) load(session string, batches, bytes int, no *machine.Refusal) (
 		if r.Session != session || r.FirstSeq != nil {
 			continue
 		}
-		if seen++; seen > max(batches, peekRows) {
+		if seen++; seen > max(batches, 8) {
 			ld.more = true
 			return ld, nil
 		}
@@ -176,7 +196,7 @@ func (s *sender) load(session string, batches, bytes int, no *machine.Refusal) (
 		case bd.Decided():
 			t.finishLocally(r, bd)
 			ld.st = t.streams[session]
-			ld.decided = append(ld.decided, decidedRow{id: r.ID})
+			ld.decided = append(ld.decided, r.ID)
 			continue
 		case len(res.BlockedOn) > 0:
 			for _, e := range res.BlockedOn {
@@ -185,7 +205,7 @@ func (s *sender) load(session string, batches, bytes int, no *machine.Refusal) (
 			ld.more = true
 			return ld, nil
 		case no != nil:
-			e := newEntry(r, bd, 0)
+			e := r.Entry(bd, 0)
 			if t.setRoute(e); !no.Route.Serves(e.Route) {
 				ld.more = true
 				return ld, nil
@@ -193,7 +213,7 @@ func (s *sender) load(session string, batches, bytes int, no *machine.Refusal) (
 			bd.Deny(no.Err)
 			t.finishLocally(r, bd)
 			ld.st = t.streams[session]
-			ld.decided = append(ld.decided, decidedRow{id: r.ID})
+			ld.decided = append(ld.decided, r.ID)
 			continue
 		case batches == 0:
 			t.setBody(r, bd)
@@ -215,7 +235,7 @@ func (s *sender) load(session string, batches, bytes int, no *machine.Refusal) (
 			}
 		}
 		copied := *r
-		ld.rows = append(ld.rows, sequencedRow{&copied, bd, res.PinSeq})
+		ld.rows = append(ld.rows, loadedRow{&copied, bd, res.PinSeq})
 	}
 	return ld, nil
 }
@@ -234,7 +254,7 @@ func (t *simulation) clearSeqs(session string) {
 }
 
 // endRefused ends what goes through a stream that the server does not make.
-func (s *sender) endRefused(a machine.Action) {
+func (s *simSender) endRefused(a machine.Action) {
 	p, t := s.p, s.p.t
 	var ld loadResult
 	p.queue(&simJob{
@@ -261,7 +281,7 @@ func (s *sender) endRefused(a machine.Action) {
 }
 
 // loaded tells the machine of what load found.
-func (s *sender) loaded(session string, ld loadResult, err error) {
+func (s *simSender) loaded(session string, ld loadResult, err error) {
 	p, t := s.p, s.p.t
 	if err == nil {
 		for _, r := range ld.rows {
@@ -280,35 +300,33 @@ func (s *sender) loaded(session string, ld loadResult, err error) {
 		}
 		var entries []*machine.Entry
 		for _, r := range ld.rows {
-			e := newEntry(r.row, r.body, r.pinSeq)
+			e := r.row.Entry(r.body, r.pinSeq)
 			t.setRoute(e)
 			entries = append(entries, e)
 		}
 		var head *machine.Entry
 		if ld.unsequenced != nil {
-			head = newEntry(ld.unsequenced, ld.unsequencedBody, 0)
+			head = ld.unsequenced.Entry(ld.unsequencedBody, 0)
 			head.FirstSeq, head.SeqCount, head.Bytes, head.MarkedInFlight, head.WireBatch = 0, 0, 0, false, nil
 			t.setRoute(head)
 		}
-		s.m.Loaded(session, entries, head, ld.more, ld.blockedOn, making(ld.st), t.now)
+		s.m.Loaded(session, entries, head, ld.more, ld.blockedOn, ld.st.CreateRoute(), t.now)
 	})
 }
 
-func making(st sqlstore.StreamRow) machine.Route { return (*loop)(nil).createRoute(st) }
-
 // decided tells the sender, if there is one, of batches that needed no server.
-func (p *process) decided(rows []decidedRow) {
+func (p *process) decided(rows []string) {
 	if s := p.s; s != nil && len(rows) > 0 {
 		s.postAsync(func() {
 			for _, d := range rows {
-				s.m.Finished(d.id, p.t.now)
+				s.m.Finished(d, p.t.now)
 			}
 		})
 	}
 }
 
 // store keeps the outcomes of a batch.
-func (s *sender) store(e *machine.Entry, answer []ledger.Outcome, reach machine.Route) {
+func (s *simSender) store(e *machine.Entry, answer []ledger.Outcome, reach machine.Route) {
 	p, t := s.p, s.p.t
 	outs, held := e.Body.Outcomes(answer), false
 	p.queue(&simJob{lazy: true,
@@ -345,7 +363,7 @@ func (s *sender) store(e *machine.Entry, answer []ledger.Outcome, reach machine.
 }
 
 // resolveDrops decides what becomes of ops that were to be dropped.
-func (s *sender) resolveDrops(a machine.Action) {
+func (s *simSender) resolveDrops(a machine.Action) {
 	p, t := s.p, s.p.t
 	bodies := make(map[int64]*intent.Batch)
 	p.queue(&simJob{lazy: true,
@@ -374,7 +392,7 @@ func (s *sender) resolveDrops(a machine.Action) {
 					s.m.StoreFailed(a.Session, fault.Internal.With("on request"), t.now)
 					return
 				}
-				s.m.DropsResolved(a.Session, a.ConnID, withBodies(a.Entries, bodies), t.now)
+				s.m.DropsResolved(a.Session, a.ConnID, machine.WithBodies(a.Entries, bodies), t.now)
 			})
 		}})
 }
@@ -382,7 +400,7 @@ func (s *sender) resolveDrops(a machine.Action) {
 // drop is Box.drop's transaction, in a process.
 func (p *process) drop(op string) {
 	t := p.t
-	then := func(*sender) {}
+	then := func(*simSender) {}
 	p.queue(&simJob{
 		run: func() error {
 			f := t.opAt(op)
@@ -393,7 +411,7 @@ func (p *process) drop(op string) {
 			case r.Sequenced():
 				bd.Ops[f.Index].DropRequested, r.Dropping = true, true
 				t.setBody(r, bd)
-				then = func(s *sender) { s.m.DropRequested(r.Session, r.Num, t.now) }
+				then = func(s *simSender) { s.m.DropRequested(r.Session, r.Num, t.now) }
 			default:
 				bd.SetLocalOutcome(f.Index, intent.VoidOutcome(op))
 				bd.SkipDependents()
@@ -402,7 +420,7 @@ func (p *process) drop(op string) {
 					t.finishLocally(r, bd)
 				}
 				over := bd.Decided()
-				then = func(s *sender) {
+				then = func(s *simSender) {
 					if over {
 						s.m.Finished(r.ID, t.now)
 					}

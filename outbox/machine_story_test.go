@@ -18,6 +18,7 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/ledger"
 	"github.com/mooring-rpc/mooring/outbox/internal/intent"
+	"github.com/mooring-rpc/mooring/outbox/internal/lease"
 	"github.com/mooring-rpc/mooring/outbox/internal/machine"
 	"github.com/mooring-rpc/mooring/outbox/internal/sqlstore"
 	"github.com/mooring-rpc/mooring/outbox/internal/writer"
@@ -126,7 +127,7 @@ type process struct {
 	chores []*simJob
 	asks   bool   // for the lease
 	begins func() // its term
-	s      *sender
+	s      *simSender
 	step   int64
 }
 
@@ -196,7 +197,7 @@ func (p *process) acquire(lapsed bool) {
 		return
 	}
 	p.asks = true
-	var tk *takeover
+	var tk *lease.Takeover
 	p.queue(&simJob{
 		run: func() error {
 			if t.holder != nil && t.holder != p && !lapsed && slices.Contains(t.procs, t.holder) {
@@ -205,12 +206,12 @@ func (p *process) acquire(lapsed bool) {
 			t.incarnation += p.step
 			t.holder = p
 			clear(t.stopped)
-			tk = &takeover{incarnation: t.incarnation, drops: t.drops, streams: map[string]sqlstore.StreamRow{}, unsequenced: t.unsequencedSessions()}
+			tk = &lease.Takeover{Incarnation: t.incarnation, Drops: t.drops, Streams: map[string]sqlstore.StreamRow{}, Unsequenced: t.unsequencedSessions()}
 			for _, r := range t.inFlight() {
 				r.State = sqlstore.RowPending
 				copied := *r
-				tk.rows = append(tk.rows, &copied)
-				tk.streams[r.Session] = t.streams[r.Session]
+				tk.Rows = append(tk.Rows, &copied)
+				tk.Streams[r.Session] = t.streams[r.Session]
 			}
 			return nil
 		},
@@ -218,10 +219,10 @@ func (p *process) acquire(lapsed bool) {
 			if p.asks = false; err != nil || tk == nil {
 				return
 			}
-			tk.term = p.seqs.SetLeading(true)
+			tk.Term = p.seqs.SetLeading(true)
 			for _, session := range t.sessions {
-				if rows := bySession(tk.rows)[session]; len(rows) > 0 {
-					p.learn(session, rows, tk.streams[session])
+				if rows := sqlstore.BySession(tk.Rows)[session]; len(rows) > 0 {
+					p.learn(session, rows, tk.Streams[session])
 				}
 			}
 			p.begins = func() { p.lead(tk) }
@@ -240,8 +241,8 @@ func (p *process) learn(session string, rows []*sqlstore.BatchRow, st sqlstore.S
 	}
 }
 
-// sender is a term of sending: a loop.
-type sender struct {
+// simSender is a term of sending: a loop.
+type simSender struct {
 	p           *process
 	m           *machine.Machine
 	term        int
@@ -262,13 +263,13 @@ func (c *ceiled) NextBackOff() time.Duration {
 	return c.n
 }
 
-func (p *process) lead(tk *takeover) {
+func (p *process) lead(tk *lease.Takeover) {
 	t := p.t
-	s := &sender{p: p, m: machine.New(machine.Window(t.win), func() backoff.BackOff { return &ceiled{} }), term: tk.term, incarnation: tk.incarnation,
-		seen: tk.drops, conns: map[string]*line{}}
+	s := &simSender{p: p, m: machine.New(machine.Window(t.win), func() backoff.BackOff { return &ceiled{} }), term: tk.Term, incarnation: tk.Incarnation,
+		seen: tk.Drops, conns: map[string]*line{}}
 	p.s = s
-	t.note("process %d leads, incarnation %d", p.name, tk.incarnation)
-	by := bySession(tk.rows)
+	t.note("process %d leads, incarnation %d", p.name, tk.Incarnation)
+	by := sqlstore.BySession(tk.Rows)
 	for _, session := range t.sessions {
 		if len(by[session]) == 0 {
 			continue
@@ -277,16 +278,16 @@ func (p *process) lead(tk *takeover) {
 		drops := make(map[int64]*fault.Error)
 		for _, r := range by[session] {
 			bd := bodyOf(r)
-			e := newEntry(r, bd, t.pinSeqOf(session, bd))
+			e := r.Entry(bd, t.pinSeqOf(session, bd))
 			t.setRoute(e)
 			if r.Dropping {
 				drops[r.Num] = nil
 			}
 			entries = append(entries, e)
 		}
-		s.m.Recovered(session, entries, making(tk.streams[session]), drops, t.now)
+		s.m.Recovered(session, entries, tk.Streams[session].CreateRoute(), drops, t.now)
 	}
-	s.m.BacklogFound(tk.unsequenced, t.now)
+	s.m.BacklogFound(tk.Unsequenced, t.now)
 	s.performActions()
 	s.scan()
 }
@@ -304,7 +305,7 @@ func (t *simulation) pinSeqOf(session string, bd *intent.Batch) (hold uint64) {
 }
 
 // end ends the term.
-func (s *sender) end(why error) {
+func (s *simSender) end(why error) {
 	if s.over {
 		return
 	}
@@ -329,19 +330,19 @@ func (s *sender) end(why error) {
 	}
 }
 
-func (s *sender) postAsync(f func()) {
+func (s *simSender) postAsync(f func()) {
 	if !s.over {
 		s.events = append(s.events, f)
 	}
 }
 
 // due says whether there is something to do in a turn.
-func (s *sender) due() bool {
+func (s *simSender) due() bool {
 	at := s.m.WakeAt()
 	return len(s.events) > 0 || !at.IsZero() && !at.After(s.p.t.now)
 }
 
-func (s *sender) drainEvents() {
+func (s *simSender) drainEvents() {
 	t := s.p.t
 	for n := 1 + t.dice.IntN(6); n > 0 && len(s.events) > 0 && !s.over; n-- {
 		f := s.events[0]
@@ -357,7 +358,7 @@ func (s *sender) drainEvents() {
 }
 
 // scan looks for what others have done.
-func (s *sender) scan() {
+func (s *simSender) scan() {
 	p, t := s.p, s.p.t
 	holder, sessions, dropped := t.holder, t.unsequencedSessions(), t.drops != s.seen
 	s.seen = t.drops
@@ -383,14 +384,14 @@ func (s *sender) scan() {
 }
 
 // performActions does what the machine asks for.
-func (s *sender) performActions() {
+func (s *simSender) performActions() {
 	for i := 0; i < len(s.m.Actions) && !s.over; i++ {
 		s.perform(s.m.Actions[i])
 	}
 	s.m.Actions = nil
 }
 
-func (s *sender) perform(a machine.Action) {
+func (s *simSender) perform(a machine.Action) {
 	p, t := s.p, s.p.t
 	switch a.Kind {
 	case machine.ActPeek, machine.ActLoad:
@@ -466,7 +467,7 @@ func (s *sender) perform(a machine.Action) {
 }
 
 // leading writes something of this term.
-func (s *sender) leading(f func()) {
+func (s *simSender) leading(f func()) {
 	s.p.queue(&simJob{lazy: true, neverDropped: true, done: func(error) {}, run: func() error {
 		if s.p.t.holder == s.p && s.p.seqs.LeadsTerm(s.term) {
 			f()
@@ -475,7 +476,7 @@ func (s *sender) leading(f func()) {
 	}})
 }
 
-func (s *sender) raiseIncarnation() {
+func (s *simSender) raiseIncarnation() {
 	p, t := s.p, s.p.t
 	from := s.incarnation
 	p.queue(&simJob{

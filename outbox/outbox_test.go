@@ -25,6 +25,7 @@ import (
 	"github.com/mooring-rpc/mooring/internal/opid"
 	"github.com/mooring-rpc/mooring/internal/pgtest"
 	"github.com/mooring-rpc/mooring/ledger"
+	"github.com/mooring-rpc/mooring/outbox/internal/machine"
 	"github.com/mooring-rpc/mooring/outbox/internal/sqlstore"
 )
 
@@ -262,16 +263,12 @@ func eventually(tb testing.TB, what string, f func() bool) {
 }
 
 // onLoop has f see what the sender has in hand; false if nobody sends just now.
-func onLoop(b *Box, f func(l *loop)) bool {
-	done, sends := make(chan struct{}), false
-	b.withLoop(func(l *loop) {
-		sends = true
-		l.post(func(time.Time) {
-			f(l)
-			close(done)
-		})
-	})
-	if !sends {
+func onLoop(b *Box, f func(m *machine.Machine)) bool {
+	done := make(chan struct{})
+	if !b.sender.Post(func(m *machine.Machine, _ time.Time) {
+		f(m)
+		close(done)
+	}) {
 		return false
 	}
 	select {

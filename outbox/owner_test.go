@@ -100,7 +100,7 @@ func TestOwnersRefGoesWithItsBatch(t *testing.T) {
 			t.Errorf("with another secret: %v", err)
 		}
 
-		if _, err := b.sweep(ctx, time.Now().Add(time.Hour).UnixMilli(), 100); err != nil {
+		if _, err := b.sender.Sweep(ctx, time.Now().Add(time.Hour).UnixMilli(), 100); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := other.Ref(ctx, owner.ID); fault.CodeOf(err) != fault.NotFound {

@@ -18,6 +18,7 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/pgtest"
 	"github.com/mooring-rpc/mooring/ledger"
+	"github.com/mooring-rpc/mooring/outbox/internal/lease"
 	"github.com/mooring-rpc/mooring/outbox/internal/postgres"
 	"github.com/mooring-rpc/mooring/outbox/internal/sqlstore"
 	"github.com/mooring-rpc/mooring/outbox/internal/writer"
@@ -288,7 +289,7 @@ func TestDeadSenderIsNotWaitedOut(t *testing.T) {
 			t.Fatal(err)
 		}
 		srv.streams[session+b.ID()] = &fakeStreamRow{row: ledger.Stream{Session: session, Outbox: b.ID(), Incarnation: 1,
-			LastSeq: uint64(len(acked)), AckedThrough: uint64(len(acked))}, history: ledger.NewHistory(nil), hash: b.secret.StreamSecret(session).Hash()}
+			LastSeq: uint64(len(acked)), AckedThrough: uint64(len(acked))}, history: ledger.NewHistory(nil), hash: b.sender.Secret.StreamSecret(session).Hash()}
 		run(t, b, srv)
 		if _, err := b.Wait(limited(t), committed[len(committed)-1]); err != nil {
 			st, _ := b.Status(limited(t))
@@ -313,18 +314,18 @@ func TestLeaseThatIsRenewedAfterAll(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, "postgres")
 	one, two := p.open(t, quick()), p.open(t, quick())
-	if tk, _, err := one.tryAcquireLease(limited(t), &leaseWaiter{step: 1}); err != nil || tk == nil {
+	if tk, _, err := one.lease.TryAcquire(limited(t), &lease.Waiter{Step: 1}); err != nil || tk == nil {
 		t.Fatal(tk, err)
 	}
 	lapse(t, one)
 	db := two.db
-	for what, change := range map[string]func(context.Context) (bool, error){"raised": one.raiseIncarnation, "renewed": one.renewLease} {
+	for what, change := range map[string]func(context.Context) (bool, error){"raised": one.lease.RaiseIncarnation, "renewed": one.lease.Renew} {
 		useDB(two, renewing{db, func() {
 			if held, err := change(limited(t)); err != nil || !held {
 				t.Error(held, err)
 			}
 		}})
-		if tk, _, err := two.tryAcquireLease(limited(t), &leaseWaiter{step: 1}); err != nil || tk != nil {
+		if tk, _, err := two.lease.TryAcquire(limited(t), &lease.Waiter{Step: 1}); err != nil || tk != nil {
 			t.Errorf("taken from a living holder, which has %s: %+v, %v", what, tk, err)
 		}
 		lapse(t, one)
@@ -401,13 +402,13 @@ func TestSenderStoppedInATransaction(t *testing.T) {
 	}
 	session := withSession(t, one)
 	x := commit(t, two, Batch{Session: session, Ops: []Op{put("1")}})
-	tk, _, err := one.tryAcquireLease(limited(t), &leaseWaiter{step: 1})
+	tk, _, err := one.lease.TryAcquire(limited(t), &lease.Waiter{Step: 1})
 	if err != nil || tk == nil {
 		t.Fatal(tk, err)
 	}
 	stopped, goOn, ended := make(chan struct{}), make(chan struct{}), make(chan error, 1)
 	one.w.Submit(&writer.Job{Done: func(err error, ambiguous bool) { ended <- err }, Run: func(ctx context.Context, q sqlstore.Querier) error {
-		if _, leads, err := one.confirmLease(ctx, q, tk.term); err != nil || !leads {
+		if _, leads, err := one.lease.Confirm(ctx, q, tk.Term); err != nil || !leads {
 			t.Errorf("it does not lead: %v", err)
 		}
 		close(stopped)

@@ -5,7 +5,6 @@ package outbox
 import (
 	"bufio"
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -17,6 +16,7 @@ import (
 	"github.com/mooring-rpc/mooring/internal/crashpoint"
 	"github.com/mooring-rpc/mooring/ledger"
 	"github.com/mooring-rpc/mooring/outbox/internal/intent"
+	"github.com/mooring-rpc/mooring/outbox/internal/lease"
 	"github.com/mooring-rpc/mooring/outbox/internal/sqlite"
 	"github.com/mooring-rpc/mooring/outbox/internal/sqlstore"
 )
@@ -91,8 +91,8 @@ func TestFencedHolder(t *testing.T) {
 		wait(t, one, commit(t, one, Batch{Session: session, Ops: []Op{put("1")}}))
 
 		lapse(t, two)
-		tk, _, err := two.tryAcquireLease(ctx, &leaseWaiter{step: 1})
-		if err != nil || tk == nil || tk.incarnation != 2 {
+		tk, _, err := two.lease.TryAcquire(ctx, &lease.Waiter{Step: 1})
+		if err != nil || tk == nil || tk.Incarnation != 2 {
 			t.Fatalf("took over with %+v, %v", tk, err)
 		}
 		late := commit(t, one, Batch{Session: session, Ops: []Op{put("2")}})
@@ -102,12 +102,12 @@ func TestFencedHolder(t *testing.T) {
 		}
 		leading := make(chan error, 1)
 		lead, end := context.WithCancel(ctx)
-		go func() { leading <- two.runTerm(lead, srv, tk) }()
+		go func() { leading <- two.Run(lead, srv) }()
 		if o := wait(t, two, late)[0]; o.Cursor != 2 {
 			t.Errorf("%+v", o)
 		}
 		end()
-		if err := <-leading; !errors.Is(err, context.Canceled) {
+		if err := <-leading; err != nil {
 			t.Errorf("the new holder ended with %v", err)
 		}
 	})
@@ -133,10 +133,10 @@ func TestClockPutBack(t *testing.T) {
 			t.Helper()
 			setBox(t, b, "holder = 'other', "+column+" = $2", value)
 		}
-		w := &leaseWaiter{step: 1}
+		w := &lease.Waiter{Step: 1}
 		try := func(want bool, what string) {
 			t.Helper()
-			tk, _, err := b.tryAcquireLease(limited(t), w)
+			tk, _, err := b.lease.TryAcquire(limited(t), w)
 			if err != nil || (tk != nil) != want {
 				t.Errorf("%s: %+v, %v", what, tk, err)
 			}
@@ -145,20 +145,20 @@ func TestClockPutBack(t *testing.T) {
 		set("lease_until", time.Now().Add(time.Hour).UnixMilli())
 		set("lease_for", 10*minutes)
 		try(false, "seen for the first time")
-		w.since = w.since.Add(-9 * time.Minute)
+		w.Since = w.Since.Add(-9 * time.Minute)
 		try(false, "not renewed for nine minutes of ten")
-		w.since = w.since.Add(-time.Minute)
+		w.Since = w.Since.Add(-time.Minute)
 		set("lease_until", time.Now().Add(time.Hour+time.Minute).UnixMilli())
 		try(false, "renewed")
-		w.since = w.since.Add(-10 * time.Minute)
+		w.Since = w.Since.Add(-10 * time.Minute)
 		try(true, "not renewed for ten minutes")
-		if row := boxRowOf(t, b); row.Holder != b.holderID || row.LeaseFor != b.cfg.Lease.Milliseconds() {
+		if row := boxRowOf(t, b); row.Holder != b.t.HolderID || row.LeaseFor != b.cfg.Lease.Milliseconds() {
 			t.Errorf("%+v", row)
 		}
 		set("lease_until", time.Now().Add(time.Hour).UnixMilli())
 		set("lease_for", 0)
 		try(false, "of an older binary")
-		w.since = w.since.Add(-b.cfg.Lease)
+		w.Since = w.Since.Add(-b.cfg.Lease)
 		try(true, "of an older binary, not renewed")
 	})
 }
@@ -197,7 +197,7 @@ func TestServerFencesOldFile(t *testing.T) {
 		session := withSession(t, b)
 		x := commit(t, b, Batch{Session: session, Ops: []Op{put("1")}})
 		srv.streams[session+b.ID()] = &fakeStreamRow{row: ledger.Stream{Session: session, Outbox: b.ID(), Incarnation: 100},
-			history: ledger.NewHistory(nil), hash: b.secret.StreamSecret(session).Hash()}
+			history: ledger.NewHistory(nil), hash: b.sender.Secret.StreamSecret(session).Hash()}
 		run(t, b, srv)
 		if o := wait(t, b, x)[0]; o.Status != ledger.Applied {
 			t.Errorf("%+v", o)
@@ -447,7 +447,7 @@ func TestKilledAtEveryStep(t *testing.T) {
 				}
 				// What the dead server had answered and the child had stored.
 				srv.streams[session+b.ID()] = &fakeStreamRow{row: ledger.Stream{Session: session, Outbox: b.ID(), Incarnation: 1,
-					LastSeq: uint64(len(acked)), AckedThrough: uint64(len(acked))}, history: ledger.NewHistory(nil), hash: b.secret.StreamSecret(session).Hash()}
+					LastSeq: uint64(len(acked)), AckedThrough: uint64(len(acked))}, history: ledger.NewHistory(nil), hash: b.sender.Secret.StreamSecret(session).Hash()}
 				run(t, b, srv)
 				if err := b.Drain(limited(t), nil); err != nil {
 					t.Fatal(err)

@@ -19,6 +19,7 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/opid"
 	"github.com/mooring-rpc/mooring/ledger"
+	"github.com/mooring-rpc/mooring/outbox/internal/machine"
 )
 
 // crash ends a Box the way a power cut would: what it has not written is lost,
@@ -333,23 +334,23 @@ func dump(boxes []*Box) string {
 		st, err := b.Status(context.Background())
 		fmt.Fprintf(&out, "box %d: %+v %v\n", i, st, err)
 		notified := make(chan struct{})
-		b.withLoop(func(l *loop) {
-			l.post(func(now time.Time) {
-				defer close(notified)
-				for id, s := range l.m.Streams {
-					fmt.Fprintf(&out, "  %s: %+v\n", id, *s)
-				}
-				for id, h := range l.m.Hosts {
-					fmt.Fprintf(&out, "  %s: %+v at %s\n", id, *h, now)
-				}
-				fmt.Fprintf(&out, "  places %d, ready %d, wake at %s\n", l.m.OpenStreams, len(l.m.OpenQueue), l.m.WakeAt())
-			})
-			select {
-			case <-notified:
-			case <-time.After(time.Second):
-				out.WriteString("  its loop does not answer\n")
+		if !b.sender.Post(func(m *machine.Machine, now time.Time) {
+			defer close(notified)
+			for id, s := range m.Streams {
+				fmt.Fprintf(&out, "  %s: %+v\n", id, *s)
 			}
-		})
+			for id, h := range m.Hosts {
+				fmt.Fprintf(&out, "  %s: %+v at %s\n", id, *h, now)
+			}
+			fmt.Fprintf(&out, "  places %d, ready %d, wake at %s\n", m.OpenStreams, len(m.OpenQueue), m.WakeAt())
+		}) {
+			continue
+		}
+		select {
+		case <-notified:
+		case <-time.After(time.Second):
+			out.WriteString("  its loop does not answer\n")
+		}
 	}
 	return out.String()
 }

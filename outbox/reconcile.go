@@ -16,7 +16,9 @@ import (
 	"github.com/mooring-rpc/mooring/internal/crashpoint"
 	"github.com/mooring-rpc/mooring/ledger"
 	"github.com/mooring-rpc/mooring/outbox/internal/intent"
+	"github.com/mooring-rpc/mooring/outbox/internal/lease"
 	"github.com/mooring-rpc/mooring/outbox/internal/machine"
+	"github.com/mooring-rpc/mooring/outbox/internal/sender"
 	"github.com/mooring-rpc/mooring/outbox/internal/sqlstore"
 )
 
@@ -145,7 +147,7 @@ func (b *Box) awaitInFlight(ctx context.Context, session string) error {
 		if time.Now().After(limit) {
 			return fault.InUse.With("%d ops of session %s are on their way and its stream has not stopped: wait for their answers first", left, session)
 		}
-		if b.pause(ctx, 10*time.Millisecond); ctx.Err() != nil {
+		if lease.Pause(ctx, 10*time.Millisecond); ctx.Err() != nil {
 			return fault.Canceled.Because(ctx.Err(), "stopped waiting for what is on its way to session %s", session)
 		}
 	}
@@ -190,7 +192,7 @@ func (b *Box) reconcile(ctx context.Context, session string, log *sessionLog, o 
 		return r, err
 	}
 	still := r.Stopped
-	err = b.restartStream(ctx, "reconcile", session, func(ctx context.Context, q sqlstore.Querier) ([]decidedRow, error) {
+	err = b.restartStream(ctx, "reconcile", session, func(ctx context.Context, q sqlstore.Querier) ([]sender.Decided, error) {
 		if row, err := b.t.ReadBox(ctx, q, ""); err != nil {
 			return nil, err
 		} else if log.fenceIncarnation != 0 && row.Incarnation != log.fenceIncarnation {
@@ -287,7 +289,7 @@ func rowCreatesSession(r *sqlstore.BatchRow) bool {
 }
 
 // executePlan executes a plan, allocating seqs of the new stream.
-func (b *Box) executePlan(ctx context.Context, q sqlstore.Querier, p *plan) (decided []decidedRow, err error) {
+func (b *Box) executePlan(ctx context.Context, q sqlstore.Querier, p *plan) (decided []sender.Decided, err error) {
 	seq := int64(1)
 	for i := range p.resend {
 		a := &p.resend[i]
@@ -310,7 +312,7 @@ func (b *Box) executePlan(ctx context.Context, q sqlstore.Querier, p *plan) (dec
 		r, bd := pr.row, pr.body
 		switch {
 		case bd == nil:
-			decided = append(decided, b.quarantine(q, r, pr.err))
+			decided = append(decided, b.sender.Quarantine(q, r, pr.err))
 			continue
 		case pr.recorded != nil:
 			for i := range bd.Ops {
@@ -323,7 +325,7 @@ func (b *Box) executePlan(ctx context.Context, q sqlstore.Querier, p *plan) (dec
 			}
 		}
 		if bd.Decided() {
-			decided = append(decided, b.finishWithOutcomes(ctx, q, r, bd))
+			decided = append(decided, b.sender.FinishWithOutcomes(ctx, q, r, bd))
 			continue
 		}
 		data := bd.Encode(r.Session, r.ID)
@@ -378,7 +380,7 @@ func (b *Box) fence(ctx context.Context, link Link, log *sessionLog, session str
 		case what != machine.RetryHost && what != machine.RetryStream || time.Now().After(limit):
 			return err
 		}
-		b.pause(ctx, again.NextBackOff())
+		lease.Pause(ctx, again.NextBackOff())
 		if ctx.Err() != nil {
 			return fault.Canceled.Because(ctx.Err(), "stopped asking how far the server has the stream")
 		}
@@ -404,7 +406,7 @@ func (b *Box) openFenced(ctx context.Context, link Link, session string, gone bo
 	if err != nil {
 		return 0, err
 	}
-	req, err := b.streamRequest(ctx, session, to, incarnation)
+	req, err := b.sender.Request(ctx, session, to, incarnation)
 	if err != nil {
 		return 0, err
 	}

@@ -95,7 +95,7 @@ func (b *Box) changeRef(ctx context.Context, what, id string, change func(old re
 	if row.ID != "" {
 		b.refs.Put(row)
 	}
-	b.refStored(capability.Target(id))
+	b.sender.RefStored(capability.Target(id))
 	return nil
 }
 
@@ -119,7 +119,7 @@ func (b *Box) changeRefs(ctx context.Context, what string, change func(ctx conte
 	if _, err := b.refs.Refresh(ctx); err != nil { // the next reading will find it
 		b.cfg.Logger.Warn("the stored refs could not be read again", "outbox", b.id, "error", err)
 	}
-	b.withLoop(func(l *loop) { l.postAsync(l.rerouteAll) })
+	b.sender.RefsChanged()
 	return nil
 }
 

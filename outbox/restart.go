@@ -11,7 +11,7 @@ import (
 	"fmt"
 
 	"github.com/mooring-rpc/mooring/fault"
-	"github.com/mooring-rpc/mooring/outbox/internal/intent"
+	"github.com/mooring-rpc/mooring/outbox/internal/sender"
 	"github.com/mooring-rpc/mooring/outbox/internal/sqlstore"
 )
 
@@ -47,13 +47,13 @@ func (b *Box) Stopped(ctx context.Context, session string) (still *StreamStopped
 
 // restartStream runs change in a transaction during which no Box sends, and begins the
 // session's next stream in it. The rows that change returns are announced when that is durable.
-func (b *Box) restartStream(ctx context.Context, what, session string, change func(ctx context.Context, q sqlstore.Querier) ([]decidedRow, error)) error {
+func (b *Box) restartStream(ctx context.Context, what, session string, change func(ctx context.Context, q sqlstore.Querier) ([]sender.Decided, error)) error {
 	leave, err := b.enter()
 	if err != nil {
 		return err
 	}
 	defer leave()
-	var decided []decidedRow
+	var decided []sender.Decided
 	err = b.w.Do(ctx, func(ctx context.Context, q sqlstore.Querier) error {
 		if err := b.db.TakeLease(ctx, q, b.t.Box); err != nil {
 			return err
@@ -73,8 +73,8 @@ func (b *Box) restartStream(ctx context.Context, what, session string, change fu
 	if err != nil {
 		return fmt.Errorf("%s: %w", what, err)
 	}
-	b.withLoop(func(l *loop) { l.cancel(sqlstore.ErrFenced) })
-	b.announceDecided(decided)
+	b.sender.Fence()
+	b.sender.AnnounceDecided(decided)
 	b.hub.RecheckAll()
 	return nil
 }
@@ -85,7 +85,7 @@ func (b *Box) restartStream(ctx context.Context, what, session string, change fu
 // ops that ended. Called again, it changes nothing but the stream. NotFound if the outbox has
 // nothing of the session.
 func (b *Box) Abandon(ctx context.Context, session string) (ops []string, err error) {
-	err = b.restartStream(ctx, "abandon", session, func(ctx context.Context, q sqlstore.Querier) (decided []decidedRow, err error) {
+	err = b.restartStream(ctx, "abandon", session, func(ctx context.Context, q sqlstore.Querier) (decided []sender.Decided, err error) {
 		ops = nil
 		known, err := b.t.KnowsSession(ctx, q, session)
 		switch {
@@ -101,24 +101,13 @@ func (b *Box) Abandon(ctx context.Context, session string) (ops []string, err er
 				return nil, err
 			}
 			if err != nil {
-				decided = append(decided, b.quarantine(q, r, err))
+				decided = append(decided, b.sender.Quarantine(q, r, err))
 				continue
 			}
 			ops = append(ops, bd.Abandon(r.Sequenced())...)
-			decided = append(decided, b.finishWithOutcomes(ctx, q, r, bd))
+			decided = append(decided, b.sender.FinishWithOutcomes(ctx, q, r, bd))
 		}
 		return decided, err
 	})
 	return ops, err
-}
-
-// finishWithOutcomes finishes a row all of whose ops have local outcomes. If it was never sent,
-// the session that it creates does not exist.
-func (b *Box) finishWithOutcomes(ctx context.Context, q sqlstore.Querier, r *sqlstore.BatchRow, bd *intent.Batch) decidedRow {
-	if !r.Sequenced() {
-		return b.finishLocally(ctx, q, r, bd)
-	}
-	d := decidedRow{id: r.ID, outs: bd.Outcomes(nil), ops: r.Ops}
-	b.t.Finish(q, r.Num, b.cfg.Now().UnixMilli(), bd.Count(d.outs), r.Attempts, intent.EncodeOutcomes(d.outs, bd.Ops), bd.Encode(r.Session, r.ID))
-	return d
 }

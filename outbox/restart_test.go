@@ -12,6 +12,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/ledger"
+	"github.com/mooring-rpc/mooring/outbox/internal/machine"
 	"github.com/mooring-rpc/mooring/outbox/internal/sqlstore"
 	"github.com/mooring-rpc/mooring/outbox/internal/writer"
 )
@@ -191,7 +192,7 @@ func TestAStopIsRemembered(t *testing.T) {
 		stop()
 		srv.setDown(fault.Disconnected.With("nobody is there"))
 		stop = run(t, b, srv)
-		eventually(t, "it is tried again", func() bool { return onLoop(b, func(*loop) {}) })
+		eventually(t, "it is tried again", func() bool { return onLoop(b, func(*machine.Machine) {}) })
 		if still := stopped(); still == nil || still.Code != fault.OutboxDiverged || !strings.Contains(still.Error(), "on request") {
 			t.Errorf("while the server is away: %v", still)
 		}

@@ -166,12 +166,8 @@ func (b *Box) drainRef(ctx context.Context, ref string) {
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		left, known := make(chan int, 1), false
-		b.withLoop(func(l *loop) {
-			known = true
-			l.postAsync(func(time.Time) { left <- l.m.InFlightVia(ref) })
-		})
-		if !known { // another process sends, or none does
+		left := make(chan int, 1)
+		if !b.sender.Post(func(m *machine.Machine, _ time.Time) { left <- m.InFlightVia(ref) }) { // another process sends, or none does
 			left <- b.inFlightVia(ctx, ref)
 		}
 		select {
@@ -197,33 +193,4 @@ func (b *Box) inFlightVia(ctx context.Context, ref string) (n int) {
 		return err
 	})
 	return n
-}
-
-// deferRoute holds an entry back until its route is looked up again, in an event of its own.
-func (l *loop) deferRoute(e *machine.Entry) {
-	e.Route.Rotating = true
-	l.postAsync(func(now time.Time) {
-		l.setRoute(e)
-		if s := l.m.Streams[e.Session]; s != nil {
-			l.m.Step(s, now)
-		}
-	})
-}
-
-// rerouteAll looks up again the routes of all entries that are not in flight. An entry in
-// flight keeps its route until it is answered or sent again.
-func (l *loop) rerouteAll(now time.Time) {
-	for _, s := range l.m.Streams {
-		l.rerouteStream(s, now)
-	}
-}
-
-func (l *loop) rerouteStream(s *machine.Stream, now time.Time) {
-	for _, e := range s.Queue {
-		l.setRoute(e)
-	}
-	if s.Unsequenced != nil {
-		l.setRoute(s.Unsequenced)
-	}
-	l.m.Step(s, now)
 }

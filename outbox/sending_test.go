@@ -15,6 +15,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/ledger"
+	"github.com/mooring-rpc/mooring/outbox/internal/machine"
 	"github.com/mooring-rpc/mooring/outbox/internal/sqlstore"
 )
 
@@ -129,8 +130,8 @@ func TestWaitingForAServerKeepsNoPayloads(t *testing.T) {
 	run(t, b, srv)
 	eventually(t, "their streams wait, and keep nothing", func() bool {
 		heads, kept := 0, ""
-		return onLoop(b, func(l *loop) {
-			for _, s := range l.m.Streams {
+		return onLoop(b, func(m *machine.Machine) {
+			for _, s := range m.Streams {
 				if s.Unsequenced == nil {
 					continue
 				}
@@ -503,7 +504,7 @@ func TestManySessionsFewPlaces(t *testing.T) {
 // A server may be late to see a session that it has made, and is given a few tries; what it does not know then, it has forgotten.
 func TestASessionThatTheServerDoesNotKnow(t *testing.T) {
 	both(t, func(t *testing.T, p place) {
-		for times, want := range map[int]fault.Code{notKnownTries - 1: fault.None, math.MaxInt: fault.ServerBehind} {
+		for times, want := range map[int]fault.Code{2: fault.None, math.MaxInt: fault.ServerBehind} {
 			b := p.open(t, quick())
 			session := withSession(t, b)
 			srv, left := newFakeServer(), times

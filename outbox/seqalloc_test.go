@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/mooring-rpc/mooring/outbox/internal/lease"
 	"github.com/mooring-rpc/mooring/outbox/internal/sqlstore"
 )
 
@@ -56,20 +57,20 @@ func TestLaneOfALookInVain(t *testing.T) {
 	both(t, func(t *testing.T, p place) {
 		b := p.open(t, quick())
 		session := withSession(t, b)
-		tk, _, err := b.tryAcquireLease(limited(t), &leaseWaiter{step: 1})
+		tk, _, err := b.lease.TryAcquire(limited(t), &lease.Waiter{Step: 1})
 		if err != nil || tk == nil {
 			t.Fatal(tk, err)
 		}
 		b.w.Seqs.SetOpen(session, true)
 		b.w.Seqs.SetOpen(session, false)
-		looked := make(chan error, 1)
-		b.load(tk.term, session, 8, 1000, nil, func(ld loadResult, err error) {
-			if ld.seqs == nil || len(ld.rows) > 0 {
-				t.Errorf("%+v", ld)
+		err = b.w.Do(limited(t), func(ctx context.Context, q sqlstore.Querier) error {
+			_, leads, err := b.lease.Confirm(ctx, q, tk.Term)
+			if b.w.Seqs.AddStream(session, 1) == nil || !leads {
+				t.Error("it does not lead")
 			}
-			looked <- err
+			return err
 		})
-		if err := <-looked; err != nil {
+		if err != nil {
 			t.Fatal(err)
 		}
 		if err := b.w.Do(limited(t), func(context.Context, sqlstore.Querier) error { return nil }); err != nil { // a transaction begins

@@ -31,7 +31,7 @@ func TestTicketsAreSwept(t *testing.T) {
 		}
 		stop()
 		ctx := limited(t)
-		if n, err := b.sweep(ctx, time.Now().Add(time.Hour).UnixMilli(), 100); n != 2 || err != nil {
+		if n, err := b.sender.Sweep(ctx, time.Now().Add(time.Hour).UnixMilli(), 100); n != 2 || err != nil {
 			t.Fatalf("swept %d rows, want all but the newest: %v", n, err)
 		}
 		if _, err := b.Wait(ctx, tickets[0].Batch); !errors.Is(err, fault.NotFound) {
@@ -78,7 +78,7 @@ func TestOpsAreSweptWithTheirBatches(t *testing.T) {
 		if ops, retries := count(t, b, "mooring_outbox_op"), count(t, b, "mooring_outbox_retry"); ops != 1 || retries != 2 {
 			t.Fatalf("%d ops and %d retries are known by name", ops, retries)
 		}
-		if n, err := b.sweep(limited(t), inAMonth(), 1); n != 2 || err != nil {
+		if n, err := b.sender.Sweep(limited(t), inAMonth(), 1); n != 2 || err != nil {
 			t.Fatalf("%d, %v", n, err)
 		}
 		if ops, retries := count(t, b, "mooring_outbox_op"), count(t, b, "mooring_outbox_retry"); ops != 0 || retries != 0 {
@@ -114,7 +114,7 @@ func TestWhatIsReferredToIsNotSwept(t *testing.T) {
 			st, err := b.Status(limited(t))
 			return err == nil && st.Unfinished() == 3
 		})
-		if n, err := b.sweep(limited(t), inAMonth(), 1); n != 1 || err != nil {
+		if n, err := b.sender.Sweep(limited(t), inAMonth(), 1); n != 1 || err != nil {
 			t.Fatalf("%d, %v", n, err)
 		}
 		if _, err := b.Wait(limited(t), v.Batch); !errors.Is(err, fault.NotFound) {
@@ -189,7 +189,7 @@ func TestSweepingCostsLittle(t *testing.T) {
 		}
 		db := &seen{Database: b.db}
 		useDB(b, db)
-		if n, err := b.sweep(limited(t), now, 100); n != 2 || err != nil {
+		if n, err := b.sender.Sweep(limited(t), now, 100); n != 2 || err != nil {
 			t.Fatalf("%d, %v", n, err)
 		}
 		each := []string{sqlstore.SQLDeleteRetries, sqlstore.SQLDeleteNamed, sqlstore.SQLDeleteOps, sqlstore.SQLDeleteBatch}
@@ -200,7 +200,7 @@ func TestSweepingCostsLittle(t *testing.T) {
 			t.Errorf("read: %q", db.reads)
 		}
 		db.writes, db.reads = nil, nil
-		if n, err := b.sweep(limited(t), now, 100); n != 0 || err != nil || len(db.writes) > 0 {
+		if n, err := b.sender.Sweep(limited(t), now, 100); n != 0 || err != nil || len(db.writes) > 0 {
 			t.Errorf("with nothing to sweep: %d, %v, %q", n, err, db.writes)
 		}
 		if want := []string{sqlstore.SQLNewest, sqlstore.SQLPage, sqlstore.SQLOldRefs}; !slices.Equal(db.reads, want) {
@@ -218,7 +218,7 @@ func TestSweptInPieces(t *testing.T) {
 			commit(t, b, Batch{Session: session, Ops: []Op{put("1")}})
 		}
 		err := b.w.Do(limited(t), func(ctx context.Context, q sqlstore.Querier) error {
-			_, err := q.Exec(ctx, "UPDATE mooring_outbox_batch SET state = 2, finished_at = 1, first_seq = num, bytes = $2 WHERE box = $1", b.t.Box, sweepBytes/2)
+			_, err := q.Exec(ctx, "UPDATE mooring_outbox_batch SET state = 2, finished_at = 1, first_seq = num, bytes = $2 WHERE box = $1", b.t.Box, 2<<20)
 			return err
 		})
 		if err != nil {
@@ -226,7 +226,7 @@ func TestSweptInPieces(t *testing.T) {
 		}
 		transactions := 0
 		useDB(b, begun{b.db, func() { transactions++ }})
-		if n, err := b.sweep(limited(t), inAMonth(), 1); n != 5 || err != nil || transactions != 3 {
+		if n, err := b.sender.Sweep(limited(t), inAMonth(), 1); n != 5 || err != nil || transactions != 3 {
 			t.Errorf("%d rows in %d transactions, %v", n, transactions, err)
 		}
 	})
@@ -278,7 +278,7 @@ func TestDroppedRefsAreSwept(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if _, err := b.sweep(limited(t), inAMonth(), 1); err != nil {
+		if _, err := b.sender.Sweep(limited(t), inAMonth(), 1); err != nil {
 			t.Fatal(err)
 		}
 		if n := count(t, b, "mooring_outbox_ref"); n != 1 {
@@ -306,7 +306,7 @@ func TestWhatClocksOfTwoProcessesAllow(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if n, err := b.sweep(limited(t), before, 1); n != 0 || err != nil {
+		if n, err := b.sender.Sweep(limited(t), before, 1); n != 0 || err != nil {
 			t.Errorf("%d swept, %v", n, err)
 		}
 	})

@@ -18,6 +18,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/opid"
+	"github.com/mooring-rpc/mooring/outbox/internal/lease"
 	"github.com/mooring-rpc/mooring/outbox/internal/postgres"
 	"github.com/mooring-rpc/mooring/outbox/internal/writer"
 )
@@ -147,7 +148,7 @@ func newBoxGroup(t *testing.T, n, conns int, pause time.Duration) *boxGroup {
 			}
 		})
 		session := withSession(t, b)
-		if tk, _, err := b.tryAcquireLease(limited(t), &leaseWaiter{step: 1}); err != nil || tk == nil {
+		if tk, _, err := b.lease.TryAcquire(limited(t), &lease.Waiter{Step: 1}); err != nil || tk == nil {
 			t.Fatalf("the lease: %v, %v", tk, err)
 		}
 		b.w.Seqs.AddStream(session, 1)

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/mooring-rpc/mooring/ledger"
+	"github.com/mooring-rpc/mooring/outbox/internal/machine"
 )
 
 // TestBlockedRowsOpenNoStream: what waits for an op of another session waits for it with its stream
@@ -24,7 +25,7 @@ func TestBlockedRowsOpenNoStream(t *testing.T) {
 		s.cutAll()
 		eventually(t, "both streams are closed", func() bool {
 			closed := false
-			return onLoop(b, func(l *loop) { closed = l.m.OpenStreams == 0 && len(l.m.Streams) == 0 }) && closed
+			return onLoop(b, func(m *machine.Machine) { closed = m.OpenStreams == 0 && len(m.Streams) == 0 }) && closed
 		})
 		opened := func() (n int) {
 			for _, o := range s.openings() {
@@ -40,7 +41,7 @@ func TestBlockedRowsOpenNoStream(t *testing.T) {
 		second := commit(t, b, Batch{Session: two, Ops: []Op{{Method: "put", DependsOn: first.Ops}}})
 		eventually(t, "the second batch is blocked", func() bool {
 			blocked := false
-			return onLoop(b, func(l *loop) { blocked = l.m.Streams[two] != nil && len(l.m.Streams[two].BlockedOn) > 0 }) && blocked
+			return onLoop(b, func(m *machine.Machine) { blocked = m.Streams[two] != nil && len(m.Streams[two].BlockedOn) > 0 }) && blocked
 		})
 		if n := opened() - before; n > 0 {
 			t.Errorf("its stream was opened %d times", n)
@@ -75,7 +76,7 @@ func TestUnconfirmedRowsAreReadFirst(t *testing.T) {
 		})
 		stop()
 		defer run(t, b, s)() // the next term knows of the session only what is stored
-		eventually(t, "it sends", func() bool { return onLoop(b, func(*loop) {}) })
+		eventually(t, "it sends", func() bool { return onLoop(b, func(*machine.Machine) {}) })
 		before := len(s.openings())
 		if o := wait(t, b, commit(t, b, Batch{Session: session, Ops: []Op{put("1")}}))[0]; o.Status != ledger.Denied {
 			t.Errorf("a put after it: %+v", o)

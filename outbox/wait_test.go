@@ -13,6 +13,7 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/ledger"
 	"github.com/mooring-rpc/mooring/outbox/internal/intent"
+	"github.com/mooring-rpc/mooring/outbox/internal/machine"
 	"github.com/mooring-rpc/mooring/outbox/internal/outcomes"
 	"github.com/mooring-rpc/mooring/outbox/internal/sqlstore"
 )
@@ -106,11 +107,9 @@ func TestAnyNeedDecides(t *testing.T) {
 		}
 		eventually(t, "it waits, and no look is due", func() bool {
 			waits := make(chan bool, 1)
-			b.withLoop(func(l *loop) {
-				l.post(func(time.Time) {
-					s := l.m.Streams[mine]
-					waits <- s != nil && len(s.BlockedOn) > 0 && !s.Recheck
-				})
+			b.sender.Post(func(m *machine.Machine, _ time.Time) {
+				s := m.Streams[mine]
+				waits <- s != nil && len(s.BlockedOn) > 0 && !s.Recheck
 			})
 			select {
 			case is := <-waits:

@@ -1,7 +1,7 @@
 // Package intent is a batch of op intents as the outbox stores it: what its ops refer to, which
 // outcomes are decided without a server, what is sent, and the bytes of a row.
 //
-// Packages outbox, machine, sqlstore and refs use it. It touches no database, clock or socket,
+// Packages outbox, sender, machine, sqlstore and refs use it. It touches no database, clock or socket,
 // and has no locks: a Batch belongs to the goroutine that decoded it.
 //
 // The words:

@@ -1,5 +1,5 @@
 // Package machine decides what the outbox sends when: the logic of queues and streams, without
-// database, clock or socket. The sender's loop in package outbox passes it events, each with the
+// database, clock or socket. The loop of package sender passes it events, each with the
 // time, and performs the actions that it emits, in order. The same events emit the same actions:
 // testdata/machine.txt has transcripts, which the sender in JavaScript is tested by too.
 //

@@ -49,6 +49,19 @@ type Entry struct {
 
 func (e *Entry) LastSeq() uint64 { return e.FirstSeq + uint64(e.SeqCount) - 1 }
 
+// WithBodies returns the entries that have a body in bodies, by num, with that body.
+func WithBodies(entries []*Entry, bodies map[int64]*intent.Batch) (changed []*Entry) {
+	for _, e := range entries {
+		if bd := bodies[e.Num]; bd != nil {
+			n := *e
+			n.Body = bd
+			n.WireBatch = bd.Wire(n.Session, n.ID, n.FirstSeq)
+			changed = append(changed, &n)
+		}
+	}
+	return changed
+}
+
 // Phase is a stream's stage.
 type Phase uint8
 

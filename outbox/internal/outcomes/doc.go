@@ -2,7 +2,7 @@
 // arrives here (Hub), or when a poll of the database finds one that another process has stored
 // (Polls).
 //
-// Package outbox calls it: its sender delivers answers, and Wait and Drain wait for them. It touches
+// Package sender delivers answers, and Wait and Drain of package outbox wait for them. It touches
 // no database but through Polls.Read.
 //
 // The words:

@@ -1,7 +1,7 @@
 // Package refs decides which stored ref is used for a batch, and how the answers of servers change
 // what is stored of one. The outbox is the only place where the refs' secrets are stored.
 //
-// Package outbox asks its Resolver for the refs through which a batch is sent; package sqlstore
+// Packages outbox and sender ask a Resolver for the refs through which a batch is sent; package sqlstore
 // reads and writes its Rows. It touches no database: a Resolver reads through the Source that it is given.
 //
 // The words:

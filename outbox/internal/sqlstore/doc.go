@@ -1,7 +1,7 @@
 // Package sqlstore has the SQL of the outbox: the statements that both databases share, each beside
 // its scan, and the Database that packages sqlite and postgres implement.
 //
-// Package outbox calls it, within the transactions of Database.Write and Database.Read. It touches
+// Packages outbox, sender and lease call it, within the transactions of Database.Write and Database.Read. It touches
 // no database but through the Querier that it is given, no clock and no socket. DamageLog.mu, its only
 // lock, is a leaf.
 //

@@ -8,6 +8,7 @@ import (
 	"github.com/oklog/ulid/v2"
 
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/outbox/internal/machine"
 )
 
 // A stop stored by the former sender does not count: the next begins by trying again.
@@ -140,6 +141,14 @@ type StreamRow struct {
 	LastSeq  uint64
 	SpaceRef string
 	OwnerRef string
+}
+
+// CreateRoute is the route by which the session is created; the zero Route if that is done.
+func (st StreamRow) CreateRoute() machine.Route {
+	if st.SpaceRef == "" {
+		return machine.Route{}
+	}
+	return machine.Route{Ref: st.OwnerRef, Space: st.SpaceRef}
 }
 
 const sqlStream = `SELECT last_seq, space_ref, owner_ref FROM mooring_outbox_stream WHERE box = $1 AND session = $2`

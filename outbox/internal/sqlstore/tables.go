@@ -14,6 +14,7 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/ledger"
 	"github.com/mooring-rpc/mooring/outbox/internal/intent"
+	"github.com/mooring-rpc/mooring/outbox/internal/machine"
 	"github.com/mooring-rpc/mooring/outbox/internal/refs"
 )
 
@@ -46,6 +47,26 @@ type BatchRow struct {
 
 // Sequenced reports whether the row has seqs.
 func (r *BatchRow) Sequenced() bool { return r.FirstSeq != nil && *r.FirstSeq > 0 }
+
+// Entry returns the row as an entry of the machine, without a route.
+func (r *BatchRow) Entry(bd *intent.Batch, pin uint64) *machine.Entry {
+	e := &machine.Entry{Num: r.Num, ID: r.ID, Session: r.Session, Via: r.Via, SeqCount: bd.SeqCount(), Bytes: len(r.Body), PinSeq: pin,
+		Body: bd, MarkedInFlight: r.State == RowInFlight, Attempts: r.Attempts}
+	if r.Sequenced() {
+		e.FirstSeq = uint64(*r.FirstSeq)
+	}
+	e.WireBatch = bd.Wire(e.Session, e.ID, e.FirstSeq)
+	return e
+}
+
+// BySession groups rows by session.
+func BySession(rows []*BatchRow) map[string][]*BatchRow {
+	by := make(map[string][]*BatchRow)
+	for _, r := range rows {
+		by[r.Session] = append(by[r.Session], r)
+	}
+	return by
+}
 
 const batchColumns = `num, batch, session, via, state, first_seq, ops, bytes, created_at, finished_at,
 	attempts, next_retry_at, dropping, last_error, body, outcomes`

@@ -1,6 +1,6 @@
 // Package writer decides which writes to an outbox share a transaction, and which seqs they get in it.
 //
-// Package outbox submits Jobs to the one Writer of a Box: commits, outcomes, seqs. It touches the
+// Packages outbox, sender and lease submit Jobs to the one Writer of a Box: commits, outcomes, seqs. It touches the
 // database through the sqlstore.Database that it is given, and nothing else.
 //
 // The words:

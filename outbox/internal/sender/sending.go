@@ -1,4 +1,4 @@
-package outbox
+package sender
 
 // The sender's transactions: allocating seqs, resolving drops, ending a refused stream, storing outcomes.
 
@@ -26,13 +26,13 @@ type loadResult struct {
 	more            bool
 	blockedOn       []string // batches of other sessions that the first row waits for
 	st              sqlstore.StreamRow
-	decided         []decidedRow
+	decided         []Decided
 	seqs            *writer.StreamSeqs
 	stopErr         *fault.Error // why no row was denied
 }
 
 // addDecided adds a row that needs no server.
-func (ld *loadResult) addDecided(d decidedRow) {
+func (ld *loadResult) addDecided(d Decided) {
 	if d.createRoute.Space != "" {
 		ld.st.SpaceRef, ld.st.OwnerRef = d.createRoute.Space, d.createRoute.Ref
 	}
@@ -46,8 +46,8 @@ type sequencedRow struct {
 	pinSeq uint64 // the lowest seq of its stream that it still refers to
 }
 
-// decidedRow is a row that needs no server.
-type decidedRow struct {
+// Decided is a row that needs no server.
+type Decided struct {
 	id         string
 	outs       []ledger.Outcome
 	ops        int
@@ -67,12 +67,12 @@ const peekRows = 8
 // stream. With no, rows get no seqs, lose those they have, and are denied if they go under no's
 // refs, up to the first that does not. then is called when it is durable, before anything else
 // is written.
-func (b *Box) load(term int, session string, batches, bytes int, no *machine.Refusal, then func(loadResult, error)) {
+func (s *Sender) load(term int, session string, batches, bytes int, no *machine.Refusal, then func(loadResult, error)) {
 	var ld loadResult
 	run := func(ctx context.Context, q sqlstore.Querier) error {
 		ld = loadResult{}
-		b.w.WriteHighWater(q)
-		row, leads, err := b.confirmLease(ctx, q, term)
+		s.W.WriteHighWater(q)
+		row, leads, err := s.Lease.Confirm(ctx, q, term)
 		switch {
 		case err != nil:
 			return err
@@ -80,40 +80,40 @@ func (b *Box) load(term int, session string, batches, bytes int, no *machine.Ref
 			return sqlstore.ErrFenced
 		}
 		if no != nil {
-			if ok, err := b.clearRefusedSeqs(ctx, q, session); err != nil || !ok {
+			if ok, err := s.clearRefusedSeqs(ctx, q, session); err != nil || !ok {
 				ld.stopErr = no.Err
 				return err
 			}
 		}
-		return b.loadRows(ctx, q, &ld, row.LowWater, session, batches, bytes, no)
+		return s.loadRows(ctx, q, &ld, row.LowWater, session, batches, bytes, no)
 	}
-	b.w.Submit(&writer.Job{Run: run, Done: func(err error, ambiguous bool) {
+	s.W.Submit(&writer.Job{Run: run, Done: func(err error, ambiguous bool) {
 		if err == nil {
 			if no != nil && ld.stopErr == nil {
-				b.w.Seqs.Forget(session)
+				s.W.Seqs.Forget(session)
 			}
-			b.loadDone(&ld)
+			s.loadDone(&ld)
 		} else if ambiguous && batches > 0 && no == nil {
-			b.endTerm(fault.Unavailable.Because(err, "it is not known whether seqs were given"))
+			s.EndTerm(fault.Unavailable.Because(err, "it is not known whether seqs were given"))
 		}
 		then(ld, err)
 	}})
 }
 
-func (b *Box) loadRows(ctx context.Context, q sqlstore.Querier, ld *loadResult, low int64, session string, batches, bytes int, no *machine.Refusal) (err error) {
-	if ld.st, err = b.t.Stream(ctx, q, session); err != nil {
+func (s *Sender) loadRows(ctx context.Context, q sqlstore.Querier, ld *loadResult, low int64, session string, batches, bytes int, no *machine.Refusal) (err error) {
+	if ld.st, err = s.T.Stream(ctx, q, session); err != nil {
 		return err
 	}
-	if ld.seqs = b.w.Seqs.AddStream(session, ld.st.LastSeq+1); ld.seqs == nil {
+	if ld.seqs = s.W.Seqs.AddStream(session, ld.st.LastSeq+1); ld.seqs == nil {
 		return sqlstore.ErrFenced
 	}
 	var rows []*sqlstore.BatchRow
-	if rows, ld.more, err = b.t.LockUnsequenced(ctx, q, session, max(batches, peekRows), bytes); err != nil {
+	if rows, ld.more, err = s.T.LockUnsequenced(ctx, q, session, max(batches, peekRows), bytes); err != nil {
 		return err
 	}
 	given := make(map[string]*intent.Target) // by op, of this transaction
 	for _, r := range rows {
-		stored := b.t.OpLookup(ctx, q, r.Num)
+		stored := s.T.OpLookup(ctx, q, r.Num)
 		find := func(op string) (*intent.Target, error) {
 			if e := given[op]; e != nil {
 				return e, nil
@@ -130,13 +130,13 @@ func (b *Box) loadRows(ctx context.Context, q sqlstore.Querier, ld *loadResult, 
 			ld.unsequenced, ld.incompatible, ld.more = r, err, true
 			return nil
 		case bd == nil:
-			ld.decided = append(ld.decided, b.quarantine(q, r, err))
+			ld.decided = append(ld.decided, s.Quarantine(q, r, err))
 			continue
 		case err != nil:
 			return err
 		}
 		if bd.Decided() {
-			ld.addDecided(b.finishLocally(ctx, q, r, bd))
+			ld.addDecided(s.FinishLocally(ctx, q, r, bd))
 			continue
 		}
 		if len(res.BlockedOn) > 0 {
@@ -147,12 +147,12 @@ func (b *Box) loadRows(ctx context.Context, q sqlstore.Querier, ld *loadResult, 
 			return nil
 		}
 		if no != nil {
-			to, err := b.refs.ResolverIn(q, false).RouteOf(ctx, session, r.Via, bd)
+			to, err := s.Refs.ResolverIn(q, false).RouteOf(ctx, session, r.Via, bd)
 			if err != nil || !no.Route.Serves(to) {
 				ld.more = true
 				return nil
 			}
-			ld.addDecided(b.denyRow(ctx, q, r, bd, no))
+			ld.addDecided(s.denyRow(ctx, q, r, bd, no))
 			continue
 		}
 		data, other := r.Body, []byte(nil)
@@ -162,7 +162,7 @@ func (b *Box) loadRows(ctx context.Context, q sqlstore.Querier, ld *loadResult, 
 		}
 		if batches == 0 {
 			if res.Changed {
-				b.t.SetBody(q, r.Num, data, bd.Tally(), false)
+				s.T.SetBody(q, r.Num, data, bd.Tally(), false)
 			}
 			ld.unsequenced, ld.unsequencedBody, ld.more = r, bd, true
 			return nil
@@ -175,10 +175,10 @@ func (b *Box) loadRows(ctx context.Context, q sqlstore.Querier, ld *loadResult, 
 		if len(ld.rows) == 0 {
 			crashpoint.Hit(crashpoint.OutboxSeqBefore)
 		}
-		first := int64(b.w.Seqs.Allocate(ld.seqs, bd.SeqCount()))
-		b.t.SetSeq(q, r.Num, first, other, bd.Tally())
+		first := int64(s.W.Seqs.Allocate(ld.seqs, bd.SeqCount()))
+		s.T.SetSeq(q, r.Num, first, other, bd.Tally())
 		if r.Num < low {
-			b.t.LowerLowWater(q, r.Num)
+			s.T.LowerLowWater(q, r.Num)
 			low = r.Num
 		}
 		r.FirstSeq, r.State, r.Body = &first, sqlstore.RowInFlight, data
@@ -194,46 +194,46 @@ func (b *Box) loadRows(ctx context.Context, q sqlstore.Querier, ld *loadResult, 
 	return nil
 }
 
-// finishLocally finishes a row all of whose ops have local outcomes: no server need see it.
-func (b *Box) finishLocally(ctx context.Context, q sqlstore.Querier, r *sqlstore.BatchRow, bd *intent.Batch) decidedRow {
-	d := decidedRow{id: r.ID, outs: bd.Outcomes(nil), ops: r.Ops}
+// FinishLocally finishes a row all of whose ops have local outcomes: no server need see it.
+func (s *Sender) FinishLocally(ctx context.Context, q sqlstore.Querier, r *sqlstore.BatchRow, bd *intent.Batch) Decided {
+	d := Decided{id: r.ID, outs: bd.Outcomes(nil), ops: r.Ops}
 	if intent.CreatesSession(bd.Ops[0].Method) {
 		// Nothing creates the session; later batches still have to reach a server that says so.
-		if to, err := b.refs.ResolverIn(q, false).RouteOf(ctx, r.Session, r.Via, bd); err == nil {
-			b.t.SetCreateRefs(q, r.Num, to.Space, to.Ref)
+		if to, err := s.Refs.ResolverIn(q, false).RouteOf(ctx, r.Session, r.Via, bd); err == nil {
+			s.T.SetCreateRefs(q, r.Num, to.Space, to.Ref)
 			d.createRoute = to
 			d.refUpdates = []refs.Update{refs.RefusedOwner(to.Ref, &d.outs[0])}
-			b.t.WriteRefStatus(q, d.refUpdates)
+			s.T.WriteRefStatus(q, d.refUpdates)
 		}
 	}
-	b.t.Finish(q, r.Num, b.cfg.Now().UnixMilli(), bd.Count(d.outs), r.Attempts, intent.EncodeOutcomes(d.outs, bd.Ops), bd.Encode(r.Session, r.ID))
+	s.T.Finish(q, r.Num, s.Now().UnixMilli(), bd.Count(d.outs), r.Attempts, intent.EncodeOutcomes(d.outs, bd.Ops), bd.Encode(r.Session, r.ID))
 	return d
 }
 
-// quarantine finishes a row that cannot be read, so that it does not block others. It stays
+// Quarantine finishes a row that cannot be read, so that it does not block others. It stays
 // without outcomes, which Wait reports.
-func (b *Box) quarantine(q sqlstore.Querier, r *sqlstore.BatchRow, err error) decidedRow {
-	b.cfg.Logger.Error("a row of the outbox is damaged and was set aside", "outbox", b.id, "batch", r.ID, "error", err)
-	b.t.RecordAttempt(q, r.Num, r.Attempts, 0, err.Error())
-	b.t.Finish(q, r.Num, b.cfg.Now().UnixMilli(), intent.Tally{Failed: r.Ops}, r.Attempts, nil, nil)
-	return decidedRow{id: r.ID, ops: r.Ops, damaged: true}
+func (s *Sender) Quarantine(q sqlstore.Querier, r *sqlstore.BatchRow, err error) Decided {
+	s.Logger.Error("a row of the outbox is damaged and was set aside", "outbox", s.Outbox, "batch", r.ID, "error", err)
+	s.T.RecordAttempt(q, r.Num, r.Attempts, 0, err.Error())
+	s.T.Finish(q, r.Num, s.Now().UnixMilli(), intent.Tally{Failed: r.Ops}, r.Attempts, nil, nil)
+	return Decided{id: r.ID, ops: r.Ops, damaged: true}
 }
 
-// announceDecided notifies the waiters of rows that were decided and are stored, and the
+// AnnounceDecided notifies the waiters of rows that were decided and are stored, and the
 // sender, if there is one.
-func (b *Box) announceDecided(rows []decidedRow) {
+func (s *Sender) AnnounceDecided(rows []Decided) {
 	if len(rows) == 0 {
 		return
 	}
 	for _, d := range rows {
-		b.refs.ApplyUpdates(d.refUpdates)
-		b.usage.stored.Add(int64(d.ops))
+		s.Refs.ApplyUpdates(d.refUpdates)
+		s.Stored.Add(int64(d.ops))
 		if d.damaged {
-			b.damage.NoteQuarantined(d.id)
+			s.Damage.NoteQuarantined(d.id)
 		}
-		b.hub.Publish(d.id, d.outs, true)
+		s.Hub.Publish(d.id, d.outs, true)
 	}
-	b.withLoop(func(l *loop) {
+	s.withLoop(func(l *loop) {
 		l.postAsync(func(now time.Time) {
 			for _, d := range rows {
 				l.m.Finished(d.id, now)
@@ -242,14 +242,14 @@ func (b *Box) announceDecided(rows []decidedRow) {
 	})
 }
 
-func (b *Box) loadDone(ld *loadResult) {
-	for _, s := range ld.rows {
-		b.w.Seqs.Confirm(ld.seqs, uint64(*s.row.FirstSeq)+uint64(s.body.SeqCount()), s.row.ID, len(s.row.Body))
+func (s *Sender) loadDone(ld *loadResult) {
+	for _, r := range ld.rows {
+		s.W.Seqs.Confirm(ld.seqs, uint64(*r.row.FirstSeq)+uint64(r.body.SeqCount()), r.row.ID, len(r.row.Body))
 	}
 	if len(ld.rows) > 0 {
 		crashpoint.Hit(crashpoint.OutboxSeqAfter)
 	}
-	b.announceDecided(ld.decided)
+	s.AnnounceDecided(ld.decided)
 }
 
 // storeOutcomes stores the outcomes of a batch, in a transaction with other writes. making is
@@ -257,30 +257,30 @@ func (b *Box) loadDone(ld *loadResult) {
 // the answer's updates of refs. then is called when they are stored, or with the error if they
 // never will be. ErrFenced says that they are stored, but that this Box must not acknowledge
 // them: the lease's holder may have sent batches that refer to them.
-func (b *Box) storeOutcomes(e *machine.Entry, incarnation int64, outs []ledger.Outcome, news []refs.Update, making machine.Route, then func(error)) {
+func (s *Sender) storeOutcomes(e *machine.Entry, incarnation int64, outs []ledger.Outcome, news []refs.Update, making machine.Route, then func(error)) {
 	data := intent.EncodeOutcomes(outs, e.Body.Ops)
 	n := e.Body.Count(outs)
-	at := b.cfg.Now().UnixMilli()
+	at := s.Now().UnixMilli()
 	var isHolder *bool
-	b.w.Submit(&writer.Job{Lazy: true, Stream: e.Session,
+	s.W.Submit(&writer.Job{Lazy: true, Stream: e.Session,
 		Run: func(ctx context.Context, q sqlstore.Querier) error {
-			isHolder = b.w.ShareLease(q, false)
-			b.w.Seqs.MarkStoring(e.Session, e.ID)
+			isHolder = s.W.ShareLease(q, false)
+			s.W.Seqs.MarkStoring(e.Session, e.ID)
 			if intent.CreatesSession(e.Body.Ops[0].Method) {
-				b.t.SetCreateRefs(q, e.Num, making.Space, making.Ref)
+				s.T.SetCreateRefs(q, e.Num, making.Space, making.Ref)
 			}
-			b.t.Finish(q, e.Num, at, n, e.Attempts+1, data, nil)
-			b.t.WriteRefStatus(q, news)
-			b.w.Seqs.RaiseHighWater(e.Session, writer.HighWater{Seq: e.LastSeq(), Incarnation: incarnation})
+			s.T.Finish(q, e.Num, at, n, e.Attempts+1, data, nil)
+			s.T.WriteRefStatus(q, news)
+			s.W.Seqs.RaiseHighWater(e.Session, writer.HighWater{Seq: e.LastSeq(), Incarnation: incarnation})
 			return nil
 		},
 		Done: func(err error, _ bool) {
 			if err == nil {
 				crashpoint.Hit(crashpoint.OutboxAckAfter)
-				b.refs.ApplyUpdates(news)
-				b.w.Seqs.MarkStored(e.Session, e.ID)
-				b.usage.stored.Add(int64(len(e.Body.Ops)))
-				b.hub.MarkStored(e.ID)
+				s.Refs.ApplyUpdates(news)
+				s.W.Seqs.MarkStored(e.Session, e.ID)
+				s.Stored.Add(int64(len(e.Body.Ops)))
+				s.Hub.MarkStored(e.ID)
 				if !*isHolder {
 					err = sqlstore.ErrFenced
 				}
@@ -292,13 +292,13 @@ func (b *Box) storeOutcomes(e *machine.Entry, incarnation int64, outs []ledger.O
 // resolveDrops decides the ops that were to be dropped after they had a seq: ops beyond the
 // server's last seq become voids, durably, before anything is sent; the others stand. then gets
 // the batches as they are now.
-func (b *Box) resolveDrops(term int, session string, entries []*machine.Entry, drops map[int64]*fault.Error, lastSeq uint64, then func(map[int64]*intent.Batch, error)) {
+func (s *Sender) resolveDrops(term int, session string, entries []*machine.Entry, drops map[int64]*fault.Error, lastSeq uint64, then func(map[int64]*intent.Batch, error)) {
 	var bodies map[int64]*intent.Batch
 	var fenced bool
-	b.w.Submit(&writer.Job{Lazy: true, Stream: session,
+	s.W.Submit(&writer.Job{Lazy: true, Stream: session,
 		Run: func(ctx context.Context, q sqlstore.Querier) error {
 			bodies, fenced = make(map[int64]*intent.Batch), false
-			_, leads, err := b.confirmLease(ctx, q, term)
+			_, leads, err := s.Lease.Confirm(ctx, q, term)
 			if err != nil {
 				return err
 			}
@@ -306,7 +306,7 @@ func (b *Box) resolveDrops(term int, session string, entries []*machine.Entry, d
 				return nil
 			}
 			for _, e := range entries {
-				r, err := b.t.BatchNum(ctx, q, e.Num, b.db.LockRows())
+				r, err := s.T.BatchNum(ctx, q, e.Num, s.W.DB.LockRows())
 				if err != nil {
 					return err
 				}
@@ -318,7 +318,7 @@ func (b *Box) resolveDrops(term int, session string, entries []*machine.Entry, d
 					return err
 				}
 				bd.ResolveDrop(e.FirstSeq > lastSeq, drops[e.Num])
-				b.t.SetBody(q, e.Num, bd.Encode(r.Session, r.ID), bd.Tally(), false)
+				s.T.SetBody(q, e.Num, bd.Encode(r.Session, r.ID), bd.Tally(), false)
 				bodies[e.Num] = bd
 			}
 			return nil
@@ -335,12 +335,12 @@ func (b *Box) resolveDrops(term int, session string, entries []*machine.Entry, d
 // stored already.
 func (l *loop) endRefused(a machine.Action) {
 	l.postAsync(func(time.Time) { // an event of its own, since it reads the database
-		_, _ = l.box.refs.Refresh(l.ctx) // else the row's ref is the one that was refused
-		win := l.box.cfg.Window
-		l.box.load(l.term, a.Session, machine.WindowsAhead*win.Batches, machine.WindowsAhead*win.Bytes, &machine.Refusal{Route: a.Route, Err: a.Err}, func(ld loadResult, err error) {
+		_, _ = l.Refs.Refresh(l.ctx) // else the row's ref is the one that was refused
+		win := l.Window
+		l.load(l.term, a.Session, machine.WindowsAhead*win.Batches, machine.WindowsAhead*win.Bytes, &machine.Refusal{Route: a.Route, Err: a.Err}, func(ld loadResult, err error) {
 			if err != nil {
 				l.postAsync(func(time.Time) { l.handleDBError(err) })
-				l.box.afterFunc(l.ctx, l.box.cfg.Backoff.Initial, func() { l.endRefused(a) })
+				l.afterFunc(l.ctx, l.RetryAfter, func() { l.endRefused(a) })
 				return
 			}
 			l.postAsync(func(time.Time) { l.m.StreamRefused(a.Session, ld.stopErr) })
@@ -353,21 +353,32 @@ func (l *loop) endRefused(a machine.Action) {
 
 // clearRefusedSeqs clears a session's seqs, before its rows are loaded. It reports false if
 // outcomes of the session are stored: the server had created the stream.
-func (b *Box) clearRefusedSeqs(ctx context.Context, q sqlstore.Querier, session string) (bool, error) {
-	st, err := b.t.Stream(ctx, q, session)
+func (s *Sender) clearRefusedSeqs(ctx context.Context, q sqlstore.Querier, session string) (bool, error) {
+	st, err := s.T.Stream(ctx, q, session)
 	if err != nil || st.LastSeq > 0 {
 		return false, err
 	}
-	return true, b.t.ClearSeqs(ctx, q, session)
+	return true, s.T.ClearSeqs(ctx, q, session)
 }
 
 // denyRow finishes a row whose ops the server would record as denied.
-func (b *Box) denyRow(ctx context.Context, q sqlstore.Querier, r *sqlstore.BatchRow, bd *intent.Batch, no *machine.Refusal) decidedRow {
+func (s *Sender) denyRow(ctx context.Context, q sqlstore.Querier, r *sqlstore.BatchRow, bd *intent.Batch, no *machine.Refusal) Decided {
 	bd.Deny(no.Err)
-	d := b.finishLocally(ctx, q, r, bd)
+	d := s.FinishLocally(ctx, q, r, bd)
 	if !intent.CreatesSession(bd.Ops[0].Method) {
-		d.refUpdates = b.refs.Updates(&machine.Entry{Route: no.Route, Body: bd}, d.outs, b.cfg.Now())
-		b.t.WriteRefStatus(q, d.refUpdates)
+		d.refUpdates = s.Refs.Updates(&machine.Entry{Route: no.Route, Body: bd}, d.outs, s.Now())
+		s.T.WriteRefStatus(q, d.refUpdates)
 	}
+	return d
+}
+
+// FinishWithOutcomes finishes a row all of whose ops have local outcomes. If it was never sent,
+// the session that it creates does not exist.
+func (s *Sender) FinishWithOutcomes(ctx context.Context, q sqlstore.Querier, r *sqlstore.BatchRow, bd *intent.Batch) Decided {
+	if !r.Sequenced() {
+		return s.FinishLocally(ctx, q, r, bd)
+	}
+	d := Decided{id: r.ID, outs: bd.Outcomes(nil), ops: r.Ops}
+	s.T.Finish(q, r.Num, s.Now().UnixMilli(), bd.Count(d.outs), r.Attempts, intent.EncodeOutcomes(d.outs, bd.Ops), bd.Encode(r.Session, r.ID))
 	return d
 }

@@ -1,7 +1,6 @@
-package outbox
+package sender
 
-// Events for the sender's loop, from streams, the database and other goroutines of this
-// process.
+// Events for the loop from streams and the database.
 
 import (
 	"context"
@@ -13,6 +12,7 @@ import (
 	"github.com/mooring-rpc/mooring/internal/crashpoint"
 	"github.com/mooring-rpc/mooring/outbox/internal/intent"
 	"github.com/mooring-rpc/mooring/outbox/internal/machine"
+	"github.com/mooring-rpc/mooring/outbox/internal/refs"
 	"github.com/mooring-rpc/mooring/outbox/internal/sqlstore"
 	"github.com/mooring-rpc/mooring/outbox/internal/writer"
 )
@@ -25,7 +25,7 @@ func (l *loop) openStream(a machine.Action) {
 	incarnation := l.incarnation
 	l.tasks.Go(func() {
 		defer cancel()
-		s, last, err := l.box.openStream(ctx, l.link, a, incarnation)
+		s, last, err := l.dial(ctx, a, incarnation)
 		if err != nil {
 			err = l.checkNotKnown(a.Session, a.ConnID, a.Route, err)
 			l.post(func(now time.Time) { l.m.StreamOpened(a.Session, a.ConnID, 0, err, now) })
@@ -36,7 +36,7 @@ func (l *loop) openStream(a machine.Action) {
 				return
 			}
 			c.stream = s
-			l.box.w.Seqs.SetOpen(a.Session, true)
+			l.W.Seqs.SetOpen(a.Session, true)
 			l.m.StreamOpened(a.Session, a.ConnID, last, nil, now)
 		})
 		select {
@@ -49,13 +49,13 @@ func (l *loop) openStream(a machine.Action) {
 	})
 }
 
-// openStream opens a stream; to resolve drops it also waits for the server's last seq.
-func (b *Box) openStream(ctx context.Context, link Link, a machine.Action, incarnation int64) (s Stream, last uint64, err error) {
-	req, err := b.streamRequest(ctx, a.Session, a.Route, incarnation)
+// dial opens a stream; to resolve drops it also waits for the server's last seq.
+func (l *loop) dial(ctx context.Context, a machine.Action, incarnation int64) (s Stream, last uint64, err error) {
+	req, err := l.Request(ctx, a.Session, a.Route, incarnation)
 	if err != nil {
 		return nil, 0, err
 	}
-	if s, err = link.OpenStream(ctx, req); err != nil {
+	if s, err = l.link.OpenStream(ctx, req); err != nil {
 		return nil, 0, err
 	}
 	if a.AwaitLastSeq {
@@ -71,7 +71,7 @@ func (b *Box) openStream(ctx context.Context, link Link, a machine.Action, incar
 func (l *loop) closeStream(session string, c *streamConn) {
 	if l.conns[session] == c {
 		delete(l.conns, session)
-		l.box.w.Seqs.SetOpen(session, false)
+		l.W.Seqs.SetOpen(session, false)
 	}
 	c.cancel()
 }
@@ -82,7 +82,7 @@ func (l *loop) send(a machine.Action) {
 		return
 	}
 	out := *a.Entry.WireBatch
-	out.Outbox, out.Incarnation, out.AckedThrough = l.box.id, uint64(l.incarnation), a.Through
+	out.Outbox, out.Incarnation, out.AckedThrough = l.Outbox, uint64(l.incarnation), a.Through
 	to := a.Entry.Route // a later turn may change it
 	c.stream.Apply(&out, func(r Reply) {
 		answered := func(now time.Time) {
@@ -109,8 +109,8 @@ func (l *loop) checkPruned(e *machine.Entry, r Reply) Reply {
 		return r
 	}
 	var row *sqlstore.BatchRow
-	err := l.box.db.Read(l.ctx, func(q sqlstore.Querier) (err error) {
-		row, err = l.box.t.BatchNum(l.ctx, q, e.Num, "")
+	err := l.W.DB.Read(l.ctx, func(q sqlstore.Querier) (err error) {
+		row, err = l.T.BatchNum(l.ctx, q, e.Num, "")
 		return err
 	})
 	switch {
@@ -146,13 +146,13 @@ func (l *loop) checkNotKnown(session string, conn int, to machine.Route, err err
 	if fault.CodeOf(err) != fault.NotYetKnown || to.Space != "" {
 		return err
 	}
-	ref, unread := l.box.refs.Resolver().Ref(l.ctx, to.Ref)
-	if unread != nil || ref.Role != SessionOwner {
+	ref, unread := l.Refs.Resolver().Ref(l.ctx, to.Ref)
+	if unread != nil || ref.Role != refs.SessionOwner {
 		return err
 	}
 	var st sqlstore.StreamRow
-	unread = l.box.db.Read(l.ctx, func(q sqlstore.Querier) (err error) {
-		st, err = l.box.t.Stream(l.ctx, q, session)
+	unread = l.W.DB.Read(l.ctx, func(q sqlstore.Querier) (err error) {
+		st, err = l.T.Stream(l.ctx, q, session)
 		return err
 	})
 	if unread != nil || st.LastSeq == 0 || st.SpaceRef != "" || !l.countNotKnown(session, conn) {
@@ -180,7 +180,7 @@ func (l *loop) postLoaded(session string, ld loadResult, err error) {
 	l.postAsync(func(now time.Time) {
 		if err != nil {
 			l.handleDBError(err)
-			l.box.afterFunc(l.ctx, l.box.cfg.Backoff.Initial, func() {
+			l.afterFunc(l.ctx, l.RetryAfter, func() {
 				l.post(func(now time.Time) { l.m.Loaded(session, nil, nil, true, nil, machine.Route{}, now) })
 			})
 			return
@@ -188,7 +188,7 @@ func (l *loop) postLoaded(session string, ld loadResult, err error) {
 		var entries []*machine.Entry
 		for _, s := range ld.rows {
 			entries = append(entries, l.routedEntry(s.row, s.body, s.pinSeq))
-			l.box.hub.NoteSent(s.row.ID)
+			l.Hub.NoteSent(s.row.ID)
 		}
 		var head *machine.Entry
 		switch {
@@ -197,12 +197,12 @@ func (l *loop) postLoaded(session string, ld loadResult, err error) {
 		case ld.unsequenced != nil:
 			head = l.unsequencedEntry(ld.unsequenced, ld.unsequencedBody)
 		}
-		l.m.Loaded(session, entries, head, ld.more, ld.blockedOn, l.createRoute(ld.st), now)
+		l.m.Loaded(session, entries, head, ld.more, ld.blockedOn, ld.st.CreateRoute(), now)
 	})
 }
 
 // afterFunc calls f after d, unless ctx ends first.
-func (b *Box) afterFunc(ctx context.Context, d time.Duration, f func()) {
+func (s *Sender) afterFunc(ctx context.Context, d time.Duration, f func()) {
 	t := time.AfterFunc(d, f)
 	context.AfterFunc(ctx, func() { t.Stop() })
 }
@@ -213,11 +213,11 @@ func (l *loop) handleDBError(err error) {
 		l.cancel(sqlstore.ErrFenced)
 		return
 	}
-	l.box.cfg.Logger.Warn("the outbox's database fails the sender", "outbox", l.box.id, "error", err)
+	l.Logger.Warn("the outbox's database fails the sender", "outbox", l.Outbox, "error", err)
 }
 
 func (l *loop) resolveDrops(a machine.Action) {
-	l.box.resolveDrops(l.term, a.Session, a.Entries, a.Drops, a.Through, func(bodies map[int64]*intent.Batch, err error) {
+	l.Sender.resolveDrops(l.term, a.Session, a.Entries, a.Drops, a.Through, func(bodies map[int64]*intent.Batch, err error) {
 		l.postAsync(func(now time.Time) {
 			if errors.Is(err, sqlstore.ErrFenced) {
 				l.cancel(sqlstore.ErrFenced)
@@ -227,22 +227,9 @@ func (l *loop) resolveDrops(a machine.Action) {
 				l.storeFailed(a.Session, err, now)
 				return
 			}
-			l.m.DropsResolved(a.Session, a.ConnID, withBodies(a.Entries, bodies), now)
+			l.m.DropsResolved(a.Session, a.ConnID, machine.WithBodies(a.Entries, bodies), now)
 		})
 	})
-}
-
-// withBodies returns the entries that have a body in bodies, by num, with that body.
-func withBodies(entries []*machine.Entry, bodies map[int64]*intent.Batch) (changed []*machine.Entry) {
-	for _, e := range entries {
-		if bd := bodies[e.Num]; bd != nil {
-			n := *e
-			n.Body = bd
-			n.WireBatch = bd.Wire(n.Session, n.ID, n.FirstSeq)
-			changed = append(changed, &n)
-		}
-	}
-	return changed
 }
 
 // storeFailed reports to the machine that the database rejects a stream's outcomes, though it
@@ -259,22 +246,22 @@ func (l *loop) scan() {
 	var drops []sqlstore.Drop
 	var dropped bool
 	var found sqlstore.RefsSince
-	reading := l.box.refs.BeginReading()
-	err := l.box.db.Read(l.ctx, func(q sqlstore.Querier) (err error) {
-		if row, err = l.box.t.ReadBox(l.ctx, q, ""); err != nil {
+	reading := l.Refs.BeginReading()
+	err := l.W.DB.Read(l.ctx, func(q sqlstore.Querier) (err error) {
+		if row, err = l.T.ReadBox(l.ctx, q, ""); err != nil {
 			return err
 		}
-		if sessions, err = l.box.t.UnsequencedSessions(l.ctx, q); err != nil {
+		if sessions, err = l.T.UnsequencedSessions(l.ctx, q); err != nil {
 			return err
 		}
 		drops, dropped = nil, row.Drops != l.seenDrops.Load()
 		if dropped {
-			if drops, err = l.box.t.Dropping(l.ctx, q, row.LowWater); err != nil {
+			if drops, err = l.T.Dropping(l.ctx, q, row.LowWater); err != nil {
 				return err
 			}
 		}
 		if reading.Incremental { // else no route was found through refs that could be old
-			found, err = l.box.t.RefsSince(l.ctx, q, reading.Since)
+			found, err = l.T.RefsSince(l.ctx, q, reading.Since)
 		}
 		return err
 	})
@@ -287,10 +274,10 @@ func (l *loop) scan() {
 	l.seenDrops.Store(row.Drops)
 	var targets []string
 	if reading.Incremental {
-		targets = l.box.refs.MergeFound(reading, found)
+		targets = l.Refs.MergeFound(reading, found)
 	}
 	l.post(func(now time.Time) {
-		if row.Holder != l.box.holderID {
+		if row.Holder != l.T.HolderID {
 			l.cancel(sqlstore.ErrFenced)
 			return
 		}
@@ -329,96 +316,13 @@ func (l *loop) resumeIfRerouted(session string, now time.Time) {
 }
 
 // submitWrite submits f as a write of this term; it is not run if the term is over by then.
-func (l *loop) submitWrite(f func(q sqlstore.Querier)) { l.box.w.Submit(l.termJob(f)) }
+func (l *loop) submitWrite(f func(q sqlstore.Querier)) { l.W.Submit(l.termJob(f)) }
 
 func (l *loop) termJob(f func(q sqlstore.Querier)) *writer.Job {
 	return &writer.Job{Lazy: true, Done: func(error, bool) {}, Run: func(_ context.Context, q sqlstore.Querier) error {
-		if l.box.w.Seqs.LeadsTerm(l.term) {
+		if l.W.Seqs.LeadsTerm(l.term) {
 			f(q)
 		}
 		return nil
 	}}
-}
-
-// withLoop calls f with the sender, if there is one: for events from other parts of the Box.
-
-func (b *Box) withLoop(f func(l *loop)) {
-	b.mu.Lock()
-	l := b.loop
-	b.mu.Unlock()
-	if l != nil {
-		f(l)
-	}
-}
-
-// sendCommitted reports that a batch was committed with its seqs, and its route. If the sender
-// is idle, the committing goroutine sends it, when the next transaction may run.
-func (b *Box) sendCommitted(r *sqlstore.BatchRow, bd *intent.Batch, pin uint64, to machine.Route) {
-	b.withLoop(func(l *loop) {
-		mine := l.enqueue(func(now time.Time) {
-			e := newEntry(r, bd, pin)
-			e.Route = to
-			if to.RefsGeneration != b.refs.Generation() { // it may have been found before a rotation began
-				l.deferRoute(e)
-			}
-			l.m.Sequenced(e, now)
-		})
-		if mine && !b.w.OnTxEnd(func() { l.handleEvents(1) }) {
-			l.handoff <- struct{}{}
-		}
-	})
-}
-
-// opensUnread reports whether a stream may be opened for a row that was committed just now without
-// reading it: the session's server knows its ref, so the session is there, and nothing blocks the
-// row.
-func opensUnread(to machine.Route, res intent.Resolution) bool {
-	return to.Confirmed && len(res.BlockedOn) == 0
-}
-
-// notifyWaiting is notifyBacklog for a row for which opensUnread holds.
-func (b *Box) notifyWaiting(r *sqlstore.BatchRow, bd *intent.Batch) {
-	b.withLoop(func(l *loop) {
-		l.postAsync(func(now time.Time) { l.m.Waiting(l.unsequencedEntry(r, bd), now) })
-	})
-}
-
-// notifyBacklog reports that the session has a row without a seq.
-func (b *Box) notifyBacklog(session string) {
-	b.withLoop(func(l *loop) {
-		l.postAsync(func(now time.Time) { l.m.BacklogFound([]string{session}, now) })
-	})
-}
-
-// endTerm reports that it is not known which seqs were allocated: the term ends, and the next
-// begins by reading them. It is called where a transaction ends; none allocates seqs from then
-// on, even before the loop gets the event.
-func (b *Box) endTerm(err *fault.Error) {
-	b.w.Seqs.SetLeading(false)
-	b.withLoop(func(l *loop) { l.cancel(err) })
-}
-
-// refStored makes streams to a target look up their routes again, and resumes the stopped ones.
-func (b *Box) refStored(target string) {
-	b.withLoop(func(l *loop) {
-		l.postAsync(func(now time.Time) {
-			for session, s := range l.m.Streams {
-				switch {
-				case !s.UsesTargets([]string{target}):
-				case s.Stopped == nil:
-					l.rerouteStream(s, now)
-				case session == target || s.Next() == nil || s.Next().Route.Space != "":
-					for _, e := range s.Queue {
-						l.setRoute(e)
-					}
-					l.m.Resume(session, now)
-				}
-			}
-		})
-	})
-}
-
-// Wake reports that the link is back: all pending retries are tried now.
-func (b *Box) Wake() {
-	b.withLoop(func(l *loop) { l.postAsync(l.m.Wake) })
 }

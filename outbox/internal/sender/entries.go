@@ -1,10 +1,11 @@
-package outbox
+package sender
 
 // Rows as entries of the machine, with their routes, and routes as requests for a Link.
 
 import (
 	"bytes"
 	"context"
+	"time"
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/ledger"
@@ -15,19 +16,8 @@ import (
 
 // routedEntry returns a row with seqs as an entry with its route.
 func (l *loop) routedEntry(r *sqlstore.BatchRow, bd *intent.Batch, pin uint64) *machine.Entry {
-	e := newEntry(r, bd, pin)
+	e := r.Entry(bd, pin)
 	l.setRoute(e)
-	return e
-}
-
-// newEntry is routedEntry without the route.
-func newEntry(r *sqlstore.BatchRow, bd *intent.Batch, pin uint64) *machine.Entry {
-	e := &machine.Entry{Num: r.Num, ID: r.ID, Session: r.Session, Via: r.Via, SeqCount: bd.SeqCount(), Bytes: len(r.Body), PinSeq: pin,
-		Body: bd, MarkedInFlight: r.State == sqlstore.RowInFlight, Attempts: r.Attempts}
-	if r.Sequenced() {
-		e.FirstSeq = uint64(*r.FirstSeq)
-	}
-	e.WireBatch = bd.Wire(e.Session, e.ID, e.FirstSeq)
 	return e
 }
 
@@ -50,7 +40,7 @@ func (l *loop) unsequencedEntry(r *sqlstore.BatchRow, bd *intent.Batch) *machine
 
 // damagedEntry returns the entry of a row that cannot be read: its stream stops there.
 func (l *loop) damagedEntry(r *sqlstore.BatchRow, err error) *machine.Entry {
-	e := newEntry(r, &intent.Batch{Ops: []intent.Op{{ID: r.ID, Method: ledger.MethodVoid}}}, 0)
+	e := r.Entry(&intent.Batch{Ops: []intent.Op{{ID: r.ID, Method: ledger.MethodVoid}}}, 0)
 	e.Damaged = true
 	_, e.RouteErr = machine.ClassifyError(err)
 	return e
@@ -61,7 +51,7 @@ func (l *loop) setRoute(e *machine.Entry) {
 	if e.Damaged {
 		return
 	}
-	to, err := l.box.refs.Resolver().RouteOf(l.ctx, e.Session, e.Via, e.Body)
+	to, err := l.Refs.Resolver().RouteOf(l.ctx, e.Session, e.Via, e.Body)
 	e.Route, e.RouteErr, e.RetryRoute = to, nil, false
 	if err != nil {
 		var what machine.ErrorClass
@@ -70,15 +60,44 @@ func (l *loop) setRoute(e *machine.Entry) {
 	}
 }
 
+// deferRoute holds an entry back until its route is looked up again, in an event of its own.
+func (l *loop) deferRoute(e *machine.Entry) {
+	e.Route.Rotating = true
+	l.postAsync(func(now time.Time) {
+		l.setRoute(e)
+		if s := l.m.Streams[e.Session]; s != nil {
+			l.m.Step(s, now)
+		}
+	})
+}
+
+// rerouteAll looks up again the routes of all entries that are not in flight. An entry in
+// flight keeps its route until it is answered or sent again.
+func (l *loop) rerouteAll(now time.Time) {
+	for _, s := range l.m.Streams {
+		l.rerouteStream(s, now)
+	}
+}
+
+func (l *loop) rerouteStream(s *machine.Stream, now time.Time) {
+	for _, e := range s.Queue {
+		l.setRoute(e)
+	}
+	if s.Unsequenced != nil {
+		l.setRoute(s.Unsequenced)
+	}
+	l.m.Step(s, now)
+}
+
 // pinSeqOf returns the lowest seq of its own stream that an unfinished batch refers to.
 func (l *loop) pinSeqOf(session string, bd *intent.Batch) (pin uint64, err error) {
 	needs := bd.ExternalRefs()
 	if len(needs) == 0 {
 		return 0, nil
 	}
-	err = l.box.db.Read(l.ctx, func(q sqlstore.Querier) error {
+	err = l.W.DB.Read(l.ctx, func(q sqlstore.Querier) error {
 		for _, id := range needs {
-			f, err := l.box.t.FindOp(l.ctx, q, id, "")
+			f, err := l.T.FindOp(l.ctx, q, id, "")
 			switch {
 			case f.Row == nil && err != nil:
 				return err
@@ -94,16 +113,16 @@ func (l *loop) pinSeqOf(session string, bd *intent.Batch) (pin uint64, err error
 	return pin, err
 }
 
-// streamRequest turns a route into a StreamRequest.
-func (b *Box) streamRequest(ctx context.Context, session string, to machine.Route, incarnation int64) (StreamRequest, error) {
-	secret, err := b.streamSecret(ctx, session)
+// Request turns a route into a StreamRequest.
+func (s *Sender) Request(ctx context.Context, session string, to machine.Route, incarnation int64) (StreamRequest, error) {
+	secret, err := s.streamSecret(ctx, session)
 	if err != nil {
 		return StreamRequest{}, err
 	}
-	req := StreamRequest{Session: session, Outbox: b.id, Secret: secret, Incarnation: uint64(incarnation),
+	req := StreamRequest{Session: session, Outbox: s.Outbox, Secret: secret, Incarnation: uint64(incarnation),
 		Redemptions: make(map[string]string)}
 	get := func(id string) (capability.Ref, error) {
-		r, err := b.refs.Resolver().Ref(ctx, id)
+		r, err := s.Refs.Resolver().Ref(ctx, id)
 		if err == nil {
 			req.Redemptions[id] = r.Redemption
 		}
@@ -133,18 +152,18 @@ func (b *Box) streamRequest(ctx context.Context, session string, to machine.Rout
 }
 
 // streamSecret returns the secret by which the session's server knows the outbox.
-func (b *Box) streamSecret(ctx context.Context, session string) (capability.Secret, error) {
+func (s *Sender) streamSecret(ctx context.Context, session string) (capability.Secret, error) {
 	var old bool
 	var life string
-	err := b.read(ctx, "open the stream", func(ctx context.Context, q sqlstore.Querier) (err error) {
-		old, life, err = b.t.StreamSecretOf(ctx, q, session)
+	err := s.Read(ctx, "open the stream", func(ctx context.Context, q sqlstore.Querier) (err error) {
+		old, life, err = s.T.StreamSecretOf(ctx, q, session)
 		return err
 	})
 	switch {
-	case old && !b.oldSecret.IsZero():
-		return b.oldSecret, err
+	case old && !s.OldSecret.IsZero():
+		return s.OldSecret, err
 	case life != "":
-		return b.secret.StreamSecret(session + "\x00" + life), err // no session id has a zero byte
+		return s.Secret.StreamSecret(session + "\x00" + life), err // no session id has a zero byte
 	}
-	return b.secret.StreamSecret(session), err
+	return s.Secret.StreamSecret(session), err
 }

@@ -1,4 +1,4 @@
-package outbox
+package sender
 
 // Sweeping: an expired ticket is deleted with all rows of its ops. Rows are read beside the
 // writer, and only as far as there are old ones; they are deleted a few at a time.
@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/mooring-rpc/mooring/outbox/internal/lease"
 	"github.com/mooring-rpc/mooring/outbox/internal/sqlstore"
 )
 
@@ -22,25 +23,25 @@ const (
 func (l *loop) sweepLoop() {
 	wait := time.Minute
 	for pages := sweepFirst; l.ctx.Err() == nil; pages = math.MaxInt {
-		before := l.box.cfg.Now().Add(-l.box.cfg.Retention).UnixMilli()
-		if _, err := l.box.sweep(l.ctx, before, pages); err != nil && l.ctx.Err() == nil {
-			l.box.cfg.Logger.Warn("old tickets cannot be removed", "outbox", l.box.id, "error", err)
+		before := l.Now().Add(-l.Retention).UnixMilli()
+		if _, err := l.Sweep(l.ctx, before, pages); err != nil && l.ctx.Err() == nil {
+			l.Logger.Warn("old tickets cannot be removed", "outbox", l.Outbox, "error", err)
 		}
-		l.box.pause(l.ctx, wait)
+		lease.Pause(l.ctx, wait)
 		wait = sweepEvery
 	}
 }
 
-// sweep deletes rows that were finished before a time and returns how many. It reads at most
+// Sweep deletes rows that were finished before a time and returns how many. It reads at most
 // that many pages.
-func (b *Box) sweep(ctx context.Context, before int64, pages int) (swept int, err error) {
+func (s *Sender) Sweep(ctx context.Context, before int64, pages int) (swept int, err error) {
 	var needed map[string]bool // batches that unfinished rows need; nil until a row to sweep is found
 	for after := int64(-1); pages > 0 && after != sqlstore.LastPage; pages-- {
 		var old []sqlstore.SweepRow
-		err := b.read(ctx, "sweep", func(ctx context.Context, q sqlstore.Querier) (err error) {
+		err := s.Read(ctx, "sweep", func(ctx context.Context, q sqlstore.Querier) (err error) {
 			var next int64
-			if old, next, err = b.t.OldRows(ctx, q, after, before); err == nil && len(old) > 0 && needed == nil {
-				needed, err = b.t.ReferencedBatches(ctx, q, before)
+			if old, next, err = s.T.OldRows(ctx, q, after, before); err == nil && len(old) > 0 && needed == nil {
+				needed, err = s.T.ReferencedBatches(ctx, q, before)
 			}
 			if err == nil {
 				after = next
@@ -57,43 +58,43 @@ func (b *Box) sweep(ctx context.Context, before int64, pages int) (swept int, er
 				bytes += old[n].Bytes
 				n++
 			}
-			if err := b.remove(ctx, old[:n]); err != nil {
+			if err := s.remove(ctx, old[:n]); err != nil {
 				return swept, err
 			}
 			swept += n
 			old = old[n:]
 		}
 	}
-	return swept, b.sweepRefs(ctx, before)
+	return swept, s.sweepRefs(ctx, before)
 }
 
 // sweepRefs deletes the rows of refs that were dropped before a time, and the owner refs of
 // sessions that were never created and whose batches are all gone: their creation can no longer
 // be retried.
-func (b *Box) sweepRefs(ctx context.Context, before int64) error {
+func (s *Sender) sweepRefs(ctx context.Context, before int64) error {
 	var unmade []string
 	var dropped bool
-	err := b.read(ctx, "sweep", func(ctx context.Context, q sqlstore.Querier) (err error) {
-		unmade, dropped, err = b.t.OldRefs(ctx, q, before)
+	err := s.Read(ctx, "sweep", func(ctx context.Context, q sqlstore.Querier) (err error) {
+		unmade, dropped, err = s.T.OldRefs(ctx, q, before)
 		return err
 	})
 	if err != nil || len(unmade) == 0 && !dropped {
 		return err
 	}
-	return b.w.Do(ctx, func(_ context.Context, q sqlstore.Querier) error {
-		b.t.SweepRefs(q, unmade, before)
+	return s.W.Do(ctx, func(_ context.Context, q sqlstore.Querier) error {
+		s.T.SweepRefs(q, unmade, before)
 		return nil
 	})
 }
 
 // remove deletes rows and the index entries of their ops, in one transaction.
-func (b *Box) remove(ctx context.Context, rows []sqlstore.SweepRow) error {
-	err := b.w.Do(ctx, func(_ context.Context, q sqlstore.Querier) error {
+func (s *Sender) remove(ctx context.Context, rows []sqlstore.SweepRow) error {
+	err := s.W.Do(ctx, func(_ context.Context, q sqlstore.Querier) error {
 		for _, r := range rows {
-			b.t.Remove(q, r)
+			s.T.Remove(q, r)
 		}
 		return nil
 	})
-	b.hub.DropStored()
+	s.Hub.DropStored()
 	return err
 }

@@ -1,6 +1,6 @@
-package outbox
+package sender
 
-// The sender: a term of sending, and the loop around the machine.
+// The loop: a term of sending, its turns, and the machine's actions.
 
 import (
 	"context"
@@ -10,107 +10,21 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/cenkalti/backoff/v4"
-
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/crashpoint"
 	"github.com/mooring-rpc/mooring/internal/fatal"
+	"github.com/mooring-rpc/mooring/outbox/internal/lease"
 	"github.com/mooring-rpc/mooring/outbox/internal/machine"
 	"github.com/mooring-rpc/mooring/outbox/internal/refs"
 	"github.com/mooring-rpc/mooring/outbox/internal/sqlstore"
 )
-
-// Run sends committed batches, of this and other processes, until ctx ends or the Box is
-// closed; then it returns nil. It holds the outbox's lease when it can get it and waits
-// otherwise: also for another Run of the same Box, whose link sends everything until that one
-// ends. Errors of the database or the link are logged and retried for ever.
-func (b *Box) Run(ctx context.Context, link Link) error {
-	leave, err := b.enter()
-	if err != nil {
-		return err
-	}
-	defer leave()
-	ctx, cancel := b.withClose(ctx)
-	defer cancel()
-	end := b.acquireRun(ctx)
-	if end == nil {
-		return nil
-	}
-	defer end()
-
-	again := b.newBackoff()
-	step := int64(1)
-	for ctx.Err() == nil {
-		tk, err := b.awaitLease(ctx, step, again)
-		if err != nil {
-			break // ctx ended
-		}
-		why := b.runTerm(ctx, link, tk)
-		switch {
-		case ctx.Err() != nil:
-		case errors.Is(why, errServerFenced):
-			// The server knows a higher incarnation than this outbox: its file is older than
-			// the last sent batch. Raise the incarnation by doubling steps.
-			step *= 2
-			b.cfg.Logger.Warn("the server has seen a newer incarnation of this outbox", "outbox", b.id, "incarnation", tk.incarnation)
-			b.pause(ctx, again.NextBackOff())
-		default:
-			step = 1
-			b.cfg.Logger.Info("the lease is lost", "outbox", b.id, "reason", why)
-			b.pause(ctx, b.cfg.Backoff.Initial)
-		}
-	}
-	return nil
-}
-
-// acquireRun waits until no other Run is running; nil if ctx ends first.
-func (b *Box) acquireRun(ctx context.Context) (end func()) {
-	for {
-		b.mu.Lock()
-		other := b.runDone
-		if other == nil {
-			b.runDone = make(chan struct{})
-			b.mu.Unlock()
-			return func() {
-				b.mu.Lock()
-				defer b.mu.Unlock()
-				close(b.runDone)
-				b.runDone = nil
-			}
-		}
-		b.mu.Unlock()
-		select {
-		case <-other:
-		case <-ctx.Done():
-			return nil
-		}
-	}
-}
-
-// errServerFenced says that the server has seen a higher incarnation.
-var errServerFenced = errors.New("fenced by the server")
-
-func (b *Box) newBackoff() backoff.BackOff {
-	c := b.cfg.Backoff
-	return backoff.NewExponentialBackOff(backoff.WithInitialInterval(c.Initial), backoff.WithMaxInterval(c.Max),
-		backoff.WithMultiplier(c.Factor), backoff.WithRandomizationFactor(c.Jitter), backoff.WithMaxElapsedTime(0))
-}
-
-func (b *Box) pause(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-ctx.Done():
-	}
-}
 
 // loop is one term of sending: the machine, its open streams, and the queued events. All but
 // the queue belongs to the goroutine with the turn; post and postAsync queue an event for it.
 // Mostly that is the goroutine in which an event occurs, since waking another takes longer than
 // handling the event.
 type loop struct {
-	box             *Box
+	*Sender
 	link            Link
 	m               *machine.Machine
 	term            int // its number (writer.Seqs)
@@ -140,46 +54,119 @@ type streamConn struct {
 }
 
 // runTerm sends until ctx ends or the lease is lost, and returns the reason.
-func (b *Box) runTerm(ctx context.Context, link Link, tk *takeover) error {
-	l := &loop{box: b, link: link, m: machine.New(machine.Window(b.cfg.Window), b.newBackoff), term: tk.term, incarnation: tk.incarnation,
-		releaseLiveness: tk.releaseLiveness, conns: make(map[string]*streamConn), notKnown: make(map[string][]int), busy: true, handoff: make(chan struct{}, 1)}
+func (s *Sender) runTerm(ctx context.Context, link Link, tk *lease.Takeover) error {
+	l := &loop{Sender: s, link: link, m: machine.New(s.Window, s.NewBackoff), term: tk.Term, incarnation: tk.Incarnation,
+		releaseLiveness: tk.ReleaseLiveness, conns: make(map[string]*streamConn), notKnown: make(map[string][]int), busy: true, handoff: make(chan struct{}, 1)}
 	l.ctx, l.cancel = context.WithCancelCause(ctx)
 	defer l.cancel(nil)
-	l.seenDrops.Store(tk.drops)
-	b.cfg.Logger.Debug("sending", "outbox", b.id, "incarnation", tk.incarnation)
-	b.hub.SenderStarted()
-	b.mu.Lock()
-	b.loop = l
-	b.mu.Unlock()
+	l.seenDrops.Store(tk.Drops)
+	s.Logger.Debug("sending", "outbox", s.Outbox, "incarnation", tk.Incarnation)
+	s.Hub.SenderStarted()
+	s.mu.Lock()
+	s.loop = l
+	s.mu.Unlock()
 
 	l.recoverInFlight(tk)
-	// Batches that this process committed after the lease was taken and before b.loop was set
+	// Batches that this process committed after the lease was taken and before s.loop was set
 	// were not announced, and are not in tk.
 	l.tasks.Go(l.scan)
-	l.tasks.Go(func() { b.db.Watch(l.ctx, b.id, l.scan, l.setHolderPID) })
+	l.tasks.Go(func() { s.W.DB.Watch(l.ctx, s.Outbox, l.scan, l.setHolderPID) })
 	l.tasks.Go(l.renewLoop)
 	l.tasks.Go(l.sweepLoop)
 	l.run()
 
-	b.mu.Lock()
-	b.loop = nil
-	b.mu.Unlock()
-	b.w.Seqs.SetLeading(false)
-	b.hub.SenderStopped()
+	s.mu.Lock()
+	s.loop = nil
+	s.mu.Unlock()
+	s.W.Seqs.SetLeading(false)
+	s.Hub.SenderStopped()
 	for session, c := range l.conns {
 		l.closeStream(session, c)
 	}
 	l.tasks.Wait()
 	why := context.Cause(l.ctx)
 	if !errors.Is(why, sqlstore.ErrFenced) {
-		if err := b.releaseLease(context.WithoutCancel(ctx)); err != nil {
-			b.cfg.Logger.Warn("the lease could not be given back", "outbox", b.id, "error", err)
+		if err := s.Lease.Release(context.WithoutCancel(ctx)); err != nil {
+			s.Logger.Warn("the lease could not be given back", "outbox", s.Outbox, "error", err)
 		}
 	}
 	if l.releaseLiveness != nil {
 		l.releaseLiveness()
 	}
 	return why
+}
+
+// maxRenewInterval bounds the time between renewals of a long lease: a renewal also raises the
+// low-water mark.
+const maxRenewInterval = 10 * time.Second
+
+// renewLoop renews the lease until the term ends, and ends the term when it cannot.
+func (l *loop) renewLoop() {
+	tick := time.NewTicker(min(max(l.Lease.Lasts/3, time.Millisecond), maxRenewInterval))
+	defer tick.Stop()
+	for renewed := time.Now(); ; {
+		select {
+		case <-l.ctx.Done():
+			return
+		case <-tick.C:
+		}
+		began := time.Now()
+		ok, err := l.Lease.Renew(l.ctx)
+		switch {
+		case l.ctx.Err() != nil:
+			return
+		case err == nil && ok:
+			renewed = began
+			l.acquireLiveness()
+		case err == nil:
+			l.cancel(sqlstore.ErrFenced)
+			return
+		case time.Since(renewed) > l.Lease.Lasts:
+			l.cancel(fault.Unavailable.Because(err, "the lease could not be renewed in time"))
+			return
+		}
+	}
+}
+
+// raiseIncarnation raises the incarnation, so that batches sent under the present one are
+// fenced once a stream is opened again.
+func (l *loop) raiseIncarnation() {
+	from := l.incarnation
+	l.tasks.Go(func() {
+		for l.ctx.Err() == nil {
+			isHolder, err := l.Lease.RaiseIncarnation(l.ctx)
+			switch {
+			case err == nil && isHolder:
+				l.post(func(now time.Time) {
+					l.incarnation = from + 1
+					l.m.IncarnationRaised(now)
+				})
+				return
+			case err == nil:
+				l.cancel(sqlstore.ErrFenced)
+				return
+			}
+			l.post(func(time.Time) { l.handleDBError(err) })
+			lease.Pause(l.ctx, l.RetryAfter)
+		}
+	})
+}
+
+// acquireLiveness gets the liveness lock if another process still had it when the lease was
+// taken.
+func (l *loop) acquireLiveness() {
+	if l.releaseLiveness != nil {
+		return
+	}
+	if release, locked, _ := l.W.DB.TryLivenessLock(l.T.Box); locked {
+		l.releaseLiveness = release
+		l.setHolderPID(sqlstore.LivenessHeld)
+	}
+}
+
+// setHolderPID stores the pid by which others see that this process lives.
+func (l *loop) setHolderPID(pid int64) {
+	l.submitWrite(func(q sqlstore.Querier) { l.T.SetHolderPID(q, pid) })
 }
 
 // post queues the event f and, if no goroutine has the turn, handles it at once. A turn may
@@ -289,9 +276,9 @@ func (l *loop) drainEvents(limit int) bool {
 }
 
 // recoverInFlight passes the former holder's unfinished batches to the machine.
-func (l *loop) recoverInFlight(tk *takeover) {
+func (l *loop) recoverInFlight(tk *lease.Takeover) {
 	now := time.Now()
-	for session, rows := range bySession(tk.rows) {
+	for session, rows := range sqlstore.BySession(tk.Rows) {
 		var entries []*machine.Entry
 		drops := make(map[int64]*fault.Error)
 		for _, r := range rows {
@@ -312,18 +299,11 @@ func (l *loop) recoverInFlight(tk *takeover) {
 			}
 			entries = append(entries, e)
 		}
-		st := tk.streams[session]
-		l.m.Recovered(session, entries, l.createRoute(st), drops, now)
+		st := tk.Streams[session]
+		l.m.Recovered(session, entries, st.CreateRoute(), drops, now)
 	}
-	l.m.BacklogFound(tk.unsequenced, now)
+	l.m.BacklogFound(tk.Unsequenced, now)
 	l.performActions(now)
-}
-
-func (l *loop) createRoute(st sqlstore.StreamRow) machine.Route {
-	if st.SpaceRef == "" {
-		return machine.Route{}
-	}
-	return machine.Route{Ref: st.OwnerRef, Space: st.SpaceRef}
 }
 
 // performActions performs the machine's actions.
@@ -336,12 +316,11 @@ func (l *loop) performActions(now time.Time) {
 }
 
 func (l *loop) perform(a machine.Action, now time.Time) {
-	b := l.box
 	switch a.Kind {
 	case machine.ActPeek:
-		b.load(l.term, a.Session, 0, peekBytes, nil, func(ld loadResult, err error) { l.postLoaded(a.Session, ld, err) })
+		l.load(l.term, a.Session, 0, peekBytes, nil, func(ld loadResult, err error) { l.postLoaded(a.Session, ld, err) })
 	case machine.ActLoad:
-		b.load(l.term, a.Session, a.Batches, a.Bytes, nil, func(ld loadResult, err error) { l.postLoaded(a.Session, ld, err) })
+		l.load(l.term, a.Session, a.Batches, a.Bytes, nil, func(ld loadResult, err error) { l.postLoaded(a.Session, ld, err) })
 	case machine.ActFindRoute: // an event of its own, since it may read the database, which not every turn may
 		l.postAsync(func(now time.Time) {
 			for _, e := range a.Entries {
@@ -365,14 +344,14 @@ func (l *loop) perform(a machine.Action, now time.Time) {
 		e := a.Entry
 		crashpoint.Hit(crashpoint.OutboxAckBefore)
 		outs := e.Body.Outcomes(a.Outcomes)
-		news := b.refs.Updates(e, outs, b.cfg.Now())
+		news := l.Refs.Updates(e, outs, l.Now())
 		notCreated := refs.OwnerRefused(news)
 		if !notCreated {
-			b.hub.Publish(e.ID, outs, false)
+			l.Hub.Publish(e.ID, outs, false)
 		}
-		b.storeOutcomes(e, l.incarnation, outs, news, a.Route, func(err error) {
+		l.storeOutcomes(e, l.incarnation, outs, news, a.Route, func(err error) {
 			if notCreated { // the caller may look the session up by its name next
-				b.hub.Publish(e.ID, outs, err == nil || errors.Is(err, sqlstore.ErrFenced))
+				l.Hub.Publish(e.ID, outs, err == nil || errors.Is(err, sqlstore.ErrFenced))
 			}
 			l.postAsync(func(now time.Time) {
 				if errors.Is(err, sqlstore.ErrFenced) {
@@ -388,30 +367,30 @@ func (l *loop) perform(a machine.Action, now time.Time) {
 			})
 		})
 	case machine.ActRecordAttempt:
-		text, at := a.Err.Error(), b.wallTime(now, a.At)
+		text, at := a.Err.Error(), l.wallTime(now, a.At)
 		notes := make([]machine.Entry, len(a.Entries))
 		for i, e := range a.Entries {
 			notes[i] = machine.Entry{Num: e.Num, Attempts: e.Attempts}
 		}
 		l.submitWrite(func(q sqlstore.Querier) {
 			for _, e := range notes {
-				b.t.RecordAttempt(q, e.Num, e.Attempts, at, text)
+				l.T.RecordAttempt(q, e.Num, e.Attempts, at, text)
 			}
 		})
 	case machine.ActMarkInFlight:
-		l.submitWrite(func(q sqlstore.Querier) { b.t.MarkInFlight(q, a.Entry.Num) })
+		l.submitWrite(func(q sqlstore.Querier) { l.T.MarkInFlight(q, a.Entry.Num) })
 	case machine.ActSetStopped:
 		code, reason := fault.None, ""
 		if a.Err != nil {
 			code, reason = a.Err.Code, a.Err.Error()
-			b.cfg.Logger.Error("a stream stands still until someone decides", "outbox", b.id, "session", a.Session, "reason", reason)
+			l.Logger.Error("a stream stands still until someone decides", "outbox", l.Outbox, "session", a.Session, "reason", reason)
 		}
-		j := l.termJob(func(q sqlstore.Querier) { b.t.SetStopped(q, a.Session, code, reason) })
-		j.Stream, j.Done = a.Session, func(error, bool) { b.hub.RecheckAll() }
-		b.w.Submit(j)
+		j := l.termJob(func(q sqlstore.Querier) { l.T.SetStopped(q, a.Session, code, reason) })
+		j.Stream, j.Done = a.Session, func(error, bool) { l.Hub.RecheckAll() }
+		l.W.Submit(j)
 		if a.Err != nil { // a better ref may be stored already
 			l.postAsync(func(now time.Time) {
-				_, _ = b.refs.Refresh(l.ctx) // else the next scan does it
+				_, _ = l.Refs.Refresh(l.ctx) // else the next scan does it
 				l.resumeIfRerouted(a.Session, now)
 			})
 		}
@@ -430,9 +409,9 @@ func (l *loop) perform(a machine.Action, now time.Time) {
 const peekBytes = 256 << 10
 
 // wallTime converts a time of the loop's clock to wall time.
-func (b *Box) wallTime(now, at time.Time) int64 {
+func (s *Sender) wallTime(now, at time.Time) int64 {
 	if at.IsZero() {
 		return 0
 	}
-	return b.cfg.Now().Add(at.Sub(now)).UnixMilli()
+	return s.Now().Add(at.Sub(now)).UnixMilli()
 }

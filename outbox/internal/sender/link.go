@@ -1,4 +1,4 @@
-package outbox
+package sender
 
 // Link and Stream: the sender's view of a connection. The client implements them over rpc;
 // tests implement them on ledger's rules.
