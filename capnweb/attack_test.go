@@ -111,3 +111,28 @@ func TestDepthThroughPromises(t *testing.T) {
 	}
 	ended(conn)
 }
+
+// Properties that are too large are left out of a few errors, but not of thousands in one message: each is written up to the limit first.
+func TestLargePropertiesOfManyErrors(t *testing.T) {
+	conn, _ := bare(t, Limits{MessageBytes: 1 << 20})
+	sayAll(t, conn, `["push","`+strings.Repeat("x", 1<<18)+`"]`, `["push",["error","Error","x",null,{"a":[[`+strings.Repeat(`["pipeline",6],`, 4)+`1]]}]]`)
+	for i := range 15 {
+		sayAll(t, conn, fmt.Sprintf(`["push",[[["pipeline",%d],["pipeline",%[1]d]]]]`, 7+i))
+	}
+	sayAll(t, conn, `["pull",22]`)
+	if said := saidBy(conn); !strings.HasSuffix(said, `["reject",22,["error","RangeError","the message is too large"]]`) {
+		t.Errorf("%.200s", said[strings.LastIndex(said, `["re`):])
+	}
+	ended(conn)
+}
+
+// A property that is too large is left out of an error, which arrives.
+func TestLargePropertyOfAnError(t *testing.T) {
+	conn, _ := bare(t, Limits{MessageBytes: 1 << 16})
+	sayAll(t, conn, `["push","`+strings.Repeat("x", 1<<15)+`"]`,
+		`["push",["error","Error","x",null,{"a":[[["pipeline",6],["pipeline",6],1]],"b":1}]]`, `["pull",7]`)
+	if said := saidBy(conn); !strings.HasSuffix(said, `["resolve",7,["error","Error","x",null,{"b":1}]]`) {
+		t.Errorf("%.200s", said[strings.LastIndex(said, `["re`):])
+	}
+	ended(conn)
+}

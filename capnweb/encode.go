@@ -22,13 +22,14 @@ type encoder struct {
 	promises []int64 // exports to be answered when they are resolved
 	pumps    []func()
 	pipes    []int64
+	omitted  int // bytes of properties of errors that were written and removed again
 }
 
 // start begins a message.
 func (e *encoder) start(c *Conn, head string) []byte {
 	e.c = c
 	e.limits = encodeLimits{c.limits.MessageBytes, c.limits.BigIntDigits, c.peerVersion}
-	e.exports, e.promises, e.pumps, e.pipes = e.exports[:0], e.promises[:0], nil, e.pipes[:0]
+	e.exports, e.promises, e.pumps, e.pipes, e.omitted = e.exports[:0], e.promises[:0], nil, e.pipes[:0], 0
 	e.b = append(e.b[:0], head...)
 	return e.b
 }
@@ -272,7 +273,10 @@ func (e *encoder) promise(p *Promise, depth int) error {
 	return nil
 }
 
-// error writes an error without its stack. Properties that cannot be encoded are omitted.
+// maxOmitted is how many bytes of properties are omitted from a message's errors, in relation to its limit.
+const maxOmitted = 8
+
+// error writes an error without its stack. Properties that cannot be encoded are omitted; an error is returned if they are too many.
 func (e *encoder) error(v *Error, depth int) error {
 	name := v.Name
 	if name == "" {
@@ -294,6 +298,9 @@ func (e *encoder) error(v *Error, depth int) error {
 			}
 			e.b = append(jsontext.AppendString(e.b, k), ':')
 			if err := e.value(v.Props[k], depth+1); err != nil {
+				if e.omitted += len(e.b) - before; e.omitted/maxOmitted > e.limits.bytes {
+					return errTooLarge
+				}
 				for _, id := range e.exports[exports:] {
 					e.c.releaseExport(id, 1)
 				}
