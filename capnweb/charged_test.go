@@ -122,3 +122,28 @@ func TestBlobGivesChunksBack(t *testing.T) {
 	}
 	ended(conn)
 }
+
+// Parts of a value that are copied for the peer are held against it, of whatever kind.
+func TestCopiedPartsAreCharged(t *testing.T) {
+	many := ""
+	for i := range 200 {
+		many += fmt.Sprintf(`"p%d":1,`, i)
+	}
+	for name, part := range map[string]string{
+		"bytes":    `["bytes","` + strings.Repeat("A", 10_000) + `"]`,
+		"DataView": `["bytes","` + strings.Repeat("A", 10_000) + `","DataView"]`,
+		"errors":   `["error","Error","x",null,{` + many + `"x":1}]`,
+		"objects":  `{` + many + `"x":1}`,
+		"requests": `[[` + strings.Repeat(`["request","u",{}],`, 20) + `1]]`,
+	} {
+		conn, hits := bare(t, Limits{CallBytes: 100_000})
+		sayAll(t, conn, `["push",[[["export",-7],`+part+`]]]`)
+		for i := 0; i < 60 && hits.Of(LimitCallBytes) == 0; i++ {
+			sayAll(t, conn, `["push",["pipeline",6,[1]]]`)
+		}
+		if hits.Of(LimitCallBytes) == 0 {
+			t.Errorf("%s: 60 copies cost %d", name, conn.callBytes)
+		}
+		ended(conn)
+	}
+}

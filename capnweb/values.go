@@ -202,6 +202,7 @@ func (t *copier) copyIn(v any, depth int) (any, error) {
 		}
 		return v, nil
 	case Bytes:
+		t.size += len(v.Data)
 		if t.dup {
 			v.Data = bytes.Clone(v.Data)
 		}
@@ -268,6 +269,7 @@ func (t *copier) copyIn(v any, depth int) (any, error) {
 			return nil, nil
 		}
 		w := *v
+		t.size += 128
 		var err error
 		if w.Body, err = t.copyIn(v.Body, depth+1); err != nil {
 			return nil, err
@@ -278,6 +280,7 @@ func (t *copier) copyIn(v any, depth int) (any, error) {
 			return nil, nil
 		}
 		w := *v
+		t.size += 128
 		var err error
 		if w.Body, err = t.copyIn(v.Body, depth+1); err != nil {
 			return nil, err
@@ -327,6 +330,7 @@ func (t *copier) copyError(e *Error, depth int) (any, error) {
 	}
 	w := *e
 	w.Props = make(map[string]any, len(e.Props))
+	t.size += 112 + 32*len(e.Props)
 	for k, v := range e.Props {
 		refs, proms := len(t.p.refs), len(t.p.promises)
 		if x, err := t.copyIn(v, depth+1); err == nil {
