@@ -136,3 +136,20 @@ func TestLargePropertyOfAnError(t *testing.T) {
 	}
 	ended(conn)
 }
+
+// The size of a value counts what errors, requests and responses in it hold.
+func TestSizesCountErrors(t *testing.T) {
+	e := &Error{Message: strings.Repeat("x", 1000)}
+	for _, v := range []any{e, &Error{Stack: e.Message}, &Error{Props: map[string]any{"a": e}}, &Request{Body: e.Message}, &Response{Body: e.Message},
+		URL(e.Message), Headers{{"a", e.Message}}} {
+		if n := sizeOf(v); n < 1000 || n > 1200 {
+			t.Errorf("a %T has %d bytes", v, n)
+		}
+	}
+	for range 25 {
+		e = &Error{Props: map[string]any{"a": e, "b": e}}
+	}
+	if left := maxSettledBytes; fits(e, &left, 0) {
+		t.Error("2^25 errors fit")
+	}
+}

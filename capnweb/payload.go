@@ -3,6 +3,8 @@
 package capnweb
 
 import (
+	"math"
+	"math/big"
 	"sync"
 	"sync/atomic"
 
@@ -208,6 +210,13 @@ func (s *settlement) finishLocked(v any, err error) {
 // maxSettledBytes is about how large a value may become with its promises' results, in bytes.
 const maxSettledBytes = 64 << 20
 
+// sizeOf returns about how many bytes a value takes.
+func sizeOf(v any) int {
+	left := math.MaxInt
+	fits(v, &left, 0)
+	return math.MaxInt - left
+}
+
 // fits reports whether a value takes no more than left and nests no deeper than maxDepth, and counts its bytes down from
 // left.
 func fits(v any, left *int, depth int) bool {
@@ -216,13 +225,29 @@ func fits(v any, left *int, depth int) bool {
 	}
 	switch v := v.(type) {
 	case string:
-		*left -= len(v)
+		*left -= len(v) - 8
 	case []byte:
-		*left -= len(v)
+		*left -= len(v) - 8
 	case Bytes:
-		*left -= len(v.Data)
+		*left -= len(v.Data) - 8
 	case *Blob:
-		*left -= len(v.Data)
+		*left -= len(v.Data) - 8
+	case URL:
+		*left -= len(v)
+	case *big.Int:
+		*left -= v.BitLen() / 8
+	case Headers:
+		for _, h := range v {
+			*left -= 32 + len(h[0]) + len(h[1])
+		}
+	case *Error:
+		*left -= len(v.Message) + len(v.Stack)
+		return fits(v.Props, left, depth)
+	case *Request:
+		*left -= len(v.URL)
+		return fits(v.Headers, left, depth) && fits(v.Body, left, depth+1) && fits(v.Init, left, depth)
+	case *Response:
+		return fits(v.Headers, left, depth) && fits(v.Body, left, depth+1) && fits(v.Init, left, depth)
 	case []any:
 		for _, e := range v {
 			if !fits(e, left, depth+1) {
@@ -231,7 +256,7 @@ func fits(v any, left *int, depth int) bool {
 		}
 	case map[string]any:
 		for k, e := range v {
-			if *left -= len(k); !fits(e, left, depth+1) {
+			if *left -= len(k) + 8; !fits(e, left, depth+1) {
 				return false
 			}
 		}

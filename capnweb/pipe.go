@@ -84,7 +84,7 @@ func reasonOf(args []any) error {
 }
 
 func (p *pipe) write(c *Call, v any) {
-	size := sizeOf(v, 0)
+	size := sizeOf(v)
 	p.mu.Lock()
 	switch {
 	case p.canceled:

@@ -132,7 +132,7 @@ func (w *Writable) write(ctx context.Context, chunk any, answered func(error)) e
 			return err
 		}
 	}
-	size := sizeOf(args.value, 0)
+	size := sizeOf(args.value)
 	w.mu.Lock()
 	sent := w.window.OnSend(size)
 	w.mu.Unlock()
@@ -306,33 +306,6 @@ func (f writableRef) drop() {
 }
 
 func (writableRef) refersTo() node { return nil }
-
-// sizeOf returns about how many bytes a value takes.
-func sizeOf(v any, depth int) int {
-	switch v := v.(type) {
-	case string:
-		return len(v) + 8
-	case []byte:
-		return len(v) + 8
-	case Bytes:
-		return len(v.Data) + 8
-	case *Blob:
-		return len(v.Data) + 8
-	case []any:
-		n := 16
-		for _, e := range v {
-			n += sizeOf(e, depth+1)
-		}
-		return n
-	case map[string]any:
-		n := 16
-		for k, e := range v {
-			n += len(k) + 8 + sizeOf(e, depth+1)
-		}
-		return n
-	}
-	return 16
-}
 
 // sinkObject passes written chunks to a function of the program.
 type sinkObject struct {
