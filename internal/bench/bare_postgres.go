@@ -249,7 +249,7 @@ type copyRows struct {
 }
 
 func (c *copyRows) run(ctx context.Context, conn *pgx.Conn) error {
-	return pgtune.Copy(ctx, conn, c.table+" ("+strings.Join(c.columns, ", ")+")", pgtune.Rows{Columns: len(c.columns), Len: c.len,
+	return copyInto(ctx, conn, c.table+" ("+strings.Join(c.columns, ", ")+")", rowSource{Columns: len(c.columns), Len: c.len,
 		Row: func(buf []byte, i int) ([]byte, error) { return c.row(buf, i), nil }})
 }
 

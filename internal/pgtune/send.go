@@ -4,6 +4,7 @@ package pgtune
 
 import (
 	"context"
+	"encoding/binary"
 	"sync"
 
 	"github.com/jackc/pgx/v5"
@@ -122,3 +123,16 @@ func (t *releaseBuffer) Encode(dst []byte) ([]byte, error) {
 }
 
 var _, _ pgproto3.FrontendMessage = (*reserveBuffer)(nil), (*releaseBuffer)(nil)
+
+// PutNull appends a NULL, in Postgres' binary form, to an array, or to a row for COPY.
+func PutNull(buf []byte) []byte { return append(buf, 0xff, 0xff, 0xff, 0xff) }
+
+// PutInt appends a bigint to an array, or to a row for COPY.
+func PutInt(buf []byte, n int64) []byte {
+	return binary.BigEndian.AppendUint64(append(buf, 0, 0, 0, 8), uint64(n))
+}
+
+// PutValue appends a text or byte string to an array, or to a row for COPY.
+func PutValue[T string | []byte](buf []byte, value T) []byte {
+	return append(binary.BigEndian.AppendUint32(buf, uint32(len(value))), value...)
+}

@@ -16,8 +16,8 @@ const (
 )
 
 var (
-	insertEvents = insertStatement("TIITTTTTittbbb",
-		`events (session, at, schema, method, ref, actor, outbox, batch, cursor, key, op, sum, hash, payload)`)
+	insertEvents = statement("TIITTTTTittbbb", `
+		INSERT INTO events (session, at, schema, method, ref, actor, outbox, batch, cursor, key, op, sum, hash, payload) {values}`)
 
 	readEvents = pageStatement(eventColumns, `FROM events v WHERE v.session = {1} AND v.cursor > {2}`,
 		"v.cursor", strconv.FormatInt(math.MaxInt64, 10), fmt.Sprintf("COALESCE(octet_length(v.payload), 0) + %d", eventOverhead), "{3}", "{4}")

@@ -58,7 +58,8 @@ var (
 			ord_index = CASE WHEN excluded.ord > 0 THEN excluded.ord_index ELSE entries.ord_index END`)
 
 	// insertEntries is saveEntries for keys known to be absent.
-	insertEntries = insertStatement("TIIBtiibiii", `entries (session, schema, grown, payload, key, cursor, text_len, sum, since, ord, ord_index)`)
+	insertEntries = statement("TIIBtiibiii", `
+		INSERT INTO entries (session, schema, grown, payload, key, cursor, text_len, sum, since, ord, ord_index) {values}`)
 
 	dropEntries = statement("tt", `
 		DELETE FROM entries WHERE (session, key) IN (SELECT a, b FROM {w})`)

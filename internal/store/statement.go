@@ -42,10 +42,6 @@ type Statement struct {
 	SQLite        Forms
 	Columns       []Column // of its list; empty if it takes none
 	SharedColumns int      // the number of leading columns that mostly have equal values in all rows
-
-	// Into is the table and columns of a statement that only inserts its list: long lists may be
-	// inserted another way (COPY).
-	Into string
 }
 
 // Value returns a list's value itself: a string, an int64, []byte or nil. Lists may also hold
@@ -153,14 +149,6 @@ func statement(columns, text string) *Statement {
 	if !insert { // JSON cannot hold bytes
 		s.SQLite.Many = render(text, sqlite.expander(s.jsonEach, 1))
 	}
-	return s
-}
-
-// insertStatement returns a statement that inserts its list into a table's columns, whose types are
-// exactly the types of the list.
-func insertStatement(columns, into string) *Statement {
-	s := statement(columns, "INSERT INTO "+into+" {values}")
-	s.Into = into
 	return s
 }
 

@@ -25,7 +25,6 @@ type backend struct {
 	pool        *pgxpool.Pool
 	sizedPool   *pgtune.AdaptivePool // the way to use pool
 	log         *slog.Logger
-	copyRows    int
 	endTimeout  time.Duration
 	allowUnsafe bool
 	closed      atomic.Bool
@@ -73,7 +72,6 @@ type runner struct {
 	backend     *backend
 	conn        *pgx.Conn
 	options     pgx.TxOptions
-	stages      []stage // sent before batch
 	batch       *pgx.Batch
 	begun       bool
 	ended       bool
@@ -82,21 +80,9 @@ type runner struct {
 	scratch     *pgtune.Buffer // buffer of the lists, one statement's after the other's
 }
 
-// stage is a batch that is sent before a COPY, and the encoded size of its lists.
-type stage struct {
-	batch    *pgx.Batch
-	argBytes int
-	copy     copyList
-}
-
 // Queue implements store.Runner.
 func (r *runner) Queue(s *store.Statement, list [][]any, args []any, each func(store.Scanner) error) {
 	if s.Postgres == (store.Forms{}) {
-		return
-	}
-	if s.Into != "" && len(list) >= r.backend.copyRows {
-		r.stages = append(r.stages, stage{r.batch, r.argBytes, copyList{s.Into, list}})
-		r.batch, r.argBytes = &pgx.Batch{}, 0
 		return
 	}
 	text := s.Postgres.One
@@ -148,42 +134,23 @@ func (r *runner) Erase() {}
 
 // Flush implements store.Runner.
 func (r *runner) Flush(ctx context.Context) error {
-	if !r.begun && (r.batch.Len() > 0 || len(r.stages) > 0) {
-		first := r.batch
-		if len(r.stages) > 0 {
-			first = r.stages[0].batch
-		}
+	if !r.begun && r.batch.Len() > 0 {
 		begin := &pgx.Batch{}
 		begin.BeginTx(r.options)
-		first.QueuedQueries = append(begin.QueuedQueries, first.QueuedQueries...)
+		r.batch.QueuedQueries = append(begin.QueuedQueries, r.batch.QueuedQueries...)
 		r.begun = true
 	}
-	before := r.stages
-	r.stages = nil
-	for _, s := range before {
-		if err := r.send(ctx, s.batch, s.argBytes); err != nil {
-			return err
-		}
-		if err := s.copy.run(ctx, r.conn); err != nil {
-			return translate(ctx, err)
-		}
-	}
-	return r.sendLast(ctx)
+	return r.send(ctx)
 }
 
-// sendLast sends the queued statements after all stages.
-func (r *runner) sendLast(ctx context.Context) error {
-	batch, room := r.batch, r.argBytes
+// send sends the queued statements and reads their results.
+func (r *runner) send(ctx context.Context) error {
+	batch, bytes := r.batch, r.argBytes
 	r.batch, r.argBytes = &pgx.Batch{}, 0
-	return r.send(ctx, batch, room)
-}
-
-// send sends a batch and reads its results.
-func (r *runner) send(ctx context.Context, batch *pgx.Batch, room int) error {
 	if batch.Len() == 0 {
 		return nil
 	}
-	err := pgtune.Send(ctx, r.conn, batch, room)
+	err := pgtune.Send(ctx, r.conn, batch, bytes)
 	if r.callbackErr != nil {
 		err = r.callbackErr
 	}
@@ -206,7 +173,7 @@ func (r *runner) commit(ctx context.Context) error {
 	}
 	var err error
 	switch {
-	case r.begun || len(r.stages) > 0 || reading && r.batch.Len() > 0:
+	case r.begun || reading && r.batch.Len() > 0:
 		r.batch.Queue("commit").Exec(func(tag pgconn.CommandTag) error {
 			if tag.String() == "ROLLBACK" {
 				return errors.New("commit: the transaction was rolled back")
@@ -215,7 +182,7 @@ func (r *runner) commit(ctx context.Context) error {
 		})
 		err = r.Flush(ctx)
 	case r.batch.Len() > 0:
-		err = r.sendLast(ctx)
+		err = r.send(ctx)
 	}
 	if err != nil {
 		return fmt.Errorf("commit: %w", err)

@@ -4,10 +4,9 @@
 // Isolation is READ COMMITTED with row locks: a transaction locks its sessions' rows in id order
 // and reads all else after that. Statements of a transaction are sent together (pipelined), so that
 // a group of batches takes two round trips: one that locks and reads, one that writes and commits.
-// Groups of thousands of rows take a few more, for COPY. Commits are announced by NOTIFY afterwards.
+// Commits are announced by NOTIFY afterwards.
 //
 //	announce   NOTIFY of sessions' cursors, in batches after the commits (announce.go)
-//	stage      a batch of statements that is sent before a COPY (backend.go)
 //	column     one column of a list, sent as an array (arrays.go)
 //	cause      the reason of a database error (package dbfault)
 //
@@ -58,8 +57,6 @@ type Config struct {
 	// Wait makes Open wait while the database has no free connection, takes no writes, or starts or
 	// stops, and log the reason.
 	Wait bool
-	// CopyRows is the number of rows from which a list is inserted by COPY; 2,000 if 0.
-	CopyRows int
 	// AllowUnsafe opens a database that is set to lose commits.
 	AllowUnsafe bool
 	// Log logs lost connections; slog.Default() if nil.
@@ -87,9 +84,6 @@ func Open(ctx context.Context, cfg Config) (*store.Store, error) {
 }
 
 func open(ctx context.Context, cfg Config) (*store.Store, error) {
-	if cfg.CopyRows <= 0 {
-		cfg.CopyRows = copyRows
-	}
 	pc, err := poolConfig(cfg)
 	if err != nil {
 		return nil, err
@@ -108,7 +102,7 @@ func open(ctx context.Context, cfg Config) (*store.Store, error) {
 		pool.Close()
 		return nil, translate(ctx, err)
 	}
-	b := &backend{pool: pool, log: cfg.Log, copyRows: cfg.CopyRows, endTimeout: endTimeout, allowUnsafe: cfg.AllowUnsafe, announcer: newAnnouncer()}
+	b := &backend{pool: pool, log: cfg.Log, endTimeout: endTimeout, allowUnsafe: cfg.AllowUnsafe, announcer: newAnnouncer()}
 	b.sizedPool = pgtune.NewAdaptivePool(pool, b.sizeChanged)
 	go b.announce()
 	return store.New(b), nil

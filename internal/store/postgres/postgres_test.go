@@ -14,16 +14,11 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m, goleak.Cleanup(pgtest.Reuse())) }
 
-func fresh(tb testing.TB) storetest.Database { return copyingFrom(0)(tb) }
-
-// copyingFrom makes databases into which lists of so many rows go by COPY.
-func copyingFrom(rows int) storetest.Fresh {
-	return func(tb testing.TB) storetest.Database {
-		url := pgtest.URL(tb)
-		return storetest.Database{Shared: true, Open: func(ctx context.Context) (*store.Store, error) {
-			return Open(ctx, Config{URL: url, MaxConns: 4, CopyRows: rows, Log: slog.New(slog.DiscardHandler)})
-		}}
-	}
+func fresh(tb testing.TB) storetest.Database {
+	url := pgtest.URL(tb)
+	return storetest.Database{Shared: true, Open: func(ctx context.Context) (*store.Store, error) {
+		return Open(ctx, Config{URL: url, MaxConns: 4, Log: slog.New(slog.DiscardHandler)})
+	}}
 }
 
 func TestConformance(t *testing.T) { storetest.Run(t, fresh) }

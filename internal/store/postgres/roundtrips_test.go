@@ -70,5 +70,5 @@ func bare(t *testing.T, url string, tracer pgx.QueryTracer) *backend {
 		t.Fatal(err)
 	}
 	t.Cleanup(pool.Close)
-	return &backend{pool: pool, sizedPool: pgtune.NewAdaptivePool(pool, nil), log: slog.New(slog.DiscardHandler), copyRows: copyRows, endTimeout: endTimeout, announcer: newAnnouncer()}
+	return &backend{pool: pool, sizedPool: pgtune.NewAdaptivePool(pool, nil), log: slog.New(slog.DiscardHandler), endTimeout: endTimeout, announcer: newAnnouncer()}
 }

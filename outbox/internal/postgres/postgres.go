@@ -181,7 +181,7 @@ func (d *DB) NoAnswer(err error) error {
 var ErrNoAnswer = errors.New("outbox: no answer")
 
 // attempt is write, with send for transactions that need no connection before they commit.
-func (d *DB) attempt(ctx context.Context, f func(sqlstore.Querier) error, send func(context.Context, *DB, *pgx.Batch) txResult) txResult {
+func (d *DB) attempt(ctx context.Context, f func(sqlstore.Querier) error, send func(context.Context, *pgx.Batch) txResult) txResult {
 	q := &postgresTx{ctx: ctx, db: d}
 	defer q.release()
 	if d.strictIsolation { // a single round trip would have the pool's isolation
@@ -201,7 +201,7 @@ func (d *DB) attempt(ctx context.Context, f func(sqlstore.Querier) error, send f
 		}
 		return end
 	case q.queue.Len() > 0:
-		return send(ctx, d, &q.queue)
+		return send(ctx, &q.queue)
 	}
 	return txResult{}
 }

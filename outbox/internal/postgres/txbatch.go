@@ -9,18 +9,12 @@ package postgres
 // it waits until a transaction ends; then the first waiting part leads: it runs one transaction
 // of all waiting parts, in the order of arrival, and signals the result to the others.
 //
-// Most of the cost of a small transaction is the transaction. So if the last one had several
-// parts, the next waits up to GroupDelay for twice as many, unless all recent writers have
-// arrived. A lone writer does not wait.
-//
 // The parts of a transaction are independent, so they share success and no failure: if the
 // database rolls back the transaction, each part is run again, by itself.
 
 import (
 	"context"
 	"errors"
-	"maps"
-	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -40,9 +34,6 @@ const (
 	MaxTxParts      = 128         // parts in a transaction
 	MaxTxBytes      = 4 << 20     // bytes in a transaction, but for one part that is larger
 	StallTimeout    = time.Second // how long one transaction may hold up others
-
-	GroupDelay = 3 * time.Millisecond // how long to wait for more parts
-	recentTx   = 8                    // a Box that wrote within this many transactions is expected to write again
 )
 
 // TxBatchers are the batchers of the open Boxes, by pool.
@@ -57,30 +48,22 @@ type TxBatcher struct {
 	sized        *pgtune.AdaptivePool // limits the use of pool, as for acquireConn
 	refCount     int                  // guarded by TxBatchers
 	StallTimeout time.Duration        // the constant, except in tests
-	GroupDelay   time.Duration        // the constant, except in tests
 
-	Mu        sync.Mutex // guards the fields below
-	Running   int        // slots in use; while one is free no part waits, except in awaitPeers
-	Waiting   []*TxPart
-	lastParts int           // parts of the last transaction
-	missing   int           // parts that a leader in awaitParts waits for
-	arrived   chan struct{} // closed when they have arrived; nil if no leader waits
-
-	txCount   int
-	LastWrite map[*DB]int // recent writers, with the number of their last transaction
+	Mu      sync.Mutex // guards the fields below
+	Running int        // slots in use; while one is free no part waits
+	Waiting []*TxPart
 }
 
 // TxPart is one Box's part of a transaction.
 type TxPart struct {
 	ctx    context.Context // for a run by itself
-	DB     *DB
 	Batch  *pgx.Batch
 	Bytes  int             // bytes of its arguments
 	signal chan partSignal // gets one signal, if the part waits
 }
 
-func newTxPart(ctx context.Context, of *DB, b *pgx.Batch) *TxPart {
-	return &TxPart{ctx: ctx, DB: of, Batch: b, Bytes: pgtune.EstimateSize(b)}
+func newTxPart(ctx context.Context, b *pgx.Batch) *TxPart {
+	return &TxPart{ctx: ctx, Batch: b, Bytes: pgtune.EstimateSize(b)}
 }
 
 // partSignal wakes a waiting part: to lead the parts in lead, of which it is the first, or with
@@ -113,7 +96,7 @@ func txBatcherOf(pool *pgxpool.Pool, sized *pgtune.AdaptivePool) (g *TxBatcher, 
 		if TxBatchers.ByPool == nil {
 			TxBatchers.ByPool = make(map[*pgxpool.Pool]*TxBatcher)
 		}
-		g = &TxBatcher{pool: pool, sized: sized, StallTimeout: StallTimeout, GroupDelay: GroupDelay, LastWrite: make(map[*DB]int)}
+		g = &TxBatcher{pool: pool, sized: sized, StallTimeout: StallTimeout}
 		TxBatchers.ByPool[pool] = g
 	}
 	g.refCount++
@@ -128,8 +111,8 @@ func txBatcherOf(pool *pgxpool.Pool, sized *pgtune.AdaptivePool) (g *TxBatcher, 
 
 // write runs a batch as a transaction, or as a part of one, and returns when that has ended. A
 // waiting part leads the next one.
-func (g *TxBatcher) write(ctx context.Context, of *DB, b *pgx.Batch) txResult {
-	p := newTxPart(ctx, of, b)
+func (g *TxBatcher) write(ctx context.Context, b *pgx.Batch) txResult {
+	p := newTxPart(ctx, b)
 	parts := []*TxPart{p}
 	if !g.Enter(p) {
 		w := <-p.signal // from leave, within StallTimeout
@@ -137,7 +120,6 @@ func (g *TxBatcher) write(ctx context.Context, of *DB, b *pgx.Batch) txResult {
 			return w.result
 		}
 	}
-	parts = g.awaitPeers(parts)
 	late := time.AfterFunc(g.StallTimeout, g.Leave) // a transaction that hangs, on a lock or a connection, gives up its slot
 	end := g.run(parts)
 	if late.Stop() {
@@ -153,81 +135,18 @@ func (g *TxBatcher) write(ctx context.Context, of *DB, b *pgx.Batch) txResult {
 func (g *TxBatcher) Enter(p *TxPart) bool {
 	g.Mu.Lock()
 	defer g.Mu.Unlock()
-	if g.Running < MaxConcurrentTx && g.arrived == nil {
+	if g.Running < MaxConcurrentTx {
 		g.Running++
 		return true
 	}
 	p.signal = make(chan partSignal, 1)
 	g.Waiting = append(g.Waiting, p)
-	if g.arrived != nil {
-		if g.missing--; g.missing == 0 {
-			close(g.arrived)
-		}
-	}
 	return false
 }
 
-// awaitPeers waits, holding a slot, until the expected number of parts has arrived or
-// GroupDelay has passed, unless another part does already. It returns all parts of the
-// transaction.
-func (g *TxBatcher) awaitPeers(parts []*TxPart) []*TxPart {
-	g.Mu.Lock()
-	defer g.Mu.Unlock()
-	if g.arrived == nil {
-		if missing := g.expectedParts() - len(parts); missing > 0 {
-			parts = g.awaitParts(parts, missing)
-		}
-		g.lastParts = len(parts)
-	}
-	g.txCount++
-	for _, p := range parts {
-		g.LastWrite[p.DB] = g.txCount
-	}
-	return parts
-}
-
-// awaitParts releases mu until missing more parts have arrived, or GroupDelay has passed.
-func (g *TxBatcher) awaitParts(parts []*TxPart, missing int) []*TxPart {
-	come := make(chan struct{})
-	g.missing, g.arrived = missing, come
-	g.Mu.Unlock()
-	timer := time.NewTimer(g.GroupDelay)
-	select {
-	case <-come:
-	case <-timer.C:
-	}
-	timer.Stop()
-	g.Mu.Lock()
-	g.arrived = nil
-	parts = g.addWaiting(parts)
-	if len(g.Waiting) > 0 && g.Running < MaxConcurrentTx { // too many, or too large
-		g.Running++
-		g.wakeWaiting()
-	}
-	return parts
-}
-
-// expectedParts returns how many parts the next transaction should have. mu is held.
-func (g *TxBatcher) expectedParts() int {
-	maps.DeleteFunc(g.LastWrite, func(_ *DB, last int) bool { return last <= g.txCount-recentTx })
-	if g.lastParts < 2 {
-		return 1
-	}
-	return min(2*g.lastParts, len(g.LastWrite), MaxTxParts)
-}
-
-// wakeWaiting gives a slot to the waiting parts. mu is held.
-func (g *TxBatcher) wakeWaiting() {
-	lead := g.addWaiting(nil)
-	lead[0].signal <- partSignal{lead: lead}
-}
-
-// addWaiting adds waiting parts to a transaction, within its bounds. mu is held.
-func (g *TxBatcher) addWaiting(parts []*TxPart) []*TxPart {
-	parts, bytes := slices.Clip(parts), 0
-	for _, p := range parts {
-		bytes += p.Bytes
-	}
+// takeWaiting takes the parts of the next transaction, within its bounds. mu is held.
+func (g *TxBatcher) takeWaiting() (parts []*TxPart) {
+	bytes := 0
 	for len(g.Waiting) > 0 && len(parts) < MaxTxParts && (len(parts) == 0 || bytes+g.Waiting[0].Bytes <= MaxTxBytes) {
 		bytes += g.Waiting[0].Bytes
 		parts, g.Waiting = append(parts, g.Waiting[0]), g.Waiting[1:]
@@ -242,11 +161,12 @@ func (g *TxBatcher) addWaiting(parts []*TxPart) []*TxPart {
 func (g *TxBatcher) Leave() {
 	g.Mu.Lock()
 	defer g.Mu.Unlock()
-	if len(g.Waiting) == 0 || g.arrived != nil { // the waiting parts join the leader in awaitParts
+	if len(g.Waiting) == 0 {
 		g.Running--
 		return
 	}
-	g.wakeWaiting()
+	lead := g.takeWaiting()
+	lead[0].signal <- partSignal{lead: lead}
 }
 
 const sqlLockTimeout = `SELECT set_config('lock_timeout', $1, true)` // ends with the transaction
@@ -290,6 +210,6 @@ func (g *TxBatcher) run(parts []*TxPart) txResult {
 }
 
 // writeAlone runs a batch as a transaction of its own, whatever else runs.
-func (g *TxBatcher) writeAlone(ctx context.Context, of *DB, b *pgx.Batch) txResult {
-	return g.run([]*TxPart{newTxPart(ctx, of, b)})
+func (g *TxBatcher) writeAlone(ctx context.Context, b *pgx.Batch) txResult {
+	return g.run([]*TxPart{newTxPart(ctx, b)})
 }

@@ -1,6 +1,6 @@
-// Copying rows into a table.
+// COPY, for the bare program: Postgres writes the rows of a long list a page at a time, with one WAL record for each page.
 
-package pgtune
+package main
 
 import (
 	"context"
@@ -10,33 +10,22 @@ import (
 	"sync"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/mooring-rpc/mooring/internal/pgtune"
 )
 
-// Rows is the input of Copy. Row appends the i-th row's values, each as its length and its bytes in Postgres' binary form
-// (PutValue, PutInt, PutNull).
-type Rows struct {
+// rowSource is the input of copyInto. Row appends the i-th row's values, each as its length and its bytes in Postgres' binary form
+// (pgtune.PutValue and its like).
+type rowSource struct {
 	Columns int
 	Len     int
 	Row     func(buf []byte, i int) ([]byte, error)
 }
 
-// PutNull appends a NULL to a row, or to an array.
-func PutNull(buf []byte) []byte { return append(buf, 0xff, 0xff, 0xff, 0xff) }
-
-// PutInt appends a bigint to a row, or to an array.
-func PutInt(buf []byte, n int64) []byte {
-	return binary.BigEndian.AppendUint64(append(buf, 0, 0, 0, 8), uint64(n))
-}
-
-// PutValue appends a text or byte string to a row, or to an array.
-func PutValue[T string | []byte](buf []byte, value T) []byte {
-	return append(binary.BigEndian.AppendUint32(buf, uint32(len(value))), value...)
-}
-
-// Copy copies rows into a table's columns, "table (column, …)", in one round trip, in a transaction or as one. After it has
+// copyInto copies rows into a table's columns, "table (column, …)", in one round trip, in a transaction or as one. After it has
 // returned, rows is not read any more.
-func Copy(ctx context.Context, conn *pgx.Conn, into string, rows Rows) error {
-	buffer := NewBuffer()
+func copyInto(ctx context.Context, conn *pgx.Conn, into string, rows rowSource) error {
+	buffer := pgtune.NewBuffer()
 	defer buffer.Free()
 	r := &copyReader{rows: rows, buf: append(buffer.Take(nil, copyChunk), copyHead...)}
 	tag, err := conn.PgConn().CopyFrom(ctx, r, "COPY "+into+" FROM STDIN (FORMAT binary)")
@@ -63,7 +52,7 @@ const copyChunk = 64 << 10
 // loses the connection: so its memory may be reused only after end.
 type copyReader struct {
 	mu          sync.Mutex // guards the fields below
-	rows        Rows
+	rows        rowSource
 	rendered    int    // rows encoded
 	buf         []byte // the last chunk encoded,
 	read        int    // of which this many bytes were read

@@ -1,4 +1,4 @@
-package pgtune
+package main
 
 import (
 	"bytes"
@@ -10,13 +10,14 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/mooring-rpc/mooring/internal/pgtest"
+	"github.com/mooring-rpc/mooring/internal/pgtune"
 )
 
 // someRows are of a bigint, a text that may be long, and a NULL.
-func someRows(n int) Rows {
-	return Rows{Columns: 3, Len: n, Row: func(buf []byte, i int) ([]byte, error) {
-		buf = PutInt(buf, int64(i))
-		return PutNull(PutValue(buf, bytes.Repeat([]byte("x"), i%60*(i%60)*(i%60)))), nil
+func someRows(n int) rowSource {
+	return rowSource{Columns: 3, Len: n, Row: func(buf []byte, i int) ([]byte, error) {
+		buf = pgtune.PutInt(buf, int64(i))
+		return pgtune.PutNull(pgtune.PutValue(buf, bytes.Repeat([]byte("x"), i%60*(i%60)*(i%60)))), nil
 	}}
 }
 
@@ -44,12 +45,15 @@ func TestCopyReader(t *testing.T) {
 	}
 }
 
-// TestNothingIsReadAfterCopy: pgx may go on reading when Copy has returned.
+// TestNothingIsReadAfterCopy: pgx may go on reading when copyInto has returned.
 func TestNothingIsReadAfterCopy(t *testing.T) {
 	t.Parallel()
 	made := 0
 	rows := someRows(1000)
-	rows.Row = func(buf []byte, i int) ([]byte, error) { made++; return PutValue(buf, make([]byte, copyChunk)), nil }
+	rows.Row = func(buf []byte, i int) ([]byte, error) {
+		made++
+		return pgtune.PutValue(buf, make([]byte, copyChunk)), nil
+	}
 	r := &copyReader{rows: rows, buf: []byte(copyHead)}
 	p := make([]byte, copyChunk)
 	if _, err := r.Read(p); err != nil || made != 1 {
@@ -81,7 +85,7 @@ func TestCopy(t *testing.T) {
 		}
 		return rows, bytes, nulls
 	}
-	if err := Copy(t.Context(), conn, into, someRows(60)); err != nil {
+	if err := copyInto(t.Context(), conn, into, someRows(60)); err != nil {
 		t.Fatal(err)
 	}
 	if rows, bytes, nulls := sum(); rows != 60 || bytes != 60*60*59*59/4 || nulls != 60 {
@@ -96,10 +100,10 @@ func TestCopy(t *testing.T) {
 		}
 		return inner(buf, i+1000)
 	}
-	if err := Copy(t.Context(), conn, into, rows); !errors.Is(err, broken) {
+	if err := copyInto(t.Context(), conn, into, rows); !errors.Is(err, broken) {
 		t.Errorf("a row that cannot be made: %v", err)
 	}
-	if err := Copy(t.Context(), conn, into, someRows(60)); err == nil {
+	if err := copyInto(t.Context(), conn, into, someRows(60)); err == nil {
 		t.Error("rows were taken twice")
 	}
 	if rows, _, _ := sum(); rows != 60 {
