@@ -110,7 +110,7 @@ func (c *Conn) redact(err error) *Error {
 		}
 		return errInternal
 	}
-	c.log.Warn("an error was told as internal", "peer", c.RemoteAddr(), "error", err)
+	c.log.Warn("an error was sent as internal", "peer", c.RemoteAddr(), "error", err)
 	return errInternal
 }
 

@@ -4,4 +4,5 @@
 //
 //	setter     sets a variable of one type from a value
 //	mismatch   a value is of another kind than the variable takes; it never has the value itself
+//	function   a Go function with setters of its arguments; package capnweb calls it
 package convert
