@@ -253,9 +253,7 @@ func (co *core) returnResults(ans *answer, out *outMsg, caps CapTable) {
 	)
 	plain := out.IsPlain() && caps.Len() == 0
 	if !plain || ans.keepResults || len(ans.queue)+len(ans.pipelined) > 0 {
-		if ret, payload, err = out.Results(); err == nil {
-			content, err = payload.Content()
-		}
+		ret, payload, content, err = out.Results()
 	}
 	if err != nil {
 		co.dropCaps(caps)
@@ -302,16 +300,15 @@ func (co *core) returnResults(ans *answer, out *outMsg, caps CapTable) {
 func (co *core) returnException(ans *answer, ex *Exception) {
 	if !co.returnWithoutResults(ans) {
 		co.send(func(m rpccp.Message) error {
-			ret, err := wire.NewReturn(m)
+			ret, err := wire.NewReturn(m, ans.id)
 			if err != nil {
 				return err
 			}
-			ret.SetAnswerId(ans.id)
 			e, err := ret.NewException()
 			if err != nil {
 				return err
 			}
-			return co.writeException(e, ex)
+			return writeException(e, ex, co.maxReason())
 		})
 	}
 	co.completeAnswer(ans, nil, capnp.Ptr{}, CapTable{}, ex)
@@ -324,11 +321,10 @@ func (co *core) returnWithoutResults(ans *answer) bool {
 		return false
 	}
 	co.send(func(m rpccp.Message) error {
-		ret, err := wire.NewReturn(m)
+		ret, err := wire.NewReturn(m, ans.id)
 		if err != nil {
 			return err
 		}
-		ret.SetAnswerId(ans.id)
 		if ans.finished {
 			ret.SetCanceled()
 		} else {

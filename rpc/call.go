@@ -148,14 +148,7 @@ func (c *Call) Params() (capnp.Struct, *CapTable) {
 	if c.out == nil { // answered
 		return capnp.Struct{}, &c.caps
 	}
-	_, payload, err := c.out.Params()
-	if err != nil {
-		return capnp.Struct{}, &c.caps
-	}
-	params, err := payload.Content()
-	if err != nil {
-		return capnp.Struct{}, &c.caps
-	}
+	_, _, params, _ := c.out.Params() // null if it cannot be read
 	return params.Struct(), &c.caps
 }
 
@@ -218,11 +211,7 @@ func (c *Call) sendResults(out *outMsg, caps CapTable) {
 	if c.ans != nil {
 		c.conn.sendResults(c.ans, out, caps)
 	} else {
-		var content capnp.Ptr
-		_, payload, err := out.Results()
-		if err == nil {
-			content, err = payload.Content()
-		}
+		_, _, content, err := out.Results()
 		if err == nil {
 			c.p.completeLocal(c, content, caps, nil)
 		} else {

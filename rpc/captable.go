@@ -124,9 +124,6 @@ func newOutMsg() *outMsg { return outMsgs.Get().(*outMsg) }
 
 // free returns the memory to the pool. Nothing may point into the message any more.
 func (m *outMsg) free() {
-	if m == nil {
-		return
-	}
 	m.caps = CapTable{}
 	if m.Reset() {
 		outMsgs.Put(m)
@@ -135,9 +132,6 @@ func (m *outMsg) free() {
 
 // takeCaps returns the capabilities that place has put in, for the caller to release.
 func (m *outMsg) takeCaps() CapTable {
-	if m == nil {
-		return CapTable{}
-	}
 	caps := m.caps
 	m.caps = CapTable{}
 	return caps

@@ -65,13 +65,9 @@ type brokenExport struct {
 	ex *Exception
 }
 
-// protocolError is a violation of the protocol by the peer: it is sent in an abort, and the connection ends.
-type protocolError struct{ reason string }
-
-func (e *protocolError) Error() string { return e.reason }
-
+// violation is a violation of the protocol by the peer: it is sent in an abort, and the connection ends.
 func violation(format string, args ...any) error {
-	return &protocolError{fmt.Sprintf(format, args...)}
+	return fmt.Errorf(format, args...)
 }
 
 func (co *core) init(conn *Conn, cfg *Config, lim Limits) {

@@ -50,7 +50,7 @@ func (co *core) handleDisembargo(in *wire.In, msg rpccp.Message) error {
 		}
 		co.disembargoesIn++
 		e := &disembargo{id: ctx.SenderLoopback(), to: dst.ref.node}
-		co.out.Tasks = append(co.out.Tasks, peerconn.Func(func() { co.conn.returnDisembargo(e) }))
+		co.out.Tasks = append(co.out.Tasks, peerconn.Func(func() { co.conn.passDisembargo(e, e.to, nil) }))
 		return nil
 	case rpccp.Disembargo_context_Which_receiverLoopback:
 		return co.liftEmbargo(ctx.ReceiverLoopback())
@@ -125,13 +125,10 @@ func (co *core) embargoDrained(r *remoteCap) {
 	}
 }
 
-// returnDisembargo sends a peer's Disembargo back, after all calls of the peer before it have been sent on. Its target is
-// a promise that led back to the peer when we announced it. It may have gone further since: to what the peer's import
-// resolved to, even an object of this vat, where the calls before it have gone as well, and the peer's next calls will.
-func (c *Conn) returnDisembargo(e *disembargo) { c.passDisembargo(e, e.to, nil) }
-
-// passDisembargo sends back a peer's Disembargo that has come as far as n; back is the import from the peer by way of which
-// it came.
+// passDisembargo sends a peer's Disembargo back that has come as far as n, after all calls of the peer before it have been sent
+// on; back is the import from the peer by way of which it came, if it came by one. Its target is a promise that led back to the
+// peer when we announced it. It may have gone further since: to what the peer's import resolved to, even an object of this vat,
+// where the calls before it have gone as well, and the peer's next calls will.
 func (c *Conn) passDisembargo(e *disembargo, n node, back *remoteCap) {
 	defer e.to.unref(c)
 	c.mu.Lock()

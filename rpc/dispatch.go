@@ -162,7 +162,7 @@ func (co *core) forward(call *Call) (*Promise, *outMsg, *Exception) {
 	if err := out.CopyCall(in, call.method.Interface, call.method.ID, call.caps.Len()); err != nil {
 		return nil, nil, Failedf("a call cannot be passed on: %v", err)
 	}
-	p := newPromise()
+	p := new(Promise)
 	if !call.markForwarded(p) {
 		return nil, nil, errCanceled
 	}

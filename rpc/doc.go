@@ -9,7 +9,6 @@
 //	capTable           the capabilities that travel with a message; interface pointers in it are indexes into the table
 //	embargo            new calls wait until earlier ones, which travel by way of the peer, have come back
 //	lane               the calls that wait on one promise and came on one delivery goroutine
-//	plain message      a Call on an export or a Return with results, in one segment and without capabilities
 //	stranger           a peer that has not authenticated yet (package internal/intake)
 //
 // # API
@@ -56,11 +55,10 @@
 // # Messages
 //
 // Whole messages are made, read and copied in internal/wire; their fields are read and written here, by the code that acts on
-// them. The envelope that rpc.capnp puts around parameters and results is read and written by the generated code, except for
-// plain messages, which are nearly all: reading and writing these pointer by pointer would cost more than all the rest of a
-// call. A message that is unusual in any way takes the generated code's path, with the same rules: both end in acceptCall or
-// acceptReturn, and a fuzzer compares what the two read. Programs can read the content of plain messages without the generated
-// code too (PlainParams, PlainResults; package internal/capnpfast), and use the generated code for unusual content.
+// them. The generated code does that, except for plain messages (a Call on an export or a Return with results, in one segment and
+// without capabilities), which nearly all are: reading and writing these pointer by pointer would cost more than all the rest of
+// a call. Both ways end in acceptCall or acceptReturn, and a fuzzer compares what they read. Programs can read the content of
+// plain messages without the generated code too (PlainParams, PlainResults; package internal/capnpfast).
 //
 // # Core and loop
 //

@@ -137,14 +137,10 @@ func exceptionFor(err error) (ex *Exception, hidden bool) {
 // maxReasonBytes bounds the bytes of a reason that are sent and kept.
 const maxReasonBytes = 4096
 
-// writeException writes an exception, shortened to fit into a message.
-func (co *core) writeException(e rpccp.Exception, ex *Exception) error {
-	return writeException(e, ex, co.maxReason())
-}
-
 // maxReason is how long a reason may be for its exception to fit into SendBytes: the rest takes less than 100.
 func (co *core) maxReason() int { return min(maxReasonBytes, co.limits.SendBytes/3) }
 
+// writeException writes an exception, with a reason of at most most bytes.
 func writeException(e rpccp.Exception, ex *Exception, most int) error {
 	e.SetType(rpccp.Exception_Type(ex.Type))
 	return e.SetReason(transport.Clip(ex.Reason, most))

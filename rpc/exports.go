@@ -300,6 +300,6 @@ func (co *core) sendResolveException(id uint32, ex *Exception) {
 		if err != nil {
 			return err
 		}
-		return co.writeException(e, ex)
+		return writeException(e, ex, co.maxReason())
 	})
 }

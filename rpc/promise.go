@@ -44,8 +44,6 @@ func anyReferenced(pipes []pipelinedPromise) bool {
 	return slices.ContainsFunc(pipes, func(lp pipelinedPromise) bool { return lp.cap.refs.Load() > 0 })
 }
 
-func newPromise() *Promise { return new(Promise) }
-
 var closedChan = func() chan struct{} { c := make(chan struct{}); close(c); return c }()
 
 // Done returns a channel that is closed when the answer, a result or an error, has arrived.

@@ -118,7 +118,7 @@ func (co *core) sendCall(r *remoteCap, p *Promise, out *outMsg, caps *CapTable, 
 // completeCall writes the parts of a call that are known only when it is sent: the number of p, r as the target and the
 // capabilities.
 func (co *core) completeCall(out *outMsg, p *Promise, r *remoteCap, caps *CapTable) error {
-	m, payload, err := out.Params()
+	m, payload, _, err := out.Params()
 	if err != nil {
 		return err
 	}
@@ -156,7 +156,7 @@ func (co *core) addQuestion(p *Promise) {
 
 // bootstrap asks for the peer's bootstrap interface.
 func (co *core) bootstrap() *Ref {
-	p := newPromise()
+	p := new(Promise)
 	p.q.id = co.questions.Add(p)
 	p.released = true // only the reference uses the answer
 	ref := co.pipelineCap(p, nil)

@@ -117,7 +117,7 @@ func (r *Ref) Call(ctx context.Context, m Method, sz capnp.ObjectSize, place fun
 
 // call is Call; gaveUp is ctx's error if the call was not made because it had to wait and ctx ended.
 func (r *Ref) call(ctx context.Context, m Method, sz capnp.ObjectSize, place func(capnp.Struct, *CapTable) error) (p *Promise, gaveUp error) {
-	p = newPromise()
+	p = new(Promise)
 	if r == nil {
 		p.fail(errNullCall)
 		return p, nil

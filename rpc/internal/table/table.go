@@ -1,6 +1,5 @@
-// Package table has the data structures of a connection's tables. Package rpc calls it, under a connection's lock; it touches
-// nothing but its arguments. After a burst the tables release its memory: an idle connection keeps only what it uses. A Table
-// grows with what its owner adds, and its owner bounds that; an IDSet has a fixed size.
+// Package table has the data structures of a connection's tables, for package rpc, which bounds and locks them. After a burst they
+// release its memory: an idle connection keeps only what it uses.
 package table
 
 import (

@@ -1,7 +1,6 @@
-// The envelope of a plain call and of plain results: what rpc.capnp puts around the parameters of a call on a capability
-// that the peer has exported, and around results, when neither holds capabilities. Nearly all messages are of this kind,
-// and writing the envelope pointer by pointer would cost more than all the rest: so it is written as one piece, laid out
-// once by the generated code.
+// The envelope of a plain call and of plain results, which nearly all messages are: what rpc.capnp puts around the parameters of
+// a call on a capability that the peer has exported, and around results, when neither holds capabilities. Writing it pointer by
+// pointer would cost more than all the rest: so it is written as one piece, laid out once by the generated code.
 
 package wire
 

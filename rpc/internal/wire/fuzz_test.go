@@ -25,7 +25,7 @@ func unusual(t testing.TB) (frames [][]byte) {
 		return fill(call, target, params)
 	}
 	ret := func(root rpccp.Message) rpccp.Return {
-		ret, err := NewReturn(root)
+		ret, err := NewReturn(root, 0)
 		noError(t, err)
 		return ret
 	}

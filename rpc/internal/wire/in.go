@@ -4,7 +4,6 @@ package wire
 
 import (
 	"encoding/binary"
-	"errors"
 
 	"capnproto.org/go/capnp/v3"
 	rpccp "capnproto.org/go/capnp/v3/std/capnp/rpc"
@@ -81,11 +80,11 @@ func (in *In) Parse(b []byte, lim *Limits) error {
 // Root returns the message as the generated code reads it.
 func (in *In) Root() (rpccp.Message, error) {
 	m, err := rpccp.ReadRootMessage(&in.msg)
-	if err == nil && !m.IsValid() {
-		err = errors.New("it has no root")
-	}
 	if err != nil {
 		return m, framing.Error(err.Error())
+	}
+	if !m.IsValid() {
+		return m, framing.Error("it has no root")
 	}
 	return m, nil
 }

@@ -1,4 +1,5 @@
-// Out: a message of ours under construction.
+// Out: a message of ours under construction, or a copy of a peer's that is sent on with another envelope, while its content,
+// capability indexes included, stays unchanged.
 
 package wire
 
@@ -65,46 +66,49 @@ func (m *Out) Root() (rpccp.Message, error) {
 	return rpccp.ReadRootMessage(&m.msg)
 }
 
-// Params returns the parameters of a message with a call of ours.
-func (m *Out) Params() (rpccp.Call, rpccp.Payload, error) {
+// Params returns a call, its parameters, and the content of these.
+func (m *Out) Params() (call rpccp.Call, params rpccp.Payload, content capnp.Ptr, err error) {
 	root, err := m.Root()
-	if err != nil {
-		return rpccp.Call{}, rpccp.Payload{}, err
+	if err == nil {
+		call, err = root.Call()
 	}
-	call, err := root.Call()
-	if err != nil {
-		return rpccp.Call{}, rpccp.Payload{}, err
+	if err == nil {
+		params, err = call.Params()
 	}
-	payload, err := call.Params()
-	return call, payload, err
+	if err == nil {
+		content, err = params.Content()
+	}
+	return call, params, content, err
 }
 
-// Results returns the results of a message with a return of ours.
-func (m *Out) Results() (rpccp.Return, rpccp.Payload, error) {
+// Results returns a return with results, these, and their content.
+func (m *Out) Results() (ret rpccp.Return, results rpccp.Payload, content capnp.Ptr, err error) {
 	root, err := m.Root()
-	if err != nil {
-		return rpccp.Return{}, rpccp.Payload{}, err
+	if err == nil {
+		ret, err = root.Return()
 	}
-	ret, err := root.Return()
-	if err != nil {
-		return rpccp.Return{}, rpccp.Payload{}, err
+	if err == nil {
+		results, err = ret.Results()
 	}
-	payload, err := ret.Results()
-	return ret, payload, err
+	if err == nil {
+		content, err = results.Content()
+	}
+	return ret, results, content, err
 }
 
 // NewReturn makes m a return, using the generated code.
-func NewReturn(m rpccp.Message) (rpccp.Return, error) {
+func NewReturn(m rpccp.Message, answer uint32) (rpccp.Return, error) {
 	ret, err := m.NewReturn()
 	if err == nil {
+		ret.SetAnswerId(answer)
 		ret.SetReleaseParamCaps(false)
 	}
 	return ret, err
 }
 
-// newResults makes a return with results, likewise.
+// newResults makes a return with results, likewise, whose answer is set when it is sent.
 func (m *Out) newResults() (rpccp.Payload, error) {
-	ret, err := NewReturn(m.root)
+	ret, err := NewReturn(m.root, 0)
 	if err != nil {
 		return rpccp.Payload{}, err
 	}
@@ -121,4 +125,110 @@ func (m *Out) InitCapability() error {
 		return err
 	}
 	return payload.SetContent(capnp.NewInterface(payload.Segment(), 0).ToPtr())
+}
+
+// CopyCall makes m a copy of the message that holds a call of a peer, with room for the descriptors of caps capabilities.
+func (m *Out) CopyCall(in *In, iface uint64, method uint16, caps int) error {
+	if err := m.copyMessage(&in.msg, envelopeBytes(caps)); err != nil {
+		return err
+	}
+	_, _, content, err := m.Params()
+	if err != nil {
+		return err
+	}
+	if err := m.newEnvelope(); err != nil {
+		return err
+	}
+	call, err := m.root.NewCall()
+	if err != nil {
+		return err
+	}
+	call.SetInterfaceId(iface)
+	call.SetMethodId(method)
+	payload, err := call.NewParams()
+	if err != nil {
+		return err
+	}
+	return payload.SetContent(content)
+}
+
+// CopyResults makes m a copy of the message that holds content, the results of a Return, likewise.
+func (m *Out) CopyResults(content capnp.Ptr, caps int) error {
+	if !content.IsValid() {
+		_, err := m.InitResults(capnp.ObjectSize{})
+		return err
+	}
+	if err := m.copyMessage(content.Message(), envelopeBytes(caps)); err != nil {
+		return err
+	}
+	_, _, content, err := m.Results()
+	if err != nil {
+		return err
+	}
+	if err := m.newEnvelope(); err != nil {
+		return err
+	}
+	payload, err := m.newResults()
+	if err != nil {
+		return err
+	}
+	return payload.SetContent(content)
+}
+
+// CopyUnimplemented makes m an Unimplemented with a copy of a message: hardly larger than that, since it is copied segment by
+// segment.
+func (m *Out) CopyUnimplemented(in *In) error {
+	if err := m.copyMessage(&in.msg, 64); err != nil {
+		return err
+	}
+	echoed := m.root
+	if err := m.newEnvelope(); err != nil {
+		return err
+	}
+	return m.root.SetUnimplemented(echoed)
+}
+
+// envelopeBytes bounds the envelope of a message with caps capabilities.
+func envelopeBytes(caps int) int { return 256 + (1+caps)*(16+transformBytes) }
+
+// transformBytes bounds a pipeline's path in a message, of at most 64 steps.
+const transformBytes = 32 + 8*64
+
+// newEnvelope gives a copied message a new root, behind the copied bytes. The old one is a peer's and must not be
+// written to: its parts may overlap, so that writing to one changes another.
+func (m *Out) newEnvelope() error {
+	seg, err := m.msg.Segment(0)
+	if err != nil {
+		return err
+	}
+	root, err := capnp.NewStruct(seg, capnp.ObjectSize{DataSize: 8, PointerCount: 1})
+	if err != nil {
+		return err
+	}
+	m.root = rpccp.Message(root)
+	return m.msg.SetRoot(root.ToPtr())
+}
+
+// copyMessage makes m a copy of a message, segment by segment, with room for slack more bytes.
+func (m *Out) copyMessage(src *capnp.Message, slack int) error {
+	segs := make([][]byte, src.NumSegments())
+	for i := range segs {
+		seg, err := src.Segment(capnp.SegmentID(i))
+		if err != nil {
+			return err
+		}
+		data := seg.Data()
+		room := 0
+		if i == len(segs)-1 {
+			room = slack
+		}
+		segs[i] = append(make([]byte, 0, len(data)+room), data...)
+	}
+	m.msg.TraverseLimit = math.MaxInt64
+	if _, err := m.msg.Reset(capnp.MultiSegment(segs)); err != nil {
+		return err
+	}
+	var err error
+	m.root, err = rpccp.ReadRootMessage(&m.msg)
+	return err
 }
