@@ -5,7 +5,8 @@
 // allocates hundreds of megabytes a second, then collects several times a second, and
 // to collect costs by what lives, however little of it has become garbage. So it may
 // gather more where that is little in megabytes. Go's own settings win: GOGC as a
-// whole, GOMEMLIMIT as the bound that it is.
+// whole, GOMEMLIMIT as the bound that it is. Without it, one writer on SQLite commits at 0.82
+// of the speed (docs/benchmarks.md, "Tricks on trial").
 package gctune
 
 import (

@@ -1,7 +1,8 @@
 // Plain messages, read without the generated code: a call on an export of ours, and results, neither with capabilities, in
 // one segment, as nearly all messages are. Reading the five structs of an envelope through the generated code takes longer
 // than acting on them. A message that is unusual in any way is not plain, and is read by the generated code: so no rule of
-// the protocol is implemented here alone.
+// the protocol is implemented here alone. Without it, 64 echoes in flight run at 0.73 of the speed
+// (docs/benchmarks.md, "Tricks on trial").
 
 package wire
 
