@@ -32,7 +32,7 @@ func Unlock(w io.Writer, base, id string) error {
 	o.lit(`<main id="session" class="gate" tabindex="-1"><div class="panel" id="gate"`)
 	o.attr("data-open", base+"/s/"+url.PathEscape(id)+"/open")
 	o.lit(`><p id="state" role="status" aria-live="polite">Opening the session&hellip;</p>`,
-		`<p class="hint">The link's secret stands behind its # sign. This page exchanges it for a token, which this tab keeps for some hours; then it is gone from the address.</p>`,
+		`<p class="hint">The link's secret is the part after its # sign. This page exchanges it for a token, which this tab keeps for some hours, and removes it from the address.</p>`,
 		`<button type="button" class="button primary" data-do="again" hidden>Try again</button>`, needsScript, `</div></main>`)
 	shellClose(&o)
 	_, err := w.Write(o.b)

@@ -125,5 +125,5 @@ func overlays(o *out) {
 		`<div><dt><kbd>d</kbd></dt><dd>theme</dd></div>`,
 		`<div><dt><kbd>?</kbd></dt><dd>this help</dd></div></dl>`,
 		`<form method="dialog"><button class="button">Close</button></form></dialog>`,
-		`<p id="told" class="told" role="status" aria-live="polite"></p>`)
+		`<p id="notice" class="notice" role="status" aria-live="polite"></p>`)
 }

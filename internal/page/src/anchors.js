@@ -1,11 +1,11 @@
-// The ids of blocks: those of messages, of parts, of anything else with a key.
+// The ids of blocks: messages, parts, and other keys.
 
 const own = new Set(["session", "contents", "log", "rest", "title"]);
 
-// isAnchor says whether a fragment names a place in a page, and is no secret.
+// isAnchor says whether a fragment is a position in a page, not a secret.
 export const isAnchor = (fragment) => /^(m-|p-|k-)/.test(fragment) || own.has(fragment);
 
-// A message's id of the key of a message or part, and the part's.
+// The message id of a message's or part's key, and the part's.
 export function parseKey(key) {
   const [kind, message, ...rest] = key.split("/");
   if (kind === "message") return { kind, message: key.slice("message/".length) };

@@ -1,5 +1,5 @@
-// The blocks of a session's page, by key. What the first paint has is taken in once;
-// from then on an event costs its own block, wherever that belongs.
+// The blocks of a session's page, by key. Those of the first paint are collected once;
+// from then on an event costs only its own block.
 
 import { parseKey } from "./anchors.js";
 import { Order, placeOf } from "./order.js";
@@ -19,7 +19,7 @@ export class Blocks {
   #elements = new Map(); // key → element
   #parts = new Map(); // message id → Order of its parts
   #others = new Order();
-  #turns = new Map(); // message id → HTML of its turn's state; also of a message that is not there now
+  #turns = new Map(); // message id → HTML of its turn's state; also of a message that is not on the page now
   #log = document.getElementById("log");
   #rest = document.getElementById("rest");
 
@@ -52,7 +52,7 @@ export class Blocks {
     return this.#elements.get(`message/${message}`);
   }
 
-  // Puts a block where it belongs, or in the place of the one of its key. Gives its
+  // Inserts a block at its position, or replaces the one with its key. Returns its
   // element, and whether it is new.
   put(key, html) {
     const fresh = parse(html);
@@ -62,7 +62,7 @@ export class Blocks {
     const k = parseKey(key);
     if (k.kind === "message") this.#keepTurn(k.message, fresh);
     if (old && k.kind === "message") {
-      // A key keeps its place, whatever is put there; one that only had parts is new.
+      // A key keeps its position, whatever its value; one that only had parts is new.
       const known = !old.classList.contains("orphan");
       if (known && old.dataset.ord) fresh.dataset.ord = old.dataset.ord;
       renew(old, fresh);
@@ -87,7 +87,7 @@ export class Blocks {
     const k = parseKey(key);
     if (k.kind === "message") {
       if (this.#parts.get(k.message).size > 0) {
-        // Its parts are still there: they stand without a head, where the first of them does.
+        // Its parts remain: they stand without a head, at the first one's position.
         renew(old, orphan(k.message));
         this.#settle(k.message);
         return;
@@ -101,7 +101,7 @@ export class Blocks {
     }
     this.#elements.delete(key);
     old.remove();
-    // What was there for its parts alone goes with the last of them.
+    // An element that only held parts goes with the last of them.
     const article = this.article(k.message);
     if (k.kind === "part" && article.classList.contains("orphan")) {
       if (this.#parts.get(k.message).size === 0) this.remove(article.dataset.key);
@@ -116,7 +116,7 @@ export class Blocks {
     if (place) place.innerHTML = html;
   }
 
-  // A message's block that tells nothing of its turn has the state that is known.
+  // A message's block without its turn's state gets the known state.
   #keepTurn(message, article) {
     const place = article.querySelector(turnPlace);
     if (!place) return;
@@ -140,8 +140,8 @@ export class Blocks {
     if (article.classList.contains("orphan")) this.#settle(message);
   }
 
-  // Puts a message where it belongs: at its own place, or at its first part's if it has
-  // no other.
+  // Moves a message to its position, or to its first part's if it has
+  // none.
   #settle(message) {
     const article = this.article(message);
     if (article.classList.contains("orphan")) article.dataset.ord = this.#parts.get(message).first.join(".");
@@ -153,7 +153,7 @@ export class Blocks {
 
 const turnPlace = ":scope > .head > .turn";
 
-// A message of which only parts are known.
+// A message of which only parts have arrived.
 function orphan(message) {
   const article = document.createElement("article");
   article.className = "msg orphan";
@@ -163,7 +163,7 @@ function orphan(message) {
   return article;
 }
 
-// A message's new head and foot around the parts that are there.
+// Puts a message's new head and foot around its parts.
 function renew(article, fresh) {
   const parts = article.querySelector(":scope > .parts");
   const opened = openOnes(article.querySelector(":scope > .foot"));
@@ -187,8 +187,8 @@ function reopen(element, opened) {
   });
 }
 
-// The new element in the old one's place, with what the reader had unfolded,
-// scrolled to and put the focus on.
+// Replaces an element by a new one, and restores what the reader had unfolded,
+// scrolled and focused.
 function keep(old, fresh) {
   reopen(fresh, openOnes(old));
   const scrolled = [...old.querySelectorAll(".long")].map((e) => e.scrollTop);

@@ -1,5 +1,5 @@
-// The contents: one entry a turn, with the one in view marked. They say what the log
-// shows and nothing else: an entry changes, comes and goes with its message.
+// The contents: one entry for each turn, with the one in view marked. They follow the log:
+// an entry changes, appears and goes with its message.
 
 const most = 2000; // entries; contentsMax of the first paint
 const unnamed = "(no text)";
@@ -10,8 +10,8 @@ export class Contents {
   #list = document.getElementById("turns");
   #more = document.getElementById("more-turns");
   #log = document.getElementById("log");
-  #links = new Map(); // message id → its entry's link; of the first turns alone
-  #first; // id of the first message, which is a turn whoever says it
+  #links = new Map(); // message id → its entry's link; of the first turns only
+  #first; // id of the first message, which is a turn whatever its role
   #current;
   #asked = false;
 
@@ -45,12 +45,12 @@ export class Contents {
     if (location.hash === "#contents") history.replaceState(null, "", location.pathname + location.search);
   }
 
-  // Whether a part's text may stand in the contents.
+  // Whether the contents may show a part's text.
   shows(message) {
     return this.#links.has(message);
   }
 
-  // A message has come, changed or gone.
+  // A message was added, changed or removed.
   message(id) {
     const first = idOf(this.#firstMessage());
     const before = this.#first;
@@ -59,7 +59,7 @@ export class Contents {
     this.mark();
   }
 
-  // A part of a message has come, changed or gone: the first text of a turn names it.
+  // A part was added, changed or removed: the first text of a turn names it.
   part(message) {
     const link = this.#links.get(message);
     if (link) name(link, article(message));
@@ -72,7 +72,7 @@ export class Contents {
     this.#nav.remove();
   }
 
-  // Has a turn, and only a turn, in the list.
+  // Lists a message if it is a turn, and only then.
   #settle(id) {
     const place = article(id);
     const at = this.turns.indexOf(id);
@@ -118,7 +118,7 @@ export class Contents {
     return !place.classList.contains("orphan") && (place.classList.contains("user") || idOf(place) === this.#first);
   }
 
-  // The number of the turn in view: found by halves, so that it costs little.
+  // The number of the turn in view, by binary search.
   inView() {
     let low = 0;
     let high = this.turns.length;
@@ -149,8 +149,8 @@ export class Contents {
 const article = (id) => document.getElementById(`m-${id}`);
 const idOf = (place) => place?.id.slice("m-".length);
 
-// Names an entry as the first paint does: parts say in data-says what they would be
-// called.
+// Names an entry like the first paint: data-says has the name that a part
+// gives.
 function name(link, place) {
   let text = unnamed;
   for (const part of place.querySelector(":scope > .parts").children) {
@@ -163,7 +163,7 @@ function name(link, place) {
   if (link.textContent !== text) link.textContent = text;
 }
 
-// Scrolls a box, and nothing around it, so that something in it is seen.
+// Scrolls a box, and nothing around it, to show an element in it.
 function within(box, element) {
   const outer = box.getBoundingClientRect();
   const inner = element.getBoundingClientRect();

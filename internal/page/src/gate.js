@@ -1,20 +1,20 @@
-// The page of a ref before it is shown. What stands in the fragment, or is typed, goes out of the address and into one POST to
-// our own server, which gives a token; with that the page itself is asked for.
+// The page of a ref before it is shown. The secret in the fragment, or typed, is removed from the address and sent in one POST to
+// the page's own server, which returns a token; with that the content is requested.
 
 import { isAnchor } from "./anchors.js";
 import { paint } from "./paint.js";
 import { askTabs, browserId, drop, headers, keep, token } from "./token.js";
 
-// start is called once the page itself is there.
+// start is called once the content is there.
 export function gate(start) {
   const panel = document.getElementById("gate");
   const state = document.getElementById("state");
-  const again = panel.querySelector("[data-do=again]"); // of a session alone
-  const field = document.getElementById("ref"); // of the list alone
+  const again = panel.querySelector("[data-do=again]"); // on a session's page only
+  const field = document.getElementById("ref"); // on the list's page only
   const what = field ? "the list" : "the session";
-  let body; // what opens it
+  let body; // the body of the POST
   let asked = false;
-  let painting = false; // the page is there, or coming: a link that is opened now is for another() to take, once start is called
+  let painting = false; // the content is loading or there: a link that is opened now is handled by another() once start is called
 
   const tell = (text, failed) => {
     state.textContent = text;
@@ -66,7 +66,7 @@ export function gate(start) {
   async function fromTabs(dead) {
     asked = true;
     const found = await askTabs();
-    if (body !== undefined || field?.value) return; // opened otherwise meanwhile
+    if (body !== undefined || field?.value) return; // it was opened otherwise in the meantime
     if (found !== undefined && found !== dead) keep(found);
     else if (dead !== undefined) drop();
     if (token() !== undefined) return show();
@@ -75,7 +75,7 @@ export function gate(start) {
       tell(dead === undefined ? "" : "The list is not open in this browser any more: show the ref again.", dead !== undefined);
       field.focus();
     } else {
-      failed("This link has no secret, and the session is open in no tab of this browser: open the whole link, with what stands behind its # sign.", false);
+      failed("This link has no secret, and the session is open in no tab of this browser: open the whole link, with the part after its # sign.", false);
     }
   }
 
@@ -86,7 +86,7 @@ export function gate(start) {
       open();
     } else if (token() === undefined) fromTabs();
     else {
-      panel.hidden = true; // it will be there at once
+      panel.hidden = true; // the content comes at once
       show();
     }
   };
@@ -103,7 +103,7 @@ export function gate(start) {
   take();
 }
 
-// A page that is open, and the link of another ref for the same address, or of the same one again: that takes its place.
+// A link of another ref for an open page's address, or of the same ref again, replaces the page.
 export function another(opens, what) {
   const take = async () => {
     const secret = fragment();
@@ -127,7 +127,7 @@ export function another(opens, what) {
   take();
 }
 
-// Gives { token }, or { refused, passes }: why not, and whether it may go later.
+// Returns { token }, or { refused, passes }: the reason, and whether a later try may succeed.
 async function post(url, body) {
   const reply = await fetch(url, {
     method: "POST",
@@ -141,33 +141,33 @@ async function post(url, body) {
   return { refused: await reason(reply), passes: reply.status === 429 || reply.status >= 500 };
 }
 
-// The secret behind the # sign of an address; none if that names a place in a page.
+// The secret after the # of an address; none if that is a position in a page.
 function secretIn(href) {
   const raw = href.split("#").slice(1).join("#");
   let text = raw;
   try {
     text = decodeURIComponent(raw);
   } catch {
-    // As it stands, then.
+    // It is used as it is.
   }
   return isAnchor(text) ? "" : text;
 }
 
-// The secret, which is taken out of the address.
+// Takes the secret out of the address.
 function fragment() {
   const found = secretIn(location.href);
   if (found) history.replaceState(null, "", location.pathname + location.search);
   return found;
 }
 
-// Why a server refuses, in words.
+// The text of a server's refusal.
 async function reason(reply) {
   try {
     const body = await reply.json();
     const text = body.message ?? body.error?.message ?? body.error;
     if (typeof text === "string" && text) return text;
   } catch {
-    // No JSON: the status has to do.
+    // Not JSON: the status has to do.
   }
   return `The server refuses (${reply.status} ${reply.statusText}).`;
 }

@@ -4,15 +4,15 @@ import { nextTheme } from "./theme-button.js";
 
 export function keys(contents, follower, blocks) {
   const help = document.getElementById("help");
-  const told = document.getElementById("told");
+  const notice = document.getElementById("notice");
   const foldButton = document.querySelector("[data-do=fold]");
   let unfolded = false;
   let silent;
 
   const tell = (text) => {
-    told.textContent = text;
+    notice.textContent = text;
     clearTimeout(silent);
-    silent = setTimeout(() => (told.textContent = ""), 2500);
+    silent = setTimeout(() => (notice.textContent = ""), 2500);
   };
   const copy = async (id) => {
     const link = `${location.href.split("#")[0]}#${id}`;
@@ -35,7 +35,7 @@ export function keys(contents, follower, blocks) {
     if (turns.length === 0) return;
     let at = contents.inView();
     const here = document.getElementById(`m-${turns[at]}`);
-    // Going back from within a turn leads to its beginning first.
+    // Going back within a turn leads to its beginning first.
     if (step > 0 && at === 0 && here && here.getBoundingClientRect().top > 120) at = -1;
     if (step < 0 && here && here.getBoundingClientRect().top < 0) at++;
     const article = document.getElementById(`m-${turns[Math.min(Math.max(at + step, 0), turns.length - 1)]}`);
@@ -74,7 +74,7 @@ export function keys(contents, follower, blocks) {
     }
   });
 
-  // On paper everything is unfolded.
+  // For printing everything is unfolded.
   let closed = [];
   addEventListener("beforeprint", () => {
     closed = [...document.querySelectorAll("#session details:not([open])")];

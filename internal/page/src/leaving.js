@@ -1,5 +1,5 @@
-// A page that is left may be kept by the browser, and shown again as it was: what has
-// been taken away since would be seen. So it is kept with nothing to see, and loaded anew.
+// A page that is left may be kept by the browser and shown again unchanged, with content that was
+// removed since. So its content is hidden before it is kept, and it is loaded again.
 
 export function leaving() {
   addEventListener("pagehide", (e) => e.persisted && (document.body.hidden = true));

@@ -1,6 +1,6 @@
-// One link to a live stream, over a WebSocket or as server-sent events: the bytes are the same. onEvent is called with every
-// event, onBytes when anything comes, and onEnd once, with how it ended: "cut", or "refused" with the HTTP status.
-// What is returned closes the link, of which nothing is heard any more.
+// One link to a live stream, over a WebSocket or as server-sent events, with the same bytes. onEvent is called with every
+// event, onBytes when anything arrives, and onEnd once, with how it ended: "cut", or "refused" with the HTTP status.
+// The returned function closes the link, after which no callback is called.
 
 import { headers, token } from "./token.js";
 
@@ -49,11 +49,11 @@ export function serverSent(url, { onEvent, onBytes, onEnd }) {
   return () => gone.abort();
 }
 
-// Reads events ({ id, event, data }, strings) out of pieces of bytes. The server writes one line of data an event, and line
-// feeds alone. An event that only moves the id on has no name.
+// Parses events ({ id, event, data }, strings) from pieces of bytes. The server writes one line of data per event, and line
+// feeds only. An event that only advances the id has no name.
 function reader(onEvent) {
   const decoder = new TextDecoder();
-  let open = ""; // what came of the line that has not ended
+  let open = ""; // the beginning of an incomplete line
   let event = {};
   const line = (text) => {
     if (text === "") {

@@ -1,22 +1,22 @@
-// The live stream from an event on, over link after link. Each goes on from the last event whose hash was told, so what came
-// after that is told again, which changes nothing. It is a WebSocket first, of which browsers allow hundreds; where a proxy
-// lets none through, server-sent events, of which they allow six over all tabs.
+// The live stream from an event on, over one link after another. Each resumes at the last event whose hash was received; events
+// after that are sent again, which changes nothing. It is a WebSocket first, of which browsers allow hundreds; if a proxy
+// blocks those, server-sent events, of which they allow six over all tabs.
 
 import { serverSent, webSocket } from "./link.js";
 
 const silence = 50_000; // ms without anything after which a link counts as dead
-const opening = 10_000; // ms in which a WebSocket has to say something
+const opening = 10_000; // ms in which a WebSocket has to send something
 
-// frames are handlers by event; state(name, text) is told how it goes, and over(title, message) that it is over for good, and why.
+// frames are handlers by event; state(name, text) is called with the connection's state, over(title, message) with the final reason.
 export function follow({ url, cursor, hash, frames, state, over: ended, reached }) {
   let close = () => {}; // the present link
   let attempt = 0;
   let timer; // until the next link
   let watch;
   let over = false;
-  let sockets = true; // none has hung yet
+  let sockets = true; // no WebSocket has hung yet
 
-  let from = { cursor, hash }; // the last event whose hash was told: a server that was restored has other events there
+  let from = { cursor, hash }; // the last event whose hash was received: a restored server has other events there
   const seen = (at) => {
     if (at > cursor) reached((cursor = at));
   };
@@ -40,7 +40,7 @@ export function follow({ url, cursor, hash, frames, state, over: ended, reached 
     try {
       (own[event] ?? frames[event])?.(JSON.parse(data));
     } catch (err) {
-      reportError(err); // what comes after it is shown all the same
+      reportError(err); // later events are shown all the same
     }
     if (id) seen(Number(id));
   }
@@ -54,7 +54,7 @@ export function follow({ url, cursor, hash, frames, state, over: ended, reached 
       state("live", "Live, caught up");
     },
     reload() {
-      // What is here cannot be gone on from: the page is painted anew, not too often.
+      // The stream cannot resume from here: the page is loaded again, not too often.
       stop();
       state("reconnecting", "Loading the page anew…");
       setTimeout(() => location.reload(), again());
@@ -65,7 +65,7 @@ export function follow({ url, cursor, hash, frames, state, over: ended, reached 
     },
   };
 
-  // Opens a link; `failed` is called instead of coming again if it ends before anything has come.
+  // Opens a link; `failed` is called instead of retrying if it ends before anything has arrived.
   function openLink(link, within, failed) {
     let first = true;
     const dead = () => {
@@ -124,8 +124,8 @@ export function follow({ url, cursor, hash, frames, state, over: ended, reached 
 
 const jitter = (ms) => ms * (0.75 + Math.random() / 2);
 
-// How long to wait before the page is loaded anew: nothing, or a while if that was
-// done just now.
+// How long to wait before the page is loaded again: not at all, or a while if that has
+// just happened.
 function again() {
   try {
     const last = Number(sessionStorage.getItem("mooring-reload") ?? 0);

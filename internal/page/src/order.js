@@ -1,6 +1,6 @@
-// A list of ids in the order of their places: numbers that a block says in data-ord
-// ("12.0"), fixed when its key was first put. Equal places go by their ids, which are
-// of ASCII, so that strings compare as bytes do.
+// A list of ids in the order of their positions: numbers in a block's data-ord
+// ("12.0"), fixed when its key was first put. Equal positions are ordered by id, in
+// ASCII, so that strings compare like bytes.
 
 const none = [0, 0];
 
@@ -16,7 +16,7 @@ export class Order {
     return this.#list.length;
   }
 
-  // The place of the first; undefined if there is none.
+  // The position of the first; undefined if there is none.
   get first() {
     return this.#list[0]?.ord;
   }
@@ -25,7 +25,7 @@ export class Order {
     const list = this.#list;
     let low = 0;
     let high = list.length;
-    if (high > 0 && compare(list[high - 1], item) < 0) return high; // what is new mostly goes to the end
+    if (high > 0 && compare(list[high - 1], item) < 0) return high; // new ones mostly go to the end
     while (low < high) {
       const middle = (low + high) >> 1;
       if (compare(list[middle], item) < 0) low = middle + 1;
@@ -34,7 +34,7 @@ export class Order {
     return low;
   }
 
-  // Puts an id in, or elsewhere, and gives the one that it now stands before; undefined
+  // Inserts or moves an id, and returns the one after it; undefined
   // at the end.
   add(id, ord = none) {
     this.remove(id);

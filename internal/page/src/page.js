@@ -1,4 +1,4 @@
-// What the pages' script does, by page. All that is shown at first is there without it.
+// The pages' script, by page. The first content is complete without it.
 
 import { closeButton } from "./close.js";
 import { another, gate } from "./gate.js";
@@ -21,7 +21,7 @@ function start() {
   if (page === "unlock" || page === "signin") gate(start);
   if (close && (page === "session" || page === "sessions")) another(close.replace(/close$/, "open"), page === "session" ? "session" : "list");
   if (page === "session") {
-    // A place in the page that was there before the page itself.
+    // A position in the page that was there before its content.
     if (close && location.hash) location.replace(location.href);
     session();
   }

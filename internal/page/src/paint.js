@@ -1,5 +1,5 @@
-// Puts the page that a reply holds in this one's place, as it comes: it is parsed in a document without a window, in which
-// nothing runs, and its body goes on growing here.
+// Replaces this page by the one in a reply, while it arrives: it is parsed in a document without a window, in which
+// nothing runs, and its body is moved here as it grows.
 
 export async function paint(reply) {
   const parsed = document.implementation.createHTMLDocument();

@@ -1,9 +1,9 @@
-// Keeping to the end: who reads there sees what comes; who reads elsewhere is left
-// alone and told how much is new. And going to a place within the session.
+// Following the end: readers at the end see new content; readers elsewhere are left
+// alone, and shown how much is new. And going to a position within the session.
 
-const near = 96; // px from the end that count as there
-const settled = 20; // frames without a move after which a place that is gone to stands
-const settles = 120; // frames at most in which it is held in view
+const near = 96; // px from the end that count as the end
+const settled = 20; // frames without a move after which a target has settled
+const settles = 120; // frames at most in which a target is followed
 
 export class Follower {
   #button = document.getElementById("newer");
@@ -34,7 +34,7 @@ export class Follower {
     this.#asked = true;
     requestAnimationFrame(() => {
       this.#asked = false;
-      this.#scrolled(); // a link may have led away, and the event be still to come
+      this.#scrolled(); // a link may have moved the view, and its event be still to come
       if (this.#sticks) scrollTo({ top: document.documentElement.scrollHeight, behavior: "instant" });
     });
   }
@@ -45,8 +45,8 @@ export class Follower {
     this.changed();
   }
 
-  // Leads to an element. What is around it is rendered only now and takes another height
-  // than was reserved for it, so it is gone to until it stands, or somebody scrolls.
+  // Scrolls to an element. What is around it is rendered only now and gets another height
+  // than was reserved, so scrolling is repeated until it has settled, or somebody scrolls.
   goTo(element) {
     if (!element) return;
     const begun = new AbortController();
@@ -66,8 +66,8 @@ export class Follower {
     step();
   }
 
-  // A page is read from where it opens, and kept at its end if all of it is in view. What
-  // is in view is rendered only now and takes another height than was reserved for it.
+  // A page stays where it opens, and at its end if all of it is in view. What
+  // is in view is rendered only now and gets another height than was reserved.
   #open() {
     let frames = 0;
     let stood = 0;
@@ -87,7 +87,7 @@ export class Follower {
   }
 
   #scrolled() {
-    // What grows below moves the end away but does not scroll: only going up lets go.
+    // Growth below moves the end without scrolling: only scrolling up stops following.
     if (this.#atEnd()) {
       this.#sticks = true;
       this.clear();

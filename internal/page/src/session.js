@@ -12,7 +12,7 @@ import { headers } from "./token.js";
 import { Totals } from "./totals.js";
 
 export function session() {
-  // What names no place in the page is none of a page's that needs no secret.
+  // A fragment that is no position here is not a secret either, on pages that need none.
   const fragment = location.hash.slice(1);
   if (fragment && !isAnchor(decode(fragment))) history.replaceState(null, "", location.pathname + location.search);
 
@@ -24,8 +24,8 @@ export function session() {
   const { unfolds } = keys(contents, follower, blocks);
   const line = document.getElementById("line");
   const words = document.getElementById("state");
-  // What may not be seen any more is not left to be seen: there is the reason alone, as
-  // after loading the page again.
+  // Content that may no longer be seen is removed: only the reason stays, as
+  // after reloading the page.
   const over = (title, message) => {
     contents.clear();
     totals.clear();
@@ -40,7 +40,7 @@ export function session() {
     line.dataset.state = words.dataset.state = "over";
     words.textContent = [title, message].filter(Boolean).join(": ");
   };
-  const ended = document.getElementById("ended"); // while the page was painted
+  const ended = document.getElementById("ended"); // it ended while the page was painted
   if (ended) over(...["strong", "p"].map((name) => ended.querySelector(name)?.textContent ?? ""));
   if (!live || ended) return;
 
@@ -54,7 +54,7 @@ export function session() {
     return reply.text();
   };
 
-  // Everything that is made of a block follows it.
+  // Everything derived from a block follows it.
   const changed = (key) => {
     const { kind, message } = parseKey(key);
     if (kind === "message") {

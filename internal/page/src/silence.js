@@ -1,10 +1,10 @@
-// Of a session that an agent syncs here: that nothing has come for long, though something is at work that would have to
-// send. Nobody tells that an agent was killed.
+// A note for sessions that an agent syncs here: nothing has come for long, though something is running that would
+// send. The server does not learn that an agent was killed.
 
 import { localTimes } from "./times.js";
 
 export class Silence {
-  #note = document.getElementById("silent"); // only there is one
+  #note = document.getElementById("silent"); // only if there is one
   #heard;
 
   constructor() {
@@ -35,7 +35,7 @@ export class Silence {
   }
 }
 
-// As package page has it: a tool call, or the last answer, has not come to its end.
+// The same rule as in package page: a tool call, or the last answer, is unfinished.
 function works() {
   if (document.querySelector("#log .tool.running, #log .tool.pending")) return true;
   const last = document.querySelector("#log > .msg:last-child");

@@ -1,22 +1,22 @@
-// Text that grows. A delta says at which byte it goes on: what is there already is
-// left out, and where something is missing the block is fetched whole. Now and then
+// Growing text. A delta has the byte offset at which it continues: known bytes are
+// left out, and if some are missing the block is fetched whole. From time to time
 // it is fetched anyway, so that finished paragraphs become markdown.
 
 const encoder = new TextEncoder();
 const decoder = new TextDecoder();
-const pieceLength = 4096; // a text node longer than this is left alone: appending copies it
+const pieceLength = 4096; // longer text nodes are not appended to, since appending copies them
 const shownLength = 256 * 1024;
-const namesLength = 1024; // what names a turn is at the beginning of its text
+const namesLength = 1024; // the beginning of a turn's text that can name it
 
 export class Growing {
   #blocks;
   #fetchBlock; // key → html, null if it is gone
-  #put; // puts a block that was fetched where it belongs
+  #put; // inserts a fetched block at its position
   #named; // whether a block's text names its turn
   #changed; // called when text was added
   #pending = new Map(); // element → text to be added with the next frame
-  #fetching = new Map(); // key → deltas that came meanwhile
-  #state = new WeakMap(); // element → how far it is, and whether it is to be made anew
+  #fetching = new Map(); // key → deltas that came during the fetch
+  #state = new WeakMap(); // element → its length, and whether it is to be fetched again
 
   constructor(blocks, { fetchBlock, put, named, changed }) {
     this.#blocks = blocks;
@@ -26,8 +26,8 @@ export class Growing {
     this.#changed = changed;
   }
 
-  // A block has come whole, or gone: what is being fetched, and what waited for it,
-  // is older.
+  // A block was put whole, or removed: a running fetch, and the deltas that wait for it,
+  // are older.
   replaced(key) {
     const waiting = this.#fetching.get(key);
     if (!waiting) return;
@@ -54,7 +54,7 @@ export class Growing {
       return;
     }
     if (delta.offset + bytes.length <= s.length) return;
-    // What is there is whole paragraphs: it may go on in the last of them. A part of an
+    // Its content is whole paragraphs: the text may continue in the last one. A part of an
     // unknown kind shows its text twice.
     s.whole ||= (s.length > 0 && !element.querySelector(tailPlace)) || element.classList.contains("unknown");
     const text = delta.offset === s.length ? delta.text : decoder.decode(bytes.subarray(s.length - delta.offset));
@@ -67,12 +67,12 @@ export class Growing {
     if ((s.whole || (s.names && this.#named(delta.key))) && s.length <= shownLength) this.#renew(delta.key, element);
   }
 
-  // A block's text names its turn now: what it has grown by is in the name, too.
+  // The block's text names its turn now, with what was appended.
   named(key, element) {
     if (this.#state.get(element)?.names) this.#renew(key, element);
   }
 
-  // Has a block made anew, now or when it is time: the longer its text, the more it
+  // Has a block fetched again, now or later: the longer its text, the more that
   // costs.
   #renew(key, element) {
     const s = this.#of(element);
@@ -96,7 +96,7 @@ export class Growing {
     return s;
   }
 
-  // Text is added once a frame, however many deltas come.
+  // Text is added once per frame, however many deltas come.
   #later(element, text) {
     if (this.#pending.size === 0) {
       if (document.hidden) setTimeout(() => this.#flush(), 250);
@@ -138,17 +138,17 @@ export class Growing {
       if (before) this.#pending.delete(before);
       this.#put({ key, html });
       for (const d of waiting) this.#again(d);
-    } // else it is gone, or the server is: a later frame or connection brings it
+    } // or it was removed, or the server is unreachable: a later frame or connection brings it
   }
 
-  // A delta that waited: it fits now, or nothing will before the next event of its key.
+  // A delta that waited: it fits now, or the next event of its key decides.
   #again(delta) {
     const element = this.#blocks.element(delta.key);
     if (element?.dataset.len !== undefined && delta.offset <= this.#of(element).length) this.append(delta);
   }
 }
 
-// Does something when the page is looked at.
+// Runs a function when the page is visible.
 function whenSeen(act) {
   if (document.hidden) document.addEventListener("visibilitychange", () => whenSeen(act), { once: true });
   else act();
@@ -156,7 +156,7 @@ function whenSeen(act) {
 
 const tailPlace = ".md > .tail:last-child";
 
-// Where a part's text goes on.
+// The offset at which a part's text continues.
 function tail(part) {
   let last = part.querySelector(tailPlace);
   if (!last) {

@@ -1,4 +1,4 @@
-// The button that goes round the themes: as the system has it, light, dark.
+// The button that cycles through the themes: the system's, light, dark.
 
 const round = ["auto", "light", "dark"];
 const root = document.documentElement;

@@ -1,4 +1,4 @@
-// Before anything is drawn: the theme that was chosen, and that there are scripts.
+// Runs before anything is drawn: sets the chosen theme, and that scripts run.
 (() => {
   const root = document.documentElement;
   root.classList.add("script");

@@ -1,11 +1,11 @@
-// The token of this page: what it shows in place of the ref's secret. It lies in sessionStorage, which is of this tab and of
-// this server with its port; nothing of it is sent by the browser itself. Other tabs of the same server are given it when they
-// ask: pages of other ports and sites hear nothing of that.
+// The token of this page, used instead of the ref's secret. It is in sessionStorage, which belongs to this tab and
+// this server with its port; the browser never sends it by itself. Other tabs of the same server get it when they
+// ask; pages of other ports and sites do not.
 
 const prefix = "mooring-token:";
 const name = prefix + location.pathname;
 const tabs = new BroadcastChannel("mooring-pages");
-let inMemory; // where there is no storage
+let inMemory; // if there is no storage
 
 export function token() {
   return stored(name) ?? inMemory;
@@ -25,17 +25,17 @@ export function drop() {
   try {
     sessionStorage.removeItem(name);
   } catch {
-    // Nothing was kept.
+    // There was nothing stored.
   }
 }
 
-// What a request has to say to be shown what the token allows.
+// The headers of a request under the token.
 export function headers(more = {}) {
   const shown = token();
   return shown === undefined ? more : { ...more, "Mooring-Token": shown };
 }
 
-// Answers tabs that ask, and leaves when another tab ends this one's token.
+// Answers tabs that ask, and leaves the page when another tab ends its token.
 export function shareToken() {
   tabs.onmessage = ({ data }) => {
     if (typeof data?.ask === "string" && data.ask.startsWith(prefix)) {
@@ -48,7 +48,7 @@ export function shareToken() {
 }
 let answered;
 
-// Asks the other tabs for this page's token, for a moment.
+// Asks the other tabs for this page's token, and waits briefly.
 export function askTabs() {
   return new Promise((resolve) => {
     const end = setTimeout(() => resolve(undefined), 400);
@@ -61,7 +61,7 @@ export function askTabs() {
   }).finally(() => (answered = undefined));
 }
 
-// Ends the token in all tabs; the server has ended it.
+// Removes the token in all tabs; the server has ended it.
 export function endToken() {
   tabs.postMessage({ end: name, token: token() });
   leave();
@@ -80,7 +80,7 @@ function stored(key) {
   }
 }
 
-// This browser's name for its uses of refs: one that may be used so often counts a browser once. It opens nothing by itself.
+// This browser's redemption id: a ref that may be used so often counts a browser once. It opens nothing by itself.
 export function browserId() {
   const key = "mooring-browser";
   try {

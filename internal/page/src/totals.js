@@ -1,4 +1,4 @@
-// What the session comes to, kept along: in the bar, and as the facts below the
+// The session's totals, kept current: in the bar, and as the facts below the
 // contents, which the first paint has in the same words (internal/page/contents.go, figures.go).
 
 const compact = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
@@ -18,14 +18,14 @@ export class Totals {
     }
   }
 
-  // A message has come or changed, or has gone or has no head any more.
+  // A message was added or changed, or was removed or lost its head.
   message(id, article) {
     if (!article || article.classList.contains("orphan")) this.#messages.delete(id);
     else this.#messages.set(id, numbers(article));
     this.#later();
   }
 
-  // A part has come or changed, or gone.
+  // A part was added, changed or removed.
   part(key, element) {
     if (element?.classList.contains("tool")) this.#tools.add(key);
     else this.#tools.delete(key);
@@ -38,8 +38,8 @@ export class Totals {
     this.#bar.textContent = "";
   }
 
-  // Summed up once a frame, however much comes: not kept as a sum, which would not
-  // come to the same as one that is made anew.
+  // Summed up once per frame, whatever comes: a running sum would not
+  // be equal to one that is computed again.
   #later() {
     if (this.#asked) return;
     this.#asked = true;
