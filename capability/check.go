@@ -30,17 +30,17 @@ func Check(g *Grant, epoch uint64, now int64, need Rights, method string) *fault
 	case g == nil:
 		return unknown()
 	case g.Revoked != 0 && g.Cut == 0: // a space has no cursor
-		return fault.Revoked.With("the ref was revoked: ask whoever shared it for a new one")
+		return fault.Revoked.With("the ref was revoked: ask its sharer for a new one")
 	case g.Revoked != 0:
-		return fault.Revoked.With("the ref was revoked at cursor %d: ask whoever shared it for a new one", g.Cut).Pos(g.Cut)
+		return fault.Revoked.With("the ref was revoked at cursor %d: ask its sharer for a new one", g.Cut).Pos(g.Cut)
 	case !g.Owner && g.Epoch != epoch:
 		return fault.StaleEpoch.With("the ref was shared under epoch %d, the session is at epoch %d: ask its owner for a new one", g.Epoch, epoch).Pos(epoch)
 	case g.Expires != 0 && now >= g.Expires:
-		return fault.Expired.With("the ref expired %s ago: ask whoever shared it for a new one", humantime.Duration(time.Duration(now-g.Expires)*time.Millisecond)).Pos(uint64(g.Expires))
+		return fault.Expired.With("the ref expired %s ago: ask its sharer for a new one", humantime.Duration(time.Duration(now-g.Expires)*time.Millisecond)).Pos(uint64(g.Expires))
 	case !g.Rights.Has(need):
-		return fault.MissingRight.With("this takes %s, the ref carries %s: ask for a ref that has it", need, g.Rights)
+		return fault.MissingRight.With("this needs %s, the ref carries %s: ask for a ref that has it", need, g.Rights)
 	case need.Has(Append) && method != "" && len(g.Methods) > 0 && !slices.Contains(g.Methods, method):
-		return fault.MissingRight.With("the ref may append only some methods, and %q is not one of them", fault.Clip(method))
+		return fault.MissingRight.With("the ref may append only with some methods, and %q is not one of them", fault.Clip(method))
 	}
 	return nil
 }
@@ -86,16 +86,16 @@ func CheckRedemption(g *Grant, above []*Grant, known bool) *fault.Error {
 	case known:
 		return nil
 	case g.MaxRedemptions != 0 && g.Redemptions >= g.MaxRedemptions:
-		return fault.Exhausted.With("the ref was redeemed %d times, as often as it allows: ask whoever shared it for a new one", g.Redemptions)
+		return fault.Exhausted.With("the ref was redeemed %d times, as often as it allows: ask its sharer for a new one", g.Redemptions)
 	}
 	for _, a := range above {
 		if a.MaxRedemptions != 0 && a.Redemptions >= a.MaxRedemptions {
-			return fault.Exhausted.With("the ref this one was made from was redeemed %d times, as often as it allows with all made from it: ask whoever shared it for a new one", a.Redemptions)
+			return fault.Exhausted.With("the ref this one was made from was redeemed %d times, as often as it allows with all made from it: ask its sharer for a new one", a.Redemptions)
 		}
 	}
 	return nil
 }
 
 func unknown() *fault.Error {
-	return fault.UnknownRef.With("there is no such ref, or its secret is another: check that it was copied whole")
+	return fault.UnknownRef.With("the ref does not exist, or its secret is wrong: check that it was copied whole")
 }

@@ -48,7 +48,7 @@ func ExampleMint() {
 		fmt.Println(err)
 	}
 	// Output:
-	// missing_right: this takes append, the ref carries read,share: ask for a ref that has it
+	// missing_right: this needs append, the ref carries read,share: ask for a ref that has it
 	// stale_epoch: the ref was shared under epoch 1, the session is at epoch 2: ask its owner for a new one
 }
 

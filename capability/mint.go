@@ -55,7 +55,7 @@ func Mint(parent *Grant, m MintRequest, epoch uint64, now int64) (*Grant, *fault
 		return nil, fault.BadArgument.With("the new ref's id is not one for %s", parent.Target)
 	}
 	if m.Methods != nil && len(m.Methods) == 0 {
-		return nil, fault.BadArgument.With("the list of methods is empty, which could be taken for none or for all: name some, or leave it out for all that its parent may")
+		return nil, fault.BadArgument.With("the list of methods is empty, which could mean none or all: name some, or leave it out for all of its parent's")
 	}
 	if m.Rights == 0 {
 		return nil, fault.BadArgument.With("a ref needs rights: name at least one of %s", parent.Rights)
@@ -108,7 +108,7 @@ func CheckSameMint(there, g *Grant) *fault.Error {
 	if reflect.DeepEqual(&was, g) {
 		return nil
 	}
-	return fault.AlreadyExists.With("there is a ref with this id already")
+	return fault.AlreadyExists.With("a ref with this id exists already")
 }
 
 // MintOwner returns the owner ref's grant of a new session, from the space ref that creates it: all
@@ -122,7 +122,7 @@ func MintOwner(space *Grant, m MintRequest, now int64) (*Grant, *fault.Error) {
 		return nil, fault.BadArgument.With("the owner ref's id is not one for a session")
 	}
 	if !IsSpace(space.Target) || !space.Rights.Has(Create) {
-		return nil, fault.MissingRight.With("creating a session takes a space ref with create, this one carries %s", space.Rights)
+		return nil, fault.MissingRight.With("creating a session needs a space ref with create, this one carries %s", space.Rights)
 	}
 	g := &Grant{ID: m.ID, Target: target, Parent: space.ID, Hash: m.Hash, Owner: true, Rights: SessionRights, Expires: cmp.Or(m.Expires, space.Expires),
 		Seal: slices.Clone(m.Seal), Label: m.Label, Actor: cmp.Or(m.Actor, joinActor(space.Actor, DefaultOwnerActor)), Created: now}
@@ -155,9 +155,9 @@ func CheckWithin(parent, child *Grant) *fault.Error {
 	case parent.MaxRedemptions != 0 && (child.MaxRedemptions == 0 || child.MaxRedemptions > parent.MaxRedemptions):
 		return fault.Widening.With("the new ref would allow more redemptions than its parent's %d", parent.MaxRedemptions)
 	case parent.Message != "" && child.Message != parent.Message:
-		return fault.Widening.With("the new ref would be for more than its parent, which is for message %s alone", fault.Clip(parent.Message))
+		return fault.Widening.With("the new ref would be for more than its parent, which is for message %s only", fault.Clip(parent.Message))
 	case len(parent.Seal) > 0 && len(child.Seal) == 0:
-		return fault.Widening.With("its parent is sealed, so the new ref must be as well: name the key it is bound to")
+		return fault.Widening.With("its parent is sealed, so the new ref must be sealed too: give its key")
 	}
 	return checkLimitsWithin(parent, child)
 }
@@ -195,7 +195,7 @@ func checkMinted(g *Grant) *fault.Error {
 	case len(g.Seal) != 0 && len(g.Seal) != ed25519.PublicKeySize:
 		return fault.BadArgument.With("a seal is an Ed25519 public key of %d bytes", ed25519.PublicKeySize)
 	case Sealed(g.ID) != (len(g.Seal) > 0):
-		return fault.BadArgument.With("the id of a sealed ref says that it is one, and no other does")
+		return fault.BadArgument.With("only the id of a sealed ref may say that it is sealed")
 	case g.Message != "" && !IsSession(g.Target):
 		return fault.BadArgument.With("only the ref of a session can be for one message")
 	case len(g.Methods) > 0 && !g.Rights.Has(Append):

@@ -60,7 +60,7 @@ func Prove(key ed25519.PrivateKey, nonce []byte, audience, refID, redemption str
 func CheckProof(seal []byte, p Proof, refID, redemption string) *fault.Error {
 	switch {
 	case len(p.Signature) == 0:
-		return fault.Sealed.With("the ref is bound to a key, and redeeming it takes a proof of that key: redeem it where the key is, with a client that knows sealed refs")
+		return fault.Sealed.With("the ref is bound to a key, and redeeming it needs a proof of that key: redeem it where the key is, with a client that knows sealed refs")
 	case len(seal) != ed25519.PublicKeySize || !ed25519.Verify(seal, ProofText(p.Nonce, p.Audience, refID, redemption), p.Signature):
 		return fault.Sealed.With("the ref is bound to another key than the one that was used: redeem it where that key is, or give its sharer the public key of this place (mooring key prints it) and ask for a new ref")
 	}

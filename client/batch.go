@@ -168,7 +168,7 @@ func (p *Promise) SetID(opID string) *Promise {
 		return p
 	}
 	if p.idUsed {
-		p.batch.fail(p.index, fault.Usage.With("something refers to the op by the id it had: name it first"))
+		p.batch.fail(p.index, fault.Usage.With("another op refers to this op's old id: set the id first"))
 	}
 	if _, err := ulid.ParseStrict(opID); err != nil {
 		p.batch.fail(p.index, fault.BadArgument.With("the op id is not a ULID"))
@@ -221,7 +221,7 @@ func (b *Batch) Do(method string, args ...Arg) *Promise {
 // reports that a verb was called.
 func (b *Batch) isFrozen() bool {
 	if b.frozen && b.err == nil {
-		b.err = fault.Usage.With("the batch was committed and is what it was: begin another one for more")
+		b.err = fault.Usage.With("the batch was committed and cannot change: begin another one")
 	}
 	return b.frozen
 }
@@ -330,7 +330,7 @@ func (o *ShareOptions) check() error {
 func checkLifetime(lifetime time.Duration, expires time.Time) error {
 	switch {
 	case lifetime != 0 && !expires.IsZero():
-		return fault.BadArgument.With("a ref lasts for a lifetime or until a time, and not both")
+		return fault.BadArgument.With("a ref has a lifetime or an expiry time, not both")
 	case lifetime < 0 || lifetime > 0 && lifetime < time.Millisecond:
 		return fault.BadArgument.With("a lifetime is at least a millisecond")
 	}
@@ -343,7 +343,7 @@ func expiryOf(lifetime time.Duration) int64 { return time.Now().Add(lifetime).Un
 
 func checkLimits(methods []string, message, label, actor string) error {
 	if methods != nil && len(methods) == 0 {
-		return fault.BadArgument.With("the list of methods is empty: leave it nil for all, or leave the right to append away for none")
+		return fault.BadArgument.With("the list of methods is empty: leave it nil for all, or leave out the right to append for none")
 	}
 	for _, t := range append([]string{message, label, actor}, methods...) {
 		if err := checkText("a text", t); err != nil {

@@ -124,7 +124,7 @@ func decodeReply(s capnp.Struct, ops []ledger.Intent) (*reply, error) {
 		return &reply{refusal: f}, nil
 	}
 	if r.Which() != wire.ApplyReply_Which_ack {
-		return nil, fault.Incompatible.With("the server answered a batch in a way this version does not know")
+		return nil, fault.Incompatible.With("the server's answer to a batch is of a kind that this version does not know")
 	}
 	ack, err := r.Ack()
 	if err != nil {

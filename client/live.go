@@ -182,7 +182,7 @@ func (l *Live) Share(ctx context.Context, at capability.Ref, o ShareOptions) (ca
 // checkHosts refuses an address without a host: a ref made there could not be used.
 func checkHosts(at capability.Ref) error {
 	if len(at.Hosts) == 0 {
-		return fault.BadRefText.With("say at which server the capability lives: any ref to it will do, or capability.ParseAddress")
+		return fault.BadRefText.With("give the capability's server: any ref to it, or capability.ParseAddress")
 	}
 	return nil
 }

@@ -1,4 +1,4 @@
-// What a session's log and state hold: events, entries and turns, as a ref shows them.
+// The contents of a session's log and state: events, entries and turns, as a ref shows them.
 
 package client
 

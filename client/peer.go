@@ -65,7 +65,7 @@ func newPeer(conn *rpc.Conn, gateway *rpc.Ref, at string, key ed25519.PrivateKey
 // limits. A server that speaks no common version, or does not answer, is rejected.
 func (p *peer) hello(ctx context.Context, agent string, limits func(ledger.Limits)) {
 	late := time.AfterFunc(helloTimeout, func() {
-		p.reject(fault.Unavailable.With("the server at %s takes connections and does not answer", p.hostPort))
+		p.reject(fault.Unavailable.With("the server at %s accepts connections but does not answer", p.hostPort))
 	})
 	answer := callHello(ctx, p.gateway, agent)
 	answer.Notify(func() {

@@ -378,7 +378,7 @@ func (c *Client) save(ctx context.Context, ref outbox.SavedRef) (made capability
 	}, func(results capnp.Struct) error {
 		id, secret, err := readSaved(results)
 		if err == nil && capability.Target(id) != ref.Target() {
-			err = fault.Incompatible.With("the server saved a ref for something else")
+			err = fault.Incompatible.With("the server saved a ref for another object")
 		}
 		made = ref.Ref.With(id, secret)
 		return err

@@ -73,7 +73,7 @@ func (c *Client) probeAddress(ref outbox.SavedRef) {
 	c.probing[key] = true
 	c.tasks.Go(func() {
 		if _, err := c.describe(c.ctx, ref); err != nil {
-			c.cfg.Logger.Debug("a ref was given with another address, which does not answer", "ref", ref.Ref, "error", err)
+			c.cfg.Logger.Debug("a ref has another address, which does not answer", "ref", ref.Ref, "error", err)
 		}
 		c.mu.Lock()
 		defer c.mu.Unlock()
@@ -136,7 +136,7 @@ func (c *Client) saveAnswer(ctx context.Context, ref capability.Ref, answer outb
 	ctx = context.WithoutCancel(ctx)
 	settled, err := c.box.RefAnswered(ctx, ref, answer)
 	if err != nil {
-		c.cfg.Logger.Warn("what a server told of a ref is not kept", "ref", ref, "error", err)
+		c.cfg.Logger.Warn("a server's answer about a ref could not be stored", "ref", ref, "error", err)
 	}
 	if settled {
 		c.markConfirmed(ref)

@@ -116,7 +116,7 @@ func (s *server) run(ctx context.Context) {
 	wait := s.newBackoff()
 	for host := 0; ctx.Err() == nil; host++ {
 		if s.isIdle() && s.retire(s) {
-			s.logger.Debug("a server is not used any more", "server", s.address)
+			s.logger.Debug("a server is no longer used", "server", s.address)
 			return
 		}
 		p, err := s.connect(ctx, host)
@@ -179,7 +179,7 @@ func (s *server) pause(ctx context.Context, d time.Duration) {
 func errClosed() error { return fault.Canceled.With("the client was closed") }
 
 // errRetired is the error of a server that was retired as idle; the client may start another.
-var errRetired = errors.New("client: the server has ended for want of use")
+var errRetired = errors.New("client: the server was unused and has ended")
 
 // connect tries every host once, beginning with the one after the last. A single host's
 // connection is returned when the handshake is done, so that calls are sent at once; of several

@@ -68,7 +68,7 @@ func (c *Client) SessionByID(ctx context.Context, id string) (*Session, error) {
 		return nil, err
 	}
 	if !capability.IsSession(saved.Target()) {
-		return nil, fault.NotFound.With("the ref kept for %s is not a session's", id)
+		return nil, fault.NotFound.With("the ref stored for %s is not a session's", id)
 	}
 	if err := c.checkUsable(saved.Ref); err != nil {
 		return nil, err

@@ -70,7 +70,7 @@ func (k *snapshotSink) finish(cursor uint64) error {
 		return k.err
 	}
 	if !k.last || k.state.Cursor != cursor {
-		return fault.Disconnected.With("the snapshot is not whole")
+		return fault.Disconnected.With("the snapshot is incomplete")
 	}
 	slices.SortFunc(k.state.Entries, compareEntries)
 	return nil

@@ -27,7 +27,7 @@ func checkText(name, s string) error {
 	if !utf8.RuneStart(s[0]) {
 		return fault.BadArgument.With("%s begins within a character: the text before it should have ended before that character", name)
 	}
-	return fault.BadArgument.With("%s is not UTF-8: put bytes that are no text in as base64, say", name)
+	return fault.BadArgument.With("%s is not UTF-8: encode bytes that are not text, as base64 for example", name)
 }
 
 // invalidText returns a text that is not UTF-8 in a value that encoding/json has written; nil if

@@ -75,7 +75,7 @@ func (o *Outcome) recorded() *ledger.Outcome {
 // batch needs, has stopped until someone decides. A refusal of an op is in the results.
 func (t Ticket) Wait(ctx context.Context) (Results, error) {
 	if t.client == nil {
-		return nil, fault.Usage.With("the ticket is of no client: Commit gives tickets, and Client.Ticket")
+		return nil, fault.Usage.With("the ticket has no client: get tickets from Commit or Client.Ticket")
 	}
 	outcomes, err := t.client.box.Wait(ctx, t.Batch)
 	if err != nil && ctx.Err() != nil {

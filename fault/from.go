@@ -11,8 +11,8 @@ import (
 )
 
 // From returns err as a peer is sent it; nil for nil. An error that is neither a fault, nor a code,
-// nor a context's, is one that no rule made: the peer is told that the server could not do what
-// was asked, and an incident name, under which err is logged. attrs are for the log only.
+// nor a context's, is unexpected: the peer gets only that the server could not do what was asked,
+// and an incident name, under which err is logged. attrs are for the log only.
 func From(log *slog.Logger, err error, doing string, attrs ...any) *Error {
 	var f *Error
 	var code Code

@@ -122,9 +122,9 @@ func checkIncarnation(st *Stream, incarnation uint64) *fault.Error {
 }
 
 func serverBehind(st *Stream, acked uint64) *fault.Error {
-	return fault.ServerBehind.With("this outbox has acknowledged seq %d but the server knows only %d: the server was restored to an earlier time and nothing more is sent: put its newer data back, or have what the session lacks sent again (mooring outbox reconcile)", acked, st.LastSeq).Pos(st.LastSeq)
+	return fault.ServerBehind.With("this outbox has acknowledged seq %d but the server knows only %d: the server was restored to an earlier time and nothing more is sent: restore its newer data, or send what the session lacks again (mooring outbox reconcile)", acked, st.LastSeq).Pos(st.LastSeq)
 }
 
 func diverged(seq uint64) *fault.Error {
-	return fault.OutboxDiverged.With("seq %d was used before for another op: this outbox is a copy, or was restored from one: what the session lacks goes out in a new stream (mooring outbox reconcile)", seq).Pos(seq)
+	return fault.OutboxDiverged.With("seq %d was used before for another op: this outbox is a copy, or was restored from one: send what the session lacks in a new stream (mooring outbox reconcile)", seq).Pos(seq)
 }

@@ -75,7 +75,7 @@ func CheckBatch(b *Batch) *fault.Error {
 	case n == 0:
 		return fault.Malformed.With("the batch has no ops")
 	case n > MaxFrameOps:
-		return fault.TooLarge.With("the batch has %d ops; more than %d are never taken: commit smaller batches", n, MaxFrameOps)
+		return fault.TooLarge.With("the batch has %d ops; more than %d are never accepted: commit smaller batches", n, MaxFrameOps)
 	case b.Session == "" || b.Outbox == "":
 		return fault.Malformed.With("the batch names no session or no outbox")
 	case !validID(b.BatchID):
@@ -96,7 +96,7 @@ func CheckBatch(b *Batch) *fault.Error {
 		op := &b.Ops[i]
 		switch {
 		case !validID(op.OpID):
-			return fault.Malformed.With("the op id at place %d of the batch is not a ULID", i+1)
+			return fault.Malformed.With("op id %d of the batch is not a ULID", i+1)
 		case op.Seq != b.Ops[0].Seq+uint64(i):
 			return fault.Malformed.With("op %s has seq %d where %d must follow: a batch's seqs are consecutive", op.OpID, op.Seq, b.Ops[0].Seq+uint64(i))
 		case op.BatchID != b.BatchID:
@@ -165,7 +165,7 @@ func checkIntent(in *Intent, lim Limits, sound bool) *fault.Error {
 		}
 		for _, b := range in.Args[:i] {
 			if b.Name == a.Name {
-				return fault.Malformed.With("argument %q is there twice", a.Name)
+				return fault.Malformed.With("argument %q is given twice", a.Name)
 			}
 		}
 		if a.Ref != nil {
@@ -183,12 +183,12 @@ func checkIntent(in *Intent, lim Limits, sound bool) *fault.Error {
 	}
 	for _, id := range in.DependsOn {
 		if !validID(id) {
-			return fault.BadReference.With("depends_on holds what is not an op id")
+			return fault.BadReference.With("depends_on has an element that is not an op id")
 		}
 	}
 	for _, r := range in.References() {
 		if !validID(r.Op) {
-			return fault.BadReference.With("a reference names what is not an op id")
+			return fault.BadReference.With("a reference does not name an op id")
 		}
 		if len(r.Path) > maxPath || !utf8.ValidString(r.Path) {
 			return fault.BadReference.With("the path of a reference to op %s is not UTF-8 or longer than %d bytes", r.Op, maxPath)

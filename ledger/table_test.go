@@ -518,7 +518,7 @@ func TestCodesThatAnswerTheCall(t *testing.T) {
 }
 
 // Of several things that are wrong with an op the first is told.
-func TestTheFirstBadReferenceIsTold(t *testing.T) {
+func TestFirstBadReferenceIsReported(t *testing.T) {
 	t.Parallel()
 	for _, o := range []ledger.Intent{
 		after(op(81, "same"), 98, 99),

@@ -219,7 +219,7 @@ func (b *Box) checkQuota(ctx context.Context, q sqlstore.Querier, ops, bytes int
 	b.usage.bytes.Store(size)
 	b.usage.commitsSinceCount.Store(1)
 	if over() {
-		return fault.OutboxFull.With("the outbox holds %d unfinished ops in %d bytes, its bounds are %d and %d: wait until it has drained, or drop some",
+		return fault.OutboxFull.With("the outbox has %d unfinished ops in %d bytes, its bounds are %d and %d: wait until it has drained, or drop some",
 			n, size, b.cfg.Limits.Rows, b.cfg.Limits.Bytes)
 	}
 	return nil

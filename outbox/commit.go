@@ -86,7 +86,7 @@ func (b *Box) Commit(ctx context.Context, batch Batch) (Ticket, error) {
 func (b *Box) resolveAmbiguous(ctx context.Context, batch *Batch, bd *intent.Batch, unsure error) (Ticket, error) {
 	t, err := b.recommit(ctx, batch, bd)
 	if err != nil {
-		return Ticket{}, fmt.Errorf("commit: it is not known whether batch %s is there; to find out commit it again under that id: %w", batch.ID, unsure)
+		return Ticket{}, fmt.Errorf("commit: it is not known whether batch %s was stored; to find out, commit it again under that id: %w", batch.ID, unsure)
 	}
 	b.usage.commitsSinceCount.Store(0) // count again
 	b.sender.NotifyBacklog(batch.Session)
@@ -433,7 +433,7 @@ func (b *Box) checkBatch(batch *Batch) (*intent.Batch, error) {
 			named, bd.CustomIDs = true, true
 		}
 		if op.Retries != "" && !opid.IsULID(op.Retries) {
-			return nil, fault.Malformed.With("op %d retries what is not an op id", i+1)
+			return nil, fault.Malformed.With("op %d retries something that is not an op id", i+1)
 		}
 		bd.Ops[i] = intent.Op{ID: id, Method: op.Method, Args: op.Args, Deps: op.DependsOn, Expected: op.Expected, Retries: op.Retries}
 		needing = needing || len(bd.Ops[i].Needs()) > 0

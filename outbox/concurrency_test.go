@@ -31,7 +31,7 @@ func TestLoggerThatCommits(t *testing.T) {
 		committed := make(chan error, 8)
 		cfg := quick()
 		cfg.Logger = slog.New(logFunc{slog.DiscardHandler, func(message string) {
-			if message == "a stream stands still until someone decides" {
+			if message == "a stream has stopped until someone decides" {
 				_, err := b.Commit(limited(t), Batch{Session: session, Ops: []Op{put("2")}})
 				committed <- err
 			}

@@ -57,7 +57,7 @@ func TestFormerHolderStopsNoStream(t *testing.T) {
 		cfg.Lease = 300 * time.Millisecond
 		refused := make(chan struct{}, 1)
 		cfg.Logger = slog.New(logFunc{slog.DiscardHandler, func(message string) {
-			if message == "a stream stands still until someone decides" {
+			if message == "a stream has stopped until someone decides" {
 				refused <- struct{}{}
 			}
 		}})

@@ -145,7 +145,7 @@ func (b *Box) awaitInFlight(ctx context.Context, session string) error {
 			return nil
 		}
 		if time.Now().After(limit) {
-			return fault.InUse.With("%d ops of session %s are on their way and its stream has not stopped: wait for their answers first", left, session)
+			return fault.InUse.With("%d ops of session %s are in flight and its stream has not stopped: wait for their answers first", left, session)
 		}
 		if lease.Pause(ctx, 10*time.Millisecond); ctx.Err() != nil {
 			return fault.Canceled.Because(ctx.Err(), "stopped waiting for what is on its way to session %s", session)
@@ -196,14 +196,14 @@ func (b *Box) reconcile(ctx context.Context, session string, log *sessionLog, o 
 		if row, err := b.t.ReadBox(ctx, q, ""); err != nil {
 			return nil, err
 		} else if log.fenceIncarnation != 0 && row.Incarnation != log.fenceIncarnation {
-			return nil, fault.InUse.With("a sender has begun since the stream of session %s was fenced off: what it has sent may not be in the log that was read", session)
+			return nil, fault.InUse.With("a sender has begun since the stream of session %s was fenced: the log that was read may lack what it has sent", session)
 		}
 		p, err := b.planFor(ctx, q, session, log, o, b.db.LockRows())
 		if err != nil {
 			return nil, err
 		}
 		if still == nil && slices.ContainsFunc(p.pending, func(pr pendingRow) bool { return pr.row.Sequenced() }) {
-			return nil, fault.InUse.With("ops of session %s are on their way, and its stream has not stopped: wait for their answers first", session)
+			return nil, fault.InUse.With("ops of session %s are in flight and its stream has not stopped: wait for their answers first", session)
 		}
 		r = p.reconciliation(session, log)
 		decided, err := b.executePlan(ctx, q, p)

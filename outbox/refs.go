@@ -67,7 +67,7 @@ func (b *Box) DropRef(ctx context.Context, id string, withSuccessor bool) error 
 		} else if pending, err := b.t.PendingRotation(ctx, q, id); err != nil {
 			return err
 		} else if pending != nil {
-			return fault.InUse.With("ref %s is being rotated: another is about to take its place", clip(id))
+			return fault.InUse.With("ref %s is being rotated: another is about to replace it", clip(id))
 		}
 		b.t.DropRef(q, id, at)
 		return nil

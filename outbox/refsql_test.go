@@ -182,9 +182,9 @@ func TestStampsOfAnotherDatabase(t *testing.T) {
 	}
 }
 
-// TestWhatSendersAreToldOf: each of these is for the sender to look at, whatever process
+// TestNotificationsToSenders: each of these is for the sender to look at, whatever process
 // that is.
-func TestWhatSendersAreToldOf(t *testing.T) {
+func TestNotificationsToSenders(t *testing.T) {
 	t.Parallel()
 	b, pool, _ := pgBox(t, quick())
 	ctx := limited(t)

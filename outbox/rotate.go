@@ -62,7 +62,7 @@ func (b *Box) Rotate(ctx context.Context, old string, fresh capability.Ref, ask 
 // interrupted rotation goes on with it. NotFound if old is not stored.
 func (b *Box) beginRotation(ctx context.Context, old string, ref capability.Ref) (capability.Ref, error) {
 	if ref.Target() != capability.Target(old) || ref.Secret.IsZero() {
-		return ref, fault.BadRefText.With("rotate: the new ref is not one for what the old one is for")
+		return ref, fault.BadRefText.With("rotate: the new ref is not for the same object as the old one")
 	}
 	row, err := refs.NewRow(ref, RefMeta{Role: refs.RoleRotating, Label: old}, b.cfg.Now())
 	if err != nil {

@@ -223,9 +223,9 @@ func TestStreamStandsStillAndOthersGoOn(t *testing.T) {
 	})
 }
 
-// TestWhatWaitsForAStandstill: batches that need an op of a stream which stands
+// TestWaitersOfAStoppedStream: batches that need an op of a stream which stands
 // still, at first or second hand, wait for whoever decides about that one.
-func TestWhatWaitsForAStandstill(t *testing.T) {
+func TestWaitersOfAStoppedStream(t *testing.T) {
 	both(t, func(t *testing.T, p place) {
 		b := p.open(t, quick())
 		srv := newFakeServer()

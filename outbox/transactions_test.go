@@ -18,9 +18,9 @@ import (
 	"github.com/mooring-rpc/mooring/outbox/internal/writer"
 )
 
-// TestAStandstillIsFoundInOneSnapshot: what a reading looks at again, before it says that
+// TestStoppedStreamIsFoundInOneSnapshot: what a reading looks at again, before it says that
 // something stands still, is as it was at one moment.
-func TestAStandstillIsFoundInOneSnapshot(t *testing.T) {
+func TestStoppedStreamIsFoundInOneSnapshot(t *testing.T) {
 	both(t, func(t *testing.T, p place) {
 		b := p.open(t, quick())
 		session := withSession(t, b)

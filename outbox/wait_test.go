@@ -142,9 +142,9 @@ func TestDecidedBatchDoesNotStandStill(t *testing.T) {
 	})
 }
 
-// TestStandstillIsSeenAtOneMoment has a batch leave while a look goes from one
+// TestStoppedStreamIsSeenAtOneMoment has a batch leave while a look goes from one
 // statement to the next, and the one behind it be held up.
-func TestStandstillIsSeenAtOneMoment(t *testing.T) {
+func TestStoppedStreamIsSeenAtOneMoment(t *testing.T) {
 	both(t, func(t *testing.T, p place) {
 		for i, look := range []func(*Box, string) error{
 			func(b *Box, batch string) error { _, _, err := b.outcomes(limited(t), batch); return err },

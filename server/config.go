@@ -142,7 +142,7 @@ func (c Config) Validate() error {
 		}
 	}
 	if at, err := url.Parse(c.PublicURL); c.PublicURL != "" && (err != nil || at.Host == "" || at.Scheme != "http" && at.Scheme != "https") {
-		return fault.Usage.With("Config.PublicURL is no http://HOST or https://HOST with a path below it")
+		return fault.Usage.With("Config.PublicURL is not http://HOST or https://HOST with an optional path")
 	}
 	if err := postgres.CheckURL("Config.DatabaseURL", c.DatabaseURL); err != nil {
 		return err
@@ -173,11 +173,11 @@ func (c *Config) address() (capability.Ref, error) {
 			return address, fault.Usage.Because(err, "Config.Address: %v", err)
 		}
 		if address.Prefix == "api" {
-			return address, fault.Usage.With("Config.Address: a server cannot be below /api, where its own API is: take another path")
+			return address, fault.Usage.With("Config.Address: a server cannot be below /api, where its own API is: use another path")
 		}
 		return address, nil
 	case len(c.Addrs) == 0:
-		return capability.Ref{}, fault.Usage.With("Config.Address and Config.Addrs are missing: say where clients reach the server")
+		return capability.Ref{}, fault.Usage.With("Config.Address and Config.Addrs are missing: give the address at which clients reach the server")
 	}
 	return capability.Ref{TLS: c.TLS, Hosts: []string{reachableAt(c.Addrs[0])}}, nil
 }

@@ -63,7 +63,7 @@ func TestValidate(t *testing.T) {
 		"Config.ShareKey is shorter than 16":                                            func(c *Config) { c.ShareKey = "123456789012345" },
 		"Config.Address: ":                                                              func(c *Config) { c.Address = "mooring://" },
 		"Config.Address: a server cannot be below /api":                                 func(c *Config) { c.Address = "mooring://h/api" },
-		"Config.PublicURL is no http://HOST or https://HOST":                            func(c *Config) { c.PublicURL = "ftp://h" },
+		"Config.PublicURL is not http://HOST or https://HOST":                           func(c *Config) { c.PublicURL = "ftp://h" },
 		"Limits.MessageBytes must hold a batch":                                         func(c *Config) { c.Limits.MessageBytes = 1 << 20 },
 		"Limits.TraversalBytes must be at least Limits.MessageBytes":                    func(c *Config) { c.Limits.TraversalBytes = 15 << 20 },
 		"Limits.StrangerBytes must be at least 8.0 MiB":                                 func(c *Config) { c.Limits.StrangerBytes = 1 },

@@ -29,7 +29,7 @@ func adminCmd(sh *cliEnv) *cobra.Command {
 		Long:  "Commands that take the server's data folder or database instead of a ref.",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return fault.Usage.With("say what to do (see %s --help)", cmd.CommandPath())
+			return fault.Usage.With("give a command (see %s --help)", cmd.CommandPath())
 		},
 		Example: "  mooring admin rotate-owner --data srv",
 	}
@@ -107,7 +107,7 @@ func (o *serveOptions) checkServer(ctx context.Context) error {
 	}
 	if o.server.DatabaseURL == "" {
 		if _, err := os.Stat(filepath.Join(o.server.Dir, sqlite.FileName)); err != nil {
-			return fault.Usage.With("%s is no server's data folder, it has no %s: name the right one with --data, or the Postgres that the server uses with --database-url", o.server.Dir, sqlite.FileName)
+			return fault.Usage.With("%s is not a server's data folder, it has no %s: give the right one with --data, or the server's Postgres with --database-url", o.server.Dir, sqlite.FileName)
 		}
 		return nil
 	}
@@ -164,7 +164,7 @@ func (o *serveOptions) rotateOwner(ctx context.Context, sh *cliEnv) (err error) 
 		return err
 	}
 	return sh.print(map[string]any{"owner_ref": done.Path, "space": done.Space, "ref": done.Ref, "replaced": done.Old},
-		"the new owner's ref is in %s; the old one is dead, what was made under it goes on\n", done.Path)
+		"the new owner's ref is in %s; the old one is dead, what was made under it stays valid\n", done.Path)
 }
 
 func (o *serveOptions) rotateSessionOwner(ctx context.Context, sh *cliEnv, session, name string) (err error) {

@@ -79,7 +79,7 @@ func checkCmd(sh *cliEnv) *cobra.Command {
 			if info, err := os.Stat(file); err != nil {
 				return fault.Usage.With("%v", cannotRead(file, err))
 			} else if !info.Mode().IsRegular() {
-				return fault.Usage.With("%s is no file: name a copy that admin backup made", file)
+				return fault.Usage.With("%s is not a file: give a copy that admin backup made", file)
 			}
 			made, found, err := sqlite.Check(cmd.Context(), file)
 			switch {
@@ -95,7 +95,7 @@ func checkCmd(sh *cliEnv) *cobra.Command {
 				}
 			}
 			if n := len(found.Flaws) + found.More; n > 0 {
-				return fault.Internal.With("%s is not what was written, in %s: see above", file, plural(n, "place"))
+				return fault.Internal.With("%s differs from what was written, in %s: see above", file, plural(n, "place"))
 			}
 			return sh.print(map[string]any{"file": file, "bytes": made.Bytes, "schema_version": made.Version,
 				"sessions": found.Sessions, "events": found.Events, "audit_rows": found.AuditRows},

@@ -41,7 +41,7 @@ func TestBackupOfARunningServer(t *testing.T) {
 		t.Errorf("shown is %+v, %v", shown, err)
 	}
 	admin(exitRefused, "pg_dump", "backup", file+"2", "--data", r.data(), "--database-url", "postgres://127.0.0.1/x")
-	admin(exitUsage, "no server's data folder", "backup", file+"2", "--data", t.TempDir())
+	admin(exitUsage, "not a server's data folder", "backup", file+"2", "--data", t.TempDir())
 	admin(exitUsage, "the copy cannot be written: ", "backup", filepath.Join(r.dir, "none", "copy"), "--data", r.data())
 	admin(exitUsage, "none", "check", filepath.Join(r.dir, "none"))
 	admin(exitRefused, "no database of a server", "check", r.file("text", strings.Repeat("no database\n", 100)))
@@ -134,7 +134,7 @@ func TestVacuumOfAStoppedServer(t *testing.T) {
 	vacuum(exitOK, "the database had ", "--data", r.data())
 	vacuum(exitOK, `"after":`, "--data", r.data(), "--json")
 	vacuum(exitRefused, "autovacuum", "--data", r.data(), "--database-url", "postgres://127.0.0.1/x")
-	vacuum(exitUsage, "no server's data folder", "--data", t.TempDir())
+	vacuum(exitUsage, "not a server's data folder", "--data", t.TempDir())
 	r.start()
 	if is := r.ok("session", "export", id); is != was {
 		t.Errorf("it has %s, not %s", is, was)

@@ -125,7 +125,7 @@ func (h *homeFlags) followAudit(ctx context.Context, of auditable, from client.P
 	troubled, last := false, from
 	rows := of.FollowAudit(ctx, client.AuditOptions{After: from.Cursor, Hash: from.Hash, Trouble: func(err error) {
 		if !troubled && !h.env.json {
-			fmt.Fprintf(h.env.err, "no connection (%v); going on when there is one\n", err)
+			fmt.Fprintf(h.env.err, "no connection (%v); continuing when there is one\n", err)
 		}
 		troubled = true
 	}})

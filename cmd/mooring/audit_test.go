@@ -265,7 +265,7 @@ func TestAuditVerifyNamesWhatWasDoneByHand(t *testing.T) {
 			got := r.runIn("", "audit", "verify", id)
 			lines := strings.Split(strings.TrimSpace(got.out), "\n")
 			named := slices.DeleteFunc(lines, func(l string) bool { return strings.Contains(l, "rows are whole") })
-			if got.code != exitRefused || !strings.Contains(got.err, "is not what was written") {
+			if got.code != exitRefused || !strings.Contains(got.err, "differ from what was written") {
 				t.Errorf("%s: exit %d, %s%s", c.name, got.code, got.out, got.err)
 			}
 			if c.name == "the last row" {

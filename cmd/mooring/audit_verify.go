@@ -58,7 +58,7 @@ func (h *homeFlags) verifyAudit(ctx context.Context, of auditable) error {
 		}
 	}
 	if flaws > 0 {
-		return fault.Internal.With("what the server has of %s is not what was written, in %s: see above", of.ID(), plural(flaws, "place"))
+		return fault.Internal.With("the server's rows of %s differ from what was written, in %s: see above", of.ID(), plural(flaws, "place"))
 	}
 	return nil
 }

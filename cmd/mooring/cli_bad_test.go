@@ -36,7 +36,7 @@ func TestBadInputGetsOneClearLine(t *testing.T) {
 		{"", 1, "plaintext", []string{"session", "show", "mooring://example.org/" + id + ".s01JABCDEFGHJKMNPQRSTVWXYZ0#" + strings.Repeat("A", 43)}},
 		{"", 2, "rights", []string{"share", id, "--rights", "everything"}},
 		{"", 2, "rights", []string{"share", id}},
-		{"", 2, "which ref", []string{"revoke", id}},
+		{"", 2, "the ref to revoke", []string{"revoke", id}},
 		{"", 2, "usage: mooring session export takes REF, and got 0 arguments (see mooring session export --help)", []string{"session", "export"}},
 		{"", 2, "unknown flag", []string{"session", "list", "--colour"}},
 		{"", 2, "--order is", []string{"session", "list", "--order", "size"}},

@@ -400,7 +400,7 @@ func TestForgettingARef(t *testing.T) {
 	r.okAs(home, "", "redeem", writer)
 	r.stop()
 	r.okAs(home, putLine("waits"), "session", "append", id)
-	r.refusedAs(home, "", []string{"in_use", "1 op to go out", "--force"}, "refs", "forget", writer)
+	r.refusedAs(home, "", []string{"in_use", "1 op to be sent", "--force"}, "refs", "forget", writer)
 	var done struct {
 		Forgotten bool
 		Dropped   int

@@ -376,7 +376,7 @@ func (h *homeFlags) rememberedOwner(ctx context.Context, c *client.Client, want 
 	case fault.Ambiguous:
 		return nil, fault.Ambiguous.With("the home folder knows owner's refs of more than one space: say which with --owner @FILE")
 	case fault.NotFound:
-		return nil, fault.Usage.With("whose sessions? Give the owner's ref once with --owner @FILE or MOORING_OWNER; mooring serve says where it wrote it")
+		return nil, fault.Usage.With("no owner's ref is known: give it once with --owner @FILE or MOORING_OWNER; mooring serve prints where it wrote it")
 	}
 	return nil, fmt.Errorf("look up the owner's ref: %w", err)
 }

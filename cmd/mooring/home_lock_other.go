@@ -1,6 +1,6 @@
 //go:build !unix
 
-// Where there are no file locks, imports do not wait for one another.
+// Systems without file locks: imports do not wait for one another.
 
 package main
 

@@ -42,7 +42,7 @@ func linkCmd(sh *cliEnv) *cobra.Command {
 	cmd.Flags().BoolVar(&creator, "opencode", false, "the value of enterprise.url in opencode's config, for a create-only ref of a space; asks the server")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if public && creator {
-			return fault.Usage.With("--public and --opencode are of different refs: say one of them")
+			return fault.Usage.With("--public and --opencode are for different refs: give one of them")
 		}
 		ref, redemption, err := h.findLinkRef(cmd.Context(), args[0])
 		if err != nil {
@@ -132,7 +132,7 @@ const linkTimeout = 30 * time.Second
 // linkPublic requests the public share of a ref's session and prints its address.
 func (h *homeFlags) linkPublic(ctx context.Context, ref capability.Ref, redemption string) error {
 	if !capability.IsSession(ref.Target()) {
-		return fault.BadArgument.With("public shares are of sessions: name a session's ref")
+		return fault.BadArgument.With("only sessions have public shares: give a session's ref")
 	}
 	if err := ref.CheckPlaintext(h.plaintext); err != nil {
 		return err

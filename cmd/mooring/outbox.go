@@ -137,7 +137,7 @@ func (h *homeFlags) printStatus(st *outbox.Status, full map[string]outbox.Row) e
 		return err
 	}
 	if st.BlockingPID != 0 {
-		fmt.Fprintf(h.env.err, "process %d has stood in its transaction since %s, and nobody else can write: if it is stopped (Ctrl-Z, a debugger, a paused container) let it go on, or end it\n",
+		fmt.Fprintf(h.env.err, "process %d has held its transaction since %s, and nobody else can write: if it is stopped (Ctrl-Z, a debugger, a paused container), continue or end it\n",
 			st.BlockingPID, formatTime(st.BlockingSince))
 	}
 	if n := st.Failed + st.Skipped; n > 0 {
@@ -160,7 +160,7 @@ func (h *homeFlags) printStatus(st *outbox.Status, full map[string]outbox.Row) e
 	}
 	for _, s := range streams {
 		if op, at := full[s.Session]; at {
-			fmt.Fprintf(h.env.err, "%s: op %s (%s) waits for room, and what was committed after it waits behind it, a remove or purge too. "+
+			fmt.Fprintf(h.env.err, "%s: op %s (%s) waits for room in the quota, and what was committed after it waits too, a remove or purge as well. "+
 				"Purge from another home folder, or give it up first: mooring outbox drop %s\n", s.Session, op.Op, sanitizeLine(op.Method), op.Op)
 		}
 	}
@@ -232,7 +232,7 @@ func (h *homeFlags) drain(ctx context.Context, c *client.Client, before outbox.S
 		if cause := waitReason(context.WithoutCancel(ctx), c); cause != nil {
 			why = ": " + cause.Error()
 		}
-		return fault.Canceled.With("%s not answered yet, and in the outbox still%s", plural(after.Unfinished(), "op"), why)
+		return fault.Canceled.With("%s not answered yet, and still in the outbox%s", plural(after.Unfinished(), "op"), why)
 	case statusErr != nil:
 		return statusErr
 	}

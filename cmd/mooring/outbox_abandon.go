@@ -30,7 +30,7 @@ func outboxAbandonCmd(h *homeFlags) *cobra.Command {
 		Args:    argCount(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if !yes && !h.env.canAsk() {
-				return fault.Usage.With("this cannot be undone, and there is no terminal to ask on: say --yes")
+				return fault.Usage.With("this cannot be undone, and there is no terminal to ask on: give --yes")
 			}
 			return h.withOfflineClient(cmd.Context(), func(ctx context.Context, c *client.Client) error {
 				return h.abandon(ctx, c.Outbox(), args[0], yes)

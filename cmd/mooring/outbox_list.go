@@ -36,12 +36,12 @@ func outboxListCmd(h *homeFlags) *cobra.Command {
 			for _, name := range states {
 				s, ok := outbox.ParseState(name)
 				if !ok {
-					return fault.Usage.With("--state: there are pending, in_flight, acked, failed, skipped and void")
+					return fault.Usage.With("--state is pending, in_flight, acked, failed, skipped or void")
 				}
 				f.States = append(f.States, s)
 			}
 			if _, err := ulid.ParseStrict(f.Batch); f.Batch != "" && err != nil {
-				return fault.Usage.With("--batch: %q is no batch id: those have 26 letters and digits, and append --json shows them", sanitizeLine(f.Batch))
+				return fault.Usage.With("--batch: %q is not a batch id: batch ids have 26 letters and digits, and append --json shows them", sanitizeLine(f.Batch))
 			}
 			return h.withOfflineClient(cmd.Context(), func(ctx context.Context, c *client.Client) error {
 				rows, err := h.listRows(ctx, c.Outbox(), f)

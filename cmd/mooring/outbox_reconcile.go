@@ -99,7 +99,7 @@ func (h *homeFlags) reconcileOne(ctx context.Context, c *client.Client, session 
 		again := r.Count(outbox.SentAgain)
 		switch {
 		case !h.env.canAsk():
-			return fault.Canceled.With("nothing was sent: --yes sends %s again to session %s, and what waits behind them", plural(again, "op"), session)
+			return fault.Canceled.With("nothing was sent: --yes sends %s again to session %s, and then those that are pending", plural(again, "op"), session)
 		case !h.env.confirm(ctx, fmt.Sprintf("%s: send %s again, and then those that are pending?", session, plural(again, "op"))):
 			return fault.Canceled.With("nothing was done")
 		}
@@ -142,7 +142,7 @@ func (h *homeFlags) awaitReconciled(ctx context.Context, c *client.Client, r *ou
 			}
 		}
 	}
-	message = fmt.Sprintf("%s: %s sent again and there", r.Session, plural(applied, "op"))
+	message = fmt.Sprintf("%s: %s sent again and in the log", r.Session, plural(applied, "op"))
 	if waiting > 0 {
 		message += fmt.Sprintf(", %d not answered yet", waiting)
 	}

@@ -20,7 +20,7 @@ func checkOps(args []string) error {
 	for i, op := range args {
 		args[i] = strings.TrimSpace(op)
 		if _, err := ulid.ParseStrict(args[i]); err != nil {
-			return fault.Usage.With("%q is no op id: those have 26 letters and digits, and mooring outbox list shows them", sanitizeLine(op))
+			return fault.Usage.With("%q is not an op id: op ids have 26 letters and digits, and mooring outbox list shows them", sanitizeLine(op))
 		}
 	}
 	return nil
@@ -136,7 +136,7 @@ func (h *homeFlags) explainState(ctx context.Context, box *outbox.Box, op string
 	}
 	then := ""
 	if state == outbox.Failed.String() || state == outbox.Skipped.String() {
-		then = "; it holds nothing up, mooring outbox retry commits it again, and it is forgotten 30 days after its answer"
+		then = "; it blocks nothing, mooring outbox retry commits it again, and it is removed 30 days after its answer"
 	}
 	return fault.BadArgument.With("op %s is %s: %s%s", op, state, label, then)
 }

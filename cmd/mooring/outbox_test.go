@@ -48,7 +48,7 @@ func TestOutboxShowsAttempts(t *testing.T) {
 	op := strings.Fields(r.okIn(putLine("a"), "session", "append", id))[0]
 	// A drain says what held it up: a proxy without its server.
 	got := r.runIn("", "outbox", "drain", "--timeout", "300ms")
-	if got.code != exitRefused || !strings.Contains(got.err, "in the outbox still: unavailable: what listens at mooring://") || !strings.Contains(got.err, "is it a Mooring server, and well?") {
+	if got.code != exitRefused || !strings.Contains(got.err, "still in the outbox: unavailable: what listens at mooring://") || !strings.Contains(got.err, "is it a Mooring server, and well?") {
 		t.Errorf("drain: %+v", got)
 	}
 	rows := r.listed("--state", "pending,in_flight")
@@ -134,7 +134,7 @@ func TestDropAndRetryTell(t *testing.T) {
 	id := r.create("ses_dropped")
 	refused := r.runIn(`{"method":"appendText","key":"part/m/p","offset":0,"text":"x"}`, "session", "append", id, "--wait")
 	failed, acked := strings.Fields(refused.out)[0], r.listed()[0].Op
-	r.fails(exitRefused, "bad_argument: op "+failed+" is failed: drop gives up ops that are not answered yet; it holds nothing up", "outbox", "drop", failed)
+	r.fails(exitRefused, "bad_argument: op "+failed+" is failed: drop gives up ops that are not answered yet; it blocks nothing", "outbox", "drop", failed)
 	r.fails(exitRefused, "bad_argument: op "+acked+" is acked: drop gives up", "outbox", "drop", acked)
 	r.fails(exitRefused, "bad_argument: op "+acked+" is acked: retry commits ops again that did not apply", "outbox", "retry", acked)
 	got := r.runIn("", "outbox", "status")

@@ -25,7 +25,7 @@ func TestRevokeAsksForAnOwnersRef(t *testing.T) {
 	r.ok("redeem", team)
 	owner := strings.TrimSpace(string(readFile(t, r.owner()[1:])))
 	for arg, words := range map[string]string{owners: "the owner's ref of its session", r.owner(): "the root ref of its space", owner: "the root ref of its space"} {
-		r.fails(exitUsage, "this is "+words+", with which every ref that was made from it ends for good, and there is no terminal to ask on: say --yes, or replace it", "revoke", arg)
+		r.fails(exitUsage, "this is "+words+", and every ref that was made from it ends with it, for good; there is no terminal to ask on: give --yes, or replace it", "revoke", arg)
 	}
 	asked := func(arg, answer, words string, want int) {
 		t.Helper()
@@ -58,7 +58,7 @@ func TestRevokeAsksForAnOwnersRef(t *testing.T) {
 
 // A rotation that is kept in a home folder leaves owner.ref dead, which it says, and
 // the server too.
-func TestAStaleOwnerFileIsTold(t *testing.T) {
+func TestStaleOwnerFileIsReported(t *testing.T) {
 	t.Parallel()
 	r := newCLI(t, "")
 	r.ok("session", "list", "--owner", r.owner())

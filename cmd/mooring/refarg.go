@@ -112,7 +112,7 @@ func parseRefText(text string) (capability.Ref, error) {
 	}
 	ref, err := capability.ParseRef(text)
 	if _, secret, _ := strings.Cut(text, "#"); err != nil && len(secret) > secretText {
-		err = fault.BadRefText.With("the secret has %d characters, not %d: is there something behind the ref?", len(secret), secretText)
+		err = fault.BadRefText.With("the secret has %d characters, not %d: is there something after the ref?", len(secret), secretText)
 	}
 	return ref, err
 }
@@ -232,7 +232,7 @@ func (h *homeFlags) explainRefUsed(ctx context.Context, c *client.Client, arg st
 	if e != nil {
 		return err
 	}
-	return fmt.Errorf("%w (it went through ref %s, of those the home folder has for the session the one that fits best)", err, saved.ID)
+	return fmt.Errorf("%w (it went through ref %s, the best of the home folder's refs for the session)", err, saved.ID)
 }
 
 // explainNeverCreated adds to an error about a missing session that its creation was refused in

@@ -60,7 +60,7 @@ func newRefFile(name string, over bool) (_ *refFile, err error) {
 		}
 		return r, nil
 	case !over:
-		return nil, fault.AlreadyExists.With("%s is there already, and may be the only copy of another ref: name another file, or move that one away first", name)
+		return nil, fault.AlreadyExists.With("%s exists already, and may be the only copy of another ref: name another file, or move that one away first", name)
 	default:
 		r.replaced = info
 	}

@@ -65,12 +65,12 @@ func TestShareToAFile(t *testing.T) {
 		code  int
 		words string
 	}{
-		"older.ref": {exitRefused, "there already"}, "link.ref": {exitRefused, "there already"}, "dangling.ref": {exitRefused, "there already"},
+		"older.ref": {exitRefused, "exists already"}, "link.ref": {exitRefused, "exists already"}, "dangling.ref": {exitRefused, "exists already"},
 		"home": {exitUsage, "is a folder"}, "no/such/helper.ref": {exitRefused, "write the ref"},
 	} {
 		r.fails(c.code, c.words, "share", id, "--rights", "read", "--to", filepath.Join(r.dir, name))
 	}
-	r.fails(exitRefused, "there already", "share", r.owner(), "--rights", "list", "--to", r.owner()[1:])
+	r.fails(exitRefused, "exists already", "share", r.owner(), "--rights", "list", "--to", r.owner()[1:])
 	fresh := filepath.Join(r.dir, "fresh.ref")
 	r.fails(exitRefused, "no ref for", "share", "ses_none", "--rights", "read", "--to", fresh)
 	onAFullDisk(t, func(dir string) {

@@ -61,11 +61,11 @@ func (h *homeFlags) forgetRef(ctx context.Context, c *client.Client, arg string,
 	case rotating && !force:
 		return fault.InUse.With("this ref is being rotated, and the one to take its place may be the owner's already: run mooring rotate again, or give both up with --force")
 	case len(queued) > 0 && !force:
-		return fault.InUse.With("%s to go out under this ref: mooring outbox drain sends what waits, and --force gives it up", plural(len(queued), "op"))
+		return fault.InUse.With("%s to be sent under this ref: mooring outbox drain sends them, and --force gives them up", plural(len(queued), "op"))
 	case saved.Rotated && !force:
-		return fault.InUse.With("this ref was made here by a rotation, and is perhaps the only copy: rotate it --to a file first, or say --force")
+		return fault.InUse.With("this ref was made here by a rotation, and is perhaps the only copy: rotate it --to a file first, or give --force")
 	case saved.Role == outbox.SessionOwner && !force:
-		return fault.InUse.With("this is the owner's ref of a session that was made here, and perhaps the only copy: share or save it first, or say --force")
+		return fault.InUse.With("this is the owner's ref of a session that was made here, and perhaps the only copy: share or save it first, or give --force")
 	}
 	given := map[string]bool{}
 	for _, row := range queued {
@@ -94,7 +94,7 @@ func (h *homeFlags) forgetRef(ctx context.Context, c *client.Client, arg string,
 		return h.env.printJSON(map[string]any{"ref": saved.ID, "forgotten": true, "dropped": len(queued), "unknown": len(left)})
 	}
 	if len(left) > 0 {
-		fmt.Fprintf(h.env.err, "%s may have reached the server already: what became of that will not be known here\n", plural(len(left), "op"))
+		fmt.Fprintf(h.env.err, "%s may have reached the server already: their outcomes will not be known here\n", plural(len(left), "op"))
 	}
 	_, err = fmt.Fprintf(h.env.out, "forgot %s\n", saved.ID)
 	return err

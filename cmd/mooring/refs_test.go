@@ -345,7 +345,7 @@ func TestForgetARotatedRef(t *testing.T) {
 	if err := offline.Close(); err != nil {
 		t.Fatal(err)
 	}
-	r.fails(exitRefused, "1 op to go out", "refs", "forget", fresh)
+	r.fails(exitRefused, "1 op to be sent", "refs", "forget", fresh)
 	r.fails(exitRefused, "goes on with the next command", "rotate", fresh)
 	r.fails(exitRefused, "being rotated", "refs", "forget", fresh)
 	r.ok("refs", "forget", fresh, "--force")

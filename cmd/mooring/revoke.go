@@ -114,7 +114,7 @@ func (h *homeFlags) confirmRevoke(ctx context.Context, tree func(context.Context
 		break // the first is target itself
 	}
 	if !h.env.canAsk() {
-		return fault.Usage.With("this is %s, with which every ref that was made from it ends for good, and there is no terminal to ask on: say --yes, or replace it with mooring rotate", label)
+		return fault.Usage.With("this is %s, and every ref that was made from it ends with it, for good; there is no terminal to ask on: give --yes, or replace it with mooring rotate", label)
 	}
 	if !h.env.confirm(ctx, fmt.Sprintf("%s is %s: revoke it, and every ref that was made from it, for good?", target, label)) {
 		return fault.Canceled.With("nothing was done")
@@ -137,7 +137,7 @@ func (h *homeFlags) revokeTarget(ctx context.Context, arg string, epoch bool) (t
 	case epoch:
 		return "", "", nil
 	default:
-		return "", "", fault.Usage.With("say which ref to revoke: its text, @FILE or its id (ses_….TAIL); --epoch ends every share of a session")
+		return "", "", fault.Usage.With("give the ref to revoke: its text, @FILE or its id (ses_….TAIL); --epoch ends every share of a session")
 	}
 	session = capability.Target(target)
 	if epoch && !capability.IsSession(session) {

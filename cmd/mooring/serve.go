@@ -161,7 +161,7 @@ func serve(ctx context.Context, sh *cliEnv, o serveOptions) (err error) {
 	cfg, proxied := o.config(log, address, listening, streams)
 	srv, err := server.New(ctx, cfg)
 	if errors.Is(err, fault.Canceled) && ctx.Err() != nil { // nothing has started yet
-		log.Info("stopped while the database was waited for")
+		log.Info("stopped while waiting for the database")
 		return nil
 	}
 	if err != nil {
@@ -172,7 +172,7 @@ func serve(ctx context.Context, sh *cliEnv, o serveOptions) (err error) {
 		return err
 	}
 	if proxied {
-		log.Info("a proxy is taken to stand before this server, so opencode on this machine needs a key or a create-only ref; --share-loopback says otherwise")
+		log.Info("this server seems to be behind a proxy, so opencode on this machine needs a key or a create-only ref; --share-loopback overrides this")
 	}
 	running, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var beside sync.WaitGroup
@@ -197,7 +197,7 @@ func serve(ctx context.Context, sh *cliEnv, o serveOptions) (err error) {
 	if metrics != nil {
 		beside.Go(func() {
 			if err := serveMetrics(running, metrics, srv.Metrics()); err != nil {
-				log.Error("metrics are not served any more", "error", err)
+				log.Error("metrics are no longer served", "error", err)
 			}
 		})
 	}
@@ -315,7 +315,7 @@ var logLevels = map[string]slog.Level{"debug": slog.LevelDebug, "": slog.LevelIn
 func (o *serveOptions) checkLog() error {
 	switch _, known := logLevels[o.logLevel]; {
 	case !known:
-		return fault.Usage.With("--log-level %q is none of debug, info, warn and error", o.logLevel)
+		return fault.Usage.With("--log-level %q is not debug, info, warn or error", o.logLevel)
 	case o.verbose && o.logLevel != "" && o.logLevel != "debug":
 		return fault.Usage.With("--verbose is --log-level debug: give one of them")
 	case o.logFormat != "" && o.logFormat != "json" && o.logFormat != "text":
@@ -363,7 +363,7 @@ func (o *serveOptions) announce(sh *cliEnv, log *slog.Logger, listening string, 
 		at = "http://" + metrics.Addr().String() + "/metrics"
 	}
 	if owner.Dead {
-		log.Warn("the ref in the data folder's owner.ref is dead: it was rotated or revoked. Who rotated it has the new one in a home folder, "+
+		log.Warn("the ref in the data folder's owner.ref is dead: it was rotated or revoked. The new one is in the home folder that rotated it, "+
 			"and mooring rotate "+owner.Space+" --to FILE writes another from there; mooring admin rotate-owner makes one on this machine", "file", owner.Path)
 	}
 	if sh.json {

@@ -65,7 +65,7 @@ func (c *certificate) reload(ctx context.Context, asked bool) {
 	switch now := c.current.Load(); {
 	case ctx.Err() != nil:
 	case err != nil && (asked || err.Error() != c.lastErr):
-		c.log.Warn("the certificate was not read again: the one of before stays", "error", err)
+		c.log.Warn("the certificate was not read again: the previous one stays", "error", err)
 	case now != was:
 		c.log.Info("the certificate was renewed", "file", c.chainFile, "not_after", now.Leaf.NotAfter)
 	case err == nil && asked:

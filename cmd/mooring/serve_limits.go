@@ -117,7 +117,7 @@ type byteSize int
 func (b *byteSize) Set(s string) error {
 	n, err := humanize.ParseBytes(s)
 	if err != nil || n > 1<<40 {
-		return fault.Usage.With("%q is no size such as 64KiB or 16MiB", s)
+		return fault.Usage.With("%q is not a size such as 64KiB or 16MiB", s)
 	}
 	*b = byteSize(n)
 	return nil

@@ -85,7 +85,7 @@ func (l *limitsFile) reload(ctx context.Context, asked bool) {
 	switch {
 	case ctx.Err() != nil:
 	case err != nil && (asked || err.Error() != l.lastErr):
-		l.log.Warn("the limits were not read again: those of before stay", "error", faultMessage(err))
+		l.log.Warn("the limits were not read again: the previous ones stay", "error", faultMessage(err))
 	case changed != nil:
 		l.apply(l.current)
 		l.log.Info("the limits were read again", "file", l.path, "changed", strings.Join(changed, " "))
@@ -93,7 +93,7 @@ func (l *limitsFile) reload(ctx context.Context, asked bool) {
 		l.log.Info("the limits are unchanged", "file", l.path)
 	}
 	if len(later) > 0 {
-		l.log.Warn("these limits change at the next start alone", "limits", strings.Join(later, " "))
+		l.log.Warn("these limits change only at the next start", "limits", strings.Join(later, " "))
 	}
 	if l.lastErr = ""; err != nil {
 		l.lastErr = err.Error()
@@ -125,14 +125,14 @@ func readLimits(text string, given *pflag.FlagSet, running map[string]string) (s
 		case name == "" && !is:
 			continue
 		case name == "" || value == "":
-			return set, fault.Usage.With("line %d is no NAME = VALUE", number)
+			return set, fault.Usage.With("line %d is not NAME = VALUE", number)
 		case f == nil:
 			return set, fault.Usage.With("line %d: no limit has the name %q: mooring serve --help lists them", number, sanitizeLine(fault.Clip(name)))
 		case f.Changed:
-			return set, fault.Usage.With("line %d: %s stands there twice", number, name)
+			return set, fault.Usage.With("line %d: %s is given twice", number, name)
 		}
 		if err := flags.Set(name, value); err != nil {
-			return set, fault.Usage.With("line %d: %q is no value for %s", number, sanitizeLine(fault.Clip(value)), name)
+			return set, fault.Usage.With("line %d: %q is not a value for %s", number, sanitizeLine(fault.Clip(value)), name)
 		}
 		if err := checkLimit(f); err != nil {
 			return set, fault.Usage.With("line %d: %s", number, faultMessage(err))

@@ -39,7 +39,7 @@ func checkListen(flag, address string) error {
 		return fault.Usage.With("%s %q is not HOST:PORT", flag, address)
 	}
 	if !isPort(port) {
-		return fault.Usage.With("%s %q: %q is no port: give a number from 0 to 65535", flag, address, port)
+		return fault.Usage.With("%s %q: %q is not a port: give a number from 0 to 65535", flag, address, port)
 	}
 	return nil
 }
@@ -96,9 +96,9 @@ func listenError(flag, address string, err error) error {
 	case errors.Is(err, syscall.EADDRINUSE):
 		return fault.InUse.Because(err, "%s %s: another program listens there: stop that, or take another port (port 0 takes a free one)", flag, address)
 	case errors.Is(err, syscall.EACCES):
-		return fmt.Errorf("%s %s: this user may not listen there (%w): take a port above 1023, or let a proxy stand before the server", flag, address, syscall.EACCES)
+		return fmt.Errorf("%s %s: this user may not listen there (%w): use a port above 1023, or a proxy in front of the server", flag, address, syscall.EACCES)
 	case errors.Is(err, syscall.EADDRNOTAVAIL):
-		return fmt.Errorf("%s %s: this machine has no such address (%w): take one of its own, or 0.0.0.0 for all", flag, address, syscall.EADDRNOTAVAIL)
+		return fmt.Errorf("%s %s: this machine has no such address (%w): use one of its own, or 0.0.0.0 for all", flag, address, syscall.EADDRNOTAVAIL)
 	default:
 		return fmt.Errorf("%s %s: %w", flag, address, err)
 	}
@@ -112,7 +112,7 @@ func listenStream(ctx context.Context, network, address string) (net.Listener, e
 		return ln, err
 	}
 	if info, e := os.Lstat(address); e != nil || info.Mode().Type() != fs.ModeSocket {
-		return nil, fmt.Errorf("%w: it is no socket", err)
+		return nil, fmt.Errorf("%w: it is not a socket", err)
 	}
 	c, e := (&net.Dialer{Timeout: time.Second}).DialContext(ctx, network, address)
 	if e == nil {

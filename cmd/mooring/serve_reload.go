@@ -36,7 +36,7 @@ func reloadLoop(ctx context.Context, hangups <-chan os.Signal, reload ...func(ct
 func checkRegularFiles(files ...string) error {
 	for _, file := range files {
 		if info, err := os.Stat(file); err == nil && !info.Mode().IsRegular() {
-			return fmt.Errorf("%s is no regular file", file)
+			return fmt.Errorf("%s is not a regular file", file)
 		}
 	}
 	return nil

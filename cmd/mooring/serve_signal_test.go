@@ -264,7 +264,7 @@ func TestSIGHUP(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.signal(syscall.SIGHUP)
-	s.until("complains", func() bool { return strings.Contains(s.log.String(), "the one of before stays") })
+	s.until("complains", func() bool { return strings.Contains(s.log.String(), "the previous one stays") })
 	if !bytes.Equal(served(), inFile(t, cert)) {
 		t.Error("a certificate without its key took away the one that was there")
 	}

@@ -308,7 +308,7 @@ func TestServeUsage(t *testing.T) {
 		"a port in use":      {[]string{"--listen", occupied(t)}, []string{"in_use: --listen 127.0.0.1:", "another program listens there", "port 0"}},
 		"metrics in use":     {[]string{"--metrics-listen", occupied(t)}, []string{"in_use: --metrics-listen 127.0.0.1:", "another program"}},
 		"a stream in use":    {[]string{"--capnp-listen", "tcp://" + occupied(t)}, []string{"in_use: --capnp-listen tcp://127.0.0.1:", "another program"}},
-		"a file in use":      {[]string{"--capnp-listen", "unix:" + sock}, []string{"in_use: --capnp-listen unix:", "it is no socket"}},
+		"a file in use":      {[]string{"--capnp-listen", "unix:" + sock}, []string{"in_use: --capnp-listen unix:", "it is not a socket"}},
 		"another's address":  {[]string{"--listen", "192.0.2.1:0"}, []string{"--listen 192.0.2.1:0: this machine has no such address"}},
 		"no such cert":       {[]string{"--tls-cert", "/nowhere/c", "--tls-key", "/nowhere/k"}, []string{"--tls-cert"}},
 		"a database away":    {[]string{"--database-url", "postgres://nobody:p4ss@127.0.0.1:1/none"}, []string{"unavailable: the database at 127.0.0.1:1 cannot be reached (connection refused)", "is it running"}},

@@ -68,7 +68,7 @@ func checkMethod(l *opLine) error {
 		}
 	}
 	if l.Method == session.MethodCreate || l.Method == session.MethodFork {
-		return fault.UnknownMethod.With("line %d: %s makes another session, which is no op of this one: mooring session import makes sessions", l.Line, l.Method)
+		return fault.UnknownMethod.With("line %d: %s makes another session, so it is not an op of this one: mooring session import makes sessions", l.Line, l.Method)
 	}
 	return fault.UnknownMethod.With("line %d: there is no method %q: use one of %s", l.Line, sanitizeLine(l.Method), strings.Join(names, ", "))
 }
@@ -190,7 +190,7 @@ func (h *homeFlags) append(ctx context.Context, c *client.Client, arg string, li
 		t, err := b.Commit(ctx)
 		if err != nil && i > 0 { // print the durable batches, with the refs minted
 			return errors.Join(
-				fmt.Errorf("lines 1 to %d are in the outbox and line %d and what follows is not, go on there: %w", a.last[i-1], a.last[i-1]+1, err),
+				fmt.Errorf("lines 1 to %d are in the outbox; continue with line %d: %w", a.last[i-1], a.last[i-1]+1, err),
 				h.report(ctx, c, a, tickets, false))
 		}
 		if err != nil {

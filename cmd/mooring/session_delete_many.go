@@ -20,7 +20,7 @@ const maxConcurrentDeletes = 128
 // deleteMany deletes the sessions of refs. An error for one does not stop the others.
 func (h *homeFlags) deleteMany(ctx context.Context, args []string, yes bool, f irreversible) error {
 	if !yes && (slices.Contains(args, "-") || !h.env.canAsk()) {
-		return fault.Usage.With("this cannot be undone, and there is no terminal to ask on: say --yes")
+		return fault.Usage.With("this cannot be undone, and there is no terminal to ask on: give --yes")
 	}
 	refs, err := h.expandRefs(ctx, args)
 	if err != nil {
@@ -64,7 +64,7 @@ func (h *homeFlags) expandRefs(ctx context.Context, args []string) (refs []strin
 			continue
 		}
 		if read {
-			return nil, fault.Usage.With("- is there twice, and standard input can be read once")
+			return nil, fault.Usage.With("- is given twice, but standard input can be read only once")
 		}
 		read = true
 		in, closeIn, err := h.env.input(ctx, nil)

@@ -108,7 +108,7 @@ type irreversibleResult struct {
 
 func (h *homeFlags) runIrreversible(ctx context.Context, arg string, yes bool, f irreversible) error {
 	if !yes && !h.env.canAsk() {
-		return fault.Usage.With("this cannot be undone, and there is no terminal to ask on: say --yes")
+		return fault.Usage.With("this cannot be undone, and there is no terminal to ask on: give --yes")
 	}
 	return h.withRef(ctx, arg, func(ctx context.Context, c *client.Client) error {
 		s, err := h.session(ctx, c, arg)

@@ -266,13 +266,13 @@ func (im *importRun) awaitAnswers(ctx context.Context) (answered bool, err error
 			}
 		case errors.Is(err, fault.NotFound): // finished so long ago that the outbox has forgotten it
 		case errors.As(err, &still):
-			return false, fmt.Errorf("what was read is durable in the outbox and not all of it sent: %w", stoppedError(still))
+			return false, fmt.Errorf("what was read is durable in the outbox, but not all of it was sent: %w", stoppedError(still))
 		case ctx.Err() != nil:
-			return false, fault.Canceled.With("stopped: all of it is safe in the outbox (%s), and what is not sent yet goes out with any later command", plural(im.total(), "op"))
+			return false, fault.Canceled.With("stopped: all of it is durable in the outbox (%s), and any later command sends the rest", plural(im.total(), "op"))
 		case wait.Err() != nil:
 			still, err = im.c.Outbox().Stopped(ctx, im.session.ID())
 			if still != nil {
-				err = fmt.Errorf("what was read is durable in the outbox and not all of it sent: %w", stoppedError(still))
+				err = fmt.Errorf("what was read is durable in the outbox, but not all of it was sent: %w", stoppedError(still))
 			}
 			return false, err
 		default:

@@ -143,7 +143,7 @@ func (h *homeFlags) warnBeyondEnd(label string, from, end uint64) {
 // beyondEndError returns the error of following from beyond the end: on a server restored meanwhile, later
 // events may differ from those seen.
 func beyondEndError(label string, from, end uint64) error {
-	return fault.ServerBehind.With("the %s ends at %d, before --from %d: give what you have seen last; if that was %d, the server was restored to an earlier state since", label, end, from, from).Pos(end)
+	return fault.ServerBehind.With("the %s ends at %d, before --from %d: give the last cursor that you have seen; if that was %d, the server was restored to an earlier state since", label, end, from, from).Pos(end)
 }
 
 // follow prints the present events, then new ones until it is interrupted, which is not an error.
@@ -156,7 +156,7 @@ func (h *homeFlags) follow(ctx context.Context, s *client.Session, f *tailFlags)
 		case code == fault.ServerBehind || code == fault.CursorExpired:
 			fmt.Fprintf(h.env.err, "starting over: %v\n", err)
 		case !troubled:
-			fmt.Fprintf(h.env.err, "no connection (%v); going on when there is one\n", err)
+			fmt.Fprintf(h.env.err, "no connection (%v); continuing when there is one\n", err)
 		}
 		troubled = true
 	}}

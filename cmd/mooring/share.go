@@ -83,7 +83,7 @@ func shareCmd(sh *cliEnv) *cobra.Command {
 // options checks the flags.
 func (f *shareFlags) options() (client.ShareOptions, error) {
 	if f.rights == "" {
-		return client.ShareOptions{}, fault.Usage.With("say what the new ref allows: --rights read[,append,share,revoke]")
+		return client.ShareOptions{}, fault.Usage.With("give what the new ref allows: --rights read[,append,share,revoke]")
 	}
 	rights, err := capability.ParseRights(f.rights)
 	if err != nil {
@@ -215,7 +215,7 @@ func withNextSteps(err error, still *outbox.StreamStoppedError) error {
 	if !outbox.NeedsNewStream(still.Code) {
 		return err
 	}
-	return fmt.Errorf("%w. What now: mooring outbox reconcile %s shows what the session lacks and has it sent, what waits too; mooring outbox abandon %s gives it up", err, still.Session, still.Session)
+	return fmt.Errorf("%w. mooring outbox reconcile %s shows what the session lacks and sends it, and what is pending; mooring outbox abandon %s gives all of it up", err, still.Session, still.Session)
 }
 
 // dropBatch drops a pending batch that no output has reported as done.

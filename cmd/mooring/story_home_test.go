@@ -38,7 +38,7 @@ func TestAHomeUsesTheRefThatWorks(t *testing.T) {
 		r.okAs(home, "", "session", "tail", name)
 		r.okAs(home, putLine("by-"+name), "session", "append", name, "--wait")
 	}
-	got := r.refusedAs(home, "", []string{"missing_right", "ses_", "the one that fits best"}, "share", id, "--rights", "read")
+	got := r.refusedAs(home, "", []string{"missing_right", "ses_", "the best of the home folder's refs"}, "share", id, "--rights", "read")
 	if strings.Contains(got.err, "missing_right: missing_right") {
 		t.Errorf("said %q", got.err)
 	}

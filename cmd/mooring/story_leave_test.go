@@ -118,7 +118,7 @@ func TestAReconciledSessionHasAllAgain(t *testing.T) {
 		t.Errorf("unasked it was done: %q", keys)
 	}
 	got2 := r.okAs(home, "", "outbox", "reconcile", "--yes")
-	if !strings.Contains(got2, session+": 2 ops sent again and there\n") {
+	if !strings.Contains(got2, session+": 2 ops sent again and in the log\n") {
 		t.Errorf("it says\n%s", got2)
 	}
 	r.okAs(home, "", "outbox", "drain")

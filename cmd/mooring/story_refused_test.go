@@ -43,7 +43,7 @@ func TestAWrongLineCommitsNothing(t *testing.T) {
 	}
 	// What is durable when a later batch fails is told, and where to go on.
 	got := r.runIn(line("e", "")+`{"method":"put","key":"message/m","batch":"f","refs":{"payload":{"op":"`+mine+`","path":"no.such.field"}}}`, "session", "append", id)
-	if got.code != exitRefused || !strings.Contains(got.err, "lines 1 to 1 are in the outbox and line 2 and what follows is not") || strings.Count(got.out, "\n") != 1 {
+	if got.code != exitRefused || !strings.Contains(got.err, "lines 1 to 1 are in the outbox; continue with line 2") || strings.Count(got.out, "\n") != 1 {
 		t.Errorf("a batch that cannot be committed: exit %d, %q %q", got.code, got.out, got.err)
 	}
 	events++

@@ -12,9 +12,9 @@ import (
 	"testing"
 )
 
-// TestWhoFollowedTheOldLogIsTold also when the new one has passed the cursor, and who
+// TestFollowersOfTheOldLogAreRefused also when the new one has passed the cursor, and who
 // followed the audit.
-func TestWhoFollowedTheOldLogIsTold(t *testing.T) {
+func TestFollowersOfTheOldLogAreRefused(t *testing.T) {
 	t.Parallel()
 	r := newCLI(t, "")
 	id := r.create("ses_followed")
@@ -95,7 +95,7 @@ func TestARestoredServerIsNoticedAndNothingIsLost(t *testing.T) {
 	r.start()
 
 	// The stream stops, at once and with the reason; what was appended stays.
-	message := []string{"server_behind", hit, "restored", "put its newer data back", "mooring outbox reconcile"}
+	message := []string{"server_behind", hit, "restored", "restore its newer data", "mooring outbox reconcile"}
 	got := r.refusedAs(home, putLine("m4"), message, "session", "append", helper, "--wait")
 	if !strings.Contains(got.out, "queued") {
 		t.Errorf("append --wait prints %q", got.out)
@@ -117,7 +117,7 @@ func TestARestoredServerIsNoticedAndNothingIsLost(t *testing.T) {
 		t.Errorf("the restored session has %q", keys)
 	}
 	// A session that is younger than the copy is gone, and no waiting brings it back.
-	gone := []string{"server_behind", young, "restored", "put its newer data back"}
+	gone := []string{"server_behind", young, "restored", "restore its newer data"}
 	r.refusedAs(r.home(), putLine("y1"), gone, "session", "append", young, "--wait")
 	r.refusedAs(r.home(), "", gone, "outbox", "drain")
 	grown := `[{"type":"session","data":{"id":"ses_young","title":"ses_young"}},{"type":"message","data":{"id":"msg_1","sessionID":"ses_young","role":"user"}}]`

@@ -79,7 +79,7 @@ func TestARefForOneMessage(t *testing.T) {
 	// A server of the version before, which knows of no such limit, finds no rights.
 	r.sql(`UPDATE grants SET rights = 0 WHERE message = 'b' AND rights = 0`)
 	r.okIn(putLine("b"), "session", "append", id, "--wait")
-	r.refusedAs(home, putLine("c"), []string{"missing_right", "message b alone"}, "session", "append", ref, "--wait")
+	r.refusedAs(home, putLine("c"), []string{"missing_right", "message b only"}, "session", "append", ref, "--wait")
 	if got := r.okAs(home, "", "redeem", ref); !strings.Contains(got, "b alone") {
 		t.Errorf("redeem says %s", got)
 	}

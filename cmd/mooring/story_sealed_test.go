@@ -134,7 +134,7 @@ func TestSealedRefAtOtherAddresses(t *testing.T) {
 
 // From outside: one address guesses a hundred times, slowly; the right ref, from
 // the same address at the same moment, is answered at once.
-func TestWrongTriesOverSockets(t *testing.T) {
+func TestWrongRefsOverSockets(t *testing.T) {
 	t.Parallel()
 	const every = 15 * time.Millisecond
 	r := newCLI(t, "", "--max-wrong-tries", "10", "--wrong-try-interval", every.String())

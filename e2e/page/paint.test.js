@@ -88,7 +88,7 @@ test("a link's secret reaches no address, no log and no history, and is kept now
   await stranger.page.goto("about:blank");
   const wrong = secret.slice(0, 20) + (secret[20] === "A" ? "B" : "A") + secret.slice(21);
   await stranger.page.goto(`${link.split("#")[0]}#${wrong}`);
-  await stranger.page.getByText(/no such ref, or its secret is another/).first().waitFor();
+  await stranger.page.getByText(/the ref does not exist, or its secret is wrong/).first().waitFor();
   assert.equal((await stranger.page.context().cookies()).length, 0);
 });
 

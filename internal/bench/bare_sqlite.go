@@ -260,7 +260,7 @@ func (b *bulkInsert) insert(ctx context.Context, args []any) error {
 	return b.file.exec(ctx, text, args...)
 }
 
-// flush inserts what is left, one by one.
+// flush inserts the remaining rows, one by one.
 func (b *bulkInsert) flush(ctx context.Context) error {
 	rest := b.args
 	for len(rest) > 0 {

@@ -1,6 +1,6 @@
 package main
 
-// How many sessions a second are deleted for good: from the client's Commit to the
+// The number of sessions deleted for good per second: from the client's Commit to the
 // answer, after which nothing of their payloads stands in the server's files.
 
 import (

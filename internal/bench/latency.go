@@ -1,6 +1,6 @@
 package main
 
-// How long one writer waits for one append, against what it cannot do without:
+// The time that one writer waits for one append, against what it cannot do without:
 // a commit to the outbox, a commit to the server's database, a message there and
 // back. All four are measured in turns, one at a time.
 

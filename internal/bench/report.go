@@ -1,6 +1,6 @@
 package main
 
-// What is printed: the tables, and their arithmetic.
+// The report: the tables, and their arithmetic.
 
 import (
 	"fmt"

@@ -1,6 +1,6 @@
 package main
 
-// How many ops a second go through the whole path, against the bare program.
+// The number of ops per second through the whole path, against the bare program.
 
 import (
 	"cmp"

@@ -1,6 +1,6 @@
 package main
 
-// What is printed: the tables, the aims, and the arithmetic of both.
+// The report: the tables, the aims, and the arithmetic of both.
 
 import (
 	"fmt"

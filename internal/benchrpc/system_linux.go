@@ -1,6 +1,6 @@
 package main
 
-// What Linux tells, and takes, of processes.
+// Statistics and limits of processes on Linux.
 
 import (
 	"errors"

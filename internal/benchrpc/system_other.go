@@ -2,7 +2,7 @@
 
 package main
 
-// What other systems do not tell.
+// Systems without these statistics.
 
 const canBind = false
 

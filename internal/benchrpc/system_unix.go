@@ -2,7 +2,7 @@
 
 package main
 
-// What every Unix tells.
+// Statistics that every Unix has.
 
 import (
 	"time"

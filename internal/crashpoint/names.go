@@ -12,7 +12,7 @@ const (
 	OutboxSeqAfter     = "outbox.seq.after"     // seqs are durable, nothing is sent
 	OutboxSendAfter    = "outbox.send.after"    // the batch is with the link
 	OutboxAckBefore    = "outbox.ack.before"    // the answer came, its outcomes are not stored
-	OutboxAckAfter     = "outbox.ack.after"     // outcomes are stored, waiters not told
+	OutboxAckAfter     = "outbox.ack.after"     // outcomes are stored, waiters not notified
 )
 
 // The server's side.
@@ -25,10 +25,10 @@ const (
 	ServerApplyQueued     = "server.apply.queued"      // a batch is decoded and waits for its transaction
 	ServerDecided         = "server.decided"           // proof, ledger and authority have decided, nothing is written
 	ServerCommitBefore    = "server.commit.before"     // everything is decided and written, not committed
-	ServerCommitAfter     = "server.commit.after"      // committed; no answer is sent, no subscriber told
+	ServerCommitAfter     = "server.commit.after"      // committed; no answer is sent, no subscriber notified
 	ServerOutcomeBefore   = "server.outcome.before"    // an answer is to be written; those before it are with the link
-	ServerAckAfter        = "server.ack.after"         // answers are with the link, subscribers not told
-	ServerPublishAfter    = "server.publish.after"     // subscribers are told
+	ServerAckAfter        = "server.ack.after"         // answers are with the link, subscribers not notified
+	ServerPublishAfter    = "server.publish.after"     // subscribers are notified
 )
 
 // All lists every point, in the corridor's order.

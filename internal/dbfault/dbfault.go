@@ -2,7 +2,7 @@
 // mean: what keeps a database from doing its work, and the fault that callers are answered
 // for it. Which words they are answered is said where it is known whose database it is.
 //
-// What is not in the table is a defect of ours, and its code fault.Internal: a statement
+// An error that is not in the table is a defect of ours, and its code fault.Internal: a statement
 // that the database does not understand, a row that breaks a rule.
 package dbfault
 
@@ -62,7 +62,7 @@ func (f *failure) Unwrap() error { return f.err }
 // Mark gives err a cause, which Of finds.
 func Mark(c Cause, err error) error { return &failure{c, err} }
 
-// Fault is what callers are told of err, in words of the caller's own.
+// Fault is the error that callers get for err, in the caller's own words.
 func (c Cause) Fault(err error, words string) *fault.Error {
 	return c.Code().Because(Mark(c, err), "%s", words)
 }
@@ -78,7 +78,7 @@ func Of(err error) Cause {
 // states has SQLSTATEs and, of two letters, classes of them; a state comes before its class.
 var states = map[string]Cause{
 	"08":    Unreachable,  // a connection that broke
-	"25006": ReadOnly,     // a standby, or one that was told to be
+	"25006": ReadOnly,     // a standby, or one that is set to be read-only
 	"25P03": Locked,       // idle for too long in a transaction
 	"25P04": Timeout,      // a transaction that took too long
 	"28":    Refused,      // user and password

@@ -1,4 +1,4 @@
-// What the demo prints, and how.
+// The demo's output.
 
 package main
 

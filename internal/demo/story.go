@@ -23,7 +23,7 @@ const (
 	expected  = "testdata/opencode/f-streamlong-1.1.65.export.json"
 )
 
-// story is the demo, told in order.
+// story is the demo, step by step.
 func story(ctx context.Context, w *world) error {
 	p := w.page
 

@@ -11,8 +11,8 @@ import (
 )
 
 // CopyFrom gives f the owner and the group of the file that it is to replace, or of its
-// folder, as far as this user may: a server goes on reading its owner.ref whoever has
-// rotated it.
+// folder, as far as this user may, so that a server can still read its owner.ref after another
+// user has rotated it.
 func CopyFrom(f *os.File, was fs.FileInfo) {
 	if owner, ok := was.Sys().(*syscall.Stat_t); ok {
 		_ = f.Chown(int(owner.Uid), int(owner.Gid))

@@ -68,7 +68,7 @@ func applyMemoryLimit() uint64 {
 	return total
 }
 
-// What runtime/metrics calls them.
+// The names in runtime/metrics.
 const (
 	allocs  = "/gc/heap/allocs:bytes" // ever allocated
 	live    = "/gc/heap/live:bytes"   // found alive by the last collection

@@ -10,9 +10,9 @@ const (
 	maxGarbage     = 256 << 20 // bytes of garbage that are little, where there is enough memory
 	memoryShare    = 8         // and part of the memory that there is
 
-	// Who allocates less between two looks is about at rest, and gains nothing by gathering.
+	// A process that allocates less between two samples is nearly idle, and gains nothing by a higher target.
 	minBusyBytes = maxIdleBytes / 4
-	// What lives grows if a collection finds more of it than the one before by so much, and by an eighth.
+	// The live heap grows if a collection finds more of it than the one before by this much, and by an eighth.
 	minGrowth = 4 << 20
 )
 

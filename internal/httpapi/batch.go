@@ -50,7 +50,7 @@ func parseBatch(at *bodyPath, v gjson.Result, to *sentBatch) *fault.Error {
 				op := &b.Ops[len(b.Ops)-1]
 				refused := parseOp(at, v, op)
 				if listed += len(op.Args) + len(op.DependsOn); refused == nil && listed > maxBatchElems {
-					refused = fault.TooLarge.With("up to %s there are more than %d arguments and depends_on, which are never taken: send smaller batches", at, maxBatchElems)
+					refused = fault.TooLarge.With("up to %s there are more than %d arguments and depends_on, which are never accepted: send smaller batches", at, maxBatchElems)
 				}
 				return refused
 			})
@@ -89,7 +89,7 @@ func parseArgs(at *bodyPath, v gjson.Result, to *[]ledger.Arg) (refused *fault.E
 		case seen[key.Str]:
 			refused = fault.Malformed.With("%s has %s twice", at, quoted(key.Str))
 		case len(seen) == maxListLen:
-			refused = fault.TooLarge.With("%s has more than %d members, which are never taken", at, maxListLen)
+			refused = fault.TooLarge.With("%s has more than %d members, which are never accepted", at, maxListLen)
 		}
 		seen[key.Str] = true
 		*to = append(*to, ledger.Arg{Name: key.Str, JSON: []byte(value.Raw)})

@@ -41,7 +41,7 @@ func (q *request) body() (gjson.Result, *fault.Error) {
 
 func (q *request) read() ([]byte, *fault.Error) {
 	limit := int64(q.api.cfg.BodyBytes)
-	tooLarge := fault.TooLarge.With("the body has more than the %d bytes that one may have: send smaller batches", limit)
+	tooLarge := fault.TooLarge.With("the body has more than the %d bytes that a body may have: send smaller batches", limit)
 	if q.ContentLength > limit {
 		return nil, tooLarge
 	}
@@ -49,7 +49,7 @@ func (q *request) read() ([]byte, *fault.Error) {
 		if q.memory.TryGrow(int64(2 * n)) { // twice: parsing holds a second copy
 			return nil
 		}
-		return fault.Overloaded.With("the server holds as much of this ref, or of all, as it can: try again later")
+		return fault.Overloaded.With("the server's memory for this ref, or for all, is used up: try again later")
 	})
 	refused, _ := errors.AsType[*fault.Error](err)
 	switch _, long := errors.AsType[*http.MaxBytesError](err); {

@@ -61,7 +61,7 @@ func parseObject(at *bodyPath, v gjson.Result, members ...member) (refused *faul
 			here := &bodyPath{parent: at, name: m.name}
 			switch {
 			case seen&(1<<i) != 0:
-				refused = fault.Malformed.With("%s is there twice", here)
+				refused = fault.Malformed.With("%s is given twice", here)
 			case m.raw || value.Type != gjson.Null:
 				refused = m.parse(here, value)
 			}
@@ -90,7 +90,7 @@ func parseArray(at *bodyPath, v gjson.Result, limit int, take func(at *bodyPath,
 	n := 0
 	v.ForEach(func(_, value gjson.Result) bool {
 		if n == limit {
-			refused = fault.TooLarge.With("%s has more than %d elements, which are never taken", at, limit)
+			refused = fault.TooLarge.With("%s has more than %d elements, which are never accepted", at, limit)
 			return false
 		}
 		refused = take(&bodyPath{parent: at, index: n}, value)

@@ -148,7 +148,7 @@ func revokeRef(q *request) *fault.Error {
 	}
 	id := q.PathValue("ref_id")
 	if capability.Target(id) != live.Target() {
-		return fault.NotFound.With("the path names no ref of this session: it is the id that is wanted, without its secret")
+		return fault.NotFound.With("the path names no ref of this session: give the id, without the secret")
 	}
 	cut, err := live.Revoke(q.Context(), id)
 	if err != nil {

@@ -172,12 +172,12 @@ func (q *request) query(names ...string) (map[string]string, *fault.Error) {
 		case !slices.Contains(names, name):
 			return nil, fault.BadArgument.With("the path has a parameter that it does not take; it takes %s", takes)
 		case len(list) > 1:
-			return nil, fault.BadArgument.With("%s is there twice", name)
+			return nil, fault.BadArgument.With("%s is given twice", name)
 		}
 		got[name] = list[0]
 	}
 	if strings.Contains(q.URL.RawQuery, ";") { // which Query ignores
-		return nil, fault.BadArgument.With("parameters are parted by &")
+		return nil, fault.BadArgument.With("parameters are separated by &")
 	}
 	return got, nil
 }

@@ -171,7 +171,7 @@ func createSession(q *request) *fault.Error {
 		}
 		return q.create(live, &c)
 	case !named || c.hash != nil || c.external != "" || c.label != "" || c.actor != "" || c.order != "":
-		return fault.Malformed.With("beside batch stand session and ref, and no others: the batch's create op says the rest")
+		return fault.Malformed.With("besides batch there may be session and ref only: the batch's create op has the rest")
 	}
 	stream, err := live.CreateStream(q.Context(), c.session, c.ref, c.batch.outbox, c.batch.secret, c.batch.incarnation)
 	if err != nil {

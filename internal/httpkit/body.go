@@ -41,5 +41,5 @@ func RefuseBody(w http.ResponseWriter, r *http.Request) *fault.Error {
 		return nil
 	}
 	w.Header().Set("Connection", "close")
-	return fault.BadArgument.With("what is read takes no body")
+	return fault.BadArgument.With("a request that reads has no body")
 }

@@ -7,7 +7,7 @@ import "crypto/rand"
 // New makes a name that no other has: 60 random bits.
 func New() string { return rand.Text()[:12] }
 
-// Internal is all that a peer is told of a panic.
+// Internal is the only text that a peer gets about a panic.
 func Internal(incident string) string {
 	return "internal error: the log says why at incident " + incident
 }

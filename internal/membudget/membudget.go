@@ -37,10 +37,10 @@ import (
 )
 
 // ErrFull says that there was no room within the budget's MaxWait; it may help to try again later.
-var ErrFull = errors.New("no memory is left for this now")
+var ErrFull = errors.New("there is no memory for this now")
 
 // ErrTooLarge says that a charge is larger than there could ever be room for.
-var ErrTooLarge = errors.New("this is larger than there is ever memory for")
+var ErrTooLarge = errors.New("this is larger than the memory that there ever is for it")
 
 // Config configures a Budget.
 type Config struct {

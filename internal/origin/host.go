@@ -18,7 +18,7 @@ type Hosts struct {
 	Patterns []string // of browser origins that are let in, which a proxy may serve with the server under one name
 }
 
-// unknownHost is what a request for another's host is told.
+// unknownHost is the answer to a request for another's host.
 const unknownHost = "this server does not know the name it was called by, and a page of somebody else's could have made that name lead here:\n" +
 	"call the server localhost, or set its address to the name that people use (mooring serve --advertise, or server.Config.Address)\n"
 

@@ -1,5 +1,5 @@
 // Package origin decides which pages of browsers may talk to a server, and by which hosts it may be called. The rule is
-// the same for every endpoint: pages of the server's own host, and those of the origins that it was told of (origin.go);
+// the same for every endpoint: pages of the server's own host, and those of the configured origins (origin.go);
 // over loopback, the server's own hosts (host.go).
 package origin
 

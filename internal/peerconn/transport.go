@@ -1,4 +1,4 @@
-// What a transport may offer besides its codec's interface, and the error by which reading was refused to it.
+// The optional methods of a transport beside its codec's interface, and the error by which it refuses to read.
 
 package peerconn
 

@@ -1,6 +1,6 @@
 //go:build unix
 
-// Where a machine keeps its PostgreSQL server programs.
+// The folders in which a machine keeps its PostgreSQL server programs.
 
 package pgtest
 

@@ -1,6 +1,6 @@
 //go:build !unix
 
-// Where there is no Unix there is no throw-away cluster: tests that want a database are skipped.
+// Systems other than Unix have no throw-away cluster: tests that need a database are skipped.
 
 package pgtest
 

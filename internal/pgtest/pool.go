@@ -71,7 +71,7 @@ func openPool(base string, acct account, idle time.Duration) (*pool, error) {
 	if !ok || !info.IsDir() || int(stat.Uid) != os.Geteuid() || info.Mode().Perm()&0o022 != 0 {
 		return nil, fmt.Errorf("%s is not a folder that only you can write to; remove it", base)
 	}
-	// What the umask took: the server's account must pass through.
+	// Undoes the umask: the server's account must be able to enter.
 	if err := os.Chmod(base, 0o711); err != nil {
 		return nil, err
 	}

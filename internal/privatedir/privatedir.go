@@ -43,7 +43,7 @@ func check(dir, what string, user int) error {
 		return fault.Usage.With("%s belongs to another user (id %d, yours is %d): name a folder of your own", what, owner, user)
 	}
 	if writableByAll(info.Mode()) {
-		return fault.Usage.With("every user may write to %s: say chmod go-w for it, or name another", what)
+		return fault.Usage.With("every user may write to %s: run chmod go-w on it, or name another", what)
 	}
 	entries, err := f.ReadDir(maxEntries)
 	if err != nil && !errors.Is(err, io.EOF) {

@@ -32,23 +32,23 @@ func (o *opCreate) apply(a *applier) (result, *fault.Error) {
 func (o *opCreate) mintOwner(a *applier) (*capability.Grant, *fault.Error) {
 	switch a.s.row.Life {
 	case Live:
-		return nil, fault.AlreadyExists.With("the session is there already")
+		return nil, fault.AlreadyExists.With("the session exists already")
 	case Deleted:
 		return nil, fault.SessionDeleted.With("a session of this id was deleted: make another id")
 	}
 	if o.ref != a.sub.Ref || capability.Target(o.ref) != a.s.row.ID {
-		return nil, fault.BadArgument.With("ref is not the owner ref that the space was asked for")
+		return nil, fault.BadArgument.With("ref is not the owner ref with which the space made the session")
 	}
 	if there, err := a.v.grant(o.ref); err != nil {
 		return nil, err
 	} else if there != nil {
-		return nil, fault.AlreadyExists.With("there is a ref with this id already")
+		return nil, fault.AlreadyExists.With("a ref with this id exists already")
 	}
 	if o.external != "" && !a.sub.sharesExternalID() {
 		if taken, err := a.v.externalOf(o.externalID(a)); err != nil {
 			return nil, err
 		} else if taken != "" {
-			return nil, fault.AlreadyExists.With("another session that was made under this ref has this external id: go on with that one, or give another id")
+			return nil, fault.AlreadyExists.With("another session that was made under this ref has this external id: continue with that one, or give another id")
 		}
 	}
 	return capability.MintOwner(a.grant, capability.MintRequest{ID: o.ref, Hash: o.hash, Label: o.label, Actor: o.actor}, a.v.now)
@@ -99,7 +99,7 @@ func (o *opFork) apply(a *applier) (result, *fault.Error) {
 		return nil, err
 	}
 	if o.atHash != nil && via.Message == "" && !bytes.Equal(o.atHash, head[:]) {
-		return nil, fault.BadArgument.With("at_hash: the source's event %d is not the one whose hash is given: its server was restored to an earlier state and went on from there", at)
+		return nil, fault.BadArgument.With("at_hash: the source's event %d is not the one whose hash is given: its server was restored to an earlier state and continued from there", at)
 	}
 	p := o.payload(owner)
 	p.Source, p.At = o.source, at
@@ -129,7 +129,7 @@ func (o *opFork) apply(a *applier) (result, *fault.Error) {
 // forkSource returns the source and the ref it is read through, which the submission must hold.
 func (o *opFork) forkSource(a *applier) (*sessionView, *capability.Grant, *fault.Error) {
 	if !slices.Contains(a.sub.PassedRefs, o.via) || capability.Target(o.via) != o.source {
-		return nil, nil, fault.UnknownRef.With("the source's live session must be passed along with the batch, under the ref that via names")
+		return nil, nil, fault.UnknownRef.With("the source's live session must be passed along with the batch, under the ref named by via")
 	}
 	source := a.v.sessions[o.source]
 	if source == nil {

@@ -86,7 +86,7 @@ func (o *opPurge) apply(a *applier) (result, *fault.Error) {
 	}
 	text := encode(payload)
 	if len(text) > a.cfg.Limits.EventBytes {
-		return nil, fault.TooLarge.With("the purge would write %d bytes about the %d events it is for, the limit is %d: let old events go first (serve --keep-log), or delete the session", len(text), len(touched), a.cfg.Limits.EventBytes)
+		return nil, fault.TooLarge.With("the purge's event for %[2]d events would have %[1]d bytes, the limit is %[3]d: trim old events first (serve --keep-log), or delete the session", len(text), len(touched), a.cfg.Limits.EventBytes)
 	}
 	a.emit(MethodPurge, key, 1, text)
 	for cursor, left := range touched {
@@ -107,7 +107,7 @@ func (a *applier) payloadEvents(key string) (map[uint64][]byte, *fault.Error) {
 	rows, err := v.loadBounded(&ReadSet{PayloadEvents: map[string]string{s.row.ID: key}})
 	switch {
 	case err != nil && err.Code == fault.TooLarge: // smaller puts would only add to the log
-		return nil, fault.TooLarge.With("what holds %s in the log takes reading more than %d bytes at once, the limit: purge it in a batch of its own; if it is, let old events go first (serve --keep-log), or delete the session", key, v.readLimit)
+		return nil, fault.TooLarge.With("purging %s needs more than %d bytes of the log in memory, the limit: purge it in a batch of its own; if it is, trim old events first (serve --keep-log), or delete the session", key, v.readLimit)
 	case err != nil:
 		return nil, err
 	}

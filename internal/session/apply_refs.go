@@ -41,7 +41,7 @@ func (o *opShare) apply(a *applier) (result, *fault.Error) {
 		return nil, err
 	}
 	if there != nil && !o.idempotent {
-		return nil, fault.AlreadyExists.With("there is a ref with this id already")
+		return nil, fault.AlreadyExists.With("a ref with this id exists already")
 	}
 	now := a.v.now
 	if there != nil {
@@ -94,7 +94,7 @@ func (o *opRevoke) apply(a *applier) (result, *fault.Error) {
 			return nil, err
 		}
 		if !mine || a.sub.Attenuated != nil && o.ref == a.grant.ID {
-			return nil, fault.MissingRight.With("this ref may revoke itself and what was minted below it; that one is not")
+			return nil, fault.MissingRight.With("this ref may revoke only itself and refs minted below it")
 		}
 	}
 	if target.Revoked != 0 {

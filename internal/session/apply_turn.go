@@ -82,7 +82,7 @@ func (o *opAppendText) apply(a *applier) (result, *fault.Error) {
 	case o.text == "":
 		return textResult{a.unchanged(), e.TextLen}, nil
 	case e.TextLen+uint64(len(o.text)) > uint64(a.cfg.Limits.TextBytes):
-		return nil, fault.TooLarge.With("the text of part %s would have %d bytes, the limit is %d: go on in another part", key, e.TextLen+uint64(len(o.text)), a.cfg.Limits.TextBytes)
+		return nil, fault.TooLarge.With("the text of part %s would have %d bytes, the limit is %d: continue in another part", key, e.TextLen+uint64(len(o.text)), a.cfg.Limits.TextBytes)
 	}
 	if t.Orphan { // other ops of the stream do not renew it
 		a.renewLease(t)
@@ -115,7 +115,7 @@ func (o *opFinalize) apply(a *applier) (result, *fault.Error) {
 	case t.Outbox != a.outbox && (o.step != StepAbort || !a.grant.Rights.Has(capability.Revoke)):
 		return nil, fault.NotYourTurn.With("the turn of this message belongs to another stream: only a ref with revoke may end it, as aborted")
 	case !o.endsOnly() && capability.Check(a.grant, a.s.row.Epoch, a.v.now, capability.Append, MethodFinalize) != nil:
-		return nil, fault.MissingRight.With("this ref may end the turn but not write to it: give the message and the status alone")
+		return nil, fault.MissingRight.With("this ref may end the turn but not write to it: give only the message and the status")
 	}
 	entries, err := o.entries(a)
 	if err != nil {
@@ -164,7 +164,7 @@ func (o *opFinalize) entries(a *applier) ([]Entry, *fault.Error) {
 			return nil, err
 		}
 		if old == nil {
-			return nil, fault.NotFound.With("message %s is not there: give its payload", o.message)
+			return nil, fault.NotFound.With("message %s does not exist: give its payload", o.message)
 		}
 		if a.predatesRef(old) {
 			return nil, a.errNotShown(message.Key)

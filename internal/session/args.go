@@ -114,7 +114,7 @@ func (r *argReader) text(name string, must bool) string {
 		return ""
 	}
 	if strings.ContainsFunc(s, unprintable) {
-		r.fail(fault.BadArgument.With("%s holds control characters, or what is no character", name))
+		r.fail(fault.BadArgument.With("%s has control characters or invalid ones", name))
 		return ""
 	}
 	if must && s == "" && !r.unresolved(name) {

@@ -88,7 +88,7 @@ func (a *applier) submit(out *Answer) *fault.Error {
 	}
 	b := &a.sub.Batch
 	if a.v.groupBytes > a.v.readLimit && !a.sub.Ack { // a few bytes of arguments may move megabytes (fork)
-		return fault.Overloaded.With("what was asked for together with this moved %d bytes already: send it again", a.v.groupBytes)
+		return fault.Overloaded.With("other calls of the same group used %d bytes already: send it again", a.v.groupBytes)
 	}
 	st := a.v.streams[StreamKey{b.Session, b.Outbox}]
 	if st == nil {
@@ -108,7 +108,7 @@ func (a *applier) submit(out *Answer) *fault.Error {
 	case outcomes != nil:
 		out.Outcomes, out.Duplicate = outcomes, true
 	case st.atUnackedLimit(b, a.cfg.Limits.UnackedOps):
-		return fault.Overloaded.With("%d outcomes of this stream are not acknowledged, the most that are kept: acknowledge what you have stored, then send this again", st.unacked(b))
+		return fault.Overloaded.With("%d outcomes of this stream are not acknowledged, the maximum: acknowledge those you have stored, then send this again", st.unacked(b))
 	default:
 		if err := a.checkQuota(estimateGrowth(b.Ops)); err != nil {
 			return err

@@ -124,7 +124,7 @@ func (q *ListQuery) Position() (p ListPosition, refused *fault.Error) {
 	return p, nil
 }
 
-var errListPosition = fault.BadArgument.With("a list goes on after what the page before said is next, in the same order")
+var errListPosition = fault.BadArgument.With("a list continues after the previous page's next, in the same order")
 
 // Check refuses an invalid query.
 func (q *ListQuery) Check() *fault.Error {

@@ -279,7 +279,7 @@ func TestPurgeIsBounded(t *testing.T) {
 	}
 	w.cfg.Limits.EventBytes = 500 // 2,000 bytes read: 31 events
 	out := o.refuse(ledger.Rejected, fault.TooLarge, op("purge", "key", "message/a"))
-	if !strings.Contains(out.Message, "let old events go first (serve --keep-log), or delete the session") {
+	if !strings.Contains(out.Message, "trim old events first (serve --keep-log), or delete the session") {
 		t.Errorf("the advice is %s", out.Message)
 	}
 	if len(o.holds(leaked)) != 1 {

@@ -53,7 +53,7 @@ func (a *applier) checkQuota(bytes int64) *fault.Error {
 	}
 	row, lim := &a.s.row, &a.cfg.Limits
 	if exceedsQuota(row.Bytes, bytes, row.ExemptBytes, lim.SessionBytes) {
-		return fault.QuotaExceeded.With("the session holds %s, and may hold %s: purge some of it, or have its server's operator raise --session-quota", ibytes(row.Bytes), ibytes(int64(lim.SessionBytes)+row.ExemptBytes))
+		return fault.QuotaExceeded.With("the session has %s, its quota is %s: purge some of it, or have its server's operator raise --session-quota", ibytes(row.Bytes), ibytes(int64(lim.SessionBytes)+row.ExemptBytes))
 	}
 	var ref *capability.Grant
 	if slot := a.v.grants[a.sub.Ref]; slot != nil {
@@ -75,7 +75,7 @@ func (c *Config) checkQuota(id string) *fault.Error {
 // CheckRefQuota returns the reason that bytes may not be added under a ref.
 func CheckRefQuota(g *capability.Grant, bytes int64, lim *Limits) *fault.Error {
 	if countsForRef(g) && exceedsQuota(g.Bytes, bytes, g.ExemptBytes, lim.RefBytes) {
-		return fault.QuotaExceeded.With("%s are held of what was written under this ref, and %s may be: purge some of it, write under another ref, or have the server's operator raise --ref-quota", ibytes(g.Bytes), ibytes(int64(lim.RefBytes)+g.ExemptBytes))
+		return fault.QuotaExceeded.With("%s were written under this ref, the quota is %s: purge some of it, write under another ref, or have the server's operator raise --ref-quota", ibytes(g.Bytes), ibytes(int64(lim.RefBytes)+g.ExemptBytes))
 	}
 	return nil
 }

@@ -63,7 +63,7 @@ func (a *applier) rotateOwner(to *Rotation) (cut uint64, err *fault.Error) {
 	if there, err := a.v.grant(to.ID); err != nil {
 		return 0, err
 	} else if there != nil {
-		return 0, fault.AlreadyExists.With("there is a ref with this id already")
+		return 0, fault.AlreadyExists.With("a ref with this id exists already")
 	}
 	ev := a.emit(MethodRotate, refKey(g.ID), 1, encode(rotatePayload{Ref: g.ID, Old: old.ID}))
 	a.v.mint(g)
@@ -86,7 +86,7 @@ func RotateRoot(roots []*capability.Grant, there, root *capability.Grant, now in
 	case there != nil && there.Hash == root.Hash && there.Revoked == 0:
 		return nil, "", nil
 	case there != nil:
-		return nil, "", fault.AlreadyExists.With("there is a ref with this id already")
+		return nil, "", fault.AlreadyExists.With("a ref with this id exists already")
 	case len(roots) == 0:
 		return nil, "", fault.NotFound.With("the database has no space %s", root.Target)
 	}

@@ -207,7 +207,7 @@ func (a *applier) inScope(do op) *fault.Error {
 	if about != "" && InScope(a.grant, about) {
 		return nil
 	}
-	return fault.MissingRight.With("the ref is for message %s alone: ask for one that covers more", a.grant.Message)
+	return fault.MissingRight.With("the ref is for message %s only: ask for one that covers more", a.grant.Message)
 }
 
 // predatesRef reports whether a key's value is from before the current grant's first visible

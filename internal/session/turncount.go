@@ -36,9 +36,9 @@ func (a *applier) checkTurnLimits() *fault.Error {
 	}
 	switch {
 	case n.byStream[a.outbox] >= MaxOpenTurns:
-		return fault.TooLarge.With("%d turns of this stream are open, the most that may be: finalize some", n.byStream[a.outbox])
+		return fault.TooLarge.With("%d turns of this stream are open, the maximum: finalize some", n.byStream[a.outbox])
 	case n.total >= MaxSessionTurns:
-		return fault.Overloaded.With("%d turns of this session are open, the most that may be: it waits until some are finalized, or aborted (mooring session abort-turns)", n.total)
+		return fault.Overloaded.With("%d turns of this session are open, the maximum: the op waits until some are finalized, or aborted (mooring session abort-turns)", n.total)
 	}
 	line, err := a.v.lineage(a.s, a.grant.ID)
 	if err != nil {
@@ -46,7 +46,7 @@ func (a *applier) checkTurnLimits() *fault.Error {
 	}
 	for _, g := range line {
 		if !g.Owner && n.byRef[g.ID] >= MaxOpenTurns {
-			return fault.Overloaded.With("%d turns are open under ref %s and what was shared from it, the most that may be: it waits until some are finalized, or aborted (mooring session abort-turns)", n.byRef[g.ID], g.ID)
+			return fault.Overloaded.With("%d turns are open under ref %s and refs made from it, the maximum: the op waits until some are finalized, or aborted (mooring session abort-turns)", n.byRef[g.ID], g.ID)
 		}
 	}
 	return nil

@@ -1,5 +1,5 @@
 // Rows of a session as the store has read them, before they are limited to the scope of a ref.
-// Whoever reads for a peer gets these types from the store and from a commit. Their rows can be
+// Code that reads for a peer gets these types from the store and from a commit. Their rows can be
 // taken out only as a grant shows them, so a new reader cannot forget the scope.
 
 package session

@@ -61,7 +61,7 @@ func (v *view) countRead(bytes int) {
 }
 
 func (v *view) errReadLimit() *fault.Error {
-	return fault.TooLarge.With("this takes reading more than %d bytes of payloads at once, the limit: put or remove some of it first, or commit smaller batches", v.readLimit)
+	return fault.TooLarge.With("this needs more than %d bytes of payloads in memory, the limit: put or remove some of it first, or commit smaller batches", v.readLimit)
 }
 
 // readsPayloads reports whether w reads payloads, and not only other rows.

@@ -59,7 +59,7 @@ func (b *bodyReader) read() error {
 			dataSeen = true
 			text, n, err := b.value(maxBuffered)
 			if err == nil && n > maxBuffered {
-				err = fault.TooLarge.With("what comes before the secret has at most %d bytes: send the secret first", maxBuffered)
+				err = fault.TooLarge.With("at most %d bytes may come before the secret: send the secret first", maxBuffered)
 			}
 			data = text
 			return err
@@ -71,7 +71,7 @@ func (b *bodyReader) read() error {
 		_, err = b.nextByte()
 		switch {
 		case err == nil:
-			err = fault.Malformed.With("something stands behind the body's end")
+			err = fault.Malformed.With("there is something after the body's end")
 		case errors.Is(err, io.EOF):
 			err = nil
 		}
@@ -130,7 +130,7 @@ func (b *bodyReader) items() error {
 		case !utf8.Valid(text):
 			return fault.Malformed.With("the body is not UTF-8")
 		case !json.Valid(text):
-			return fault.Malformed.With("the body is not the JSON that this path takes")
+			return fault.Malformed.With("the body is not the JSON that this path expects")
 		}
 		return b.onItem(text)
 	})
@@ -140,7 +140,7 @@ func (b *bodyReader) items() error {
 func (b *bodyReader) sequence(open, end byte, each func() error) error {
 	c, err := b.nextByte()
 	if err != nil || c != open {
-		return orMalformed(err, "the body is not the JSON that this path takes")
+		return orMalformed(err, "the body is not the JSON that this path expects")
 	}
 	for first := true; ; first = false {
 		c, err := b.nextByte()
@@ -154,7 +154,7 @@ func (b *bodyReader) sequence(open, end byte, each func() error) error {
 		case c == end:
 			return nil
 		case c != ',':
-			return fault.Malformed.With("the body is not the JSON that this path takes")
+			return fault.Malformed.With("the body is not the JSON that this path expects")
 		}
 		if err := each(); err != nil {
 			return orMalformed(err, "")
@@ -193,7 +193,7 @@ func (b *bodyReader) value(limit int) (text []byte, n int64, err error) {
 		return nil, 0, err
 	}
 	if c == ',' || c == ':' {
-		return nil, 0, fault.Malformed.With("the body is not the JSON that this path takes")
+		return nil, 0, fault.Malformed.With("the body is not the JSON that this path expects")
 	}
 	depth, quoted, escaped := 0, false, false
 	for {
@@ -221,7 +221,7 @@ func (b *bodyReader) value(limit int) (text []byte, n int64, err error) {
 			depth--
 		}
 		if depth < 0 {
-			return nil, n, fault.Malformed.With("the body is not the JSON that this path takes")
+			return nil, n, fault.Malformed.With("the body is not the JSON that this path expects")
 		}
 		if depth == 0 && !quoted && !escaped && (c == '"' || c == '}' || c == ']') {
 			return text, n, nil

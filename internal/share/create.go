@@ -52,7 +52,7 @@ func (s *Service) createShare(ctx context.Context, c *objects.Caller, by, via, e
 		return nil, fault.BadArgument.With("sessionID is the session's id: 1 to %d bytes of text", maxSessionID)
 	}
 	if !s.createThrottle.allow(c.Address()) {
-		return nil, fault.Overloaded.With("too many shares are created from this address: wait a little")
+		return nil, fault.Overloaded.With("too many shares were created from this address: try again later")
 	}
 	d, err := c.Assume(by).Describe(ctx)
 	if err != nil {

@@ -49,10 +49,10 @@ func (s *Service) creatorRef(ctx context.Context, v *visitor) (ref string, err e
 		return s.redeemCreator(ctx, v)
 	case len(v.Header.Values(shareKeyHeader)) > 0:
 		if !s.hasKey(v) {
-			return "", s.throttled(v.caller, fault.UnknownRef.With("the share key is another, or this server has none"))
+			return "", s.throttled(v.caller, fault.UnknownRef.With("the share key is wrong, or this server has none"))
 		}
 	case s.cfg.NoLoopback || !isLocal(v.Request):
-		return "", fault.MissingRight.With("who shares here is on the server's machine, shows a share key, or has a create-only ref in the path of its URL (/t/REF)")
+		return "", fault.MissingRight.With("sharing here needs to be on the server's machine, a share key, or a create-only ref in the URL's path (/t/REF)")
 	}
 	return s.serverRef(ctx)
 }
@@ -68,7 +68,7 @@ func (s *Service) hasKey(v *visitor) bool {
 func (s *Service) redeemCreator(ctx context.Context, v *visitor) (string, error) {
 	ref, ok := parseCreator(v.creator)
 	if !ok {
-		return "", s.throttled(v.caller, fault.BadRefText.With("what follows /t/ is not the id and secret of a space's ref: ID.SECRET"))
+		return "", s.throttled(v.caller, fault.BadRefText.With("the part after /t/ is not the id and secret of a space's ref: ID.SECRET"))
 	}
 	live, err := v.caller.Restore(ref, redemptionID)
 	if err != nil {
@@ -79,7 +79,7 @@ func (s *Service) redeemCreator(ctx context.Context, v *visitor) (string, error)
 		return "", err
 	}
 	if d.Grant.Rights != capability.Create {
-		return "", fault.Widening.With("the ref after /t/ carries %s, and a URL is no place for it: make one with create alone (mooring share @owner.ref --rights create)", d.Grant.Rights)
+		return "", fault.Widening.With("the ref after /t/ carries %s, too much for a URL: make one with create only (mooring share @owner.ref --rights create)", d.Grant.Rights)
 	}
 	return ref.ID, nil
 }

@@ -279,7 +279,7 @@ func (s *Service) readJSON(w http.ResponseWriter, v *visitor, to any) error {
 		return fault.Malformed.With("the body is not UTF-8")
 	}
 	if err := json.Unmarshal(data, to); err != nil {
-		return fault.Malformed.Because(err, "the body is not the JSON that this path takes")
+		return fault.Malformed.Because(err, "the body is not the JSON that this path expects")
 	}
 	return nil
 }

@@ -306,9 +306,9 @@ func (s *Service) sessions(t *stream, v *visitor) error {
 	defer leave()
 	if !s.hasKey(v) {
 		if len(v.Header.Values(shareKeyHeader)) > 0 {
-			return s.throttled(v.caller, fault.UnknownRef.With("the share key is another, or this server has none"))
+			return s.throttled(v.caller, fault.UnknownRef.With("the share key is wrong, or this server has none"))
 		}
-		return fault.MissingRight.With("the list of shares takes the share key")
+		return fault.MissingRight.With("the list of shares needs the share key")
 	}
 	t.buf = append(t.buf, '[')
 	first := true

@@ -57,7 +57,7 @@ func appendJSON(dst []byte, v any) ([]byte, error) {
 	case map[string]any:
 		return appendObject(dst, v)
 	}
-	return nil, fault.Malformed.With("the data holds what is no JSON: only objects, arrays, texts, numbers, booleans and null are synced")
+	return nil, fault.Malformed.With("the data has values that are not JSON: only objects, arrays, texts, numbers, booleans and null are synced")
 }
 
 func appendObject(dst []byte, v map[string]any) ([]byte, error) {

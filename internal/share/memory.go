@@ -49,11 +49,11 @@ func (m *requestMemory) grow(n int) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, membudget.ErrTooLarge):
-		return fault.TooLarge.With("so much is not held at once: send less, and the secret first")
+		return fault.TooLarge.With("this is too much to hold at once: send less, and the secret first")
 	case m.ctx.Err() != nil:
 		return fault.ContextError(context.Cause(m.ctx), nil)
 	}
-	return fault.Overloaded.With("too many requests at once: wait a little")
+	return fault.Overloaded.With("too many requests at once: try again later")
 }
 
 // shrink releases n bytes.

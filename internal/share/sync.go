@@ -180,7 +180,7 @@ func (s *syncRun) flush(ctx context.Context) error {
 func (s *syncRun) finish(err error) error {
 	whole := err == nil
 	if whole && len(s.leftOut) > 0 {
-		err = fault.TooLarge.With("left out of the sync, for a value has at most %d bytes: %d; all else is stored", s.maxValue, len(s.leftOut))
+		err = fault.TooLarge.With("left out of the sync, because a value has at most %d bytes: %d; the rest is stored", s.maxValue, len(s.leftOut))
 	}
 	s.writer.service.recordRefusals(s, whole, err)
 	return err
@@ -198,7 +198,7 @@ func (w *writer) waitTurn(ctx context.Context) error {
 	case <-ctx.Done():
 		return fault.ContextError(context.Cause(ctx), nil)
 	case <-limit.C:
-		return fault.Overloaded.With("earlier syncs of this share are not done yet: wait a little")
+		return fault.Overloaded.With("earlier syncs of this share are not done yet: try again later")
 	}
 }
 

@@ -129,7 +129,7 @@ func acquireSem(ctx context.Context, slots *semaphore.Weighted, wait time.Durati
 		if ctx.Err() != nil {
 			return fault.ContextError(context.Cause(ctx), nil)
 		}
-		return fault.Overloaded.With("too many requests at once: wait a little")
+		return fault.Overloaded.With("too many requests at once: try again later")
 	}
 	return nil
 }

@@ -309,7 +309,7 @@ func TestCapnWebShares(t *testing.T) {
 			"syncShare: Share not found":   {newPublicID(), c.Secret, []any{}},
 			"deleteShare: Share not found": {newPublicID(), c.Secret},
 			"syncShare: message":           {c.ID, c.Secret, []any{map[string]any{"type": "message", "data": map[string]any{}}}},
-			"syncShare: no JSON":           {c.ID, c.Secret, []any{map[string]any{"type": "message", "data": map[string]any{"id": "msg_1", "x": func() {}}}}},
+			"syncShare: not JSON":          {c.ID, c.Secret, []any{map[string]any{"type": "message", "data": map[string]any{"id": "msg_1", "x": func() {}}}}},
 			"syncShare: an array":          {c.ID, c.Secret, "data"},
 			"createShare: sessionID":       {""},
 			"createShare: item 1":          {"ses_" + label, []any{7}},

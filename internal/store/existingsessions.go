@@ -61,5 +61,5 @@ func (k *existingSessions) verify(ids []string, rows map[string]*session.Row) er
 			delete(k.ids, id)
 		}
 	}
-	return fault.Unavailable.With("the database has lost sessions that were there: was it put back to an earlier state?")
+	return fault.Unavailable.With("the database has lost sessions: was it restored to an earlier state?")
 }

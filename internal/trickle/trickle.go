@@ -47,7 +47,7 @@ type Sender struct {
 
 var (
 	seed       = maphash.MakeSeed()
-	errChanged = errors.New("an event of which a part was sent is another now")
+	errChanged = errors.New("an event changed after a part of it was sent")
 )
 
 // Send sends events, and then what is to follow them. What it returns is for Capability.Follow: objects.Rewind

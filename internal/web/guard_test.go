@@ -226,7 +226,7 @@ func TestTheLogHasNoSecrets(t *testing.T) {
 	}
 }
 
-// What is read takes no body: a request whose body does not come is answered, and
+// Reads have no body: a request whose body does not come is answered, and
 // holds no connection beyond the time of a request.
 func TestBodiesOfReaders(t *testing.T) {
 	t.Parallel()

@@ -138,7 +138,7 @@ func (q *request) recheckToken(ctx context.Context, end context.CancelCauseFunc)
 
 // expired returns the error of a page whose token has expired.
 func (s *Site) expired() error {
-	return fault.Expired.With("a page stays open for %s: open it by its whole link again, with what stands behind the #", humantime.Duration(s.cfg.TokenLife))
+	return fault.Expired.With("a page stays open for %s: open its whole link again, with the part after the #", humantime.Duration(s.cfg.TokenLife))
 }
 
 // resumePosition returns the position where a stream resumes: the browser's Last-Event-ID takes
@@ -156,7 +156,7 @@ func resumePosition(r *http.Request) (from fanout.Position, err error) {
 		}
 	}
 	if from.Cursor, err = parseCursor(text); err != nil {
-		return from, fault.BadArgument.With("a stream goes on from a cursor: say ?after=CURSOR, or Last-Event-ID, with a number")
+		return from, fault.BadArgument.With("a stream continues from a cursor: give ?after=CURSOR, or Last-Event-ID, with a number")
 	}
 	return from, nil
 }

@@ -85,7 +85,7 @@ func (q *request) openSpace() {
 func (q *request) readOpening() (sent opening, err error) {
 	body := json.NewDecoder(http.MaxBytesReader(q.w, q.r.Body, maxOpening))
 	if err := body.Decode(&sent); err != nil {
-		return sent, fault.Malformed.With("the request is no JSON object of strings, or longer than %d bytes", maxOpening)
+		return sent, fault.Malformed.With("the request is not a JSON object of strings, or is longer than %d bytes", maxOpening)
 	}
 	if len(sent.Redemption) > maxRedemption {
 		return sent, fault.BadArgument.With("a redemption id has at most %d bytes", maxRedemption)
@@ -168,7 +168,7 @@ func (q *request) publicShare(ref capability.Ref, redemption string) (id string,
 	}
 	// The id shows the whole session, even after the ref has ended.
 	if g := desc.Grant; !g.Rights.Has(capability.Share) || g.Message != "" || g.VisibleFrom != 0 || g.Expires != 0 {
-		return "", fault.MissingRight.With("the public share is told to refs that may share the whole session, for good: use the owner's")
+		return "", fault.MissingRight.With("the public share is shown only to refs that may share the whole session and do not expire: use the owner's")
 	}
 	if q.site.shares != nil {
 		ids, err := q.site.shares.PublicIDs(q.r.Context(), []string{live.Target()})

@@ -253,7 +253,7 @@ func TestWhatIsRefusedAToken(t *testing.T) {
 
 // A public share's id shows the whole session for as long as the share lasts: it is
 // told to nobody whose ref shows less, or who could not share the session otherwise.
-func TestWhoIsToldOfThePublicShare(t *testing.T) {
+func TestPublicShareNeedsShareRight(t *testing.T) {
 	t.Parallel()
 	r := start(t, teststore.SQLite(t), nil)
 	m := r.create()

@@ -77,7 +77,7 @@ func (q *request) describe() (*objects.Capability, *objects.Description, error) 
 		return nil, nil, err
 	}
 	if desc.Row == nil {
-		return nil, nil, fault.BadArgument.With("this is no session's page")
+		return nil, nil, fault.BadArgument.With("this is not a session's page")
 	}
 	return h, desc, nil
 }
@@ -168,7 +168,7 @@ func (p *painting) outline() (all []*session.Entry, err error) {
 	for _, keys := range [][2]string{{"message/", "message0"}, {"part/", "part0"}} {
 		err := p.capability.Outline(p.req.r.Context(), keys[0], keys[1], limit+1, func(some []*session.Entry) error {
 			if all = append(all, some...); len(all) > limit {
-				return fault.TooLarge.With("a page has at most %s messages and parts, and this session has more: all of it is in mooring session export REF, and in /api/share/ID/data of a public share", humanize.Comma(int64(limit)))
+				return fault.TooLarge.With("a page has at most %s messages and parts, and this session has more: mooring session export REF has all of it, and so has /api/share/ID/data of a public share", humanize.Comma(int64(limit)))
 			}
 			return nil
 		})

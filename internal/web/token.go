@@ -33,7 +33,7 @@ type Tokens interface {
 }
 
 // errNoToken is the error of a page that is not open, or no longer.
-var errNoToken = fault.UnknownRef.With("this page is not open in this browser, or not any more: open it by its whole link, with what stands behind the #")
+var errNoToken = fault.UnknownRef.With("this page is not open in this browser, or not any more: open its whole link, with the part after the #")
 
 // origin returns the origin of the requesting page.
 func (q *request) origin() string {

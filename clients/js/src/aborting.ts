@@ -1,4 +1,4 @@
-// The end of turns that others have left open.
+// Ending open turns, those of other writers too.
 
 import type { Client, Waiting } from "./client.js";
 import { MooringError } from "./fault.js";
@@ -9,21 +9,21 @@ import { newBatchID, newULID } from "./ulid.js";
 
 /** Which open turns are ended. */
 export interface AbortOptions extends Waiting {
-  /** Leaves those of living refs, and of refs that the session's ref here may not list, since they are not below it. */
+  /** Only turns of dead refs. Turns of refs that the session's ref may not list, because they are not below it, are left. */
   dead?: boolean;
-  /** Is told how many of how many turns are done. */
+  /** Called with the number of turns done, and of all. */
   progress?: (done: number, total: number) => void;
 }
 
-/** What became of the turns that were open. */
+/** The result of abortTurns. */
 export interface AbortedTurns {
-  /** Have ended as aborted. */
+  /** Ended as aborted. */
   aborted: number;
-  /** Had been ended by others when it was their turn. */
+  /** Were ended by others in the meantime. */
   ended: number;
-  /** Were left, since their refs are not dead. */
+  /** Left, since their refs are not dead. */
   left: number;
-  /** Could not be ended, and why. */
+  /** Could not be ended, with the reasons. */
   refused: { message: string; error: MooringError }[];
 }
 
@@ -32,8 +32,8 @@ const abortBatch = 50; // ending a turn reads and writes its message and parts
 const isOpen = (t: Turn): boolean => t.status === "streaming" || t.status === "interrupted";
 
 /**
- * Aborts open turns at once, in a stream of its own: in the outbox the begin that waits for the room may stand before it. The
- * same batch again, over another connection, is known by its seqs.
+ * Aborts open turns at once, in a stream of its own: in the outbox the ops could queue behind the begin that waits for them. The
+ * server recognizes a repeated batch by its seqs, over any connection.
  */
 export async function abortTurns(client: Client, held: Held, { dead = false, progress, ...waiting }: AbortOptions): Promise<AbortedTurns> {
   const state = await client.call(held, (live) => readSnapshot(live, 0), waiting);
@@ -65,7 +65,7 @@ export async function abortTurns(client: Client, held: Held, { dead = false, pro
     for (const [i, o] of outcomes.entries()) {
       if (o.status === "applied") done.aborted++;
       else if (o.reason === "turn_ended") done.ended++;
-      else if (o.reason === "too_large" && turns.length > 1) await call([turns[i]!]); // together, they may be
+      else if (o.reason === "too_large" && turns.length > 1) await call([turns[i]!]); // together, they may exceed the limit that one does not
       else done.refused.push({ message: turns[i]!.message, error: new MooringError(o.reason, o.message, { batch: batch.id }) });
     }
   };
@@ -79,15 +79,15 @@ export async function abortTurns(client: Client, held: Held, { dead = false, pro
 }
 
 /**
- * Gives a test of which refs are dead. Of those that the ref may list it is those that are not alive; an owner's lists all
- * that are, so any other is dead for it.
+ * Returns a test for dead refs: of the refs that the ref may list, those that are not alive. An owner's ref lists all living
+ * refs, so any other is dead.
  */
 async function deadRefs(client: Client, held: Held, waiting: Waiting): Promise<(ref: string) => boolean> {
   const refs = new Map<string, boolean>();
-  let owner: boolean | undefined; // of the first, which is the ref itself
+  let owner: boolean | undefined; // whether the first, the ref itself, is an owner's
   for await (const { grant } of readRefs(client, held, waiting)) {
     owner ??= grant.owner;
     refs.set(grant.id, grant.dead !== "none");
   }
-  return (ref) => refs.get(ref) ?? (owner === true && ref !== ""); // a server of the version before tells of no turn's ref
+  return (ref) => refs.get(ref) ?? (owner === true && ref !== ""); // servers of the previous version do not name turns' refs
 }

@@ -1,4 +1,4 @@
-// Waiting times: exponential, each made random so that those who failed together do not come back together.
+// Waiting times: exponential, with jitter, so that clients that failed together do not retry together.
 
 import type { Backoff } from "./machine.js";
 

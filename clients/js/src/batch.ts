@@ -1,5 +1,5 @@
-// A batch: the ops that become durable together. Every verb gives a promise of its op's result, which later ops of this
-// batch or of any other may refer to in place of a value; the server puts the value in.
+// A batch: ops that become durable together. Every method returns a promise of its op's result, which later ops of this
+// batch or of any other may use in place of a value; the server fills in the value.
 
 import { fault, MooringError } from "./fault.js";
 import { argOf, type Arg, checkIntent, checkSize, type Expect, type JSONText, type Limits, type OpRef, outcomeError, type Outcome } from "./intent.js";
@@ -10,7 +10,7 @@ import type { Ref } from "./ref.js";
 import type { Role } from "./rows.js";
 import { isULID, newBatchID, opID } from "./ulid.js";
 
-/** A reference to a field of an op's result, to be put where a value can be. It can be made in any later process. */
+/** A reference to a field of an op's result, usable wherever a value is. It can be made in any later process. */
 export interface Reference {
   readonly opRef: OpRef;
 }
@@ -21,24 +21,24 @@ export const reference = (op: string, path = ""): Reference => ({ opRef: { op, p
 /** A payload: an object that JSON can hold, or JSON text that is kept byte for byte (jsonText). */
 export type Payload = object | JSONText;
 
-/** Something that may be a result which is not there yet. */
+/** A value, or a result that does not exist yet. */
 export type Now<T> = T | Reference;
 
-/** What may be done with a ref. */
+/** The rights that a ref can have. */
 export type Right = "read" | "append" | "share" | "revoke" | "create" | "list";
 
-/** What a new ref allows: at most what the one it is made from does. */
+/** The limits of a new ref: it never allows more than the ref it is made from. */
 export interface ShareOptions {
   rights: readonly Right[];
-  /** Append only these; left out, all. */
+  /** The methods that may be appended; all if left out. */
   methods?: readonly string[];
-  /** How long it lasts, in ms, from when the server makes it and by its clock; left out, for ever. */
+  /** How long it is valid, in ms, from when the server makes it, by its clock; for ever if left out. */
   lifetime?: number;
-  /** In place of lifetime: until when, by the server's clock, which must not be past it. */
+  /** Instead of lifetime: until when, by the server's clock, which must not be past it. */
   expires?: Date | number;
   /** The first visible cursor. */
   from?: number;
-  /** One message alone, with its parts and turn. */
+  /** Only this message, with its parts and turn. */
   message?: string;
   /** How often it may be redeemed. */
   redemptions?: number;
@@ -49,15 +49,15 @@ export interface ShareOptions {
   seal?: string;
 }
 
-/** When a ref ends, in Unix ms: of a lifetime by this machine's clock, for servers that do not know lifetimes. */
+/** When a ref ends, in Unix ms: computed from a lifetime by this machine's clock, for servers that do not know lifetimes. */
 export function endOf({ expires, lifetime }: ShareOptions): number | undefined {
   if (lifetime === undefined) return expires === undefined ? undefined : Number(expires);
-  if (expires !== undefined) throw fault("bad_argument", "a ref lasts for a lifetime or until a time, and not both");
+  if (expires !== undefined) throw fault("bad_argument", "a ref has a lifetime or an expiry time, not both");
   if (!Number.isSafeInteger(lifetime) || lifetime < 1) throw fault("bad_argument", "a lifetime is a whole number of milliseconds, and at least one");
   return Date.now() + lifetime;
 }
 
-/** The result of an op that has not happened yet. As an argument it stands for its whole result. */
+/** The result of an op that is not applied yet. As an argument it stands for the whole result. */
 export class Promised implements Reference {
   readonly #batch: Batch;
   readonly #place: number;
@@ -81,26 +81,26 @@ export class Promised implements Reference {
     return reference(this.opID, path);
   }
 
-  /** Sets an argument of the op, in place of the one the verb set if there is one. */
+  /** Sets an argument of the op, replacing the one that the method set. */
   arg(name: string, value: unknown): this {
     this.#batch.change(this.#place, (op) => ({ ...op, args: withArg(op.args, argOf(name, value)) }));
     return this;
   }
 
-  /** Makes the op skipped if one of these did not apply. */
+  /** Makes the op skipped if one of these does not apply. */
   dependsOn(...ops: (Promised | string)[]): this {
     const ids = ops.map((o) => (typeof o === "string" ? o : o.opID));
     this.#batch.change(this.#place, (op) => ({ ...op, dependsOn: [...(op.dependsOn ?? []), ...ids] }));
     return this;
   }
 
-  /** Makes the op a conflict unless the session is at this cursor. It is compared once, before the batch's first op. */
+  /** Makes the op a conflict unless the session is at this cursor, which is compared once, before the batch's first op. */
   expect(cursor: Now<number>): this {
     this.#batch.change(this.#place, (op) => ({ ...op, expected: expectOf(cursor) }));
     return this;
   }
 
-  /** Gives the op an id of the caller's, a ULID, instead of its batch's. */
+  /** Gives the op an id of the caller's, a ULID, instead of one made of the batch's. */
   named(id: string): this {
     if (!isULID(id)) throw fault("bad_argument", "the op id is not a ULID");
     this.#batch.change(this.#place, (op) => ({ ...op, id }));
@@ -119,7 +119,7 @@ function expectOf(cursor: Now<number>): Expect {
   return { cursor };
 }
 
-/** What a batch needs of the client. */
+/** The parts of the client that a batch uses. */
 export interface BatchHome {
   readonly outbox: Outbox;
   limits(): Limits;
@@ -132,7 +132,7 @@ export interface OwnerRef {
   meta: { role: Role; external?: string; label?: string };
 }
 
-/** Gathers ops for one session. What is wrong with an op is told by commit, with its place. */
+/** Collects ops for one session. Faulty ops are reported by commit, with their position. */
 export class Batch {
   readonly #home: BatchHome;
   readonly #session: string;
@@ -187,12 +187,12 @@ export class Batch {
     return new Promised(this, place);
   }
 
-  /** Sets a key (session, message/ID, part/MESSAGE/ID, session_diff, model/ID) to a payload. An equal one changes nothing. */
+  /** Sets a key (session, message/ID, part/MESSAGE/ID, session_diff, model/ID) to a payload. An equal payload changes nothing. */
   put(key: Now<string>, payload: Now<Payload>): Promised {
     return this.do("put", { key, payload });
   }
 
-  /** Takes a key away; one that is not there changes nothing. */
+  /** Removes a key; a missing one changes nothing. */
   remove(key: Now<string>): Promised {
     return this.do("remove", { key });
   }
@@ -212,7 +212,7 @@ export class Batch {
     return this.do("finalize", { message, status });
   }
 
-  /** Makes a new ref, here and offline: it can be handed on at once and works as soon as the op has arrived. */
+  /** Makes a new ref, offline: it can be given away at once and works as soon as the op has arrived. */
   share(options: ShareOptions): { ref: Ref; op: Promised } {
     const ref = this.#at.for(this.#session, Boolean(options.seal));
     const { expires, lifetime, ...rest } = options, ends = endOf(options);
@@ -232,7 +232,7 @@ export class Batch {
     return this.do("bumpEpoch");
   }
 
-  /** Takes every payload of a key out of log and state, for good; only an owner's ref may. */
+  /** Removes every payload of a key from log and state, for good; only an owner's ref may. */
   purge(key: Now<string>): Promised {
     return this.do("purge", { key });
   }
@@ -243,8 +243,8 @@ export class Batch {
   }
 
   /**
-   * Makes the batch durable, with or without a server, and names it by a ticket. What could never apply is refused here,
-   * with nothing kept. Committing it again changes nothing.
+   * Makes the batch durable, with or without a server, and returns its ticket. A batch that could never apply is refused here,
+   * and nothing is stored. Committing it again changes nothing.
    */
   async commit(): Promise<Ticket> {
     const batch: NewBatch = { id: this.#id, session: this.#session, via: this.#via.id, held: this.source ? [this.#via, this.source] : [this.#via], atomic: this.#atomic, ops: [...this.#ops] };
@@ -261,14 +261,14 @@ export class Batch {
       }
     }
     checkSize(batch.ops.map((op) => ({ ...op, id: op.id! })), lim);
-    // It must be there before its batch: a ref without a session harms nobody.
+    // The ref is stored before its batch: a ref without a session is harmless.
     if (this.#owner) await this.#home.outbox.putRef(this.#owner.ref, this.#owner.meta);
     const made = await this.#home.outbox.commit(batch);
     return this.#home.ticket(made.batch, this.#session, made.ops);
   }
 }
 
-/** What became of a batch's ops, in order. */
+/** The outcomes of a batch's ops, in order. */
 export class Results {
   constructor(readonly outcomes: readonly Outcome[], readonly batch: string) {}
 
@@ -303,7 +303,7 @@ export class Results {
   }
 }
 
-/** Names a durable batch. Its id can be kept and given to Client.ticket in any later process, for 30 days. */
+/** The name of a durable batch. Its id can be stored and given to Client.ticket in any later process, for 30 days. */
 export class Ticket {
   readonly #outbox: Outbox;
 
@@ -312,8 +312,8 @@ export class Ticket {
   }
 
   /**
-   * Waits until every op of the batch has its outcome. It throws what is about waiting (canceled, not_found, a Standstill
-   * if nothing more of the session is sent until someone decides): that an op was refused is in the results.
+   * Waits until every op of the batch has its outcome. It throws errors of waiting only (canceled, not_found, a Standstill
+   * if nothing more of the session is sent until someone decides); refusals of ops are in the results.
    */
   async wait(options: { signal?: AbortSignal } = {}): Promise<Results> {
     return new Results(await this.#outbox.wait(this.batch, options.signal), this.batch);

@@ -1,5 +1,5 @@
-// A client: an open outbox with its connections, and the spaces and sessions that sturdy refs are for. Getting one asks no
-// server; a ref that is used is kept in the outbox, because what is committed under it may be sent by a later process.
+// A client: an open outbox with its connections, and the spaces and sessions of sturdy refs. Getting one asks no
+// server; its ref is stored in the outbox, because a later process may have to send what is committed under it.
 
 import { abortTurns, type AbortedTurns, type AbortOptions } from "./aborting.js";
 import { newBackoff } from "./backoff.js";
@@ -21,64 +21,64 @@ import { newULID } from "./ulid.js";
 import { Why } from "./waiting.js";
 import { dispose, type Struct, type StubPromise } from "./wire.js";
 
-/** How a client behaves; all of it may be left out but what the storage needs. */
+/** A client's settings; all are optional except those that the storage needs. */
 export interface ClientOptions {
-  /** How the outbox behaves. */
+  /** Settings of the outbox. */
   outbox?: OutboxOptions;
   /** Starts no sender: ops become durable, and another client sends them. */
   offline?: boolean;
-  /** Lets secrets go in clear to hosts that are not loopback. */
+  /** Allows sending secrets in clear to other machines. */
   allowPlaintext?: boolean;
-  /** The private key of sealed refs, which are refused without it (newSealKey). */
+  /** The private key of sealed refs, without which they are refused (newSealKey). */
   sealKey?: CryptoKey;
   /**
-   * What makes WebSockets; default that of the package ws in Node, else globalThis.WebSocket. Node's own has no terminate:
-   * a server that falls silent keeps the process of a closed client alive with it.
+   * Makes WebSockets; default that of the package ws in Node, else globalThis.WebSocket. Node's own has no terminate, so a
+   * server that falls silent keeps the process of a closed client running.
    */
   WebSocket?: unknown;
-  /** How long, in milliseconds, reading and direct verbs go on over links that break; default 10,000. */
+  /** How long, in milliseconds, reads and direct calls are retried over links that break; default 10,000. */
   patience?: number;
   /** Names this program to servers' logs. */
   agent?: string;
   /** Bounds the wait, in milliseconds, between attempts to connect; default 100 and 5000. */
   reconnect?: { initial?: number; max?: number };
-  /** How long, in milliseconds, a connection may be silent before it is tried, and then until it is given up; default 20,000. */
+  /** How long, in milliseconds, a connection may be silent before it is probed, and then before it is given up; default 20,000. */
   quiet?: number;
-  /** Told what goes wrong in the background, for people. It never holds a secret. */
+  /** Called with what goes wrong in the background, as text for people without secrets. */
   log?: (message: string) => void;
   /**
-   * Told, for people, what a verb that has not come back after two seconds waits for (a ticket's wait, drain, reading, direct
-   * verbs), each reason once: "unavailable: …", "disk_full: …". Who follows is told by trouble (SubscribeOptions).
+   * Called with what a call waits for that has not returned after two seconds (a ticket's wait, drain, reads, direct
+   * calls), as text for people, each reason once: "unavailable: …", "disk_full: …". Subscriptions report to SubscribeOptions.trouble.
    */
   onWaiting?: (reason: string) => void;
 }
 
-/** Waits that can be given up. */
+/** A signal that cancels waiting. */
 export interface Waiting {
   signal?: AbortSignal;
 }
 
 /** Which sessions are listed, and in what order. */
 export interface ListOptions extends Waiting {
-  /** oldest first (left out), newest first, those first that changed last, or by title, those without one last. */
+  /** oldest first (default), newest first, last changed first, or by title with sessions without one last. */
   order?: "oldest" | "newest" | "changed" | "title";
-  /** Only those with this text in their title or an id, in either case. */
+  /** Only sessions with this text in their title or an id, ignoring case. */
   search?: string;
-  /** Deleted sessions, too. */
+  /** Includes deleted sessions. */
   deleted?: boolean;
 }
 
-/** About a new session. */
+/** Options of a new session. */
 export interface CreateOptions {
-  /** The id another system knows it by; once among the sessions made under one ref. */
+  /** The session's id in another system; unique among the living sessions made under one ref. */
   external?: string;
-  /** Of the owner's ref. */
+  /** The owner's ref's label. */
   label?: string;
-  /** Of the owner's ref; default "owner". */
+  /** The owner's ref's actor; default "owner". */
   actor?: string;
-  /** "time": messages are in the order of their time.created, as opencode has them, and not of the log. A fork has its source's order. */
+  /** "time": messages are ordered by their time.created, as in opencode, instead of by the log. A fork has its source's order. */
   order?: "time";
-  /** The owner's ref, if it was made before (newOwner): who keeps it, and the batch's id, may repeat the creation after a crash. */
+  /** The owner's ref, if it was made before (newOwner). With it and the batch's id the creation can be repeated after a crash. */
   owner?: Ref;
   /** The id of the creating batch, if it is to be repeatable. */
   batchID?: string;
@@ -102,7 +102,7 @@ export class Client implements Link {
     this.#stopListening = () => target.removeEventListener?.("online", online);
   }
 
-  /** Opens a client on a store. open of the package's entry makes the store that fits the place. */
+  /** Opens a client on a store; the package entry's open makes the store for Node or the browser. */
   static async on(store: Store, options: ClientOptions, WebSocket: WebSocketConstructor): Promise<Client> {
     const outbox = await Outbox.open(store, {
       ...options.outbox, ...(options.log && { log: options.log }), ...(options.onWaiting && { onWaiting: options.onWaiting }),
@@ -117,15 +117,15 @@ export class Client implements Link {
     return this.#outbox;
   }
 
-  /** Tries to connect now wherever there is no connection, and sends what waits. */
+  /** Tries to connect now wherever there is no connection, and sends what is pending. */
   hurry(): void {
     for (const s of this.#servers.values()) s.hurry();
     this.#outbox.wake();
   }
 
   /**
-   * Stops sending, closes every connection and the outbox. Subscriptions and waits end with canceled. What is not sent
-   * stays in the outbox for the next open.
+   * Stops sending, closes every connection and the outbox. Subscriptions and waits end with canceled. Unsent batches
+   * stay in the outbox for the next open.
    */
   async close(): Promise<void> {
     this.#stopListening();
@@ -137,24 +137,24 @@ export class Client implements Link {
     await this.close();
   }
 
-  /** The space of a ref, given as text or as a Ref. It is kept in the outbox. */
+  /** The space of a ref, given as text or as a Ref. The ref is stored in the outbox. */
   async space(ref: Ref | string): Promise<Space> {
     ref = typeof ref === "string" ? Ref.parse(ref.trim()) : ref;
     if (!isSpace(ref.target)) throw fault("bad_ref_text", "this is not a space's ref: its id does not begin with spc_");
     return new Space(this, await this.#keep(ref));
   }
 
-  /** The session of a ref, given as text or as a Ref. It is kept in the outbox; whether it is good shows when it is used. */
+  /** The session of a ref, given as text or as a Ref. The ref is stored in the outbox and checked when it is used. */
   async session(ref: Ref | string): Promise<Session> {
     ref = typeof ref === "string" ? Ref.parse(ref.trim()) : ref;
     if (!isSession(ref.target)) throw fault("bad_ref_text", "this is not a session's ref: its id does not begin with ses_");
     return new Session(this, await this.#keep(ref));
   }
 
-  /** A session by its id, or the external one, under the best ref the outbox has for it. not_found, ambiguous. */
+  /** A session by its id or external id, under the best ref that the outbox has for it. not_found, ambiguous. */
   sessionByID(id: string): Session {
     const row = this.#outbox.refFor(id), ref = Ref.parse(row.text);
-    if (!isSession(ref.target)) throw fault("not_found", `the ref kept for ${id} is not a session's`);
+    if (!isSession(ref.target)) throw fault("not_found", `the ref stored for ${id} is not a session's`);
     ref.checkPlaintext(this.#options.allowPlaintext ?? false);
     return new Session(this, { ref, redemption: row.redemption });
   }
@@ -164,28 +164,28 @@ export class Client implements Link {
     return new Ticket(this.#outbox, batch);
   }
 
-  /** Waits until nothing is left to send. */
+  /** Waits until nothing is pending. */
   drain(options: Waiting & { progress?: (done: number, total: number) => void } = {}): Promise<void> {
     return this.#outbox.drain(options.progress, options.signal);
   }
 
   /**
-   * Compares a session's log with what was committed to it here, and commits again what applied once and is not there any
-   * more: under new ids, in order, in a new stream, which also takes what still waits. It is the way on from a stream that
-   * has stopped for good, and finds what a server has lost that was restored, whether anything has stopped or not. It needs
-   * a ref that shows the whole log; it is harmless to interrupt or repeat it. A session that the server does not know any
-   * more is made again, if that was done from here. in_use while ops are on their way; not_found, missing_right.
+   * Compares a session's log with what was committed to it here, and commits ops again that applied but are missing
+   * from it: under new ids, in order, in a new stream, followed by the pending ops. It continues a session whose stream has
+   * stopped for good, and repairs what a restored server has lost, whether anything has stopped or not. It needs
+   * a ref that shows the whole log, and may be interrupted or repeated. A session that the server has lost is
+   * made again if it was made here. in_use while ops are in flight; not_found, missing_right.
    */
   reconcile(session: string, options: ReconcileOptions & Waiting = {}): Promise<Reconciliation> {
     return reconcile(this, session, options);
   }
 
-  /** Gives up what is unfinished of a session and begins another stream for it, without the server and without harm to other sessions. It gives the ops that ended. */
+  /** Gives up everything unfinished of a session and begins another stream for it, without the server and without affecting other sessions. Returns the ops that ended. */
   abandon(session: string): Promise<string[]> {
     return this.#outbox.abandon(session);
   }
 
-  /** The sessions that the outbox has ops of, unfinished or of the last 30 days, in the order in which they came. */
+  /** The sessions of which the outbox has ops, unfinished or of the last 30 days, in order of their first. */
   sessions(): string[] {
     return this.#outbox.sessions();
   }
@@ -196,8 +196,8 @@ export class Client implements Link {
   }
 
   /**
-   * Stores a ref unless it is known. One that comes with other hosts than before replaces them. A secret that cannot be
-   * right is refused (unknown_ref); one that is not the one that is kept displaces nothing, and is tried.
+   * Stores a ref unless it is known. Other hosts replace the stored ones. A secret that does not fit the id is refused
+   * (unknown_ref); one that differs from the stored one is tried beside it.
    */
   async #keep(ref: Ref): Promise<Held> {
     ref.checkPlaintext(this.#options.allowPlaintext ?? false);
@@ -211,12 +211,12 @@ export class Client implements Link {
     return { ref, redemption: put.redemption };
   }
 
-  /** What the server of a ref takes, as far as it has told. */
+  /** The limits of a ref's server, as far as known. */
   limitsFor(ref: Ref): Limits {
     return { ...defaultLimits, ...this.#servers.get(ref.address)?.limits };
   }
 
-  /** The server of a ref. It refuses a ref whose secret would travel in clear. */
+  /** The server of a ref. It refuses a ref whose secret would be sent in clear. */
   serverFor(ref: Ref): Server {
     ref.checkPlaintext(this.#options.allowPlaintext ?? false);
     if (this.#outbox.life.aborted) throw fault("canceled", "the client was closed");
@@ -238,8 +238,8 @@ export class Client implements Link {
   }
 
   /**
-   * Makes one call on a ref's live capability and reads its results, again for as long as what it meets is transient and
-   * patience lasts.
+   * Makes one call on a ref's live capability and reads its results; transient errors are retried for as long as
+   * patience allows.
    */
   async call<T>(held: Held, ask: (live: StubPromise, peer: Peer) => Promise<T>, options: Waiting = {}): Promise<T> {
     const server = this.serverFor(held.ref), life = this.#outbox.life;
@@ -265,7 +265,7 @@ export class Client implements Link {
   }
 }
 
-/** What a promise comes to, unless the signal comes first. */
+/** The result of a promise, unless the signal fires first. */
 function unless<T>(signal: AbortSignal | undefined, p: Promise<T>): Promise<T> {
   if (signal === undefined) return p;
   return new Promise((resolve, reject) => {
@@ -276,7 +276,7 @@ function unless<T>(signal: AbortSignal | undefined, p: Promise<T>): Promise<T> {
   });
 }
 
-/** Waits, but not beyond the outbox's end, nor the signal's. */
+/** Waits until the time is over, the outbox is closed or the signal fires. */
 export function sleep(ms: number, outbox: Outbox, signal?: AbortSignal): Promise<void> {
   return new Promise((resolve) => {
     const done = (): void => {
@@ -317,7 +317,7 @@ export class Space {
     return this.#held.ref.target;
   }
 
-  /** The ref it is reached by. Its text gives the secret away. */
+  /** The ref it is reached by. Its text has the secret. */
   get ref(): Ref {
     return this.#held.ref;
   }
@@ -328,8 +328,8 @@ export class Space {
   }
 
   /**
-   * Makes a new session, offline: the session can be used at once, and the batch, which begins with the create op and may
-   * be given more, makes it real when it is committed.
+   * Makes a new session, offline. The session can be used at once. Its batch begins with the create op, may get more
+   * ops, and creates the session when it is committed.
    */
   create(options: CreateOptions = {}): { session: Session; batch: Batch } {
     const { session, batch, creation } = this.#newSession(options);
@@ -337,7 +337,7 @@ export class Space {
     return { session, batch };
   }
 
-  /** Makes a new session that begins as a copy of another as it was at a cursor (left out: as it is when the op applies), where the event has that hash. */
+  /** Makes a new session that begins as a copy of another at a cursor (default: when the op applies), where the event must have that hash. */
   fork(source: Session, options: CreateOptions & { at?: number; atHash?: Uint8Array } = {}): { session: Session; batch: Batch } {
     const { session, batch, creation } = this.#newSession(options);
     batch.source = source.ref;
@@ -356,7 +356,7 @@ export class Space {
 
   /**
    * Mints a ref of the space, with at most this one's rights and limits: create, list, share, revoke. It needs the server;
-   * the ref is good when the promise is fulfilled.
+   * the ref is valid when the promise is fulfilled.
    */
   async share(options: ShareOptions, waiting?: Waiting): Promise<Ref> {
     const { rights, methods, lifetime, from = 0, message = "", redemptions = 0, label = "", actor = "", seal = "" } = options;
@@ -368,7 +368,7 @@ export class Space {
     return ref;
   }
 
-  /** Revokes a ref of the space and all made from it, those of sessions created under it too; how many refs died. */
+  /** Revokes a ref of the space and all made from it, those of sessions created under it too; returns how many refs died. */
   revoke(ref: Ref | string, waiting?: Waiting): Promise<number> {
     return this.#client.call(this.#held, async (live) => {
       const answer = (await live["revoke"]!(typeof ref === "string" ? ref : ref.id)) as Struct | number;
@@ -379,9 +379,9 @@ export class Space {
   }
 
   /**
-   * The tree of refs below the space's ref, or one below that: depth first, those made from one ref in the order of their
-   * making. The refs of sessions that were made under it are there, too. It takes the right to revoke. What is minted or
-   * revoked meanwhile moves nothing; conflict, if a rotation has moved the refs among which the list stood.
+   * The tree of refs below the space's ref, or one below that: depth first, siblings by creation. It includes the refs of
+   * sessions that were made under it, and needs the right to revoke. Refs minted or revoked in the meantime do not disturb
+   * the list; conflict, if a rotation has moved the refs where it stood.
    */
   refs(options: RefsOptions = {}): AsyncGenerator<RefInfo, void, void> {
     return readRefs(this.#client, this.#held, options);
@@ -392,18 +392,18 @@ export class Space {
     return this.#client.call(this.#held, async (live) => readInfo(await live["info"]!()), options);
   }
 
-  /** describe, by its former name. */
+  /** The older name of describe. */
   info(options?: Waiting): Promise<Description> {
     return this.describe(options);
   }
 
-  /** The space's sessions, however many there are: the server sorts and searches them. */
+  /** The space's sessions, any number of them: the server sorts and searches them. */
   async *list({ order = "oldest", search = "", deleted = false, ...waiting }: ListOptions = {}): AsyncGenerator<SessionInfo> {
     for (let after = "", more = true; more; ) {
       const page = await this.#client.call(this.#held, async (live) => (await live["list"]!(after, 200, order, search, deleted)) as Struct, waiting);
       const sessions = page["sessions"] as SessionInfo[];
       yield* sessions;
-      // A server of before knows one order alone, that of ids, and does not say where it goes on.
+      // Older servers list by id only, and do not say where the next page begins.
       after = (page["next"] as string | undefined) || (sessions.at(-1)?.id ?? "");
       more = page["more"] === true && after !== "";
     }
@@ -425,12 +425,12 @@ export class Session {
     return this.#held.ref.target;
   }
 
-  /** The ref it is reached by. Its text gives the secret away. */
+  /** The ref it is reached by. Its text has the secret. */
   get ref(): Ref {
     return this.#held.ref;
   }
 
-  /** The redemption id belongs to the outbox, where a session that was just made gets its own with its batch. */
+  /** The redemption id is stored in the outbox; a new session gets its own with its batch. */
   #now(): Held {
     const row = this.#client.outbox.refRow(this.#held.ref.id);
     return row ? { ref: this.#held.ref, redemption: row.redemption } : this.#held;
@@ -449,18 +449,18 @@ export class Session {
     return b.commit();
   }
 
-  /** Commits a share and gives the new ref: the batch is durable, the ref works when it has arrived. */
+  /** Commits a share and returns the new ref: the batch is durable, the ref works when it has arrived. */
   async share(options: ShareOptions): Promise<{ ref: Ref; ticket: Ticket }> {
     const b = this.batch(), { ref } = b.share(options);
     return { ref, ticket: await b.commit() };
   }
 
-  /** Tells of the session and of the ref it is reached by. */
+  /** Describes the session and the ref it is reached by. */
   describe(options?: Waiting): Promise<Description> {
-    return this.#client.call(this.#now(), async (live) => readInfo(await live["info"]!()), options); // which older servers know too
+    return this.#client.call(this.#now(), async (live) => readInfo(await live["info"]!()), options); // older servers have only info
   }
 
-  /** describe, by its former name. */
+  /** The older name of describe. */
   info(options?: Waiting): Promise<Description> {
     return this.describe(options);
   }
@@ -471,7 +471,7 @@ export class Session {
   }
 
   /**
-   * The folded state as of a cursor; left out, as of now. hash is that of the event there (SessionEvent.hash, State.hash):
+   * The folded state at a cursor, by default the present one. hash is that of the event there (SessionEvent.hash, State.hash):
    * server_behind if the log has another one.
    */
   snapshot(options: Waiting & { at?: number; hash?: Uint8Array } = {}): Promise<State> {
@@ -490,9 +490,9 @@ export class Session {
   }
 
   /**
-   * Gives handle every event after a cursor, once and in order, over any number of connections; while handle works, no
-   * more than a window is sent ahead. The promise is fulfilled when the signal ends it, and rejected with what handle
-   * throws, or with why the server ended it: revoked, stale_epoch, expired, missing_right, unknown_ref, cursor_expired,
+   * Calls handle with every event after a cursor, once and in order, over any number of connections; while handle runs, at
+   * most a window is sent ahead. The promise is fulfilled when the signal fires, and rejected with the error that handle
+   * throws, or with the reason if the server ends it: revoked, stale_epoch, expired, missing_right, unknown_ref, cursor_expired,
    * server_behind (the log is not the one that was followed: the server was restored from a backup), session_deleted.
    */
   subscribe(options: SubscribeOptions, handle: (event: SessionEvent) => void | Promise<void>): Promise<void> {
@@ -504,24 +504,24 @@ export class Session {
     return follow((o, handle) => this.subscribe(o, handle), options);
   }
 
-  /** Revokes a ref of the session and all made from it, at once and without the outbox. The same again gives the same cut. */
+  /** Revokes a ref of the session and all made from it, at once, without the outbox. A repeat returns the same cut. */
   revoke(ref: Ref | string, options?: Waiting): Promise<Cut> {
     return this.#revoke(typeof ref === "string" ? ref : ref.id, false, options);
   }
 
-  /** Revokes every share of the session, at once and without the outbox. */
+  /** Revokes every share of the session, at once, without the outbox. */
   bumpEpoch(options?: Waiting): Promise<Cut> {
     return this.#revoke(null, true, options);
   }
 
-  /** The tree of refs below the session's ref, or one below that (an owner's: any of the session's), as Space.refs gives it. */
+  /** The tree of refs below the session's ref, or one below that (with an owner's: any of the session's), like Space.refs. */
   refs(options: RefsOptions = {}): AsyncGenerator<RefInfo, void, void> {
     return readRefs(this.#client, this.#now(), options);
   }
 
   /**
-   * Ends the session's open turns, or those of dead refs, as aborted, at once and without the outbox: turns that nobody is
-   * there any more to end. What was written to them stays. It takes the rights to read and to revoke.
+   * Ends the session's open turns, or those of dead refs, as aborted, at once, without the outbox: turns whose writers are
+   * gone. What was written to them stays. It needs the rights to read and to revoke.
    */
   abortTurns(options: AbortOptions = {}): Promise<AbortedTurns> {
     return abortTurns(this.#client, this.#now(), options);

@@ -1,4 +1,4 @@
-// What can go wrong, as the one closed list of codes that all clients and servers of Mooring share. The list is
+// The closed list of error codes that all clients and servers of Mooring share. It is
 // append-only; a code that this version does not know keeps its number and the name it came with.
 
 /** Every code by its name. */
@@ -6,7 +6,7 @@ export const codes = {
   none: 0,
   // Outcomes: why a recorded op did not apply.
   skipped: 1, denied: 2, conflict: 3, rejected: 4, voided: 5, batch_aborted: 6,
-  // Call-level answers: nothing was recorded, the batch may come again.
+  // Answers to calls: nothing was recorded, the batch may be sent again.
   fenced: 20, server_behind: 21, outbox_diverged: 22, gap: 23, overloaded: 24, not_yet_known: 25, unavailable: 26,
   disconnected: 27, draining: 28, quota_exceeded: 29,
   // Authority.
@@ -16,7 +16,7 @@ export const codes = {
   malformed: 60, unknown_method: 61, bad_key: 62, bad_payload: 63, too_large: 64, not_found: 65, already_exists: 66,
   wrong_offset: 67, turn_ended: 68, turn_open: 69, not_your_turn: 70, bad_reference: 71, session_deleted: 72,
   widening: 73, bad_argument: 74,
-  // Reading and use.
+  // Reading and usage.
   cursor_expired: 90, pruned: 91, bad_ref_text: 92, plaintext: 93, incompatible: 94, usage: 95, outbox_full: 96,
   disk_full: 97, in_use: 98, unsafe_store: 99, canceled: 100, internal: 101, slow_consumer: 102, ambiguous: 103, outbox_damaged: 104,
 } as const;
@@ -26,23 +26,23 @@ export type CodeName = keyof typeof codes;
 
 const names = new Map<number, CodeName>(Object.entries(codes).map(([n, c]) => [c, n as CodeName]));
 
-/** The name of a code number; code_N for one that this version does not know. */
+/** The name of a code number; code_N for an unknown one. */
 export function nameOf(code: number): CodeName {
   return names.get(code) ?? (`code_${code}` as CodeName);
 }
 
-/** Every refusal, and everything that goes wrong here. Its message begins with the code's name and holds no secret. */
+/** Every error of the package. Its message begins with the code's name and has no secret. */
 export class MooringError extends Error {
   override readonly name = "MooringError";
-  /** The code's name, as it stands on every wire. */
+  /** The code's name, the same on every wire. */
   readonly codeName: CodeName;
   /** The code's number. */
   readonly code: number;
-  /** The position that the code speaks of: of gap the expected seq, of wrong_offset the length. */
+  /** The position that belongs to the code: for gap the expected seq, for wrong_offset the length. */
   readonly at: number;
   /** What was wrong, without the code. */
   readonly reason: string;
-  /** The batch of an op that was refused, by which the server's log knows it; else "". The message ends with it. */
+  /** For a refused op its batch, whose id the server's log has too; else "". The message ends with it. */
   readonly batch: string;
 
   constructor(codeName: CodeName, reason: string, more: { at?: number; code?: number; batch?: string; cause?: unknown } = {}) {
@@ -54,13 +54,13 @@ export class MooringError extends Error {
     this.batch = more.batch ?? "";
   }
 
-  /** Whether the same request may succeed later without anyone changing it. */
+  /** Whether the same request may succeed later without a change by anyone. */
   get transient(): boolean {
     return isTransient(this.codeName);
   }
 }
 
-/** Whether what was answered with this code may succeed later without anyone changing it. */
+/** Whether a request that was answered with this code may succeed later without a change by anyone. */
 export function isTransient(name: CodeName): boolean {
   switch (name) {
     case "gap": case "overloaded": case "not_yet_known": case "unavailable": case "disconnected": case "draining":
@@ -72,7 +72,7 @@ export function isTransient(name: CodeName): boolean {
 
 export const fault = (name: CodeName, reason: string, at = 0): MooringError => new MooringError(name, reason, { at });
 
-/** What a code looks like on the wire: {code, name}, a number, or a name. */
+/** A code's forms on the wire: {code, name}, a number, or a name. */
 export function codeNameOf(v: unknown): CodeName {
   if (typeof v === "number" || typeof v === "bigint") return nameOf(Number(v));
   if (typeof v === "string") return v as CodeName;
@@ -94,8 +94,8 @@ export function refusalOf(v: unknown): MooringError | undefined {
 }
 
 /**
- * What a call was rejected with, as a MooringError. What carries no code is the link's own trouble (disconnected), but
- * for a TypeError, which says that the two sides do not speak the same methods (incompatible).
+ * The MooringError for a call's rejection. Errors without a code come from the link (disconnected), except for
+ * TypeErrors, which mean that the two sides' methods differ (incompatible).
  */
 export function faultOf(err: unknown): MooringError {
   if (err instanceof MooringError) return err;
@@ -105,7 +105,7 @@ export function faultOf(err: unknown): MooringError {
     const name = e.codeName as CodeName;
     return new MooringError(name, stripped(name, message), { at: Number(e.at ?? 0), code: Number(e.code) });
   }
-  // Servers tell clients that do not know errors' properties by the message alone.
+  // Servers send clients that cannot read errors' properties only the message.
   const word = /^([a-z_]+): /.exec(message)?.[1];
   if (word !== undefined && word in codes) {
     return new MooringError(word as CodeName, message.slice(word.length + 2));
@@ -123,5 +123,5 @@ function codeNumber(v: unknown): { code?: number } {
   return typeof n === "number" || typeof n === "bigint" ? { code: Number(n) } : {};
 }
 
-/** Bounds what a message repeats of its input. */
+/** Shortens input that a message repeats. */
 export const clip = (s: string): string => (s.length > 64 ? `${s.slice(0, 64)}…` : s);

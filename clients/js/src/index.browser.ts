@@ -9,7 +9,7 @@ import type { WebSocketConstructor } from "./transport.js";
 export * from "./index.common.js";
 
 /**
- * Opens the outbox and starts sending what is in it, as soon as no other tab does. It needs no server. usage where the
+ * Opens the outbox, and starts sending as soon as no other tab does. It needs no server. usage if the
  * browser has no Web Locks (they need a secure context: https, or localhost).
  */
 export async function open(options: OpenOptions = {}): Promise<Client> {

@@ -1,4 +1,4 @@
-// What the package gives wherever it runs.
+// The package's exports that are the same everywhere.
 
 export type { AbortedTurns, AbortOptions } from "./aborting.js";
 export { Batch, type Now, type Payload, Promised, type Reference, reference, Results, type Right, type ShareOptions, Ticket } from "./batch.js";

@@ -10,7 +10,7 @@ import type { WebSocketConstructor } from "./transport.js";
 export * from "./index.common.js";
 
 /**
- * Opens the outbox and starts sending what is in it. It needs no server. in_use if another process has the outbox open;
+ * Opens the outbox and starts sending. It needs no server. in_use if another process has the outbox open;
  * usage if no home is given; incompatible if this Node is too old.
  */
 export async function open(options: OpenOptions): Promise<Client> {

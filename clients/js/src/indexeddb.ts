@@ -1,10 +1,10 @@
 // The outbox of a browser: IndexedDB, shared by all tabs of an origin. Any tab commits into it; the one that holds the
 // outbox's Web Lock sends.
 //
-// Every row carries the number of the write that made it, so a tab that is behind reads what is newer. Writes are
-// transactions on the whole store, one at a time over all tabs, and each begins with reading that. A BroadcastChannel
-// tells of writes; once a second a tab looks by itself, for channels lose messages to tabs that sleep. A removed row stays
-// for a day as the number of the write that removed it, and whoever opens the outbox after that forgets it.
+// Every row has the number of the write that made it, so that a tab can read newer rows only. Writes are
+// transactions on the whole store, one at a time over all tabs, and begin with that read. A BroadcastChannel
+// announces writes; tabs also poll once a second, since sleeping tabs miss messages. A removed row leaves a tombstone
+// (the number of the write) for a day; the next open after that deletes it.
 
 import { fault } from "./fault.js";
 import { type Change, Store, storageError, type TableName } from "./store.js";
@@ -19,7 +19,7 @@ interface Stored {
 
 const recheckEvery = 1000;
 
-/** How long it is remembered that a row was removed: for tabs that sleep and have it in memory. */
+/** How long tombstones are kept, for sleeping tabs that have the row in memory. */
 const keepRemoved = 24 * 3600_000;
 
 /** Rows in IndexedDB, shared with other tabs. */
@@ -28,8 +28,8 @@ export class IndexedDBStore extends Store {
   readonly #name: string;
   readonly #channel: BroadcastChannel | undefined;
   readonly #timer: ReturnType<typeof setInterval>;
-  #seen = 0; // the last write that the tables show
-  #removed: [TableName, string][] | undefined = []; // long ago, as found when the outbox was opened
+  #seen = 0; // the last write that the tables contain
+  #removed: [TableName, string][] | undefined = []; // old tombstones, as found when the outbox was opened
   #looking: Promise<void> | undefined;
   #lookAgain = false;
   #release: (() => void) | undefined;
@@ -45,13 +45,13 @@ export class IndexedDBStore extends Store {
       this.#channel.onmessage = () => this.#look();
     }
     this.#timer = setInterval(() => this.#look(), recheckEvery);
-    db.onversionchange = () => { // somebody deletes the outbox
+    db.onversionchange = () => { // the outbox is being deleted
       this.breakWith(fault("unavailable", "the outbox's database is being deleted"));
       db.close();
     };
   }
 
-  /** Opens the outbox of a name; it is made if it is not there. */
+  /** Opens the outbox of a name; a new one if there is none. */
   static async open(name: string): Promise<IndexedDBStore> {
     const full = `mooring-outbox/${name}`;
     try {
@@ -66,7 +66,7 @@ export class IndexedDBStore extends Store {
       });
       const store = new IndexedDBStore(db, full);
       await store.#catchUpNow();
-      await store.#forget().catch(() => {}); // there is another time
+      await store.#forget().catch(() => {}); // the next open tries again
       return store;
     } catch (err) {
       throw storageError("open the outbox", err);
@@ -79,7 +79,7 @@ export class IndexedDBStore extends Store {
     this.#looking ??= (async () => {
       while (this.#lookAgain && !this.#closed) {
         this.#lookAgain = false;
-        // Not while a write is under way: tables show it, and may have to go back.
+        // Not during a write: the tables already contain it, and it may be rolled back.
         await this.idle();
         if (await this.#catchUpNow().catch(() => false)) this.changed();
       }
@@ -92,7 +92,7 @@ export class IndexedDBStore extends Store {
     if (!this.#closed && (await this.#catchUpNow())) this.changed();
   }
 
-  /** Reads what others have written; whether there was anything. */
+  /** Reads the writes of other tabs; returns whether there were any. */
   #catchUpNow(): Promise<boolean> {
     return new Promise((resolve, reject) => {
       const tx = this.#db.transaction(["rows", "writes"], "readonly");
@@ -103,7 +103,7 @@ export class IndexedDBStore extends Store {
     });
   }
 
-  /** Forgets rows that were removed long ago. */
+  /** Deletes old tombstones. */
   #forget(): Promise<void> {
     const removed = this.#removed;
     this.#removed = undefined;
@@ -112,7 +112,7 @@ export class IndexedDBStore extends Store {
       const tx = this.#db.transaction("rows", "readwrite"), rows = tx.objectStore("rows");
       for (const key of removed) {
         const get = rows.get(key);
-        get.onsuccess = () => { // it may have been made again
+        get.onsuccess = () => { // the row may exist again
           if ((get.result as Stored | undefined)?.d === null) rows.delete(key);
         };
       }
@@ -121,7 +121,7 @@ export class IndexedDBStore extends Store {
     });
   }
 
-  /** Brings the tables up to date within a transaction, and then calls next with the last write's number. */
+  /** Reads newer rows within a transaction, and then calls next with the last write's number. */
   #catchUp(tx: IDBTransaction, next: (last: number, news: boolean) => void): void {
     const get = tx.objectStore("writes").get("last");
     get.onsuccess = () => {
@@ -132,7 +132,7 @@ export class IndexedDBStore extends Store {
       }
       const rows = tx.objectStore("rows").index("n").getAll(IDBKeyRange.lowerBound(this.#seen, true));
       rows.onsuccess = () => {
-        if (last > this.#seen) { // another transaction may have brought them meanwhile
+        if (last > this.#seen) { // another transaction may have read them already
           for (const r of rows.result as Stored[]) {
             this.tables.apply({ t: r.t, k: r.k, v: r.d } as Change);
             if (r.d === null && (r.at ?? 0) < Date.now() - keepRemoved) this.#removed?.push([r.t, r.k]);

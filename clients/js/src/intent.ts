@@ -1,5 +1,5 @@
-// Op intents and their outcomes, as they travel and as the outbox keeps them, and what one must look like before it is
-// sent: the server runs the same checks (there what is wrong is a recorded rejection, here it is told to the caller).
+// Op intents and their outcomes, as they are sent and stored, and the checks before sending: the server runs
+// the same ones, but records a rejection where commit here throws.
 
 import { clip, codeNameOf, fault, MooringError, type CodeName } from "./fault.js";
 import { byteLength } from "./text.js";
@@ -17,7 +17,7 @@ export type Arg = { readonly name: string } & ({ readonly json: string; readonly
 /** An op's expected_cursor: a number, or a reference to an earlier result that is one. */
 export type Expect = { readonly cursor: number; readonly ref?: never } | { readonly ref: OpRef; readonly cursor?: never };
 
-/** An op intent but for its place in a stream. */
+/** An op intent without its position in a stream. */
 export interface Intent {
   readonly id: string;
   readonly method: string;
@@ -27,8 +27,8 @@ export interface Intent {
 }
 
 /**
- * Takes the hints out of an op's arguments: those that a server of before is to do without, and that travel beside the
- * others. A lifetime is one only beside a time: left out alone, the ref would live for ever.
+ * Takes the hints out of an op's arguments: those that older servers may leave out and that travel beside the
+ * others. A lifetime is a hint only beside a time: if a server left it out alone, the ref would live for ever.
  */
 export function hintsOf(method: string, args: readonly Arg[]): { args: readonly Arg[]; hints: readonly Arg[] } {
   const timed = args.some((a) => a.name === "expires_at");
@@ -38,12 +38,12 @@ export function hintsOf(method: string, args: readonly Arg[]): { args: readonly 
   return hints.length === 0 ? { args, hints } : { args: args.filter((a) => !hint(a)), hints };
 }
 
-/** What was recorded of an op. pruned: there was an outcome, and its record is gone. */
+/** The status of an op. pruned: its record is gone. */
 export type Status = "applied" | "skipped" | "denied" | "conflict" | "rejected" | "voided" | "batch_aborted" | "pruned";
 
 const statuses: readonly Status[] = ["pruned", "applied", "skipped", "denied", "conflict", "rejected", "voided", "batch_aborted"];
 
-/** The record of one op, given again word for word to every repetition. */
+/** The record of one op, the same for every repeat. */
 export interface Outcome {
   readonly op: string;
   readonly status: Status;
@@ -53,12 +53,12 @@ export interface Outcome {
   readonly cursor: number;
   /** Applied: the JSON text of the result, which references read. */
   readonly result: string;
-  /** The op on whose account this one was skipped or aborted. */
+  /** The op because of which this one was skipped or aborted. */
   readonly cause: string;
   readonly at: number;
 }
 
-/** An outcome as the wire gives it. */
+/** The outcome in the wire's form. */
 export function outcomeOf(v: unknown): Outcome {
   const o = (v ?? {}) as Record<string, unknown>;
   const s = o["status"];
@@ -85,7 +85,7 @@ export interface Limits {
   payloadBytes: number;
 }
 
-/** What a server takes unless it has told otherwise. */
+/** A server's default limits. */
 export const defaultLimits: Limits = { batchOps: 1000, batchBytes: 8 << 20, payloadBytes: 4 << 20 };
 
 const maxArgs = 64;
@@ -94,7 +94,7 @@ const maxName = 64;
 const maxPath = 256;
 const maxOutside = 1000;
 
-/** Every (op, path) that an intent refers to, in the order in which they are looked at. */
+/** Every (op, path) that an intent refers to, in the order of lookup. */
 export function references(in_: Intent): OpRef[] {
   const refs = in_.args.flatMap((a) => (a.ref ? [a.ref] : []));
   if (in_.expected?.ref) refs.push(in_.expected.ref);
@@ -131,16 +131,16 @@ export function checkIntent(in_: Intent, lim: Limits): void {
   const seen = new Set<string>();
   for (const a of in_.args) {
     if (!goodName(a.name)) throw fault("malformed", `an argument's name is empty or longer than ${maxName} bytes`);
-    if (seen.has(a.name)) throw fault("malformed", `argument ${JSON.stringify(a.name)} is there twice`);
+    if (seen.has(a.name)) throw fault("malformed", `argument ${JSON.stringify(a.name)} is given twice`);
     seen.add(a.name);
     if (a.json === undefined) continue;
     const n = byteLength(a.json);
     if (n > lim.payloadBytes) throw fault("too_large", `argument ${JSON.stringify(a.name)} has ${n} bytes, the limit is ${lim.payloadBytes}`);
     if (!isJSON(a.json)) throw fault("malformed", `argument ${JSON.stringify(a.name)} is not JSON text`);
   }
-  for (const id of in_.dependsOn ?? []) if (!isULID(id)) throw fault("bad_reference", "depends_on holds what is not an op id");
+  for (const id of in_.dependsOn ?? []) if (!isULID(id)) throw fault("bad_reference", "depends_on has an element that is not an op id");
   for (const r of references(in_)) {
-    if (!isULID(r.op)) throw fault("bad_reference", "a reference names what is not an op id");
+    if (!isULID(r.op)) throw fault("bad_reference", "a reference does not name an op id");
     if (typeof r.path !== "string" || byteLength(r.path) > maxPath) {
       throw fault("bad_reference", `the path of a reference to op ${r.op} is longer than ${maxPath} bytes`);
     }
@@ -149,7 +149,7 @@ export function checkIntent(in_: Intent, lim: Limits): void {
 
 const goodName = (s: unknown): boolean => typeof s === "string" && s !== "" && byteLength(s) <= maxName && isWellFormed(s);
 
-/** Whether a text has no half of a surrogate pair, so that it has a UTF-8 form. */
+/** Whether a text has no unpaired surrogate, so that it has a UTF-8 form. */
 export function isWellFormed(s: string): boolean {
   return !/[\ud800-\udbff](?![\udc00-\udfff])|(?<![\ud800-\udbff])[\udc00-\udfff]/.test(s);
 }
@@ -225,17 +225,17 @@ function skipValue(text: string, i: number): number {
   return i;
 }
 
-/** JSON text that is kept byte for byte where a value is taken. */
+/** JSON text, kept byte for byte, in place of a value. */
 export class JSONText {
   constructor(readonly text: string) {}
 }
 
-/** Marks a text as JSON text: it is sent byte for byte, and not as a string. */
+/** Marks a text as JSON text, which is sent byte for byte instead of as a string. */
 export const jsonText = (text: string): JSONText => new JSONText(text);
 
 const isReference = (value: unknown): value is { opRef: OpRef } => typeof value === "object" && value !== null && "opRef" in value;
 
-/** What can only be a whole argument and not a part of one, in words; undefined for all else. */
+/** A name for values that may only be a whole argument, not a part of one; undefined for all others. */
 function wholeOnly(value: unknown): string | undefined {
   if (isReference(value) && typeof (value.opRef as OpRef | undefined)?.op === "string") return "refers to another op's result: a reference";
   if (value instanceof JSONText) return "is JSON text: a jsonText";
@@ -243,7 +243,7 @@ function wholeOnly(value: unknown): string | undefined {
   return undefined;
 }
 
-/** The JSON text of a value. Throws bad_reference, with the path, for a reference or a promise inside it, which JSON.stringify would take for a plain object. */
+/** The JSON text of a value. Throws bad_reference, with the path, for a reference or a promise inside it, which JSON.stringify would treat as a plain object. */
 function stringify(name: string, value: unknown): string | undefined {
   const paths = new Map<unknown, string>();
   return JSON.stringify(value, function (this: unknown, key: string, v: unknown) {
@@ -257,7 +257,7 @@ function stringify(name: string, value: unknown): string | undefined {
   });
 }
 
-/** Makes an argument of a value, JSON text or a reference. Throws bad_argument for what JSON cannot hold, and bad_reference for a reference inside a value. */
+/** Makes an argument of a value, JSON text or a reference. Throws bad_argument for values that JSON cannot express, and bad_reference for a reference inside a value. */
 export function argOf(name: string, value: unknown): Arg {
   if (value instanceof JSONText) return { name, json: value.text };
   if (isReference(value)) return { name, ref: { op: value.opRef.op, path: value.opRef.path } };

@@ -1,9 +1,9 @@
-// The outbox of a Node process: a file to which every write appends one line, forced to the disk before it counts.
+// The outbox of a Node process: a file to which every write appends one line, forced to the disk before it is acknowledged.
 //
 // A line is the CRC-32 of a JSON text in eight hexadecimal digits, a space, that text, a newline; the text is a list of
-// changes, all of which happened or none. A process that dies while it writes leaves at most one line that is not whole,
-// the last one, and nobody had been told that it was there: it is cut off. A damaged line that others follow had been
-// told of, and is an error. When most of the file is history it is written anew beside itself and put in its place.
+// changes, applied together. A process that dies while it writes leaves at most one incomplete line,
+// the last one, which was not acknowledged: it is cut off. A damaged line before the last was
+// acknowledged, and is an error. A journal that is mostly history is rewritten into a new file that replaces it.
 
 import * as fs from "node:fs/promises";
 import * as path from "node:path";
@@ -16,17 +16,17 @@ const fileName = "outbox.journal";
 const newName = "outbox.journal.new";
 const format = { format: "mooring outbox journal", version: 1 };
 
-/** Below this size a journal is not written anew while it is open. */
+/** Below this size an open journal is not rewritten. */
 const compactFrom = 4 << 20;
 
-/** Rows in a folder, which the process that opened it has for itself. */
+/** Rows in a folder that the process has locked. */
 export class JournalStore extends Store {
   readonly #folder: string;
   readonly #unlock: () => Promise<void>;
   readonly #compactFrom: number;
   #file: fs.FileHandle;
   #size: number;
-  #whole: number; // its size when it was last nothing but rows
+  #whole: number; // its size after it was last rewritten
 
   private constructor(folder: string, unlock: () => Promise<void>, file: fs.FileHandle, size: number, options: JournalOptions) {
     super();
@@ -37,12 +37,12 @@ export class JournalStore extends Store {
     this.#compactFrom = options.compactFrom ?? compactFrom;
   }
 
-  /** Opens the outbox in a folder, which is made if it is not there. in_use if another process has it open. */
+  /** Opens the outbox in a folder, a new one if there is none. in_use if another process has it open. */
   static async open(folder: string, options: JournalOptions = {}): Promise<JournalStore> {
     let unlock: (() => Promise<void>) | undefined, file: fs.FileHandle | undefined;
     try {
       const made = await fs.mkdir(folder, { recursive: true, mode: 0o700 });
-      // Every folder that was made is an entry in the one above it.
+      // Every new folder is an entry of its parent, which has to be synced.
       for (let up = path.resolve(folder); made !== undefined && up.length >= path.resolve(made).length; ) await syncFolder(up = path.dirname(up));
       await checkOwners(folder);
       unlock = await lockFolder(folder);
@@ -59,7 +59,7 @@ export class JournalStore extends Store {
       const store = new JournalStore(folder, unlock, file, end, options);
       for (const g of groups) for (const c of g) store.tables.apply(c);
       if (end === 0) await store.#append(line(format));
-      // A process that died after it had made the file, or put another in its place, may not have come to this.
+      // A process that died after making or replacing the file may not have synced its folder.
       await syncFolder(folder);
       store.#whole = store.tables.all().reduce((n, c) => n + JSON.stringify(c).length, 0);
       if (store.#stale()) await store.#compact();
@@ -76,7 +76,7 @@ export class JournalStore extends Store {
     if (changes.length === 0) return;
     await this.#append(line(changes));
     if (this.#stale()) {
-      // What was asked for is durable: trouble with making the file smaller is not its caller's.
+      // The write is durable: an error of compaction is not the caller's.
       await this.#compact().catch(() => { this.#whole = this.#size; });
     }
   }
@@ -91,8 +91,8 @@ export class JournalStore extends Store {
     try {
       await this.#file.datasync();
     } catch (err) {
-      this.#giveUp(); // what is on the disk now nobody knows, but that it is whole up to here
-      // Whoever asked is told that it failed, and may ask again: the next process had better not find it.
+      this.#giveUp(); // the file's contents after this point are unknown
+      // The caller gets the error and may write again, so the next process must not find this line.
       await this.#file.truncate(this.#size).catch(() => {});
       throw storageError("write to the outbox", err);
     }
@@ -107,7 +107,7 @@ export class JournalStore extends Store {
     return this.#size > this.#compactFrom && this.#size > 4 * this.#whole;
   }
 
-  /** Writes the rows into a new file and puts it in the old one's place. */
+  /** Writes the rows into a new file that replaces the old one. */
   async #compact(): Promise<void> {
     const lines = [line(format)];
     const rows = this.tables.all();
@@ -131,13 +131,13 @@ export class JournalStore extends Store {
     try {
       await syncFolder(this.#folder);
     } catch (err) {
-      this.#giveUp(); // which of the two files is there after a power cut nobody knows, and only the new one goes on
+      this.#giveUp(); // which of the files a power cut leaves is unknown, and only the new one would continue
       throw err;
     }
   }
 
   override async lead(signal: AbortSignal): Promise<void> {
-    signal.throwIfAborted(); // who could open it is alone
+    signal.throwIfAborted(); // the folder's lock is held
   }
 
   override async close(): Promise<void> {
@@ -164,7 +164,7 @@ export function line(value: unknown): Buffer {
   return Buffer.concat([Buffer.from(`${crc32(text).toString(16).padStart(8, "0")} `, "latin1"), text, Buffer.from("\n")]);
 }
 
-/** Reads a journal: its groups of changes, and where its whole lines end. internal if what was durable is damaged. */
+/** Reads a journal: its groups of changes, and where its complete lines end. internal if acknowledged lines are damaged. */
 export function recover(data: Buffer): { groups: Change[][]; end: number } {
   const groups: Change[][] = [];
   let at = 0;
@@ -187,7 +187,7 @@ export function recover(data: Buffer): { groups: Change[][]; end: number } {
   return { groups, end: at };
 }
 
-/** Whether a whole line begins somewhere from at on: after a newline, or after one that is spoilt. */
+/** Whether a complete line begins anywhere from at on: after a newline or a damaged part. */
 function wholeLineAfter(data: Buffer, at: number): boolean {
   for (let space; (space = data.indexOf(" [", at)) >= 0; at = space + 1) {
     const newline = data.indexOf(0x0a, space);
@@ -220,7 +220,7 @@ export function crc32(data: Uint8Array): number {
   return (c ^ 0xffffffff) >>> 0;
 }
 
-/** What is in a file, of more than the 2 GiB too that readFile takes. */
+/** A file's contents, also above the 2 GiB that readFile can read. */
 async function readAll(file: fs.FileHandle): Promise<Buffer> {
   const data = Buffer.allocUnsafe((await file.stat()).size);
   let at = 0;
@@ -232,13 +232,13 @@ async function readAll(file: fs.FileHandle): Promise<Buffer> {
   return data.subarray(0, at);
 }
 
-/** Throws usage for a folder of another user's, one that all may write to, or one that has a file or link of another user's: secrets go into it. */
+/** Throws usage for a folder that another user owns or all may write to, or with another user's file or link in it: it will have secrets. */
 async function checkOwners(folder: string): Promise<void> {
   const user = process.geteuid?.();
-  if (user === undefined) return; // a system whose files have no such owners
+  if (user === undefined) return; // this system has no file owners
   const info = await fs.stat(folder);
   if (info.uid !== user) throw fault("usage", `the home folder belongs to another user (id ${info.uid}, yours is ${user}): name a folder of your own`);
-  if (info.mode & 0o002) throw fault("usage", "every user may write to the home folder: say chmod go-w for it, or name another");
+  if (info.mode & 0o002) throw fault("usage", "every user may write to the home folder: run chmod go-w on it, or name another");
   for (const name of [fileName, newName]) {
     const of = await fs.lstat(path.join(folder, name)).catch(() => undefined);
     if (of && of.uid !== user && of.uid !== 0) {

@@ -1,7 +1,7 @@
-// Leaving a stream that cannot go on: its session gets another one, and the server is shown another secret for it, so
-// nothing of the one before stands in its way. What that changes is written at once, so it may be interrupted anywhere,
-// and done again. Whoever sends meanwhile, in this tab or another one, begins anew: what it holds of the stream is not to
-// be sent again.
+// Leaving a stream that cannot continue: its session gets another one, for which the server gets another secret, so
+// the old one does not interfere. The change is one write, so it may be interrupted anywhere and
+// repeated. A sender, in this tab or another one, starts again, since what it holds of the old stream must not be
+// sent.
 
 import type { Outcome } from "./intent.js";
 import { earlierOf, finderOf, sizeOf } from "./lookup.js";
@@ -14,13 +14,13 @@ import { type BatchRow, mergeOutcomes, noStream, type OpRow, raised, type Stream
 import type { Change, Tables } from "./store.js";
 import { newULID } from "./ulid.js";
 
-/** What is written, and the batches that end by it. */
+/** The changes to write, and the batches that end by them. */
 export interface Left {
   readonly changes: Change[];
   readonly decided: BatchRow[];
 }
 
-/** Begins the session's next stream: with those that end, those that have seqs in it, in order, and those that are new. */
+/** Begins the session's next stream with batches that end, batches that get seqs in it, in order, and new ones. */
 function next(box: Outbox, t: Tables, session: string, ends: readonly BatchRow[], flying: readonly BatchRow[]): Change[] {
   const changes: Change[] = [], { nextNum, left = 0 } = t.box!;
   // The seqs of what is finished were those of the stream that is left.
@@ -53,7 +53,7 @@ const finished = (r: BatchRow): Change => ({
   p: { ops: r.ops, state: "finished", finishedAt: Date.now(), outcomes: r.outcomes, first: 0, nextRetryAt: 0, dropping: false, kept: true },
 });
 
-/** Gives up what is unfinished of a session. not_found if nothing of the session is in the outbox. */
+/** Gives up the unfinished ops of a session. not_found if the outbox has nothing of the session. */
 export function abandoned(box: Outbox, t: Tables, session: string): Left & { ops: string[] } {
   const known = t.streams.has(session) || [...t.batches.values()].some((r) => r.session === session);
   if (!known) throw fault("not_found", `nothing of session ${session} is in this outbox`);
@@ -64,7 +64,7 @@ export function abandoned(box: Outbox, t: Tables, session: string): Left & { ops
       const message = `abandoned with its stream${r.first > 0 ? "; whether the server has applied it is not known here" : ""}`;
       return { ...op, verdict: { op: op.id, status: "voided", reason: "voided", message, cause: "", cursor: 0, result: "", at: 0 } };
     });
-    // Only if it was never sent nobody can have made the session that it creates.
+    // Unless it was sent, nobody can have made the session that it creates.
     return { ...r, ops, outcomes: r.first > 0 ? mergeOutcomes(ops, []) : null };
   });
   return { changes: next(box, t, session, decided, []), decided: decided.map(outcomesOf), ops: given };
@@ -72,13 +72,13 @@ export function abandoned(box: Outbox, t: Tables, session: string): Left & { ops
 
 const outcomesOf = (r: BatchRow): BatchRow => ({ ...r, outcomes: r.outcomes ?? mergeOutcomes(r.ops, []) });
 
-/** What is to be done about a session. */
+/** A plan for a session. */
 export interface Plan extends Left {
   readonly ops: Reconciled[];
   readonly batches: string[];
 }
 
-/** Plans what a session lacks, and what carries that out. not_found if the session is gone from its server and its creation is not in this outbox. */
+/** Plans what a session lacks, and the changes that send it. not_found if the server has lost the session and its creation is not in this outbox. */
 export function reconciled(box: Outbox, t: Tables, session: string, log: Log, expecting: boolean): Plan {
   const stored = finderOf(t), given = new Map<string, Earlier>();
   const find: Finder = (op) => given.get(op) ?? stored(op);
@@ -107,7 +107,7 @@ export function reconciled(box: Outbox, t: Tables, session: string, log: Log, ex
       know(end);
       continue;
     }
-    if (row.first > 0) ops = resolve(ops, row.atomic, session, find, false).ops; // its next stream knows nothing of the one before
+    if (row.first > 0) ops = resolve(ops, row.atomic, session, find, false).ops; // its next stream knows nothing of the old one
     const now: BatchRow = { ...row, ops, bytes: sizeOf(ops), outcomes: null };
     if (travelling(ops) === 0) {
       const end: BatchRow = row.first > 0 ? { ...now, outcomes: mergeOutcomes(ops, []) } : now;
@@ -115,7 +115,7 @@ export function reconciled(box: Outbox, t: Tables, session: string, log: Log, ex
       know(outcomesOf(end));
     } else if (row.first > 0) {
       flying.push(now);
-      know({ ...now, first: 1 }); // it has a seq, whichever
+      know({ ...now, first: 1 }); // any nonzero seq
     } else rest.push({ t: "batch", k: row.id, p: { ops, bytes: now.bytes } });
   }
   return {

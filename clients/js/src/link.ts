@@ -1,4 +1,4 @@
-// What the outbox's sender needs of a connection: a stream on which batches are pipelined.
+// The sender's view of a connection: a stream on which batches are pipelined.
 
 import type { MooringError } from "./fault.js";
 import type { Arg, Expect } from "./intent.js";
@@ -11,22 +11,22 @@ export interface Held {
   readonly redemption: string;
 }
 
-/** What to open, and with what. */
+/** The stream to open, and the capabilities to open it with. */
 export interface StreamRequest {
   readonly session: string;
-  /** The ref to go through; not looked at where space is set. */
+  /** The ref to send through; unused if space is set. */
   readonly through: Held | undefined;
   /** While the stream's first unanswered op is create or fork: restore this and call create(session, ownerRef). */
   readonly space: Held | undefined;
   readonly ownerRef: string;
-  /** Refs that the batches speak of and that must be held live: fork's via. */
+  /** Refs that the batches name and that must be live: fork's via. */
   readonly with: readonly Held[];
   readonly outbox: string;
-  readonly secret: string; // of the outbox in this session alone (streamSecret)
+  readonly secret: string; // the outbox's secret for this session only (streamSecret)
   readonly incarnation: number;
 }
 
-/** An op as it travels. */
+/** An op as it is sent. */
 export interface WireOp {
   readonly id: string;
   readonly seq: number;
@@ -36,30 +36,30 @@ export interface WireOp {
   readonly expected?: Expect;
 }
 
-/** A batch as it travels. */
+/** A batch as it is sent. */
 export interface WireBatch {
   readonly id: string;
   readonly atomic: boolean;
   readonly ackedThrough: number;
   readonly ops: readonly WireOp[];
-  /** Arguments that a server may leave out, by the place of their op: for one that knows of them. */
+  /** Arguments that a server may leave out, by the position of their op; for servers that know them. */
   readonly hints?: readonly { readonly op: number; readonly args: readonly Arg[] }[];
 }
 
 /** One opened stream. */
 export interface LinkStream {
-  /** Sends a batch. The promise is always fulfilled, in the order of the calls, also when the link breaks. */
+  /** Sends a batch. The promise is always fulfilled, in the order of the calls, even if the link breaks. */
   apply(batch: WireBatch): Promise<Reply>;
-  /** Tells acked_through without a batch; nobody waits for it. */
+  /** Sends acked_through without a batch and without waiting. */
   acknowledge(through: number): void;
   /** The last seq that the server had recorded when the stream was opened. */
   lastSeq(): Promise<number>;
-  /** Called once, when the stream is of no more use. */
+  /** Called once, when the stream has ended. */
   onGone: (err: MooringError) => void;
   close(): void;
 }
 
-/** Opens streams. It need not wait for the server's answer: a failure may come out of the first apply as well. */
+/** Opens streams. It need not wait for the server's answer: the first apply may report the failure. */
 export interface Link {
   openStream(req: StreamRequest): Promise<LinkStream>;
 }

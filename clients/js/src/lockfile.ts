@@ -1,8 +1,8 @@
-// One process at a time: lock files that a dead process's successor can take over without a race.
+// Lock files for one process at a time: a dead holder's lock can be taken over without a race.
 //
-// They are numbered, FOLDER/outbox.lock.N, and the holder is whoever made the highest one, which is made by linking a
-// finished file to its name: that succeeds for one process only. A dead holder's number is never taken again while its
-// file is there; its successor makes the next one, looks whether a higher one has come meanwhile, and then removes the
+// They are numbered, FOLDER/outbox.lock.N; the highest one holds the lock. It is made by linking a
+// complete file to its name, which succeeds for one process only. A dead holder's number is not reused while its
+// file exists: its successor makes the next one, checks that no higher one has appeared, and then removes the
 // older ones.
 
 import * as fs from "node:fs/promises";
@@ -13,7 +13,7 @@ import { newULID } from "./ulid.js";
 
 interface Holder {
   pid: number;
-  start: string; // when that process began, as far as the system tells
+  start: string; // when that process began, if the system says
   host: string;
   token: string;
 }
@@ -33,7 +33,7 @@ export async function lockFolder(folder: string): Promise<() => Promise<void>> {
       const highest = numbers.at(-1) ?? 0;
       if (highest > 0) {
         const holder = await readHolder(folder, highest);
-        if (holder === undefined) continue; // it is gone meanwhile
+        if (holder === undefined) continue; // it was removed meanwhile
         if (await alive(holder)) {
           const away = holder.host === os.hostname() ? "" : `; if it has ended, which cannot be seen from here, remove ${prefix}${highest} in home`;
           throw fault("in_use", `another process (${holder.pid} on ${holder.host}) has this outbox open: close it, or give this one a home folder of its own${away}`);
@@ -43,7 +43,7 @@ export async function lockFolder(folder: string): Promise<() => Promise<void>> {
       if (!(await make(name, mine, me))) continue;
       const now = await numbersIn(folder);
       if (now.at(-1) !== highest + 1) {
-        await remove(name); // somebody had gone further
+        await remove(name); // another process has a higher one
         continue;
       }
       for (const n of now) if (n <= highest) await remove(path.join(folder, prefix + String(n)));
@@ -55,7 +55,7 @@ export async function lockFolder(folder: string): Promise<() => Promise<void>> {
   }
 }
 
-/** Makes a lock file of a finished one; false if it is there already. */
+/** Links a complete file to a lock file's name; false if that exists. */
 async function make(name: string, mine: string, me: Holder): Promise<boolean> {
   try {
     await fs.link(mine, name);
@@ -65,7 +65,7 @@ async function make(name: string, mine: string, me: Holder): Promise<boolean> {
     if (code === "EEXIST") return false;
     if (code !== "EPERM" && code !== "ENOTSUP" && code !== "ENOSYS") throw err;
   }
-  // A file system without links: it is seen unfinished for a moment, and counts as held then.
+  // A file system without links: the file is incomplete for a moment, and counts as held then.
   try {
     await fs.writeFile(name, JSON.stringify(me), { flag: "wx", mode: 0o600 });
     return true;
@@ -75,7 +75,7 @@ async function make(name: string, mine: string, me: Holder): Promise<boolean> {
   }
 }
 
-/** Removes what processes have left that died while they took the lock. */
+/** Removes files of processes that died while they took the lock. */
 async function removeUnfinished(folder: string): Promise<void> {
   for (const name of await fs.readdir(folder)) {
     if (!name.startsWith(unfinished)) continue;
@@ -85,7 +85,7 @@ async function removeUnfinished(folder: string): Promise<void> {
     try {
       holder = JSON.parse(text) as Holder;
     } catch {
-      // it died while it wrote it, or is about to write it
+      // its process died while writing it, or is about to write it
       const { mtimeMs } = await fs.stat(path.join(folder, name)).catch(() => ({ mtimeMs: Date.now() }));
       if (Date.now() - mtimeMs < 60_000) continue;
     }
@@ -108,7 +108,7 @@ async function readHolder(folder: string, n: number): Promise<Holder | undefined
   }
 }
 
-/** Whether a lock's holder lives. Of another machine's that is not known, and it counts as living. */
+/** Whether a lock's holder is running. Holders on other machines count as running. */
 async function alive(h: Holder): Promise<boolean> {
   if (h.host !== os.hostname()) return true;
   try {

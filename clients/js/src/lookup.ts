@@ -1,4 +1,4 @@
-// What is read out of rows: ops that others refer to, and batches as they are sent.
+// Lookups in rows: ops that others refer to, and batches as they are sent.
 
 import { codes, MooringError } from "./fault.js";
 import { needs } from "./intent.js";
@@ -9,28 +9,28 @@ import { type BatchRow, noStream, type OpRow, outdated, type StreamRow, travels 
 import type { Change, Tables } from "./store.js";
 import { byteLength } from "./text.js";
 
-/** How much room a batch's ops take. */
+/** The size of a batch's ops. */
 export const sizeOf = (ops: readonly OpRow[]): number =>
   ops.reduce((n, o) => n + 64 + o.args.reduce((k, a) => k + a.name.length + (a.json === undefined ? 64 : byteLength(a.json)), 0), 0);
 
-/** A change of what is kept of a session's stream. */
+/** A change of a session's stream row. */
 export function streamChange(t: Tables, session: string, p: Partial<StreamRow>): Change {
   return { t: "stream", k: session, v: { ...(t.streams.get(session) ?? noStream(session)), ...p } };
 }
 
-/** What is to be done where a tab sends that knows nothing of streams which were left. */
+/** The advice if the sending tab does not know replaced streams. */
 export const olderSends = "a tab with an older version of this program sends for all tabs, and knows nothing of new streams of a session: close that tab, or load it anew";
 
-/** Whether a session's stream is one that nobody sends on, and that goes on as soon as another tab sends. */
+/** Whether a session waits because the sending tab has an older version. */
 export const suspended = (t: Tables, session: string): boolean => outdated(t.box!) && t.streams.get(session)?.life !== undefined;
 
-/** Why nothing more of a session is sent until someone decides; undefined if that is not so. */
+/** Why nothing more of a session is sent until someone decides; undefined if its stream runs. */
 export function stopOf(t: Tables, session: string): MooringError | undefined {
   const s = t.streams.get(session);
   return s === undefined || s.stopped === "none" || suspended(t, session) ? undefined : new MooringError(s.stopped, s.reason, { code: codes[s.stopped] });
 }
 
-/** What was said last of what is unfinished of a session; "" for nothing. */
+/** The last error of a session's unfinished batches; "" for none. */
 export function lastErrorOf(t: Tables, session: string): string {
   if (suspended(t, session)) return `in_use: ${olderSends}; until then nothing of session ${session} is sent`;
   return stopOf(t, session)?.message ?? t.unfinished(session).find((r) => r.lastError !== "")?.lastError ?? "";
@@ -53,7 +53,7 @@ export function finderOf(t: Tables): Finder {
   };
 }
 
-/** The op at a place of a row as others see it. */
+/** The op at a position of a row, as others refer to it. */
 export function earlierOf(row: BatchRow, place: number): Earlier {
   const op = row.ops[place]!;
   const before = row.ops.slice(0, place).filter(travels).length;
@@ -75,7 +75,7 @@ export function holdOf(t: Tables, row: BatchRow): number {
   return hold;
 }
 
-/** A batch as it is sent: always the same, whenever it is. */
+/** A batch as it is sent, the same at every repeat. */
 export function wireOf(e: Entry, ackedThrough: number): WireBatch {
   const ops: WireOp[] = [];
   for (const op of e.ops) {

@@ -1,10 +1,10 @@
-// The logic of queues and streams, without storage, clock or socket. The sender tells it what happened and does what it
-// puts into out, in order. It is the machine of the Go outbox, and runs that one's transcripts.
+// The state machine of queues and streams, without storage, clock or socket. The sender calls it with events and does
+// the actions that it puts into out, in order. It is the Go outbox's machine, and runs its transcripts.
 //
-// A stream is closed until there is something to send, asks for a place (there are only so many) and for its host (of a
-// host that is down only one stream tries), is opened, and then keeps a window of batches in flight. Whatever goes wrong
-// with it closes it, and it is opened again after a while and sends its unanswered batches again, the same ones in the
-// same order: the ledger answers what it has seen as duplicates. Opening, and what can go wrong, is in machine_open.ts.
+// A stream is closed until there is something to send. Then it waits for one of a limited number of slots and for its
+// host (if the host is down, only one stream tries), is opened, and keeps a window of batches in flight. Any error
+// closes it; after a pause it is opened again and sends its unanswered batches again, the same ones in the
+// same order: the ledger answers those it has recorded as duplicates. Opening, and errors, are in machine_open.ts.
 
 import { fault, type MooringError } from "./fault.js";
 import type { Outcome } from "./intent.js";
@@ -12,17 +12,17 @@ import { closeQuietly, fail, fenceEarly, type MachineHost, tryHost, tryOpen } fr
 import { groundsOf, type Refusal, sentUnder } from "./machine_refused.js";
 import { type OpRow, travels } from "./rows.js";
 
-/** Waiting times that nobody needs to set, in milliseconds. */
-export const ackIdle = 1000; // acked_through goes without a batch after so long
-export const idleClose = 5 * 60_000; // a stream with nothing to do is closed after so long
-const fairTurn = 1000; // a stream that is never idle gives up its place after so long, if others wait for one
-const recheckAfter = 1000; // how often a batch that waits for another stream is looked at anyway
-const initialCwnd = 16; // how many batches a stream may have in flight at first
+/** Fixed times, in milliseconds. */
+export const ackIdle = 1000; // acked_through is sent without a batch after this time
+export const idleClose = 5 * 60_000; // an idle stream is closed after this time
+const fairTurn = 1000; // a busy stream gives up its slot after this time, if others wait for one
+const recheckAfter = 1000; // how often a batch that waits for another stream is rechecked anyway
+const initialCwnd = 16; // batches that a stream may have in flight at first
 
 /** How many windows of batches may have seqs. */
 export const aheadFactor = 4;
 
-/** Bounds of what one stream has in flight, and of how many streams there are. */
+/** Bounds of one stream's batches in flight, and of the number of streams. */
 export interface Window {
   batches: number;
   bytes: number;
@@ -33,11 +33,11 @@ export const defaultWindow: Window = { batches: 64, bytes: 4 << 20, streams: 128
 
 /** How a stream is to be opened. */
 export interface Route {
-  readonly ref: string; // id of the ref to go through
-  readonly space: string; // id of the space's ref, while the session is yet to be made
-  readonly with: string; // id of a ref that must be held live: fork's via
-  readonly host: string; // what fails together: the ref's address
-  readonly proof: string; // differs if any of the refs does, in its secret too
+  readonly ref: string; // id of the ref to send through
+  readonly space: string; // id of the space's ref, until the session is made
+  readonly with: string; // id of a ref that must be live: fork's via
+  readonly host: string; // the ref's address: streams of one host fail together
+  readonly proof: string; // differs if any of the refs or secrets does
 }
 
 export const noRoute: Route = { ref: "", space: "", with: "", host: "", proof: "" };
@@ -50,27 +50,27 @@ export interface Entry {
   readonly via: string;
   readonly atomic: boolean;
   readonly first: number;
-  readonly n: number; // seqs
+  readonly n: number; // number of seqs
   readonly bytes: number;
   ops: readonly OpRow[];
-  hold: number; // lowest seq of its stream that it still refers to; 0: none
+  hold: number; // lowest seq of its stream that it refers to; 0: none
   route: Route;
   problem?: MooringError | undefined; // why there is no route
-  marked: boolean; // its row says in flight
+  marked: boolean; // its row has the state in flight
   attempts: number;
-  under: string; // the grounds of the openings on which it was sent; "": of none
-  unsure: boolean; // … or on others, or by a former sender: nobody knows
+  under: string; // the authority of the openings on which it was sent; "": it was not sent
+  unsure: boolean; // … or under several, or by a former sender: unknown
 }
 
 export const lastSeqOf = (e: Entry): number => e.first + e.n - 1;
 
-/** How long to wait before what failed is tried again. */
+/** Pauses before retries. */
 export interface Backoff {
   next(): number;
   reset(): void;
 }
 
-/** The answer to one apply: one outcome an op, or a call-level answer or what broke the link. */
+/** The answer to one apply: an outcome per op, or an answer to the call, or the link's error. */
 export interface Reply {
   outcomes?: readonly Outcome[];
   err?: MooringError;
@@ -82,34 +82,34 @@ export type Phase = "closed" | "opening" | "resolvingDrops" | "open"; // resolvi
 export interface Stream {
   readonly session: string;
   phase: Phase;
-  conn: number; // the present opening's number; what comes from others is ignored
+  conn: number; // the present opening's number; events of others are ignored
   opened: Route;
   queue: Entry[]; // with seqs, unanswered, in order
-  sent: number; // of queue, in this opening
-  inflight: number; // bytes of those
+  sent: number; // batches of queue that were sent in this opening
+  inflight: number; // their bytes
   queued: number; // bytes of queue
   holds: number; // entries of queue with a hold
-  head: Entry | undefined; // first batch without a seq, as last looked at
+  head: Entry | undefined; // the first batch without a seq, as of the last look
   backlog: boolean; // there may be rows without a seq
-  asking: boolean; // the storage is being asked about them
-  again: boolean; // … and more came meanwhile
-  blockedOn: readonly string[]; // batches of other sessions that the head waits for: any may decide it
+  asking: boolean; // the storage is being asked for them
+  again: boolean; // … and more came in the meantime
+  blockedOn: readonly string[]; // batches of other sessions that the head waits for; each may unblock it
   lookedAt: number;
   recheck: boolean;
   unstored: number[]; // last seqs of answered batches whose outcomes are not stored, in order
   stored: number; // outcomes are stored through here
-  storedTo: number; // … and, where all before have followed, through here
+  storedTo: number; // … and through here, once all before it are
   ackedTo: number; // … and the server knows
   ackAt: number;
-  drops: Map<number, MooringError | null>; // batches with ops to void; the error is why, null if asked for
-  dropEarly: Set<number>; // batches to be dropped that were not in queue when that was asked for
-  needRaise: boolean; // before it may be opened again
-  deciding: boolean; // the storage is being told what becomes of drops: send nothing
-  recorded: number; // the server's last seq when a drop was decided last
-  refusal: Refusal | undefined; // the server makes no such stream: nothing is sent until that is settled here
+  drops: Map<number, MooringError | null>; // batches with ops to void, with the error, or null if the user dropped them
+  dropEarly: Set<number>; // batches to drop that were not in queue yet
+  needRaise: boolean; // the incarnation must be raised before the next opening
+  deciding: boolean; // the storage is deciding the drops: send nothing
+  recorded: number; // the server's last seq at the last decision about drops
+  refusal: Refusal | undefined; // the server refuses to make the stream: nothing is sent until that is settled here
   cwnd: number; // congestion window: batches that may be in flight
   acksAtCwnd: number; // answers since cwnd last grew
-  sawOverload: boolean; // the server was too busy for more once
+  sawOverload: boolean; // the server was overloaded once
   heard: boolean; // an answer came in this opening
   gaps: number; // in a row
   readonly backoff: Backoff;
@@ -122,21 +122,21 @@ export interface Stream {
   idleSince: number;
 }
 
-/** What the sender has to do. */
+/** The actions of the sender. */
 export type Action =
-  | { do: "look"; session: string } // what is the session's first row without a seq?
-  | { do: "load"; session: string; batches: number; bytes: number } // give seqs to so many
-  | { do: "open"; session: string; conn: number; route: Route; settle: boolean } // settle: and ask for the server's last seq
+  | { do: "look"; session: string } // read the session's first row without a seq
+  | { do: "load"; session: string; batches: number; bytes: number } // give seqs to up to so many
+  | { do: "open"; session: string; conn: number; route: Route; settle: boolean } // settle: also ask for the server's last seq
   | { do: "close"; session: string; conn: number }
   | { do: "send"; session: string; conn: number; entry: Entry; through: number }
   | { do: "ack"; session: string; conn: number; through: number }
-  | { do: "finish"; entry: Entry; answer: readonly Outcome[]; making?: Route } // store it; making: how a session not made is reached
+  | { do: "finish"; entry: Entry; answer: readonly Outcome[]; making?: Route } // store the outcomes; making: how a session that was not made is reached
   | { do: "note"; entries: Entry[]; at: number; err: MooringError }
   | { do: "mark"; entry: Entry } // it was pending and is in flight now
   | { do: "stop"; session: string; err: MooringError | undefined }
   | { do: "raise" } // raise the incarnation
   | { do: "settle"; session: string; conn: number; through: number; drops: Map<number, MooringError | null>; entries: Entry[] }
-  | { do: "refuse"; session: string; to: Route; why: MooringError } // the server makes no such stream: give the seqs back, end what goes that way
+  | { do: "refuse"; session: string; to: Route; why: MooringError } // the server refuses to make the stream: take the seqs back, end the ops that would go that way
   | { do: "fenced"; err: MooringError };
 
 interface Alarm {
@@ -150,15 +150,15 @@ export class Machine {
   readonly win: Window;
   readonly newBackoff: () => Backoff;
   readonly streams = new Map<string, Stream>();
-  readonly unmade = new Map<string, Route>(); // sessions whose create did not apply, and how they are reached
+  readonly unmade = new Map<string, Route>(); // sessions whose create did not apply, with their routes
   readonly hosts = new Map<string, MachineHost>();
   readonly blockedSessions = new Map<string, Set<string>>(); // batch → sessions that wait for it
-  ready: Stream[] = []; // wait for a place
+  ready: Stream[] = []; // waiting for a slot
   openStreams = 0; // at most win.streams
   conns = 0;
   raising = false;
   isFenced = false;
-  alarms: Alarm[] = []; // by time; those that have been overtaken do no harm
+  alarms: Alarm[] = []; // by time; obsolete ones do no harm
   out: Action[] = [];
 
   constructor(win: Window, newBackoff: () => Backoff) {
@@ -181,7 +181,7 @@ export class Machine {
     return s;
   }
 
-  /** Takes a session's unanswered batches at the start of a term, in order. */
+  /** Loads a session's unanswered batches at the start of a term, in order. */
   recovered(session: string, entries: Entry[], making: Route, drops: Map<number, MooringError | null>, now: number): void {
     const s = this.stream(session);
     this.#know(session, making);
@@ -191,7 +191,7 @@ export class Machine {
     this.step(s, now);
   }
 
-  /** Sessions have rows without a seq, or may have. */
+  /** Sessions may have rows without a seq. */
   found(sessions: Iterable<string>, now: number): void {
     for (const id of sessions) {
       const s = this.stream(id);
@@ -221,7 +221,7 @@ export class Machine {
     this.step(s, now);
   }
 
-  /** The answer to look and load: batches that have seqs now, the first that has none, or all that it waits for. */
+  /** The answer to look and load: batches that have seqs now, the first one without, or the batches that it waits for. */
   looked(session: string, entries: Entry[], head: Entry | undefined, more: boolean, blockedOn: readonly string[], making: Route, now: number): void {
     const s = this.stream(session);
     s.asking = false;
@@ -246,7 +246,7 @@ export class Machine {
   }
 
   #add(s: Stream, entries: Entry[]): void {
-    if (s.queue.length === 0 && s.unstored.length === 0 && entries.length > 0) s.stored = Math.max(s.stored, entries[0]!.first - 1); // all before is finished
+    if (s.queue.length === 0 && s.unstored.length === 0 && entries.length > 0) s.stored = Math.max(s.stored, entries[0]!.first - 1); // everything before is finished
     for (const e of entries) {
       s.queue.push(e);
       s.queued += e.bytes;
@@ -254,7 +254,7 @@ export class Machine {
     }
   }
 
-  /** A batch has its outcomes stored, here or elsewhere. */
+  /** A batch's outcomes are stored, here or elsewhere. */
   finished(batch: string, now: number): void {
     for (const session of this.blockedSessions.get(batch) ?? []) {
       const s = this.streams.get(session)!;
@@ -263,7 +263,7 @@ export class Machine {
     }
   }
 
-  /** Has a stream wait for no batch any more. */
+  /** Removes a stream's waits for other batches. */
   unblock(s: Stream): void {
     for (const batch of s.blockedOn) {
       const who = this.blockedSessions.get(batch);
@@ -278,7 +278,7 @@ export class Machine {
   storedThrough(session: string, through: number, now: number): void {
     const s = this.streams.get(session);
     if (!s) return;
-    // One whose writing failed is written again, and others may overtake it.
+    // A failed write is repeated, and later ones may finish before it.
     const place = s.unstored.indexOf(through);
     if (place >= 0) s.unstored.splice(place, 1);
     s.storedTo = Math.max(s.storedTo, through);
@@ -287,14 +287,14 @@ export class Machine {
     this.step(s, now);
   }
 
-  /** How far the server may forget: what is stored, and nothing that an unanswered batch still refers to. */
+  /** How far the server may prune: stored outcomes to which no unanswered batch refers. */
   ackable(s: Stream): number {
     let through = s.stored;
     if (s.holds > 0) for (const e of s.queue) if (e.hold > 0) through = Math.min(through, e.hold - 1);
     return through;
   }
 
-  /** Does whatever the stream can do now. */
+  /** Does everything that the stream can do now. */
   step(s: Stream, now: number): void {
     if (this.isFenced || s.stopped) return;
     if (s.phase === "open") this.#pump(s, now);
@@ -314,7 +314,7 @@ export class Machine {
     this.out.push(a);
   }
 
-  /** Sends what the window allows, fetches more, or finds that there is nothing to do. */
+  /** Sends as much as the window allows, fetches more, or notices that the stream is idle. */
   #pump(s: Stream, now: number): void {
     const over = this.ready.length > 0 && now - s.since >= fairTurn;
     if (over && s.sent === 0) {
@@ -368,7 +368,7 @@ export class Machine {
     }
   }
 
-  /** Takes the answer to a batch: the first unanswered one of this opening. */
+  /** Handles the answer to the first unanswered batch of this opening. */
   replied(session: string, conn: number, r: Reply, now: number): void {
     const s = this.streams.get(session);
     if (this.isFenced || !s || s.conn !== conn || s.phase !== "open" || s.sent === 0) return;
@@ -403,7 +403,7 @@ export class Machine {
     this.step(s, now);
   }
 
-  /** The incarnation is higher now. */
+  /** The incarnation was raised. */
   raised(now: number): void {
     this.raising = false;
     for (const s of this.inOrder()) {
@@ -413,7 +413,7 @@ export class Machine {
     }
   }
 
-  /** Brings the batches as they are after settle. */
+  /** The batches as they are after settle. */
   settled(session: string, conn: number, entries: Entry[], now: number): void {
     const s = this.streams.get(session);
     if (!s) return;
@@ -423,24 +423,24 @@ export class Machine {
     this.step(s, now);
   }
 
-  /** Lets a stream that stopped try again. */
+  /** Lets a stopped stream try again. */
   resume(session: string, now: number): void {
     const s = this.streams.get(session);
     if (!s?.stopped) return;
     s.stopped = undefined;
-    s.head = undefined; // its route may be another one
+    s.head = undefined; // its route may differ now
     this.out.push({ do: "stop", session, err: undefined });
     this.#more(s, now);
   }
 
-  /** All streams in an order of their own, so that the same events have the same actions. */
+  /** All streams in a fixed order, so that equal events give equal actions. */
   inOrder(): Stream[] {
     return [...this.streams.values()].sort((a, b) => (a.session < b.session ? -1 : 1));
   }
 
   /**
-   * Ops without a seq were dropped: a batch that a stream is to be opened for, or was stopped for, may be gone, or be
-   * another.
+   * Ops without a seq were dropped: the batch for which a stream is to be opened, or was stopped, may be gone or
+   * differ.
    */
   headsDropped(now: number): void {
     for (const s of this.inOrder()) {
@@ -453,7 +453,7 @@ export class Machine {
     }
   }
 
-  /** Lets go of a stream and gives its place to the next that waits. */
+  /** Closes a stream and gives its slot to the next one. */
   close(s: Stream, now: number): void {
     this.acknowledge(s);
     closeQuietly(this, s);
@@ -469,7 +469,7 @@ export class Machine {
     }
   }
 
-  /** Opens streams that wait for others to close. */
+  /** Opens streams that wait for a slot. */
   openReady(now: number): void {
     while (this.ready.length > 0 && this.openStreams < this.win.streams) {
       const next = this.ready.shift()!;
@@ -484,12 +484,12 @@ export class Machine {
     this.alarms.splice(i, 0, a);
   }
 
-  /** When tick wants to be called; undefined for not at all. */
+  /** When tick is to be called next; undefined for never. */
   get wakeAt(): number | undefined {
     return this.alarms[0]?.at;
   }
 
-  /** Does what is due. */
+  /** Does everything that is due. */
   tick(now: number): void {
     while (this.alarms.length > 0 && this.alarms[0]!.at <= now) {
       const { s, h } = this.alarms.shift()!;
@@ -510,12 +510,12 @@ export class Machine {
   }
 }
 
-/** Whether a stream opened one way can carry a batch that wants another. */
+/** Whether a stream opened on one route can carry a batch with another. */
 export const serves = (r: Route, want: Route): boolean =>
   r.ref === want.ref && (want.space === "" || r.space === want.space) && (want.with === "" || r.with === want.with);
 
 // onAck adapts the congestion window to a server's capacity: slow start, then additive increase and multiplicative decrease
-// (RFC 5681, section 3.1, by batches). One more costs little; too many are all sent again. fail has the decrease.
+// (RFC 5681, section 3.1, by batches). One batch too many costs little; many are all sent again. fail does the decrease.
 function onAck(s: Stream, window: number): void {
   s.acksAtCwnd++;
   if (!s.sawOverload || s.acksAtCwnd >= s.cwnd) {
@@ -524,7 +524,7 @@ function onAck(s: Stream, window: number): void {
   }
 }
 
-/** Whether outcomes are those of the entry's ops. */
+/** Whether the outcomes are of the entry's ops. */
 function answers(e: Entry, outs: readonly Outcome[]): boolean {
   const ids = e.ops.filter(travels).map((o) => o.id);
   return outs.length === e.n && ids.every((id, i) => outs[i]!.op === id);

@@ -1,15 +1,15 @@
-// The machine's other half: opening streams, what can go wrong with them, and dropping what may have been sent.
+// The machine's other half: opening streams, errors, and dropping ops that may have been sent.
 
 import { fault, isTransient, type MooringError } from "./fault.js";
 import type { Backoff, Entry, Machine, Stream } from "./machine.js";
 import { isRefused } from "./machine_refused.js";
 import { travels } from "./rows.js";
 
-/** What several streams need and lose together. */
+/** The state that streams of one host share. */
 export interface MachineHost {
   readonly name: string;
   down: boolean;
-  epoch: number; // raised when it goes down
+  epoch: number; // raised when the host goes down
   probe: Stream | undefined;
   retryAt: number;
   readonly backoff: Backoff;
@@ -28,7 +28,7 @@ function hostOf(m: Machine, name: string): MachineHost {
 /** The batch that the stream is opened for. */
 export const nextOf = (s: Stream): Entry | undefined => s.queue[0] ?? s.head;
 
-/** Opens a stream that has something to send, if its waiting time is over, its host is not down and there is a place. */
+/** Opens a stream that has something to send, if its pause is over, its host is not down and there is a slot. */
 export function tryOpen(m: Machine, s: Stream, now: number): void {
   if (now < s.retryAt) {
     m.alarm({ at: s.retryAt, s });
@@ -78,7 +78,7 @@ export function tryOpen(m: Machine, s: Stream, now: number): void {
   m.out.push({ do: "open", session: s.session, conn: s.conn, route: to, settle: s.drops.size > 0 });
 }
 
-/** Closes the open stream that has had nothing to do for longest. */
+/** Closes the open stream that has been idle for longest. */
 function closeIdle(m: Machine, now: number): boolean {
   let oldest: Stream | undefined;
   for (const s of m.streams.values()) {
@@ -104,7 +104,7 @@ export function closeQuietly(m: Machine, s: Stream): void {
   m.out.push({ do: "close", session: s.session, conn: s.conn });
 }
 
-/** The answer to open. lastSeq counts if it was to settle. */
+/** The answer to open. lastSeq counts only if settle was set. */
 export function openedStream(m: Machine, session: string, conn: number, lastSeq: number, err: MooringError | undefined, now: number): void {
   const s = m.streams.get(session);
   if (m.isFenced || !s || s.conn !== conn || s.phase !== "opening") return;
@@ -127,7 +127,7 @@ export function openedStream(m: Machine, session: string, conn: number, lastSeq:
   m.step(s, now);
 }
 
-/** Lets everyone who waited for a host go on. */
+/** Lets all streams of a host continue. */
 function release(m: Machine, h: MachineHost, now: number): void {
   const waiting = h.waiting;
   h.waiting = [];
@@ -137,7 +137,7 @@ function release(m: Machine, h: MachineHost, now: number): void {
   }
 }
 
-/** Lets one of those who wait for a host that is down try. */
+/** Lets one stream try a host that is down. */
 export function tryHost(m: Machine, h: MachineHost, now: number): void {
   while (h.down && !h.probe && h.waiting.length > 0 && now >= h.retryAt) {
     const s = h.waiting.shift()!;
@@ -146,14 +146,14 @@ export function tryHost(m: Machine, h: MachineHost, now: number): void {
   }
 }
 
-/** An opened stream is of no more use. */
+/** An open stream has ended. */
 export function broken(m: Machine, session: string, conn: number, now: number): void {
   const s = m.streams.get(session);
   if (m.isFenced || !s || s.conn !== conn || s.phase === "closed") return;
   fail(m, s, fault("disconnected", "the link broke"), now);
 }
 
-/** Links are back: nobody waits any longer. */
+/** Links are back: all pauses end. */
 export function wake(m: Machine, now: number): void {
   for (const h of m.hosts.values()) {
     h.retryAt = now;
@@ -166,19 +166,19 @@ export function wake(m: Machine, now: number): void {
   }
 }
 
-/** What to do about a server that has forgotten what it answered. */
-export const restored = "it was restored to an earlier time and nothing more is sent: put its newer data back, or have what the session lacks sent again (Client.reconcile)";
+/** The advice for a server that has lost outcomes it answered. */
+export const restored = "it was restored to an earlier time and nothing more is sent: restore its newer data, or send what the session lacks again (Client.reconcile)";
 
-/** What an error means for a stream. */
+/** The classes of errors. */
 export type Verdict =
-  | "tryLink" // the way to the server: it and all on the same host wait
+  | "tryLink" // the link to the server: all streams of the host wait
   | "tryStream" // this stream waits
   | "giveUp" // it stops until someone decides
-  | "leaseLost" // this process sends no more
+  | "leaseLost" // this process must stop sending
   | "rewind" // seqs are missing: send from the first unanswered one
-  | "unsendable"; // the batch itself: voids take its place
+  | "unsendable"; // the batch cannot be sent: voids replace it
 
-/** What an error means. What it does not know it retries. */
+/** The class of an error. Unknown errors are retried. */
 export function judge(err: MooringError): Verdict {
   switch (err.codeName) {
     case "fenced": return "leaseLost";
@@ -190,7 +190,7 @@ export function judge(err: MooringError): Verdict {
   return isTransient(err.codeName) ? "tryStream" : "giveUp";
 }
 
-/** Closes a stream and decides how it goes on. */
+/** Closes a stream and decides how it continues. */
 export function fail(m: Machine, s: Stream, err: MooringError, now: number): void {
   let what = judge(err);
   let tried = s.queue.slice(0, s.sent);
@@ -205,11 +205,11 @@ export function fail(m: Machine, s: Stream, err: MooringError, now: number): voi
   closeQuietly(m, s);
   let retry = now;
   const h = hostOf(m, s.opened.host);
-  const answered = what !== "tryLink" && h.down; // there is someone who answers
+  const answered = what !== "tryLink" && h.down; // the host has answered
   if (answered) h.down = false;
   switch (what) {
     case "tryLink":
-      if (heard) break; // it worked till now: try at once, then with pauses
+      if (heard) break; // it worked until now: retry at once, then with pauses
       if (s.hostEpoch === h.epoch) {
         h.epoch++;
         h.down = true;
@@ -227,7 +227,7 @@ export function fail(m: Machine, s: Stream, err: MooringError, now: number): voi
       if (++s.gaps > 1) retry = now + s.backoff.next();
       break;
     case "unsendable":
-      // It was not about a batch, nothing is left to give up, or the server has recorded it and cannot say how.
+      // It did not concern a batch, there is nothing to give up, or the server has recorded the batch and cannot repeat its answer.
       if (!sending || allVoid(s.queue[0]!) || s.queue[0]!.first <= s.recorded) what = "giveUp";
       else askDrop(s, s.queue[0]!.num, err);
       break;
@@ -256,27 +256,27 @@ export function fail(m: Machine, s: Stream, err: MooringError, now: number): voi
   s.retryAt = retry;
   for (const e of tried) e.attempts++;
   if (tried.length > 0) m.out.push({ do: "note", entries: tried, at: retry, err });
-  if (what === "tryLink" && h.down) s.retryAt = 0; // the host's time counts
+  if (what === "tryLink" && h.down) s.retryAt = 0; // the host's pause counts
   m.step(s, now);
   m.openReady(now);
   if (answered) release(m, h, now);
 }
 
-/** Whether the batch is nothing but voids already. */
+/** Whether the batch has only voids. */
 const allVoid = (e: Entry): boolean => e.ops.every((o) => !travels(o) || o.void === true);
 
 /**
- * Ops of a batch with seqs are to be dropped. They may have been sent, and may be on their way still: so what is on its
- * way is fenced off by a higher incarnation, and then the server's last seq tells.
+ * Drops ops of a batch with seqs. They may have been sent and may still be on the way, so a higher incarnation fences
+ * them, and then the server's last seq tells which it has.
  */
 export function dropAsked(m: Machine, session: string, num: number, now: number): void {
   const s = m.streams.get(session);
   if (!s) return; // its outcome is stored
   if (s.queue.some((e) => e.num === num)) fence(m, s, num, now);
-  else s.dropEarly.add(num); // its outcome is being stored, or it has its seq and is on its way here
+  else s.dropEarly.add(num); // its outcome is being stored, or it has its seqs and is not in queue yet
 }
 
-/** Closes a stream, so that a batch in its queue can be dropped. */
+/** Closes a stream, so that a batch of its queue can be dropped. */
 function fence(m: Machine, s: Stream, num: number, now: number): void {
   if (s.phase !== "closed") closeQuietly(m, s);
   askDrop(s, num, null);
@@ -284,7 +284,7 @@ function fence(m: Machine, s: Stream, num: number, now: number): void {
   m.openReady(now);
 }
 
-/** Does what was asked of entries before they came. */
+/** Applies requests for entries that came before them. */
 export function fenceEarly(m: Machine, s: Stream, entries: readonly Entry[], now: number): void {
   for (const e of entries) if (s.dropEarly.delete(e.num)) fence(m, s, e.num, now);
 }
@@ -294,7 +294,7 @@ function askDrop(s: Stream, num: number, why: MooringError | null): void {
   s.needRaise = true;
 }
 
-/** Has the drops of a stream decided: what the server has recorded stands. */
+/** Decides a stream's drops: what the server has recorded stands. */
 function startSettling(m: Machine, s: Stream, lastSeq: number): void {
   const drops = s.drops;
   s.drops = new Map();

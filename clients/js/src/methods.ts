@@ -1,5 +1,5 @@
-// The methods that an op can have, what each takes, and whether arguments that are values could ever be right: what Commit
-// refuses to its caller's face. Arguments that are references are for the server to look at.
+// The methods of ops, their arguments, and the checks of values that could never be right, which commit refuses
+// at once. The server checks arguments that are references.
 
 import { clip, fault } from "./fault.js";
 import type { Arg, Intent } from "./intent.js";
@@ -33,7 +33,7 @@ const text: Check = (name, v) => {
   const s = v as string;
   if (byteLength(s) > labelBytes) throw fault("too_large", `${name} has ${byteLength(s)} bytes, the limit is ${labelBytes}`);
   // eslint-disable-next-line no-control-regex
-  if (/[\u0000-\u001f\u007f-\u009f\ufffd]/.test(s) || halfCharacter.test(s)) bad(`${name} holds control characters, or what is no character`);
+  if (/[\u0000-\u001f\u007f-\u009f\ufffd]/.test(s) || halfCharacter.test(s)) bad(`${name} has control characters or invalid ones`);
 };
 const full: Check = (name, v, json) => {
   text(name, v, json);

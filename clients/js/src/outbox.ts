@@ -1,6 +1,6 @@
-// The outbox: what is committed is durable and is sent, here or by whoever holds the storage's right to send (sender.ts),
-// until every op has its outcome. This file has its callers' verbs: commit, drop, retry, list, leaving a stream, and the refs
-// that are sent through; waiting is in waiting.ts.
+// The outbox: commits are durable and are sent, here or by the process that holds the storage's sending right (sender.ts),
+// until every op has its outcome. This file has the callers' methods: commit, drop, retry, list, leaving a stream, and refs;
+// waiting is in waiting.ts.
 
 import { clip, fault, MooringError } from "./fault.js";
 import { checkIntent, checkSize, defaultLimits, needs, type Outcome } from "./intent.js";
@@ -27,7 +27,7 @@ import { Waits } from "./waiting.js";
 /** An open outbox. */
 export class Outbox {
   readonly settings: Settings;
-  /** Called when the outbox is closed; a set, since signals warn of many listeners. */
+  /** Called when the outbox is closed; a set, because AbortSignals warn of many listeners. */
   readonly onClose = new Set<() => void>();
   readonly #store: Store;
   readonly #waits: Waits;
@@ -52,7 +52,7 @@ export class Outbox {
     store.changed = () => this.#othersWrote();
   }
 
-  /** Opens the outbox that a store holds, making it if there is none. The outbox closes the store. */
+  /** Opens the outbox of a store, making it if there is none. The outbox closes the store. */
   static async open(store: Store, options: OutboxOptions = {}): Promise<Outbox> {
     const box = new Outbox(store, options);
     if (store.tables.box?.old === undefined) await store.update((t) => ({ changes: begun(t), value: undefined }));
@@ -73,7 +73,7 @@ export class Outbox {
     return this.#life.signal;
   }
 
-  /** Sends what is committed, here or elsewhere, whenever nobody else does, until the outbox is closed. */
+  /** Sends commits, of this tab or others, whenever nobody else does, until the outbox is closed. */
   run(link: Link): void {
     if (this.#sweep !== undefined) throw fault("usage", "this outbox is running already");
     this.#sweep = setInterval(() => void this.#sweepOld().catch(() => {}), 3600_000);
@@ -96,8 +96,8 @@ export class Outbox {
           step = 1;
           continue;
         }
-        // The server knows a higher incarnation than this outbox does: its rows are older than what was sent. Catch up,
-        // ever faster.
+        // The server knows a higher incarnation than this outbox: its rows are older than what was sent. Raise it
+        // in growing steps.
         step *= 2;
         this.settings.log("the server has seen a newer incarnation of this outbox");
         await new Promise((r) => setTimeout(r, this.settings.backoff.initial));
@@ -107,12 +107,12 @@ export class Outbox {
     }
   }
 
-  /** Tells the sender that links are back. */
+  /** Wakes the sender: links are back. */
   wake(): void {
     this.#sender?.wake();
   }
 
-  /** Ends sending, lets what is being written become durable, and closes the storage. */
+  /** Ends sending, waits until running writes are durable, and closes the storage. */
   async close(): Promise<void> {
     if (this.#life.signal.aborted) return;
     this.#life.abort(fault("canceled", "the outbox is closed"));
@@ -127,9 +127,9 @@ export class Outbox {
   // ---- Commit
 
   /**
-   * Makes a batch durable; it needs no server. What can never be sent is refused, with nothing kept: malformed, too_large,
-   * bad_reference, not_found (no ref to send through), outbox_full, disk_full. References to results that are known
-   * become values here; an op that refers to one which is known not to have applied is accepted and skipped at once.
+   * Makes a batch durable; it needs no server. A batch that can never be sent is refused, and nothing is stored: malformed, too_large,
+   * bad_reference, not_found (no ref to send through), outbox_full, disk_full. References to known results
+   * become values here; an op that refers to one that did not apply is accepted and skipped at once.
    */
   async commit(batch: NewBatch): Promise<Committed> {
     this.#life.signal.throwIfAborted();
@@ -139,7 +139,7 @@ export class Outbox {
     for (const ref of batch.held ?? []) {
       const row = this.refRow(ref.id);
       if (row && Ref.parse(row.text).secretText !== ref.secretText) {
-        throw fault("unknown_ref", `another secret is kept here for ref ${ref.id}, and nothing is committed under that one: if the ref you have is the right one, drop the other first`);
+        throw fault("unknown_ref", `another secret is stored here for ref ${ref.id}, and nothing is committed under that one: if the ref you have is the right one, drop the other first`);
       }
     }
     const row: Omit<BatchRow, "num" | "ops" | "bytes"> = {
@@ -147,7 +147,7 @@ export class Outbox {
       attempts: 0, nextRetryAt: 0, lastError: "", finishedAt: 0, outcomes: null, dropping: false,
     };
     await this.#store.update((t) => this.#planCommit(t, row, ops), ({ row: made, res }) => {
-      if (made === undefined) return; // it was there already
+      if (made === undefined) return; // it was stored before
       if (made.outcomes) this.tell(made.id, made.outcomes, true);
       else if (made.first > 0) this.#sender?.sequenced(made, res.hold);
       else this.#sender?.found([made.session]);
@@ -174,7 +174,7 @@ export class Outbox {
     }
     let row: BatchRow = { ...base, num: t.box!.nextNum, ops: res.ops, bytes: sizeOf(res.ops) };
     const n = travelling(row.ops), changes: Change[] = [];
-    if (n === 0) { // every op was skipped: no server need see it
+    if (n === 0) { // every op was skipped: no server needs to see them
       row = { ...row, state: "finished", finishedAt: Date.now(), outcomes: mergeOutcomes(row.ops, []) };
     } else {
       this.#checkRoom(t, row);
@@ -192,7 +192,7 @@ export class Outbox {
   #checkRoom(t: Tables, row: BatchRow): void {
     const lim = this.settings.limits;
     if (t.unfinishedOps + row.ops.length > lim.rows || t.unfinishedBytes + row.bytes > lim.bytes) {
-      throw fault("outbox_full", `the outbox holds ${t.unfinishedOps} unfinished ops in ${t.unfinishedBytes} bytes, its bounds are ${lim.rows} and ${lim.bytes}: wait until it has drained, or drop some`);
+      throw fault("outbox_full", `the outbox has ${t.unfinishedOps} unfinished ops in ${t.unfinishedBytes} bytes, its bounds are ${lim.rows} and ${lim.bytes}: wait until it has drained, or drop some`);
     }
   }
 
@@ -238,26 +238,26 @@ export class Outbox {
   // ---- Waiting (waiting.ts)
 
   /**
-   * Waits until every op of the batch has its outcome, and gives them in order: the same ones in every process, for as
-   * long as the ticket lasts. not_found for a batch that is not here; a Standstill if its session's stream has stopped,
-   * or every one has with an op that it needs.
+   * Waits until every op of the batch has its outcome, and returns them in order: the same in every process, for as
+   * long as the ticket lasts. not_found for an unknown batch; a Standstill if the stream of its session has stopped,
+   * or every stream with an op that it needs.
    */
   async wait(batch: string, signal?: AbortSignal): Promise<readonly Outcome[]> {
-    if (!this.tables.batches.has(batch)) await this.#store.refresh(); // another tab may have committed it just now
+    if (!this.tables.batches.has(batch)) await this.#store.refresh(); // another tab may have just committed it
     return this.#waits.wait(batch, signal);
   }
 
-  /** Waits until nothing is unfinished, whoever sends. If all that is left stands still until someone decides, it throws a Standstill. */
+  /** Waits until nothing is unfinished, whoever sends. If all that is left has stopped until someone decides, it throws a Standstill. */
   drain(progress?: (done: number, total: number) => void, signal?: AbortSignal): Promise<void> {
     return this.#waits.drain(progress, signal);
   }
 
-  /** Gives a batch's outcomes to those who wait. stored says that the rows have them. */
+  /** Passes a batch's outcomes to its waiters. stored: the rows have them. */
   tell(batch: string, outcomes: readonly Outcome[], stored: boolean): void {
     this.#waits.tell(batch, outcomes, stored);
   }
 
-  /** Makes those who wait look again. */
+  /** Makes all waiters check again. */
   lookAgain(): void {
     this.#waits.lookAgain();
   }
@@ -271,7 +271,7 @@ export class Outbox {
     this.#waits.lookAgain();
   }
 
-  // ---- Looking at rows, giving them up and trying them again
+  // ---- Listing, dropping and retrying
 
   /** Counts ops by state and lists the sessions that have unfinished ones. */
   status(): OutboxStatus {
@@ -284,9 +284,9 @@ export class Outbox {
   }
 
   /**
-   * Gives an unfinished op up. Without a seq it is void at once, and what needs it is skipped. With one it may have been
-   * sent: then a void takes its place if the server has not recorded it yet, which the sender finds out; if it has, its
-   * outcome stands. In an atomic batch its siblings go with it. not_found; usage for an op that is finished.
+   * Gives up an unfinished op. Without a seq it is void at once, and ops that need it are skipped. With one it may have been
+   * sent: a void replaces it unless the server has recorded it, which the sender finds out; if it has, its
+   * outcome stands. The other ops of an atomic batch are given up with it. not_found; usage for a finished op.
    */
   async drop(op: string): Promise<void> {
     await this.#store.update((t): Plan<{ asked?: BatchRow; decided?: BatchRow; row: BatchRow }> => {
@@ -313,14 +313,14 @@ export class Outbox {
     });
   }
 
-  /** What finishes a row all of whose ops have verdicts. */
+  /** The changes that finish a row whose ops all have local outcomes. */
   decide(t: Tables, row: BatchRow): Change[] {
     const changes: Change[] = [{
       t: "batch", k: row.id,
       p: { ops: row.ops, state: "finished", finishedAt: Date.now(), outcomes: mergeOutcomes(row.ops, []), nextRetryAt: 0, dropping: false },
     }];
     if (creates(row.ops[0]!.method)) {
-      // Nobody makes the session; what follows still has to reach a server that says so.
+      // The session will not be made; later ops still have to reach a server that says so.
       const to = this.#tryRoute(row.session, row.via, row.ops);
       if (to) changes.push(streamChange(t, row.session, { spaceRef: to.space, ownerRef: to.ref }));
     }
@@ -336,8 +336,8 @@ export class Outbox {
   }
 
   /**
-   * Commits an op that failed, was skipped or dropped again, in a batch of its own under a new op id that names the old
-   * one. References to the old op that are committed from then on follow the new one.
+   * Commits an op that failed, was skipped or dropped again, in a new batch under a new op id, with the old id
+   * as what it retries. References to the old op that are committed later follow the new one.
    */
   async retry(op: string): Promise<Committed> {
     const found = this.tables.findOp(op);
@@ -349,22 +349,22 @@ export class Outbox {
     return this.commit({ session: row.session, via: row.via, ops: [{ method, args, dependsOn, expected, retries: op }] });
   }
 
-  // ---- Leaving a stream that cannot go on
+  // ---- Leaving a stream that cannot continue
 
-  /** The sessions that the outbox has ops of, in the order in which they came. */
+  /** The sessions of which the outbox has ops, in order of their first. */
   sessions(): string[] {
     return [...new Set([...this.tables.batches.values()].sort((a, b) => a.num - b.num).map((r) => r.session))];
   }
 
-  /** Why nothing more of a session is sent until someone decides; undefined if, as far as is known, it is. */
+  /** Why nothing more of a session is sent until someone decides; undefined if its stream runs, as far as known. */
   stopped(session: string): Standstill | undefined {
     return this.#waits.standstill(session);
   }
 
   /**
-   * Gives up what is unfinished of a session and begins another stream for it: what is committed from then on goes there.
-   * The ops end as void, and ops of other sessions that need one of them as skipped. Of one that has a seq nobody here
-   * will know whether the server has applied it. It gives the ops that ended. not_found if nothing of the session is here.
+   * Gives up the unfinished ops of a session and begins another stream for it, in which later commits are sent.
+   * The ops end as void, and ops of other sessions that need one of them as skipped. Whether the server has applied
+   * those with a seq will not be known here. Returns the ops that ended. not_found if the outbox has nothing of the session.
    */
   async abandon(session: string): Promise<string[]> {
     await this.mayLeave();
@@ -372,34 +372,34 @@ export class Outbox {
     return ops;
   }
 
-  /** Throws in_use while a tab sends that would go on with a stream that is left. */
+  /** Throws in_use while a tab sends that would continue a replaced stream. */
   async mayLeave(): Promise<void> {
     await this.#store.refresh();
     if (outdated(this.tables.box!) && (await this.#store.othersSend())) throw fault("in_use", `${olderSends}, and try again`);
   }
 
-  /** Begins what is known of a session's log, which is to be read after it. */
+  /** Begins the record of a session's log, which is to be read after it. */
   newLog(session: string): Log {
     const answered = new Set([...this.tables.batches.values()].filter((r) => r.session === session && r.state === "finished").map((r) => r.id));
     return { ops: new Map(), base: 0, gone: false, fence: 0, last: 0, agrees: false, answered };
   }
 
-  /** Tells what reconcile would do, and does nothing. */
+  /** Returns what reconcile would do, without doing it. */
   planReconcile(session: string, log: Log, expecting = false): Reconciliation {
     return this.#reconciliation(session, log, this.stopped(session), reconciled(this, this.tables, session, log, expecting));
   }
 
   /**
-   * Commits again what applied once and is not in the session's log any more, under new ids, in a new stream, in order;
-   * what was not answered goes out behind it. log was read from the server just before. Which op stands for which is
-   * durable before anything is sent. in_use while ops are on their way, or if a sender has begun since the fence.
+   * Commits ops again that applied but are missing from the session's log, under new ids, in a new stream, in order,
+   * followed by the unanswered ones. log was read from the server just before. The new ids are durable
+   * before anything is sent. in_use while ops are in flight, or if a sender has begun since the fence.
    */
   async reconcile(session: string, log: Log, expecting = false): Promise<Reconciliation> {
     const before = this.planReconcile(session, log, expecting);
     if (!before.needed) return before;
     const plan = await this.#leave(session, (t) => {
-      if (log.fence !== 0 && t.box!.incarnation !== log.fence) throw fault("in_use", `a sender has begun since the stream of session ${session} was fenced off: what it has sent may not be in the log that was read`);
-      if (!before.stopped && t.isSending(session)) throw fault("in_use", `ops of session ${session} are on their way, and its stream has not stopped: wait for their answers first`);
+      if (log.fence !== 0 && t.box!.incarnation !== log.fence) throw fault("in_use", `a sender has begun since the stream of session ${session} was fenced: the log that was read may lack what it has sent`);
+      if (!before.stopped && t.isSending(session)) throw fault("in_use", `ops of session ${session} are in flight and its stream has not stopped: wait for their answers first`);
       return reconciled(this, t, session, log, expecting);
     });
     return this.#reconciliation(session, log, before.stopped, plan);
@@ -409,7 +409,7 @@ export class Outbox {
     return { session, stopped, gone: log.gone, ops, batches, needed: stopped !== undefined || ops.some((c) => c.fate === "sent_again" || c.fate === "in_log") };
   }
 
-  /** Writes what begins a session's next stream, and has who sends begin anew. */
+  /** Writes the changes that begin a session's next stream, and makes the sender begin again. */
   #leave<T extends Left>(session: string, plan: (t: Tables) => T): Promise<T> {
     return this.#store.update((t): Plan<T> => {
       const value = plan(t);
@@ -422,7 +422,7 @@ export class Outbox {
     });
   }
 
-  /** Makes the incarnation higher than any that was sent under. */
+  /** Raises the incarnation above any under which something was sent. */
   stepOver(step: number): Promise<number> {
     return this.#store.update((t) => {
       const p = raised(t.box!, step);
@@ -450,7 +450,7 @@ export class Outbox {
 
   // ---- Refs
 
-  /** Stores a ref to send through, or changes what is remembered of it. A stream that stood still for want of it goes on. */
+  /** Stores a ref to send through, or updates it. A stream that stopped for lack of it continues. */
   async putRef(ref: Ref, meta: { role?: Role; external?: string; label?: string } = {}): Promise<RefRow> {
     const role = meta.role ?? (isSpace(ref.target) ? "space" : "shared");
     return this.#store.update((t): Plan<RefRow> => {
@@ -463,7 +463,7 @@ export class Outbox {
     }, () => this.#sender?.refsChanged());
   }
 
-  /** Forgets a ref. What is queued under it stands still until it is put again. */
+  /** Forgets a ref. Ops queued under it stop until it is stored again. */
   async dropRef(id: string): Promise<void> {
     await this.#store.update((t) => ({ changes: t.refs.has(id) ? [{ t: "ref", k: id, v: null }] : [], value: undefined }), () => this.#sender?.refsChanged());
   }
@@ -474,8 +474,8 @@ export class Outbox {
   }
 
   /**
-   * The ref for a session's or space's id, or an external one: the owner's if there is one, else the newest. "" stands for
-   * the one space there is a ref to. not_found, ambiguous.
+   * The ref for the id of a session or space, or an external id: the owner's if there is one, else the newest. "" is
+   * the only known space. not_found, ambiguous.
    */
   refFor(target: string): RefRow {
     let best: RefRow | undefined;
@@ -490,7 +490,7 @@ export class Outbox {
     throw fault("not_found", `no ref for ${target === "" ? "any space" : `session or space ${clip(target)}`} is stored here: add one first`);
   }
 
-  /** How the session's stream is opened for a batch. Throws if there is no ref to send it through. */
+  /** The route on which the session's stream is opened for a batch. Throws if there is no ref to send it through. */
   routeOf(session: string, via: string, ops: readonly OpRow[]): Route {
     const first = ops[0]!;
     if (!creates(first.method)) {
@@ -511,7 +511,7 @@ export class Outbox {
     return { ref, space: space.id, with: held, host: Ref.parse(space.text).address, proof };
   }
 
-  /** Turns a route into what a Link needs. */
+  /** Converts a route to a Link's form. */
   request(session: string, to: Route, incarnation: number): StreamRequest {
     const held = (id: string): Held => {
       const row = this.refRow(id);
@@ -533,7 +533,7 @@ export class Outbox {
   }
 }
 
-/** Makes the outbox's own row, or brings one up to date of before each session had a secret of its own. */
+/** Makes the outbox's own row, or converts one from before each session had its own secret. */
 function begun(t: Tables): Change[] {
   const secret = toBase64url(randomBytes(32));
   if (t.box === undefined) return [{ t: "box", k: "box", v: { id: `obx_${newULID()}`, secret, old: "", incarnation: 0, nextNum: 1 } }];

@@ -1,4 +1,4 @@
-// An outbox's rows as people see them.
+// Listings of an outbox's rows for people.
 
 import { lastErrorOf, stopOf } from "./lookup.js";
 import type { OutboxRow, OutboxStatus } from "./outbox_types.js";

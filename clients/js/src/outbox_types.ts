@@ -1,4 +1,4 @@
-// What callers give to an outbox and get from it.
+// The types of the outbox's API.
 
 import { MooringError } from "./fault.js";
 import type { Arg, Expect, Limits, Outcome } from "./intent.js";
@@ -7,28 +7,28 @@ import { hopeless } from "./reconcile.js";
 import type { Ref } from "./ref.js";
 import type { OpState } from "./rows.js";
 
-/** One op intent as its author states it. */
+/** An op intent as given to commit. */
 export interface Op {
-  /** A ULID. Left out, the batch's id and the op's place give one. */
+  /** A ULID. By default it is made of the batch's id and the op's position. */
   id?: string | undefined;
   method: string;
   args: readonly Arg[];
-  /** Ops without which this one must not apply. */
+  /** Ops that must apply, or this one is skipped. */
   dependsOn?: readonly string[] | undefined;
   /** The cursor that the session must be at. */
   expected?: Expect | undefined;
-  /** The failed op that this one stands for. */
+  /** The failed op that this one replaces. */
   retries?: string | undefined;
 }
 
-/** What commit makes durable as a whole: ops of one session. */
+/** A batch as given to commit: ops of one session. */
 export interface NewBatch {
-  /** A ULID. Committing the same batch under the same id again changes nothing and gives the same names. */
+  /** A ULID. Committing the same batch again under the same id changes nothing and returns the same names. */
   id?: string | undefined;
   session: string;
-  /** The id of the ref to send through; "" is the session's own, or of a session to be made the only space there is. */
+  /** The id of the ref to send through; "" is the session's own, or the only space for a session to be made. */
   via?: string | undefined;
-  /** Refs that the batch names, as its maker has them: unknown_ref if another secret is stored for one of them. */
+  /** Refs that the batch names, as its caller has them: unknown_ref if another secret is stored for one of them. */
   held?: readonly Ref[] | undefined;
   atomic?: boolean | undefined;
   ops: readonly Op[];
@@ -40,22 +40,22 @@ export interface Committed {
   readonly ops: readonly string[];
 }
 
-/** How an outbox behaves. */
+/** Settings of an outbox. */
 export interface OutboxOptions {
   limits?: Partial<Limits> & { rows?: number; bytes?: number };
   window?: Partial<Window>;
-  /** Waiting times, in milliseconds, before what failed is tried again: 200, then twice as long each time up to 30,000, ±50 %. */
+  /** Pauses, in milliseconds, before retries: 200, then doubled each time up to 30,000, ±50 %. */
   backoff?: { initial?: number; max?: number; factor?: number; jitter?: number };
   /** How long tickets last, in milliseconds; default 30 days. */
   keep?: number;
   /**
-   * How many bytes of arguments of what has applied are kept, within that time, the newest: what a server that was restored
-   * has lost is sent again out of them (Client.reconcile). They are in memory, too. Default 32 MiB.
+   * How many bytes of arguments of applied ops are kept during that time, the newest first: Client.reconcile sends them again
+   * if a restored server has lost them. They are also in memory. Default 32 MiB.
    */
   keepBytes?: number;
-  /** Told what goes wrong in the background, for people. It never holds a secret. */
+  /** Called with what goes wrong in the background, as text for people without secrets. */
   log?: (message: string) => void;
-  /** Told why whoever waits for outcomes is waiting: each reason once, when there has been one for two seconds. */
+  /** Called with the reason why outcomes are waited for, once for each reason that lasts two seconds. */
   onWaiting?: (reason: string) => void;
 }
 
@@ -69,17 +69,17 @@ export interface Settings {
   onWaiting: ((reason: string) => void) | undefined;
 }
 
-/** What a program can do about a stream that does not go on by itself. */
+/** The ways to continue after a stream has stopped. */
 export const wayOn = (code: string): string => (hopeless.has(code) ? " (Client.reconcile sends what the session lacks in a new stream, Client.abandon gives it up)" : "");
 
-/** The error of waiting for what is not sent until someone decides: its session's stream has stopped. */
+/** Thrown when waiting for a session whose stream has stopped until someone decides. */
 export class Standstill extends MooringError {
   constructor(readonly session: string, err: MooringError) {
     super(err.codeName, `session ${session} cannot go on: ${err.reason}${wayOn(err.codeName)}`, { at: err.at });
   }
 }
 
-/** What is left to do in a session, and why it is not done. */
+/** A session's unfinished ops, and why they are not done. */
 export interface StreamStatus {
   session: string;
   unfinished: number; // ops
@@ -91,7 +91,7 @@ export interface StreamStatus {
 export interface OutboxStatus {
   outbox: string;
   incarnation: number;
-  sending: boolean; // this is the one that sends
+  sending: boolean; // this tab or process sends
   pending: number;
   inFlight: number;
   acked: number;

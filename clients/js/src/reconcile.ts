@@ -1,7 +1,7 @@
-// What a session lacks of what its outbox has: a plan, made without storage or server from the outbox's rows and from
-// what the session's log has. Ops that applied once and that the server does not have any more are committed again under
-// new ids, in the order in which they applied, in batches as before, references to each other kept. It is the planner of
-// the Go outbox, and makes its plans (testdata/reconcile.json).
+// The plan for reconciling a session: computed without storage or server from the outbox's rows and
+// the session's log. Ops that applied but are missing from the log are committed again under
+// new ids, in the order in which they applied, in the same batches, with references to each other. It is the planner of
+// the Go outbox, and makes the same plans (testdata/reconcile.json).
 
 import { type Arg, type Expect, type OpRef, type Outcome, resolvePath } from "./intent.js";
 import type { Standstill } from "./outbox_types.js";
@@ -10,82 +10,82 @@ import { type BatchRow, cascade, dropped, isSlim, type OpRow, settle, travels, v
 import { bytesOf, sha256 } from "./text.js";
 import { batchOf, derivedULID } from "./ulid.js";
 
-/** What a session's log has, as its server shows it. */
+/** A session's log as the server shows it. */
 export interface Log {
-  /** The cursors of the events that ops have made, by op id. */
+  /** The cursors of events, by the op that made them. */
   readonly ops: Map<string, number>;
-  /** Up to there events have left the log: what made them is counted as there. */
+  /** Events up to here were trimmed from the log; their ops count as present. */
   base: number;
   /** The server does not know the session. */
   gone: boolean;
-  /** The incarnation under which the session's stream was opened before the log was read; 0: nobody was kept from sending. */
+  /** The incarnation under which the session's stream was opened before the log was read; 0: senders were not fenced. */
   fence: number;
-  /** If agrees, the server has of the stream what this outbox has of it up to last, and nothing else. */
+  /** agrees: up to last, the server's stream is the same as this outbox's. */
   last: number;
   agrees: boolean;
-  /** The batches that had their answers before the log was read; left out, all. */
+  /** The batches that were answered before the log was read; all if left out. */
   readonly answered?: ReadonlySet<string>;
 }
 
 /**
- * What becomes of an op when its session is reconciled. sent_again: it applied and is not there any more, and is committed
- * again as another op. waits: it goes on waiting, behind those. held_back: it is not sent again, or not any more; why says
- * why. in_log: it was not answered, and the log has it. lost: its arguments are not kept any more.
+ * The fate of an op when its session is reconciled. sent_again: it applied but is missing, and is committed
+ * again as another op. waits: it stays pending, after those. held_back: it is not sent, or no longer; why has the
+ * reason. in_log: it was not answered, but is in the log. lost: its arguments are no longer kept.
  */
 export type Fate = "sent_again" | "waits" | "held_back" | "in_log" | "lost";
 
-/** What becomes of one op. */
+/** The plan for one op. */
 export interface Reconciled {
   readonly op: string;
   readonly batch: string;
   readonly method: string;
-  /** The argument key or message, if it has one. */
+  /** The op's argument key or message, if it has one. */
   readonly key: string;
   readonly fate: Fate;
-  /** sent_again: the op that stands for it … */
+  /** sent_again: the op that replaces it … */
   readonly as: string;
   /** … and its batch. */
   readonly in: string;
   readonly why: string;
 }
 
-/** What is done about a session. */
+/** Options of reconciling. */
 export interface ReconcileOptions {
-  /** Sends ops, too, that say where the session has to be: with an expected cursor, or an offset in a text. They were meant for the session as it was. */
+  /** Also sends ops that expect a state of the session: a cursor, or an offset in a text. They were meant for the session as it was. */
   expecting?: boolean;
-  /** Tells what would be done, and does nothing. */
+  /** Only returns the plan. */
   plan?: boolean;
 }
 
-/** What a session lacks of what the outbox has, op by op, and what becomes of each. */
+/** What a session lacks, op by op, and each op's fate. */
 export interface Reconciliation {
   readonly session: string;
-  /** Why nothing of it was sent; undefined if its stream has not stopped. */
+  /** Why its stream has stopped; undefined if it has not. */
   readonly stopped: Standstill | undefined;
-  /** The server does not know the session: it is made again first. */
+  /** The server has lost the session: it is made again first. */
   readonly gone: boolean;
   readonly ops: readonly Reconciled[];
   /** The batches that are committed again. */
   readonly batches: readonly string[];
-  /** Whether there is anything to be done. */
+  /** Whether there is anything to do. */
   readonly needed: boolean;
 }
 
-/** The codes of streams that do not go on by themselves: they are left by reconcile or abandon, unless the newer data are put back. */
+/** The codes with which a stream has stopped for good, until reconcile or abandon, or until the server's newer data are restored. */
 export const hopeless: ReadonlySet<string> = new Set(["server_behind", "outbox_diverged", "wrong_outbox", "outbox_damaged"]);
 
 const derived = (from: string, text: string): string => derivedULID(from, sha256(bytesOf(`mooring reconcile v1\0${text}`)));
 
-/** The id under which an op is committed again. Copies of an outbox give it the same. */
+/** The id under which an op is committed again. Copies of an outbox compute the same one. */
 export const again = (op: string): string => derived(op, op);
 
-/** The id of the batch of what is committed again of a batch, from op on. */
+/** The id of the batch in which the ops of a batch, from op on, are committed again. */
 export const againBatch = (batch: string, op: string): string => batchOf(derived(batch, `${batch} ${op}`))!;
 
-const maxAgain = 8; // how often an op can have been committed again by copies of this outbox and still be known
+const maxAgain = 8; // how often copies of this outbox can have committed an op again and it is still recognized
 const maxRetries = 1000;
 
-/** Whether the log has an op, or what a copy of this outbox has committed in its place. */
+/** Whether the log has an op, or an op that a copy of this outbox has committed in its place. */
 function has(log: Log, op: string): boolean {
   for (let i = 0; i < maxAgain; i++) {
     if (log.ops.has(op)) return true;
@@ -94,7 +94,7 @@ function has(log: Log, op: string): boolean {
   return false;
 }
 
-/** Whether what applied once is not there: by its seq in the session's present stream, if that tells, else by its event, which may have left the log. */
+/** Whether an applied op is missing: by its seq in the session's present stream, if possible, else by its event, which may have been trimmed. */
 function lacks(log: Log, o: Outcome, seq: number): boolean {
   if (log.agrees && seq > 0) return seq > log.last && !has(log, o.op);
   return o.cursor > log.base && !has(log, o.op);
@@ -113,15 +113,15 @@ export interface Resending {
   readonly ops: OpRow[];
 }
 
-/** A row without outcomes, and what becomes of it. */
+/** A row without outcomes, and its plan. */
 export interface PendingRow {
   readonly row: BatchRow;
   readonly ops: OpRow[];
-  /** The server has decided it: what became of it. */
+  /** The server has decided it: its outcomes. */
   readonly recorded: Outcome[] | undefined;
 }
 
-/** The outcome of a batch that changed nothing has this in it. */
+/** The text in the outcome of a batch that changed nothing. */
 const unchanged = (o: Outcome): boolean => o.result !== "" && resolvePath(o.result, "unchanged") === "true";
 
 /** Makes a plan. Rows come in the order in which they were committed. */
@@ -134,8 +134,8 @@ export class Planner {
   readonly #find: Finder; // ops of other sessions, and older ones
   readonly #next: (op: string) => string | undefined;
   readonly #done: { row: BatchRow; positions: number[]; cursor: number }[] = []; // with ops that the session lacks
-  readonly #as = new Map<string, string>(); // by op that is committed again: the new one
-  readonly #held = new Set<string>(); // ops that are not, though the session lacks them
+  readonly #as = new Map<string, string>(); // ops that are committed again, with their new ids
+  readonly #held = new Set<string>(); // missing ops that are not sent again
 
   constructor(log: Log, expecting: boolean, find: Finder, next: (op: string) => string | undefined) {
     this.#log = log;
@@ -144,7 +144,7 @@ export class Planner {
     this.#next = next;
   }
 
-  /** Looks at a row that has its outcomes; resend plans what it finds. */
+  /** Examines a row that has its outcomes; resend plans what it finds. */
   finished(row: BatchRow): void {
     if (this.#log.answered && !this.#log.answered.has(row.id)) return;
     const positions: number[] = [];
@@ -158,7 +158,7 @@ export class Planner {
     if (positions.length > 0) this.#done.push({ row, positions, cursor });
   }
 
-  /** Plans what finished has found, in the order in which it applied. */
+  /** Plans the missing ops that finished has found, in the order in which they applied. */
   resend(): void {
     this.#done.sort((a, b) => a.cursor - b.cursor);
     for (const d of this.#done) this.#resendRow(d.row, d.positions);
@@ -201,7 +201,7 @@ export class Planner {
     this.ops.push(...shown);
   }
 
-  /** What stands for an op that another one needs. */
+  /** The present id of an op that another one needs. */
   #now(op: string): { id: string; as: string | undefined; why: string } {
     for (let i = 0; i < maxRetries; i++) {
       const next = this.#next(op);
@@ -211,7 +211,7 @@ export class Planner {
     return { id: op, as: this.#as.get(op), why: this.#held.has(op) ? `it needs op ${op}, which is not sent again` : "" };
   }
 
-  /** Makes of an op that applied once one that is to be committed again; or gives why it must not be. */
+  /** Makes an applied op into one that is committed again; or returns why it must not be. */
   #renew(op: OpRow, id: string): OpRow | string {
     const meant = expects(op);
     if (meant !== "" && !this.#expecting) return meant;
@@ -219,7 +219,7 @@ export class Planner {
     for (const d of op.dependsOn ?? []) {
       const { as, why } = this.#now(d);
       if (why !== "") return why;
-      if (as !== undefined) deps.push(as); // the others are there
+      if (as !== undefined) deps.push(as); // the others are present
     }
     const value = (r: OpRef): { json: string } | { ref: OpRef } | string => {
       const { id: now, as, why } = this.#now(r.op);
@@ -265,7 +265,7 @@ export class Planner {
     this.pending.push({ row, ops, recorded });
   }
 
-  /** What became of a batch that was sent, if the server has its seqs or the log any of its ops: then the server has decided them all. */
+  /** The outcomes of a batch that was sent, if the server has its seqs or the log any of its ops: then the server has decided all of them. */
   #recorded(row: BatchRow): Outcome[] | undefined {
     let any = this.#log.agrees && row.first <= this.#log.last;
     const outs = row.ops.map((op): Outcome => {

@@ -1,4 +1,4 @@
-// Reconciling a session with its server: fencing off what is on its way there, and reading what its log has.
+// Reconciling a session with its server: fencing batches that are on the way, and reading the log.
 
 import { newBackoff } from "./backoff.js";
 import { sleep, type Client, type Waiting } from "./client.js";
@@ -13,11 +13,11 @@ import type { Log, ReconcileOptions, Reconciliation } from "./reconcile.js";
 import { Ref } from "./ref.js";
 import { isSlim, travelling } from "./rows.js";
 
-const logPage = 1000; // events asked for at once
-const settleLimit = 10_000; // how long what is on its way is waited for
-const fencing = 10_000; // how long a server is tried that cannot be reached
+const logPage = 1000; // events per request
+const settleLimit = 10_000; // how long batches in flight are waited for
+const fencing = 10_000; // how long an unreachable server is tried
 const reconcileTries = 5;
-const doubtful = 3; // so often a server has to say that it does not know a session: one that was just started may be late to see it
+const doubtful = 3; // how often a server must say that it does not know a session: one that was just started may see it late
 
 /** Client.reconcile. */
 export async function reconcile(client: Client, id: string, options: ReconcileOptions & Waiting): Promise<Reconciliation> {
@@ -29,7 +29,7 @@ export async function reconcile(client: Client, id: string, options: ReconcileOp
     const planned = box.planReconcile(session, log, expecting);
     if (options.plan === true || !planned.needed) return planned;
     try {
-      // What is on its way must not arrive after the log was read: it is fenced off first.
+      // Batches on the way must not arrive after the log was read, so they are fenced first.
       return await box.reconcile(session, await logged(client, held, session, true, options), expecting);
     } catch (err) {
       if (faultOf(err).codeName !== "in_use" || i === reconcileTries) throw err;
@@ -37,7 +37,7 @@ export async function reconcile(client: Client, id: string, options: ReconcileOp
   }
 }
 
-/** Reads which ops the session's log has, once nothing is on its way there; fenced: and once nothing of the session's stream can arrive there any more. */
+/** Reads which ops the session's log has, once nothing is in flight; fenced: and once nothing of the stream can arrive any more. */
 async function logged(client: Client, held: Held, session: string, fenced: boolean, options: Waiting): Promise<Log> {
   const gone = await isGone(client, held, options), box = client.outbox;
   await settled(client, session, options);
@@ -46,9 +46,9 @@ async function logged(client: Client, held: Held, session: string, fenced: boole
   if (fenced) await fence(client, box, log, session, options);
   if (gone) return log;
   const under = client.sessionByID(session), { grant, session: about } = await under.info(options);
-  if (grant.dead !== "none") throw fault(grant.dead, `the ref to session ${session} allows nothing any more: use another one, or give up what waits for the session (Client.abandon)`);
-  if (!grant.rights.includes("read")) throw fault("missing_right", `no ref kept here may read session ${session}, so nobody can tell from here what it lacks: use one that may, or give up what waits for the session (Client.abandon)`);
-  if (grant.from > 1 || grant.message !== "") throw fault("missing_right", `the ref to session ${session} shows only a part of its log, so nobody can tell from here what it lacks: use one that shows all of it`);
+  if (grant.dead !== "none") throw fault(grant.dead, `the ref to session ${session} is dead: use another one, or give up what is pending for the session (Client.abandon)`);
+  if (!grant.rights.includes("read")) throw fault("missing_right", `no ref stored here may read session ${session}, so what it lacks cannot be determined: use one that may, or give up what is pending for the session (Client.abandon)`);
+  if (grant.from > 1 || grant.message !== "") throw fault("missing_right", `the ref to session ${session} shows only a part of its log, so what it lacks cannot be determined: use one that shows all of it`);
   log.base = about?.base ?? 0;
   for (let after = log.base, more = true; more; ) {
     const page = await under.events(after, logPage, options);
@@ -61,7 +61,7 @@ async function logged(client: Client, held: Held, session: string, fenced: boole
   return log;
 }
 
-/** Whether the server does not know the session. A call that is repeated for that would wait, as for a share that is on its way. */
+/** Whether the server does not know the session. A call would be retried for that, as for a share that has not arrived yet. */
 async function isGone(client: Client, held: Held, options: Waiting): Promise<boolean> {
   const wait = newBackoff({ initial: 50, max: 1000, factor: 2, jitter: 0.5 });
   for (let i = 0; i < doubtful; i++) {
@@ -81,23 +81,23 @@ async function isGone(client: Client, held: Held, options: Waiting): Promise<boo
   return true;
 }
 
-/** Waits until nothing of a session is on its way, or will be. Else it might be taken for missing. */
+/** Waits until nothing of a session is in flight, since that could seem to be missing. */
 async function settled(client: Client, session: string, { signal }: Waiting): Promise<void> {
   for (const until = Date.now() + settleLimit; ; await sleep(10, client.outbox, signal)) {
     if (signal?.aborted || client.life.aborted) throw fault("canceled", `stopped waiting for what is on its way to session ${session}`);
     const left = client.outbox.tables.unfinished(session).length;
     if (left === 0 || client.outbox.stopped(session)) return;
-    if (Date.now() > until) throw fault("in_use", `${left} batches of session ${session} are on their way and its stream has not stopped: wait for their answers first`);
+    if (Date.now() > until) throw fault("in_use", `${left} batches of session ${session} are in flight and its stream has not stopped: wait for their answers first`);
   }
 }
 
-/** The codes for which a server makes no stream: the ref can change nothing. */
+/** The codes with which a server refuses to make a stream: the ref can change nothing. */
 const idle: readonly string[] = ["revoked", "stale_epoch", "expired", "missing_right", "session_deleted"];
 
 /**
- * Has a session's server take nothing more of the session's stream from those who have sent till now, and asks how far it
- * has the stream. What it has up to its last seq is not missing, if what this outbox has there is what the server has: it
- * is shown that batch as a repeat, and compares the digests. It is not, in a copy or a restored outbox: then the log decides.
+ * Fences the senders of a session's stream at its server, and asks for the server's last seq.
+ * Ops up to that seq are not missing if the server's batch there is the same as this outbox's: it
+ * is sent as a repeat, and the server compares digests. In a copied or restored outbox it differs: then the log decides.
  */
 async function fence(client: Client, box: Outbox, log: Log, session: string, { signal }: Waiting): Promise<void> {
   const wait = newBackoff(box.settings.backoff), until = Date.now() + fencing;
@@ -109,11 +109,11 @@ async function fence(client: Client, box: Outbox, log: Log, session: string, { s
       return;
     } catch (err) {
       const f = faultOf(err), what = judge(f);
-      if (f.codeName === "wrong_outbox" || idle.includes(f.codeName)) { // there is no stream that anything could arrive on
+      if (f.codeName === "wrong_outbox" || idle.includes(f.codeName)) { // there is no stream on which anything could arrive
         log.fence = incarnation;
         return;
       }
-      if (what === "leaseLost" && step < 2 ** 40) { // this outbox is older than what was sent: catch up, ever faster
+      if (what === "leaseLost" && step < 2 ** 40) { // this outbox is older than what was sent: raise the incarnation in growing steps
         step *= 2;
         continue;
       }
@@ -124,7 +124,7 @@ async function fence(client: Client, box: Outbox, log: Log, session: string, { s
   }
 }
 
-/** Opens the stream under an incarnation and compares what is at its last seq. */
+/** Opens the stream under an incarnation and compares the batch at its last seq. */
 async function openFenced(client: Client, box: Outbox, session: string, gone: boolean, incarnation: number): Promise<{ last: number; agrees: boolean }> {
   const stream = await client.openStream(box.request(session, routeOf(box, session, gone), incarnation));
   try {
@@ -144,7 +144,7 @@ async function openFenced(client: Client, box: Outbox, session: string, gone: bo
   }
 }
 
-/** How the session's stream is opened when nothing is to be sent. */
+/** The route on which the session's stream is opened when nothing is to be sent. */
 function routeOf(box: Outbox, session: string, gone: boolean): Route {
   const [first] = [...box.tables.batches.values()].filter((r) => r.session === session).sort((a, b) => a.num - b.num);
   if (gone && first && creates(first.ops[0]!.method) && !isSlim(first)) return box.routeOf(session, first.via, first.ops);

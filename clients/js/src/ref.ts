@@ -1,15 +1,15 @@
-// Sturdy refs as people and files hold them:
+// Sturdy refs as text:
 //
 //	mooring://HOST[:PORT][,HOST…][/PREFIX]/ID#SECRET
 //
-// and moorings:// over TLS. The text is a bearer secret: only Ref.text gives it, everything else that shows a Ref leaves
-// the secret out, and no error repeats any part of what was read.
+// and moorings:// over TLS. The text is a bearer secret: only Ref.text has it, all other forms of a Ref leave
+// it out, and no error repeats any part of the input.
 
 import { fault } from "./fault.js";
 import { bytesOf, concat, fromBase64url, hmac, isBase32, randomBytes, sha256, toBase32, toBase64url } from "./text.js";
 import { isULID } from "./ulid.js";
 
-/** A server's port where a ref names none. */
+/** The default port. */
 export const defaultPort = "7600";
 
 const maxRefText = 4096;
@@ -44,7 +44,7 @@ export const isOffline = (id: string): boolean => markOf(id) === "o" || markOf(i
 /** Whether a well-formed ref id is that of a ref bound to a key. */
 export const isSealed = (id: string): boolean => markOf(id) === "k";
 
-/** The id of the ref that a client makes for a target with a secret: who has both can check that they fit. */
+/** The id of the ref that a client makes for a target with a secret: a holder of both can check that they fit. */
 export function deriveID(target: string, secret: Uint8Array, mark: "o" | "k" = "o"): string {
   const sealed = mark === "k" ? [bytesOf("k\0")] : [];
   const hash = sha256(concat(bytesOf("mooring ref id v1\0"), ...sealed, bytesOf(target), secret));
@@ -52,17 +52,17 @@ export function deriveID(target: string, secret: Uint8Array, mark: "o" | "k" = "
 }
 
 /**
- * The secret that an outbox shows where it opens its stream of a session, as text. It is derived from the outbox's own, so
+ * The secret that an outbox sends when it opens its stream of a session, as text. It is derived from the outbox's own, so
  * that the session's server cannot speak for the outbox anywhere else.
  */
 export function streamSecret(outbox: string, session: string): string {
   return toBase64url(hmac(fromBase64url(outbox)!, bytesOf(`mooring stream secret v1\0${session}`)));
 }
 
-/** What a Ref is made of but for its secret. */
+/** The parts of a Ref except its secret. */
 export interface RefParts {
   readonly tls: boolean;
-  /** HOST:PORT each, IPv6 in brackets; tried in turn. */
+  /** HOST:PORT each, IPv6 in brackets; tried in this order. */
   readonly hosts: readonly string[];
   /** The path below which the server is mounted, without slashes at its ends. */
   readonly prefix: string;
@@ -70,7 +70,7 @@ export interface RefParts {
   readonly id: string;
 }
 
-/** A sturdy ref with the places it is served at. It is immutable. */
+/** A sturdy ref with its servers' addresses. It is immutable. */
 export class Ref implements RefParts {
   readonly tls: boolean;
   readonly hosts: readonly string[];
@@ -87,12 +87,12 @@ export class Ref implements RefParts {
     Object.freeze(this);
   }
 
-  /** Reads a ref's text. The error is bad_ref_text, says what is wrong, and repeats nothing of the text. */
+  /** Parses a ref's text. The error is bad_ref_text, says what is wrong, and repeats nothing of the text. */
   static parse(text: string): Ref {
     return parseRef(text);
   }
 
-  /** A new ref for a target at this one's address, as a client makes one, offline. sealed: to be bound to a key. */
+  /** A new ref for a target at this one's address, made offline. sealed: to be bound to a key. */
   for(target: string, sealed = false): Ref {
     const secret = randomBytes(secretBytes);
     return new Ref({ ...this.#parts(), id: deriveID(target, secret, sealed ? "k" : "o") }, secret);
@@ -107,12 +107,12 @@ export class Ref implements RefParts {
     return targetOf(this.id);
   }
 
-  /** The ref's whole text, secret and all: whoever has it has the capability. */
+  /** The ref's whole text with its secret: anyone who has it has the capability. */
   get text(): string {
     return `${this.#public()}#${this.secretText}`;
   }
 
-  /** The secret as text. Whoever has it and the id has the capability. */
+  /** The secret as text. Anyone who has it and the id has the capability. */
   get secretText(): string {
     return toBase64url(this.#secret);
   }
@@ -138,17 +138,17 @@ export class Ref implements RefParts {
     return `mooring${this.tls ? "s" : ""}://${hosts.join(",")}${this.prefix && `/${this.prefix}`}`;
   }
 
-  /** Where the server's Cap'n Web endpoint is, of each host. */
+  /** The URL of the server's Cap'n Web endpoint at each host. */
   get urls(): string[] {
     return this.hosts.map((h) => `${this.tls ? "wss" : "ws"}://${h}/${this.prefix && `${this.prefix}/`}rpc`);
   }
 
-  /** The first host to which the secret would go in clear though it is not this machine; "" for none. */
+  /** The first host, other than this machine, to which the secret would be sent in clear; "" for none. */
   get clearTextHost(): string {
     return this.tls ? "" : (this.hosts.find((h) => !isLoopback(h)) ?? "");
   }
 
-  /** Throws plaintext for a ref whose secret would go out in clear to a host that is not loopback, unless allowed. */
+  /** Throws plaintext for a ref whose secret would be sent in clear to another machine, unless allowed. */
   checkPlaintext(allowed: boolean): void {
     const h = this.clearTextHost;
     if (h !== "" && !allowed) {
@@ -160,7 +160,7 @@ export class Ref implements RefParts {
     return `${this.address}/${this.id}`;
   }
 
-  /** The text with a placeholder for the secret, as are all the forms below. */
+  /** The text with a placeholder for the secret, like all the forms below. */
   toString(): string {
     return `${this.#public()}#${redacted}`;
   }
@@ -216,7 +216,7 @@ function parseHosts(list: string): string[] {
   return parts.map((p, i) => parseHost(p) ?? bad(`host ${i + 1} is not HOST, HOST:PORT or [IPv6]:PORT`));
 }
 
-/** HOST:PORT in one spelling; undefined for what is none. */
+/** HOST:PORT in a canonical form; undefined if it is invalid. */
 function parseHost(text: string): string | undefined {
   let host: string, port = defaultPort;
   if (text.startsWith("[")) {
@@ -247,7 +247,7 @@ function canonicalIPv6(text: string): string | undefined {
   } catch {
     return undefined;
   }
-  // An address that stands for an IPv4 one is written as such.
+  // An IPv4-mapped address is written as IPv4.
   const v4 = /^::ffff:([0-9a-f]{1,4}):([0-9a-f]{1,4})$/.exec(groups);
   if (v4 === null) return groups;
   const hi = parseInt(v4[1]!, 16), lo = parseInt(v4[2]!, 16);

@@ -1,5 +1,5 @@
-// References to ops outside a batch: what is known becomes a value, what failed makes the op skipped, what another stream
-// still owes is waited for. The words and the order are the server's, so that it makes no difference who found out.
+// References to ops outside a batch: known results become values, a failed op makes its users skipped, and unfinished ops of
+// other streams are waited for. Messages and order are the server's, so that it makes no difference which side resolved it.
 
 import { fault, type MooringError } from "./fault.js";
 import { type Arg, type Expect, needs, type OpRef, type Outcome, resolvePath } from "./intent.js";
@@ -7,7 +7,7 @@ import { type OpRow, rejectedOutcome, settle, skippedBy } from "./rows.js";
 
 /** An op in the outbox that others refer to. */
 export interface Earlier {
-  readonly id: string; // the op asked for, or the one that stands for it after a retry
+  readonly id: string; // the op asked for, or the one that retries it
   readonly batch: string;
   readonly session: string;
   readonly seq: number; // 0 while it has none
@@ -17,7 +17,7 @@ export interface Earlier {
 /** Gives the op with an id; undefined if the outbox does not have it. */
 export type Finder = (op: string) => Earlier | undefined;
 
-/** What became of a batch's references. */
+/** The result of resolving a batch's references. */
 export interface Resolution {
   ops: OpRow[];
   changed: boolean;
@@ -38,8 +38,8 @@ export function refersOutside(ops: readonly OpRow[]): boolean {
 }
 
 /**
- * Works out the references of a session's batch. Ops that cannot apply get their verdict. strict makes two things errors
- * (bad_reference) instead: an op that find does not know, and a path that is not in a known result.
+ * Resolves the references of a session's batch. Ops that cannot apply get their outcomes here. strict makes two cases errors
+ * (bad_reference) instead: an op that find does not know, and a path that a known result does not have.
  */
 export function resolve(ops: readonly OpRow[], atomic: boolean, session: string, find: Finder, strict: boolean): Resolution {
   const res: Resolution = { ops: [...ops], changed: false, blockedOn: [], hold: 0, near: [], loose: false };
@@ -51,13 +51,13 @@ export function resolve(ops: readonly OpRow[], atomic: boolean, session: string,
   return res;
 }
 
-/** Thrown to leave an op that was skipped. */
+/** Thrown to stop processing an op that was skipped. */
 const stop = Symbol("skipped");
 
 function resolveOp(res: Resolution, atomic: boolean, i: number, session: string, inside: Map<string, number>, find: Finder, strict: boolean): void {
   const op = res.ops[i]!;
   if (op.verdict !== undefined || needs(op).length === 0) return;
-  const blockedOn: string[] = []; // counts only if the op is not settled here: one that is waits for nothing any more
+  const blockedOn: string[] = []; // counts only if the op has no outcome here: one that has waits for nothing
   let broken: MooringError | undefined;
 
   const skip = (cause: Outcome): never => {
@@ -86,7 +86,7 @@ function resolveOp(res: Resolution, atomic: boolean, i: number, session: string,
     }
     return e;
   };
-  /** What a reference stands for: a value if that is known, else a reference. */
+  /** The value of a reference if it is known, else the reference. */
   const value = (r: OpRef): { json: string } | { ref: OpRef } => {
     const e = look(r.op);
     if (e === undefined) return { ref: r }; // of the same batch, or unknown
@@ -112,7 +112,7 @@ function resolveOp(res: Resolution, atomic: boolean, i: number, session: string,
       else if (e.outcome === undefined) {
         deps.push(e.id);
         res.changed ||= e.id !== id;
-      } else res.changed = true; // it applied: nothing is left to wait for
+      } else res.changed = true; // it applied: nothing to wait for
     }
     const args = op.args.map((a): Arg => (a.ref ? { name: a.name, ...value(a.ref) } : a));
     let expected: Expect | undefined = op.expected;

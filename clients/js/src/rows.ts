@@ -1,4 +1,4 @@
-// The rows of an outbox, as they are stored. Rows are never changed in place: a change puts another in their place.
+// The rows of an outbox, as they are stored. Rows are immutable: a change replaces a row.
 
 import type { CodeName, MooringError } from "./fault.js";
 import { type Arg, type Expect, type Intent, needs, type Outcome } from "./intent.js";
@@ -8,19 +8,19 @@ export interface OpRow extends Intent {
   readonly args: readonly Arg[];
   readonly dependsOn?: readonly string[];
   readonly expected?: Expect;
-  /** The failed op that this one stands for. */
+  /** The failed op that this one replaces. */
   readonly retries?: string;
-  /** Its outcome, where it was decided without the server. */
+  /** Its outcome, if it was decided without the server. */
   readonly verdict?: Outcome;
-  /** Only a void of it is sent. */
+  /** It is sent as a void. */
   readonly void?: boolean;
   readonly dropAsked?: boolean;
 }
 
-/** Where a row is on its way. What finished means for each op is stateOf's to say. */
+/** A row's state. stateOf has an op's final state. */
 export type RowState = "pending" | "in_flight" | "finished";
 
-/** What an op's row is, as people see it. */
+/** An op's state, as people see it. */
 export type OpState = "pending" | "in_flight" | "acked" | "failed" | "skipped" | "void";
 
 /** A batch: the op intents that were committed together. */
@@ -41,10 +41,10 @@ export interface BatchRow {
   readonly finishedAt: number;
   readonly outcomes: readonly Outcome[] | null;
   readonly dropping: boolean;
-  readonly kept?: boolean; // finished: it has its arguments still
+  readonly kept?: boolean; // finished: it still has its arguments
 }
 
-/** What is kept of a session's stream. */
+/** A session's stream. */
 export interface StreamRow {
   readonly session: string;
   readonly lastSeq: number; // whose outcome is stored
@@ -53,35 +53,35 @@ export interface StreamRow {
   readonly stopped: CodeName; // "none": it runs
   readonly reason: string;
   readonly old?: boolean; // its server knows the outbox by its old secret
-  readonly life?: string; // a text of the session's present stream, which is its first without one
+  readonly life?: string; // a text that makes the secret of the session's present stream; the first stream has none
 }
 
-/** How a ref came to be here. */
+/** How a ref came to be stored. */
 export type Role = "space" | "owner" | "shared";
 
-/** A sturdy ref that is sent through: the only rows with secrets, beside the outbox's own. */
+/** A sturdy ref that is sent through: the only rows with secrets, except the outbox's own. */
 export interface RefRow {
   readonly id: string;
   readonly text: string;
   readonly role: Role;
   readonly external: string;
   readonly label: string;
-  readonly redemption: string; // made once, so that coming back is free
+  readonly redemption: string; // made once, so that redeeming again is not counted
   readonly saved: number;
 }
 
 /** The outbox itself. */
 export interface BoxRow {
   readonly id: string; // obx_ + ULID
-  readonly secret: string; // base64url; those that servers are shown are derived from it
-  readonly old?: string; // what servers were shown before; "" for nothing, and missing in a row of then
+  readonly secret: string; // base64url; secrets sent to servers are derived from it
+  readonly old?: string; // the secret that older versions sent; "" for none, and missing in older rows
   readonly incarnation: number;
   readonly nextNum: number;
-  readonly left?: number; // how often a stream was left: who sends begins anew then
-  readonly by?: number; // the incarnation, if who sends knows of that: a tab with an older version raises the incarnation alone
+  readonly left?: number; // how often a stream was left: senders begin again when it changes
+  readonly by?: number; // the incarnation, if the sender knows left streams: a tab with an older version raises incarnation only
 }
 
-/** Whether a tab with an older version sends, or did last: of a session whose stream was left it goes on with that stream. */
+/** Whether a tab with an older version sends, or was the last to: it continues streams that were left. */
 export const outdated = (box: BoxRow): boolean => box.incarnation > 0 && box.by !== box.incarnation;
 
 /** A higher incarnation of the same sender. */
@@ -90,7 +90,7 @@ export const raised = (box: BoxRow, step: number): Pick<BoxRow, "incarnation" | 
 
 export const noStream = (session: string): StreamRow => ({ session, lastSeq: 0, spaceRef: "", ownerRef: "", stopped: "none", reason: "" });
 
-/** Whether an op takes a seq: it was not decided before it had one. */
+/** Whether an op takes a seq: it had no outcome before it got one. */
 export const travels = (op: OpRow): boolean => op.verdict === undefined || op.void === true;
 
 /** How many ops take a seq. */
@@ -106,12 +106,12 @@ export function stateOf(op: OpRow, o: Outcome): OpState {
 /** Whether a row is finished and has no arguments any more. */
 export const isSlim = (r: BatchRow): boolean => r.outcomes !== null && r.kept !== true && r.ops.every((op, i) => stateOf(op, r.outcomes![i]!) === "acked");
 
-/** Merges what came back for the travelling ops with the verdicts. */
+/** Merges the answer for the ops that were sent with the local outcomes. */
 export function mergeOutcomes(ops: readonly OpRow[], answers: readonly Outcome[]): Outcome[] {
   let k = 0;
   return ops.map((op) => {
     const answer = travels(op) ? answers[k++] : undefined;
-    const o = op.verdict ?? answer!; // the void of an op with a verdict was only to fill the seq
+    const o = op.verdict ?? answer!; // the void of an op with a local outcome only filled the seq
     return o.op === op.id ? o : { ...o, op: op.id };
   });
 }
@@ -134,7 +134,7 @@ export function deniedOutcome(op: string, why: MooringError): Outcome {
   return { op, status: "denied", reason: why.codeName, message: why.reason, cause: "", cursor: 0, result: "", at: why.at };
 }
 
-/** Gives up, of a batch that is not sent after all, what was to be. */
+/** Gives up the ops of a batch that is not sent after all. */
 export function dropped(row: BatchRow): OpRow[] {
   const ops = row.ops.map(({ void: gone, dropAsked, ...op }): OpRow => (gone || dropAsked ? { verdict: voidedOutcome(op.id), ...op } : op));
   for (const [i, op] of ops.entries()) if (row.atomic && op.verdict) settle(ops, true, i, op.verdict);
@@ -142,7 +142,7 @@ export function dropped(row: BatchRow): OpRow[] {
   return ops;
 }
 
-/** Ends the ops of a batch that are left, which the server would deny. */
+/** Ends a batch's remaining ops as denied, as the server would. */
 export function deny(row: BatchRow, why: MooringError): OpRow[] {
   const ops = [...row.ops];
   for (const [i, { id }] of ops.entries()) {
@@ -153,14 +153,14 @@ export function deny(row: BatchRow, why: MooringError): OpRow[] {
   return ops;
 }
 
-/** The outcome of an op that was found wrong here. */
+/** The outcome of an op that is invalid. */
 export function rejectedOutcome(op: string, reason: CodeName, message: string): Outcome {
   return { op, status: "rejected", reason, message, cause: "", cursor: 0, result: "", at: 0 };
 }
 
 /**
- * Gives the op at a place its verdict without the server, in ops. In an atomic batch all others go with it, and one that
- * is alone in it is aborted too, as the server would have it; only a void is a void.
+ * Gives an op its outcome without the server, in ops. In an atomic batch all others are aborted, and a single op
+ * is aborted too, as on the server; a void stays a void.
  */
 export function settle(ops: OpRow[], atomic: boolean, place: number, o: Outcome): void {
   if (!atomic || (ops.length === 1 && o.status === "voided")) {
@@ -177,7 +177,7 @@ export function settle(ops: OpRow[], atomic: boolean, place: number, o: Outcome)
   }
 }
 
-/** Skips what needs an op of the same batch that has its verdict, in ops. */
+/** Skips the ops that need an op of the same batch with a local outcome, in ops. */
 export function cascade(ops: OpRow[], atomic: boolean): void {
   const verdicts = new Map<string, Outcome>();
   for (let i = 0; i < ops.length; i++) {

@@ -1,4 +1,4 @@
-// Sealed refs: bound to an Ed25519 key, so that the text alone is worth nothing. Redeeming one takes a signature over a
+// Sealed refs: bound to an Ed25519 key, so that the text alone is useless. Redeeming one takes a signature over a
 // nonce of the server's and the HOST:PORT that was dialled: one round trip more.
 
 import { fault } from "./fault.js";
@@ -15,7 +15,7 @@ export interface Proof {
   signature: Uint8Array;
 }
 
-/** What is signed: each part behind its length, so that no two tuples have one text. */
+/** The signed message: each part is preceded by its length, so that no two tuples give the same message. */
 export function proofText(nonce: Uint8Array, audience: string, refID: string, redemption: string): Uint8Array {
   return concat(...[bytesOf(domain), nonce, bytesOf(audience), bytesOf(refID), bytesOf(redemption)].flatMap((part) => {
     const length = new Uint8Array(4);
@@ -24,21 +24,21 @@ export function proofText(nonce: Uint8Array, audience: string, refID: string, re
   }));
 }
 
-/** Answers a challenge for redeeming a ref at a place. */
+/** Answers a challenge for redeeming a ref at an address. */
 export async function prove(key: CryptoKey, nonce: unknown, audience: string, { ref, redemption }: Held): Promise<Proof> {
   if (!(nonce instanceof Uint8Array) || nonce.length !== nonceBytes) throw fault("incompatible", "the server's challenge cannot be read");
   const signature = await crypto.subtle.sign("Ed25519", key, proofText(nonce, audience, ref.id, redemption) as Uint8Array<ArrayBuffer>);
   return { nonce, audience, signature: new Uint8Array(signature) };
 }
 
-/** A key to have refs bound to: the private one is for open's sealKey, the text for whoever shares (ShareOptions.seal). */
+/** A key for sealed refs: the private one is for open's sealKey, the text for those who share (ShareOptions.seal). */
 export interface SealKey {
   privateKey: CryptoKey;
   publicText: string;
 }
 
 /**
- * Makes a key for sealed refs. The private one cannot be read out of the program unless it is made extractable; a browser
+ * Makes a key for sealed refs. The private key cannot be exported unless it is made extractable; a browser
  * can keep it in IndexedDB as it is.
  */
 export async function newSealKey(extractable = false): Promise<SealKey> {
@@ -46,7 +46,7 @@ export async function newSealKey(extractable = false): Promise<SealKey> {
   return { privateKey: pair.privateKey, publicText: toBase64url(new Uint8Array(await crypto.subtle.exportKey("raw", pair.publicKey))) };
 }
 
-/** Turns for what may be under way only so often at once. */
+/** A counting semaphore. */
 export class Turns {
   #free: number;
   readonly #waiting: (() => void)[] = [];

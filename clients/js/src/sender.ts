@@ -1,5 +1,5 @@
-// One term of sending: the machine, the streams it has open, and the writes that it asks for. Nothing is sent before the
-// seq it is sent under is durable, and nothing is acknowledged before its outcome is.
+// One term of sending: the machine, its open streams, and the writes that it asks for. Nothing is sent before its
+// seq is durable, and nothing is acknowledged before its outcome is.
 
 import { newBackoff } from "./backoff.js";
 import { fault, faultOf, MooringError } from "./fault.js";
@@ -15,10 +15,10 @@ import { type Earlier, resolve } from "./resolve.js";
 import { type BatchRow, deny, dropped, mergeOutcomes, noStream, type OpRow, raised, rejectedOutcome, stateOf, type StreamRow, travelling, travels } from "./rows.js";
 import type { Change, Plan, Store, Tables } from "./store.js";
 
-const lookBytes = 256 << 10; // bounds what one look reads
-const headRows = 8; // how many rows a look reads at once: the first may all be decided
-const storePause = 200; // before a write that failed is tried again
-const doubtful = 3; // on so many openings a server has to say that it does not know a session that it has made
+const lookBytes = 256 << 10; // bound of what one look reads
+const headRows = 8; // rows that a look reads at once: the first ones may have outcomes already
+const storePause = 200; // before a failed write is repeated
+const doubtful = 3; // number of openings on which a server must say that it does not know a session that it has made
 
 interface Conn {
   number: number;
@@ -26,33 +26,33 @@ interface Conn {
   over: boolean;
 }
 
-/** What load found. */
+/** The result of load. */
 interface Loaded {
   rows: { row: BatchRow; hold: number }[]; // have seqs now
-  head: BatchRow | undefined; // the first that has none, if nothing was to be given
+  head: BatchRow | undefined; // the first one without seqs, if none were to be given
   more: boolean;
   blockedOn: string[]; // batches of other sessions that the first one waits for
   stream: StreamRow;
-  done: BatchRow[]; // need no server
+  done: BatchRow[]; // finished without a server
   known?: MooringError; // why nothing was refused
 }
 
-/** Why a term is over: left says that a stream was left, and that all is to be read again. */
+/** Why a term is over: left means that a stream was left, and everything has to be read again. */
 type End = "closed" | "fenced" | "left";
 
 /** A term of sending of one outbox. */
 export class Sender {
-  /** Fulfilled when the term is over: the outbox was closed, the server has seen a newer incarnation, or a stream was left. */
+  /** Fulfilled when the term is over: the outbox was closed, the server has seen a higher incarnation, or a stream was left. */
   readonly ended: Promise<End>;
   readonly #box: Outbox;
   readonly #store: Store;
   readonly #link: Link;
   readonly #m: Machine;
   readonly #conns = new Map<string, Conn>();
-  readonly #doubts = new Map<string, Set<number>>(); // by session: the openings on which its server did not know it, though it has made it
+  readonly #doubts = new Map<string, Set<number>>(); // sessions that their server did not know though it has made them, with the openings
   readonly #events: ((now: number) => void)[] = [];
   #incarnation: number;
-  #said = ""; // what the log was last told of a link
+  #said = ""; // the last link error that was logged
   #busy = false;
   #over = false;
   #timer: ReturnType<typeof setTimeout> | undefined;
@@ -70,7 +70,7 @@ export class Sender {
   }
 
   /**
-   * Begins a term: raises the incarnation, durably, and takes up what is unanswered. begun is called with the sender
+   * Begins a term: raises the incarnation, durably, and loads unanswered batches. begun is called with the sender
    * before anything else is written.
    */
   static async begin(box: Outbox, store: Store, link: Link, step: number, begun: (s: Sender) => void): Promise<Sender> {
@@ -104,9 +104,9 @@ export class Sender {
     });
   }
 
-  // ---- What others tell
+  // ---- Events from outside
 
-  /** Whether a batch that is being committed may have its seqs at once: it would be sent at once. */
+  /** Whether a batch that is being committed may get its seqs at once, because it would be sent at once. */
   takes(t: Tables, row: BatchRow): boolean {
     if (this.#moved(t)) return false;
     const s = this.#m.streams.get(row.session), win = this.#m.win;
@@ -114,7 +114,7 @@ export class Sender {
       s.queued + row.bytes <= aheadFactor * win.bytes;
   }
 
-  /** Whether a stream was left since the term began: then it is over, and nothing that it finds out counts. */
+  /** Whether a stream was left since the term began: then the term is over, and its results do not count. */
   #moved(t: Tables): boolean {
     if ((t.box!.left ?? 0) === this.#left) return false;
     queueMicrotask(() => this.end("left"));
@@ -166,7 +166,7 @@ export class Sender {
     });
   }
 
-  /** The refs are others: a stream goes another way, or one that stands still goes on. */
+  /** The refs have changed: a stream may have another route, or a stopped one may continue. */
   refsChanged(): void {
     this.#post((now) => {
       for (const s of [...this.#m.streams.values()]) {
@@ -194,14 +194,14 @@ export class Sender {
 
   // ---- The loop
 
-  /** Has f called, and does what the machine asks for then: at once, or after what is being done. */
+  /** Calls f and does the actions that the machine then asks for: at once, or after those in progress. */
   #post(f: (now: number) => void): void {
     if (this.#over) return;
     this.#events.push(f);
     if (this.#busy) return;
     this.#busy = true;
     try {
-      const now = performance.now() + 1; // never 0, which the machine takes for none
+      const now = performance.now() + 1; // never 0, which means none to the machine
       for (let e; !this.#over && (e = this.#events.shift()) !== undefined; ) {
         e(now);
         this.#act(now);
@@ -249,7 +249,7 @@ export class Sender {
       case "note": {
         const at = a.at === 0 ? 0 : Math.round(Date.now() + a.at - now);
         const { message } = a.err;
-        if (a.at > 0 && message !== this.#said) this.#box.settings.log(`what waits is sent again until it arrives: ${this.#said = message}`); // once
+        if (a.at > 0 && message !== this.#said) this.#box.settings.log(`what waits is sent again until it arrives: ${this.#said = message}`); // each error once
         const notes = a.entries.map((e) => ({ id: e.id, attempts: e.attempts }));
         this.#write((t) => notes.flatMap(({ id, attempts }): Change[] => {
           const row = t.batches.get(id);
@@ -261,7 +261,7 @@ export class Sender {
         this.#write((t) => (t.batches.get(a.entry.id)?.state === "pending" ? [{ t: "batch", k: a.entry.id, p: { state: "in_flight" } }] : []));
         break;
       case "stop": {
-        if (a.err) this.#box.settings.log(`session ${a.session} stands still until someone decides: ${a.err.message}`);
+        if (a.err) this.#box.settings.log(`session ${a.session} has stopped until someone decides: ${a.err.message}`);
         const p = { stopped: a.err?.codeName ?? ("none" as const), reason: a.err?.reason ?? "" };
         this.#write((t) => [streamChange(t, a.session, p)], () => this.#box.lookAgain());
         break;
@@ -273,7 +273,7 @@ export class Sender {
     }
   }
 
-  /** Writes what nobody waits for. */
+  /** Writes in the background. */
   #write(changes: (t: Tables) => Change[], done?: () => void): void {
     this.#store.update((t) => ({ changes: this.#moved(t) ? [] : changes(t), value: undefined }), done).catch((err: unknown) => this.#trouble(err));
   }
@@ -289,7 +289,7 @@ export class Sender {
         await this.#store.update(plan, done);
         return;
       } catch (err) {
-        if (this.#over) return; // the next term gets the same answer again
+        if (this.#over) return; // the next term gets the same answer
         this.#trouble(err);
         await new Promise((r) => setTimeout(r, storePause));
       }
@@ -326,7 +326,7 @@ export class Sender {
   #send(a: Extract<Action, { do: "send" }>): void {
     const c = this.#conns.get(a.session);
     if (!c?.stream || c.number !== a.conn) return;
-    const to = a.entry.route; // a later turn may change it
+    const to = a.entry.route; // a later action may change it
     void c.stream.apply(wireOf(a.entry, a.through)).then((r) => {
       if (c.over) return;
       if (r.err) r = { err: this.#missing(a.session, a.conn, to, r.err) };
@@ -335,23 +335,23 @@ export class Sender {
   }
 
   /**
-   * Looks twice at an answer that says only that there was one. The server forgets an outcome when this outbox has
-   * acknowledged it, and it does so when the outcome is stored. So either a former sender has stored it just now, and it
-   * is the answer; or it was another copy of this outbox.
+   * Checks an answer that says only that there was one (pruned). The server prunes an outcome when this outbox has
+   * acknowledged it, which it does once the outcome is stored. So either a former sender has just stored it, and it
+   * is the answer; or another copy of this outbox did.
    */
   #checked(e: Entry, r: Reply): Reply {
     if (r.err || r.outcomes?.[0] === undefined || (r.outcomes[0].status !== "pruned" && r.outcomes[0].reason !== "pruned")) return r;
     const row = this.#store.tables.batches.get(e.id);
     if (!row) return r; // swept: nobody waits for it
     if (row.outcomes) return { outcomes: row.outcomes.filter((_, i) => travels(row.ops[i]!)) };
-    return { err: fault("outbox_diverged", `seq ${e.first} is done and its answer was stored, but not here: this outbox is a copy, or was restored from one: what the session lacks goes out in a new stream (Client.reconcile)`, e.first) };
+    return { err: fault("outbox_diverged", `seq ${e.first} is done and its answer was stored, but not here: this outbox is a copy, or was restored from one: send what the session lacks in a new stream (Client.reconcile)`, e.first) };
   }
 
   /**
-   * Looks twice at an answer that a ref is not known yet. If the ref is the one that the session's create made, and that
-   * create was answered, then the server has forgotten it, and waiting would be in vain. But the create may have been
-   * answered after this was said, and a server that was started while another's last commit ran may be late to see it: so
-   * it is to be said on doubtful openings.
+   * Checks an answer that a ref is not known yet. If the session's create made the ref, and
+   * was answered, then the server has lost it, and waiting would be in vain. But the create may have been
+   * answered after this answer, and a server that was started during another's last commit may see it late: so
+   * several openings have to give it.
    */
   #missing(session: string, conn: number, to: Route, err: MooringError): MooringError {
     if (err.codeName !== "not_yet_known" || to.space !== "" || this.#box.refRow(to.ref)?.role !== "owner") return err;
@@ -375,7 +375,7 @@ export class Sender {
     return e;
   }
 
-  /** Sets how an entry is sent, or why it cannot be. */
+  /** Sets an entry's route, or why it has none. */
   #find(e: Entry): void {
     try {
       e.route = this.#box.routeOf(e.session, e.via, e.ops);
@@ -386,10 +386,10 @@ export class Sender {
   }
 
   /**
-   * Works on the session's batches without a seq, in order: references are put in where their ops are finished, batches
-   * that cannot apply are finished, and up to so many others get their seqs; with 0 the first is only reported. It stops
-   * where a batch waits for another stream. With no, they get none, those that have lose them, and those that would go as
-   * that says are denied, up to the first that would not.
+   * Works on the session's batches without a seq, in order: references to finished ops become values, batches
+   * that cannot apply are finished, and up to so many others get seqs; with 0 the first is only reported. It stops
+   * at a batch that waits for another stream. With no, none get seqs, those that have lose them, and those on the refused
+   * route are denied, up to the first on another one.
    */
   #load(session: string, batches: number, bytes: number, no?: Refusal): void {
     const loaded = (ld: Loaded): void => {
@@ -433,7 +433,7 @@ export class Sender {
         row = { ...row, ops: res.ops };
         for (const c of this.#box.decide(t, row)) {
           changes.push(c);
-          if (c.t === "stream" && "v" in c && c.v) ld.stream = c.v; // how a session is reached that nobody makes
+          if (c.t === "stream" && "v" in c && c.v) ld.stream = c.v; // the route to a session that will not be made
         }
         row = { ...row, outcomes: mergeOutcomes(row.ops, []) };
         for (const k of row.ops.keys()) given.set(row.ops[k]!.id, earlierOf(row, k));
@@ -471,7 +471,7 @@ export class Sender {
     return { changes, value: ld };
   }
 
-  /** Whether a batch goes the way on which a stream was opened. */
+  /** Whether a batch has the route on which a stream was opened. */
   #goes(opened: Route, row: BatchRow): boolean {
     try {
       return serves(opened, this.#box.routeOf(row.session, row.via, row.ops));
@@ -480,7 +480,7 @@ export class Sender {
     }
   }
 
-  /** Stores a batch's outcomes. making is how its session is reached if this was its create and that did not apply. */
+  /** Stores a batch's outcomes. making is the route to its session if this was its create and did not apply. */
   async #finish(e: Entry, outcomes: Outcome[], making: Route | undefined): Promise<void> {
     const good = e.ops.every((op, i) => stateOf(op, outcomes[i]!) === "acked"), most = this.#box.settings.keepBytes;
     await this.#insist((t): Plan<undefined> => {
@@ -506,7 +506,7 @@ export class Sender {
     });
   }
 
-  /** Makes the incarnation higher, so that what was sent under the present one is fenced off once a stream is opened anew. */
+  /** Raises the incarnation, so that the next opening of a stream fences what was sent before. */
   async #raise(): Promise<void> {
     await this.#insist(
       (t): Plan<number> => this.#moved(t) ? { changes: [], value: 0 } : ({ changes: [{ t: "box", k: "box", p: raised(t.box!, 1) }], value: t.box!.incarnation + 1 }),
@@ -518,7 +518,7 @@ export class Sender {
   }
 
   /**
-   * Decides what becomes of ops that were to be dropped after they had a seq: those beyond the server's last seq become
+   * Decides ops that were to be dropped after they had a seq: those beyond the server's last seq become
    * voids, durably, before anything is sent; the others stand.
    */
   async #settle(a: Extract<Action, { do: "settle" }>): Promise<void> {
@@ -545,7 +545,7 @@ export class Sender {
 
 const makingOf = (s: StreamRow | undefined): Route => (s && s.spaceRef !== "" ? { ...noRoute, ref: s.ownerRef, space: s.spaceRef } : noRoute);
 
-/** Lets go of the arguments of the oldest batches that have applied, so that there is room for another one's. */
+/** Removes the arguments of the oldest applied batches, to make room for another one's. */
 function freeArguments(t: Tables, row: BatchRow, most: number): Change[] {
   const changes: Change[] = [];
   let bytes = t.keptBytes + row.bytes;

@@ -1,6 +1,6 @@
-// A server as this client knows it: the hosts of a ref, tried in turn, and the one connection to whichever of them
-// answers. The connection is kept: it is dialled again with jittered backoff when it is lost, at once when someone asks
-// for it or the machine is back on its network, and those who wait are told when it is there.
+// A server's connection: the hosts of a ref are tried in turn, and one connection is kept to the first that
+// answers. When it is lost it is dialled again with jittered backoff, or at once when a caller needs
+// it or the machine is back online.
 
 import { RpcPromise, RpcSession } from "capnweb";
 import { newBackoff } from "./backoff.js";
@@ -16,9 +16,9 @@ import { dispose, type Struct, type Stub, type StubPromise } from "./wire.js";
 /** The version of the protocol that this client speaks. */
 const protocolVersion = 1;
 
-const maxIdle = 256; // how many capabilities are kept to be used again
+const maxIdle = 256; // how many capabilities are kept for reuse
 
-const lasting = 5000; // how long a connection must have held for the next wait to be short again
+const lasting = 5000; // how long a connection must have lasted for the pause to be reset
 
 export interface ServerOptions {
   readonly address: string;
@@ -30,36 +30,36 @@ export interface ServerOptions {
   /** Milliseconds. */
   readonly reconnect: { readonly initial: number; readonly max: number };
   readonly connectTimeout: number;
-  /** How long nothing may be heard before the server is asked whether it is there, and then until it answers. */
+  /** How long nothing may be heard before the server is probed, and then until it answers. */
   readonly quiet: number;
-  /** Called when a connection is there. */
+  /** Called when a connection is established. */
   readonly back: () => void;
 }
 
-/** The keeping of one address's connection. */
+/** Keeps the connection of one address. */
 export class Server {
   readonly #options: ServerOptions;
   readonly #life = new AbortController();
   readonly #running: Promise<void>;
   readonly #limits: Partial<Limits> = {};
   #current: Peer | undefined;
-  #failed = 0; // rounds through all hosts that got no connection
+  #failed = 0; // rounds through all hosts without a connection
   #lastErr: MooringError | undefined;
   #waiting: (() => void)[] = [];
   #hurry: (() => void) | undefined; // ends the pause between rounds
-  #ask: (() => void) | undefined; // the same, where it may be ended by those who want a connection
+  #ask: (() => void) | undefined; // the same, if callers may end it
 
   constructor(options: ServerOptions) {
     this.#options = options;
     this.#running = this.#run();
   }
 
-  /** What the server has told of its limits. */
+  /** The server's limits, as far as known. */
   get limits(): Partial<Limits> {
     return this.#limits;
   }
 
-  /** The present connection, or that of one attempt at every host. unavailable, incompatible, canceled. */
+  /** The present connection, or the result of one attempt at every host. unavailable, incompatible, canceled. */
   async peer(): Promise<Peer> {
     for (const before = this.#failed; ; ) {
       if (this.#life.signal.aborted) throw fault("canceled", "the client was closed");
@@ -93,7 +93,7 @@ export class Server {
     const { reconnect } = this.#options, life = this.#life.signal;
     const wait = newBackoff({ ...reconnect, factor: 1.5, jitter: 0.5 });
     for (let host = 0; !life.aborted; host++) {
-      let began = 0; // when the connection was there
+      let began = 0; // when the connection was established
       try {
         const peer = await this.#connect(host);
         began = Date.now();
@@ -113,7 +113,7 @@ export class Server {
       this.#changed();
       if (life.aborted) return;
       if (began > 0 && Date.now() - began >= lasting) wait.reset();
-      // Who wants a connection need not wait, but after one that did not last: the next may not, either.
+      // A caller ends the pause, except after a connection that did not last, since the next may not either.
       else await this.#pause(wait.next(), began === 0);
     }
   }
@@ -149,19 +149,19 @@ export class Server {
 }
 
 /**
- * The name that a ref's live capability is found by. The secret is in it: a caller that knows the id alone must not be given
- * the capability that another has restored.
+ * The key of a ref's live capability. It has the secret, so that a caller that knows only the id does not get
+ * the capability that another caller has restored.
  */
 const liveName = (ref: Ref): string => `${ref.id}#${ref.secretText}`;
 
 /**
- * One live connection. When it ends, everything got through it is dead and one starts over from sturdy refs at another.
- * Nothing here waits for an answer before it goes on: restore, open and apply leave at once.
+ * One connection. When it ends, all its objects are dead and have to be restored from sturdy refs over another.
+ * Nothing waits for an answer before the next call: restore, open and apply leave at once.
  */
 export class Peer {
-  /** Fulfilled when the connection has ended, with why. */
+  /** Fulfilled with the reason when the connection has ended. */
   readonly ended: Promise<MooringError>;
-  /** Called then, too: what lives for less than the connection takes itself out again. */
+  /** Called then, too; objects that end before the connection remove themselves. */
   readonly onEnd = new Set<(why: MooringError) => void>();
   over = false;
   readonly #transport: Transport;
@@ -169,11 +169,11 @@ export class Peer {
   readonly #at: string;
   readonly #sealKey: CryptoKey | undefined;
   readonly #proofs = new Turns(32); // a server forgets the oldest of 64 challenges
-  readonly #live = new Map<string, StubPromise>(); // by liveName, or "create " and of what; the last used is last
-  readonly #got = new Map<string, unknown>(); // what those have come to
-  #bad: MooringError | undefined; // why this server is of no use
+  readonly #live = new Map<string, StubPromise>(); // by liveName, or "create " and the session; the least recently used first
+  readonly #got = new Map<string, unknown>(); // their results
+  #bad: MooringError | undefined; // why this server cannot be used
   #setFeatures!: (features: ReadonlySet<string>) => void;
-  /** What the server understands that the first version did not: Cap'n Web refuses what a server does not know. */
+  /** The server's features beyond the first version: it refuses fields that it does not know. */
   readonly features = new Promise<ReadonlySet<string>>((resolve) => { this.#setFeatures = resolve; });
 
   /** at: HOST:PORT as it was dialled. */
@@ -182,20 +182,20 @@ export class Peer {
     this.#at = at;
     this.#sealKey = sealKey;
     this.#main = new RpcSession(transport, undefined, {
-      onSendError: () => new Error("the client could not take this"), // what is wrong here is nobody's affair there
+      onSendError: () => new Error("the client could not take this"), // errors here are not sent to the server
       limits: { maxMessageSize: 128 << 20 },
     }).getRemoteMain() as unknown as Stub;
     let watch: ReturnType<typeof setInterval> | undefined;
     this.ended = transport.ended.then((why) => {
       this.over = true;
       clearInterval(watch);
-      this.#setFeatures(new Set()); // if it has not said
+      this.#setFeatures(new Set()); // if it has not answered
       why = this.#bad ?? why;
       for (const f of this.onEnd) f(why);
       return why;
     });
     void this.#hello(agent, limits);
-    // A link that is dead without saying so is found out by asking.
+    // A dead link is detected by pings.
     let asked = 0;
     watch = setInterval(() => {
       const silent = Date.now() - transport.heard;
@@ -235,12 +235,12 @@ export class Peer {
     this.#transport.close();
   }
 
-  /** What a call's error means. */
+  /** The error of a call, translated. */
   fail(err: unknown): MooringError {
     return this.#bad ?? faultOf(err);
   }
 
-  /** The live capability of a ref, for as long as the connection lasts; the same one, so that calls keep their order. */
+  /** The live capability of a ref for the life of the connection; always the same one, so that calls keep their order. */
   restore(held: Held): StubPromise {
     const { ref, redemption } = held, wire = { id: ref.id, secret: ref.secretText };
     const name = liveName(ref);
@@ -249,7 +249,7 @@ export class Peer {
     if (key === undefined) {
       throw fault("sealed", "the ref is bound to a key, and there is none here: redeem it where its key is, or give its sharer the public key of this place (newSealKey) and ask for a new ref");
     }
-    // What is called on it meanwhile waits; nothing else does.
+    // Only calls on it wait for it.
     return this.#reuse(name, () => new RpcPromise(this.#proofs.take(async () => {
       const proof = await prove(key, await this.#main["challenge"]!(), this.#at, held);
       return (await this.#main["restore"]!(wire, redemption, proof)) as never;
@@ -265,7 +265,7 @@ export class Peer {
         this.#got.set(key, stub);
         this.#letGo();
       }, () => {
-        // What could not be got is asked for anew by the next use.
+        // After a failure the next use asks again.
         if (this.#live.get(key) === fresh) this.#live.delete(key);
       });
     }
@@ -273,11 +273,11 @@ export class Peer {
     return live;
   }
 
-  /** Lets go of the capabilities that nobody has used for longest: a server holds only so many for a connection. */
+  /** Releases the least recently used capabilities: a server has a limit per connection. */
   #letGo(): void {
     for (const [key, live] of this.#live) {
       if (this.#live.size <= maxIdle) return;
-      if (!this.#got.has(key)) continue; // it is on its way
+      if (!this.#got.has(key)) continue; // it is not resolved yet
       const stub = this.#got.get(key);
       this.#live.delete(key);
       this.#got.delete(key);
@@ -292,16 +292,16 @@ export class Peer {
       ? this.#reuse(`create ${req.session} ${req.ownerRef} ${liveName(req.space.ref)}`, () => this.restore(req.space!)["create"]!(req.session, req.ownerRef))
       : this.restore(req.through!);
     const stub = target["openStream"]!(req.outbox, req.secret, req.incarnation);
-    // What is proof of an authority beside a batch must be settled when the batch arrives: its outcome is recorded. What
-    // is passed is the stub and not its promise, whose id is no longer good once it is fulfilled. One that could not be
-    // got is left out; the server says that it is missing.
+    // Capabilities that prove an authority must be resolved when the batch arrives, since its outcome is recorded. The
+    // stub is passed and not its promise, whose id is no longer valid once it is fulfilled. One that failed
+    // is left out; the server says that it is missing.
     const held = await Promise.allSettled(req.with.map((h) => this.restore(h)));
-    // They are the stream's own, which lives longer than they may be kept for reuse.
+    // The stream has its own references, which may live longer than the reuse cache's.
     return new PeerStream(this, stub, held.flatMap((h) => (h.status === "fulfilled" ? [(h.value as { dup(): unknown }).dup()] : [])));
   }
 }
 
-/** A batch with its ops' hints beside them. */
+/** A batch with its ops' hints. */
 function withoutHints(batch: WireBatch): WireBatch {
   const hints: { op: number; args: readonly Arg[] }[] = [];
   const ops = batch.ops.map((op, i) => {
@@ -319,7 +319,7 @@ class PeerStream implements LinkStream {
   readonly #stub: StubPromise;
   readonly #held: readonly unknown[];
   #before: Promise<unknown> = Promise.resolve();
-  #features: Promise<ReadonlySet<string>> | undefined; // waited for since a batch had hints, by all, so that they keep their order
+  #features: Promise<ReadonlySet<string>> | undefined; // requested once a batch had hints, and awaited by all, so that they keep their order
   #closed = false;
   readonly #gone = (err: MooringError): void => { if (!this.#closed) this.onGone(err); };
 

@@ -9,7 +9,7 @@ import type { Ref } from "./ref.js";
 import type { Peer } from "./server.js";
 import { dispose, type Struct, type StubPromise } from "./wire.js";
 
-/** An event of a session's log; hidden ones are marks, which say only how far the log is. */
+/** An event of a session's log; hidden ones are marks that only advance the cursor. */
 export interface SessionEvent {
   readonly cursor: number;
   readonly method: string;
@@ -31,7 +31,7 @@ export interface SessionEvent {
 /** A page of a session's log. */
 export interface Events {
   events: SessionEvent[];
-  /** The session's: the log may go on beyond events. */
+  /** The session's cursor: the log may continue after events. */
   cursor: number;
 }
 
@@ -41,7 +41,7 @@ export interface Entry {
   readonly cursor: number;
   readonly schema: number;
   readonly payload: string;
-  /** Its place in the session's order: by the first number, then by the second, then by key. Both are 0 from a server that keeps none. */
+  /** Its position in the session's order: by the first number, the second, then the key. Both are 0 from a server without positions. */
   readonly ord: readonly [number, number];
 }
 
@@ -53,24 +53,24 @@ export interface Turn {
   readonly begun: number;
   readonly ended: number;
   readonly outbox: string;
-  /** The id of the ref it was begun under; empty if no row says so any more, or from an older server. */
+  /** The id of the ref under which it was begun; empty if no row has it, or from an older server. */
   readonly ref: string;
 }
 
 /** A session's folded state. */
 export interface State {
   cursor: number;
-  /** Of the event there, to follow the state; empty if the server does not tell. */
+  /** The hash of the event there, to follow the state; empty from older servers. */
   hash: Uint8Array;
   /**
-   * In the session's order, which iterating gives: as the keys were first put or, of a session that is ordered by time
-   * (SessionInfo.order), as what they hold was created.
+   * In the session's order, as iterated: by first put or, for a session that is ordered by time
+   * (SessionInfo.order), by creation.
    */
   entries: Map<string, Entry>;
   turns: Turn[];
 }
 
-/** What lists and info tell of a session. */
+/** A session in lists and in info. */
 export interface SessionInfo {
   readonly id: string;
   readonly external: string;
@@ -81,7 +81,7 @@ export interface SessionInfo {
   readonly epoch: number;
   readonly base: number;
   readonly deleted: boolean;
-  /** "time": the session is ordered by when things were created; "" by its log. */
+  /** "time": the session is ordered by creation times; "" by its log. */
   readonly order: string;
 }
 
@@ -99,7 +99,7 @@ export interface Grant {
   readonly used: number;
   readonly label: string;
   readonly actor: string;
-  /** What it fails with; "none": it is alive. */
+  /** The code with which it is refused; "none" if it is alive. */
   readonly dead: CodeName;
   readonly cut: number;
   readonly message: string;
@@ -113,41 +113,41 @@ export interface RefInfo {
   readonly created: number;
   /** 0: never. */
   readonly lastUsed: number;
-  /** Calls and ops under it. */
+  /** The number of calls and ops under it. */
   readonly uses: number;
-  /** When; 0: it was not. */
+  /** Revocation time; 0 if it was not revoked. */
   readonly revoked: number;
-  /** The ref under which it was revoked, or that took its place. */
+  /** The ref under which it was revoked, or that replaced it. */
   readonly revokedBy: string;
 }
 
-/** What a ref's holder may know. */
+/** A description for a ref's holder. */
 export interface Description {
   /** undefined for a space. */
   session: SessionInfo | undefined;
   grant: Grant;
-  /** The server's clock, 0 if it did not tell. */
+  /** The server's clock; 0 from older servers. */
   now: number;
 }
 
 /** How much of a session a ref shows. */
 export interface Stat {
-  /** Of the session's last event. */
+  /** The cursor of the session's last event. */
   cursor: number;
-  /** How many are in the log and shown, without cursor marks. */
+  /** The number of events that the ref shows, without cursor marks. */
   events: number;
   /** When the first and the last of them were committed, Unix milliseconds; 0 if there is none. */
   first: number;
   last: number;
-  /** The keys that are shown, and about how many bytes their values have. */
+  /** The keys that the ref shows, with the approximate size of their values. */
   kinds: { kind: string; keys: number; bytes: number }[];
 }
 
-/** Where an authority ended. */
+/** The cut of an authority. */
 export interface Cut {
   /** Nothing under that authority commits after it. */
   cursor: number;
-  /** The session's, afterwards. */
+  /** The session's epoch afterwards. */
   epoch: number;
 }
 
@@ -188,9 +188,9 @@ function readRefInfo(r: Struct): RefInfo {
   };
 }
 
-/** Which tree of refs is listed. */
+/** Options of listing a tree of refs. */
 export interface RefsOptions extends Waiting {
-  /** The ref whose tree it is; left out, the one that is asked through. */
+  /** The root of the tree; by default the ref through which it is listed. */
   under?: Ref | string;
 }
 
@@ -201,7 +201,7 @@ export async function* readRefs(client: Client, held: Held, { under = "", ...wai
     const page = await client.call(held, async (live) => {
       const answer = (await live["refs"]!(query)) as Struct;
       const refs = ((answer["refs"] ?? []) as Struct[]).map(readRefInfo);
-      // A server of before goes on after an id.
+      // Older servers continue after an id.
       const read = { refs, next: str(answer["next"]) || (refs.at(-1)?.grant.id ?? ""), more: answer["more"] === true };
       dispose(answer);
       return read;
@@ -234,7 +234,7 @@ export function readEvents(answer: Struct): Events {
   return page;
 }
 
-/** Asks for the state piece by piece, so that it may be larger than a message. */
+/** Requests the state in pieces, so that it may exceed a message. */
 export async function readSnapshot(live: StubPromise, at: number, hash?: Uint8Array): Promise<State> {
   const entries: Entry[] = [];
   const state: State = { cursor: 0, hash: new Uint8Array(), entries: new Map(), turns: [] };
@@ -255,36 +255,36 @@ export async function readSnapshot(live: StubPromise, at: number, hash?: Uint8Ar
   return state;
 }
 
-/** The order of a session's entries: negative where a stands before b. Of a server that keeps none, by key. */
+/** Compares entries by the session's order: negative if a is before b. By key if the server has no positions. */
 export function compareEntries(a: Entry, b: Entry): number {
   return a.ord[0] - b.ord[0] || a.ord[1] - b.ord[1] || (a.key < b.key ? -1 : Number(a.key > b.key));
 }
 
-/** A hash as it is sent: not to a server that would refuse it, as it refuses all that it does not know. */
+/** The hash as sent; left out for servers that would refuse the unknown field. */
 export async function hashFor(peer: Peer, hash: Uint8Array | undefined): Promise<Uint8Array | undefined> {
   if (hash === undefined || hash.length === 0) return undefined;
   return (await peer.features).has("resume") ? hash : undefined;
 }
 
-/** Where a subscription starts. */
+/** Where and how a subscription starts. */
 export interface SubscribeOptions {
-  /** The last cursor that the subscriber has; left out, from the start. A snapshot's cursor goes here to follow a state. */
+  /** The last cursor that the subscriber has; by default from the start. To follow a state, its cursor. */
   after?: number;
   /**
-   * The hash of the event there (SessionEvent.hash, State.hash), so that what a server has gone on with that was restored
-   * from a backup does not pass for what comes next. The hashes of what was handled are compared always.
+   * The hash of the event there (SessionEvent.hash, State.hash), which detects that a server restored from a
+   * backup has other events after it. Hashes of handled events are always compared.
    */
   hash?: Uint8Array;
   /**
-   * Called in place of ending with server_behind or cursor_expired, with the session's present state: it takes the place
-   * of all that was handled, and what is handled next comes after it. What it throws ends the subscription.
+   * Called with the session's present state instead of ending with server_behind or cursor_expired. The state replaces
+   * everything handled before, and the next events come after it. An error it throws ends the subscription.
    */
   startOver?: (state: State) => void | Promise<void>;
-  /** How much the server sends ahead of the handler; left out, the server's default. */
+  /** How much the server sends ahead of the handler; by default the server's setting. */
   windowBytes?: number;
-  /** Told each time the link is lost or not there yet. */
+  /** Called each time the link is lost or cannot be established. */
   trouble?: (err: MooringError) => void;
-  /** Ends it. */
+  /** Ends the subscription. */
   signal?: AbortSignal;
 }
 
@@ -325,7 +325,7 @@ export async function subscribe(client: Client, held: Held, options: SubscribeOp
 
 class Subscription {
   cursor: number; // of the last event handled
-  #hash: Uint8Array | undefined; // that event's
+  #hash: Uint8Array | undefined; // its hash
   failed = false; // handle threw
   #seen = false; // an event was handled
   readonly #client: Client;
@@ -342,7 +342,7 @@ class Subscription {
     this.#hash = options.hash;
   }
 
-  /** Goes on from the present state. */
+  /** Continues from the present state. */
   async startOver(handle: (state: State) => void | Promise<void>): Promise<void> {
     const { signal } = this.#options;
     const state = await this.#client.call(this.#held, (live) => readSnapshot(live, 0), signal && { signal });
@@ -357,14 +357,14 @@ class Subscription {
     this.#seen = false;
   }
 
-  /** Subscribes over one connection, until it ends, and gives why it did. */
+  /** Subscribes over one connection, until it ends, and returns why. */
   async once(): Promise<MooringError> {
     const peer = await this.#client.serverFor(this.#held.ref).peer();
     let over = false, turn: Promise<void> = Promise.resolve();
     let end!: (err: MooringError) => void, crash!: (err: unknown) => void;
     const ended = new Promise<MooringError>((resolve, reject) => { end = resolve; crash = reject; });
     const receive = (piece: Struct): Promise<void> => {
-      // One after the other: what arrives while the handler works waits, and its bytes are not given back.
+      // One after the other: events that arrive while the handler runs wait, and their bytes are not returned to the window.
       turn = turn.then(async () => {
         if (over) return;
         if (piece["ended"]) {
@@ -406,16 +406,16 @@ class Subscription {
         done.then(dispose, () => {});
       }
       dispose(sub);
-      // A handler that is still at work is waited for, so that the next connection does not run beside it.
+      // Waits for a running handler, so that the next connection does not run concurrently.
       await turn;
     }
   }
 
-  /** Hands an event on, once and in order. */
+  /** Passes an event to the handler, once and in order. */
   async #take(e: SessionEvent): Promise<void> {
-    if (e.cursor <= this.cursor) return; // seen over an earlier connection
-    // A ref that sees the log from a later cursor on starts there; after that there are no gaps. A mark stands for all
-    // that is not shown up to its cursor.
+    if (e.cursor <= this.cursor) return; // received over an earlier connection
+    // A ref with a first cursor starts there; after that there are no gaps. A mark stands for all
+    // hidden events up to its cursor.
     if (this.#seen && e.cursor !== this.cursor + 1 && !e.hidden) {
       throw new Skipped(`the server left out events ${this.cursor + 1} to ${e.cursor - 1}`);
     }
@@ -437,7 +437,7 @@ export async function* follow(
   let offered: { event: SessionEvent; taken: () => void } | undefined;
   let wake: () => void = () => {};
   let end: { err?: unknown } | undefined;
-  let letGo: () => void = () => {}; // of the event that is being looked at
+  let letGo: () => void = () => {}; // acknowledges the event being handled
   signal.addEventListener("abort", () => letGo());
   const all = subscribe({ ...options, signal }, (event) => new Promise<void>((taken) => {
     letGo = taken;
@@ -452,7 +452,7 @@ export async function* follow(
         const { event, taken } = offered;
         offered = undefined;
         yield event;
-        taken(); // it was handled when the next one is asked for
+        taken(); // the request for the next event acknowledges this one
       } else if (end) {
         if ("err" in end) throw end.err;
         return;

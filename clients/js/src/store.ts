@@ -1,9 +1,9 @@
-// Where an outbox keeps its rows: tables in memory, and a storage under them that makes every change durable. The two
-// storages are a journal file (journal.ts, Node) and IndexedDB (indexeddb.ts, browsers).
+// An outbox's rows: tables in memory, and a storage below them that makes every change durable: a
+// journal file (journal.ts, Node) or IndexedDB (indexeddb.ts, browsers).
 //
-// All writing goes through update: its function sees tables that are up to date, works out what is to change without
-// waiting for anything, and the promise resolves when that is durable. What is asked for while one write runs goes into
-// the next one together. If a write fails, memory is put back as it was.
+// All writes go through update. Its function sees current tables and plans changes without
+// waiting, and the promise resolves when they are durable. Updates requested during a write go into
+// the next one together. If a write fails, memory is rolled back.
 
 import { fault, MooringError } from "./fault.js";
 import { batchOf } from "./ulid.js";
@@ -14,8 +14,8 @@ interface RowTypes {
   batch: BatchRow;
   stream: StreamRow;
   ref: RefRow;
-  retry: string; // op → the op that stands for it
-  op: string; // op → its batch, where its id does not tell
+  retry: string; // op → the op that retries it
+  op: string; // op → its batch, if its id does not tell
 }
 
 export type TableName = keyof RowTypes;
@@ -23,7 +23,7 @@ export type TableName = keyof RowTypes;
 /** One row set, patched or (null) removed. */
 export type Change = { [T in TableName]: { t: T; k: string; v: RowTypes[T] | null } | { t: T; k: string; p: Partial<RowTypes[T]> } }[TableName];
 
-/** What a function given to update wants written, and what update is to give its caller. */
+/** The changes that an update function plans, and the update's result. */
 export interface Plan<T> {
   changes: Change[];
   value: T;
@@ -41,7 +41,7 @@ export class Tables {
   readonly #sequenced = new Map<string, Queue>(); // unfinished, with one
   unfinishedOps = 0;
   unfinishedBytes = 0;
-  /** The finished batches that have their arguments still, the oldest first, and how many bytes those are. */
+  /** The finished batches that still have their arguments, the oldest first, and the size of those. */
   readonly kept = new Set<string>();
   keptBytes = 0;
   /** Counts changes of refs. */
@@ -57,7 +57,7 @@ export class Tables {
     return maps[t] as Map<string, unknown>;
   }
 
-  /** Applies a change and gives what takes it back; to be called in the opposite order. */
+  /** Applies a change and returns its undo; undos are called in reverse order. */
   apply(c: Change): () => void {
     const before = this.get(c.t, c.k);
     const after = "p" in c ? { ...(before as object), ...(c.p as object) } : c.v;
@@ -77,7 +77,7 @@ export class Tables {
     }
     if (t === "batch") this.#index(this.batches.get(k), row as BatchRow | undefined);
     if (t === "ref") this.refsVersion++;
-    if (t === "stream" && this.streams.get(k)?.life !== (row as StreamRow | undefined)?.life) { // its seqs begin anew
+    if (t === "stream" && this.streams.get(k)?.life !== (row as StreamRow | undefined)?.life) { // its seqs begin again
       this.#given.set(k, this.sequenced(k).reduce((n, r) => Math.max(n, r.first + travelling(r.ops) - 1), 0));
     }
     if (row === undefined) this.#map(t).delete(k);
@@ -105,7 +105,7 @@ export class Tables {
       this.#queueOf(row, true)!.put(row);
     }
     if (old && this.#queueOf(old)?.size === 0) (old.first > 0 ? this.#sequenced : this.#waiting).delete(old.session);
-    if (old && old.first > 0 && row?.first === 0) { // it was given back, as all behind it
+    if (old && old.first > 0 && row?.first === 0) { // its seqs were taken back, and those of all batches after it
       this.#given.set(row.session, Math.min(this.#given.get(row.session) ?? 0, old.first - 1));
     } else if (row && row.first > 0) {
       this.#given.set(row.session, Math.max(this.#given.get(row.session) ?? 0, row.first + travelling(row.ops) - 1));
@@ -154,7 +154,7 @@ export class Tables {
     return [...this.sequenced(session), ...this.waiting(session, Infinity)];
   }
 
-  /** The batch that has an op, and the op's place in it. */
+  /** The batch that has an op, and the op's position in it. */
   findOp(op: string): { row: BatchRow; place: number } | undefined {
     for (const id of [batchOf(op), this.ops.get(op)]) {
       const row = id === undefined ? undefined : this.batches.get(id);
@@ -164,7 +164,7 @@ export class Tables {
     return undefined;
   }
 
-  /** All rows, as changes that make them. */
+  /** All rows, as the changes that create them. */
   all(): Change[] {
     const out: Change[] = this.box ? [{ t: "box", k: "box", v: this.box }] : [];
     for (const t of ["batch", "stream", "ref", "retry", "op"] as const) {
@@ -174,7 +174,7 @@ export class Tables {
   }
 }
 
-/** Some batches of a session, by num. They mostly come in that order. */
+/** Some batches of a session, by num, mostly added in that order. */
 class Queue {
   #rows = new Map<string, BatchRow>();
   #last = -1;
@@ -219,15 +219,15 @@ interface Job {
 /** Tables over a storage. */
 export abstract class Store {
   readonly tables = new Tables();
-  /** Called when somebody else has written and tables show it. */
+  /** Called after the tables have got another tab's writes. */
   changed: () => void = () => {};
   #jobs: Job[] = [];
   #running: Promise<void> | undefined;
   #broken: MooringError | undefined;
 
   /**
-   * Writes what run plans; run must not wait and may be called again if it is not known to be durable. done is called
-   * when it is, in the order of the updates and before anything else is run on the tables.
+   * Writes the changes that run plans; run must not wait, and may be called again if durability is unknown. done is called
+   * once they are durable, in the order of the updates and before anything else runs on the tables.
    */
   update<T>(run: (t: Tables) => Plan<T>, done?: (value: T) => void): Promise<T> {
     return new Promise<T>((resolve, reject) => {
@@ -265,30 +265,30 @@ export abstract class Store {
       await this.write(run);
     } catch (err) {
       for (const u of undo.reverse()) u();
-      for (const job of group) job.reject(err); // those that were rejected already stay so
+      for (const job of group) job.reject(err); // rejecting twice has no effect
       return;
     }
     for (const job of planned) job.done?.(job.value);
     for (const job of planned) job.resolve(job.value);
   }
 
-  /** Waits until nothing is being written. */
+  /** Waits until no write is running. */
   protected async idle(): Promise<void> {
     while (this.#running) await this.#running;
   }
 
-  /** Nothing more is written: what is on the storage is not known any more. */
+  /** Ends writing: the storage's contents are no longer known. */
   protected breakWith(err: MooringError): void {
     this.#broken ??= err;
   }
 
-  /** Brings the tables up to date with what others have written. */
+  /** Updates the tables with other tabs' writes. */
   async refresh(): Promise<void> {}
 
-  /** Calls run once, when the tables are up to date, and makes what it gives durable, all or nothing. */
+  /** Calls run once, with current tables, and makes its changes durable, all or nothing. */
   protected abstract write(run: () => Change[]): Promise<void>;
 
-  /** Waits for the right to send, which one holder has at a time; the promise it gives is fulfilled when that is lost. */
+  /** Waits for the right to send, which has one holder at a time; the returned promise is fulfilled when it is lost. */
   abstract lead(signal: AbortSignal): Promise<void>;
 
   /** Whether another tab has the right to send. */
@@ -296,7 +296,7 @@ export abstract class Store {
     return false;
   }
 
-  /** Lets go of the storage when what is queued is written. */
+  /** Closes the storage once queued changes are written. */
   abstract close(): Promise<void>;
 }
 
@@ -306,7 +306,7 @@ const remedies: Readonly<Record<string, string>> = {
   ENOTDIR: "a part of home is a file: give a folder", ENOENT: "home cannot be made there: give another folder",
 };
 
-/** An error of a storage, by what one can do about it. */
+/** A storage's error, by how one can react to it. */
 export function storageError(what: string, err: unknown): MooringError {
   if (err instanceof MooringError) return err;
   const e = (err ?? {}) as { code?: string; name?: string; message?: string };

@@ -1,5 +1,5 @@
-// ULIDs: ids that sort by the time they were made. A batch's id leaves its last 16 bits free, so that the ids of its ops
-// count up from it and tell where they belong.
+// ULIDs: ids that sort by creation time. A batch's id leaves its last 16 bits free, so that the ids of its ops
+// count up from it and identify it.
 
 import { randomBytes } from "./text.js";
 
@@ -12,7 +12,7 @@ function write(id: bigint): string {
   return out;
 }
 
-/** Reads a ULID in its one canonical spelling; undefined for anything else. */
+/** Parses a ULID in its canonical form; undefined for anything else. */
 function read(text: string): bigint | undefined {
   if (text.length !== 26 || text[0]! > "7") return undefined;
   let id = 0n;
@@ -28,7 +28,7 @@ function random(bytes: number): bigint {
   return randomBytes(bytes).reduce((n, b) => (n << 8n) | BigInt(b), 0n);
 }
 
-/** Whether a text is a ULID in its one canonical spelling. */
+/** Whether a text is a ULID in its canonical form. */
 export const isULID = (text: unknown): text is string => typeof text === "string" && read(text) !== undefined;
 
 let lastPlain = 0n;
@@ -52,20 +52,20 @@ export function newBatchID(now = Date.now()): string {
   return write(id);
 }
 
-/** The id of the op at a place (from 0) of a batch with an id from newBatchID; a fresh ULID for other batch ids. */
+/** The id of the op at a position (from 0) of a batch with an id from newBatchID; a fresh ULID for other batch ids. */
 export function opID(batch: string, place: number): string {
   const id = read(batch);
   if (id === undefined || id & 0xffffn || place < 0 || place + 1 >= 1 << 16) return newULID();
   return write(id + BigInt(place + 1));
 }
 
-/** The batch id that an op belongs to if opID made it; undefined for what is no ULID. */
+/** The batch id of an op whose id opID made; undefined if it is not a ULID. */
 export function batchOf(op: string): string | undefined {
   const id = read(op);
   return id === undefined ? undefined : write((id >> opRoom) << opRoom);
 }
 
-/** The ULID that has the time of another one, and bytes in place of what is random; of the time 0 where that is no ULID. */
+/** A ULID with the time of another one and the given bytes instead of random ones; with the time 0 if the other is not a ULID. */
 export function derivedULID(from: string, bytes: Uint8Array): string {
   const time = (read(from) ?? 0n) >> 80n;
   return write(bytes.subarray(0, 10).reduce((n, b) => (n << 8n) | BigInt(b), time));

@@ -1,29 +1,29 @@
-// Why a server cannot be reached, as far as the failed attempt tells, and what to do about it. A WebSocket tells little,
-// that of browsers and of newer Nodes nothing: then the same address is asked once more, without one.
+// Why a server cannot be reached, and what to do about it. WebSocket errors say little,
+// those of browsers and newer Nodes nothing: then the same address is asked by HTTP.
 
 import { clip } from "./fault.js";
 
-/** What is known of a failed attempt. */
+/** The facts of a failed attempt. */
 export interface Attempt {
   /** Node's name of the error. */
   readonly code?: string | undefined;
-  /** The HTTP status of an answer that is no WebSocket. */
+  /** The HTTP status of an answer that is not a WebSocket. */
   readonly status?: number | undefined;
-  /** Where a redirection leads. */
+  /** The target of a redirection. */
   readonly location?: string | undefined;
-  /** The answer's beginning, if its status says little. */
+  /** The beginning of the answer, if its status says little. */
   readonly body?: string | undefined;
-  /** The error in words; "" if there are none. */
+  /** The error as text; "" for none. */
   readonly message: string;
 }
 
-/** Whether a page runs this, whose browser keeps from it who answered, and what. */
+/** Whether this runs in a page, whose browser hides who answered, and what. */
 const inPage = typeof document !== "undefined" || "WorkerGlobalScope" in globalThis;
 
-const patience = 2000; // how long is asked, in ms
+const patience = 2000; // how long the server is asked, in ms
 const most = 1024; // bytes of an answer that are read
 
-/** Says it of an attempt to open a WebSocket to url. It ends with signal. */
+/** Explains a failed attempt to open a WebSocket to url. It ends with signal. */
 export async function unreached(url: string, failed: Attempt, signal: AbortSignal): Promise<string> {
   const at = url.replace(/^ws/, "mooring").replace(/\/rpc$/, "");
   if (failed.code !== undefined) return ofError(at, failed.code, failed.message);
@@ -34,14 +34,14 @@ export async function unreached(url: string, failed: Attempt, signal: AbortSigna
   return ofError(at, answer.code ?? "", answer.message || failed.message);
 }
 
-/** Says it where none can even be tried. */
+/** Explains why no attempt is possible. */
 export function unopened(url: string, err: unknown): string {
   const insecure = inPage && url.startsWith("ws:") && location.protocol === "https:";
   return `no WebSocket to ${url} can be opened here (${err instanceof Error ? err.message : String(err)})` +
     (insecure ? ": a page that came over TLS reaches servers with TLS alone, a ref to one begins with moorings://" : "");
 }
 
-/** Asks for what any web server answers. */
+/** Asks for a path that any web server answers. */
 async function ask(url: string, signal: AbortSignal): Promise<Attempt> {
   try {
     const response = await fetch(url.replace(/^ws/, "http"), {
@@ -82,7 +82,7 @@ function ofStatus(at: string, status: number, answer: Attempt): string {
   switch (status) {
     case 403:
       return `the server at ${at} does not let in this origin (HTTP status 403): see serve --allow-origin`;
-    case 426: // who asked without a WebSocket was told to
+    case 426: // the request was not a WebSocket's
       return `the server at ${at} answers, and opened no WebSocket: does a proxy before it pass them on? Else it takes nobody now: try again later`;
     case 429: case 502: case 503: case 504:
       return `the server at ${at} is away or takes nobody now (HTTP status ${status}): try again later`;
@@ -90,7 +90,7 @@ function ofStatus(at: string, status: number, answer: Attempt): string {
   return `what answers at ${at} is no Mooring server that offers Cap'n Web (HTTP status ${status}): is that its address, and its path, if it has one?`;
 }
 
-/** A redirection's target, without what may be secret in it. */
+/** A redirection's target, without possible secrets. */
 function whither(at: string, location: string): string {
   try {
     const url = new URL(location, at.replace("mooring", "http"));

@@ -1,4 +1,4 @@
-// Waiting for outcomes, and what is waited for: whoever waits for more than two seconds may have that said.
+// Waiting for outcomes; callers that wait for more than two seconds can be told why.
 
 import { clip, fault } from "./fault.js";
 import type { Outcome } from "./intent.js";
@@ -8,16 +8,16 @@ import { resolve } from "./resolve.js";
 import { travelling } from "./rows.js";
 import type { Tables } from "./store.js";
 
-const unsaid = 2000; // how long is waited without a word
+const unsaid = 2000; // how long a wait lasts before its reason is reported
 
-/** Says why something takes so long: each reason once, when there has been one for two seconds. */
+/** Reports why something takes so long: each reason once, after it has lasted two seconds. */
 export class Why {
   #since = 0; // 0: there is none
   readonly #said = new Set<string>();
 
   constructor(readonly say: (reason: string) => void) {}
 
-  /** Takes what the reason is now; "" for none. */
+  /** Sets the present reason; "" for none. */
   now(reason: string): void {
     if (reason === "") this.#since = 0;
     else if (this.#since === 0) this.#since = Date.now();
@@ -29,18 +29,18 @@ export class Why {
 }
 
 interface Waiter {
-  batch: string | undefined; // undefined: of any
+  batch: string | undefined; // undefined: any batch
   check: () => void;
 }
 
-/** Those who wait on an outbox. */
+/** The waiters of an outbox. */
 export class Waits {
   readonly #tables: Tables;
   readonly #settings: Settings;
   readonly #life: AbortSignal;
   readonly #waiters = new Set<Waiter>();
-  readonly #arrived = new Map<string, readonly Outcome[]>(); // told, and not stored yet
-  #saying: ReturnType<typeof setInterval> | undefined; // while somebody waits
+  readonly #arrived = new Map<string, readonly Outcome[]>(); // received, but not stored yet
+  #saying: ReturnType<typeof setInterval> | undefined; // runs while there are waiters
 
   constructor(tables: Tables, settings: Settings, life: AbortSignal) {
     this.#tables = tables;
@@ -67,7 +67,7 @@ export class Waits {
     let total = 0, left = 0, shown = -1;
     await this.#until(undefined, signal, () => {
       const now = this.#tables.unfinishedOps;
-      total += Math.max(now - left, 0); // committed meanwhile
+      total += Math.max(now - left, 0); // committed in the meantime
       left = now;
       if (total - left !== shown) progress?.((shown = total - left), total);
       if (left === 0) return true;
@@ -77,26 +77,26 @@ export class Waits {
     });
   }
 
-  /** Why a session's batches are not sent until someone decides: its stream has stopped, or all that its next one waits for. */
+  /** Why a session's batches are not sent until someone decides: its stream has stopped, or all streams that its next batch waits for. */
   standstill(session: string, seen = new Map<string, Standstill | undefined>()): Standstill | undefined {
     const t = this.#tables, stop = stopOf(t, session);
     if (stop) return new Standstill(session, stop);
     const [head] = t.waiting(session, 1);
     if (seen.has(session)) return seen.get(session);
-    seen.set(session, undefined); // what is led back here is not held up by that
+    seen.set(session, undefined); // a cycle back to here does not count
     if (!head || t.isSending(session)) return undefined;
     const res = resolve(head.ops, head.atomic, session, finderOf(t), false);
-    if (travelling(res.ops) === 0) return undefined; // it is decided: what is left to do needs no server
+    if (travelling(res.ops) === 0) return undefined; // all its ops have outcomes: it needs no server
     let still: Standstill | undefined;
     for (const batch of res.blockedOn) if (!(still = this.standstill(t.batches.get(batch)!.session, seen))) return undefined;
     seen.set(session, still);
     return still;
   }
 
-  /** Why nothing of what is unfinished has its outcome, as far as that is known: what was said last; "" for nothing. */
+  /** Why unfinished batches have no outcomes, as far as known: the last error; "" for none. */
   #trouble(): string {
     const t = this.#tables, sessions = new Set<string>();
-    for (const { batch } of this.#waiters) { // what is waited for comes first
+    for (const { batch } of this.#waiters) { // batches with waiters come first
       const row = batch === undefined ? undefined : t.batches.get(batch);
       if (row) sessions.add(row.session);
     }
@@ -108,7 +108,7 @@ export class Waits {
     return "";
   }
 
-  /** Begins to say why it takes so long, or ends that. */
+  /** Starts or ends reporting. */
   #say(): void {
     const { onWaiting } = this.#settings;
     if (this.#waiters.size > 0 && onWaiting && this.#saying === undefined) {
@@ -152,19 +152,19 @@ export class Waits {
     });
   }
 
-  /** Gives a batch's outcomes to those who wait. stored says that the rows have them. */
+  /** Passes a batch's outcomes to its waiters. stored: the rows have them. */
   tell(batch: string, outcomes: readonly Outcome[], stored: boolean): void {
     if (stored) this.#arrived.delete(batch);
     else this.#arrived.set(batch, outcomes);
     for (const w of [...this.#waiters]) if (w.batch === undefined || w.batch === batch) w.check();
   }
 
-  /** Forgets what has arrived of a session and is not stored. */
+  /** Forgets a session's outcomes that are not stored. */
   forget(session: string): void {
     for (const id of [...this.#arrived.keys()]) if (this.#tables.batches.get(id)?.session === session) this.#arrived.delete(id);
   }
 
-  /** Makes those who wait look again. */
+  /** Makes all waiters check again. */
   lookAgain(): void {
     for (const w of [...this.#waiters]) w.check();
   }

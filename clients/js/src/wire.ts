@@ -1,23 +1,23 @@
-// What one calls on a server's objects (docs/javascript.md), as Cap'n Web's stubs take it. They are typed by hand: every
-// answer is read with care anyway, and the package's own types stay out of this one's.
+// A server's objects (docs/javascript.md) as Cap'n Web stubs. They are typed by hand, because every
+// answer is checked anyway, and capnweb's own types stay out of this package's.
 
-/** A struct of the wire, as it comes. */
+/** A struct as it is received. */
 export type Struct = Record<string, unknown>;
 
-/** A stub: it has every method, and the server says which it knows. */
+/** A stub: it has every method, and the server decides which exist. */
 export interface Stub {
   [method: string]: (...args: unknown[]) => StubPromise;
 }
 export type StubPromise = Promise<any> & Stub & Disposable;
 
-/** Lets go of what a stub or an answer holds. */
+/** Disposes of a stub or an answer. */
 export function dispose(v: unknown): void {
   const d = (v as Partial<Disposable> | null | undefined)?.[Symbol.dispose];
   if (typeof d === "function") {
     try {
       d.call(v);
     } catch {
-      // the connection has ended: there is nothing left to let go of
+      // the connection has ended: there is nothing to dispose of
     }
   }
 }

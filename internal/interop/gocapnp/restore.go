@@ -14,7 +14,7 @@ import (
 )
 
 // restore restores a space's ref, makes a session and appends to it, all in one flight: nothing is waited for before
-// the batch is answered. The arguments are told in the Go test.
+// the batch is answered. The Go test describes the arguments.
 func (t *trial) restore() {
 	if len(t.args) != 9 {
 		t.failf("%d arguments", len(t.args))

@@ -1,6 +1,6 @@
 package gocapnp
 
-// What a scenario of the go-capnp client has in hand.
+// The state of a scenario of the go-capnp client.
 
 import (
 	"context"

@@ -56,7 +56,7 @@ func (w *AuthThrottle) kept() int {
 	return len(w.buckets)
 }
 
-func TestWrongTriesWait(t *testing.T) {
+func TestWrongRefsWait(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var hit LimitHits
@@ -88,7 +88,7 @@ func TestWrongTriesWait(t *testing.T) {
 
 // What waits is bounded, and what is owed stays owed when the connection that
 // owes it has ended.
-func TestWrongTriesAreBounded(t *testing.T) {
+func TestWrongRefsAreBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := NewAuthThrottle(1, time.Second, new(LimitHits))
@@ -130,7 +130,7 @@ func TestWrongTriesAreBounded(t *testing.T) {
 }
 
 // Other limits hold for tries from then on.
-func TestWrongTriesUnderOtherLimits(t *testing.T) {
+func TestWrongRefsUnderOtherLimits(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := NewAuthThrottle(1, time.Second, new(LimitHits))
@@ -149,7 +149,7 @@ func TestWrongTriesUnderOtherLimits(t *testing.T) {
 }
 
 // A server that stops keeps nobody waiting.
-func TestWrongTriesAtTheEnd(t *testing.T) {
+func TestWrongRefsAtTheEnd(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := NewAuthThrottle(1, time.Hour, new(LimitHits))

@@ -64,7 +64,7 @@ func (h *Handshakes) enter(c net.Conn) *connlimit.Entry {
 	entry, hit := h.limiter.Acquire(AddressOf(c.RemoteAddr().String()), func() { h.closeConn(c) })
 	if bound := limitOf(hit, limitHandshakes); bound != limitNone {
 		h.limitHits.Add(bound)
-		h.log.Debug("a connection took the place of an older one", "peer", c.RemoteAddr(), "limit", bound.String())
+		h.log.Debug("a connection replaced an older one", "peer", c.RemoteAddr(), "limit", bound.String())
 	}
 	return entry
 }

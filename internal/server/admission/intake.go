@@ -30,7 +30,7 @@ func NewIntake(strangerBytes, knownBytes, refBytes int) *intake.Config {
 		Strangers:        budget(strangerBytes, strangerBytes/2),
 		Known:            budget(knownBytes, refBytes),
 		MaxStrangerBytes: maxStrangerMessage, MaxWait: intakeMaxWait,
-		TooLarge:   NewException(fault.TooLarge.With("so much is not taken in before a ref is restored: restore one first, or send less")),
+		TooLarge:   NewException(fault.TooLarge.With("so much is not accepted before a ref is restored: restore one first, or send less")),
 		Overloaded: NewException(fault.Overloaded.With("there is no memory now for what is sent: try again later")),
 	}
 }

@@ -97,7 +97,7 @@ type Publisher interface {
 	EndCommit(sessions []string, published *session.Published)
 }
 
-// Outage is told whether commits succeed.
+// Outage is informed whether commits succeed.
 type Outage interface {
 	RecordFailure(err error, bytes int)
 	RecordSuccess() // of a transaction that wrote something
@@ -227,7 +227,7 @@ func (c *Committer) Submit(w *Pending) *fault.Error {
 	}
 	switch {
 	case c.closed:
-		return fault.Draining.With("the server is stopping: go to another, or come back")
+		return fault.Draining.With("the server is stopping: use another one, or try again later")
 	case c.ops > 0 && (queueFull(w, c.ops, l.ops, w.Ops, c.live.Load().queueOps) || queueFull(w, c.bytes, l.bytes, w.Bytes, c.cfg.QueueBytes)):
 		c.cfg.LimitHits.Add(admission.LimitQueue)
 		return fault.Overloaded.With("%d ops wait to be committed: try again later", c.ops)

@@ -96,7 +96,7 @@ func NewHub(cfg HubConfig) *Hub {
 func (h *Hub) Subscribe(id string, s *Subscription, snapshot func(context.Context)) *fault.Error {
 	if !s.conn.addSub() {
 		s.conn.limitHits.Add(admission.LimitSubscriptions)
-		return fault.Overloaded.With("this connection has %d subscriptions, the most it may: cancel some", s.conn.maxSubs)
+		return fault.Overloaded.With("this connection has %d subscriptions, the maximum: cancel some", s.conn.maxSubs)
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -356,7 +356,7 @@ func (s *stuck) ReadLog(ctx context.Context, id string, after uint64, maxBytes, 
 }
 
 // The end is told to everybody, also where the log cannot be read at that time.
-func TestEndIsToldWhileTheLogIsRead(t *testing.T) {
+func TestEndIsSentWhileTheLogIsRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := &stuck{logged: newLogged()}
 		owner, h := log.grant("owner", ""), testHub(log, time.Hour)

@@ -17,14 +17,14 @@ type Position struct {
 
 // LogDiverged is the fault for a peer whose events up to cursor are not those of the log.
 func LogDiverged(cursor uint64) *fault.Error {
-	return fault.ServerBehind.With("event %d is not the one you have: the server was restored to an earlier state and went on from there; take a snapshot and go on from that", cursor)
+	return fault.ServerBehind.With("event %d is not the one you have: the server was restored to an earlier state and continued from there; take a snapshot and continue from that", cursor)
 }
 
 // CheckCursor returns why the log cannot be followed from cursor; nil if it can.
 func CheckCursor(row *session.Row, cursor uint64) *fault.Error {
 	switch {
 	case cursor < row.Base:
-		return fault.CursorExpired.With("the log starts after cursor %d: take a snapshot and go on from there", row.Base).Pos(row.Base + 1)
+		return fault.CursorExpired.With("the log starts after cursor %d: take a snapshot and continue from there", row.Base).Pos(row.Base + 1)
 	case cursor > row.Cursor:
 		return fault.ServerBehind.With("the session is at cursor %d, before %d: the server was restored to an earlier state", row.Cursor, cursor).Pos(row.Cursor)
 	}

@@ -68,7 +68,7 @@ func leaveUnanswered(t *testing.T, snapshot bool) {
 	})
 }
 
-func TestTheEndIsToldWhenThereIsRoomForIt(t *testing.T) {
+func TestEndIsSentWhenThereIsRoom(t *testing.T) {
 	t.Parallel()
 	r := start(t, sqliteStore(t), func(c *Config) { c.RPC.Questions = 1 })
 	p, guest := r.dial(), r.dial()

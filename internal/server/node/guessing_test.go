@@ -72,8 +72,8 @@ func TestGuessingIsSlow(t *testing.T) {
 	}
 }
 
-// ThrottleFailure refs wait here too, and those who leave keep nobody.
-func TestGuessingAtTheDoor(t *testing.T) {
+// Answers to wrong refs are delayed in process too, and a caller that leaves delays nobody.
+func TestGuessingInProcess(t *testing.T) {
 	t.Parallel()
 	r := start(t, sqliteStore(t), func(c *Config) { c.WrongTries, c.WrongTryInterval = 1, time.Hour })
 	forged := r.owner.With(r.owner.ID, capability.NewSecret())

@@ -101,7 +101,7 @@ func (s *Server) cutOffInTheEnd(w http.ResponseWriter, r *http.Request) (_ *http
 		conn := http.NewResponseController(w)
 		if err := errors.Join(conn.SetReadDeadline(time.Now()), conn.SetWriteDeadline(time.Now())); err != nil {
 			abandon = time.AfterFunc(s.cfg.DrainTimeout/8, func() { // half of what drain leaves
-				s.log.Warn("a request that does not end is left behind", "request", incident.FromContext(ctx), "error", err)
+				s.log.Warn("a request that does not end was abandoned", "request", incident.FromContext(ctx), "error", err)
 				s.abandonRequests()
 			})
 		}

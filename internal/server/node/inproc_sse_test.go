@@ -118,7 +118,7 @@ func TestLastingAnswersTakeNoBody(t *testing.T) {
 			continue
 		}
 		answer, err := io.ReadAll(resp.Body)
-		if err != nil || !strings.Contains(string(answer), "takes no body") {
+		if err != nil || !strings.Contains(string(answer), "has no body") {
 			t.Errorf("%q: %q, %v", header, answer, err)
 		}
 	}

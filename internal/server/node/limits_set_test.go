@@ -51,7 +51,7 @@ func TestSetLimits(t *testing.T) {
 		promise := at.subscribing(sess, newRecorder(), 0, 0, false)
 		_, _, err := promise.Wait(within(t))
 		promise.Release()
-		if one := []bool{false, true}[i]; (err != nil) != one || one && !strings.Contains(err.Error(), "the most it may") {
+		if one := []bool{false, true}[i]; (err != nil) != one || one && !strings.Contains(err.Error(), "the maximum") {
 			t.Errorf("a second subscription, and that one may be is %v: %v", one, err)
 		}
 	}

@@ -63,7 +63,7 @@ func (s *Server) refuseStream(refusals *sync.WaitGroup, c net.Conn, t rpc.Transp
 		defer func() { <-s.refusing }()
 		_ = c.SetWriteDeadline(time.Now().Add(time.Second))
 		if err := rpc.Refuse(t, admission.NewException(why)); err != nil {
-			s.log.Debug("refusal not told", "peer", t.RemoteAddr(), "error", err)
+			s.log.Debug("the refusal could not be sent", "peer", t.RemoteAddr(), "error", err)
 		}
 	})
 }

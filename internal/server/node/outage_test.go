@@ -67,7 +67,7 @@ func outageOf(t *testing.T, r *rig, log *lockbuf.Buffer, cause dbfault.Cause, ov
 		return status == http.StatusOK
 	})
 	until.True(t, "the metric does", func() bool { return r.metric(gauge) == "0" })
-	begins := fmt.Sprintf("\"nothing can be committed: not ready until that is over\" cause=%s failed=", cause)
+	begins := fmt.Sprintf("\"nothing can be committed: not ready until it can\" cause=%s failed=", cause)
 	if _, after, ok := strings.Cut(log.String(), begins); !ok || !strings.Contains(after, "commits succeed again") {
 		t.Errorf("the log says:\n%s", log.String())
 	}

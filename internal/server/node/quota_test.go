@@ -28,7 +28,7 @@ func large(key string, bytes int) ledger.Intent {
 }
 
 // A batch that would exceed a quota consumes no seq, and goes through once there is room.
-func TestAQuotaIsToldAndGoesAway(t *testing.T) {
+func TestQuotaIsReportedAndLifted(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, st Store) {
 		r := start(t, st, func(c *Config) {

@@ -183,7 +183,7 @@ func (s *Server) announceDrain(served <-chan error) error {
 		return nil
 	}
 	s.drainAnnounced.Store(true)
-	s.log.Info("draining soon: not ready any more", "in", s.cfg.DrainDelay)
+	s.log.Info("draining soon: no longer ready", "in", s.cfg.DrainDelay)
 	select {
 	case <-time.After(s.cfg.DrainDelay):
 		return nil
@@ -221,7 +221,7 @@ func (s *Server) drain(ctx context.Context, web *http.Server, streams []net.List
 	for _, ln := range streams {
 		_ = ln.Close() // the only error is that it is closed already
 	}
-	s.hub.EndAll(fault.Draining.With("the server is stopping: go to another, or come back"))
+	s.hub.EndAll(fault.Draining.With("the server is stopping: use another one, or try again later"))
 	notifyCtx, cancel := context.WithTimeout(limit, s.cfg.RPC.PingTimeout)
 	defer cancel()
 	var all sync.WaitGroup

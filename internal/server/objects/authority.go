@@ -70,7 +70,7 @@ func (a *authority) direct(do *session.Direct, peer string) (session.Submission,
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if len(a.streams) == 0 {
-		return sub, fault.UnknownRef.With("session %s is not known to be made by you: open a stream first, or restore its own ref", a.session)
+		return sub, fault.UnknownRef.With("session %s is not known to be yours: open a stream first, or restore its own ref", a.session)
 	}
 	sub.Batch.Outbox = a.streams[len(a.streams)-1]
 	return sub, nil
@@ -81,7 +81,7 @@ func (a *authority) direct(do *session.Direct, peer string) (session.Submission,
 // the session.
 func (a *authority) Check(at *session.Access, need capability.Rights) (*capability.Grant, *fault.Error) {
 	if at.Row == nil || at.Row.Life == session.Absent {
-		return nil, fault.NotFound.With("session %s is not there: its create op has not been applied", a.session)
+		return nil, fault.NotFound.With("session %s does not exist: its create op has not been applied", a.session)
 	}
 	if at.Row.Forgotten && (a.space != "" || at.Grants[a.ref] == nil) {
 		return nil, fanout.SessionDeleted()
@@ -92,7 +92,7 @@ func (a *authority) Check(at *session.Access, need capability.Rights) (*capabili
 	}
 	id, ok := session.ActingRef(at.Row, a.ref, a.space, stream)
 	if !ok {
-		return nil, fault.UnknownRef.With("session %s was made by another: restore a ref to it", a.session)
+		return nil, fault.UnknownRef.With("session %s was made by another outbox: restore a ref to it", a.session)
 	}
 	grant := at.Grants[id]
 	if grant != nil && (grant.Target != a.session || a.space != "" && !grant.Owner) {

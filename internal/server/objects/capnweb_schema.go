@@ -44,7 +44,7 @@ var CapnwebBridge = sync.OnceValue(func() *bridge.Bridge {
 		},
 		MapException: func(ex *rpc.Exception) error { return capnwebError(admission.ExceptionFault(ex)) },
 		TooLarge: func(limit int) error {
-			return capnwebError(fault.TooLarge.With("the call takes more than the %d bytes that one may have", limit))
+			return capnwebError(fault.TooLarge.With("the call has more than the %d bytes that a call may have", limit))
 		},
 	})
 	if err != nil {
@@ -228,7 +228,7 @@ func (g *snapshotGatherer) addPiece(call any) (any, error) {
 func (g *snapshotGatherer) finish(cursor any, err error) (any, error) {
 	switch {
 	case g.tooLarge:
-		return nil, capnwebError(fault.TooLarge.With("the state is larger than the %d bytes that are given at once: give snapshot a callback, which gets it in pieces", maxGatherBytes))
+		return nil, capnwebError(fault.TooLarge.With("the state is larger than the %d bytes that are sent at once: give snapshot a callback, which gets it in pieces", maxGatherBytes))
 	case err != nil:
 		return nil, err
 	}

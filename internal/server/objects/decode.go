@@ -102,7 +102,7 @@ func (r *fieldReader) fail(err error) {
 
 func (r *fieldReader) charge(bytes int) {
 	if r.size += bytes; r.limit > 0 && r.size > r.limit {
-		r.fail(fault.TooLarge.With("the batch stands for more than the %d bytes that a message may have: its parts share what they hold", r.limit))
+		r.fail(fault.TooLarge.With("the batch expands to more than the %d bytes that a message may have: its parts share data", r.limit))
 	}
 }
 
@@ -111,7 +111,7 @@ func checkListLen(n int, label string) *fault.Error {
 	if n <= maxListLen {
 		return nil
 	}
-	return fault.TooLarge.With("an op has %d %s; more than %d are never taken", n, label, maxListLen)
+	return fault.TooLarge.With("an op has %d %s; more than %d are never accepted", n, label, maxListLen)
 }
 
 // checkList reports whether a list of n elements, each of at least bytes, may be decoded.
@@ -151,7 +151,7 @@ func decodeBatch(from wire.Batch, session, outbox string, incarnation uint64, li
 		return b, 0, fault.Malformed.Because(err, "the batch cannot be decoded")
 	}
 	if n := ops.Len(); n > ledger.MaxFrameOps {
-		return b, 0, fault.TooLarge.With("the batch has %d ops; more than %d are never taken: commit smaller batches", n, ledger.MaxFrameOps)
+		return b, 0, fault.TooLarge.With("the batch has %d ops; more than %d are never accepted: commit smaller batches", n, ledger.MaxFrameOps)
 	}
 	b.Ops = make([]ledger.Intent, ops.Len())
 	for i := range b.Ops {
@@ -207,7 +207,7 @@ func (r *fieldReader) op(from wire.Op, to *ledger.Intent) {
 		r.fail(err)
 		to.Expected = ledger.Expect{Set: true, Ref: r.opRef(ref)}
 	default:
-		r.fail(fault.Malformed.With("op %s expects a cursor in a way this version does not know", to.OpID))
+		r.fail(fault.Malformed.With("op %s expects a cursor in a form that this version does not know", to.OpID))
 	}
 }
 

@@ -34,7 +34,7 @@ func (a Rewind) Error() string {
 }
 
 // errSlowReader reports that a reader was slow, and that its queued events were dropped.
-var errSlowReader = errors.New("what waited was let go of")
+var errSlowReader = errors.New("the data that waited was released")
 
 // Follow calls take for every event after a position, once each and in order, a few at a time,
 // until ctx ends (its error), take fails (that error, unless it is Rewind) or the subscription

@@ -166,7 +166,7 @@ func (g *gateway) proofVerifier(a credential) func(*capability.Grant) *fault.Err
 		}
 		switch {
 		case !fresh:
-			return fault.Sealed.With("the proof is for no challenge of this connection, for one that was used, or for one of more than %v ago: ask for a new one", challengeTTL)
+			return fault.Sealed.With("the proof is for a challenge that this connection did not get, that was used, or that is more than %v old: ask for a new one", challengeTTL)
 		case !g.service.isOwnAudience(a.proof.Audience):
 			return fault.Sealed.With("the proof was made for a server at another address than this one knows as its own: its operator must add that address (mooring serve --advertise, or server.Config.Hosts)")
 		}

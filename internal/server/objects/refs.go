@@ -1,4 +1,4 @@
-// What holders who may revoke can list: the tree of refs below a ref, and the audit of the acts on
+// Listings for holders of the revoke right: the tree of refs below a ref, and the audit of the acts on
 // these refs and under them.
 
 package objects
@@ -74,7 +74,7 @@ func checkTreePage(page *session.TreePage) *fault.Error {
 	case len(page.Lineage) == 0:
 		return fault.NotFound.With("there is no such ref here")
 	case page.Moved:
-		return fault.Conflict.With("the ref that the list was to go on after is not where it was: a rotation has moved it since; or it is none of these. List them from the start")
+		return fault.Conflict.With("the ref after which the list continues was moved by a rotation, or is not in the list: list from the start")
 	}
 	return nil
 }
@@ -94,7 +94,7 @@ func (s *Service) readTree(ctx context.Context, from *ConnState, id string, q se
 	}
 	grant, shows, refused := admit(page)
 	if refused == nil && !shows {
-		refused = fault.MissingRight.With("this ref shows itself and what was minted below it; that one is not")
+		refused = fault.MissingRight.With("this ref shows only itself and refs minted below it")
 	}
 	if refused == nil {
 		s.cfg.Usage.Record(from.peer, grant, "refs", cursorOf(&page.Access))

@@ -88,7 +88,7 @@ func (o *space) revokeTree(ref string) (died uint64, refused *fault.Error) {
 			}
 			switch {
 			case up == nil || o.attenuated != nil && ref == own.ID: // also if ref does not exist, which is not disclosed
-				refused = fault.MissingRight.With("this ref may revoke itself and what was minted below it; that one is not")
+				refused = fault.MissingRight.With("this ref may revoke only itself and refs minted below it")
 				o.service.cfg.Audit.Deny(o.conn.peer, o.ref, own, "revoke", refused)
 				return refused
 			case rows.Grants[ref].Revoked != 0:

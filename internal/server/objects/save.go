@@ -118,7 +118,7 @@ func mintSaved(ctx context.Context, tx session.Tx, auth *authority, l *ConnState
 	}
 	if refused == nil && len(parent.Seal) > 0 {
 		// A server-made id has no mark of a seal, and the server has no key to bind it to.
-		refused = fault.Widening.With("this ref is bound to a key, and a saved one would be to none: keep the ref, or share one that is bound to the key of whoever it is for")
+		refused = fault.Widening.With("this ref is sealed, and a saved one would not be: keep the ref, or share one that is sealed to its receiver's key")
 	}
 	if refused != nil {
 		return parent, saved, refused
@@ -140,7 +140,7 @@ func mintSaved(ctx context.Context, tx session.Tx, auth *authority, l *ConnState
 		l.saved.drop(before.grant.ID)
 	}
 	if len(l.saved.refs) >= maxSaved {
-		return parent, saved, fault.Overloaded.With("%d capabilities were saved over this connection, the most that may be: use another", len(l.saved.refs))
+		return parent, saved, fault.Overloaded.With("%d capabilities were saved over this connection, the maximum: use another", len(l.saved.refs))
 	}
 	stands := rows.Grants[parent.ID]
 	if refused := session.CheckRefQuota(stands, session.EventCost, lim); refused != nil {
@@ -234,7 +234,7 @@ func (o *space) rotateRoot(ctx context.Context, tx session.Tx, at *session.Acces
 		o.service.cfg.Audit.Deny(o.conn.peer, o.ref, old, "rotate", refused)
 		return refused
 	case there != nil:
-		return fault.AlreadyExists.With("there is a ref with this id already")
+		return fault.AlreadyExists.With("a ref with this id exists already")
 	}
 	g, refused := capability.Rotate(old, to.ID, to.Hash, at.Now)
 	if refused != nil {

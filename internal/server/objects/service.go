@@ -24,7 +24,7 @@ type Config struct {
 	Log     *slog.Logger
 	Now     func() time.Time
 
-	// What hello answers, beside the limits.
+	// The server's facts in hello's answer, beside the limits.
 	Name    string
 	History func() string // id of the database's history; "" if it is not known yet
 

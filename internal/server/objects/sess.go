@@ -304,7 +304,7 @@ func (o *sess) decideOpening(opening *session.StreamRequest, secret capability.S
 		// the newer one has sent would count as new, and be done twice.
 		d.refused = fault.WrongOutbox.With("the session knows this outbox by a secret that newer clients derive from the one that was shown: use the client that wrote to the outbox last")
 	case first == nil && strings.Contains(key.Outbox, session.FallbackSep):
-		d.refused = fault.BadArgument.With("a new outbox's id has no %s in it", session.FallbackSep)
+		d.refused = fault.BadArgument.With("a new outbox's id must not contain %s", session.FallbackSep)
 	}
 	return d
 }

@@ -143,7 +143,7 @@ func hashOf(b []byte, err error) (h session.Hash, refused *fault.Error) {
 	case len(b) == 0:
 		return h, nil
 	case len(b) != len(h):
-		return h, fault.BadArgument.With("hash is what an event has: %d bytes", len(h))
+		return h, fault.BadArgument.With("hash is an event's hash: %d bytes", len(h))
 	}
 	return session.Hash(b), nil
 }

@@ -81,7 +81,7 @@ func decodeAttenuation(from wire.Attenuation, err error) (m capability.MintReque
 	m.Expires, m.Lifetime, m.VisibleFrom = from.Expires(), from.Lifetime(), from.From()
 	m.Message, m.Label, m.Actor = r.text(from.Message_()), r.text(from.Label()), r.text(from.Actor())
 	if bits := from.Rights(); bits > 0xff {
-		return m, fault.BadArgument.With("there are no rights of the bits %#x", bits)
+		return m, fault.BadArgument.With("the bits %#x are not rights", bits)
 	} else {
 		m.Rights = capability.Rights(bits)
 	}

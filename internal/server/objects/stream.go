@@ -102,7 +102,7 @@ func (o *stream) submit(p *deferredCommit) {
 		o.service.cfg.LimitHits.Add(admission.LimitBatches)
 		o.mu.Unlock()
 		p.release()
-		refused := fault.Overloaded.With("%d calls of this stream wait for their answers, the most that may: wait for some", n)
+		refused := fault.Overloaded.With("%d calls of this stream wait for their answers, the maximum: wait for some", n)
 		answer(session.Answer{Err: refused})
 		return
 	}

@@ -67,7 +67,7 @@ func (a *accountQuotas) check(id string) *fault.Error {
 	if usage.exempt < 0 || usage.bytes < a.quota+usage.exempt {
 		return nil
 	}
-	return fault.QuotaExceeded.With("the sessions that were made under one ref of the space hold %s, and may hold %s together: purge or delete some of them, or have the server's operator raise the quota (mooring serve --create-quota, or server.Limits.CreateQuota)",
+	return fault.QuotaExceeded.With("the sessions that were made under one ref of the space have %s, their quota is %s: purge or delete some of them, or have the server's operator raise the quota (mooring serve --create-quota, or server.Limits.CreateQuota)",
 		humanize.IBytes(uint64(usage.bytes)), humanize.IBytes(uint64(a.quota+usage.exempt)))
 }
 

@@ -158,7 +158,7 @@ func (o *Outage) recordProbe(err error) {
 	}
 	if !o.logged[cause] {
 		o.logged[cause] = true
-		o.log.Error("nothing can be committed: not ready until that is over", "cause", string(cause), "failed", o.failed, "error", err)
+		o.log.Error("nothing can be committed: not ready until it can", "cause", string(cause), "failed", o.failed, "error", err)
 	}
 }
 

@@ -105,7 +105,7 @@ func readOwnerFile(path string) (capability.Ref, error) {
 	}
 	ref, err := capability.ParseRef(strings.TrimSpace(string(text)))
 	if err != nil || !capability.IsSpace(ref.Target()) {
-		return ref, fault.BadRefText.With("%s in the data folder is no owner's ref: restore it, or move it away to have a new one made for a new database", OwnerFile)
+		return ref, fault.BadRefText.With("%s in the data folder is not an owner's ref: restore it, or move it away to have a new one made for a new database", OwnerFile)
 	}
 	return ref, nil
 }

@@ -54,7 +54,7 @@ func RotateSessionOwner(ctx context.Context, st SessionRescueStore, id string, a
 	case err != nil:
 		return "", err
 	case owner == nil:
-		return "", fault.Revoked.With("the session is not there, or its owner's ref was revoked")
+		return "", fault.Revoked.With("the session does not exist, or its owner's ref was revoked")
 	}
 	ref := address.New(id)
 	if err := keep(ref); err != nil {

@@ -82,7 +82,7 @@ func (b *backend) announce() {
 		}
 		pause := announceEvery
 		if err := b.notify(cursors); err != nil {
-			b.log.Debug("commits cannot be announced yet", "sessions", len(cursors), "error", err)
+			b.log.Debug("commits cannot be notified yet", "sessions", len(cursors), "error", err)
 			b.announcer.add(cursors)
 			pause = listenRetryMin
 		}

@@ -247,7 +247,7 @@ func (b *backend) PoolStats() (have, most int, short bool) {
 // sizeChanged logs that the pool has fewer connections than it may have, or again all of them.
 func (b *backend) sizeChanged(size pgtune.Size) {
 	if size.Short {
-		b.log.Warn("the database, its role or a pooler before it has fewer connections than the pool may use: requests wait for each other. "+
+		b.log.Warn("the database, its role or a pooler in front of it allows fewer connections than the pool may use: requests wait for each other. "+
 			"Raise its number (PgBouncer: default_pool_size), or lower --database-connections", "have", size.Have, "wanted", size.Max)
 		return
 	}

@@ -37,7 +37,7 @@ func (b *backend) Listen(ctx context.Context, heard func(string, uint64)) error 
 			return nil
 		}
 		pause := wait.NextBackOff()
-		b.log.Warn("lost the database's announcements; polling goes on", "retry_in", pause, "error", err)
+		b.log.Warn("the connection for notifications was lost; polling continues", "retry_in", pause, "error", err)
 		select {
 		case <-ctx.Done():
 			return nil

@@ -198,7 +198,7 @@ func checkSafe(ctx context.Context, conn *pgx.Conn, allowUnsafe bool) error {
 	if len(off) == 0 {
 		return nil
 	}
-	return fault.UnsafeStore.With("the database is set to lose what it has committed (off: %s): turn that on, "+
+	return fault.UnsafeStore.With("the database's settings can lose commits (off: %s): turn them on, "+
 		"or allow it with --allow-unsafe-database", strings.Join(off, ", "))
 }
 

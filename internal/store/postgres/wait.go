@@ -29,7 +29,7 @@ const (
 // waitMessages are the log texts of the causes to wait for. An unknown user or database, and an
 // address at which nothing answers, are more likely mistakes and end the wait.
 var waitMessages = map[dbfault.Cause]string{
-	dbfault.NoConnection: "waiting for a connection: the database, its role or a pooler before it has none left",
+	dbfault.NoConnection: "waiting for a connection: the database, its role or a pooler in front of it has none left",
 	dbfault.ReadOnly:     "waiting for a database that takes writes: this one is a standby, in recovery, or set to be read only",
 	dbfault.Closed:       "waiting for the database: it is closed for maintenance",
 	dbfault.NoMemory:     "waiting for the database: it is out of memory, or at another of its limits",
@@ -73,7 +73,7 @@ func waitFor(ctx context.Context, log *slog.Logger, after time.Duration, open fu
 			defer mu.Unlock()
 			over = true
 			if said != dbfault.None && err == nil {
-				log.Info("the database is there: going on")
+				log.Info("the database is available again")
 			}
 			return st, err
 		}

@@ -56,7 +56,7 @@ func TestOpenWaitsForAConnection(t *testing.T) {
 		t.Error(err)
 	}
 	text := log.String()
-	if strings.Count(text, "waiting for a connection") != 1 || strings.Count(text, "going on") != 1 {
+	if strings.Count(text, "waiting for a connection") != 1 || strings.Count(text, "available again") != 1 {
 		t.Errorf("said %s", text)
 	}
 
@@ -79,7 +79,7 @@ func TestASilentPoolerIsSaid(t *testing.T) {
 			until.True(t, "it says that it waits", func() bool { return strings.Contains(log.String(), "no answer yet") })
 			return nil, end
 		})
-		if goes := strings.Contains(log.String(), "going on"); !errors.Is(err, end) || goes != (end == nil) {
+		if goes := strings.Contains(log.String(), "available again"); !errors.Is(err, end) || goes != (end == nil) {
 			t.Errorf("%v: %v, said %s", end, err, log.String())
 		}
 		log = lockbuf.Buffer{}
@@ -196,7 +196,7 @@ func TestOpenWaitsForADatabase(t *testing.T) {
 		t.Error(err)
 	}
 	text := log.String()
-	if n, on := strings.Count(text, "waiting for"), strings.Count(text, "going on"); n != 4 || on != 1 {
+	if n, on := strings.Count(text, "waiting for"), strings.Count(text, "available again"); n != 4 || on != 1 {
 		t.Errorf("said %d and %d times: %s", n, on, text)
 	}
 }

@@ -62,7 +62,7 @@ func Backup(ctx context.Context, dir, file string, how BackupOptions) (c BackupI
 		return c, fmt.Errorf("copy the database: %w", translate(ctx, err))
 	}
 	if c, err = inspect(ctx, f.Name()); err != nil {
-		return c, fmt.Errorf("the copy is not whole, and was removed: %w", err)
+		return c, fmt.Errorf("the copy is incomplete, and was removed: %w", err)
 	}
 	if err = newfile.RenameNoReplace(f.Name(), file); err == nil {
 		err = newfile.SyncDir(filepath.Dir(file))

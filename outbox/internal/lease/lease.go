@@ -66,7 +66,7 @@ func (l *Lease) Await(ctx context.Context, step int64, again backoff.BackOff) (*
 			release()
 		}
 		if err != nil {
-			l.Logger.Warn("the lease cannot be had", "outbox", l.Outbox, "error", err)
+			l.Logger.Warn("the lease could not be acquired", "outbox", l.Outbox, "error", err)
 			until = again.NextBackOff()
 		}
 		Pause(ctx, min(max(until, 10*time.Millisecond), l.Lasts/4, time.Second))

@@ -255,7 +255,7 @@ func (m *Machine) Resume(session string, now time.Time) {
 }
 
 // RestoredAdvice is the advice for a server that has lost outcomes it answered.
-const RestoredAdvice = "it was restored to an earlier time and nothing more is sent: put its newer data back, or have what the session lacks sent again (mooring outbox reconcile)"
+const RestoredAdvice = "it was restored to an earlier time and nothing more is sent: restore its newer data, or send what the session lacks again (mooring outbox reconcile)"
 
 // ErrorClass is what an error means for a stream.
 type ErrorClass uint8

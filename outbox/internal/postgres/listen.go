@@ -122,7 +122,7 @@ func sharedPool(ctx context.Context, url string, conns int, log *slog.Logger) (*
 // logPoolSize logs that a pool has fewer connections than it may have, or has all again.
 func logPoolSize(log *slog.Logger, size pgtune.Size) {
 	if size.Short {
-		log.Warn("the outbox's database, its role or a pooler before it has fewer connections than the pool may use: transactions wait for each other",
+		log.Warn("the outbox's database, its role or a pooler in front of it allows fewer connections than the pool may use: transactions wait for each other",
 			"have", size.Have, "wanted", size.Max)
 		return
 	}

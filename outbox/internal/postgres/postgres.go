@@ -442,7 +442,7 @@ func (q *postgresTx) rows(ctx context.Context, sql string, args []any, each func
 func (d *DB) InTx(ctx context.Context, tx any) (sqlstore.CallerTx, error) {
 	t, ok := tx.(pgx.Tx)
 	if !ok {
-		return nil, fault.Usage.With("commit in a transaction: it takes one of pgx")
+		return nil, fault.Usage.With("commit in a transaction: it must be one of pgx")
 	}
 	return &postgresTx{ctx: ctx, conn: t.Conn(), tx: t}, nil
 }

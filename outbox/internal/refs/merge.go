@@ -1,6 +1,6 @@
 package refs
 
-// How statements about a ref change its row: those of callers, which store refs, and of servers,
+// The merge rules of a ref's row: changes by callers, which store refs, and by servers,
 // which answer calls made with them. A statement is about the stored ref if the id, the secret and
 // the address are the stored ones; about the same ref, moved, if only the address differs.
 //
@@ -70,7 +70,7 @@ func MergePut(old, put Row) (Row, error) {
 			put.setStatus(old.status())
 		}
 	} else if old.Confirmed != 0 {
-		return old, fault.AlreadyExists.With("another secret is stored for ref %s, and a server has taken that one: drop it first", fault.Clip(put.ID))
+		return old, fault.AlreadyExists.With("another secret is stored for ref %s, and a server has accepted that one: drop it first", fault.Clip(put.ID))
 	}
 	return put, nil
 }
@@ -100,7 +100,7 @@ func MergeConfirmed(old, update Row, address string) (Row, error) {
 		return now, nil
 	case !same && old.Confirmed != 0:
 		if was, err := old.Ref(); err != nil || was.Address() != address {
-			return old, fault.AlreadyExists.With("another secret is stored for ref %s, and its server has taken that one: drop it first, if it is the wrong one", fault.Clip(old.ID))
+			return old, fault.AlreadyExists.With("another secret is stored for ref %s, and its server has accepted that one: drop it first, if it is the wrong one", fault.Clip(old.ID))
 		}
 	}
 	now.Text, now.Confirmed, now.Dead = update.Text, update.Confirmed, update.Dead

@@ -34,7 +34,7 @@ func (s Resolver) checkSecret(ctx context.Context, id string, secret capability.
 	if err != nil || r.hasSecret(id, secret) {
 		return err
 	}
-	return fault.UnknownRef.With("another secret is kept here for ref %s, and nothing is committed under that one: redeem the ref you have first, and if it is the right one drop the other", fault.Clip(id))
+	return fault.UnknownRef.With("another secret is stored here for ref %s, and nothing is committed under that one: redeem the ref you have first, and if it is the right one drop the other", fault.Clip(id))
 }
 
 // RouteOf returns how the session's stream is opened for a batch, or the error if there is no

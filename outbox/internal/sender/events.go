@@ -119,7 +119,7 @@ func (l *loop) checkPruned(e *machine.Entry, r Reply) Reply {
 	case row == nil:
 		return r // swept: nobody waits for it
 	case row.State != sqlstore.RowFinished:
-		return Reply{Err: fault.OutboxDiverged.With("seq %d is done and its answer was stored, but not here: this outbox is a copy, or was restored from one: what the session lacks goes out in a new stream (mooring outbox reconcile)", e.FirstSeq).Pos(e.FirstSeq)}
+		return Reply{Err: fault.OutboxDiverged.With("seq %d is done and its answer was stored, but not here: this outbox is a copy, or was restored from one: send what the session lacks in a new stream (mooring outbox reconcile)", e.FirstSeq).Pos(e.FirstSeq)}
 	}
 	if outs, err := intent.DecodeOutcomes(row.Outcomes, e.Body.Ops); err == nil {
 		r.Outcomes = nil

@@ -87,7 +87,7 @@ func (s *Sender) runTerm(ctx context.Context, link Link, tk *lease.Takeover) err
 	why := context.Cause(l.ctx)
 	if !errors.Is(why, sqlstore.ErrFenced) {
 		if err := s.Lease.Release(context.WithoutCancel(ctx)); err != nil {
-			s.Logger.Warn("the lease could not be given back", "outbox", s.Outbox, "error", err)
+			s.Logger.Warn("the lease could not be released", "outbox", s.Outbox, "error", err)
 		}
 	}
 	if l.releaseLiveness != nil {
@@ -383,7 +383,7 @@ func (l *loop) perform(a machine.Action, now time.Time) {
 		code, reason := fault.None, ""
 		if a.Err != nil {
 			code, reason = a.Err.Code, a.Err.Error()
-			l.Logger.Error("a stream stands still until someone decides", "outbox", l.Outbox, "session", a.Session, "reason", reason)
+			l.Logger.Error("a stream has stopped until someone decides", "outbox", l.Outbox, "session", a.Session, "reason", reason)
 		}
 		j := l.termJob(func(q sqlstore.Querier) { l.T.SetStopped(q, a.Session, code, reason) })
 		j.Stream, j.Done = a.Session, func(error, bool) { l.Hub.RecheckAll() }

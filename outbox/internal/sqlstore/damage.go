@@ -61,5 +61,5 @@ func (d *DamageLog) RowsErr() error {
 	if d.rows > len(d.batches) {
 		more = " …"
 	}
-	return fault.OutboxDamaged.With("%d damaged batches were set aside and not sent: %s%s. Their ops are lost here: commit them anew if you have them", d.rows, strings.Join(d.batches, ", "), more)
+	return fault.OutboxDamaged.With("%d damaged batches were set aside and not sent: %s%s. Their ops are lost here: commit them again if you have them", d.rows, strings.Join(d.batches, ", "), more)
 }

@@ -21,7 +21,7 @@ var ErrClosed = fault.Canceled.With("the outbox is closed")
 // ErrTxConflict is in the error of a transaction that the database rolled back to break a
 // deadlock: as when one process drops a row while another takes the lease. Running it again is
 // the remedy.
-var ErrTxConflict = errors.New("outbox: undone for the sake of another transaction")
+var ErrTxConflict = errors.New("outbox: rolled back in favour of another transaction")
 
 // ErrFileDamaged is in the error that found the database itself damaged.
 var ErrFileDamaged = errors.New("outbox: the database is damaged")

@@ -51,7 +51,7 @@ func (t *Tables) RaiseIncarnation(ctx context.Context, q Querier) (isHolder bool
 
 const sqlAddIncarnation = `UPDATE mooring_outbox SET incarnation = incarnation + $2 WHERE box = $1`
 
-// AddIncarnation raises the incarnation by step, whoever has the lease.
+// AddIncarnation raises the incarnation by step, whether or not this process has the lease.
 func (t *Tables) AddIncarnation(ctx context.Context, q Querier, step int64) error {
 	_, err := q.Exec(ctx, sqlAddIncarnation, t.Box, step)
 	return err

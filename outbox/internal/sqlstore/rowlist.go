@@ -1,6 +1,6 @@
 package sqlstore
 
-// What Status and List read: counts, unfinished streams and pages of rows.
+// Reads of Status and List: counts, unfinished streams and pages of rows.
 
 import (
 	"context"

@@ -108,7 +108,7 @@ func (t *Tables) ReferencedBatches(ctx context.Context, q Querier, before int64)
 		bd, err := r.Decode()
 		switch {
 		case errors.Is(err, fault.Incompatible):
-			return nil, fmt.Errorf("what it refers to is not known: %w", err)
+			return nil, fmt.Errorf("the op that it refers to is not known: %w", err)
 		case err != nil:
 			continue // it will be quarantined
 		}

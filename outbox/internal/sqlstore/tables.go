@@ -108,7 +108,7 @@ func (t *Tables) ReadBox(ctx context.Context, q Querier, lock string) (BoxRow, e
 		return scan(&b.Incarnation, &b.Holder, &b.LeaseUntil, &b.LeaseFor, &b.HolderPID, &b.LowWater, &b.Drops)
 	})
 	if err == nil && !found {
-		err = fault.NotFound.With("the outbox is gone from its database")
+		err = fault.NotFound.With("the outbox was removed from its database")
 	}
 	return b, err
 }

@@ -359,7 +359,7 @@ func (w *Writer) runGroup(group []*Job, last bool) {
 		case j.tries+1 < MaxLazyTries:
 			j.tries++
 		default:
-			w.Logger.Error("what cannot be written to the outbox is given up", "outbox", w.Outbox, "session", j.Stream, "error", one)
+			w.Logger.Error("data that could not be written to the outbox is lost", "outbox", w.Outbox, "session", j.Stream, "error", one)
 			j.Done(one, false)
 			continue
 		}

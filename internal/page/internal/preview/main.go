@@ -37,7 +37,7 @@ func render(folder string) error {
 		"unlock": func(w io.Writer) error { return page.Unlock(w, "", "ses_01.abc") },
 		"signin": func(w io.Writer) error { return page.SignIn(w, "") },
 		"failure": func(w io.Writer) error {
-			return page.Failure(w, "", 410, fault.Revoked.With("the ref was revoked at cursor 240: ask whoever shared it for a new one"))
+			return page.Failure(w, "", 410, fault.Revoked.With("the ref was revoked at cursor 240: ask its sharer for a new one"))
 		},
 		"sessions": func(w io.Writer) error { return page.Sessions(w, rows()) },
 		"kinds": func(w io.Writer) error {

@@ -1,0 +1,42 @@
+// Package page renders sessions for people: HTML, its styles and its script.
+//
+// A session's page is written message by message while the state is read, so it is never held
+// whole: Start, then Message and its Parts in the session's order (session.Document), then Rest
+// and End. It can be read without JavaScript. Later changes are sent as Frames over server-sent
+// events, each the HTML of one block, or text to append to one; the script (src/) inserts them at
+// their keys' positions.
+//
+// All of a session's content is hostile. It reaches the output in two ways only: escaped by out,
+// whose constant parts have a type that no string converts to implicitly, or from markdown
+// through the sanitiser. Unknown shapes and wrong types are shown as text; nothing makes
+// rendering fail. The output for one field, and the work for it, is bounded (limits.go).
+//
+// The package uses HTTP only in Assets. Its functions may be called concurrently, a Doc by one
+// goroutine at a time.
+//
+// Words:
+//
+//	block     one element of a page with its key: a message without its parts, a part, info, the diff, a model
+//	frame     a server-sent event that changes an open page
+//	placing   the function that returns a new key's position on a page
+//	ord       a key's position in the session's order (session.Ord)
+//	turn      the work that a message begins, open until it is finalized
+//	orphan    a part without its message
+//	fields    a payload's JSON value, of any type
+//	markup    HTML constant in the source
+//	contents  the page's table of contents
+//
+// # Lock order
+//
+// The package has no locks; its variables are initialized once.
+//
+// # Bounds
+//
+//	one field shown            256 KiB (shownBytes)
+//	markdown                   96 KiB (markdownBytes), and the costs checked by costly
+//	highlighting               24 KiB of code, 100 ms a block, 10 s a page
+//	diffs                      1500 lines a block; texts of 512 KiB are compared
+//	a list                     200 items (listItems)
+//	the contents               2000 entries (contentsMax)
+//	an image in the page       192 KiB (imageBytes)
+package page
