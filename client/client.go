@@ -11,7 +11,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"path/filepath"
 	"sync"
 	"time"
 
@@ -19,19 +18,16 @@ import (
 
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/loopback"
-	"github.com/mooring-rpc/mooring/internal/privatedir"
 	"github.com/mooring-rpc/mooring/internal/rpctrace"
 	"github.com/mooring-rpc/mooring/outbox"
-	"github.com/mooring-rpc/mooring/outbox/sqliteoutbox"
 	"github.com/mooring-rpc/mooring/rpc"
 )
 
-// Config says where the outbox is and how to reach servers. Exactly one of Home, Outbox and
-// OpenOutbox must be set; every other field may be zero.
+// Config says where the outbox is and how to reach servers. Exactly one of OpenOutbox and
+// Outbox must be set; every other field may be zero.
 type Config struct {
-	// Home is the folder whose outbox.db is the outbox; it is created if missing.
-	Home string
-	// OpenOutbox opens another outbox, which Close closes: one in Postgres (pgclient.Outbox).
+	// OpenOutbox opens the outbox, which Close closes: sqliteclient.Outbox(folder), or
+	// pgclient.Outbox(url, name).
 	OpenOutbox func(ctx context.Context, cfg outbox.Config) (*outbox.Box, error)
 	// Outbox is an outbox that the caller has opened. Close leaves it open. Several clients may
 	// share one: the first client opened sends for all of them, and when it is closed another one
@@ -184,31 +180,16 @@ func Open(ctx context.Context, cfg Config) (*Client, error) {
 }
 
 func openBox(ctx context.Context, cfg Config) (box *outbox.Box, own bool, err error) {
-	named := 0
-	for _, is := range []bool{cfg.Outbox != nil, cfg.OpenOutbox != nil, cfg.Home != ""} {
-		if is {
-			named++
-		}
-	}
 	switch {
-	case named > 1:
-		return nil, false, fault.Usage.With("client.Config names more than one outbox: set one of Home, OpenOutbox and Outbox")
+	case cfg.Outbox != nil && cfg.OpenOutbox != nil:
+		return nil, false, fault.Usage.With("client.Config names two outboxes: set OpenOutbox or Outbox")
 	case cfg.Outbox != nil:
 		return cfg.Outbox, false, nil
-	case cfg.OpenOutbox != nil:
-		box, err = cfg.OpenOutbox(ctx, cfg.OutboxConfig)
-	case cfg.Home != "":
-		if err := privatedir.Make(cfg.Home, "the home folder"); err != nil {
-			return nil, false, err
-		}
-		box, err = sqliteoutbox.Open(ctx, filepath.Join(cfg.Home, "outbox.db"), cfg.OutboxConfig)
-	default:
-		return nil, false, fault.Usage.With("client.Config names no outbox: set Home, OpenOutbox or Outbox")
+	case cfg.OpenOutbox == nil:
+		return nil, false, fault.Usage.With("client.Config names no outbox: set OpenOutbox, to sqliteclient.Outbox(folder) for example, or Outbox")
 	}
-	if err != nil {
-		return nil, false, err // names the outbox
-	}
-	return box, true, nil
+	box, err = cfg.OpenOutbox(ctx, cfg.OutboxConfig) // whose error names the outbox
+	return box, true, err
 }
 
 // send runs the outbox's sender until Close.

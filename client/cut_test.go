@@ -22,7 +22,7 @@ func TestErrorsWhenTheDatabaseIsCut(t *testing.T) {
 	t.Parallel()
 	proxy, url := pgtest.ViaProxy(t, pgtest.URL(t))
 	r := testRig(t)
-	c := r.open(t, "a", func(cfg *client.Config) { cfg.Home, cfg.OpenOutbox = "", pgclient.Outbox(url, "") })
+	c := r.open(t, "a", func(cfg *client.Config) { cfg.OpenOutbox = pgclient.Outbox(url, "") })
 	sp, s := r.space(t, c), r.newSession(t, c)
 	ticket, err := s.Put(t.Context(), message(1), object{"role": "user"})
 	if err != nil {
@@ -52,7 +52,7 @@ func TestErrorsWhenTheDatabaseIsCut(t *testing.T) {
 			return err
 		},
 		"Client.Open": func(ctx context.Context) error {
-			cfg := r.config("", func(cfg *client.Config) { cfg.Home, cfg.OpenOutbox = "", pgclient.Outbox(url, "other") })
+			cfg := r.config("", func(cfg *client.Config) { cfg.OpenOutbox = pgclient.Outbox(url, "other") })
 			other, err := client.Open(ctx, cfg)
 			if err == nil {
 				err = other.Close()

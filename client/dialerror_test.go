@@ -12,6 +12,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/client"
+	"github.com/mooring-rpc/mooring/client/sqliteclient"
 	"github.com/mooring-rpc/mooring/fault"
 )
 
@@ -83,7 +84,7 @@ func TestWhatAnswersInAServersPlace(t *testing.T) {
 		{"hangs up on TLS", "moorings://", babble(false, ""), "hangs up without an answer: is it a Mooring server, with TLS, and well?"},
 		{"nobody", "mooring://", closed, "(connection refused): is it running?"},
 	} {
-		cl, err := client.Open(t.Context(), client.Config{Home: t.TempDir(), RetryTimeout: -1})
+		cl, err := client.Open(t.Context(), client.Config{OpenOutbox: sqliteclient.Outbox(t.TempDir()), RetryTimeout: -1})
 		if err != nil {
 			t.Fatal(err)
 		}

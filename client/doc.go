@@ -3,7 +3,7 @@
 // server. Queued batches are sent in the background while a Client is open, in this process or a later one, and each op takes
 // effect exactly once.
 //
-//	c, err := client.Open(ctx, client.Config{Home: dir})
+//	c, err := client.Open(ctx, client.Config{OpenOutbox: sqliteclient.Outbox(dir)})
 //	s, err := c.Session(ctx, ref)
 //	b := s.Batch()
 //	first := b.Put("message/msg_1", map[string]any{"role": "user"})

@@ -7,6 +7,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/client"
+	"github.com/mooring-rpc/mooring/client/sqliteclient"
 )
 
 // An owner sees who did what under which ref.
@@ -64,7 +65,7 @@ func ExampleSpace_Audit() {
 	ctx := context.Background()
 	owner, home, stop := exampleServer()
 	defer stop()
-	c, err := client.Open(ctx, client.Config{Home: home})
+	c, err := client.Open(ctx, client.Config{OpenOutbox: sqliteclient.Outbox(home)})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -93,7 +94,7 @@ func ExampleSpace_FollowAudit() {
 	ctx := context.Background()
 	owner, home, stop := exampleServer()
 	defer stop()
-	c, err := client.Open(ctx, client.Config{Home: home})
+	c, err := client.Open(ctx, client.Config{OpenOutbox: sqliteclient.Outbox(home)})
 	if err != nil {
 		log.Fatal(err)
 	}

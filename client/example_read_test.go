@@ -8,6 +8,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/client"
+	"github.com/mooring-rpc/mooring/client/sqliteclient"
 	"github.com/mooring-rpc/mooring/fault"
 )
 
@@ -16,7 +17,7 @@ func ExampleClient_Redeem() {
 	ctx := context.Background()
 	owner, home, stop := exampleServer()
 	defer stop()
-	c, err := client.Open(ctx, client.Config{Home: home})
+	c, err := client.Open(ctx, client.Config{OpenOutbox: sqliteclient.Outbox(home)})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -291,7 +292,7 @@ func ExampleSpace_Fork() {
 	ctx := context.Background()
 	owner, home, stop := exampleServer()
 	defer stop()
-	c, err := client.Open(ctx, client.Config{Home: home})
+	c, err := client.Open(ctx, client.Config{OpenOutbox: sqliteclient.Outbox(home)})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/client"
+	"github.com/mooring-rpc/mooring/client/sqliteclient"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/outbox"
 )
@@ -64,7 +65,7 @@ func ExampleClient_ConnErr() {
 	ctx := context.Background()
 	owner, home, stop := exampleServer()
 	stop() // and away it is
-	c, err := client.Open(ctx, client.Config{Home: home, RetryTimeout: -1})
+	c, err := client.Open(ctx, client.Config{OpenOutbox: sqliteclient.Outbox(home), RetryTimeout: -1})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/client"
+	"github.com/mooring-rpc/mooring/client/sqliteclient"
 	"github.com/mooring-rpc/mooring/fault"
 )
 
@@ -32,7 +33,7 @@ func exampleServer() (owner capability.Ref, home string, stop func()) {
 // exampleSession is a client and a new session on a server of its own.
 func exampleSession(ctx context.Context) (c *client.Client, s *client.Session, stop func()) {
 	owner, home, stopServer := exampleServer()
-	c, err := client.Open(ctx, client.Config{Home: home})
+	c, err := client.Open(ctx, client.Config{OpenOutbox: sqliteclient.Outbox(home)})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -59,7 +60,7 @@ func Example() {
 	owner, home, stop := exampleServer()
 	defer stop()
 
-	c, err := client.Open(ctx, client.Config{Home: home})
+	c, err := client.Open(ctx, client.Config{OpenOutbox: sqliteclient.Outbox(home)})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -118,7 +119,7 @@ func ExampleOpen() {
 	ctx := context.Background()
 	owner, home, stop := exampleServer()
 	defer stop()
-	c, err := client.Open(ctx, client.Config{Home: home, Offline: true})
+	c, err := client.Open(ctx, client.Config{OpenOutbox: sqliteclient.Outbox(home), Offline: true})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -307,7 +308,7 @@ func ExampleShareOptions_seal() {
 			log.Fatal(err)
 		}
 		defer os.RemoveAll(home)
-		c, err := client.Open(ctx, client.Config{Home: home, SealKey: key})
+		c, err := client.Open(ctx, client.Config{OpenOutbox: sqliteclient.Outbox(home), SealKey: key})
 		if err != nil {
 			log.Fatal(err)
 		}

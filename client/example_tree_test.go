@@ -8,13 +8,14 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/client"
+	"github.com/mooring-rpc/mooring/client/sqliteclient"
 	"github.com/mooring-rpc/mooring/fault"
 )
 
 // exampleSpace is a client and the space of a server of its own.
 func exampleSpace(ctx context.Context) (c *client.Client, sp *client.Space, stop func()) {
 	owner, home, stopServer := exampleServer()
-	c, err := client.Open(ctx, client.Config{Home: home})
+	c, err := client.Open(ctx, client.Config{OpenOutbox: sqliteclient.Outbox(home)})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -107,7 +107,7 @@ func TestTwoClientsOfOneOutbox(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	on := func(c *client.Config) { c.Home, c.Outbox = "", box }
+	on := func(c *client.Config) { c.OpenOutbox, c.Outbox = nil, box }
 	first, err := client.Open(t.Context(), r.config("a", on))
 	if err != nil {
 		t.Fatal(err)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/client"
+	"github.com/mooring-rpc/mooring/client/sqliteclient"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/ledger"
 	"github.com/mooring-rpc/mooring/outbox"
@@ -227,7 +228,7 @@ func TestNothingPanics(t *testing.T) {
 			})
 		}, fault.Usage},
 		"two outboxes": {func() error {
-			_, err := client.Open(t.Context(), client.Config{Home: t.TempDir(), Outbox: c.Outbox()})
+			_, err := client.Open(t.Context(), client.Config{OpenOutbox: sqliteclient.Outbox(t.TempDir()), Outbox: c.Outbox()})
 			return err
 		}, fault.Usage},
 		"no outbox": {func() error { _, err := client.Open(t.Context(), client.Config{}); return err }, fault.Usage},

@@ -16,6 +16,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/client"
+	"github.com/mooring-rpc/mooring/client/sqliteclient"
 	"github.com/mooring-rpc/mooring/internal/faultproxy"
 	"github.com/mooring-rpc/mooring/internal/server/node"
 	"github.com/mooring-rpc/mooring/internal/server/operator"
@@ -138,7 +139,7 @@ func (r *rig) open(t *testing.T, name string, change ...func(*client.Config)) *c
 
 // config is a client's with a home of that name.
 func (r *rig) config(name string, change ...func(*client.Config)) client.Config {
-	cfg := client.Config{Home: r.home(name)}
+	cfg := client.Config{OpenOutbox: sqliteclient.Outbox(r.home(name))}
 	cfg.Reconnect.Initial, cfg.Reconnect.Max = 5*time.Millisecond, 50*time.Millisecond
 	cfg.OutboxConfig.Backoff.Initial, cfg.OutboxConfig.Backoff.Max = 5*time.Millisecond, 50*time.Millisecond
 	for _, f := range change {

@@ -99,7 +99,7 @@ func TestRollbackSendsNothingAndOrderIsKept(t *testing.T) {
 	t.Parallel()
 	r := testRig(t)
 	dsn := pgtest.URL(t)
-	c := r.open(t, "a", func(cfg *client.Config) { cfg.Home, cfg.OpenOutbox = "", pgclient.Outbox(dsn, "") })
+	c := r.open(t, "a", func(cfg *client.Config) { cfg.OpenOutbox = pgclient.Outbox(dsn, "") })
 	s := r.newSession(t, c)
 	db, err := pgx.Connect(t.Context(), dsn)
 	if err != nil {
@@ -155,7 +155,7 @@ func TestSessionsMadeInATransactionOrNotAtAll(t *testing.T) {
 	t.Parallel()
 	r := testRig(t)
 	dsn := pgtest.URL(t)
-	c := r.open(t, "a", func(cfg *client.Config) { cfg.Home, cfg.OpenOutbox = "", pgclient.Outbox(dsn, "") })
+	c := r.open(t, "a", func(cfg *client.Config) { cfg.OpenOutbox = pgclient.Outbox(dsn, "") })
 	sp := r.space(t, c)
 	db, err := pgx.Connect(t.Context(), dsn)
 	if err != nil {

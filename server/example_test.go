@@ -12,6 +12,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/client"
+	"github.com/mooring-rpc/mooring/client/sqliteclient"
 	"github.com/mooring-rpc/mooring/server"
 )
 
@@ -52,7 +53,7 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	agent, err := client.Open(ctx, client.Config{Home: filepath.Join(dir, "agent")})
+	agent, err := client.Open(ctx, client.Config{OpenOutbox: sqliteclient.Outbox(filepath.Join(dir, "agent"))})
 	if err != nil {
 		log.Fatal(err)
 	}

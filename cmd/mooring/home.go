@@ -19,6 +19,7 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/client/pgclient"
+	"github.com/mooring-rpc/mooring/client/sqliteclient"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/privatedir"
 	"github.com/mooring-rpc/mooring/internal/store/postgres"
@@ -117,14 +118,14 @@ func (h *homeFlags) open(ctx context.Context, offline bool) (*client.Client, err
 		return nil, err
 	}
 	cfg := client.Config{
-		Home: dir, SealKey: key, TLS: trust, Offline: offline, AllowPlaintext: h.plaintext,
+		OpenOutbox: sqliteclient.Outbox(dir), SealKey: key, TLS: trust, Offline: offline, AllowPlaintext: h.plaintext,
 		RetryTimeout: 2 * time.Second, Agent: "mooring/" + version(),
 		// Commands are short, and a killed one blocks the next for this long.
 		OutboxConfig: outbox.Config{Lease: 3 * time.Second},
 	}
 	url := cmp.Or(h.outboxURL, os.Getenv("MOORING_OUTBOX_URL"))
 	if url != "" {
-		cfg.Home, cfg.OpenOutbox = "", pgclient.Outbox(url, "")
+		cfg.OpenOutbox = pgclient.Outbox(url, "")
 	}
 	if err := postgres.CheckURL(outboxURLFlag, url); err != nil {
 		return nil, err

@@ -18,6 +18,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/client"
+	"github.com/mooring-rpc/mooring/client/sqliteclient"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/lockbuf"
 	"github.com/mooring-rpc/mooring/outbox"
@@ -255,7 +256,7 @@ func TestRotateKilledBeforeItsAnswer(t *testing.T) {
 	r.ok("session", "list", "--owner", second.owner()) // two owners are known, and
 	r.ok("session", "list", "--owner", r.owner())      // this is the last one used
 	begun := map[string]capability.Ref{}
-	offline, err := client.Open(t.Context(), client.Config{Home: r.home(), Offline: true})
+	offline, err := client.Open(t.Context(), client.Config{OpenOutbox: sqliteclient.Outbox(r.home()), Offline: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -269,7 +270,7 @@ func TestRotateKilledBeforeItsAnswer(t *testing.T) {
 	if err := offline.Close(); err != nil {
 		t.Fatal(err)
 	}
-	twin, err := client.Open(t.Context(), client.Config{Home: r.otherHome("twin")})
+	twin, err := client.Open(t.Context(), client.Config{OpenOutbox: sqliteclient.Outbox(r.otherHome("twin"))})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -330,7 +331,7 @@ func TestForgetARotatedRef(t *testing.T) {
 	fresh := strings.Fields(r.ok("rotate", r.owner()))[0]
 	r.fails(exitRefused, "perhaps the only copy", "refs", "forget", fresh)
 	r.stop()
-	offline, err := client.Open(t.Context(), client.Config{Home: r.home(), Offline: true})
+	offline, err := client.Open(t.Context(), client.Config{OpenOutbox: sqliteclient.Outbox(r.home()), Offline: true})
 	if err != nil {
 		t.Fatal(err)
 	}

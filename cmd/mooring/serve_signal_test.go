@@ -26,6 +26,7 @@ import (
 	"github.com/coder/websocket"
 
 	"github.com/mooring-rpc/mooring/client"
+	"github.com/mooring-rpc/mooring/client/sqliteclient"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/lockbuf"
 )
@@ -158,7 +159,7 @@ func TestSIGTERMDrains(t *testing.T) {
 	if status, answer := ask(t, "GET", "http://"+s.banner.Listening+"/readyz", ""); status == http.StatusOK {
 		t.Errorf("it is ready for more: %s", answer)
 	}
-	late, err := client.Open(t.Context(), client.Config{Home: filepath.Join(dir, "late"), RetryTimeout: -1})
+	late, err := client.Open(t.Context(), client.Config{OpenOutbox: sqliteclient.Outbox(filepath.Join(dir, "late")), RetryTimeout: -1})
 	if err != nil {
 		t.Fatal(err)
 	}

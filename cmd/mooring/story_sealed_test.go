@@ -17,6 +17,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/client"
+	"github.com/mooring-rpc/mooring/client/sqliteclient"
 	"github.com/mooring-rpc/mooring/fault"
 )
 
@@ -180,7 +181,7 @@ func guesser(t *testing.T, file string) (guess func()) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := client.Open(t.Context(), client.Config{Home: t.TempDir(), Offline: true, RetryTimeout: servePatience})
+	c, err := client.Open(t.Context(), client.Config{OpenOutbox: sqliteclient.Outbox(t.TempDir()), Offline: true, RetryTimeout: servePatience})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -23,6 +23,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/client"
+	"github.com/mooring-rpc/mooring/client/sqliteclient"
 	"github.com/mooring-rpc/mooring/internal/lockbuf"
 	"github.com/mooring-rpc/mooring/internal/opencode/opencodetest"
 	"github.com/mooring-rpc/mooring/internal/pgtest"
@@ -314,7 +315,7 @@ func (s *secrecy) client(dir, file string) {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	c, err := client.Open(ctx, client.Config{Home: filepath.Join(dir, "programmed"),
+	c, err := client.Open(ctx, client.Config{OpenOutbox: sqliteclient.Outbox(filepath.Join(dir, "programmed")),
 		Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))})
 	if err != nil {
 		s.t.Fatal(err)

@@ -23,6 +23,7 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/client/pgclient"
+	"github.com/mooring-rpc/mooring/client/sqliteclient"
 	"github.com/mooring-rpc/mooring/internal/server/node"
 	"github.com/mooring-rpc/mooring/internal/server/operator"
 	"github.com/mooring-rpc/mooring/internal/store"
@@ -174,7 +175,7 @@ type writer struct {
 // in one database, over one pool of connections.
 func (r *rig) config(name string) client.Config {
 	if r.pair == nil {
-		return client.Config{Home: filepath.Join(r.dir, name)}
+		return client.Config{OpenOutbox: sqliteclient.Outbox(filepath.Join(r.dir, name))}
 	}
 	sep := "?"
 	if strings.Contains(r.pair.client, "?") {

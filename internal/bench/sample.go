@@ -101,7 +101,7 @@ func (r *rig) outboxRows(ctx context.Context, w *writer, each func(via string, b
 		db = stdlib.OpenDB(*conf)
 	} else {
 		name = "default"
-		if db, err = sql.Open("sqlite", filepath.Join(w.config.Home, "outbox.db")); err != nil {
+		if db, err = sql.Open("sqlite", filepath.Join(r.dir, w.name, "outbox.db")); err != nil {
 			return err
 		}
 	}

@@ -24,6 +24,7 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/capnp/wire"
 	"github.com/mooring-rpc/mooring/client"
+	"github.com/mooring-rpc/mooring/client/sqliteclient"
 	"github.com/mooring-rpc/mooring/rpc"
 )
 
@@ -171,7 +172,7 @@ func (b *bench) newSession(ctx context.Context, ownerFile string) (text string, 
 	if err != nil {
 		return "", err
 	}
-	c, err := client.Open(ctx, client.Config{Home: filepath.Join(b.dir, "home")})
+	c, err := client.Open(ctx, client.Config{OpenOutbox: sqliteclient.Outbox(filepath.Join(b.dir, "home"))})
 	if err != nil {
 		return "", err
 	}

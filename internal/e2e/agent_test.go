@@ -24,6 +24,7 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/client/pgclient"
+	"github.com/mooring-rpc/mooring/client/sqliteclient"
 	"github.com/mooring-rpc/mooring/internal/rpctrace"
 	"github.com/mooring-rpc/mooring/ledger"
 	"github.com/mooring-rpc/mooring/outbox"
@@ -56,7 +57,7 @@ func agentMain(file string) int {
 // openOutbox opens the plan's outbox in Postgres; nil if it is in the home folder.
 func (p *plan) openOutbox() func(context.Context, outbox.Config) (*outbox.Box, error) {
 	if p.OutboxURL == "" {
-		return nil
+		return sqliteclient.Outbox(p.Home)
 	}
 	return pgclient.Outbox(p.OutboxURL, "")
 }
@@ -68,7 +69,7 @@ func (p *plan) run(ctx context.Context) error {
 		kill(dir, m)
 		seenAcks.see(dir, m)
 	})
-	c, err := client.Open(traced, client.Config{Home: p.Home, OpenOutbox: p.openOutbox(),
+	c, err := client.Open(traced, client.Config{OpenOutbox: p.openOutbox(),
 		OutboxConfig: outbox.Config{Window: outbox.Window{Batches: p.Window}}})
 	if err != nil {
 		return err

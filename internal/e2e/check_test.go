@@ -9,13 +9,14 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/client"
+	"github.com/mooring-rpc/mooring/client/sqliteclient"
 	"github.com/mooring-rpc/mooring/internal/session"
 )
 
 // openClient opens a client in this process, with a home of its own.
 func openClient(t testing.TB) *client.Client {
 	t.Helper()
-	return openClientWith(t, client.Config{Home: t.TempDir()})
+	return openClientWith(t, client.Config{OpenOutbox: sqliteclient.Outbox(t.TempDir())})
 }
 
 func openClientWith(t testing.TB, cfg client.Config) *client.Client {

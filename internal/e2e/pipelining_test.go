@@ -145,7 +145,7 @@ func batchesFor(batches []planBatch, session string) []planBatch {
 // one), by nothing but the batch's id, and without any server.
 func checkTickets(t *testing.T, p plan, want map[string][]client.Outcome) {
 	t.Helper()
-	c, err := client.Open(t.Context(), client.Config{Home: p.Home, OpenOutbox: p.openOutbox(), Offline: true})
+	c, err := client.Open(t.Context(), client.Config{OpenOutbox: p.openOutbox(), Offline: true})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/client"
+	"github.com/mooring-rpc/mooring/client/sqliteclient"
 	"github.com/mooring-rpc/mooring/fault"
 )
 
@@ -120,7 +121,7 @@ func revokeWhileAppending(t *testing.T, servers []*server, args []string, code f
 		}
 	}
 	for _, ref := range []capability.Ref{share, below} {
-		s := view(t, openClientWith(t, client.Config{Home: filepath.Join(t.TempDir(), "home")}), ref)
+		s := view(t, openClientWith(t, client.Config{OpenOutbox: sqliteclient.Outbox(filepath.Join(t.TempDir(), "home"))}), ref)
 		if _, err := s.Snapshot(bounded(t)); !errors.Is(err, code) {
 			t.Errorf("reading under the revoked ref: %v", err)
 		}

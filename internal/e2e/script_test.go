@@ -14,6 +14,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/client"
+	"github.com/mooring-rpc/mooring/client/sqliteclient"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/rpctrace"
 	"github.com/mooring-rpc/mooring/internal/session"
@@ -36,7 +37,7 @@ type writer struct {
 
 func newWriter(t *testing.T, ref, space capability.Ref) *writer {
 	seenAcks := &acks{}
-	c := openClientIn(rpctrace.With(t.Context(), seenAcks.see), t, client.Config{Home: t.TempDir()})
+	c := openClientIn(rpctrace.With(t.Context(), seenAcks.see), t, client.Config{OpenOutbox: sqliteclient.Outbox(t.TempDir())})
 	return &writer{t: t, c: c, acks: seenAcks, ref: ref, space: space, results: map[string][]client.Outcome{}, known: new(uint64), floors: map[string]uint64{}}
 }
 

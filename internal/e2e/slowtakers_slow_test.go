@@ -19,6 +19,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/client"
+	"github.com/mooring-rpc/mooring/client/sqliteclient"
 )
 
 // drip reads from a server at 4 kB/s and hands on what it has, if there is somebody. It ends with the connection.
@@ -95,7 +96,7 @@ func (s *slowReaders) byClient(c net.Conn, read *atomic.Int64) {
 	}
 	through := s.ref
 	through.Hosts = []string{ln.Addr().String()}
-	session := view(s.t, openClientWith(s.t, client.Config{Home: s.t.TempDir(), Offline: true}), through)
+	session := view(s.t, openClientWith(s.t, client.Config{OpenOutbox: sqliteclient.Outbox(s.t.TempDir()), Offline: true}), through)
 	ctx, cancel := context.WithCancel(s.t.Context())
 	s.all.Go(func() { // once
 		defer cancel()

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/mooring-rpc/mooring/client"
+	"github.com/mooring-rpc/mooring/client/sqliteclient"
 	"github.com/mooring-rpc/mooring/fault"
 )
 
@@ -36,7 +37,7 @@ func stopReading(t *testing.T, db database) {
 		}
 	}
 	write(total) // the database's own caches are full after that
-	s := view(t, openClientWith(t, client.Config{Home: t.TempDir(), Offline: true}), ref)
+	s := view(t, openClientWith(t, client.Config{OpenOutbox: sqliteclient.Outbox(t.TempDir()), Offline: true}), ref)
 	wake, stopped := make(chan struct{}), make(chan struct{})
 	seen := make(chan error, 1)
 	ctx := bounded(t)

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/mooring-rpc/mooring/client"
+	"github.com/mooring-rpc/mooring/client/sqliteclient"
 	"github.com/mooring-rpc/mooring/internal/faultproxy"
 	"github.com/mooring-rpc/mooring/internal/session"
 )
@@ -73,7 +74,7 @@ func hundredSubscribers(t *testing.T, db database) {
 		proxies = append(proxies, proxy)
 		through := ref
 		through.Hosts = []string{proxy.Addr()}
-		s := view(t, openClientWith(t, client.Config{Home: t.TempDir(), Offline: true}), through)
+		s := view(t, openClientWith(t, client.Config{OpenOutbox: sqliteclient.Outbox(t.TempDir()), Offline: true}), through)
 		for j := range each {
 			all.Go(func() { followers[i*each+j].run(ctx, s, last) })
 		}

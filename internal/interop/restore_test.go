@@ -19,6 +19,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	mooring "github.com/mooring-rpc/mooring/client"
+	"github.com/mooring-rpc/mooring/client/sqliteclient"
 )
 
 // binary compiles mooring, once, and gives its path.
@@ -83,7 +84,7 @@ func restores(t *testing.T, p *process, owner capability.Ref, from string) {
 
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	c, err := mooring.Open(ctx, mooring.Config{Home: t.TempDir()})
+	c, err := mooring.Open(ctx, mooring.Config{OpenOutbox: sqliteclient.Outbox(t.TempDir())})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/mooring-rpc/mooring/client"
+	"github.com/mooring-rpc/mooring/client/sqliteclient"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/lockbuf"
 	"github.com/mooring-rpc/mooring/internal/pgtest"
@@ -234,7 +235,7 @@ func TestSlowReadEndsNoClientsSubscription(t *testing.T) {
 	m := r.create(r.dial())
 	ref := m.owner
 	ref.Hosts = []string{strings.TrimPrefix(httpOf(t, r), "http://")}
-	c, err := client.Open(t.Context(), client.Config{Home: t.TempDir()})
+	c, err := client.Open(t.Context(), client.Config{OpenOutbox: sqliteclient.Outbox(t.TempDir())})
 	if err != nil {
 		t.Fatal(err)
 	}
