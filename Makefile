@@ -71,7 +71,7 @@ SLOW = $(shell sed -n 's/^func \(Test[A-Za-z0-9]*\).*/\1/p' internal/*/*_slow_te
 test-slow: ## run the crash and soak tests, minutes long, and those of the benchmarks' own module
 	@PATH="$$PATH:/usr/sbin" .ci/need cc pgbouncer
 	@test -n '$(SLOW)'
-	$(PGTEST) $(RACE) -p $(JOBS) -timeout 20m -tags crash -run '^($(SLOW))$$' ./internal/e2e ./internal/bench ./internal/server/node ./internal/store/postgres ./client ./outbox
+	$(PGTEST) $(RACE) -timeout 20m -tags crash -run '^($(SLOW))$$' ./internal/e2e ./internal/bench ./internal/server/node ./internal/store/postgres ./client ./outbox
 	go test -count=1 -tags plainsockets ./internal/socket ./internal/wsock ./rpc # without the system calls past the scheduler
 	cd internal/benchrpc && go test ./...
 

@@ -141,7 +141,7 @@ func TestNumbers(t *testing.T) {
 }
 
 // What does not fit is named by its path, and never shown.
-func TestWhatDoesNotFit(t *testing.T) {
+func TestValuesThatDoNotFit(t *testing.T) {
 	t.Parallel()
 	b := compiled(t, kindsConfig())
 	p := kindsPlan(b)

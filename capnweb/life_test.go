@@ -196,7 +196,7 @@ func TestRedact(t *testing.T) {
 }
 
 // An error that is not for the peer goes to the log, a panic with its stack.
-func TestWhatIsLogged(t *testing.T) {
+func TestLogLines(t *testing.T) {
 	p := serve(t, newTarget(nil))
 	m := p.client.Main()
 	defer m.Release()

@@ -164,7 +164,7 @@ func TestReadsOutliveTheirConnection(t *testing.T) {
 
 // What is not charged for is not kept either: what came with calls that are answered, reads and answers that are given
 // up, and connections that have ended, however many of others wait for the same.
-func TestWhatIsOverIsNotKept(t *testing.T) {
+func TestUnchargedMemoryIsFreed(t *testing.T) {
 	const rounds, size, kept = 60, 1 << 17, 60 << 17 / 3
 	heap := func() int {
 		runtime.GC()

@@ -17,7 +17,7 @@ import (
 )
 
 // Where something answers that is not what the ref says, the advice is about that.
-func TestWhatAnswersInAServersPlace(t *testing.T) {
+func TestAnswersOfOtherServers(t *testing.T) {
 	t.Parallel()
 	quiet := func(h http.HandlerFunc, withTLS bool) string {
 		s := httptest.NewUnstartedServer(h)

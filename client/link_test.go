@@ -269,10 +269,10 @@ func (o *recording) serve(call *rpc.Call, line string) {
 	}
 }
 
-// TestWhatAStreamIsOpenedWith: each ref is redeemed as what it is. Those that batches
+// TestOpeningRequest: each ref is redeemed as what it is. Those that batches
 // refer to are there before the stream is, and no server is shown another one's. When the
 // stream is over, nothing is held for it.
-func TestWhatAStreamIsOpenedWith(t *testing.T) {
+func TestOpeningRequest(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		space, owner, source := testAddress().New(testSpace), testAddress().New(testSession), testAddress().New(testSession)

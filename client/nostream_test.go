@@ -13,7 +13,7 @@ import (
 	"github.com/mooring-rpc/mooring/outbox"
 )
 
-func TestWhoGetsNoStreamIsDenied(t *testing.T) {
+func TestRefusedStreamIsADenial(t *testing.T) {
 	t.Parallel()
 	const most = 3
 	r := testRig(t, func(c *node.Config) { c.ReadOnlyStreams = most })

@@ -102,7 +102,7 @@ func TestOneBadOpStopsNothingElse(t *testing.T) {
 	}
 }
 
-func TestWhatCanNeverApplyIsRefusedInCommit(t *testing.T) {
+func TestImpossibleOpsAreRefusedInCommit(t *testing.T) {
 	t.Parallel()
 	r := testRig(t)
 	c := r.open(t, "a")

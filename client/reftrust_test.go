@@ -266,8 +266,8 @@ func TestARefThatWasForgottenIsConfirmedAnew(t *testing.T) {
 	}
 }
 
-// TestWhatARefLacksIsLearned: one that was never described, and is refused something.
-func TestWhatARefLacksIsLearned(t *testing.T) {
+// TestMissingRightIsLearned: one that was never described, and is refused something.
+func TestMissingRightIsLearned(t *testing.T) {
 	t.Parallel()
 	r := testRig(t)
 	owner := r.open(t, "owner")

@@ -162,7 +162,7 @@ func (f *follower) refused(t *testing.T, what string) {
 // Who followed the log that is gone is told so, however far the new one has come: the same
 // subscription that was cut off, and another process that begins where it was. Where it is
 // to start over, it has what the log has now, and nothing else.
-func TestWhoFollowedALogThatIsGoneIsTold(t *testing.T) {
+func TestFollowerOfALostLogGetsAnError(t *testing.T) {
 	t.Parallel()
 	onBothRigs(t, testLogThatIsGone)
 }
@@ -294,7 +294,7 @@ type audited interface {
 
 // Who followed an audit that is gone is told so as well, of a session and of a space: the
 // follower that was cut off, and another process that begins where it was.
-func TestWhoFollowedAnAuditThatIsGoneIsTold(t *testing.T) {
+func TestFollowerOfALostAuditGetsAnError(t *testing.T) {
 	t.Parallel()
 	onBothRigs(t, testAuditThatIsGone)
 }

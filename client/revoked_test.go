@@ -74,7 +74,7 @@ func TestRevokeEndsWhatItShould(t *testing.T) {
 // What a holder has committed when its ref is revoked: what had arrived keeps its
 // first answer, what waits under the ref is denied with the reason, what depends
 // on that is skipped, and what waits under another ref goes on.
-func TestWhatWaitsWhenARefIsRevoked(t *testing.T) {
+func TestPendingOpsOfARevokedRef(t *testing.T) {
 	t.Parallel()
 	r := testRig(t)
 	owner := r.newSession(t, r.open(t, "owner"))

@@ -153,7 +153,7 @@ func TestPatienceIsForFindingAServer(t *testing.T) {
 }
 
 // What a server said is told, not that the next attempt had no time left.
-func TestWhatWasMetIsTold(t *testing.T) {
+func TestReachedLimitsAreReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var dialled atomic.Int32
 		c := linkClient(t, Config{RetryTimeout: time.Second, dial: func(ctx context.Context, _ string) (rpc.Transport, error) {

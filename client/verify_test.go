@@ -77,9 +77,9 @@ func applies(t *testing.T, b *client.Batch) bool {
 	return err == nil
 }
 
-// TestWhatAPurgeLeavesToReaders: a snapshot of an earlier cursor, a fork of one,
+// TestReadersAfterAPurge: a snapshot of an earlier cursor, a fork of one,
 // and who folds the events it follows.
-func TestWhatAPurgeLeavesToReaders(t *testing.T) {
+func TestReadersAfterAPurge(t *testing.T) {
 	t.Parallel()
 	r := testRig(t)
 	c := r.open(t, "a")

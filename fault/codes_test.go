@@ -130,7 +130,7 @@ func TestErrorsMatch(t *testing.T) {
 	}
 }
 
-func TestWhoGaveUp(t *testing.T) {
+func TestCallersThatGaveUp(t *testing.T) {
 	t.Parallel()
 	for why, want := range map[error]Code{context.Canceled: Canceled, io.EOF: Canceled, context.DeadlineExceeded: Unavailable} {
 		// What the work came to may be about any of the contexts it had.

@@ -26,7 +26,7 @@ import (
 	"github.com/mooring-rpc/mooring/outbox/internal/sqlstore"
 )
 
-func TestWhoStandsInItsTransactionIsNamed(t *testing.T) {
+func TestTransactionHolderIsNamed(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, "sqlite")
 	frozen := p.open(t, quick())
@@ -96,9 +96,9 @@ func TestWhoStandsInItsTransactionIsNamed(t *testing.T) {
 	}
 }
 
-// TestWhoDiedInItsTransactionStandsNowhere: neither is a dead process named, nor one that has
+// TestDeadProcessHoldsNoTransaction: neither is a dead process named, nor one that has
 // got its number.
-func TestWhoDiedInItsTransactionStandsNowhere(t *testing.T) {
+func TestDeadProcessHoldsNoTransaction(t *testing.T) {
 	t.Parallel()
 	b := newPlace(t, "sqlite").open(t, quick())
 	db := b.db.(*sqlite.DB)

@@ -46,9 +46,9 @@ func named(t *testing.T, at, name string, params ...string) (with string, count 
 	}
 }
 
-// TestWhoWaitsHoldsNoConnection: however many wait, and whoever sends, a process has four at
+// TestWaitersHoldNoConnection: however many wait, and whoever sends, a process has four at
 // most, and those that nobody uses are closed.
-func TestWhoWaitsHoldsNoConnection(t *testing.T) {
+func TestWaitersHoldNoConnection(t *testing.T) {
 	t.Parallel()
 	at, count := named(t, pgtest.URL(t), t.Name(), "pool_max_conn_idle_time", "1h")
 	p := place{"postgres", at, "box"}

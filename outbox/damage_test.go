@@ -65,8 +65,8 @@ func damage(t *testing.T, b *Box, column string, x Ticket, set string) {
 	}
 }
 
-// TestWhatNeedsADamagedRow is skipped, and what is behind it goes on.
-func TestWhatNeedsADamagedRow(t *testing.T) {
+// TestVerbsOnADamagedRow is skipped, and what is behind it goes on.
+func TestVerbsOnADamagedRow(t *testing.T) {
 	both(t, func(t *testing.T, p place) {
 		b := p.open(t, quick())
 		srv := newFakeServer()

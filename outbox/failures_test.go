@@ -21,7 +21,7 @@ import (
 	"github.com/mooring-rpc/mooring/outbox/internal/sqlstore"
 )
 
-func TestWhatAnErrorOfSQLiteMeans(t *testing.T) {
+func TestSQLiteErrors(t *testing.T) {
 	t.Parallel()
 	for code, want := range map[int]error{
 		sqlite3.SQLITE_CONSTRAINT_UNIQUE: sqlstore.ErrUnique, sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY: sqlstore.ErrUnique,
@@ -137,9 +137,9 @@ func TestAPoolThatIsTheCallersStays(t *testing.T) {
 	}
 }
 
-// TestWhatAFileIsOpenedFor: a commit is on the disk when it returns, and nobody but the
+// TestFilesAreSyncedAndPrivate: a commit is on the disk when it returns, and nobody but the
 // owner reads the secrets, of which none stays behind.
-func TestWhatAFileIsOpenedFor(t *testing.T) {
+func TestFilesAreSyncedAndPrivate(t *testing.T) {
 	t.Parallel()
 	p, ctx := newPlace(t, "sqlite"), limited(t)
 	if err := os.WriteFile(p.at, nil, 0o600); err != nil {

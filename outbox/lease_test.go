@@ -26,7 +26,7 @@ func setBox(t *testing.T, b *Box, set string, args ...any) {
 	}
 }
 
-func TestWhoMayTakeTheLease(t *testing.T) {
+func TestLeaseRules(t *testing.T) {
 	both(t, func(t *testing.T, p place) {
 		cfg := quick()
 		cfg.Lease = time.Hour
@@ -91,9 +91,9 @@ func TestWhoMayTakeTheLease(t *testing.T) {
 	})
 }
 
-// TestWhatATakeoverFinds: all that the former holder gave seqs and had no answer to, in
+// TestTakeoverFindsUnansweredOps: all that the former holder gave seqs and had no answer to, in
 // their order, from the mark on; each is to be sent again.
-func TestWhatATakeoverFinds(t *testing.T) {
+func TestTakeoverFindsUnansweredOps(t *testing.T) {
 	both(t, func(t *testing.T, p place) {
 		b := p.open(t, quick())
 		one, two := withSession(t, b), withSession(t, b)

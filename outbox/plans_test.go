@@ -71,7 +71,7 @@ func TestUnfinishedRowsAreReadOnce(t *testing.T) {
 }
 
 // What is on its way is counted again and again while a rotation waits for it.
-func TestWhatIsOnItsWayIsFoundByNumber(t *testing.T) {
+func TestInFlightIsFoundByNumber(t *testing.T) {
 	t.Parallel()
 	b := newPlace(t, "sqlite").open(t, quick())
 	if plan := sqlitePlan(t, b, sqlstore.SQLInFlightVia, b.t.Box, "x"); strings.Contains(plan, "SCAN mooring_outbox_batch") {

@@ -95,7 +95,7 @@ func refTo(op, path string) []ledger.Arg {
 	return []ledger.Arg{{Name: "v", Ref: &ledger.Ref{Op: op, Path: path}}}
 }
 
-func TestWhatASessionLacks(t *testing.T) {
+func TestPlansOfLostOps(t *testing.T) {
 	t.Parallel()
 	p := &planned{outs: map[string]*ledger.Outcome{}}
 	a := p.add(false, intent.Op{Method: "a"}, intent.Op{Method: "b"})
@@ -161,7 +161,7 @@ func TestWhatASessionLacks(t *testing.T) {
 }
 
 // What was not answered: the log tells of what was sent.
-func TestWhatASessionWaitsFor(t *testing.T) {
+func TestPlansOfUnansweredOps(t *testing.T) {
 	t.Parallel()
 	p := &planned{outs: map[string]*ledger.Outcome{}}
 	waits := func(first int64, ops ...intent.Op) []string {

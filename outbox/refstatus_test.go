@@ -13,9 +13,9 @@ import (
 	"github.com/mooring-rpc/mooring/outbox/internal/refs"
 )
 
-// TestWhatAnAnswerTells of the ref that its batch went through, and of the one that it
+// TestAnswerFields of the ref that its batch went through, and of the one that it
 // makes.
-func TestWhatAnAnswerTells(t *testing.T) {
+func TestAnswerFields(t *testing.T) {
 	t.Parallel()
 	b := newPlace(t, "sqlite").open(t, quick())
 	confirmed := time.UnixMilli(1000)
@@ -90,8 +90,8 @@ func TestWhatAnAnswerTells(t *testing.T) {
 	}
 }
 
-// TestWhatIsRememberedOfNews: what they do not tell of stays.
-func TestWhatIsRememberedOfNews(t *testing.T) {
+// TestNewsKeepUnmentionedFields: what they do not tell of stays.
+func TestNewsKeepUnmentionedFields(t *testing.T) {
 	t.Parallel()
 	b := newPlace(t, "sqlite").open(t, quick())
 	first, second := time.UnixMilli(1000), time.UnixMilli(2000)

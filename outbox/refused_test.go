@@ -61,7 +61,7 @@ func (s *refusedStream) Close()                                 {}
 
 // What was to go through the stream is denied as the server would have recorded it; what goes another
 // way goes on, with the seqs that were never used.
-func TestWhatAServerMakesNoStreamFor(t *testing.T) {
+func TestRefusedStreamDeniesItsOps(t *testing.T) {
 	for name, c := range map[string]struct {
 		early bool
 		cuts  int64
@@ -120,7 +120,7 @@ func TestWhatAServerMakesNoStreamFor(t *testing.T) {
 }
 
 // A sender that takes over does not know under which ref what it finds was sent, unless its batch names that.
-func TestWhatMayHaveBeenSentIsNotCalledDenied(t *testing.T) {
+func TestPossiblySentOpsAreNotDenied(t *testing.T) {
 	for _, named := range []bool{false, true} {
 		t.Run(fmt.Sprint("named ", named), func(t *testing.T) {
 			both(t, func(t *testing.T, p place) {
@@ -203,7 +203,7 @@ func TestASessionThatAServerMakesNoStreamFor(t *testing.T) {
 }
 
 // A server that makes no stream for a session of which outcomes are stored here has lost it: that is for somebody to decide.
-func TestWhatAServerHasLostIsNotCalledDenied(t *testing.T) {
+func TestOpsThatAServerHasLostAreNotDenied(t *testing.T) {
 	both(t, func(t *testing.T, p place) {
 		b := p.open(t, quick())
 		session := withSession(t, b)

@@ -334,8 +334,8 @@ func TestRotationOfOneThatIsGone(t *testing.T) {
 	})
 }
 
-// TestWhatIsOnItsWay has been sent under the ref, and not been answered.
-func TestWhatIsOnItsWay(t *testing.T) {
+// TestInFlight has been sent under the ref, and not been answered.
+func TestInFlight(t *testing.T) {
 	both(t, func(t *testing.T, p place) {
 		ctx := limited(t)
 		b := p.open(t, quick())

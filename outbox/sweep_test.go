@@ -87,8 +87,8 @@ func TestOpsAreSweptWithTheirBatches(t *testing.T) {
 	})
 }
 
-// TestWhatIsReferredToIsNotSwept: an op whose value a batch still has to get, through retries or by a name of its own.
-func TestWhatIsReferredToIsNotSwept(t *testing.T) {
+// TestReferredRowsAreNotSwept: an op whose value a batch still has to get, through retries or by a name of its own.
+func TestReferredRowsAreNotSwept(t *testing.T) {
 	both(t, func(t *testing.T, p place) {
 		b := p.open(t, quick())
 		srv := newFakeServer()
@@ -287,9 +287,9 @@ func TestDroppedRefsAreSwept(t *testing.T) {
 	})
 }
 
-// TestWhatClocksOfTwoProcessesAllow: by the clock of who committed it, what refers to a
+// TestClocksOfTwoProcesses: by the clock of who committed it, what refers to a
 // batch may be younger than that batch's end.
-func TestWhatClocksOfTwoProcessesAllow(t *testing.T) {
+func TestClocksOfTwoProcesses(t *testing.T) {
 	both(t, func(t *testing.T, p place) {
 		b := p.open(t, quick())
 		one, two := withSession(t, b), withSession(t, b)

@@ -172,9 +172,9 @@ func TestATransactionInWhichNothingHappens(t *testing.T) {
 	}
 }
 
-// TestWhatWaitsForAnotherSessionGetsNoSeq when it is committed, though its own stream is
+// TestOpsPendingOnAnotherSessionGetNoSeq when it is committed, though its own stream is
 // open.
-func TestWhatWaitsForAnotherSessionGetsNoSeq(t *testing.T) {
+func TestOpsPendingOnAnotherSessionGetNoSeq(t *testing.T) {
 	both(t, func(t *testing.T, p place) {
 		b := p.open(t, quick())
 		srv := newFakeServer()

@@ -256,9 +256,9 @@ func TestSkippedOpNeedsNothing(t *testing.T) {
 	})
 }
 
-// TestWhatIsOnItsWayIsNotHeldUp by what is behind it in its session, nor is what waits for
+// TestInFlightIsNotDelayed by what is behind it in its session, nor is what waits for
 // it.
-func TestWhatIsOnItsWayIsNotHeldUp(t *testing.T) {
+func TestInFlightIsNotDelayed(t *testing.T) {
 	both(t, func(t *testing.T, p place) {
 		b := p.open(t, quick())
 		bad, two, three := withSession(t, b), withSession(t, b), withSession(t, b)
@@ -319,9 +319,9 @@ func TestDrainTellsHowFarItIs(t *testing.T) {
 	})
 }
 
-// TestWhoSendsIsNotAskedForByReading: while this process sends, waiting for what was committed
+// TestReadingDoesNotQueryTheSender: while this process sends, waiting for what was committed
 // here costs no reading at first.
-func TestWhoSendsIsNotAskedForByReading(t *testing.T) {
+func TestReadingDoesNotQueryTheSender(t *testing.T) {
 	both(t, func(t *testing.T, p place) {
 		b, srv := p.open(t, quick()), newFakeServer()
 		session := withSession(t, b)

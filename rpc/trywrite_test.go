@@ -100,7 +100,7 @@ func TestCallersWriteWhatIsAlone(t *testing.T) {
 }
 
 // Whatever becomes of an attempt to write, all arrives, once and in order, by turns and at the same time.
-func TestWhatCannotBeWrittenAtOnce(t *testing.T) {
+func TestPartialWrites(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
 	rnd := rand.New(rand.NewPCG(seed.Of(t), 0))

@@ -10,7 +10,7 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 )
 
-func TestWhatStatesOfPostgresMean(t *testing.T) {
+func TestPostgresStates(t *testing.T) {
 	t.Parallel()
 	for state, want := range map[string]Cause{
 		"25006": ReadOnly, "25001": None, "25P02": None, "25P03": Locked, "25P04": Timeout,
@@ -35,7 +35,7 @@ func TestWhatStatesOfPostgresMean(t *testing.T) {
 	}
 }
 
-func TestWhatResultsOfSQLiteMean(t *testing.T) {
+func TestSQLiteResults(t *testing.T) {
 	t.Parallel()
 	for code, want := range map[int]Cause{
 		lib.SQLITE_BUSY: Locked, lib.SQLITE_BUSY_SNAPSHOT: Locked, lib.SQLITE_BUSY_RECOVERY: Locked, lib.SQLITE_LOCKED: Locked,

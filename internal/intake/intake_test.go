@@ -30,7 +30,7 @@ func (c *Config) holds(t *testing.T, what string, strangers, known int64) {
 }
 
 // What is read and held is charged, goes along when a ref is shown, and is given back.
-func TestWhatIsHeldIsCharged(t *testing.T) {
+func TestHeldMemoryIsCharged(t *testing.T) {
 	t.Parallel()
 	c := budgets()
 	p := c.Open("address")
@@ -69,7 +69,7 @@ func TestWhatIsHeldIsCharged(t *testing.T) {
 }
 
 // What there is no room for is refused: for good where there never could be.
-func TestWhatThereIsNoRoomFor(t *testing.T) {
+func TestOpsBeyondTheQuota(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		c := budgets()

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-func TestWhoIsLetIn(t *testing.T) {
+func TestAdmission(t *testing.T) {
 	t.Parallel()
 	patterns := []string{"app.example", "*.wide.example", "https://tls.example"}
 	for from, want := range map[string]bool{

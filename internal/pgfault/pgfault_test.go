@@ -14,7 +14,7 @@ import (
 	"github.com/mooring-rpc/mooring/internal/dbfault"
 )
 
-func TestWhatErrorsOfPgxMean(t *testing.T) {
+func TestPgxErrors(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		err  error

@@ -88,7 +88,7 @@ func TestAPreparedDatabaseIsAsItWasMade(t *testing.T) {
 	}
 }
 
-func TestWhatAFailedTestUsedIsDropped(t *testing.T) {
+func TestDatabasesOfFailedTestsAreDropped(t *testing.T) {
 	t.Parallel()
 	server, err := ServerURL(t.Context())
 	if err != nil {

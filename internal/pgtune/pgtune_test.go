@@ -97,7 +97,7 @@ func TestConnection(t *testing.T) {
 	}
 }
 
-func TestWhatSomebodyChoseStays(t *testing.T) {
+func TestExplicitSettingsStay(t *testing.T) {
 	t.Parallel()
 	const compression = "default_toast_compression"
 	ctx, conn := connect(t, pgtest.URL(t))

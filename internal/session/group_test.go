@@ -123,7 +123,7 @@ func TestTextGrowsWithinAGroup(t *testing.T) {
 }
 
 // What one op has read is no answer for what another asks, in one batch.
-func TestWhatIsReadForOneOp(t *testing.T) {
+func TestReadSetOfOneOp(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	o := w.create()

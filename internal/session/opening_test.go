@@ -12,7 +12,7 @@ import (
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
-func TestWhatComesBehindADivergedBatchIsRefused(t *testing.T) {
+func TestBatchesAfterADivergedOneAreRefused(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	o := w.create()

@@ -92,7 +92,7 @@ func TestASessionHoldsNoMoreThanItsQuota(t *testing.T) {
 }
 
 // What takes something away, or makes an end, passes where nothing else does.
-func TestWhatTakesAwayPassesAnyQuota(t *testing.T) {
+func TestRemovalsPassAnyQuota(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	o := w.create()
@@ -137,7 +137,7 @@ func TestARefHasAQuotaOfItsOwn(t *testing.T) {
 	guest.apply(big("message/b", 3000))
 }
 
-func TestWhatWasThereBeforeIsSpared(t *testing.T) {
+func TestEarlierBytesAreExempt(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	o := w.create()

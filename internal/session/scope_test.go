@@ -94,7 +94,7 @@ func TestView(t *testing.T) {
 
 // Of what is about no key of its message a ref may do nothing, but hand on and revoke
 // what it covers; and a live capability only if the refs it would revoke are of its kind.
-func TestWhatARefForOneMessageMayDo(t *testing.T) {
+func TestRightsOfARefForOneMessage(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	o := w.create()

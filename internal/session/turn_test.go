@@ -227,7 +227,7 @@ func TestFinalizeGivenValues(t *testing.T) {
 
 // The end of a turn is one event with all that it changes: the message, then parts by
 // key, each once; given ones as they are given, and at the time that is given.
-func TestWhatFinalizeWrites(t *testing.T) {
+func TestFinalizeWrites(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	o := w.create()
@@ -255,7 +255,7 @@ func TestWhatFinalizeWrites(t *testing.T) {
 	mustEqual(t, "entries", len(entries), 6)
 }
 
-func TestWhoMayFinalize(t *testing.T) {
+func TestFinalizeRights(t *testing.T) {
 	t.Parallel()
 	o := newWorld(t).create()
 	begin := func(m string) { o.apply(op("begin", "message", m, "payload", raw(`{}`))) }

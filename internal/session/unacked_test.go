@@ -150,7 +150,7 @@ func TestDenialsHaveARowEachUpToABound(t *testing.T) {
 
 // A denial names the ref that was shown and, where that is the session's, its actor;
 // and only what was refused for want of authority is one.
-func TestWhomADenialNames(t *testing.T) {
+func TestSubjectOfADenial(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	o := w.create("actor", "ann")

@@ -139,7 +139,7 @@ func (s *stamped) checkVisible(t *testing.T) {
 
 // What an event's hash is over cannot be guessed by who is shown a part of it: not with all
 // that is shown, and a right guess at the rest.
-func TestWhatIsCutOutCannotBeGuessed(t *testing.T) {
+func TestHiddenPayloadsCannotBeGuessed(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	var salts []string
@@ -190,7 +190,7 @@ func saltsOf(t *testing.T, o *writer) []string {
 
 // Every method's event is shown without what is older, or of another message. A method
 // that comes to be has its place here.
-func TestWhatIsOlderIsNotShown(t *testing.T) {
+func TestOlderEventsAreHidden(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	source := w.stamped()
@@ -292,7 +292,7 @@ func TestAnEndThatSaysNoSince(t *testing.T) {
 }
 
 // The same on logs of random ops.
-func TestWhatIsOlderIsNotShownOfRandomLogs(t *testing.T) {
+func TestOlderEventsOfRandomLogsAreHidden(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(10) {
 		rng := rand.New(rand.NewPCG(seed, 3))

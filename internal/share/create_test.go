@@ -126,7 +126,7 @@ type sharer interface {
 
 // A create is the same as another if all that tells callers apart is, for a while:
 // nobody else's share is given to who knows the session's id, and nobody is refused.
-func TestWhoIsGivenAShareAgain(t *testing.T) {
+func TestRepeatedShare(t *testing.T) {
 	t.Parallel()
 	teststore.OnBoth(t, func(t *testing.T, st *store.Store) {
 		r := start(t, st, nil)

@@ -24,7 +24,7 @@ import (
 
 // On this machine everybody creates, but no page of somebody else's in a browser:
 // neither by a "simple" POST nor under a name of its own that leads here.
-func TestWhoCreatesOnThisMachine(t *testing.T) {
+func TestCreatingOnThisMachine(t *testing.T) {
 	t.Parallel()
 	r := start(t, teststore.SQLite(t), func(c *settings) { c.server.Hosts = []string{"share.example"} })
 	port := r.addr[strings.LastIndex(r.addr, ":"):]
@@ -73,7 +73,7 @@ func TestWhoCreatesOnThisMachine(t *testing.T) {
 
 // The same request does as little over Cap'n Web: there it is the one that opened the
 // connection which counts.
-func TestWhoCreatesOverCapnWeb(t *testing.T) {
+func TestCreatingOverCapnWeb(t *testing.T) {
 	t.Parallel()
 	r := start(t, teststore.SQLite(t), func(c *settings) { c.share.OriginPatterns = []string{"friend.example"} })
 	friend := []string{"Origin", "https://friend.example"}

@@ -409,7 +409,7 @@ func TestLargeSyncs(t *testing.T) {
 }
 
 // What could not be stored is remembered until it is, and logged once.
-func TestWhatAShareLacks(t *testing.T) {
+func TestMissingOfAShare(t *testing.T) {
 	t.Parallel()
 	teststore.OnBoth(t, func(t *testing.T, st *store.Store) {
 		r := start(t, st, func(c *settings) {

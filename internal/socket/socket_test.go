@@ -146,7 +146,7 @@ func TestAnswersInTime(t *testing.T) {
 	}
 }
 
-func TestWhoIsSilentIsNotAsked(t *testing.T) {
+func TestSilentSocketIsNotPolled(t *testing.T) {
 	ours, _ := sockets(t, "tcp")
 	c := asking(ours, 1)
 	asked, ask := 0, c.onReadable
@@ -319,7 +319,7 @@ func TestPlainSockets(t *testing.T) {
 var sizes = []int{0, 1, 300, maxDirect, maxDirect + 1, 5, 200 << 10, 17, maxDirect - 1, 0, 3, 64 << 10, 1}
 
 // Who waits holds no buffer, and is let go when the connection is closed.
-func TestWhoWaitsHoldsNothing(t *testing.T) {
+func TestWaitersHoldNothing(t *testing.T) {
 	ours, theirs := sockets(t, "tcp")
 	c := New(ours, ours)
 	pool := &sync.Pool{New: func() any { b := make([]byte, 10); return &b }}

@@ -196,7 +196,7 @@ func TestTokensEnd(t *testing.T) {
 }
 
 // A token shows nothing that its ref does not, and what is refused gives none.
-func TestWhatIsRefusedAToken(t *testing.T) {
+func TestRefusalsOfATokenHolder(t *testing.T) {
 	t.Parallel()
 	st := teststore.SQLite(t)
 	r := start(t, st, nil)

@@ -141,7 +141,7 @@ func TestSocketsEndWithTheServer(t *testing.T) {
 	}
 }
 
-func TestWhoGetsNoSocket(t *testing.T) {
+func TestRefusedSockets(t *testing.T) {
 	t.Parallel()
 	r := start(t, teststore.SQLite(t), func(c *node.Config, _ *Config) { c.Connections = 2 })
 	m := r.create()

@@ -34,7 +34,7 @@ func answer(l net.Listener, more []byte) (net.Conn, error) {
 }
 
 // A client reads its socket past package net/http, and what that has read of it too.
-func TestWhatComesWithTheResponse(t *testing.T) {
+func TestBytesAfterTheResponse(t *testing.T) {
 	for _, sizes := range [][]int{{}, {1}, {3000, 2}, {5000, 40000, 1}} {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {

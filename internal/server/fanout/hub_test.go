@@ -212,7 +212,7 @@ func TestNewsWhileWrongNewsIsLookedInto(t *testing.T) {
 
 // What a read for one finds is news to all: who knew nothing of it would not know later
 // either, since the hub knows it by then.
-func TestWhatIsReadForOneIsNewsToAll(t *testing.T) {
+func TestOneReadServesAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, n, revoked := newLogged(), &noting{}, &noting{}
 		owner, other, h := log.grant("owner", ""), log.grant("other", ""), hubOn(t, log)
@@ -276,7 +276,7 @@ func TestCatchingUpKeepsNobodyWaiting(t *testing.T) {
 }
 
 // What was cut for a subscriber who has left meanwhile is not sent.
-func TestWhoHasLeftIsSentNothing(t *testing.T) {
+func TestClosedConnectionIsSentNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, n := newLogged(), &noting{}
 		for range 8 {

@@ -91,7 +91,7 @@ func TestALogThatIsPutBackIsNotGoneOnWith(t *testing.T) {
 }
 
 // Who was busy goes on from what it has, and from the hash of that.
-func TestWhoWasBusyGoesOnWithItsLog(t *testing.T) {
+func TestBusyFollowerContinuesItsLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := chained{newLogged()}
 		log.events[0].Session = log.row.ID

@@ -43,7 +43,7 @@ func readAuditPage(t testing.TB, of *rpc.Ref, method rpc.Method, after uint64, l
 	return seqs, page.Seq(), nil
 }
 
-func TestWhoMayReadAudits(t *testing.T) {
+func TestAuditRights(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, st Store) {
 		r := start(t, st, nil)

@@ -108,7 +108,7 @@ func (c *countedReads) ReadLog(ctx context.Context, id string, after uint64, max
 	return c.Store.ReadLog(ctx, id, after, maxBytes, maxEvents, refs, hashesAt...)
 }
 
-func TestWhoFindsNoRoomWaitsOnce(t *testing.T) {
+func TestFullQueueIsWaitedForOnce(t *testing.T) {
 	t.Parallel()
 	const subs, commits, window = 6, 100, 32 << 10
 	st := &countedReads{Store: sqliteStore(t)}

@@ -72,7 +72,7 @@ func TestQuotaIsReportedAndLifted(t *testing.T) {
 
 // What is counted too high, since values were replaced whose events are gone, is measured when
 // a quota is met.
-func TestWhatWasCountedIsMeasuredAtAQuota(t *testing.T) {
+func TestUsageIsMeasuredAtAQuota(t *testing.T) {
 	t.Parallel()
 	st := sqliteStore(t)
 	r := start(t, st, func(c *Config) {

@@ -57,8 +57,8 @@ func TestManySessionsWithABatch(t *testing.T) {
 	}
 }
 
-// TestWhatABatchWeighs: the queue is told of every text, not of arguments alone.
-func TestWhatABatchWeighs(t *testing.T) {
+// TestBatchSize: the queue is told of every text, not of arguments alone.
+func TestBatchSize(t *testing.T) {
 	t.Parallel()
 	_, seg := capnp.NewSingleSegmentMessage(nil)
 	b, err := wire.NewRootBatch(seg)

@@ -201,8 +201,8 @@ func TestOpenWaitsForADatabase(t *testing.T) {
 	}
 }
 
-// TestWhatIsWaitedFor has a server end where somebody is mistaken.
-func TestWhatIsWaitedFor(t *testing.T) {
+// TestWrongSettingsEndTheServer has a server end where somebody is mistaken.
+func TestWrongSettingsEndTheServer(t *testing.T) {
 	t.Parallel()
 	link := dbfault.Unreachable.Fault(io.EOF, "the link")
 	refused := func(state string) error {

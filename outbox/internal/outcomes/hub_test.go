@@ -57,8 +57,8 @@ func TestOutcomesAreKeptAMoment(t *testing.T) {
 	}
 }
 
-// TestWhoIsMadeToLook is told so once.
-func TestWhoIsMadeToLook(t *testing.T) {
+// TestSubscriberIsWokenOnce is told so once.
+func TestSubscriberIsWokenOnce(t *testing.T) {
 	t.Parallel()
 	var n Hub
 	_, first, _ := n.Subscribe("a")

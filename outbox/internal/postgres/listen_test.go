@@ -25,9 +25,9 @@ func (c pooler) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// TestWhoListensThroughAPooler does not say by which backend: it is not its own, and a sender that goes by another's number
+// TestListeningThroughAPooler does not say by which backend: it is not its own, and a sender that goes by another's number
 // would be taken for dead.
-func TestWhoListensThroughAPooler(t *testing.T) {
+func TestListeningThroughAPooler(t *testing.T) {
 	t.Parallel()
 	for name, through := range map[string]func(net.Conn) net.Conn{
 		"direct": func(c net.Conn) net.Conn { return c },
@@ -114,8 +114,8 @@ func TestListenWhileNewsCome(t *testing.T) {
 	<-stopped
 }
 
-// TestWhoIsTold: those who wait for the outbox, however often, and nobody else.
-func TestWhoIsTold(t *testing.T) {
+// TestNotifiedSubscribers: those who wait for the outbox, however often, and nobody else.
+func TestNotifiedSubscribers(t *testing.T) {
 	t.Parallel()
 	var waits []*subscription
 	l := &Listener{subscribers: make(map[*subscription]struct{})}

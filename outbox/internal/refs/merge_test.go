@@ -96,8 +96,8 @@ func TestAnswerTable(t *testing.T) {
 	}
 }
 
-// TestWhatStaysOfAPutRef, and of one that a server has told of.
-func TestWhatStaysOfAPutRef(t *testing.T) {
+// TestPutRefMerges, and of one that a server has told of.
+func TestPutRefMerges(t *testing.T) {
 	t.Parallel()
 	ref := capability.Ref{Hosts: []string{"127.0.0.1:7699"}}.New("ses_" + ulid.Make().String())
 	other := ref.With(ref.ID, capability.NewSecret())

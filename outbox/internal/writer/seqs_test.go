@@ -88,9 +88,9 @@ func TestSeqsOfATransaction(t *testing.T) {
 	give(1, 0)
 }
 
-// TestWhoGetsSeqsAtOnce: what does not go beyond a few windows, and needs nothing but what
+// TestSeqsAssignedAtOnce: what does not go beyond a few windows, and needs nothing but what
 // is in flight.
-func TestWhoGetsSeqsAtOnce(t *testing.T) {
+func TestSeqsAssignedAtOnce(t *testing.T) {
 	t.Parallel()
 	var l Seqs
 	win := machine.Window{Batches: 1, Bytes: 10}
@@ -150,9 +150,9 @@ func TestOneTermOfSending(t *testing.T) {
 	}
 }
 
-// TestWhatATransactionKeeps once for all its jobs: how far outcomes are stored, and what
+// TestReadOncePerTransaction once for all its jobs: how far outcomes are stored, and what
 // it does to find out whether the lease is its Box's.
-func TestWhatATransactionKeeps(t *testing.T) {
+func TestReadOncePerTransaction(t *testing.T) {
 	t.Parallel()
 	var l Seqs
 	l.RaiseHighWater("A", HighWater{5, 1})

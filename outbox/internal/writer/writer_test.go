@@ -16,8 +16,8 @@ import (
 	"github.com/mooring-rpc/mooring/outbox/internal/sqlstore"
 )
 
-// TestWhatATransactionTakes: which jobs go together, which wait for company, and how long.
-func TestWhatATransactionTakes(t *testing.T) {
+// TestTransactionBounds: which jobs go together, which wait for company, and how long.
+func TestTransactionBounds(t *testing.T) {
 	t.Parallel()
 	const delay = time.Minute // AckDelay
 	jobs := func(n int, like Job) (js []*Job) {
@@ -104,10 +104,10 @@ func TestWhatATransactionTakes(t *testing.T) {
 	}
 }
 
-// TestWhatBecomesOfATransactionThatFailed: jobs that are well go through by themselves, a
+// TestFailedTransaction: jobs that are well go through by themselves, a
 // lazy one that fails is tried again and holds up its stream, and where the database is
 // in trouble all lazy ones wait.
-func TestWhatBecomesOfATransactionThatFailed(t *testing.T) {
+func TestFailedTransaction(t *testing.T) {
 	t.Parallel()
 	db, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "a.db"), sqlite.Options{Now: time.Now, Poll: time.Hour})
 	if err != nil {
