@@ -85,7 +85,7 @@ func serveCmd(sh *cliEnv) *cobra.Command {
 	f.StringSliceVar(&o.server.Origins, "allow-origin", nil, "browser origin to accept besides the server's own host, as host, host:port, *.host or https://host; repeatable")
 	durationVar(f, &o.server.PollInterval, "poll-interval", o.server.PollInterval, "how often Postgres is polled for other servers' commits; 0 relies on notifications only")
 	durationVar(f, &o.server.DrainTimeout, "drain-timeout", o.server.DrainTimeout, "how long stopping may take; running calls have three quarters of it")
-	durationVar(f, &o.server.DrainDelay, "drain-delay", o.server.DrainDelay, "how long a server that was told to stop keeps serving before it drains, while /readyz answers 503, so that a balancer notices;\n"+
+	durationVar(f, &o.server.DrainDelay, "drain-delay", o.server.DrainDelay, "how long a server that is to stop keeps serving before it drains, while /readyz answers 503, so that a balancer notices;\n"+
 		"a second signal ends the delay")
 	durationVar(f, &o.server.TurnLease, "turn-lease", o.server.TurnLease, "how long a streaming turn may be silent before it counts as interrupted")
 	durationVar(f, &o.server.KeepLog, "keep-log", o.server.KeepLog, "how long events stay in the logs, such as 720h; older ones are lost to tail, to snapshots and forks at an earlier cursor,\n"+

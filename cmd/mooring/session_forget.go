@@ -25,7 +25,7 @@ func sessionDeleteCmd(h *homeFlags) *cobra.Command {
 		Use:   "delete REF...",
 		Short: "End sessions and all refs to them, for good",
 		Long: "End sessions for good: their state and every payload of their logs are removed, all refs to\n" +
-			"them answer session_deleted from then on, and their subscribers are told so. REF must be an\n" +
+			"them answer session_deleted from then on, and their subscribers get that code. REF must be an\n" +
 			"owner's ref. It goes through the outbox, after what was appended before. It asks on a\n" +
 			"terminal; otherwise it needs --yes. Several sessions are deleted concurrently, and each has\n" +
 			"a line of output. A REF of - reads more of them from standard input, one a line.\n\n" + refHelp,

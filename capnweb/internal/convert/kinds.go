@@ -55,7 +55,7 @@ func (k Kind) setter(t reflect.Type) setter {
 	}
 }
 
-// TypeError is what the caller is told of a value that cannot be converted.
+// TypeError is the error that the caller gets for a value that cannot be converted.
 type TypeError string
 
 func (e TypeError) Error() string { return string(e) }

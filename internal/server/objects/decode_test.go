@@ -57,7 +57,7 @@ func TestManySessionsWithABatch(t *testing.T) {
 	}
 }
 
-// TestBatchSize: the queue is told of every text, not of arguments alone.
+// TestBatchSize: a batch counts every text, not arguments only.
 func TestBatchSize(t *testing.T) {
 	t.Parallel()
 	_, seg := capnp.NewSingleSegmentMessage(nil)

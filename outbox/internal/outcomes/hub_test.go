@@ -57,7 +57,7 @@ func TestOutcomesAreKeptAMoment(t *testing.T) {
 	}
 }
 
-// TestSubscriberIsWokenOnce is told so once.
+// TestSubscriberIsWokenOnce: RecheckAll wakes each subscriber, and what is published afterwards does not wake it again.
 func TestSubscriberIsWokenOnce(t *testing.T) {
 	t.Parallel()
 	var n Hub
@@ -69,7 +69,7 @@ func TestSubscriberIsWokenOnce(t *testing.T) {
 	}
 	n.Publish("a", make([]ledger.Outcome, 1), false)
 	if outs := <-first; outs != nil {
-		t.Errorf("told %v", outs)
+		t.Errorf("received %v", outs)
 	}
 }
 

@@ -96,7 +96,7 @@ func TestAnswerTable(t *testing.T) {
 	}
 }
 
-// TestPutRefMerges, and of one that a server has told of.
+// TestPutRefMerges: the saved and the given fields are merged, also for a ref that a server has reported on.
 func TestPutRefMerges(t *testing.T) {
 	t.Parallel()
 	ref := capability.Ref{Hosts: []string{"127.0.0.1:7699"}}.New("ses_" + ulid.Make().String())

@@ -8,7 +8,7 @@
 //
 //	term     one holding of the lease; the loop lasts for one
 //	turn     the right to handle events: mostly of the goroutine in which one occurs
-//	event    what the machine is told, or a step that changes its entries
+//	event    an input of the machine, or a step that changes its entries
 //	decided  of a row: it needs no server
 //	denied   of a row: the server refuses its stream's refs
 //	drop     an op that is given up after it may have been sent
