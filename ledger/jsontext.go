@@ -101,18 +101,37 @@ func MemberAt(b []byte, name string) (from, to int, found bool) {
 		return 0, 0, false
 	}
 	for i < len(b) && b[i] != '}' { // an opening brace, or a comma
-		key := skipSpace(b, i+1)
-		at, ok := skipKey(b, key)
+		key, end, at, ok := NextName(b, i)
 		if !ok {
 			break // an empty object
 		}
-		i = skipValue(b, at)
-		if isKey(b[key:at], name) {
-			from = skipSpace(b, at)
-			to, found = from+len(bytes.TrimSpace(b[from:i])), true
+		var after int
+		after, i = SkipValue(b, at)
+		if isName(b[key:end], name) {
+			from, to, found = at, after, true
 		}
 	}
 	return from, to, found
+}
+
+// NextName finds the next member of an object in b, which is JSON text: i is where the object's
+// brace or the comma before the member is. The name, quotes included, is b[from:to], and the
+// member's value begins at value. Where no member follows, ok is false and from is where the
+// closing brace is.
+func NextName(b []byte, i int) (from, to, value int, ok bool) {
+	from = skipSpace(b, i+1)
+	value, ok = skipKey(b, from)
+	if !ok {
+		return from, 0, 0, false
+	}
+	return from, from + bytes.LastIndexByte(b[from:value], '"') + 1, skipSpace(b, value), true
+}
+
+// SkipValue skips the value of a member of an object in b, which is JSON text, or the rest of it
+// from i on: the value ends before end, and the comma or brace behind it is at next.
+func SkipValue(b []byte, i int) (end, next int) {
+	next = skipValue(b, i)
+	return i + len(bytes.TrimRight(b[i:next], " \n\t\r")), next
 }
 
 // Unquote returns the string that raw, which is JSON text, holds, as encoding/json reads it; ""
@@ -123,13 +142,12 @@ func Unquote(raw []byte) (s string) {
 	return s
 }
 
-// isKey reports whether b, a key and its colon, has the given name.
-func isKey(b []byte, name string) bool {
-	end := bytes.LastIndexByte(b, '"')
-	if key := b[1:end]; bytes.IndexByte(key, '\\') < 0 {
-		return string(key) == name
+// isName reports whether b, a name in its quotes, stands for the given one.
+func isName(b []byte, name string) bool {
+	if text := b[1 : len(b)-1]; bytes.IndexByte(text, '\\') < 0 {
+		return string(text) == name
 	}
-	return Unquote(b[:end+1]) == name
+	return Unquote(b) == name
 }
 
 // skipValue skips a member's value, to the comma or the brace behind it.
