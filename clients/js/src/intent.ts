@@ -2,6 +2,7 @@
 // the same ones, but records a rejection where commit here throws.
 
 import { clip, codeNameOf, fault, MooringError, type CodeName } from "./fault.js";
+import { isJSON, isWellFormed, skipSpace, skipValue } from "./jsontext.js";
 import { byteLength } from "./text.js";
 import { isULID } from "./ulid.js";
 
@@ -149,21 +150,6 @@ export function checkIntent(in_: Intent, lim: Limits): void {
 
 const goodName = (s: unknown): boolean => typeof s === "string" && s !== "" && byteLength(s) <= maxName && isWellFormed(s);
 
-/** Whether a text has no unpaired surrogate, so that it has a UTF-8 form. */
-export function isWellFormed(s: string): boolean {
-  return !/[\ud800-\udbff](?![\udc00-\udfff])|(?<![\ud800-\udbff])[\udc00-\udfff]/.test(s);
-}
-
-/** Whether a text is one JSON value that can be written as UTF-8. */
-export function isJSON(text: string): boolean {
-  try {
-    JSON.parse(text);
-  } catch {
-    return false;
-  }
-  return isWellFormed(text);
-}
-
 /**
  * The JSON text at a path in a result, byte for byte: a walk through objects by key and arrays by index, "" the whole.
  * undefined if nothing is there.
@@ -198,31 +184,6 @@ function child(text: string, step: string): string | undefined {
     if (text[i] === ",") i = skipSpace(text, i + 1);
   }
   return undefined;
-}
-
-function skipSpace(text: string, i: number): number {
-  while (i < text.length && " \n\t\r".includes(text[i]!)) i++;
-  return i;
-}
-
-/** Where the value that begins at i ends. */
-function skipValue(text: string, i: number): number {
-  let depth = 0;
-  do {
-    const c = text[i];
-    if (c === '"') {
-      for (i++; text[i] !== '"'; i++) if (text[i] === "\\") i++;
-      i++;
-    } else if (c === "{" || c === "[") {
-      depth++;
-      i++;
-    } else if (c === "}" || c === "]") {
-      depth--;
-      i++;
-    } else if (depth > 0) i++;
-    else while (i < text.length && !",]} \n\t\r".includes(text[i]!)) i++;
-  } while (depth > 0 && i < text.length);
-  return i;
 }
 
 /** JSON text, kept byte for byte, in place of a value. */
