@@ -265,6 +265,38 @@ interface Session extends(Persistent(SturdyRef, Text)) {
 
   stat @11 () -> (stat :SessionStat);
   # How much of the session the ref shows. It takes read.
+
+  get @12 (keys :List(Text)) -> (entries :List(EntryInfo), cursor :UInt64, next :UInt32);
+  # The values of 1 to 64 keys, in the order of keys and of one snapshot, that of the
+  # session at cursor. A key without a value, or that the ref does not show, has no entry.
+  # next is 0 where all keys are answered; else an answer's room was full, and keys[next] is
+  # the first to ask for again. It takes read.
+
+  list @13 (prefix :Text, after :Text, limit :UInt32, order :Text, values :Bool)
+      -> (entries :List(EntryInfo), more :Bool, next :Text, cursor :UInt64);
+  # A page of the keys that begin with prefix and are longer: todo/ is all below todo, and
+  # an empty prefix is all keys. Any other prefix ends with "/". order is key (by the bytes
+  # of the key; the default) or put (by the place in the session's order: by first put, or
+  # by time of creation where the session goes by that). limit is 1 to 1,000 entries, 0 is
+  # 100; fewer come where an answer's room is full. Without values payload is empty. Where
+  # more is set the next page is after next, in the same order and with the same prefix;
+  # this one may be empty, since only so many keys are looked at for a page. cursor is the
+  # session's. Every page is of a snapshot of its own: a key that is there all the time, and
+  # is not removed and put again, comes once. It takes read.
+}
+
+struct EntryInfo {
+  # A key of the state, its value, and who changed it last.
+  key @0 :Text;
+  cursor @1 :UInt64;            # of the value's last change; text that was appended is one
+  schema @2 :UInt32;            # the payload's schema_version
+  payload @3 :Text;             # the value, JSON text
+  ord @4 :UInt64;               # its place in the session's order: ord, then ordIndex, then key
+  ordIndex @5 :UInt64;
+  bytes @6 :UInt64;             # of the value; about so many while text is appended and without payload
+  ref @7 :Text;                 # of the event at cursor: the ref it was written under, who wrote it
+  actor @8 :Text;               # and when, Unix ms; empty and 0 where the ref does not show that
+  at @9 :Int64;                 # event, and where the log no longer has it
 }
 
 struct SessionStat {

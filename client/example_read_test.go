@@ -360,3 +360,41 @@ func ExampleSession_Save() {
 	fmt.Println(d.Grant.Rights, d.Grant.Target == s.ID(), ref.ID == s.Ref().ID)
 	// Output: read,append,share,revoke true false
 }
+
+// One value is read by its key, and the keys below a prefix are listed in the order in which they
+// were first put, with who changed each last.
+func ExampleSession_List() {
+	ctx := context.Background()
+	_, s, stop := exampleSession(ctx)
+	defer stop()
+	b := s.Batch()
+	b.Put("model/plan/tests", map[string]string{"state": "open"})
+	b.Put("model/plan/docs", map[string]string{"state": "open"})
+	b.Put("model/plan/tests", map[string]string{"state": "done"})
+	if _, err := b.CommitWait(ctx); err != nil {
+		log.Fatal(err)
+	}
+	for e, err := range s.List(ctx, client.KeyOptions{Prefix: "model/plan/", Order: client.ByPut}) {
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(e.Key, e.Cursor, e.Actor, e.Bytes)
+	}
+	page, err := s.Get(ctx, "model/plan/docs", "model/plan/none")
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, e := range page.Entries {
+		fmt.Println(e.Key, string(e.Payload))
+	}
+	page, err = s.ListPage(ctx, client.KeyOptions{Prefix: "model/"}, "", 1)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(page.Entries[0].Key, page.Next != "")
+	// Output:
+	// model/plan/tests 4 owner 16
+	// model/plan/docs 3 owner 16
+	// model/plan/docs {"state":"open"}
+	// model/plan/docs true
+}

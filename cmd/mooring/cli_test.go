@@ -367,6 +367,30 @@ func TestAppendLinesWithReferences(t *testing.T) {
 	if out := r.ok("session", "stat", id); len(counted.Kinds) != 3 || !regexp.MustCompile(`(?m)^events  +\d+\n(.*\n)+\nKIND +KEYS +BYTES\nmessage +2 +\d+\npart +1 +\d+\nsession +1 +\d+\nall +4 +\d+\n$`).MatchString(out) {
 		t.Errorf("stat says\n%s", out)
 	}
+	// Keys and values.
+	if out := r.ok("session", "get", id, "part/msg_2/prt_1"); !strings.Contains(out, `"text":"Hello, world"`) || strings.Count(out, "\n") != 1 {
+		t.Errorf("get prints %q", out)
+	}
+	if out := r.ok("session", "get", id, "session", "part/msg_2/prt_1"); !regexp.MustCompile(`^session\t\{"title":"after"\}\npart/msg_2/prt_1\t\{.*"Hello, world".*\}\n$`).MatchString(out) {
+		t.Errorf("get of two keys prints %q", out)
+	}
+	got := r.runIn("", "session", "get", id, "message/none", "session", "--json")
+	var entry shownEntry
+	if err := json.Unmarshal([]byte(got.out), &entry); err != nil || got.code != exitRefused || entry.Key != "session" || entry.Cursor != shown.Cursor-1 || entry.Actor != "owner" || entry.Ref == "" || entry.At == 0 || entry.Bytes != 17 || string(entry.Payload) != `{"title":"after"}` || !strings.Contains(got.err, "message/none has no value") {
+		t.Errorf("get of a key without a value: %+v, %v", got, err)
+	}
+	if out := r.ok("session", "ls", id); !regexp.MustCompile(`^KEY +CURSOR +ACTOR +BYTES\n(message/\S+ +\d+ +owner +\d+\n){2}part/msg_2/prt_1 +\d+ +owner +\d+\nsession +\d+ +owner +17\n$`).MatchString(out) {
+		t.Errorf("ls prints\n%s", out)
+	}
+	if out := r.ok("session", "ls", id, "part/msg_2/", "--values", "--order", "put"); strings.Count(out, "\n") != 2 || !strings.Contains(out, `"Hello, world"`) {
+		t.Errorf("ls of a prefix prints\n%s", out)
+	}
+	if out := r.ok("session", "ls", id, "--limit", "3", "--json"); strings.Count(out, "\n") != 3 || strings.Contains(out, "payload") {
+		t.Errorf("ls of three prints\n%s", out)
+	}
+	if none := r.runIn("", "session", "ls", id, "model/"); none.code != exitOK || none.out != "" || none.err != "there are no keys\n" {
+		t.Errorf("ls of nothing: %+v", none)
+	}
 	// A refusal is told and gives exit code 1; what is around it applies.
 	refused := r.runIn(`{"method":"put","key":"message/msg_3","payload":{}}`+"\n"+`{"method":"finalize","message":"msg_2","status":"failed"}`,
 		"session", "append", id, "--wait", "--json")

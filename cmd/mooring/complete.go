@@ -16,17 +16,20 @@ import (
 )
 
 // completeRefs completes REF, the first argument of cmd and of its subcommands, and the value of
-// --owner. Arguments after REF are files.
+// --owner. Arguments after REF are files, unless they are keys.
 func (h *homeFlags) completeRefs(cmd *cobra.Command) {
 	for _, sub := range cmd.Commands() {
 		h.completeRefs(sub)
 	}
 	if strings.Contains(cmd.Use, " REF") {
 		cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
-			if len(args) > 0 {
-				return nil, cobra.ShellCompDirectiveDefault
+			switch {
+			case len(args) == 0:
+				return h.refsWithPrefix(cmd.Context(), begun)
+			case strings.Contains(cmd.Use, "KEY"), strings.Contains(cmd.Use, "PREFIX"):
+				return nil, cobra.ShellCompDirectiveNoFileComp
 			}
-			return h.refsWithPrefix(cmd.Context(), begun)
+			return nil, cobra.ShellCompDirectiveDefault
 		}
 	}
 	if cmd.Flags().Lookup("owner") != nil {

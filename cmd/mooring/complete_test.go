@@ -43,7 +43,7 @@ func TestCompletion(t *testing.T) {
 			t.Errorf("%q completes to %q, want %q", args, got, want)
 		}
 	}
-	for _, args := range [][]string{{"session", "show"}, {"session", "stat"}, {"session", "append"}, {"session", "delete"}, {"session", "abort-turns"}, {"share"}, {"link"}, {"redeem"}, {"revoke"}, {"refs", "forget"}, {"rotate"}, {"audit", "verify"}} {
+	for _, args := range [][]string{{"session", "show"}, {"session", "stat"}, {"session", "get"}, {"session", "ls"}, {"session", "append"}, {"session", "delete"}, {"session", "abort-turns"}, {"share"}, {"link"}, {"redeem"}, {"revoke"}, {"refs", "forget"}, {"rotate"}, {"audit", "verify"}} {
 		check([]string{id, "ses_outside", space}, append(args, "")...)
 		check([]string{"ses_outside"}, append(args, "ses_o")...)
 	}
@@ -71,6 +71,12 @@ func TestCompletion(t *testing.T) {
 	if _, directive := words(r.home(), "session", "append", id, ""); directive != ":0" {
 		t.Errorf("behind REF: %s", directive)
 	}
+	for _, line := range [][]string{{"session", "get", id, ""}, {"session", "ls", id, ""}, {"session", "purge", id, ""}} {
+		if list, directive := words(r.home(), line...); len(list) > 0 || directive != ":4" {
+			t.Errorf("%q completes to %q, %s", line, list, directive)
+		}
+	}
+	check([]string{"key", "put"}, "session", "ls", id, "--order", "")
 	// Where there is no home folder, completing makes none.
 	none := filepath.Join(r.dir, "none")
 	if list, _ := words(none, "redeem", ""); len(list) != 0 {

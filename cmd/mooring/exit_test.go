@@ -21,7 +21,7 @@ func TestExitCodes(t *testing.T) {
 	secret := strings.Repeat("A", 43)
 	foreign := strings.Replace(good, "127.0.0.1", "example.org", 1) + secret
 	onRef := [][]string{
-		{"session", "export"}, {"session", "show"}, {"session", "stat"}, {"session", "append"}, {"session", "tail"}, {"session", "verify"}, {"session", "abort-turns"}, {"session", "delete", "--yes"},
+		{"session", "export"}, {"session", "show"}, {"session", "stat"}, {"session", "ls"}, {"session", "append"}, {"session", "tail"}, {"session", "verify"}, {"session", "abort-turns"}, {"session", "delete", "--yes"},
 		{"share", "--rights", "read"}, {"link"}, {"redeem"}, {"revoke"}, {"revoke", "--epoch"}, {"refs"}, {"refs", "forget"}, {"rotate"}, {"audit"}, {"audit", "verify"},
 		{"session", "list", "--owner"}, {"session", "import", "-", "--owner"},
 	}
@@ -40,13 +40,15 @@ func TestExitCodes(t *testing.T) {
 		try(exitUsage, "empty", with(" ")...)
 		try(exitRefused, "bad_ref_text: ", with("@"+filepath.Join(home, "none"))...)
 	}
-	for _, args := range onRef[:7] {
+	for _, args := range onRef[:8] {
 		try(exitRefused, "not_found: ", append(append([]string{}, args...), id)...)
 		try(exitRefused, "not_found: ", append(append([]string{}, args...), "ses_external")...)
 		try(exitRefused, "plaintext: ", append(append([]string{}, args...), foreign)...)
 	}
 	for _, args := range [][]string{
-		{"session", "purge", id, "nonsense", "--yes"}, {"session", "purge", id, "", "--yes"}, {"outbox", "retry", "nonsense"}, {"outbox", "drop", op, "x"},
+		{"session", "purge", id, "nonsense", "--yes"}, {"session", "get", id}, {"session", "get", id, "nonsense"}, {"session", "get", id, "session", ""},
+		{"session", "ls", id, "message"}, {"session", "ls", id, "a b/"}, {"session", "ls", id, "message/", "part/"}, {"session", "ls", id, "--order", "size"}, {"session", "ls", id, "--limit", "-1"},
+		{"session", "purge", id, "", "--yes"}, {"outbox", "retry", "nonsense"}, {"outbox", "drop", op, "x"},
 		{"outbox", "drop", op[1:]}, {"outbox", "list", "--batch", "x"}, {"outbox", "list", "--state", "lost"},
 		{"revoke", id}, {"revoke", "external"}, {"share", id, "--rights", "read", "--seal", "x"}, {"share", id, "--rights", "write"},
 		{"share", id, "--rights", "read", "--methods", "explode"}, {"share", id, "--rights", "read", "--message", "a b"}, {"session", "list", "--owner", "external"},

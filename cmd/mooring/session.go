@@ -15,8 +15,8 @@ import (
 func sessionCmd(sh *cliEnv) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "session",
-		Short: "Import, export, list, show, count, append to, follow, verify and end sessions",
-		Long:  "Import, export, list, show, count, append to, follow, verify and end sessions.\n\n" + refHelp,
+		Short: "Import, export, list, show, count, read, append to, follow, verify and end sessions",
+		Long:  "Import, export, list, show, count, read, append to, follow, verify and end sessions.\n\n" + refHelp,
 		Args:  cobra.NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}

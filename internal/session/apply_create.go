@@ -106,7 +106,7 @@ func (o *opFork) apply(a *applier) (result, *fault.Error) {
 	slices.SortFunc(entries, func(a, b Entry) int { return CompareEntries(&a, &b) }) // the order of the fork's event
 	kept := entries[:0]
 	for _, e := range entries {
-		if showsEntry(via, &e) {
+		if ShowsEntry(via, &e) {
 			kept = append(kept, e)
 			p.Entries = append(p.Entries, entryPayload{Key: e.Key, Schema: e.Schema, JSON: string(e.Payload)})
 		}

@@ -1,10 +1,7 @@
 package session
 
 // What a ref shows, for the tests of it.
-var (
-	VisibleEvents = visibleEvents
-	ShowsEntry    = showsEntry
-)
+var VisibleEvents = visibleEvents
 
 // List returns all events.
 func (u UnscopedEvents) List() []*Event { return u.list }

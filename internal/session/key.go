@@ -65,6 +65,12 @@ func ParseKey(text string) (Key, *fault.Error) {
 	return Key{}, fault.BadKey.With("%q is not a key: use session, message/ID, part/MESSAGE/ID, session_diff or model/ID, with ids of 1 to %d letters, digits and _.:@+-", fault.Clip(text), maxIDBytes)
 }
 
+// KindOf returns the kind of a key, of any spelling: the text before its first slash.
+func KindOf(key string) string {
+	kind, _, _ := strings.Cut(key, "/")
+	return kind
+}
+
 // String returns the key's text.
 func (k Key) String() string {
 	switch k.Kind {

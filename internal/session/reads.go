@@ -35,8 +35,20 @@ type Reader interface {
 
 	// ReadStat returns how much of a session a ref shows: by the grant that admit returns, which is
 	// called with the session's row and the grants of refs. It returns admit's error unchanged.
-	ReadStat(ctx context.Context, session string, refs []string, admit func(*Access) (*capability.Grant, error)) (*Stat, error)
+	ReadStat(ctx context.Context, session string, refs []string, admit Admit) (*Stat, error)
+
+	// ReadKeys returns the entries of keys that a ref shows, in their order and of about maxBytes or
+	// one entry. next is the number of keys that were read. admit is as in ReadStat.
+	ReadKeys(ctx context.Context, session string, keys []string, maxBytes int, refs []string, admit Admit) (page *Unscoped[*KeyPage], next int, err error)
+
+	// ListKeys returns a page of the keys below a prefix that a ref shows, of about maxBytes or one
+	// entry. admit is as in ReadStat.
+	ListKeys(ctx context.Context, session string, q KeyQuery, maxBytes int, refs []string, admit Admit) (*Unscoped[*KeyPage], error)
 }
+
+// Admit returns the grant by which a session is shown, or why it is not. It is called with the rows
+// of the snapshot.
+type Admit = func(*Access) (*capability.Grant, error)
 
 // Access is a session's row and some refs' rows in one snapshot.
 type Access struct {

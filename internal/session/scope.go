@@ -44,6 +44,21 @@ func ScopeRanges(g *capability.Grant) []KeyRange {
 		oneKey("session", "session"), oneKey("session_diff", "session_diff")}
 }
 
+// CoveredRanges returns ranges of keys, from from on and below below and in key order, outside of
+// which a ref covers no key: what it does not cover need not be read.
+func CoveredRanges(g *capability.Grant, from, below string) []KeyRange {
+	if g.Message == "" {
+		return []KeyRange{{From: from, Below: below}}
+	}
+	var ranges []KeyRange
+	for _, r := range ScopeRanges(g) {
+		if r.From, r.Below = max(r.From, from), min(r.Below, below); r.From < r.Below {
+			ranges = append(ranges, r)
+		}
+	}
+	return ranges
+}
+
 func oneKey(kind, key string) KeyRange       { return KeyRange{kind, key, key + " "} }
 func keysBelow(kind, prefix string) KeyRange { return KeyRange{kind, prefix + "/", prefix + "0"} }
 
@@ -74,10 +89,10 @@ func HiddenEvent(session string, cursor uint64, hash Hash) *Event {
 // showsAll reports whether a ref shows all of its session.
 func showsAll(g *capability.Grant) bool { return g.Message == "" && g.VisibleFrom <= 1 }
 
-// showsEntry reports whether a ref shows an entry: it covers the key, and all of the value was
+// ShowsEntry reports whether a ref shows an entry: it covers the key, and all of the value was
 // written since its first visible cursor. A part that a later turn's end or deltas have extended is
 // hidden until it is put whole.
-func showsEntry(g *capability.Grant, e *Entry) bool {
+func ShowsEntry(g *capability.Grant, e *Entry) bool {
 	return InScope(g, e.Key) && (g.VisibleFrom <= 1 || e.Since >= g.VisibleFrom)
 }
 

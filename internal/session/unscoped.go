@@ -64,7 +64,7 @@ func (d *Description) access() *Access { return &d.Access }
 
 func (d *Description) limitedTo(g *capability.Grant) *Description {
 	shown := &Description{Access: d.Access.limitedTo(g), Info: d.Info}
-	if d.Info != nil && !showsEntry(g, d.Info) {
+	if d.Info != nil && !ShowsEntry(g, d.Info) {
 		shown.Info = nil
 	}
 	return shown
@@ -104,7 +104,7 @@ func shownEntries(g *capability.Grant, all []*Entry) []*Entry {
 	}
 	shown := make([]*Entry, 0, len(all))
 	for _, e := range all {
-		if showsEntry(g, e) {
+		if ShowsEntry(g, e) {
 			shown = append(shown, e)
 		}
 	}

@@ -5,7 +5,6 @@ package store
 
 import (
 	"context"
-	"fmt"
 	"math"
 	"slices"
 	"strings"
@@ -144,9 +143,8 @@ var (
 	readOutline = statement("", `
 		SELECT `+entryMetaColumns+` FROM entries e WHERE e.session = {1} AND e.key > {2} AND e.key < {3} ORDER BY e.key LIMIT {4}`)
 
-	readSizes = statement("tt", fmt.Sprintf(`
-		SELECT e.key, COALESCE(octet_length(%s), 0) + %d + CASE WHEN e.grown > 0 THEN e.text_len ELSE 0 END
-		FROM {w} CROSS JOIN entries e WHERE e.session = w.a AND e.key = w.b`, entryValue, entryOverhead))
+	readSizes = statement("tt", `
+		SELECT e.key, `+entryWeight+` FROM {w} CROSS JOIN entries e WHERE e.session = w.a AND e.key = w.b`)
 )
 
 // ReadOutline returns the entries with keys above after and below below, without their values, in

@@ -54,17 +54,19 @@ var statements = map[string]*Statement{
 	"findExpiredTokens": findExpiredTokens, "limitLocks": limitLocks, "touchedSessions": writtenTables[0], "touchedEvents": writtenTables[1], "touchedStreams": writtenTables[2],
 	"saveMeta": saveMeta, "countSessions": countSessions, "readMeta": readMeta, "claimMeta": claimMeta, "insertSpace": insertSpace,
 	"readSpaceRef": readSpaceRef, "readAccount": readAccount, "sumAccount": sumAccount, "exemptAccount": exemptAccount, "readExempt": readExempt,
+	"listByKey": listByKey, "listByPut": listByPut, "listKinds": listKinds, "readEntryFacts": readEntryFacts, "readChanges": readChanges, "keepChanges": keepChanges,
 	"statKeys": statKeys, "statGrown": statGrown, "statEvents": statEvents, "statEnds": statEnds,
 	"pageSessions": pageSessions, "pageAuditHeads": pageAuditHeads, "readHashes": readHashes, "claimKey": claimKey, "pruneWriters": pruneWriters,
 }
 
-// indexed are the statements about turns, of which a session may have very many, and about
+// indexed are the statements about turns and keys, of which a session may have very many, and about
 // deleted sessions, and the index that each goes by.
-var indexed = map[string]string{"readOpenTurns": "turns_counted", "readTurnRefs": "turns_counted", "readStreamingTurns": "turns_streaming",
+var indexed = map[string]string{"listByPut": "entries_put", "listKinds": "entries_put",
+	"readOpenTurns": "turns_counted", "readTurnRefs": "turns_counted", "readStreamingTurns": "turns_streaming",
 	"lapsedTurns": "turns_streaming", "readFirstOpen": "turns_open", "readOpenDeltas": "turns_open", "pageTrimmable": "turns_open", "pageDeleted": "sessions_forgettable"}
 
 // stopping are the statements of which no more is read than there is room for.
-var stopping = map[*Statement]bool{readLogs: true, readDeltas: true, readPayloadEvents: true, readEntries: true, readRanges: true, readRange: true}
+var stopping = map[*Statement]bool{readLogs: true, readDeltas: true, readPayloadEvents: true, readEntries: true, readRanges: true, readRange: true, listByKey: true, listByPut: true}
 
 // TestEveryStatementHasAPlan: what is made by one of this package's makers of statements is among those whose plans are looked
 // at.

@@ -35,7 +35,7 @@ var (
 
 // ReadStat implements session.Reader. What a ref of one message shows of the log is counted event by
 // event.
-func (s *Store) ReadStat(ctx context.Context, id string, refIDs []string, admit func(*session.Access) (*capability.Grant, error)) (*session.Stat, error) {
+func (s *Store) ReadStat(ctx context.Context, id string, refIDs []string, admit session.Admit) (*session.Stat, error) {
 	stat := &session.Stat{Kinds: []session.KindStat{}}
 	var refused error
 	err := s.backend.Snapshot(ctx, func(run Runner) error {

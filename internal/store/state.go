@@ -29,6 +29,10 @@ const (
 	turnColumns = `t.session, t.message, t.status, t.lease, t.begun, t.ended, t.outbox, t.final, t.orphan, ` + turnTail + ` AS tail`
 )
 
+// entryWeight selects an entry's size, its deltas included: the text of those is in neither of the two
+// payloads.
+var entryWeight = fmt.Sprintf("COALESCE(octet_length(%s), 0) + %d + CASE WHEN e.grown > 0 THEN e.text_len ELSE 0 END", entryValue, entryOverhead)
+
 var (
 	readEntryMeta = statement("Tt", `
 		SELECT `+entryMetaColumns+` FROM {w} CROSS JOIN entries e WHERE e.session = w.a AND e.key = w.b`)
@@ -42,10 +46,8 @@ var (
 		SELECT `+entryColumns+` FROM {w} CROSS JOIN entries e
 		WHERE e.session = w.a AND e.key >= w.b AND e.key < w.c`)
 
-	// readRange reads the keys between {2} and {3}. The text of deltas is in neither of the two
-	// payloads.
-	readRange = pageStatement(entryColumns, `FROM entries e WHERE e.session = {1} AND e.key > {2}`, "e.key", "{3}",
-		fmt.Sprintf("COALESCE(octet_length(%s), 0) + %d + CASE WHEN e.grown > 0 THEN e.text_len ELSE 0 END", entryValue, entryOverhead), "{4}", "{5}")
+	// readRange reads the keys between {2} and {3}.
+	readRange = pageStatement(entryColumns, `FROM entries e WHERE e.session = {1} AND e.key > {2}`, "e.key", "{3}", entryWeight, "{4}", "{5}")
 
 	// saveEntries inserts or replaces entries. An existing entry keeps its Ord, except one that was
 	// removed before in the same group.

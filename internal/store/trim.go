@@ -11,6 +11,12 @@ import (
 	"github.com/mooring-rpc/mooring/internal/session"
 )
 
+// putBetween joins the events after {2}, up to and including {3}, with the entries whose values they
+// put. Postgres cannot see through || that all entries are of one session, so it goes from each
+// event to its entry, and does not compare all entries with all events.
+const putBetween = `FROM events v WHERE v.session = {1} AND v.cursor > {2} AND v.cursor <= {3}
+		AND entries.session = v.session || '' AND entries.key = v.key AND entries.cursor = v.cursor`
+
 var (
 	// pageTrimmable reads sessions in id order with the time of the first event of each log, NULL
 	// if it must stay because a turn has been open since then.
@@ -32,9 +38,12 @@ var (
 	// materializeValues copies into entries the values that are stored only in events after {2}, up
 	// to and including {3}.
 	materializeValues = statement("", `
-		UPDATE entries SET payload = v.payload, since = v.cursor FROM events v
-		WHERE v.session = {1} AND v.cursor > {2} AND v.cursor <= {3}
-		AND entries.session = v.session AND entries.key = v.key AND entries.cursor = v.cursor AND entries.payload IS NULL`)
+		UPDATE entries SET payload = v.payload, since = v.cursor `+putBetween+` AND entries.payload IS NULL`)
+
+	// keepChanges copies into entries who put their values, in the same events. A value that an event
+	// of another key embeds, as a turn's end does, has no such copy.
+	keepChanges = statement("", `
+		UPDATE entries SET put_ref = v.ref, put_actor = v.actor, put_at = v.at `+putBetween)
 
 	dropEvents = statement("", `DELETE FROM events WHERE session = {1} AND cursor < {2}`)
 	setBase    = statement("", `UPDATE sessions SET base = {2} WHERE id = {1}`)
@@ -116,6 +125,7 @@ func (s *Store) Trim(ctx context.Context, id string, keep time.Duration, maxEven
 		}
 		t.run.Queue(trimSessions, nil, []any{id, int64(row.Base), int64(base)}, nil)
 		t.run.Queue(trimGrants, nil, []any{id, int64(row.Base), int64(base)}, nil)
+		t.run.Queue(keepChanges, nil, []any{id, int64(row.Base), int64(base)}, nil)
 		t.run.Queue(materializeValues, nil, []any{id, int64(row.Base), int64(base)}, nil)
 		t.run.Queue(dropEvents, nil, []any{id, int64(base)}, nil)
 		t.queueList(dropPayloads, [][]any{{id, int64(base)}}, nil)

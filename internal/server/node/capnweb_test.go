@@ -196,6 +196,29 @@ func webSessionMethods(t *testing.T, r *rig, w *webClient) {
 		t.Errorf("the pieces: %v at %d, last %v", k.keys, k.stateAt, k.last)
 	}
 
+	const entryFields = "key cursor schema payload ord ordIndex bytes ref actor at"
+	got := fields(t, "get", w.give(sess, "get", []any{"message/msg_2", "message/none", "message/msg_1"}), "entries cursor next")
+	entry = fields(t, "an entry by key", got["entries"].([]any)[0], entryFields)
+	same(t, "the entry by key", []any{got["cursor"], got["next"], len(got["entries"].([]any)), entry["key"], entry["payload"], entry["bytes"], entry["cursor"], entry["ref"], entry["actor"]},
+		[]any{3.0, 0.0, 2, "message/msg_2", `{"n":2}`, 7.0, 3.0, m.owner.ID, "owner"})
+	_, err := w.ask(sess, "get", []any{})
+	wantCode(t, "no keys", err, fault.BadArgument)
+	_, err = w.ask(sess, "get", []any{"message/a", "not a key"})
+	wantCode(t, "no key", err, fault.BadKey)
+	_, err = w.ask(sess, "get", []any{strings.Repeat("x", 1<<20)})
+	wantCode(t, "a long key", err, fault.BadKey)
+
+	listed := fields(t, "list", w.give(sess, "list", "message/", "", 1, "put", true), "entries more next cursor")
+	entry = fields(t, "a listed entry", listed["entries"].([]any)[0], entryFields)
+	same(t, "the page", []any{listed["cursor"], listed["more"], listed["next"], entry["key"], entry["payload"]}, []any{3.0, true, "2.0.message/msg_1", "message/msg_1", `{"role":"assistant"}`})
+	listed = w.give(sess, "list", object{"prefix": "message/", "after": listed["next"], "order": "put"}).(object)
+	entry = listed["entries"].([]any)[0].(object)
+	same(t, "the last page", []any{listed["more"], listed["next"], len(listed["entries"].([]any)), entry["key"], entry["payload"], entry["bytes"]}, []any{false, "", 1, "message/msg_2", "", 7.0})
+	for name, q := range map[string]object{"an order": {"order": "size"}, "a prefix": {"prefix": "message"}, "a limit": {"limit": 1001}, "a place": {"after": "~"}} {
+		_, err = w.ask(sess, "list", q)
+		wantCode(t, name+" that there is not", err, fault.BadArgument)
+	}
+
 	for name, options := range map[string]any{"a cursor": 1, "options": object{"from": 1, "windowBytes": 8192}} {
 		k := newWebRecorder()
 		sub := w.give(sess, "subscribe", options, k).(*capnweb.Stub)

@@ -67,6 +67,15 @@ var inProcess = map[string]func(ctx context.Context, live *objects.Capability, e
 		return all, err
 	},
 	"Stat": func(ctx context.Context, live *objects.Capability, _ uint64) (any, error) { return live.Stat(ctx) },
+	"GetKeys": func(ctx context.Context, live *objects.Capability, _ uint64) (any, error) {
+		page, _, err := live.GetKeys(ctx, sightKeys)
+		return page, err
+	},
+	"ListKeys": func(ctx context.Context, live *objects.Capability, _ uint64) (any, error) {
+		byKey, err := live.ListKeys(ctx, session.KeyQuery{Values: true})
+		byPut, err2 := live.ListKeys(ctx, session.KeyQuery{Values: true, Order: session.ByPut})
+		return []any{byKey, byPut}, errors.Join(err, err2)
+	},
 	"Refs": nil, "List": nil, // neither shows what is in a session
 	"Ref": nil, "Target": nil, "IsSpace": nil,
 	"ApplyDirect": nil, "Create": nil, "CreateSharedExternalID": nil, "Share": nil, "Revoke": nil, "OpenStream": nil, "CreateStream": nil,
@@ -87,7 +96,17 @@ var overWires = map[string]func(w *webClient, sess *capnweb.Stub, end uint64) an
 		s.until(w.t, "the state", func() bool { return s.last })
 		return []any{k.heard(), s.heard()}
 	},
-	"stat":  func(w *webClient, sess *capnweb.Stub, _ uint64) any { return w.give(sess, "stat") },
+	"stat": func(w *webClient, sess *capnweb.Stub, _ uint64) any { return w.give(sess, "stat") },
+	"get": func(w *webClient, sess *capnweb.Stub, _ uint64) any {
+		keys := make([]any, len(sightKeys))
+		for i, key := range sightKeys {
+			keys[i] = key
+		}
+		return w.give(sess, "get", keys)
+	},
+	"list": func(w *webClient, sess *capnweb.Stub, _ uint64) any {
+		return []any{w.give(sess, "list", object{"values": true}), w.give(sess, "list", object{"order": "put", "values": true})}
+	},
 	"audit": nil, "refs": nil, // neither shows what is in a session
 	"openStream": nil, "save": nil, "revoke": nil, "attenuate": nil, "rotate": nil, "share": nil,
 }

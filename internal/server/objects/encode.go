@@ -56,7 +56,7 @@ func encodeEvent(to wire.Event, e *session.Event) error {
 // Pointer fields whose JSON is copied from bytes into text.
 const (
 	eventPayloadPointer = 2
-	entryPayloadPointer = 1
+	entryPayloadPointer = 1 // of Entry and EntryInfo
 )
 
 // setBytes writes bytes as a text field without converting them to a string.
@@ -99,6 +99,22 @@ func encodeEntry(to wire.Entry, e *session.Entry) error {
 		return err
 	}
 	return setBytes(capnp.Struct(to), entryPayloadPointer, e.Payload)
+}
+
+// encodeEntryInfo encodes an entry and who changed it last.
+func encodeEntryInfo(to wire.EntryInfo, e *session.EntryInfo) error {
+	var w fieldWriter
+	to.SetCursor(e.Change.Cursor)
+	to.SetSchema(e.Schema)
+	to.SetOrd(e.Ord.At)
+	to.SetOrdIndex(e.Ord.Index)
+	to.SetBytes(e.Bytes)
+	to.SetAt(e.Change.At)
+	w.text(to.SetKey, e.Key)
+	w.text(to.SetRef, e.Change.Ref)
+	w.text(to.SetActor, e.Change.Actor)
+	w.do(setBytes(capnp.Struct(to), entryPayloadPointer, e.Payload))
+	return w.err
 }
 
 func encodeTurn(to wire.Turn, t *session.Turn) error {

@@ -51,6 +51,8 @@ var sessMethods = newMethodTable("Session", map[methods.Method]func(*sess, *rpc.
 	methods.SessionRotate:     (*sess).rotate,
 	methods.SessionShare:      (*sess).share,
 	methods.SessionStat:       inBackground((*sess).stat),
+	methods.SessionGet:        inBackground((*sess).get),
+	methods.SessionList:       inBackground((*sess).list),
 	methods.PersistentSave:    uncanceled(func(o *sess, c *rpc.Call) { o.service.save(c, o.conn, o.auth) }),
 })
 
@@ -128,17 +130,27 @@ func (o *sess) describe(ctx context.Context, c *rpc.Call) {
 	})
 }
 
+// admit returns the check of a read within its snapshot: it counts a use of the method, or audits its
+// refusal. to, if not nil, is set to the grant.
+func (o *sess) admit(method string, to **capability.Grant) session.Admit {
+	return func(at *session.Access) (*capability.Grant, error) {
+		grant, refused := o.check(at, capability.Read, method)
+		if refused != nil {
+			return nil, refused
+		}
+		o.service.cfg.Usage.Record(o.conn.peer, grant, method, at.Row.Cursor)
+		if to != nil {
+			*to = grant
+		}
+		return grant, nil
+	}
+}
+
 // readStat reads how much of the session the ref shows.
 func (o *sess) readStat(ctx context.Context) (*session.Stat, *fault.Error) {
 	ctx, cancel := context.WithTimeout(ctx, o.service.cfg.ReadTimeout)
 	defer cancel()
-	stat, err := o.service.cfg.Store.ReadStat(ctx, o.auth.session, o.auth.Refs(), func(at *session.Access) (*capability.Grant, error) {
-		grant, refused := o.check(at, capability.Read, "stat")
-		if refused == nil {
-			o.service.cfg.Usage.Record(o.conn.peer, grant, "stat", at.Row.Cursor)
-		}
-		return grant, errOrNil(refused)
-	})
+	stat, err := o.service.cfg.Store.ReadStat(ctx, o.auth.session, o.auth.Refs(), o.admit("stat", nil))
 	return stat, fault.From(o.conn.log, err, "count what the session has")
 }
 

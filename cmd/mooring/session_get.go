@@ -1,0 +1,178 @@
+// mooring session get and ls: values of a session by key, and the keys below a prefix.
+
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	"github.com/mooring-rpc/mooring/client"
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/session"
+)
+
+func sessionGetCmd(h *homeFlags) *cobra.Command {
+	return &cobra.Command{
+		Use:   "get REF KEY...",
+		Short: "Print the value of a key",
+		Long: "Print the value of a key as it was put, and a line end. Of several keys each line has the key,\n" +
+			"a tab and the value in one line. With --json each line is an object: the key, the cursor of the\n" +
+			"value's last change, who wrote that under which ref and when, and the value. A key that has no\n" +
+			"value, or that the ref does not show, is not_found; the others are printed.\n\n" + refHelp,
+		Example: "  mooring session get ses_01J… message/msg_1\n  mooring session get @reader.ref session session_diff --json",
+		Args:    argCount(2, -1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			for _, key := range args[1:] {
+				if _, refused := session.ParseKey(key); refused != nil {
+					return fault.Usage.Because(refused, "%s", refused.Message)
+				}
+			}
+			return h.withSession(cmd.Context(), args[0], func(ctx context.Context, s *client.Session) error {
+				return h.get(ctx, s, args[1:])
+			})
+		},
+	}
+}
+
+// shownEntry is an entry as get and ls print it.
+type shownEntry struct {
+	Key     string          `json:"key"`
+	Cursor  uint64          `json:"cursor"` // of the value's last change
+	At      int64           `json:"at,omitempty"`
+	Ref     string          `json:"ref,omitempty"`
+	Actor   string          `json:"actor,omitempty"`
+	Bytes   uint64          `json:"bytes"`
+	Schema  uint32          `json:"schema_version"`
+	Payload json.RawMessage `json:"payload,omitempty"`
+}
+
+func showEntry(e client.EntryInfo) shownEntry {
+	return shownEntry{e.Key, e.Cursor, unixMs(e.At), e.Ref, e.Actor, e.Bytes, e.Schema, e.Payload}
+}
+
+func (h *homeFlags) get(ctx context.Context, s *client.Session, keys []string) error {
+	page, err := s.Get(ctx, keys...)
+	if err != nil {
+		return err
+	}
+	found := map[string]bool{}
+	for _, e := range page.Entries {
+		found[e.Key] = true
+		switch {
+		case h.env.json:
+			err = h.env.printJSON(showEntry(e))
+		case len(keys) == 1:
+			_, err = fmt.Fprintf(h.env.out, "%s\n", e.Payload)
+		default:
+			_, err = fmt.Fprintf(h.env.out, "%s\t%s\n", e.Key, oneLine(e.Payload))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	for _, key := range keys {
+		if !found[key] {
+			return fault.NotFound.With("%s has no value that the ref shows", key)
+		}
+	}
+	return nil
+}
+
+// oneLine returns JSON text without line ends.
+func oneLine(text []byte) []byte {
+	var b bytes.Buffer
+	if json.Compact(&b, text) != nil {
+		return text
+	}
+	return b.Bytes()
+}
+
+func sessionLsCmd(h *homeFlags) *cobra.Command {
+	var o client.KeyOptions
+	var order string
+	var limit int
+	cmd := &cobra.Command{
+		Use:   "ls REF [PREFIX]",
+		Short: "List the keys below a prefix",
+		Long: "List the keys of a session, or those below a prefix, which ends with a slash: part/msg_1/ are all\n" +
+			"parts of that message. Each line has the key, the cursor of the value's last change, who wrote\n" +
+			"that, and the size of the value in bytes. With --json each line is an object. Any number of keys\n" +
+			"is listed, page by page.\n\n" + refHelp,
+		Example: "  mooring session ls ses_01J…\n  mooring session ls ses_01J… message/ --order put\n  mooring session ls @reader.ref part/msg_1/ --values --json",
+		Args:    argCount(1, 2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			o.Order = client.KeyOrder(order)
+			if len(args) > 1 {
+				o.Prefix = args[1]
+			}
+			if _, refused := session.ParseKeyOrder(order); refused != nil {
+				return fault.Usage.With("--order is key or put")
+			}
+			if refused := (&session.KeyQuery{Prefix: o.Prefix}).Check(); refused != nil {
+				return fault.Usage.Because(refused, "%s", refused.Message)
+			}
+			if limit < 0 {
+				return fault.Usage.With("--limit is how many keys to list; 0 is all")
+			}
+			return h.withSession(cmd.Context(), args[0], func(ctx context.Context, s *client.Session) error {
+				return h.ls(ctx, s, o, limit)
+			})
+		},
+	}
+	cmd.Flags().StringVar(&order, "order", string(client.ByKey), "key (by the bytes of the key) or put (by first put)")
+	cmd.Flags().BoolVar(&o.Values, "values", false, "print the values, too")
+	cmd.Flags().IntVar(&limit, "limit", 0, "maximum number; 0 is all")
+	_ = cmd.RegisterFlagCompletionFunc("order", cobra.FixedCompletions([]string{string(client.ByKey), string(client.ByPut)}, cobra.ShellCompDirectiveNoFileComp)) // the flag exists
+	return cmd
+}
+
+// lsTable is how many keys are aligned with each other.
+const lsTable = 1000
+
+func (h *homeFlags) ls(ctx context.Context, s *client.Session, o client.KeyOptions, limit int) error {
+	head := []string{"KEY", "CURSOR", "ACTOR", "BYTES"}
+	if o.Values {
+		head = append(head, "VALUE")
+	}
+	rows, listed := [][]string{head}, 0
+	for after, more := "", true; more; more = after != "" && (limit == 0 || listed < limit) {
+		most := lsTable
+		if limit > 0 {
+			most = min(most, limit-listed)
+		}
+		page, err := s.ListPage(ctx, o, after, uint32(most))
+		if err != nil {
+			return err
+		}
+		for _, e := range page.Entries {
+			if h.env.json {
+				if err := h.env.printJSON(showEntry(e)); err != nil {
+					return err
+				}
+				continue
+			}
+			row := []string{e.Key, strconv.FormatUint(e.Cursor, 10), orDash(clipLine(cmp.Or(e.Actor, e.Ref))), strconv.FormatUint(e.Bytes, 10)}
+			if o.Values {
+				row = append(row, clipLine(string(oneLine(e.Payload))))
+			}
+			rows = append(rows, row)
+		}
+		if listed += len(page.Entries); listed > 0 && !h.env.json {
+			if err := writeTable(h.env.out, rows); err != nil {
+				return err
+			}
+			rows = nil
+		}
+		after = page.Next
+	}
+	if listed == 0 && !h.env.json {
+		fmt.Fprintln(h.env.err, "there are no keys")
+	}
+	return nil
+}

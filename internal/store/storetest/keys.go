@@ -1,0 +1,377 @@
+package storetest
+
+// Reads of single keys and of pages of a prefix, and what they show a limited ref.
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/session"
+)
+
+func admits(g *capability.Grant) session.Admit {
+	return func(*session.Access) (*capability.Grant, error) { return g, nil }
+}
+
+// listKeys is a page as g shows it.
+func (f *fixture) listKeys(id string, q session.KeyQuery, maxBytes int, g *capability.Grant) (*session.KeyPage, error) {
+	page, err := f.ListKeys(f.ctx, id, q, maxBytes, nil, admits(g))
+	if err != nil {
+		return nil, err
+	}
+	return page.Shown(g), nil
+}
+
+// allKeys goes through all pages; between is called after each, if it is not nil.
+func (f *fixture) allKeys(id string, q session.KeyQuery, maxBytes int, g *capability.Grant, between func(*session.KeyPage)) (all []*session.EntryInfo) {
+	f.Helper()
+	for pages := 0; ; pages++ {
+		page, err := f.listKeys(id, q, maxBytes, g)
+		f.must("list keys", err)
+		if len(page.Entries) > q.MaxEntries() || page.More != (page.Next != "") || pages > 20_000 {
+			f.Fatalf("page %d of %+v has %d entries, more %v, next %q", pages, q, len(page.Entries), page.More, page.Next)
+		}
+		all = append(all, page.Entries...)
+		if between != nil {
+			between(page)
+		}
+		if !page.More {
+			return all
+		}
+		q.After = page.Next
+	}
+}
+
+func keysOf(entries []*session.EntryInfo) string {
+	keys := make([]string, len(entries))
+	for i, e := range entries {
+		keys[i] = e.Key
+	}
+	return strings.Join(keys, " ")
+}
+
+// expected are the entries that a snapshot shows g, below a prefix and in an order.
+func (f *fixture) expected(id string, q session.KeyQuery, g *capability.Grant) (entries []*session.Entry) {
+	f.Helper()
+	all, _ := f.state(id)
+	for _, e := range all {
+		if strings.HasPrefix(e.Key, q.Prefix) && len(e.Key) > len(q.Prefix) && session.ShowsEntry(g, e) {
+			entries = append(entries, e)
+		}
+	}
+	slices.SortFunc(entries, func(a, b *session.Entry) int {
+		return session.PositionOf(a).Compare(q.Order, session.PositionOf(b))
+	})
+	return entries
+}
+
+var limitedRefs = map[string]*capability.Grant{"of all": everything, "of a message": {Message: "m2"}, "of none": {Message: "m"},
+	"from a cursor": {VisibleFrom: 8}, "of a message from a cursor": {Message: "m10", VisibleFrom: 8}}
+
+// testKeys: whatever the prefix, the order, the page and the ref, all pages together are what a
+// snapshot shows, and each entry says who changed it last as the log does.
+func testKeys(t *testing.T, fresh Fresh) {
+	f := begin(t, fresh)
+	o := newAuthor(f.space().ID)
+	_, err := f.OpenStream(f.ctx, session.StreamKey{Session: o.session, Outbox: o.outbox}, hash(), 1)
+	f.must("open stream", err)
+	f.applied(o.batch(false, o.create(), putOp("message/m10", `{"n":1}`), putOp("session", `{"title":"T"}`), putOp("model/x/y", `{}`), putOp("message/m2", `{}`)))
+	f.applied(o.batch(false, beginOp("m1")(), putOp("part/m1/b", `{"text":"é"}`)))
+	f.applied(o.batch(false, putOp("part/m10/a", `{"text":"a"}`), putOp("model/x/x", `{}`), putOp("message/m2", `{"n":2}`), putOp("part/m2/z", `{}`), putOp("part/m2/a", `{}`),
+		newIntent(session.MethodAppendText, "key", "part/m1/b", "offset", 2, "text", "more \"text\"")))
+	f.applied(o.batch(false, newIntent(session.MethodRemove, "key", "message/m10"), putOp("message/m10", `{"again":true}`), putOp("session_diff", `{"diff": [1, 2]}`)))
+	f.checkKeys(o.session)
+
+	// Values that an event of another key embeds.
+	f.applied(o.batch(false, newIntent(session.MethodFinalize, "message", "m1", "status", "completed")))
+	f.checkKeys(o.session)
+	if page, err := f.listKeys(o.session, session.KeyQuery{Prefix: "part/m1/"}, 1<<20, &capability.Grant{Message: "m1"}); err != nil || len(page.Entries) != 1 || page.Entries[0].Change.EventKey != "message/m1" || page.Entries[0].Change.Actor == "" {
+		t.Errorf("a part by its message's end: %+v, %v", page, err)
+	}
+
+	// A trimmed log: who put a value of its own event is kept.
+	before := map[string]session.Change{}
+	for _, e := range f.allKeys(o.session, session.KeyQuery{}, 1<<20, everything, nil) {
+		before[e.Key] = e.Change
+	}
+	f.trim(o.session, keepNothing, 100)
+	for _, e := range f.allKeys(o.session, session.KeyQuery{}, 1<<20, everything, nil) {
+		want := before[e.Key]
+		if e.Key == "part/m1/b" && e.Change.Ref == "" {
+			want.Ref, want.Actor, want.At, want.EventKey = "", "", 0, e.Key
+		}
+		same(f, "the last change of "+e.Key+" after trimming", e.Change, want)
+	}
+}
+
+// checkKeys compares what is listed and read with what a snapshot and the log show.
+func (f *fixture) checkKeys(id string) {
+	f.Helper()
+	log := map[uint64]*session.Event{}
+	events, err := f.ReadLog(f.ctx, id, 0, 1<<20, 1000, nil)
+	f.must("read log", err)
+	for _, e := range events.Events {
+		log[e.Cursor] = e
+	}
+	for name, g := range limitedRefs {
+		for _, prefix := range []string{"", "message/", "part/", "part/m2/", "part/m/", "model/", "model/x/", "session/", "none/"} {
+			for _, order := range []session.KeyOrder{session.ByKey, session.ByPut} {
+				for _, page := range []struct {
+					limit, bytes int
+					values       bool
+				}{{1, 1 << 20, true}, {3, 400, true}, {1000, 0, true}, {2, 0, false}} {
+					q := session.KeyQuery{Prefix: prefix, Order: order, Limit: page.limit, Values: page.values}
+					want, got := f.expected(id, q, g), f.allKeys(id, q, page.bytes, g, nil)
+					if len(got) != len(want) {
+						f.Errorf("%+v by a ref %s: %v, want %d entries", q, name, keysOf(got), len(want))
+						continue
+					}
+					for i, e := range got {
+						f.checkEntry(fmt.Sprintf("%+v by a ref %s", q, name), e, want[i], log[e.Change.Cursor], page.values)
+					}
+				}
+			}
+		}
+		f.checkGet(id, name, g, log)
+	}
+}
+
+func (f *fixture) checkEntry(what string, e *session.EntryInfo, want *session.Entry, by *session.Event, values bool) {
+	f.Helper()
+	payload := want.Payload
+	if !values {
+		payload = nil
+	}
+	if e.Key != want.Key || e.Cursor != want.Cursor || e.Ord != want.Ord || e.Schema != want.Schema || string(e.Payload) != string(payload) {
+		f.Errorf("%s: %+v, want %+v", what, e.Entry, want)
+	}
+	if (values || want.LastAppend == 0) && e.Bytes != uint64(len(want.Payload)) || e.Bytes < uint64(len(want.Payload))/2 {
+		f.Errorf("%s: %s has %d bytes, want %d", what, e.Key, e.Bytes, len(want.Payload))
+	}
+	if c := e.Change; c.Cursor != max(want.Cursor, want.LastAppend) || by == nil || c.Ref != by.Ref || c.Actor != by.Actor || c.At != by.At || c.EventKey != by.Key {
+		f.Errorf("%s: %s is said to be changed by %+v, want %+v", what, e.Key, c, by)
+	}
+}
+
+// checkGet reads keys by their names.
+func (f *fixture) checkGet(id, name string, g *capability.Grant, log map[uint64]*session.Event) {
+	f.Helper()
+	asked := []string{"part/m2/z", "message/none", "message/m10", "session", "part/m1/b", "message/m1", "message/m2", "part/none/x"}
+	want := map[string]*session.Entry{}
+	for _, e := range f.expected(id, session.KeyQuery{}, g) {
+		want[e.Key] = e
+	}
+	for _, bytes := range []int{0, 400, 1 << 20} {
+		var got []*session.EntryInfo
+		for keys := asked; len(keys) > 0; {
+			page, next, err := f.ReadKeys(f.ctx, id, keys, bytes, nil, admits(g))
+			f.must("read keys", err)
+			shown := page.Shown(g)
+			if next == 0 || shown.More != (next < len(keys)) {
+				f.Fatalf("%d of %v for %d bytes, more %v", next, keys, bytes, shown.More)
+			}
+			if next < len(keys) && want[keys[next]] == nil {
+				f.Errorf("by a ref %s: the next key, %s, is not shown, so there was room for it", name, keys[next])
+			}
+			got, keys = append(got, shown.Entries...), keys[next:]
+		}
+		for _, key := range asked {
+			if want[key] == nil {
+				continue
+			}
+			if len(got) == 0 || got[0].Key != key {
+				f.Fatalf("by a ref %s for %d bytes: %s is not next in %v", name, bytes, key, keysOf(got))
+			}
+			f.checkEntry("get by a ref "+name, got[0], want[key], log[got[0].Change.Cursor], true)
+			got = got[1:]
+		}
+		if len(got) > 0 {
+			f.Errorf("by a ref %s: %v are too many", name, keysOf(got))
+		}
+	}
+}
+
+// manyKeys saves a session of n keys, whose values were put one after the other.
+func (f *fixture) manyKeys(n int, key func(i int) string) (id string) {
+	id = newSession()
+	for from := 0; from < n; from += 1000 {
+		c := &session.Changes{Sessions: []*session.Row{liveRow(id, newSpace(), uint64(min(from+1000, n)))}}
+		for i := from; i < min(from+1000, n); i++ {
+			e := event(id, uint64(i+1), key(i), `{}`)
+			c.Events, c.Entries = append(c.Events, e), append(c.Entries, entryOf(e))
+		}
+		slices.SortFunc(c.Entries, func(a, b *session.Entry) int { return strings.Compare(a.Key, b.Key) })
+		f.save(c, id)
+	}
+	return id
+}
+
+// testHiddenKeys: more hidden keys than a page looks at show nothing of themselves, and end nothing.
+func testHiddenKeys(t *testing.T, fresh Fresh) {
+	f := begin(t, fresh)
+	const hidden, shown = 5100, 40
+	id := f.manyKeys(hidden+shown, func(i int) string {
+		if i < hidden {
+			return fmt.Sprintf("message/secret%04d", i)
+		}
+		return fmt.Sprintf("message/%c%02d", "az"[i%2], i-hidden)
+	})
+	late := &capability.Grant{VisibleFrom: hidden + 1}
+	for _, order := range []session.KeyOrder{session.ByKey, session.ByPut} {
+		q := session.KeyQuery{Order: order, Limit: 15, Values: true}
+		want, pages, empty, sealed := f.expected(id, q, late), 0, 0, ""
+		got := f.allKeys(id, q, 1<<20, late, func(page *session.KeyPage) {
+			pages++
+			if len(page.Entries) == 0 {
+				empty++
+			}
+			if strings.HasPrefix(page.Next, "~") {
+				if sealed = page.Next; len(sealed) != 807 {
+					t.Errorf("a sealed next has %d bytes", len(sealed))
+				}
+			}
+			if strings.Contains(page.Next, "secret") {
+				t.Errorf("%s: next is %q", order, page.Next)
+			}
+		})
+		// Full pages as long as there is more to show, and one that ends at a hidden key.
+		if len(want) != shown || len(got) != shown || sealed == "" || pages > 5 || empty > 1 {
+			t.Errorf("%s: %d of %d entries on %d pages, %d of them empty", order, len(got), len(want), pages, empty)
+		}
+		for name, c := range map[string]struct {
+			id string
+			q  session.KeyQuery
+		}{
+			"another order":   {id, session.KeyQuery{Order: 1 - order, After: sealed}},
+			"another session": {newSession(), session.KeyQuery{Order: order, After: sealed}},
+			"changed":         {id, session.KeyQuery{Order: order, After: sealed[:9] + "A" + sealed[10:11] + "B" + sealed[12:]}},
+			"cut":             {id, session.KeyQuery{Order: order, After: "~"}},
+			"no base64":       {id, session.KeyQuery{Order: order, After: "~?"}},
+		} {
+			_, err := f.listKeys(c.id, c.q, 1<<20, late)
+			f.code("a sealed next of "+name, err, fault.BadArgument)
+		}
+		// The same key is sealed otherwise each time.
+		again, err := f.listKeys(id, session.KeyQuery{Order: order, Prefix: "message/", After: sealed, Limit: 1000}, 1<<20, late)
+		if err != nil || len(again.Entries) == 0 || again.More {
+			t.Errorf("%s: after the sealed next: %+v, %v", order, again, err)
+		}
+	}
+	// Hidden keys behind the last one that is shown are not more.
+	last := &capability.Grant{VisibleFrom: hidden + shown} // message/z39 alone
+	page, err := f.listKeys(id, session.KeyQuery{Prefix: "message/", Limit: 1, After: "message/x"}, 1<<20, last)
+	if err != nil || keysOf(page.Entries) != "message/z39" || page.More {
+		t.Errorf("%v, more %v, %v", keysOf(page.Entries), page.More, err)
+	}
+	page, err = f.listKeys(id, session.KeyQuery{Limit: 1, After: "message/secret5000"}, 1<<20, &capability.Grant{VisibleFrom: 5000, Message: "secret5001"})
+	if err != nil || keysOf(page.Entries) != "message/secret5001" || page.More {
+		t.Errorf("%v, more %v, %v", page, page.More, err)
+	}
+}
+
+// testLongPrefixes: the keys of a prefix that are too many to be sorted, among others of their
+// kind, come in the order of their places too; of too many kinds one is to be named.
+func testLongPrefixes(t *testing.T, fresh Fresh) {
+	f := begin(t, fresh)
+	r := rand.New(rand.NewPCG(3, 4))
+	id := f.manyKeys(3000, func(i int) string { return fmt.Sprintf("part/m%d/%04d", min(i%3, 1), (i*7919)%10_000) })
+	for _, prefix := range []string{"part/m0/", "part/m1/", "part/"} { // 1,000, 2,000, all
+		q := session.KeyQuery{Prefix: prefix, Order: session.ByPut, Limit: 1 + r.IntN(1000)}
+		want, got := f.expected(id, q, everything), f.allKeys(id, q, 1<<20, everything, nil)
+		if len(want) < 1000 || !slices.EqualFunc(got, want, func(e *session.EntryInfo, w *session.Entry) bool { return e.Key == w.Key }) {
+			t.Errorf("%+v: %d entries, want %d", q, len(got), len(want))
+		}
+	}
+	many := f.manyKeys(300, func(i int) string { return fmt.Sprintf("kind%03d/a", i) })
+	_, err := f.listKeys(many, session.KeyQuery{Order: session.ByPut}, 1<<20, everything)
+	f.code("300 kinds by put", err, fault.TooLarge)
+	for _, q := range []session.KeyQuery{{Limit: 1000}, {Order: session.ByPut, Prefix: "kind007/"}} {
+		page, err := f.listKeys(many, q, 1<<20, everything)
+		if want := len(f.expected(many, q, everything)); err != nil || len(page.Entries) != want || page.More {
+			t.Errorf("%+v: %v", q, err)
+		}
+	}
+	// Rows of a server that gives no places.
+	old := newSession()
+	f.save(withoutPlaces(old, 0), old)
+	if got := keysOf(f.allKeys(old, session.KeyQuery{Order: session.ByPut, Limit: 1}, 1<<20, everything, nil)); got != "message/m10 message/m9 part/m10/a message/m3" {
+		t.Errorf("rows without places: %v", got)
+	}
+}
+
+// testKeysMeanwhile: while others write, a key that stays comes once, in its place.
+func testKeysMeanwhile(t *testing.T, fresh Fresh) {
+	f := begin(t, fresh)
+	r := rand.New(rand.NewPCG(5, 6))
+	o := newAuthor(f.space().ID)
+	_, err := f.OpenStream(f.ctx, session.StreamKey{Session: o.session, Outbox: o.outbox}, hash(), 1)
+	f.must("open stream", err)
+	f.applied(o.batch(false, o.create(), putOp("message/stay00", `{}`)))
+	stay := []string{"message/stay00"}
+	for i := 1; i < 40; i++ {
+		key := fmt.Sprintf("%s%02d", []string{"message/stay", "part/m/stay", "model/stay"}[i%3], i)
+		f.applied(o.batch(false, putOp(key, `{}`), putOp(fmt.Sprintf("message/go%02d", i), `{}`)))
+		stay = append(stay, key)
+	}
+	for _, order := range []session.KeyOrder{session.ByKey, session.ByPut} {
+		seen := map[string]int{}
+		got := f.allKeys(o.session, session.KeyQuery{Order: order, Limit: 7, Values: true}, 1<<20, everything, func(*session.KeyPage) {
+			other := fmt.Sprintf("message/go%02d", r.IntN(60))
+			f.applied(o.batch(false, newIntent(session.MethodRemove, "key", other), putOp(fmt.Sprintf("part/n/new%d", r.IntN(99)), `{}`),
+				putOp(stay[r.IntN(len(stay))], `{"n":%d}`, r.IntN(99)), putOp(other, `{}`), newIntent(session.MethodRemove, "key", fmt.Sprintf("message/go%02d", r.IntN(60)))))
+		})
+		for i, e := range got {
+			if seen[e.Key]++; i > 0 && session.PositionOf(got[i-1].Entry).Compare(order, session.PositionOf(e.Entry)) >= 0 {
+				t.Errorf("%s: %s after %s", order, e.Key, got[i-1].Key)
+			}
+		}
+		for _, key := range stay {
+			if seen[key] != 1 {
+				t.Errorf("%s: %s came %d times", order, key, seen[key])
+			}
+		}
+	}
+}
+
+// testKeyRefusals: whoever is refused gets nothing, and each wrong argument has its error.
+func testKeyRefusals(t *testing.T, fresh Fresh) {
+	f := begin(t, fresh)
+	id := f.manyKeys(3, func(i int) string { return fmt.Sprintf("message/m%d", i) })
+	no := errors.New("not you")
+	refuses := func(access *session.Access) (*capability.Grant, error) {
+		if access.Row == nil || access.Row.Cursor != 3 {
+			t.Errorf("asked with %+v", access)
+		}
+		return nil, no
+	}
+	if _, err := f.ListKeys(f.ctx, id, session.KeyQuery{}, 1<<20, nil, refuses); err != no {
+		t.Errorf("list: %v", err)
+	}
+	if _, _, err := f.ReadKeys(f.ctx, id, []string{"message/m1"}, 1<<20, nil, refuses); err != no {
+		t.Errorf("get: %v", err)
+	}
+	wrong := map[string]session.KeyQuery{
+		"a prefix without /": {Prefix: "message"}, "an empty id": {Prefix: "part//"}, "a slash": {Prefix: "/"}, "a space": {Prefix: "a b/"}, "a NUL": {Prefix: "a\x00/"},
+		"no UTF-8": {Prefix: "\xff/"}, "a long id": {Prefix: strings.Repeat("a", 201) + "/"}, "a limit": {Limit: 1001}, "a negative limit": {Limit: -1},
+		"no key": {After: "message"}, "a place for a key": {After: "1.0.message/m1"}, "a key for a place": {After: "message/m1", Order: session.ByPut},
+		"a place without a key": {After: "1.0.", Order: session.ByPut}, "a negative place": {After: "-1.0.message/m1", Order: session.ByPut},
+		"a large place": {After: "9223372036854775808.0.message/m1", Order: session.ByPut},
+	}
+	for _, name := range slices.Sorted(maps.Keys(wrong)) {
+		_, err := f.listKeys(id, wrong[name], 1<<20, everything)
+		f.code(name, err, fault.BadArgument)
+	}
+	if page, err := f.listKeys(id, session.KeyQuery{After: "message/zzz"}, 1<<20, everything); err != nil || len(page.Entries) > 0 || page.More {
+		t.Errorf("after the last: %+v, %v", page, err)
+	}
+	if page, err := f.listKeys(newSession(), session.KeyQuery{}, 1<<20, everything); err != nil || len(page.Entries) > 0 || page.Row != nil {
+		t.Errorf("of no session: %+v, %v", page, err)
+	}
+}

@@ -1,0 +1,12 @@
+-- State of any kind.
+
+-- +goose Up
+
+-- Keys are listed by first put: those of a kind in the order of their places.
+ALTER TABLE entries ADD COLUMN kind TEXT GENERATED ALWAYS AS (substr(key, 1, instr(key || '/', '/') - 1)) VIRTUAL;
+CREATE INDEX entries_put ON entries (session, kind, ord, ord_index, key);
+
+-- Who put a value, and when, once the log no longer has its event: before that, the event says it.
+ALTER TABLE entries ADD COLUMN put_ref TEXT NOT NULL DEFAULT '';
+ALTER TABLE entries ADD COLUMN put_actor TEXT NOT NULL DEFAULT '';
+ALTER TABLE entries ADD COLUMN put_at INTEGER NOT NULL DEFAULT 0;
