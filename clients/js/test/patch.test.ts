@@ -45,5 +45,5 @@ test("depth is bounded as on the server, and costs no stack", () => {
   assert.equal(merge(undefined, deep(most, '{"b":null,"c":1}')), deep(most, '{"c":1}'));
   assert.throws(() => merge(deep(most + 1, "{}"), "{}"), { codeName: "bad_payload", reason: "the value is not JSON text, or nested too deep" });
   assert.throws(() => merge("{}", deep(most + 1, "{}")), { codeName: "bad_payload", reason: "the patch is not JSON text, or nested too deep" });
-  assert.equal(merge("{}", `{"a":"${"[".repeat(most + 1)}"}`), `{"a":"${"[".repeat(most + 1)}"}`); // in a string is not nested
+  for (const flat of [`{"a":"${"[".repeat(most + 1)}"}`, `{"a":[${'{"b":"c"},'.repeat(most)}[]]}`]) assert.equal(merge("{}", flat), flat);
 });
