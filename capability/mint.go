@@ -28,7 +28,7 @@ const (
 const DefaultOwnerActor = "owner"
 
 // MintRequest describes a ref to be minted. Zero fields take the parent's value: methods, expiry,
-// first visible cursor, limit, message and actor. MintOwner uses only ID, Hash, Expires, Seal,
+// first visible cursor, limit, message, keys and actor. MintOwner uses only ID, Hash, Expires, Seal,
 // Label and Actor.
 type MintRequest struct {
 	ID      string // for the parent's target, or the new session for MintOwner
@@ -41,6 +41,8 @@ type MintRequest struct {
 	VisibleFrom    uint64
 	MaxRedemptions uint32
 	Message        string // only this message
+	ReadKeys       []string
+	WriteKeys      []string
 	Seal           []byte // Ed25519 public key; the id must be a sealed one. Required if the parent is sealed
 	Label          string
 	Actor          string
@@ -60,18 +62,27 @@ func Mint(parent *Grant, m MintRequest, epoch uint64, now int64) (*Grant, *fault
 	if m.Rights == 0 {
 		return nil, fault.BadArgument.With("a ref needs rights: name at least one of %s", parent.Rights)
 	}
+	if err := m.CheckKeyLimits(); err != nil {
+		return nil, err
+	}
 	expires, err := m.expiry(now)
 	if err != nil {
 		return nil, err
 	}
 	g := &Grant{ID: m.ID, Target: parent.Target, Parent: parent.ID, Hash: m.Hash, Epoch: epoch, Rights: m.Rights, Methods: slices.Clone(m.Methods),
 		Expires: cmp.Or(expires, parent.Expires), VisibleFrom: cmp.Or(m.VisibleFrom, parent.VisibleFrom), MaxRedemptions: cmp.Or(m.MaxRedemptions, parent.MaxRedemptions),
-		Message: cmp.Or(m.Message, parent.Message), Seal: slices.Clone(m.Seal), Label: m.Label, Actor: cmp.Or(m.Actor, parent.Actor), Created: now}
+		Message: cmp.Or(m.Message, parent.Message), ReadKeys: slices.Clone(m.ReadKeys), WriteKeys: slices.Clone(m.WriteKeys), Seal: slices.Clone(m.Seal), Label: m.Label, Actor: cmp.Or(m.Actor, parent.Actor), Created: now}
 	if !IsSession(g.Target) {
 		g.Epoch = 0
 	}
 	if g.Methods == nil && g.Rights.Has(Append) {
 		g.Methods = slices.Clone(parent.Methods)
+	}
+	if g.ReadKeys == nil {
+		g.ReadKeys = slices.Clone(parent.ReadKeys)
+	}
+	if g.WriteKeys == nil {
+		g.WriteKeys = slices.Clone(parent.WriteKeys)
 	}
 	if err := checkMinted(g); err != nil {
 		return nil, err
@@ -80,6 +91,30 @@ func Mint(parent *Grant, m MintRequest, epoch uint64, now int64) (*Grant, *fault
 		return nil, err
 	}
 	return g, nil
+}
+
+// CheckKeyLimits checks the keys that the ref is to be limited to, as far as possible without its
+// parent. The error is BadArgument.
+func (m *MintRequest) CheckKeyLimits() *fault.Error {
+	for _, list := range []struct {
+		name string
+		keys []string
+		need Rights
+	}{{"read_keys", m.ReadKeys, Read}, {"write_keys", m.WriteKeys, Append}} {
+		if err := CheckKeys(list.name, list.keys); err != nil {
+			return err
+		}
+		switch {
+		case list.keys == nil:
+		case IsSpace(Target(m.ID)):
+			return fault.BadArgument.With("%s: only the ref of a session can be limited to keys", list.name)
+		case !m.Rights.Has(list.need):
+			return fault.BadArgument.With("%s limits the right %s, which the new ref does not carry: add it, or leave %s out", list.name, list.need, list.name)
+		case m.Message != "":
+			return fault.BadArgument.With("%s and message exclude each other: message/ID and part/ID/ are the keys of a message", list.name)
+		}
+	}
+	return nil
 }
 
 // maxLifetime bounds a ref's lifetime, in ms.
@@ -136,7 +171,7 @@ func MintOwner(space *Grant, m MintRequest, now int64) (*Grant, *fault.Error) {
 }
 
 // CheckWithin returns nil if child is within parent in every dimension: target, rights, append's
-// methods, epoch, expiry, first visible cursor, message, redemptions, seal, actor; and it is no
+// methods, epoch, expiry, first visible cursor, message, keys, redemptions, seal, actor; and it is no
 // owner ref. The error is Widening.
 func CheckWithin(parent, child *Grant) *fault.Error {
 	switch {
@@ -156,6 +191,10 @@ func CheckWithin(parent, child *Grant) *fault.Error {
 		return fault.Widening.With("the new ref would allow more redemptions than its parent's %d", parent.MaxRedemptions)
 	case parent.Message != "" && child.Message != parent.Message:
 		return fault.Widening.With("the new ref would be for more than its parent, which is for message %s only", fault.Clip(parent.Message))
+	case !keysWithin(child.ReadKeys, parent.ReadKeys):
+		return fault.Widening.With("the new ref would show more keys than its parent, which shows only %s", fault.Clip(KeysText(parent.ReadKeys)))
+	case !keysWithin(child.WriteKeys, parent.WriteKeys):
+		return fault.Widening.With("the new ref would write more keys than its parent, which writes only %s", fault.Clip(KeysText(parent.WriteKeys)))
 	case len(parent.Seal) > 0 && len(child.Seal) == 0:
 		return fault.Widening.With("its parent is sealed, so the new ref must be sealed too: give its key")
 	}
@@ -198,6 +237,8 @@ func checkMinted(g *Grant) *fault.Error {
 		return fault.BadArgument.With("only the id of a sealed ref may say that it is sealed")
 	case g.Message != "" && !IsSession(g.Target):
 		return fault.BadArgument.With("only the ref of a session can be for one message")
+	case g.Message != "" && (g.ReadKeys != nil || g.WriteKeys != nil):
+		return fault.BadArgument.With("a ref is for one message or limited to keys, not both, and the one that it is made from is so limited")
 	case len(g.Methods) > 0 && !g.Rights.Has(Append):
 		return fault.BadArgument.With("methods narrow the append right, which the new ref does not carry")
 	case !actorPath(g.Actor):

@@ -47,7 +47,10 @@ interface Gateway {
   # Tells protocol version and limits; fails with incompatible if there is no common version.
   # features names what the server understands that came after the first version
   # and that Cap'n Web, which refuses what it does not know, must not be sent unasked:
-  # resume (the hash beside a cursor), hints (Batch.hints) and lifetime (Attenuation.lifetime).
+  # resume (the hash beside a cursor), hints (Batch.hints), lifetime (Attenuation.lifetime), and
+  # the features in use, which ops may need: keys (keys of one's own kinds with any JSON value,
+  # patch, add and expect). A feature comes into use when every replica knows it: clients keep
+  # ops that need one until hello names it.
   # history is an id of what the database's commits belong to. It is another one since the
   # database was restored from a copy; empty if the server does not know it yet.
 
@@ -126,7 +129,13 @@ struct Attenuation {
   actor @6 :Text;               # a path under the present one
   lifetime @7 :UInt64;          # ms from when this is carried out: goes before expires, by
                                 # which a server goes that does not know it; 0: none
+  readKeys @8 :List(Text);      # show only these keys; a text that ends in "/" is all that is below it.
+  writeKeys @9 :List(Text);     # write only these. With one of the two, rights has the bit keyLimits
 }
+
+const keyLimits :UInt16 = 0x8000;
+# In Attenuation.rights, where readKeys or writeKeys are set: a server that does not know
+# these two refuses the bit, and so does not mint a ref without the limits.
 
 struct NewRef {
   # A sturdy ref that a client has made, to be minted.
@@ -208,6 +217,8 @@ struct GrantInfo {
   cut @13 :UInt64;              # the session's cursor when it was revoked
   message @14 :Text;            # one message alone; empty: all
   seal @15 :Data;               # Ed25519 public key it is bound to; empty: none
+  readKeys @16 :List(Text);     # the keys it shows, and those it writes, as in Attenuation;
+  writeKeys @17 :List(Text);    # empty: all
 }
 
 interface Session extends(Persistent(SturdyRef, Text)) {
@@ -222,10 +233,11 @@ interface Session extends(Persistent(SturdyRef, Text)) {
   # right to speak for that outbox. The secret should be good for this session alone:
   # clients derive it from their outbox's own. A new outbox id has no "~" in it.
 
-  snapshot @2 (at :UInt64, sink :EventSink, hash :Data) -> (cursor :UInt64);
+  snapshot @2 (at :UInt64, sink :EventSink, hash :Data, understands :List(Text), keys :List(Text)) -> (cursor :UInt64);
   # Streams the folded state to sink.state and returns when it is through. at 0
   # is now; another cursor is folded from the log. hash is that of the event at
-  # the cursor: fails with server_behind where another is given.
+  # the cursor: fails with server_behind where another is given. understands and keys as
+  # in SubscribeOptions.
 
   subscribe @3 (options :SubscribeOptions, sink :EventSink) -> (subscription :Subscription);
   # Every event after options.from, once, in order, in windows of bytes: the
@@ -236,9 +248,9 @@ interface Session extends(Persistent(SturdyRef, Text)) {
   # share of the session. cut is the cursor after which nothing under that
   # authority commits. The same rules as the ops revoke and bumpEpoch.
 
-  events @5 (from :UInt64, limit :UInt32, hash :Data) -> (events :List(Event), cursor :UInt64);
+  events @5 (from :UInt64, limit :UInt32, hash :Data, understands :List(Text), keys :List(Text)) -> (events :List(Event), cursor :UInt64);
   # A page of the log after cursor from; cursor is the session's. hash is that of
-  # the event at from, as in SubscribeOptions.
+  # the event at from, and understands and keys, as in SubscribeOptions.
 
   attenuate @6 (limits :Attenuation) -> (session :Session);
   # A live capability that allows at most this, to be passed in a call. It dies
@@ -319,6 +331,10 @@ struct SubscribeOptions {
   windowBytes @2 :UInt32;       # unacknowledged bytes; 0 for the server's default
   hash @3 :Data;                # Event.hash at from: refused with server_behind if the log has
                                 # another there, since it is not the one that one has; empty: not compared
+  understands @4 :List(Text);   # features that the subscriber knows, as hello names them: a session that
+                                # needs another is refused with incompatible, before its first event
+  keys @5 :List(Text);          # send only these keys, as in Attenuation.readKeys; cursor marks stand for all
+                                # else. Not set: all that the ref shows
 }
 
 struct Event {
@@ -333,7 +349,7 @@ struct Event {
   batch @8 :Text;
   at @9 :Int64;
   outbox @10 :Text;
-  hash @11 :Data;               # what a resume names beside the cursor: the chain's, but for a ref of one message
+  hash @11 :Data;               # what a resume names beside the cursor: the chain's, but for a ref of some keys
   purged @12 :Bool;
   hidden @13 :Bool;             # a cursor mark: what is between the last event and cursor is not shown; all else but hash is empty
   sum @14 :Data;                # the payload's hash as the chain has it; in pages alone (Session.events)

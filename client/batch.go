@@ -300,13 +300,19 @@ func (b *Batch) Finalize(message, status string) *Promise {
 
 // ShareOptions limit a new ref: it allows at most what the ref it is minted from does.
 type ShareOptions struct {
-	Rights      capability.Rights // at least one
-	Methods     []string          // append only these methods; nil all, and an empty list is refused
-	Lifetime    time.Duration     // lifetime from when the op applies, by the server's clock; 0 unlimited
-	Expires     time.Time         // instead of Lifetime: when it ends, by the server's clock, which must not be past it
-	From        uint64            // first visible cursor; 0 all
-	Message     string            // only this message, with its parts and turn; "" all
-	Redemptions uint32            // maximum number of redemptions; 0 unlimited
+	Rights   capability.Rights // at least one
+	Methods  []string          // append only these methods; nil all, and an empty list is refused
+	Lifetime time.Duration     // lifetime from when the op applies, by the server's clock; 0 unlimited
+	Expires  time.Time         // instead of Lifetime: when it ends, by the server's clock, which must not be past it
+	From     uint64            // first visible cursor; 0 all
+	Message  string            // only this message, with its parts and turn; "" all
+	// ReadKeys are the keys that the ref shows; cursor marks stand for all else. A text that ends in
+	// "/" is all that is below it, any other exactly that key. They do not limit writing; nil is all.
+	ReadKeys []string
+	// WriteKeys are the keys that the ref writes: ops about others are denied. They do not limit
+	// reading. A ref that begins and finalizes a message's turn writes message/ID and part/ID/.
+	WriteKeys   []string
+	Redemptions uint32 // maximum number of redemptions; 0 unlimited
 	Label       string
 	Actor       string // a path under that of the ref it is minted from
 	// Seal binds the ref to a key: redeeming it takes the private key too, and one more round
@@ -324,7 +330,7 @@ func (o *ShareOptions) check() error {
 	if err := checkLifetime(o.Lifetime, o.Expires); err != nil {
 		return err
 	}
-	return checkLimits(o.Methods, o.Message, o.Label, o.Actor)
+	return checkLimits(o.Methods, o.ReadKeys, o.WriteKeys, o.Message, o.Label, o.Actor)
 }
 
 func checkLifetime(lifetime time.Duration, expires time.Time) error {
@@ -341,7 +347,13 @@ func checkLifetime(lifetime time.Duration, expires time.Time) error {
 // which do not know lifetimes.
 func expiryOf(lifetime time.Duration) int64 { return time.Now().Add(lifetime).UnixMilli() }
 
-func checkLimits(methods []string, message, label, actor string) error {
+func checkLimits(methods, readKeys, writeKeys []string, message, label, actor string) error {
+	if err := checkKeys("read_keys", readKeys); err != nil {
+		return err
+	}
+	if err := checkKeys("write_keys", writeKeys); err != nil {
+		return err
+	}
 	if methods != nil && len(methods) == 0 {
 		return fault.BadArgument.With("the list of methods is empty: leave it nil for all, or leave out the right to append for none")
 	}
@@ -349,6 +361,14 @@ func checkLimits(methods []string, message, label, actor string) error {
 		if err := checkText("a text", t); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// checkKeys refuses a list of keys, called name, that no server takes.
+func checkKeys(name string, keys []string) error {
+	if err := capability.CheckKeys(name, keys); err != nil {
+		return err
 	}
 	return nil
 }
@@ -380,6 +400,12 @@ func (b *Batch) Share(o ShareOptions) (capability.Ref, *Promise) {
 	}
 	if o.Message != "" {
 		p.Arg("message", o.Message)
+	}
+	if o.ReadKeys != nil {
+		p.Arg("read_keys", o.ReadKeys)
+	}
+	if o.WriteKeys != nil {
+		p.Arg("write_keys", o.WriteKeys)
 	}
 	if o.Redemptions != 0 {
 		p.Arg("redemptions", o.Redemptions)

@@ -100,18 +100,18 @@ func callOpenStream(ctx context.Context, session *rpc.Ref, outbox string, secret
 	})
 }
 
-func callSnapshot(ctx context.Context, session *rpc.Ref, at Position, sink *rpc.Ref) *rpc.Promise {
+func callSnapshot(ctx context.Context, session *rpc.Ref, at Position, keys []string, sink *rpc.Ref) *rpc.Promise {
 	return call(ctx, session, methods.SessionSnapshot, func(s capnp.Struct, caps *rpc.CapTable) error {
 		p := wire.Session_snapshot_Params(s)
 		p.SetAt(at.Cursor)
-		if err := at.encode(p.SetHash); err != nil {
+		if err := errors.Join(at.encode(p.SetHash), setTexts(p.NewKeys, keys)); err != nil {
 			return err
 		}
 		return caps.Set(s, 0, sink)
 	})
 }
 
-func callSubscribe(ctx context.Context, session *rpc.Ref, from Position, window uint32, sink *rpc.Ref) *rpc.Promise {
+func callSubscribe(ctx context.Context, session *rpc.Ref, from Position, keys []string, window uint32, sink *rpc.Ref) *rpc.Promise {
 	return call(ctx, session, methods.SessionSubscribe, func(s capnp.Struct, caps *rpc.CapTable) error {
 		opts, err := wire.Session_subscribe_Params(s).NewOptions()
 		if err != nil {
@@ -119,7 +119,7 @@ func callSubscribe(ctx context.Context, session *rpc.Ref, from Position, window 
 		}
 		opts.SetFrom(from.Cursor)
 		opts.SetWindowBytes(window)
-		if err := from.encode(opts.SetHash); err != nil {
+		if err := errors.Join(from.encode(opts.SetHash), setTexts(opts.NewKeys, keys)); err != nil {
 			return err
 		}
 		return caps.Set(s, 1, sink)
@@ -134,12 +134,12 @@ func callRevoke(ctx context.Context, session *rpc.Ref, refID string, epoch bool)
 	})
 }
 
-func callEvents(ctx context.Context, session *rpc.Ref, from Position, limit uint32) *rpc.Promise {
+func callEvents(ctx context.Context, session *rpc.Ref, from Position, keys []string, limit uint32) *rpc.Promise {
 	return call(ctx, session, methods.SessionEvents, func(s capnp.Struct, _ *rpc.CapTable) error {
 		p := wire.Session_events_Params(s)
 		p.SetFrom(from.Cursor)
 		p.SetLimit(limit)
-		return from.encode(p.SetHash)
+		return errors.Join(from.encode(p.SetHash), setTexts(p.NewKeys, keys))
 	})
 }
 
@@ -156,7 +156,11 @@ func callAttenuate(ctx context.Context, live *rpc.Ref, method methods.Method, o 
 }
 
 func encodeAttenuation(to wire.Attenuation, o AttenuateOptions) error {
-	to.SetRights(uint16(o.Rights))
+	rights := uint16(o.Rights)
+	if o.ReadKeys != nil || o.WriteKeys != nil {
+		rights |= wire.KeyLimits
+	}
+	to.SetRights(rights)
 	if !o.Expires.IsZero() {
 		to.SetExpires(o.Expires.UnixMilli())
 	}
@@ -165,24 +169,20 @@ func encodeAttenuation(to wire.Attenuation, o AttenuateOptions) error {
 		to.SetLifetime(uint64(o.Lifetime.Milliseconds()))
 	}
 	to.SetFrom(o.From)
-	if o.Methods != nil {
-		list, err := to.NewMethods(int32(len(o.Methods)))
-		if err != nil {
-			return err
-		}
-		for i, m := range o.Methods {
-			if err := list.Set(i, m); err != nil {
-				return err
-			}
-		}
+	return errors.Join(setTexts(to.NewMethods, o.Methods), setTexts(to.NewReadKeys, o.ReadKeys), setTexts(to.NewWriteKeys, o.WriteKeys),
+		to.SetMessage_(o.Message), to.SetLabel(o.Label), to.SetActor(o.Actor))
+}
+
+// setTexts sets a list of texts; nil leaves it unset.
+func setTexts(make func(int32) (capnp.TextList, error), texts []string) error {
+	if texts == nil {
+		return nil
 	}
-	if err := to.SetMessage_(o.Message); err != nil {
-		return err
+	list, err := make(int32(len(texts)))
+	for i := 0; err == nil && i < len(texts); i++ {
+		err = list.Set(i, texts[i])
 	}
-	if err := to.SetLabel(o.Label); err != nil {
-		return err
-	}
-	return to.SetActor(o.Actor)
+	return err
 }
 
 // callAudit is Session.audit or Space.audit, whose parameters are laid out alike.

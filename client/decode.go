@@ -178,6 +178,17 @@ func (t *textReader) get(s string, err error) string {
 	return s
 }
 
+// list reads a list of texts; nil if it is empty.
+func (t *textReader) list(l capnp.TextList, err error) (texts []string) {
+	if _ = t.get("", err); err != nil {
+		return nil
+	}
+	for i := range l.Len() {
+		texts = append(texts, t.get(l.At(i)))
+	}
+	return texts
+}
+
 func (t *textReader) bytes(b []byte, err error) []byte {
 	if err != nil && t.err == nil {
 		t.err = err
@@ -288,6 +299,8 @@ type GrantInfo struct {
 	Expires        time.Time         // zero: never
 	From           uint64            // first visible cursor; 0 all
 	Message        string            // only this message, with its parts and turn; "" all
+	ReadKeys       []string          // shows only these keys, and all below those that end in "/"; nil means all
+	WriteKeys      []string          // writes only these; nil means all
 	MaxRedemptions uint32            // maximum number of redemptions; 0 unlimited
 	Redemptions    uint32            // distinct redemptions so far
 	Label          string
@@ -319,12 +332,8 @@ func decodeGrantInfo(w wire.GrantInfo) (GrantInfo, error) {
 	if len(seal) > 0 {
 		g.Seal = bytes.Clone(seal)
 	}
-	methods, err := w.Methods()
-	if err != nil {
-		return g, err
-	}
-	for i := range methods.Len() {
-		g.Methods = append(g.Methods, t.get(methods.At(i)))
-	}
+	g.Methods = t.list(w.Methods())
+	g.ReadKeys = t.list(w.ReadKeys())
+	g.WriteKeys = t.list(w.WriteKeys())
 	return g, t.err
 }

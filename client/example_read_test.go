@@ -89,6 +89,53 @@ func ExampleLive_Share() {
 	// read reader <nil>
 }
 
+// A reader of some keys is sent those alone, with marks for what comes between.
+func ExampleSession_EventsOf() {
+	ctx := context.Background()
+	_, s, stop := exampleSession(ctx)
+	defer stop()
+	b := s.Batch()
+	b.Put("message/a", map[string]string{"role": "user"})
+	b.Put("part/a/1", map[string]string{"text": "one"})
+	b.Put("session", map[string]string{"title": "parts"})
+	b.Put("part/a/2", map[string]string{"text": "two"})
+	if _, err := b.CommitWait(ctx); err != nil {
+		log.Fatal(err)
+	}
+	parts := []string{"part/a/"}
+	state, err := s.SnapshotOfKeys(ctx, client.Position{Cursor: 3}, parts)
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, e := range state.Entries {
+		fmt.Println("state", e.Key)
+	}
+	page, err := s.EventsOf(ctx, client.Position{}, parts, 0)
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, e := range page.Events {
+		fmt.Println("page", e.Cursor, e.Key, e.Hidden)
+	}
+	stopped := errors.New("enough")
+	err = s.Subscribe(ctx, client.SubscribeOptions{After: state.Cursor, Hash: state.Hash, Keys: parts}, func(e client.Event) error {
+		if fmt.Println("live", e.Cursor, e.Key, e.Hidden); e.Cursor == 5 {
+			return stopped
+		}
+		return nil
+	})
+	fmt.Println(err)
+	// Output:
+	// state part/a/1
+	// page 2  true
+	// page 3 part/a/1 false
+	// page 4  true
+	// page 5 part/a/2 false
+	// live 4  true
+	// live 5 part/a/2 false
+	// enough
+}
+
 // Nothing under a revoked ref commits after the cut.
 func ExampleSession_Revoke() {
 	ctx := context.Background()

@@ -163,12 +163,3 @@ func (p *EntryPage) read(cursor uint64, entries func() (wire.EntryInfo_List, err
 	}
 	return t.err
 }
-
-// setTexts sets a list of texts.
-func setTexts(list func(int32) (capnp.TextList, error), texts []string) error {
-	to, err := list(int32(len(texts)))
-	for i := 0; err == nil && i < len(texts); i++ {
-		err = to.Set(i, texts[i])
-	}
-	return err
-}

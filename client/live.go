@@ -26,8 +26,10 @@ type AttenuateOptions struct {
 	Expires  time.Time         // instead of Lifetime: when it ends, by the server's clock, which must not be past it
 	From     uint64            // first visible cursor; 0 as before
 	Message  string            // only this message, with its parts and turn; "" all
-	Label    string
-	Actor    string // a path under the present one
+	// ReadKeys are the keys that it shows, and WriteKeys those that it writes; nil all. See Batch.Share.
+	ReadKeys, WriteKeys []string
+	Label               string
+	Actor               string // a path under the present one
 }
 
 // check refuses options that would be read as allowing more than intended.
@@ -35,7 +37,7 @@ func (o *AttenuateOptions) check() error {
 	if err := checkLifetime(o.Lifetime, o.Expires); err != nil {
 		return err
 	}
-	return checkLimits(o.Methods, o.Message, o.Label, o.Actor)
+	return checkLimits(o.Methods, o.ReadKeys, o.WriteKeys, o.Message, o.Label, o.Actor)
 }
 
 // Live is a live capability of a session or space. Its methods may be called concurrently; they
@@ -119,7 +121,7 @@ func (l *Live) Events(ctx context.Context, after uint64, limit uint32) (Page, er
 
 // EventsFrom is Session.EventsFrom.
 func (l *Live) EventsFrom(ctx context.Context, after Position, limit uint32) (page Page, err error) {
-	err = l.call(ctx, callEvents(ctx, l.cap, after, limit), func(s capnp.Struct) error { return page.read(l.session, s) })
+	err = l.call(ctx, callEvents(ctx, l.cap, after, nil, limit), func(s capnp.Struct) error { return page.read(l.session, s) })
 	return page, err
 }
 
@@ -131,7 +133,7 @@ func (l *Live) SnapshotOf(ctx context.Context, at Position) (*State, error) {
 	state := &snapshotSink{session: l.session}
 	sink := rpc.NewLocal(state)
 	defer sink.Release()
-	err := l.call(ctx, callSnapshot(ctx, l.cap, at, sink), state.read)
+	err := l.call(ctx, callSnapshot(ctx, l.cap, at, nil, sink), state.read)
 	if err != nil {
 		return nil, err
 	}

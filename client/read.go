@@ -221,8 +221,17 @@ func (s *Session) Events(ctx context.Context, after uint64, limit uint32) (page 
 // EventsFrom is Events after a position. The error is also ServerBehind if the log has another
 // event there than the one of its hash.
 func (s *Session) EventsFrom(ctx context.Context, after Position, limit uint32) (page Page, err error) {
+	return s.EventsOf(ctx, after, nil, limit)
+}
+
+// EventsOf is EventsFrom with the events about some keys alone; cursor marks stand for all others. A
+// text that ends in "/" is all that is below it; nil is all that the ref shows.
+func (s *Session) EventsOf(ctx context.Context, after Position, keys []string, limit uint32) (page Page, err error) {
+	if err := checkKeys("keys", keys); err != nil {
+		return page, err
+	}
 	err = s.call(ctx, capability.Read, func(ctx context.Context, live *rpc.Ref) *rpc.Promise {
-		return callEvents(ctx, live, after, limit)
+		return callEvents(ctx, live, after, keys, limit)
 	}, func(results capnp.Struct) error { return page.read(s.id, results) })
 	return page, err
 }
@@ -311,12 +320,20 @@ func (s *Session) SnapshotAt(ctx context.Context, cursor uint64) (*State, error)
 // SnapshotOf is SnapshotAt for a position: ServerBehind if the log has another event
 // there than the one of its hash.
 func (s *Session) SnapshotOf(ctx context.Context, at Position) (*State, error) {
+	return s.SnapshotOfKeys(ctx, at, nil)
+}
+
+// SnapshotOfKeys is SnapshotOf with some keys alone, as in EventsOf.
+func (s *Session) SnapshotOfKeys(ctx context.Context, at Position, keys []string) (*State, error) {
+	if err := checkKeys("keys", keys); err != nil {
+		return nil, err
+	}
 	var state *snapshotSink
 	err := s.call(ctx, capability.Read, func(ctx context.Context, live *rpc.Ref) *rpc.Promise {
 		state = &snapshotSink{session: s.id}
 		sink := rpc.NewLocal(state)
 		defer sink.Release()
-		return callSnapshot(ctx, live, at, sink)
+		return callSnapshot(ctx, live, at, keys, sink)
 	}, func(results capnp.Struct) error { return state.read(results) })
 	if err != nil {
 		return nil, err

@@ -44,7 +44,7 @@ func (s logReader) Read(ctx context.Context, add func(op string, cursor uint64))
 		return 0, d.Grant.Dead.With("the ref to session %s is dead: redeem another one, or give up what is pending for the session (mooring outbox abandon)", s.id)
 	case !d.Grant.Rights.Has(capability.Read):
 		return 0, fault.MissingRight.With("no ref stored here may read session %s, so what it lacks cannot be determined: redeem one that may, or give up what is pending for the session (mooring outbox abandon)", s.id)
-	case d.Grant.From > 1 || d.Grant.Message != "":
+	case d.Grant.From > 1 || d.Grant.Message != "" || d.Grant.ReadKeys != nil:
 		return 0, fault.MissingRight.With("the ref to session %s shows only a part of its log, so what it lacks cannot be determined: redeem one that shows all of it", s.id)
 	}
 	base = d.Session.Base

@@ -125,7 +125,7 @@ func (c *Client) noteAccepted(ctx context.Context, ref outbox.SavedRef, err erro
 func (d *Description) refAnswer() outbox.RefAnswer {
 	g := &d.Grant
 	return outbox.RefAnswer{Described: true, Rights: g.Rights, Dead: g.Dead, External: d.Session.External,
-		Restricted: len(g.Methods) > 0 || g.Message != "" || g.From > 1}
+		Restricted: len(g.Methods) > 0 || g.Message != "" || g.ReadKeys != nil || g.WriteKeys != nil || g.From > 1}
 }
 
 // saveAnswer saves what a server's answer tells of a ref.

@@ -24,6 +24,9 @@ type SubscribeOptions struct {
 	// StartOver, if not nil, is called instead of ending with ServerBehind or CursorExpired, with the session's present state: it
 	// replaces everything handled so far, and later events follow it. It may be called again. Its error ends the subscription.
 	StartOver func(*State) error
+	// Keys, if not nil, are what the subscriber is sent: cursor marks stand for events about other keys, and StartOver is called with
+	// the state of these. A text that ends in "/" is all that is below it.
+	Keys []string
 	// WindowBytes is how many bytes the server sends ahead of the handler; 0 is the server's default.
 	WindowBytes uint32
 	// Trouble, if not nil, is called with each error that is retried: a lost connection, a busy server, a ref that is not known
@@ -47,6 +50,9 @@ func (s *Session) Subscribe(ctx context.Context, o SubscribeOptions, handle func
 	if handle == nil {
 		return fault.Usage.With("subscribe: there is no handler for the events")
 	}
+	if err := checkKeys("keys", o.Keys); err != nil {
+		return err
+	}
 	ref := s.refFor(ctx, capability.Read)
 	if err := s.client.checkUsable(ref.Ref); err != nil {
 		return err
@@ -54,7 +60,7 @@ func (s *Session) Subscribe(ctx context.Context, o SubscribeOptions, handle func
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(s.client.ctx, cancel)()
-	sub := &subscription{session: s, ref: ref, handle: handle, position: Position{o.After, o.Hash}, window: o.WindowBytes}
+	sub := &subscription{session: s, ref: ref, handle: handle, position: Position{o.After, o.Hash}, keys: o.Keys, window: o.WindowBytes}
 	wait := s.client.cfg.newBackOff()
 	for {
 		before := sub.position.Cursor
@@ -114,6 +120,7 @@ type subscription struct {
 	session    *Session
 	ref        outbox.SavedRef
 	handle     func(Event) error
+	keys       []string
 	window     uint32
 	position   Position // the last event handled
 	handledAny bool     // an event was handled
@@ -122,7 +129,7 @@ type subscription struct {
 
 // startOver goes on from the present state.
 func (sub *subscription) startOver(ctx context.Context, handle func(*State) error) error {
-	state, err := sub.session.Snapshot(ctx)
+	state, err := sub.session.SnapshotOfKeys(ctx, Position{}, sub.keys)
 	if err != nil {
 		return err
 	}
@@ -158,7 +165,7 @@ func (sub *subscription) follow(ctx context.Context) error {
 	defer live.Release()
 	sink := newEventSink(s.id)
 	local := rpc.NewLocal(sink)
-	answer := callSubscribe(ctx, live, sub.position, sub.window, local)
+	answer := callSubscribe(ctx, live, sub.position, sub.keys, sub.window, local)
 	local.Release()
 	// Releasing the answer releases the subscription, which ends it at the server: before the sink's calls fail, so that the
 	// server does not report that failure as the reason.

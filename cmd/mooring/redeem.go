@@ -62,6 +62,8 @@ type shownGrant struct {
 	Expires        int64    `json:"expires,omitempty"` // Unix ms
 	From           uint64   `json:"from,omitempty"`
 	Message        string   `json:"message,omitempty"`
+	ReadKeys       []string `json:"read_keys,omitempty"`
+	WriteKeys      []string `json:"write_keys,omitempty"`
 	MaxRedemptions uint32   `json:"limit,omitempty"`
 	Redemptions    uint32   `json:"used,omitempty"`
 	Label          string   `json:"label,omitempty"`
@@ -75,7 +77,7 @@ func showGrant(d client.Description) shownGrant {
 	g := d.Grant
 	s := shownGrant{
 		Ref: g.Ref, Target: g.Target, Owner: g.Owner, Rights: g.Rights.Names(), Methods: g.Methods, Epoch: g.Epoch,
-		Expires: unixMs(g.Expires), From: g.From, Message: g.Message, MaxRedemptions: g.MaxRedemptions, Redemptions: g.Redemptions, Label: g.Label, Actor: g.Actor, Cut: g.Cut,
+		Expires: unixMs(g.Expires), From: g.From, Message: g.Message, ReadKeys: g.ReadKeys, WriteKeys: g.WriteKeys, MaxRedemptions: g.MaxRedemptions, Redemptions: g.Redemptions, Label: g.Label, Actor: g.Actor, Cut: g.Cut,
 	}
 	if g.Seal != nil {
 		s.Seal = capability.SealKeyText(g.Seal)
@@ -141,6 +143,12 @@ func (h *homeFlags) printRedeemed(d client.Description) error {
 	}
 	if g.Message != "" {
 		add("message", g.Message+" alone")
+	}
+	if len(g.ReadKeys) > 0 {
+		add("reads", capability.KeysText(g.ReadKeys)+" alone")
+	}
+	if len(g.WriteKeys) > 0 {
+		add("writes", capability.KeysText(g.WriteKeys)+" alone")
 	}
 	if g.MaxRedemptions > 0 {
 		add("redeemed", fmt.Sprintf("%d of %s", g.Redemptions, plural(int(g.MaxRedemptions), "time")))

@@ -113,6 +113,12 @@ func limitsOf(r *client.RefInfo) string {
 	if r.Message != "" {
 		add("message %s alone", r.Message)
 	}
+	if len(r.ReadKeys) > 0 {
+		add("reads %s", strings.Join(r.ReadKeys, "+"))
+	}
+	if len(r.WriteKeys) > 0 {
+		add("writes %s", strings.Join(r.WriteKeys, "+"))
+	}
 	if len(r.Seal) > 0 {
 		add("sealed")
 	}

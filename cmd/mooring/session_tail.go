@@ -23,6 +23,7 @@ type tailFlags struct {
 	from      client.Position
 	follow    bool
 	startOver bool
+	keys      []string
 }
 
 func sessionTailCmd(h *homeFlags) *cobra.Command {
@@ -53,6 +54,7 @@ func sessionTailCmd(h *homeFlags) *cobra.Command {
 	}
 	cmd.Flags().Var((*positionFlag)(&f.from), "from", "print the events after this one (the last cursor, and its event's hash)")
 	cmd.Flags().BoolVarP(&f.follow, "follow", "f", false, "print what is added, until stopped")
+	cmd.Flags().StringSliceVar(&f.keys, "keys", nil, "print only events about these keys; todo/ is all that is below it")
 	cmd.Flags().BoolVar(&f.startOver, "start-over", false, "if the log is not the one that was seen, print the state again and continue")
 	return cmd
 }
@@ -91,11 +93,11 @@ func (h *homeFlags) tail(ctx context.Context, s *client.Session, f *tailFlags) e
 	out := bufio.NewWriter(h.env.out)
 	at, end, over := f.from, uint64(0), false
 	for {
-		page, err := s.EventsFrom(ctx, at, tailPage)
+		page, err := s.EventsOf(ctx, at, f.keys, tailPage)
 		if code := fault.CodeOf(err); f.startOver && !over && (code == fault.ServerBehind || code == fault.CursorExpired) {
 			over = true
 			var state *client.State
-			if state, err = s.Snapshot(ctx); err == nil {
+			if state, err = s.SnapshotOfKeys(ctx, client.Position{}, f.keys); err == nil {
 				if err = h.printState(out, state); err == nil {
 					at, end = state.Position(), 0
 					continue
@@ -150,7 +152,7 @@ func beyondEndError(label string, from, end uint64) error {
 func (h *homeFlags) follow(ctx context.Context, s *client.Session, f *tailFlags) error {
 	out := bufio.NewWriter(h.env.out)
 	troubled, last := false, f.from
-	o := client.SubscribeOptions{After: f.from.Cursor, Hash: f.from.Hash, Trouble: func(err error) {
+	o := client.SubscribeOptions{After: f.from.Cursor, Hash: f.from.Hash, Keys: f.keys, Trouble: func(err error) {
 		switch code := fault.CodeOf(err); {
 		case h.env.json:
 		case code == fault.ServerBehind || code == fault.CursorExpired:

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -28,6 +29,8 @@ type shareFlags struct {
 	methods     []string
 	from        uint64
 	message     string
+	readKeys    []string
+	writeKeys   []string
 	redemptions uint32
 	seal        string
 	file        string
@@ -42,11 +45,15 @@ func shareCmd(sh *cliEnv) *cobra.Command {
 			"has the text has the capability. The ref is made here and sent through the outbox, so it can\n" +
 			"be given away without a server, and works once it has arrived there. If REF is a space's,\n" +
 			"the server makes the new one at once.\n\n" +
+			"--read-keys and --write-keys limit the ref to some keys, each by itself: with --read-keys\n" +
+			"alone it may write any key, with --write-keys alone it shows all. A text that ends in / is\n" +
+			"all that is below it. To answer in message M, a ref writes message/M and part/M/.\n\n" +
 			"--to names a new file. It is written when the share is durable, with or without a server; if\n" +
 			"the server refuses the share there is no file.\n\n" + refHelp,
 		Example: "  mooring share ses_01J… --rights read --expires 24h --label reviewer\n" +
 			"  mooring share ses_01J… --rights read --message msg_01 --redemptions 1\n" +
 			"  mooring share ses_01J… --rights read,append --actor helper --to helper.ref\n" +
+			"  mooring share ses_01J… --rights read,append --read-keys todo/ --write-keys todo/mine/\n" +
 			"  mooring share @srv/owner.ref --rights create,list --actor team --to team.ref",
 		Args: argCount(1, 1),
 	}
@@ -59,6 +66,8 @@ func shareCmd(sh *cliEnv) *cobra.Command {
 	flags.StringSliceVar(&f.methods, "methods", nil, "allow appending with these methods only")
 	flags.Uint64Var(&f.from, "from", 0, "first cursor it can see")
 	flags.StringVar(&f.message, "message", "", "only this message, with its parts and turn")
+	flags.StringSliceVar(&f.readKeys, "read-keys", nil, "show only these keys; todo/ is all that is below it (writing is not limited)")
+	flags.StringSliceVar(&f.writeKeys, "write-keys", nil, "write only these keys (reading is not limited)")
 	flags.Uint32Var(&f.redemptions, "redemptions", 0, "how often it may be redeemed (default: any number)")
 	flags.StringVar(&f.seal, "seal", "", "bind the new ref to this key, which mooring key prints at its receiver")
 	flags.StringVar(&f.file, "to", "", "write the ref to this new file (mode 0600) instead of printing it")
@@ -90,9 +99,9 @@ func (f *shareFlags) options() (client.ShareOptions, error) {
 		return client.ShareOptions{}, fault.Usage.Because(err, "--rights: %v", err)
 	}
 	o := client.ShareOptions{
-		Rights: rights, Methods: f.methods, From: f.from, Message: f.message, Redemptions: f.redemptions, Label: f.label, Actor: f.actor,
+		Rights: rights, Methods: f.methods, From: f.from, Message: f.message, ReadKeys: f.readKeys, WriteKeys: f.writeKeys, Redemptions: f.redemptions, Label: f.label, Actor: f.actor,
 	}
-	if err := f.check(); err != nil {
+	if err := f.check(rights); err != nil {
 		return o, err
 	}
 	if f.seal != "" {
@@ -105,13 +114,13 @@ func (f *shareFlags) options() (client.ShareOptions, error) {
 }
 
 // check refuses values that no share can have.
-func (f *shareFlags) check() error {
+func (f *shareFlags) check(rights capability.Rights) error {
 	share := ledger.Intent{Method: session.MethodShare}
 	later := &ledger.Ref{} // a reference in place of unknown values
 	for _, name := range []string{"ref", "hash"} {
 		share.Args = append(share.Args, ledger.Arg{Name: name, Ref: later})
 	}
-	for name, value := range map[string]any{"rights": []string{"read"}, "methods": f.methods, "message": f.message, "label": f.label, "actor": f.actor} {
+	for name, value := range map[string]any{"rights": rights, "methods": f.methods, "message": f.message, "read_keys": f.readKeys, "write_keys": f.writeKeys, "label": f.label, "actor": f.actor} {
 		text, err := json.Marshal(value)
 		if err != nil {
 			return fmt.Errorf("--%s: %w", name, err)
@@ -119,7 +128,7 @@ func (f *shareFlags) check() error {
 		share.Args = append(share.Args, ledger.Arg{Name: name, JSON: text})
 	}
 	if _, bad := session.CheckOps([]ledger.Intent{share}, session.DefaultLimits()); bad != nil {
-		return fault.Usage.Because(bad, "--%s", bad.Message) // the message begins with the argument's name
+		return fault.Usage.Because(bad, "--%s", strings.ReplaceAll(bad.Message, "_keys", "-keys")) // the message begins with the argument's name
 	}
 	return nil
 }

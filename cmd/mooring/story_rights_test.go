@@ -97,6 +97,60 @@ func TestARefForOneMessage(t *testing.T) {
 	}
 }
 
+// A ref that is limited to keys shows some and writes others; the rest is marks, and refused.
+func TestARefForKeys(t *testing.T) {
+	t.Parallel()
+	r := newCLI(t, "")
+	id := r.create("ses_keys")
+	home := r.otherHome("agent")
+	ref := r.shareTo("keys", id, "--rights", "read,append,share", "--read-keys", "message/b,part/b/", "--write-keys", "part/b/", "--write-keys", "model/x", "--actor", "owner/helper")
+	r.okIn(putLine("b"), "session", "append", id, "--wait")
+	part := `{"method":"put","key":"part/b/1","payload":{"text":"x"}}`
+	r.okAs(home, part, "session", "append", ref, "--wait")
+	r.refusedAs(home, putLine("b"), []string{"missing_right", "message/b", "part/b/, model/x"}, "session", "append", ref, "--wait")
+	if got := r.okAs(home, "", "redeem", ref); !strings.Contains(got, "reads    message/b, part/b/ alone") || !strings.Contains(got, "writes   part/b/, model/x alone") {
+		t.Errorf("redeem says %s", got)
+	}
+	if got := r.ok("refs", id); !strings.Contains(got, "reads message/b+part/b/, writes part/b/+model/x") {
+		t.Errorf("refs says %s", got)
+	}
+	shown := func(args ...string) (keys []string) {
+		for line := range strings.Lines(r.okAs(home, "", args...)) {
+			cells := strings.Split(strings.TrimSpace(line), "\t")
+			keys = append(keys, cells[min(2, len(cells)-1)])
+		}
+		return keys
+	}
+	for want, args := range map[string][]string{
+		"(not shown) message/b part/b/1":    {"session", "tail", ref},
+		"(not shown) part/b/1":              {"session", "tail", ref, "--keys", "part/"},
+		"(not shown) message/b (not shown)": {"session", "tail", ref, "--keys", "message/,todo/"},
+	} {
+		if got := strings.Join(shown(args...), " "); got != want {
+			t.Errorf("%q shows %s, want %s", args, got, want)
+		}
+	}
+	if got := r.okAs(home, "", "session", "export", ref); !strings.Contains(got, `"b"`) || strings.Contains(got, `"a"`) {
+		t.Errorf("the export has %s", got)
+	}
+	r.refusedAs(home, "", []string{"does not show all"}, "session", "verify", ref)
+	r.refusedAs(home, "", []string{"widening", "more keys"}, "share", ref, "--rights", "read", "--read-keys", "message/")
+	for _, wrong := range []struct {
+		words string
+		args  []string
+	}{
+		{"--read-keys: \"todo/*\" is neither a key nor a prefix", []string{"share", id, "--rights", "read", "--read-keys", "todo/*"}},
+		{"--write-keys is empty", []string{"share", id, "--rights", "append", "--write-keys", ""}},
+		{"--write-keys limits the right append", []string{"share", id, "--rights", "read", "--write-keys", "todo/"}},
+		{"--read-keys and message exclude each other", []string{"share", id, "--rights", "read", "--read-keys", "todo/", "--message", "b"}},
+		{"keys: \"/\" is neither a key nor a prefix", []string{"session", "tail", id, "--keys", "/"}},
+	} {
+		if got := r.runIn("", wrong.args...); got.code == exitOK || !strings.Contains(got.err, wrong.words) || strings.Count(got.err, "\n") != 1 {
+			t.Errorf("%q: exit %d, %s", wrong.args, got.code, got.err)
+		}
+	}
+}
+
 func TestALiveTailEndsWhenItsRefExpires(t *testing.T) {
 	t.Parallel()
 	r := newCLI(t, "")

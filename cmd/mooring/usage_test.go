@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/internal/session"
 )
 
@@ -111,7 +112,7 @@ func TestAppendable(t *testing.T) {
 	t.Parallel()
 	for _, m := range session.Methods() {
 		f := shareFlags{methods: []string{m}}
-		if err := f.check(); (err == nil) != slices.Contains(appendable, m) {
+		if err := f.check(capability.Append); (err == nil) != slices.Contains(appendable, m) {
 			t.Errorf("%s: %v", m, err)
 		}
 	}

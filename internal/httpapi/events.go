@@ -63,7 +63,7 @@ func encodeEvent(e *session.Event) []byte {
 
 // serveEvents serves GET /sessions/{id}/events.
 func serveEvents(q *request) *fault.Error {
-	params, refused := q.query("after", "hash", "limit")
+	params, refused := q.query("after", "hash", "limit", "keys")
 	if refused != nil {
 		return refused
 	}
@@ -71,11 +71,15 @@ func serveEvents(q *request) *fault.Error {
 	if refused != nil {
 		return refused
 	}
+	keys, refused := parseKeys(params)
+	if refused != nil {
+		return refused
+	}
 	if acceptsEvents(q.Header) {
 		if after, refused = resumePosition(q.Header, params["after"], after); refused != nil {
 			return refused
 		}
-		return q.follow(after)
+		return q.follow(after, keys)
 	}
 	limit, refused := parseLimit(params["limit"])
 	if refused != nil {
@@ -85,7 +89,7 @@ func serveEvents(q *request) *fault.Error {
 	if refused != nil {
 		return refused
 	}
-	page, err := live.Events(q.Context(), after, limit)
+	page, err := live.Events(q.Context(), after, keys, limit)
 	if err != nil {
 		return q.toFault(err)
 	}
@@ -133,16 +137,16 @@ func resumePosition(h http.Header, after string, named fanout.Position) (fanout.
 	return fanout.Position{Cursor: cursor, Hash: named.Hash}, refused
 }
 
-// follow sends every event after a position until the client goes, the ref dies or the server
+// follow sends every event about keys after a position until the client goes, the ref dies or the server
 // stops. An immediate refusal is an ordinary answer, so that browsers do not reconnect.
-func (q *request) follow(after fanout.Position) *fault.Error {
+func (q *request) follow(after fanout.Position, keys *session.Selection) *fault.Error {
 	ctx, leave := context.WithCancelCause(q.clientCtx)
 	defer leave(nil)
 	live, refused := q.session(ctx)
 	if refused != nil {
 		return refused
 	}
-	if _, err := live.Events(q.Context(), after, 1); err != nil {
+	if _, err := live.Events(q.Context(), after, keys, 1); err != nil {
 		return q.toFault(err)
 	}
 	if refused := q.beginStream(); refused != nil {
@@ -161,7 +165,7 @@ func (q *request) follow(after fanout.Position) *fault.Error {
 	defer beating.Wait()
 	defer leave(nil)
 	beating.Go(func() { s.heartbeats(ctx, q.api.cfg.Heartbeat, leave) })
-	err := live.Follow(ctx, after, s.writeEvents)
+	err := live.Follow(ctx, after, keys, s.writeEvents)
 	if err == nil || ctx.Err() != nil || s.broken() {
 		return nil
 	}

@@ -118,7 +118,7 @@ func parseMintRequest(body gjson.Result) (m capability.MintRequest, refused *fau
 	var expires, redemptions uint64
 	refused = parseObject(nil, body, text("ref", &m.ID), bytes32("hash", &hash), texts("rights", maxListLen, &rights), texts("methods", maxListLen, &m.Methods),
 		number("expires_at", &expires), number("expires_in", &m.Lifetime), number("from", &m.VisibleFrom), number("redemptions", &redemptions),
-		text("message", &m.Message), text("label", &m.Label), text("actor", &m.Actor), bytes32("seal", &m.Seal))
+		text("message", &m.Message), texts("read_keys", maxListLen, &m.ReadKeys), texts("write_keys", maxListLen, &m.WriteKeys), text("label", &m.Label), text("actor", &m.Actor), bytes32("seal", &m.Seal))
 	switch {
 	case refused != nil:
 		return m, refused

@@ -182,6 +182,15 @@ func (q *request) query(names ...string) (map[string]string, *fault.Error) {
 	return got, nil
 }
 
+// parseKeys parses the parameter keys: keys and prefixes with commas. nil if it is absent.
+func parseKeys(params map[string]string) (*session.Selection, *fault.Error) {
+	text, given := params["keys"]
+	if !given {
+		return nil, nil
+	}
+	return session.SelectKeys(strings.Split(text, ","))
+}
+
 // parseUintParam parses a whole number in a parameter or header; "" is absent.
 func parseUintParam(name, text string, absent uint64) (uint64, *fault.Error) {
 	if text == "" {

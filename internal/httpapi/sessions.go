@@ -53,6 +53,8 @@ type grantJSON struct {
 	Expires     int64    `json:"expires_at,omitempty"`
 	From        uint64   `json:"from,omitempty"`
 	Message     string   `json:"message,omitempty"`
+	ReadKeys    []string `json:"read_keys,omitempty"`
+	WriteKeys   []string `json:"write_keys,omitempty"`
 	Redemptions uint32   `json:"redemptions,omitempty"`
 	Used        uint32   `json:"used"`
 	Label       string   `json:"label,omitempty"`
@@ -61,7 +63,7 @@ type grantJSON struct {
 
 func newGrantJSON(g *capability.Grant) grantJSON {
 	return grantJSON{Ref: g.ID, Target: g.Target, Owner: g.Owner, Rights: g.Rights.Names(), Methods: g.Methods, Epoch: g.Epoch, Expires: g.Expires,
-		From: g.VisibleFrom, Message: g.Message, Redemptions: g.MaxRedemptions, Used: g.Redemptions, Label: g.Label, Actor: g.Actor}
+		From: g.VisibleFrom, Message: g.Message, ReadKeys: g.ReadKeys, WriteKeys: g.WriteKeys, Redemptions: g.MaxRedemptions, Used: g.Redemptions, Label: g.Label, Actor: g.Actor}
 }
 
 // describeSession serves GET /sessions/{id}.

@@ -35,11 +35,15 @@ type turnJSON struct {
 // serveSnapshot serves GET /sessions/{id}/snapshot. Its time is bounded by the rate at which it
 // is read.
 func serveSnapshot(q *request) *fault.Error {
-	params, refused := q.query("at", "hash")
+	params, refused := q.query("at", "hash", "keys")
 	if refused != nil {
 		return refused
 	}
 	at, refused := parsePosition("at", params["at"], params["hash"])
+	if refused != nil {
+		return refused
+	}
+	keys, refused := parseKeys(params)
 	if refused != nil {
 		return refused
 	}
@@ -51,7 +55,7 @@ func serveSnapshot(q *request) *fault.Error {
 		return refused
 	}
 	s := &snapshotWriter{w: q.w}
-	of, err := live.Snapshot(q.clientCtx, at, s.writePiece)
+	of, err := live.Snapshot(q.clientCtx, at, keys, s.writePiece)
 	if err == nil {
 		err = s.end(of)
 	}

@@ -98,7 +98,7 @@ func (o *opFork) apply(a *applier) (result, *fault.Error) {
 	if err != nil {
 		return nil, err
 	}
-	if o.atHash != nil && via.Message == "" && !bytes.Equal(o.atHash, head[:]) {
+	if o.atHash != nil && via.ShowsAllKeys() && !bytes.Equal(o.atHash, head[:]) {
 		return nil, fault.BadArgument.With("at_hash: the source's event %d is not the one whose hash is given: its server was restored to an earlier state and continued from there", at)
 	}
 	p := o.payload(owner)

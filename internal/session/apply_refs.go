@@ -18,6 +18,8 @@ type sharePayload struct {
 	From        uint64            `json:"from,omitempty"`
 	Redemptions uint32            `json:"redemptions,omitempty"`
 	Message     string            `json:"message,omitempty"`
+	ReadKeys    []string          `json:"read_keys,omitempty"`
+	WriteKeys   []string          `json:"write_keys,omitempty"`
 	Label       string            `json:"label,omitempty"`
 	Actor       string            `json:"actor,omitempty"`
 	Epoch       uint64            `json:"epoch"`
@@ -59,7 +61,7 @@ func (o *opShare) apply(a *applier) (result, *fault.Error) {
 	}
 	a.emit(MethodShare, refKey(g.ID), 1, encode(sharePayload{
 		Ref: g.ID, Parent: g.Parent, Rights: g.Rights, Methods: g.Methods, Expires: g.Expires, From: g.VisibleFrom,
-		Redemptions: g.MaxRedemptions, Message: g.Message, Seal: capability.SealKeyText(g.Seal), Label: g.Label, Actor: g.Actor, Epoch: g.Epoch,
+		Redemptions: g.MaxRedemptions, Message: g.Message, ReadKeys: g.ReadKeys, WriteKeys: g.WriteKeys, Seal: capability.SealKeyText(g.Seal), Label: g.Label, Actor: g.Actor, Epoch: g.Epoch,
 	}))
 	a.v.mint(g)
 	a.audit(capability.AuditShare, g.ID)

@@ -226,12 +226,14 @@ type opShare struct {
 
 func decodeShare(r *argReader) op {
 	o := &opShare{mint: capability.MintRequest{
-		ID:      r.newRef("ref"),
-		Hash:    r.hash("hash"),
-		Methods: r.names("methods", optional),
-		Message: r.text("message", optional),
-		Label:   r.text("label", optional),
-		Actor:   r.text("actor", optional),
+		ID:        r.newRef("ref"),
+		Hash:      r.hash("hash"),
+		Methods:   r.names("methods", optional),
+		Message:   r.text("message", optional),
+		ReadKeys:  r.names("read_keys", optional),
+		WriteKeys: r.names("write_keys", optional),
+		Label:     r.text("label", optional),
+		Actor:     r.text("actor", optional),
 	}}
 	names := r.names("rights", required)
 	o.mint.Seal = r.sealKey("seal")
@@ -263,7 +265,7 @@ func checkShare(m *capability.MintRequest) *fault.Error {
 	case m.Methods != nil && !knownMethods(m.Methods):
 		return fault.BadArgument.With("methods: name some of those that append needs: %s", strings.Join(appendMethods, ", "))
 	}
-	return nil
+	return m.CheckKeyLimits()
 }
 
 // appendMethods are the methods of the append right, which a ref may be limited to.

@@ -1,10 +1,12 @@
 package session
 
-// The scope of a ref: the part of a session that it shows. A ref for a message covers that message,
-// its parts and its turn. Everything else its holder cannot write, and is not shown: a cursor mark
+// The scope of a ref: the part of a session that it shows, and the part that it writes. A ref for a
+// message covers that message, its parts and its turn; a ref limited to keys shows the keys of one
+// list and writes those of another. What a ref does not cover its holder is not shown: a cursor mark
 // replaces each event, and reveals only the cursor. A ref with a first visible cursor shows values
-// written from there on. A newer event may embed older values (the end of a turn does, and a purge
-// has hashes of them): it is shown without them.
+// written from there on. An event may embed values that a ref does not show: the end of a turn has
+// older ones and those of other keys, a fork has those of all keys, a purge has hashes of them. It is
+// shown without them.
 
 import (
 	"crypto/hmac"
@@ -19,17 +21,40 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 )
 
-// InScope reports whether a ref covers a key: one of the state, or an event's.
+// InScope reports whether a ref shows a key: one of the state, or an event's.
 func InScope(g *capability.Grant, key string) bool {
-	if g.Message == "" {
+	return coversMessage(g.Message, key) && capability.CoversKey(g.ReadKeys, key)
+}
+
+// writes reports whether a ref may write a key.
+func writes(g *capability.Grant, key string) bool {
+	return coversMessage(g.Message, key) && capability.CoversKey(g.WriteKeys, key)
+}
+
+// coversMessage reports whether a key is a message's or one of its parts'; "" is any message and key.
+func coversMessage(message, key string) bool {
+	if message == "" {
 		return true
 	}
 	if id, ok := strings.CutPrefix(key, "message/"); ok {
-		return id == g.Message
+		return id == message
 	}
 	rest, ok := strings.CutPrefix(key, "part/")
 	id, _, _ := strings.Cut(rest, "/")
-	return ok && id == g.Message
+	return ok && id == message
+}
+
+// showsEvent reports whether a ref shows an event, or a part of it: one about a key that it shows,
+// and one that may embed values of such keys.
+func showsEvent(g *capability.Grant, e *Event) bool {
+	switch {
+	case InScope(g, e.Key) || e.Method == MethodFork:
+		return true
+	case e.Method == MethodFinalize && g.Message == "":
+		id, ok := strings.CutPrefix(e.Key, "message/")
+		return ok && capability.TouchesKeys(g.ReadKeys, partPrefix(id))
+	}
+	return false
 }
 
 // KeyRange are keys of one kind: from From on and below Below.
@@ -37,7 +62,10 @@ type KeyRange struct{ Kind, From, Below string }
 
 // ScopeRanges returns the keys of the state that a ref covers (InScope), in the order of their kinds.
 func ScopeRanges(g *capability.Grant) []KeyRange {
-	if g.Message != "" {
+	switch {
+	case g.ReadKeys != nil:
+		return listRanges(g.ReadKeys)
+	case g.Message != "":
 		return []KeyRange{oneKey("message", MessageKey(g.Message)), keysBelow("part", "part/"+g.Message)}
 	}
 	return []KeyRange{keysBelow("message", "message"), keysBelow("model", "model"), keysBelow("part", "part"),
@@ -47,7 +75,7 @@ func ScopeRanges(g *capability.Grant) []KeyRange {
 // CoveredRanges returns ranges of keys, from from on and below below and in key order, outside of
 // which a ref covers no key: what it does not cover need not be read.
 func CoveredRanges(g *capability.Grant, from, below string) []KeyRange {
-	if g.Message == "" {
+	if g.ShowsAllKeys() {
 		return []KeyRange{{From: from, Below: below}}
 	}
 	var ranges []KeyRange
@@ -56,13 +84,57 @@ func CoveredRanges(g *capability.Grant, from, below string) []KeyRange {
 			ranges = append(ranges, r)
 		}
 	}
+	slices.SortFunc(ranges, func(a, b KeyRange) int { return strings.Compare(a.From, b.From) })
 	return ranges
+}
+
+// listRanges returns the ranges of a list of keys, each key in one of them.
+func listRanges(keys []string) (ranges []KeyRange) {
+	keys = slices.Sorted(slices.Values(keys)) // a prefix comes before what it covers
+	for i, k := range keys {
+		kind, _, _ := strings.Cut(k, "/")
+		switch below, prefix := strings.CutSuffix(k, "/"); {
+		case i > 0 && capability.CoversKey(keys[:i], k):
+		case prefix:
+			ranges = append(ranges, keysBelow(kind, below))
+		default:
+			ranges = append(ranges, oneKey(kind, k))
+		}
+	}
+	slices.SortStableFunc(ranges, func(a, b KeyRange) int { return strings.Compare(a.Kind, b.Kind) })
+	return ranges
+}
+
+// EventRange are events about keys from From on and below Below, of one method or, if that is "", of
+// any.
+type EventRange struct{ From, Below, Method string }
+
+// EventRanges returns the events that a ref shows that does not show all keys (showsEvent). An event
+// may be in several of them.
+func EventRanges(g *capability.Grant) []EventRange {
+	fork := keysBelow("ref", "ref")
+	events := []EventRange{{fork.From, fork.Below, MethodFork}}
+	for _, r := range ScopeRanges(g) {
+		events = append(events, EventRange{r.From, r.Below, ""})
+	}
+	for _, k := range g.ReadKeys {
+		rest, parts := strings.CutPrefix(k, "part/")
+		if !parts {
+			continue
+		}
+		ends := keysBelow("message", "message")
+		if id, _, one := strings.Cut(rest, "/"); one {
+			ends = oneKey("message", MessageKey(id))
+		}
+		events = append(events, EventRange{ends.From, ends.Below, MethodFinalize})
+	}
+	return events
 }
 
 func oneKey(kind, key string) KeyRange       { return KeyRange{kind, key, key + " "} }
 func keysBelow(kind, prefix string) KeyRange { return KeyRange{kind, prefix + "/", prefix + "0"} }
 
-// HashKey is a database's key for masking the hashes that a ref of one message is shown.
+// HashKey is a database's key for masking the hashes that a ref of some keys is shown.
 //
 // A follower sends the hash at its cursor when it resumes, so cursor marks have one too. The
 // chain's own hash would reveal hidden events: their neighbours are shown, ids are consecutive
@@ -70,9 +142,9 @@ func keysBelow(kind, prefix string) KeyRange { return KeyRange{kind, prefix + "/
 // the server has shows that two logs are equal and nothing else.
 type HashKey [32]byte
 
-// Mask returns an event's hash as a ref is shown it.
+// Mask returns a hash of an event as a ref is shown it. A nil key masks nothing.
 func (k *HashKey) Mask(g *capability.Grant, h Hash) Hash {
-	if g.Message == "" || h == (Hash{}) {
+	if k == nil || g.ShowsAllKeys() || h == (Hash{}) {
 		return h
 	}
 	mac := hmac.New(sha256.New, k[:])
@@ -87,7 +159,7 @@ func HiddenEvent(session string, cursor uint64, hash Hash) *Event {
 }
 
 // showsAll reports whether a ref shows all of its session.
-func showsAll(g *capability.Grant) bool { return g.Message == "" && g.VisibleFrom <= 1 }
+func showsAll(g *capability.Grant) bool { return g.ShowsAllKeys() && g.VisibleFrom <= 1 }
 
 // ShowsEntry reports whether a ref shows an entry: it covers the key, and all of the value was
 // written since its first visible cursor. A part that a later turn's end or deltas have extended is
@@ -112,8 +184,8 @@ func visibleEvents(g *capability.Grant, events []*Event, key *HashKey) []*Event 
 	for _, e := range events {
 		hash := key.Mask(g, e.Hash)
 		switch last := len(shown) - 1; {
-		case InScope(g, e.Key):
-			shown = append(shown, e.redactFor(g).withHash(hash))
+		case showsEvent(g, e):
+			shown = append(shown, e.redactFor(g, key).withHash(hash))
 		case last >= 0 && shown[last].Hidden:
 			shown[last].Cursor, shown[last].Hash = e.Cursor, hash
 		default:
@@ -122,6 +194,52 @@ func visibleEvents(g *capability.Grant, events []*Event, key *HashKey) []*Event 
 	}
 	return shown
 }
+
+// Selection is the keys that a reader has asked for, of those that its ref shows. nil is all.
+type Selection struct{ asked *capability.Grant }
+
+// SelectKeys returns the selection of a list of keys; nil selects all. The error is BadArgument.
+func SelectKeys(keys []string) (*Selection, *fault.Error) {
+	if keys == nil {
+		return nil, nil
+	}
+	if err := capability.CheckKeys("keys", keys); err != nil {
+		return nil, err
+	}
+	return &Selection{&capability.Grant{ReadKeys: keys}}, nil
+}
+
+// Events returns the selected ones of events that a ref shows, as if the ref showed no others; their
+// hashes stay.
+func (s *Selection) Events(shown []*Event) []*Event {
+	if s == nil {
+		return shown
+	}
+	return visibleEvents(s.asked, shown, nil)
+}
+
+// Page returns the selected part of a page of events that a ref shows.
+func (s *Selection) Page(shown *LogPage) *LogPage {
+	if s == nil {
+		return shown
+	}
+	of := *shown
+	of.Events = s.Events(shown.Events)
+	return &of
+}
+
+// Chunk returns the selected part of a piece of state that a ref shows.
+func (s *Selection) Chunk(shown *StateChunk) *StateChunk {
+	if s == nil {
+		return shown
+	}
+	of := *shown
+	of.Entries, of.Turns = shownEntries(s.asked, shown.Entries), shownTurns(s.asked, shown.Turns)
+	return &of
+}
+
+// leavesOut reports whether a mark replaces an event.
+func (s *Selection) leavesOut(e *Event) bool { return s != nil && !showsEvent(s.asked, e) }
 
 // withHash returns the event with the hash that is shown for it.
 func (e *Event) withHash(hash Hash) *Event {
@@ -134,10 +252,11 @@ func (e *Event) withHash(hash Hash) *Event {
 }
 
 // redactFor returns the event without embedded values that a ref does not show: of a turn's end,
-// values from before the ref's first visible cursor; of a purge, hashes of the remainders of such
-// events or, if the ref is for one message, of a fork, which embeds all messages. Sum and Hash of
-// the event stay those of the original, with a salt that is not shown either.
-func (e *Event) redactFor(g *capability.Grant) *Event {
+// values from before the ref's first visible cursor and those of other keys; of a fork, those of
+// other keys and what it says of the sessions; of a purge, hashes of the remainders of events that
+// are older or, if the ref shows only some keys, of all. The event's Sum is that of the whole payload,
+// with a salt that is not shown either. Where there may be no salt, the Sum is masked.
+func (e *Event) redactFor(g *capability.Grant, key *HashKey) *Event {
 	if e.Payload == nil {
 		return e
 	}
@@ -146,16 +265,28 @@ func (e *Event) redactFor(g *capability.Grant) *Event {
 	case MethodFinalize:
 		var p finalizePayload
 		err := json.Unmarshal(e.Payload, &p)
-		p.Entries, p.Hidden = filterShown(p.Entries, func(in entryPayload) bool { return g.VisibleFrom <= 1 || in.Since >= g.VisibleFrom })
+		p.Entries, p.Hidden = filterShown(p.Entries, func(in entryPayload) bool {
+			return InScope(g, in.Key) && (g.VisibleFrom <= 1 || in.Since >= g.VisibleFrom)
+		})
 		if err == nil && p.Hidden == 0 {
 			return e
 		}
 		p.Salt = ""
 		left = encode(p)
+	case MethodFork:
+		if g.ShowsAllKeys() { // one with a first visible cursor is not shown the first event
+			return e
+		}
+		var p createPayload
+		if json.Unmarshal(e.Payload, &p) != nil {
+			p = createPayload{}
+		}
+		entries, _ := filterShown(p.Entries, func(in entryPayload) bool { return InScope(g, in.Key) })
+		left = encode(createPayload{Ref: p.Ref, Order: p.Order, Entries: entries})
 	case MethodPurge:
 		var p purgePayload
 		err := json.Unmarshal(e.Payload, &p)
-		p.Events, p.Hidden = filterShown(p.Events, func(note purgedNote) bool { return note.Cursor >= g.VisibleFrom && g.Message == "" })
+		p.Events, p.Hidden = filterShown(p.Events, func(note purgedNote) bool { return note.Cursor >= g.VisibleFrom && g.ShowsAllKeys() })
 		if err == nil && p.Hidden == 0 {
 			return e
 		}
@@ -165,7 +296,7 @@ func (e *Event) redactFor(g *capability.Grant) *Event {
 		return e
 	}
 	cut := *e
-	cut.Payload, cut.Redacted = left, true
+	cut.Payload, cut.Redacted, cut.Sum = left, true, key.Mask(g, e.Sum)
 	return &cut
 }
 
@@ -188,24 +319,25 @@ func filterShown[T any](list []T, shows func(T) bool) (shown []T, hidden int) {
 	return shown, n - len(shown)
 }
 
-// AttenuatedToMessage reports whether a live capability is for one message and its ref is not: its
-// holder must not see the ref's descendants.
-func AttenuatedToMessage(g, narrow *capability.Grant) bool {
-	return narrow != nil && g != nil && narrow.Message != g.Message
+// AttenuatedToKeys reports whether a live capability is for fewer keys than its ref: its holder must
+// not see the ref's descendants.
+func AttenuatedToKeys(g, narrow *capability.Grant) bool {
+	return narrow != nil && g != nil && !narrow.SameKeys(g)
 }
 
-// inScope returns an error if the current grant does not cover the key that op is about. Refs are
+// inScope returns an error if the current grant does not cover the keys that op writes. A turn's end
+// writes the message and all of its parts, so a ref that begins or ends one covers both. Refs are
 // minted and revoked within the scope of their own ref, so those ops have no key.
 func (a *applier) inScope(do op) *fault.Error {
-	if a.grant.Message == "" {
+	if a.grant.ShowsAllKeys() && a.grant.WriteKeys == nil {
 		return nil
 	}
-	about := ""
+	about, turn := "", ""
 	switch o := do.(type) {
 	case *opShare:
 		return nil
 	case *opRevoke:
-		if slot := a.v.grants[a.grant.ID]; slot == nil || !AttenuatedToMessage(slot.grant, a.sub.Attenuated) {
+		if slot := a.v.grants[a.grant.ID]; slot == nil || !AttenuatedToKeys(slot.grant, a.sub.Attenuated) {
 			return nil
 		}
 	case *opPut:
@@ -215,14 +347,32 @@ func (a *applier) inScope(do op) *fault.Error {
 	case *opAppendText:
 		about = o.key.String()
 	case *opBegin:
-		about = MessageKey(o.message)
+		about, turn = MessageKey(o.message), o.message
 	case *opFinalize:
-		about = MessageKey(o.message)
+		about, turn = MessageKey(o.message), o.message
+	default: // bumpEpoch: about the refs of all keys
+		if a.grant.Message == "" && a.grant.WriteKeys == nil {
+			return nil
+		}
 	}
-	if about != "" && InScope(a.grant, about) {
-		return nil
+	switch {
+	case a.grant.Message != "":
+		if about == "" || !writes(a.grant, about) {
+			return fault.MissingRight.With("the ref is for message %s only: ask for one that covers more", a.grant.Message)
+		}
+	case about == "":
+		return fault.MissingRight.With("the ref is limited to some keys, and this is about all: ask for one that covers more")
+	case !writes(a.grant, about):
+		return a.errNotWritten(about)
+	case turn != "" && !capability.CoversKey(a.grant.WriteKeys, partPrefix(turn)):
+		return a.errNotWritten(partPrefix(turn))
 	}
-	return fault.MissingRight.With("the ref is for message %s only: ask for one that covers more", a.grant.Message)
+	return nil
+}
+
+// errNotWritten refuses an op that writes a key, or the keys below a prefix.
+func (a *applier) errNotWritten(key string) *fault.Error {
+	return fault.MissingRight.With("the ref does not write %s, it is limited to %s: ask for one that covers it", fault.Clip(key), fault.Clip(capability.KeysText(a.grant.WriteKeys)))
 }
 
 // predatesRef reports whether a key's value is from before the current grant's first visible

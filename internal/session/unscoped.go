@@ -32,13 +32,13 @@ func (u *Unscoped[P]) Access() *Access { return u.whole.access() }
 func (u *Unscoped[P]) Shown(g *capability.Grant) P { return u.whole.limitedTo(g) }
 
 // limitedTo returns the access with the session's row as a ref shows it: the head of the log is
-// masked, and a ref of one message is not shown the session's external id.
+// masked, and a ref of some keys is not shown the session's external id.
 func (a *Access) limitedTo(g *capability.Grant) Access {
 	shown := *a
 	if a.Row != nil {
 		row := *a.Row
 		row.Head = a.Key.Mask(g, row.Head)
-		if g.Message != "" {
+		if !g.ShowsAllKeys() {
 			row.External = ""
 		}
 		shown.Row = &row
@@ -134,7 +134,7 @@ func SameLog(page *Unscoped[*LogPage], g *capability.Grant, cursor uint64, hash 
 }
 
 // HashAt returns the chain's hash of the event at cursor, which the page was read with in hashesAt;
-// zero if there is no such event. It is for comparing: refs of one message are not shown it.
+// zero if there is no such event. It is for comparing: refs of some keys are not shown it.
 func HashAt(page *Unscoped[*LogPage], cursor uint64) Hash { return page.whole.Hashes[cursor] }
 
 // EventsOf returns the events of a page.
@@ -184,9 +184,9 @@ func (u UnscopedEvents) LastAt() int64 {
 // cursor marks.
 const hiddenEventBytes = 16
 
-// Bytes is the approximate cost of event i on its way to a subscriber under g.
-func (u UnscopedEvents) Bytes(i int, g *capability.Grant) int {
-	if !InScope(g, u.list[i].Key) {
+// Bytes is the approximate cost of event i on its way to a subscriber of some keys under g.
+func (u UnscopedEvents) Bytes(i int, g *capability.Grant, keys *Selection) int {
+	if e := u.list[i]; !showsEvent(g, e) || keys.leavesOut(e) {
 		return hiddenEventBytes
 	}
 	return u.list[i].Bytes()

@@ -84,6 +84,8 @@ func (s *stamped) checkVisible(t *testing.T) {
 	t.Helper()
 	events := s.w.store.Events(s.session)
 	entries, _ := s.w.store.State(s.session)
+	s.checkKeysVisible(t, events, entries)
+	key := new(session.HashKey)
 	for from := range uint64(len(events) + 2) {
 		for _, message := range []string{"", "m1", "m2"} {
 			g := &capability.Grant{VisibleFrom: from, Message: message}
@@ -91,7 +93,7 @@ func (s *stamped) checkVisible(t *testing.T) {
 				at, messages := s.oldest(text)
 				return from > 1 && at != 0 && at < from || message != "" && slices.ContainsFunc(messages, func(m string) bool { return m != message })
 			}
-			for _, e := range session.VisibleEvents(g, events[max(from, 1)-1:], new(session.HashKey)) {
+			for _, e := range session.VisibleEvents(g, events[max(from, 1)-1:], key) {
 				if !e.Hidden && hides(string(e.Payload)) {
 					t.Errorf("from %d, message %q: event %d (%s) shows %s", from, message, e.Cursor, e.Method, e.Payload)
 				}
@@ -122,7 +124,11 @@ func (s *stamped) checkVisible(t *testing.T) {
 						shown++
 					}
 				}
-				if e.Method == session.MethodFinalize && (len(p.Entries) != shown || p.Hidden != len(all.Entries)-shown || e.Sum != written.Sum) {
+				sum := written.Sum
+				if e.Redacted {
+					sum = key.Mask(g, sum)
+				}
+				if e.Method == session.MethodFinalize && (len(p.Entries) != shown || p.Hidden != len(all.Entries)-shown || e.Sum != sum) {
 					t.Errorf("from %d, message %q: the end of a turn at %d shows %d values and says that it hides %d, of %d of which %d are new",
 						from, message, e.Cursor, len(p.Entries), p.Hidden, len(all.Entries), shown)
 				}
@@ -135,6 +141,101 @@ func (s *stamped) checkVisible(t *testing.T) {
 			}
 		}
 	}
+}
+
+// keyLists are limits to keys, for the messages and parts of stamped logs.
+var keyLists = [][]string{{"message/"}, {"part/"}, {"part/m1/"}, {"message/m1"}, {"message/m1", "part/m1/"}, {"part/m1/a", "part/m2/p1"}, {"part/m1/p1", "session"},
+	{"message/m2", "part/m1/", "model/"}, {"todo/"}}
+
+// checkKeysVisible checks that a ref which is limited to keys is shown no others, and all that becomes
+// of those: the fold of the events that it is shown is the state that it is shown. The same for keys
+// that a reader asks for.
+func (s *stamped) checkKeysVisible(t *testing.T, events []*session.Event, entries []*session.Entry) {
+	t.Helper()
+	_, turns := s.w.store.State(s.session)
+	for _, keys := range keyLists {
+		g, masks := &capability.Grant{ReadKeys: keys}, &session.HashKey{1}
+		asked, err := session.SelectKeys(keys)
+		if err != nil {
+			t.Fatal(err)
+		}
+		whole := session.NewUnscoped(&session.StateChunk{Entries: entries, Turns: turns})
+		for by, log := range map[string]struct {
+			events []*session.Event
+			state  *session.StateChunk
+		}{
+			"limited to":  {session.VisibleEvents(g, events, masks), whole.Shown(g)},
+			"asking for":  {asked.Events(events), asked.Chunk(whole.Shown(&capability.Grant{}))},
+			"within part": {asked.Events(session.VisibleEvents(&capability.Grant{ReadKeys: []string{"part/"}}, events, masks)), asked.Chunk(whole.Shown(&capability.Grant{ReadKeys: []string{"part/"}}))},
+		} {
+			f, last := session.NewFold(s.session), &session.Event{}
+			for _, e := range log.events {
+				if err := f.Apply(e); err != nil {
+					t.Fatalf("%s %q: %v", by, keys, err)
+				}
+				if e.Hidden && last.Hidden {
+					t.Errorf("%s %q: two marks at %d and %d", by, keys, last.Cursor, e.Cursor)
+				}
+				of := events[e.Cursor-1]
+				if masked := by != "asking for"; masked != (e.Hash != of.Hash) {
+					t.Errorf("%s %q: the hash of event %d is masked: %v", by, keys, e.Cursor, !masked)
+				} else if masked && e.Redacted && e.Sum == of.Sum {
+					t.Errorf("%s %q: event %d is shown in part, with the hash of the whole", by, keys, e.Cursor)
+				}
+				s.checkKeysOf(t, fmt.Sprintf("%s %q", by, keys), keys, e)
+				last = e
+			}
+			got, want := describeEntries(f.Entries()), describeEntries(log.state.Entries)
+			if !slices.Equal(got, want) {
+				t.Errorf("%s %q: the events fold to\n%q, the state is\n%q", by, keys, got, want)
+			}
+			var folded, stored []string
+			for _, turn := range f.Turns() {
+				folded = append(folded, fmt.Sprint(turn.Message, turn.Status, turn.Begun, turn.Ended))
+			}
+			for _, turn := range log.state.Turns {
+				stored = append(stored, fmt.Sprint(turn.Message, turn.Status, turn.Begun, turn.Ended))
+			}
+			slices.Sort(stored)
+			if !slices.Equal(folded, stored) {
+				t.Errorf("%s %q: the turns are %q, stored are %q", by, keys, folded, stored)
+			}
+		}
+	}
+}
+
+// checkKeysOf checks that an event tells of no other keys.
+func (s *stamped) checkKeysOf(t *testing.T, by string, keys []string, e *session.Event) {
+	t.Helper()
+	var p struct {
+		Entries          []struct{ Key string }
+		Events           []any
+		Source, External string
+	}
+	if e.Payload == nil || e.Hidden {
+		return
+	}
+	if err := json.Unmarshal(e.Payload, &p); err != nil {
+		t.Fatal(err)
+	}
+	embeds := e.Method == session.MethodFinalize || e.Method == session.MethodFork
+	if !embeds && !capability.CoversKey(keys, e.Key) || len(p.Events) > 0 || p.Source != "" || p.External != "" {
+		t.Errorf("%s: event %d (%s) of %s shows %s", by, e.Cursor, e.Method, e.Key, e.Payload)
+	}
+	for _, in := range p.Entries {
+		if !capability.CoversKey(keys, in.Key) {
+			t.Errorf("%s: event %d (%s) embeds %s", by, e.Cursor, e.Method, in.Key)
+		}
+	}
+}
+
+// describeEntries returns the keys in their order, with their values.
+func describeEntries(entries []*session.Entry) (all []string) {
+	entries = slices.SortedFunc(slices.Values(entries), session.CompareEntries)
+	for _, e := range entries {
+		all = append(all, fmt.Sprintf("%s@%d %s", e.Key, e.Cursor, e.Payload))
+	}
+	return all
 }
 
 // What an event's hash is over cannot be guessed by who is shown a part of it: not with all

@@ -65,7 +65,7 @@ func (s *Service) serveWS(w http.ResponseWriter, v *visitor, id string) {
 		}
 	})
 	beside.Go(func() { s.ping(ctx, conn, cancel) })
-	err = live.Follow(ctx, fanout.Position{Cursor: d.Row.Cursor, Hash: d.Row.Head}, func(events []*session.Event) error { return s.sendEvents(ctx, conn, live, events) })
+	err = live.Follow(ctx, fanout.Position{Cursor: d.Row.Cursor, Hash: d.Row.Head}, nil, func(events []*session.Event) error { return s.sendEvents(ctx, conn, live, events) })
 	code, why := websocket.StatusInternalError, ""
 	var f *fault.Error
 	switch {

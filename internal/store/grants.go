@@ -6,13 +6,14 @@ package store
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 
 	"github.com/mooring-rpc/mooring/capability"
 )
 
 const grantColumns = `g.target, g.tail, g.parent_target, g.parent_tail, g.owner, g.epoch, g.rights, g.methods, g.expires, g.visible_from,
 	g.redeemable, g.redeemed, g.created, g.revoked, g.cut, g.revoked_by, g.label, g.actor, g.hash, g.message, g.message_rights, g.seal,
-	g.bytes, g.spared`
+	g.read_keys, g.write_keys, g.key_rights, g.bytes, g.spared`
 
 var (
 	readGrants = statement("tt", `
@@ -32,9 +33,10 @@ var (
 			WHERE g.target = line.target AND g.tail = line.tail AND g.parent_target <> '')
 		SELECT `+grantColumns+` FROM line CROSS JOIN grants g WHERE g.target = line.target AND g.tail = line.tail`)
 
-	insertGrants = statement("ttttiiitiiiiiiitttbtib", `
+	insertGrants = statement("ttttiiitiiiiiiitttbtibtti", `
 		INSERT INTO grants (target, tail, parent_target, parent_tail, owner, epoch, rights, methods, expires, visible_from,
-			redeemable, redeemed, created, revoked, cut, revoked_by, label, actor, hash, message, message_rights, seal)
+			redeemable, redeemed, created, revoked, cut, revoked_by, label, actor, hash, message, message_rights, seal,
+			read_keys, write_keys, key_rights)
 		{values}`)
 
 	// chargeGrants adds to the bytes stored under refs.
@@ -60,21 +62,24 @@ func scanGrant(row Scanner, more ...any) (*capability.Grant, error) {
 		g                                                   capability.Grant
 		tail, parentTarget, parentTail, methods             string
 		owner, epoch, rights, from, redeemable, used, cutAt int64
-		within                                              int64
+		within, inKeys                                      int64
+		readKeys, writeKeys                                 string
 		hash, seal                                          []byte
 	)
 	dest := []any{&g.Target, &tail, &parentTarget, &parentTail, &owner, &epoch, &rights, &methods, &g.Expires, &from,
-		&redeemable, &used, &g.Created, &g.Revoked, &cutAt, &g.RevokedBy, &g.Label, &g.Actor, &hash, &g.Message, &within, &seal, &g.Bytes, &g.ExemptBytes}
+		&redeemable, &used, &g.Created, &g.Revoked, &cutAt, &g.RevokedBy, &g.Label, &g.Actor, &hash, &g.Message, &within, &seal,
+		&readKeys, &writeKeys, &inKeys, &g.Bytes, &g.ExemptBytes}
 	if err := row.Scan(append(dest, more...)...); err != nil {
 		return nil, err
 	}
 	g.ID, g.Parent = joinRef(g.Target, tail), joinRef(parentTarget, parentTail)
-	g.Owner, g.Epoch, g.Rights = owner != 0, uint64(epoch), capability.Rights(rights|within)
+	g.Owner, g.Epoch, g.Rights = owner != 0, uint64(epoch), capability.Rights(rights|within|inKeys)
 	g.VisibleFrom, g.MaxRedemptions, g.Redemptions, g.Cut = uint64(from), uint32(redeemable), uint32(used), uint64(cutAt)
 	copy(g.Hash[:], hash)
 	if len(seal) > 0 {
 		g.Seal = seal
 	}
+	g.ReadKeys, g.WriteKeys = splitKeys(readKeys), splitKeys(writeKeys)
 	// NULL is nil: all methods. No ref has an empty list.
 	if err := json.Unmarshal([]byte(methods), &g.Methods); err != nil {
 		return nil, fmt.Errorf("methods of ref %s: %w", g.ID, err)
@@ -97,12 +102,29 @@ func grantValues(g *capability.Grant) ([]any, error) {
 	if g.Owner {
 		owner = 1
 	}
-	rights, within := int64(g.Rights), int64(0)
-	if g.Message != "" { // a server that does not know this limit must find no rights without it
-		rights, within = within, rights
+	// A server that does not know a limit must find no rights without it.
+	var rights, within, inKeys int64
+	switch {
+	case g.ReadKeys != nil || g.WriteKeys != nil:
+		inKeys = int64(g.Rights)
+	case g.Message != "":
+		within = int64(g.Rights)
+	default:
+		rights = int64(g.Rights)
 	}
 	return []any{g.Target, tail, parentTarget, parentTail, owner, int64(g.Epoch), rights, string(methods), g.Expires, int64(g.VisibleFrom),
-		int64(g.MaxRedemptions), int64(g.Redemptions), g.Created, g.Revoked, int64(g.Cut), g.RevokedBy, g.Label, g.Actor, g.Hash[:], g.Message, within, seal}, nil
+		int64(g.MaxRedemptions), int64(g.Redemptions), g.Created, g.Revoked, int64(g.Cut), g.RevokedBy, g.Label, g.Actor, g.Hash[:], g.Message, within, seal,
+		strings.Join(g.ReadKeys, keySep), strings.Join(g.WriteKeys, keySep), inKeys}, nil
+}
+
+// keySep is between the keys of a list in a column; ” is no limit.
+const keySep = "\n"
+
+func splitKeys(column string) []string {
+	if column == "" {
+		return nil
+	}
+	return strings.Split(column, keySep)
 }
 
 // refRows returns ref ids as rows of a list, each in its two columns.

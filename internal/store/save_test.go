@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
+	"strings"
 	"testing"
 
+	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/internal/session"
 )
 
@@ -24,6 +27,35 @@ func TestSplitEntries(t *testing.T) {
 	}
 	if left := trans.absent["ses_A"]; !slices.Equal(left, []string{"b", "c", "d"}) {
 		t.Errorf("still absent: %v", left)
+	}
+}
+
+// TestOldServersFindNoRights: of a ref with a limit that came later, the columns in which a server of an
+// earlier version finds rights have none.
+func TestOldServersFindNoRights(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		g    capability.Grant
+		want [3]int64
+	}{
+		{capability.Grant{}, [3]int64{7, 0, 0}},
+		{capability.Grant{Message: "m"}, [3]int64{0, 7, 0}},
+		{capability.Grant{ReadKeys: []string{"todo/"}}, [3]int64{0, 0, 7}},
+		{capability.Grant{WriteKeys: []string{"todo/"}}, [3]int64{0, 0, 7}},
+	} {
+		c.g.ID, c.g.Target, c.g.Rights = "ses_A.s1", "ses_A", capability.Read|capability.Append|capability.Share
+		values, err := grantValues(&c.g)
+		if err != nil {
+			t.Fatal(err)
+		}
+		columns := regexp.MustCompile(`\w+`).FindAllString(insertGrants.SQLite.One[strings.Index(insertGrants.SQLite.One, "(target"):], len(values))
+		var got [3]int64
+		for i, name := range []string{"rights", "message_rights", "key_rights"} {
+			got[i] = values[slices.Index(columns, name)].(int64)
+		}
+		if got != c.want {
+			t.Errorf("%+v is stored with rights %v, want %v", c.g, got, c.want)
+		}
 	}
 }
 

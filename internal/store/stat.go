@@ -21,11 +21,11 @@ var (
 	// statGrown reads those of them that were appended to since they were put.
 	statGrown = statement("", `SELECT e.text_len, `+entryValue+` `+statRange+` AND e.grown > 0`)
 
-	// statEvents counts the events from cursor {2} on that are about the message {3} or its parts, from
-	// {4} to below {5}.
-	statEvents = statement("", `
+	// statEvents counts the events from cursor {2} on that are in some of the ranges (session.EventRange).
+	statEvents = statement("ttt", `
 		SELECT count(*), coalesce(min(v.at), 0), coalesce(max(v.at), 0) FROM events v
-		WHERE v.session = {1} AND v.cursor >= {2} AND (v.key = {3} OR v.key >= {4} AND v.key < {5})`)
+		WHERE v.session = {1} AND v.cursor >= {2} AND EXISTS (
+			SELECT 1 FROM {w} WHERE v.key >= w.a AND v.key < w.b AND (w.c = '' OR v.method = w.c))`)
 
 	// statEnds reads the times of the first and the last event from cursor {2} on.
 	statEnds = statement("", `
@@ -33,7 +33,7 @@ var (
 			coalesce((SELECT v.at FROM events v WHERE v.session = {1} AND v.cursor >= {2} ORDER BY v.cursor DESC LIMIT 1), 0)`)
 )
 
-// ReadStat implements session.Reader. What a ref of one message shows of the log is counted event by
+// ReadStat implements session.Reader. What a ref of some keys shows of the log is counted event by
 // event.
 func (s *Store) ReadStat(ctx context.Context, id string, refIDs []string, admit session.Admit) (*session.Stat, error) {
 	stat := &session.Stat{Kinds: []session.KindStat{}}
@@ -52,24 +52,33 @@ func (s *Store) ReadStat(ctx context.Context, id string, refIDs []string, admit 
 		stat.Cursor = access.Row.Cursor
 		ranges := session.ScopeRanges(g)
 		var events, from, to int64
-		if g.Message == "" {
+		if g.ShowsAllKeys() {
 			if stat.Cursor >= first {
 				events = int64(stat.Cursor - first + 1)
 			}
 			run.Queue(statEnds, nil, []any{id, clamp(first)}, func(row Scanner) error { return row.Scan(&from, &to) })
 		} else {
-			message, parts := ranges[0], ranges[1]
-			run.Queue(statEvents, nil, []any{id, clamp(first), message.From, parts.From, parts.Below}, func(row Scanner) error {
+			var shown [][]any
+			for _, r := range session.EventRanges(g) {
+				shown = append(shown, []any{r.From, r.Below, r.Method})
+			}
+			run.Queue(statEvents, shown, []any{id, clamp(first)}, func(row Scanner) error {
 				return row.Scan(&events, &from, &to)
 			})
 		}
+		var kind *session.KindStat // of the range that is read
 		for _, r := range ranges {
 			run.Queue(statKeys, nil, []any{id, r.From, r.Below, clamp(g.VisibleFrom)}, func(row Scanner) error {
 				var keys, bytes int64
 				err := row.Scan(&keys, &bytes)
-				if keys > 0 {
-					stat.Kinds = append(stat.Kinds, session.KindStat{Kind: r.Kind, Keys: uint64(keys), Bytes: uint64(bytes)})
+				if keys == 0 {
+					return err
 				}
+				if last := len(stat.Kinds) - 1; last < 0 || stat.Kinds[last].Kind != r.Kind {
+					stat.Kinds = append(stat.Kinds, session.KindStat{Kind: r.Kind})
+				}
+				kind = &stat.Kinds[len(stat.Kinds)-1]
+				kind.Keys, kind.Bytes = kind.Keys+uint64(keys), kind.Bytes+uint64(bytes)
 				return err
 			})
 			run.Queue(statGrown, nil, []any{id, r.From, r.Below, clamp(g.VisibleFrom)}, func(row Scanner) error {
@@ -77,7 +86,7 @@ func (s *Store) ReadStat(ctx context.Context, id string, refIDs []string, admit 
 				var put []byte
 				err := row.Scan(&length, &put)
 				text, _ := ledger.Member(put, "text")
-				stat.Kinds[len(stat.Kinds)-1].Bytes += uint64(length) - uint64(len(ledger.Unquote(text)))
+				kind.Bytes += uint64(length) - uint64(len(ledger.Unquote(text)))
 				return err
 			})
 		}

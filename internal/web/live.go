@@ -103,7 +103,7 @@ func (q *request) follow(link context.Context, s *stream, h *objects.Capability,
 	}
 	var beats sync.WaitGroup
 	beats.Go(func() { s.heartbeats(ctx, q.site.cfg.Heartbeat, func() { q.recheckToken(ctx, end) }) })
-	err = h.Follow(ctx, from, func(events []*session.Event) error { return s.sendEvents(ctx, q.site, events) })
+	err = h.Follow(ctx, from, nil, func(events []*session.Event) error { return s.sendEvents(ctx, q.site, events) })
 	end(nil)
 	beats.Wait()
 	if link.Err() != nil { // the reader has gone, or was too slow

@@ -167,7 +167,7 @@ func (q *request) publicShare(ref capability.Ref, redemption string) (id string,
 		return "", err
 	}
 	// The id shows the whole session, even after the ref has ended.
-	if g := desc.Grant; !g.Rights.Has(capability.Share) || g.Message != "" || g.VisibleFrom != 0 || g.Expires != 0 {
+	if g := desc.Grant; !g.Rights.Has(capability.Share) || !g.ShowsAllKeys() || g.WriteKeys != nil || g.VisibleFrom != 0 || g.Expires != 0 {
 		return "", fault.MissingRight.With("the public share is shown only to refs that may share the whole session and do not expire: use the owner's")
 	}
 	if q.site.shares != nil {

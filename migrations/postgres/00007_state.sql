@@ -10,3 +10,9 @@ CREATE INDEX entries_put ON entries (session, kind, ord, ord_index, key);
 ALTER TABLE entries ADD COLUMN put_ref text COLLATE "C" NOT NULL DEFAULT '';
 ALTER TABLE entries ADD COLUMN put_actor text COLLATE "C" NOT NULL DEFAULT '';
 ALTER TABLE entries ADD COLUMN put_at bigint NOT NULL DEFAULT 0;
+
+-- The keys that a ref shows, and those that it writes, one a line; '' is no limit.
+ALTER TABLE grants ADD COLUMN read_keys text COLLATE "C" NOT NULL DEFAULT '';
+ALTER TABLE grants ADD COLUMN write_keys text COLLATE "C" NOT NULL DEFAULT '';
+-- In place of rights, of a ref that is limited to keys: a server of the previous version finds none.
+ALTER TABLE grants ADD COLUMN key_rights smallint NOT NULL DEFAULT 0;

@@ -10,3 +10,9 @@ CREATE INDEX entries_put ON entries (session, kind, ord, ord_index, key);
 ALTER TABLE entries ADD COLUMN put_ref TEXT NOT NULL DEFAULT '';
 ALTER TABLE entries ADD COLUMN put_actor TEXT NOT NULL DEFAULT '';
 ALTER TABLE entries ADD COLUMN put_at INTEGER NOT NULL DEFAULT 0;
+
+-- The keys that a ref shows, and those that it writes, one a line; '' is no limit.
+ALTER TABLE grants ADD COLUMN read_keys TEXT NOT NULL DEFAULT '';
+ALTER TABLE grants ADD COLUMN write_keys TEXT NOT NULL DEFAULT '';
+-- In place of rights, of a ref that is limited to keys: a server of the previous version finds none.
+ALTER TABLE grants ADD COLUMN key_rights INTEGER NOT NULL DEFAULT 0;

@@ -29,10 +29,10 @@ var (
 
 	SessionDescribe   = Method{rpc.Method{Interface: 0xea5b169eb831e2a5, ID: 0, Name: "Session.describe"}, capnp.ObjectSize{DataSize: 0, PointerCount: 0}, capnp.ObjectSize{DataSize: 8, PointerCount: 2}}
 	SessionOpenStream = Method{rpc.Method{Interface: 0xea5b169eb831e2a5, ID: 1, Name: "Session.openStream"}, capnp.ObjectSize{DataSize: 8, PointerCount: 2}, capnp.ObjectSize{DataSize: 16, PointerCount: 1}}
-	SessionSnapshot   = Method{rpc.Method{Interface: 0xea5b169eb831e2a5, ID: 2, Name: "Session.snapshot"}, capnp.ObjectSize{DataSize: 8, PointerCount: 2}, capnp.ObjectSize{DataSize: 8, PointerCount: 0}}
+	SessionSnapshot   = Method{rpc.Method{Interface: 0xea5b169eb831e2a5, ID: 2, Name: "Session.snapshot"}, capnp.ObjectSize{DataSize: 8, PointerCount: 4}, capnp.ObjectSize{DataSize: 8, PointerCount: 0}}
 	SessionSubscribe  = Method{rpc.Method{Interface: 0xea5b169eb831e2a5, ID: 3, Name: "Session.subscribe"}, capnp.ObjectSize{DataSize: 0, PointerCount: 2}, capnp.ObjectSize{DataSize: 0, PointerCount: 1}}
 	SessionRevoke     = Method{rpc.Method{Interface: 0xea5b169eb831e2a5, ID: 4, Name: "Session.revoke"}, capnp.ObjectSize{DataSize: 8, PointerCount: 1}, capnp.ObjectSize{DataSize: 16, PointerCount: 1}}
-	SessionEvents     = Method{rpc.Method{Interface: 0xea5b169eb831e2a5, ID: 5, Name: "Session.events"}, capnp.ObjectSize{DataSize: 16, PointerCount: 1}, capnp.ObjectSize{DataSize: 8, PointerCount: 1}}
+	SessionEvents     = Method{rpc.Method{Interface: 0xea5b169eb831e2a5, ID: 5, Name: "Session.events"}, capnp.ObjectSize{DataSize: 16, PointerCount: 3}, capnp.ObjectSize{DataSize: 8, PointerCount: 1}}
 	SessionAttenuate  = Method{rpc.Method{Interface: 0xea5b169eb831e2a5, ID: 6, Name: "Session.attenuate"}, capnp.ObjectSize{DataSize: 0, PointerCount: 1}, capnp.ObjectSize{DataSize: 0, PointerCount: 1}}
 	SessionRefs       = Method{rpc.Method{Interface: 0xea5b169eb831e2a5, ID: 7, Name: "Session.refs"}, capnp.ObjectSize{DataSize: 0, PointerCount: 1}, capnp.ObjectSize{DataSize: 8, PointerCount: 2}}
 	SessionAudit      = Method{rpc.Method{Interface: 0xea5b169eb831e2a5, ID: 8, Name: "Session.audit"}, capnp.ObjectSize{DataSize: 16, PointerCount: 0}, capnp.ObjectSize{DataSize: 0, PointerCount: 1}}

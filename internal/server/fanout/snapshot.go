@@ -61,7 +61,8 @@ type SnapshotRequest struct {
 	Refs    []string // of the grants that Check needs
 	Conn    *Flow
 	Sink    StateSink
-	Window  int // bytes in flight
+	Window  int                // bytes in flight
+	Keys    *session.Selection // sent instead of all that the ref shows
 
 	// Check returns the grant under which the state is shown, or why it may not be. It is called
 	// in the snapshot, and again while a long one is sent.
@@ -232,7 +233,7 @@ func (h *snapshotSender) sendChunk(ctx context.Context, c *session.Unscoped[*ses
 	if err := h.recheck(ctx); err != nil {
 		return err
 	}
-	shown, bytes := c.Shown(h.grant), 256
+	shown, bytes := h.req.Keys.Chunk(c.Shown(h.grant)), 256
 	for _, e := range shown.Entries {
 		bytes += e.Bytes()
 	}

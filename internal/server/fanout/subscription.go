@@ -52,6 +52,7 @@ type SubscriptionConfig struct {
 	Window      int // bytes in flight, at most
 	MaxDelivery int // bytes of a delivery, at most; 0: bounded by the window alone
 	After       Position
+	Keys        *session.Selection // sent instead of all that the ref shows
 
 	// OnStart, if not nil, is called once, before anything is sent: with the actor of the ref and
 	// nil, or with the refusal that ended the subscription before it began (the sink then gets no
@@ -69,6 +70,7 @@ type Subscription struct {
 	waiter waiter // for bytes of conn
 	window int    // bytes that may be in flight
 
+	keys        *session.Selection
 	windowMax   int // window doubles with each ack until it is this
 	maxDelivery int // bytes of a delivery, at most; 0: bounded by the window alone
 
@@ -105,7 +107,7 @@ const initialWindow = 64 << 10
 // NewSubscription returns a subscription; hub.subscribe starts it.
 func NewSubscription(cfg SubscriptionConfig) *Subscription {
 	s := &Subscription{auth: cfg.Authority, conn: cfg.Conn, sink: cfg.Sink, window: min(initialWindow, cfg.Window), windowMax: cfg.Window,
-		maxDelivery: cfg.MaxDelivery, cursor: cfg.After.Cursor, resumeHash: cfg.After.Hash}
+		maxDelivery: cfg.MaxDelivery, keys: cfg.Keys, cursor: cfg.After.Cursor, resumeHash: cfg.After.Hash}
 	if cfg.OnStart != nil {
 		s.onStart = func(refused *fault.Error) { cfg.OnStart(s.actor, refused) }
 	}
@@ -148,7 +150,7 @@ func (s *Subscription) nextDelivery(events session.UnscopedEvents) (d delivery, 
 	rest := events.From(next)
 	n, bytes := 0, 0
 	for n < rest.Len() {
-		size := rest.Bytes(n, s.grant)
+		size := rest.Bytes(n, s.grant, s.keys)
 		if n > 0 && (bytes+size > s.deliveryBytes() || !s.hasRoom(bytes+size)) {
 			break
 		}
@@ -161,7 +163,8 @@ func (s *Subscription) nextDelivery(events session.UnscopedEvents) (d delivery, 
 		return d, false
 	}
 	d = delivery{sub: s, generation: s.generation, after: s.cursor, head: s.head, bytes: bytes}
-	d.events, s.cursor, s.head = rest.Shown(n, s.grant, &s.hashKey)
+	shown, cursor, head := rest.Shown(n, s.grant, &s.hashKey)
+	d.events, s.cursor, s.head = s.keys.Events(shown), cursor, head
 	s.inFlight += bytes
 	return d, true
 }

@@ -143,7 +143,7 @@ func BenchmarkFollow(b *testing.B) {
 	var all sync.WaitGroup
 	for range followers {
 		all.Go(func() {
-			_ = live.Follow(ctx, fanout.Position{}, func(events []*session.Event) error {
+			_ = live.Follow(ctx, fanout.Position{}, nil, func(events []*session.Event) error {
 				behind.Add(-int64(len(events)))
 				return nil
 			})

@@ -88,7 +88,7 @@ func TestTheDoor(t *testing.T) {
 			t.Errorf("%+v, %q, %v", page, next, err)
 		}
 		var keys []string
-		at, err := live.Snapshot(t.Context(), fanout.Position{}, func(p *session.StateChunk) error {
+		at, err := live.Snapshot(t.Context(), fanout.Position{}, nil, func(p *session.StateChunk) error {
 			for _, e := range p.Entries {
 				keys = append(keys, e.Key)
 			}
@@ -98,10 +98,10 @@ func TestTheDoor(t *testing.T) {
 			t.Errorf("%v at %v, %v", keys, at, err)
 		}
 		stop := errors.New("enough")
-		if _, err := live.Snapshot(t.Context(), fanout.Position{}, func(*session.StateChunk) error { return stop }); err != stop {
+		if _, err := live.Snapshot(t.Context(), fanout.Position{}, nil, func(*session.StateChunk) error { return stop }); err != stop {
 			t.Errorf("the taker's error came back as %v", err)
 		}
-		if log, err := live.Events(t.Context(), fanout.Position{Cursor: 1}, 10); err != nil || len(log.Events) != 2 {
+		if log, err := live.Events(t.Context(), fanout.Position{Cursor: 1}, nil, 10); err != nil || len(log.Events) != 2 {
 			t.Errorf("%+v, %v", log, err)
 		}
 
@@ -119,7 +119,7 @@ func TestTheDoor(t *testing.T) {
 		}
 		seen, over := make(chan uint64, 100), make(chan error, 1)
 		go func() {
-			over <- looking.Follow(t.Context(), fanout.Position{}, func(events []*session.Event) error {
+			over <- looking.Follow(t.Context(), fanout.Position{}, nil, func(events []*session.Event) error {
 				for _, e := range events {
 					seen <- e.Cursor
 				}
@@ -144,25 +144,25 @@ func TestTheDoor(t *testing.T) {
 		if _, _, err := looking.Range(t.Context(), "", "z", 1, 1); !errors.Is(err, fault.Revoked) {
 			t.Errorf("a dead ref reads: %v", err)
 		}
-		if err := looking.Follow(t.Context(), fanout.Position{}, nil); !errors.Is(err, fault.Revoked) {
+		if err := looking.Follow(t.Context(), fanout.Position{}, nil, nil); !errors.Is(err, fault.Revoked) {
 			t.Errorf("a dead ref follows: %v", err)
 		}
-		if err := me.Assume(reader).Follow(t.Context(), fanout.Position{}, nil); !errors.Is(err, fault.Revoked) {
+		if err := me.Assume(reader).Follow(t.Context(), fanout.Position{}, nil, nil); !errors.Is(err, fault.Revoked) {
 			t.Errorf("a dead ref follows without its secret: %v", err)
 		}
 
 		// Who leaves stops following.
 		ctx, leave := context.WithCancel(t.Context())
 		go func() {
-			over <- live.Follow(ctx, fanout.Position{Cursor: 5}, func([]*session.Event) error { leave(); return nil })
+			over <- live.Follow(ctx, fanout.Position{Cursor: 5}, nil, func([]*session.Event) error { leave(); return nil })
 		}()
 		if err := <-over; !errors.Is(err, context.Canceled) {
 			t.Errorf("it ends with %v", err)
 		}
-		if err := live.Follow(t.Context(), fanout.Position{}, func([]*session.Event) error { return stop }); err != stop {
+		if err := live.Follow(t.Context(), fanout.Position{}, nil, func([]*session.Event) error { return stop }); err != stop {
 			t.Errorf("the taker's error came back as %v", err)
 		}
-		go func() { over <- live.Follow(t.Context(), fanout.Position{Cursor: 6}, nil) }()
+		go func() { over <- live.Follow(t.Context(), fanout.Position{Cursor: 6}, nil, nil) }()
 		until.True(t, "it follows", func() bool {
 			return followedSessions(r) == 1
 		})

@@ -24,7 +24,7 @@ var errEnough = errors.New("enough")
 // followed is the first event after a position, or why there is none.
 func followed(ctx context.Context, h *objects.Capability, at fanout.Position) (*session.Event, error) {
 	var first *session.Event
-	err := h.Follow(ctx, at, func(events []*session.Event) error {
+	err := h.Follow(ctx, at, nil, func(events []*session.Event) error {
 		first = events[0]
 		return errEnough
 	})
@@ -48,26 +48,26 @@ func TestAResumeNamesTheEventThatItStandsAt(t *testing.T) {
 		ctx := within(t)
 		check := func(label string, h *objects.Capability, first uint64) {
 			t.Helper()
-			log, err := h.Events(ctx, fanout.Position{}, 100)
+			log, err := h.Events(ctx, fanout.Position{}, nil, 100)
 			if err != nil {
 				t.Fatal(err)
 			}
 			last := log.Events[len(log.Events)-1]
 			if end := (fanout.Position{Cursor: last.Cursor, Hash: last.Hash}); last.Hash == (session.Hash{}) {
 				t.Errorf("%s: the last event has no hash", label)
-			} else if page, err := h.Events(ctx, end, 10); err != nil || len(page.Events) != 0 {
+			} else if page, err := h.Events(ctx, end, nil, 10); err != nil || len(page.Events) != 0 {
 				t.Errorf("%s: at the very end: %v", label, err)
 			}
 			for i, e := range log.Events[:len(log.Events)-1] {
 				at, wrong := fanout.Position{Cursor: e.Cursor, Hash: e.Hash}, fanout.Position{Cursor: e.Cursor, Hash: session.Hash{1}}
-				page, err := h.Events(ctx, at, 1)
+				page, err := h.Events(ctx, at, nil, 1)
 				if err != nil || len(page.Events) != 1 || page.Events[0].Cursor <= e.Cursor {
 					t.Errorf("%s: a page after %d: %v", label, e.Cursor, err)
 				}
 				if next, err := followed(ctx, h, at); err != nil || next.Cursor <= e.Cursor {
 					t.Errorf("%s: following after %d: %v", label, e.Cursor, err)
 				}
-				if _, err := h.Events(ctx, wrong, 1); !errors.Is(err, fault.ServerBehind) {
+				if _, err := h.Events(ctx, wrong, nil, 1); !errors.Is(err, fault.ServerBehind) {
 					t.Errorf("%s: a page after another event %d: %v", label, e.Cursor, err)
 				}
 				if _, err := followed(ctx, h, wrong); !errors.Is(err, fault.ServerBehind) {
@@ -78,19 +78,19 @@ func TestAResumeNamesTheEventThatItStandsAt(t *testing.T) {
 				}
 			}
 			for _, e := range log.Events {
-				of, err := h.Snapshot(ctx, fanout.Position{Cursor: e.Cursor, Hash: e.Hash}, func(*session.StateChunk) error { return nil })
+				of, err := h.Snapshot(ctx, fanout.Position{Cursor: e.Cursor, Hash: e.Hash}, nil, func(*session.StateChunk) error { return nil })
 				if err != nil || of != (fanout.Position{Cursor: e.Cursor, Hash: e.Hash}) {
 					t.Errorf("%s: the state of %d is of %+v: %v", label, e.Cursor, of, err)
 				}
-				if _, err := h.Snapshot(ctx, fanout.Position{Cursor: e.Cursor, Hash: session.Hash{1}}, func(*session.StateChunk) error { return nil }); !errors.Is(err, fault.ServerBehind) {
+				if _, err := h.Snapshot(ctx, fanout.Position{Cursor: e.Cursor, Hash: session.Hash{1}}, nil, func(*session.StateChunk) error { return nil }); !errors.Is(err, fault.ServerBehind) {
 					t.Errorf("%s: the state of another event %d: %v", label, e.Cursor, err)
 				}
 			}
-			if of, err := h.Snapshot(ctx, fanout.Position{}, func(*session.StateChunk) error { return nil }); err != nil || of != (fanout.Position{Cursor: last.Cursor, Hash: last.Hash}) {
+			if of, err := h.Snapshot(ctx, fanout.Position{}, nil, func(*session.StateChunk) error { return nil }); err != nil || of != (fanout.Position{Cursor: last.Cursor, Hash: last.Hash}) {
 				t.Errorf("%s: the present state is of %+v: %v", label, of, err)
 			}
 			beyond := fanout.Position{Cursor: 99}
-			if _, err := h.Events(ctx, beyond, 1); !errors.Is(err, fault.ServerBehind) {
+			if _, err := h.Events(ctx, beyond, nil, 1); !errors.Is(err, fault.ServerBehind) {
 				t.Errorf("%s: a page from beyond the log: %v", label, err)
 			}
 		}
@@ -100,7 +100,7 @@ func TestAResumeNamesTheEventThatItStandsAt(t *testing.T) {
 		check("who sees one message", caller.Assume(one.ID), 5)
 
 		// What is let go of leaves the hash at the log's start.
-		log, err := caller.Assume(m.owner.ID).Events(ctx, fanout.Position{}, 100)
+		log, err := caller.Assume(m.owner.ID).Events(ctx, fanout.Position{}, nil, 100)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -112,7 +112,7 @@ func TestAResumeNamesTheEventThatItStandsAt(t *testing.T) {
 			base = rowOf(t, st, m.id).Base
 		}
 		e := log.Events[base-1]
-		if page, err := caller.Assume(m.owner.ID).Events(ctx, fanout.Position{Cursor: base, Hash: e.Hash}, 1); err != nil || page.Events[0].Cursor != base+1 {
+		if page, err := caller.Assume(m.owner.ID).Events(ctx, fanout.Position{Cursor: base, Hash: e.Hash}, nil, 1); err != nil || page.Events[0].Cursor != base+1 {
 			t.Errorf("from the log's start: %v", err)
 		}
 		if _, err := followed(ctx, caller.Assume(m.owner.ID), fanout.Position{Cursor: base, Hash: session.Hash{1}}); !errors.Is(err, fault.ServerBehind) {
@@ -136,14 +136,14 @@ func TestHashesOfWhatIsHiddenAreKeyed(t *testing.T) {
 		one := p.share(m, "rights", []string{"read"}, "message", "msg_1")
 		caller := r.server.Caller(within(t), "192.0.2.1:1")
 		chain := map[session.Hash]bool{}
-		all, err := caller.Assume(m.owner.ID).Events(t.Context(), fanout.Position{}, 100)
+		all, err := caller.Assume(m.owner.ID).Events(t.Context(), fanout.Position{}, nil, 100)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, e := range all.Events {
 			chain[e.Hash] = true
 		}
-		some, err := caller.Assume(one.ID).Events(t.Context(), fanout.Position{}, 100)
+		some, err := caller.Assume(one.ID).Events(t.Context(), fanout.Position{}, nil, 100)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -45,17 +45,17 @@ var inProcess = map[string]func(ctx context.Context, live *objects.Capability, e
 	"Snapshot": func(ctx context.Context, live *objects.Capability, end uint64) (any, error) {
 		var pieces []*session.StateChunk
 		take := func(p *session.StateChunk) error { pieces = append(pieces, p); return nil }
-		_, err := live.Snapshot(ctx, fanout.Position{}, take)
-		_, earlier := live.Snapshot(ctx, fanout.Position{Cursor: end - 1}, take)
+		_, err := live.Snapshot(ctx, fanout.Position{}, nil, take)
+		_, earlier := live.Snapshot(ctx, fanout.Position{Cursor: end - 1}, nil, take)
 		return pieces, errors.Join(err, earlier)
 	},
 	"Events": func(ctx context.Context, live *objects.Capability, _ uint64) (any, error) {
-		return live.Events(ctx, fanout.Position{}, 100)
+		return live.Events(ctx, fanout.Position{}, nil, 100)
 	},
 	"Follow": func(ctx context.Context, live *objects.Capability, end uint64) (any, error) {
 		var all []*session.Event
 		stop := errors.New("enough")
-		err := live.Follow(ctx, fanout.Position{}, func(events []*session.Event) error {
+		err := live.Follow(ctx, fanout.Position{}, nil, func(events []*session.Event) error {
 			if all = append(all, events...); all[len(all)-1].Cursor == end {
 				return stop
 			}
@@ -159,6 +159,7 @@ func TestEveryReaderIsLimited(t *testing.T) {
 			part("part/a/grown", "OLD"), part("part/a/given", "OLD"), part("part/a/purged", "OLD")))
 		late := p.share(m, "rights", []string{"read"}, "from", 8) // its own is 7
 		one := p.share(m, "rights", []string{"read"}, "message", "a")
+		parts := p.share(m, "rights", []string{"read"}, "read_keys", []string{"part/a/"})
 		p.must(m.stream, m.batch(
 			op("appendText", "key", "part/a/grown", "offset", 3, "text", " NEW delta"),
 			op("put", "key", "part/a/new", "payload", map[string]string{"text": "NEW part"}),
@@ -169,17 +170,18 @@ func TestEveryReaderIsLimited(t *testing.T) {
 		end := rowOf(t, st, m.id).Cursor
 
 		for _, c := range []struct {
-			name, hides string
-			ref         capability.Ref
-		}{{"from a cursor", "OLD", late}, {"for one message", "OTHER", one}} {
+			name  string
+			hides []string
+			ref   capability.Ref
+		}{{"from a cursor", []string{"OLD"}, late}, {"for one message", []string{"OTHER"}, one}, {"for some keys", []string{"OTHER", "usage", "message/b"}, parts}} {
 			live, err := r.server.Caller(t.Context(), "127.0.0.1:1").Restore(c.ref, "")
 			if err != nil {
 				t.Fatal(err)
 			}
 			check := func(reader string, got any, err error) {
 				text := allText(got)
-				shown := slices.Contains([]string{"Describe", "describe", "Stat", "stat"}, reader) || strings.Contains(text, "NEW part") || reader == "Outline" && strings.Contains(text, "part/a/new")
-				if err != nil || strings.Contains(text, c.hides) || !shown {
+				shown := slices.Contains([]string{"Describe", "describe", "Stat", "stat"}, strings.TrimSuffix(reader, ", of a live capability")) || strings.Contains(text, "NEW part") || reader == "Outline" && strings.Contains(text, "part/a/new")
+				if err != nil || slices.ContainsFunc(c.hides, func(hidden string) bool { return strings.Contains(text, hidden) }) || !shown {
 					t.Errorf("%s by a ref %s: %v\n%s", reader, c.name, err, text)
 				}
 			}
@@ -193,6 +195,15 @@ func TestEveryReaderIsLimited(t *testing.T) {
 			for name, read := range overWires {
 				if read != nil {
 					check(name, read(w, sess, end), nil)
+				}
+			}
+			if c.name != "for some keys" {
+				continue
+			}
+			sess = w.give(w.give(w.main, "restore", m.owner.Text()).(*capnweb.Stub), "attenuate", object{"readKeys": []any{"part/a/"}}).(*capnweb.Stub)
+			for name, read := range overWires {
+				if read != nil {
+					check(name+", of a live capability", read(w, sess, end), nil)
 				}
 			}
 		}
@@ -211,12 +222,17 @@ func TestStat(t *testing.T) {
 			op("put", "key", "part/msg_1/b", "payload", map[string]string{"text": "old"})))
 		refs["a message"] = p.share(m, "rights", []string{"read"}, "message", "msg_1")
 		refs["a message that is not there"] = p.share(m, "rights", []string{"read"}, "message", "msg_")
+		for _, keys := range [][]string{{"part/msg_1/"}, {"message/", "part/msg_1/a", "part/msg_3/a"}, {"part/", "model/x/y"}, {"session", "session_diff", "part/msg_1/", "part/msg_11/"}, {"todo/"}} {
+			refs[fmt.Sprintf("keys %q", keys)] = p.share(m, "rights", []string{"read"}, "read_keys", keys)
+		}
 		refs["from a cursor"] = p.share(m, "rights", []string{"read"}, "from", rowOf(t, st, m.id).Cursor+2)
 		p.must(m.stream, m.batch(op("put", "key", "model/x/y", "payload", map[string]int{"n": 1}), put(1), op("remove", "key", "message/msg_2"),
 			op("put", "key", "part/msg_1/a", "payload", map[string]string{"text": "é"}), op("put", "key", "part/msg_11/a", "payload", map[string]int{"n": 2}),
 			op("put", "key", "session_diff", "payload", map[string]any{"diff": []int{}})))
 		p.must(m.stream, m.batch(op("begin", "message", "msg_1", "payload", map[string]int{"n": 3}),
 			op("put", "key", "part/msg_1/grows", "payload", map[string]string{"text": "base"}), op("appendText", "key", "part/msg_1/grows", "offset", 4, "text", " and more")))
+		p.must(m.stream, m.batch(op("begin", "message", "msg_3", "payload", map[string]int{"n": 3}), op("put", "key", "part/msg_3/a", "payload", map[string]string{"text": "x"}),
+			op("finalize", "message", "msg_3", "status", "completed")))
 		appender, err := r.server.Caller(t.Context(), "127.0.0.1:1").Restore(p.share(m, "rights", []string{"append"}), "")
 		if err != nil {
 			t.Fatal(err)
@@ -250,7 +266,7 @@ func checkStat(t *testing.T, r *rig, st Store, id string, refs map[string]capabi
 			t.Fatal(err)
 		}
 		want := session.Stat{Cursor: rowOf(t, st, id).Cursor, Kinds: []session.KindStat{}}
-		page, err := live.Events(t.Context(), fanout.Position{Cursor: rowOf(t, st, id).Base}, 100)
+		page, err := live.Events(t.Context(), fanout.Position{Cursor: rowOf(t, st, id).Base}, nil, 100)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -264,7 +280,7 @@ func checkStat(t *testing.T, r *rig, st Store, id string, refs map[string]capabi
 			}
 		}
 		kinds := map[string]session.KindStat{}
-		if _, err := live.Snapshot(t.Context(), fanout.Position{}, func(piece *session.StateChunk) error {
+		if _, err := live.Snapshot(t.Context(), fanout.Position{}, nil, func(piece *session.StateChunk) error {
 			for _, e := range piece.Entries {
 				kind, _, _ := strings.Cut(e.Key, "/")
 				k := kinds[kind]

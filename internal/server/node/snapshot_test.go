@@ -164,7 +164,7 @@ func TestDefectInASnapshotEndsThatAlone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = live.Snapshot(within(t), fanout.Position{}, func(*session.StateChunk) error { return nil })
+	_, err = live.Snapshot(within(t), fanout.Position{}, nil, func(*session.StateChunk) error { return nil })
 	wantCode(t, "a face's", err, fault.Internal)
 	following.untilCursor(t, p.must(m.stream, m.batch(put(1))).cursor)
 }

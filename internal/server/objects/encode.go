@@ -32,6 +32,18 @@ func (w *fieldWriter) data(set func([]byte) error, v []byte) {
 	}
 }
 
+// list sets a list of texts, unless it is empty.
+func (w *fieldWriter) list(make func(int32) (capnp.TextList, error), texts []string) {
+	if len(texts) == 0 || w.err != nil {
+		return
+	}
+	list, err := make(int32(len(texts)))
+	w.do(err)
+	for i, text := range texts {
+		w.do(list.Set(i, text))
+	}
+}
+
 func encodeEvent(to wire.Event, e *session.Event) error {
 	var w fieldWriter
 	to.SetCursor(e.Cursor)
@@ -165,12 +177,8 @@ func encodeGrantInfo(to wire.GrantInfo, g *capability.Grant, epoch uint64, now i
 	w.text(to.SetLabel, g.Label)
 	w.text(to.SetActor, g.Actor)
 	w.data(to.SetSeal, g.Seal)
-	if len(g.Methods) > 0 && w.err == nil {
-		list, err := to.NewMethods(int32(len(g.Methods)))
-		w.do(err)
-		for i, m := range g.Methods {
-			w.do(list.Set(i, m))
-		}
-	}
+	w.list(to.NewMethods, g.Methods)
+	w.list(to.NewReadKeys, g.ReadKeys)
+	w.list(to.NewWriteKeys, g.WriteKeys)
 	return w.err
 }

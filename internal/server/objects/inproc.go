@@ -253,16 +253,16 @@ func (h *Capability) readVisible(ctx context.Context, used string, read func(con
 	return found.Shown(grant), nil
 }
 
-// Events returns a page of the log after a position: at most limit events, and at most the
+// Events returns a page of the log's events about keys after a position: at most limit events, and at most the
 // limits of one answer (1000 events, 4 MiB).
-func (h *Capability) Events(ctx context.Context, after fanout.Position, limit int) (*session.LogPage, error) {
+func (h *Capability) Events(ctx context.Context, after fanout.Position, keys *session.Selection, limit int) (*session.LogPage, error) {
 	o, refused := h.session()
 	if refused != nil {
 		return nil, refused
 	}
 	ctx, cancel := context.WithTimeout(ctx, o.service.cfg.ReadTimeout)
 	defer cancel()
-	page, refused := o.readEvents(ctx, after.Cursor, after.Hash, min(max(limit, 1), maxEvents))
+	page, refused := o.readEvents(ctx, after.Cursor, after.Hash, min(max(limit, 1), maxEvents), keys)
 	return page, errOrNil(refused)
 }
 

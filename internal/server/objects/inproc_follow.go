@@ -36,20 +36,20 @@ func (a Rewind) Error() string {
 // errSlowReader reports that a reader was slow, and that its queued events were dropped.
 var errSlowReader = errors.New("the data that waited was released")
 
-// Follow calls take for every event after a position, once each and in order, a few at a time,
+// Follow calls take for every event about keys after a position, once each and in order, a few at a time,
 // until ctx ends (its error), take fails (that error, unless it is Rewind) or the subscription
 // ends (a fault: Revoked and the like, CursorExpired, Draining).
 //
 // The log is the buffer: while take runs for longer than slowReaderTimeout, no events are queued
 // behind it. The subscription ends then, and another one continues after take's last event, as
 // for a reader that reconnects.
-func (h *Capability) Follow(ctx context.Context, after fanout.Position, take func([]*session.Event) error) error {
+func (h *Capability) Follow(ctx context.Context, after fanout.Position, keys *session.Selection, take func([]*session.Event) error) error {
 	o, refused := h.session()
 	if refused != nil {
 		return refused
 	}
 	for first := true; ; first = false {
-		err := o.follow(ctx, &after, first, take)
+		err := o.follow(ctx, &after, keys, first, take)
 		if again, ok := errors.AsType[Rewind](err); ok {
 			after = again.After
 		} else if err != errSlowReader {
@@ -60,9 +60,9 @@ func (h *Capability) Follow(ctx context.Context, after fanout.Position, take fun
 
 // follow is Follow until the reader is slow (errSlowReader) or rewinds. at is the reader's
 // position. The first call of a reader counts a use, or audits a refusal.
-func (o *sess) follow(ctx context.Context, at *fanout.Position, first bool, take func([]*session.Event) error) error {
+func (o *sess) follow(ctx context.Context, at *fanout.Position, keys *session.Selection, first bool, take func([]*session.Event) error) error {
 	box := newInbox()
-	cfg := fanout.SubscriptionConfig{Authority: o.auth, Conn: o.conn.flow, Sink: box, Window: o.service.cfg.WindowBytes, MaxDelivery: maxFollowDelivery, After: *at}
+	cfg := fanout.SubscriptionConfig{Authority: o.auth, Conn: o.conn.flow, Sink: box, Window: o.service.cfg.WindowBytes, MaxDelivery: maxFollowDelivery, After: *at, Keys: keys}
 	if first {
 		cfg.OnStart = func(actor string, refused *fault.Error) {
 			if o.recordSubscribe(actor, refused); refused != nil {
@@ -102,9 +102,9 @@ func (o *sess) follow(ctx context.Context, at *fanout.Position, first bool, take
 	}
 }
 
-// Snapshot calls take with the folded state as of a position (cursor 0: now), piece by piece,
+// Snapshot calls take with the folded state of keys as of a position (cursor 0: now), piece by piece,
 // and returns the position of all pieces. A reader that stalls gets SlowConsumer.
-func (h *Capability) Snapshot(ctx context.Context, at fanout.Position, take func(*session.StateChunk) error) (of fanout.Position, err error) {
+func (h *Capability) Snapshot(ctx context.Context, at fanout.Position, keys *session.Selection, take func(*session.StateChunk) error) (of fanout.Position, err error) {
 	o, refused := h.session()
 	if refused != nil {
 		return of, refused
@@ -116,7 +116,7 @@ func (h *Capability) Snapshot(ctx context.Context, at fanout.Position, take func
 	go func() {
 		defer close(sent)
 		if why := admission.CatchPanic(o.service.cfg.Log, "send the state", func() {
-			_, of, refused = o.service.cfg.Snapshots.Send(ctx, o.snapshotTo(box, o.service.cfg.WindowBytes), at)
+			_, of, refused = o.service.cfg.Snapshots.Send(ctx, o.snapshotTo(box, o.service.cfg.WindowBytes, keys), at)
 		}); why != nil {
 			refused = why
 		}

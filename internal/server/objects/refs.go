@@ -51,7 +51,7 @@ func (o *sess) tree(ctx context.Context, q session.TreeQuery) (*session.TreePage
 	}
 	return o.service.readTree(ctx, o.conn, o.auth.session, q, o.auth.Refs(), func(page *session.TreePage) (*capability.Grant, bool, *fault.Error) {
 		grant, refused := o.check(&page.Access, capability.Revoke, "refs")
-		return grant, refused == nil && (grant.Owner || slices.Contains(page.Lineage, grant.ID)) && !session.AttenuatedToMessage(page.Grants[o.auth.ref], o.auth.attenuated), refused
+		return grant, refused == nil && (grant.Owner || slices.Contains(page.Lineage, grant.ID)) && !session.AttenuatedToKeys(page.Grants[o.auth.ref], o.auth.attenuated), refused
 	})
 }
 

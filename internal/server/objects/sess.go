@@ -100,7 +100,7 @@ func (o *sess) describe(ctx context.Context, c *rpc.Call) {
 		row = session.Row{ID: row.ID, Epoch: row.Epoch, Life: row.Life} // it learns why it is dead
 	}
 	// The head of the log's hash chain is shown only to a ref that can read the whole chain.
-	whole := refused == nil && grant.VisibleFrom <= 1 && grant.Message == ""
+	whole := refused == nil && grant.VisibleFrom <= 1 && grant.ShowsAllKeys()
 	reply(c, func(s capnp.Struct, _ *rpc.CapTable) error {
 		r := wire.Session_describe_Results(s)
 		r.SetNow(shown.Now)
@@ -357,7 +357,12 @@ func (o *sess) events(ctx context.Context, c *rpc.Call) {
 		fail(c, refused)
 		return
 	}
-	page, refused := o.readEvents(ctx, p.From(), hash, limit)
+	keys, refused := selectionOf(p.HasKeys(), p.Keys)
+	if refused != nil {
+		fail(c, refused)
+		return
+	}
+	page, refused := o.readEvents(ctx, p.From(), hash, limit, keys)
 	if refused != nil {
 		fail(c, refused)
 		return
@@ -377,8 +382,8 @@ func (o *sess) events(ctx context.Context, c *rpc.Call) {
 }
 
 // readEvents reads at most limit events after from, or after the events that the ref does not
-// show. hash is that of the event at from, zero if the caller does not name it.
-func (o *sess) readEvents(ctx context.Context, from uint64, hash session.Hash, limit int) (*session.LogPage, *fault.Error) {
+// show, of which keys are shown. hash is that of the event at from, zero if the caller does not name it.
+func (o *sess) readEvents(ctx context.Context, from uint64, hash session.Hash, limit int, keys *session.Selection) (*session.LogPage, *fault.Error) {
 	for {
 		var hashesAt []uint64
 		if hash != (session.Hash{}) {
@@ -407,6 +412,6 @@ func (o *sess) readEvents(ctx context.Context, from uint64, hash session.Hash, l
 			return nil, refused
 		}
 		o.service.cfg.Usage.Record(o.conn.peer, grant, "events", access.Row.Cursor)
-		return page.Shown(grant), nil
+		return keys.Page(page.Shown(grant)), nil
 	}
 }

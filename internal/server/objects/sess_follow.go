@@ -39,10 +39,16 @@ func (o *sess) subscribe(c *rpc.Call) {
 		fail(c, refused)
 		return
 	}
+	keys, refused := selectionOf(options.HasKeys(), options.Keys)
+	if refused != nil {
+		sink.Ended(nil)
+		fail(c, refused)
+		return
+	}
 	window := o.clampWindow(int(options.WindowBytes()))
 	object := &subscriptionObject{}
 	handle := rpc.NewLocal(object)
-	object.sub = fanout.NewSubscription(fanout.SubscriptionConfig{Authority: o.auth, Conn: o.conn.flow, Sink: sink, Window: window, After: after,
+	object.sub = fanout.NewSubscription(fanout.SubscriptionConfig{Authority: o.auth, Conn: o.conn.flow, Sink: sink, Window: window, After: after, Keys: keys,
 		OnStart: func(actor string, refused *fault.Error) {
 			o.recordSubscribe(actor, refused)
 			if refused != nil {
@@ -55,7 +61,7 @@ func (o *sess) subscribe(c *rpc.Call) {
 	var first func(context.Context)
 	if options.Snapshot() {
 		first = func(ctx context.Context) {
-			o.service.cfg.Snapshots.SendInitial(ctx, object.sub, o.snapshotTo(sink, window))
+			o.service.cfg.Snapshots.SendInitial(ctx, object.sub, o.snapshotTo(sink, window, keys))
 		}
 	}
 	if refused := o.service.cfg.Hub.Subscribe(o.auth.session, object.sub, first); refused != nil {
@@ -96,8 +102,8 @@ func (o *sess) clampWindow(window int) int {
 }
 
 // snapshotTo returns the request for a snapshot under the object's authority.
-func (o *sess) snapshotTo(sink fanout.StateSink, window int) fanout.SnapshotRequest {
-	return fanout.SnapshotRequest{Session: o.auth.session, Ref: o.auth.ref, Refs: o.auth.Refs(), Conn: o.conn.flow, Sink: sink, Window: window,
+func (o *sess) snapshotTo(sink fanout.StateSink, window int, keys *session.Selection) fanout.SnapshotRequest {
+	return fanout.SnapshotRequest{Session: o.auth.session, Ref: o.auth.ref, Refs: o.auth.Refs(), Conn: o.conn.flow, Sink: sink, Window: window, Keys: keys,
 		Check: func(at *session.Access) (*capability.Grant, *fault.Error) {
 			return o.check(at, capability.Read, "snapshot")
 		},
@@ -121,9 +127,15 @@ func (o *sess) snapshot(c *rpc.Call) {
 		fail(c, refused)
 		return
 	}
+	keys, refused := selectionOf(p.HasKeys(), p.Keys)
+	if refused != nil {
+		sink.Ended(nil)
+		fail(c, refused)
+		return
+	}
 	c.Go(func(ctx context.Context) {
 		defer sink.Ended(nil)
-		row, _, refused := o.service.cfg.Snapshots.Send(ctx, o.snapshotTo(sink, o.clampWindow(0)), at)
+		row, _, refused := o.service.cfg.Snapshots.Send(ctx, o.snapshotTo(sink, o.clampWindow(0), keys), at)
 		if refused != nil {
 			fail(c, refused)
 			return
@@ -133,6 +145,19 @@ func (o *sess) snapshot(c *rpc.Call) {
 			return nil
 		})
 	})
+}
+
+// selectionOf decodes the keys that a call asks for; nil if it does not name any.
+func selectionOf(set bool, read func() (capnp.TextList, error)) (*session.Selection, *fault.Error) {
+	var r fieldReader
+	keys, refused := r.keys("keys", set, read)
+	if broken := r.fault("the keys"); broken != nil {
+		refused = broken
+	}
+	if refused != nil {
+		return nil, refused
+	}
+	return session.SelectKeys(keys)
 }
 
 // hashOf decodes a hash that a call may name; zero if it names none.

@@ -80,7 +80,7 @@ func decodeAttenuation(from wire.Attenuation, err error) (m capability.MintReque
 	r.fail(err)
 	m.Expires, m.Lifetime, m.VisibleFrom = from.Expires(), from.Lifetime(), from.From()
 	m.Message, m.Label, m.Actor = r.text(from.Message_()), r.text(from.Label()), r.text(from.Actor())
-	if bits := from.Rights(); bits > 0xff {
+	if bits := from.Rights() &^ wire.KeyLimits; bits > 0xff {
 		return m, fault.BadArgument.With("the bits %#x are not rights", bits)
 	} else {
 		m.Rights = capability.Rights(bits)
@@ -96,7 +96,33 @@ func decodeAttenuation(from wire.Attenuation, err error) (m capability.MintReque
 	for i := range methods.Len() {
 		m.Methods = append(m.Methods, r.text(methods.At(i)))
 	}
-	return m, r.fault("the limits")
+	m.ReadKeys, refused = r.keys("read_keys", from.HasReadKeys(), from.ReadKeys)
+	if refused == nil {
+		m.WriteKeys, refused = r.keys("write_keys", from.HasWriteKeys(), from.WriteKeys)
+	}
+	if refused == nil && from.Rights()&wire.KeyLimits != 0 && m.ReadKeys == nil && m.WriteKeys == nil {
+		refused = fault.BadArgument.With("the limits are said to be of keys and name none")
+	}
+	if broken := r.fault("the limits"); broken != nil {
+		refused = broken
+	}
+	return m, refused
+}
+
+// keys decodes a list of keys, nil if it is not set. Its form is checked.
+func (r *fieldReader) keys(name string, set bool, read func() (capnp.TextList, error)) ([]string, *fault.Error) {
+	if !set {
+		return nil, nil
+	}
+	list, err := read()
+	if r.fail(err); err != nil {
+		return nil, nil
+	}
+	keys := []string{}
+	for i := range min(list.Len(), capability.MaxKeys+1) {
+		keys = append(keys, r.text(list.At(i)))
+	}
+	return keys, capability.CheckKeys(name, keys)
 }
 
 // share goes through the committer like a batch, so that it is in the session's order, and the
