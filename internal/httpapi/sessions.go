@@ -21,6 +21,7 @@ var sessionRoutes = routeTable{
 	Path + "spaces/{id}/sessions": {http.MethodGet: listSessions, http.MethodPost: createSession},
 	Path + "sessions/{id}":        {http.MethodGet: describeSession},
 	Path + "sessions/{id}/stat":   {http.MethodGet: statSession},
+	Path + "sessions/{id}/state":  {http.MethodGet: serveState},
 }
 
 // sessionJSON describes a session.

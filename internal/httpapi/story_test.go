@@ -78,6 +78,10 @@ func TestTheStory(t *testing.T) {
 		if first := r.must(200, "GET", at+"/snapshot?at=1", owner, nil); len(first["entries"].([]any)) != 0 || len(first["turns"].([]any)) != 0 {
 			t.Errorf("the snapshot at 1 is %v", first)
 		}
+		state := r.ask("GET", at+"/state?prefix=message/&values=true", owner, nil)
+		if want := fmt.Sprintf(`{"cursor":3,"more":false,"entries":[{"key":"message/m","cursor":3,"schema_version":3,"ord":[3,0],"bytes":%d,"ref":"`, len(payload)); state.status != 200 || !strings.HasPrefix(string(state.text), want) || !strings.HasSuffix(string(state.text), `,"payload":`+payload+`}]}`) {
+			t.Errorf("the state below a prefix is %d %s", state.status, state.text)
+		}
 		page := r.ask("GET", at+"/events?after=1&limit=1", owner, nil)
 		if page.status != 200 || page.json["after"] != json.Number("2") || page.json["more"] != true || page.json["cursor"] != json.Number("3") {
 			t.Errorf("the page is %s", page.text)

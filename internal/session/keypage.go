@@ -131,6 +131,7 @@ type Change struct {
 	At     int64 // database clock, Unix ms
 
 	EventKey string // the event's key, which is another one for values that an event embeds
+	Method   string // the event's; "" where the log no longer has it
 }
 
 // Changed returns the cursor of the last change of the entry's value.
@@ -148,7 +149,7 @@ func (p *KeyPage) limitedTo(g *capability.Grant) *KeyPage {
 		if !ShowsEntry(g, e.Entry) {
 			continue
 		}
-		if !InScope(g, e.Change.EventKey) {
+		if !showsEvent(g, &Event{Key: e.Change.EventKey, Method: e.Change.Method}) {
 			e = &EntryInfo{Entry: e.Entry, Bytes: e.Bytes, Change: Change{Cursor: e.Change.Cursor}}
 		}
 		shown.Entries = append(shown.Entries, e)

@@ -36,7 +36,7 @@ var (
 
 	// readChanges reads who wrote events.
 	readChanges = statement("Ti", `
-		SELECT v.cursor, v.ref, v.actor, v.at, v.key FROM {w} CROSS JOIN events v WHERE v.session = w.a AND v.cursor = w.b`)
+		SELECT v.cursor, v.ref, v.actor, v.at, v.key, v.method FROM {w} CROSS JOIN events v WHERE v.session = w.a AND v.cursor = w.b`)
 )
 
 // Bounds of a page: the entries looked at that are not shown, the kinds that are merged into one
@@ -214,7 +214,7 @@ func entryInfos(ctx context.Context, run Runner, entries []*session.Entry, value
 	run.Queue(readChanges, changed, nil, func(row Scanner) error {
 		var cursor int64
 		var c session.Change
-		err := row.Scan(&cursor, &c.Ref, &c.Actor, &c.At, &c.EventKey)
+		err := row.Scan(&cursor, &c.Ref, &c.Actor, &c.At, &c.EventKey, &c.Method)
 		c.Cursor = uint64(cursor)
 		changes[c.Cursor] = c
 		return err

@@ -6,6 +6,7 @@ import { newBackoff } from "./backoff.js";
 import { Batch, endOf, type BatchHome, type OwnerRef, type Payload, type ShareOptions, Ticket } from "./batch.js";
 import { fault, faultOf, MooringError } from "./fault.js";
 import { defaultLimits, type Limits } from "./intent.js";
+import { type EntryInfo, type EntryPage, type KeyOptions, type KeyPageOptions, readAllKeys, readKeyPage, readKeys } from "./keys.js";
 import type { Held, Link, LinkStream, StreamRequest } from "./link.js";
 import { Outbox } from "./outbox.js";
 import type { OutboxOptions, OutboxStatus } from "./outbox_types.js";
@@ -468,6 +469,31 @@ export class Session {
   /** How much of the session the ref shows; incompatible if the server is too old for it. */
   stat(options?: Waiting): Promise<Stat> {
     return this.#client.call(this.#now(), async (live) => readStat(await live["stat"]!()), options);
+  }
+
+  /**
+   * The entries of keys, in their order. A key without a value, or that the ref does not show, has none. A call asks for up to
+   * 64 keys and gets about 4 MiB of values, of one snapshot; get makes as many calls as it takes, and the cursor is the first
+   * one's. bad_key if one of them is not a key; incompatible if the server is too old.
+   */
+  get(keys: string | readonly string[], options?: Waiting): Promise<EntryPage> {
+    return readKeys(typeof keys === "string" ? [keys] : keys, (ask) => this.#client.call(this.#now(), ask, options));
+  }
+
+  /**
+   * The entries of the keys below a prefix, any number of them, page by page. Each page is of a snapshot of its own: a key that
+   * is there all the time, and is not removed and put again, comes once. incompatible if the server is too old.
+   */
+  list(options: KeyOptions = {}): AsyncGenerator<EntryInfo, void, void> {
+    return readAllKeys(options, (ask) => this.#client.call(this.#now(), ask, options));
+  }
+
+  /**
+   * A page of list. It may be empty and have a next, since the server looks at a limited number of keys that the ref does not
+   * show.
+   */
+  listPage(options: KeyPageOptions = {}): Promise<EntryPage> {
+    return readKeyPage(options, (ask) => this.#client.call(this.#now(), ask, options));
   }
 
   /**

@@ -151,8 +151,8 @@ export interface Cut {
   epoch: number;
 }
 
-const num = (v: unknown): number => Number(v ?? 0);
-const str = (v: unknown): string => (typeof v === "string" ? v : "");
+export const num = (v: unknown): number => Number(v ?? 0);
+export const str = (v: unknown): string => (typeof v === "string" ? v : "");
 
 export function readInfo(answer: Struct): Description {
   // A space's info is the grant itself.

@@ -6,7 +6,7 @@ import { readFileSync } from "node:fs";
 import { test, type TestContext } from "node:test";
 import { inspect } from "node:util";
 import { newHttpBatchRpcSession } from "capnweb";
-import { type Client, type CodeName, jsonText, type ListOptions, MooringError, newBatchID, newULID, open, type OpenOptions, Ref, reference, type Right, type Session, type SessionEvent, Standstill, type Ticket } from "../src/index.js";
+import { type Client, type CodeName, jsonText, type KeyOptions, type ListOptions, MooringError, newBatchID, newULID, open, type OpenOptions, Ref, reference, type Right, type Session, type SessionEvent, Standstill, type Ticket } from "../src/index.js";
 import { repo } from "./paths.js";
 import { folder, logOf, Proxy, putKeys, TestServer } from "./rig.js";
 import { JournalStore } from "../src/journal.js";
@@ -56,6 +56,29 @@ test("the program of the README", async (t) => {
   const stat = await shared.stat();
   assert.deepEqual([stat.cursor, stat.events, stat.kinds.map((k) => `${k.kind} ${k.keys}`)], [state.cursor, 7, ["message 1", "part 1"]]);
   assert.ok(stat.first > 0 && stat.last >= stat.first);
+
+  const part = state.entries.get("part/msg_1/prt_1")!;
+  const got = await shared.get(["part/msg_1/prt_1", "part/msg_1/none", "message/msg_1"]);
+  assert.deepEqual(got.entries.map((e) => [e.key, e.cursor, e.actor, e.ref, e.ord]), [[part.key, part.cursor, "owner", session.ref.id, part.ord], ["message/msg_1", part.cursor, "owner", session.ref.id, [2, 0]]]);
+  assert.deepEqual([got.entries[0]!.payload, got.entries[0]!.bytes, got.cursor, got.next], [part.payload, part.payload.length + 1, state.cursor, ""]); // ö has two bytes
+  assert.ok(got.entries[0]!.at > 0);
+  assert.deepEqual((await shared.get("message/none")).entries, []);
+  const keysOf = async (options: KeyOptions): Promise<string[]> => {
+    const keys = [];
+    for await (const e of shared.list(options)) keys.push(e.key + (e.payload === "" ? "" : " with its value"));
+    return keys;
+  };
+  assert.deepEqual(await keysOf({}), ["message/msg_1", "part/msg_1/prt_1"]);
+  assert.deepEqual(await keysOf({ prefix: "part/", order: "put", values: true }), ["part/msg_1/prt_1 with its value"]);
+  const first = await shared.listPage({ limit: 1, order: "put" }), second = await shared.listPage({ limit: 1, order: "put", after: first.next });
+  assert.deepEqual([first, second].map((p) => [p.entries.map((e) => e.key), p.cursor]), [[["message/msg_1"], state.cursor], [["part/msg_1/prt_1"], state.cursor]]);
+  assert.ok(first.next !== "" && second.next === "");
+  await assert.rejects(shared.get([]), refused("bad_argument"));
+  await assert.rejects(shared.get("not a key"), refused("bad_key"));
+  await assert.rejects(keysOf({ prefix: "part" }), refused("bad_argument"));
+  await assert.rejects(shared.listPage({ limit: 1001 }), refused("bad_argument"));
+  await assert.rejects(shared.listPage({ after: "~" }), refused("bad_argument"));
+
   const info = await shared.describe();
   assert.deepEqual([info.session!.external, info.session!.cursor, info.grant.rights, info.grant.dead], ["my-id", state.cursor, ["read"], "none"]);
   assert.deepEqual((await space.info()).grant.target, space.id);

@@ -73,6 +73,7 @@ func (f *fixture) expected(id string, q session.KeyQuery, g *capability.Grant) (
 }
 
 var limitedRefs = map[string]*capability.Grant{"of all": everything, "of a message": {Message: "m2"}, "of none": {Message: "m"},
+	"of some keys": {ReadKeys: []string{"part/m2/", "session", "message/m10", "part/m1/b", "part/m2/z"}}, "of some keys from a cursor": {ReadKeys: []string{"part/", "model/x/"}, VisibleFrom: 8},
 	"from a cursor": {VisibleFrom: 8}, "of a message from a cursor": {Message: "m10", VisibleFrom: 8}}
 
 // testKeys: whatever the prefix, the order, the page and the ref, all pages together are what a
@@ -96,6 +97,31 @@ func testKeys(t *testing.T, fresh Fresh) {
 		t.Errorf("a part by its message's end: %+v, %v", page, err)
 	}
 
+	// Who changed a value is shown by an event that the ref shows, as it shows a fork.
+	for _, method := range []string{session.MethodFork, session.MethodPut} {
+		other := newSession()
+		made := event(other, 1, "ref/another", `{}`)
+		made.Method = method
+		copied := entryOf(made)
+		copied.Key, copied.Payload = "message/m", []byte(`{"n":1}`)
+		f.save(&session.Changes{Sessions: []*session.Row{liveRow(other, newSpace(), 1)}, Events: []*session.Event{made}, Entries: []*session.Entry{copied}}, other)
+		for _, g := range []*capability.Grant{everything, {Message: "m"}, {ReadKeys: []string{"message/m"}}} {
+			want := session.Change{Cursor: 1, Ref: made.Ref, Actor: made.Actor, At: made.At, EventKey: made.Key, Method: method}
+			if g != everything && method == session.MethodPut {
+				want = session.Change{Cursor: 1}
+			}
+			listed := f.allKeys(other, session.KeyQuery{Values: true}, 1<<20, g, nil)
+			page, _, err := f.ReadKeys(f.ctx, other, []string{"message/m"}, 1<<20, nil, admits(g))
+			f.must("read keys", err)
+			for _, e := range append(listed, page.Shown(g).Entries...) {
+				same(f, fmt.Sprintf("who made the %s, to %+v", method, g), e.Change, want)
+			}
+			if len(listed) != 1 || string(listed[0].Payload) != `{"n":1}` {
+				t.Errorf("of a %s: %v", method, keysOf(listed))
+			}
+		}
+	}
+
 	// A trimmed log: who put a value of its own event is kept.
 	before := map[string]session.Change{}
 	for _, e := range f.allKeys(o.session, session.KeyQuery{}, 1<<20, everything, nil) {
@@ -106,6 +132,9 @@ func testKeys(t *testing.T, fresh Fresh) {
 		want := before[e.Key]
 		if e.Key == "part/m1/b" && e.Change.Ref == "" {
 			want.Ref, want.Actor, want.At, want.EventKey = "", "", 0, e.Key
+		}
+		if e.Change.Method == "" {
+			want.Method = ""
 		}
 		same(f, "the last change of "+e.Key+" after trimming", e.Change, want)
 	}
@@ -155,7 +184,7 @@ func (f *fixture) checkEntry(what string, e *session.EntryInfo, want *session.En
 	if (values || want.LastAppend == 0) && e.Bytes != uint64(len(want.Payload)) || e.Bytes < uint64(len(want.Payload))/2 {
 		f.Errorf("%s: %s has %d bytes, want %d", what, e.Key, e.Bytes, len(want.Payload))
 	}
-	if c := e.Change; c.Cursor != max(want.Cursor, want.LastAppend) || by == nil || c.Ref != by.Ref || c.Actor != by.Actor || c.At != by.At || c.EventKey != by.Key {
+	if c := e.Change; c.Cursor != max(want.Cursor, want.LastAppend) || by == nil || c.Ref != by.Ref || c.Actor != by.Actor || c.At != by.At || c.EventKey != by.Key || c.Method != by.Method {
 		f.Errorf("%s: %s is said to be changed by %+v, want %+v", what, e.Key, c, by)
 	}
 }
@@ -262,6 +291,13 @@ func testHiddenKeys(t *testing.T, fresh Fresh) {
 		again, err := f.listKeys(id, session.KeyQuery{Order: order, Prefix: "message/", After: sealed, Limit: 1000}, 1<<20, late)
 		if err != nil || len(again.Entries) == 0 || again.More {
 			t.Errorf("%s: after the sealed next: %+v, %v", order, again, err)
+		}
+	}
+	// Keys that a ref does not cover are not even passed over.
+	for _, order := range []session.KeyOrder{session.ByKey, session.ByPut} {
+		page, err := f.listKeys(id, session.KeyQuery{Order: order, Limit: 1}, 1<<20, &capability.Grant{Message: "z01"})
+		if err != nil || keysOf(page.Entries) != "message/z01" || page.More {
+			t.Errorf("%s by a ref of a message: %v, more %v, %v", order, keysOf(page.Entries), page.More, err)
 		}
 	}
 	// Hidden keys behind the last one that is shown are not more.

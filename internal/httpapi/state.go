@@ -1,0 +1,99 @@
+// State by key: one value, and pages of the keys below a prefix.
+
+package httpapi
+
+import (
+	"bytes"
+	"fmt"
+	"net/http"
+
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/httpkit"
+	"github.com/mooring-rpc/mooring/internal/session"
+)
+
+// entryInfoJSON is an entry and who changed it last. Its payload is a separate member.
+type entryInfoJSON struct {
+	entryJSON        // Cursor is that of the value's last change
+	Bytes     uint64 `json:"bytes"`
+	Ref       string `json:"ref,omitempty"`
+	Actor     string `json:"actor,omitempty"`
+	At        int64  `json:"at,omitempty"`
+}
+
+// serveState serves GET /sessions/{id}/state.
+func serveState(q *request) *fault.Error {
+	params, refused := q.query("key", "prefix", "after", "limit", "order", "values")
+	if refused != nil {
+		return refused
+	}
+	if key, one := params["key"]; one {
+		if len(params) > 1 {
+			return fault.BadArgument.With("key reads one key: it goes without other parameters")
+		}
+		return serveKey(q, key)
+	}
+	list := session.KeyQuery{Prefix: params["prefix"], After: params["after"], Values: params["values"] == "true"}
+	if v := params["values"]; v != "" && v != "true" && v != "false" {
+		return fault.BadArgument.With("values is true or false")
+	}
+	limit, refused := parseUintParam("limit", params["limit"], session.DefaultListKeys)
+	if refused == nil && (limit < 1 || limit > session.MaxListKeys) {
+		refused = fault.BadArgument.With("limit is 1 to %d entries", session.MaxListKeys)
+	}
+	if refused != nil {
+		return refused
+	}
+	list.Limit = int(limit)
+	if list.Order, refused = session.ParseKeyOrder(params["order"]); refused != nil {
+		return refused
+	}
+	if refused = list.Check(); refused != nil {
+		return refused
+	}
+	live, refused := q.session(q.Context())
+	if refused != nil {
+		return refused
+	}
+	page, err := live.ListKeys(q.Context(), list)
+	if err != nil {
+		return q.toFault(err)
+	}
+	b := fmt.Appendf(nil, `{"cursor":%d,"more":%t`, page.Row.Cursor, page.More)
+	if page.More {
+		b = append(append(b, `,"next":`...), httpkit.JSON(page.Next)...)
+	}
+	entries := make([][]byte, len(page.Entries))
+	for i, e := range page.Entries {
+		entries[i] = newEntryInfoJSON(e)
+	}
+	b = append(append(append(b, `,"entries":[`...), bytes.Join(entries, []byte{','})...), `]}`...)
+	httpkit.WriteJSON(q.w, http.StatusOK, b)
+	return nil
+}
+
+// serveKey answers with the entry of a key.
+func serveKey(q *request, key string) *fault.Error {
+	if refused := session.CheckKeys([]string{key}); refused != nil {
+		return refused
+	}
+	live, refused := q.session(q.Context())
+	if refused != nil {
+		return refused
+	}
+	page, _, err := live.GetKeys(q.Context(), []string{key})
+	if err != nil {
+		return q.toFault(err)
+	}
+	if len(page.Entries) == 0 {
+		return fault.NotFound.With("%s has no value that the ref shows", key)
+	}
+	httpkit.WriteJSON(q.w, http.StatusOK, newEntryInfoJSON(page.Entries[0]))
+	return nil
+}
+
+func newEntryInfoJSON(e *session.EntryInfo) []byte {
+	shown := entryInfoJSON{Bytes: e.Bytes, Ref: e.Change.Ref, Actor: e.Change.Actor, At: e.Change.At,
+		entryJSON: entryJSON{Key: e.Key, Cursor: e.Change.Cursor, Schema: e.Schema, Ord: [2]uint64{e.Ord.At, e.Ord.Index}}}
+	return addMember(httpkit.JSON(shown), "payload", e.Payload)
+}

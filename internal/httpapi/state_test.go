@@ -1,0 +1,86 @@
+//go:build unix
+
+package httpapi
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/mooring-rpc/mooring/internal/store"
+	"github.com/mooring-rpc/mooring/internal/teststore"
+	"github.com/mooring-rpc/mooring/ledger"
+)
+
+// TestState: values by key and pages of a prefix, byte for byte, with who changed them last; a
+// limited ref is shown its part, and each wrong request has its error.
+func TestState(t *testing.T) {
+	t.Parallel()
+	teststore.OnBoth(t, func(t *testing.T, st *store.Store) {
+		r := start(t, st, nil)
+		m := r.create()
+		payload := json.RawMessage(`{ "n":1.0, "text":"<é>" }`)
+		var ops []ledger.Intent
+		want := []string{}
+		for i := range 5 {
+			key := fmt.Sprintf("part/m/%d", (i*3)%5)
+			want = append(want, key)
+			ops = append(ops, op("put", "key", key, "payload", payload))
+		}
+		ops = append(ops, op("put", "key", "message/other", "payload", obj{}))
+		r.must(200, "POST", "/sessions/"+m.id+"/batches", m.owner.Text(), m.box.json(m.box.batch(m.id, ops...)))
+		reader := r.share(m, obj{"rights": []string{"read"}, "message": "m"})
+		at := "/sessions/" + m.id + "/state"
+		for query, want := range map[string][]string{
+			"prefix=part/m/&order=put": want,
+			"prefix=part/m/&order=key": slices.Sorted(slices.Values(want)),
+			"prefix=part/&values=true": slices.Sorted(slices.Values(want)),
+			"prefix=message/":          {"message/other"},
+			"prefix=model/":            nil,
+		} {
+			for _, limit := range []string{"&limit=2", ""} {
+				var got []string
+				for next, more := "", true; more; {
+					page := r.must(200, "GET", at+"?"+query+limit+next, m.owner.Text(), nil)
+					for _, e := range page["entries"].([]any) {
+						entry := e.(obj)
+						got = append(got, entry["key"].(string))
+						if _, has := entry["payload"]; has != strings.Contains(query, "values=true") || entry["actor"] != "owner" || entry["ref"] != m.owner.ID || entry["at"] == nil {
+							t.Errorf("%s: %v", query, entry)
+						}
+					}
+					if more = page["more"].(bool); more {
+						next = "&after=" + url.QueryEscape(page["next"].(string))
+					}
+				}
+				if !slices.Equal(got, want) {
+					t.Errorf("%s%s: %v, not %v", query, limit, got, want)
+				}
+			}
+		}
+		if last := r.must(200, "GET", at+"?prefix=part/&after=part/m/3", m.owner.Text(), nil); len(last["entries"].([]any)) != 1 || last["more"] != false {
+			t.Errorf("after a key: %v", last)
+		}
+		one := r.ask("GET", at+"?key=part/m/3", m.owner.Text(), nil)
+		if one.status != 200 || !strings.HasSuffix(string(one.text), `,"payload":`+string(payload)+`}`) || one.json["bytes"] != json.Number(fmt.Sprint(len(payload))) || one.json["cursor"] != json.Number("3") {
+			t.Errorf("one key: %d %s", one.status, one.text)
+		}
+		if all := r.ask("GET", at+"?values=true", reader, nil); strings.Count(string(all.text), string(payload)) != 5 || strings.Contains(string(all.text), "other") {
+			t.Errorf("of one message: %s", all.text)
+		}
+		for _, ask := range []struct{ query, ref, code string }{
+			{"key=message/other", reader, "not_found"}, {"key=message/none", m.owner.Text(), "not_found"}, {"key=", m.owner.Text(), "bad_key"}, {"key=a+b", m.owner.Text(), "bad_key"},
+			{"key=message/other&values=true", m.owner.Text(), "bad_argument"}, {"prefix=part", m.owner.Text(), "bad_argument"}, {"order=size", m.owner.Text(), "bad_argument"}, {"limit=0", m.owner.Text(), "bad_argument"},
+			{"limit=1001", m.owner.Text(), "bad_argument"}, {"limit=x", m.owner.Text(), "bad_argument"}, {"values=1", m.owner.Text(), "bad_argument"}, {"after=~x", m.owner.Text(), "bad_argument"},
+			{"order=put&after=part/m/1", m.owner.Text(), "bad_argument"}, {"from=1", m.owner.Text(), "bad_argument"},
+			{"", r.share(m, obj{"rights": []string{"append"}}), "missing_right"},
+		} {
+			if got := r.ask("GET", at+"?"+ask.query, ask.ref, nil); got.code() != ask.code {
+				t.Errorf("%s: %d %s, want %s", ask.query, got.status, got.text, ask.code)
+			}
+		}
+	})
+}
