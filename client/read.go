@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -232,8 +233,29 @@ func (s *Session) EventsOf(ctx context.Context, after Position, keys []string, l
 	}
 	err = s.call(ctx, capability.Read, func(ctx context.Context, live *rpc.Ref) *rpc.Promise {
 		return callEvents(ctx, live, after, keys, limit)
-	}, func(results capnp.Struct) error { return page.read(s.id, results) })
+	}, func(results capnp.Struct) error {
+		if err := page.read(s.id, results); err != nil {
+			return err
+		}
+		return checkSelected(keys, page.Events)
+	})
 	return page, err
+}
+
+// checkSelected refuses events about keys that were not asked for: a server of an earlier version
+// sends all.
+func checkSelected(keys []string, events []Event) error {
+	for i := range events {
+		e := &events[i]
+		if !e.Hidden && e.Method != session.MethodFinalize && e.Method != session.MethodFork && !capability.CoversKey(keys, e.Key) { // the two embed others
+			return errAllKeys()
+		}
+	}
+	return nil
+}
+
+func errAllKeys() error {
+	return fault.Incompatible.With("the server is of an earlier version and cannot send some keys alone: read all, or upgrade it")
 }
 
 func (page *Page) read(session string, results capnp.Struct) error {
@@ -335,6 +357,9 @@ func (s *Session) SnapshotOfKeys(ctx context.Context, at Position, keys []string
 		defer sink.Release()
 		return callSnapshot(ctx, live, at, keys, sink)
 	}, func(results capnp.Struct) error { return state.read(results) })
+	if err == nil && slices.ContainsFunc(state.state.Entries, func(e Entry) bool { return !capability.CoversKey(keys, e.Key) }) {
+		err = errAllKeys()
+	}
 	if err != nil {
 		return nil, err
 	}

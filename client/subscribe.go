@@ -194,7 +194,9 @@ func (sub *subscription) follow(ctx context.Context) error {
 		if !sub.handledAny {
 			s.client.noteAccepted(ctx, sub.ref, nil)
 		}
-		err = sub.handleEvents(ctx, d.events, sub.firstVisible)
+		if err = checkSelected(sub.keys, d.events); err == nil {
+			err = sub.handleEvents(ctx, d.events, sub.firstVisible)
+		}
 		d.done()
 		if err != nil {
 			return err

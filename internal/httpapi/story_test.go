@@ -188,6 +188,58 @@ func TestMadeByTheClient(t *testing.T) {
 	}
 }
 
+// A ref that is limited to keys, and requests for some keys, are shown those.
+func TestSomeKeys(t *testing.T) {
+	t.Parallel()
+	r := start(t, teststore.SQLite(t), nil)
+	m := r.create()
+	at, owner := "/sessions/"+m.id, m.owner.Text()
+	put := func(key string) ledger.Intent { return op("put", "key", key, "payload", obj{"text": key}) }
+	r.must(200, "POST", at+"/batches", owner, m.box.json(m.box.batch(m.id, put("message/a"), put("part/a/1"), put("session"), put("part/a/2"))))
+	limited := r.share(m, obj{"rights": []string{"read", "append"}, "read_keys": []string{"part/", "session"}, "write_keys": []string{"part/a/3"}})
+	d := r.must(200, "GET", at, limited, nil)
+	if g := fmt.Sprint(d["grant"].(obj)["read_keys"], d["grant"].(obj)["write_keys"]); g != "[part/ session] [part/a/3]" {
+		t.Errorf("its keys are %s", g)
+	}
+	shown := func(list any) (keys []string) {
+		for _, e := range list.([]any) {
+			if key, ok := e.(obj)["key"].(string); ok {
+				keys = append(keys, key)
+			} else {
+				keys = append(keys, "-")
+			}
+		}
+		return keys
+	}
+	for _, c := range []struct{ path, ref, list, want string }{
+		{"/events", limited, "events", "- part/a/1 session part/a/2 -"},
+		{"/snapshot", limited, "entries", "part/a/1 part/a/2 session"},
+		{"/events?keys=part/", owner, "events", "- part/a/1 - part/a/2 -"},
+		{"/events?keys=message/,part/a/2&after=1", owner, "events", "message/a - part/a/2 -"},
+		{"/events?keys=part/a/2,message/", limited, "events", "- part/a/2 -"},
+		{"/snapshot?keys=part/a/2,message/", owner, "entries", "message/a part/a/2"},
+		{"/snapshot?keys=part/a/2,message/", limited, "entries", "part/a/2"},
+	} {
+		if got := strings.Join(shown(r.must(200, "GET", at+c.path, c.ref, nil)[c.list]), " "); got != c.want {
+			t.Errorf("%s shows %s, want %s", c.path, got, c.want)
+		}
+	}
+	box := newBox()
+	ack := r.must(200, "POST", at+"/batches", limited, box.json(box.batch(m.id, put("part/a/3"), put("part/a/1"))))
+	if ack["applied"] != json.Number("1") || ack["rejected"] != json.Number("1") {
+		t.Errorf("%v", ack)
+	}
+	s, refused := r.open(r.request("GET", at+"/events?keys=part/a/&after=0", owner, nil))
+	if refused != nil {
+		t.Fatalf("%d %s", refused.status, refused.text)
+	}
+	for _, want := range []string{"hidden", "part/a/1", "hidden", "part/a/2", "hidden", "part/a/3"} {
+		if e, ok := s.next(); !ok || e.name != want && !strings.Contains(e.data, `"key":"`+want+`"`) {
+			t.Errorf("the stream has %+v, want %s", e, want)
+		}
+	}
+}
+
 // Turns are in the snapshot, and what was purged is nowhere.
 func TestTurnsAndPurges(t *testing.T) {
 	t.Parallel()

@@ -40,6 +40,10 @@ export interface ShareOptions {
   from?: number;
   /** Only this message, with its parts and turn. */
   message?: string;
+  /** Shows only these keys, and all below those that end in "/"; cursor marks stand for the rest. It does not limit writing. */
+  readKeys?: readonly string[];
+  /** Writes only these keys; ops about others are denied. It does not limit reading. */
+  writeKeys?: readonly string[];
   /** How often it may be redeemed. */
   redemptions?: number;
   label?: string;
@@ -215,9 +219,10 @@ export class Batch {
   /** Makes a new ref, offline: it can be given away at once and works as soon as the op has arrived. */
   share(options: ShareOptions): { ref: Ref; op: Promised } {
     const ref = this.#at.for(this.#session, Boolean(options.seal));
-    const { expires, lifetime, ...rest } = options, ends = endOf(options);
+    const { expires, lifetime, readKeys, writeKeys, ...rest } = options, ends = endOf(options);
     const op = this.do("share", {
       ref: ref.id, hash: ref.hashText, ...rest, ...(ends !== undefined && { expires_at: ends }), ...(lifetime !== undefined && { expires_in: lifetime }),
+      ...(readKeys && { read_keys: readKeys }), ...(writeKeys && { write_keys: writeKeys }),
     });
     return { ref, op };
   }

@@ -15,7 +15,7 @@ import type { Role } from "./rows.js";
 import type { ReconcileOptions, Reconciliation } from "./reconcile.js";
 import { reconcile } from "./reconciling.js";
 import { type Peer, Server } from "./server.js";
-import { type Cut, type Description, type Events, follow, hashFor, readEvents, readInfo, readRefs, readSnapshot, readStat, type RefInfo, type RefsOptions, type SessionEvent, type SessionInfo, type Stat, type State, subscribe, type SubscribeOptions } from "./session.js";
+import { type Cut, type Description, type Events, follow, hashFor, lastArgs, readEvents, readInfo, readRefs, readSnapshot, readStat, type RefInfo, type RefsOptions, type SessionEvent, type SessionInfo, type Stat, type State, subscribe, type SubscribeOptions } from "./session.js";
 import type { Store } from "./store.js";
 import type { WebSocketConstructor } from "./transport.js";
 import { newULID } from "./ulid.js";
@@ -360,8 +360,8 @@ export class Space {
    * the ref is valid when the promise is fulfilled.
    */
   async share(options: ShareOptions, waiting?: Waiting): Promise<Ref> {
-    const { rights, methods, lifetime, from = 0, message = "", redemptions = 0, label = "", actor = "", seal = "" } = options;
-    const ref = this.#held.ref.for(this.id, seal !== ""), limits = { rights, ...(methods && { methods }), expires: endOf(options) ?? 0, from, message, label, actor };
+    const { rights, methods, lifetime, from = 0, message = "", redemptions = 0, label = "", actor = "", seal = "", readKeys, writeKeys } = options;
+    const ref = this.#held.ref.for(this.id, seal !== ""), limits = { rights, ...(methods && { methods }), ...(readKeys && { readKeys }), ...(writeKeys && { writeKeys }), expires: endOf(options) ?? 0, from, message, label, actor };
     await this.#client.call(this.#held, async (live, peer) => {
       const known = lifetime !== undefined && (await peer.features).has("lifetime");
       await live["share"]!({ id: ref.id, hash: ref.hashText, limits: { ...limits, ...(known && { lifetime }) }, redemptions, seal });
@@ -498,20 +498,21 @@ export class Session {
 
   /**
    * The folded state at a cursor, by default the present one. hash is that of the event there (SessionEvent.hash, State.hash):
-   * server_behind if the log has another one.
+   * server_behind if the log has another one. keys are the only ones wanted, as in SubscribeOptions.
    */
-  snapshot(options: Waiting & { at?: number; hash?: Uint8Array } = {}): Promise<State> {
-    return this.#client.call(this.#now(), async (live, peer) => readSnapshot(live, options.at ?? 0, await hashFor(peer, options.hash)), options);
+  snapshot(options: Waiting & { at?: number; hash?: Uint8Array; keys?: readonly string[] } = {}): Promise<State> {
+    return this.#client.call(this.#now(), async (live, peer) => readSnapshot(live, options.at ?? 0, await hashFor(peer, options.hash), options.keys), options);
   }
 
   /**
    * Up to limit events after a cursor, and the session's cursor. cursor_expired if the log no longer reaches back,
-   * server_behind if it ends before the cursor, or has another event there than the one of hash (SessionEvent.hash).
+   * server_behind if it ends before the cursor, or has another event there than the one of hash (SessionEvent.hash). keys are the only ones
+   * wanted, as in SubscribeOptions.
    */
-  events(after = 0, limit = 0, options: Waiting & { hash?: Uint8Array } = {}): Promise<Events> {
+  events(after = 0, limit = 0, options: Waiting & { hash?: Uint8Array; keys?: readonly string[] } = {}): Promise<Events> {
     return this.#client.call(this.#now(), async (live, peer) => {
       const hash = await hashFor(peer, options.hash);
-      return readEvents(await live["events"]!(after, limit, ...(hash ? [hash] : [])));
+      return readEvents(await live["events"]!(after, limit, ...lastArgs(hash, options.keys)));
     }, options);
   }
 

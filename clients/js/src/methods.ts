@@ -88,6 +88,16 @@ const methodNames: Check = (name, v, json) => {
   texts(name, v, json);
   if ((v as string[]).length === 0 || !(v as string[]).every((m) => appending.includes(m))) bad(`${name}: name some of those that append needs: ${appending.join(", ")}`);
 };
+/** Checks a list of keys: one that ends in "/" covers all below it, any other exactly that key. */
+export function checkKeys(name: string, v: unknown): void {
+  if (!Array.isArray(v) || v.length === 0 || v.length > 16) bad(`${name} is a list of 1 to 16 keys: leave it out for no limit`);
+  for (const k of v as unknown[]) {
+    if (typeof k !== "string" || k.length > 512 || !/^[A-Za-z0-9_.:@+-]+(\/[A-Za-z0-9_.:@+-]+)*\/?$/.test(k)) {
+      bad(`${name}: ${JSON.stringify(clip(String(k)))} is neither a key nor a prefix: use 1 to 512 letters, digits and _.:@+-/, as in todo/1, or todo/ for all below it`);
+    }
+  }
+}
+const keyList: Check = (name, v) => checkKeys(name, v);
 const refID: Check = (name, v, json) => {
   full(name, v, json);
   if (targetOf(v as string) === "") bad(`${name} is not a ref's id`);
@@ -155,6 +165,7 @@ const methods: Record<string, Record<string, Param>> = {
   share: {
     ref: must(newRef), hash: must(hash), rights: must(rights), methods: may(methodNames), message: may(text), label: may(text),
     actor: may(text), seal: may(sealKey), expires_at: may(number), expires_in: may(number), from: may(number), redemptions: may(redemptions),
+    read_keys: may(keyList), write_keys: may(keyList),
   },
   revoke: { ref: must(refID) },
   bumpEpoch: {},

@@ -48,7 +48,7 @@ async function logged(client: Client, held: Held, session: string, fenced: boole
   const under = client.sessionByID(session), { grant, session: about } = await under.info(options);
   if (grant.dead !== "none") throw fault(grant.dead, `the ref to session ${session} is dead: use another one, or give up what is pending for the session (Client.abandon)`);
   if (!grant.rights.includes("read")) throw fault("missing_right", `no ref stored here may read session ${session}, so what it lacks cannot be determined: use one that may, or give up what is pending for the session (Client.abandon)`);
-  if (grant.from > 1 || grant.message !== "") throw fault("missing_right", `the ref to session ${session} shows only a part of its log, so what it lacks cannot be determined: use one that shows all of it`);
+  if (grant.from > 1 || grant.message !== "" || grant.readKeys.length > 0) throw fault("missing_right", `the ref to session ${session} shows only a part of its log, so what it lacks cannot be determined: use one that shows all of it`);
   log.base = about?.base ?? 0;
   for (let after = log.base, more = true; more; ) {
     const page = await under.events(after, logPage, options);

@@ -5,6 +5,7 @@ import { sleep, type Client, type Waiting } from "./client.js";
 import { codeNameOf, fault, faultOf, MooringError, refusalOf, type CodeName } from "./fault.js";
 import type { Held } from "./link.js";
 import type { Right } from "./batch.js";
+import { checkKeys } from "./methods.js";
 import type { Ref } from "./ref.js";
 import type { Peer } from "./server.js";
 import { dispose, type Struct, type StubPromise } from "./wire.js";
@@ -103,6 +104,9 @@ export interface Grant {
   readonly dead: CodeName;
   readonly cut: number;
   readonly message: string;
+  /** The keys that it shows and writes, and all below those that end in "/"; empty: all. */
+  readonly readKeys: readonly string[];
+  readonly writeKeys: readonly string[];
 }
 
 /** A ref of a tree. */
@@ -178,6 +182,7 @@ function readGrant(grant: Struct): Grant {
     rights: (grant["rights"] ?? []) as Right[], methods: (grant["methods"] ?? []) as string[], expires: num(grant["expires"]),
     from: num(grant["from"]), limit: num(grant["limit"]), used: num(grant["used"]), label: str(grant["label"]), actor: str(grant["actor"]),
     dead: codeNameOf(grant["dead"]), cut: num(grant["cut"]), message: str(grant["message"]),
+    readKeys: (grant["readKeys"] ?? []) as string[], writeKeys: (grant["writeKeys"] ?? []) as string[],
   };
 }
 
@@ -234,8 +239,15 @@ export function readEvents(answer: Struct): Events {
   return page;
 }
 
+/** The last arguments of a read after a position, of some keys. Older servers refuse arguments that they do not know. */
+export function lastArgs(hash: Uint8Array | undefined, keys: readonly string[] | undefined): unknown[] {
+  if (keys === undefined) return hash ? [hash] : [];
+  checkKeys("keys", keys);
+  return [hash ?? new Uint8Array(), [], keys];
+}
+
 /** Requests the state in pieces, so that it may exceed a message. */
-export async function readSnapshot(live: StubPromise, at: number, hash?: Uint8Array): Promise<State> {
+export async function readSnapshot(live: StubPromise, at: number, hash?: Uint8Array, keys?: readonly string[]): Promise<State> {
   const entries: Entry[] = [];
   const state: State = { cursor: 0, hash: new Uint8Array(), entries: new Map(), turns: [] };
   const answer = (await live["snapshot"]!(at, (piece: Struct) => {
@@ -248,7 +260,7 @@ export async function readSnapshot(live: StubPromise, at: number, hash?: Uint8Ar
     for (const t of (s["turns"] ?? []) as Struct[]) {
       state.turns.push({ message: str(t["message"]), status: str(t["status"]), begun: num(t["begun"]), ended: num(t["ended"]), outbox: str(t["outbox"]), ref: str(t["ref"]) });
     }
-  }, ...(hash ? [hash] : []))) as Struct | number;
+  }, ...lastArgs(hash, keys))) as Struct | number;
   state.cursor = typeof answer === "number" ? answer : num(answer["cursor"]);
   dispose(answer);
   for (const e of entries.sort(compareEntries)) state.entries.set(e.key, e);
@@ -280,6 +292,11 @@ export interface SubscribeOptions {
    * everything handled before, and the next events come after it. An error it throws ends the subscription.
    */
   startOver?: (state: State) => void | Promise<void>;
+  /**
+   * Only these keys, and all below those that end in "/": marks stand for events about others, and startOver is called with
+   * the state of these.
+   */
+  keys?: readonly string[];
   /** How much the server sends ahead of the handler; by default the server's setting. */
   windowBytes?: number;
   /** Called each time the link is lost or cannot be established. */
@@ -292,6 +309,7 @@ type Handle = (event: SessionEvent) => void | Promise<void>;
 
 /** One subscriber over all its connections: Session.subscribe. */
 export async function subscribe(client: Client, held: Held, options: SubscribeOptions, handle: Handle): Promise<void> {
+  if (options.keys !== undefined) checkKeys("keys", options.keys);
   const sub = new Subscription(client, held, options, handle);
   const wait = newBackoff({ initial: 100, max: 5000, factor: 1.5, jitter: 0.5 });
   for (;;) {
@@ -344,8 +362,8 @@ class Subscription {
 
   /** Continues from the present state. */
   async startOver(handle: (state: State) => void | Promise<void>): Promise<void> {
-    const { signal } = this.#options;
-    const state = await this.#client.call(this.#held, (live) => readSnapshot(live, 0), signal && { signal });
+    const { signal, keys } = this.#options;
+    const state = await this.#client.call(this.#held, (live) => readSnapshot(live, 0, undefined, keys), signal && { signal });
     try {
       await handle(state);
     } catch (err) {
@@ -386,11 +404,11 @@ class Subscription {
       });
       return turn;
     };
-    const { signal } = this.#options, stop = (): void => end(fault("canceled", "the subscription was given up"));
+    const { signal, keys } = this.#options, stop = (): void => end(fault("canceled", "the subscription was given up"));
     const hash = await hashFor(peer, this.#hash);
     const live = peer.restore(this.#held);
     signal?.addEventListener("abort", stop);
-    const sub = live["subscribe"]!({ from: this.cursor, ...(hash && { hash }), snapshot: false, windowBytes: this.#options.windowBytes ?? 0 }, receive);
+    const sub = live["subscribe"]!({ from: this.cursor, ...(hash && { hash }), ...(keys && { keys }), snapshot: false, windowBytes: this.#options.windowBytes ?? 0 }, receive);
     sub.then(() => {}, (err: unknown) => end(peer.fail(err)));
     peer.onEnd.add(end);
     try {

@@ -25,6 +25,54 @@ async function client(t: TestContext, options: Partial<OpenOptions> = {}): Promi
   return c;
 }
 
+test("refs limited to keys, and reads of some keys", async (t) => {
+  const server = await TestServer.start(t);
+  const c = await client(t);
+  const space = await c.space(server.ref.text);
+  const { session, batch } = space.create();
+  batch.put("message/a", { n: 1 });
+  batch.put("part/a/1", { text: "one" });
+  batch.put("session", { title: "t" });
+  const readKeys = ["part/a/", "session"], writeKeys = ["part/a/2"];
+  const { ref } = batch.share({ rights: ["read", "append"], readKeys, writeKeys });
+  (await (await batch.commit()).wait()).check();
+  const helper = await (await client(t)).session(ref.text);
+  const { grant } = await helper.describe();
+  assert.deepEqual([grant.readKeys, grant.writeKeys], [readKeys, writeKeys]);
+  const own = helper.batch();
+  own.put("part/a/2", { text: "two" });
+  own.put("part/a/1", { text: "three" });
+  const results = await (await own.commit()).wait();
+  assert.deepEqual(results.outcomes.map((o) => [o.status, o.reason]), [["applied", "none"], ["denied", "missing_right"]]);
+  assert.deepEqual([...(await helper.snapshot()).entries.keys()], ["part/a/1", "session", "part/a/2"]);
+
+  const shown = (e: SessionEvent): string => `${e.cursor} ${e.hidden ? "-" : e.key}`;
+  const keys = ["part/"], want = ["2 -", "3 part/a/1", "5 -", "6 part/a/2"];
+  for (const by of [session, helper]) {
+    const page = await by.events(0, 0, { keys });
+    assert.deepEqual(page.events.map(shown), want);
+    assert.deepEqual([...(await by.snapshot({ keys, at: 3, hash: page.events[1]!.hash })).entries.keys()], ["part/a/1"]);
+    const live: string[] = [];
+    for await (const e of by.follow({ keys, after: 3, hash: page.events[1]!.hash })) {
+      live.push(shown(e));
+      if (e.cursor === 6) break;
+    }
+    assert.deepEqual(live, want.slice(2));
+  }
+  const all = await session.events();
+  assert.deepEqual((await session.events(0, 0, { keys })).events.map((e) => e.hash), [2, 3, 5, 6].map((n) => all.events[n - 1]!.hash));
+
+  for (const wrong of [[], [""], ["/"], ["todo//1"], ["todo/*"], ["a,b"], Array.from({ length: 17 }, () => "todo/")]) {
+    await assert.rejects(session.snapshot({ keys: wrong }), refused("bad_argument"));
+    await assert.rejects(session.subscribe({ keys: wrong }, () => {}), refused("bad_argument"));
+    for (const limits of [{ readKeys: wrong }, { writeKeys: wrong }]) {
+      const b = session.batch();
+      await assert.rejects(async () => { b.share({ rights: ["read", "append"], ...limits }); await b.commit(); }, refused("bad_argument"));
+    }
+  }
+  await assert.rejects(space.share({ rights: ["create"], readKeys }), refused("bad_argument"));
+});
+
 test("the program of the README", async (t) => {
   const server = await TestServer.start(t);
   const c = await client(t);
