@@ -14,7 +14,7 @@ import (
 
 var (
 	readUnordered = statement("", `
-		SELECT e.key, e.cursor FROM entries e WHERE e.session = {1} AND e.ord = 0 ORDER BY e.key`)
+		SELECT e.key, e.cursor FROM entries e {by entries_unordered} WHERE e.session = {1} AND e.ord = 0 ORDER BY e.key`)
 
 	// setOrds updates entries that have not changed since they were read. "Has no Ord" is no
 	// condition of it: Postgres would then use the index of all entries without one.

@@ -61,7 +61,7 @@ var statements = map[string]*Statement{
 
 // indexed are the statements about turns and keys, of which a session may have very many, and about
 // deleted sessions, and the index that each goes by.
-var indexed = map[string]string{"listByPut": "entries_put", "listKinds": "entries_put",
+var indexed = map[string]string{"listByPut": "entries_put", "listKinds": "entries_put", "readUnordered": "entries_unordered",
 	"readOpenTurns": "turns_counted", "readTurnRefs": "turns_counted", "readStreamingTurns": "turns_streaming",
 	"lapsedTurns": "turns_streaming", "readFirstOpen": "turns_open", "readOpenDeltas": "turns_open", "pageTrimmable": "turns_open", "pageDeleted": "sessions_forgettable"}
 
@@ -365,6 +365,50 @@ func TestTreePlans(t *testing.T) {
 	plan := strings.Join(sqlitePlan(t, sqliteDB(t), readTree.SQLite.One, 6), "\n")
 	if !strings.Contains(plan, "grants_parent (parent_target=? AND parent_tail=? AND (created,target,tail)>(?,?,?))") {
 		t.Error(plan)
+	}
+}
+
+// TestKeyPlans: the next keys, by key and by first put, and the next kind are looked up in an index,
+// without sorting, whatever the planner knows of the tables.
+func TestKeyPlans(t *testing.T) {
+	t.Parallel()
+	conn := postgresConn(t)
+	if _, err := conn.Exec(t.Context(), `INSERT INTO entries (session, key, cursor, schema, text_len, grown, sum, since, ord)
+		SELECT 'ses_' || i % 2, 'kind' || i % 5 || '/' || i, i, 1, 0, 0, '', i, i * 7919 % 20000 FROM generate_series(1, 20000) AS i`); err != nil {
+		t.Fatal(err)
+	}
+	for _, known := range []string{"SELECT", "ANALYZE entries"} {
+		if _, err := conn.Exec(t.Context(), known); err != nil {
+			t.Fatal(err)
+		}
+		for name, c := range map[string]struct {
+			s    *Statement
+			want string
+		}{
+			"key":   {listByKey, "((session = $1) AND (key >= $2) AND (key < $3))"},
+			"put":   {listByPut, "((session = $1) AND (kind = $2) AND (ROW(ord, ord_index, key) > ROW($3, $4, $5)))"},
+			"kinds": {listKinds, "Index Only Scan using entries_put"},
+		} {
+			plan, err := explain(t, conn, name+"_"+strings.Fields(known)[0], c.s.Postgres.One)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !strings.Contains(plan, c.want) || strings.Contains(plan, "Sort") {
+				t.Errorf("%s after %s:\n%s", name, known, plan)
+			}
+		}
+	}
+	for s, c := range map[*Statement]struct {
+		values int
+		want   string
+	}{
+		listByKey: {4, "SEARCH e USING PRIMARY KEY (session=? AND key>? AND key<?)"},
+		listByPut: {6, "SEARCH e USING INDEX entries_put (session=? AND kind=? AND (ord,ord_index,key)>(?,?,?))"},
+		listKinds: {2, "SEARCH e USING INDEX entries_put (session=? AND kind>?)"},
+	} {
+		if plan := strings.Join(sqlitePlan(t, sqliteDB(t), s.SQLite.One, c.values), "\n"); !strings.Contains(plan, c.want) || strings.Contains(plan, "TEMP B-TREE") {
+			t.Errorf("no %s:\n%s", c.want, plan)
+		}
 	}
 }
 
