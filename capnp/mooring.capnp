@@ -308,7 +308,7 @@ struct EntryInfo {
   bytes @6 :UInt64;             # of the value; about so many while text is appended and without payload
   ref @7 :Text;                 # of the event at cursor: the ref it was written under, who wrote it
   actor @8 :Text;               # and when, Unix ms; empty and 0 where the ref does not show that
-  at @9 :Int64;                 # event, and where the log no longer has it
+  at @9 :Int64;                 # event, and where the log no longer has it and it had other values, too
 }
 
 struct SessionStat {
