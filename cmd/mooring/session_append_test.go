@@ -92,7 +92,7 @@ func TestAppendHelpHasEveryArgument(t *testing.T) {
 // A limit of a share that limits nothing is a mistake in an op line too.
 func TestAppendRefusesALimitThatIsNone(t *testing.T) {
 	t.Parallel()
-	for _, arg := range []string{`"message":""`, `"message":null`, `"seal":""`, `"methods":[]`, `"actor":""`, `"expires_at":0`, `"redemptions":0`, `"from": 0`} {
+	for _, arg := range []string{`"message":""`, `"message":null`, `"seal":""`, `"methods":[]`, `"actor":""`, `"expires_at":0`, `"redemptions":0`, `"from": 0`, `"read_keys":null`, `"write_keys":[]`} {
 		lines, err := readOpLines(strings.NewReader(`{"method":"share","rights":["read"],` + arg + `}`))
 		if err != nil {
 			t.Fatal(err)
