@@ -275,7 +275,7 @@ func TestTypeErrorsNameTheField(t *testing.T) {
 		"a number for a ref":     {w.main, "restore", []any{5}, "ref: want an object, got a number"},
 		"a field that is not":    {w.main, "restore", []any{object{"id": "x", "sceret": secret}}, "ref.sceret: there is no such field: there are id, secret"},
 		"no base64":              {w.main, "restore", []any{object{"id": "x", "secret": secret}}, "ref.secret: not base64url"},
-		"too many":               {m.sess, "events", []any{1, 2, nil, 3}, "Session.events takes at most 3 arguments, got 4"},
+		"too many":               {m.sess, "events", []any{1, 2, nil, nil, nil, 3}, "Session.events takes at most 5 arguments, got 6"},
 		"half a cursor":          {m.sess, "events", []any{1.5}, "from: want a whole number from 0 to 2^64-1, got a number that is not whole"},
 		"a negative limit":       {m.sess, "events", []any{0, -1}, "limit: out of range: a whole number from 0 to 4294967295"},
 		"a secret of a stream":   {m.sess, "openStream", []any{"obx", 7, 1}, "secret: want a Uint8Array, got a number"},
