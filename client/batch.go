@@ -161,6 +161,12 @@ func (p *Promise) Expect(cursor any) *Promise {
 	return p
 }
 
+// ExpectKey makes a Put, Remove, Patch or Add a conflict unless its key's value was last changed at
+// this cursor (Entry.Cursor, or the "cursor" of the op that did), a number or a reference; 0 expects
+// that there is none. The outcome of a conflict has the cursor of the key's last change. Unlike
+// Expect it is compared when the op's turn comes, and other keys may change meanwhile.
+func (p *Promise) ExpectKey(cursor any) *Promise { return p.Arg("expect", cursor) }
+
 // SetID sets the op's id, a ULID chosen by the caller. It must be called before anything refers
 // to the op.
 func (p *Promise) SetID(opID string) *Promise {
@@ -268,9 +274,11 @@ func (b *Batch) alloc(n int) []byte {
 // maxValueBuf is the largest buffer shared by several values, in bytes.
 const maxValueBuf = 4096
 
-// Put sets a key (session, message/ID, part/MESSAGE/ID, session_diff, model/ID) to a payload, a
-// JSON object. A put equal to the present value changes nothing. Its schema_version is 1 unless
-// set with Arg.
+// Put sets a key to a payload: of the kinds that Mooring knows (session, message/ID,
+// part/MESSAGE/ID, session_diff, model/ID) to a JSON object, of a kind of your own (KIND or
+// KIND/ID[/ID…], up to 512 bytes: todo/1, plan) to any JSON value, null too, as json.RawMessage byte
+// for byte. A put equal to the present value changes nothing. Its schema_version is 1 unless set with
+// Arg.
 func (b *Batch) Put(key string, payload any) *Promise {
 	return b.add(session.MethodPut, 2).textArg("key", key).Arg("payload", payload)
 }
@@ -278,6 +286,22 @@ func (b *Batch) Put(key string, payload any) *Promise {
 // Remove removes a key; removing a missing key changes nothing.
 func (b *Batch) Remove(key string) *Promise {
 	return b.add(session.MethodRemove, 1).textArg("key", key)
+}
+
+// Patch changes members of the value of a key of your own kinds, by RFC 7396: patch is an object with
+// the members to set, null for those to remove; nested objects are patched likewise. Two patches of
+// different members both apply, whoever made them. What patch does not name keeps its bytes. A value
+// that is missing or no object counts as {}; a patch that is no object replaces the value. A value in
+// which a name stands twice is rejected as BadPayload.
+func (b *Batch) Patch(key string, patch any) *Promise {
+	return b.add(session.MethodPatch, 2).textArg("key", key).Arg("patch", patch)
+}
+
+// Add adds a whole number to a member of the value of a key of your own kinds, an object; a missing
+// value or member counts as 0. The number and the sum are within 2^53 - 1; a member that is no whole
+// number is rejected as BadPayload.
+func (b *Batch) Add(key, member string, by int64) *Promise {
+	return b.add(session.MethodAdd, 3).textArg("key", key).textArg("member", member).Arg("by", by)
 }
 
 // Begin puts a message and opens its turn: until Finalize its parts can grow.

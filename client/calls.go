@@ -13,6 +13,7 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/capnp/wire"
 	"github.com/mooring-rpc/mooring/capnp/wire/methods"
+	sessions "github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/rpc"
 )
 
@@ -30,6 +31,23 @@ func callHello(ctx context.Context, gateway *rpc.Ref, agent string) *rpc.Promise
 		p.SetVersion(protocolVersion)
 		return p.SetAgent(agent)
 	})
+}
+
+// understands names the features of a server that this client knows, as a reader.
+var understands = sessions.AllFeatures.Names()
+
+// setUnderstands names them in a call's parameters.
+func setUnderstands(newList func(n int32) (capnp.TextList, error)) error {
+	list, err := newList(int32(len(understands)))
+	if err != nil {
+		return err
+	}
+	for i, name := range understands {
+		if err := list.Set(i, name); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func callRestore(ctx context.Context, gateway *rpc.Ref, ref capability.Ref, redemption string, proof capability.Proof) *rpc.Promise {
@@ -104,7 +122,7 @@ func callSnapshot(ctx context.Context, session *rpc.Ref, at Position, keys []str
 	return call(ctx, session, methods.SessionSnapshot, func(s capnp.Struct, caps *rpc.CapTable) error {
 		p := wire.Session_snapshot_Params(s)
 		p.SetAt(at.Cursor)
-		if err := errors.Join(at.encode(p.SetHash), setTexts(p.NewKeys, keys)); err != nil {
+		if err := errors.Join(at.encode(p.SetHash), setUnderstands(p.NewUnderstands), setTexts(p.NewKeys, keys)); err != nil {
 			return err
 		}
 		return caps.Set(s, 0, sink)
@@ -119,7 +137,7 @@ func callSubscribe(ctx context.Context, session *rpc.Ref, from Position, keys []
 		}
 		opts.SetFrom(from.Cursor)
 		opts.SetWindowBytes(window)
-		if err := errors.Join(from.encode(opts.SetHash), setTexts(opts.NewKeys, keys)); err != nil {
+		if err := errors.Join(from.encode(opts.SetHash), setUnderstands(opts.NewUnderstands), setTexts(opts.NewKeys, keys)); err != nil {
 			return err
 		}
 		return caps.Set(s, 1, sink)
@@ -139,7 +157,7 @@ func callEvents(ctx context.Context, session *rpc.Ref, from Position, keys []str
 		p := wire.Session_events_Params(s)
 		p.SetFrom(from.Cursor)
 		p.SetLimit(limit)
-		return errors.Join(from.encode(p.SetHash), setTexts(p.NewKeys, keys))
+		return errors.Join(from.encode(p.SetHash), setUnderstands(p.NewUnderstands), setTexts(p.NewKeys, keys))
 	})
 }
 

@@ -235,3 +235,31 @@ func ExampleResults_Of() {
 	// applied true
 	// <nil> 2
 }
+
+// Two writers change one value of a kind of their own: each patches its members, and neither undoes
+// what the other has done. ExpectKey is for a change that depends on what the value was.
+func ExampleBatch_Patch() {
+	ctx := context.Background()
+	_, s, stop := exampleSession(ctx)
+	defer stop()
+	b := s.Batch()
+	put := b.Put("todo/1", map[string]any{"title": "paint the boat", "state": "open"}).ExpectKey(0)
+	b.Patch("todo/1", map[string]any{"state": "done"}).ExpectKey(put.Field("cursor"))
+	b.Add("todo/1", "tries", 1)
+	if _, err := b.CommitWait(ctx); err != nil {
+		log.Fatal(err)
+	}
+	late := s.Batch()
+	late.Put("todo/1", map[string]any{"title": "paint the house"}).ExpectKey(0)
+	_, err := late.CommitWait(ctx)
+	fmt.Println(errors.Is(err, fault.Conflict))
+
+	state, err := s.Snapshot(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(string(state.Entry("todo/1").Payload))
+	// Output:
+	// true
+	// {"state":"done","title":"paint the boat","tries":1}
+}

@@ -12,6 +12,7 @@ import (
 	"github.com/mooring-rpc/mooring/capnp/wire"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/fatal"
+	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/ledger"
 	"github.com/mooring-rpc/mooring/outbox"
 	"github.com/mooring-rpc/mooring/rpc"
@@ -76,13 +77,16 @@ type stream struct {
 // streamCall is one Apply, or an acknowledgement if batch is nil.
 type streamCall struct {
 	batch   *ledger.Batch
+	needs   session.Features // of the server, by the batch's ops
 	done    func(outbox.Reply)
 	through uint64
 }
 
-// pendingCall is an Apply that waits for its answer; answer is nil if it was not sent.
+// pendingCall is an Apply that waits for its answer; answer is nil if it was not sent, for the
+// reason err or because the stream was closed.
 type pendingCall struct {
 	answer *rpc.Promise
+	err    error
 	ops    []ledger.Intent
 	done   func(outbox.Reply)
 }
@@ -98,7 +102,7 @@ func newStream(ctx context.Context, p *peer, opened *rpc.Promise, held []*rpc.Re
 
 // Apply implements outbox.Stream.
 func (s *stream) Apply(b *ledger.Batch, done func(outbox.Reply)) {
-	s.submit(streamCall{batch: b, done: done})
+	s.submit(streamCall{batch: b, needs: session.FeaturesOf(b.Ops), done: done})
 }
 
 // Acknowledge implements outbox.Stream.
@@ -129,7 +133,7 @@ func (s *stream) submit(w streamCall) {
 		s.unanswered = append(s.unanswered, pendingCall{done: w.done})
 		s.mu.Unlock()
 		s.deliverAnswers()
-	case s.ending || s.sending || len(s.queue) > 0 || !s.peer.tryReserve():
+	case s.ending || s.sending || len(s.queue) > 0 || s.peer.missing(w.needs) != 0 || !s.peer.tryReserve():
 		s.queue = append(s.queue, w)
 		s.mu.Unlock()
 		s.wakeUp()
@@ -214,12 +218,31 @@ func (s *stream) flush() {
 		w := s.queue[0]
 		s.queue, s.sending = s.queue[1:], true
 		s.mu.Unlock()
-		s.peer.sending.Lock()
-		s.send(w)
-		s.peer.sending.Unlock()
+		if err := s.awaitFeatures(w.needs); err != nil {
+			s.mu.Lock()
+			s.unanswered = append(s.unanswered, pendingCall{err: err, done: w.done})
+			s.mu.Unlock()
+			s.deliverAnswers()
+		} else {
+			s.peer.sending.Lock()
+			s.send(w)
+			s.peer.sending.Unlock()
+		}
 		s.mu.Lock()
 		s.sending = false
 	}
+}
+
+// awaitFeatures returns the reason that a batch that needs features cannot be sent.
+func (s *stream) awaitFeatures(needs session.Features) error {
+	if s.peer.missing(needs) == 0 {
+		return nil
+	}
+	err := s.peer.awaitFeatures(s.ctx, needs)
+	if err != nil && s.ctx.Err() != nil {
+		return s.closedErr()
+	}
+	return err
 }
 
 // deliverAnswers delivers the answers that have arrived, in the order of the calls.
@@ -269,7 +292,10 @@ func (s *stream) isAnswered(answer *rpc.Promise) bool {
 // reply returns one answer, which has arrived.
 func (s *stream) reply(a pendingCall) outbox.Reply {
 	if a.answer == nil {
-		return outbox.Reply{Err: s.closedErr()}
+		if a.err == nil {
+			a.err = s.closedErr()
+		}
+		return outbox.Reply{Err: a.err}
 	}
 	results, _, err := a.answer.Wait(s.ctx)
 	if err != nil {

@@ -113,7 +113,7 @@ func TestImpossibleOpsAreRefusedInCommit(t *testing.T) {
 		want fault.Code
 	}{
 		{"unknown method", func(b *client.Batch) { b.Do("explode") }, fault.UnknownMethod},
-		{"bad key", func(b *client.Batch) { b.Put("nothing/x", object{}) }, fault.BadKey},
+		{"bad key", func(b *client.Batch) { b.Put("turn/x", object{}) }, fault.BadKey},
 		{"payload is no object", func(b *client.Batch) { b.Put("session", 7) }, fault.BadPayload},
 		{"payload is not JSON", func(b *client.Batch) { b.Put("session", json.RawMessage(`{`)) }, fault.BadArgument},
 		{"payload is JSON only if trimmed", func(b *client.Batch) { b.Put("session", json.RawMessage("\u00a0{}")) }, fault.BadArgument},

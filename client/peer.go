@@ -7,6 +7,7 @@ package client
 import (
 	"context"
 	"crypto/ed25519"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/capnp/wire"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/session"
 	"github.com/mooring-rpc/mooring/ledger"
 	"github.com/mooring-rpc/mooring/rpc"
 )
@@ -31,6 +33,7 @@ type peer struct {
 
 	helloDone chan struct{}         // closed when hello is answered or has failed
 	ready     atomic.Bool           // hello was answered
+	features  atomic.Uint32         // session.Features in use at the server, by its last answer to hello
 	rejected  atomic.Pointer[error] // why this server cannot be used
 
 	// sending is held while a batch is sent, so that room found on the connection stays free for
@@ -79,6 +82,7 @@ func (p *peer) hello(ctx context.Context, agent string, limits func(ledger.Limit
 				err = fault.Incompatible.With("the server speaks version %d of the protocol and this client %d: update the older one", v, protocolVersion)
 			} else if l, e := hello.Limits(); e == nil {
 				limits(ledger.Limits{BatchOps: int(l.BatchOps()), BatchBytes: int(l.BatchBytes()), PayloadBytes: int(l.PayloadBytes())})
+				p.readFeatures(hello)
 			}
 		}
 		if err != nil {
@@ -87,6 +91,50 @@ func (p *peer) hello(ctx context.Context, agent string, limits func(ledger.Limit
 		}
 		p.ready.Store(true)
 	})
+}
+
+// readFeatures records the features that an answer to hello names.
+func (p *peer) readFeatures(hello wire.Gateway_hello_Results) {
+	list, err := hello.Features()
+	if err != nil {
+		return
+	}
+	names := make([]string, 0, list.Len())
+	for i := range list.Len() {
+		if name, err := list.At(i); err == nil {
+			names = append(names, name)
+		}
+	}
+	p.features.Store(uint32(session.FeaturesNamed(names)))
+}
+
+// missing returns the features among needs that are not in use at the server, as far as is known.
+func (p *peer) missing(needs session.Features) session.Features {
+	return needs &^ session.Features(p.features.Load())
+}
+
+// awaitFeatures returns the reason that an op that needs features cannot be sent now; it asks the
+// server again, since features come into use while it runs.
+func (p *peer) awaitFeatures(ctx context.Context, needs session.Features) error {
+	if err := p.awaitHello(ctx); err != nil {
+		return err
+	}
+	if p.missing(needs) == 0 {
+		return nil
+	}
+	gateway := p.bootstrap()
+	defer gateway.Release()
+	answer := callHello(ctx, gateway, "")
+	defer answer.Release()
+	results, _, err := answer.Wait(ctx)
+	if err != nil {
+		return p.fail(err)
+	}
+	p.readFeatures(wire.Gateway_hello_Results(results))
+	if missing := p.missing(needs); missing != 0 {
+		return fault.Unsupported.With("the server at %s does not have %s in use (it, or another replica, is of an earlier version): the op is kept, and sent once it has", p.hostPort, strings.Join(missing.Names(), ", "))
+	}
+	return nil
 }
 
 // reject closes the connection to a server that cannot be used, and records why.

@@ -247,7 +247,7 @@ func TestRefusalsNameTheirCodeOnce(t *testing.T) {
 	s := r.newSession(t, c)
 	for want, err := range map[string]error{
 		"bad_argument: op 1 (put): payload cannot be written as JSON": func() error { _, err := s.Put(t.Context(), "session", func() {}); return err }(),
-		"bad_key: op 1 (put): ":                             func() error { _, err := s.Put(t.Context(), "nothing/x", object{}); return err }(),
+		"bad_key: op 1 (put): ":                             func() error { _, err := s.Put(t.Context(), "turn/x", object{}); return err }(),
 		"usage: the batch has no ops":                       func() error { _, err := s.Batch().Commit(t.Context()); return err }(),
 		"wait: not_found: batch 01ARZ3NDEKTSV4RRFFQ69G5FAV": func() error { _, err := c.Ticket("01ARZ3NDEKTSV4RRFFQ69G5FAV").Wait(t.Context()); return err }(),
 		"commit: bad_reference: op ": func() error {

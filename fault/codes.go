@@ -24,7 +24,7 @@ const None Code = 0
 const (
 	Skipped      Code = 1 + iota // an op it refers to or depends on did not apply
 	Denied                       // no authority; the reason code says which
-	Conflict                     // expected_cursor differs from the session's cursor
+	Conflict                     // expected_cursor differs from the session's cursor, or expect from the key's
 	Rejected                     // the op breaks a rule; the reason code says which
 	Voided                       // dropped by its own outbox; a void took its place
 	BatchAborted                 // a sibling in an atomic batch did not apply
@@ -42,6 +42,7 @@ const (
 	Disconnected                    // the link broke before the answer
 	Draining                        // the server is stopping; go to another or retry
 	QuotaExceeded                   // the session, or the ref, has reached its bound of bytes; goes on when some are purged
+	Unsupported                     // needs a feature that not every replica of the server has yet; goes on when all do
 )
 
 // Authority: reasons for Denied, and the answer of a dead capability.
@@ -62,7 +63,7 @@ const (
 	Malformed      Code = 60 + iota // cannot be decoded
 	UnknownMethod                   // no such op method
 	BadKey                          // the key does not fit the grammar
-	BadPayload                      // the payload is not a JSON object
+	BadPayload                      // the payload, or the value that an op changes, is not as the op needs it
 	TooLarge                        // above a size limit
 	NotFound                        // no such session, key or turn
 	AlreadyExists                   // the session, external key or ref exists already
@@ -103,7 +104,7 @@ var names = map[Code]string{
 
 	Fenced: "fenced", ServerBehind: "server_behind", OutboxDiverged: "outbox_diverged", Gap: "gap",
 	Overloaded: "overloaded", NotYetKnown: "not_yet_known", Unavailable: "unavailable",
-	Disconnected: "disconnected", Draining: "draining", QuotaExceeded: "quota_exceeded",
+	Disconnected: "disconnected", Draining: "draining", QuotaExceeded: "quota_exceeded", Unsupported: "unsupported",
 
 	UnknownRef: "unknown_ref", Revoked: "revoked", StaleEpoch: "stale_epoch", Expired: "expired",
 	MissingRight: "missing_right", Exhausted: "exhausted", WrongOutbox: "wrong_outbox", NotAnOwner: "not_an_owner",
@@ -149,7 +150,7 @@ func (c Code) Authority() bool { return c >= UnknownRef && c < Malformed }
 // changing it: such requests are retried for ever.
 func (c Code) Transient() bool {
 	switch c {
-	case Gap, Overloaded, NotYetKnown, Unavailable, Disconnected, Draining, QuotaExceeded:
+	case Gap, Overloaded, NotYetKnown, Unavailable, Disconnected, Draining, QuotaExceeded, Unsupported:
 		return true
 	}
 	return false

@@ -152,7 +152,7 @@ func TestTransientCodesAreCallLevel(t *testing.T) {
 			}
 		}
 	}
-	if transient != 7 {
+	if transient != 8 {
 		t.Errorf("%d codes are transient", transient)
 	}
 	for _, c := range []Code{Fenced, ServerBehind, OutboxDiverged} {

@@ -12,7 +12,7 @@ import (
 // Error says which rule refused (Code), what was wrong and how to fix it
 // (Message). Neither ever carries a secret or a path on the server.
 // At is set where the code has a position:
-// Conflict (the session's cursor), Gap (the expected seq), WrongOffset (the
+// Conflict (the session's cursor, or with expect the key's), Gap (the expected seq), WrongOffset (the
 // present length in bytes), CursorExpired (the first cursor still available).
 // Batch is set by clients, and on no wire: the batch of a refused op, under
 // which the server's log and mooring outbox list have it.

@@ -15,7 +15,7 @@ var statuses = map[Code]int{
 	Fenced: http.StatusConflict, ServerBehind: http.StatusConflict, OutboxDiverged: http.StatusConflict, Gap: http.StatusConflict,
 	Overloaded: http.StatusTooManyRequests, NotYetKnown: http.StatusNotFound, Unavailable: http.StatusServiceUnavailable,
 	Disconnected: http.StatusServiceUnavailable, Draining: http.StatusServiceUnavailable,
-	QuotaExceeded: http.StatusInsufficientStorage,
+	QuotaExceeded: http.StatusInsufficientStorage, Unsupported: http.StatusServiceUnavailable,
 
 	UnknownRef: http.StatusUnauthorized, Revoked: http.StatusForbidden, StaleEpoch: http.StatusForbidden, Expired: http.StatusForbidden,
 	MissingRight: http.StatusForbidden, Exhausted: http.StatusForbidden, WrongOutbox: http.StatusForbidden, NotAnOwner: http.StatusForbidden,
@@ -47,7 +47,7 @@ func (c Code) HTTPStatus() int {
 // gap is transient too, but the missing ops come from the same client.
 func (c Code) RetryAfter() string {
 	switch {
-	case c == QuotaExceeded: // until a purge, or a higher quota
+	case c == QuotaExceeded, c == Unsupported: // until a purge or a higher quota; until all replicas are upgraded
 		return "60"
 	case c.Transient() && c != Gap:
 		return "1"

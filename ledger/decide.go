@@ -36,7 +36,8 @@ type Effects interface {
 //
 //	a reference or depends_on whose op did not apply   Skipped, Cause names it
 //	Authorize refuses                                  Denied, with its reason
-//	expected_cursor differs                            Conflict, Cursor = the session's
+//	expected_cursor differs                            Conflict, Cursor = the session's; Apply may
+//	                                                   answer it too, Cursor = its At
 //	cannot be decoded, too large, a bad reference,     Rejected, with the reason
 //	or Apply refuses
 //	method void                                        Voided
@@ -164,6 +165,9 @@ func (d *decision) decide(op *Intent) (Outcome, *fault.Error) {
 		return out, err
 	case err.Code.Authority():
 		out.setFailure(Denied, err)
+	case err.Code == fault.Conflict: // with what the op expects of its key
+		out.setFailure(Conflict, err)
+		out.Cursor = err.At
 	default:
 		out.setFailure(Rejected, err)
 	}

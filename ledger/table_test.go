@@ -487,7 +487,9 @@ func TestCodesThatAnswerTheCall(t *testing.T) {
 		switch {
 		case code.Authority():
 			want = ledger.Denied
-		case code >= fault.Fenced && code <= fault.QuotaExceeded, code == fault.Internal, code == fault.DiskFull, code == fault.Canceled:
+		case code == fault.Conflict:
+			want = ledger.Conflict
+		case code >= fault.Fenced && code <= fault.Unsupported, code == fault.Internal, code == fault.DiskFull, code == fault.Canceled:
 			want = 0
 		}
 		for what, change := range map[string]func(*fakeServer) *ledger.Batch{

@@ -19,6 +19,7 @@ var ownKey = map[string]string{"sessions": "id", "spaces": "id"}
 // exceptions are the tables whose key begins with something else, and why.
 var exceptions = map[string]struct{ column, why string }{
 	"meta":          {"name", "a few rows about the whole database, the same wherever the rest is"},
+	"replicas":      {"id", "a few rows about the servers, the same wherever the rest is"},
 	"public_shares": {"id", "a public id stands in URLs and names no session, so it is all that there is to look one up with"},
 }
 

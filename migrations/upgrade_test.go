@@ -269,3 +269,46 @@ func TestUpgradeToForgotten(t *testing.T) {
 		})
 	}
 }
+
+// TestUpgradeToState: no session of before needs a feature, nor does what the binary before writes,
+// which leaves what is needed as it is. Where it may run beside others no feature is in use.
+func TestUpgradeToState(t *testing.T) {
+	t.Parallel()
+	for _, d := range databases {
+		for what, spaces := range map[string]int{"used": 1, "new": 0} {
+			t.Run(d.name+" "+what, func(t *testing.T) {
+				t.Parallel()
+				db := d.open(t)()
+				exec := func(text string) {
+					t.Helper()
+					if _, err := db.Exec(text); err != nil {
+						t.Error(err)
+					}
+				}
+				for i, set := range []Schema{upTo(t, d.set, 6), upTo(t, d.set, 7), upTo(t, d.set, 6)} {
+					if err := Up(t.Context(), db, set); err != nil {
+						t.Fatal(err)
+					}
+					switch {
+					case i == 0 && spaces > 0:
+						exec("INSERT INTO spaces (id, created) VALUES ('spc_1', 1)")
+					case i == 1:
+						exec("INSERT INTO sessions (id, needs) VALUES ('needs', 1)")
+					}
+					exec("INSERT INTO sessions (id) VALUES ('" + string(rune('a'+i)) + "')")
+				}
+				exec("INSERT INTO sessions (id, cursor) VALUES ('needs', 7) ON CONFLICT (id) DO UPDATE SET cursor = excluded.cursor")
+				var sum, pending, want int
+				if err := db.QueryRow("SELECT sum(needs), (SELECT count(*) FROM meta WHERE name = 'upgrade') FROM sessions").Scan(&sum, &pending); err != nil {
+					t.Fatal(err)
+				}
+				if d.name == "postgres" {
+					want = spaces
+				}
+				if sum != 1 || pending != want {
+					t.Errorf("sessions need %d, upgrade rows %d, want 1 and %d", sum, pending, want)
+				}
+			})
+		}
+	}
+}

@@ -33,7 +33,7 @@ func adminCmd(sh *cliEnv) *cobra.Command {
 		},
 		Example: "  mooring admin rotate-owner --data srv",
 	}
-	cmd.AddCommand(rotateOwnerCmd(sh), backupCmd(sh), checkCmd(sh), restoredCmd(sh), vacuumCmd(sh))
+	cmd.AddCommand(rotateOwnerCmd(sh), backupCmd(sh), checkCmd(sh), restoredCmd(sh), upgradeCmd(sh), vacuumCmd(sh))
 	return cmd
 }
 

@@ -25,7 +25,7 @@ func TestBadInputGetsOneClearLine(t *testing.T) {
 	}{
 		{"{\"method\":\"put\",\"key\":\"session\",\"payload\":{}}\n{\"method\":", 1, "line 2", []string{"session", "append", id}},
 		{`{"method":"explode"}`, 1, "unknown_method: line 1", []string{"session", "append", id}},
-		{`{"method":"put","key":"what/ever","payload":{}}`, 1, "bad_key: line 1", []string{"session", "append", id}},
+		{`{"method":"put","key":"turn/x","payload":{}}`, 1, "bad_key: line 1", []string{"session", "append", id}},
 		{`{"method":"put","key":"session","payload":[]}`, 1, "bad_payload: line 1", []string{"session", "append", id}},
 		{`{"method":"put","key":"session","payload":{"x":"` + strings.Repeat("x", 5<<20) + `"}}`, 1, "too_large: line 1", []string{"session", "append", id}},
 		{`{"method":"put","key":"session","payload":{},"colour":"red"}`, 1, "line 1", []string{"session", "append", id}},

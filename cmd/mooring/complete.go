@@ -155,4 +155,4 @@ func completeList(cmd *cobra.Command, flag string, values ...string) {
 }
 
 // appendable are the methods that --methods takes.
-var appendable = []string{"put", "remove", "begin", "appendText", "finalize"}
+var appendable = []string{"add", "appendText", "begin", "finalize", "patch", "put", "remove"}

@@ -46,7 +46,7 @@ func TestExitCodes(t *testing.T) {
 		try(exitRefused, "plaintext: ", append(append([]string{}, args...), foreign)...)
 	}
 	for _, args := range [][]string{
-		{"session", "purge", id, "nonsense", "--yes"}, {"session", "get", id}, {"session", "get", id, "nonsense"}, {"session", "get", id, "session", ""},
+		{"session", "purge", id, "Nonsense", "--yes"}, {"session", "get", id}, {"session", "get", id, "Nonsense"}, {"session", "get", id, "session", ""},
 		{"session", "ls", id, "message"}, {"session", "ls", id, "a b/"}, {"session", "ls", id, "message/", "part/"}, {"session", "ls", id, "--order", "size"}, {"session", "ls", id, "--limit", "-1"},
 		{"session", "purge", id, "", "--yes"}, {"outbox", "retry", "nonsense"}, {"outbox", "drop", op, "x"},
 		{"outbox", "drop", op[1:]}, {"outbox", "list", "--batch", "x"}, {"outbox", "list", "--state", "lost"},

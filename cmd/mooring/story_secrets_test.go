@@ -232,7 +232,7 @@ func TestNoSecretIsShown(t *testing.T) {
 			do(filepath.Join(dir, "third"), "", exitRefused, "redeem", "@"+file("once"))
 			do(agent, "", exitOK, "share", "@"+file("agent"), "--rights", "read", "--to", file("below"))
 			do(agent, putLine("one"), exitOK, "session", "append", "@"+file("agent"), "--wait", "--json")
-			do(agent, `{"method":"put","key":"nonsense","payload":{}}`, exitRefused, "session", "append", "@"+file("agent"))
+			do(agent, `{"method":"put","key":"ref/x","payload":{}}`, exitRefused, "session", "append", "@"+file("agent"))
 			do(agent, putLine("denied"), exitRefused, "session", "append", "@"+file("once"), "--wait")
 			do(agent, "", exitOK, "session", "tail", "@"+file("below"), "--json")
 			do(agent, "", exitOK, "session", "show", "@"+file("below"), "--json")

@@ -26,7 +26,7 @@ func TestBadOpLines(t *testing.T) {
 		{`["put"]`, "malformed", []string{"line 3"}},
 		{`{"key":"session","payload":{}}`, "malformed", []string{"line 3", "method"}},
 		{`{"method":"putt","key":"session","payload":{}}`, "unknown_method", []string{"line 3", "putt", "put"}},
-		{`{"method":"put","key":"sesion","payload":{}}`, "bad_key", []string{"line 3", "message/ID"}},
+		{`{"method":"put","key":"message","payload":{}}`, "bad_key", []string{"line 3", "message/ID"}},
 		{`{"method":"put","key":"session","payload":[]}`, "bad_payload", []string{"line 3", "object"}},
 		{`{"method":"put","key":"session"}`, "bad_argument", []string{"line 3", "payload"}},
 		{`{"method":"put","key":"session","payload":{"a":"` + strings.Repeat("x", 5<<20) + `"}}`, "too_large", []string{"line 3", "limit"}},

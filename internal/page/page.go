@@ -198,7 +198,7 @@ func block(o *out, e *session.Entry, t *session.Turn) {
 	p := read(e.Payload)
 	k, err := session.ParseKey(e.Key)
 	switch {
-	case err != nil:
+	case err != nil, k.Kind == session.KeyOwn:
 		other(o, e, p)
 	case k.Kind == session.KeySession:
 		info(o, e)

@@ -154,6 +154,9 @@ func abortsTurn(op *ledger.Intent) bool {
 
 // Apply applies op, whose arguments are all values.
 func (a *applier) Apply(op *ledger.Intent) (uint64, []byte, *fault.Error) {
+	if err := a.cfg.checkFeatures(op); err != nil {
+		return 0, nil, err
+	}
 	do, err := a.args.decodeOp(op, a.cfg.Limits)
 	if err != nil {
 		return 0, nil, err
@@ -193,8 +196,19 @@ func (a *applier) emitWithSum(name, key string, schema uint32, payload []byte, s
 	if a.op != nil {
 		e.Op, e.Batch = a.op.OpID, a.op.BatchID
 	}
+	if needs := EventFeatures(e) &^ a.s.row.Needs; needs != 0 {
+		a.require(needs)
+	}
 	a.v.emit(a.s, e)
 	return e
+}
+
+// require records that readers of the session need features. Subscriptions are checked anew, before
+// they are sent the event that needs them.
+func (a *applier) require(needs Features) {
+	row := a.v.changeRow(a.s)
+	row.Needs |= needs
+	row.AuthGen++
 }
 
 // emit appends e to the session's log. The caller sets the fields from Method to Batch, and Sum if

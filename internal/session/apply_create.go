@@ -117,6 +117,9 @@ func (o *opFork) apply(a *applier) (result, *fault.Error) {
 	}
 	ev := o.createSession(a, MethodFork, owner, text)
 	for i, e := range kept {
+		if isOwn(e.Key) {
+			a.s.row.Needs |= FeatureKeys // its row is journaled by createSession
+		}
 		k, err := ParseKey(e.Key)
 		if err != nil {
 			return nil, err

@@ -39,7 +39,7 @@ type purgeResult struct {
 // with other keys' values.
 func HoldsPayload(e *Event, key string) bool {
 	switch e.Method {
-	case MethodPut, MethodBegin, MethodAppendText:
+	case MethodPut, MethodPatch, MethodAdd, MethodBegin, MethodAppendText:
 		return e.Key == key
 	case MethodFinalize:
 		return e.Key == FinalizeKey(key)

@@ -1,20 +1,31 @@
 package session
 
-// put and remove.
+// put, remove, and the edits of values of the users' own kinds: patch and add.
 
-import "github.com/mooring-rpc/mooring/fault"
+import (
+	"bytes"
+	"strconv"
+
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/jsonpatch"
+	"github.com/mooring-rpc/mooring/ledger"
+)
 
 func (o *opPut) apply(a *applier) (result, *fault.Error) {
 	if err := a.requireLive(); err != nil {
 		return nil, err
 	}
-	key := o.keyText
-	slot, err := a.v.entryMeta(a.s, key)
+	slot, err := a.expected(o.keyText, o.expect)
 	if err != nil {
 		return nil, err
 	}
+	return a.putValue(slot, o.keyText, o.schema, o.payload, entryTextLen(o.key, o.payload))
+}
+
+// putValue puts a whole value, unless the key holds it already.
+func (a *applier) putValue(slot *entryState, key string, schema uint32, payload []byte, textLen uint64) (result, *fault.Error) {
 	e := slabAlloc(&a.v.entrySlab)
-	*e = Entry{Session: a.s.row.ID, Key: key, Schema: o.schema, Sum: SumOf(o.payload), Payload: o.payload, TextLen: entryTextLen(o.key, o.payload)}
+	*e = Entry{Session: a.s.row.ID, Key: key, Schema: schema, Sum: SumOf(payload), Payload: payload, TextLen: textLen}
 	equal, err := a.equal(slot, e)
 	if err != nil {
 		return nil, err
@@ -22,10 +33,32 @@ func (o *opPut) apply(a *applier) (result, *fault.Error) {
 	if equal {
 		return a.unchanged(), nil
 	}
-	ev := a.emitWithSum(MethodPut, key, o.schema, o.payload, e.Sum)
+	ev := a.emitWithSum(MethodPut, key, schema, payload, e.Sum)
 	e.Cursor, e.Since = ev.Cursor, ev.Cursor
 	a.v.put(a.s, e, ev, 0, true)
 	return a.changed(), nil
+}
+
+// expected returns the state of a key without its payload, or Conflict with the cursor of its
+// value's last change if that is not the expected one.
+func (a *applier) expected(key string, want expectation) (*entryState, *fault.Error) {
+	slot, err := a.v.entryMeta(a.s, key)
+	if err != nil || !want.set {
+		return slot, err
+	}
+	at := uint64(0)
+	if slot.entry != nil {
+		at = max(slot.entry.Cursor, slot.entry.LastAppend)
+	}
+	switch {
+	case at == want.cursor:
+		return slot, nil
+	case at == 0:
+		return nil, fault.Conflict.With("%s was expected to be as of cursor %d, and there is none: read it and decide again", key, want.cursor)
+	case want.cursor == 0:
+		return nil, fault.Conflict.With("%s was expected not to exist, and was last changed at cursor %d: read it and decide again", key, at).Pos(at)
+	}
+	return nil, fault.Conflict.With("%s was expected to be as of cursor %d, and was last changed at %d: read it and decide again", key, want.cursor, at).Pos(at)
 }
 
 // equal reports whether a key holds e already. A part with deltas is read whole only if its length
@@ -50,7 +83,7 @@ func (o *opRemove) apply(a *applier) (result, *fault.Error) {
 		return nil, err
 	}
 	key := o.key.String()
-	slot, err := a.v.entryMeta(a.s, key)
+	slot, err := a.expected(key, o.expect)
 	if err != nil {
 		return nil, err
 	}
@@ -69,4 +102,72 @@ func (o *opRemove) apply(a *applier) (result, *fault.Error) {
 	a.emit(MethodRemove, key, 1, emptyPayload)
 	a.v.drop(a.s, key)
 	return a.changed(), nil
+}
+
+func (o *opPatch) apply(a *applier) (result, *fault.Error) {
+	return a.edit(o.key, o.expect, o.schema, MethodPatch, o.patch)
+}
+
+func (o *opAdd) apply(a *applier) (result, *fault.Error) {
+	return a.edit(o.key, o.expect, 0, MethodAdd, encode(addPayload{o.member, o.by}))
+}
+
+// edit changes a value by the payload of a patch or add event, which has the change alone: its cost
+// in the log, and to subscribers, is that of the change. Where there is no value yet, or the change
+// is the value, the event is a put. schema 0 keeps the value's.
+func (a *applier) edit(key string, want expectation, schema uint32, method string, change []byte) (result, *fault.Error) {
+	if err := a.requireLive(); err != nil {
+		return nil, err
+	}
+	slot, err := a.expected(key, want)
+	if err != nil {
+		return nil, err
+	}
+	old, err := a.v.value(a.s, key)
+	if err != nil {
+		return nil, err
+	}
+	var base []byte
+	if old != nil {
+		base = old.Payload
+	}
+	value, bad := EditedValue(method, base, change)
+	if bad != nil {
+		return nil, fault.From(nil, bad, "change "+key)
+	}
+	if len(value) > a.cfg.Limits.PayloadBytes {
+		return nil, fault.TooLarge.With("%s would have %d bytes, the limit is %d", key, len(value), a.cfg.Limits.PayloadBytes)
+	}
+	if schema == 0 {
+		if schema = 1; old != nil {
+			schema = old.Schema
+		}
+	}
+	if old == nil || bytes.Equal(value, change) {
+		return a.putValue(slot, key, schema, value, 0)
+	}
+	e := slabAlloc(&a.v.entrySlab)
+	*e = Entry{Session: a.s.row.ID, Key: key, Since: old.Since, Schema: schema, Sum: SumOf(value), Payload: value}
+	if e.Sum == old.Sum && e.Schema == old.Schema {
+		return a.unchanged(), nil
+	}
+	ev := a.emit(method, key, schema, change)
+	e.Cursor = ev.Cursor
+	a.v.put(a.s, e, ev, 0, false)
+	return a.changed(), nil
+}
+
+// EditedValue returns the value that a patch or add event with payload change makes of base, nil for
+// none. Its rule never changes: folding a log must always give the same state.
+func EditedValue(method string, base, change []byte) ([]byte, error) {
+	if method == MethodPatch {
+		return jsonpatch.Merge(base, change)
+	}
+	return jsonpatch.Add(base, ledger.Unquote(jsonAt(change, "member")), addedBy(change))
+}
+
+// addedBy returns the number that an add event's payload adds.
+func addedBy(change []byte) int64 {
+	n, _ := strconv.ParseInt(string(jsonAt(change, "by")), 10, 64)
+	return n
 }

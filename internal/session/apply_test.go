@@ -96,7 +96,7 @@ func TestCreate(t *testing.T) {
 		making := func(p *writer, more ...anOp) session.Submission {
 			return p.batch(true, append([]anOp{op("create", "ref", p.ref, "hash", sha(p.ref), "external", "oc-3")}, more...)...)
 		}
-		answers, _ := w.commit(making(w.newWriter(), put("nonsense")), making(w.newWriter()), making(w.newWriter()))
+		answers, _ := w.commit(making(w.newWriter(), put("ref/x")), making(w.newWriter()), making(w.newWriter()))
 		for i, want := range []fault.Code{fault.BadKey, fault.None, fault.AlreadyExists} {
 			mustEqual(t, "reason", answers[i].Outcomes[0].Reason, want)
 		}

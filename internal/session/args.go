@@ -75,33 +75,51 @@ func (r *argReader) unresolved(name string) bool {
 	return true
 }
 
-// raw returns an argument's JSON text; nil where it is absent, null or a reference.
-func (r *argReader) raw(name string, must bool) []byte {
+// argument returns an argument's JSON text, and whether the argument was given. The text is nil
+// where it is absent, a reference or invalid.
+func (r *argReader) argument(name string) (text []byte, given bool) {
 	r.known = append(r.known, name)
 	for i := range r.in.Args {
 		a := &r.in.Args[i]
-		if a.Name != name {
-			continue
-		}
-		if a.Ref != nil {
-			return nil
-		}
-		text := bytes.TrimSpace(a.JSON)
 		switch {
+		case a.Name != name:
+			continue
+		case a.Ref != nil:
 		case len(a.JSON) > r.lim.PayloadBytes:
 			r.fail(fault.TooLarge.With("%s has %d bytes, the limit is %d", name, len(a.JSON), r.lim.PayloadBytes))
-			return nil
 		case !r.jsonChecked && (!utf8.Valid(a.JSON) || !ledger.IsJSON(a.JSON)):
 			r.fail(fault.BadArgument.With("%s is not JSON text in UTF-8", name))
-			return nil
-		case string(text) != "null":
-			return a.JSON
+		default:
+			return a.JSON, true
 		}
+		return nil, true
 	}
-	if must {
-		r.fail(fault.BadArgument.With("%s needs %s", r.in.Method, name))
+	return nil, false
+}
+
+// raw returns an argument's JSON text; nil where it is absent, null or a reference.
+func (r *argReader) raw(name string, must bool) []byte {
+	text, given := r.argument(name)
+	if text != nil && string(bytes.TrimSpace(text)) == "null" {
+		text, given = nil, false
 	}
-	return nil
+	if must && !given {
+		r.needs(name)
+	}
+	return text
+}
+
+// value decodes a required argument of any JSON, null too; it is kept byte for byte.
+func (r *argReader) value(name string) []byte {
+	text, given := r.argument(name)
+	if !given {
+		r.needs(name)
+	}
+	return text
+}
+
+func (r *argReader) needs(name string) {
+	r.fail(fault.BadArgument.With("%s needs %s", r.in.Method, name))
 }
 
 // text decodes a string without control characters, of at most LabelBytes. U+FFFD is refused too:
@@ -252,6 +270,27 @@ func (r *argReader) keyText(name string) (Key, string) {
 	return k, s
 }
 
+// ownKey is keyText for a method that changes values of the users' own kinds alone.
+func (r *argReader) ownKey(name string) (Key, string) {
+	k, text := r.keyText(name)
+	if r.err == nil && text != "" && k.Kind != KeyOwn {
+		r.fail(fault.BadKey.With("%s changes values of your own kinds alone (todo/1, plan): %q has rules of its own, put it whole", r.in.Method, fault.Clip(text)))
+	}
+	return k, text
+}
+
+// expectation is the condition that an op may name on its key: that its value was last changed at
+// cursor; 0 that there is none.
+type expectation struct {
+	cursor uint64
+	set    bool
+}
+
+func (r *argReader) expect() (e expectation) {
+	e.cursor, e.set = r.number("expect", optional)
+	return e
+}
+
 // refID decodes the id of a ref, of any target.
 func (r *argReader) refID(name string) string {
 	s := r.text(name, required)
@@ -325,11 +364,46 @@ func (r *argReader) number(name string, must bool) (n uint64, set bool) {
 	return n, true
 }
 
-func (r *argReader) schema(name string) uint32 {
+// maxInteger bounds the whole numbers that every JSON implementation represents exactly.
+const maxInteger = 1<<53 - 1
+
+// integer decodes a required whole number, of any sign.
+func (r *argReader) integer(name string) int64 {
+	raw := r.raw(name, required)
+	if raw == nil {
+		return 0
+	}
+	n, err := strconv.ParseInt(string(bytes.TrimSpace(raw)), 10, 64)
+	if err != nil || n > maxInteger || n < -maxInteger {
+		r.fail(fault.BadArgument.With("%s is not a whole number from -(2^53-1) to 2^53-1", name))
+	}
+	return n
+}
+
+// member decodes the name of an object's member: any string of whole characters.
+func (r *argReader) member(name string) string {
+	raw := r.raw(name, required)
+	if raw == nil {
+		return ""
+	}
+	s, ok := stringOf(raw)
+	switch {
+	case !ok || loneSurrogate(raw):
+		r.fail(fault.BadArgument.With("%s is not the name of a member: a string of whole characters", name))
+	case len(s) > r.lim.LabelBytes:
+		r.fail(fault.TooLarge.With("%s has %d bytes, the limit is %d", name, len(s), r.lim.LabelBytes))
+	}
+	return s
+}
+
+func (r *argReader) schema(name string) uint32 { return r.schemaOr(name, 1) }
+
+// schemaOr decodes a schema_version, absent where it is not given.
+func (r *argReader) schemaOr(name string, absent uint32) uint32 {
 	n, set := r.number(name, optional)
 	switch {
 	case !set:
-		return 1
+		return absent
 	case n == 0 || n > math.MaxInt32:
 		r.fail(fault.BadArgument.With("%s is from 1 to %d", name, math.MaxInt32))
 	}

@@ -21,7 +21,7 @@ func TestCallLevelAnswers(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	o := w.create()
-	first := o.batch(false, put("message/a"), put("nonsense"))
+	first := o.batch(false, put("message/a"), put("ref/x"))
 	ahead := o.batch(false, put("message/b"))
 	far := o.batch(false, put("message/c"))
 
@@ -144,7 +144,7 @@ func TestReferencesBetweenBatches(t *testing.T) {
 	w := newWorld(t)
 	o := w.create()
 	id, _ := newRef(o.session)
-	share := o.batch(false, op("share", "ref", id, "hash", sha(id), "rights", []string{"read"}), put("nonsense"))
+	share := o.batch(false, op("share", "ref", id, "hash", sha(id), "rights", []string{"read"}), put("ref/x"))
 	w.commit(share)
 	kept := o.batch(false, op("revoke", "ref", ledger.Ref{Op: share.Batch.Ops[0].OpID, Path: "ref"}))
 	skipped := put("message/a")
@@ -413,14 +413,16 @@ func TestExpiry(t *testing.T) {
 
 func TestKeys(t *testing.T) {
 	t.Parallel()
-	long := strings.Repeat("x", 200)
-	for _, good := range []string{"session", "session_diff", "message/m", "message/A.b_c:@+-9", "part/m/p", "model/openai/gpt-4.1", "model/" + long, "part/" + long + "/" + long} {
+	long, kind64 := strings.Repeat("x", 200), "k"+strings.Repeat("9", 63)
+	for _, good := range []string{"session", "session_diff", "message/m", "message/A.b_c:@+-9", "part/m/p", "model/openai/gpt-4.1", "model/" + long, "part/" + long + "/" + long,
+		"x", "plan", "todo/1", "a-b_9/A.b_c:@+-9", "sessions/x", "t/1/2/3/4/5/6", kind64, kind64 + "/" + long + "/" + long, "t/" + long + "/" + long + "/" + strings.Repeat("y", 108)} {
 		k, err := session.ParseKey(good)
 		if err != nil || k.String() != good {
 			t.Errorf("%s: %v, %v", good, k, err)
 		}
 	}
-	for _, bad := range []string{"", "x", "Session", "session/", "session_diff/x", "message", "message/", "message/a/b", "message/ä", "message/a b", "message/" + long + "x",
+	for _, bad := range []string{"", "Session", "message ", "1", "-a", "_a", "a b", "a/", "/a", "a//b", "ä", "a.b", "todo/ä", "todo/1/", "todo/" + long + "x", kind64 + "0", "t/1/2/3/4/5/6/7",
+		"t/" + long + "/" + long + "/" + strings.Repeat("y", 109), "ref", "request", "request/1", "schema/todo", "turn", "turn/x", "x\x00", "X", "session/", "session_diff/x", "message", "message/", "message/a/b", "message/ä", "message/a b", "message/" + long + "x",
 		"model/a b", "model/ä", "model/" + long + "x", "part/m", "part/m/", "part//p", "part/m/p/q", "model", "model/", "ref/x", "message/\x00", "message/..\n"} {
 		if k, err := session.ParseKey(bad); err == nil {
 			t.Errorf("%q was taken as %v", bad, k)

@@ -57,7 +57,7 @@ func TestPlainOpsApplyWhollyOrNotAtAll(t *testing.T) {
 		sub  session.Submission
 		code fault.Code
 	}{
-		"a bad key":    {o.plain(o.ref, good, op("put", "key", "nothing/z", "payload", raw(`{}`))), fault.BadKey},
+		"a bad key":    {o.plain(o.ref, good, op("put", "key", "turn/z", "payload", raw(`{}`))), fault.BadKey},
 		"no object":    {o.plain(o.ref, good, op("put", "key", "message/y", "payload", raw(`[]`))), fault.BadPayload},
 		"a turn":       {o.plain(o.ref, good, op("begin", "message", "m", "payload", raw(`{}`))), fault.UnknownMethod},
 		"a share":      {o.plain(o.ref, good, op("share", "ref", "x")), fault.UnknownMethod},

@@ -21,6 +21,8 @@ const (
 	MethodFork        = "fork"
 	MethodPut         = "put"
 	MethodRemove      = "remove"
+	MethodPatch       = "patch" // its event's payload is the patch alone
+	MethodAdd         = "add"   // its event's payload is addPayload
 	MethodBegin       = "begin"
 	MethodAppendText  = "appendText"
 	MethodFinalize    = "finalize"
@@ -65,6 +67,12 @@ type deltaPayload struct {
 
 // DeltaText returns the text that an appendText event's payload adds.
 func DeltaText(payload []byte) []byte { return []byte(gjson.GetBytes(payload, "text").String()) }
+
+// addPayload is the payload of an add event.
+type addPayload struct {
+	Member string `json:"member"`
+	By     int64  `json:"by"`
+}
 
 // entryPayload is an entry embedded in another event's payload: JSON text as a string, so that
 // every byte stays the same.

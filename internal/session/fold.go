@@ -97,6 +97,8 @@ func (f *Fold) apply(e *Event) error {
 		message := strings.TrimPrefix(e.Key, MessageKey(""))
 		f.turns[message] = &Turn{Session: f.Session, Message: message, Status: Streaming, Outbox: e.Outbox, Ref: e.Ref, Begun: e.Cursor}
 		return f.set(e, 0, entryPayload{Key: e.Key, Schema: e.Schema, Since: e.Cursor}, e.Payload)
+	case MethodPatch, MethodAdd:
+		return f.edit(e)
 	case MethodRemove:
 		delete(f.entries, e.Key)
 	case MethodAppendText:
@@ -122,6 +124,24 @@ func (f *Fold) apply(e *Event) error {
 		clear(f.turns)
 	}
 	return nil
+}
+
+// edit changes a value by a patch or add event. A value that is not known, since what it was made from
+// is hidden or purged, stays unknown until it is put whole.
+func (f *Fold) edit(e *Event) error {
+	entry := f.entries[e.Key]
+	if entry == nil {
+		return nil
+	}
+	if e.Payload == nil {
+		delete(f.entries, e.Key)
+		return nil
+	}
+	value, err := EditedValue(e.Method, entry.Payload, e.Payload)
+	if err != nil {
+		return err
+	}
+	return f.set(e, 0, entryPayload{Key: e.Key, Schema: e.Schema, Since: entry.Since}, value)
 }
 
 // set sets a key's value to payload, nil for none: value i of the event, with the other fields of

@@ -25,6 +25,9 @@ func story(t failer) *writer {
 	}
 	o.apply(op("put", "key", "model/a/b", "payload", raw(`{}`)))
 	o.apply(op("remove", "key", "model/a/b"))
+	o.apply(op("put", "key", "todo/1", "payload", raw(`{"state":"open", "tries":1}`)))
+	guest.apply(op("patch", "key", "todo/1", "patch", raw(`{"state":"done"}`)))
+	guest.apply(op("add", "key", "todo/1", "member", "tries", "by", 2))
 	w.store.Now += 60_000
 	w.lapse(false, o.session)
 	o.apply(op("begin", "message", "n", "payload", raw(`{}`)))
@@ -47,7 +50,7 @@ func TestStoryHasEveryEvent(t *testing.T) {
 	for _, e := range o.w.store.Events(o.session) {
 		seen[e.Method] = true
 	}
-	if got := strings.Join(session.Methods(), " "); got != "appendText begin bumpEpoch create delete finalize fork purge put remove revoke share" {
+	if got := strings.Join(session.Methods(), " "); got != "add appendText begin bumpEpoch create delete finalize fork patch purge put remove revoke share" {
 		t.Errorf("the methods are %s", got)
 	}
 	for _, m := range append(session.Methods(), session.MethodInterrupted, session.MethodResumed) {
@@ -144,11 +147,11 @@ func TestFoldRefusesGapsAndRepeats(t *testing.T) {
 	for _, broken := range []session.Event{
 		{Method: session.MethodFinalize, Payload: []byte(`{"status":"odd"}`)},
 		{Method: session.MethodFinalize, Payload: []byte(`[]`)},
-		{Method: session.MethodFinalize, Payload: []byte(`{"status":"failed","entries":[{"key":"nonsense"}]}`)},
+		{Method: session.MethodFinalize, Payload: []byte(`{"status":"failed","entries":[{"key":"ref/x"}]}`)},
 		{Method: session.MethodFork, Payload: []byte(`[]`)},
-		{Method: session.MethodFork, Payload: []byte(`{"entries":[{"key":"nonsense"}]}`)},
-		{Method: session.MethodPut, Key: "nonsense", Payload: []byte(`{}`)},
-		{Method: session.MethodBegin, Key: "nonsense", Payload: []byte(`{}`)},
+		{Method: session.MethodFork, Payload: []byte(`{"entries":[{"key":"ref/x"}]}`)},
+		{Method: session.MethodPut, Key: "ref/x", Payload: []byte(`{}`)},
+		{Method: session.MethodBegin, Key: "ref/x", Payload: []byte(`{}`)},
 	} {
 		broken.Cursor = f.Cursor + 1
 		if err := f.Apply(&broken); fault.CodeOf(err) != fault.Internal || !strings.Contains(err.Error(), broken.Method) {

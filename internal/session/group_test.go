@@ -55,7 +55,7 @@ func TestAtomic(t *testing.T) {
 		op("bumpEpoch"),
 		op("finalize", "message", "m", "status", "completed"),
 		op("delete"),
-		op("put", "key", "nonsense", "payload", raw(`{}`))))
+		op("put", "key", "ref/x", "payload", raw(`{}`))))
 	for i, out := range answers[0].Outcomes {
 		if out.Status != ledger.BatchAborted || out.Cause != answers[0].Outcomes[7].OpID || out.Reason != fault.SessionDeleted && out.Reason != fault.BadKey {
 			t.Fatalf("op %d: %+v", i, out)
@@ -78,21 +78,21 @@ func TestUndoGivesBackTheGroupsOwn(t *testing.T) {
 	w := newWorld(t)
 	o := w.create()
 	a := func(n int) anOp { return op("put", "key", "message/a", "payload", raw(`{"n":%d}`, n)) }
-	answers, _ := w.commit(o.batch(false, a(1)), o.batch(true, a(2), op("remove", "key", "message/a"), put("nonsense")), o.batch(false, a(1)))
+	answers, _ := w.commit(o.batch(false, a(1)), o.batch(true, a(2), op("remove", "key", "message/a"), put("ref/x")), o.batch(false, a(1)))
 	mustEqual(t, "put again", string(answers[2].Outcomes[0].Result), `{"cursor":2,"unchanged":true}`)
 	mustEqual(t, "left", o.payload("message/a"), `{"n":1}`)
 
 	f := w.newWriter()
 	f.with = []string{o.ref}
 	fork := op("fork", "source", o.session, "via", o.ref, "ref", f.ref, "hash", sha(f.ref))
-	answers, _ = w.commit(f.batch(true, fork, op("begin", "message", "m", "payload", raw(`{}`)), put("nonsense")),
+	answers, _ = w.commit(f.batch(true, fork, op("begin", "message", "m", "payload", raw(`{}`)), put("ref/x")),
 		f.batch(false, op("create", "ref", f.ref, "hash", sha(f.ref)), op("begin", "message", "m", "payload", raw(`{}`))))
 	mustEqual(t, "undone", answers[0].Outcomes[0].Status, ledger.BatchAborted)
 	mustEqual(t, "begun", string(answers[1].Outcomes[1].Result), `{"cursor":2}`)
 	mustEqual(t, "left of the fork", f.payload("message/a"), "")
 
 	o.apply(op("begin", "message", "m", "payload", raw(`{}`)))
-	answers, _ = w.commit(o.batch(false, a(3)), o.batch(true, op("delete"), put("nonsense")), o.batch(false, a(3), op("finalize", "message", "m", "status", "completed")))
+	answers, _ = w.commit(o.batch(false, a(3)), o.batch(true, op("delete"), put("ref/x")), o.batch(false, a(3), op("finalize", "message", "m", "status", "completed")))
 	mustEqual(t, "there as before", string(answers[2].Outcomes[0].Result), `{"cursor":4,"unchanged":true}`)
 	mustEqual(t, "ended", string(answers[2].Outcomes[1].Result), `{"cursor":5,"status":"completed"}`)
 	mustEqual(t, "left", o.payload("message/a"), `{"n":3}`)
@@ -154,7 +154,7 @@ func TestReadSetOfOneOp(t *testing.T) {
 func TestNotAtomicKeepsSiblings(t *testing.T) {
 	t.Parallel()
 	o := newWorld(t).create()
-	outs := o.try(op("put", "key", "message/a", "payload", raw(`{}`)), op("put", "key", "x", "payload", raw(`{}`)), op("put", "key", "message/b", "payload", raw(`{}`)))
+	outs := o.try(op("put", "key", "message/a", "payload", raw(`{}`)), op("put", "key", "ref/x", "payload", raw(`{}`)), op("put", "key", "message/b", "payload", raw(`{}`)))
 	if outs[0].Status != ledger.Applied || outs[1].Status != ledger.Rejected || outs[2].Status != ledger.Applied || outs[2].Cursor != 3 {
 		t.Fatalf("%+v", outs)
 	}

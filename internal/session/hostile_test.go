@@ -49,7 +49,7 @@ func TestUndoKeepsEarlierRevocation(t *testing.T) {
 	named := ledger.Ref{Op: shared.Batch.Ops[0].OpID, Path: "ref"}
 	answers, _ := w.commit(
 		o.batch(false, op("revoke", "ref", parent)),
-		a.batch(true, op("revoke", "ref", named), put("nonsense")),
+		a.batch(true, op("revoke", "ref", named), put("ref/x")),
 		a.batch(false, op("revoke", "ref", named)),
 	)
 	mustEqual(t, "aborted", answers[1].Outcomes[0].Status, ledger.BatchAborted)
@@ -96,7 +96,7 @@ func TestUndoTakesBackWhatWasReadAsRevoked(t *testing.T) {
 	x := o.share(all)
 	y := o.under(x).share(all)
 	answers, _ := w.commit(
-		o.batch(true, op("revoke", "ref", x), op("revoke", "ref", unseen(y)), put("nonsense")),
+		o.batch(true, op("revoke", "ref", x), op("revoke", "ref", unseen(y)), put("ref/x")),
 		o.batch(false, op("revoke", "ref", unseen(y))),
 	)
 	mustEqual(t, "aborted", answers[0].Outcomes[0].Status, ledger.BatchAborted)
@@ -190,7 +190,7 @@ func TestTooManyReferences(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	o := w.create()
-	bad := o.batch(false, put("nonsense"))
+	bad := o.batch(false, put("ref/x"))
 	late := put("message/m")
 	late.depends = []string{bad.Batch.Ops[0].OpID}
 	for range 999 {

@@ -7,10 +7,13 @@ package session
 //	part/MID/PID       a part of message MID
 //	session_diff       the diff
 //	model/ID           a model; its ID may hold slashes
+//	KIND[/ID…]         a value of the session's users, of a kind of their own: any JSON
 //
-// An ID is 1 to 200 bytes of A-Z a-z 0-9 _ . : @ + -.
+// An ID is 1 to 200 bytes of A-Z a-z 0-9 _ . : @ + -. A KIND of its users is 1 to 64 bytes of a-z
+// 0-9 _ -, the first of them a letter; up to 6 IDs follow, and the whole has up to 512 bytes.
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/mooring-rpc/mooring/fault"
@@ -26,15 +29,25 @@ const (
 	KeyPart
 	KeyDiff
 	KeyModel
+	KeyOwn // of a kind that the session's users chose
 )
 
-const maxIDBytes = 200
+// Bounds of keys, in bytes, and of the IDs of a key of its users' kinds.
+const (
+	maxIDBytes   = 200
+	maxKindBytes = 64
+	maxOwnIDs    = 6
+	MaxKeyBytes  = 512 // of keys of its users' kinds; those of other kinds are shorter
+)
+
+// reservedKinds are kinds that have a meaning of their own, now or in a later version.
+var reservedKinds = []string{"ref", "request", "schema", "turn"}
 
 // Key is a parsed key.
 type Key struct {
 	Kind    KeyKind
 	Message string // messages and parts: the message's id
-	ID      string // parts and models: their own id
+	ID      string // parts and models: their own id; KeyOwn: the whole key
 }
 
 // ParseKey parses a key; a BadKey fault describes the error. A key has one spelling: String returns
@@ -47,6 +60,7 @@ func ParseKey(text string) (Key, *fault.Error) {
 		return Key{Kind: KeyDiff}, nil
 	}
 	kind, rest, _ := strings.Cut(text, "/")
+	known := true
 	switch kind {
 	case "message":
 		if validID(rest, false) {
@@ -61,8 +75,58 @@ func ParseKey(text string) (Key, *fault.Error) {
 		if validID(rest, true) {
 			return Key{Kind: KeyModel, ID: rest}, nil
 		}
+	case "session", "session_diff":
+	default:
+		known = false
 	}
-	return Key{}, fault.BadKey.With("%q is not a key: use session, message/ID, part/MESSAGE/ID, session_diff or model/ID, with ids of 1 to %d letters, digits and _.:@+-", fault.Clip(text), maxIDBytes)
+	if !known {
+		return parseOwnKey(text)
+	}
+	return Key{}, fault.BadKey.With("%q is not a key: use session, message/ID, part/MESSAGE/ID, session_diff, model/ID or KIND/ID of your own kinds, with ids of 1 to %d letters, digits and _.:@+-", fault.Clip(text), maxIDBytes)
+}
+
+// parseOwnKey parses a key of a kind that Mooring does not know.
+func parseOwnKey(text string) (Key, *fault.Error) {
+	kind, rest, more := strings.Cut(text, "/")
+	switch {
+	case !validKind(kind):
+		return Key{}, fault.BadKey.With("%q is not a key: it begins with a kind, 1 to %d letters a to z, digits, _ and - (the first a letter), as in todo/1", fault.Clip(text), maxKindBytes)
+	case slices.Contains(reservedKinds, kind):
+		return Key{}, fault.BadKey.With("%q: keys of the kind %s are reserved: use another kind", fault.Clip(text), kind)
+	case len(text) > MaxKeyBytes:
+		return Key{}, fault.BadKey.With("the key %q has %d bytes, the limit is %d", fault.Clip(text), len(text), MaxKeyBytes)
+	}
+	for n := 1; more; n++ {
+		var id string
+		id, rest, more = strings.Cut(rest, "/")
+		switch {
+		case n > maxOwnIDs:
+			return Key{}, fault.BadKey.With("%q has more than %d ids after its kind", fault.Clip(text), maxOwnIDs)
+		case !validID(id, false):
+			return Key{}, fault.BadKey.With("%q is not a key: id %d after its kind is not 1 to %d letters, digits and _.:@+-", fault.Clip(text), n, maxIDBytes)
+		}
+	}
+	return Key{Kind: KeyOwn, ID: text}, nil
+}
+
+func validKind(s string) bool {
+	if s == "" || len(s) > maxKindBytes || s[0] < 'a' || s[0] > 'z' {
+		return false
+	}
+	for i := 1; i < len(s); i++ {
+		switch c := s[i]; {
+		case 'a' <= c && c <= 'z', '0' <= c && c <= '9', c == '_', c == '-':
+		default:
+			return false
+		}
+	}
+	return true
+}
+
+// isOwn reports whether a text is a key of its users' kinds.
+func isOwn(key string) bool {
+	k, err := ParseKey(key)
+	return err == nil && k.Kind == KeyOwn
 }
 
 // KindOf returns the kind of a key, of any spelling: the text before its first slash.
@@ -84,6 +148,8 @@ func (k Key) String() string {
 		return PartKey(k.Message, k.ID)
 	case KeyModel:
 		return "model/" + k.ID
+	case KeyOwn:
+		return k.ID
 	}
 	return ""
 }

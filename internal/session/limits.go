@@ -63,6 +63,10 @@ type Config struct {
 	Limits Limits
 	Lease  time.Duration // how long a streaming turn stays so without an op of its stream
 
+	// Features returns the features that every replica knows. An op that needs another is answered
+	// Unsupported: it is not recorded, and is sent again. nil: all.
+	Features func() Features
+
 	// DenialRows returns how many audit rows the denials of a ref's batch may have, of the want
 	// that they need; the caller counts the others (Answer.Denied). It may be called again for the
 	// same batch. nil: no bound.

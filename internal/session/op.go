@@ -32,6 +32,8 @@ var methods = map[string]method{
 	MethodFork:       {need: capability.Create, decode: decodeFork},
 	MethodPut:        {need: capability.Append, decode: decodePut},
 	MethodRemove:     {need: capability.Append, decode: decodeRemove},
+	MethodPatch:      {need: capability.Append, decode: decodePatch},
+	MethodAdd:        {need: capability.Append, decode: decodeAdd},
 	MethodBegin:      {need: capability.Append, decode: decodeBegin},
 	MethodAppendText: {need: capability.Append, decode: decodeAppendText},
 	MethodFinalize:   {need: capability.Append, decode: decodeFinalize},
@@ -140,18 +142,57 @@ type opPut struct {
 	keyText string // text of key
 	payload []byte
 	schema  uint32
+	expect  expectation
 }
 
 func decodePut(r *argReader) op {
 	o := &r.put
 	o.key, o.keyText = r.keyText("key")
-	o.payload, o.schema = r.object("payload", required), r.schema("schema_version")
+	if o.key.Kind == KeyOwn {
+		o.payload = r.value("payload")
+	} else {
+		o.payload = r.object("payload", required)
+	}
+	o.schema, o.expect = r.schema("schema_version"), r.expect()
 	return o
 }
 
-type opRemove struct{ key Key }
+type opRemove struct {
+	key    Key
+	expect expectation
+}
 
-func decodeRemove(r *argReader) op { return &opRemove{key: r.key("key")} }
+func decodeRemove(r *argReader) op { return &opRemove{key: r.key("key"), expect: r.expect()} }
+
+// opPatch changes members of a value, by RFC 7396.
+type opPatch struct {
+	key    string
+	patch  []byte
+	schema uint32 // 0: the value's stays
+	expect expectation
+}
+
+func decodePatch(r *argReader) op {
+	o := &opPatch{}
+	_, o.key = r.ownKey("key")
+	o.patch, o.schema, o.expect = r.value("patch"), r.schemaOr("schema_version", 0), r.expect()
+	return o
+}
+
+// opAdd adds to a number in a value.
+type opAdd struct {
+	key    string
+	member string
+	by     int64
+	expect expectation
+}
+
+func decodeAdd(r *argReader) op {
+	o := &opAdd{}
+	_, o.key = r.ownKey("key")
+	o.member, o.by, o.expect = r.member("member"), r.integer("by"), r.expect()
+	return o
+}
 
 type opBegin struct {
 	message string
@@ -269,7 +310,7 @@ func checkShare(m *capability.MintRequest) *fault.Error {
 }
 
 // appendMethods are the methods of the append right, which a ref may be limited to.
-var appendMethods = []string{MethodAppendText, MethodBegin, MethodFinalize, MethodPut, MethodRemove}
+var appendMethods = []string{MethodAdd, MethodAppendText, MethodBegin, MethodFinalize, MethodPatch, MethodPut, MethodRemove}
 
 func knownMethods(names []string) bool {
 	if len(names) == 0 {

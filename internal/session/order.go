@@ -70,7 +70,10 @@ func (o Order) NewOrd(e *Event, i int, key string, payload []byte) Ord {
 		return Ord{At: e.Cursor, Index: uint64(i)}
 	}
 	// Time of creation: the payload's time.created, else the clock in its id, else now, and then in
-	// the order of the log.
+	// the order of the log. What a value of its users' own kinds contains means nothing here.
+	if isOwn(key) {
+		return Ord{At: uint64(max(e.At, 1)), Index: e.Cursor}
+	}
 	if t := payloadCreated(payload); t > 0 {
 		return Ord{At: t}
 	}

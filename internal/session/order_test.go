@@ -44,7 +44,7 @@ func TestTheOrderIsTheLogs(t *testing.T) {
 	w.commit(o.batch(false, op("remove", "key", "message/msg_1"), put("message/msg_1")))
 	mustEqual(t, "in one group", o.ordered(), "msg_9 msg_10 msg_11 msg_3 msg_2 msg_1")
 	mustEqual(t, "a put that is undone", func() string {
-		w.commit(o.batch(true, op("remove", "key", "message/msg_10"), put("message/msg_10"), put("nonsense")))
+		w.commit(o.batch(true, op("remove", "key", "message/msg_10"), put("message/msg_10"), put("ref/x")))
 		return o.ordered()
 	}(), "msg_9 msg_10 msg_11 msg_3 msg_2 msg_1")
 }

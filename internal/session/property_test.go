@@ -68,8 +68,9 @@ func (w *twins) randomOp(o *writer, before []string) anOp {
 	m := fmt.Sprintf("m%d", rapid.IntRange(0, 2).Draw(t, "message"))
 	p := "part/" + m + "/" + fmt.Sprintf("p%d", rapid.IntRange(0, 1).Draw(t, "part"))
 	small := rapid.IntRange(0, 2).Draw(t, "value")
+	own := []string{"plan", "todo/0", "todo/1"}[small]
 	var x anOp
-	switch kind := rapid.IntRange(0, 32).Draw(t, "kind"); {
+	switch kind := rapid.IntRange(0, 44).Draw(t, "kind"); {
 	case kind < 4:
 		x = op("put", "key", "message/"+m, "payload", raw(`{"v":%d}`, small))
 	case kind < 8:
@@ -112,9 +113,11 @@ func (w *twins) randomOp(o *writer, before []string) anOp {
 	case kind < 29:
 		x = op("void")
 	case kind < 30:
-		x = op("put", "key", "nonsense", "payload", raw(`{}`))
+		x = op("put", "key", "ref/x", "payload", raw(`{}`))
 	case kind < 32:
-		x = op("purge", "key", []string{"message/" + m, p, "session"}[small])
+		x = op("purge", "key", []string{"message/" + m, p, "session", own}[rapid.IntRange(0, 3).Draw(t, "purged")])
+	case kind < 42:
+		x = w.randomEdit(own)
 	default:
 		x = op("put", "key", "session_diff", "payload", raw(`{}`))
 		if rapid.IntRange(0, 19).Draw(t, "really") == 0 {
@@ -138,6 +141,31 @@ func (w *twins) randomOp(o *writer, before []string) anOp {
 		if x.method == "revoke" {
 			x.args[0] = ledger.Arg{Name: "ref", Ref: &ledger.Ref{Op: earlier, Path: "ref"}}
 		}
+	}
+	return x
+}
+
+// randomEdit draws an op on a key of its users' kinds; most of them are good.
+func (w *twins) randomEdit(key string) anOp {
+	t := w.T
+	values := []string{`null`, ` {"a":1, "b":{"c":[1 ,2]}}`, `{}`, `[{"a":1}]`, `"x"`, `{"a":1,"a":2}`, `{"a":9007199254740991}`, `{ "b" : {"d":null} }`}
+	value := raw("%s", rapid.SampledFrom(values).Draw(t, "a value"))
+	var x anOp
+	switch rapid.IntRange(0, 5).Draw(t, "edit") {
+	case 0:
+		x = op("put", "key", key, "payload", value)
+	case 1:
+		x = op("remove", "key", key)
+	case 2, 3:
+		x = op("patch", "key", key, "patch", value)
+		if rapid.IntRange(0, 3).Draw(t, "versioned") == 0 {
+			x = op("patch", "key", key, "patch", value, "schema_version", 2)
+		}
+	default:
+		x = op("add", "key", key, "member", rapid.SampledFrom([]string{"a", "b", "n\n"}).Draw(t, "member"), "by", rapid.IntRange(-2, 2).Draw(t, "by"))
+	}
+	if rapid.IntRange(0, 3).Draw(t, "expecting") == 0 {
+		x.args = append(x.args, op("", "expect", rapid.IntRange(0, 20).Draw(t, "expected")).args...)
 	}
 	return x
 }

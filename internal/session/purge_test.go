@@ -140,7 +140,7 @@ func TestPurgeInOneGroup(t *testing.T) {
 	}
 	// One that is taken back has purged nothing.
 	before := w.store.Session(o.session).Cursor
-	w.commit(o.batch(true, op("put", "key", "session", "payload", raw(`{}`)), op("purge", "key", "message/a"), put("nonsense")))
+	w.commit(o.batch(true, op("put", "key", "session", "payload", raw(`{}`)), op("purge", "key", "message/a"), put("ref/x")))
 	if o.payload("message/a") != `{"a":2}` || w.store.Session(o.session).Cursor != before {
 		t.Error("a purge that was taken back has purged")
 	}
@@ -163,9 +163,9 @@ func TestPurgesOfOneEvent(t *testing.T) {
 		return ops
 	}
 	answers, _ := w.commit(
-		o.batch(true, append(purge("part/m/b"), put("nonsense"))...),
+		o.batch(true, append(purge("part/m/b"), put("ref/x"))...),
 		o.batch(false, purge("part/m/a")...),
-		o.batch(true, append(purge("part/m/c", "part/m/b"), put("nonsense"))...),
+		o.batch(true, append(purge("part/m/c", "part/m/b"), put("ref/x"))...),
 		o.batch(false, purge("message/m", "part/m/a")...),
 	)
 	for i, want := range []string{"", `{"cursor":4,"events":1}`, "", `{"cursor":5,"events":2}`} {
@@ -177,7 +177,7 @@ func TestPurgesOfOneEvent(t *testing.T) {
 	o.clean(t, "after the purges")
 
 	// An event of this very group has all of it back.
-	_, published := w.commit(o.batch(false, op("put", "key", "message/n", "payload", raw(`{"n":1}`))), o.batch(true, append(purge("message/n"), put("nonsense"))...))
+	_, published := w.commit(o.batch(false, op("put", "key", "message/n", "payload", raw(`{"n":1}`))), o.batch(true, append(purge("message/n"), put("ref/x"))...))
 	mustEqual(t, "published", string(published.Sessions[0].Events.List()[0].Payload), `{"n":1}`)
 	mustEqual(t, "there", o.payload("message/n"), `{"n":1}`)
 }
@@ -259,7 +259,7 @@ func TestPurgeRefused(t *testing.T) {
 	o.apply(op("put", "key", "message/a", "payload", raw(`{}`)))
 	guest := o.under(o.share(all))
 	guest.refuse(ledger.Denied, fault.NotAnOwner, op("purge", "key", "message/a"))
-	o.refuse(ledger.Rejected, fault.BadKey, op("purge", "key", "messages"))
+	o.refuse(ledger.Rejected, fault.BadKey, op("purge", "key", "messages/"))
 	o.refuse(ledger.Rejected, fault.BadArgument, op("purge", "key", "message/a", "why", "x"))
 	if r := o.apply(op("purge", "key", "message/never")); r["unchanged"] != true {
 		t.Errorf("of what never was: %v", r)

@@ -43,7 +43,7 @@ func TestFirstWant(t *testing.T) {
 		"put": {Submission{}, []ledger.Intent{op("put", "key", "part/m/p"), op("put", "key", "message/a"), op("put", "key", "part/m/p")},
 			stream(func(w *ReadSet) { w.EntryMeta = heads("message/a", "part/m/p") })},
 		"put, key too long to be looked at": {Submission{}, []ledger.Intent{raw("key", blanks+`"session"`), raw("key", blanks[9:]+`"session"`)}, stream(func(w *ReadSet) { w.EntryMeta = heads("session") })},
-		"put, no key":                       {Submission{}, []ledger.Intent{raw("key", "\"\xff\""), raw("key", `"session" x`), op("put", "key", "x"), op("put", "key", ledger.Ref{Op: "x"})}, stream(none)},
+		"put, no key":                       {Submission{}, []ledger.Intent{raw("key", "\"\xff\""), raw("key", `"session" x`), op("put", "key", "ref/x"), op("put", "key", ledger.Ref{Op: "x"})}, stream(none)},
 		"remove": {Submission{}, []ledger.Intent{op("remove", "key", "message/a"), op("remove", "key", "part/m/p")},
 			stream(func(w *ReadSet) { w.EntryMeta, w.TurnsOf = heads("message/a", "part/m/p"), heads("a") })},
 		"purge":      {Submission{}, []ledger.Intent{op("purge", "key", "message/a")}, stream(func(w *ReadSet) { w.EntryMeta = heads("message/a") })},

@@ -204,7 +204,7 @@ func TestUndoneRevoke(t *testing.T) {
 	a := o.under(o.share(all))
 	b := a.under(a.share(all))
 	answers, _ := w.commit(
-		o.batch(true, op("revoke", "ref", a.ref), op("bumpEpoch"), put("nonsense")),
+		o.batch(true, op("revoke", "ref", a.ref), op("bumpEpoch"), put("ref/x")),
 		b.batch(false, put("message/b")),
 		o.batch(false, op("revoke", "ref", b.ref)),
 		a.batch(false, put("message/a")),

@@ -19,17 +19,18 @@ type Row struct {
 	Space       string // "" while Absent
 	External    string // the session's id in another system
 	Life        Life
-	Cursor      uint64 // of the last event; 0 before the first
-	Base        uint64 // the log starts after this cursor; 0 unless trimmed (trim.go)
-	Head        Hash   // hash of the event at Cursor: the end of the chain
-	Epoch       uint64 // starts at 1
-	AuthGen     uint64 // incremented by every revoke, bump, purge and delete; if it differs, authority must be read again
-	Created     int64  // Unix ms
-	Updated     int64  // Unix ms
-	Bytes       int64  // stored in it (quota.go)
-	ExemptBytes int64  // of Bytes, stored before there was a quota; -1: Bytes are not measured
-	Order       Order  // of its state, from its first event (order.go)
-	Creator     string // the stream whose create or fork applied: an object of Space.create acts as the owner only for that stream
+	Cursor      uint64   // of the last event; 0 before the first
+	Base        uint64   // the log starts after this cursor; 0 unless trimmed (trim.go)
+	Head        Hash     // hash of the event at Cursor: the end of the chain
+	Epoch       uint64   // starts at 1
+	AuthGen     uint64   // incremented by every revoke, bump, purge and delete; if it differs, authority must be read again
+	Created     int64    // Unix ms
+	Updated     int64    // Unix ms
+	Bytes       int64    // stored in it (quota.go)
+	ExemptBytes int64    // of Bytes, stored before there was a quota; -1: Bytes are not measured
+	Order       Order    // of its state, from its first event (order.go)
+	Needs       Features // that its readers need (features.go)
+	Creator     string   // the stream whose create or fork applied: an object of Space.create acts as the owner only for that stream
 
 	// Forgotten reports of a Deleted session that its streams, outcomes and refs are removed or
 	// being removed (forgotten.go).
@@ -80,7 +81,7 @@ type Event struct {
 	Method   string // the op's method, or one of the system (MethodInterrupted, MethodResumed)
 	Key      string // its subject: message/ID, part/MID/PID, ref/ID, …
 	Schema   uint32 // payload's schema_version
-	Payload  []byte // JSON object text; nil once purged, or the remainder after a purge
+	Payload  []byte // JSON text, an object but for keys of its users' kinds; nil once purged, or the remainder after a purge
 	Sum      Hash   // of the payload as it was written; a follower's events have that of the payload as received
 	Hash     Hash   // over the previous event's Hash, this row's fields and Sum
 	Ref      string // the ref it was written under

@@ -344,6 +344,10 @@ func (a *applier) inScope(do op) *fault.Error {
 		about = o.key.String()
 	case *opRemove:
 		about = o.key.String()
+	case *opPatch:
+		about = o.key
+	case *opAdd:
+		about = o.key
 	case *opAppendText:
 		about = o.key.String()
 	case *opBegin:

@@ -28,7 +28,7 @@ func TestMalformedOps(t *testing.T) {
 		"no key":                  {op("put", "payload", obj), fault.BadArgument},
 		"key not text":            {op("put", "key", 5, "payload", obj), fault.BadArgument},
 		"key a long number":       {op("put", "key", 12345, "payload", obj), fault.BadArgument},
-		"bad key":                 {op("put", "key", "messages/x", "payload", obj), fault.BadKey},
+		"bad key":                 {op("put", "key", "Messages/x", "payload", obj), fault.BadKey},
 		"ref key":                 {op("put", "key", "ref/x", "payload", obj), fault.BadKey},
 		"no payload":              {op("put", "key", "session"), fault.BadArgument},
 		"null payload":            {op("put", "key", "session", "payload", nil), fault.BadArgument},
@@ -73,6 +73,28 @@ func TestMalformedOps(t *testing.T) {
 		"share long label":        {op("share", "ref", id, "hash", sha(id), "rights", []string{"read"}, "label", strings.Repeat("x", 300)), fault.TooLarge},
 		"revoke odd ref":          {op("revoke", "ref", "x"), fault.BadArgument},
 		"bumpEpoch with more":     {op("bumpEpoch", "to", 5), fault.BadArgument},
+		"reserved kind":           {op("put", "key", "request/1", "payload", obj), fault.BadKey},
+		"own value absent":        {op("put", "key", "todo/1"), fault.BadArgument},
+		"own value broken":        {op("put", "key", "todo/1", "payload", raw(`{`)), fault.Malformed},
+		"expect a text":           {op("put", "key", "todo/1", "payload", obj, "expect", "1"), fault.BadArgument},
+		"expect less than 0":      {op("remove", "key", "todo/1", "expect", -1), fault.BadArgument},
+		"patch without patch":     {op("patch", "key", "todo/1"), fault.BadArgument},
+		"patch without key":       {op("patch", "patch", obj), fault.BadArgument},
+		"patch a message":         {op("patch", "key", "message/m", "patch", obj), fault.BadKey},
+		"patch a reserved kind":   {op("patch", "key", "schema/x", "patch", obj), fault.BadKey},
+		"patch twice a name":      {op("patch", "key", "todo/1", "patch", raw(`{"a":1,"a":2}`)), fault.BadPayload},
+		"patch with payload":      {op("patch", "key", "todo/1", "payload", obj), fault.BadArgument},
+		"patch schema 0":          {op("patch", "key", "todo/1", "patch", obj, "schema_version", 0), fault.BadArgument},
+		"add without member":      {op("add", "key", "todo/1", "by", 1), fault.BadArgument},
+		"add without by":          {op("add", "key", "todo/1", "member", "n"), fault.BadArgument},
+		"add a half":              {op("add", "key", "todo/1", "member", "n", "by", 0.5), fault.BadArgument},
+		"add a text":              {op("add", "key", "todo/1", "member", "n", "by", "1"), fault.BadArgument},
+		"add too much":            {op("add", "key", "todo/1", "member", "n", "by", int64(1)<<53), fault.BadArgument},
+		"add to a member 7":       {op("add", "key", "todo/1", "member", 7, "by", 1), fault.BadArgument},
+		"add half a character":    {op("add", "key", "todo/1", "member", raw(`"\ud83d"`), "by", 1), fault.BadArgument},
+		"add a long member":       {op("add", "key", "todo/1", "member", strings.Repeat("x", 300), "by", 1), fault.TooLarge},
+		"add to a part":           {op("add", "key", "part/m/p", "member", "n", "by", 1), fault.BadKey},
+		"append to an own key":    {op("appendText", "key", "todo/1", "offset", 0, "text", "x"), fault.BadKey},
 		"reference to nobody":     {op("put", "key", ledger.Ref{Op: "01ARZ3NDEKTSV4RRFFQ69G5FAV", Path: "key"}, "payload", obj), fault.BadReference},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -84,8 +106,8 @@ func TestMalformedOps(t *testing.T) {
 	}
 	mustEqual(t, "cursor", o.w.store.Session(o.session).Cursor, 1)
 	for takes, x := range map[string]anOp{
-		"it takes key, payload, schema_version": op("put", "payload", obj, "key", "session", "colour", 1),
-		"it takes nothing":                      op("bumpEpoch", "to", 5),
+		"it takes expect, key, payload, schema_version": op("put", "payload", obj, "key", "session", "colour", 1),
+		"it takes nothing": op("bumpEpoch", "to", 5),
 	} {
 		if out := o.try(x)[0]; !strings.HasSuffix(out.Message, takes) {
 			t.Errorf("%s with too much: %s", x.method, out.Message)
@@ -142,7 +164,7 @@ func TestCheckOps(t *testing.T) {
 		"no rights":                      {op("share", "ref", ref, "hash", ref, "rights", []string{}), fault.BadArgument},
 		"no methods":                     {op("share", "ref", ref, "hash", ref, "rights", []string{"append"}, "methods", []string{}), fault.BadArgument},
 		"a source that is none":          {op("fork", "source", "x", "via", ref, "ref", ref, "hash", ref), fault.BadArgument},
-		"a reference and a bad value":    {op("put", "key", "nonsense", "payload", ref), fault.BadKey},
+		"a reference and a bad value":    {op("put", "key", "ref/x", "payload", ref), fault.BadKey},
 		"a reference to no argument":     {op("put", "key", "session", "payload", raw(`{}`), "x", ref), fault.BadArgument},
 		"a reference, something missing": {op("put", "key", ref), fault.BadArgument},
 		"unknown method":                 {op("shout"), fault.UnknownMethod},

@@ -315,7 +315,7 @@ func TestLease(t *testing.T) {
 
 	// Renewed by any op, a refused one too; by no one else's.
 	w.store.Now += 20 * second
-	o.refuse(ledger.Rejected, fault.BadKey, op("put", "key", "x", "payload", raw(`{}`)))
+	o.refuse(ledger.Rejected, fault.BadKey, op("put", "key", "ref/x", "payload", raw(`{}`)))
 	w.store.Now += 20 * second
 	other.apply(op("put", "key", "message/other", "payload", raw(`{}`)))
 	if p := w.lapse(false, o.session); len(p.Sessions) != 0 {
@@ -357,8 +357,8 @@ func TestLease(t *testing.T) {
 	// So does an op that makes no event, or is refused, or is undone with its batch.
 	for name, ops := range map[string][]anOp{
 		"unchanged": {op("put", "key", "message/other", "payload", raw(`{"x":1}`))},
-		"refused":   {put("nonsense")},
-		"undone":    {put("message/undone"), put("nonsense")},
+		"refused":   {put("ref/x")},
+		"undone":    {put("message/undone"), put("ref/x")},
 	} {
 		w.store.Now += 31 * second
 		w.lapse(false, o.session)
@@ -413,12 +413,12 @@ func TestLeaseBounds(t *testing.T) {
 	// What was taken back has changed the row's time no more than its cursor.
 	before := w.store.Session(o.session)
 	w.store.Now += 7
-	w.commit(o.batch(true, op("put", "key", "message/x", "payload", raw(`{}`)), put("nonsense")))
+	w.commit(o.batch(true, op("put", "key", "message/x", "payload", raw(`{}`)), put("ref/x")))
 	after := w.store.Session(o.session)
 	mustEqual(t, "events", after.Cursor, before.Cursor+1) // resumed
 	mustEqual(t, "updated", after.Updated, w.store.Now)
 	w.store.Now += 7
-	w.commit(o.batch(true, op("put", "key", "message/x", "payload", raw(`{}`)), put("nonsense")))
+	w.commit(o.batch(true, op("put", "key", "message/x", "payload", raw(`{}`)), put("ref/x")))
 	mustEqual(t, "updated by nothing", *w.store.Session(o.session), *after)
 }
 

@@ -169,7 +169,7 @@ func TestSubjectOfADenial(t *testing.T) {
 		want string
 	}{
 		{bob.batch(true, put("message/a"), op("delete")), "delete not_an_owner " + ref + " ann/bob 1"},
-		{bob.batch(true, put("message/a"), put("nonsense")), ""},
+		{bob.batch(true, put("message/a"), put("ref/x")), ""},
 		{stranger.batch(false, put("message/a")), "put unknown_ref " + stranger.ref + "  1"},
 		{made.batch(false, op("create", "ref", made.ref, "hash", sha(made.ref))), "create missing_right " + lister + "  1"},
 		{own, "revoke missing_right " + ref + " ann/bob 0"},

@@ -320,6 +320,9 @@ func TestOlderEventsAreHidden(t *testing.T) {
 	s.put("m3", "late")
 	s.finalize("m3", "given", "new")
 	s.put("m3", "grown") // whole, at last
+	s.apply(op("put", "key", "todo/1", "payload", raw(`{"text":%q}`, s.stamp("todo"))))
+	s.apply(op("patch", "key", "todo/1", "patch", raw(`{"more":%q}`, s.stamp("todo"))))
+	s.apply(op("add", "key", "todo/1", "member", "n", "by", 1))
 	s.purge("part/m1/purged")
 	s.purge("part/m3/given")
 	s.apply(op("revoke", "ref", s.share([]string{"read"})))

@@ -52,7 +52,7 @@ var (
 			CASE WHEN v.method IN ('`+session.MethodFork+`', '`+session.MethodFinalize+`') THEN v.payload END AS payload
 		FROM {w} CROSS JOIN events v
 		WHERE v.session = w.a AND v.payload IS NOT NULL AND (
-			v.key = w.b AND v.method IN ('`+session.MethodPut+`', '`+session.MethodBegin+`', '`+session.MethodAppendText+`')
+			v.key = w.b AND v.method IN ('`+session.MethodPut+`', '`+session.MethodPatch+`', '`+session.MethodAdd+`', '`+session.MethodBegin+`', '`+session.MethodAppendText+`')
 			OR v.key = w.c AND v.method = '`+session.MethodFinalize+`'
 			OR v.method = '`+session.MethodFork+`')`)
 

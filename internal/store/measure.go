@@ -44,7 +44,7 @@ var (
 	// trimSessions and trimGrants subtract the events after {2}, up to {3}, which are removed.
 	trimSessions = statement("", `
 		UPDATE sessions `+subtractBytes+` (
-			SELECT `+trimmedBytes+` - CASE WHEN EXISTS (SELECT 1 FROM events v WHERE `+cursorRange+` AND v.method IN ('fork', 'finalize')) THEN (
+			SELECT `+trimmedBytes+` - CASE WHEN EXISTS (SELECT 1 FROM events v WHERE `+cursorRange+` AND v.method IN ('fork', 'finalize', 'patch', 'add')) THEN (
 				SELECT CAST(coalesce(sum(length(e.payload)), 0) AS bigint) FROM entries e
 				WHERE e.session = {1} AND e.cursor > {2} AND e.cursor <= {3} AND e.payload IS NOT NULL) ELSE 0 END AS n
 			FROM events v WHERE `+cursorRange+`) AS f

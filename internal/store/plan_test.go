@@ -53,6 +53,7 @@ var statements = map[string]*Statement{
 	"insertPageToken": insertPageToken, "evictPageTokens": evictPageTokens, "readPageToken": readPageToken, "dropPageToken": dropPageToken,
 	"findExpiredTokens": findExpiredTokens, "limitLocks": limitLocks, "touchedSessions": writtenTables[0], "touchedEvents": writtenTables[1], "touchedStreams": writtenTables[2],
 	"saveMeta": saveMeta, "countSessions": countSessions, "readMeta": readMeta, "claimMeta": claimMeta, "insertSpace": insertSpace,
+	"recordReplica": recordReplica, "readReplicas": readReplicas, "dropReplica": dropReplica, "dropReplicas": dropReplicas, "finishUpgrade": finishUpgrade,
 	"readSpaceRef": readSpaceRef, "readAccount": readAccount, "sumAccount": sumAccount, "exemptAccount": exemptAccount, "readExempt": readExempt,
 	"listByKey": listByKey, "listByPut": listByPut, "listKinds": listKinds, "readEntryFacts": readEntryFacts, "readChanges": readChanges, "keepChanges": keepChanges,
 	"statKeys": statKeys, "statGrown": statGrown, "statEvents": statEvents, "statEnds": statEnds,

@@ -10,7 +10,7 @@ import (
 )
 
 const sessionColumns = `s.id, s.space, s.external, s.life, s.cursor, s.base, s.head, s.epoch, s.auth_gen, s.created, s.updated, s.creator,
-	s.bytes, s.spared, s.ordered_by, s.forgotten`
+	s.bytes, s.spared, s.ordered_by, s.forgotten, s.needs`
 
 // infoPrefix selects the beginning of the info of a session s, mostly all of it: lists show titles,
 // and an info may be of any size.
@@ -43,13 +43,13 @@ var (
 	readSessions = statement("t", `
 		SELECT `+sessionColumns+` FROM {w} CROSS JOIN sessions s WHERE s.id = w.a`)
 
-	saveSessions = statement("tttiiibiiiitiii", `
-		INSERT INTO sessions (id, space, external, life, cursor, base, head, epoch, auth_gen, created, updated, creator, bytes, spared, ordered_by)
+	saveSessions = statement("tttiiibiiiitiiii", `
+		INSERT INTO sessions (id, space, external, life, cursor, base, head, epoch, auth_gen, created, updated, creator, bytes, spared, ordered_by, needs)
 		{values} ON CONFLICT (id) DO UPDATE SET
 			space = excluded.space, external = excluded.external, life = excluded.life, cursor = excluded.cursor,
 			base = excluded.base, head = excluded.head, epoch = excluded.epoch, auth_gen = excluded.auth_gen,
 			created = excluded.created, updated = excluded.updated, creator = excluded.creator,
-			bytes = excluded.bytes, spared = excluded.spared, ordered_by = excluded.ordered_by`)
+			bytes = excluded.bytes, spared = excluded.spared, ordered_by = excluded.ordered_by, needs = excluded.needs`)
 
 	// listOldest and the lists below also select the info that has the title. It is read outside
 	// the limited select, for the listed sessions only.
@@ -98,21 +98,22 @@ func scanSession(row Scanner, more ...any) (*session.Row, error) {
 		s                            session.Row
 		life, order, forgotten       uint8
 		cursor, base, epoch, authGen int64
+		needs                        int64
 		head                         []byte
 	)
-	dest := []any{&s.ID, &s.Space, &s.External, &life, &cursor, &base, &head, &epoch, &authGen, &s.Created, &s.Updated, &s.Creator, &s.Bytes, &s.ExemptBytes, &order, &forgotten}
+	dest := []any{&s.ID, &s.Space, &s.External, &life, &cursor, &base, &head, &epoch, &authGen, &s.Created, &s.Updated, &s.Creator, &s.Bytes, &s.ExemptBytes, &order, &forgotten, &needs}
 	if err := row.Scan(append(dest, more...)...); err != nil {
 		return nil, err
 	}
 	s.Life, s.Cursor, s.Base, s.Epoch, s.AuthGen = session.Life(life), uint64(cursor), uint64(base), uint64(epoch), uint64(authGen)
 	copy(s.Head[:], head)
-	s.Order, s.Forgotten = session.Order(order), forgotten > 0
+	s.Order, s.Forgotten, s.Needs = session.Order(order), forgotten > 0, session.Features(needs)
 	return &s, nil
 }
 
 func sessionValues(s *session.Row) []any {
 	return []any{s.ID, s.Space, s.External, int64(s.Life), int64(s.Cursor), int64(s.Base), s.Head[:],
-		int64(s.Epoch), int64(s.AuthGen), s.Created, s.Updated, s.Creator, s.Bytes, s.ExemptBytes, int64(s.Order)}
+		int64(s.Epoch), int64(s.AuthGen), s.Created, s.Updated, s.Creator, s.Bytes, s.ExemptBytes, int64(s.Order), int64(s.Needs)}
 }
 
 // textRows returns values as rows of a list with one column.

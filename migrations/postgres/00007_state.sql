@@ -16,3 +16,19 @@ ALTER TABLE grants ADD COLUMN read_keys text COLLATE "C" NOT NULL DEFAULT '';
 ALTER TABLE grants ADD COLUMN write_keys text COLLATE "C" NOT NULL DEFAULT '';
 -- In place of rights, of a ref that is limited to keys: a server of the previous version finds none.
 ALTER TABLE grants ADD COLUMN key_rights smallint NOT NULL DEFAULT 0;
+
+-- The features that a reader of the session needs (session.Features); a server of the previous
+-- version reads and keeps 0.
+ALTER TABLE sessions ADD COLUMN needs bigint NOT NULL DEFAULT 0;
+
+-- The servers of the database: the features that each knows, and when it last said so.
+CREATE TABLE replicas (
+    id       text COLLATE "C" NOT NULL PRIMARY KEY,
+    features bigint NOT NULL,
+    seen     bigint NOT NULL
+);
+CREATE INDEX replicas_seen ON replicas (seen);
+
+-- Servers of the previous version do not say so. While some may run, no feature is in use: until
+-- mooring admin upgrade finish removes this row. A new database has none.
+INSERT INTO meta (name, value) SELECT 'upgrade', 'pending' WHERE EXISTS (SELECT 1 FROM spaces);

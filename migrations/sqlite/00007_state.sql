@@ -16,3 +16,16 @@ ALTER TABLE grants ADD COLUMN read_keys TEXT NOT NULL DEFAULT '';
 ALTER TABLE grants ADD COLUMN write_keys TEXT NOT NULL DEFAULT '';
 -- In place of rights, of a ref that is limited to keys: a server of the previous version finds none.
 ALTER TABLE grants ADD COLUMN key_rights INTEGER NOT NULL DEFAULT 0;
+
+-- The features that a reader of the session needs (session.Features); a server of the previous
+-- version reads and keeps 0.
+ALTER TABLE sessions ADD COLUMN needs INTEGER NOT NULL DEFAULT 0;
+
+-- The servers of the database: the features that each knows, and when it last said so. It stays
+-- empty here, where a database has one server.
+CREATE TABLE replicas (
+    id       TEXT    NOT NULL PRIMARY KEY,
+    features INTEGER NOT NULL,
+    seen     INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+CREATE INDEX replicas_seen ON replicas (seen);

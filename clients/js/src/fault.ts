@@ -8,7 +8,7 @@ export const codes = {
   skipped: 1, denied: 2, conflict: 3, rejected: 4, voided: 5, batch_aborted: 6,
   // Answers to calls: nothing was recorded, the batch may be sent again.
   fenced: 20, server_behind: 21, outbox_diverged: 22, gap: 23, overloaded: 24, not_yet_known: 25, unavailable: 26,
-  disconnected: 27, draining: 28, quota_exceeded: 29,
+  disconnected: 27, draining: 28, quota_exceeded: 29, unsupported: 30,
   // Authority.
   unknown_ref: 40, revoked: 41, stale_epoch: 42, expired: 43, missing_right: 44, exhausted: 45, wrong_outbox: 46,
   not_an_owner: 47, sealed: 48,
@@ -64,7 +64,7 @@ export class MooringError extends Error {
 export function isTransient(name: CodeName): boolean {
   switch (name) {
     case "gap": case "overloaded": case "not_yet_known": case "unavailable": case "disconnected": case "draining":
-    case "quota_exceeded":
+    case "quota_exceeded": case "unsupported":
       return true;
   }
   return false;

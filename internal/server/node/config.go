@@ -106,6 +106,9 @@ type Config struct {
 	// CountInterval is the interval at which all sessions are counted for the metrics.
 	CountInterval time.Duration
 
+	// replicaInterval is the interval at which the server records that it is alive.
+	replicaInterval time.Duration
+
 	// AuditWindow is the window over which the uses of a ref, and the tries of strangers,
 	// are summed into one row of the audit.
 	AuditWindow time.Duration
@@ -132,8 +135,8 @@ func DefaultConfig() Config {
 		Connections: 10_000, ConnectionsPerAddress: 1000, Handshakes: 2000, Subscriptions: 1024, WindowBytes: 1 << 20, MaxWindowBytes: 8 << 20, Snapshots: 4, FoldBytes: 128 << 20,
 		BatchTimeout: time.Minute, CommitTimeout: 30 * time.Second, ReadTimeout: 30 * time.Second, StallTimeout: 30 * time.Second,
 		SweepInterval: 5 * time.Second, DrainTimeout: 10 * time.Second, AuditWindow: time.Minute, MeasureInterval: 10 * time.Minute, CountInterval: 5 * time.Minute,
-		probe: operator.ProbeConfig{Interval: time.Second, Timeout: 5 * time.Second, SlowCommit: 2 * time.Second},
-		Now:   time.Now,
+		probe: operator.ProbeConfig{Interval: time.Second, Timeout: 5 * time.Second, SlowCommit: 2 * time.Second}, replicaInterval: operator.ReplicaInterval,
+		Now: time.Now,
 	}
 }
 
@@ -145,6 +148,6 @@ func (c Config) withDefaults() Config {
 		d.Session.Limits = session.Limits{}
 	}
 	defaults.Fill(&c, d)
-	c.probe = cmp.Or(c.probe, d.probe)
+	c.probe, c.replicaInterval = cmp.Or(c.probe, d.probe), cmp.Or(c.replicaInterval, d.replicaInterval)
 	return c
 }

@@ -68,7 +68,7 @@ func TestTheDoor(t *testing.T) {
 		if err != nil || cursor != 3 {
 			t.Fatal(cursor, err)
 		}
-		if _, err := live.ApplyDirect(t.Context(), plainOp("put", "key", `"message/n"`, "payload", `{}`), plainOp("put", "key", `"x"`, "payload", `{}`)); !errors.Is(err, fault.BadKey) {
+		if _, err := live.ApplyDirect(t.Context(), plainOp("put", "key", `"message/n"`, "payload", `{}`), plainOp("put", "key", `"ref/x"`, "payload", `{}`)); !errors.Is(err, fault.BadKey) {
 			t.Errorf("a bad op: %v", err)
 		}
 		if d, err := live.Describe(t.Context()); err != nil || d.Row.Cursor != 3 || !strings.Contains(string(d.Info.Payload), "Hi") {

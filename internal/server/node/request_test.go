@@ -96,7 +96,7 @@ func TestRequestsHaveIDs(t *testing.T) {
 		t.Fatal(err)
 	}
 	newPeer(t, socket)
-	refused := m.batch(op("put", "key", "nonsense", "payload", map[string]string{}), put(1))
+	refused := m.batch(op("put", "key", "ref/x", "payload", map[string]string{}), put(1))
 	p.must(m.stream, refused)
 	until.True(t, "the batch is in the log", func() bool {
 		return strings.Contains(log.String(), `msg="batch refused" session=`+m.id+" batch="+refused.BatchID+" code=bad_key")

@@ -95,10 +95,10 @@ func New(cfg Config) *Server {
 	audit, usage := admission.NewAuditor(audits), admission.NewUsageCounter(audits)
 	s.operator = operator.New(operator.Config{Context: s.workCtx, Log: cfg.Log, Now: cfg.Now, KeepLog: cfg.KeepLog, KeepDeleted: cfg.KeepDeleted,
 		SoleServer: cfg.SoleServer, CommitTimeout: cfg.CommitTimeout, ReadTimeout: cfg.ReadTimeout, SweepInterval: cfg.SweepInterval,
-		MeasureInterval: cfg.MeasureInterval, CountInterval: cfg.CountInterval, AuditWindow: cfg.AuditWindow,
+		MeasureInterval: cfg.MeasureInterval, CountInterval: cfg.CountInterval, AuditWindow: cfg.AuditWindow, ReplicaInterval: cfg.replicaInterval,
 		SessionBytes: cfg.Session.Limits.SessionBytes, AccountBytes: cfg.Session.Limits.AccountBytes,
 		Store: cfg.Store, Hub: s.hub, Outage: s.outage, Audit: audit, Usage: usage})
-	cfg.Session.DenialRows, cfg.Session.CheckQuota = audit.ReserveRows, s.operator.CheckQuota
+	cfg.Session.DenialRows, cfg.Session.CheckQuota, cfg.Session.Features = audit.ReserveRows, s.operator.CheckQuota, s.operator.Features
 	s.cfg = cfg
 	s.committer = commit.New(commit.Config{Context: s.workCtx, Log: cfg.Log, Session: cfg.Session, Transactions: cfg.Transactions,
 		GroupOps: cfg.GroupOps, GroupBytes: cfg.GroupBytes, QueueOps: cfg.QueueOps, QueueBytes: cfg.QueueBytes, Timeout: cfg.CommitTimeout,
@@ -106,7 +106,7 @@ func New(cfg Config) *Server {
 		Usage: usage, Instruments: s.instruments, LimitHits: &s.limitHits})
 	s.liveConfig.Store(&cfg)
 	s.authThrottle = admission.NewAuthThrottle(cfg.WrongTries, cfg.WrongTryInterval, &s.limitHits)
-	s.objects = objects.New(objects.Config{Context: s.workCtx, Log: cfg.Log, Now: cfg.Now, Name: cfg.Name, History: s.historyID, Audiences: cfg.Audiences,
+	s.objects = objects.New(objects.Config{Context: s.workCtx, Log: cfg.Log, Now: cfg.Now, Name: cfg.Name, History: s.historyID, Features: s.operator.Features, Audiences: cfg.Audiences,
 		Limits: cfg.Session.Limits, MessageBytes: cfg.RPC.MessageBytes, ReadOnlyStreams: cfg.ReadOnlyStreams, WindowBytes: cfg.WindowBytes,
 		MaxWindowBytes: cfg.MaxWindowBytes, Conn: connLimits(&cfg), ReadTimeout: cfg.ReadTimeout, CommitTimeout: cfg.CommitTimeout,
 		Store: cfg.Store, Hub: s.hub, Snapshots: snapshots, Committer: s.committer, AuthThrottle: s.authThrottle, Audit: audit, Usage: usage,
@@ -127,6 +127,7 @@ func (s *Server) Start(ctx context.Context) {
 	if err := s.loadHistory(asking); err != nil { // /readyz asks again
 		s.log.Warn("the database's history is not known yet", "error", err)
 	}
+	s.operator.RecordReplica(asking)
 	answered()
 	ctx, s.stopLoops = context.WithCancel(context.WithoutCancel(ctx))
 	for _, loop := range append(s.operator.Loops(), s.hub.Loops()...) {

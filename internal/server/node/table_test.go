@@ -278,7 +278,7 @@ func rowRejected(t *testing.T, _ *rig, p *peer, m *made) {
 		reason fault.Code
 	}{
 		"unknown method":  {op("nosuch"), fault.UnknownMethod},
-		"bad key":         {op("put", "key", "nowhere", "payload", map[string]int{}), fault.BadKey},
+		"bad key":         {op("put", "key", "turn/x", "payload", map[string]int{}), fault.BadKey},
 		"no object":       {op("put", "key", "session", "payload", 7), fault.BadPayload},
 		"not JSON":        {op("put", "key", "session", "payload", json.RawMessage(`{"a":`)), fault.Malformed},
 		"missing":         {op("put", "key", "session"), fault.BadArgument},

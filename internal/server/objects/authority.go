@@ -7,6 +7,8 @@ import (
 	"slices"
 	"sync"
 
+	"capnproto.org/go/capnp/v3"
+
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/server/fanout"
@@ -104,6 +106,41 @@ func (a *authority) Check(at *session.Access, need capability.Rights) (*capabili
 	}
 	return acting, refused
 }
+
+// reader is an authority as a reader uses it who understands some features. It refuses, with
+// Incompatible, what that reader would misread.
+type reader struct {
+	*authority
+	understands session.Features
+}
+
+// Check is authority.Check, for a reader.
+func (r reader) Check(at *session.Access, need capability.Rights) (*capability.Grant, *fault.Error) {
+	grant, refused := r.authority.Check(at, need)
+	if refused == nil {
+		refused = at.Row.CheckReader(grant, r.understands)
+	}
+	return grant, refused
+}
+
+// readerOf returns a reader that names the features it understands.
+func (a *authority) readerOf(named capnp.TextList, err error) (reader, *fault.Error) {
+	r := reader{authority: a}
+	if err != nil {
+		return r, fault.Malformed.Because(err, "the call cannot be decoded")
+	}
+	names := make([]string, named.Len())
+	for i := range names {
+		if names[i], err = named.At(i); err != nil {
+			return r, fault.Malformed.Because(err, "the call cannot be decoded")
+		}
+	}
+	r.understands = session.FeaturesNamed(names)
+	return r, nil
+}
+
+// inProcess returns the reader of a face within the process, which is of this version.
+func (a *authority) inProcess() reader { return reader{a, session.AllFeatures} }
 
 // attenuate returns a's authority with limits, which were made from a grant that check returned.
 // It has that grant's ref, whoever the object is passed on to.

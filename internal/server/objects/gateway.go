@@ -5,6 +5,7 @@ package objects
 
 import (
 	"context"
+	"slices"
 
 	"capnproto.org/go/capnp/v3"
 
@@ -60,11 +61,12 @@ func (g *gateway) hello(c *rpc.Call) {
 		l.SetBatchBytes(uint64(limits.BatchBytes))
 		l.SetPayloadBytes(uint64(limits.PayloadBytes))
 		l.SetBatchesInFlight(uint32(g.conn.maxBatches))
-		named, err := r.NewFeatures(int32(len(features)))
+		names := append(slices.Clone(extensions), g.service.cfg.Features().Names()...)
+		named, err := r.NewFeatures(int32(len(names)))
 		if err != nil {
 			return err
 		}
-		for i, name := range features {
+		for i, name := range names {
 			if err := named.Set(i, name); err != nil {
 				return err
 			}
@@ -76,8 +78,9 @@ func (g *gateway) hello(c *rpc.Call) {
 	})
 }
 
-// features names the extensions of this server to the first protocol version.
-var features = []string{"resume", "hints", "lifetime"}
+// extensions names the extensions of this server to the first protocol version, which hello names
+// together with the features in use.
+var extensions = []string{"resume", "hints", "lifetime"}
 
 func (g *gateway) restore(ctx context.Context, c *rpc.Call) {
 	s, _ := c.Params()

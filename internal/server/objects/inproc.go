@@ -262,7 +262,7 @@ func (h *Capability) Events(ctx context.Context, after fanout.Position, keys *se
 	}
 	ctx, cancel := context.WithTimeout(ctx, o.service.cfg.ReadTimeout)
 	defer cancel()
-	page, refused := o.readEvents(ctx, after.Cursor, after.Hash, min(max(limit, 1), maxEvents), keys)
+	page, refused := o.readEvents(ctx, o.auth.inProcess(), after.Cursor, after.Hash, min(max(limit, 1), maxEvents), keys)
 	return page, errOrNil(refused)
 }
 

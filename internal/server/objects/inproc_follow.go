@@ -62,7 +62,7 @@ func (h *Capability) Follow(ctx context.Context, after fanout.Position, keys *se
 // position. The first call of a reader counts a use, or audits a refusal.
 func (o *sess) follow(ctx context.Context, at *fanout.Position, keys *session.Selection, first bool, take func([]*session.Event) error) error {
 	box := newInbox()
-	cfg := fanout.SubscriptionConfig{Authority: o.auth, Conn: o.conn.flow, Sink: box, Window: o.service.cfg.WindowBytes, MaxDelivery: maxFollowDelivery, After: *at, Keys: keys}
+	cfg := fanout.SubscriptionConfig{Authority: o.auth.inProcess(), Conn: o.conn.flow, Sink: box, Window: o.service.cfg.WindowBytes, MaxDelivery: maxFollowDelivery, After: *at, Keys: keys}
 	if first {
 		cfg.OnStart = func(actor string, refused *fault.Error) {
 			if o.recordSubscribe(actor, refused); refused != nil {
@@ -116,7 +116,7 @@ func (h *Capability) Snapshot(ctx context.Context, at fanout.Position, keys *ses
 	go func() {
 		defer close(sent)
 		if why := admission.CatchPanic(o.service.cfg.Log, "send the state", func() {
-			_, of, refused = o.service.cfg.Snapshots.Send(ctx, o.snapshotTo(box, o.service.cfg.WindowBytes, keys), at)
+			_, of, refused = o.service.cfg.Snapshots.Send(ctx, o.snapshotTo(o.auth.inProcess(), box, o.service.cfg.WindowBytes, keys), at)
 		}); why != nil {
 			refused = why
 		}

@@ -27,6 +27,8 @@ type Config struct {
 	// The server's facts in hello's answer, beside the limits.
 	Name    string
 	History func() string // id of the database's history; "" if it is not known yet
+	// Features returns the features in use.
+	Features func() session.Features
 
 	Audiences []string // HOST:PORTs at which clients reach this server
 

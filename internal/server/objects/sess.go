@@ -71,6 +71,15 @@ func (o *sess) check(at *session.Access, need capability.Rights, label string) (
 	return grant, refused
 }
 
+// checkReader is check for a reader.
+func (o *sess) checkReader(as reader, at *session.Access, label string) (*capability.Grant, *fault.Error) {
+	grant, refused := o.check(at, capability.Read, label)
+	if refused == nil {
+		refused = at.Row.CheckReader(grant, as.understands)
+	}
+	return grant, refused
+}
+
 // describe returns the grant even of a dead ref, but the session's row only to a live ref, and
 // its content only to one that may read.
 func (o *sess) describe(ctx context.Context, c *rpc.Call) {
@@ -358,11 +367,15 @@ func (o *sess) events(ctx context.Context, c *rpc.Call) {
 		return
 	}
 	keys, refused := selectionOf(p.HasKeys(), p.Keys)
+	var as reader
+	if refused == nil {
+		as, refused = o.auth.readerOf(p.Understands())
+	}
 	if refused != nil {
 		fail(c, refused)
 		return
 	}
-	page, refused := o.readEvents(ctx, p.From(), hash, limit, keys)
+	page, refused := o.readEvents(ctx, as, p.From(), hash, limit, keys)
 	if refused != nil {
 		fail(c, refused)
 		return
@@ -381,9 +394,9 @@ func (o *sess) events(ctx context.Context, c *rpc.Call) {
 	})
 }
 
-// readEvents reads at most limit events after from, or after the events that the ref does not
+// readEvents reads for a reader at most limit events after from, or after the events that the ref does not
 // show, of which keys are shown. hash is that of the event at from, zero if the caller does not name it.
-func (o *sess) readEvents(ctx context.Context, from uint64, hash session.Hash, limit int, keys *session.Selection) (*session.LogPage, *fault.Error) {
+func (o *sess) readEvents(ctx context.Context, as reader, from uint64, hash session.Hash, limit int, keys *session.Selection) (*session.LogPage, *fault.Error) {
 	for {
 		var hashesAt []uint64
 		if hash != (session.Hash{}) {
@@ -394,7 +407,7 @@ func (o *sess) readEvents(ctx context.Context, from uint64, hash session.Hash, l
 			return nil, fault.From(o.conn.log, err, "read the log")
 		}
 		access := page.Access()
-		grant, refused := o.check(access, capability.Read, "events")
+		grant, refused := o.checkReader(as, access, "events")
 		if refused != nil {
 			return nil, refused
 		}

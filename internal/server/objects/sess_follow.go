@@ -34,7 +34,12 @@ func (o *sess) subscribe(c *rpc.Call) {
 		return
 	}
 	after := fanout.Position{Cursor: options.From()}
-	if after.Hash, refused = hashOf(options.Hash()); refused != nil {
+	after.Hash, refused = hashOf(options.Hash())
+	var as reader
+	if refused == nil {
+		as, refused = o.auth.readerOf(options.Understands())
+	}
+	if refused != nil {
 		sink.Ended(nil)
 		fail(c, refused)
 		return
@@ -48,7 +53,7 @@ func (o *sess) subscribe(c *rpc.Call) {
 	window := o.clampWindow(int(options.WindowBytes()))
 	object := &subscriptionObject{}
 	handle := rpc.NewLocal(object)
-	object.sub = fanout.NewSubscription(fanout.SubscriptionConfig{Authority: o.auth, Conn: o.conn.flow, Sink: sink, Window: window, After: after, Keys: keys,
+	object.sub = fanout.NewSubscription(fanout.SubscriptionConfig{Authority: as, Conn: o.conn.flow, Sink: sink, Window: window, After: after, Keys: keys,
 		OnStart: func(actor string, refused *fault.Error) {
 			o.recordSubscribe(actor, refused)
 			if refused != nil {
@@ -61,7 +66,7 @@ func (o *sess) subscribe(c *rpc.Call) {
 	var first func(context.Context)
 	if options.Snapshot() {
 		first = func(ctx context.Context) {
-			o.service.cfg.Snapshots.SendInitial(ctx, object.sub, o.snapshotTo(sink, window, keys))
+			o.service.cfg.Snapshots.SendInitial(ctx, object.sub, o.snapshotTo(as, sink, window, keys))
 		}
 	}
 	if refused := o.service.cfg.Hub.Subscribe(o.auth.session, object.sub, first); refused != nil {
@@ -101,11 +106,11 @@ func (o *sess) clampWindow(window int) int {
 	return min(max(window, fanout.MinWindow), o.service.cfg.MaxWindowBytes)
 }
 
-// snapshotTo returns the request for a snapshot under the object's authority.
-func (o *sess) snapshotTo(sink fanout.StateSink, window int, keys *session.Selection) fanout.SnapshotRequest {
+// snapshotTo returns the request of a reader for a snapshot.
+func (o *sess) snapshotTo(as reader, sink fanout.StateSink, window int, keys *session.Selection) fanout.SnapshotRequest {
 	return fanout.SnapshotRequest{Session: o.auth.session, Ref: o.auth.ref, Refs: o.auth.Refs(), Conn: o.conn.flow, Sink: sink, Window: window, Keys: keys,
 		Check: func(at *session.Access) (*capability.Grant, *fault.Error) {
-			return o.check(at, capability.Read, "snapshot")
+			return o.checkReader(as, at, "snapshot")
 		},
 		OnStart: func(grant *capability.Grant, cursor uint64) {
 			o.service.cfg.Usage.Record(o.conn.peer, grant, "snapshot", cursor)
@@ -122,7 +127,12 @@ func (o *sess) snapshot(c *rpc.Call) {
 		return
 	}
 	at := fanout.Position{Cursor: p.At()}
-	if at.Hash, refused = hashOf(p.Hash()); refused != nil {
+	at.Hash, refused = hashOf(p.Hash())
+	var as reader
+	if refused == nil {
+		as, refused = o.auth.readerOf(p.Understands())
+	}
+	if refused != nil {
 		sink.Ended(nil)
 		fail(c, refused)
 		return
@@ -135,7 +145,7 @@ func (o *sess) snapshot(c *rpc.Call) {
 	}
 	c.Go(func(ctx context.Context) {
 		defer sink.Ended(nil)
-		row, _, refused := o.service.cfg.Snapshots.Send(ctx, o.snapshotTo(sink, o.clampWindow(0), keys), at)
+		row, _, refused := o.service.cfg.Snapshots.Send(ctx, o.snapshotTo(as, sink, o.clampWindow(0), keys), at)
 		if refused != nil {
 			fail(c, refused)
 			return

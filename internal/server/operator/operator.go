@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/oklog/ulid/v2"
+
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/server/admission"
 	"github.com/mooring-rpc/mooring/internal/server/commit"
@@ -30,6 +32,7 @@ type Config struct {
 	MeasureInterval time.Duration // between measurements of one session that meets its quota
 	CountInterval   time.Duration // between counts of all sessions
 	AuditWindow     time.Duration
+	ReplicaInterval time.Duration // between records that this server is alive, at most the constant
 
 	SessionBytes int // quota of a session; 0 for none
 	AccountBytes int // quota of an account; 0 for none
@@ -72,6 +75,11 @@ type Store interface {
 	Unmeasured(ctx context.Context, limit int) (ids []string, err error)
 	Measure(ctx context.Context, id string) (bytes int64, err error)
 
+	// RecordReplica records that a server is alive and knows some features, and returns those that
+	// every server knows that was alive within a time. ForgetReplica removes its record.
+	RecordReplica(ctx context.Context, id string, knows session.Features, within time.Duration) (inUse session.Features, err error)
+	ForgetReplica(ctx context.Context, id string) error
+
 	// Totals sums up the next sessions by id, and returns the id to continue after (""
 	// if there were none).
 	Totals(ctx context.Context, after string, limit int) (t session.Totals, next string, err error)
@@ -95,11 +103,13 @@ type Operator struct {
 	accountQuotas *accountQuotas
 	measureQueue  *measureQueue
 	totals        atomic.Pointer[session.Totals] // nil until the first count
+	id            string                         // of this server among those of its database
+	features      atomic.Uint32                  // in use, when last looked up
 }
 
 // New returns an operator; its Loops have to run.
 func New(cfg Config) *Operator {
-	o := &Operator{cfg: cfg, accountQuotas: newAccountQuotas(cfg.AccountBytes), measureQueue: newMeasureQueue()}
+	o := &Operator{cfg: cfg, accountQuotas: newAccountQuotas(cfg.AccountBytes), measureQueue: newMeasureQueue(), id: ulid.Make().String()}
 	o.sessionBytes.Store(int64(cfg.SessionBytes))
 	return o
 }
@@ -117,7 +127,7 @@ func (o *Operator) Quotas() (session, account int64) {
 
 // Loops returns the loops; each runs until its context ends.
 func (o *Operator) Loops() []func(context.Context) {
-	return []func(context.Context){o.sweep, o.trim, o.trimDeleted, o.measure, o.refreshTitles, o.auditLoop, o.countSessions, o.watchCommits}
+	return []func(context.Context){o.sweep, o.trim, o.trimDeleted, o.measure, o.refreshTitles, o.auditLoop, o.countSessions, o.recordReplicas, o.watchCommits}
 }
 
 // CheckQuota returns why nothing more may be written to a session, or made under a ref of a space.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"testing"
+	"time"
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/internal/session"
@@ -265,5 +266,33 @@ func testReplicasMeanwhile(t *testing.T, fresh Fresh) {
 			}
 			s.compare(o.session, []*author{o, o.visitor}, []string{o.ref, guest})
 		})
+	}
+}
+
+// testFeaturesInUse: in use is what every server knows that said so lately, and nothing while an
+// upgrade is not finished.
+func testFeaturesInUse(t *testing.T, fresh Fresh) {
+	f := begin(t, fresh)
+	record := func(id string, knows session.Features, within time.Duration, want session.Features) {
+		t.Helper()
+		inUse, err := f.RecordReplica(f.ctx, id, knows, within)
+		f.must("record a replica", err)
+		if inUse != want {
+			t.Errorf("%s knows %b: %b are in use, want %b", id, knows, inUse, want)
+		}
+	}
+	record("a", 0b111, time.Hour, 0b111)
+	record("b", 0b011, time.Hour, 0b011)
+	record("a", 0b110, time.Hour, 0b010)
+	f.must("forget a replica", f.ForgetReplica(f.ctx, "b"))
+	record("a", 0b111, time.Hour, 0b111)
+	record("old", 0, time.Hour, 0)
+	record("a", 0b111, -time.Hour, 0b111) // of those alive none is heard of, not even this one
+	record("a", 0b111, time.Hour, 0b111)  // and those that were not are gone
+
+	pending, err := f.FinishUpgrade(f.ctx)
+	f.must("finish the upgrade of a new database", err)
+	if pending {
+		t.Error("a new database is being upgraded")
 	}
 }

@@ -202,9 +202,9 @@ func (s *script) fork() session.Submission {
 func (s *script) op(o *author) ledger.Intent {
 	message := fmt.Sprintf("m%d", s.oldest+s.rand.IntN(3))
 	part := fmt.Sprintf("part/%s/p%d", message, s.rand.IntN(2))
-	key := pick(s, []string{"session", "message/" + message, part, part, "session_diff", "model/a/b"})
+	key := pick(s, []string{"session", "message/" + message, part, part, "session_diff", "model/a/b", "todo/1"})
 	var in ledger.Intent
-	switch s.rand.IntN(23) {
+	switch s.rand.IntN(27) {
 	case 0, 1, 2, 3, 4:
 		in = putOp(key, `{"title":"t%d","text":"é%d"}`, s.rand.IntN(3), s.rand.IntN(3))
 	case 5:
@@ -242,6 +242,8 @@ func (s *script) op(o *author) ledger.Intent {
 		if in = putOp(key, `{}`); len(s.earlier[o.session]) > 0 {
 			in.Args[1] = ledger.Arg{Name: "payload", Ref: &ledger.Ref{Op: pick(s, s.earlier[o.session])}}
 		}
+	case 22, 23, 24, 25:
+		in = s.edit()
 	default:
 		in = putOp(key, `{"n":%d}`, s.rand.IntN(2))
 		if s.oneIn(20) {
@@ -255,6 +257,25 @@ func (s *script) op(o *author) ledger.Intent {
 		in.Expected = ledger.Expect{Set: true, Cursor: uint64(s.rand.IntN(30))}
 	}
 	s.earlier[o.session] = append(s.earlier[o.session], in.OpID)
+	return in
+}
+
+// edit is a random op on keys of the users' own kinds; some of them break a rule.
+func (s *script) edit() ledger.Intent {
+	key := pick(s, []string{"todo/1", "todo/2", "plan"})
+	value := pick(s, []string{`{"n":1,"o":{"a":[1, 2]}}`, `{"o":{"b":null,"c":"é"}}`, `{"n":null}`, `[]`, ` null `, `{"n":"1"}`})
+	var in ledger.Intent
+	switch s.rand.IntN(4) {
+	case 0:
+		in = newIntent(session.MethodPut, "key", key, "payload", json.RawMessage(value))
+	case 1, 2:
+		in = newIntent(session.MethodPatch, "key", key, "patch", json.RawMessage(value))
+	default:
+		in = newIntent(session.MethodAdd, "key", key, "member", pick(s, []string{"n", "m"}), "by", s.rand.IntN(5)-2)
+	}
+	if s.oneIn(5) {
+		in.Args = append(in.Args, ledgertest.Args("expect", s.rand.IntN(40))...)
+	}
 	return in
 }
 

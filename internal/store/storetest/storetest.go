@@ -83,6 +83,7 @@ var isolatedTests = []test{
 	{"MintUnderRoot", testMintUnderRoot},
 	{"CollectPageTokens", testCollectPageTokens},
 	{"Probe", testProbe},
+	{"FeaturesInUse", testFeaturesInUse},
 }
 
 // sharedTests are the tests that may share one.

@@ -1,0 +1,144 @@
+package session
+
+// Features: extensions of what sessions hold. A server of the previous version does not know them, so
+// ops that need one are decided only while every replica knows it; a reader of the previous version
+// would misread its events, so a session's row says which ones its log needs.
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/ledger"
+)
+
+// Features is a set of features.
+type Features uint32
+
+// FeatureKeys is state of any kind: keys of its users' kinds with any JSON value, patch and add, and
+// the argument expect.
+const FeatureKeys Features = 1 << iota
+
+// AllFeatures is the set of the features that this version knows.
+const AllFeatures = FeatureKeys
+
+var featureNames = []struct {
+	feature Features
+	name    string
+}{{FeatureKeys, "keys"}}
+
+// FeaturesNamed returns the features with the given names; others have no effect.
+func FeaturesNamed(names []string) (f Features) {
+	for _, n := range featureNames {
+		if slices.Contains(names, n.name) {
+			f |= n.feature
+		}
+	}
+	return f
+}
+
+// Names returns the features' names.
+func (f Features) Names() (names []string) {
+	for _, n := range featureNames {
+		if f&n.feature != 0 {
+			names = append(names, n.name)
+		}
+	}
+	return names
+}
+
+// FeaturesOf returns the features that ops need. A reference in place of a key counts as needing
+// none: the server decides it when its value is known.
+func FeaturesOf(ops []ledger.Intent) (f Features) {
+	for i := range ops {
+		f |= featuresOf(&ops[i])
+	}
+	return f
+}
+
+func featuresOf(op *ledger.Intent) Features {
+	switch op.Method {
+	case MethodPatch, MethodAdd:
+		return FeatureKeys
+	case MethodPut, MethodRemove, MethodPurge:
+		if hasArgument(op, "expect") || mayBeOwnKey(op) && isOwn(argText(op, "key")) {
+			return FeatureKeys
+		}
+	case MethodShare:
+		if hasArgument(op, "read_keys") || hasArgument(op, "write_keys") {
+			return FeatureKeys
+		}
+		for _, name := range argNames(op, "methods") {
+			if name == MethodPatch || name == MethodAdd {
+				return FeatureKeys
+			}
+		}
+	}
+	return 0
+}
+
+func hasArgument(op *ledger.Intent, name string) bool {
+	return slices.ContainsFunc(op.Args, func(a ledger.Arg) bool { return a.Name == name })
+}
+
+// argNames returns a list argument's names, none if it is no list.
+func argNames(op *ledger.Intent, name string) []string {
+	if !hasArgument(op, name) {
+		return nil
+	}
+	r := argReader{}
+	r.read(op, DefaultLimits())
+	return r.names(name, optional)
+}
+
+// mayBeOwnKey reports whether an op's key may be of its users' kinds, by its first characters alone:
+// most keys are message/… and part/….
+func mayBeOwnKey(op *ledger.Intent) bool {
+	for i := range op.Args {
+		if a := &op.Args[i]; a.Name == "key" {
+			text := string(a.JSON[:min(len(a.JSON), len(`"message/`))])
+			return !strings.HasPrefix(text, `"message/`) && !strings.HasPrefix(text, `"part/`)
+		}
+	}
+	return false
+}
+
+// EventFeatures returns the features that a reader of an event needs.
+func EventFeatures(e *Event) Features {
+	switch e.Method {
+	case MethodPatch, MethodAdd:
+		return FeatureKeys
+	case MethodPut, MethodRemove, MethodPurge:
+		if isOwn(e.Key) {
+			return FeatureKeys
+		}
+	}
+	return 0
+}
+
+// checkFeatures returns the reason that an op cannot be decided yet: some replica does not know a
+// feature that it needs.
+func (c *Config) checkFeatures(op *ledger.Intent) *fault.Error {
+	if c.Features == nil {
+		return nil
+	}
+	missing := featuresOf(op)
+	if missing == 0 {
+		return nil
+	}
+	if missing &^= c.Features(); missing == 0 {
+		return nil
+	}
+	return fault.Unsupported.With("this needs %s, which is not in use here yet: some server of this database is of an earlier version, or was until the upgrade; it is kept and sent again (mooring admin upgrade finish, once all are replaced)", strings.Join(missing.Names(), ", "))
+}
+
+// CheckReader returns the reason that a reader who understands some features must not be shown the
+// session's state and events under g: it would misread them.
+func (r *Row) CheckReader(g *capability.Grant, understands Features) *fault.Error {
+	missing := r.Needs &^ understands
+	if missing == 0 || g.Message != "" { // a message and its parts need none
+		return nil
+	}
+	return fault.Incompatible.With("this session has values that this client would misread (%s): update the client", strings.Join(missing.Names(), ", "))
+}
