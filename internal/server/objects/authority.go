@@ -7,8 +7,6 @@ import (
 	"slices"
 	"sync"
 
-	"capnproto.org/go/capnp/v3"
-
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/server/fanout"
@@ -121,22 +119,6 @@ func (r reader) Check(at *session.Access, need capability.Rights) (*capability.G
 		refused = at.Row.CheckReader(grant, r.understands)
 	}
 	return grant, refused
-}
-
-// readerOf returns a reader that names the features it understands.
-func (a *authority) readerOf(named capnp.TextList, err error) (reader, *fault.Error) {
-	r := reader{authority: a}
-	if err != nil {
-		return r, fault.Malformed.Because(err, "the call cannot be decoded")
-	}
-	names := make([]string, named.Len())
-	for i := range names {
-		if names[i], err = named.At(i); err != nil {
-			return r, fault.Malformed.Because(err, "the call cannot be decoded")
-		}
-	}
-	r.understands = session.FeaturesNamed(names)
-	return r, nil
 }
 
 // inProcess returns the reader of a face within the process, which is of this version.

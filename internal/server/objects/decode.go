@@ -57,6 +57,21 @@ func (r *fieldReader) text(s string, err error) string {
 	return s
 }
 
+// maxShortText bounds each text of a list, in bytes: the texts may share data, and are copied.
+const maxShortText = 1024
+
+// texts reads a list of keys or names: most of them, and one more if there are too many. Of a text
+// that is too long to be either it reads the beginning, which is none either.
+func (r *fieldReader) texts(list capnp.TextList, err error, most int) (texts []string) {
+	for i := 0; err == nil && i < min(list.Len(), most+1); i++ {
+		var text []byte
+		text, err = list.BytesAt(i)
+		texts = append(texts, string(text[:min(len(text), maxShortText)]))
+	}
+	r.fail(err)
+	return texts
+}
+
 func (r *fieldReader) data(b []byte, err error) []byte {
 	r.fail(err)
 	if r.charge(len(b)); len(b) == 0 {

@@ -70,7 +70,10 @@ func (h *Capability) ListKeys(ctx context.Context, q session.KeyQuery) (page *se
 
 func (o *sess) get(ctx context.Context, c *rpc.Call) {
 	s, _ := c.Params()
-	keys, refused := keysIn(wire.Session_get_Params(s))
+	var r fieldReader
+	list, err := wire.Session_get_Params(s).Keys()
+	keys := r.texts(list, err, session.MaxGetKeys)
+	refused := r.fault("the keys")
 	var page *session.KeyPage
 	next := 0
 	if refused == nil {
@@ -88,25 +91,6 @@ func (o *sess) get(ctx context.Context, c *rpc.Call) {
 		}
 		return encodeEntryInfos(r.NewEntries, page.Entries)
 	})
-}
-
-// maxKeyText bounds the texts that are copied out of a call, in bytes: keys are shorter.
-const maxKeyText = 1024
-
-// keysIn decodes the keys of a call, one more than can be read at once if there are too many.
-func keysIn(p wire.Session_get_Params) (keys []string, refused *fault.Error) {
-	list, err := p.Keys()
-	for i := 0; err == nil && i < min(list.Len(), session.MaxGetKeys+1); i++ {
-		var key []byte
-		if key, err = list.BytesAt(i); len(key) > maxKeyText {
-			return nil, fault.BadKey.With("a key in the call has %d bytes: keys are shorter than %d", len(key), maxKeyText)
-		}
-		keys = append(keys, string(key))
-	}
-	if err != nil {
-		return nil, fault.Malformed.Because(err, "the call cannot be decoded")
-	}
-	return keys, nil
 }
 
 func (o *sess) list(ctx context.Context, c *rpc.Call) {

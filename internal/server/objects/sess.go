@@ -64,18 +64,14 @@ func (o *sess) Serve(c *rpc.Call) {
 
 // check is authority.check, and audits a refusal.
 func (o *sess) check(at *session.Access, need capability.Rights, label string) (*capability.Grant, *fault.Error) {
-	grant, refused := o.auth.Check(at, need)
-	if refused != nil {
-		o.service.cfg.Audit.Deny(o.conn.peer, o.auth.ref, at.Grants[o.auth.ref], label, refused)
-	}
-	return grant, refused
+	return o.checkAs(o.auth, at, need, label)
 }
 
-// checkReader is check for a reader.
-func (o *sess) checkReader(as reader, at *session.Access, label string) (*capability.Grant, *fault.Error) {
-	grant, refused := o.check(at, capability.Read, label)
-	if refused == nil {
-		refused = at.Row.CheckReader(grant, as.understands)
+// checkAs is check for an authority of the object, or a reader's.
+func (o *sess) checkAs(as fanout.Authority, at *session.Access, need capability.Rights, label string) (*capability.Grant, *fault.Error) {
+	grant, refused := as.Check(at, need)
+	if refused != nil {
+		o.service.cfg.Audit.Deny(o.conn.peer, o.auth.ref, at.Grants[o.auth.ref], label, refused)
 	}
 	return grant, refused
 }
@@ -361,16 +357,7 @@ func (o *sess) events(ctx context.Context, c *rpc.Call) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, o.service.cfg.ReadTimeout)
 	defer cancel()
-	hash, refused := hashOf(p.Hash())
-	if refused != nil {
-		fail(c, refused)
-		return
-	}
-	keys, refused := selectionOf(p.HasKeys(), p.Keys)
-	var as reader
-	if refused == nil {
-		as, refused = o.auth.readerOf(p.Understands())
-	}
+	as, hash, keys, refused := o.reading(p)
 	if refused != nil {
 		fail(c, refused)
 		return
@@ -407,7 +394,7 @@ func (o *sess) readEvents(ctx context.Context, as reader, from uint64, hash sess
 			return nil, fault.From(o.conn.log, err, "read the log")
 		}
 		access := page.Access()
-		grant, refused := o.checkReader(as, access, "events")
+		grant, refused := o.checkAs(as, access, capability.Read, "events")
 		if refused != nil {
 			return nil, refused
 		}

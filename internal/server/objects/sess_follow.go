@@ -34,18 +34,8 @@ func (o *sess) subscribe(c *rpc.Call) {
 		return
 	}
 	after := fanout.Position{Cursor: options.From()}
-	after.Hash, refused = hashOf(options.Hash())
-	var as reader
-	if refused == nil {
-		as, refused = o.auth.readerOf(options.Understands())
-	}
-	if refused != nil {
-		sink.Ended(nil)
-		fail(c, refused)
-		return
-	}
-	keys, refused := selectionOf(options.HasKeys(), options.Keys)
-	if refused != nil {
+	as, hash, keys, refused := o.reading(options)
+	if after.Hash = hash; refused != nil {
 		sink.Ended(nil)
 		fail(c, refused)
 		return
@@ -110,7 +100,7 @@ func (o *sess) clampWindow(window int) int {
 func (o *sess) snapshotTo(as reader, sink fanout.StateSink, window int, keys *session.Selection) fanout.SnapshotRequest {
 	return fanout.SnapshotRequest{Session: o.auth.session, Ref: o.auth.ref, Refs: o.auth.Refs(), Conn: o.conn.flow, Sink: sink, Window: window, Keys: keys,
 		Check: func(at *session.Access) (*capability.Grant, *fault.Error) {
-			return o.checkReader(as, at, "snapshot")
+			return o.checkAs(as, at, capability.Read, "snapshot")
 		},
 		OnStart: func(grant *capability.Grant, cursor uint64) {
 			o.service.cfg.Usage.Record(o.conn.peer, grant, "snapshot", cursor)
@@ -127,18 +117,8 @@ func (o *sess) snapshot(c *rpc.Call) {
 		return
 	}
 	at := fanout.Position{Cursor: p.At()}
-	at.Hash, refused = hashOf(p.Hash())
-	var as reader
-	if refused == nil {
-		as, refused = o.auth.readerOf(p.Understands())
-	}
-	if refused != nil {
-		sink.Ended(nil)
-		fail(c, refused)
-		return
-	}
-	keys, refused := selectionOf(p.HasKeys(), p.Keys)
-	if refused != nil {
+	as, hash, keys, refused := o.reading(p)
+	if at.Hash = hash; refused != nil {
 		sink.Ended(nil)
 		fail(c, refused)
 		return
@@ -157,17 +137,34 @@ func (o *sess) snapshot(c *rpc.Call) {
 	})
 }
 
-// selectionOf decodes the keys that a call asks for; nil if it does not name any.
-func selectionOf(set bool, read func() (capnp.TextList, error)) (*session.Selection, *fault.Error) {
+// readerParams are the parameters that each call of a reader has.
+type readerParams interface {
+	Hash() ([]byte, error)
+	Understands() (capnp.TextList, error)
+	HasKeys() bool
+	Keys() (capnp.TextList, error)
+}
+
+// maxFeatures is how many names of features are read: there are few.
+const maxFeatures = 64
+
+// reading decodes the parameters of a reader: what it understands, the hash of the event that it has,
+// zero if it names none, and the keys that it asks for.
+func (o *sess) reading(p readerParams) (as reader, hash session.Hash, keys *session.Selection, refused *fault.Error) {
 	var r fieldReader
-	keys, refused := r.keys("keys", set, read)
-	if broken := r.fault("the keys"); broken != nil {
+	features, err := p.Understands()
+	as = reader{o.auth, session.FeaturesNamed(r.texts(features, err, maxFeatures))}
+	asked, refused := r.keys("keys", p.HasKeys(), p.Keys)
+	if broken := r.fault("the call"); broken != nil {
 		refused = broken
 	}
-	if refused != nil {
-		return nil, refused
+	if refused == nil {
+		keys, refused = session.SelectKeys(asked)
 	}
-	return session.SelectKeys(keys)
+	if refused == nil {
+		hash, refused = hashOf(p.Hash())
+	}
+	return as, hash, keys, refused
 }
 
 // hashOf decodes a hash that a call may name; zero if it names none.

@@ -115,12 +115,9 @@ func (r *fieldReader) keys(name string, set bool, read func() (capnp.TextList, e
 		return nil, nil
 	}
 	list, err := read()
-	if r.fail(err); err != nil {
+	keys := append([]string{}, r.texts(list, err, capability.MaxKeys)...)
+	if r.err != nil {
 		return nil, nil
-	}
-	keys := []string{}
-	for i := range min(list.Len(), capability.MaxKeys+1) {
-		keys = append(keys, r.text(list.At(i)))
 	}
 	return keys, capability.CheckKeys(name, keys)
 }
