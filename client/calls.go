@@ -36,20 +36,6 @@ func callHello(ctx context.Context, gateway *rpc.Ref, agent string) *rpc.Promise
 // understands names the features of a server that this client knows, as a reader.
 var understands = sessions.AllFeatures.Names()
 
-// setUnderstands names them in a call's parameters.
-func setUnderstands(newList func(n int32) (capnp.TextList, error)) error {
-	list, err := newList(int32(len(understands)))
-	if err != nil {
-		return err
-	}
-	for i, name := range understands {
-		if err := list.Set(i, name); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 func callRestore(ctx context.Context, gateway *rpc.Ref, ref capability.Ref, redemption string, proof capability.Proof) *rpc.Promise {
 	size := methods.GatewayRestore.Params
 	if proof.Signature == nil {
@@ -122,7 +108,7 @@ func callSnapshot(ctx context.Context, session *rpc.Ref, at Position, keys []str
 	return call(ctx, session, methods.SessionSnapshot, func(s capnp.Struct, caps *rpc.CapTable) error {
 		p := wire.Session_snapshot_Params(s)
 		p.SetAt(at.Cursor)
-		if err := errors.Join(at.encode(p.SetHash), setUnderstands(p.NewUnderstands), setTexts(p.NewKeys, keys)); err != nil {
+		if err := errors.Join(at.encode(p.SetHash), setTexts(p.NewUnderstands, understands), setTexts(p.NewKeys, keys)); err != nil {
 			return err
 		}
 		return caps.Set(s, 0, sink)
@@ -137,7 +123,7 @@ func callSubscribe(ctx context.Context, session *rpc.Ref, from Position, keys []
 		}
 		opts.SetFrom(from.Cursor)
 		opts.SetWindowBytes(window)
-		if err := errors.Join(from.encode(opts.SetHash), setUnderstands(opts.NewUnderstands), setTexts(opts.NewKeys, keys)); err != nil {
+		if err := errors.Join(from.encode(opts.SetHash), setTexts(opts.NewUnderstands, understands), setTexts(opts.NewKeys, keys)); err != nil {
 			return err
 		}
 		return caps.Set(s, 1, sink)
@@ -157,7 +143,7 @@ func callEvents(ctx context.Context, session *rpc.Ref, from Position, keys []str
 		p := wire.Session_events_Params(s)
 		p.SetFrom(from.Cursor)
 		p.SetLimit(limit)
-		return errors.Join(from.encode(p.SetHash), setUnderstands(p.NewUnderstands), setTexts(p.NewKeys, keys))
+		return errors.Join(from.encode(p.SetHash), setTexts(p.NewUnderstands, understands), setTexts(p.NewKeys, keys))
 	})
 }
 

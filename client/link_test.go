@@ -224,12 +224,13 @@ type recording struct {
 	held string
 	wait chan struct{}
 
-	mu    sync.Mutex
-	lines []string
+	mu       sync.Mutex
+	lines    []string
+	features []string // that hello names
 }
 
 func (o *recording) Serve(call *rpc.Call) {
-	for _, m := range []methods.Method{methods.GatewayHello, methods.GatewayRestore, methods.SpaceCreate, methods.SessionOpenStream} {
+	for _, m := range []methods.Method{methods.GatewayHello, methods.GatewayRestore, methods.SpaceCreate, methods.SessionOpenStream, methods.StreamApply} {
 		if got := call.Method(); m.Interface == got.Interface && m.ID == got.ID {
 			o.serve(call, m.Name)
 			return
@@ -240,10 +241,12 @@ func (o *recording) Serve(call *rpc.Call) {
 
 func (o *recording) serve(call *rpc.Call, line string) {
 	give := func(context.Context) {
-		call.Return(structSize(2, 2), func(s capnp.Struct, caps *rpc.CapTable) error {
+		call.Return(structSize(2, 4), func(s capnp.Struct, caps *rpc.CapTable) error {
 			if line == methods.GatewayHello.Name {
 				wire.Gateway_hello_Results(s).SetVersion(1)
-				return nil
+				o.mu.Lock()
+				defer o.mu.Unlock()
+				return setTexts(wire.Gateway_hello_Results(s).NewFeatures, o.features)
 			}
 			live := rpc.NewLocal(o)
 			defer live.Release()

@@ -95,17 +95,8 @@ func (p *peer) hello(ctx context.Context, agent string, limits func(ledger.Limit
 
 // readFeatures records the features that an answer to hello names.
 func (p *peer) readFeatures(hello wire.Gateway_hello_Results) {
-	list, err := hello.Features()
-	if err != nil {
-		return
-	}
-	names := make([]string, 0, list.Len())
-	for i := range list.Len() {
-		if name, err := list.At(i); err == nil {
-			names = append(names, name)
-		}
-	}
-	p.features.Store(uint32(session.FeaturesNamed(names)))
+	var t textReader
+	p.features.Store(uint32(session.FeaturesNamed(t.list(hello.Features()))))
 }
 
 // missing returns the features among needs that are not in use at the server, as far as is known.
