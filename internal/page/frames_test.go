@@ -61,6 +61,8 @@ func TestFrames(t *testing.T) {
 		{"purge", session.Event{Method: session.MethodPurge, Key: "message/m", Payload: []byte(`{"key":"message/m"}`)}, []string{"gone message/m "}},
 		{"begin", session.Event{Method: session.MethodBegin, Key: "message/m", Payload: []byte(`{"role":"assistant"}`)}, []string{"block message/m Assistant", "turn  writing"}},
 		{"appendText", session.Event{Method: session.MethodAppendText, Key: "part/m/p", Payload: []byte(`{"offset":7,"text":"more <b>"}`)}, []string{"text part/m/p more <b>"}},
+		{"patch", session.Event{Method: session.MethodPatch, Key: "todo/1", Payload: []byte(`{"a":1}`)}, []string{"changed todo/1 "}},
+		{"add", session.Event{Method: session.MethodAdd, Key: "todo/1", Payload: []byte(`{"member":"a","by":1}`)}, []string{"changed todo/1 "}},
 		{"appendText that was purged", session.Event{Method: session.MethodAppendText, Key: "part/m/p"}, nil},
 		{"finalize", session.Event{Method: session.MethodFinalize, Key: "message/m", Payload: []byte(`{"status":"failed","entries":[{"key":"message/m","payload":"{\"role\":\"assistant\",\"error\":\"why\"}"}]}`)},
 			[]string{"block message/m why", "turn  failed"}},

@@ -109,7 +109,7 @@ func displayName(desc *objects.Description) string {
 // writeState writes the whole state.
 func (p *painting) writeState() error {
 	err := p.writeMessages()
-	for _, keys := range [][2]string{{"model/", "model0"}, {"session", "session_diff\x01"}} {
+	for _, keys := range [][2]string{{"", "message/"}, {"message0", "part/"}, {"part0", "\x7f"}} { // all keys but those of messages, in order
 		if err == nil {
 			err = p.walkRange(keys[0], keys[1], func(r *session.StateRange) error {
 				p.doc.Rest(r.Entries)

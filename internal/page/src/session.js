@@ -97,6 +97,7 @@ export function session() {
         put(block);
       },
       text: (delta) => growing.append(delta),
+      changed: ({ key }) => growing.refetch(key),
       gone: ({ key }) => {
         growing.replaced(key);
         blocks.remove(key);

@@ -35,6 +35,14 @@ export class Growing {
     waiting.outdated = true;
   }
 
+  // A block has another value, by an event that does not have it whole. A running fetch may be
+  // older; changes that come during one are fetched together, a while later.
+  refetch(key) {
+    const waiting = this.#fetching.get(key);
+    if (waiting) waiting.again = true;
+    else this.#reload(key);
+  }
+
   append(delta) {
     const waiting = this.#fetching.get(delta.key);
     if (waiting) {
@@ -131,6 +139,7 @@ export class Growing {
       }
     }
     this.#fetching.delete(key);
+    if (waiting.again) setTimeout(() => this.refetch(key), 300);
     if (waiting.outdated) {
       for (const d of waiting) this.append(d);
     } else if (html) {

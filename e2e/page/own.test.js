@@ -1,0 +1,39 @@
+// Values of kinds of the session's users: there when a page is opened, and as they change.
+
+import assert from "node:assert/strict";
+import { after, before, test } from "node:test";
+import { launch, Visit } from "../rig/browser.js";
+import { Commands, Server } from "../rig/mooring.js";
+import { until } from "../rig/wait.js";
+import { Agent } from "../rig/writer.js";
+
+let browser;
+before(async () => (browser = await launch()));
+after(() => browser.close());
+
+test("a page shows own keys, and what patches make of them", async (t) => {
+  const server = await Server.start(t);
+  const agent = await Agent.start(t, server);
+  await agent.put({ "message/msg_1": { role: "user" }, "part/msg_1/prt_1": { type: "text", text: "A plan, please." } });
+  const ref = await agent.share({ rights: ["read", "append"] });
+  const commands = await Commands.with(t);
+  const append = (...ops) => commands.run(["session", "append", ref.text, "-", "--wait"], ops.map((op) => `${JSON.stringify(op)}\n`).join(""));
+  await append({ method: "put", key: "todo/1", payload: { title: "paint the boat", state: "open" } }, { method: "put", key: "count", payload: 7 });
+
+  const visit = await Visit.begin(t, browser);
+  await visit.open(agent.link(server.origin, ref));
+  const own = () => visit.page.evaluate(() => [...document.querySelectorAll("#rest [data-key]")].map((el) => [el.dataset.key, el.textContent.replace(/\s+/g, " ")]));
+  const shows = (...want) =>
+    until("the page shows the own keys", async () => {
+      const got = await own();
+      assert.deepEqual(got.map(([key]) => key), want.map(([key]) => key));
+      for (const [i, [, text]] of want.entries()) assert.ok(got[i][1].includes(text), `${got[i]} shows no ${text}`);
+      return true;
+    });
+  await shows(["count", "7"], ["todo/1", '"open"']);
+  await append({ method: "patch", key: "todo/1", patch: { state: "done" } }, { method: "add", key: "todo/1", member: "tries", by: 3 });
+  await shows(["count", "7"], ["todo/1", '"done"']);
+  await shows(["count", "7"], ["todo/1", '"tries": 3']);
+  await append({ method: "remove", key: "count" }, { method: "put", key: "a", payload: null });
+  await shows(["a", "null"], ["todo/1", '"done"']);
+});
