@@ -316,11 +316,11 @@ struct SessionStat {
   events @1 :UInt64;            # that the log has and the ref shows, without cursor marks
   first @2 :Int64;              # when the first and the last of them were committed, Unix ms;
   last @3 :Int64;               # 0 if there is none
-  kinds @4 :List(KindStat);     # of the keys that the ref shows, by name
+  kinds @4 :List(KindStat);     # of the keys that the ref shows, by name: 256 at most
 }
 
 struct KindStat {
-  kind @0 :Text;                # message, part, model, session, session_diff
+  kind @0 :Text;                # message, part, model, session, session_diff, or one of the session's users
   keys @1 :UInt64;
   bytes @2 :UInt64;             # of their values
 }

@@ -117,12 +117,12 @@ func (o *opFork) apply(a *applier) (result, *fault.Error) {
 	}
 	ev := o.createSession(a, MethodFork, owner, text)
 	for i, e := range kept {
-		if isOwn(e.Key) {
-			a.s.row.Needs |= FeatureKeys // its row is journaled by createSession
-		}
 		k, err := ParseKey(e.Key)
 		if err != nil {
 			return nil, err
+		}
+		if k.Kind == KeyOwn {
+			a.s.row.Needs |= FeatureKeys // its row is journaled by createSession
 		}
 		a.v.put(a.s, &Entry{Session: a.s.row.ID, Key: e.Key, Cursor: ev.Cursor, Since: ev.Cursor, Schema: e.Schema, Sum: e.Sum, Payload: e.Payload, TextLen: entryTextLen(k, e.Payload)}, ev, i, false)
 	}

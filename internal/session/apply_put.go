@@ -48,7 +48,7 @@ func (a *applier) expected(key string, want expectation) (*entryState, *fault.Er
 	}
 	at := uint64(0)
 	if slot.entry != nil {
-		at = max(slot.entry.Cursor, slot.entry.LastAppend)
+		at = slot.entry.Changed()
 	}
 	switch {
 	case at == want.cursor:

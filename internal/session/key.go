@@ -16,6 +16,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
 )
 
@@ -32,12 +33,12 @@ const (
 	KeyOwn // of a kind that the session's users chose
 )
 
-// Bounds of keys, in bytes, and of the IDs of a key of its users' kinds.
+// Bounds of keys, in bytes, and of the IDs of a key of its users' kinds, which has
+// capability.MaxKeyBytes in all; those of other kinds are shorter.
 const (
 	maxIDBytes   = 200
 	maxKindBytes = 64
 	maxOwnIDs    = 6
-	MaxKeyBytes  = 512 // of keys of its users' kinds; those of other kinds are shorter
 )
 
 // reservedKinds are kinds that have a meaning of their own, now or in a later version.
@@ -93,8 +94,8 @@ func parseOwnKey(text string) (Key, *fault.Error) {
 		return Key{}, fault.BadKey.With("%q is not a key: it begins with a kind, 1 to %d letters a to z, digits, _ and - (the first a letter), as in todo/1", fault.Clip(text), maxKindBytes)
 	case slices.Contains(reservedKinds, kind):
 		return Key{}, fault.BadKey.With("%q: keys of the kind %s are reserved: use another kind", fault.Clip(text), kind)
-	case len(text) > MaxKeyBytes:
-		return Key{}, fault.BadKey.With("the key %q has %d bytes, the limit is %d", fault.Clip(text), len(text), MaxKeyBytes)
+	case len(text) > capability.MaxKeyBytes:
+		return Key{}, fault.BadKey.With("the key %q has %d bytes, the limit is %d", fault.Clip(text), len(text), capability.MaxKeyBytes)
 	}
 	for n := 1; more; n++ {
 		var id string

@@ -105,7 +105,7 @@ type Stat struct {
 	Events uint64     `json:"events"` // that are in the log, without cursor marks
 	First  int64      `json:"first"`  // when the first and the last of them were committed, Unix ms; 0 if there is none
 	Last   int64      `json:"last"`
-	Kinds  []KindStat `json:"kinds"` // of the keys, by name, without kinds that have none
+	Kinds  []KindStat `json:"kinds"` // of the keys, by name: of the first 256 kinds that have some
 }
 
 // KindStat is how many keys of a kind there are, and about how many bytes their values have.

@@ -60,16 +60,21 @@ func showsEvent(g *capability.Grant, e *Event) bool {
 // KeyRange are keys of one kind: from From on and below Below.
 type KeyRange struct{ Kind, From, Below string }
 
-// ScopeRanges returns the keys of the state that a ref covers (InScope), in the order of their kinds.
+// ScopeRanges returns the keys of the state that a ref covers (InScope) that does not show all keys, in
+// the order of their kinds.
 func ScopeRanges(g *capability.Grant) []KeyRange {
-	switch {
-	case g.ReadKeys != nil:
-		return listRanges(g.ReadKeys)
-	case g.Message != "":
+	if g.Message != "" {
 		return []KeyRange{oneKey("message", MessageKey(g.Message)), keysBelow("part", "part/"+g.Message)}
 	}
-	return []KeyRange{keysBelow("message", "message"), keysBelow("model", "model"), keysBelow("part", "part"),
-		oneKey("session", "session"), oneKey("session_diff", "session_diff")}
+	return listRanges(g.ReadKeys)
+}
+
+// KindRanges returns the keys of kinds, in their order.
+func KindRanges(kinds []string) (ranges []KeyRange) {
+	for _, kind := range kinds {
+		ranges = append(ranges, oneKey(kind, kind), keysBelow(kind, kind))
+	}
+	return ranges
 }
 
 // CoveredRanges returns ranges of keys, from from on and below below and in key order, outside of
@@ -92,7 +97,7 @@ func CoveredRanges(g *capability.Grant, from, below string) []KeyRange {
 func listRanges(keys []string) (ranges []KeyRange) {
 	keys = slices.Sorted(slices.Values(keys)) // a prefix comes before what it covers
 	for i, k := range keys {
-		kind, _, _ := strings.Cut(k, "/")
+		kind := KindOf(k)
 		switch below, prefix := strings.CutSuffix(k, "/"); {
 		case i > 0 && capability.CoversKey(keys[:i], k):
 		case prefix:

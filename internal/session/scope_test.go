@@ -39,7 +39,7 @@ func TestScopeRanges(t *testing.T) {
 		keys = append(keys, "message/"+id, "part/"+id+"/p", "part/"+id+"/m", "part/p/"+id, "model/"+id, "model/m/"+id)
 	}
 	keys = append(keys, "session", "session_diff")
-	for _, g := range []*capability.Grant{{}, {Message: "m"}, {Message: "m0"}, {ReadKeys: []string{"part/m/", "part/", "part/m/p", "message/m", "session"}},
+	for _, g := range []*capability.Grant{{Message: "m"}, {Message: "m0"}, {ReadKeys: []string{"part/m/", "part/", "part/m/p", "message/m", "session"}},
 		{ReadKeys: []string{"model/m/", "message/", "part/m/p", "part/m0/", "model/m"}}} {
 		kinds := map[string]bool{}
 		for _, key := range keys {

@@ -50,14 +50,21 @@ func (s *Store) ReadStat(ctx context.Context, id string, refIDs []string, admit 
 		}
 		first := max(g.VisibleFrom, access.Row.Base+1)
 		stat.Cursor = access.Row.Cursor
-		ranges := session.ScopeRanges(g)
+		var ranges []session.KeyRange
 		var events, from, to int64
 		if g.ShowsAllKeys() {
+			var kinds []string
+			run.Queue(listKinds, nil, []any{id, int64(maxKinds)}, collect(&kinds, scanText))
+			if err := run.Flush(ctx); err != nil {
+				return err
+			}
+			ranges = session.KindRanges(kinds)
 			if stat.Cursor >= first {
 				events = int64(stat.Cursor - first + 1)
 			}
 			run.Queue(statEnds, nil, []any{id, clamp(first)}, func(row Scanner) error { return row.Scan(&from, &to) })
 		} else {
+			ranges = session.ScopeRanges(g)
 			var shown [][]any
 			for _, r := range session.EventRanges(g) {
 				shown = append(shown, []any{r.From, r.Below, r.Method})

@@ -229,6 +229,9 @@ func TestStat(t *testing.T) {
 		p.must(m.stream, m.batch(op("put", "key", "model/x/y", "payload", map[string]int{"n": 1}), put(1), op("remove", "key", "message/msg_2"),
 			op("put", "key", "part/msg_1/a", "payload", map[string]string{"text": "é"}), op("put", "key", "part/msg_11/a", "payload", map[string]int{"n": 2}),
 			op("put", "key", "session_diff", "payload", map[string]any{"diff": []int{}})))
+		r.untilInUse(session.AllFeatures)
+		p.must(m.stream, m.batch(op("put", "key", "todo/1", "payload", "é"), op("put", "key", "todo", "payload", nil), op("put", "key", "todo-x/1", "payload", 7),
+			op("put", "key", "plan", "payload", map[string]int{"n": 1}), op("patch", "key", "plan", "patch", map[string]int{"m": 1})))
 		p.must(m.stream, m.batch(op("begin", "message", "msg_1", "payload", map[string]int{"n": 3}),
 			op("put", "key", "part/msg_1/grows", "payload", map[string]string{"text": "base"}), op("appendText", "key", "part/msg_1/grows", "offset", 4, "text", " and more")))
 		p.must(m.stream, m.batch(op("begin", "message", "msg_3", "payload", map[string]int{"n": 3}), op("put", "key", "part/msg_3/a", "payload", map[string]string{"text": "x"}),
